@@ -1,0 +1,293 @@
+# Helios control plane, version 1.
+#
+# Every daemon serves one bootstrap capability: helios-controller a Controller, helios-agent an Agent,
+# helios-l3d an L3. Errors are Cap'n Proto exceptions whose description begins with "ENAME: " (the status
+# names of the C ABI) followed by one sentence. Units stand last in names. Ids are 32 lower-case hex digits.
+# Bytes of shards never travel here: they are read from the pool (mapped, or by UCX).
+@0xd4a1c9f0e85b3a27;
+
+struct KeyValue { key @0 :Text; value @1 :Text; }
+
+# ---- nodes ---------------------------------------------------------------------------------------
+
+struct Device { kind @0 :Text; id @1 :Text; name @2 :Text; memoryBytes @3 :UInt64; numaId @4 :Int32; }
+# kind: "gpu" or "nic"; id: PCI address; a slot is a NUMA node that has CPUs.
+struct Slot { numaId @0 :Int32; cpus @1 :Text; memoryBytes @2 :UInt64; gpus @3 :List(Device); nics @4 :List(Device); }
+
+struct NodeInfo {
+  name @0 :Text;           # serverId
+  agentAddress @1 :Text;   # where this Agent serves
+  hostId @2 :Text;         # same value = same machine (shared memory is reachable)
+  incarnation @3 :Text;    # new for every start of the Agent
+  executor @4 :Text;       # "process", "docker", ...
+  version @5 :Text;
+  slots @6 :List(Slot);
+  rankAddress @7 :Text;    # host name or IP that ranks of other nodes can reach (MASTER_ADDR)
+}
+
+struct Telemetry {
+  timeMs @0 :Int64;
+  load1 @1 :Float64;
+  cpuBusyPercent @2 :Float64;
+  memoryTotalBytes @3 :UInt64;
+  memoryAvailableBytes @4 :UInt64;
+  rxBytes @5 :UInt64;      # all interfaces but loopback, since boot
+  txBytes @6 :UInt64;
+}
+
+# ---- containers ----------------------------------------------------------------------------------
+
+struct RankSpec {
+  rank @0 :Int32; pp @1 :Int32; tp @2 :Int32; dp @3 :Int32; localRank @4 :Int32;
+  env @5 :List(KeyValue);  # what differs from rank to rank
+}
+
+struct ContainerSpec {
+  id @0 :Text;             # JOB.ATTEMPT.INDEX, unique for ever
+  job @1 :Text;
+  attempt @2 :Int32;
+  index @3 :Int32;
+  numaId @4 :Int32;
+  cpus @5 :Text;           # "0-3,8": the slot's processors
+  memoryBytes @6 :UInt64;  # 0 = no limit
+  image @7 :Text;
+  command @8 :List(Text);
+  workdir @9 :Text;
+  env @10 :List(KeyValue); # same for all ranks
+  ranks @11 :List(RankSpec);
+  gpus @12 :List(Text);
+  stopGraceMs @13 :Int32;
+  mounts @14 :List(Text);  # HOST:CONTAINER[:ro], container engines only
+}
+
+struct RankStatus { rank @0 :Int32; pid @1 :Int32; state @2 :Text; exitCode @3 :Int32; signal @4 :Int32; }
+
+struct ContainerStatus {
+  id @0 :Text;
+  state @1 :Text;          # starting running succeeded failed stopped
+  exitCode @2 :Int32;      # of the first rank that failed
+  signal @3 :Int32;
+  message @4 :Text;        # why it failed, for people
+  binding @5 :Text;        # cpuset-cgroup, affinity, none
+  startedMs @6 :Int64;
+  finishedMs @7 :Int64;
+  ranks @8 :List(RankStatus);
+}
+
+interface Agent {
+  startContainer @0 (spec :ContainerSpec) -> (status :ContainerStatus);   # idempotent by id
+  stopContainer @1 (id :Text, graceMs :Int32) -> ();                      # unknown id: ok
+  listContainers @2 () -> (containers :List(ContainerStatus));
+  # One slice of a rank's output; offset < 0 counts from the end.
+  readLog @3 (id :Text, rank :Int32, offset :Int64, maxBytes :UInt32)
+          -> (data :Data, offset :Int64, size :Int64, finished :Bool);
+  forgetContainer @4 (id :Text) -> ();                                    # drop record and logs of an ended one
+  info @5 () -> (node :NodeInfo, telemetry :Telemetry);
+}
+
+# ---- shards --------------------------------------------------------------------------------------
+
+struct Shard {
+  id @0 :Text;
+  model @1 :Text; version @2 :Int64; pp @3 :Int32; tp @4 :Int32;
+  part @5 :Text;           # "embedding", "layer-0003" (global number), "head", "optim-layer-0003", ...
+  sizeBytes @6 :UInt64;
+  crc32 @7 :UInt32;
+  tensors @8 :UInt32;
+  state @9 :Text;          # sealed, lost
+  location @10 :Text;      # L3
+  accesses @11 :UInt64;
+  lastAccessMs @12 :Int64;
+}
+
+# Where a shard lies in the pool: what a remote reader needs for a one-sided read.
+struct Extent {
+  id @0 :Text;
+  offset @1 :UInt64;       # from the start of the pool
+  sizeBytes @2 :UInt64;
+  crc32 @3 :UInt32;
+  generation @4 :UInt32;
+  chunkCrcs @5 :List(UInt32);  # one per started MiB
+}
+
+struct PoolInfo {
+  uuid @0 :Text;
+  incarnation @1 :Text;
+  hostId @2 :Text;
+  socketPath @3 :Text;     # Unix socket that hands out the read-only descriptor
+  capacityBytes @4 :UInt64;
+  usedBytes @5 :UInt64;
+  quarantinedBytes @6 :UInt64;
+  shards @7 :UInt64;
+  dataAddress @8 :Text;    # host:port of the UCX listener
+  poolPath @9 :Text;
+  freeBytes @10 :UInt64;   # largest single shard that fits now is at most this
+}
+
+struct ImportRequest {
+  importId @0 :Text;
+  dir @1 :Text;
+  name @2 :Text;
+  version @3 :Int64;
+  tp @4 :Int32; pp @5 :Int32;
+  vocabDivisor @6 :Int32;       # 0 = 128
+  pad @7 :Text;                 # repeat | zero
+  naming @8 :Text;              # local | te
+  firstStageLayers @9 :Int32;   # 0 = even
+  lastStageLayers @10 :Int32;
+  virtualStages @11 :Int32;     # chunks per stage, 0 or 1 = none
+}
+
+struct ImportProgress {
+  importId @0 :Text;
+  state @1 :Text;               # running done failed
+  error @2 :Text;
+  errorStatus @3 :Text;
+  doneBytes @4 :UInt64;
+  totalBytes @5 :UInt64;
+  seconds @6 :Float64;
+  shards @7 :List(Shard);       # when done
+  config @8 :Text;              # JSON: architecture, sizes, Hugging Face config
+}
+
+interface L3 {
+  poolInfo @0 () -> (pool :PoolInfo);
+  importModel @1 (request :ImportRequest) -> ();              # returns at once; idempotent by importId
+  importProgress @2 (importId :Text) -> (progress :ImportProgress);
+  cancelImport @3 (importId :Text) -> ();
+  locate @4 (ids :List(Text)) -> (extents :List(Extent));     # ENOENT names the missing one
+  inventory @5 (cursor :UInt64, limit :UInt32) -> (extents :List(Extent), next :UInt64);  # next 0 = end
+  free @6 (ids :List(Text)) -> (freed :UInt32);               # unknown ids are skipped
+  verify @7 (id :Text) -> (ok :Bool, badChunks :List(UInt32));
+}
+
+# ---- models --------------------------------------------------------------------------------------
+
+struct ModelVersion {
+  version @0 :Int64;
+  state @1 :Text;          # importing open visible failed
+  step @2 :Int64;
+  job @3 :Text;
+  createdMs @4 :Int64;
+  visibleMs @5 :Int64;
+  shards @6 :UInt32;
+  bytes @7 :UInt64;
+  meta @8 :Text;           # JSON of rank 0
+  error @9 :Text;
+  importSeconds @10 :Float64;
+  committedRanks @11 :UInt32;
+  world @12 :UInt32;
+}
+
+struct Model {
+  name @0 :Text;
+  tp @1 :Int32; pp @2 :Int32;
+  virtualStages @3 :Int32;
+  architecture @4 :Text;
+  dtype @5 :Text;
+  parameters @6 :UInt64;
+  config @7 :Text;         # JSON, as ImportProgress.config
+  source @8 :Text;
+  createdMs @9 :Int64;
+  latest @10 :Int64;       # newest visible version, -1 = none
+  versions @11 :List(ModelVersion);
+}
+
+struct AccessReport {
+  id @0 :Text; count @1 :UInt64; bytes @2 :UInt64;
+  path @3 :Text;           # shm rdma tcp emulated
+  crcFailures @4 :UInt32;  # bad pieces seen, healed or not
+  retries @5 :UInt32;
+  lost @6 :Bool;           # stayed bad after every retry
+}
+
+# ---- jobs ----------------------------------------------------------------------------------------
+
+struct PlanRank { rank @0 :Int32; pp @1 :Int32; tp @2 :Int32; dp @3 :Int32; localRank @4 :Int32; gpu @5 :Text; }
+struct PlanContainer { index @0 :Int32; node @1 :Text; numaId @2 :Int32; cpus @3 :Text; ranks @4 :List(PlanRank); }
+
+struct Plan {
+  containers @0 :List(PlanContainer);
+  worldSize @1 :Int32;
+  ranksPerContainer @2 :Int32;
+  arithmetic @3 :List(Text);
+  warnings @4 :List(Text);
+  feasible @5 :Bool;
+  reason @6 :Text;         # why not
+  masterNode @7 :Text;
+}
+
+struct JobEvent { timeMs @0 :Int64; attempt @1 :Int32; kind @2 :Text; text @3 :Text; }
+
+struct Job {
+  id @0 :Text;
+  name @1 :Text;
+  state @2 :Text;          # pending starting running stopping succeeded failed cancelled
+  reason @3 :Text;
+  attempt @4 :Int32;
+  maxRestarts @5 :Int32;
+  model @6 :Text;
+  submittedMs @7 :Int64; startedMs @8 :Int64; finishedMs @9 :Int64;
+  yaml @10 :Text;
+  plan @11 :Plan;
+  containers @12 :List(ContainerStatus);
+  events @13 :List(JobEvent);
+  worldSize @14 :Int32;
+}
+
+interface Controller {
+  # Agents
+  registerNode @0 (node :NodeInfo, containers :List(ContainerStatus)) -> (heartbeatMs :Int32);
+  # known = false: the Controller has forgotten this incarnation, register again.
+  heartbeat @1 (name :Text, incarnation :Text, telemetry :Telemetry, containers :List(ContainerStatus)) -> (known :Bool);
+
+  # Models
+  importModel @2 (request :ImportRequest) -> (importId :Text, version :Int64);
+  importProgress @3 (importId :Text) -> (progress :ImportProgress);
+  listModels @4 () -> (models :List(Model));
+  getModel @5 (name :Text) -> (model :Model);
+  removeModel @6 (name :Text, version :Int64) -> (shards :UInt32, bytes :UInt64);   # version -1 = all
+
+  # Ranks and tools. version -1 = newest visible.
+  requestShards @7 (model :Text, version :Int64, pp :Int32, tp :Int32) -> (shards :List(Shard), version :Int64, meta :Text, config :Text, l3Address :Text);
+  listShards @8 (model :Text, version :Int64, cursor :Text, limit :UInt32) -> (shards :List(Shard), next :Text);
+  reportAccess @9 (node :Text, job :Text, rank :Int32, reports :List(AccessReport)) -> ();
+
+  # A new version becomes visible when all `world` ranks have committed. beginVersion is idempotent by
+  # (model, job, attempt, step): every rank may call it.
+  beginVersion @10 (model :Text, job :Text, attempt :Int32, step :Int64, world :Int32) -> (version :Int64, state :Text);
+  commitPart @11 (model :Text, version :Int64, rank :Int32, shards :List(Shard), meta :Text) -> (visible :Bool, committed :Int32);
+
+  # Jobs
+  planJob @12 (yaml :Text, source :Text) -> (plan :Plan);
+  submitJob @13 (yaml :Text, source :Text, idempotencyKey :Text) -> (id :Text);
+  listJobs @14 () -> (jobs :List(Job));            # without plan, events, yaml
+  getJob @15 (id :Text) -> (job :Job);             # id or unique name of the newest job
+  cancelJob @16 (id :Text) -> (state :Text);
+  readLog @17 (id :Text, rank :Int32, offset :Int64, maxBytes :UInt32)
+          -> (data :Data, offset :Int64, size :Int64, finished :Bool);
+
+  # Cluster
+  listNodes @18 () -> (nodes :List(NodeState));
+  clusterInfo @19 () -> (info :ClusterInfo);
+}
+
+struct SlotState { numaId @0 :Int32; job @1 :Text; container @2 :Text; }
+struct NodeState {
+  node @0 :NodeInfo;
+  state @1 :Text;          # ready lost
+  lastHeartbeatMs @2 :Int64;
+  telemetry @3 :Telemetry;
+  slots @4 :List(SlotState);
+}
+struct ClusterInfo {
+  version @0 :Text;
+  l3Address @1 :Text;
+  l3State @2 :Text;        # ready, or why not
+  pool @3 :PoolInfo;
+  models @4 :UInt32; versions @5 :UInt32; shards @6 :UInt32;
+  jobs @7 :UInt32; nodes @8 :UInt32;
+  crcFailures @9 :UInt64; crcRetries @10 :UInt64; lostReads @11 :UInt64;
+  reads @12 :List(PathCount);
+}
+struct PathCount { path @0 :Text; ops @1 :UInt64; bytes @2 :UInt64; }

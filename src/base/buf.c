@@ -1,0 +1,83 @@
+#include "base/buf.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+void hl_buf_fini(struct hl_buf *b)
+{
+    free(b->data);
+    b->data = NULL;
+    b->len = b->cap = 0;
+}
+
+void hl_buf_clear(struct hl_buf *b)
+{
+    b->len = 0;
+    b->failed = 0;
+    if (b->data != NULL)
+        b->data[0] = '\0';
+}
+
+char *hl_buf_room(struct hl_buf *b, size_t more)
+{
+    size_t need;
+    if (__builtin_add_overflow(b->len, more, &need) || need >= b->max) {
+        b->failed = 1;
+        (void)hl_fail(HL_ENOMEM, "buffer would pass its maximum of %zu bytes", b->max);
+        return NULL;
+    }
+    if (need + 1 > b->cap) {
+        size_t cap = b->cap < 128 ? 128 : b->cap * 2;
+        if (cap < need + 1)
+            cap = need + 1;
+        char *data = realloc(b->data, cap);
+        if (data == NULL) {
+            b->failed = 1;
+            (void)hl_fail(HL_ENOMEM, "buffer of %zu bytes", cap);
+            return NULL;
+        }
+        b->data = data;
+        b->cap = cap;
+    }
+    return b->data + b->len;
+}
+
+hl_status hl_buf_append(struct hl_buf *b, const void *data, size_t len)
+{
+    char *to = hl_buf_room(b, len);
+    if (to == NULL)
+        return HL_ENOMEM;
+    if (len > 0)
+        memcpy(to, data, len);
+    b->len += len;
+    b->data[b->len] = '\0';
+    return HL_OK;
+}
+
+hl_status hl_buf_printf(struct hl_buf *b, const char *fmt, ...)
+{
+    va_list ap;
+    va_start(ap, fmt);
+    int n = vsnprintf(NULL, 0, fmt, ap);
+    va_end(ap);
+    if (n < 0)
+        return hl_fail(HL_EINVAL, "format '%s' can't be printed", fmt);
+    char *to = hl_buf_room(b, (size_t)n);
+    if (to == NULL)
+        return HL_ENOMEM;
+    va_start(ap, fmt);
+    vsnprintf(to, (size_t)n + 1, fmt, ap);
+    va_end(ap);
+    b->len += (size_t)n;
+    return HL_OK;
+}
+
+char *hl_buf_take(struct hl_buf *b)
+{
+    char *data = b->data;
+    b->data = NULL;
+    b->len = b->cap = 0;
+    return data;
+}

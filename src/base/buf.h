@@ -1,0 +1,39 @@
+/* base/buf.h - a growing byte buffer with a maximum, always NUL-terminated.
+ *
+ * Owns:    its bytes. Zero-initialise with HL_BUF(max), end with hl_buf_fini.
+ * Threads: one at a time.
+ * Errors:  HL_ENOMEM when the maximum would be passed or memory is short; the buffer is then unchanged.
+ *          After a failed append `failed` stays set, so a builder may check once at the end.
+ * Units:   bytes.
+ * Limits:  `max` given at init.
+ */
+#ifndef HL_BASE_BUF_H
+#define HL_BASE_BUF_H
+
+#include <stdint.h>
+
+#include "base/status.h"
+
+struct hl_buf {
+    char *data;
+    size_t len;
+    size_t cap;
+    size_t max;
+    int failed;
+};
+
+#define HL_BUF(max_bytes) \
+    {                     \
+        .max = (max_bytes) \
+    }
+
+void hl_buf_fini(struct hl_buf *b);
+void hl_buf_clear(struct hl_buf *b);
+/* Room for `more` bytes after len; returns where they go, NULL on failure. */
+char *hl_buf_room(struct hl_buf *b, size_t more);
+hl_status hl_buf_append(struct hl_buf *b, const void *data, size_t len);
+hl_status hl_buf_printf(struct hl_buf *b, const char *fmt, ...) HL_PRINTF(2, 3);
+/* Transfer the bytes to the caller (free()); the buffer is empty afterwards. */
+char *hl_buf_take(struct hl_buf *b);
+
+#endif

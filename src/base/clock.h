@@ -1,0 +1,30 @@
+/* base/clock.h - reading the clocks; the pure core gets times as arguments and never calls these.
+ *
+ * Owns: nothing.  Threads: any.  Errors: none.
+ * Units:   ns of CLOCK_MONOTONIC for intervals and deadlines, ms since 1970 for records shown to people.
+ * Limits:  none.
+ */
+#ifndef HL_BASE_CLOCK_H
+#define HL_BASE_CLOCK_H
+
+#include <stdint.h>
+#include <time.h>
+
+#define HL_NS_PER_MS 1000000ull
+#define HL_NS_PER_S 1000000000ull
+
+static inline uint64_t hl_now_ns(void)
+{
+    struct timespec ts;
+    clock_gettime(CLOCK_MONOTONIC, &ts);
+    return (uint64_t)ts.tv_sec * HL_NS_PER_S + (uint64_t)ts.tv_nsec;
+}
+
+static inline int64_t hl_wall_ms(void)
+{
+    struct timespec ts;
+    clock_gettime(CLOCK_REALTIME, &ts);
+    return (int64_t)ts.tv_sec * 1000 + ts.tv_nsec / 1000000;
+}
+
+#endif

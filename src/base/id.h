@@ -1,0 +1,41 @@
+/* base/id.h - 128-bit random identifiers and their 32-hex-digit text.
+ *
+ * Owns: nothing.  Threads: any.  Errors: HL_EINVAL for text that is not 32 hex digits.
+ * Units: none.  Limits: the all-zero id means "none".
+ */
+#ifndef HL_BASE_ID_H
+#define HL_BASE_ID_H
+
+#include <stdint.h>
+
+#include "base/status.h"
+
+#define HL_ID_TEXT_LEN 32
+
+struct hl_id {
+    uint64_t hi;
+    uint64_t lo;
+};
+
+struct hl_id_text {
+    char s[HL_ID_TEXT_LEN + 1];
+};
+
+/* A fresh id from the kernel's random source. */
+struct hl_id hl_id_random(void);
+uint64_t hl_random_u64(void);
+/* By value, so that it can stand in a printf: hl_id_format(id).s */
+struct hl_id_text hl_id_format(struct hl_id id);
+hl_status hl_id_parse(const char *text, struct hl_id *out) HL_CHECK;
+
+static inline int hl_id_equal(struct hl_id a, struct hl_id b)
+{
+    return a.hi == b.hi && a.lo == b.lo;
+}
+
+static inline int hl_id_is_none(struct hl_id a)
+{
+    return a.hi == 0 && a.lo == 0;
+}
+
+#endif

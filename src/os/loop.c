@@ -1,0 +1,195 @@
+#include "os/loop.h"
+
+#include <pthread.h>
+#include <signal.h>
+#include <stdlib.h>
+
+struct task {
+    struct task *next;
+    hl_loop_fn fn;
+    void *arg;
+};
+
+struct hl_loop {
+    uv_loop_t uv;
+    uv_async_t wakeup;
+    uv_signal_t signals[2];
+    int signals_on;
+    pthread_t thread;
+    pthread_mutex_t lock; /* guards head, tail, stopping */
+    struct task *head;
+    struct task **tail;
+    int stopping;
+};
+
+struct hl_timer {
+    uv_timer_t uv;
+    hl_loop_fn fn;
+    void *arg;
+};
+
+/* Posting takes memory; a daemon that can't get 24 bytes has lost its mailbox and can't go on. */
+static struct task *task_new(hl_loop_fn fn, void *arg)
+{
+    struct task *t = malloc(sizeof(*t));
+    if (t == NULL)
+        abort();
+    *t = (struct task){NULL, fn, arg};
+    return t;
+}
+
+static void on_wakeup(uv_async_t *async)
+{
+    struct hl_loop *loop = async->data;
+    pthread_mutex_lock(&loop->lock);
+    struct task *list = loop->head;
+    loop->head = NULL;
+    loop->tail = &loop->head;
+    int stopping = loop->stopping;
+    pthread_mutex_unlock(&loop->lock);
+    while (list != NULL) {
+        struct task *t = list;
+        list = t->next;
+        t->fn(t->arg);
+        free(t);
+    }
+    if (stopping)
+        uv_stop(&loop->uv);
+}
+
+hl_status hl_loop_create(struct hl_loop **out)
+{
+    struct hl_loop *loop = calloc(1, sizeof(*loop));
+    if (loop == NULL)
+        return hl_fail(HL_ENOMEM, "event loop");
+    int rc = uv_loop_init(&loop->uv);
+    if (rc != 0) {
+        free(loop);
+        return hl_fail(HL_EIO, "event loop: %s", uv_strerror(rc));
+    }
+    rc = uv_async_init(&loop->uv, &loop->wakeup, on_wakeup);
+    if (rc != 0) {
+        uv_loop_close(&loop->uv);
+        free(loop);
+        return hl_fail(HL_EIO, "event loop wakeup: %s", uv_strerror(rc));
+    }
+    loop->wakeup.data = loop;
+    loop->tail = &loop->head;
+    loop->thread = pthread_self();
+    pthread_mutex_init(&loop->lock, NULL);
+    *out = loop;
+    return HL_OK;
+}
+
+static void close_walk(uv_handle_t *handle, void *arg)
+{
+    (void)arg;
+    if (!uv_is_closing(handle))
+        uv_close(handle, NULL);
+}
+
+void hl_loop_destroy(struct hl_loop *loop)
+{
+    if (loop == NULL)
+        return;
+    uv_walk(&loop->uv, close_walk, NULL);
+    uv_run(&loop->uv, UV_RUN_DEFAULT);
+    uv_loop_close(&loop->uv);
+    while (loop->head != NULL) {
+        struct task *t = loop->head;
+        loop->head = t->next;
+        free(t);
+    }
+    pthread_mutex_destroy(&loop->lock);
+    free(loop);
+}
+
+uv_loop_t *hl_loop_uv(struct hl_loop *loop)
+{
+    return &loop->uv;
+}
+
+hl_status hl_loop_run(struct hl_loop *loop)
+{
+    loop->thread = pthread_self();
+    uv_run(&loop->uv, UV_RUN_DEFAULT);
+    return HL_OK;
+}
+
+void hl_loop_stop(struct hl_loop *loop)
+{
+    pthread_mutex_lock(&loop->lock);
+    loop->stopping = 1;
+    pthread_mutex_unlock(&loop->lock);
+    uv_async_send(&loop->wakeup);
+}
+
+void hl_loop_post(struct hl_loop *loop, hl_loop_fn fn, void *arg)
+{
+    struct task *t = task_new(fn, arg);
+    pthread_mutex_lock(&loop->lock);
+    *loop->tail = t;
+    loop->tail = &t->next;
+    pthread_mutex_unlock(&loop->lock);
+    uv_async_send(&loop->wakeup);
+}
+
+int hl_loop_is_current(const struct hl_loop *loop)
+{
+    return pthread_equal(loop->thread, pthread_self());
+}
+
+static void on_timer(uv_timer_t *uv)
+{
+    struct hl_timer *t = uv->data;
+    t->fn(t->arg);
+}
+
+static void on_timer_closed(uv_handle_t *handle)
+{
+    free(handle->data);
+}
+
+hl_status hl_timer_create(struct hl_loop *loop, uint64_t delay_ms, uint64_t repeat_ms, hl_loop_fn fn,
+                          void *arg, struct hl_timer **out)
+{
+    struct hl_timer *t = calloc(1, sizeof(*t));
+    if (t == NULL)
+        return hl_fail(HL_ENOMEM, "timer");
+    t->fn = fn;
+    t->arg = arg;
+    uv_timer_init(&loop->uv, &t->uv);
+    t->uv.data = t;
+    uv_update_time(&loop->uv);
+    uv_timer_start(&t->uv, on_timer, delay_ms, repeat_ms);
+    if (out != NULL)
+        *out = t;
+    return HL_OK;
+}
+
+void hl_timer_destroy(struct hl_timer *t)
+{
+    if (t == NULL)
+        return;
+    uv_timer_stop(&t->uv);
+    uv_close((uv_handle_t *)&t->uv, on_timer_closed);
+}
+
+static void on_signal(uv_signal_t *handle, int signum)
+{
+    (void)signum;
+    uv_stop(handle->loop);
+}
+
+hl_status hl_loop_stop_on_signals(struct hl_loop *loop)
+{
+    static const int numbers[2] = {SIGTERM, SIGINT};
+    for (int i = 0; i < 2; i++) {
+        uv_signal_init(&loop->uv, &loop->signals[i]);
+        int rc = uv_signal_start(&loop->signals[i], on_signal, numbers[i]);
+        if (rc != 0)
+            return hl_fail(HL_EIO, "watch signal %d: %s", numbers[i], uv_strerror(rc));
+        uv_unref((uv_handle_t *)&loop->signals[i]);
+    }
+    return HL_OK;
+}

@@ -1,0 +1,46 @@
+/* store/store.h - durable metadata: ordered keys with JSON values, changed by atomic batches.
+ *
+ * Keys are text like "job/01J…/spec". Back ends: "mem" (tests), "sqlite" (default), "etcd" (later);
+ * all pass one conformance suite.
+ *
+ * Owns:    the connection to the back end.
+ * Threads: one owner thread.
+ * Errors:  HL_ENOENT, HL_ECONFLICT (a precondition failed, nothing was written), HL_EIO, HL_ECORRUPT.
+ * Units:   none.
+ * Limits:  key <= 512 bytes, value <= 16 MiB, batch <= 100,000 operations.
+ */
+#ifndef HL_STORE_STORE_H
+#define HL_STORE_STORE_H
+
+#include <jansson.h>
+#include <stdint.h>
+
+#include "base/status.h"
+
+struct hl_store;
+
+enum hl_store_op_kind {
+    HL_STORE_PUT,    /* value replaces what is there */
+    HL_STORE_CREATE, /* HL_ECONFLICT when the key exists */
+    HL_STORE_DELETE, /* absent key: fine */
+};
+
+struct hl_store_op {
+    enum hl_store_op_kind kind;
+    const char *key;
+    const json_t *value; /* PUT, CREATE */
+};
+
+/* url: "mem:" or "sqlite:PATH". Creates what is missing. */
+hl_status hl_store_open(const char *url, struct hl_store **out) HL_CHECK;
+void hl_store_close(struct hl_store *store);
+/* New reference. */
+hl_status hl_store_get(struct hl_store *store, const char *key, json_t **out) HL_CHECK;
+/* All or nothing, durable on return. */
+hl_status hl_store_commit(struct hl_store *store, const struct hl_store_op *ops, size_t n) HL_CHECK;
+/* Every key with this prefix, in key order; a callback result other than HL_OK ends the scan with it.
+ * The callback must not touch the store. */
+typedef hl_status (*hl_store_visit)(void *arg, const char *key, json_t *value);
+hl_status hl_store_scan(struct hl_store *store, const char *prefix, hl_store_visit visit, void *arg) HL_CHECK;
+
+#endif
