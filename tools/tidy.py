@@ -1,0 +1,63 @@
+"""Limits of the house: function 70 lines, file 700, line 100 columns, a contract atop every header."""
+import pathlib
+import re
+import subprocess
+import sys
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+FUNCTION_LINES, FILE_LINES, LINE_COLUMNS = 70, 700, 100
+CONTRACT = ("Owns:", "Threads:", "Errors:", "Units:", "Limits:")
+BANNED = re.compile(r"\b(strcpy|strcat|sprintf|strtok|gets|ctime|asctime|alloca)\s*\(")
+
+
+def functions(lines):
+    """(first line, length) of every function body: an opening brace in column 0 up to its closing one."""
+    start = None
+    for number, line in enumerate(lines, 1):
+        if line == "{":
+            start = number
+        elif line == "}" and start:
+            yield start, number - start + 1
+            start = None
+
+
+def check(path, errors):
+    where = path.relative_to(ROOT)
+    text = path.read_text()
+    lines = text.splitlines()
+    source = path.suffix in (".c", ".h", ".cpp")
+    if source and len(lines) > FILE_LINES:
+        errors.append(f"{where}: {len(lines)} lines, at most {FILE_LINES}")
+    for number, line in enumerate(lines, 1):
+        if source and len(line) > LINE_COLUMNS and "http" not in line:
+            errors.append(f"{where}:{number}: {len(line)} columns, at most {LINE_COLUMNS}")
+        if source and BANNED.search(line):
+            errors.append(f"{where}:{number}: {BANNED.search(line)[1]} is banned")
+        if line != line.rstrip():
+            errors.append(f"{where}:{number}: trailing space")
+    if source:
+        for start, length in functions(lines):
+            if length > FUNCTION_LINES:
+                errors.append(f"{where}:{start}: function of {length} lines, at most {FUNCTION_LINES}")
+    if path.suffix == ".h" and where.parts[0] == "src" and not path.stem.endswith("_private"):
+        head = text[: text.find("#ifndef")]
+        for word in CONTRACT:
+            if word not in head:
+                errors.append(f"{where}: the contract comment has no '{word}'")
+    if text and not text.endswith("\n"):
+        errors.append(f"{where}: no newline at the end")
+
+
+def main():
+    names = subprocess.run(["git", "ls-files", "-co", "--exclude-standard"], cwd=ROOT, capture_output=True, text=True, check=True)
+    suffixes = (".c", ".h", ".cpp", ".py", ".capnp", ".cmake", ".txt", ".md", ".json", ".yaml", ".sh")
+    files = [ROOT / n for n in names.stdout.splitlines() if n.endswith(suffixes) or n in ("run", ".ci/run")]
+    errors = []
+    files = [f for f in files if f.is_file() and "corpus" not in f.parts]
+    for path in files:
+        check(path, errors)
+    print("\n".join(errors) if errors else f"tidy: {len(files)} files ok")
+    sys.exit(1 if errors else 0)
+
+
+main()
