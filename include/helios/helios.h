@@ -1,15 +1,15 @@
 /* helios.h - C ABI of libhelios: reading and writing shards of a model from inside a rank.
  *
- * A rank owns one (pp, tp, dp) position. Its share of a model version is a set of shards; a shard is an
- * immutable safetensors file (u64 little-endian header length, JSON header, tensor data) held in the
- * L3 pool, checksummed as a whole, per tensor and per MiB.
+ * A rank owns one (pp, tp, dp) position. Its share of a model version is a set of shards; a shard
+ * is an immutable safetensors file (u64 little-endian header length, JSON header, tensor data) held
+ * in the L3 pool, checksummed as a whole, per tensor and per MiB.
  *
- * Threads: a helios_client may be used from any thread; calls on it are serialised except helios_get,
- *          helios_get_range and helios_find, which run in parallel. Never use a client after fork().
- * Errors:  functions return 0 or a negative HELIOS_E… code; helios_last_error() explains the last failure
- *          of the calling thread in one sentence (what, where, what to do). Outputs are untouched on failure.
- * Units:   sizes and offsets in bytes, times in milliseconds.
- * Memory:  what a function hands out is released by the function named in its comment, nothing else.
+ * Threads: a helios_client may be used from any thread; calls on it are serialised except
+ * helios_get, helios_get_range and helios_find, which run in parallel. Never use a client after
+ * fork(). Errors:  functions return 0 or a negative HELIOS_E… code; helios_last_error() explains
+ * the last failure of the calling thread in one sentence (what, where, what to do). Outputs are
+ * untouched on failure. Units:   sizes and offsets in bytes, times in milliseconds. Memory:  what a
+ * function hands out is released by the function named in its comment, nothing else.
  */
 #ifndef HELIOS_HELIOS_H
 #define HELIOS_HELIOS_H
@@ -48,16 +48,17 @@ typedef struct helios_client helios_client;
 
 /* Version of the library, "0.1.0". */
 HELIOS_API const char *helios_version(void);
-/* Why the calling thread's last helios call failed; "" if none did. Borrowed until its next call. */
+/* Why the calling thread's last helios call failed; "" if none did. Borrowed until its next call.
+ */
 HELIOS_API const char *helios_last_error(void);
 HELIOS_API const char *helios_strerror(int code);
 
 typedef struct helios_options {
     const char *controller; /* RPC address; NULL: $HELIOS_CONTROLLER */
-    const char *l3;         /* L3 address; NULL: $CONTROLLER_L3_CACHE_ADDRESS, else ask the Controller */
-    const char *path;       /* NULL or "auto"; "shm" or "net" force one way of reading */
-    int timeout_ms;         /* deadline of one operation; 0 = 30000 */
-    int retries;            /* times one bad piece is fetched again; 0 = 3, -1 = none */
+    const char *l3;   /* L3 address; NULL: $CONTROLLER_L3_CACHE_ADDRESS, else ask the Controller */
+    const char *path; /* NULL or "auto"; "shm" or "net" force one way of reading */
+    int timeout_ms;   /* deadline of one operation; 0 = 30000 */
+    int retries;      /* times one bad piece is fetched again; 0 = 3, -1 = none */
 } helios_options;
 
 /* opts may be NULL. Release with helios_close. HELIOS_EUNAVAIL when nobody answers there. */
@@ -87,8 +88,8 @@ typedef struct helios_shard_list {
 
 /* The shards of model/version at (pp, tp). version -1: the newest visible one.
  * Release with helios_shard_list_free. */
-HELIOS_API int helios_request_shards(helios_client *client, const char *model, int64_t version, int pp, int tp,
-                                     helios_shard_list **out);
+HELIOS_API int helios_request_shards(helios_client *client, const char *model, int64_t version,
+                                     int pp, int tp, helios_shard_list **out);
 HELIOS_API void helios_shard_list_free(helios_shard_list *list);
 
 /* Size and CRC of a shard by id, from the pool's own index (no Controller involved). */
@@ -96,10 +97,11 @@ HELIOS_API int helios_find(helios_client *client, helios_id id, uint64_t *size, 
 /* Copy a whole shard into buf (size bytes as helios_find says, else HELIOS_EINVAL), verified. */
 HELIOS_API int helios_get(helios_client *client, helios_id id, void *buf, size_t size);
 /* Copy [offset, offset+size) verified: the started MiBs it touches are checked. */
-HELIOS_API int helios_get_range(helios_client *client, helios_id id, uint64_t offset, void *buf, size_t size);
-/* Verified read-only view of a whole shard: the pool itself on the owner's host, a private copy elsewhere.
- * The bytes stay as they are until helios_unmap or helios_close, also when the shard is removed.
- * Writing through the view is a segmentation fault. */
+HELIOS_API int helios_get_range(helios_client *client, helios_id id, uint64_t offset, void *buf,
+                                size_t size);
+/* Verified read-only view of a whole shard: the pool itself on the owner's host, a private copy
+ * elsewhere. The bytes stay as they are until helios_unmap or helios_close, also when the shard is
+ * removed. Writing through the view is a segmentation fault. */
 HELIOS_API int helios_map(helios_client *client, helios_id id, const void **data, size_t *size);
 HELIOS_API int helios_unmap(helios_client *client, const void *data);
 
@@ -112,24 +114,25 @@ typedef struct helios_tensor {
     const void *data;
 } helios_tensor;
 
-/* Open a new version that becomes visible when `world` ranks have committed. Every rank of the gang calls
- * it with the same (model, job, attempt, step) and gets the same number. */
-HELIOS_API int helios_version_begin(helios_client *client, const char *model, const char *job, int attempt,
-                                    int64_t step, int world, int64_t *version);
+/* Open a new version that becomes visible when `world` ranks have committed. Every rank of the gang
+ * calls it with the same (model, job, attempt, step) and gets the same number. */
+HELIOS_API int helios_version_begin(helios_client *client, const char *model, const char *job,
+                                    int attempt, int64_t step, int world, int64_t *version);
 /* Write one shard of that version (one part at pp, tp). Data is copied before the call returns. */
-HELIOS_API int helios_version_put(helios_client *client, const char *model, int64_t version, int pp, int tp,
-                                  const char *part, const helios_tensor *tensors, size_t count, helios_shard *out);
-/* This rank has put all its shards. meta_json (rank 0's is kept) may be NULL. visible: 1 when this commit
- * was the last one needed. */
-HELIOS_API int helios_version_commit(helios_client *client, const char *model, int64_t version, int rank,
-                                     const char *meta_json, int *visible);
+HELIOS_API int helios_version_put(helios_client *client, const char *model, int64_t version, int pp,
+                                  int tp, const char *part, const helios_tensor *tensors,
+                                  size_t count, helios_shard *out);
+/* This rank has put all its shards. meta_json (rank 0's is kept) may be NULL. visible: 1 when this
+ * commit was the last one needed. */
+HELIOS_API int helios_version_commit(helios_client *client, const char *model, int64_t version,
+                                     int rank, const char *meta_json, int *visible);
 
 typedef struct helios_stats {
-    char path[16];            /* how bytes came last: shm rdma tcp emulated, "" before the first read */
+    char path[16]; /* how bytes came last: shm rdma tcp emulated, "" before the first read */
     uint64_t reads, read_bytes, read_ns; /* ns inside reads, verification included */
     uint64_t writes, write_bytes, write_ns;
-    uint64_t crc_failures;    /* bad pieces seen */
-    uint64_t retries;         /* pieces fetched again */
+    uint64_t crc_failures; /* bad pieces seen */
+    uint64_t retries;      /* pieces fetched again */
 } helios_stats;
 
 HELIOS_API int helios_get_stats(helios_client *client, helios_stats *out);

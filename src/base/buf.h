@@ -2,8 +2,8 @@
  *
  * Owns:    its bytes. Zero-initialise with HL_BUF(max), end with hl_buf_fini.
  * Threads: one at a time.
- * Errors:  HL_ENOMEM when the maximum would be passed or memory is short; the buffer is then unchanged.
- *          After a failed append `failed` stays set, so a builder may check once at the end.
+ * Errors:  HL_ENOMEM when the maximum would be passed or memory is short; the buffer is then
+ * unchanged. After a failed append `failed` stays set, so a builder may check once at the end.
  * Units:   bytes.
  * Limits:  `max` given at init.
  */
@@ -22,9 +22,9 @@ struct hl_buf {
     int failed;
 };
 
-#define HL_BUF(max_bytes) \
-    {                     \
-        .max = (max_bytes) \
+#define HL_BUF(max_bytes)                                                                          \
+    {                                                                                              \
+        .max = (max_bytes)                                                                         \
     }
 
 void hl_buf_fini(struct hl_buf *b);

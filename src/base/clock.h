@@ -1,8 +1,8 @@
 /* base/clock.h - reading the clocks; the pure core gets times as arguments and never calls these.
  *
  * Owns: nothing.  Threads: any.  Errors: none.
- * Units:   ns of CLOCK_MONOTONIC for intervals and deadlines, ms since 1970 for records shown to people.
- * Limits:  none.
+ * Units:   ns of CLOCK_MONOTONIC for intervals and deadlines, ms since 1970 for records shown to
+ * people. Limits:  none.
  */
 #ifndef HL_BASE_CLOCK_H
 #define HL_BASE_CLOCK_H
@@ -11,7 +11,7 @@
 #include <time.h>
 
 #define HL_NS_PER_MS 1000000ull
-#define HL_NS_PER_S 1000000000ull
+#define HL_NS_PER_S  1000000000ull
 
 static inline uint64_t hl_now_ns(void)
 {

@@ -1,5 +1,5 @@
-/* The copy and the CRC walk the same 32 KiB block one after the other, so the second reader finds it in
- * L1/L2; a second pass over a large buffer would halve the throughput. */
+/* The copy and the CRC walk the same 32 KiB block one after the other, so the second reader finds
+ * it in L1/L2; a second pass over a large buffer would halve the throughput. */
 #include "base/crc32.h"
 
 #include <string.h>

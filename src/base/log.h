@@ -24,8 +24,8 @@ unsigned hl_log_count(enum hl_log_level level);
 void hl_log_write(enum hl_log_level level, const char *fmt, ...) HL_PRINTF(2, 3);
 
 #define hl_error(...) hl_log_write(HL_LOG_ERROR, __VA_ARGS__)
-#define hl_warn(...) hl_log_write(HL_LOG_WARN, __VA_ARGS__)
-#define hl_info(...) hl_log_write(HL_LOG_INFO, __VA_ARGS__)
+#define hl_warn(...)  hl_log_write(HL_LOG_WARN, __VA_ARGS__)
+#define hl_info(...)  hl_log_write(HL_LOG_INFO, __VA_ARGS__)
 #define hl_debug(...) hl_log_write(HL_LOG_DEBUG, __VA_ARGS__)
 
 #endif

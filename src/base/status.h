@@ -2,10 +2,9 @@
  *
  * Owns:    nothing; the text of the last failure is a per-thread buffer.
  * Threads: any; each thread sees only its own last failure.
- * Errors:  the function that decides a failure calls hl_fail(); callers pass the status up unchanged;
- *          the edge (RPC handler, CLI, loop callback) logs or prints hl_error_text() once.
- * Units:   none.
- * Limits:  a failure text is cut at HL_ERROR_TEXT_MAX - 1 bytes.
+ * Errors:  the function that decides a failure calls hl_fail(); callers pass the status up
+ * unchanged; the edge (RPC handler, CLI, loop callback) logs or prints hl_error_text() once. Units:
+ * none. Limits:  a failure text is cut at HL_ERROR_TEXT_MAX - 1 bytes.
  */
 #ifndef HL_BASE_STATUS_H
 #define HL_BASE_STATUS_H
@@ -35,15 +34,17 @@
     X(EUNSUPPORTED,-15, "not supported")                                \
     X(ECONFLICT,   -16, "conflict")                                     \
     X(EINTERNAL,   -17, "internal error")
+
 /* clang-format on */
 
 typedef enum hl_status {
+
 #define X(name, value, text) HL_##name = (value),
     HL_STATUS_MAP(X)
 #undef X
 } hl_status;
 
-#define HL_CHECK __attribute__((warn_unused_result))
+#define HL_CHECK              __attribute__((warn_unused_result))
 #define HL_PRINTF(fmt, first) __attribute__((format(printf, fmt, first)))
 
 /* Short text of a status, never NULL. */
@@ -52,12 +53,14 @@ const char *hl_status_text(hl_status st);
 const char *hl_status_name(hl_status st);
 /* Status of that name; HL_EINTERNAL when there is none. */
 hl_status hl_status_by_name(const char *name);
-/* True when the same call may succeed later without any change (EUNAVAIL, EBUSY, ETIMEDOUT, ESTALE). */
+/* True when the same call may succeed later without any change (EUNAVAIL, EBUSY, ETIMEDOUT,
+ * ESTALE). */
 int hl_status_retryable(hl_status st);
 
 /* Record why a call failed and return `st`. `%m` is allowed. */
 #define hl_fail(st, ...) hl_fail_at((st), __FILE__, __LINE__, __VA_ARGS__)
-hl_status hl_fail_at(hl_status st, const char *file, int line, const char *fmt, ...) HL_PRINTF(4, 5);
+hl_status hl_fail_at(hl_status st, const char *file, int line, const char *fmt, ...)
+    HL_PRINTF(4, 5);
 /* Put words in front of the recorded text ("reading config.json: " + old) and return `st`. */
 hl_status hl_fail_prefix(hl_status st, const char *fmt, ...) HL_PRINTF(2, 3);
 /* Text of this thread's last failure; "" when none. Borrowed until the next failure. */
@@ -66,21 +69,21 @@ const char *hl_error_text(void);
 const char *hl_error_where(void);
 void hl_error_clear(void);
 
-#define HL_TRY(expr)                \
-    do {                            \
-        hl_status hl_try_ = (expr); \
-        if (hl_try_ != HL_OK)       \
-            return hl_try_;         \
+#define HL_TRY(expr)                                                                               \
+    do {                                                                                           \
+        hl_status hl_try_ = (expr);                                                                \
+        if (hl_try_ != HL_OK)                                                                      \
+            return hl_try_;                                                                        \
     } while (0)
 
 /* HL_AUTO(fn) type *p = NULL;  calls fn(&p) when p leaves its scope. */
 #define HL_AUTO(fn) __attribute__((cleanup(fn)))
 /* Take a pointer out of an HL_AUTO local. */
-#define hl_steal(pp)                  \
-    ({                                \
-        __typeof__(*(pp)) t_ = *(pp); \
-        *(pp) = NULL;                 \
-        t_;                           \
+#define hl_steal(pp)                                                                               \
+    ({                                                                                             \
+        __typeof__(*(pp)) t_ = *(pp);                                                              \
+        *(pp) = NULL;                                                                              \
+        t_;                                                                                        \
     })
 /* Cleanup for malloc'ed pointers of any type. */
 void hl_freep(void *pp);

@@ -150,8 +150,8 @@ static void on_timer_closed(uv_handle_t *handle)
     free(handle->data);
 }
 
-hl_status hl_timer_create(struct hl_loop *loop, uint64_t delay_ms, uint64_t repeat_ms, hl_loop_fn fn,
-                          void *arg, struct hl_timer **out)
+hl_status hl_timer_create(struct hl_loop *loop, uint64_t delay_ms, uint64_t repeat_ms,
+                          hl_loop_fn fn, void *arg, struct hl_timer **out)
 {
     struct hl_timer *t = calloc(1, sizeof(*t));
     if (t == NULL)

@@ -27,14 +27,15 @@ uv_loop_t *hl_loop_uv(struct hl_loop *loop);
 /* Until hl_loop_stop(). */
 hl_status hl_loop_run(struct hl_loop *loop) HL_CHECK;
 void hl_loop_stop(struct hl_loop *loop);
-/* Run fn(arg) on the loop's thread, after the current callback. Never blocks, never runs it inline. */
+/* Run fn(arg) on the loop's thread, after the current callback. Never blocks, never runs it inline.
+ */
 void hl_loop_post(struct hl_loop *loop, hl_loop_fn fn, void *arg);
 int hl_loop_is_current(const struct hl_loop *loop);
 #define HL_ON_LOOP(loop) assert(hl_loop_is_current(loop))
 
 /* Call fn(arg) in `delay_ms`, then every `repeat_ms` (0 = once). Destroy with hl_timer_destroy. */
-hl_status hl_timer_create(struct hl_loop *loop, uint64_t delay_ms, uint64_t repeat_ms, hl_loop_fn fn,
-                          void *arg, struct hl_timer **out) HL_CHECK;
+hl_status hl_timer_create(struct hl_loop *loop, uint64_t delay_ms, uint64_t repeat_ms,
+                          hl_loop_fn fn, void *arg, struct hl_timer **out) HL_CHECK;
 void hl_timer_destroy(struct hl_timer *t);
 /* SIGTERM and SIGINT stop the loop. */
 hl_status hl_loop_stop_on_signals(struct hl_loop *loop) HL_CHECK;

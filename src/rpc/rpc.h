@@ -1,17 +1,17 @@
 /* rpc/rpc.h - Cap'n Proto RPC for C: the thin facade over libcapnp.
  *
- * The wire is Cap'n Proto RPC with the types of api/v1/helios.capnp, so any Cap'n Proto client can talk
- * to a Helios daemon. On the C side parameters and results are JSON objects whose members are the
- * schema's fields (conversion is driven by the compiled schema: an unknown member or a wrong type is
- * HL_EINVAL that names the field). Integers of every width are JSON integers, enums are their names,
- * Data is base64 text, absent members have the schema's default; results carry every field.
+ * The wire is Cap'n Proto RPC with the types of api/v1/helios.capnp, so any Cap'n Proto client can
+ * talk to a Helios daemon. On the C side parameters and results are JSON objects whose members are
+ * the schema's fields (conversion is driven by the compiled schema: an unknown member or a wrong
+ * type is HL_EINVAL that names the field). Integers of every width are JSON integers, enums are
+ * their names, Data is base64 text, absent members have the schema's default; results carry every
+ * field.
  *
  * Owns:    one background thread with the KJ event loop; servers and peers live on it.
- * Threads: every function may be called from any thread, except from inside the KJ thread. Handlers and
- *          completions run on the hl_loop given with them.
- * Errors:  HL_EUNAVAIL (nobody listens, connection lost), HL_ETIMEDOUT (deadline), HL_EUNSUPPORTED
- *          (method unknown there), HL_EINVAL, and whatever status the remote handler rejected with.
- *          Every failure names the address and the method.
+ * Threads: every function may be called from any thread, except from inside the KJ thread. Handlers
+ * and completions run on the hl_loop given with them. Errors:  HL_EUNAVAIL (nobody listens,
+ * connection lost), HL_ETIMEDOUT (deadline), HL_EUNSUPPORTED (method unknown there), HL_EINVAL, and
+ * whatever status the remote handler rejected with. Every failure names the address and the method.
  * Units:   milliseconds.
  * Limits:  a message holds at most 64 Mi words (512 MiB) and nests at most 64 deep.
  *          A process that forks must not use the child's copy of a runtime.
@@ -51,8 +51,8 @@ hl_status hl_rpc_serve(struct hl_rpc *rpc, const struct hl_rpc_serve_opts *opts,
                        struct hl_rpc_server **out) HL_CHECK;
 /* Address with the real port. Borrowed for the server's life. */
 const char *hl_rpc_server_address(const struct hl_rpc_server *server);
-/* Stop listening and drop the connections; calls still unanswered are rejected, their hl_rpc_call stays
- * valid until it is answered. Call it on the handler's loop. */
+/* Stop listening and drop the connections; calls still unanswered are rejected, their hl_rpc_call
+ * stays valid until it is answered. Call it on the handler's loop. */
 void hl_rpc_server_close(struct hl_rpc_server *server);
 
 /* Answer. Takes the reference to `result` (an object, NULL = all defaults). */
@@ -60,8 +60,8 @@ void hl_rpc_reply(struct hl_rpc_call *call, json_t *result);
 /* Answer with a failure; `text` NULL takes hl_error_text(). */
 void hl_rpc_reject(struct hl_rpc_call *call, hl_status st, const char *text);
 
-/* A peer connects on its first call and again after a lost connection (with back-off inside a call's
- * deadline only when `patient`): open never blocks and never fails for an absent server. */
+/* A peer connects on its first call and again after a lost connection (with back-off inside a
+ * call's deadline only when `patient`): open never blocks and never fails for an absent server. */
 hl_status hl_rpc_open(struct hl_rpc *rpc, const char *address, const char *interface,
                       struct hl_rpc_peer **out) HL_CHECK;
 /* Calls under way end with HL_ECANCELED. NULL is fine. */
@@ -70,12 +70,12 @@ const char *hl_rpc_peer_address(const struct hl_rpc_peer *peer);
 
 /* Call and wait at most timeout_ms. `params` is borrowed (NULL = defaults). `result` may be NULL;
  * else a new reference on HL_OK, untouched otherwise. */
-hl_status hl_rpc_call(struct hl_rpc_peer *peer, const char *method, const json_t *params, int timeout_ms,
-                      json_t **result) HL_CHECK;
+hl_status hl_rpc_call(struct hl_rpc_peer *peer, const char *method, const json_t *params,
+                      int timeout_ms, json_t **result) HL_CHECK;
 /* Borrowed result and text, both only for the time of the callback. */
 typedef void (*hl_rpc_done)(void *arg, hl_status st, const char *text, json_t *result);
 /* Call and go on; done runs on the loop exactly once. */
-void hl_rpc_call_async(struct hl_rpc_peer *peer, const char *method, const json_t *params, int timeout_ms,
-                       struct hl_loop *loop, hl_rpc_done done, void *arg);
+void hl_rpc_call_async(struct hl_rpc_peer *peer, const char *method, const json_t *params,
+                       int timeout_ms, struct hl_loop *loop, hl_rpc_done done, void *arg);
 
 #endif

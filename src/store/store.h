@@ -5,9 +5,9 @@
  *
  * Owns:    the connection to the back end.
  * Threads: one owner thread.
- * Errors:  HL_ENOENT, HL_ECONFLICT (a precondition failed, nothing was written), HL_EIO, HL_ECORRUPT.
- * Units:   none.
- * Limits:  key <= 512 bytes, value <= 16 MiB, batch <= 100,000 operations.
+ * Errors:  HL_ENOENT, HL_ECONFLICT (a precondition failed, nothing was written), HL_EIO,
+ * HL_ECORRUPT. Units:   none. Limits:  key <= 512 bytes, value <= 16 MiB, batch <= 100,000
+ * operations.
  */
 #ifndef HL_STORE_STORE_H
 #define HL_STORE_STORE_H
@@ -38,9 +38,10 @@ void hl_store_close(struct hl_store *store);
 hl_status hl_store_get(struct hl_store *store, const char *key, json_t **out) HL_CHECK;
 /* All or nothing, durable on return. */
 hl_status hl_store_commit(struct hl_store *store, const struct hl_store_op *ops, size_t n) HL_CHECK;
-/* Every key with this prefix, in key order; a callback result other than HL_OK ends the scan with it.
- * The callback must not touch the store. */
+/* Every key with this prefix, in key order; a callback result other than HL_OK ends the scan with
+ * it. The callback must not touch the store. */
 typedef hl_status (*hl_store_visit)(void *arg, const char *key, json_t *value);
-hl_status hl_store_scan(struct hl_store *store, const char *prefix, hl_store_visit visit, void *arg) HL_CHECK;
+hl_status hl_store_scan(struct hl_store *store, const char *prefix, hl_store_visit visit,
+                        void *arg) HL_CHECK;
 
 #endif

@@ -1,0 +1,46 @@
+/* core/json.h - reading members of JSON objects with defaults, for records and RPC parameters.
+ *
+ * Owns:    nothing; texts are borrowed from the object.
+ * Threads: any.
+ * Errors:  none: an absent member or one of another type gives the default.
+ * Units:   none.
+ * Limits:  none.
+ */
+#ifndef HL_CORE_JSON_H
+#define HL_CORE_JSON_H
+
+#include <jansson.h>
+#include <stdint.h>
+
+static inline const char *hl_json_str(const json_t *obj, const char *key, const char *absent)
+{
+    const char *s = json_string_value(json_object_get(obj, key));
+    return s != NULL ? s : absent;
+}
+
+static inline int64_t hl_json_int(const json_t *obj, const char *key, int64_t absent)
+{
+    const json_t *v = json_object_get(obj, key);
+    return json_is_integer(v) ? (int64_t)json_integer_value(v) : absent;
+}
+
+static inline double hl_json_real(const json_t *obj, const char *key, double absent)
+{
+    const json_t *v = json_object_get(obj, key);
+    return json_is_number(v) ? json_number_value(v) : absent;
+}
+
+static inline int hl_json_bool(const json_t *obj, const char *key, int absent)
+{
+    const json_t *v = json_object_get(obj, key);
+    return json_is_boolean(v) ? json_is_true(v) : absent;
+}
+
+/* Borrowed array member, NULL when there is none (json_array_foreach takes NULL). */
+static inline json_t *hl_json_list(const json_t *obj, const char *key)
+{
+    json_t *v = json_object_get(obj, key);
+    return json_is_array(v) ? v : NULL;
+}
+
+#endif
