@@ -1,0 +1,501 @@
+/* A change is built aside, committed by the caller's store, and linked in only then: a failed
+ * commit leaves the catalogue as it was. */
+#include "core/catalog.h"
+
+#include <ctype.h>
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/catalog_private.h"
+#include "core/json.h"
+
+void hl_records_fini(struct hl_records *r)
+{
+    for (size_t i = 0; i < r->count; i++)
+        json_decref(r->list[i].value);
+    free(r->list);
+    *r = (struct hl_records){0};
+}
+
+hl_status hl_records_add(struct hl_records *r, json_t *value, const char *key_fmt, ...)
+{
+    if (r->count == r->cap) {
+        size_t cap = r->cap == 0 ? 16 : r->cap * 2;
+        struct hl_record *list = realloc(r->list, cap * sizeof(*list));
+        if (list == NULL) {
+            json_decref(value);
+            return hl_fail(HL_ENOMEM, "change of %zu records", cap);
+        }
+        r->list = list;
+        r->cap = cap;
+    }
+    struct hl_record *rec = &r->list[r->count++];
+    va_list ap;
+    va_start(ap, key_fmt);
+    vsnprintf(rec->key, sizeof(rec->key), key_fmt, ap);
+    va_end(ap);
+    rec->value = value;
+    return HL_OK;
+}
+
+static hl_status add_model(struct hl_records *r, const struct hl_model_rec *m)
+{
+    return hl_records_add(r, hl_model_rec_store(m), "model/%s", m->name);
+}
+
+static hl_status add_version(struct hl_records *r, const struct hl_version_rec *v)
+{
+    return hl_records_add(r, hl_version_rec_store(v), "version/%s/%010" PRId64, v->model->name,
+                          v->number);
+}
+
+static hl_status add_shard(struct hl_records *r, const struct hl_shard_rec *s, int keep)
+{
+    json_t *value = NULL;
+    if (keep) {
+        value = hl_shard_rec_to_json(s);
+        json_object_set_new(value, "rank", json_integer(s->rank));
+    }
+    return hl_records_add(r, value, "shard/%s/%010" PRId64 "/%s", s->version->model->name,
+                          s->version->number, hl_id_format(s->id).s);
+}
+
+void hl_catalog_fini(struct hl_catalog *c)
+{
+    struct hl_model_rec *m, *next;
+    HASH_CLEAR(hh, c->shards);
+    HASH_ITER (hh, c->models, m, next) {
+        HASH_DEL(c->models, m);
+        hl_model_rec_free(m);
+    }
+}
+
+hl_status hl_model_name_check(const char *name)
+{
+    size_t n = strlen(name);
+    if (n == 0 || n > HL_MODEL_NAME_MAX || !isalnum((unsigned char)name[0]))
+        return hl_fail(HL_EINVAL,
+                       "model name '%.140s': start with a letter or digit, at most %d characters",
+                       name, HL_MODEL_NAME_MAX);
+    for (size_t i = 0; i < n; i++)
+        if (!isalnum((unsigned char)name[i]) && strchr("._-", name[i]) == NULL)
+            return hl_fail(
+                HL_EINVAL,
+                "model name '%s': '%c' is not allowed, use letters, digits, '.', '_', '-'", name,
+                name[i]);
+    return HL_OK;
+}
+
+hl_status hl_catalog_model(const struct hl_catalog *c, const char *name, struct hl_model_rec **out)
+{
+    struct hl_model_rec *m;
+    HASH_FIND_STR(c->models, name, m);
+    if (m == NULL)
+        return hl_fail(HL_ENOENT, "model '%.140s' does not exist; `helios model ls` lists %u", name,
+                       HASH_COUNT(c->models));
+    *out = m;
+    return HL_OK;
+}
+
+hl_status hl_catalog_version(const struct hl_model_rec *m, int64_t number,
+                             struct hl_version_rec **out)
+{
+    for (struct hl_version_rec *v = m->versions; v != NULL; v = v->next) {
+        if (v->number == number || (number == -1 && v->state == HL_VERSION_VISIBLE)) {
+            *out = v;
+            return HL_OK;
+        }
+    }
+    if (number == -1)
+        return hl_fail(HL_ENOENT, "model '%s' has no visible version yet", m->name);
+    return hl_fail(HL_ENOENT,
+                   "model '%s' has no version %" PRId64 "; `helios model show %s` lists them",
+                   m->name, number, m->name);
+}
+
+struct hl_shard_rec *hl_catalog_shard(const struct hl_catalog *c, struct hl_id id)
+{
+    struct hl_shard_rec *s;
+    HASH_FIND(hh, c->shards, &id, sizeof(id), s);
+    return s;
+}
+
+const char *hl_shard_key(const struct hl_shard_rec *s, char *buf, size_t cap)
+{
+    snprintf(buf, cap, "%s@%" PRId64 "/pp%d/tp%d/%s", s->version->model->name, s->version->number,
+             s->pp, s->tp, s->part);
+    return buf;
+}
+
+static int shard_order(const void *a, const void *b)
+{
+    const struct hl_shard_rec *x = *(struct hl_shard_rec *const *)a;
+    const struct hl_shard_rec *y = *(struct hl_shard_rec *const *)b;
+    if (x->pp != y->pp)
+        return x->pp < y->pp ? -1 : 1;
+    if (x->tp != y->tp)
+        return x->tp < y->tp ? -1 : 1;
+    return strcmp(x->part, y->part);
+}
+
+/* Make room for n more shards of a version without linking them yet. */
+static hl_status reserve_shards(struct hl_version_rec *v, size_t n)
+{
+    struct hl_shard_rec **list = realloc(v->shards, (v->shard_count + n + 1) * sizeof(*list));
+    if (list == NULL)
+        return hl_fail(HL_ENOMEM, "list of %zu shards", v->shard_count + n);
+    v->shards = list;
+    return HL_OK;
+}
+
+static void link_shards(struct hl_catalog *c, struct hl_version_rec *v, struct hl_shard_rec **list,
+                        size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        v->shards[v->shard_count++] = list[i];
+        HASH_ADD(hh, c->shards, id, sizeof(struct hl_id), list[i]);
+    }
+    qsort(v->shards, v->shard_count, sizeof(*v->shards), shard_order);
+}
+
+static void free_shards(struct hl_shard_rec **list, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        free(list[i]);
+    free(list);
+}
+
+/* Shards of a List(Shard), not linked; every one is new to the catalogue and unique in the list. */
+static hl_status parse_shards(const struct hl_catalog *c, struct hl_version_rec *v,
+                              const json_t *shards, int rank, struct hl_shard_rec ***out,
+                              size_t *out_n)
+{
+    size_t n = json_array_size(shards);
+    struct hl_shard_rec **list = calloc(n + 1, sizeof(*list));
+    if (list == NULL)
+        return hl_fail(HL_ENOMEM, "list of %zu shards", n);
+    for (size_t i = 0; i < n; i++) {
+        list[i] = hl_shard_rec_from_json(json_array_get(shards, i));
+        if (list[i] == NULL) {
+            free_shards(list, i);
+            return HL_EINVAL;
+        }
+        list[i]->version = v;
+        list[i]->rank = rank;
+        if (hl_catalog_shard(c, list[i]->id) != NULL) {
+            hl_status st = hl_fail(HL_EEXIST, "shard %s is in the catalogue already",
+                                   hl_id_format(list[i]->id).s);
+            free_shards(list, i + 1);
+            return st;
+        }
+    }
+    *out = list;
+    *out_n = n;
+    return HL_OK;
+}
+
+static hl_status load_version(struct hl_catalog *c, const char *key, const json_t *value)
+{
+    const char *slash = strrchr(key, '/');
+    char name[HL_MODEL_NAME_MAX + 1];
+    snprintf(name, sizeof(name), "%.*s", (int)(slash - key - 8), key + 8);
+    struct hl_model_rec *m;
+    HL_TRY(hl_catalog_model(c, name, &m));
+    struct hl_version_rec *v = hl_version_rec_from_json(value);
+    if (v == NULL)
+        return hl_fail(HL_ENOMEM, "version record");
+    v->model = m;
+    v->next = m->versions; /* keys come in ascending order */
+    m->versions = v;
+    return HL_OK;
+}
+
+static hl_status load_shard(struct hl_catalog *c, const json_t *value)
+{
+    struct hl_model_rec *m;
+    struct hl_version_rec *v;
+    HL_TRY(hl_catalog_model(c, hl_json_str(value, "model", ""), &m));
+    HL_TRY(hl_catalog_version(m, hl_json_int(value, "version", 0), &v));
+    struct hl_shard_rec *s = hl_shard_rec_from_json(value);
+    if (s == NULL)
+        return HL_ECORRUPT;
+    s->version = v;
+    hl_status st = reserve_shards(v, 1);
+    if (st != HL_OK) {
+        free(s);
+        return st;
+    }
+    link_shards(c, v, &s, 1);
+    return HL_OK;
+}
+
+hl_status hl_catalog_load(struct hl_catalog *c, const char *key, const json_t *value)
+{
+    hl_status st = HL_OK;
+    if (strncmp(key, "model/", 6) == 0) {
+        struct hl_model_rec *m = hl_model_rec_from_json(value);
+        if (m == NULL)
+            return hl_fail(HL_ENOMEM, "model record");
+        HASH_ADD_STR(c->models, name, m);
+    } else if (strncmp(key, "version/", 8) == 0) {
+        st = load_version(c, key, value);
+    } else if (strncmp(key, "shard/", 6) == 0) {
+        st = load_shard(c, value);
+    }
+    return st == HL_OK ? HL_OK : hl_fail_prefix(HL_ECORRUPT, "record %s: ", key);
+}
+
+/* The records of a new version and its shards. */
+static hl_status describe(struct hl_records *r, const struct hl_version_rec *v,
+                          struct hl_shard_rec **list, size_t n)
+{
+    HL_TRY(add_model(r, v->model));
+    HL_TRY(add_version(r, v));
+    for (size_t i = 0; i < n; i++)
+        HL_TRY(add_shard(r, list[i], 1));
+    return HL_OK;
+}
+
+static struct hl_model_rec *model_new(const struct hl_import_done *done)
+{
+    struct hl_model_rec *m = calloc(1, sizeof(*m));
+    if (m == NULL)
+        return NULL;
+    snprintf(m->name, sizeof(m->name), "%s", done->name);
+    m->tp = done->tp;
+    m->pp = done->pp;
+    m->virtual_stages = done->virtual_stages;
+    m->config = hl_text_copy(done->config);
+    m->source = hl_text_copy(done->source);
+    m->created_ms = done->now_ms;
+    m->next_version = 2;
+    return m;
+}
+
+hl_status hl_catalog_import(struct hl_catalog *c, const struct hl_import_done *done,
+                            hl_catalog_commit_fn commit, void *arg, struct hl_version_rec **out)
+{
+    struct hl_model_rec *m;
+    HL_TRY(hl_model_name_check(done->name));
+    if (hl_catalog_model(c, done->name, &m) == HL_OK)
+        return hl_fail(HL_EEXIST,
+                       "model '%s' exists already; remove it or import under another name",
+                       done->name);
+    m = model_new(done);
+    struct hl_version_rec *v = hl_version_rec_new(1, 0);
+    struct hl_shard_rec **list = NULL;
+    size_t n = 0;
+    struct hl_records records = {0};
+    hl_status st = HL_OK;
+    if (m == NULL || v == NULL) {
+        st = hl_fail(HL_ENOMEM, "model record");
+        goto fail;
+    }
+    v->model = m;
+    v->state = HL_VERSION_VISIBLE;
+    v->created_ms = v->visible_ms = done->now_ms;
+    v->import_seconds = done->seconds;
+    st = parse_shards(c, v, done->shards, -1, &list, &n);
+    if (st != HL_OK)
+        goto fail;
+    if ((st = reserve_shards(v, n)) != HL_OK || (st = describe(&records, v, list, n)) != HL_OK ||
+        (st = commit(arg, &records)) != HL_OK)
+        goto fail_shards;
+    HASH_ADD_STR(c->models, name, m);
+    m->versions = v;
+    link_shards(c, v, list, n);
+    free(list);
+    hl_records_fini(&records);
+    *out = v;
+    return HL_OK;
+
+fail_shards:
+    free_shards(list, n);
+fail:
+    hl_records_fini(&records);
+    hl_version_rec_free(v);
+    hl_model_rec_free(m);
+    return st;
+}
+
+static struct hl_version_rec *find_begun(struct hl_model_rec *m, const struct hl_version_begin *b)
+{
+    for (struct hl_version_rec *v = m->versions; v != NULL; v = v->next)
+        if (v->world > 0 && v->step == b->step && v->attempt == b->attempt &&
+            strcmp(v->job, b->job) == 0)
+            return v;
+    return NULL;
+}
+
+hl_status hl_catalog_begin(struct hl_catalog *c, const struct hl_version_begin *b,
+                           hl_catalog_commit_fn commit, void *arg, struct hl_version_rec **out)
+{
+    struct hl_model_rec *m;
+    HL_TRY(hl_catalog_model(c, b->model, &m));
+    if (b->world < 1 || b->world > 1000000 || strlen(b->job) >= sizeof((*out)->job))
+        return hl_fail(HL_EINVAL,
+                       "version of '%s': world %d must be 1..1000000, job id at most 63 bytes",
+                       b->model, b->world);
+    struct hl_version_rec *v = find_begun(m, b);
+    if (v != NULL) {
+        if (v->world != b->world)
+            return hl_fail(HL_ECONFLICT,
+                           "version %" PRId64 " of '%s' was begun with world %d, not %d", v->number,
+                           m->name, v->world, b->world);
+        *out = v;
+        return HL_OK;
+    }
+    v = hl_version_rec_new(m->next_version, b->world);
+    if (v == NULL)
+        return hl_fail(HL_ENOMEM, "version record");
+    v->model = m;
+    v->step = b->step;
+    v->attempt = b->attempt;
+    v->created_ms = b->now_ms;
+    snprintf(v->job, sizeof(v->job), "%s", b->job);
+
+    struct hl_records records = {0};
+    m->next_version++;
+    hl_status st = describe(&records, v, NULL, 0);
+    if (st == HL_OK)
+        st = commit(arg, &records);
+    hl_records_fini(&records);
+    if (st != HL_OK) {
+        m->next_version--;
+        hl_version_rec_free(v);
+        return st;
+    }
+    v->next = m->versions;
+    m->versions = v;
+    *out = v;
+    return HL_OK;
+}
+
+hl_status hl_catalog_commit_part(struct hl_catalog *c, const struct hl_version_commit *p,
+                                 hl_catalog_commit_fn commit, void *arg)
+{
+    struct hl_version_rec *v = p->version;
+    if (v->world == 0)
+        return hl_fail(HL_ECONFLICT,
+                       "version %" PRId64 " of '%s' was imported, nobody can commit to it",
+                       v->number, v->model->name);
+    if (p->rank < 0 || p->rank >= v->world)
+        return hl_fail(HL_EINVAL, "rank %d is outside the %d ranks of version %" PRId64, p->rank,
+                       v->world, v->number);
+    if (v->committed[p->rank])
+        return HL_OK;
+    struct hl_shard_rec **list;
+    size_t n;
+    HL_TRY(parse_shards(c, v, p->shards, p->rank, &list, &n));
+    char *meta =
+        p->rank == 0 && p->meta != NULL && p->meta[0] != '\0' ? hl_text_copy(p->meta) : NULL;
+    char *old_meta = v->meta;
+    struct hl_records records = {0};
+    hl_status st = reserve_shards(v, n);
+
+    v->committed[p->rank] = 1;
+    v->committed_count++;
+    if (meta != NULL)
+        v->meta = meta;
+    if (v->committed_count == v->world) {
+        v->state = HL_VERSION_VISIBLE;
+        v->visible_ms = p->now_ms;
+    }
+    if (st == HL_OK)
+        st = describe(&records, v, list, n);
+    if (st == HL_OK)
+        st = commit(arg, &records);
+    hl_records_fini(&records);
+    if (st != HL_OK) {
+        v->committed[p->rank] = 0;
+        v->committed_count--;
+        v->state = HL_VERSION_OPEN;
+        v->meta = old_meta;
+        free(meta);
+        free_shards(list, n);
+        return st;
+    }
+    if (meta != NULL)
+        free(old_meta);
+    link_shards(c, v, list, n);
+    free(list);
+    return HL_OK;
+}
+
+static void unlink_version(struct hl_catalog *c, struct hl_model_rec *m, struct hl_version_rec *v)
+{
+    struct hl_version_rec **at = &m->versions;
+    while (*at != v)
+        at = &(*at)->next;
+    *at = v->next;
+    for (size_t i = 0; i < v->shard_count; i++)
+        HASH_DEL(c->shards, v->shards[i]);
+    hl_version_rec_free(v);
+}
+
+/* Deletions of the versions that `number` names, and the ids of their shards. */
+static hl_status describe_removal(struct hl_records *r, const struct hl_model_rec *m,
+                                  int64_t number, struct hl_id *ids, size_t *n, uint64_t *bytes,
+                                  int *left)
+{
+    *n = 0;
+    *left = 0;
+    for (struct hl_version_rec *v = m->versions; v != NULL; v = v->next) {
+        if (number != -1 && v->number != number) {
+            (*left)++;
+            continue;
+        }
+        for (size_t i = 0; i < v->shard_count; i++) {
+            HL_TRY(add_shard(r, v->shards[i], 0));
+            ids[(*n)++] = v->shards[i]->id;
+            *bytes += v->shards[i]->size_bytes;
+        }
+        HL_TRY(hl_records_add(r, NULL, "version/%s/%010" PRId64, m->name, v->number));
+    }
+    if (*left == 0)
+        HL_TRY(hl_records_add(r, NULL, "model/%s", m->name));
+    return HL_OK;
+}
+
+hl_status hl_catalog_remove(struct hl_catalog *c, struct hl_model_rec *m, int64_t number,
+                            hl_catalog_commit_fn commit, void *arg, struct hl_id **ids,
+                            size_t *id_count, uint64_t *bytes)
+{
+    struct hl_version_rec *v, *next;
+    if (number != -1)
+        HL_TRY(hl_catalog_version(m, number, &v));
+    size_t most = 1;
+    for (v = m->versions; v != NULL; v = v->next)
+        most += v->shard_count;
+    struct hl_id *list = calloc(most, sizeof(*list));
+    if (list == NULL)
+        return hl_fail(HL_ENOMEM, "list of %zu ids", most);
+    struct hl_records records = {0};
+    size_t n;
+    uint64_t total = 0;
+    int left;
+    hl_status st = describe_removal(&records, m, number, list, &n, &total, &left);
+    if (st == HL_OK)
+        st = commit(arg, &records);
+    hl_records_fini(&records);
+    if (st != HL_OK) {
+        free(list);
+        return st;
+    }
+    for (v = m->versions; v != NULL; v = next) {
+        next = v->next;
+        if (number == -1 || v->number == number)
+            unlink_version(c, m, v);
+    }
+    if (left == 0) {
+        HASH_DEL(c->models, m);
+        hl_model_rec_free(m);
+    }
+    *ids = list;
+    *id_count = n;
+    *bytes = total;
+    return HL_OK;
+}

@@ -1,0 +1,169 @@
+/* core/catalog.h - which models exist, in which versions, made of which shards.
+ *
+ * A version is `open` while ranks write it and `visible` once every rank of its gang has committed;
+ * only visible versions are served. Every change is first described as a list of records (key,
+ * JSON) that the caller commits to the store in one batch, and applied here only after that: memory
+ * never runs ahead of the disk.
+ *
+ * Owns:    every struct reachable from the catalogue; pointers handed out are borrowed until the
+ * next change. Threads: one owner thread. Pure: no I/O, no clock. Errors:  HL_ENOENT, HL_EEXIST,
+ * HL_ECONFLICT, HL_EINVAL with a sentence. Units:   bytes; ms since 1970. Limits:  model names
+ * [A-Za-z0-9][A-Za-z0-9._-]{0,127}; part names up to 63 bytes.
+ */
+#ifndef HL_CORE_CATALOG_H
+#define HL_CORE_CATALOG_H
+
+#include <jansson.h>
+#include <stdint.h>
+#include <uthash.h>
+
+#include "base/id.h"
+#include "base/status.h"
+
+#define HL_MODEL_NAME_MAX  128
+#define HL_PART_MAX        64
+#define HL_CATALOG_KEY_MAX 320
+
+struct hl_shard_rec {
+    struct hl_id id;
+    int pp;
+    int tp;
+    int rank; /* that committed it; -1 = by an import */
+    char part[HL_PART_MAX];
+    uint64_t size_bytes;
+    uint32_t crc32;
+    uint32_t tensors;
+    int lost; /* not in the pool's inventory any more */
+    uint64_t accesses;
+    int64_t last_access_ms;
+    struct hl_version_rec *version;
+    UT_hash_handle hh; /* in catalog->shards, by id */
+};
+
+enum hl_version_state { HL_VERSION_OPEN, HL_VERSION_VISIBLE };
+
+struct hl_version_rec {
+    int64_t number;
+    enum hl_version_state state;
+    int64_t step;
+    char job[64];
+    int attempt;
+    int world;
+    int64_t created_ms;
+    int64_t visible_ms;
+    double import_seconds;
+    char *meta;               /* JSON text */
+    unsigned char *committed; /* one byte per rank of `world` */
+    int committed_count;
+    struct hl_shard_rec **shards;
+    size_t shard_count;
+    struct hl_model_rec *model;
+    struct hl_version_rec *next; /* older version of the model */
+};
+
+struct hl_model_rec {
+    char name[HL_MODEL_NAME_MAX + 1];
+    int tp;
+    int pp;
+    int virtual_stages;
+    char *config; /* JSON text, ImportProgress.config */
+    char *source;
+    int64_t created_ms;
+    int64_t next_version;
+    struct hl_version_rec *versions; /* newest first */
+    UT_hash_handle hh;
+};
+
+struct hl_catalog {
+    struct hl_model_rec *models;
+    struct hl_shard_rec *shards;
+};
+
+/* One record of a change: value NULL = delete. */
+struct hl_record {
+    char key[HL_CATALOG_KEY_MAX];
+    json_t *value;
+};
+
+struct hl_records {
+    struct hl_record *list;
+    size_t count;
+    size_t cap;
+};
+
+void hl_records_fini(struct hl_records *r);
+/* Takes the reference to value (NULL = delete the key). */
+hl_status hl_records_add(struct hl_records *r, json_t *value, const char *key_fmt, ...)
+    HL_PRINTF(3, 4) HL_CHECK;
+
+void hl_catalog_fini(struct hl_catalog *c);
+/* Feed one stored record back ("model/…", "version/…", "shard/…"), in key order. HL_ECORRUPT names
+ * the key. */
+hl_status hl_catalog_load(struct hl_catalog *c, const char *key, const json_t *value) HL_CHECK;
+
+hl_status hl_model_name_check(const char *name) HL_CHECK;
+/* Borrowed; HL_ENOENT lists what exists. */
+hl_status hl_catalog_model(const struct hl_catalog *c, const char *name,
+                           struct hl_model_rec **out) HL_CHECK;
+/* number -1: newest visible. Open versions are found by number only. */
+hl_status hl_catalog_version(const struct hl_model_rec *m, int64_t number,
+                             struct hl_version_rec **out) HL_CHECK;
+struct hl_shard_rec *hl_catalog_shard(const struct hl_catalog *c, struct hl_id id);
+/* "model@3/pp0/tp1/layer-0002" into buf. */
+const char *hl_shard_key(const struct hl_shard_rec *s, char *buf, size_t cap);
+
+struct hl_import_done {
+    const char *name;
+    const char *source;
+    int tp, pp, virtual_stages;
+    const char *config;
+    double seconds;
+    int64_t now_ms;
+    const json_t *shards; /* List(Shard) of helios.capnp */
+};
+
+/* Change = records to commit, then the same call applies them. */
+typedef hl_status (*hl_catalog_commit_fn)(void *arg, const struct hl_records *records);
+
+/* A finished import becomes version 1 of a new model. */
+hl_status hl_catalog_import(struct hl_catalog *c, const struct hl_import_done *done,
+                            hl_catalog_commit_fn commit, void *arg,
+                            struct hl_version_rec **out) HL_CHECK;
+
+struct hl_version_begin {
+    const char *model;
+    const char *job;
+    int attempt;
+    int64_t step;
+    int world;
+    int64_t now_ms;
+};
+
+/* The open or visible version of (model, job, attempt, step), made when there is none. */
+hl_status hl_catalog_begin(struct hl_catalog *c, const struct hl_version_begin *b,
+                           hl_catalog_commit_fn commit, void *arg,
+                           struct hl_version_rec **out) HL_CHECK;
+
+struct hl_version_commit {
+    struct hl_version_rec *version;
+    int rank;
+    const json_t *shards; /* List(Shard) */
+    const char *meta;     /* JSON text; rank 0's is kept */
+    int64_t now_ms;
+};
+
+/* A rank's part is in; repeated commits of a rank are fine and change nothing. */
+hl_status hl_catalog_commit_part(struct hl_catalog *c, const struct hl_version_commit *p,
+                                 hl_catalog_commit_fn commit, void *arg) HL_CHECK;
+
+/* Forget a version (its shard ids are appended to `ids`, caller frees) or the whole model with
+ * number -1. A model whose last version goes is forgotten too. */
+hl_status hl_catalog_remove(struct hl_catalog *c, struct hl_model_rec *m, int64_t number,
+                            hl_catalog_commit_fn commit, void *arg, struct hl_id **ids,
+                            size_t *id_count, uint64_t *bytes) HL_CHECK;
+
+json_t *hl_shard_rec_to_json(const struct hl_shard_rec *s);
+json_t *hl_model_rec_to_json(const struct hl_model_rec *m);
+json_t *hl_version_rec_to_json(const struct hl_version_rec *v);
+
+#endif

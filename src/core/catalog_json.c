@@ -1,0 +1,195 @@
+/* Records of the catalogue as JSON: one form for the store, one (the schema's) for RPC. */
+#include "core/catalog_private.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/json.h"
+
+char *hl_text_copy(const char *s)
+{
+    return strdup(s != NULL ? s : "");
+}
+
+struct hl_version_rec *hl_version_rec_new(int64_t number, int world)
+{
+    struct hl_version_rec *v = calloc(1, sizeof(*v));
+    if (v == NULL)
+        return NULL;
+    v->number = number;
+    v->world = world;
+    v->committed = calloc((size_t)(world > 0 ? world : 1), 1);
+    v->meta = hl_text_copy("{}");
+    if (v->committed == NULL || v->meta == NULL) {
+        hl_version_rec_free(v);
+        return NULL;
+    }
+    return v;
+}
+
+void hl_version_rec_free(struct hl_version_rec *v)
+{
+    if (v == NULL)
+        return;
+    for (size_t i = 0; i < v->shard_count; i++)
+        free(v->shards[i]);
+    free(v->shards);
+    free(v->committed);
+    free(v->meta);
+    free(v);
+}
+
+void hl_model_rec_free(struct hl_model_rec *m)
+{
+    if (m == NULL)
+        return;
+    while (m->versions != NULL) {
+        struct hl_version_rec *v = m->versions;
+        m->versions = v->next;
+        hl_version_rec_free(v);
+    }
+    free(m->config);
+    free(m->source);
+    free(m);
+}
+
+json_t *hl_shard_rec_to_json(const struct hl_shard_rec *s)
+{
+    return json_pack("{s:s s:s s:I s:i s:i s:s s:I s:I s:i s:s s:s s:I s:I}", "id",
+                     hl_id_format(s->id).s, "model", s->version->model->name, "version",
+                     (json_int_t)s->version->number, "pp", s->pp, "tp", s->tp, "part", s->part,
+                     "sizeBytes", (json_int_t)s->size_bytes, "crc32", (json_int_t)s->crc32,
+                     "tensors", (int)s->tensors, "state", s->lost ? "lost" : "sealed", "location",
+                     "L3", "accesses", (json_int_t)s->accesses, "lastAccessMs",
+                     (json_int_t)s->last_access_ms);
+}
+
+struct hl_shard_rec *hl_shard_rec_from_json(const json_t *value)
+{
+    struct hl_shard_rec *s = calloc(1, sizeof(*s));
+    if (s == NULL) {
+        (void)hl_fail(HL_ENOMEM, "shard record");
+        return NULL;
+    }
+    const char *part = hl_json_str(value, "part", "");
+    int64_t size = hl_json_int(value, "sizeBytes", -1);
+    int64_t crc = hl_json_int(value, "crc32", -1);
+    if (hl_id_parse(hl_json_str(value, "id", ""), &s->id) != HL_OK || part[0] == '\0' ||
+        strlen(part) >= HL_PART_MAX || size <= 0 || crc < 0 || crc > UINT32_MAX) {
+        (void)hl_fail(HL_EINVAL, "shard record needs id, part (1-%d bytes), sizeBytes and crc32",
+                      HL_PART_MAX - 1);
+        free(s);
+        return NULL;
+    }
+    snprintf(s->part, sizeof(s->part), "%s", part);
+    s->size_bytes = (uint64_t)size;
+    s->crc32 = (uint32_t)crc;
+    s->pp = (int)hl_json_int(value, "pp", 0);
+    s->tp = (int)hl_json_int(value, "tp", 0);
+    s->rank = (int)hl_json_int(value, "rank", -1);
+    s->tensors = (uint32_t)hl_json_int(value, "tensors", 0);
+    return s;
+}
+
+json_t *hl_version_rec_store(const struct hl_version_rec *v)
+{
+    json_t *ranks = json_array();
+    for (int i = 0; i < v->world; i++)
+        if (v->committed[i])
+            json_array_append_new(ranks, json_integer(i));
+    return json_pack("{s:I s:s s:I s:s s:i s:i s:I s:I s:f s:s s:o}", "version",
+                     (json_int_t)v->number, "state",
+                     v->state == HL_VERSION_VISIBLE ? "visible" : "open", "step",
+                     (json_int_t)v->step, "job", v->job, "attempt", v->attempt, "world", v->world,
+                     "createdMs", (json_int_t)v->created_ms, "visibleMs", (json_int_t)v->visible_ms,
+                     "importSeconds", v->import_seconds, "meta", v->meta, "committed", ranks);
+}
+
+struct hl_version_rec *hl_version_rec_from_json(const json_t *value)
+{
+    struct hl_version_rec *v =
+        hl_version_rec_new(hl_json_int(value, "version", 0), (int)hl_json_int(value, "world", 0));
+    if (v == NULL)
+        return NULL;
+    v->state = strcmp(hl_json_str(value, "state", ""), "visible") == 0 ? HL_VERSION_VISIBLE
+                                                                       : HL_VERSION_OPEN;
+    v->step = hl_json_int(value, "step", 0);
+    v->attempt = (int)hl_json_int(value, "attempt", 0);
+    v->created_ms = hl_json_int(value, "createdMs", 0);
+    v->visible_ms = hl_json_int(value, "visibleMs", 0);
+    v->import_seconds = hl_json_real(value, "importSeconds", 0);
+    snprintf(v->job, sizeof(v->job), "%s", hl_json_str(value, "job", ""));
+    free(v->meta);
+    v->meta = hl_text_copy(hl_json_str(value, "meta", "{}"));
+    size_t i;
+    json_t *rank;
+    json_array_foreach (hl_json_list(value, "committed"), i, rank) {
+        json_int_t r = json_integer_value(rank);
+        if (r >= 0 && r < v->world && !v->committed[r]) {
+            v->committed[r] = 1;
+            v->committed_count++;
+        }
+    }
+    return v;
+}
+
+json_t *hl_version_rec_to_json(const struct hl_version_rec *v)
+{
+    uint64_t bytes = 0;
+    for (size_t i = 0; i < v->shard_count; i++)
+        bytes += v->shards[i]->size_bytes;
+    return json_pack("{s:I s:s s:I s:s s:I s:I s:I s:I s:s s:f s:i s:i}", "version",
+                     (json_int_t)v->number, "state",
+                     v->state == HL_VERSION_VISIBLE ? "visible" : "open", "step",
+                     (json_int_t)v->step, "job", v->job, "createdMs", (json_int_t)v->created_ms,
+                     "visibleMs", (json_int_t)v->visible_ms, "shards", (json_int_t)v->shard_count,
+                     "bytes", (json_int_t)bytes, "meta", v->meta, "importSeconds",
+                     v->import_seconds, "committedRanks", v->committed_count, "world", v->world);
+}
+
+json_t *hl_model_rec_store(const struct hl_model_rec *m)
+{
+    return json_pack("{s:s s:i s:i s:i s:s s:s s:I s:I}", "name", m->name, "tp", m->tp, "pp", m->pp,
+                     "virtualStages", m->virtual_stages, "config", m->config, "source", m->source,
+                     "createdMs", (json_int_t)m->created_ms, "nextVersion",
+                     (json_int_t)m->next_version);
+}
+
+struct hl_model_rec *hl_model_rec_from_json(const json_t *value)
+{
+    struct hl_model_rec *m = calloc(1, sizeof(*m));
+    if (m == NULL)
+        return NULL;
+    snprintf(m->name, sizeof(m->name), "%s", hl_json_str(value, "name", ""));
+    m->tp = (int)hl_json_int(value, "tp", 1);
+    m->pp = (int)hl_json_int(value, "pp", 1);
+    m->virtual_stages = (int)hl_json_int(value, "virtualStages", 1);
+    m->created_ms = hl_json_int(value, "createdMs", 0);
+    m->next_version = hl_json_int(value, "nextVersion", 1);
+    m->config = hl_text_copy(hl_json_str(value, "config", "{}"));
+    m->source = hl_text_copy(hl_json_str(value, "source", ""));
+    return m;
+}
+
+json_t *hl_model_rec_to_json(const struct hl_model_rec *m)
+{
+    json_t *versions = json_array();
+    json_int_t latest = -1;
+    for (const struct hl_version_rec *v = m->versions; v != NULL; v = v->next) {
+        if (v->state == HL_VERSION_VISIBLE && latest < 0)
+            latest = (json_int_t)v->number;
+        json_array_append_new(versions, hl_version_rec_to_json(v));
+    }
+    json_t *config = json_loads(m->config, 0, NULL);
+    json_t *out = json_pack("{s:s s:i s:i s:i s:s s:s s:I s:s s:s s:I s:I s:o}", "name", m->name,
+                            "tp", m->tp, "pp", m->pp, "virtualStages", m->virtual_stages,
+                            "architecture", hl_json_str(config, "architecture", ""), "dtype",
+                            hl_json_str(config, "dtype", ""), "parameters",
+                            (json_int_t)hl_json_int(config, "parameters", 0), "config", m->config,
+                            "source", m->source, "createdMs", (json_int_t)m->created_ms, "latest",
+                            latest, "versions", versions);
+    json_decref(config);
+    return out;
+}
