@@ -1,0 +1,101 @@
+"""Helios inside a rank: pull this rank's tensors, train, write them back.
+
+    import helios
+
+    helios.init()                               # who and where: from the rank's environment
+    me = helios.rank()                          # me.pp, me.tp, me.dp, sizes, job ...
+    for name, tensor in helios.load_state_dict().items():
+        parameters[name].data.copy_(tensor)     # the pulled tensors are read-only
+    ...
+    helios.save_state_dict(state, step=100, meta={"loss": 1.2}, optim=optimizer_tensors)
+
+Needs only the standard library and libhelios.so.0; torch is imported when tensors are asked for.
+The functions work on one process-wide Session; make your own for more than one.
+"""
+from __future__ import annotations
+
+import atexit
+from typing import Any
+
+from .errors import (
+    AlreadyExists, Busy, Canceled, Conflict, Corrupt, HeliosError, InternalError, InvalidArgument,
+    IoFailed, LibraryNotFound, NoSpace, NotFound, NotPermitted, OutOfMemory, ProtocolViolation,
+    Stale, TimedOut, Unavailable, Unsupported,
+)
+from .layout import Layout, hugging_face_config
+from .session import Rank, Saved, Session
+
+__version__ = "0.1.0"
+__all__ = [
+    "init", "close", "session", "rank", "load_state_dict", "save_state_dict", "model_config",
+    "meta", "version", "stats", "Session", "Rank", "Saved", "Layout", "hugging_face_config",
+    "HeliosError", "AlreadyExists", "Busy", "Canceled", "Conflict", "Corrupt", "InternalError",
+    "InvalidArgument", "IoFailed", "LibraryNotFound", "NoSpace", "NotFound", "NotPermitted",
+    "OutOfMemory", "ProtocolViolation", "Stale", "TimedOut", "Unavailable", "Unsupported",
+]
+
+_session: Session | None = None
+
+
+def init(controller: str | None = None, l3: str | None = None, **options: Any) -> Session:
+    """Connect this process; arguments as in Session. Replaces an earlier session of the process.
+
+    Usable as a context manager: ``with helios.init(): ...``.
+    """
+    global _session
+    close()
+    _session = Session(controller, l3, **options)
+    return _session
+
+
+def session() -> Session:
+    """The process-wide session, made from the environment when there is none yet."""
+    return _session or init()
+
+
+def close() -> None:
+    """Report accesses and disconnect. Tensors that alias the pool stay valid until dropped."""
+    global _session
+    if _session is not None:
+        _session.close()
+        _session = None
+
+
+@atexit.register
+def _at_exit() -> None:
+    if _session is not None:
+        _session.close(force=True)
+
+
+def rank() -> Rank:
+    """Place of this process in its gang; needs no connection."""
+    return _session.rank if _session else Rank.from_environment()
+
+
+def load_state_dict(*args: Any, **kwargs: Any) -> dict[str, Any]:
+    return session().load_state_dict(*args, **kwargs)
+
+
+def save_state_dict(*args: Any, **kwargs: Any) -> Saved:
+    return session().save_state_dict(*args, **kwargs)
+
+
+def model_config() -> dict[str, Any]:
+    return session().model_config()
+
+
+def meta() -> dict[str, Any]:
+    return session().meta()
+
+
+def version() -> int:
+    return session().version()
+
+
+def stats() -> dict[str, Any]:
+    return session().stats()
+
+
+for _name in ("load_state_dict", "save_state_dict", "model_config", "meta", "version", "stats"):
+    globals()[_name].__doc__ = getattr(Session, _name).__doc__
+del _name

@@ -1,0 +1,313 @@
+"""The C ABI of libhelios (include/helios/helios.h) by ctypes.
+
+``Client`` is the only thing the rest of the package uses: plain Python values in and out, exceptions
+instead of codes. Nothing here knows about torch.
+"""
+from __future__ import annotations
+
+import ctypes
+import os
+import pathlib
+import threading
+from dataclasses import dataclass
+from typing import Any, Sequence
+
+from . import errors
+
+SONAME = "libhelios.so.0"
+ABI = "0.1"  # major.minor of helios_version() that the structs below describe
+
+c_int, c_int64 = ctypes.c_int, ctypes.c_int64
+c_uint32, c_uint64 = ctypes.c_uint32, ctypes.c_uint64
+c_char_p, c_void_p, c_size_t = ctypes.c_char_p, ctypes.c_void_p, ctypes.c_size_t
+POINTER = ctypes.POINTER
+
+
+class _Options(ctypes.Structure):
+    _fields_ = [("controller", c_char_p), ("l3", c_char_p), ("path", c_char_p),
+                ("timeout_ms", c_int), ("retries", c_int)]
+
+
+class _Id(ctypes.Structure):
+    _fields_ = [("hi", c_uint64), ("lo", c_uint64)]
+
+
+class _Shard(ctypes.Structure):
+    _fields_ = [("id", _Id), ("part", ctypes.c_char * 64), ("size", c_uint64),
+                ("crc32", c_uint32), ("tensors", c_uint32)]
+
+
+class _ShardList(ctypes.Structure):
+    _fields_ = [("version", c_int64), ("count", c_size_t), ("shards", POINTER(_Shard)),
+                ("meta_json", c_char_p), ("config_json", c_char_p)]
+
+
+class _Tensor(ctypes.Structure):
+    _fields_ = [("name", c_char_p), ("dtype", c_char_p), ("shape", POINTER(c_int64)),
+                ("rank", c_int), ("data", c_void_p)]
+
+
+class _Stats(ctypes.Structure):
+    _fields_ = [("path", ctypes.c_char * 16),
+                ("reads", c_uint64), ("read_bytes", c_uint64), ("read_ns", c_uint64),
+                ("writes", c_uint64), ("write_bytes", c_uint64), ("write_ns", c_uint64),
+                ("crc_failures", c_uint64), ("retries", c_uint64)]
+
+
+# What a C compiler makes of helios.h on every 64-bit Linux; a mismatch here would corrupt memory.
+_SIZES = {_Options: 32, _Id: 16, _Shard: 96, _ShardList: 40, _Tensor: 40, _Stats: 80}
+
+_PROTOTYPES = {
+    "helios_version": (c_char_p, []),
+    "helios_last_error": (c_char_p, []),
+    "helios_strerror": (c_char_p, [c_int]),
+    "helios_open": (c_int, [POINTER(_Options), POINTER(c_void_p)]),
+    "helios_close": (None, [c_void_p]),
+    "helios_request_shards": (c_int, [c_void_p, c_char_p, c_int64, c_int, c_int,
+                                      POINTER(POINTER(_ShardList))]),
+    "helios_shard_list_free": (None, [POINTER(_ShardList)]),
+    "helios_map": (c_int, [c_void_p, _Id, POINTER(c_void_p), POINTER(c_size_t)]),
+    "helios_unmap": (c_int, [c_void_p, c_void_p]),
+    "helios_version_begin": (c_int, [c_void_p, c_char_p, c_char_p, c_int, c_int64, c_int,
+                                     POINTER(c_int64)]),
+    "helios_version_put": (c_int, [c_void_p, c_char_p, c_int64, c_int, c_int, c_char_p,
+                                   POINTER(_Tensor), c_size_t, POINTER(_Shard)]),
+    "helios_version_commit": (c_int, [c_void_p, c_char_p, c_int64, c_int, c_char_p,
+                                      POINTER(c_int)]),
+    "helios_get_stats": (c_int, [c_void_p, POINTER(_Stats)]),
+}
+
+
+@dataclass(frozen=True)
+class Shard:
+    """One shard of a model version. ``size`` is in bytes, header included."""
+
+    id: tuple[int, int]
+    part: str
+    size: int
+    crc32: int
+    tensors: int
+
+
+@dataclass(frozen=True)
+class ShardList:
+    """The shards of one version at one (pp, tp), in part order, and the JSON texts that go with it."""
+
+    version: int
+    shards: tuple[Shard, ...]
+    meta_json: str
+    config_json: str
+
+
+@dataclass(frozen=True)
+class TensorRef:
+    """A tensor to be written: safetensors dtype, row-major shape, address of contiguous bytes."""
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    address: int
+
+
+class Mapping:
+    """Verified read-only bytes of one shard; unmapped when the last reference goes."""
+
+    def __init__(self, client: "Client", address: int, size: int) -> None:
+        self._client = client
+        self.address = address
+        self.size = size
+
+    def buffer(self) -> Any:
+        """The bytes as a ctypes array that keeps this mapping alive. Writing to it is a fault."""
+        array = (ctypes.c_uint8 * self.size).from_address(self.address)
+        array.mapping = self
+        return array
+
+    def __del__(self) -> None:
+        self._client.unmap(self.address)
+
+
+def _candidates() -> list[str]:
+    explicit = os.environ.get("HELIOS_LIBRARY")
+    if explicit:
+        return [explicit]
+    root = pathlib.Path(__file__).resolve().parent.parent.parent
+    beside = root / "build" / "lib" / SONAME
+    return [str(beside), SONAME] if beside.exists() else [SONAME]
+
+
+def load_library() -> ctypes.CDLL:
+    """libhelios with prototypes set: $HELIOS_LIBRARY, the build next to this package, the system.
+
+    Raises LibraryNotFound, or Unsupported when the library's ABI is not the one described here.
+    """
+    for struct, size in _SIZES.items():
+        if ctypes.sizeof(struct) != size:
+            raise errors.Unsupported(
+                f"struct {struct.__name__[1:].lower()} of helios.h is {ctypes.sizeof(struct)} bytes "
+                f"here and {size} in the ABI: use a 64-bit Linux Python")
+    tried = []
+    for path in _candidates():
+        try:
+            library = ctypes.CDLL(path)
+            break
+        except OSError as error:
+            tried.append(str(error))
+    else:
+        raise errors.LibraryNotFound(
+            f"{SONAME} cannot be loaded ({'; '.join(tried)}): build it with './run build', or name "
+            "it in HELIOS_LIBRARY")
+    try:
+        for name, (result, arguments) in _PROTOTYPES.items():
+            function = getattr(library, name)
+            function.restype, function.argtypes = result, arguments
+    except AttributeError as error:
+        raise errors.Unsupported(f"{path} is not a libhelios of ABI {ABI}: {error}") from None
+    version = library.helios_version().decode()
+    if version.split(".")[:2] != ABI.split("."):
+        raise errors.Unsupported(
+            f"{path} is version {version} and this Python package speaks ABI {ABI}: install both "
+            "from the same release")
+    return library
+
+
+_library: ctypes.CDLL | None = None
+_library_lock = threading.Lock()
+
+
+def library() -> ctypes.CDLL:
+    """libhelios, loaded once per process."""
+    global _library
+    with _library_lock:
+        if _library is None:
+            _library = load_library()
+        return _library
+
+
+def _bytes(text: str | None) -> bytes | None:
+    return None if text is None else text.encode()
+
+
+def _shard(raw: _Shard) -> Shard:
+    return Shard((raw.id.hi, raw.id.lo), raw.part.decode(), raw.size, raw.crc32, raw.tensors)
+
+
+class Client:
+    """A connection to the Controller and the L3 pool. Methods raise HeliosError subclasses.
+
+    Any thread may call; never use it in a forked child (open another one there). After close() the
+    bytes of living mappings stay readable: the C client goes with the last of them.
+    """
+
+    def __init__(self, controller: str | None = None, l3: str | None = None,
+                 path: str | None = None, timeout_ms: int = 0, retries: int = 0) -> None:
+        self._lock = threading.Lock()
+        self._handle: c_void_p | None = None
+        self._mapped = 0
+        self._closed = True
+        self._lib = library()
+        options = _Options(_bytes(controller), _bytes(l3), _bytes(path), timeout_ms, retries)
+        handle = c_void_p()
+        self._check(self._lib.helios_open(ctypes.byref(options), ctypes.byref(handle)))
+        self._handle, self._closed, self._pid = handle, False, os.getpid()
+
+    def _check(self, code: int) -> None:
+        if code == 0:
+            return
+        text = (self._lib.helios_last_error() or b"").decode(errors="replace")
+        raise errors.from_code(code, text or (self._lib.helios_strerror(code) or b"").decode())
+
+    def _use(self) -> c_void_p:
+        if self._closed or self._handle is None:
+            raise errors.InvalidArgument("this helios client is closed: call helios.init() again")
+        if os.getpid() != self._pid:
+            raise errors.InvalidArgument(
+                f"this helios client belongs to process {self._pid}, not to its forked child "
+                f"{os.getpid()}: call helios.init() after fork()")
+        return self._handle
+
+    def request_shards(self, model: str, version: int, pp: int, tp: int) -> ShardList:
+        """The shards of model/version at (pp, tp); version -1 is the newest visible one."""
+        out = POINTER(_ShardList)()
+        self._check(self._lib.helios_request_shards(
+            self._use(), model.encode(), version, pp, tp, ctypes.byref(out)))
+        try:
+            raw = out.contents
+            shards = tuple(_shard(raw.shards[i]) for i in range(raw.count))
+            return ShardList(raw.version, shards, (raw.meta_json or b"{}").decode(),
+                             (raw.config_json or b"{}").decode())
+        finally:
+            self._lib.helios_shard_list_free(out)
+
+    def map(self, shard: Shard) -> Mapping:
+        """Verified read-only view of a whole shard."""
+        data, size = c_void_p(), c_size_t()
+        handle = self._use()
+        self._check(self._lib.helios_map(
+            handle, _Id(*shard.id), ctypes.byref(data), ctypes.byref(size)))
+        with self._lock:
+            self._mapped += 1
+        return Mapping(self, data.value or 0, size.value)
+
+    def unmap(self, address: int) -> None:
+        """Called by Mapping; also closes the C client when that was the last mapping of a closed one."""
+        with self._lock:
+            if self._handle is None or os.getpid() != self._pid:
+                return
+            self._mapped -= 1
+            last = self._closed and self._mapped == 0
+            handle = self._handle
+            if last:
+                self._handle = None
+        self._lib.helios_unmap(handle, address)
+        if last:
+            self._lib.helios_close(handle)
+
+    def version_begin(self, model: str, job: str, attempt: int, step: int, world: int) -> int:
+        """Number of the new version; the same for every rank that asks with the same arguments."""
+        version = c_int64()
+        self._check(self._lib.helios_version_begin(
+            self._use(), model.encode(), job.encode(), attempt, step, world,
+            ctypes.byref(version)))
+        return version.value
+
+    def version_put(self, model: str, version: int, pp: int, tp: int, part: str,
+                    tensors: Sequence[TensorRef]) -> Shard:
+        """Write one part; the bytes are copied before this returns."""
+        raw = (_Tensor * len(tensors))()
+        shapes = []
+        for slot, tensor in zip(raw, tensors):
+            shape = (c_int64 * len(tensor.shape))(*tensor.shape)
+            shapes.append(shape)
+            slot.name, slot.dtype = tensor.name.encode(), tensor.dtype.encode()
+            slot.shape, slot.rank = ctypes.cast(shape, POINTER(c_int64)), len(tensor.shape)
+            slot.data = tensor.address
+        out = _Shard()
+        self._check(self._lib.helios_version_put(
+            self._use(), model.encode(), version, pp, tp, part.encode(), raw, len(tensors),
+            ctypes.byref(out)))
+        return _shard(out)
+
+    def version_commit(self, model: str, version: int, rank: int, meta_json: str | None) -> bool:
+        """True when this commit was the last one needed and the version is visible now."""
+        visible = c_int()
+        self._check(self._lib.helios_version_commit(
+            self._use(), model.encode(), version, rank, _bytes(meta_json), ctypes.byref(visible)))
+        return bool(visible.value)
+
+    def stats(self) -> dict[str, Any]:
+        """Counters of this client since it was opened: bytes, nanoseconds, path name."""
+        raw = _Stats()
+        self._check(self._lib.helios_get_stats(self._use(), ctypes.byref(raw)))
+        values = {name: getattr(raw, name) for name, _ in _Stats._fields_}
+        values["path"] = raw.path.decode()
+        return values
+
+    def close(self, force: bool = False) -> None:
+        """No more calls. Living mappings stay valid until dropped, unless `force` (process exit)."""
+        with self._lock:
+            self._closed = True
+            if self._handle is None or os.getpid() != self._pid or (self._mapped and not force):
+                return
+            handle, self._handle = self._handle, None
+        self._lib.helios_close(handle)

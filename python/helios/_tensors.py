@@ -1,0 +1,78 @@
+"""torch tensors over mapped bytes and back. torch is imported on first use."""
+from __future__ import annotations
+
+import ctypes
+import functools
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, Mapping
+
+from . import safetensors
+from ._abi import Mapping as Mapped, TensorRef
+from .errors import InvalidArgument, Unsupported
+
+if TYPE_CHECKING:
+    import torch
+
+
+@functools.lru_cache(maxsize=None)
+def _torch() -> ModuleType:
+    try:
+        import torch
+    except ImportError as error:
+        raise Unsupported(f"torch cannot be imported ({error}): install python3-torch") from None
+    return torch
+
+
+@functools.lru_cache(maxsize=None)
+def _dtypes() -> dict[str, Any]:
+    t = _torch()
+    return {"F64": t.float64, "F32": t.float32, "F16": t.float16, "BF16": t.bfloat16,
+            "I64": t.int64, "I32": t.int32, "I16": t.int16, "I8": t.int8, "U8": t.uint8,
+            "BOOL": t.bool}
+
+
+@functools.lru_cache(maxsize=None)
+def _names() -> dict[Any, str]:
+    return {dtype: name for name, dtype in _dtypes().items()}
+
+
+def views(mapped: Mapped, where: str, copy: bool) -> dict[str, "torch.Tensor"]:
+    """The tensors of one mapped shard, in file order.
+
+    They alias the mapping and keep it alive, unless `copy`, or a tensor that is not aligned to its
+    element size (never so in shards that Helios wrote), which is copied.
+    """
+    torch = _torch()
+    buffer = mapped.buffer()
+    size = min(mapped.size, 8 + int.from_bytes(buffer[:8], "little"))
+    header = safetensors.parse_header(bytes(buffer[:size]), mapped.size, where)
+    out = {}
+    for entry in sorted(header.entries.values(), key=lambda e: (e.begin, e.end)):
+        dtype, width = _dtypes()[entry.dtype], safetensors.DTYPE_BYTES[entry.dtype]
+        at, length = header.data_start + entry.begin, entry.end - entry.begin
+        if length == 0:
+            out[entry.name] = torch.empty(entry.shape, dtype=dtype)
+            continue
+        if (mapped.address + at) % width:
+            source, at = bytearray(ctypes.string_at(mapped.address + at, length)), 0
+        else:
+            source = buffer
+        flat = torch.frombuffer(source, dtype=dtype, count=length // width, offset=at)
+        tensor = flat.view(entry.shape)
+        out[entry.name] = tensor.clone() if copy and source is buffer else tensor
+    return out
+
+
+def refs(tensors: Mapping[str, "torch.Tensor"]) -> tuple[list[TensorRef], list[Any]]:
+    """What the C ABI needs to write tensors, and the objects to keep until it has."""
+    torch = _torch()
+    out, alive = [], []
+    for name, tensor in tensors.items():
+        if not isinstance(tensor, torch.Tensor):
+            raise InvalidArgument(f"'{name}' is a {type(tensor).__name__}, not a torch tensor")
+        if tensor.dtype not in _names():
+            raise InvalidArgument(f"tensor '{name}': Helios cannot store {tensor.dtype}")
+        plain = tensor.detach().cpu().contiguous()
+        alive.append(plain)
+        out.append(TensorRef(name, _names()[plain.dtype], tuple(plain.shape), plain.data_ptr()))
+    return out, alive

@@ -1,0 +1,247 @@
+"""One rank's view of Helios: who am I, what are my tensors, write them back."""
+from __future__ import annotations
+
+import json
+import os
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Mapping, NamedTuple
+
+from . import _abi, _tensors
+from .errors import Corrupt, InvalidArgument, NotFound
+from .layout import Layout
+
+if TYPE_CHECKING:
+    import torch
+
+OPTIM = "optim-"  # prefix of the parts that hold optimizer state
+KINDS = ("model", "optim", "all")
+
+
+@dataclass(frozen=True)
+class Rank:
+    """Place of this process in its gang, from the environment Helios gives to ranks.
+
+    Outside a job every index is 0 and every size 1. ``model`` is the name alone; ``model_version``
+    the number after '@' in HELIOS_MODEL, or -1 for the newest version.
+    """
+
+    global_rank: int = 0
+    pp: int = 0
+    tp: int = 0
+    dp: int = 0
+    local_rank: int = 0
+    pp_size: int = 1
+    tp_size: int = 1
+    dp_size: int = 1
+    world_size: int = 1
+    local_world_size: int = 1
+    job: str = ""
+    attempt: int = 0
+    node: str = ""
+    model: str = ""
+    model_version: int = -1
+
+    @classmethod
+    def from_environment(cls, env: Mapping[str, str] = os.environ) -> "Rank":
+        """Raises InvalidArgument that names the variable which makes no sense."""
+        pp_size = _number(env, ("PIPELINE_PARALLEL_SIZE",), 1, 1)
+        tp_size = _number(env, ("TENSOR_PARALLEL_SIZE",), 1, 1)
+        dp_size = _number(env, ("DATA_PARALLEL_SIZE",), 1, 1)
+        world = _number(env, ("WORLD_SIZE",), pp_size * tp_size * dp_size, 1)
+        if world != pp_size * tp_size * dp_size:
+            raise InvalidArgument(f"WORLD_SIZE={world} is not PP {pp_size} x TP {tp_size} x "
+                                  f"DP {dp_size}: start ranks with 'helios submit'")
+        model, version = split_model(env.get("HELIOS_MODEL", ""))
+        return cls(
+            global_rank=_number(env, ("GLOBAL_RANK", "RANK"), 0, 0, world),
+            pp=_number(env, ("PIPELINE_PARALLEL_RANK",), 0, 0, pp_size),
+            tp=_number(env, ("TENSOR_PARALLEL_RANK",), 0, 0, tp_size),
+            dp=_number(env, ("DATA_PARALLEL_RANK",), 0, 0, dp_size),
+            local_rank=_number(env, ("LOCAL_RANK",), 0, 0),
+            local_world_size=_number(env, ("LOCAL_WORLD_SIZE",), 1, 1),
+            pp_size=pp_size, tp_size=tp_size, dp_size=dp_size, world_size=world,
+            job=env.get("HELIOS_JOB", ""), attempt=_number(env, ("HELIOS_ATTEMPT",), 0, 0),
+            node=env.get("HELIOS_NODE", ""), model=model, model_version=version)
+
+
+def _number(env: Mapping[str, str], names: tuple[str, ...], default: int, low: int,
+            end: int | None = None) -> int:
+    for name in names:
+        text = env.get(name)
+        if text is None or text == "":
+            continue
+        if not text.isdecimal() or int(text) < low or (end is not None and int(text) >= end):
+            limit = f"below {end}" if end is not None else f"of at least {low}"
+            raise InvalidArgument(f"{name}={text!r} in the environment must be a number {limit}")
+        return int(text)
+    return default
+
+
+def split_model(text: str) -> tuple[str, int]:
+    """("name", 7) of "name@7"; ("name", -1) of "name"."""
+    name, at, version = text.partition("@")
+    if at and not version.isdecimal():
+        raise InvalidArgument(f"model {text!r}: the version after '@' must be a number")
+    return name, int(version) if at else -1
+
+
+class Saved(NamedTuple):
+    """Result of save_state_dict. ``visible`` is True on the rank whose commit completed the version."""
+
+    version: int
+    visible: bool
+    bytes: int
+    seconds: float
+
+
+class Session:
+    """A connection with the identity of a rank; ``helios.init()`` makes the process-wide one.
+
+    Threads: use one session from one thread at a time. Not across fork(): open another one there.
+    Also a context manager that closes itself.
+    """
+
+    def __init__(self, controller: str | None = None, l3: str | None = None, *,
+                 path: str | None = None, timeout_ms: int = 0, retries: int = 0,
+                 rank: Rank | None = None, client: Any = None) -> None:
+        """Defaults come from the rank environment.
+
+        `path`: "auto", or "shm" / "net" to force one way of reading. `timeout_ms`: deadline of one
+        operation, 0 = 30000. `retries`: of one bad piece, 0 = 3, -1 = none. `client`: something
+        with the methods of _abi.Client, for tests.
+        """
+        self.rank = rank or Rank.from_environment()
+        self.client = client or _abi.Client(controller, l3, path, timeout_ms, retries)
+        self._listed: tuple[tuple[str, int, int, int], _abi.ShardList] | None = None
+        self._parts: dict[str, str] = {}
+
+    def __enter__(self) -> "Session":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self, force: bool = False) -> None:
+        """Report accesses and disconnect. Tensors that alias the pool stay valid until dropped."""
+        self.client.close(force=force)
+
+    def _model(self, model: str | None, version: int | None = None) -> tuple[str, int]:
+        if model:
+            name, number = split_model(model)
+        else:
+            name, number = self.rank.model, self.rank.model_version
+        if not name:
+            raise InvalidArgument("no model: set HELIOS_MODEL or pass model=")
+        return name, number if version is None else version
+
+    def _list(self, model: str | None = None, version: int | None = None, pp: int | None = None,
+              tp: int | None = None) -> _abi.ShardList:
+        name, number = self._model(model, version)
+        pp, tp = self.rank.pp if pp is None else pp, self.rank.tp if tp is None else tp
+        shards = self.client.request_shards(name, number, pp, tp)
+        self._listed = ((name, number, pp, tp), shards)
+        return shards
+
+    def _last(self) -> _abi.ShardList:
+        return self._listed[1] if self._listed else self._list()
+
+    def load_state_dict(self, model: str | None = None, version: int | None = None,
+                        pp: int | None = None, tp: int | None = None, kind: str = "model",
+                        copy: bool = False) -> dict[str, "torch.Tensor"]:
+        """Pull the tensors of one (pp, tp) position: Megatron-core name -> tensor, CPU.
+
+        Shapes and names are those the rank's own modules have: split by tensor parallelism, layers
+        numbered from 0 in the stage. `kind` selects "model" tensors, the "optim" state that a
+        training wrote back (empty when there is none), or "all". `version` None: the one HELIOS_MODEL
+        names, else the newest visible one.
+
+        The tensors alias verified, READ-ONLY shared memory, which lives as long as any of them:
+        writing into one in place is a segmentation fault. Copy them into your parameters, or ask
+        for `copy=True`.
+
+        Raises NotFound (no such model, version or position), Corrupt (bytes stayed bad after every
+        retry; names the shard), Unavailable, TimedOut.
+        """
+        if kind not in KINDS:
+            raise InvalidArgument(f"kind {kind!r} must be one of {', '.join(KINDS)}")
+        listed = self._list(model, version, pp, tp)
+        name, _, pp, tp = self._listed[0]
+        out: dict[str, Any] = {}
+        for shard in listed.shards:
+            if kind != "all" and shard.part.startswith(OPTIM) != (kind == "optim"):
+                continue
+            where = f"{name}@{listed.version}/pp{pp}/tp{tp}/{shard.part}"
+            tensors = _tensors.views(self.client.map(shard), where, copy)
+            for key in tensors:
+                if key in out:
+                    raise Corrupt(f"{where}: tensor '{key}' is also in '{self._parts[key]}'")
+                self._parts[key] = shard.part
+            out.update(tensors)
+        if not out and kind != "optim":
+            raise NotFound(f"{name}@{listed.version} has no tensors at pp {pp}, tp {tp}: "
+                           "is the model imported with these sizes?")
+        return out
+
+    def model_config(self) -> dict[str, Any]:
+        """Architecture, sizes and Hugging Face config (key "hf") of the model."""
+        return json.loads(self._last().config_json)
+
+    def meta(self) -> dict[str, Any]:
+        """What rank 0 attached to the version that was loaded last; {} for an imported one."""
+        return json.loads(self._last().meta_json)
+
+    def version(self) -> int:
+        """Number of the version that was loaded last (or, before any load, of the newest)."""
+        return self._last().version
+
+    def _grouped(self, state: Mapping[str, Any], prefix: str) -> dict[str, dict[str, Any]]:
+        """Tensors by part: the part they were loaded from, else what the layout says."""
+        layout: Layout | None = None
+        groups: dict[str, dict[str, Any]] = {}
+        for name, tensor in state.items():
+            part = self._parts.get(name)
+            if part is None or part.startswith(OPTIM) != bool(prefix):
+                layout = layout or Layout.from_config(self.model_config())
+                part = prefix + layout.part(name, self.rank.pp)
+            groups.setdefault(part, {})[name] = tensor
+        return dict(sorted(groups.items()))
+
+    def save_state_dict(self, state: Mapping[str, "torch.Tensor"], step: int,
+                        meta: Mapping[str, Any] | None = None,
+                        optim: Mapping[str, "torch.Tensor"] | None = None,
+                        model: str | None = None) -> Saved:
+        """Write this rank's tensors as part of a new version of the model.
+
+        Every rank of the gang calls it with the same `step`; the version becomes visible, as a
+        whole, when the last rank has committed. Ranks with dp > 0 hold the same tensors as dp 0
+        and only commit. `optim` holds optimizer state under names that contain the parameter's
+        (``exp_avg.decoder.layers.0.mlp.linear_fc1.weight``). `meta` is kept from rank 0 and must be
+        JSON. Bytes are copied before this returns.
+
+        Raises NoSpace when the pool is full, Conflict when ranks disagree, InvalidArgument for
+        names in both dicts or values that cannot be stored.
+        """
+        both = set(state) & set(optim or {})
+        if both:
+            raise InvalidArgument(f"'{min(both)}' is in both state and optim")
+        text = json.dumps(dict(meta or {}))
+        name, _ = self._model(model)
+        me, started, written = self.rank, time.monotonic(), 0
+        version = self.client.version_begin(
+            name, me.job or "local", me.attempt, step, me.world_size)
+        if me.dp == 0:
+            groups = self._grouped(state, "")
+            groups.update(self._grouped(optim or {}, OPTIM))
+            for part, tensors in groups.items():
+                refs, alive = _tensors.refs(tensors)
+                written += self.client.version_put(name, version, me.pp, me.tp, part, refs).size
+                del alive
+        visible = self.client.version_commit(
+            name, version, me.global_rank, text if me.global_rank == 0 else None)
+        return Saved(version, visible, written, time.monotonic() - started)
+
+    def stats(self) -> dict[str, Any]:
+        """Counters since init: path, reads, read_bytes, read_ns, writes, write_bytes, write_ns,
+        crc_failures, retries (bytes and nanoseconds)."""
+        return self.client.stats()
