@@ -1,0 +1,137 @@
+/* net/net.h - the wire between hosts: reading a pool by offset, and putting new bytes into it.
+ *
+ * Owns:    a server owns its progress thread and its listener and borrows the pool's memory until
+ *          hl_net_server_stop; a client owns its connection.
+ * Threads: hl_net_server_* from one thread at a time; the put handler is called on the server's
+ *          progress thread and must not block. A client is used by one thread at a time.
+ * Errors:  HL_EUNAVAIL the peer is dead, refused or unreachable; HL_ETIMEDOUT the deadline or the
+ *          stall limit passed; HL_EINVAL a range outside the pool; HL_ECORRUPT a checksum differs;
+ *          HL_EPROTO the peer does not speak this protocol. After HL_EUNAVAIL, HL_ETIMEDOUT and
+ *          HL_EPROTO the connection is gone for good: close the client and connect again. No
+ *          buffer given to a call is written to after the call has returned.
+ * Units:   bytes, milliseconds, chunk numbers (a chunk is HL_NET_CHUNK bytes, the last is shorter).
+ * Limits:  no limit on a range; HL_NET_PEERS_MAX clients per server; HL_NET_BAD_MAX reported
+ * chunks.
+ */
+#ifndef HL_NET_NET_H
+#define HL_NET_NET_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/id.h"
+#include "base/status.h"
+
+#define HL_NET_CHUNK     (1u << 20)
+#define HL_NET_BAD_MAX   64
+#define HL_NET_PEERS_MAX 1024
+
+struct hl_net_server;
+struct hl_net_client;
+struct hl_net_ops;
+
+/* Where a put goes. `begin` gives the memory of `size` bytes; exactly one of `commit` and `abort`
+ * follows for every begin that succeeded. Chunk checksums were computed as the bytes landed and
+ * their combination was found equal to the sender's `crc` before commit is called. The text of a
+ * failing begin or commit (hl_fail) travels to the client. */
+struct hl_net_put_handler {
+    hl_status (*begin)(void *arg, uint64_t size, void **token, void **ptr);
+    hl_status (*commit)(void *arg, void *token, uint32_t crc, const uint32_t *chunk_crcs,
+                        size_t chunk_count, struct hl_id *id);
+    void (*abort)(void *arg, void *token);
+    void *arg;
+};
+
+struct hl_net_server_opts {
+    const char *listen;            /* "host:port", port 0 = any free one; "[::1]:0" for IPv6 */
+    void *pool;                    /* memory that clients read by offset; page aligned */
+    size_t pool_len;               /* bytes */
+    struct hl_net_put_handler put; /* begin == NULL: puts are refused */
+    const struct hl_net_ops *ops;  /* NULL: UCX */
+};
+
+struct hl_net_server_stats {
+    uint64_t peers_now;
+    uint64_t gets;
+    uint64_t get_bytes; /* only what the server's thread sent itself: one-sided reads are unseen */
+    uint64_t puts;
+    uint64_t put_bytes;
+    uint64_t puts_aborted;
+    uint64_t refused; /* ranges outside the pool, malformed messages, puts refused */
+};
+
+hl_status hl_net_server_start(const struct hl_net_server_opts *opts,
+                              struct hl_net_server **out) HL_CHECK;
+/* "host:port" with the real port; borrowed until stop. */
+const char *hl_net_server_address(const struct hl_net_server *server);
+void hl_net_server_stats(const struct hl_net_server *server, struct hl_net_server_stats *out);
+/* Open puts are aborted, peers are cut off, the thread is joined. NULL is allowed. */
+void hl_net_server_stop(struct hl_net_server *server);
+
+enum hl_net_mode {
+    HL_NET_AUTO, /* one-sided reads where the self-test proves them, else requests */
+    HL_NET_GET,  /* always the transport's get; over TCP that is emulated, and called so */
+    HL_NET_ASK,  /* always requests answered by the server's thread */
+};
+
+struct hl_net_connect_opts {
+    const char *address; /* "host:port", a scheme "tcp://", "rdma://" in front is ignored */
+    int timeout_ms;      /* of the connect; 0 = 3000 */
+    int stall_ms;        /* a transfer that moves no byte for so long fails; 0 = 2000 */
+    enum hl_net_mode mode;
+    const struct hl_net_ops *ops; /* NULL: UCX */
+};
+
+/* Numbers of the chunks that arrived with a wrong checksum. */
+struct hl_net_bad {
+    size_t count;                   /* may be larger than HL_NET_BAD_MAX */
+    uint32_t chunk[HL_NET_BAD_MAX]; /* ascending, the first ones */
+};
+
+struct hl_net_client_info {
+    const char *path; /* "rdma", "tcp" or "emulated", found by a test and never guessed */
+    uint64_t pool_len;
+    struct hl_id server; /* random per hl_net_server_start: tells a restarted server */
+};
+
+hl_status hl_net_connect(const char *address, int timeout_ms, struct hl_net_client **out) HL_CHECK;
+hl_status hl_net_connect_with(const struct hl_net_connect_opts *opts,
+                              struct hl_net_client **out) HL_CHECK;
+/* NULL is allowed. */
+void hl_net_close(struct hl_net_client *client);
+void hl_net_client_info(const struct hl_net_client *client, struct hl_net_client_info *out);
+const char *hl_net_path_name(const struct hl_net_client *client);
+
+/* Copy pool[offset, offset+len) to dst. On failure dst holds an undefined mix. */
+hl_status hl_net_fetch(struct hl_net_client *client, uint64_t offset, void *dst, size_t len,
+                       int timeout_ms) HL_CHECK;
+/* The same, and the CRC-32 of every chunk is computed as it lands and compared with chunk_crcs
+ * (one per started HL_NET_CHUNK counted from `offset`). HL_ECORRUPT: `bad` names the chunks to be
+ * fetched again, all others are good. `bad` may be NULL. */
+hl_status hl_net_fetch_verified(struct hl_net_client *client, uint64_t offset, void *dst,
+                                size_t len, const uint32_t *chunk_crcs, int timeout_ms,
+                                struct hl_net_bad *bad) HL_CHECK;
+/* Store len bytes with CRC-32 `crc` as a new object of the server; its id comes back. */
+hl_status hl_net_put(struct hl_net_client *client, const void *data, size_t len, uint32_t crc,
+                     int timeout_ms, struct hl_id *id) HL_CHECK;
+
+/* A back end. Both handles begin with a pointer to their table; arguments are already checked. */
+struct hl_net_ops {
+    const char *name;
+    hl_status (*server_start)(const struct hl_net_server_opts *opts, struct hl_net_server **out);
+    const char *(*server_address)(const struct hl_net_server *server);
+    void (*server_stats)(const struct hl_net_server *server, struct hl_net_server_stats *out);
+    void (*server_stop)(struct hl_net_server *server);
+    hl_status (*connect)(const struct hl_net_connect_opts *opts, struct hl_net_client **out);
+    void (*close)(struct hl_net_client *client);
+    void (*info)(const struct hl_net_client *client, struct hl_net_client_info *out);
+    /* chunk_crcs may be NULL: then nothing is verified. */
+    hl_status (*fetch)(struct hl_net_client *client, uint64_t offset, void *dst, size_t len,
+                       const uint32_t *chunk_crcs, int timeout_ms, struct hl_net_bad *bad);
+    hl_status (*put)(struct hl_net_client *client, const void *data, size_t len, uint32_t crc,
+                     int timeout_ms, struct hl_id *id);
+};
+
+const struct hl_net_ops *hl_net_ucx(void);
+
+#endif
