@@ -1,0 +1,151 @@
+#include "base/text.h"
+
+#include <ctype.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+struct unit {
+    const char *name;
+    uint64_t scale;
+};
+
+/* clang-format off */
+static const struct unit byte_units[] = {
+    {"", 1}, {"b", 1},
+    {"k", 1ull << 10}, {"kib", 1ull << 10}, {"kb", 1000ull},
+    {"m", 1ull << 20}, {"mib", 1ull << 20}, {"mb", 1000000ull},
+    {"g", 1ull << 30}, {"gib", 1ull << 30}, {"gb", 1000000000ull},
+    {"t", 1ull << 40}, {"tib", 1ull << 40}, {"tb", 1000000000000ull},
+};
+static const struct unit time_units[] = {
+    {"", 1}, {"ms", 1}, {"s", 1000}, {"m", 60000}, {"min", 60000}, {"h", 3600000}, {"d", 86400000},
+};
+
+/* clang-format on */
+
+/* Digits, an optional fraction of at most nine digits, blanks, a unit. The fraction is kept as
+ * fraction / power, so that "1.5GiB" is exact. */
+static int parse_quantity(const char *text, const struct unit *units, size_t count, uint64_t *out)
+{
+    const char *p = text;
+    uint64_t whole = 0, fraction = 0, power = 1;
+    if (!isdigit((unsigned char)*p))
+        return 0;
+    for (; isdigit((unsigned char)*p); p++)
+        if (__builtin_mul_overflow(whole, 10u, &whole) ||
+            __builtin_add_overflow(whole, (uint64_t)(*p - '0'), &whole))
+            return 0;
+    if (*p == '.') {
+        if (!isdigit((unsigned char)*++p))
+            return 0;
+        for (; isdigit((unsigned char)*p); p++) {
+            if (power >= 1000000000ull)
+                return 0;
+            fraction = fraction * 10 + (uint64_t)(*p - '0');
+            power *= 10;
+        }
+    }
+    while (*p == ' ')
+        p++;
+    for (size_t i = 0; i < count; i++) {
+        if (strcasecmp(p, units[i].name) != 0)
+            continue;
+        uint64_t value;
+        if (__builtin_mul_overflow(whole, units[i].scale, &value))
+            return 0;
+        value += (uint64_t)((__extension__(unsigned __int128))fraction * units[i].scale / power);
+        if (value > INT64_MAX)
+            return 0;
+        *out = value;
+        return 1;
+    }
+    return 0;
+}
+
+hl_status hl_parse_bytes(const char *text, uint64_t *out)
+{
+    if (!parse_quantity(text, byte_units, HL_ARRAY_LEN(byte_units), out))
+        return hl_fail(HL_EINVAL, "'%.64s' is not a size: write a number of bytes, or 512MiB, 4GiB",
+                       text);
+    return HL_OK;
+}
+
+hl_status hl_parse_duration_ms(const char *text, uint64_t *out)
+{
+    if (!parse_quantity(text, time_units, HL_ARRAY_LEN(time_units), out))
+        return hl_fail(HL_EINVAL, "'%.64s' is not a duration: write 500ms, 10s, 5m or 2h", text);
+    return HL_OK;
+}
+
+const char *hl_format_bytes(uint64_t bytes, char *buf, size_t cap)
+{
+    static const char *const names[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
+    double value = (double)bytes;
+    size_t i = 0;
+    while (value >= 1024 && i + 1 < HL_ARRAY_LEN(names)) {
+        value /= 1024;
+        i++;
+    }
+    snprintf(buf, cap, i == 0 ? "%.0f %s" : "%.1f %s", value, names[i]);
+    return buf;
+}
+
+#define WORD_MAX 64
+
+static size_t min3(size_t a, size_t b, size_t c)
+{
+    size_t m = a < b ? a : b;
+    return m < c ? m : c;
+}
+
+/* Edit distance without regard to case; a swap of neighbours costs one. */
+static size_t distance(const char *a, size_t la, const char *b, size_t lb)
+{
+    size_t d[3][WORD_MAX + 1];
+    for (size_t j = 0; j <= lb; j++)
+        d[0][j] = j;
+    for (size_t i = 1; i <= la; i++) {
+        size_t *row = d[i % 3], *up = d[(i - 1) % 3], *up2 = d[(i + 1) % 3];
+        row[0] = i;
+        for (size_t j = 1; j <= lb; j++) {
+            int ca = tolower((unsigned char)a[i - 1]), cb = tolower((unsigned char)b[j - 1]);
+            row[j] = min3(up[j] + 1, row[j - 1] + 1, up[j - 1] + (ca != cb));
+            if (i > 1 && j > 1 && ca == tolower((unsigned char)b[j - 2]) &&
+                tolower((unsigned char)a[i - 2]) == cb && up2[j - 2] + 1 < row[j])
+                row[j] = up2[j - 2] + 1;
+        }
+    }
+    return d[la % 3][lb];
+}
+
+/* snake_case, kebab-case and camelCase spell one name in three ways. */
+static size_t squeeze(const char *text, char *out)
+{
+    size_t n = 0;
+    for (const char *p = text; *p != '\0' && n < WORD_MAX; p++)
+        if (*p != '_' && *p != '-')
+            out[n++] = *p;
+    return n;
+}
+
+const char *hl_did_you_mean(const char *text, const char *const *names, size_t count)
+{
+    char want[WORD_MAX], name[WORD_MAX];
+    size_t want_len = squeeze(text, want);
+    const char *best = NULL;
+    size_t best_distance = SIZE_MAX;
+    if (strlen(text) > WORD_MAX)
+        return NULL;
+    for (size_t i = 0; i < count; i++) {
+        size_t len = squeeze(names[i], name);
+        size_t d = distance(want, want_len, name, len);
+        size_t longest = len > want_len ? len : want_len;
+        if (d < best_distance && d <= (longest < 5 ? 1 : longest / 3)) {
+            best_distance = d;
+            best = names[i];
+        }
+    }
+    return best;
+}

@@ -1,0 +1,27 @@
+/* base/text.h - reading sizes and durations that people write, and guessing what they meant.
+ *
+ * Owns:    nothing.
+ * Threads: any.
+ * Errors:  HL_EINVAL with the text and what is expected; callers put the place in front.
+ * Units:   bytes, milliseconds.
+ * Limits:  values below 2^63.
+ */
+#ifndef HL_BASE_TEXT_H
+#define HL_BASE_TEXT_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/status.h"
+
+/* "4096", "512MiB", "2GB". KiB MiB GiB TiB are powers of 1024, KB MB GB TB of 1000, and K M G T
+ * alone (any case) of 1024, as docker reads them. Fractions are fine ("1.5GiB"). */
+hl_status hl_parse_bytes(const char *text, uint64_t *out) HL_CHECK;
+/* "250" (ms), "250ms", "10s", "5m", "2h", "1.5s". */
+hl_status hl_parse_duration_ms(const char *text, uint64_t *out) HL_CHECK;
+/* "2.0 GiB" into buf. */
+const char *hl_format_bytes(uint64_t bytes, char *buf, size_t cap);
+/* The nearest of `names` when it is near enough to be a slip of the hand, else NULL. */
+const char *hl_did_you_mean(const char *text, const char *const *names, size_t count);
+
+#endif

@@ -1,0 +1,129 @@
+/* conf/options.h - one table of options: defaults < YAML file < environment < flags.
+ *
+ * A row of the table says everything about an option: its name ("l3.size"), flag ("--size"),
+ * default as text, help, kind, range and where it lands in a struct. The same rows make the parser,
+ * --help, `helios conf` and docs/config.md. The daemons' rows are src/conf/table.c and land in
+ * struct hl_conf; a subcommand of the CLI brings its own rows and struct (hl_args_parse).
+ *
+ * Owns:    the texts in the target struct and the origins; end with hl_conf_fini / hl_args_fini.
+ * Threads: one at a time; afterwards the struct is read-only and may be read anywhere.
+ * Errors:  HL_EINVAL with the flag, variable or FILE:LINE:COL, what is allowed, and "did you mean".
+ *          HL_ECANCELED when --help or --version was answered on stdout: the program ends with exit
+ * 0. Units:   bytes, milliseconds, percent. Limits:  HL_OPTIONS_MAX rows.
+ */
+#ifndef HL_CONF_OPTIONS_H
+#define HL_CONF_OPTIONS_H
+
+#include <jansson.h>
+#include <stdint.h>
+
+#include "base/status.h"
+#include "base/text.h"
+
+#define HL_OPTIONS_MAX 96
+
+enum hl_option_kind {
+    HL_OPT_STRING,   /* char *, never NULL */
+    HL_OPT_PATH,     /* char *, "~/" is the home directory */
+    HL_OPT_ENUM,     /* char *, one of `choices` */
+    HL_OPT_INT,      /* int64_t */
+    HL_OPT_BYTES,    /* uint64_t; "512MiB", "2GB", "4096" */
+    HL_OPT_DURATION, /* uint64_t, ms; "500ms", "10s", "5m", "2h", a plain number is ms */
+    HL_OPT_PERCENT,  /* double; "85" or "85%" */
+    HL_OPT_BOOL,     /* int64_t 0 or 1; a flag without value means 1, --no-FLAG means 0 */
+};
+
+/* Which programs know a row. */
+enum hl_program {
+    HL_CONTROLLER = 1 << 0,
+    HL_L3D = 1 << 1,
+    HL_AGENT = 1 << 2,
+    HL_CLI = 1 << 3,
+};
+
+#define HL_DAEMONS  (HL_CONTROLLER | HL_L3D | HL_AGENT)
+#define HL_PROGRAMS (HL_DAEMONS | HL_CLI)
+
+struct hl_option {
+    const char *name; /* "l3.size"; also HELIOS_L3_SIZE */
+    const char *flag; /* "--size" */
+    const char *text; /* default, parsed like any other value; "" = none where the help says so */
+    const char *help; /* one sentence */
+    enum hl_option_kind kind;
+    int64_t min, max;    /* INT, BYTES, DURATION, PERCENT; both 0 = no check */
+    const char *choices; /* ENUM: "a|b|c" */
+    size_t offset;       /* of the field in the target struct */
+    unsigned programs;   /* enum hl_program bits; ignored by hl_args_parse */
+};
+
+/* Every option the daemons and the CLI share. Fields follow the table's order. */
+struct hl_conf {
+    enum hl_program program;
+    char *log_level;
+
+    char *controller_listen; /* RPC */
+    char *controller_state;  /* directory of the metadata */
+    char *controller_l3;     /* RPC address of helios-l3d */
+
+    char *l3_name;
+    char *l3_listen;      /* RPC */
+    char *l3_data_listen; /* UCX; port 0 = any, "" = none */
+    uint64_t l3_size;
+    char *l3_pool;             /* file; "" = /dev/shm/helios-UID-NAME.pool */
+    char *l3_socket;           /* "" = pool path + ".sock" */
+    int64_t l3_import_threads; /* 0 = one per CPU */
+    int64_t l3_prefault;
+    uint64_t l3_quarantine_ms;
+    uint64_t l3_beat_ms;
+
+    char *agent_name;   /* "" = host name */
+    char *agent_listen; /* RPC */
+    char *agent_controller;
+    char *agent_state;    /* directory of container records and logs */
+    char *agent_executor; /* process */
+    char *agent_topology; /* hwloc XML; "" = this machine */
+    char *agent_share;    /* "I/N[xM]": share I of N of this machine, M slots; "" = the machine */
+    char *agent_rank_address; /* "" = address of the interface that reaches the Controller */
+    char *agent_python;       /* directory put on the ranks' PYTHONPATH; "" = beside the program */
+    uint64_t agent_log_max;   /* bytes kept of one rank's output */
+
+    char *client_controller; /* CLI and tools */
+
+    uint64_t heartbeat_ms;
+    uint64_t node_lost_ms;
+    uint64_t rpc_timeout_ms;
+    uint64_t import_timeout_ms;
+    int64_t read_retries;
+    uint64_t read_timeout_ms;
+
+    uint64_t job_start_timeout_ms;
+    uint64_t job_stop_grace_ms;
+    uint64_t job_stop_resend_ms;
+    uint64_t gc_interval_ms;
+
+    char *origin[HL_OPTIONS_MAX]; /* per row of the table, in its order */
+};
+
+/* Zero-initialise `conf` before. Reads defaults, --config FILE (or HELIOS_CONFIG), environment and
+ * flags of the program, in this order. Parsing of flags stops at the first argument that is not
+ * one, or after
+ * "--": *rest is its index in argv (argc when there is none). rest NULL: further arguments are an
+ * error. */
+hl_status hl_conf_load(enum hl_program program, int argc, char **argv, struct hl_conf *conf,
+                       int *rest) HL_CHECK;
+void hl_conf_fini(struct hl_conf *conf);
+/* New reference: [{"name", "value", "origin", "default", "help", "flag", "env", "programs"}] of the
+ * rows of conf's program (all rows for HL_CLI). */
+json_t *hl_conf_dump(const struct hl_conf *conf);
+/* The --help text of a program; caller frees. NULL when memory is short. */
+char *hl_conf_help(enum hl_program program);
+
+/* For a subcommand: flags of `rows` and positional arguments, in any order, into *target (zeroed by
+ * the caller). Positional arguments are moved to the front of argv; *rest_count says how many.
+ * `usage` is the first line of --help ("helios submit FILE [options]"). argv[0] is the first
+ * argument, not the name. */
+hl_status hl_args_parse(const struct hl_option *rows, size_t count, const char *usage, int argc,
+                        char **argv, void *target, int *rest_count) HL_CHECK;
+void hl_args_fini(const struct hl_option *rows, size_t count, void *target);
+
+#endif

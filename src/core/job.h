@@ -1,0 +1,75 @@
+/* core/job.h - a training job as the user wrote it, checked.
+ *
+ * Accepts the spec's file unchanged (jobName, model, dataset, parallelism, dockerImage) and what a
+ * real job needs besides. Keys and their meaning: JOB_KEYS in job.c; docs/job.md has them for
+ * users.
+ *
+ * Owns:    everything in struct hl_job; end with hl_job_fini.
+ * Threads: one at a time. Pure.
+ * Errors:  HL_EINVAL, one sentence: FILE:LINE:COL, the field, what is allowed, "did you mean".
+ * Units:   bytes, milliseconds.
+ * Limits:  world <= HL_JOB_WORLD_MAX, names <= 63, 4096 arguments, variables or mounts.
+ */
+#ifndef HL_CORE_JOB_H
+#define HL_CORE_JOB_H
+
+#include <jansson.h>
+#include <stdint.h>
+
+#include "base/status.h"
+#include "core/rank.h"
+
+#define HL_JOB_WORLD_MAX 1000000
+#define HL_JOB_NAME_MAX  63
+#define HL_JOB_LIST_MAX  4096
+
+struct hl_job_var {
+    char *name;
+    char *value;
+};
+
+struct hl_job {
+    char *name;            /* jobName: [a-z0-9][-a-z0-9._]* */
+    char *model;           /* model.name; "" = the job brings its own */
+    char *model_size;      /* model.size, as written ("175B"), for people */
+    int64_t model_version; /* model.version; -1 = newest visible */
+    char *dataset;         /* dataset.path; "" = none */
+    struct hl_grid grid;   /* parallelism.{pipeline,tensor,data}_parallel_size, .order */
+    int virtual_stages;    /* parallelism.virtual_pipeline_parallel_size; 1 = none */
+    char *image;           /* dockerImage; "" = none */
+    char **command;        /* list; a text becomes /bin/sh -c TEXT; empty = the image's own */
+    size_t command_count;
+    char *workdir; /* "" = executor's choice */
+    struct hl_job_var *env;
+    size_t env_count;
+    char **mounts; /* HOST:CONTAINER[:ro] */
+    size_t mount_count;
+    int ranks_per_slot;       /* resources.ranks_per_slot; 0 = one per GPU of the slot */
+    int gpus_per_rank;        /* resources.gpus_per_rank: 0, 1; -1 = 1 where the cluster has GPUs */
+    int cpus_per_rank;        /* resources.cpus_per_rank; 0 = any */
+    uint64_t memory_bytes;    /* resources.memory of one container; 0 = no limit */
+    int restarts;             /* of the whole gang, after a failure */
+    int64_t start_timeout_ms; /* timeouts.start; -1 = the Controller's */
+    int64_t run_timeout_ms;   /* timeouts.run; 0 = none */
+    int64_t stop_grace_ms;    /* stopGrace; -1 = the Controller's */
+    int64_t checkpoint_every; /* checkpoint.every, steps; 0 = the program's own */
+};
+
+/* Place of a value (or of the key before it) given by a JSON pointer; line 0 = unknown. */
+typedef void (*hl_job_where_fn)(const void *ctx, const char *pointer, int of_key, int *line,
+                                int *column);
+
+struct hl_job_source {
+    const char *name;      /* file name for messages; NULL = "job" */
+    hl_job_where_fn where; /* may be NULL */
+    const void *ctx;
+};
+
+/* src may be NULL. *out is overwritten on success only. */
+hl_status hl_job_parse(const json_t *doc, const struct hl_job_source *src,
+                       struct hl_job *out) HL_CHECK;
+void hl_job_fini(struct hl_job *job);
+/* New reference; hl_job_parse reads it back to the same job. NULL when memory is short. */
+json_t *hl_job_to_json(const struct hl_job *job);
+
+#endif

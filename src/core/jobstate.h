@@ -1,0 +1,172 @@
+/* core/jobstate.h - the life of a job: events in, actions out, nothing else.
+ *
+ *   pending --placed--> starting --all run--> running --all succeeded--> succeeded
+ *      ^                   | one failed, node lost, deadline, cancel |
+ *      +---- restart ---- stopping <------------------------------- +
+ *                          +--> failed | cancelled
+ *
+ * The caller (Controller) feeds every event, saves hl_jobrun_to_json in its store, and only then
+ * carries out the actions; all of them are idempotent, so that after a crash hl_jobrun_resume may
+ * repeat them. A new attempt is placed only after every container of the old one has ended or its
+ * node is lost, so two attempts are never wanted at once. Statuses may come late, twice or out of
+ * order.
+ *
+ * Owns:    the run owns its plan and containers.
+ * Threads: one owner. Pure: time comes with the event.
+ * Errors:  HL_ENOMEM (nothing changed), HL_ECONFLICT for a plan nobody asked for, HL_ECORRUPT for a
+ *          malformed record.
+ * Units:   ms since 1970.
+ * Limits:  a failure message keeps 255 bytes.
+ */
+#ifndef HL_CORE_JOBSTATE_H
+#define HL_CORE_JOBSTATE_H
+
+#include <jansson.h>
+#include <stdint.h>
+
+#include "base/status.h"
+#include "core/plan.h"
+
+#define HL_JOB_ID_MAX   95
+#define HL_JOB_TEXT_MAX 256
+/* Attempts that ended because a node was lost don't use up the job's restarts, but end somewhere.
+ */
+#define HL_JOB_NODE_LOSSES_MAX 8
+
+enum hl_job_state {
+    HL_JOB_PENDING,
+    HL_JOB_STARTING,
+    HL_JOB_RUNNING,
+    HL_JOB_STOPPING,
+    HL_JOB_SUCCEEDED,
+    HL_JOB_FAILED,
+    HL_JOB_CANCELLED,
+    HL_JOB_STATE_COUNT
+};
+
+/* Why it is stopping: what comes after. */
+enum hl_job_goal { HL_GOAL_NONE, HL_GOAL_RESTART, HL_GOAL_FAIL, HL_GOAL_CANCEL };
+
+enum hl_container_state {
+    HL_CONTAINER_WANTED, /* start was asked for, no word from the Agent yet */
+    HL_CONTAINER_STARTING,
+    HL_CONTAINER_RUNNING,
+    HL_CONTAINER_SUCCEEDED,
+    HL_CONTAINER_FAILED,
+    HL_CONTAINER_STOPPED,
+    HL_CONTAINER_LOST, /* with its node */
+    HL_CONTAINER_STATE_COUNT
+};
+
+const char *hl_job_state_name(enum hl_job_state s);
+int hl_job_state_ended(enum hl_job_state s);
+const char *hl_container_state_name(enum hl_container_state s);
+hl_status hl_container_state_parse(const char *name, enum hl_container_state *out) HL_CHECK;
+
+struct hl_jobrun_container {
+    char node[HL_NODE_NAME_MAX + 1];
+    int numa_id;
+    enum hl_container_state state;
+    int exit_code;
+    int signal;
+    char message[HL_JOB_TEXT_MAX];
+    int64_t started_ms, finished_ms;
+};
+
+struct hl_jobrun {
+    char id[HL_JOB_ID_MAX + 1];
+    enum hl_job_state state;
+    enum hl_job_goal goal;
+    char reason[HL_JOB_TEXT_MAX]; /* why it waits, stops or failed */
+    int attempt;                  /* 1, 2, ...: the one placed, or to be placed next */
+    int max_restarts;
+    int restarts;                             /* used, for failures of the program */
+    int node_losses;                          /* attempts lost with a node */
+    int64_t start_timeout_ms, run_timeout_ms; /* 0 = none */
+    int64_t stop_resend_ms;
+    int64_t submitted_ms, started_ms, finished_ms; /* started: first time all ranks ran */
+    int64_t deadline_ms;                           /* of this state; 0 = none */
+    struct hl_plan
+        *plan; /* of this attempt, or of the last one that ended; NULL before the first */
+    struct hl_jobrun_container *containers;
+    int container_count;
+    int slots_held; /* RELEASE not yet given */
+};
+
+struct hl_jobrun_opts {
+    const char *id;
+    int max_restarts;
+    int64_t start_timeout_ms, run_timeout_ms, stop_resend_ms;
+};
+
+enum hl_job_event_kind {
+    HL_JOB_EV_SUBMITTED,  /* once, first */
+    HL_JOB_EV_SLOTS,      /* slots or nodes changed: a pending job may try again */
+    HL_JOB_EV_PLACED,     /* plan: feasible, its slots are held; taken over on HL_OK */
+    HL_JOB_EV_NOT_PLACED, /* text: why */
+    HL_JOB_EV_CONTAINER, /* attempt, index, node, status from an Agent (or a start call that failed)
+                          */
+    HL_JOB_EV_ABSENT,    /* attempt, index, node: the Agent doesn't have a container it was given */
+    HL_JOB_EV_NODE_LOST, /* node */
+    HL_JOB_EV_CANCEL,    /* text: by whom, may be NULL */
+    HL_JOB_EV_TIMER,
+    HL_JOB_EV_COUNT
+};
+
+struct hl_job_event {
+    enum hl_job_event_kind kind;
+    int64_t now_ms;
+    int attempt;
+    int index;
+    const char *node;
+    const char *text; /* message of a container too */
+    enum hl_container_state container;
+    int exit_code;
+    int signal;
+    struct hl_plan *plan;
+};
+
+enum hl_job_action_kind {
+    HL_JOB_DO_PLACE,   /* try hl_plan_make; answer with PLACED or NOT_PLACED */
+    HL_JOB_DO_START,   /* container attempt/index on node */
+    HL_JOB_DO_STOP,    /* container attempt/index on node; may be of an old attempt */
+    HL_JOB_DO_RELEASE, /* every slot of `attempt` (run->plan still names them) */
+    HL_JOB_DO_RECORD,  /* a JobEvent: word, text */
+};
+
+struct hl_job_action {
+    enum hl_job_action_kind kind;
+    int attempt;
+    int index;
+    char node[HL_NODE_NAME_MAX + 1];
+    const char *word; /* RECORD: "submitted", "placed", "running", ...; static */
+    char text[HL_JOB_TEXT_MAX];
+};
+
+/* Zero-initialise; hl_jobrun_step appends. */
+struct hl_job_actions {
+    struct hl_job_action *list;
+    size_t count, cap;
+};
+
+void hl_job_actions_fini(struct hl_job_actions *a);
+
+/* *run is overwritten. */
+hl_status hl_jobrun_init(struct hl_jobrun *run, const struct hl_jobrun_opts *opts) HL_CHECK;
+void hl_jobrun_fini(struct hl_jobrun *run);
+hl_status hl_jobrun_step(struct hl_jobrun *run, const struct hl_job_event *ev,
+                         struct hl_job_actions *out) HL_CHECK;
+/* What the state asks for again after the Controller was restarted: place, start what is not
+ * confirmed, stop what has not ended. */
+hl_status hl_jobrun_resume(const struct hl_jobrun *run, struct hl_job_actions *out) HL_CHECK;
+/* When a TIMER event is due; INT64_MAX = never. */
+int64_t hl_jobrun_next_ms(const struct hl_jobrun *run);
+/* Containers that may still occupy their slot. */
+int hl_jobrun_active(const struct hl_jobrun *run);
+
+json_t *hl_jobrun_to_json(const struct hl_jobrun *run);
+hl_status hl_jobrun_from_json(const json_t *doc, struct hl_jobrun *run) HL_CHECK;
+/* List(ContainerStatus) of helios.capnp (without ranks' pids). */
+json_t *hl_jobrun_containers_to_json(const struct hl_jobrun *run);
+
+#endif
