@@ -1,0 +1,49 @@
+/* core/hf.h - what a Hugging Face config.json says about a model's sizes.
+ *
+ * Owns:    hl_hf_config owns the parsed JSON (hl_hf_config_fini).
+ * Threads: any; pure.
+ * Errors:  HL_EINVAL with file and field; HL_EUNSUPPORTED for an architecture that is not known.
+ * Units:   counts of elements.
+ * Limits:  sizes below 2^31, 100,000 layers; config.json up to 16 MiB.
+ */
+#ifndef HL_CORE_HF_H
+#define HL_CORE_HF_H
+
+#include <jansson.h>
+#include <stdint.h>
+
+#include "base/status.h"
+
+#define HL_HF_CONFIG_MAX ((size_t)16 << 20)
+
+enum hl_hf_layout {
+    HL_LAYOUT_LLAMA, /* llama, mistral, qwen2: RMS norms, rotary, gate/up/down */
+    HL_LAYOUT_GPT2,  /* layer norms, learned positions, Conv1D weights [in, out] */
+};
+
+struct hl_hf_config {
+    enum hl_hf_layout layout;
+    const char *architecture; /* "llama", "mistral", "qwen2", "gpt2" */
+    uint64_t layers;
+    uint64_t hidden;
+    uint64_t heads;
+    uint64_t kv_heads; /* query groups */
+    uint64_t head_dim;
+    uint64_t ffn;
+    uint64_t vocab;
+    uint64_t max_positions;
+    int tied;
+    int qkv_bias;
+    int proj_bias; /* attention output */
+    int mlp_bias;
+    double norm_eps;
+    double rope_theta; /* 0 without rotary embedding */
+    json_t *hf;        /* the file */
+};
+
+/* `file` names the text in errors. */
+hl_status hl_hf_config_parse(const char *text, size_t len, const char *file,
+                             struct hl_hf_config *out) HL_CHECK;
+void hl_hf_config_fini(struct hl_hf_config *c);
+
+#endif
