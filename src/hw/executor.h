@@ -1,0 +1,210 @@
+/* hw/executor.h - a container engine as a table of functions; "process" is the one built in.
+ *
+ * A container is one or more ranks on one slot of this node. It has an id for ever: starting the
+ * same id again answers the state of the one that is there. Containers outlive their executor and
+ * are found again by hl_executor_open on the same state directory.
+ *
+ * Owns:    specs and statuses are plain structs with their own memory: hl_*_fini.
+ * Threads: every function may be called from any thread and may block on files or on the engine
+ * (start: until the ranks run, at most 15 s); call them from worker threads. on_change comes from a
+ *          thread of the executor, which must not call the executor from inside it.
+ * Errors:  HL_EINVAL names the field; HL_ENOENT an unknown id or rank; HL_EBUSY forget of a running
+ * one; HL_ENOSPC, HL_EPERM, HL_EIO name the path. A rank that can't start is no error of start():
+ *          the status says "failed" and why.
+ * Units:   milliseconds; times are since 1970.
+ * Limits:  ids of 1..HL_CONTAINER_ID_MAX letters, digits, '.', '_', '-'; HL_CONTAINER_RANKS_MAX
+ * ranks.
+ */
+#ifndef HL_HW_EXECUTOR_H
+#define HL_HW_EXECUTOR_H
+
+#include <jansson.h>
+#include <stdint.h>
+
+#include "base/buf.h"
+#include "base/status.h"
+
+#define HL_CONTAINER_ID_MAX    128
+#define HL_CONTAINER_RANKS_MAX 1024
+
+struct hl_env_var {
+    char *key;
+    char *value;
+};
+
+struct hl_env {
+    struct hl_env_var *vars;
+    size_t count;
+};
+
+struct hl_rank_spec {
+    int rank, pp, tp, dp, local_rank;
+    struct hl_env env;
+};
+
+/* The schema's ContainerSpec. Texts are never NULL. */
+struct hl_container_spec {
+    char *id;
+    char *job;
+    int attempt, index;
+    int numa_id;
+    char *cpus; /* "0-3,8"; "" = all */
+    uint64_t memory_bytes;
+    char *image;
+    char **command; /* NULL-terminated */
+    size_t command_count;
+    char *workdir; /* "" = an empty directory of the container */
+    struct hl_env env;
+    struct hl_rank_spec *ranks;
+    size_t rank_count;
+    char **gpus; /* NULL-terminated */
+    size_t gpu_count;
+    int stop_grace_ms;
+    char **mounts; /* NULL-terminated */
+    size_t mount_count;
+};
+
+enum hl_run_state {
+    HL_RUN_STARTING,
+    HL_RUN_RUNNING,
+    HL_RUN_SUCCEEDED,
+    HL_RUN_FAILED,
+    HL_RUN_STOPPED,
+};
+
+struct hl_rank_status {
+    int rank;
+    int pid;
+    enum hl_run_state state;
+    int exit_code;
+    int signal;
+};
+
+/* The schema's ContainerStatus. Texts are never NULL after hl_container_status_init. */
+struct hl_container_status {
+    char *id;
+    enum hl_run_state state;
+    int exit_code; /* of the first rank that failed */
+    int signal;
+    char *message;
+    char *binding; /* "cpuset-cgroup", "affinity", "none" */
+    int64_t started_ms;
+    int64_t finished_ms;
+    struct hl_rank_status *ranks;
+    size_t rank_count;
+};
+
+const char *hl_run_state_text(enum hl_run_state s);
+hl_status hl_run_state_parse(const char *text, enum hl_run_state *out) HL_CHECK;
+
+static inline int hl_run_state_ended(enum hl_run_state s)
+{
+    return s == HL_RUN_SUCCEEDED || s == HL_RUN_FAILED || s == HL_RUN_STOPPED;
+}
+
+/* From and to the JSON form of the schema. Decoding checks the values: ids, command, CPU list,
+ * names of variables, ranks. */
+hl_status hl_container_spec_decode(const json_t *json, struct hl_container_spec *out) HL_CHECK;
+json_t *hl_container_spec_encode(const struct hl_container_spec *spec);
+void hl_container_spec_fini(struct hl_container_spec *spec);
+hl_status hl_container_status_decode(const json_t *json, struct hl_container_status *out) HL_CHECK;
+json_t *hl_container_status_encode(const struct hl_container_status *status);
+/* "starting", with the ranks of the spec. */
+hl_status hl_container_status_init(const struct hl_container_spec *spec,
+                                   struct hl_container_status *out) HL_CHECK;
+hl_status hl_container_status_copy(const struct hl_container_status *from,
+                                   struct hl_container_status *out) HL_CHECK;
+void hl_container_status_fini(struct hl_container_status *status);
+/* Replace a text of a status. */
+hl_status hl_text_set(char **field, const char *fmt, ...) HL_PRINTF(2, 3) HL_CHECK;
+/* Value of a variable, NULL when there is none. */
+const char *hl_env_get(const struct hl_env *env, const char *key);
+hl_status hl_env_set(struct hl_env *env, const char *key, const char *value) HL_CHECK;
+
+struct hl_log_slice {
+    int64_t offset; /* where `data` begins: later than asked when older output was dropped */
+    int64_t size;   /* of the whole output so far */
+    int finished;   /* the rank has ended and this slice reaches the end */
+    struct hl_buf data;
+};
+
+struct hl_executor;
+
+struct hl_executor_ops {
+    const char *name;
+    hl_status (*start)(struct hl_executor *ex, const struct hl_container_spec *spec,
+                       struct hl_container_status *out);
+    hl_status (*stop)(struct hl_executor *ex, const char *id, int grace_ms);
+    hl_status (*list)(struct hl_executor *ex, json_t **out);
+    hl_status (*read_log)(struct hl_executor *ex, const char *id, int rank, int64_t offset,
+                          size_t max_bytes, struct hl_log_slice *out);
+    hl_status (*forget)(struct hl_executor *ex, const char *id);
+    void (*close)(struct hl_executor *ex);
+};
+
+/* Every engine's struct begins with this. */
+struct hl_executor {
+    const struct hl_executor_ops *ops;
+};
+
+struct hl_executor_opts {
+    const char *name;      /* "process" */
+    const char *state_dir; /* containers live below state_dir/containers */
+    /* The slots describe another machine: bind to what exists here instead of refusing. */
+    int foreign_topology;
+    uint64_t log_max_bytes; /* kept of one rank's output; 0 = all */
+    /* How to start a shim: program and its leading arguments, NULL-terminated; the container's
+     * directory is appended. NULL = this program with "shim". */
+    const char *const *shim;
+    void (*on_change)(void *arg, const char *id); /* a status has changed; may be NULL */
+    void *arg;
+};
+
+/* Takes possession of the state directory (HL_EBUSY when another executor has it) and finds the
+ * containers that are there. */
+hl_status hl_executor_open(const struct hl_executor_opts *opts, struct hl_executor **out) HL_CHECK;
+
+/* Start, or find by id. `out` is the caller's. */
+static inline hl_status hl_executor_start(struct hl_executor *ex,
+                                          const struct hl_container_spec *spec,
+                                          struct hl_container_status *out)
+{
+    return ex->ops->start(ex, spec, out);
+}
+
+/* Ask to stop: SIGTERM, and SIGKILL after the grace (negative = the spec's). Returns at once; an
+ * unknown id and an ended container are fine. */
+static inline hl_status hl_executor_stop(struct hl_executor *ex, const char *id, int grace_ms)
+{
+    return ex->ops->stop(ex, id, grace_ms);
+}
+
+/* New reference: an array of ContainerStatus. */
+static inline hl_status hl_executor_list(struct hl_executor *ex, json_t **out)
+{
+    return ex->ops->list(ex, out);
+}
+
+/* A slice of a rank's stdout and stderr; offset < 0 counts from the end. slice->data is the
+ * caller's, zero-initialised with its maximum before. */
+static inline hl_status hl_executor_read_log(struct hl_executor *ex, const char *id, int rank,
+                                             int64_t offset, size_t max_bytes,
+                                             struct hl_log_slice *out)
+{
+    return ex->ops->read_log(ex, id, rank, offset, max_bytes, out);
+}
+
+/* Drop record and logs of an ended container; an unknown id is fine. */
+static inline hl_status hl_executor_forget(struct hl_executor *ex, const char *id)
+{
+    return ex->ops->forget(ex, id);
+}
+
+/* Containers run on. NULL is fine. */
+static inline void hl_executor_close(struct hl_executor *ex)
+{
+    if (ex != NULL)
+        ex->ops->close(ex);
+}
+
+#endif

@@ -1,0 +1,78 @@
+/* os/cgroup.h - a control group for one container: binding, memory limit, and killing all of it.
+ *
+ * What there is decides: cgroup v2, v1, both (hybrid) or none; mounts are read from
+ * /proc/self/mountinfo. A v1 group is made below the caller's own one, so that limits above it
+ * hold.
+ *
+ * Owns:    up to HL_CGROUP_DIRS directories, one per hierarchy. hl_cgroup_close forgets them,
+ *          hl_cgroup_remove kills what is inside and removes them.
+ * Threads: one at a time.
+ * Errors:  absence is not an error: hl_cgroup_create makes what can be made and `means` tells.
+ *          HL_ETIMEDOUT when the processes inside do not go away.
+ * Units:   bytes, milliseconds.
+ * Limits:  names of 200 bytes.
+ */
+#ifndef HL_OS_CGROUP_H
+#define HL_OS_CGROUP_H
+
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "base/buf.h"
+#include "os/process.h"
+
+#define HL_CGROUP_DIRS 4
+#define HL_CGROUP_PATH 512
+
+enum hl_cgroup_means {
+    HL_CGROUP_CPUSET = 1 << 0, /* binds CPUs and memory nodes */
+    HL_CGROUP_MEMORY = 1 << 1, /* limits memory and counts kills */
+    HL_CGROUP_KILL = 1 << 2,   /* one write kills all */
+    HL_CGROUP_FREEZER = 1 << 3,
+    HL_CGROUP_V2 = 1 << 4,
+};
+
+struct hl_cgroup {
+    struct {
+        char path[HL_CGROUP_PATH];
+        unsigned means; /* enum hl_cgroup_means of this directory */
+    } dirs[HL_CGROUP_DIRS];
+
+    size_t count;
+};
+
+/* Where groups can be made; parsed from the texts of /proc/self/mountinfo and /proc/self/cgroup. */
+struct hl_cgroup_layout {
+    char v2[HL_CGROUP_PATH];      /* directory of the caller's own group; "" = not mounted */
+    char v2_top[HL_CGROUP_PATH];  /* the mount itself */
+    char cpuset[HL_CGROUP_PATH];  /* v1 */
+    char memory[HL_CGROUP_PATH];  /* v1 */
+    char freezer[HL_CGROUP_PATH]; /* v1 */
+};
+
+void hl_cgroup_layout(const char *mountinfo, const char *cgroup, struct hl_cgroup_layout *out);
+
+struct hl_cgroup_spec {
+    const char *name;           /* of the directories */
+    const struct hl_cpus *cpus; /* NULL = no binding wanted */
+    const struct hl_cpus *mems;
+    uint64_t memory_bytes; /* 0 = no limit */
+};
+
+/* Bitwise or of enum hl_cgroup_means over all directories. */
+unsigned hl_cgroup_means(const struct hl_cgroup *cg);
+void hl_cgroup_create(const struct hl_cgroup_spec *spec, struct hl_cgroup *out);
+/* Open cgroup.procs of every directory for hl_spawn.join; returns how many. */
+size_t hl_cgroup_join_open(const struct hl_cgroup *cg, int fds[HL_CGROUP_DIRS]);
+/* SIGKILL to everything inside. */
+void hl_cgroup_kill(const struct hl_cgroup *cg);
+/* Processes the kernel killed inside for want of memory; 0 without HL_CGROUP_MEMORY. */
+uint64_t hl_cgroup_oom_kills(const struct hl_cgroup *cg);
+/* Kill, wait until empty, remove. Directories already gone are fine. */
+hl_status hl_cgroup_remove(struct hl_cgroup *cg, int timeout_ms) HL_CHECK;
+
+/* A record of the directories, so that another process can remove them ("MEANS PATH" lines). */
+hl_status hl_cgroup_record(const struct hl_cgroup *cg, struct hl_buf *out) HL_CHECK;
+void hl_cgroup_recall(const char *text, struct hl_cgroup *out);
+
+#endif

@@ -1,0 +1,35 @@
+/* os/file.h - small files and directories: whole reads, atomic writes, recursive removal.
+ *
+ * Owns:    nothing.
+ * Threads: any.
+ * Errors:  HL_ENOENT, HL_EPERM, HL_ENOSPC, HL_EINVAL (larger than the maximum), HL_EIO; the text
+ * names the path and says what the system said. Units:   bytes. Limits:  paths of PATH_MAX - 32
+ * bytes.
+ */
+#ifndef HL_OS_FILE_H
+#define HL_OS_FILE_H
+
+#include <sys/types.h>
+
+#include "base/buf.h"
+#include "base/status.h"
+
+/* The status that fits an errno. */
+hl_status hl_status_of_errno(int err);
+
+/* Append the whole file to `out`; its maximum bounds the read. Works for /proc and /sys. */
+hl_status hl_file_read(const char *path, struct hl_buf *out) HL_CHECK;
+/* Readers see the old file or the new one, never a part: temporary file beside it, then rename. */
+hl_status hl_file_write_atomic(const char *path, const void *data, size_t len) HL_CHECK;
+/* One write into an existing file, as the control files of /proc and /sys want it. */
+hl_status hl_file_write_control(const char *path, const char *text) HL_CHECK;
+
+/* Make the directory and its parents; an existing one is fine. */
+hl_status hl_dir_make(const char *path, mode_t mode) HL_CHECK;
+/* Remove a directory with all it holds; links are removed, not followed. A missing one is fine. */
+hl_status hl_dir_remove(const char *path) HL_CHECK;
+
+/* Cleanup for descriptors: HL_AUTO(hl_closep) int fd = -1; */
+void hl_closep(int *fd);
+
+#endif

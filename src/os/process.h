@@ -1,0 +1,81 @@
+/* os/process.h - starting and identifying processes, and the sets of CPUs they may use.
+ *
+ * Owns:    nothing; descriptors handed out belong to the caller and are close-on-exec.
+ * Threads: any. With `die_with_parent` the child dies with the *thread* that called
+ * hl_process_spawn. Errors:  HL_ENOENT (no such process or program), HL_EPERM, HL_EINVAL, HL_EIO; a
+ * failed exec is reported by hl_process_spawn itself ("exec /no/such: No such file or directory").
+ * Units:   start times are clock ticks since boot, as in /proc/PID/stat.
+ * Limits:  CPUs and memory nodes 0..HL_CPUS_MAX-1.
+ */
+#ifndef HL_OS_PROCESS_H
+#define HL_OS_PROCESS_H
+
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "base/status.h"
+
+#define HL_CPUS_MAX      4096
+#define HL_CPUS_TEXT_MAX 1024
+
+/* A set of CPUs or of memory nodes. */
+struct hl_cpus {
+    uint64_t bits[HL_CPUS_MAX / 64];
+};
+
+/* "0-3,8"; spaces and a trailing newline are allowed, "" is the empty set. */
+hl_status hl_cpus_parse(const char *text, struct hl_cpus *out) HL_CHECK;
+/* Shortest list of ranges; cut with ",..." when it does not fit. */
+void hl_cpus_format(const struct hl_cpus *set, char *text, size_t size);
+unsigned hl_cpus_count(const struct hl_cpus *set);
+int hl_cpus_equal(const struct hl_cpus *a, const struct hl_cpus *b);
+int hl_cpus_has(const struct hl_cpus *set, unsigned cpu);
+void hl_cpus_add(struct hl_cpus *set, unsigned cpu);
+void hl_cpus_and(const struct hl_cpus *a, const struct hl_cpus *b, struct hl_cpus *out);
+/* Memory nodes that have one of `cpus`; all allowed nodes when the system does not say. */
+void hl_cpus_mems(const struct hl_cpus *cpus, struct hl_cpus *mems);
+/* What /proc/PID/status says a process may use; either may be NULL. */
+hl_status hl_process_allowed(pid_t pid, struct hl_cpus *cpus, struct hl_cpus *mems) HL_CHECK;
+
+/* A process for ever: a pid is reused, a pid with its start time is not. */
+struct hl_process {
+    pid_t pid;
+    uint64_t start;
+};
+
+hl_status hl_process_identify(pid_t pid, struct hl_process *out) HL_CHECK;
+/* Descriptor of exactly that process: HL_ENOENT when it has ended. Readable when it ends. */
+hl_status hl_process_open(struct hl_process p, int *pidfd) HL_CHECK;
+/* HL_ENOENT when it has ended. */
+hl_status hl_process_signal(int pidfd, int signum) HL_CHECK;
+/* 1 when it ended within timeout_ms, else 0. */
+int hl_process_wait(int pidfd, int timeout_ms);
+/* Children of a process (all its threads); returns how many, at most max are stored. */
+size_t hl_process_children(pid_t pid, pid_t *out, size_t max);
+
+struct hl_spawn {
+    const char *program; /* path, "/" inside; not searched in PATH */
+    char *const *argv;
+    char *const *env;    /* exactly this */
+    const char *workdir; /* NULL = the caller's */
+    const char *name;    /* for messages; NULL = program */
+    int std[3];          /* descriptors of stdin, stdout, stderr; -1 = /dev/null */
+    const int *pass;     /* become 3, 4, ... in the child */
+    size_t pass_count;
+    const int *join; /* open cgroup.procs files the child enters */
+    size_t join_count;
+    const struct hl_cpus *cpus; /* NULL = as the caller */
+    const struct hl_cpus *mems; /* memory policy bind; NULL = as the caller */
+    int oom_score_adj;          /* 0 = as the caller */
+    int die_with_parent;        /* SIGKILL when the calling thread ends */
+    int daemon;                 /* not a child: reparented, so nobody here has to reap it */
+};
+
+/* Start in a session and process group of its own, with default signals and no other descriptor.
+ * Returns when exec has succeeded or failed. */
+hl_status hl_process_spawn(const struct hl_spawn *spec, pid_t *out) HL_CHECK;
+/* Search `path` (a PATH; NULL = the system's default) for `name`; with a "/" inside it is taken as
+ * is. */
+hl_status hl_process_find(const char *name, const char *path, char *out, size_t size) HL_CHECK;
+
+#endif
