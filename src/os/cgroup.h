@@ -53,9 +53,9 @@ struct hl_cgroup_layout {
 void hl_cgroup_layout(const char *mountinfo, const char *cgroup, struct hl_cgroup_layout *out);
 
 struct hl_cgroup_spec {
-    const char *name;           /* of the directories */
-    const struct hl_cpus *cpus; /* NULL = no binding wanted */
-    const struct hl_cpus *mems;
+    const char *name;             /* of the directories */
+    const struct hl_cpuset *cpus; /* NULL = no binding wanted */
+    const struct hl_cpuset *mems;
     uint64_t memory_bytes; /* 0 = no limit */
 };
 

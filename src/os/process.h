@@ -5,7 +5,7 @@
  * hl_process_spawn. Errors:  HL_ENOENT (no such process or program), HL_EPERM, HL_EINVAL, HL_EIO; a
  * failed exec is reported by hl_process_spawn itself ("exec /no/such: No such file or directory").
  * Units:   start times are clock ticks since boot, as in /proc/PID/stat.
- * Limits:  CPUs and memory nodes 0..HL_CPUS_MAX-1.
+ * Limits:  CPUs and memory nodes 0..HL_CPUSET_MAX-1.
  */
 #ifndef HL_OS_PROCESS_H
 #define HL_OS_PROCESS_H
@@ -15,27 +15,27 @@
 
 #include "base/status.h"
 
-#define HL_CPUS_MAX      4096
-#define HL_CPUS_TEXT_MAX 1024
+#define HL_CPUSET_MAX      4096
+#define HL_CPUSET_TEXT_MAX 1024
 
 /* A set of CPUs or of memory nodes. */
-struct hl_cpus {
-    uint64_t bits[HL_CPUS_MAX / 64];
+struct hl_cpuset {
+    uint64_t bits[HL_CPUSET_MAX / 64];
 };
 
 /* "0-3,8"; spaces and a trailing newline are allowed, "" is the empty set. */
-hl_status hl_cpus_parse(const char *text, struct hl_cpus *out) HL_CHECK;
+hl_status hl_cpuset_parse(const char *text, struct hl_cpuset *out) HL_CHECK;
 /* Shortest list of ranges; cut with ",..." when it does not fit. */
-void hl_cpus_format(const struct hl_cpus *set, char *text, size_t size);
-unsigned hl_cpus_count(const struct hl_cpus *set);
-int hl_cpus_equal(const struct hl_cpus *a, const struct hl_cpus *b);
-int hl_cpus_has(const struct hl_cpus *set, unsigned cpu);
-void hl_cpus_add(struct hl_cpus *set, unsigned cpu);
-void hl_cpus_and(const struct hl_cpus *a, const struct hl_cpus *b, struct hl_cpus *out);
+void hl_cpuset_format(const struct hl_cpuset *set, char *text, size_t size);
+unsigned hl_cpuset_count(const struct hl_cpuset *set);
+int hl_cpuset_equal(const struct hl_cpuset *a, const struct hl_cpuset *b);
+int hl_cpuset_has(const struct hl_cpuset *set, unsigned cpu);
+void hl_cpuset_add(struct hl_cpuset *set, unsigned cpu);
+void hl_cpuset_and(const struct hl_cpuset *a, const struct hl_cpuset *b, struct hl_cpuset *out);
 /* Memory nodes that have one of `cpus`; all allowed nodes when the system does not say. */
-void hl_cpus_mems(const struct hl_cpus *cpus, struct hl_cpus *mems);
+void hl_cpuset_mems(const struct hl_cpuset *cpus, struct hl_cpuset *mems);
 /* What /proc/PID/status says a process may use; either may be NULL. */
-hl_status hl_process_allowed(pid_t pid, struct hl_cpus *cpus, struct hl_cpus *mems) HL_CHECK;
+hl_status hl_process_allowed(pid_t pid, struct hl_cpuset *cpus, struct hl_cpuset *mems) HL_CHECK;
 
 /* A process for ever: a pid is reused, a pid with its start time is not. */
 struct hl_process {
@@ -64,11 +64,11 @@ struct hl_spawn {
     size_t pass_count;
     const int *join; /* open cgroup.procs files the child enters */
     size_t join_count;
-    const struct hl_cpus *cpus; /* NULL = as the caller */
-    const struct hl_cpus *mems; /* memory policy bind; NULL = as the caller */
-    int oom_score_adj;          /* 0 = as the caller */
-    int die_with_parent;        /* SIGKILL when the calling thread ends */
-    int daemon;                 /* not a child: reparented, so nobody here has to reap it */
+    const struct hl_cpuset *cpus; /* NULL = as the caller */
+    const struct hl_cpuset *mems; /* memory policy bind; NULL = as the caller */
+    int oom_score_adj;            /* 0 = as the caller */
+    int die_with_parent;          /* SIGKILL when the calling thread ends */
+    int daemon;                   /* not a child: reparented, so nobody here has to reap it */
 };
 
 /* Start in a session and process group of its own, with default signals and no other descriptor.
