@@ -33,7 +33,9 @@ struct hl_shard_rec {
     uint64_t size_bytes;
     uint32_t crc32;
     uint32_t tensors;
-    int lost; /* not in the pool's inventory any more */
+    int lost;            /* missing from two inventories of the pool in a row */
+    unsigned seen_round; /* last inventory that had it */
+    unsigned missed;     /* inventories in a row that had not */
     uint64_t accesses;
     int64_t last_access_ms;
     struct hl_version_rec *version;

@@ -1,0 +1,145 @@
+#include "controller/controller.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "controller/controller_private.h"
+#include "os/loop.h"
+
+static const struct method {
+    const char *name;
+    method_fn fn;
+} methods[] = {
+    {"registerNode", method_register_node}, {"heartbeat", method_heartbeat},
+    {"importModel", method_import_model},   {"importProgress", method_import_progress},
+    {"listModels", method_list_models},     {"getModel", method_get_model},
+    {"removeModel", method_remove_model},   {"requestShards", method_request_shards},
+    {"listShards", method_list_shards},     {"reportAccess", method_report_access},
+    {"beginVersion", method_begin_version}, {"commitPart", method_commit_part},
+    {"planJob", method_plan_job},           {"submitJob", method_submit_job},
+    {"listJobs", method_list_jobs},         {"getJob", method_get_job},
+    {"cancelJob", method_cancel_job},       {"readLog", method_read_log},
+    {"listNodes", method_list_nodes},       {"clusterInfo", method_cluster_info},
+};
+
+void reject(struct hl_rpc_call *call, hl_status st)
+{
+    hl_rpc_reject(call, st, NULL);
+}
+
+static void dispatch(void *arg, struct hl_rpc_call *call, const char *method, const json_t *params)
+{
+    for (size_t i = 0; i < HL_ARRAY_LEN(methods); i++) {
+        if (strcmp(methods[i].name, method) == 0) {
+            methods[i].fn(arg, call, params);
+            return;
+        }
+    }
+    hl_rpc_reject(call, HL_EUNSUPPORTED,
+                  "this Controller does not know the method; is it older than the caller?");
+}
+
+hl_status commit_records(void *arg, const struct hl_records *records)
+{
+    struct hl_controller *c = arg;
+    struct hl_store_op *ops = calloc(records->count + 1, sizeof(*ops));
+    if (ops == NULL)
+        return hl_fail(HL_ENOMEM, "batch of %zu records", records->count);
+    for (size_t i = 0; i < records->count; i++) {
+        const struct hl_record *r = &records->list[i];
+        ops[i] = (struct hl_store_op){r->value == NULL ? HL_STORE_DELETE : HL_STORE_PUT, r->key,
+                                      r->value};
+    }
+    hl_status st = hl_store_commit(c->store, ops, records->count);
+    free(ops);
+    return st;
+}
+
+static void on_tick(void *arg)
+{
+    struct hl_controller *c = arg;
+    pool_tick(c);
+    nodes_tick(c);
+    jobs_tick(c);
+}
+
+static hl_status load_catalog(void *arg, const char *key, json_t *value)
+{
+    struct hl_controller *c = arg;
+    return hl_catalog_load(&c->catalog, key, value);
+}
+
+static hl_status load_node(void *arg, const char *key, json_t *value)
+{
+    (void)key;
+    return nodes_load(arg, value);
+}
+
+static hl_status load_job(void *arg, const char *key, json_t *value)
+{
+    return jobs_load(arg, key, value);
+}
+
+/* Models before their versions before their shards; nodes before the jobs that run on them. */
+static hl_status load(struct hl_controller *c)
+{
+    HL_TRY(hl_store_open(c->opts.store_url, &c->store));
+    HL_TRY(hl_store_scan(c->store, "model/", load_catalog, c));
+    HL_TRY(hl_store_scan(c->store, "version/", load_catalog, c));
+    HL_TRY(hl_store_scan(c->store, "shard/", load_catalog, c));
+    HL_TRY(hl_store_scan(c->store, "node/", load_node, c));
+    HL_TRY(hl_store_scan(c->store, "job/", load_job, c));
+    hl_info("state loaded models=%u shards=%u nodes=%u jobs=%u", HASH_COUNT(c->catalog.models),
+            HASH_COUNT(c->catalog.shards), HASH_COUNT(c->nodes), jobs_count(c));
+    return HL_OK;
+}
+
+hl_status hl_controller_start(const struct hl_controller_opts *opts, struct hl_controller **out)
+{
+    struct hl_controller *c = calloc(1, sizeof(*c));
+    if (c == NULL)
+        return hl_fail(HL_ENOMEM, "controller");
+    c->opts = *opts;
+    hl_status st = hl_rpc_open(opts->rpc, opts->l3_address, "L3", &c->l3);
+    if (st == HL_OK)
+        st = load(c);
+    if (st == HL_OK)
+        st = hl_rpc_serve(opts->rpc,
+                          &(struct hl_rpc_serve_opts){.address = opts->listen,
+                                                      .interface = "Controller",
+                                                      .loop = opts->loop,
+                                                      .handler = dispatch,
+                                                      .arg = c},
+                          &c->server);
+    if (st == HL_OK)
+        st = hl_timer_create(opts->loop, 0, 500, on_tick, c, &c->tick);
+    if (st != HL_OK) {
+        hl_controller_stop(c);
+        return st;
+    }
+    *out = c;
+    return HL_OK;
+}
+
+void hl_controller_stop(struct hl_controller *c)
+{
+    if (c == NULL)
+        return;
+    hl_timer_destroy(c->tick);
+    if (c->server != NULL)
+        hl_rpc_server_close(c->server);
+    jobs_fini(c);
+    nodes_fini(c);
+    imports_fini(c);
+    pool_fini(c);
+    hl_rpc_peer_close(c->l3);
+    hl_catalog_fini(&c->catalog);
+    hl_store_close(c->store);
+    free(c);
+}
+
+const char *hl_controller_address(const struct hl_controller *c)
+{
+    return hl_rpc_server_address(c->server);
+}

@@ -1,0 +1,38 @@
+/* controller/controller.h - the Controller service: wiring of the catalogue, the jobs and the nodes
+ * to the store, the L3 daemon and the Agents.
+ *
+ * Owns:    the store, the RPC server and every peer.
+ * Threads: everything on the loop's thread.
+ * Errors:  start-up failures as status; later ones are answered to the caller or logged once.
+ * Units:   ms.
+ * Limits:  1000 remembered imports; the option table holds the rest.
+ */
+#ifndef HL_CONTROLLER_CONTROLLER_H
+#define HL_CONTROLLER_CONTROLLER_H
+
+#include "base/status.h"
+
+struct hl_loop;
+struct hl_rpc;
+struct hl_controller;
+
+struct hl_controller_opts {
+    struct hl_loop *loop;
+    struct hl_rpc *rpc;
+    const char *listen;     /* host:port */
+    const char *store_url;  /* sqlite:PATH */
+    const char *l3_address; /* host:port of helios-l3d */
+    int heartbeat_ms;       /* asked of Agents */
+    int node_lost_ms;       /* silence after which a node is lost */
+    int orphan_grace_ms;    /* age at which a shard nobody knows is freed */
+    int rpc_timeout_ms;
+    int start_timeout_ms; /* from placement until every container runs */
+};
+
+hl_status hl_controller_start(const struct hl_controller_opts *opts,
+                              struct hl_controller **out) HL_CHECK;
+/* NULL is fine. Running containers and the pool go on. */
+void hl_controller_stop(struct hl_controller *c);
+const char *hl_controller_address(const struct hl_controller *c);
+
+#endif

@@ -1,0 +1,139 @@
+/* The Controller's state, shared by the files of this folder: one file per group of methods. */
+#ifndef HL_CONTROLLER_PRIVATE_H
+#define HL_CONTROLLER_PRIVATE_H
+
+#include <jansson.h>
+#include <uthash.h>
+
+#include "controller/controller.h"
+#include "core/catalog.h"
+#include "core/json.h"
+#include "rpc/rpc.h"
+#include "store/store.h"
+
+struct hl_timer;
+
+struct node {
+    char name[128];
+    char incarnation[64];
+    json_t *info;       /* NodeInfo */
+    json_t *telemetry;  /* Telemetry, NULL before the first heartbeat */
+    json_t *containers; /* List(ContainerStatus), as last reported */
+    struct hl_rpc_peer *agent;
+    uint64_t seen_ns; /* hl_now_ns of the last sign of life; 0 = not since this start */
+    int64_t seen_ms;
+    int lost;
+    UT_hash_handle hh;
+};
+
+struct import {
+    char id[HL_ID_TEXT_LEN + 1];
+    json_t *request;  /* ImportRequest */
+    json_t *progress; /* ImportProgress as last heard; state is ours */
+    int polling;      /* an answer of L3 is awaited */
+    uint64_t heard_ns;
+    struct hl_controller *controller;
+    UT_hash_handle hh;
+};
+
+struct orphan {
+    struct hl_id id;
+    uint64_t since_ns;
+    unsigned round; /* of the last inventory that had it */
+    UT_hash_handle hh;
+};
+
+struct path_count {
+    char path[16];
+    uint64_t ops;
+    uint64_t bytes;
+};
+
+struct job; /* jobs.c */
+
+struct hl_controller {
+    struct hl_controller_opts opts;
+    struct hl_store *store;
+    struct hl_catalog catalog;
+    struct hl_rpc_server *server;
+    struct hl_rpc_peer *l3;
+    struct hl_timer *tick;
+    struct hl_timer *import_tick;
+    struct node *nodes;
+    struct import *imports;
+    struct job *jobs;
+    struct orphan *orphans;
+    json_t *pool; /* PoolInfo as last heard, NULL = L3 silent */
+    char l3_state[256];
+    int pool_asked;
+    int sweeping;
+    unsigned sweep_round;
+    uint64_t sweep_ns;
+    uint64_t crc_failures, crc_retries, lost_reads;
+    struct path_count paths[8];
+};
+
+/* A method: answers `call` now or later. */
+typedef void (*method_fn)(struct hl_controller *c, struct hl_rpc_call *call, const json_t *params);
+
+/* hl_catalog_commit_fn: arg is the controller. */
+hl_status commit_records(void *arg, const struct hl_records *records);
+/* Reject with the thread's failure text. */
+void reject(struct hl_rpc_call *call, hl_status st);
+
+/* models.c */
+void method_import_model(struct hl_controller *c, struct hl_rpc_call *call, const json_t *params);
+void method_import_progress(struct hl_controller *c, struct hl_rpc_call *call,
+                            const json_t *params);
+void method_list_models(struct hl_controller *c, struct hl_rpc_call *call, const json_t *params);
+void method_get_model(struct hl_controller *c, struct hl_rpc_call *call, const json_t *params);
+void method_remove_model(struct hl_controller *c, struct hl_rpc_call *call, const json_t *params);
+void imports_tick(void *controller);
+void imports_fini(struct hl_controller *c);
+
+/* shards.c */
+void method_request_shards(struct hl_controller *c, struct hl_rpc_call *call, const json_t *params);
+void method_list_shards(struct hl_controller *c, struct hl_rpc_call *call, const json_t *params);
+void method_report_access(struct hl_controller *c, struct hl_rpc_call *call, const json_t *params);
+void method_begin_version(struct hl_controller *c, struct hl_rpc_call *call, const json_t *params);
+void method_commit_part(struct hl_controller *c, struct hl_rpc_call *call, const json_t *params);
+/* Free shards in the pool; failures are left to the sweep. */
+void free_in_pool(struct hl_controller *c, const struct hl_id *ids, size_t n);
+/* Drop the open versions of a job whose attempt is below `attempt` (INT_MAX: all). */
+void drop_open_versions(struct hl_controller *c, const char *job, int attempt);
+
+/* pool.c: what L3 holds against what the catalogue says */
+void pool_tick(struct hl_controller *c);
+void pool_fini(struct hl_controller *c);
+
+/* nodes.c */
+void method_register_node(struct hl_controller *c, struct hl_rpc_call *call, const json_t *params);
+void method_heartbeat(struct hl_controller *c, struct hl_rpc_call *call, const json_t *params);
+void method_list_nodes(struct hl_controller *c, struct hl_rpc_call *call, const json_t *params);
+void method_cluster_info(struct hl_controller *c, struct hl_rpc_call *call, const json_t *params);
+hl_status nodes_load(struct hl_controller *c, const json_t *info);
+void nodes_tick(struct hl_controller *c);
+void nodes_fini(struct hl_controller *c);
+/* Borrowed, NULL when unknown. */
+struct node *node_find(struct hl_controller *c, const char *name);
+int node_ready(const struct node *n);
+
+/* jobs.c */
+void method_plan_job(struct hl_controller *c, struct hl_rpc_call *call, const json_t *params);
+void method_submit_job(struct hl_controller *c, struct hl_rpc_call *call, const json_t *params);
+void method_list_jobs(struct hl_controller *c, struct hl_rpc_call *call, const json_t *params);
+void method_get_job(struct hl_controller *c, struct hl_rpc_call *call, const json_t *params);
+void method_cancel_job(struct hl_controller *c, struct hl_rpc_call *call, const json_t *params);
+void method_read_log(struct hl_controller *c, struct hl_rpc_call *call, const json_t *params);
+hl_status jobs_load(struct hl_controller *c, const char *key, const json_t *value);
+/* The node reported these containers. */
+void jobs_containers(struct hl_controller *c, struct node *n, const json_t *containers);
+void jobs_node_lost(struct hl_controller *c, struct node *n);
+void jobs_tick(struct hl_controller *c);
+void jobs_fini(struct hl_controller *c);
+unsigned jobs_count(const struct hl_controller *c);
+/* Who holds a slot: job id and container id, "" when free. */
+void jobs_slot_holder(const struct hl_controller *c, const char *node, int numa_id,
+                      const char **job, const char **container);
+
+#endif

@@ -1,0 +1,247 @@
+/* Models: imports run in the L3 daemon, next to the pool; the Controller follows them and makes the
+ * result visible in one commit. Nothing of a running import is on disk here, so whatever dies
+ * leaves no half model: its shards are unknown to the catalogue and the sweep frees them. */
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "controller/controller_private.h"
+#include "os/loop.h"
+
+#define IMPORT_POLL_MS    50
+#define IMPORT_SILENCE_NS (10 * HL_NS_PER_S) /* of L3, after which an import has failed */
+#define IMPORTS_MAX       1000
+
+static int import_running(const struct import *im)
+{
+    return strcmp(hl_json_str(im->progress, "state", ""), "running") == 0;
+}
+
+static void import_fail(struct import *im, hl_status st, const char *text)
+{
+    json_object_set_new(im->progress, "state", json_string("failed"));
+    json_object_set_new(im->progress, "error", json_string(text));
+    json_object_set_new(im->progress, "errorStatus", json_string(hl_status_name(st)));
+    hl_warn("import failed name=%s error=\"%s\"", hl_json_str(im->request, "name", "?"), text);
+}
+
+static void import_free(struct hl_controller *c, struct import *im)
+{
+    HASH_DEL(c->imports, im);
+    json_decref(im->request);
+    json_decref(im->progress);
+    free(im);
+}
+
+void imports_fini(struct hl_controller *c)
+{
+    struct import *im, *next;
+    HASH_ITER (hh, c->imports, im, next) {
+        import_free(c, im);
+    }
+    hl_timer_destroy(c->import_tick);
+    c->import_tick = NULL;
+}
+
+static struct import *import_find(struct hl_controller *c, const char *id)
+{
+    struct import *im;
+    HASH_FIND_STR(c->imports, id, im);
+    return im;
+}
+
+/* L3 says done: the model becomes visible, or its shards go. */
+static void import_finish(struct import *im)
+{
+    struct hl_controller *c = im->controller;
+    struct hl_import_done done = {
+        .name = hl_json_str(im->request, "name", ""),
+        .source = hl_json_str(im->request, "dir", ""),
+        .tp = (int)hl_json_int(im->request, "tp", 1),
+        .pp = (int)hl_json_int(im->request, "pp", 1),
+        .virtual_stages = (int)hl_json_int(im->request, "virtualStages", 1),
+        .config = hl_json_str(im->progress, "config", "{}"),
+        .seconds = hl_json_real(im->progress, "seconds", 0),
+        .now_ms = hl_wall_ms(),
+        .shards = hl_json_list(im->progress, "shards"),
+    };
+    struct hl_version_rec *v;
+    hl_status st = hl_catalog_import(&c->catalog, &done, commit_records, c, &v);
+    if (st != HL_OK) {
+        import_fail(im, st, hl_error_text());
+        return;
+    }
+    hl_info("model imported name=%s shards=%zu seconds=%.3f", done.name, v->shard_count,
+            done.seconds);
+}
+
+static void on_import_progress(void *arg, hl_status st, const char *text, json_t *result)
+{
+    struct import *im = arg;
+    im->polling = 0;
+    if (st == HL_OK) {
+        im->heard_ns = hl_now_ns();
+        json_t *progress = json_object_get(result, "progress");
+        json_object_update(im->progress, progress);
+        const char *state = hl_json_str(progress, "state", "");
+        if (strcmp(state, "failed") == 0)
+            hl_warn("import failed name=%s error=\"%s\"", hl_json_str(im->request, "name", "?"),
+                    hl_json_str(progress, "error", ""));
+        else if (strcmp(state, "done") == 0)
+            import_finish(im);
+    } else if (st == HL_ENOENT) {
+        import_fail(im, HL_EUNAVAIL, "the L3 daemon was restarted during the import; import again");
+    } else if (hl_now_ns() - im->heard_ns > IMPORT_SILENCE_NS) {
+        import_fail(im, st, text);
+    }
+}
+
+void imports_tick(void *controller)
+{
+    struct hl_controller *c = controller;
+    struct import *im, *next;
+    int running = 0;
+    HASH_ITER (hh, c->imports, im, next) {
+        if (!import_running(im))
+            continue;
+        running = 1;
+        if (im->polling)
+            continue;
+        im->polling = 1;
+        json_t *params = json_pack("{s:s}", "importId", im->id);
+        hl_rpc_call_async(c->l3, "importProgress", params, c->opts.rpc_timeout_ms, c->opts.loop,
+                          on_import_progress, im);
+        json_decref(params);
+    }
+    if (!running) {
+        hl_timer_destroy(c->import_tick);
+        c->import_tick = NULL;
+    }
+}
+
+static void on_import_started(void *arg, hl_status st, const char *text, json_t *result)
+{
+    struct import *im = arg;
+    (void)result;
+    im->polling = 0;
+    if (st != HL_OK)
+        import_fail(im, st, text);
+}
+
+/* Ended imports are kept for late questions, the oldest go first. */
+static void forget_old_imports(struct hl_controller *c)
+{
+    struct import *im, *next;
+    HASH_ITER (hh, c->imports, im, next) {
+        if (HASH_COUNT(c->imports) < IMPORTS_MAX)
+            return;
+        if (!import_running(im) && !im->polling)
+            import_free(c, im);
+    }
+}
+
+static hl_status check_request(struct hl_controller *c, const json_t *request)
+{
+    const char *name = hl_json_str(request, "name", "");
+    struct hl_model_rec *m;
+    HL_TRY(hl_model_name_check(name));
+    if (hl_json_str(request, "dir", "")[0] != '/')
+        return hl_fail(HL_EINVAL, "import of '%s': the directory must be an absolute path", name);
+    if (hl_catalog_model(&c->catalog, name, &m) == HL_OK)
+        return hl_fail(
+            HL_EEXIST,
+            "model '%s' exists already; `helios model rm %s` or import under another name", name,
+            name);
+    struct import *im, *next;
+    HASH_ITER (hh, c->imports, im, next) {
+        if (import_running(im) && strcmp(hl_json_str(im->request, "name", ""), name) == 0)
+            return hl_fail(HL_EBUSY, "model '%s' is being imported right now", name);
+    }
+    return HL_OK;
+}
+
+void method_import_model(struct hl_controller *c, struct hl_rpc_call *call, const json_t *params)
+{
+    const json_t *request = json_object_get(params, "request");
+    hl_status st = check_request(c, request);
+    if (st != HL_OK) {
+        reject(call, st);
+        return;
+    }
+    forget_old_imports(c);
+    struct import *im = calloc(1, sizeof(*im));
+    if (im == NULL) {
+        reject(call, hl_fail(HL_ENOMEM, "import record"));
+        return;
+    }
+    memcpy(im->id, hl_id_format(hl_id_random()).s, sizeof(im->id));
+    im->controller = c;
+    im->heard_ns = hl_now_ns();
+    im->request = json_deep_copy(request);
+    json_object_set_new(im->request, "importId", json_string(im->id));
+    json_object_set_new(im->request, "version", json_integer(1));
+    im->progress = json_pack("{s:s s:s}", "importId", im->id, "state", "running");
+    im->polling = 1;
+    HASH_ADD_STR(c->imports, id, im);
+
+    json_t *l3_params = json_pack("{s:O}", "request", im->request);
+    hl_rpc_call_async(c->l3, "importModel", l3_params, c->opts.rpc_timeout_ms, c->opts.loop,
+                      on_import_started, im);
+    json_decref(l3_params);
+    if (c->import_tick == NULL && hl_timer_create(c->opts.loop, IMPORT_POLL_MS, IMPORT_POLL_MS,
+                                                  imports_tick, c, &c->import_tick) != HL_OK)
+        hl_error("%s", hl_error_text());
+    hl_rpc_reply(call, json_pack("{s:s s:I}", "importId", im->id, "version", (json_int_t)1));
+}
+
+void method_import_progress(struct hl_controller *c, struct hl_rpc_call *call, const json_t *params)
+{
+    const char *id = hl_json_str(params, "importId", "");
+    struct import *im = import_find(c, id);
+    if (im == NULL)
+        reject(call,
+               hl_fail(HL_ENOENT,
+                       "import '%s' is not known; was the Controller restarted? import again", id));
+    else
+        hl_rpc_reply(call, json_pack("{s:O}", "progress", im->progress));
+}
+
+void method_list_models(struct hl_controller *c, struct hl_rpc_call *call, const json_t *params)
+{
+    (void)params;
+    json_t *models = json_array();
+    for (struct hl_model_rec *m = c->catalog.models; m != NULL; m = m->hh.next)
+        json_array_append_new(models, hl_model_rec_to_json(m));
+    hl_rpc_reply(call, json_pack("{s:o}", "models", models));
+}
+
+void method_get_model(struct hl_controller *c, struct hl_rpc_call *call, const json_t *params)
+{
+    struct hl_model_rec *m;
+    hl_status st = hl_catalog_model(&c->catalog, hl_json_str(params, "name", ""), &m);
+    if (st != HL_OK)
+        reject(call, st);
+    else
+        hl_rpc_reply(call, json_pack("{s:o}", "model", hl_model_rec_to_json(m)));
+}
+
+void method_remove_model(struct hl_controller *c, struct hl_rpc_call *call, const json_t *params)
+{
+    struct hl_model_rec *m;
+    struct hl_id *ids = NULL;
+    size_t n = 0;
+    uint64_t bytes = 0;
+    hl_status st = hl_catalog_model(&c->catalog, hl_json_str(params, "name", ""), &m);
+    if (st == HL_OK)
+        st = hl_catalog_remove(&c->catalog, m, hl_json_int(params, "version", -1), commit_records,
+                               c, &ids, &n, &bytes);
+    if (st != HL_OK) {
+        reject(call, st);
+        return;
+    }
+    free_in_pool(c, ids, n);
+    free(ids);
+    hl_rpc_reply(call, json_pack("{s:I s:I}", "shards", (json_int_t)n, "bytes", (json_int_t)bytes));
+}

@@ -1,0 +1,202 @@
+/* Nodes: who is there, what they report. A node is remembered over a Controller restart so that its
+ * running containers are not taken for lost before it had the time to register again. */
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "controller/controller_private.h"
+
+struct node *node_find(struct hl_controller *c, const char *name)
+{
+    struct node *n;
+    HASH_FIND_STR(c->nodes, name, n);
+    return n;
+}
+
+int node_ready(const struct node *n)
+{
+    return n->seen_ns != 0 && !n->lost && n->incarnation[0] != '\0';
+}
+
+static void node_free(struct hl_controller *c, struct node *n)
+{
+    HASH_DEL(c->nodes, n);
+    hl_rpc_peer_close(n->agent);
+    json_decref(n->info);
+    json_decref(n->telemetry);
+    json_decref(n->containers);
+    free(n);
+}
+
+void nodes_fini(struct hl_controller *c)
+{
+    struct node *n, *next;
+    HASH_ITER (hh, c->nodes, n, next) {
+        node_free(c, n);
+    }
+}
+
+static hl_status node_set_info(struct hl_controller *c, struct node *n, const json_t *info)
+{
+    const char *address = hl_json_str(info, "agentAddress", "");
+    if (n->agent == NULL || strcmp(hl_rpc_peer_address(n->agent), address) != 0) {
+        struct hl_rpc_peer *agent;
+        HL_TRY(hl_rpc_open(c->opts.rpc, address, "Agent", &agent));
+        hl_rpc_peer_close(n->agent);
+        n->agent = agent;
+    }
+    json_decref(n->info);
+    n->info = json_deep_copy(info);
+    return HL_OK;
+}
+
+static hl_status node_add(struct hl_controller *c, const json_t *info, struct node **out)
+{
+    const char *name = hl_json_str(info, "name", "");
+    if (name[0] == '\0' || strlen(name) >= sizeof((*out)->name) || strchr(name, '/') != NULL)
+        return hl_fail(HL_EINVAL, "node name '%.140s' must have 1 to 127 bytes and no '/'", name);
+    struct node *n = node_find(c, name);
+    if (n != NULL) {
+        *out = n;
+        return node_set_info(c, n, info);
+    }
+    n = calloc(1, sizeof(*n));
+    if (n == NULL)
+        return hl_fail(HL_ENOMEM, "node record");
+    snprintf(n->name, sizeof(n->name), "%s", name);
+    hl_status st = node_set_info(c, n, info);
+    if (st != HL_OK) {
+        free(n);
+        return st;
+    }
+    HASH_ADD_STR(c->nodes, name, n);
+    *out = n;
+    return HL_OK;
+}
+
+hl_status nodes_load(struct hl_controller *c, const json_t *info)
+{
+    struct node *n;
+    HL_TRY(node_add(c, info, &n));
+    n->seen_ns = hl_now_ns(); /* gets a whole node_lost_ms to show up */
+    return HL_OK;
+}
+
+static void node_seen(struct node *n)
+{
+    n->seen_ns = hl_now_ns();
+    n->seen_ms = hl_wall_ms();
+    if (n->lost)
+        hl_info("node is back node=%s", n->name);
+    n->lost = 0;
+}
+
+static void node_containers(struct hl_controller *c, struct node *n, const json_t *params)
+{
+    json_t *list = hl_json_list(params, "containers");
+    json_decref(n->containers);
+    n->containers = json_incref(list);
+    jobs_containers(c, n, list);
+}
+
+void method_register_node(struct hl_controller *c, struct hl_rpc_call *call, const json_t *params)
+{
+    const json_t *info = json_object_get(params, "node");
+    struct node *n;
+    hl_status st = node_add(c, info, &n);
+    if (st == HL_OK) {
+        char key[HL_CATALOG_KEY_MAX];
+        snprintf(key, sizeof(key), "node/%s", n->name);
+        struct hl_store_op op = {HL_STORE_PUT, key, info};
+        st = hl_store_commit(c->store, &op, 1);
+    }
+    if (st != HL_OK) {
+        reject(call, st);
+        return;
+    }
+    snprintf(n->incarnation, sizeof(n->incarnation), "%s", hl_json_str(info, "incarnation", ""));
+    node_seen(n);
+    hl_info("node registered node=%s slots=%zu address=%s", n->name,
+            json_array_size(hl_json_list(info, "slots")), hl_json_str(info, "agentAddress", ""));
+    hl_rpc_reply(call, json_pack("{s:i}", "heartbeatMs", c->opts.heartbeat_ms));
+    node_containers(c, n, params);
+}
+
+void method_heartbeat(struct hl_controller *c, struct hl_rpc_call *call, const json_t *params)
+{
+    struct node *n = node_find(c, hl_json_str(params, "name", ""));
+    int known = n != NULL && n->incarnation[0] != '\0' &&
+                strcmp(n->incarnation, hl_json_str(params, "incarnation", "")) == 0;
+    hl_rpc_reply(call, json_pack("{s:b}", "known", known));
+    if (!known)
+        return;
+    node_seen(n);
+    json_decref(n->telemetry);
+    n->telemetry = json_incref(json_object_get(params, "telemetry"));
+    node_containers(c, n, params);
+}
+
+void nodes_tick(struct hl_controller *c)
+{
+    uint64_t limit = (uint64_t)c->opts.node_lost_ms * HL_NS_PER_MS;
+    for (struct node *n = c->nodes; n != NULL; n = n->hh.next) {
+        if (n->lost || hl_now_ns() - n->seen_ns <= limit)
+            continue;
+        n->lost = 1;
+        n->incarnation[0] = '\0'; /* it must register again */
+        hl_warn("node is lost node=%s silent_ms=%" PRIu64, n->name,
+                (hl_now_ns() - n->seen_ns) / HL_NS_PER_MS);
+        jobs_node_lost(c, n);
+    }
+}
+
+void method_list_nodes(struct hl_controller *c, struct hl_rpc_call *call, const json_t *params)
+{
+    (void)params;
+    json_t *nodes = json_array();
+    for (struct node *n = c->nodes; n != NULL; n = n->hh.next) {
+        json_t *slots = json_array();
+        size_t i;
+        json_t *slot;
+        json_array_foreach (hl_json_list(n->info, "slots"), i, slot) {
+            int numa = (int)hl_json_int(slot, "numaId", 0);
+            const char *job, *container;
+            jobs_slot_holder(c, n->name, numa, &job, &container);
+            json_array_append_new(slots, json_pack("{s:i s:s s:s}", "numaId", numa, "job", job,
+                                                   "container", container));
+        }
+        json_t *state = json_pack("{s:O s:s s:I s:o}", "node", n->info, "state",
+                                  node_ready(n) ? "ready" : "lost", "lastHeartbeatMs",
+                                  (json_int_t)n->seen_ms, "slots", slots);
+        if (n->telemetry != NULL)
+            json_object_set(state, "telemetry", n->telemetry);
+        json_array_append_new(nodes, state);
+    }
+    hl_rpc_reply(call, json_pack("{s:o}", "nodes", nodes));
+}
+
+void method_cluster_info(struct hl_controller *c, struct hl_rpc_call *call, const json_t *params)
+{
+    (void)params;
+    json_int_t versions = 0;
+    for (struct hl_model_rec *m = c->catalog.models; m != NULL; m = m->hh.next)
+        for (struct hl_version_rec *v = m->versions; v != NULL; v = v->next)
+            versions++;
+    json_t *reads = json_array();
+    for (size_t i = 0; i < HL_ARRAY_LEN(c->paths) && c->paths[i].path[0] != '\0'; i++)
+        json_array_append_new(reads, json_pack("{s:s s:I s:I}", "path", c->paths[i].path, "ops",
+                                               (json_int_t)c->paths[i].ops, "bytes",
+                                               (json_int_t)c->paths[i].bytes));
+    json_t *info = json_pack("{s:s s:s s:s s:i s:I s:i s:i s:i s:I s:I s:I s:o}", "version",
+                             HELIOS_VERSION, "l3Address", c->opts.l3_address, "l3State",
+                             c->l3_state, "models", (int)HASH_COUNT(c->catalog.models), "versions",
+                             versions, "shards", (int)HASH_COUNT(c->catalog.shards), "jobs",
+                             (int)jobs_count(c), "nodes", (int)HASH_COUNT(c->nodes), "crcFailures",
+                             (json_int_t)c->crc_failures, "crcRetries", (json_int_t)c->crc_retries,
+                             "lostReads", (json_int_t)c->lost_reads, "reads", reads);
+    if (c->pool != NULL)
+        json_object_set(info, "pool", c->pool);
+    hl_rpc_reply(call, json_pack("{s:o}", "info", info));
+}

@@ -1,0 +1,159 @@
+/* The sweep: the pool's inventory against the catalogue. A shard that nobody knows for a whole
+ * grace period (ranks put shards before they commit them) is freed; a shard that the pool has lost
+ * is marked. */
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "controller/controller_private.h"
+
+#define SWEEP_EVERY_NS (5 * HL_NS_PER_S)
+#define SWEEP_PAGE     4096
+
+static void ask_page(struct hl_controller *c, json_int_t cursor);
+
+static int import_running_now(const struct hl_controller *c)
+{
+    for (const struct import *im = c->imports; im != NULL; im = im->hh.next)
+        if (strcmp(hl_json_str(im->progress, "state", ""), "running") == 0)
+            return 1;
+    return 0;
+}
+
+static void note_extent(struct hl_controller *c, const json_t *extent)
+{
+    struct hl_id id;
+    if (hl_id_parse(hl_json_str(extent, "id", ""), &id) != HL_OK)
+        return;
+    struct hl_shard_rec *s = hl_catalog_shard(&c->catalog, id);
+    if (s != NULL) {
+        s->seen_round = c->sweep_round;
+        return;
+    }
+    struct orphan *o;
+    HASH_FIND(hh, c->orphans, &id, sizeof(id), o);
+    if (o == NULL) {
+        o = calloc(1, sizeof(*o));
+        if (o == NULL)
+            return;
+        o->id = id;
+        o->since_ns = hl_now_ns();
+        HASH_ADD(hh, c->orphans, id, sizeof(id), o);
+    }
+    o->round = c->sweep_round;
+}
+
+/* Orphans past their grace go; those that became known or vanished are forgotten. */
+static void settle_orphans(struct hl_controller *c)
+{
+    uint64_t grace_ns = (uint64_t)c->opts.orphan_grace_ms * HL_NS_PER_MS;
+    struct orphan *o, *next;
+    HASH_ITER (hh, c->orphans, o, next) {
+        int gone = o->round != c->sweep_round;
+        if (!gone && (import_running_now(c) || hl_now_ns() - o->since_ns < grace_ns))
+            continue;
+        if (!gone) {
+            hl_info("orphan shard freed id=%s", hl_id_format(o->id).s);
+            free_in_pool(c, &o->id, 1);
+        }
+        HASH_DEL(c->orphans, o);
+        free(o);
+    }
+}
+
+/* One miss may be a commit that came while the pages were read; two are a loss. */
+static void settle_lost(struct hl_controller *c)
+{
+    unsigned lost = 0;
+    for (struct hl_shard_rec *s = c->catalog.shards; s != NULL; s = s->hh.next) {
+        s->missed = s->seen_round == c->sweep_round ? 0 : s->missed + 1;
+        lost += s->missed == 2;
+        s->lost = s->missed >= 2;
+    }
+    if (lost > 0)
+        hl_error("shards are missing from the pool count=%u; `helios shard ls` shows them as lost",
+                 lost);
+}
+
+static void on_page(void *arg, hl_status st, const char *text, json_t *result)
+{
+    struct hl_controller *c = arg;
+    (void)text;
+    if (st != HL_OK) { /* try again at the next sweep; nothing is judged by half an inventory */
+        c->sweeping = 0;
+        return;
+    }
+    size_t i;
+    json_t *extent;
+    json_array_foreach (hl_json_list(result, "extents"), i, extent) {
+        note_extent(c, extent);
+    }
+    json_int_t next = hl_json_int(result, "next", 0);
+    if (next != 0) {
+        ask_page(c, next);
+        return;
+    }
+    settle_orphans(c);
+    settle_lost(c);
+    c->sweeping = 0;
+}
+
+static void ask_page(struct hl_controller *c, json_int_t cursor)
+{
+    json_t *params = json_pack("{s:I s:i}", "cursor", cursor, "limit", SWEEP_PAGE);
+    hl_rpc_call_async(c->l3, "inventory", params, c->opts.rpc_timeout_ms, c->opts.loop, on_page, c);
+    json_decref(params);
+}
+
+static void on_pool_info(void *arg, hl_status st, const char *text, json_t *result)
+{
+    struct hl_controller *c = arg;
+    c->pool_asked = 0;
+    if (st != HL_OK) {
+        if (c->pool != NULL || c->l3_state[0] == '\0')
+            hl_warn("L3 does not answer address=%s error=\"%s\"", c->opts.l3_address, text);
+        json_decref(c->pool);
+        c->pool = NULL;
+        snprintf(c->l3_state, sizeof(c->l3_state), "%s", text);
+        return;
+    }
+    json_t *pool = json_object_get(result, "pool");
+    if (c->pool == NULL || strcmp(hl_json_str(c->pool, "incarnation", ""),
+                                  hl_json_str(pool, "incarnation", "")) != 0) {
+        hl_info("L3 is ready address=%s pool=%s shards=%" PRId64, c->opts.l3_address,
+                hl_json_str(pool, "uuid", ""), hl_json_int(pool, "shards", 0));
+        c->sweep_ns = 0;
+    }
+    json_decref(c->pool);
+    c->pool = json_incref(pool);
+    snprintf(c->l3_state, sizeof(c->l3_state), "ready");
+}
+
+void pool_tick(struct hl_controller *c)
+{
+    if (!c->pool_asked) {
+        c->pool_asked = 1;
+        hl_rpc_call_async(c->l3, "poolInfo", NULL, c->opts.rpc_timeout_ms, c->opts.loop,
+                          on_pool_info, c);
+    }
+    if (c->pool != NULL && !c->sweeping &&
+        (c->sweep_ns == 0 || hl_now_ns() - c->sweep_ns > SWEEP_EVERY_NS)) {
+        c->sweeping = 1;
+        c->sweep_round++;
+        c->sweep_ns = hl_now_ns();
+        ask_page(c, 0);
+    }
+}
+
+void pool_fini(struct hl_controller *c)
+{
+    struct orphan *o, *next;
+    HASH_ITER (hh, c->orphans, o, next) {
+        HASH_DEL(c->orphans, o);
+        free(o);
+    }
+    json_decref(c->pool);
+    c->pool = NULL;
+}

@@ -1,0 +1,221 @@
+/* Shards: which ones a rank needs, how they are read, and how a gang writes a new version. */
+#include <inttypes.h>
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "controller/controller_private.h"
+
+static hl_status find_version(struct hl_controller *c, const json_t *params,
+                              struct hl_version_rec **out)
+{
+    struct hl_model_rec *m;
+    HL_TRY(hl_catalog_model(&c->catalog, hl_json_str(params, "model", ""), &m));
+    return hl_catalog_version(m, hl_json_int(params, "version", -1), out);
+}
+
+void method_request_shards(struct hl_controller *c, struct hl_rpc_call *call, const json_t *params)
+{
+    struct hl_version_rec *v;
+    hl_status st = find_version(c, params, &v);
+    if (st == HL_OK && v->state != HL_VERSION_VISIBLE)
+        st = hl_fail(HL_EBUSY,
+                     "version %" PRId64 " of '%s' is not complete: %d of %d ranks have committed",
+                     v->number, v->model->name, v->committed_count, v->world);
+    if (st != HL_OK) {
+        reject(call, st);
+        return;
+    }
+    int pp = (int)hl_json_int(params, "pp", 0);
+    int tp = (int)hl_json_int(params, "tp", 0);
+    json_t *shards = json_array();
+    for (size_t i = 0; i < v->shard_count; i++)
+        if (v->shards[i]->pp == pp && v->shards[i]->tp == tp)
+            json_array_append_new(shards, hl_shard_rec_to_json(v->shards[i]));
+    if (json_array_size(shards) == 0) {
+        json_decref(shards);
+        reject(call, hl_fail(HL_ENOENT,
+                             "'%s' version %" PRId64
+                             " has no shards at pp %d, tp %d: it is sliced TP%d x PP%d",
+                             v->model->name, v->number, pp, tp, v->model->tp, v->model->pp));
+        return;
+    }
+    hl_rpc_reply(call, json_pack("{s:o s:I s:s s:s s:s}", "shards", shards, "version",
+                                 (json_int_t)v->number, "meta", v->meta, "config", v->model->config,
+                                 "l3Address", c->opts.l3_address));
+}
+
+/* The cursor is "INDEX": shards of a version keep their order while it lives. */
+void method_list_shards(struct hl_controller *c, struct hl_rpc_call *call, const json_t *params)
+{
+    size_t at = (size_t)strtoull(hl_json_str(params, "cursor", "0"), NULL, 10);
+    size_t limit = (size_t)hl_json_int(params, "limit", 0);
+    if (limit == 0 || limit > 10000)
+        limit = 10000;
+    const char *model = hl_json_str(params, "model", "");
+    int64_t version = hl_json_int(params, "version", -1);
+    json_t *shards = json_array();
+    size_t seen = 0;
+    int more = 0;
+    for (struct hl_model_rec *m = c->catalog.models; m != NULL && !more; m = m->hh.next) {
+        if (model[0] != '\0' && strcmp(model, m->name) != 0)
+            continue;
+        for (struct hl_version_rec *v = m->versions; v != NULL && !more; v = v->next) {
+            if (version != -1 && v->number != version)
+                continue;
+            for (size_t i = 0; i < v->shard_count && !more; i++) {
+                if (seen++ < at)
+                    continue;
+                if (json_array_size(shards) == limit)
+                    more = 1;
+                else
+                    json_array_append_new(shards, hl_shard_rec_to_json(v->shards[i]));
+            }
+        }
+    }
+    char next[24] = "";
+    if (more)
+        snprintf(next, sizeof(next), "%zu", at + limit);
+    hl_rpc_reply(call, json_pack("{s:o s:s}", "shards", shards, "next", next));
+}
+
+static void count_path(struct hl_controller *c, const char *path, uint64_t ops, uint64_t bytes)
+{
+    if (path[0] == '\0')
+        return;
+    for (size_t i = 0; i < HL_ARRAY_LEN(c->paths); i++) {
+        struct path_count *p = &c->paths[i];
+        if (p->path[0] == '\0')
+            snprintf(p->path, sizeof(p->path), "%s", path);
+        if (strcmp(p->path, path) == 0) {
+            p->ops += ops;
+            p->bytes += bytes;
+            return;
+        }
+    }
+}
+
+void method_report_access(struct hl_controller *c, struct hl_rpc_call *call, const json_t *params)
+{
+    size_t i;
+    json_t *r;
+    json_array_foreach (hl_json_list(params, "reports"), i, r) {
+        struct hl_id id;
+        uint64_t count = (uint64_t)hl_json_int(r, "count", 0);
+        uint64_t failures = (uint64_t)hl_json_int(r, "crcFailures", 0);
+        count_path(c, hl_json_str(r, "path", ""), count, (uint64_t)hl_json_int(r, "bytes", 0));
+        c->crc_failures += failures;
+        c->crc_retries += (uint64_t)hl_json_int(r, "retries", 0);
+        if (hl_id_parse(hl_json_str(r, "id", ""), &id) != HL_OK)
+            continue;
+        struct hl_shard_rec *s = hl_catalog_shard(&c->catalog, id);
+        if (s == NULL)
+            continue;
+        s->accesses += count;
+        s->last_access_ms = hl_wall_ms();
+        char key[HL_CATALOG_KEY_MAX];
+        int lost = hl_json_bool(r, "lost", 0);
+        c->lost_reads += (uint64_t)lost;
+        if (failures > 0)
+            hl_warn("shard failed its checksum shard=%s id=%s failures=%" PRIu64 " %s",
+                    hl_shard_key(s, key, sizeof(key)), hl_id_format(id).s, failures,
+                    lost ? "and stayed bad" : "and was healed by a retry");
+    }
+    hl_rpc_reply(call, NULL);
+}
+
+void method_begin_version(struct hl_controller *c, struct hl_rpc_call *call, const json_t *params)
+{
+    struct hl_version_begin b = {
+        .model = hl_json_str(params, "model", ""),
+        .job = hl_json_str(params, "job", ""),
+        .attempt = (int)hl_json_int(params, "attempt", 0),
+        .step = hl_json_int(params, "step", 0),
+        .world = (int)hl_json_int(params, "world", 0),
+        .now_ms = hl_wall_ms(),
+    };
+    struct hl_version_rec *v;
+    hl_status st = hl_catalog_begin(&c->catalog, &b, commit_records, c, &v);
+    if (st != HL_OK) {
+        reject(call, st);
+        return;
+    }
+    hl_rpc_reply(call, json_pack("{s:I s:s}", "version", (json_int_t)v->number, "state",
+                                 v->state == HL_VERSION_VISIBLE ? "visible" : "open"));
+}
+
+void method_commit_part(struct hl_controller *c, struct hl_rpc_call *call, const json_t *params)
+{
+    struct hl_version_commit p = {
+        .rank = (int)hl_json_int(params, "rank", -1),
+        .shards = hl_json_list(params, "shards"),
+        .meta = hl_json_str(params, "meta", ""),
+        .now_ms = hl_wall_ms(),
+    };
+    hl_status st = find_version(c, params, &p.version);
+    if (st == HL_OK)
+        st = hl_catalog_commit_part(&c->catalog, &p, commit_records, c);
+    if (st != HL_OK) {
+        reject(call, st);
+        return;
+    }
+    int visible = p.version->state == HL_VERSION_VISIBLE;
+    if (visible)
+        hl_info("version visible model=%s version=%" PRId64 " step=%" PRId64 " shards=%zu",
+                p.version->model->name, p.version->number, p.version->step, p.version->shard_count);
+    hl_rpc_reply(
+        call, json_pack("{s:b s:i}", "visible", visible, "committed", p.version->committed_count));
+}
+
+static void on_freed(void *arg, hl_status st, const char *text, json_t *result)
+{
+    (void)arg;
+    (void)result;
+    if (st != HL_OK)
+        hl_warn("shards were not freed and wait for the sweep error=\"%s\"", text);
+}
+
+void free_in_pool(struct hl_controller *c, const struct hl_id *ids, size_t n)
+{
+    if (n == 0)
+        return;
+    json_t *list = json_array();
+    for (size_t i = 0; i < n; i++)
+        json_array_append_new(list, json_string(hl_id_format(ids[i]).s));
+    json_t *params = json_pack("{s:o}", "ids", list);
+    hl_rpc_call_async(c->l3, "free", params, c->opts.rpc_timeout_ms, c->opts.loop, on_freed, NULL);
+    json_decref(params);
+}
+
+static struct hl_version_rec *find_open(struct hl_model_rec *m, const char *job, int attempt)
+{
+    for (struct hl_version_rec *v = m->versions; v != NULL; v = v->next)
+        if (v->state == HL_VERSION_OPEN && v->attempt < attempt && strcmp(v->job, job) == 0)
+            return v;
+    return NULL;
+}
+
+void drop_open_versions(struct hl_controller *c, const char *job, int attempt)
+{
+    struct hl_model_rec *m, *next;
+    HASH_ITER (hh, c->catalog.models, m, next) {
+        struct hl_version_rec *v;
+        while ((v = find_open(m, job, attempt)) != NULL) {
+            struct hl_id *ids;
+            size_t n;
+            uint64_t bytes;
+            hl_info("incomplete version dropped model=%s version=%" PRId64
+                    " job=%s committed=%d/%d",
+                    m->name, v->number, job, v->committed_count, v->world);
+            if (hl_catalog_remove(&c->catalog, m, v->number, commit_records, c, &ids, &n, &bytes) !=
+                HL_OK) {
+                hl_error("%s", hl_error_text());
+                return;
+            }
+            free_in_pool(c, ids, n);
+            free(ids);
+        }
+    }
+}

@@ -1,0 +1,106 @@
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <stdlib.h>
+#include <string.h>
+#include <zlib.h>
+
+#include "base/buf.h"
+#include "base/crc32.h"
+#include "base/id.h"
+#include "base/status.h"
+
+static hl_status refuse(void)
+{
+    return hl_fail(HL_ENOENT, "shard %d is not here", 7);
+}
+
+static void a_failure_carries_its_sentence_up(void **state)
+{
+    (void)state;
+    assert_int_equal(refuse(), HL_ENOENT);
+    assert_string_equal(hl_error_text(), "shard 7 is not here");
+    assert_non_null(strstr(hl_error_where(), "test_base.c:"));
+    assert_int_equal(hl_fail_prefix(HL_EIO, "pull: "), HL_EIO);
+    assert_string_equal(hl_error_text(), "pull: shard 7 is not here");
+    /* a sentence may quote the last one */
+    (void)hl_fail(HL_EIO, "again: %s", hl_error_text());
+    assert_string_equal(hl_error_text(), "again: pull: shard 7 is not here");
+}
+
+static void status_names_go_both_ways(void **state)
+{
+    (void)state;
+    for (int st = HL_EINTERNAL; st <= HL_OK; st++)
+        assert_int_equal(hl_status_by_name(hl_status_name((hl_status)st)), st);
+    assert_int_equal(hl_status_by_name("nonsense"), HL_EINTERNAL);
+}
+
+static void crc_is_zlibs_for_every_length_and_alignment(void **state)
+{
+    (void)state;
+    uint8_t data[4200];
+    for (size_t i = 0; i < sizeof(data); i++)
+        data[i] = (uint8_t)(i * 131 + (i >> 3));
+    assert_int_equal(hl_crc32(0, "123456789", 9), 0xcbf43926u); /* the published check value */
+    for (size_t len = 0; len < 4100; len += len < 70 ? 1 : 97)
+        for (size_t at = 0; at < 9; at++)
+            assert_int_equal(hl_crc32(0, data + at, len), (uint32_t)crc32(0, data + at, (uInt)len));
+}
+
+static void crc_combines_and_copies(void **state)
+{
+    (void)state;
+    size_t n = 100001;
+    uint8_t *a = malloc(n), *b = calloc(n, 1);
+    for (size_t i = 0; i < n; i++)
+        a[i] = (uint8_t)(i % 251);
+    uint32_t whole = hl_crc32(0, a, n);
+    assert_int_equal(hl_crc32_copy(0, b, a, n), whole);
+    assert_memory_equal(a, b, n);
+    for (size_t cut = 0; cut <= n; cut += 33333)
+        assert_int_equal(
+            hl_crc32_combine(hl_crc32(0, a, cut), hl_crc32(0, a + cut, n - cut), n - cut), whole);
+    free(a);
+    free(b);
+}
+
+static void a_buffer_keeps_to_its_maximum(void **state)
+{
+    (void)state;
+    struct hl_buf b = HL_BUF(16);
+    assert_int_equal(hl_buf_printf(&b, "%s-%d", "shard", 42), HL_OK);
+    assert_string_equal(b.data, "shard-42");
+    assert_int_equal(hl_buf_append(&b, "0123456789", 10), HL_ENOMEM);
+    assert_string_equal(b.data, "shard-42"); /* unchanged */
+    assert_true(b.failed);
+    hl_buf_fini(&b);
+}
+
+static void ids_are_32_hex_digits(void **state)
+{
+    (void)state;
+    struct hl_id id = {0x0123456789abcdefull, 0xfedcba9876543210ull}, back;
+    assert_string_equal(hl_id_format(id).s, "0123456789abcdeffedcba9876543210");
+    assert_int_equal(hl_id_parse("0123456789abcdeffedcba9876543210", &back), HL_OK);
+    assert_true(hl_id_equal(id, back));
+    assert_int_equal(hl_id_parse("0123456789ABCDEFfedcba9876543210", &back), HL_EINVAL);
+    assert_int_equal(hl_id_parse("0123", &back), HL_EINVAL);
+    assert_false(hl_id_equal(hl_id_random(), hl_id_random()));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_failure_carries_its_sentence_up),
+        cmocka_unit_test(status_names_go_both_ways),
+        cmocka_unit_test(crc_is_zlibs_for_every_length_and_alignment),
+        cmocka_unit_test(crc_combines_and_copies),
+        cmocka_unit_test(a_buffer_keeps_to_its_maximum),
+        cmocka_unit_test(ids_are_32_hex_digits),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
