@@ -6,6 +6,9 @@
 # Bytes of shards never travel here: they are read from the pool (mapped, or by UCX).
 @0xd4a1c9f0e85b3a27;
 
+using Cxx = import "/capnp/c++.capnp";
+$Cxx.namespace("helios::api");
+
 struct KeyValue { key @0 :Text; value @1 :Text; }
 
 # ---- nodes ---------------------------------------------------------------------------------------

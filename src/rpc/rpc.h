@@ -2,18 +2,24 @@
  *
  * The wire is Cap'n Proto RPC with the types of api/v1/helios.capnp, so any Cap'n Proto client can
  * talk to a Helios daemon. On the C side parameters and results are JSON objects whose members are
- * the schema's fields (conversion is driven by the compiled schema: an unknown member or a wrong
- * type is HL_EINVAL that names the field). Integers of every width are JSON integers, enums are
- * their names, Data is base64 text, absent members have the schema's default; results carry every
- * field.
+ * the schema's fields; conversion is driven by the compiled schema. Integers of every width are
+ * JSON integers, enums are their names, Data is base64 text; an absent or null member has the
+ * schema's default; results carry every field. Text that arrives is made valid UTF-8 without NUL
+ * (U+FFFD in place of bad bytes), a float that is no number becomes null, an unsigned integer above
+ * 2^63-1 is an error.
  *
  * Owns:    one background thread with the KJ event loop; servers and peers live on it.
- * Threads: every function may be called from any thread, except from inside the KJ thread. Handlers
- * and completions run on the hl_loop given with them. Errors:  HL_EUNAVAIL (nobody listens,
- * connection lost), HL_ETIMEDOUT (deadline), HL_EUNSUPPORTED (method unknown there), HL_EINVAL, and
- * whatever status the remote handler rejected with. Every failure names the address and the method.
+ * Threads: every function may be called from any thread, but not from the KJ thread itself.
+ *          Handlers and completions run on the hl_loop given with them, which must outlive what
+ *          was started on it. One peer may be used by many threads.
+ * Errors:  HL_EINVAL (unknown method or member, wrong type: the text has the field's path),
+ *          HL_EUNAVAIL (nobody listens, connection lost), HL_ETIMEDOUT (deadline), HL_EUNSUPPORTED
+ *          (method unknown there), HL_EPROTO (an answer that can't be used), HL_ECANCELED (peer
+ *          closed), and whatever status the remote handler rejected with. Every failure of a call
+ *          names the method and the address.
  * Units:   milliseconds.
- * Limits:  a message holds at most 64 Mi words (512 MiB) and nests at most 64 deep.
+ * Limits:  a message has at most 64 Mi words (512 MiB), nests at most 64 deep and holds at most
+ *          16 Mi values; a server has at most 512 connections and closes further ones at once.
  *          A process that forks must not use the child's copy of a runtime.
  */
 #ifndef HL_RPC_RPC_H
@@ -22,6 +28,10 @@
 #include <jansson.h>
 
 #include "base/status.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
 
 struct hl_loop;
 struct hl_rpc;        /* the runtime: one KJ thread */
@@ -60,11 +70,13 @@ void hl_rpc_reply(struct hl_rpc_call *call, json_t *result);
 /* Answer with a failure; `text` NULL takes hl_error_text(). */
 void hl_rpc_reject(struct hl_rpc_call *call, hl_status st, const char *text);
 
-/* A peer connects on its first call and again after a lost connection (with back-off inside a
- * call's deadline only when `patient`): open never blocks and never fails for an absent server. */
+/* A peer connects on its first call and again on the first call after a lost connection: open
+ * never blocks and never fails for an absent server. A call that meets nobody fails at once with
+ * HL_EUNAVAIL. A call whose connection breaks fails too and is not sent again, since it may have
+ * been executed: whether to repeat it is for the caller to know. */
 hl_status hl_rpc_open(struct hl_rpc *rpc, const char *address, const char *interface,
                       struct hl_rpc_peer **out) HL_CHECK;
-/* Calls under way end with HL_ECANCELED. NULL is fine. */
+/* Calls under way end with HL_ECANCELED; their completions still run. NULL is fine. */
 void hl_rpc_peer_close(struct hl_rpc_peer *peer);
 const char *hl_rpc_peer_address(const struct hl_rpc_peer *peer);
 
@@ -74,8 +86,12 @@ hl_status hl_rpc_call(struct hl_rpc_peer *peer, const char *method, const json_t
                       int timeout_ms, json_t **result) HL_CHECK;
 /* Borrowed result and text, both only for the time of the callback. */
 typedef void (*hl_rpc_done)(void *arg, hl_status st, const char *text, json_t *result);
-/* Call and go on; done runs on the loop exactly once. */
+/* Call and go on; done runs on the loop exactly once, never inside this function. */
 void hl_rpc_call_async(struct hl_rpc_peer *peer, const char *method, const json_t *params,
                        int timeout_ms, struct hl_loop *loop, hl_rpc_done done, void *arg);
+
+#ifdef __cplusplus
+}
+#endif
 
 #endif

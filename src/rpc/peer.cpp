@@ -1,0 +1,426 @@
+/* The calling half. A call is built into a message by the calling thread; the KJ thread connects
+ * when there is no connection, sends, and races the answer against a timer. A ClientCall is
+ * finished once: by the answer, the timer, the peer's end, or its caller who waited a little longer
+ * than the timer. What comes later is dropped. */
+#include "rpc/convert.hpp"
+#include "rpc/runtime.hpp"
+
+#include <capnp/rpc-twoparty.h>
+
+#include <cassert>
+#include <new>
+#include <set>
+
+extern "C" {
+#include "base/clock.h"
+#include "os/loop.h"
+#include "rpc/rpc.h"
+}
+
+namespace hl::rpc
+{
+namespace
+{
+using capnp::AnyPointer;
+using VatId = capnp::rpc::twoparty::VatId;
+
+/* How much longer than the deadline a caller waits for the KJ thread to say so. */
+constexpr uint64_t grace_ns = 500 * HL_NS_PER_MS;
+
+struct Target {
+    std::string address;
+    std::string interface;
+    capnp::InterfaceSchema schema;
+};
+
+/* An asynchronous answer on its way to the loop. */
+struct Completion {
+    hl_rpc_done done;
+    void *arg;
+    Outcome outcome;
+    Json result;
+};
+
+void complete(void *arg)
+{
+    std::unique_ptr<Completion> c(static_cast<Completion *>(arg));
+    c->done(c->arg, c->outcome.status, c->outcome.text.c_str(), c->result.get());
+}
+
+class ClientCall
+{
+  public:
+    ClientCall(const Target &t, const char *name, int timeout)
+        : target(t), method(name), timeout_ms(timeout > 0 ? timeout : 1),
+          deadline_ns(hl_now_ns() + (uint64_t)timeout_ms * HL_NS_PER_MS)
+    {
+    }
+
+    /* HL_EINVAL: the method or its parameters are not of the schema. */
+    Outcome prepare(const json_t *params);
+    /* Any thread; the first one wins. */
+    void finish(Outcome o, Json json = nullptr);
+    void time_out();
+    /* Until finished; the answer moves out. */
+    Outcome wait(Json *out);
+
+    const Target target;
+    const std::string method;
+    const int timeout_ms;
+    const uint64_t deadline_ns;
+    uint64_t interface_id = 0;
+    uint16_t ordinal = 0;
+    capnp::StructSchema results;
+    Message params;
+    bool sent = false; /* KJ thread */
+    bool wants_result = true;
+    struct hl_loop *loop = nullptr;
+    hl_rpc_done done = nullptr;
+    void *arg = nullptr;
+
+  private:
+    Mutex mutex; /* guards the rest */
+    bool finished = false;
+    Outcome outcome{};
+    Json result;
+};
+
+Outcome ClientCall::prepare(const json_t *json)
+{
+    KJ_IF_MAYBE (m, target.schema.findMethodByName(method.c_str())) {
+        interface_id = m->getContainingInterface().getProto().getId();
+        ordinal = m->getOrdinal();
+        results = m->getResultType();
+        try {
+            params = message_from_json(json, m->getParamType());
+        } catch (const ConvertError &e) {
+            return {e.status, e.text};
+        }
+        return {HL_OK, ""};
+    }
+    return {HL_EINVAL, "the interface has no such method"};
+}
+
+void ClientCall::finish(Outcome o, Json json)
+{
+    if (o.status != HL_OK)
+        o.text += " (" + target.interface + "." + method + " at " + target.address + ")";
+    Locked lock(mutex);
+    if (finished)
+        return;
+    finished = true;
+    if (done != nullptr) {
+        auto c = new Completion{done, arg, std::move(o), std::move(json)};
+        hl_loop_post(loop, complete, c);
+        return;
+    }
+    outcome = std::move(o);
+    result = std::move(json);
+    mutex.wake();
+}
+
+void ClientCall::time_out()
+{
+    std::string text = "no answer within " + std::to_string(timeout_ms) + " ms";
+    finish({HL_ETIMEDOUT, sent ? text : "connect to " + target.address + ": " + text});
+}
+
+Outcome ClientCall::wait(Json *out)
+{
+    {
+        Locked lock(mutex);
+        while (!finished && mutex.wait_until(deadline_ns + grace_ns))
+            continue;
+    }
+    time_out(); /* does nothing when there is an answer */
+    Locked lock(mutex);
+    *out = std::move(result);
+    return outcome;
+}
+
+/* Members are destroyed from the last to the first. */
+struct Connection {
+    Connection(kj::Own<kj::AsyncIoStream> s, capnp::ReaderOptions options, uint64_t n)
+        : number(n), stream(kj::mv(s)),
+          network(*stream, capnp::rpc::twoparty::Side::CLIENT, options),
+          system(capnp::makeRpcClient(network)), main(bootstrap())
+    {
+    }
+
+    capnp::Capability::Client bootstrap()
+    {
+        capnp::MallocMessageBuilder message(8);
+        auto id = message.getRoot<VatId>();
+        id.setSide(capnp::rpc::twoparty::Side::SERVER);
+        return system.bootstrap(id);
+    }
+
+    const uint64_t number;
+    kj::Own<kj::AsyncIoStream> stream;
+    capnp::TwoPartyVatNetwork network;
+    capnp::RpcSystem<VatId> system;
+    capnp::Capability::Client main;
+};
+
+class PeerCore : public Core, public kj::TaskSet::ErrorHandler
+{
+  public:
+    PeerCore(std::shared_ptr<Runtime> rt, Target t) : runtime(std::move(rt)), target(std::move(t))
+    {
+    }
+
+    /* KJ thread. */
+    void start(const std::shared_ptr<ClientCall> &call);
+    void shutdown() override;
+
+    const std::shared_ptr<Runtime> runtime;
+    const Target target;
+
+  private:
+    kj::Promise<void> connected();
+    kj::Promise<void> attempt();
+    void adopt(kj::Own<kj::AsyncIoStream> stream);
+    void lose(uint64_t number);
+    kj::Promise<capnp::Response<AnyPointer>> begin(std::shared_ptr<ClientCall> call,
+                                                   std::shared_ptr<uint64_t> number);
+    kj::Promise<capnp::Response<AnyPointer>> send(ClientCall &call);
+    void answered(ClientCall &call, capnp::Response<AnyPointer> response);
+    void failed(ClientCall &call, const kj::Exception &e, uint64_t number);
+
+    void taskFailed(kj::Exception &&) override
+    {
+    }
+
+    bool closed = false;
+    kj::Own<kj::TaskSet> tasks; /* calls, and watches over connections */
+    kj::Own<Connection> connection;
+    uint64_t last_number = 0;
+    kj::Own<kj::ForkedPromise<void>> connecting; /* while an attempt runs */
+    bool attempting = false;
+    unsigned waiting = 0; /* calls that wait for the attempt */
+    std::set<std::shared_ptr<ClientCall>> active;
+};
+
+kj::Promise<void> PeerCore::attempt()
+{
+    return runtime->network()
+        .parseAddress(target.address.c_str())
+        .then([](kj::Own<kj::NetworkAddress> address) {
+            auto stream = address->connect();
+            return stream.attach(kj::mv(address));
+        })
+        .then(
+            [this](kj::Own<kj::AsyncIoStream> stream) {
+                attempting = false;
+                adopt(kj::mv(stream));
+            },
+            [this](kj::Exception &&e) {
+                attempting = false;
+                kj::throwFatalException(kj::mv(e));
+            });
+}
+
+/* Calls share one attempt, and it ends with the last of them: a later call must not wait for the
+ * retransmission of a packet that was sent long ago, when the host was down. */
+kj::Promise<void> PeerCore::connected()
+{
+    if (connection.get() != nullptr)
+        return kj::READY_NOW;
+    if (!attempting) {
+        attempting = true;
+        connecting = kj::heap<kj::ForkedPromise<void>>(attempt().fork());
+    }
+    waiting++;
+    return connecting->addBranch().attach(kj::defer([this] {
+        if (--waiting == 0 && attempting) {
+            attempting = false;
+            connecting = nullptr;
+        }
+    }));
+}
+
+void PeerCore::adopt(kj::Own<kj::AsyncIoStream> stream)
+{
+    capnp::ReaderOptions options;
+    options.traversalLimitInWords = max_message_words;
+    options.nestingLimit = max_depth;
+    uint64_t number = ++last_number;
+    set_keepalive(*stream, target.address);
+    connection = kj::heap<Connection>(kj::mv(stream), options, number);
+    tasks->add(connection->network.onDisconnect().then([this, number] { lose(number); }));
+}
+
+void PeerCore::lose(uint64_t number)
+{
+    if (connection.get() == nullptr || connection->number != number)
+        return;
+    /* Later: we may be inside of a continuation of this very connection. */
+    tasks->add(kj::evalLater([old = kj::mv(connection)]() mutable { old = nullptr; }));
+}
+
+kj::Promise<capnp::Response<AnyPointer>> PeerCore::send(ClientCall &call)
+{
+    capnp::MessageSize hint{call.params->sizeInWords() + 8, 0};
+    auto request = connection->main.typelessRequest(call.interface_id, call.ordinal, hint);
+    request.set(call.params->getRoot<AnyPointer>().asReader());
+    call.params = nullptr;
+    call.sent = true;
+    return request.send();
+}
+
+kj::Promise<capnp::Response<AnyPointer>> PeerCore::begin(std::shared_ptr<ClientCall> call,
+                                                         std::shared_ptr<uint64_t> number)
+{
+    return connected().then([this, call, number]() -> kj::Promise<capnp::Response<AnyPointer>> {
+        if (connection.get() == nullptr) /* lost since; the deadline bounds this */
+            return begin(call, number);
+        *number = connection->number;
+        return send(*call);
+    });
+}
+
+void PeerCore::answered(ClientCall &call, capnp::Response<AnyPointer> response)
+{
+    try {
+        Json json;
+        if (call.wants_result)
+            json = json_from_struct(response.getAs<capnp::DynamicStruct>(call.results));
+        call.finish({HL_OK, ""}, std::move(json));
+    } catch (const ConvertError &e) {
+        call.finish({HL_EPROTO, "the answer can't be used: " + e.text});
+    } catch (const kj::Exception &e) {
+        call.finish({HL_EPROTO, std::string("malformed answer: ") + e.getDescription().cStr()});
+    }
+}
+
+void PeerCore::failed(ClientCall &call, const kj::Exception &e, uint64_t number)
+{
+    if (!call.sent) {
+        call.finish({HL_EUNAVAIL, "connect to " + target.address + ": " + connect_reason(e) +
+                                      "; is " + daemon_of(target.interface) + " running there?"});
+        return;
+    }
+    if (e.getType() == kj::Exception::Type::DISCONNECTED)
+        lose(number);
+    call.finish(outcome_of(e));
+}
+
+void PeerCore::start(const std::shared_ptr<ClientCall> &call)
+{
+    uint64_t now = hl_now_ns();
+    if (closed)
+        return call->finish({HL_ECANCELED, "the peer was closed"});
+    if (now >= call->deadline_ns)
+        return call->time_out();
+    if (tasks.get() == nullptr)
+        tasks = kj::heap<kj::TaskSet>(*this);
+    active.insert(call);
+    auto number = std::make_shared<uint64_t>(0);
+    auto work = begin(call, number).then([this, call](capnp::Response<AnyPointer> &&response) {
+        answered(*call, kj::mv(response));
+    });
+    auto limit = runtime->timer()
+                     .afterDelay((int64_t)(call->deadline_ns - now) * kj::NANOSECONDS)
+                     .then([call] { call->time_out(); });
+    tasks->add(work.exclusiveJoin(kj::mv(limit))
+                   .catch_([this, call, number](kj::Exception &&e) { failed(*call, e, *number); })
+                   .attach(kj::defer([this, call] { active.erase(call); })));
+}
+
+void PeerCore::shutdown()
+{
+    closed = true;
+    auto calls = std::move(active);
+    for (const auto &call : calls)
+        call->finish({HL_ECANCELED, "the peer was closed"});
+    tasks = nullptr;
+    connecting = nullptr;
+    connection = nullptr;
+}
+} // namespace
+} // namespace hl::rpc
+
+using namespace hl::rpc;
+
+extern "C" {
+struct hl_rpc_peer {
+    std::shared_ptr<PeerCore> core;
+};
+}
+
+namespace
+{
+/* Give the call to the KJ thread; a call that can't be given is finished here. */
+void launch(const std::shared_ptr<PeerCore> &core, const std::shared_ptr<ClientCall> &call,
+            const json_t *params)
+{
+    Outcome o = call->prepare(params);
+    if (o.status != HL_OK)
+        call->finish(o);
+    else if (!core->runtime->post([core, call] { core->start(call); }))
+        call->finish({HL_ECANCELED, "the RPC runtime has ended"});
+}
+} // namespace
+
+extern "C" hl_status hl_rpc_open(struct hl_rpc *rpc, const char *address, const char *interface,
+                                 struct hl_rpc_peer **out)
+try {
+    Target target{address, interface, {}};
+    HL_TRY(find_interface(interface, &target.schema));
+    HL_TRY(check_address(address, false));
+    auto peer = std::make_unique<struct hl_rpc_peer>();
+    peer->core = std::make_shared<PeerCore>(rpc->runtime, target);
+    rpc->runtime->post([core = peer->core] { core->runtime->add(core); });
+    *out = peer.release();
+    return HL_OK;
+
+} catch (const std::bad_alloc &) {
+    return hl_fail(HL_ENOMEM, "RPC peer %s", address);
+}
+
+extern "C" void hl_rpc_peer_close(struct hl_rpc_peer *peer)
+{
+    if (peer == nullptr)
+        return;
+    peer->core->runtime->post([core = peer->core] {
+        core->shutdown();
+        core->runtime->remove(core);
+    });
+    delete peer;
+}
+
+extern "C" const char *hl_rpc_peer_address(const struct hl_rpc_peer *peer)
+{
+    return peer->core->target.address.c_str();
+}
+
+extern "C" hl_status hl_rpc_call(struct hl_rpc_peer *peer, const char *method, const json_t *params,
+                                 int timeout_ms, json_t **result)
+try {
+    auto core = peer->core; /* the peer may be closed by somebody else while we wait */
+    assert(!core->runtime->on_thread());
+    auto call = std::make_shared<ClientCall>(core->target, method, timeout_ms);
+    call->wants_result = result != nullptr;
+    launch(core, call, params);
+    Json json;
+    Outcome o = call->wait(&json);
+    if (o.status != HL_OK)
+        return hl_fail(o.status, "%s", o.text.c_str());
+    if (result != nullptr)
+        *result = json.release();
+    return HL_OK;
+
+} catch (const std::bad_alloc &) {
+    return hl_fail(HL_ENOMEM, "call of %s", method);
+}
+
+extern "C" void hl_rpc_call_async(struct hl_rpc_peer *peer, const char *method,
+                                  const json_t *params, int timeout_ms, struct hl_loop *loop,
+                                  hl_rpc_done done, void *arg)
+{
+    auto call = std::make_shared<ClientCall>(peer->core->target, method, timeout_ms);
+    call->loop = loop;
+    call->done = done;
+    call->arg = arg;
+    launch(peer->core, call, params);
+}

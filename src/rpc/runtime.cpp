@@ -1,0 +1,249 @@
+/* One thread runs the KJ event loop. Other threads put jobs into a vector under a mutex and ring an
+ * eventfd; kj::Executor was refused because its synchronous form blocks the caller until the loop
+ * has time, and its asynchronous form wants an event loop on the caller's side too. */
+#include "rpc/runtime.hpp"
+
+#include <signal.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <exception>
+#include <new>
+#include <system_error>
+
+extern "C" {
+#include "base/clock.h"
+#include "base/log.h"
+#include "rpc/rpc.h"
+}
+
+namespace hl::rpc
+{
+Mutex::Mutex()
+{
+    pthread_condattr_t attr;
+    pthread_condattr_init(&attr);
+    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+    pthread_cond_init(&cond, &attr);
+    pthread_condattr_destroy(&attr);
+    pthread_mutex_init(&mutex, nullptr);
+}
+
+Mutex::~Mutex()
+{
+    pthread_cond_destroy(&cond);
+    pthread_mutex_destroy(&mutex);
+}
+
+void Mutex::lock()
+{
+    pthread_mutex_lock(&mutex);
+}
+
+void Mutex::unlock()
+{
+    pthread_mutex_unlock(&mutex);
+}
+
+void Mutex::wait()
+{
+    pthread_cond_wait(&cond, &mutex);
+}
+
+bool Mutex::wait_until(uint64_t deadline_ns)
+{
+    struct timespec ts;
+    ts.tv_sec = (time_t)(deadline_ns / HL_NS_PER_S);
+    ts.tv_nsec = (long)(deadline_ns % HL_NS_PER_S);
+    return pthread_cond_timedwait(&cond, &mutex, &ts) != ETIMEDOUT;
+}
+
+void Mutex::wake()
+{
+    pthread_cond_broadcast(&cond);
+}
+
+Runtime::~Runtime()
+{
+    if (event_fd >= 0)
+        close(event_fd);
+}
+
+hl_status Runtime::start()
+{
+    event_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+    if (event_fd < 0)
+        return hl_fail(HL_EIO, "RPC runtime: eventfd: %m");
+    /* Signals are for the threads of the program: ours must never be picked to handle one. */
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    try {
+        thread = std::thread([this] { main(); });
+    } catch (const std::system_error &e) {
+        pthread_sigmask(SIG_SETMASK, &before, nullptr);
+        return hl_fail(HL_ENOMEM, "RPC runtime: start a thread: %s", e.what());
+    }
+    pthread_sigmask(SIG_SETMASK, &before, nullptr);
+    Locked lock(mutex);
+    while (state == State::starting)
+        mutex.wait();
+    if (state == State::running)
+        return HL_OK;
+    thread.join();
+    return hl_fail(HL_EIO, "RPC runtime: %s", why.c_str());
+}
+
+void Runtime::stop()
+{
+    {
+        Locked lock(mutex);
+        if (state == State::running)
+            state = State::stopping;
+    }
+    eventfd_write(event_fd, 1);
+    if (thread.joinable())
+        thread.join();
+}
+
+bool Runtime::post(Job job)
+{
+    {
+        Locked lock(mutex);
+        if (state != State::running && state != State::stopping)
+            return false;
+        jobs.push_back(kj::mv(job));
+    }
+    eventfd_write(event_fd, 1);
+    return true;
+}
+
+void Runtime::run(Job job)
+{
+    Mutex gate;
+    bool done = false;
+    bool posted = post([&] {
+        job();
+        Locked lock(gate);
+        done = true;
+        gate.wake();
+    });
+    Locked lock(gate);
+    while (posted && !done)
+        gate.wait();
+}
+
+bool Runtime::on_thread() const
+{
+    return thread.get_id() == std::this_thread::get_id();
+}
+
+void Runtime::add(std::shared_ptr<Core> core)
+{
+    cores.insert(std::move(core));
+}
+
+void Runtime::remove(const std::shared_ptr<Core> &core)
+{
+    cores.erase(core);
+}
+
+kj::Timer &Runtime::timer()
+{
+    return kj->provider->getTimer();
+}
+
+kj::Network &Runtime::network()
+{
+    return kj->provider->getNetwork();
+}
+
+kj::LowLevelAsyncIoProvider &Runtime::io()
+{
+    return *kj->lowLevelProvider;
+}
+
+bool Runtime::drain()
+{
+    for (;;) {
+        std::vector<Job> batch;
+        {
+            Locked lock(mutex);
+            if (jobs.empty() && state == State::stopping) {
+                state = State::stopped;
+                return false;
+            }
+            batch.swap(jobs);
+        }
+        if (batch.empty())
+            return true;
+        for (Job &job : batch) {
+            KJ_IF_MAYBE (e, kj::runCatchingExceptions([&job] { job(); }))
+                hl_error("RPC: a job failed: %s", e->getDescription().cStr());
+        }
+    }
+}
+
+kj::Promise<void> Runtime::pump(kj::UnixEventPort::FdObserver &observer)
+{
+    eventfd_t rung;
+    eventfd_read(event_fd, &rung); /* first, so that a ring during drain() is a new edge */
+    auto readable = observer.whenBecomesReadable();
+    if (!drain())
+        return kj::READY_NOW;
+    return readable.then([this, &observer] { return pump(observer); });
+}
+
+void Runtime::serve(kj::AsyncIoContext &context)
+{
+    kj = &context;
+    kj::UnixEventPort::FdObserver observer(context.unixEventPort, event_fd,
+                                           kj::UnixEventPort::FdObserver::OBSERVE_READ);
+    {
+        Locked lock(mutex);
+        state = State::running;
+        mutex.wake();
+    }
+    pump(observer).wait(context.waitScope);
+    for (auto &core : cores)
+        core->shutdown();
+    cores.clear();
+}
+
+void Runtime::main()
+{
+    KJ_IF_MAYBE (e, kj::runCatchingExceptions([this] {
+                     auto context = kj::setupAsyncIo();
+                     serve(context);
+                 })) {
+        Locked lock(mutex);
+        if (state == State::running || state == State::stopping)
+            hl_error("RPC: the event loop ended: %s", e->getDescription().cStr());
+        why = e->getDescription().cStr();
+        state = State::failed;
+        jobs.clear();
+        mutex.wake();
+    }
+}
+} // namespace hl::rpc
+
+extern "C" hl_status hl_rpc_create(struct hl_rpc **out)
+try {
+    auto rpc = std::make_unique<hl_rpc>();
+    rpc->runtime = std::make_shared<hl::rpc::Runtime>();
+    HL_TRY(rpc->runtime->start());
+    *out = rpc.release();
+    return HL_OK;
+
+} catch (const std::bad_alloc &) {
+    return hl_fail(HL_ENOMEM, "RPC runtime");
+}
+
+extern "C" void hl_rpc_destroy(struct hl_rpc *rpc)
+{
+    if (rpc == nullptr)
+        return;
+    rpc->runtime->stop();
+    delete rpc;
+}
