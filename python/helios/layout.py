@@ -43,7 +43,7 @@ class Layout:
         if self.chunks > 1 and (self.first or self.last):
             raise InvalidArgument("a virtual pipeline cannot have uneven first or last stages")
         rest, middle = self._middle()
-        if rest < 0 or (rest % middle if middle else rest):
+        if rest < 0 or middle < 0 or (rest % middle if middle else rest):
             raise InvalidArgument(
                 f"{self.layers} layers do not spread over {self.stages} stages x {self.chunks} "
                 f"chunks (first {self.first}, last {self.last})")

@@ -173,11 +173,12 @@ class Session:
                 continue
             where = f"{name}@{listed.version}/pp{pp}/tp{tp}/{shard.part}"
             tensors = _tensors.views(self.client.map(shard), where, copy)
-            for key in tensors:
-                if key in out:
-                    raise Corrupt(f"{where}: tensor '{key}' is also in '{self._parts[key]}'")
-                self._parts[key] = shard.part
+            double = set(out) & set(tensors)
+            if double:
+                raise Corrupt(f"{where}: tensor '{min(double)}' is in another part as well")
             out.update(tensors)
+            if (name, pp) == (self.rank.model, self.rank.pp):  # names are local to the stage
+                self._parts.update(dict.fromkeys(tensors, shard.part))
         if not out and kind != "optim":
             raise NotFound(f"{name}@{listed.version} has no tensors at pp {pp}, tp {tp}: "
                            "is the model imported with these sizes?")
