@@ -1,0 +1,195 @@
+/* What JSON becomes on the wire and what comes back: everything goes through a real server. */
+#include "unit/rpc/rig.h"
+
+static const struct rig_answer answers[] = {
+    {"readLog", "{\"data\": \"AAECAwT/\", \"offset\": -1, \"size\": 9223372036854775807, "
+                "\"finished\": true}"},
+    {"info", "{\"telemetry\": {\"load1\": 0.25, \"cpuBusyPercent\": 50}, \"node\": {\"slots\": "
+             "[{\"numaId\": -3, \"gpus\": [{\"kind\": \"gpu\", \"memoryBytes\": 5}]}]}}"},
+    {"listContainers", "{\"containers\": [{\"id\": \"a.1.0\", \"exitCode\": -2147483648, "
+                       "\"ranks\": [{\"rank\": 2147483647}]}]}"},
+    {"stopContainer", NULL},
+    {NULL, NULL}};
+
+static int setup(void **state)
+{
+    struct rig *r = malloc(sizeof(*r));
+    rig_start(r, "127.0.0.1:0", "Agent", answers);
+    *state = r;
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    rig_stop(*state);
+    free(*state);
+    return 0;
+}
+
+static void absent_members_arrive_as_defaults(void **state)
+{
+    struct rig *r = *state;
+    assert_int_equal(rig_call(r, "startContainer", NULL, NULL), HL_OK);
+    assert_json(r->seen,
+                "{\"spec\": {\"id\": \"\", \"job\": \"\", \"attempt\": 0, \"index\": 0, "
+                "\"numaId\": 0, \"cpus\": \"\", \"memoryBytes\": 0, \"image\": \"\", \"command\": "
+                "[], \"workdir\": \"\", \"env\": [], \"ranks\": [], \"gpus\": [], \"stopGraceMs\": "
+                "0, \"mounts\": []}}");
+    assert_int_equal(rig_call(r, "startContainer", "{\"spec\": {\"id\": null}}", NULL), HL_OK);
+    assert_string_equal(
+        json_string_value(json_object_get(json_object_get(r->seen, "spec"), "id")), "");
+}
+
+static void nested_lists_and_structs_arrive_whole(void **state)
+{
+    struct rig *r = *state;
+    assert_int_equal(
+        rig_call(r, "startContainer",
+                 "{\"spec\": {\"id\": \"j.1.0\", \"job\": \"j\", \"attempt\": 1, \"index\": 2, "
+                 "\"numaId\": 1, \"cpus\": \"0-3\", \"memoryBytes\": 1099511627776, \"image\": "
+                 "\"\xC3\xA4\", \"command\": [\"a\", \"\", \"b c\"], \"workdir\": \"/\", \"env\": "
+                 "[{\"key\": \"K\", \"value\": \"V\"}], \"ranks\": [{\"rank\": 3, \"pp\": 1, "
+                 "\"tp\": 1, \"dp\": 0, \"localRank\": 1, \"env\": [{\"key\": \"R\", \"value\": "
+                 "\"3\"}]}], \"gpus\": [\"0000:01:00.0\"], \"stopGraceMs\": 5000, \"mounts\": []}}",
+                 NULL),
+        HL_OK);
+    assert_json(r->seen,
+                "{\"spec\": {\"id\": \"j.1.0\", \"job\": \"j\", \"attempt\": 1, \"index\": 2, "
+                "\"numaId\": 1, \"cpus\": \"0-3\", \"memoryBytes\": 1099511627776, \"image\": "
+                "\"\xC3\xA4\", \"command\": [\"a\", \"\", \"b c\"], \"workdir\": \"/\", \"env\": "
+                "[{\"key\": \"K\", \"value\": \"V\"}], \"ranks\": [{\"rank\": 3, \"pp\": 1, "
+                "\"tp\": 1, \"dp\": 0, \"localRank\": 1, \"env\": [{\"key\": \"R\", \"value\": "
+                "\"3\"}]}], \"gpus\": [\"0000:01:00.0\"], \"stopGraceMs\": 5000, \"mounts\": []}}");
+}
+
+static void data_is_base64_and_results_carry_every_field(void **state)
+{
+    json_t *result = NULL;
+    assert_int_equal(rig_call(*state, "readLog", "{\"offset\": -5, \"maxBytes\": 4294967295}",
+                              &result),
+                     HL_OK);
+    assert_json(result, "{\"data\": \"AAECAwT/\", \"offset\": -1, \"size\": 9223372036854775807, "
+                        "\"finished\": true}");
+    json_decref(result);
+    assert_int_equal(rig_call(*state, "listContainers", "{}", &result), HL_OK);
+    assert_json(result,
+                "{\"containers\": [{\"id\": \"a.1.0\", \"state\": \"\", \"exitCode\": -2147483648, "
+                "\"signal\": 0, \"message\": \"\", \"binding\": \"\", \"startedMs\": 0, "
+                "\"finishedMs\": 0, \"ranks\": [{\"rank\": 2147483647, \"pid\": 0, \"state\": "
+                "\"\", \"exitCode\": 0, \"signal\": 0}]}]}");
+    json_decref(result);
+    assert_int_equal(rig_call(*state, "stopContainer", "{\"id\": \"x\", \"graceMs\": 1}", &result),
+                     HL_OK);
+    assert_json(result, "{}");
+    json_decref(result);
+}
+
+static void floats_take_integers_too(void **state)
+{
+    json_t *result = NULL;
+    assert_int_equal(rig_call(*state, "info", NULL, &result), HL_OK);
+    json_t *telemetry = json_object_get(result, "telemetry");
+    assert_true(json_real_value(json_object_get(telemetry, "load1")) == 0.25);
+    assert_true(json_real_value(json_object_get(telemetry, "cpuBusyPercent")) == 50.0);
+    json_t *slot = json_array_get(json_object_get(json_object_get(result, "node"), "slots"), 0);
+    assert_int_equal(json_integer_value(json_object_get(slot, "numaId")), -3);
+    json_decref(result);
+}
+
+struct bad {
+    const char *method;
+    const char *params;
+    const char *text;
+};
+
+static void what_the_schema_does_not_have_is_refused_by_its_path(void **state)
+{
+    static const struct bad bad[] = {
+        {"startContainer", "{\"spec\": {\"attemt\": 1}}", "field spec.attemt: unknown"},
+        {"startContainer", "{\"spec\": {\"ranks\": [{}, {\"rank\": \"1\"}]}}",
+         "field spec.ranks[1].rank: expected an integer, found text"},
+        {"startContainer", "{\"spec\": {\"attempt\": 2147483648}}",
+         "field spec.attempt: 2147483648 is outside -2147483648..2147483647"},
+        {"startContainer", "{\"spec\": {\"memoryBytes\": -1}}",
+         "field spec.memoryBytes: -1 is outside 0..18446744073709551615"},
+        {"startContainer", "{\"spec\": {\"attempt\": 1.5}}",
+         "field spec.attempt: expected an integer, found a real number"},
+        {"startContainer", "{\"spec\": {\"command\": \"ls\"}}",
+         "field spec.command: expected a list, found text"},
+        {"startContainer", "{\"spec\": {\"command\": [7]}}",
+         "field spec.command[0]: expected text, found the integer 7"},
+        {"startContainer", "{\"spec\": []}", "field spec: expected an object, found a list"},
+        {"startContainer", "[]", "expected an object, found a list"},
+        {"startContainers", "{}", "no such method"},
+    };
+    for (size_t i = 0; i < HL_ARRAY_LEN(bad); i++) {
+        json_t *result = NULL;
+        assert_int_equal(rig_call(*state, bad[i].method, bad[i].params, &result), HL_EINVAL);
+        assert_error_has(bad[i].text);
+        assert_error_has(bad[i].method);
+        assert_null(result);
+    }
+}
+
+static void an_answer_outside_the_schema_is_an_internal_error(void **state)
+{
+    static const struct rig_answer wrong[] = {
+        {"readLog", "{\"data\": \"***\"}"}, {"info", "{\"nodes\": 1}"}, {NULL, NULL}};
+    struct rig *r = *state;
+    r->answers = wrong;
+    json_t *result = NULL;
+    assert_int_equal(rig_call(r, "readLog", NULL, &result), HL_EINTERNAL);
+    assert_error_has("the answer of readLog doesn't fit the schema: field data: the text is not "
+                     "base64");
+    assert_int_equal(rig_call(r, "info", NULL, &result), HL_EINTERNAL);
+    assert_error_has("field nodes: unknown");
+    assert_null(result);
+    r->answers = answers;
+}
+
+static void lists_of_100000_integers_pass_unchanged(void **state)
+{
+    (void)state;
+    struct rig r;
+    rig_start(&r, "127.0.0.1:0", "L3", NULL);
+    json_t *ids = json_array();
+    char id[16];
+    for (int i = 0; i < 100000; i++) {
+        snprintf(id, sizeof(id), "%d", i);
+        json_array_append_new(ids, json_string(id));
+    }
+    json_t *params = json_pack("{s: o}", "ids", ids);
+    assert_int_equal(hl_rpc_call(r.peer, "free", params, RIG_PATIENCE_MS, NULL), HL_OK);
+    assert_true(json_equal(params, r.seen));
+    json_decref(params);
+    json_t *crcs = json_array();
+    for (json_int_t i = 0; i < 100000; i++)
+        json_array_append_new(crcs, json_integer((i * 2654435761u) & 0xFFFFFFFF));
+    json_t *answer = json_pack("{s: [{s: O}]}", "extents", "chunkCrcs", crcs);
+    char *text = json_dumps(answer, 0);
+    struct rig_answer big[] = {{"locate", text}, {NULL, NULL}};
+    r.answers = big;
+    json_t *result = NULL;
+    assert_int_equal(rig_call(&r, "locate", NULL, &result), HL_OK);
+    json_t *extent = json_array_get(json_object_get(result, "extents"), 0);
+    assert_true(json_equal(json_object_get(extent, "chunkCrcs"), crcs));
+    json_decref(result);
+    json_decref(answer);
+    json_decref(crcs);
+    free(text);
+    rig_stop(&r);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(absent_members_arrive_as_defaults),
+        cmocka_unit_test(nested_lists_and_structs_arrive_whole),
+        cmocka_unit_test(data_is_base64_and_results_carry_every_field),
+        cmocka_unit_test(floats_take_integers_too),
+        cmocka_unit_test(what_the_schema_does_not_have_is_refused_by_its_path),
+        cmocka_unit_test(an_answer_outside_the_schema_is_an_internal_error),
+        cmocka_unit_test(lists_of_100000_integers_pass_unchanged),
+    };
+    return cmocka_run_group_tests(tests, setup, teardown);
+}
