@@ -55,7 +55,7 @@ static int parse_quantity(const char *text, const struct unit *units, size_t cou
         uint64_t value;
         if (__builtin_mul_overflow(whole, units[i].scale, &value))
             return 0;
-        value += (uint64_t)((__extension__(unsigned __int128))fraction * units[i].scale / power);
+        value += fraction * (units[i].scale / power) + fraction * (units[i].scale % power) / power;
         if (value > INT64_MAX)
             return 0;
         *out = value;

@@ -1,0 +1,256 @@
+/* The daemons' options: the table of table.c filled from file, environment and flags, with the
+ * origin of every value kept for `helios conf`. */
+#include <ctype.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "conf/options_private.h"
+#include "conf/table_private.h"
+#include "conf/yaml.h"
+
+static const char *program_name(enum hl_program program)
+{
+    switch (program) {
+    case HL_CONTROLLER:
+        return "helios-controller";
+    case HL_L3D:
+        return "helios-l3d";
+    case HL_AGENT:
+        return "helios-agent";
+    case HL_CLI:
+        return "helios";
+    }
+    return "helios";
+}
+
+const char *hl_option_env(const struct hl_option *row, char *buf, size_t cap)
+{
+    snprintf(buf, cap, "HELIOS_%s", row->name);
+    for (char *p = buf; *p != '\0'; p++)
+        *p = *p == '.' ? '_' : (char)toupper((unsigned char)*p);
+    return buf;
+}
+
+static hl_status set_origin(struct hl_conf *conf, const struct hl_option *row, const char *fmt, ...)
+    HL_PRINTF(3, 4);
+
+static hl_status set_origin(struct hl_conf *conf, const struct hl_option *row, const char *fmt, ...)
+{
+    char *text = NULL;
+    va_list ap;
+    va_start(ap, fmt);
+    int n = vasprintf(&text, fmt, ap);
+    va_end(ap);
+    if (n < 0)
+        return hl_fail(HL_ENOMEM, "memory is short");
+    free(conf->origin[row - hl_conf_table]);
+    conf->origin[row - hl_conf_table] = text;
+    return HL_OK;
+}
+
+/* ---- the file
+ * ------------------------------------------------------------------------------------ */
+
+static hl_status unknown_key(const struct hl_yaml *doc, const char *pointer, const char *name)
+{
+    const char *names[HL_OPTIONS_MAX];
+    for (size_t i = 0; i < hl_conf_table_count; i++)
+        names[i] = hl_conf_table[i].name;
+    struct hl_yaml_pos pos = hl_yaml_where_key(doc, pointer);
+    const char *near = hl_did_you_mean(name, names, hl_conf_table_count);
+    if (near != NULL)
+        return hl_fail(HL_EINVAL, "%s:%d:%d: unknown option '%s'; did you mean '%s'?",
+                       hl_yaml_name(doc), pos.line, pos.column, name, near);
+    return hl_fail(HL_EINVAL, "%s:%d:%d: unknown option '%s'; `helios conf` lists them",
+                   hl_yaml_name(doc), pos.line, pos.column, name);
+}
+
+static hl_status set_from_file(struct hl_conf *conf, const struct hl_yaml *doc, const char *pointer,
+                               const char *name, const json_t *value)
+{
+    const struct hl_option *row = NULL;
+    char number[64];
+    const char *text = json_string_value(value);
+    for (size_t i = 0; i < hl_conf_table_count && row == NULL; i++)
+        if (strcmp(hl_conf_table[i].name, name) == 0)
+            row = &hl_conf_table[i];
+    if (row == NULL)
+        return unknown_key(doc, pointer, name);
+    struct hl_yaml_pos pos = hl_yaml_where(doc, pointer);
+    if (json_is_null(value))
+        return HL_OK;
+    if (json_is_array(value))
+        return hl_fail(HL_EINVAL, "%s:%d:%d: %s takes one value, not a list", hl_yaml_name(doc),
+                       pos.line, pos.column, name);
+    if (json_is_boolean(value))
+        text = json_is_true(value) ? "true" : "false";
+    if (json_is_integer(value))
+        snprintf(number, sizeof(number), "%lld", (long long)json_integer_value(value));
+    else if (json_is_real(value))
+        snprintf(number, sizeof(number), "%.15g", json_real_value(value));
+    hl_status st = hl_option_set(row, conf, text != NULL ? text : number);
+    if (st != HL_OK)
+        return hl_fail_prefix(st, "%s:%d:%d: %s: ", hl_yaml_name(doc), pos.line, pos.column, name);
+    return set_origin(conf, row, "file %s:%d", hl_yaml_name(doc), pos.line);
+}
+
+/* Objects are walked, so that "l3: {size: 1GiB}" is l3.size. */
+static hl_status walk_file(struct hl_conf *conf, const struct hl_yaml *doc, const json_t *object,
+                           const char *pointer, const char *prefix)
+{
+    const char *key;
+    json_t *value;
+    json_object_foreach ((json_t *)object, key, value) {
+        char at[512], name[256];
+        if (strlen(prefix) + strlen(key) + 2 > sizeof(name) || strpbrk(key, "/~") != NULL)
+            return hl_fail(HL_EINVAL, "%s: unknown option '%.64s'", hl_yaml_name(doc), key);
+        snprintf(at, sizeof(at), "%s/%s", pointer, key);
+        snprintf(name, sizeof(name), "%s%s%s", prefix, *prefix != '\0' ? "." : "", key);
+        if (json_is_object(value))
+            HL_TRY(walk_file(conf, doc, value, at, name));
+        else
+            HL_TRY(set_from_file(conf, doc, at, name, value));
+    }
+    return HL_OK;
+}
+
+static hl_status load_file(struct hl_conf *conf, const char *path)
+{
+    HL_AUTO(hl_yaml_freep) struct hl_yaml *doc = NULL;
+    HL_TRY(hl_yaml_load(path, &doc));
+    const json_t *root = hl_yaml_root(doc);
+    if (json_is_null(root))
+        return HL_OK;
+    if (!json_is_object(root))
+        return hl_fail(HL_EINVAL, "%s: options are written as KEY: VALUE", path);
+    return walk_file(conf, doc, root, "", "");
+}
+
+/* ---- environment, flags
+ * -------------------------------------------------------------------------- */
+
+static hl_status load_env(struct hl_conf *conf)
+{
+    for (size_t i = 0; i < hl_conf_table_count; i++) {
+        char name[80];
+        const struct hl_option *row = &hl_conf_table[i];
+        const char *value = getenv(hl_option_env(row, name, sizeof(name)));
+        if (value == NULL)
+            continue;
+        hl_status st = hl_option_set(row, conf, value);
+        if (st != HL_OK)
+            return hl_fail_prefix(st, "environment variable %s: ", name);
+        HL_TRY(set_origin(conf, row, "environment %s", name));
+    }
+    return HL_OK;
+}
+
+static hl_status from_flag(void *arg, const struct hl_option *row)
+{
+    return set_origin(arg, row, "flag %s", hl_option_long_flag(row));
+}
+
+static hl_status load_all(struct hl_conf *conf, int argc, char **argv, int *rest)
+{
+    const char *file = getenv("HELIOS_CONFIG");
+    struct hl_flags f = {.rows = hl_conf_table,
+                         .count = hl_conf_table_count,
+                         .programs = conf->program,
+                         .target = conf,
+                         .config = &file,
+                         .seen = from_flag,
+                         .seen_arg = conf};
+    HL_TRY(hl_flags_scan(&f, argc, argv, rest));
+    HL_TRY(hl_options_defaults(hl_conf_table, hl_conf_table_count, conf));
+    for (size_t i = 0; i < hl_conf_table_count; i++)
+        HL_TRY(set_origin(conf, &hl_conf_table[i], "default"));
+    if (file != NULL && *file != '\0')
+        HL_TRY(load_file(conf, file));
+    HL_TRY(load_env(conf));
+    f.apply = 1;
+    return hl_flags_scan(&f, argc, argv, rest);
+}
+
+hl_status hl_conf_load(enum hl_program program, int argc, char **argv, struct hl_conf *conf,
+                       int *rest)
+{
+    int at = 0;
+    conf->program = program;
+    if (argc > 1 && strcmp(argv[1], "--version") == 0) {
+        printf("%s %s\n", program_name(program), HELIOS_VERSION);
+        return HL_ECANCELED;
+    }
+    hl_status st =
+        argc > 0 ? load_all(conf, argc - 1, argv + 1, &at) : load_all(conf, 0, argv, &at);
+    if (st == HL_ECANCELED) {
+        HL_AUTO(hl_freep) char *help = hl_conf_help(program);
+        fputs(help != NULL ? help : "", stdout);
+    } else if (st == HL_OK && rest == NULL && at + 1 < argc) {
+        st = hl_fail(HL_EINVAL, "unexpected argument '%s'; options begin with --", argv[at + 1]);
+    }
+    if (st != HL_OK) {
+        hl_conf_fini(conf);
+        return st;
+    }
+    if (rest != NULL)
+        *rest = at + 1;
+    return HL_OK;
+}
+
+void hl_conf_fini(struct hl_conf *conf)
+{
+    hl_options_free(hl_conf_table, hl_conf_table_count, conf);
+    for (size_t i = 0; i < HL_OPTIONS_MAX; i++) {
+        free(conf->origin[i]);
+        conf->origin[i] = NULL;
+    }
+}
+
+/* ---- showing it
+ * ---------------------------------------------------------------------------------- */
+
+char *hl_conf_help(enum hl_program program)
+{
+    struct hl_buf text = HL_BUF(1 << 16);
+    (void)hl_buf_printf(&text, "usage: %s [options]%s\n\n", program_name(program),
+                        program == HL_CLI ? " COMMAND [arguments]" : "");
+    hl_options_help(hl_conf_table, hl_conf_table_count, program, 1, &text);
+    (void)hl_buf_printf(&text, "  %-30s %s\n  %-30s %s\n", "--config PATH",
+                        "YAML file of options, as HELIOS_CONFIG.", "--help, --version",
+                        "Say so and end.");
+    return hl_buf_take(&text);
+}
+
+static json_t *program_list(unsigned programs)
+{
+    static const enum hl_program all[] = {HL_CONTROLLER, HL_L3D, HL_AGENT, HL_CLI};
+
+    json_t *list = json_array();
+    for (size_t i = 0; i < HL_ARRAY_LEN(all); i++)
+        if (programs & all[i])
+            json_array_append_new(list, json_string(program_name(all[i])));
+    return list;
+}
+
+json_t *hl_conf_dump(const struct hl_conf *conf)
+{
+    json_t *list = json_array();
+    for (size_t i = 0; list != NULL && i < hl_conf_table_count; i++) {
+        const struct hl_option *row = &hl_conf_table[i];
+        char env[80];
+        if (conf->program != HL_CLI && !(row->programs & conf->program))
+            continue;
+        HL_AUTO(hl_freep) char *value = hl_option_show(row, conf);
+        json_t *item = json_pack("{s:s, s:s, s:s, s:s, s:s, s:s, s:s, s:o}", "name", row->name,
+                                 "value", value != NULL ? value : "", "origin", conf->origin[i],
+                                 "default", row->text, "help", row->help, "flag", row->flag, "env",
+                                 hl_option_env(row, env, sizeof(env)), "programs",
+                                 program_list(row->programs));
+        if (value == NULL || item == NULL || json_array_append_new(list, item) != 0) {
+            json_decref(list);
+            return NULL;
+        }
+    }
+    return list;
+}

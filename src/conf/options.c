@@ -1,0 +1,361 @@
+/* The engine behind the option table: one function turns text into a field, whoever brings the
+ * text. */
+#include "conf/options.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "conf/options_private.h"
+
+static void *field(void *target, const struct hl_option *row)
+{
+    return (char *)target + row->offset;
+}
+
+static int is_text(enum hl_option_kind kind)
+{
+    return kind == HL_OPT_STRING || kind == HL_OPT_PATH || kind == HL_OPT_ENUM;
+}
+
+static hl_status parse_bool(const char *text, int64_t *out)
+{
+    static const char *const yes[] = {"true", "1", "yes", "on"};
+    static const char *const no[] = {"false", "0", "no", "off"};
+    for (size_t i = 0; i < HL_ARRAY_LEN(yes); i++)
+        if (strcmp(text, yes[i]) == 0 || strcmp(text, no[i]) == 0) {
+            *out = strcmp(text, yes[i]) == 0;
+            return HL_OK;
+        }
+    return hl_fail(HL_EINVAL, "'%.64s' is neither true nor false", text);
+}
+
+static hl_status parse_int(const char *text, int64_t *out)
+{
+    char *end;
+    errno = 0;
+    long long v = strtoll(text, &end, 10);
+    if (errno != 0 || end == text || *end != '\0')
+        return hl_fail(HL_EINVAL, "'%.64s' is not a whole number", text);
+    *out = v;
+    return HL_OK;
+}
+
+static hl_status parse_percent(const char *text, double *out)
+{
+    char *end;
+    errno = 0;
+    double v = strtod(text, &end);
+    if (errno != 0 || end == text || v != v || (*end != '\0' && strcmp(end, "%") != 0))
+        return hl_fail(HL_EINVAL, "'%.64s' is not a percentage", text);
+    *out = v;
+    return HL_OK;
+}
+
+static hl_status check_range(const struct hl_option *row, double value, const char *text)
+{
+    if ((row->min == 0 && row->max == 0) ||
+        (value >= (double)row->min && value <= (double)row->max))
+        return HL_OK;
+    char low[32], high[32];
+    if (row->kind == HL_OPT_BYTES) {
+        hl_format_bytes((uint64_t)row->min, low, sizeof(low));
+        hl_format_bytes((uint64_t)row->max, high, sizeof(high));
+    } else {
+        const char *unit = row->kind == HL_OPT_DURATION ? " ms" : "";
+        snprintf(low, sizeof(low), "%lld%s", (long long)row->min, unit);
+        snprintf(high, sizeof(high), "%lld%s", (long long)row->max, unit);
+    }
+    return hl_fail(HL_EINVAL, "'%.64s' is out of range: %s to %s", text, low, high);
+}
+
+static hl_status check_choice(const struct hl_option *row, const char *text)
+{
+    size_t len = strlen(text);
+    for (const char *p = row->choices; *p != '\0';) {
+        size_t n = strcspn(p, "|");
+        if (n == len && strncmp(p, text, n) == 0)
+            return HL_OK;
+        p += n + (p[n] == '|');
+    }
+    return hl_fail(HL_EINVAL, "'%.64s' is not one of %s", text, row->choices);
+}
+
+static hl_status set_text(const struct hl_option *row, void *target, const char *text)
+{
+    char **to = field(target, row);
+    char *copy = NULL;
+    if (row->kind == HL_OPT_ENUM)
+        HL_TRY(check_choice(row, text));
+    const char *home = getenv("HOME");
+    if (row->kind == HL_OPT_PATH && strncmp(text, "~/", 2) == 0 && home != NULL) {
+        if (asprintf(&copy, "%s%s", home, text + 1) < 0)
+            copy = NULL;
+    } else {
+        copy = strdup(text);
+    }
+    if (copy == NULL)
+        return hl_fail(HL_ENOMEM, "memory is short");
+    free(*to);
+    *to = copy;
+    return HL_OK;
+}
+
+hl_status hl_option_set(const struct hl_option *row, void *target, const char *text)
+{
+    uint64_t size = 0;
+    int64_t number = 0;
+    double percent = 0;
+    switch (row->kind) {
+    case HL_OPT_STRING:
+    case HL_OPT_PATH:
+    case HL_OPT_ENUM:
+        return set_text(row, target, text);
+    case HL_OPT_INT:
+        HL_TRY(parse_int(text, &number));
+        HL_TRY(check_range(row, (double)number, text));
+        *(int64_t *)field(target, row) = number;
+        return HL_OK;
+    case HL_OPT_BOOL:
+        HL_TRY(parse_bool(text, &number));
+        *(int64_t *)field(target, row) = number;
+        return HL_OK;
+    case HL_OPT_PERCENT:
+        HL_TRY(parse_percent(text, &percent));
+        HL_TRY(check_range(row, percent, text));
+        *(double *)field(target, row) = percent;
+        return HL_OK;
+    case HL_OPT_BYTES:
+        HL_TRY(hl_parse_bytes(text, &size));
+        break;
+    case HL_OPT_DURATION:
+        HL_TRY(hl_parse_duration_ms(text, &size));
+        break;
+    }
+    HL_TRY(check_range(row, (double)size, text));
+    *(uint64_t *)field(target, row) = size;
+    return HL_OK;
+}
+
+char *hl_option_show(const struct hl_option *row, const void *target)
+{
+    const void *at = (const char *)target + row->offset;
+    char *out = NULL;
+    int n = -1;
+    if (is_text(row->kind))
+        return strdup(*(char *const *)at);
+    if (row->kind == HL_OPT_BOOL)
+        return strdup(*(const int64_t *)at ? "true" : "false");
+    if (row->kind == HL_OPT_INT)
+        n = asprintf(&out, "%lld", (long long)*(const int64_t *)at);
+    else if (row->kind == HL_OPT_PERCENT)
+        n = asprintf(&out, "%g", *(const double *)at);
+    else if (row->kind == HL_OPT_DURATION)
+        n = asprintf(&out, "%llums", (unsigned long long)*(const uint64_t *)at);
+    else
+        n = asprintf(&out, "%llu", (unsigned long long)*(const uint64_t *)at);
+    return n >= 0 ? out : NULL;
+}
+
+hl_status hl_options_defaults(const struct hl_option *rows, size_t count, void *target)
+{
+    for (size_t i = 0; i < count; i++)
+        if (rows[i].text[0] != '\0' || is_text(rows[i].kind)) {
+            hl_status st =
+                rows[i].text[0] != '\0'
+                    ? hl_option_set(&rows[i], target, rows[i].text)
+                    : set_text(&(struct hl_option){.kind = HL_OPT_STRING, .offset = rows[i].offset},
+                               target, "");
+            if (st != HL_OK)
+                return hl_fail_prefix(st, "default of %s: ", rows[i].name);
+        }
+    return HL_OK;
+}
+
+void hl_options_free(const struct hl_option *rows, size_t count, void *target)
+{
+    for (size_t i = 0; i < count; i++)
+        if (is_text(rows[i].kind)) {
+            char **at = field(target, &rows[i]);
+            free(*at);
+            *at = NULL;
+        }
+}
+
+/* `arg` is one of the spellings in "-o,--output", up to `len`. */
+static int spelled(const char *flags, const char *arg, size_t len)
+{
+    for (const char *p = flags; *p != '\0';) {
+        size_t n = strcspn(p, ",");
+        if (n == len && strncmp(p, arg, n) == 0)
+            return 1;
+        p += n + (p[n] == ',');
+    }
+    return 0;
+}
+
+/* The last spelling, which is the long one. */
+const char *hl_option_long_flag(const struct hl_option *row)
+{
+    const char *comma = strrchr(row->flag, ',');
+    return comma != NULL ? comma + 1 : row->flag;
+}
+
+static hl_status unknown_flag(const struct hl_flags *f, const char *arg)
+{
+    const char *names[HL_OPTIONS_MAX + 3] = {"--help", "--version", "--config"};
+    size_t n = f->config != NULL ? 3 : 1;
+    for (size_t i = 0; i < f->count && n < HL_ARRAY_LEN(names); i++)
+        if (f->rows[i].programs & f->programs)
+            names[n++] = hl_option_long_flag(&f->rows[i]);
+    char word[80];
+    snprintf(word, sizeof(word), "%.*s", (int)strcspn(arg, "="), arg);
+    const char *near = hl_did_you_mean(word, names, n);
+    if (near != NULL)
+        return hl_fail(HL_EINVAL, "unknown flag %s; did you mean %s?", word, near);
+    return hl_fail(HL_EINVAL, "unknown flag %s; --help lists them", word);
+}
+
+static const struct hl_option *find_flag(const struct hl_flags *f, const char *arg, size_t len,
+                                         int *negated)
+{
+    for (size_t i = 0; i < f->count; i++) {
+        const struct hl_option *row = &f->rows[i];
+        if (!(row->programs & f->programs))
+            continue;
+        *negated = 0;
+        if (spelled(row->flag, arg, len))
+            return row;
+        const char *name = hl_option_long_flag(row);
+        *negated = 1;
+        if (row->kind == HL_OPT_BOOL && strncmp(arg, "--no-", 5) == 0 && len - 3 == strlen(name) &&
+            strncmp(arg + 5, name + 2, len - 5) == 0)
+            return row;
+    }
+    return NULL;
+}
+
+/* Takes argv[*i] and, where it needs one, its value. */
+static hl_status take_flag(const struct hl_flags *f, int argc, char **argv, int *i)
+{
+    const char *arg = argv[*i];
+    size_t len = strcspn(arg, "=");
+    int negated = 0;
+    int is_config = f->config != NULL && len == 8 && strncmp(arg, "--config", 8) == 0;
+    const struct hl_option *row = is_config ? NULL : find_flag(f, arg, len, &negated);
+    if (row == NULL && !is_config)
+        return unknown_flag(f, arg);
+    const char *value = arg[len] == '=' ? arg + len + 1 : NULL;
+    if (value != NULL && negated)
+        return hl_fail(HL_EINVAL, "%.*s takes no value", (int)len, arg);
+    if (value == NULL && row != NULL && row->kind == HL_OPT_BOOL)
+        value = negated ? "false" : "true";
+    if (value == NULL) {
+        if (*i + 1 >= argc)
+            return hl_fail(HL_EINVAL, "%s needs a value", arg);
+        value = argv[++*i];
+    }
+    if (is_config) {
+        *f->config = value;
+        return HL_OK;
+    }
+    if (!f->apply)
+        return HL_OK;
+    hl_status st = hl_option_set(row, f->target, value);
+    if (st != HL_OK)
+        return hl_fail_prefix(st, "%.*s: ", (int)len, arg);
+    return f->seen != NULL ? f->seen(f->seen_arg, row) : HL_OK;
+}
+
+hl_status hl_flags_scan(const struct hl_flags *f, int argc, char **argv, int *rest)
+{
+    int kept = 0, i = 0;
+    for (; i < argc; i++) {
+        if (strcmp(argv[i], "--") == 0) {
+            i++;
+            break;
+        }
+        if (argv[i][0] != '-' || argv[i][1] == '\0') {
+            if (!f->permute)
+                break;
+            char *positional = argv[i];
+            argv[i] = argv[kept]; /* the flag in its place has been read */
+            argv[kept++] = positional;
+            continue;
+        }
+        if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0)
+            return HL_ECANCELED;
+        HL_TRY(take_flag(f, argc, argv, &i));
+    }
+    if (f->permute)
+        for (; i < argc; i++)
+            argv[kept++] = argv[i];
+    *rest = f->permute ? kept : i;
+    return HL_OK;
+}
+
+static const char *kind_word(const struct hl_option *row)
+{
+    static const char *const words[] = {
+        [HL_OPT_STRING] = "TEXT",     [HL_OPT_PATH] = "PATH",  [HL_OPT_ENUM] = "",
+        [HL_OPT_INT] = "N",           [HL_OPT_BYTES] = "SIZE", [HL_OPT_DURATION] = "TIME",
+        [HL_OPT_PERCENT] = "PERCENT", [HL_OPT_BOOL] = "",
+    };
+    return row->kind == HL_OPT_ENUM ? row->choices : words[row->kind];
+}
+
+void hl_options_help(const struct hl_option *rows, size_t count, unsigned programs, int with_env,
+                     struct hl_buf *out)
+{
+    for (size_t i = 0; i < count; i++) {
+        const struct hl_option *row = &rows[i];
+        char head[128], env[80];
+        if (!(row->programs & programs))
+            continue;
+        const char *word = kind_word(row);
+        snprintf(head, sizeof(head), "%s%s%s", row->flag, *word != '\0' ? " " : "", word);
+        (void)hl_buf_printf(out, "  %-30s %s", head, row->help);
+        if (row->text[0] != '\0' && !(row->kind == HL_OPT_BOOL && strcmp(row->text, "false") == 0))
+            (void)hl_buf_printf(out, " [%s]", row->text);
+        if (with_env)
+            (void)hl_buf_printf(out, "\n  %-30s %s, %s", "", row->name,
+                                hl_option_env(row, env, sizeof(env)));
+        (void)hl_buf_printf(out, "\n");
+    }
+}
+
+hl_status hl_args_parse(const struct hl_option *rows, size_t count, const char *usage, int argc,
+                        char **argv, void *target, int *rest_count)
+{
+    HL_AUTO(hl_freep) struct hl_option *own = calloc(count + 1, sizeof(*own));
+    if (own == NULL)
+        return hl_fail(HL_ENOMEM, "memory is short");
+    for (size_t i = 0; i < count; i++) {
+        own[i] = rows[i];
+        own[i].programs = HL_CLI;
+    }
+    HL_TRY(hl_options_defaults(own, count, target));
+    struct hl_flags f = {.rows = own,
+                         .count = count,
+                         .programs = HL_CLI,
+                         .target = target,
+                         .apply = 1,
+                         .permute = 1};
+    hl_status st = hl_flags_scan(&f, argc, argv, rest_count);
+    if (st == HL_ECANCELED) {
+        struct hl_buf text = HL_BUF(1 << 16);
+        (void)hl_buf_printf(&text, "usage: %s\n\n", usage);
+        hl_options_help(own, count, HL_CLI, 0, &text);
+        fputs(text.data != NULL ? text.data : "", stdout);
+        hl_buf_fini(&text);
+    }
+    if (st != HL_OK)
+        hl_args_fini(rows, count, target);
+    return st;
+}
+
+void hl_args_fini(const struct hl_option *rows, size_t count, void *target)
+{
+    hl_options_free(rows, count, target);
+}

@@ -1,0 +1,35 @@
+/* conf/options_private.h - the engine's parts, shared by subcommands (options.c) and daemons
+ * (conf.c). */
+#ifndef HL_CONF_OPTIONS_PRIVATE_H
+#define HL_CONF_OPTIONS_PRIVATE_H
+
+#include "base/buf.h"
+#include "conf/options.h"
+
+struct hl_flags {
+    const struct hl_option *rows;
+    size_t count;
+    unsigned programs;
+    void *target;
+    int apply;           /* 0: only look for --config and --help */
+    int permute;         /* positional arguments move to the front instead of ending the scan */
+    const char **config; /* NULL: --config is unknown */
+    hl_status (*seen)(void *arg, const struct hl_option *row);
+    void *seen_arg;
+};
+
+/* Text into the field; the failure names the text, the caller puts its place in front. */
+hl_status hl_option_set(const struct hl_option *row, void *target, const char *text) HL_CHECK;
+/* Field as text that hl_option_set reads back; caller frees. */
+char *hl_option_show(const struct hl_option *row, const void *target);
+const char *hl_option_long_flag(const struct hl_option *row);
+/* "l3.size" -> "HELIOS_L3_SIZE" in buf. */
+const char *hl_option_env(const struct hl_option *row, char *buf, size_t cap);
+hl_status hl_options_defaults(const struct hl_option *rows, size_t count, void *target) HL_CHECK;
+void hl_options_free(const struct hl_option *rows, size_t count, void *target);
+void hl_options_help(const struct hl_option *rows, size_t count, unsigned programs, int with_env,
+                     struct hl_buf *out);
+/* HL_ECANCELED at --help. *rest: number of positional arguments (permute) or index of the first. */
+hl_status hl_flags_scan(const struct hl_flags *f, int argc, char **argv, int *rest) HL_CHECK;
+
+#endif
