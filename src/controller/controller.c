@@ -78,7 +78,8 @@ static hl_status load_node(void *arg, const char *key, json_t *value)
 
 static hl_status load_job(void *arg, const char *key, json_t *value)
 {
-    return jobs_load(arg, key, value);
+    (void)key;
+    return jobs_load(arg, value);
 }
 
 /* Models before their versions before their shards; nodes before the jobs that run on them. */
@@ -91,7 +92,7 @@ static hl_status load(struct hl_controller *c)
     HL_TRY(hl_store_scan(c->store, "node/", load_node, c));
     HL_TRY(hl_store_scan(c->store, "job/", load_job, c));
     hl_info("state loaded models=%u shards=%u nodes=%u jobs=%u", HASH_COUNT(c->catalog.models),
-            HASH_COUNT(c->catalog.shards), HASH_COUNT(c->nodes), jobs_count(c));
+            HASH_COUNT(c->catalog.shards), HASH_COUNT(c->nodes), HASH_COUNT(c->jobs));
     return HL_OK;
 }
 
@@ -118,6 +119,7 @@ hl_status hl_controller_start(const struct hl_controller_opts *opts, struct hl_c
         hl_controller_stop(c);
         return st;
     }
+    jobs_resume(c);
     *out = c;
     return HL_OK;
 }

@@ -26,6 +26,8 @@ struct hl_controller_opts {
     int node_lost_ms;       /* silence after which a node is lost */
     int orphan_grace_ms;    /* age at which a shard nobody knows is freed */
     int rpc_timeout_ms;
+    int stop_grace_ms; /* SIGTERM to SIGKILL */
+    int stop_resend_ms;
     int start_timeout_ms; /* from placement until every container runs */
 };
 

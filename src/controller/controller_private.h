@@ -7,6 +7,7 @@
 
 #include "controller/controller.h"
 #include "core/catalog.h"
+#include "core/jobstate.h"
 #include "core/json.h"
 #include "rpc/rpc.h"
 #include "store/store.h"
@@ -49,7 +50,21 @@ struct path_count {
     uint64_t bytes;
 };
 
-struct job; /* jobs.c */
+/* A job: what was asked, and how far it is. */
+struct job {
+    char id[HL_JOB_ID_MAX + 1];
+    struct hl_job spec;
+    struct hl_jobrun run;
+    json_t *doc;    /* stored once: yaml, source, key, seq */
+    json_t *events; /* List(JobEvent), the newest JOB_EVENTS_MAX */
+    json_t *saved;  /* run as last written to the store */
+    int64_t seq;
+    int64_t load_version;    /* the version this attempt's ranks load; -1 = none */
+    int unsaved;             /* the store refused the last change: actions wait */
+    unsigned char *starting; /* per container: a start call is under way */
+    struct hl_controller *controller;
+    UT_hash_handle hh;
+};
 
 struct hl_controller {
     struct hl_controller_opts opts;
@@ -62,6 +77,9 @@ struct hl_controller {
     struct node *nodes;
     struct import *imports;
     struct job *jobs;
+    struct hl_cluster cluster; /* what the planner sees */
+    int64_t job_seq;
+    int slots_changed; /* pending jobs may try again */
     struct orphan *orphans;
     json_t *pool; /* PoolInfo as last heard, NULL = L3 silent */
     char l3_state[256];
@@ -118,22 +136,28 @@ void nodes_fini(struct hl_controller *c);
 struct node *node_find(struct hl_controller *c, const char *name);
 int node_ready(const struct node *n);
 
-/* jobs.c */
+/* jobs.c: the state machine at work */
+hl_status jobs_load(struct hl_controller *c, const json_t *value);
+/* After everything is loaded: hold slots, repeat what was under way. */
+void jobs_resume(struct hl_controller *c);
+hl_status job_submit(struct hl_controller *c, struct job *j);
+void job_event(struct job *j, struct hl_job_event *ev);
+/* The node reported these containers. */
+void jobs_containers(struct hl_controller *c, struct node *n, const json_t *containers);
+void jobs_node_lost(struct hl_controller *c, struct node *n);
+void jobs_tick(struct hl_controller *c);
+void jobs_fini(struct hl_controller *c);
+void job_free(struct job *j);
+
+/* job_methods.c */
 void method_plan_job(struct hl_controller *c, struct hl_rpc_call *call, const json_t *params);
 void method_submit_job(struct hl_controller *c, struct hl_rpc_call *call, const json_t *params);
 void method_list_jobs(struct hl_controller *c, struct hl_rpc_call *call, const json_t *params);
 void method_get_job(struct hl_controller *c, struct hl_rpc_call *call, const json_t *params);
 void method_cancel_job(struct hl_controller *c, struct hl_rpc_call *call, const json_t *params);
 void method_read_log(struct hl_controller *c, struct hl_rpc_call *call, const json_t *params);
-hl_status jobs_load(struct hl_controller *c, const char *key, const json_t *value);
-/* The node reported these containers. */
-void jobs_containers(struct hl_controller *c, struct node *n, const json_t *containers);
-void jobs_node_lost(struct hl_controller *c, struct node *n);
-void jobs_tick(struct hl_controller *c);
-void jobs_fini(struct hl_controller *c);
-unsigned jobs_count(const struct hl_controller *c);
 /* Who holds a slot: job id and container id, "" when free. */
 void jobs_slot_holder(const struct hl_controller *c, const char *node, int numa_id,
-                      const char **job, const char **container);
+                      const char **job, char *container, size_t cap);
 
 #endif

@@ -36,6 +36,7 @@ void nodes_fini(struct hl_controller *c)
     HASH_ITER (hh, c->nodes, n, next) {
         node_free(c, n);
     }
+    hl_cluster_fini(&c->cluster);
 }
 
 static hl_status node_set_info(struct hl_controller *c, struct node *n, const json_t *info)
@@ -47,6 +48,7 @@ static hl_status node_set_info(struct hl_controller *c, struct node *n, const js
         hl_rpc_peer_close(n->agent);
         n->agent = agent;
     }
+    HL_TRY(hl_cluster_put(&c->cluster, info));
     json_decref(n->info);
     n->info = json_deep_copy(info);
     return HL_OK;
@@ -80,7 +82,8 @@ hl_status nodes_load(struct hl_controller *c, const json_t *info)
 {
     struct node *n;
     HL_TRY(node_add(c, info, &n));
-    n->seen_ns = hl_now_ns(); /* gets a whole node_lost_ms to show up */
+    hl_cluster_set_ready(&c->cluster, n->name, 0); /* until it registers again */
+    n->seen_ns = hl_now_ns();                      /* gets a whole node_lost_ms to show up */
     return HL_OK;
 }
 
@@ -121,6 +124,8 @@ void method_register_node(struct hl_controller *c, struct hl_rpc_call *call, con
     hl_info("node registered node=%s slots=%zu address=%s", n->name,
             json_array_size(hl_json_list(info, "slots")), hl_json_str(info, "agentAddress", ""));
     hl_rpc_reply(call, json_pack("{s:i}", "heartbeatMs", c->opts.heartbeat_ms));
+    hl_cluster_set_ready(&c->cluster, n->name, 1);
+    c->slots_changed = 1;
     node_containers(c, n, params);
 }
 
@@ -146,6 +151,7 @@ void nodes_tick(struct hl_controller *c)
             continue;
         n->lost = 1;
         n->incarnation[0] = '\0'; /* it must register again */
+        hl_cluster_set_ready(&c->cluster, n->name, 0);
         hl_warn("node is lost node=%s silent_ms=%" PRIu64, n->name,
                 (hl_now_ns() - n->seen_ns) / HL_NS_PER_MS);
         jobs_node_lost(c, n);
@@ -162,8 +168,9 @@ void method_list_nodes(struct hl_controller *c, struct hl_rpc_call *call, const 
         json_t *slot;
         json_array_foreach (hl_json_list(n->info, "slots"), i, slot) {
             int numa = (int)hl_json_int(slot, "numaId", 0);
-            const char *job, *container;
-            jobs_slot_holder(c, n->name, numa, &job, &container);
+            const char *job;
+            char container[HL_JOB_ID_MAX + 24];
+            jobs_slot_holder(c, n->name, numa, &job, container, sizeof(container));
             json_array_append_new(slots, json_pack("{s:i s:s s:s}", "numaId", numa, "job", job,
                                                    "container", container));
         }
@@ -189,13 +196,13 @@ void method_cluster_info(struct hl_controller *c, struct hl_rpc_call *call, cons
         json_array_append_new(reads, json_pack("{s:s s:I s:I}", "path", c->paths[i].path, "ops",
                                                (json_int_t)c->paths[i].ops, "bytes",
                                                (json_int_t)c->paths[i].bytes));
-    json_t *info = json_pack("{s:s s:s s:s s:i s:I s:i s:i s:i s:I s:I s:I s:o}", "version",
-                             HELIOS_VERSION, "l3Address", c->opts.l3_address, "l3State",
-                             c->l3_state, "models", (int)HASH_COUNT(c->catalog.models), "versions",
-                             versions, "shards", (int)HASH_COUNT(c->catalog.shards), "jobs",
-                             (int)jobs_count(c), "nodes", (int)HASH_COUNT(c->nodes), "crcFailures",
-                             (json_int_t)c->crc_failures, "crcRetries", (json_int_t)c->crc_retries,
-                             "lostReads", (json_int_t)c->lost_reads, "reads", reads);
+    json_t *info = json_pack(
+        "{s:s s:s s:s s:i s:I s:i s:i s:i s:I s:I s:I s:o}", "version", HELIOS_VERSION, "l3Address",
+        c->opts.l3_address, "l3State", c->l3_state, "models", (int)HASH_COUNT(c->catalog.models),
+        "versions", versions, "shards", (int)HASH_COUNT(c->catalog.shards), "jobs",
+        (int)HASH_COUNT(c->jobs), "nodes", (int)HASH_COUNT(c->nodes), "crcFailures",
+        (json_int_t)c->crc_failures, "crcRetries", (json_int_t)c->crc_retries, "lostReads",
+        (json_int_t)c->lost_reads, "reads", reads);
     if (c->pool != NULL)
         json_object_set(info, "pool", c->pool);
     hl_rpc_reply(call, json_pack("{s:o}", "info", info));

@@ -337,7 +337,7 @@ hl_status hl_catalog_begin(struct hl_catalog *c, const struct hl_version_begin *
     HL_TRY(hl_catalog_model(c, b->model, &m));
     if (b->world < 1 || b->world > 1000000 || strlen(b->job) >= sizeof((*out)->job))
         return hl_fail(HL_EINVAL,
-                       "version of '%s': world %d must be 1..1000000, job id at most 63 bytes",
+                       "version of '%s': world %d must be 1..1000000, job id at most 95 bytes",
                        b->model, b->world);
     struct hl_version_rec *v = find_begun(m, b);
     if (v != NULL) {

@@ -48,7 +48,7 @@ struct hl_version_rec {
     int64_t number;
     enum hl_version_state state;
     int64_t step;
-    char job[64];
+    char job[96];
     int attempt;
     int world;
     int64_t created_ms;

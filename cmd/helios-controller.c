@@ -1,0 +1,80 @@
+/* helios-controller: metadata of models, shards and jobs; decides, and tells Agents and L3 what to
+ * do. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "base/log.h"
+#include "conf/options.h"
+#include "controller/controller.h"
+#include "os/file.h"
+#include "os/loop.h"
+#include "rpc/rpc.h"
+
+struct daemon {
+    struct hl_conf conf;
+    struct hl_loop *loop;
+    struct hl_rpc *rpc;
+    struct hl_controller *controller;
+};
+
+static hl_status announce(const struct daemon *d)
+{
+    if (d->conf.ready_file[0] == '\0')
+        return HL_OK;
+    json_t *doc = json_pack("{s:s s:i}", "address", hl_controller_address(d->controller), "pid",
+                            (int)getpid());
+    char *text = json_dumps(doc, JSON_COMPACT);
+    json_decref(doc);
+    hl_status st = hl_file_write_atomic(d->conf.ready_file, text, strlen(text), 0644);
+    free(text);
+    return st;
+}
+
+static hl_status start(struct daemon *d, int argc, char **argv)
+{
+    enum hl_log_level level;
+    char store[4200];
+    HL_TRY(hl_conf_load(HL_CONTROLLER, argc, argv, &d->conf, NULL));
+    HL_TRY(hl_log_level_parse(d->conf.log_level, &level));
+    hl_log_init("controller", level);
+    HL_TRY(hl_file_make_dirs(d->conf.controller_state, 0755));
+    snprintf(store, sizeof(store), "sqlite:%s/controller.db", d->conf.controller_state);
+    HL_TRY(hl_loop_create(&d->loop));
+    HL_TRY(hl_loop_stop_on_signals(d->loop));
+    HL_TRY(hl_rpc_create(&d->rpc));
+    HL_TRY(hl_controller_start(
+        &(struct hl_controller_opts){
+            .loop = d->loop,
+            .rpc = d->rpc,
+            .listen = d->conf.controller_listen,
+            .store_url = store,
+            .l3_address = d->conf.controller_l3,
+            .heartbeat_ms = (int)d->conf.heartbeat_ms,
+            .node_lost_ms = (int)d->conf.node_lost_ms,
+            .orphan_grace_ms = (int)d->conf.orphan_grace_ms,
+            .rpc_timeout_ms = (int)d->conf.rpc_timeout_ms,
+            .stop_grace_ms = (int)d->conf.job_stop_grace_ms,
+            .stop_resend_ms = (int)d->conf.job_stop_resend_ms,
+            .start_timeout_ms = (int)d->conf.job_start_timeout_ms,
+        },
+        &d->controller));
+    hl_info("serving address=%s l3=%s state=%s", hl_controller_address(d->controller),
+            d->conf.controller_l3, d->conf.controller_state);
+    return announce(d);
+}
+
+int main(int argc, char **argv)
+{
+    struct daemon d = {0};
+    hl_status st = start(&d, argc, argv);
+    if (st == HL_OK)
+        st = hl_loop_run(d.loop);
+    if (st != HL_OK && st != HL_ECANCELED)
+        fprintf(stderr, "helios-controller: %s\n", hl_error_text());
+    hl_controller_stop(d.controller);
+    hl_rpc_destroy(d.rpc);
+    hl_loop_destroy(d.loop);
+    hl_conf_fini(&d.conf);
+    return st == HL_OK || st == HL_ECANCELED ? 0 : st == HL_EINVAL ? 2 : 1;
+}

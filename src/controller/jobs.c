@@ -1,0 +1,494 @@
+/* Jobs: every event goes through the pure state machine, the result is written to the store, and
+ * only then the actions are carried out. They are idempotent: after a crash, or when the store
+ * refused a write, hl_jobrun_resume says them again. */
+#include <inttypes.h>
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "controller/controller_private.h"
+
+#define JOB_EVENTS_MAX    200
+#define MASTER_PORT_FIRST 20000
+#define MASTER_PORT_COUNT 10000
+
+/* Context of a call to an Agent: the job may be gone when the answer comes. */
+struct container_call {
+    struct hl_controller *c;
+    char job[HL_JOB_ID_MAX + 1];
+    int attempt;
+    int index;
+    char node[HL_NODE_NAME_MAX + 1];
+};
+
+static void carry_out(struct job *j, const struct hl_job_actions *actions);
+
+void job_free(struct job *j)
+{
+    if (j == NULL)
+        return;
+    hl_job_fini(&j->spec);
+    hl_jobrun_fini(&j->run);
+    json_decref(j->doc);
+    json_decref(j->events);
+    json_decref(j->saved);
+    free(j->starting);
+    free(j);
+}
+
+void jobs_fini(struct hl_controller *c)
+{
+    struct job *j, *next;
+    HASH_ITER (hh, c->jobs, j, next) {
+        HASH_DEL(c->jobs, j);
+        job_free(j);
+    }
+}
+
+static hl_status job_save(struct job *j)
+{
+    json_t *run = hl_jobrun_to_json(&j->run);
+    if (run == NULL)
+        return hl_fail(HL_ENOMEM, "record of job %s", j->id);
+    if (!j->unsaved && json_equal(run, j->saved)) {
+        json_decref(run);
+        return HL_OK;
+    }
+    struct hl_records records = {0};
+    json_t *value = json_pack("{s:O s:O s:O s:I}", "doc", j->doc, "run", run, "events", j->events,
+                              "loadVersion", (json_int_t)j->load_version);
+    hl_status st = hl_records_add(&records, value, "job/%s", j->id);
+    if (st == HL_OK)
+        st = commit_records(j->controller, &records);
+    hl_records_fini(&records);
+    if (st == HL_OK) {
+        json_decref(j->saved);
+        j->saved = json_incref(run);
+    }
+    json_decref(run);
+    j->unsaved = st != HL_OK;
+    return st;
+}
+
+static void record_event(struct job *j, const struct hl_job_action *a)
+{
+    json_array_append_new(j->events,
+                          json_pack("{s:I s:i s:s s:s}", "timeMs", (json_int_t)hl_wall_ms(),
+                                    "attempt", a->attempt, "kind", a->word, "text", a->text));
+    if (json_array_size(j->events) > JOB_EVENTS_MAX)
+        json_array_remove(j->events, 0);
+    hl_info("job %s job=%s attempt=%d text=\"%s\"", a->word, j->id, a->attempt, a->text);
+}
+
+void job_event(struct job *j, struct hl_job_event *ev)
+{
+    struct hl_job_actions actions = {0};
+    ev->now_ms = hl_wall_ms();
+    hl_status st = hl_jobrun_step(&j->run, ev, &actions);
+    if (st != HL_OK) {
+        hl_error("job event refused job=%s error=\"%s\"", j->id, hl_error_text());
+        hl_job_actions_fini(&actions);
+        return;
+    }
+    for (size_t i = 0; i < actions.count; i++)
+        if (actions.list[i].kind == HL_JOB_DO_RECORD)
+            record_event(j, &actions.list[i]);
+    st = job_save(j);
+    if (st == HL_OK)
+        carry_out(j, &actions);
+    else
+        hl_error("job state not saved, its actions wait job=%s error=\"%s\"", j->id,
+                 hl_error_text());
+    hl_job_actions_fini(&actions);
+}
+
+/* ---- placing ----------------------------------------------------------------------------------
+ */
+
+/* All ranks of an attempt load the same version: it is fixed when the gang is placed. */
+static hl_status choose_version(struct job *j)
+{
+    struct hl_model_rec *m;
+    struct hl_version_rec *v;
+    j->load_version = -1;
+    if (j->spec.model[0] == '\0' ||
+        hl_catalog_model(&j->controller->catalog, j->spec.model, &m) != HL_OK)
+        return HL_OK; /* a job may bring its own model */
+    HL_TRY(hl_catalog_version(m, j->spec.model_version, &v));
+    /* A restarted job goes on from what it wrote, also when it was pinned to an older version. */
+    for (struct hl_version_rec *w = m->versions; w != NULL && w != v; w = w->next) {
+        if (w->state == HL_VERSION_VISIBLE && strcmp(w->job, j->id) == 0) {
+            v = w;
+            break;
+        }
+    }
+    j->load_version = v->number;
+    return HL_OK;
+}
+
+static void place(struct job *j)
+{
+    struct hl_plan *plan = NULL;
+    struct hl_controller *c = j->controller;
+    hl_status st = choose_version(j);
+    if (st == HL_OK)
+        st = hl_plan_make(&j->spec, &c->cluster, NULL, &plan);
+    if (st != HL_OK || !plan->feasible) {
+        char why[HL_JOB_TEXT_MAX];
+        snprintf(why, sizeof(why), "%s", st != HL_OK ? hl_error_text() : plan->reason);
+        hl_plan_free(plan);
+        job_event(j, &(struct hl_job_event){.kind = HL_JOB_EV_NOT_PLACED, .text = why});
+        return;
+    }
+    free(j->starting);
+    j->starting = calloc((size_t)plan->container_count + 1, 1);
+    hl_plan_mark(plan, &c->cluster, 1);
+    job_event(j, &(struct hl_job_event){.kind = HL_JOB_EV_PLACED, .plan = plan});
+    if (j->run.plan != plan) { /* refused: not taken over */
+        hl_plan_mark(plan, &c->cluster, 0);
+        hl_plan_free(plan);
+    }
+}
+
+/* ---- containers -------------------------------------------------------------------------------
+ */
+
+static struct container_call *call_new(struct job *j, const struct hl_job_action *a)
+{
+    struct container_call *k = calloc(1, sizeof(*k));
+    if (k == NULL)
+        return NULL;
+    k->c = j->controller;
+    k->attempt = a->attempt;
+    k->index = a->index;
+    memcpy(k->job, j->id, sizeof(k->job));
+    memcpy(k->node, a->node, sizeof(k->node));
+    return k;
+}
+
+static void container_event(struct job *j, const char *node, int attempt, int index,
+                            const json_t *status)
+{
+    struct hl_job_event ev = {
+        .kind = HL_JOB_EV_CONTAINER,
+        .attempt = attempt,
+        .index = index,
+        .node = node,
+        .text = hl_json_str(status, "message", ""),
+        .exit_code = (int)hl_json_int(status, "exitCode", 0),
+        .signal = (int)hl_json_int(status, "signal", 0),
+    };
+    if (hl_container_state_parse(hl_json_str(status, "state", ""), &ev.container) == HL_OK)
+        job_event(j, &ev);
+}
+
+static void on_started(void *arg, hl_status st, const char *text, json_t *result)
+{
+    struct container_call *k = arg;
+    struct job *j;
+    HASH_FIND_STR(k->c->jobs, k->job, j);
+    if (j != NULL && j->run.attempt == k->attempt && k->index < j->run.container_count) {
+        j->starting[k->index] = 0;
+        if (st == HL_OK) {
+            container_event(j, k->node, k->attempt, k->index, json_object_get(result, "status"));
+        } else if (!hl_status_retryable(st)) {
+            json_t *status = json_pack("{s:s s:s}", "state", "failed", "message", text);
+            container_event(j, k->node, k->attempt, k->index, status);
+            json_decref(status);
+        } else {
+            hl_warn("container start is tried again job=%s index=%d node=%s error=\"%s\"", j->id,
+                    k->index, k->node, text);
+        }
+    }
+    free(k);
+}
+
+static void start_container(struct job *j, const struct hl_job_action *a)
+{
+    struct hl_controller *c = j->controller;
+    struct node *n = node_find(c, a->node);
+    if (n == NULL || j->starting == NULL || j->starting[a->index])
+        return;
+    char l3[256];
+    snprintf(l3, sizeof(l3), "tcp://%s", c->opts.l3_address);
+    struct hl_plan_spec_opts opts = {
+        .job_id = j->id,
+        .attempt = a->attempt,
+        .controller_address = hl_controller_address(c),
+        .l3_address = l3,
+        .model_version = j->load_version,
+        .master_port = MASTER_PORT_FIRST + (int)((j->seq * 7 + a->attempt) % MASTER_PORT_COUNT),
+        .stop_grace_ms = j->spec.stop_grace_ms >= 0 ? j->spec.stop_grace_ms : c->opts.stop_grace_ms,
+    };
+    json_t *spec = hl_plan_container_spec(&j->spec, j->run.plan, a->index, &opts);
+    struct container_call *k = call_new(j, a);
+    if (spec == NULL || k == NULL) {
+        json_decref(spec);
+        free(k);
+        return; /* the next tick tries again */
+    }
+    j->starting[a->index] = 1;
+    json_t *params = json_pack("{s:o}", "spec", spec);
+    hl_rpc_call_async(n->agent, "startContainer", params, c->opts.rpc_timeout_ms, c->opts.loop,
+                      on_started, k);
+    json_decref(params);
+}
+
+static void on_stopped(void *arg, hl_status st, const char *text, json_t *result)
+{
+    (void)result;
+    if (st != HL_OK)
+        hl_debug("stop is sent again by the job's timer container=%s error=\"%s\"", (char *)arg,
+                 text);
+    free(arg);
+}
+
+static void stop_by_id(struct hl_controller *c, struct node *n, const char *id, int64_t grace_ms)
+{
+    json_t *params = json_pack("{s:s s:I}", "id", id, "graceMs", (json_int_t)grace_ms);
+    hl_rpc_call_async(n->agent, "stopContainer", params, c->opts.rpc_timeout_ms, c->opts.loop,
+                      on_stopped, strdup(id));
+    json_decref(params);
+}
+
+static void stop_container(struct job *j, const struct hl_job_action *a)
+{
+    struct hl_controller *c = j->controller;
+    struct node *n = node_find(c, a->node);
+    char id[HL_JOB_ID_MAX + 24];
+    if (n != NULL)
+        stop_by_id(c, n, hl_container_id(j->id, a->attempt, a->index, id, sizeof(id)),
+                   j->spec.stop_grace_ms >= 0 ? j->spec.stop_grace_ms : c->opts.stop_grace_ms);
+}
+
+static void release(struct job *j, const struct hl_job_action *a)
+{
+    if (j->run.plan != NULL)
+        hl_plan_mark(j->run.plan, &j->controller->cluster, 0);
+    drop_open_versions(j->controller, j->id, a->attempt + 1);
+    j->controller->slots_changed = 1;
+}
+
+static void carry_out(struct job *j, const struct hl_job_actions *actions)
+{
+    int want_place = 0;
+    for (size_t i = 0; i < actions->count; i++) {
+        const struct hl_job_action *a = &actions->list[i];
+        switch (a->kind) {
+        case HL_JOB_DO_START:
+            start_container(j, a);
+            break;
+        case HL_JOB_DO_STOP:
+            stop_container(j, a);
+            break;
+        case HL_JOB_DO_RELEASE:
+            release(j, a);
+            break;
+        case HL_JOB_DO_PLACE:
+            want_place = 1; /* last: it may change the run these actions speak of */
+            break;
+        case HL_JOB_DO_RECORD:
+            break;
+        }
+    }
+    if (want_place)
+        place(j);
+}
+
+/* ---- events from outside ----------------------------------------------------------------------
+ */
+
+/* A container that no job wants: of a forgotten job or of an attempt that is over. */
+static void stop_stray(struct hl_controller *c, struct node *n, const char *id,
+                       const json_t *status)
+{
+    const char *state = hl_json_str(status, "state", "");
+    if (strcmp(state, "running") != 0 && strcmp(state, "starting") != 0)
+        return;
+    hl_warn("container is not wanted and is stopped container=%s node=%s", id, n->name);
+    stop_by_id(c, n, id, c->opts.stop_grace_ms);
+}
+
+static int node_has(const json_t *containers, const char *id)
+{
+    size_t i;
+    const json_t *status;
+    json_array_foreach (containers, i, status) {
+        if (strcmp(hl_json_str(status, "id", ""), id) == 0)
+            return 1;
+    }
+    return 0;
+}
+
+/* Containers the Agent once confirmed and now doesn't list are gone. */
+static void find_absent(struct job *j, struct node *n, const json_t *containers)
+{
+    for (int i = 0; i < j->run.container_count; i++) {
+        const struct hl_jobrun_container *k = &j->run.containers[i];
+        char id[HL_JOB_ID_MAX + 24];
+        int confirmed = k->state == HL_CONTAINER_STARTING || k->state == HL_CONTAINER_RUNNING;
+        if (!confirmed || strcmp(k->node, n->name) != 0 ||
+            node_has(containers, hl_container_id(j->id, j->run.attempt, i, id, sizeof(id))))
+            continue;
+        job_event(j, &(struct hl_job_event){.kind = HL_JOB_EV_ABSENT,
+                                            .attempt = j->run.attempt,
+                                            .index = i,
+                                            .node = n->name});
+    }
+}
+
+void jobs_containers(struct hl_controller *c, struct node *n, const json_t *containers)
+{
+    size_t i;
+    json_t *status;
+    json_array_foreach (containers, i, status) {
+        const char *id = hl_json_str(status, "id", "");
+        char job_id[HL_JOB_ID_MAX + 1];
+        int attempt, index;
+        struct job *j = NULL;
+        if (hl_container_id_parse(id, job_id, sizeof(job_id), &attempt, &index) == HL_OK)
+            HASH_FIND_STR(c->jobs, job_id, j);
+        if (j == NULL || attempt != j->run.attempt || hl_job_state_ended(j->run.state))
+            stop_stray(c, n, id, status);
+        if (j != NULL)
+            container_event(j, n->name, attempt, index, status);
+    }
+    struct job *j, *next;
+    HASH_ITER (hh, c->jobs, j, next) {
+        if (!hl_job_state_ended(j->run.state))
+            find_absent(j, n, containers);
+    }
+}
+
+void jobs_node_lost(struct hl_controller *c, struct node *n)
+{
+    struct job *j, *next;
+    HASH_ITER (hh, c->jobs, j, next) {
+        if (!hl_job_state_ended(j->run.state))
+            job_event(j, &(struct hl_job_event){.kind = HL_JOB_EV_NODE_LOST, .node = n->name});
+    }
+}
+
+/* Starts whose call failed for a reason that may pass. */
+static void restart_wanted(struct job *j)
+{
+    if (j->run.state != HL_JOB_STARTING)
+        return;
+    for (int i = 0; i < j->run.container_count && j->run.state == HL_JOB_STARTING; i++) {
+        if (j->run.containers[i].state != HL_CONTAINER_WANTED)
+            continue;
+        struct hl_job_action a = {.kind = HL_JOB_DO_START, .attempt = j->run.attempt, .index = i};
+        memcpy(a.node, j->run.containers[i].node, sizeof(a.node));
+        start_container(j, &a);
+    }
+}
+
+static void resume_actions(struct job *j)
+{
+    struct hl_job_actions actions = {0};
+    if (hl_jobrun_resume(&j->run, &actions) == HL_OK)
+        carry_out(j, &actions);
+    else
+        hl_error("job can't go on job=%s error=\"%s\"", j->id, hl_error_text());
+    hl_job_actions_fini(&actions);
+}
+
+void jobs_tick(struct hl_controller *c)
+{
+    int slots_changed = c->slots_changed;
+    c->slots_changed = 0;
+    struct job *j, *next;
+    HASH_ITER (hh, c->jobs, j, next) {
+        if (hl_job_state_ended(j->run.state) && !j->unsaved)
+            continue;
+        if (j->unsaved) {
+            if (job_save(j) == HL_OK)
+                resume_actions(j);
+            continue;
+        }
+        if (slots_changed && j->run.state == HL_JOB_PENDING)
+            job_event(j, &(struct hl_job_event){.kind = HL_JOB_EV_SLOTS});
+        if (hl_wall_ms() >= hl_jobrun_next_ms(&j->run))
+            job_event(j, &(struct hl_job_event){.kind = HL_JOB_EV_TIMER});
+        restart_wanted(j);
+    }
+}
+
+/* ---- submit and load --------------------------------------------------------------------------
+ */
+
+hl_status job_submit(struct hl_controller *c, struct job *j)
+{
+    int64_t seq = c->job_seq + 1;
+    j->controller = c;
+    j->seq = seq;
+    j->load_version = -1;
+    snprintf(j->id, sizeof(j->id), "%s-%" PRId64, j->spec.name, seq);
+    json_object_set_new(j->doc, "seq", json_integer((json_int_t)seq));
+    j->events = json_array();
+    struct hl_jobrun_opts opts = {
+        .id = j->id,
+        .max_restarts = j->spec.restarts,
+        .start_timeout_ms =
+            j->spec.start_timeout_ms >= 0 ? j->spec.start_timeout_ms : c->opts.start_timeout_ms,
+        .run_timeout_ms = j->spec.run_timeout_ms,
+        .stop_resend_ms = c->opts.stop_resend_ms,
+    };
+    HL_TRY(hl_jobrun_init(&j->run, &opts));
+    HL_TRY(job_save(j));
+    c->job_seq = seq;
+    HASH_ADD_STR(c->jobs, id, j);
+    job_event(j, &(struct hl_job_event){.kind = HL_JOB_EV_SUBMITTED});
+    return HL_OK;
+}
+
+static hl_status job_restore(struct job *j, const json_t *value)
+{
+    j->doc = json_incref(json_object_get(value, "doc"));
+    j->saved = json_incref(json_object_get(value, "run"));
+    j->events = json_incref(json_object_get(value, "events"));
+    j->load_version = hl_json_int(value, "loadVersion", -1);
+    j->seq = hl_json_int(j->doc, "seq", 0);
+    if (!json_is_object(j->doc) || !json_is_array(j->events))
+        return hl_fail(HL_ECORRUPT, "job record without doc or events");
+    HL_TRY(hl_job_parse(json_object_get(j->doc, "spec"), NULL, &j->spec));
+    HL_TRY(hl_jobrun_from_json(j->saved, &j->run));
+    memcpy(j->id, j->run.id, sizeof(j->id));
+    j->starting = calloc((size_t)j->run.container_count + 1, 1);
+    return HL_OK;
+}
+
+hl_status jobs_load(struct hl_controller *c, const json_t *value)
+{
+    struct job *j = calloc(1, sizeof(*j));
+    if (j == NULL)
+        return hl_fail(HL_ENOMEM, "job record");
+    j->controller = c;
+    hl_status st = job_restore(j, value);
+    if (st != HL_OK) {
+        job_free(j);
+        return hl_fail_prefix(st, "stored job: ");
+    }
+    if (j->seq > c->job_seq)
+        c->job_seq = j->seq;
+    HASH_ADD_STR(c->jobs, id, j);
+    return HL_OK;
+}
+
+static int by_seq(const struct job *a, const struct job *b)
+{
+    return a->seq < b->seq ? -1 : a->seq > b->seq;
+}
+
+void jobs_resume(struct hl_controller *c)
+{
+    HASH_SORT(c->jobs, by_seq);
+    for (struct job *j = c->jobs; j != NULL; j = j->hh.next)
+        if (j->run.slots_held && j->run.plan != NULL)
+            hl_plan_mark(j->run.plan, &c->cluster, 1);
+    for (struct job *j = c->jobs; j != NULL; j = j->hh.next)
+        if (!hl_job_state_ended(j->run.state))
+            resume_actions(j);
+}
