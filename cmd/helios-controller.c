@@ -2,6 +2,7 @@
  * do. */
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 #include "base/log.h"
@@ -26,7 +27,7 @@ static hl_status announce(const struct daemon *d)
                             (int)getpid());
     char *text = json_dumps(doc, JSON_COMPACT);
     json_decref(doc);
-    hl_status st = hl_file_write_atomic(d->conf.ready_file, text, strlen(text), 0644);
+    hl_status st = hl_file_write_atomic(d->conf.ready_file, text, strlen(text));
     free(text);
     return st;
 }
@@ -38,7 +39,7 @@ static hl_status start(struct daemon *d, int argc, char **argv)
     HL_TRY(hl_conf_load(HL_CONTROLLER, argc, argv, &d->conf, NULL));
     HL_TRY(hl_log_level_parse(d->conf.log_level, &level));
     hl_log_init("controller", level);
-    HL_TRY(hl_file_make_dirs(d->conf.controller_state, 0755));
+    HL_TRY(hl_dir_make(d->conf.controller_state, 0755));
     snprintf(store, sizeof(store), "sqlite:%s/controller.db", d->conf.controller_state);
     HL_TRY(hl_loop_create(&d->loop));
     HL_TRY(hl_loop_stop_on_signals(d->loop));
@@ -52,7 +53,7 @@ static hl_status start(struct daemon *d, int argc, char **argv)
             .l3_address = d->conf.controller_l3,
             .heartbeat_ms = (int)d->conf.heartbeat_ms,
             .node_lost_ms = (int)d->conf.node_lost_ms,
-            .orphan_grace_ms = (int)d->conf.orphan_grace_ms,
+            .gc_grace_ms = (int)d->conf.gc_grace_ms,
             .rpc_timeout_ms = (int)d->conf.rpc_timeout_ms,
             .stop_grace_ms = (int)d->conf.job_stop_grace_ms,
             .stop_resend_ms = (int)d->conf.job_stop_resend_ms,

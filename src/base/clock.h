@@ -10,8 +10,8 @@
 #include <stdint.h>
 #include <time.h>
 
-#define HL_NS_PER_MS 1000000ull
-#define HL_NS_PER_S  1000000000ull
+#define HL_NS_PER_MS UINT64_C(1000000)
+#define HL_NS_PER_S  UINT64_C(1000000000)
 
 static inline uint64_t hl_now_ns(void)
 {

@@ -60,6 +60,7 @@ struct hl_option {
 struct hl_conf {
     enum hl_program program;
     char *log_level;
+    char *ready_file;
 
     char *controller_listen; /* RPC */
     char *controller_state;  /* directory of the metadata */
@@ -100,6 +101,7 @@ struct hl_conf {
     uint64_t job_stop_grace_ms;
     uint64_t job_stop_resend_ms;
     uint64_t gc_interval_ms;
+    uint64_t gc_grace_ms;
 
     char *origin[HL_OPTIONS_MAX]; /* per row of the table, in its order */
 };

@@ -14,6 +14,10 @@ const struct hl_option hl_conf_table[] = {
      "How much the daemons log.",
      HL_OPT_ENUM, 0, 0, "error|warn|info|debug", AT(log_level), HL_PROGRAMS},
 
+    {"ready_file", "--ready-file", "",
+     "File written once the daemon serves: JSON with its real addresses and pid; empty for none.",
+     HL_OPT_PATH, 0, 0, NULL, AT(ready_file), HL_DAEMONS},
+
     {"controller.listen", "--listen", "127.0.0.1:7400",
      "Address where helios-controller serves RPC; port 0 takes a free one.",
      HL_OPT_STRING, 0, 0, NULL, AT(controller_listen), HL_CONTROLLER},
@@ -121,6 +125,9 @@ const struct hl_option hl_conf_table[] = {
     {"gc.interval", "--gc-interval", "10s",
      "Interval at which shards that belong to no version are looked for and freed.",
      HL_OPT_DURATION, 100, DAY_MS, NULL, AT(gc_interval_ms), HL_CONTROLLER},
+    {"gc.grace", "--gc-grace", "10m",
+     "How long such a shard is left alone: ranks write shards before they commit them.",
+     HL_OPT_DURATION, 0, DAY_MS, NULL, AT(gc_grace_ms), HL_CONTROLLER},
 };
 /* clang-format on */
 

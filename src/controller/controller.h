@@ -24,7 +24,8 @@ struct hl_controller_opts {
     const char *l3_address; /* host:port of helios-l3d */
     int heartbeat_ms;       /* asked of Agents */
     int node_lost_ms;       /* silence after which a node is lost */
-    int orphan_grace_ms;    /* age at which a shard nobody knows is freed */
+    int gc_interval_ms;
+    int gc_grace_ms; /* age at which a shard nobody knows is freed */
     int rpc_timeout_ms;
     int stop_grace_ms; /* SIGTERM to SIGKILL */
     int stop_resend_ms;

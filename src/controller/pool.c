@@ -9,8 +9,7 @@
 #include "base/log.h"
 #include "controller/controller_private.h"
 
-#define SWEEP_EVERY_NS (5 * HL_NS_PER_S)
-#define SWEEP_PAGE     4096
+#define SWEEP_PAGE 4096
 
 static void ask_page(struct hl_controller *c, json_int_t cursor);
 
@@ -48,7 +47,7 @@ static void note_extent(struct hl_controller *c, const json_t *extent)
 /* Orphans past their grace go; those that became known or vanished are forgotten. */
 static void settle_orphans(struct hl_controller *c)
 {
-    uint64_t grace_ns = (uint64_t)c->opts.orphan_grace_ms * HL_NS_PER_MS;
+    uint64_t grace_ns = (uint64_t)c->opts.gc_grace_ms * HL_NS_PER_MS;
     struct orphan *o, *next;
     HASH_ITER (hh, c->orphans, o, next) {
         int gone = o->round != c->sweep_round;
@@ -139,7 +138,8 @@ void pool_tick(struct hl_controller *c)
                           on_pool_info, c);
     }
     if (c->pool != NULL && !c->sweeping &&
-        (c->sweep_ns == 0 || hl_now_ns() - c->sweep_ns > SWEEP_EVERY_NS)) {
+        (c->sweep_ns == 0 ||
+         hl_now_ns() - c->sweep_ns > (uint64_t)c->opts.gc_interval_ms * HL_NS_PER_MS)) {
         c->sweeping = 1;
         c->sweep_round++;
         c->sweep_ns = hl_now_ns();
