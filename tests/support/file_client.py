@@ -18,6 +18,7 @@ from helios import _abi, errors, safetensors
 class FileClient:
     def __init__(self, root: str | pathlib.Path) -> None:
         self.root = pathlib.Path(root)
+        self.paths: dict[int, pathlib.Path] = {}
         self.counters = {"path": "", "reads": 0, "read_bytes": 0, "read_ns": 1, "writes": 0,
                          "write_bytes": 0, "write_ns": 1, "crc_failures": 0, "retries": 0}
 
@@ -35,15 +36,14 @@ class FileClient:
             part = path.stem.split("-", 2)[2]
             header = safetensors.read_header(path)
             key = int(zlib.crc32(str(path).encode()))
-            (self.root / f"id-{key}").write_text(str(path))
+            self.paths[key] = path
             shards.append(_abi.Shard((0, key), part, path.stat().st_size, 0, len(header.entries)))
         meta = home / "meta.json"
         return _abi.ShardList(version, tuple(shards), meta.read_text() if meta.exists() else "{}",
                               (self.root / model / "config.json").read_text())
 
     def map(self, shard: _abi.Shard) -> _abi.Mapping:
-        path = (self.root / f"id-{shard.id[1]}").read_text()
-        with open(path, "rb") as file:
+        with open(self.paths[shard.id[1]], "rb") as file:
             area = mmap.mmap(file.fileno(), 0, flags=mmap.MAP_PRIVATE,
                              prot=mmap.PROT_READ | mmap.PROT_WRITE)
         self.counters.update(path="file", reads=self.counters["reads"] + 1,
