@@ -263,7 +263,8 @@ interface Controller {
 
   # Jobs
   planJob @12 (yaml :Text, source :Text) -> (plan :Plan);
-  submitJob @13 (yaml :Text, source :Text, idempotencyKey :Text) -> (id :Text);
+  # A relative or missing workdir of the job is meant from `cwd`, where the user submits it.
+  submitJob @13 (yaml :Text, source :Text, idempotencyKey :Text, cwd :Text) -> (id :Text);
   listJobs @14 () -> (jobs :List(Job));            # without plan, events, yaml
   getJob @15 (id :Text) -> (job :Job);             # id or unique name of the newest job
   cancelJob @16 (id :Text) -> (state :Text);

@@ -1,5 +1,6 @@
 /* What users ask about jobs. */
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -55,6 +56,18 @@ void method_plan_job(struct hl_controller *c, struct hl_rpc_call *call, const js
     hl_job_fini(&spec);
 }
 
+static hl_status resolve_workdir(struct hl_job *spec, const char *cwd)
+{
+    if (spec->workdir[0] == '/' || cwd[0] != '/')
+        return HL_OK;
+    char *path = NULL;
+    if (asprintf(&path, "%s%s%s", cwd, spec->workdir[0] != '\0' ? "/" : "", spec->workdir) < 0)
+        return hl_fail(HL_ENOMEM, "working directory of job '%s'", spec->name);
+    free(spec->workdir);
+    spec->workdir = path;
+    return HL_OK;
+}
+
 static struct job *find_by_key(struct hl_controller *c, const char *key)
 {
     if (key[0] == '\0')
@@ -102,6 +115,8 @@ void method_submit_job(struct hl_controller *c, struct hl_rpc_call *call, const 
             j->spec.name);
     if (st == HL_OK)
         st = check_possible(c, &j->spec);
+    if (st == HL_OK)
+        st = resolve_workdir(&j->spec, hl_json_str(params, "cwd", ""));
     if (st == HL_OK) {
         j->doc = json_pack("{s:s s:s s:s s:o}", "yaml", hl_json_str(params, "yaml", ""), "source",
                            hl_json_str(params, "source", ""), "key", key, "spec",
