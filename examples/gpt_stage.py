@@ -92,8 +92,8 @@ class Stage(nn.Module):
     def __init__(self, c: Config, shapes: Shapes, grid: Grid) -> None:
         super().__init__()
         self.config, self.grid = c, grid
-        found = [re.fullmatch(r"decoder\.layers\.(\d+)\.input_layernorm\.weight", n) for n in shapes]
-        layers = sum(1 for match in found if match)
+        norm = re.compile(r"decoder\.layers\.\d+\.input_layernorm\.weight")
+        layers = sum(1 for name in shapes if norm.fullmatch(name))
         self.decoder = nn.Module()
         self.decoder.layers = nn.ModuleList(
             Layer(c, f"decoder.layers.{i}.", shapes, grid) for i in range(layers))
@@ -117,7 +117,7 @@ class Stage(nn.Module):
         return self.output_layer.weight if self.grid.last else None
 
     def forward(self, x: torch.Tensor, targets: torch.Tensor | None = None) -> torch.Tensor:
-        """Tokens [b, s] (first stage) or hidden [b, s, h] in; hidden, or the loss (last stage), out."""
+        """Tokens [b, s] (first stage) or hidden [b, s, h] in; hidden, or the loss (last), out."""
         if self.grid.first:
             x = self.embedding.word_embeddings(x)
         for layer in self.decoder.layers:

@@ -1,4 +1,4 @@
-"""A small Llama in plain PyTorch with Hugging Face's names, config and files. Not sliced in any way.
+"""A small Llama in plain PyTorch with Hugging Face's names, config and files, not sliced.
 
 It makes the demo's checkpoint and is the reference that the sliced training is compared with.
 """

@@ -1,7 +1,7 @@
 """Process groups of a (pp, tp, dp) grid over gloo, and the tensor-parallel pieces of a transformer.
 
-Megatron's rules: a column-parallel linear keeps rows of its weight [out, in], a row-parallel one keeps
-columns; one all-reduce stands after each pair in the forward pass and one before it in the backward.
+Megatron's rules: a column-parallel linear keeps rows of its weight [out, in], a row-parallel one
+columns; each pair of them needs one all-reduce forward and one backward.
 """
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """1F1B: every stage runs a few forwards ahead, then alternates one forward and one backward.
 
-At most `stages - stage` micro-batches are alive in a stage. Sends never wait for the other side, which
-is what keeps neighbours that send to each other from waiting for each other.
+At most `stages - stage` micro-batches are alive in a stage. Sends do not wait for the other side:
+neighbours that both send would otherwise wait for each other for ever.
 """
 from __future__ import annotations
 

@@ -3,9 +3,9 @@
 
     helios submit examples/job.yaml
 
-Every rank pulls its own slices (helios.load_state_dict), trains, and every --save-every steps writes
-parameters and optimizer state back as a new version (helios.save_state_dict). A rank that starts on
-such a version goes on at the step after it, on the same loss curve.
+Every rank pulls its own slices (helios.load_state_dict), trains, and every --save-every steps
+writes parameters and optimizer state back as a new version (helios.save_state_dict). A gang that
+starts on such a version goes on at the step after it, on the same loss curve.
 
 Lines for programs: HELIOS_PULL {...} once per rank, HELIOS_PROGRESS {...} per step and HELIOS_SAVED
 {...} per version from the rank that has the loss. The loss of a step is that before its update.
@@ -40,7 +40,7 @@ from pipeline import MicroBatch, Schedule  # noqa: E402
 
 def arguments(argv: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--steps", type=int, default=40, help="updates in all, resumed ones included")
+    parser.add_argument("--steps", type=int, default=40, help="updates in all, with resumed ones")
     parser.add_argument("--save-every", type=int, default=20, help="0 = never write back")
     parser.add_argument("--batch", type=int, default=8, help="sequences per step, whole gang")
     parser.add_argument("--micro-batches", type=int, default=4, help="pipeline depth of one step")
@@ -97,7 +97,7 @@ class Trainer:
         if moments:
             adamw.import_state(self.optimizer, self.parameters, moments, self.step)
             if meta.get("seed", self.args.seed) != self.args.seed:
-                raise SystemExit(f"the version was trained with --seed {meta['seed']}: use the same")
+                raise SystemExit(f"this version was trained with --seed {meta['seed']}: use it too")
         report("PULL", rank=self.me.global_rank, pp=self.me.pp, tp=self.me.tp, dp=self.me.dp,
                version=int(number), step=self.step, tensors=len(pulled) + len(moments),
                path=stats["path"], bytes=stats["read_bytes"], seconds=round(seconds, 6),

@@ -1,6 +1,6 @@
 """The C ABI of libhelios (include/helios/helios.h) by ctypes.
 
-``Client`` is the only thing the rest of the package uses: plain Python values in and out, exceptions
+``Client`` is all that the rest of the package uses: plain Python values in and out, exceptions
 instead of codes. Nothing here knows about torch.
 """
 from __future__ import annotations
@@ -91,7 +91,7 @@ class Shard:
 
 @dataclass(frozen=True)
 class ShardList:
-    """The shards of one version at one (pp, tp), in part order, and the JSON texts that go with it."""
+    """The shards of one version at one (pp, tp), in part order, and the version's JSON texts."""
 
     version: int
     shards: tuple[Shard, ...]
@@ -144,8 +144,8 @@ def load_library() -> ctypes.CDLL:
     for struct, size in _SIZES.items():
         if ctypes.sizeof(struct) != size:
             raise errors.Unsupported(
-                f"struct {struct.__name__[1:].lower()} of helios.h is {ctypes.sizeof(struct)} bytes "
-                f"here and {size} in the ABI: use a 64-bit Linux Python")
+                f"struct {struct.__name__[1:].lower()} of helios.h has {ctypes.sizeof(struct)} "
+                f"bytes here and {size} in the ABI: use a 64-bit Linux Python")
     tried = []
     for path in _candidates():
         try:
@@ -250,7 +250,7 @@ class Client:
         return Mapping(self, data.value or 0, size.value)
 
     def unmap(self, address: int) -> None:
-        """Called by Mapping; also closes the C client when that was the last mapping of a closed one."""
+        """Called by Mapping. The last mapping of a closed client takes the C client with it."""
         with self._lock:
             if self._handle is None or os.getpid() != self._pid:
                 return
@@ -304,7 +304,7 @@ class Client:
         return values
 
     def close(self, force: bool = False) -> None:
-        """No more calls. Living mappings stay valid until dropped, unless `force` (process exit)."""
+        """No more calls. Living mappings stay valid until dropped, unless `force` (at exit)."""
         with self._lock:
             self._closed = True
             if self._handle is None or os.getpid() != self._pid or (self._mapped and not force):

@@ -12,8 +12,8 @@ __all__ = [
 class HeliosError(Exception):
     """Any failure of Helios.
 
-    ``code`` is the negative HELIOS_E… number of ``helios.h``; ``str(error)`` is a sentence that says
-    what failed, where, and what to do.
+    ``code`` is the negative HELIOS_E… number of ``helios.h``; ``str(error)`` is a sentence: what
+    failed, where, and what to do.
     """
 
     code: int = -17

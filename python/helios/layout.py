@@ -1,7 +1,7 @@
 """Which layers a pipeline stage holds, and which part (shard) a tensor belongs to.
 
-The rules are Megatron's. Layers are numbered globally 0..layers-1; inside a stage every chunk counts
-from 0 again, and with a virtual pipeline the names carry the chunk: ``model1.decoder.layers.0.…``.
+The rules are Megatron's. Layers are numbered globally 0..layers-1; inside a stage every chunk
+counts from 0 again, and with a virtual pipeline names carry it: ``model1.decoder.layers.0.…``.
 """
 from __future__ import annotations
 

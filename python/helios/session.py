@@ -87,7 +87,7 @@ def split_model(text: str) -> tuple[str, int]:
 
 
 class Saved(NamedTuple):
-    """Result of save_state_dict. ``visible`` is True on the rank whose commit completed the version."""
+    """Result of save_state_dict. ``visible``: this rank's commit completed the version."""
 
     version: int
     visible: bool
@@ -153,8 +153,8 @@ class Session:
 
         Shapes and names are those the rank's own modules have: split by tensor parallelism, layers
         numbered from 0 in the stage. `kind` selects "model" tensors, the "optim" state that a
-        training wrote back (empty when there is none), or "all". `version` None: the one HELIOS_MODEL
-        names, else the newest visible one.
+        training wrote back (empty when there is none), or "all". `version` None: the one that
+        HELIOS_MODEL names, else the newest visible one.
 
         The tensors alias verified, READ-ONLY shared memory, which lives as long as any of them:
         writing into one in place is a segmentation fault. Copy them into your parameters, or ask

@@ -1,6 +1,7 @@
 #!/usr/bin/python3
-"""examples/train_gpt.py on slices equals the unsliced model, and a resumed run equals an undisturbed
-one. Ranks are real processes over gloo; libhelios is replaced by files, the slicer is the tests' own.
+"""examples/train_gpt.py on slices equals the unsliced model, and a resumed run an undisturbed one.
+
+Ranks are real processes over gloo; libhelios is replaced by files, the slicer is the tests' own.
 """
 from __future__ import annotations
 
@@ -148,7 +149,8 @@ class TrainParallel(unittest.TestCase):
         whole = self.gang(home, "--steps", str(STEPS), "--save-every", "2", **sizes)
         undisturbed = self.finish(whole)
         self.check_curve(undisturbed, True)
-        self.assertEqual([(s["version"], s["step"]) for s in whole.lines("SAVED")], [(2, 2), (3, 4)])
+        saved = [(line["version"], line["step"]) for line in whole.lines("SAVED")]
+        self.assertEqual(saved, [(2, 2), (3, 4)])
         again = self.gang(home, "--steps", str(STEPS), "--save-every", "2", model="m@2", attempt=2,
                           **sizes)
         resumed = self.finish(again)
