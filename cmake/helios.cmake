@@ -111,9 +111,11 @@ function(hl_programs)
   endforeach()
 endfunction()
 
-# tests/unit/MODULE/test_X.c tests src/MODULE; tests/integration/test_X.c may use every module.
+# tests/unit/MODULE/test_X.c (.cpp where it speaks to generated C++) tests src/MODULE;
+# tests/integration/test_X.c may use every module.
 function(hl_tests)
-  file(GLOB units CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/tests/unit/*/test_*.c)
+  file(GLOB units CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/tests/unit/*/test_*.c
+       ${CMAKE_SOURCE_DIR}/tests/unit/*/test_*.cpp)
   foreach(source ${units})
     get_filename_component(dir ${source} DIRECTORY)
     get_filename_component(module ${dir} NAME)
@@ -142,6 +144,9 @@ function(hl_test name source label timeout)
   add_executable(${name} ${source})
   target_link_libraries(${name} PRIVATE ${ARGN} PkgConfig::CMOCKA PkgConfig::JANSSON)
   target_include_directories(${name} PRIVATE ${CMAKE_SOURCE_DIR}/tests)
+  if(source MATCHES "\\.cpp$")
+    target_include_directories(${name} PRIVATE ${CMAKE_BINARY_DIR}/api)
+  endif()
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
   add_test(NAME ${name} COMMAND ${name})
   set_tests_properties(${name} PROPERTIES LABELS ${label} TIMEOUT ${timeout} SKIP_RETURN_CODE 77

@@ -36,8 +36,8 @@ static void absent_members_arrive_as_defaults(void **state)
                 "[], \"workdir\": \"\", \"env\": [], \"ranks\": [], \"gpus\": [], \"stopGraceMs\": "
                 "0, \"mounts\": []}}");
     assert_int_equal(rig_call(r, "startContainer", "{\"spec\": {\"id\": null}}", NULL), HL_OK);
-    assert_string_equal(
-        json_string_value(json_object_get(json_object_get(r->seen, "spec"), "id")), "");
+    assert_string_equal(json_string_value(json_object_get(json_object_get(r->seen, "spec"), "id")),
+                        "");
 }
 
 static void nested_lists_and_structs_arrive_whole(void **state)
@@ -65,9 +65,8 @@ static void nested_lists_and_structs_arrive_whole(void **state)
 static void data_is_base64_and_results_carry_every_field(void **state)
 {
     json_t *result = NULL;
-    assert_int_equal(rig_call(*state, "readLog", "{\"offset\": -5, \"maxBytes\": 4294967295}",
-                              &result),
-                     HL_OK);
+    assert_int_equal(
+        rig_call(*state, "readLog", "{\"offset\": -5, \"maxBytes\": 4294967295}", &result), HL_OK);
     assert_json(result, "{\"data\": \"AAECAwT/\", \"offset\": -1, \"size\": 9223372036854775807, "
                         "\"finished\": true}");
     json_decref(result);

@@ -1,0 +1,181 @@
+/* Bytes that are no Cap'n Proto, or nearly: the server drops such a connection and serves the
+ * others. */
+#include "unit/rpc/rig.h"
+
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#define CAPTURE_MAX 65536
+
+static struct sockaddr_in name_of(const char *address)
+{
+    struct sockaddr_in name = {.sin_family = AF_INET};
+    name.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    name.sin_port = htons((uint16_t)atoi(strrchr(address, ':') + 1));
+    return name;
+}
+
+/* Send the bytes, end the sending side, and wait until the server is done with us. */
+static void send_bytes(const char *address, const unsigned char *bytes, size_t len, int half_close)
+{
+    struct sockaddr_in name = name_of(address);
+    int fd = socket(AF_INET, SOCK_STREAM, 0);
+    assert_int_equal(connect(fd, (struct sockaddr *)&name, sizeof(name)), 0);
+    ssize_t sent = send(fd, bytes, len, MSG_NOSIGNAL);
+    if (half_close && sent >= 0) {
+        shutdown(fd, SHUT_WR);
+        char buf[4096];
+        struct pollfd p = {.fd = fd, .events = POLLIN};
+        while (poll(&p, 1, RIG_PATIENCE_MS) == 1 && recv(fd, buf, sizeof(buf), 0) > 0)
+            continue;
+    }
+    close(fd);
+}
+
+static void assert_alive(struct rig *r)
+{
+    assert_int_equal(rig_call(r, "poolInfo", NULL, NULL), HL_OK);
+}
+
+static uint32_t next_random(uint32_t *x)
+{
+    *x ^= *x << 13;
+    *x ^= *x >> 17;
+    return *x ^= *x << 5;
+}
+
+static void noise_is_survived(void **state)
+{
+    (void)state;
+    struct rig r;
+    rig_start(&r, "127.0.0.1:0", "L3", NULL);
+    static const char http[] = "GET / HTTP/1.1\r\nHost: x\r\n\r\n";
+    send_bytes(r.address, (const unsigned char *)http, sizeof(http) - 1, 1);
+    /* 2^32 segments; one segment of 2^32-1 words; 512 segments of 2^31 words. */
+    unsigned char huge[4096];
+    memset(huge, 0xFF, sizeof(huge));
+    send_bytes(r.address, huge, sizeof(huge), 1);
+    memset(huge, 0, 4);
+    send_bytes(r.address, huge, sizeof(huge), 1);
+    uint32_t x = 2463534242u;
+    for (int i = 0; i < 50; i++) {
+        unsigned char noise[512];
+        for (size_t k = 0; k < sizeof(noise); k++)
+            noise[k] = (unsigned char)next_random(&x);
+        memset(noise, 0, (size_t)(i % 9)); /* now and then a believable first word */
+        send_bytes(r.address, noise, sizeof(noise), i % 2);
+        assert_alive(&r);
+    }
+    rig_stop(&r);
+}
+
+/* What a good client says when it opens and calls. */
+static size_t capture(struct rig *r, const char *method, const char *params, unsigned char *out)
+{
+    struct sockaddr_in name = {.sin_family = AF_INET};
+    name.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    socklen_t len = sizeof(name);
+    int fd = socket(AF_INET, SOCK_STREAM, 0);
+    assert_int_equal(bind(fd, (struct sockaddr *)&name, len), 0);
+    assert_int_equal(listen(fd, 1), 0);
+    assert_int_equal(getsockname(fd, (struct sockaddr *)&name, &len), 0);
+    char address[64];
+    snprintf(address, sizeof(address), "127.0.0.1:%u", ntohs(name.sin_port));
+    struct hl_rpc_peer *peer = NULL;
+    assert_int_equal(hl_rpc_open(r->rpc, address, "L3", &peer), HL_OK);
+    json_t *p = json_loads(params, 0, NULL);
+    assert_int_equal(hl_rpc_call(peer, method, p, 200, NULL), HL_ETIMEDOUT);
+    json_decref(p);
+    hl_rpc_peer_close(peer);
+    int conn = accept(fd, NULL, NULL);
+    assert_true(conn >= 0);
+    size_t got = 0;
+    ssize_t n;
+    while ((n = recv(conn, out + got, CAPTURE_MAX - got, 0)) > 0)
+        got += (size_t)n;
+    close(conn);
+    close(fd);
+    assert_in_range(got, 64, CAPTURE_MAX - 1);
+    return got;
+}
+
+static void damaged_conversations_are_survived(void **state)
+{
+    (void)state;
+    struct rig r;
+    rig_start(&r, "127.0.0.1:0", "L3", NULL);
+    static unsigned char good[CAPTURE_MAX], bad[CAPTURE_MAX];
+    size_t len =
+        capture(&r, "importModel",
+                "{\"request\": {\"importId\": \"i\", \"dir\": \"/models/a\", \"tp\": 2}}", good);
+    uint32_t x = 88172645u;
+    for (int i = 0; i < 400; i++) {
+        memcpy(bad, good, len);
+        size_t cut = i % 3 == 0 ? next_random(&x) % len : len;
+        for (unsigned k = 0; k <= next_random(&x) % 4; k++)
+            bad[next_random(&x) % len] = (unsigned char)next_random(&x);
+        send_bytes(r.address, bad, cut, 1);
+    }
+    assert_alive(&r);
+    int before = r.calls;
+    send_bytes(r.address, good, len, 1);
+    assert_alive(&r);
+    assert_in_range(r.calls, before + 1, before + 2); /* the undamaged one may arrive or be cut */
+    rig_stop(&r);
+}
+
+static void more_connections_than_the_limit_are_closed(void **state)
+{
+    (void)state;
+    struct rlimit files;
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &files), 0);
+    files.rlim_cur = files.rlim_max;
+    if (files.rlim_max < 2000 || setrlimit(RLIMIT_NOFILE, &files) != 0) {
+        print_message("skipped: needs 2000 file descriptors\n");
+        skip();
+    }
+    struct rig r;
+    rig_start(&r, "127.0.0.1:0", "L3", NULL);
+    assert_alive(&r); /* one connection is the peer's */
+    struct sockaddr_in name = name_of(r.address);
+    static int fds[600];
+    int closed = 0;
+    for (int i = 0; i < 600; i++) {
+        fds[i] = socket(AF_INET, SOCK_STREAM, 0);
+        assert_int_equal(connect(fds[i], (struct sockaddr *)&name, sizeof(name)), 0);
+    }
+    for (int i = 511; i < 600; i++) {
+        struct pollfd p = {.fd = fds[i], .events = POLLIN};
+        char c;
+        assert_int_equal(poll(&p, 1, RIG_PATIENCE_MS), 1);
+        closed += recv(fds[i], &c, 1, 0) <= 0;
+    }
+    assert_int_equal(closed, 600 - 511);
+    assert_alive(&r);
+    for (int i = 0; i < 600; i++)
+        close(fds[i]);
+    struct hl_rpc_peer *peer = NULL;
+    assert_int_equal(hl_rpc_open(r.rpc, r.address, "L3", &peer), HL_OK);
+    uint64_t until = hl_now_ns() + RIG_PATIENCE_MS * HL_NS_PER_MS;
+    hl_status st;
+    do
+        st = hl_rpc_call(peer, "poolInfo", NULL, RIG_PATIENCE_MS, NULL);
+    while (st == HL_EUNAVAIL && hl_now_ns() < until);
+    assert_int_equal(st, HL_OK);
+    hl_rpc_peer_close(peer);
+    rig_stop(&r);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(noise_is_survived),
+        cmocka_unit_test(damaged_conversations_are_survived),
+        cmocka_unit_test(more_connections_than_the_limit_are_closed),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
