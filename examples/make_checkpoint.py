@@ -1,7 +1,7 @@
 #!/usr/bin/python3
 """Make a small Hugging Face checkpoint by training a Llama briefly on real text.
 
-    make_checkpoint.py --out DIR [--steps 60] [--seed 1] [--size tiny] [--dtype fp32]
+    make_checkpoint.py --out DIR [--steps 40] [--seed 1] [--size tiny] [--dtype fp32]
 """
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ DTYPE_NAMES = {"fp32": torch.float32, "bf16": torch.bfloat16}
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--out", type=pathlib.Path, required=True, help="directory to write")
-    parser.add_argument("--steps", type=int, default=60)
+    parser.add_argument("--steps", type=int, default=40)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--size", choices=sorted(SIZES), default="tiny")
     parser.add_argument("--dtype", choices=sorted(DTYPE_NAMES), default="fp32")

@@ -1,7 +1,7 @@
 #!/usr/bin/python3
 """Loss of the unsliced Hugging Face model on the batches of train_gpt.py, to compare with.
 
-    reference_loss.py --dir HF_DIRECTORY [--steps 0] [--batch 8] [--lr 3e-4] ...
+    reference_loss.py --dir HF_DIRECTORY [--steps 0] [--batch 8] [--lr 1e-3] ...
 
 Prints {"step": 0, "loss": ...}; with --steps N, one line for each step of the undisturbed training.
 """
@@ -45,7 +45,7 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=0, help="updates to make")
     parser.add_argument("--batch", type=int, default=8)
     parser.add_argument("--seq", type=int, default=0)
-    parser.add_argument("--lr", type=float, default=3e-4)
+    parser.add_argument("--lr", type=float, default=1e-3)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--text", action="append", default=[])
     args = parser.parse_args()

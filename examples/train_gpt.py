@@ -40,12 +40,12 @@ from pipeline import MicroBatch, Schedule  # noqa: E402
 
 def arguments(argv: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--steps", type=int, default=40, help="updates in all, with resumed ones")
+    parser.add_argument("--steps", type=int, default=60, help="updates in all, with resumed ones")
     parser.add_argument("--save-every", type=int, default=20, help="0 = never write back")
     parser.add_argument("--batch", type=int, default=8, help="sequences per step, whole gang")
     parser.add_argument("--micro-batches", type=int, default=4, help="pipeline depth of one step")
     parser.add_argument("--seq", type=int, default=0, help="tokens per sequence (0: the model's)")
-    parser.add_argument("--lr", type=float, default=3e-4)
+    parser.add_argument("--lr", type=float, default=1e-3)
     parser.add_argument("--seed", type=int, default=0, help="of the order of the text")
     parser.add_argument("--text", action="append", default=[], help="file to train on, repeatable")
     parser.add_argument("--timeout", type=float, default=60, help="seconds to wait for a peer")
