@@ -1,0 +1,84 @@
+/* The YAML reader and the job parser together, as the Controller uses them. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "conf/yaml.h"
+#include "core/job.h"
+
+static hl_status read_job(const char *text, struct hl_job *job)
+{
+    HL_AUTO(hl_yaml_freep) struct hl_yaml *doc = NULL;
+    HL_TRY(hl_yaml_parse("job.yaml", text, strlen(text), &doc));
+    struct hl_job_source src = {.name = "job.yaml", .where = hl_yaml_locate, .ctx = doc};
+    return hl_job_parse(hl_yaml_root(doc), &src, job);
+}
+
+/* Copied from the specification, chapter 4, step 1. */
+static const char spec_yaml[] = "jobName: gpt3-175b-training\n"
+                                "model:\n"
+                                "  name: gpt3\n"
+                                "  size: 175B\n"
+                                "dataset:\n"
+                                "  path: /path/to/my/dataset\n"
+                                "parallelism:\n"
+                                "  pipeline_parallel_size: 8\n"
+                                "  tensor_parallel_size: 8\n"
+                                "  data_parallel_size: 16\n"
+                                "dockerImage: registry.my-company.com/megatron-lm:latest\n";
+
+static void the_specs_file_is_accepted_unchanged(void **state)
+{
+    (void)state;
+    struct hl_job job;
+    assert_int_equal(read_job(spec_yaml, &job), HL_OK);
+    assert_string_equal(job.model_size, "175B");
+    assert_int_equal(hl_rank_world(&job.grid), 1024);
+    hl_job_fini(&job);
+}
+
+static void mistakes_are_told_with_line_and_column(void **state)
+{
+    (void)state;
+
+    static const struct {
+        const char *text;
+        const char *said;
+    } rows[] = {
+        {"jobName: x\nparallelism:\n  tensor_paralel_size: 2\n",
+         "job.yaml:3:3: 'tensor_paralel_size' is not a key of parallelism; did you mean "
+         "'tensor_parallel_size'?"},
+        {"jobName: x\nparallelism:\n  tensor_parallel_size: two\n",
+         "job.yaml:3:25: parallelism.tensor_parallel_size: must be a whole number"},
+        {"jobName: x\ncommand:\n  - a\n  - 1.5\n",
+         "job.yaml:4:5: command[1]: put the number in quotes, so that it stays as written"},
+        {"jobName: x\nenv:\n  RANK: 3\n",
+         "job.yaml:3:3: env.RANK: is set by Helios for every rank; remove it"},
+        {"jobName: x\ncommand: y\nparallelism: {pipeline_parallel_size: 2000,"
+         " tensor_parallel_size: 2000}\n",
+         "job.yaml:3:14: parallelism: 2000 × 2000 × 1 ranks are more than 1000000"},
+        {"jobName: x\njobName: y\n",
+         "job.yaml:2:1: the key 'jobName' is there twice, first in line 1"},
+        {"", "job.yaml:1:1: a job is written as KEY: VALUE lines"},
+    };
+
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        struct hl_job job = {0};
+        assert_int_equal(read_job(rows[i].text, &job), HL_EINVAL);
+        assert_string_equal(hl_error_text(), rows[i].said);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_specs_file_is_accepted_unchanged),
+        cmocka_unit_test(mistakes_are_told_with_line_and_column),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

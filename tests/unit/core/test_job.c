@@ -1,0 +1,258 @@
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "core/job.h"
+
+/* A place that shows what was asked for: the pointer's length as column, line 10 for keys, 20 for
+ * values. */
+static void where(const void *ctx, const char *pointer, int of_key, int *line, int *column)
+{
+    (void)ctx;
+    *line = of_key ? 10 : 20;
+    *column = (int)strlen(pointer);
+}
+
+static const struct hl_job_source source = {.name = "job.yaml", .where = where};
+
+static hl_status parse(const char *text, struct hl_job *job)
+{
+    json_error_t err;
+    json_t *doc = json_loads(text, JSON_DECODE_ANY, &err);
+    if (doc == NULL)
+        fail_msg("%s in %s", err.text, text);
+    hl_status st = hl_job_parse(doc, &source, job);
+    json_decref(doc);
+    return st;
+}
+
+static void is_bad(const char *text, const char *with)
+{
+    struct hl_job job = {0};
+    assert_int_equal(parse(text, &job), HL_EINVAL);
+    if (strstr(hl_error_text(), with) == NULL)
+        fail_msg("'%s' should hold '%s'", hl_error_text(), with);
+    assert_null(job.name);
+}
+
+static const char spec_job[] =
+    "{\"jobName\": \"gpt3-175b-training\", \"model\": {\"name\": \"gpt3\", \"size\": \"175B\"},"
+    " \"dataset\": {\"path\": \"/path/to/my/dataset\"}, \"parallelism\": {"
+    "\"pipeline_parallel_size\": 8, \"tensor_parallel_size\": 8, \"data_parallel_size\": 16},"
+    " \"dockerImage\": \"registry.my-company.com/megatron-lm:latest\"}";
+
+static void the_specs_job_is_accepted_unchanged(void **state)
+{
+    (void)state;
+    struct hl_job job;
+    assert_int_equal(parse(spec_job, &job), HL_OK);
+    assert_string_equal(job.name, "gpt3-175b-training");
+    assert_string_equal(job.model, "gpt3");
+    assert_string_equal(job.model_size, "175B");
+    assert_int_equal(job.model_version, -1);
+    assert_string_equal(job.dataset, "/path/to/my/dataset");
+    assert_int_equal(job.grid.pp, 8);
+    assert_int_equal(job.grid.tp, 8);
+    assert_int_equal(job.grid.dp, 16);
+    assert_int_equal(hl_rank_world(&job.grid), 1024);
+    assert_string_equal(job.image, "registry.my-company.com/megatron-lm:latest");
+    assert_int_equal(job.command_count, 0);
+    assert_int_equal(job.start_timeout_ms, -1);
+    hl_job_fini(&job);
+}
+
+static const char full_job[] =
+    "{\"jobName\": \"a.b-1\", \"model\": {\"name\": \"Llama-3\", \"version\": 4},"
+    " \"parallelism\": {\"pipeline_parallel_size\": 2, \"tensor_parallel_size\": 2,"
+    "   \"order\": \"tp-pp-dp\", \"virtual_pipeline_parallel_size\": 2},"
+    " \"command\": [\"python3\", \"train.py\", 8, true, \"\"], \"workdir\": \"/srv/x\","
+    " \"env\": {\"LR\": \"1e-3\", \"STEPS\": 20, \"FAST\": true},"
+    " \"mounts\": [\"/data:/data:ro\", \"/out:/out\"],"
+    " \"resources\": {\"ranks_per_slot\": 2, \"gpus_per_rank\": 0, \"cpus_per_rank\": 3,"
+    "   \"memory\": \"4GiB\"},"
+    " \"restarts\": 2, \"timeouts\": {\"start\": \"90s\", \"run\": \"2h\"}, \"stopGrace\": \"3s\","
+    " \"checkpoint\": {\"every\": 50}}";
+
+static void every_key_lands_in_its_field(void **state)
+{
+    (void)state;
+    struct hl_job job;
+    assert_int_equal(parse(full_job, &job), HL_OK);
+    assert_int_equal(job.model_version, 4);
+    assert_int_equal(job.grid.order, HL_ORDER_TP_PP_DP);
+    assert_int_equal(job.grid.dp, 1);
+    assert_int_equal(job.virtual_stages, 2);
+    assert_int_equal(job.command_count, 5);
+    assert_string_equal(job.command[2], "8");
+    assert_string_equal(job.command[3], "true");
+    assert_string_equal(job.command[4], "");
+    assert_string_equal(job.workdir, "/srv/x");
+    assert_int_equal(job.env_count, 3);
+    assert_string_equal(job.env[1].name, "STEPS");
+    assert_string_equal(job.env[1].value, "20");
+    assert_int_equal(job.mount_count, 2);
+    assert_int_equal(job.ranks_per_slot, 2);
+    assert_int_equal(job.gpus_per_rank, 0);
+    assert_int_equal(job.cpus_per_rank, 3);
+    assert_int_equal(job.memory_bytes, 4ull << 30);
+    assert_int_equal(job.restarts, 2);
+    assert_int_equal(job.start_timeout_ms, 90000);
+    assert_int_equal(job.run_timeout_ms, 7200000);
+    assert_int_equal(job.stop_grace_ms, 3000);
+    assert_int_equal(job.checkpoint_every, 50);
+    hl_job_fini(&job);
+}
+
+static void a_job_written_out_reads_back_the_same(void **state)
+{
+    (void)state;
+    const char *const texts[] = {spec_job, full_job, "{\"jobName\": \"x\", \"command\": \"true\"}"};
+    for (size_t i = 0; i < 3; i++) {
+        struct hl_job a, b;
+        assert_int_equal(parse(texts[i], &a), HL_OK);
+        json_t *one = hl_job_to_json(&a);
+        assert_non_null(one);
+        assert_int_equal(hl_job_parse(one, NULL, &b), HL_OK);
+        json_t *two = hl_job_to_json(&b);
+        assert_true(json_equal(one, two));
+        assert_int_equal(a.env_count, b.env_count);
+        assert_int_equal(a.start_timeout_ms, b.start_timeout_ms);
+        assert_int_equal(a.memory_bytes, b.memory_bytes);
+        assert_int_equal(a.checkpoint_every, b.checkpoint_every);
+        json_decref(one);
+        json_decref(two);
+        hl_job_fini(&a);
+        hl_job_fini(&b);
+    }
+}
+
+static void a_command_in_one_text_is_run_by_the_shell(void **state)
+{
+    (void)state;
+    struct hl_job job;
+    assert_int_equal(parse("{\"jobName\": \"x\", \"command\": \"echo $RANK\"}", &job), HL_OK);
+    assert_int_equal(job.command_count, 3);
+    assert_string_equal(job.command[0], "/bin/sh");
+    assert_string_equal(job.command[1], "-c");
+    assert_string_equal(job.command[2], "echo $RANK");
+    assert_string_equal(job.model, "");
+    hl_job_fini(&job);
+}
+
+static void unknown_keys_are_told_with_place_and_guess(void **state)
+{
+    (void)state;
+    is_bad("{\"jobname\": \"x\"}",
+           "job.yaml:10:8: 'jobname' is not a key of a job; did you mean 'jobName'?");
+    is_bad("{\"paralelism\": {}}", "did you mean 'parallelism'?");
+    is_bad("{\"parallelism\": {\"tensor_paralel_size\": 2}}",
+           "job.yaml:10:32: 'tensor_paralel_size' is not a key of parallelism; did you mean "
+           "'tensor_parallel_size'?");
+    is_bad("{\"parallelism\": {\"tensorParallelSize\": 2}}",
+           "did you mean 'tensor_parallel_size'?");
+    is_bad("{\"resources\": {\"bananas\": 2}}", "these are: ranks_per_slot, gpus_per_rank, ");
+    is_bad("{\"model.name\": \"x\"}", "'model.name' is not a key of a job");
+    is_bad("{\"a/b\": 1}", "job.yaml:10:5: 'a/b' is not a key");
+    is_bad("{\"\": 1}", "'' is not a key");
+}
+
+static void wrong_values_are_told_with_field_and_what_is_allowed(void **state)
+{
+    (void)state;
+    is_bad("[]", "job.yaml:20:0: a job is written as KEY: VALUE lines");
+    is_bad("{\"command\": \"x\"}", "jobName is missing");
+    is_bad("{\"jobName\": \"x\"}", "give command or dockerImage");
+    is_bad("{\"jobName\": 7}", "job.yaml:20:8: jobName: must be a text; put it in quotes");
+    is_bad("{\"jobName\": null}", "jobName: has no value");
+    is_bad("{\"jobName\": \"Big\"}", "jobName: 'Big' must begin with a lower-case letter");
+    is_bad("{\"jobName\": \"-x\"}", "must begin with");
+    is_bad("{\"jobName\": \"a b\"}", "must begin with");
+    is_bad("{\"jobName\": "
+           "\"aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa\"}",
+           "has 64 characters, at most 63");
+    is_bad("{\"model\": \"gpt3\"}", "model: must be KEY: VALUE lines");
+    is_bad("{\"model\": {\"name\": \"a/b\"}}", "model.name: ");
+    is_bad("{\"model\": {\"name\": \"a@3\"}}", "the version is model.version");
+    is_bad("{\"model\": {\"version\": -1}}", "model.version: is -1, must be at least 0");
+    is_bad("{\"jobName\": \"x\", \"command\": \"x\", \"model\": {\"version\": 1}}",
+           "model.name is missing");
+    is_bad("{\"parallelism\": {\"tensor_parallel_size\": 0}}",
+           "parallelism.tensor_parallel_size: is 0, must be from 1 to 1000000");
+    is_bad("{\"parallelism\": {\"tensor_parallel_size\": \"2\"}}", "must be a whole number");
+    is_bad("{\"parallelism\": {\"tensor_parallel_size\": 2.5}}", "must be a whole number");
+    is_bad("{\"parallelism\": {\"order\": \"pp-first\"}}", "'pp-first' is neither");
+    is_bad("{\"dockerImage\": \"a b\"}", "must not hold blanks");
+    is_bad("{\"dockerImage\": \"--privileged\"}", "must not begin with -");
+    is_bad("{\"command\": []}", "command: must not be empty");
+    is_bad("{\"command\": [\"\"]}", "command[0]: names no program");
+    is_bad("{\"command\": [\"a\", 1.5]}", "job.yaml:20:10: command[1]: put the number in quotes");
+    is_bad("{\"command\": [\"a\", [1]]}", "command[1]: must be a text");
+    is_bad("{\"command\": {}}", "must be a list of arguments");
+    is_bad("{\"workdir\": \"src\"}", "'src' must be an absolute path");
+    is_bad("{\"env\": [\"A=1\"]}", "env: must be NAME: VALUE lines");
+    is_bad("{\"env\": {\"RANK\": 1}}", "job.yaml:10:9: env.RANK: is set by Helios");
+    is_bad("{\"env\": {\"A-B\": 1}}", "is not a name of a variable");
+    is_bad("{\"env\": {\"1A\": 1}}", "is not a name of a variable");
+    is_bad("{\"env\": {\"A\": null}}", "env.A: must be a text");
+    is_bad("{\"mounts\": [\"data:/data\"]}", "mounts[0]: 'data:/data' must be /HOST/PATH");
+    is_bad("{\"mounts\": [\"/a:b\"]}", "mounts[0]: ");
+    is_bad("{\"mounts\": [\"/a:/b:rx\"]}", "mounts[0]: ");
+    is_bad("{\"mounts\": \"/a:/b\"}", "mounts: must be a list");
+    is_bad("{\"resources\": {\"memory\": \"lots\"}}", "resources.memory: must be a size");
+    is_bad("{\"resources\": {\"memory\": 12}}", "must be at least 1MiB");
+    is_bad("{\"resources\": {\"memory\": -12}}", "must be a size");
+    is_bad("{\"stopGrace\": 10}", "stopGrace: must be a duration with its unit");
+    is_bad("{\"stopGrace\": \"10\"}", "must be a duration with its unit");
+    is_bad("{\"stopGrace\": \"40h\"}", "must be from 0ms to 24h");
+    is_bad("{\"restarts\": 5000}", "restarts: is 5000, must be from 0 to 1000");
+}
+
+static void a_world_too_large_is_refused_without_overflow(void **state)
+{
+    (void)state;
+    is_bad("{\"jobName\": \"x\", \"command\": \"x\", \"parallelism\": {\"pipeline_parallel_size\": "
+           "1000000, \"tensor_parallel_size\": 1000000, \"data_parallel_size\": 1000000}}",
+           "1000000 × 1000000 × 1000000 ranks are more than 1000000");
+    is_bad("{\"jobName\": \"x\", \"command\": \"x\", \"parallelism\": {"
+           "\"tensor_parallel_size\": 1000, \"data_parallel_size\": 1001}}",
+           "1 × 1000 × 1001 ranks are more than");
+    is_bad("{\"jobName\": \"x\", \"command\": \"x\", \"parallelism\": {"
+           "\"virtual_pipeline_parallel_size\": 2}}",
+           "needs pipeline_parallel_size of at least 2");
+}
+
+static void ranks_count_in_the_chosen_order(void **state)
+{
+    (void)state;
+    /* TP 2, PP 2, DP 3; written out by hand for (pp 1, tp 0, dp 2). */
+    struct hl_grid g = {.pp = 2, .tp = 2, .dp = 3, .order = HL_ORDER_TP_DP_PP};
+    assert_int_equal(hl_rank_number(&g, (struct hl_rank){.pp = 1, .tp = 0, .dp = 2}), 10);
+    g.order = HL_ORDER_TP_PP_DP;
+    assert_int_equal(hl_rank_number(&g, (struct hl_rank){.pp = 1, .tp = 0, .dp = 2}), 10);
+    assert_int_equal(hl_rank_number(&g, (struct hl_rank){.pp = 0, .tp = 1, .dp = 2}), 9);
+    for (int o = 0; o < 2; o++) {
+        g.order = o ? HL_ORDER_TP_PP_DP : HL_ORDER_TP_DP_PP;
+        for (int i = 0; i < 12; i++)
+            assert_int_equal(hl_rank_number(&g, hl_rank_of(&g, i)), i);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_specs_job_is_accepted_unchanged),
+        cmocka_unit_test(every_key_lands_in_its_field),
+        cmocka_unit_test(a_job_written_out_reads_back_the_same),
+        cmocka_unit_test(a_command_in_one_text_is_run_by_the_shell),
+        cmocka_unit_test(unknown_keys_are_told_with_place_and_guess),
+        cmocka_unit_test(wrong_values_are_told_with_field_and_what_is_allowed),
+        cmocka_unit_test(a_world_too_large_is_refused_without_overflow),
+        cmocka_unit_test(ranks_count_in_the_chosen_order),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
