@@ -38,8 +38,7 @@ class SelfAttention(nn.Module):
         super().__init__()
         self.c = c
         rows = shapes[f"{prefix}linear_qkv.weight"][0]
-        self.linear_qkv = ColumnParallelLinear(c.hidden_size, rows, grid.tensor,
-                                               f"{prefix}linear_qkv.bias" in shapes)
+        self.linear_qkv = ColumnParallelLinear(c.hidden_size, rows, grid.tensor)
         columns = shapes[f"{prefix}linear_proj.weight"][1]
         self.linear_proj = RowParallelLinear(columns, c.hidden_size, grid.tensor)
 
@@ -129,7 +128,7 @@ class Stage(nn.Module):
             logits = self.output_layer(x)
         else:
             weight = self.embedding.word_embeddings.weight
-            logits = column_parallel(x, weight, None, self.grid.tensor)
+            logits = column_parallel(x, weight, self.grid.tensor)
         first = self.grid.tp * logits.shape[-1]
         return vocab_parallel_cross_entropy(logits.flatten(0, 1), targets.flatten(), first,
                                             self.config.vocab_size, self.grid.tensor)

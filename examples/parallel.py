@@ -106,23 +106,21 @@ class _Reduce(torch.autograd.Function):
         return grad, None
 
 
-def column_parallel(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None,
-                    group: Group) -> torch.Tensor:
+def column_parallel(x: torch.Tensor, weight: torch.Tensor, group: Group) -> torch.Tensor:
     """This rank's share [..., out/T] of a linear layer; `weight` is [out/T, in]."""
-    return F.linear(_Copy.apply(x, group), weight, bias)
+    return F.linear(_Copy.apply(x, group), weight)
 
 
 class ColumnParallelLinear(nn.Module):
     """weight [out/T, in]: this rank's share of the outputs."""
 
-    def __init__(self, inputs: int, outputs: int, group: Group, bias: bool = False) -> None:
+    def __init__(self, inputs: int, outputs: int, group: Group) -> None:
         super().__init__()
         self.group = group
         self.weight = nn.Parameter(torch.empty(outputs, inputs))
-        self.bias = nn.Parameter(torch.empty(outputs)) if bias else None
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return column_parallel(x, self.weight, self.bias, self.group)
+        return column_parallel(x, self.weight, self.group)
 
 
 class RowParallelLinear(nn.Module):

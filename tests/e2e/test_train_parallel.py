@@ -64,12 +64,15 @@ class TrainParallel(unittest.TestCase):
         cls.home.cleanup()
 
     @classmethod
-    def hf(cls, tied: bool) -> pathlib.Path:
-        return cls.root / f"hf-{'tied' if tied else 'untied'}"
+    def hf(cls, which: bool | str) -> pathlib.Path:
+        """Directory of the tied (True), the untied (False) or another model."""
+        return cls.root / f"hf-{which}"
 
-    def publish(self, name: str, pp: int, tp: int, tied: bool = False, **options) -> pathlib.Path:
-        config = json.loads((self.hf(tied) / "config.json").read_text())
-        tensors = hf_llama.load_tensors(self.hf(tied))
+    def publish(self, name: str, pp: int, tp: int, which: bool | str = False,
+                **options) -> pathlib.Path:
+        """Slice a model into a directory that a FileClient serves as model "m"."""
+        config = json.loads((self.hf(which) / "config.json").read_text())
+        tensors = hf_llama.load_tensors(self.hf(which))
         sliced = slicer.slice_model(tensors, config, tp, pp, **options)
         home = self.root / name
         file_client.publish(home, "m", {"hf": config, "layers": 4, "tp": tp, "pp": pp}, sliced)
@@ -99,7 +102,7 @@ class TrainParallel(unittest.TestCase):
     def check(self, tied: bool = False, divisor: int = 128, order: str = "tp-dp-pp", dp: int = 1,
               **sizes) -> None:
         name = f"{tied}-{order}-{dp}-{sizes}"
-        home = self.publish(name, tied=tied, divisor=divisor, **sizes)
+        home = self.publish(name, which=tied, divisor=divisor, **sizes)
         losses = self.finish(self.gang(home, "--steps", str(STEPS), "--save-every", "0",
                                        order=order, dp=dp, **sizes))
         self.check_curve(losses, tied)
@@ -131,6 +134,15 @@ class TrainParallel(unittest.TestCase):
     def test_tied_embedding_on_two_stages_equals_the_reference(self):
         self.check(tied=True, tp=2, pp=2)
 
+    def test_a_bf16_checkpoint_equals_the_reference(self):
+        source = hf_llama.load(self.hf(False))
+        hf_llama.save(source, self.hf("bf16"), torch.bfloat16)
+        want = reference_loss.curve(self.hf("bf16"), 0, BATCH, LR, text=[self.text])
+        home = self.publish("bf16", tp=2, pp=2, which="bf16")
+        losses = self.finish(self.gang(home, "--steps", "1", "--save-every", "0", tp=2, pp=2))
+        self.assertAlmostEqual(losses[0], want[0], delta=TOLERANCE)
+        self.assertNotAlmostEqual(losses[0], self.curves[False][0], delta=TOLERANCE)
+
     def test_a_wrong_slice_is_noticed(self):
         """The comparison itself must be able to fail: swap gate and up of one layer."""
         config = json.loads((self.hf(False) / "config.json").read_text())
@@ -144,7 +156,7 @@ class TrainParallel(unittest.TestCase):
         self.assertGreater(abs(losses[0] - self.curves[False][0]), TOLERANCE)
 
     def test_a_resumed_run_continues_the_curve_bit_for_bit(self):
-        home = self.publish("resume", tp=2, pp=2, tied=True)
+        home = self.publish("resume", tp=2, pp=2, which=True)
         sizes = {"tp": 2, "pp": 2}
         whole = self.gang(home, "--steps", str(STEPS), "--save-every", "2", **sizes)
         undisturbed = self.finish(whole)
