@@ -44,8 +44,9 @@ def views(mapped: Mapped, where: str, copy: bool) -> dict[str, "torch.Tensor"]:
     """
     torch = _torch()
     buffer = mapped.buffer()
-    size = min(mapped.size, 8 + int.from_bytes(buffer[:8], "little"))
-    header = safetensors.parse_header(bytes(buffer[:size]), mapped.size, where)
+    length = int.from_bytes(ctypes.string_at(mapped.address, min(8, mapped.size)), "little")
+    head = ctypes.string_at(mapped.address, min(8 + length, mapped.size))
+    header = safetensors.parse_header(head, mapped.size, where)
     out = {}
     for entry in sorted(header.entries.values(), key=lambda e: (e.begin, e.end)):
         dtype, width = _dtypes()[entry.dtype], safetensors.DTYPE_BYTES[entry.dtype]

@@ -1,0 +1,168 @@
+#!/usr/bin/python3
+"""Every call of the Python binding against a C library that writes down what it was called with."""
+from __future__ import annotations
+
+import ctypes
+import gc
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+import tempfile
+import unittest
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
+sys.path.insert(0, str(ROOT / "python"))
+sys.dont_write_bytecode = True
+
+if not shutil.which("cc"):
+    print("skipped: no C compiler")
+    sys.exit(77)
+
+HOME = tempfile.TemporaryDirectory(prefix="helios-abi-")
+FAKE = f"{HOME.name}/libhelios.so.0"
+subprocess.run(["cc", "-shared", "-fPIC", "-Wall", "-I", ROOT / "include", "-o", FAKE,
+                ROOT / "tests/support/fake_libhelios.c"], check=True)
+os.environ["HELIOS_LIBRARY"] = FAKE
+
+import helios  # noqa: E402
+from helios import _abi, errors  # noqa: E402
+
+try:
+    import torch
+except ImportError:
+    torch = None
+
+library = _abi.library()
+library.fake_calls.restype = ctypes.c_char_p
+library.fake_set_bytes.argtypes = [ctypes.c_char_p, ctypes.c_size_t]
+
+
+def calls() -> list[str]:
+    """What the library was called with since the last time."""
+    return library.fake_calls().decode().splitlines()
+
+
+class Binding(unittest.TestCase):
+    def setUp(self):
+        calls()
+
+    def open(self) -> _abi.Client:
+        client = _abi.Client("c:1")
+        calls()
+        return client
+
+    def test_open_passes_options_and_turns_codes_into_exceptions(self):
+        _abi.Client("c:1", "tcp://l:2", "net", 500, -1).close()
+        self.assertEqual(calls(), ["open c:1 tcp://l:2 net 500 -1", "close mapped=0"])
+        with self.assertRaisesRegex(errors.Unavailable, "^nobody answers at down$") as caught:
+            _abi.Client("down")
+        self.assertEqual(caught.exception.code, -9)
+
+    def test_shard_lists_are_copied_and_freed(self):
+        client = self.open()
+        listed = client.request_shards("m", -1, 1, 2)
+        self.assertEqual(calls(), ["request m -1 1 2", "free 2"])
+        self.assertEqual((listed.version, listed.meta_json, listed.config_json),
+                         (1 << 33, '{"step": 3}', "{}"))
+        self.assertEqual(listed.shards, (
+            _abi.Shard((1, 2), "embedding", 128, 7, 1),
+            _abi.Shard((2**64 - 1, 4), "layer-0003", 1 << 40, 2**32 - 1, 9)))
+        with self.assertRaisesRegex(errors.NotFound, "general"):  # no sentence: the code's text
+            client.request_shards("m", -1, 2, 0)
+        client.close()
+
+    def test_the_client_outlives_close_until_the_last_mapping_goes(self):
+        client = self.open()
+        shard = client.request_shards("m", 5, 0, 0).shards[0]
+        one, two = client.map(shard), client.map(shard)
+        calls()
+        client.close()
+        with self.assertRaisesRegex(errors.InvalidArgument, "closed"):
+            client.stats()
+        view = memoryview(one.buffer())
+        del one, two
+        gc.collect()
+        self.assertEqual(calls(), ["unmap 1"])
+        self.assertEqual(len(view), 128)
+        view.release()
+        gc.collect()
+        self.assertEqual(calls(), ["unmap 1", "close mapped=0"])
+        client.close()
+        self.assertEqual(calls(), [])
+
+    def test_process_exit_closes_even_with_living_mappings(self):
+        client = self.open()
+        mapping = client.map(client.request_shards("m", 5, 0, 0).shards[1])
+        self.assertIn("map ffffffffffffffff 4", calls())
+        client.close(force=True)
+        del mapping
+        self.assertEqual(calls(), ["close mapped=1"])
+
+    def test_a_forked_child_neither_uses_nor_closes_the_client(self):
+        client = self.open()
+        child = os.fork()
+        if child == 0:
+            try:
+                client.stats()
+            except errors.InvalidArgument as error:
+                client.close()
+                os._exit(0 if "fork" in str(error) and not calls() else 2)
+            os._exit(1)
+        self.assertEqual(os.waitpid(child, 0)[1], 0)
+        client.close()
+
+    def test_stats_are_all_there(self):
+        client = self.open()
+        self.assertEqual(client.stats(), {
+            "path": "shm", "reads": 1, "read_bytes": 2, "read_ns": 3, "writes": 4,
+            "write_bytes": 5, "write_ns": 6, "crc_failures": 7, "retries": 8})
+        client.close()
+
+
+@unittest.skipIf(torch is None, "torch is not installed")
+class Package(unittest.TestCase):
+    def setUp(self):
+        calls()
+        self.addCleanup(helios.close)
+
+    def test_saving_hands_over_names_shapes_and_bytes(self):
+        rank = helios.Rank(model="m", job="j", attempt=2, global_rank=0, world_size=1, tp=0)
+        helios.init("c:1", rank=rank)
+        helios.session()._parts.update({"a": "layer-0001", "b": "layer-0001", "c": "head"})
+        calls()
+        saved = helios.save_state_dict(
+            {"c": torch.tensor(7, dtype=torch.uint8),
+             "a": torch.tensor([[1, 9], [2, 9], [3, 9]], dtype=torch.int64)[:, 0],
+             "b": torch.ones(1, 2)},
+            step=6, meta={"x": 1})
+        self.assertEqual(saved[:3], (1 << 34, True, 8192))
+        self.assertEqual(calls(), [
+            "begin m j 2 6 1", f"put m {1 << 34} 0 0 head", "  c U8 rank=0 first=7",
+            f"put m {1 << 34} 0 0 layer-0001", "  a I64 rank=1 3 first=1",
+            "  b F32 rank=2 1 2 first=0", f'commit m {1 << 34} 0 {{"x": 1}}'])
+
+    def test_loading_aliases_the_mapped_bytes(self):
+        data = b"".join(bytes([0, 0x3f + i]) for i in range(6))
+        text = b'{"w":{"dtype":"BF16","shape":[2,3],"data_offsets":[0,12]}}'
+        head = (128 - 12 - 8).to_bytes(8, "little") + text + b" " * (128 - 12 - 8 - len(text))
+        library.fake_set_bytes(head + data, 128)
+        with helios.Session("c:1", rank=helios.Rank(model="m")) as session:
+            listed = session.client.request_shards("m", 1, 0, 0)
+            session.client.request_shards = lambda *_: _abi.ShardList(
+                4, listed.shards[:1], "{}", "{}")
+            state = session.load_state_dict()
+        self.assertEqual(state["w"].dtype, torch.bfloat16)
+        want = torch.frombuffer(bytearray(data), dtype=torch.bfloat16).view(2, 3)
+        self.assertTrue(torch.equal(state["w"], want))
+        library.fake_set_bytes(head + bytes(12), 128)
+        self.assertTrue(torch.equal(state["w"], torch.zeros(2, 3, dtype=torch.bfloat16)))
+        calls()
+        del state
+        gc.collect()
+        self.assertEqual(calls(), ["unmap 1", "close mapped=0"])
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,150 @@
+/* A libhelios of one shard in memory, which writes down every call: for tests of the Python
+ * binding. */
+#include <helios/helios.h>
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct helios_client {
+    int mapped;
+};
+
+static char last_error[256];
+static char calls[4096];
+static _Alignas(64) unsigned char bytes[128];
+
+#define CALL(...) snprintf(calls + strlen(calls), sizeof(calls) - strlen(calls), __VA_ARGS__)
+
+/* What happened so far, one call per line; forgotten when read. */
+HELIOS_API const char *fake_calls(void);
+HELIOS_API void fake_set_bytes(const void *data, size_t size);
+
+const char *fake_calls(void)
+{
+    static char out[sizeof(calls)];
+    memcpy(out, calls, sizeof(out));
+    calls[0] = '\0';
+    return out;
+}
+
+void fake_set_bytes(const void *data, size_t size)
+{
+    memcpy(bytes, data, size);
+}
+
+const char *helios_version(void)
+{
+    return "0.1.7";
+}
+
+const char *helios_last_error(void)
+{
+    return last_error;
+}
+
+const char *helios_strerror(int code)
+{
+    (void)code;
+    return "general";
+}
+
+int helios_open(const helios_options *o, helios_client **out)
+{
+    CALL("open %s %s %s %d %d\n", o->controller, o->l3 ? o->l3 : "-", o->path ? o->path : "-",
+         o->timeout_ms, o->retries);
+    if (strcmp(o->controller, "down") == 0) {
+        snprintf(last_error, sizeof(last_error), "nobody answers at down");
+        return HELIOS_EUNAVAIL;
+    }
+    *out = calloc(1, sizeof(**out));
+    return *out == NULL ? HELIOS_ENOMEM : 0;
+}
+
+void helios_close(helios_client *client)
+{
+    CALL("close mapped=%d\n", client->mapped);
+    free(client);
+}
+
+int helios_request_shards(helios_client *client, const char *model, int64_t version, int pp, int tp,
+                          helios_shard_list **out)
+{
+    static helios_shard shards[2] = {
+        {{1, 2}, "embedding", sizeof(bytes), 7, 1},
+        {{0xffffffffffffffff, 4}, "layer-0003", 1ull << 40, 0xffffffff, 9},
+    };
+    static helios_shard_list list = {
+        .count = 2, .shards = shards, .meta_json = "{\"step\": 3}", .config_json = "{}"};
+    (void)client;
+    CALL("request %s %lld %d %d\n", model, (long long)version, pp, tp);
+    if (pp > 1) {
+        last_error[0] = '\0';
+        return HELIOS_ENOENT;
+    }
+    list.version = version < 0 ? 1ll << 33 : version;
+    *out = &list;
+    return 0;
+}
+
+void helios_shard_list_free(helios_shard_list *list)
+{
+    CALL("free %zu\n", list->count);
+}
+
+int helios_map(helios_client *client, helios_id id, const void **data, size_t *size)
+{
+    CALL("map %llx %llx\n", (unsigned long long)id.hi, (unsigned long long)id.lo);
+    client->mapped++;
+    *data = bytes;
+    *size = sizeof(bytes);
+    return 0;
+}
+
+int helios_unmap(helios_client *client, const void *data)
+{
+    CALL("unmap %d\n", data == bytes);
+    client->mapped--;
+    return 0;
+}
+
+int helios_version_begin(helios_client *client, const char *model, const char *job, int attempt,
+                         int64_t step, int world, int64_t *version)
+{
+    (void)client;
+    CALL("begin %s %s %d %lld %d\n", model, job, attempt, (long long)step, world);
+    *version = 1ll << 34;
+    return 0;
+}
+
+int helios_version_put(helios_client *client, const char *model, int64_t version, int pp, int tp,
+                       const char *part, const helios_tensor *tensors, size_t count,
+                       helios_shard *out)
+{
+    (void)client;
+    CALL("put %s %lld %d %d %s\n", model, (long long)version, pp, tp, part);
+    for (size_t i = 0; i < count; i++) {
+        CALL("  %s %s rank=%d", tensors[i].name, tensors[i].dtype, tensors[i].rank);
+        for (int d = 0; d < tensors[i].rank; d++)
+            CALL(" %lld", (long long)tensors[i].shape[d]);
+        CALL(" first=%d\n", *(const unsigned char *)tensors[i].data);
+    }
+    *out = (helios_shard){.size = 4096};
+    return 0;
+}
+
+int helios_version_commit(helios_client *client, const char *model, int64_t version, int rank,
+                          const char *meta_json, int *visible)
+{
+    (void)client;
+    CALL("commit %s %lld %d %s\n", model, (long long)version, rank, meta_json ? meta_json : "-");
+    *visible = 1;
+    return 0;
+}
+
+int helios_get_stats(helios_client *client, helios_stats *out)
+{
+    (void)client;
+    *out = (helios_stats){"shm", 1, 2, 3, 4, 5, 6, 7, 8};
+    return 0;
+}
