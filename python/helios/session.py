@@ -114,7 +114,8 @@ class Session:
         self.rank = rank or Rank.from_environment()
         self.client = client or _abi.Client(controller, l3, path, timeout_ms, retries)
         self._listed: tuple[tuple[str, int, int, int], _abi.ShardList] | None = None
-        self._parts: dict[str, str] = {}
+        self._parts: dict[str, str] = {}  # of names in this rank's stage, from what was loaded
+        self._layout: Layout | None = None
 
     def __enter__(self) -> "Session":
         return self
@@ -196,16 +197,23 @@ class Session:
         """Number of the version that was loaded last (or, before any load, of the newest)."""
         return self._last().version
 
+    def _part(self, name: str, prefix: str) -> str:
+        """The part a tensor, or the parameter its name ends with, was loaded from; else the
+        layout's."""
+        tail = name
+        while tail:
+            part = self._parts.get(tail)
+            if part is not None:
+                return prefix + part.removeprefix(OPTIM)
+            tail = tail.partition(".")[2] if prefix else ""
+        if self._layout is None:
+            self._layout = Layout.from_config(self.model_config())
+        return prefix + self._layout.part(name, self.rank.pp)
+
     def _grouped(self, state: Mapping[str, Any], prefix: str) -> dict[str, dict[str, Any]]:
-        """Tensors by part: the part they were loaded from, else what the layout says."""
-        layout: Layout | None = None
         groups: dict[str, dict[str, Any]] = {}
         for name, tensor in state.items():
-            part = self._parts.get(name)
-            if part is None or part.startswith(OPTIM) != bool(prefix):
-                layout = layout or Layout.from_config(self.model_config())
-                part = prefix + layout.part(name, self.rank.pp)
-            groups.setdefault(part, {})[name] = tensor
+            groups.setdefault(self._part(name, prefix), {})[name] = tensor
         return dict(sorted(groups.items()))
 
     def save_state_dict(self, state: Mapping[str, "torch.Tensor"], step: int,
