@@ -10,8 +10,9 @@
  *          HL_EPROTO the connection is gone for good: close the client and connect again. No
  *          buffer given to a call is written to after the call has returned.
  * Units:   bytes, milliseconds, chunk numbers (a chunk is HL_NET_CHUNK bytes, the last is shorter).
- * Limits:  no limit on a range; HL_NET_PEERS_MAX clients per server; HL_NET_BAD_MAX reported
- * chunks.
+ *          UCX checks nobody's identity: whoever reaches the port reads the pool, so it belongs on
+ * a network of trusted hosts. Limits:  no limit on a range; HL_NET_PEERS_MAX clients per server;
+ * HL_NET_BAD_MAX reported chunks.
  */
 #ifndef HL_NET_NET_H
 #define HL_NET_NET_H
@@ -42,11 +43,19 @@ struct hl_net_put_handler {
     void *arg;
 };
 
+/* How reads travel. */
+enum hl_net_mode {
+    HL_NET_AUTO, /* one-sided where the host has verbs and the self-test proves it, else requests */
+    HL_NET_GET,  /* always the transport's get; over TCP that is emulated, and is called so */
+    HL_NET_ASK,  /* always requests answered by the server's thread */
+};
+
 struct hl_net_server_opts {
     const char *listen;            /* "host:port", port 0 = any free one; "[::1]:0" for IPv6 */
     void *pool;                    /* memory that clients read by offset; page aligned */
     size_t pool_len;               /* bytes */
     struct hl_net_put_handler put; /* begin == NULL: puts are refused */
+    enum hl_net_mode mode;         /* what clients may use: HL_NET_GET hands out a key always */
     const struct hl_net_ops *ops;  /* NULL: UCX */
 };
 
@@ -67,12 +76,6 @@ const char *hl_net_server_address(const struct hl_net_server *server);
 void hl_net_server_stats(const struct hl_net_server *server, struct hl_net_server_stats *out);
 /* Open puts are aborted, peers are cut off, the thread is joined. NULL is allowed. */
 void hl_net_server_stop(struct hl_net_server *server);
-
-enum hl_net_mode {
-    HL_NET_AUTO, /* one-sided reads where the self-test proves them, else requests */
-    HL_NET_GET,  /* always the transport's get; over TCP that is emulated, and called so */
-    HL_NET_ASK,  /* always requests answered by the server's thread */
-};
 
 struct hl_net_connect_opts {
     const char *address; /* "host:port", a scheme "tcp://", "rdma://" in front is ignored */

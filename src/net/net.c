@@ -1,0 +1,119 @@
+/* net/net.c - argument checks and the hop into the chosen back end.
+ *
+ * Both handles start with a pointer to their table (struct hl_net_head), so that every back end
+ * is reached without the callers knowing which one it is. */
+#include <string.h>
+
+#include "net/net.h"
+
+struct head {
+    const struct hl_net_ops *ops;
+};
+
+#define DEFAULT_CONNECT_MS 3000
+#define DEFAULT_STALL_MS   2000
+
+static const struct hl_net_ops *ops_of(const void *handle)
+{
+    return ((const struct head *)handle)->ops;
+}
+
+hl_status hl_net_server_start(const struct hl_net_server_opts *opts, struct hl_net_server **out)
+{
+    if (opts->listen == NULL || opts->listen[0] == '\0')
+        return hl_fail(HL_EINVAL, "net server: no listen address given; use \"host:port\"");
+    if (opts->pool == NULL || opts->pool_len == 0)
+        return hl_fail(HL_EINVAL, "net server on %s: no pool memory given", opts->listen);
+    if (opts->put.begin != NULL && (opts->put.commit == NULL || opts->put.abort == NULL))
+        return hl_fail(HL_EINVAL, "net server on %s: put handler without commit or abort",
+                       opts->listen);
+    struct hl_net_server_opts full = *opts;
+    if (full.ops == NULL)
+        full.ops = hl_net_ucx();
+    return full.ops->server_start(&full, out);
+}
+
+const char *hl_net_server_address(const struct hl_net_server *server)
+{
+    return ops_of(server)->server_address(server);
+}
+
+void hl_net_server_stats(const struct hl_net_server *server, struct hl_net_server_stats *out)
+{
+    ops_of(server)->server_stats(server, out);
+}
+
+void hl_net_server_stop(struct hl_net_server *server)
+{
+    if (server != NULL)
+        ops_of(server)->server_stop(server);
+}
+
+hl_status hl_net_connect(const char *address, int timeout_ms, struct hl_net_client **out)
+{
+    struct hl_net_connect_opts opts = {.address = address, .timeout_ms = timeout_ms};
+    return hl_net_connect_with(&opts, out);
+}
+
+hl_status hl_net_connect_with(const struct hl_net_connect_opts *opts, struct hl_net_client **out)
+{
+    struct hl_net_connect_opts full = *opts;
+    if (full.address == NULL)
+        return hl_fail(HL_EINVAL, "net connect: no address given; use \"host:port\"");
+    const char *scheme = strstr(full.address, "://");
+    if (scheme != NULL)
+        full.address = scheme + 3;
+    if (full.timeout_ms <= 0)
+        full.timeout_ms = DEFAULT_CONNECT_MS;
+    if (full.stall_ms <= 0)
+        full.stall_ms = DEFAULT_STALL_MS;
+    if (full.ops == NULL)
+        full.ops = hl_net_ucx();
+    return full.ops->connect(&full, out);
+}
+
+void hl_net_close(struct hl_net_client *client)
+{
+    if (client != NULL)
+        ops_of(client)->close(client);
+}
+
+void hl_net_client_info(const struct hl_net_client *client, struct hl_net_client_info *out)
+{
+    ops_of(client)->info(client, out);
+}
+
+const char *hl_net_path_name(const struct hl_net_client *client)
+{
+    struct hl_net_client_info info;
+    hl_net_client_info(client, &info);
+    return info.path;
+}
+
+hl_status hl_net_fetch(struct hl_net_client *client, uint64_t offset, void *dst, size_t len,
+                       int timeout_ms)
+{
+    struct hl_net_bad bad;
+    return ops_of(client)->fetch(client, offset, dst, len, NULL, timeout_ms, &bad);
+}
+
+hl_status hl_net_fetch_verified(struct hl_net_client *client, uint64_t offset, void *dst,
+                                size_t len, const uint32_t *chunk_crcs, int timeout_ms,
+                                struct hl_net_bad *bad)
+{
+    struct hl_net_bad own;
+    if (bad == NULL)
+        bad = &own;
+    bad->count = 0;
+    if (chunk_crcs == NULL && len > 0)
+        return hl_fail(HL_EINVAL, "verified fetch of %zu bytes: no chunk checksums given", len);
+    return ops_of(client)->fetch(client, offset, dst, len, chunk_crcs, timeout_ms, bad);
+}
+
+hl_status hl_net_put(struct hl_net_client *client, const void *data, size_t len, uint32_t crc,
+                     int timeout_ms, struct hl_id *id)
+{
+    if (len == 0)
+        return hl_fail(HL_EINVAL, "put of 0 bytes: an object has at least one byte");
+    return ops_of(client)->put(client, data, len, crc, timeout_ms, id);
+}

@@ -1,0 +1,262 @@
+/* net/ucx_client.c - connecting, waiting with a deadline, and dying cleanly.
+ *
+ * A client that met a deadline is not reused: UCX cannot take back a rendezvous that is under way,
+ * and bytes that land later would land in a buffer the caller has already given away. Tearing the
+ * endpoint and the worker down is the only moment after which nothing is written. */
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "net/ucx_client.h"
+
+#define CLOSE_MAX_NS (HL_NS_PER_S / 2)
+
+static void tear_down(struct hl_net_client *c)
+{
+    if (c->ep != NULL) {
+        uint64_t limit = hl_now_ns() + CLOSE_MAX_NS;
+        void *request = hl_ucx_ep_close(c->ep);
+        while (!hl_ucx_request_done(request)) {
+            if (hl_now_ns() > limit) {
+                ucp_request_free(request);
+                break;
+            }
+            ucp_worker_progress(c->ucx.worker);
+        }
+        c->ep = NULL;
+    }
+    if (c->key != NULL) /* reads in flight used it until here */
+        ucp_rkey_destroy(c->key);
+    c->key = NULL;
+    hl_ucx_fini(&c->ucx);
+}
+
+hl_status hl_ucx_client_kill(struct hl_net_client *c, hl_status st, const char *fmt, ...)
+{
+    va_list ap;
+    if (c->dead == HL_OK) {
+        va_start(ap, fmt);
+        vsnprintf(c->dead_text, sizeof(c->dead_text), fmt, ap);
+        va_end(ap);
+        c->dead = st;
+        tear_down(c);
+    }
+    return hl_fail(st, "%s", c->dead_text);
+}
+
+hl_status hl_ucx_client_usable(const struct hl_net_client *c)
+{
+    if (c->dead == HL_OK)
+        return HL_OK;
+    return hl_fail(HL_EUNAVAIL,
+                   "the connection to %s is closed; connect again (it ended with: %.700s)",
+                   c->address, c->dead_text);
+}
+
+static hl_status look_for_trouble(struct hl_net_client *c, uint64_t now, uint64_t deadline_ns,
+                                  const char *what)
+{
+    if (c->broke != UCS_OK)
+        return hl_ucx_client_kill(c, HL_EUNAVAIL, "%s: the server at %s is gone (%s)", what,
+                                  c->address, ucs_status_string(c->broke));
+    if (now > deadline_ns)
+        return hl_ucx_client_kill(c, HL_ETIMEDOUT, "%s: no answer from %s before the deadline",
+                                  what, c->address);
+    if (now > c->moved_ns + c->stall_ns)
+        return hl_ucx_client_kill(c, HL_ETIMEDOUT, "%s: nothing came from %s for %llu ms", what,
+                                  c->address, (unsigned long long)(c->stall_ns / HL_NS_PER_MS));
+    return HL_OK;
+}
+
+hl_status hl_ucx_client_wait(struct hl_net_client *c, int (*done)(void *arg), void *arg,
+                             uint64_t deadline_ns, const char *what)
+{
+    uint64_t idle_since = hl_now_ns();
+    c->moved_ns = idle_since;
+    while (!done(arg)) {
+        unsigned events = ucp_worker_progress(c->ucx.worker);
+        uint64_t now = hl_now_ns();
+        HL_TRY(look_for_trouble(c, now, deadline_ns, what));
+        if (events > 0)
+            idle_since = now;
+        else if (now - idle_since > HL_UCX_SPIN_NS) {
+            uint64_t left = deadline_ns > now ? deadline_ns - now : 0;
+            hl_ucx_nap(&c->ucx, -1, left < HL_UCX_NAP_NS ? left : HL_UCX_NAP_NS);
+        }
+    }
+    return HL_OK;
+}
+
+hl_status hl_ucx_send_control(struct hl_net_client *c, const struct hl_wire *wire)
+{
+    hl_status st = hl_ucx_send(c->ep, &(struct hl_ucx_send){.wire = *wire});
+    if (st != HL_OK)
+        return hl_ucx_client_kill(c, HL_EUNAVAIL, "%s: %s", c->address, hl_error_text());
+    return HL_OK;
+}
+
+static void on_error(void *arg, ucp_ep_h ep, ucs_status_t status)
+{
+    struct hl_net_client *c = arg;
+    (void)ep;
+    c->broke = status;
+}
+
+static void on_welcome(struct hl_net_client *c, const struct hl_wire *w, const void *key,
+                       size_t key_len)
+{
+    if (c->welcome || key_len > HL_WIRE_TEXT_MAX)
+        return;
+    c->welcome = 1;
+    c->pool_len = w->len;
+    c->key_base = w->offset;
+    c->server = (struct hl_id){w->id_hi, w->id_lo};
+    if (key_len > 0 && ucp_ep_rkey_unpack(c->ep, key, &c->key) != UCS_OK)
+        c->key = NULL; /* no common one-sided transport: requests will do */
+}
+
+/* A message the client did not ask for is dropped: only answers to the open request count. */
+static ucs_status_t on_message(void *arg, const void *header, size_t header_len, void *data,
+                               size_t len, const ucp_am_recv_param_t *param)
+{
+    struct hl_net_client *c = arg;
+    struct hl_wire w;
+    int rndv = (param->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV) != 0;
+    if (header_len != sizeof(w))
+        return UCS_OK;
+    memcpy(&w, header, sizeof(w));
+    if (!hl_wire_check(&w, sizeof(w)) || (rndv && w.type != HL_WIRE_DATA))
+        return UCS_OK;
+    c->moved_ns = hl_now_ns();
+    switch (w.type) {
+    case HL_WIRE_WELCOME:
+        on_welcome(c, &w, data, len);
+        break;
+    case HL_WIRE_PAUSED:
+        c->paused = w.len > 0 ? 1 : -1;
+        break;
+    case HL_WIRE_DATA:
+        hl_ucx_fetch_on_data(c, &w, data, len, rndv);
+        break;
+    case HL_WIRE_REFUSED:
+        hl_ucx_fetch_on_refused(c, &w, data, len);
+        hl_ucx_store_on_answer(c, &w, data, len);
+        break;
+    case HL_WIRE_READY:
+    case HL_WIRE_STORED:
+        hl_ucx_store_on_answer(c, &w, data, len);
+        break;
+    default:
+        break;
+    }
+    return UCS_OK;
+}
+
+static hl_status open_endpoint(struct hl_net_client *c, const struct hl_addr *addr)
+{
+    ucp_am_handler_param_t handler = {
+        .field_mask = UCP_AM_HANDLER_PARAM_FIELD_ID | UCP_AM_HANDLER_PARAM_FIELD_CB |
+                      UCP_AM_HANDLER_PARAM_FIELD_ARG | UCP_AM_HANDLER_PARAM_FIELD_FLAGS,
+        .id = HL_WIRE_AM_ID,
+        .cb = on_message,
+        .arg = c,
+        .flags = UCP_AM_FLAG_WHOLE_MSG,
+    };
+    ucs_status_t status = ucp_worker_set_am_recv_handler(c->ucx.worker, &handler);
+    if (status != UCS_OK)
+        return hl_fail(HL_EINTERNAL, "UCX message handler: %s", ucs_status_string(status));
+    ucp_ep_params_t params = {
+        .field_mask = UCP_EP_PARAM_FIELD_FLAGS | UCP_EP_PARAM_FIELD_SOCK_ADDR |
+                      UCP_EP_PARAM_FIELD_ERR_HANDLER | UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE,
+        .flags = UCP_EP_PARAMS_FLAGS_CLIENT_SERVER,
+        .sockaddr = {.addr = (const struct sockaddr *)&addr->sa, .addrlen = addr->len},
+        .err_mode = UCP_ERR_HANDLING_MODE_PEER,
+        .err_handler = {.cb = on_error, .arg = c},
+    };
+    status = ucp_ep_create(c->ucx.worker, &params, &c->ep);
+    if (status != UCS_OK) {
+        c->ep = NULL;
+        return hl_fail(HL_EUNAVAIL, "%s", ucs_status_string(status));
+    }
+    return HL_OK;
+}
+
+static int is_welcome(void *arg)
+{
+    return ((const struct hl_net_client *)arg)->welcome;
+}
+
+static hl_status shake_hands(struct hl_net_client *c, const struct hl_net_connect_opts *opts,
+                             const struct hl_addr *addr, uint64_t deadline_ns)
+{
+    HL_TRY(open_endpoint(c, addr));
+    HL_TRY(hl_ucx_send_control(c, &(struct hl_wire){.type = HL_WIRE_HELLO}));
+    HL_TRY(hl_ucx_client_wait(c, is_welcome, c, deadline_ns, "connect"));
+    return hl_ucx_client_find_path(c, opts->mode, deadline_ns);
+}
+
+/* UCX says "unreachable" for everything; a plain TCP connection tells the cause. */
+static hl_status explain(const struct hl_net_client *c, const struct hl_addr *addr, hl_status st,
+                         int timeout_ms)
+{
+    char words[256];
+    int err = hl_addr_probe(addr, 200);
+    snprintf(words, sizeof(words), "%.255s", hl_error_text());
+    if (err != 0)
+        return hl_fail(HL_EUNAVAIL,
+                       "connect to %s: %s; check that helios-l3d runs there and listens on this "
+                       "address",
+                       c->address, strerror(err));
+    return hl_fail(st == HL_ETIMEDOUT ? HL_ETIMEDOUT : HL_EUNAVAIL,
+                   "connect to %s: something listens there but did not answer as a Helios data "
+                   "server within %d ms (%s)",
+                   c->address, timeout_ms, words);
+}
+
+hl_status hl_ucx_connect(const struct hl_net_connect_opts *opts, struct hl_net_client **out)
+{
+    uint64_t deadline_ns = hl_ucx_deadline(opts->timeout_ms);
+    struct hl_addr addr;
+    char device[IF_NAMESIZE];
+    HL_TRY(hl_addr_resolve(opts->address, opts->timeout_ms, &addr));
+    struct hl_net_client *c = calloc(1, sizeof(*c));
+    if (c == NULL)
+        return hl_fail(HL_ENOMEM, "connect to %s", opts->address);
+    c->ops = opts->ops;
+    c->path = "tcp";
+    c->stall_ns = (uint64_t)opts->timeout_ms * HL_NS_PER_MS;
+    hl_addr_format(&addr, hl_addr_port(&addr), c->address);
+    hl_addr_route_device(&addr, device);
+    hl_status st = hl_ucx_init(&c->ucx, &(struct hl_ucx_opts){.device = device,
+                                                              .ipv6 = addr.sa.ss_family == AF_INET6,
+                                                              .rma = opts->mode != HL_NET_ASK &&
+                                                                     (opts->mode == HL_NET_GET ||
+                                                                      hl_ucx_host_has_verbs())});
+    if (st == HL_OK) {
+        st = shake_hands(c, opts, &addr, deadline_ns);
+        if (st != HL_OK && !c->welcome)
+            st = explain(c, &addr, st, opts->timeout_ms);
+    }
+    if (st != HL_OK) {
+        hl_ucx_close(c);
+        return st;
+    }
+    c->stall_ns = (uint64_t)opts->stall_ms * HL_NS_PER_MS;
+    *out = c;
+    return HL_OK;
+}
+
+void hl_ucx_close(struct hl_net_client *c)
+{
+    tear_down(c);
+    free(c);
+}
+
+void hl_ucx_info(const struct hl_net_client *c, struct hl_net_client_info *out)
+{
+    *out =
+        (struct hl_net_client_info){.path = c->path, .pool_len = c->pool_len, .server = c->server};
+}

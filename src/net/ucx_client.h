@@ -1,0 +1,77 @@
+/* net/ucx_client.h - inside of the UCX client: connection, waiting, the transfer in progress.
+ *
+ * Owns:    the client owns endpoint, worker and context; a transfer lives on the caller's stack.
+ * Threads: one at a time, the caller's.
+ * Errors:  after hl_ucx_client_kill everything of UCX is torn down, so that nothing can write into
+ *          a caller's buffer any more, and every later call says why.
+ * Units:   ns of hl_now_ns for deadlines.
+ * Limits:  one transfer at a time, HL_UCX_WINDOW requests in flight.
+ */
+#ifndef HL_NET_UCX_CLIENT_H
+#define HL_NET_UCX_CLIENT_H
+
+#include "base/clock.h"
+#include "net/ucx_private.h"
+
+struct hl_ucx_fetch; /* ucx_fetch.c */
+struct hl_ucx_store; /* ucx_put.c */
+
+struct hl_net_client {
+    const struct hl_net_ops *ops;
+    struct hl_ucx ucx;
+    ucp_ep_h ep;
+    ucp_rkey_h key;
+    uint64_t key_base; /* the pool's address in the server */
+    uint64_t pool_len;
+    struct hl_id server;
+    const char *path;
+    int one_sided; /* reads go by get */
+    char address[HL_ADDR_TEXT_MAX];
+    uint64_t stall_ns;
+    uint64_t last_op;
+    uint64_t moved_ns;  /* last time a byte or an answer came */
+    int welcome;        /* the server said WELCOME */
+    int paused;         /* 0: no answer yet, 1: it stands still, -1: not now */
+    ucs_status_t broke; /* what the error handler was told */
+    hl_status dead;     /* HL_OK while usable */
+    char dead_text[HL_ERROR_TEXT_MAX];
+    struct hl_ucx_fetch *fetch;
+    struct hl_ucx_store *store;
+};
+
+/* Progress until done(arg). Kills the client on its error, deadline or stall. */
+hl_status hl_ucx_client_wait(struct hl_net_client *c, int (*done)(void *arg), void *arg,
+                             uint64_t deadline_ns, const char *what) HL_CHECK;
+/* Tear the connection down; returns hl_fail(st, text). */
+hl_status hl_ucx_client_kill(struct hl_net_client *c, hl_status st, const char *fmt, ...)
+    HL_PRINTF(3, 4);
+/* Fails when the client is dead. */
+hl_status hl_ucx_client_usable(const struct hl_net_client *c) HL_CHECK;
+/* Find out whether reads may be called one-sided, and set `path`. */
+hl_status hl_ucx_client_find_path(struct hl_net_client *c, enum hl_net_mode mode,
+                                  uint64_t deadline_ns) HL_CHECK;
+hl_status hl_ucx_send_control(struct hl_net_client *c, const struct hl_wire *wire) HL_CHECK;
+
+/* Messages that belong to the transfer in progress. */
+void hl_ucx_fetch_on_data(struct hl_net_client *c, const struct hl_wire *w, void *data, size_t len,
+                          int rndv);
+void hl_ucx_fetch_on_refused(struct hl_net_client *c, const struct hl_wire *w, const char *text,
+                             size_t len);
+void hl_ucx_store_on_answer(struct hl_net_client *c, const struct hl_wire *w, const char *text,
+                            size_t len);
+
+/* The table's entries. */
+hl_status hl_ucx_connect(const struct hl_net_connect_opts *opts, struct hl_net_client **out);
+void hl_ucx_close(struct hl_net_client *c);
+void hl_ucx_info(const struct hl_net_client *c, struct hl_net_client_info *out);
+hl_status hl_ucx_fetch(struct hl_net_client *c, uint64_t offset, void *dst, size_t len,
+                       const uint32_t *chunk_crcs, int timeout_ms, struct hl_net_bad *bad);
+hl_status hl_ucx_put(struct hl_net_client *c, const void *data, size_t len, uint32_t crc,
+                     int timeout_ms, struct hl_id *id);
+
+static inline uint64_t hl_ucx_deadline(int timeout_ms)
+{
+    return hl_now_ns() + (uint64_t)(timeout_ms > 0 ? timeout_ms : 0) * HL_NS_PER_MS;
+}
+
+#endif

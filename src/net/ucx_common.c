@@ -1,0 +1,238 @@
+/* net/ucx_common.c - context, worker, sleeping, sending and closing.
+ *
+ * The transport list, the error mode and the keepalive interval are set here and not left to the
+ * environment: in UCX 1.13 the defaults notice a dead peer after 20 s or never, and a rank's
+ * environment often carries UCX_TLS meant for somebody else. HELIOS_UCX_<NAME> still wins, as the
+ * way out for an operator. */
+#include <dirent.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "net/ucx_private.h"
+
+int hl_ucx_host_has_verbs(void)
+{
+    DIR *dir = opendir("/sys/class/infiniband");
+    int found = 0;
+    if (dir == NULL)
+        return 0;
+    for (const struct dirent *e = readdir(dir); e != NULL && !found; e = readdir(dir))
+        found = e->d_name[0] != '.';
+    closedir(dir);
+    return found;
+}
+
+static hl_status set(ucp_config_t *config, const char *name, const char *value)
+{
+    char env[64];
+    snprintf(env, sizeof(env), "HELIOS_UCX_%s", name);
+    if (getenv(env) != NULL)
+        return HL_OK;
+    ucs_status_t status = ucp_config_modify(config, name, value);
+    if (status != UCS_OK)
+        return hl_fail(HL_EUNSUPPORTED, "UCX does not take %s=%s: %s", name, value,
+                       ucs_status_string(status));
+    return HL_OK;
+}
+
+static hl_status configure(ucp_config_t *config, const struct hl_ucx_opts *opts, int verbs)
+{
+    HL_TRY(set(config, "TLS", verbs ? "rc,dc,ud,tcp" : "tcp"));
+    HL_TRY(set(config, "KEEPALIVE_INTERVAL", "500ms"));
+    HL_TRY(set(config, "WARN_INVALID_CONFIG", "n"));
+    if (opts->ipv6)
+        HL_TRY(set(config, "TCP_AF_PRIO", "inet6,inet"));
+    if (verbs) /* over RoCE on rxe every UD packet is dropped by this check */
+        return set(config, "UD_VERBS_ETH_DGID_CHECK", "n");
+    if (opts->device[0] != '\0')
+        HL_TRY(set(config, "NET_DEVICES", opts->device));
+    return set(config, "RNDV_SCHEME", "put_zcopy");
+}
+
+static hl_status open_context(struct hl_ucx *u, const struct hl_ucx_opts *opts)
+{
+    ucp_config_t *config;
+    ucs_status_t status = ucp_config_read("HELIOS", NULL, &config);
+    if (status != UCS_OK)
+        return hl_fail(HL_EUNSUPPORTED, "reading the UCX configuration: %s",
+                       ucs_status_string(status));
+    u->verbs = hl_ucx_host_has_verbs();
+    hl_status st = configure(config, opts, u->verbs);
+    if (st == HL_OK) {
+        ucp_params_t params = {
+            .field_mask = UCP_PARAM_FIELD_FEATURES | UCP_PARAM_FIELD_NAME,
+            .features = UCP_FEATURE_AM | UCP_FEATURE_WAKEUP | (opts->rma ? UCP_FEATURE_RMA : 0),
+            .name = "helios",
+        };
+        status = ucp_init(&params, config, &u->context);
+        if (status != UCS_OK)
+            st = hl_fail(HL_EUNSUPPORTED, "starting UCX on device \"%s\": %s", opts->device,
+                         ucs_status_string(status));
+    }
+    ucp_config_release(config);
+    return st;
+}
+
+hl_status hl_ucx_init(struct hl_ucx *u, const struct hl_ucx_opts *opts)
+{
+    memset(u, 0, sizeof(*u));
+    u->efd = -1;
+    HL_TRY(open_context(u, opts));
+    ucp_worker_params_t params = {
+        .field_mask = UCP_WORKER_PARAM_FIELD_THREAD_MODE,
+        .thread_mode = UCS_THREAD_MODE_SINGLE,
+    };
+    ucs_status_t status = ucp_worker_create(u->context, &params, &u->worker);
+    if (status == UCS_OK)
+        status = ucp_worker_get_efd(u->worker, &u->efd);
+    if (status != UCS_OK) {
+        hl_ucx_fini(u);
+        return hl_fail(HL_EUNSUPPORTED, "creating a UCX worker: %s", ucs_status_string(status));
+    }
+    return HL_OK;
+}
+
+void hl_ucx_fini(struct hl_ucx *u)
+{
+    if (u->worker != NULL)
+        ucp_worker_destroy(u->worker);
+    if (u->context != NULL)
+        ucp_cleanup(u->context);
+    u->worker = NULL;
+    u->context = NULL;
+    u->efd = -1;
+}
+
+void hl_ucx_nap(struct hl_ucx *u, int fd, uint64_t wait_ns)
+{
+    if (ucp_worker_arm(u->worker) != UCS_OK)
+        return; /* something arrived meanwhile */
+    struct pollfd p[2] = {{.fd = u->efd, .events = POLLIN}, {.fd = fd, .events = POLLIN}};
+    struct timespec limit = {(time_t)(wait_ns / HL_NS_PER_S), (long)(wait_ns % HL_NS_PER_S)};
+    ppoll(p, fd >= 0 ? 2 : 1, &limit, NULL);
+}
+
+hl_status hl_ucx_status(ucs_status_t status)
+{
+    switch (status) {
+    case UCS_OK:
+        return HL_OK;
+    case UCS_ERR_NO_MEMORY:
+    case UCS_ERR_NO_RESOURCE:
+        return HL_ENOMEM;
+    case UCS_ERR_INVALID_PARAM:
+    case UCS_ERR_INVALID_ADDR:
+        return HL_EINVAL;
+    case UCS_ERR_TIMED_OUT:
+        return HL_ETIMEDOUT;
+    case UCS_ERR_CANCELED:
+        return HL_ECANCELED;
+    case UCS_ERR_BUSY:
+        return HL_EBUSY;
+    case UCS_ERR_UNSUPPORTED:
+    case UCS_ERR_NOT_IMPLEMENTED:
+        return HL_EUNSUPPORTED;
+    default:
+        return HL_EUNAVAIL;
+    }
+}
+
+static void finish_message(struct hl_ucx_msg *msg, int failed)
+{
+    if (msg->done != NULL)
+        msg->done(msg->owner, failed);
+    free(msg);
+}
+
+static void on_sent(void *request, ucs_status_t status, void *user_data)
+{
+    finish_message(user_data, status != UCS_OK);
+    ucp_request_free(request);
+}
+
+hl_status hl_ucx_send(ucp_ep_h ep, const struct hl_ucx_send *s)
+{
+    struct hl_ucx_msg *msg = malloc(sizeof(*msg) + (s->copy ? s->len : 0));
+    if (msg == NULL)
+        return hl_fail(HL_ENOMEM, "message of %zu bytes", s->len);
+    msg->wire = s->wire;
+    msg->wire.magic = HL_WIRE_MAGIC;
+    msg->wire.version = HL_WIRE_VERSION;
+    msg->done = s->done;
+    msg->owner = s->owner;
+    const void *data = s->data;
+    if (s->copy && s->len > 0)
+        data = memcpy(msg->payload, s->data, s->len);
+    ucp_request_param_t param = {
+        .op_attr_mask =
+            UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA | UCP_OP_ATTR_FIELD_FLAGS,
+        .flags = UCP_AM_SEND_FLAG_REPLY |
+                 (s->len > HL_UCX_EAGER_MAX ? UCP_AM_SEND_FLAG_RNDV : UCP_AM_SEND_FLAG_EAGER),
+        .cb.send = on_sent,
+        .user_data = msg,
+    };
+    void *request =
+        ucp_am_send_nbx(ep, HL_WIRE_AM_ID, &msg->wire, sizeof(msg->wire), data, s->len, &param);
+    if (UCS_PTR_IS_ERR(request)) {
+        free(msg);
+        return hl_fail(hl_ucx_status(UCS_PTR_STATUS(request)), "sending to the peer: %s",
+                       ucs_status_string(UCS_PTR_STATUS(request)));
+    }
+    if (request == NULL)
+        finish_message(msg, 0);
+    return HL_OK;
+}
+
+void *hl_ucx_ep_close(ucp_ep_h ep)
+{
+    ucp_request_param_t param = {
+        .op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS,
+        .flags = UCP_EP_CLOSE_FLAG_FORCE,
+    };
+    void *request = ucp_ep_close_nbx(ep, &param);
+    return UCS_PTR_IS_ERR(request) ? NULL : request;
+}
+
+int hl_ucx_request_done(void *request)
+{
+    if (request == NULL)
+        return 1;
+    if (ucp_request_check_status(request) == UCS_INPROGRESS)
+        return 0;
+    ucp_request_free(request);
+    return 1;
+}
+
+/* UCX has no call that tells the lanes; the print-out is what the research checked against. A lane
+ * line reads "lane[0]: 2:rc_mlx5/mlx5_0:1.0 md[1] -> ... rma_bw#0 rma am am_bw#0". */
+int hl_ucx_lanes(ucp_ep_h ep, char *text, size_t cap)
+{
+    char *all = NULL;
+    size_t len = 0;
+    int verbs = 0;
+    size_t used = 0;
+    text[0] = '\0';
+    FILE *f = open_memstream(&all, &len);
+    if (f == NULL)
+        return 0;
+    ucp_ep_print_info(ep, f);
+    fclose(f);
+    char *save = NULL;
+    for (char *line = strtok_r(all, "\n", &save); line; line = strtok_r(NULL, "\n", &save)) {
+        const char *lane = strstr(line, "lane[");
+        if (lane == NULL)
+            continue;
+        const char *name = strstr(lane, ": ");
+        int named = name != NULL && (strstr(name, ":rc_") || strstr(name, ":dc_"));
+        verbs |= named && (strstr(name, " rma#") != NULL || strstr(name, " rma ") != NULL ||
+                           strstr(name, "rma_bw") != NULL);
+        int n = snprintf(text + used, cap - used, "%s%s", used > 0 ? "; " : "", lane);
+        used = n > 0 && used + (size_t)n < cap ? used + (size_t)n : used;
+    }
+    free(all);
+    return verbs;
+}

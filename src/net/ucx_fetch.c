@@ -1,0 +1,254 @@
+/* net/ucx_fetch.c - reading ranges of the pool in pieces, several in flight, each verified when it
+ * lands.
+ *
+ * Over TCP the client asks and the server answers with a rendezvous straight out of the pool: UCX
+ * then writes the socket's bytes to their final place, one copy on each side as with a plain
+ * socket. (ucp_get over TCP is emulated with 8 KiB bounce buffers and takes 3 times as long.) The
+ * checksum is computed while the piece is still in the cache and while the kernel receives the
+ * next one. */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/crc32.h"
+#include "net/ucx_client.h"
+
+static_assert(HL_UCX_PIECE == HL_NET_CHUNK, "a piece is verified as one chunk");
+
+struct slot {
+    struct hl_ucx_fetch *fetch;
+    uint64_t op; /* 0: free */
+    size_t chunk;
+    size_t len;
+    int landing; /* the bytes are on their way: an answer that comes twice is ignored */
+};
+
+struct hl_ucx_fetch {
+    struct hl_net_client *client;
+    uint64_t offset;
+    uint8_t *dst;
+    size_t len;
+    size_t next; /* first byte not asked for yet */
+    unsigned busy;
+    const uint32_t *crcs;
+    struct hl_net_bad *bad;
+    hl_status refused;
+    char refused_text[HL_ERROR_TEXT_MAX];
+    struct slot slots[HL_UCX_WINDOW];
+};
+
+static void note_bad(struct hl_net_bad *bad, size_t chunk)
+{
+    size_t i = bad->count < HL_NET_BAD_MAX ? bad->count : HL_NET_BAD_MAX;
+    bad->count++;
+    if (i == HL_NET_BAD_MAX) {
+        if (bad->chunk[i - 1] < chunk)
+            return;
+        i--;
+    }
+    for (; i > 0 && bad->chunk[i - 1] > chunk; i--)
+        bad->chunk[i] = bad->chunk[i - 1];
+    bad->chunk[i] = (uint32_t)chunk;
+}
+
+static void slot_landed(struct slot *s, uint32_t crc)
+{
+    struct hl_ucx_fetch *f = s->fetch;
+    if (f->crcs != NULL && crc != f->crcs[s->chunk])
+        note_bad(f->bad, s->chunk);
+    s->op = 0;
+    f->busy--;
+    f->client->moved_ns = hl_now_ns();
+}
+
+static void slot_failed(struct slot *s, ucs_status_t status)
+{
+    s->op = 0;
+    s->fetch->busy--;
+    if (s->fetch->client->broke == UCS_OK)
+        s->fetch->client->broke = status;
+}
+
+static uint8_t *slot_place(const struct slot *s)
+{
+    return s->fetch->dst + s->chunk * HL_UCX_PIECE;
+}
+
+static void slot_verify(struct slot *s)
+{
+    slot_landed(s, s->fetch->crcs != NULL ? hl_crc32(0, slot_place(s), s->len) : 0);
+}
+
+static void on_received(void *request, ucs_status_t status, size_t length, void *user_data)
+{
+    struct slot *s = user_data;
+    if (status != UCS_OK || length != s->len)
+        slot_failed(s, status != UCS_OK ? status : UCS_ERR_MESSAGE_TRUNCATED);
+    else
+        slot_verify(s);
+    ucp_request_free(request);
+}
+
+static void on_got(void *request, ucs_status_t status, void *user_data)
+{
+    struct slot *s = user_data;
+    if (status != UCS_OK)
+        slot_failed(s, status);
+    else
+        slot_verify(s);
+    ucp_request_free(request);
+}
+
+static struct slot *slot_of(struct hl_net_client *c, uint64_t op)
+{
+    for (size_t i = 0; c->fetch != NULL && op != 0 && i < HL_UCX_WINDOW; i++) {
+        if (c->fetch->slots[i].op == op)
+            return &c->fetch->slots[i];
+    }
+    return NULL;
+}
+
+void hl_ucx_fetch_on_data(struct hl_net_client *c, const struct hl_wire *w, void *data, size_t len,
+                          int rndv)
+{
+    struct slot *s = slot_of(c, w->op);
+    if (s == NULL || s->landing)
+        return;
+    s->landing = 1;
+    if (len != s->len || w->offset != s->fetch->offset + s->chunk * (uint64_t)HL_UCX_PIECE) {
+        slot_failed(s, UCS_ERR_MESSAGE_TRUNCATED);
+        return;
+    }
+    if (!rndv) {
+        if (s->fetch->crcs != NULL) {
+            slot_landed(s, hl_crc32_copy(0, slot_place(s), data, len));
+        } else {
+            memcpy(slot_place(s), data, len);
+            slot_landed(s, 0);
+        }
+        return;
+    }
+    ucp_request_param_t param = {
+        .op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA,
+        .cb.recv_am = on_received,
+        .user_data = s,
+    };
+    void *request = ucp_am_recv_data_nbx(c->ucx.worker, data, slot_place(s), len, &param);
+    if (UCS_PTR_IS_ERR(request))
+        slot_failed(s, UCS_PTR_STATUS(request));
+    else if (request == NULL)
+        slot_verify(s);
+}
+
+void hl_ucx_fetch_on_refused(struct hl_net_client *c, const struct hl_wire *w, const char *text,
+                             size_t len)
+{
+    struct slot *s = slot_of(c, w->op);
+    if (s == NULL || s->landing)
+        return;
+    struct hl_ucx_fetch *f = s->fetch;
+    f->refused = w->status < 0 ? w->status : HL_EPROTO;
+    snprintf(f->refused_text, sizeof(f->refused_text), "%.*s", (int)len, text);
+    s->op = 0;
+    f->busy--;
+}
+
+static hl_status issue_get(struct slot *s)
+{
+    struct hl_ucx_fetch *f = s->fetch;
+    struct hl_net_client *c = f->client;
+    ucp_request_param_t param = {
+        .op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA,
+        .cb.send = on_got,
+        .user_data = s,
+    };
+    uint64_t remote = c->key_base + f->offset + s->chunk * (uint64_t)HL_UCX_PIECE;
+    void *request = ucp_get_nbx(c->ep, slot_place(s), s->len, remote, c->key, &param);
+    if (UCS_PTR_IS_ERR(request)) {
+        ucs_status_t status = UCS_PTR_STATUS(request);
+        return hl_ucx_client_kill(c, HL_EUNAVAIL, "fetch from %s: %s", c->address,
+                                  ucs_status_string(status));
+    }
+    if (request == NULL)
+        slot_verify(s);
+    return HL_OK;
+}
+
+static hl_status issue(struct slot *s)
+{
+    struct hl_ucx_fetch *f = s->fetch;
+    size_t left = f->len - f->next;
+    s->chunk = f->next / HL_UCX_PIECE;
+    s->len = left < HL_UCX_PIECE ? left : HL_UCX_PIECE;
+    s->op = ++f->client->last_op;
+    s->landing = 0;
+    f->next += s->len;
+    f->busy++;
+    if (f->client->one_sided)
+        return issue_get(s);
+    return hl_ucx_send_control(
+        f->client, &(struct hl_wire){.type = HL_WIRE_ASK,
+                                     .op = s->op,
+                                     .offset = f->offset + s->chunk * (uint64_t)HL_UCX_PIECE,
+                                     .len = s->len});
+}
+
+static hl_status fill_window(struct hl_ucx_fetch *f)
+{
+    for (size_t i = 0; i < HL_UCX_WINDOW && f->next < f->len; i++) {
+        if (f->slots[i].op == 0 && f->refused == HL_OK)
+            HL_TRY(issue(&f->slots[i]));
+    }
+    return HL_OK;
+}
+
+static int has_room(void *arg)
+{
+    const struct hl_ucx_fetch *f = arg;
+    int more = f->next < f->len && f->refused == HL_OK;
+    return more ? f->busy < HL_UCX_WINDOW : f->busy == 0;
+}
+
+static hl_status run(struct hl_ucx_fetch *f, uint64_t deadline_ns)
+{
+    while (f->refused == HL_OK && (f->next < f->len)) {
+        HL_TRY(fill_window(f));
+        HL_TRY(hl_ucx_client_wait(f->client, has_room, f, deadline_ns, "fetch"));
+    }
+    return hl_ucx_client_wait(f->client, has_room, f, deadline_ns, "fetch");
+}
+
+/* A get of a wrong range is the adapter's business, so it is checked here too. */
+static hl_status check_range(const struct hl_net_client *c, uint64_t offset, size_t len)
+{
+    uint64_t end;
+    if (c->one_sided && (__builtin_add_overflow(offset, len, &end) || end > c->pool_len))
+        return hl_fail(HL_EINVAL, "%s: range %llu+%zu is outside the pool of %llu bytes",
+                       c->address, (unsigned long long)offset, len,
+                       (unsigned long long)c->pool_len);
+    return HL_OK;
+}
+
+hl_status hl_ucx_fetch(struct hl_net_client *c, uint64_t offset, void *dst, size_t len,
+                       const uint32_t *chunk_crcs, int timeout_ms, struct hl_net_bad *bad)
+{
+    HL_TRY(hl_ucx_client_usable(c));
+    HL_TRY(check_range(c, offset, len));
+    struct hl_ucx_fetch f = {
+        .client = c, .offset = offset, .dst = dst, .len = len, .crcs = chunk_crcs, .bad = bad};
+    for (size_t i = 0; i < HL_UCX_WINDOW; i++)
+        f.slots[i].fetch = &f;
+    bad->count = 0;
+    c->fetch = &f;
+    hl_status st = len > 0 ? run(&f, hl_ucx_deadline(timeout_ms)) : HL_OK;
+    c->fetch = NULL;
+    HL_TRY(st);
+    if (f.refused != HL_OK)
+        return hl_fail(f.refused, "%s", f.refused_text);
+    if (bad->count > 0)
+        return hl_fail(HL_ECORRUPT,
+                       "fetch of %llu+%zu from %s: %zu chunks of 1 MiB have a wrong checksum, the "
+                       "first is chunk %u; fetch them again",
+                       (unsigned long long)offset, len, c->address, bad->count, bad->chunk[0]);
+    return HL_OK;
+}

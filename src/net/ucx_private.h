@@ -1,0 +1,80 @@
+/* net/ucx_private.h - what the UCX client and the UCX server share.
+ *
+ * Owns:    a hl_ucx owns context and worker; a hl_ucx_msg lives from send to completion.
+ * Threads: one per hl_ucx (the worker is UCS_THREAD_MODE_SINGLE).
+ * Errors:  hl_ucx_status translates; nobody else looks at ucs_status_t.
+ * Units:   ns of hl_now_ns for deadlines.
+ * Limits:  see the constants.
+ */
+#ifndef HL_NET_UCX_PRIVATE_H
+#define HL_NET_UCX_PRIVATE_H
+
+#include <ucp/api/ucp.h>
+
+#include "net/addr.h"
+#include "net/net.h"
+#include "net/ucx_wire.h"
+
+/* Bytes of one request; divides HL_NET_CHUNK. */
+#define HL_UCX_PIECE (1u << 20)
+/* Requests in flight per transfer. */
+#define HL_UCX_WINDOW 4
+/* Longer payloads go by rendezvous, i.e. straight to their place without a bounce buffer. */
+#define HL_UCX_EAGER_MAX (16u << 10)
+/* A thread that found nothing to do keeps looking for so long before it sleeps. */
+#define HL_UCX_SPIN_NS 60000ull
+/* Longest nap: keepalive rounds and deadlines are looked at this often. */
+#define HL_UCX_NAP_NS 100000000ull
+/* Longest stand-still of a server for the self-test, and the shortest time between two. */
+#define HL_UCX_PAUSE_MS     20
+#define HL_UCX_PAUSE_GAP_NS 200000000ull
+
+struct hl_ucx {
+    ucp_context_h context;
+    ucp_worker_h worker;
+    int efd;
+    int verbs; /* the host has an RDMA device and it is in the transport list */
+};
+
+struct hl_ucx_opts {
+    const char *device; /* restrict to this network device; "" = all */
+    int ipv6;
+    int rma; /* open the door for remote gets */
+};
+
+/* One sent message: the header must live until UCX is done with it. */
+struct hl_ucx_msg {
+    struct hl_wire wire;
+    void (*done)(void *owner, int failed);
+    void *owner;
+    char payload[];
+};
+
+int hl_ucx_host_has_verbs(void);
+hl_status hl_ucx_init(struct hl_ucx *u, const struct hl_ucx_opts *opts) HL_CHECK;
+void hl_ucx_fini(struct hl_ucx *u);
+/* Sleep until the worker or `fd` (-1: none) has something, at most wait_ns. */
+void hl_ucx_nap(struct hl_ucx *u, int fd, uint64_t wait_ns);
+hl_status hl_ucx_status(ucs_status_t status);
+
+/* Send header + bytes. `copy`: the payload is small and kept in the message; else `data` must stay
+ * valid until done(owner) (may be NULL). On HL_OK done is called exactly once, perhaps already
+ * before the return; on an error never. */
+struct hl_ucx_send {
+    struct hl_wire wire; /* magic and version are filled in */
+    const void *data;
+    size_t len;
+    int copy;
+    void (*done)(void *owner, int failed);
+    void *owner;
+};
+
+hl_status hl_ucx_send(ucp_ep_h ep, const struct hl_ucx_send *s) HL_CHECK;
+/* Start closing by force; returns the request to be progressed (NULL: closed already). */
+void *hl_ucx_ep_close(ucp_ep_h ep);
+/* True and freed when the request is complete. */
+int hl_ucx_request_done(void *request);
+/* Text of the lanes for the log, and whether reads travel on a one-sided verbs lane. */
+int hl_ucx_lanes(ucp_ep_h ep, char *text, size_t cap);
+
+#endif

@@ -1,0 +1,253 @@
+/* net/ucx_server.c - listener and progress thread of the UCX server.
+ *
+ * The thread owns the worker alone (UCS_THREAD_MODE_SINGLE). It spins for HL_UCX_SPIN_NS after the
+ * last event, because an answer within microseconds is the point, then it sleeps on the worker's
+ * event descriptor. Another thread reaches it only through `stopping` and wake_fd. */
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "net/ucx_client.h"
+#include "net/ucx_server.h"
+
+#define RESOLVE_MS   3000
+#define CLOSE_MAX_NS (2 * HL_NS_PER_S)
+
+static void on_knock(ucp_conn_request_h request, void *arg)
+{
+    struct hl_net_server *s = arg;
+    struct hl_ucx_knock *k = malloc(sizeof(*k));
+    if (k == NULL) {
+        ucp_listener_reject(s->listener, request);
+        return;
+    }
+    k->request = request;
+    k->next = s->knocks;
+    s->knocks = k;
+}
+
+static void answer_knocks(struct hl_net_server *s)
+{
+    while (s->knocks != NULL) {
+        struct hl_ucx_knock *k = s->knocks;
+        s->knocks = k->next;
+        hl_ucx_peer_accept(s, k->request);
+        free(k);
+    }
+}
+
+static void tend(struct hl_net_server *s, uint64_t now, uint64_t *next_tick)
+{
+    if (!s->attention && now < *next_tick)
+        return;
+    s->attention = 0;
+    *next_tick = now + HL_UCX_NAP_NS;
+    hl_ucx_peers_tend(s, now);
+}
+
+/* For a client's self-test: whatever it reads now, it reads without this thread. */
+static void stand_still(struct hl_net_server *s)
+{
+    struct timespec t = {0, (long)s->pause_ms * 1000000l};
+    s->pause_ms = 0;
+    nanosleep(&t, NULL);
+}
+
+static void *run(void *arg)
+{
+    struct hl_net_server *s = arg;
+    uint64_t next_tick = 0;
+    uint64_t idle_since = 0;
+    while (!atomic_load_explicit(&s->stopping, memory_order_acquire)) {
+        unsigned events = ucp_worker_progress(s->ucx.worker);
+        uint64_t now = hl_now_ns();
+        answer_knocks(s);
+        tend(s, now, &next_tick);
+        if (s->pause_ms > 0)
+            stand_still(s);
+        if (events > 0)
+            idle_since = now;
+        else if (now - idle_since > HL_UCX_SPIN_NS)
+            hl_ucx_nap(&s->ucx, s->wake_fd, HL_UCX_NAP_NS);
+    }
+    return NULL;
+}
+
+static void close_peers(struct hl_net_server *s)
+{
+    uint64_t limit = hl_now_ns() + CLOSE_MAX_NS;
+    answer_knocks(s);
+    for (struct hl_ucx_peer *p = s->peers; p != NULL; p = p->next)
+        hl_ucx_peer_fail(p, "server stops");
+    while (s->peers != NULL && hl_now_ns() < limit) {
+        ucp_worker_progress(s->ucx.worker);
+        hl_ucx_peers_tend(s, hl_now_ns());
+    }
+}
+
+static void ucx_server_stop(struct hl_net_server *s)
+{
+    if (s->running) {
+        uint64_t one = 1;
+        atomic_store_explicit(&s->stopping, 1, memory_order_release);
+        if (write(s->wake_fd, &one, sizeof(one)) < 0)
+            hl_debug("net server: waking the thread: %m");
+        pthread_join(s->thread, NULL);
+    }
+    if (s->listener != NULL)
+        ucp_listener_destroy(s->listener);
+    if (s->ucx.worker != NULL)
+        close_peers(s);
+    if (s->key != NULL)
+        ucp_rkey_buffer_release(s->key);
+    if (s->memory != NULL)
+        ucp_mem_unmap(s->ucx.context, s->memory);
+    hl_ucx_fini(&s->ucx);
+    hl_ucx_peers_free(s);
+    if (s->wake_fd >= 0)
+        close(s->wake_fd);
+    free(s);
+}
+
+/* Registering gives clients a key to read the pool; without verbs it is not handed out, because
+ * UCX's emulated get serves any address of this process to whoever asks. */
+static hl_status export_pool(struct hl_net_server *s)
+{
+    ucp_mem_map_params_t params = {
+        .field_mask = UCP_MEM_MAP_PARAM_FIELD_ADDRESS | UCP_MEM_MAP_PARAM_FIELD_LENGTH |
+                      UCP_MEM_MAP_PARAM_FIELD_PROT,
+        .address = s->opts.pool,
+        .length = s->opts.pool_len,
+        .prot = UCP_MEM_MAP_PROT_LOCAL_READ | UCP_MEM_MAP_PROT_LOCAL_WRITE |
+                UCP_MEM_MAP_PROT_REMOTE_READ,
+    };
+    ucs_status_t status = ucp_mem_map(s->ucx.context, &params, &s->memory);
+    if (status == UCS_OK)
+        status = ucp_rkey_pack(s->ucx.context, s->memory, &s->key, &s->key_len);
+    if (status != UCS_OK)
+        return hl_fail(HL_ENOMEM,
+                       "registering the pool of %zu bytes with the network adapter: %s; check the "
+                       "limit of locked memory (ulimit -l)",
+                       s->opts.pool_len, ucs_status_string(status));
+    if (s->key_len > HL_WIRE_TEXT_MAX)
+        return hl_fail(HL_EINTERNAL, "the pool's key has %zu bytes, more than %d", s->key_len,
+                       HL_WIRE_TEXT_MAX);
+    return HL_OK;
+}
+
+static hl_status open_listener(struct hl_net_server *s, const struct hl_addr *addr)
+{
+    ucp_listener_params_t params = {
+        .field_mask = UCP_LISTENER_PARAM_FIELD_SOCK_ADDR | UCP_LISTENER_PARAM_FIELD_CONN_HANDLER,
+        .sockaddr = {.addr = (const struct sockaddr *)&addr->sa, .addrlen = addr->len},
+        .conn_handler = {.cb = on_knock, .arg = s},
+    };
+    ucs_status_t status = ucp_listener_create(s->ucx.worker, &params, &s->listener);
+    if (status == UCS_ERR_BUSY)
+        return hl_fail(HL_EBUSY, "listen on %s: the port is in use; choose another one",
+                       s->opts.listen);
+    if (status != UCS_OK)
+        return hl_fail(HL_EUNAVAIL, "listen on %s: %s; the address must belong to this host",
+                       s->opts.listen, ucs_status_string(status));
+    ucp_listener_attr_t attr = {.field_mask = UCP_LISTENER_ATTR_FIELD_SOCKADDR};
+    status = ucp_listener_query(s->listener, &attr);
+    if (status != UCS_OK)
+        return hl_fail(HL_EINTERNAL, "asking UCX for the listener's port: %s",
+                       ucs_status_string(status));
+    struct hl_addr real = *addr;
+    real.sa = attr.sockaddr;
+    hl_addr_format(addr, hl_addr_port(&real), s->address);
+    return HL_OK;
+}
+
+static hl_status set_up(struct hl_net_server *s)
+{
+    struct hl_addr addr;
+    char device[IF_NAMESIZE];
+    HL_TRY(hl_addr_resolve(s->opts.listen, RESOLVE_MS, &addr));
+    hl_addr_device((const struct sockaddr *)&addr.sa, device);
+    int rma =
+        s->opts.mode == HL_NET_GET || (s->opts.mode == HL_NET_AUTO && hl_ucx_host_has_verbs());
+    HL_TRY(hl_ucx_init(&s->ucx, &(struct hl_ucx_opts){.device = device,
+                                                      .ipv6 = addr.sa.ss_family == AF_INET6,
+                                                      .rma = rma}));
+    if (rma)
+        HL_TRY(export_pool(s));
+    ucp_am_handler_param_t handler = {
+        .field_mask = UCP_AM_HANDLER_PARAM_FIELD_ID | UCP_AM_HANDLER_PARAM_FIELD_CB |
+                      UCP_AM_HANDLER_PARAM_FIELD_ARG | UCP_AM_HANDLER_PARAM_FIELD_FLAGS,
+        .id = HL_WIRE_AM_ID,
+        .cb = hl_ucx_on_message,
+        .arg = s,
+        .flags = UCP_AM_FLAG_WHOLE_MSG,
+    };
+    ucs_status_t status = ucp_worker_set_am_recv_handler(s->ucx.worker, &handler);
+    if (status != UCS_OK)
+        return hl_fail(HL_EINTERNAL, "UCX message handler: %s", ucs_status_string(status));
+    HL_TRY(open_listener(s, &addr));
+    s->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    if (s->wake_fd < 0)
+        return hl_fail(HL_EIO, "net server: eventfd: %m");
+    if (pthread_create(&s->thread, NULL, run, s) != 0)
+        return hl_fail(HL_ENOMEM, "net server: starting its thread: %m");
+    s->running = 1;
+    return HL_OK;
+}
+
+static hl_status ucx_server_start(const struct hl_net_server_opts *opts, struct hl_net_server **out)
+{
+    struct hl_net_server *s = calloc(1, sizeof(*s));
+    if (s == NULL)
+        return hl_fail(HL_ENOMEM, "net server on %s", opts->listen);
+    s->ops = opts->ops;
+    s->opts = *opts;
+    s->wake_fd = -1;
+    s->ucx.efd = -1;
+    s->id = hl_id_random();
+    hl_status st = set_up(s);
+    if (st != HL_OK) {
+        ucx_server_stop(s);
+        return st;
+    }
+    s->opts.listen = s->address;
+    *out = s;
+    return HL_OK;
+}
+
+static const char *ucx_server_address(const struct hl_net_server *s)
+{
+    return s->address;
+}
+
+static void ucx_server_stats(const struct hl_net_server *s, struct hl_net_server_stats *out)
+{
+    *out = (struct hl_net_server_stats){
+        .peers_now = atomic_load_explicit(&s->stat_peers, memory_order_relaxed),
+        .gets = atomic_load_explicit(&s->stat_gets, memory_order_relaxed),
+        .get_bytes = atomic_load_explicit(&s->stat_get_bytes, memory_order_relaxed),
+        .puts = atomic_load_explicit(&s->stat_puts, memory_order_relaxed),
+        .put_bytes = atomic_load_explicit(&s->stat_put_bytes, memory_order_relaxed),
+        .puts_aborted = atomic_load_explicit(&s->stat_aborted, memory_order_relaxed),
+        .refused = atomic_load_explicit(&s->stat_refused, memory_order_relaxed),
+    };
+}
+
+const struct hl_net_ops *hl_net_ucx(void)
+{
+    static const struct hl_net_ops ops = {
+        .name = "ucx",
+        .server_start = ucx_server_start,
+        .server_address = ucx_server_address,
+        .server_stats = ucx_server_stats,
+        .server_stop = ucx_server_stop,
+        .connect = hl_ucx_connect,
+        .close = hl_ucx_close,
+        .info = hl_ucx_info,
+        .fetch = hl_ucx_fetch,
+        .put = hl_ucx_put,
+    };
+    return &ops;
+}
