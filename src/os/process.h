@@ -68,11 +68,11 @@ struct hl_spawn {
     const struct hl_cpuset *mems; /* memory policy bind; NULL = as the caller */
     int oom_score_adj;            /* 0 = as the caller */
     int die_with_parent;          /* SIGKILL when the calling thread ends */
-    int daemon;                   /* not a child: reparented, so nobody here has to reap it */
 };
 
 /* Start in a session and process group of its own, with default signals and no other descriptor.
- * Returns when exec has succeeded or failed. */
+ * Returns when exec has succeeded or failed. The caller reaps it; it outlives the caller unless
+ * die_with_parent says otherwise. */
 hl_status hl_process_spawn(const struct hl_spawn *spec, pid_t *out) HL_CHECK;
 /* Search `path` (a PATH; NULL = the system's default) for `name`; with a "/" inside it is taken as
  * is. */

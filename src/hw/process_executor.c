@@ -1,0 +1,450 @@
+#include "hw/process_executor.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/file.h>
+#include <sys/inotify.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "hw/process_executor_private.h"
+#include "os/file.h"
+
+#define LOG_SLICE_MAX  (1u << 20)
+#define STOP_SLACK_MS  10000
+#define FORGET_WAIT_MS 5000
+
+static const char *const own_shim[] = {"/proc/self/exe", "shim", NULL};
+
+static struct hl_px *px_of(struct hl_executor *ex)
+{
+    return (struct hl_px *)ex;
+}
+
+static struct hl_px_entry *find(struct hl_px *px, const char *id)
+{
+    struct hl_px_entry *e;
+    HASH_FIND_STR(px->entries, id, e);
+    return e;
+}
+
+static void wake(struct hl_px *px)
+{
+    uint64_t one = 1;
+    if (write(px->wake, &one, sizeof(one)) < 0)
+        hl_debug("wake the watcher: %s", strerror(errno));
+}
+
+/* ---- start ---- */
+
+static hl_status write_records(struct hl_px *px, const char *dir,
+                               const struct hl_container_spec *spec)
+{
+    if (mkdir(dir, 0700) != 0) {
+        int err = errno;
+        return hl_fail(hl_status_of_errno(err), "make directory %s: %s", dir, strerror(err));
+    }
+    HL_TRY(hl_json_write(hl_path_in(dir, "shim.json").s,
+                         json_pack("{sb sI}", "foreignTopology", px->foreign, "logMaxBytes",
+                                   (json_int_t)px->log_max)));
+    return hl_json_write(hl_path_in(dir, "spec.json").s, hl_container_spec_encode(spec));
+}
+
+static hl_status spawn_shim(struct hl_px *px, const char *dir, int lock_fd, int ready_fd,
+                            pid_t *out)
+{
+    char *argv[16];
+    size_t n = 0;
+    for (const char *const *p = px->shim; *p != NULL && n < HL_ARRAY_LEN(argv) - 2; p++)
+        argv[n++] = (char *)*p;
+    argv[n++] = (char *)dir;
+    argv[n] = NULL;
+    struct hl_path log_path = hl_path_in(dir, "shim.log");
+    HL_AUTO(hl_closep)
+    int log = open(log_path.s, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
+    if (log < 0) {
+        int err = errno;
+        return hl_fail(hl_status_of_errno(err), "open %s: %s", log_path.s, strerror(err));
+    }
+    int pass[2] = {lock_fd, ready_fd};
+    struct hl_spawn spawn = {
+        .program = argv[0],
+        .argv = argv,
+        .env = environ,
+        .workdir = "/",
+        .name = "the shim",
+        .std = {-1, log, log},
+        .pass = pass,
+        .pass_count = 2,
+    };
+    return hl_process_spawn(&spawn, out);
+}
+
+/* Until the shim has written its first status, has died, or the time is over. */
+static hl_status launch(struct hl_px *px, const char *dir, const struct hl_container_spec *spec,
+                        struct hl_process *out)
+{
+    int ready[2];
+    pid_t pid;
+    HL_TRY(write_records(px, dir, spec));
+    HL_AUTO(hl_closep) int lock_fd = -1;
+    HL_TRY(hl_px_lock_shim(dir, &lock_fd));
+    if (pipe2(ready, O_CLOEXEC) != 0)
+        return hl_fail(HL_EIO, "start the shim: pipe: %s", strerror(errno));
+    HL_AUTO(hl_closep) int wait_fd = ready[0];
+    HL_AUTO(hl_closep) int ready_fd = ready[1];
+    HL_TRY(spawn_shim(px, dir, lock_fd, ready_fd, &pid));
+    hl_closep(&ready_fd);
+    struct pollfd p = {.fd = wait_fd, .events = POLLIN};
+    if (hl_process_identify(pid, out) != HL_OK)
+        *out = (struct hl_process){0};
+    poll(&p, 1, HL_SHIM_START_MS);
+    return HL_OK;
+}
+
+static hl_status entry_new(struct hl_px *px, const struct hl_container_spec *spec,
+                           struct hl_px_entry **out)
+{
+    struct hl_px_entry *e = calloc(1, sizeof(*e));
+    if (e == NULL)
+        return hl_fail(HL_ENOMEM, "container %s", spec->id);
+    hl_status st = hl_container_status_init(spec, &e->status);
+    if (st != HL_OK) {
+        free(e);
+        return st;
+    }
+    snprintf(e->id, sizeof(e->id), "%s", spec->id);
+    e->dir = hl_path_in(px->containers.s, spec->id);
+    e->stop_grace_ms = spec->stop_grace_ms;
+    e->pidfd = -1;
+    e->watch = -1;
+    HASH_ADD_STR(px->entries, id, e);
+    *out = e;
+    return HL_OK;
+}
+
+static void entry_free(struct hl_px *px, struct hl_px_entry *e)
+{
+    HASH_DEL(px->entries, e);
+    if (e->watch >= 0)
+        inotify_rm_watch(px->inotify, e->watch);
+    hl_closep(&e->pidfd);
+    hl_container_status_fini(&e->status);
+    free(e);
+}
+
+static void stop_entry(struct hl_px *px, struct hl_px_entry *e, int grace_ms);
+
+/* With the lock. */
+static hl_status start_new(struct hl_px *px, const struct hl_container_spec *spec,
+                           struct hl_container_status *out)
+{
+    struct hl_px_entry *e = NULL;
+    HL_TRY(entry_new(px, spec, &e));
+    struct hl_path dir = e->dir;
+    struct hl_process shim;
+    e->busy++;
+    pthread_mutex_unlock(&px->lock);
+    hl_status st = launch(px, dir.s, spec, &shim);
+    if (st != HL_OK && st != HL_EEXIST && st != HL_EBUSY && hl_dir_remove(dir.s) != HL_OK)
+        hl_debug("%s stays", dir.s);
+    pthread_mutex_lock(&px->lock);
+    e->busy--;
+    if (st != HL_OK) {
+        entry_free(px, e);
+        return hl_fail_prefix(st, "container %s: ", spec->id);
+    }
+    e->shim = shim;
+    hl_px_refresh(e);
+    hl_px_watch(px, e);
+    if (e->stop_wanted)
+        stop_entry(px, e, -1);
+    wake(px);
+    return hl_container_status_copy(&e->status, out);
+}
+
+static hl_status px_start(struct hl_executor *ex, const struct hl_container_spec *spec,
+                          struct hl_container_status *out)
+{
+    struct hl_px *px = px_of(ex);
+    struct hl_binding binding;
+    pthread_mutex_lock(&px->lock);
+    struct hl_px_entry *e = find(px, spec->id);
+    hl_status st = HL_OK;
+    if (e != NULL)
+        st = hl_container_status_copy(&e->status, out);
+    else if ((st = hl_binding_choose(spec, px->foreign, &binding)) == HL_OK)
+        st = start_new(px, spec, out);
+    pthread_mutex_unlock(&px->lock);
+    return st;
+}
+
+/* ---- stop, list, forget ---- */
+
+/* With the lock. The grace travels in a file, since a signal carries none. */
+static void stop_entry(struct hl_px *px, struct hl_px_entry *e, int grace_ms)
+{
+    struct hl_path path = hl_path_in(e->dir.s, "stop");
+    char text[16];
+    if (grace_ms >= 0) {
+        snprintf(text, sizeof(text), "%d\n", grace_ms);
+        if (hl_file_write_atomic(path.s, text, strlen(text)) != HL_OK)
+            hl_warn("%s: the container's own grace holds", hl_error_text());
+    } else {
+        grace_ms = e->stop_grace_ms;
+    }
+    hl_px_signal(e, SIGTERM);
+    uint64_t at = hl_now_ns() + ((uint64_t)grace_ms + STOP_SLACK_MS) * HL_NS_PER_MS;
+    if (e->kill_at_ns == 0 || at < e->kill_at_ns)
+        e->kill_at_ns = at;
+    wake(px);
+}
+
+static hl_status px_stop(struct hl_executor *ex, const char *id, int grace_ms)
+{
+    struct hl_px *px = px_of(ex);
+    pthread_mutex_lock(&px->lock);
+    struct hl_px_entry *e = find(px, id);
+    if (e != NULL && !e->gone && !hl_run_state_ended(e->status.state)) {
+        if (e->shim.pid == 0)
+            e->stop_wanted = 1;
+        else
+            stop_entry(px, e, grace_ms);
+    }
+    pthread_mutex_unlock(&px->lock);
+    return HL_OK;
+}
+
+static hl_status px_list(struct hl_executor *ex, json_t **out)
+{
+    struct hl_px *px = px_of(ex);
+    struct hl_px_entry *e, *next;
+    json_t *list = json_array();
+    if (list == NULL)
+        return hl_fail(HL_ENOMEM, "list of containers");
+    pthread_mutex_lock(&px->lock);
+    HASH_ITER (hh, px->entries, e, next) {
+        json_array_append_new(list, hl_container_status_encode(&e->status));
+    }
+    pthread_mutex_unlock(&px->lock);
+    *out = list;
+    return HL_OK;
+}
+
+/* An ended container's shim needs a moment to leave. With the lock. */
+static struct hl_px_entry *await_gone(struct hl_px *px, const char *id)
+{
+    struct timespec until;
+    clock_gettime(CLOCK_MONOTONIC, &until);
+    until.tv_sec += FORGET_WAIT_MS / 1000;
+    for (;;) {
+        struct hl_px_entry *e = find(px, id);
+        if (e == NULL || (e->gone && e->busy == 0) || !hl_run_state_ended(e->status.state))
+            return e;
+        if (pthread_cond_timedwait(&px->changed, &px->lock, &until) == ETIMEDOUT)
+            return find(px, id);
+    }
+}
+
+static hl_status px_forget(struct hl_executor *ex, const char *id)
+{
+    struct hl_px *px = px_of(ex);
+    hl_status st = HL_OK;
+    pthread_mutex_lock(&px->lock);
+    struct hl_px_entry *e = await_gone(px, id);
+    if (e != NULL && (!e->gone || e->busy > 0)) {
+        st = hl_fail(HL_EBUSY, "container %s is %s: stop it first", id,
+                     hl_run_state_text(e->status.state));
+    } else if (e != NULL) {
+        st = hl_dir_remove(e->dir.s);
+        if (st == HL_OK)
+            entry_free(px, e);
+    }
+    pthread_mutex_unlock(&px->lock);
+    return st;
+}
+
+/* ---- logs ---- */
+
+static hl_status log_state(struct hl_px *px, const char *id, int rank, int *ended,
+                           struct hl_path *path)
+{
+    hl_status st = HL_OK;
+    pthread_mutex_lock(&px->lock);
+    struct hl_px_entry *e = find(px, id);
+    if (e == NULL) {
+        st = hl_fail(HL_ENOENT, "there is no container %.128s on this node", id);
+    } else {
+        size_t i = 0;
+        while (i < e->status.rank_count && e->status.ranks[i].rank != rank)
+            i++;
+        if (i == e->status.rank_count) {
+            st = hl_fail(HL_ENOENT, "container %s has no rank %d", id, rank);
+        } else {
+            *ended =
+                hl_run_state_ended(e->status.state) || hl_run_state_ended(e->status.ranks[i].state);
+            *path = hl_path_of_log(e->dir.s, rank);
+        }
+    }
+    pthread_mutex_unlock(&px->lock);
+    return st;
+}
+
+static hl_status read_slice(int fd, size_t max, int64_t offset, struct hl_log_slice *out)
+{
+    struct stat sb;
+    if (fstat(fd, &sb) != 0)
+        return hl_fail(HL_EIO, "size of a log: %s", strerror(errno));
+    out->size = sb.st_size;
+    if (offset < 0)
+        offset = out->size + offset < 0 ? 0 : out->size + offset;
+    if (offset > out->size)
+        offset = out->size;
+    off_t data = lseek(fd, offset, SEEK_DATA); /* skips what was trimmed */
+    if (data > offset && data < out->size)
+        offset = data;
+    out->offset = offset;
+    if ((int64_t)max > out->size - offset)
+        max = (size_t)(out->size - offset);
+    char *to = hl_buf_room(&out->data, max);
+    if (to == NULL)
+        return hl_fail(HL_ENOMEM, "slice of a log");
+    ssize_t n = max > 0 ? pread(fd, to, max, offset) : 0;
+    if (n < 0)
+        return hl_fail(HL_EIO, "read a log: %s", strerror(errno));
+    out->data.len += (size_t)n;
+    out->data.data[out->data.len] = '\0';
+    return HL_OK;
+}
+
+static hl_status px_read_log(struct hl_executor *ex, const char *id, int rank, int64_t offset,
+                             size_t max_bytes, struct hl_log_slice *out)
+{
+    int ended = 0;
+    struct hl_path path;
+    HL_TRY(log_state(px_of(ex), id, rank, &ended, &path)); /* before the size: then it is final */
+    struct hl_log_slice slice = {.data = HL_BUF(LOG_SLICE_MAX + 1)};
+    HL_AUTO(hl_closep) int fd = open(path.s, O_RDONLY | O_CLOEXEC);
+    if (max_bytes == 0 || max_bytes > LOG_SLICE_MAX)
+        max_bytes = LOG_SLICE_MAX;
+    if (fd >= 0) {
+        hl_status st = read_slice(fd, max_bytes, offset, &slice);
+        if (st != HL_OK) {
+            hl_buf_fini(&slice.data);
+            return hl_fail_prefix(st, "%s: ", path.s);
+        }
+    }
+    slice.finished = ended && slice.offset + (int64_t)slice.data.len >= slice.size;
+    *out = slice;
+    return HL_OK;
+}
+
+/* ---- open, close ---- */
+
+static void px_free(struct hl_px *px)
+{
+    struct hl_px_entry *e, *next;
+    HASH_ITER (hh, px->entries, e, next) {
+        entry_free(px, e);
+    }
+    hl_closep(&px->epoll);
+    hl_closep(&px->inotify);
+    hl_closep(&px->wake);
+    hl_closep(&px->lock_fd);
+    pthread_cond_destroy(&px->changed);
+    pthread_mutex_destroy(&px->lock);
+    free(px);
+}
+
+static void px_close(struct hl_executor *ex)
+{
+    struct hl_px *px = px_of(ex);
+    pthread_mutex_lock(&px->lock);
+    px->closing = 1;
+    pthread_mutex_unlock(&px->lock);
+    wake(px);
+    pthread_join(px->thread, NULL);
+    px_free(px);
+}
+
+static const struct hl_executor_ops process_ops = {
+    .name = "process",
+    .start = px_start,
+    .stop = px_stop,
+    .list = px_list,
+    .read_log = px_read_log,
+    .forget = px_forget,
+    .close = px_close,
+};
+
+static hl_status take_state_dir(struct hl_px *px, const char *state_dir)
+{
+    struct hl_path path = hl_path_in(state_dir, "executor.lock");
+    px->containers = hl_path_in(state_dir, "containers");
+    HL_TRY(hl_dir_make(px->containers.s, 0755));
+    px->lock_fd = open(path.s, O_RDWR | O_CREAT | O_CLOEXEC, 0644);
+    if (px->lock_fd < 0) {
+        int err = errno;
+        return hl_fail(hl_status_of_errno(err), "open %s: %s", path.s, strerror(err));
+    }
+    if (flock(px->lock_fd, LOCK_EX | LOCK_NB) != 0)
+        return hl_fail(HL_EBUSY,
+                       "state directory %s is used by another agent: stop it or give --state",
+                       state_dir);
+    return HL_OK;
+}
+
+static hl_status open_watches(struct hl_px *px)
+{
+    px->epoll = epoll_create1(EPOLL_CLOEXEC);
+    px->inotify = inotify_init1(IN_CLOEXEC | IN_NONBLOCK);
+    px->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    struct epoll_event ev = {.events = EPOLLIN};
+    if (px->epoll < 0 || px->inotify < 0 || px->wake < 0 ||
+        epoll_ctl(px->epoll, EPOLL_CTL_ADD, px->inotify, &ev) != 0 ||
+        epoll_ctl(px->epoll, EPOLL_CTL_ADD, px->wake, &ev) != 0)
+        return hl_fail(HL_EIO, "watching containers: %s", strerror(errno));
+    return HL_OK;
+}
+
+hl_status hl_process_executor_open(const struct hl_executor_opts *opts, struct hl_executor **out)
+{
+    struct hl_px *px = calloc(1, sizeof(*px));
+    if (px == NULL)
+        return hl_fail(HL_ENOMEM, "process executor");
+    px->base.ops = &process_ops;
+    px->shim = opts->shim != NULL ? opts->shim : own_shim;
+    px->foreign = opts->foreign_topology;
+    px->log_max = opts->log_max_bytes;
+    px->on_change = opts->on_change;
+    px->arg = opts->arg;
+    px->epoll = px->inotify = px->wake = px->lock_fd = -1;
+    pthread_mutex_init(&px->lock, NULL);
+    pthread_condattr_t attr;
+    pthread_condattr_init(&attr);
+    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+    pthread_cond_init(&px->changed, &attr);
+    pthread_condattr_destroy(&attr);
+    hl_status st = take_state_dir(px, opts->state_dir);
+    if (st == HL_OK)
+        st = open_watches(px);
+    if (st == HL_OK)
+        st = hl_px_adopt(px);
+    if (st == HL_OK && pthread_create(&px->thread, NULL, hl_px_watcher, px) != 0)
+        st = hl_fail(HL_EIO, "start the watcher thread: %s", strerror(errno));
+    if (st != HL_OK) {
+        px_free(px);
+        return st;
+    }
+    *out = &px->base;
+    return HL_OK;
+}

@@ -1,0 +1,88 @@
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "hw/process_executor_private.h"
+#include "os/file.h"
+
+struct hl_path hl_path_in(const char *dir, const char *name)
+{
+    struct hl_path p;
+    snprintf(p.s, sizeof(p.s), "%s/%s", dir, name);
+    return p;
+}
+
+struct hl_path hl_path_of_log(const char *dir, int rank)
+{
+    struct hl_path p;
+    snprintf(p.s, sizeof(p.s), "%s/rank-%d.log", dir, rank);
+    return p;
+}
+
+hl_status hl_json_read(const char *path, json_t **out)
+{
+    HL_AUTO(hl_buf_fini) struct hl_buf text = HL_BUF(HL_SPEC_BYTES_MAX);
+    json_error_t e;
+    HL_TRY(hl_file_read(path, &text));
+    json_t *v = json_loadb(text.len > 0 ? text.data : "", text.len, 0, &e);
+    if (v == NULL)
+        return hl_fail(HL_EINVAL, "%s:%d:%d: %s", path, e.line, e.column, e.text);
+    *out = v;
+    return HL_OK;
+}
+
+hl_status hl_json_write(const char *path, json_t *take)
+{
+    char *text = take != NULL ? json_dumps(take, JSON_COMPACT) : NULL;
+    json_decref(take);
+    if (text == NULL)
+        return hl_fail(HL_ENOMEM, "write %s", path);
+    hl_status st = hl_file_write_atomic(path, text, strlen(text));
+    free(text);
+    return st;
+}
+
+hl_status hl_status_file_read(const char *dir, struct hl_container_status *out)
+{
+    json_t *json;
+    struct hl_path path = hl_path_in(dir, "status.json");
+    HL_TRY(hl_json_read(path.s, &json));
+    hl_status st = hl_container_status_decode(json, out);
+    json_decref(json);
+    return st == HL_OK ? HL_OK : hl_fail_prefix(st, "%s: ", path.s);
+}
+
+hl_status hl_status_file_write(const char *dir, const struct hl_container_status *s)
+{
+    return hl_json_write(hl_path_in(dir, "status.json").s, hl_container_status_encode(s));
+}
+
+hl_status hl_binding_choose(const struct hl_container_spec *spec, int foreign,
+                            struct hl_binding *out)
+{
+    struct hl_cpuset wanted, allowed;
+    char want_text[256], have_text[256];
+    memset(out, 0, sizeof(*out));
+    HL_TRY(hl_cpuset_parse(spec->cpus, &wanted));
+    HL_TRY(hl_process_allowed(getpid(), &allowed, NULL));
+    out->wanted = hl_cpuset_count(&wanted) > 0;
+    if (!out->wanted)
+        return HL_OK;
+    hl_cpuset_and(&wanted, &allowed, &out->cpus);
+    if (!hl_cpuset_equal(&out->cpus, &wanted)) {
+        hl_cpuset_format(&wanted, want_text, sizeof(want_text));
+        hl_cpuset_format(&allowed, have_text, sizeof(have_text));
+        if (!foreign)
+            return hl_fail(HL_EINVAL,
+                           "container %s wants CPUs %s, this machine has %s: give CPUs of this "
+                           "machine",
+                           spec->id, want_text, have_text);
+        snprintf(out->note, sizeof(out->note), "CPUs %.80s are not all on this machine (%.80s): %s",
+                 want_text, have_text,
+                 hl_cpuset_count(&out->cpus) > 0 ? "bound to those that are" : "not bound");
+    }
+    if (hl_cpuset_count(&out->cpus) > 0)
+        hl_cpuset_mems(&out->cpus, &out->mems);
+    return HL_OK;
+}

@@ -1,0 +1,108 @@
+/* hw/process_executor_private.h - the files that executor and shim share. */
+#ifndef HL_HW_PROCESS_EXECUTOR_PRIVATE_H
+#define HL_HW_PROCESS_EXECUTOR_PRIVATE_H
+
+#include <limits.h>
+#include <pthread.h>
+#include <uthash.h>
+
+#include "hw/executor.h"
+#include "os/cgroup.h"
+#include "os/process.h"
+
+#define HL_SPEC_BYTES_MAX (16u << 20)
+#define HL_SHIM_START_MS  15000
+#define HL_SHIM_REMOVE_MS 5000
+
+/* DIR/name by value, so that it can stand in a call. */
+struct hl_path {
+    char s[PATH_MAX];
+};
+
+struct hl_path hl_path_in(const char *dir, const char *name);
+struct hl_path hl_path_of_log(const char *dir, int rank);
+
+hl_status hl_json_read(const char *path, json_t **out) HL_CHECK;
+hl_status hl_json_write(const char *path, json_t *take) HL_CHECK;
+hl_status hl_status_file_read(const char *dir, struct hl_container_status *out) HL_CHECK;
+hl_status hl_status_file_write(const char *dir, const struct hl_container_status *s) HL_CHECK;
+
+/* What a container is bound to: the CPUs it asked for that exist here. */
+struct hl_binding {
+    int wanted;
+    struct hl_cpuset cpus; /* empty = nothing of what was wanted exists */
+    struct hl_cpuset mems;
+    char note[256]; /* what differs from the wish; "" = nothing */
+};
+
+/* HL_EINVAL with the valid range when a wanted CPU does not exist, unless foreign. */
+hl_status hl_binding_choose(const struct hl_container_spec *spec, int foreign,
+                            struct hl_binding *out) HL_CHECK;
+
+/* One container as the executor sees it. Guarded by the executor's lock. */
+struct hl_px_entry {
+    char id[HL_CONTAINER_ID_MAX + 1];
+    struct hl_path dir;
+    struct hl_container_status status;
+    int stop_grace_ms;
+    struct hl_process shim; /* pid 0 = not known yet */
+    int pidfd;              /* -1 = none, or a kernel without */
+    int watch;              /* inotify; -1 = none */
+    int busy;               /* somebody works on it without the lock: keep it */
+    int gone;               /* the shim has ended and the status is final */
+    int stop_wanted;        /* stop came while it was being started */
+    uint64_t kill_at_ns;    /* a shim that does not stop is killed; 0 = none */
+    UT_hash_handle hh;
+};
+
+struct hl_px {
+    struct hl_executor base;
+    struct hl_path containers;
+    const char *const *shim;
+    int foreign;
+    uint64_t log_max;
+    void (*on_change)(void *arg, const char *id);
+    void *arg;
+    int lock_fd;
+    int epoll, inotify, wake;
+    pthread_t thread;
+    pthread_mutex_t lock; /* guards what follows; never held over a call of on_change */
+    pthread_cond_t changed;
+    int closing;
+    struct hl_px_entry *entries;
+};
+
+/* HL_EBUSY when a shim holds the lock of the directory; else *fd holds it. */
+hl_status hl_px_lock_shim(const char *dir, int *fd) HL_CHECK;
+/* Find the containers that are there, before the watcher runs. */
+hl_status hl_px_adopt(struct hl_px *px) HL_CHECK;
+/* Watch a shim that runs. With the lock. */
+void hl_px_watch(struct hl_px *px, struct hl_px_entry *e);
+/* The shim has ended: make its status final. Called with the lock, lets go of it in between. */
+void hl_px_settle(struct hl_px *px, struct hl_px_entry *e);
+/* Take over status.json; 1 when it differs from what we had. With the lock. */
+int hl_px_refresh(struct hl_px_entry *e);
+void hl_px_signal(const struct hl_px_entry *e, int signum);
+/* Body of the watcher thread. */
+void *hl_px_watcher(void *arg);
+
+/* The parts of the shim. */
+struct hl_shim {
+    const char *dir;
+    struct hl_container_spec spec;
+    struct hl_container_status status;
+    struct hl_cgroup cgroup;
+    struct hl_binding binding;
+    uint64_t log_max;
+    size_t live;         /* ranks running */
+    int requested;       /* stop was asked for */
+    int failed;          /* a rank failed, the message says which */
+    uint64_t kill_at_ns; /* 0 = not stopping */
+    int killed;
+    int dirty; /* status.json is behind */
+};
+
+/* Group, binding and ranks; a failure is in the status afterwards. */
+void hl_shim_start_ranks(struct hl_shim *shim);
+
+#endif

@@ -1,0 +1,187 @@
+/* Starting the ranks of a container: control group, binding, environment, exec. */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/crc32.h"
+#include "base/log.h"
+#include "hw/process_executor_private.h"
+#include "os/file.h"
+
+#define RANK_OOM_SCORE_ADJ 500
+
+static const char *const inherited[] = {"PATH", "HOME", "LANG", "TZ", "LD_LIBRARY_PATH"};
+
+static hl_status env_merge(struct hl_env *into, const struct hl_env *from)
+{
+    for (size_t i = 0; i < from->count; i++)
+        HL_TRY(hl_env_set(into, from->vars[i].key, from->vars[i].value));
+    return HL_OK;
+}
+
+static void env_free(struct hl_env *env)
+{
+    for (size_t i = 0; i < env->count; i++) {
+        free(env->vars[i].key);
+        free(env->vars[i].value);
+    }
+    free(env->vars);
+}
+
+/* What the rank will see, in the order inherited < container < rank. */
+static hl_status rank_env(const struct hl_container_spec *spec, const struct hl_rank_spec *rank,
+                          struct hl_env *out)
+{
+    for (size_t i = 0; i < HL_ARRAY_LEN(inherited); i++) {
+        const char *value = getenv(inherited[i]);
+        if (value != NULL)
+            HL_TRY(hl_env_set(out, inherited[i], value));
+    }
+    HL_TRY(env_merge(out, &spec->env));
+    return env_merge(out, &rank->env);
+}
+
+static void texts_freep(char ***texts)
+{
+    for (char **p = *texts; p != NULL && *p != NULL; p++)
+        free(*p);
+    free(*texts);
+}
+
+static hl_status env_texts(const struct hl_env *env, char ***out)
+{
+    HL_AUTO(texts_freep) char **texts = calloc(env->count + 1, sizeof(*texts));
+    if (texts == NULL)
+        return hl_fail(HL_ENOMEM, "environment of a rank");
+    for (size_t i = 0; i < env->count; i++) {
+        texts[i] = NULL;
+        HL_TRY(hl_text_set(&texts[i], "%s=%s", env->vars[i].key, env->vars[i].value));
+    }
+    *out = hl_steal(&texts);
+    return HL_OK;
+}
+
+/* The group is named after the directory too: two clusters on one machine may use the same ids. */
+static void make_group(struct hl_shim *s)
+{
+    char name[HL_CONTAINER_ID_MAX + 32];
+    snprintf(name, sizeof(name), "helios-%08x-%s", hl_crc32(0, s->dir, strlen(s->dir)), s->spec.id);
+    int bind = hl_cpuset_count(&s->binding.cpus) > 0;
+    struct hl_cgroup_spec spec = {
+        .name = name,
+        .cpus = bind ? &s->binding.cpus : NULL,
+        .mems = bind ? &s->binding.mems : NULL,
+        .memory_bytes = s->spec.memory_bytes,
+    };
+    hl_cgroup_create(&spec, &s->cgroup);
+    HL_AUTO(hl_buf_fini) struct hl_buf record = HL_BUF(8192);
+    if (hl_cgroup_record(&s->cgroup, &record) != HL_OK ||
+        hl_file_write_atomic(hl_path_in(s->dir, "cgroup").s, record.len > 0 ? record.data : "",
+                             record.len) != HL_OK)
+        hl_warn("%s", hl_error_text());
+    size_t n = strlen(s->binding.note);
+    if (s->spec.memory_bytes > 0 && (hl_cgroup_means(&s->cgroup) & HL_CGROUP_MEMORY) == 0)
+        snprintf(s->binding.note + n, sizeof(s->binding.note) - n,
+                 "%sthe memory limit can't be set on this machine", n > 0 ? "; " : "");
+}
+
+static hl_status rank_workdir(struct hl_shim *s, struct hl_path *out)
+{
+    if (s->spec.workdir[0] != '\0') {
+        int n = snprintf(out->s, sizeof(out->s), "%s", s->spec.workdir);
+        if (n < 0 || (size_t)n >= sizeof(out->s))
+            return hl_fail(HL_EINVAL, "the path of workdir is too long");
+        return HL_OK;
+    }
+    *out = hl_path_in(s->dir, "work");
+    return hl_dir_make(out->s, 0755);
+}
+
+static hl_status spawn_rank(struct hl_shim *s, const struct hl_rank_spec *rank,
+                            const struct hl_env *env, pid_t *out)
+{
+    HL_AUTO(texts_freep) char **texts = NULL;
+    struct hl_path program, workdir, log = hl_path_of_log(s->dir, rank->rank);
+    HL_TRY(env_texts(env, &texts));
+    HL_TRY(rank_workdir(s, &workdir));
+    HL_TRY(
+        hl_process_find(s->spec.command[0], hl_env_get(env, "PATH"), program.s, sizeof(program.s)));
+    HL_AUTO(hl_closep) int fd = open(log.s, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
+    if (fd < 0) {
+        int err = errno;
+        return hl_fail(hl_status_of_errno(err), "log %s: %s", log.s, strerror(err));
+    }
+    int join[HL_CGROUP_DIRS];
+    size_t join_count = hl_cgroup_join_open(&s->cgroup, join);
+    int affinity = hl_cpuset_count(&s->binding.cpus) > 0 &&
+                   (hl_cgroup_means(&s->cgroup) & HL_CGROUP_CPUSET) == 0;
+    struct hl_spawn spawn = {
+        .program = program.s,
+        .argv = s->spec.command,
+        .env = texts,
+        .workdir = workdir.s,
+        .name = s->spec.command[0],
+        .std = {-1, fd, fd},
+        .join = join,
+        .join_count = join_count,
+        .cpus = affinity ? &s->binding.cpus : NULL,
+        .mems = affinity ? &s->binding.mems : NULL,
+        .oom_score_adj = RANK_OOM_SCORE_ADJ,
+        .die_with_parent = 1,
+    };
+    hl_status st = hl_process_spawn(&spawn, out);
+    for (size_t i = 0; i < join_count; i++)
+        close(join[i]);
+    return st;
+}
+
+/* Believe the kernel, not our intention. */
+static const char *read_back(struct hl_shim *s, pid_t pid)
+{
+    struct hl_cpuset cpus;
+    if (hl_cpuset_count(&s->binding.cpus) == 0 || hl_process_allowed(pid, &cpus, NULL) != HL_OK ||
+        !hl_cpuset_equal(&cpus, &s->binding.cpus))
+        return "none";
+    return (hl_cgroup_means(&s->cgroup) & HL_CGROUP_CPUSET) != 0 ? "cpuset-cgroup" : "affinity";
+}
+
+static hl_status start_rank(struct hl_shim *s, size_t i)
+{
+    struct hl_env env = {0};
+    pid_t pid;
+    hl_status st = rank_env(&s->spec, &s->spec.ranks[i], &env);
+    if (st == HL_OK)
+        st = spawn_rank(s, &s->spec.ranks[i], &env, &pid);
+    env_free(&env);
+    HL_TRY(st);
+    s->status.ranks[i].pid = pid;
+    s->status.ranks[i].state = HL_RUN_RUNNING;
+    s->live++;
+    if (i == 0)
+        st = hl_text_set(&s->status.binding, "%s", read_back(s, pid));
+    return st;
+}
+
+void hl_shim_start_ranks(struct hl_shim *s)
+{
+    make_group(s);
+    s->status.started_ms = hl_wall_ms();
+    s->status.state = HL_RUN_RUNNING;
+    for (size_t i = 0; i < s->spec.rank_count; i++) {
+        struct hl_rank_status *r = &s->status.ranks[i];
+        if (s->failed) {
+            r->state = HL_RUN_STOPPED;
+        } else if (start_rank(s, i) != HL_OK) {
+            s->failed = 1;
+            r->state = HL_RUN_FAILED;
+            r->exit_code = s->status.exit_code = 127;
+            (void)!hl_text_set(&s->status.message, "rank %d: %s", r->rank, hl_error_text());
+        }
+    }
+    if (!s->failed)
+        (void)!hl_text_set(&s->status.message, "%s", s->binding.note);
+}

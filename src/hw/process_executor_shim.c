@@ -1,0 +1,296 @@
+/* The shim: one small process per container that starts, watches and ends its ranks. */
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/signalfd.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "core/json.h"
+#include "hw/process_executor.h"
+#include "hw/process_executor_private.h"
+#include "os/file.h"
+
+#define TICK_MS          1000
+#define GRACE_DEFAULT_MS 10000
+#define RESULT_RETRY_S   60
+#define LOG_ALIGN        65536
+
+static void write_status(struct hl_shim *s)
+{
+    s->dirty = hl_status_file_write(s->dir, &s->status) != HL_OK;
+    if (s->dirty)
+        hl_error("%s", hl_error_text());
+}
+
+/* ---- stopping ---- */
+
+static void signal_rank(const struct hl_rank_status *r, int signum)
+{
+    if (r->state != HL_RUN_RUNNING)
+        return;
+    kill(-r->pid, signum); /* its session's first group */
+    kill(r->pid, signum);
+}
+
+static void begin_stop(struct hl_shim *s, int grace_ms)
+{
+    uint64_t at = hl_now_ns() + (uint64_t)grace_ms * HL_NS_PER_MS + 1;
+    if (s->kill_at_ns == 0 || at < s->kill_at_ns)
+        s->kill_at_ns = at;
+    for (size_t i = 0; i < s->status.rank_count; i++)
+        signal_rank(&s->status.ranks[i], SIGTERM);
+}
+
+static void kill_all(struct hl_shim *s)
+{
+    for (size_t i = 0; i < s->status.rank_count; i++)
+        signal_rank(&s->status.ranks[i], SIGKILL);
+    hl_cgroup_kill(&s->cgroup);
+    s->killed = 1;
+}
+
+/* Orphans of the ranks are ours (subreaper): end them until there is none. */
+static void end_orphans(struct hl_shim *s)
+{
+    uint64_t deadline = hl_now_ns() + HL_SHIM_REMOVE_MS * HL_NS_PER_MS;
+    hl_cgroup_kill(&s->cgroup);
+    while (hl_now_ns() < deadline) {
+        pid_t children[256];
+        size_t n = hl_process_children(getpid(), children, HL_ARRAY_LEN(children));
+        for (size_t i = 0; i < n && i < HL_ARRAY_LEN(children); i++)
+            kill(children[i], SIGKILL);
+        pid_t pid;
+        while ((pid = waitpid(-1, NULL, WNOHANG)) > 0)
+            ;
+        if (pid < 0 && errno == ECHILD)
+            break;
+        poll(NULL, 0, 2);
+    }
+    if (hl_cgroup_remove(&s->cgroup, HL_SHIM_REMOVE_MS) != HL_OK)
+        hl_warn("%s", hl_error_text());
+}
+
+/* ---- ranks that end ---- */
+
+static void explain_failure(struct hl_shim *s, const struct hl_rank_status *r)
+{
+    uint64_t oom = hl_cgroup_oom_kills(&s->cgroup);
+    char memory[128] = "";
+    if (oom > 0)
+        snprintf(memory, sizeof(memory), " (out of memory: the container's limit is %llu MiB)",
+                 (unsigned long long)(s->spec.memory_bytes >> 20));
+    else if (r->signal == SIGKILL)
+        snprintf(memory, sizeof(memory), " (out of memory?)");
+    else if (r->signal != 0)
+        snprintf(memory, sizeof(memory), " (%s)", strsignal(r->signal));
+    hl_status st = r->signal != 0 ? hl_text_set(&s->status.message, "rank %d killed by signal %d%s",
+                                                r->rank, r->signal, memory)
+                                  : hl_text_set(&s->status.message, "rank %d exited with code %d%s",
+                                                r->rank, r->exit_code, memory);
+    if (st != HL_OK)
+        hl_error("%s", hl_error_text());
+}
+
+static void rank_ended(struct hl_shim *s, struct hl_rank_status *r, int how)
+{
+    int stopping = s->kill_at_ns != 0;
+    s->live--;
+    s->dirty = 1;
+    r->exit_code = WIFEXITED(how) ? WEXITSTATUS(how) : 128 + WTERMSIG(how);
+    r->signal = WIFSIGNALED(how) ? WTERMSIG(how) : 0;
+    if (r->exit_code == 0) {
+        r->state = HL_RUN_SUCCEEDED;
+    } else if (stopping) {
+        r->state = HL_RUN_STOPPED;
+    } else {
+        r->state = HL_RUN_FAILED;
+        s->failed = 1;
+        s->status.exit_code = r->exit_code;
+        s->status.signal = r->signal;
+        explain_failure(s, r);
+        begin_stop(s, s->spec.stop_grace_ms);
+    }
+}
+
+static void reap(struct hl_shim *s)
+{
+    int how;
+    pid_t pid;
+    while ((pid = waitpid(-1, &how, WNOHANG)) > 0)
+        for (size_t i = 0; i < s->status.rank_count; i++)
+            if (s->status.ranks[i].pid == pid && s->status.ranks[i].state == HL_RUN_RUNNING)
+                rank_ended(s, &s->status.ranks[i], how);
+}
+
+/* ---- output ---- */
+
+/* Give the oldest output back to the file system; offsets stay what they are. */
+static void trim_logs(struct hl_shim *s)
+{
+    for (size_t i = 0; s->log_max > 0 && i < s->status.rank_count; i++) {
+        struct stat sb;
+        struct hl_path path = hl_path_of_log(s->dir, s->status.ranks[i].rank);
+        if (stat(path.s, &sb) != 0 || (uint64_t)sb.st_size <= s->log_max + LOG_ALIGN ||
+            (uint64_t)sb.st_blocks * 512 <= s->log_max + LOG_ALIGN)
+            continue;
+        off_t drop = (sb.st_size - (off_t)s->log_max) & ~(off_t)(LOG_ALIGN - 1);
+        HL_AUTO(hl_closep) int fd = open(path.s, O_WRONLY | O_CLOEXEC);
+        if (fd >= 0 && fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, drop) != 0)
+            hl_debug("%s can't be trimmed: %s", path.s, strerror(errno));
+    }
+}
+
+/* ---- life ---- */
+
+static void on_stop_signal(struct hl_shim *s)
+{
+    int grace = s->spec.stop_grace_ms;
+    HL_AUTO(hl_buf_fini) struct hl_buf text = HL_BUF(64);
+    if (hl_file_read(hl_path_in(s->dir, "stop").s, &text) == HL_OK && text.len > 0)
+        grace = atoi(text.data);
+    if (!s->failed)
+        s->requested = 1;
+    begin_stop(s, grace < 0 ? 0 : grace);
+}
+
+static void take_signals(struct hl_shim *s, int fd)
+{
+    struct signalfd_siginfo info;
+    while (read(fd, &info, sizeof(info)) == (ssize_t)sizeof(info))
+        if (info.ssi_signo == SIGTERM || info.ssi_signo == SIGINT)
+            on_stop_signal(s);
+}
+
+static int next_wait_ms(const struct hl_shim *s)
+{
+    if (s->kill_at_ns == 0)
+        return TICK_MS;
+    uint64_t now = hl_now_ns();
+    if (now >= s->kill_at_ns)
+        return s->killed ? 50 : 0;
+    uint64_t ms = (s->kill_at_ns - now) / HL_NS_PER_MS + 1;
+    return ms < TICK_MS ? (int)ms : TICK_MS;
+}
+
+static void watch(struct hl_shim *s, int signals)
+{
+    while (s->live > 0) {
+        struct pollfd p = {.fd = signals, .events = POLLIN};
+        poll(&p, 1, next_wait_ms(s));
+        take_signals(s, signals);
+        reap(s);
+        if (s->live > 0 && s->kill_at_ns != 0 && hl_now_ns() >= s->kill_at_ns)
+            kill_all(s);
+        trim_logs(s);
+        if (s->dirty && s->live > 0)
+            write_status(s);
+    }
+}
+
+static void finish(struct hl_shim *s)
+{
+    uint64_t oom = hl_cgroup_oom_kills(&s->cgroup);
+    end_orphans(s);
+    if (s->failed)
+        s->status.state = HL_RUN_FAILED;
+    else
+        s->status.state = s->requested ? HL_RUN_STOPPED : HL_RUN_SUCCEEDED;
+    if (oom > 0 && !s->failed)
+        (void)!hl_text_set(&s->status.message,
+                           "%llu of its processes were killed for want of memory",
+                           (unsigned long long)oom);
+    s->status.finished_ms = hl_wall_ms();
+    write_status(s);
+    /* The result is worth some patience with a full disk. */
+    for (int i = 0; s->dirty && i < RESULT_RETRY_S; i++) {
+        poll(NULL, 0, 1000);
+        write_status(s);
+    }
+}
+
+static hl_status load(struct hl_shim *s)
+{
+    json_t *json = NULL;
+    HL_TRY(hl_json_read(hl_path_in(s->dir, "spec.json").s, &json));
+    hl_status st = hl_container_spec_decode(json, &s->spec);
+    json_decref(json);
+    HL_TRY(st);
+    HL_TRY(hl_container_status_init(&s->spec, &s->status));
+    HL_TRY(hl_json_read(hl_path_in(s->dir, "shim.json").s, &json));
+    int foreign = hl_json_bool(json, "foreignTopology", 0);
+    s->log_max = (uint64_t)hl_json_int(json, "logMaxBytes", 0);
+    json_decref(json);
+    if (s->spec.stop_grace_ms == 0)
+        s->spec.stop_grace_ms = GRACE_DEFAULT_MS;
+    return hl_binding_choose(&s->spec, foreign, &s->binding);
+}
+
+/* Say who we are in the file whose lock says that we live. */
+static void sign(void)
+{
+    struct hl_process self;
+    char text[64];
+    prctl(PR_SET_NAME, "helios-shim");
+    fcntl(HL_SHIM_LOCK_FD, F_SETFD, FD_CLOEXEC);
+    fcntl(HL_SHIM_READY_FD, F_SETFD, FD_CLOEXEC);
+    if (hl_process_identify(getpid(), &self) != HL_OK)
+        self = (struct hl_process){getpid(), 0};
+    int n =
+        snprintf(text, sizeof(text), "%d %llu\n", (int)self.pid, (unsigned long long)self.start);
+    if (pwrite(HL_SHIM_LOCK_FD, text, (size_t)n, 0) != n)
+        hl_error("write shim.pid: %s", strerror(errno));
+}
+
+static int watch_signals(void)
+{
+    sigset_t set;
+    sigemptyset(&set);
+    sigaddset(&set, SIGCHLD);
+    sigaddset(&set, SIGTERM);
+    sigaddset(&set, SIGINT);
+    sigprocmask(SIG_BLOCK, &set, NULL);
+    signal(SIGHUP, SIG_IGN);
+    signal(SIGPIPE, SIG_IGN);
+    return signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
+}
+
+int hl_shim_main(const char *dir)
+{
+    struct hl_shim s = {.dir = dir};
+    hl_log_init("helios-shim", HL_LOG_INFO);
+    int signals = watch_signals();
+    sign();
+    prctl(PR_SET_CHILD_SUBREAPER, 1);
+    if (signals < 0 || load(&s) != HL_OK) {
+        hl_error("%s", signals < 0 ? "signalfd failed" : hl_error_text());
+        hl_container_spec_fini(&s.spec);
+        hl_container_status_fini(&s.status);
+        return 1;
+    }
+    hl_shim_start_ranks(&s);
+    if (s.failed && s.live > 0)
+        begin_stop(&s, s.spec.stop_grace_ms);
+    if (s.live > 0)
+        write_status(&s);
+    else
+        finish(&s);
+    int ended = s.live == 0;
+    close(HL_SHIM_READY_FD);
+    watch(&s, signals);
+    if (!ended)
+        finish(&s);
+    close(signals);
+    int rc = s.dirty;
+    hl_container_spec_fini(&s.spec);
+    hl_container_status_fini(&s.status);
+    return rc;
+}

@@ -1,0 +1,331 @@
+/* Watching shims: adoption after a restart, changes of status.json, and their end. */
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/file.h>
+#include <sys/inotify.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "hw/process_executor_private.h"
+#include "os/file.h"
+
+#define TICK_MS        200
+#define SIGNED_WAIT_MS 2000
+
+hl_status hl_px_lock_shim(const char *dir, int *fd)
+{
+    struct hl_path path = hl_path_in(dir, "shim.pid");
+    HL_AUTO(hl_closep) int f = open(path.s, O_RDWR | O_CREAT | O_CLOEXEC, 0644);
+    if (f < 0) {
+        int err = errno;
+        return hl_fail(hl_status_of_errno(err), "open %s: %s", path.s, strerror(err));
+    }
+    if (flock(f, LOCK_EX | LOCK_NB) != 0)
+        return hl_fail(HL_EBUSY, "%s belongs to a running shim", dir);
+    *fd = f;
+    f = -1;
+    return HL_OK;
+}
+
+static int shim_lives(const char *dir)
+{
+    HL_AUTO(hl_closep) int fd = -1;
+    return hl_px_lock_shim(dir, &fd) != HL_OK; /* in doubt it lives */
+}
+
+void hl_px_signal(const struct hl_px_entry *e, int signum)
+{
+    if (e->pidfd >= 0) {
+        if (hl_process_signal(e->pidfd, signum) != HL_OK)
+            hl_debug("container %s: %s", e->id, hl_error_text());
+    } else if (e->shim.pid > 0 && shim_lives(e->dir.s)) {
+        kill(e->shim.pid, signum); /* the lock says that the pid is still its own */
+    }
+}
+
+int hl_px_refresh(struct hl_px_entry *e)
+{
+    struct hl_container_status now;
+    if (hl_status_file_read(e->dir.s, &now) != HL_OK) {
+        hl_debug("container %s: %s", e->id, hl_error_text());
+        return 0;
+    }
+    json_t *a = hl_container_status_encode(&e->status);
+    json_t *b = hl_container_status_encode(&now);
+    int differs = !json_equal(a, b);
+    json_decref(a);
+    json_decref(b);
+    hl_container_status_fini(&e->status);
+    e->status = now;
+    return differs;
+}
+
+void hl_px_watch(struct hl_px *px, struct hl_px_entry *e)
+{
+    int fd = -1;
+    e->watch = inotify_add_watch(px->inotify, e->dir.s, IN_MOVED_TO);
+    if (e->shim.pid > 0 && hl_process_open(e->shim, &fd) == HL_OK) {
+        struct epoll_event ev = {.events = EPOLLIN, .data.ptr = e};
+        e->pidfd = fd;
+        if (epoll_ctl(px->epoll, EPOLL_CTL_ADD, fd, &ev) != 0)
+            hl_closep(&e->pidfd); /* the tick asks the lock then */
+    }
+    hl_px_refresh(e); /* what changed before the watch was there */
+}
+
+/* ---- the end of a shim ---- */
+
+static void remove_group(const char *dir)
+{
+    struct hl_cgroup cg;
+    HL_AUTO(hl_buf_fini) struct hl_buf text = HL_BUF(8192);
+    if (hl_file_read(hl_path_in(dir, "cgroup").s, &text) != HL_OK || text.len == 0)
+        return;
+    hl_cgroup_recall(text.data, &cg);
+    if (hl_cgroup_remove(&cg, HL_SHIM_REMOVE_MS) != HL_OK)
+        hl_warn("%s", hl_error_text());
+}
+
+static void fail_without_result(struct hl_px_entry *e)
+{
+    struct hl_container_status *s = &e->status;
+    s->state = HL_RUN_FAILED;
+    s->signal = SIGKILL;
+    s->exit_code = 128 + SIGKILL;
+    s->finished_ms = hl_wall_ms();
+    for (size_t i = 0; i < s->rank_count; i++) {
+        if (hl_run_state_ended(s->ranks[i].state))
+            continue;
+        s->ranks[i].state = HL_RUN_FAILED;
+        s->ranks[i].signal = SIGKILL;
+        s->ranks[i].exit_code = 128 + SIGKILL;
+    }
+    if (hl_text_set(
+            &s->message,
+            "the container's shim (process %d) ended without a result: it was killed or the "
+            "machine restarted; its ranks were ended",
+            (int)e->shim.pid) != HL_OK ||
+        hl_status_file_write(e->dir.s, s) != HL_OK)
+        hl_error("container %s: %s", e->id, hl_error_text());
+}
+
+void hl_px_settle(struct hl_px *px, struct hl_px_entry *e)
+{
+    if (e->pidfd >= 0)
+        epoll_ctl(px->epoll, EPOLL_CTL_DEL, e->pidfd, NULL);
+    hl_closep(&e->pidfd);
+    if (e->shim.pid > 0)
+        waitpid(e->shim.pid, NULL, WNOHANG); /* our child, unless it was adopted */
+    hl_px_refresh(e);
+    if (!hl_run_state_ended(e->status.state)) {
+        struct hl_path dir = e->dir;
+        e->busy++;
+        pthread_mutex_unlock(&px->lock);
+        remove_group(dir.s);
+        pthread_mutex_lock(&px->lock);
+        e->busy--;
+        fail_without_result(e);
+    }
+    if (e->watch >= 0)
+        inotify_rm_watch(px->inotify, e->watch);
+    e->watch = -1;
+    e->kill_at_ns = 0;
+    e->gone = 1;
+    pthread_cond_broadcast(&px->changed);
+}
+
+/* ---- adoption ---- */
+
+static void read_signature(const char *dir, struct hl_process *out)
+{
+    uint64_t deadline = hl_now_ns() + SIGNED_WAIT_MS * HL_NS_PER_MS;
+    *out = (struct hl_process){0};
+    do {
+        HL_AUTO(hl_buf_fini) struct hl_buf text = HL_BUF(256);
+        int pid;
+        unsigned long long start;
+        if (hl_file_read(hl_path_in(dir, "shim.pid").s, &text) == HL_OK && text.len > 0 &&
+            sscanf(text.data, "%d %llu", &pid, &start) == 2) {
+            *out = (struct hl_process){pid, start};
+            return;
+        }
+        poll(NULL, 0, 10); /* it was born this moment */
+    } while (hl_now_ns() < deadline && shim_lives(dir));
+}
+
+static hl_status adopt_one(struct hl_px *px, const char *name)
+{
+    struct hl_path dir = hl_path_in(px->containers.s, name);
+    struct hl_container_spec spec = {0};
+    json_t *json;
+    HL_TRY(hl_json_read(hl_path_in(dir.s, "spec.json").s, &json));
+    hl_status st = hl_container_spec_decode(json, &spec);
+    json_decref(json);
+    HL_TRY(st);
+    struct hl_px_entry *e = calloc(1, sizeof(*e));
+    if (e == NULL)
+        st = hl_fail(HL_ENOMEM, "container %s", name);
+    else if (strcmp(spec.id, name) != 0)
+        st = hl_fail(HL_EINVAL, "%s holds the container %s", dir.s, spec.id);
+    else
+        st = hl_container_status_init(&spec, &e->status);
+    int grace = spec.stop_grace_ms;
+    hl_container_spec_fini(&spec);
+    if (st != HL_OK) {
+        free(e);
+        return st;
+    }
+    snprintf(e->id, sizeof(e->id), "%.*s", HL_CONTAINER_ID_MAX, name);
+    e->dir = dir;
+    e->stop_grace_ms = grace;
+    e->pidfd = e->watch = -1;
+    HASH_ADD_STR(px->entries, id, e);
+    int lives = shim_lives(dir.s);
+    read_signature(dir.s, &e->shim);
+    if (lives)
+        hl_px_watch(px, e);
+    else
+        hl_px_settle(px, e);
+    hl_info("found container id=%s state=%s shim=%d", e->id, hl_run_state_text(e->status.state),
+            (int)e->shim.pid);
+    return HL_OK;
+}
+
+hl_status hl_px_adopt(struct hl_px *px)
+{
+    DIR *dir = opendir(px->containers.s);
+    if (dir == NULL)
+        return hl_fail(HL_EIO, "read %s: %s", px->containers.s, strerror(errno));
+    pthread_mutex_lock(&px->lock);
+    struct dirent *d;
+    while ((d = readdir(dir)) != NULL) {
+        if (d->d_name[0] == '.')
+            continue;
+        hl_status st = adopt_one(px, d->d_name);
+        if (st == HL_ENOENT) { /* its start got no further than the directory */
+            if (hl_dir_remove(hl_path_in(px->containers.s, d->d_name).s) != HL_OK)
+                hl_warn("%s", hl_error_text());
+        } else if (st != HL_OK) {
+            hl_warn("container %s is left alone: %s", d->d_name, hl_error_text());
+        }
+    }
+    pthread_mutex_unlock(&px->lock);
+    closedir(dir);
+    return HL_OK;
+}
+
+/* ---- the thread ---- */
+
+struct changes {
+    char (*ids)[HL_CONTAINER_ID_MAX + 1];
+    size_t count, cap;
+};
+
+static void changed(struct changes *c, const struct hl_px_entry *e)
+{
+    if (c->count == c->cap) {
+        size_t cap = c->cap * 2 + 16;
+        void *ids = realloc(c->ids, cap * sizeof(*c->ids));
+        if (ids == NULL)
+            return; /* the next heartbeat tells it */
+        c->ids = ids;
+        c->cap = cap;
+    }
+    memcpy(c->ids[c->count++], e->id, sizeof(e->id));
+}
+
+static void take_inotify(struct hl_px *px, struct changes *c)
+{
+    char block[8192] __attribute__((aligned(__alignof__(struct inotify_event))));
+    ssize_t n;
+    while ((n = read(px->inotify, block, sizeof(block))) > 0) {
+        const struct inotify_event *ev;
+        for (char *p = block; p < block + n; p += sizeof(*ev) + ev->len) {
+            struct hl_px_entry *e, *next;
+            ev = (const struct inotify_event *)p;
+            if (ev->len == 0 || strcmp(ev->name, "status.json") != 0)
+                continue;
+            HASH_ITER (hh, px->entries, e, next) {
+                if (e->watch == ev->wd && hl_px_refresh(e))
+                    changed(c, e);
+            }
+        }
+    }
+}
+
+static void settle(struct hl_px *px, struct hl_px_entry *e, struct changes *c)
+{
+    enum hl_run_state before = e->status.state;
+    hl_px_settle(px, e);
+    if (e->status.state != before)
+        changed(c, e);
+}
+
+/* Shims that don't obey, and shims without a descriptor. Returns the wait until the next look. */
+static int tick(struct hl_px *px, struct changes *c)
+{
+    struct hl_px_entry *e, *next;
+    int wait = -1;
+    HASH_ITER (hh, px->entries, e, next) {
+        if (e->gone || e->busy > 0)
+            continue;
+        if (e->kill_at_ns != 0 && hl_now_ns() >= e->kill_at_ns) {
+            hl_warn("container %s: its shim does not stop and is killed", e->id);
+            hl_px_signal(e, SIGKILL);
+            e->kill_at_ns = 0;
+        }
+        if (e->pidfd < 0 && !shim_lives(e->dir.s)) {
+            settle(px, e, c); /* lets go of the lock: the list may be another one now */
+            return 0;
+        }
+        if (e->pidfd < 0 || e->kill_at_ns != 0)
+            wait = TICK_MS;
+    }
+    return wait;
+}
+
+static void take_events(struct hl_px *px, const struct epoll_event *events, int n,
+                        struct changes *c)
+{
+    uint64_t count;
+    while (read(px->wake, &count, sizeof(count)) > 0)
+        ;
+    take_inotify(px, c);
+    for (int i = 0; i < n; i++) {
+        struct hl_px_entry *e = events[i].data.ptr;
+        if (e != NULL && !e->gone)
+            settle(px, e, c);
+    }
+}
+
+void *hl_px_watcher(void *arg)
+{
+    struct hl_px *px = arg;
+    struct changes c = {0};
+    int wait = 0;
+    for (;;) {
+        struct epoll_event events[64];
+        int n = epoll_wait(px->epoll, events, (int)HL_ARRAY_LEN(events), wait);
+        pthread_mutex_lock(&px->lock);
+        int closing = px->closing;
+        take_events(px, events, closing ? 0 : n, &c);
+        wait = tick(px, &c);
+        pthread_mutex_unlock(&px->lock);
+        for (size_t i = 0; i < c.count && px->on_change != NULL && !closing; i++)
+            px->on_change(px->arg, c.ids[i]);
+        c.count = 0;
+        if (closing)
+            break;
+    }
+    free(c.ids);
+    return NULL;
+}

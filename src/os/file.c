@@ -1,0 +1,181 @@
+#include "os/file.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define DIR_DEPTH_MAX 64
+
+hl_status hl_status_of_errno(int err)
+{
+    switch (err) {
+    case ENOENT:
+    case ENOTDIR:
+    case ESRCH:
+        return HL_ENOENT;
+    case EACCES:
+    case EPERM:
+    case EROFS:
+        return HL_EPERM;
+    case ENOSPC:
+    case EDQUOT:
+        return HL_ENOSPC;
+    case EEXIST:
+        return HL_EEXIST;
+    case ENOMEM:
+        return HL_ENOMEM;
+    case EINVAL:
+    case ENAMETOOLONG:
+        return HL_EINVAL;
+    default:
+        return HL_EIO;
+    }
+}
+
+void hl_closep(int *fd)
+{
+    if (*fd >= 0)
+        close(*fd);
+    *fd = -1;
+}
+
+static hl_status fail_errno(const char *what, const char *path)
+{
+    int err = errno;
+    return hl_fail(hl_status_of_errno(err), "%s %s: %s", what, path, strerror(err));
+}
+
+hl_status hl_file_read(const char *path, struct hl_buf *out)
+{
+    HL_AUTO(hl_closep) int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return fail_errno("read", path);
+    for (;;) {
+        char block[4096];
+        ssize_t n = read(fd, block, sizeof(block));
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0)
+            return fail_errno("read", path);
+        if (n == 0)
+            return HL_OK;
+        if (hl_buf_append(out, block, (size_t)n) != HL_OK)
+            return hl_fail(HL_EINVAL, "read %s: larger than %zu bytes", path, out->max);
+    }
+}
+
+static int write_all(int fd, const char *data, size_t len)
+{
+    while (len > 0) {
+        ssize_t n = write(fd, data, len);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0)
+            return -1;
+        data += n;
+        len -= (size_t)n;
+    }
+    return 0;
+}
+
+hl_status hl_file_write_atomic(const char *path, const void *data, size_t len)
+{
+    char temp[PATH_MAX];
+    int n = snprintf(temp, sizeof(temp), "%s.%d.tmp", path, (int)gettid());
+    if (n < 0 || (size_t)n >= sizeof(temp))
+        return hl_fail(HL_EINVAL, "write %s: the path is too long", path);
+    HL_AUTO(hl_closep) int fd = open(temp, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+    if (fd < 0)
+        return fail_errno("write", path);
+    if (write_all(fd, data, len) != 0 || rename(temp, path) != 0) {
+        hl_status st = fail_errno("write", path);
+        unlink(temp);
+        return st;
+    }
+    return HL_OK;
+}
+
+hl_status hl_file_write_control(const char *path, const char *text)
+{
+    HL_AUTO(hl_closep) int fd = open(path, O_WRONLY | O_CLOEXEC);
+    if (fd < 0 || write(fd, text, strlen(text)) < 0)
+        return fail_errno("write", path);
+    return HL_OK;
+}
+
+hl_status hl_dir_make(const char *path, mode_t mode)
+{
+    char part[PATH_MAX];
+    size_t len = strlen(path);
+    if (len == 0 || len >= sizeof(part))
+        return hl_fail(HL_EINVAL, "make directory '%s': the path is empty or too long", path);
+    memcpy(part, path, len + 1);
+    for (char *p = part + 1;; p++) {
+        if (*p != '/' && *p != '\0')
+            continue;
+        char end = *p;
+        *p = '\0';
+        if (mkdir(part, mode) != 0 && errno != EEXIST)
+            return fail_errno("make directory", part);
+        if (end == '\0')
+            break;
+        *p = end;
+    }
+    struct stat sb;
+    if (stat(path, &sb) != 0 || !S_ISDIR(sb.st_mode)) {
+        errno = ENOTDIR;
+        return fail_errno("make directory", path);
+    }
+    return HL_OK;
+}
+
+/* Takes dir_fd. Returns 0, or -1 with errno. */
+static int remove_below(int dir_fd, int depth)
+{
+    DIR *dir = fdopendir(dir_fd);
+    if (dir == NULL) {
+        close(dir_fd);
+        return -1;
+    }
+    int rc = 0;
+    struct dirent *e;
+    while (rc == 0 && (e = readdir(dir)) != NULL) {
+        if (strcmp(e->d_name, ".") == 0 || strcmp(e->d_name, "..") == 0)
+            continue;
+        if (unlinkat(dir_fd, e->d_name, 0) == 0 || errno == ENOENT)
+            continue;
+        if (errno != EISDIR && errno != EPERM) {
+            rc = -1;
+            break;
+        }
+        int fd = openat(dir_fd, e->d_name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+        if (fd < 0 || depth >= DIR_DEPTH_MAX) {
+            hl_closep(&fd);
+            rc = -1;
+            break;
+        }
+        rc = remove_below(fd, depth + 1);
+        if (rc == 0)
+            rc = unlinkat(dir_fd, e->d_name, AT_REMOVEDIR);
+    }
+    int err = errno;
+    closedir(dir);
+    errno = err;
+    return rc;
+}
+
+hl_status hl_dir_remove(const char *path)
+{
+    int fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    if (fd < 0)
+        return errno == ENOENT ? HL_OK : fail_errno("remove", path);
+    if (remove_below(fd, 0) != 0 || rmdir(path) != 0)
+        return fail_errno("remove", path);
+    return HL_OK;
+}
