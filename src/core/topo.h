@@ -91,10 +91,14 @@ hl_status hl_topo_add_device(struct hl_topo_slot *slot, enum hl_pci_kind kind,
 size_t hl_topo_nic_boards(const struct hl_topo *topo);
 
 /* Share `index` of `nodes` equal shares of a machine, as `slots` slots (0 = as many as it has, at
- * least one per share). Slots are numbered 0..slots-1. CPUs, GPUs and NICs are dealt out in turn;
- * where there are fewer CPUs than shares, CPUs overlap and the slots say so. Memory is divided. */
+ * least one per share). Slots are numbered 0..slots-1. Neighbouring CPUs stay together; where there
+ * are fewer CPUs than slots, CPUs are dealt out in turn, overlap, and the slots say so. Memory is
+ * divided; a GPU or NIC goes to one slot. */
 hl_status hl_topo_share(const struct hl_topo *machine, int nodes, int index, int slots,
                         struct hl_topo *out) HL_CHECK;
+
+/* "I/N" or "I/NxM" as the option agent.share has it; slots is 0 without M. HL_EINVAL. */
+hl_status hl_topo_share_parse(const char *text, int *index, int *nodes, int *slots) HL_CHECK;
 
 /* List(Slot) of helios.capnp; new reference, NULL when memory is short. */
 json_t *hl_topo_to_json(const struct hl_topo *topo);
