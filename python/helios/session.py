@@ -141,7 +141,7 @@ class Session:
         name, number = self._model(model, version)
         pp, tp = self.rank.pp if pp is None else pp, self.rank.tp if tp is None else tp
         shards = self.client.request_shards(name, number, pp, tp)
-        self._listed = ((name, number, pp, tp), shards)
+        self._listed, self._layout = ((name, number, pp, tp), shards), None
         return shards
 
     def _last(self) -> _abi.ShardList:
