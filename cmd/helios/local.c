@@ -1,0 +1,503 @@
+/* Order of start: L3, Controller, Agents; of stop: containers, Agents, Controller, L3. A daemon is
+ * found again by pid and start time, so a reused pid is never signalled. A daemon that is started a
+ * second time gets the address it had, because its peers remember it. */
+#include "local.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <limits.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "core/json.h"
+#include "os/file.h"
+#include "os/process.h"
+#include "rpc/rpc.h"
+
+#define READY_MS  60000 /* a big pool takes its time to be prefaulted */
+#define NODES_MS  20000
+#define END_MS    10000
+#define CALL_MS   5000
+#define NODES_MAX 256
+
+struct local {
+    const struct local_opts *opts;
+    json_t *doc; /* cluster.json */
+    json_t *started;
+    char bin[PATH_MAX];
+    char pool[PATH_MAX];
+};
+
+static void unlock(int *fd)
+{
+    if (*fd >= 0)
+        close(*fd);
+}
+
+static hl_status lock_state(const char *state, int *fd)
+{
+    char path[PATH_MAX];
+    snprintf(path, sizeof(path), "%s/lock", state);
+    int lock = open(path, O_CREAT | O_RDWR | O_CLOEXEC, 0644);
+    if (lock < 0)
+        return hl_fail(hl_status_of_errno(errno), "open %s: %m", path);
+    if (flock(lock, LOCK_EX | LOCK_NB) != 0) {
+        close(lock);
+        return hl_fail(HL_EBUSY, "another helios up or down is at work in %s", state);
+    }
+    *fd = lock;
+    return HL_OK;
+}
+
+static hl_status read_json(const char *path, json_t **out)
+{
+    struct hl_buf text = HL_BUF(1 << 20);
+    hl_status st = hl_file_read(path, &text);
+    if (st == HL_OK) {
+        json_error_t error;
+        json_t *doc = json_loadb(text.data, text.len, 0, &error);
+        if (doc == NULL)
+            st = hl_fail(HL_ECORRUPT, "%s:%d: %s", path, error.line, error.text);
+        else
+            *out = doc;
+    }
+    hl_buf_fini(&text);
+    return st;
+}
+
+static hl_status write_json(const char *path, const json_t *doc)
+{
+    char *text = json_dumps(doc, JSON_INDENT(2) | JSON_SORT_KEYS);
+    if (text == NULL)
+        return hl_fail(HL_ENOMEM, "%s", path);
+    hl_status st = hl_file_write_atomic(path, text, strlen(text));
+    free(text);
+    return st;
+}
+
+hl_status local_find(const char *state, json_t **out)
+{
+    char path[PATH_MAX];
+    snprintf(path, sizeof(path), "%s/cluster.json", state);
+    hl_status st = read_json(path, out);
+    if (st == HL_ENOENT)
+        return hl_fail(
+            HL_ENOENT,
+            "no local cluster in %s; start one with helios up, or name a Controller with "
+            "--controller or HELIOS_CONTROLLER",
+            state);
+    return st;
+}
+
+/* ---- one daemon -------------------------------------------------------------------------------
+ */
+
+/* pidfd of a daemon of cluster.json, -1 when it has ended. */
+static int daemon_open(const json_t *entry)
+{
+    struct hl_process p = {(pid_t)hl_json_int(entry, "pid", 0),
+                           (uint64_t)hl_json_int(entry, "start", 0)};
+    int pidfd = -1;
+    if (p.pid <= 0 || hl_process_open(p, &pidfd) != HL_OK)
+        return -1;
+    return pidfd;
+}
+
+/* Last line of a log that speaks of an error, else its last line. */
+static void log_tail(const char *path, char *out, size_t cap)
+{
+    struct hl_buf text = HL_BUF(4 << 20);
+    out[0] = '\0';
+    if (hl_file_read(path, &text) == HL_OK && text.len > 0) {
+        while (text.len > 0 && text.data[text.len - 1] == '\n')
+            text.data[--text.len] = '\0';
+        const char *line = strrchr(text.data, '\n');
+        snprintf(out, cap, "%s", line != NULL ? line + 1 : text.data);
+    }
+    hl_buf_fini(&text);
+}
+
+static hl_status wait_ready(const char *name, const char *ready, const char *log,
+                            struct hl_process p, json_t **out)
+{
+    uint64_t end = hl_now_ns() + READY_MS * HL_NS_PER_MS;
+    char tail[512];
+    int pidfd = -1;
+    (void)!hl_process_open(p, &pidfd);
+    for (;;) {
+        if (access(ready, R_OK) == 0) {
+            if (pidfd >= 0)
+                close(pidfd);
+            return read_json(ready, out);
+        }
+        if (pidfd < 0 || hl_process_wait(pidfd, 20)) {
+            if (pidfd >= 0)
+                close(pidfd);
+            log_tail(log, tail, sizeof(tail));
+            return hl_fail(HL_EIO, "%s did not start: %s (log: %s)", name, tail, log);
+        }
+        if (hl_now_ns() > end) {
+            (void)!hl_process_signal(pidfd, SIGTERM);
+            close(pidfd);
+            return hl_fail(HL_ETIMEDOUT, "%s is not ready after %d s; its log is %s", name,
+                           READY_MS / 1000, log);
+        }
+    }
+}
+
+extern char **environ;
+
+static hl_status launch(struct local *l, const char *name, const char *program, char *const *argv,
+                        const char *log, struct hl_process *out)
+{
+    char path[PATH_MAX + 32];
+    snprintf(path, sizeof(path), "%s/%s", l->bin, program);
+    int fd = open(log, O_CREAT | O_WRONLY | O_APPEND | O_CLOEXEC, 0644);
+    if (fd < 0)
+        return hl_fail(hl_status_of_errno(errno), "open %s: %m", log);
+    pid_t pid;
+    hl_status st = hl_process_spawn(&(struct hl_spawn){.program = path,
+                                                       .argv = argv,
+                                                       .env = environ,
+                                                       .name = name,
+                                                       .std = {-1, fd, fd},
+                                                       .daemon = 1},
+                                    &pid);
+    close(fd);
+    if (st != HL_OK)
+        return st;
+    st = hl_process_identify(pid, out);
+    if (st != HL_OK) {
+        char tail[512];
+        log_tail(log, tail, sizeof(tail));
+        return hl_fail(HL_EIO, "%s did not start: %s (log: %s)", name, tail, log);
+    }
+    return HL_OK;
+}
+
+/* Start a daemon unless it runs; args end with NULL, "--listen" and "--ready-file" are added. */
+static hl_status ensure(struct local *l, const char *name, const char *program, const char **args)
+{
+    json_t *old = json_object_get(l->doc, name);
+    int pidfd = daemon_open(old);
+    if (pidfd >= 0) {
+        close(pidfd);
+        return HL_OK;
+    }
+    char ready[PATH_MAX], log[PATH_MAX];
+    snprintf(ready, sizeof(ready), "%s/%s.json", l->opts->state, name);
+    snprintf(log, sizeof(log), "%s/log/%s.log", l->opts->state, name);
+    unlink(ready);
+    const char *argv[48] = {program};
+    size_t n = 1;
+    while (*args != NULL && n < HL_ARRAY_LEN(argv) - 5)
+        argv[n++] = *args++;
+    argv[n++] = "--listen";
+    argv[n++] = hl_json_str(old, "address", "127.0.0.1:0");
+    argv[n++] = "--ready-file";
+    argv[n++] = ready;
+    struct hl_process p;
+    json_t *entry = NULL;
+    HL_TRY(launch(l, name, program, (char *const *)argv, log, &p));
+    HL_TRY(wait_ready(name, ready, log, p, &entry));
+    json_object_set_new(entry, "pid", json_integer(p.pid));
+    json_object_set_new(entry, "start", json_integer((json_int_t)p.start));
+    json_object_set_new(l->doc, name, entry);
+    json_array_append_new(l->started, json_string(name));
+    char path[PATH_MAX];
+    snprintf(path, sizeof(path), "%s/cluster.json", l->opts->state);
+    return write_json(path, l->doc); /* after every daemon: what died half-way can be found */
+}
+
+/* ---- up ---------------------------------------------------------------------------------------
+ */
+
+static hl_status ensure_agent(struct local *l, int i)
+{
+    char name[64], state[PATH_MAX], share[64];
+    snprintf(name, sizeof(name), "node-%d", i);
+    snprintf(state, sizeof(state), "%s/agents/%s", l->opts->state, name);
+    if (l->opts->slots > 0)
+        snprintf(share, sizeof(share), "%d/%dx%d", i, l->opts->nodes, l->opts->slots);
+    else
+        snprintf(share, sizeof(share), "%d/%d", i, l->opts->nodes);
+    const char *args[16] = {"--name",         name,
+                            "--state",        state,
+                            "--rank-address", "127.0.0.1",
+                            "--executor",     l->opts->executor,
+                            "--controller",   hl_json_str(l->doc, "controller", "")};
+    size_t n = 10;
+    if (l->opts->topology[0] != '\0') {
+        args[n++] = "--topology";
+        args[n++] = l->opts->topology;
+    } else {
+        args[n++] = "--share";
+        args[n++] = share;
+    }
+    return ensure(l, name, "helios-agent", args);
+}
+
+static hl_status start_all(struct local *l)
+{
+    char size[32], data[64], state[PATH_MAX], socket[PATH_MAX];
+    snprintf(size, sizeof(size), "%" PRIu64, l->opts->l3_size);
+    snprintf(socket, sizeof(socket), "%s/l3.sock", l->opts->state);
+    snprintf(data, sizeof(data), "%s",
+             hl_json_str(json_object_get(l->doc, "l3d"), "dataAddress", "127.0.0.1:0"));
+    const char *l3_args[] = {"--pool", l->pool,         "--size", size, "--socket",
+                             socket,   "--data-listen", data,     NULL};
+    HL_TRY(ensure(l, "l3d", "helios-l3d", l3_args));
+    json_t *l3 = json_object_get(l->doc, "l3d");
+    json_object_set_new(l->doc, "l3", json_string(hl_json_str(l3, "address", "")));
+    json_object_set_new(l->doc, "socket", json_string(socket));
+    json_object_set_new(l->doc, "pool", json_string(l->pool));
+
+    snprintf(state, sizeof(state), "%s/controller", l->opts->state);
+    const char *c_args[] = {"--state", state, "--l3", hl_json_str(l->doc, "l3", ""), NULL};
+    HL_TRY(ensure(l, "controllerd", "helios-controller", c_args));
+    json_object_set_new(
+        l->doc, "controller",
+        json_string(hl_json_str(json_object_get(l->doc, "controllerd"), "address", "")));
+    for (int i = 0; i < l->opts->nodes; i++)
+        HL_TRY(ensure_agent(l, i));
+    return HL_OK;
+}
+
+static int ready_nodes(const json_t *nodes)
+{
+    int ready = 0;
+    size_t i;
+    const json_t *node;
+    json_array_foreach (nodes, i, node) {
+        ready += strcmp(hl_json_str(node, "state", ""), "ready") == 0;
+    }
+    return ready;
+}
+
+/* Until the Controller sees every node and the pool. */
+static hl_status wait_cluster(struct local *l)
+{
+    struct hl_rpc_peer *peer;
+    HL_TRY(hl_rpc_open(l->opts->rpc, hl_json_str(l->doc, "controller", ""), "Controller", &peer));
+    uint64_t end = hl_now_ns() + NODES_MS * HL_NS_PER_MS;
+    int ready = 0;
+    hl_status st;
+    for (;;) {
+        json_t *nodes = NULL, *info = NULL;
+        int l3 = 0;
+        st = hl_rpc_call(peer, "listNodes", NULL, CALL_MS, &nodes);
+        if (st == HL_OK)
+            st = hl_rpc_call(peer, "clusterInfo", NULL, CALL_MS, &info);
+        if (st == HL_OK) {
+            ready = ready_nodes(hl_json_list(nodes, "nodes"));
+            l3 = strcmp(hl_json_str(json_object_get(info, "info"), "l3State", ""), "ready") == 0;
+        }
+        json_decref(nodes);
+        json_decref(info);
+        if (st == HL_OK && l3 && ready >= l->opts->nodes)
+            break;
+        if (hl_now_ns() > end) {
+            st = hl_fail(HL_ETIMEDOUT,
+                         "%d of %d nodes are ready and L3 is %s after %d s; logs are in %s/log",
+                         ready, l->opts->nodes, l3 ? "ready" : "not ready", NODES_MS / 1000,
+                         l->opts->state);
+            break;
+        }
+        poll(NULL, 0, 50);
+    }
+    hl_rpc_peer_close(peer);
+    return st;
+}
+
+/* The pool's file is named after the state directory, so two clusters never share one. */
+static void name_pool(const char *state, char *out, size_t cap)
+{
+    uint64_t h = UINT64_C(14695981039346656037);
+    for (const char *p = state; *p != '\0'; p++)
+        h = (h ^ (unsigned char)*p) * UINT64_C(1099511628211);
+    snprintf(out, cap, "/dev/shm/helios-%u-%016" PRIx64 ".pool", (unsigned)getuid(), h);
+}
+
+static hl_status prepare(struct local *l)
+{
+    char path[PATH_MAX];
+    ssize_t n = readlink("/proc/self/exe", l->bin, sizeof(l->bin) - 1);
+    if (n <= 0)
+        return hl_fail(HL_EIO, "readlink /proc/self/exe: %m");
+    l->bin[n] = '\0';
+    *strrchr(l->bin, '/') = '\0';
+    snprintf(path, sizeof(path), "%s/log", l->opts->state);
+    HL_TRY(hl_dir_make(path, 0755));
+    name_pool(l->opts->state, l->pool, sizeof(l->pool));
+    return HL_OK;
+}
+
+static hl_status check_opts(const struct local_opts *o)
+{
+    if (o->nodes < 1 || o->nodes > NODES_MAX)
+        return hl_fail(HL_EINVAL, "--nodes %d: 1 to %d are possible on one machine", o->nodes,
+                       NODES_MAX);
+    if (o->slots < 0 || o->slots > 1024)
+        return hl_fail(HL_EINVAL, "--slots %d: 1 to 1024 per node", o->slots);
+    return HL_OK;
+}
+
+hl_status local_up(const struct local_opts *opts, json_t **out)
+{
+    struct local l = {.opts = opts};
+    HL_AUTO(unlock) int lock = -1;
+    HL_TRY(check_opts(opts));
+    HL_TRY(prepare(&l));
+    HL_TRY(lock_state(opts->state, &lock));
+    if (local_find(opts->state, &l.doc) != HL_OK)
+        l.doc = json_object();
+    l.started = json_array();
+    json_object_set_new(l.doc, "state", json_string(opts->state));
+    json_object_set_new(l.doc, "nodes", json_integer(opts->nodes));
+    hl_status st = start_all(&l);
+    if (st == HL_OK)
+        st = wait_cluster(&l);
+    if (st == HL_OK) {
+        char path[PATH_MAX];
+        snprintf(path, sizeof(path), "%s/cluster.json", opts->state);
+        st = write_json(path, l.doc);
+    }
+    if (st != HL_OK) {
+        json_decref(l.doc);
+        json_decref(l.started);
+        return st;
+    }
+    json_object_set_new(l.doc, "started", l.started);
+    *out = l.doc;
+    return HL_OK;
+}
+
+/* ---- down -------------------------------------------------------------------------------------
+ */
+
+static int is_running(const json_t *container)
+{
+    const char *state = hl_json_str(container, "state", "");
+    return strcmp(state, "running") == 0 || strcmp(state, "starting") == 0;
+}
+
+/* Stop every container of an Agent and wait until they have ended. */
+static hl_status stop_containers(struct hl_rpc *rpc, const char *address)
+{
+    struct hl_rpc_peer *peer;
+    HL_TRY(hl_rpc_open(rpc, address, "Agent", &peer));
+    uint64_t end = hl_now_ns() + END_MS * HL_NS_PER_MS;
+    hl_status st = HL_OK;
+    for (int round = 0; st == HL_OK; round++) {
+        json_t *list = NULL;
+        st = hl_rpc_call(peer, "listContainers", NULL, CALL_MS, &list);
+        int running = 0;
+        size_t i;
+        json_t *container;
+        json_array_foreach (st == HL_OK ? hl_json_list(list, "containers") : NULL, i, container) {
+            if (!is_running(container))
+                continue;
+            running++;
+            json_t *params =
+                json_pack("{s:s s:i}", "id", hl_json_str(container, "id", ""), "graceMs", 2000);
+            if (round == 0)
+                st = hl_rpc_call(peer, "stopContainer", params, CALL_MS, NULL);
+            json_decref(params);
+        }
+        json_decref(list);
+        if (running == 0)
+            break;
+        if (hl_now_ns() > end)
+            st = hl_fail(HL_ETIMEDOUT, "%d containers of %s still run after %d s", running, address,
+                         END_MS / 1000);
+        poll(NULL, 0, 50);
+    }
+    hl_rpc_peer_close(peer);
+    return st;
+}
+
+static void end_daemon(const json_t *doc, const char *name, json_t *stopped)
+{
+    int pidfd = daemon_open(json_object_get(doc, name));
+    if (pidfd < 0)
+        return;
+    if (hl_process_signal(pidfd, SIGTERM) == HL_OK && !hl_process_wait(pidfd, END_MS)) {
+        (void)!hl_process_signal(pidfd, SIGKILL);
+        hl_process_wait(pidfd, END_MS);
+    }
+    close(pidfd);
+    json_array_append_new(stopped, json_string(name));
+}
+
+static void stop_all(struct hl_rpc *rpc, const json_t *doc, json_t *stopped)
+{
+    char name[64];
+    int nodes = (int)hl_json_int(doc, "nodes", 0);
+    for (int i = 0; i < nodes; i++) {
+        snprintf(name, sizeof(name), "node-%d", i);
+        const json_t *agent = json_object_get(doc, name);
+        if (agent != NULL && stop_containers(rpc, hl_json_str(agent, "address", "")) != HL_OK)
+            fprintf(stderr, "helios: %s\n", hl_error_text());
+    }
+    end_daemon(doc, "controllerd", stopped); /* first: it would start replacements */
+    for (int i = 0; i < nodes; i++) {
+        snprintf(name, sizeof(name), "node-%d", i);
+        end_daemon(doc, name, stopped);
+    }
+    end_daemon(doc, "l3d", stopped);
+}
+
+/* Only what `up` made; a directory that holds something else stays. */
+static hl_status remove_state(const char *state, const json_t *doc)
+{
+    static const char *const dirs[] = {"log", "controller", "agents"};
+    static const char *const files[] = {"cluster.json", "l3d.json", "controllerd.json", "l3.sock",
+                                        "lock"};
+    char path[PATH_MAX];
+    const char *pool = hl_json_str(doc, "pool", "");
+    if (pool[0] != '\0')
+        unlink(pool);
+    for (size_t i = 0; i < HL_ARRAY_LEN(dirs); i++) {
+        snprintf(path, sizeof(path), "%s/%s", state, dirs[i]);
+        HL_TRY(hl_dir_remove(path));
+    }
+    for (int i = 0; i < (int)hl_json_int(doc, "nodes", 0); i++) {
+        snprintf(path, sizeof(path), "%s/node-%d.json", state, i);
+        unlink(path);
+    }
+    for (size_t i = 0; i < HL_ARRAY_LEN(files); i++) {
+        snprintf(path, sizeof(path), "%s/%s", state, files[i]);
+        unlink(path);
+    }
+    rmdir(state); /* not empty: fine */
+    return HL_OK;
+}
+
+hl_status local_down(struct hl_rpc *rpc, const char *state, int keep, json_t **out)
+{
+    json_t *doc = NULL;
+    HL_AUTO(unlock) int lock = -1;
+    json_t *stopped = json_array();
+    hl_status st = local_find(state, &doc);
+    if (st == HL_OK)
+        st = lock_state(state, &lock);
+    if (st == HL_OK) {
+        stop_all(rpc, doc, stopped);
+        if (!keep)
+            st = remove_state(state, doc);
+    }
+    json_decref(doc);
+    if (st != HL_OK && st != HL_ENOENT) {
+        json_decref(stopped);
+        return st;
+    }
+    *out = json_pack("{s:o s:b}", "stopped", stopped, "removed", st == HL_OK && !keep);
+    return HL_OK;
+}

@@ -1,0 +1,41 @@
+/* cmd/helios/local.h - a whole cluster on this machine: start its daemons, find them again, stop
+ * them.
+ *
+ * Everything lives under one state directory: cluster.json (what runs, where), log/, controller/,
+ * agents/, l3.sock; and one pool file in /dev/shm that is named after the directory.
+ *
+ * Owns:    the results handed out (new references).
+ * Threads: one; the state directory is locked while it changes.
+ * Errors:  HL_EBUSY (another up or down is at work, a port in use), HL_ETIMEDOUT and HL_EIO with
+ * the last line of the daemon's log. Units:   bytes, ms. Limits:  256 nodes.
+ */
+#ifndef HELIOS_LOCAL_H
+#define HELIOS_LOCAL_H
+
+#include <jansson.h>
+#include <stdint.h>
+
+#include "base/status.h"
+
+struct hl_rpc;
+
+struct local_opts {
+    struct hl_rpc *rpc;
+    const char *state; /* absolute */
+    int nodes;
+    int slots; /* per node; 0 = what the machine or topology has */
+    const char
+        *topology; /* hwloc XML that every node takes its slots from; "" = shares of this machine */
+    const char *executor; /* process */
+    uint64_t l3_size;
+};
+
+/* Start what is not running. Result: cluster.json plus "started": [names]. */
+hl_status local_up(const struct local_opts *opts, json_t **out) HL_CHECK;
+/* Stop containers and daemons; without `keep` the pool, metadata and logs go too.
+ * Result: {"stopped": [names], "removed": bool}. Nothing running: fine. */
+hl_status local_down(struct hl_rpc *rpc, const char *state, int keep, json_t **out) HL_CHECK;
+/* cluster.json of a state directory; HL_ENOENT says to run `helios up`. */
+hl_status local_find(const char *state, json_t **out) HL_CHECK;
+
+#endif

@@ -1,0 +1,248 @@
+"""The programs as a user runs them: a cluster comes up, models and jobs go through it, daemons die, nothing is lost."""
+import json
+import os
+import pathlib
+import shutil
+import signal
+import subprocess
+import sys
+import unittest
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
+from support import checkpoints  # noqa: E402
+from support.cluster import Cluster, alive, cluster, wait_for  # noqa: E402
+
+SLEEPER = """
+jobName: sleeper
+parallelism: {pipeline_parallel_size: 2, tensor_parallel_size: 2, data_parallel_size: 1}
+resources: {ranks_per_slot: 1}
+command: [/bin/sh, -c, 'echo rank $RANK of $WORLD_SIZE; env; while [ ! -e %s ]; do sleep 0.05; done; echo bye']
+"""
+
+
+def processes_of(state):
+    """Command lines that mention the state directory."""
+    found = []
+    for entry in pathlib.Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            line = entry.read_bytes()
+        except OSError:
+            continue
+        if str(state).encode() in line and int(entry.parts[2]) != os.getpid():
+            found.append(line)
+    return found
+
+
+class UpAndDown(unittest.TestCase):
+    def test_down_leaves_nothing_behind(self):
+        c = Cluster()
+        try:
+            info = c.up()
+            pool = pathlib.Path(info["pool"])
+            self.assertTrue(pool.exists())
+            nodes = c.json("nodes")["nodes"]
+            self.assertEqual([n["state"] for n in nodes], ["ready", "ready"])
+            self.assertEqual([len(n["slots"]) for n in nodes], [2, 2])
+            self.assertEqual(c.up()["started"], [])  # a second time: nothing to do
+            stopped = c.down()
+            self.assertEqual(sorted(stopped["stopped"]), ["controllerd", "l3d", "node-0", "node-1"])
+            self.assertFalse(pool.exists())
+            self.assertFalse(c.state.exists())
+            wait_for("every process to be gone", lambda: not processes_of(c.state), 5)
+            self.assertEqual(c.down()["stopped"], [])  # again: fine
+        finally:
+            c.run("down")
+            shutil.rmtree(c.dir, ignore_errors=True)
+
+    def test_a_pool_too_large_is_one_sentence(self):
+        c = Cluster(size="900TiB")
+        try:
+            text = c.refuse(*c.up_args)
+            self.assertRegex(text, "pool|size")
+            c = Cluster(size="8TiB")
+            text = c.refuse(*c.up_args)
+            self.assertIn("l3d", text)
+            self.assertFalse(processes_of(c.state))
+        finally:
+            c.run("down")
+            shutil.rmtree(c.dir, ignore_errors=True)
+
+
+class Models(unittest.TestCase):
+    def test_import_show_pull_remove(self):
+        with cluster() as c:
+            directory, tensors = checkpoints.llama(c.dir / "hf", layers=2, seed=3)
+            before = c.json("info")["pool"]["usedBytes"]
+            done = c.json("model", "import", directory, "--name", "m", "--tp", 2, "--pp", 2, "--vocab-divisor", 1)
+            self.assertGreater(done["shards"], 0)
+            self.assertEqual(done["bytes"], c.json("info")["pool"]["usedBytes"] and done["bytes"])
+            self.assertEqual([m["name"] for m in c.json("model", "ls")["models"]], ["m"])
+            out = c.dir / "r.safetensors"
+            c.json("pull", "--model", "m", "--pp", 1, "--tp", 0, "--out", out)
+            names, data = checkpoints.read(out)
+            self.assertEqual(data["decoder.final_layernorm.weight"], tensors["model.norm.weight"])
+            self.assertIn("already exists", c.refuse("model", "import", directory, "--name", "m", "--tp", 1, "--pp", 1)
+                          .replace("exists already", "already exists"))
+            self.assertIn("'nope'", c.refuse("pull", "--model", "nope", "--pp", 0, "--tp", 0, "--out", out))
+            self.assertRegex(c.refuse("pull", "--model", "m", "--pp", 7, "--tp", 0, "--out", out), "pp 7")
+            self.assertGreater(c.json("model", "rm", "m")["bytes"], 0)
+            self.assertEqual(c.json("model", "ls")["models"], [])
+            wait_for("the pool to be empty", lambda: c.json("info")["pool"]["usedBytes"] == before, 20)
+
+    def test_bad_checkpoints_are_one_sentence_and_leak_nothing(self):
+        with cluster() as c:
+            good, _ = checkpoints.llama(c.dir / "hf", layers=2, seed=3)
+            for name, damage, expected in checkpoints.DAMAGES:
+                bad = c.dir / name
+                shutil.copytree(good, bad)
+                damage(bad)
+                text = c.refuse("model", "import", bad, "--name", "bad", "--tp", 2, "--pp", 2)
+                self.assertRegex(text, expected, name)
+            self.assertRegex(c.refuse("model", "import", good, "--name", "bad", "--tp", 3, "--pp", 1), "3")
+            self.assertRegex(c.refuse("model", "import", good, "--name", "bad", "--tp", 1, "--pp", 5), "5")
+            info = c.json("info")
+            self.assertEqual((info["shards"], info["pool"]["shards"], info["pool"]["usedBytes"]), (0, 0, 0))
+            c.json("model", "import", good, "--name", "good", "--tp", 2, "--pp", 2)
+
+    def test_an_import_larger_than_the_pool_says_so_and_frees_all(self):
+        with cluster(size="1MiB") as c:
+            big, _ = checkpoints.llama(c.dir / "hf", layers=2, hidden=256, seed=1)
+            self.assertRegex(c.refuse("model", "import", big, "--name", "big", "--tp", 1, "--pp", 1), "pool|space")
+            self.assertEqual(c.json("info")["pool"]["usedBytes"], 0)
+
+    def test_a_controller_killed_during_an_import_leaves_no_half_model(self):
+        with cluster(size="1GiB", env={"HELIOS_GC_GRACE": "0", "HELIOS_GC_INTERVAL": "200ms"}) as c:
+            big, _ = checkpoints.llama(c.dir / "hf", layers=8, hidden=1024, seed=1)
+            for daemon in ("controllerd", "l3d"):
+                command = [str(BUILD_HELIOS), "--state", str(c.state), "model", "import", str(big), "--name", "big",
+                           "--tp", "2", "--pp", "2"]
+                with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as importing:
+                    wait_for("the import to write", lambda: c.json("info")["pool"]["usedBytes"] > 0, 20)
+                    c.kill(daemon)
+                    importing.wait(60)
+                c.up()
+                models = [m["name"] for m in c.json("model", "ls")["models"]]
+                self.assertIn(models, ([], ["big"]))  # all or nothing
+                if models:
+                    c.json("model", "rm", "big")
+                wait_for("orphans to be freed", lambda: c.json("info")["pool"]["usedBytes"] == 0, 30)
+
+
+class Jobs(unittest.TestCase):
+    def test_ranks_get_their_identity_and_logs_are_kept(self):
+        with cluster() as c:
+            stop = c.dir / "stop"
+            job = c.submit(SLEEPER % stop)
+            described = c.wait_job(job, "running")
+            slots = {(k["node"], k["numaId"]) for k in described["plan"]["containers"]}
+            self.assertEqual(len(slots), 4)
+            where = {r["rank"]: (k["node"], r["pp"], r["tp"]) for k in described["plan"]["containers"]
+                     for r in k["ranks"]}
+            self.assertEqual(where[0][0], where[1][0])  # a tensor group on one server
+            self.assertNotEqual(where[0][0], where[2][0])  # stages on different servers
+            stop.touch()
+            c.wait_job(job, "succeeded")
+            for rank in range(4):
+                text = c.log(job, rank)
+                self.assertIn(f"rank {rank} of 4", text)
+                self.assertIn("bye", text)
+                for line in (f"GLOBAL_RANK={rank}", f"PIPELINE_PARALLEL_RANK={rank // 2}",
+                             f"TENSOR_PARALLEL_RANK={rank % 2}", "DATA_PARALLEL_RANK=0",
+                             "CONTROLLER_L3_CACHE_ADDRESS=", f"HELIOS_JOB={job}", "HELIOS_ATTEMPT=1", "MASTER_ADDR="):
+                    self.assertIn(line, text)
+            self.assertTrue(all(s["job"] == "" for n in c.json("nodes")["nodes"] for s in n["slots"]))
+
+    def test_a_controller_restart_loses_nothing_and_readopts_ranks(self):
+        with cluster() as c:
+            directory, _ = checkpoints.llama(c.dir / "hf", layers=2, seed=3)
+            c.json("model", "import", directory, "--name", "m", "--tp", 2, "--pp", 2)
+            shards = c.json("shard", "ls")["shards"]
+            stop = c.dir / "stop"
+            job = c.submit(SLEEPER % stop)
+            before = c.wait_job(job, "running")
+            pids = [r["pid"] for k in before["containers"] for r in k["ranks"]]
+            c.kill("controllerd")
+            self.assertTrue(all(alive(p) for p in pids))
+            self.assertEqual(c.up()["started"], ["controllerd"])
+            after = c.job(job)
+            self.assertEqual((after["state"], after["attempt"]), ("running", 1))
+            self.assertTrue(all(alive(p) for p in pids))
+            again = c.json("shard", "ls")["shards"]
+            self.assertEqual([s["id"] for s in again], [s["id"] for s in shards])
+            stop.touch()
+            c.wait_job(job, "succeeded")
+
+    def test_agent_and_pool_daemon_restarts_are_survived(self):
+        with cluster() as c:
+            directory, _ = checkpoints.llama(c.dir / "hf", layers=2, seed=3)
+            c.json("model", "import", directory, "--name", "m", "--tp", 2, "--pp", 2)
+            stop = c.dir / "stop"
+            job = c.submit(SLEEPER % stop)
+            pids = [r["pid"] for k in c.wait_job(job, "running")["containers"] for r in k["ranks"]]
+            c.kill("node-0")
+            c.kill("l3d")
+            self.assertEqual(sorted(c.up()["started"]), ["l3d", "node-0"])
+            self.assertTrue(all(alive(p) for p in pids))
+            c.json("pull", "--model", "m", "--pp", 0, "--tp", 0, "--out", c.dir / "x")
+            stop.touch()
+            done = c.wait_job(job, "succeeded")
+            self.assertEqual(done["attempt"], 1)
+
+    def test_a_killed_rank_restarts_the_gang_and_then_the_job_fails_with_its_reason(self):
+        with cluster() as c:
+            text = SLEEPER % (c.dir / "never") + "restarts: 1\n"
+            job = c.submit(text)
+            for attempt in (1, 2):
+                running = wait_for(f"attempt {attempt}", lambda a=attempt: (d := c.job(job))["state"] == "running" and
+                                   d["attempt"] == a and d, 30)
+                os.kill(running["containers"][2]["ranks"][0]["pid"], signal.SIGKILL)
+            failed = c.wait_job(job, "failed")
+            self.assertRegex(failed["reason"], "rank 2.*(signal 9|killed)")
+            self.assertTrue(all(s["job"] == "" for n in c.json("nodes")["nodes"] for s in n["slots"]))
+
+    def test_cancel_ends_every_process(self):
+        with cluster() as c:
+            job = c.submit(SLEEPER % (c.dir / "never"))
+            pids = [r["pid"] for k in c.wait_job(job, "running")["containers"] for r in k["ranks"]]
+            c.json("cancel", job)
+            c.wait_job(job, "cancelled")
+            wait_for("ranks to end", lambda: not any(alive(p) for p in pids), 10)
+
+    def test_a_job_that_has_no_room_waits_and_then_runs(self):
+        with cluster() as c:
+            stop = c.dir / "stop"
+            first = c.submit(SLEEPER % stop)
+            c.wait_job(first, "running")
+            second = c.submit(SLEEPER % stop)
+            self.assertEqual(c.job(second)["state"], "pending")
+            self.assertRegex(c.job(second)["reason"], "4 .*0 ")
+            stop.touch()
+            c.wait_job(first, "succeeded")
+            c.wait_job(second, "succeeded")
+
+    def test_bad_job_files_are_one_sentence_with_their_place(self):
+        with cluster() as c:
+            cases = [
+                (SLEEPER.replace("tensor_parallel_size: 2", "tensor_paralel_size: 2"), "job.yaml:3:.*tensor_parallel_size"),
+                (SLEEPER.replace("pipeline_parallel_size: 2", "pipeline_parallel_size: 0"), "job.yaml:3:.*pipeline_parallel_size"),
+                (SLEEPER.replace("pipeline_parallel_size: 2", "pipeline_parallel_size: 200"), "slots"),
+                ("jobName: [", "job.yaml:1:"),
+                (SLEEPER + "model: {name: nope}\n", "'nope'"),
+            ]
+            for text, expected in cases:
+                path = c.dir / "job.yaml"
+                path.write_text(text % () if "%s" not in text else text % "x")
+                self.assertRegex(c.refuse("submit", path), expected)
+            self.assertEqual(c.json("list")["jobs"], [])
+            self.assertIn("gone.yaml", c.refuse("submit", c.dir / "gone.yaml"))
+            spec = pathlib.Path(__file__).resolve().parent.parent.parent / "examples" / "spec-job.yaml"
+            plan = c.json("plan", spec)
+            self.assertEqual(plan["worldSize"], 1024)
+            self.assertFalse(plan["feasible"])
+            self.assertIn("64", " ".join(plan["arithmetic"]))
+
+
+BUILD_HELIOS = pathlib.Path(os.environ["HELIOS_BUILD"]) / "bin" / "helios" if "HELIOS_BUILD" in os.environ else None
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)

@@ -1,0 +1,110 @@
+"""A local cluster of the real daemons for end-to-end tests; always taken down, by pid."""
+import contextlib
+import json
+import os
+import pathlib
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
+BUILD = pathlib.Path(os.environ.get("HELIOS_BUILD", ROOT / "build"))
+HELIOS = BUILD / "bin" / "helios"
+
+
+def wait_for(what, condition, seconds=30.0):
+    """Poll until condition() is true; its value. Fails with `what` after the deadline."""
+    deadline = time.monotonic() + seconds
+    while True:
+        value = condition()
+        if value:
+            return value
+        if time.monotonic() > deadline:
+            raise AssertionError(f"waited {seconds} s in vain for: {what}")
+        time.sleep(0.05)
+
+
+class Cluster:
+    """`helios up` in a directory of its own."""
+
+    def __init__(self, nodes=2, slots=2, size="128MiB", env=None):
+        self.dir = pathlib.Path(tempfile.mkdtemp(prefix="helios-e2e-"))
+        self.state = self.dir / "state"
+        self.env = dict(os.environ, **(env or {}))
+        self.up_args = ["up", "--nodes", str(nodes), "--slots", str(slots), "--l3-size", size]
+        self.info = None
+
+    def run(self, *args, **kwargs):
+        """The CLI as a user calls it."""
+        command = [str(HELIOS), "--state", str(self.state), *map(str, args)]
+        return subprocess.run(command, capture_output=True, text=True, env=self.env, timeout=120, check=False, **kwargs)
+
+    def json(self, *args):
+        done = self.run(*args, "-o", "json")
+        assert done.returncode == 0, f"helios {' '.join(map(str, args))}: {done.stderr}"
+        return json.loads(done.stdout)
+
+    def refuse(self, *args, code=1):
+        """The command must fail with `code` and say one sentence; that sentence."""
+        done = self.run(*args)
+        assert done.returncode == code, f"helios {args}: exit {done.returncode}, not {code}: {done.stdout}{done.stderr}"
+        lines = done.stderr.strip().splitlines()
+        assert len(lines) == 1, f"helios {args}: one line of error expected, got {lines}"
+        return lines[0]
+
+    def up(self):
+        self.info = self.json(*self.up_args)
+        return self.info
+
+    def down(self, *args):
+        return self.json("down", *args)
+
+    def pid(self, daemon):
+        return json.loads((self.state / "cluster.json").read_text())[daemon]["pid"]
+
+    def kill(self, daemon, number=signal.SIGKILL):
+        """Signal a daemon and wait until it is gone."""
+        pid = self.pid(daemon)
+        os.kill(pid, number)
+        if number == signal.SIGKILL:
+            wait_for(f"{daemon} to end", lambda: not alive(pid), 10)
+
+    def job(self, job):
+        return self.json("describe", job)
+
+    def wait_job(self, job, *states, seconds=60):
+        return wait_for(f"job {job} to be {states}, it is {self.job(job)['state']}",
+                        lambda: (d := self.job(job))["state"] in states and d, seconds)
+
+    def submit(self, text, *args):
+        path = self.dir / "job.yaml"
+        path.write_text(text)
+        return self.json("submit", path, *args)["id"]
+
+    def log(self, job, rank=0):
+        return self.json("logs", job, "--rank", rank)["text"]
+
+
+def alive(pid):
+    try:
+        with open(f"/proc/{pid}/stat", encoding="ascii") as stat:
+            return stat.read().rsplit(")", 1)[1].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+@contextlib.contextmanager
+def cluster(**kwargs):
+    made = Cluster(**kwargs)
+    try:
+        made.up()
+        yield made
+    except BaseException:
+        for log in sorted(made.state.glob("log/*.log")):
+            print(f"--- {log.name}\n{log.read_text()[-3000:]}")
+        raise
+    finally:
+        made.run("down")
+        shutil.rmtree(made.dir, ignore_errors=True)
