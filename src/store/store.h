@@ -1,13 +1,17 @@
 /* store/store.h - durable metadata: ordered keys with JSON values, changed by atomic batches.
  *
- * Keys are text like "job/01J…/spec". Back ends: "mem" (tests), "sqlite" (default), "etcd" (later);
- * all pass one conformance suite.
+ * Keys are text like "job/01J…/spec", ordered by their bytes. The operations of a batch take effect
+ * one after the other: deleting a key and creating it again in one batch is fine. Back ends: "mem"
+ * (tests) and "sqlite" (default); all pass one conformance suite.
  *
- * Owns:    the connection to the back end.
+ * Owns:    the connection to the back end; sqlite also PATH-lock, which keeps a second daemon out.
  * Threads: one owner thread.
- * Errors:  HL_ENOENT, HL_ECONFLICT (a precondition failed, nothing was written), HL_EIO,
- * HL_ECORRUPT. Units:   none. Limits:  key <= 512 bytes, value <= 16 MiB, batch <= 100,000
- * operations.
+ * Errors:  HL_ENOENT, HL_ECONFLICT (a precondition failed), HL_EBUSY (another process holds the
+ *          database, waited 1 s; or used inside of a scan's callback), HL_EINVAL (limits),
+ *          HL_ENOSPC, HL_EPERM, HL_EIO, HL_ECORRUPT (damaged file or value), HL_EUNSUPPORTED
+ *          (written by a newer Helios). A failed commit has written nothing.
+ * Units:   none.
+ * Limits:  key 1..512 bytes, value <= 16 MiB of JSON text, batch <= 100,000 operations.
  */
 #ifndef HL_STORE_STORE_H
 #define HL_STORE_STORE_H
@@ -38,8 +42,8 @@ void hl_store_close(struct hl_store *store);
 hl_status hl_store_get(struct hl_store *store, const char *key, json_t **out) HL_CHECK;
 /* All or nothing, durable on return. */
 hl_status hl_store_commit(struct hl_store *store, const struct hl_store_op *ops, size_t n) HL_CHECK;
-/* Every key with this prefix, in key order; a callback result other than HL_OK ends the scan with
- * it. The callback must not touch the store. */
+/* Every key with this prefix ("" = all), in key order; a callback result other than HL_OK ends the
+ * scan with it. Key and value are borrowed for the call. The callback must not touch the store. */
 typedef hl_status (*hl_store_visit)(void *arg, const char *key, json_t *value);
 hl_status hl_store_scan(struct hl_store *store, const char *prefix, hl_store_visit visit,
                         void *arg) HL_CHECK;

@@ -1,0 +1,44 @@
+/* store/ops.h - what a back end of the store has to do.
+ *
+ * Owns:    the back end embeds struct hl_store as its first member and frees it in close.
+ * Threads: one owner thread.
+ * Errors:  as in store.h; limits, JSON and re-entrance are checked above, the back end sees only
+ * text. Units:   bytes. Limits:  as in store.h.
+ */
+#ifndef HL_STORE_OPS_H
+#define HL_STORE_OPS_H
+
+#include "store/store.h"
+
+struct hl_store_ops;
+
+struct hl_store {
+    const struct hl_store_ops *ops;
+    int scanning;
+};
+
+/* One operation of a batch with its value as JSON text. */
+struct hl_store_row {
+    enum hl_store_op_kind kind;
+    const char *key;
+    char *text; /* NULL for DELETE */
+    size_t len;
+};
+
+typedef hl_status (*hl_store_text_visit)(void *arg, const char *key, const char *text, size_t len);
+
+struct hl_store_ops {
+    const char *scheme;
+    hl_status (*open)(const char *rest, struct hl_store **out);
+    void (*close)(struct hl_store *store);
+    /* The visit is called once, or the answer is HL_ENOENT. */
+    hl_status (*get)(struct hl_store *store, const char *key, hl_store_text_visit visit, void *arg);
+    hl_status (*commit)(struct hl_store *store, const struct hl_store_row *rows, size_t n);
+    hl_status (*scan)(struct hl_store *store, const char *prefix, hl_store_text_visit visit,
+                      void *arg);
+};
+
+extern const struct hl_store_ops hl_store_mem;
+extern const struct hl_store_ops hl_store_sqlite;
+
+#endif

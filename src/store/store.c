@@ -1,0 +1,150 @@
+/* The part all back ends share: the choice by URL, the limits, and JSON to text and back. */
+#include "store/store.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "store/ops.h"
+
+#define KEY_MAX   512
+#define VALUE_MAX (16u << 20)
+#define BATCH_MAX 100000u
+
+static const struct hl_store_ops *const backends[] = {&hl_store_mem, &hl_store_sqlite};
+
+hl_status hl_store_open(const char *url, struct hl_store **out)
+{
+    for (size_t i = 0; i < HL_ARRAY_LEN(backends); i++) {
+        size_t n = strlen(backends[i]->scheme);
+        if (strncmp(url, backends[i]->scheme, n) == 0 && url[n] == ':')
+            return backends[i]->open(url + n + 1, out);
+    }
+    return hl_fail(HL_EINVAL, "store \"%s\": expected mem: or sqlite:PATH", url);
+}
+
+void hl_store_close(struct hl_store *store)
+{
+    if (store != NULL)
+        store->ops->close(store);
+}
+
+/* A change in the middle of a scan would make it see half of it, in a way each back end has its
+ * own. */
+static hl_status check_idle(const struct hl_store *store)
+{
+    if (store->scanning)
+        return hl_fail(HL_EBUSY, "the store was used from inside of a scan's callback");
+    return HL_OK;
+}
+
+static hl_status check_key(const char *key)
+{
+    if (key == NULL || key[0] == '\0')
+        return hl_fail(HL_EINVAL, "a key of the store is empty");
+    if (strnlen(key, KEY_MAX + 1) > KEY_MAX)
+        return hl_fail(HL_EINVAL, "key \"%.64s...\" is longer than %d bytes", key, KEY_MAX);
+    return HL_OK;
+}
+
+static hl_status decode(const char *key, const char *text, size_t len, json_t **out)
+{
+    json_error_t error;
+    json_t *value = json_loadb(text, len, JSON_DECODE_ANY | JSON_ALLOW_NUL, &error);
+    if (value == NULL)
+        return hl_fail(HL_ECORRUPT, "the value of key %s in the store is no JSON: %s", key,
+                       error.text);
+    *out = value;
+    return HL_OK;
+}
+
+static hl_status encode(const struct hl_store_op *op, struct hl_store_row *row)
+{
+    HL_TRY(check_key(op->key));
+    *row = (struct hl_store_row){.kind = op->kind, .key = op->key};
+    if (op->kind == HL_STORE_DELETE)
+        return HL_OK;
+    if (op->value == NULL)
+        return hl_fail(HL_EINVAL, "key %s: there is no value to store", op->key);
+    row->text = json_dumps(op->value, JSON_COMPACT | JSON_ENCODE_ANY);
+    if (row->text == NULL)
+        return hl_fail(HL_EINVAL, "key %s: the value can't be written as JSON", op->key);
+    row->len = strlen(row->text);
+    if (row->len > VALUE_MAX)
+        return hl_fail(HL_EINVAL, "key %s: a value of %zu bytes is above the limit of %u", op->key,
+                       row->len, VALUE_MAX);
+    return HL_OK;
+}
+
+struct got {
+    json_t *value;
+};
+
+static hl_status keep(void *arg, const char *key, const char *text, size_t len)
+{
+    struct got *got = arg;
+    return decode(key, text, len, &got->value);
+}
+
+hl_status hl_store_get(struct hl_store *store, const char *key, json_t **out)
+{
+    struct got got = {NULL};
+    HL_TRY(check_idle(store));
+    HL_TRY(check_key(key));
+    HL_TRY(store->ops->get(store, key, keep, &got));
+    *out = got.value;
+    return HL_OK;
+}
+
+static void rows_free(struct hl_store_row *rows, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        free(rows[i].text);
+    free(rows);
+}
+
+hl_status hl_store_commit(struct hl_store *store, const struct hl_store_op *ops, size_t n)
+{
+    HL_TRY(check_idle(store));
+    if (n == 0)
+        return HL_OK;
+    if (n > BATCH_MAX)
+        return hl_fail(HL_EINVAL, "a batch of %zu operations is above the limit of %u", n,
+                       BATCH_MAX);
+    struct hl_store_row *rows = calloc(n, sizeof(*rows));
+    if (rows == NULL)
+        return hl_fail(HL_ENOMEM, "a batch of %zu operations", n);
+    hl_status st = HL_OK;
+    for (size_t i = 0; i < n && st == HL_OK; i++)
+        st = encode(&ops[i], &rows[i]);
+    if (st == HL_OK)
+        st = store->ops->commit(store, rows, n);
+    rows_free(rows, n);
+    return st;
+}
+
+struct scan {
+    hl_store_visit visit;
+    void *arg;
+};
+
+static hl_status show(void *arg, const char *key, const char *text, size_t len)
+{
+    struct scan *scan = arg;
+    json_t *value = NULL;
+    HL_TRY(decode(key, text, len, &value));
+    hl_status st = scan->visit(scan->arg, key, value);
+    json_decref(value);
+    return st;
+}
+
+hl_status hl_store_scan(struct hl_store *store, const char *prefix, hl_store_visit visit, void *arg)
+{
+    struct scan scan = {visit, arg};
+    HL_TRY(check_idle(store));
+    if (strnlen(prefix, KEY_MAX + 1) > KEY_MAX)
+        return hl_fail(HL_EINVAL, "prefix \"%.64s...\" is longer than a key can be", prefix);
+    store->scanning = 1;
+    hl_status st = store->ops->scan(store, prefix, show, &scan);
+    store->scanning = 0;
+    return st;
+}
