@@ -1,0 +1,233 @@
+/* helios: the command line. A command is a row of the table below; its function lives in
+ * cmd/helios/. */
+#include <locale.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/log.h"
+#include "helios/commands.h"
+
+/* clang-format off */
+static const struct cli_command commands[] = {
+    {"Models", "", "", NULL},
+    {"model import", "DIR --name NAME --tp T --pp P [options]",
+     "Slice a Hugging Face checkpoint into the L3 pool.", cmd_model_import},
+    {"model ls", "", "List the models.", cmd_model_ls},
+    {"model show", "NAME", "Show one model and its versions.", cmd_model_show},
+    {"model rm", "NAME[@VERSION]", "Remove a model or one of its versions.", cmd_model_rm},
+    {"model export", "NAME[@VERSION] --format safetensors|torch --out DIR",
+     "Write one file per rank: safetensors, or Megatron's own torch checkpoint.",
+     cmd_model_export},
+
+    {"Shards", "", "", NULL},
+    {"pull", "--model NAME[@VERSION] --pp P --tp T --out FILE|-",
+     "Write what one rank loads as one safetensors file, read as a rank reads it.", cmd_pull},
+    {"shard ls", "[--model NAME[@VERSION]]", "List the shards.", cmd_shard_ls},
+    {"shard show", "ID [--verify]", "Show where a shard lies and which tensors it holds.",
+     cmd_shard_show},
+    {"shard get", "ID --out FILE|-", "Write one shard, a safetensors file.", cmd_shard_get},
+    {"shard rm", "ID... [--force]", "Free shards in the L3 pool.", cmd_shard_rm},
+
+    {"Measuring", "", "", NULL},
+    {"bench get", "[--size LIST] [--path shm|net|both]",
+     "Time reads of shards against memcpy and raw TCP; needs no cluster.", cmd_bench_get},
+    {"bench import", "[--gb N] [--tp T --pp P]",
+     "Time the slicing of a checkpoint against memcpy; needs no cluster.", cmd_bench_import},
+};
+
+/* clang-format on */
+
+static void print_help(FILE *to)
+{
+    fputs("usage: helios [--state DIR] [--controller ADDRESS] [-o text|json] COMMAND ...\n", to);
+    for (size_t i = 0; i < HL_ARRAY_LEN(commands); i++) {
+        const struct cli_command *c = &commands[i];
+        if (c->run == NULL)
+            fprintf(to, "\n%s\n", c->name);
+        else
+            fprintf(to, "  %-14s  %s\n", c->name, c->help);
+    }
+    fputs("\nOptions of every command\n"
+          "  --state DIR           directory of the local cluster (HELIOS_STATE, "
+          "~/.local/state/helios)\n"
+          "  --controller ADDRESS  RPC address of the Controller (HELIOS_CONTROLLER, the local "
+          "cluster's)\n"
+          "  -o text|json          how results are printed\n"
+          "\n`helios help COMMAND` says more about one command.\n",
+          to);
+}
+
+/* The command whose words argv begins with; *words says how many they are. */
+static const struct cli_command *find_command(int argc, char **argv, int *words)
+{
+    char name[128];
+    for (int n = argc < 2 ? argc : 2; n > 0; n--) {
+        snprintf(name, sizeof(name), n == 2 ? "%s %s" : "%s", argv[0], n == 2 ? argv[1] : "");
+        for (size_t i = 0; i < HL_ARRAY_LEN(commands); i++)
+            if (commands[i].run != NULL && strcmp(commands[i].name, name) == 0) {
+                *words = n;
+                return &commands[i];
+            }
+    }
+    return NULL;
+}
+
+static hl_status unknown_command(struct cli *cli, int argc, char **argv)
+{
+    const char *names[HL_ARRAY_LEN(commands)];
+    size_t count = 0, len = strlen(argv[0]);
+    char typed[128], group[512] = "";
+    for (size_t i = 0; i < HL_ARRAY_LEN(commands); i++) {
+        const struct cli_command *c = &commands[i];
+        if (c->run == NULL)
+            continue;
+        names[count++] = c->name;
+        if (strncmp(c->name, argv[0], len) == 0 && c->name[len] == ' ') {
+            size_t at = strlen(group);
+            snprintf(group + at, sizeof(group) - at, "%s%s", at > 0 ? ", " : "", c->name + len + 1);
+        }
+    }
+    cli->usage_failed = 1;
+    if (group[0] != '\0')
+        return hl_fail(HL_EINVAL, "'helios %s' wants one of: %s", argv[0], group);
+    snprintf(typed, sizeof(typed), "%s%s%s", argv[0], argc > 1 && argv[1][0] != '-' ? " " : "",
+             argc > 1 && argv[1][0] != '-' ? argv[1] : "");
+    const char *near = hl_did_you_mean(typed, names, count);
+    if (near == NULL)
+        near = hl_did_you_mean(argv[0], names, count);
+    if (near != NULL)
+        return hl_fail(HL_EINVAL, "'%s' is no command, did you mean 'helios %s'?", argv[0], near);
+    return hl_fail(HL_EINVAL, "'%s' is no command; `helios help` lists them", argv[0]);
+}
+
+static hl_status set_text(char **to, const char *value)
+{
+    char *copy = strdup(value);
+    if (copy == NULL)
+        return hl_fail(HL_ENOMEM, "memory is short");
+    free(*to);
+    *to = copy;
+    return HL_OK;
+}
+
+/* Takes one global option with its value; *taken = number of arguments it was. */
+static hl_status global_option(struct cli *cli, int argc, char **argv, int *taken)
+{
+    static const char *const names[] = {"--state", "--controller", "-o", "--output"};
+    *taken = 0;
+    for (size_t i = 0; i < HL_ARRAY_LEN(names); i++) {
+        size_t len = strlen(names[i]);
+        if (strncmp(argv[0], names[i], len) != 0 || (argv[0][len] != '\0' && argv[0][len] != '='))
+            continue;
+        const char *value = argv[0][len] == '=' ? argv[0] + len + 1 : argc > 1 ? argv[1] : NULL;
+        *taken = argv[0][len] == '=' ? 1 : 2;
+        if (value == NULL || value[0] == '\0') {
+            cli->usage_failed = 1;
+            return hl_fail(HL_EINVAL, "%s wants a value", names[i]);
+        }
+        if (i == 0)
+            return set_text(&cli->state, value);
+        if (i == 1)
+            return set_text(&cli->controller, value);
+        cli->json = strcmp(value, "json") == 0;
+        if (!cli->json && strcmp(value, "text") != 0) {
+            cli->usage_failed = 1;
+            return hl_fail(HL_EINVAL, "-o '%s' is neither text nor json", value);
+        }
+        return HL_OK;
+    }
+    return HL_OK;
+}
+
+/* Global options may stand anywhere before "--"; they are taken out of argv. */
+static hl_status take_globals(struct cli *cli, int *argc, char **argv)
+{
+    int kept = 0, i = 0;
+    while (i < *argc) {
+        int taken = 0;
+        if (strcmp(argv[i], "--") == 0)
+            break;
+        HL_TRY(global_option(cli, *argc - i, argv + i, &taken));
+        if (taken == 0)
+            argv[kept++] = argv[i++];
+        i += taken;
+    }
+    while (i < *argc)
+        argv[kept++] = argv[i++];
+    *argc = kept;
+    return HL_OK;
+}
+
+static hl_status init(struct cli *cli)
+{
+    const char *state = getenv("HELIOS_STATE");
+    const char *controller = getenv("HELIOS_CONTROLLER");
+    char path[PATH_MAX];
+    ssize_t n = readlink("/proc/self/exe", cli->bin_dir, sizeof(cli->bin_dir) - 1);
+    cli->bin_dir[n > 0 ? n : 0] = '\0';
+    char *slash = strrchr(cli->bin_dir, '/');
+    if (slash != NULL)
+        *slash = '\0';
+    if (controller != NULL && controller[0] != '\0')
+        HL_TRY(set_text(&cli->controller, controller));
+    if (state == NULL || state[0] == '\0') {
+        const char *home = getenv("HOME");
+        snprintf(path, sizeof(path), "%s/.local/state/helios", home != NULL ? home : "");
+        state = path;
+    }
+    return set_text(&cli->state, state);
+}
+
+static hl_status dispatch(struct cli *cli, int argc, char **argv)
+{
+    int words = 0;
+    HL_TRY(init(cli));
+    HL_TRY(take_globals(cli, &argc, argv));
+    int help = argc > 0 && (strcmp(argv[0], "help") == 0 || strcmp(argv[0], "--help") == 0 ||
+                            strcmp(argv[0], "-h") == 0);
+    if (argc == 0) {
+        print_help(stderr);
+        cli->usage_failed = 1;
+        return HL_EINVAL;
+    }
+    if (help && argc == 1) {
+        print_help(stdout);
+        return HL_OK;
+    }
+    if (strcmp(argv[0], "--version") == 0 || strcmp(argv[0], "version") == 0) {
+        puts("helios " HELIOS_VERSION);
+        return HL_OK;
+    }
+    argc -= help;
+    argv += help;
+    cli->command = find_command(argc, argv, &words);
+    if (cli->command == NULL)
+        return unknown_command(cli, argc, argv);
+    if (help) {
+        char *ask[] = {(char[]){"--help"}, NULL};
+        return cli->command->run(cli, 1, ask);
+    }
+    return cli->command->run(cli, argc - words, argv + words);
+}
+
+int main(int argc, char **argv)
+{
+    struct cli cli = {0};
+    setlocale(LC_CTYPE, "");
+    if (MB_CUR_MAX == 1)
+        setlocale(LC_CTYPE, "C.UTF-8");
+    signal(SIGPIPE, SIG_IGN);
+    hl_log_init("helios", HL_LOG_WARN);
+    hl_error_clear();
+    hl_status st = dispatch(&cli, argc - 1, argv + 1);
+    if (st != HL_OK && st != HL_ECANCELED && hl_error_text()[0] != '\0')
+        fprintf(stderr, "helios: %s\n", hl_error_text());
+    int code = st == HL_OK || (st == HL_ECANCELED && hl_error_text()[0] == '\0') ? 0
+               : cli.usage_failed                                                ? 2
+                                                                                 : 1;
+    cli_fini(&cli);
+    return code;
+}

@@ -1,0 +1,228 @@
+/* Context of a command: arguments, the local cluster, connections to the daemons. */
+#include "helios/cli.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "os/file.h"
+
+#define CLUSTER_FILE_MAX (1 << 20)
+
+void cli_fini(struct cli *cli)
+{
+    hl_rpc_peer_close(cli->l3_peer);
+    hl_rpc_peer_close(cli->controller_peer);
+    hl_rpc_destroy(cli->rpc);
+    json_decref(cli->cluster);
+    free(cli->state);
+    free(cli->controller);
+    *cli = (struct cli){0};
+}
+
+hl_status cli_usage(struct cli *cli, const char *fmt, ...)
+{
+    char text[HL_ERROR_TEXT_MAX];
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(text, sizeof(text), fmt, ap);
+    va_end(ap);
+    cli->usage_failed = 1;
+    return hl_fail(HL_EINVAL, "%s; usage: helios %s %s", text, cli->command->name,
+                   cli->command->args);
+}
+
+hl_status cli_args(struct cli *cli, const struct hl_option *rows, size_t count, int argc,
+                   char **argv, void *target, int min, int max)
+{
+    char usage[1024];
+    int rest = 0;
+    snprintf(usage, sizeof(usage), "helios %s %s\n\n%s", cli->command->name, cli->command->args,
+             cli->command->help);
+    hl_status st = hl_args_parse(rows, count, usage, argc, argv, target, &rest);
+    if (st == HL_EINVAL)
+        cli->usage_failed = 1;
+    if (st == HL_ECANCELED) /* help was printed: no failure to explain */
+        hl_error_clear();
+    HL_TRY(st);
+    if (rest < min || rest > max) {
+        hl_args_fini(rows, count, target);
+        if (rest > max)
+            return cli_usage(cli, "'%s' is one argument too many", argv[max]);
+        return cli_usage(cli, "%d of %d arguments are given", rest, min);
+    }
+    return HL_OK;
+}
+
+hl_status cli_no_args(struct cli *cli, int argc, char **argv, int min, int max)
+{
+    static const struct hl_option none[1];
+    char target;
+    return cli_args(cli, none, 0, argc, argv, &target, min, max);
+}
+
+hl_status cli_split_model(struct cli *cli, const char *text, char *name, size_t cap,
+                          int64_t *version)
+{
+    const char *at = strrchr(text, '@');
+    size_t len = at != NULL ? (size_t)(at - text) : strlen(text);
+    int64_t number = -1;
+    if (at != NULL) {
+        char *end;
+        errno = 0;
+        number = strtoll(at + 1, &end, 10);
+        if (at[1] == '\0' || *end != '\0' || errno != 0 || number < 1)
+            return cli_usage(cli, "model '%s': what follows '@' must be a version number from 1",
+                             text);
+    }
+    if (len == 0 || len >= cap)
+        return cli_usage(cli, "model '%s': a name has 1 to %zu bytes", text, cap - 1);
+    memcpy(name, text, len);
+    name[len] = '\0';
+    *version = number;
+    return HL_OK;
+}
+
+hl_status cli_absolute(const char *path, char out[PATH_MAX])
+{
+    char cwd[PATH_MAX];
+    int n;
+    if (path[0] == '/') {
+        n = snprintf(out, PATH_MAX, "%s", path);
+    } else {
+        if (getcwd(cwd, sizeof(cwd)) == NULL)
+            return hl_fail(HL_EIO, "reading the working directory: %s", strerror(errno));
+        n = snprintf(out, PATH_MAX, "%s/%s", cwd, path);
+    }
+    if (n < 0 || n >= PATH_MAX)
+        return hl_fail(HL_EINVAL, "path '%.64s…' is too long", path);
+    return HL_OK;
+}
+
+hl_status cli_cluster(struct cli *cli, const json_t **out)
+{
+    if (cli->cluster == NULL) {
+        char path[PATH_MAX];
+        struct hl_buf text = HL_BUF(CLUSTER_FILE_MAX);
+        json_error_t err;
+        snprintf(path, sizeof(path), "%s/cluster.json", cli->state);
+        hl_status st = hl_file_read(path, &text);
+        if (st == HL_OK) {
+            cli->cluster = json_loadb(text.data, text.len, 0, &err);
+            if (!json_is_object(cli->cluster)) {
+                json_decref(cli->cluster);
+                cli->cluster = NULL;
+                st = hl_fail(HL_EINVAL, "%s:%d:%d: %s; run `helios down` and `helios up`", path,
+                             err.line, err.column, err.text);
+            }
+        }
+        hl_buf_fini(&text);
+        HL_TRY(st);
+    }
+    *out = cli->cluster;
+    return HL_OK;
+}
+
+hl_status cli_controller_address(struct cli *cli, const char **out)
+{
+    const json_t *cluster;
+    if (cli->controller != NULL) {
+        *out = cli->controller;
+        return HL_OK;
+    }
+    hl_status st = cli_cluster(cli, &cluster);
+    if (st == HL_ENOENT)
+        return hl_fail(HL_EUNAVAIL,
+                       "no cluster: %s/cluster.json does not exist; start one with `helios up`, or "
+                       "name a Controller with --controller or HELIOS_CONTROLLER",
+                       cli->state);
+    HL_TRY(st);
+    const char *address = hl_json_str(cluster, "controller", NULL);
+    if (address == NULL)
+        return hl_fail(HL_EINVAL, "%s/cluster.json has no \"controller\"; run `helios up` again",
+                       cli->state);
+    *out = address;
+    return HL_OK;
+}
+
+hl_status cli_runtime(struct cli *cli, struct hl_rpc **out)
+{
+    if (cli->rpc == NULL)
+        HL_TRY(hl_rpc_create(&cli->rpc));
+    *out = cli->rpc;
+    return HL_OK;
+}
+
+hl_status cli_controller(struct cli *cli, struct hl_rpc_peer **out)
+{
+    if (cli->controller_peer == NULL) {
+        const char *address;
+        struct hl_rpc *rpc;
+        HL_TRY(cli_controller_address(cli, &address));
+        HL_TRY(cli_runtime(cli, &rpc));
+        HL_TRY(hl_rpc_open(rpc, address, "Controller", &cli->controller_peer));
+    }
+    *out = cli->controller_peer;
+    return HL_OK;
+}
+
+static const char *skip_scheme(const char *address)
+{
+    const char *at = strstr(address, "://");
+    return at != NULL ? at + 3 : address;
+}
+
+hl_status cli_l3(struct cli *cli, struct hl_rpc_peer **out)
+{
+    if (cli->l3_peer == NULL) {
+        struct hl_rpc *rpc;
+        json_t *result;
+        HL_TRY(cli_runtime(cli, &rpc));
+        HL_TRY(cli_call(cli, "clusterInfo", NULL, &result));
+        const char *address = hl_json_str(json_object_get(result, "info"), "l3Address", "");
+        hl_status st =
+            address[0] == '\0'
+                ? hl_fail(HL_EUNAVAIL, "the Controller names no L3 daemon; is helios-l3d running?")
+                : hl_rpc_open(rpc, skip_scheme(address), "L3", &cli->l3_peer);
+        json_decref(result);
+        HL_TRY(st);
+    }
+    *out = cli->l3_peer;
+    return HL_OK;
+}
+
+static hl_status call(struct hl_rpc_peer *peer, const char *method, json_t *params, json_t **result)
+{
+    json_t *ignored = NULL;
+    hl_status st = hl_rpc_call(peer, method, params, CLI_CALL_TIMEOUT_MS, &ignored);
+    json_decref(params);
+    if (st == HL_OK && result != NULL)
+        *result = ignored;
+    else
+        json_decref(ignored);
+    return st;
+}
+
+hl_status cli_call(struct cli *cli, const char *method, json_t *params, json_t **result)
+{
+    struct hl_rpc_peer *peer;
+    hl_status st = cli_controller(cli, &peer);
+    if (st != HL_OK) {
+        json_decref(params);
+        return st;
+    }
+    return call(peer, method, params, result);
+}
+
+hl_status cli_call_l3(struct cli *cli, const char *method, json_t *params, json_t **result)
+{
+    struct hl_rpc_peer *peer;
+    hl_status st = cli_l3(cli, &peer);
+    if (st != HL_OK) {
+        json_decref(params);
+        return st;
+    }
+    return call(peer, method, params, result);
+}

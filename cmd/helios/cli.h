@@ -1,0 +1,125 @@
+/* cmd/helios/cli.h - what every command of `helios` shares: context, arguments, peers, output.
+ *
+ * A command is one row of the table in cmd/helios.c and one function in a file of this folder. It
+ * reads its arguments with cli_args, talks to daemons with cli_call, prints a table or JSON, and
+ * returns a status: main prints the recorded sentence and makes the exit code of it.
+ *
+ * Owns:    struct cli owns its texts, the RPC runtime and the peers (cli_fini).
+ * Threads: one.
+ * Errors:  a wrong argument goes through cli_usage (exit 2); any other failure is exit 1.
+ * Units:   milliseconds, bytes.
+ * Limits:  CLI_COLUMNS_MAX columns in a table.
+ */
+#ifndef HL_CMD_HELIOS_CLI_H
+#define HL_CMD_HELIOS_CLI_H
+
+#include <jansson.h>
+#include <limits.h>
+#include <stdio.h>
+
+#include "base/buf.h"
+#include "base/status.h"
+#include "conf/options.h"
+#include "core/json.h"
+#include "rpc/rpc.h"
+
+#define CLI_COLUMNS_MAX     24
+#define CLI_CALL_TIMEOUT_MS 10000
+
+struct cli;
+
+struct cli_command {
+    const char *name; /* "model import" */
+    const char *args; /* "DIR --name NAME [options]" */
+    const char *help; /* one sentence */
+    /* argv[0] is the first argument. NULL: the row is a heading of the help. */
+    hl_status (*run)(struct cli *cli, int argc, char **argv);
+};
+
+struct cli {
+    const struct cli_command *command; /* that runs */
+    char *state;                       /* directory of the local cluster */
+    char *controller;                  /* --controller or $HELIOS_CONTROLLER, NULL = not given */
+    int json;                          /* -o json */
+    int usage_failed;                  /* the failure is the caller's: exit 2 */
+    char bin_dir[PATH_MAX];            /* where this program lies, and the daemons beside it */
+    json_t *cluster;                   /* STATE/cluster.json, NULL = not read yet */
+    struct hl_rpc *rpc;
+    struct hl_rpc_peer *controller_peer;
+    struct hl_rpc_peer *l3_peer;
+};
+
+void cli_fini(struct cli *cli);
+
+/* ---- arguments ---- */
+
+/* hl_args_parse with the command's own usage line; checks that min..max positional ones are left
+ * in argv[0..]. */
+hl_status cli_args(struct cli *cli, const struct hl_option *rows, size_t count, int argc,
+                   char **argv, void *target, int min, int max) HL_CHECK;
+/* The same for a command without options. */
+hl_status cli_no_args(struct cli *cli, int argc, char **argv, int min, int max) HL_CHECK;
+/* A failure of the one who typed; the command's usage line is added. */
+hl_status cli_usage(struct cli *cli, const char *fmt, ...) HL_PRINTF(2, 3);
+/* "name" or "name@3" (version -1 without one) into a buffer of `cap` bytes. */
+hl_status cli_split_model(struct cli *cli, const char *text, char *name, size_t cap,
+                          int64_t *version) HL_CHECK;
+/* Absolute form of a path the user typed; it need not exist. */
+hl_status cli_absolute(const char *path, char out[PATH_MAX]) HL_CHECK;
+
+/* ---- daemons ---- */
+
+/* STATE/cluster.json as `helios up` wrote it; borrowed. HL_ENOENT without a cluster there. */
+hl_status cli_cluster(struct cli *cli, const json_t **out) HL_CHECK;
+/* Address of the Controller: --controller, $HELIOS_CONTROLLER, the local cluster's. Borrowed. */
+hl_status cli_controller_address(struct cli *cli, const char **out) HL_CHECK;
+hl_status cli_runtime(struct cli *cli, struct hl_rpc **out) HL_CHECK;
+hl_status cli_controller(struct cli *cli, struct hl_rpc_peer **out) HL_CHECK;
+/* The L3 daemon, as the Controller (or the local cluster) names it. */
+hl_status cli_l3(struct cli *cli, struct hl_rpc_peer **out) HL_CHECK;
+/* Call the Controller. Takes the reference to params (NULL = defaults). */
+hl_status cli_call(struct cli *cli, const char *method, json_t *params, json_t **result) HL_CHECK;
+hl_status cli_call_l3(struct cli *cli, const char *method, json_t *params,
+                      json_t **result) HL_CHECK;
+
+/* ---- output ---- */
+
+/* Takes the reference. */
+hl_status cli_print_json(json_t *value) HL_CHECK;
+
+struct cli_table {
+    size_t columns;
+    int right[CLI_COLUMNS_MAX]; /* aligned to the right */
+    char **cells;               /* row after row, the header first */
+    size_t count;
+    size_t cap;
+    int failed;
+};
+
+/* "NAME|>SIZE|STATE": '>' aligns a column to the right. */
+void cli_table_init(struct cli_table *t, const char *header);
+/* The next cell. */
+void cli_cell(struct cli_table *t, const char *fmt, ...) HL_PRINTF(2, 3);
+/* Aligned by what a terminal shows, not by bytes. Ends the table. */
+hl_status cli_table_print(struct cli_table *t) HL_CHECK;
+
+/* "1.5 GiB" as a cell. */
+void cli_cell_bytes(struct cli_table *t, uint64_t bytes);
+/* "2026-01-31 12:30:05" in local time, "-" for 0. */
+void cli_cell_time(struct cli_table *t, int64_t ms);
+
+/* One line on stderr that is drawn anew; nothing when stderr is no terminal. */
+struct cli_progress {
+    const char *title;
+    uint64_t started_ns;
+    uint64_t drawn_ns;
+    int tty;
+    int shown;
+};
+
+void cli_progress_start(struct cli_progress *p, const char *title);
+void cli_progress_update(struct cli_progress *p, uint64_t done, uint64_t total);
+/* Take the line away. */
+void cli_progress_end(struct cli_progress *p);
+
+#endif

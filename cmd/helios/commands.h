@@ -1,0 +1,32 @@
+/* cmd/helios/commands.h - the functions behind the table of commands.
+ *
+ * Owns:    nothing.
+ * Threads: one.
+ * Errors:  as in cli.h.
+ * Units:   none.
+ * Limits:  none.
+ */
+#ifndef HL_CMD_HELIOS_COMMANDS_H
+#define HL_CMD_HELIOS_COMMANDS_H
+
+#include "helios/cli.h"
+
+/* model.c */
+hl_status cmd_model_import(struct cli *cli, int argc, char **argv);
+hl_status cmd_model_ls(struct cli *cli, int argc, char **argv);
+hl_status cmd_model_show(struct cli *cli, int argc, char **argv);
+hl_status cmd_model_rm(struct cli *cli, int argc, char **argv);
+/* export.c */
+hl_status cmd_model_export(struct cli *cli, int argc, char **argv);
+/* pull.c */
+hl_status cmd_pull(struct cli *cli, int argc, char **argv);
+/* shard.c */
+hl_status cmd_shard_ls(struct cli *cli, int argc, char **argv);
+hl_status cmd_shard_show(struct cli *cli, int argc, char **argv);
+hl_status cmd_shard_get(struct cli *cli, int argc, char **argv);
+hl_status cmd_shard_rm(struct cli *cli, int argc, char **argv);
+/* bench_get.c, bench_import.c */
+hl_status cmd_bench_get(struct cli *cli, int argc, char **argv);
+hl_status cmd_bench_import(struct cli *cli, int argc, char **argv);
+
+#endif
