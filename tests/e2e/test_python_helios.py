@@ -103,28 +103,20 @@ class RankEnvironment(unittest.TestCase):
                 helios.Rank.from_environment(env)
 
 
-class LayoutMath(unittest.TestCase):
-    def test_layers_spread_as_megatron_does(self):
-        def runs(*args):
-            layout = helios.Layout(*args)
-            return [[list(run) for run in layout.stage(s)] for s in range(layout.stages)]
-        self.assertEqual(runs(4, 2), [[[0, 1]], [[2, 3]]])
-        self.assertEqual(runs(8, 2, 2), [[[0, 1], [4, 5]], [[2, 3], [6, 7]]])
-        self.assertEqual(runs(7, 3, 1, 1, 2), [[[0]], [[1, 2, 3, 4]], [[5, 6]]])
-        self.assertEqual(runs(5, 2, 1, 0, 2), [[[0, 1, 2]], [[3, 4]]])
-        self.assertEqual(runs(3, 2, 1, 1, 2), [[[0]], [[1, 2]]])
+def stages(*runs):
+    """What a model's config says: per stage its (first, count) chunks."""
+    return [[{"first": first, "count": count} for first, count in stage] for stage in runs]
 
-    def test_impossible_layouts_are_refused(self):
-        for args in ((5, 2), (8, 2, 3), (4, 2, 2, 1), (3, 2, 1, 1, 1), (4, 1, 1, 2, 2), (0, 1),
-                     (4, 0), (4, 2, 1, 5)):
-            with self.assertRaises(errors.InvalidArgument, msg=args):
-                helios.Layout(*args)
 
+class Layouts(unittest.TestCase):
     def test_names_find_their_part(self):
-        layout = helios.Layout(8, 2, 2)
+        layout = helios.Layout.from_config(
+            {"stages": stages([(0, 2), (4, 2)], [(2, 2), (6, 2)])})
+        self.assertEqual(layout.layers, 8)
         for name, stage, part in (
                 ("model1.decoder.layers.1.mlp.linear_fc1.weight", 1, "layer-0007"),
                 ("exp_avg.model0.decoder.layers.0.mlp.linear_fc1.weight", 1, "layer-0002"),
+                ("decoder.layers.1.mlp.linear_fc1.weight", 0, "layer-0001"),
                 ("model0.embedding.word_embeddings.weight", 0, "embedding"),
                 ("exp_avg_sq.embedding.position_embeddings.weight", 0, "embedding"),
                 ("model1.decoder.final_layernorm.weight", 1, "head"),
@@ -132,6 +124,15 @@ class LayoutMath(unittest.TestCase):
             self.assertEqual(layout.part(name, stage), part)
         with self.assertRaisesRegex(errors.InvalidArgument, "no layer 2 in chunk 0"):
             layout.part("decoder.layers.2.x", 0)
+        with self.assertRaisesRegex(errors.InvalidArgument, "no stage 2"):
+            layout.part("decoder.layers.0.x", 2)
+
+    def test_configs_without_a_whole_layout_are_refused(self):
+        for config in ({}, {"stages": []}, {"stages": 3}, {"stages": [[{"first": 0}]]},
+                       {"stages": stages([(0, 2)], [(1, 2)])},
+                       {"stages": stages([(0, 2)], [(3, 1)])}):
+            with self.assertRaises(errors.Corrupt, msg=config):
+                helios.Layout.from_config(config)
 
 
 class Format(unittest.TestCase):
@@ -262,13 +263,13 @@ class Sessions(unittest.TestCase):
             tensor.zero_()
 
     def test_a_saved_version_has_the_parts_of_the_loaded_one(self):
-        for name, options, config in (
-                ("uneven", {"first": 1}, {"firstStageLayers": 1}),
-                ("virtual", {"chunks": 2}, {"virtualStages": 2})):
+        for name, options, layout in (
+                ("uneven", {"first": 1}, stages([(0, 1)], [(1, 3)])),
+                ("virtual", {"chunks": 2}, stages([(0, 1), (2, 1)], [(1, 1), (3, 1)]))):
             with self.subTest(name):
                 shutil.rmtree(self.root)
                 self.root.mkdir()
-                self.publish(config, **options)
+                self.publish({"stages": layout}, **options)
                 for pp in (0, 1):
                     for fresh in (False, True):  # the layout alone must give the same parts
                         session = self.session(pp=pp, global_rank=pp, attempt=int(fresh))

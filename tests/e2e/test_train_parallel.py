@@ -75,7 +75,7 @@ class TrainParallel(unittest.TestCase):
         tensors = hf_llama.load_tensors(self.hf(which))
         sliced = slicer.slice_model(tensors, config, tp, pp, **options)
         home = self.root / name
-        file_client.publish(home, "m", {"hf": config, "layers": 4, "tp": tp, "pp": pp}, sliced)
+        file_client.publish(home, "m", {"hf": config}, sliced)
         return home
 
     def gang(self, home: pathlib.Path, *arguments: str, model: str = "m", attempt: int = 1,
@@ -150,7 +150,7 @@ class TrainParallel(unittest.TestCase):
         gate, up = (f"model.layers.1.mlp.{x}_proj.weight" for x in ("gate", "up"))
         tensors[gate], tensors[up] = tensors[up], tensors[gate]
         home = self.root / "swapped"
-        file_client.publish(home, "m", {"hf": config, "layers": 4, "tp": 1, "pp": 1},
+        file_client.publish(home, "m", {"hf": config},
                             slicer.slice_model(tensors, config, 1, 1))
         losses = self.finish(self.gang(home, "--steps", "1", "--save-every", "0"))
         self.assertGreater(abs(losses[0] - self.curves[False][0]), TOLERANCE)
