@@ -12,6 +12,23 @@
 
 /* clang-format off */
 static const struct cli_command commands[] = {
+    {"Cluster", "", "", NULL},
+    {"up", "[--nodes N] [--slots M] [--l3-size BYTES] [options]",
+     "Start a local cluster of real daemons in the background.", cmd_up},
+    {"down", "[--keep]", "Stop it, with its containers and its pool.", cmd_down},
+    {"nodes", "", "List the nodes' slots and who holds them.", cmd_nodes},
+    {"info", "", "Show the pool and the counters of the cluster.", cmd_info},
+    {"topo", "[FILE.xml]", "Show the slots of this machine or of an hwloc XML file.", cmd_topo},
+    {"conf", "", "Show every option, its value, and where that comes from.", cmd_conf},
+
+    {"Jobs", "", "", NULL},
+    {"plan", "FILE", "Show what a job would get: ranks, slots and the arithmetic.", cmd_plan},
+    {"submit", "FILE [--key KEY]", "Submit a job; prints its id.", cmd_submit},
+    {"list", "", "List the jobs.", cmd_list},
+    {"describe", "JOB", "Show a job's containers, events and plan.", cmd_describe},
+    {"logs", "JOB [--rank R] [-f] [--tail BYTES]", "Show the output of a rank.", cmd_logs},
+    {"cancel", "JOB", "Stop a job and all its processes.", cmd_cancel},
+
     {"Models", "", "", NULL},
     {"model import", "DIR --name NAME --tp T --pp P [options]",
      "Slice a Hugging Face checkpoint into the L3 pool.", cmd_model_import},

@@ -11,6 +11,20 @@
 
 #include "helios/cli.h"
 
+/* cluster.c */
+hl_status cmd_up(struct cli *cli, int argc, char **argv);
+hl_status cmd_down(struct cli *cli, int argc, char **argv);
+hl_status cmd_nodes(struct cli *cli, int argc, char **argv);
+hl_status cmd_info(struct cli *cli, int argc, char **argv);
+hl_status cmd_topo(struct cli *cli, int argc, char **argv);
+hl_status cmd_conf(struct cli *cli, int argc, char **argv);
+/* jobs.c */
+hl_status cmd_plan(struct cli *cli, int argc, char **argv);
+hl_status cmd_submit(struct cli *cli, int argc, char **argv);
+hl_status cmd_list(struct cli *cli, int argc, char **argv);
+hl_status cmd_describe(struct cli *cli, int argc, char **argv);
+hl_status cmd_logs(struct cli *cli, int argc, char **argv);
+hl_status cmd_cancel(struct cli *cli, int argc, char **argv);
 /* model.c */
 hl_status cmd_model_import(struct cli *cli, int argc, char **argv);
 hl_status cmd_model_ls(struct cli *cli, int argc, char **argv);

@@ -1,7 +1,7 @@
 /* Order of start: L3, Controller, Agents; of stop: containers, Agents, Controller, L3. A daemon is
  * found again by pid and start time, so a reused pid is never signalled. A daemon that is started a
  * second time gets the address it had, because its peers remember it. */
-#include "local.h"
+#include "helios/local.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -1,0 +1,236 @@
+/* The cluster: bring one up on this machine, look at nodes and state. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "conf/options.h"
+#include "core/topo.h"
+#include "helios/commands.h"
+#include "helios/local.h"
+#include "hw/topology.h"
+
+struct up_args {
+    int64_t nodes;
+    int64_t slots;
+    uint64_t l3_size;
+    char *topology;
+    char *executor;
+};
+
+#define AT(field) offsetof(struct up_args, field)
+
+/* clang-format off */
+static const struct hl_option up_rows[] = {
+    {"nodes", "--nodes", "1", "Agents to start.", HL_OPT_INT, 1, 256, NULL, AT(nodes), 0},
+    {"slots", "--slots", "0", "Slots of each node; 0 for the NUMA nodes of its share.", HL_OPT_INT, 0, 1024, NULL,
+     AT(slots), 0},
+    {"l3-size", "--l3-size", "1GiB", "Capacity of the L3 pool.", HL_OPT_BYTES, 1 << 20, 1ll << 46, NULL, AT(l3_size), 0},
+    {"topology", "--topology", "", "hwloc XML (version 2) that every node takes its slots from.", HL_OPT_PATH, 0, 0,
+     NULL, AT(topology), 0},
+    {"executor", "--executor", "process", "What runs containers.", HL_OPT_ENUM, 0, 0, "process", AT(executor), 0},
+};
+
+/* clang-format on */
+
+static hl_status run_up(struct cli *cli, const struct up_args *a)
+{
+    struct hl_rpc *rpc;
+    char state[PATH_MAX], topology[PATH_MAX] = "";
+    json_t *result;
+    HL_TRY(cli_runtime(cli, &rpc));
+    HL_TRY(cli_absolute(cli->state, state));
+    if (a->topology[0] != '\0')
+        HL_TRY(cli_absolute(a->topology, topology));
+    HL_TRY(local_up(&(struct local_opts){.rpc = rpc,
+                                         .state = state,
+                                         .nodes = (int)a->nodes,
+                                         .slots = (int)a->slots,
+                                         .topology = topology,
+                                         .executor = a->executor,
+                                         .l3_size = a->l3_size},
+                    &result));
+    if (cli->json)
+        return cli_print_json(result);
+    size_t n = json_array_size(json_object_get(result, "started"));
+    printf("%s: %d node%s, controller %s, L3 %s\n", n > 0 ? "up" : "already up", (int)a->nodes,
+           a->nodes > 1 ? "s" : "", hl_json_str(result, "controller", ""),
+           hl_json_str(result, "l3", ""));
+    json_decref(result);
+    return HL_OK;
+}
+
+hl_status cmd_up(struct cli *cli, int argc, char **argv)
+{
+    struct up_args a = {0};
+    hl_status st = cli_args(cli, up_rows, HL_ARRAY_LEN(up_rows), argc, argv, &a, 0, 0);
+    if (st == HL_OK)
+        st = run_up(cli, &a);
+    hl_args_fini(up_rows, HL_ARRAY_LEN(up_rows), &a);
+    return st;
+}
+
+hl_status cmd_down(struct cli *cli, int argc, char **argv)
+{
+    static const struct hl_option rows[] = {
+        {"keep", "--keep", "false", "Keep pool, metadata and logs for the next up.", HL_OPT_BOOL, 0,
+         0, NULL, 0, 0},
+    };
+
+    struct {
+        int64_t keep;
+    } a = {0};
+    struct hl_rpc *rpc;
+    char state[PATH_MAX];
+    json_t *result;
+    HL_TRY(cli_args(cli, rows, HL_ARRAY_LEN(rows), argc, argv, &a, 0, 0));
+    HL_TRY(cli_runtime(cli, &rpc));
+    HL_TRY(cli_absolute(cli->state, state));
+    HL_TRY(local_down(rpc, state, (int)a.keep, &result));
+    if (cli->json)
+        return cli_print_json(result);
+    size_t n = json_array_size(json_object_get(result, "stopped"));
+    if (n == 0)
+        puts("nothing was running");
+    else
+        printf("down: %zu daemons stopped%s\n", n, a.keep ? ", pool and metadata kept" : "");
+    json_decref(result);
+    return HL_OK;
+}
+
+static void node_rows(struct cli_table *t, const json_t *n)
+{
+    const json_t *info = json_object_get(n, "node"), *tel = json_object_get(n, "telemetry");
+    size_t i;
+    json_t *slot;
+    json_array_foreach (hl_json_list(info, "slots"), i, slot) {
+        const json_t *use = json_array_get(json_object_get(n, "slots"), i);
+        cli_cell(t, "%s:%" PRId64, hl_json_str(info, "name", ""), hl_json_int(slot, "numaId", 0));
+        cli_cell(t, "%s", hl_json_str(n, "state", ""));
+        cli_cell(t, "%s", hl_json_str(slot, "cpus", ""));
+        cli_cell_bytes(t, (uint64_t)hl_json_int(slot, "memoryBytes", 0));
+        cli_cell(t, "%zu", json_array_size(json_object_get(slot, "gpus")));
+        cli_cell(t, "%zu", json_array_size(json_object_get(slot, "nics")));
+        cli_cell(t, "%.0f%%", hl_json_real(tel, "cpuBusyPercent", 0));
+        cli_cell(t, "%s",
+                 hl_json_str(use, "job", "")[0] != '\0' ? hl_json_str(use, "job", "") : "-");
+    }
+}
+
+hl_status cmd_nodes(struct cli *cli, int argc, char **argv)
+{
+    json_t *result, *node;
+    size_t i;
+    HL_TRY(cli_no_args(cli, argc, argv, 0, 0));
+    HL_TRY(cli_call(cli, "listNodes", NULL, &result));
+    if (cli->json)
+        return cli_print_json(result);
+    struct cli_table t;
+    cli_table_init(&t, "SLOT|STATE|CPUS|>MEMORY|>GPUS|>NICS|>BUSY|JOB");
+    json_array_foreach (hl_json_list(result, "nodes"), i, node) {
+        node_rows(&t, node);
+    }
+    json_decref(result);
+    return cli_table_print(&t);
+}
+
+hl_status cmd_info(struct cli *cli, int argc, char **argv)
+{
+    json_t *result, *path;
+    size_t i;
+    HL_TRY(cli_no_args(cli, argc, argv, 0, 0));
+    HL_TRY(cli_call(cli, "clusterInfo", NULL, &result));
+    json_t *info = json_object_get(result, "info");
+    if (cli->json) {
+        json_incref(info);
+        json_decref(result);
+        return cli_print_json(info);
+    }
+    const json_t *pool = json_object_get(info, "pool");
+    struct cli_table t;
+    cli_table_init(&t, "WHAT|VALUE");
+    cli_cell(&t, "version");
+    cli_cell(&t, "%s", hl_json_str(info, "version", ""));
+    cli_cell(&t, "L3");
+    cli_cell(&t, "%s, %s", hl_json_str(info, "l3Address", ""), hl_json_str(info, "l3State", ""));
+    cli_cell(&t, "pool capacity");
+    cli_cell_bytes(&t, (uint64_t)hl_json_int(pool, "capacityBytes", 0));
+    cli_cell(&t, "pool used");
+    cli_cell_bytes(&t, (uint64_t)hl_json_int(pool, "usedBytes", 0));
+    cli_cell(&t, "holds");
+    cli_cell(&t, "%" PRId64 " models, %" PRId64 " versions, %" PRId64 " shards",
+             hl_json_int(info, "models", 0), hl_json_int(info, "versions", 0),
+             hl_json_int(info, "shards", 0));
+    cli_cell(&t, "nodes, jobs");
+    cli_cell(&t, "%" PRId64 ", %" PRId64, hl_json_int(info, "nodes", 0),
+             hl_json_int(info, "jobs", 0));
+    json_array_foreach (hl_json_list(info, "reads"), i, path) {
+        cli_cell(&t, "reads by %s", hl_json_str(path, "path", ""));
+        cli_cell(&t, "%" PRId64 " (%" PRId64 " bytes)", hl_json_int(path, "ops", 0),
+                 hl_json_int(path, "bytes", 0));
+    }
+    cli_cell(&t, "CRC failures");
+    cli_cell(&t, "%" PRId64 ", %" PRId64 " retries, %" PRId64 " reads lost",
+             hl_json_int(info, "crcFailures", 0), hl_json_int(info, "crcRetries", 0),
+             hl_json_int(info, "lostReads", 0));
+    json_decref(result);
+    return cli_table_print(&t);
+}
+
+hl_status cmd_topo(struct cli *cli, int argc, char **argv)
+{
+    struct hl_topo topo;
+    HL_TRY(cli_no_args(cli, argc, argv, 0, 1));
+    HL_TRY(argc > 0 ? hl_topology_load(argv[0], &topo) : hl_topology_probe(&topo));
+    json_t *slots = hl_topo_to_json(&topo);
+    if (cli->json) {
+        json_t *doc = json_pack("{s:s s:o}", "machine", topo.machine, "slots", slots);
+        hl_topo_fini(&topo);
+        return cli_print_json(doc);
+    }
+    struct cli_table t;
+    cli_table_init(&t, "SLOT|CPUS|>MEMORY|GPUS|NICS");
+    for (size_t i = 0; i < topo.slot_count; i++) {
+        const struct hl_topo_slot *s = &topo.slots[i];
+        struct hl_buf gpus = HL_BUF(4096), nics = HL_BUF(4096);
+        for (size_t k = 0; k < s->gpu_count; k++)
+            (void)!hl_buf_printf(&gpus, "%s%s", k > 0 ? " " : "", s->gpus[k].pci);
+        for (size_t k = 0; k < s->nic_count; k++)
+            (void)!hl_buf_printf(&nics, "%s%s (%s)", k > 0 ? " " : "", s->nics[k].pci,
+                                 hl_nic_class_name(s->nics[k].nic_class));
+        cli_cell(&t, "%d", s->numa_id);
+        cli_cell(&t, "%s%s", hl_json_str(json_array_get(slots, i), "cpus", ""),
+                 s->cpus_shared ? " (shared)" : "");
+        cli_cell_bytes(&t, s->memory_bytes);
+        cli_cell(&t, "%s", gpus.len > 0 ? gpus.data : "-");
+        cli_cell(&t, "%s", nics.len > 0 ? nics.data : "-");
+        hl_buf_fini(&gpus);
+        hl_buf_fini(&nics);
+    }
+    json_decref(slots);
+    hl_topo_fini(&topo);
+    return cli_table_print(&t);
+}
+
+hl_status cmd_conf(struct cli *cli, int argc, char **argv)
+{
+    struct hl_conf conf = {0};
+    HL_TRY(cli_no_args(cli, argc, argv, 0, 0));
+    char name[] = "helios", *own[] = {name, NULL};
+    int rest;
+    HL_TRY(hl_conf_load(HL_CLI, 1, own, &conf, &rest));
+    json_t *rows = hl_conf_dump(&conf), *row;
+    hl_conf_fini(&conf);
+    if (cli->json)
+        return cli_print_json(rows);
+    struct cli_table t;
+    size_t i;
+    cli_table_init(&t, "NAME|VALUE|FROM|WHAT");
+    json_array_foreach (rows, i, row) {
+        cli_cell(&t, "%s", hl_json_str(row, "name", ""));
+        cli_cell(&t, "%s", hl_json_str(row, "value", ""));
+        cli_cell(&t, "%s", hl_json_str(row, "origin", ""));
+        cli_cell(&t, "%s", hl_json_str(row, "help", ""));
+    }
+    json_decref(rows);
+    return cli_table_print(&t);
+}

@@ -1,0 +1,327 @@
+/* Jobs: plan, submit, list, describe, logs, cancel. */
+#include <inttypes.h>
+#include <limits.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/base64.h"
+#include "base/clock.h"
+#include "conf/options.h"
+#include "helios/commands.h"
+#include "os/file.h"
+
+#define JOB_FILE_MAX ((size_t)1 << 20)
+#define LOG_PIECE    262144
+#define LOG_POLL_MS  200
+
+/* {"yaml", "source", "cwd"} of a job file; "-" is standard input. */
+static hl_status job_params(const char *path, json_t **out)
+{
+    struct hl_buf text = HL_BUF(JOB_FILE_MAX);
+    char cwd[PATH_MAX];
+    const char *file = strcmp(path, "-") == 0 ? "/dev/stdin" : path;
+    hl_status st = hl_file_read(file, &text);
+    if (st == HL_OK && getcwd(cwd, sizeof(cwd)) == NULL)
+        st = hl_fail(HL_EIO, "current directory: %m");
+    if (st == HL_OK) {
+        const char *name = strrchr(path, '/');
+        *out = json_pack("{s:s% s:s s:s}", "yaml", text.data != NULL ? text.data : "", text.len,
+                         "source", name != NULL ? name + 1 : path, "cwd", cwd);
+        if (*out == NULL)
+            st = hl_fail(HL_EINVAL, "%s is not UTF-8 text", path);
+    }
+    hl_buf_fini(&text);
+    return st;
+}
+
+static void print_lines(const json_t *lines, const char *mark)
+{
+    size_t i;
+    json_t *line;
+    json_array_foreach (lines, i, line) {
+        printf("%s%s\n", mark, json_string_value(line));
+    }
+}
+
+static hl_status print_plan(const json_t *plan)
+{
+    struct cli_table t;
+    size_t i, k;
+    json_t *container, *rank;
+    print_lines(hl_json_list(plan, "arithmetic"), "");
+    print_lines(hl_json_list(plan, "warnings"), "warning: ");
+    if (!hl_json_bool(plan, "feasible", 0)) {
+        printf("does not fit now: %s\n", hl_json_str(plan, "reason", ""));
+        return HL_OK;
+    }
+    puts("");
+    cli_table_init(&t, ">CONTAINER|SLOT|CPUS|>RANK|>PP|>TP|>DP|GPU");
+    json_array_foreach (hl_json_list(plan, "containers"), i, container) {
+        json_array_foreach (hl_json_list(container, "ranks"), k, rank) {
+            const char *gpu = hl_json_str(rank, "gpu", "");
+            cli_cell(&t, "%" PRId64, hl_json_int(container, "index", 0));
+            cli_cell(&t, "%s:%" PRId64, hl_json_str(container, "node", ""),
+                     hl_json_int(container, "numaId", 0));
+            cli_cell(&t, "%s", hl_json_str(container, "cpus", ""));
+            cli_cell(&t, "%" PRId64, hl_json_int(rank, "rank", 0));
+            cli_cell(&t, "%" PRId64, hl_json_int(rank, "pp", 0));
+            cli_cell(&t, "%" PRId64, hl_json_int(rank, "tp", 0));
+            cli_cell(&t, "%" PRId64, hl_json_int(rank, "dp", 0));
+            cli_cell(&t, "%s", gpu[0] != '\0' ? gpu : "-");
+        }
+    }
+    return cli_table_print(&t);
+}
+
+hl_status cmd_plan(struct cli *cli, int argc, char **argv)
+{
+    json_t *params, *result;
+    HL_TRY(cli_no_args(cli, argc, argv, 1, 1));
+    HL_TRY(job_params(argv[0], &params));
+    json_object_del(params, "cwd");
+    HL_TRY(cli_call(cli, "planJob", params, &result));
+    json_t *plan = json_incref(json_object_get(result, "plan"));
+    json_decref(result);
+    if (cli->json)
+        return cli_print_json(plan);
+    hl_status st = print_plan(plan);
+    json_decref(plan);
+    return st;
+}
+
+hl_status cmd_submit(struct cli *cli, int argc, char **argv)
+{
+    static const struct hl_option rows[] = {
+        {"key", "--key", "", "Submitting twice with the same key makes one job.", HL_OPT_STRING, 0,
+         0, NULL, 0, 0},
+    };
+
+    struct {
+        char *key;
+    } a = {0};
+
+    json_t *params, *result;
+    hl_status st = cli_args(cli, rows, HL_ARRAY_LEN(rows), argc, argv, &a, 1, 1);
+    if (st == HL_OK)
+        st = job_params(argv[0], &params);
+    if (st == HL_OK) {
+        json_object_set_new(params, "idempotencyKey", json_string(a.key));
+        st = cli_call(cli, "submitJob", params, &result);
+    }
+    hl_args_fini(rows, HL_ARRAY_LEN(rows), &a);
+    HL_TRY(st);
+    if (cli->json)
+        return cli_print_json(result);
+    puts(hl_json_str(result, "id", ""));
+    json_decref(result);
+    return HL_OK;
+}
+
+hl_status cmd_list(struct cli *cli, int argc, char **argv)
+{
+    json_t *result, *job;
+    size_t i;
+    HL_TRY(cli_no_args(cli, argc, argv, 0, 0));
+    HL_TRY(cli_call(cli, "listJobs", NULL, &result));
+    if (cli->json)
+        return cli_print_json(result);
+    struct cli_table t;
+    cli_table_init(&t, "JOB|STATE|>RANKS|>ATTEMPT|MODEL|SUBMITTED|REASON");
+    json_array_foreach (hl_json_list(result, "jobs"), i, job) {
+        cli_cell(&t, "%s", hl_json_str(job, "id", ""));
+        cli_cell(&t, "%s", hl_json_str(job, "state", ""));
+        cli_cell(&t, "%" PRId64, hl_json_int(job, "worldSize", 0));
+        cli_cell(&t, "%" PRId64, hl_json_int(job, "attempt", 0));
+        cli_cell(&t, "%s",
+                 hl_json_str(job, "model", "")[0] != '\0' ? hl_json_str(job, "model", "") : "-");
+        cli_cell_time(&t, hl_json_int(job, "submittedMs", 0));
+        cli_cell(&t, "%s", hl_json_str(job, "reason", ""));
+    }
+    json_decref(result);
+    return cli_table_print(&t);
+}
+
+static hl_status get_job(struct cli *cli, const char *id, json_t **out)
+{
+    json_t *result;
+    HL_TRY(cli_call(cli, "getJob", json_pack("{s:s}", "id", id), &result));
+    *out = json_incref(json_object_get(result, "job"));
+    json_decref(result);
+    return HL_OK;
+}
+
+static hl_status print_job(const json_t *job)
+{
+    struct cli_table t;
+    size_t i;
+    json_t *row;
+    printf("%s: %s, attempt %" PRId64 " of at most %" PRId64 "%s%s\n", hl_json_str(job, "id", ""),
+           hl_json_str(job, "state", ""), hl_json_int(job, "attempt", 0),
+           hl_json_int(job, "maxRestarts", 0) + 1,
+           hl_json_str(job, "reason", "")[0] != '\0' ? ": " : "", hl_json_str(job, "reason", ""));
+    puts("");
+    cli_table_init(&t, "CONTAINER|STATE|>EXIT|BOUND BY|MESSAGE");
+    json_array_foreach (hl_json_list(job, "containers"), i, row) {
+        cli_cell(&t, "%s", hl_json_str(row, "id", ""));
+        cli_cell(&t, "%s", hl_json_str(row, "state", ""));
+        cli_cell(&t, "%" PRId64, hl_json_int(row, "exitCode", 0));
+        cli_cell(&t, "%s", hl_json_str(row, "binding", ""));
+        cli_cell(&t, "%s", hl_json_str(row, "message", ""));
+    }
+    HL_TRY(cli_table_print(&t));
+    puts("");
+    cli_table_init(&t, "TIME|>ATTEMPT|EVENT|TEXT");
+    json_array_foreach (hl_json_list(job, "events"), i, row) {
+        cli_cell_time(&t, hl_json_int(row, "timeMs", 0));
+        cli_cell(&t, "%" PRId64, hl_json_int(row, "attempt", 0));
+        cli_cell(&t, "%s", hl_json_str(row, "kind", ""));
+        cli_cell(&t, "%s", hl_json_str(row, "text", ""));
+    }
+    HL_TRY(cli_table_print(&t));
+    if (json_object_get(json_object_get(job, "plan"), "containers") != NULL) {
+        puts("");
+        return print_plan(json_object_get(job, "plan"));
+    }
+    return HL_OK;
+}
+
+hl_status cmd_describe(struct cli *cli, int argc, char **argv)
+{
+    json_t *job;
+    HL_TRY(cli_no_args(cli, argc, argv, 1, 1));
+    HL_TRY(get_job(cli, argv[0], &job));
+    if (cli->json)
+        return cli_print_json(job);
+    hl_status st = print_job(job);
+    json_decref(job);
+    return st;
+}
+
+hl_status cmd_cancel(struct cli *cli, int argc, char **argv)
+{
+    json_t *result;
+    HL_TRY(cli_no_args(cli, argc, argv, 1, 1));
+    HL_TRY(cli_call(cli, "cancelJob", json_pack("{s:s}", "id", argv[0]), &result));
+    if (cli->json)
+        return cli_print_json(result);
+    printf("%s: %s\n", argv[0], hl_json_str(result, "state", ""));
+    json_decref(result);
+    return HL_OK;
+}
+
+/* ---- logs -------------------------------------------------------------------------------------
+ */
+
+struct log_args {
+    int64_t rank;
+    int64_t follow;
+    int64_t offset;
+    int64_t tail;
+};
+
+#define AT(field) offsetof(struct log_args, field)
+
+/* clang-format off */
+static const struct hl_option log_rows[] = {
+    {"rank", "--rank", "0", "Whose output.", HL_OPT_INT, 0, INT32_MAX, NULL, AT(rank), 0},
+    {"follow", "-f", "false", "Go on until the job ends; over restarts too.", HL_OPT_BOOL, 0, 0, NULL, AT(follow), 0},
+    {"offset", "--offset", "0", "First byte to show.", HL_OPT_INT, 0, INT64_MAX, NULL, AT(offset), 0},
+    {"tail", "--tail", "0", "Show only so many bytes at the end; 0 for all.", HL_OPT_INT, 0, INT64_MAX, NULL, AT(tail), 0},
+};
+
+/* clang-format on */
+
+struct log_piece {
+    struct hl_buf text;
+    int64_t offset; /* of the piece */
+    int64_t size;   /* of the log */
+    int finished;
+};
+
+static hl_status read_piece(struct cli *cli, const char *job, int64_t rank, int64_t offset,
+                            struct log_piece *out)
+{
+    json_t *result;
+    hl_buf_clear(&out->text);
+    HL_TRY(cli_call(cli, "readLog",
+                    json_pack("{s:s s:I s:I s:i}", "id", job, "rank", (json_int_t)rank, "offset",
+                              (json_int_t)offset, "maxBytes", LOG_PIECE),
+                    &result));
+    out->offset = hl_json_int(result, "offset", 0);
+    out->size = hl_json_int(result, "size", 0);
+    out->finished = hl_json_bool(result, "finished", 0);
+    hl_status st = hl_base64_decode(hl_json_str(result, "data", ""), &out->text);
+    json_decref(result);
+    return st;
+}
+
+static int job_ended(struct cli *cli, const char *id)
+{
+    json_t *job;
+    if (get_job(cli, id, &job) != HL_OK)
+        return 1;
+    const char *state = hl_json_str(job, "state", "");
+    int ended = strcmp(state, "succeeded") == 0 || strcmp(state, "failed") == 0 ||
+                strcmp(state, "cancelled") == 0;
+    json_decref(job);
+    return ended;
+}
+
+/* Write what comes until the log (or, following, the job) ends. A log that shrank is that of a new
+ * attempt. */
+static hl_status stream_log(struct cli *cli, const char *job, const struct log_args *a,
+                            struct log_piece *p)
+{
+    int64_t at = a->tail > 0 ? -a->tail : a->offset;
+    for (;;) {
+        int ended =
+            a->follow ? job_ended(cli, job) : 1; /* asked before the read: nothing is missed */
+        HL_TRY(read_piece(cli, job, a->rank, at, p));
+        if (at > p->size) {
+            at = 0;
+            continue;
+        }
+        fwrite(p->text.data != NULL ? p->text.data : "", 1, p->text.len, stdout);
+        fflush(stdout);
+        at = p->offset + (int64_t)p->text.len;
+        if (at < p->size && p->text.len > 0)
+            continue;
+        if (ended)
+            return HL_OK;
+        poll(NULL, 0, LOG_POLL_MS);
+    }
+}
+
+/* One piece as JSON: {"text", "offset", "size", "finished"}. Bytes that are not UTF-8 become '?'.
+ */
+static hl_status log_json(struct cli *cli, const char *job, const struct log_args *a,
+                          struct log_piece *p)
+{
+    HL_TRY(read_piece(cli, job, a->rank, a->tail > 0 ? -a->tail : a->offset, p));
+    char *text = p->text.data != NULL ? p->text.data : (char[]){0};
+    json_t *value = json_stringn(text, p->text.len);
+    if (value == NULL) {
+        for (size_t i = 0; i < p->text.len; i++)
+            if ((unsigned char)text[i] >= 0x80)
+                text[i] = '?';
+        value = json_stringn(text, p->text.len);
+    }
+    return cli_print_json(json_pack("{s:o s:I s:I s:b}", "text", value, "offset",
+                                    (json_int_t)p->offset, "size", (json_int_t)p->size, "finished",
+                                    p->finished));
+}
+
+hl_status cmd_logs(struct cli *cli, int argc, char **argv)
+{
+    struct log_args a = {0};
+    struct log_piece p = {.text = HL_BUF(LOG_PIECE * 2)};
+    hl_status st = cli_args(cli, log_rows, HL_ARRAY_LEN(log_rows), argc, argv, &a, 1, 1);
+    if (st == HL_OK)
+        st = cli->json ? log_json(cli, argv[0], &a, &p) : stream_log(cli, argv[0], &a, &p);
+    hl_buf_fini(&p.text);
+    hl_args_fini(log_rows, HL_ARRAY_LEN(log_rows), &a);
+    return st;
+}
