@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import pathlib
 import signal
@@ -131,7 +132,10 @@ class Trainer:
         self._reduce_gradients()
         self.optimizer.step()
         self.step += 1
-        return all_reduce(loss, self.grid.data).item() / self.me.dp_size
+        mean = all_reduce(loss, self.grid.data).item() / self.me.dp_size
+        if not math.isfinite(mean):
+            raise RuntimeError(f"the loss of step {self.step - 1} is {mean}: use a smaller --lr")
+        return mean
 
     def save(self, loss: float) -> None:
         """Parameters and optimizer state as a new version; rank 0's meta needs the loss."""

@@ -234,18 +234,21 @@ class Session:
         both = set(state) & set(optim or {})
         if both:
             raise InvalidArgument(f"'{min(both)}' is in both state and optim")
-        text = json.dumps(dict(meta or {}))
+        try:
+            text = json.dumps(dict(meta or {}), allow_nan=False)
+        except (TypeError, ValueError) as error:
+            raise InvalidArgument(f"meta is not JSON: {error}") from None
         name, _ = self._model(model)
         me, started, written = self.rank, time.monotonic(), 0
+        groups: dict[str, dict[str, Any]] = {}
+        if me.dp == 0:
+            groups = {**self._grouped(state, ""), **self._grouped(optim or {}, OPTIM)}
         version = self.client.version_begin(
             name, me.job or "local", me.attempt, step, me.world_size)
-        if me.dp == 0:
-            groups = self._grouped(state, "")
-            groups.update(self._grouped(optim or {}, OPTIM))
-            for part, tensors in groups.items():
-                refs, alive = _tensors.refs(tensors)
-                written += self.client.version_put(name, version, me.pp, me.tp, part, refs).size
-                del alive
+        for part, tensors in groups.items():
+            refs, alive = _tensors.refs(tensors)
+            written += self.client.version_put(name, version, me.pp, me.tp, part, refs).size
+            del alive
         visible = self.client.version_commit(
             name, version, me.global_rank, text if me.global_rank == 0 else None)
         return Saved(version, visible, written, time.monotonic() - started)

@@ -211,9 +211,10 @@ class Sessions(unittest.TestCase):
                 p + "mlp.up_proj.weight": tensor(8, 6),
                 p + "mlp.down_proj.weight": tensor(6, 8)})
 
-    def publish(self, config=(), **options):
+    def publish(self, config=None, **options):
+        config = config or {"stages": stages([(0, 2)], [(2, 2)])}
         self.sliced = slicer.slice_model(self.hf, self.CONFIG, 1, 2, divisor=4, **options)
-        file_client.publish(self.root, "m", {"hf": self.CONFIG, "pp": 2, "tp": 1, **dict(config)},
+        file_client.publish(self.root, "m", {"hf": self.CONFIG, **config},
                             self.sliced)
 
     def session(self, **rank):
@@ -308,6 +309,9 @@ class Sessions(unittest.TestCase):
             self.session(model="").load_state_dict()
         with self.assertRaisesRegex(errors.InvalidArgument, "both"):
             session.save_state_dict({"a": torch.ones(1)}, 1, optim={"a": torch.ones(1)})
+        for meta in ({"a": object()}, {"loss": float("nan")}):
+            with self.assertRaisesRegex(errors.InvalidArgument, "meta is not JSON"):
+                session.save_state_dict({"a": torch.ones(1)}, 1, meta)
         with self.assertRaisesRegex(errors.InvalidArgument, "cannot store torch.complex64"):
             session.save_state_dict({"a": torch.ones(1, dtype=torch.complex64)}, 1)
         with self.assertRaisesRegex(errors.InvalidArgument, "not a torch tensor"):
