@@ -6,9 +6,11 @@
  * way out for an operator. */
 #include <dirent.h>
 #include <poll.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <ucs/debug/log_def.h>
 
 #include "base/clock.h"
 #include "base/log.h"
@@ -24,6 +26,29 @@ int hl_ucx_host_has_verbs(void)
         found = e->d_name[0] != '.';
     closedir(dir);
     return found;
+}
+
+/* UCX prints to standard output, which belongs to the program's own output. */
+static ucs_log_func_rc_t on_ucx_log(const char *file, unsigned line, const char *function,
+                                    ucs_log_level_t level, const ucs_log_component_config_t *conf,
+                                    const char *message, va_list ap)
+{
+    char text[1024];
+    (void)function;
+    (void)conf;
+    if (level == UCS_LOG_LEVEL_FATAL || level >= UCS_LOG_LEVEL_PRINT)
+        return UCS_LOG_FUNC_RC_CONTINUE;
+    vsnprintf(text, sizeof(text), message, ap);
+    hl_log_write(level == UCS_LOG_LEVEL_ERROR  ? HL_LOG_WARN
+                 : level == UCS_LOG_LEVEL_WARN ? HL_LOG_INFO
+                                               : HL_LOG_DEBUG,
+                 "ucx: %s source=%s:%u", text, file, line);
+    return UCS_LOG_FUNC_RC_STOP;
+}
+
+static void take_ucx_log(void)
+{
+    ucs_log_push_handler(on_ucx_log);
 }
 
 static hl_status set(ucp_config_t *config, const char *name, const char *value)
@@ -43,7 +68,6 @@ static hl_status configure(ucp_config_t *config, const struct hl_ucx_opts *opts,
 {
     HL_TRY(set(config, "TLS", verbs ? "rc,dc,ud,tcp" : "tcp"));
     HL_TRY(set(config, "KEEPALIVE_INTERVAL", "500ms"));
-    HL_TRY(set(config, "WARN_INVALID_CONFIG", "n"));
     if (opts->ipv6)
         HL_TRY(set(config, "TCP_AF_PRIO", "inet6,inet"));
     if (verbs) /* over RoCE on rxe every UD packet is dropped by this check */
@@ -77,16 +101,30 @@ static hl_status open_context(struct hl_ucx *u, const struct hl_ucx_opts *opts)
     return st;
 }
 
-hl_status hl_ucx_init(struct hl_ucx *u, const struct hl_ucx_opts *opts)
+/* A restarted server must get its port again while old connections linger. UCX 1.13 takes this
+ * setting of its connection manager from the environment only. */
+static ucs_status_t create_worker(struct hl_ucx *u, int listens)
 {
-    memset(u, 0, sizeof(*u));
-    u->efd = -1;
-    HL_TRY(open_context(u, opts));
+    static const char name[] = "UCX_TCP_CM_REUSEADDR";
+    int mine = listens && getenv(name) == NULL && setenv(name, "y", 0) == 0;
     ucp_worker_params_t params = {
         .field_mask = UCP_WORKER_PARAM_FIELD_THREAD_MODE,
         .thread_mode = UCS_THREAD_MODE_SINGLE,
     };
     ucs_status_t status = ucp_worker_create(u->context, &params, &u->worker);
+    if (mine)
+        unsetenv(name);
+    return status;
+}
+
+hl_status hl_ucx_init(struct hl_ucx *u, const struct hl_ucx_opts *opts)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    pthread_once(&once, take_ucx_log);
+    memset(u, 0, sizeof(*u));
+    u->efd = -1;
+    HL_TRY(open_context(u, opts));
+    ucs_status_t status = create_worker(u, opts->listens);
     if (status == UCS_OK)
         status = ucp_worker_get_efd(u->worker, &u->efd);
     if (status != UCS_OK) {

@@ -413,11 +413,11 @@ static void dispatch(struct hl_ucx_peer *p, const struct hl_wire *w, void *data,
                      int rndv)
 {
     int first = w->type == HL_WIRE_HELLO;
-    if (first != (p->state == HL_UCX_PEER_NEW)) {
+    if (first != (p->state == HL_UCX_PEER_NEW))
         hl_ucx_peer_fail(p, first ? "it says HELLO twice" : "it did not say HELLO first");
-        return;
-    }
-    switch (w->type) {
+    switch (p->state == HL_UCX_PEER_FAILED ? 0 : w->type) {
+    case 0:
+        break;
     case HL_WIRE_HELLO:
         on_hello(p);
         break;

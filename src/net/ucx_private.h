@@ -39,7 +39,8 @@ struct hl_ucx {
 struct hl_ucx_opts {
     const char *device; /* restrict to this network device; "" = all */
     int ipv6;
-    int rma; /* open the door for remote gets */
+    int rma;     /* open the door for remote gets */
+    int listens; /* a server */
 };
 
 /* One sent message: the header must live until UCX is done with it. */

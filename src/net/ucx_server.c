@@ -3,6 +3,7 @@
  * The thread owns the worker alone (UCS_THREAD_MODE_SINGLE). It spins for HL_UCX_SPIN_NS after the
  * last event, because an answer within microseconds is the point, then it sleeps on the worker's
  * event descriptor. Another thread reaches it only through `stopping` and wake_fd. */
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
@@ -138,6 +139,29 @@ static hl_status export_pool(struct hl_net_server *s)
     return HL_OK;
 }
 
+/* Bind once without UCX, which has one word for all causes. */
+static hl_status try_address(const struct hl_net_server *s, const struct hl_addr *addr)
+{
+    int one = 1;
+    int fd = socket(addr->sa.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (fd < 0)
+        return hl_fail(HL_EIO, "listen on %s: %m", s->opts.listen);
+    setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one));
+    hl_status st = HL_OK;
+    if (bind(fd, (const struct sockaddr *)&addr->sa, addr->len) != 0 || listen(fd, 1) != 0) {
+        if (errno == EADDRINUSE)
+            st = hl_fail(HL_EBUSY, "listen on %s: the port is in use; choose another one",
+                         s->opts.listen);
+        else if (errno == EADDRNOTAVAIL)
+            st = hl_fail(HL_EINVAL, "listen on %s: this address belongs to no device of this host",
+                         s->opts.listen);
+        else
+            st = hl_fail(HL_EIO, "listen on %s: %m", s->opts.listen);
+    }
+    close(fd);
+    return st;
+}
+
 static hl_status open_listener(struct hl_net_server *s, const struct hl_addr *addr)
 {
     ucp_listener_params_t params = {
@@ -146,12 +170,8 @@ static hl_status open_listener(struct hl_net_server *s, const struct hl_addr *ad
         .conn_handler = {.cb = on_knock, .arg = s},
     };
     ucs_status_t status = ucp_listener_create(s->ucx.worker, &params, &s->listener);
-    if (status == UCS_ERR_BUSY)
-        return hl_fail(HL_EBUSY, "listen on %s: the port is in use; choose another one",
-                       s->opts.listen);
     if (status != UCS_OK)
-        return hl_fail(HL_EUNAVAIL, "listen on %s: %s; the address must belong to this host",
-                       s->opts.listen, ucs_status_string(status));
+        return hl_fail(HL_EUNAVAIL, "listen on %s: %s", s->opts.listen, ucs_status_string(status));
     ucp_listener_attr_t attr = {.field_mask = UCP_LISTENER_ATTR_FIELD_SOCKADDR};
     status = ucp_listener_query(s->listener, &attr);
     if (status != UCS_OK)
@@ -168,12 +188,14 @@ static hl_status set_up(struct hl_net_server *s)
     struct hl_addr addr;
     char device[IF_NAMESIZE];
     HL_TRY(hl_addr_resolve(s->opts.listen, RESOLVE_MS, &addr));
+    HL_TRY(try_address(s, &addr));
     hl_addr_device((const struct sockaddr *)&addr.sa, device);
     int rma =
         s->opts.mode == HL_NET_GET || (s->opts.mode == HL_NET_AUTO && hl_ucx_host_has_verbs());
     HL_TRY(hl_ucx_init(&s->ucx, &(struct hl_ucx_opts){.device = device,
                                                       .ipv6 = addr.sa.ss_family == AF_INET6,
-                                                      .rma = rma}));
+                                                      .rma = rma,
+                                                      .listens = 1}));
     if (rma)
         HL_TRY(export_pool(s));
     ucp_am_handler_param_t handler = {

@@ -1,0 +1,97 @@
+/* Addresses of data servers: what is one, what is not, and that the words say why. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <arpa/inet.h>
+#include <cmocka.h>
+#include <errno.h>
+#include <string.h>
+
+#include "net/addr.h"
+
+static void numeric_addresses_resolve_without_a_name_service(void **state)
+{
+    (void)state;
+    struct hl_addr a;
+    char text[HL_ADDR_TEXT_MAX];
+    assert_int_equal(hl_addr_resolve("127.0.0.1:7402", 1000, &a), HL_OK);
+    assert_int_equal(a.sa.ss_family, AF_INET);
+    assert_int_equal(((struct sockaddr_in *)&a.sa)->sin_addr.s_addr, htonl(0x7f000001));
+    assert_int_equal(hl_addr_port(&a), 7402);
+    hl_addr_format(&a, 9, text);
+    assert_string_equal(text, "127.0.0.1:9");
+    assert_int_equal(hl_addr_resolve("[::1]:65535", 1000, &a), HL_OK);
+    assert_int_equal(a.sa.ss_family, AF_INET6);
+    assert_int_equal(hl_addr_port(&a), 65535);
+    hl_addr_format(&a, 80, text);
+    assert_string_equal(text, "[::1]:80");
+}
+
+static void text_that_is_no_address_is_refused_with_the_reason(void **state)
+{
+    (void)state;
+
+    static const struct {
+        const char *text;
+        const char *reason;
+    } cases[] = {
+        {"", "no port"},
+        {"host", "no port"},
+        {"host:", "no port"},
+        {":80", "no host"},
+        {"host:http", "not a number"},
+        {"host:-1", "not a number"},
+        {"host:65536", "not a number"},
+        {"host:99999999999999999999999", "not a number"},
+        {"::1:80", "write an IPv6 address"},
+        {"[::1:80", "without"},
+        {"[]:80", "no host"},
+    };
+
+    for (size_t i = 0; i < HL_ARRAY_LEN(cases); i++) {
+        struct hl_addr a;
+        assert_int_equal(hl_addr_resolve(cases[i].text, 1000, &a), HL_EINVAL);
+        assert_non_null(strstr(hl_error_text(), cases[i].reason));
+    }
+    char endless[2000];
+    struct hl_addr a;
+    memset(endless, 'x', sizeof(endless));
+    memcpy(endless + sizeof(endless) - 4, ":80", 4);
+    assert_int_equal(hl_addr_resolve(endless, 1000, &a), HL_EINVAL);
+}
+
+static void the_device_of_the_loopback_address_is_found(void **state)
+{
+    (void)state;
+    struct hl_addr a;
+    char owner[IF_NAMESIZE], route[IF_NAMESIZE];
+    assert_int_equal(hl_addr_resolve("127.0.0.1:1", 1000, &a), HL_OK);
+    hl_addr_device((struct sockaddr *)&a.sa, owner);
+    hl_addr_route_device(&a, route);
+    assert_string_equal(owner, "lo");
+    assert_string_equal(route, "lo");
+    assert_int_equal(hl_addr_resolve("0.0.0.0:1", 1000, &a), HL_OK);
+    hl_addr_device((struct sockaddr *)&a.sa, owner);
+    assert_string_equal(owner, "");
+}
+
+static void probing_a_closed_port_says_refused(void **state)
+{
+    (void)state;
+    struct hl_addr a;
+    assert_int_equal(hl_addr_resolve("127.0.0.1:1", 1000, &a), HL_OK);
+    assert_int_equal(hl_addr_probe(&a, 1000), ECONNREFUSED);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(numeric_addresses_resolve_without_a_name_service),
+        cmocka_unit_test(text_that_is_no_address_is_refused_with_the_reason),
+        cmocka_unit_test(the_device_of_the_loopback_address_is_found),
+        cmocka_unit_test(probing_a_closed_port_says_refused),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,651 @@
+/* The real UCX over loopback: server thread and clients in one process. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <netinet/in.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/crc32.h"
+#include "net/net.h"
+#include "net/ucx_private.h"
+
+#define MIB      ((size_t)1 << 20)
+#define POOL_LEN (72 * MIB + 4096)
+#define CHUNKS   (POOL_LEN / MIB + 1)
+
+static uint8_t *pool;
+
+/* What a put handler saw, and knobs to make it fail. */
+struct vault {
+    uint8_t *bytes;
+    uint64_t size;
+    int begun, committed, aborted;
+    uint32_t chunk_crcs[32];
+    size_t chunk_count;
+    int refuse_begin, refuse_commit;
+};
+
+static hl_status vault_begin(void *arg, uint64_t size, void **token, void **ptr)
+{
+    struct vault *v = arg;
+    if (v->refuse_begin)
+        return hl_fail(HL_ENOSPC, "the pool has 7 bytes left");
+    v->begun++;
+    v->size = size;
+    v->bytes = malloc(size);
+    *token = v;
+    *ptr = v->bytes;
+    return HL_OK;
+}
+
+static hl_status vault_commit(void *arg, void *token, uint32_t crc, const uint32_t *chunk_crcs,
+                              size_t chunk_count, struct hl_id *id)
+{
+    struct vault *v = arg;
+    assert_ptr_equal(token, v);
+    if (v->refuse_commit)
+        return hl_fail(HL_ECONFLICT, "sealing failed");
+    v->committed++;
+    v->chunk_count = chunk_count;
+    for (size_t i = 0; i < chunk_count && i < HL_ARRAY_LEN(v->chunk_crcs); i++)
+        v->chunk_crcs[i] = chunk_crcs[i];
+    *id = (struct hl_id){0x1122334455667788, crc};
+    return HL_OK;
+}
+
+static void vault_abort(void *arg, void *token)
+{
+    struct vault *v = arg;
+    assert_ptr_equal(token, v);
+    v->aborted++;
+    free(v->bytes);
+    v->bytes = NULL;
+}
+
+static struct hl_net_server *serve(struct vault *v, enum hl_net_mode mode)
+{
+    struct hl_net_server *server = NULL;
+    struct hl_net_server_opts opts = {
+        .listen = "127.0.0.1:0", .pool = pool, .pool_len = POOL_LEN, .mode = mode};
+    if (v != NULL)
+        opts.put = (struct hl_net_put_handler){vault_begin, vault_commit, vault_abort, v};
+    if (hl_net_server_start(&opts, &server) != HL_OK)
+        fail_msg("%s", hl_error_text());
+    return server;
+}
+
+static struct hl_net_client *join(const struct hl_net_server *server, enum hl_net_mode mode)
+{
+    struct hl_net_client *client = NULL;
+    struct hl_net_connect_opts opts = {
+        .address = hl_net_server_address(server), .timeout_ms = 5000, .mode = mode};
+    if (hl_net_connect_with(&opts, &client) != HL_OK)
+        fail_msg("%s", hl_error_text());
+    return client;
+}
+
+static uint32_t next_random(uint32_t *seed)
+{
+    *seed ^= *seed << 13;
+    *seed ^= *seed >> 17;
+    *seed ^= *seed << 5;
+    return *seed;
+}
+
+static int set_up_pool(void **state)
+{
+    (void)state;
+    uint32_t seed = 0x9e3779b9;
+    pool = mmap(NULL, POOL_LEN, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    for (size_t i = 0; i < POOL_LEN / 4; i++)
+        ((uint32_t *)pool)[i] = next_random(&seed);
+    return 0;
+}
+
+/* Checksums of pool[offset, offset+len) by the bitwise definition of CRC-32, slow and independent.
+ */
+static uint32_t plain_crc(const uint8_t *p, size_t len)
+{
+    static uint32_t table[256];
+    if (table[1] == 0) {
+        for (uint32_t i = 0; i < 256; i++) {
+            uint32_t c = i;
+            for (int k = 0; k < 8; k++)
+                c = c & 1 ? 0xedb88320u ^ (c >> 1) : c >> 1;
+            table[i] = c;
+        }
+    }
+    uint32_t crc = ~0u;
+    for (size_t i = 0; i < len; i++)
+        crc = table[(crc ^ p[i]) & 255] ^ (crc >> 8);
+    return ~crc;
+}
+
+static void check_fetch(struct hl_net_client *client, uint64_t offset, size_t len)
+{
+    uint8_t *dst = malloc(len + 2);
+    memset(dst, 0x5a, len + 2);
+    if (hl_net_fetch(client, offset, dst + 1, len, 5000) != HL_OK)
+        fail_msg("%zu bytes at %llu: %s", len, (unsigned long long)offset, hl_error_text());
+    assert_memory_equal(dst + 1, pool + offset, len);
+    assert_int_equal(dst[0], 0x5a);
+    assert_int_equal(dst[len + 1], 0x5a);
+    free(dst);
+}
+
+static const size_t sizes[] = {0,    1,       7,           63,      64,      4095,        4096,
+                               4097, 16383,   16384,       16385,   65536,   262143,      MIB - 1,
+                               MIB,  MIB + 1, 3 * MIB + 5, 4 * MIB, 5 * MIB, 17 * MIB + 3};
+
+static void check_sizes_and_ranges(struct hl_net_client *client)
+{
+    uint32_t seed = 42;
+    for (size_t i = 0; i < HL_ARRAY_LEN(sizes); i++) {
+        check_fetch(client, 0, sizes[i]);
+        check_fetch(client, POOL_LEN - sizes[i], sizes[i]);
+    }
+    for (int i = 0; i < 200; i++) {
+        uint64_t offset = next_random(&seed) % POOL_LEN;
+        size_t len = next_random(&seed) % (i % 10 == 0 ? 5 * MIB : 40000);
+        check_fetch(client, offset, len < POOL_LEN - offset ? len : POOL_LEN - offset);
+    }
+}
+
+static void fetches_of_all_sizes_and_ranges_equal_the_pool(void **state)
+{
+    (void)state;
+    struct hl_net_server *server = serve(NULL, HL_NET_AUTO);
+    struct hl_net_client *client = join(server, HL_NET_AUTO);
+    struct hl_net_client_info info;
+    hl_net_client_info(client, &info);
+    assert_int_equal(info.pool_len, POOL_LEN);
+    assert_false(hl_id_is_none(info.server));
+    check_sizes_and_ranges(client);
+    hl_net_close(client);
+    hl_net_server_stop(server);
+}
+
+static void requests_over_tcp_are_called_tcp_and_emulated_gets_emulated(void **state)
+{
+    (void)state;
+    if (hl_ucx_host_has_verbs())
+        skip(); /* here the same modes take other paths */
+    struct hl_net_server *server = serve(NULL, HL_NET_GET);
+    struct hl_net_client *ask = join(server, HL_NET_AUTO);
+    struct hl_net_client *get = join(server, HL_NET_GET);
+    assert_string_equal(hl_net_path_name(ask), "tcp");
+    assert_string_equal(hl_net_path_name(get), "emulated");
+    check_fetch(ask, 3, 2 * MIB);
+    check_sizes_and_ranges(get);
+    uint8_t dst[64];
+    assert_int_equal(hl_net_fetch(get, POOL_LEN - 63, dst, 64, 1000), HL_EINVAL);
+    check_fetch(get, 0, 64);
+    hl_net_close(ask);
+    hl_net_close(get);
+    hl_net_server_stop(server);
+}
+
+static void a_server_without_keys_refuses_the_get_mode_with_a_sentence(void **state)
+{
+    (void)state;
+    struct hl_net_server *server = serve(NULL, HL_NET_ASK);
+    struct hl_net_client *client = NULL;
+    struct hl_net_connect_opts opts = {.address = hl_net_server_address(server),
+                                       .mode = HL_NET_GET};
+    assert_int_equal(hl_net_connect_with(&opts, &client), HL_EUNSUPPORTED);
+    assert_non_null(strstr(hl_error_text(), "no key"));
+    hl_net_server_stop(server);
+}
+
+static void ranges_outside_the_pool_are_refused_and_the_client_lives_on(void **state)
+{
+    (void)state;
+    struct hl_net_server *server = serve(NULL, HL_NET_AUTO);
+    struct hl_net_client *client = join(server, HL_NET_AUTO);
+
+    static const struct {
+        uint64_t offset;
+        size_t len;
+    } wrong[] = {{POOL_LEN, 1},       {POOL_LEN - 1, 2},   {UINT64_MAX, 1},
+                 {UINT64_MAX - 1, 9}, {1ull << 63, 4096},  {POOL_LEN - 3 * MIB, 5 * MIB},
+                 {POOL_LEN, 9 * MIB}, {UINT64_MAX / 2, 64}};
+
+    uint8_t *dst = malloc(16 * MIB);
+    for (size_t i = 0; i < HL_ARRAY_LEN(wrong); i++) {
+        assert_int_equal(hl_net_fetch(client, wrong[i].offset, dst, wrong[i].len, 2000), HL_EINVAL);
+        assert_non_null(strstr(hl_error_text(), "outside the pool"));
+        check_fetch(client, i * 1000, 5000);
+    }
+    free(dst);
+    struct hl_net_server_stats stats;
+    hl_net_server_stats(server, &stats);
+    assert_true(hl_ucx_host_has_verbs() || stats.refused >= HL_ARRAY_LEN(wrong));
+    hl_net_close(client);
+    hl_net_server_stop(server);
+}
+
+static void chunks_with_a_wrong_checksum_are_named(void **state)
+{
+    (void)state;
+    struct hl_net_server *server = serve(NULL, HL_NET_AUTO);
+    struct hl_net_client *client = join(server, HL_NET_AUTO);
+    uint64_t base = 4096;
+    size_t len = 9 * MIB + 100;
+    uint8_t *dst = malloc(len);
+    uint32_t crcs[10];
+    struct hl_net_bad bad;
+    for (size_t i = 0; i < 10; i++)
+        crcs[i] = plain_crc(pool + base + i * MIB, i < 9 ? MIB : 100);
+    assert_int_equal(hl_net_fetch_verified(client, base, dst, len, crcs, 5000, &bad), HL_OK);
+    assert_int_equal(bad.count, 0);
+    pool[base + 2 * MIB + 17] ^= 1;
+    pool[base + 9 * MIB + 99] ^= 0x80;
+    assert_int_equal(hl_net_fetch_verified(client, base, dst, len, crcs, 5000, &bad), HL_ECORRUPT);
+    assert_int_equal(bad.count, 2);
+    assert_int_equal(bad.chunk[0], 2);
+    assert_int_equal(bad.chunk[1], 9);
+    assert_non_null(strstr(hl_error_text(), "chunk 2"));
+    pool[base + 2 * MIB + 17] ^= 1;
+    pool[base + 9 * MIB + 99] ^= 0x80;
+    /* Only the bad ones again. */
+    for (size_t i = 0; i < 2; i++) {
+        size_t at = bad.chunk[i] * MIB;
+        size_t part = len - at < MIB ? len - at : MIB;
+        assert_int_equal(hl_net_fetch_verified(client, base + at, dst + at, part,
+                                               crcs + bad.chunk[i], 5000, NULL),
+                         HL_OK);
+    }
+    assert_memory_equal(dst, pool + base, len);
+    free(dst);
+    hl_net_close(client);
+    hl_net_server_stop(server);
+}
+
+static void more_bad_chunks_than_fit_are_counted_and_the_first_are_kept_in_order(void **state)
+{
+    (void)state;
+    struct hl_net_server *server = serve(NULL, HL_NET_AUTO);
+    struct hl_net_client *client = join(server, HL_NET_AUTO);
+    uint32_t crcs[CHUNKS];
+    struct hl_net_bad bad;
+    uint8_t *dst = malloc(POOL_LEN);
+    for (size_t i = 0; i < CHUNKS; i++)
+        crcs[i] = ~hl_crc32(0, pool + i * MIB, i < CHUNKS - 1 ? MIB : POOL_LEN % MIB);
+    assert_int_equal(hl_net_fetch_verified(client, 0, dst, POOL_LEN, crcs, 5000, &bad),
+                     HL_ECORRUPT);
+    assert_int_equal(bad.count, CHUNKS);
+    for (size_t i = 0; i < HL_NET_BAD_MAX; i++)
+        assert_int_equal(bad.chunk[i], i);
+    assert_memory_equal(dst, pool, POOL_LEN);
+    free(dst);
+    hl_net_close(client);
+    hl_net_server_stop(server);
+}
+
+static void puts_of_all_sizes_land_with_their_checksums(void **state)
+{
+    (void)state;
+    struct vault v = {0};
+    struct hl_net_server *server = serve(&v, HL_NET_AUTO);
+    struct hl_net_client *client = join(server, HL_NET_AUTO);
+    for (size_t i = 1; i < HL_ARRAY_LEN(sizes); i++) {
+        struct hl_id id;
+        size_t len = sizes[i];
+        uint32_t crc = plain_crc(pool + 11, len);
+        if (hl_net_put(client, pool + 11, len, crc, 5000, &id) != HL_OK)
+            fail_msg("%zu bytes: %s", len, hl_error_text());
+        assert_true(id.hi == 0x1122334455667788 && id.lo == crc);
+        assert_int_equal(v.size, len);
+        assert_memory_equal(v.bytes, pool + 11, len);
+        assert_int_equal(v.chunk_count, (len + MIB - 1) / MIB);
+        assert_int_equal(v.chunk_crcs[0], plain_crc(pool + 11, len < MIB ? len : MIB));
+        free(v.bytes);
+    }
+    assert_int_equal(v.committed, HL_ARRAY_LEN(sizes) - 1);
+    assert_int_equal(v.aborted, 0);
+    check_fetch(client, 5, 3 * MIB);
+    hl_net_close(client);
+    hl_net_server_stop(server);
+}
+
+static void a_put_with_a_wrong_checksum_is_aborted_and_refused(void **state)
+{
+    (void)state;
+    struct vault v = {0};
+    struct hl_net_server *server = serve(&v, HL_NET_AUTO);
+    struct hl_net_client *client = join(server, HL_NET_AUTO);
+    struct hl_id id = {1, 2};
+    uint32_t crc = hl_crc32(0, pool, 3 * MIB);
+    assert_int_equal(hl_net_put(client, pool, 3 * MIB, crc ^ 1, 5000, &id), HL_ECORRUPT);
+    assert_true(id.hi == 1 && id.lo == 2);
+    assert_int_equal(v.aborted, 1);
+    assert_int_equal(v.committed, 0);
+    assert_int_equal(hl_net_put(client, pool, 3 * MIB, crc, 5000, &id), HL_OK);
+    assert_int_equal(v.committed, 1);
+    free(v.bytes);
+    hl_net_close(client);
+    hl_net_server_stop(server);
+}
+
+static void the_words_of_a_refusing_put_handler_reach_the_client(void **state)
+{
+    (void)state;
+    struct vault v = {.refuse_begin = 1};
+    struct hl_net_server *server = serve(&v, HL_NET_AUTO);
+    struct hl_net_client *client = join(server, HL_NET_AUTO);
+    struct hl_id id;
+    uint32_t crc = hl_crc32(0, pool, 100);
+    assert_int_equal(hl_net_put(client, pool, 100, crc, 5000, &id), HL_ENOSPC);
+    assert_string_equal(hl_error_text(), "the pool has 7 bytes left");
+    v.refuse_begin = 0;
+    v.refuse_commit = 1;
+    assert_int_equal(hl_net_put(client, pool, 100, crc, 5000, &id), HL_ECONFLICT);
+    assert_string_equal(hl_error_text(), "sealing failed");
+    assert_int_equal(v.aborted, 0);
+    free(v.bytes);
+    hl_net_close(client);
+    hl_net_server_stop(server);
+    server = serve(NULL, HL_NET_AUTO);
+    client = join(server, HL_NET_AUTO);
+    assert_int_equal(hl_net_put(client, pool, 100, crc, 5000, &id), HL_EPERM);
+    hl_net_close(client);
+    hl_net_server_stop(server);
+}
+
+struct reader {
+    struct hl_net_server *server;
+    uint32_t seed;
+    hl_status st;
+};
+
+static void *read_randomly(void *arg)
+{
+    struct reader *r = arg;
+    struct hl_net_client *client = NULL;
+    uint8_t *dst = malloc(3 * MIB);
+    r->st = hl_net_connect(hl_net_server_address(r->server), 5000, &client);
+    for (int i = 0; r->st == HL_OK && i < 60; i++) {
+        size_t len = next_random(&r->seed) % (3 * MIB);
+        uint64_t offset = next_random(&r->seed) % (POOL_LEN - len);
+        r->st = hl_net_fetch(client, offset, dst, len, 5000);
+        if (r->st == HL_OK && memcmp(dst, pool + offset, len) != 0)
+            r->st = HL_ECORRUPT;
+    }
+    hl_net_close(client);
+    free(dst);
+    return NULL;
+}
+
+static void two_clients_at_once_both_get_their_bytes(void **state)
+{
+    (void)state;
+    struct hl_net_server *server = serve(NULL, HL_NET_AUTO);
+    struct reader readers[2] = {{server, 7, HL_EINTERNAL}, {server, 8, HL_EINTERNAL}};
+    pthread_t threads[2];
+    for (int i = 0; i < 2; i++)
+        assert_int_equal(pthread_create(&threads[i], NULL, read_randomly, &readers[i]), 0);
+    for (int i = 0; i < 2; i++) {
+        pthread_join(threads[i], NULL);
+        assert_int_equal(readers[i].st, HL_OK);
+    }
+    hl_net_server_stop(server);
+}
+
+static void connecting_to_a_closed_port_is_a_sentence_within_the_deadline(void **state)
+{
+    (void)state;
+    struct hl_net_client *client = NULL;
+    uint64_t begin = hl_now_ns();
+    assert_int_equal(hl_net_connect("tcp://127.0.0.1:1", 1000, &client), HL_EUNAVAIL);
+    assert_true(hl_now_ns() - begin < 2 * HL_NS_PER_S);
+    assert_non_null(strstr(hl_error_text(), "connect to 127.0.0.1:1: Connection refused"));
+    assert_null(client);
+}
+
+static void a_listener_that_is_no_data_server_is_reported_within_the_deadline(void **state)
+{
+    (void)state;
+    struct sockaddr_in a = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t len = sizeof(a);
+    int fd = socket(AF_INET, SOCK_STREAM, 0);
+    assert_int_equal(bind(fd, (struct sockaddr *)&a, len), 0);
+    assert_int_equal(listen(fd, 8), 0);
+    assert_int_equal(getsockname(fd, (struct sockaddr *)&a, &len), 0);
+    char address[32];
+    snprintf(address, sizeof(address), "127.0.0.1:%u", ntohs(a.sin_port));
+    struct hl_net_client *client = NULL;
+    uint64_t begin = hl_now_ns();
+    assert_int_equal(hl_net_connect(address, 300, &client), HL_ETIMEDOUT);
+    assert_true(hl_now_ns() - begin < 1500 * HL_NS_PER_MS);
+    assert_non_null(strstr(hl_error_text(), "did not answer as a Helios data server"));
+    close(fd);
+}
+
+static void a_port_in_use_and_a_foreign_address_are_refused_with_words(void **state)
+{
+    (void)state;
+    struct hl_net_server *first = serve(NULL, HL_NET_AUTO);
+    struct hl_net_server *second = NULL;
+    struct hl_net_server_opts opts = {
+        .listen = hl_net_server_address(first), .pool = pool, .pool_len = POOL_LEN};
+    assert_int_equal(hl_net_server_start(&opts, &second), HL_EBUSY);
+    assert_non_null(strstr(hl_error_text(), "in use"));
+    opts.listen = "198.51.100.7:7402";
+    assert_int_equal(hl_net_server_start(&opts, &second), HL_EINVAL);
+    assert_non_null(strstr(hl_error_text(), "198.51.100.7:7402"));
+    assert_null(second);
+    hl_net_server_stop(first);
+}
+
+static void a_client_of_a_stopped_server_fails_soon_and_stays_dead(void **state)
+{
+    (void)state;
+    struct hl_net_server *server = serve(NULL, HL_NET_AUTO);
+    struct hl_net_client *client = join(server, HL_NET_AUTO);
+    uint8_t dst[64];
+    check_fetch(client, 0, 64);
+    hl_net_server_stop(server);
+    uint64_t begin = hl_now_ns();
+    hl_status st = hl_net_fetch(client, 0, dst, 64, 5000);
+    assert_true(st == HL_EUNAVAIL || st == HL_ETIMEDOUT);
+    assert_true(hl_now_ns() - begin < 2 * HL_NS_PER_S);
+    assert_int_equal(hl_net_fetch(client, 0, dst, 64, 5000), HL_EUNAVAIL);
+    assert_non_null(strstr(hl_error_text(), "connect again"));
+    hl_net_close(client);
+}
+
+static void a_restarted_server_gets_its_port_again_and_a_new_identity(void **state)
+{
+    (void)state;
+    struct hl_net_server *server = serve(NULL, HL_NET_AUTO);
+    char address[64];
+    snprintf(address, sizeof(address), "%s", hl_net_server_address(server));
+    struct hl_net_client *client = join(server, HL_NET_AUTO);
+    struct hl_net_client_info first, second;
+    hl_net_client_info(client, &first);
+    hl_net_server_stop(server); /* closes first: the port is left in TIME_WAIT */
+    hl_net_close(client);
+    struct hl_net_server_opts opts = {.listen = address, .pool = pool, .pool_len = POOL_LEN};
+    if (hl_net_server_start(&opts, &server) != HL_OK)
+        fail_msg("%s", hl_error_text());
+    client = join(server, HL_NET_AUTO);
+    hl_net_client_info(client, &second);
+    assert_false(hl_id_equal(first.server, second.server));
+    check_fetch(client, 0, 64);
+    hl_net_close(client);
+    hl_net_server_stop(server);
+}
+
+static void wait_for_refusals(struct hl_net_server *server, uint64_t count)
+{
+    struct hl_net_server_stats stats;
+    uint64_t limit = hl_now_ns() + 5 * HL_NS_PER_S;
+    do {
+        hl_net_server_stats(server, &stats);
+        assert_true(hl_now_ns() < limit);
+    } while (stats.refused < count);
+}
+
+/* A UCX program that is not ours, connected to the server. */
+struct stranger {
+    struct hl_ucx ucx;
+    ucp_ep_h ep;
+};
+
+static void on_stranger_dropped(void *arg, ucp_ep_h ep, ucs_status_t status)
+{
+    (void)arg;
+    (void)ep;
+    (void)status;
+}
+
+static void stranger_open(struct stranger *s, const struct hl_net_server *server)
+{
+    struct hl_addr addr;
+    assert_int_equal(hl_addr_resolve(hl_net_server_address(server), 1000, &addr), HL_OK);
+    assert_int_equal(hl_ucx_init(&s->ucx, &(struct hl_ucx_opts){.device = "lo"}), HL_OK);
+    ucp_ep_params_t params = {
+        .field_mask = UCP_EP_PARAM_FIELD_FLAGS | UCP_EP_PARAM_FIELD_SOCK_ADDR |
+                      UCP_EP_PARAM_FIELD_ERR_HANDLER | UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE,
+        .flags = UCP_EP_PARAMS_FLAGS_CLIENT_SERVER,
+        .sockaddr = {.addr = (const struct sockaddr *)&addr.sa, .addrlen = addr.len},
+        .err_mode = UCP_ERR_HANDLING_MODE_PEER,
+        .err_handler = {.cb = on_stranger_dropped},
+    };
+    assert_int_equal(ucp_ep_create(s->ucx.worker, &params, &s->ep), UCS_OK);
+}
+
+static void stranger_close(struct stranger *s)
+{
+    void *request = hl_ucx_ep_close(s->ep);
+    while (!hl_ucx_request_done(request))
+        ucp_worker_progress(s->ucx.worker);
+    hl_ucx_fini(&s->ucx);
+}
+
+static void stranger_says(struct hl_net_server *server, const void *header, size_t header_len,
+                          size_t len, unsigned flags)
+{
+    struct stranger s;
+    struct hl_net_server_stats stats;
+    uint64_t limit = hl_now_ns() + 5 * HL_NS_PER_S;
+    hl_net_server_stats(server, &stats);
+    uint64_t before = stats.refused;
+    stranger_open(&s, server);
+    ucp_request_param_t param = {.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS, .flags = flags};
+    void *request = ucp_am_send_nbx(s.ep, HL_WIRE_AM_ID, header, header_len, pool, len, &param);
+    assert_false(UCS_PTR_IS_ERR(request));
+    do {
+        ucp_worker_progress(s.ucx.worker);
+        hl_net_server_stats(server, &stats);
+        assert_true(hl_now_ns() < limit);
+    } while (stats.refused == before);
+    if (request != NULL)
+        ucp_request_free(request);
+    stranger_close(&s);
+    wait_for_refusals(server, before + 1);
+}
+
+static void strangers_and_garbled_messages_are_refused_and_others_are_served(void **state)
+{
+    (void)state;
+    struct vault v = {0};
+    struct hl_net_server *server = serve(&v, HL_NET_AUTO);
+    struct hl_net_client *client = join(server, HL_NET_AUTO);
+    struct hl_wire good = {.magic = HL_WIRE_MAGIC, .version = HL_WIRE_VERSION};
+    struct hl_wire w = good;
+    uint8_t noise[sizeof(w)];
+    memcpy(noise, pool, sizeof(noise));
+    stranger_says(server, noise, sizeof(noise), 0, UCP_AM_SEND_FLAG_REPLY);
+    stranger_says(server, noise, 9, 64, UCP_AM_SEND_FLAG_REPLY);
+    stranger_says(server, noise, sizeof(noise), 2 * MIB,
+                  UCP_AM_SEND_FLAG_REPLY | UCP_AM_SEND_FLAG_RNDV);
+    stranger_says(server, NULL, 0, 64, 0);
+    w.type = HL_WIRE_ASK; /* before HELLO */
+    w.len = 64;
+    stranger_says(server, &w, sizeof(w), 0, UCP_AM_SEND_FLAG_REPLY);
+    w.type = HL_WIRE_PIECE;
+    stranger_says(server, &w, sizeof(w), 64, UCP_AM_SEND_FLAG_REPLY);
+    w = good;
+    w.type = HL_WIRE_HELLO;
+    w.version = HL_WIRE_VERSION + 1;
+    stranger_says(server, &w, sizeof(w), 0, UCP_AM_SEND_FLAG_REPLY);
+    w = good;
+    w.type = HL_WIRE_WELCOME; /* only servers say that */
+    stranger_says(server, &w, sizeof(w), 0, UCP_AM_SEND_FLAG_REPLY);
+    check_fetch(client, 77, 3 * MIB);
+    assert_int_equal(v.begun, 0);
+    hl_net_close(client);
+    hl_net_server_stop(server);
+}
+
+static void bytes_of_no_protocol_on_the_port_do_not_hurt(void **state)
+{
+    (void)state;
+    struct hl_net_server *server = serve(NULL, HL_NET_AUTO);
+    struct hl_addr addr;
+    assert_int_equal(hl_addr_resolve(hl_net_server_address(server), 1000, &addr), HL_OK);
+    for (size_t i = 0; i < 20; i++) {
+        int fd = socket(AF_INET, SOCK_STREAM, 0);
+        assert_int_equal(connect(fd, (struct sockaddr *)&addr.sa, addr.len), 0);
+        (void)!send(fd, pool + i * 5000, i * 200, MSG_NOSIGNAL);
+        close(fd);
+    }
+    struct hl_net_client *client = join(server, HL_NET_AUTO);
+    check_fetch(client, 5, 2 * MIB);
+    hl_net_close(client);
+    hl_net_server_stop(server);
+}
+
+static void an_idle_server_sleeps(void **state)
+{
+    (void)state;
+    struct hl_net_server *server = serve(NULL, HL_NET_AUTO);
+    struct hl_net_client *client = join(server, HL_NET_AUTO);
+    struct timespec before, after, nap = {0, 300 * 1000000l};
+    check_fetch(client, 0, 64);
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &before);
+    nanosleep(&nap, NULL); /* the measured interval, nothing is waited for */
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &after);
+    int64_t used = (after.tv_sec - before.tv_sec) * 1000000000ll + after.tv_nsec - before.tv_nsec;
+    assert_true(used < 60 * 1000000ll);
+    check_fetch(client, 0, 64);
+    hl_net_close(client);
+    hl_net_server_stop(server);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(fetches_of_all_sizes_and_ranges_equal_the_pool),
+        cmocka_unit_test(requests_over_tcp_are_called_tcp_and_emulated_gets_emulated),
+        cmocka_unit_test(a_server_without_keys_refuses_the_get_mode_with_a_sentence),
+        cmocka_unit_test(ranges_outside_the_pool_are_refused_and_the_client_lives_on),
+        cmocka_unit_test(chunks_with_a_wrong_checksum_are_named),
+        cmocka_unit_test(more_bad_chunks_than_fit_are_counted_and_the_first_are_kept_in_order),
+        cmocka_unit_test(puts_of_all_sizes_land_with_their_checksums),
+        cmocka_unit_test(a_put_with_a_wrong_checksum_is_aborted_and_refused),
+        cmocka_unit_test(the_words_of_a_refusing_put_handler_reach_the_client),
+        cmocka_unit_test(two_clients_at_once_both_get_their_bytes),
+        cmocka_unit_test(connecting_to_a_closed_port_is_a_sentence_within_the_deadline),
+        cmocka_unit_test(a_listener_that_is_no_data_server_is_reported_within_the_deadline),
+        cmocka_unit_test(a_port_in_use_and_a_foreign_address_are_refused_with_words),
+        cmocka_unit_test(a_client_of_a_stopped_server_fails_soon_and_stays_dead),
+        cmocka_unit_test(a_restarted_server_gets_its_port_again_and_a_new_identity),
+        cmocka_unit_test(strangers_and_garbled_messages_are_refused_and_others_are_served),
+        cmocka_unit_test(bytes_of_no_protocol_on_the_port_do_not_hurt),
+        cmocka_unit_test(an_idle_server_sleeps),
+    };
+    return cmocka_run_group_tests(tests, set_up_pool, NULL);
+}
