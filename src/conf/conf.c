@@ -49,8 +49,7 @@ static hl_status set_origin(struct hl_conf *conf, const struct hl_option *row, c
     return HL_OK;
 }
 
-/* ---- the file
- * ------------------------------------------------------------------------------------ */
+/* ---- the file ------------------------------------------------------------------------------- */
 
 static hl_status unknown_key(const struct hl_yaml *doc, const char *pointer, const char *name)
 {
@@ -127,8 +126,7 @@ static hl_status load_file(struct hl_conf *conf, const char *path)
     return walk_file(conf, doc, root, "", "");
 }
 
-/* ---- environment, flags
- * -------------------------------------------------------------------------- */
+/* ---- environment, flags --------------------------------------------------------------------- */
 
 static hl_status load_env(struct hl_conf *conf)
 {
@@ -207,8 +205,7 @@ void hl_conf_fini(struct hl_conf *conf)
     }
 }
 
-/* ---- showing it
- * ---------------------------------------------------------------------------------- */
+/* ---- showing it ----------------------------------------------------------------------------- */
 
 char *hl_conf_help(enum hl_program program)
 {

@@ -123,8 +123,7 @@ static void enter(struct reader *r, const char *field, const char *pointer)
     snprintf(r->pointer, sizeof(r->pointer), "%s", pointer);
 }
 
-/* ---- values
- * -------------------------------------------------------------------------------------- */
+/* ---- values --------------------------------------------------------------------------------- */
 
 static hl_status want_text(const struct reader *r, const json_t *v, const char **out)
 {
@@ -229,8 +228,7 @@ static hl_status want_time(const struct reader *r, const struct key *k, const js
     return HL_OK;
 }
 
-/* ---- lists
- * --------------------------------------------------------------------------------------- */
+/* ---- lists ---------------------------------------------------------------------------------- */
 
 static void free_list(char **list, size_t count)
 {
@@ -362,8 +360,7 @@ static hl_status set_env(struct reader *r, const json_t *v)
     return HL_OK;
 }
 
-/* ---- the document
- * -------------------------------------------------------------------------------- */
+/* ---- the document --------------------------------------------------------------------------- */
 
 static hl_status set_key(struct reader *r, const struct key *k, const json_t *v)
 {

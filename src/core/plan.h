@@ -22,8 +22,7 @@
 
 #define HL_NODE_NAME_MAX 63
 
-/* ---- what the planner sees of the cluster
- * -------------------------------------------------------- */
+/* ---- what the planner sees of the cluster --------------------------------------------------- */
 
 struct hl_cluster_slot {
     int numa_id;
@@ -62,8 +61,7 @@ void hl_cluster_set_ready(struct hl_cluster *c, const char *name, int ready);
 /* Mark a slot held or free. Unknown: fine. */
 void hl_cluster_set_busy(struct hl_cluster *c, const char *name, int numa_id, int busy);
 
-/* ---- the plan
- * ------------------------------------------------------------------------------------ */
+/* ---- the plan ------------------------------------------------------------------------------- */
 
 struct hl_plan_rank {
     int rank;

@@ -6,8 +6,7 @@
 
 #include "base/buf.h"
 
-/* ---- sets of CPUs
- * -------------------------------------------------------------------------------- */
+/* ---- sets of CPUs --------------------------------------------------------------------------- */
 
 #define WORDS (HL_TOPO_CPU_MAX / 64)
 
@@ -86,8 +85,7 @@ char *hl_cpus_format(const struct hl_cpus *set)
     return hl_buf_take(&text);
 }
 
-/* ---- what a PCI function is
- * ---------------------------------------------------------------------- */
+/* ---- what a PCI function is ----------------------------------------------------------------- */
 
 #define PCI_NVIDIA   0x10de
 #define PCI_AMD      0x1002
@@ -162,8 +160,7 @@ enum hl_pci_kind hl_pci_classify(unsigned pci_class, unsigned vendor, unsigned d
     return HL_PCI_NONE;
 }
 
-/* ---- the model
- * ----------------------------------------------------------------------------------- */
+/* ---- the model ------------------------------------------------------------------------------ */
 
 void hl_topo_fini(struct hl_topo *topo)
 {
@@ -228,8 +225,7 @@ size_t hl_topo_nic_boards(const struct hl_topo *topo)
     return boards;
 }
 
-/* ---- shares of one machine
- * ----------------------------------------------------------------------- */
+/* ---- shares of one machine ------------------------------------------------------------------ */
 
 /* Which of `shares` gets thing `i` of `n`: neighbours together when there are enough, else one
  * each. */

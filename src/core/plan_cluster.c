@@ -1,0 +1,194 @@
+/* What the planner sees of the cluster: nodes sorted by name, each with its slots. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/json.h"
+#include "core/plan.h"
+
+static void node_fini(struct hl_cluster_node *n)
+{
+    for (int i = 0; i < n->slot_count; i++) {
+        for (int g = 0; g < n->slots[i].gpu_count; g++)
+            free(n->slots[i].gpus[g]);
+        free(n->slots[i].gpus);
+        free(n->slots[i].cpus);
+    }
+    free(n->slots);
+    free(n->host_id);
+    free(n->rank_address);
+}
+
+void hl_cluster_fini(struct hl_cluster *c)
+{
+    for (size_t i = 0; i < c->count; i++)
+        node_fini(&c->nodes[i]);
+    free(c->nodes);
+    *c = (struct hl_cluster){0};
+}
+
+/* Where the name is, or would be. strverscmp: node-2 stands before node-10. */
+static size_t position(const struct hl_cluster *c, const char *name, int *found)
+{
+    size_t low = 0, high = c->count;
+    *found = 0;
+    while (low < high) {
+        size_t mid = low + (high - low) / 2;
+        int d = strverscmp(c->nodes[mid].name, name);
+        if (d == 0) {
+            *found = 1;
+            return mid;
+        }
+        if (d < 0)
+            low = mid + 1;
+        else
+            high = mid;
+    }
+    return low;
+}
+
+static hl_status short_of_memory(void)
+{
+    return hl_fail(HL_ENOMEM, "memory is short for a node");
+}
+
+static hl_status read_slot(const json_t *v, struct hl_cluster_slot *s)
+{
+    struct hl_cpus cpus;
+    size_t i;
+    const json_t *gpu;
+    const char *text = hl_json_str(v, "cpus", "");
+    s->numa_id = (int)hl_json_int(v, "numaId", -1);
+    s->memory_bytes = (uint64_t)hl_json_int(v, "memoryBytes", 0);
+    if (s->numa_id < 0)
+        return hl_fail(HL_EINVAL, "a slot has no numaId");
+    HL_TRY(hl_cpus_parse(text, &cpus));
+    s->cpu_count = hl_cpus_count(&cpus);
+    s->cpus = strdup(text);
+    const json_t *list = hl_json_list(v, "gpus");
+    s->gpus = calloc(json_array_size(list) + 1, sizeof(char *));
+    if (s->cpus == NULL || s->gpus == NULL)
+        return short_of_memory();
+    json_array_foreach (list, i, gpu) {
+        s->gpus[i] = strdup(hl_json_str(gpu, "id", ""));
+        if (s->gpus[i] == NULL)
+            return short_of_memory();
+        s->gpu_count++;
+    }
+    return HL_OK;
+}
+
+static int by_numa(const void *x, const void *y)
+{
+    const struct hl_cluster_slot *a = x, *b = y;
+    return (a->numa_id > b->numa_id) - (a->numa_id < b->numa_id);
+}
+
+static hl_status read_node(const json_t *info, struct hl_cluster_node *n)
+{
+    const char *name = hl_json_str(info, "name", "");
+    const json_t *slots = hl_json_list(info, "slots"), *v;
+    size_t i;
+    if (*name == '\0' || strlen(name) > HL_NODE_NAME_MAX)
+        return hl_fail(HL_EINVAL, "node name '%.80s' must have 1 to %d characters", name,
+                       HL_NODE_NAME_MAX);
+    snprintf(n->name, sizeof(n->name), "%s", name);
+    if (json_array_size(slots) > HL_TOPO_SLOTS_MAX)
+        return hl_fail(HL_EINVAL, "node %s has more than %d slots", name, HL_TOPO_SLOTS_MAX);
+    n->ready = 1;
+    n->host_id = strdup(hl_json_str(info, "hostId", ""));
+    n->rank_address = strdup(hl_json_str(info, "rankAddress", ""));
+    n->slots = calloc(json_array_size(slots) + 1, sizeof(*n->slots));
+    if (n->host_id == NULL || n->rank_address == NULL || n->slots == NULL)
+        return short_of_memory();
+    json_array_foreach (slots, i, v) {
+        hl_status st = read_slot(v, &n->slots[n->slot_count++]);
+        if (st != HL_OK)
+            return hl_fail_prefix(st, "node %s: ", name);
+    }
+    qsort(n->slots, (size_t)n->slot_count, sizeof(*n->slots), by_numa);
+    for (int k = 1; k < n->slot_count; k++)
+        if (n->slots[k].numa_id == n->slots[k - 1].numa_id)
+            return hl_fail(HL_EINVAL, "node %s: slot %d is there twice", name, n->slots[k].numa_id);
+    return HL_OK;
+}
+
+static struct hl_cluster_slot *find_slot(const struct hl_cluster_node *n, int numa_id)
+{
+    for (int i = 0; i < n->slot_count; i++)
+        if (n->slots[i].numa_id == numa_id)
+            return &n->slots[i];
+    return NULL;
+}
+
+static hl_status grow(struct hl_cluster *c)
+{
+    if (c->count < c->cap)
+        return HL_OK;
+    size_t cap = c->cap > 0 ? c->cap * 2 : 16;
+    struct hl_cluster_node *nodes = realloc(c->nodes, cap * sizeof(*nodes));
+    if (nodes == NULL)
+        return short_of_memory();
+    c->nodes = nodes;
+    c->cap = cap;
+    return HL_OK;
+}
+
+hl_status hl_cluster_put(struct hl_cluster *c, const json_t *node_info)
+{
+    struct hl_cluster_node n = {0};
+    int found;
+    hl_status st = read_node(node_info, &n);
+    if (st == HL_OK)
+        st = grow(c);
+    if (st != HL_OK) {
+        node_fini(&n);
+        return st;
+    }
+    size_t at = position(c, n.name, &found);
+    if (found) {
+        for (int i = 0; i < n.slot_count; i++) {
+            const struct hl_cluster_slot *old = find_slot(&c->nodes[at], n.slots[i].numa_id);
+            n.slots[i].busy = old != NULL && old->busy;
+        }
+        node_fini(&c->nodes[at]);
+    } else {
+        memmove(&c->nodes[at + 1], &c->nodes[at], (c->count - at) * sizeof(n));
+        c->count++;
+    }
+    c->nodes[at] = n;
+    return HL_OK;
+}
+
+void hl_cluster_remove(struct hl_cluster *c, const char *name)
+{
+    int found;
+    size_t at = position(c, name, &found);
+    if (!found)
+        return;
+    node_fini(&c->nodes[at]);
+    memmove(&c->nodes[at], &c->nodes[at + 1], (c->count - at - 1) * sizeof(*c->nodes));
+    c->count--;
+}
+
+struct hl_cluster_node *hl_cluster_find(const struct hl_cluster *c, const char *name)
+{
+    int found;
+    size_t at = position(c, name, &found);
+    return found ? &c->nodes[at] : NULL;
+}
+
+void hl_cluster_set_ready(struct hl_cluster *c, const char *name, int ready)
+{
+    struct hl_cluster_node *n = hl_cluster_find(c, name);
+    if (n != NULL)
+        n->ready = ready;
+}
+
+void hl_cluster_set_busy(struct hl_cluster *c, const char *name, int numa_id, int busy)
+{
+    const struct hl_cluster_node *n = hl_cluster_find(c, name);
+    struct hl_cluster_slot *s = n != NULL ? find_slot(n, numa_id) : NULL;
+    if (s != NULL)
+        s->busy = busy;
+}

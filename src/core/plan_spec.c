@@ -1,0 +1,150 @@
+/* One container of a plan as the ContainerSpec that its Agent gets. The job's own variables come
+ * first, so that what Helios says about a rank wins. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/plan.h"
+
+static void add(json_t *env, const char *key, const char *value)
+{
+    json_array_append_new(env, json_pack("{s:s, s:s}", "key", key, "value", value));
+}
+
+static void add_int(json_t *env, const char *key, int64_t value)
+{
+    char text[24];
+    snprintf(text, sizeof(text), "%lld", (long long)value);
+    add(env, key, text);
+}
+
+static int job_sets(const struct hl_job *job, const char *name)
+{
+    for (size_t i = 0; i < job->env_count; i++)
+        if (strcmp(job->env[i].name, name) == 0)
+            return 1;
+    return 0;
+}
+
+static void add_model(json_t *env, const struct hl_job *job, int64_t version)
+{
+    char text[HL_JOB_NAME_MAX + 200];
+    if (*job->model == '\0')
+        return;
+    if (version >= 0)
+        snprintf(text, sizeof(text), "%.150s@%lld", job->model, (long long)version);
+    else
+        snprintf(text, sizeof(text), "%.150s", job->model);
+    add(env, "HELIOS_MODEL", text);
+}
+
+static json_t *container_env(const struct hl_job *job, const struct hl_plan *plan,
+                             const struct hl_plan_container *c,
+                             const struct hl_plan_spec_opts *opts)
+{
+    json_t *env = json_array();
+    struct hl_cpus cpus;
+    for (size_t i = 0; i < job->env_count; i++)
+        add(env, job->env[i].name, job->env[i].value);
+    if (!job_sets(job, "OMP_NUM_THREADS") && hl_cpus_parse(c->cpus, &cpus) == HL_OK) {
+        int threads = c->rank_count > 0 ? hl_cpus_count(&cpus) / c->rank_count : 1;
+        add_int(env, "OMP_NUM_THREADS", threads > 0 ? threads : 1);
+    }
+    add(env, "CONTROLLER_L3_CACHE_ADDRESS", opts->l3_address);
+    add(env, "HELIOS_CONTROLLER", opts->controller_address);
+    add(env, "HELIOS_JOB", opts->job_id);
+    add_int(env, "HELIOS_ATTEMPT", opts->attempt);
+    add(env, "HELIOS_NODE", c->node);
+    add_model(env, job, opts->model_version);
+    if (*job->dataset != '\0')
+        add(env, "HELIOS_DATASET", job->dataset);
+    if (job->checkpoint_every > 0)
+        add_int(env, "HELIOS_CHECKPOINT_EVERY", job->checkpoint_every);
+    add_int(env, "PIPELINE_PARALLEL_SIZE", job->grid.pp);
+    add_int(env, "TENSOR_PARALLEL_SIZE", job->grid.tp);
+    add_int(env, "DATA_PARALLEL_SIZE", job->grid.dp);
+    add_int(env, "VIRTUAL_PIPELINE_PARALLEL_SIZE", job->virtual_stages);
+    add(env, "HELIOS_RANK_ORDER", hl_rank_order_name(job->grid.order));
+    add_int(env, "WORLD_SIZE", plan->world_size);
+    add_int(env, "LOCAL_WORLD_SIZE", c->rank_count);
+    add(env, "MASTER_ADDR", plan->master_address);
+    add_int(env, "MASTER_PORT", opts->master_port);
+    return env;
+}
+
+static json_t *rank_spec(const struct hl_plan_rank *r)
+{
+    json_t *env = json_array();
+    add_int(env, "GLOBAL_RANK", r->rank);
+    add_int(env, "RANK", r->rank);
+    add_int(env, "LOCAL_RANK", r->local_rank);
+    add_int(env, "PIPELINE_PARALLEL_RANK", r->at.pp);
+    add_int(env, "TENSOR_PARALLEL_RANK", r->at.tp);
+    add_int(env, "DATA_PARALLEL_RANK", r->at.dp);
+    return json_pack("{s:i, s:i, s:i, s:i, s:i, s:o}", "rank", r->rank, "pp", r->at.pp, "tp",
+                     r->at.tp, "dp", r->at.dp, "localRank", r->local_rank, "env", env);
+}
+
+static json_t *text_list(char *const *list, size_t count)
+{
+    json_t *out = json_array();
+    for (size_t i = 0; i < count; i++)
+        json_array_append_new(out, json_string(list[i]));
+    return out;
+}
+
+json_t *hl_plan_container_spec(const struct hl_job *job, const struct hl_plan *plan, int index,
+                               const struct hl_plan_spec_opts *opts)
+{
+    const struct hl_plan_container *c = &plan->containers[index];
+    char id[192];
+    json_t *ranks = json_array(), *gpus = json_array();
+    for (int i = 0; i < c->rank_count; i++) {
+        json_array_append_new(ranks, rank_spec(&c->ranks[i]));
+        if (*c->ranks[i].gpu != '\0')
+            json_array_append_new(gpus, json_string(c->ranks[i].gpu));
+    }
+    return json_pack("{s:s, s:s, s:i, s:i, s:i, s:s, s:I, s:s, s:o, s:s, s:o, s:o, s:o, s:i, s:o}",
+                     "id", hl_container_id(opts->job_id, opts->attempt, index, id, sizeof(id)),
+                     "job", opts->job_id, "attempt", opts->attempt, "index", index, "numaId",
+                     c->numa_id, "cpus", c->cpus, "memoryBytes", (json_int_t)job->memory_bytes,
+                     "image", job->image, "command", text_list(job->command, job->command_count),
+                     "workdir", job->workdir, "env", container_env(job, plan, c, opts), "ranks",
+                     ranks, "gpus", gpus, "stopGraceMs", (int)opts->stop_grace_ms, "mounts",
+                     text_list(job->mounts, job->mount_count));
+}
+
+const char *hl_container_id(const char *job_id, int attempt, int index, char *buf, size_t cap)
+{
+    snprintf(buf, cap, "%s.%d.%d", job_id, attempt, index);
+    return buf;
+}
+
+/* ".NUMBER" at the end of text[0..*len); cut off when it is there. */
+static int cut_number(const char *text, size_t *len, int *out)
+{
+    size_t at = *len;
+    long value = 0;
+    while (at > 0 && text[at - 1] >= '0' && text[at - 1] <= '9')
+        at--;
+    if (at == *len || *len - at > 9 || at < 2 || text[at - 1] != '.')
+        return 0;
+    for (size_t i = at; i < *len; i++)
+        value = value * 10 + (text[i] - '0');
+    *out = (int)value;
+    *len = at - 1;
+    return 1;
+}
+
+hl_status hl_container_id_parse(const char *id, char *job_id, size_t cap, int *attempt, int *index)
+{
+    size_t len = strlen(id);
+    int a = 0, i = 0;
+    if (!cut_number(id, &len, &i) || !cut_number(id, &len, &a) || len >= cap)
+        return hl_fail(HL_EINVAL, "'%.128s' is not a container id JOB.ATTEMPT.INDEX", id);
+    memcpy(job_id, id, len);
+    job_id[len] = '\0';
+    *attempt = a;
+    *index = i;
+    return HL_OK;
+}
