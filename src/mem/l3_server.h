@@ -1,0 +1,42 @@
+/* mem/l3_server.h - the pool's Unix socket: hands out the pool, takes puts, holds borrowers' pins.
+ *
+ * Owns:    the listening socket (its path is removed at stop), the connections and their pins.
+ * Threads: everything on the loop given; the copies of puts run in libuv's worker threads.
+ * Errors:  start: HL_EBUSY when another server answers on the path, HL_EINVAL, HL_EPERM, HL_EIO.
+ *          Bad messages end only their own connection.
+ * Units:   bytes.
+ * Limits:  `max_clients` connections; further ones are closed at once. One put at a time per
+ *          connection, HL_L3_PINS_MAX pins.
+ */
+#ifndef HL_MEM_L3_SERVER_H
+#define HL_MEM_L3_SERVER_H
+
+#include "mem/pool.h"
+
+struct hl_loop;
+struct hl_l3_server;
+
+struct hl_l3_server_opts {
+    struct hl_loop *loop;
+    struct hl_pool *pool; /* borrowed until stop has returned */
+    const char *socket_path;
+    unsigned max_clients; /* 0 = 1024 */
+};
+
+struct hl_l3_server_stats {
+    uint64_t clients;
+    uint64_t pins;
+    uint64_t puts;
+    uint64_t put_bytes;
+    uint64_t puts_aborted;
+    uint64_t refused; /* bad messages and connections above the limit */
+};
+
+hl_status hl_l3_server_start(const struct hl_l3_server_opts *opts,
+                             struct hl_l3_server **out) HL_CHECK;
+void hl_l3_server_stats(const struct hl_l3_server *s, struct hl_l3_server_stats *out);
+/* Waits for copies under way (they stop within a MiB); call it on the loop's thread when the loop
+ * does not run. NULL is fine. */
+void hl_l3_server_stop(struct hl_l3_server *s);
+
+#endif

@@ -1,0 +1,166 @@
+/* mem/pool.h - the L3 pool: immutable shards in one named file of memory that many processes map.
+ *
+ * One process owns the pool and writes (struct hl_pool); any process that was given a descriptor
+ * reads it without asking anybody (struct hl_pool_view). The file outlives its owner: the next
+ * owner adopts it by its index. Sealed shards are kept; what was being written is dropped.
+ *
+ * Owns:    hl_pool owns the mapping, the lock on the file and its heartbeat thread; the file stays
+ *          when it is closed. A view owns a read-only mapping, counted by references.
+ * Threads: hl_pool: any; one mutex. Views: any number of readers, no locks. The bytes of an extent
+ *          between alloc and seal belong to whoever allocated it.
+ * Errors:  HL_ENOSPC (no room, or the index is full), HL_ENOENT (no such shard), HL_EBUSY (another
+ *          owner; or an entry that stays half-changed), HL_ESTALE (the shard was freed or the owner
+ *          restarted since the reference was taken: find again), HL_ECORRUPT, HL_EINVAL.
+ * Units:   bytes; offsets count from the start of the pool file; milliseconds.
+ * Limits:  shards of 1 byte to the capacity; at most 3/4 of the index's slots are used.
+ * See:     mem/pool_layout.h
+ */
+#ifndef HL_MEM_POOL_H
+#define HL_MEM_POOL_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/id.h"
+#include "base/status.h"
+#include "mem/pool_layout.h"
+
+struct hl_pool;
+struct hl_pool_view;
+
+/* ---- the owner ------------------------------------------------------------------------------- */
+
+struct hl_pool_options {
+    const char *path;       /* on tmpfs or hugetlbfs */
+    uint64_t capacity;      /* bytes for shards, rounded up to units */
+    uint64_t index_slots;   /* 0 = by capacity; else a power of two. Only when the pool is made */
+    uint32_t quarantine_ms; /* freed bytes are reused no sooner; 0 = 2000 */
+    uint32_t beat_ms;       /* of the heartbeat thread; 0 = no thread: call hl_pool_beat */
+    int prefault;           /* touch all pages now, on all CPUs */
+};
+
+/* What hl_pool_open found. */
+struct hl_pool_found {
+    int adopted; /* 0: made anew */
+    uint64_t kept;
+    uint64_t kept_bytes;
+    uint64_t unfinished; /* dropped: were being written */
+    uint64_t freed;      /* were freed and still in quarantine; they begin it again */
+    uint64_t corrupt;    /* dropped: the entry or the chunk table fails its CRC */
+};
+
+/* Make the pool, or adopt the one at `path`. HL_EBUSY when a living process owns it, HL_ENOSPC with
+ * asked and free bytes, HL_EINVAL for a file that is no pool or has another capacity. `found` may
+ * be NULL. */
+hl_status hl_pool_open(const struct hl_pool_options *options, struct hl_pool_found *found,
+                       struct hl_pool **out) HL_CHECK;
+/* The file stays and can be adopted. NULL is fine. */
+void hl_pool_close(struct hl_pool *pool);
+/* Close and remove the file. */
+void hl_pool_remove(struct hl_pool *pool);
+/* Write the heartbeat and end quarantines that are over. */
+void hl_pool_beat(struct hl_pool *pool);
+
+struct hl_pool_info {
+    struct hl_id uuid;
+    uint64_t incarnation;
+    uint64_t capacity;
+    uint64_t used;        /* sealed or being written, in whole units */
+    uint64_t quarantined; /* in whole units */
+    uint64_t free;        /* in whole units; used + quarantined + free = capacity */
+    uint64_t largest;     /* longest free extent */
+    uint64_t shards;      /* sealed */
+};
+
+void hl_pool_info(struct hl_pool *pool, struct hl_pool_info *out);
+const char *hl_pool_path(const struct hl_pool *pool);
+/* The whole mapping, for registration with a network; writable. */
+void *hl_pool_base(const struct hl_pool *pool, size_t *len);
+/* A descriptor through which nobody can write. The caller closes it. */
+hl_status hl_pool_reopen(const struct hl_pool *pool, int *fd) HL_CHECK;
+
+/* An extent that is being written. */
+struct hl_pool_extent {
+    struct hl_id id; /* fresh */
+    void *ptr;       /* `size` bytes, content undefined */
+    uint64_t offset;
+    uint64_t size;
+    uint32_t slot;
+};
+
+/* A sealed shard. */
+struct hl_pool_ref {
+    struct hl_id id;
+    uint64_t offset;
+    uint64_t size;
+    uint32_t crc32;
+    uint32_t table_crc;
+    uint32_t gen;
+    uint32_t slot;
+};
+
+hl_status hl_pool_alloc(struct hl_pool *pool, uint64_t size, struct hl_pool_extent *out) HL_CHECK;
+/* Make it visible. HL_ECORRUPT when the chunk CRCs do not add up to crc32; the extent is then still
+ * the caller's. `ref` may be NULL. */
+hl_status hl_pool_seal(struct hl_pool *pool, const struct hl_pool_extent *extent, uint32_t crc32,
+                       const uint32_t *chunk_crcs, size_t chunks, struct hl_pool_ref *ref) HL_CHECK;
+void hl_pool_abort(struct hl_pool *pool, const struct hl_pool_extent *extent);
+/* Readers no longer find it; its bytes stay through the quarantine, and while it is pinned. */
+hl_status hl_pool_free(struct hl_pool *pool, struct hl_id id) HL_CHECK;
+
+hl_status hl_pool_find(struct hl_pool *pool, struct hl_id id, struct hl_pool_ref *out) HL_CHECK;
+/* Find and keep its bytes in place until hl_pool_unpin. A borrower that lost its pin with the old
+ * owner says the offset it has mapped: then a shard that was freed meanwhile, but whose bytes are
+ * still there, is found too. offset 0: only a sealed shard. */
+hl_status hl_pool_pin(struct hl_pool *pool, struct hl_id id, uint64_t offset,
+                      struct hl_pool_ref *out) HL_CHECK;
+void hl_pool_unpin(struct hl_pool *pool, const struct hl_pool_ref *ref);
+/* Sealed shards, at most `max` from *cursor (0 = start); *cursor is 0 at the end. A shard that was
+ * there all the time is seen once. */
+size_t hl_pool_list(struct hl_pool *pool, uint64_t *cursor, struct hl_pool_ref *out, size_t max);
+/* Copy of the chunk table; `out` has hl_pool_chunks(ref->size) entries. */
+hl_status hl_pool_chunk_crcs(struct hl_pool *pool, const struct hl_pool_ref *ref,
+                             uint32_t *out) HL_CHECK;
+/* Read all of it. HL_ECORRUPT: *bad (free()) has the numbers of the bad chunks. */
+hl_status hl_pool_verify(struct hl_pool *pool, struct hl_id id, uint32_t **bad,
+                         size_t *bad_count) HL_CHECK;
+
+/* ---- readers --------------------------------------------------------------------------------- */
+
+/* Map the pool behind `fd` for reading; fd is not kept. */
+hl_status hl_pool_view_open(int fd, struct hl_pool_view **out) HL_CHECK;
+struct hl_pool_view *hl_pool_view_get(struct hl_pool_view *view);
+/* Drop a reference; the last one unmaps. NULL is fine. */
+void hl_pool_view_put(struct hl_pool_view *view);
+
+struct hl_pool_view_info {
+    struct hl_id uuid;
+    uint64_t incarnation; /* when the view was opened */
+    uint64_t capacity;
+    uint64_t heartbeat_age_ns; /* now */
+};
+
+void hl_pool_view_info(const struct hl_pool_view *view, struct hl_pool_view_info *out);
+/* HL_OK; HL_ESTALE when the owner has changed since the view was opened (open a new one);
+ * HL_EUNAVAIL when its heartbeat is older than a second. */
+hl_status hl_pool_view_alive(const struct hl_pool_view *view) HL_CHECK;
+
+hl_status hl_pool_view_find(const struct hl_pool_view *view, struct hl_id id,
+                            struct hl_pool_ref *out) HL_CHECK;
+/* Copy [offset, offset + len) of the shard. Every started MiB it touches is checked by its CRC, and
+ * the generation before and after. HL_ECORRUPT names the chunk; buf then holds an undefined mix. */
+hl_status hl_pool_view_read(const struct hl_pool_view *view, const struct hl_pool_ref *ref,
+                            uint64_t offset, void *buf, size_t len) HL_CHECK;
+/* The same check of the whole shard in place. *bad_chunk (may be NULL) is set on HL_ECORRUPT. */
+hl_status hl_pool_view_verify(const struct hl_pool_view *view, const struct hl_pool_ref *ref,
+                              uint32_t *bad_chunk) HL_CHECK;
+/* HL_OK while the reference still stands, else HL_ESTALE. */
+hl_status hl_pool_view_check(const struct hl_pool_view *view,
+                             const struct hl_pool_ref *ref) HL_CHECK;
+/* The shard's bytes in the mapping: pin it first (mem/l3_client.h). */
+const void *hl_pool_view_data(const struct hl_pool_view *view, const struct hl_pool_ref *ref);
+/* Its chunk table in the mapping. */
+const uint32_t *hl_pool_view_chunk_crcs(const struct hl_pool_view *view,
+                                        const struct hl_pool_ref *ref);
+
+#endif

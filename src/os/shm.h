@@ -1,0 +1,35 @@
+/* os/shm.h - memory that has a name or a descriptor: reserving, mapping, prefaulting, sealing.
+ *
+ * Owns:    nothing; descriptors are close-on-exec and belong to the caller.
+ * Threads: any.
+ * Errors:  HL_ENOSPC with the bytes asked and free, HL_ENOMEM, HL_EPERM, HL_EIO.
+ * Units:   bytes.
+ * Limits:  none.
+ */
+#ifndef HL_OS_SHM_H
+#define HL_OS_SHM_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/status.h"
+
+/* Bytes an allocation on this file's filesystem is a multiple of (huge pages there). */
+uint64_t hl_shm_granule(int fd);
+/* 1 when the file lies in memory (tmpfs, hugetlbfs). */
+int hl_shm_is_memory(int fd);
+/* Grow the file to `size` with real pages behind it, so that a later store can't get SIGBUS. */
+hl_status hl_shm_reserve(int fd, const char *path, uint64_t size) HL_CHECK;
+hl_status hl_shm_map(int fd, uint64_t size, int writable, void **out) HL_CHECK;
+void hl_shm_unmap(void *ptr, uint64_t size);
+/* Touch every page on up to one thread per CPU. Content stays. */
+void hl_shm_prefault(void *ptr, uint64_t size, int writable);
+/* A second, read-only descriptor of the same file. */
+hl_status hl_shm_reopen(int fd, int *out) HL_CHECK;
+
+/* A memfd of `size` bytes that can no longer shrink or grow. */
+hl_status hl_memfd_create(const char *name, uint64_t size, int *out) HL_CHECK;
+/* HL_EPERM unless fd is a memfd that can't shrink below `size`. */
+hl_status hl_memfd_check(int fd, uint64_t size) HL_CHECK;
+
+#endif

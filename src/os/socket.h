@@ -1,0 +1,31 @@
+/* os/socket.h - Unix sockets that keep message borders and carry descriptors (SOCK_SEQPACKET).
+ *
+ * Owns:    nothing; descriptors are close-on-exec and belong to the caller.
+ * Threads: any.
+ * Errors:  HL_EUNAVAIL (nobody listens, the peer is gone), HL_ETIMEDOUT, HL_EBUSY (somebody already
+ *          listens there), HL_EINVAL (path too long), HL_EPROTO (wrong length).
+ * Units:   milliseconds.
+ * Limits:  paths of 107 bytes; one descriptor per message.
+ */
+#ifndef HL_OS_SOCKET_H
+#define HL_OS_SOCKET_H
+
+#include <stddef.h>
+
+#include "base/status.h"
+
+/* Listen; a dead socket file of an earlier process is replaced. Non-blocking. */
+hl_status hl_socket_listen(const char *path, int *out) HL_CHECK;
+/* Non-blocking descriptor of the next client; HL_EBUSY when none waits. */
+hl_status hl_socket_accept(int listener, int *out) HL_CHECK;
+hl_status hl_socket_connect(const char *path, int timeout_ms, int *out) HL_CHECK;
+
+/* One message; pass -1 for no descriptor. timeout_ms 0: HL_EBUSY instead of waiting. */
+hl_status hl_socket_send(int fd, const void *msg, size_t len, int pass, int timeout_ms) HL_CHECK;
+/* One message of exactly `len` bytes; *passed is -1 or a descriptor that came with it. With
+ * timeout_ms 0 nothing there is HL_EBUSY. */
+hl_status hl_socket_recv(int fd, void *msg, size_t len, int *passed, int timeout_ms) HL_CHECK;
+/* 1 when the peer has closed its end. */
+int hl_socket_hung_up(int fd);
+
+#endif
