@@ -163,13 +163,10 @@ static hl_status launch(struct local *l, const char *name, const char *program, 
     if (fd < 0)
         return hl_fail(hl_status_of_errno(errno), "open %s: %m", log);
     pid_t pid;
-    hl_status st = hl_process_spawn(&(struct hl_spawn){.program = path,
-                                                       .argv = argv,
-                                                       .env = environ,
-                                                       .name = name,
-                                                       .std = {-1, fd, fd},
-                                                       .daemon = 1},
-                                    &pid);
+    hl_status st = hl_process_spawn(
+        &(struct hl_spawn){
+            .program = path, .argv = argv, .env = environ, .name = name, .std = {-1, fd, fd}},
+        &pid);
     close(fd);
     if (st != HL_OK)
         return st;
