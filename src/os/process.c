@@ -100,6 +100,17 @@ size_t hl_process_children(pid_t pid, pid_t *out, size_t max)
     return count;
 }
 
+void hl_host_id(char *out, size_t size)
+{
+    HL_AUTO(hl_buf_fini) struct hl_buf text = HL_BUF(256);
+    if (hl_file_read("/proc/sys/kernel/random/boot_id", &text) == HL_OK && text.len > 1) {
+        snprintf(out, size, "%.*s", (int)strcspn(text.data, "\n"), text.data);
+    } else if (gethostname(out, size) != 0) {
+        snprintf(out, size, "unknown");
+    }
+    out[size - 1] = '\0';
+}
+
 hl_status hl_process_find(const char *name, const char *path, char *out, size_t size)
 {
     if (strchr(name, '/') != NULL) {

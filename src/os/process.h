@@ -53,6 +53,9 @@ int hl_process_wait(int pidfd, int timeout_ms);
 /* Children of a process (all its threads); returns how many, at most max are stored. */
 size_t hl_process_children(pid_t pid, pid_t *out, size_t max);
 
+/* Same value = same running machine (its boot id), so its shared memory can be reached. */
+void hl_host_id(char *out, size_t size);
+
 struct hl_spawn {
     const char *program; /* path, "/" inside; not searched in PATH */
     char *const *argv;

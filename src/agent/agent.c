@@ -1,0 +1,215 @@
+#include "agent/agent.h"
+
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "agent/agent_private.h"
+#include "base/clock.h"
+#include "base/id.h"
+#include "base/log.h"
+#include "core/json.h"
+#include "os/process.h"
+
+#define DRAIN_MS 1000
+
+static void changed_on_loop(void *arg)
+{
+    link_tell(arg);
+}
+
+/* From a thread of the executor. */
+static void on_change(void *arg, const char *id)
+{
+    struct hl_agent *a = arg;
+    (void)id;
+    hl_loop_post(a->loop, changed_on_loop, a);
+}
+
+/* A wildcard is no address to give away. */
+static void reachable_address(const struct hl_agent *a, const char *served, char *out, size_t size)
+{
+    static const char *const wildcards[] = {"0.0.0.0:", "[::]:", "*:"};
+    for (size_t i = 0; i < HL_ARRAY_LEN(wildcards); i++) {
+        size_t len = strlen(wildcards[i]);
+        if (strncmp(served, wildcards[i], len) != 0)
+            continue;
+        int v6 = strchr(a->rank_address, ':') != NULL;
+        snprintf(out, size, "%s%s%s:%s", v6 ? "[" : "", a->rank_address, v6 ? "]" : "",
+                 served + len);
+        return;
+    }
+    snprintf(out, size, "%s", served);
+}
+
+static hl_status make_node(struct hl_agent *a, const struct hl_agent_opts *opts)
+{
+    char host[64];
+    hl_host_id(host, sizeof(host));
+    a->node = json_pack("{ss ss ss ss ss ss sO ss}", "name", a->name, "agentAddress", a->address,
+                        "hostId", host, "incarnation", hl_id_format(hl_id_random()).s, "executor",
+                        a->executor->ops->name, "version", HELIOS_VERSION, "slots", opts->slots,
+                        "rankAddress", a->rank_address);
+    return a->node != NULL ? HL_OK : hl_fail(HL_EINVAL, "the node's name or address is not UTF-8");
+}
+
+static hl_status set_names(struct hl_agent *a, const struct hl_agent_opts *opts)
+{
+    if (opts->name[0] == '\0' && gethostname(a->name, sizeof(a->name)) != 0)
+        return hl_fail(HL_EIO, "the host has no name: give --name");
+    if (opts->name[0] != '\0' &&
+        (size_t)snprintf(a->name, sizeof(a->name), "%s", opts->name) >= sizeof(a->name))
+        return hl_fail(HL_EINVAL, "--name has more than %zu bytes", sizeof(a->name) - 1);
+    a->name[sizeof(a->name) - 1] = '\0';
+    a->python_dir = strdup(opts->python_dir);
+    if (a->python_dir == NULL)
+        return hl_fail(HL_ENOMEM, "agent");
+    env_find_addresses(opts->controller, opts->rank_address, a->rank_address,
+                       sizeof(a->rank_address), a->interface, sizeof(a->interface));
+    return HL_OK;
+}
+
+static hl_status start(struct hl_agent *a, const struct hl_agent_opts *opts)
+{
+    HL_TRY(set_names(a, opts));
+    struct hl_executor_opts executor = {
+        .name = opts->executor,
+        .state_dir = opts->state_dir,
+        .foreign_topology = opts->foreign_topology,
+        .log_max_bytes = opts->log_max_bytes,
+        .on_change = on_change,
+        .arg = a,
+    };
+    HL_TRY(hl_executor_open(&executor, &a->executor));
+    struct hl_rpc_serve_opts serve = {
+        .address = opts->listen,
+        .interface = "Agent",
+        .loop = opts->loop,
+        .handler = calls_handle,
+        .arg = a,
+    };
+    HL_TRY(hl_rpc_serve(opts->rpc, &serve, &a->server));
+    reachable_address(a, hl_rpc_server_address(a->server), a->address, sizeof(a->address));
+    HL_TRY(make_node(a, opts));
+    return link_start(a, opts->controller);
+}
+
+hl_status hl_agent_start(const struct hl_agent_opts *opts, struct hl_agent **out)
+{
+    struct hl_agent *a = calloc(1, sizeof(*a));
+    if (a == NULL)
+        return hl_fail(HL_ENOMEM, "agent");
+    a->loop = opts->loop;
+    a->rpc = opts->rpc;
+    a->telemetry = opts->telemetry;
+    a->telemetry_arg = opts->telemetry_arg;
+    a->rpc_timeout_ms = opts->rpc_timeout_ms > 0 ? opts->rpc_timeout_ms : 10000;
+    hl_status st = start(a, opts);
+    if (st != HL_OK) {
+        char text[HL_ERROR_TEXT_MAX];
+        snprintf(text, sizeof(text), "%s", hl_error_text());
+        hl_agent_stop(a);
+        return hl_fail(st, "%s", text);
+    }
+    *out = a;
+    return HL_OK;
+}
+
+const char *hl_agent_address(const struct hl_agent *agent)
+{
+    return agent->address;
+}
+
+const char *hl_agent_name(const struct hl_agent *agent)
+{
+    return agent->name;
+}
+
+/* How many run; `stop` asks them to stop. */
+static size_t running(struct hl_agent *a, int stop)
+{
+    json_t *list, *c;
+    size_t i, n = 0;
+    if (hl_executor_list(a->executor, &list) != HL_OK)
+        return 0;
+    json_array_foreach (list, i, c) {
+        enum hl_run_state state;
+        const char *id = hl_json_str(c, "id", "");
+        if (hl_run_state_parse(hl_json_str(c, "state", ""), &state) != HL_OK ||
+            hl_run_state_ended(state))
+            continue;
+        n++;
+        if (stop && hl_executor_stop(a->executor, id, -1) != HL_OK)
+            hl_warn("container %s: %s", id, hl_error_text());
+    }
+    json_decref(list);
+    return n;
+}
+
+void hl_agent_stop_containers(struct hl_agent *agent, int timeout_ms)
+{
+    uint64_t deadline = hl_now_ns() + (uint64_t)timeout_ms * HL_NS_PER_MS;
+    size_t left = running(agent, 1);
+    while (left > 0 && hl_now_ns() < deadline) {
+        poll(NULL, 0, 20);
+        left = running(agent, 0);
+    }
+    if (left > 0)
+        hl_warn("%zu containers still run after %d ms", left, timeout_ms);
+}
+
+static void on_drain_tick(uv_timer_t *timer)
+{
+    (void)timer; /* ends one turn of the loop */
+}
+
+/* Let workers and calls come home. */
+static int drain(struct hl_agent *a)
+{
+    uv_timer_t *tick = &a->link.timer;
+    uint64_t deadline = hl_now_ns() + DRAIN_MS * HL_NS_PER_MS;
+    while (a->pending > 0 && hl_now_ns() < deadline) {
+        uv_timer_start(tick, on_drain_tick, 20, 0);
+        uv_run(hl_loop_uv(a->loop), UV_RUN_ONCE);
+    }
+    uv_timer_stop(tick);
+    return a->pending == 0;
+}
+
+static void on_timer_closed(uv_handle_t *handle)
+{
+    *(int *)handle->data = 1;
+}
+
+static void close_timer(struct hl_agent *a)
+{
+    int closed = 0;
+    a->link.timer.data = &closed;
+    uv_close((uv_handle_t *)&a->link.timer, on_timer_closed);
+    while (!closed)
+        uv_run(hl_loop_uv(a->loop), UV_RUN_NOWAIT);
+}
+
+int hl_agent_stop(struct hl_agent *a)
+{
+    if (a == NULL)
+        return 1;
+    a->closing = 1;
+    int linked = a->link.timer.data != NULL;
+    if (a->server != NULL)
+        hl_rpc_server_close(a->server);
+    link_stop(a);
+    if (linked && !drain(a)) {
+        hl_warn("%zu workers are still busy", a->pending);
+        return 0;
+    }
+    if (linked)
+        close_timer(a);
+    hl_executor_close(a->executor);
+    json_decref(a->node);
+    free(a->python_dir);
+    free(a);
+    return 1;
+}

@@ -1,0 +1,55 @@
+/* agent/agent.h - the Agent of a node: serves interface Agent, keeps the Controller informed.
+ *
+ * Registers with the Controller for as long as it takes, then sends heartbeats with telemetry and
+ * the full list of containers, and one more at once whenever a container changes. What blocks runs
+ * in the loop's worker threads.
+ *
+ * Owns:    the executor, the server and the peer; not the loop and not the RPC runtime.
+ * Threads: start and stop on the loop's thread while the loop does not run.
+ * Errors:  HL_EBUSY (port or state directory in use), HL_EINVAL, HL_EPERM, HL_ENOSPC. An absent
+ *          Controller is no error: it is logged once and tried again.
+ * Units:   milliseconds, bytes.
+ * Limits:  one slice of a log is at most 1 MiB. After hl_agent_stop the loop may only be destroyed.
+ */
+#ifndef HL_AGENT_AGENT_H
+#define HL_AGENT_AGENT_H
+
+#include <jansson.h>
+#include <stdint.h>
+
+#include "base/status.h"
+
+struct hl_agent;
+struct hl_loop;
+struct hl_rpc;
+
+struct hl_agent_opts {
+    struct hl_loop *loop;
+    struct hl_rpc *rpc;
+    const char *name;       /* "" = host name */
+    const char *listen;     /* "127.0.0.1:0" */
+    const char *controller; /* "127.0.0.1:7400" */
+    const char *state_dir;
+    const char *executor;     /* "process" */
+    const char *rank_address; /* "" = of the interface that reaches the Controller */
+    const char *python_dir;   /* put in front of the ranks' PYTHONPATH; "" = nothing */
+    const json_t *slots;      /* List(Slot), borrowed */
+    int foreign_topology;     /* the slots are another machine's */
+    uint64_t log_max_bytes;
+    int rpc_timeout_ms;
+    json_t *(*telemetry)(void *arg); /* Telemetry, new reference; called in worker threads */
+    void *telemetry_arg;
+};
+
+hl_status hl_agent_start(const struct hl_agent_opts *opts, struct hl_agent **out) HL_CHECK;
+/* Address with the real port, as other machines reach it. Borrowed. */
+const char *hl_agent_address(const struct hl_agent *agent);
+/* Node name in use. Borrowed. */
+const char *hl_agent_name(const struct hl_agent *agent);
+/* Ask every container to stop and wait for it, at most timeout_ms. */
+void hl_agent_stop_containers(struct hl_agent *agent, int timeout_ms);
+/* Containers run on. NULL is fine. Returns 1, or 0 when a worker is still busy after a second: then
+ * nothing was freed and the process should end by _exit(). */
+int hl_agent_stop(struct hl_agent *agent);
+
+#endif

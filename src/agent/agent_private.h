@@ -1,0 +1,62 @@
+/* agent/agent_private.h - the parts of an Agent. Everything belongs to the loop, but for what
+ * workers get in their own structs. */
+#ifndef HL_AGENT_AGENT_PRIVATE_H
+#define HL_AGENT_AGENT_PRIVATE_H
+
+#include <uv.h>
+
+#include "agent/agent.h"
+#include "hw/executor.h"
+#include "os/loop.h"
+#include "rpc/rpc.h"
+
+/* How we stand with the Controller; a change is logged once. */
+enum link_state { LINK_NEW, LINK_REGISTERED, LINK_AWAY, LINK_REFUSED };
+
+struct link {
+    struct hl_rpc_peer *peer;
+    uv_timer_t timer;
+    enum link_state state;
+    int registered; /* the Controller knew us when we last heard of it */
+    int in_flight;  /* gathering or calling */
+    int again;      /* something changed meanwhile */
+    uint64_t heartbeat_ms;
+    uint64_t backoff_ms;
+};
+
+struct hl_agent {
+    struct hl_loop *loop;
+    struct hl_rpc *rpc;
+    struct hl_executor *executor;
+    struct hl_rpc_server *server;
+    struct link link;
+    char name[128];
+    char address[256];
+    char rank_address[128];
+    char interface[64]; /* network interface of rank_address, "" = unknown */
+    char *python_dir;
+    json_t *node; /* NodeInfo */
+    json_t *(*telemetry)(void *arg);
+    void *telemetry_arg;
+    int rpc_timeout_ms;
+    int closing;
+    size_t pending; /* workers and calls under way */
+};
+
+/* link.c */
+hl_status link_start(struct hl_agent *a, const char *controller);
+/* Tell the Controller now, or right after the call under way. */
+void link_tell(struct hl_agent *a);
+void link_stop(struct hl_agent *a);
+
+/* calls.c */
+void calls_handle(void *arg, struct hl_rpc_call *call, const char *method, const json_t *params);
+
+/* env.c */
+/* Fills what the node knows: rank_address, interface. */
+void env_find_addresses(const char *controller, const char *wanted, char *address, size_t size,
+                        char *interface, size_t interface_size);
+/* What a rank needs to know of its node, unless the spec says it. */
+hl_status env_complete(const struct hl_agent *a, struct hl_container_spec *spec);
+
+#endif

@@ -1,0 +1,174 @@
+/* Interface Agent: every call is done by a worker and answered from the loop. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "agent/agent_private.h"
+#include "base/log.h"
+#include "core/json.h"
+
+struct request;
+typedef hl_status (*method_fn)(struct request *r);
+
+struct request {
+    uv_work_t work;
+    struct hl_agent *agent;
+    struct hl_rpc_call *call;
+    method_fn method;
+    json_t *params;
+    json_t *result;
+    hl_status st;
+    char *text;
+};
+
+/* ---- the methods, in worker threads ---- */
+
+static hl_status start_container(struct request *r)
+{
+    struct hl_container_spec spec;
+    struct hl_container_status status;
+    HL_TRY(hl_container_spec_decode(json_object_get(r->params, "spec"), &spec));
+    hl_status st = env_complete(r->agent, &spec);
+    if (st == HL_OK)
+        st = hl_executor_start(r->agent->executor, &spec, &status);
+    hl_container_spec_fini(&spec);
+    HL_TRY(st);
+    hl_info("container started id=%s state=%s", status.id, hl_run_state_text(status.state));
+    r->result = json_pack("{so}", "status", hl_container_status_encode(&status));
+    hl_container_status_fini(&status);
+    return HL_OK;
+}
+
+static hl_status stop_container(struct request *r)
+{
+    const char *id = hl_json_str(r->params, "id", "");
+    hl_info("container stops id=%s", id);
+    return hl_executor_stop(r->agent->executor, id, (int)hl_json_int(r->params, "graceMs", 0));
+}
+
+static hl_status list_containers(struct request *r)
+{
+    json_t *list;
+    HL_TRY(hl_executor_list(r->agent->executor, &list));
+    r->result = json_pack("{so}", "containers", list);
+    return HL_OK;
+}
+
+/* Data travels as base64 in the JSON form. */
+static char *base64(const unsigned char *in, size_t len)
+{
+    static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    char *out = malloc((len + 2) / 3 * 4 + 1);
+    char *p = out;
+    if (out == NULL)
+        return NULL;
+    for (size_t i = 0; i < len; i += 3) {
+        size_t n = len - i < 3 ? len - i : 3;
+        unsigned v = (unsigned)in[i] << 16;
+        if (n > 1)
+            v |= (unsigned)in[i + 1] << 8;
+        if (n > 2)
+            v |= in[i + 2];
+        *p++ = digits[v >> 18];
+        *p++ = digits[v >> 12 & 63];
+        *p++ = n > 1 ? digits[v >> 6 & 63] : '=';
+        *p++ = n > 2 ? digits[v & 63] : '=';
+    }
+    *p = '\0';
+    return out;
+}
+
+static hl_status read_log(struct request *r)
+{
+    struct hl_log_slice s;
+    HL_TRY(hl_executor_read_log(r->agent->executor, hl_json_str(r->params, "id", ""),
+                                (int)hl_json_int(r->params, "rank", 0),
+                                hl_json_int(r->params, "offset", 0),
+                                (size_t)hl_json_int(r->params, "maxBytes", 0), &s));
+    char *data = base64((const unsigned char *)s.data.data, s.data.len);
+    hl_buf_fini(&s.data);
+    if (data == NULL)
+        return hl_fail(HL_ENOMEM, "slice of a log");
+    r->result = json_pack("{ss sI sI sb}", "data", data, "offset", (json_int_t)s.offset, "size",
+                          (json_int_t)s.size, "finished", s.finished);
+    free(data);
+    return HL_OK;
+}
+
+static hl_status forget_container(struct request *r)
+{
+    return hl_executor_forget(r->agent->executor, hl_json_str(r->params, "id", ""));
+}
+
+static hl_status info(struct request *r)
+{
+    struct hl_agent *a = r->agent;
+    json_t *telemetry = a->telemetry != NULL ? a->telemetry(a->telemetry_arg) : NULL;
+    r->result = json_pack("{so so}", "node", json_deep_copy(a->node), "telemetry",
+                          telemetry != NULL ? telemetry : json_object());
+    return HL_OK;
+}
+
+static const struct {
+    const char *name;
+    method_fn fn;
+} methods[] = {
+    {"startContainer", start_container},   {"stopContainer", stop_container},
+    {"listContainers", list_containers},   {"readLog", read_log},
+    {"forgetContainer", forget_container}, {"info", info},
+};
+
+/* ---- from the loop to a worker and back ---- */
+
+static void work(uv_work_t *w)
+{
+    struct request *r = w->data;
+    r->st = r->method(r);
+    if (r->st != HL_OK)
+        r->text = strdup(hl_error_text());
+}
+
+static void answer(uv_work_t *w, int status)
+{
+    struct request *r = w->data;
+    struct hl_agent *a = r->agent;
+    (void)status;
+    if (r->st == HL_OK)
+        hl_rpc_reply(r->call, hl_steal(&r->result));
+    else
+        hl_rpc_reject(r->call, r->st, r->text != NULL ? r->text : hl_status_text(r->st));
+    if (r->method == start_container && r->st == HL_OK)
+        link_tell(a);
+    json_decref(r->result);
+    json_decref(r->params);
+    free(r->text);
+    free(r);
+    a->pending--;
+}
+
+void calls_handle(void *arg, struct hl_rpc_call *call, const char *method, const json_t *params)
+{
+    struct hl_agent *a = arg;
+    HL_ON_LOOP(a->loop);
+    method_fn fn = NULL;
+    for (size_t i = 0; i < HL_ARRAY_LEN(methods); i++)
+        if (strcmp(methods[i].name, method) == 0)
+            fn = methods[i].fn;
+    if (fn == NULL || a->closing) {
+        hl_rpc_reject(call, fn == NULL ? HL_EUNSUPPORTED : HL_EUNAVAIL,
+                      fn == NULL ? "the Agent has no such method" : "the Agent is ending");
+        return;
+    }
+    struct request *r = calloc(1, sizeof(*r));
+    if (r == NULL) {
+        hl_rpc_reject(call, HL_ENOMEM, "out of memory");
+        return;
+    }
+    r->work.data = r;
+    r->agent = a;
+    r->call = call;
+    r->method = fn;
+    r->params = json_deep_copy(params); /* of its own: jansson's counts are not for two threads */
+    a->pending++;
+    uv_queue_work(hl_loop_uv(a->loop), &r->work, work, answer);
+}

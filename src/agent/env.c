@@ -1,0 +1,124 @@
+/* What only the node knows about itself: the address others reach it by, and where Python finds us.
+ */
+#include <ifaddrs.h>
+#include <net/if.h>
+#include <netdb.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "agent/agent_private.h"
+
+/* "[::1]:7400" -> "::1", "7400"; 0 when it is no host and port. */
+static int split_address(const char *address, char *host, size_t host_size, char *port,
+                         size_t port_size)
+{
+    const char *colon = strrchr(address, ':');
+    if (colon == NULL || strncmp(address, "unix:", 5) == 0)
+        return 0;
+    size_t len = (size_t)(colon - address);
+    if (len >= 2 && address[0] == '[' && address[len - 1] == ']') {
+        address++;
+        len -= 2;
+    }
+    return snprintf(host, host_size, "%.*s", (int)len, address) < (int)host_size &&
+           snprintf(port, port_size, "%s", colon + 1) < (int)port_size;
+}
+
+/* Connecting a datagram socket sends nothing, but chooses the way out. */
+static int local_address(const char *peer, struct sockaddr_storage *out, socklen_t *len)
+{
+    char host[256], port[32];
+    struct addrinfo hints = {.ai_socktype = SOCK_DGRAM, .ai_flags = AI_NUMERICSERV};
+    struct addrinfo *list = NULL;
+    int found = 0;
+    if (!split_address(peer, host, sizeof(host), port, sizeof(port)) ||
+        getaddrinfo(host, port, &hints, &list) != 0)
+        return 0;
+    for (struct addrinfo *ai = list; ai != NULL && !found; ai = ai->ai_next) {
+        int fd = socket(ai->ai_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+        *len = sizeof(*out);
+        found = fd >= 0 && connect(fd, ai->ai_addr, ai->ai_addrlen) == 0 &&
+                getsockname(fd, (struct sockaddr *)out, len) == 0;
+        if (fd >= 0)
+            close(fd);
+    }
+    freeaddrinfo(list);
+    return found;
+}
+
+static socklen_t size_of_family(int family)
+{
+    return family == AF_INET ? sizeof(struct sockaddr_in) : sizeof(struct sockaddr_in6);
+}
+
+static void find_interface(const char *address, char *out, size_t size)
+{
+    struct ifaddrs *list = NULL;
+    out[0] = '\0';
+    if (getifaddrs(&list) != 0)
+        return;
+    for (struct ifaddrs *i = list; i != NULL && out[0] == '\0'; i = i->ifa_next) {
+        char text[NI_MAXHOST];
+        if (i->ifa_addr == NULL ||
+            (i->ifa_addr->sa_family != AF_INET && i->ifa_addr->sa_family != AF_INET6))
+            continue;
+        if (getnameinfo(i->ifa_addr, size_of_family(i->ifa_addr->sa_family), text, sizeof(text),
+                        NULL, 0, NI_NUMERICHOST) == 0 &&
+            strcmp(text, address) == 0)
+            snprintf(out, size, "%s", i->ifa_name);
+    }
+    freeifaddrs(list);
+}
+
+static void numeric(const char *host, char *out, size_t size)
+{
+    struct addrinfo *list = NULL;
+    struct addrinfo hints = {.ai_socktype = SOCK_STREAM};
+    snprintf(out, size, "%s", host);
+    if (getaddrinfo(host, NULL, &hints, &list) == 0 && list != NULL)
+        getnameinfo(list->ai_addr, list->ai_addrlen, out, (socklen_t)size, NULL, 0, NI_NUMERICHOST);
+    if (list != NULL)
+        freeaddrinfo(list);
+}
+
+void env_find_addresses(const char *controller, const char *wanted, char *address, size_t size,
+                        char *interface, size_t interface_size)
+{
+    char number[NI_MAXHOST];
+    struct sockaddr_storage local;
+    socklen_t len;
+    if (wanted[0] != '\0') {
+        snprintf(address, size, "%s", wanted);
+    } else if (!local_address(controller, &local, &len) ||
+               getnameinfo((struct sockaddr *)&local, len, address, (socklen_t)size, NULL, 0,
+                           NI_NUMERICHOST) != 0) {
+        if (gethostname(address, size) != 0)
+            snprintf(address, size, "127.0.0.1");
+        address[size - 1] = '\0';
+    }
+    numeric(address, number, sizeof(number));
+    find_interface(number, interface, interface_size);
+}
+
+static hl_status set_if_absent(struct hl_env *env, const char *key, const char *value)
+{
+    if (value[0] == '\0' || hl_env_get(env, key) != NULL)
+        return HL_OK;
+    return hl_env_set(env, key, value);
+}
+
+hl_status env_complete(const struct hl_agent *a, struct hl_container_spec *spec)
+{
+    HL_TRY(set_if_absent(&spec->env, "HELIOS_NODE", a->name));
+    HL_TRY(set_if_absent(&spec->env, "GLOO_SOCKET_IFNAME", a->interface));
+    if (a->python_dir[0] == '\0')
+        return HL_OK;
+    const char *given = hl_env_get(&spec->env, "PYTHONPATH");
+    HL_AUTO(hl_freep) char *path = NULL;
+    HL_TRY(hl_text_set(&path, "%s%s%s", a->python_dir, given != NULL && given[0] != '\0' ? ":" : "",
+                       given != NULL ? given : ""));
+    return hl_env_set(&spec->env, "PYTHONPATH", path);
+}

@@ -1,0 +1,144 @@
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "hw/executor.h"
+
+static const char full_spec[] =
+    "{\"id\":\"j1.0.2\",\"job\":\"j1\",\"attempt\":1,\"index\":2,\"numaId\":8,\"cpus\":\"0-3,8\","
+    "\"memoryBytes\":1073741824,\"image\":\"img\",\"command\":[\"python3\",\"t.py\"],"
+    "\"workdir\":\"/w\",\"env\":[{\"key\":\"A\",\"value\":\"1\"}],"
+    "\"ranks\":[{\"rank\":4,\"pp\":1,\"tp\":2,\"dp\":3,\"localRank\":0,"
+    "\"env\":[{\"key\":\"RANK\",\"value\":\"4\"}]}],"
+    "\"gpus\":[\"0004:04:00.0\"],\"stopGraceMs\":5000,\"mounts\":[\"/a:/b:ro\"]}";
+
+static json_t *parse(const char *text)
+{
+    json_error_t e;
+    json_t *v = json_loads(text, 0, &e);
+    assert_non_null(v);
+    return v;
+}
+
+static void a_spec_survives_the_way_there_and_back(void **state)
+{
+    (void)state;
+    struct hl_container_spec spec;
+    json_t *json = parse(full_spec);
+    assert_int_equal(hl_container_spec_decode(json, &spec), HL_OK);
+    assert_string_equal(spec.id, "j1.0.2");
+    assert_int_equal(spec.numa_id, 8);
+    assert_string_equal(spec.command[1], "t.py");
+    assert_null(spec.command[2]);
+    assert_int_equal(spec.ranks[0].dp, 3);
+    assert_string_equal(hl_env_get(&spec.ranks[0].env, "RANK"), "4");
+    assert_null(hl_env_get(&spec.env, "RANK"));
+    json_t *back = hl_container_spec_encode(&spec);
+    assert_true(json_equal(json, back));
+    json_decref(back);
+    json_decref(json);
+    hl_container_spec_fini(&spec);
+}
+
+static void a_status_survives_the_way_there_and_back(void **state)
+{
+    (void)state;
+    struct hl_container_status s, copy;
+    json_t *json = parse("{\"id\":\"c\",\"state\":\"failed\",\"exitCode\":137,\"signal\":9,"
+                         "\"message\":\"why\",\"binding\":\"affinity\",\"startedMs\":5,"
+                         "\"finishedMs\":6,\"ranks\":[{\"rank\":1,\"pid\":7,\"state\":\"stopped\","
+                         "\"exitCode\":1,\"signal\":0}]}");
+    assert_int_equal(hl_container_status_decode(json, &s), HL_OK);
+    assert_int_equal(hl_container_status_copy(&s, &copy), HL_OK);
+    json_t *back = hl_container_status_encode(&copy);
+    assert_true(json_equal(json, back));
+    json_decref(back);
+    json_decref(json);
+    hl_container_status_fini(&s);
+    hl_container_status_fini(&copy);
+}
+
+static void expect_refusal(const char *patch, const char *why)
+{
+    struct hl_container_spec spec;
+    json_t *json = parse(full_spec);
+    json_t *change = parse(patch);
+    json_object_update(json, change);
+    assert_int_equal(hl_container_spec_decode(json, &spec), HL_EINVAL);
+    if (strstr(hl_error_text(), why) == NULL)
+        fail_msg("'%s' does not say '%s'", hl_error_text(), why);
+    json_decref(json);
+    json_decref(change);
+}
+
+static void a_bad_spec_is_refused_with_its_field(void **state)
+{
+    (void)state;
+    expect_refusal("{\"id\":\"\"}", "id ''");
+    expect_refusal("{\"id\":\"../x\"}", "id '../x'");
+    expect_refusal("{\"id\":\"a/b\"}", "id 'a/b'");
+    expect_refusal("{\"id\":5}", "field id must be text");
+    expect_refusal("{\"command\":[]}", "j1.0.2 has no command");
+    expect_refusal("{\"command\":[1]}", "command[0]");
+    expect_refusal("{\"command\":\"x\"}", "field command must be a list");
+    expect_refusal("{\"cpus\":\"0-\"}", "field cpus");
+    expect_refusal("{\"ranks\":[]}", "no ranks");
+    expect_refusal("{\"ranks\":[{\"rank\":1},{\"rank\":1}]}", "rank 1 twice");
+    expect_refusal("{\"ranks\":[{\"rank\":-1}]}", "field rank");
+    expect_refusal("{\"env\":[{\"value\":\"1\"}]}", "env[0]");
+    expect_refusal("{\"env\":[{\"key\":\"A=B\",\"value\":\"1\"}]}", "A=B");
+    expect_refusal("{\"env\":[7]}", "env[0]");
+    expect_refusal("{\"workdir\":\"rel\"}", "workdir 'rel'");
+    expect_refusal("{\"stopGraceMs\":-1}", "stopGraceMs");
+    expect_refusal("{\"stopGraceMs\":99999999999}", "stopGraceMs");
+    expect_refusal("{\"memoryBytes\":-1}", "memoryBytes");
+    struct hl_container_spec spec;
+    json_t *list = json_array();
+    assert_int_equal(hl_container_spec_decode(list, &spec), HL_EINVAL);
+    assert_int_equal(hl_container_spec_decode(NULL, &spec), HL_EINVAL);
+    json_decref(list);
+}
+
+static void what_is_absent_has_the_schemas_default(void **state)
+{
+    (void)state;
+    struct hl_container_spec spec;
+    json_t *json = parse("{\"id\":\"c\",\"command\":[\"x\"],\"ranks\":[{}]}");
+    assert_int_equal(hl_container_spec_decode(json, &spec), HL_OK);
+    assert_string_equal(spec.cpus, "");
+    assert_int_equal(spec.rank_count, 1);
+    assert_int_equal(spec.ranks[0].rank, 0);
+    json_decref(json);
+    hl_container_spec_fini(&spec);
+}
+
+static void a_later_variable_wins(void **state)
+{
+    (void)state;
+    struct hl_container_spec spec;
+    json_t *json = parse("{\"id\":\"c\",\"command\":[\"x\"],\"ranks\":[{}],\"env\":["
+                         "{\"key\":\"A\",\"value\":\"1\"},{\"key\":\"A\",\"value\":\"2\"}]}");
+    assert_int_equal(hl_container_spec_decode(json, &spec), HL_OK);
+    assert_int_equal(spec.env.count, 1);
+    assert_string_equal(hl_env_get(&spec.env, "A"), "2");
+    json_decref(json);
+    hl_container_spec_fini(&spec);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_spec_survives_the_way_there_and_back),
+        cmocka_unit_test(a_status_survives_the_way_there_and_back),
+        cmocka_unit_test(a_bad_spec_is_refused_with_its_field),
+        cmocka_unit_test(what_is_absent_has_the_schemas_default),
+        cmocka_unit_test(a_later_variable_wins),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,114 @@
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "os/file.h"
+
+static char dir[64];
+
+static int setup(void **state)
+{
+    (void)state;
+    snprintf(dir, sizeof(dir), "/tmp/helios-test-file-XXXXXX");
+    return mkdtemp(dir) == NULL;
+}
+
+static int teardown(void **state)
+{
+    (void)state;
+    return hl_dir_remove(dir) != HL_OK;
+}
+
+static const char *in_dir(const char *name)
+{
+    static char path[256];
+    snprintf(path, sizeof(path), "%s/%s", dir, name);
+    return path;
+}
+
+static void a_written_file_is_read_back_and_leaves_no_other(void **state)
+{
+    (void)state;
+    struct hl_buf text = HL_BUF(64);
+    assert_int_equal(hl_file_write_atomic(in_dir("a"), "one", 3), HL_OK);
+    assert_int_equal(hl_file_write_atomic(in_dir("a"), "two", 3), HL_OK);
+    assert_int_equal(hl_file_read(in_dir("a"), &text), HL_OK);
+    assert_string_equal(text.data, "two");
+    hl_buf_fini(&text);
+    assert_int_equal(unlink(in_dir("a")), 0);
+    assert_int_equal(rmdir(dir), 0); /* empty: no temporary file stayed */
+    assert_int_equal(mkdir(dir, 0700), 0);
+}
+
+static void a_file_larger_than_allowed_is_refused(void **state)
+{
+    (void)state;
+    struct hl_buf text = HL_BUF(8);
+    assert_int_equal(hl_file_write_atomic(in_dir("big"), "0123456789", 10), HL_OK);
+    assert_int_equal(hl_file_read(in_dir("big"), &text), HL_EINVAL);
+    assert_non_null(strstr(hl_error_text(), "larger than 8 bytes"));
+    hl_buf_fini(&text);
+}
+
+static void failures_name_the_path(void **state)
+{
+    (void)state;
+    struct hl_buf text = HL_BUF(8);
+    assert_int_equal(hl_file_read("/no/such", &text), HL_ENOENT);
+    assert_string_equal(hl_error_text(), "read /no/such: No such file or directory");
+    assert_int_equal(hl_file_write_atomic("/no/such", "", 0), HL_ENOENT);
+    assert_string_equal(hl_error_text(), "write /no/such: No such file or directory");
+    assert_int_equal(hl_dir_make("/proc/x/y", 0755), HL_ENOENT);
+    assert_int_equal(hl_dir_make("", 0755), HL_EINVAL);
+}
+
+static void directories_are_made_with_their_parents(void **state)
+{
+    (void)state;
+    struct stat sb;
+    assert_int_equal(hl_dir_make(in_dir("x/y/z"), 0755), HL_OK);
+    assert_int_equal(hl_dir_make(in_dir("x/y/z"), 0755), HL_OK);
+    assert_int_equal(stat(in_dir("x/y/z"), &sb), 0);
+    assert_int_equal(hl_file_write_atomic(in_dir("file"), "", 0), HL_OK);
+    assert_int_equal(hl_dir_make(in_dir("file"), 0755), HL_ENOENT);
+    assert_int_equal(hl_dir_make(in_dir("file/below"), 0755), HL_ENOENT);
+}
+
+static void removal_does_not_follow_links(void **state)
+{
+    (void)state;
+    char target[256];
+    assert_int_equal(hl_dir_make(in_dir("keep"), 0755), HL_OK);
+    assert_int_equal(hl_file_write_atomic(in_dir("keep/file"), "x", 1), HL_OK);
+    assert_int_equal(hl_dir_make(in_dir("gone/deep/er"), 0755), HL_OK);
+    assert_int_equal(hl_file_write_atomic(in_dir("gone/deep/f"), "x", 1), HL_OK);
+    snprintf(target, sizeof(target), "%s", in_dir("keep"));
+    assert_int_equal(symlink(target, in_dir("gone/link")), 0);
+    assert_int_equal(hl_dir_remove(in_dir("gone")), HL_OK);
+    assert_int_equal(access(in_dir("gone"), F_OK), -1);
+    assert_int_equal(access(in_dir("keep/file"), F_OK), 0);
+    assert_int_equal(hl_dir_remove(in_dir("gone")), HL_OK);
+}
+
+#define TEST(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(a_written_file_is_read_back_and_leaves_no_other),
+        TEST(a_file_larger_than_allowed_is_refused),
+        TEST(failures_name_the_path),
+        TEST(directories_are_made_with_their_parents),
+        TEST(removal_does_not_follow_links),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

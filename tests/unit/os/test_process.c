@@ -1,0 +1,194 @@
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "os/file.h"
+#include "os/process.h"
+
+static char *const no_env[] = {NULL};
+
+static void a_list_of_cpus_is_read_and_written_back_shortest(void **state)
+{
+    (void)state;
+    struct hl_cpuset set;
+    char text[64];
+    assert_int_equal(hl_cpuset_parse(" 8,0-2, 3\n", &set), HL_OK);
+    assert_int_equal(hl_cpuset_count(&set), 5);
+    hl_cpuset_format(&set, text, sizeof(text));
+    assert_string_equal(text, "0-3,8");
+    assert_int_equal(hl_cpuset_parse("", &set), HL_OK);
+    assert_int_equal(hl_cpuset_count(&set), 0);
+    hl_cpuset_format(&set, text, sizeof(text));
+    assert_string_equal(text, "");
+    assert_int_equal(hl_cpuset_parse("0,2,4,6,8", &set), HL_OK);
+    hl_cpuset_format(&set, text, 10);
+    assert_string_equal(text, "0,2,4,...");
+}
+
+static void a_list_of_cpus_that_is_none_is_refused(void **state)
+{
+    (void)state;
+    static const char *const bad[] = {"a",  "1-",   "3-1", "1,,2", "1,",
+                                      "-1", "4096", "1 2", "0x1",  "99999999999999999999"};
+    struct hl_cpuset set;
+    for (size_t i = 0; i < HL_ARRAY_LEN(bad); i++)
+        assert_int_equal(hl_cpuset_parse(bad[i], &set), HL_EINVAL);
+    assert_int_equal(hl_cpuset_parse("4095", &set), HL_OK);
+}
+
+static void a_process_gets_exactly_the_descriptors_it_was_given(void **state)
+{
+    (void)state;
+    int ends[2];
+    pid_t pid;
+    int how;
+    char text[256] = "";
+    assert_int_equal(pipe2(ends, O_CLOEXEC), 0);
+    const char *const argv[] = {"sh", "-c", "echo hi >&4; ls /proc/self/fd | tr '\\n' ' '", NULL};
+    int stray = open("/dev/null", O_RDONLY); /* not close-on-exec */
+    int pass[] = {stray, ends[1]};
+    struct hl_spawn spawn = {.program = "/bin/sh",
+                             .argv = (char *const *)argv,
+                             .env = no_env,
+                             .std = {-1, ends[1], -1},
+                             .pass = pass,
+                             .pass_count = 2};
+    assert_int_equal(hl_process_spawn(&spawn, &pid), HL_OK);
+    close(ends[1]);
+    close(stray);
+    assert_int_equal(waitpid(pid, &how, 0), pid);
+    assert_int_equal(how, 0);
+    ssize_t n, len = 0;
+    while ((n = read(ends[0], text + len, sizeof(text) - 1 - (size_t)len)) > 0)
+        len += n;
+    close(ends[0]);
+    /* 5 is ls reading the directory */
+    assert_string_equal(text, "hi\n0 1 2 3 4 5 ");
+}
+
+static void a_failed_exec_says_why(void **state)
+{
+    (void)state;
+    pid_t pid = 0;
+    const char *const argv[] = {"x", NULL};
+    struct hl_spawn spawn = {
+        .program = "/no/such", .argv = (char *const *)argv, .env = no_env, .std = {-1, -1, -1}};
+    assert_int_equal(hl_process_spawn(&spawn, &pid), HL_ENOENT);
+    assert_string_equal(hl_error_text(), "exec /no/such: No such file or directory");
+    spawn.program = "/etc/passwd";
+    assert_int_equal(hl_process_spawn(&spawn, &pid), HL_EPERM);
+    assert_string_equal(hl_error_text(), "exec /etc/passwd: Permission denied");
+    spawn.program = "/bin/true";
+    spawn.workdir = "/no/dir";
+    assert_int_equal(hl_process_spawn(&spawn, &pid), HL_ENOENT);
+    assert_string_equal(hl_error_text(),
+                        "exec /bin/true: working directory /no/dir: No such file or directory");
+    assert_int_equal(pid, 0);
+    assert_int_equal(waitpid(-1, NULL, WNOHANG), -1); /* nothing left to reap */
+}
+
+static void a_process_is_known_by_its_start_time(void **state)
+{
+    (void)state;
+    pid_t pid;
+    int fd = -1, how;
+    struct hl_process p, other;
+    const char *const argv[] = {"sleep", "1000", NULL};
+    struct hl_spawn spawn = {.program = "/bin/sleep",
+                             .argv = (char *const *)argv,
+                             .env = no_env,
+                             .std = {-1, -1, -1},
+                             .oom_score_adj = 500,
+                             .die_with_parent = 1};
+    assert_int_equal(hl_process_spawn(&spawn, &pid), HL_OK);
+    assert_int_equal(hl_process_identify(pid, &p), HL_OK);
+    other = p;
+    other.start++;
+    assert_int_equal(hl_process_open(other, &fd), HL_ENOENT);
+    assert_int_equal(hl_process_open(p, &fd), HL_OK);
+    assert_int_equal(hl_process_wait(fd, 0), 0);
+
+    pid_t children[4];
+    assert_int_equal(hl_process_children(getpid(), children, 4), 1);
+    assert_int_equal(children[0], pid);
+    char path[64];
+    struct hl_buf text = HL_BUF(64);
+    snprintf(path, sizeof(path), "/proc/%d/oom_score_adj", (int)pid);
+    assert_int_equal(hl_file_read(path, &text), HL_OK);
+    assert_string_equal(text.data, "500\n");
+    hl_buf_fini(&text);
+    assert_int_equal(getsid(pid), pid);
+
+    assert_int_equal(hl_process_signal(fd, SIGKILL), HL_OK);
+    assert_int_equal(hl_process_wait(fd, 5000), 1);
+    assert_int_equal(waitpid(pid, &how, 0), pid);
+    assert_int_equal(WTERMSIG(how), SIGKILL);
+    assert_int_equal(hl_process_signal(fd, SIGKILL), HL_ENOENT);
+    close(fd);
+    assert_int_equal(hl_process_open(p, &fd), HL_ENOENT);
+}
+
+static void affinity_is_what_the_kernel_then_reports(void **state)
+{
+    (void)state;
+    struct hl_cpuset allowed, one = {{0}}, mems, got;
+    assert_int_equal(hl_process_allowed(getpid(), &allowed, NULL), HL_OK);
+    unsigned cpu = 0;
+    while (!hl_cpuset_has(&allowed, cpu))
+        cpu++;
+    hl_cpuset_add(&one, cpu);
+    hl_cpuset_mems(&one, &mems);
+    assert_true(hl_cpuset_count(&mems) >= 1);
+    pid_t pid;
+    const char *const argv[] = {"sleep", "1000", NULL};
+    struct hl_spawn spawn = {.program = "/bin/sleep",
+                             .argv = (char *const *)argv,
+                             .env = no_env,
+                             .std = {-1, -1, -1},
+                             .cpus = &one,
+                             .mems = &mems,
+                             .die_with_parent = 1};
+    assert_int_equal(hl_process_spawn(&spawn, &pid), HL_OK);
+    hl_status st = hl_process_allowed(pid, &got, NULL);
+    kill(pid, SIGKILL);
+    waitpid(pid, NULL, 0);
+    assert_int_equal(st, HL_OK);
+    assert_true(hl_cpuset_equal(&got, &one));
+}
+
+static void a_program_is_found_along_a_path(void **state)
+{
+    (void)state;
+    char out[256];
+    assert_int_equal(hl_process_find("sh", "/nowhere:/bin", out, sizeof(out)), HL_OK);
+    assert_string_equal(out, "/bin/sh");
+    assert_int_equal(hl_process_find("./x", "/bin", out, sizeof(out)), HL_OK);
+    assert_string_equal(out, "./x");
+    assert_int_equal(hl_process_find("sh", "/nowhere", out, sizeof(out)), HL_ENOENT);
+    assert_int_equal(hl_process_find("", "/bin", out, sizeof(out)), HL_ENOENT);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_list_of_cpus_is_read_and_written_back_shortest),
+        cmocka_unit_test(a_list_of_cpus_that_is_none_is_refused),
+        cmocka_unit_test(a_process_gets_exactly_the_descriptors_it_was_given),
+        cmocka_unit_test(a_failed_exec_says_why),
+        cmocka_unit_test(a_process_is_known_by_its_start_time),
+        cmocka_unit_test(affinity_is_what_the_kernel_then_reports),
+        cmocka_unit_test(a_program_is_found_along_a_path),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
