@@ -44,9 +44,10 @@ static void tend(struct hl_net_server *s, uint64_t now, uint64_t *next_tick)
 {
     if (!s->attention && now < *next_tick)
         return;
-    s->attention = 0;
     *next_tick = now + HL_UCX_NAP_NS;
-    hl_ucx_peers_tend(s, now);
+    s->attention = 0;
+    if (hl_ucx_peers_tend(s, now) > 0)
+        s->attention = 1;
 }
 
 /* For a client's self-test: whatever it reads now, it reads without this thread. */
@@ -83,10 +84,8 @@ static void close_peers(struct hl_net_server *s)
     answer_knocks(s);
     for (struct hl_ucx_peer *p = s->peers; p != NULL; p = p->next)
         hl_ucx_peer_fail(p, "server stops");
-    while (s->peers != NULL && hl_now_ns() < limit) {
+    while (hl_ucx_peers_tend(s, hl_now_ns()) > 0 && hl_now_ns() < limit)
         ucp_worker_progress(s->ucx.worker);
-        hl_ucx_peers_tend(s, hl_now_ns());
-    }
 }
 
 static void ucx_server_stop(struct hl_net_server *s)

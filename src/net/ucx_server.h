@@ -22,7 +22,7 @@ enum hl_ucx_peer_state {
     HL_UCX_PEER_READY,   /* may ask and put */
     HL_UCX_PEER_FAILED,  /* to be closed by the housekeeping */
     HL_UCX_PEER_CLOSING, /* waits for its endpoint and its outstanding operations */
-    HL_UCX_PEER_STUCK,   /* operations never came back: its memory is kept until stop */
+    HL_UCX_PEER_STUCK,   /* operations did not come back: kept until the worker is gone */
 };
 
 struct hl_ucx_put {
@@ -87,8 +87,9 @@ ucs_status_t hl_ucx_on_message(void *arg, const void *header, size_t header_len,
 /* An endpoint for a connection request, or its rejection. */
 void hl_ucx_peer_accept(struct hl_net_server *s, ucp_conn_request_h request);
 void hl_ucx_peer_fail(struct hl_ucx_peer *p, const char *why);
-/* Close what failed, free what is closed, drop who never said HELLO. */
-void hl_ucx_peers_tend(struct hl_net_server *s, uint64_t now_ns);
+/* Close what failed, free what is closed, drop who never said HELLO; returns how many are closing.
+ */
+unsigned hl_ucx_peers_tend(struct hl_net_server *s, uint64_t now_ns);
 /* After the worker is gone: nothing can call back any more. */
 void hl_ucx_peers_free(struct hl_net_server *s);
 

@@ -1,0 +1,360 @@
+/* The other side dies or freezes in the middle of a transfer, as a real process.
+ *
+ * The peer is this program again, started with --serve or --put (a fork of a process that already
+ * uses UCX must not use it). Peers die with their parent and after 60 s in any case. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/crc32.h"
+#include "net/net.h"
+
+#define MIB      ((size_t)1 << 20)
+#define POOL_LEN (256 * MIB)
+
+static const char *program;
+
+static uint8_t *make_bytes(size_t len)
+{
+    uint8_t *p = mmap(NULL, len, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (p == MAP_FAILED)
+        abort();
+    for (size_t i = 0; i < len / 8; i++)
+        ((uint64_t *)p)[i] = (i + 1) * 0x9e3779b97f4a7c15ull;
+    return p;
+}
+
+/* ---- the peers ---- */
+
+static int run_server(void)
+{
+    struct hl_net_server *server;
+    struct hl_net_server_opts opts = {
+        .listen = "127.0.0.1:0", .pool = make_bytes(POOL_LEN), .pool_len = POOL_LEN};
+    if (hl_net_server_start(&opts, &server) != HL_OK) {
+        fprintf(stderr, "%s\n", hl_error_text());
+        return 1;
+    }
+    printf("%s\n", hl_net_server_address(server));
+    fflush(stdout);
+    for (;;)
+        pause();
+}
+
+static int run_putter(const char *address)
+{
+    struct hl_net_client *client;
+    struct hl_id id;
+    uint8_t *bytes = make_bytes(POOL_LEN);
+    uint32_t crc = hl_crc32(0, bytes, POOL_LEN);
+    if (hl_net_connect(address, 5000, &client) != HL_OK)
+        return 1;
+    printf("connected\n");
+    fflush(stdout);
+    return hl_net_put(client, bytes, POOL_LEN, crc, 60000, &id) == HL_OK ? 0 : 1;
+}
+
+struct peer {
+    pid_t pid;
+    char line[128]; /* its first line of output */
+};
+
+static void peer_start(struct peer *p, const char *mode, const char *arg)
+{
+    int out[2];
+    assert_int_equal(pipe(out), 0);
+    p->pid = fork();
+    assert_true(p->pid >= 0);
+    if (p->pid == 0) {
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        dup2(out[1], STDOUT_FILENO);
+        close(out[0]);
+        close(out[1]);
+        execl("/proc/self/exe", program, mode, arg, (char *)NULL);
+        _exit(127);
+    }
+    close(out[1]);
+    size_t len = 0;
+    struct pollfd pfd = {.fd = out[0], .events = POLLIN};
+    while (len + 1 < sizeof(p->line) && (len == 0 || p->line[len - 1] != '\n')) {
+        assert_true(poll(&pfd, 1, 20000) == 1);
+        assert_true(read(out[0], p->line + len, 1) == 1);
+        len++;
+    }
+    p->line[len - 1] = '\0';
+    close(out[0]);
+}
+
+static void peer_end(struct peer *p)
+{
+    kill(p->pid, SIGKILL);
+    kill(p->pid, SIGCONT);
+    waitpid(p->pid, NULL, 0);
+}
+
+/* ---- hurting a peer at a certain point of the transfer ---- */
+
+struct blow {
+    pid_t pid;
+    int sig;
+    const uint8_t *watched; /* strike when this byte is no longer 0 */
+    uint64_t at_ns;
+};
+
+static void *strike(void *arg)
+{
+    struct blow *b = arg;
+    uint64_t limit = hl_now_ns() + 20 * HL_NS_PER_S;
+    while (__atomic_load_n(b->watched, __ATOMIC_RELAXED) == 0 && hl_now_ns() < limit)
+        continue;
+    kill(b->pid, b->sig);
+    b->at_ns = hl_now_ns();
+    return NULL;
+}
+
+/* Fetches until the blow hits; returns the status of the fetch that met it. */
+static hl_status fetch_into_the_blow(struct hl_net_client *client, struct peer *server, int sig,
+                                     uint8_t *dst, int timeout_ms, struct blow *b)
+{
+    pthread_t thread;
+    hl_status st = HL_OK;
+    *b = (struct blow){.pid = server->pid, .sig = sig, .watched = dst + 24 * MIB};
+    memset(dst, 0, POOL_LEN);
+    assert_int_equal(pthread_create(&thread, NULL, strike, b), 0);
+    for (int i = 0; i < 100 && st == HL_OK; i++)
+        st = hl_net_fetch(client, 0, dst, POOL_LEN, timeout_ms);
+    pthread_join(thread, NULL);
+    return st;
+}
+
+static struct hl_net_client *join(const char *address, int stall_ms)
+{
+    struct hl_net_client *client = NULL;
+    struct hl_net_connect_opts opts = {
+        .address = address, .timeout_ms = 5000, .stall_ms = stall_ms};
+    if (hl_net_connect_with(&opts, &client) != HL_OK)
+        fail_msg("%s", hl_error_text());
+    return client;
+}
+
+static void a_server_killed_in_mid_transfer_is_noticed_within_a_second(void **state)
+{
+    (void)state;
+    struct peer server;
+    struct blow b;
+    uint8_t *dst = malloc(POOL_LEN);
+    peer_start(&server, "--serve", NULL);
+    struct hl_net_client *client = join(server.line, 0);
+    hl_status st = fetch_into_the_blow(client, &server, SIGKILL, dst, 30000, &b);
+    uint64_t took = hl_now_ns() - b.at_ns;
+    assert_int_equal(st, HL_EUNAVAIL);
+    assert_true(took < HL_NS_PER_S);
+    assert_non_null(strstr(hl_error_text(), server.line));
+    assert_int_equal(hl_net_fetch(client, 0, dst, 64, 1000), HL_EUNAVAIL);
+    hl_net_close(client);
+    free(dst);
+    peer_end(&server);
+}
+
+static void a_frozen_server_costs_the_deadline_and_nothing_is_written_after_it(void **state)
+{
+    (void)state;
+    struct peer server;
+    struct blow b;
+    uint8_t *dst = malloc(POOL_LEN);
+    uint8_t word[64];
+    peer_start(&server, "--serve", NULL);
+    struct hl_net_client *client = join(server.line, 60000);
+    hl_status st = fetch_into_the_blow(client, &server, SIGSTOP, dst, 1500, &b);
+    uint64_t took = hl_now_ns() - b.at_ns;
+    assert_int_equal(st, HL_ETIMEDOUT);
+    assert_true(took < 2500 * HL_NS_PER_MS);
+    memset(dst, 0xee, POOL_LEN);
+    kill(server.pid, SIGCONT);
+    /* The server has run again and answered somebody else: what it had left to send is sent. */
+    struct hl_net_client *other = join(server.line, 0);
+    assert_int_equal(hl_net_fetch(other, 0, word, sizeof(word), 5000), HL_OK);
+    for (size_t i = 0; i < POOL_LEN; i++) {
+        if (dst[i] != 0xee)
+            fail_msg("byte %zu was written after the fetch had failed", i);
+    }
+    hl_net_close(other);
+    hl_net_close(client);
+    free(dst);
+    peer_end(&server);
+}
+
+static void a_stalled_transfer_fails_long_before_a_far_deadline(void **state)
+{
+    (void)state;
+    struct peer server;
+    struct blow b;
+    uint8_t *dst = malloc(POOL_LEN);
+    peer_start(&server, "--serve", NULL);
+    struct hl_net_client *client = join(server.line, 300);
+    hl_status st = fetch_into_the_blow(client, &server, SIGSTOP, dst, 60000, &b);
+    uint64_t took = hl_now_ns() - b.at_ns;
+    assert_int_equal(st, HL_ETIMEDOUT);
+    assert_true(took < 2 * HL_NS_PER_S);
+    assert_non_null(strstr(hl_error_text(), "300 ms"));
+    hl_net_close(client);
+    free(dst);
+    peer_end(&server);
+}
+
+static void connecting_to_a_frozen_server_honours_the_deadline(void **state)
+{
+    (void)state;
+    struct peer server;
+    struct hl_net_client *client = NULL;
+    peer_start(&server, "--serve", NULL);
+    kill(server.pid, SIGSTOP);
+    uint64_t begin = hl_now_ns();
+    hl_status st = hl_net_connect(server.line, 500, &client);
+    assert_int_equal(st, HL_ETIMEDOUT);
+    assert_true(hl_now_ns() - begin < 2 * HL_NS_PER_S);
+    assert_non_null(strstr(hl_error_text(), server.line));
+    peer_end(&server);
+}
+
+/* ---- puts whose sender vanishes ---- */
+
+struct vault {
+    _Atomic(uint8_t *) bytes;
+    atomic_int committed, aborted;
+};
+
+static hl_status vault_begin(void *arg, uint64_t size, void **token, void **ptr)
+{
+    struct vault *v = arg;
+    uint8_t *bytes = calloc(1, size);
+    if (bytes == NULL)
+        return hl_fail(HL_ENOMEM, "vault");
+    *token = bytes;
+    *ptr = bytes;
+    atomic_store(&v->bytes, bytes);
+    return HL_OK;
+}
+
+static hl_status vault_commit(void *arg, void *token, uint32_t crc, const uint32_t *chunk_crcs,
+                              size_t chunk_count, struct hl_id *id)
+{
+    struct vault *v = arg;
+    (void)crc;
+    (void)chunk_crcs;
+    (void)chunk_count;
+    (void)token;
+    *id = hl_id_random();
+    atomic_fetch_add(&v->committed, 1);
+    return HL_OK;
+}
+
+/* Frees: a byte that lands later is a use after free under AddressSanitizer. */
+static void vault_abort(void *arg, void *token)
+{
+    struct vault *v = arg;
+    free(token);
+    atomic_fetch_add(&v->aborted, 1);
+}
+
+static struct hl_net_server *serve_vault(struct vault *v)
+{
+    static uint8_t pool[4096];
+    struct hl_net_server *server = NULL;
+    struct hl_net_server_opts opts = {
+        .listen = "127.0.0.1:0",
+        .pool = pool,
+        .pool_len = sizeof(pool),
+        .put = {vault_begin, vault_commit, vault_abort, v},
+    };
+    if (hl_net_server_start(&opts, &server) != HL_OK)
+        fail_msg("%s", hl_error_text());
+    return server;
+}
+
+static int reaches_one(atomic_int *counter, uint64_t limit_ns)
+{
+    while (atomic_load(counter) == 0 && hl_now_ns() < limit_ns)
+        continue;
+    return atomic_load(counter) == 1;
+}
+
+/* Start a putter and hurt it when its 8th MiB has landed. */
+static void put_into_the_blow(struct vault *v, struct hl_net_server *server, int sig,
+                              struct peer *putter)
+{
+    uint64_t limit = hl_now_ns() + 20 * HL_NS_PER_S;
+    peer_start(putter, "--put", hl_net_server_address(server));
+    while (atomic_load(&v->bytes) == NULL)
+        assert_true(hl_now_ns() < limit);
+    struct blow b = {.pid = putter->pid, .sig = sig, .watched = atomic_load(&v->bytes) + 8 * MIB};
+    strike(&b);
+    assert_int_equal(atomic_load(&v->committed), 0);
+}
+
+static void a_put_whose_client_is_killed_is_aborted(void **state)
+{
+    (void)state;
+    struct vault v = {0};
+    struct peer putter;
+    struct hl_net_server *server = serve_vault(&v);
+    put_into_the_blow(&v, server, SIGKILL, &putter);
+    assert_true(reaches_one(&v.aborted, hl_now_ns() + 2 * HL_NS_PER_S));
+    struct hl_net_server_stats stats;
+    hl_net_server_stats(server, &stats);
+    assert_int_equal(stats.puts, 0);
+    hl_net_server_stop(server);
+    assert_int_equal(v.aborted, 1);
+    assert_int_equal(v.committed, 0);
+    peer_end(&putter);
+}
+
+static void a_put_whose_client_is_frozen_is_aborted_when_the_server_stops(void **state)
+{
+    (void)state;
+    struct vault v = {0};
+    struct peer putter;
+    struct hl_net_server *server = serve_vault(&v);
+    put_into_the_blow(&v, server, SIGSTOP, &putter);
+    uint64_t begin = hl_now_ns();
+    hl_net_server_stop(server);
+    assert_true(hl_now_ns() - begin < 4 * HL_NS_PER_S);
+    assert_int_equal(v.aborted, 1);
+    assert_int_equal(v.committed, 0);
+    peer_end(&putter);
+}
+
+int main(int argc, char **argv)
+{
+    program = argv[0];
+    if (argc > 1)
+        alarm(60);
+    if (argc > 1 && strcmp(argv[1], "--serve") == 0)
+        return run_server();
+    if (argc > 2 && strcmp(argv[1], "--put") == 0)
+        return run_putter(argv[2]);
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_server_killed_in_mid_transfer_is_noticed_within_a_second),
+        cmocka_unit_test(a_frozen_server_costs_the_deadline_and_nothing_is_written_after_it),
+        cmocka_unit_test(a_stalled_transfer_fails_long_before_a_far_deadline),
+        cmocka_unit_test(connecting_to_a_frozen_server_honours_the_deadline),
+        cmocka_unit_test(a_put_whose_client_is_killed_is_aborted),
+        cmocka_unit_test(a_put_whose_client_is_frozen_is_aborted_when_the_server_stops),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
