@@ -236,10 +236,13 @@ void set_keepalive(kj::AsyncIoStream &stream, const std::string &address)
     static const unsigned unacked_ms = 30000;
     if (is_unix(address))
         return;
-    stream.setsockopt(SOL_SOCKET, SO_KEEPALIVE, &on, sizeof(on));
-    stream.setsockopt(IPPROTO_TCP, TCP_KEEPIDLE, &idle_s, sizeof(idle_s));
-    stream.setsockopt(IPPROTO_TCP, TCP_KEEPINTVL, &interval_s, sizeof(interval_s));
-    stream.setsockopt(IPPROTO_TCP, TCP_KEEPCNT, &probes, sizeof(probes));
-    stream.setsockopt(IPPROTO_TCP, TCP_USER_TIMEOUT, &unacked_ms, sizeof(unacked_ms));
+    /* It throws when the connection is lost already; whoever uses it next will see that too. */
+    kj::runCatchingExceptions([&stream] {
+        stream.setsockopt(SOL_SOCKET, SO_KEEPALIVE, &on, sizeof(on));
+        stream.setsockopt(IPPROTO_TCP, TCP_KEEPIDLE, &idle_s, sizeof(idle_s));
+        stream.setsockopt(IPPROTO_TCP, TCP_KEEPINTVL, &interval_s, sizeof(interval_s));
+        stream.setsockopt(IPPROTO_TCP, TCP_KEEPCNT, &probes, sizeof(probes));
+        stream.setsockopt(IPPROTO_TCP, TCP_USER_TIMEOUT, &unacked_ms, sizeof(unacked_ms));
+    });
 }
 } // namespace hl::rpc

@@ -10,11 +10,16 @@ namespace hl::rpc
 {
 namespace
 {
-void strip(std::string &text, const char *prefix)
+/* Failures the other side reported are marked by libcapnp, once for every hop. */
+bool strip_remote(std::string &text)
 {
-    size_t n = strlen(prefix);
-    while (text.compare(0, n, prefix) == 0)
-        text.erase(0, n);
+    static const char prefix[] = "remote exception: ";
+    bool found = false;
+    while (text.compare(0, sizeof(prefix) - 1, prefix) == 0) {
+        text.erase(0, sizeof(prefix) - 1);
+        found = true;
+    }
+    return found;
 }
 
 /* Splits "ENOENT: no such model"; false when the text doesn't begin with one of our names. */
@@ -35,7 +40,7 @@ bool split(const std::string &text, Outcome *out)
 Outcome outcome_of(const kj::Exception &e)
 {
     std::string text = clean_text(e.getDescription().begin(), e.getDescription().size());
-    strip(text, "remote exception: ");
+    bool remote = strip_remote(text);
     Outcome out;
     switch (e.getType()) {
     case kj::Exception::Type::DISCONNECTED:
@@ -48,7 +53,11 @@ Outcome outcome_of(const kj::Exception &e)
     case kj::Exception::Type::FAILED:
         break;
     }
-    return split(text, &out) ? out : Outcome{HL_EINTERNAL, text};
+    if (split(text, &out))
+        return out;
+    if (remote)
+        return {HL_EINTERNAL, text};
+    return {HL_EPROTO, "what answers there doesn't keep to the protocol: " + text};
 }
 
 std::string connect_reason(const kj::Exception &e)

@@ -41,7 +41,7 @@ class ServerCore : public Core,
     }
 
     /* KJ thread. Takes the descriptor. */
-    void listen(int fd);
+    void listen(int fd, const std::string &where);
     kj::Promise<void> call(capnp::InterfaceSchema::Method method, Context context);
     void answer(uint64_t id, Message message);
     void reject(uint64_t id, hl_status st, const std::string &text);
@@ -64,6 +64,7 @@ class ServerCore : public Core,
     void admit(kj::Own<kj::AsyncIoStream> stream);
     void taskFailed(kj::Exception &&e) override;
 
+    std::string address;
     kj::Own<kj::ConnectionReceiver> listener;
     kj::Maybe<capnp::Capability::Client> bootstrap;
     kj::Own<kj::TaskSet> tasks; /* the accept loop and every connection */
@@ -137,8 +138,9 @@ void deliver(void *arg)
     call->core->handler(call->core->arg, call, call->method.c_str(), call->params.get());
 }
 
-void ServerCore::listen(int fd)
+void ServerCore::listen(int fd, const std::string &where)
 {
+    address = where;
     using Flags = kj::LowLevelAsyncIoProvider;
     listener = runtime->io().wrapListenSocketFd(fd, Flags::TAKE_OWNERSHIP | Flags::ALREADY_CLOEXEC |
                                                         Flags::ALREADY_NONBLOCK);
@@ -171,6 +173,7 @@ void ServerCore::admit(kj::Own<kj::AsyncIoStream> stream)
         hl_debug("RPC: connection refused: %u are open already", connections);
         return;
     }
+    set_keepalive(*stream, address);
     capnp::ReaderOptions options;
     options.traversalLimitInWords = max_message_words;
     options.nestingLimit = max_depth;
@@ -258,7 +261,7 @@ try {
     int fd = -1;
     HL_TRY(listen_on(opts->address, &fd, &server->address));
     server->inode = socket_inode(server->address);
-    rpc->runtime->run([core = server->core, fd] { core->listen(fd); });
+    rpc->runtime->run([&] { server->core->listen(fd, server->address); });
     *out = server.release();
     return HL_OK;
 

@@ -73,18 +73,60 @@ static void noise_is_survived(void **state)
     rig_stop(&r);
 }
 
-/* What a good client says when it opens and calls. */
-static size_t capture(struct rig *r, const char *method, const char *params, unsigned char *out)
+static int listen_here(char *address, size_t size)
 {
     struct sockaddr_in name = {.sin_family = AF_INET};
     name.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
     socklen_t len = sizeof(name);
     int fd = socket(AF_INET, SOCK_STREAM, 0);
     assert_int_equal(bind(fd, (struct sockaddr *)&name, len), 0);
-    assert_int_equal(listen(fd, 1), 0);
+    assert_int_equal(listen(fd, 8), 0);
     assert_int_equal(getsockname(fd, (struct sockaddr *)&name, &len), 0);
+    snprintf(address, size, "127.0.0.1:%u", ntohs(name.sin_port));
+    return fd;
+}
+
+/* Length of the first two messages of a stream, 0 when there are fewer: both a call and its answer
+ * begin with the exchange of the bootstrap capability. */
+static size_t two_messages(const unsigned char *bytes, size_t len)
+{
+    size_t at = 0;
+    for (int message = 0; message < 2; message++) {
+        uint32_t head, words;
+        if (at + 4 > len)
+            return 0;
+        memcpy(&head, bytes + at, 4);
+        size_t segments = (size_t)head + 1, table = (4 + 4 * segments + 7) / 8 * 8;
+        if (at + table > len)
+            return 0;
+        size_t end = at + table;
+        for (size_t i = 0; i < segments; i++) {
+            memcpy(&words, bytes + at + 4 + 4 * i, 4);
+            end += (size_t)words * 8;
+        }
+        at = end;
+    }
+    return at <= len ? at : 0;
+}
+
+static size_t receive_two(int fd, unsigned char *out)
+{
+    size_t got = 0;
+    struct pollfd p = {.fd = fd, .events = POLLIN};
+    while (two_messages(out, got) == 0 && poll(&p, 1, RIG_PATIENCE_MS) == 1) {
+        ssize_t n = recv(fd, out + got, CAPTURE_MAX - got, 0);
+        if (n <= 0)
+            return 0;
+        got += (size_t)n;
+    }
+    return two_messages(out, got);
+}
+
+/* What a good client says when it opens and calls. */
+static size_t capture(struct rig *r, const char *method, const char *params, unsigned char *out)
+{
     char address[64];
-    snprintf(address, sizeof(address), "127.0.0.1:%u", ntohs(name.sin_port));
+    int fd = listen_here(address, sizeof(address));
     struct hl_rpc_peer *peer = NULL;
     assert_int_equal(hl_rpc_open(r->rpc, address, "L3", &peer), HL_OK);
     json_t *p = json_loads(params, 0, NULL);
@@ -93,15 +135,25 @@ static size_t capture(struct rig *r, const char *method, const char *params, uns
     hl_rpc_peer_close(peer);
     int conn = accept(fd, NULL, NULL);
     assert_true(conn >= 0);
-    size_t got = 0;
-    ssize_t n;
-    while ((n = recv(conn, out + got, CAPTURE_MAX - got, 0)) > 0)
-        got += (size_t)n;
+    size_t got = receive_two(conn, out);
     close(conn);
     close(fd);
-    assert_in_range(got, 64, CAPTURE_MAX - 1);
+    assert_true(got > 0);
     return got;
 }
+
+static size_t damage(const unsigned char *good, size_t len, int round, uint32_t *x,
+                     unsigned char *bad)
+{
+    memcpy(bad, good, len);
+    size_t cut = round % 3 == 0 ? next_random(x) % len : len;
+    for (unsigned k = 0; k <= next_random(x) % 4; k++)
+        bad[next_random(x) % len] = (unsigned char)next_random(x);
+    return cut;
+}
+
+static const char request[] =
+    "{\"request\": {\"importId\": \"i\", \"dir\": \"/models/a\", \"tp\": 2}}";
 
 static void damaged_conversations_are_survived(void **state)
 {
@@ -109,22 +161,93 @@ static void damaged_conversations_are_survived(void **state)
     struct rig r;
     rig_start(&r, "127.0.0.1:0", "L3", NULL);
     static unsigned char good[CAPTURE_MAX], bad[CAPTURE_MAX];
-    size_t len =
-        capture(&r, "importModel",
-                "{\"request\": {\"importId\": \"i\", \"dir\": \"/models/a\", \"tp\": 2}}", good);
+    size_t len = capture(&r, "importModel", request, good);
     uint32_t x = 88172645u;
-    for (int i = 0; i < 400; i++) {
-        memcpy(bad, good, len);
-        size_t cut = i % 3 == 0 ? next_random(&x) % len : len;
-        for (unsigned k = 0; k <= next_random(&x) % 4; k++)
-            bad[next_random(&x) % len] = (unsigned char)next_random(&x);
-        send_bytes(r.address, bad, cut, 1);
-    }
+    for (int i = 0; i < 400; i++)
+        send_bytes(r.address, bad, damage(good, len, i, &x, bad), 1);
     assert_alive(&r);
     int before = r.calls;
     send_bytes(r.address, good, len, 1);
     assert_alive(&r);
-    assert_in_range(r.calls, before + 1, before + 2); /* the undamaged one may arrive or be cut */
+    assert_in_range(r.calls, before + 1, before + 2); /* the end may overtake the good call */
+    rig_stop(&r);
+}
+
+/* What a good server answers to the captured call. */
+static size_t capture_answer(struct rig *r, const unsigned char *call, size_t call_len,
+                             unsigned char *out)
+{
+    struct sockaddr_in name = name_of(r->address);
+    int fd = socket(AF_INET, SOCK_STREAM, 0);
+    assert_int_equal(connect(fd, (struct sockaddr *)&name, sizeof(name)), 0);
+    assert_int_equal(send(fd, call, call_len, MSG_NOSIGNAL), (ssize_t)call_len);
+    size_t got = receive_two(fd, out);
+    close(fd);
+    assert_true(got > 0);
+    return got;
+}
+
+struct liar {
+    int fd;
+    const unsigned char *good;
+    size_t len;
+    int rounds;
+};
+
+/* Answers every connection with a damaged copy of the good answer. */
+static void *lie(void *arg)
+{
+    struct liar *liar = arg;
+    static unsigned char bad[CAPTURE_MAX], sink[CAPTURE_MAX];
+    uint32_t x = 362436069u;
+    for (int i = 0; i < liar->rounds; i++) {
+        int conn = accept(liar->fd, NULL, NULL);
+        size_t cut = i == 0 ? liar->len : damage(liar->good, liar->len, i, &x, bad);
+        receive_two(conn, sink); /* an answer before its question is another kind of wrong */
+        if (send(conn, i == 0 ? liar->good : bad, cut, MSG_NOSIGNAL) >= 0)
+            shutdown(conn, SHUT_WR);
+        struct pollfd p = {.fd = conn, .events = POLLIN};
+        while (poll(&p, 1, RIG_PATIENCE_MS) == 1 && recv(conn, sink, sizeof(sink), 0) > 0)
+            continue;
+        close(conn);
+    }
+    return NULL;
+}
+
+static void damaged_answers_are_survived(void **state)
+{
+    (void)state;
+    static const struct rig_answer answers[] = {
+        {"locate", "{\"extents\": [{\"id\": \"a\", \"chunkCrcs\": [1, 2, 3, 4, 5, 6, 7, 8, 9]}, "
+                   "{\"id\": \"bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb\", \"offset\": 77}, {}, {}, "
+                   "{\"id\": \"ccccccccccccccccccccccccccccccccccccc\", \"chunkCrcs\": [1]}]}"},
+        {NULL, NULL}};
+    static unsigned char call[CAPTURE_MAX], answer[CAPTURE_MAX];
+    struct rig r;
+    rig_start(&r, "127.0.0.1:0", "L3", answers);
+    char address[64];
+    size_t call_len = capture(&r, "locate", "{\"ids\": [\"a\"]}", call);
+    struct liar liar = {.good = answer, .rounds = 300};
+    liar.len = capture_answer(&r, call, call_len, answer);
+    liar.fd = listen_here(address, sizeof(address));
+    pthread_t thread;
+    assert_int_equal(pthread_create(&thread, NULL, lie, &liar), 0);
+    for (int i = 0; i < liar.rounds; i++) {
+        struct hl_rpc_peer *peer = NULL;
+        json_t *params = json_pack("{s: [s]}", "ids", "a"), *result = NULL;
+        assert_int_equal(hl_rpc_open(r.rpc, address, "L3", &peer), HL_OK);
+        hl_status st = hl_rpc_call(peer, "locate", params, RIG_PATIENCE_MS, &result);
+        assert_int_not_equal(st, HL_ETIMEDOUT);
+        assert_true((st == HL_OK) == (result != NULL));
+        if (i == 0)
+            assert_int_equal(st, HL_OK); /* the undamaged answer is a good one */
+        json_decref(result);
+        json_decref(params);
+        hl_rpc_peer_close(peer);
+    }
+    pthread_join(thread, NULL);
+    close(liar.fd);
+    assert_alive(&r);
     rig_stop(&r);
 }
 
@@ -175,6 +298,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(noise_is_survived),
         cmocka_unit_test(damaged_conversations_are_survived),
+        cmocka_unit_test(damaged_answers_are_survived),
         cmocka_unit_test(more_connections_than_the_limit_are_closed),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
