@@ -46,7 +46,7 @@ struct hl_pool_super {
     uint64_t index_offset;
     uint64_t index_slots; /* a power of two */
     uint64_t data_offset;
-    uint64_t fixed_end[6];
+    uint64_t fixed_end[7];
     /* From here on it changes: a cache line of its own, and the one every reader looks at. */
     _Atomic uint64_t incarnation; /* random, new for every start of the owner; 0 = nobody owns it */
     _Atomic uint64_t heartbeat_ns;
