@@ -1,0 +1,221 @@
+#include "os/socket.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <stdint.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "os/file.h"
+
+#define BACKLOG 128
+
+static hl_status fill_address(const char *path, struct sockaddr_un *out)
+{
+    *out = (struct sockaddr_un){.sun_family = AF_UNIX};
+    size_t len = strlen(path);
+    if (len == 0 || len >= sizeof(out->sun_path))
+        return hl_fail(HL_EINVAL, "socket path '%s' must have 1 to %zu bytes; choose a shorter one",
+                       path, sizeof(out->sun_path) - 1);
+    memcpy(out->sun_path, path, len + 1);
+    return HL_OK;
+}
+
+static hl_status fail_errno(const char *what, const char *path, int err)
+{
+    hl_status st = err == ECONNREFUSED || err == ENOENT ? HL_EUNAVAIL : hl_status_of_errno(err);
+    return hl_fail(st, "%s %s: %s", what, path, strerror(err));
+}
+
+/* 1 when somebody accepts connections there. */
+static int somebody_listens(const struct sockaddr_un *addr)
+{
+    HL_AUTO(hl_closep) int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (fd < 0)
+        return 0;
+    int rc = connect(fd, (const struct sockaddr *)addr, sizeof(*addr));
+    return rc == 0 || errno == EAGAIN || errno == EPROTOTYPE;
+}
+
+hl_status hl_socket_listen(const char *path, int *out)
+{
+    struct sockaddr_un addr;
+    struct stat sb;
+    HL_TRY(fill_address(path, &addr));
+    if (lstat(path, &sb) == 0) {
+        if (!S_ISSOCK(sb.st_mode))
+            return hl_fail(HL_EEXIST,
+                           "listen on %s: there is a file that is no socket; move it "
+                           "away or choose another path",
+                           path);
+        if (somebody_listens(&addr))
+            return hl_fail(HL_EBUSY, "listen on %s: another process listens there already", path);
+        unlink(path);
+    }
+    HL_AUTO(hl_closep) int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (fd < 0 || bind(fd, (struct sockaddr *)&addr, sizeof(addr)) != 0 || listen(fd, BACKLOG) != 0)
+        return fail_errno("listen on", path, errno);
+    *out = fd;
+    fd = -1;
+    return HL_OK;
+}
+
+hl_status hl_socket_accept(int listener, int *out)
+{
+    int fd;
+    do
+        fd = accept4(listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+    while (fd < 0 && (errno == EINTR || errno == ECONNABORTED));
+    if (fd < 0 && errno == EAGAIN)
+        return HL_EBUSY;
+    if (fd < 0)
+        return hl_fail(hl_status_of_errno(errno), "accept a client: %m");
+    *out = fd;
+    return HL_OK;
+}
+
+static uint64_t deadline_of(int timeout_ms)
+{
+    return timeout_ms <= 0 ? 0 : hl_now_ns() + (uint64_t)timeout_ms * HL_NS_PER_MS;
+}
+
+/* Wait for `events`. HL_EBUSY at once when there is no time to wait. */
+static hl_status wait_for(int fd, short events, uint64_t deadline_ns)
+{
+    for (;;) {
+        uint64_t now = hl_now_ns();
+        if (deadline_ns == 0)
+            return HL_EBUSY;
+        if (now >= deadline_ns)
+            return hl_fail(HL_ETIMEDOUT, "the socket's peer did not answer in time");
+        struct pollfd p = {.fd = fd, .events = events};
+        uint64_t ms = (deadline_ns - now) / HL_NS_PER_MS + 1;
+        int rc = poll(&p, 1, ms > INT32_MAX ? INT32_MAX : (int)ms);
+        if (rc > 0)
+            return HL_OK;
+        if (rc < 0 && errno != EINTR)
+            return hl_fail(HL_EIO, "wait on a socket: %m");
+    }
+}
+
+hl_status hl_socket_connect(const char *path, int timeout_ms, int *out)
+{
+    struct sockaddr_un addr;
+    uint64_t deadline = deadline_of(timeout_ms);
+    HL_TRY(fill_address(path, &addr));
+    HL_AUTO(hl_closep) int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (fd < 0)
+        return fail_errno("connect to", path, errno);
+    while (connect(fd, (struct sockaddr *)&addr, sizeof(addr)) != 0) {
+        if (errno == EINTR)
+            continue;
+        if (errno != EAGAIN)
+            return fail_errno("connect to", path, errno);
+        /* A full backlog gives no event to wait for: look again every millisecond. */
+        if (hl_now_ns() >= deadline)
+            return hl_fail(HL_ETIMEDOUT, "connect to %s: its queue of clients stays full", path);
+        poll(NULL, 0, 1);
+    }
+    *out = fd;
+    fd = -1;
+    return HL_OK;
+}
+
+union control {
+    struct cmsghdr header; /* alignment */
+    char bytes[CMSG_SPACE(sizeof(int) * 4)];
+};
+
+hl_status hl_socket_send(int fd, const void *msg, size_t len, int pass, int timeout_ms)
+{
+    uint64_t deadline = deadline_of(timeout_ms);
+    struct iovec iov = {.iov_base = (void *)msg, .iov_len = len};
+    struct msghdr mh = {.msg_iov = &iov, .msg_iovlen = 1};
+    union control control;
+    memset(&control, 0, sizeof(control));
+    if (pass >= 0) {
+        mh.msg_control = control.bytes;
+        mh.msg_controllen = CMSG_SPACE(sizeof(int));
+        struct cmsghdr *c = CMSG_FIRSTHDR(&mh);
+        c->cmsg_level = SOL_SOCKET;
+        c->cmsg_type = SCM_RIGHTS;
+        c->cmsg_len = CMSG_LEN(sizeof(int));
+        memcpy(CMSG_DATA(c), &pass, sizeof(int));
+    }
+    for (;;) {
+        ssize_t n = sendmsg(fd, &mh, MSG_NOSIGNAL | MSG_DONTWAIT);
+        if (n >= 0 && (size_t)n == len)
+            return HL_OK;
+        if (n >= 0)
+            return hl_fail(HL_EPROTO, "send on a socket: cut to %zd of %zu bytes", n, len);
+        if (errno == EINTR)
+            continue;
+        if (errno == EPIPE || errno == ECONNRESET || errno == ENOTCONN)
+            return hl_fail(HL_EUNAVAIL, "send on a socket: the peer is gone");
+        if (errno != EAGAIN)
+            return hl_fail(hl_status_of_errno(errno), "send on a socket: %m");
+        HL_TRY(wait_for(fd, POLLOUT, deadline));
+    }
+}
+
+/* The first descriptor that came along; any others are closed. */
+static int take_descriptor(struct msghdr *mh)
+{
+    int first = -1;
+    for (struct cmsghdr *c = CMSG_FIRSTHDR(mh); c != NULL; c = CMSG_NXTHDR(mh, c)) {
+        if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS)
+            continue;
+        size_t count = (c->cmsg_len - CMSG_LEN(0)) / sizeof(int);
+        for (size_t i = 0; i < count; i++) {
+            int fd;
+            memcpy(&fd, CMSG_DATA(c) + i * sizeof(int), sizeof(int));
+            if (first < 0)
+                first = fd;
+            else
+                close(fd);
+        }
+    }
+    return first;
+}
+
+hl_status hl_socket_recv(int fd, void *msg, size_t len, int *passed, int timeout_ms)
+{
+    uint64_t deadline = deadline_of(timeout_ms);
+    struct iovec iov = {.iov_base = msg, .iov_len = len};
+    union control control;
+    for (;;) {
+        struct msghdr mh = {.msg_iov = &iov,
+                            .msg_iovlen = 1,
+                            .msg_control = control.bytes,
+                            .msg_controllen = sizeof(control.bytes)};
+        ssize_t n = recvmsg(fd, &mh, MSG_CMSG_CLOEXEC | MSG_DONTWAIT);
+        if (n >= 0) {
+            HL_AUTO(hl_closep) int got = take_descriptor(&mh);
+            if (n == 0)
+                return hl_fail(HL_EUNAVAIL, "the socket's peer has closed the connection");
+            if ((size_t)n != len || (mh.msg_flags & MSG_TRUNC) != 0)
+                return hl_fail(HL_EPROTO, "a message of %zd bytes came where %zu are expected", n,
+                               len);
+            *passed = got;
+            got = -1;
+            return HL_OK;
+        }
+        if (errno == EINTR)
+            continue;
+        if (errno == ECONNRESET)
+            return hl_fail(HL_EUNAVAIL, "the socket's peer has closed the connection");
+        if (errno != EAGAIN)
+            return hl_fail(hl_status_of_errno(errno), "receive on a socket: %m");
+        HL_TRY(wait_for(fd, POLLIN, deadline));
+    }
+}
+
+int hl_socket_hung_up(int fd)
+{
+    struct pollfd p = {.fd = fd, .events = POLLRDHUP};
+    return poll(&p, 1, 0) > 0 && (p.revents & (POLLRDHUP | POLLHUP | POLLERR)) != 0;
+}
