@@ -13,6 +13,7 @@
 #include "core/partition_private.h"
 
 #define PARALLEL_MAX 4096
+#define DIVISOR_MAX  65536
 #define TABLE_MAX    ((size_t)1 << 24)
 #define NAMES_MAX    ((size_t)4 << 30)
 
@@ -135,8 +136,9 @@ HL_CHECK static hl_status check_options(const struct hl_hf_config *c,
     uint64_t tp = (uint64_t)o->tp;
     if (o->tp < 1 || o->tp > PARALLEL_MAX)
         return hl_fail(HL_EINVAL, "tp %d is not 1..%d", o->tp, PARALLEL_MAX);
-    if (o->vocab_divisor < 0)
-        return hl_fail(HL_EINVAL, "vocabulary divisor %d is negative", o->vocab_divisor);
+    if (o->vocab_divisor < 0 || o->vocab_divisor > DIVISOR_MAX)
+        return hl_fail(HL_EINVAL, "vocabulary divisor %d is not 0..%d", o->vocab_divisor,
+                       DIVISOR_MAX);
     HL_TRY(hl_partition_check_layers(o, c->layers));
     HL_TRY(divide("attention heads", c->heads, o->tp));
     HL_TRY(divide("MLP size", c->ffn, o->tp));
