@@ -22,12 +22,14 @@ struct up_args {
 /* clang-format off */
 static const struct hl_option up_rows[] = {
     {"nodes", "--nodes", "1", "Agents to start.", HL_OPT_INT, 1, 256, NULL, AT(nodes), 0},
-    {"slots", "--slots", "0", "Slots of each node; 0 for the NUMA nodes of its share.", HL_OPT_INT, 0, 1024, NULL,
-     AT(slots), 0},
-    {"l3-size", "--l3-size", "1GiB", "Capacity of the L3 pool.", HL_OPT_BYTES, 1 << 20, 1ll << 46, NULL, AT(l3_size), 0},
-    {"topology", "--topology", "", "hwloc XML (version 2) that every node takes its slots from.", HL_OPT_PATH, 0, 0,
-     NULL, AT(topology), 0},
-    {"executor", "--executor", "process", "What runs containers.", HL_OPT_ENUM, 0, 0, "process", AT(executor), 0},
+    {"slots", "--slots", "0", "Slots of each node; 0 for the NUMA nodes of its share.",
+     HL_OPT_INT, 0, 1024, NULL, AT(slots), 0},
+    {"l3-size", "--l3-size", "1GiB", "Capacity of the L3 pool.",
+     HL_OPT_BYTES, 1 << 20, 1ll << 46, NULL, AT(l3_size), 0},
+    {"topology", "--topology", "", "hwloc XML (version 2) that every node takes its slots from.",
+     HL_OPT_PATH, 0, 0, NULL, AT(topology), 0},
+    {"executor", "--executor", "process", "What runs containers.",
+     HL_OPT_ENUM, 0, 0, "process", AT(executor), 0},
 };
 
 /* clang-format on */

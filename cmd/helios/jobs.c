@@ -227,9 +227,12 @@ struct log_args {
 /* clang-format off */
 static const struct hl_option log_rows[] = {
     {"rank", "--rank", "0", "Whose output.", HL_OPT_INT, 0, INT32_MAX, NULL, AT(rank), 0},
-    {"follow", "-f", "false", "Go on until the job ends; over restarts too.", HL_OPT_BOOL, 0, 0, NULL, AT(follow), 0},
-    {"offset", "--offset", "0", "First byte to show.", HL_OPT_INT, 0, INT64_MAX, NULL, AT(offset), 0},
-    {"tail", "--tail", "0", "Show only so many bytes at the end; 0 for all.", HL_OPT_INT, 0, INT64_MAX, NULL, AT(tail), 0},
+    {"follow", "-f", "false", "Go on until the job ends; over restarts too.",
+     HL_OPT_BOOL, 0, 0, NULL, AT(follow), 0},
+    {"offset", "--offset", "0", "First byte to show.",
+     HL_OPT_INT, 0, INT64_MAX, NULL, AT(offset), 0},
+    {"tail", "--tail", "0", "Show only so many bytes at the end; 0 for all.",
+     HL_OPT_INT, 0, INT64_MAX, NULL, AT(tail), 0},
 };
 
 /* clang-format on */

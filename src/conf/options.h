@@ -100,6 +100,7 @@ struct hl_conf {
     uint64_t job_start_timeout_ms;
     uint64_t job_stop_grace_ms;
     uint64_t job_stop_resend_ms;
+    int64_t versions_keep;
     uint64_t gc_interval_ms;
     uint64_t gc_grace_ms;
 

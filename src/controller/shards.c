@@ -146,6 +146,40 @@ void method_begin_version(struct hl_controller *c, struct hl_rpc_call *call, con
                                  v->state == HL_VERSION_VISIBLE ? "visible" : "open"));
 }
 
+static int drop_version(struct hl_controller *c, struct hl_model_rec *m, int64_t number)
+{
+    struct hl_id *ids;
+    size_t n;
+    uint64_t bytes;
+    hl_status st = hl_catalog_remove(&c->catalog, m, number, commit_records, c, &ids, &n, &bytes);
+    if (st != HL_OK) {
+        hl_error("version not removed model=%s version=%" PRId64 " error=\"%s\"", m->name, number,
+                 hl_error_text());
+        return 0;
+    }
+    free_in_pool(c, ids, n);
+    free(ids);
+    return 1;
+}
+
+/* The newest `versions_keep` visible versions of a job stay; imports and other jobs' versions
+ * always. */
+static void drop_old_versions(struct hl_controller *c, struct hl_version_rec *newest)
+{
+    struct hl_model_rec *m = newest->model;
+    int seen = 0;
+    struct hl_version_rec *next;
+    for (struct hl_version_rec *v = m->versions; v != NULL && c->opts.versions_keep > 0; v = next) {
+        next = v->next;
+        if (v->state != HL_VERSION_VISIBLE || v->world == 0 || strcmp(v->job, newest->job) != 0)
+            continue;
+        if (++seen <= c->opts.versions_keep)
+            continue;
+        hl_info("old version removed model=%s version=%" PRId64, m->name, v->number);
+        drop_version(c, m, v->number);
+    }
+}
+
 void method_commit_part(struct hl_controller *c, struct hl_rpc_call *call, const json_t *params)
 {
     struct hl_version_commit p = {
@@ -167,6 +201,8 @@ void method_commit_part(struct hl_controller *c, struct hl_rpc_call *call, const
                 p.version->model->name, p.version->number, p.version->step, p.version->shard_count);
     hl_rpc_reply(
         call, json_pack("{s:b s:i}", "visible", visible, "committed", p.version->committed_count));
+    if (visible)
+        drop_old_versions(c, p.version);
 }
 
 static void on_freed(void *arg, hl_status st, const char *text, json_t *result)
@@ -203,19 +239,11 @@ void drop_open_versions(struct hl_controller *c, const char *job, int attempt)
     HASH_ITER (hh, c->catalog.models, m, next) {
         struct hl_version_rec *v;
         while ((v = find_open(m, job, attempt)) != NULL) {
-            struct hl_id *ids;
-            size_t n;
-            uint64_t bytes;
             hl_info("incomplete version dropped model=%s version=%" PRId64
                     " job=%s committed=%d/%d",
                     m->name, v->number, job, v->committed_count, v->world);
-            if (hl_catalog_remove(&c->catalog, m, v->number, commit_records, c, &ids, &n, &bytes) !=
-                HL_OK) {
-                hl_error("%s", hl_error_text());
+            if (!drop_version(c, m, v->number))
                 return;
-            }
-            free_in_pool(c, ids, n);
-            free(ids);
         }
     }
 }
