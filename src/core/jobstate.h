@@ -90,7 +90,8 @@ struct hl_jobrun {
         *plan; /* of this attempt, or of the last one that ended; NULL before the first */
     struct hl_jobrun_container *containers;
     int container_count;
-    int slots_held; /* RELEASE not yet given */
+    int containers_attempt; /* whose they are; attempt - 1 while a restart waits for slots */
+    int slots_held;         /* RELEASE not yet given */
 };
 
 struct hl_jobrun_opts {
