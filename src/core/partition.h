@@ -9,7 +9,7 @@
  * Errors:  HL_EINVAL names the option, the config field or the tensor, and shows the arithmetic;
  *          HL_ENOENT names a missing tensor.
  * Units:   bytes; layers count from 0.
- * Limits:  tp and pp up to 4096; 2^31 copy operations.
+ * Limits:  tp and pp up to 4096; vocabulary divisor up to 65536; 2^24 tensors and copy operations.
  */
 #ifndef HL_CORE_PARTITION_H
 #define HL_CORE_PARTITION_H

@@ -3,13 +3,14 @@
  * A file is a u64 little-endian header length N, N bytes of JSON, then the data. Parsing accepts
  * only what the format allows: every byte of the data belongs to exactly one tensor.
  *
- * Owns:    hl_safetensors and hl_safetensors_image own their memory (fini/free); names are borrowed
- *          from them. The bytes given to parse are only read during the call.
+ * Owns:    hl_safetensors and hl_safetensors_image own their memory (fini); names are borrowed from
+ *          them. The bytes given to parse are only read during the call.
  * Threads: any; parsed headers are immutable.
  * Errors:  HL_EINVAL says what is wrong and at which tensor or byte; prefix it with the file's
- * name. Units:   bytes; hl_tensor.offset counts from the start of the data,
- * hl_safetensors.data_offset from the start of the file. Limits:  headers of 100 MB, tensors of 8
- * dimensions, names of 511 bytes.
+ *          name.
+ * Units:   bytes; hl_tensor.offset counts from the start of the data, hl_safetensors.data_offset
+ *          from the start of the file.
+ * Limits:  headers of 100 MB, tensors of 8 dimensions, names of 511 bytes.
  */
 #ifndef HL_CORE_SAFETENSORS_H
 #define HL_CORE_SAFETENSORS_H

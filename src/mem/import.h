@@ -7,12 +7,13 @@
  * memory.
  *
  * Owns:    hl_import owns files, plan and config text until hl_import_close.
- * Threads: open and close from one thread; hl_import_run starts its own workers, which call the
- * sink's functions concurrently, and returns when they have ended. The cancel flag may be set from
- *          anywhere.
+ * Threads: open and close from one thread; hl_import_run works in the calling thread and in
+ *          threads of its own, which call sink and progress concurrently, and returns when they
+ *          have ended. The cancel flag may be set from anywhere.
  * Errors:  one sentence with file and tensor or field. When a run fails every shard it made has
- * been aborted. HL_ECANCELED after cancel. Units:   bytes; chunk CRCs are of every started MiB of a
- * shard. Limits:  10,000 files; 1..64 worker threads; header memory about twice the headers' size.
+ *          been aborted or discarded. HL_ECANCELED after cancel.
+ * Units:   bytes; chunk CRCs are of every started MiB of a shard.
+ * Limits:  10,000 files; 1..64 threads; header memory about twice the headers' size.
  */
 #ifndef HL_MEM_IMPORT_H
 #define HL_MEM_IMPORT_H
