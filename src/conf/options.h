@@ -87,6 +87,7 @@ struct hl_conf {
     char *agent_rank_address; /* "" = address of the interface that reaches the Controller */
     char *agent_python;       /* directory put on the ranks' PYTHONPATH; "" = beside the program */
     uint64_t agent_log_max;   /* bytes kept of one rank's output */
+    int64_t agent_stop_containers; /* when the agent ends */
 
     char *client_controller; /* CLI and tools */
 

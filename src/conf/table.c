@@ -89,6 +89,9 @@ const struct hl_option hl_conf_table[] = {
     {"agent.log_max", "--log-max", "64MiB",
      "Bytes kept of one rank's output.",
      HL_OPT_BYTES, 4096, TIB, NULL, AT(agent_log_max), HL_AGENT},
+    {"agent.stop_containers", "--stop-containers-on-exit", "false",
+     "Stop the containers when the agent ends; otherwise they run on and its successor finds them.",
+     HL_OPT_BOOL, 0, 0, NULL, AT(agent_stop_containers), HL_AGENT},
 
     {"client.controller", "--controller", "127.0.0.1:7400",
      "RPC address of the Controller.",

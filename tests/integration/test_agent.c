@@ -1,0 +1,499 @@
+/* The real helios-agent against a Controller of our own. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <limits.h>
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "core/json.h"
+#include "os/file.h"
+#include "os/loop.h"
+#include "os/process.h"
+#include "rpc/rpc.h"
+
+#define DEADLINE_MS 20000
+#define CALL_MS     10000
+
+struct controller {
+    struct hl_loop *loop;
+    struct hl_rpc *rpc;
+    struct hl_rpc_server *server;
+    pthread_t thread;
+    pthread_mutex_t lock;
+    char address[64];
+    int heartbeat_ms;
+    int known;
+    int registered; /* how often */
+    int beats;
+    json_t *node;      /* of the last registration */
+    json_t *last;      /* parameters of the last heartbeat or registration */
+    json_t *telemetry; /* of the last heartbeat */
+};
+
+struct world {
+    struct controller c;
+    char dir[64];
+    pid_t agent;
+    struct hl_rpc_peer *peer;
+};
+
+static void keep(json_t **slot, const json_t *value)
+{
+    json_decref(*slot);
+    *slot = json_deep_copy(value);
+}
+
+static void handle(void *arg, struct hl_rpc_call *call, const char *method, const json_t *params)
+{
+    struct controller *c = arg;
+    json_t *answer = NULL;
+    pthread_mutex_lock(&c->lock);
+    keep(&c->last, params);
+    if (strcmp(method, "registerNode") == 0) {
+        c->registered++;
+        c->known = 1;
+        keep(&c->node, json_object_get(params, "node"));
+        answer = json_pack("{si}", "heartbeatMs", c->heartbeat_ms);
+    } else if (strcmp(method, "heartbeat") == 0) {
+        c->beats++;
+        keep(&c->telemetry, json_object_get(params, "telemetry"));
+        answer = json_pack("{sb}", "known", c->known);
+    }
+    pthread_mutex_unlock(&c->lock);
+    if (answer != NULL)
+        hl_rpc_reply(call, answer);
+    else
+        hl_rpc_reject(call, HL_EUNSUPPORTED, "not in this test");
+}
+
+static void *run_loop(void *arg)
+{
+    struct controller *c = arg;
+    if (hl_loop_run(c->loop) != HL_OK)
+        abort();
+    hl_rpc_server_close(c->server);
+    return NULL;
+}
+
+static void serve(struct controller *c, const char *address)
+{
+    struct hl_rpc_serve_opts opts = {
+        .address = address, .interface = "Controller", .handler = handle, .arg = c};
+    assert_int_equal(hl_loop_create(&c->loop), HL_OK);
+    opts.loop = c->loop;
+    assert_int_equal(hl_rpc_serve(c->rpc, &opts, &c->server), HL_OK);
+    snprintf(c->address, sizeof(c->address), "%s", hl_rpc_server_address(c->server));
+    assert_int_equal(pthread_create(&c->thread, NULL, run_loop, c), 0);
+}
+
+static void stop_serving(struct controller *c)
+{
+    if (c->loop == NULL)
+        return;
+    hl_loop_stop(c->loop);
+    pthread_join(c->thread, NULL);
+    hl_loop_destroy(c->loop);
+    c->loop = NULL;
+}
+
+/* ---- the agent as a process ---- */
+
+static const char *agent_program(void)
+{
+    static char path[PATH_MAX];
+    const char *build = getenv("HELIOS_BUILD");
+    snprintf(path, sizeof(path), "%s/bin/helios-agent", build != NULL ? build : "build");
+    return path;
+}
+
+static const char *in_dir(const struct world *w, const char *name)
+{
+    static char path[256];
+    snprintf(path, sizeof(path), "%s/%s", w->dir, name);
+    return path;
+}
+
+static pid_t spawn_agent(struct world *w, const char *listen, const char *state, const char *flag)
+{
+    char ready[256];
+    snprintf(ready, sizeof(ready), "%s", in_dir(w, "ready"));
+    const char *argv[] = {
+        "helios-agent", "--name",         "n0",        "--controller", w->c.address, "--listen",
+        listen,         "--state",        state,       "--ready-file", ready,        "--share",
+        "0/1x2",        "--rank-address", "127.0.0.1", flag,           NULL};
+    FILE *log = fopen(in_dir(w, "agent.log"), "ae");
+    assert_non_null(log);
+    struct hl_spawn spawn = {.program = agent_program(),
+                             .argv = (char *const *)argv,
+                             .env = environ,
+                             .std = {-1, fileno(log), fileno(log)},
+                             .die_with_parent = 1};
+    pid_t pid = -1;
+    hl_status st = hl_process_spawn(&spawn, &pid);
+    fclose(log);
+    if (st != HL_OK)
+        print_error("%s\n", hl_error_text());
+    assert_int_equal(st, HL_OK);
+    return pid;
+}
+
+static int32_t exit_of(pid_t pid)
+{
+    uint64_t deadline = hl_now_ns() + DEADLINE_MS * HL_NS_PER_MS;
+    int how;
+    while (waitpid(pid, &how, WNOHANG) != pid) {
+        assert_true(hl_now_ns() < deadline);
+        poll(NULL, 0, 5);
+    }
+    return WIFEXITED(how) ? WEXITSTATUS(how) : 128 + WTERMSIG(how);
+}
+
+static void start_agent(struct world *w, const char *flag)
+{
+    char state[256], path[256];
+    snprintf(state, sizeof(state), "%s", in_dir(w, "state"));
+    snprintf(path, sizeof(path), "%s", in_dir(w, "ready"));
+    unlink(path);
+    w->agent = spawn_agent(w, "127.0.0.1:0", state, flag);
+    uint64_t deadline = hl_now_ns() + DEADLINE_MS * HL_NS_PER_MS;
+    struct hl_buf text = HL_BUF(4096);
+    while (hl_file_read(path, &text) != HL_OK) {
+        if (waitpid(w->agent, NULL, WNOHANG) == w->agent || hl_now_ns() > deadline) {
+            w->agent = 0;
+            fail_msg("the agent does not come up; see %s", in_dir(w, "agent.log"));
+        }
+        poll(NULL, 0, 5);
+    }
+    json_t *ready = json_loads(text.data, 0, NULL);
+    hl_buf_fini(&text);
+    assert_int_equal(hl_json_int(ready, "pid", 0), w->agent);
+    assert_string_equal(hl_json_str(ready, "name", ""), "n0");
+    hl_rpc_peer_close(w->peer);
+    w->peer = NULL;
+    assert_int_equal(hl_rpc_open(w->c.rpc, hl_json_str(ready, "address", ""), "Agent", &w->peer),
+                     HL_OK);
+    json_decref(ready);
+}
+
+static void kill_agent(struct world *w, int signum)
+{
+    if (w->agent <= 0)
+        return;
+    kill(w->agent, signum);
+    exit_of(w->agent);
+    w->agent = 0;
+}
+
+static json_t *call(struct world *w, const char *method, json_t *take, hl_status expected)
+{
+    json_t *result = NULL;
+    hl_status st = hl_rpc_call(w->peer, method, take, CALL_MS, &result);
+    json_decref(take);
+    if (st != expected)
+        print_error("%s: %s\n", method, hl_error_text());
+    assert_int_equal(st, expected);
+    return result;
+}
+
+static int setup(void **state)
+{
+    struct world *w = calloc(1, sizeof(*w));
+    snprintf(w->dir, sizeof(w->dir), "/tmp/helios-test-agent-XXXXXX");
+    assert_non_null(mkdtemp(w->dir));
+    pthread_mutex_init(&w->c.lock, NULL);
+    w->c.heartbeat_ms = 100;
+    assert_int_equal(hl_rpc_create(&w->c.rpc), HL_OK);
+    serve(&w->c, "127.0.0.1:0");
+    *state = w;
+    return 0;
+}
+
+/* Ends what a failed test has left: an agent is started if need be, to stop the containers. */
+static int teardown(void **state)
+{
+    struct world *w = *state;
+    kill_agent(w, SIGKILL);
+    start_agent(w, "--stop-containers-on-exit");
+    json_t *list = call(w, "listContainers", NULL, HL_OK), *c;
+    size_t i;
+    json_array_foreach (hl_json_list(list, "containers"), i, c) {
+        json_decref(call(w, "stopContainer",
+                         json_pack("{ss si}", "id", hl_json_str(c, "id", ""), "graceMs", 0),
+                         HL_OK));
+    }
+    json_decref(list);
+    kill_agent(w, SIGTERM);
+    hl_rpc_peer_close(w->peer);
+    stop_serving(&w->c);
+    hl_rpc_destroy(w->c.rpc);
+    json_decref(w->c.node);
+    json_decref(w->c.last);
+    json_decref(w->c.telemetry);
+    pthread_mutex_destroy(&w->c.lock);
+    assert_int_equal(hl_dir_remove(w->dir), HL_OK);
+    free(w);
+    return 0;
+}
+
+/* ---- waiting ---- */
+
+#define AWAIT(w, condition)                                                                        \
+    do {                                                                                           \
+        uint64_t until_ = hl_now_ns() + DEADLINE_MS * HL_NS_PER_MS;                                \
+        for (;;) {                                                                                 \
+            pthread_mutex_lock(&(w)->c.lock);                                                      \
+            int met_ = (condition);                                                                \
+            pthread_mutex_unlock(&(w)->c.lock);                                                    \
+            if (met_)                                                                              \
+                break;                                                                             \
+            if (hl_now_ns() > until_)                                                              \
+                fail_msg("waited in vain for %s", #condition);                                     \
+            poll(NULL, 0, 5);                                                                      \
+        }                                                                                          \
+    } while (0)
+
+/* What the Controller has last heard of a container; "" when nothing. With the lock. */
+static const char *reported(struct world *w, const char *id)
+{
+    json_t *c;
+    size_t i;
+    json_array_foreach (hl_json_list(w->c.last, "containers"), i, c) {
+        if (strcmp(hl_json_str(c, "id", ""), id) == 0)
+            return hl_json_str(c, "state", "");
+    }
+    return "";
+}
+
+static json_t *spec_of(const char *id, const char *script)
+{
+    return json_pack("{s{ss s[sss] s[{si}] si}}", "spec", "id", id, "command", "/bin/sh", "-c",
+                     script, "ranks", "rank", 0, "stopGraceMs", 1000);
+}
+
+static pid_t pid_in(const json_t *status)
+{
+    return (pid_t)hl_json_int(json_array_get(hl_json_list(status, "ranks"), 0), "pid", 0);
+}
+
+static json_t *start_container(struct world *w, const char *id, const char *script)
+{
+    json_t *result = call(w, "startContainer", spec_of(id, script), HL_OK);
+    json_t *status = json_incref(json_object_get(result, "status"));
+    json_decref(result);
+    return status;
+}
+
+/* ---- tests ---- */
+
+static void a_node_registers_and_sends_heartbeats_with_telemetry(void **state)
+{
+    struct world *w = *state;
+    start_agent(w, NULL);
+    AWAIT(w, w->c.beats >= 2);
+    pthread_mutex_lock(&w->c.lock);
+    json_t *node = json_deep_copy(w->c.node);
+    json_t *telemetry = json_deep_copy(w->c.telemetry);
+    pthread_mutex_unlock(&w->c.lock);
+    assert_string_equal(hl_json_str(node, "name", ""), "n0");
+    assert_string_equal(hl_json_str(node, "executor", ""), "process");
+    assert_string_equal(hl_json_str(node, "rankAddress", ""), "127.0.0.1");
+    assert_string_equal(hl_json_str(node, "agentAddress", ""), hl_rpc_peer_address(w->peer));
+    assert_int_equal(strlen(hl_json_str(node, "incarnation", "")), 32);
+    assert_true(strlen(hl_json_str(node, "hostId", "")) > 0);
+    assert_int_equal(json_array_size(hl_json_list(node, "slots")), 2);
+    assert_true(hl_json_int(telemetry, "memoryTotalBytes", 0) > 0);
+    assert_true(hl_json_int(telemetry, "timeMs", 0) > 0);
+    json_decref(node);
+    json_decref(telemetry);
+    json_t *info = call(w, "info", NULL, HL_OK);
+    assert_string_equal(hl_json_str(json_object_get(info, "node"), "name", ""), "n0");
+    json_decref(info);
+}
+
+static void a_forgotten_node_registers_again(void **state)
+{
+    struct world *w = *state;
+    start_agent(w, NULL);
+    AWAIT(w, w->c.registered == 1 && w->c.beats >= 1);
+    pthread_mutex_lock(&w->c.lock);
+    w->c.known = 0;
+    pthread_mutex_unlock(&w->c.lock);
+    AWAIT(w, w->c.registered == 2);
+}
+
+static void an_absent_controller_is_waited_for(void **state)
+{
+    struct world *w = *state;
+    char address[64];
+    snprintf(address, sizeof(address), "%s", w->c.address);
+    stop_serving(&w->c);
+    start_agent(w, NULL);
+    json_decref(start_container(w, "early", "exit 0"));
+    serve(&w->c, address);
+    AWAIT(w, w->c.registered >= 1);
+    AWAIT(w, strcmp(reported(w, "early"), "succeeded") == 0);
+}
+
+static void a_change_of_a_container_is_told_at_once(void **state)
+{
+    struct world *w = *state;
+    w->c.heartbeat_ms = 600000; /* only changes make a heartbeat */
+    start_agent(w, NULL);
+    AWAIT(w, w->c.registered == 1);
+    char script[512];
+    snprintf(script, sizeof(script), "while [ ! -e %s ]; do sleep 0.01; done; exit 5",
+             in_dir(w, "gate"));
+    json_t *status = start_container(w, "job.0.0", script);
+    assert_string_equal(hl_json_str(status, "state", ""), "running");
+    json_decref(status);
+    AWAIT(w, strcmp(reported(w, "job.0.0"), "running") == 0);
+    assert_int_equal(hl_file_write_atomic(in_dir(w, "gate"), "", 0), HL_OK);
+    AWAIT(w, strcmp(reported(w, "job.0.0"), "failed") == 0);
+}
+
+static void a_rank_knows_its_node_and_finds_the_bindings(void **state)
+{
+    struct world *w = *state;
+    start_agent(w, NULL);
+    json_decref(
+        start_container(w, "env", "echo $HELIOS_NODE $GLOO_SOCKET_IFNAME; echo $PYTHONPATH"));
+    AWAIT(w, strcmp(reported(w, "env"), "succeeded") == 0);
+    json_t *slice =
+        call(w, "readLog",
+             json_pack("{ss si si si}", "id", "env", "rank", 0, "offset", 0, "maxBytes", 6), HL_OK);
+    assert_string_equal(hl_json_str(slice, "data", ""), "bjAgbG8K"); /* "n0 lo\n" */
+    assert_false(hl_json_bool(slice, "finished", 1));
+    int64_t size = hl_json_int(slice, "size", 0);
+    assert_true(size > 6);
+    json_decref(slice);
+    slice = call(w, "readLog",
+                 json_pack("{ss si si si}", "id", "env", "rank", 0, "offset", -1, "maxBytes", 100),
+                 HL_OK);
+    assert_string_equal(hl_json_str(slice, "data", ""), "Cg=="); /* "\n" */
+    assert_true(hl_json_bool(slice, "finished", 0));
+    assert_int_equal(hl_json_int(slice, "offset", 0), size - 1);
+    json_decref(slice);
+}
+
+static void ranks_survive_a_killed_agent_and_their_results_are_kept(void **state)
+{
+    struct world *w = *state;
+    start_agent(w, NULL);
+    char script[512];
+    snprintf(script, sizeof(script), "while [ ! -e %s ]; do sleep 0.01; done; exit 6",
+             in_dir(w, "gate"));
+    json_t *before = start_container(w, "live", "exec sleep 1000");
+    json_decref(start_container(w, "away", script));
+    kill_agent(w, SIGKILL);
+    assert_int_equal(kill(pid_in(before), 0), 0);
+    assert_int_equal(hl_file_write_atomic(in_dir(w, "gate"), "", 0), HL_OK);
+
+    start_agent(w, NULL);
+    AWAIT(w, strcmp(reported(w, "away"), "failed") == 0);
+    AWAIT(w, strcmp(reported(w, "live"), "running") == 0);
+    json_t *after = start_container(w, "live", "exec sleep 1000"); /* idempotent */
+    assert_int_equal(pid_in(after), pid_in(before));
+    json_decref(
+        call(w, "stopContainer", json_pack("{ss si}", "id", "live", "graceMs", 5000), HL_OK));
+    AWAIT(w, strcmp(reported(w, "live"), "stopped") == 0);
+    json_decref(call(w, "forgetContainer", json_pack("{ss}", "id", "live"), HL_OK));
+    AWAIT(w, strcmp(reported(w, "live"), "") == 0);
+    json_decref(before);
+    json_decref(after);
+}
+
+static void sigterm_ends_the_agent_soon_and_leaves_the_ranks(void **state)
+{
+    struct world *w = *state;
+    start_agent(w, NULL);
+    json_t *status = start_container(w, "stay", "exec sleep 1000");
+    uint64_t t0 = hl_now_ns();
+    kill(w->agent, SIGTERM);
+    assert_int_equal(exit_of(w->agent), 0);
+    w->agent = 0;
+    assert_true(hl_now_ns() - t0 < 2 * HL_NS_PER_S);
+    assert_int_equal(kill(pid_in(status), 0), 0);
+
+    start_agent(w, "--stop-containers-on-exit");
+    kill(w->agent, SIGTERM);
+    assert_int_equal(exit_of(w->agent), 0);
+    w->agent = 0;
+    assert_int_equal(kill(pid_in(status), 0), -1);
+    json_decref(status);
+}
+
+static void wrong_calls_are_answered_with_a_sentence(void **state)
+{
+    struct world *w = *state;
+    start_agent(w, NULL);
+    json_t *bad = spec_of("far", "true");
+    json_object_set_new(json_object_get(bad, "spec"), "cpus", json_string("4000"));
+    json_decref(call(w, "startContainer", bad, HL_EINVAL));
+    assert_non_null(strstr(hl_error_text(), "container far wants CPUs 4000, this machine has"));
+    json_decref(call(w, "startContainer", spec_of("../x", "true"), HL_EINVAL));
+    assert_non_null(strstr(hl_error_text(), "id '../x'"));
+    json_decref(call(w, "readLog", json_pack("{ss}", "id", "nope"), HL_ENOENT));
+    assert_non_null(strstr(hl_error_text(), "there is no container nope on this node"));
+    json_decref(call(w, "stopContainer", json_pack("{ss}", "id", "nope"), HL_OK));
+    json_decref(call(w, "forgetContainer", json_pack("{ss}", "id", "nope"), HL_OK));
+}
+
+static void expect_refusal(struct world *w, const char *listen, const char *dir, const char *why)
+{
+    struct hl_buf text = HL_BUF(1 << 20);
+    unlink(in_dir(w, "agent.log"));
+    pid_t pid = spawn_agent(w, listen, dir, NULL);
+    assert_int_equal(exit_of(pid), 1);
+    assert_int_equal(hl_file_read(in_dir(w, "agent.log"), &text), HL_OK);
+    if (strstr(text.data, why) == NULL)
+        fail_msg("'%s' does not say '%s'", text.data, why);
+    hl_buf_fini(&text);
+}
+
+static void an_agent_that_cannot_serve_says_why(void **state)
+{
+    struct world *w = *state;
+    char dir[256], other[256];
+    start_agent(w, NULL);
+    snprintf(dir, sizeof(dir), "%s", in_dir(w, "state"));
+    snprintf(other, sizeof(other), "%s", in_dir(w, "other"));
+    expect_refusal(w, "127.0.0.1:0", dir, "is used by another agent");
+    expect_refusal(w, hl_rpc_peer_address(w->peer), other, "in use");
+    expect_refusal(w, "127.0.0.1:0", "/proc/helios", "/proc/helios");
+}
+
+#define TEST(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
+
+int main(void)
+{
+    hl_log_set_level(HL_LOG_WARN);
+    if (access(agent_program(), X_OK) != 0) {
+        fprintf(stderr, "%s is not there: build it first\n", agent_program());
+        return 1;
+    }
+    const struct CMUnitTest tests[] = {
+        TEST(a_node_registers_and_sends_heartbeats_with_telemetry),
+        TEST(a_forgotten_node_registers_again),
+        TEST(an_absent_controller_is_waited_for),
+        TEST(a_change_of_a_container_is_told_at_once),
+        TEST(a_rank_knows_its_node_and_finds_the_bindings),
+        TEST(ranks_survive_a_killed_agent_and_their_results_are_kept),
+        TEST(sigterm_ends_the_agent_soon_and_leaves_the_ranks),
+        TEST(wrong_calls_are_answered_with_a_sentence),
+        TEST(an_agent_that_cannot_serve_says_why),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
