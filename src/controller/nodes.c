@@ -123,10 +123,10 @@ void method_register_node(struct hl_controller *c, struct hl_rpc_call *call, con
     node_seen(n);
     hl_info("node registered node=%s slots=%zu address=%s", n->name,
             json_array_size(hl_json_list(info, "slots")), hl_json_str(info, "agentAddress", ""));
-    hl_rpc_reply(call, json_pack("{s:i}", "heartbeatMs", c->opts.heartbeat_ms));
     hl_cluster_set_ready(&c->cluster, n->name, 1);
     c->slots_changed = 1;
     node_containers(c, n, params);
+    hl_rpc_reply(call, json_pack("{s:i}", "heartbeatMs", c->opts.heartbeat_ms));
 }
 
 void method_heartbeat(struct hl_controller *c, struct hl_rpc_call *call, const json_t *params)
@@ -134,13 +134,13 @@ void method_heartbeat(struct hl_controller *c, struct hl_rpc_call *call, const j
     struct node *n = node_find(c, hl_json_str(params, "name", ""));
     int known = n != NULL && n->incarnation[0] != '\0' &&
                 strcmp(n->incarnation, hl_json_str(params, "incarnation", "")) == 0;
-    hl_rpc_reply(call, json_pack("{s:b}", "known", known));
-    if (!known)
-        return;
-    node_seen(n);
-    json_decref(n->telemetry);
-    n->telemetry = json_incref(json_object_get(params, "telemetry"));
-    node_containers(c, n, params);
+    if (known) {
+        node_seen(n);
+        json_decref(n->telemetry);
+        n->telemetry = json_incref(json_object_get(params, "telemetry"));
+        node_containers(c, n, params);
+    }
+    hl_rpc_reply(call, json_pack("{s:b}", "known", known)); /* params end here */
 }
 
 void nodes_tick(struct hl_controller *c)
