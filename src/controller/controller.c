@@ -102,6 +102,7 @@ hl_status hl_controller_start(const struct hl_controller_opts *opts, struct hl_c
     if (c == NULL)
         return hl_fail(HL_ENOMEM, "controller");
     c->opts = *opts;
+    c->refs = 1;
     hl_status st = hl_rpc_open(opts->rpc, opts->l3_address, "L3", &c->l3);
     if (st == HL_OK)
         st = load(c);
@@ -124,21 +125,45 @@ hl_status hl_controller_start(const struct hl_controller_opts *opts, struct hl_c
     return HL_OK;
 }
 
-void hl_controller_stop(struct hl_controller *c)
+static void controller_drop(struct hl_controller *c)
 {
-    if (c == NULL)
+    if (--c->refs > 0)
         return;
-    hl_timer_destroy(c->tick);
-    if (c->server != NULL)
-        hl_rpc_server_close(c->server);
     jobs_fini(c);
     nodes_fini(c);
     imports_fini(c);
     pool_fini(c);
-    hl_rpc_peer_close(c->l3);
     hl_catalog_fini(&c->catalog);
-    hl_store_close(c->store);
     free(c);
+}
+
+void controller_call(struct hl_controller *c, struct hl_rpc_peer *peer, const char *method,
+                     const json_t *params, hl_rpc_done done, void *arg)
+{
+    c->refs++;
+    hl_rpc_call_async(peer, method, params, c->opts.rpc_timeout_ms, c->opts.loop, done, arg);
+}
+
+int controller_landed(struct hl_controller *c)
+{
+    int closing = c->closing;
+    controller_drop(c);
+    return closing;
+}
+
+void hl_controller_stop(struct hl_controller *c)
+{
+    if (c == NULL)
+        return;
+    c->closing = 1;
+    hl_timer_destroy(c->tick);
+    hl_timer_destroy(c->import_tick);
+    if (c->server != NULL)
+        hl_rpc_server_close(c->server);
+    nodes_disconnect(c);
+    hl_rpc_peer_close(c->l3);
+    hl_store_close(c->store);
+    controller_drop(c);
 }
 
 const char *hl_controller_address(const struct hl_controller *c)

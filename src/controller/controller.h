@@ -25,7 +25,7 @@ struct hl_controller_opts {
     int heartbeat_ms;       /* asked of Agents */
     int node_lost_ms;       /* silence after which a node is lost */
     int gc_interval_ms;
-    int gc_grace_ms; /* age at which a shard nobody knows is freed */
+    int gc_grace_ms;   /* age at which a shard nobody knows is freed */
     int versions_keep; /* of one job; 0 = all */
     int rpc_timeout_ms;
     int stop_grace_ms; /* SIGTERM to SIGKILL */

@@ -68,6 +68,8 @@ struct job {
 
 struct hl_controller {
     struct hl_controller_opts opts;
+    unsigned refs; /* its owner's, and one per call under way */
+    int closing;
     struct hl_store *store;
     struct hl_catalog catalog;
     struct hl_rpc_server *server;
@@ -96,6 +98,11 @@ typedef void (*method_fn)(struct hl_controller *c, struct hl_rpc_call *call, con
 
 /* hl_catalog_commit_fn: arg is the controller. */
 hl_status commit_records(void *arg, const struct hl_records *records);
+/* Call somebody; the Controller outlives the answer. `done` begins with controller_landed. */
+void controller_call(struct hl_controller *c, struct hl_rpc_peer *peer, const char *method,
+                     const json_t *params, hl_rpc_done done, void *arg);
+/* 1: the Controller was stopped meanwhile, nothing of it may be touched. */
+int controller_landed(struct hl_controller *c);
 /* Reject with the thread's failure text. */
 void reject(struct hl_rpc_call *call, hl_status st);
 
@@ -131,6 +138,8 @@ void method_list_nodes(struct hl_controller *c, struct hl_rpc_call *call, const 
 void method_cluster_info(struct hl_controller *c, struct hl_rpc_call *call, const json_t *params);
 hl_status nodes_load(struct hl_controller *c, const json_t *info);
 void nodes_tick(struct hl_controller *c);
+/* Close the peers; calls under way end. */
+void nodes_disconnect(struct hl_controller *c);
 void nodes_fini(struct hl_controller *c);
 /* Borrowed, NULL when unknown. */
 struct node *node_find(struct hl_controller *c, const char *name);

@@ -188,6 +188,10 @@ static void on_started(void *arg, hl_status st, const char *text, json_t *result
 {
     struct container_call *k = arg;
     struct job *j;
+    if (controller_landed(k->c)) {
+        free(k);
+        return;
+    }
     HASH_FIND_STR(k->c->jobs, k->job, j);
     if (j != NULL && j->run.attempt == k->attempt && k->index < j->run.container_count) {
         j->starting[k->index] = 0;
@@ -231,25 +235,22 @@ static void start_container(struct job *j, const struct hl_job_action *a)
     }
     j->starting[a->index] = 1;
     json_t *params = json_pack("{s:o}", "spec", spec);
-    hl_rpc_call_async(n->agent, "startContainer", params, c->opts.rpc_timeout_ms, c->opts.loop,
-                      on_started, k);
+    controller_call(c, n->agent, "startContainer", params, on_started, k);
     json_decref(params);
 }
 
+/* A stop that failed is sent again by the job's timer, or when the Agent next reports the stray. */
 static void on_stopped(void *arg, hl_status st, const char *text, json_t *result)
 {
     (void)result;
-    if (st != HL_OK)
-        hl_debug("stop is sent again by the job's timer container=%s error=\"%s\"", (char *)arg,
-                 text);
-    free(arg);
+    if (!controller_landed(arg) && st != HL_OK)
+        hl_warn("container was not stopped error=\"%s\"", text);
 }
 
 static void stop_by_id(struct hl_controller *c, struct node *n, const char *id, int64_t grace_ms)
 {
     json_t *params = json_pack("{s:s s:I}", "id", id, "graceMs", (json_int_t)grace_ms);
-    hl_rpc_call_async(n->agent, "stopContainer", params, c->opts.rpc_timeout_ms, c->opts.loop,
-                      on_stopped, strdup(id));
+    controller_call(c, n->agent, "stopContainer", params, on_stopped, c);
     json_decref(params);
 }
 

@@ -41,8 +41,6 @@ void imports_fini(struct hl_controller *c)
     HASH_ITER (hh, c->imports, im, next) {
         import_free(c, im);
     }
-    hl_timer_destroy(c->import_tick);
-    c->import_tick = NULL;
 }
 
 static struct import *import_find(struct hl_controller *c, const char *id)
@@ -80,6 +78,8 @@ static void import_finish(struct import *im)
 static void on_import_progress(void *arg, hl_status st, const char *text, json_t *result)
 {
     struct import *im = arg;
+    if (controller_landed(im->controller))
+        return;
     im->polling = 0;
     if (st == HL_OK) {
         im->heard_ns = hl_now_ns();
@@ -111,8 +111,7 @@ void imports_tick(void *controller)
             continue;
         im->polling = 1;
         json_t *params = json_pack("{s:s}", "importId", im->id);
-        hl_rpc_call_async(c->l3, "importProgress", params, c->opts.rpc_timeout_ms, c->opts.loop,
-                          on_import_progress, im);
+        controller_call(c, c->l3, "importProgress", params, on_import_progress, im);
         json_decref(params);
     }
     if (!running) {
@@ -125,6 +124,8 @@ static void on_import_started(void *arg, hl_status st, const char *text, json_t 
 {
     struct import *im = arg;
     (void)result;
+    if (controller_landed(im->controller))
+        return;
     im->polling = 0;
     if (st != HL_OK)
         import_fail(im, st, text);
@@ -187,8 +188,7 @@ void method_import_model(struct hl_controller *c, struct hl_rpc_call *call, cons
     HASH_ADD_STR(c->imports, id, im);
 
     json_t *l3_params = json_pack("{s:O}", "request", im->request);
-    hl_rpc_call_async(c->l3, "importModel", l3_params, c->opts.rpc_timeout_ms, c->opts.loop,
-                      on_import_started, im);
+    controller_call(c, c->l3, "importModel", l3_params, on_import_started, im);
     json_decref(l3_params);
     if (c->import_tick == NULL && hl_timer_create(c->opts.loop, IMPORT_POLL_MS, IMPORT_POLL_MS,
                                                   imports_tick, c, &c->import_tick) != HL_OK)

@@ -23,11 +23,18 @@ int node_ready(const struct node *n)
 static void node_free(struct hl_controller *c, struct node *n)
 {
     HASH_DEL(c->nodes, n);
-    hl_rpc_peer_close(n->agent);
     json_decref(n->info);
     json_decref(n->telemetry);
     json_decref(n->containers);
     free(n);
+}
+
+void nodes_disconnect(struct hl_controller *c)
+{
+    for (struct node *n = c->nodes; n != NULL; n = n->hh.next) {
+        hl_rpc_peer_close(n->agent);
+        n->agent = NULL;
+    }
 }
 
 void nodes_fini(struct hl_controller *c)

@@ -80,6 +80,8 @@ static void on_page(void *arg, hl_status st, const char *text, json_t *result)
 {
     struct hl_controller *c = arg;
     (void)text;
+    if (controller_landed(c))
+        return;
     if (st != HL_OK) { /* try again at the next sweep; nothing is judged by half an inventory */
         c->sweeping = 0;
         return;
@@ -102,13 +104,15 @@ static void on_page(void *arg, hl_status st, const char *text, json_t *result)
 static void ask_page(struct hl_controller *c, json_int_t cursor)
 {
     json_t *params = json_pack("{s:I s:i}", "cursor", cursor, "limit", SWEEP_PAGE);
-    hl_rpc_call_async(c->l3, "inventory", params, c->opts.rpc_timeout_ms, c->opts.loop, on_page, c);
+    controller_call(c, c->l3, "inventory", params, on_page, c);
     json_decref(params);
 }
 
 static void on_pool_info(void *arg, hl_status st, const char *text, json_t *result)
 {
     struct hl_controller *c = arg;
+    if (controller_landed(c))
+        return;
     c->pool_asked = 0;
     if (st != HL_OK) {
         if (c->pool != NULL || c->l3_state[0] == '\0')
@@ -134,8 +138,7 @@ void pool_tick(struct hl_controller *c)
 {
     if (!c->pool_asked) {
         c->pool_asked = 1;
-        hl_rpc_call_async(c->l3, "poolInfo", NULL, c->opts.rpc_timeout_ms, c->opts.loop,
-                          on_pool_info, c);
+        controller_call(c, c->l3, "poolInfo", NULL, on_pool_info, c);
     }
     if (c->pool != NULL && !c->sweeping &&
         (c->sweep_ns == 0 ||

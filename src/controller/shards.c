@@ -207,9 +207,8 @@ void method_commit_part(struct hl_controller *c, struct hl_rpc_call *call, const
 
 static void on_freed(void *arg, hl_status st, const char *text, json_t *result)
 {
-    (void)arg;
     (void)result;
-    if (st != HL_OK)
+    if (!controller_landed(arg) && st != HL_OK)
         hl_warn("shards were not freed and wait for the sweep error=\"%s\"", text);
 }
 
@@ -221,7 +220,7 @@ void free_in_pool(struct hl_controller *c, const struct hl_id *ids, size_t n)
     for (size_t i = 0; i < n; i++)
         json_array_append_new(list, json_string(hl_id_format(ids[i]).s));
     json_t *params = json_pack("{s:o}", "ids", list);
-    hl_rpc_call_async(c->l3, "free", params, c->opts.rpc_timeout_ms, c->opts.loop, on_freed, NULL);
+    controller_call(c, c->l3, "free", params, on_freed, c);
     json_decref(params);
 }
 

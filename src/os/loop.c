@@ -92,6 +92,7 @@ void hl_loop_destroy(struct hl_loop *loop)
 {
     if (loop == NULL)
         return;
+    on_wakeup(&loop->wakeup); /* what was posted last still gets its word */
     uv_walk(&loop->uv, close_walk, NULL);
     uv_run(&loop->uv, UV_RUN_DEFAULT);
     uv_loop_close(&loop->uv);
