@@ -1,0 +1,162 @@
+/* helios-agent: one per node; starts containers for the Controller and tells it how they are.
+ * `helios-agent shim DIR` is a container's shim, started by the agent itself. */
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "agent/agent.h"
+#include "base/log.h"
+#include "conf/options.h"
+#include "core/topo.h"
+#include "hw/process_executor.h"
+#include "hw/telemetry.h"
+#include "hw/topology.h"
+#include "os/file.h"
+#include "os/loop.h"
+#include "rpc/rpc.h"
+
+#define STOP_CONTAINERS_MS 60000
+
+struct daemon {
+    struct hl_conf conf;
+    struct hl_loop *loop;
+    struct hl_rpc *rpc;
+    struct hl_agent *agent;
+    struct hl_telemetry_probe probe;
+};
+
+static json_t *telemetry(void *arg)
+{
+    struct hl_telemetry now;
+    if (hl_telemetry_read(arg, &now) == HL_OK)
+        return hl_telemetry_to_json(&now);
+    hl_debug("telemetry: %s", hl_error_text());
+    return NULL;
+}
+
+static hl_status find_slots(const struct hl_conf *conf, json_t **out)
+{
+    struct hl_topo machine = {0}, share = {0};
+    int index, nodes, slots;
+    HL_TRY(conf->agent_topology[0] != '\0' ? hl_topology_load_xml(conf->agent_topology, &machine)
+                                           : hl_topology_load_machine(&machine));
+    hl_status st = HL_OK;
+    const struct hl_topo *offer = &machine;
+    if (conf->agent_share[0] != '\0') {
+        st = hl_topo_share_parse(conf->agent_share, &index, &nodes, &slots);
+        if (st == HL_OK)
+            st = hl_topo_share(&machine, nodes, index, slots, &share);
+        offer = &share;
+    }
+    if (st == HL_OK) {
+        *out = hl_topo_to_json(offer);
+        if (*out == NULL)
+            st = hl_fail(HL_ENOMEM, "list of slots");
+    }
+    hl_topo_fini(&share);
+    hl_topo_fini(&machine);
+    return st;
+}
+
+/* Installed: BIN/../lib/helios/python. In a source tree: BIN/../../python. */
+static void find_python(const struct hl_conf *conf, char *out, size_t size)
+{
+    static const char *const places[] = {"../lib/helios/python", "../../python"};
+    char exe[PATH_MAX], path[PATH_MAX + 64], real[PATH_MAX];
+    snprintf(out, size, "%s", conf->agent_python);
+    ssize_t n = readlink("/proc/self/exe", exe, sizeof(exe) - 1);
+    if (out[0] != '\0' || n <= 0)
+        return;
+    exe[n] = '\0';
+    *strrchr(exe, '/') = '\0';
+    for (size_t i = 0; i < HL_ARRAY_LEN(places); i++) {
+        snprintf(path, sizeof(path), "%s/%s/helios/__init__.py", exe, places[i]);
+        if (realpath(path, real) == NULL)
+            continue;
+        *strstr(real, "/helios/__init__.py") = '\0';
+        snprintf(out, size, "%s", real);
+        return;
+    }
+}
+
+static hl_status announce(const struct daemon *d)
+{
+    if (d->conf.ready_file[0] == '\0')
+        return HL_OK;
+    json_t *doc = json_pack("{ss si ss}", "address", hl_agent_address(d->agent), "pid",
+                            (int)getpid(), "name", hl_agent_name(d->agent));
+    char *text = json_dumps(doc, JSON_COMPACT);
+    json_decref(doc);
+    if (text == NULL)
+        return hl_fail(HL_ENOMEM, "ready file");
+    hl_status st = hl_file_write_atomic(d->conf.ready_file, text, strlen(text));
+    free(text);
+    return st;
+}
+
+static hl_status start(struct daemon *d, int argc, char **argv)
+{
+    enum hl_log_level level;
+    char python[PATH_MAX];
+    json_t *slots;
+    HL_TRY(hl_conf_load(HL_AGENT, argc, argv, &d->conf, NULL));
+    HL_TRY(hl_log_level_parse(d->conf.log_level, &level));
+    hl_log_init("agent", level);
+    HL_TRY(find_slots(&d->conf, &slots));
+    find_python(&d->conf, python, sizeof(python));
+    hl_status st = hl_loop_create(&d->loop);
+    if (st == HL_OK)
+        st = hl_loop_stop_on_signals(d->loop);
+    if (st == HL_OK)
+        st = hl_rpc_create(&d->rpc);
+    if (st == HL_OK)
+        st = hl_agent_start(
+            &(struct hl_agent_opts){
+                .loop = d->loop,
+                .rpc = d->rpc,
+                .name = d->conf.agent_name,
+                .listen = d->conf.agent_listen,
+                .controller = d->conf.agent_controller,
+                .state_dir = d->conf.agent_state,
+                .executor = d->conf.agent_executor,
+                .rank_address = d->conf.agent_rank_address,
+                .python_dir = python,
+                .slots = slots,
+                .foreign_topology = d->conf.agent_topology[0] != '\0',
+                .log_max_bytes = d->conf.agent_log_max,
+                .rpc_timeout_ms = (int)d->conf.rpc_timeout_ms,
+                .telemetry = telemetry,
+                .telemetry_arg = &d->probe,
+            },
+            &d->agent);
+    size_t count = json_array_size(slots);
+    json_decref(slots);
+    HL_TRY(st);
+    hl_info("serving address=%s node=%s slots=%zu state=%s", hl_agent_address(d->agent),
+            hl_agent_name(d->agent), count, d->conf.agent_state);
+    return announce(d);
+}
+
+int main(int argc, char **argv)
+{
+    if (argc == 3 && strcmp(argv[1], "shim") == 0)
+        return hl_shim_main(argv[2]);
+    struct daemon d = {0};
+    hl_telemetry_init(&d.probe, "/proc");
+    hl_status st = start(&d, argc, argv);
+    if (st == HL_OK)
+        st = hl_loop_run(d.loop);
+    if (st != HL_OK && st != HL_ECANCELED)
+        fprintf(stderr, "helios-agent: %s\n", hl_error_text());
+    if (st == HL_OK && d.conf.agent_stop_containers)
+        hl_agent_stop_containers(d.agent, STOP_CONTAINERS_MS);
+    if (!hl_agent_stop(d.agent))
+        _exit(0);
+    hl_rpc_destroy(d.rpc);
+    hl_loop_destroy(d.loop);
+    hl_conf_fini(&d.conf);
+    hl_telemetry_fini(&d.probe);
+    return st == HL_OK || st == HL_ECANCELED ? 0 : st == HL_EINVAL ? 2 : 1;
+}
