@@ -7,6 +7,8 @@
 
 #include <capnp/rpc-twoparty.h>
 
+#include <poll.h>
+
 #include <cassert>
 #include <new>
 #include <set>
@@ -181,6 +183,7 @@ class PeerCore : public Core, public kj::TaskSet::ErrorHandler
     kj::Promise<void> attempt();
     void adopt(kj::Own<kj::AsyncIoStream> stream);
     void lose(uint64_t number);
+    void retire_if_ended();
     kj::Promise<capnp::Response<AnyPointer>> begin(std::shared_ptr<ClientCall> call,
                                                    std::shared_ptr<uint64_t> number);
     kj::Promise<capnp::Response<AnyPointer>> send(ClientCall &call);
@@ -224,6 +227,7 @@ kj::Promise<void> PeerCore::attempt()
  * retransmission of a packet that was sent long ago, when the host was down. */
 kj::Promise<void> PeerCore::connected()
 {
+    retire_if_ended();
     if (connection.get() != nullptr)
         return kj::READY_NOW;
     if (!attempting) {
@@ -256,6 +260,22 @@ void PeerCore::lose(uint64_t number)
         return;
     /* Later: we may be inside of a continuation of this very connection. */
     tasks->add(kj::evalLater([old = kj::mv(connection)]() mutable { old = nullptr; }));
+}
+
+/* The other side may have gone while our loop had no time to notice: asking the kernel costs one
+ * system call and saves the next call from failing. Answers that arrived before the end are still
+ * read. */
+void PeerCore::retire_if_ended()
+{
+    if (connection.get() == nullptr)
+        return;
+    KJ_IF_MAYBE (fd, connection->stream->getFd()) {
+        struct pollfd p = {*fd, POLLRDHUP, 0};
+        if (poll(&p, 1, 0) <= 0)
+            return;
+        auto end = connection->network.onDisconnect();
+        tasks->add(end.attach(kj::mv(connection)));
+    }
 }
 
 kj::Promise<capnp::Response<AnyPointer>> PeerCore::send(ClientCall &call)
