@@ -8,6 +8,7 @@
 #include <string.h>
 #include <zlib.h>
 
+#include "base/base64.h"
 #include "base/buf.h"
 #include "base/crc32.h"
 #include "base/id.h"
@@ -92,6 +93,32 @@ static void ids_are_32_hex_digits(void **state)
     assert_false(hl_id_equal(hl_id_random(), hl_id_random()));
 }
 
+/* The test vectors of RFC 4648, section 10. */
+static void base64_goes_both_ways(void **state)
+{
+    (void)state;
+    static const char *const pairs[][2] = {{"", ""},
+                                           {"f", "Zg=="},
+                                           {"fo", "Zm8="},
+                                           {"foo", "Zm9v"},
+                                           {"foob", "Zm9vYg=="},
+                                           {"fooba", "Zm9vYmE="},
+                                           {"foobar", "Zm9vYmFy"}};
+    for (size_t i = 0; i < HL_ARRAY_LEN(pairs); i++) {
+        struct hl_buf text = HL_BUF(64), back = HL_BUF(64);
+        assert_int_equal(hl_base64_encode(pairs[i][0], strlen(pairs[i][0]), &text), HL_OK);
+        assert_string_equal(text.data, pairs[i][1]);
+        assert_int_equal(hl_base64_decode(text.data, &back), HL_OK);
+        assert_string_equal(back.data, pairs[i][0]);
+        hl_buf_fini(&text);
+        hl_buf_fini(&back);
+    }
+    struct hl_buf b = HL_BUF(64);
+    assert_int_equal(hl_base64_decode("Zg-=", &b), HL_EINVAL);
+    assert_int_equal(hl_base64_decode("Z", &b), HL_EINVAL);
+    hl_buf_fini(&b);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -101,6 +128,7 @@ int main(void)
         cmocka_unit_test(crc_combines_and_copies),
         cmocka_unit_test(a_buffer_keeps_to_its_maximum),
         cmocka_unit_test(ids_are_32_hex_digits),
+        cmocka_unit_test(base64_goes_both_ways),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
