@@ -164,7 +164,7 @@ struct Connection {
     capnp::Capability::Client main;
 };
 
-class PeerCore : public Core, public kj::TaskSet::ErrorHandler
+class PeerCore final : public Core, public kj::TaskSet::ErrorHandler
 {
   public:
     PeerCore(std::shared_ptr<Runtime> rt, Target t) : runtime(std::move(rt)), target(std::move(t))

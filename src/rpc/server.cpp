@@ -28,9 +28,9 @@ using VatId = capnp::rpc::twoparty::VatId;
 
 constexpr unsigned max_connections = 512;
 
-class ServerCore : public Core,
-                   public std::enable_shared_from_this<ServerCore>,
-                   public kj::TaskSet::ErrorHandler
+class ServerCore final : public Core,
+                         public std::enable_shared_from_this<ServerCore>,
+                         public kj::TaskSet::ErrorHandler
 {
   public:
     ServerCore(std::shared_ptr<Runtime> rt, capnp::InterfaceSchema interface,
@@ -74,7 +74,7 @@ class ServerCore : public Core,
 };
 
 /* The capability that clients get; it lives as long as somebody refers to it. */
-class Servant : public capnp::DynamicCapability::Server
+class Servant final : public capnp::DynamicCapability::Server
 {
   public:
     explicit Servant(std::shared_ptr<ServerCore> c)

@@ -32,8 +32,8 @@ enum statement {
 
 static const char *const sql[STATEMENT_COUNT] = {
     [GET] = "SELECT key, value FROM kv WHERE key = ?1",
-    [PUT] = "INSERT INTO kv(key, value) VALUES(?1, ?2) "
-            "ON CONFLICT(key) DO UPDATE SET value = excluded.value",
+    [PUT] = ("INSERT INTO kv(key, value) VALUES(?1, ?2) "
+             "ON CONFLICT(key) DO UPDATE SET value = excluded.value"),
     [CREATE] = "INSERT INTO kv(key, value) VALUES(?1, ?2) ON CONFLICT(key) DO NOTHING",
     [DELETE] = "DELETE FROM kv WHERE key = ?1",
     [SCAN] = "SELECT key, value FROM kv WHERE key >= ?1 AND key < ?2 ORDER BY key",
