@@ -1,0 +1,117 @@
+/* Reads are counted in a table of atomics of fixed size, so that counting neither locks nor
+ * allocates. An id claims a slot once and keeps it; when its neighbourhood is full its reads are
+ * counted under no id, so that the totals stay true. */
+#include <stdlib.h>
+
+#include "client/client_private.h"
+
+#define SLOTS 4096u /* power of two */
+#define PROBE 16u
+
+enum { SLOT_FREE, SLOT_CLAIMED, SLOT_READY };
+
+struct slot {
+    struct hl_id id;
+    atomic_uint state;
+    atomic_uint crc_failures;
+    atomic_uint retries;
+    atomic_uint lost;
+    atomic_uint count[2]; /* shm, net */
+    atomic_uint_fast64_t bytes[2];
+};
+
+struct access_table {
+    struct slot slots[SLOTS];
+    struct slot other;
+};
+
+hl_status access_create(struct access_table **out)
+{
+    struct access_table *t = calloc(1, sizeof(*t));
+    if (t == NULL)
+        return hl_fail(HL_ENOMEM, "memory is short for access counts");
+    *out = t;
+    return HL_OK;
+}
+
+void access_destroy(struct access_table *table)
+{
+    free(table);
+}
+
+static struct slot *slot_of(struct access_table *t, struct hl_id id)
+{
+    for (unsigned i = 0; i < PROBE; i++) {
+        struct slot *s = &t->slots[(id.lo + i) & (SLOTS - 1)];
+        unsigned state = atomic_load_explicit(&s->state, memory_order_acquire);
+        if (state == SLOT_READY && hl_id_equal(s->id, id))
+            return s;
+        if (state == SLOT_FREE &&
+            atomic_compare_exchange_strong_explicit(&s->state, &state, SLOT_CLAIMED,
+                                                    memory_order_acq_rel, memory_order_acquire)) {
+            s->id = id;
+            atomic_store_explicit(&s->state, SLOT_READY, memory_order_release);
+            return s;
+        }
+    }
+    return &t->other;
+}
+
+void access_count(struct access_table *table, struct hl_id id, uint64_t bytes, int net)
+{
+    struct slot *s = slot_of(table, id);
+    atomic_fetch_add_explicit(&s->count[net], 1, memory_order_relaxed);
+    atomic_fetch_add_explicit(&s->bytes[net], bytes, memory_order_relaxed);
+}
+
+void access_trouble(struct access_table *table, struct hl_id id, uint32_t crc_failures,
+                    uint32_t retries, int lost)
+{
+    struct slot *s = slot_of(table, id);
+    atomic_fetch_add_explicit(&s->crc_failures, crc_failures, memory_order_relaxed);
+    atomic_fetch_add_explicit(&s->retries, retries, memory_order_relaxed);
+    if (lost)
+        atomic_store_explicit(&s->lost, 1, memory_order_relaxed);
+}
+
+/* Troubles go with the first of the two reports of a shard. */
+static void take_slot(struct slot *s, const char *net_path, json_t *out)
+{
+    unsigned failures = atomic_exchange_explicit(&s->crc_failures, 0, memory_order_relaxed);
+    unsigned retries = atomic_exchange_explicit(&s->retries, 0, memory_order_relaxed);
+    unsigned lost = atomic_exchange_explicit(&s->lost, 0, memory_order_relaxed);
+    int told = 0;
+    for (int net = 0; net < 2; net++) {
+        unsigned count = atomic_exchange_explicit(&s->count[net], 0, memory_order_relaxed);
+        uint64_t bytes = atomic_exchange_explicit(&s->bytes[net], 0, memory_order_relaxed);
+        int trouble = !told && (failures > 0 || retries > 0 || lost > 0);
+        if (count == 0 && !(net == 1 && trouble))
+            continue;
+        json_array_append_new(out,
+                              json_pack("{s:s s:I s:I s:s s:i s:i s:b}", "id",
+                                        hl_id_is_none(s->id) ? "" : hl_id_format(s->id).s, "count",
+                                        (json_int_t)count, "bytes", (json_int_t)bytes, "path",
+                                        count == 0 ? ""
+                                        : net      ? net_path
+                                                   : "shm",
+                                        "crcFailures", told ? 0 : (int)failures, "retries",
+                                        told ? 0 : (int)retries, "lost", told ? 0 : (int)lost));
+        told = 1;
+    }
+}
+
+json_t *access_take(struct access_table *table, const char *net_path)
+{
+    json_t *out = json_array();
+    if (out == NULL)
+        return NULL;
+    for (unsigned i = 0; i < SLOTS; i++)
+        if (atomic_load_explicit(&table->slots[i].state, memory_order_acquire) == SLOT_READY)
+            take_slot(&table->slots[i], net_path, out);
+    take_slot(&table->other, net_path, out);
+    if (json_array_size(out) == 0) {
+        json_decref(out);
+        return NULL;
+    }
+    return out;
+}

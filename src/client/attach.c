@@ -1,0 +1,192 @@
+/* Who serves the pool and which way leads to it.
+ *
+ * Readers use the mapped pool without a lock: they raise `readers`, load the pointer, and lower
+ * `readers` when done. Whoever replaces the pointer puts the old pool on the retired list, which is
+ * emptied only when `readers` was seen at 0 after the exchange: any reader that comes later sees
+ * the new pointer. All four accesses are sequentially consistent, which that argument needs. */
+#include <errno.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/log.h"
+#include "client/client_private.h"
+
+#define ATTEMPT_MS 3000
+#define PAUSE_MS   50
+
+hl_status attach_init(helios_client *client)
+{
+    pthread_mutex_init(&client->attach.lock, NULL);
+    return net_create(&client->attach.net);
+}
+
+/* Caller holds attach.lock. */
+static void reap(struct attach *a)
+{
+    if (atomic_load_explicit(&a->readers, memory_order_seq_cst) != 0)
+        return;
+    for (struct shm **at = &a->retired; *at != NULL;) {
+        struct shm *s = *at;
+        if (s->refs > 0) {
+            at = &s->next_retired;
+            continue;
+        }
+        *at = s->next_retired;
+        shm_detach(s);
+    }
+}
+
+static void install(struct attach *a, struct shm *next)
+{
+    struct shm *old = atomic_exchange_explicit(&a->shm, next, memory_order_seq_cst);
+    if (old != NULL) {
+        old->next_retired = a->retired;
+        a->retired = old;
+    }
+    reap(a);
+}
+
+void attach_unref(helios_client *client, struct shm *shm)
+{
+    shm->refs--;
+    reap(&client->attach);
+}
+
+void attach_fini(helios_client *client)
+{
+    struct attach *a = &client->attach;
+    install(a, NULL);
+    net_destroy(a->net);
+    pthread_mutex_destroy(&a->lock);
+}
+
+struct shm *attach_enter(helios_client *client)
+{
+    atomic_fetch_add_explicit(&client->attach.readers, 1, memory_order_seq_cst);
+    return atomic_load_explicit(&client->attach.shm, memory_order_seq_cst);
+}
+
+void attach_leave(helios_client *client)
+{
+    atomic_fetch_sub_explicit(&client->attach.readers, 1, memory_order_seq_cst);
+}
+
+/* A daemon that listens everywhere is found where its RPC was found. */
+static void fix_wildcard(const char *l3_address, const char *data, char *out, size_t cap)
+{
+    const char *port = strrchr(data, ':');
+    const char *host_end = strrchr(l3_address, ':');
+    int any = strncmp(data, "0.0.0.0:", 8) == 0 || strncmp(data, "[::]:", 5) == 0 ||
+              strncmp(data, "*:", 2) == 0;
+    if (any && port != NULL && host_end != NULL && strncmp(l3_address, "unix:", 5) != 0)
+        snprintf(out, cap, "%.*s%s", (int)(host_end - l3_address), l3_address, port);
+    else
+        snprintf(out, cap, "%s", data);
+}
+
+/* Views that are handed out must stay pinned: the daemon that knew their pins is gone. */
+static void pin_again(struct attach *a, struct shm *next)
+{
+    struct mapping *m, *after;
+    HASH_ITER (hh, a->mappings, m, after) {
+        struct hl_pool_ref ref;
+        if (m->shm == NULL || m->pin == next)
+            continue;
+        m->pin = NULL;
+        if (hl_l3_pin(next->socket, m->ref.id, m->ref.offset, ATTEMPT_MS, &ref) == HL_OK) {
+            m->ref = ref;
+            m->pin = next;
+        }
+        if (m->pin == NULL)
+            hl_debug("a mapped shard could not be pinned again: %s", hl_error_text());
+    }
+}
+
+static hl_status take_way(struct operation *op, const json_t *pool)
+{
+    helios_client *c = op->client;
+    struct attach *a = &c->attach;
+    const char *socket_path = hl_json_str(pool, "socketPath", "");
+    char data[300];
+    struct hl_id uuid;
+    struct shm *next = NULL;
+    HL_TRY(hl_id_parse(hl_json_str(pool, "uuid", ""), &uuid));
+    int had = atomic_load_explicit(&a->shm, memory_order_relaxed) != NULL;
+    fix_wildcard(c->l3_address, hl_json_str(pool, "dataAddress", ""), data, sizeof(data));
+    hl_status st = HL_ENOENT;
+    if (c->way != WAY_NET) {
+        if (socket_path[0] == '\0')
+            st = hl_fail(HL_EUNAVAIL, "the L3 daemon at %s has no local socket", c->l3_address);
+        else
+            st = shm_attach(socket_path, uuid, ATTEMPT_MS, &next);
+        /* Who had the pool mapped waits for it: another way would be slower for ever. */
+        if (st != HL_OK && (c->way == WAY_SHM || had || data[0] == '\0'))
+            return st == HL_ENOENT ? HL_EUNAVAIL : st;
+        if (st != HL_OK)
+            hl_debug("the pool is not mapped: %s", hl_error_text());
+    } else if (data[0] == '\0') {
+        return hl_fail(HL_EUNAVAIL, "the L3 daemon at %s has no data port; start it with one",
+                       c->l3_address);
+    }
+    net_retarget(a->net, data);
+    install(a, next);
+    if (next != NULL && strcmp(a->uuid, hl_id_format(uuid).s) == 0)
+        pin_again(a, next);
+    snprintf(a->uuid, sizeof(a->uuid), "%s", hl_id_format(uuid).s);
+    snprintf(a->incarnation, sizeof(a->incarnation), "%s", hl_json_str(pool, "incarnation", ""));
+    return HL_OK;
+}
+
+/* Caller holds attach.lock. */
+static hl_status renew_once(struct operation *op)
+{
+    struct attach *a = &op->client->attach;
+    struct shm *now = atomic_load_explicit(&a->shm, memory_order_relaxed);
+    int left = operation_left_ms(op);
+    json_t *result;
+    if (now != NULL && shm_check(now, hl_now_ns()) == HL_OK && shm_connected(now))
+        return HL_OK;
+    HL_TRY(hl_rpc_call(op->client->l3, "poolInfo", NULL, left < ATTEMPT_MS ? left : ATTEMPT_MS,
+                       &result));
+    const json_t *pool = json_object_get(result, "pool");
+    int same = strcmp(a->incarnation, hl_json_str(pool, "incarnation", "")) == 0;
+    hl_status st = HL_OK;
+    if (now == NULL || !same || !shm_connected(now)) {
+        st = take_way(op, pool);
+        now = atomic_load_explicit(&a->shm, memory_order_relaxed);
+    }
+    if (st == HL_OK && now != NULL)
+        atomic_store_explicit(&now->trusted_ns, hl_now_ns() + HL_NS_PER_S, memory_order_relaxed);
+    json_decref(result);
+    return st;
+}
+
+hl_status attach_renew(struct operation *op, int once)
+{
+    for (;;) {
+        pthread_mutex_lock(&op->client->attach.lock);
+        hl_status st = renew_once(op);
+        pthread_mutex_unlock(&op->client->attach.lock);
+        if (st == HL_OK || once || !hl_status_retryable(st))
+            return st;
+        if (!operation_pause(op, PAUSE_MS))
+            return hl_fail_prefix(st, "the L3 daemon did not come back in %d ms",
+                                  op->client->timeout_ms);
+    }
+}
+
+void attach_watch(helios_client *client)
+{
+    struct attach *a = &client->attach;
+    struct operation op;
+    pthread_mutex_lock(&a->lock);
+    reap(a);
+    struct shm *now = atomic_load_explicit(&a->shm, memory_order_relaxed);
+    int lost = now != NULL && a->mappings != NULL && shm_check(now, hl_now_ns()) != HL_OK;
+    pthread_mutex_unlock(&a->lock);
+    if (!lost)
+        return;
+    operation_begin(&op, client);
+    if (attach_renew(&op, 1) != HL_OK)
+        hl_debug("waiting for the L3 daemon: %s", hl_error_text());
+}

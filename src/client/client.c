@@ -1,0 +1,242 @@
+/* Opening and closing a client, its calls to the daemons, and what the ABI says of itself. */
+#include "client/client_private.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define CONTROLLER_RETRY_MS 100
+
+const char *helios_version(void)
+{
+    return HELIOS_VERSION;
+}
+
+const char *helios_last_error(void)
+{
+    return hl_error_text();
+}
+
+const char *helios_strerror(int code)
+{
+    return hl_status_text((hl_status)code);
+}
+
+void operation_begin(struct operation *op, helios_client *client)
+{
+    *op = (struct operation){.client = client, .started_ns = hl_now_ns()};
+    op->deadline_ns = op->started_ns + (uint64_t)client->timeout_ms * HL_NS_PER_MS;
+}
+
+int operation_expired(const struct operation *op)
+{
+    return hl_now_ns() >= op->deadline_ns;
+}
+
+int operation_left_ms(const struct operation *op)
+{
+    uint64_t now = hl_now_ns();
+    if (now >= op->deadline_ns)
+        return 1;
+    return (int)((op->deadline_ns - now) / HL_NS_PER_MS) + 1;
+}
+
+int operation_pause(const struct operation *op, int ms)
+{
+    if (hl_now_ns() + (uint64_t)ms * HL_NS_PER_MS >= op->deadline_ns)
+        return 0;
+    struct timespec ts = {.tv_sec = ms / 1000, .tv_nsec = (long)(ms % 1000) * 1000000};
+    while (nanosleep(&ts, &ts) != 0 && errno == EINTR)
+        ;
+    return 1;
+}
+
+hl_status call_l3(struct operation *op, const char *method, json_t *params, json_t **result)
+{
+    hl_status st = hl_rpc_call(op->client->l3, method, params, operation_left_ms(op), result);
+    json_decref(params);
+    return st;
+}
+
+hl_status call_controller(struct operation *op, const char *method, json_t *params, json_t **result)
+{
+    helios_client *c = op->client;
+    hl_status st;
+    if (params == NULL)
+        return hl_fail(HL_EINVAL, "%s: a text is not UTF-8, or memory is short", method);
+    if (c->controller == NULL) {
+        json_decref(params);
+        return hl_fail(HL_EINVAL,
+                       "%s needs the Controller, and none is named: set HELIOS_CONTROLLER or "
+                       "helios_options.controller",
+                       method);
+    }
+    for (;;) {
+        st = hl_rpc_call(c->controller, method, params, operation_left_ms(op), result);
+        if (st == HL_OK)
+            atomic_store_explicit(&c->controller_seen, 1, memory_order_relaxed);
+        /* What is asked here may be asked twice; a Controller that was there comes back. */
+        if (st != HL_EUNAVAIL || !atomic_load_explicit(&c->controller_seen, memory_order_relaxed) ||
+            !operation_pause(op, CONTROLLER_RETRY_MS))
+            break;
+    }
+    json_decref(params);
+    return st;
+}
+
+static const char *strip_scheme(const char *address)
+{
+    const char *at = strstr(address, "://");
+    return at != NULL ? at + 3 : address;
+}
+
+static hl_status copy_address(const char *given, const char *variable, char **out)
+{
+    const char *value = given != NULL ? given : getenv(variable);
+    if (value == NULL || value[0] == '\0')
+        return HL_OK;
+    *out = strdup(strip_scheme(value));
+    return *out != NULL ? HL_OK : hl_fail(HL_ENOMEM, "memory is short for an address");
+}
+
+static hl_status read_options(helios_client *c, const helios_options *o)
+{
+    static const char *const ways[] = {"auto", "shm", "net"};
+    const char *path = o->path != NULL && o->path[0] != '\0' ? o->path : "auto";
+    size_t way = 0;
+    while (way < HL_ARRAY_LEN(ways) && strcmp(path, ways[way]) != 0)
+        way++;
+    if (way == HL_ARRAY_LEN(ways))
+        return hl_fail(HL_EINVAL, "helios_options.path '%s' is none of auto, shm, net", path);
+    if (o->timeout_ms < 0 || o->retries < -1 || o->retries > CLIENT_RETRIES_MAX)
+        return hl_fail(HL_EINVAL,
+                       "helios_options: timeout_ms %d must not be negative and retries %d must be "
+                       "-1 to %d",
+                       o->timeout_ms, o->retries, CLIENT_RETRIES_MAX);
+    c->way = (enum client_way)way;
+    c->timeout_ms = o->timeout_ms > 0 ? o->timeout_ms : CLIENT_TIMEOUT_MS;
+    c->retries = o->retries < 0 ? 0 : o->retries > 0 ? o->retries : CLIENT_RETRIES;
+    HL_TRY(copy_address(o->controller, "HELIOS_CONTROLLER", &c->controller_address));
+    return copy_address(o->l3, "CONTROLLER_L3_CACHE_ADDRESS", &c->l3_address);
+}
+
+/* Without an L3 address the Controller knows it. */
+static hl_status ask_l3_address(struct operation *op)
+{
+    helios_client *c = op->client;
+    json_t *result;
+    if (c->controller == NULL)
+        return hl_fail(HL_EINVAL,
+                       "no address: set CONTROLLER_L3_CACHE_ADDRESS or HELIOS_CONTROLLER, or name "
+                       "one in helios_options");
+    HL_TRY(call_controller(op, "clusterInfo", json_object(), &result));
+    const char *address = hl_json_str(json_object_get(result, "info"), "l3Address", "");
+    if (address[0] != '\0')
+        c->l3_address = strdup(strip_scheme(address));
+    json_decref(result);
+    if (c->l3_address == NULL)
+        return hl_fail(HL_EUNAVAIL, "the Controller at %s names no L3 daemon; is one running?",
+                       c->controller_address);
+    return HL_OK;
+}
+
+static hl_status connect_all(helios_client *c)
+{
+    struct operation op;
+    operation_begin(&op, c);
+    HL_TRY(hl_rpc_create(&c->rpc));
+    if (c->controller_address != NULL)
+        HL_TRY(hl_rpc_open(c->rpc, c->controller_address, "Controller", &c->controller));
+    if (c->l3_address == NULL)
+        HL_TRY(ask_l3_address(&op));
+    HL_TRY(hl_rpc_open(c->rpc, c->l3_address, "L3", &c->l3));
+    HL_TRY(attach_renew(&op, 1));
+    return keeper_start(c);
+}
+
+int helios_open(const helios_options *opts, helios_client **out)
+{
+    static const helios_options defaults;
+    hl_error_clear();
+    if (out == NULL)
+        return hl_fail(HL_EINVAL, "helios_open: out is NULL");
+    helios_client *c = calloc(1, sizeof(*c));
+    if (c == NULL)
+        return hl_fail(HL_ENOMEM, "memory is short for a client");
+    pthread_mutex_init(&c->lock, NULL);
+    pthread_mutex_init(&c->names_lock, NULL);
+    pthread_mutex_init(&c->keeper_lock, NULL);
+    pthread_condattr_t clock;
+    pthread_condattr_init(&clock);
+    pthread_condattr_setclock(&clock, CLOCK_MONOTONIC);
+    pthread_cond_init(&c->keeper_wake, &clock);
+    pthread_condattr_destroy(&clock);
+    atomic_store_explicit(&c->counters.path, "", memory_order_relaxed);
+    hl_status st = attach_init(c);
+    if (st == HL_OK)
+        st = access_create(&c->access);
+    if (st == HL_OK)
+        st = read_options(c, opts != NULL ? opts : &defaults);
+    if (st == HL_OK)
+        st = connect_all(c);
+    if (st != HL_OK) {
+        helios_close(c);
+        return st;
+    }
+    hl_error_clear();
+    *out = c;
+    return HL_OK;
+}
+
+static void pending_fini(helios_client *c)
+{
+    while (c->pending != NULL) {
+        struct pending *p = c->pending;
+        c->pending = p->next;
+        json_decref(p->shard);
+        free(p->model);
+        free(p);
+    }
+}
+
+void helios_close(helios_client *client)
+{
+    if (client == NULL)
+        return;
+    keeper_stop(client);
+    map_fini(client);
+    attach_fini(client);
+    hl_rpc_peer_close(client->l3);
+    hl_rpc_peer_close(client->controller);
+    hl_rpc_destroy(client->rpc);
+    pending_fini(client);
+    names_fini(client);
+    access_destroy(client->access);
+    free(client->controller_address);
+    free(client->l3_address);
+    pthread_cond_destroy(&client->keeper_wake);
+    pthread_mutex_destroy(&client->keeper_lock);
+    pthread_mutex_destroy(&client->names_lock);
+    pthread_mutex_destroy(&client->lock);
+    free(client);
+}
+
+int helios_get_stats(helios_client *client, helios_stats *out)
+{
+    if (client == NULL || out == NULL)
+        return hl_fail(HL_EINVAL, "helios_get_stats: client and out must not be NULL");
+    struct counters *c = &client->counters;
+    helios_stats s = {
+        .reads = atomic_load_explicit(&c->reads, memory_order_relaxed),
+        .read_bytes = atomic_load_explicit(&c->read_bytes, memory_order_relaxed),
+        .read_ns = atomic_load_explicit(&c->read_ns, memory_order_relaxed),
+        .writes = atomic_load_explicit(&c->writes, memory_order_relaxed),
+        .write_bytes = atomic_load_explicit(&c->write_bytes, memory_order_relaxed),
+        .write_ns = atomic_load_explicit(&c->write_ns, memory_order_relaxed),
+        .crc_failures = atomic_load_explicit(&c->crc_failures, memory_order_relaxed),
+        .retries = atomic_load_explicit(&c->retries, memory_order_relaxed),
+    };
+    snprintf(s.path, sizeof(s.path), "%s", atomic_load_explicit(&c->path, memory_order_relaxed));
+    *out = s;
+    return HL_OK;
+}

@@ -1,0 +1,216 @@
+/* The parts of libhelios. Everything here is private to src/client.
+ *
+ * Lock order: client->lock, then client->attach.lock, then net->lock; access tables and counters
+ * are atomics. helios_get, helios_get_range and helios_find take none of them while the mapped pool
+ * serves them: they hold it by client->attach.readers (see attach.c). */
+#ifndef HL_CLIENT_PRIVATE_H
+#define HL_CLIENT_PRIVATE_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <uthash.h>
+
+#include "base/clock.h"
+#include "base/crc32.h"
+#include "base/id.h"
+#include "base/status.h"
+#include "core/json.h"
+#include "helios/helios.h"
+#include "mem/l3_client.h"
+#include "rpc/rpc.h"
+
+#define CLIENT_CHUNK       ((uint64_t)1 << 20)
+#define CLIENT_TIMEOUT_MS  30000
+#define CLIENT_RETRIES     3
+#define CLIENT_RETRIES_MAX 100
+
+enum client_way { WAY_AUTO, WAY_SHM, WAY_NET };
+
+struct shm;
+struct net;
+struct access_table;
+
+/* The deadline of one operation, and what it met on its way. */
+struct operation {
+    helios_client *client;
+    uint64_t started_ns;
+    uint64_t deadline_ns;
+    uint32_t crc_failures;
+    uint32_t retries;
+};
+
+/* Milliseconds that are left, at least 1. */
+int operation_left_ms(const struct operation *op);
+/* 0 when the deadline would pass before `ms` have. Sleeps otherwise. */
+int operation_pause(const struct operation *op, int ms);
+int operation_expired(const struct operation *op);
+
+/* A view handed out by helios_map. */
+struct mapping {
+    const void *data;
+    uint64_t size;
+    unsigned refs;
+    struct hl_pool_ref ref;
+    struct shm *shm; /* whose memory it is; NULL = private copy */
+    struct shm *pin; /* whose connection pins it; NULL = none */
+    UT_hash_handle hh;
+};
+
+/* How this client reaches the pool. */
+struct attach {
+    pthread_mutex_t lock;
+    _Atomic(struct shm *) shm; /* NULL: read through net */
+    atomic_uint readers;       /* threads that may hold a struct shm without a reference */
+    struct shm *retired;       /* replaced, not closed yet */
+    struct net *net;           /* never NULL; connects on first need */
+    struct mapping *mappings;  /* by data */
+    char incarnation[40];
+    char uuid[HL_ID_TEXT_LEN + 1];
+};
+
+/* One shard written by this client and not committed yet. */
+struct pending {
+    char *model;
+    int64_t version;
+    json_t *shard; /* Shard of helios.capnp */
+    struct pending *next;
+};
+
+struct shard_name {
+    struct hl_id id;
+    char *text; /* "model@3/pp0/tp1/layer-0002" */
+    UT_hash_handle hh;
+};
+
+struct counters {
+    atomic_uint_fast64_t reads, read_bytes, read_ns;
+    atomic_uint_fast64_t writes, write_bytes, write_ns;
+    atomic_uint_fast64_t crc_failures, retries;
+    _Atomic(const char *) path; /* a literal */
+};
+
+struct helios_client {
+    pthread_mutex_t lock; /* serialises everything but reads */
+    char *controller_address;
+    char *l3_address;
+    enum client_way way;
+    int timeout_ms;
+    int retries;
+    struct hl_rpc *rpc;
+    struct hl_rpc_peer *controller; /* NULL without an address */
+    struct hl_rpc_peer *l3;
+    atomic_int controller_seen; /* it has answered before: worth waiting for */
+    struct attach attach;
+    struct counters counters;
+    struct access_table *access;
+    struct pending *pending;
+    pthread_mutex_t names_lock;
+    struct shard_name *names;
+    pthread_t keeper; /* reports accesses, renews pins after a restart of the daemon */
+    int keeper_started;
+    pthread_mutex_t keeper_lock;
+    pthread_cond_t keeper_wake;
+    int closing;
+};
+
+/* ---- client.c ---- */
+void operation_begin(struct operation *op, helios_client *client);
+/* A call to the Controller; waits for one that is being restarted. Takes `params`. */
+hl_status call_controller(struct operation *op, const char *method, json_t *params,
+                          json_t **result) HL_CHECK;
+hl_status call_l3(struct operation *op, const char *method, json_t *params,
+                  json_t **result) HL_CHECK;
+
+static inline struct hl_id id_of(helios_id id)
+{
+    return (struct hl_id){.hi = id.hi, .lo = id.lo};
+}
+
+/* ---- read.c ---- */
+/* Count what the operation met; st is how the read ended. */
+void read_account(struct operation *op, struct hl_id id, uint64_t bytes, int net, hl_status st);
+/* 1 when the connection was lost and is there again: try once more. Else *st is final. */
+int read_recover(struct operation *op, hl_status *st);
+
+/* ---- map.c ---- */
+/* Drop every view that was handed out. */
+void map_fini(helios_client *client);
+
+/* ---- names.c: what a shard is called, for failures ---- */
+void names_add(helios_client *client, struct hl_id id, const char *model, int64_t version, int pp,
+               int tp, const char *part);
+/* "shard model@3/pp0/tp1/head (id …)" or "shard <id>" into buf; returns buf. */
+const char *names_text(helios_client *client, struct hl_id id, char *buf, size_t cap);
+void names_fini(helios_client *client);
+
+/* ---- attach.c ---- */
+hl_status attach_init(helios_client *client) HL_CHECK;
+void attach_fini(helios_client *client);
+/* First contact, or again after HL_ESTALE / HL_EUNAVAIL: asks the daemon who it is and takes the
+ * shortest way to its pool. Waits for a daemon that is being restarted unless `once`. */
+hl_status attach_renew(struct operation *op, int once) HL_CHECK;
+/* Borrow the mapped pool between enter and leave; NULL when there is none. */
+struct shm *attach_enter(helios_client *client);
+void attach_leave(helios_client *client);
+/* A reference for a view that is handed out; the caller holds attach.lock. */
+void attach_unref(helios_client *client, struct shm *shm);
+/* Pins were lost with a daemon that died: notice, reconnect and pin again. */
+void attach_watch(helios_client *client);
+
+/* ---- shm.c: the pool of this host ---- */
+struct shm {
+    struct hl_pool_view *view; /* borrowed from socket */
+    struct hl_l3_client *socket;
+    unsigned refs; /* mappings; under attach.lock */
+    /* A daemon too busy for its heartbeat but alive by RPC is trusted until then. */
+    atomic_uint_fast64_t trusted_ns;
+    struct shm *next_retired;
+};
+
+/* HL_ENOENT when the socket or that pool is not on this host. */
+hl_status shm_attach(const char *socket_path, struct hl_id uuid, int timeout_ms,
+                     struct shm **out) HL_CHECK;
+void shm_detach(struct shm *shm);
+/* HL_ESTALE when the daemon has been restarted or shows no sign of life. */
+hl_status shm_check(struct shm *shm, uint64_t now_ns) HL_CHECK;
+/* Can it still pin and put? */
+int shm_connected(struct shm *shm);
+hl_status shm_find(struct operation *op, struct shm *shm, struct hl_id id,
+                   struct hl_pool_ref *ref) HL_CHECK;
+/* Verified copy of [off, off+len); `whole`: off is 0 and len must be the shard's size. */
+hl_status shm_read(struct operation *op, struct shm *shm, struct hl_id id, uint64_t off, void *buf,
+                   uint64_t len, int whole) HL_CHECK;
+/* Check a pinned shard in place. */
+hl_status shm_verify(struct operation *op, struct shm *shm, const struct hl_pool_ref *ref) HL_CHECK;
+
+/* ---- netpath.c: a pool of another host ---- */
+hl_status net_create(struct net **out) HL_CHECK;
+void net_destroy(struct net *net);
+/* Where the data port is now; connections to another one are dropped. */
+void net_retarget(struct net *net, const char *address);
+/* Learn where shards lie in one question instead of one per shard; failures don't matter. */
+void net_prefetch(struct operation *op, struct net *net, json_t *ids);
+hl_status net_find(struct operation *op, struct net *net, struct hl_id id, uint64_t *size,
+                   uint32_t *crc32) HL_CHECK;
+hl_status net_read(struct operation *op, struct net *net, struct hl_id id, uint64_t off, void *buf,
+                   uint64_t len, int whole) HL_CHECK;
+hl_status net_put(struct operation *op, struct net *net, const void *data, uint64_t size,
+                  uint32_t crc32, struct hl_id *id) HL_CHECK;
+/* A literal: "rdma", "tcp", "emulated". */
+const char *net_path(struct net *net);
+
+/* ---- access.c: how often which shard was read ---- */
+hl_status access_create(struct access_table **out) HL_CHECK;
+void access_destroy(struct access_table *table);
+void access_count(struct access_table *table, struct hl_id id, uint64_t bytes, int net);
+void access_trouble(struct access_table *table, struct hl_id id, uint32_t crc_failures,
+                    uint32_t retries, int lost);
+/* New array of AccessReport and zeroed counts; NULL when there is nothing to tell. */
+json_t *access_take(struct access_table *table, const char *net_path);
+
+/* ---- keeper.c: the one background thread ---- */
+hl_status keeper_start(helios_client *client) HL_CHECK;
+/* Last report included. */
+void keeper_stop(helios_client *client);
+
+#endif

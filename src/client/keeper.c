@@ -1,0 +1,92 @@
+/* One thread per client: it reports accesses at most every REPORT_NS and once more at the end, and
+ * looks after pins. A training that never reads costs it one look per tick. */
+#include <signal.h>
+#include <stdlib.h>
+
+#include "base/log.h"
+#include "client/client_private.h"
+
+#define TICK_MS           250
+#define REPORT_NS         (5 * HL_NS_PER_S)
+#define REPORT_TIMEOUT_MS 2000
+
+static int env_int(const char *name)
+{
+    const char *value = getenv(name);
+    return value != NULL ? atoi(value) : 0;
+}
+
+static const char *env_text(const char *name)
+{
+    const char *value = getenv(name);
+    return value != NULL ? value : "";
+}
+
+/* Counts that can't be told are lost: they steer placement and prove nothing. */
+static int report(helios_client *c)
+{
+    if (c->controller == NULL)
+        return 0;
+    json_t *reports = access_take(c->access, net_path(c->attach.net));
+    if (reports == NULL)
+        return 0;
+    json_t *params =
+        json_pack("{s:s s:s s:i s:o}", "node", env_text("HELIOS_NODE"), "job",
+                  env_text("HELIOS_JOB"), "rank", env_int("GLOBAL_RANK"), "reports", reports);
+    if (hl_rpc_call(c->controller, "reportAccess", params, REPORT_TIMEOUT_MS, NULL) != HL_OK)
+        hl_debug("accesses were not reported: %s", hl_error_text());
+    json_decref(params);
+    return 1;
+}
+
+static void *keeper_main(void *arg)
+{
+    helios_client *c = arg;
+    uint64_t reported_ns = 0;
+    pthread_mutex_lock(&c->keeper_lock);
+    while (!c->closing) {
+        struct timespec until;
+        clock_gettime(CLOCK_MONOTONIC, &until);
+        until.tv_nsec += TICK_MS * 1000000L;
+        until.tv_sec += until.tv_nsec / 1000000000L;
+        until.tv_nsec %= 1000000000L;
+        pthread_cond_timedwait(&c->keeper_wake, &c->keeper_lock, &until);
+        if (c->closing)
+            break;
+        pthread_mutex_unlock(&c->keeper_lock);
+        attach_watch(c);
+        uint64_t now = hl_now_ns();
+        if (now - reported_ns >= REPORT_NS && report(c))
+            reported_ns = now;
+        pthread_mutex_lock(&c->keeper_lock);
+    }
+    pthread_mutex_unlock(&c->keeper_lock);
+    return NULL;
+}
+
+hl_status keeper_start(helios_client *client)
+{
+    /* Signals belong to the program, not to a thread it doesn't know of. */
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    int err = pthread_create(&client->keeper, NULL, keeper_main, client);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (err != 0)
+        return hl_fail(HL_ENOMEM, "a thread for access reports can't be started");
+    client->keeper_started = 1;
+    return HL_OK;
+}
+
+void keeper_stop(helios_client *client)
+{
+    if (!client->keeper_started)
+        return;
+    pthread_mutex_lock(&client->keeper_lock);
+    client->closing = 1;
+    pthread_cond_signal(&client->keeper_wake);
+    pthread_mutex_unlock(&client->keeper_lock);
+    pthread_join(client->keeper, NULL);
+    client->keeper_started = 0;
+    report(client);
+}

@@ -1,0 +1,55 @@
+/* Ids say nothing to people: the names learnt from lists and writes are kept for failures. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "client/client_private.h"
+
+#define NAMES_MAX 65536
+
+static void forget_all(helios_client *client)
+{
+    struct shard_name *n, *next;
+    HASH_ITER (hh, client->names, n, next) {
+        HASH_DEL(client->names, n);
+        free(n->text);
+        free(n);
+    }
+}
+
+void names_add(helios_client *client, struct hl_id id, const char *model, int64_t version, int pp,
+               int tp, const char *part)
+{
+    struct shard_name *n = NULL;
+    pthread_mutex_lock(&client->names_lock);
+    HASH_FIND(hh, client->names, &id, sizeof(id), n);
+    if (n == NULL && (n = calloc(1, sizeof(*n))) != NULL) {
+        if (HASH_COUNT(client->names) >= NAMES_MAX)
+            forget_all(client);
+        n->id = id;
+        if (asprintf(&n->text, "%s@%" PRId64 "/pp%d/tp%d/%s", model, version, pp, tp, part) < 0) {
+            free(n);
+        } else {
+            HASH_ADD(hh, client->names, id, sizeof(n->id), n);
+        }
+    }
+    pthread_mutex_unlock(&client->names_lock);
+}
+
+const char *names_text(helios_client *client, struct hl_id id, char *buf, size_t cap)
+{
+    struct shard_name *n = NULL;
+    pthread_mutex_lock(&client->names_lock);
+    HASH_FIND(hh, client->names, &id, sizeof(id), n);
+    if (n != NULL)
+        snprintf(buf, cap, "shard %s (%s)", n->text, hl_id_format(id).s);
+    else
+        snprintf(buf, cap, "shard %s", hl_id_format(id).s);
+    pthread_mutex_unlock(&client->names_lock);
+    return buf;
+}
+
+void names_fini(helios_client *client)
+{
+    forget_all(client);
+}

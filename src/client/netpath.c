@@ -1,0 +1,414 @@
+/* A pool of another host. Where a shard lies is asked once and remembered: the bytes are checked
+ * against the CRCs of that answer, so a place that is no longer true shows as a bad piece and is
+ * asked again. Connections are used by one thread at a time; a few idle ones are kept. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "client/client_private.h"
+#include "net/net.h"
+
+#define IDLE_MAX      4
+#define CACHE_MAX     65536
+#define CONNECT_MS    3000
+#define NAME_MAX_TEXT 256
+
+struct place {
+    struct hl_id id;
+    uint64_t offset;
+    uint64_t size;
+    uint32_t crc32;
+    uint32_t gen;
+    uint32_t *crcs; /* one per started MiB */
+    unsigned refs;  /* under net->lock; the cache holds one */
+    UT_hash_handle hh;
+};
+
+struct net {
+    pthread_mutex_t lock;
+    struct place *places;
+    struct hl_net_client *idle[IDLE_MAX];
+    unsigned idle_count;
+    unsigned epoch; /* connections of an older one are not kept */
+    char address[300];
+    _Atomic(const char *) path;
+};
+
+/* A connection on loan. */
+struct loan {
+    struct hl_net_client *client;
+    unsigned epoch;
+};
+
+hl_status net_create(struct net **out)
+{
+    struct net *n = calloc(1, sizeof(*n));
+    if (n == NULL)
+        return hl_fail(HL_ENOMEM, "memory is short for a client");
+    pthread_mutex_init(&n->lock, NULL);
+    atomic_store_explicit(&n->path, "", memory_order_relaxed);
+    *out = n;
+    return HL_OK;
+}
+
+static void place_put_locked(struct place *p)
+{
+    if (--p->refs == 0) {
+        free(p->crcs);
+        free(p);
+    }
+}
+
+static void place_put(struct net *net, struct place *p)
+{
+    pthread_mutex_lock(&net->lock);
+    place_put_locked(p);
+    pthread_mutex_unlock(&net->lock);
+}
+
+static void forget_places(struct net *net)
+{
+    struct place *p, *next;
+    HASH_ITER (hh, net->places, p, next) {
+        HASH_DEL(net->places, p);
+        place_put_locked(p);
+    }
+}
+
+static void close_idle(struct net *net)
+{
+    while (net->idle_count > 0)
+        hl_net_close(net->idle[--net->idle_count]);
+}
+
+void net_destroy(struct net *net)
+{
+    if (net == NULL)
+        return;
+    close_idle(net);
+    forget_places(net);
+    pthread_mutex_destroy(&net->lock);
+    free(net);
+}
+
+void net_retarget(struct net *net, const char *address)
+{
+    pthread_mutex_lock(&net->lock);
+    snprintf(net->address, sizeof(net->address), "%s", address);
+    net->epoch++;
+    close_idle(net);
+    pthread_mutex_unlock(&net->lock);
+}
+
+/* The names hl_net gives are its own; these outlive every connection. */
+static const char *literal_path(const char *name)
+{
+    static const char *const names[] = {"rdma", "tcp", "emulated"};
+    for (size_t i = 0; i < HL_ARRAY_LEN(names); i++)
+        if (strcmp(names[i], name) == 0)
+            return names[i];
+    return "net";
+}
+
+const char *net_path(struct net *net)
+{
+    return atomic_load_explicit(&net->path, memory_order_relaxed);
+}
+
+static hl_status borrow(struct operation *op, struct net *net, struct loan *out)
+{
+    char address[300];
+    struct loan loan = {0};
+    pthread_mutex_lock(&net->lock);
+    snprintf(address, sizeof(address), "%s", net->address);
+    loan.epoch = net->epoch;
+    if (net->idle_count > 0)
+        loan.client = net->idle[--net->idle_count];
+    pthread_mutex_unlock(&net->lock);
+    if (address[0] == '\0')
+        return hl_fail(HL_EUNAVAIL, "the L3 daemon at %s has no data port", op->client->l3_address);
+    if (loan.client == NULL) {
+        int left = operation_left_ms(op);
+        HL_TRY(hl_net_connect(address, left < CONNECT_MS ? left : CONNECT_MS, &loan.client));
+    }
+    atomic_store_explicit(&net->path, literal_path(hl_net_path_name(loan.client)),
+                          memory_order_relaxed);
+    *out = loan;
+    return HL_OK;
+}
+
+/* st: how the last call on it ended; a broken connection is not kept. */
+static void give_back(struct net *net, struct loan *loan, hl_status st)
+{
+    int broken = st == HL_EUNAVAIL || st == HL_ETIMEDOUT || st == HL_EPROTO;
+    pthread_mutex_lock(&net->lock);
+    if (!broken && loan->epoch == net->epoch && net->idle_count < IDLE_MAX) {
+        net->idle[net->idle_count++] = loan->client;
+        loan->client = NULL;
+    }
+    pthread_mutex_unlock(&net->lock);
+    hl_net_close(loan->client);
+    loan->client = NULL;
+}
+
+/* ---- places ---- */
+
+static hl_status parse_place(const json_t *extent, struct place **out)
+{
+    struct place *p = calloc(1, sizeof(*p));
+    const json_t *crcs = hl_json_list(extent, "chunkCrcs");
+    size_t i, count = json_array_size(crcs);
+    const json_t *crc;
+    if (p == NULL || (p->crcs = calloc(count + 1, sizeof(*p->crcs))) == NULL) {
+        free(p);
+        return hl_fail(HL_ENOMEM, "memory is short for %zu checksums", count);
+    }
+    p->offset = (uint64_t)hl_json_int(extent, "offset", 0);
+    p->size = (uint64_t)hl_json_int(extent, "sizeBytes", 0);
+    p->crc32 = (uint32_t)hl_json_int(extent, "crc32", 0);
+    p->gen = (uint32_t)hl_json_int(extent, "generation", 0);
+    p->refs = 1;
+    json_array_foreach (crcs, i, crc)
+        p->crcs[i] = (uint32_t)json_integer_value(crc);
+    hl_status st = hl_id_parse(hl_json_str(extent, "id", ""), &p->id);
+    if (st == HL_OK && (p->size == 0 || hl_pool_chunks(p->size) != count))
+        st = hl_fail(HL_EPROTO, "locate of shard %s: %llu bytes with %zu chunk checksums",
+                     hl_id_format(p->id).s, (unsigned long long)p->size, count);
+    if (st != HL_OK) {
+        free(p->crcs);
+        free(p);
+        return st;
+    }
+    *out = p;
+    return HL_OK;
+}
+
+static void remember(struct net *net, struct place *p)
+{
+    struct place *old = NULL;
+    pthread_mutex_lock(&net->lock);
+    if (HASH_COUNT(net->places) >= CACHE_MAX)
+        forget_places(net);
+    HASH_FIND(hh, net->places, &p->id, sizeof(p->id), old);
+    if (old != NULL) {
+        HASH_DEL(net->places, old);
+        place_put_locked(old);
+    }
+    p->refs++;
+    HASH_ADD(hh, net->places, id, sizeof(p->id), p);
+    pthread_mutex_unlock(&net->lock);
+}
+
+static void forget(struct net *net, struct hl_id id)
+{
+    struct place *p = NULL;
+    pthread_mutex_lock(&net->lock);
+    HASH_FIND(hh, net->places, &id, sizeof(id), p);
+    if (p != NULL) {
+        HASH_DEL(net->places, p);
+        place_put_locked(p);
+    }
+    pthread_mutex_unlock(&net->lock);
+}
+
+/* fresh: ask again even if a place is remembered. Release with place_put. */
+static hl_status locate(struct operation *op, struct net *net, struct hl_id id, int fresh,
+                        struct place **out)
+{
+    struct place *p = NULL;
+    json_t *result;
+    if (fresh) {
+        forget(net, id);
+    } else {
+        pthread_mutex_lock(&net->lock);
+        HASH_FIND(hh, net->places, &id, sizeof(id), p);
+        if (p != NULL)
+            p->refs++;
+        pthread_mutex_unlock(&net->lock);
+        if (p != NULL) {
+            *out = p;
+            return HL_OK;
+        }
+    }
+    hl_status st = call_l3(op, "locate", json_pack("{s:[s]}", "ids", hl_id_format(id).s), &result);
+    if (st == HL_ENOENT) {
+        char name[NAME_MAX_TEXT];
+        return hl_fail(st, "%s is not in the pool; it was removed, or never written",
+                       names_text(op->client, id, name, sizeof(name)));
+    }
+    HL_TRY(st);
+    st = parse_place(json_array_get(hl_json_list(result, "extents"), 0), &p);
+    json_decref(result);
+    HL_TRY(st);
+    remember(net, p);
+    *out = p;
+    return HL_OK;
+}
+
+void net_prefetch(struct operation *op, struct net *net, json_t *ids)
+{
+    json_t *result;
+    size_t i;
+    json_t *extent;
+    if (call_l3(op, "locate", json_pack("{s:O}", "ids", ids), &result) != HL_OK)
+        return;
+    json_array_foreach (hl_json_list(result, "extents"), i, extent) {
+        struct place *p;
+        if (parse_place(extent, &p) != HL_OK)
+            break;
+        remember(net, p);
+        place_put(net, p);
+    }
+    json_decref(result);
+}
+
+hl_status net_find(struct operation *op, struct net *net, struct hl_id id, uint64_t *size,
+                   uint32_t *crc32)
+{
+    struct place *p;
+    HL_TRY(locate(op, net, id, 1, &p));
+    *size = p->size;
+    *crc32 = p->crc32;
+    place_put(net, p);
+    return HL_OK;
+}
+
+/* ---- reads ---- */
+
+static uint64_t chunk_len(const struct place *p, uint64_t chunk)
+{
+    uint64_t at = chunk * CLIENT_CHUNK;
+    return p->size - at < CLIENT_CHUNK ? p->size - at : CLIENT_CHUNK;
+}
+
+static hl_status same_place(struct operation *op, struct net *net, const struct place *p)
+{
+    struct place *now;
+    HL_TRY(locate(op, net, p->id, 1, &now));
+    int same = now->offset == p->offset && now->gen == p->gen && now->crc32 == p->crc32;
+    place_put(net, now);
+    return same ? HL_OK : hl_fail(HL_ESTALE, "shard %s lies elsewhere now", hl_id_format(p->id).s);
+}
+
+/* One bad chunk, until it is good, its shard has moved, or the retries are used up. */
+static hl_status refetch(struct operation *op, struct net *net, struct loan *loan,
+                         const struct place *p, uint64_t chunk, unsigned char *dst)
+{
+    char name[NAME_MAX_TEXT];
+    uint32_t limit = (uint32_t)op->client->retries;
+    for (uint32_t tried = 0; tried < limit; tried++) {
+        HL_TRY(same_place(op, net, p));
+        op->retries++;
+        hl_status st = hl_net_fetch_verified(loan->client, p->offset + chunk * CLIENT_CHUNK, dst,
+                                             chunk_len(p, chunk), p->crcs + chunk,
+                                             operation_left_ms(op), NULL);
+        if (st != HL_ECORRUPT)
+            return st;
+        op->crc_failures++;
+        if (!operation_pause(op, tried == 0 ? 1 : tried == 1 ? 10 : 100))
+            break;
+    }
+    return hl_fail(HL_ECORRUPT,
+                   "%s: chunk %llu of %llu fails its checksum, also after %u retries; use another "
+                   "version or import the model again",
+                   names_text(op->client, p->id, name, sizeof(name)), (unsigned long long)chunk,
+                   (unsigned long long)hl_pool_chunks(p->size), op->retries);
+}
+
+/* Whole chunks [first, first + count) to dst. */
+static hl_status fetch_chunks(struct operation *op, struct net *net, struct loan *loan,
+                              const struct place *p, uint64_t first, uint64_t count,
+                              unsigned char *dst)
+{
+    struct hl_net_bad bad = {0};
+    uint64_t len = (count - 1) * CLIENT_CHUNK + chunk_len(p, first + count - 1);
+    hl_status st = hl_net_fetch_verified(loan->client, p->offset + first * CLIENT_CHUNK, dst, len,
+                                         p->crcs + first, operation_left_ms(op), &bad);
+    if (st != HL_ECORRUPT)
+        return st;
+    op->crc_failures += (uint32_t)bad.count;
+    size_t listed = bad.count < HL_NET_BAD_MAX ? bad.count : HL_NET_BAD_MAX;
+    for (size_t i = 0; i < listed; i++)
+        HL_TRY(refetch(op, net, loan, p, first + bad.chunk[i],
+                       dst + (uint64_t)bad.chunk[i] * CLIENT_CHUNK));
+    /* What stands after the last listed one is not known to be good. */
+    uint64_t rest = bad.count > listed ? (uint64_t)bad.chunk[listed - 1] + 1 : count;
+    for (uint64_t i = rest; i < count; i++)
+        HL_TRY(refetch(op, net, loan, p, first + i, dst + i * CLIENT_CHUNK));
+    return HL_OK;
+}
+
+/* A part of one chunk: the whole chunk is fetched, for only that can be checked. */
+static hl_status fetch_part(struct operation *op, struct net *net, struct loan *loan,
+                            const struct place *p, uint64_t off, uint64_t len, unsigned char *dst)
+{
+    uint64_t chunk = off / CLIENT_CHUNK;
+    HL_AUTO(hl_freep) unsigned char *whole = malloc(chunk_len(p, chunk));
+    if (whole == NULL)
+        return hl_fail(HL_ENOMEM, "memory is short for one chunk");
+    HL_TRY(fetch_chunks(op, net, loan, p, chunk, 1, whole));
+    memcpy(dst, whole + off % CLIENT_CHUNK, len);
+    return HL_OK;
+}
+
+static hl_status fetch_range(struct operation *op, struct net *net, struct loan *loan,
+                             const struct place *p, uint64_t off, uint64_t len, unsigned char *dst)
+{
+    while (len > 0) {
+        uint64_t chunk = off / CLIENT_CHUNK, in = off % CLIENT_CHUNK;
+        uint64_t here = chunk_len(p, chunk) - in;
+        uint64_t n = len < here ? len : here;
+        if (in > 0 || n < chunk_len(p, chunk)) {
+            HL_TRY(fetch_part(op, net, loan, p, off, n, dst));
+        } else {
+            uint64_t end = off + len;
+            uint64_t count =
+                end == p->size ? hl_pool_chunks(p->size) - chunk : end / CLIENT_CHUNK - chunk;
+            n = (count - 1) * CLIENT_CHUNK + chunk_len(p, chunk + count - 1);
+            HL_TRY(fetch_chunks(op, net, loan, p, chunk, count, dst));
+        }
+        off += n;
+        len -= n;
+        dst += n;
+    }
+    return HL_OK;
+}
+
+static hl_status check_range(struct operation *op, const struct place *p, uint64_t off,
+                             uint64_t len, int whole)
+{
+    char name[NAME_MAX_TEXT];
+    if (off <= p->size && len <= p->size - off && (!whole || len == p->size))
+        return HL_OK;
+    return hl_fail(HL_EINVAL, "%s has %llu bytes; %llu bytes at %llu were asked for",
+                   names_text(op->client, p->id, name, sizeof(name)), (unsigned long long)p->size,
+                   (unsigned long long)len, (unsigned long long)off);
+}
+
+hl_status net_read(struct operation *op, struct net *net, struct hl_id id, uint64_t off, void *buf,
+                   uint64_t len, int whole)
+{
+    struct place *p;
+    struct loan loan;
+    HL_TRY(locate(op, net, id, 0, &p));
+    hl_status st = check_range(op, p, off, len, whole);
+    if (st == HL_OK && len > 0 && (st = borrow(op, net, &loan)) == HL_OK) {
+        st = fetch_range(op, net, &loan, p, off, len, buf);
+        give_back(net, &loan, st);
+    }
+    place_put(net, p);
+    if (st == HL_ETIMEDOUT && !operation_expired(op))
+        st = HL_EUNAVAIL; /* the transfer stalled: a new connection may do */
+    return st;
+}
+
+hl_status net_put(struct operation *op, struct net *net, const void *data, uint64_t size,
+                  uint32_t crc32, struct hl_id *id)
+{
+    struct loan loan;
+    HL_TRY(borrow(op, net, &loan));
+    hl_status st = hl_net_put(loan.client, data, size, crc32, operation_left_ms(op), id);
+    give_back(net, &loan, st);
+    return st;
+}

@@ -1,0 +1,39 @@
+/* client/shard_image.h - tensors of a rank become the bytes of one shard: a safetensors file.
+ *
+ * Owns:    hl_shard_image owns the header and its copies of the specification.
+ * Threads: one at a time; pure, no I/O.
+ * Errors:  HL_EINVAL names the tensor and what is wrong with it; HL_ENOMEM.
+ * Units:   bytes.
+ * Limits:  HL_TENSOR_RANK_MAX dimensions, 2^20 tensors.
+ */
+#ifndef HL_CLIENT_SHARD_IMAGE_H
+#define HL_CLIENT_SHARD_IMAGE_H
+
+#include "core/safetensors.h"
+#include "helios/helios.h"
+
+struct hl_shard_spec {
+    const char *model;
+    int64_t version;
+    int pp;
+    int tp;
+    const char *part;
+    const helios_tensor *tensors;
+    size_t count;
+};
+
+struct hl_shard_image {
+    struct hl_safetensors_image header;
+    struct hl_tensor *tensors;
+    const helios_tensor *source; /* borrowed */
+    size_t count;
+    uint64_t size; /* of the whole shard */
+};
+
+hl_status hl_shard_image_plan(const struct hl_shard_spec *spec,
+                              struct hl_shard_image *out) HL_CHECK;
+/* Write all `size` bytes to dst; returns the CRC-32 of what was written. */
+uint32_t hl_shard_image_fill(const struct hl_shard_image *image, void *dst);
+void hl_shard_image_fini(struct hl_shard_image *image);
+
+#endif

@@ -1,0 +1,165 @@
+/* The pool of this host, mapped: finding and reading ask nobody. */
+#include <errno.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "client/client_private.h"
+
+#define NAME_MAX_TEXT 256
+#define FIND_TRIES    100
+#define STALE_TRIES   8
+
+/* Pauses before a bad piece is read again: what heals does so at once or needs somebody's hand. */
+static int retry_pause_ms(uint32_t retry)
+{
+    static const int pauses[] = {1, 10, 100};
+    return pauses[retry < HL_ARRAY_LEN(pauses) ? retry : HL_ARRAY_LEN(pauses) - 1];
+}
+
+hl_status shm_attach(const char *socket_path, struct hl_id uuid, int timeout_ms, struct shm **out)
+{
+    struct hl_pool_view_info info;
+    if (access(socket_path, F_OK) != 0)
+        return hl_fail(HL_ENOENT, "there is no socket %s on this host", socket_path);
+    struct shm *s = calloc(1, sizeof(*s));
+    if (s == NULL)
+        return hl_fail(HL_ENOMEM, "memory is short for a connection to %s", socket_path);
+    hl_status st = hl_l3_connect(socket_path, timeout_ms, &s->socket);
+    if (st != HL_OK) {
+        free(s);
+        return st;
+    }
+    s->view = hl_l3_view(s->socket);
+    hl_pool_view_info(s->view, &info);
+    if (!hl_id_equal(info.uuid, uuid)) {
+        shm_detach(s);
+        return hl_fail(HL_ENOENT, "the pool behind %s is another one than the L3 daemon's",
+                       socket_path);
+    }
+    *out = s;
+    return HL_OK;
+}
+
+void shm_detach(struct shm *shm)
+{
+    hl_l3_close(shm->socket);
+    free(shm);
+}
+
+int shm_connected(struct shm *shm)
+{
+    return hl_l3_alive(shm->socket) == HL_OK;
+}
+
+hl_status shm_check(struct shm *shm, uint64_t now_ns)
+{
+    hl_status st = hl_pool_view_alive(shm->view);
+    if (__builtin_expect(st == HL_OK, 1))
+        return HL_OK;
+    if (st == HL_EUNAVAIL &&
+        now_ns < atomic_load_explicit(&shm->trusted_ns, memory_order_relaxed)) {
+        hl_error_clear();
+        return HL_OK;
+    }
+    return st == HL_EUNAVAIL ? HL_ESTALE : st;
+}
+
+hl_status shm_find(struct operation *op, struct shm *shm, struct hl_id id, struct hl_pool_ref *ref)
+{
+    hl_status st = hl_pool_view_find(shm->view, id, ref);
+    if (__builtin_expect(st == HL_OK, 1))
+        return HL_OK;
+    /* An entry is in the middle of a change for nanoseconds, unless its owner died in it. */
+    for (int i = 0; st == HL_EBUSY && i < FIND_TRIES && operation_pause(op, 1); i++)
+        st = hl_pool_view_find(shm->view, id, ref);
+    if (st == HL_ENOENT) {
+        char name[NAME_MAX_TEXT];
+        return hl_fail(st, "%s is not in the pool; it was removed, or never written",
+                       names_text(op->client, id, name, sizeof(name)));
+    }
+    return st;
+}
+
+/* One more bad piece: HL_OK = read it again, else the failure that names it. */
+static hl_status retry_piece(struct operation *op, struct hl_id id, uint64_t chunk, uint64_t chunks,
+                             uint32_t tried)
+{
+    char name[NAME_MAX_TEXT];
+    op->crc_failures++;
+    if (tried < (uint32_t)op->client->retries && operation_pause(op, retry_pause_ms(tried))) {
+        op->retries++;
+        return HL_OK;
+    }
+    return hl_fail(HL_ECORRUPT,
+                   "%s: chunk %llu of %llu fails its checksum, also after %u retries; use another "
+                   "version or import the model again",
+                   names_text(op->client, id, name, sizeof(name)), (unsigned long long)chunk,
+                   (unsigned long long)chunks, tried);
+}
+
+/* Something in the range is bad: piece by piece, so that only bad ones are read again. */
+static hl_status read_pieces(struct operation *op, struct shm *shm, const struct hl_pool_ref *ref,
+                             uint64_t off, unsigned char *buf, uint64_t len)
+{
+    uint64_t end = off + len;
+    while (off < end) {
+        uint64_t chunk = off / CLIENT_CHUNK;
+        uint64_t stop = (chunk + 1) * CLIENT_CHUNK;
+        uint64_t n = (stop < end ? stop : end) - off;
+        uint32_t tried = 0;
+        hl_status st;
+        while ((st = hl_pool_view_read(shm->view, ref, off, buf, n)) == HL_ECORRUPT) {
+            HL_TRY(retry_piece(op, ref->id, chunk, hl_pool_chunks(ref->size), tried));
+            tried++;
+        }
+        HL_TRY(st);
+        off += n;
+        buf += n;
+    }
+    return HL_OK;
+}
+
+static hl_status bad_range(struct operation *op, const struct hl_pool_ref *ref, uint64_t off,
+                           uint64_t len, int whole)
+{
+    char name[NAME_MAX_TEXT];
+    names_text(op->client, ref->id, name, sizeof(name));
+    if (whole)
+        return hl_fail(HL_EINVAL, "%s has %llu bytes, and the buffer %llu", name,
+                       (unsigned long long)ref->size, (unsigned long long)len);
+    return hl_fail(HL_EINVAL, "%s has %llu bytes; %llu bytes at %llu reach beyond its end", name,
+                   (unsigned long long)ref->size, (unsigned long long)len, (unsigned long long)off);
+}
+
+hl_status shm_read(struct operation *op, struct shm *shm, struct hl_id id, uint64_t off, void *buf,
+                   uint64_t len, int whole)
+{
+    hl_status st = HL_OK;
+    for (int i = 0; i < STALE_TRIES; i++) {
+        struct hl_pool_ref ref;
+        HL_TRY(shm_find(op, shm, id, &ref));
+        if (off > ref.size || len > ref.size - off || (whole && len != ref.size))
+            return bad_range(op, &ref, off, len, whole);
+        st = hl_pool_view_read(shm->view, &ref, off, buf, len);
+        if (__builtin_expect(st == HL_OK, 1))
+            return HL_OK;
+        if (st == HL_ECORRUPT)
+            st = read_pieces(op, shm, &ref, off, buf, len);
+        if (st != HL_ESTALE)
+            return st;
+        /* Freed while it was read, or the owner is another one: the next look tells. */
+        HL_TRY(shm_check(shm, hl_now_ns()));
+    }
+    return st;
+}
+
+hl_status shm_verify(struct operation *op, struct shm *shm, const struct hl_pool_ref *ref)
+{
+    uint32_t bad = 0, tried = 0;
+    hl_status st;
+    while ((st = hl_pool_view_verify(shm->view, ref, &bad)) == HL_ECORRUPT) {
+        HL_TRY(retry_piece(op, ref->id, bad, hl_pool_chunks(ref->size), tried));
+        tried++;
+    }
+    return st;
+}

@@ -1,0 +1,235 @@
+/* Writing a new version: every part is built in a memfd, copied into the pool with its CRC, and
+ * remembered until this rank commits. What is never committed belongs to no version, and the
+ * Controller's sweep frees it. */
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include "client/client_private.h"
+#include "client/shard_image.h"
+
+#define PART_MAX sizeof(((helios_shard *)0)->part)
+
+static void forget_pending(helios_client *c, const char *model, int64_t version, int same)
+{
+    struct pending **at = &c->pending;
+    while (*at != NULL) {
+        struct pending *p = *at;
+        if (strcmp(p->model, model) != 0 || (p->version == version) != same) {
+            at = &p->next;
+            continue;
+        }
+        *at = p->next;
+        json_decref(p->shard);
+        free(p->model);
+        free(p);
+    }
+}
+
+int helios_version_begin(helios_client *client, const char *model, const char *job, int attempt,
+                         int64_t step, int world, int64_t *version)
+{
+    struct operation op;
+    json_t *result;
+    if (client == NULL || model == NULL || job == NULL || version == NULL)
+        return hl_fail(HL_EINVAL,
+                       "helios_version_begin: client, model, job and version must not be NULL");
+    if (world < 1)
+        return hl_fail(HL_EINVAL, "helios_version_begin: a gang of %d ranks can't commit", world);
+    hl_error_clear();
+    pthread_mutex_lock(&client->lock);
+    operation_begin(&op, client);
+    hl_status st =
+        call_controller(&op, "beginVersion",
+                        json_pack("{s:s s:s s:i s:I s:i}", "model", model, "job", job, "attempt",
+                                  attempt, "step", (json_int_t)step, "world", world),
+                        &result);
+    if (st == HL_OK) {
+        int64_t number = hl_json_int(result, "version", -1);
+        json_decref(result);
+        forget_pending(client, model, number, 0);
+        hl_error_clear();
+        *version = number;
+    }
+    pthread_mutex_unlock(&client->lock);
+    return st;
+}
+
+static hl_status check_put(const char *model, const char *part, int pp, int tp)
+{
+    if (model[0] == '\0' || part[0] == '\0' || strlen(part) >= PART_MAX)
+        return hl_fail(HL_EINVAL,
+                       "part '%s' of model '%s': both need a name, a part of at most "
+                       "%zu bytes",
+                       part, model, PART_MAX - 1);
+    if (pp < 0 || tp < 0)
+        return hl_fail(HL_EINVAL, "part '%s': pp %d and tp %d count from 0", part, pp, tp);
+    return HL_OK;
+}
+
+static hl_status put_shm(struct operation *op, struct shm *shm, const struct hl_l3_staging *s,
+                         uint64_t size, uint32_t crc32, struct hl_id *id)
+{
+    struct hl_pool_ref ref;
+    HL_TRY(hl_l3_put(shm->socket, s, size, operation_left_ms(op), &ref));
+    if (ref.crc32 == crc32) {
+        *id = ref.id;
+        return HL_OK;
+    }
+    op->crc_failures++;
+    if (hl_l3_drop(shm->socket, ref.id, operation_left_ms(op)) != HL_OK)
+        hl_error_clear(); /* the sweep finds it */
+    return hl_fail(HL_ECORRUPT, "the pool copied a shard with checksum %08x instead of %08x",
+                   ref.crc32, crc32);
+}
+
+static hl_status put_once(struct operation *op, const struct hl_l3_staging *s, uint64_t size,
+                          uint32_t crc32, struct hl_id *id)
+{
+    helios_client *c = op->client;
+    struct shm *shm = attach_enter(c);
+    hl_status st = HL_OK;
+    if (shm != NULL)
+        st = put_shm(op, shm, s, size, crc32, id);
+    attach_leave(c);
+    return shm != NULL ? st : net_put(op, c->attach.net, s->ptr, size, crc32, id);
+}
+
+/* One more try after a lost daemon or a copy that went wrong; a shard that was stored all the same
+ * is an orphan of the sweep. */
+static hl_status put_bytes(struct operation *op, const struct hl_l3_staging *s, uint64_t size,
+                           uint32_t crc32, struct hl_id *id)
+{
+    hl_status st = put_once(op, s, size, crc32, id);
+    if (st == HL_ECORRUPT) {
+        op->retries++;
+        st = put_once(op, s, size, crc32, id);
+    } else if ((st == HL_EUNAVAIL || st == HL_ESTALE) && read_recover(op, &st)) {
+        st = put_once(op, s, size, crc32, id);
+    }
+    return st;
+}
+
+static hl_status remember(helios_client *c, const char *model, int64_t version, int pp, int tp,
+                          const helios_shard *s)
+{
+    struct pending *p = calloc(1, sizeof(*p));
+    if (p == NULL || (p->model = strdup(model)) == NULL) {
+        free(p);
+        return hl_fail(HL_ENOMEM, "memory is short for the record of a shard");
+    }
+    p->version = version;
+    p->shard = json_pack(
+        "{s:s s:s s:I s:i s:i s:s s:I s:I s:I}", "id", hl_id_format(id_of(s->id)).s, "model", model,
+        "version", (json_int_t)version, "pp", pp, "tp", tp, "part", s->part, "sizeBytes",
+        (json_int_t)s->size, "crc32", (json_int_t)s->crc32, "tensors", (json_int_t)s->tensors);
+    if (p->shard == NULL) {
+        free(p->model);
+        free(p);
+        return hl_fail(HL_EINVAL, "model '%s' or part '%s' is not UTF-8", model, s->part);
+    }
+    struct pending **end = &c->pending;
+    while (*end != NULL)
+        end = &(*end)->next;
+    *end = p;
+    return HL_OK;
+}
+
+static hl_status put_part(struct operation *op, const struct hl_shard_spec *spec, helios_shard *out)
+{
+    struct hl_shard_image image;
+    struct hl_l3_staging staging;
+    helios_shard shard = {0};
+    struct hl_id id;
+    HL_TRY(hl_shard_image_plan(spec, &image));
+    hl_status st = hl_l3_staging_open(image.size, &staging);
+    if (st == HL_OK) {
+        shard.size = image.size;
+        shard.tensors = (uint32_t)image.count;
+        shard.crc32 = hl_shard_image_fill(&image, staging.ptr);
+        st = put_bytes(op, &staging, image.size, shard.crc32, &id);
+        hl_l3_staging_close(&staging);
+    }
+    hl_shard_image_fini(&image);
+    if (st != HL_OK)
+        return hl_fail_prefix(st, "writing %s@%lld/pp%d/tp%d/%s", spec->model,
+                              (long long)spec->version, spec->pp, spec->tp, spec->part);
+    shard.id = (helios_id){.hi = id.hi, .lo = id.lo};
+    memcpy(shard.part, spec->part, strlen(spec->part));
+    HL_TRY(remember(op->client, spec->model, spec->version, spec->pp, spec->tp, &shard));
+    names_add(op->client, id, spec->model, spec->version, spec->pp, spec->tp, spec->part);
+    *out = shard;
+    return HL_OK;
+}
+
+static void count_write(struct operation *op, uint64_t bytes)
+{
+    struct counters *n = &op->client->counters;
+    atomic_fetch_add_explicit(&n->writes, 1, memory_order_relaxed);
+    atomic_fetch_add_explicit(&n->write_bytes, bytes, memory_order_relaxed);
+    atomic_fetch_add_explicit(&n->write_ns, hl_now_ns() - op->started_ns, memory_order_relaxed);
+}
+
+int helios_version_put(helios_client *client, const char *model, int64_t version, int pp, int tp,
+                       const char *part, const helios_tensor *tensors, size_t count,
+                       helios_shard *out)
+{
+    struct operation op;
+    helios_shard shard;
+    if (client == NULL || model == NULL || part == NULL || tensors == NULL)
+        return hl_fail(HL_EINVAL,
+                       "helios_version_put: client, model, part and tensors must not be NULL");
+    HL_TRY(check_put(model, part, pp, tp));
+    hl_error_clear();
+    pthread_mutex_lock(&client->lock);
+    operation_begin(&op, client);
+    hl_status st = put_part(&op,
+                            &(struct hl_shard_spec){.model = model,
+                                                    .version = version,
+                                                    .pp = pp,
+                                                    .tp = tp,
+                                                    .part = part,
+                                                    .tensors = tensors,
+                                                    .count = count},
+                            &shard);
+    if (st == HL_OK) {
+        count_write(&op, shard.size);
+        hl_error_clear();
+        if (out != NULL)
+            *out = shard;
+    }
+    pthread_mutex_unlock(&client->lock);
+    return st;
+}
+
+int helios_version_commit(helios_client *client, const char *model, int64_t version, int rank,
+                          const char *meta_json, int *visible)
+{
+    struct operation op;
+    json_t *result, *shards = json_array();
+    if (client == NULL || model == NULL || shards == NULL) {
+        json_decref(shards);
+        return hl_fail(HL_EINVAL, "helios_version_commit: client and model must not be NULL");
+    }
+    hl_error_clear();
+    pthread_mutex_lock(&client->lock);
+    operation_begin(&op, client);
+    for (const struct pending *p = client->pending; p != NULL; p = p->next)
+        if (p->version == version && strcmp(p->model, model) == 0)
+            json_array_append(shards, p->shard);
+    hl_status st = call_controller(&op, "commitPart",
+                                   json_pack("{s:s s:I s:i s:o s:s}", "model", model, "version",
+                                             (json_int_t)version, "rank", rank, "shards", shards,
+                                             "meta", meta_json != NULL ? meta_json : ""),
+                                   &result);
+    if (st == HL_OK) {
+        forget_pending(client, model, version, 1);
+        int all = hl_json_bool(result, "visible", 0);
+        json_decref(result);
+        hl_error_clear();
+        if (visible != NULL)
+            *visible = all;
+    }
+    pthread_mutex_unlock(&client->lock);
+    return st;
+}
