@@ -182,7 +182,7 @@ hl_status cmd_topo(struct cli *cli, int argc, char **argv)
 {
     struct hl_topo topo;
     HL_TRY(cli_no_args(cli, argc, argv, 0, 1));
-    HL_TRY(argc > 0 ? hl_topology_load(argv[0], &topo) : hl_topology_probe(&topo));
+    HL_TRY(argc > 0 ? hl_topology_load_xml(argv[0], &topo) : hl_topology_load_machine(&topo));
     json_t *slots = hl_topo_to_json(&topo);
     if (cli->json) {
         json_t *doc = json_pack("{s:s s:o}", "machine", topo.machine, "slots", slots);
