@@ -94,7 +94,8 @@ void hl_loop_destroy(struct hl_loop *loop)
         return;
     on_wakeup(&loop->wakeup); /* what was posted last still gets its word */
     uv_walk(&loop->uv, close_walk, NULL);
-    uv_run(&loop->uv, UV_RUN_DEFAULT);
+    while (uv_run(&loop->uv, UV_RUN_DEFAULT) != 0)
+        continue; /* a pending stop ends the first round before the handles are closed */
     uv_loop_close(&loop->uv);
     while (loop->head != NULL) {
         struct task *t = loop->head;
