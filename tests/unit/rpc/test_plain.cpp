@@ -150,7 +150,7 @@ void what_json_cannot_hold_is_replaced_or_refused(void **)
 }
 
 /* An older daemon: it knows one method. */
-class OldController : public Controller::Server
+class OldController final : public Controller::Server
 {
   protected:
     kj::Promise<void> listModels(ListModelsContext context) override
