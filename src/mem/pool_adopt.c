@@ -1,0 +1,101 @@
+/* Adoption: the index is the truth, the allocator is rebuilt from it.
+ *
+ * The last owner may have died between any two stores. An odd generation says that the entry was
+ * being changed: a new shard not yet acknowledged to anybody, or one that was to be freed. Both are
+ * given up. What was freed rests once more, since a reader may still be on it. */
+#include <inttypes.h>
+
+#include "mem/pool_private.h"
+
+static int table_is_good(const struct hl_pool *pool, const struct hl_pool_ref *r)
+{
+    uint64_t chunks = hl_pool_chunks(r->size);
+    const uint8_t *table = pool->base + r->offset + hl_pool_table_offset(r->size);
+    return hl_crc32(0, table, chunks * sizeof(uint32_t)) == r->table_crc;
+}
+
+static struct hl_pool_ref fields_of(const struct hl_pool_entry *e, uint32_t slot)
+{
+    return (struct hl_pool_ref){
+        .id = {POOL_GET(e->id_hi), POOL_GET(e->id_lo)},
+        .offset = POOL_GET(e->offset),
+        .size = POOL_GET(e->size),
+        .crc32 = POOL_GET(e->crc32),
+        .table_crc = POOL_GET(e->table_crc),
+        .gen = POOL_GET(e->gen),
+        .slot = slot,
+    };
+}
+
+/* An even generation, whatever it was: the change that was under way is over. */
+static void settle(struct hl_pool_entry *e, uint32_t state)
+{
+    uint32_t gen = POOL_GET(e->gen);
+    POOL_SET(e->gen, gen | 1);
+    POOL_SET(e->state, state);
+    POOL_SET(e->gen, (gen | 1) + 1);
+}
+
+static hl_status claim(struct hl_pool *pool, const struct hl_pool_ref *r)
+{
+    uint64_t first = (r->offset - pool->super->data_offset) / HL_POOL_UNIT;
+    if (hl_extents_claim(pool->extents, first, hl_pool_units(r->size)) == HL_OK)
+        return HL_OK;
+    return hl_fail(HL_ECORRUPT,
+                   "pool %s can't be adopted: shard %s in slot %" PRIu32
+                   " lies on bytes of another one; remove the file and import again",
+                   pool->path, hl_id_format(r->id).s, r->slot);
+}
+
+static hl_status adopt_entry(struct hl_pool *pool, uint32_t slot, uint64_t now_ns,
+                             struct hl_pool_found *found)
+{
+    struct hl_pool_entry *e = &pool->index[slot];
+    uint32_t state = POOL_GET(e->state);
+    struct hl_pool_ref r = fields_of(e, slot);
+    int torn = (r.gen & 1) != 0;
+    if (!torn && (state == HL_POOL_EMPTY || state == HL_POOL_DELETED))
+        return HL_OK;
+    int whole = POOL_GET(e->entry_crc) == pool_entry_crc(&r) &&
+                pool_extent_fits(pool->super, r.offset, r.size);
+    int sealed = state == HL_POOL_SEALED || state == HL_POOL_FREED;
+    if (!sealed || !whole || !table_is_good(pool, &r)) {
+        /* Never acknowledged, or damaged: its bytes are nobody's. */
+        found->unfinished += !sealed || torn;
+        found->corrupt += sealed && !torn;
+        settle(e, HL_POOL_DELETED);
+        return HL_OK;
+    }
+    HL_TRY(claim(pool, &r));
+    pool->taken++;
+    if (torn || state == HL_POOL_FREED) {
+        settle(e, HL_POOL_FREED);
+        pool->rest_units += hl_pool_units(r.size);
+        pool_rest(pool, slot, now_ns);
+        found->freed++;
+        return HL_OK;
+    }
+    pool->used_units += hl_pool_units(r.size);
+    pool->shards++;
+    found->kept++;
+    found->kept_bytes += r.size;
+    return HL_OK;
+}
+
+hl_status pool_adopt(struct hl_pool *pool, struct hl_pool_found *found)
+{
+    uint64_t now = hl_now_ns();
+    for (uint64_t slot = 0; slot < pool->slots; slot++)
+        HL_TRY(adopt_entry(pool, (uint32_t)slot, now, found));
+    /* Deleted slots before an empty one end no search any more: twice around, for the wrap. */
+    int empty = 0;
+    for (uint64_t i = 2 * pool->slots; i-- > 0;) {
+        struct hl_pool_entry *e = &pool->index[i & (pool->slots - 1)];
+        uint32_t state = POOL_GET(e->state);
+        if (empty && state == HL_POOL_DELETED)
+            settle(e, HL_POOL_EMPTY);
+        else
+            empty = state == HL_POOL_EMPTY;
+    }
+    return HL_OK;
+}

@@ -1,0 +1,164 @@
+/* mem/pool_private.h - what the owner's files share, and the one way to read an index entry. */
+#ifndef HL_MEM_POOL_PRIVATE_H
+#define HL_MEM_POOL_PRIVATE_H
+
+#include <pthread.h>
+#include <sched.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/crc32.h"
+#include "mem/pool.h"
+#include "mem/pool_extents.h"
+
+#define NO_SLOT          UINT32_MAX
+#define DEFAULT_REST_MS  2000
+#define HEARTBEAT_OLD_NS HL_NS_PER_S
+#define ENTRY_SPINS      64
+#define ENTRY_YIELDS     2000
+
+/* What only the owner knows about a slot; it dies with the owner. */
+struct slot_note {
+    uint64_t freed_ns;
+    uint32_t pins;
+    uint32_t next;   /* in the queue of resting extents */
+    uint32_t queued; /* is in it */
+};
+
+struct hl_pool {
+    char *path;
+    int fd;
+    uint8_t *base;
+    uint64_t file_size;
+    struct hl_pool_super *super;
+    struct hl_pool_entry *index;
+    uint64_t slots;
+    uint64_t rest_ns;
+    uint32_t beat_ms;
+
+    pthread_mutex_t lock; /* guards all below and every change of the index */
+    struct hl_extents *extents;
+    struct slot_note *notes;
+    uint32_t rest_head, rest_tail; /* resting extents, in the order they were freed */
+    uint64_t taken;                /* slots in use */
+    uint64_t used_units;
+    uint64_t rest_units;
+    uint64_t shards;
+
+    pthread_t beat;
+    pthread_cond_t beat_wake;
+    int beat_running;
+    int beat_stop;
+};
+
+/* One consistent reading of an entry. */
+struct entry_copy {
+    struct hl_pool_ref ref;
+    uint32_t state;
+    uint32_t entry_crc;
+};
+
+/* Loads before it stay before loads after it. */
+static inline void pool_acquire_fence(void)
+{
+#if defined(__SANITIZE_THREAD__)
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wtsan"
+#endif
+    atomic_thread_fence(memory_order_acquire);
+#if defined(__SANITIZE_THREAD__)
+#pragma GCC diagnostic pop
+#endif
+}
+
+#define POOL_GET(field) atomic_load_explicit(&(field), memory_order_acquire)
+/* Released, so that whoever sees it also sees the odd generation stored before. */
+#define POOL_SET(field, value) atomic_store_explicit(&(field), (value), memory_order_release)
+
+/* 1 when `out` is consistent; 0 when the entry stays half-changed (its writer is gone or asleep).
+ */
+static inline int pool_entry_read(const struct hl_pool_entry *e, uint32_t slot,
+                                  struct entry_copy *out)
+{
+    for (int i = 0; i < ENTRY_SPINS + ENTRY_YIELDS; i++) {
+        uint32_t gen = POOL_GET(e->gen);
+        if ((gen & 1) == 0) {
+            out->state = POOL_GET(e->state);
+            if (out->state == HL_POOL_EMPTY || out->state == HL_POOL_DELETED) {
+                out->ref = (struct hl_pool_ref){.gen = gen, .slot = slot};
+                return 1;
+            }
+            out->ref.id.hi = POOL_GET(e->id_hi);
+            out->ref.id.lo = POOL_GET(e->id_lo);
+            out->ref.offset = POOL_GET(e->offset);
+            out->ref.size = POOL_GET(e->size);
+            out->ref.crc32 = POOL_GET(e->crc32);
+            out->ref.table_crc = POOL_GET(e->table_crc);
+            out->entry_crc = POOL_GET(e->entry_crc);
+            out->ref.gen = gen;
+            out->ref.slot = slot;
+            if (POOL_GET(e->gen) == gen)
+                return 1;
+        }
+        if (i >= ENTRY_SPINS)
+            sched_yield();
+    }
+    out->ref = (struct hl_pool_ref){.slot = slot};
+    return 0;
+}
+
+/* Find a sealed shard. HL_ENOENT and HL_EBUSY come without text. */
+static inline hl_status pool_lookup(const struct hl_pool_entry *index, uint64_t slots,
+                                    struct hl_id id, struct hl_pool_ref *out)
+{
+    hl_status missing = HL_ENOENT;
+    uint64_t slot = hl_pool_home(id, slots);
+    for (uint64_t i = 0; i < slots; i++, slot = (slot + 1) & (slots - 1)) {
+        struct entry_copy e;
+        if (!pool_entry_read(&index[slot], (uint32_t)slot, &e)) {
+            missing = HL_EBUSY;
+            continue;
+        }
+        if (e.state == HL_POOL_EMPTY)
+            break;
+        if (e.state == HL_POOL_SEALED && hl_id_equal(e.ref.id, id)) {
+            *out = e.ref;
+            return HL_OK;
+        }
+    }
+    return missing;
+}
+
+static inline uint32_t pool_entry_crc(const struct hl_pool_ref *r)
+{
+    uint64_t words[5] = {r->id.hi, r->id.lo, r->offset, r->size,
+                         (uint64_t)r->crc32 << 32 | r->table_crc};
+    return hl_crc32(0, words, sizeof(words));
+}
+
+/* 1 when the extent lies on units inside the data area. */
+static inline int pool_extent_fits(const struct hl_pool_super *s, uint64_t offset, uint64_t size)
+{
+    if (size == 0 || size > s->capacity || offset < s->data_offset ||
+        (offset - s->data_offset) % HL_POOL_UNIT != 0)
+        return 0;
+    uint64_t units = hl_pool_units(size);
+    uint64_t first = (offset - s->data_offset) / HL_POOL_UNIT;
+    uint64_t all = s->capacity / HL_POOL_UNIT;
+    return units <= all && first <= all - units;
+}
+
+/* What makes a superblock one of ours; `file_size` as the system says. */
+hl_status pool_super_check(const struct hl_pool_super *s, uint64_t file_size,
+                           const char *name) HL_CHECK;
+uint32_t pool_super_crc(const struct hl_pool_super *s);
+/* Fill the allocator and the counters from the index, and clean it. */
+hl_status pool_adopt(struct hl_pool *pool, struct hl_pool_found *found) HL_CHECK;
+
+/* With the lock held. */
+void pool_entry_set_state(struct hl_pool_entry *e, uint32_t state);
+void pool_slot_delete(struct hl_pool *pool, uint32_t slot);
+void pool_rest(struct hl_pool *pool, uint32_t slot, uint64_t now_ns);
+void pool_reap(struct hl_pool *pool, uint64_t now_ns);
+
+#endif

@@ -1,0 +1,384 @@
+/* Changing the pool, under its lock, in an order that a reader without a lock and an adopter after
+ * a crash both understand (mem/pool_layout.h).
+ *
+ * A freed extent goes through a queue in which it rests; a pinned one leaves the queue and enters
+ * it again with its last unpin. A slot that is given up becomes DELETED, and EMPTY as soon as the
+ * slot after it is: a search then ends there as it would have before. */
+#include <assert.h>
+#include <inttypes.h>
+#include <stdlib.h>
+
+#include "base/text.h"
+#include "mem/pool_private.h"
+
+/* ---- entries --------------------------------------------------------------------------------- */
+
+static void entry_begin(struct hl_pool_entry *e)
+{
+    atomic_store_explicit(&e->gen, POOL_GET(e->gen) | 1, memory_order_relaxed);
+}
+
+static void entry_end(struct hl_pool_entry *e)
+{
+    POOL_SET(e->gen, POOL_GET(e->gen) + 1);
+}
+
+void pool_entry_set_state(struct hl_pool_entry *e, uint32_t state)
+{
+    entry_begin(e);
+    POOL_SET(e->state, state);
+    entry_end(e);
+}
+
+/* Slot of that id in one of two states, NO_SLOT when there is none. */
+static uint32_t slot_of(const struct hl_pool *pool, struct hl_id id, uint32_t state, uint32_t other)
+{
+    uint64_t slot = hl_pool_home(id, pool->slots);
+    for (uint64_t i = 0; i < pool->slots; i++, slot = (slot + 1) & (pool->slots - 1)) {
+        const struct hl_pool_entry *e = &pool->index[slot];
+        uint32_t now = POOL_GET(e->state);
+        if (now == HL_POOL_EMPTY)
+            break;
+        if ((now == state || now == other) && POOL_GET(e->id_lo) == id.lo &&
+            POOL_GET(e->id_hi) == id.hi)
+            return (uint32_t)slot;
+    }
+    return NO_SLOT;
+}
+
+static uint32_t slot_for(const struct hl_pool *pool, struct hl_id id)
+{
+    uint64_t slot = hl_pool_home(id, pool->slots);
+    for (uint64_t i = 0; i < pool->slots; i++, slot = (slot + 1) & (pool->slots - 1)) {
+        uint32_t state = POOL_GET(pool->index[slot].state);
+        if (state == HL_POOL_EMPTY || state == HL_POOL_DELETED)
+            return (uint32_t)slot;
+    }
+    return NO_SLOT;
+}
+
+void pool_slot_delete(struct hl_pool *pool, uint32_t slot)
+{
+    uint64_t mask = pool->slots - 1;
+    pool->taken--;
+    pool_entry_set_state(&pool->index[slot], HL_POOL_DELETED);
+    if (POOL_GET(pool->index[(slot + 1) & mask].state) != HL_POOL_EMPTY)
+        return;
+    for (uint64_t i = slot; POOL_GET(pool->index[i].state) == HL_POOL_DELETED; i = (i - 1) & mask)
+        pool_entry_set_state(&pool->index[i], HL_POOL_EMPTY);
+}
+
+static struct hl_pool_ref ref_of(const struct hl_pool *pool, uint32_t slot)
+{
+    struct entry_copy e;
+    int whole = pool_entry_read(&pool->index[slot], slot, &e);
+    assert(whole); /* under the lock nobody changes it */
+    (void)whole;
+    return e.ref;
+}
+
+static uint64_t first_unit(const struct hl_pool *pool, uint64_t offset)
+{
+    return (offset - pool->super->data_offset) / HL_POOL_UNIT;
+}
+
+/* ---- the rest of freed extents --------------------------------------------------------------- */
+
+void pool_rest(struct hl_pool *pool, uint32_t slot, uint64_t now_ns)
+{
+    struct slot_note *note = &pool->notes[slot];
+    note->freed_ns = now_ns;
+    note->next = NO_SLOT;
+    note->queued = 1;
+    if (pool->rest_tail != NO_SLOT)
+        pool->notes[pool->rest_tail].next = slot;
+    else
+        pool->rest_head = slot;
+    pool->rest_tail = slot;
+}
+
+void pool_reap(struct hl_pool *pool, uint64_t now_ns)
+{
+    while (pool->rest_head != NO_SLOT) {
+        uint32_t slot = pool->rest_head;
+        struct slot_note *note = &pool->notes[slot];
+        if (now_ns < note->freed_ns + pool->rest_ns)
+            return;
+        pool->rest_head = note->next;
+        if (pool->rest_head == NO_SLOT)
+            pool->rest_tail = NO_SLOT;
+        note->queued = 0;
+        if (note->pins > 0)
+            continue; /* the last unpin queues it again */
+        struct hl_pool_ref r = ref_of(pool, slot);
+        uint64_t units = hl_pool_units(r.size);
+        pool_slot_delete(pool, slot);
+        hl_extents_give(pool->extents, first_unit(pool, r.offset), units);
+        pool->rest_units -= units;
+    }
+}
+
+void hl_pool_beat(struct hl_pool *pool)
+{
+    POOL_SET(pool->super->heartbeat_ns, hl_now_ns());
+    pthread_mutex_lock(&pool->lock);
+    pool_reap(pool, hl_now_ns());
+    pthread_mutex_unlock(&pool->lock);
+}
+
+/* ---- a new shard ----------------------------------------------------------------------------- */
+
+static hl_status fail_no_room(const struct hl_pool *pool, uint64_t size)
+{
+    char asked[32], left[32], longest[32], resting[32];
+    return hl_fail(
+        HL_ENOSPC,
+        "pool %s has no room for a shard of %s: %s are free (longest piece %s), %s rest after "
+        "being freed; remove versions, or start helios-l3d with a larger --size",
+        pool->path, hl_format_bytes(size, asked, sizeof(asked)),
+        hl_format_bytes(hl_extents_free(pool->extents) * HL_POOL_UNIT, left, sizeof(left)),
+        hl_format_bytes(hl_extents_largest(pool->extents) * HL_POOL_UNIT, longest, sizeof(longest)),
+        hl_format_bytes(pool->rest_units * HL_POOL_UNIT, resting, sizeof(resting)));
+}
+
+static hl_status alloc_locked(struct hl_pool *pool, struct hl_id id, uint64_t size,
+                              struct hl_pool_extent *out)
+{
+    uint64_t units = hl_pool_units(size), first;
+    pool_reap(pool, hl_now_ns());
+    if (pool->taken >= pool->slots / 4 * 3)
+        return hl_fail(HL_ENOSPC,
+                       "the index of pool %s is full: %" PRIu64 " of %" PRIu64
+                       " slots are taken; remove versions",
+                       pool->path, pool->taken, pool->slots);
+    if (hl_extents_take(pool->extents, units, &first) != HL_OK)
+        return fail_no_room(pool, size);
+    uint32_t slot = slot_for(pool, id);
+    assert(slot != NO_SLOT);
+    struct hl_pool_entry *e = &pool->index[slot];
+    uint64_t offset = pool->super->data_offset + first * HL_POOL_UNIT;
+    entry_begin(e);
+    POOL_SET(e->id_hi, id.hi);
+    POOL_SET(e->id_lo, id.lo);
+    POOL_SET(e->offset, offset);
+    POOL_SET(e->size, size);
+    POOL_SET(e->entry_crc, 0);
+    POOL_SET(e->state, HL_POOL_WRITING);
+    entry_end(e);
+    pool->notes[slot] = (struct slot_note){.next = NO_SLOT};
+    pool->taken++;
+    pool->used_units += units;
+    *out = (struct hl_pool_extent){
+        .id = id, .ptr = pool->base + offset, .offset = offset, .size = size, .slot = slot};
+    return HL_OK;
+}
+
+hl_status hl_pool_alloc(struct hl_pool *pool, uint64_t size, struct hl_pool_extent *out)
+{
+    if (size == 0)
+        return hl_fail(HL_EINVAL, "a shard of 0 bytes can't be stored");
+    struct hl_id id = hl_id_random();
+    pthread_mutex_lock(&pool->lock);
+    hl_status st =
+        size > pool->super->capacity ? fail_no_room(pool, size) : alloc_locked(pool, id, size, out);
+    pthread_mutex_unlock(&pool->lock);
+    return st;
+}
+
+/* The extent is one that alloc has given and nobody has sealed or aborted. */
+static int is_open(const struct hl_pool *pool, const struct hl_pool_extent *x)
+{
+    if (x->slot >= pool->slots)
+        return 0;
+    const struct hl_pool_entry *e = &pool->index[x->slot];
+    return POOL_GET(e->state) == HL_POOL_WRITING && POOL_GET(e->id_lo) == x->id.lo &&
+           POOL_GET(e->id_hi) == x->id.hi && POOL_GET(e->offset) == x->offset;
+}
+
+static hl_status check_chunks(const struct hl_pool_extent *x, uint32_t crc32,
+                              const uint32_t *chunk_crcs, size_t chunks)
+{
+    if (chunks != hl_pool_chunks(x->size))
+        return hl_fail(HL_EINVAL, "shard %s of %" PRIu64 " bytes comes with %zu chunk CRCs",
+                       hl_id_format(x->id).s, x->size, chunks);
+    uint32_t all = chunk_crcs[0];
+    for (size_t i = 1; i < chunks; i++) {
+        uint64_t len = i + 1 < chunks ? HL_POOL_CHUNK : x->size - i * HL_POOL_CHUNK;
+        all = hl_crc32_combine(all, chunk_crcs[i], len);
+    }
+    if (all != crc32)
+        return hl_fail(HL_ECORRUPT, "the chunk CRCs of shard %s give %08x, its CRC is %08x",
+                       hl_id_format(x->id).s, all, crc32);
+    return HL_OK;
+}
+
+hl_status hl_pool_seal(struct hl_pool *pool, const struct hl_pool_extent *extent, uint32_t crc32,
+                       const uint32_t *chunk_crcs, size_t chunks, struct hl_pool_ref *ref)
+{
+    HL_TRY(check_chunks(extent, crc32, chunk_crcs, chunks));
+    pthread_mutex_lock(&pool->lock);
+    if (!is_open(pool, extent)) {
+        pthread_mutex_unlock(&pool->lock);
+        return hl_fail(HL_EINVAL, "shard %s is not being written", hl_id_format(extent->id).s);
+    }
+    struct hl_pool_entry *e = &pool->index[extent->slot];
+    size_t bytes = chunks * sizeof(uint32_t);
+    memcpy(pool->base + extent->offset + hl_pool_table_offset(extent->size), chunk_crcs, bytes);
+    struct hl_pool_ref r = {.id = extent->id,
+                            .offset = extent->offset,
+                            .size = extent->size,
+                            .crc32 = crc32,
+                            .table_crc = hl_crc32(0, chunk_crcs, bytes),
+                            .slot = extent->slot};
+    entry_begin(e);
+    POOL_SET(e->crc32, r.crc32);
+    POOL_SET(e->table_crc, r.table_crc);
+    POOL_SET(e->entry_crc, pool_entry_crc(&r));
+    POOL_SET(e->state, HL_POOL_SEALED);
+    entry_end(e);
+    r.gen = POOL_GET(e->gen);
+    pool->shards++;
+    pthread_mutex_unlock(&pool->lock);
+    if (ref != NULL)
+        *ref = r;
+    return HL_OK;
+}
+
+void hl_pool_abort(struct hl_pool *pool, const struct hl_pool_extent *extent)
+{
+    pthread_mutex_lock(&pool->lock);
+    if (is_open(pool, extent)) {
+        uint64_t units = hl_pool_units(extent->size);
+        pool_slot_delete(pool, extent->slot);
+        hl_extents_give(pool->extents, first_unit(pool, extent->offset), units);
+        pool->used_units -= units;
+    }
+    pthread_mutex_unlock(&pool->lock);
+}
+
+/* ---- sealed shards --------------------------------------------------------------------------- */
+
+static hl_status fail_missing(const struct hl_pool *pool, struct hl_id id)
+{
+    return hl_fail(HL_ENOENT, "shard %s is not in pool %s", hl_id_format(id).s, pool->path);
+}
+
+hl_status hl_pool_free(struct hl_pool *pool, struct hl_id id)
+{
+    pthread_mutex_lock(&pool->lock);
+    uint32_t slot = slot_of(pool, id, HL_POOL_SEALED, HL_POOL_SEALED);
+    if (slot != NO_SLOT) {
+        uint64_t units = hl_pool_units(POOL_GET(pool->index[slot].size));
+        pool_entry_set_state(&pool->index[slot], HL_POOL_FREED);
+        pool->shards--;
+        pool->used_units -= units;
+        pool->rest_units += units;
+        pool_rest(pool, slot, hl_now_ns());
+    }
+    pthread_mutex_unlock(&pool->lock);
+    return slot != NO_SLOT ? HL_OK : fail_missing(pool, id);
+}
+
+hl_status hl_pool_find(struct hl_pool *pool, struct hl_id id, struct hl_pool_ref *out)
+{
+    return pool_lookup(pool->index, pool->slots, id, out) == HL_OK ? HL_OK : fail_missing(pool, id);
+}
+
+hl_status hl_pool_pin(struct hl_pool *pool, struct hl_id id, uint64_t offset,
+                      struct hl_pool_ref *out)
+{
+    pthread_mutex_lock(&pool->lock);
+    uint32_t slot = slot_of(pool, id, HL_POOL_SEALED, offset != 0 ? HL_POOL_FREED : HL_POOL_SEALED);
+    if (slot != NO_SLOT && offset != 0 && POOL_GET(pool->index[slot].offset) != offset)
+        slot = NO_SLOT;
+    struct hl_pool_ref r = {0};
+    if (slot != NO_SLOT) {
+        pool->notes[slot].pins++;
+        r = ref_of(pool, slot);
+    }
+    pthread_mutex_unlock(&pool->lock);
+    if (slot == NO_SLOT)
+        return fail_missing(pool, id);
+    *out = r;
+    return HL_OK;
+}
+
+void hl_pool_unpin(struct hl_pool *pool, const struct hl_pool_ref *ref)
+{
+    pthread_mutex_lock(&pool->lock);
+    struct slot_note *note = &pool->notes[ref->slot];
+    assert(note->pins > 0);
+    note->pins--;
+    if (note->pins == 0 && !note->queued && POOL_GET(pool->index[ref->slot].state) == HL_POOL_FREED)
+        pool_rest(pool, ref->slot, hl_now_ns());
+    pthread_mutex_unlock(&pool->lock);
+}
+
+size_t hl_pool_list(struct hl_pool *pool, uint64_t *cursor, struct hl_pool_ref *out, size_t max)
+{
+    size_t n = 0;
+    uint64_t slot = *cursor;
+    for (; slot < pool->slots && n < max; slot++) {
+        struct entry_copy e;
+        if (pool_entry_read(&pool->index[slot], (uint32_t)slot, &e) && e.state == HL_POOL_SEALED)
+            out[n++] = e.ref;
+    }
+    *cursor = slot < pool->slots ? slot : 0;
+    return n;
+}
+
+hl_status hl_pool_chunk_crcs(struct hl_pool *pool, const struct hl_pool_ref *ref, uint32_t *out)
+{
+    const uint8_t *table = pool->base + ref->offset + hl_pool_table_offset(ref->size);
+    memcpy(out, table, hl_pool_chunks(ref->size) * sizeof(uint32_t));
+    pool_acquire_fence();
+    struct hl_pool_ref now;
+    if (hl_pool_find(pool, ref->id, &now) == HL_OK && now.gen == ref->gen)
+        return HL_OK;
+    return hl_fail(HL_ESTALE, "shard %s was freed", hl_id_format(ref->id).s);
+}
+
+hl_status hl_pool_verify(struct hl_pool *pool, struct hl_id id, uint32_t **bad, size_t *bad_count)
+{
+    struct hl_pool_ref r;
+    HL_TRY(hl_pool_pin(pool, id, 0, &r));
+    uint64_t chunks = hl_pool_chunks(r.size);
+    uint32_t *found = malloc(chunks * sizeof(*found));
+    size_t count = 0;
+    const uint8_t *data = pool->base + r.offset;
+    const uint32_t *table = (const uint32_t *)(data + hl_pool_table_offset(r.size));
+    for (uint64_t i = 0; found != NULL && i < chunks; i++) {
+        uint64_t len = i + 1 < chunks ? HL_POOL_CHUNK : r.size - i * HL_POOL_CHUNK;
+        uint32_t expected = chunks == 1 ? r.crc32 : table[i];
+        if (hl_crc32(0, data + i * HL_POOL_CHUNK, len) != expected)
+            found[count++] = (uint32_t)i;
+    }
+    hl_pool_unpin(pool, &r);
+    if (found == NULL)
+        return hl_fail(HL_ENOMEM, "verify shard %s", hl_id_format(id).s);
+    if (count == 0) {
+        free(found);
+        return HL_OK;
+    }
+    *bad = found;
+    *bad_count = count;
+    return hl_fail(HL_ECORRUPT,
+                   "shard %s: %zu of %" PRIu64 " chunks fail their CRC, first %" PRIu32,
+                   hl_id_format(id).s, count, chunks, found[0]);
+}
+
+void hl_pool_info(struct hl_pool *pool, struct hl_pool_info *out)
+{
+    pthread_mutex_lock(&pool->lock);
+    *out = (struct hl_pool_info){
+        .uuid = pool->super->uuid,
+        .incarnation = POOL_GET(pool->super->incarnation),
+        .capacity = pool->super->capacity,
+        .used = pool->used_units * HL_POOL_UNIT,
+        .quarantined = pool->rest_units * HL_POOL_UNIT,
+        .free = hl_extents_free(pool->extents) * HL_POOL_UNIT,
+        .largest = hl_extents_largest(pool->extents) * HL_POOL_UNIT,
+        .shards = pool->shards,
+    };
+    pthread_mutex_unlock(&pool->lock);
+}
