@@ -158,7 +158,7 @@ static void put_pickle(struct hl_buf *b, const struct hl_torchzip_tensor *tensor
         if (present[chunk + 1])
             put_chunk(b, tensors, count, chunk);
     put_word(b, "checkpoint_version");
-    put(b, "G\x40\x08\0\0\0\0\0\0", 9); /* BINFLOAT 3.0, big endian */
+    put_int(b, 3); /* equal to 3.0 in Python; torch 1.13's safe unpickler knows no floats */
     put_word(b, "iteration");
     put_int(b, (uint64_t)iteration);
     put(b, "u.", 2);
