@@ -1,0 +1,225 @@
+/* What the tests of the process executor share: an executor in a directory of its own, and its end.
+ */
+#ifndef HL_TESTS_EXECUTOR_WORLD_H
+#define HL_TESTS_EXECUTOR_WORLD_H
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "core/json.h"
+#include "hw/process_executor.h"
+#include "os/cgroup.h"
+#include "os/file.h"
+#include "os/process.h"
+
+#define DEADLINE_MS 15000
+
+struct world {
+    char dir[64];
+    struct hl_executor *ex;
+};
+
+static inline void open_executor(struct world *w, int foreign, uint64_t log_max)
+{
+    struct hl_executor_opts opts = {.name = "process",
+                                    .state_dir = w->dir,
+                                    .foreign_topology = foreign,
+                                    .log_max_bytes = log_max};
+    hl_status st = hl_executor_open(&opts, &w->ex);
+    if (st != HL_OK)
+        print_error("%s\n", hl_error_text());
+    assert_int_equal(st, HL_OK);
+}
+
+static inline void reopen(struct world *w, int foreign, uint64_t log_max)
+{
+    hl_executor_close(w->ex);
+    open_executor(w, foreign, log_max);
+}
+
+static inline int setup(void **state)
+{
+    struct world *w = calloc(1, sizeof(*w));
+    snprintf(w->dir, sizeof(w->dir), "/tmp/helios-test-executor-XXXXXX");
+    assert_non_null(mkdtemp(w->dir));
+    open_executor(w, 0, 0);
+    *state = w;
+    return 0;
+}
+
+/* New reference to the status of a container. */
+static inline json_t *status_of(struct world *w, const char *id)
+{
+    json_t *list, *found = NULL;
+    assert_int_equal(hl_executor_list(w->ex, &list), HL_OK);
+    size_t i;
+    json_t *c;
+    json_array_foreach (list, i, c) {
+        if (strcmp(hl_json_str(c, "id", ""), id) == 0)
+            found = json_incref(c);
+    }
+    json_decref(list);
+    return found;
+}
+
+static inline int is_ended(const json_t *c)
+{
+    enum hl_run_state s;
+    return hl_run_state_parse(hl_json_str(c, "state", ""), &s) == HL_OK && hl_run_state_ended(s);
+}
+
+static inline json_t *await_end(struct world *w, const char *id)
+{
+    uint64_t deadline = hl_now_ns() + DEADLINE_MS * HL_NS_PER_MS;
+    for (;;) {
+        json_t *c = status_of(w, id);
+        assert_non_null(c);
+        if (is_ended(c))
+            return c;
+        json_decref(c);
+        assert_true(hl_now_ns() < deadline);
+        poll(NULL, 0, 3);
+    }
+}
+
+static inline int teardown(void **state)
+{
+    struct world *w = *state;
+    json_t *list, *c;
+    size_t i;
+    if (w->ex != NULL && hl_executor_list(w->ex, &list) == HL_OK) {
+        json_array_foreach (list, i, c) {
+            assert_int_equal(hl_executor_stop(w->ex, hl_json_str(c, "id", ""), 0), HL_OK);
+        }
+        json_array_foreach (list, i, c) {
+            json_decref(await_end(w, hl_json_str(c, "id", "")));
+            assert_int_equal(hl_executor_forget(w->ex, hl_json_str(c, "id", "")), HL_OK);
+        }
+        json_decref(list);
+    }
+    hl_executor_close(w->ex);
+    assert_int_equal(hl_dir_remove(w->dir), HL_OK);
+    free(w);
+    return 0;
+}
+
+/* A container that runs `script` by sh in every rank. */
+static inline json_t *spec_of(const char *id, const char *script, int ranks)
+{
+    json_t *list = json_array();
+    for (int i = 0; i < ranks; i++)
+        json_array_append_new(list, json_pack("{si s[{ss so}]}", "rank", i, "env", "key", "RANK",
+                                              "value", json_sprintf("%d", i)));
+    return json_pack("{ss s[sss] so si}", "id", id, "command", "/bin/sh", "-c", script, "ranks",
+                     list, "stopGraceMs", 2000);
+}
+
+/* Takes the JSON; the state's text goes to `state`. */
+static inline hl_status start_json(struct world *w, json_t *json, char *state, size_t size)
+{
+    struct hl_container_spec spec;
+    struct hl_container_status status;
+    hl_status st = hl_container_spec_decode(json, &spec);
+    json_decref(json);
+    HL_TRY(st);
+    st = hl_executor_start(w->ex, &spec, &status);
+    hl_container_spec_fini(&spec);
+    HL_TRY(st);
+    if (state != NULL)
+        snprintf(state, size, "%s", hl_run_state_text(status.state));
+    hl_container_status_fini(&status);
+    return HL_OK;
+}
+
+static inline void start(struct world *w, json_t *json)
+{
+    hl_status st = start_json(w, json, NULL, 0);
+    if (st != HL_OK)
+        print_error("%s\n", hl_error_text());
+    assert_int_equal(st, HL_OK);
+}
+
+static inline json_t *run(struct world *w, const char *id, json_t *json)
+{
+    start(w, json);
+    return await_end(w, id);
+}
+
+static inline const json_t *rank_of(const json_t *c, size_t i)
+{
+    return json_array_get(hl_json_list(c, "ranks"), i);
+}
+
+/* The whole output of rank 0, to be freed. */
+static inline char *log_of(struct world *w, const char *id, int rank)
+{
+    struct hl_log_slice s;
+    assert_int_equal(hl_executor_read_log(w->ex, id, rank, 0, 0, &s), HL_OK);
+    char *text = hl_buf_take(&s.data);
+    return text != NULL ? text : strdup("");
+}
+
+/* Wait until rank 0 has written a line; returns the output. */
+static inline char *await_line(struct world *w, const char *id, int rank)
+{
+    uint64_t deadline = hl_now_ns() + DEADLINE_MS * HL_NS_PER_MS;
+    for (;;) {
+        char *text = log_of(w, id, rank);
+        if (strchr(text, '\n') != NULL)
+            return text;
+        free(text);
+        assert_true(hl_now_ns() < deadline);
+        poll(NULL, 0, 3);
+    }
+}
+
+static inline int process_lives(pid_t pid)
+{
+    char path[64];
+    snprintf(path, sizeof(path), "/proc/%d/stat", (int)pid);
+    struct hl_buf text = HL_BUF(4096);
+    int lives = hl_file_read(path, &text) == HL_OK && text.len > 0 &&
+                strstr(text.data, ") Z ") == NULL && strstr(text.data, ") X ") == NULL;
+    hl_buf_fini(&text);
+    return lives;
+}
+
+static inline void await_death(pid_t pid)
+{
+    uint64_t deadline = hl_now_ns() + DEADLINE_MS * HL_NS_PER_MS;
+    while (process_lives(pid)) {
+        assert_true(hl_now_ns() < deadline);
+        poll(NULL, 0, 3);
+    }
+}
+
+static inline pid_t shim_of(struct world *w, const char *id)
+{
+    char path[256];
+    snprintf(path, sizeof(path), "%s/containers/%s/shim.pid", w->dir, id);
+    struct hl_buf text = HL_BUF(256);
+    assert_int_equal(hl_file_read(path, &text), HL_OK);
+    pid_t pid = (pid_t)atoi(text.data);
+    hl_buf_fini(&text);
+    return pid;
+}
+
+#define TEST(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
+
+#endif

@@ -1,0 +1,126 @@
+/* Executors that come and go, and shims that die. This program is its own shim. */
+#include "unit/hw/executor_world.h"
+
+static void a_running_container_is_found_again(void **state)
+{
+    struct world *w = *state;
+    start(w, spec_of("live", "echo $$; exec sleep 1000", 1));
+    char *log = await_line(w, "live", 0);
+    pid_t pid = (pid_t)atoi(log);
+    free(log);
+    reopen(w, 0, 0);
+    json_t *c = status_of(w, "live");
+    assert_string_equal(hl_json_str(c, "state", ""), "running");
+    assert_int_equal(hl_json_int(rank_of(c, 0), "pid", 0), pid);
+    assert_true(process_lives(pid));
+    json_decref(c);
+    assert_int_equal(hl_executor_stop(w->ex, "live", -1), HL_OK);
+    json_decref(await_end(w, "live"));
+    assert_false(process_lives(pid));
+}
+
+static void an_exit_code_is_not_lost_while_nobody_watches(void **state)
+{
+    struct world *w = *state;
+    char gate[128], script[256];
+    snprintf(gate, sizeof(gate), "%s/gate", w->dir);
+    snprintf(script, sizeof(script), "echo $$; while [ ! -e %s ]; do sleep 0.01; done; exit 9",
+             gate);
+    start(w, spec_of("away", script, 1));
+    char *log = await_line(w, "away", 0);
+    pid_t pid = (pid_t)atoi(log);
+    free(log);
+    pid_t shim = shim_of(w, "away");
+    hl_executor_close(w->ex);
+    close(open(gate, O_CREAT | O_WRONLY, 0600));
+    await_death(pid);
+    await_death(shim);
+    open_executor(w, 0, 0);
+    json_t *c = status_of(w, "away");
+    assert_string_equal(hl_json_str(c, "state", ""), "failed");
+    assert_int_equal(hl_json_int(c, "exitCode", 0), 9);
+    json_decref(c);
+}
+
+static void a_killed_shim_takes_its_ranks_with_it(void **state)
+{
+    struct world *w = *state;
+    start(w, spec_of("shim", "setsid sleep 1000 & echo $$ $!; exec sleep 1000", 1));
+    char *log = await_line(w, "shim", 0);
+    int rank = 0, grandchild = 0;
+    assert_int_equal(sscanf(log, "%d %d", &rank, &grandchild), 2);
+    free(log);
+    pid_t shim = shim_of(w, "shim");
+    kill(shim, SIGKILL);
+    json_t *c = await_end(w, "shim");
+    assert_string_equal(hl_json_str(c, "state", ""), "failed");
+    assert_string_equal(hl_json_str(rank_of(c, 0), "state", ""), "failed");
+    assert_non_null(strstr(hl_json_str(c, "message", ""), "ended without a result"));
+    json_decref(c);
+    await_death(rank);
+    if (geteuid() == 0)
+        await_death(grandchild);
+    else
+        kill(grandchild, SIGKILL);
+}
+
+static void a_shim_killed_while_nobody_watches_is_a_failure_too(void **state)
+{
+    struct world *w = *state;
+    start(w, spec_of("lost", "echo $$; exec sleep 1000", 1));
+    char *log = await_line(w, "lost", 0);
+    pid_t shim = shim_of(w, "lost");
+    hl_executor_close(w->ex);
+    kill(shim, SIGKILL);
+    await_death(shim);
+    await_death((pid_t)atoi(log));
+    free(log);
+    open_executor(w, 0, 0);
+    json_t *c = status_of(w, "lost");
+    assert_string_equal(hl_json_str(c, "state", ""), "failed");
+    json_decref(c);
+}
+
+static void a_state_directory_has_one_executor(void **state)
+{
+    struct world *w = *state;
+    struct hl_executor *second;
+    struct hl_executor_opts opts = {.name = "process", .state_dir = w->dir};
+    assert_int_equal(hl_executor_open(&opts, &second), HL_EBUSY);
+    assert_non_null(strstr(hl_error_text(), "is used by another agent"));
+    opts.state_dir = "/proc/nope";
+    assert_int_equal(hl_executor_open(&opts, &second), HL_ENOENT);
+    assert_non_null(strstr(hl_error_text(), "/proc/nope"));
+    opts.name = "dcoker";
+    assert_int_equal(hl_executor_open(&opts, &second), HL_EUNSUPPORTED);
+}
+
+static void a_half_made_directory_does_not_hinder(void **state)
+{
+    struct world *w = *state;
+    char path[256];
+    hl_executor_close(w->ex);
+    snprintf(path, sizeof(path), "%s/containers/empty", w->dir);
+    assert_int_equal(mkdir(path, 0700), 0);
+    open_executor(w, 0, 0);
+    assert_int_equal(access(path, F_OK), -1);
+    json_t *c = run(w, "empty", spec_of("empty", "true", 1));
+    assert_string_equal(hl_json_str(c, "state", ""), "succeeded");
+    json_decref(c);
+}
+
+int main(int argc, char **argv)
+{
+    if (argc == 3 && strcmp(argv[1], "shim") == 0)
+        return hl_shim_main(argv[2]);
+    hl_log_set_level(HL_LOG_WARN);
+    const struct CMUnitTest tests[] = {
+        TEST(a_running_container_is_found_again),
+        TEST(an_exit_code_is_not_lost_while_nobody_watches),
+        TEST(a_killed_shim_takes_its_ranks_with_it),
+        TEST(a_shim_killed_while_nobody_watches_is_a_failure_too),
+        TEST(a_state_directory_has_one_executor),
+        TEST(a_half_made_directory_does_not_hinder),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
