@@ -1,0 +1,96 @@
+/* helios-l3d: the L3 pool. Its memory is a named file that outlives this process. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/log.h"
+#include "conf/options.h"
+#include "l3d/l3d.h"
+#include "os/file.h"
+#include "os/loop.h"
+#include "rpc/rpc.h"
+
+struct daemon {
+    struct hl_conf conf;
+    struct hl_loop *loop;
+    struct hl_rpc *rpc;
+    struct hl_l3d *l3d;
+    char pool[4096];
+    char socket[4096];
+};
+
+static void default_paths(struct daemon *d)
+{
+    const struct hl_conf *c = &d->conf;
+    if (c->l3_pool[0] != '\0')
+        snprintf(d->pool, sizeof(d->pool), "%s", c->l3_pool);
+    else
+        snprintf(d->pool, sizeof(d->pool), "/dev/shm/helios-%u-%s.pool", (unsigned)getuid(),
+                 c->l3_name);
+    if (c->l3_socket[0] != '\0')
+        snprintf(d->socket, sizeof(d->socket), "%s", c->l3_socket);
+    else
+        snprintf(d->socket, sizeof(d->socket), "%.4000s.sock", d->pool);
+}
+
+static hl_status announce(const struct daemon *d)
+{
+    if (d->conf.ready_file[0] == '\0')
+        return HL_OK;
+    json_t *doc = json_pack("{s:s s:s s:s s:s s:i}", "address", hl_l3d_address(d->l3d),
+                            "dataAddress", hl_l3d_data_address(d->l3d), "socket", d->socket, "pool",
+                            d->pool, "pid", (int)getpid());
+    char *text = json_dumps(doc, JSON_COMPACT);
+    json_decref(doc);
+    if (text == NULL)
+        return hl_fail(HL_ENOMEM, "%s", d->conf.ready_file);
+    hl_status st = hl_file_write_atomic(d->conf.ready_file, text, strlen(text));
+    free(text);
+    return st;
+}
+
+static hl_status start(struct daemon *d, int argc, char **argv)
+{
+    enum hl_log_level level;
+    const struct hl_conf *c = &d->conf;
+    HL_TRY(hl_conf_load(HL_L3D, argc, argv, &d->conf, NULL));
+    HL_TRY(hl_log_level_parse(c->log_level, &level));
+    hl_log_init("l3d", level);
+    default_paths(d);
+    HL_TRY(hl_loop_create(&d->loop));
+    HL_TRY(hl_loop_stop_on_signals(d->loop));
+    HL_TRY(hl_rpc_create(&d->rpc));
+    HL_TRY(
+        hl_l3d_start(&(struct hl_l3d_opts){.loop = d->loop,
+                                           .rpc = d->rpc,
+                                           .listen = c->l3_listen,
+                                           .data_listen = c->l3_data_listen,
+                                           .socket_path = d->socket,
+                                           .import_threads = (int)c->l3_import_threads,
+                                           .pool = {.path = d->pool,
+                                                    .capacity = c->l3_size,
+                                                    .quarantine_ms = (uint32_t)c->l3_quarantine_ms,
+                                                    .beat_ms = (uint32_t)c->l3_beat_ms,
+                                                    .prefault = (int)c->l3_prefault}},
+                     &d->l3d));
+    hl_info("serving address=%s data=%s socket=%s", hl_l3d_address(d->l3d),
+            hl_l3d_data_address(d->l3d), d->socket);
+    return announce(d);
+}
+
+int main(int argc, char **argv)
+{
+    struct daemon d = {0};
+    hl_status st = start(&d, argc, argv);
+    if (st == HL_OK)
+        st = hl_loop_run(d.loop);
+    if (st != HL_OK && st != HL_ECANCELED)
+        fprintf(stderr, "helios-l3d: %s\n", hl_error_text());
+    hl_l3d_stop(d.l3d);
+    hl_rpc_destroy(d.rpc);
+    hl_loop_destroy(d.loop);
+    hl_conf_fini(&d.conf);
+    return st == HL_OK || st == HL_ECANCELED ? 0 : st == HL_EINVAL ? 2 : 1;
+}

@@ -1,0 +1,298 @@
+#include "l3d/l3d.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include <uv.h>
+
+#include "base/log.h"
+#include "core/json.h"
+#include "l3d/l3d_private.h"
+#include "mem/l3_server.h"
+#include "net/net.h"
+#include "os/loop.h"
+#include "os/process.h"
+
+#define INVENTORY_MAX 10000
+
+typedef void (*method_fn)(struct hl_l3d *d, struct hl_rpc_call *call, const json_t *params);
+
+static void reject(struct hl_rpc_call *call, hl_status st)
+{
+    hl_rpc_reject(call, st, NULL);
+}
+
+static void method_pool_info(struct hl_l3d *d, struct hl_rpc_call *call, const json_t *params)
+{
+    (void)params;
+    struct hl_pool_info info;
+    char incarnation[24];
+    hl_pool_info(d->pool, &info);
+    snprintf(incarnation, sizeof(incarnation), "%016" PRIx64, info.incarnation);
+    hl_rpc_reply(call, json_pack("{s:{s:s s:s s:s s:s s:I s:I s:I s:I s:s s:s s:I}}", "pool",
+                                 "uuid", hl_id_format(info.uuid).s, "incarnation", incarnation,
+                                 "hostId", d->host_id, "socketPath", d->socket_path,
+                                 "capacityBytes", (json_int_t)info.capacity, "usedBytes",
+                                 (json_int_t)info.used, "quarantinedBytes",
+                                 (json_int_t)info.quarantined, "shards", (json_int_t)info.shards,
+                                 "dataAddress", hl_l3d_data_address(d), "poolPath",
+                                 hl_pool_path(d->pool), "freeBytes", (json_int_t)info.largest));
+}
+
+static void method_import_model(struct hl_l3d *d, struct hl_rpc_call *call, const json_t *params)
+{
+    hl_status st = import_start(d, json_object_get(params, "request"));
+    if (st != HL_OK)
+        reject(call, st);
+    else
+        hl_rpc_reply(call, NULL);
+}
+
+static void method_import_progress(struct hl_l3d *d, struct hl_rpc_call *call, const json_t *params)
+{
+    json_t *progress;
+    hl_status st = import_progress(d, hl_json_str(params, "importId", ""), &progress);
+    if (st != HL_OK)
+        reject(call, st);
+    else
+        hl_rpc_reply(call, json_pack("{s:o}", "progress", progress));
+}
+
+static void method_cancel_import(struct hl_l3d *d, struct hl_rpc_call *call, const json_t *params)
+{
+    import_cancel(d, hl_json_str(params, "importId", ""));
+    hl_rpc_reply(call, NULL);
+}
+
+static json_t *extent_json(const struct hl_pool_ref *ref)
+{
+    return json_pack("{s:s s:I s:I s:I s:I}", "id", hl_id_format(ref->id).s, "offset",
+                     (json_int_t)ref->offset, "sizeBytes", (json_int_t)ref->size, "crc32",
+                     (json_int_t)ref->crc32, "generation", (json_int_t)ref->gen);
+}
+
+/* Extent with the chunk CRCs a remote reader checks against. */
+static hl_status locate_one(struct hl_l3d *d, const char *text, json_t **out)
+{
+    struct hl_id id;
+    struct hl_pool_ref ref;
+    HL_TRY(hl_id_parse(text, &id));
+    HL_TRY(hl_pool_find(d->pool, id, &ref));
+    uint64_t n = hl_pool_chunks(ref.size);
+    uint32_t *crcs = calloc(n + 1, sizeof(*crcs));
+    if (crcs == NULL)
+        return hl_fail(HL_ENOMEM, "checksums of shard %s", text);
+    hl_status st = hl_pool_chunk_crcs(d->pool, &ref, crcs);
+    if (st == HL_OK) {
+        json_t *list = json_array();
+        for (uint64_t i = 0; i < n; i++)
+            json_array_append_new(list, json_integer((json_int_t)crcs[i]));
+        *out = extent_json(&ref);
+        json_object_set_new(*out, "chunkCrcs", list);
+    }
+    free(crcs);
+    return st;
+}
+
+static void method_locate(struct hl_l3d *d, struct hl_rpc_call *call, const json_t *params)
+{
+    json_t *extents = json_array(), *id;
+    size_t i;
+    json_array_foreach (hl_json_list(params, "ids"), i, id) {
+        json_t *extent;
+        hl_status st = locate_one(d, json_string_value(id), &extent);
+        if (st != HL_OK) {
+            json_decref(extents);
+            reject(call, st);
+            return;
+        }
+        json_array_append_new(extents, extent);
+    }
+    hl_rpc_reply(call, json_pack("{s:o}", "extents", extents));
+}
+
+static void method_inventory(struct hl_l3d *d, struct hl_rpc_call *call, const json_t *params)
+{
+    uint64_t cursor = (uint64_t)hl_json_int(params, "cursor", 0);
+    size_t limit = (size_t)hl_json_int(params, "limit", 0);
+    if (limit == 0 || limit > INVENTORY_MAX)
+        limit = INVENTORY_MAX;
+    struct hl_pool_ref *refs = calloc(limit, sizeof(*refs));
+    if (refs == NULL) {
+        reject(call, hl_fail(HL_ENOMEM, "inventory of %zu shards", limit));
+        return;
+    }
+    size_t n = hl_pool_list(d->pool, &cursor, refs, limit);
+    json_t *extents = json_array();
+    for (size_t i = 0; i < n; i++)
+        json_array_append_new(extents, extent_json(&refs[i]));
+    free(refs);
+    hl_rpc_reply(call, json_pack("{s:o s:I}", "extents", extents, "next", (json_int_t)cursor));
+}
+
+static void method_free(struct hl_l3d *d, struct hl_rpc_call *call, const json_t *params)
+{
+    int freed = 0;
+    size_t i;
+    json_t *text;
+    json_array_foreach (hl_json_list(params, "ids"), i, text) {
+        struct hl_id id;
+        freed += hl_id_parse(json_string_value(text), &id) == HL_OK &&
+                 hl_pool_free(d->pool, id) == HL_OK;
+    }
+    hl_rpc_reply(call, json_pack("{s:i}", "freed", freed));
+}
+
+/* ---- verify: reads a whole shard, so it runs on a worker ---- */
+
+struct verify {
+    uv_work_t work;
+    struct hl_l3d *d;
+    struct hl_rpc_call *call;
+    struct hl_id id;
+    hl_status st;
+    char text[HL_ERROR_TEXT_MAX];
+    uint32_t *bad;
+    size_t bad_count;
+};
+
+static void verify_work(uv_work_t *work)
+{
+    struct verify *v = work->data;
+    v->st = hl_pool_verify(v->d->pool, v->id, &v->bad, &v->bad_count);
+    if (v->st != HL_OK)
+        snprintf(v->text, sizeof(v->text), "%s", hl_error_text());
+}
+
+static void verify_done(uv_work_t *work, int status)
+{
+    struct verify *v = work->data;
+    (void)status;
+    if (v->st != HL_OK && v->st != HL_ECORRUPT) {
+        hl_rpc_reject(v->call, v->st, v->text);
+    } else {
+        json_t *bad = json_array();
+        for (size_t i = 0; i < v->bad_count; i++)
+            json_array_append_new(bad, json_integer((json_int_t)v->bad[i]));
+        hl_rpc_reply(v->call, json_pack("{s:b s:o}", "ok", v->st == HL_OK, "badChunks", bad));
+    }
+    free(v->bad);
+    free(v);
+}
+
+static void method_verify(struct hl_l3d *d, struct hl_rpc_call *call, const json_t *params)
+{
+    struct verify *v = calloc(1, sizeof(*v));
+    if (v == NULL) {
+        reject(call, hl_fail(HL_ENOMEM, "verification"));
+        return;
+    }
+    hl_status st = hl_id_parse(hl_json_str(params, "id", ""), &v->id);
+    if (st != HL_OK) {
+        free(v);
+        reject(call, st);
+        return;
+    }
+    v->d = d;
+    v->call = call;
+    v->work.data = v;
+    uv_queue_work(hl_loop_uv(d->loop), &v->work, verify_work, verify_done);
+}
+
+static const struct method {
+    const char *name;
+    method_fn fn;
+} methods[] = {
+    {"poolInfo", method_pool_info},
+    {"importModel", method_import_model},
+    {"importProgress", method_import_progress},
+    {"cancelImport", method_cancel_import},
+    {"locate", method_locate},
+    {"inventory", method_inventory},
+    {"free", method_free},
+    {"verify", method_verify},
+};
+
+static void dispatch(void *arg, struct hl_rpc_call *call, const char *method, const json_t *params)
+{
+    for (size_t i = 0; i < HL_ARRAY_LEN(methods); i++) {
+        if (strcmp(methods[i].name, method) == 0) {
+            methods[i].fn(arg, call, params);
+            return;
+        }
+    }
+    hl_rpc_reject(call, HL_EUNSUPPORTED,
+                  "this L3 daemon does not know the method; is it older than the caller?");
+}
+
+static hl_status open_pool(struct hl_l3d *d, const struct hl_pool_options *options)
+{
+    struct hl_pool_found found = {0};
+    HL_TRY(hl_pool_open(options, &found, &d->pool));
+    if (found.adopted)
+        hl_info("pool adopted path=%s shards=%" PRIu64 " bytes=%" PRIu64 " unfinished=%" PRIu64
+                " corrupt=%" PRIu64,
+                options->path, found.kept, found.kept_bytes, found.unfinished, found.corrupt);
+    else
+        hl_info("pool made path=%s bytes=%" PRIu64, options->path, options->capacity);
+    return HL_OK;
+}
+
+hl_status hl_l3d_start(const struct hl_l3d_opts *opts, struct hl_l3d **out)
+{
+    struct hl_l3d *d = calloc(1, sizeof(*d));
+    if (d == NULL)
+        return hl_fail(HL_ENOMEM, "L3 daemon");
+    d->loop = opts->loop;
+    d->import_threads =
+        opts->import_threads > 0 ? opts->import_threads : (int)sysconf(_SC_NPROCESSORS_ONLN);
+    d->socket_path = strdup(opts->socket_path);
+    hl_host_id(d->host_id, sizeof(d->host_id));
+    hl_status st = open_pool(d, &opts->pool);
+    if (st == HL_OK)
+        st = hl_l3_server_start(&(struct hl_l3_server_opts){.loop = opts->loop,
+                                                            .pool = d->pool,
+                                                            .socket_path = d->socket_path},
+                                &d->local);
+    if (st == HL_OK && opts->data_listen[0] != '\0')
+        st = net_start(d, opts->data_listen);
+    if (st == HL_OK)
+        st = hl_rpc_serve(opts->rpc,
+                          &(struct hl_rpc_serve_opts){.address = opts->listen,
+                                                      .interface = "L3",
+                                                      .loop = opts->loop,
+                                                      .handler = dispatch,
+                                                      .arg = d},
+                          &d->server);
+    if (st != HL_OK) {
+        hl_l3d_stop(d);
+        return st;
+    }
+    *out = d;
+    return HL_OK;
+}
+
+void hl_l3d_stop(struct hl_l3d *d)
+{
+    if (d == NULL)
+        return;
+    if (d->server != NULL)
+        hl_rpc_server_close(d->server);
+    imports_stop(d);
+    hl_net_server_stop(d->net);
+    hl_l3_server_stop(d->local);
+    hl_pool_close(d->pool);
+    free(d->socket_path);
+    free(d);
+}
+
+const char *hl_l3d_address(const struct hl_l3d *d)
+{
+    return hl_rpc_server_address(d->server);
+}
+
+const char *hl_l3d_data_address(const struct hl_l3d *d)
+{
+    return d->net != NULL ? hl_net_server_address(d->net) : "";
+}

@@ -1,0 +1,36 @@
+/* l3d/l3d.h - the L3 daemon: a pool, its socket for this host, its UCX port for others, and
+ * imports.
+ *
+ * Owns:    the pool, the socket, the network server, the RPC server, the running imports.
+ * Threads: calls on the loop's thread; imports have one thread each (and its workers), the network
+ * a thread of its own. Errors:  start-up failures as status; later ones are answered to the caller.
+ * Units:   bytes, ms.
+ * Limits:  4 imports at a time, 1000 remembered.
+ */
+#ifndef HL_L3D_L3D_H
+#define HL_L3D_L3D_H
+
+#include "mem/pool.h"
+
+struct hl_loop;
+struct hl_rpc;
+struct hl_l3d;
+
+struct hl_l3d_opts {
+    struct hl_loop *loop;
+    struct hl_rpc *rpc;
+    const char *listen;      /* host:port of the RPC */
+    const char *data_listen; /* host:port for UCX; "" = none */
+    const char *socket_path;
+    int import_threads; /* 0 = one per CPU */
+    struct hl_pool_options pool;
+};
+
+hl_status hl_l3d_start(const struct hl_l3d_opts *opts, struct hl_l3d **out) HL_CHECK;
+/* The pool's file stays. Running imports are cancelled and undone. NULL is fine. */
+void hl_l3d_stop(struct hl_l3d *d);
+const char *hl_l3d_address(const struct hl_l3d *d);
+/* "" when there is none. */
+const char *hl_l3d_data_address(const struct hl_l3d *d);
+
+#endif
