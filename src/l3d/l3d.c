@@ -100,7 +100,7 @@ static void method_locate(struct hl_l3d *d, struct hl_rpc_call *call, const json
     json_t *extents = json_array(), *id;
     size_t i;
     json_array_foreach (hl_json_list(params, "ids"), i, id) {
-        json_t *extent;
+        json_t *extent = NULL;
         hl_status st = locate_one(d, json_string_value(id), &extent);
         if (st != HL_OK) {
             json_decref(extents);
