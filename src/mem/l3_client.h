@@ -43,12 +43,12 @@ struct hl_l3_staging {
 };
 
 hl_status hl_l3_staging_open(uint64_t size, struct hl_l3_staging *out) HL_CHECK;
-/* Zeroed staging is fine when fd is -1. */
+/* A zeroed one is fine. */
 void hl_l3_staging_close(struct hl_l3_staging *s);
 /* The first `size` bytes of the staging become a sealed shard. */
 hl_status hl_l3_put(struct hl_l3_client *c, const struct hl_l3_staging *s, uint64_t size,
                     int timeout_ms, struct hl_pool_ref *ref) HL_CHECK;
-/* Take back a shard that this connection has put (its CRC was not the expected one). */
+/* Take back the shard that this connection has put last (its CRC was not the expected one). */
 hl_status hl_l3_drop(struct hl_l3_client *c, struct hl_id id, int timeout_ms) HL_CHECK;
 
 #endif
