@@ -1,0 +1,214 @@
+#include "helios/rankfile.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/torchzip.h"
+
+#define HEADER_GUESS ((uint64_t)64 << 10)
+
+hl_status cli_client(struct cli *cli, const char *path, int timeout_ms, helios_client **out)
+{
+    const char *controller;
+    HL_TRY(cli_controller_address(cli, &controller));
+    helios_options o = {.controller = controller, .path = path, .timeout_ms = timeout_ms};
+    return (hl_status)helios_open(&o, out);
+}
+
+hl_status rankfile_header(helios_client *client, const helios_shard *shard,
+                          struct hl_safetensors *out)
+{
+    uint64_t n = shard->size < HEADER_GUESS ? shard->size : HEADER_GUESS;
+    HL_AUTO(hl_freep) unsigned char *bytes = malloc(n > 0 ? n : 1);
+    uint64_t header;
+    if (bytes == NULL)
+        return hl_fail(HL_ENOMEM, "memory is short for a header");
+    HL_TRY((hl_status)helios_get_range(client, shard->id, 0, bytes, n));
+    hl_status st = hl_safetensors_header_len(bytes, n, shard->size, &header);
+    if (st == HL_OK && 8 + header > n) {
+        unsigned char *more = realloc(bytes, 8 + header);
+        if (more == NULL)
+            return hl_fail(HL_ENOMEM, "memory is short for a header of %llu bytes",
+                           (unsigned long long)header);
+        bytes = more;
+        HL_TRY((hl_status)helios_get_range(client, shard->id, n, bytes + n, 8 + header - n));
+        n = 8 + header;
+    }
+    if (st == HL_OK)
+        st = hl_safetensors_parse(bytes, n, shard->size, out);
+    return st == HL_OK ? st : hl_fail_prefix(st, "part '%s'", shard->part);
+}
+
+static int wanted(const helios_shard *s, enum rankfile_kind kind)
+{
+    int optim = strncmp(s->part, "optim-", 6) == 0;
+    return kind == RANKFILE_ALL || optim == (kind == RANKFILE_OPTIM);
+}
+
+static hl_status read_headers(struct rankfile *r, enum rankfile_kind kind)
+{
+    r->parts = calloc(r->list->count + 1, sizeof(*r->parts));
+    r->headers = calloc(r->list->count + 1, sizeof(*r->headers));
+    if (r->parts == NULL || r->headers == NULL)
+        return hl_fail(HL_ENOMEM, "memory is short for %zu parts", r->list->count);
+    for (size_t i = 0; i < r->list->count; i++) {
+        if (!wanted(&r->list->shards[i], kind))
+            continue;
+        r->parts[r->count] = r->list->shards[i];
+        HL_TRY(rankfile_header(r->client, &r->parts[r->count], &r->headers[r->count]));
+        r->count++;
+    }
+    return HL_OK;
+}
+
+hl_status rankfile_open(helios_client *client, const struct rankfile_where *w, struct rankfile *out)
+{
+    struct rankfile r = {.client = client};
+    HL_TRY((hl_status)helios_request_shards(client, w->model, w->version, w->pp, w->tp, &r.list));
+    r.version = r.list->version;
+    hl_status st = read_headers(&r, w->kind);
+    if (st == HL_OK && r.count == 0)
+        st = hl_fail(HL_ENOENT, "%s@%lld has no such parts at pp %d, tp %d", w->model,
+                     (long long)r.version, w->pp, w->tp);
+    if (st != HL_OK) {
+        rankfile_fini(&r);
+        return st;
+    }
+    *out = r;
+    return HL_OK;
+}
+
+void rankfile_fini(struct rankfile *r)
+{
+    for (size_t i = 0; i < r->count; i++)
+        hl_safetensors_fini(&r->headers[i]);
+    free(r->headers);
+    free(r->parts);
+    helios_shard_list_free(r->list);
+    *r = (struct rankfile){0};
+}
+
+static hl_status write_data(struct rankfile *r, size_t part, struct outfile *to)
+{
+    const void *data;
+    size_t size;
+    HL_TRY((hl_status)helios_map(r->client, r->parts[part].id, &data, &size));
+    uint64_t at = r->headers[part].data_offset;
+    hl_status st = outfile_write(to, (const char *)data + at, size - at);
+    (void)helios_unmap(r->client, data);
+    return st;
+}
+
+static hl_status merge_headers(const struct rankfile *r, struct hl_safetensors_image *image,
+                               uint64_t *offsets)
+{
+    HL_AUTO(hl_freep)
+    const struct hl_safetensors **headers = calloc(r->count, sizeof(*headers));
+    if (headers == NULL)
+        return hl_fail(HL_ENOMEM, "memory is short for %zu parts", r->count);
+    for (size_t i = 0; i < r->count; i++)
+        headers[i] = &r->headers[i];
+    return hl_safetensors_merge(headers, r->count, image, offsets);
+}
+
+hl_status rankfile_write_safetensors(struct rankfile *r, struct outfile *to)
+{
+    struct hl_safetensors_image image = {0};
+    HL_AUTO(hl_freep) uint64_t *offsets = calloc(r->count, sizeof(*offsets));
+    if (offsets == NULL)
+        return hl_fail(HL_ENOMEM, "memory is short for %zu parts", r->count);
+    HL_TRY(merge_headers(r, &image, offsets));
+    hl_status st = outfile_write(to, image.bytes, image.size);
+    for (size_t i = 0; i < r->count && st == HL_OK; i++) {
+        if (to->written != offsets[i])
+            st = hl_fail(HL_EINTERNAL, "part '%s' would stand at %llu instead of %llu",
+                         r->parts[i].part, (unsigned long long)to->written,
+                         (unsigned long long)offsets[i]);
+        else
+            st = write_data(r, i, to);
+    }
+    hl_safetensors_image_fini(&image);
+    return st;
+}
+
+/* Where tensor i of the torch file comes from. */
+struct torch_source {
+    size_t part;
+    uint64_t offset; /* in the shard */
+};
+
+struct torch_plan {
+    struct hl_torchzip_tensor *tensors;
+    struct torch_source *sources;
+    size_t count;
+    struct hl_torchzip zip;
+};
+
+static void torch_plan_fini(struct torch_plan *p)
+{
+    hl_torchzip_fini(&p->zip);
+    free(p->tensors);
+    free(p->sources);
+}
+
+static hl_status plan_torch(const struct rankfile *r, struct torch_plan *p)
+{
+    size_t total = 0;
+    for (size_t i = 0; i < r->count; i++)
+        total += r->headers[i].count;
+    p->tensors = calloc(total + 1, sizeof(*p->tensors));
+    p->sources = calloc(total + 1, sizeof(*p->sources));
+    if (p->tensors == NULL || p->sources == NULL)
+        return hl_fail(HL_ENOMEM, "memory is short for %zu tensors", total);
+    for (size_t i = 0; i < r->count; i++)
+        for (size_t k = 0; k < r->headers[i].count; k++) {
+            const struct hl_tensor *t = &r->headers[i].tensors[k];
+            p->tensors[p->count].tensor = t;
+            HL_TRY(hl_safetensors_crc(&r->headers[i], t->name, &p->tensors[p->count].crc32));
+            p->sources[p->count] =
+                (struct torch_source){.part = i, .offset = r->headers[i].data_offset + t->offset};
+            p->count++;
+        }
+    return hl_torchzip_plan(p->tensors, p->count, 0, &p->zip);
+}
+
+/* Segments follow the tensors' order, so a part is mapped once. */
+static hl_status write_segments(struct rankfile *r, const struct torch_plan *p, struct outfile *to)
+{
+    const char *data = NULL;
+    size_t part = 0;
+    hl_status st = HL_OK;
+    for (size_t i = 0; i < p->zip.count && st == HL_OK; i++) {
+        const struct hl_torchzip_segment *s = &p->zip.segments[i];
+        if (s->tensor < 0) {
+            st = outfile_write(to, p->zip.bytes.data + s->from, s->size);
+            continue;
+        }
+        const struct torch_source *from = &p->sources[s->tensor];
+        if (data != NULL && from->part != part) {
+            (void)helios_unmap(r->client, data);
+            data = NULL;
+        }
+        if (data == NULL) {
+            const void *view;
+            part = from->part;
+            st = (hl_status)helios_map(r->client, r->parts[part].id, &view, NULL);
+            data = st == HL_OK ? view : NULL;
+        }
+        if (st == HL_OK)
+            st = outfile_write(to, data + from->offset, s->size);
+    }
+    if (data != NULL)
+        (void)helios_unmap(r->client, data);
+    return st;
+}
+
+hl_status rankfile_write_torch(struct rankfile *r, struct outfile *to)
+{
+    struct torch_plan p = {0};
+    hl_status st = plan_torch(r, &p);
+    if (st == HL_OK)
+        st = write_segments(r, &p, to);
+    torch_plan_fini(&p);
+    return st;
+}

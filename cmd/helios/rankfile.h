@@ -1,0 +1,53 @@
+/* cmd/helios/rankfile.h - everything one (pp, tp) position loads, as one file.
+ *
+ * Goes through libhelios as a rank does. Headers are read first; the data of one part is mapped
+ * only while it is written, so that a copy of one shard is the most that a remote reader holds.
+ *
+ * Owns:    struct rankfile owns the list and the headers (rankfile_fini).
+ * Threads: one.
+ * Errors:  those of libhelios, as hl_status with the same text.
+ * Units:   bytes.
+ * Limits:  headers of HL_SAFETENSORS_HEADER_MAX.
+ */
+#ifndef HL_CMD_HELIOS_RANKFILE_H
+#define HL_CMD_HELIOS_RANKFILE_H
+
+#include "core/safetensors.h"
+#include "helios/cli.h"
+#include "helios/helios.h"
+#include "helios/outfile.h"
+
+enum rankfile_kind { RANKFILE_MODEL, RANKFILE_OPTIM, RANKFILE_ALL };
+
+struct rankfile_where {
+    const char *model;
+    int64_t version;
+    int pp, tp;
+    enum rankfile_kind kind;
+};
+
+struct rankfile {
+    helios_client *client; /* borrowed */
+    int64_t version;
+    size_t count;
+    helios_shard *parts;            /* chosen by kind */
+    struct hl_safetensors *headers; /* one per part */
+    helios_shard_list *list;
+};
+
+/* A client of the cluster the CLI talks to; path "auto", "shm" or "net". */
+hl_status cli_client(struct cli *cli, const char *path, int timeout_ms,
+                     helios_client **out) HL_CHECK;
+
+hl_status rankfile_open(helios_client *client, const struct rankfile_where *where,
+                        struct rankfile *out) HL_CHECK;
+void rankfile_fini(struct rankfile *r);
+/* One safetensors file of all parts. */
+hl_status rankfile_write_safetensors(struct rankfile *r, struct outfile *to) HL_CHECK;
+/* Megatron's model_optim_rng.pt. */
+hl_status rankfile_write_torch(struct rankfile *r, struct outfile *to) HL_CHECK;
+/* Header of one shard, checked. */
+hl_status rankfile_header(helios_client *client, const helios_shard *shard,
+                          struct hl_safetensors *out) HL_CHECK;
+
+#endif

@@ -1,0 +1,345 @@
+/* shard ls, show, get, rm. */
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/id.h"
+#include "helios/commands.h"
+#include "helios/rankfile.h"
+
+#define PAGE 5000
+
+struct shard_args {
+    char *model, *out, *path;
+    int64_t verify, force;
+};
+
+#define AT(field) offsetof(struct shard_args, field)
+
+static const struct hl_option ls_rows[] = {
+    {"model", "--model", "", "Only of this model, NAME or NAME@VERSION.", HL_OPT_STRING, 0, 0, NULL,
+     AT(model), 0},
+};
+
+static const struct hl_option show_rows[] = {
+    {"verify", "--verify", "false", "Read all of it where it lies and check every MiB.",
+     HL_OPT_BOOL, 0, 0, NULL, AT(verify), 0},
+};
+
+static const struct hl_option get_rows[] = {
+    {"out", "--out", "", "File to write; - for stdout.", HL_OPT_PATH, 0, 0, NULL, AT(out), 0},
+    {"path", "--path", "auto", "How to read: the mapped pool, the network, or what fits.",
+     HL_OPT_ENUM, 0, 0, "auto|shm|net", AT(path), 0},
+};
+
+static const struct hl_option rm_rows[] = {
+    {"force", "--force", "false", "Also shards of a model, which is then incomplete.", HL_OPT_BOOL,
+     0, 0, NULL, AT(force), 0},
+};
+
+/* New reference: all shards of the model, "" = of all models. */
+static hl_status list_shards(struct cli *cli, const char *model, int64_t version, json_t **out)
+{
+    json_t *all = json_array();
+    char cursor[64] = "0";
+    while (cursor[0] != '\0') {
+        json_t *result;
+        hl_status st = cli_call(cli, "listShards",
+                                json_pack("{s:s s:I s:s s:i}", "model", model, "version",
+                                          (json_int_t)version, "cursor", cursor, "limit", PAGE),
+                                &result);
+        if (st != HL_OK) {
+            json_decref(all);
+            return st;
+        }
+        json_array_extend(all, hl_json_list(result, "shards"));
+        snprintf(cursor, sizeof(cursor), "%s", hl_json_str(result, "next", ""));
+        json_decref(result);
+    }
+    *out = all;
+    return HL_OK;
+}
+
+static hl_status print_shards(const json_t *shards)
+{
+    struct cli_table t;
+    size_t i;
+    json_t *s;
+    cli_table_init(&t, "ID|MODEL|>PP|>TP|PART|>SIZE|CRC32|>TENSORS|STATE|>READS");
+    json_array_foreach (shards, i, s) {
+        cli_cell(&t, "%s", hl_json_str(s, "id", ""));
+        cli_cell(&t, "%s@%" PRId64, hl_json_str(s, "model", ""), hl_json_int(s, "version", 0));
+        cli_cell(&t, "%" PRId64, hl_json_int(s, "pp", 0));
+        cli_cell(&t, "%" PRId64, hl_json_int(s, "tp", 0));
+        cli_cell(&t, "%s", hl_json_str(s, "part", ""));
+        cli_cell_bytes(&t, (uint64_t)hl_json_int(s, "sizeBytes", 0));
+        cli_cell(&t, "%08" PRIx32, (uint32_t)hl_json_int(s, "crc32", 0));
+        cli_cell(&t, "%" PRId64, hl_json_int(s, "tensors", 0));
+        cli_cell(&t, "%s", hl_json_str(s, "state", ""));
+        cli_cell(&t, "%" PRId64, hl_json_int(s, "accesses", 0));
+    }
+    return cli_table_print(&t);
+}
+
+static hl_status shard_ls(struct cli *cli, const struct shard_args *a)
+{
+    char name[160] = "";
+    int64_t version = -1;
+    json_t *shards;
+    if (a->model[0] != '\0')
+        HL_TRY(cli_split_model(cli, a->model, name, sizeof(name), &version));
+    HL_TRY(list_shards(cli, name, version, &shards));
+    if (cli->json)
+        return cli_print_json(shards);
+    hl_status st = print_shards(shards);
+    json_decref(shards);
+    return st;
+}
+
+hl_status cmd_shard_ls(struct cli *cli, int argc, char **argv)
+{
+    struct shard_args a = {0};
+    HL_TRY(cli_args(cli, ls_rows, HL_ARRAY_LEN(ls_rows), argc, argv, &a, 0, 0));
+    hl_status st = shard_ls(cli, &a);
+    hl_args_fini(ls_rows, HL_ARRAY_LEN(ls_rows), &a);
+    return st;
+}
+
+static hl_status parse_id(struct cli *cli, const char *text, helios_id *out)
+{
+    struct hl_id id;
+    if (hl_id_parse(text, &id) != HL_OK)
+        return cli_usage(cli, "'%s' is no shard id (32 hexadecimal digits)", text);
+    *out = (helios_id){.hi = id.hi, .lo = id.lo};
+    return HL_OK;
+}
+
+static json_t *tensors_json(const struct hl_safetensors *h)
+{
+    json_t *list = json_array();
+    for (size_t i = 0; i < h->count; i++) {
+        const struct hl_tensor *t = &h->tensors[i];
+        uint32_t crc = 0;
+        json_t *shape = json_array();
+        for (uint32_t d = 0; d < t->rank; d++)
+            json_array_append_new(shape, json_integer((json_int_t)t->shape[d]));
+        json_t *row = json_pack("{s:s s:s s:o s:I s:I}", "name", t->name, "dtype",
+                                hl_dtype_name(t->dtype), "shape", shape, "offset",
+                                (json_int_t)t->offset, "bytes", (json_int_t)t->size);
+        if (hl_safetensors_crc(h, t->name, &crc) == HL_OK)
+            json_object_set_new(row, "crc32", json_integer(crc));
+        json_array_append_new(list, row);
+    }
+    return list;
+}
+
+static hl_status print_tensors(const struct hl_safetensors *h)
+{
+    struct cli_table t;
+    char shape[128];
+    cli_table_init(&t, "TENSOR|DTYPE|SHAPE|>OFFSET|>BYTES|CRC32");
+    for (size_t i = 0; i < h->count; i++) {
+        const struct hl_tensor *x = &h->tensors[i];
+        uint32_t crc = 0;
+        cli_cell(&t, "%s", x->name);
+        cli_cell(&t, "%s", hl_dtype_name(x->dtype));
+        cli_cell(&t, "%s", hl_tensor_shape_text(x, shape, sizeof(shape)));
+        cli_cell(&t, "%" PRIu64, x->offset);
+        cli_cell(&t, "%" PRIu64, x->size);
+        if (hl_safetensors_crc(h, x->name, &crc) == HL_OK)
+            cli_cell(&t, "%08" PRIx32, crc);
+        else
+            cli_cell(&t, "-");
+    }
+    return cli_table_print(&t);
+}
+
+static const char *meta_or(const struct hl_safetensors *h, const char *key)
+{
+    const char *value = hl_safetensors_meta(h, key);
+    return value != NULL ? value : "?";
+}
+
+static hl_status print_shard(const struct hl_safetensors *h, const json_t *extent,
+                             const json_t *verified)
+{
+    char size[32];
+    uint64_t bytes = (uint64_t)hl_json_int(extent, "sizeBytes", 0);
+    printf("id          %s\nbelongs to  %s@%s/pp%s/tp%s/%s\n", hl_json_str(extent, "id", ""),
+           meta_or(h, "helios.model"), meta_or(h, "helios.version"), meta_or(h, "helios.pp"),
+           meta_or(h, "helios.tp"), meta_or(h, "helios.part"));
+    printf("size        %" PRIu64 " bytes (%s), header %" PRIu64 "\n", bytes,
+           hl_format_bytes(bytes, size, sizeof(size)), h->data_offset);
+    printf("extent      offset %" PRId64 ", generation %" PRId64 ", %zu chunk(s), CRC-32 %08" PRIx32
+           "\n",
+           hl_json_int(extent, "offset", 0), hl_json_int(extent, "generation", 0),
+           json_array_size(hl_json_list(extent, "chunkCrcs")),
+           (uint32_t)hl_json_int(extent, "crc32", 0));
+    if (verified != NULL)
+        printf("verified    %s\n",
+               hl_json_bool(verified, "ok", 0) ? "every chunk is good" : "bad chunks, see below");
+    puts("");
+    return print_tensors(h);
+}
+
+static hl_status verdict(const char *id, const json_t *verified)
+{
+    struct hl_buf list = HL_BUF(256);
+    size_t i;
+    json_t *c;
+    if (verified == NULL || hl_json_bool(verified, "ok", 0))
+        return HL_OK;
+    json_array_foreach (hl_json_list(verified, "badChunks"), i, c)
+        (void)hl_buf_printf(&list, "%s%lld", i > 0 ? ", " : "", (long long)json_integer_value(c));
+    hl_status st = hl_fail(HL_ECORRUPT,
+                           "shard %s: chunks %s fail their checksum; import the model again or use "
+                           "another version",
+                           id, list.data != NULL ? list.data : "?");
+    hl_buf_fini(&list);
+    return st;
+}
+
+static hl_status show_header(struct cli *cli, helios_id id, const json_t *extent,
+                             const json_t *verified)
+{
+    helios_client *client;
+    struct hl_safetensors h;
+    helios_shard shard = {.id = id, .size = (uint64_t)hl_json_int(extent, "sizeBytes", 0)};
+    HL_TRY(cli_client(cli, NULL, 0, &client));
+    hl_status st = rankfile_header(client, &shard, &h);
+    helios_close(client);
+    HL_TRY(st);
+    if (cli->json) {
+        json_t *doc = json_deep_copy(extent);
+        json_object_set_new(doc, "tensors", tensors_json(&h));
+        if (verified != NULL)
+            json_object_set_new(doc, "verify", json_deep_copy(verified));
+        st = cli_print_json(doc);
+    } else {
+        st = print_shard(&h, extent, verified);
+    }
+    hl_safetensors_fini(&h);
+    return st;
+}
+
+static hl_status shard_show(struct cli *cli, const char *text, int verify)
+{
+    helios_id id;
+    json_t *located, *verified = NULL;
+    HL_TRY(parse_id(cli, text, &id));
+    HL_TRY(cli_call_l3(cli, "locate", json_pack("{s:[s]}", "ids", text), &located));
+    hl_status st = HL_OK;
+    if (verify)
+        st = cli_call_l3(cli, "verify", json_pack("{s:s}", "id", text), &verified);
+    if (st == HL_OK)
+        st = show_header(cli, id, json_array_get(hl_json_list(located, "extents"), 0), verified);
+    /* A header that can't be read is explained by the chunks that are bad. */
+    if (st == HL_OK || st == HL_ECORRUPT) {
+        hl_status bad = verdict(text, verified);
+        st = bad != HL_OK ? bad : st;
+    }
+    json_decref(located);
+    json_decref(verified);
+    return st;
+}
+
+hl_status cmd_shard_show(struct cli *cli, int argc, char **argv)
+{
+    struct shard_args a = {0};
+    HL_TRY(cli_args(cli, show_rows, HL_ARRAY_LEN(show_rows), argc, argv, &a, 1, 1));
+    hl_status st = shard_show(cli, argv[0], a.verify != 0);
+    hl_args_fini(show_rows, HL_ARRAY_LEN(show_rows), &a);
+    return st;
+}
+
+static hl_status write_shard(helios_client *client, helios_id id, struct outfile *file)
+{
+    const void *data;
+    size_t size;
+    HL_TRY((hl_status)helios_map(client, id, &data, &size));
+    hl_status st = outfile_write(file, data, size);
+    (void)helios_unmap(client, data);
+    return st == HL_OK ? outfile_commit(file) : st;
+}
+
+static hl_status shard_get(struct cli *cli, const char *text, const struct shard_args *a)
+{
+    helios_id id;
+    helios_client *client;
+    struct outfile file;
+    HL_TRY(parse_id(cli, text, &id));
+    if (a->out[0] == '\0')
+        return cli_usage(cli, "--out is missing");
+    HL_TRY(outfile_open(a->out, &file));
+    hl_status st = cli_client(cli, a->path, 0, &client);
+    if (st == HL_OK) {
+        st = write_shard(client, id, &file);
+        helios_close(client);
+    }
+    outfile_abort(&file);
+    return st;
+}
+
+hl_status cmd_shard_get(struct cli *cli, int argc, char **argv)
+{
+    struct shard_args a = {0};
+    HL_TRY(cli_args(cli, get_rows, HL_ARRAY_LEN(get_rows), argc, argv, &a, 1, 1));
+    hl_status st = shard_get(cli, argv[0], &a);
+    hl_args_fini(get_rows, HL_ARRAY_LEN(get_rows), &a);
+    return st;
+}
+
+/* Shards of a model are named: who frees them should mean it. */
+static hl_status refuse_owned(struct cli *cli, char **ids, int count)
+{
+    json_t *shards, *s;
+    size_t i;
+    hl_status st = HL_OK;
+    HL_TRY(list_shards(cli, "", -1, &shards));
+    json_array_foreach (shards, i, s)
+        for (int k = 0; k < count && st == HL_OK; k++)
+            if (strcmp(hl_json_str(s, "id", ""), ids[k]) == 0)
+                st = hl_fail(HL_EBUSY,
+                             "shard %s belongs to %s@%" PRId64
+                             "; remove the version with `helios model rm`, or add --force",
+                             ids[k], hl_json_str(s, "model", ""), hl_json_int(s, "version", 0));
+    json_decref(shards);
+    return st;
+}
+
+static hl_status shard_rm(struct cli *cli, char **ids, int count, int force)
+{
+    helios_id id;
+    json_t *result, *list;
+    for (int i = 0; i < count; i++)
+        HL_TRY(parse_id(cli, ids[i], &id));
+    if (!force)
+        HL_TRY(refuse_owned(cli, ids, count));
+    list = json_array();
+    for (int i = 0; i < count; i++)
+        json_array_append_new(list, json_string(ids[i]));
+    HL_TRY(cli_call_l3(cli, "free", json_pack("{s:o}", "ids", list), &result));
+    int64_t freed = hl_json_int(result, "freed", 0);
+    if (cli->json)
+        HL_TRY(cli_print_json(result));
+    else
+        json_decref(result);
+    if (freed != count)
+        return hl_fail(HL_ENOENT, "%" PRId64 " of %d shards were there and are freed now", freed,
+                       count);
+    if (!cli->json)
+        printf("freed %" PRId64 " shard(s)\n", freed);
+    return HL_OK;
+}
+
+hl_status cmd_shard_rm(struct cli *cli, int argc, char **argv)
+{
+    struct shard_args a = {0};
+    HL_TRY(cli_args(cli, rm_rows, HL_ARRAY_LEN(rm_rows), argc, argv, &a, 1, argc));
+    int count = 0;
+    while (count < argc && argv[count] != NULL && argv[count][0] != '-')
+        count++;
+    hl_status st = shard_rm(cli, argv, count, a.force != 0);
+    hl_args_fini(rm_rows, HL_ARRAY_LEN(rm_rows), &a);
+    return st;
+}
