@@ -64,7 +64,8 @@ static hl_status spawn_shim(struct hl_px *px, const char *dir, int lock_fd, int 
 {
     char *argv[16];
     size_t n = 0;
-    for (const char *const *p = px->shim; *p != NULL && n < HL_ARRAY_LEN(argv) - 2; p++)
+    argv[n++] = (char *)"helios-agent"; /* what ps shows */
+    for (const char *const *p = px->shim + 1; *p != NULL && n < HL_ARRAY_LEN(argv) - 2; p++)
         argv[n++] = (char *)*p;
     argv[n++] = (char *)dir;
     argv[n] = NULL;
@@ -77,7 +78,7 @@ static hl_status spawn_shim(struct hl_px *px, const char *dir, int lock_fd, int 
     }
     int pass[2] = {lock_fd, ready_fd};
     struct hl_spawn spawn = {
-        .program = argv[0],
+        .program = px->shim[0],
         .argv = argv,
         .env = environ,
         .workdir = "/",
@@ -124,7 +125,7 @@ static hl_status entry_new(struct hl_px *px, const struct hl_container_spec *spe
     }
     snprintf(e->id, sizeof(e->id), "%s", spec->id);
     e->dir = hl_path_in(px->containers.s, spec->id);
-    e->stop_grace_ms = spec->stop_grace_ms;
+    e->stop_grace_ms = spec->stop_grace_ms > 0 ? spec->stop_grace_ms : HL_STOP_GRACE_MS;
     e->pidfd = -1;
     e->watch = -1;
     HASH_ADD_STR(px->entries, id, e);
@@ -167,7 +168,7 @@ static hl_status start_new(struct hl_px *px, const struct hl_container_spec *spe
     hl_px_refresh(e);
     hl_px_watch(px, e);
     if (e->stop_wanted)
-        stop_entry(px, e, -1);
+        stop_entry(px, e, e->wanted_grace_ms);
     wake(px);
     return hl_container_status_copy(&e->status, out);
 }
@@ -195,13 +196,13 @@ static void stop_entry(struct hl_px *px, struct hl_px_entry *e, int grace_ms)
 {
     struct hl_path path = hl_path_in(e->dir.s, "stop");
     char text[16];
-    if (grace_ms >= 0) {
-        snprintf(text, sizeof(text), "%d\n", grace_ms);
-        if (hl_file_write_atomic(path.s, text, strlen(text)) != HL_OK)
-            hl_warn("%s: the container's own grace holds", hl_error_text());
-    } else {
-        grace_ms = e->stop_grace_ms;
+    snprintf(text, sizeof(text), "%d\n", grace_ms < 0 ? e->stop_grace_ms : grace_ms);
+    if (hl_file_write_atomic(path.s, text, strlen(text)) != HL_OK) {
+        hl_warn("%s: the container's own grace holds", hl_error_text());
+        grace_ms = -1;
     }
+    if (grace_ms < 0)
+        grace_ms = e->stop_grace_ms;
     hl_px_signal(e, SIGTERM);
     uint64_t at = hl_now_ns() + ((uint64_t)grace_ms + STOP_SLACK_MS) * HL_NS_PER_MS;
     if (e->kill_at_ns == 0 || at < e->kill_at_ns)
@@ -215,10 +216,12 @@ static hl_status px_stop(struct hl_executor *ex, const char *id, int grace_ms)
     pthread_mutex_lock(&px->lock);
     struct hl_px_entry *e = find(px, id);
     if (e != NULL && !e->gone && !hl_run_state_ended(e->status.state)) {
-        if (e->shim.pid == 0)
+        if (e->shim.pid == 0) {
             e->stop_wanted = 1;
-        else
+            e->wanted_grace_ms = grace_ms;
+        } else {
             stop_entry(px, e, grace_ms);
+        }
     }
     pthread_mutex_unlock(&px->lock);
     return HL_OK;

@@ -13,6 +13,7 @@
 #define HL_SPEC_BYTES_MAX (16u << 20)
 #define HL_SHIM_START_MS  15000
 #define HL_SHIM_REMOVE_MS 5000
+#define HL_STOP_GRACE_MS  10000 /* of a spec that says none */
 
 /* DIR/name by value, so that it can stand in a call. */
 struct hl_path {
@@ -51,7 +52,8 @@ struct hl_px_entry {
     int busy;               /* somebody works on it without the lock: keep it */
     int gone;               /* the shim has ended and the status is final */
     int stop_wanted;        /* stop came while it was being started */
-    uint64_t kill_at_ns;    /* a shim that does not stop is killed; 0 = none */
+    int wanted_grace_ms;
+    uint64_t kill_at_ns; /* a shim that does not stop is killed; 0 = none */
     UT_hash_handle hh;
 };
 

@@ -19,10 +19,9 @@
 #include "hw/process_executor_private.h"
 #include "os/file.h"
 
-#define TICK_MS          1000
-#define GRACE_DEFAULT_MS 10000
-#define RESULT_RETRY_S   60
-#define LOG_ALIGN        65536
+#define TICK_MS        1000
+#define RESULT_RETRY_S 60
+#define LOG_ALIGN      65536
 
 static void write_status(struct hl_shim *s)
 {
@@ -230,7 +229,7 @@ static hl_status load(struct hl_shim *s)
     s->log_max = (uint64_t)hl_json_int(json, "logMaxBytes", 0);
     json_decref(json);
     if (s->spec.stop_grace_ms == 0)
-        s->spec.stop_grace_ms = GRACE_DEFAULT_MS;
+        s->spec.stop_grace_ms = HL_STOP_GRACE_MS;
     return hl_binding_choose(&s->spec, foreign, &s->binding);
 }
 

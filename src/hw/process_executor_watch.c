@@ -178,7 +178,7 @@ static hl_status adopt_one(struct hl_px *px, const char *name)
         st = hl_fail(HL_EINVAL, "%s holds the container %s", dir.s, spec.id);
     else
         st = hl_container_status_init(&spec, &e->status);
-    int grace = spec.stop_grace_ms;
+    int grace = spec.stop_grace_ms > 0 ? spec.stop_grace_ms : HL_STOP_GRACE_MS;
     hl_container_spec_fini(&spec);
     if (st != HL_OK) {
         free(e);

@@ -46,6 +46,7 @@ struct controller {
 struct world {
     struct controller c;
     char dir[64];
+    const char *listen;
     pid_t agent;
     struct hl_rpc_peer *peer;
 };
@@ -168,7 +169,7 @@ static void start_agent(struct world *w, const char *flag)
     snprintf(state, sizeof(state), "%s", in_dir(w, "state"));
     snprintf(path, sizeof(path), "%s", in_dir(w, "ready"));
     unlink(path);
-    w->agent = spawn_agent(w, "127.0.0.1:0", state, flag);
+    w->agent = spawn_agent(w, w->listen, state, flag);
     uint64_t deadline = hl_now_ns() + DEADLINE_MS * HL_NS_PER_MS;
     struct hl_buf text = HL_BUF(4096);
     while (hl_file_read(path, &text) != HL_OK) {
@@ -216,6 +217,7 @@ static int setup(void **state)
     assert_non_null(mkdtemp(w->dir));
     pthread_mutex_init(&w->c.lock, NULL);
     w->c.heartbeat_ms = 100;
+    w->listen = "127.0.0.1:0";
     assert_int_equal(hl_rpc_create(&w->c.rpc), HL_OK);
     serve(&w->c, "127.0.0.1:0");
     *state = w;
@@ -322,6 +324,21 @@ static void a_node_registers_and_sends_heartbeats_with_telemetry(void **state)
     json_t *info = call(w, "info", NULL, HL_OK);
     assert_string_equal(hl_json_str(json_object_get(info, "node"), "name", ""), "n0");
     json_decref(info);
+}
+
+static void a_wildcard_is_no_address_to_give_away(void **state)
+{
+    struct world *w = *state;
+    w->listen = "0.0.0.0:0";
+    start_agent(w, NULL);
+    AWAIT(w, w->c.registered == 1);
+    pthread_mutex_lock(&w->c.lock);
+    json_t *node = json_deep_copy(w->c.node);
+    pthread_mutex_unlock(&w->c.lock);
+    assert_memory_equal(hl_json_str(node, "agentAddress", ""), "127.0.0.1:", 10);
+    assert_string_equal(hl_json_str(node, "agentAddress", ""), hl_rpc_peer_address(w->peer));
+    json_decref(node);
+    json_decref(call(w, "info", NULL, HL_OK));
 }
 
 static void a_forgotten_node_registers_again(void **state)
@@ -486,6 +503,7 @@ int main(void)
     }
     const struct CMUnitTest tests[] = {
         TEST(a_node_registers_and_sends_heartbeats_with_telemetry),
+        TEST(a_wildcard_is_no_address_to_give_away),
         TEST(a_forgotten_node_registers_again),
         TEST(an_absent_controller_is_waited_for),
         TEST(a_change_of_a_container_is_told_at_once),
