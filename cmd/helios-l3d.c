@@ -69,6 +69,7 @@ static hl_status start(struct daemon *d, int argc, char **argv)
                                            .data_listen = c->l3_data_listen,
                                            .socket_path = d->socket,
                                            .import_threads = (int)c->l3_import_threads,
+                                           .remove_pool = (int)c->l3_remove_pool,
                                            .pool = {.path = d->pool,
                                                     .capacity = c->l3_size,
                                                     .quarantine_ms = (uint32_t)c->l3_quarantine_ms,

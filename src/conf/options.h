@@ -76,6 +76,7 @@ struct hl_conf {
     int64_t l3_prefault;
     uint64_t l3_quarantine_ms;
     uint64_t l3_beat_ms;
+    int64_t l3_remove_pool;
 
     char *agent_name;   /* "" = host name */
     char *agent_listen; /* RPC */

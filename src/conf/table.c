@@ -59,6 +59,10 @@ const struct hl_option hl_conf_table[] = {
      "Interval of the heartbeat in the pool's superblock.",
      HL_OPT_DURATION, 1, 250, NULL, AT(l3_beat_ms), HL_L3D},
 
+    {"l3.remove_pool", "--remove-pool-on-exit", "false",
+     "Remove the pool with all its shards when helios-l3d ends cleanly.",
+     HL_OPT_BOOL, 0, 0, NULL, AT(l3_remove_pool), HL_L3D},
+
     {"agent.name", "--name", "",
      "Name of this node (serverId); empty for the host name.",
      HL_OPT_STRING, 0, 0, NULL, AT(agent_name), HL_AGENT},

@@ -1,6 +1,7 @@
 /* Imports: each runs in a thread that slices straight into the pool. Whoever asks sees its
  * progress; its shards are told only when all of them are sealed, and a failed or cancelled one
  * leaves none. */
+#include <poll.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -16,6 +17,7 @@
 
 #define IMPORTS_AT_ONCE 4
 #define IMPORTS_MAX     1000
+#define REST_WAIT_NS    (10 * HL_NS_PER_S)
 
 enum phase { RUNNING, DONE, FAILED };
 
@@ -108,11 +110,18 @@ static hl_status read_options(const json_t *r, struct hl_import_options *out)
     return hl_naming_parse(hl_json_str(r, "naming", ""), &out->partition.naming);
 }
 
+/* What was freed a moment ago still rests: worth waiting for. */
 static hl_status check_room(struct import *im, struct hl_import *src)
 {
     struct hl_pool_info info;
     uint64_t need = hl_import_total_bytes(src);
+    uint64_t deadline = hl_now_ns() + REST_WAIT_NS;
     hl_pool_info(im->daemon->pool, &info);
+    while (need > info.free && need <= info.free + info.quarantined && hl_now_ns() < deadline &&
+           !atomic_load_explicit(&im->cancel, memory_order_relaxed)) {
+        poll(NULL, 0, 20);
+        hl_pool_info(im->daemon->pool, &info);
+    }
     if (need > info.free)
         return hl_fail(
             HL_ENOSPC,

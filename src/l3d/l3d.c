@@ -160,7 +160,7 @@ struct verify {
 static void verify_work(uv_work_t *work)
 {
     struct verify *v = work->data;
-    v->st = hl_pool_verify(v->d->pool, v->id, &v->bad, &v->bad_count);
+    v->st = hl_pool_verify(v->d->pool, v->id, &v->d->stopping, &v->bad, &v->bad_count);
     if (v->st != HL_OK)
         snprintf(v->text, sizeof(v->text), "%s", hl_error_text());
 }
@@ -169,6 +169,7 @@ static void verify_done(uv_work_t *work, int status)
 {
     struct verify *v = work->data;
     (void)status;
+    v->d->verifying--;
     if (v->st != HL_OK && v->st != HL_ECORRUPT) {
         hl_rpc_reject(v->call, v->st, v->text);
     } else {
@@ -197,6 +198,7 @@ static void method_verify(struct hl_l3d *d, struct hl_rpc_call *call, const json
     v->d = d;
     v->call = call;
     v->work.data = v;
+    d->verifying++;
     uv_queue_work(hl_loop_uv(d->loop), &v->work, verify_work, verify_done);
 }
 
@@ -232,8 +234,9 @@ static hl_status open_pool(struct hl_l3d *d, const struct hl_pool_options *optio
     HL_TRY(hl_pool_open(options, &found, &d->pool));
     if (found.adopted)
         hl_info("pool adopted path=%s shards=%" PRIu64 " bytes=%" PRIu64 " unfinished=%" PRIu64
-                " corrupt=%" PRIu64,
-                options->path, found.kept, found.kept_bytes, found.unfinished, found.corrupt);
+                " freed=%" PRIu64 " corrupt=%" PRIu64,
+                options->path, found.kept, found.kept_bytes, found.unfinished, found.freed,
+                found.corrupt);
     else
         hl_info("pool made path=%s bytes=%" PRIu64, options->path, options->capacity);
     return HL_OK;
@@ -249,7 +252,9 @@ hl_status hl_l3d_start(const struct hl_l3d_opts *opts, struct hl_l3d **out)
         opts->import_threads > 0 ? opts->import_threads : (int)sysconf(_SC_NPROCESSORS_ONLN);
     d->socket_path = strdup(opts->socket_path);
     hl_host_id(d->host_id, sizeof(d->host_id));
-    hl_status st = open_pool(d, &opts->pool);
+    d->remove_pool = opts->remove_pool;
+    hl_status st =
+        d->socket_path == NULL ? hl_fail(HL_ENOMEM, "L3 daemon") : open_pool(d, &opts->pool);
     if (st == HL_OK)
         st = hl_l3_server_start(&(struct hl_l3_server_opts){.loop = opts->loop,
                                                             .pool = d->pool,
@@ -279,10 +284,16 @@ void hl_l3d_stop(struct hl_l3d *d)
         return;
     if (d->server != NULL)
         hl_rpc_server_close(d->server);
+    atomic_store_explicit(&d->stopping, 1, memory_order_relaxed);
     imports_stop(d);
+    while (d->verifying > 0) /* each ends within a MiB and is answered */
+        uv_run(hl_loop_uv(d->loop), UV_RUN_ONCE);
     hl_net_server_stop(d->net);
     hl_l3_server_stop(d->local);
-    hl_pool_close(d->pool);
+    if (d->remove_pool)
+        hl_pool_remove(d->pool);
+    else
+        hl_pool_close(d->pool);
     free(d->socket_path);
     free(d);
 }

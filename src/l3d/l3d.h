@@ -23,11 +23,13 @@ struct hl_l3d_opts {
     const char *data_listen; /* host:port for UCX; "" = none */
     const char *socket_path;
     int import_threads; /* 0 = one per CPU */
+    int remove_pool;    /* when it stops */
     struct hl_pool_options pool;
 };
 
 hl_status hl_l3d_start(const struct hl_l3d_opts *opts, struct hl_l3d **out) HL_CHECK;
-/* The pool's file stays. Running imports are cancelled and undone. NULL is fine. */
+/* The pool's file stays, unless remove_pool. Running imports are cancelled and undone. NULL is
+ * fine. */
 void hl_l3d_stop(struct hl_l3d *d);
 const char *hl_l3d_address(const struct hl_l3d *d);
 /* "" when there is none. */

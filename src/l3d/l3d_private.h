@@ -3,6 +3,8 @@
 #define HL_L3D_PRIVATE_H
 
 #include <jansson.h>
+#include <stdatomic.h>
+#include <stdatomic.h>
 
 #include "l3d/l3d.h"
 #include "rpc/rpc.h"
@@ -19,6 +21,10 @@ struct hl_l3d {
     struct hl_rpc_server *server;
     struct import *imports; /* by id */
     int import_threads;
+    atomic_int stopping; /* work on other threads ends soon */
+    int remove_pool;
+    unsigned verifying;  /* calls of verify not yet answered */
+    atomic_int stopping; /* ends what runs in workers */
     char *socket_path;
     char host_id[64];
 };

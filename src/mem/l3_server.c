@@ -225,8 +225,8 @@ static void on_put_done(uv_work_t *work, int status)
     }
     uv_poll_start(&c->poll, UV_READABLE | UV_DISCONNECT, on_conn);
     answer(c, &put->req, put->st, put->text, &a, -1);
-    if (c->closing && put->st == HL_OK)
-        hl_error_clear();
+    if (c->closing && put->st == HL_OK) /* the answer did not get through */
+        put->st = hl_pool_free(put->pool, put->ref.id);
     free(put);
 }
 

@@ -121,9 +121,10 @@ size_t hl_pool_list(struct hl_pool *pool, uint64_t *cursor, struct hl_pool_ref *
 /* Copy of the chunk table; `out` has hl_pool_chunks(ref->size) entries. */
 hl_status hl_pool_chunk_crcs(struct hl_pool *pool, const struct hl_pool_ref *ref,
                              uint32_t *out) HL_CHECK;
-/* Read all of it. HL_ECORRUPT: *bad (free()) has the numbers of the bad chunks. */
-hl_status hl_pool_verify(struct hl_pool *pool, struct hl_id id, uint32_t **bad,
-                         size_t *bad_count) HL_CHECK;
+/* Read all of it. HL_ECORRUPT: *bad (free()) has the numbers of the bad chunks. A non-zero *cancel
+ * (may be NULL) ends it with HL_ECANCELED. */
+hl_status hl_pool_verify(struct hl_pool *pool, struct hl_id id, const atomic_int *cancel,
+                         uint32_t **bad, size_t *bad_count) HL_CHECK;
 
 /* ---- readers --------------------------------------------------------------------------------- */
 

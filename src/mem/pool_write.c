@@ -338,33 +338,45 @@ hl_status hl_pool_chunk_crcs(struct hl_pool *pool, const struct hl_pool_ref *ref
     return hl_fail(HL_ESTALE, "shard %s was freed", hl_id_format(ref->id).s);
 }
 
-hl_status hl_pool_verify(struct hl_pool *pool, struct hl_id id, uint32_t **bad, size_t *bad_count)
+/* The numbers of the bad chunks go to `bad`, their count to *count. */
+static hl_status verify_pinned(const struct hl_pool *pool, const struct hl_pool_ref *r,
+                               const atomic_int *cancel, uint32_t *bad, size_t *count)
 {
-    struct hl_pool_ref r;
-    HL_TRY(hl_pool_pin(pool, id, 0, &r));
-    uint64_t chunks = hl_pool_chunks(r.size);
-    uint32_t *found = malloc(chunks * sizeof(*found));
-    size_t count = 0;
-    const uint8_t *data = pool->base + r.offset;
-    const uint32_t *table = (const uint32_t *)(data + hl_pool_table_offset(r.size));
-    for (uint64_t i = 0; found != NULL && i < chunks; i++) {
-        uint64_t len = i + 1 < chunks ? HL_POOL_CHUNK : r.size - i * HL_POOL_CHUNK;
-        uint32_t expected = chunks == 1 ? r.crc32 : table[i];
+    uint64_t chunks = hl_pool_chunks(r->size);
+    const uint8_t *data = pool->base + r->offset;
+    const uint32_t *table = (const uint32_t *)(data + hl_pool_table_offset(r->size));
+    *count = 0;
+    for (uint64_t i = 0; i < chunks; i++) {
+        uint64_t len = i + 1 < chunks ? HL_POOL_CHUNK : r->size - i * HL_POOL_CHUNK;
+        uint32_t expected = chunks == 1 ? r->crc32 : table[i];
+        if (cancel != NULL && atomic_load_explicit(cancel, memory_order_relaxed))
+            return hl_fail(HL_ECANCELED, "verification of shard %s was cancelled",
+                           hl_id_format(r->id).s);
         if (hl_crc32(0, data + i * HL_POOL_CHUNK, len) != expected)
-            found[count++] = (uint32_t)i;
+            bad[(*count)++] = (uint32_t)i;
     }
-    hl_pool_unpin(pool, &r);
-    if (found == NULL)
-        return hl_fail(HL_ENOMEM, "verify shard %s", hl_id_format(id).s);
-    if (count == 0) {
-        free(found);
+    if (*count == 0)
         return HL_OK;
-    }
-    *bad = found;
-    *bad_count = count;
     return hl_fail(HL_ECORRUPT,
                    "shard %s: %zu of %" PRIu64 " chunks fail their CRC, first %" PRIu32,
-                   hl_id_format(id).s, count, chunks, found[0]);
+                   hl_id_format(r->id).s, *count, chunks, bad[0]);
+}
+
+hl_status hl_pool_verify(struct hl_pool *pool, struct hl_id id, const atomic_int *cancel,
+                         uint32_t **bad, size_t *bad_count)
+{
+    struct hl_pool_ref r;
+    size_t count = 0;
+    HL_TRY(hl_pool_pin(pool, id, 0, &r));
+    HL_AUTO(hl_freep) uint32_t *found = malloc(hl_pool_chunks(r.size) * sizeof(*found));
+    hl_status st = found == NULL ? hl_fail(HL_ENOMEM, "verify shard %s", hl_id_format(id).s)
+                                 : verify_pinned(pool, &r, cancel, found, &count);
+    hl_pool_unpin(pool, &r);
+    if (st == HL_ECORRUPT) {
+        *bad = hl_steal(&found);
+        *bad_count = count;
+    }
+    return st;
 }
 
 void hl_pool_info(struct hl_pool *pool, struct hl_pool_info *out)
