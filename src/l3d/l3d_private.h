@@ -21,7 +21,6 @@ struct hl_l3d {
     struct hl_rpc_server *server;
     struct import *imports; /* by id */
     int import_threads;
-    atomic_int stopping; /* work on other threads ends soon */
     int remove_pool;
     unsigned verifying;  /* calls of verify not yet answered */
     atomic_int stopping; /* ends what runs in workers */
