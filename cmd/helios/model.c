@@ -36,8 +36,8 @@ static const struct hl_option import_rows[] = {
      HL_OPT_INT, 0, 1 << 20, NULL, AT(last), 0},
     {"virtual_stages", "--virtual-stages", "1", "Chunks per pipeline stage.", HL_OPT_INT, 1, 4096,
      NULL, AT(virtual_stages), 0},
-    {"timeout", "--timeout", "2h", "How long the import may take.", HL_OPT_DURATION, 1, 0, NULL,
-     AT(timeout_ms), 0},
+    {"timeout", "--timeout", "2h", "How long the import may take.", HL_OPT_DURATION, 1, INT64_MAX,
+     NULL, AT(timeout_ms), 0},
 };
 
 static hl_status start_import(struct cli *cli, const char *dir, const struct import_args *a,

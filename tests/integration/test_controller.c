@@ -203,7 +203,7 @@ static int setup(void **state)
 {
     (void)state;
     memset(&w, 0, sizeof(w));
-    strcpy(w.dir, "/tmp/helios-test-XXXXXX");
+    snprintf(w.dir, sizeof(w.dir), "/tmp/helios-test-XXXXXX");
     assert_non_null(mkdtemp(w.dir));
     snprintf(w.store, sizeof(w.store), "sqlite:%s/c.db", w.dir);
     w.inventory = json_array();
