@@ -1,0 +1,217 @@
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "core/topo.h"
+
+static void lists_of_cpus_are_read_and_written(void **state)
+{
+    (void)state;
+    static const char *const good[][2] = {
+        {"0-3,8", "0-3,8"}, {"", ""},         {"5", "5"},           {"3,2,1", "1-3"},
+        {"0,0-1", "0-1"},   {"4095", "4095"}, {"88-175", "88-175"}, {"0-63,64", "0-64"}};
+    static const char *const bad[] = {"x",   "1-",   "-1",           "3-1",   "1,,2", "1,",
+                                      "1 2", "4096", "0-9999999999", "1-2-3", ",1",   "0x1"};
+    for (size_t i = 0; i < HL_ARRAY_LEN(good); i++) {
+        struct hl_cpus set;
+        assert_int_equal(hl_cpus_parse(good[i][0], &set), HL_OK);
+        char *text = hl_cpus_format(&set);
+        assert_string_equal(text, good[i][1]);
+        free(text);
+    }
+    for (size_t i = 0; i < HL_ARRAY_LEN(bad); i++) {
+        struct hl_cpus set;
+        if (hl_cpus_parse(bad[i], &set) != HL_EINVAL)
+            fail_msg("'%s' was taken", bad[i]);
+    }
+    struct hl_cpus a, b;
+    assert_int_equal(hl_cpus_parse("0-3", &a), HL_OK);
+    assert_int_equal(hl_cpus_parse("3-5", &b), HL_OK);
+    assert_int_equal(hl_cpus_count(&b), 3);
+    assert_true(hl_cpus_overlap(&a, &b));
+    assert_int_equal(hl_cpus_parse("4,5", &b), HL_OK);
+    assert_false(hl_cpus_overlap(&a, &b));
+}
+
+static void nics_are_told_by_their_device_id(void **state)
+{
+    (void)state;
+    int vf = 0;
+    assert_int_equal(hl_nic_classify(0x15b3, 0x1013, &vf), HL_NIC_CX4);
+    assert_false(vf);
+    assert_int_equal(hl_nic_classify(0x15b3, 0x1019, &vf), HL_NIC_CX5); /* the AC922's */
+    assert_int_equal(hl_nic_classify(0x15b3, 0x101b, &vf), HL_NIC_CX6);
+    assert_int_equal(hl_nic_classify(0x15b3, 0x1018, &vf), HL_NIC_CX5);
+    assert_true(vf);
+    assert_int_equal(hl_nic_classify(0x15b3, 0x9999, &vf), HL_NIC_OTHER);
+    assert_int_equal(hl_nic_classify(0x8086, 0x1013, &vf), HL_NIC_OTHER);
+    assert_true(hl_nic_plank_forced(HL_NIC_CX4));
+    assert_true(hl_nic_plank_forced(HL_NIC_CX3));
+    assert_false(hl_nic_plank_forced(HL_NIC_CX5));
+    assert_false(hl_nic_plank_forced(HL_NIC_OTHER));
+    assert_string_equal(hl_nic_class_name(HL_NIC_CX5), "ConnectX-5");
+    assert_string_equal(hl_nic_class_name(HL_NIC_BLUEFIELD), "BlueField");
+}
+
+static void only_compute_devices_and_real_nics_count(void **state)
+{
+    (void)state;
+    assert_int_equal(hl_pci_classify(0x0302, 0x10de, 0x1db1, 0), HL_PCI_GPU);
+    assert_int_equal(hl_pci_classify(0x0380, 0x1002, 0x66a1, 0), HL_PCI_GPU);
+    assert_int_equal(hl_pci_classify(0x0300, 0x1002, 0x6798, 0), HL_PCI_NONE); /* display card */
+    assert_int_equal(hl_pci_classify(0x0300, 0x1a03, 0x2000, 0), HL_PCI_NONE); /* BMC */
+    assert_int_equal(hl_pci_classify(0x0300, 0x102b, 0x0532, 1), HL_PCI_NONE); /* BMC */
+    assert_int_equal(hl_pci_classify(0x0680, 0x10de, 0x1ac2, 0), HL_PCI_NONE); /* NVSwitch */
+    assert_int_equal(hl_pci_classify(0x0207, 0x15b3, 0x1019, 0), HL_PCI_NIC);
+    assert_int_equal(hl_pci_classify(0x0207, 0x15b3, 0x101a, 0), HL_PCI_NONE); /* virtual */
+    assert_int_equal(hl_pci_classify(0x0200, 0x8086, 0x1572, 0), HL_PCI_NONE);
+}
+
+static struct hl_topo machine(int slots, int cpus_each, int gpus_each)
+{
+    struct hl_topo t = {0};
+    for (int s = slots - 1; s >= 0; s--) {
+        struct hl_topo_slot *slot = NULL;
+        assert_int_equal(hl_topo_add_slot(&t, s * 8, &slot), HL_OK);
+        slot->memory_bytes = 64;
+        for (int c = 0; c < cpus_each; c++)
+            hl_cpus_add(&slot->cpus, s * cpus_each + c);
+        for (int g = 0; g < gpus_each; g++) {
+            struct hl_topo_device d = {.pci = "0000:00:00.0"};
+            d.pci[6] = (char)('0' + s * gpus_each + g);
+            assert_int_equal(hl_topo_add_device(slot, HL_PCI_GPU, &d), HL_OK);
+        }
+    }
+    assert_int_equal(t.slots[0].numa_id, 0);
+    return t;
+}
+
+static void cpus_are(const struct hl_topo *t, size_t slot, const char *want, int shared)
+{
+    char *text = hl_cpus_format(&t->slots[slot].cpus);
+    assert_string_equal(text, want);
+    free(text);
+    assert_int_equal(t->slots[slot].cpus_shared, shared);
+}
+
+static void a_machine_is_cut_into_equal_shares(void **state)
+{
+    (void)state;
+    struct hl_topo m = machine(2, 4, 1), t;
+    assert_int_equal(hl_topo_share(&m, 2, 1, 2, &t), HL_OK);
+    assert_int_equal(t.slot_count, 2);
+    cpus_are(&t, 0, "4-5", 0);
+    cpus_are(&t, 1, "6-7", 0);
+    assert_int_equal(t.slots[0].numa_id, 0);
+    assert_int_equal(t.slots[1].numa_id, 1);
+    assert_int_equal(t.slots[1].memory_bytes, 32);
+    assert_int_equal(t.slots[0].gpu_count + t.slots[1].gpu_count, 0);
+    hl_topo_fini(&t);
+    assert_int_equal(hl_topo_share(&m, 2, 1, 0, &t),
+                     HL_OK); /* one slot each, as the machine has two */
+    assert_int_equal(t.slot_count, 1);
+    cpus_are(&t, 0, "4-7", 0);
+    assert_int_equal(t.slots[0].gpu_count, 1);
+    assert_string_equal(t.slots[0].gpus[0].pci, "0000:01:00.0");
+    hl_topo_fini(&t);
+    assert_int_equal(hl_topo_share(&m, 8, 8, 1, &t), HL_EINVAL);
+    assert_int_equal(hl_topo_share(&m, 0, 0, 1, &t), HL_EINVAL);
+    hl_topo_fini(&m);
+}
+
+static void too_few_cpus_are_shared_and_the_slots_say_so(void **state)
+{
+    (void)state;
+    struct hl_topo m = machine(1, 2, 0), t;
+    static const char *const want[2][2] = {{"0", "1"}, {"0", "1"}};
+    for (int n = 0; n < 2; n++) {
+        assert_int_equal(hl_topo_share(&m, 2, n, 2, &t), HL_OK);
+        cpus_are(&t, 0, want[n][0], 1);
+        cpus_are(&t, 1, want[n][1], 1);
+        hl_topo_fini(&t);
+    }
+    hl_topo_fini(&m);
+}
+
+static void every_cpu_and_gpu_goes_to_exactly_one_share_when_there_are_enough(void **state)
+{
+    (void)state;
+    for (int nodes = 1; nodes <= 5; nodes++)
+        for (int slots = 1; slots <= 3; slots++) {
+            struct hl_topo m = machine(2, 8, 4);
+            int cpus = 0, gpus = 0;
+            struct hl_cpus seen = {0};
+            for (int n = 0; n < nodes; n++) {
+                struct hl_topo t;
+                assert_int_equal(hl_topo_share(&m, nodes, n, slots, &t), HL_OK);
+                for (size_t s = 0; s < t.slot_count; s++) {
+                    assert_false(hl_cpus_overlap(&seen, &t.slots[s].cpus));
+                    for (int c = 0; c < 16; c++)
+                        if (hl_cpus_has(&t.slots[s].cpus, c))
+                            hl_cpus_add(&seen, c);
+                    assert_true(hl_cpus_count(&t.slots[s].cpus) >= 1);
+                    cpus += hl_cpus_count(&t.slots[s].cpus);
+                    gpus += (int)t.slots[s].gpu_count;
+                }
+                hl_topo_fini(&t);
+            }
+            assert_int_equal(cpus, 16);
+            assert_int_equal(gpus, 8);
+            hl_topo_fini(&m);
+        }
+}
+
+static void a_share_is_written_i_of_n(void **state)
+{
+    (void)state;
+    int i, n, m;
+    assert_int_equal(hl_topo_share_parse("1/3", &i, &n, &m), HL_OK);
+    assert_int_equal(i * 100 + n * 10 + m, 130);
+    assert_int_equal(hl_topo_share_parse("0/2x4", &i, &n, &m), HL_OK);
+    assert_int_equal(i * 100 + n * 10 + m, 24);
+    static const char *const bad[] = {"",      "1",    "3/3", "-1/2", "1/2x",
+                                      "1/2x0", "1/2 ", "a/b", " 0/1"};
+    for (size_t k = 0; k < HL_ARRAY_LEN(bad); k++)
+        assert_int_equal(hl_topo_share_parse(bad[k], &i, &n, &m), HL_EINVAL);
+}
+
+static void slots_written_out_read_back_the_same(void **state)
+{
+    (void)state;
+    struct hl_topo m = machine(2, 4, 2), t;
+    struct hl_topo_device nic = {.pci = "0003:01:00.0", .name = "mlx5_0"};
+    assert_int_equal(hl_topo_add_device(&m.slots[1], HL_PCI_NIC, &nic), HL_OK);
+    json_t *one = hl_topo_to_json(&m);
+    assert_int_equal(hl_topo_from_json(one, &t), HL_OK);
+    json_t *two = hl_topo_to_json(&t);
+    assert_true(json_equal(one, two));
+    assert_string_equal(json_string_value(json_object_get(json_array_get(one, 1), "cpus")), "4-7");
+    json_object_set_new(json_array_get(one, 1), "cpus", json_string("zwei"));
+    struct hl_topo bad = {0};
+    assert_int_equal(hl_topo_from_json(one, &bad), HL_EINVAL);
+    assert_null(bad.slots);
+    json_decref(one);
+    json_decref(two);
+    hl_topo_fini(&m);
+    hl_topo_fini(&t);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(lists_of_cpus_are_read_and_written),
+        cmocka_unit_test(nics_are_told_by_their_device_id),
+        cmocka_unit_test(only_compute_devices_and_real_nics_count),
+        cmocka_unit_test(a_machine_is_cut_into_equal_shares),
+        cmocka_unit_test(too_few_cpus_are_shared_and_the_slots_say_so),
+        cmocka_unit_test(every_cpu_and_gpu_goes_to_exactly_one_share_when_there_are_enough),
+        cmocka_unit_test(a_share_is_written_i_of_n),
+        cmocka_unit_test(slots_written_out_read_back_the_same),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
