@@ -232,6 +232,9 @@ struct changes {
 
 static void changed(struct changes *c, const struct hl_px_entry *e)
 {
+    if (hl_run_state_ended(e->status.state))
+        hl_info("container ended id=%s state=%s message=\"%s\"", e->id,
+                hl_run_state_text(e->status.state), e->status.message);
     if (c->count == c->cap) {
         size_t cap = c->cap * 2 + 16;
         void *ids = realloc(c->ids, cap * sizeof(*c->ids));
