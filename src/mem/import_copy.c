@@ -17,7 +17,7 @@
 #define BLOCK         ((uint64_t)128 << 10)
 #define WINDOW        ((uint64_t)256 << 10)
 #define BAND          ((uint64_t)4 << 20)
-#define TILE          16
+#define TILE          32
 #define RUN_GAP_BYTES 3072 /* what copying costs as much as one system call */
 
 HL_CHECK static hl_status read_source(struct hl_import_writer *w, uint32_t source, uint64_t from,
