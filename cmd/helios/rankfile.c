@@ -36,7 +36,7 @@ hl_status rankfile_header(helios_client *client, const helios_shard *shard,
     }
     if (st == HL_OK)
         st = hl_safetensors_parse(bytes, n, shard->size, out);
-    return st == HL_OK ? st : hl_fail_prefix(st, "part '%s'", shard->part);
+    return st == HL_OK ? st : hl_fail_prefix(st, "part '%s': ", shard->part);
 }
 
 static int wanted(const helios_shard *s, enum rankfile_kind kind)

@@ -170,7 +170,7 @@ hl_status attach_renew(struct operation *op, int once)
         if (st == HL_OK || once || !hl_status_retryable(st))
             return st;
         if (!operation_pause(op, PAUSE_MS))
-            return hl_fail_prefix(st, "the L3 daemon did not come back in %d ms",
+            return hl_fail_prefix(st, "the L3 daemon did not come back in %d ms: ",
                                   op->client->timeout_ms);
     }
 }

@@ -74,7 +74,7 @@ hl_status hl_shard_image_plan(const struct hl_shard_spec *spec, struct hl_shard_
         st = write_header(spec, &image);
     if (st != HL_OK) {
         hl_shard_image_fini(&image);
-        return hl_fail_prefix(st, "part '%s'", spec->part);
+        return hl_fail_prefix(st, "part '%s': ", spec->part);
     }
     image.size = image.header.size + image.header.data_size;
     *out = image;

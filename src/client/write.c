@@ -152,7 +152,7 @@ static hl_status put_part(struct operation *op, const struct hl_shard_spec *spec
     }
     hl_shard_image_fini(&image);
     if (st != HL_OK)
-        return hl_fail_prefix(st, "writing %s@%lld/pp%d/tp%d/%s", spec->model,
+        return hl_fail_prefix(st, "writing %s@%lld/pp%d/tp%d/%s: ", spec->model,
                               (long long)spec->version, spec->pp, spec->tp, spec->part);
     shard.id = (helios_id){.hi = id.hi, .lo = id.lo};
     memcpy(shard.part, spec->part, strlen(spec->part));
