@@ -60,25 +60,45 @@ static hl_status find_slots(const struct hl_conf *conf, json_t **out)
     return st;
 }
 
-/* Installed: BIN/../lib/helios/python. In a source tree: BIN/../../python. */
-static void find_python(const struct hl_conf *conf, char *out, size_t size)
+/* First of `places` (relative to this program) that exists, with links resolved; "" when none does.
+ */
+static void find_beside(const char *const *places, size_t count, char *out, size_t size)
 {
-    static const char *const places[] = {"../lib/helios/python", "../../python"};
     char exe[PATH_MAX], path[PATH_MAX + 64], real[PATH_MAX];
-    snprintf(out, size, "%s", conf->agent_python);
+    out[0] = '\0';
     ssize_t n = readlink("/proc/self/exe", exe, sizeof(exe) - 1);
-    if (out[0] != '\0' || n <= 0)
+    if (n <= 0)
         return;
     exe[n] = '\0';
     *strrchr(exe, '/') = '\0';
-    for (size_t i = 0; i < HL_ARRAY_LEN(places); i++) {
-        snprintf(path, sizeof(path), "%s/%s/helios/__init__.py", exe, places[i]);
-        if (realpath(path, real) == NULL)
-            continue;
-        *strstr(real, "/helios/__init__.py") = '\0';
-        snprintf(out, size, "%s", real);
+    for (size_t i = 0; i < count && out[0] == '\0'; i++) {
+        snprintf(path, sizeof(path), "%s/%s", exe, places[i]);
+        if (realpath(path, real) != NULL)
+            snprintf(out, size, "%s", real);
+    }
+}
+
+/* Where ranks import helios from: installed, or a source tree. */
+static void find_python(const struct hl_conf *conf, char *out, size_t size)
+{
+    static const char *const places[] = {"../lib/helios/python/helios/__init__.py",
+                                         "../../python/helios/__init__.py"};
+    if (conf->agent_python[0] != '\0') {
+        snprintf(out, size, "%s", conf->agent_python);
         return;
     }
+    find_beside(places, HL_ARRAY_LEN(places), out, size);
+    if (out[0] != '\0')
+        *strstr(out, "/helios/__init__.py") = '\0';
+}
+
+/* The library that belongs to this program; a rank that names its own keeps it. */
+static void find_library(char *out, size_t size)
+{
+    static const char *const places[] = {"../lib/libhelios.so.0",
+                                         "../lib/x86_64-linux-gnu/libhelios.so.0",
+                                         "../lib/powerpc64le-linux-gnu/libhelios.so.0"};
+    find_beside(places, HL_ARRAY_LEN(places), out, size);
 }
 
 static hl_status announce(const struct daemon *d)
@@ -99,13 +119,14 @@ static hl_status announce(const struct daemon *d)
 static hl_status start(struct daemon *d, int argc, char **argv)
 {
     enum hl_log_level level;
-    char python[PATH_MAX];
+    char python[PATH_MAX], library[PATH_MAX];
     json_t *slots;
     HL_TRY(hl_conf_load(HL_AGENT, argc, argv, &d->conf, NULL));
     HL_TRY(hl_log_level_parse(d->conf.log_level, &level));
     hl_log_init("agent", level);
     HL_TRY(find_slots(&d->conf, &slots));
     find_python(&d->conf, python, sizeof(python));
+    find_library(library, sizeof(library));
     hl_status st = hl_loop_create(&d->loop);
     if (st == HL_OK)
         st = hl_loop_stop_on_signals(d->loop);
@@ -123,6 +144,7 @@ static hl_status start(struct daemon *d, int argc, char **argv)
                 .executor = d->conf.agent_executor,
                 .rank_address = d->conf.agent_rank_address,
                 .python_dir = python,
+                .library = library,
                 .slots = slots,
                 .foreign_topology = d->conf.agent_topology[0] != '\0',
                 .log_max_bytes = d->conf.agent_log_max,

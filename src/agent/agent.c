@@ -64,7 +64,8 @@ static hl_status set_names(struct hl_agent *a, const struct hl_agent_opts *opts)
         return hl_fail(HL_EINVAL, "--name has more than %zu bytes", sizeof(a->name) - 1);
     a->name[sizeof(a->name) - 1] = '\0';
     a->python_dir = strdup(opts->python_dir);
-    if (a->python_dir == NULL)
+    a->library = strdup(opts->library != NULL ? opts->library : "");
+    if (a->python_dir == NULL || a->library == NULL)
         return hl_fail(HL_ENOMEM, "agent");
     env_find_addresses(opts->controller, opts->rank_address, a->rank_address,
                        sizeof(a->rank_address), a->interface, sizeof(a->interface));
@@ -210,6 +211,7 @@ int hl_agent_stop(struct hl_agent *a)
     hl_executor_close(a->executor);
     json_decref(a->node);
     free(a->python_dir);
+    free(a->library);
     free(a);
     return 1;
 }

@@ -32,6 +32,7 @@ struct hl_agent_opts {
     const char *state_dir;
     const char *executor;     /* "process" */
     const char *rank_address; /* "" = of the interface that reaches the Controller */
+    const char *library;      /* HELIOS_LIBRARY of the ranks; "" = as their system has it */
     const char *python_dir;   /* put in front of the ranks' PYTHONPATH; "" = nothing */
     const json_t *slots;      /* List(Slot), borrowed */
     int foreign_topology;     /* the slots are another machine's */

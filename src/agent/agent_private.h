@@ -35,6 +35,7 @@ struct hl_agent {
     char rank_address[128];
     char interface[64]; /* network interface of rank_address, "" = unknown */
     char *python_dir;
+    char *library;
     json_t *node; /* NodeInfo */
     json_t *(*telemetry)(void *arg);
     void *telemetry_arg;
