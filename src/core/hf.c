@@ -95,7 +95,11 @@ HL_CHECK static hl_status read_llama(const struct reader *r, struct hl_hf_config
     HL_TRY(read_bool(r, "attention_bias", 0, &bias));
     HL_TRY(read_bool(r, "mlp_bias", 0, &c->mlp_bias));
     HL_TRY(read_real(r, "rms_norm_eps", 1e-6, &c->norm_eps));
-    HL_TRY(read_real(r, "rope_theta", 10000.0, &c->rope_theta));
+    /* Newer files keep it in an object of its own. */
+    const struct reader rope = {.root = json_object_get(r->root, "rope_parameters"),
+                                .file = r->file};
+    HL_TRY(read_real(&rope, "rope_theta", 10000.0, &c->rope_theta));
+    HL_TRY(read_real(r, "rope_theta", c->rope_theta, &c->rope_theta));
     c->qkv_bias = qwen2 || bias;
     c->proj_bias = !qwen2 && bias;
     return check_heads(r, c, "hidden_size", "num_attention_heads");

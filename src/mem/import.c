@@ -240,7 +240,11 @@ HL_CHECK static hl_status open_into(struct hl_import *im, const struct hl_import
     path = join(o->dir, "config.json");
     if (im->dir == NULL || path == NULL)
         return hl_fail(HL_ENOMEM, "open %s", o->dir);
-    HL_TRY(read_text(path, HL_HF_CONFIG_MAX, &text, &len));
+    hl_status st = read_text(path, HL_HF_CONFIG_MAX, &text, &len);
+    if (st == HL_ENOENT)
+        return hl_fail(
+            st, "%s holds no config.json: give the directory of a Hugging Face checkpoint", o->dir);
+    HL_TRY(st);
     HL_TRY(hl_hf_config_parse(text, len, path, &im->config));
     HL_TRY(open_files(im));
     HL_TRY(collect_sources(im));

@@ -335,8 +335,8 @@ static inline int hf_reassemble(const struct hf_model *m, struct hf_slices *s)
     ok = ok && (!gpt2 || hf_same(&c, name, 0, 0, "embedding.position_embeddings.weight", HF_WHOLE,
                                  f->positions, f->hidden, 0, f->positions));
     for (uint64_t l = 0; l < f->layers && ok; l++) {
-        int chunk;
-        uint64_t local;
+        int chunk = 0;
+        uint64_t local = 0;
         hf_place(s, f->layers, l, &c.pp, &chunk, &local);
         if (virtual)
             snprintf(c.prefix, sizeof(c.prefix), "model%d.decoder.layers.%d.", chunk, (int)local);
