@@ -248,8 +248,7 @@ HL_CHECK static hl_status open_into(struct hl_import *im, const struct hl_import
     HL_TRY(hl_hf_config_parse(text, len, path, &im->config));
     HL_TRY(open_files(im));
     HL_TRY(collect_sources(im));
-    hl_status st =
-        hl_partition_plan(&im->config, im->sources, im->source_count, &o->partition, &im->plan);
+    st = hl_partition_plan(&im->config, im->sources, im->source_count, &o->partition, &im->plan);
     if (st != HL_OK)
         return hl_fail_prefix(st, "%s: ", im->dir);
     HL_TRY(write_headers(im, o));
