@@ -2,7 +2,7 @@
  *
  * A row of the table says everything about an option: its name ("l3.size"), flag ("--size"),
  * default as text, help, kind, range and where it lands in a struct. The same rows make the parser,
- * --help, `helios conf` and docs/config.md. The daemons' rows are src/conf/table.c and land in
+ * --help and `helios conf`. The daemons' rows are src/conf/table.c and land in
  * struct hl_conf; a subcommand of the CLI brings its own rows and struct (hl_args_parse).
  *
  * Owns:    the texts in the target struct and the origins; end with hl_conf_fini / hl_args_fini.

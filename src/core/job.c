@@ -14,7 +14,6 @@ enum kind {
     KEY_NAME,
     KEY_MODEL,
     KEY_IMAGE,
-    KEY_DIR,
     KEY_INT,   /* int */
     KEY_INT64, /* int64_t */
     KEY_BYTES,
@@ -51,7 +50,7 @@ static const struct key job_keys[] = {
     {"parallelism.virtual_pipeline_parallel_size", KEY_INT, 1, 1024, AT(virtual_stages)},
     {"dockerImage", KEY_IMAGE, 0, 0, AT(image)},
     {"command", KEY_COMMAND, 0, 0, AT(command)},
-    {"workdir", KEY_DIR, 0, 0, AT(workdir)},
+    {"workdir", KEY_TEXT, 0, 0, AT(workdir)},
     {"env", KEY_ENV, 0, 0, AT(env)},
     {"mounts", KEY_MOUNTS, 0, 0, AT(mounts)},
     {"resources.ranks_per_slot", KEY_INT, 1, 1024, AT(ranks_per_slot)},
@@ -174,8 +173,6 @@ static hl_status set_text(struct reader *r, const struct key *k, const json_t *v
         return bad(r, 0, "%s%s", why,
                    strchr(s, '@') != NULL ? "; the version is model.version" : "");
     }
-    if (k->kind == KEY_DIR && *s != '/')
-        return bad(r, 0, "'%.128s' must be an absolute path", s);
     char *copy = strdup(s);
     if (copy == NULL)
         return short_of_memory();
@@ -372,7 +369,6 @@ static hl_status set_key(struct reader *r, const struct key *k, const json_t *v)
     case KEY_NAME:
     case KEY_MODEL:
     case KEY_IMAGE:
-    case KEY_DIR:
         return set_text(r, k, v, to);
     case KEY_INT:
         HL_TRY(want_int(r, k, v, &n));

@@ -39,7 +39,7 @@ struct hl_job {
     char *image;           /* dockerImage; "" = none */
     char **command;        /* list; a text becomes /bin/sh -c TEXT; empty = the image's own */
     size_t command_count;
-    char *workdir; /* "" = executor's choice */
+    char *workdir; /* as written, may be relative; "" = executor\'s choice */
     struct hl_job_var *env;
     size_t env_count;
     char **mounts; /* HOST:CONTAINER[:ro] */

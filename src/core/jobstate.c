@@ -354,6 +354,14 @@ static void on_status_stopping(struct step *s)
         stopped_yet(s);
 }
 
+/* Lists and answers to starts come on different ways; a list is only believed when it can't be
+ * older. */
+static int list_may_be_older(const struct step *s)
+{
+    const struct hl_jobrun_container *c = &s->run->containers[s->ev->index];
+    return c->started_ms > 0 && s->ev->now_ms - c->started_ms < HL_JOB_ABSENT_GRACE_MS;
+}
+
 static void on_absent(struct step *s)
 {
     struct hl_jobrun_container *c = &s->run->containers[s->ev->index];
@@ -361,7 +369,7 @@ static void on_absent(struct step *s)
         act_on(s->out, HL_JOB_DO_START, s->run->attempt, s->ev->index, c->node);
         return;
     }
-    if (!is_active(c->state))
+    if (!is_active(c->state) || list_may_be_older(s))
         return;
     set_failed(s, s->ev->index, "it vanished from its node");
     judge(s);
@@ -370,7 +378,7 @@ static void on_absent(struct step *s)
 static void on_absent_stopping(struct step *s)
 {
     struct hl_jobrun_container *c = &s->run->containers[s->ev->index];
-    if (!is_active(c->state))
+    if (!is_active(c->state) || list_may_be_older(s))
         return;
     c->state = HL_CONTAINER_STOPPED;
     c->finished_ms = s->ev->now_ms;

@@ -32,6 +32,8 @@
 /* Attempts that ended because a node was lost don't use up the job's restarts, but end somewhere.
  */
 #define HL_JOB_NODE_LOSSES_MAX 8
+/* A list without a container that was confirmed less than this ago may have been made before it. */
+#define HL_JOB_ABSENT_GRACE_MS 3000
 
 enum hl_job_state {
     HL_JOB_PENDING,
@@ -107,7 +109,8 @@ enum hl_job_event_kind {
     HL_JOB_EV_NOT_PLACED, /* text: why */
     HL_JOB_EV_CONTAINER, /* attempt, index, node, status from an Agent (or a start call that failed)
                           */
-    HL_JOB_EV_ABSENT,    /* attempt, index, node: the Agent doesn't have a container it was given */
+    HL_JOB_EV_ABSENT, /* attempt, index, node: the Agent doesn't have it, and no start is under way
+                       */
     HL_JOB_EV_NODE_LOST, /* node */
     HL_JOB_EV_CANCEL,    /* text: by whom, may be NULL */
     HL_JOB_EV_TIMER,

@@ -193,7 +193,7 @@ static void wrong_values_are_told_with_field_and_what_is_allowed(void **state)
     is_bad("{\"command\": [\"a\", 1.5]}", "job.yaml:20:10: command[1]: put the number in quotes");
     is_bad("{\"command\": [\"a\", [1]]}", "command[1]: must be a text");
     is_bad("{\"command\": {}}", "must be a list of arguments");
-    is_bad("{\"workdir\": \"src\"}", "'src' must be an absolute path");
+    is_bad("{\"workdir\": \"\"}", "workdir: must not be empty");
     is_bad("{\"env\": [\"A=1\"]}", "env: must be NAME: VALUE lines");
     is_bad("{\"env\": {\"RANK\": 1}}", "job.yaml:10:9: env.RANK: is set by Helios");
     is_bad("{\"env\": {\"A-B\": 1}}", "is not a name of a variable");

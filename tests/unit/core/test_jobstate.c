@@ -291,8 +291,10 @@ static void a_container_that_vanishes_counts_as_failed(void **state)
     struct hl_jobrun run = started(1, 0);
     STEP(.kind = HL_JOB_EV_ABSENT, .attempt = 1, .index = 0, .node = "node-0");
     assert_string_equal(said, "start 1.0 node-0; "); /* the start had not arrived */
-    STATUS(1, 0, RUNNING);
-    STEP(.kind = HL_JOB_EV_ABSENT, .attempt = 1, .index = 0, .node = "node-0");
+    STATUS(1, 0, RUNNING, .now_ms = 2000);
+    STEP(.kind = HL_JOB_EV_ABSENT, .attempt = 1, .index = 0, .node = "node-0", .now_ms = 4999);
+    assert_int_equal(run.state, HL_JOB_RUNNING); /* the list may be older than the status */
+    STEP(.kind = HL_JOB_EV_ABSENT, .attempt = 1, .index = 0, .node = "node-0", .now_ms = 5000);
     assert_int_equal(run.state, HL_JOB_FAILED);
     assert_string_equal(run.reason, "container 0 on node-0 failed: it vanished from its node");
     hl_jobrun_fini(&run);
