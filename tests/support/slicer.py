@@ -67,6 +67,8 @@ def _gpt2_layer(hf: Tensors, config: dict, number: int) -> Tensors:
 
 def _cut(name: str, tensor: torch.Tensor, tp: int, t: int) -> torch.Tensor:
     """Share of tensor-parallel rank t."""
+    if "layernorm" in name or "layer_norm" in name:
+        return tensor
     if "linear_fc1" in name and tensor.dim() == 3:  # [gate or up, rows, columns]
         return torch.cat([half.chunk(tp)[t] for half in tensor])
     if any(x in name for x in ("linear_qkv", "linear_fc1", "word_embeddings", "output_layer")):
