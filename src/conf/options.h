@@ -8,8 +8,9 @@
  * Owns:    the texts in the target struct and the origins; end with hl_conf_fini / hl_args_fini.
  * Threads: one at a time; afterwards the struct is read-only and may be read anywhere.
  * Errors:  HL_EINVAL with the flag, variable or FILE:LINE:COL, what is allowed, and "did you mean".
- *          HL_ECANCELED when --help or --version was answered on stdout: the program ends with exit
- * 0. Units:   bytes, milliseconds, percent. Limits:  HL_OPTIONS_MAX rows.
+ *          HL_ECANCELED when --help or --version was answered on stdout: the program exits with 0.
+ * Units:   bytes, milliseconds, percent.
+ * Limits:  HL_OPTIONS_MAX rows.
  */
 #ifndef HL_CONF_OPTIONS_H
 #define HL_CONF_OPTIONS_H

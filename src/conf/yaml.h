@@ -5,10 +5,10 @@
  *
  * Owns:    the value and the position table; both end with hl_yaml_free.
  * Threads: one at a time.
- * Errors:  HL_EINVAL "FILE:LINE:COL: ..." for syntax, duplicate keys, keys that are not text, more
- * than one document, aliases that expand too far; HL_ENOENT, HL_EIO for the file. Units:   lines
- * and columns count from 1. Limits:  1 MiB of text, 32 levels, 100,000 values after aliases are
- * expanded.
+ * Errors:  HL_EINVAL "FILE:LINE:COL: ..." for syntax, duplicate keys, keys that are not text, a
+ *          second document, aliases that expand too far; HL_ENOENT, HL_EIO for the file.
+ * Units:   lines and columns count from 1.
+ * Limits:  1 MiB of text, 32 levels, 100,000 values after aliases are expanded.
  */
 #ifndef HL_CONF_YAML_H
 #define HL_CONF_YAML_H

@@ -1,8 +1,7 @@
 /* core/job.h - a training job as the user wrote it, checked.
  *
  * Accepts the spec's file unchanged (jobName, model, dataset, parallelism, dockerImage) and what a
- * real job needs besides. Keys and their meaning: JOB_KEYS in job.c; docs/job.md has them for
- * users.
+ * real job needs besides. The keys are the table in job.c; docs/job.md explains them.
  *
  * Owns:    everything in struct hl_job; end with hl_job_fini.
  * Threads: one at a time. Pure.

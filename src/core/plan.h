@@ -8,7 +8,9 @@
  * Owns:    a plan owns all it points to; hl_cluster owns copies of the nodes.
  * Threads: one at a time. Pure.
  * Errors:  HL_ENOMEM, HL_EINVAL for malformed JSON. A job that doesn't fit is not an error: the
- * plan says feasible = 0 and why. Units:   bytes. Limits:  node names <= 63 bytes.
+ *          plan says feasible = 0 and why.
+ * Units:   bytes.
+ * Limits:  node names <= 63 bytes.
  */
 #ifndef HL_CORE_PLAN_H
 #define HL_CORE_PLAN_H

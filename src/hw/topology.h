@@ -7,7 +7,9 @@
  * Owns:    nothing; the result is the caller's (hl_topo_fini).
  * Threads: any.
  * Errors:  HL_ENOENT, HL_EIO for the file; HL_EINVAL for what is not hwloc XML of version 1 or 2,
- * or has no slot; HL_EUNSUPPORTED for version 3. Units:   bytes. Limits:  files of 64 MiB.
+ *          or has no slot; HL_EUNSUPPORTED for version 3.
+ * Units:   bytes.
+ * Limits:  files of 64 MiB.
  */
 #ifndef HL_HW_TOPOLOGY_H
 #define HL_HW_TOPOLOGY_H

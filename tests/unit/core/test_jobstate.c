@@ -654,7 +654,7 @@ static void whatever_happens_a_job_ends_and_leaves_nothing(void **state)
 {
     (void)state;
     unsigned ends[HL_JOB_STATE_COUNT] = {0};
-    for (uint64_t seed = 1; seed <= 1000; seed++) {
+    for (uint64_t seed = 1; seed <= 500; seed++) {
         struct world *w = calloc(1, sizeof(*w));
         struct hl_jobrun_opts opts = {
             .id = "j", .max_restarts = 3, .start_timeout_ms = 20000, .stop_resend_ms = 500};
@@ -672,9 +672,9 @@ static void whatever_happens_a_job_ends_and_leaves_nothing(void **state)
         hl_job_actions_fini(&w->queue);
         free(w);
     }
-    assert_true(ends[HL_JOB_SUCCEEDED] > 50);
-    assert_true(ends[HL_JOB_FAILED] > 50);
-    assert_true(ends[HL_JOB_CANCELLED] > 50);
+    assert_true(ends[HL_JOB_SUCCEEDED] > 20);
+    assert_true(ends[HL_JOB_FAILED] > 20);
+    assert_true(ends[HL_JOB_CANCELLED] > 20);
 }
 
 int main(void)
