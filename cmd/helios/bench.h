@@ -40,7 +40,7 @@ struct bench_row {
 };
 
 struct bench_ratio {
-    char name[64];
+    char name[96];
     double value;
     double bar; /* 0 = none */
     int at_most;

@@ -241,7 +241,7 @@ static void report_shm(struct get_bench *b, struct size_run *run, const struct b
 
 static void report_net(struct get_bench *b, struct size_run *run, const char *size)
 {
-    char name[64], system[24];
+    char name[96], system[24];
     helios_stats stats = {0};
     (void)helios_get_stats(b->net_client, &stats);
     snprintf(system, sizeof(system), "helios-%.15s", stats.path);

@@ -107,7 +107,7 @@ hl_status cmd_shard_ls(struct cli *cli, int argc, char **argv)
 
 static hl_status parse_id(struct cli *cli, const char *text, helios_id *out)
 {
-    struct hl_id id;
+    struct hl_id id = {0};
     if (hl_id_parse(text, &id) != HL_OK)
         return cli_usage(cli, "'%s' is no shard id (32 hexadecimal digits)", text);
     *out = (helios_id){.hi = id.hi, .lo = id.lo};

@@ -144,7 +144,7 @@ static hl_status renew_once(struct operation *op)
     struct shm *now = atomic_load_explicit(&a->shm, memory_order_relaxed);
     int left = operation_left_ms(op);
     json_t *result;
-    if (now != NULL && shm_check(now, hl_now_ns()) == HL_OK && shm_connected(now))
+    if (now != NULL && shm_connected(now))
         return HL_OK;
     HL_TRY(hl_rpc_call(op->client->l3, "poolInfo", NULL, left < ATTEMPT_MS ? left : ATTEMPT_MS,
                        &result));
@@ -170,8 +170,8 @@ hl_status attach_renew(struct operation *op, int once)
         if (st == HL_OK || once || !hl_status_retryable(st))
             return st;
         if (!operation_pause(op, PAUSE_MS))
-            return hl_fail_prefix(st, "the L3 daemon did not come back in %d ms: ",
-                                  op->client->timeout_ms);
+            return hl_fail_prefix(
+                st, "the L3 daemon did not come back in %d ms: ", op->client->timeout_ms);
     }
 }
 
@@ -182,7 +182,7 @@ void attach_watch(helios_client *client)
     pthread_mutex_lock(&a->lock);
     reap(a);
     struct shm *now = atomic_load_explicit(&a->shm, memory_order_relaxed);
-    int lost = now != NULL && a->mappings != NULL && shm_check(now, hl_now_ns()) != HL_OK;
+    int lost = now != NULL && a->mappings != NULL && !shm_connected(now);
     pthread_mutex_unlock(&a->lock);
     if (!lost)
         return;

@@ -162,7 +162,8 @@ struct shm {
     struct hl_pool_view *view; /* borrowed from socket */
     struct hl_l3_client *socket;
     unsigned refs; /* mappings; under attach.lock */
-    /* A daemon too busy for its heartbeat but alive by RPC is trusted until then. */
+    /* Until then its heartbeat need not be looked at: it was fresh, or a daemon that is too busy
+     * for it has answered by RPC. A new owner of the pool is seen by every read all the same. */
     atomic_uint_fast64_t trusted_ns;
     struct shm *next_retired;
 };
@@ -173,7 +174,7 @@ hl_status shm_attach(const char *socket_path, struct hl_id uuid, int timeout_ms,
 void shm_detach(struct shm *shm);
 /* HL_ESTALE when the daemon has been restarted or shows no sign of life. */
 hl_status shm_check(struct shm *shm, uint64_t now_ns) HL_CHECK;
-/* Can it still pin and put? */
+/* The connection stands and its daemon is alive: it can pin and put. */
 int shm_connected(struct shm *shm);
 hl_status shm_find(struct operation *op, struct shm *shm, struct hl_id id,
                    struct hl_pool_ref *ref) HL_CHECK;

@@ -8,6 +8,7 @@
 #define NAME_MAX_TEXT 256
 #define FIND_TRIES    100
 #define STALE_TRIES   8
+#define TRUST_NS      (50 * HL_NS_PER_MS) /* a heartbeat is looked at no more often */
 
 /* Pauses before a bad piece is read again: what heals does so at once or needs somebody's hand. */
 static int retry_pause_ms(uint32_t retry)
@@ -53,14 +54,11 @@ int shm_connected(struct shm *shm)
 
 hl_status shm_check(struct shm *shm, uint64_t now_ns)
 {
+    if (__builtin_expect(now_ns < atomic_load_explicit(&shm->trusted_ns, memory_order_relaxed), 1))
+        return HL_OK;
     hl_status st = hl_pool_view_alive(shm->view);
-    if (__builtin_expect(st == HL_OK, 1))
-        return HL_OK;
-    if (st == HL_EUNAVAIL &&
-        now_ns < atomic_load_explicit(&shm->trusted_ns, memory_order_relaxed)) {
-        hl_error_clear();
-        return HL_OK;
-    }
+    if (st == HL_OK)
+        atomic_store_explicit(&shm->trusted_ns, now_ns + TRUST_NS, memory_order_relaxed);
     return st == HL_EUNAVAIL ? HL_ESTALE : st;
 }
 
