@@ -4,9 +4,9 @@
 #include "conf/table_private.h"
 
 #define AT(field) offsetof(struct hl_conf, field)
-#define DAY_MS (86400ll * 1000)
-#define TIB (1ll << 40)
-#define MIB (1ll << 20)
+#define DAY_MS    (86400ll * 1000)
+#define TIB       (1ll << 40)
+#define MIB       (1ll << 20)
 
 /* clang-format off */
 const struct hl_option hl_conf_table[] = {
