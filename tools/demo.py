@@ -20,6 +20,7 @@ PYTHON = "/usr/bin/python3"
 TTY = sys.stdout.isatty()
 TOLERANCE = 1e-4  # between the loss of the slices and that of the unsliced model
 LOSS_RANK = 2     # first tensor rank of the last stage
+CURVE_TOLERANCE = 1e-3  # over the whole training: sums in another order drift apart
 LIMIT_S = 170     # for the job; the demo gives up after that
 
 
@@ -136,24 +137,20 @@ def table(rows):
         say(f"  {name.ljust(width)}  {value}")
 
 
-def proofs(work, logs, steps, lr):
+def proofs(work, logs, steps):
     """(what, ok, text) of everything the demo claims."""
     losses = {}
     for body in logs[LOSS_RANK].of("PROGRESS"):
         losses.setdefault(body["step"], []).append(body["loss"])
     reference = [json.loads(line)["loss"] for line in
-                 python("reference_loss.py", "--dir", work / "hf", "--steps", steps - 1, "--lr", lr).splitlines()]
+                 python("reference_loss.py", "--dir", work / "hf", "--steps", steps - 1).splitlines()]
     first = abs(losses[0][0] - reference[0])
     worst = max(abs(value - reference[step]) for step, values in losses.items() for value in values
                 if step < len(reference))
-    twice = sorted(step for step, values in losses.items() if len(values) > 1)
     yield "slices = unsliced model", first < TOLERANCE, \
         f"step 0: {losses[0][0]:.6f} against {reference[0]:.6f}, difference {first:.1e}"
-    yield "whole curve", worst < 1e-2 and len(losses) >= steps, \
-        f"{len(losses)} steps, largest difference {worst:.1e} from the undisturbed unsliced run"
-    same = max((max(losses[s]) - min(losses[s]) for s in twice), default=0.0)
-    yield "resumed = undisturbed", same < 1e-5, \
-        f"{len(twice)} steps done again after the kill, largest difference {same:.1e}"
+    yield "resumed = undisturbed", worst < CURVE_TOLERANCE and len(losses) == steps, \
+        f"all {len(losses)} steps, over the kill; largest difference {worst:.1e} from the unsliced, undisturbed run"
 
 
 def run(args, state, work):
@@ -177,7 +174,7 @@ def run(args, state, work):
         ranks = ", ".join(f"rank {r['rank']} = (pp {r['pp']}, tp {r['tp']}, dp {r['dp']})" for r in container["ranks"])
         say(f"  {container['node']}:{container['numaId']}  {ranks}")
     job = helios("submit", "examples/job.yaml", state=state)["id"]
-    info, logs, killed = follow(state, job, args.steps, kill_after=args.steps // 2)
+    info, logs, killed = follow(state, job, args.steps, kill_after=1)
     if not killed:
         raise Failure("no version became visible before the job ended, so nothing could be killed")
 
@@ -197,7 +194,7 @@ def run(args, state, work):
         ("versions", ", ".join(f"{v['version']} (step {v['step']})" for v in reversed(model["versions"]))),
     ])
     bad = 0
-    for name, ok, text in proofs(work, logs, args.steps, "3e-4"):
+    for name, ok, text in proofs(work, logs, args.steps):
         say(f"  {'ok  ' if ok else 'FAIL'}  {name}: {text}")
         bad += not ok
     if cluster["crcFailures"] != 0 or model["latest"] < 2:
@@ -208,7 +205,7 @@ def run(args, state, work):
 def main():
     parser = argparse.ArgumentParser(prog="./run demo", description=__doc__.splitlines()[0])
     parser.add_argument("--pretrain", type=int, default=60, help="steps that make the checkpoint")
-    parser.add_argument("--steps", type=int, default=40, help="steps of the job, as in examples/job.yaml")
+    parser.add_argument("--steps", type=int, default=60, help="steps of the job, as in examples/job.yaml")
     parser.add_argument("--keep", action="store_true", help="leave the cluster running")
     args = parser.parse_args()
     work = ROOT / "build" / "demo"
