@@ -1,0 +1,415 @@
+/* The pool's socket with a real server on a loop of its own, and clients good, bad and dying. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/crc32.h"
+#include "mem/l3_client.h"
+#include "mem/l3_proto.h"
+#include "mem/l3_server.h"
+#include "os/loop.h"
+#include "os/shm.h"
+#include "os/socket.h"
+
+#define MIB      ((uint64_t)1 << 20)
+#define CAPACITY (64 * MIB)
+#define MS       10000
+
+struct world {
+    struct hl_pool *pool;
+    struct hl_loop *loop;
+    struct hl_l3_server *server;
+    pthread_t thread;
+    int running;
+    struct hl_l3_server_stats stats; /* after server_end */
+    char pool_path[64], socket_path[64];
+};
+
+static void *run_loop(void *arg)
+{
+    struct world *w = arg;
+    hl_status st = hl_loop_run(w->loop);
+    return st == HL_OK ? NULL : arg;
+}
+
+static void world_start(struct world *w, unsigned max_clients)
+{
+    *w = (struct world){0};
+    snprintf(w->pool_path, sizeof(w->pool_path), "/dev/shm/helios-test-l3-%d", (int)getpid());
+    snprintf(w->socket_path, sizeof(w->socket_path), "/dev/shm/helios-test-l3-%d.sock",
+             (int)getpid());
+    assert_int_equal(hl_pool_open(&(struct hl_pool_options){.path = w->pool_path,
+                                                            .capacity = CAPACITY,
+                                                            .quarantine_ms = 1,
+                                                            .beat_ms = 1},
+                                  NULL, &w->pool),
+                     HL_OK);
+    assert_int_equal(hl_loop_create(&w->loop), HL_OK);
+    assert_int_equal(hl_l3_server_start(&(struct hl_l3_server_opts){.loop = w->loop,
+                                                                    .pool = w->pool,
+                                                                    .socket_path = w->socket_path,
+                                                                    .max_clients = max_clients},
+                                        &w->server),
+                     HL_OK);
+    assert_int_equal(pthread_create(&w->thread, NULL, run_loop, w), 0);
+    w->running = 1;
+}
+
+static void server_end(struct world *w)
+{
+    if (!w->running)
+        return;
+    hl_loop_stop(w->loop);
+    pthread_join(w->thread, NULL);
+    hl_l3_server_stats(w->server, &w->stats);
+    hl_l3_server_stop(w->server);
+    w->running = 0;
+}
+
+static void world_end(struct world *w)
+{
+    server_end(w);
+    hl_loop_destroy(w->loop);
+    hl_pool_remove(w->pool);
+    assert_int_not_equal(access(w->socket_path, F_OK), 0);
+}
+
+static struct hl_l3_client *connect_to(const struct world *w)
+{
+    struct hl_l3_client *c = NULL;
+    hl_status st = hl_l3_connect(w->socket_path, MS, &c);
+    if (st != HL_OK)
+        print_error("%s\n", hl_error_text());
+    assert_int_equal(st, HL_OK);
+    return c;
+}
+
+static hl_status put(struct hl_l3_client *c, uint64_t size, int byte, struct hl_pool_ref *ref)
+{
+    struct hl_l3_staging s = {0};
+    HL_TRY(hl_l3_staging_open(size, &s));
+    memset(s.ptr, byte, size);
+    hl_status st = hl_l3_put(c, &s, size, MS, ref);
+    hl_l3_staging_close(&s);
+    return st;
+}
+
+/* Wait until so many shards are left and nothing rests; then every byte is accounted for. */
+static void wait_for_space(struct world *w, uint64_t shards, uint64_t used)
+{
+    struct hl_pool_info info;
+    uint64_t deadline = hl_now_ns() + 10 * HL_NS_PER_S;
+    do {
+        poll(NULL, 0, 1);
+        hl_pool_info(w->pool, &info);
+    } while ((info.shards != shards || info.used != used || info.quarantined != 0) &&
+             hl_now_ns() < deadline);
+    assert_int_equal(info.shards, shards);
+    assert_int_equal(info.used, used);
+    assert_int_equal(info.quarantined, 0);
+    assert_int_equal(info.free, info.capacity - used);
+}
+
+static void what_is_put_is_read_through_the_view_of_another_client(void **state)
+{
+    (void)state;
+    struct world w;
+    struct hl_pool_ref made, found;
+    uint64_t size = 3 * MIB + 77;
+    uint8_t *buf = malloc(size), *expected = malloc(size);
+    world_start(&w, 0);
+    struct hl_l3_client *a = connect_to(&w), *b = connect_to(&w);
+    memset(expected, 0x5a, size);
+    assert_int_equal(put(a, size, 0x5a, &made), HL_OK);
+    assert_int_equal(made.size, size);
+    assert_int_equal(made.crc32, hl_crc32(0, expected, size));
+    assert_int_equal(hl_pool_view_find(hl_l3_view(b), made.id, &found), HL_OK);
+    assert_memory_equal(&found, &made, sizeof(found));
+    assert_int_equal(hl_pool_view_read(hl_l3_view(b), &found, 0, buf, size), HL_OK);
+    assert_memory_equal(buf, expected, size);
+    assert_int_equal(hl_l3_alive(a), HL_OK);
+    /* Only who has put it may take it back, and only the last one. */
+    assert_int_equal(hl_l3_drop(b, made.id, MS), HL_EPERM);
+    assert_int_equal(hl_l3_drop(a, made.id, MS), HL_OK);
+    assert_int_equal(hl_pool_view_read(hl_l3_view(b), &found, 0, buf, size), HL_ESTALE);
+    wait_for_space(&w, 0, 0);
+    hl_l3_close(a);
+    hl_l3_close(b);
+    world_end(&w);
+    free(buf);
+    free(expected);
+}
+
+static void pins_hold_freed_bytes_until_unpinned_or_the_client_vanishes(void **state)
+{
+    (void)state;
+    struct world w;
+    struct hl_pool_ref ref, pin;
+    struct hl_pool_info info;
+    world_start(&w, 0);
+    struct hl_l3_client *a = connect_to(&w), *b = connect_to(&w);
+    assert_int_equal(put(a, 100, 7, &ref), HL_OK);
+    assert_int_equal(hl_l3_pin(a, ref.id, 0, MS, &pin), HL_OK);
+    assert_int_equal(hl_l3_pin(a, ref.id, 0, MS, &pin), HL_OK);
+    assert_int_equal(hl_l3_pin(b, ref.id, ref.offset, MS, &pin), HL_OK);
+    assert_int_equal(hl_pool_free(w.pool, ref.id), HL_OK);
+    assert_int_equal(hl_l3_pin(b, ref.id, 0, MS, &pin), HL_ENOENT);
+    assert_int_equal(hl_l3_pin(b, ref.id, ref.offset, MS, &pin), HL_OK); /* it maps it already */
+    assert_int_equal(hl_l3_unpin(a, &pin, MS), HL_OK);
+    assert_int_equal(hl_l3_unpin(a, &pin, MS), HL_OK);
+    assert_int_equal(hl_l3_unpin(a, &pin, MS), HL_ENOENT);
+    for (int i = 0; i < 20; i++)
+        poll(NULL, 0, 1);
+    hl_pool_info(w.pool, &info);
+    assert_int_equal(info.quarantined, HL_POOL_UNIT);
+    assert_int_equal(*(const uint8_t *)hl_pool_view_data(hl_l3_view(b), &pin), 7);
+    hl_l3_close(b);
+    wait_for_space(&w, 0, 0);
+    hl_l3_close(a);
+    world_end(&w);
+}
+
+/* One raw request; the answer's status, or HL_EUNAVAIL when the server hung up. */
+static hl_status raw(int fd, struct hl_l3_request req, int pass)
+{
+    struct hl_l3_answer a;
+    int got = -1;
+    req.magic = req.magic != 0 ? req.magic : HL_L3_MAGIC;
+    req.version = req.version != 0 ? req.version : HL_L3_VERSION;
+    HL_TRY(hl_socket_send(fd, &req, sizeof(req), pass, MS));
+    HL_TRY(hl_socket_recv(fd, &a, sizeof(a), &got, MS));
+    if (got >= 0)
+        close(got);
+    return (hl_status)a.status;
+}
+
+static int raw_connect(const struct world *w)
+{
+    int fd = -1;
+    assert_int_equal(hl_socket_connect(w->socket_path, MS, &fd), HL_OK);
+    return fd;
+}
+
+static void foreign_bytes_end_only_their_own_connection(void **state)
+{
+    (void)state;
+    static const struct hl_l3_request bad[] = {
+        {.magic = 0x47455420, .type = HL_L3_HELLO},
+        {.version = 9, .type = HL_L3_HELLO},
+        {.type = HL_L3_PIN}, /* before hello */
+        {.type = HL_L3_PUT, .size = 10},
+        {.type = 0},
+        {.type = 999},
+    };
+    struct world w;
+    struct hl_pool_ref ref;
+    char noise[400];
+    int passed;
+    world_start(&w, 0);
+    struct hl_l3_client *good = connect_to(&w);
+    for (size_t i = 0; i < HL_ARRAY_LEN(bad); i++) {
+        int fd = raw_connect(&w);
+        assert_int_equal(raw(fd, bad[i], -1), HL_EUNAVAIL);
+        close(fd);
+    }
+    memset(noise, 0xff, sizeof(noise));
+    for (size_t len = 1; len <= sizeof(noise); len += 47) {
+        int fd = raw_connect(&w);
+        assert_int_equal(hl_socket_send(fd, noise, len, -1, MS), HL_OK);
+        assert_int_equal(hl_socket_recv(fd, noise, len, &passed, MS), HL_EUNAVAIL);
+        close(fd);
+    }
+    assert_int_equal(put(good, 100, 1, &ref), HL_OK);
+    hl_l3_close(good);
+    world_end(&w);
+}
+
+static void only_a_memfd_that_cannot_shrink_is_copied_from(void **state)
+{
+    (void)state;
+    struct world w;
+    int pipes[2], sealed = -1;
+    world_start(&w, 0);
+    int fd = raw_connect(&w);
+    struct hl_l3_request req = {.type = HL_L3_PUT, .size = 100};
+    assert_int_equal(raw(fd, (struct hl_l3_request){.type = HL_L3_HELLO}, -1), HL_OK);
+    assert_int_equal(raw(fd, req, -1), HL_EINVAL);
+    int loose = memfd_create("loose", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    assert_int_equal(ftruncate(loose, 100), 0);
+    assert_int_equal(raw(fd, req, loose), HL_EPERM);
+    int file = open(w.pool_path, O_RDONLY | O_CLOEXEC);
+    assert_int_equal(raw(fd, req, file), HL_EPERM);
+    assert_int_equal(pipe2(pipes, O_CLOEXEC), 0);
+    assert_int_equal(raw(fd, req, pipes[0]), HL_EPERM);
+    assert_int_equal(hl_memfd_create("sealed", 99, &sealed), HL_OK);
+    assert_int_equal(raw(fd, req, sealed), HL_EINVAL); /* one byte short */
+    req.size = 0;
+    assert_int_equal(raw(fd, req, sealed), HL_EINVAL);
+    req.size = 99;
+    assert_int_equal(raw(fd, req, sealed), HL_OK);
+    close(sealed);
+    assert_int_equal(hl_memfd_create("sparse", 8 * CAPACITY, &sealed), HL_OK);
+    req.size = 8 * CAPACITY;
+    assert_int_equal(raw(fd, req, sealed), HL_ENOSPC);
+    wait_for_space(&w, 1, HL_POOL_UNIT);
+    close(sealed);
+    close(loose);
+    close(file);
+    close(pipes[0]);
+    close(pipes[1]);
+    close(fd);
+    world_end(&w);
+}
+
+static void nobody_can_write_through_the_descriptor(void **state)
+{
+    (void)state;
+    struct world w;
+    struct hl_l3_answer a;
+    struct hl_l3_request req = {
+        .magic = HL_L3_MAGIC, .version = HL_L3_VERSION, .type = HL_L3_HELLO};
+    int got = -1;
+    world_start(&w, 0);
+    int fd = raw_connect(&w);
+    assert_int_equal(hl_socket_send(fd, &req, sizeof(req), -1, MS), HL_OK);
+    assert_int_equal(hl_socket_recv(fd, &a, sizeof(a), &got, MS), HL_OK);
+    assert_true(got >= 0);
+    assert_int_equal(pwrite(got, "x", 1, 0), -1);
+    assert_int_equal(errno, EBADF);
+    assert_int_equal(ftruncate(got, 0), -1);
+    assert_ptr_equal(mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, got, 0), MAP_FAILED);
+    void *p = mmap(NULL, 4096, PROT_READ, MAP_SHARED, got, 0);
+    assert_ptr_not_equal(p, MAP_FAILED);
+    assert_int_equal(mprotect(p, 4096, PROT_READ | PROT_WRITE), -1);
+    munmap(p, 4096);
+    close(got);
+    close(fd);
+    world_end(&w);
+}
+
+static void more_clients_than_allowed_are_turned_away(void **state)
+{
+    (void)state;
+    struct world w;
+    struct hl_l3_client *c[3], *more = NULL;
+    world_start(&w, 3);
+    for (int i = 0; i < 3; i++)
+        c[i] = connect_to(&w);
+    assert_int_equal(hl_l3_connect(w.socket_path, MS, &more), HL_EUNAVAIL);
+    hl_l3_close(c[0]);
+    uint64_t deadline = hl_now_ns() + 5 * HL_NS_PER_S;
+    while (hl_l3_connect(w.socket_path, MS, &more) != HL_OK && hl_now_ns() < deadline)
+        poll(NULL, 0, 1);
+    assert_non_null(more);
+    hl_l3_close(more);
+    hl_l3_close(c[1]);
+    hl_l3_close(c[2]);
+    world_end(&w);
+}
+
+static void clients_notice_an_absent_a_silent_and_an_ended_server(void **state)
+{
+    (void)state;
+    struct world w;
+    struct hl_pool_ref ref;
+    struct hl_l3_client *c = NULL;
+    char path[80];
+    int silent = -1;
+    world_start(&w, 0);
+    snprintf(path, sizeof(path), "%s.other", w.socket_path);
+    assert_int_equal(hl_l3_connect(path, MS, &c), HL_EUNAVAIL);
+    assert_int_equal(hl_socket_listen(path, &silent), HL_OK);
+    uint64_t start = hl_now_ns();
+    assert_int_equal(hl_l3_connect(path, 50, &c), HL_ETIMEDOUT);
+    assert_true(hl_now_ns() - start < 5 * HL_NS_PER_S);
+    close(silent);
+    unlink(path);
+    c = connect_to(&w);
+    assert_int_equal(put(c, 100, 1, &ref), HL_OK);
+    server_end(&w);
+    assert_int_equal(hl_l3_alive(c), HL_EUNAVAIL);
+    assert_int_equal(hl_l3_pin(c, ref.id, 0, MS, &ref), HL_EUNAVAIL);
+    assert_int_equal(hl_l3_pin(c, ref.id, 0, MS, &ref), HL_EUNAVAIL);
+    hl_l3_close(c);
+    world_end(&w);
+}
+
+/* Sends a put and does not wait for the answer. */
+static void put_and_be_killed(const struct world *w)
+{
+    struct hl_l3_staging s;
+    struct hl_l3_answer a;
+    struct hl_l3_request req = {
+        .magic = HL_L3_MAGIC, .version = HL_L3_VERSION, .type = HL_L3_HELLO};
+    int fd = -1, got = -1;
+    if (hl_socket_connect(w->socket_path, MS, &fd) != HL_OK ||
+        hl_socket_send(fd, &req, sizeof(req), -1, MS) != HL_OK ||
+        hl_socket_recv(fd, &a, sizeof(a), &got, MS) != HL_OK ||
+        hl_l3_staging_open(32 * MIB, &s) != HL_OK)
+        _exit(1);
+    req.type = HL_L3_PUT;
+    req.size = 32 * MIB;
+    if (hl_socket_send(fd, &req, sizeof(req), s.fd, MS) != HL_OK)
+        _exit(1);
+    kill(getpid(), SIGKILL);
+}
+
+static void a_client_killed_while_it_puts_leaves_nothing(void **state)
+{
+    (void)state;
+    struct world w;
+    struct hl_pool_ref ref;
+    world_start(&w, 0);
+    for (int i = 0; i < 10; i++) {
+        int status;
+        pid_t child = fork();
+        if (child == 0)
+            put_and_be_killed(&w);
+        assert_int_equal(waitpid(child, &status, 0), child);
+        assert_true(WIFSIGNALED(status));
+        wait_for_space(&w, 0, 0);
+    }
+    struct hl_l3_client *c = connect_to(&w);
+    uint64_t deadline = hl_now_ns() + 10 * HL_NS_PER_S;
+    hl_status st = put(c, 60 * MIB, 1, &ref); /* all the space comes back */
+    while (st == HL_ENOSPC && hl_now_ns() < deadline)
+        st = put(c, 60 * MIB, 1, &ref);
+    assert_int_equal(st, HL_OK);
+    hl_l3_close(c);
+    server_end(&w);
+    assert_int_equal(w.stats.puts_aborted, 10);
+    assert_int_equal(w.stats.puts, 1);
+    assert_int_equal(w.stats.refused, 0);
+    world_end(&w);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(what_is_put_is_read_through_the_view_of_another_client),
+        cmocka_unit_test(pins_hold_freed_bytes_until_unpinned_or_the_client_vanishes),
+        cmocka_unit_test(foreign_bytes_end_only_their_own_connection),
+        cmocka_unit_test(only_a_memfd_that_cannot_shrink_is_copied_from),
+        cmocka_unit_test(nobody_can_write_through_the_descriptor),
+        cmocka_unit_test(more_clients_than_allowed_are_turned_away),
+        cmocka_unit_test(clients_notice_an_absent_a_silent_and_an_ended_server),
+        cmocka_unit_test(a_client_killed_while_it_puts_leaves_nothing),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
