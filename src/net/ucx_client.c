@@ -3,6 +3,7 @@
  * A client that met a deadline is not reused: UCX cannot take back a rendezvous that is under way,
  * and bytes that land later would land in a buffer the caller has already given away. Tearing the
  * endpoint and the worker down is the only moment after which nothing is written. */
+#include <sched.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -80,11 +81,13 @@ hl_status hl_ucx_client_wait(struct hl_net_client *c, int (*done)(void *arg), vo
         unsigned events = ucp_worker_progress(c->ucx.worker);
         uint64_t now = hl_now_ns();
         HL_TRY(look_for_trouble(c, now, deadline_ns, what));
-        if (events > 0)
+        if (events > 0) {
             idle_since = now;
-        else if (now - idle_since > HL_UCX_SPIN_NS) {
+        } else if (now - idle_since > HL_UCX_SPIN_NS) {
             uint64_t left = deadline_ns > now ? deadline_ns - now : 0;
             hl_ucx_nap(&c->ucx, -1, left < HL_UCX_NAP_NS ? left : HL_UCX_NAP_NS);
+        } else {
+            sched_yield(); /* the server may be waiting for this very core */
         }
     }
     return HL_OK;

@@ -16,6 +16,9 @@
 #include "base/log.h"
 #include "net/ucx_private.h"
 
+/* One fragment and its headers fit. */
+#define TCP_SEGMENT "66k"
+
 int hl_ucx_host_has_verbs(void)
 {
     DIR *dir = opendir("/sys/class/infiniband");
@@ -69,12 +72,17 @@ static hl_status configure(ucp_config_t *config, const struct hl_ucx_opts *opts,
     HL_TRY(set(config, "TLS", verbs ? "rc,dc,ud,tcp" : "tcp"));
     HL_TRY(set(config, "KEEPALIVE_INTERVAL", "500ms"));
     if (opts->ipv6)
-        HL_TRY(set(config, "TCP_AF_PRIO", "inet6,inet"));
+        HL_TRY(set(config, "AF_PRIO", "inet6,inet"));
     if (verbs) /* over RoCE on rxe every UD packet is dropped by this check */
-        return set(config, "UD_VERBS_ETH_DGID_CHECK", "n");
+        return set(config, "ETH_DGID_CHECK", "n");
     if (opts->device[0] != '\0')
         HL_TRY(set(config, "NET_DEVICES", opts->device));
-    return set(config, "RNDV_SCHEME", "put_zcopy");
+    /* UCT's put over TCP writes wherever the sender says, also after the endpoint was closed, and
+     * asserts (ends the process) on an acknowledgement that comes late. */
+    HL_TRY(set(config, "PUT_ENABLE", "n"));
+    HL_TRY(set(config, "RNDV_SCHEME", "am"));
+    HL_TRY(set(config, "TX_SEG_SIZE", TCP_SEGMENT));
+    return set(config, "RX_SEG_SIZE", TCP_SEGMENT);
 }
 
 static hl_status open_context(struct hl_ucx *u, const struct hl_ucx_opts *opts)
@@ -179,6 +187,11 @@ hl_status hl_ucx_status(ucs_status_t status)
     }
 }
 
+size_t hl_ucx_message_max(const struct hl_ucx *u)
+{
+    return u->verbs ? HL_UCX_PIECE : HL_UCX_FRAGMENT;
+}
+
 static void finish_message(struct hl_ucx_msg *msg, int failed)
 {
     if (msg->done != NULL)
@@ -209,7 +222,7 @@ hl_status hl_ucx_send(ucp_ep_h ep, const struct hl_ucx_send *s)
         .op_attr_mask =
             UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA | UCP_OP_ATTR_FIELD_FLAGS,
         .flags = UCP_AM_SEND_FLAG_REPLY |
-                 (s->len > HL_UCX_EAGER_MAX ? UCP_AM_SEND_FLAG_RNDV : UCP_AM_SEND_FLAG_EAGER),
+                 (s->len > HL_UCX_FRAGMENT ? UCP_AM_SEND_FLAG_RNDV : UCP_AM_SEND_FLAG_EAGER),
         .cb.send = on_sent,
         .user_data = msg,
     };

@@ -107,7 +107,6 @@ static void drop_put(struct hl_ucx_peer *p, int aborted)
         hl_ucx_count(&p->server->stat_aborted, 1);
     }
     free(put->chunk_crcs);
-    free(put->begun);
     free(put);
 }
 
@@ -262,11 +261,15 @@ static void on_ask(struct hl_ucx_peer *p, const struct hl_wire *w)
     }
     hl_ucx_count(&s->stat_gets, 1);
     hl_ucx_count(&s->stat_get_bytes, w->len);
-    answer(p, &(struct hl_ucx_send){
-                  .wire = {.type = HL_WIRE_DATA, .op = w->op, .offset = w->offset, .len = w->len},
-                  .data = (const char *)s->opts.pool + w->offset,
-                  .len = w->len,
-              });
+    size_t max = hl_ucx_message_max(&s->ucx);
+    for (uint64_t at = w->offset; at < end && p->state == HL_UCX_PEER_READY; at += max) {
+        size_t len = end - at < max ? (size_t)(end - at) : max;
+        answer(p, &(struct hl_ucx_send){
+                      .wire = {.type = HL_WIRE_DATA, .op = w->op, .offset = at, .len = len},
+                      .data = (const char *)s->opts.pool + at,
+                      .len = len,
+                  });
+    }
 }
 
 static hl_status begin_put(struct hl_ucx_peer *p, const struct hl_wire *w)
@@ -292,9 +295,8 @@ static hl_status begin_put(struct hl_ucx_peer *p, const struct hl_wire *w)
     put->base = base;
     put->chunk_count = (w->len + HL_NET_CHUNK - 1) / HL_NET_CHUNK;
     put->chunk_crcs = calloc(put->chunk_count, sizeof(*put->chunk_crcs));
-    put->begun = calloc(put->chunk_count, 1);
     p->put = put;
-    if (put->chunk_crcs == NULL || put->begun == NULL) {
+    if (put->chunk_crcs == NULL) {
         drop_put(p, 1);
         return hl_fail(HL_ENOMEM, "%s: put of %llu bytes", s->address, (unsigned long long)w->len);
     }
@@ -344,11 +346,11 @@ static hl_status finish_put(struct hl_ucx_peer *p, struct hl_id *id)
     return st;
 }
 
-static void landed(struct hl_ucx_peer *p, size_t chunk, uint32_t crc)
+static void landed(struct hl_ucx_peer *p, size_t len)
 {
     struct hl_ucx_put *put = p->put;
-    put->chunk_crcs[chunk] = crc;
-    if (++put->landed < put->chunk_count)
+    put->landed += len;
+    if (put->landed < put->size)
         return;
     uint64_t op = put->op;
     struct hl_id id = {0, 0};
@@ -361,6 +363,13 @@ static void landed(struct hl_ucx_peer *p, size_t chunk, uint32_t crc)
                   .wire = {.type = HL_WIRE_STORED, .op = op, .id_hi = id.hi, .id_lo = id.lo}});
 }
 
+static void chunk_landed(struct hl_ucx_peer *p, const struct landing *l)
+{
+    const uint8_t *at = p->put->base + (uint64_t)l->chunk * HL_NET_CHUNK;
+    p->put->chunk_crcs[l->chunk] = hl_crc32(0, at, l->len);
+    landed(p, l->len);
+}
+
 static void on_landed(void *request, ucs_status_t status, size_t length, void *user_data)
 {
     struct landing *l = user_data;
@@ -369,7 +378,7 @@ static void on_landed(void *request, ucs_status_t status, size_t length, void *u
     if (status != UCS_OK || length != l->len)
         hl_ucx_peer_fail(p, ucs_status_string(status));
     else if (p->state == HL_UCX_PEER_READY)
-        landed(p, l->chunk, hl_crc32(0, p->put->base + (uint64_t)l->chunk * HL_NET_CHUNK, l->len));
+        chunk_landed(p, l);
     free(l);
     if (request != NULL)
         ucp_request_free(request);
@@ -395,22 +404,26 @@ static void receive_piece(struct hl_ucx_peer *p, size_t chunk, size_t len, void 
         on_landed(NULL, UCS_PTR_STATUS(request), len, l);
 }
 
+/* A rendezvous brings a whole chunk; smaller messages are copied and summed up as they come. */
 static void on_piece(struct hl_ucx_peer *p, const struct hl_wire *w, void *data, size_t len,
                      int rndv)
 {
     struct hl_ucx_put *put = p->put;
     size_t chunk = (size_t)(w->offset / HL_NET_CHUNK);
-    if (put == NULL || w->op != put->op || w->offset % HL_NET_CHUNK != 0 ||
-        w->offset >= put->size || len != chunk_len(put, chunk) || w->len != len ||
-        put->begun[chunk]) {
+    uint64_t in_chunk = w->offset % HL_NET_CHUNK;
+    if (put == NULL || w->op != put->op || len == 0 || w->len != len || w->offset != put->next ||
+        len > chunk_len(put, chunk) - in_chunk || (rndv && len != chunk_len(put, chunk))) {
         hl_ucx_peer_fail(p, "a piece that belongs to no open put");
         return;
     }
-    put->begun[chunk] = 1;
-    if (rndv)
+    put->next += len;
+    if (rndv) {
         receive_piece(p, chunk, len, data);
-    else
-        landed(p, chunk, hl_crc32_copy(0, put->base + w->offset, data, len));
+        return;
+    }
+    put->chunk_crcs[chunk] =
+        hl_crc32_copy(put->chunk_crcs[chunk], put->base + w->offset, data, len);
+    landed(p, len);
 }
 
 static void dispatch(struct hl_ucx_peer *p, const struct hl_wire *w, void *data, size_t len,

@@ -19,8 +19,10 @@
 #define HL_UCX_PIECE (1u << 20)
 /* Requests in flight per transfer. */
 #define HL_UCX_WINDOW 4
-/* Longer payloads go by rendezvous, i.e. straight to their place without a bounce buffer. */
-#define HL_UCX_EAGER_MAX (16u << 10)
+/* Over TCP a piece travels as fragments of one message each; divides HL_UCX_PIECE. */
+#ifndef HL_UCX_FRAGMENT
+#define HL_UCX_FRAGMENT (64u << 10)
+#endif
 /* A thread that found nothing to do keeps looking for so long before it sleeps. */
 #define HL_UCX_SPIN_NS 60000ull
 /* Longest nap: keepalive rounds and deadlines are looked at this often. */
@@ -57,6 +59,10 @@ void hl_ucx_fini(struct hl_ucx *u);
 /* Sleep until the worker or `fd` (-1: none) has something, at most wait_ns. */
 void hl_ucx_nap(struct hl_ucx *u, int fd, uint64_t wait_ns);
 hl_status hl_ucx_status(ucs_status_t status);
+
+/* Longest message to this peer's kind of network: a fragment over TCP; over verbs a whole piece, by
+ * rendezvous. */
+size_t hl_ucx_message_max(const struct hl_ucx *u);
 
 /* Send header + bytes. `copy`: the payload is small and kept in the message; else `data` must stay
  * valid until done(owner) (may be NULL). On HL_OK done is called exactly once, perhaps already

@@ -1,7 +1,7 @@
 /* net/ucx_put.c - storing one object: announce it, send its chunks, hear its id.
  *
- * The server allocates first and the chunks go by rendezvous straight to their place. An object
- * is stored only when the server's checksum of what landed equals ours. */
+ * The server allocates first; the bytes go to their place in order, out of the caller's memory. An
+ * object is stored only when the server's checksum of what landed equals ours. */
 #include <stdio.h>
 #include <string.h>
 
@@ -15,6 +15,7 @@ struct hl_ucx_store {
     size_t len;
     size_t next;
     unsigned busy;
+    unsigned window; /* messages */
     int ready;
     int stored;
     int failed;
@@ -57,7 +58,7 @@ static int is_ready(void *arg)
 static int has_room(void *arg)
 {
     const struct hl_ucx_store *s = arg;
-    return s->busy < HL_UCX_WINDOW || s->failed || s->refused != HL_OK;
+    return s->busy < s->window || s->failed || s->refused != HL_OK;
 }
 
 static int is_finished(void *arg)
@@ -69,7 +70,8 @@ static int is_finished(void *arg)
 static hl_status send_piece(struct hl_ucx_store *s)
 {
     size_t left = s->len - s->next;
-    size_t len = left < HL_UCX_PIECE ? left : HL_UCX_PIECE;
+    size_t max = hl_ucx_message_max(&s->client->ucx);
+    size_t len = left < max ? left : max;
     struct hl_ucx_send send = {
         .wire = {.type = HL_WIRE_PIECE, .op = s->op, .offset = s->next, .len = len},
         .data = s->data + s->next,
@@ -106,6 +108,7 @@ hl_status hl_ucx_put(struct hl_net_client *c, const void *data, size_t len, uint
 {
     HL_TRY(hl_ucx_client_usable(c));
     struct hl_ucx_store s = {.client = c, .op = ++c->last_op, .data = data, .len = len};
+    s.window = HL_UCX_WINDOW * HL_UCX_PIECE / (unsigned)hl_ucx_message_max(&c->ucx);
     c->store = &s;
     hl_status st = run(&s, crc, hl_ucx_deadline(timeout_ms));
     c->store = NULL;

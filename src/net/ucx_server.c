@@ -4,6 +4,7 @@
  * last event, because an answer within microseconds is the point, then it sleeps on the worker's
  * event descriptor. Another thread reaches it only through `stopping` and wake_fd. */
 #include <errno.h>
+#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
@@ -74,6 +75,8 @@ static void *run(void *arg)
             idle_since = now;
         else if (now - idle_since > HL_UCX_SPIN_NS)
             hl_ucx_nap(&s->ucx, s->wake_fd, HL_UCX_NAP_NS);
+        else
+            sched_yield(); /* a client of this host may be waiting for this very core */
     }
     return NULL;
 }

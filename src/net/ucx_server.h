@@ -15,7 +15,7 @@
 
 #include "net/ucx_private.h"
 
-#define HL_UCX_PEER_SENDS 64
+#define HL_UCX_PEER_SENDS (64 * (HL_UCX_PIECE / HL_UCX_FRAGMENT))
 
 enum hl_ucx_peer_state {
     HL_UCX_PEER_NEW,     /* connected, has not said HELLO */
@@ -31,10 +31,10 @@ struct hl_ucx_put {
     uint32_t crc;
     void *token;
     uint8_t *base;
+    uint64_t next;   /* first byte that was not announced yet: pieces come in order */
+    uint64_t landed; /* bytes */
     size_t chunk_count;
-    size_t landed;
     uint32_t *chunk_crcs;
-    uint8_t *begun; /* per chunk: its piece was announced */
 };
 
 struct hl_ucx_peer {
