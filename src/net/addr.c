@@ -95,6 +95,7 @@ hl_status hl_addr_resolve(const char *text, int timeout_ms, struct hl_addr *out)
     look->req.ar_request = &look->hints;
     if (getaddrinfo(look->host, look->port, &look->hints, &look->req.ar_result) != 0) {
         look->hints.ai_flags = AI_NUMERICSERV;
+        look->hints.ai_family = AF_INET; /* "localhost" is often ::1 first */
         look->req.ar_result = NULL;
         st = ask_name_service(look, timeout_ms);
     }

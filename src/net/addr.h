@@ -5,7 +5,8 @@
  * Errors:  HL_EINVAL for text that is no address, HL_EUNAVAIL for a name nobody knows,
  *          HL_ETIMEDOUT when the name service does not answer.
  * Units:   milliseconds.
- * Limits:  a host name has at most 255 bytes. The first address of a name is taken.
+ * Limits:  a host name has at most 255 bytes. The first IPv4 address of a name is taken;
+ *          an IPv6 address only when it is written as such.
  */
 #ifndef HL_NET_ADDR_H
 #define HL_NET_ADDR_H

@@ -51,7 +51,7 @@ enum hl_net_mode {
 };
 
 struct hl_net_server_opts {
-    const char *listen;            /* "host:port", port 0 = any free one; "[::1]:0" for IPv6 */
+    const char *listen;            /* "host:port", port 0 = any free one; UCX: IPv4 only */
     void *pool;                    /* memory that clients read by offset; page aligned */
     size_t pool_len;               /* bytes */
     struct hl_net_put_handler put; /* begin == NULL: puts are refused */

@@ -225,6 +225,7 @@ hl_status hl_ucx_connect(const struct hl_net_connect_opts *opts, struct hl_net_c
     struct hl_addr addr;
     char device[IF_NAMESIZE];
     HL_TRY(hl_addr_resolve(opts->address, opts->timeout_ms, &addr));
+    HL_TRY(hl_ucx_check_family(&addr));
     struct hl_net_client *c = calloc(1, sizeof(*c));
     if (c == NULL)
         return hl_fail(HL_ENOMEM, "connect to %s", opts->address);
@@ -234,7 +235,6 @@ hl_status hl_ucx_connect(const struct hl_net_connect_opts *opts, struct hl_net_c
     hl_addr_format(&addr, hl_addr_port(&addr), c->address);
     hl_addr_route_device(&addr, device);
     hl_status st = hl_ucx_init(&c->ucx, &(struct hl_ucx_opts){.device = device,
-                                                              .ipv6 = addr.sa.ss_family == AF_INET6,
                                                               .rma = opts->mode != HL_NET_ASK &&
                                                                      (opts->mode == HL_NET_GET ||
                                                                       hl_ucx_host_has_verbs())});

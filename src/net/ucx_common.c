@@ -54,35 +54,39 @@ static void take_ucx_log(void)
     ucs_log_push_handler(on_ucx_log);
 }
 
-static hl_status set(ucp_config_t *config, const char *name, const char *value)
+/* A transport's own option is known to ucp_config_modify without the transport's prefix, and to the
+ * environment with it. */
+static hl_status set_as(ucp_config_t *config, const char *env_name, const char *name,
+                        const char *value)
 {
     char env[64];
-    snprintf(env, sizeof(env), "HELIOS_UCX_%s", name);
-    if (getenv(env) != NULL)
-        return HL_OK;
-    ucs_status_t status = ucp_config_modify(config, name, value);
+    snprintf(env, sizeof(env), "HELIOS_UCX_%s", env_name);
+    const char *wanted = getenv(env);
+    ucs_status_t status = ucp_config_modify(config, name, wanted != NULL ? wanted : value);
     if (status != UCS_OK)
-        return hl_fail(HL_EUNSUPPORTED, "UCX does not take %s=%s: %s", name, value,
-                       ucs_status_string(status));
+        return hl_fail(HL_EUNSUPPORTED, "UCX does not take %s=%s: %s", env_name,
+                       wanted != NULL ? wanted : value, ucs_status_string(status));
     return HL_OK;
+}
+
+static hl_status set(ucp_config_t *config, const char *name, const char *value)
+{
+    return set_as(config, name, name, value);
 }
 
 static hl_status configure(ucp_config_t *config, const struct hl_ucx_opts *opts, int verbs)
 {
     HL_TRY(set(config, "TLS", verbs ? "rc,dc,ud,tcp" : "tcp"));
     HL_TRY(set(config, "KEEPALIVE_INTERVAL", "500ms"));
-    if (opts->ipv6)
-        HL_TRY(set(config, "AF_PRIO", "inet6,inet"));
-    if (verbs) /* over RoCE on rxe every UD packet is dropped by this check */
-        return set(config, "ETH_DGID_CHECK", "n");
-    if (opts->device[0] != '\0')
-        HL_TRY(set(config, "NET_DEVICES", opts->device));
+    HL_TRY(set_as(config, "TCP_AF_PRIO", "AF_PRIO", "inet"));
     /* UCT's put over TCP writes wherever the sender says, also after the endpoint was closed, and
      * asserts (ends the process) on an acknowledgement that comes late. */
-    HL_TRY(set(config, "PUT_ENABLE", "n"));
-    HL_TRY(set(config, "RNDV_SCHEME", "am"));
-    HL_TRY(set(config, "TX_SEG_SIZE", TCP_SEGMENT));
-    return set(config, "RX_SEG_SIZE", TCP_SEGMENT);
+    HL_TRY(set_as(config, "TCP_PUT_ENABLE", "PUT_ENABLE", "n"));
+    HL_TRY(set_as(config, "TCP_TX_SEG_SIZE", "TX_SEG_SIZE", TCP_SEGMENT));
+    HL_TRY(set_as(config, "TCP_RX_SEG_SIZE", "RX_SEG_SIZE", TCP_SEGMENT));
+    if (verbs) /* over RoCE on rxe every UD packet is dropped by this check */
+        return set_as(config, "UD_VERBS_ETH_DGID_CHECK", "ETH_DGID_CHECK", "n");
+    return opts->device[0] != '\0' ? set(config, "NET_DEVICES", opts->device) : HL_OK;
 }
 
 static hl_status open_context(struct hl_ucx *u, const struct hl_ucx_opts *opts)
@@ -190,6 +194,16 @@ hl_status hl_ucx_status(ucs_status_t status)
 size_t hl_ucx_message_max(const struct hl_ucx *u)
 {
     return u->verbs ? HL_UCX_PIECE : HL_UCX_FRAGMENT;
+}
+
+hl_status hl_ucx_check_family(const struct hl_addr *addr)
+{
+    if (addr->sa.ss_family == AF_INET)
+        return HL_OK;
+    return hl_fail(HL_EUNSUPPORTED,
+                   "address \"%s\": UCX 1.13 corrupts its memory over IPv6 and TCP; give an IPv4 "
+                   "address",
+                   addr->host);
 }
 
 static void finish_message(struct hl_ucx_msg *msg, int failed)

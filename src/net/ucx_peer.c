@@ -52,15 +52,12 @@ static void on_peer_error(void *arg, ucp_ep_h ep, ucs_status_t status)
 static void name_peer(struct hl_ucx_peer *p, ucp_conn_request_h request)
 {
     ucp_conn_request_attr_t attr = {.field_mask = UCP_CONN_REQUEST_ATTR_FIELD_CLIENT_ADDR};
-    char host[INET6_ADDRSTRLEN] = "?";
+    char host[INET_ADDRSTRLEN] = "?";
     unsigned port = 0;
     if (ucp_conn_request_query(request, &attr) == UCS_OK) {
         const struct sockaddr_in *v4 = (const struct sockaddr_in *)&attr.client_address;
-        const struct sockaddr_in6 *v6 = (const struct sockaddr_in6 *)&attr.client_address;
-        int six = attr.client_address.ss_family == AF_INET6;
-        inet_ntop(six ? AF_INET6 : AF_INET, six ? (const void *)&v6->sin6_addr : &v4->sin_addr,
-                  host, sizeof(host));
-        port = ntohs(six ? v6->sin6_port : v4->sin_port);
+        inet_ntop(AF_INET, &v4->sin_addr, host, sizeof(host));
+        port = ntohs(v4->sin_port);
     }
     snprintf(p->name, sizeof(p->name), "%s:%u", host, port);
 }

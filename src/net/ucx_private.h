@@ -40,9 +40,8 @@ struct hl_ucx {
 
 struct hl_ucx_opts {
     const char *device; /* restrict to this network device; "" = all */
-    int ipv6;
-    int rma;     /* open the door for remote gets */
-    int listens; /* a server */
+    int rma;            /* open the door for remote gets */
+    int listens;        /* a server */
 };
 
 /* One sent message: the header must live until UCX is done with it. */
@@ -60,6 +59,8 @@ void hl_ucx_fini(struct hl_ucx *u);
 void hl_ucx_nap(struct hl_ucx *u, int fd, uint64_t wait_ns);
 hl_status hl_ucx_status(ucs_status_t status);
 
+/* Refuses IPv6. */
+hl_status hl_ucx_check_family(const struct hl_addr *addr) HL_CHECK;
 /* Longest message to this peer's kind of network: a fragment over TCP; over verbs a whole piece, by
  * rendezvous. */
 size_t hl_ucx_message_max(const struct hl_ucx *u);

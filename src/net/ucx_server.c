@@ -190,14 +190,12 @@ static hl_status set_up(struct hl_net_server *s)
     struct hl_addr addr;
     char device[IF_NAMESIZE];
     HL_TRY(hl_addr_resolve(s->opts.listen, RESOLVE_MS, &addr));
+    HL_TRY(hl_ucx_check_family(&addr));
     HL_TRY(try_address(s, &addr));
     hl_addr_device((const struct sockaddr *)&addr.sa, device);
     int rma =
         s->opts.mode == HL_NET_GET || (s->opts.mode == HL_NET_AUTO && hl_ucx_host_has_verbs());
-    HL_TRY(hl_ucx_init(&s->ucx, &(struct hl_ucx_opts){.device = device,
-                                                      .ipv6 = addr.sa.ss_family == AF_INET6,
-                                                      .rma = rma,
-                                                      .listens = 1}));
+    HL_TRY(hl_ucx_init(&s->ucx, &(struct hl_ucx_opts){.device = device, .rma = rma, .listens = 1}));
     if (rma)
         HL_TRY(export_pool(s));
     ucp_am_handler_param_t handler = {

@@ -1,7 +1,7 @@
 /* The other side dies or freezes in the middle of a transfer, as a real process.
  *
- * The peer is this program again, started with --serve or --put (a fork of a process that already
- * uses UCX must not use it). Peers die with their parent and after 60 s in any case. */
+ * The peer is this program again, started with --serve, --get or --put (a fork of a process that
+ * already uses UCX must not use it). Peers die with their parent and after 60 s in any case. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -67,6 +67,19 @@ static int run_putter(const char *address)
     printf("connected\n");
     fflush(stdout);
     return hl_net_put(client, bytes, POOL_LEN, crc, 60000, &id) == HL_OK ? 0 : 1;
+}
+
+static int run_getter(const char *address)
+{
+    struct hl_net_client *client;
+    uint8_t *bytes = malloc(POOL_LEN);
+    if (hl_net_connect(address, 5000, &client) != HL_OK)
+        return 1;
+    printf("connected\n");
+    fflush(stdout);
+    while (hl_net_fetch(client, 0, bytes, POOL_LEN, 30000) == HL_OK)
+        continue;
+    return 1;
 }
 
 struct peer {
@@ -339,6 +352,40 @@ static void a_put_whose_client_is_frozen_is_aborted_when_the_server_stops(void *
     peer_end(&putter);
 }
 
+/* Regression: UCT's put let the server assert when the acknowledgement met a closed endpoint. */
+static void a_server_outlives_clients_that_die_while_they_read(void **state)
+{
+    (void)state;
+    struct hl_net_server *server = NULL;
+    struct hl_net_server_stats stats;
+    uint8_t *pool = make_bytes(POOL_LEN), word[64];
+    struct hl_net_server_opts opts = {.listen = "127.0.0.1:0", .pool = pool, .pool_len = POOL_LEN};
+    if (hl_net_server_start(&opts, &server) != HL_OK)
+        fail_msg("%s", hl_error_text());
+    for (int i = 0; i < 10; i++) {
+        struct peer getter;
+        uint64_t limit = hl_now_ns() + 20 * HL_NS_PER_S;
+        hl_net_server_stats(server, &stats);
+        uint64_t goal = stats.get_bytes + (uint64_t)(8 + i) * MIB;
+        peer_start(&getter, "--get", hl_net_server_address(server));
+        while (stats.get_bytes < goal) {
+            hl_net_server_stats(server, &stats);
+            assert_true(hl_now_ns() < limit);
+        }
+        peer_end(&getter);
+        while (stats.peers_now > 0) { /* noticed, with nothing left of it */
+            hl_net_server_stats(server, &stats);
+            assert_true(hl_now_ns() < limit);
+        }
+    }
+    struct hl_net_client *client = join(hl_net_server_address(server), 0);
+    assert_int_equal(hl_net_fetch(client, 128, word, sizeof(word), 5000), HL_OK);
+    assert_memory_equal(word, pool + 128, sizeof(word));
+    hl_net_close(client);
+    hl_net_server_stop(server);
+    munmap(pool, POOL_LEN);
+}
+
 int main(int argc, char **argv)
 {
     program = argv[0];
@@ -348,7 +395,10 @@ int main(int argc, char **argv)
         return run_server();
     if (argc > 2 && strcmp(argv[1], "--put") == 0)
         return run_putter(argv[2]);
+    if (argc > 2 && strcmp(argv[1], "--get") == 0)
+        return run_getter(argv[2]);
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_server_outlives_clients_that_die_while_they_read),
         cmocka_unit_test(a_server_killed_in_mid_transfer_is_noticed_within_a_second),
         cmocka_unit_test(a_frozen_server_costs_the_deadline_and_nothing_is_written_after_it),
         cmocka_unit_test(a_stalled_transfer_fails_long_before_a_far_deadline),

@@ -402,6 +402,24 @@ static void two_clients_at_once_both_get_their_bytes(void **state)
     hl_net_server_stop(server);
 }
 
+static void ipv6_is_refused_with_the_reason_and_localhost_means_ipv4(void **state)
+{
+    (void)state;
+    struct hl_net_server *server = NULL;
+    struct hl_net_client *client = NULL;
+    struct hl_net_server_opts opts = {.listen = "[::1]:0", .pool = pool, .pool_len = POOL_LEN};
+    assert_int_equal(hl_net_server_start(&opts, &server), HL_EUNSUPPORTED);
+    assert_non_null(strstr(hl_error_text(), "IPv4"));
+    assert_int_equal(hl_net_connect("[::1]:7", 1000, &client), HL_EUNSUPPORTED);
+    opts.listen = "localhost:0";
+    if (hl_net_server_start(&opts, &server) != HL_OK)
+        fail_msg("%s", hl_error_text());
+    client = join(server, HL_NET_AUTO);
+    check_fetch(client, 1, 2 * MIB);
+    hl_net_close(client);
+    hl_net_server_stop(server);
+}
+
 static void connecting_to_a_closed_port_is_a_sentence_within_the_deadline(void **state)
 {
     (void)state;
@@ -638,6 +656,7 @@ int main(void)
         cmocka_unit_test(a_put_with_a_wrong_checksum_is_aborted_and_refused),
         cmocka_unit_test(the_words_of_a_refusing_put_handler_reach_the_client),
         cmocka_unit_test(two_clients_at_once_both_get_their_bytes),
+        cmocka_unit_test(ipv6_is_refused_with_the_reason_and_localhost_means_ipv4),
         cmocka_unit_test(connecting_to_a_closed_port_is_a_sentence_within_the_deadline),
         cmocka_unit_test(a_listener_that_is_no_data_server_is_reported_within_the_deadline),
         cmocka_unit_test(a_port_in_use_and_a_foreign_address_are_refused_with_words),
