@@ -298,11 +298,38 @@ static void a_damaged_entry_or_chunk_table_is_dropped_and_counted(void **state)
     hl_pool_remove(pool);
 }
 
+static void adoption_of_a_crowded_index_loses_nobody(void **state)
+{
+    (void)state;
+    struct hl_pool *pool = NULL;
+    struct hl_pool_options o = {
+        .path = path, .capacity = 64 * HL_POOL_UNIT, .index_slots = 32, .quarantine_ms = 1};
+    struct hl_pool_found found;
+    struct hl_pool_extent x;
+    struct hl_pool_ref ref;
+    struct hl_id ids[12];
+    for (int round = 0; round < 20; round++) {
+        assert_int_equal(hl_pool_open(&o, NULL, &pool), HL_OK);
+        for (int i = 0; i < 12; i++) { /* every other one is unfinished: chains with gaps */
+            assert_int_equal(hl_pool_alloc(pool, 100, &x), HL_OK);
+            assert_int_equal(put(pool, 100, &ids[i]), HL_OK);
+        }
+        hl_pool_close(pool);
+        assert_int_equal(hl_pool_open(&o, &found, &pool), HL_OK);
+        assert_int_equal(found.unfinished, 12);
+        assert_int_equal(found.kept, 12);
+        for (int i = 0; i < 12; i++)
+            assert_int_equal(hl_pool_find(pool, ids[i], &ref), HL_OK);
+        hl_pool_remove(pool);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_pool_can_be_adopted_after_every_single_store),
         cmocka_unit_test(a_killed_owner_loses_nothing_it_had_acknowledged),
+        cmocka_unit_test(adoption_of_a_crowded_index_loses_nobody),
         cmocka_unit_test(overlapping_extents_are_refused),
         cmocka_unit_test(a_damaged_entry_or_chunk_table_is_dropped_and_counted),
     };
