@@ -107,7 +107,7 @@ hl_status cmd_shard_ls(struct cli *cli, int argc, char **argv)
 
 static hl_status parse_id(struct cli *cli, const char *text, helios_id *out)
 {
-    struct hl_id id = {0};
+    struct hl_id id;
     if (hl_id_parse(text, &id) != HL_OK)
         return cli_usage(cli, "'%s' is no shard id (32 hexadecimal digits)", text);
     *out = (helios_id){.hi = id.hi, .lo = id.lo};
@@ -224,7 +224,7 @@ static hl_status show_header(struct cli *cli, helios_id id, const json_t *extent
 
 static hl_status shard_show(struct cli *cli, const char *text, int verify)
 {
-    helios_id id;
+    helios_id id = {0};
     json_t *located, *verified = NULL;
     HL_TRY(parse_id(cli, text, &id));
     HL_TRY(cli_call_l3(cli, "locate", json_pack("{s:[s]}", "ids", text), &located));

@@ -129,6 +129,9 @@ static inline struct hl_id id_of(helios_id id)
 /* ---- read.c ---- */
 /* Count what the operation met; st is how the read ended. */
 void read_account(struct operation *op, struct hl_id id, uint64_t bytes, int net, hl_status st);
+/* Counted at once: whoever watches helios_get_stats sees a piece fail while it is retried. */
+void read_failed_crc(struct operation *op, uint32_t pieces);
+void read_retried(struct operation *op);
 /* 1 when the connection was lost and is there again: try once more. Else *st is final. */
 int read_recover(struct operation *op, hl_status *st);
 

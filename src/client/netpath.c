@@ -299,13 +299,13 @@ static hl_status refetch(struct operation *op, struct net *net, struct loan *loa
     uint32_t limit = (uint32_t)op->client->retries;
     for (uint32_t tried = 0; tried < limit; tried++) {
         HL_TRY(same_place(op, net, p));
-        op->retries++;
+        read_retried(op);
         hl_status st = hl_net_fetch_verified(loan->client, p->offset + chunk * CLIENT_CHUNK, dst,
                                              chunk_len(p, chunk), p->crcs + chunk,
                                              operation_left_ms(op), NULL);
         if (st != HL_ECORRUPT)
             return st;
-        op->crc_failures++;
+        read_failed_crc(op, 1);
         if (!operation_pause(op, tried == 0 ? 1 : tried == 1 ? 10 : 100))
             break;
     }
@@ -327,7 +327,7 @@ static hl_status fetch_chunks(struct operation *op, struct net *net, struct loan
                                          p->crcs + first, operation_left_ms(op), &bad);
     if (st != HL_ECORRUPT)
         return st;
-    op->crc_failures += (uint32_t)bad.count;
+    read_failed_crc(op, (uint32_t)bad.count);
     size_t listed = bad.count < HL_NET_BAD_MAX ? bad.count : HL_NET_BAD_MAX;
     for (size_t i = 0; i < listed; i++)
         HL_TRY(refetch(op, net, loan, p, first + bad.chunk[i],

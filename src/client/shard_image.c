@@ -55,7 +55,13 @@ static hl_status write_header(const struct hl_shard_spec *spec, struct hl_shard_
         .meta_count = HL_ARRAY_LEN(meta),
         .crc_fields = 1,
     };
-    return hl_safetensors_write(&layout, &image->header);
+    HL_TRY(hl_safetensors_write(&layout, &image->header));
+    /* What no reader would accept, a name twice above all, is refused here. */
+    struct hl_safetensors check;
+    uint64_t size = image->header.size + image->header.data_size;
+    HL_TRY(hl_safetensors_parse(image->header.bytes, image->header.size, size, &check));
+    hl_safetensors_fini(&check);
+    return HL_OK;
 }
 
 hl_status hl_shard_image_plan(const struct hl_shard_spec *spec, struct hl_shard_image *out)

@@ -83,9 +83,9 @@ static hl_status retry_piece(struct operation *op, struct hl_id id, uint64_t chu
                              uint32_t tried)
 {
     char name[NAME_MAX_TEXT];
-    op->crc_failures++;
+    read_failed_crc(op, 1);
     if (tried < (uint32_t)op->client->retries && operation_pause(op, retry_pause_ms(tried))) {
-        op->retries++;
+        read_retried(op);
         return HL_OK;
     }
     return hl_fail(HL_ECORRUPT,

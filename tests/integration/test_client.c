@@ -1,0 +1,479 @@
+/* libhelios against a real helios-l3d, by the mapped pool and by the network. No Controller: ids
+ * are enough. */
+#include "client_world.h"
+
+#include <pthread.h>
+
+#include "core/safetensors.h"
+#include "rpc/rpc.h"
+
+#define W_BYTES (2 * MIB + 12345) /* three chunks with the header */
+
+static const char *const paths[] = {"shm", "net"};
+static struct world world;
+
+static int setup(void **state)
+{
+    (void)state;
+    world_start(&world, "64MiB");
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    (void)state;
+    world_end(&world);
+    return 0;
+}
+
+/* One part of two tensors: "w" of W_BYTES bytes, "b" of 3 x 5 floats. */
+static helios_shard put_part(helios_client *c, uint64_t seed, unsigned char **w_data)
+{
+    static const int64_t w_shape[] = {(int64_t)W_BYTES}, b_shape[] = {3, 5};
+    static float b[15];
+    unsigned char *w = noise(W_BYTES, seed);
+    helios_shard shard;
+    for (int i = 0; i < 15; i++)
+        b[i] = (float)i / 2;
+    const helios_tensor t[] = {
+        {.name = "w", .dtype = "U8", .shape = w_shape, .rank = 1, .data = w},
+        {.name = "b", .dtype = "F32", .shape = b_shape, .rank = 2, .data = b},
+    };
+    if (helios_version_put(c, "toy", 3, 0, 1, "layer-0002", t, 2, &shard) != HELIOS_OK)
+        fail_msg("helios_version_put: %s", helios_last_error());
+    if (w_data != NULL)
+        *w_data = w;
+    else
+        free(w);
+    return shard;
+}
+
+static void a_part_that_was_put_reads_back_in_every_way_on_both_paths(void **state)
+{
+    (void)state;
+    for (size_t writer = 0; writer < 2; writer++) {
+        unsigned char *w;
+        helios_client *c = world_client(&world, paths[writer], 0, 0);
+        helios_shard s = put_part(c, 10 + writer, &w);
+        assert_string_equal(s.part, "layer-0002");
+        assert_int_equal(s.tensors, 2);
+        for (size_t reader = 0; reader < 2; reader++) {
+            helios_client *r = world_client(&world, paths[reader], 0, 0);
+            uint64_t size;
+            uint32_t crc;
+            assert_int_equal(helios_find(r, s.id, &size, &crc), HELIOS_OK);
+            assert_int_equal(size, s.size);
+            assert_int_equal(crc, s.crc32);
+
+            unsigned char *copy = malloc(size);
+            assert_int_equal(helios_get(r, s.id, copy, size), HELIOS_OK);
+            struct hl_safetensors h;
+            assert_int_equal(hl_safetensors_parse(copy, size, size, &h), HL_OK);
+            assert_string_equal(hl_safetensors_meta(&h, "helios.part"), "layer-0002");
+            assert_string_equal(hl_safetensors_meta(&h, "helios.tp"), "1");
+            assert_int_equal(h.data_offset % 64, 0);
+            const struct hl_tensor *t = hl_safetensors_find(&h, "w");
+            assert_int_equal(t->size, W_BYTES);
+            assert_memory_equal(copy + h.data_offset + t->offset, w, W_BYTES);
+
+            /* Ranges at, across and inside the borders of chunks. */
+            static const size_t ranges[][2] = {{0, 1},           {MIB - 1, 2},    {MIB, MIB},
+                                               {5, 2 * MIB + 9}, {2 * MIB, 1000}, {17, 0}};
+            unsigned char *part = malloc(size);
+            for (size_t i = 0; i < sizeof(ranges) / sizeof(ranges[0]); i++) {
+                assert_int_equal(helios_get_range(r, s.id, ranges[i][0], part, ranges[i][1]),
+                                 HELIOS_OK);
+                assert_memory_equal(part, copy + ranges[i][0], ranges[i][1]);
+            }
+            assert_int_equal(helios_get_range(r, s.id, size - 3, part, 3), HELIOS_OK);
+            assert_memory_equal(part, copy + size - 3, 3);
+
+            const void *view, *again;
+            size_t view_size;
+            assert_int_equal(helios_map(r, s.id, &view, &view_size), HELIOS_OK);
+            assert_int_equal(view_size, size);
+            assert_memory_equal(view, copy, size);
+            assert_int_equal(helios_map(r, s.id, &again, NULL), HELIOS_OK);
+            assert_int_equal(helios_unmap(r, view), HELIOS_OK);
+            assert_memory_equal(again, copy, size);
+            assert_int_equal(helios_unmap(r, again), HELIOS_OK);
+
+            helios_stats stats;
+            assert_int_equal(helios_get_stats(r, &stats), HELIOS_OK);
+            assert_string_equal(stats.path, reader == 0 ? "shm" : "tcp");
+            assert_int_equal(stats.reads, 10);
+            assert_int_equal(stats.crc_failures, 0);
+            hl_safetensors_fini(&h);
+            free(part);
+            free(copy);
+            helios_close(r);
+        }
+        free(w);
+        helios_close(c);
+    }
+}
+
+static void wrong_arguments_are_refused_with_a_reason(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < 2; i++) {
+        helios_client *c = world_client(&world, paths[i], 0, 0);
+        helios_shard s = put_part(c, 20, NULL);
+        char buf[64];
+        const void *view;
+        assert_int_equal(helios_get(c, s.id, buf, sizeof(buf)), HELIOS_EINVAL);
+        assert_int_equal(helios_get_range(c, s.id, s.size, buf, 1), HELIOS_EINVAL);
+        assert_int_equal(helios_get_range(c, s.id, UINT64_MAX, buf, 2), HELIOS_EINVAL);
+        assert_non_null(strstr(helios_last_error(), "toy@3/pp0/tp1/layer-0002"));
+        helios_id none = {.hi = 1, .lo = 2};
+        assert_int_equal(helios_get(c, none, buf, sizeof(buf)), HELIOS_ENOENT);
+        assert_non_null(strstr(helios_last_error(), "00000000000000010000000000000002"));
+        assert_int_equal(helios_map(c, none, &view, NULL), HELIOS_ENOENT);
+        assert_int_equal(helios_find(c, none, NULL, NULL), HELIOS_ENOENT);
+        assert_int_equal(helios_unmap(c, buf), HELIOS_EINVAL);
+        assert_int_equal(helios_version_commit(c, "toy", 3, 0, NULL, NULL), HELIOS_EINVAL);
+        assert_non_null(strstr(helios_last_error(), "HELIOS_CONTROLLER"));
+        helios_close(c);
+    }
+}
+
+static void tensors_that_cannot_be_stored_are_named(void **state)
+{
+    (void)state;
+    helios_client *c = world_client(&world, "shm", 0, 0);
+    static const int64_t shape[] = {2, -1}, huge[] = {INT64_MAX, 8};
+    static const char data[64];
+    const helios_tensor bad[] = {
+        {.name = "x", .dtype = "F33", .shape = shape, .rank = 1, .data = data},
+        {.name = "x", .dtype = "F32", .shape = shape, .rank = 2, .data = data},
+        {.name = "x", .dtype = "F32", .shape = huge, .rank = 2, .data = data},
+        {.name = "x", .dtype = "F32", .shape = shape, .rank = 9, .data = data},
+        {.name = "x", .dtype = "F32", .shape = shape, .rank = 1, .data = NULL},
+        {.name = NULL, .dtype = "F32", .shape = shape, .rank = 1, .data = data},
+    };
+    for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
+        assert_int_equal(helios_version_put(c, "toy", 1, 0, 0, "head", &bad[i], 1, NULL),
+                         HELIOS_EINVAL);
+        assert_non_null(strstr(helios_last_error(), "tensor"));
+    }
+    const helios_tensor twice[] = {
+        {.name = "x", .dtype = "F32", .shape = shape, .rank = 1, .data = data},
+        {.name = "x", .dtype = "F32", .shape = shape, .rank = 1, .data = data},
+    };
+    assert_int_equal(helios_version_put(c, "toy", 1, 0, 0, "head", twice, 2, NULL), HELIOS_EINVAL);
+    helios_close(c);
+}
+
+static void a_byte_that_stays_bad_fails_and_names_shard_and_chunk(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < 2; i++) {
+        unsigned char *w;
+        helios_client *c = world_client(&world, paths[i], 0, 0);
+        helios_shard s = put_part(c, 30 + i, &w);
+        off_t at = world_flip(&world, w + MIB + MIB / 2, 64); /* in the second chunk */
+        unsigned char *copy = malloc(s.size);
+        const void *view;
+        helios_stats stats;
+        assert_int_equal(helios_get(c, s.id, copy, s.size), HELIOS_ECORRUPT);
+        assert_non_null(strstr(helios_last_error(), "toy@3/pp0/tp1/layer-0002"));
+        assert_non_null(strstr(helios_last_error(), "chunk 1 of 3"));
+        assert_int_equal(helios_get_stats(c, &stats), HELIOS_OK);
+        assert_int_equal(stats.retries, 3);
+        assert_int_equal(stats.crc_failures, 4);
+        assert_int_equal(stats.reads, 0);
+        assert_int_equal(helios_map(c, s.id, &view, NULL), HELIOS_ECORRUPT);
+        assert_int_equal(helios_get_range(c, s.id, MIB, copy, 1), HELIOS_ECORRUPT);
+        /* The other chunks are as good as before. */
+        assert_int_equal(helios_get_range(c, s.id, 0, copy, MIB), HELIOS_OK);
+        assert_int_equal(helios_get_range(c, s.id, 2 * MIB, copy, 100), HELIOS_OK);
+        world_flip_at(&world, at);
+        assert_int_equal(helios_get(c, s.id, copy, s.size), HELIOS_OK);
+        free(copy);
+        free(w);
+        helios_close(c);
+    }
+}
+
+struct reader {
+    helios_client *client;
+    helios_shard shard;
+    unsigned char *copy;
+    int map;
+    int st;
+};
+
+static void *read_in_thread(void *arg)
+{
+    struct reader *r = arg;
+    const void *view;
+    if (r->map) {
+        r->st = helios_map(r->client, r->shard.id, &view, NULL);
+        if (r->st == HELIOS_OK) {
+            memcpy(r->copy, view, r->shard.size);
+            (void)helios_unmap(r->client, view);
+        }
+    } else {
+        r->st = helios_get(r->client, r->shard.id, r->copy, r->shard.size);
+    }
+    return NULL;
+}
+
+static void a_byte_that_is_repaired_meanwhile_heals_the_read(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < 4; i++) {
+        unsigned char *w;
+        pthread_t thread;
+        helios_stats stats = {0};
+        helios_client *c = world_client(&world, paths[i / 2], 0, 100);
+        helios_shard s = put_part(c, 40 + i, &w);
+        struct reader r = {.client = c, .shard = s, .map = i % 2, .copy = calloc(1, s.size)};
+        off_t at = world_flip(&world, w + 100, 64);
+        assert_int_equal(pthread_create(&thread, NULL, read_in_thread, &r), 0);
+        double end = now_s() + 20;
+        while (stats.retries == 0 && now_s() < end) {
+            assert_int_equal(helios_get_stats(c, &stats), HELIOS_OK);
+            nap_ms(1);
+        }
+        world_flip_at(&world, at);
+        pthread_join(thread, NULL);
+        assert_int_equal(r.st, HELIOS_OK);
+        assert_non_null(memmem(r.copy, s.size, w, W_BYTES));
+        assert_int_equal(helios_get_stats(c, &stats), HELIOS_OK);
+        assert_true(stats.crc_failures >= 1);
+        assert_true(stats.retries >= 1);
+        free(r.copy);
+        free(w);
+        helios_close(c);
+    }
+}
+
+static void reads_go_on_when_the_daemon_was_killed_and_started_again(void **state)
+{
+    (void)state;
+    helios_client *c[2];
+    helios_shard s;
+    unsigned char *w;
+    for (size_t i = 0; i < 2; i++)
+        c[i] = world_client(&world, paths[i], 20000, 0);
+    s = put_part(c[0], 50, &w);
+    unsigned char *copy = malloc(s.size);
+    for (int round = 0; round < 2; round++) {
+        struct reader r[2];
+        pthread_t thread[2];
+        for (size_t i = 0; i < 2; i++)
+            assert_int_equal(helios_get(c[i], s.id, copy, s.size), HELIOS_OK);
+        world_kill(&world);
+        /* These begin while nobody serves: the one with the pool mapped may be quick enough not to
+         * notice, the other one waits. */
+        for (size_t i = 0; i < 2; i++) {
+            r[i] = (struct reader){.client = c[i], .shard = s, .copy = calloc(1, s.size)};
+            r[i].map = round;
+            assert_int_equal(pthread_create(&thread[i], NULL, read_in_thread, &r[i]), 0);
+        }
+        world_launch(&world);
+        world_wait(&world);
+        for (size_t i = 0; i < 2; i++) {
+            pthread_join(thread[i], NULL);
+            if (r[i].st != HELIOS_OK)
+                fail_msg("path %s: %s", paths[i], helios_strerror(r[i].st));
+            assert_non_null(memmem(r[i].copy, s.size, w, W_BYTES));
+            free(r[i].copy);
+            assert_int_equal(helios_get(c[i], s.id, copy, s.size), HELIOS_OK);
+            (void)put_part(c[i], 60, NULL);
+        }
+    }
+    free(copy);
+    free(w);
+    helios_close(c[0]);
+    helios_close(c[1]);
+}
+
+static void free_shard(const helios_shard *s)
+{
+    struct hl_rpc *rpc;
+    struct hl_rpc_peer *peer;
+    char id[33];
+    snprintf(id, sizeof(id), "%016llx%016llx", (unsigned long long)s->id.hi,
+             (unsigned long long)s->id.lo);
+    assert_int_equal(hl_rpc_create(&rpc), HL_OK);
+    assert_int_equal(hl_rpc_open(rpc, world.address, "L3", &peer), HL_OK);
+    json_t *params = json_pack("{s:[s]}", "ids", id);
+    assert_int_equal(hl_rpc_call(peer, "free", params, 5000, NULL), HL_OK);
+    json_decref(params);
+    hl_rpc_peer_close(peer);
+    hl_rpc_destroy(rpc);
+}
+
+static void a_view_stays_as_it_is_when_its_shard_is_removed(void **state)
+{
+    (void)state;
+    for (int killed = 0; killed < 2; killed++) {
+        unsigned char *w;
+        const void *view;
+        size_t size, count = 0;
+        helios_client *c = world_client(&world, "shm", 0, 0);
+        helios_shard s = put_part(c, 70, &w), other = put_part(c, 71, NULL);
+        assert_int_equal(helios_map(c, s.id, &view, &size), HELIOS_OK);
+        if (killed) {
+            const void *more;
+            world_kill(&world);
+            world_launch(&world);
+            world_wait(&world);
+            /* This needs the socket, so the old pins are there again when it returns. */
+            assert_int_equal(helios_map(c, other.id, &more, NULL), HELIOS_OK);
+        }
+        free_shard(&s);
+        char byte;
+        assert_int_equal(helios_get_range(c, s.id, 0, &byte, 1), HELIOS_ENOENT);
+        /* Fill all that is free, again and again, longer than the quarantine. */
+        double end = now_s() + 0.5;
+        while (now_s() < end) {
+            helios_shard filler;
+            static const int64_t shape[] = {4 * (int64_t)MIB};
+            static char zeros[4 * MIB];
+            const helios_tensor t = {
+                .name = "z", .dtype = "U8", .shape = shape, .rank = 1, .data = zeros};
+            if (helios_version_put(c, "filler", 1, 0, 0, "head", &t, 1, &filler) == HELIOS_OK)
+                count++;
+        }
+        assert_true(count > 3);
+        assert_non_null(memmem(view, size, w, W_BYTES));
+        free(w);
+        helios_close(c);
+        world_end(&world); /* a fresh pool for whoever comes next */
+        world_start(&world, "64MiB");
+    }
+}
+
+static void a_daemon_that_hangs_ends_in_the_deadline(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < 2; i++) {
+        helios_client *c = world_client(&world, paths[i], 1500, 0);
+        helios_shard s = put_part(c, 80, NULL);
+        const void *view;
+        unsigned char *copy = malloc(s.size);
+        kill(world.pid, SIGSTOP);
+        /* The heartbeat is a second old before a reader of the mapped pool minds. */
+        double end = now_s() + 20;
+        int st = HELIOS_OK;
+        while (st == HELIOS_OK && now_s() < end) {
+            st = helios_get(c, s.id, copy, s.size);
+            nap_ms(20);
+        }
+        assert_true(st == HELIOS_ETIMEDOUT || st == HELIOS_EUNAVAIL || st == HELIOS_ESTALE);
+        double start = now_s();
+        assert_int_not_equal(helios_map(c, s.id, &view, NULL), HELIOS_OK);
+        assert_true(now_s() - start < 10);
+        kill(world.pid, SIGCONT);
+        st = helios_get(c, s.id, copy, s.size);
+        for (end = now_s() + 10; st != HELIOS_OK && now_s() < end;)
+            st = helios_get(c, s.id, copy, s.size);
+        assert_int_equal(st, HELIOS_OK);
+        free(copy);
+        helios_close(c);
+    }
+}
+
+static void nobody_there_is_said_at_once(void **state)
+{
+    (void)state;
+    helios_client *c = NULL;
+    helios_options o = {.controller = "", .l3 = "127.0.0.1:1"};
+    double start = now_s();
+    assert_int_equal(helios_open(&o, &c), HELIOS_EUNAVAIL);
+    assert_true(now_s() - start < 5);
+    assert_null(c);
+    assert_non_null(strstr(helios_last_error(), "127.0.0.1:1"));
+    o = (helios_options){.controller = "", .l3 = "", .path = "shm"};
+    assert_int_equal(helios_open(&o, &c), HELIOS_EINVAL);
+    o = (helios_options){.controller = "", .l3 = world.address, .path = "fast"};
+    assert_int_equal(helios_open(&o, &c), HELIOS_EINVAL);
+    o = (helios_options){.controller = "", .l3 = world.address, .retries = -2};
+    assert_int_equal(helios_open(&o, &c), HELIOS_EINVAL);
+    char with_scheme[128];
+    snprintf(with_scheme, sizeof(with_scheme), "tcp://%s", world.address);
+    o = (helios_options){.controller = "", .l3 = with_scheme};
+    assert_int_equal(helios_open(&o, &c), HELIOS_OK);
+    helios_close(c);
+    helios_close(NULL);
+}
+
+struct many {
+    helios_client *client;
+    helios_shard shard;
+    const unsigned char *expected;
+    int failures;
+};
+
+static void *read_many(void *arg)
+{
+    struct many *m = arg;
+    unsigned char *copy = malloc(m->shard.size);
+    for (int i = 0; i < 50; i++) {
+        uint64_t size;
+        const void *view;
+        if (helios_find(m->client, m->shard.id, &size, NULL) != HELIOS_OK ||
+            helios_get(m->client, m->shard.id, copy, m->shard.size) != HELIOS_OK ||
+            memmem(copy, m->shard.size, m->expected, W_BYTES) == NULL)
+            m->failures++;
+        if (i % 10 == 0) {
+            if (helios_map(m->client, m->shard.id, &view, NULL) != HELIOS_OK)
+                m->failures++;
+            else
+                m->failures += helios_unmap(m->client, view) != HELIOS_OK;
+        }
+    }
+    free(copy);
+    return NULL;
+}
+
+static void many_threads_read_at_once(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < 2; i++) {
+        unsigned char *w;
+        pthread_t threads[6];
+        helios_client *c = world_client(&world, paths[i], 0, 0);
+        struct many m = {.client = c, .shard = put_part(c, 90, &w), .expected = w};
+        struct many each[6];
+        for (size_t t = 0; t < 6; t++) {
+            each[t] = m;
+            assert_int_equal(pthread_create(&threads[t], NULL, read_many, &each[t]), 0);
+        }
+        for (size_t t = 0; t < 6; t++) {
+            pthread_join(threads[t], NULL);
+            assert_int_equal(each[t].failures, 0);
+        }
+        helios_stats stats;
+        assert_int_equal(helios_get_stats(c, &stats), HELIOS_OK);
+        assert_int_equal(stats.reads, 6 * 55);
+        free(w);
+        helios_close(c);
+    }
+}
+
+int main(void)
+{
+    char program[512];
+    world_program(program, sizeof(program));
+    if (access(program, X_OK) != 0) {
+        printf("skipped: %s is not built\n", program);
+        return SKIP_CODE;
+    }
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_part_that_was_put_reads_back_in_every_way_on_both_paths),
+        cmocka_unit_test(wrong_arguments_are_refused_with_a_reason),
+        cmocka_unit_test(tensors_that_cannot_be_stored_are_named),
+        cmocka_unit_test(a_byte_that_stays_bad_fails_and_names_shard_and_chunk),
+        cmocka_unit_test(a_byte_that_is_repaired_meanwhile_heals_the_read),
+        cmocka_unit_test(reads_go_on_when_the_daemon_was_killed_and_started_again),
+        cmocka_unit_test(a_view_stays_as_it_is_when_its_shard_is_removed),
+        cmocka_unit_test(a_daemon_that_hangs_ends_in_the_deadline),
+        cmocka_unit_test(nobody_there_is_said_at_once),
+        cmocka_unit_test(many_threads_read_at_once),
+    };
+    return cmocka_run_group_tests(tests, setup, teardown);
+}

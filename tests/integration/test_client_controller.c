@@ -1,0 +1,247 @@
+/* What libhelios tells a Controller and makes of its answers. The Controller here is a stand-in
+ * that keeps what it was told; the pool is a real helios-l3d's. */
+#include "client_world.h"
+
+#include <pthread.h>
+
+#include "os/loop.h"
+#include "rpc/rpc.h"
+
+static struct world world;
+
+static struct {
+    pthread_mutex_t lock;
+    struct hl_loop *loop;
+    struct hl_rpc *rpc;
+    struct hl_rpc_server *server;
+    pthread_t thread;
+    char address[64];
+    json_t *shards;  /* what requestShards answers */
+    json_t *commits; /* parameters of every commitPart */
+    json_t *reports; /* every AccessReport */
+} boss = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+static json_t *answer(const char *method, const json_t *params)
+{
+    size_t i;
+    json_t *r;
+    if (strcmp(method, "requestShards") == 0)
+        return json_pack("{s:O s:i s:s s:s s:s}", "shards", boss.shards, "version", 3, "meta",
+                         "{\"step\": 5}", "config", "", "l3Address", world.address);
+    if (strcmp(method, "beginVersion") == 0)
+        return json_pack("{s:i s:s}", "version", 4, "state", "open");
+    if (strcmp(method, "commitPart") == 0) {
+        json_array_append_new(boss.commits, json_deep_copy(params));
+        return json_pack("{s:b s:i}", "visible", 1, "committed", 1);
+    }
+    if (strcmp(method, "clusterInfo") == 0)
+        return json_pack("{s:{s:s}}", "info", "l3Address", world.address);
+    json_array_foreach (json_object_get(params, "reports"), i, r) {
+        json_array_append_new(boss.reports, json_deep_copy(r));
+    }
+    return json_object();
+}
+
+static void handle(void *arg, struct hl_rpc_call *call, const char *method, const json_t *params)
+{
+    (void)arg;
+    pthread_mutex_lock(&boss.lock);
+    json_t *result = answer(method, params);
+    pthread_mutex_unlock(&boss.lock);
+    hl_rpc_reply(call, result);
+}
+
+static void *run_loop(void *arg)
+{
+    (void)arg;
+    return hl_loop_run(boss.loop) == HL_OK ? NULL : boss.loop;
+}
+
+static int setup(void **state)
+{
+    (void)state;
+    world_start(&world, "32MiB");
+    boss.shards = json_array();
+    boss.commits = json_array();
+    boss.reports = json_array();
+    assert_int_equal(hl_loop_create(&boss.loop), HL_OK);
+    assert_int_equal(hl_rpc_create(&boss.rpc), HL_OK);
+    assert_int_equal(hl_rpc_serve(boss.rpc,
+                                  &(struct hl_rpc_serve_opts){.address = "127.0.0.1:0",
+                                                              .interface = "Controller",
+                                                              .loop = boss.loop,
+                                                              .handler = handle},
+                                  &boss.server),
+                     HL_OK);
+    snprintf(boss.address, sizeof(boss.address), "%s", hl_rpc_server_address(boss.server));
+    return pthread_create(&boss.thread, NULL, run_loop, NULL);
+}
+
+static int teardown(void **state)
+{
+    (void)state;
+    hl_loop_stop(boss.loop);
+    pthread_join(boss.thread, NULL);
+    hl_rpc_server_close(boss.server);
+    hl_rpc_destroy(boss.rpc);
+    hl_loop_destroy(boss.loop);
+    json_decref(boss.shards);
+    json_decref(boss.commits);
+    json_decref(boss.reports);
+    world_end(&world);
+    return 0;
+}
+
+static helios_client *open_client(const char *path)
+{
+    helios_client *c = NULL;
+    /* l3 is asked from the Controller. */
+    unsetenv("CONTROLLER_L3_CACHE_ADDRESS");
+    helios_options o = {.controller = boss.address, .path = path};
+    if (helios_open(&o, &c) != HELIOS_OK)
+        fail_msg("helios_open: %s", helios_last_error());
+    return c;
+}
+
+static helios_shard put(helios_client *c, int64_t version, const char *part)
+{
+    static const int64_t shape[] = {100};
+    static const unsigned char data[100] = {7};
+    const helios_tensor t = {.name = part, .dtype = "U8", .shape = shape, .rank = 1, .data = data};
+    helios_shard s;
+    if (helios_version_put(c, "toy", version, 1, 0, part, &t, 1, &s) != HELIOS_OK)
+        fail_msg("helios_version_put: %s", helios_last_error());
+    return s;
+}
+
+static void serve_shard(const helios_shard *s)
+{
+    char id[33];
+    snprintf(id, sizeof(id), "%016llx%016llx", (unsigned long long)s->id.hi,
+             (unsigned long long)s->id.lo);
+    pthread_mutex_lock(&boss.lock);
+    json_array_append_new(boss.shards, json_pack("{s:s s:s s:i s:i s:i s:s s:I s:I s:i}", "id", id,
+                                                 "model", "toy", "version", 3, "pp", 1, "tp", 0,
+                                                 "part", s->part, "sizeBytes", (json_int_t)s->size,
+                                                 "crc32", (json_int_t)s->crc32, "tensors", 1));
+    pthread_mutex_unlock(&boss.lock);
+}
+
+static void a_commit_names_every_shard_once_and_only_of_its_version(void **state)
+{
+    (void)state;
+    int64_t version;
+    int visible = 0;
+    helios_client *c = open_client("auto");
+    (void)put(c, 2, "head"); /* of a version that was given up */
+    assert_int_equal(helios_version_begin(c, "toy", "job-1", 1, 50, 2, &version), HELIOS_OK);
+    assert_int_equal(version, 4);
+    helios_shard a = put(c, version, "layer-0001"), b = put(c, version, "optim-layer-0001");
+    assert_int_equal(helios_version_commit(c, "toy", version, 3, "{\"loss\": 1}", &visible),
+                     HELIOS_OK);
+    assert_int_equal(visible, 1);
+    assert_int_equal(helios_version_commit(c, "toy", version, 3, NULL, NULL), HELIOS_OK);
+    assert_int_equal(json_array_size(boss.commits), 2);
+
+    json_t *first = json_array_get(boss.commits, 0), *shards = json_object_get(first, "shards");
+    assert_int_equal(json_integer_value(json_object_get(first, "rank")), 3);
+    assert_string_equal(json_string_value(json_object_get(first, "meta")), "{\"loss\": 1}");
+    assert_int_equal(json_array_size(shards), 2);
+    json_t *s = json_array_get(shards, 0);
+    assert_string_equal(json_string_value(json_object_get(s, "part")), "layer-0001");
+    assert_int_equal(json_integer_value(json_object_get(s, "pp")), 1);
+    assert_int_equal(json_integer_value(json_object_get(s, "crc32")), a.crc32);
+    assert_int_equal(json_integer_value(json_object_get(s, "sizeBytes")), a.size);
+    s = json_array_get(shards, 1);
+    assert_int_equal(json_integer_value(json_object_get(s, "crc32")), b.crc32);
+    /* A commit that is repeated has nothing new to tell. */
+    assert_int_equal(json_array_size(json_object_get(json_array_get(boss.commits, 1), "shards")),
+                     0);
+    helios_close(c);
+}
+
+static void a_list_is_in_part_order_and_reads_are_reported_at_the_end(void **state)
+{
+    (void)state;
+    static const char *const put_order[] = {"optim-head", "head", "layer-0001", "embedding",
+                                            "layer-0000"};
+    static const char *const list_order[] = {"embedding", "layer-0000", "layer-0001", "head",
+                                             "optim-head"};
+    for (int net = 0; net < 2; net++) {
+        helios_shard_list *list;
+        helios_client *c = open_client(net ? "net" : "shm");
+        json_array_clear(boss.shards);
+        json_array_clear(boss.reports);
+        for (size_t i = 0; i < 5; i++) {
+            helios_shard s = put(c, 3, put_order[i]);
+            serve_shard(&s);
+        }
+        assert_int_equal(helios_request_shards(c, "toy", -1, 1, 0, &list), HELIOS_OK);
+        assert_int_equal(list->version, 3);
+        assert_int_equal(list->count, 5);
+        assert_string_equal(list->meta_json, "{\"step\": 5}");
+        assert_string_equal(list->config_json, "{}");
+        uint64_t bytes = 0;
+        for (size_t i = 0; i < 5; i++) {
+            const void *view;
+            assert_string_equal(list->shards[i].part, list_order[i]);
+            assert_int_equal(helios_map(c, list->shards[i].id, &view, NULL), HELIOS_OK);
+            assert_int_equal(helios_unmap(c, view), HELIOS_OK);
+            bytes += list->shards[i].size;
+        }
+        char buf[10];
+        assert_int_equal(helios_get_range(c, list->shards[0].id, 0, buf, 10), HELIOS_OK);
+        helios_shard_list_free(list);
+        helios_close(c);
+
+        uint64_t reads = 0, read_bytes = 0;
+        for (size_t i = 0; i < json_array_size(boss.reports); i++) {
+            json_t *r = json_array_get(boss.reports, i);
+            reads += (uint64_t)json_integer_value(json_object_get(r, "count"));
+            read_bytes += (uint64_t)json_integer_value(json_object_get(r, "bytes"));
+            assert_string_equal(json_string_value(json_object_get(r, "path")), net ? "tcp" : "shm");
+        }
+        assert_int_equal(reads, 6);
+        assert_int_equal(read_bytes, bytes + 10);
+    }
+}
+
+static void a_lost_shard_is_reported_with_its_troubles(void **state)
+{
+    (void)state;
+    static const int64_t shape[] = {4096};
+    unsigned char *data = noise(4096, 5), *copy = malloc(8192);
+    const helios_tensor t = {.name = "w", .dtype = "U8", .shape = shape, .rank = 1, .data = data};
+    helios_shard s;
+    helios_client *c = open_client("shm");
+    json_array_clear(boss.reports);
+    assert_int_equal(helios_version_put(c, "toy", 3, 0, 0, "head", &t, 1, &s), HELIOS_OK);
+    off_t at = world_flip(&world, data, 64);
+    assert_int_equal(helios_get(c, s.id, copy, s.size), HELIOS_ECORRUPT);
+    world_flip_at(&world, at);
+    helios_close(c);
+    assert_int_equal(json_array_size(boss.reports), 1);
+    json_t *r = json_array_get(boss.reports, 0);
+    assert_int_equal(json_integer_value(json_object_get(r, "count")), 0);
+    assert_int_equal(json_integer_value(json_object_get(r, "crcFailures")), 4);
+    assert_int_equal(json_integer_value(json_object_get(r, "retries")), 3);
+    assert_true(json_is_true(json_object_get(r, "lost")));
+    free(data);
+    free(copy);
+}
+
+int main(void)
+{
+    char program[512];
+    world_program(program, sizeof(program));
+    if (access(program, X_OK) != 0) {
+        printf("skipped: %s is not built\n", program);
+        return SKIP_CODE;
+    }
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_commit_names_every_shard_once_and_only_of_its_version),
+        cmocka_unit_test(a_list_is_in_part_order_and_reads_are_reported_at_the_end),
+        cmocka_unit_test(a_lost_shard_is_reported_with_its_troubles),
+    };
+    return cmocka_run_group_tests(tests, setup, teardown);
+}
