@@ -121,7 +121,7 @@ static ucs_status_t create_worker(struct hl_ucx *u, int listens)
     int mine = listens && getenv(name) == NULL && setenv(name, "y", 0) == 0;
     ucp_worker_params_t params = {
         .field_mask = UCP_WORKER_PARAM_FIELD_THREAD_MODE,
-        .thread_mode = UCS_THREAD_MODE_SINGLE,
+        .thread_mode = UCS_THREAD_MODE_SERIALIZED, /* one thread at a time, not always the same */
     };
     ucs_status_t status = ucp_worker_create(u->context, &params, &u->worker);
     if (mine)

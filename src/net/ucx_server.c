@@ -1,6 +1,6 @@
 /* net/ucx_server.c - listener and progress thread of the UCX server.
  *
- * The thread owns the worker alone (UCS_THREAD_MODE_SINGLE). It spins for HL_UCX_SPIN_NS after the
+ * The thread owns the worker alone. It spins for HL_UCX_SPIN_NS after the
  * last event, because an answer within microseconds is the point, then it sleeps on the worker's
  * event descriptor. Another thread reaches it only through `stopping` and wake_fd. */
 #include <errno.h>
