@@ -172,8 +172,10 @@ function(hl_fuzzers)
     target_link_options(${name} PRIVATE -fsanitize=fuzzer)
     target_link_libraries(${name} PRIVATE hl_core hl_conf)
     set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/fuzz)
+    file(MAKE_DIRECTORY ${CMAKE_BINARY_DIR}/corpus/${corpus}) # finds stay out of the tree
     add_test(NAME ${name} COMMAND ${name} -max_total_time=15 -rss_limit_mb=2048 -max_len=4096
-      -artifact_prefix=${CMAKE_BINARY_DIR}/fuzz/ ${CMAKE_SOURCE_DIR}/tests/fuzz/corpus/${corpus})
+      -artifact_prefix=${CMAKE_BINARY_DIR}/fuzz/ ${CMAKE_BINARY_DIR}/corpus/${corpus}
+      ${CMAKE_SOURCE_DIR}/tests/fuzz/corpus/${corpus})
     set_tests_properties(${name} PROPERTIES LABELS fuzz TIMEOUT 90)
   endforeach()
 endfunction()
