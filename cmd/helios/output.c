@@ -124,9 +124,12 @@ void cli_cell_time(struct cli_table *t, int64_t ms)
 
 static void print_row(const struct cli_table *t, size_t first, const size_t *widths)
 {
-    for (size_t c = 0; c < t->columns && first + c < t->count; c++) {
+    size_t end = t->columns;
+    while (end > 0 && (first + end > t->count || t->cells[first + end - 1][0] == '\0'))
+        end--; /* nothing but spaces would follow */
+    for (size_t c = 0; c < end; c++) {
         const char *text = t->cells[first + c];
-        int last = c + 1 == t->columns;
+        int last = c + 1 == end;
         int pad = (int)(widths[c] - width_of(text));
         if (t->right[c])
             printf("%*s%s%s", pad, "", text, last ? "" : "  ");

@@ -1,0 +1,272 @@
+"""Models, shards and pulls through the command line, checked with readers that share no code with it."""
+import json
+import os
+import pathlib
+import pty
+import re
+import struct
+import subprocess
+import sys
+import unittest
+import zlib
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
+from support import checkpoints  # noqa: E402
+from support.cluster import BUILD, HELIOS, cluster  # noqa: E402
+
+LAYERS, HIDDEN, VOCAB = 4, 64, 61
+
+
+def read(raw):
+    """Tensors of a safetensors file by its definition: {name: (dtype, shape, bytes)}, and its metadata."""
+    size = struct.unpack("<Q", raw[:8])[0]
+    assert (8 + size) % 64 == 0, "data is not aligned"
+    header = json.loads(raw[8:8 + size])
+    meta = header.pop("__metadata__", {})
+    tensors, end = {}, 0
+    for name, entry in sorted(header.items(), key=lambda item: item[1]["data_offsets"]):
+        begin, stop = entry["data_offsets"]
+        assert begin == end, f"{name}: a gap or an overlap"
+        end = stop
+        tensors[name] = entry["dtype"], entry["shape"], raw[8 + size + begin:8 + size + stop]
+    assert 8 + size + end == len(raw), "bytes after the last tensor"
+    return tensors, meta
+
+
+def helios(*args, **kwargs):
+    return subprocess.run([str(HELIOS), *map(str, args)], capture_output=True, text=True, timeout=120, check=False,
+                          **kwargs)
+
+
+class Usage(unittest.TestCase):
+    def commands(self):
+        text = helios("help").stdout
+        return [m[1] for m in re.finditer(r"^  ((?:model|shard|bench) [a-z]+|[a-z]+) {2,}", text, re.M)]
+
+    def test_every_command_has_help_and_refuses_an_unknown_flag(self):
+        commands = self.commands()
+        self.assertGreater(len(commands), 20)
+        for command in commands:
+            words = command.split()
+            done = helios("help", *words)
+            self.assertEqual((done.returncode, done.stderr), (0, ""), command)
+            self.assertTrue(done.stdout.startswith(f"usage: helios {command}"), command)
+            self.assertEqual(done.stdout, helios(*words, "--help").stdout, command)
+            done = helios(*words, "--no-such-flag-here")
+            self.assertEqual(done.returncode, 2, command)
+            self.assertEqual(len(done.stderr.splitlines()), 1, done.stderr)
+
+    def test_slips_of_the_hand_are_exit_2_and_one_sentence(self):
+        for args, words in (((), "usage"), (("modle", "ls"), "did you mean 'helios model ls'"), (("model",), "import"),
+                            (("model", "ls", "-o", "xml"), "xml"), (("pull", "--model", "x"), "--out"),
+                            (("pull", "--model", "x@y", "--out", "f"), "version number"),
+                            (("shard", "show", "12"), "32 hexadecimal"), (("model", "show"), "0 of 1"),
+                            (("bench", "get", "--size", "4XB"), "4XB"), (("model", "ls", "--state"), "--state")):
+            done = helios(*args)
+            self.assertEqual(done.returncode, 2, args)
+            self.assertIn(words, done.stderr, args)
+
+    def test_without_a_cluster_the_way_to_one_is_said(self):
+        env = {k: v for k, v in os.environ.items() if not k.startswith("HELIOS_") or k == "HELIOS_BUILD"}
+        done = helios("--state", "/nonexistent/state", "model", "ls", env=env)
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("helios up", done.stderr)
+        done = helios("--controller", "127.0.0.1:1", "model", "ls", env=env)
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("127.0.0.1:1", done.stderr)
+
+    def test_the_library_exports_its_c_abi_and_nothing_else(self):
+        out = subprocess.run(["nm", "-D", "--defined-only", str(BUILD / "lib" / "libhelios.so")], capture_output=True,
+                             text=True, check=True).stdout
+        names = {line.split()[2].split("@")[0] for line in out.splitlines()}
+        header = (pathlib.Path(__file__).resolve().parents[2] / "include/helios/helios.h").read_text()
+        declared = set(re.findall(r"HELIOS_API[^;(]*?\*?(helios_[a-z_]+)\(", header))
+        self.assertGreater(len(declared), 10)
+        self.assertEqual(names, declared)
+
+
+class Models(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.context = cluster(nodes=1, slots=1, size="64MiB")
+        cls.c = cls.context.__enter__()
+        try:
+            cls.source = cls.c.dir / "checkpoint"
+            checkpoints.llama(cls.source, layers=LAYERS, hidden=HIDDEN, vocab=VOCAB)
+            cls.hf = checkpoints.read(cls.source / "model.safetensors")[1]
+            cls.imported = cls.c.json("model", "import", cls.source, "--name", "toy", "--tp", 2, "--pp", 2,
+                                      "--vocab-divisor", 8)
+        except BaseException:
+            cls.context.__exit__(*sys.exc_info())
+            raise
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.context.__exit__(None, None, None)
+
+    def pull(self, pp, tp, *args):
+        out = self.c.dir / f"pull-{pp}-{tp}.safetensors"
+        done = self.c.run("pull", "--model", "toy", "--pp", pp, "--tp", tp, "--out", out, *args)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return out.read_bytes(), done.stderr
+
+    def test_a_pull_is_a_safetensors_file_with_the_ranks_slices_and_true_checksums(self):
+        self.assertEqual(self.imported["version"], 1)
+        self.assertEqual(self.imported["shards"], 2 * 2 * (LAYERS // 2 + 1))
+        half = HIDDEN * 4 * (64 // 2)  # the vocabulary of 61 is padded to 64
+        for pp in (0, 1):
+            for tp in (0, 1):
+                raw, said = self.pull(pp, tp)
+                tensors, meta = read(raw)
+                self.assertIn("path shm", said)
+                self.assertIn("0 checksum failures", said)
+                for name, (_, _, data) in tensors.items():
+                    self.assertEqual(meta[f"crc32.{name}"], f"{zlib.crc32(data):08x}", name)
+                parts = ["embedding", "layer-0000", "layer-0001"] if pp == 0 else ["layer-0002", "layer-0003", "head"]
+                self.assertEqual(meta["helios.part"].split(","), parts)
+                for local in range(LAYERS // 2):
+                    norm = tensors[f"decoder.layers.{local}.input_layernorm.weight"]
+                    self.assertEqual(norm[2], self.hf[f"model.layers.{2 * pp + local}.input_layernorm.weight"])
+                word = self.hf["model.embed_tokens.weight"] if pp == 0 else self.hf["lm_head.weight"]
+                padded = word + word[-HIDDEN * 4:] * 3
+                name = "embedding.word_embeddings.weight" if pp == 0 else "output_layer.weight"
+                self.assertEqual(tensors[name][2], padded[tp * half:(tp + 1) * half])
+
+    def test_stdout_and_the_network_give_the_same_bytes(self):
+        raw, _ = self.pull(1, 1)
+        other, said = self.pull(1, 1, "--path", "net")
+        self.assertEqual(raw, other)
+        self.assertIn("path tcp", said)
+        stream = subprocess.run([str(HELIOS), "--state", str(self.c.state), "pull", "--model", "toy@1", "--pp", "1",
+                                 "--tp", "1", "--out", "-"], capture_output=True, timeout=60, check=True)
+        self.assertEqual(stream.stdout, raw)
+        self.assertIn(b"GB/s", stream.stderr)
+
+    def test_bytes_are_not_written_to_a_terminal(self):
+        main, side = pty.openpty()
+        done = subprocess.run([str(HELIOS), "--state", str(self.c.state), "pull", "--model", "toy", "--out", "-"],
+                              stdout=side, stderr=subprocess.PIPE, text=True, timeout=60, check=False)
+        os.close(side)
+        os.close(main)
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("terminal", done.stderr)
+
+    def test_a_pull_that_fails_leaves_no_file(self):
+        out = self.c.dir / "never"
+        text = self.c.refuse("pull", "--model", "toy", "--pp", 7, "--tp", 0, "--out", out)
+        self.assertIn("TP2 x PP2", text)
+        text = self.c.refuse("pull", "--model", "nobody", "--out", out)
+        self.assertIn("nobody", text)
+        self.assertEqual(list(self.c.dir.glob("never*")), [])
+        self.assertIn("/no/such/dir", self.c.refuse("pull", "--model", "toy", "--out", "/no/such/dir/x"))
+
+    def test_exports_hold_what_pulls_hold(self):
+        flat = self.c.dir / "flat"
+        done = self.c.json("model", "export", "toy", "--format", "safetensors", "--out", flat)
+        self.assertEqual(done["files"], 4)
+        self.assertEqual(sorted(p.name for p in flat.iterdir()),
+                         [f"mp_rank_{tp:02}_{pp:03}.safetensors" for tp in (0, 1) for pp in (0, 1)])
+        for tp in (0, 1):
+            for pp in (0, 1):
+                self.assertEqual((flat / f"mp_rank_{tp:02}_{pp:03}.safetensors").read_bytes(), self.pull(pp, tp)[0])
+
+    def test_the_torch_export_loads_and_equals_the_slices(self):
+        try:
+            import torch
+        except ImportError:
+            self.skipTest("torch is not installed")
+        out = self.c.dir / "torch"
+        self.assertEqual(self.c.json("model", "export", "toy@1", "--format", "torch", "--out", out)["files"], 4)
+        self.assertEqual((out / "latest_checkpointed_iteration.txt").read_text(), "release")
+        for tp in (0, 1):
+            for pp in (0, 1):
+                path = out / "release" / f"mp_rank_{tp:02}_{pp:03}" / "model_optim_rng.pt"
+                state = torch.load(path, weights_only=True)
+                tensors, _ = read(self.pull(pp, tp)[0])
+                self.assertEqual(set(state["model"]), set(tensors))
+                for name, (_, shape, data) in tensors.items():
+                    self.assertEqual(list(state["model"][name].shape), shape)
+                    self.assertEqual(state["model"][name].numpy().tobytes(), data, name)
+
+    def test_without_a_pipeline_file_names_have_no_stage(self):
+        self.c.json("model", "import", self.source, "--name", "flat", "--tp", 1, "--pp", 1)
+        out = self.c.dir / "one"
+        self.c.json("model", "export", "flat", "--out", out)
+        self.assertEqual([p.name for p in out.iterdir()], ["mp_rank_00.safetensors"])
+        self.assertGreater(self.c.json("model", "rm", "flat")["bytes"], 0)
+        self.assertEqual([m["name"] for m in self.c.json("model", "ls")], ["toy"])
+
+    def test_shards_are_listed_shown_and_copied(self):
+        shards = self.c.json("shard", "ls", "--model", "toy")
+        self.assertEqual(len(shards), self.imported["shards"])
+        one = next(s for s in shards if s["part"] == "layer-0003" and s["tp"] == 1)
+        shown = self.c.json("shard", "show", one["id"], "--verify")
+        self.assertTrue(shown["verify"]["ok"])
+        self.assertEqual(len(shown["tensors"]), one["tensors"])
+        out = self.c.dir / "one.safetensors"
+        self.assertEqual(self.c.run("shard", "get", one["id"], "--out", out).returncode, 0)
+        raw = out.read_bytes()
+        self.assertEqual((len(raw), zlib.crc32(raw)), (one["sizeBytes"], one["crc32"]))
+        tensors, _ = read(raw)
+        self.assertEqual({t["name"]: (t["dtype"], t["shape"], t["crc32"]) for t in shown["tensors"]},
+                         {n: (d, s, zlib.crc32(b)) for n, (d, s, b) in tensors.items()})
+        self.assertIn("toy@1", self.c.refuse("shard", "rm", one["id"]))
+        self.assertIn("0 of 1", self.c.refuse("shard", "rm", "0" * 31 + "1"))
+        table = self.c.run("shard", "ls").stdout.splitlines()
+        self.assertEqual(len(table), len(shards) + 1)
+        self.assertEqual(table[0].split()[:3], ["ID", "MODEL", "PP"])
+
+    def test_refused_imports_say_what_is_wrong_and_leave_nothing(self):
+        before = self.c.json("info")["pool"]["usedBytes"]
+        for args, words in (((self.source, "--name", "toy"), "exists already"),
+                            (("/no/such/checkpoint", "--name", "a"), "/no/such/checkpoint"),
+                            ((self.source, "--name", "a", "--tp", 3), "3"),
+                            ((self.source, "--name", "a b"), "a b")):
+            self.assertIn(words, self.c.refuse("model", "import", *args))
+        self.assertEqual(self.c.json("info")["pool"]["usedBytes"], before)
+        self.assertIn("nobody", self.c.refuse("model", "rm", "nobody"))
+
+
+class Corruption(unittest.TestCase):
+    def test_a_byte_that_went_bad_in_the_pool_is_found_and_named(self):
+        with cluster(nodes=1, slots=1, size="64MiB") as c:
+            source = c.dir / "checkpoint"
+            checkpoints.llama(source)
+            c.json("model", "import", source, "--name", "toy")
+            shard = next(s for s in c.json("shard", "ls") if s["part"] == "layer-0001")
+            offset = c.json("shard", "show", shard["id"])["offset"]
+            with open(c.info["pool"], "r+b") as pool:
+                pool.seek(offset + shard["sizeBytes"] - 1)
+                byte = pool.read(1)
+                pool.seek(-1, os.SEEK_CUR)
+                pool.write(bytes([byte[0] ^ 1]))
+            text = c.refuse("pull", "--model", "toy", "--out", c.dir / "out")
+            self.assertIn("toy@1/pp0/tp0/layer-0001", text)
+            self.assertIn("chunk 0 of 1", text)
+            self.assertIn("chunks 0", c.run("shard", "show", shard["id"], "--verify").stderr)
+            with open(c.info["pool"], "r+b") as pool:
+                pool.seek(offset + shard["sizeBytes"] - 1)
+                pool.write(byte)
+            self.assertEqual(c.run("pull", "--model", "toy", "--out", c.dir / "out").returncode, 0)
+
+
+class Bench(unittest.TestCase):
+    def test_bench_get_and_import_need_no_cluster_and_leave_nothing(self):
+        before = sorted(pathlib.Path("/dev/shm").glob("helios-bench-*"))
+        done = helios("bench", "get", "--size", "64,1MiB", "--rounds", 1, "-o", "json")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        report = json.loads(done.stdout)
+        self.assertLessEqual({"memcpy", "helios-shm", "helios-tcp", "tcp"}, {r["system"] for r in report["rows"]})
+        self.assertTrue(all(r["n"] > 0 and r["min_us"] <= r["p50_us"] <= r["p99_us"] for r in report["rows"]))
+        self.assertGreater(len(report["ratios"]), 3)
+        done = helios("bench", "import", "--gb", "0.05", "--tp", 2, "--rounds", 1)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertTrue(done.stdout.startswith("system,op,size,n,min_us,p50_us,p99_us,mean_us,gbps\n"))
+        self.assertEqual(sorted(pathlib.Path("/dev/shm").glob("helios-bench-*")), before)
+
+
+if __name__ == "__main__":
+    if not HELIOS.exists():
+        print(f"skipped: {HELIOS} is not built")
+        sys.exit(77)
+    unittest.main(verbosity=2)
