@@ -216,17 +216,19 @@ static void on_put_done(uv_work_t *work, int status)
     }
     struct hl_l3_answer a = {0};
     if (put->st == HL_OK) {
-        s->stats.puts++;
-        s->stats.put_bytes += put->ref.size;
         c->last_put = put->ref.id;
         put_ref(&a, &put->ref);
-    } else {
-        s->stats.puts_aborted++;
     }
     uv_poll_start(&c->poll, UV_READABLE | UV_DISCONNECT, on_conn);
     answer(c, &put->req, put->st, put->text, &a, -1);
-    if (c->closing && put->st == HL_OK) /* the answer did not get through */
-        put->st = hl_pool_free(put->pool, put->ref.id);
+    if (c->closing && put->st == HL_OK) { /* the answer did not get through */
+        put->st = HL_EUNAVAIL;
+        if (hl_pool_free(put->pool, put->ref.id) == HL_OK)
+            hl_debug("pool socket: shard of a vanished client freed");
+    }
+    s->stats.puts += put->st == HL_OK;
+    s->stats.puts_aborted += put->st != HL_OK;
+    s->stats.put_bytes += put->st == HL_OK ? put->ref.size : 0;
     free(put);
 }
 
