@@ -61,6 +61,7 @@ struct job {
     int64_t seq;
     int64_t load_version;    /* the version this attempt's ranks load; -1 = none */
     int unsaved;             /* the store refused the last change: actions wait */
+    int marked;              /* the planner sees its slots as held */
     unsigned char *starting; /* per container: a start call is under way */
     struct hl_controller *controller;
     UT_hash_handle hh;

@@ -256,12 +256,8 @@ void method_read_log(struct hl_controller *c, struct hl_rpc_call *call, const js
         reject(call, st);
         return;
     }
-    /* between two attempts run.attempt is ahead of the containers, whose logs are those of the plan
-     */
-    int attempt =
-        j->run.state == HL_JOB_PENDING && j->run.attempt > 1 ? j->run.attempt - 1 : j->run.attempt;
     char id[HL_JOB_ID_MAX + 24];
-    hl_container_id(j->id, attempt, index, id, sizeof(id));
+    hl_container_id(j->id, j->run.containers_attempt, index, id, sizeof(id));
     json_t *ask = json_pack("{s:s s:i s:I s:I}", "id", id, "rank", rank, "offset",
                             (json_int_t)hl_json_int(params, "offset", 0), "maxBytes",
                             (json_int_t)hl_json_int(params, "maxBytes", 65536));

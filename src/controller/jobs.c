@@ -24,6 +24,7 @@ struct container_call {
 };
 
 static void carry_out(struct job *j, const struct hl_job_actions *actions);
+static void resume_actions(struct job *j);
 
 void job_free(struct job *j)
 {
@@ -85,6 +86,7 @@ static void record_event(struct job *j, const struct hl_job_action *a)
 void job_event(struct job *j, struct hl_job_event *ev)
 {
     struct hl_job_actions actions = {0};
+    int behind = j->unsaved;
     ev->now_ms = hl_wall_ms();
     hl_status st = hl_jobrun_step(&j->run, ev, &actions);
     if (st != HL_OK) {
@@ -96,7 +98,9 @@ void job_event(struct job *j, struct hl_job_event *ev)
         if (actions.list[i].kind == HL_JOB_DO_RECORD)
             record_event(j, &actions.list[i]);
     st = job_save(j);
-    if (st == HL_OK)
+    if (st == HL_OK && behind)
+        resume_actions(j); /* with those of the events before */
+    else if (st == HL_OK)
         carry_out(j, &actions);
     else
         hl_error("job state not saved, its actions wait job=%s error=\"%s\"", j->id,
@@ -145,9 +149,11 @@ static void place(struct job *j)
     free(j->starting);
     j->starting = calloc((size_t)plan->container_count + 1, 1);
     hl_plan_mark(plan, &c->cluster, 1);
+    j->marked = 1;
     job_event(j, &(struct hl_job_event){.kind = HL_JOB_EV_PLACED, .plan = plan});
     if (j->run.plan != plan) { /* refused: not taken over */
         hl_plan_mark(plan, &c->cluster, 0);
+        j->marked = 0;
         hl_plan_free(plan);
     }
 }
@@ -264,12 +270,16 @@ static void stop_container(struct job *j, const struct hl_job_action *a)
                    j->spec.stop_grace_ms >= 0 ? j->spec.stop_grace_ms : c->opts.stop_grace_ms);
 }
 
-static void release(struct job *j, const struct hl_job_action *a)
+/* What ended attempts held: their slots, and the versions they did not complete. */
+static void release(struct job *j)
 {
-    if (j->run.plan != NULL)
+    int ended = hl_job_state_ended(j->run.state);
+    if (j->marked) {
         hl_plan_mark(j->run.plan, &j->controller->cluster, 0);
-    drop_open_versions(j->controller, j->id, a->attempt + 1);
-    j->controller->slots_changed = 1;
+        j->marked = 0;
+        j->controller->slots_changed = 1;
+    }
+    drop_open_versions(j->controller, j->id, ended ? INT_MAX : j->run.attempt);
 }
 
 static void carry_out(struct job *j, const struct hl_job_actions *actions)
@@ -285,7 +295,7 @@ static void carry_out(struct job *j, const struct hl_job_actions *actions)
             stop_container(j, a);
             break;
         case HL_JOB_DO_RELEASE:
-            release(j, a);
+            release(j);
             break;
         case HL_JOB_DO_PLACE:
             want_place = 1; /* last: it may change the run these actions speak of */
@@ -323,14 +333,17 @@ static int node_has(const json_t *containers, const char *id)
     return 0;
 }
 
-/* Containers the Agent once confirmed and now doesn't list are gone. */
+/* Containers the Agent once confirmed and now doesn't list are gone; while the job stops, so are
+ * those whose start failed. */
 static void find_absent(struct job *j, struct node *n, const json_t *containers)
 {
     for (int i = 0; i < j->run.container_count; i++) {
         const struct hl_jobrun_container *k = &j->run.containers[i];
         char id[HL_JOB_ID_MAX + 24];
         int confirmed = k->state == HL_CONTAINER_STARTING || k->state == HL_CONTAINER_RUNNING;
-        if (!confirmed || strcmp(k->node, n->name) != 0 ||
+        int given_up = k->state == HL_CONTAINER_WANTED && j->run.state == HL_JOB_STOPPING &&
+                       (j->starting == NULL || !j->starting[i]);
+        if ((!confirmed && !given_up) || strcmp(k->node, n->name) != 0 ||
             node_has(containers, hl_container_id(j->id, j->run.attempt, i, id, sizeof(id))))
             continue;
         job_event(j, &(struct hl_job_event){.kind = HL_JOB_EV_ABSENT,
@@ -389,6 +402,8 @@ static void restart_wanted(struct job *j)
 static void resume_actions(struct job *j)
 {
     struct hl_job_actions actions = {0};
+    if (!j->run.slots_held)
+        release(j);
     if (hl_jobrun_resume(&j->run, &actions) == HL_OK)
         carry_out(j, &actions);
     else
@@ -487,9 +502,10 @@ void jobs_resume(struct hl_controller *c)
 {
     HASH_SORT(c->jobs, by_seq);
     for (struct job *j = c->jobs; j != NULL; j = j->hh.next)
-        if (j->run.slots_held && j->run.plan != NULL)
+        if (j->run.slots_held && j->run.plan != NULL) {
             hl_plan_mark(j->run.plan, &c->cluster, 1);
+            j->marked = 1;
+        }
     for (struct job *j = c->jobs; j != NULL; j = j->hh.next)
-        if (!hl_job_state_ended(j->run.state))
-            resume_actions(j);
+        resume_actions(j); /* an ended one too: it may hold versions yet */
 }

@@ -50,6 +50,18 @@ static struct import *import_find(struct hl_controller *c, const char *id)
     return im;
 }
 
+static void free_shards(struct hl_controller *c, const json_t *shards)
+{
+    struct hl_id *ids = calloc(json_array_size(shards) + 1, sizeof(*ids));
+    size_t i, n = 0;
+    json_t *shard;
+    json_array_foreach (ids == NULL ? NULL : shards, i, shard) {
+        n += hl_id_parse(hl_json_str(shard, "id", ""), &ids[n]) == HL_OK;
+    }
+    free_in_pool(c, ids, n);
+    free(ids);
+}
+
 /* L3 says done: the model becomes visible, or its shards go. */
 static void import_finish(struct import *im)
 {
@@ -69,6 +81,7 @@ static void import_finish(struct import *im)
     hl_status st = hl_catalog_import(&c->catalog, &done, commit_records, c, &v);
     if (st != HL_OK) {
         import_fail(im, st, hl_error_text());
+        free_shards(c, done.shards);
         return;
     }
     hl_info("model imported name=%s shards=%zu seconds=%.3f", done.name, v->shard_count,

@@ -77,6 +77,7 @@ static hl_status node_add(struct hl_controller *c, const json_t *info, struct no
     snprintf(n->name, sizeof(n->name), "%s", name);
     hl_status st = node_set_info(c, n, info);
     if (st != HL_OK) {
+        hl_rpc_peer_close(n->agent);
         free(n);
         return st;
     }

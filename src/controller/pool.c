@@ -50,7 +50,8 @@ static void settle_orphans(struct hl_controller *c)
     uint64_t grace_ns = (uint64_t)c->opts.gc_grace_ms * HL_NS_PER_MS;
     struct orphan *o, *next;
     HASH_ITER (hh, c->orphans, o, next) {
-        int gone = o->round != c->sweep_round;
+        /* a commit may have come after its page was read */
+        int gone = o->round != c->sweep_round || hl_catalog_shard(&c->catalog, o->id) != NULL;
         if (!gone && (import_running_now(c) || hl_now_ns() - o->since_ns < grace_ns))
             continue;
         if (!gone) {

@@ -137,6 +137,15 @@ void method_begin_version(struct hl_controller *c, struct hl_rpc_call *call, con
         .now_ms = hl_wall_ms(),
     };
     struct hl_version_rec *v;
+    struct job *j;
+    HASH_FIND_STR(c->jobs, b.job, j);
+    if (j != NULL && (hl_job_state_ended(j->run.state) || b.attempt != j->run.attempt)) {
+        reject(call, hl_fail(HL_ECONFLICT,
+                             "attempt %d of job '%s' is over and can't begin a version; it is %s "
+                             "in attempt %d",
+                             b.attempt, j->id, hl_job_state_name(j->run.state), j->run.attempt));
+        return;
+    }
     hl_status st = hl_catalog_begin(&c->catalog, &b, commit_records, c, &v);
     if (st != HL_OK) {
         reject(call, st);
@@ -241,8 +250,11 @@ void drop_open_versions(struct hl_controller *c, const char *job, int attempt)
             hl_info("incomplete version dropped model=%s version=%" PRId64
                     " job=%s committed=%d/%d",
                     m->name, v->number, job, v->committed_count, v->world);
+            int last = m->versions == v && v->next == NULL; /* the model goes with it */
             if (!drop_version(c, m, v->number))
                 return;
+            if (last)
+                break;
         }
     }
 }

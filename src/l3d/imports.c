@@ -178,10 +178,17 @@ static int phase_of(struct import *im)
     return atomic_load_explicit(&im->phase, memory_order_acquire);
 }
 
-static void import_free(struct hl_l3d *d, struct import *im)
+/* Waits when it still runs; one that has ended gives its stack back. */
+static void import_join(struct import *im)
 {
     if (!im->joined)
         pthread_join(im->thread, NULL);
+    im->joined = 1;
+}
+
+static void import_free(struct hl_l3d *d, struct import *im)
+{
+    import_join(im);
     HASH_DEL(d->imports, im);
     json_decref(im->request);
     free(im->config);
@@ -195,9 +202,12 @@ static hl_status make_room(struct hl_l3d *d)
     struct import *im, *next;
     int running = 0;
     HASH_ITER (hh, d->imports, im, next) {
-        if (phase_of(im) == RUNNING)
+        if (phase_of(im) == RUNNING) {
             running++;
-        else if (HASH_COUNT(d->imports) >= IMPORTS_MAX)
+            continue;
+        }
+        import_join(im);
+        if (HASH_COUNT(d->imports) >= IMPORTS_MAX)
             import_free(d, im);
     }
     if (running >= IMPORTS_AT_ONCE)

@@ -8,6 +8,7 @@
 #include <cmocka.h>
 #include <poll.h>
 #include <pthread.h>
+#include <sqlite3.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -35,7 +36,7 @@ struct world {
     const char *import_state; /* next importProgress: running, done, failed */
     json_t *inventory;        /* ids the pool holds */
     int freed, started, stopped;
-    const char *container_state; /* what startContainer answers */
+    const char *container_state; /* what startContainer answers; NULL = unavailable */
 };
 
 static struct world w;
@@ -107,6 +108,10 @@ static void agent_handler(void *arg, struct hl_rpc_call *call, const char *metho
     if (strcmp(method, "startContainer") == 0) {
         const char *id = hl_json_str(json_object_get(params, "spec"), "id", "");
         w.started++;
+        if (w.container_state == NULL) {
+            hl_rpc_reject(call, HL_EUNAVAIL, "the node is short of something");
+            return;
+        }
         hl_rpc_reply(call,
                      json_pack("{s:{s:s s:s}}", "status", "id", id, "state", w.container_state));
         return;
@@ -533,6 +538,81 @@ static void a_failed_container_fails_the_job_with_its_message_and_frees_the_slot
     wait_state(id, "running");
 }
 
+static void a_cancelled_job_whose_start_failed_ends(void **state)
+{
+    (void)state;
+    char id[64];
+    w.container_state = NULL;
+    register_node(NULL);
+    submit("", id, sizeof(id));
+    wait_state(id, "starting");
+    while (__atomic_load_n(&w.started, __ATOMIC_RELAXED) < 2) /* the first call is answered */
+        poll(NULL, 0, 10);
+    json_decref(ask("cancelJob", json_pack("{s:s}", "id", id)));
+    uint64_t end = hl_now_ns() + WAIT_MS * HL_NS_PER_MS;
+    while (strcmp(job_state(id), "cancelled") != 0) {
+        assert_true(hl_now_ns() < end);
+        heartbeat(NULL, "");
+        poll(NULL, 0, 10);
+    }
+    w.container_state = "running";
+    submit("", id, sizeof(id)); /* the slot is free */
+    wait_state(id, "running");
+}
+
+static void a_slot_is_freed_though_the_store_refused_the_end_of_its_job(void **state)
+{
+    (void)state;
+    char id[64];
+    sqlite3 *db;
+    register_node(NULL);
+    submit("", id, sizeof(id));
+    wait_state(id, "running");
+    assert_int_equal(sqlite3_open(w.store + strlen("sqlite:"), &db), SQLITE_OK);
+    assert_int_equal(sqlite3_exec(db, "BEGIN IMMEDIATE", NULL, NULL, NULL), SQLITE_OK);
+    heartbeat("one-1.1.0", "failed"); /* the store waits for the lock and gives up */
+    sqlite3_close(db);
+    submit("", id, sizeof(id));
+    wait_state(id, "running");
+}
+
+static void an_open_version_that_outlives_the_others_goes_with_its_model(void **state)
+{
+    (void)state;
+    char id[64];
+    w.import_state = "done";
+    import_until("m", "done");
+    register_node(NULL);
+    submit("", id, sizeof(id));
+    wait_state(id, "running");
+    json_decref(ask("beginVersion", json_pack("{s:s s:s s:i s:i s:i}", "model", "m", "job", id,
+                                              "attempt", 1, "step", 5, "world", 2)));
+    json_decref(ask("removeModel", json_pack("{s:s s:i}", "name", "m", "version", 1)));
+    heartbeat("one-1.1.0", "succeeded");
+    wait_state(id, "succeeded");
+    json_t *r = ask("listModels", NULL);
+    assert_int_equal(json_array_size(json_object_get(r, "models")), 0);
+    json_decref(r);
+}
+
+static void an_attempt_that_is_over_begins_no_version(void **state)
+{
+    (void)state;
+    char id[64];
+    w.import_state = "done";
+    import_until("m", "done");
+    register_node(NULL);
+    submit("", id, sizeof(id));
+    wait_state(id, "running");
+    heartbeat("one-1.1.0", "failed");
+    wait_state(id, "failed");
+    assert_int_equal(call("beginVersion",
+                          json_pack("{s:s s:s s:i s:i s:i}", "model", "m", "job", id, "attempt", 1,
+                                    "step", 5, "world", 2),
+                          NULL),
+                     HL_ECONFLICT);
+}
+
 #define CASE(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
 
 int main(void)
@@ -547,6 +627,10 @@ int main(void)
         CASE(a_job_waits_for_a_node_runs_and_is_readopted_after_a_restart),
         CASE(a_container_nobody_wants_is_stopped),
         CASE(a_failed_container_fails_the_job_with_its_message_and_frees_the_slot),
+        CASE(a_cancelled_job_whose_start_failed_ends),
+        CASE(a_slot_is_freed_though_the_store_refused_the_end_of_its_job),
+        CASE(an_open_version_that_outlives_the_others_goes_with_its_model),
+        CASE(an_attempt_that_is_over_begins_no_version),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
