@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "agent/agent_private.h"
+#include "base/base64.h"
 #include "base/log.h"
 #include "core/json.h"
 
@@ -54,30 +55,6 @@ static hl_status list_containers(struct request *r)
     return HL_OK;
 }
 
-/* Data travels as base64 in the JSON form. */
-static char *base64(const unsigned char *in, size_t len)
-{
-    static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-    char *out = malloc((len + 2) / 3 * 4 + 1);
-    char *p = out;
-    if (out == NULL)
-        return NULL;
-    for (size_t i = 0; i < len; i += 3) {
-        size_t n = len - i < 3 ? len - i : 3;
-        unsigned v = (unsigned)in[i] << 16;
-        if (n > 1)
-            v |= (unsigned)in[i + 1] << 8;
-        if (n > 2)
-            v |= in[i + 2];
-        *p++ = digits[v >> 18];
-        *p++ = digits[v >> 12 & 63];
-        *p++ = n > 1 ? digits[v >> 6 & 63] : '=';
-        *p++ = n > 2 ? digits[v & 63] : '=';
-    }
-    *p = '\0';
-    return out;
-}
-
 static hl_status read_log(struct request *r)
 {
     struct hl_log_slice s;
@@ -85,14 +62,14 @@ static hl_status read_log(struct request *r)
                                 (int)hl_json_int(r->params, "rank", 0),
                                 hl_json_int(r->params, "offset", 0),
                                 (size_t)hl_json_int(r->params, "maxBytes", 0), &s));
-    char *data = base64((const unsigned char *)s.data.data, s.data.len);
+    struct hl_buf data = HL_BUF(s.data.len / 3 * 4 + 8); /* Data travels as base64 in JSON */
+    hl_status st = hl_base64_encode(s.data.data, s.data.len, &data);
     hl_buf_fini(&s.data);
-    if (data == NULL)
-        return hl_fail(HL_ENOMEM, "slice of a log");
-    r->result = json_pack("{ss sI sI sb}", "data", data, "offset", (json_int_t)s.offset, "size",
-                          (json_int_t)s.size, "finished", s.finished);
-    free(data);
-    return HL_OK;
+    if (st == HL_OK)
+        r->result = json_pack("{ss sI sI sb}", "data", data.data, "offset", (json_int_t)s.offset,
+                              "size", (json_int_t)s.size, "finished", s.finished);
+    hl_buf_fini(&data);
+    return st;
 }
 
 static hl_status forget_container(struct request *r)
