@@ -1,24 +1,53 @@
-/* net/addr.c - resolving with getaddrinfo_a, because getaddrinfo may block for as long as the
- * name service likes. A request that could not be cancelled keeps its memory: freeing it would pull
- * it from under the resolver's thread. */
+/* net/addr.c - resolving on a thread of its own, because getaddrinfo may block for as long as the
+ * name service likes. Who waits too long walks away; the last of the two frees the request.
+ * (getaddrinfo_a does the same on threads that the sanitizers do not know and die of.) */
 #include <arpa/inet.h>
 #include <errno.h>
 #include <ifaddrs.h>
 #include <netdb.h>
 #include <poll.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "net/addr.h"
 
 struct lookup {
-    struct gaicb req;
-    struct addrinfo hints;
+    pthread_mutex_t lock;
+    pthread_cond_t answered;
+    int done;
+    int abandoned;
+    int error; /* of getaddrinfo */
+    struct addrinfo *result;
     char host[256];
     char port[8];
 };
+
+static void lookup_free(struct lookup *look)
+{
+    if (look->result != NULL)
+        freeaddrinfo(look->result);
+    pthread_cond_destroy(&look->answered);
+    pthread_mutex_destroy(&look->lock);
+    free(look);
+}
+
+static struct lookup *lookup_create(void)
+{
+    struct lookup *look = calloc(1, sizeof(*look));
+    pthread_condattr_t attr;
+    if (look == NULL)
+        return NULL;
+    pthread_condattr_init(&attr);
+    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+    pthread_cond_init(&look->answered, &attr);
+    pthread_condattr_destroy(&attr);
+    pthread_mutex_init(&look->lock, NULL);
+    return look;
+}
 
 /* Cut "host:port" or "[v6]:port". */
 static hl_status split(const char *text, char *host, size_t host_cap, char *port, size_t port_cap)
@@ -51,62 +80,76 @@ static hl_status split(const char *text, char *host, size_t host_cap, char *port
     return HL_OK;
 }
 
-static hl_status take(const struct lookup *look, struct hl_addr *out)
+static int ask(struct lookup *look, int flags, int family)
 {
-    const struct addrinfo *ai = look->req.ar_result;
-    memset(out, 0, sizeof(*out));
-    memcpy(&out->sa, ai->ai_addr, ai->ai_addrlen);
-    out->len = ai->ai_addrlen;
-    snprintf(out->host, sizeof(out->host), "%s", look->host);
-    return HL_OK;
+    struct addrinfo hints = {
+        .ai_flags = flags | AI_NUMERICSERV, .ai_family = family, .ai_socktype = SOCK_STREAM};
+    return getaddrinfo(look->host, look->port, &hints, &look->result);
 }
 
-static hl_status ask_name_service(struct lookup *look, int timeout_ms)
+/* IPv4 only: "localhost" is often ::1 first, and not every back end can IPv6. */
+static void *ask_name_service(void *arg)
 {
-    struct gaicb *list[1] = {&look->req};
-    struct timespec limit = {timeout_ms / 1000, (timeout_ms % 1000) * 1000000l};
-    if (getaddrinfo_a(GAI_NOWAIT, list, 1, NULL) != 0)
-        return hl_fail(HL_EUNAVAIL, "looking up \"%s\": the resolver could not be started",
-                       look->host);
-    gai_suspend((const struct gaicb *const *)list, 1, &limit);
-    int err = gai_error(&look->req);
-    if (err == EAI_INPROGRESS)
-        return hl_fail(HL_ETIMEDOUT, "looking up \"%s\": no answer within %d ms", look->host,
-                       timeout_ms);
-    if (err != 0)
-        return hl_fail(HL_EUNAVAIL, "looking up \"%s\": %s", look->host, gai_strerror(err));
-    return HL_OK;
+    struct lookup *look = arg;
+    int error = ask(look, 0, AF_INET);
+    pthread_mutex_lock(&look->lock);
+    look->error = error;
+    look->done = 1;
+    int abandoned = look->abandoned;
+    pthread_cond_signal(&look->answered);
+    pthread_mutex_unlock(&look->lock);
+    if (abandoned)
+        lookup_free(look);
+    return NULL;
+}
+
+/* Takes the request over: it is freed here or by its thread, unless HL_OK. */
+static hl_status wait_for_name(struct lookup *look, int timeout_ms)
+{
+    pthread_t thread;
+    uint64_t until = hl_now_ns() + (uint64_t)timeout_ms * HL_NS_PER_MS;
+    struct timespec limit = {(time_t)(until / HL_NS_PER_S), (long)(until % HL_NS_PER_S)};
+    if (pthread_create(&thread, NULL, ask_name_service, look) != 0) {
+        lookup_free(look);
+        return hl_fail(HL_ENOMEM, "looking up a host name: starting a thread: %m");
+    }
+    pthread_detach(thread);
+    pthread_mutex_lock(&look->lock);
+    int err = 0;
+    while (!look->done && err != ETIMEDOUT)
+        err = pthread_cond_timedwait(&look->answered, &look->lock, &limit);
+    hl_status st = HL_OK;
+    look->abandoned = !look->done;
+    if (look->abandoned)
+        st = hl_fail(HL_ETIMEDOUT, "looking up \"%s\": no answer within %d ms", look->host,
+                     timeout_ms);
+    else if (look->error != 0)
+        st = hl_fail(HL_EUNAVAIL, "looking up \"%s\": %s", look->host, gai_strerror(look->error));
+    int abandoned = look->abandoned;
+    pthread_mutex_unlock(&look->lock);
+    if (st != HL_OK && !abandoned)
+        lookup_free(look);
+    return st;
 }
 
 hl_status hl_addr_resolve(const char *text, int timeout_ms, struct hl_addr *out)
 {
-    struct lookup *look = calloc(1, sizeof(*look));
+    struct lookup *look = lookup_create();
     if (look == NULL)
         return hl_fail(HL_ENOMEM, "resolving %s", text);
     hl_status st = split(text, look->host, sizeof(look->host), look->port, sizeof(look->port));
     if (st != HL_OK) {
-        free(look);
+        lookup_free(look);
         return st;
     }
-    look->hints.ai_socktype = SOCK_STREAM;
-    look->hints.ai_flags = AI_NUMERICHOST | AI_NUMERICSERV;
-    look->req.ar_name = look->host;
-    look->req.ar_service = look->port;
-    look->req.ar_request = &look->hints;
-    if (getaddrinfo(look->host, look->port, &look->hints, &look->req.ar_result) != 0) {
-        look->hints.ai_flags = AI_NUMERICSERV;
-        look->hints.ai_family = AF_INET; /* "localhost" is often ::1 first */
-        look->req.ar_result = NULL;
-        st = ask_name_service(look, timeout_ms);
-    }
-    if (st == HL_OK)
-        st = take(look, out);
-    if (st == HL_ETIMEDOUT && gai_cancel(&look->req) == EAI_NOTCANCELED)
-        return st; /* the resolver's thread still writes there */
-    if (look->req.ar_result != NULL)
-        freeaddrinfo(look->req.ar_result);
-    free(look);
-    return st;
+    if (ask(look, AI_NUMERICHOST, AF_UNSPEC) != 0)
+        HL_TRY(wait_for_name(look, timeout_ms > 0 ? timeout_ms : 0));
+    memset(out, 0, sizeof(*out));
+    memcpy(&out->sa, look->result->ai_addr, look->result->ai_addrlen);
+    out->len = look->result->ai_addrlen;
+    snprintf(out->host, sizeof(out->host), "%s", look->host);
+    lookup_free(look);
+    return HL_OK;
 }
 
 unsigned hl_addr_port(const struct hl_addr *a)

@@ -9,6 +9,7 @@
 #include <errno.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "net/addr.h"
 
 static void numeric_addresses_resolve_without_a_name_service(void **state)
@@ -62,6 +63,20 @@ static void text_that_is_no_address_is_refused_with_the_reason(void **state)
     assert_int_equal(hl_addr_resolve(endless, 1000, &a), HL_EINVAL);
 }
 
+static void names_resolve_to_ipv4_and_unknown_ones_fail_in_time(void **state)
+{
+    (void)state;
+    struct hl_addr a;
+    assert_int_equal(hl_addr_resolve("localhost:5", 5000, &a), HL_OK);
+    assert_int_equal(a.sa.ss_family, AF_INET);
+    assert_string_equal(a.host, "localhost");
+    uint64_t begin = hl_now_ns();
+    hl_status st = hl_addr_resolve("no-such-host.invalid:5", 300, &a);
+    assert_true(st == HL_EUNAVAIL || st == HL_ETIMEDOUT);
+    assert_true(hl_now_ns() - begin < HL_NS_PER_S);
+    assert_non_null(strstr(hl_error_text(), "no-such-host.invalid"));
+}
+
 static void the_device_of_the_loopback_address_is_found(void **state)
 {
     (void)state;
@@ -90,6 +105,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(numeric_addresses_resolve_without_a_name_service),
         cmocka_unit_test(text_that_is_no_address_is_refused_with_the_reason),
+        cmocka_unit_test(names_resolve_to_ipv4_and_unknown_ones_fail_in_time),
         cmocka_unit_test(the_device_of_the_loopback_address_is_found),
         cmocka_unit_test(probing_a_closed_port_says_refused),
     };
