@@ -75,7 +75,7 @@ static hl_status time_plans(struct plan_bench *b, const char *op, uint64_t serve
     }
     const struct bench_row *row = bench_row(&b->report, "helios", op, servers, &b->samples);
     char name[96];
-    snprintf(name, sizeof(name), "%s, %llu servers, p50 us", op, (unsigned long long)servers);
+    snprintf(name, sizeof(name), "%s on %llu servers p50 us", op, (unsigned long long)servers);
     bench_ratio(&b->report, name, row->p50_us, servers > 1000 ? 10000 : 1000, 1);
     return HL_OK;
 }
