@@ -47,7 +47,8 @@ hl_status hl_process_open(struct hl_process p, int *pidfd)
     }
     struct hl_process now;
     hl_status st = hl_process_identify(p.pid, &now);
-    if (st != HL_OK || now.start != p.start) {
+    /* A zombie that nobody has reaped yet still has its pid and start time. */
+    if (st != HL_OK || now.start != p.start || hl_process_wait(fd, 0)) {
         close(fd);
         return hl_fail(HL_ENOENT, "process %d of start time %llu has ended", (int)p.pid,
                        (unsigned long long)p.start);

@@ -57,8 +57,7 @@ class UpAndDown(unittest.TestCase):
     def test_a_pool_too_large_is_one_sentence(self):
         c = Cluster(size="900TiB")
         try:
-            text = c.refuse(*c.up_args)
-            self.assertRegex(text, "pool|size")
+            self.assertIn("--l3-size", c.refuse(*c.up_args, code=2))  # bad usage
             c = Cluster(size="8TiB")
             text = c.refuse(*c.up_args)
             self.assertIn("l3d", text)
@@ -75,7 +74,8 @@ class Models(unittest.TestCase):
             before = c.json("info")["pool"]["usedBytes"]
             done = c.json("model", "import", directory, "--name", "m", "--tp", 2, "--pp", 2, "--vocab-divisor", 1)
             self.assertGreater(done["shards"], 0)
-            self.assertEqual(done["bytes"], c.json("info")["pool"]["usedBytes"] and done["bytes"])
+            # `info` shows the pool as the Controller last saw it; extents are rounded up.
+            wait_for("the pool to hold it", lambda: c.json("info")["pool"]["usedBytes"] >= done["bytes"], 5)
             self.assertEqual([m["name"] for m in c.json("model", "ls")["models"]], ["m"])
             out = c.dir / "r.safetensors"
             c.json("pull", "--model", "m", "--pp", 1, "--tp", 0, "--out", out)
@@ -156,7 +156,7 @@ class Jobs(unittest.TestCase):
         with cluster() as c:
             directory, _ = checkpoints.llama(c.dir / "hf", layers=2, seed=3)
             c.json("model", "import", directory, "--name", "m", "--tp", 2, "--pp", 2)
-            shards = c.json("shard", "ls")["shards"]
+            shards = c.json("shard", "ls")
             stop = c.dir / "stop"
             job = c.submit(SLEEPER % stop)
             before = c.wait_job(job, "running")
@@ -167,7 +167,7 @@ class Jobs(unittest.TestCase):
             after = c.job(job)
             self.assertEqual((after["state"], after["attempt"]), ("running", 1))
             self.assertTrue(all(alive(p) for p in pids))
-            again = c.json("shard", "ls")["shards"]
+            again = c.json("shard", "ls")
             self.assertEqual([s["id"] for s in again], [s["id"] for s in shards])
             stop.touch()
             c.wait_job(job, "succeeded")
@@ -226,7 +226,7 @@ class Jobs(unittest.TestCase):
                 (SLEEPER.replace("tensor_parallel_size: 2", "tensor_paralel_size: 2"), "job.yaml:3:.*tensor_parallel_size"),
                 (SLEEPER.replace("pipeline_parallel_size: 2", "pipeline_parallel_size: 0"), "job.yaml:3:.*pipeline_parallel_size"),
                 (SLEEPER.replace("pipeline_parallel_size: 2", "pipeline_parallel_size: 200"), "slots"),
-                ("jobName: [", "job.yaml:1:"),
+                ("jobName: [", "job.yaml:2:1:"),  # the list ends nowhere: libyaml points behind the last line
                 (SLEEPER + "model: {name: nope}\n", "'nope'"),
             ]
             for text, expected in cases:

@@ -132,6 +132,8 @@ static void a_process_is_known_by_its_start_time(void **state)
 
     assert_int_equal(hl_process_signal(fd, SIGKILL), HL_OK);
     assert_int_equal(hl_process_wait(fd, 5000), 1);
+    int zombie = -1;
+    assert_int_equal(hl_process_open(p, &zombie), HL_ENOENT); /* ended, though not reaped */
     assert_int_equal(waitpid(pid, &how, 0), pid);
     assert_int_equal(WTERMSIG(how), SIGKILL);
     assert_int_equal(hl_process_signal(fd, SIGKILL), HL_ENOENT);
