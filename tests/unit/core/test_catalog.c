@@ -62,7 +62,9 @@ static int load_all(struct hl_catalog *c, json_t *records, const char *prefix)
     const char *key;
     json_t *value;
     /* the store gives keys in order */
-    json_t *sorted = json_loads(json_dumps(records, JSON_SORT_KEYS), 0, NULL);
+    char *text = json_dumps(records, JSON_SORT_KEYS);
+    json_t *sorted = json_loads(text, 0, NULL);
+    free(text);
     json_object_foreach (sorted, key, value) {
         if (strncmp(key, prefix, strlen(prefix)) == 0 && hl_catalog_load(c, key, value) != HL_OK)
             return -1;
