@@ -144,6 +144,8 @@ void nodes_disconnect(struct hl_controller *c);
 void nodes_fini(struct hl_controller *c);
 /* Borrowed, NULL when unknown. */
 struct node *node_find(struct hl_controller *c, const char *name);
+/* What the node said of one of its containers between two heartbeats. */
+void node_container(struct node *n, json_t *status);
 int node_ready(const struct node *n);
 
 /* jobs.c: the state machine at work */

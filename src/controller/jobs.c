@@ -202,7 +202,11 @@ static void on_started(void *arg, hl_status st, const char *text, json_t *result
     if (j != NULL && j->run.attempt == k->attempt && k->index < j->run.container_count) {
         j->starting[k->index] = 0;
         if (st == HL_OK) {
-            container_event(j, k->node, k->attempt, k->index, json_object_get(result, "status"));
+            json_t *status = json_object_get(result, "status");
+            struct node *n = node_find(k->c, k->node);
+            if (n != NULL && status != NULL)
+                node_container(n, status); /* pids are known as soon as the job runs */
+            container_event(j, k->node, k->attempt, k->index, status);
         } else if (!hl_status_retryable(st)) {
             json_t *status = json_pack("{s:s s:s}", "state", "failed", "message", text);
             container_event(j, k->node, k->attempt, k->index, status);

@@ -112,6 +112,21 @@ static void node_containers(struct hl_controller *c, struct node *n, const json_
     jobs_containers(c, n, list);
 }
 
+void node_container(struct node *n, json_t *status)
+{
+    size_t i;
+    json_t *old;
+    if (n->containers == NULL)
+        n->containers = json_array();
+    json_array_foreach (n->containers, i, old) {
+        if (strcmp(hl_json_str(old, "id", ""), hl_json_str(status, "id", "?")) == 0) {
+            json_array_set(n->containers, i, status);
+            return;
+        }
+    }
+    json_array_append(n->containers, status);
+}
+
 void method_register_node(struct hl_controller *c, struct hl_rpc_call *call, const json_t *params)
 {
     const json_t *info = json_object_get(params, "node");

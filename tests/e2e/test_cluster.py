@@ -195,7 +195,9 @@ class Jobs(unittest.TestCase):
             for attempt in (1, 2):
                 running = wait_for(f"attempt {attempt}", lambda a=attempt: (d := c.job(job))["state"] == "running" and
                                    d["attempt"] == a and d, 30)
-                os.kill(running["containers"][2]["ranks"][0]["pid"], signal.SIGKILL)
+                pid = running["containers"][2]["ranks"][0]["pid"]
+                self.assertGreater(pid, 0)
+                os.kill(pid, signal.SIGKILL)
             failed = c.wait_job(job, "failed")
             self.assertRegex(failed["reason"], "rank 2.*(signal 9|killed)")
             self.assertTrue(all(s["job"] == "" for n in c.json("nodes")["nodes"] for s in n["slots"]))
