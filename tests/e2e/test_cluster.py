@@ -10,7 +10,7 @@ import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 from support import checkpoints  # noqa: E402
-from support.cluster import Cluster, alive, cluster, wait_for  # noqa: E402
+from support.cluster import HELIOS, Cluster, alive, cluster, wait_for  # noqa: E402
 
 SLEEPER = """
 jobName: sleeper
@@ -76,7 +76,7 @@ class Models(unittest.TestCase):
             self.assertGreater(done["shards"], 0)
             # `info` shows the pool as the Controller last saw it; extents are rounded up.
             wait_for("the pool to hold it", lambda: c.json("info")["pool"]["usedBytes"] >= done["bytes"], 5)
-            self.assertEqual([m["name"] for m in c.json("model", "ls")["models"]], ["m"])
+            self.assertEqual([m["name"] for m in c.json("model", "ls")], ["m"])
             out = c.dir / "r.safetensors"
             c.json("pull", "--model", "m", "--pp", 1, "--tp", 0, "--out", out)
             names, data = checkpoints.read(out)
@@ -86,7 +86,7 @@ class Models(unittest.TestCase):
             self.assertIn("'nope'", c.refuse("pull", "--model", "nope", "--pp", 0, "--tp", 0, "--out", out))
             self.assertRegex(c.refuse("pull", "--model", "m", "--pp", 7, "--tp", 0, "--out", out), "pp 7")
             self.assertGreater(c.json("model", "rm", "m")["bytes"], 0)
-            self.assertEqual(c.json("model", "ls")["models"], [])
+            self.assertEqual(c.json("model", "ls"), [])
             wait_for("the pool to be empty", lambda: c.json("info")["pool"]["usedBytes"] == before, 20)
 
     def test_bad_checkpoints_are_one_sentence_and_leak_nothing(self):
@@ -114,14 +114,14 @@ class Models(unittest.TestCase):
         with cluster(size="1GiB", env={"HELIOS_GC_GRACE": "0", "HELIOS_GC_INTERVAL": "200ms"}) as c:
             big, _ = checkpoints.llama(c.dir / "hf", layers=8, hidden=1024, seed=1)
             for daemon in ("controllerd", "l3d"):
-                command = [str(BUILD_HELIOS), "--state", str(c.state), "model", "import", str(big), "--name", "big",
+                command = [str(HELIOS), "--state", str(c.state), "model", "import", str(big), "--name", "big",
                            "--tp", "2", "--pp", "2"]
                 with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as importing:
                     wait_for("the import to write", lambda: c.json("info")["pool"]["usedBytes"] > 0, 20)
                     c.kill(daemon)
                     importing.wait(60)
                 c.up()
-                models = [m["name"] for m in c.json("model", "ls")["models"]]
+                models = [m["name"] for m in c.json("model", "ls")]
                 self.assertIn(models, ([], ["big"]))  # all or nothing
                 if models:
                     c.json("model", "rm", "big")
@@ -243,8 +243,6 @@ class Jobs(unittest.TestCase):
             self.assertFalse(plan["feasible"])
             self.assertIn("64", " ".join(plan["arithmetic"]))
 
-
-BUILD_HELIOS = pathlib.Path(os.environ["HELIOS_BUILD"]) / "bin" / "helios" if "HELIOS_BUILD" in os.environ else None
 
 if __name__ == "__main__":
     unittest.main(verbosity=2)
