@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/crc32.h"
 #include "base/log.h"
 #include "controller/controller_private.h"
 
@@ -219,6 +220,15 @@ static void on_started(void *arg, hl_status st, const char *text, json_t *result
     free(k);
 }
 
+/* Where the ranks of an attempt meet. Clusters on one machine must not choose the same port: each
+ * counts from one of its own, which its controller's address gives. */
+static int master_port(const struct job *j, int64_t attempt)
+{
+    const char *address = hl_controller_address(j->controller);
+    uint32_t first = hl_crc32(0, address, strlen(address)) % MASTER_PORT_COUNT;
+    return MASTER_PORT_FIRST + (int)((first + j->seq * 7 + attempt) % MASTER_PORT_COUNT);
+}
+
 static void start_container(struct job *j, const struct hl_job_action *a)
 {
     struct hl_controller *c = j->controller;
@@ -233,7 +243,7 @@ static void start_container(struct job *j, const struct hl_job_action *a)
         .controller_address = hl_controller_address(c),
         .l3_address = l3,
         .model_version = j->load_version,
-        .master_port = MASTER_PORT_FIRST + (int)((j->seq * 7 + a->attempt) % MASTER_PORT_COUNT),
+        .master_port = master_port(j, a->attempt),
         .stop_grace_ms = j->spec.stop_grace_ms >= 0 ? j->spec.stop_grace_ms : c->opts.stop_grace_ms,
     };
     json_t *spec = hl_plan_container_spec(&j->spec, j->run.plan, a->index, &opts);
