@@ -16,8 +16,9 @@
 #include "base/log.h"
 #include "net/ucx_private.h"
 
-/* One fragment and its headers fit. */
-#define TCP_SEGMENT "66k"
+/* One fragment and its headers fit; a read of the socket takes four of them. */
+#define TCP_TX_SEGMENT "66k"
+#define TCP_RX_SEGMENT "264k"
 
 int hl_ucx_host_has_verbs(void)
 {
@@ -82,8 +83,8 @@ static hl_status configure(ucp_config_t *config, const struct hl_ucx_opts *opts,
     /* UCT's put over TCP writes wherever the sender says, also after the endpoint was closed, and
      * asserts (ends the process) on an acknowledgement that comes late. */
     HL_TRY(set_as(config, "TCP_PUT_ENABLE", "PUT_ENABLE", "n"));
-    HL_TRY(set_as(config, "TCP_TX_SEG_SIZE", "TX_SEG_SIZE", TCP_SEGMENT));
-    HL_TRY(set_as(config, "TCP_RX_SEG_SIZE", "RX_SEG_SIZE", TCP_SEGMENT));
+    HL_TRY(set_as(config, "TCP_TX_SEG_SIZE", "TX_SEG_SIZE", TCP_TX_SEGMENT));
+    HL_TRY(set_as(config, "TCP_RX_SEG_SIZE", "RX_SEG_SIZE", TCP_RX_SEGMENT));
     if (verbs) /* over RoCE on rxe every UD packet is dropped by this check */
         return set_as(config, "UD_VERBS_ETH_DGID_CHECK", "ETH_DGID_CHECK", "n");
     return opts->device[0] != '\0' ? set(config, "NET_DEVICES", opts->device) : HL_OK;

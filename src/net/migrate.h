@@ -1,0 +1,93 @@
+/* net/migrate.h - moving one object from a host's memory to another's, in bulk, over ZeroMQ.
+ *
+ * NOT YET WIRED INTO THE DAEMONS: a complete channel with its tests, but neither helios-agent nor
+ * helios-l3d starts a receiver, and nothing in the Controller orders a migration over it.
+ *
+ * The receiver hands out memory, gives credit, copies every chunk to its place in the same pass
+ * that computes its CRC, and keeps a bitmap. A sender that lost its connection, or a new one with
+ * the same migration id, asks for the bitmap and sends only what is missing.
+ *
+ * Owns:    a server owns its thread and its socket; hl_migrate_send borrows `data` until it returns
+ *          and never touches it afterwards.
+ * Threads: hl_migrate_server_start/stop from one thread, address and stats from any. The handler is
+ *          called on the server's thread and must not block. hl_migrate_send from any number of
+ *          threads at once; each call has its own sockets.
+ * Errors:  HL_EUNAVAIL nobody answers for dead_ms: the same id may be sent again later and goes on
+ *          where it stopped; HL_ETIMEDOUT the deadline passed (same); HL_ECORRUPT the checksum of
+ *          the whole differs, or chunks arrive damaged again and again; HL_ECONFLICT the id is in
+ *          use for other bytes; HL_EBUSY too many migrations are open there; HL_EINVAL arguments;
+ *          whatever the receiver's begin or commit said, with its sentence.
+ * Units:   bytes, milliseconds; checksums are those of base/crc32.h.
+ * Limits:  HL_MIG_CHUNK_MIN..HL_MIG_CHUNK_MAX per chunk, HL_MIG_CHUNKS_MAX chunks. Bytes in flight
+ *          to one server: max(window_bytes, 2 chunks of every open migration). Nobody's identity is
+ *          checked and nothing is encrypted: for a network of trusted hosts. Payloads travel
+ *          uncompressed.
+ */
+#ifndef HL_NET_MIGRATE_H
+#define HL_NET_MIGRATE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/id.h"
+#include "base/status.h"
+#include "net/net.h"
+
+struct hl_migrate_server;
+
+struct hl_migrate_server_opts {
+    const char *listen;             /* "host:port", port 0 = any free one */
+    struct hl_net_put_handler sink; /* where objects go, as in net/net.h; all three are required */
+    uint64_t window_bytes;          /* credit of all senders together; 0 = 16 MiB */
+    unsigned max_open;              /* unfinished migrations; 0 = 16 */
+    int keep_ms;    /* an unfinished migration nobody talks about is aborted; 0 = 30000 */
+    int io_threads; /* of libzmq; 0 = 1, 2 are worth it above 25 Gbit/s */
+};
+
+struct hl_migrate_server_stats {
+    uint64_t open_now;
+    uint64_t committed;
+    uint64_t aborted;   /* abandoned, checksum of the whole differs, commit failed, or stop */
+    uint64_t resumed;   /* bitmaps asked for */
+    uint64_t chunks;    /* chunks put in their place */
+    uint64_t bytes;     /* of these chunks */
+    uint64_t duplicate; /* chunks that had arrived already: dropped unread */
+    uint64_t corrupted; /* chunks whose checksum differs: asked for again */
+    uint64_t refused;   /* malformed, foreign or unasked-for frames, migrations refused */
+};
+
+hl_status hl_migrate_server_start(const struct hl_migrate_server_opts *opts,
+                                  struct hl_migrate_server **out) HL_CHECK;
+/* "host:port" with the real port; borrowed until stop. */
+const char *hl_migrate_server_address(const struct hl_migrate_server *server);
+void hl_migrate_server_stats(const struct hl_migrate_server *server,
+                             struct hl_migrate_server_stats *out);
+/* Unfinished migrations are aborted, the thread is joined. NULL is allowed. */
+void hl_migrate_server_stop(struct hl_migrate_server *server);
+
+struct hl_migrate_send_opts {
+    const char *address;        /* "host:port"; a scheme in front is ignored */
+    struct hl_id id;            /* of the migration; none = random. Give one to be able to resume */
+    uint32_t chunk_size;        /* 0 = 1 MiB */
+    const uint32_t *chunk_crcs; /* per started HL_NET_CHUNK, NULL = computed on the way; they are
+                                   used for chunks of HL_NET_CHUNK bytes and more */
+    int dead_ms;                /* silence after which the receiver counts as dead; 0 = 1000 */
+    int io_threads;             /* of libzmq; 0 = 1 */
+};
+
+struct hl_migrate_report {
+    struct hl_id id;        /* of the migration */
+    struct hl_id stored;    /* what the receiver's commit named it */
+    uint32_t chunks;        /* of the object */
+    uint32_t chunks_had;    /* were there before the first chunk was sent */
+    uint64_t chunks_sent;   /* repeated ones counted again */
+    uint64_t chunks_nacked; /* arrived damaged */
+    uint64_t resumes;       /* bitmaps asked for after the first */
+};
+
+/* Store size bytes with CRC-32 `crc` at the receiver. `out` may be NULL; it is written on failure
+ * too, so that the caller knows the id to resume with. */
+hl_status hl_migrate_send(const struct hl_migrate_send_opts *opts, const void *data, size_t size,
+                          uint32_t crc, int timeout_ms, struct hl_migrate_report *out) HL_CHECK;
+
+#endif
