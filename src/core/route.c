@@ -1,0 +1,201 @@
+/* One table, read from the top: the first row that fits a query is its answer. Columns are sets, so
+ * that a row reads like a sentence of the specification. What decides about device memory is the
+ * direction of the bytes, not who asked: out of a device the NIC always reads direct, into a device
+ * only a ConnectX-5 or newer writes direct. A recent failure of direct outranks both. */
+#include "core/route.h"
+
+#include <assert.h>
+#include <stddef.h>
+
+/* clang-format off */
+enum { R = 1 << HL_ROUTE_READ, W = 1 << HL_ROUTE_WRITE, M = 1 << HL_ROUTE_MIGRATE, RW = R | W,
+       WM = W | M, ALL = R | W | M };
+enum { L1 = 1 << HL_TIER_L1, L2 = 1 << HL_TIER_L2, L3 = 1 << HL_TIER_L3, L4 = 1 << HL_TIER_L4,
+       NODE = L1 | L2, HOST = L2 | L3, MEM = L1 | L2 | L3, ANY = L1 | L2 | L3 | L4 };
+enum { HERE = 1 << HL_LINK_HERE, RDMA = 1 << HL_LINK_RDMA, TCP = 1 << HL_LINK_TCP,
+       CUT = 1 << HL_LINK_NONE, AWAY = RDMA | TCP, ANYWHERE = HERE | AWAY | CUT };
+enum { DOWN = 1, UP = 2, NET = DOWN | UP };                  /* migration network */
+enum { NEW = 1, OLD = 2, NIC = NEW | OLD };                  /* may the NIC write into a device */
+enum { CLOSED = 1, OPEN = 2, DEV = CLOSED | OPEN };          /* may the device be registered */
+enum { GOOD = 1 << HL_DIRECT_GOOD, BAD = 1 << HL_DIRECT_FAILED, AGAIN = 1 << HL_DIRECT_RETRY,
+       DIR = GOOD | BAD | AGAIN };
+#define REST NIC, DEV, DIR /* columns that do not matter */
+/* Where a step ends: at the target, or in a tier of one side. A step towards the archive ends in
+ * the pool beside it. */
+enum end { STAYS, ARRIVES, IN_POOL, SOURCE_HOST, TARGET_HOST };
+
+static const struct row {
+    uint8_t op, source, target, link, net, nic, device, direct;
+    uint8_t path, end, reason;
+} table[] = {
+#define TO(path, end, reason) HL_PATH_##path, end, HL_REASON_##reason
+    /* the archive */
+    {R,   ANY,  L4,    ANYWHERE,  NET,  REST, TO(NONE, STAYS, READ_TO_ARCHIVE)},
+    {WM,  L3,   L4,    ANYWHERE,  NET,  REST, TO(ARCHIVE_STORE, ARRIVES, ARCHIVE_IN)},
+    {ALL, L4,   L3,    ANYWHERE,  NET,  REST, TO(ARCHIVE_LOAD, IN_POOL, ARCHIVE_OUT)},
+    /* no backbone: nodes still have the migration network */
+    {WM,  L1,   NODE,  CUT,       UP,   REST, TO(LOCAL_COPY, SOURCE_HOST, BACKBONE_DOWN)},
+    {WM,  L2,   NODE,  CUT,       UP,   REST, TO(ZMQ, TARGET_HOST, MIGRATION_NET)},
+    {ALL, ANY,  ANY,   CUT,       NET,  REST, TO(NONE, STAYS, UNREACHABLE)},
+    {ALL, L4,   ANY,   HERE|AWAY, NET,  REST, TO(ARCHIVE_LOAD, IN_POOL, ARCHIVE_OUT)},
+    /* inside a host */
+    {R,   HOST, HOST,  HERE,      NET,  REST, TO(MAPPED, ARRIVES, SHARED_MEMORY)},
+    {ALL, MEM,  ANY,   HERE,      NET,  REST, TO(LOCAL_COPY, ARRIVES, SAME_HOST)},
+    /* between hosts: migrations, and writes between nodes, are the migration network's */
+    {M,   L1,   ANY,   AWAY,      NET,  REST, TO(LOCAL_COPY, SOURCE_HOST, HOST_FIRST)},
+    {M,   L2,   NODE,  AWAY,      UP,   REST, TO(ZMQ, TARGET_HOST, MIGRATION_NET)},
+    {W,   L2,   L2,    AWAY,      UP,   REST, TO(ZMQ, ARRIVES, MIGRATION_NET)},
+    {M,   L2,   NODE,  AWAY,      DOWN, REST, TO(UCX_TAGGED, TARGET_HOST, MIGRATION_NET_DOWN)},
+    {W,   L2,   L2,    AWAY,      DOWN, REST, TO(UCX_TAGGED, ARRIVES, MIGRATION_NET_DOWN)},
+    /* between hosts: writes to and from the pool */
+    {M,   L3,   NODE,  AWAY,      NET,  REST, TO(UCX_TAGGED, TARGET_HOST, BACKBONE_WRITE)},
+    {WM,  HOST, L3|L4, AWAY,      NET,  REST, TO(UCX_TAGGED, ARRIVES, BACKBONE_WRITE)},
+    {W,   L3,   L2,    AWAY,      NET,  REST, TO(UCX_TAGGED, ARRIVES, BACKBONE_WRITE)},
+    /* between hosts: reads of host memory */
+    {R,   HOST, HOST,  TCP,       NET,  REST, TO(TCP, ARRIVES, NO_RDMA)},
+    {R,   HOST, HOST,  RDMA,      NET,  NIC, DEV, BAD, TO(TCP, ARRIVES, DIRECT_FAILED)},
+    {R,   HOST, HOST,  RDMA,      NET,  NIC, DEV, AGAIN, TO(DIRECT, ARRIVES, DIRECT_RETRY)},
+    {R,   HOST, HOST,  RDMA,      NET,  NIC, DEV, GOOD, TO(DIRECT, ARRIVES, ONE_SIDED)},
+    /* between hosts: device memory; only reads and writes are left, and one side is L1 */
+    {RW,  MEM,  L1,    AWAY,      NET,  OLD, DEV, DIR, TO(PLANK, ARRIVES, NIC_CLASS)},
+    {RW,  MEM,  ANY,   TCP,       NET,  REST, TO(PLANK, ARRIVES, NO_RDMA)},
+    {RW,  MEM,  ANY,   RDMA,      NET,  NIC, CLOSED, DIR, TO(PLANK, ARRIVES, DEVICE)},
+    {RW,  MEM,  ANY,   RDMA,      NET,  NIC, OPEN, BAD, TO(PLANK, ARRIVES, DIRECT_FAILED)},
+    {RW,  MEM,  ANY,   RDMA,      NET,  NIC, OPEN, AGAIN, TO(DIRECT, ARRIVES, DIRECT_RETRY)},
+    {RW,  MEM,  ANY,   RDMA,      NET,  NIC, OPEN, GOOD, TO(DIRECT, ARRIVES, ONE_SIDED)},
+#undef TO
+#undef REST
+};
+
+/* clang-format on */
+
+static int fits(const struct row *r, const struct hl_route_query *q)
+{
+    return (r->op >> q->op & 1) && (r->source >> q->source & 1) && (r->target >> q->target & 1) &&
+           (r->link >> q->link & 1) && (r->net & (q->migration_net ? UP : DOWN)) &&
+           (r->nic & (hl_nic_plank_forced(q->nic) ? OLD : NEW)) &&
+           (r->device & (q->device_direct ? OPEN : CLOSED)) && (r->direct >> q->direct & 1);
+}
+
+struct hl_route hl_route_choose(const struct hl_route_query *q)
+{
+    size_t i = 0;
+    while (i < HL_ARRAY_LEN(table) && !fits(&table[i], q))
+        i++;
+    assert(i < HL_ARRAY_LEN(table)); /* the tests walk all inputs */
+    const struct row *r = &table[i];
+    struct hl_route out = {(enum hl_route_path)r->path, (enum hl_route_reason)r->reason, q->target,
+                           1};
+    switch ((enum end)r->end) {
+    case STAYS:
+        out.lands = q->source;
+        out.at_target = 0;
+        break;
+    case ARRIVES:
+        if (q->target == HL_TIER_L4 && q->source != HL_TIER_L3)
+            out.lands = HL_TIER_L3;
+        break;
+    case IN_POOL:
+        out.lands = HL_TIER_L3;
+        out.at_target = q->target == HL_TIER_L3;
+        break;
+    case SOURCE_HOST:
+        out.lands = HL_TIER_L2;
+        out.at_target = 0;
+        break;
+    case TARGET_HOST:
+        out.lands = HL_TIER_L2;
+        break;
+    }
+    return out;
+}
+
+int hl_route_next(const struct hl_route_query *q, struct hl_route step, struct hl_route_query *next)
+{
+    if (step.path == HL_PATH_NONE || (step.at_target && step.lands == q->target))
+        return 0;
+    *next = *q;
+    next->source = step.lands;
+    if (step.at_target)
+        next->link = HL_LINK_HERE;
+    return 1;
+}
+
+const char *hl_tier_name(enum hl_tier tier)
+{
+    static const char *const names[] = {"L1", "L2", "L3", "L4"};
+    return names[tier];
+}
+
+const char *hl_route_op_name(enum hl_route_op op)
+{
+    static const char *const names[] = {"read", "write", "migrate"};
+    return names[op];
+}
+
+const char *hl_route_path_name(enum hl_route_path path)
+{
+    static const char *const names[] = {
+#define X(name, text) text,
+        HL_ROUTE_PATH_MAP(X)
+#undef X
+    };
+    return names[path];
+}
+
+const char *hl_route_reason_name(enum hl_route_reason reason)
+{
+    static const char *const names[] = {
+#define X(name, word, text) word,
+        HL_ROUTE_REASON_MAP(X)
+#undef X
+    };
+    return names[reason];
+}
+
+const char *hl_route_reason_text(enum hl_route_reason reason)
+{
+    static const char *const texts[] = {
+#define X(name, word, text) text,
+        HL_ROUTE_REASON_MAP(X)
+#undef X
+    };
+    return texts[reason];
+}
+
+enum hl_route_plane hl_route_plane_of(enum hl_route_path path)
+{
+    switch (path) {
+    case HL_PATH_DIRECT:
+    case HL_PATH_PLANK:
+    case HL_PATH_TCP:
+    case HL_PATH_UCX_TAGGED:
+        return HL_PLANE_BACKBONE;
+    case HL_PATH_ZMQ:
+        return HL_PLANE_MIGRATION;
+    default:
+        return HL_PLANE_INSIDE;
+    }
+}
+
+void hl_route_health_failed(struct hl_route_health *h, uint64_t now_ms, uint64_t first_ms,
+                            uint64_t max_ms)
+{
+    uint64_t rest = h->rest_ms > max_ms / 2 ? max_ms : h->rest_ms * 2;
+    if (rest < first_ms)
+        rest = first_ms;
+    h->rest_ms = rest == 0 ? 1 : rest;
+    h->retry_at_ms = now_ms + h->rest_ms;
+}
+
+void hl_route_health_worked(struct hl_route_health *h)
+{
+    *h = (struct hl_route_health){0};
+}
+
+enum hl_route_direct hl_route_health_at(const struct hl_route_health *h, uint64_t now_ms)
+{
+    if (h->rest_ms == 0)
+        return HL_DIRECT_GOOD;
+    return now_ms >= h->retry_at_ms ? HL_DIRECT_RETRY : HL_DIRECT_FAILED;
+}
