@@ -83,6 +83,14 @@ static inline void rig_handle(void *arg, struct hl_rpc_call *call, const char *m
     hl_rpc_reply(call, result);
 }
 
+static inline int rig_calls(struct rig *r)
+{
+    pthread_mutex_lock(&r->lock);
+    int calls = r->calls;
+    pthread_mutex_unlock(&r->lock);
+    return calls;
+}
+
 static inline void *rig_loop_thread(void *arg)
 {
     struct rig *r = arg;

@@ -96,7 +96,7 @@ static void many_threads_share_one_peer(void **state)
         pthread_join(callers[i].thread, NULL);
         assert_int_equal(callers[i].wrong, 0);
     }
-    assert_int_equal(r.calls, 1600);
+    assert_int_equal(rig_calls(&r), 1600);
     rig_stop(&r);
 }
 
