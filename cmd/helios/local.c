@@ -17,15 +17,17 @@
 
 #include "base/clock.h"
 #include "core/json.h"
+#include "hw/executor.h"
 #include "os/file.h"
 #include "os/process.h"
 #include "rpc/rpc.h"
 
-#define READY_MS  60000 /* a big pool takes its time to be prefaulted */
-#define NODES_MS  20000
-#define END_MS    10000
-#define CALL_MS   5000
-#define NODES_MAX 256
+#define READY_MS      60000 /* a big pool takes its time to be prefaulted */
+#define NODES_MS      20000
+#define END_MS        10000
+#define CALL_MS       5000
+#define STOP_GRACE_MS 2000
+#define NODES_MAX     256
 
 struct local {
     const struct local_opts *opts;
@@ -402,8 +404,8 @@ static hl_status stop_containers(struct hl_rpc *rpc, const char *address)
             if (!is_running(container))
                 continue;
             running++;
-            json_t *params =
-                json_pack("{s:s s:i}", "id", hl_json_str(container, "id", ""), "graceMs", 2000);
+            json_t *params = json_pack("{s:s s:i}", "id", hl_json_str(container, "id", ""),
+                                       "graceMs", STOP_GRACE_MS);
             if (round == 0)
                 st = hl_rpc_call(peer, "stopContainer", params, CALL_MS, NULL);
             json_decref(params);
@@ -433,20 +435,63 @@ static void end_daemon(const json_t *doc, const char *name, json_t *stopped)
     json_array_append_new(stopped, json_string(name));
 }
 
-static void stop_all(struct hl_rpc *rpc, const json_t *doc, json_t *stopped)
+/* What an Agent that died, or did not answer, has left running. */
+static hl_status stop_left(const char *state)
+{
+    if (access(state, F_OK) != 0)
+        return HL_OK;
+    struct hl_executor *ex;
+    HL_TRY(
+        hl_executor_open(&(struct hl_executor_opts){.name = "process", .state_dir = state}, &ex));
+    uint64_t end = hl_now_ns() + END_MS * HL_NS_PER_MS;
+    hl_status st = HL_OK;
+    for (int round = 0; st == HL_OK; round++) {
+        json_t *list = NULL;
+        st = hl_executor_list(ex, &list);
+        int running = 0;
+        size_t i;
+        json_t *container;
+        json_array_foreach (list, i, container) {
+            if (!is_running(container))
+                continue;
+            running++;
+            if (round == 0)
+                st = hl_executor_stop(ex, hl_json_str(container, "id", ""), STOP_GRACE_MS);
+        }
+        json_decref(list);
+        if (running == 0)
+            break;
+        if (hl_now_ns() > end)
+            st = hl_fail(HL_ETIMEDOUT, "%d containers of %s still run after %d s", running, state,
+                         END_MS / 1000);
+        poll(NULL, 0, 50);
+    }
+    hl_executor_close(ex);
+    return st;
+}
+
+static void stop_all(struct hl_rpc *rpc, const char *state, const json_t *doc, json_t *stopped)
 {
     char name[64];
     int nodes = (int)hl_json_int(doc, "nodes", 0);
-    for (int i = 0; i < nodes; i++) {
-        snprintf(name, sizeof(name), "node-%d", i);
-        const json_t *agent = json_object_get(doc, name);
-        if (agent != NULL && stop_containers(rpc, hl_json_str(agent, "address", "")) != HL_OK)
-            fprintf(stderr, "helios: %s\n", hl_error_text());
-    }
     end_daemon(doc, "controllerd", stopped); /* first: it would start replacements */
     for (int i = 0; i < nodes; i++) {
         snprintf(name, sizeof(name), "node-%d", i);
+        const json_t *agent = json_object_get(doc, name);
+        int pidfd = daemon_open(agent);
+        if (pidfd < 0)
+            continue;
+        close(pidfd);
+        if (stop_containers(rpc, hl_json_str(agent, "address", "")) != HL_OK)
+            fprintf(stderr, "helios: %s\n", hl_error_text());
+    }
+    for (int i = 0; i < nodes; i++) {
+        snprintf(name, sizeof(name), "node-%d", i);
         end_daemon(doc, name, stopped);
+        char dir[PATH_MAX];
+        snprintf(dir, sizeof(dir), "%s/agents/%s", state, name);
+        if (stop_left(dir) != HL_OK)
+            fprintf(stderr, "helios: %s\n", hl_error_text());
     }
     end_daemon(doc, "l3d", stopped);
 }
@@ -486,7 +531,7 @@ hl_status local_down(struct hl_rpc *rpc, const char *state, int keep, json_t **o
     if (st == HL_OK)
         st = lock_state(state, &lock);
     if (st == HL_OK) {
-        stop_all(rpc, doc, stopped);
+        stop_all(rpc, state, doc, stopped);
         if (!keep)
             st = remove_state(state, doc);
     }

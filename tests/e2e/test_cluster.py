@@ -54,6 +54,15 @@ class UpAndDown(unittest.TestCase):
             c.run("down")
             shutil.rmtree(c.dir, ignore_errors=True)
 
+    def test_down_ends_the_ranks_of_an_agent_that_died(self):
+        with cluster() as c:
+            stop = c.dir / "stop"
+            c.wait_job(c.submit(SLEEPER % stop), "running")
+            c.kill("node-0")
+            c.down()
+            self.assertFalse(c.state.exists())
+            wait_for("every rank to be gone", lambda: not processes_of(stop), 5)
+
     def test_a_pool_too_large_is_one_sentence(self):
         c = Cluster(size="900TiB")
         try:
