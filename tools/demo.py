@@ -102,6 +102,14 @@ def rank_pid(describe, rank):
     return None
 
 
+def last_words(state, job):
+    """What the ranks said at the end: the cluster and its logs are about to go."""
+    for rank in range(4):
+        part = helios("logs", job, "--rank", rank, state=state, check=False) or {"text": ""}
+        for line in part["text"].splitlines()[-5:]:
+            say(f"  rank {rank}: {line}")
+
+
 def follow(state, job, steps, kill_after):
     """Follow the job to its end; once, after a version is visible, kill rank 0 with SIGKILL."""
     logs = [Log(state, job, rank) for rank in range(4)]
@@ -120,6 +128,7 @@ def follow(state, job, steps, kill_after):
         if info["state"] in ("succeeded", "failed", "cancelled"):
             break
         if time.monotonic() > deadline:
+            last_words(state, job)
             raise Failure(f"job {job} is still {info['state']} after {LIMIT_S} s")
         time.sleep(0.25)
     for log in logs:
@@ -127,7 +136,8 @@ def follow(state, job, steps, kill_after):
     if TTY:
         say("")
     if info["state"] != "succeeded":
-        raise Failure(f"job {job} {info['state']}: {info['reason']}; see helios logs {job}")
+        last_words(state, job)
+        raise Failure(f"job {job} {info['state']}: {info['reason']}")
     return info, logs, killed is not None
 
 

@@ -12,7 +12,7 @@ import zlib
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 from support import checkpoints  # noqa: E402
-from support.cluster import BUILD, HELIOS, cluster  # noqa: E402
+from support.cluster import BUILD, HELIOS, cluster, wait_for  # noqa: E402
 
 LAYERS, HIDDEN, VOCAB = 4, 64, 61
 
@@ -217,7 +217,7 @@ class Models(unittest.TestCase):
         self.assertEqual(table[0].split()[:3], ["ID", "MODEL", "PP"])
 
     def test_refused_imports_say_what_is_wrong_and_leave_nothing(self):
-        before = self.c.json("info")["pool"]["usedBytes"]
+        before = wait_for("the pool to hold the model", lambda: self.c.json("info")["pool"]["usedBytes"], 5)
         for args, words in (((self.source, "--name", "toy"), "exists already"),
                             (("/no/such/checkpoint", "--name", "a"), "/no/such/checkpoint"),
                             ((self.source, "--name", "a", "--tp", 3), "3"),
