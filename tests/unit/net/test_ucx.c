@@ -424,6 +424,24 @@ static void ipv6_is_refused_with_the_reason_and_localhost_means_ipv4(void **stat
     hl_net_server_stop(server);
 }
 
+static void a_server_on_all_addresses_is_reached_by_the_loopback_one(void **state)
+{
+    (void)state;
+    struct hl_net_server *server = NULL;
+    struct hl_net_client *client = NULL;
+    struct hl_net_server_opts opts = {.listen = "0.0.0.0:0", .pool = pool, .pool_len = POOL_LEN};
+    char address[64];
+    if (hl_net_server_start(&opts, &server) != HL_OK)
+        fail_msg("%s", hl_error_text());
+    assert_int_equal(strncmp(hl_net_server_address(server), "0.0.0.0:", 8), 0);
+    snprintf(address, sizeof(address), "127.0.0.1:%s", hl_net_server_address(server) + 8);
+    if (hl_net_connect(address, 5000, &client) != HL_OK)
+        fail_msg("%s", hl_error_text());
+    check_fetch(client, 9, 3 * MIB);
+    hl_net_close(client);
+    hl_net_server_stop(server);
+}
+
 static void connecting_to_a_closed_port_is_a_sentence_within_the_deadline(void **state)
 {
     (void)state;
@@ -661,6 +679,7 @@ int main(void)
         cmocka_unit_test(the_words_of_a_refusing_put_handler_reach_the_client),
         cmocka_unit_test(two_clients_at_once_both_get_their_bytes),
         cmocka_unit_test(ipv6_is_refused_with_the_reason_and_localhost_means_ipv4),
+        cmocka_unit_test(a_server_on_all_addresses_is_reached_by_the_loopback_one),
         cmocka_unit_test(connecting_to_a_closed_port_is_a_sentence_within_the_deadline),
         cmocka_unit_test(a_listener_that_is_no_data_server_is_reported_within_the_deadline),
         cmocka_unit_test(a_port_in_use_and_a_foreign_address_are_refused_with_words),
