@@ -62,6 +62,7 @@ hl_status hl_mig_socket(void *ctx, int type, int v6, void **out)
         {ZMQ_TCP_KEEPALIVE_INTVL, KEEPALIVE_EVERY_S},
         {ZMQ_TCP_KEEPALIVE_CNT, KEEPALIVE_COUNT},
     };
+
     int64_t largest = HL_MIG_CHUNK_MAX;
     void *sock = zmq_socket(ctx, type);
     if (sock == NULL)

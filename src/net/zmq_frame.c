@@ -99,7 +99,8 @@ static hl_status check(const struct hl_mig_frame *f)
         return hl_fail(HL_EPROTO, "migration frame of type %d: the id is missing", (int)f->type);
     if (f->type == HL_MIG_REFUSED) {
         if (f->status >= 0 || f->length >= HL_ERROR_TEXT_MAX)
-            return hl_fail(HL_EPROTO, "migration frame: refused with status %d and %u bytes of text",
+            return hl_fail(HL_EPROTO,
+                           "migration frame: refused with status %d and %u bytes of text",
                            f->status, f->length);
         return HL_OK;
     }

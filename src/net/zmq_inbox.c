@@ -2,8 +2,8 @@
  *
  * Chunks may come in any order, twice, or from a connection that is already replaced: the bitmap
  * decides, and a chunk that is there is never written again. Credit is counted per epoch, from the
- * bitmap that opened it: whatever got lost before cannot leak credit. Checksums are kept per "grain"
- * (a chunk, or 1 MiB of a larger one), so that commit gets the same table a pool keeps. */
+ * bitmap that opened it: whatever got lost before cannot leak credit. Checksums are kept per
+ * "grain" (a chunk, or 1 MiB of a larger one), so that commit gets the same table a pool keeps. */
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
@@ -93,16 +93,15 @@ void hl_mig_inbox_destroy(struct hl_mig_inbox *in)
     struct migration *m, *next;
     if (in == NULL)
         return;
-    HASH_ITER(hh, in->open, m, next)
-    drop(in, m);
+    HASH_ITER (hh, in->open, m, next)
+        drop(in, m);
     free(in);
 }
 
 void hl_mig_inbox_expire(struct hl_mig_inbox *in, uint64_t now_ns)
 {
     struct migration *m, *next;
-    HASH_ITER(hh, in->open, m, next)
-    {
+    HASH_ITER (hh, in->open, m, next) {
         if (now_ns - m->heard_ns < in->keep_ns)
             continue;
         hl_warn("migration abandoned id=%s missing_chunks=%u of=%u silent_ms=%llu",

@@ -13,7 +13,8 @@ hl_status hl_mig_endpoint(const char *address, int timeout_ms, char out[HL_MIG_E
                           int *v6) HL_CHECK;
 /* A context with io_threads threads (0 = 1). */
 hl_status hl_mig_context(int io_threads, void **out) HL_CHECK;
-/* A socket with what both ends need: no linger, dead connections noticed, frames of bounded size. */
+/* A socket with what both ends need: no linger, dead connections noticed, frames of bounded size.
+ */
 hl_status hl_mig_socket(void *ctx, int type, int v6, void **out) HL_CHECK;
 /* Header and payload without blocking. With `busy`, the payload is not copied: it is lent until
  * *busy, raised here, has gone down again. HL_EBUSY: the queue is full. */

@@ -7,10 +7,10 @@
 #include <cmocka.h>
 #include <pthread.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 #include <zmq.h>
@@ -32,9 +32,8 @@ static uint8_t *source; /* BIG bytes that nothing repeats in */
 
 /* Where objects go; several may be arriving at once. */
 struct vault {
-    pthread_mutex_t lock;
-    int begun, committed, aborted;
-    int refuse_begin, refuse_commit;
+    atomic_int begun, committed, aborted;
+    atomic_int refuse_begin, refuse_commit;
     uint8_t *last; /* of the last commit */
     uint64_t last_size;
     uint32_t crcs[64];
@@ -313,7 +312,7 @@ static void a_sender_killed_in_the_middle_is_resumed_with_what_is_missing(void *
     assert_memory_equal(v.last, source, BIG);
     struct hl_migrate_server_stats st = stats_of(server);
     assert_int_equal(st.chunks, BIG / CHUNK);
-    assert_int_equal(st.resumed, 1);
+    assert_true(st.resumed >= 1);
     assert_int_equal(v.begun, 1);
 
     /* Sent a third time: it is there already. */
