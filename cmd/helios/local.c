@@ -181,6 +181,41 @@ static hl_status launch(struct local *l, const char *name, const char *program, 
     return HL_OK;
 }
 
+static hl_status save(const struct local *l)
+{
+    char path[PATH_MAX];
+    snprintf(path, sizeof(path), "%s/cluster.json", l->opts->state);
+    return write_json(path, l->doc);
+}
+
+/* What is known of a daemon goes to cluster.json at once: `down` must find it, whatever happens
+ * next. */
+static hl_status note(struct local *l, const char *name, const json_t *more)
+{
+    json_t *entry = json_object_get(l->doc, name);
+    if (entry == NULL) {
+        entry = json_object();
+        json_object_set_new(l->doc, name, entry);
+    }
+    json_object_update(entry, (json_t *)more);
+    return save(l);
+}
+
+/* Until the daemon of cluster.json serves. */
+static hl_status await(struct local *l, const char *name, const char *ready, const char *log)
+{
+    const json_t *entry = json_object_get(l->doc, name);
+    struct hl_process p = {(pid_t)hl_json_int(entry, "pid", 0),
+                           (uint64_t)hl_json_int(entry, "start", 0)};
+    json_t *serving = NULL;
+    HL_TRY(wait_ready(name, ready, log, p, &serving));
+    json_object_set_new(serving, "pid", json_integer(p.pid));
+    json_object_set_new(serving, "ready", json_true());
+    hl_status st = note(l, name, serving);
+    json_decref(serving);
+    return st;
+}
+
 /* Start a daemon unless it runs; args end with NULL, "--listen" and "--ready-file" are added. */
 static hl_status ensure(struct local *l, const char *name, const char *program, const char **args)
 {
@@ -188,11 +223,14 @@ static hl_status ensure(struct local *l, const char *name, const char *program, 
     int pidfd = daemon_open(old);
     if (pidfd >= 0) {
         close(pidfd);
-        return HL_OK;
+        if (hl_json_bool(old, "ready", 0))
+            return HL_OK;
     }
     char ready[PATH_MAX], log[PATH_MAX];
     snprintf(ready, sizeof(ready), "%s/%s.json", l->opts->state, name);
     snprintf(log, sizeof(log), "%s/log/%s.log", l->opts->state, name);
+    if (pidfd >= 0) /* an `up` that was ended has started it */
+        return await(l, name, ready, log);
     unlink(ready);
     const char *argv[48] = {program};
     size_t n = 1;
@@ -203,16 +241,14 @@ static hl_status ensure(struct local *l, const char *name, const char *program, 
     argv[n++] = "--ready-file";
     argv[n++] = ready;
     struct hl_process p;
-    json_t *entry = NULL;
     HL_TRY(launch(l, name, program, (char *const *)argv, log, &p));
-    HL_TRY(wait_ready(name, ready, log, p, &entry));
-    json_object_set_new(entry, "pid", json_integer(p.pid));
-    json_object_set_new(entry, "start", json_integer((json_int_t)p.start));
-    json_object_set_new(l->doc, name, entry);
+    json_t *born =
+        json_pack("{s:i s:I s:b}", "pid", (int)p.pid, "start", (json_int_t)p.start, "ready", 0);
+    hl_status st = note(l, name, born);
+    json_decref(born);
+    HL_TRY(st);
     json_array_append_new(l->started, json_string(name));
-    char path[PATH_MAX];
-    snprintf(path, sizeof(path), "%s/cluster.json", l->opts->state);
-    return write_json(path, l->doc); /* after every daemon: what died half-way can be found */
+    return await(l, name, ready, log);
 }
 
 /* ---- up ---------------------------------------------------------------------------------------
@@ -252,11 +288,11 @@ static hl_status start_all(struct local *l)
              hl_json_str(json_object_get(l->doc, "l3d"), "dataAddress", "127.0.0.1:0"));
     const char *l3_args[] = {"--pool", l->pool,         "--size", size, "--socket",
                              socket,   "--data-listen", data,     NULL};
+    json_object_set_new(l->doc, "socket", json_string(socket));
+    json_object_set_new(l->doc, "pool", json_string(l->pool));
     HL_TRY(ensure(l, "l3d", "helios-l3d", l3_args));
     json_t *l3 = json_object_get(l->doc, "l3d");
     json_object_set_new(l->doc, "l3", json_string(hl_json_str(l3, "address", "")));
-    json_object_set_new(l->doc, "socket", json_string(socket));
-    json_object_set_new(l->doc, "pool", json_string(l->pool));
 
     snprintf(state, sizeof(state), "%s/controller", l->opts->state);
     const char *c_args[] = {"--state", state, "--l3", hl_json_str(l->doc, "l3", ""), NULL};
@@ -363,11 +399,8 @@ hl_status local_up(const struct local_opts *opts, json_t **out)
     hl_status st = start_all(&l);
     if (st == HL_OK)
         st = wait_cluster(&l);
-    if (st == HL_OK) {
-        char path[PATH_MAX];
-        snprintf(path, sizeof(path), "%s/cluster.json", opts->state);
-        st = write_json(path, l.doc);
-    }
+    if (st == HL_OK)
+        st = save(&l);
     if (st != HL_OK) {
         json_decref(l.doc);
         json_decref(l.started);

@@ -117,6 +117,8 @@ static hl_status read_options(helios_client *c, const helios_options *o)
     c->timeout_ms = o->timeout_ms > 0 ? o->timeout_ms : CLIENT_TIMEOUT_MS;
     c->retries = o->retries < 0 ? 0 : o->retries > 0 ? o->retries : CLIENT_RETRIES;
     HL_TRY(copy_address(o->controller, "HELIOS_CONTROLLER", &c->controller_address));
+    /* who started this rank was there, and is waited for while it is restarted */
+    atomic_store_explicit(&c->controller_seen, getenv("HELIOS_JOB") != NULL, memory_order_relaxed);
     return copy_address(o->l3, "CONTROLLER_L3_CACHE_ADDRESS", &c->l3_address);
 }
 

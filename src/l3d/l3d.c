@@ -228,10 +228,11 @@ static void dispatch(void *arg, struct hl_rpc_call *call, const char *method, co
                   "this L3 daemon does not know the method; is it older than the caller?");
 }
 
-static hl_status open_pool(struct hl_l3d *d, const struct hl_pool_options *options)
+static hl_status open_pool(struct hl_l3d *d, const struct hl_pool_options *options, int *made)
 {
     struct hl_pool_found found = {0};
     HL_TRY(hl_pool_open(options, &found, &d->pool));
+    *made = !found.adopted;
     if (found.adopted)
         hl_info("pool adopted path=%s shards=%" PRIu64 " bytes=%" PRIu64 " unfinished=%" PRIu64
                 " freed=%" PRIu64 " corrupt=%" PRIu64,
@@ -253,8 +254,9 @@ hl_status hl_l3d_start(const struct hl_l3d_opts *opts, struct hl_l3d **out)
     d->socket_path = strdup(opts->socket_path);
     hl_host_id(d->host_id, sizeof(d->host_id));
     d->remove_pool = opts->remove_pool;
+    int made = 0;
     hl_status st =
-        d->socket_path == NULL ? hl_fail(HL_ENOMEM, "L3 daemon") : open_pool(d, &opts->pool);
+        d->socket_path == NULL ? hl_fail(HL_ENOMEM, "L3 daemon") : open_pool(d, &opts->pool, &made);
     if (st == HL_OK)
         st = hl_l3_server_start(&(struct hl_l3_server_opts){.loop = opts->loop,
                                                             .pool = d->pool,
@@ -271,6 +273,7 @@ hl_status hl_l3d_start(const struct hl_l3d_opts *opts, struct hl_l3d **out)
                                                       .arg = d},
                           &d->server);
     if (st != HL_OK) {
+        d->remove_pool = made; /* nothing is left of a start that failed, and nothing else goes */
         hl_l3d_stop(d);
         return st;
     }

@@ -4,13 +4,15 @@ import os
 import pathlib
 import shutil
 import signal
+import socket
 import subprocess
 import sys
+import tempfile
 import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 from support import checkpoints  # noqa: E402
-from support.cluster import HELIOS, Cluster, alive, cluster, wait_for  # noqa: E402
+from support.cluster import BUILD, HELIOS, Cluster, alive, cluster, wait_for  # noqa: E402
 
 SLEEPER = """
 jobName: sleeper
@@ -62,6 +64,43 @@ class UpAndDown(unittest.TestCase):
             c.down()
             self.assertFalse(c.state.exists())
             wait_for("every rank to be gone", lambda: not processes_of(stop), 5)
+
+    def test_an_up_that_fails_or_is_killed_half_way_is_taken_down_or_finished(self):
+        c = Cluster()
+        try:
+            bin_ = c.dir / "bin"
+            bin_.mkdir()
+            for program in ("helios", "helios-l3d"):
+                shutil.copy2(BUILD / "bin" / program, bin_)
+            up = [bin_ / "helios", "--state", c.state, *c.up_args]
+            done = subprocess.run(up, capture_output=True, text=True, timeout=60, check=False)
+            self.assertEqual(done.returncode, 1)
+            pool = pathlib.Path(json.loads((c.state / "cluster.json").read_text())["pool"])
+            self.assertTrue(pool.exists())
+            self.assertEqual(c.down()["stopped"], ["l3d"])
+            self.assertFalse(pool.exists())
+            with subprocess.Popen(up) as killed:
+                wait_for("the first daemon", lambda: (c.state / "cluster.json").exists())
+                killed.kill()
+            c.up()
+            self.assertEqual([n["state"] for n in c.json("nodes")["nodes"]], ["ready", "ready"])
+            c.down()
+            wait_for("every process to be gone", lambda: not processes_of(c.state), 5)
+            self.assertFalse(pool.exists())
+        finally:
+            c.run("down")
+            shutil.rmtree(c.dir, ignore_errors=True)
+
+    def test_a_pool_daemon_that_can_not_listen_leaves_no_pool(self):
+        with socket.socket() as taken, tempfile.TemporaryDirectory() as directory:
+            taken.bind(("127.0.0.1", 0))
+            taken.listen()
+            command = [BUILD / "bin" / "helios-l3d", "--listen", f"127.0.0.1:{taken.getsockname()[1]}", "--size", "8MiB",
+                       "--pool", f"{directory}/pool", "--socket", f"{directory}/sock"]
+            done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+            self.assertEqual(done.returncode, 1)
+            self.assertIn("in use", done.stderr)
+            self.assertEqual(os.listdir(directory), [])
 
     def test_a_pool_too_large_is_one_sentence(self):
         c = Cluster(size="900TiB")
