@@ -9,6 +9,7 @@
 #include <poll.h>
 #include <pthread.h>
 #include <sqlite3.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -32,12 +33,14 @@ struct world {
     struct hl_rpc_server *l3, *agent;
     struct hl_controller *controller;
     struct hl_rpc_peer *peer;
-    /* what the fakes do and saw; all on the loop's thread but read after a call has passed it */
-    const char *import_state; /* next importProgress: running, done, failed */
-    json_t *inventory;        /* ids the pool holds */
-    int freed, started, stopped;
-    const char *container_state; /* what startContainer answers; NULL = unavailable */
+    /* what the fakes, on the loop's thread, do and saw */
+    const char *_Atomic import_state; /* next importProgress: running, done, failed */
+    json_t *inventory;                /* ids the pool holds; under inventory_lock */
+    atomic_int freed, started, stopped;
+    const char *_Atomic container_state; /* what startContainer answers; NULL = unavailable */
 };
+
+static pthread_mutex_t inventory_lock = PTHREAD_MUTEX_INITIALIZER;
 
 static struct world w;
 
@@ -83,6 +86,7 @@ static void l3_handler(void *arg, struct hl_rpc_call *call, const char *method,
                        const json_t *params)
 {
     (void)arg;
+    pthread_mutex_lock(&inventory_lock);
     if (strcmp(method, "poolInfo") == 0) {
         hl_rpc_reply(call, json_pack("{s:{s:s s:s}}", "pool", "uuid", "u", "incarnation", "1"));
     } else if (strcmp(method, "importProgress") == 0) {
@@ -99,6 +103,7 @@ static void l3_handler(void *arg, struct hl_rpc_call *call, const char *method,
             free_ids(params);
         hl_rpc_reply(call, NULL);
     }
+    pthread_mutex_unlock(&inventory_lock);
 }
 
 static void agent_handler(void *arg, struct hl_rpc_call *call, const char *method,
@@ -307,7 +312,17 @@ static int commit_part(int64_t version, int rank, const char *id)
 
 static void put(const char *id)
 {
+    pthread_mutex_lock(&inventory_lock);
     json_array_append_new(w.inventory, json_string(id));
+    pthread_mutex_unlock(&inventory_lock);
+}
+
+static size_t pool_count(void)
+{
+    pthread_mutex_lock(&inventory_lock);
+    size_t n = json_array_size(w.inventory);
+    pthread_mutex_unlock(&inventory_lock);
+    return n;
 }
 
 /* ---- tests ---- */
@@ -394,7 +409,7 @@ static void only_the_newest_versions_of_a_job_stay(void **state)
     assert_int_equal(hl_json_int(json_array_get(versions, 2), "version", 0), 1);
     json_decref(r);
     uint64_t end = hl_now_ns() + WAIT_MS * HL_NS_PER_MS;
-    while (__atomic_load_n(&w.freed, __ATOMIC_RELAXED) < 4) {
+    while (w.freed < 4) {
         assert_true(hl_now_ns() < end);
         poll(NULL, 0, 10);
     }
@@ -407,7 +422,7 @@ static void orphans_are_freed_after_their_grace_and_known_shards_are_not(void **
     import_until("m", "done");
     put("000000000000000000000000000000ff");
     uint64_t end = hl_now_ns() + WAIT_MS * HL_NS_PER_MS;
-    while (json_array_size(w.inventory) > 1) {
+    while (pool_count() > 1) {
         assert_true(hl_now_ns() < end);
         poll(NULL, 0, 20);
     }
@@ -420,7 +435,9 @@ static void a_shard_that_the_pool_lost_is_shown_as_lost(void **state)
     (void)state;
     w.import_state = "done";
     import_until("m", "done");
+    pthread_mutex_lock(&inventory_lock);
     json_array_clear(w.inventory);
+    pthread_mutex_unlock(&inventory_lock);
     uint64_t end = hl_now_ns() + WAIT_MS * HL_NS_PER_MS;
     char shown[16] = "";
     while (strcmp(shown, "lost") != 0) {
@@ -546,7 +563,7 @@ static void a_cancelled_job_whose_start_failed_ends(void **state)
     register_node(NULL);
     submit("", id, sizeof(id));
     wait_state(id, "starting");
-    while (__atomic_load_n(&w.started, __ATOMIC_RELAXED) < 2) /* the first call is answered */
+    while (w.started < 2) /* the first call is answered */
         poll(NULL, 0, 10);
     json_decref(ask("cancelJob", json_pack("{s:s}", "id", id)));
     uint64_t end = hl_now_ns() + WAIT_MS * HL_NS_PER_MS;

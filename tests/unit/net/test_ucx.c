@@ -36,9 +36,19 @@ struct vault {
     int refuse_begin, refuse_commit;
 };
 
+/* Handlers run on the server's thread. Each passes this gate, and so does a test before it reads
+ * what they left or after it turned a knob. */
+static void gate(void)
+{
+    static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+    pthread_mutex_lock(&lock);
+    pthread_mutex_unlock(&lock);
+}
+
 static hl_status vault_begin(void *arg, uint64_t size, void **token, void **ptr)
 {
     struct vault *v = arg;
+    gate();
     if (v->refuse_begin)
         return hl_fail(HL_ENOSPC, "the pool has 7 bytes left");
     v->begun++;
@@ -46,6 +56,7 @@ static hl_status vault_begin(void *arg, uint64_t size, void **token, void **ptr)
     v->bytes = malloc(size);
     *token = v;
     *ptr = v->bytes;
+    gate();
     return HL_OK;
 }
 
@@ -54,6 +65,7 @@ static hl_status vault_commit(void *arg, void *token, uint32_t crc, const uint32
 {
     struct vault *v = arg;
     assert_ptr_equal(token, v);
+    gate();
     if (v->refuse_commit)
         return hl_fail(HL_ECONFLICT, "sealing failed");
     v->committed++;
@@ -61,6 +73,7 @@ static hl_status vault_commit(void *arg, void *token, uint32_t crc, const uint32
     for (size_t i = 0; i < chunk_count && i < HL_ARRAY_LEN(v->chunk_crcs); i++)
         v->chunk_crcs[i] = chunk_crcs[i];
     *id = (struct hl_id){0x1122334455667788, crc};
+    gate();
     return HL_OK;
 }
 
@@ -71,6 +84,7 @@ static void vault_abort(void *arg, void *token)
     v->aborted++;
     free(v->bytes);
     v->bytes = NULL;
+    gate();
 }
 
 static struct hl_net_server *serve(struct vault *v, enum hl_net_mode mode)
@@ -309,6 +323,7 @@ static void puts_of_all_sizes_land_with_their_checksums(void **state)
         uint32_t crc = plain_crc(pool + 11, len);
         if (hl_net_put(client, pool + 11, len, crc, 5000, &id) != HL_OK)
             fail_msg("%zu bytes: %s", len, hl_error_text());
+        gate();
         assert_true(id.hi == 0x1122334455667788 && id.lo == crc);
         assert_int_equal(v.size, len);
         assert_memory_equal(v.bytes, pool + 11, len);
@@ -332,10 +347,12 @@ static void a_put_with_a_wrong_checksum_is_aborted_and_refused(void **state)
     struct hl_id id = {1, 2};
     uint32_t crc = hl_crc32(0, pool, 3 * MIB);
     assert_int_equal(hl_net_put(client, pool, 3 * MIB, crc ^ 1, 5000, &id), HL_ECORRUPT);
+    gate();
     assert_true(id.hi == 1 && id.lo == 2);
     assert_int_equal(v.aborted, 1);
     assert_int_equal(v.committed, 0);
     assert_int_equal(hl_net_put(client, pool, 3 * MIB, crc, 5000, &id), HL_OK);
+    gate();
     assert_int_equal(v.committed, 1);
     free(v.bytes);
     hl_net_close(client);
@@ -354,8 +371,10 @@ static void the_words_of_a_refusing_put_handler_reach_the_client(void **state)
     assert_string_equal(hl_error_text(), "the pool has 7 bytes left");
     v.refuse_begin = 0;
     v.refuse_commit = 1;
+    gate();
     assert_int_equal(hl_net_put(client, pool, 100, crc, 5000, &id), HL_ECONFLICT);
     assert_string_equal(hl_error_text(), "sealing failed");
+    gate();
     assert_int_equal(v.aborted, 0);
     free(v.bytes);
     hl_net_close(client);
