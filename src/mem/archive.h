@@ -1,0 +1,67 @@
+/* mem/archive.h - the fourth tier: shards at rest, outside memory.
+ *
+ * An archived shard is its own bytes, a safetensors file anyone can open. Bytes are checked on the
+ * way in and on the way out; what is there is there whole, whatever its writer died of. Not yet
+ * wired into the daemons.
+ *
+ * Owns:    the archive, which one process at a time may have open; not the caller's bytes.
+ * Threads: any; puts, gets and removals of different shards run side by side. Nothing may run when
+ *          hl_archive_close is called.
+ * Errors:  HL_ENOENT, HL_EEXIST (shards are immutable), HL_EBUSY (being written or removed, or the
+ *          archive is open elsewhere), HL_ENOSPC (quota or disk; nothing is left behind),
+ *          HL_ECORRUPT (bytes, size or checksum are not those of the shard), HL_EIO.
+ * Units:   bytes; CRC-32 as in base/crc32.h over all bytes of the shard.
+ * Limits:  shards whose header hl_safetensors_parse accepts.
+ */
+#ifndef HL_MEM_ARCHIVE_H
+#define HL_MEM_ARCHIVE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/id.h"
+#include "base/status.h"
+
+struct hl_archive;
+
+struct hl_archive_options {
+    const char *url;      /* "dir:PATH"; the directory is made when it is missing */
+    uint64_t quota_bytes; /* 0 = no limit but the disk's */
+};
+
+struct hl_archive_info {
+    uint64_t quota_bytes; /* 0 = none */
+    uint64_t used_bytes;  /* shards, and what puts under way will need */
+    uint64_t count;       /* shards that can be read */
+    uint64_t discarded;   /* halves of puts that died, removed when the archive was opened */
+    uint64_t foreign;     /* things in it that are not the archive's; they are left alone */
+};
+
+hl_status hl_archive_open(const struct hl_archive_options *options,
+                          struct hl_archive **out) HL_CHECK;
+/* Accepts NULL. */
+void hl_archive_close(struct hl_archive *a);
+/* Returns when the shard is on the disk. `crc` is what the bytes must have. */
+hl_status hl_archive_put(struct hl_archive *a, struct hl_id id, const void *bytes, uint64_t size,
+                         uint32_t crc) HL_CHECK;
+/* The whole shard into `dst`; on failure dst's content is undefined. */
+hl_status hl_archive_get(struct hl_archive *a, struct hl_id id, void *dst, uint64_t size,
+                         uint32_t crc) HL_CHECK;
+hl_status hl_archive_size(struct hl_archive *a, struct hl_id id, uint64_t *out) HL_CHECK;
+/* The CRC of a shard as its own header says it, from the header alone: for a get when the metadata
+ * are lost. HL_ENOENT when the header has no CRC of a tensor. */
+hl_status hl_archive_crc(struct hl_archive *a, struct hl_id id, uint32_t *out) HL_CHECK;
+hl_status hl_archive_remove(struct hl_archive *a, struct hl_id id) HL_CHECK;
+void hl_archive_stat(struct hl_archive *a, struct hl_archive_info *out);
+
+typedef hl_status (*hl_archive_visit)(void *arg, struct hl_id id, uint64_t size);
+/* Every shard that can be read, in no order; a status other than HL_OK ends the list and is
+ * returned. The visit may use the archive. */
+hl_status hl_archive_list(struct hl_archive *a, hl_archive_visit visit, void *arg) HL_CHECK;
+
+/* CRC of a safetensors file of `size` bytes whose first `len` bytes hold the header, put together
+ * from the header's CRC and the tensors' recorded ones. HL_ENOENT when one is missing. */
+hl_status hl_archive_derive_crc(const void *head, size_t len, uint64_t size,
+                                uint32_t *out) HL_CHECK;
+
+#endif
