@@ -152,7 +152,8 @@ static hl_status connect_all(helios_client *c)
     if (c->l3_address == NULL)
         HL_TRY(ask_l3_address(&op));
     HL_TRY(hl_rpc_open(c->rpc, c->l3_address, "L3", &c->l3));
-    HL_TRY(attach_renew(&op, 1));
+    /* A rank's daemons were there when it was started; other programs are told at once. */
+    HL_TRY(attach_renew(&op, getenv("HELIOS_JOB") == NULL));
     return keeper_start(c);
 }
 

@@ -16,6 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -61,6 +62,7 @@ static void world_launch(struct world *w)
     w->pid = fork();
     assert_true(w->pid >= 0);
     if (w->pid == 0) {
+        prctl(PR_SET_PDEATHSIG, SIGKILL); /* a test that crashes leaves no daemon */
         execl(program, program, "--pool", w->pool, "--size", w->size, "--socket", w->socket,
               "--listen", w->listen, "--data-listen", "127.0.0.1:0", "--quarantine", "100ms",
               "--ready-file", w->ready, "--log-level", "error", (char *)NULL);
@@ -118,7 +120,7 @@ static void world_end(struct world *w)
 }
 
 static inline helios_client *world_client(const struct world *w, const char *path, int timeout_ms,
-                                   int retries)
+                                          int retries)
 {
     helios_client *c = NULL;
     helios_options o = {.controller = "",

@@ -15,6 +15,7 @@ static struct {
     struct hl_rpc *rpc;
     struct hl_rpc_server *server;
     pthread_t thread;
+    int thread_runs;
     char address[64];
     json_t *shards;  /* what requestShards answers */
     json_t *commits; /* parameters of every commitPart */
@@ -89,15 +90,19 @@ static int setup(void **state)
                                   &boss.server),
                      HL_OK);
     snprintf(boss.address, sizeof(boss.address), "%s", hl_rpc_server_address(boss.server));
-    return pthread_create(&boss.thread, NULL, run_loop, NULL);
+    boss.thread_runs = pthread_create(&boss.thread, NULL, run_loop, NULL) == 0;
+    return !boss.thread_runs;
 }
 
 static int teardown(void **state)
 {
     (void)state;
-    hl_loop_stop(boss.loop);
-    pthread_join(boss.thread, NULL);
-    hl_rpc_server_close(boss.server);
+    if (boss.thread_runs) {
+        hl_loop_stop(boss.loop);
+        pthread_join(boss.thread, NULL);
+    }
+    if (boss.server != NULL)
+        hl_rpc_server_close(boss.server);
     hl_rpc_destroy(boss.rpc);
     hl_loop_destroy(boss.loop);
     json_decref(boss.shards);
