@@ -40,6 +40,7 @@ struct import {
 struct orphan {
     struct hl_id id;
     uint64_t since_ns;
+    int64_t since_ms;
     unsigned round; /* of the last inventory that had it */
     UT_hash_handle hh;
 };

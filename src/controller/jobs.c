@@ -61,6 +61,11 @@ static hl_status job_save(struct job *j)
     struct hl_records records = {0};
     json_t *value = json_pack("{s:O s:O s:O s:I}", "doc", j->doc, "run", run, "events", j->events,
                               "loadVersion", (json_int_t)j->load_version);
+    if (value == NULL) { /* a record without a value would delete the job's */
+        json_decref(run);
+        j->unsaved = 1;
+        return hl_fail(HL_ENOMEM, "record of job %s", j->id);
+    }
     hl_status st = hl_records_add(&records, value, "job/%s", j->id);
     if (st == HL_OK)
         st = commit_records(j->controller, &records);

@@ -39,9 +39,25 @@ static void note_extent(struct hl_controller *c, const json_t *extent)
             return;
         o->id = id;
         o->since_ns = hl_now_ns();
+        o->since_ms = hl_wall_ms();
         HASH_ADD(hh, c->orphans, id, sizeof(id), o);
     }
     o->round = c->sweep_round;
+}
+
+/* A version that a gang is writing was begun before its first shard was put; until it is committed,
+ * whatever came later may be its. */
+static int being_written(const struct hl_controller *c, const struct orphan *o)
+{
+    for (const struct hl_model_rec *m = c->catalog.models; m != NULL; m = m->hh.next)
+        for (const struct hl_version_rec *v = m->versions; v != NULL; v = v->next) {
+            struct job *j = NULL;
+            if (v->state == HL_VERSION_OPEN && v->created_ms <= o->since_ms)
+                HASH_FIND_STR(c->jobs, v->job, j);
+            if (j != NULL && !hl_job_state_ended(j->run.state))
+                return 1;
+        }
+    return 0;
 }
 
 /* Orphans past their grace go; those that became known or vanished are forgotten. */
@@ -52,7 +68,8 @@ static void settle_orphans(struct hl_controller *c)
     HASH_ITER (hh, c->orphans, o, next) {
         /* a commit may have come after its page was read */
         int gone = o->round != c->sweep_round || hl_catalog_shard(&c->catalog, o->id) != NULL;
-        if (!gone && (import_running_now(c) || hl_now_ns() - o->since_ns < grace_ns))
+        if (!gone &&
+            (import_running_now(c) || hl_now_ns() - o->since_ns < grace_ns || being_written(c, o)))
             continue;
         if (!gone) {
             hl_info("orphan shard freed id=%s", hl_id_format(o->id).s);

@@ -630,6 +630,32 @@ static void an_attempt_that_is_over_begins_no_version(void **state)
                      HL_ECONFLICT);
 }
 
+static void a_shard_of_a_version_being_written_outlives_the_grace(void **state)
+{
+    (void)state;
+    char id[64];
+    w.import_state = "done";
+    import_until("m", "done");
+    register_node(NULL);
+    submit("", id, sizeof(id));
+    wait_state(id, "running");
+    put("000000000000000000000000000000e0"); /* older than the version: nobody's */
+    poll(NULL, 0, 600);                      /* seen by a sweep */
+    json_t *r = ask("beginVersion", json_pack("{s:s s:s s:i s:i s:i}", "model", "m", "job", id,
+                                              "attempt", 1, "step", 5, "world", 1));
+    int64_t v = hl_json_int(r, "version", -1);
+    json_decref(r);
+    put("000000000000000000000000000000e1");
+    uint64_t end = hl_now_ns() + WAIT_MS * HL_NS_PER_MS;
+    while (__atomic_load_n(&w.freed, __ATOMIC_RELAXED) < 1) {
+        assert_true(hl_now_ns() < end);
+        poll(NULL, 0, 20);
+    }
+    poll(NULL, 0, 1500); /* many times the grace */
+    assert_int_equal(w.freed, 1);
+    assert_true(commit_part(v, 0, "000000000000000000000000000000e1"));
+}
+
 #define CASE(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
 
 int main(void)
@@ -648,6 +674,7 @@ int main(void)
         CASE(a_slot_is_freed_though_the_store_refused_the_end_of_its_job),
         CASE(an_open_version_that_outlives_the_others_goes_with_its_model),
         CASE(an_attempt_that_is_over_begins_no_version),
+        CASE(a_shard_of_a_version_being_written_outlives_the_grace),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
