@@ -12,6 +12,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
@@ -21,6 +22,7 @@ TTY = sys.stdout.isatty()
 TOLERANCE = 1e-4  # between the loss of the slices and that of the unsliced model
 LOSS_RANK = 2     # first tensor rank of the last stage
 CURVE_TOLERANCE = 1e-3  # over the whole training: sums in another order drift apart
+STATE_BYTES_MAX = 99  # a socket lies in it
 LIMIT_S = 170     # for the job; the demo gives up after that
 
 
@@ -220,6 +222,8 @@ def main():
     args = parser.parse_args()
     work = ROOT / "build" / "demo"
     state = work / "state"
+    if len(os.fsencode(state)) > STATE_BYTES_MAX:
+        state = pathlib.Path(tempfile.mkdtemp(prefix="helios-demo-"))
     started = time.monotonic()
     helios("down", state=state, check=False)
     shutil.rmtree(work, ignore_errors=True)

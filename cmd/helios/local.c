@@ -22,12 +22,13 @@
 #include "os/process.h"
 #include "rpc/rpc.h"
 
-#define READY_MS      60000 /* a big pool takes its time to be prefaulted */
-#define NODES_MS      20000
-#define END_MS        10000
-#define CALL_MS       5000
-#define STOP_GRACE_MS 2000
-#define NODES_MAX     256
+#define READY_MS        60000 /* a big pool takes its time to be prefaulted */
+#define NODES_MS        20000
+#define END_MS          10000
+#define CALL_MS         5000
+#define STOP_GRACE_MS   2000
+#define NODES_MAX       256
+#define SOCKET_PATH_MAX 107
 
 struct local {
     const struct local_opts *opts;
@@ -363,6 +364,9 @@ static void name_pool(const char *state, char *out, size_t cap)
 static hl_status prepare(struct local *l)
 {
     char path[PATH_MAX];
+    if (strlen(l->opts->state) + strlen("/l3.sock") > SOCKET_PATH_MAX)
+        return hl_fail(HL_EINVAL, "--state '%s': a socket lies in it, whose path may have %d bytes",
+                       l->opts->state, SOCKET_PATH_MAX);
     ssize_t n = readlink("/proc/self/exe", l->bin, sizeof(l->bin) - 1);
     if (n <= 0)
         return hl_fail(HL_EIO, "readlink /proc/self/exe: %m");

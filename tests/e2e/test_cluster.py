@@ -106,7 +106,7 @@ class UpAndDown(unittest.TestCase):
         c = Cluster(size="900TiB")
         try:
             self.assertIn("--l3-size", c.refuse(*c.up_args, code=2))  # bad usage
-            c = Cluster(size="8TiB")
+            c.up_args[-1] = "8TiB"
             text = c.refuse(*c.up_args)
             self.assertIn("l3d", text)
             self.assertFalse(processes_of(c.state))
