@@ -36,7 +36,7 @@ struct world {
     /* what the fakes, on the loop's thread, do and saw */
     const char *_Atomic import_state; /* next importProgress: running, done, failed */
     json_t *inventory;                /* ids the pool holds; under inventory_lock */
-    atomic_int freed, started, stopped;
+    atomic_int freed, started, stopped, inventories;
     const char *_Atomic container_state; /* what startContainer answers; NULL = unavailable */
 };
 
@@ -94,6 +94,7 @@ static void l3_handler(void *arg, struct hl_rpc_call *call, const char *method,
     } else if (strcmp(method, "inventory") == 0) {
         json_t *list = json_array(), *id;
         size_t i;
+        w.inventories++;
         json_array_foreach (w.inventory, i, id) {
             json_array_append_new(list, extent(json_string_value(id)));
         }
@@ -630,6 +631,16 @@ static void an_attempt_that_is_over_begins_no_version(void **state)
                      HL_ECONFLICT);
 }
 
+static void wait_sweeps(int n)
+{
+    int wanted = w.inventories + n;
+    uint64_t end = hl_now_ns() + WAIT_MS * HL_NS_PER_MS;
+    while (w.inventories < wanted) {
+        assert_true(hl_now_ns() < end);
+        poll(NULL, 0, 10);
+    }
+}
+
 static void a_shard_of_a_version_being_written_outlives_the_grace(void **state)
 {
     (void)state;
@@ -640,7 +651,7 @@ static void a_shard_of_a_version_being_written_outlives_the_grace(void **state)
     submit("", id, sizeof(id));
     wait_state(id, "running");
     put("000000000000000000000000000000e0"); /* older than the version: nobody's */
-    poll(NULL, 0, 600);                      /* seen by a sweep */
+    wait_sweeps(2);
     json_t *r = ask("beginVersion", json_pack("{s:s s:s s:i s:i s:i}", "model", "m", "job", id,
                                               "attempt", 1, "step", 5, "world", 1));
     int64_t v = hl_json_int(r, "version", -1);
@@ -651,7 +662,7 @@ static void a_shard_of_a_version_being_written_outlives_the_grace(void **state)
         assert_true(hl_now_ns() < end);
         poll(NULL, 0, 20);
     }
-    poll(NULL, 0, 1500); /* many times the grace */
+    wait_sweeps(4); /* they are further apart than the grace */
     assert_int_equal(w.freed, 1);
     assert_true(commit_part(v, 0, "000000000000000000000000000000e1"));
 }
