@@ -41,6 +41,7 @@ struct orphan {
     struct hl_id id;
     uint64_t since_ns;
     int64_t since_ms;
+    unsigned first_round;
     unsigned round; /* of the last inventory that had it */
     UT_hash_handle hh;
 };

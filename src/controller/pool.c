@@ -40,6 +40,7 @@ static void note_extent(struct hl_controller *c, const json_t *extent)
         o->id = id;
         o->since_ns = hl_now_ns();
         o->since_ms = hl_wall_ms();
+        o->first_round = c->sweep_round;
         HASH_ADD(hh, c->orphans, id, sizeof(id), o);
     }
     o->round = c->sweep_round;
@@ -60,16 +61,27 @@ static int being_written(const struct hl_controller *c, const struct orphan *o)
     return 0;
 }
 
-/* Orphans past their grace go; those that became known or vanished are forgotten. */
+static int any_open_version(const struct hl_controller *c)
+{
+    for (const struct hl_model_rec *m = c->catalog.models; m != NULL; m = m->hh.next)
+        for (const struct hl_version_rec *v = m->versions; v != NULL; v = v->next)
+            if (v->state == HL_VERSION_OPEN)
+                return 1;
+    return 0;
+}
+
+/* Orphans past their grace go; those that became known or vanished are forgotten. Shards are put
+ * for imports and open versions only: where there is neither, what two rounds have seen is
+ * nobody's. */
 static void settle_orphans(struct hl_controller *c)
 {
-    uint64_t grace_ns = (uint64_t)c->opts.gc_grace_ms * HL_NS_PER_MS;
+    uint64_t grace_ns = any_open_version(c) ? (uint64_t)c->opts.gc_grace_ms * HL_NS_PER_MS : 1;
     struct orphan *o, *next;
     HASH_ITER (hh, c->orphans, o, next) {
         /* a commit may have come after its page was read */
         int gone = o->round != c->sweep_round || hl_catalog_shard(&c->catalog, o->id) != NULL;
-        if (!gone &&
-            (import_running_now(c) || hl_now_ns() - o->since_ns < grace_ns || being_written(c, o)))
+        if (!gone && (import_running_now(c) || o->first_round == c->sweep_round ||
+                      hl_now_ns() - o->since_ns < grace_ns || being_written(c, o)))
             continue;
         if (!gone) {
             hl_info("orphan shard freed id=%s", hl_id_format(o->id).s);

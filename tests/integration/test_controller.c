@@ -181,7 +181,7 @@ static void start_controller(void)
                                                          .heartbeat_ms = 100,
                                                          .node_lost_ms = 60000,
                                                          .gc_interval_ms = 100,
-                                                         .gc_grace_ms = 300,
+                                                         .gc_grace_ms = w.grace_ms,
                                                          .versions_keep = 2,
                                                          .rpc_timeout_ms = CALL_MS,
                                                          .stop_grace_ms = 100,
@@ -220,6 +220,7 @@ static int setup(void **state)
     w.inventory = json_array();
     w.import_state = "running";
     w.container_state = "running";
+    w.grace_ms = 300;
     assert_int_equal(hl_rpc_create(&w.rpc), HL_OK);
     assert_int_equal(hl_loop_create(&w.loop), HL_OK);
     pthread_create(&w.thread, NULL, loop_thread, NULL);
@@ -429,6 +430,21 @@ static void orphans_are_freed_after_their_grace_and_known_shards_are_not(void **
     }
     assert_string_equal(json_string_value(json_array_get(w.inventory, 0)),
                         "000000000000000000000000000000a1");
+}
+
+static void what_a_dead_import_left_is_freed_at_once_where_nobody_writes(void **state)
+{
+    (void)state;
+    on_loop(stop_controller);
+    w.grace_ms = 600000;
+    on_loop(start_controller);
+    open_peer();
+    put("000000000000000000000000000000fe");
+    uint64_t end = hl_now_ns() + WAIT_MS * HL_NS_PER_MS;
+    while (__atomic_load_n(&w.freed, __ATOMIC_RELAXED) < 1) {
+        assert_true(hl_now_ns() < end);
+        poll(NULL, 0, 20);
+    }
 }
 
 static void a_shard_that_the_pool_lost_is_shown_as_lost(void **state)
@@ -677,6 +693,7 @@ int main(void)
         CASE(an_incomplete_version_is_never_served),
         CASE(only_the_newest_versions_of_a_job_stay),
         CASE(orphans_are_freed_after_their_grace_and_known_shards_are_not),
+        CASE(what_a_dead_import_left_is_freed_at_once_where_nobody_writes),
         CASE(a_shard_that_the_pool_lost_is_shown_as_lost),
         CASE(a_job_waits_for_a_node_runs_and_is_readopted_after_a_restart),
         CASE(a_container_nobody_wants_is_stopped),
