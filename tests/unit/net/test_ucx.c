@@ -36,8 +36,7 @@ struct vault {
     int refuse_begin, refuse_commit;
 };
 
-/* Handlers run on the server's thread. Each passes this gate, and so does a test before it reads
- * what they left or after it turned a knob. */
+/* Handlers run on the server's thread: whatever they and a test share was done before this gate. */
 static void gate(void)
 {
     static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -45,11 +44,22 @@ static void gate(void)
     pthread_mutex_unlock(&lock);
 }
 
+static hl_status put(struct hl_net_client *client, const void *data, uint64_t size, uint32_t crc,
+                     int timeout_ms, struct hl_id *id)
+{
+    gate();
+    hl_status st = hl_net_put(client, data, size, crc, timeout_ms, id);
+    gate();
+    return st;
+}
+
 static hl_status vault_begin(void *arg, uint64_t size, void **token, void **ptr)
 {
     struct vault *v = arg;
     gate();
-    if (v->refuse_begin)
+    int refuse = v->refuse_begin;
+    gate();
+    if (refuse)
         return hl_fail(HL_ENOSPC, "the pool has 7 bytes left");
     v->begun++;
     v->size = size;
@@ -66,7 +76,9 @@ static hl_status vault_commit(void *arg, void *token, uint32_t crc, const uint32
     struct vault *v = arg;
     assert_ptr_equal(token, v);
     gate();
-    if (v->refuse_commit)
+    int refuse = v->refuse_commit;
+    gate();
+    if (refuse)
         return hl_fail(HL_ECONFLICT, "sealing failed");
     v->committed++;
     v->chunk_count = chunk_count;
@@ -81,6 +93,7 @@ static void vault_abort(void *arg, void *token)
 {
     struct vault *v = arg;
     assert_ptr_equal(token, v);
+    gate();
     v->aborted++;
     free(v->bytes);
     v->bytes = NULL;
@@ -321,9 +334,8 @@ static void puts_of_all_sizes_land_with_their_checksums(void **state)
         struct hl_id id;
         size_t len = sizes[i];
         uint32_t crc = plain_crc(pool + 11, len);
-        if (hl_net_put(client, pool + 11, len, crc, 5000, &id) != HL_OK)
+        if (put(client, pool + 11, len, crc, 5000, &id) != HL_OK)
             fail_msg("%zu bytes: %s", len, hl_error_text());
-        gate();
         assert_true(id.hi == 0x1122334455667788 && id.lo == crc);
         assert_int_equal(v.size, len);
         assert_memory_equal(v.bytes, pool + 11, len);
@@ -346,13 +358,11 @@ static void a_put_with_a_wrong_checksum_is_aborted_and_refused(void **state)
     struct hl_net_client *client = join(server, HL_NET_AUTO);
     struct hl_id id = {1, 2};
     uint32_t crc = hl_crc32(0, pool, 3 * MIB);
-    assert_int_equal(hl_net_put(client, pool, 3 * MIB, crc ^ 1, 5000, &id), HL_ECORRUPT);
-    gate();
+    assert_int_equal(put(client, pool, 3 * MIB, crc ^ 1, 5000, &id), HL_ECORRUPT);
     assert_true(id.hi == 1 && id.lo == 2);
     assert_int_equal(v.aborted, 1);
     assert_int_equal(v.committed, 0);
-    assert_int_equal(hl_net_put(client, pool, 3 * MIB, crc, 5000, &id), HL_OK);
-    gate();
+    assert_int_equal(put(client, pool, 3 * MIB, crc, 5000, &id), HL_OK);
     assert_int_equal(v.committed, 1);
     free(v.bytes);
     hl_net_close(client);
@@ -367,21 +377,19 @@ static void the_words_of_a_refusing_put_handler_reach_the_client(void **state)
     struct hl_net_client *client = join(server, HL_NET_AUTO);
     struct hl_id id;
     uint32_t crc = hl_crc32(0, pool, 100);
-    assert_int_equal(hl_net_put(client, pool, 100, crc, 5000, &id), HL_ENOSPC);
+    assert_int_equal(put(client, pool, 100, crc, 5000, &id), HL_ENOSPC);
     assert_string_equal(hl_error_text(), "the pool has 7 bytes left");
     v.refuse_begin = 0;
     v.refuse_commit = 1;
-    gate();
-    assert_int_equal(hl_net_put(client, pool, 100, crc, 5000, &id), HL_ECONFLICT);
+    assert_int_equal(put(client, pool, 100, crc, 5000, &id), HL_ECONFLICT);
     assert_string_equal(hl_error_text(), "sealing failed");
-    gate();
     assert_int_equal(v.aborted, 0);
     free(v.bytes);
     hl_net_close(client);
     hl_net_server_stop(server);
     server = serve(NULL, HL_NET_AUTO);
     client = join(server, HL_NET_AUTO);
-    assert_int_equal(hl_net_put(client, pool, 100, crc, 5000, &id), HL_EPERM);
+    assert_int_equal(put(client, pool, 100, crc, 5000, &id), HL_EPERM);
     hl_net_close(client);
     hl_net_server_stop(server);
 }
