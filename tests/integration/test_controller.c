@@ -25,6 +25,7 @@
 #define WAIT_MS 10000
 
 struct world {
+    int grace_ms; /* of the Controller */
     char dir[64];
     char store[128];
     struct hl_rpc *rpc;
@@ -312,6 +313,15 @@ static int commit_part(int64_t version, int rank, const char *id)
     return visible;
 }
 
+static void wait_freed(int n)
+{
+    uint64_t end = hl_now_ns() + WAIT_MS * HL_NS_PER_MS;
+    while (w.freed < n) {
+        assert_true(hl_now_ns() < end);
+        poll(NULL, 0, 10);
+    }
+}
+
 static void put(const char *id)
 {
     pthread_mutex_lock(&inventory_lock);
@@ -410,11 +420,7 @@ static void only_the_newest_versions_of_a_job_stay(void **state)
     assert_int_equal(hl_json_int(json_array_get(versions, 0), "version", 0), 5);
     assert_int_equal(hl_json_int(json_array_get(versions, 2), "version", 0), 1);
     json_decref(r);
-    uint64_t end = hl_now_ns() + WAIT_MS * HL_NS_PER_MS;
-    while (w.freed < 4) {
-        assert_true(hl_now_ns() < end);
-        poll(NULL, 0, 10);
-    }
+    wait_freed(4);
 }
 
 static void orphans_are_freed_after_their_grace_and_known_shards_are_not(void **state)
@@ -440,11 +446,7 @@ static void what_a_dead_import_left_is_freed_at_once_where_nobody_writes(void **
     on_loop(start_controller);
     open_peer();
     put("000000000000000000000000000000fe");
-    uint64_t end = hl_now_ns() + WAIT_MS * HL_NS_PER_MS;
-    while (__atomic_load_n(&w.freed, __ATOMIC_RELAXED) < 1) {
-        assert_true(hl_now_ns() < end);
-        poll(NULL, 0, 20);
-    }
+    wait_freed(1);
 }
 
 static void a_shard_that_the_pool_lost_is_shown_as_lost(void **state)
@@ -673,11 +675,7 @@ static void a_shard_of_a_version_being_written_outlives_the_grace(void **state)
     int64_t v = hl_json_int(r, "version", -1);
     json_decref(r);
     put("000000000000000000000000000000e1");
-    uint64_t end = hl_now_ns() + WAIT_MS * HL_NS_PER_MS;
-    while (__atomic_load_n(&w.freed, __ATOMIC_RELAXED) < 1) {
-        assert_true(hl_now_ns() < end);
-        poll(NULL, 0, 20);
-    }
+    wait_freed(1);
     wait_sweeps(4); /* they are further apart than the grace */
     assert_int_equal(w.freed, 1);
     assert_true(commit_part(v, 0, "000000000000000000000000000000e1"));
