@@ -313,10 +313,10 @@ static int commit_part(int64_t version, int rank, const char *id)
     return visible;
 }
 
-static void wait_freed(int n)
+static void wait_count(atomic_int *seen, int n)
 {
     uint64_t end = hl_now_ns() + WAIT_MS * HL_NS_PER_MS;
-    while (w.freed < n) {
+    while (*seen < n) {
         assert_true(hl_now_ns() < end);
         poll(NULL, 0, 10);
     }
@@ -420,7 +420,7 @@ static void only_the_newest_versions_of_a_job_stay(void **state)
     assert_int_equal(hl_json_int(json_array_get(versions, 0), "version", 0), 5);
     assert_int_equal(hl_json_int(json_array_get(versions, 2), "version", 0), 1);
     json_decref(r);
-    wait_freed(4);
+    wait_count(&w.freed, 4);
 }
 
 static void orphans_are_freed_after_their_grace_and_known_shards_are_not(void **state)
@@ -446,7 +446,7 @@ static void what_a_dead_import_left_is_freed_at_once_where_nobody_writes(void **
     on_loop(start_controller);
     open_peer();
     put("000000000000000000000000000000fe");
-    wait_freed(1);
+    wait_count(&w.freed, 1);
 }
 
 static void a_shard_that_the_pool_lost_is_shown_as_lost(void **state)
@@ -551,11 +551,7 @@ static void a_container_nobody_wants_is_stopped(void **state)
     (void)state;
     register_node(NULL);
     heartbeat("ghost-7.1.0", "running");
-    uint64_t end = hl_now_ns() + WAIT_MS * HL_NS_PER_MS;
-    while (w.stopped == 0) {
-        assert_true(hl_now_ns() < end);
-        poll(NULL, 0, 10);
-    }
+    wait_count(&w.stopped, 1);
 }
 
 static void a_failed_container_fails_the_job_with_its_message_and_frees_the_slot(void **state)
@@ -675,7 +671,7 @@ static void a_shard_of_a_version_being_written_outlives_the_grace(void **state)
     int64_t v = hl_json_int(r, "version", -1);
     json_decref(r);
     put("000000000000000000000000000000e1");
-    wait_freed(1);
+    wait_count(&w.freed, 1);
     wait_sweeps(4); /* they are further apart than the grace */
     assert_int_equal(w.freed, 1);
     assert_true(commit_part(v, 0, "000000000000000000000000000000e1"));
