@@ -647,12 +647,7 @@ static void an_attempt_that_is_over_begins_no_version(void **state)
 
 static void wait_sweeps(int n)
 {
-    int wanted = w.inventories + n;
-    uint64_t end = hl_now_ns() + WAIT_MS * HL_NS_PER_MS;
-    while (w.inventories < wanted) {
-        assert_true(hl_now_ns() < end);
-        poll(NULL, 0, 10);
-    }
+    wait_count(&w.inventories, w.inventories + n);
 }
 
 static void a_shard_of_a_version_being_written_outlives_the_grace(void **state)
