@@ -34,7 +34,8 @@ static uint8_t *source; /* BIG bytes that nothing repeats in */
 struct vault {
     atomic_int begun, committed, aborted;
     atomic_int refuse_begin, refuse_commit;
-    uint8_t *last; /* of the last commit */
+    atomic_int seen; /* orders the test's reads and the next commit for ThreadSanitizer */
+    uint8_t *last;   /* of the last commit */
     uint64_t last_size;
     uint32_t crcs[64];
     size_t crc_count;
@@ -67,6 +68,7 @@ static hl_status vault_commit(void *arg, void *token, uint32_t crc, const uint32
         free(slot);
         return hl_fail(HL_ECONFLICT, "sealing failed");
     }
+    (void)atomic_load(&v->seen); /* the test is done with the commit before */
     free(v->last);
     v->last = malloc(slot->size);
     memcpy(v->last, slot->bytes, slot->size);
@@ -130,6 +132,7 @@ static void objects_of_many_sizes_arrive_as_they_were(void **state)
         uint32_t crc = hl_crc32(0, data, size);
         if (hl_migrate_send(&opts, data, size, crc, SEND_MS, &r) != HL_OK)
             fail_msg("%zu bytes: %s", size, hl_error_text());
+        assert_int_equal(v.committed, i + 1);
         assert_int_equal(v.last_size, size);
         assert_memory_equal(v.last, data, size);
         assert_int_equal(r.stored.lo, crc);
@@ -139,6 +142,7 @@ static void objects_of_many_sizes_arrive_as_they_were(void **state)
             size_t left = size - c * MIB;
             assert_int_equal(v.crcs[c], hl_crc32(0, data + c * MIB, left < MIB ? left : MIB));
         }
+        v.seen++;
     }
     struct hl_migrate_server_stats st = stats_of(server);
     assert_int_equal(st.committed, HL_ARRAY_LEN(sizes) * HL_ARRAY_LEN(chunks));
@@ -309,6 +313,7 @@ static void a_sender_killed_in_the_middle_is_resumed_with_what_is_missing(void *
         fail_msg("%s", hl_error_text());
     assert_true(r.chunks_had >= 8);
     assert_int_equal(r.chunks_sent + r.chunks_had, BIG / CHUNK);
+    assert_int_equal(v.committed, 1);
     assert_memory_equal(v.last, source, BIG);
     struct hl_migrate_server_stats st = stats_of(server);
     assert_int_equal(st.chunks, BIG / CHUNK);
