@@ -1,0 +1,146 @@
+/* The pool, a put handler that remembers, and connections for the UCX tests. */
+#ifndef HL_TEST_UCX_RIG_H
+#define HL_TEST_UCX_RIG_H
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <netinet/in.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/crc32.h"
+#include "net/net.h"
+#include "net/ucx_private.h"
+
+#define MIB      ((size_t)1 << 20)
+#define POOL_LEN (72 * MIB + 4096)
+#define CHUNKS   (POOL_LEN / MIB + 1)
+
+static uint8_t *pool;
+
+/* What a put handler saw, and knobs to make it fail. */
+struct vault {
+    uint8_t *bytes;
+    uint64_t size;
+    int begun, committed, aborted;
+    uint32_t chunk_crcs[32];
+    size_t chunk_count;
+    int refuse_begin, refuse_commit;
+};
+
+/* Handlers run on the server's thread: whatever they and a test share was done before this gate. */
+static void gate(void)
+{
+    static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+    pthread_mutex_lock(&lock);
+    pthread_mutex_unlock(&lock);
+}
+
+static hl_status put(struct hl_net_client *client, const void *data, uint64_t size, uint32_t crc,
+                     int timeout_ms, struct hl_id *id)
+{
+    gate();
+    hl_status st = hl_net_put(client, data, size, crc, timeout_ms, id);
+    gate();
+    return st;
+}
+
+static hl_status vault_begin(void *arg, uint64_t size, void **token, void **ptr)
+{
+    struct vault *v = arg;
+    gate();
+    int refuse = v->refuse_begin;
+    gate();
+    if (refuse)
+        return hl_fail(HL_ENOSPC, "the pool has 7 bytes left");
+    v->begun++;
+    v->size = size;
+    v->bytes = malloc(size);
+    *token = v;
+    *ptr = v->bytes;
+    gate();
+    return HL_OK;
+}
+
+static hl_status vault_commit(void *arg, void *token, uint32_t crc, const uint32_t *chunk_crcs,
+                              size_t chunk_count, struct hl_id *id)
+{
+    struct vault *v = arg;
+    assert_ptr_equal(token, v);
+    gate();
+    int refuse = v->refuse_commit;
+    gate();
+    if (refuse)
+        return hl_fail(HL_ECONFLICT, "sealing failed");
+    v->committed++;
+    v->chunk_count = chunk_count;
+    for (size_t i = 0; i < chunk_count && i < HL_ARRAY_LEN(v->chunk_crcs); i++)
+        v->chunk_crcs[i] = chunk_crcs[i];
+    *id = (struct hl_id){0x1122334455667788, crc};
+    gate();
+    return HL_OK;
+}
+
+static void vault_abort(void *arg, void *token)
+{
+    struct vault *v = arg;
+    assert_ptr_equal(token, v);
+    gate();
+    v->aborted++;
+    free(v->bytes);
+    v->bytes = NULL;
+    gate();
+}
+
+static struct hl_net_server *serve(struct vault *v, enum hl_net_mode mode)
+{
+    struct hl_net_server *server = NULL;
+    struct hl_net_server_opts opts = {
+        .listen = "127.0.0.1:0", .pool = pool, .pool_len = POOL_LEN, .mode = mode};
+    if (v != NULL)
+        opts.put = (struct hl_net_put_handler){vault_begin, vault_commit, vault_abort, v};
+    if (hl_net_server_start(&opts, &server) != HL_OK)
+        fail_msg("%s", hl_error_text());
+    return server;
+}
+
+static struct hl_net_client *join(const struct hl_net_server *server, enum hl_net_mode mode)
+{
+    struct hl_net_client *client = NULL;
+    struct hl_net_connect_opts opts = {
+        .address = hl_net_server_address(server), .timeout_ms = 5000, .mode = mode};
+    if (hl_net_connect_with(&opts, &client) != HL_OK)
+        fail_msg("%s", hl_error_text());
+    return client;
+}
+
+static uint32_t next_random(uint32_t *seed)
+{
+    *seed ^= *seed << 13;
+    *seed ^= *seed >> 17;
+    *seed ^= *seed << 5;
+    return *seed;
+}
+
+static int set_up_pool(void **state)
+{
+    (void)state;
+    uint32_t seed = 0x9e3779b9;
+    pool = mmap(NULL, POOL_LEN, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    for (size_t i = 0; i < POOL_LEN / 4; i++)
+        ((uint32_t *)pool)[i] = next_random(&seed);
+    return 0;
+}
+
+#endif
