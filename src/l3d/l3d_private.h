@@ -4,7 +4,6 @@
 
 #include <jansson.h>
 #include <stdatomic.h>
-#include <stdatomic.h>
 
 #include "l3d/l3d.h"
 #include "rpc/rpc.h"
