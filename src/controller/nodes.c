@@ -127,11 +127,28 @@ void node_container(struct node *n, json_t *status)
     json_array_append(n->containers, status);
 }
 
+/* Two Agents of one name would put each other out for ever. One that was restarted at another
+ * address is taken once its old self has been silent long enough. */
+static hl_status check_name_is_free(struct hl_controller *c, const json_t *info)
+{
+    const char *address = hl_json_str(info, "agentAddress", "");
+    struct node *n = node_find(c, hl_json_str(info, "name", ""));
+    if (n == NULL || !node_ready(n) ||
+        strcmp(hl_json_str(n->info, "agentAddress", ""), address) == 0)
+        return HL_OK;
+    return hl_fail(
+        HL_EEXIST,
+        "node '%s' is in use by the Agent at %s; give this one another --name, or stop that one",
+        n->name, hl_json_str(n->info, "agentAddress", ""));
+}
+
 void method_register_node(struct hl_controller *c, struct hl_rpc_call *call, const json_t *params)
 {
     const json_t *info = json_object_get(params, "node");
     struct node *n;
-    hl_status st = node_add(c, info, &n);
+    hl_status st = check_name_is_free(c, info);
+    if (st == HL_OK)
+        st = node_add(c, info, &n);
     if (st == HL_OK) {
         char key[HL_CATALOG_KEY_MAX];
         snprintf(key, sizeof(key), "node/%s", n->name);

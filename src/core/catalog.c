@@ -41,26 +41,39 @@ hl_status hl_records_add(struct hl_records *r, json_t *value, const char *key_fm
     return HL_OK;
 }
 
+/* Takes the reference; a record that could not be built must not be taken for a deletion. */
+static hl_status add_value(struct hl_records *r, json_t *value, const char *key)
+{
+    if (value == NULL)
+        return hl_fail(HL_ENOMEM, "record %s", key);
+    return hl_records_add(r, value, "%s", key);
+}
+
 static hl_status add_model(struct hl_records *r, const struct hl_model_rec *m)
 {
-    return hl_records_add(r, hl_model_rec_store(m), "model/%s", m->name);
+    char key[HL_CATALOG_KEY_MAX];
+    snprintf(key, sizeof(key), "model/%s", m->name);
+    return add_value(r, hl_model_rec_store(m), key);
 }
 
 static hl_status add_version(struct hl_records *r, const struct hl_version_rec *v)
 {
-    return hl_records_add(r, hl_version_rec_store(v), "version/%s/%010" PRId64, v->model->name,
-                          v->number);
+    char key[HL_CATALOG_KEY_MAX];
+    snprintf(key, sizeof(key), "version/%s/%010" PRId64, v->model->name, v->number);
+    return add_value(r, hl_version_rec_store(v), key);
 }
 
 static hl_status add_shard(struct hl_records *r, const struct hl_shard_rec *s, int keep)
 {
-    json_t *value = NULL;
-    if (keep) {
-        value = hl_shard_rec_to_json(s);
+    char key[HL_CATALOG_KEY_MAX];
+    snprintf(key, sizeof(key), "shard/%s/%010" PRId64 "/%s", s->version->model->name,
+             s->version->number, hl_id_format(s->id).s);
+    if (!keep)
+        return hl_records_add(r, NULL, "%s", key);
+    json_t *value = hl_shard_rec_to_json(s);
+    if (value != NULL)
         json_object_set_new(value, "rank", json_integer(s->rank));
-    }
-    return hl_records_add(r, value, "shard/%s/%010" PRId64 "/%s", s->version->model->name,
-                          s->version->number, hl_id_format(s->id).s);
+    return add_value(r, value, key);
 }
 
 void hl_catalog_fini(struct hl_catalog *c)
@@ -168,29 +181,46 @@ static void free_shards(struct hl_shard_rec **list, size_t n)
     free(list);
 }
 
-/* Shards of a List(Shard), not linked; every one is new to the catalogue and unique in the list. */
+/* One shard of a List(Shard), not linked; new to the catalogue and to `seen`, which it joins. */
+static hl_status parse_shard(const struct hl_catalog *c, struct hl_version_rec *v,
+                             const json_t *value, int rank, struct hl_shard_rec **seen)
+{
+    struct hl_shard_rec *twin, *s = hl_shard_rec_from_json(value);
+    if (s == NULL)
+        return HL_EINVAL;
+    HASH_FIND(hh, *seen, &s->id, sizeof(s->id), twin);
+    if (twin != NULL || hl_catalog_shard(c, s->id) != NULL) {
+        hl_status st = hl_fail(HL_EEXIST, "shard %s is in the %s already", hl_id_format(s->id).s,
+                               twin != NULL ? "list" : "catalogue");
+        free(s);
+        return st;
+    }
+    s->version = v;
+    s->rank = rank;
+    HASH_ADD(hh, *seen, id, sizeof(s->id), s);
+    return HL_OK;
+}
+
+/* The whole list or nothing. */
 static hl_status parse_shards(const struct hl_catalog *c, struct hl_version_rec *v,
                               const json_t *shards, int rank, struct hl_shard_rec ***out,
                               size_t *out_n)
 {
-    size_t n = json_array_size(shards);
-    struct hl_shard_rec **list = calloc(n + 1, sizeof(*list));
-    if (list == NULL)
-        return hl_fail(HL_ENOMEM, "list of %zu shards", n);
-    for (size_t i = 0; i < n; i++) {
-        list[i] = hl_shard_rec_from_json(json_array_get(shards, i));
-        if (list[i] == NULL) {
-            free_shards(list, i);
-            return HL_EINVAL;
-        }
-        list[i]->version = v;
-        list[i]->rank = rank;
-        if (hl_catalog_shard(c, list[i]->id) != NULL) {
-            hl_status st = hl_fail(HL_EEXIST, "shard %s is in the catalogue already",
-                                   hl_id_format(list[i]->id).s);
-            free_shards(list, i + 1);
-            return st;
-        }
+    size_t n = 0, total = json_array_size(shards);
+    struct hl_shard_rec *seen = NULL, *s, *next, **list = calloc(total + 1, sizeof(*list));
+    hl_status st = list != NULL ? HL_OK : hl_fail(HL_ENOMEM, "list of %zu shards", total);
+    for (size_t i = 0; i < total && st == HL_OK; i++)
+        st = parse_shard(c, v, json_array_get(shards, i), rank, &seen);
+    HASH_ITER (hh, seen, s, next) { /* in the order of the list */
+        HASH_DEL(seen, s);
+        if (st == HL_OK)
+            list[n++] = s;
+        else
+            free(s);
+    }
+    if (st != HL_OK) {
+        free(list);
+        return st;
     }
     *out = list;
     *out_n = n;

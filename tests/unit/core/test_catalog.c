@@ -214,6 +214,23 @@ static void removing_gives_the_ids_and_forgets_an_empty_model(void **state)
     json_decref(s.records);
 }
 
+static void a_list_with_a_shard_twice_is_refused_whole(void **state)
+{
+    (void)state;
+    struct hl_catalog c = {0};
+    struct fake_store s = {json_object(), 0};
+    struct hl_version_rec *v;
+    json_t *shards =
+        json_pack("[o,o]", shard(1, 0, 0, "embedding", 10), shard(1, 0, 0, "head", 10));
+    struct hl_import_done done = {.name = "m", .tp = 1, .pp = 1, .config = "{}", .shards = shards};
+    assert_int_equal(hl_catalog_import(&c, &done, fake_commit, &s, &v), HL_EEXIST);
+    assert_int_equal(HASH_COUNT(c.shards), 0);
+    assert_int_equal(json_object_size(s.records), 0);
+    json_decref(shards);
+    hl_catalog_fini(&c);
+    json_decref(s.records);
+}
+
 static void names_that_could_escape_a_path_are_refused(void **state)
 {
     (void)state;
@@ -231,6 +248,7 @@ int main(void)
         cmocka_unit_test(a_failed_store_changes_nothing),
         cmocka_unit_test(what_was_committed_loads_back_the_same),
         cmocka_unit_test(removing_gives_the_ids_and_forgets_an_empty_model),
+        cmocka_unit_test(a_list_with_a_shard_twice_is_refused_whole),
         cmocka_unit_test(names_that_could_escape_a_path_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
