@@ -19,8 +19,10 @@
 #include "os/file.h"
 
 #define MPOL_BIND_MODE 2
+#define DYING_MS       5000
 
-hl_status hl_process_identify(pid_t pid, struct hl_process *out)
+/* `dying` (may be NULL): its first thread has ended, the others may still be on their way. */
+static hl_status identify(pid_t pid, struct hl_process *out, int *dying)
 {
     char path[64];
     snprintf(path, sizeof(path), "/proc/%d/stat", (int)pid);
@@ -29,6 +31,8 @@ hl_status hl_process_identify(pid_t pid, struct hl_process *out)
         return hl_fail(HL_ENOENT, "there is no process %d", (int)pid);
     /* The name in parentheses may hold anything; what follows the last ')' is numbers. */
     char *p = strrchr(text.data, ')');
+    if (dying != NULL)
+        *dying = p != NULL && (strncmp(p, ") Z", 3) == 0 || strncmp(p, ") X", 3) == 0);
     for (int field = 2; p != NULL && field < 22; field++)
         p = strchr(p + 1, ' ');
     if (p == NULL)
@@ -36,6 +40,11 @@ hl_status hl_process_identify(pid_t pid, struct hl_process *out)
     out->pid = pid;
     out->start = strtoull(p + 1, NULL, 10);
     return HL_OK;
+}
+
+hl_status hl_process_identify(pid_t pid, struct hl_process *out)
+{
+    return identify(pid, out, NULL);
 }
 
 hl_status hl_process_open(struct hl_process p, int *pidfd)
@@ -46,9 +55,11 @@ hl_status hl_process_open(struct hl_process p, int *pidfd)
         return hl_fail(hl_status_of_errno(err), "open process %d: %s", (int)p.pid, strerror(err));
     }
     struct hl_process now;
-    hl_status st = hl_process_identify(p.pid, &now);
-    /* A zombie that nobody has reaped yet still has its pid and start time. */
-    if (st != HL_OK || now.start != p.start || hl_process_wait(fd, 0)) {
+    int dying = 0;
+    hl_status st = identify(p.pid, &now, &dying);
+    /* A zombie that nobody has reaped yet still has its pid and start time; one whose threads are
+     * still ending holds its locks and ports a moment longer. */
+    if (st != HL_OK || now.start != p.start || hl_process_wait(fd, dying ? DYING_MS : 0)) {
         close(fd);
         return hl_fail(HL_ENOENT, "process %d of start time %llu has ended", (int)p.pid,
                        (unsigned long long)p.start);
