@@ -120,7 +120,7 @@ def follow(state, job, steps, kill_after):
         info = helios("describe", job, state=state)
         for kind, body in logs[LOSS_RANK].read():
             if kind == "HELIOS_PROGRESS":
-                bar(body["step"], steps, body["loss"], f"attempt {info['attempt']}")
+                bar(body["step"] + 1, steps, body["loss"], f"attempt {info['attempt']}")
             if kind == "HELIOS_SAVED" and killed is None and body["step"] >= kill_after:
                 pid = rank_pid(info, 0)
                 if pid:
