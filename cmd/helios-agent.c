@@ -13,7 +13,6 @@
 #include "hw/process_executor.h"
 #include "hw/telemetry.h"
 #include "hw/topology.h"
-#include "os/file.h"
 #include "os/loop.h"
 #include "rpc/rpc.h"
 
@@ -101,21 +100,6 @@ static void find_library(char *out, size_t size)
     find_beside(places, HL_ARRAY_LEN(places), out, size);
 }
 
-static hl_status announce(const struct daemon *d)
-{
-    if (d->conf.ready_file[0] == '\0')
-        return HL_OK;
-    json_t *doc = json_pack("{ss si ss}", "address", hl_agent_address(d->agent), "pid",
-                            (int)getpid(), "name", hl_agent_name(d->agent));
-    char *text = json_dumps(doc, JSON_COMPACT);
-    json_decref(doc);
-    if (text == NULL)
-        return hl_fail(HL_ENOMEM, "ready file");
-    hl_status st = hl_file_write_atomic(d->conf.ready_file, text, strlen(text));
-    free(text);
-    return st;
-}
-
 static hl_status start(struct daemon *d, int argc, char **argv)
 {
     enum hl_log_level level;
@@ -158,7 +142,8 @@ static hl_status start(struct daemon *d, int argc, char **argv)
     HL_TRY(st);
     hl_info("serving address=%s node=%s slots=%zu state=%s", hl_agent_address(d->agent),
             hl_agent_name(d->agent), count, d->conf.agent_state);
-    return announce(d);
+    return hl_conf_announce(&d->conf, json_pack("{s:s s:s}", "address", hl_agent_address(d->agent),
+                                                "name", hl_agent_name(d->agent)));
 }
 
 int main(int argc, char **argv)

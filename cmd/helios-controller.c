@@ -19,19 +19,6 @@ struct daemon {
     struct hl_controller *controller;
 };
 
-static hl_status announce(const struct daemon *d)
-{
-    if (d->conf.ready_file[0] == '\0')
-        return HL_OK;
-    json_t *doc = json_pack("{s:s s:i}", "address", hl_controller_address(d->controller), "pid",
-                            (int)getpid());
-    char *text = json_dumps(doc, JSON_COMPACT);
-    json_decref(doc);
-    hl_status st = hl_file_write_atomic(d->conf.ready_file, text, strlen(text));
-    free(text);
-    return st;
-}
-
 static hl_status start(struct daemon *d, int argc, char **argv)
 {
     enum hl_log_level level;
@@ -64,7 +51,8 @@ static hl_status start(struct daemon *d, int argc, char **argv)
         &d->controller));
     hl_info("serving address=%s l3=%s state=%s", hl_controller_address(d->controller),
             d->conf.controller_l3, d->conf.controller_state);
-    return announce(d);
+    return hl_conf_announce(&d->conf,
+                            json_pack("{s:s}", "address", hl_controller_address(d->controller)));
 }
 
 int main(int argc, char **argv)

@@ -8,7 +8,6 @@
 #include "base/log.h"
 #include "conf/options.h"
 #include "l3d/l3d.h"
-#include "os/file.h"
 #include "os/loop.h"
 #include "rpc/rpc.h"
 
@@ -33,22 +32,6 @@ static void default_paths(struct daemon *d)
         snprintf(d->socket, sizeof(d->socket), "%s", c->l3_socket);
     else
         snprintf(d->socket, sizeof(d->socket), "%.4000s.sock", d->pool);
-}
-
-static hl_status announce(const struct daemon *d)
-{
-    if (d->conf.ready_file[0] == '\0')
-        return HL_OK;
-    json_t *doc = json_pack("{s:s s:s s:s s:s s:i}", "address", hl_l3d_address(d->l3d),
-                            "dataAddress", hl_l3d_data_address(d->l3d), "socket", d->socket, "pool",
-                            d->pool, "pid", (int)getpid());
-    char *text = json_dumps(doc, JSON_COMPACT);
-    json_decref(doc);
-    if (text == NULL)
-        return hl_fail(HL_ENOMEM, "%s", d->conf.ready_file);
-    hl_status st = hl_file_write_atomic(d->conf.ready_file, text, strlen(text));
-    free(text);
-    return st;
 }
 
 static hl_status start(struct daemon *d, int argc, char **argv)
@@ -78,7 +61,9 @@ static hl_status start(struct daemon *d, int argc, char **argv)
                      &d->l3d));
     hl_info("serving address=%s data=%s socket=%s", hl_l3d_address(d->l3d),
             hl_l3d_data_address(d->l3d), d->socket);
-    return announce(d);
+    return hl_conf_announce(
+        &d->conf, json_pack("{s:s s:s s:s s:s}", "address", hl_l3d_address(d->l3d), "dataAddress",
+                            hl_l3d_data_address(d->l3d), "socket", d->socket, "pool", d->pool));
 }
 
 int main(int argc, char **argv)

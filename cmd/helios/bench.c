@@ -1,4 +1,5 @@
 #include "helios/bench.h"
+#include "helios/local.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -126,20 +127,6 @@ hl_status bench_print(struct cli *cli, const struct bench_report *r)
 
 /* ---- a private L3 daemon ---- */
 
-/* The last line of the daemon's log, for its failure to start. */
-static void last_line(const char *path, char *out, size_t cap)
-{
-    struct hl_buf text = HL_BUF(1 << 20);
-    snprintf(out, cap, "no message");
-    if (hl_file_read(path, &text) == HL_OK && text.len > 0) {
-        while (text.len > 0 && text.data[text.len - 1] == '\n')
-            text.data[--text.len] = '\0';
-        const char *line = strrchr(text.data, '\n');
-        snprintf(out, cap, "%s", line != NULL ? line + 1 : text.data);
-    }
-    hl_buf_fini(&text);
-}
-
 static hl_status wait_ready(struct bench_l3d *d, const char *ready, const char *log)
 {
     uint64_t end = hl_now_ns() + READY_MS * HL_NS_PER_MS;
@@ -148,7 +135,7 @@ static hl_status wait_ready(struct bench_l3d *d, const char *ready, const char *
         int status;
         if (waitpid(d->pid, &status, WNOHANG) == d->pid) {
             d->pid = 0;
-            last_line(log, line, sizeof(line));
+            local_last_line(log, line, sizeof(line));
             return hl_fail(HL_EUNAVAIL, "helios-l3d did not start: %s", line);
         }
         if (hl_now_ns() > end)

@@ -113,11 +113,10 @@ static int daemon_open(const json_t *entry)
     return pidfd;
 }
 
-/* Last line of a log that speaks of an error, else its last line. */
-static void log_tail(const char *path, char *out, size_t cap)
+void local_last_line(const char *path, char *out, size_t cap)
 {
     struct hl_buf text = HL_BUF(4 << 20);
-    out[0] = '\0';
+    snprintf(out, cap, "no message");
     if (hl_file_read(path, &text) == HL_OK && text.len > 0) {
         while (text.len > 0 && text.data[text.len - 1] == '\n')
             text.data[--text.len] = '\0';
@@ -143,7 +142,7 @@ static hl_status wait_ready(const char *name, const char *ready, const char *log
         if (pidfd < 0 || hl_process_wait(pidfd, 20)) {
             if (pidfd >= 0)
                 close(pidfd);
-            log_tail(log, tail, sizeof(tail));
+            local_last_line(log, tail, sizeof(tail));
             return hl_fail(HL_EIO, "%s did not start: %s (log: %s)", name, tail, log);
         }
         if (hl_now_ns() > end) {
@@ -176,7 +175,7 @@ static hl_status launch(struct local *l, const char *name, const char *program, 
     st = hl_process_identify(pid, out);
     if (st != HL_OK) {
         char tail[512];
-        log_tail(log, tail, sizeof(tail));
+        local_last_line(log, tail, sizeof(tail));
         return hl_fail(HL_EIO, "%s did not start: %s (log: %s)", name, tail, log);
     }
     return HL_OK;

@@ -38,4 +38,7 @@ hl_status local_down(struct hl_rpc *rpc, const char *state, int keep, json_t **o
 /* cluster.json of a state directory; HL_ENOENT says to run `helios up`. */
 hl_status local_find(const char *state, json_t **out) HL_CHECK;
 
+/* Last line of a log; "no message" when there is none. */
+void local_last_line(const char *path, char *out, size_t cap);
+
 #endif

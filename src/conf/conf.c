@@ -4,10 +4,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "conf/options_private.h"
 #include "conf/table_private.h"
 #include "conf/yaml.h"
+#include "os/file.h"
 
 static const char *program_name(enum hl_program program)
 {
@@ -250,4 +252,21 @@ json_t *hl_conf_dump(const struct hl_conf *conf)
         }
     }
     return list;
+}
+
+hl_status hl_conf_announce(const struct hl_conf *conf, json_t *doc)
+{
+    const char *path = conf->ready_file;
+    char *text = NULL;
+    if (doc != NULL && path[0] != '\0' &&
+        json_object_set_new(doc, "pid", json_integer((json_int_t)getpid())) == 0)
+        text = json_dumps(doc, JSON_COMPACT);
+    json_decref(doc);
+    if (path[0] == '\0')
+        return HL_OK;
+    if (text == NULL)
+        return hl_fail(HL_ENOMEM, "%s", path);
+    hl_status st = hl_file_write_atomic(path, text, strlen(text));
+    free(text);
+    return st;
 }

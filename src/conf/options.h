@@ -118,6 +118,9 @@ struct hl_conf {
 hl_status hl_conf_load(enum hl_program program, int argc, char **argv, struct hl_conf *conf,
                        int *rest) HL_CHECK;
 void hl_conf_fini(struct hl_conf *conf);
+/* Tell whoever started the daemon that it serves: `doc` (its reference is taken) and the pid go to
+ * ready_file. Nothing happens without one. */
+hl_status hl_conf_announce(const struct hl_conf *conf, json_t *doc) HL_CHECK;
 /* New reference: [{"name", "value", "origin", "default", "help", "flag", "env", "programs"}] of the
  * rows of conf's program (all rows for HL_CLI). */
 json_t *hl_conf_dump(const struct hl_conf *conf);
