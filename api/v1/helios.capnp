@@ -26,7 +26,29 @@ struct NodeInfo {
   version @5 :Text;
   slots @6 :List(Slot);
   rankAddress @7 :Text;    # host name or IP that ranks of other nodes can reach (MASTER_ADDR)
+  dataAddress @8 :Text;    # host:port of the UCX listener that serves the node's L2; "" = none
+  migrateAddress @9 :Text; # host:port where the node's L2 takes migrations (ZeroMQ); "" = none
+  storeSocket @10 :Text;   # Unix socket that hands out the L2 pool to ranks of this node; "" = no L2
+  tiers @11 :List(TierInfo);
 }
+
+# One tier of one node (or of the L3 host): usage in bytes, exact at the moment of the answer.
+struct TierInfo {
+  tier @0 :Text;           # L1 L2 L3 L4
+  name @1 :Text;           # "emu:0", "cuda:1", "host", "pool", "dir:/archive"
+  quotaBytes @2 :UInt64;   # 0 = no limit but the medium's
+  usedBytes @3 :UInt64;    # sealed and being written
+  writingBytes @4 :UInt64; # the part of usedBytes that is being written
+  quarantinedBytes @5 :UInt64;
+  shards @6 :UInt64;
+  highBytes @7 :UInt64;    # watermarks
+  lowBytes @8 :UInt64;
+  pressure @9 :Text;       # low normal high
+  numaId @10 :Int32;       # -1 = several or none
+  regions @11 :List(RegionInfo);
+  backing @12 :Text;       # "huge pages", "4 KiB pages", "device memory", ...: what was really got
+}
+struct RegionInfo { numaId @0 :Int32; bytes @1 :UInt64; usedBytes @2 :UInt64; bound @3 :Bool; }
 
 struct Telemetry {
   timeMs @0 :Int64;
@@ -86,6 +108,51 @@ interface Agent {
           -> (data :Data, offset :Int64, size :Int64, finished :Bool);
   forgetContainer @4 (id :Text) -> ();                                    # drop record and logs of an ended one
   info @5 () -> (node :NodeInfo, telemetry :Telemetry);
+
+  # The node's store: L1 of its devices, L2 of its memory. Copies are whole shards under their own id.
+  storeInfo @6 () -> (tiers :List(TierInfo), dataAddress :Text, migrateAddress :Text, socketPath :Text);
+  # Make a copy here: from `source` into `tier` (L1 or L2). Answered when it is verified and sealed. Idempotent.
+  storeCopy @7 (request :CopyRequest) -> (copy :Copy);
+  # Send the copy in this node's L2 away: to another node's L2 (migration network) or to L3 (backbone).
+  storeSend @8 (request :CopyRequest) -> (copy :Copy);
+  storeDrop @9 (id :Text, tier :Text, device :Text) -> (dropped :Bool);
+  storeList @10 (cursor :UInt64, limit :UInt32) -> (copies :List(Copy), next :UInt64);
+  # For readers of other nodes: where copies lie in this node's L2 (offsets into the region served at dataAddress).
+  storeLocate @11 (ids :List(Text)) -> (extents :List(Extent));
+  metrics @12 () -> (text :Text);   # Prometheus text format
+}
+
+# One copy of a shard in one tier of one place.
+struct Copy {
+  id @0 :Text;
+  tier @1 :Text;           # L1 L2 L3 L4
+  node @2 :Text;           # serverId; "" = the L3 host
+  device @3 :Text;         # "emu:0" for L1, else ""
+  numaId @4 :Int32;
+  sizeBytes @5 :UInt64;
+  crc32 @6 :UInt32;
+  path @7 :Text;           # how it came: words of core/route.h
+  reason @8 :Text;
+  transport @9 :Text;      # shm rdma tcp emulated zmq file, as found by test
+  seconds @10 :Float64;    # of its transfer
+  createdMs @11 :Int64;
+}
+
+struct CopyRequest {
+  id @0 :Text;
+  sizeBytes @1 :UInt64;
+  crc32 @2 :UInt32;
+  tier @3 :Text;           # of the target: L1 L2 (storeCopy), L2 L3 (storeSend)
+  device @4 :Text;         # of the target; "" = the first, or the one nearest numaId
+  numaId @5 :Int32;        # wanted; -1 = any
+  sourceTier @6 :Text;     # L2 L3; "" = whatever is nearest
+  sourceNode @7 :Text;     # "" = L3
+  sourceHostId @8 :Text;
+  sourceAddress @9 :Text;      # RPC of the source: L3 daemon or Agent
+  sourceDataAddress @10 :Text; # UCX of the source
+  targetAddress @11 :Text;     # storeSend: migrateAddress of the Agent, or dataAddress of L3
+  operation @12 :Text;     # read write migrate
+  timeoutMs @13 :UInt32;
 }
 
 # ---- shards --------------------------------------------------------------------------------------
@@ -101,6 +168,7 @@ struct Shard {
   location @10 :Text;      # L3
   accesses @11 :UInt64;
   lastAccessMs @12 :Int64;
+  copies @13 :List(Copy);  # known copies, L3 and L4 included
 }
 
 # Where a shard lies in the pool: what a remote reader needs for a one-sided read.
@@ -125,6 +193,7 @@ struct PoolInfo {
   dataAddress @8 :Text;    # host:port of the UCX listener
   poolPath @9 :Text;
   freeBytes @10 :UInt64;   # largest single shard that fits now is at most this
+  tiers @11 :List(TierInfo);   # L3 and, where there is an archive, L4
 }
 
 struct ImportRequest {
@@ -162,6 +231,15 @@ interface L3 {
   inventory @5 (cursor :UInt64, limit :UInt32) -> (extents :List(Extent), next :UInt64);  # next 0 = end
   free @6 (ids :List(Text)) -> (freed :UInt32);               # unknown ids are skipped
   verify @7 (id :Text) -> (ok :Bool, badChunks :List(UInt32));
+
+  # L4. `locate` loads what is only archived into memory first.
+  archive @8 (ids :List(Text)) -> (archived :UInt32, bytes :UInt64);  # already there: fine; answered when durable
+  evict @9 (ids :List(Text)) -> (evicted :UInt32, bytes :UInt64);     # from memory; only what is archived and not pinned
+  dropArchived @10 (ids :List(Text)) -> (dropped :UInt32);
+  listArchived @11 (cursor :UInt64, limit :UInt32) -> (extents :List(Extent), next :UInt64);
+  # The copy in the pool is suspected: check it, and if it is bad replace it from the archive or from `sources`.
+  heal @12 (id :Text, sources :List(CopyRequest)) -> (state :Text, source :Text);  # good healed lost
+  metrics @13 () -> (text :Text);
 }
 
 # ---- models --------------------------------------------------------------------------------------
@@ -274,7 +352,18 @@ interface Controller {
   # Cluster
   listNodes @18 () -> (nodes :List(NodeState));
   clusterInfo @19 () -> (info :ClusterInfo);
+
+  # Copies. `node` "" and tier L3 or L4 mean the L3 host. Answered when the copy is there.
+  getShard @20 (id :Text) -> (shard :Shard, routes :List(Route));
+  copyShard @21 (id :Text, node :Text, tier :Text, device :Text, operation :Text) -> (copy :Copy);
+  dropCopy @22 (id :Text, node :Text, tier :Text, device :Text) -> (dropped :Bool);
+  metrics @23 () -> (text :Text);
+  # A reader found a copy bad after every retry: have it checked and replaced.
+  reportBadCopy @24 (id :Text, node :Text, tier :Text) -> (state :Text, source :Text);
 }
+
+# How a read of a shard's copy by a node would go now, and why.
+struct Route { node @0 :Text; source @1 :Text; path @2 :Text; reason @3 :Text; text @4 :Text; }
 
 struct SlotState { numaId @0 :Int32; job @1 :Text; container @2 :Text; }
 struct NodeState {

@@ -163,7 +163,7 @@ const char *hl_route_reason_text(enum hl_route_reason reason)
     return texts[reason];
 }
 
-enum hl_route_plane hl_route_plane_of(enum hl_route_path path)
+enum hl_plane hl_route_plane_of(enum hl_route_path path)
 {
     switch (path) {
     case HL_PATH_DIRECT:

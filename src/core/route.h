@@ -16,6 +16,7 @@
 
 #include <stdint.h>
 
+#include "base/plane.h"
 #include "core/topo.h"
 
 enum hl_tier {
@@ -107,7 +108,7 @@ enum hl_route_reason {
 };
 
 /* The network that a path loads and is counted on. */
-enum hl_route_plane { HL_PLANE_INSIDE, HL_PLANE_BACKBONE, HL_PLANE_MIGRATION };
+/* The network that a path loads: base/plane.h. */
 
 struct hl_route_query {
     enum hl_route_op op;
@@ -136,7 +137,7 @@ const char *hl_route_op_name(enum hl_route_op op);             /* "read" */
 const char *hl_route_path_name(enum hl_route_path path);       /* "plank" */
 const char *hl_route_reason_name(enum hl_route_reason reason); /* "nic-class" */
 const char *hl_route_reason_text(enum hl_route_reason reason); /* a clause */
-enum hl_route_plane hl_route_plane_of(enum hl_route_path path);
+enum hl_plane hl_route_plane_of(enum hl_route_path path);
 
 /* Memory of one direct path: after a failure direct rests, longer after each further one. All zero
  * = good. */

@@ -301,7 +301,7 @@ static void only_zmq_loads_the_migration_network(void **state)
     (void)state;
     for (unsigned n = 0; n < QUERY_COUNT; n++) {
         struct hl_route_query q = query_at(n);
-        enum hl_route_plane plane = hl_route_plane_of(hl_route_choose(&q).path);
+        enum hl_plane plane = hl_route_plane_of(hl_route_choose(&q).path);
         if (plane == HL_PLANE_MIGRATION)
             assert_true(q.migration_net && q.op != HL_ROUTE_READ);
         if (plane == HL_PLANE_BACKBONE)

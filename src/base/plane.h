@@ -1,0 +1,67 @@
+/* base/plane.h - the three networks, and what every transfer left there: one table of counters.
+ *
+ * Every transfer is tagged with its plane and counted once, where it ends. The counters of a
+ * process are one table; a daemon shows it as Prometheus text (metrics of its RPC, and /metrics
+ * where an address is configured).
+ *
+ * Owns:    a process-wide table (the one global state beside the log).
+ * Threads: any; counting takes no lock once a (op, path, reason) was seen.
+ * Errors:  none; more than HL_PLANE_PATHS_MAX different paths are counted as "other".
+ * Units:   bytes, nanoseconds, bits per second for line rates.
+ * Limits:  HL_PLANE_PATHS_MAX (op, path, reason, result) combinations; words are copied, 31 bytes
+ * each.
+ */
+#ifndef HL_BASE_PLANE_H
+#define HL_BASE_PLANE_H
+
+#include <stdint.h>
+
+#include "base/buf.h"
+#include "base/status.h"
+
+#define HL_PLANE_PATHS_MAX 128
+#define HL_PLANE_BUCKETS   28 /* of latency: bucket i holds what took less than 2^i us / 4 */
+
+enum hl_plane {
+    HL_PLANE_INSIDE,     /* within a host: no network */
+    HL_PLANE_BACKBONE,   /* L3 and L2 reads and writes: UCX */
+    HL_PLANE_MIGRATION,  /* L2 to L2 between nodes: ZeroMQ */
+    HL_PLANE_MANAGEMENT, /* heartbeats, telemetry, RPC */
+    HL_PLANE_COUNT
+};
+
+const char *hl_plane_name(enum hl_plane plane); /* "backbone" */
+
+/* One transfer that has ended, well or not. */
+struct hl_transfer {
+    enum hl_plane plane;
+    const char *op;     /* "read", "write", "migrate", "call" */
+    const char *path;   /* words of core/route.h, or the transport's: "shm", "rdma", "tcp", "zmq" */
+    const char *reason; /* "" where none was decided */
+    int sent;           /* direction of the bytes: 1 = left this process */
+    uint64_t bytes;
+    uint64_t ns;
+    hl_status status;
+};
+
+void hl_plane_count(const struct hl_transfer *t);
+/* What the line carries, from the configuration; 0 = unknown, then no utilisation is shown. */
+void hl_plane_set_rate(enum hl_plane plane, uint64_t bits_per_second);
+
+struct hl_plane_stats {
+    uint64_t ops[2]; /* [received, sent] */
+    uint64_t bytes[2];
+    uint64_t failed;
+    uint64_t rate;   /* bits per second, 0 = unknown */
+    double busy_pct; /* of the rate, over the last whole second, the busier direction; -1 unknown */
+    uint64_t latency[HL_PLANE_BUCKETS];
+    double p50_us, p99_us; /* from the histogram: upper ends of buckets; 0 = nothing counted */
+};
+
+void hl_plane_stats(enum hl_plane plane, struct hl_plane_stats *out);
+/* Why something was healed, refused or given up: helios_fault_total{cause,path}. Words as above. */
+void hl_fault_count(const char *cause, const char *path);
+/* Prometheus text of everything above, appended. */
+hl_status hl_plane_metrics(struct hl_buf *out) HL_CHECK;
+
+#endif
