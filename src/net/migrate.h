@@ -68,6 +68,7 @@ void hl_migrate_server_stop(struct hl_migrate_server *server);
 struct hl_migrate_send_opts {
     const char *address;        /* "host:port"; a scheme in front is ignored */
     struct hl_id id;            /* of the migration; none = random. Give one to be able to resume */
+    struct hl_id object;        /* what the receiver shall call it; none = as it likes */
     uint32_t chunk_size;        /* 0 = 1 MiB */
     const uint32_t *chunk_crcs; /* per started HL_NET_CHUNK, NULL = computed on the way; they are
                                    used for chunks of HL_NET_CHUNK bytes and more */

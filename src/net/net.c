@@ -110,10 +110,30 @@ hl_status hl_net_fetch_verified(struct hl_net_client *client, uint64_t offset, v
     return ops_of(client)->fetch(client, offset, dst, len, chunk_crcs, timeout_ms, bad);
 }
 
-hl_status hl_net_put(struct hl_net_client *client, const void *data, size_t len, uint32_t crc,
+static hl_status put(struct hl_net_client *client, const void *data, size_t len, uint32_t crc,
                      int timeout_ms, struct hl_id *id)
 {
     if (len == 0)
         return hl_fail(HL_EINVAL, "put of 0 bytes: an object has at least one byte");
     return ops_of(client)->put(client, data, len, crc, timeout_ms, id);
+}
+
+hl_status hl_net_put(struct hl_net_client *client, const void *data, size_t len, uint32_t crc,
+                     int timeout_ms, struct hl_id *id)
+{
+    struct hl_id any = {0, 0};
+    HL_TRY(put(client, data, len, crc, timeout_ms, &any));
+    *id = any;
+    return HL_OK;
+}
+
+hl_status hl_net_put_as(struct hl_net_client *client, struct hl_id id, const void *data, size_t len,
+                        uint32_t crc, int timeout_ms)
+{
+    struct hl_id got = id;
+    HL_TRY(put(client, data, len, crc, timeout_ms, &got));
+    if (!hl_id_equal(got, id))
+        return hl_fail(HL_EPROTO, "put of %s was stored as %s", hl_id_format(id).s,
+                       hl_id_format(got).s);
+    return HL_OK;
 }

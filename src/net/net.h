@@ -31,12 +31,13 @@ struct hl_net_server;
 struct hl_net_client;
 struct hl_net_ops;
 
-/* Where a put goes. `begin` gives the memory of `size` bytes; exactly one of `commit` and `abort`
- * follows for every begin that succeeded. Chunk checksums were computed as the bytes landed and
+/* Where a put goes. `begin` gives the memory of `size` bytes for an object that the sender wants to
+ * be called `id` (none = as the sink likes); exactly one of `commit` and `abort` follows for every
+ * begin that succeeded. Chunk checksums were computed as the bytes landed and
  * their combination was found equal to the sender's `crc` before commit is called. The text of a
  * failing begin or commit (hl_fail) travels to the client. */
 struct hl_net_put_handler {
-    hl_status (*begin)(void *arg, uint64_t size, void **token, void **ptr);
+    hl_status (*begin)(void *arg, struct hl_id id, uint64_t size, void **token, void **ptr);
     hl_status (*commit)(void *arg, void *token, uint32_t crc, const uint32_t *chunk_crcs,
                         size_t chunk_count, struct hl_id *id);
     void (*abort)(void *arg, void *token);
@@ -117,6 +118,9 @@ hl_status hl_net_fetch_verified(struct hl_net_client *client, uint64_t offset, v
 /* Store len bytes with CRC-32 `crc` as a new object of the server; its id comes back. */
 hl_status hl_net_put(struct hl_net_client *client, const void *data, size_t len, uint32_t crc,
                      int timeout_ms, struct hl_id *id) HL_CHECK;
+/* The same under a name: HL_EEXIST when the server has it already. */
+hl_status hl_net_put_as(struct hl_net_client *client, struct hl_id id, const void *data, size_t len,
+                        uint32_t crc, int timeout_ms) HL_CHECK;
 
 /* A back end. Both handles begin with a pointer to their table; arguments are already checked. */
 struct hl_net_ops {
@@ -131,6 +135,7 @@ struct hl_net_ops {
     /* chunk_crcs may be NULL: then nothing is verified. */
     hl_status (*fetch)(struct hl_net_client *client, uint64_t offset, void *dst, size_t len,
                        const uint32_t *chunk_crcs, int timeout_ms, struct hl_net_bad *bad);
+    /* *id: the name asked for (none = any), then the one it got. */
     hl_status (*put)(struct hl_net_client *client, const void *data, size_t len, uint32_t crc,
                      int timeout_ms, struct hl_id *id);
 };

@@ -281,7 +281,7 @@ static hl_status begin_put(struct hl_ucx_peer *p, const struct hl_wire *w)
     if (put == NULL)
         return hl_fail(HL_ENOMEM, "%s: put of %llu bytes", s->address, (unsigned long long)w->len);
     void *base = NULL;
-    hl_status st = h->begin(h->arg, w->len, &put->token, &base);
+    hl_status st = h->begin(h->arg, (struct hl_id){w->id_hi, w->id_lo}, w->len, &put->token, &base);
     if (st != HL_OK) {
         free(put);
         return st;

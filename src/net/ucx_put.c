@@ -90,8 +90,12 @@ static hl_status send_piece(struct hl_ucx_store *s)
 static hl_status run(struct hl_ucx_store *s, uint32_t crc, uint64_t deadline_ns)
 {
     struct hl_net_client *c = s->client;
-    HL_TRY(hl_ucx_send_control(
-        c, &(struct hl_wire){.type = HL_WIRE_PUT, .op = s->op, .len = s->len, .crc = crc}));
+    HL_TRY(hl_ucx_send_control(c, &(struct hl_wire){.type = HL_WIRE_PUT,
+                                                    .op = s->op,
+                                                    .len = s->len,
+                                                    .crc = crc,
+                                                    .id_hi = s->id.hi,
+                                                    .id_lo = s->id.lo}));
     HL_TRY(hl_ucx_client_wait(c, is_ready, s, deadline_ns, "put"));
     while (s->next < s->len && s->refused == HL_OK) {
         HL_TRY(send_piece(s));
@@ -107,7 +111,7 @@ hl_status hl_ucx_put(struct hl_net_client *c, const void *data, size_t len, uint
                      int timeout_ms, struct hl_id *id)
 {
     HL_TRY(hl_ucx_client_usable(c));
-    struct hl_ucx_store s = {.client = c, .op = ++c->last_op, .data = data, .len = len};
+    struct hl_ucx_store s = {.client = c, .op = ++c->last_op, .data = data, .len = len, .id = *id};
     s.window = HL_UCX_WINDOW * HL_UCX_PIECE / (unsigned)hl_ucx_message_max(&c->ucx);
     c->store = &s;
     hl_status st = run(&s, crc, hl_ucx_deadline(timeout_ms));

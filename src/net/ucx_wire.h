@@ -26,7 +26,7 @@ enum hl_wire_type {
     HL_WIRE_ASK,       /* c->s  op, offset, len */
     HL_WIRE_DATA,      /* s->c  op, offset, len; the bytes */
     HL_WIRE_REFUSED,   /* s->c  op, status; text */
-    HL_WIRE_PUT,       /* c->s  op, len, crc */
+    HL_WIRE_PUT,       /* c->s  op, len, crc, id it wants (0 = any) */
     HL_WIRE_READY,     /* s->c  op */
     HL_WIRE_PIECE,     /* c->s  op, offset, len; the bytes */
     HL_WIRE_STORED,    /* s->c  op, id */

@@ -315,6 +315,7 @@ hl_status hl_migrate_send(const struct hl_migrate_send_opts *opts, const void *d
         .chunk_size = chunk_size,
         .chunk_count = hl_mig_chunk_count(size, chunk_size),
         .crc = crc,
+        .result = opts->object,
     };
     s.dead_ns = (uint64_t)(opts->dead_ms > 0 ? opts->dead_ms : DEFAULT_DEAD_MS) * HL_NS_PER_MS;
     s.report.id = s.object.id;

@@ -51,7 +51,7 @@ struct hl_mig_frame {
     uint32_t crc;
     int32_t status;
     uint32_t credit;
-    struct hl_id result;
+    struct hl_id result; /* OPEN, RESUME: the name the sender wants (none = any); DONE: its name */
 };
 
 void hl_mig_encode(const struct hl_mig_frame *frame, uint8_t out[HL_MIG_HEADER]);

@@ -219,7 +219,7 @@ static hl_status begin(struct hl_mig_inbox *in, const struct hl_mig_frame *f,
         st = hl_fail(HL_ENOMEM, "migration receiver: no memory for the bitmap of %u chunks",
                      f->chunk_count);
     else
-        st = in->sink.begin(in->sink.arg, f->total, &m->token, &bytes);
+        st = in->sink.begin(in->sink.arg, f->result, f->total, &m->token, &bytes);
     if (st != HL_OK) {
         if (m != NULL) {
             free(m->have);

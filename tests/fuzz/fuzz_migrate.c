@@ -11,9 +11,10 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-static hl_status sink_begin(void *arg, uint64_t size, void **token, void **ptr)
+static hl_status sink_begin(void *arg, struct hl_id id, uint64_t size, void **token, void **ptr)
 {
     (void)arg;
+    (void)id;
     if (size > OBJECT_MAX)
         return hl_fail(HL_ENOSPC, "an object of %llu bytes", (unsigned long long)size);
     *token = *ptr = malloc(size);

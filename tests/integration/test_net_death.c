@@ -253,9 +253,10 @@ struct vault {
     atomic_int committed, aborted;
 };
 
-static hl_status vault_begin(void *arg, uint64_t size, void **token, void **ptr)
+static hl_status vault_begin(void *arg, struct hl_id id, uint64_t size, void **token, void **ptr)
 {
     struct vault *v = arg;
+    (void)id;
     uint8_t *bytes = calloc(1, size);
     if (bytes == NULL)
         return hl_fail(HL_ENOMEM, "vault");

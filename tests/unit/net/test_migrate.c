@@ -42,17 +42,19 @@ struct vault {
 };
 
 struct slot {
+    struct hl_id wanted;
     uint64_t size;
     uint8_t bytes[];
 };
 
-static hl_status vault_begin(void *arg, uint64_t size, void **token, void **ptr)
+static hl_status vault_begin(void *arg, struct hl_id id, uint64_t size, void **token, void **ptr)
 {
     struct vault *v = arg;
     if (v->refuse_begin)
         return hl_fail(HL_ENOSPC, "the pool of node n7 has 7 bytes left");
     struct slot *slot = malloc(sizeof(*slot) + size);
     slot->size = size;
+    slot->wanted = id;
     v->begun++;
     *token = slot;
     *ptr = slot->bytes;
@@ -76,7 +78,7 @@ static hl_status vault_commit(void *arg, void *token, uint32_t crc, const uint32
     v->crc_count = count;
     for (size_t i = 0; i < count && i < HL_ARRAY_LEN(v->crcs); i++)
         v->crcs[i] = crcs[i];
-    *id = (struct hl_id){0xabcdef, crc};
+    *id = hl_id_is_none(slot->wanted) ? (struct hl_id){0xabcdef, crc} : slot->wanted;
     v->committed++;
     free(slot);
     return HL_OK;
@@ -170,6 +172,20 @@ static void a_table_of_checksums_is_used_and_found_out_when_it_lies(void **state
     assert_int_equal(hl_migrate_send(&opts, source, size, crc, SEND_MS, &r), HL_ECORRUPT);
     assert_non_null(strstr(hl_error_text(), "the last was 1 of 3"));
     assert_true(r.chunks_nacked >= 16);
+    stop(server, &v);
+}
+
+static void the_sender_may_name_the_object(void **state)
+{
+    (void)state;
+    struct vault v = {0};
+    struct hl_migrate_server *server = serve(&v, 0);
+    struct hl_migrate_send_opts opts = {
+        .address = hl_migrate_server_address(server), .object = {7, 8}, .dead_ms = PATIENT_MS};
+    struct hl_migrate_report r;
+    assert_int_equal(hl_migrate_send(&opts, source, MIB, hl_crc32(0, source, MIB), SEND_MS, &r),
+                     HL_OK);
+    assert_true(hl_id_equal(r.stored, opts.object));
     stop(server, &v);
 }
 
@@ -436,6 +452,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(objects_of_many_sizes_arrive_as_they_were),
         cmocka_unit_test(a_table_of_checksums_is_used_and_found_out_when_it_lies),
+        cmocka_unit_test(the_sender_may_name_the_object),
         cmocka_unit_test(a_wrong_checksum_of_the_whole_is_refused_and_aborted),
         cmocka_unit_test(a_receiver_that_is_full_says_so_in_its_own_words),
         cmocka_unit_test(nobody_at_the_address_is_an_error_in_time),

@@ -22,9 +22,10 @@ struct sink {
     int begun, committed, aborted;
 };
 
-static hl_status sink_begin(void *arg, uint64_t size, void **token, void **ptr)
+static hl_status sink_begin(void *arg, struct hl_id id, uint64_t size, void **token, void **ptr)
 {
     struct sink *s = arg;
+    (void)id;
     if (size > sizeof(placed))
         return hl_fail(HL_ENOSPC, "%llu bytes do not fit", (unsigned long long)size);
     s->begun++;

@@ -231,6 +231,23 @@ static void puts_of_all_sizes_land_with_their_checksums(void **state)
     hl_net_server_stop(server);
 }
 
+static void a_put_may_name_its_object(void **state)
+{
+    (void)state;
+    struct vault v = {0};
+    struct hl_net_server *server = serve(&v, HL_NET_AUTO);
+    struct hl_net_client *client = join(server, HL_NET_AUTO);
+    struct hl_id name = {7, 8};
+    uint32_t crc = plain_crc(pool, MIB);
+    gate();
+    assert_int_equal(hl_net_put_as(client, name, pool, MIB, crc, 5000), HL_OK);
+    gate();
+    assert_true(hl_id_equal(v.wanted, name));
+    free(v.bytes);
+    hl_net_close(client);
+    hl_net_server_stop(server);
+}
+
 static void a_put_with_a_wrong_checksum_is_aborted_and_refused(void **state)
 {
     (void)state;
@@ -583,6 +600,7 @@ int main(void)
         cmocka_unit_test(chunks_with_a_wrong_checksum_are_named),
         cmocka_unit_test(more_bad_chunks_than_fit_are_counted_and_the_first_are_kept_in_order),
         cmocka_unit_test(puts_of_all_sizes_land_with_their_checksums),
+        cmocka_unit_test(a_put_may_name_its_object),
         cmocka_unit_test(a_put_with_a_wrong_checksum_is_aborted_and_refused),
         cmocka_unit_test(the_words_of_a_refusing_put_handler_reach_the_client),
         cmocka_unit_test(two_clients_at_once_both_get_their_bytes),

@@ -37,6 +37,7 @@ struct vault {
     uint32_t chunk_crcs[32];
     size_t chunk_count;
     int refuse_begin, refuse_commit;
+    struct hl_id wanted; /* the name in the last begin */
 };
 
 /* Handlers run on the server's thread: whatever they and a test share was done before this gate. */
@@ -56,11 +57,12 @@ static hl_status put(struct hl_net_client *client, const void *data, uint64_t si
     return st;
 }
 
-static hl_status vault_begin(void *arg, uint64_t size, void **token, void **ptr)
+static hl_status vault_begin(void *arg, struct hl_id id, uint64_t size, void **token, void **ptr)
 {
     struct vault *v = arg;
     gate();
     int refuse = v->refuse_begin;
+    v->wanted = id;
     gate();
     if (refuse)
         return hl_fail(HL_ENOSPC, "the pool has 7 bytes left");
@@ -87,7 +89,7 @@ static hl_status vault_commit(void *arg, void *token, uint32_t crc, const uint32
     v->chunk_count = chunk_count;
     for (size_t i = 0; i < chunk_count && i < HL_ARRAY_LEN(v->chunk_crcs); i++)
         v->chunk_crcs[i] = chunk_crcs[i];
-    *id = (struct hl_id){0x1122334455667788, crc};
+    *id = hl_id_is_none(v->wanted) ? (struct hl_id){0x1122334455667788, crc} : v->wanted;
     gate();
     return HL_OK;
 }
