@@ -30,6 +30,7 @@ struct NodeInfo {
   migrateAddress @9 :Text; # host:port where the node's L2 takes migrations (ZeroMQ); "" = none
   storeSocket @10 :Text;   # Unix socket that hands out the L2 pool to ranks of this node; "" = no L2
   tiers @11 :List(TierInfo);
+  storeEpoch @12 :UInt64;  # grows with every change of what the store holds
 }
 
 # One tier of one node (or of the L3 host): usage in bytes, exact at the moment of the answer.
@@ -153,6 +154,11 @@ struct CopyRequest {
   targetAddress @11 :Text;     # storeSend: migrateAddress of the Agent, or dataAddress of L3
   operation @12 :Text;     # read write migrate
   timeoutMs @13 :UInt32;
+  sourceDevice @14 :Text;      # L1 of the Agent that is asked
+  sourceSocket @15 :Text;      # Unix socket of the source, for a target on its host
+  targetHostId @16 :Text;      # storeSend
+  targetSocket @17 :Text;      # storeSend: Unix socket of the target
+  targetDataAddress @18 :Text; # storeSend: UCX of the target, when the migration network is down
 }
 
 # ---- shards --------------------------------------------------------------------------------------
@@ -320,7 +326,8 @@ interface Controller {
   # Agents
   registerNode @0 (node :NodeInfo, containers :List(ContainerStatus)) -> (heartbeatMs :Int32);
   # known = false: the Controller has forgotten this incarnation, register again.
-  heartbeat @1 (name :Text, incarnation :Text, telemetry :Telemetry, containers :List(ContainerStatus)) -> (known :Bool);
+  heartbeat @1 (name :Text, incarnation :Text, telemetry :Telemetry, containers :List(ContainerStatus),
+                tiers :List(TierInfo), storeEpoch :UInt64) -> (known :Bool);
 
   # Models
   importModel @2 (request :ImportRequest) -> (importId :Text, version :Int64);
@@ -363,7 +370,14 @@ interface Controller {
 }
 
 # How a read of a shard's copy by a node would go now, and why.
-struct Route { node @0 :Text; source @1 :Text; path @2 :Text; reason @3 :Text; text @4 :Text; }
+struct Route {
+  node @0 :Text;
+  source @1 :Text;         # "L2 of node-1", "L3"
+  path @2 :Text;           # words of core/route.h
+  reason @3 :Text;
+  text @4 :Text;           # the reason as a clause
+  target @5 :Text;         # L1 or L2 of the node
+}
 
 struct SlotState { numaId @0 :Int32; job @1 :Text; container @2 :Text; }
 struct NodeState {

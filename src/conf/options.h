@@ -91,6 +91,15 @@ struct hl_conf {
     uint64_t agent_log_max;   /* bytes kept of one rank's output */
     int64_t agent_stop_containers; /* when the agent ends */
 
+    uint64_t agent_l2_size;     /* 0 = none */
+    char *agent_l2_pool;        /* file; "" = /dev/shm/helios-UID-NAME.l2 */
+    char *agent_devices;        /* "emu:512MiB,cuda:0" */
+    char *agent_data_listen;    /* UCX; "" = none */
+    char *agent_migrate_listen; /* ZeroMQ; "" = none */
+    char *agent_nic_class;
+    char *agent_host_id; /* "" = the system's */
+    int64_t agent_copies;
+
     char *client_controller; /* CLI and tools */
 
     uint64_t heartbeat_ms;
@@ -99,6 +108,9 @@ struct hl_conf {
     uint64_t import_timeout_ms;
     int64_t read_retries;
     uint64_t read_timeout_ms;
+    uint64_t copy_timeout_ms;
+    uint64_t route_retry_first_ms;
+    uint64_t route_retry_max_ms;
 
     uint64_t job_start_timeout_ms;
     uint64_t job_stop_grace_ms;
