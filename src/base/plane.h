@@ -8,8 +8,8 @@
  * Threads: any; counting takes no lock once a (op, path, reason) was seen.
  * Errors:  none; more than HL_PLANE_PATHS_MAX different paths are counted as "other".
  * Units:   bytes, nanoseconds, bits per second for line rates.
- * Limits:  HL_PLANE_PATHS_MAX (op, path, reason, result) combinations; words are copied, 31 bytes
- * each.
+ * Limits:  HL_PLANE_PATHS_MAX (op, path, reason, result) combinations, as many (cause, path) ones;
+ * words are copied, 31 bytes each.
  */
 #ifndef HL_BASE_PLANE_H
 #define HL_BASE_PLANE_H
@@ -20,7 +20,8 @@
 #include "base/status.h"
 
 #define HL_PLANE_PATHS_MAX 128
-#define HL_PLANE_BUCKETS   28 /* of latency: bucket i holds what took less than 2^i us / 4 */
+#define HL_PLANE_BUCKETS   28 /* of latency: bucket i holds what took up to 2^i us / 4 */
+#define HL_PLANE_PLACE     64
 
 enum hl_plane {
     HL_PLANE_INSIDE,     /* within a host: no network */
@@ -40,13 +41,26 @@ struct hl_transfer {
     const char *reason; /* "" where none was decided */
     int sent;           /* direction of the bytes: 1 = left this process */
     uint64_t bytes;
-    uint64_t ns;
+    uint64_t ns; /* 0 = was not timed */
     hl_status status;
 };
 
+/* Latencies of those that failed are left out: they say how long the deadline was. */
 void hl_plane_count(const struct hl_transfer *t);
+/* The same for `ops` transfers at once, `t` holding the sum of their bytes and ns; latency may be
+ * NULL. For hot paths that keep counts of their own and fold them in now and then. */
+void hl_plane_add(const struct hl_transfer *t, uint64_t ops,
+                  const uint64_t latency[HL_PLANE_BUCKETS]);
+/* Only helios_path_total: what other processes told of their transfers. */
+void hl_path_add(const char *op, const char *path, const char *reason, int failed, uint64_t ops,
+                 uint64_t bytes);
+unsigned hl_plane_bucket(uint64_t ns);
+/* Upper end of the bucket that holds the q-quantile (0..1), 0 when nothing was counted. */
+double hl_plane_quantile_us(const uint64_t latency[HL_PLANE_BUCKETS], double q);
 /* What the line carries, from the configuration; 0 = unknown, then no utilisation is shown. */
 void hl_plane_set_rate(enum hl_plane plane, uint64_t bits_per_second);
+/* Where this process is on that network, for people: helios_plane_info{plane,address,interface}. */
+void hl_plane_set_place(enum hl_plane plane, const char *address, const char *interface);
 
 struct hl_plane_stats {
     uint64_t ops[2]; /* [received, sent] */
@@ -55,6 +69,7 @@ struct hl_plane_stats {
     uint64_t rate;   /* bits per second, 0 = unknown */
     double busy_pct; /* of the rate, over the last whole second, the busier direction; -1 unknown */
     uint64_t latency[HL_PLANE_BUCKETS];
+    uint64_t latency_ns;   /* sum of all that were timed */
     double p50_us, p99_us; /* from the histogram: upper ends of buckets; 0 = nothing counted */
 };
 
