@@ -19,7 +19,8 @@ target_compile_options(hl_options INTERFACE
   $<$<COMPILE_LANGUAGE:CXX>:-Wall;-Wextra>
   -funsigned-char -fvisibility=hidden -fno-omit-frame-pointer
   $<$<BOOL:${HELIOS_WERROR}>:-Werror>)
-target_compile_definitions(hl_options INTERFACE _GNU_SOURCE HELIOS_VERSION="${PROJECT_VERSION}")
+target_compile_definitions(hl_options INTERFACE _GNU_SOURCE HELIOS_VERSION="${PROJECT_VERSION}"
+  $<$<BOOL:${HELIOS_AUDIT}>:HELIOS_AUDIT>)
 target_link_libraries(hl_options INTERFACE Threads::Threads m)
 if(HELIOS_SANITIZE)
   target_compile_options(hl_options INTERFACE -fsanitize=${HELIOS_SANITIZE} -fno-sanitize-recover=undefined)

@@ -201,6 +201,9 @@ static void *beat_main(void *arg)
 
 static hl_status take_over(struct hl_pool *pool, struct hl_pool_found *found, int made)
 {
+    char page[32];
+    snprintf(pool->backing, sizeof(pool->backing), "%s pages",
+             hl_format_bytes(hl_shm_granule(pool->fd), page, sizeof(page)));
     pool->super = (struct hl_pool_super *)pool->base;
     pool->slots = pool->super->index_slots;
     pool->index = (struct hl_pool_entry *)(pool->base + pool->super->index_offset);

@@ -66,13 +66,17 @@ struct hl_pool_info {
     uint64_t incarnation;
     uint64_t capacity;
     uint64_t used;        /* sealed or being written, in whole units */
+    uint64_t writing;     /* the part of `used` that is being written */
     uint64_t quarantined; /* in whole units */
     uint64_t free;        /* in whole units; used + quarantined + free = capacity */
     uint64_t largest;     /* longest free extent */
     uint64_t shards;      /* sealed */
+    char backing[64];     /* what was really got: "2 MiB pages", "4 KiB pages" */
 };
 
 void hl_pool_info(struct hl_pool *pool, struct hl_pool_info *out);
+/* NUMA node of the region in which that byte lies; -1 = unknown. */
+int hl_pool_numa_of(const struct hl_pool *pool, uint64_t offset);
 const char *hl_pool_path(const struct hl_pool *pool);
 /* The whole mapping, for registration with a network; writable. */
 void *hl_pool_base(const struct hl_pool *pool, size_t *len);
@@ -81,8 +85,8 @@ hl_status hl_pool_reopen(const struct hl_pool *pool, int *fd) HL_CHECK;
 
 /* An extent that is being written. */
 struct hl_pool_extent {
-    struct hl_id id; /* fresh */
-    void *ptr;       /* `size` bytes, content undefined */
+    struct hl_id id;
+    void *ptr; /* `size` bytes, content undefined */
     uint64_t offset;
     uint64_t size;
     uint32_t slot;
@@ -99,7 +103,12 @@ struct hl_pool_ref {
     uint32_t slot;
 };
 
+/* Under a fresh id, anywhere. */
 hl_status hl_pool_alloc(struct hl_pool *pool, uint64_t size, struct hl_pool_extent *out) HL_CHECK;
+/* Under the caller's id: HL_EEXIST when it is here or being written. near: NUMA node whose memory
+ * is preferred, -1 = any; where its region is full the others are used. */
+hl_status hl_pool_alloc_at(struct hl_pool *pool, struct hl_id id, uint64_t size, int near,
+                           struct hl_pool_extent *out) HL_CHECK;
 /* Make it visible. HL_ECORRUPT when the chunk CRCs do not add up to crc32; the extent is then still
  * the caller's. `ref` may be NULL. */
 hl_status hl_pool_seal(struct hl_pool *pool, const struct hl_pool_extent *extent, uint32_t crc32,
@@ -125,6 +134,13 @@ hl_status hl_pool_chunk_crcs(struct hl_pool *pool, const struct hl_pool_ref *ref
  * (may be NULL) ends it with HL_ECANCELED. */
 hl_status hl_pool_verify(struct hl_pool *pool, struct hl_id id, const atomic_int *cancel,
                          uint32_t **bad, size_t *bad_count) HL_CHECK;
+
+/* Copy [offset, offset + len); every started MiB it touches is checked. A freed shard whose bytes
+ * are still there can be read. */
+hl_status hl_pool_read(struct hl_pool *pool, const struct hl_pool_ref *ref, uint64_t offset,
+                       void *dst, size_t len) HL_CHECK;
+/* The sums over the index against the counters; HL_ECORRUPT names both. */
+hl_status hl_pool_audit(struct hl_pool *pool) HL_CHECK;
 
 /* ---- readers --------------------------------------------------------------------------------- */
 

@@ -35,6 +35,7 @@ struct hl_pool {
     uint64_t slots;
     uint64_t rest_ns;
     uint32_t beat_ms;
+    char backing[64];
 
     pthread_mutex_t lock; /* guards all below and every change of the index */
     struct hl_extents *extents;
@@ -42,6 +43,7 @@ struct hl_pool {
     uint32_t rest_head, rest_tail; /* resting extents, in the order they were freed */
     uint64_t taken;                /* slots in use */
     uint64_t used_units;
+    uint64_t writing_units; /* the part of them that is being written */
     uint64_t rest_units;
     uint64_t shards;
 

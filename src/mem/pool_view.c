@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <sys/stat.h>
 
+#include "mem/chunks.h"
 #include "mem/pool_private.h"
 #include "os/shm.h"
 
@@ -158,12 +159,6 @@ static hl_status fail_chunk(const struct hl_pool_view *v, const struct hl_pool_r
                    hl_id_format(r->id).s, chunk, hl_pool_chunks(r->size));
 }
 
-/* A call for no bytes costs as much as one for 64. */
-static inline uint32_t crc_more(uint32_t crc, const uint8_t *data, uint64_t len)
-{
-    return len > 0 ? hl_crc32(crc, data, len) : crc;
-}
-
 /* The reference's generation stands, and what it says lies in the mapping. */
 static hl_status check_ref(const struct hl_pool_view *v, const struct hl_pool_ref *r)
 {
@@ -177,25 +172,12 @@ static hl_status check_ref(const struct hl_pool_view *v, const struct hl_pool_re
 hl_status hl_pool_view_read(const struct hl_pool_view *view, const struct hl_pool_ref *ref,
                             uint64_t offset, void *buf, size_t len)
 {
-    uint8_t *out = buf;
-    uint64_t end;
+    uint64_t bad = 0;
+    struct hl_chunks c = {ref->size, ref->crc32, hl_pool_view_chunk_crcs(view, ref)};
     HL_TRY(check_ref(view, ref));
-    if (__builtin_add_overflow(offset, (uint64_t)len, &end) || end > ref->size)
-        return hl_fail(HL_EINVAL, "bytes %" PRIu64 "+%zu lie outside shard %s of %" PRIu64 " bytes",
-                       offset, len, hl_id_format(ref->id).s, ref->size);
-    while (offset < end) {
-        uint64_t chunk = offset / HL_POOL_CHUNK, from = chunk * HL_POOL_CHUNK;
-        uint64_t to = ref->size - from < HL_POOL_CHUNK ? ref->size : from + HL_POOL_CHUNK;
-        uint64_t stop = end < to ? end : to;
-        const uint8_t *data = view->base + ref->offset;
-        uint32_t crc = crc_more(0, data + from, offset - from);
-        crc = hl_crc32_copy(crc, out, data + offset, stop - offset);
-        crc = crc_more(crc, data + stop, to - stop);
-        if (crc != chunk_crc(view, ref, chunk))
-            return fail_chunk(view, ref, chunk);
-        out += stop - offset;
-        offset = stop;
-    }
+    HL_TRY(hl_chunks_range(ref->id, ref->size, offset, len));
+    if (!hl_chunks_copy(&c, view->base + ref->offset, offset, buf, len, &bad))
+        return fail_chunk(view, ref, bad);
     pool_acquire_fence();
     return hl_pool_view_check(view, ref);
 }

@@ -9,6 +9,7 @@
 #include <stdlib.h>
 
 #include "base/text.h"
+#include "mem/chunks.h"
 #include "mem/pool_private.h"
 
 /* ---- entries --------------------------------------------------------------------------------- */
@@ -41,6 +42,25 @@ static uint32_t slot_of(const struct hl_pool *pool, struct hl_id id, uint32_t st
             break;
         if ((now == state || now == other) && POOL_GET(e->id_lo) == id.lo &&
             POOL_GET(e->id_hi) == id.hi)
+            return (uint32_t)slot;
+    }
+    return NO_SLOT;
+}
+
+/* Slot of the sealed shard; with an offset, also of a freed one whose bytes still lie there: the
+ * same id may have been written again elsewhere. */
+static uint32_t slot_at(const struct hl_pool *pool, struct hl_id id, uint64_t offset)
+{
+    if (offset == 0)
+        return slot_of(pool, id, HL_POOL_SEALED, HL_POOL_SEALED);
+    uint64_t slot = hl_pool_home(id, pool->slots);
+    for (uint64_t i = 0; i < pool->slots; i++, slot = (slot + 1) & (pool->slots - 1)) {
+        const struct hl_pool_entry *e = &pool->index[slot];
+        uint32_t now = POOL_GET(e->state);
+        if (now == HL_POOL_EMPTY)
+            break;
+        if ((now == HL_POOL_SEALED || now == HL_POOL_FREED) && POOL_GET(e->id_lo) == id.lo &&
+            POOL_GET(e->id_hi) == id.hi && POOL_GET(e->offset) == offset)
             return (uint32_t)slot;
     }
     return NO_SLOT;
@@ -145,6 +165,9 @@ static hl_status alloc_locked(struct hl_pool *pool, struct hl_id id, uint64_t si
                               struct hl_pool_extent *out)
 {
     uint64_t units = hl_pool_units(size), first;
+    if (slot_of(pool, id, HL_POOL_SEALED, HL_POOL_WRITING) != NO_SLOT)
+        return hl_fail(HL_EEXIST, "shard %s is in pool %s, or being written there",
+                       hl_id_format(id).s, pool->path);
     pool_reap(pool, hl_now_ns());
     if (pool->taken >= pool->slots / 4 * 3)
         return hl_fail(HL_ENOSPC,
@@ -168,6 +191,7 @@ static hl_status alloc_locked(struct hl_pool *pool, struct hl_id id, uint64_t si
     pool->notes[slot] = (struct slot_note){.next = NO_SLOT};
     pool->taken++;
     pool->used_units += units;
+    pool->writing_units += units;
     *out = (struct hl_pool_extent){
         .id = id, .ptr = pool->base + offset, .offset = offset, .size = size, .slot = slot};
     return HL_OK;
@@ -175,9 +199,15 @@ static hl_status alloc_locked(struct hl_pool *pool, struct hl_id id, uint64_t si
 
 hl_status hl_pool_alloc(struct hl_pool *pool, uint64_t size, struct hl_pool_extent *out)
 {
+    return hl_pool_alloc_at(pool, hl_id_random(), size, -1, out);
+}
+
+hl_status hl_pool_alloc_at(struct hl_pool *pool, struct hl_id id, uint64_t size, int near,
+                           struct hl_pool_extent *out)
+{
+    (void)near;
     if (size == 0)
         return hl_fail(HL_EINVAL, "a shard of 0 bytes can't be stored");
-    struct hl_id id = hl_id_random();
     pthread_mutex_lock(&pool->lock);
     hl_status st =
         size > pool->super->capacity ? fail_no_room(pool, size) : alloc_locked(pool, id, size, out);
@@ -195,27 +225,10 @@ static int is_open(const struct hl_pool *pool, const struct hl_pool_extent *x)
            POOL_GET(e->id_hi) == x->id.hi && POOL_GET(e->offset) == x->offset;
 }
 
-static hl_status check_chunks(const struct hl_pool_extent *x, uint32_t crc32,
-                              const uint32_t *chunk_crcs, size_t chunks)
-{
-    if (chunks != hl_pool_chunks(x->size))
-        return hl_fail(HL_EINVAL, "shard %s of %" PRIu64 " bytes comes with %zu chunk CRCs",
-                       hl_id_format(x->id).s, x->size, chunks);
-    uint32_t all = chunk_crcs[0];
-    for (size_t i = 1; i < chunks; i++) {
-        uint64_t len = i + 1 < chunks ? HL_POOL_CHUNK : x->size - i * HL_POOL_CHUNK;
-        all = hl_crc32_combine(all, chunk_crcs[i], len);
-    }
-    if (all != crc32)
-        return hl_fail(HL_ECORRUPT, "the chunk CRCs of shard %s give %08x, its CRC is %08x",
-                       hl_id_format(x->id).s, all, crc32);
-    return HL_OK;
-}
-
 hl_status hl_pool_seal(struct hl_pool *pool, const struct hl_pool_extent *extent, uint32_t crc32,
                        const uint32_t *chunk_crcs, size_t chunks, struct hl_pool_ref *ref)
 {
-    HL_TRY(check_chunks(extent, crc32, chunk_crcs, chunks));
+    HL_TRY(hl_chunks_check(extent->id, extent->size, crc32, chunk_crcs, chunks));
     pthread_mutex_lock(&pool->lock);
     if (!is_open(pool, extent)) {
         pthread_mutex_unlock(&pool->lock);
@@ -238,6 +251,7 @@ hl_status hl_pool_seal(struct hl_pool *pool, const struct hl_pool_extent *extent
     entry_end(e);
     r.gen = POOL_GET(e->gen);
     pool->shards++;
+    pool->writing_units -= hl_pool_units(extent->size);
     pthread_mutex_unlock(&pool->lock);
     if (ref != NULL)
         *ref = r;
@@ -252,6 +266,7 @@ void hl_pool_abort(struct hl_pool *pool, const struct hl_pool_extent *extent)
         pool_slot_delete(pool, extent->slot);
         hl_extents_give(pool->extents, first_unit(pool, extent->offset), units);
         pool->used_units -= units;
+        pool->writing_units -= units;
     }
     pthread_mutex_unlock(&pool->lock);
 }
@@ -288,9 +303,7 @@ hl_status hl_pool_pin(struct hl_pool *pool, struct hl_id id, uint64_t offset,
                       struct hl_pool_ref *out)
 {
     pthread_mutex_lock(&pool->lock);
-    uint32_t slot = slot_of(pool, id, HL_POOL_SEALED, offset != 0 ? HL_POOL_FREED : HL_POOL_SEALED);
-    if (slot != NO_SLOT && offset != 0 && POOL_GET(pool->index[slot].offset) != offset)
-        slot = NO_SLOT;
+    uint32_t slot = slot_at(pool, id, offset);
     struct hl_pool_ref r = {0};
     if (slot != NO_SLOT) {
         pool->notes[slot].pins++;
@@ -336,61 +349,4 @@ hl_status hl_pool_chunk_crcs(struct hl_pool *pool, const struct hl_pool_ref *ref
     if (hl_pool_find(pool, ref->id, &now) == HL_OK && now.gen == ref->gen)
         return HL_OK;
     return hl_fail(HL_ESTALE, "shard %s was freed", hl_id_format(ref->id).s);
-}
-
-/* The numbers of the bad chunks go to `bad`, their count to *count. */
-static hl_status verify_pinned(const struct hl_pool *pool, const struct hl_pool_ref *r,
-                               const atomic_int *cancel, uint32_t *bad, size_t *count)
-{
-    uint64_t chunks = hl_pool_chunks(r->size);
-    const uint8_t *data = pool->base + r->offset;
-    const uint32_t *table = (const uint32_t *)(data + hl_pool_table_offset(r->size));
-    *count = 0;
-    for (uint64_t i = 0; i < chunks; i++) {
-        uint64_t len = i + 1 < chunks ? HL_POOL_CHUNK : r->size - i * HL_POOL_CHUNK;
-        uint32_t expected = chunks == 1 ? r->crc32 : table[i];
-        if (cancel != NULL && atomic_load_explicit(cancel, memory_order_relaxed))
-            return hl_fail(HL_ECANCELED, "verification of shard %s was cancelled",
-                           hl_id_format(r->id).s);
-        if (hl_crc32(0, data + i * HL_POOL_CHUNK, len) != expected)
-            bad[(*count)++] = (uint32_t)i;
-    }
-    if (*count == 0)
-        return HL_OK;
-    return hl_fail(HL_ECORRUPT,
-                   "shard %s: %zu of %" PRIu64 " chunks fail their CRC, first %" PRIu32,
-                   hl_id_format(r->id).s, *count, chunks, bad[0]);
-}
-
-hl_status hl_pool_verify(struct hl_pool *pool, struct hl_id id, const atomic_int *cancel,
-                         uint32_t **bad, size_t *bad_count)
-{
-    struct hl_pool_ref r;
-    size_t count = 0;
-    HL_TRY(hl_pool_pin(pool, id, 0, &r));
-    HL_AUTO(hl_freep) uint32_t *found = malloc(hl_pool_chunks(r.size) * sizeof(*found));
-    hl_status st = found == NULL ? hl_fail(HL_ENOMEM, "verify shard %s", hl_id_format(id).s)
-                                 : verify_pinned(pool, &r, cancel, found, &count);
-    hl_pool_unpin(pool, &r);
-    if (st == HL_ECORRUPT) {
-        *bad = hl_steal(&found);
-        *bad_count = count;
-    }
-    return st;
-}
-
-void hl_pool_info(struct hl_pool *pool, struct hl_pool_info *out)
-{
-    pthread_mutex_lock(&pool->lock);
-    *out = (struct hl_pool_info){
-        .uuid = pool->super->uuid,
-        .incarnation = POOL_GET(pool->super->incarnation),
-        .capacity = pool->super->capacity,
-        .used = pool->used_units * HL_POOL_UNIT,
-        .quarantined = pool->rest_units * HL_POOL_UNIT,
-        .free = hl_extents_free(pool->extents) * HL_POOL_UNIT,
-        .largest = hl_extents_largest(pool->extents) * HL_POOL_UNIT,
-        .shards = pool->shards,
-    };
-    pthread_mutex_unlock(&pool->lock);
 }

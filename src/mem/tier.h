@@ -111,11 +111,12 @@ hl_status hl_tier_drop(struct hl_tier_store *t, struct hl_id id) HL_CHECK;
 size_t hl_tier_list(struct hl_tier_store *t, uint64_t *cursor, struct hl_tier_ref *out, size_t max);
 void hl_tier_usage(struct hl_tier_store *t, struct hl_tier_usage *out);
 
-/* Called once each time pressure changes, on the thread that changed it, with no lock held. */
+/* Called once each time pressure changes, on the thread that changed it, with no lock held; where
+ * a pool is also used without its tier, on the one that calls hl_tier_usage next. */
 typedef void (*hl_tier_watch_fn)(void *arg, const struct hl_tier_usage *usage);
 void hl_tier_watch(struct hl_tier_store *t, hl_tier_watch_fn fn, void *arg);
-/* Sum over the index against the counters; HL_ECORRUPT names both. Debug builds call it after every
- * change. */
+/* Sum over the index against the counters; HL_ECORRUPT names both. Builds with HELIOS_AUDIT call it
+ * after every change. */
 hl_status hl_tier_audit(struct hl_tier_store *t) HL_CHECK;
 
 const char *hl_pressure_name(enum hl_tier_pressure p);

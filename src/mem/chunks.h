@@ -1,0 +1,53 @@
+/* mem/chunks.h - the CRCs of a shard's pieces, one per started MiB: do they add up, and are the
+ * bytes that are copied theirs.
+ *
+ * Owns:    nothing.
+ * Threads: any.
+ * Errors:  HL_EINVAL (wrong count, range outside the shard), HL_ECORRUPT.
+ * Units:   bytes; CRC-32 as in base/crc32.h.
+ * Limits:  none.
+ */
+#ifndef HL_MEM_CHUNKS_H
+#define HL_MEM_CHUNKS_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/id.h"
+#include "base/status.h"
+
+#define HL_CHUNK ((uint64_t)1 << 20)
+
+struct hl_chunks {
+    uint64_t size;        /* of the shard */
+    uint32_t crc32;       /* of the shard; used instead of the table when there is one chunk */
+    const uint32_t *crcs; /* one per started MiB */
+};
+
+static inline uint64_t hl_chunks_count(uint64_t size)
+{
+    return size / HL_CHUNK + (size % HL_CHUNK != 0);
+}
+
+/* Bytes of chunk i. */
+static inline uint64_t hl_chunk_len(uint64_t size, uint64_t i)
+{
+    return size - i * HL_CHUNK < HL_CHUNK ? size - i * HL_CHUNK : HL_CHUNK;
+}
+
+static inline uint32_t hl_chunk_crc(const struct hl_chunks *c, uint64_t i)
+{
+    return c->size <= HL_CHUNK ? c->crc32 : c->crcs[i];
+}
+
+/* HL_ECORRUPT when the chunk CRCs do not add up to crc32. */
+hl_status hl_chunks_check(struct hl_id id, uint64_t size, uint32_t crc32, const uint32_t *crcs,
+                          size_t count) HL_CHECK;
+/* [offset, offset + len) lies in the shard. */
+hl_status hl_chunks_range(struct hl_id id, uint64_t size, uint64_t offset, size_t len) HL_CHECK;
+/* Copy a range of the shard whose bytes begin at `data`; all of every chunk it touches is summed.
+ * 1; or 0 and the number of the first bad chunk. */
+int hl_chunks_copy(const struct hl_chunks *c, const void *data, uint64_t offset, void *dst,
+                   size_t len, uint64_t *bad);
+
+#endif
