@@ -1,0 +1,433 @@
+/* The emulated device: one memfd. A block is an extent of it, mapped at the same place of a window
+ * of addresses that is otherwise inaccessible, so that what is freed faults and is never somebody
+ * else's mapping. Pages are reserved when a block is made and given back when it is freed: who gets
+ * a block has its memory. Copies that are begun run on a thread of their own, in their order. */
+#include "mem/device_private.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/text.h"
+#include "mem/pool_extents.h"
+#include "os/file.h"
+#include "os/shm.h"
+
+#define BLOCKS_MAX    (1u << 20)
+#define NUMA_MAX      1023
+#define POLICY_PREFER 1 /* MPOL_PREFERRED */
+
+struct job {
+    struct job *next;
+    struct device_op op;
+    int done;
+};
+
+struct emu {
+    int fd; /* -1: no memory of its own */
+    uint8_t *window;
+    uint64_t len;         /* of both */
+    pthread_mutex_t lock; /* extents */
+    struct hl_extents *extents;
+
+    pthread_mutex_t queue_lock; /* all below */
+    pthread_cond_t work, done;
+    struct job *first, **last;
+    int started, stop;
+    pthread_t thread;
+};
+
+static struct emu *emu_of(struct hl_device *d)
+{
+    return d->impl;
+}
+
+static hl_status fail_errno(int err, const char *what, uint64_t len)
+{
+    return hl_fail(hl_status_of_errno(err), "%s of %" PRIu64 " bytes: %s", what, len,
+                   strerror(err));
+}
+
+/* ---- opening ---- */
+
+struct spec {
+    uint64_t bytes;
+    int nic, numa;
+};
+
+static hl_status parse_word(const char *word, struct spec *out)
+{
+    char *end;
+    if (strcmp(word, "nic=no") == 0) {
+        out->nic = 0;
+        return HL_OK;
+    }
+    if (strncmp(word, "numa=", 5) == 0 && word[5] >= '0' && word[5] <= '9') {
+        unsigned long node = strtoul(word + 5, &end, 10);
+        if (*end == '\0' && node <= NUMA_MAX) {
+            out->numa = (int)node;
+            return HL_OK;
+        }
+    }
+    return hl_fail(HL_EINVAL, "\"%s\" is neither nic=no nor numa=N", word);
+}
+
+static hl_status parse(const char *rest, struct spec *out)
+{
+    char text[128], *save = NULL;
+    if (snprintf(text, sizeof(text), "%s", rest) >= (int)sizeof(text))
+        return hl_fail(HL_EINVAL, "it is too long");
+    char *word = strtok_r(text, ",", &save);
+    if (word != NULL && word[0] == ':') {
+        HL_TRY(hl_parse_bytes(word + 1, &out->bytes));
+        if (out->bytes == 0)
+            return hl_fail(HL_EINVAL, "0 bytes are no device");
+        word = strtok_r(NULL, ",", &save);
+    }
+    for (; word != NULL; word = strtok_r(NULL, ",", &save))
+        HL_TRY(parse_word(word, out));
+    return HL_OK;
+}
+
+/* Where the pages of the memfd shall be. A system without that node or call still works. */
+static void prefer_node(void *ptr, uint64_t len, int node)
+{
+    unsigned long mask[(NUMA_MAX + 1) / (8 * sizeof(long))] = {0};
+    const size_t bits = 8 * sizeof(long);
+    mask[(size_t)node / bits] |= 1ul << ((size_t)node % bits);
+    (void)syscall(SYS_mbind, ptr, len, POLICY_PREFER, mask, NUMA_MAX + 1ul, 0);
+}
+
+static hl_status open_memory(struct emu *e, int node)
+{
+    HL_TRY(hl_memfd_create("helios-device", e->len, &e->fd));
+    /* A descriptor that is exported must not be opened again for writing by accident. */
+    if (fchmod(e->fd, 0400) != 0)
+        return fail_errno(errno, "memory", e->len);
+    if (node >= 0) {
+        void *all;
+        HL_TRY(hl_shm_map(e->fd, e->len, 1, &all));
+        prefer_node(all, e->len, node);
+        hl_shm_unmap(all, e->len);
+    }
+    void *w = mmap(NULL, e->len, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (w == MAP_FAILED)
+        return fail_errno(errno, "addresses", e->len);
+    e->window = w;
+    uint64_t units = e->len / (uint64_t)sysconf(_SC_PAGESIZE);
+    return hl_extents_create(units, units < BLOCKS_MAX ? (uint32_t)units : BLOCKS_MAX, &e->extents);
+}
+
+static void emu_close(struct hl_device *d)
+{
+    struct emu *e = emu_of(d);
+    if (e->window != NULL)
+        munmap(e->window, e->len);
+    if (e->fd >= 0)
+        close(e->fd);
+    hl_extents_destroy(e->extents);
+    pthread_cond_destroy(&e->work);
+    pthread_cond_destroy(&e->done);
+    pthread_mutex_destroy(&e->lock);
+    pthread_mutex_destroy(&e->queue_lock);
+    free(e);
+}
+
+static void set_facts(struct hl_device *d, const struct spec *spec)
+{
+    d->granule = (uint64_t)sysconf(_SC_PAGESIZE);
+    d->capacity = emu_of(d)->len;
+    d->numa = spec->numa;
+    d->nic_direct = spec->nic;
+    d->shareable = d->has_ranges = 1;
+    snprintf(d->backing, sizeof(d->backing), "memfd");
+}
+
+static hl_status emu_open(struct hl_device *d, const char *rest,
+                          const struct hl_device_options *options)
+{
+    struct spec spec = {.nic = 1, .numa = -1};
+    (void)options;
+    HL_TRY(parse(rest, &spec));
+    uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE);
+    if (spec.bytes > 0 && spec.bytes < page)
+        return hl_fail(HL_EINVAL, "%" PRIu64 " bytes are less than a page of %" PRIu64, spec.bytes,
+                       page);
+    struct emu *e = calloc(1, sizeof(*e));
+    if (e == NULL)
+        return hl_fail(HL_ENOMEM, "memory is short");
+    *e = (struct emu){.fd = -1, .len = spec.bytes / page * page};
+    e->last = &e->first;
+    pthread_condattr_t clock;
+    pthread_condattr_init(&clock);
+    pthread_condattr_setclock(&clock, CLOCK_MONOTONIC);
+    pthread_cond_init(&e->work, &clock);
+    pthread_cond_init(&e->done, &clock);
+    pthread_condattr_destroy(&clock);
+    pthread_mutex_init(&e->lock, NULL);
+    pthread_mutex_init(&e->queue_lock, NULL);
+    d->impl = e;
+    hl_status st = e->len > 0 ? open_memory(e, spec.numa) : HL_OK;
+    if (st != HL_OK)
+        emu_close(d);
+    else
+        set_facts(d, &spec);
+    return st;
+}
+
+/* ---- blocks ---- */
+
+static void give_extent(struct hl_device *d, const struct device_mem *m)
+{
+    struct emu *e = emu_of(d);
+    pthread_mutex_lock(&e->lock);
+    hl_extents_give(e->extents, m->offset / d->granule, m->size / d->granule);
+    pthread_mutex_unlock(&e->lock);
+}
+
+static hl_status emu_create(struct hl_device *d, struct device_mem *m)
+{
+    struct emu *e = emu_of(d);
+    uint64_t start, free, largest;
+    pthread_mutex_lock(&e->lock);
+    hl_status st = hl_extents_take(e->extents, m->size / d->granule, &start);
+    free = hl_extents_free(e->extents) * d->granule;
+    largest = hl_extents_largest(e->extents) * d->granule;
+    pthread_mutex_unlock(&e->lock);
+    if (st != HL_OK)
+        return hl_fail(st,
+                       "%s: %" PRIu64 " bytes asked, %" PRIu64 " free, but only %" PRIu64
+                       " of them in one piece",
+                       d->name, m->size, free, largest);
+    m->offset = start * d->granule;
+    int rc;
+    do
+        rc = fallocate(e->fd, 0, (off_t)m->offset, (off_t)m->size);
+    while (rc != 0 && errno == EINTR);
+    if (rc != 0) {
+        int err = errno;
+        give_extent(d, m);
+        return hl_fail(err == ENOMEM ? HL_ENOSPC : hl_status_of_errno(err),
+                       "%s: the host has no memory for %" PRIu64 " bytes: %s", d->name, m->size,
+                       strerror(err));
+    }
+    return HL_OK;
+}
+
+static void emu_destroy(struct hl_device *d, struct device_mem *m)
+{
+    struct emu *e = emu_of(d);
+    if (m->imported)
+        return;
+    int rc;
+    do
+        rc = fallocate(e->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)m->offset,
+                       (off_t)m->size);
+    while (rc != 0 && errno == EINTR);
+    give_extent(d, m);
+}
+
+static hl_status emu_map(struct hl_device *d, struct device_mem *m, uint64_t at)
+{
+    struct emu *e = emu_of(d);
+    void *place =
+        at == HL_DEVICE_ANYWHERE ? (void *)(e->window + m->offset) : (void *)(uintptr_t)at;
+    void *p = mmap(place, m->size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, e->fd,
+                   (off_t)m->offset);
+    if (p == MAP_FAILED)
+        return fail_errno(errno, "a mapping", m->size);
+    m->host = p;
+    m->address = (uintptr_t)p;
+    return HL_OK;
+}
+
+static void emu_unmap(struct hl_device *d, struct device_mem *m)
+{
+    (void)d;
+    /* The addresses stay taken: whoever still uses them faults. */
+    if (m->own_address)
+        munmap(m->host, m->size);
+    else if (mmap(m->host, m->size, PROT_NONE,
+                  MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0) == MAP_FAILED)
+        (void)mprotect(m->host, m->size, PROT_NONE); /* too many mappings to add one */
+    m->host = NULL;
+    m->address = 0;
+}
+
+static hl_status emu_reserve(struct hl_device *d, uint64_t size, uint64_t *address)
+{
+    (void)d;
+    void *p = mmap(NULL, size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (p == MAP_FAILED)
+        return fail_errno(errno, "addresses", size);
+    *address = (uintptr_t)p;
+    return HL_OK;
+}
+
+static void emu_unreserve(struct hl_device *d, uint64_t address, uint64_t size)
+{
+    (void)d;
+    munmap((void *)(uintptr_t)address, size);
+}
+
+static void emu_room(struct hl_device *d, uint64_t left, uint64_t *free, uint64_t *largest)
+{
+    struct emu *e = emu_of(d);
+    *free = left;
+    *largest = 0;
+    if (e->extents == NULL)
+        return;
+    pthread_mutex_lock(&e->lock);
+    *largest = hl_extents_largest(e->extents) * d->granule;
+    pthread_mutex_unlock(&e->lock);
+}
+
+/* ---- other processes ---- */
+
+static hl_status emu_export(struct hl_device *d, const struct device_mem *m, int *fd)
+{
+    (void)m;
+    return hl_shm_reopen(emu_of(d)->fd, fd);
+}
+
+static hl_status emu_import(struct hl_device *d, int fd, struct device_mem *m)
+{
+    (void)d;
+    /* Else its owner could make the mapping fault. */
+    HL_TRY(hl_memfd_check(fd, m->offset + m->size));
+    void *p = mmap(NULL, m->size, PROT_READ, MAP_SHARED, fd, (off_t)m->offset);
+    if (p == MAP_FAILED)
+        return fail_errno(errno, "a mapping", m->size);
+    m->host = p;
+    m->address = (uintptr_t)p;
+    m->own_address = 1;
+    return HL_OK;
+}
+
+/* ---- copies ---- */
+
+static hl_status emu_copy(struct hl_device *d, const struct device_op *op)
+{
+    (void)d;
+    memmove((void *)(uintptr_t)op->dst, (const void *)(uintptr_t)op->src, op->len);
+    return HL_OK;
+}
+
+static void *engine(void *arg)
+{
+    struct emu *e = arg;
+    pthread_mutex_lock(&e->queue_lock);
+    for (;;) {
+        while (e->first == NULL && !e->stop)
+            pthread_cond_wait(&e->work, &e->queue_lock);
+        struct job *job = e->first;
+        if (job == NULL)
+            break;
+        e->first = job->next;
+        if (e->first == NULL)
+            e->last = &e->first;
+        pthread_mutex_unlock(&e->queue_lock);
+        memmove((void *)(uintptr_t)job->op.dst, (const void *)(uintptr_t)job->op.src, job->op.len);
+        pthread_mutex_lock(&e->queue_lock);
+        job->done = 1;
+        pthread_cond_broadcast(&e->done);
+    }
+    pthread_mutex_unlock(&e->queue_lock);
+    return NULL;
+}
+
+static hl_status emu_begin(struct hl_device *d, const struct device_op *op, void **handle)
+{
+    struct emu *e = emu_of(d);
+    struct job *job = calloc(1, sizeof(*job));
+    if (job == NULL)
+        return hl_fail(HL_ENOMEM, "memory is short");
+    job->op = *op;
+    pthread_mutex_lock(&e->queue_lock);
+    if (!e->started && pthread_create(&e->thread, NULL, engine, e) != 0) {
+        pthread_mutex_unlock(&e->queue_lock);
+        free(job);
+        return hl_fail(HL_ENOMEM, "%s: a thread can't be started", d->name);
+    }
+    e->started = 1;
+    *e->last = job;
+    e->last = &job->next;
+    pthread_cond_signal(&e->work);
+    pthread_mutex_unlock(&e->queue_lock);
+    *handle = job;
+    return HL_OK;
+}
+
+static hl_status emu_wait(struct hl_device *d, void *handle, int timeout_ms)
+{
+    struct emu *e = emu_of(d);
+    struct job *job = handle;
+    uint64_t end = hl_now_ns() + (uint64_t)timeout_ms * HL_NS_PER_MS;
+    struct timespec ts = {.tv_sec = (time_t)(end / HL_NS_PER_S),
+                          .tv_nsec = (long)(end % HL_NS_PER_S)};
+    int rc = 0;
+    pthread_mutex_lock(&e->queue_lock);
+    while (!job->done && rc == 0)
+        rc = pthread_cond_timedwait(&e->done, &e->queue_lock, &ts);
+    int done = job->done;
+    pthread_mutex_unlock(&e->queue_lock);
+    if (!done)
+        return hl_fail(HL_ETIMEDOUT, "%s: a copy of %zu bytes is not done after %d ms", d->name,
+                       job->op.len, timeout_ms);
+    free(job);
+    return HL_OK;
+}
+
+static void emu_settle(struct hl_device *d)
+{
+    struct emu *e = emu_of(d);
+    if (!e->started)
+        return;
+    pthread_mutex_lock(&e->queue_lock);
+    e->stop = 1;
+    pthread_cond_signal(&e->work);
+    pthread_mutex_unlock(&e->queue_lock);
+    pthread_join(e->thread, NULL);
+}
+
+static hl_status emu_pin(struct hl_device *d, void *ptr, size_t len)
+{
+    (void)d, (void)ptr, (void)len; /* its copies are the CPU's: there is nothing to gain */
+    return HL_OK;
+}
+
+static void emu_unpin(struct hl_device *d, void *ptr)
+{
+    (void)d, (void)ptr;
+}
+
+const struct device_ops device_emu = {
+    .kind = "emu",
+    .open = emu_open,
+    .settle = emu_settle,
+    .close = emu_close,
+    .create = emu_create,
+    .destroy = emu_destroy,
+    .map = emu_map,
+    .unmap = emu_unmap,
+    .reserve = emu_reserve,
+    .unreserve = emu_unreserve,
+    .copy = emu_copy,
+    .begin = emu_begin,
+    .wait = emu_wait,
+    .pin = emu_pin,
+    .unpin = emu_unpin,
+    .export = emu_export,
+    .import = emu_import,
+    .room = emu_room,
+};
