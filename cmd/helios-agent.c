@@ -9,6 +9,7 @@
 #include "agent/agent.h"
 #include "base/log.h"
 #include "conf/options.h"
+#include "conf/planes.h"
 #include "core/topo.h"
 #include "hw/process_executor.h"
 #include "hw/telemetry.h"
@@ -108,6 +109,7 @@ static hl_status start(struct daemon *d, int argc, char **argv)
     HL_TRY(hl_conf_load(HL_AGENT, argc, argv, &d->conf, NULL));
     HL_TRY(hl_log_level_parse(d->conf.log_level, &level));
     hl_log_init("agent", level);
+    HL_TRY(hl_planes_apply(&d->conf));
     HL_TRY(find_slots(&d->conf, &slots));
     find_python(&d->conf, python, sizeof(python));
     find_library(library, sizeof(library));

@@ -7,6 +7,7 @@
 
 #include "base/log.h"
 #include "conf/options.h"
+#include "conf/planes.h"
 #include "l3d/l3d.h"
 #include "os/loop.h"
 #include "rpc/rpc.h"
@@ -41,6 +42,7 @@ static hl_status start(struct daemon *d, int argc, char **argv)
     HL_TRY(hl_conf_load(HL_L3D, argc, argv, &d->conf, NULL));
     HL_TRY(hl_log_level_parse(c->log_level, &level));
     hl_log_init("l3d", level);
+    HL_TRY(hl_planes_apply(&d->conf));
     default_paths(d);
     HL_TRY(hl_loop_create(&d->loop));
     HL_TRY(hl_loop_stop_on_signals(d->loop));

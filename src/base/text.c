@@ -22,6 +22,15 @@ static const struct unit byte_units[] = {
 static const struct unit time_units[] = {
     {"", 1}, {"ms", 1}, {"s", 1000}, {"m", 60000}, {"min", 60000}, {"h", 3600000}, {"d", 86400000},
 };
+static const struct unit rate_units[] = {
+    {"", 1}, {"bit", 1}, {"bit/s", 1}, {"bps", 1},
+    {"k", 1000}, {"kbit", 1000}, {"kbit/s", 1000}, {"kbps", 1000},
+    {"m", 1000000}, {"mbit", 1000000}, {"mbit/s", 1000000}, {"mbps", 1000000},
+    {"g", 1000000000ull}, {"gbit", 1000000000ull}, {"gbit/s", 1000000000ull},
+    {"gbps", 1000000000ull},
+    {"t", 1000000000000ull}, {"tbit", 1000000000000ull}, {"tbit/s", 1000000000000ull},
+    {"tbps", 1000000000000ull},
+};
 
 /* clang-format on */
 
@@ -76,6 +85,13 @@ hl_status hl_parse_duration_ms(const char *text, uint64_t *out)
 {
     if (!parse_quantity(text, time_units, HL_ARRAY_LEN(time_units), out))
         return hl_fail(HL_EINVAL, "'%.64s' is not a duration: write 500ms, 10s, 5m or 2h", text);
+    return HL_OK;
+}
+
+hl_status hl_parse_rate(const char *text, uint64_t *out)
+{
+    if (!parse_quantity(text, rate_units, HL_ARRAY_LEN(rate_units), out))
+        return hl_fail(HL_EINVAL, "'%.64s' is not a rate: write 100Gbit, 2.5Gbit or 800Mbit", text);
     return HL_OK;
 }
 

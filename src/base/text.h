@@ -1,9 +1,9 @@
-/* base/text.h - reading sizes and durations that people write, and guessing what they meant.
+/* base/text.h - reading sizes, durations and rates that people write, and guessing what they meant.
  *
  * Owns:    nothing.
  * Threads: any.
  * Errors:  HL_EINVAL with the text and what is expected; callers put the place in front.
- * Units:   bytes, milliseconds.
+ * Units:   bytes, milliseconds, bits per second.
  * Limits:  values below 2^63.
  */
 #ifndef HL_BASE_TEXT_H
@@ -19,6 +19,8 @@
 hl_status hl_parse_bytes(const char *text, uint64_t *out) HL_CHECK;
 /* "250" (ms), "250ms", "10s", "5m", "2h", "1.5s". */
 hl_status hl_parse_duration_ms(const char *text, uint64_t *out) HL_CHECK;
+/* Bits per second: "100Gbit", "2.5 Gbit/s", "1000000"; K M G T are powers of 1000. */
+hl_status hl_parse_rate(const char *text, uint64_t *out) HL_CHECK;
 /* "2.0 GiB" into buf. */
 const char *hl_format_bytes(uint64_t bytes, char *buf, size_t cap);
 /* The nearest of `names` when it is near enough to be a slip of the hand, else NULL. */

@@ -132,6 +132,9 @@ hl_status hl_option_set(const struct hl_option *row, void *target, const char *t
     case HL_OPT_DURATION:
         HL_TRY(hl_parse_duration_ms(text, &size));
         break;
+    case HL_OPT_RATE:
+        HL_TRY(hl_parse_rate(text, &size));
+        break;
     }
     HL_TRY(check_range(row, (double)size, text));
     *(uint64_t *)field(target, row) = size;
@@ -300,7 +303,7 @@ static const char *kind_word(const struct hl_option *row)
     static const char *const words[] = {
         [HL_OPT_STRING] = "TEXT",     [HL_OPT_PATH] = "PATH",  [HL_OPT_ENUM] = "",
         [HL_OPT_INT] = "N",           [HL_OPT_BYTES] = "SIZE", [HL_OPT_DURATION] = "TIME",
-        [HL_OPT_PERCENT] = "PERCENT", [HL_OPT_BOOL] = "",
+        [HL_OPT_PERCENT] = "PERCENT", [HL_OPT_BOOL] = "",      [HL_OPT_RATE] = "RATE",
     };
     return row->kind == HL_OPT_ENUM ? row->choices : words[row->kind];
 }

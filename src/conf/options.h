@@ -9,7 +9,7 @@
  * Threads: one at a time; afterwards the struct is read-only and may be read anywhere.
  * Errors:  HL_EINVAL with the flag, variable or FILE:LINE:COL, what is allowed, and "did you mean".
  *          HL_ECANCELED when --help or --version was answered on stdout: the program exits with 0.
- * Units:   bytes, milliseconds, percent.
+ * Units:   bytes, milliseconds, bits per second, percent.
  * Limits:  HL_OPTIONS_MAX rows.
  */
 #ifndef HL_CONF_OPTIONS_H
@@ -30,6 +30,7 @@ enum hl_option_kind {
     HL_OPT_INT,      /* int64_t */
     HL_OPT_BYTES,    /* uint64_t; "512MiB", "2GB", "4096" */
     HL_OPT_DURATION, /* uint64_t, ms; "500ms", "10s", "5m", "2h", a plain number is ms */
+    HL_OPT_RATE,     /* uint64_t, bits per second; "100Gbit", "2.5Gbit" */
     HL_OPT_PERCENT,  /* double; "85" or "85%" */
     HL_OPT_BOOL,     /* int64_t 0 or 1; a flag without value means 1, --no-FLAG means 0 */
 };
@@ -63,7 +64,15 @@ struct hl_conf {
     char *log_level;
     char *ready_file;
 
-    char *controller_listen; /* RPC */
+    char *plane_backbone; /* address, CIDR or interface; "" = loopback */
+    uint64_t plane_backbone_rate;
+    char *plane_migration;
+    uint64_t plane_migration_rate;
+    char *plane_management;
+    uint64_t plane_management_rate;
+    char *metrics_listen; /* "" = none */
+
+    char *controller_listen; /* RPC; see conf/planes.h for all that listen */
     char *controller_state;  /* directory of the metadata */
     char *controller_l3;     /* RPC address of helios-l3d */
 

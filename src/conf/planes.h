@@ -1,0 +1,36 @@
+/* conf/planes.h - the three networks as configured: where this process is on each of them.
+ *
+ * An address to listen on may leave out its host (":7402"): it is then on the network that the
+ * option belongs to. A network that is not configured is the loopback, 127.0.0.1.
+ *
+ * Owns:    nothing.
+ * Threads: one at a time, before the daemon serves.
+ * Errors:  HL_ENOENT, HL_EINVAL with the option's name and what this host has instead.
+ * Units:   bits per second.
+ * Limits:  one address per network and process.
+ */
+#ifndef HL_CONF_PLANES_H
+#define HL_CONF_PLANES_H
+
+#include "base/plane.h"
+#include "conf/options.h"
+#include "os/netif.h"
+
+#define HL_PLANE_LISTEN 300
+
+struct hl_plane_place {
+    struct hl_netif at; /* name "" = not configured, then the address is 127.0.0.1 */
+    uint64_t rate;      /* of the option, else what the driver says; 0 = unknown */
+};
+
+/* Of a plane that is a network. */
+hl_status hl_plane_find(const struct hl_conf *conf, enum hl_plane plane,
+                        struct hl_plane_place *out) HL_CHECK;
+/* "host:port" of a listen option into out[HL_PLANE_LISTEN]; "" and "unix:/path" stay. */
+hl_status hl_plane_resolve(const struct hl_conf *conf, enum hl_plane plane, const char *listen,
+                           char *out) HL_CHECK;
+/* For a daemon, once, after hl_conf_load: completes every listen option of its program in place,
+ * and tells the counters address and line rate of each network. */
+hl_status hl_planes_apply(struct hl_conf *conf) HL_CHECK;
+
+#endif

@@ -1,0 +1,108 @@
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <string.h>
+
+#include "conf/planes.h"
+
+#define LOAD(program, conf, ...)                                                                   \
+    do {                                                                                           \
+        const char *argv_[] = {"daemon", __VA_ARGS__};                                             \
+        assert_int_equal(                                                                          \
+            hl_conf_load((program), (int)HL_ARRAY_LEN(argv_), (char **)argv_, (conf), NULL),       \
+            HL_OK);                                                                                \
+    } while (0)
+
+static void without_networks_daemons_listen_on_the_loopback(void **state)
+{
+    (void)state;
+    struct hl_conf c = {0};
+    LOAD(HL_L3D, &c, "--log-level=error");
+    assert_int_equal(hl_planes_apply(&c), HL_OK);
+    assert_string_equal(c.l3_listen, "127.0.0.1:7402");
+    assert_string_equal(c.l3_data_listen, "127.0.0.1:0");
+    assert_string_equal(c.metrics_listen, "");
+    assert_string_equal(c.agent_listen, ":0"); /* another program's */
+    hl_conf_fini(&c);
+}
+
+static void an_address_without_a_host_is_on_the_network_of_its_option(void **state)
+{
+    (void)state;
+    struct hl_conf c = {0};
+    struct hl_plane_stats stats;
+    LOAD(HL_AGENT, &c, "--plane-backbone=127.0.0.2", "--plane-migration=127.0.0.3",
+         "--plane-management=127.0.0.4", "--plane-migration-rate=200Gbit", "--metrics-listen=:0",
+         "--log-level=error", "--data-listen=:7403");
+    assert_int_equal(hl_planes_apply(&c), HL_OK);
+    assert_string_equal(c.agent_listen, "127.0.0.4:0");
+    assert_string_equal(c.agent_data_listen, "127.0.0.2:7403");
+    assert_string_equal(c.agent_migrate_listen, "127.0.0.3:0");
+    assert_string_equal(c.metrics_listen, "127.0.0.4:0");
+    hl_plane_stats(HL_PLANE_MIGRATION, &stats);
+    assert_true(stats.rate == 200000000000ull);
+    struct hl_plane_place p;
+    assert_int_equal(hl_plane_find(&c, HL_PLANE_BACKBONE, &p), HL_OK);
+    assert_string_equal(p.at.name, "lo");
+    hl_conf_fini(&c);
+}
+
+static void an_address_with_a_host_stays(void **state)
+{
+    (void)state;
+    struct hl_conf c = {0};
+    LOAD(HL_L3D, &c, "--plane-management=127.0.0.4", "--listen=localhost:0", "--data-listen=");
+    assert_int_equal(hl_planes_apply(&c), HL_OK);
+    assert_string_equal(c.l3_listen, "localhost:0");
+    assert_string_equal(c.l3_data_listen, "");
+    hl_conf_fini(&c);
+}
+
+static void a_network_that_is_not_here_is_refused_by_its_option(void **state)
+{
+    (void)state;
+    struct hl_conf c = {0};
+    LOAD(HL_L3D, &c, "--plane-backbone=203.0.113.0/24");
+    assert_int_equal(hl_planes_apply(&c), HL_ENOENT);
+    assert_non_null(strstr(hl_error_text(), "plane.backbone: no interface that is up"));
+    assert_non_null(strstr(hl_error_text(), "lo 127.0.0.1/8"));
+    hl_conf_fini(&c);
+}
+
+static void rates_are_written_as_people_say_them(void **state)
+{
+    (void)state;
+
+    static const struct {
+        const char *text;
+        uint64_t bits;
+    } good[] = {{"100Gbit", 100000000000ull},
+                {"2.5 Gbit/s", 2500000000ull},
+                {"0", 0},
+                {"800mbps", 800000000},
+                {"1T", 1000000000000ull}};
+
+    static const char *const bad[] = {"", "fast", "10GiB", "-1", "10GB", "99999999999999999999"};
+    uint64_t bits = 7;
+    for (size_t i = 0; i < HL_ARRAY_LEN(good); i++) {
+        assert_int_equal(hl_parse_rate(good[i].text, &bits), HL_OK);
+        assert_true(bits == good[i].bits);
+    }
+    for (size_t i = 0; i < HL_ARRAY_LEN(bad); i++)
+        assert_int_equal(hl_parse_rate(bad[i], &bits), HL_EINVAL);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(without_networks_daemons_listen_on_the_loopback),
+        cmocka_unit_test(an_address_without_a_host_is_on_the_network_of_its_option),
+        cmocka_unit_test(an_address_with_a_host_stays),
+        cmocka_unit_test(a_network_that_is_not_here_is_refused_by_its_option),
+        cmocka_unit_test(rates_are_written_as_people_say_them),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
