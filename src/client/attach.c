@@ -5,6 +5,7 @@
  * emptied only when `readers` was seen at 0 after the exchange: any reader that comes later sees
  * the new pointer. All four accesses are sequentially consistent, which that argument needs. */
 #include <errno.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -12,12 +13,16 @@
 #include "client/client_private.h"
 
 #define ATTEMPT_MS 3000
+#define QUICK_MS   1000
 #define PAUSE_MS   50
+#define NEAR_MS    500 /* an Agent's socket on this host */
 
 hl_status attach_init(helios_client *client)
 {
+    const char *store = getenv("HELIOS_STORE_SOCKET");
     pthread_mutex_init(&client->attach.lock, NULL);
-    return net_create(&client->attach.net);
+    client->attach.near_socket = store != NULL && store[0] != '\0' ? store : NULL;
+    return net_create("locate", &client->attach.net);
 }
 
 /* Caller holds attach.lock. */
@@ -36,9 +41,9 @@ static void reap(struct attach *a)
     }
 }
 
-static void install(struct attach *a, struct shm *next)
+static void install(struct attach *a, _Atomic(struct shm *) *place, struct shm *next)
 {
-    struct shm *old = atomic_exchange_explicit(&a->shm, next, memory_order_seq_cst);
+    struct shm *old = atomic_exchange_explicit(place, next, memory_order_seq_cst);
     if (old != NULL) {
         old->next_retired = a->retired;
         a->retired = old;
@@ -55,7 +60,8 @@ void attach_unref(helios_client *client, struct shm *shm)
 void attach_fini(helios_client *client)
 {
     struct attach *a = &client->attach;
-    install(a, NULL);
+    install(a, &a->shm, NULL);
+    install(a, &a->near, NULL);
     net_destroy(a->net);
     pthread_mutex_destroy(&a->lock);
 }
@@ -69,6 +75,12 @@ struct shm *attach_enter(helios_client *client)
 void attach_leave(helios_client *client)
 {
     atomic_fetch_sub_explicit(&client->attach.readers, 1, memory_order_seq_cst);
+}
+
+struct shm *attach_near(helios_client *client, uint64_t now_ns)
+{
+    struct shm *near = atomic_load_explicit(&client->attach.near, memory_order_seq_cst);
+    return near != NULL && shm_check(near, now_ns) == HL_OK ? near : NULL;
 }
 
 /* A daemon that listens everywhere is found where its RPC was found. */
@@ -90,7 +102,7 @@ static void pin_again(struct attach *a, struct shm *next)
     struct mapping *m, *after;
     HASH_ITER (hh, a->mappings, m, after) {
         struct hl_pool_ref ref;
-        if (m->shm == NULL || m->pin == next)
+        if (m->shm == NULL || m->pin == next || !hl_id_equal(m->shm->uuid, next->uuid))
             continue;
         m->pin = NULL;
         if (hl_l3_pin(next->socket, m->ref.id, m->ref.offset, ATTEMPT_MS, &ref) == HL_OK) {
@@ -129,16 +141,15 @@ static hl_status take_way(struct operation *op, const json_t *pool)
                        c->l3_address);
     }
     net_retarget(a->net, data);
-    install(a, next);
-    if (next != NULL && strcmp(a->uuid, hl_id_format(uuid).s) == 0)
+    install(a, &a->shm, next);
+    if (next != NULL)
         pin_again(a, next);
-    snprintf(a->uuid, sizeof(a->uuid), "%s", hl_id_format(uuid).s);
     snprintf(a->incarnation, sizeof(a->incarnation), "%s", hl_json_str(pool, "incarnation", ""));
     return HL_OK;
 }
 
 /* Caller holds attach.lock. */
-static hl_status renew_once(struct operation *op)
+static hl_status renew_once(struct operation *op, int limit_ms)
 {
     struct attach *a = &op->client->attach;
     struct shm *now = atomic_load_explicit(&a->shm, memory_order_relaxed);
@@ -146,8 +157,8 @@ static hl_status renew_once(struct operation *op)
     json_t *result;
     if (now != NULL && shm_connected(now))
         return HL_OK;
-    HL_TRY(hl_rpc_call(op->client->l3, "poolInfo", NULL, left < ATTEMPT_MS ? left : ATTEMPT_MS,
-                       &result));
+    HL_TRY(
+        hl_rpc_call(op->client->l3, "poolInfo", NULL, left < limit_ms ? left : limit_ms, &result));
     const json_t *pool = json_object_get(result, "pool");
     int same = strcmp(a->incarnation, hl_json_str(pool, "incarnation", "")) == 0;
     hl_status st = HL_OK;
@@ -161,18 +172,35 @@ static hl_status renew_once(struct operation *op)
     return st;
 }
 
-hl_status attach_renew(struct operation *op, int once)
+hl_status attach_renew(struct operation *op, enum renew how)
 {
     for (;;) {
         pthread_mutex_lock(&op->client->attach.lock);
-        hl_status st = renew_once(op);
+        hl_status st = renew_once(op, how == RENEW_QUICK ? QUICK_MS : ATTEMPT_MS);
         pthread_mutex_unlock(&op->client->attach.lock);
-        if (st == HL_OK || once || !hl_status_retryable(st))
+        if (st == HL_OK || how != RENEW_WAIT || !hl_status_retryable(st))
             return st;
         if (!operation_pause(op, PAUSE_MS))
             return hl_fail_prefix(
                 st, "the L3 daemon did not come back in %d ms: ", op->client->timeout_ms);
     }
+}
+
+/* The node's store comes and goes with its Agent. Caller holds attach.lock. */
+static void watch_near(helios_client *client)
+{
+    struct attach *a = &client->attach;
+    struct shm *now = atomic_load_explicit(&a->near, memory_order_relaxed), *next = NULL;
+    if (a->near_socket == NULL || client->way == WAY_NET || (now != NULL && shm_connected(now)))
+        return;
+    if (shm_attach(a->near_socket, (struct hl_id){0}, NEAR_MS, &next) != HL_OK) {
+        hl_debug("the node's store is not mapped: %s", hl_error_text());
+        next = NULL;
+    }
+    if (next != NULL || now != NULL)
+        install(a, &a->near, next);
+    if (next != NULL)
+        pin_again(a, next);
 }
 
 void attach_watch(helios_client *client)
@@ -181,12 +209,13 @@ void attach_watch(helios_client *client)
     struct operation op;
     pthread_mutex_lock(&a->lock);
     reap(a);
+    watch_near(client);
     struct shm *now = atomic_load_explicit(&a->shm, memory_order_relaxed);
     int lost = now != NULL && a->mappings != NULL && !shm_connected(now);
     pthread_mutex_unlock(&a->lock);
     if (!lost)
         return;
     operation_begin(&op, client);
-    if (attach_renew(&op, 1) != HL_OK)
+    if (attach_renew(&op, RENEW_ONCE) != HL_OK)
         hl_debug("waiting for the L3 daemon: %s", hl_error_text());
 }

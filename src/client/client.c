@@ -51,13 +51,6 @@ int operation_pause(const struct operation *op, int ms)
     return 1;
 }
 
-hl_status call_l3(struct operation *op, const char *method, json_t *params, json_t **result)
-{
-    hl_status st = hl_rpc_call(op->client->l3, method, params, operation_left_ms(op), result);
-    json_decref(params);
-    return st;
-}
-
 hl_status call_controller(struct operation *op, const char *method, json_t *params, json_t **result)
 {
     helios_client *c = op->client;
@@ -152,8 +145,9 @@ static hl_status connect_all(helios_client *c)
     if (c->l3_address == NULL)
         HL_TRY(ask_l3_address(&op));
     HL_TRY(hl_rpc_open(c->rpc, c->l3_address, "L3", &c->l3));
+    net_own(c->attach.net, c->l3);
     /* A rank's daemons were there when it was started; other programs are told at once. */
-    HL_TRY(attach_renew(&op, getenv("HELIOS_JOB") == NULL));
+    HL_TRY(attach_renew(&op, getenv("HELIOS_JOB") == NULL ? RENEW_ONCE : RENEW_WAIT));
     return keeper_start(c);
 }
 
@@ -178,6 +172,8 @@ int helios_open(const helios_options *opts, helios_client **out)
     hl_status st = attach_init(c);
     if (st == HL_OK)
         st = access_create(&c->access);
+    if (st == HL_OK)
+        st = copies_create(&c->copies);
     if (st == HL_OK)
         st = read_options(c, opts != NULL ? opts : &defaults);
     if (st == HL_OK)
@@ -209,6 +205,7 @@ void helios_close(helios_client *client)
     keeper_stop(client);
     map_fini(client);
     attach_fini(client);
+    copies_destroy(client->copies);
     hl_rpc_peer_close(client->l3);
     hl_rpc_peer_close(client->controller);
     hl_rpc_destroy(client->rpc);

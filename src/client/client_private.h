@@ -24,10 +24,15 @@
 #define CLIENT_RETRIES     3
 #define CLIENT_RETRIES_MAX 100
 
+/* How long a daemon that is silent is waited for: to the deadline, for one call, or briefly because
+ * there may be another copy. */
+enum renew { RENEW_WAIT, RENEW_ONCE, RENEW_QUICK };
+
 enum client_way { WAY_AUTO, WAY_SHM, WAY_NET };
 
 struct shm;
 struct net;
+struct copies;
 struct access_table;
 
 /* The deadline of one operation, and what it met on its way. */
@@ -59,13 +64,14 @@ struct mapping {
 /* How this client reaches the pool. */
 struct attach {
     pthread_mutex_t lock;
-    _Atomic(struct shm *) shm; /* NULL: read through net */
-    atomic_uint readers;       /* threads that may hold a struct shm without a reference */
-    struct shm *retired;       /* replaced, not closed yet */
-    struct net *net;           /* never NULL; connects on first need */
-    struct mapping *mappings;  /* by data */
+    _Atomic(struct shm *) shm;  /* NULL: read through net */
+    _Atomic(struct shm *) near; /* the node's own store (L2); NULL = it has none */
+    const char *near_socket;    /* NULL = the rank was told of none */
+    atomic_uint readers;        /* threads that may hold a struct shm without a reference */
+    struct shm *retired;        /* replaced, not closed yet */
+    struct net *net;            /* never NULL; connects on first need */
+    struct mapping *mappings;   /* by data */
     char incarnation[40];
-    char uuid[HL_ID_TEXT_LEN + 1];
 };
 
 /* One shard written by this client and not committed yet. */
@@ -101,6 +107,7 @@ struct helios_client {
     struct hl_rpc_peer *l3;
     atomic_int controller_seen; /* it has answered before: worth waiting for */
     struct attach attach;
+    struct copies *copies;
     struct counters counters;
     struct access_table *access;
     struct pending *pending;
@@ -118,8 +125,6 @@ void operation_begin(struct operation *op, helios_client *client);
 /* A call to the Controller; waits for one that is being restarted. Takes `params`. */
 hl_status call_controller(struct operation *op, const char *method, json_t *params,
                           json_t **result) HL_CHECK;
-hl_status call_l3(struct operation *op, const char *method, json_t *params,
-                  json_t **result) HL_CHECK;
 
 static inline struct hl_id id_of(helios_id id)
 {
@@ -134,6 +139,8 @@ void read_failed_crc(struct operation *op, uint32_t pieces);
 void read_retried(struct operation *op);
 /* 1 when the connection was lost and is there again: try once more. Else *st is final. */
 int read_recover(struct operation *op, hl_status *st);
+/* True when a copy of another place may help. */
+int read_worth_looking(hl_status st);
 
 /* ---- map.c ---- */
 /* Drop every view that was handed out. */
@@ -150,11 +157,13 @@ void names_fini(helios_client *client);
 hl_status attach_init(helios_client *client) HL_CHECK;
 void attach_fini(helios_client *client);
 /* First contact, or again after HL_ESTALE / HL_EUNAVAIL: asks the daemon who it is and takes the
- * shortest way to its pool. Waits for a daemon that is being restarted unless `once`. */
-hl_status attach_renew(struct operation *op, int once) HL_CHECK;
+ * shortest way to its pool. */
+hl_status attach_renew(struct operation *op, enum renew how) HL_CHECK;
 /* Borrow the mapped pool between enter and leave; NULL when there is none. */
 struct shm *attach_enter(helios_client *client);
 void attach_leave(helios_client *client);
+/* The node's own store, between enter and leave; NULL when there is none, or it is silent. */
+struct shm *attach_near(helios_client *client, uint64_t now_ns);
 /* A reference for a view that is handed out; the caller holds attach.lock. */
 void attach_unref(helios_client *client, struct shm *shm);
 /* Pins were lost with a daemon that died: notice, reconnect and pin again. */
@@ -164,14 +173,15 @@ void attach_watch(helios_client *client);
 struct shm {
     struct hl_pool_view *view; /* borrowed from socket */
     struct hl_l3_client *socket;
-    unsigned refs; /* mappings; under attach.lock */
+    struct hl_id uuid; /* of the pool */
+    unsigned refs;     /* mappings; under attach.lock */
     /* Until then its heartbeat need not be looked at: it was fresh, or a daemon that is too busy
      * for it has answered by RPC. A new owner of the pool is seen by every read all the same. */
     atomic_uint_fast64_t trusted_ns;
     struct shm *next_retired;
 };
 
-/* HL_ENOENT when the socket or that pool is not on this host. */
+/* HL_ENOENT when the socket or that pool (none = any) is not on this host. */
 hl_status shm_attach(const char *socket_path, struct hl_id uuid, int timeout_ms,
                      struct shm **out) HL_CHECK;
 void shm_detach(struct shm *shm);
@@ -188,7 +198,9 @@ hl_status shm_read(struct operation *op, struct shm *shm, struct hl_id id, uint6
 hl_status shm_verify(struct operation *op, struct shm *shm, const struct hl_pool_ref *ref) HL_CHECK;
 
 /* ---- netpath.c: a pool of another host ---- */
-hl_status net_create(struct net **out) HL_CHECK;
+/* question: the owner's method that says where shards lie; a literal. */
+hl_status net_create(const char *question, struct net **out) HL_CHECK;
+void net_own(struct net *net, struct hl_rpc_peer *owner);
 void net_destroy(struct net *net);
 /* Where the data port is now; connections to another one are dropped. */
 void net_retarget(struct net *net, const char *address);
@@ -202,6 +214,23 @@ hl_status net_put(struct operation *op, struct net *net, const void *data, uint6
                   uint32_t crc32, struct hl_id *id) HL_CHECK;
 /* A literal: "rdma", "tcp", "emulated". */
 const char *net_path(struct net *net);
+
+/* ---- copies.c: when the pool can't give a shard, other copies of it can ---- */
+hl_status copies_create(struct copies **out) HL_CHECK;
+void copies_destroy(struct copies *copies);
+/* The copy in `tier` of this node (L2) or of the pool (L3) was bad: the keeper tells the
+ * Controller, which has it replaced. */
+void copies_suspect(struct copies *copies, struct hl_id id, const char *tier);
+/* From the keeper's thread. */
+void copies_report(helios_client *client);
+/* Have the pool's bad copy replaced now. HL_OK: read it again. */
+hl_status copies_heal(struct operation *op, struct hl_id id) HL_CHECK;
+/* From any other node's store that has it. *path is how it came. */
+hl_status copies_read(struct operation *op, struct hl_id id, uint64_t off, void *buf, uint64_t len,
+                      int whole, const char **path) HL_CHECK;
+/* Size and checksum of a shard that is only there. */
+hl_status copies_find(struct operation *op, struct hl_id id, uint64_t *size,
+                      uint32_t *crc32) HL_CHECK;
 
 /* ---- access.c: how often which shard was read ---- */
 hl_status access_create(struct access_table **out) HL_CHECK;

@@ -55,6 +55,7 @@ static void *keeper_main(void *arg)
             break;
         pthread_mutex_unlock(&c->keeper_lock);
         attach_watch(c);
+        copies_report(c);
         uint64_t now = hl_now_ns();
         if (now - reported_ns >= REPORT_NS && report(c))
             reported_ns = now;

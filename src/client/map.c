@@ -14,16 +14,13 @@ static int left_for_socket(const struct operation *op)
     return left < SOCKET_MS ? left : SOCKET_MS;
 }
 
-/* Caller holds attach.lock. *out is NULL when the pool is not mapped. */
-static hl_status pin_locked(struct operation *op, struct hl_id id, struct mapping **out)
+/* Caller holds attach.lock. */
+static hl_status pin_locked(struct operation *op, struct shm *shm, struct hl_id id,
+                            struct mapping **out)
 {
     struct attach *a = &op->client->attach;
-    struct shm *shm = atomic_load_explicit(&a->shm, memory_order_relaxed);
     struct mapping *m = NULL;
     struct hl_pool_ref ref;
-    *out = NULL;
-    if (shm == NULL)
-        return HL_OK;
     HL_TRY(shm_check(shm, hl_now_ns()));
     HL_TRY(hl_l3_pin(shm->socket, id, 0, left_for_socket(op), &ref));
     const void *data = hl_pool_view_data(shm->view, &ref);
@@ -57,21 +54,24 @@ static void release(struct operation *op, struct mapping *m)
         munmap((void *)m->data, m->size);
     } else {
         /* A connection that was replaced has dropped its pins by itself. */
-        if (m->pin != NULL && m->pin == atomic_load_explicit(&a->shm, memory_order_relaxed))
+        if (m->pin != NULL && (m->pin == atomic_load_explicit(&a->shm, memory_order_relaxed) ||
+                               m->pin == atomic_load_explicit(&a->near, memory_order_relaxed)))
             (void)!hl_l3_unpin(m->pin->socket, &m->ref, left_for_socket(op));
         attach_unref(op->client, m->shm);
     }
     free(m);
 }
 
-static hl_status map_pool(struct operation *op, struct hl_id id, struct mapping **out)
+/* place: attach.shm or attach.near. HL_ENOENT when nothing is mapped there. */
+static hl_status map_pool(struct operation *op, _Atomic(struct shm *) *place, struct hl_id id,
+                          struct mapping **out)
 {
     struct attach *a = &op->client->attach;
     pthread_mutex_lock(&a->lock);
-    hl_status st = pin_locked(op, id, out);
+    struct shm *shm = atomic_load_explicit(place, memory_order_relaxed);
+    hl_status st = shm != NULL ? pin_locked(op, shm, id, out) : HL_ENOENT;
     pthread_mutex_unlock(&a->lock);
-    if (st != HL_OK || *out == NULL)
-        return st;
+    HL_TRY(st);
     /* The reference keeps the memory; only the clock of this thread is spent here. */
     st = shm_verify(op, (*out)->shm, &(*out)->ref);
     if (st != HL_OK) {
@@ -82,12 +82,32 @@ static hl_status map_pool(struct operation *op, struct hl_id id, struct mapping 
     return st;
 }
 
-static hl_status map_copy(struct operation *op, struct hl_id id, struct mapping **out)
+/* Without a text of its own when the store has not got it. */
+static hl_status map_near(struct operation *op, struct hl_id id, struct mapping **out)
+{
+    struct attach *a = &op->client->attach;
+    struct hl_pool_ref ref;
+    (void)attach_enter(op->client);
+    struct shm *near = attach_near(op->client, op->started_ns);
+    hl_status st = near != NULL ? hl_pool_view_find(near->view, id, &ref) : HL_ENOENT;
+    attach_leave(op->client);
+    if (st == HL_OK)
+        st = map_pool(op, &a->near, id, out);
+    if (st == HL_ECORRUPT)
+        copies_suspect(op->client->copies, id, "L2");
+    return st;
+}
+
+/* A private copy: from the pool, or from another node's store. */
+static hl_status map_copy(struct operation *op, struct hl_id id, int elsewhere,
+                          struct mapping **out)
 {
     struct attach *a = &op->client->attach;
     uint64_t size;
     uint32_t crc32;
-    HL_TRY(net_find(op, a->net, id, &size, &crc32));
+    const char *path;
+    HL_TRY(elsewhere ? copies_find(op, id, &size, &crc32)
+                     : net_find(op, a->net, id, &size, &crc32));
     struct mapping *m = calloc(1, sizeof(*m));
     void *copy = MAP_FAILED;
     if (m != NULL)
@@ -97,7 +117,8 @@ static hl_status map_copy(struct operation *op, struct hl_id id, struct mapping 
         return hl_fail(HL_ENOMEM, "memory is short for a copy of %llu bytes",
                        (unsigned long long)size);
     }
-    hl_status st = net_read(op, a->net, id, 0, copy, size, 1);
+    hl_status st = elsewhere ? copies_read(op, id, 0, copy, size, 1, &path)
+                             : net_read(op, a->net, id, 0, copy, size, 1);
     if (st == HL_OK && mprotect(copy, size, PROT_READ) != 0)
         st = hl_fail(HL_ENOMEM, "protecting a copy: %s", strerror(errno));
     if (st != HL_OK) {
@@ -115,8 +136,30 @@ static hl_status map_copy(struct operation *op, struct hl_id id, struct mapping 
 
 static hl_status map_once(struct operation *op, struct hl_id id, struct mapping **out)
 {
-    HL_TRY(map_pool(op, id, out));
-    return *out != NULL ? HL_OK : map_copy(op, id, out);
+    struct attach *a = &op->client->attach;
+    int mapped = atomic_load_explicit(&a->shm, memory_order_relaxed) != NULL;
+    hl_status st = map_pool(op, &a->shm, id, out);
+    if (st != HL_OK && map_near(op, id, out) == HL_OK)
+        return HL_OK;
+    return mapped || st == HL_OK ? st : map_copy(op, id, 0, out);
+}
+
+/* The pool failed: have its copy healed, or take one from another node. */
+static hl_status map_hard(struct operation *op, struct hl_id id, hl_status st, struct mapping **out)
+{
+    char text[HL_ERROR_TEXT_MAX];
+    if ((st == HL_ESTALE || st == HL_EUNAVAIL) && attach_renew(op, RENEW_QUICK) == HL_OK)
+        st = map_once(op, id, out);
+    snprintf(text, sizeof(text), "%s", hl_error_text());
+    if (st == HL_ECORRUPT && copies_heal(op, id) == HL_OK && map_once(op, id, out) == HL_OK)
+        st = HL_OK;
+    if (st != HL_OK && read_worth_looking(st) && map_copy(op, id, 1, out) == HL_OK)
+        st = HL_OK;
+    if (st != HL_OK)
+        st = hl_fail(st, "%s", text);
+    while (st != HL_OK && read_recover(op, &st))
+        st = map_once(op, id, out);
+    return st;
 }
 
 int helios_map(helios_client *client, helios_id id, const void **data, size_t *size)
@@ -129,8 +172,8 @@ int helios_map(helios_client *client, helios_id id, const void **data, size_t *s
     pthread_mutex_lock(&client->lock);
     operation_begin(&op, client);
     hl_status st = map_once(&op, id_of(id), &m);
-    while (st != HL_OK && read_recover(&op, &st))
-        st = map_once(&op, id_of(id), &m);
+    if (st != HL_OK)
+        st = map_hard(&op, id_of(id), st, &m);
     read_account(&op, id_of(id), st == HL_OK ? m->size : 0, st == HL_OK && m->shm == NULL, st);
     if (st == HL_OK) {
         hl_error_clear();

@@ -26,6 +26,8 @@ struct place {
 };
 
 struct net {
+    struct hl_rpc_peer *owner; /* who says where a shard lies; borrowed */
+    const char *question;      /* its method for that */
     pthread_mutex_t lock;
     struct place *places;
     struct hl_net_client *idle[IDLE_MAX];
@@ -41,15 +43,28 @@ struct loan {
     unsigned epoch;
 };
 
-hl_status net_create(struct net **out)
+hl_status net_create(const char *question, struct net **out)
 {
     struct net *n = calloc(1, sizeof(*n));
     if (n == NULL)
         return hl_fail(HL_ENOMEM, "memory is short for a client");
     pthread_mutex_init(&n->lock, NULL);
     atomic_store_explicit(&n->path, "", memory_order_relaxed);
+    n->question = question;
     *out = n;
     return HL_OK;
+}
+
+void net_own(struct net *net, struct hl_rpc_peer *owner)
+{
+    net->owner = owner;
+}
+
+static hl_status ask_owner(struct operation *op, struct net *net, json_t *params, json_t **result)
+{
+    hl_status st = hl_rpc_call(net->owner, net->question, params, operation_left_ms(op), result);
+    json_decref(params);
+    return st;
 }
 
 static void place_put_locked(struct place *p)
@@ -127,7 +142,8 @@ static hl_status borrow(struct operation *op, struct net *net, struct loan *out)
         loan.client = net->idle[--net->idle_count];
     pthread_mutex_unlock(&net->lock);
     if (address[0] == '\0')
-        return hl_fail(HL_EUNAVAIL, "the L3 daemon at %s has no data port", op->client->l3_address);
+        return hl_fail(HL_EUNAVAIL, "the daemon at %s has no data port",
+                       hl_rpc_peer_address(net->owner));
     if (loan.client == NULL) {
         int left = operation_left_ms(op);
         HL_TRY(hl_net_connect(address, left < CONNECT_MS ? left : CONNECT_MS, &loan.client));
@@ -231,11 +247,12 @@ static hl_status locate(struct operation *op, struct net *net, struct hl_id id, 
             return HL_OK;
         }
     }
-    hl_status st = call_l3(op, "locate", json_pack("{s:[s]}", "ids", hl_id_format(id).s), &result);
+    hl_status st = ask_owner(op, net, json_pack("{s:[s]}", "ids", hl_id_format(id).s), &result);
     if (st == HL_ENOENT) {
         char name[NAME_MAX_TEXT];
-        return hl_fail(st, "%s is not in the pool; it was removed, or never written",
-                       names_text(op->client, id, name, sizeof(name)));
+        return hl_fail(st, "%s is not in the pool of %s; it was removed, or never written",
+                       names_text(op->client, id, name, sizeof(name)),
+                       hl_rpc_peer_address(net->owner));
     }
     HL_TRY(st);
     st = parse_place(json_array_get(hl_json_list(result, "extents"), 0), &p);
@@ -251,7 +268,7 @@ void net_prefetch(struct operation *op, struct net *net, json_t *ids)
     json_t *result;
     size_t i;
     json_t *extent;
-    if (call_l3(op, "locate", json_pack("{s:O}", "ids", ids), &result) != HL_OK)
+    if (ask_owner(op, net, json_pack("{s:O}", "ids", ids), &result) != HL_OK)
         return;
     json_array_foreach (hl_json_list(result, "extents"), i, extent) {
         struct place *p;

@@ -1,5 +1,6 @@
 /* Reading: the mapped pool first, without lock or allocation; the network, restarts of the daemon
  * and bad checksums after it. */
+#include "base/log.h"
 #include "client/client_private.h"
 
 #define RECOVER_PAUSE_MS 20
@@ -45,7 +46,7 @@ int read_recover(struct operation *op, hl_status *st)
         return 0;
     if (!operation_pause(op, *st == HL_ESTALE ? 0 : RECOVER_PAUSE_MS))
         return 0;
-    hl_status again = attach_renew(op, 0);
+    hl_status again = attach_renew(op, RENEW_WAIT);
     if (again != HL_OK) {
         *st = again;
         return 0;
@@ -53,36 +54,98 @@ int read_recover(struct operation *op, hl_status *st)
     return 1;
 }
 
-static hl_status read_once(struct operation *op, struct hl_id id, uint64_t off, void *buf,
-                           uint64_t len, int whole, int *net)
+/* One read, as it was asked for, and how its bytes came. */
+struct read {
+    struct hl_id id;
+    uint64_t off, len;
+    void *buf;
+    int whole;
+    int net;
+    const char *elsewhere; /* path of a copy on another node; NULL = not from there */
+};
+
+/* From the node's own store, if it has the shard. Between enter and leave. */
+static hl_status read_near(struct operation *op, struct read *r)
+{
+    struct hl_pool_ref ref;
+    struct shm *near = attach_near(op->client, op->started_ns);
+    if (near == NULL || hl_pool_view_find(near->view, r->id, &ref) != HL_OK)
+        return HL_ENOENT;
+    hl_status st = shm_read(op, near, r->id, r->off, r->buf, r->len, r->whole);
+    if (st == HL_ECORRUPT)
+        copies_suspect(op->client->copies, r->id, "L2");
+    return st;
+}
+
+/* The mapped pool, then the node's store, then the network. */
+static hl_status read_once(struct operation *op, struct read *r)
 {
     helios_client *c = op->client;
     struct shm *shm = attach_enter(c);
     hl_status st = HL_OK;
     if (shm != NULL) {
         st = shm_check(shm, op->started_ns);
-        if (st == HL_OK)
-            st = shm_read(op, shm, id, off, buf, len, whole);
+        if (__builtin_expect(st == HL_OK, 1))
+            st = shm_read(op, shm, r->id, r->off, r->buf, r->len, r->whole);
+    }
+    r->net = 0;
+    if (shm == NULL || (st != HL_OK && st != HL_EINVAL)) {
+        hl_status near = read_near(op, r);
+        if (near == HL_OK || shm == NULL)
+            st = near;
     }
     attach_leave(c);
-    *net = shm == NULL;
-    return shm != NULL ? st : net_read(op, c->attach.net, id, off, buf, len, whole);
+    if (shm != NULL || st == HL_OK)
+        return st;
+    r->net = 1;
+    return net_read(op, c->attach.net, r->id, r->off, r->buf, r->len, r->whole);
+}
+
+/* The pool failed; a good copy elsewhere serves at once. 1 = it did. */
+static int read_elsewhere(struct operation *op, struct read *r, hl_status *st)
+{
+    char text[HL_ERROR_TEXT_MAX];
+    snprintf(text, sizeof(text), "%s", hl_error_text());
+    hl_status here = *st;
+    if (here == HL_ECORRUPT && copies_heal(op, r->id) == HL_OK && read_once(op, r) == HL_OK)
+        return 1;
+    if (copies_read(op, r->id, r->off, r->buf, r->len, r->whole, &r->elsewhere) == HL_OK)
+        return 1;
+    hl_debug("no other copy helped: %s", hl_error_text());
+    *st = hl_fail(here, "%s", text);
+    return 0;
+}
+
+int read_worth_looking(hl_status st)
+{
+    return st == HL_ECORRUPT || st == HL_EUNAVAIL || st == HL_ETIMEDOUT || st == HL_ENOENT ||
+           st == HL_ESTALE;
+}
+
+static hl_status read_hard(struct operation *op, struct read *r, hl_status st)
+{
+    /* The daemon may have been restarted: look before asking others. */
+    if ((st == HL_ESTALE || st == HL_EUNAVAIL) && attach_renew(op, RENEW_QUICK) == HL_OK)
+        st = read_once(op, r);
+    if (read_worth_looking(st) && read_elsewhere(op, r, &st))
+        st = HL_OK;
+    while (st != HL_OK && read_recover(op, &st))
+        st = read_once(op, r);
+    if (st == HL_OK)
+        hl_error_clear();
+    return st;
 }
 
 static hl_status read_verified(helios_client *client, struct hl_id id, uint64_t off, void *buf,
                                uint64_t len, int whole)
 {
     struct operation op;
-    int net;
+    struct read r = {.id = id, .off = off, .len = len, .buf = buf, .whole = whole};
     operation_begin(&op, client);
-    hl_status st = read_once(&op, id, off, buf, len, whole, &net);
-    if (st != HL_OK) {
-        while (read_recover(&op, &st))
-            st = read_once(&op, id, off, buf, len, whole, &net);
-        if (st == HL_OK)
-            hl_error_clear();
-    }
-    read_account(&op, id, len, net, st);
+    hl_status st = read_once(&op, &r);
+    if (__builtin_expect(st != HL_OK, 0))
+        st = read_hard(&op, &r, st);
+    read_account(&op, id, len, r.net, st);
     return st;
 }
 
@@ -100,23 +163,29 @@ int helios_get_range(helios_client *client, helios_id id, uint64_t offset, void 
     return read_verified(client, id_of(id), offset, buf, size, 0);
 }
 
+/* In a mapped pool; HL_ENOENT without text when `shm` is NULL. */
+static hl_status find_mapped(struct operation *op, struct shm *shm, struct hl_id id, uint64_t *size,
+                             uint32_t *crc32)
+{
+    struct hl_pool_ref ref;
+    if (shm == NULL)
+        return HL_ENOENT;
+    HL_TRY(shm_check(shm, op->started_ns));
+    HL_TRY(shm_find(op, shm, id, &ref));
+    *size = ref.size;
+    *crc32 = ref.crc32;
+    return HL_OK;
+}
+
 static hl_status find_once(struct operation *op, struct hl_id id, uint64_t *size, uint32_t *crc32)
 {
     helios_client *c = op->client;
     struct shm *shm = attach_enter(c);
-    hl_status st = HL_OK;
-    if (shm != NULL) {
-        st = shm_check(shm, op->started_ns);
-        struct hl_pool_ref ref;
-        if (st == HL_OK)
-            st = shm_find(op, shm, id, &ref);
-        if (st == HL_OK) {
-            *size = ref.size;
-            *crc32 = ref.crc32;
-        }
-    }
+    hl_status st = find_mapped(op, shm, id, size, crc32);
+    if (st != HL_OK && find_mapped(op, attach_near(c, op->started_ns), id, size, crc32) == HL_OK)
+        st = HL_OK;
     attach_leave(c);
-    return shm != NULL ? st : net_find(op, c->attach.net, id, size, crc32);
+    return shm != NULL || st == HL_OK ? st : net_find(op, c->attach.net, id, size, crc32);
 }
 
 int helios_find(helios_client *client, helios_id id, uint64_t *size, uint32_t *crc32)
@@ -128,11 +197,14 @@ int helios_find(helios_client *client, helios_id id, uint64_t *size, uint32_t *c
         return hl_fail(HL_EINVAL, "helios_find: client must not be NULL");
     operation_begin(&op, client);
     hl_status st = find_once(&op, id_of(id), &found_size, &found_crc);
-    if (st != HL_OK)
-        while (read_recover(&op, &st))
-            st = find_once(&op, id_of(id), &found_size, &found_crc);
+    if (st != HL_OK && read_worth_looking(st) &&
+        copies_find(&op, id_of(id), &found_size, &found_crc) == HL_OK)
+        st = HL_OK;
+    while (st != HL_OK && read_recover(&op, &st))
+        st = find_once(&op, id_of(id), &found_size, &found_crc);
     if (st != HL_OK)
         return st;
+    hl_error_clear();
     if (size != NULL)
         *size = found_size;
     if (crc32 != NULL)

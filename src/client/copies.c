@@ -1,0 +1,295 @@
+/* When the pool can't give a shard, another copy can: the pool's own is replaced from the archive
+ * or from a node's store, or the shard is read from a node's store as it is. Nothing here runs
+ * while reads go well. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "base/plane.h"
+#include "client/client_private.h"
+
+#define ASK_MS      2000  /* an answer of the Controller */
+#define HEAL_MS     10000 /* a shard loaded from the archive */
+#define SUSPECT_MAX 64
+
+/* One node's store. It stays until the client is closed: somebody may be reading from it. */
+struct store {
+    char node[128];
+    char address[256]; /* of its Agent */
+    struct hl_rpc_peer *agent;
+    struct net *net;
+    int replaced; /* the Agent has moved: another entry has its place */
+    struct store *next;
+};
+
+struct suspect {
+    struct hl_id id;
+    char tier[4];
+};
+
+struct copies {
+    pthread_mutex_t lock;
+    struct store *stores;
+    struct suspect suspects[SUSPECT_MAX]; /* not told yet; more than fit are dropped */
+    size_t suspect_count;
+    const char *node; /* this one, "" = unknown */
+};
+
+hl_status copies_create(struct copies **out)
+{
+    struct copies *k = calloc(1, sizeof(*k));
+    const char *node = getenv("HELIOS_NODE");
+    if (k == NULL)
+        return hl_fail(HL_ENOMEM, "memory is short for a client");
+    pthread_mutex_init(&k->lock, NULL);
+    k->node = node != NULL ? node : "";
+    *out = k;
+    return HL_OK;
+}
+
+void copies_destroy(struct copies *copies)
+{
+    if (copies == NULL)
+        return;
+    while (copies->stores != NULL) {
+        struct store *s = copies->stores;
+        copies->stores = s->next;
+        net_destroy(s->net);
+        hl_rpc_peer_close(s->agent);
+        free(s);
+    }
+    pthread_mutex_destroy(&copies->lock);
+    free(copies);
+}
+
+static hl_status ask_controller(const struct operation *op, int limit_ms, const char *method,
+                                json_t *params, json_t **result)
+{
+    helios_client *c = op->client;
+    int left = operation_left_ms(op);
+    hl_status st =
+        c->controller == NULL
+            ? hl_fail(HL_EUNAVAIL, "no Controller is named that knows other copies")
+            : hl_rpc_call(c->controller, method, params, left < limit_ms ? left : limit_ms, result);
+    json_decref(params);
+    return st;
+}
+
+/* ---- the pool's copy is bad ---- */
+
+void copies_suspect(struct copies *copies, struct hl_id id, const char *tier)
+{
+    pthread_mutex_lock(&copies->lock);
+    size_t i = 0;
+    while (i < copies->suspect_count && (!hl_id_equal(copies->suspects[i].id, id) ||
+                                         strcmp(copies->suspects[i].tier, tier) != 0))
+        i++;
+    if (i == copies->suspect_count && i < SUSPECT_MAX) {
+        copies->suspects[i].id = id;
+        snprintf(copies->suspects[i].tier, sizeof(copies->suspects[i].tier), "%s", tier);
+        copies->suspect_count++;
+    }
+    pthread_mutex_unlock(&copies->lock);
+}
+
+static hl_status report_bad(const struct operation *op, struct hl_id id, const char *tier,
+                            char *state, size_t cap)
+{
+    json_t *result;
+    const char *node = strcmp(tier, "L3") == 0 ? "" : op->client->copies->node;
+    HL_TRY(ask_controller(
+        op, HEAL_MS, "reportBadCopy",
+        json_pack("{s:s s:s s:s}", "id", hl_id_format(id).s, "node", node, "tier", tier), &result));
+    snprintf(state, cap, "%s", hl_json_str(result, "state", ""));
+    json_decref(result);
+    return HL_OK;
+}
+
+void copies_report(helios_client *client)
+{
+    struct copies *k = client->copies;
+    struct suspect taken[SUSPECT_MAX];
+    struct operation op;
+    char state[16];
+    pthread_mutex_lock(&k->lock);
+    size_t n = k->suspect_count;
+    memcpy(taken, k->suspects, n * sizeof(taken[0]));
+    k->suspect_count = 0;
+    pthread_mutex_unlock(&k->lock);
+    for (size_t i = 0; i < n; i++) {
+        operation_begin(&op, client);
+        if (report_bad(&op, taken[i].id, taken[i].tier, state, sizeof(state)) != HL_OK)
+            hl_debug("a bad copy was not reported: %s", hl_error_text());
+    }
+}
+
+hl_status copies_heal(struct operation *op, struct hl_id id)
+{
+    char state[16];
+    HL_TRY(report_bad(op, id, "L3", state, sizeof(state)));
+    if (strcmp(state, "good") == 0 || strcmp(state, "healed") == 0)
+        return HL_OK;
+    return hl_fail(HL_ECORRUPT, "shard %s: the pool's copy is bad and no other copy replaces it",
+                   hl_id_format(id).s);
+}
+
+/* ---- other nodes' stores ---- */
+
+/* Caller holds copies->lock. */
+static struct store *known_store(struct copies *k, const char *node)
+{
+    for (struct store *s = k->stores; s != NULL; s = s->next)
+        if (!s->replaced && strcmp(s->node, node) == 0)
+            return s;
+    return NULL;
+}
+
+static hl_status add_store(helios_client *c, const char *node, const char *address,
+                           const char *data)
+{
+    struct store *s = calloc(1, sizeof(*s));
+    if (s == NULL)
+        return hl_fail(HL_ENOMEM, "memory is short for the store of node %s", node);
+    snprintf(s->node, sizeof(s->node), "%s", node);
+    snprintf(s->address, sizeof(s->address), "%s", address);
+    hl_status st = net_create("storeLocate", &s->net);
+    if (st == HL_OK)
+        st = hl_rpc_open(c->rpc, address, "Agent", &s->agent);
+    if (st != HL_OK) {
+        net_destroy(s->net);
+        free(s);
+        return st;
+    }
+    net_own(s->net, s->agent);
+    net_retarget(s->net, data);
+    s->next = c->copies->stores;
+    c->copies->stores = s;
+    return HL_OK;
+}
+
+/* Where the nodes' stores are now. */
+static hl_status learn_stores(const struct operation *op)
+{
+    helios_client *c = op->client;
+    struct copies *k = c->copies;
+    json_t *result, *n;
+    size_t i;
+    hl_status st = HL_OK;
+    HL_TRY(ask_controller(op, ASK_MS, "listNodes", json_object(), &result));
+    pthread_mutex_lock(&k->lock);
+    json_array_foreach (hl_json_list(result, "nodes"), i, n) {
+        const json_t *node = json_object_get(n, "node");
+        const char *name = hl_json_str(node, "name", "");
+        const char *address = hl_json_str(node, "agentAddress", "");
+        const char *data = hl_json_str(node, "dataAddress", "");
+        struct store *s = known_store(k, name);
+        if (data[0] == '\0' || strcmp(hl_json_str(n, "state", ""), "ready") != 0)
+            continue;
+        if (s != NULL && strcmp(s->address, address) == 0) {
+            net_retarget(s->net, data);
+            continue;
+        }
+        if (s != NULL)
+            s->replaced = 1;
+        if (st == HL_OK)
+            st = add_store(c, name, address, data);
+    }
+    pthread_mutex_unlock(&k->lock);
+    json_decref(result);
+    return st;
+}
+
+static struct store *find_store(struct operation *op, const char *node)
+{
+    struct copies *k = op->client->copies;
+    pthread_mutex_lock(&k->lock);
+    struct store *s = known_store(k, node);
+    pthread_mutex_unlock(&k->lock);
+    return s;
+}
+
+/* Names of the nodes whose L2 has it: "copies" of the shard, a new reference. */
+static hl_status ask_copies(const struct operation *op, struct hl_id id, json_t **out)
+{
+    json_t *result;
+    HL_TRY(ask_controller(op, ASK_MS, "getShard", json_pack("{s:s}", "id", hl_id_format(id).s),
+                          &result));
+    json_t *copies = json_object_get(json_object_get(result, "shard"), "copies");
+    *out = json_incref(copies);
+    json_decref(result);
+    return *out != NULL ? HL_OK : hl_fail(HL_EPROTO, "getShard named no list of copies");
+}
+
+/* What is done with a store that has the shard. */
+typedef hl_status (*visit_fn)(struct operation *op, struct store *s, void *arg);
+
+static hl_status each_store(struct operation *op, struct hl_id id, visit_fn visit, void *arg)
+{
+    json_t *copies, *copy;
+    size_t i;
+    hl_status st = HL_ENOENT;
+    HL_TRY(ask_copies(op, id, &copies));
+    hl_status learned = learn_stores(op);
+    json_array_foreach (copies, i, copy) {
+        const char *node = hl_json_str(copy, "node", "");
+        if (learned != HL_OK || strcmp(hl_json_str(copy, "tier", ""), "L2") != 0)
+            continue;
+        struct store *s = find_store(op, node);
+        if (s == NULL)
+            continue;
+        st = visit(op, s, arg);
+        if (st == HL_OK)
+            break;
+        hl_debug("the copy at node %s did not help: %s", node, hl_error_text());
+    }
+    json_decref(copies);
+    HL_TRY(learned);
+    return st == HL_ENOENT ? hl_fail(st, "no node has a copy of shard %s", hl_id_format(id).s) : st;
+}
+
+struct read_args {
+    struct hl_id id;
+    uint64_t off, len;
+    void *buf;
+    int whole;
+    const char *path;
+};
+
+static hl_status read_from(struct operation *op, struct store *s, void *arg)
+{
+    struct read_args *r = arg;
+    HL_TRY(net_read(op, s->net, r->id, r->off, r->buf, r->len, r->whole));
+    r->path = net_path(s->net);
+    return HL_OK;
+}
+
+hl_status copies_read(struct operation *op, struct hl_id id, uint64_t off, void *buf, uint64_t len,
+                      int whole, const char **path)
+{
+    struct read_args r = {.id = id, .off = off, .len = len, .buf = buf, .whole = whole};
+    HL_TRY(each_store(op, id, read_from, &r));
+    hl_fault_count("read-elsewhere", r.path);
+    *path = r.path;
+    return HL_OK;
+}
+
+struct find_args {
+    struct hl_id id;
+    uint64_t size;
+    uint32_t crc32;
+};
+
+static hl_status find_at(struct operation *op, struct store *s, void *arg)
+{
+    struct find_args *f = arg;
+    return net_find(op, s->net, f->id, &f->size, &f->crc32);
+}
+
+hl_status copies_find(struct operation *op, struct hl_id id, uint64_t *size, uint32_t *crc32)
+{
+    struct find_args f = {.id = id};
+    HL_TRY(each_store(op, id, find_at, &f));
+    *size = f.size;
+    *crc32 = f.crc32;
+    return HL_OK;
+}
