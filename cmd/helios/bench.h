@@ -1,8 +1,8 @@
 /* cmd/helios/bench.h - what the benchmarks share: samples, rows, a private L3 daemon, raw TCP.
  *
  * Owns:    struct bench_report its rows; struct bench_l3d the daemon, its pool and its directory;
- *          struct bench_tcp its thread and sockets.
- * Threads: one; bench_tcp serves from a thread of its own.
+ *          struct bench_tcp its process and sockets.
+ * Threads: one; bench_tcp serves from a process of its own.
  * Errors:  those of what is measured; a private daemon that does not start tells its last words.
  * Units:   samples in ns, rows in microseconds and GB/s (10^9 bytes).
  * Limits:  BENCH_ROWS_MAX rows, BENCH_RATIOS_MAX ratios.
@@ -81,7 +81,10 @@ hl_status bench_tcp_start(const unsigned char *source, uint64_t len,
 void bench_tcp_stop(struct bench_tcp *t);
 /* One question, one answer of `size` bytes. */
 hl_status bench_tcp_ask(struct bench_tcp *t, void *buf, uint64_t size) HL_CHECK;
-/* `count` pieces of `size` bytes without questions in between; the time of each is a sample. */
+/* `size` bytes to the other side, one byte back when all have come. */
+hl_status bench_tcp_give(struct bench_tcp *t, const void *data, uint64_t size) HL_CHECK;
+/* `count` pieces of `size` bytes without questions in between. One sample: the time of a piece over
+ * all of them, for single ones come in bursts. */
 hl_status bench_tcp_stream(struct bench_tcp *t, void *buf, uint64_t size, unsigned count,
                            struct bench_samples *s) HL_CHECK;
 

@@ -17,7 +17,8 @@
 #define ROUND_BYTES  ((uint64_t)1 << 30)
 #define ROUND_OPS    20000
 #define EXTENT       ((uint64_t)64 << 10)
-#define STREAM_COUNT 9
+#define STREAM_BYTES ((uint64_t)256 << 20)
+#define STREAMS      4 /* per round */
 #define BULK         ((uint64_t)16 << 20)
 
 struct get_args {
@@ -192,7 +193,10 @@ static hl_status time_tcp(struct get_bench *b, struct size_run *run, size_t ops)
     }
     if (run->size < HL_POOL_CHUNK)
         return HL_OK;
-    return bench_tcp_stream(b->tcp, b->buf, run->size, STREAM_COUNT, &run->stream_s);
+    for (int i = 0; i < STREAMS; i++)
+        HL_TRY(bench_tcp_stream(b->tcp, b->buf, run->size, (unsigned)(STREAM_BYTES / run->size) + 1,
+                                &run->stream_s));
+    return HL_OK;
 }
 
 static hl_status one_round(struct get_bench *b, struct size_run *run)
@@ -211,7 +215,7 @@ static hl_status one_round(struct get_bench *b, struct size_run *run)
 
 static hl_status measure(struct get_bench *b, struct size_run *run)
 {
-    size_t room = (ops_of(run) + STREAM_COUNT) * (size_t)b->rounds;
+    size_t room = (ops_of(run) + STREAMS) * (size_t)b->rounds;
     struct bench_samples *all[] = {&run->memcpy_s, &run->shm_s, &run->net_s, &run->tcp_s,
                                    &run->stream_s};
     for (size_t i = 0; i < HL_ARRAY_LEN(all); i++)

@@ -69,6 +69,25 @@ static void crc_combines_and_copies(void **state)
     free(b);
 }
 
+static void
+a_copys_crc_is_zlibs_for_every_length_and_start_and_nothing_beside_it_is_touched(void **state)
+{
+    (void)state;
+    uint8_t from[1200], to[1200];
+    for (size_t i = 0; i < sizeof(from); i++)
+        from[i] = (uint8_t)(i * 37 + (i >> 5));
+    for (size_t len = 0; len < 1100; len++) {
+        size_t at = len % 17, into = 1 + len % 5;
+        uint32_t before = (uint32_t)(len * 0x9e3779b9u);
+        memset(to, 0xee, sizeof(to));
+        assert_int_equal(hl_crc32_copy(before, to + into, from + at, len),
+                         (uint32_t)crc32(before, from + at, (uInt)len));
+        assert_memory_equal(to + into, from + at, len);
+        assert_int_equal(to[into - 1], 0xee);
+        assert_int_equal(to[into + len], 0xee);
+    }
+}
+
 static void a_buffer_keeps_to_its_maximum(void **state)
 {
     (void)state;
@@ -126,6 +145,8 @@ int main(void)
         cmocka_unit_test(status_names_go_both_ways),
         cmocka_unit_test(crc_is_zlibs_for_every_length_and_alignment),
         cmocka_unit_test(crc_combines_and_copies),
+        cmocka_unit_test(
+            a_copys_crc_is_zlibs_for_every_length_and_start_and_nothing_beside_it_is_touched),
         cmocka_unit_test(a_buffer_keeps_to_its_maximum),
         cmocka_unit_test(ids_are_32_hex_digits),
         cmocka_unit_test(base64_goes_both_ways),
