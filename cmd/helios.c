@@ -53,6 +53,8 @@ static const struct cli_command commands[] = {
      "Time reads of shards against memcpy and raw TCP; needs no cluster.", cmd_bench_get},
     {"bench import", "[--gb N] [--tp T --pp P]",
      "Time the slicing of a checkpoint against memcpy; needs no cluster.", cmd_bench_import},
+    {"bench migrate", "[--size LIST] [--chunk LIST]",
+     "Time migrations over ZeroMQ between two processes against plain TCP.", cmd_bench_migrate},
     {"bench plan", "", "Time the placement of gangs on 1,000 and 10,000 servers.", cmd_bench_plan},
 };
 

@@ -39,9 +39,10 @@ hl_status cmd_shard_ls(struct cli *cli, int argc, char **argv);
 hl_status cmd_shard_show(struct cli *cli, int argc, char **argv);
 hl_status cmd_shard_get(struct cli *cli, int argc, char **argv);
 hl_status cmd_shard_rm(struct cli *cli, int argc, char **argv);
-/* bench_get.c, bench_import.c, bench_plan.c */
+/* bench_get.c, bench_import.c, bench_migrate.c, bench_plan.c */
 hl_status cmd_bench_get(struct cli *cli, int argc, char **argv);
 hl_status cmd_bench_import(struct cli *cli, int argc, char **argv);
+hl_status cmd_bench_migrate(struct cli *cli, int argc, char **argv);
 hl_status cmd_bench_plan(struct cli *cli, int argc, char **argv);
 
 #endif

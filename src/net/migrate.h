@@ -5,18 +5,21 @@
  *
  * The receiver hands out memory, gives credit, copies every chunk to its place in the same pass
  * that computes its CRC, and keeps a bitmap. A sender that lost its connection, or a new one with
- * the same migration id, asks for the bitmap and sends only what is missing.
+ * the same migration id, asks for the bitmap and sends only what is missing. Whoever gives up says
+ * so, and the receiver frees the memory at once.
  *
- * Owns:    a server owns its thread and its socket; hl_migrate_send borrows `data` until it returns
- *          and never touches it afterwards.
+ * Owns:    a server owns its thread and its socket, a line its sockets; hl_migrate_send borrows
+ *          `data` until it returns and never touches it afterwards.
  * Threads: hl_migrate_server_start/stop from one thread, address and stats from any. The handler is
  *          called on the server's thread and must not block. hl_migrate_send from any number of
- *          threads at once; each call has its own sockets.
+ *          threads at once; a line is used by one at a time.
  * Errors:  HL_EUNAVAIL nobody answers for dead_ms: the same id may be sent again later and goes on
  *          where it stopped; HL_ETIMEDOUT the deadline passed (same); HL_ECORRUPT the checksum of
  *          the whole differs, or chunks arrive damaged again and again; HL_ECONFLICT the id is in
- *          use for other bytes; HL_EBUSY too many migrations are open there; HL_EINVAL arguments;
- *          whatever the receiver's begin or commit said, with its sentence.
+ *          use for other bytes; HL_ECANCELED given up, here or by hl_migrate_cancel; HL_EBUSY too
+ *          many migrations are open there; HL_EINVAL arguments; whatever the receiver's begin or
+ *          commit said, with its sentence. Sentences name the object, the receiver, the path and
+ *          the time that has passed.
  * Units:   bytes, milliseconds; checksums are those of base/crc32.h.
  * Limits:  HL_MIG_CHUNK_MIN..HL_MIG_CHUNK_MAX per chunk, HL_MIG_CHUNKS_MAX chunks. Bytes in flight
  *          to one server: max(window_bytes, 2 chunks of every open migration). Nobody's identity is
@@ -26,6 +29,7 @@
 #ifndef HL_NET_MIGRATE_H
 #define HL_NET_MIGRATE_H
 
+#include <stdatomic.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -47,7 +51,8 @@ struct hl_migrate_server_opts {
 struct hl_migrate_server_stats {
     uint64_t open_now;
     uint64_t committed;
-    uint64_t aborted;   /* abandoned, checksum of the whole differs, commit failed, or stop */
+    uint64_t aborted;   /* abandoned, canceled, checksum of the whole, commit failed, or stop */
+    uint64_t canceled;  /* of these, because the sender gave up */
     uint64_t resumed;   /* bitmaps asked for */
     uint64_t chunks;    /* chunks put in their place */
     uint64_t bytes;     /* of these chunks */
@@ -65,22 +70,33 @@ void hl_migrate_server_stats(const struct hl_migrate_server *server,
 /* Unfinished migrations are aborted, the thread is joined. NULL is allowed. */
 void hl_migrate_server_stop(struct hl_migrate_server *server);
 
+/* The connections to one receiver, kept from one object to the next. A failure loses them; the next
+ * object makes new ones. Opening connects nothing yet. */
+struct hl_migrate_line;
+
+hl_status hl_migrate_line_open(const char *address, int io_threads,
+                               struct hl_migrate_line **out) HL_CHECK;
+/* NULL is allowed. */
+void hl_migrate_line_close(struct hl_migrate_line *line);
+
 struct hl_migrate_send_opts {
-    const char *address;        /* "host:port"; a scheme in front is ignored */
+    struct hl_migrate_line *line; /* NULL: connections of this call's own, to `address` */
+    const char *address;        /* "host:port"; a scheme in front is ignored; unused with a line */
+    const atomic_int *cancel;   /* not 0: give up, tell the receiver; NULL = never */
     struct hl_id id;            /* of the migration; none = random. Give one to be able to resume */
     struct hl_id object;        /* what the receiver shall call it; none = as it likes */
     uint32_t chunk_size;        /* 0 = 1 MiB */
     const uint32_t *chunk_crcs; /* per started HL_NET_CHUNK, NULL = computed on the way; they are
                                    used for chunks of HL_NET_CHUNK bytes and more */
     int dead_ms;                /* silence after which the receiver counts as dead; 0 = 1000 */
-    int io_threads;             /* of libzmq; 0 = 1 */
+    int io_threads;             /* of libzmq; 0 = 1; unused with a line */
 };
 
 struct hl_migrate_report {
     struct hl_id id;        /* of the migration */
     struct hl_id stored;    /* what the receiver's commit named it */
     uint32_t chunks;        /* of the object */
-    uint32_t chunks_had;    /* were there before the first chunk was sent */
+    uint32_t chunks_had;    /* were there when the first bitmap came */
     uint64_t chunks_sent;   /* repeated ones counted again */
     uint64_t chunks_nacked; /* arrived damaged */
     uint64_t resumes;       /* bitmaps asked for after the first */
@@ -90,5 +106,10 @@ struct hl_migrate_report {
  * too, so that the caller knows the id to resume with. */
 hl_status hl_migrate_send(const struct hl_migrate_send_opts *opts, const void *data, size_t size,
                           uint32_t crc, int timeout_ms, struct hl_migrate_report *out) HL_CHECK;
+
+/* Nobody will send the rest of this migration: the receiver frees what has arrived, and a sender
+ * that is still at it ends with HL_ECANCELED. HL_OK also when nothing was open there; HL_EEXIST
+ * when it has been stored already. Only line, address, id, dead_ms and io_threads are used. */
+hl_status hl_migrate_cancel(const struct hl_migrate_send_opts *opts, int timeout_ms) HL_CHECK;
 
 #endif

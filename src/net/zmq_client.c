@@ -1,19 +1,18 @@
 /* net/zmq_client.c - the sending end, a loop in the caller's thread.
  *
- * Two connections: `bulk` carries the chunks and their answers, `pulse` only pings, so that a slow
- * link with megabytes queued in front of a ping is not mistaken for a dead receiver. There is no
- * reconnect logic beyond libzmq's own: when the bulk side hears nothing for a while, or is told
- * that its frames are unknown, it asks for the bitmap and goes on from there. Frames that libzmq
- * replays on a new connection are harmless, because chunks are idempotent. */
+ * There is no reconnect logic beyond libzmq's own: when the bulk side hears nothing for a while, or
+ * is told that its frames are unknown, it asks for the bitmap and goes on from there. Frames that
+ * libzmq replays on a new connection are harmless, because chunks are idempotent. */
 #include <errno.h>
-#include <sched.h>
+#include <stdarg.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <zmq.h>
 
 #include "base/clock.h"
 #include "base/crc32.h"
-#include "net/migrate.h"
+#include "base/plane.h"
 #include "net/zmq_private.h"
 
 #define DEFAULT_DEAD_MS 1000
@@ -23,24 +22,47 @@
 #define PULSES          5    /* pings per dead_ms */
 #define NACKS_MAX       16   /* damaged chunks before giving up */
 #define WAIT_MAX_MS     50
-#define PULSE_QUEUE     4
+#define EAGER_CHUNKS    2   /* sent behind OPEN: every receiver gives credit for so many */
+#define CANCEL_MS       500 /* how long a sender that gives up waits for the receiver's word */
 
 struct sender {
     const struct hl_migrate_send_opts *opts;
+    struct hl_migrate_line *line;
     struct hl_mig_frame object; /* OPEN as it was sent; epoch is the current one */
     const uint8_t *data;
-    void *bulk, *pulse;
     uint8_t *sent; /* bitmap: had by the receiver or on the way */
     uint32_t cursor, unsent;
     uint32_t granted, used;
-    int ready; /* the bitmap of this epoch has come */
+    int ready;      /* the bitmap of this epoch has come */
+    int canceling;  /* the sender gives up; the answer ends it */
+    uint32_t eager; /* the first chunks, sent before the first bitmap came */
     int stored;
-    hl_status refused;
     int nacks;
-    uint64_t heard_ns, pong_ns, ping_ns, stall_ns, dead_ns;
-    atomic_uint busy; /* payloads in libzmq's hands */
+    int timeout_ms;
+    uint64_t wire; /* payload bytes sent */
+    uint64_t start_ns, heard_ns, pong_ns, ping_ns, stall_ns, dead_ns;
     struct hl_migrate_report report;
 };
+
+/* "migration 12… of shard 34… to 10.0.0.1:7411 over zmq" and what happened, after how long. */
+static hl_status fail(const struct sender *s, hl_status st, const char *fmt, ...)
+    HL_PRINTF(3, 4) HL_CHECK;
+
+static hl_status fail(const struct sender *s, hl_status st, const char *fmt, ...)
+{
+    char what[HL_ERROR_TEXT_MAX];
+    va_list args;
+    va_start(args, fmt);
+    vsnprintf(what, sizeof(what), fmt, args);
+    va_end(args);
+    double seconds = (double)(hl_now_ns() - s->start_ns) / (double)HL_NS_PER_S;
+    if (hl_id_is_none(s->opts->object))
+        return hl_fail(st, "migration %s to %s over zmq, after %.2f s: %s",
+                       hl_id_format(s->object.id).s, s->line->address, seconds, what);
+    return hl_fail(st, "migration %s of shard %s to %s over zmq, after %.2f s: %s",
+                   hl_id_format(s->object.id).s, hl_id_format(s->opts->object).s, s->line->address,
+                   seconds, what);
+}
 
 static uint32_t chunk_crc(const struct sender *s, uint32_t chunk, const uint8_t *p, uint32_t len)
 {
@@ -56,18 +78,6 @@ static uint32_t chunk_crc(const struct sender *s, uint32_t chunk, const uint8_t 
     return crc;
 }
 
-/* Ask what has arrived; nothing more is sent until the answer is here. */
-static hl_status ask(struct sender *s, enum hl_mig_type type, uint64_t now_ns)
-{
-    s->object.type = type;
-    s->object.epoch++;
-    s->ready = 0;
-    s->heard_ns = now_ns;
-    if (type == HL_MIG_RESUME)
-        s->report.resumes++;
-    return hl_mig_post(s->bulk, &s->object, NULL, NULL);
-}
-
 static hl_status send_chunk(struct sender *s)
 {
     while (hl_mig_bit(s->sent, s->cursor))
@@ -78,11 +88,37 @@ static hl_status send_chunk(struct sender *s)
     f.length = hl_mig_chunk_len(f.total, f.chunk_size, f.chunk);
     const uint8_t *p = s->data + (uint64_t)f.chunk * f.chunk_size;
     f.crc = chunk_crc(s, f.chunk, p, f.length);
-    HL_TRY(hl_mig_post(s->bulk, &f, p, &s->busy));
+    HL_TRY(hl_mig_post(s->line->bulk, &f, p, &s->line->busy));
     hl_mig_bit_set(s->sent, f.chunk);
     s->unsent--;
     s->used++;
+    s->wire += f.length;
     s->report.chunks_sent++;
+    return HL_OK;
+}
+
+/* Ask what has arrived; nothing more is sent until the answer is here. */
+static hl_status ask(struct sender *s, enum hl_mig_type type, uint64_t now_ns)
+{
+    s->object.type = type;
+    s->object.epoch++;
+    s->ready = 0;
+    s->eager = 0;
+    s->heard_ns = now_ns;
+    if (type == HL_MIG_RESUME)
+        s->report.resumes++;
+    return hl_mig_post(s->line->bulk, &s->object, NULL, NULL);
+}
+
+/* OPEN and, when the id is new so that nothing can be there yet, the first chunks in one go: a
+ * small object needs one round trip. */
+static hl_status open_object(struct sender *s, uint64_t now_ns)
+{
+    HL_TRY(ask(s, HL_MIG_OPEN, now_ns));
+    while (hl_id_is_none(s->opts->id) && s->unsent > 0 && s->eager < EAGER_CHUNKS) {
+        HL_TRY(send_chunk(s));
+        s->eager++;
+    }
     return HL_OK;
 }
 
@@ -94,10 +130,14 @@ static void on_state(struct sender *s, const struct hl_mig_frame *f, const uint8
     s->unsent = 0;
     for (uint32_t i = 0; i < f->chunk_count; i++)
         s->unsent += !hl_mig_bit(bitmap, i);
-    if (s->report.chunks_sent == 0)
+    if (s->report.resumes == 0)
         s->report.chunks_had = f->chunk_count - s->unsent;
+    for (uint32_t i = 0; i < s->eager; i++) { /* they are on the way */
+        s->unsent -= !hl_mig_bit(s->sent, i);
+        hl_mig_bit_set(s->sent, i);
+    }
     s->cursor = 0;
-    s->used = 0;
+    s->used = s->eager;
     s->granted = f->credit;
     s->ready = 1;
 }
@@ -105,12 +145,12 @@ static void on_state(struct sender *s, const struct hl_mig_frame *f, const uint8
 static hl_status on_nack(struct sender *s, const struct hl_mig_frame *f)
 {
     s->report.chunks_nacked++;
+    hl_fault_count("corrupt", "zmq");
     if (++s->nacks > NACKS_MAX)
-        return hl_fail(
-            HL_ECORRUPT,
-            "migration %s to %s: %d chunks arrived damaged, the last was %u of %u; check "
-            "the network and the memory of both hosts",
-            hl_id_format(f->id).s, s->opts->address, s->nacks, f->chunk, f->chunk_count);
+        return fail(s, HL_ECORRUPT,
+                    "%d chunks arrived damaged, the last was %u of %u; check the network and the "
+                    "memory of both hosts",
+                    s->nacks, f->chunk, f->chunk_count);
     if (hl_mig_bit(s->sent, f->chunk)) {
         hl_mig_bit_clear(s->sent, f->chunk);
         s->unsent++;
@@ -118,6 +158,15 @@ static hl_status on_nack(struct sender *s, const struct hl_mig_frame *f)
     if (f->chunk < s->cursor)
         s->cursor = f->chunk;
     return HL_OK;
+}
+
+static hl_status on_refused(struct sender *s, const struct hl_mig_frame *f, const uint8_t *text,
+                            uint64_t now_ns)
+{
+    if (f->status == HL_ENOENT && s->ready && !s->canceling)
+        return ask(s, HL_MIG_RESUME, now_ns); /* the receiver was started anew */
+    return fail(s, f->status >= HL_EINTERNAL ? (hl_status)f->status : HL_EPROTO, "%.*s",
+                (int)f->length, (const char *)text);
 }
 
 static hl_status on_answer(struct sender *s, const struct hl_mig_frame *f, const uint8_t *payload,
@@ -133,22 +182,16 @@ static hl_status on_answer(struct sender *s, const struct hl_mig_frame *f, const
     if (f->epoch != s->object.epoch)
         return HL_OK;
     s->heard_ns = now_ns;
-    if (f->type == HL_MIG_REFUSED && f->status == HL_ENOENT && s->ready)
-        return ask(s, HL_MIG_RESUME, now_ns); /* the receiver was started anew */
     if (f->type == HL_MIG_REFUSED)
-        return s->refused = hl_fail(f->status >= HL_EINTERNAL ? (hl_status)f->status : HL_EPROTO,
-                                    "migration to %s: %.*s", s->opts->address, (int)f->length,
-                                    (const char *)payload);
-    if (f->total != s->object.total || f->chunk_size != s->object.chunk_size)
+        return on_refused(s, f, payload, now_ns);
+    if (s->canceling || f->total != s->object.total || f->chunk_size != s->object.chunk_size)
         return HL_OK;
     if (f->type == HL_MIG_STATE)
         on_state(s, f, payload);
-    if (!s->ready)
-        return HL_OK;
     s->stall_ns = STALL_MS * HL_NS_PER_MS;
-    if (f->type == HL_MIG_CREDIT || f->type == HL_MIG_NACK)
+    if (s->ready && (f->type == HL_MIG_CREDIT || f->type == HL_MIG_NACK))
         s->granted = f->credit > s->granted ? f->credit : s->granted;
-    return f->type == HL_MIG_NACK ? on_nack(s, f) : HL_OK;
+    return s->ready && f->type == HL_MIG_NACK ? on_nack(s, f) : HL_OK;
 }
 
 /* Header and payload of one message; what has other parts or does not decode is dropped. */
@@ -174,6 +217,8 @@ static hl_status take(struct sender *s, void *sock, int *got)
             s->pong_ns = now;
         else
             st = on_answer(s, &f, zmq_msg_data(&payload), now);
+    } else if (parts > 0) {
+        hl_fault_count("foreign", "zmq");
     }
     zmq_msg_close(&header);
     zmq_msg_close(&payload);
@@ -184,42 +229,66 @@ static hl_status drain(struct sender *s)
 {
     int got = 1;
     while (got)
-        HL_TRY(take(s, s->pulse, &got));
+        HL_TRY(take(s, s->line->pulse, &got));
     got = 1;
     while (got && !s->stored)
-        HL_TRY(take(s, s->bulk, &got));
+        HL_TRY(take(s, s->line->bulk, &got));
     return HL_OK;
 }
 
 static uint32_t arrived(const struct sender *s)
 {
-    uint32_t missing = s->unsent + (uint32_t)(s->ready ? atomic_load(&s->busy) : 0);
-    return missing < s->object.chunk_count ? s->object.chunk_count - missing : 0;
+    uint32_t missing = s->unsent + (uint32_t)atomic_load(&s->line->busy);
+    return s->ready && missing < s->object.chunk_count ? s->object.chunk_count - missing : 0;
+}
+
+/* Is the receiver there, and is there time left? */
+static hl_status check_clock(struct sender *s, uint64_t deadline_ns)
+{
+    uint64_t now = hl_now_ns();
+    if (now >= deadline_ns) {
+        hl_fault_count("timeout", "zmq");
+        return fail(s, HL_ETIMEDOUT,
+                    "%d ms passed with about %u of %u chunks sent; send it again with the same id "
+                    "to go on",
+                    s->timeout_ms, arrived(s), s->object.chunk_count);
+    }
+    if (now - s->pong_ns > s->dead_ns) {
+        hl_fault_count("dead-peer", "zmq");
+        return fail(s, HL_EUNAVAIL,
+                    "the receiver has not answered for %llu ms, with about %u of %u chunks sent; "
+                    "send it again with the same id to go on",
+                    (unsigned long long)((now - s->pong_ns) / HL_NS_PER_MS), arrived(s),
+                    s->object.chunk_count);
+    }
+    if (now - s->ping_ns < s->dead_ns / PULSES)
+        return HL_OK;
+    s->ping_ns = now;
+    hl_status st =
+        hl_mig_post(s->line->pulse, &(struct hl_mig_frame){.type = HL_MIG_PING}, NULL, NULL);
+    return st == HL_EBUSY ? HL_OK : st;
+}
+
+static hl_status cancel(struct sender *s)
+{
+    s->object.type = HL_MIG_CANCEL;
+    s->object.epoch++;
+    s->canceling = 1;
+    s->ready = 0;
+    return hl_mig_post(s->line->bulk, &s->object, NULL, NULL);
 }
 
 /* What the clock asks for: a ping, a RESUME, or the end. */
-static hl_status tend(struct sender *s, uint64_t deadline_ns, int timeout_ms)
+static hl_status tend(struct sender *s, uint64_t *deadline_ns)
 {
+    HL_TRY(check_clock(s, *deadline_ns));
     uint64_t now = hl_now_ns();
-    if (now >= deadline_ns)
-        return hl_fail(HL_ETIMEDOUT,
-                       "migration %s to %s: %d ms passed with about %u of %u chunks sent; send it "
-                       "again with the same id to go on",
-                       hl_id_format(s->object.id).s, s->opts->address, timeout_ms, arrived(s),
-                       s->object.chunk_count);
-    if (now - s->pong_ns > s->dead_ns)
-        return hl_fail(HL_EUNAVAIL,
-                       "migration %s to %s: the receiver has not answered for %llu ms, with about "
-                       "%u of %u chunks sent; send it again with the same id to go on",
-                       hl_id_format(s->object.id).s, s->opts->address,
-                       (unsigned long long)((now - s->pong_ns) / HL_NS_PER_MS), arrived(s),
-                       s->object.chunk_count);
-    if (now - s->ping_ns >= s->dead_ns / PULSES) {
-        s->ping_ns = now;
-        hl_status st =
-            hl_mig_post(s->pulse, &(struct hl_mig_frame){.type = HL_MIG_PING}, NULL, NULL);
-        if (st != HL_OK && st != HL_EBUSY)
-            return st;
+    if (s->canceling)
+        return HL_OK;
+    if (s->opts->cancel != NULL && atomic_load_explicit(s->opts->cancel, memory_order_relaxed)) {
+        uint64_t soon = now + CANCEL_MS * HL_NS_PER_MS;
+        *deadline_ns = soon < *deadline_ns ? soon : *deadline_ns;
+        return cancel(s);
     }
     if (now - s->heard_ns < s->stall_ns)
         return HL_OK;
@@ -228,78 +297,71 @@ static hl_status tend(struct sender *s, uint64_t deadline_ns, int timeout_ms)
     return ask(s, HL_MIG_RESUME, now);
 }
 
-static hl_status run(struct sender *s, int timeout_ms)
+/* From the first frame to the receiver's last word. */
+static hl_status talk(struct sender *s, hl_status (*first)(struct sender *, uint64_t))
 {
     uint64_t now = hl_now_ns();
-    uint64_t deadline = now + (uint64_t)timeout_ms * HL_NS_PER_MS;
-    s->pong_ns = now;
+    uint64_t deadline = s->start_ns + (uint64_t)s->timeout_ms * HL_NS_PER_MS;
+    s->pong_ns = s->heard_ns = now;
     s->stall_ns = STALL_MS * HL_NS_PER_MS;
-    HL_TRY(ask(s, HL_MIG_OPEN, now));
+    HL_TRY(first(s, now));
     while (!s->stored) {
         int can_send = s->ready && s->unsent > 0 && s->used < s->granted;
         if (can_send) {
             HL_TRY(send_chunk(s));
         } else {
-            zmq_pollitem_t items[] = {{.socket = s->bulk, .events = ZMQ_POLLIN},
-                                      {.socket = s->pulse, .events = ZMQ_POLLIN}};
+            zmq_pollitem_t items[] = {{.socket = s->line->bulk, .events = ZMQ_POLLIN},
+                                      {.socket = s->line->pulse, .events = ZMQ_POLLIN}};
             zmq_poll(items, HL_ARRAY_LEN(items), WAIT_MAX_MS);
         }
         HL_TRY(drain(s));
         if (!s->stored)
-            HL_TRY(tend(s, deadline, timeout_ms));
+            HL_TRY(tend(s, &deadline));
     }
     return HL_OK;
 }
 
-static hl_status connect_to(struct sender *s, void *ctx, int timeout_ms)
+/* With the caller's line, or one of its own. The data is the caller's again afterwards. */
+static hl_status on_line(struct sender *s, hl_status (*first)(struct sender *, uint64_t))
 {
-    char endpoint[HL_MIG_ENDPOINT_MAX];
-    int v6, unlimited = 0, few = PULSE_QUEUE;
-    HL_TRY(hl_mig_endpoint(s->opts->address, timeout_ms, endpoint, &v6));
-    HL_TRY(hl_mig_socket(ctx, ZMQ_DEALER, v6, &s->bulk));
-    HL_TRY(hl_mig_socket(ctx, ZMQ_DEALER, v6, &s->pulse));
-    /* The credit bounds the bulk queue; a full one would only split what belongs together. */
-    if (zmq_setsockopt(s->bulk, ZMQ_SNDHWM, &unlimited, sizeof(unlimited)) != 0 ||
-        zmq_setsockopt(s->pulse, ZMQ_SNDHWM, &few, sizeof(few)) != 0 ||
-        zmq_connect(s->bulk, endpoint) != 0 || zmq_connect(s->pulse, endpoint) != 0)
-        return hl_fail(HL_EUNAVAIL, "migration to %s: connecting: %s", s->opts->address,
-                       zmq_strerror(errno));
-    return HL_OK;
+    struct hl_migrate_line *own = NULL;
+    s->start_ns = hl_now_ns();
+    if (s->opts->line == NULL)
+        HL_TRY(hl_migrate_line_open(s->opts->address, s->opts->io_threads, &own));
+    s->line = own != NULL ? own : s->opts->line;
+    s->dead_ns = (uint64_t)(s->opts->dead_ms > 0 ? s->opts->dead_ms : DEFAULT_DEAD_MS);
+    s->dead_ns *= HL_NS_PER_MS;
+    hl_status st = hl_mig_line_ready(s->line, s->timeout_ms);
+    if (st == HL_OK)
+        st = talk(s, first);
+    if (st != HL_OK)
+        hl_mig_line_reset(s->line);
+    else
+        hl_mig_line_settle(s->line);
+    hl_migrate_line_close(own);
+    return st;
+}
+
+static const char *address_of(const struct hl_migrate_send_opts *o)
+{
+    const char *address = o->line != NULL ? o->line->address : o->address;
+    return address != NULL ? address : "";
 }
 
 static hl_status check(const struct hl_migrate_send_opts *o, const void *data, size_t size,
                        uint32_t chunk_size)
 {
-    if (o->address == NULL || o->address[0] == '\0')
-        return hl_fail(HL_EINVAL, "migration: no receiver's address given; use \"host:port\"");
     if (data == NULL || size == 0)
-        return hl_fail(HL_EINVAL, "migration to %s: an object has at least one byte", o->address);
+        return hl_fail(HL_EINVAL, "migration to %s: an object has at least one byte",
+                       address_of(o));
     if (chunk_size < HL_MIG_CHUNK_MIN || chunk_size > HL_MIG_CHUNK_MAX ||
         (chunk_size & (chunk_size - 1)) != 0 || size > (uint64_t)chunk_size * HL_MIG_CHUNKS_MAX)
         return hl_fail(HL_EINVAL,
                        "migration to %s: %zu bytes in chunks of %u; a chunk is a power of two from "
                        "%u to %u, an object has at most %u of them",
-                       o->address, size, chunk_size, HL_MIG_CHUNK_MIN, HL_MIG_CHUNK_MAX,
+                       address_of(o), size, chunk_size, HL_MIG_CHUNK_MIN, HL_MIG_CHUNK_MAX,
                        HL_MIG_CHUNKS_MAX);
     return HL_OK;
-}
-
-/* Everything but the bitmap: sockets live and die in here, and so do lent payloads. */
-static hl_status transfer(struct sender *s, int timeout_ms)
-{
-    void *ctx = NULL;
-    HL_TRY(hl_mig_context(s->opts->io_threads, &ctx));
-    hl_status st = connect_to(s, ctx, timeout_ms);
-    if (st == HL_OK)
-        st = run(s, timeout_ms);
-    if (s->bulk != NULL)
-        zmq_close(s->bulk);
-    if (s->pulse != NULL)
-        zmq_close(s->pulse);
-    hl_mig_context_term(ctx);
-    while (atomic_load_explicit(&s->busy, memory_order_acquire) != 0)
-        sched_yield(); /* libzmq is done with them; this only pairs with the release */
-    return st;
 }
 
 hl_status hl_migrate_send(const struct hl_migrate_send_opts *opts, const void *data, size_t size,
@@ -307,7 +369,7 @@ hl_status hl_migrate_send(const struct hl_migrate_send_opts *opts, const void *d
 {
     uint32_t chunk_size = opts->chunk_size > 0 ? opts->chunk_size : DEFAULT_CHUNK;
     HL_TRY(check(opts, data, size, chunk_size));
-    struct sender s = {.opts = opts, .data = data};
+    struct sender s = {.opts = opts, .data = data, .timeout_ms = timeout_ms};
     s.object = (struct hl_mig_frame){
         .id = hl_id_is_none(opts->id) ? hl_id_random() : opts->id,
         .epoch = (uint32_t)hl_random_u64(),
@@ -317,17 +379,46 @@ hl_status hl_migrate_send(const struct hl_migrate_send_opts *opts, const void *d
         .crc = crc,
         .result = opts->object,
     };
-    s.dead_ns = (uint64_t)(opts->dead_ms > 0 ? opts->dead_ms : DEFAULT_DEAD_MS) * HL_NS_PER_MS;
     s.report.id = s.object.id;
     s.report.chunks = s.object.chunk_count;
     s.unsent = s.object.chunk_count;
     HL_AUTO(hl_freep) uint8_t *sent = calloc(1, hl_mig_bitmap_len(s.object.chunk_count));
     if (sent == NULL)
         return hl_fail(HL_ENOMEM, "migration to %s: no memory for the bitmap of %u chunks",
-                       opts->address, s.object.chunk_count);
+                       address_of(opts), s.object.chunk_count);
     s.sent = sent;
-    hl_status st = transfer(&s, timeout_ms);
+    hl_status st = on_line(&s, open_object);
+    hl_plane_count(&(struct hl_transfer){.plane = HL_PLANE_MIGRATION,
+                                         .op = "migrate",
+                                         .path = "zmq",
+                                         .reason = "",
+                                         .sent = 1,
+                                         .bytes = s.wire,
+                                         .ns = hl_now_ns() - s.start_ns,
+                                         .status = st});
     if (out != NULL)
         *out = s.report;
     return st;
+}
+
+static hl_status send_cancel(struct sender *s, uint64_t now_ns)
+{
+    (void)now_ns;
+    return cancel(s);
+}
+
+hl_status hl_migrate_cancel(const struct hl_migrate_send_opts *opts, int timeout_ms)
+{
+    if (hl_id_is_none(opts->id))
+        return hl_fail(HL_EINVAL, "migration to %s: which one is to be canceled? No id was given",
+                       address_of(opts));
+    struct sender s = {.opts = opts, .timeout_ms = timeout_ms};
+    s.object = (struct hl_mig_frame){.id = opts->id, .epoch = (uint32_t)hl_random_u64()};
+    hl_status st = on_line(&s, send_cancel);
+    if (st == HL_OK)
+        return fail(&s, HL_EEXIST, "it is stored already");
+    if (st != HL_ECANCELED && st != HL_ENOENT)
+        return st;
+    hl_error_clear();
+    return HL_OK;
 }

@@ -97,6 +97,11 @@ static hl_status check(const struct hl_mig_frame *f)
     }
     if (hl_id_is_none(f->id))
         return hl_fail(HL_EPROTO, "migration frame of type %d: the id is missing", (int)f->type);
+    if (f->type == HL_MIG_CANCEL) { /* who cancels need not know more than the id */
+        if (f->length != 0)
+            return hl_fail(HL_EPROTO, "migration frame: a cancel has no payload");
+        return HL_OK;
+    }
     if (f->type == HL_MIG_REFUSED) {
         if (f->status >= 0 || f->length >= HL_ERROR_TEXT_MAX)
             return hl_fail(HL_EPROTO,

@@ -33,6 +33,7 @@ enum hl_mig_type {
     HL_MIG_DONE,     /* receiver: stored under `result` */
     HL_MIG_REFUSED,  /* receiver: status, payload = the sentence */
     HL_MIG_PONG,     /* receiver */
+    HL_MIG_CANCEL,   /* sender: this id is given up; the answer is REFUSED or DONE */
     HL_MIG_TYPE_END,
 };
 

@@ -13,6 +13,7 @@
 #include "base/clock.h"
 #include "base/crc32.h"
 #include "base/log.h"
+#include "base/plane.h"
 #include "net/zmq_inbox.h"
 
 #define DEFAULT_WINDOW   ((uint64_t)16 << 20)
@@ -29,13 +30,16 @@ struct migration {
     uint32_t *crcs; /* per grain */
     void *token;
     uint8_t *bytes;
-    uint64_t heard_ns;
+    uint64_t wire; /* bytes that came for it */
+    uint64_t begun_ns, heard_ns;
     UT_hash_handle hh;
 };
 
+/* What is over: stored, or given up by its sender. */
 struct done {
     struct hl_mig_frame object;
     struct hl_id result;
+    int canceled;
 };
 
 struct hl_mig_inbox {
@@ -47,8 +51,8 @@ struct hl_mig_inbox {
     struct done done[HL_MIG_REMEMBERED];
     unsigned done_next;
     char text[HL_ERROR_TEXT_MAX];
-    _Atomic uint64_t open_now, committed, aborted, resumed, chunks, bytes, duplicate, corrupted,
-        refused;
+    _Atomic uint64_t open_now, committed, aborted, canceled, resumed, chunks, bytes, duplicate,
+        corrupted, refused;
 };
 
 static void count(_Atomic uint64_t *counter, uint64_t n)
@@ -81,11 +85,29 @@ static void forget(struct hl_mig_inbox *in, struct migration *m)
     free(m);
 }
 
-static void drop(struct hl_mig_inbox *in, struct migration *m)
+/* One transfer of the migration plane has ended. */
+static void tally(const struct migration *m, hl_status st, uint64_t now_ns)
+{
+    hl_plane_count(&(struct hl_transfer){.plane = HL_PLANE_MIGRATION,
+                                         .op = "migrate",
+                                         .path = "zmq",
+                                         .reason = "",
+                                         .bytes = m->wire,
+                                         .ns = now_ns - m->begun_ns,
+                                         .status = st});
+}
+
+static void drop(struct hl_mig_inbox *in, struct migration *m, hl_status why)
 {
     in->sink.abort(in->sink.arg, m->token);
     count(&in->aborted, 1);
+    tally(m, why, m->heard_ns);
     forget(in, m);
+}
+
+static void remember(struct hl_mig_inbox *in, const struct done *d)
+{
+    in->done[in->done_next++ % HL_MIG_REMEMBERED] = *d;
 }
 
 void hl_mig_inbox_destroy(struct hl_mig_inbox *in)
@@ -94,7 +116,7 @@ void hl_mig_inbox_destroy(struct hl_mig_inbox *in)
     if (in == NULL)
         return;
     HASH_ITER (hh, in->open, m, next)
-        drop(in, m);
+        drop(in, m, HL_ECANCELED);
     free(in);
 }
 
@@ -107,13 +129,15 @@ void hl_mig_inbox_expire(struct hl_mig_inbox *in, uint64_t now_ns)
         hl_warn("migration abandoned id=%s missing_chunks=%u of=%u silent_ms=%llu",
                 hl_id_format(m->object.id).s, m->left, m->object.chunk_count,
                 (unsigned long long)((now_ns - m->heard_ns) / HL_NS_PER_MS));
-        drop(in, m);
+        hl_fault_count("abandoned", "zmq");
+        drop(in, m, HL_EUNAVAIL);
     }
 }
 
 void hl_mig_inbox_count_refused(struct hl_mig_inbox *in)
 {
     count(&in->refused, 1);
+    hl_fault_count("foreign", "zmq");
 }
 
 void hl_mig_inbox_stats(const struct hl_mig_inbox *in, struct hl_migrate_server_stats *out)
@@ -123,6 +147,7 @@ void hl_mig_inbox_stats(const struct hl_mig_inbox *in, struct hl_migrate_server_
         .open_now = GET(open_now),
         .committed = GET(committed),
         .aborted = GET(aborted),
+        .canceled = GET(canceled),
         .resumed = GET(resumed),
         .chunks = GET(chunks),
         .bytes = GET(bytes),
@@ -145,7 +170,7 @@ static struct migration *find(struct hl_mig_inbox *in, struct hl_id id)
     return m;
 }
 
-static const struct done *find_done(const struct hl_mig_inbox *in, struct hl_id id)
+static struct done *find_done(struct hl_mig_inbox *in, struct hl_id id)
 {
     for (unsigned i = 0; i < HL_MIG_REMEMBERED; i++)
         if (hl_id_equal(in->done[i].object.id, id))
@@ -163,11 +188,10 @@ static void answer(struct hl_mig_reply *r, const struct hl_mig_frame *to, enum h
     r->frame.length = 0;
 }
 
-/* The sentence is this thread's last failure. */
-static void refuse(struct hl_mig_inbox *in, const struct hl_mig_frame *to, hl_status st,
-                   struct hl_mig_reply *r)
+/* A no; the sentence is this thread's last failure. */
+static void say(struct hl_mig_inbox *in, const struct hl_mig_frame *to, hl_status st,
+                struct hl_mig_reply *r)
 {
-    count(&in->refused, 1);
     answer(r, to, HL_MIG_REFUSED);
     size_t len = strnlen(hl_error_text(), sizeof(in->text) - 1);
     memcpy(in->text, hl_error_text(), len);
@@ -176,9 +200,23 @@ static void refuse(struct hl_mig_inbox *in, const struct hl_mig_frame *to, hl_st
     r->payload = in->text;
 }
 
-static void answer_done(const struct done *d, const struct hl_mig_frame *to, struct hl_mig_reply *r)
+static void refuse(struct hl_mig_inbox *in, const struct hl_mig_frame *to, hl_status st,
+                   struct hl_mig_reply *r)
 {
-    answer(r, to, HL_MIG_DONE);
+    count(&in->refused, 1);
+    say(in, to, st, r);
+}
+
+/* What is over stays over. */
+static void answer_done(struct hl_mig_inbox *in, const struct done *d,
+                        const struct hl_mig_frame *to, struct hl_mig_reply *r)
+{
+    if (d->canceled) {
+        say(in, to, hl_fail(HL_ECANCELED, "it was canceled at the receiver"), r);
+        return;
+    }
+    answer(r, &d->object, HL_MIG_DONE); /* who cancels may not know the geometry */
+    r->frame.epoch = to->epoch;
     r->frame.result = d->result;
 }
 
@@ -199,7 +237,7 @@ static int grant(const struct hl_mig_inbox *in, struct migration *m)
     return 1;
 }
 
-static hl_status begin(struct hl_mig_inbox *in, const struct hl_mig_frame *f,
+static hl_status begin(struct hl_mig_inbox *in, const struct hl_mig_frame *f, uint64_t now_ns,
                        struct migration **out)
 {
     if (HASH_COUNT(in->open) >= in->max_open)
@@ -228,6 +266,7 @@ static hl_status begin(struct hl_mig_inbox *in, const struct hl_mig_frame *f,
         free(m);
         return st;
     }
+    m->begun_ns = now_ns;
     m->object = *f;
     m->left = f->chunk_count;
     m->grain = grain;
@@ -241,8 +280,12 @@ static hl_status begin(struct hl_mig_inbox *in, const struct hl_mig_frame *f,
 static void on_open(struct hl_mig_inbox *in, const struct hl_mig_frame *f, uint64_t now_ns,
                     struct hl_mig_reply *r)
 {
-    const struct done *d = find_done(in, f->id);
+    struct done *d = find_done(in, f->id);
     struct migration *m = find(in, f->id);
+    if (d != NULL && d->canceled && f->type == HL_MIG_OPEN) {
+        *d = (struct done){0}; /* somebody begins anew */
+        d = NULL;
+    }
     const struct hl_mig_frame *known = d != NULL ? &d->object : m != NULL ? &m->object : f;
     if (!same_object(known, f) || known->crc != f->crc) {
         refuse(in, f,
@@ -253,13 +296,13 @@ static void on_open(struct hl_mig_inbox *in, const struct hl_mig_frame *f, uint6
         return;
     }
     if (d != NULL) {
-        answer_done(d, f, r);
+        answer_done(in, d, f, r);
         return;
     }
     if (m != NULL) {
         count(&in->resumed, 1);
     } else {
-        hl_status st = begin(in, f, &m);
+        hl_status st = begin(in, f, now_ns, &m);
         if (st != HL_OK) {
             refuse(in, f, st, r);
             return;
@@ -293,7 +336,7 @@ static size_t fold(const struct migration *m)
 }
 
 static void finish(struct hl_mig_inbox *in, struct migration *m, const struct hl_mig_frame *f,
-                   struct hl_mig_reply *r)
+                   uint64_t now_ns, struct hl_mig_reply *r)
 {
     size_t n = fold(m);
     uint32_t crc = 0;
@@ -305,12 +348,13 @@ static void finish(struct hl_mig_inbox *in, struct migration *m, const struct hl
                                "migration %s: all chunks arrived as they were sent, but the whole "
                                "has checksum %08x and %08x was announced: the source is damaged",
                                hl_id_format(m->object.id).s, crc, m->object.crc);
-        drop(in, m);
+        drop(in, m, st);
         refuse(in, f, st, r);
         return;
     }
     struct done d = {.object = m->object};
     hl_status st = in->sink.commit(in->sink.arg, m->token, crc, m->crcs, n, &d.result);
+    tally(m, st, now_ns);
     forget(in, m);
     if (st != HL_OK) {
         count(&in->aborted, 1);
@@ -318,8 +362,8 @@ static void finish(struct hl_mig_inbox *in, struct migration *m, const struct hl
         return;
     }
     count(&in->committed, 1);
-    in->done[in->done_next++ % HL_MIG_REMEMBERED] = d;
-    answer_done(&d, f, r);
+    remember(in, &d);
+    answer_done(in, &d, f, r);
 }
 
 /* Copy the chunk to its place; its CRC and those of its grains come from the same pass. */
@@ -350,8 +394,8 @@ static void on_data(struct hl_mig_inbox *in, const struct hl_mig_frame *f, const
     if (m == NULL) {
         const struct done *d = find_done(in, f->id);
         if (d != NULL) {
-            count(&in->duplicate, 1);
-            answer_done(d, f, r);
+            count(&in->duplicate, !d->canceled);
+            answer_done(in, d, f, r);
         } else {
             refuse(in, f,
                    hl_fail(HL_ENOENT, "migration %s is not open here", hl_id_format(f->id).s), r);
@@ -378,20 +422,40 @@ static void on_data(struct hl_mig_inbox *in, const struct hl_mig_frame *f, const
         count(&in->duplicate, 1);
     } else if (place(m, f, payload) != f->crc) {
         count(&in->corrupted, 1);
+        hl_fault_count("corrupt", "zmq");
         (void)grant(in, m);
         answer_credit(m, f, HL_MIG_NACK, r);
         return;
     } else {
         hl_mig_bit_set(m->have, f->chunk);
-        count(&in->bytes, f->length);
+        count(&in->bytes, hl_mig_chunk_len(f->total, f->chunk_size, f->chunk));
         count(&in->chunks, 1);
+        m->wire += f->length;
         if (--m->left == 0) {
-            finish(in, m, f, r);
+            finish(in, m, f, now_ns, r);
             return;
         }
     }
     if (current && grant(in, m))
         answer_credit(m, f, HL_MIG_CREDIT, r);
+}
+
+static void on_cancel(struct hl_mig_inbox *in, const struct hl_mig_frame *f, struct hl_mig_reply *r)
+{
+    struct migration *m = find(in, f->id);
+    const struct done *d = find_done(in, f->id);
+    if (m != NULL) {
+        struct done over = {.object = m->object, .canceled = 1};
+        count(&in->canceled, 1);
+        hl_fault_count("canceled", "zmq");
+        drop(in, m, HL_ECANCELED);
+        remember(in, &over);
+        answer_done(in, &over, f, r);
+    } else if (d != NULL) {
+        answer_done(in, d, f, r);
+    } else {
+        say(in, f, hl_fail(HL_ENOENT, "it is not open at the receiver"), r);
+    }
 }
 
 void hl_mig_inbox_message(struct hl_mig_inbox *in, const void *header, size_t header_len,
@@ -401,7 +465,7 @@ void hl_mig_inbox_message(struct hl_mig_inbox *in, const void *header, size_t he
     struct hl_mig_frame f;
     r->send = 0;
     if (hl_mig_decode(header, header_len, &f) != HL_OK || f.length != payload_len) {
-        count(&in->refused, 1);
+        hl_mig_inbox_count_refused(in);
         return; /* nothing in it can be trusted enough to answer it */
     }
     if (f.type == HL_MIG_PING)
@@ -410,6 +474,8 @@ void hl_mig_inbox_message(struct hl_mig_inbox *in, const void *header, size_t he
         on_open(in, &f, now_ns, r);
     else if (f.type == HL_MIG_DATA)
         on_data(in, &f, payload, now_ns, r);
+    else if (f.type == HL_MIG_CANCEL)
+        on_cancel(in, &f, r);
     else
-        count(&in->refused, 1);
+        hl_mig_inbox_count_refused(in);
 }

@@ -4,6 +4,7 @@
 
 #include <stdatomic.h>
 
+#include "net/migrate.h"
 #include "net/zmq_frame.h"
 
 #define HL_MIG_ENDPOINT_MAX 80
@@ -20,6 +21,23 @@ hl_status hl_mig_socket(void *ctx, int type, int v6, void **out) HL_CHECK;
  * *busy, raised here, has gone down again. HL_EBUSY: the queue is full. */
 hl_status hl_mig_post(void *sock, const struct hl_mig_frame *frame, const void *payload,
                       atomic_uint *busy) HL_CHECK;
+
+/* The connections of a sender: `bulk` carries the chunks and their answers, `pulse` only pings, so
+ * that a slow link with megabytes queued in front of a ping is not mistaken for a dead receiver. */
+struct hl_migrate_line {
+    char *address;
+    int io_threads;
+    void *ctx; /* NULL: not connected */
+    void *bulk, *pulse;
+    atomic_uint busy; /* payloads in libzmq's hands */
+};
+
+/* Connect when there is no connection. */
+hl_status hl_mig_line_ready(struct hl_migrate_line *line, int timeout_ms) HL_CHECK;
+/* Lose the connections; every lent payload is back afterwards. */
+void hl_mig_line_reset(struct hl_migrate_line *line);
+/* Keep the connections, but have every lent payload back. */
+void hl_mig_line_settle(struct hl_migrate_line *line);
 /* Ends when all sockets are closed and every lent payload is back. */
 void hl_mig_context_term(void *ctx);
 

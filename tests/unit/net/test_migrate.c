@@ -347,6 +347,117 @@ static void a_sender_killed_in_the_middle_is_resumed_with_what_is_missing(void *
     stop(server, &v);
 }
 
+struct slow_job {
+    struct hl_migrate_send_opts opts;
+    hl_status st;
+    char text[512];
+    struct hl_migrate_report r;
+};
+
+static void *send_big(void *arg)
+{
+    struct slow_job *j = arg;
+    j->st = hl_migrate_send(&j->opts, source, BIG, 1, SEND_MS, &j->r);
+    snprintf(j->text, sizeof(j->text), "%s", hl_error_text());
+    return NULL;
+}
+
+static void wait_for_chunks(const struct hl_migrate_server *server, uint64_t chunks)
+{
+    uint64_t limit = hl_now_ns() + 30 * HL_NS_PER_S;
+    while (stats_of(server).chunks < chunks && hl_now_ns() < limit)
+        ;
+}
+
+static void a_sender_that_gives_up_frees_the_receiver_at_once(void **state)
+{
+    (void)state;
+    struct vault v = {0};
+    struct hl_migrate_server *server = serve(&v, 2 * CHUNK);
+    atomic_int stop_it = 0;
+    struct slow_job j = {.opts = {.address = hl_migrate_server_address(server),
+                                  .id = hl_id_random(),
+                                  .object = {0x77, 0x88},
+                                  .cancel = &stop_it,
+                                  .chunk_size = CHUNK,
+                                  .dead_ms = PATIENT_MS}};
+    pthread_t thread;
+    pthread_create(&thread, NULL, send_big, &j);
+    wait_for_chunks(server, 4);
+    stop_it = 1;
+    pthread_join(thread, NULL);
+    if (j.st != HL_ECANCELED)
+        fail_msg("%d: %s", j.st, j.text);
+    assert_non_null(strstr(j.text, "of shard 00000000000000770000000000000088 to 127.0.0.1:"));
+    assert_int_equal(stats_of(server).open_now, 0);
+    assert_int_equal(stats_of(server).canceled, 1);
+    assert_int_equal(v.aborted, 1);
+    stop(server, &v);
+}
+
+static void a_migration_is_canceled_by_somebody_else(void **state)
+{
+    (void)state;
+    struct vault v = {0};
+    struct hl_migrate_server *server = serve(&v, 2 * CHUNK);
+    struct slow_job j = {.opts = {.address = hl_migrate_server_address(server),
+                                  .id = hl_id_random(),
+                                  .chunk_size = CHUNK,
+                                  .dead_ms = PATIENT_MS}};
+    struct hl_migrate_send_opts who = j.opts;
+    pthread_t thread;
+    assert_int_equal(hl_migrate_cancel(&who, SEND_MS), HL_OK); /* nothing there: fine */
+    pthread_create(&thread, NULL, send_big, &j);
+    wait_for_chunks(server, 4);
+    if (hl_migrate_cancel(&who, SEND_MS) != HL_OK)
+        fail_msg("%s", hl_error_text());
+    assert_int_equal(stats_of(server).open_now, 0);
+    pthread_join(thread, NULL);
+    assert_int_equal(j.st, HL_ECANCELED);
+    assert_int_equal(v.begun, 1);
+    assert_int_equal(hl_migrate_cancel(&(struct hl_migrate_send_opts){.address = "127.0.0.1:1"}, 9),
+                     HL_EINVAL); /* which one? */
+    stop(server, &v);
+}
+
+static void a_line_carries_one_object_after_another_and_heals(void **state)
+{
+    (void)state;
+    struct vault v = {0};
+    struct hl_migrate_server *server = serve(&v, 4 * MIB);
+    struct hl_migrate_line *line;
+    char address[64];
+    snprintf(address, sizeof(address), "%s", hl_migrate_server_address(server));
+    assert_int_equal(hl_migrate_line_open(address, 0, &line), HL_OK);
+    struct hl_migrate_send_opts opts = {.line = line, .dead_ms = PATIENT_MS};
+    for (size_t i = 1; i <= 20; i++) {
+        size_t size = i * 300000;
+        uint32_t crc = hl_crc32(0, source + i, size);
+        if (hl_migrate_send(&opts, source + i, size, crc, SEND_MS, NULL) != HL_OK)
+            fail_msg("object %zu: %s", i, hl_error_text());
+        assert_int_equal(v.last_size, size);
+        assert_memory_equal(v.last, source + i, size);
+        v.seen++;
+    }
+    /* An object that fails costs the connections, not the line. */
+    assert_int_equal(hl_migrate_send(&opts, source, 5, 7, SEND_MS, NULL), HL_ECORRUPT);
+    uint32_t crc = hl_crc32(0, source, MIB);
+    assert_int_equal(hl_migrate_send(&opts, source, MIB, crc, SEND_MS, NULL), HL_OK);
+    stop(server, &v);
+    /* The receiver ends and comes back at the same address. */
+    opts.dead_ms = 200;
+    assert_int_equal(hl_migrate_send(&opts, source, MIB, crc, 5000, NULL), HL_EUNAVAIL);
+    struct vault again = {0};
+    struct hl_migrate_server_opts so = {.listen = address,
+                                        .sink = {vault_begin, vault_commit, vault_abort, &again}};
+    assert_int_equal(hl_migrate_server_start(&so, &server), HL_OK);
+    opts.dead_ms = PATIENT_MS;
+    assert_int_equal(hl_migrate_send(&opts, source, MIB, crc, SEND_MS, NULL), HL_OK);
+    hl_migrate_line_close(line);
+    hl_migrate_line_close(NULL);
+    stop(server, &again);
+}
+
 struct job {
     const struct hl_migrate_server *server;
     size_t at, size;
@@ -459,6 +570,9 @@ int main(void)
         cmocka_unit_test(a_receiver_killed_in_the_middle_is_noticed),
         cmocka_unit_test(a_receiver_stopped_in_the_middle_is_noticed),
         cmocka_unit_test(a_sender_killed_in_the_middle_is_resumed_with_what_is_missing),
+        cmocka_unit_test(a_sender_that_gives_up_frees_the_receiver_at_once),
+        cmocka_unit_test(a_migration_is_canceled_by_somebody_else),
+        cmocka_unit_test(a_line_carries_one_object_after_another_and_heals),
         cmocka_unit_test(senders_at_once_share_the_receiver),
         cmocka_unit_test(an_abandoned_migration_is_aborted),
     };

@@ -292,6 +292,44 @@ static void an_id_in_use_full_tables_and_silence_are_answered(void **state)
     hl_mig_inbox_destroy(in);
 }
 
+static void a_canceled_migration_is_freed_at_once_and_stays_canceled(void **state)
+{
+    (void)state;
+    struct sink s = {0};
+    struct hl_mig_inbox *in = inbox_with(&s, 8 * CHUNK, 0);
+    struct hl_mig_frame open = frame(HL_MIG_OPEN);
+    struct hl_mig_frame cancel = {.type = HL_MIG_CANCEL, .epoch = 77, .id = {1, 2}};
+    struct hl_mig_reply r = tell(in, &cancel, NULL);
+    assert_int_equal(r.frame.status, HL_ENOENT); /* nothing is open yet */
+    (void)tell(in, &open, NULL);
+    (void)tell_chunk(in, 3);
+    r = tell(in, &cancel, NULL);
+    assert_int_equal(r.frame.type, HL_MIG_REFUSED);
+    assert_int_equal(r.frame.status, HL_ECANCELED);
+    assert_int_equal(r.frame.epoch, 77);
+    assert_int_equal(s.aborted, 1);
+    assert_int_equal(stats_of(in).open_now, 0);
+    assert_int_equal(stats_of(in).canceled, 1);
+    /* Its sender, who does not know yet, is told; it can't open it again by asking for more. */
+    assert_int_equal(tell_chunk(in, 0).frame.status, HL_ECANCELED);
+    open.type = HL_MIG_RESUME;
+    assert_int_equal(tell(in, &open, NULL).frame.status, HL_ECANCELED);
+    assert_int_equal(stats_of(in).refused, 0);
+    assert_int_equal(s.begun, 1);
+    /* Beginning anew is another matter. */
+    open.type = HL_MIG_OPEN;
+    assert_int_equal(tell(in, &open, NULL).frame.type, HL_MIG_STATE);
+    for (uint32_t i = 0; i < 5; i++)
+        r = tell_chunk(in, i);
+    assert_int_equal(r.frame.type, HL_MIG_DONE);
+    r = tell(in, &cancel, NULL); /* too late: it is stored, and the answer says so */
+    assert_int_equal(r.frame.type, HL_MIG_DONE);
+    assert_int_equal(r.frame.total, TOTAL);
+    assert_int_equal(s.committed, 1);
+    hl_mig_inbox_destroy(in);
+    assert_int_equal(s.begun, s.committed + s.aborted);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -302,6 +340,7 @@ int main(void)
         cmocka_unit_test(a_damaged_chunk_is_asked_for_again_and_never_replaces_a_good_one),
         cmocka_unit_test(foreign_and_unasked_for_chunks_are_refused),
         cmocka_unit_test(an_id_in_use_full_tables_and_silence_are_answered),
+        cmocka_unit_test(a_canceled_migration_is_freed_at_once_and_stays_canceled),
     };
     for (size_t i = 0; i < TOTAL; i++)
         object[i] = (uint8_t)(i * 2654435761u >> 24 ^ i / 251);
