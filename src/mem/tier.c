@@ -7,6 +7,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+#define HASH_NONFATAL_OOM            1
+#define uthash_nonfatal_oom(element) ((element)->lost = 1)
 #include <uthash.h>
 
 #include "base/log.h"
@@ -23,6 +26,7 @@ struct hl_tier_open {
     struct hl_tier_slot slot;
     uint64_t room;
     int sealing;
+    int lost; /* the insert found no memory */
     UT_hash_handle hh;
 };
 
@@ -236,8 +240,12 @@ static hl_status reserve_locked(struct hl_tier_store *t, struct hl_tier_open *o,
                        t->name);
     HL_TRY(check_quota(t, o->slot.size, o->room));
     HL_TRY(t->ops->reserve(t, &o->slot, near));
-    t->open_room += o->room;
     HASH_ADD(hh, t->open, id, sizeof(o->id), o);
+    if (o->lost) {
+        t->ops->abort(t, &o->slot);
+        return hl_fail(HL_ENOMEM, "slot for shard %s", hl_id_format(o->id).s);
+    }
+    t->open_room += o->room;
     return HL_OK;
 }
 

@@ -45,6 +45,44 @@ static void pool_damage(struct tier_rig *r, const struct hl_tier_ref *ref, uint6
     ((uint8_t *)hl_pool_base(r->pool, &len))[ref->offset + offset] ^= 0x10;
 }
 
+/* ---- archive ---- */
+
+static hl_status archive_rig_open(struct tier_rig *r)
+{
+    char url[80];
+    if (r->archive == NULL) {
+        snprintf(r->path, sizeof(r->path), "/tmp/hl-tier-XXXXXX");
+        if (mkdtemp(r->path) == NULL)
+            return HL_EIO;
+        snprintf(url, sizeof(url), "dir:%s", r->path);
+        HL_TRY(hl_archive_open(&(struct hl_archive_options){.url = url, .quota_bytes = TIER_QUOTA},
+                               &r->archive));
+    }
+    return hl_tier_over_archive(r->archive, "dir", &r->limits, &r->tier);
+}
+
+static void archive_rig_close(struct tier_rig *r)
+{
+    hl_archive_close(r->archive);
+    r->archive = NULL;
+    assert_int_equal(hl_dir_remove(r->path), HL_OK);
+}
+
+static void archive_damage(struct tier_rig *r, const struct hl_tier_ref *ref, uint64_t offset)
+{
+    char file[160], byte;
+    struct hl_id_text id = hl_id_format(ref->id);
+    snprintf(file, sizeof(file), "%s/%.2s/%s.safetensors", r->path, id.s, id.s);
+    FILE *f = fopen(file, "r+b");
+    assert_non_null(f);
+    assert_int_equal(fseek(f, (long)offset, SEEK_SET), 0);
+    assert_int_equal(fread(&byte, 1, 1, f), 1);
+    byte ^= 0x10;
+    assert_int_equal(fseek(f, (long)offset, SEEK_SET), 0);
+    assert_int_equal(fwrite(&byte, 1, 1, f), 1);
+    assert_int_equal(fclose(f), 0);
+}
+
 /* ---- all of them ---- */
 
 static const struct tier_backend backends[] = {
@@ -54,6 +92,11 @@ static const struct tier_backend backends[] = {
      .open = pool_l2_open,
      .close = pool_rig_close,
      .damage = pool_damage},
+    {.name = "archive in a directory",
+     .persists = 1,
+     .open = archive_rig_open,
+     .close = archive_rig_close,
+     .damage = archive_damage},
 };
 
 #endif
