@@ -35,6 +35,17 @@ static void default_paths(struct daemon *d)
         snprintf(d->socket, sizeof(d->socket), "%.4000s.sock", d->pool);
 }
 
+static struct l4_opts archive_opts(const struct hl_conf *c)
+{
+    return (struct l4_opts){.url = c->archive_url,
+                            .quota = c->archive_quota,
+                            .write_behind = strcmp(c->archive_mode, "write-behind") == 0,
+                            .threads = (unsigned)c->archive_threads,
+                            .load_timeout_ms = (unsigned)c->archive_load_timeout_ms,
+                            .hold_ms = (unsigned)c->archive_hold_ms,
+                            .low_pct = c->archive_low};
+}
+
 static hl_status start(struct daemon *d, int argc, char **argv)
 {
     enum hl_log_level level;
@@ -59,7 +70,8 @@ static hl_status start(struct daemon *d, int argc, char **argv)
                                                     .capacity = c->l3_size,
                                                     .quarantine_ms = (uint32_t)c->l3_quarantine_ms,
                                                     .beat_ms = (uint32_t)c->l3_beat_ms,
-                                                    .prefault = (int)c->l3_prefault}},
+                                                    .prefault = (int)c->l3_prefault},
+                                           .archive = archive_opts(c)},
                      &d->l3d));
     hl_info("serving address=%s data=%s socket=%s", hl_l3d_address(d->l3d),
             hl_l3d_data_address(d->l3d), d->socket);

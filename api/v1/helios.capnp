@@ -200,6 +200,7 @@ struct PoolInfo {
   poolPath @9 :Text;
   freeBytes @10 :UInt64;   # largest single shard that fits now is at most this
   tiers @11 :List(TierInfo);   # L3 and, where there is an archive, L4
+  archiveMode @12 :Text;   # "" = no archive, manual, write-behind (visible versions are archived by the Controller's sweep)
 }
 
 struct ImportRequest {

@@ -23,6 +23,7 @@
 #define CLIENT_TIMEOUT_MS  30000
 #define CLIENT_RETRIES     3
 #define CLIENT_RETRIES_MAX 100
+#define CLIENT_LOADS       4 /* of a shard that is given up again before it is read */
 
 /* How long a daemon that is silent is waited for: to the deadline, for one call, or briefly because
  * there may be another copy. */
@@ -191,6 +192,8 @@ hl_status shm_check(struct shm *shm, uint64_t now_ns) HL_CHECK;
 int shm_connected(struct shm *shm);
 hl_status shm_find(struct operation *op, struct shm *shm, struct hl_id id,
                    struct hl_pool_ref *ref) HL_CHECK;
+/* The pool misses it: have the daemon bring it from its archive. HL_ENOENT: it is there neither. */
+hl_status shm_load(struct operation *op, struct hl_id id) HL_CHECK;
 /* Verified copy of [off, off+len); `whole`: off is 0 and len must be the shard's size. */
 hl_status shm_read(struct operation *op, struct shm *shm, struct hl_id id, uint64_t off, void *buf,
                    uint64_t len, int whole) HL_CHECK;

@@ -134,10 +134,26 @@ static hl_status map_copy(struct operation *op, struct hl_id id, int elsewhere,
     return HL_OK;
 }
 
+/* It is mapped and has not got the shard. */
+static int pool_misses(struct operation *op, struct hl_id id)
+{
+    struct hl_pool_ref ref;
+    struct shm *shm = attach_enter(op->client);
+    int misses = shm != NULL && shm_check(shm, hl_now_ns()) == HL_OK &&
+                 hl_pool_view_find(shm->view, id, &ref) == HL_ENOENT;
+    attach_leave(op->client);
+    return misses;
+}
+
 static hl_status map_once(struct operation *op, struct hl_id id, struct mapping **out)
 {
     struct attach *a = &op->client->attach;
     int mapped = atomic_load_explicit(&a->shm, memory_order_relaxed) != NULL;
+    if (pool_misses(op, id)) {
+        if (map_near(op, id, out) == HL_OK)
+            return HL_OK;
+        HL_TRY(shm_load(op, id)); /* it may take longer than an answer on the socket should */
+    }
     hl_status st = map_pool(op, &a->shm, id, out);
     if (st != HL_OK && map_near(op, id, out) == HL_OK)
         return HL_OK;

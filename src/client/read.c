@@ -78,7 +78,7 @@ static hl_status read_near(struct operation *op, struct read *r)
 }
 
 /* The mapped pool, then the node's store, then the network. */
-static hl_status read_once(struct operation *op, struct read *r)
+static hl_status read_memory(struct operation *op, struct read *r, int *mapped)
 {
     helios_client *c = op->client;
     struct shm *shm = attach_enter(c);
@@ -95,10 +95,22 @@ static hl_status read_once(struct operation *op, struct read *r)
             st = near;
     }
     attach_leave(c);
+    *mapped = shm != NULL;
     if (shm != NULL || st == HL_OK)
         return st;
     r->net = 1;
     return net_read(op, c->attach.net, r->id, r->off, r->buf, r->len, r->whole);
+}
+
+static hl_status read_once(struct operation *op, struct read *r)
+{
+    int mapped;
+    hl_status st = read_memory(op, r, &mapped);
+    for (int i = 0; i < CLIENT_LOADS && __builtin_expect(st == HL_ENOENT && mapped, 0); i++) {
+        HL_TRY(shm_load(op, r->id));
+        st = read_memory(op, r, &mapped);
+    }
+    return st;
 }
 
 /* The pool failed; a good copy elsewhere serves at once. 1 = it did. */
@@ -184,6 +196,12 @@ static hl_status find_once(struct operation *op, struct hl_id id, uint64_t *size
     hl_status st = find_mapped(op, shm, id, size, crc32);
     if (st != HL_OK && find_mapped(op, attach_near(c, op->started_ns), id, size, crc32) == HL_OK)
         st = HL_OK;
+    for (int i = 0; i < CLIENT_LOADS && st == HL_ENOENT && shm != NULL; i++) {
+        st = shm_load(op, id);
+        if (st != HL_OK)
+            break;
+        st = find_mapped(op, shm, id, size, crc32);
+    }
     attach_leave(c);
     return shm != NULL || st == HL_OK ? st : net_find(op, c->attach.net, id, size, crc32);
 }

@@ -63,6 +63,22 @@ hl_status shm_check(struct shm *shm, uint64_t now_ns)
     return st == HL_EUNAVAIL ? HL_ESTALE : st;
 }
 
+static hl_status fail_missing(struct operation *op, struct hl_id id)
+{
+    char name[NAME_MAX_TEXT];
+    return hl_fail(HL_ENOENT, "%s is not in the pool; it was removed, or never written",
+                   names_text(op->client, id, name, sizeof(name)));
+}
+
+hl_status shm_load(struct operation *op, struct hl_id id)
+{
+    json_t *params = json_pack("{s:[s]}", "ids", hl_id_format(id).s), *extents = NULL;
+    hl_status st = hl_rpc_call(op->client->l3, "locate", params, operation_left_ms(op), &extents);
+    json_decref(params);
+    json_decref(extents);
+    return st == HL_ENOENT ? fail_missing(op, id) : st;
+}
+
 hl_status shm_find(struct operation *op, struct shm *shm, struct hl_id id, struct hl_pool_ref *ref)
 {
     hl_status st = hl_pool_view_find(shm->view, id, ref);
@@ -71,12 +87,7 @@ hl_status shm_find(struct operation *op, struct shm *shm, struct hl_id id, struc
     /* An entry is in the middle of a change for nanoseconds, unless its owner died in it. */
     for (int i = 0; st == HL_EBUSY && i < FIND_TRIES && operation_pause(op, 1); i++)
         st = hl_pool_view_find(shm->view, id, ref);
-    if (st == HL_ENOENT) {
-        char name[NAME_MAX_TEXT];
-        return hl_fail(st, "%s is not in the pool; it was removed, or never written",
-                       names_text(op->client, id, name, sizeof(name)));
-    }
-    return st;
+    return st == HL_ENOENT ? fail_missing(op, id) : st;
 }
 
 /* One more bad piece: HL_OK = read it again, else the failure that names it. */

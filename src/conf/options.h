@@ -88,6 +88,14 @@ struct hl_conf {
     uint64_t l3_beat_ms;
     int64_t l3_remove_pool;
 
+    char *archive_url;      /* "" = none */
+    uint64_t archive_quota; /* 0 = none */
+    char *archive_mode;     /* manual | write-behind */
+    int64_t archive_threads;
+    uint64_t archive_load_timeout_ms;
+    double archive_low;
+    uint64_t archive_hold_ms;
+
     char *agent_name;   /* "" = host name */
     char *agent_listen; /* RPC */
     char *agent_controller;

@@ -13,6 +13,7 @@
 #include "base/log.h"
 #include "core/json.h"
 #include "l3d/l3d_private.h"
+#include "l3d/l4.h"
 #include "mem/import.h"
 
 #define IMPORTS_AT_ONCE 4
@@ -49,7 +50,7 @@ static hl_status sink_alloc(void *arg, uint64_t size, struct hl_import_slot *out
     struct hl_pool_extent *extent = malloc(sizeof(*extent));
     if (extent == NULL)
         return hl_fail(HL_ENOMEM, "shard of %llu bytes", (unsigned long long)size);
-    hl_status st = hl_pool_alloc(d->pool, size, extent);
+    hl_status st = l4_alloc(d, (struct hl_id){0}, size, extent);
     if (st != HL_OK) {
         free(extent);
         return st;

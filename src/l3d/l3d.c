@@ -9,18 +9,31 @@
 #include "base/log.h"
 #include "core/json.h"
 #include "l3d/l3d_private.h"
+#include "l3d/l4.h"
 #include "mem/l3_server.h"
 #include "net/net.h"
 #include "os/loop.h"
 #include "os/process.h"
-
-#define INVENTORY_MAX 10000
 
 typedef void (*method_fn)(struct hl_l3d *d, struct hl_rpc_call *call, const json_t *params);
 
 static void reject(struct hl_rpc_call *call, hl_status st)
 {
     hl_rpc_reject(call, st, NULL);
+}
+
+static json_t *tiers_json(struct hl_l3d *d, const struct hl_pool_info *info)
+{
+    json_t *tiers = json_array();
+    json_array_append_new(tiers, json_pack("{s:s s:s s:I s:I s:I s:I s:i}", "tier", "L3", "name",
+                                           "pool", "quotaBytes", (json_int_t)info->capacity,
+                                           "usedBytes", (json_int_t)info->used, "quarantinedBytes",
+                                           (json_int_t)info->quarantined, "shards",
+                                           (json_int_t)info->shards, "numaId", -1));
+    json_t *l4 = l4_tier(d);
+    if (l4 != NULL)
+        json_array_append_new(tiers, l4);
+    return tiers;
 }
 
 static void method_pool_info(struct hl_l3d *d, struct hl_rpc_call *call, const json_t *params)
@@ -30,14 +43,15 @@ static void method_pool_info(struct hl_l3d *d, struct hl_rpc_call *call, const j
     char incarnation[24];
     hl_pool_info(d->pool, &info);
     snprintf(incarnation, sizeof(incarnation), "%016" PRIx64, info.incarnation);
-    hl_rpc_reply(call, json_pack("{s:{s:s s:s s:s s:s s:I s:I s:I s:I s:s s:s s:I}}", "pool",
-                                 "uuid", hl_id_format(info.uuid).s, "incarnation", incarnation,
-                                 "hostId", d->host_id, "socketPath", d->socket_path,
-                                 "capacityBytes", (json_int_t)info.capacity, "usedBytes",
-                                 (json_int_t)info.used, "quarantinedBytes",
-                                 (json_int_t)info.quarantined, "shards", (json_int_t)info.shards,
-                                 "dataAddress", hl_l3d_data_address(d), "poolPath",
-                                 hl_pool_path(d->pool), "freeBytes", (json_int_t)info.largest));
+    hl_rpc_reply(call,
+                 json_pack("{s:{s:s s:s s:s s:s s:I s:I s:I s:I s:s s:s s:I s:s s:o}}", "pool",
+                           "uuid", hl_id_format(info.uuid).s, "incarnation", incarnation, "hostId",
+                           d->host_id, "socketPath", d->socket_path, "capacityBytes",
+                           (json_int_t)info.capacity, "usedBytes", (json_int_t)info.used,
+                           "quarantinedBytes", (json_int_t)info.quarantined, "shards",
+                           (json_int_t)info.shards, "dataAddress", hl_l3d_data_address(d),
+                           "poolPath", hl_pool_path(d->pool), "freeBytes", (json_int_t)info.largest,
+                           "archiveMode", l4_mode(d), "tiers", tiers_json(d, &info)));
 }
 
 static void method_import_model(struct hl_l3d *d, struct hl_rpc_call *call, const json_t *params)
@@ -63,53 +77,6 @@ static void method_cancel_import(struct hl_l3d *d, struct hl_rpc_call *call, con
 {
     import_cancel(d, hl_json_str(params, "importId", ""));
     hl_rpc_reply(call, NULL);
-}
-
-static json_t *extent_json(const struct hl_pool_ref *ref)
-{
-    return json_pack("{s:s s:I s:I s:I s:I}", "id", hl_id_format(ref->id).s, "offset",
-                     (json_int_t)ref->offset, "sizeBytes", (json_int_t)ref->size, "crc32",
-                     (json_int_t)ref->crc32, "generation", (json_int_t)ref->gen);
-}
-
-/* Extent with the chunk CRCs a remote reader checks against. */
-static hl_status locate_one(struct hl_l3d *d, const char *text, json_t **out)
-{
-    struct hl_id id;
-    struct hl_pool_ref ref;
-    HL_TRY(hl_id_parse(text, &id));
-    HL_TRY(hl_pool_find(d->pool, id, &ref));
-    uint64_t n = hl_pool_chunks(ref.size);
-    uint32_t *crcs = calloc(n + 1, sizeof(*crcs));
-    if (crcs == NULL)
-        return hl_fail(HL_ENOMEM, "checksums of shard %s", text);
-    hl_status st = hl_pool_chunk_crcs(d->pool, &ref, crcs);
-    if (st == HL_OK) {
-        json_t *list = json_array();
-        for (uint64_t i = 0; i < n; i++)
-            json_array_append_new(list, json_integer((json_int_t)crcs[i]));
-        *out = extent_json(&ref);
-        json_object_set_new(*out, "chunkCrcs", list);
-    }
-    free(crcs);
-    return st;
-}
-
-static void method_locate(struct hl_l3d *d, struct hl_rpc_call *call, const json_t *params)
-{
-    json_t *extents = json_array(), *id;
-    size_t i;
-    json_array_foreach (hl_json_list(params, "ids"), i, id) {
-        json_t *extent = NULL;
-        hl_status st = locate_one(d, json_string_value(id), &extent);
-        if (st != HL_OK) {
-            json_decref(extents);
-            reject(call, st);
-            return;
-        }
-        json_array_append_new(extents, extent);
-    }
-    hl_rpc_reply(call, json_pack("{s:o}", "extents", extents));
 }
 
 static void method_inventory(struct hl_l3d *d, struct hl_rpc_call *call, const json_t *params)
@@ -214,6 +181,10 @@ static const struct method {
     {"inventory", method_inventory},
     {"free", method_free},
     {"verify", method_verify},
+    {"archive", method_archive},
+    {"evict", method_evict},
+    {"dropArchived", method_drop_archived},
+    {"listArchived", method_list_archived},
 };
 
 static void dispatch(void *arg, struct hl_rpc_call *call, const char *method, const json_t *params)
@@ -243,12 +214,23 @@ static hl_status open_pool(struct hl_l3d *d, const struct hl_pool_options *optio
     return HL_OK;
 }
 
+static void pin_load(void *arg, struct hl_id id, hl_l3_loaded done, void *done_arg)
+{
+    l4_ask(arg, L4_LOAD, id, done, done_arg);
+}
+
+static hl_status put_alloc(void *arg, uint64_t size, struct hl_pool_extent *out)
+{
+    return l4_alloc(arg, (struct hl_id){0}, size, out);
+}
+
 hl_status hl_l3d_start(const struct hl_l3d_opts *opts, struct hl_l3d **out)
 {
     struct hl_l3d *d = calloc(1, sizeof(*d));
     if (d == NULL)
         return hl_fail(HL_ENOMEM, "L3 daemon");
     d->loop = opts->loop;
+    d->rpc = opts->rpc;
     d->import_threads =
         opts->import_threads > 0 ? opts->import_threads : (int)sysconf(_SC_NPROCESSORS_ONLN);
     d->socket_path = strdup(opts->socket_path);
@@ -258,9 +240,14 @@ hl_status hl_l3d_start(const struct hl_l3d_opts *opts, struct hl_l3d **out)
     hl_status st =
         d->socket_path == NULL ? hl_fail(HL_ENOMEM, "L3 daemon") : open_pool(d, &opts->pool, &made);
     if (st == HL_OK)
+        st = l4_start(d, &opts->archive);
+    if (st == HL_OK)
         st = hl_l3_server_start(&(struct hl_l3_server_opts){.loop = opts->loop,
                                                             .pool = d->pool,
-                                                            .socket_path = d->socket_path},
+                                                            .socket_path = d->socket_path,
+                                                            .load = pin_load,
+                                                            .alloc = put_alloc,
+                                                            .arg = d},
                                 &d->local);
     if (st == HL_OK && opts->data_listen[0] != '\0')
         st = net_start(d, opts->data_listen);
@@ -291,8 +278,10 @@ void hl_l3d_stop(struct hl_l3d *d)
     imports_stop(d);
     while (d->verifying > 0) /* each ends within a MiB and is answered */
         uv_run(hl_loop_uv(d->loop), UV_RUN_ONCE);
+    l4_stop(d);
     hl_net_server_stop(d->net);
     hl_l3_server_stop(d->local);
+    l4_fini(d);
     if (d->remove_pool)
         hl_pool_remove(d->pool);
     else

@@ -1,15 +1,15 @@
 /* l3d/l3d.h - the L3 daemon: a pool, its socket for this host, its UCX port for others, and
  * imports.
  *
- * Owns:    the pool, the socket, the network server, the RPC server, the running imports.
- * Threads: calls on the loop's thread; imports have one thread each (and its workers), the network
- * a thread of its own. Errors:  start-up failures as status; later ones are answered to the caller.
- * Units:   bytes, ms.
- * Limits:  4 imports at a time, 1000 remembered.
+ * Owns:    the pool, the archive, the socket, the network server, the RPC server, the running
+ * imports. Threads: calls on the loop's thread; imports have one thread each (and its workers), the
+ * network a thread of its own. Errors:  start-up failures as status; later ones are answered to the
+ * caller. Units:   bytes, ms. Limits:  4 imports at a time, 1000 remembered.
  */
 #ifndef HL_L3D_L3D_H
 #define HL_L3D_L3D_H
 
+#include "l3d/l4.h"
 #include "mem/pool.h"
 
 struct hl_loop;
@@ -25,6 +25,7 @@ struct hl_l3d_opts {
     int import_threads; /* 0 = one per CPU */
     int remove_pool;    /* when it stops */
     struct hl_pool_options pool;
+    struct l4_opts archive;
 };
 
 hl_status hl_l3d_start(const struct hl_l3d_opts *opts, struct hl_l3d **out) HL_CHECK;

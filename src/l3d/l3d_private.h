@@ -8,9 +8,13 @@
 #include "l3d/l3d.h"
 #include "rpc/rpc.h"
 
+/* Extents in one answer. */
+#define INVENTORY_MAX 10000
+
 struct hl_l3_server;
 struct hl_net_server;
 struct import;
+struct l4;
 
 struct hl_l3d {
     struct hl_loop *loop;
@@ -18,7 +22,9 @@ struct hl_l3d {
     struct hl_l3_server *local;
     struct hl_net_server *net;
     struct hl_rpc_server *server;
+    struct hl_rpc *rpc;
     struct import *imports; /* by id */
+    struct l4 *l4;          /* the archive, and workers */
     int import_threads;
     int remove_pool;
     unsigned verifying;  /* calls of verify not yet answered */
@@ -34,6 +40,20 @@ hl_status import_progress(struct hl_l3d *d, const char *id, json_t **out);
 void import_cancel(struct hl_l3d *d, const char *id);
 /* Cancel all and wait for their threads. */
 void imports_stop(struct hl_l3d *d);
+
+/* locate.c */
+void method_locate(struct hl_l3d *d, struct hl_rpc_call *call, const json_t *params);
+json_t *extent_json(const struct hl_pool_ref *ref);
+
+/* l4_methods.c */
+/* PoolInfo.archiveMode. */
+const char *l4_mode(const struct hl_l3d *d);
+/* TierInfo; NULL without an archive. */
+json_t *l4_tier(struct hl_l3d *d);
+void method_archive(struct hl_l3d *d, struct hl_rpc_call *call, const json_t *params);
+void method_evict(struct hl_l3d *d, struct hl_rpc_call *call, const json_t *params);
+void method_drop_archived(struct hl_l3d *d, struct hl_rpc_call *call, const json_t *params);
+void method_list_archived(struct hl_l3d *d, struct hl_rpc_call *call, const json_t *params);
 
 /* put.c */
 hl_status net_start(struct hl_l3d *d, const char *listen);

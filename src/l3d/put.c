@@ -2,17 +2,16 @@
 #include <stdlib.h>
 
 #include "l3d/l3d_private.h"
+#include "l3d/l4.h"
 #include "net/net.h"
 
 static hl_status put_begin(void *arg, struct hl_id id, uint64_t size, void **token, void **ptr)
 {
     struct hl_l3d *d = arg;
-    if (!hl_id_is_none(id))
-        return hl_fail(HL_EUNSUPPORTED, "this pool gives names itself");
     struct hl_pool_extent *extent = malloc(sizeof(*extent));
     if (extent == NULL)
         return hl_fail(HL_ENOMEM, "put of %llu bytes", (unsigned long long)size);
-    hl_status st = hl_pool_alloc(d->pool, size, extent);
+    hl_status st = l4_try_alloc(d, id, size, extent);
     if (st != HL_OK) {
         free(extent);
         return st;

@@ -21,6 +21,9 @@ enum state { SEALED, WRITING, REMOVING };
 struct hl_archive_entry {
     struct hl_id id;
     uint64_t size;
+    uint64_t number; /* of its insertion: the order of pages */
+    uint32_t crc;
+    int crc_known;
     enum state state;
     int lost; /* the insert found no memory */
     UT_hash_handle hh;
@@ -50,6 +53,7 @@ static hl_status add(struct hl_archive *a, struct hl_id id, uint64_t size, enum 
     e->id = id;
     e->size = size;
     e->state = state;
+    e->number = ++a->last_number;
     HASH_ADD(hh, a->entries, id, sizeof(e->id), e);
     if (e->lost) {
         free(e);
@@ -76,6 +80,7 @@ hl_status hl_archive_open(const struct hl_archive_options *options, struct hl_ar
         HL_TRY(back_ends[i]->open(options->url + len + 1, &a));
         a->ops = back_ends[i];
         a->info.quota_bytes = options->quota_bytes;
+        a->cancel = options->cancel;
         pthread_mutex_init(&a->lock, NULL);
         hl_status st = a->ops->scan(a);
         if (st != HL_OK) {
@@ -170,6 +175,8 @@ hl_status hl_archive_put(struct hl_archive *a, struct hl_id id, const void *byte
     struct hl_archive_entry *e = find(a, id);
     if (st == HL_OK) {
         e->state = SEALED;
+        e->crc = crc;
+        e->crc_known = 1;
         a->info.count++;
     } else {
         drop(a, e);
@@ -210,7 +217,30 @@ hl_status hl_archive_get(struct hl_archive *a, struct hl_id id, void *dst, uint6
     return HL_OK;
 }
 
-hl_status hl_archive_crc(struct hl_archive *a, struct hl_id id, uint32_t *out)
+static int known_crc(struct hl_archive *a, struct hl_id id, uint32_t *out)
+{
+    pthread_mutex_lock(&a->lock);
+    const struct hl_archive_entry *e = find(a, id);
+    int known = e != NULL && e->state == SEALED && e->crc_known;
+    if (known)
+        *out = e->crc;
+    pthread_mutex_unlock(&a->lock);
+    return known;
+}
+
+static void learn_crc(struct hl_archive *a, struct hl_id id, uint32_t crc)
+{
+    pthread_mutex_lock(&a->lock);
+    struct hl_archive_entry *e = find(a, id);
+    if (e != NULL && e->state == SEALED) {
+        e->crc = crc;
+        e->crc_known = 1;
+    }
+    pthread_mutex_unlock(&a->lock);
+}
+
+/* From the header alone. */
+static hl_status read_crc(struct hl_archive *a, struct hl_id id, uint32_t *out)
 {
     uint64_t size = 0, len = 0;
     uint32_t crc;
@@ -228,6 +258,15 @@ hl_status hl_archive_crc(struct hl_archive *a, struct hl_id id, uint32_t *out)
     if (st != HL_OK)
         return hl_fail_prefix(st == HL_EINVAL ? HL_ECORRUPT : st,
                               "archive: shard %s: ", hl_id_format(id).s);
+    return HL_OK;
+}
+
+hl_status hl_archive_crc(struct hl_archive *a, struct hl_id id, uint32_t *out)
+{
+    if (known_crc(a, id, out))
+        return HL_OK;
+    HL_TRY(read_crc(a, id, out));
+    learn_crc(a, id, *out);
     return HL_OK;
 }
 
@@ -291,4 +330,25 @@ hl_status hl_archive_list(struct hl_archive *a, hl_archive_visit visit, void *ar
     for (size_t i = 0; i < n; i++)
         HL_TRY(visit(arg, all[i].id, all[i].size));
     return HL_OK;
+}
+
+size_t hl_archive_page(struct hl_archive *a, uint64_t *cursor, struct hl_archive_ref *out,
+                       size_t max)
+{
+    size_t n = 0;
+    struct hl_archive_entry *e, *next;
+    uint64_t from = *cursor;
+    *cursor = 0;
+    pthread_mutex_lock(&a->lock);
+    HASH_ITER (hh, a->entries, e, next) {
+        if (e->number < from || e->state != SEALED)
+            continue;
+        if (n == max) {
+            *cursor = e->number;
+            break;
+        }
+        out[n++] = (struct hl_archive_ref){e->id, e->size, e->crc, e->crc_known};
+    }
+    pthread_mutex_unlock(&a->lock);
+    return n;
 }

@@ -1,8 +1,7 @@
 /* mem/archive.h - the fourth tier: shards at rest, outside memory.
  *
  * An archived shard is its own bytes, a safetensors file anyone can open. Bytes are checked on the
- * way in and on the way out; what is there is there whole, whatever its writer died of. Not yet
- * wired into the daemons.
+ * way in and on the way out; what is there is there whole, whatever its writer died of.
  *
  * Owns:    the archive, which one process at a time may have open; not the caller's bytes.
  * Threads: any; puts, gets and removals of different shards run side by side. Nothing may run when
@@ -16,6 +15,7 @@
 #ifndef HL_MEM_ARCHIVE_H
 #define HL_MEM_ARCHIVE_H
 
+#include <stdatomic.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -25,8 +25,9 @@
 struct hl_archive;
 
 struct hl_archive_options {
-    const char *url;      /* "dir:PATH"; the directory is made when it is missing */
-    uint64_t quota_bytes; /* 0 = no limit but the disk's */
+    const char *url;          /* "dir:PATH"; the directory is made when it is missing */
+    uint64_t quota_bytes;     /* 0 = no limit but the disk's */
+    const atomic_int *cancel; /* non-zero ends puts and gets with HL_ECANCELED; may be NULL */
 };
 
 struct hl_archive_info {
@@ -58,6 +59,19 @@ typedef hl_status (*hl_archive_visit)(void *arg, struct hl_id id, uint64_t size)
 /* Every shard that can be read, in no order; a status other than HL_OK ends the list and is
  * returned. The visit may use the archive. */
 hl_status hl_archive_list(struct hl_archive *a, hl_archive_visit visit, void *arg) HL_CHECK;
+
+/* One stored shard. */
+struct hl_archive_ref {
+    struct hl_id id;
+    uint64_t size;
+    uint32_t crc;
+    int crc_known; /* 0: ask hl_archive_crc, which may have to read the header */
+};
+
+/* At most `max` shards from *cursor (0 = start); *cursor is 0 at the end. A shard that was there
+ * all the time is seen once. */
+size_t hl_archive_page(struct hl_archive *a, uint64_t *cursor, struct hl_archive_ref *out,
+                       size_t max);
 
 /* CRC of a safetensors file of `size` bytes whose first `len` bytes hold the header, put together
  * from the header's CRC and the tensors' recorded ones. HL_ENOENT when one is missing. */

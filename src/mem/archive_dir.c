@@ -61,6 +61,11 @@ static hl_status fail(const struct dir *d, struct hl_id id, const char *what)
                    strerror(err));
 }
 
+static hl_status fail_cancelled(struct hl_id id)
+{
+    return hl_fail(HL_ECANCELED, "archive: shard %s: the daemon ends", hl_id_format(id).s);
+}
+
 static hl_status dir_open(const char *rest, struct hl_archive **out)
 {
     HL_TRY(hl_dir_make(rest, 0755));
@@ -207,6 +212,8 @@ static hl_status write_pieces(const struct dir *d, struct hl_id id, int fd, cons
     if (size > 0 && fallocate(fd, 0, 0, (off_t)size) != 0 && errno != EOPNOTSUPP && errno != EINTR)
         return fail(d, id, "write");
     for (uint64_t at = 0; at < size; at += PIECE) {
+        if (hl_archive_cancelled(&d->base))
+            return fail_cancelled(id);
         const char *piece = (const char *)bytes + at;
         uint64_t len = size - at < PIECE ? size - at : PIECE;
         got = hl_crc32(got, piece, len);
@@ -309,6 +316,8 @@ static hl_status dir_read(struct hl_archive *a, struct hl_id id, uint64_t size, 
     for (uint64_t done = 0; done < len;) {
         char *to = (char *)dst + done;
         uint64_t want = len - done < PIECE ? len - done : PIECE;
+        if (hl_archive_cancelled(a))
+            return fail_cancelled(id);
         ssize_t n = pread(fd, to, want, (off_t)(offset + done));
         if (n < 0 && errno == EINTR)
             continue;

@@ -18,10 +18,17 @@ struct hl_archive_entry;
 
 struct hl_archive {
     const struct hl_archive_ops *ops;
-    pthread_mutex_t lock; /* guards what follows */
-    struct hl_archive_entry *entries;
+    pthread_mutex_t lock;             /* guards what follows */
+    struct hl_archive_entry *entries; /* in the order of their numbers */
+    uint64_t last_number;
     struct hl_archive_info info;
+    const atomic_int *cancel; /* may be NULL */
 };
+
+static inline int hl_archive_cancelled(const struct hl_archive *a)
+{
+    return a->cancel != NULL && atomic_load_explicit(a->cancel, memory_order_relaxed) != 0;
+}
 
 struct hl_archive_ops {
     const char *scheme;

@@ -58,16 +58,18 @@ static hl_status run(struct l3_put *put)
     struct hl_pool_extent x;
     uint32_t crc32 = 0;
     HL_TRY(hl_memfd_check(put->memfd, put->req.size));
-    HL_TRY(hl_pool_alloc(put->pool, put->req.size, &x));
+    struct hl_pool *pool = put->opts->pool;
+    HL_TRY(put->opts->alloc != NULL ? put->opts->alloc(put->opts->arg, put->req.size, &x)
+                                    : hl_pool_alloc(pool, put->req.size, &x));
     uint64_t chunks = hl_pool_chunks(x.size);
     HL_AUTO(hl_freep) uint32_t *crcs = malloc(chunks * sizeof(*crcs));
     hl_status st = crcs == NULL ? hl_fail(HL_ENOMEM, "chunk CRCs of a put") : HL_OK;
     if (st == HL_OK)
         st = copy_in(put, &x, crcs, &crc32);
     if (st == HL_OK)
-        st = hl_pool_seal(put->pool, &x, crc32, crcs, (size_t)chunks, &put->ref);
+        st = hl_pool_seal(pool, &x, crc32, crcs, (size_t)chunks, &put->ref);
     if (st != HL_OK)
-        hl_pool_abort(put->pool, &x);
+        hl_pool_abort(pool, &x);
     return st;
 }
 

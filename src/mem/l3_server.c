@@ -18,6 +18,7 @@
 #define DEFAULT_CLIENTS  1024
 #define MESSAGES_AT_ONCE 16
 #define ACCEPT_PAUSE_MS  100
+#define LOAD_TRIES       4 /* of a shard that is driven out before it is pinned */
 
 static void on_conn(uv_poll_t *poll, int status, int events);
 
@@ -25,7 +26,7 @@ static void on_conn(uv_poll_t *poll, int status, int events);
 
 static void conn_free_if_over(struct l3_conn *c)
 {
-    if (c->fd >= 0 || c->put != NULL)
+    if (c->fd >= 0 || c->put != NULL || c->loading)
         return;
     c->server->open--;
     free(c);
@@ -149,11 +150,48 @@ static hl_status add_pin(struct l3_conn *c, const struct hl_l3_request *req,
     return HL_OK;
 }
 
+static void handle_pin(struct l3_conn *c, const struct hl_l3_request *req);
+
+static void on_loaded(void *arg, hl_status st, const char *text)
+{
+    struct l3_conn *c = arg;
+    c->loading = 0;
+    if (c->closing) {
+        conn_free_if_over(c);
+        return;
+    }
+    uv_poll_start(&c->poll, UV_READABLE | UV_DISCONNECT, on_conn);
+    if (st == HL_OK)
+        handle_pin(c, &c->load);
+    if (st == HL_OK)
+        return;
+    c->load_tries = 0;
+    answer(c, &c->load, st, text, &(struct hl_l3_answer){0}, -1);
+}
+
+/* A shard that was mapped already is not looked for elsewhere: its bytes must stay where they are.
+ */
+static int load_first(struct l3_conn *c, const struct hl_l3_request *req, hl_status st)
+{
+    const struct hl_l3_server_opts *o = &c->server->opts;
+    if (st != HL_ENOENT || req->offset != 0 || o->load == NULL || c->load_tries >= LOAD_TRIES)
+        return 0;
+    c->load = *req;
+    c->loading = 1;
+    c->load_tries++;
+    uv_poll_start(&c->poll, UV_DISCONNECT, on_conn);
+    o->load(o->arg, (struct hl_id){req->id_hi, req->id_lo}, on_loaded, c);
+    return 1;
+}
+
 static void handle_pin(struct l3_conn *c, const struct hl_l3_request *req)
 {
     struct hl_pool_ref ref;
     struct hl_l3_answer a = {0};
     hl_status st = add_pin(c, req, &ref);
+    if (load_first(c, req, st))
+        return;
+    c->load_tries = 0;
     if (st == HL_OK)
         put_ref(&a, &ref);
     answer(c, req, st, hl_error_text(), &a, -1);
@@ -207,7 +245,7 @@ static void on_put_done(uv_work_t *work, int status)
         put->st = HL_ECANCELED;
     if (c->closing) {
         /* Nobody will ever learn the id. */
-        if (put->st == HL_OK && hl_pool_free(put->pool, put->ref.id) == HL_OK)
+        if (put->st == HL_OK && hl_pool_free(s->opts.pool, put->ref.id) == HL_OK)
             hl_debug("pool socket: shard of a vanished client freed");
         s->stats.puts_aborted++;
         free(put);
@@ -223,7 +261,7 @@ static void on_put_done(uv_work_t *work, int status)
     answer(c, &put->req, put->st, put->text, &a, -1);
     if (c->closing && put->st == HL_OK) { /* the answer did not get through */
         put->st = HL_EUNAVAIL;
-        if (hl_pool_free(put->pool, put->ref.id) == HL_OK)
+        if (hl_pool_free(s->opts.pool, put->ref.id) == HL_OK)
             hl_debug("pool socket: shard of a vanished client freed");
     }
     s->stats.puts += put->st == HL_OK;
@@ -242,11 +280,8 @@ static void handle_put(struct l3_conn *c, const struct hl_l3_request *req, int m
         answer(c, req, HL_EINVAL, "a put comes with the descriptor of a memfd", &none, -1);
         return;
     }
-    *put = (struct l3_put){.conn = c,
-                           .pool = c->server->opts.pool,
-                           .memfd = memfd,
-                           .req = *req,
-                           .work = {.data = put}};
+    *put = (struct l3_put){
+        .conn = c, .opts = &c->server->opts, .memfd = memfd, .req = *req, .work = {.data = put}};
     c->put = put;
     uv_poll_start(&c->poll, UV_DISCONNECT, on_conn);
     uv_queue_work(hl_loop_uv(c->server->opts.loop), &put->work, on_put_work, on_put_done);
@@ -284,7 +319,7 @@ static void handle(struct l3_conn *c, const struct hl_l3_request *req, int passe
 static void on_conn(uv_poll_t *poll, int status, int events)
 {
     struct l3_conn *c = poll->data;
-    for (int i = 0; i < MESSAGES_AT_ONCE && !c->closing && c->put == NULL; i++) {
+    for (int i = 0; i < MESSAGES_AT_ONCE && !c->closing && c->put == NULL && !c->loading; i++) {
         struct hl_l3_request req;
         int passed = -1;
         hl_status st = hl_socket_recv(c->fd, &req, sizeof(req), &passed, 0);

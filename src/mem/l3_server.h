@@ -16,11 +16,19 @@
 struct hl_loop;
 struct hl_l3_server;
 
+typedef void (*hl_l3_loaded)(void *arg, hl_status st, const char *text);
+
 struct hl_l3_server_opts {
     struct hl_loop *loop;
     struct hl_pool *pool; /* borrowed until stop has returned */
     const char *socket_path;
     unsigned max_clients; /* 0 = 1024 */
+    /* Bring a shard that a client wants to pin into the pool; `done` comes once, on the loop, after
+     * this has returned. NULL: what is not in the pool can't be pinned. */
+    void (*load)(void *arg, struct hl_id id, hl_l3_loaded done, void *done_arg);
+    /* Room for a put, called in a worker thread, where it may wait. NULL: hl_pool_alloc. */
+    hl_status (*alloc)(void *arg, uint64_t size, struct hl_pool_extent *out);
+    void *arg;
 };
 
 struct hl_l3_server_stats {

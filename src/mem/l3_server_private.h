@@ -26,7 +26,7 @@ struct l3_pin {
 struct l3_put {
     uv_work_t work;
     struct l3_conn *conn;
-    struct hl_pool *pool;
+    const struct hl_l3_server_opts *opts;
     int memfd;
     struct hl_l3_request req;
     atomic_int cancel; /* the connection is gone */
@@ -41,7 +41,10 @@ struct l3_conn {
     int fd;
     int greeted;
     int closing;
-    struct l3_put *put; /* under way */
+    struct l3_put *put;        /* under way */
+    struct hl_l3_request load; /* the pin that waits for a load */
+    int loading;
+    int load_tries;
     struct hl_id last_put;
     struct l3_pin *pins;
     struct l3_conn *prev, *next;

@@ -20,6 +20,7 @@
 /* What only the owner knows about a slot; it dies with the owner. */
 struct slot_note {
     uint64_t freed_ns;
+    uint64_t used_ns; /* last use the owner was told of; 0 = none */
     uint32_t pins;
     uint32_t next;   /* in the queue of resting extents */
     uint32_t queued; /* is in it */
@@ -160,6 +161,8 @@ hl_status pool_adopt(struct hl_pool *pool, struct hl_pool_found *found) HL_CHECK
 /* With the lock held. */
 void pool_entry_set_state(struct hl_pool_entry *e, uint32_t state);
 void pool_slot_delete(struct hl_pool *pool, uint32_t slot);
+/* A sealed one: readers no longer find it, its extent rests. */
+void pool_slot_free(struct hl_pool *pool, uint32_t slot, uint64_t now_ns);
 void pool_rest(struct hl_pool *pool, uint32_t slot, uint64_t now_ns);
 void pool_reap(struct hl_pool *pool, uint64_t now_ns);
 

@@ -278,18 +278,22 @@ static hl_status fail_missing(const struct hl_pool *pool, struct hl_id id)
     return hl_fail(HL_ENOENT, "shard %s is not in pool %s", hl_id_format(id).s, pool->path);
 }
 
+void pool_slot_free(struct hl_pool *pool, uint32_t slot, uint64_t now_ns)
+{
+    uint64_t units = hl_pool_units(POOL_GET(pool->index[slot].size));
+    pool_entry_set_state(&pool->index[slot], HL_POOL_FREED);
+    pool->shards--;
+    pool->used_units -= units;
+    pool->rest_units += units;
+    pool_rest(pool, slot, now_ns);
+}
+
 hl_status hl_pool_free(struct hl_pool *pool, struct hl_id id)
 {
     pthread_mutex_lock(&pool->lock);
     uint32_t slot = slot_of(pool, id, HL_POOL_SEALED, HL_POOL_SEALED);
-    if (slot != NO_SLOT) {
-        uint64_t units = hl_pool_units(POOL_GET(pool->index[slot].size));
-        pool_entry_set_state(&pool->index[slot], HL_POOL_FREED);
-        pool->shards--;
-        pool->used_units -= units;
-        pool->rest_units += units;
-        pool_rest(pool, slot, hl_now_ns());
-    }
+    if (slot != NO_SLOT)
+        pool_slot_free(pool, slot, hl_now_ns());
     pthread_mutex_unlock(&pool->lock);
     return slot != NO_SLOT ? HL_OK : fail_missing(pool, id);
 }

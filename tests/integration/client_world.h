@@ -135,7 +135,7 @@ static inline helios_client *world_client(const struct world *w, const char *pat
 
 /* Change one byte of the first place in the pool's file where `mark` stands; returns its offset in
  * the file. */
-static off_t world_flip(const struct world *w, const void *mark, size_t len)
+static inline off_t world_flip(const struct world *w, const void *mark, size_t len)
 {
     struct stat sb;
     int fd = open(w->pool, O_RDWR);
@@ -151,7 +151,7 @@ static off_t world_flip(const struct world *w, const void *mark, size_t len)
     return offset;
 }
 
-static void world_flip_at(const struct world *w, off_t offset)
+static inline void world_flip_at(const struct world *w, off_t offset)
 {
     unsigned char byte;
     int fd = open(w->pool, O_RDWR);
@@ -162,7 +162,7 @@ static void world_flip_at(const struct world *w, off_t offset)
 }
 
 /* Noise that is the same for the same seed. */
-static unsigned char *noise(size_t len, uint64_t seed)
+static inline unsigned char *noise(size_t len, uint64_t seed)
 {
     unsigned char *p = malloc(len);
     assert_non_null(p);

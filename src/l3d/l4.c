@@ -1,0 +1,287 @@
+#include "l3d/l4.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <uthash.h>
+#include <utlist.h>
+
+#include "base/clock.h"
+#include "base/crc32.h"
+#include "base/log.h"
+#include "l3d/l4_private.h"
+#include "mem/pool_evict.h"
+#include "os/loop.h"
+
+#define CLOCK_MS 50
+
+struct waiter {
+    l4_done done;
+    void *arg;
+    uint64_t deadline_ns;
+    struct waiter *next;
+};
+
+struct task_key {
+    struct hl_id id;
+    uint64_t kind;
+};
+
+struct task {
+    struct work work;
+    struct task_key key;
+    struct hl_l3d *d;
+    struct waiter *waiters;
+    hl_status st;
+    char text[HL_ERROR_TEXT_MAX];
+    UT_hash_handle hh;
+};
+
+/* ---- the work itself, in workers ------------------------------------------------------------- */
+
+hl_status l4_fetch(struct hl_l3d *d, const struct hl_pool_extent *x, uint32_t *crc, uint32_t *crcs)
+{
+    uint32_t want = 0;
+    HL_TRY(hl_archive_crc(d->l4->archive, x->id, &want));
+    HL_TRY(hl_archive_get(d->l4->archive, x->id, x->ptr, x->size, want));
+    for (uint64_t i = 0, n = hl_pool_chunks(x->size); i < n; i++) {
+        uint64_t len = i + 1 < n ? HL_POOL_CHUNK : x->size - i * HL_POOL_CHUNK;
+        crcs[i] = hl_crc32(0, (const char *)x->ptr + i * HL_POOL_CHUNK, len);
+    }
+    *crc = want;
+    return HL_OK;
+}
+
+static hl_status load_now(struct hl_l3d *d, struct hl_id id)
+{
+    struct hl_pool_extent x;
+    struct hl_pool_ref ref;
+    uint64_t size = 0;
+    uint32_t crc = 0;
+    if (hl_pool_find(d->pool, id, &ref) == HL_OK)
+        return HL_OK;
+    HL_TRY(hl_archive_size(d->l4->archive, id, &size));
+    HL_AUTO(hl_freep) uint32_t *crcs = calloc(hl_pool_chunks(size) + 1, sizeof(*crcs));
+    if (crcs == NULL)
+        return hl_fail(HL_ENOMEM, "checksums of shard %s", hl_id_format(id).s);
+    HL_TRY(l4_alloc(d, id, size, &x));
+    hl_status st = l4_fetch(d, &x, &crc, crcs);
+    if (st == HL_OK)
+        st = hl_pool_seal(d->pool, &x, crc, crcs, hl_pool_chunks(size), &ref);
+    if (st != HL_OK) {
+        hl_pool_abort(d->pool, &x);
+        return hl_fail_prefix(st, "load from %s: ", d->l4->url);
+    }
+    hl_pool_touch(d->pool, &ref);
+    return HL_OK;
+}
+
+hl_status l4_store_now(struct hl_l3d *d, struct hl_id id)
+{
+    struct hl_pool_ref ref;
+    uint64_t size;
+    if (l4_has(d, id, &size))
+        return HL_OK;
+    HL_TRY(hl_pool_pin(d->pool, id, 0, &ref));
+    size_t len;
+    const char *base = hl_pool_base(d->pool, &len);
+    hl_status st = hl_archive_put(d->l4->archive, id, base + ref.offset, ref.size, ref.crc32);
+    hl_pool_unpin(d->pool, &ref);
+    return st == HL_EEXIST ? HL_OK : st;
+}
+
+static void task_run(struct work *w)
+{
+    struct task *t = (struct task *)w;
+    struct hl_l3d *d = t->d;
+    if (atomic_load_explicit(&d->stopping, memory_order_relaxed))
+        t->st = hl_fail(HL_ECANCELED, "the L3 daemon ends");
+    else if (t->key.kind == L4_LOAD)
+        t->st = load_now(d, t->key.id);
+    else if (t->key.kind == L4_STORE)
+        t->st = l4_store_now(d, t->key.id);
+    else
+        t->st = hl_archive_remove(d->l4->archive, t->key.id);
+    if (t->st != HL_OK)
+        snprintf(t->text, sizeof(t->text), "%s", hl_error_text());
+}
+
+/* ---- who waits, on the loop ------------------------------------------------------------------ */
+
+static void task_done(struct work *w)
+{
+    struct task *t = (struct task *)w;
+    struct hl_l3d *d = t->d;
+    struct waiter *x, *next;
+    HASH_DEL(d->l4->tasks, t);
+    LL_FOREACH_SAFE(t->waiters, x, next)
+    {
+        x->done(x->arg, t->st, t->text);
+        free(x);
+    }
+    free(t);
+    if (d->l4->tasks == NULL) {
+        hl_timer_destroy(d->l4->clock);
+        d->l4->clock = NULL;
+    }
+}
+
+static void expire(struct task *t, uint64_t now)
+{
+    struct waiter *x, *next;
+    char text[HL_ERROR_TEXT_MAX];
+    LL_FOREACH_SAFE(t->waiters, x, next)
+    {
+        if (now < x->deadline_ns)
+            continue;
+        LL_DELETE(t->waiters, x);
+        snprintf(text, sizeof(text),
+                 "shard %s: the archive %s has not answered for %u ms (archive.load_timeout); the "
+                 "transfer goes on, ask again",
+                 hl_id_format(t->key.id).s, t->d->l4->url, t->d->l4->opts.load_timeout_ms);
+        x->done(x->arg, HL_ETIMEDOUT, text);
+        free(x);
+    }
+}
+
+static void on_clock(void *arg)
+{
+    struct hl_l3d *d = arg;
+    struct task *t, *next;
+    uint64_t now = hl_now_ns();
+    HASH_ITER (hh, d->l4->tasks, t, next)
+        expire(t, now);
+}
+
+struct refusal {
+    l4_done done;
+    void *arg;
+    hl_status st;
+    char text[HL_ERROR_TEXT_MAX];
+};
+
+static void refuse(void *arg)
+{
+    struct refusal *r = arg;
+    r->done(r->arg, r->st, r->text);
+    free(r);
+}
+
+/* Answers later with this thread's failure. */
+static void refuse_later(struct hl_l3d *d, l4_done done, void *arg, hl_status st)
+{
+    struct refusal *r = calloc(1, sizeof(*r));
+    if (r == NULL)
+        abort(); /* as hl_loop_post would */
+    *r = (struct refusal){.done = done, .arg = arg, .st = st};
+    snprintf(r->text, sizeof(r->text), "%s", hl_error_text());
+    hl_loop_post(d->loop, refuse, r);
+}
+
+static struct task *task_start(struct hl_l3d *d, const struct task_key *key)
+{
+    struct l4 *l4 = d->l4;
+    struct task *t = calloc(1, sizeof(*t));
+    if (t == NULL)
+        return NULL;
+    t->key = *key;
+    t->d = d;
+    t->work = (struct work){.run = task_run, .done = task_done};
+    HASH_ADD(hh, l4->tasks, key, sizeof(t->key), t);
+    if (l4->clock == NULL &&
+        hl_timer_create(d->loop, CLOCK_MS, CLOCK_MS, on_clock, d, &l4->clock) != HL_OK)
+        hl_warn("no deadlines of loads: %s", hl_error_text());
+    workers_add(key->kind == L4_LOAD ? l4->loads : l4->stores, &t->work);
+    return t;
+}
+
+void l4_ask(struct hl_l3d *d, enum l4_kind kind, struct hl_id id, l4_done done, void *arg)
+{
+    struct task_key key = {.id = id, .kind = kind};
+    struct task *t = NULL;
+    if (d->l4->archive == NULL) {
+        refuse_later(d, done, arg,
+                     hl_fail(HL_ENOENT,
+                             "shard %s is not in the pool, and helios-l3d has no archive "
+                             "(archive.url)",
+                             hl_id_format(id).s));
+        return;
+    }
+    if (d->stopping) {
+        refuse_later(d, done, arg, hl_fail(HL_ECANCELED, "the L3 daemon ends"));
+        return;
+    }
+    struct waiter *x = calloc(1, sizeof(*x));
+    HASH_FIND(hh, d->l4->tasks, &key, sizeof(key), t);
+    if (x == NULL || (t == NULL && (t = task_start(d, &key)) == NULL)) {
+        free(x);
+        refuse_later(d, done, arg, hl_fail(HL_ENOMEM, "shard %s", hl_id_format(id).s));
+        return;
+    }
+    /* Whoever stores or drops waits for durability, however long it takes; readers do not. */
+    uint64_t wait_ns = kind == L4_LOAD ? d->l4->opts.load_timeout_ms * HL_NS_PER_MS : 0;
+    *x = (struct waiter){
+        .done = done, .arg = arg, .deadline_ns = wait_ns > 0 ? hl_now_ns() + wait_ns : UINT64_MAX};
+    LL_APPEND(t->waiters, x);
+}
+
+void l4_run(struct hl_l3d *d, struct work *work)
+{
+    workers_add(d->l4->loads, work);
+}
+
+int l4_has(struct hl_l3d *d, struct hl_id id, uint64_t *size)
+{
+    return d->l4->archive != NULL && hl_archive_size(d->l4->archive, id, size) == HL_OK;
+}
+
+/* ---- start and stop -------------------------------------------------------------------------- */
+
+hl_status l4_start(struct hl_l3d *d, const struct l4_opts *opts)
+{
+    struct l4 *l4 = calloc(1, sizeof(*l4));
+    if (l4 == NULL || (l4->url = strdup(opts->url)) == NULL) {
+        free(l4);
+        return hl_fail(HL_ENOMEM, "archive");
+    }
+    d->l4 = l4;
+    l4->opts = *opts;
+    l4->opts.url = l4->url;
+    pthread_mutex_init(&l4->room_lock, NULL);
+    HL_TRY(workers_start(d->loop, opts->threads, &l4->loads));
+    if (opts->url[0] == '\0')
+        return HL_OK;
+    HL_TRY(workers_start(d->loop, (opts->threads + 1) / 2, &l4->stores));
+    HL_TRY(hl_archive_open(&(struct hl_archive_options){.url = l4->url,
+                                                        .quota_bytes = opts->quota,
+                                                        .cancel = &d->stopping},
+                           &l4->archive));
+    struct hl_archive_info info;
+    hl_archive_stat(l4->archive, &info);
+    hl_info("archive open url=%s shards=%llu bytes=%llu discarded=%llu foreign=%llu", l4->url,
+            (unsigned long long)info.count, (unsigned long long)info.used_bytes,
+            (unsigned long long)info.discarded, (unsigned long long)info.foreign);
+    return HL_OK;
+}
+
+void l4_stop(struct hl_l3d *d)
+{
+    struct l4 *l4 = d->l4;
+    if (l4 == NULL)
+        return;
+    workers_stop(l4->loads);
+    workers_stop(l4->stores);
+    hl_timer_destroy(l4->clock);
+    l4->clock = NULL;
+}
+
+void l4_fini(struct hl_l3d *d)
+{
+    struct l4 *l4 = d->l4;
+    if (l4 == NULL)
+        return;
+    hl_archive_close(l4->archive);
+    pthread_mutex_destroy(&l4->room_lock);
+    free(l4->url);
+    free(l4);
+    d->l4 = NULL;
+}

@@ -1,0 +1,65 @@
+/* l3d/l4.h - the archive beneath the pool: what the pool misses is loaded, what it can't hold goes.
+ *
+ * One task per shard and kind runs at a time, in a worker; whoever asks meanwhile waits for it.
+ *
+ * Owns:    the archive, its workers, the tasks.
+ * Threads: the loop's, but l4_alloc and l4_store_now, which wait: any other thread.
+ * Errors:  HL_ENOENT (in neither), HL_ETIMEDOUT (the task goes on), HL_ENOSPC (nothing that could
+ *          be given up), HL_ECANCELED (the daemon ends), and the archive's own.
+ * Units:   bytes, ms.
+ * Limits:  without an archive everything behaves as if an empty one were there.
+ */
+#ifndef HL_L3D_L4_H
+#define HL_L3D_L4_H
+
+#include "base/id.h"
+#include "mem/archive.h"
+#include "mem/pool.h"
+
+struct hl_l3d;
+struct work;
+
+enum l4_kind {
+    L4_LOAD,  /* into the pool */
+    L4_STORE, /* into the archive; there already: fine */
+    L4_DROP,  /* from the archive */
+};
+
+/* On the loop, once; `text` says why when st is not HL_OK. */
+typedef void (*l4_done)(void *arg, hl_status st, const char *text);
+
+struct l4_opts {
+    const char *url; /* "" = none */
+    uint64_t quota;
+    int write_behind;
+    unsigned threads; /* loads at a time; stores have half of them */
+    unsigned load_timeout_ms;
+    unsigned hold_ms; /* what was used more recently is not evicted */
+    double low_pct;   /* of the pool: eviction goes down to it */
+};
+
+hl_status l4_start(struct hl_l3d *d, const struct l4_opts *opts) HL_CHECK;
+/* Ends what runs (d->stopping is set) and answers everybody who waits. */
+void l4_stop(struct hl_l3d *d);
+/* When nobody asks any more. */
+void l4_fini(struct hl_l3d *d);
+
+/* Never calls `done` before it has returned. */
+void l4_ask(struct hl_l3d *d, enum l4_kind kind, struct hl_id id, l4_done done, void *arg);
+/* Another piece of work beside the loads. */
+void l4_run(struct hl_l3d *d, struct work *work);
+
+int l4_has(struct hl_l3d *d, struct hl_id id, uint64_t *size);
+/* Room in the pool, made by giving up archived shards; waits until they have rested. id none: a
+ * fresh one. */
+hl_status l4_alloc(struct hl_l3d *d, struct hl_id id, uint64_t size,
+                   struct hl_pool_extent *out) HL_CHECK;
+/* The same without waiting: HL_EBUSY when there will be room soon. */
+hl_status l4_try_alloc(struct hl_l3d *d, struct hl_id id, uint64_t size,
+                       struct hl_pool_extent *out) HL_CHECK;
+/* From the archive alone into room that the caller has; `crcs` has one entry per started MiB. */
+hl_status l4_fetch(struct hl_l3d *d, const struct hl_pool_extent *x, uint32_t *crc,
+                   uint32_t *crcs) HL_CHECK;
+hl_status l4_store_now(struct hl_l3d *d, struct hl_id id) HL_CHECK;
+
+#endif

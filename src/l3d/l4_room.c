@@ -1,0 +1,113 @@
+/* Room in a full pool. What is archived can go, the least recently used first; it rests like every
+ * freed extent, so whoever needs the room waits for the quarantine. In mode write-behind what is
+ * not archived yet is archived on the spot: the pool is then a cache of the archive. */
+#include <poll.h>
+#include <stdlib.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "l3d/l4_private.h"
+#include "mem/pool_evict.h"
+
+#define WAIT_MS 10
+
+static int is_archived(void *arg, const struct hl_pool_ref *ref)
+{
+    uint64_t size;
+    return l4_has(arg, ref->id, &size) && size == ref->size;
+}
+
+/* What can't be archived (no room there, no safetensors file) stays where it is. */
+static int is_archived_now(void *arg, const struct hl_pool_ref *ref)
+{
+    struct hl_l3d *d = arg;
+    if (atomic_load_explicit(&d->stopping, memory_order_relaxed))
+        return 0;
+    if (l4_store_now(d, ref->id) == HL_OK)
+        return 1;
+    hl_debug("full pool: shard not archived: %s", hl_error_text());
+    return 0;
+}
+
+/* Frees at least what an extent of `size` bytes needs, and if there is more to give, down to the
+ * low watermark. `spill`: shards may be archived for it, which takes time. */
+static hl_status make_room(struct hl_l3d *d, uint64_t size, int spill,
+                           struct hl_pool_evicted *evicted)
+{
+    struct hl_pool_info info;
+    hl_pool_info(d->pool, &info);
+    uint64_t need = hl_pool_units(size) * HL_POOL_UNIT;
+    uint64_t low = (uint64_t)((double)info.capacity * d->l4->opts.low_pct / 100);
+    uint64_t want = info.used > low && info.used - low > need ? info.used - low : need;
+    struct hl_pool_eviction what = {.bytes = want,
+                                    .hold_ns = d->l4->opts.hold_ms * HL_NS_PER_MS,
+                                    .may_go = is_archived,
+                                    .arg = d};
+    HL_TRY(hl_pool_evict(d->pool, &what, evicted));
+    if (evicted->bytes + evicted->held == 0 && spill && d->l4->opts.write_behind) {
+        what.bytes = need;
+        what.may_go = is_archived_now;
+        HL_TRY(hl_pool_evict(d->pool, &what, evicted));
+    }
+    if (evicted->shards > 0)
+        hl_debug("pool is full: evicted shards=%llu bytes=%llu",
+                 (unsigned long long)evicted->shards, (unsigned long long)evicted->bytes);
+    return HL_OK;
+}
+
+static hl_status alloc_once(struct hl_l3d *d, struct hl_id id, uint64_t size,
+                            struct hl_pool_extent *out)
+{
+    return hl_id_is_none(id) ? hl_pool_alloc(d->pool, size, out)
+                             : hl_pool_alloc_at(d->pool, id, size, -1, out);
+}
+
+/* 1: room is on its way, try again. */
+static int room_comes(struct hl_l3d *d, uint64_t size, int spill)
+{
+    struct hl_pool_info info;
+    struct hl_pool_evicted evicted = {0};
+    uint64_t need = hl_pool_units(size) * HL_POOL_UNIT;
+    pthread_mutex_lock(&d->l4->room_lock);
+    hl_pool_info(d->pool, &info);
+    int comes = info.quarantined > 0 && info.free + info.quarantined >= need;
+    if (!comes)
+        comes = make_room(d, size, spill, &evicted) == HL_OK && evicted.bytes + evicted.held > 0;
+    hl_pool_info(d->pool, &info);
+    comes = comes || info.quarantined > 0;
+    pthread_mutex_unlock(&d->l4->room_lock);
+    return comes;
+}
+
+static int can_make_room(struct hl_l3d *d, uint64_t size)
+{
+    struct hl_pool_info info;
+    hl_pool_info(d->pool, &info);
+    return d->l4->archive != NULL && size <= info.capacity &&
+           hl_pool_units(size) * HL_POOL_UNIT <= info.capacity;
+}
+
+hl_status l4_alloc(struct hl_l3d *d, struct hl_id id, uint64_t size, struct hl_pool_extent *out)
+{
+    uint64_t deadline = hl_now_ns() + d->l4->opts.load_timeout_ms * HL_NS_PER_MS;
+    for (;;) {
+        hl_status st = alloc_once(d, id, size, out);
+        if (st != HL_ENOSPC || !can_make_room(d, size))
+            return st;
+        if (atomic_load_explicit(&d->stopping, memory_order_relaxed))
+            return hl_fail(HL_ECANCELED, "the L3 daemon ends");
+        if (hl_now_ns() >= deadline || !room_comes(d, size, 1))
+            return alloc_once(d, id, size, out);
+        poll(NULL, 0, WAIT_MS);
+    }
+}
+
+hl_status l4_try_alloc(struct hl_l3d *d, struct hl_id id, uint64_t size, struct hl_pool_extent *out)
+{
+    hl_status st = alloc_once(d, id, size, out);
+    if (st != HL_ENOSPC || !can_make_room(d, size) || !room_comes(d, size, 0))
+        return st;
+    return hl_fail(HL_EBUSY,
+                   "the pool is full; archived shards are being given up for %llu bytes, try again",
+                   (unsigned long long)size);
+}

@@ -1,0 +1,100 @@
+#include "l3d/workers.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "os/loop.h"
+
+struct workers {
+    struct hl_loop *loop;
+    pthread_t *threads;
+    unsigned count;
+    unsigned pending; /* added and not yet done; the loop's */
+    pthread_mutex_t lock;
+    pthread_cond_t wake;
+    struct work *first, **last;
+    int stop;
+};
+
+static void finish(void *arg)
+{
+    struct work *w = arg;
+    w->owner->pending--;
+    w->done(w);
+}
+
+static void *worker_main(void *arg)
+{
+    struct workers *ws = arg;
+    pthread_mutex_lock(&ws->lock);
+    for (;;) {
+        while (ws->first == NULL && !ws->stop)
+            pthread_cond_wait(&ws->wake, &ws->lock);
+        struct work *w = ws->first;
+        if (w == NULL)
+            break;
+        ws->first = w->next;
+        if (ws->first == NULL)
+            ws->last = &ws->first;
+        pthread_mutex_unlock(&ws->lock);
+        w->run(w);
+        hl_loop_post(ws->loop, finish, w);
+        pthread_mutex_lock(&ws->lock);
+    }
+    pthread_mutex_unlock(&ws->lock);
+    return NULL;
+}
+
+hl_status workers_start(struct hl_loop *loop, unsigned threads, struct workers **out)
+{
+    struct workers *ws = calloc(1, sizeof(*ws));
+    if (ws == NULL || (ws->threads = calloc(threads, sizeof(*ws->threads))) == NULL) {
+        free(ws);
+        return hl_fail(HL_ENOMEM, "%u worker threads", threads);
+    }
+    ws->loop = loop;
+    ws->last = &ws->first;
+    pthread_mutex_init(&ws->lock, NULL);
+    pthread_cond_init(&ws->wake, NULL);
+    for (; ws->count < threads; ws->count++) {
+        int rc = pthread_create(&ws->threads[ws->count], NULL, worker_main, ws);
+        if (rc != 0) {
+            workers_stop(ws);
+            return hl_fail(HL_ENOMEM, "worker thread: %s", strerror(rc));
+        }
+    }
+    *out = ws;
+    return HL_OK;
+}
+
+void workers_add(struct workers *ws, struct work *w)
+{
+    HL_ON_LOOP(ws->loop);
+    w->owner = ws;
+    w->next = NULL;
+    ws->pending++;
+    pthread_mutex_lock(&ws->lock);
+    *ws->last = w;
+    ws->last = &w->next;
+    pthread_cond_signal(&ws->wake);
+    pthread_mutex_unlock(&ws->lock);
+}
+
+void workers_stop(struct workers *ws)
+{
+    if (ws == NULL)
+        return;
+    pthread_mutex_lock(&ws->lock);
+    ws->stop = 1;
+    pthread_cond_broadcast(&ws->wake);
+    pthread_mutex_unlock(&ws->lock);
+    while (ws->pending > 0)
+        uv_run(hl_loop_uv(ws->loop), UV_RUN_ONCE);
+    for (unsigned i = 0; i < ws->count; i++)
+        pthread_join(ws->threads[i], NULL);
+    pthread_cond_destroy(&ws->wake);
+    pthread_mutex_destroy(&ws->lock);
+    free(ws->threads);
+    free(ws);
+}

@@ -1,0 +1,468 @@
+/* The real helios-l3d with an archive beneath its pool: what memory misses comes from there. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <pthread.h>
+
+#include "base/id.h"
+#include "base/log.h"
+#include "core/json.h"
+#include "integration/client_world.h"
+#include "mem/l3_client.h"
+#include "os/file.h"
+#include "rpc/rpc.h"
+#include "unit/mem/archive_rig.h"
+
+#define MS 20000
+
+static struct hl_rpc *rpc;
+
+struct place {
+    struct world w;
+    struct hl_rpc_peer *peer;
+    char archive[128]; /* directory */
+};
+
+static void connect_peer(struct place *p)
+{
+    hl_rpc_peer_close(p->peer);
+    assert_int_equal(hl_rpc_open(rpc, p->w.address, "L3", &p->peer), HL_OK);
+}
+
+/* In the environment, as `helios up` hands it on. */
+static void begin(struct place *p, const char *size, const char *mode)
+{
+    *p = (struct place){0};
+    snprintf(p->archive, sizeof(p->archive), "/tmp/helios-test-archive-%d", (int)getpid());
+    assert_int_equal(hl_dir_remove(p->archive), HL_OK);
+    char url[160];
+    snprintf(url, sizeof(url), "dir:%s", p->archive);
+    setenv("HELIOS_ARCHIVE_URL", url, 1);
+    setenv("HELIOS_ARCHIVE_MODE", mode, 1);
+    world_start(&p->w, size);
+    connect_peer(p);
+}
+
+static void end(struct place *p)
+{
+    hl_rpc_peer_close(p->peer);
+    world_end(&p->w);
+    assert_int_equal(hl_dir_remove(p->archive), HL_OK);
+    unsetenv("HELIOS_ARCHIVE_URL");
+    unsetenv("HELIOS_ARCHIVE_MODE");
+    unsetenv("HELIOS_ARCHIVE_LOAD_TIMEOUT");
+}
+
+static hl_status call(struct place *p, const char *method, json_t *params, json_t **result)
+{
+    hl_status st = hl_rpc_call(p->peer, method, params, MS, result);
+    json_decref(params);
+    return st;
+}
+
+static json_t *must(struct place *p, const char *method, json_t *params)
+{
+    json_t *result = NULL;
+    if (call(p, method, params, &result) != HL_OK)
+        fail_msg("%s: %s", method, hl_error_text());
+    return result;
+}
+
+static json_t *ids(const struct shard *s, size_t n)
+{
+    json_t *list = json_array();
+    for (size_t i = 0; i < n; i++)
+        json_array_append_new(list, json_string(hl_id_format(s[i].id).s));
+    return json_pack("{s:o}", "ids", list);
+}
+
+static int64_t ask(struct place *p, const char *method, json_t *params, const char *field)
+{
+    json_t *r = must(p, method, params);
+    int64_t n = hl_json_int(r, field, -1);
+    json_decref(r);
+    return n;
+}
+
+static int64_t pool_number(struct place *p, const char *field)
+{
+    json_t *r = must(p, "poolInfo", NULL);
+    int64_t n = hl_json_int(json_object_get(r, "pool"), field, -1);
+    json_decref(r);
+    return n;
+}
+
+static int64_t l4_number(struct place *p, const char *field)
+{
+    json_t *r = must(p, "poolInfo", NULL), *tier;
+    int64_t n = -1;
+    size_t i;
+    json_array_foreach (hl_json_list(json_object_get(r, "pool"), "tiers"), i, tier) {
+        if (strcmp(hl_json_str(tier, "tier", ""), "L4") == 0)
+            n = hl_json_int(tier, field, -1);
+    }
+    json_decref(r);
+    return n;
+}
+
+/* Puts the shard through the pool's socket, which names it. */
+static void put_shard(struct place *p, struct shard *s)
+{
+    struct hl_l3_client *c = NULL;
+    struct hl_l3_staging staging = {0};
+    struct hl_pool_ref ref;
+    assert_int_equal(hl_l3_connect(p->w.socket, MS, &c), HL_OK);
+    assert_int_equal(hl_l3_staging_open(s->size, &staging), HL_OK);
+    memcpy(staging.ptr, s->bytes, s->size);
+    if (hl_l3_put(c, &staging, s->size, MS, &ref) != HL_OK)
+        fail_msg("%s", hl_error_text());
+    assert_int_equal(ref.crc32, s->crc);
+    s->id = ref.id;
+    hl_l3_staging_close(&staging);
+    hl_l3_close(c);
+}
+
+static struct shard new_shard(struct place *p, uint64_t data, unsigned seed)
+{
+    struct shard s = shard_make(id_of(1), data, seed, 1);
+    put_shard(p, &s);
+    return s;
+}
+
+static void assert_read(helios_client *c, const struct shard *s)
+{
+    char *back = malloc(s->size);
+    helios_id id = {s->id.hi, s->id.lo};
+    if (helios_get(c, id, back, s->size) != HELIOS_OK)
+        fail_msg("%s", helios_last_error());
+    assert_memory_equal(back, s->bytes, s->size);
+    free(back);
+}
+
+/* The pool's units are those of its shards, to the byte. */
+static void assert_exact(struct place *p)
+{
+    json_t *r = must(p, "inventory", NULL), *extent;
+    int64_t units = 0;
+    size_t i;
+    json_array_foreach (hl_json_list(r, "extents"), i, extent) {
+        units += (int64_t)hl_pool_units((uint64_t)hl_json_int(extent, "sizeBytes", 0));
+    }
+    assert_int_equal(pool_number(p, "shards"), json_array_size(hl_json_list(r, "extents")));
+    assert_int_equal(pool_number(p, "usedBytes"), units * (int64_t)HL_POOL_UNIT);
+    json_decref(r);
+}
+
+/* ---- methods --------------------------------------------------------------------------------- */
+
+static void an_evicted_shard_is_read_again_on_every_way(void **state)
+{
+    static const char *const ways[] = {"shm", "net"};
+    struct place p;
+    (void)state;
+    begin(&p, "64MiB", "manual");
+    struct shard s = new_shard(&p, 3 * MIB + 17, 5);
+    assert_int_equal(ask(&p, "evict", ids(&s, 1), "evicted"), 0); /* not archived: it stays */
+    assert_int_equal(ask(&p, "archive", ids(&s, 1), "archived"), 1);
+    assert_int_equal(ask(&p, "archive", ids(&s, 1), "bytes"), s.size); /* there already: fine */
+    assert_int_equal(l4_number(&p, "usedBytes"), s.size);
+    assert_int_equal(l4_number(&p, "shards"), 1);
+    for (size_t i = 0; i < 2; i++) {
+        helios_client *c = world_client(&p.w, ways[i], MS, 0);
+        helios_id id = {s.id.hi, s.id.lo};
+        const void *data = NULL;
+        size_t size = 0;
+        uint64_t found = 0;
+        assert_int_equal(ask(&p, "evict", ids(&s, 1), "evicted"), 1);
+        assert_int_equal(pool_number(&p, "shards"), 0);
+        assert_read(c, &s);
+        assert_int_equal(pool_number(&p, "shards"), 1); /* memory is warm again */
+        assert_int_equal(ask(&p, "evict", ids(&s, 1), "bytes"), s.size);
+        if (helios_map(c, id, &data, &size) != HELIOS_OK)
+            fail_msg("%s", helios_last_error());
+        assert_int_equal(size, s.size);
+        assert_memory_equal(data, s.bytes, s.size);
+        /* what is pinned stays */
+        assert_int_equal(ask(&p, "evict", ids(&s, 1), "evicted"), ways[i][0] == 'n');
+        assert_int_equal(helios_unmap(c, data), HELIOS_OK);
+        (void)ask(&p, "evict", ids(&s, 1), "evicted");
+        assert_int_equal(helios_find(c, id, &found, NULL), HELIOS_OK);
+        assert_int_equal(found, s.size);
+        helios_close(c);
+        assert_exact(&p);
+    }
+    free(s.bytes);
+    end(&p);
+}
+
+static void what_is_in_neither_is_not_found_and_what_is_no_shard_not_archived(void **state)
+{
+    struct place p;
+    json_t *r = NULL;
+    (void)state;
+    begin(&p, "16MiB", "manual");
+    struct shard s = {.id = id_of(77), .bytes = calloc(1, 100), .size = 100};
+    helios_client *c = world_client(&p.w, "shm", MS, 0);
+    helios_id id = {s.id.hi, s.id.lo};
+    const void *data;
+    assert_int_equal(helios_get(c, id, s.bytes, 100), HELIOS_ENOENT);
+    assert_non_null(strstr(helios_last_error(), hl_id_format(s.id).s));
+    assert_int_equal(helios_map(c, id, &data, NULL), HELIOS_ENOENT);
+    assert_int_equal(call(&p, "archive", ids(&s, 1), &r), HL_ENOENT);
+    s.crc = hl_crc32(0, s.bytes, s.size);
+    put_shard(&p, &s); /* hundred zeros */
+    assert_int_equal(call(&p, "archive", ids(&s, 1), &r), HL_EINVAL);
+    assert_non_null(strstr(hl_error_text(), hl_id_format(s.id).s));
+    assert_int_equal(l4_number(&p, "usedBytes"), 0);
+    assert_int_equal(ask(&p, "dropArchived", ids(&s, 1), "dropped"), 0);
+    assert_int_equal(call(&p, "archive", json_pack("{s:[s]}", "ids", "nonsense"), &r), HL_EINVAL);
+    helios_close(c);
+    free(s.bytes);
+    end(&p);
+}
+
+static void what_was_archived_is_there_after_a_reboot(void **state)
+{
+    struct place p;
+    struct shard s[5];
+    (void)state;
+    begin(&p, "64MiB", "manual");
+    for (unsigned i = 0; i < 5; i++)
+        s[i] = new_shard(&p, (i + 1) * 700001, i);
+    assert_int_equal(ask(&p, "archive", ids(s, 4), "archived"), 4);
+    world_kill(&p.w);
+    assert_int_equal(unlink(p.w.pool), 0);
+    world_launch(&p.w);
+    world_wait(&p.w);
+    connect_peer(&p);
+    assert_int_equal(pool_number(&p, "shards"), 0);
+    assert_int_equal(l4_number(&p, "shards"), 4);
+    size_t listed = 0;
+    int64_t cursor = 0;
+    do {
+        json_t *r = must(&p, "listArchived",
+                         json_pack("{s:I s:i}", "cursor", (json_int_t)cursor, "limit", 3));
+        listed += json_array_size(hl_json_list(r, "extents"));
+        cursor = hl_json_int(r, "next", 0);
+        json_decref(r);
+    } while (cursor != 0);
+    assert_int_equal(listed, 4);
+    helios_client *c = world_client(&p.w, "shm", MS, 0);
+    char byte;
+    for (unsigned i = 0; i < 4; i++)
+        assert_read(c, &s[i]);
+    assert_int_equal(helios_get(c, (helios_id){s[4].id.hi, s[4].id.lo}, &byte, 1), HELIOS_ENOENT);
+    assert_int_equal(pool_number(&p, "shards"), 4);
+    assert_exact(&p);
+    assert_int_equal(ask(&p, "dropArchived", ids(s, 5), "dropped"), 4);
+    assert_int_equal(l4_number(&p, "usedBytes"), 0);
+    helios_close(c);
+    for (unsigned i = 0; i < 5; i++)
+        free(s[i].bytes);
+    end(&p);
+}
+
+/* ---- many readers ---------------------------------------------------------------------------- */
+
+#define READERS 8
+
+struct reader {
+    const struct place *p;
+    const struct shard *s;
+    size_t count;
+    unsigned seed;
+    int failures;
+};
+
+static void *reader_main(void *arg)
+{
+    struct reader *r = arg;
+    helios_client *c = NULL;
+    helios_options o = {.controller = "",
+                        .l3 = r->p->w.address,
+                        .path = r->seed % 2 ? "shm" : "net",
+                        .timeout_ms = 4 * MS};
+    if (helios_open(&o, &c) != HELIOS_OK) {
+        r->failures++;
+        return NULL;
+    }
+    for (size_t i = 0; i < r->count; i++) {
+        const struct shard *s = &r->s[(i * (r->seed + 1) + r->seed) % r->count];
+        char *back = malloc(s->size);
+        helios_id id = {s->id.hi, s->id.lo};
+        if (helios_get(c, id, back, s->size) != HELIOS_OK || memcmp(back, s->bytes, s->size) != 0) {
+            print_error("%s\n", helios_last_error());
+            r->failures++;
+        }
+        free(back);
+    }
+    helios_close(c);
+    return NULL;
+}
+
+static void read_by_all(struct place *p, const struct shard *s, size_t count)
+{
+    pthread_t threads[READERS];
+    struct reader r[READERS];
+    for (unsigned i = 0; i < READERS; i++) {
+        r[i] = (struct reader){p, s, count, i, 0};
+        assert_int_equal(pthread_create(&threads[i], NULL, reader_main, &r[i]), 0);
+    }
+    for (unsigned i = 0; i < READERS; i++) {
+        pthread_join(threads[i], NULL);
+        assert_int_equal(r[i].failures, 0);
+    }
+}
+
+static void readers_of_one_missing_shard_share_its_load(void **state)
+{
+    struct place p;
+    (void)state;
+    begin(&p, "64MiB", "manual");
+    struct shard s = new_shard(&p, 20 * MIB, 1);
+    assert_int_equal(ask(&p, "archive", ids(&s, 1), "archived"), 1);
+    for (int round = 0; round < 3; round++) {
+        assert_int_equal(ask(&p, "evict", ids(&s, 1), "evicted"), 1);
+        read_by_all(&p, &s, 1);
+        assert_int_equal(pool_number(&p, "shards"), 1);
+        assert_exact(&p);
+    }
+    free(s.bytes);
+    end(&p);
+}
+
+static void a_pool_smaller_than_the_models_serves_them_all(void **state)
+{
+    struct place p;
+    struct shard s[12];
+    (void)state;
+    begin(&p, "16MiB", "write-behind");
+    for (unsigned i = 0; i < 12; i++) /* 36 MiB into 16: what does not fit is archived on the way */
+        s[i] = new_shard(&p, 3 * MIB + i, i);
+    assert_true(pool_number(&p, "usedBytes") <= pool_number(&p, "capacityBytes"));
+    assert_true(l4_number(&p, "shards") >= 7);
+    read_by_all(&p, s, 12);
+    assert_exact(&p);
+    for (unsigned i = 0; i < 12; i++)
+        free(s[i].bytes);
+    end(&p);
+}
+
+static void a_full_pool_without_archived_shards_is_an_ordinary_error(void **state)
+{
+    struct place p;
+    struct hl_l3_client *c = NULL;
+    struct hl_l3_staging staging = {0};
+    struct hl_pool_ref ref;
+    (void)state;
+    begin(&p, "16MiB", "manual");
+    struct shard a = new_shard(&p, 7 * MIB, 1), b = new_shard(&p, 7 * MIB, 2);
+    assert_int_equal(hl_l3_connect(p.w.socket, MS, &c), HL_OK);
+    assert_int_equal(hl_l3_staging_open(4 * MIB, &staging), HL_OK);
+    assert_int_equal(hl_l3_put(c, &staging, 4 * MIB, MS, &ref), HL_ENOSPC);
+    assert_exact(&p);
+    /* pinned is as good as not archived */
+    assert_int_equal(ask(&p, "archive", ids(&a, 1), "archived"), 1);
+    assert_int_equal(hl_l3_pin(c, a.id, 0, MS, &ref), HL_OK);
+    assert_int_equal(hl_l3_put(c, &staging, 4 * MIB, MS, &ref), HL_ENOSPC);
+    hl_l3_close(c);
+    assert_int_equal(hl_l3_connect(p.w.socket, MS, &c), HL_OK);
+    assert_int_equal(hl_l3_put(c, &staging, 4 * MIB, MS, &ref), HL_OK);
+    assert_exact(&p);
+    assert_int_equal(hl_l3_pin(c, b.id, 0, MS, &ref), HL_OK); /* never archived: still there */
+    hl_l3_staging_close(&staging);
+    hl_l3_close(c);
+    free(a.bytes);
+    free(b.bytes);
+    end(&p);
+}
+
+/* ---- faults ---------------------------------------------------------------------------------- */
+
+static void archived_path(const struct place *p, const struct shard *s, char *out, size_t cap)
+{
+    struct hl_id_text id = hl_id_format(s->id);
+    snprintf(out, cap, "%s/%.2s/%s.safetensors", p->archive, id.s, id.s);
+}
+
+static void a_load_that_fails_tells_everybody_and_leaves_nothing(void **state)
+{
+    struct place p;
+    char path[256], back[16];
+    (void)state;
+    begin(&p, "64MiB", "manual");
+    struct shard s[2] = {new_shard(&p, 5 * MIB, 1), new_shard(&p, 5 * MIB, 2)};
+    assert_int_equal(ask(&p, "archive", ids(s, 2), "archived"), 2);
+    assert_int_equal(ask(&p, "evict", ids(s, 2), "evicted"), 2);
+    archived_path(&p, &s[0], path, sizeof(path));
+    int fd = open(path, O_WRONLY);
+    assert_int_equal(pwrite(fd, "!", 1, 4 * MIB), 1);
+    close(fd);
+    archived_path(&p, &s[1], path, sizeof(path));
+    assert_int_equal(truncate(path, 2 * MIB), 0);
+    helios_client *c = world_client(&p.w, "shm", MS, 0);
+    for (int i = 0; i < 2; i++) {
+        helios_id id = {s[i].id.hi, s[i].id.lo};
+        assert_int_equal(helios_get_range(c, id, 0, back, 16), HELIOS_ECORRUPT);
+        assert_non_null(strstr(helios_last_error(), hl_id_format(s[i].id).s));
+        assert_non_null(strstr(helios_last_error(), p.archive));
+        free(s[i].bytes);
+    }
+    assert_int_equal(pool_number(&p, "usedBytes"), 0);
+    helios_close(c);
+    end(&p);
+}
+
+static void a_daemon_killed_while_it_archives_leaves_whole_shards(void **state)
+{
+    struct place p;
+    struct shard s[4];
+    (void)state;
+    begin(&p, "128MiB", "manual");
+    for (unsigned i = 0; i < 4; i++)
+        s[i] = new_shard(&p, 20 * MIB, i);
+    for (int round = 0; round < 4; round++) {
+        json_t *params = ids(s, 4);
+        (void)!hl_rpc_call(p.peer, "archive", params, 5 + 20 * round,
+                           NULL); /* the deadline passes */
+        json_decref(params);
+        world_kill(&p.w);
+        world_launch(&p.w);
+        world_wait(&p.w);
+        connect_peer(&p);
+        assert_int_equal(pool_number(&p, "shards"), 4);
+    }
+    assert_int_equal(ask(&p, "archive", ids(s, 4), "archived"), 4);
+    assert_int_equal(ask(&p, "evict", ids(s, 4), "evicted"), 4);
+    helios_client *c = world_client(&p.w, "shm", MS, 0);
+    for (unsigned i = 0; i < 4; i++) {
+        assert_read(c, &s[i]);
+        free(s[i].bytes);
+    }
+    helios_close(c);
+    end(&p);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(an_evicted_shard_is_read_again_on_every_way),
+        cmocka_unit_test(what_is_in_neither_is_not_found_and_what_is_no_shard_not_archived),
+        cmocka_unit_test(what_was_archived_is_there_after_a_reboot),
+        cmocka_unit_test(readers_of_one_missing_shard_share_its_load),
+        cmocka_unit_test(a_pool_smaller_than_the_models_serves_them_all),
+        cmocka_unit_test(a_full_pool_without_archived_shards_is_an_ordinary_error),
+        cmocka_unit_test(a_load_that_fails_tells_everybody_and_leaves_nothing),
+        cmocka_unit_test(a_daemon_killed_while_it_archives_leaves_whole_shards),
+    };
+    hl_log_init("test", HL_LOG_ERROR);
+    if (hl_rpc_create(&rpc) != HL_OK)
+        return 1;
+    int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    hl_rpc_destroy(rpc);
+    return failed;
+}
