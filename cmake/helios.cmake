@@ -161,6 +161,19 @@ function(hl_test name source label timeout)
     ENVIRONMENT "HELIOS_BUILD=${CMAKE_BINARY_DIR};HELIOS_SOURCE=${CMAKE_SOURCE_DIR}")
 endfunction()
 
+# tests/vm/X.c: programs that the virtual machine of ./run test-vm runs; not tests of this machine.
+function(hl_vm_programs)
+  file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/tests/vm/*.c)
+  add_custom_target(vm_programs)
+  foreach(source ${sources})
+    get_filename_component(name ${source} NAME_WE)
+    add_executable(vm_${name} ${source})
+    target_link_libraries(vm_${name} PRIVATE hl_mem hl_net hl_hw)
+    set_target_properties(vm_${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests/vm)
+    add_dependencies(vm_programs vm_${name})
+  endforeach()
+endfunction()
+
 # tests/fuzz/fuzz_X.c with a corpus in tests/fuzz/corpus/X.
 function(hl_fuzzers)
   add_custom_target(fuzzers)

@@ -60,15 +60,19 @@ hl_status hl_ucx_client_usable(const struct hl_net_client *c)
 static hl_status look_for_trouble(struct hl_net_client *c, uint64_t now, uint64_t deadline_ns,
                                   const char *what)
 {
+    unsigned long long ms = (now - c->began_ns) / HL_NS_PER_MS;
     if (c->broke != UCS_OK)
-        return hl_ucx_client_kill(c, HL_EUNAVAIL, "%s: the server at %s is gone (%s)", what,
-                                  c->address, ucs_status_string(c->broke));
+        return hl_ucx_client_kill(c, HL_EUNAVAIL,
+                                  "%s over %s: the server at %s is gone after %llu ms (%s)", what,
+                                  c->path, c->address, ms, ucs_status_string(c->broke));
     if (now > deadline_ns)
-        return hl_ucx_client_kill(c, HL_ETIMEDOUT, "%s: no answer from %s before the deadline",
-                                  what, c->address);
+        return hl_ucx_client_kill(c, HL_ETIMEDOUT,
+                                  "%s over %s: no answer from %s before the deadline, %llu ms",
+                                  what, c->path, c->address, ms);
     if (now > c->moved_ns + c->stall_ns)
-        return hl_ucx_client_kill(c, HL_ETIMEDOUT, "%s: nothing came from %s for %llu ms", what,
-                                  c->address, (unsigned long long)(c->stall_ns / HL_NS_PER_MS));
+        return hl_ucx_client_kill(
+            c, HL_ETIMEDOUT, "%s over %s: nothing came from %s for %llu ms, %llu ms in all", what,
+            c->path, c->address, (unsigned long long)(c->stall_ns / HL_NS_PER_MS), ms);
     return HL_OK;
 }
 
@@ -231,6 +235,7 @@ hl_status hl_ucx_connect(const struct hl_net_connect_opts *opts, struct hl_net_c
         return hl_fail(HL_ENOMEM, "connect to %s", opts->address);
     c->ops = opts->ops;
     c->path = "tcp";
+    c->began_ns = hl_now_ns();
     c->stall_ns = (uint64_t)opts->timeout_ms * HL_NS_PER_MS;
     hl_addr_format(&addr, hl_addr_port(&addr), c->address);
     hl_addr_route_device(&addr, device);

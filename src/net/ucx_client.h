@@ -29,6 +29,7 @@ struct hl_net_client {
     char address[HL_ADDR_TEXT_MAX];
     uint64_t stall_ns;
     uint64_t last_op;
+    uint64_t began_ns;  /* of the connect or the transfer */
     uint64_t moved_ns;  /* last time a byte or an answer came */
     int welcome;        /* the server said WELCOME */
     int paused;         /* 0: no answer yet, 1: it stands still, -1: not now */

@@ -252,6 +252,7 @@ hl_status hl_ucx_fetch(struct hl_net_client *c, uint64_t offset, void *dst, size
     for (size_t i = 0; i < HL_UCX_WINDOW; i++)
         f.slots[i].fetch = &f;
     bad->count = 0;
+    c->began_ns = hl_now_ns();
     c->fetch = &f;
     hl_status st = len > 0 ? run(&f, hl_ucx_deadline(timeout_ms)) : HL_OK;
     c->fetch = NULL;

@@ -113,6 +113,7 @@ hl_status hl_ucx_put(struct hl_net_client *c, const void *data, size_t len, uint
     HL_TRY(hl_ucx_client_usable(c));
     struct hl_ucx_store s = {.client = c, .op = ++c->last_op, .data = data, .len = len, .id = *id};
     s.window = HL_UCX_WINDOW * HL_UCX_PIECE / (unsigned)hl_ucx_message_max(&c->ucx);
+    c->began_ns = hl_now_ns();
     c->store = &s;
     hl_status st = run(&s, crc, hl_ucx_deadline(timeout_ms));
     c->store = NULL;

@@ -1,0 +1,245 @@
+"""Makes what ./run test-vm boots: kernel, initramfs and root image, from Debian's packages; cached by their versions.
+
+The packages come from the Debian mirror that this machine's apt uses. Runs as root (debootstrap needs chroot)."""
+import argparse
+import contextlib
+import fcntl
+import hashlib
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+import tempfile
+
+HERE = pathlib.Path(__file__).resolve().parent
+ROOT = HERE.parent.parent
+CACHE = ROOT / "build-vm"
+
+# What the programs need at run time and what the tests look with. Libraries of ours that are not
+# here come with the job (run.py), so a new dependency does not make a new image.
+PACKAGES = """libucx0 ibverbs-providers ibverbs-utils rdma-core libzmq5 libhwloc15 libuv1 libisal2 libsqlite3-0
+ libjansson4 libyaml-0-2 libnuma1 numactl iproute2 kmod procps python3 busybox-static""".split()
+KERNEL = "linux-image-amd64"
+# In the root image, with everything they depend on. rxe wants its checksum by name, not by dependency.
+MODULES = """ib_uverbs rdma_rxe rdma_ucm rdma_cm veth 9pnet_virtio 9p crc32_generic crc32-pclmul""".split()
+# In the initramfs; they may be built in.
+EARLY = "virtio_pci virtio_blk crc32c_generic ext4".split()
+TOOLS = {"debootstrap": "debootstrap", "cpio": "cpio", "depmod": "kmod", "mke2fs": "e2fsprogs", "gzip": "gzip",
+         "qemu-system-x86_64": "qemu-system-x86", "dpkg": "dpkg", "apt-get": "apt"}
+
+
+class Missing(Exception):
+    """The sentence for the user."""
+
+
+def say(text):
+    print(f"test-vm: {text}", flush=True)
+
+
+def output(*command):
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        raise Missing(f"{' '.join(command)}: {done.stderr.strip()[-500:]}")
+    return done.stdout
+
+
+def logged(log, *command, env=None, cwd=None):
+    done = subprocess.run(command, stdout=log, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, env=env, cwd=cwd,
+                          check=False)
+    if done.returncode != 0:
+        log.flush()
+        tail = "\n".join(pathlib.Path(log.name).read_text(errors="replace").splitlines()[-15:])
+        raise Missing(f"{command[0]} failed ({done.returncode}); the end of {log.name}:\n{tail}")
+
+
+def check_host():
+    if os.uname().machine != "x86_64":
+        raise Missing("the virtual machine is x86-64 and is made on an x86-64 Debian")
+    lacking = sorted({package for tool, package in TOOLS.items() if shutil.which(tool) is None})
+    if not pathlib.Path("/bin/busybox").exists():
+        lacking.append("busybox-static")
+    if lacking:
+        raise Missing(f"these packages are missing: {' '.join(lacking)}; ./run deps vm installs them")
+
+
+def mirror():
+    """(URI, codename) of Debian's main suite as apt knows it here."""
+    rows = output("apt-get", "indextargets", "--format", "$(REPO_URI) $(CODENAME) $(ORIGIN) $(LABEL) $(COMPONENT)",
+                  "Created-By: Packages")
+    for row in rows.splitlines():
+        uri, codename, *rest = row.split()
+        if rest == ["Debian", "Debian", "main"] and "-" not in codename:
+            return uri, codename
+    raise Missing("apt knows no Debian suite here (apt-get indextargets); add Debian's main to its sources and run "
+                  "apt-get update")
+
+
+def kernel_package():
+    for line in output("apt-cache", "depends", KERNEL).splitlines():
+        kind, _, name = line.strip().partition(": ")
+        if kind == "Depends" and name.startswith("linux-image-"):
+            return name
+    raise Missing(f"apt does not know {KERNEL}; run apt-get update")
+
+
+def versions(packages):
+    """package=candidate, one line each."""
+    found, name = {}, None
+    for line in output("apt-cache", "policy", *packages).splitlines():
+        if not line.startswith(" "):
+            name = line.rstrip(":")
+        elif line.strip().startswith("Candidate:"):
+            found[name] = line.split()[1]
+    lacking = [p for p in packages if found.get(p, "(none)") == "(none)"]
+    if lacking:
+        raise Missing(f"apt has no candidate for {' '.join(lacking)}; run apt-get update")
+    return "".join(f"{p}={found[p]}\n" for p in packages)
+
+
+def apt_environment():
+    """debootstrap fetches by wget: it goes through the proxy that apt uses."""
+    env = dict(os.environ)
+    proxy = output("sh", "-c", "eval $(apt-config shell P Acquire::http::Proxy); echo \"${P:-}\"").strip()
+    if proxy:
+        env.setdefault("http_proxy", proxy)
+    return env
+
+
+def make_root(root, work, log):
+    uri, codename = mirror()
+    say(f"making the root file system of Debian {codename} (a minute or two)")
+    logged(log, "debootstrap", "--variant=minbase", f"--include={','.join(PACKAGES)}", codename, root, uri,
+           env=apt_environment())
+    for junk in ("var/cache/apt", "var/lib/apt/lists", "usr/share/doc", "usr/share/locale", "usr/share/man"):
+        shutil.rmtree(root / junk, ignore_errors=True)
+    (root / "job").mkdir()
+    shutil.copy(HERE / "image" / "vm-init", root / "vm-init")
+    (root / "vm-init").chmod(0o755)
+    names = sorted({p.name for d in ("lib", "usr/lib", "lib64") for p in (root / d).rglob("*.so*")})
+    (work / "libs").write_text("\n".join(names) + "\n")
+
+
+def module_files(kernel, release, names):
+    """Files of the modules in the order of loading; built-in ones have none."""
+    files = []
+    for name in names:
+        shown = output("modprobe", "-d", str(kernel), "-S", release, "--show-depends", name)
+        for line in shown.splitlines():
+            words = line.split()
+            if words[:1] == ["insmod"] and words[1] not in files:
+                files.append(words[1])
+    return [pathlib.Path(f) for f in files]
+
+
+def unpack_kernel(package, work, log):
+    """(tree, release)"""
+    say(f"taking the kernel out of {package}")
+    tree = work / "kernel"
+    debs = work / "debs"
+    debs.mkdir()
+    # apt's own user can't write here, and says so as a warning only.
+    logged(log, "apt-get", "download", "-o", "APT::Sandbox::User=root", package, cwd=debs)
+    logged(log, "dpkg", "-x", next(debs.glob("*.deb")), tree)
+    release = next((tree / "lib/modules").iterdir()).name
+    logged(log, "depmod", "-b", tree, release)
+    shutil.copy(tree / "boot" / f"vmlinuz-{release}", work / "vmlinuz")
+    return tree, release
+
+
+def install_modules(tree, release, root, log):
+    for path in module_files(tree, release, MODULES):
+        to = root / path.relative_to(tree)
+        to.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(path, to)
+    for name in ("modules.builtin", "modules.builtin.modinfo", "modules.order"):
+        shutil.copy(tree / "lib/modules" / release / name, root / "lib/modules" / release / name)
+    logged(log, "depmod", "-b", root, release)
+
+
+def make_initramfs(tree, release, work, log):
+    top = work / "early"
+    for name in ("bin", "dev", "proc", "sys", "new", "modules"):
+        (top / name).mkdir(parents=True)
+    shutil.copy("/bin/busybox", top / "bin/busybox")
+    for number, path in enumerate(module_files(tree, release, EARLY)):
+        shutil.copy(path, top / "modules" / f"{number:02}-{path.name}")
+    shutil.copy(HERE / "image" / "early-init", top / "init")
+    (top / "init").chmod(0o755)
+    logged(log, "sh", "-c", f"find . | cpio -o -H newc | gzip > '{work}/initrd.gz'", cwd=top)
+
+
+def make_image(root, work, log):
+    used = int(output("du", "-sm", str(root)).split()[0])
+    logged(log, "mke2fs", "-q", "-F", "-t", "ext4", "-O", "^has_journal", "-d", root, work / "root.img",
+           f"{used + used // 2 + 200}M")
+
+
+def cache_key():
+    kernel = kernel_package()
+    text = "\n".join(mirror()[1:]) + versions([kernel, *PACKAGES])
+    parts = hashlib.sha256(text.encode())
+    for path in (pathlib.Path(__file__), HERE / "image" / "vm-init", HERE / "image" / "early-init"):
+        parts.update(path.read_bytes())
+    return parts.hexdigest()[:16], kernel, text
+
+
+@contextlib.contextmanager
+def alone(cache):
+    """One at a time per cache."""
+    cache.mkdir(parents=True, exist_ok=True)
+    with open(cache / "lock", "w", encoding="ascii") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def build(cache, kernel, text, final):
+    if os.geteuid() != 0:
+        raise Missing("the root file system is made by debootstrap, which needs root; run ./run test-vm as root")
+    work = pathlib.Path(tempfile.mkdtemp(prefix="making-", dir=cache))
+    work.chmod(0o755)
+    try:
+        with open(work / "log", "w", encoding="utf-8") as log:
+            root = work / "root"
+            make_root(root, work, log)
+            tree, release = unpack_kernel(kernel, work, log)
+            install_modules(tree, release, root, log)
+            make_initramfs(tree, release, work, log)
+            make_image(root, work, log)
+        (work / "packages").write_text(text)
+        for part in ("root", "kernel", "early", "debs"):
+            shutil.rmtree(work / part)
+        work.rename(final)
+    except BaseException:
+        say(f"what was made so far lies in {work}")
+        raise
+    for old in cache.glob("image-*"):
+        if old != final:
+            shutil.rmtree(old)
+
+
+def image(cache=CACHE):
+    """Directory with vmlinuz, initrd.gz, root.img and the list `libs`; made when it is not there."""
+    check_host()
+    key, kernel, text = cache_key()
+    final = cache / f"image-{key}"
+    with alone(cache):
+        for left in cache.glob("making-*"):
+            shutil.rmtree(left)
+        if not final.exists():
+            build(cache, kernel, text, final)
+            say(f"the image is in {final}")
+    return final
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.parse_args()
+    try:
+        print(image())
+    except Missing as why:
+        sys.exit(f"test-vm: {why}")
+
+
+if __name__ == "__main__":
+    main()

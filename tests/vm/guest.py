@@ -1,0 +1,12 @@
+"""Runs in the test machine as root: prepares soft-RoCE and runs the tests; one TAP line for each."""
+import sys
+
+import prepare
+from harness import run
+
+import test_verbs  # noqa: F401
+
+if __name__ == "__main__":
+    prepare.rxe()
+    if "--prepare" not in sys.argv:
+        sys.exit(run(sys.argv[1:]))

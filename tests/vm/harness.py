@@ -1,0 +1,55 @@
+"""Tests are functions with a sentence; they run in the order of their registration."""
+import pathlib
+import time
+import traceback
+
+TAP = pathlib.Path("/job/out/tap")
+TESTS = []
+
+
+class Skip(Exception):
+    """Why a test cannot run here."""
+
+
+def test(sentence):
+    def register(function):
+        TESTS.append((sentence, function))
+        return function
+    return register
+
+
+class Notes:
+    """What a test wants to be read beside its result."""
+
+    def __init__(self):
+        self.lines = []
+
+    def __call__(self, text):
+        self.lines.extend(str(text).rstrip().splitlines())
+
+
+def _one(number, sentence, function, tap):
+    notes = Notes()
+    begin = time.monotonic()
+    verdict, tail = "ok", ""
+    try:
+        function(notes)
+    except Skip as why:
+        tail = f" # SKIP {why}"
+    except BaseException:  # noqa: BLE001 - everything is a failure of this test alone
+        verdict = "not ok"
+        notes(traceback.format_exc())
+    tap.write(f"{verdict} {number} - {sentence}{tail} ({time.monotonic() - begin:.1f} s)\n" if not tail
+              else f"{verdict} {number} - {sentence}{tail}\n")
+    tap.writelines(f"#   {line}\n" for line in notes.lines)
+    tap.flush()
+    return verdict == "ok"
+
+
+def run(words):
+    chosen = [(s, f) for s, f in TESTS if not words or any(w in s or w in f.__name__ for w in words)]
+    with open(TAP, "a", encoding="utf-8") as tap:
+        tap.write(f"1..{len(chosen)}\n")
+        passed = [_one(n, s, f, tap) for n, (s, f) in enumerate(chosen, 1)]
+        tap.write(f"# {sum(passed)} of {len(passed)} passed\n")
+    return 0 if passed and all(passed) else 1

@@ -1,0 +1,164 @@
+"""./run test-vm: our programs in a virtual machine with RDMA verbs (soft-RoCE) and two NUMA nodes.
+
+Results and logs lie in build-vm/: out/ is what the guest wrote, serial.log is its console."""
+import argparse
+import fcntl
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+import time
+
+import build
+
+TREE_PARTS = ("tests/support", "tests/vm", "python")
+PROGRAMS = ("build/bin", "build/lib", "build/tests/vm")
+# Tests of this machine that look different where there are verbs and nodes.
+UNIT_TESTS = ("net_test_ucx", "hw_test_topology", "mem_test_pool")
+BOOT_SECONDS = 120
+ENVIRONMENT = """export PATH=/job/tree/build/bin:/usr/sbin:/usr/bin:/sbin:/bin HOME=/root LANG=C.UTF-8
+export LD_LIBRARY_PATH=/job/tree/build/lib:/job/lib HELIOS_BUILD=/job/tree/build HELIOS_SOURCE=/job/tree
+export PYTHONPATH=/job/tree/python:/job/tree/tests PYTHONDONTWRITEBYTECODE=1
+cd /job/out
+"""
+
+
+def arguments():
+    parser = argparse.ArgumentParser(prog="./run test-vm", description=__doc__)
+    parser.add_argument("-k", metavar="WORD", action="append", default=[],
+                        help="only tests whose name has one of these words")
+    parser.add_argument("--shell", action="store_true", help="a shell in the machine instead of the tests")
+    parser.add_argument("--kvm", action="store_true", help="use KVM; the default, emulation, works everywhere")
+    parser.add_argument("--limit", type=int, default=1200, help="seconds for the job in the machine")
+    return parser.parse_args()
+
+
+def shared_libraries(programs, known):
+    """Host paths of the libraries that the programs need and the image does not have."""
+    needed = {}
+    for program in programs:
+        listed = subprocess.run(["ldd", program], capture_output=True, text=True, check=False).stdout
+        for line in listed.splitlines():
+            name, arrow, rest = line.strip().partition(" => ")
+            if not arrow or name in known or name.startswith("libhelios."):
+                continue
+            if rest.startswith("not found"):
+                raise build.Missing(f"{program} needs {name}, which this machine does not have; ./run build")
+            needed[name] = rest.split(" (")[0]
+    return needed
+
+
+def stage(job, image, args):
+    """The directory that host and guest share."""
+    shutil.rmtree(job, ignore_errors=True)
+    (job / "out").mkdir(parents=True)
+    (job / "lib").mkdir()
+    tree = job / "tree"
+    for part in TREE_PARTS + PROGRAMS:
+        if not (build.ROOT / part).is_dir():
+            raise build.Missing(f"{part} is missing; ./run build")
+        shutil.copytree(build.ROOT / part, tree / part, symlinks=True, ignore=shutil.ignore_patterns("__pycache__"))
+    for name in UNIT_TESTS:
+        shutil.copy(build.ROOT / "build/tests" / name, tree / "build/tests" / name)
+    programs = [p for d in ("bin", "lib", "tests", "tests/vm") for p in (tree / "build" / d).iterdir() if p.is_file()]
+    known = set((image / "libs").read_text().split())
+    for name, path in shared_libraries(programs, known).items():
+        shutil.copy(path, job / "lib" / name)
+    (job / "limit").write_text(f"{args.limit}\n")
+    guest = "python3 /job/tree/tests/vm/guest.py"
+    words = " ".join(f"'{w}'" for w in args.k)
+    (job / "run.sh").write_text(f"{ENVIRONMENT}exec {guest} {words}\n")
+    if args.shell:
+        (job / "shell").write_text(f"{ENVIRONMENT}{guest} --prepare\n"
+                                   "echo 'Tests: guest.py in /job/tree/tests/vm. Leave with exit.'\nPS1='vm# '\n")
+
+
+def qemu(image, job, kvm):
+    # Not chosen by itself: a /dev/kvm inside another virtual machine may open and then hang the guest.
+    accel = "kvm" if kvm else "tcg,thread=multi"
+    return ["qemu-system-x86_64", "-accel", accel, "-cpu", "max", "-smp", "4,sockets=2,cores=2,threads=1", "-m", "4096M",
+            "-object", "memory-backend-ram,id=m0,size=2G", "-object", "memory-backend-ram,id=m1,size=2G",
+            "-numa", "node,nodeid=0,memdev=m0,cpus=0-1", "-numa", "node,nodeid=1,memdev=m1,cpus=2-3",
+            "-numa", "dist,src=0,dst=1,val=20",
+            "-kernel", image / "vmlinuz", "-initrd", image / "initrd.gz",
+            "-append", "console=ttyS0 quiet panic=-1 mitigations=off",
+            "-drive", f"file={image / 'root.img'},if=virtio,format=raw,snapshot=on",
+            "-fsdev", f"local,id=job,path={job},security_model=none",
+            "-device", "virtio-9p-pci,fsdev=job,mount_tag=job", "-nographic", "-no-reboot", "-nic", "none"]
+
+
+class Follower:
+    """Prints what the guest adds to a file."""
+
+    def __init__(self, path):
+        self.path = path
+        self.seen = 0
+
+    def more(self):
+        if self.path.exists():
+            with open(self.path, encoding="utf-8", errors="replace") as f:
+                f.seek(self.seen)
+                text = f.read()
+                self.seen = f.tell()
+            sys.stdout.write(text)
+            sys.stdout.flush()
+
+
+def boot(command, job, serial, limit):
+    """Seconds it took; kills the machine after the limit."""
+    begin = time.monotonic()
+    tap = Follower(job / "out" / "tap")
+    with open(serial, "wb") as log:
+        machine = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT)
+        try:
+            while machine.poll() is None and time.monotonic() - begin < limit + BOOT_SECONDS:
+                time.sleep(0.2)
+                tap.more()
+        finally:
+            if machine.poll() is None:
+                machine.kill()
+            machine.wait()
+    tap.more()
+    return time.monotonic() - begin
+
+
+def report(job, serial, seconds):
+    rc_file = job / "out" / "rc"
+    rc = rc_file.read_text().strip() if rc_file.exists() else ""
+    output = job / "out" / "output"
+    if rc == "0":
+        build.say(f"passed in {seconds:.0f} s")
+        return 0
+    why = {"": "the machine ended without a result", "124": "the job took longer than its limit",
+           "137": "the job was killed after its limit"}.get(rc, f"failed ({rc})")
+    for name, path in (("what the job printed", output), ("the console", serial)):
+        lines = path.read_text(errors="replace").splitlines()[-40:] if path.exists() else []
+        print(f"--- the end of {name} ({path})\n" + "\n".join(lines))
+    build.say(f"{why} after {seconds:.0f} s; logs are in {job / 'out'}, a shell: ./run test-vm --shell")
+    return 1
+
+
+def main():
+    args = arguments()
+    try:
+        image = build.image()
+        with open(build.CACHE / "job.lock", "w", encoding="ascii") as lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise build.Missing("another ./run test-vm of this checkout is running") from None
+            job = build.CACHE / "job"
+            serial = build.CACHE / "serial.log"
+            stage(job, image, args)
+            command = qemu(image, job, args.kvm)
+            if args.shell:
+                sys.exit(subprocess.run(command, check=False).returncode)
+            seconds = boot(command, job, serial, args.limit)
+            sys.exit(report(job, serial, seconds))
+    except build.Missing as why:
+        sys.exit(f"test-vm: {why}")
+
+
+if __name__ == "__main__":
+    main()
