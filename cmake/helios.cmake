@@ -118,6 +118,12 @@ endfunction()
 # tests/unit/MODULE/test_X.c (.cpp where it speaks to generated C++) tests src/MODULE;
 # tests/integration/test_X.c may use every module.
 function(hl_tests)
+  # A CUDA driver for tests, loaded by dlopen as the real one is.
+  add_library(cuda_stub SHARED ${CMAKE_SOURCE_DIR}/tests/support/cuda_stub.c
+    ${CMAKE_SOURCE_DIR}/tests/support/cuda_stub_copy.c)
+  target_link_libraries(cuda_stub PRIVATE hl_options)
+  target_include_directories(cuda_stub PRIVATE ${CMAKE_SOURCE_DIR}/src ${CMAKE_SOURCE_DIR}/tests)
+  set_target_properties(cuda_stub PROPERTIES LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
   file(GLOB units CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/tests/unit/*/test_*.c
        ${CMAKE_SOURCE_DIR}/tests/unit/*/test_*.cpp)
   foreach(source ${units})
@@ -125,6 +131,16 @@ function(hl_tests)
     get_filename_component(module ${dir} NAME)
     get_filename_component(name ${source} NAME_WE)
     hl_test(${module}_${name} ${source} unit 60 hl_${module})
+  endforeach()
+  # Where CUDA is installed, our declarations of its driver are held against its own.
+  find_path(HL_CUDA_INCLUDE cuda.h PATHS /usr/local/cuda/include)
+  if(TARGET mem_test_cuda_driver AND HL_CUDA_INCLUDE)
+    target_include_directories(mem_test_cuda_driver SYSTEM PRIVATE ${HL_CUDA_INCLUDE})
+  endif()
+  foreach(name mem_test_device mem_test_device_cuda)
+    if(TARGET ${name})
+      add_dependencies(${name} cuda_stub)
+    endif()
   endforeach()
   file(GLOB integration CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/tests/integration/test_*.c)
   foreach(source ${integration})

@@ -15,7 +15,7 @@
 #define NONE    UINT32_MAX
 #define CLAIMED UINT32_MAX /* busy: being made, freed or remapped */
 
-static const struct device_ops *const back_ends[] = {&device_emu};
+static const struct device_ops *const back_ends[] = {&device_emu, &device_cuda};
 
 static hl_status fail_memory(void)
 {
@@ -446,14 +446,21 @@ static hl_status enter_one(struct hl_device *d, uint64_t id, uint64_t offset, si
     return st;
 }
 
+static hl_status copy_now(struct hl_device *d, const struct device_op *op, uint64_t a, uint64_t b)
+{
+    hl_status st = op->len > 0 ? d->ops->copy(d, op) : HL_OK;
+    /* Nobody knows whether it still runs: its blocks must stay. */
+    if (st != HL_ETIMEDOUT)
+        leave_both(d, (uint64_t[2]){a, b});
+    return st;
+}
+
 hl_status hl_device_copy_in(struct hl_device *d, const struct hl_device_block *dst, uint64_t offset,
                             const void *src, size_t len)
 {
     struct device_op op = {.dir = DEVICE_IN, .src = (uintptr_t)src, .len = len};
     HL_TRY(enter_one(d, dst->id, offset, len, 1, &op.dst));
-    hl_status st = len > 0 ? d->ops->copy(d, &op) : HL_OK;
-    leave_both(d, (uint64_t[2]){dst->id, 0});
-    return st;
+    return copy_now(d, &op, dst->id, 0);
 }
 
 hl_status hl_device_copy_out(struct hl_device *d, const struct hl_device_block *src,
@@ -461,9 +468,7 @@ hl_status hl_device_copy_out(struct hl_device *d, const struct hl_device_block *
 {
     struct device_op op = {.dir = DEVICE_OUT, .dst = (uintptr_t)dst, .len = len};
     HL_TRY(enter_one(d, src->id, offset, len, 0, &op.src));
-    hl_status st = len > 0 ? d->ops->copy(d, &op) : HL_OK;
-    leave_both(d, (uint64_t[2]){src->id, 0});
-    return st;
+    return copy_now(d, &op, src->id, 0);
 }
 
 hl_status hl_device_copy_within(struct hl_device *d, const struct hl_device_block *dst,
@@ -480,10 +485,7 @@ hl_status hl_device_copy_within(struct hl_device *d, const struct hl_device_bloc
     }
     pthread_mutex_unlock(&d->lock);
     HL_TRY(st);
-    if (len > 0)
-        st = d->ops->copy(d, &op);
-    leave_both(d, (uint64_t[2]){dst->id, src->id});
-    return st;
+    return copy_now(d, &op, dst->id, src->id);
 }
 
 static hl_status begin(struct hl_device *d, const struct device_op *op, uint64_t id,

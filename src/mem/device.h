@@ -12,8 +12,8 @@
  * reserved range where nothing is mapped, and the same address serves again later: a manager that
  * evicts keeps its pointers.
  *
- * Owns:    a device owns its blocks, ranges and pins; closing it ends them all. Exported
- *          descriptors are the caller's, and keep the memory of a cuda block alive.
+ * Owns:    a device owns its blocks and ranges; closing it ends them all. Pins are the caller's to
+ *          end before. So are exported descriptors; they keep the memory of a cuda block alive.
  * Threads: any; a block is freed or remapped by one thread, and not while others start copies.
  * Errors:  HL_ENOSPC with asked and free bytes (nothing changed), HL_ESTALE (the block was freed),
  *          HL_EBUSY (copies of it are under way; blocks are in the range), HL_EPERM (imported
@@ -102,7 +102,8 @@ hl_status hl_device_unreserve(struct hl_device *d, uint64_t address) HL_CHECK;
 hl_status hl_device_map(struct hl_device *d, uint64_t at, struct hl_device_block *block) HL_CHECK;
 hl_status hl_device_unmap(struct hl_device *d, struct hl_device_block *block) HL_CHECK;
 
-/* Done when they return. The blocks must be mapped. */
+/* Done when they return. The blocks must be mapped. HL_ETIMEDOUT: the device does not answer, and
+ * may still use the host memory and the blocks (which stay busy): end the process. */
 hl_status hl_device_copy_in(struct hl_device *d, const struct hl_device_block *dst, uint64_t offset,
                             const void *src, size_t len) HL_CHECK;
 hl_status hl_device_copy_out(struct hl_device *d, const struct hl_device_block *src,

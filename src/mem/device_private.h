@@ -91,6 +91,6 @@ struct hl_device {
     uint64_t used, blocks;
 };
 
-extern const struct device_ops device_emu;
+extern const struct device_ops device_emu, device_cuda;
 
 #endif

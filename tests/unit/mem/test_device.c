@@ -259,7 +259,7 @@ static void *churn(void *arg)
     struct churn *c = arg;
     struct hl_device *d = c->rig->device;
     unsigned char src[4096], dst[4096];
-    for (unsigned i = 0; i < 100; i++) {
+    for (unsigned i = 0; i < 40; i++) {
         struct hl_device_block b;
         fill(src, sizeof(src), c->seed * 1000 + i);
         hl_status st = hl_device_alloc(d, (1 + (i * 7 + c->seed) % 13) * MIB, 0, &b);
@@ -430,6 +430,8 @@ static void pinned_memory_copies_as_any_other(void **state)
 /* ---- groups ---- */
 
 static struct rig emu = {.spec = "emu:64MiB"};
+static struct rig stub = {.spec = "cuda:0:64MiB"};
+static struct rig cuda = {.spec = "cuda:0:64MiB"};
 
 static int setup(void **state)
 {
@@ -470,12 +472,48 @@ static int teardown(void **state)
             T(rig, a_block_is_not_freed_under_a_copy), T(rig, threads_keep_the_books_straight),    \
             T(rig, closing_ends_what_was_left), T(rig, what_is_no_exported_block_is_refused),      \
             T(rig, pinned_memory_copies_as_any_other),                                             \
-            {"another_process_reads_a_block_that_was_exported_to_it: " #rig,                       \
-             another_process_reads_a_block_that_was_exported_to_it, NULL, NULL, &rig},             \
     }
+
+/* A forked child can't use a driver that its parent has used, so this comes first. */
+#define SHARING(rig)                                                                               \
+    {                                                                                              \
+        {"another_process_reads_a_block_that_was_exported_to_it: " #rig,                           \
+         another_process_reads_a_block_that_was_exported_to_it, NULL, NULL, &rig},                 \
+    }
+
+/* Asked in a child, for the same reason. */
+static int have_cuda(void)
+{
+    int status;
+    pid_t child = fork();
+    if (child == 0) {
+        struct hl_device *d;
+        hl_status st = hl_device_open(cuda.spec, NULL, &d);
+        if (st != HL_OK)
+            fprintf(stderr, "skipped: the tests on hardware: %s\n", hl_error_text());
+        _exit(st == HL_OK);
+    }
+    return waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) == 1;
+}
 
 int main(void)
 {
-    const struct CMUnitTest on_emu[] = CONFORMANCE(emu);
-    return cmocka_run_group_tests_name("emu", on_emu, NULL, NULL);
+    char library[512];
+    const char *build = getenv("HELIOS_BUILD");
+    snprintf(library, sizeof(library), "%s/tests/libcuda_stub.so", build != NULL ? build : "build");
+    stub.options.cuda_driver = library;
+    setenv("CUDA_STUB_DELAY_US", "200", 0);
+    const struct CMUnitTest emu_share[] = SHARING(emu), emu_tests[] = CONFORMANCE(emu);
+    const struct CMUnitTest stub_share[] = SHARING(stub), stub_tests[] = CONFORMANCE(stub);
+    const struct CMUnitTest cuda_share[] = SHARING(cuda), cuda_tests[] = CONFORMANCE(cuda);
+    int failed = cmocka_run_group_tests_name("emu: sharing", emu_share, NULL, NULL) +
+                 cmocka_run_group_tests_name("cuda on a stub: sharing", stub_share, NULL, NULL);
+    int hardware = have_cuda();
+    if (hardware)
+        failed += cmocka_run_group_tests_name("cuda: sharing", cuda_share, NULL, NULL);
+    failed += cmocka_run_group_tests_name("emu", emu_tests, NULL, NULL) +
+              cmocka_run_group_tests_name("cuda on a stub", stub_tests, NULL, NULL);
+    if (hardware)
+        failed += cmocka_run_group_tests_name("cuda", cuda_tests, NULL, NULL);
+    return failed;
 }

@@ -1,0 +1,42 @@
+/* What the two halves of the stub share; see cuda_stub.c. */
+#ifndef HL_TESTS_CUDA_STUB_H
+#define HL_TESTS_CUDA_STUB_H
+
+#include <pthread.h>
+
+#include "mem/cuda_driver.h"
+
+#define EVEN_LOST 2 /* needs a context, which may be lost by an error */
+#define API       __attribute__((visibility("default")))
+
+struct CUctx_st {
+    int device;
+    int retained;
+    cu_result sticky; /* of an asynchronous error: the context is lost */
+};
+
+extern pthread_mutex_t stub_lock; /* all state of the stub */
+extern int stub_streams, stub_events;
+
+unsigned long stub_setting(const char *name, unsigned long otherwise);
+/* Every call begins here, and holds the lock afterwards on success. */
+cu_result stub_begin(const char *name, int needs_context);
+cu_result stub_end(cu_result r);
+/* The current one, which stub_begin has found. */
+struct CUctx_st *stub_context(void);
+/* Where the CPU finds these bytes of the device; NULL: not all of them are one mapping. */
+unsigned char *stub_shadow(cu_ptr at, size_t len, cu_enum *access);
+
+#define BEGIN(needs_context)                                                                       \
+    do {                                                                                           \
+        cu_result begin_ = stub_begin(__func__, needs_context);                                    \
+        if (begin_ != HL_CUDA_SUCCESS)                                                             \
+            return begin_;                                                                         \
+    } while (0)
+
+#define X(name, args) API cu_result name args;
+CUDA_CALLS(X)
+CUDA_VMM_CALLS(X)
+#undef X
+
+#endif

@@ -1,0 +1,195 @@
+/* The half of the stub that runs later: streams, events, copies. */
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "support/cuda_stub.h"
+
+struct task {
+    struct task *next;
+    struct CUevent_st *event; /* NULL: a copy */
+    unsigned long event_turn;
+    cu_ptr dst, src;
+    int dst_device, src_device;
+    size_t len;
+};
+
+struct CUstream_st {
+    struct CUctx_st *context;
+    struct task *first, **last;
+    pthread_cond_t work;
+    pthread_t thread;
+    int stop;
+};
+
+struct CUevent_st {
+    unsigned long recorded, reached;
+};
+
+/* Looks its addresses up now, as the engine of a device would: what was unmapped since is an error
+ * that the context does not survive. The lock is held. */
+static void run_copy(struct CUctx_st *c, const struct task *t)
+{
+    cu_enum reading = HL_CU_MEM_ACCESS_FLAGS_PROT_READ;
+    cu_enum writing = HL_CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+    void *dst = t->dst_device ? stub_shadow(t->dst, t->len, &writing) : (void *)(uintptr_t)t->dst;
+    const void *src =
+        t->src_device ? stub_shadow(t->src, t->len, &reading) : (const void *)(uintptr_t)t->src;
+    if (dst == NULL || src == NULL || writing != HL_CU_MEM_ACCESS_FLAGS_PROT_READWRITE ||
+        reading == 0) {
+        c->sticky = HL_CUDA_ERROR_ILLEGAL_ADDRESS;
+        return;
+    }
+    memmove(dst, src, t->len);
+}
+
+static void *stream_thread(void *arg)
+{
+    struct CUstream_st *s = arg;
+    pthread_mutex_lock(&stub_lock);
+    for (;;) {
+        while (s->first == NULL && !s->stop)
+            pthread_cond_wait(&s->work, &stub_lock);
+        struct task *t = s->first;
+        if (t == NULL)
+            break;
+        if (t->event == NULL) {
+            unsigned long us = stub_setting("CUDA_STUB_DELAY_US", 2000);
+            pthread_mutex_unlock(&stub_lock);
+            nanosleep(&(struct timespec){.tv_sec = (time_t)(us / 1000000),
+                                         .tv_nsec = (long)(us % 1000000) * 1000},
+                      NULL);
+            pthread_mutex_lock(&stub_lock);
+            run_copy(s->context, t);
+        } else {
+            t->event->reached = t->event_turn;
+        }
+        s->first = t->next;
+        if (s->first == NULL)
+            s->last = &s->first;
+        free(t);
+    }
+    pthread_mutex_unlock(&stub_lock);
+    return NULL;
+}
+
+static cu_result add_task(struct CUstream_st *s, const struct task *task)
+{
+    struct task *t = malloc(sizeof(*t));
+    if (t == NULL || s == NULL || s->context != stub_context()) {
+        free(t);
+        return HL_CUDA_ERROR_INVALID_HANDLE;
+    }
+    *t = *task;
+    *s->last = t;
+    s->last = &t->next;
+    pthread_cond_signal(&s->work);
+    return HL_CUDA_SUCCESS;
+}
+
+static cu_result add_copy(struct CUstream_st *s, const struct task *t)
+{
+    cu_enum access;
+    /* What is no device address at all is found out at once. */
+    if ((t->dst_device && stub_shadow(t->dst, t->len, &access) == NULL) ||
+        (t->src_device && stub_shadow(t->src, t->len, &access) == NULL))
+        return HL_CUDA_ERROR_INVALID_VALUE;
+    return add_task(s, t);
+}
+
+cu_result cuMemcpyHtoDAsync_v2(cu_ptr dst, const void *src, size_t len, struct CUstream_st *s)
+{
+    BEGIN(1);
+    return stub_end(add_copy(
+        s, &(struct task){.dst = dst, .src = (uintptr_t)src, .dst_device = 1, .len = len}));
+}
+
+cu_result cuMemcpyDtoHAsync_v2(void *dst, cu_ptr src, size_t len, struct CUstream_st *s)
+{
+    BEGIN(1);
+    return stub_end(add_copy(
+        s, &(struct task){.dst = (uintptr_t)dst, .src = src, .src_device = 1, .len = len}));
+}
+
+cu_result cuMemcpyDtoDAsync_v2(cu_ptr dst, cu_ptr src, size_t len, struct CUstream_st *s)
+{
+    BEGIN(1);
+    return stub_end(add_copy(
+        s, &(struct task){.dst = dst, .src = src, .dst_device = 1, .src_device = 1, .len = len}));
+}
+
+cu_result cuStreamCreate(struct CUstream_st **out, unsigned int flags)
+{
+    BEGIN(1);
+    struct CUstream_st *s = calloc(1, sizeof(*s));
+    if (s == NULL || flags != HL_CU_STREAM_NON_BLOCKING) {
+        free(s);
+        return stub_end(HL_CUDA_ERROR_INVALID_VALUE);
+    }
+    s->context = stub_context();
+    s->last = &s->first;
+    pthread_cond_init(&s->work, NULL);
+    if (pthread_create(&s->thread, NULL, stream_thread, s) != 0) {
+        free(s);
+        return stub_end(HL_CUDA_ERROR_OUT_OF_MEMORY);
+    }
+    stub_streams++;
+    *out = s;
+    return stub_end(HL_CUDA_SUCCESS);
+}
+
+cu_result cuStreamQuery(struct CUstream_st *s)
+{
+    BEGIN(1);
+    return stub_end(s->first == NULL ? HL_CUDA_SUCCESS : HL_CUDA_ERROR_NOT_READY);
+}
+
+cu_result cuStreamDestroy_v2(struct CUstream_st *s)
+{
+    BEGIN(EVEN_LOST);
+    s->stop = 1;
+    stub_streams--;
+    pthread_cond_signal(&s->work);
+    pthread_mutex_unlock(&stub_lock);
+    pthread_join(s->thread, NULL);
+    pthread_cond_destroy(&s->work);
+    free(s);
+    return HL_CUDA_SUCCESS;
+}
+
+cu_result cuEventCreate(struct CUevent_st **out, unsigned int flags)
+{
+    BEGIN(1);
+    struct CUevent_st *e = calloc(1, sizeof(*e));
+    if (e == NULL || flags != HL_CU_EVENT_DISABLE_TIMING) {
+        free(e);
+        return stub_end(HL_CUDA_ERROR_INVALID_VALUE);
+    }
+    stub_events++;
+    *out = e;
+    return stub_end(HL_CUDA_SUCCESS);
+}
+
+cu_result cuEventRecord(struct CUevent_st *e, struct CUstream_st *s)
+{
+    BEGIN(1);
+    cu_result r = add_task(s, &(struct task){.event = e, .event_turn = e->recorded + 1});
+    if (r == HL_CUDA_SUCCESS)
+        e->recorded++;
+    return stub_end(r);
+}
+
+cu_result cuEventQuery(struct CUevent_st *e)
+{
+    BEGIN(1);
+    return stub_end(e->reached == e->recorded ? HL_CUDA_SUCCESS : HL_CUDA_ERROR_NOT_READY);
+}
+
+cu_result cuEventDestroy_v2(struct CUevent_st *e)
+{
+    BEGIN(EVEN_LOST);
+    stub_events--;
+    free(e);
+    return stub_end(HL_CUDA_SUCCESS);
+}
