@@ -50,7 +50,7 @@ static hl_status sink_alloc(void *arg, uint64_t size, struct hl_import_slot *out
     struct hl_pool_extent *extent = malloc(sizeof(*extent));
     if (extent == NULL)
         return hl_fail(HL_ENOMEM, "shard of %llu bytes", (unsigned long long)size);
-    hl_status st = l4_alloc(d, (struct hl_id){0}, size, extent);
+    hl_status st = l4_alloc(d, &(struct l4_want){.size = size}, extent);
     if (st != HL_OK) {
         free(extent);
         return st;
@@ -80,8 +80,7 @@ static void sink_abort(void *arg, struct hl_import_slot *slot)
 static void sink_discard(void *arg, struct hl_import_slot *slot)
 {
     struct hl_l3d *d = arg;
-    if (hl_pool_free(d->pool, slot->id) != HL_OK)
-        hl_warn("shard of a failed import was not freed id=%s", hl_id_format(slot->id).s);
+    l4_discard(d, slot->id);
 }
 
 /* ---- one import ---- */
@@ -118,6 +117,8 @@ static hl_status check_room(struct import *im, struct hl_import *src)
     uint64_t need = hl_import_total_bytes(src);
     uint64_t deadline = hl_now_ns() + REST_WAIT_NS;
     hl_pool_info(im->daemon->pool, &info);
+    if (l4_makes_room(im->daemon, need))
+        return HL_OK; /* if it can't, the copy fails */
     while (need > info.free && need <= info.free + info.quarantined && hl_now_ns() < deadline &&
            !atomic_load_explicit(&im->cancel, memory_order_relaxed)) {
         poll(NULL, 0, 20);

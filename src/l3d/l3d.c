@@ -185,6 +185,7 @@ static const struct method {
     {"evict", method_evict},
     {"dropArchived", method_drop_archived},
     {"listArchived", method_list_archived},
+    {"heal", method_heal},
 };
 
 static void dispatch(void *arg, struct hl_rpc_call *call, const char *method, const json_t *params)
@@ -221,7 +222,7 @@ static void pin_load(void *arg, struct hl_id id, hl_l3_loaded done, void *done_a
 
 static hl_status put_alloc(void *arg, uint64_t size, struct hl_pool_extent *out)
 {
-    return l4_alloc(arg, (struct hl_id){0}, size, out);
+    return l4_alloc(arg, &(struct l4_want){.size = size}, out);
 }
 
 hl_status hl_l3d_start(const struct hl_l3d_opts *opts, struct hl_l3d **out)

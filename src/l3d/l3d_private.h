@@ -14,6 +14,7 @@
 struct hl_l3_server;
 struct hl_net_server;
 struct import;
+struct heal;
 struct l4;
 
 struct hl_l3d {
@@ -25,6 +26,7 @@ struct hl_l3d {
     struct hl_rpc *rpc;
     struct import *imports; /* by id */
     struct l4 *l4;          /* the archive, and workers */
+    struct heal *heals;     /* by id */
     int import_threads;
     int remove_pool;
     unsigned verifying;  /* calls of verify not yet answered */
@@ -44,6 +46,9 @@ void imports_stop(struct hl_l3d *d);
 /* locate.c */
 void method_locate(struct hl_l3d *d, struct hl_rpc_call *call, const json_t *params);
 json_t *extent_json(const struct hl_pool_ref *ref);
+
+/* heal.c */
+void method_heal(struct hl_l3d *d, struct hl_rpc_call *call, const json_t *params);
 
 /* l4_methods.c */
 /* PoolInfo.archiveMode. */

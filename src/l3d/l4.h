@@ -50,13 +50,24 @@ void l4_ask(struct hl_l3d *d, enum l4_kind kind, struct hl_id id, l4_done done, 
 void l4_run(struct hl_l3d *d, struct work *work);
 
 int l4_has(struct hl_l3d *d, struct hl_id id, uint64_t *size);
-/* Room in the pool, made by giving up archived shards; waits until they have rested. id none: a
- * fresh one. */
-hl_status l4_alloc(struct hl_l3d *d, struct hl_id id, uint64_t size,
+
+/* What room is wanted for. */
+struct l4_want {
+    struct hl_id id; /* none: a fresh one */
+    uint64_t size;
+    const struct hl_pool_ref *beside; /* other bytes for this shard; NULL: a new one */
+};
+
+/* Room in the pool, made by giving up archived shards; waits until they have rested. */
+hl_status l4_alloc(struct hl_l3d *d, const struct l4_want *want,
                    struct hl_pool_extent *out) HL_CHECK;
 /* The same without waiting: HL_EBUSY when there will be room soon. */
-hl_status l4_try_alloc(struct hl_l3d *d, struct hl_id id, uint64_t size,
+hl_status l4_try_alloc(struct hl_l3d *d, const struct l4_want *want,
                        struct hl_pool_extent *out) HL_CHECK;
+/* 1 when `bytes` of new shards can be had by giving up others. */
+int l4_makes_room(struct hl_l3d *d, uint64_t bytes);
+/* Out of the pool and the archive; waits. */
+void l4_discard(struct hl_l3d *d, struct hl_id id);
 /* From the archive alone into room that the caller has; `crcs` has one entry per started MiB. */
 hl_status l4_fetch(struct hl_l3d *d, const struct hl_pool_extent *x, uint32_t *crc,
                    uint32_t *crcs) HL_CHECK;

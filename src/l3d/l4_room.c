@@ -55,11 +55,12 @@ static hl_status make_room(struct hl_l3d *d, uint64_t size, int spill,
     return HL_OK;
 }
 
-static hl_status alloc_once(struct hl_l3d *d, struct hl_id id, uint64_t size,
-                            struct hl_pool_extent *out)
+static hl_status alloc_once(struct hl_l3d *d, const struct l4_want *w, struct hl_pool_extent *out)
 {
-    return hl_id_is_none(id) ? hl_pool_alloc(d->pool, size, out)
-                             : hl_pool_alloc_at(d->pool, id, size, -1, out);
+    if (w->beside != NULL)
+        return hl_pool_alloc_beside(d->pool, w->beside, out);
+    return hl_id_is_none(w->id) ? hl_pool_alloc(d->pool, w->size, out)
+                                : hl_pool_alloc_at(d->pool, w->id, w->size, -1, out);
 }
 
 /* 1: room is on its way, try again. */
@@ -79,6 +80,23 @@ static int room_comes(struct hl_l3d *d, uint64_t size, int spill)
     return comes;
 }
 
+int l4_makes_room(struct hl_l3d *d, uint64_t bytes)
+{
+    struct hl_pool_info info;
+    hl_pool_info(d->pool, &info);
+    return d->l4->archive != NULL && (bytes <= info.capacity || d->l4->opts.write_behind);
+}
+
+void l4_discard(struct hl_l3d *d, struct hl_id id)
+{
+    uint64_t size;
+    int gone = hl_pool_free(d->pool, id) == HL_OK;
+    if (l4_has(d, id, &size))
+        gone = hl_archive_remove(d->l4->archive, id) == HL_OK;
+    if (!gone)
+        hl_warn("shard not discarded id=%s error=\"%s\"", hl_id_format(id).s, hl_error_text());
+}
+
 static int can_make_room(struct hl_l3d *d, uint64_t size)
 {
     struct hl_pool_info info;
@@ -87,27 +105,27 @@ static int can_make_room(struct hl_l3d *d, uint64_t size)
            hl_pool_units(size) * HL_POOL_UNIT <= info.capacity;
 }
 
-hl_status l4_alloc(struct hl_l3d *d, struct hl_id id, uint64_t size, struct hl_pool_extent *out)
+hl_status l4_alloc(struct hl_l3d *d, const struct l4_want *want, struct hl_pool_extent *out)
 {
     uint64_t deadline = hl_now_ns() + d->l4->opts.load_timeout_ms * HL_NS_PER_MS;
     for (;;) {
-        hl_status st = alloc_once(d, id, size, out);
-        if (st != HL_ENOSPC || !can_make_room(d, size))
+        hl_status st = alloc_once(d, want, out);
+        if (st != HL_ENOSPC || !can_make_room(d, want->size))
             return st;
         if (atomic_load_explicit(&d->stopping, memory_order_relaxed))
             return hl_fail(HL_ECANCELED, "the L3 daemon ends");
-        if (hl_now_ns() >= deadline || !room_comes(d, size, 1))
-            return alloc_once(d, id, size, out);
+        if (hl_now_ns() >= deadline || !room_comes(d, want->size, 1))
+            return alloc_once(d, want, out);
         poll(NULL, 0, WAIT_MS);
     }
 }
 
-hl_status l4_try_alloc(struct hl_l3d *d, struct hl_id id, uint64_t size, struct hl_pool_extent *out)
+hl_status l4_try_alloc(struct hl_l3d *d, const struct l4_want *want, struct hl_pool_extent *out)
 {
-    hl_status st = alloc_once(d, id, size, out);
-    if (st != HL_ENOSPC || !can_make_room(d, size) || !room_comes(d, size, 0))
+    hl_status st = alloc_once(d, want, out);
+    if (st != HL_ENOSPC || !can_make_room(d, want->size) || !room_comes(d, want->size, 0))
         return st;
     return hl_fail(HL_EBUSY,
                    "the pool is full; archived shards are being given up for %llu bytes, try again",
-                   (unsigned long long)size);
+                   (unsigned long long)want->size);
 }

@@ -11,7 +11,7 @@ static hl_status put_begin(void *arg, struct hl_id id, uint64_t size, void **tok
     struct hl_pool_extent *extent = malloc(sizeof(*extent));
     if (extent == NULL)
         return hl_fail(HL_ENOMEM, "put of %llu bytes", (unsigned long long)size);
-    hl_status st = l4_try_alloc(d, id, size, extent);
+    hl_status st = l4_try_alloc(d, &(struct l4_want){.id = id, .size = size}, extent);
     if (st != HL_OK) {
         free(extent);
         return st;

@@ -114,6 +114,17 @@ hl_status hl_pool_alloc_at(struct hl_pool *pool, struct hl_id id, uint64_t size,
 hl_status hl_pool_seal(struct hl_pool *pool, const struct hl_pool_extent *extent, uint32_t crc32,
                        const uint32_t *chunk_crcs, size_t chunks, struct hl_pool_ref *ref) HL_CHECK;
 void hl_pool_abort(struct hl_pool *pool, const struct hl_pool_extent *extent);
+/* Room for other bytes of a sealed shard, which stays until they replace it. HL_ESTALE when `old`
+ * no longer stands, HL_EEXIST when another replacement is under way. */
+hl_status hl_pool_alloc_beside(struct hl_pool *pool, const struct hl_pool_ref *old,
+                               struct hl_pool_extent *out) HL_CHECK;
+/* Seal it in the place of `old`, whose CRC the bytes must have. Readers find the one or the other
+ * (a search that passed the new entry before this finds none, and has to look again); the old
+ * extent rests, and stays while it is pinned. On failure the extent is still the caller's.
+ * `ref` may be NULL. */
+hl_status hl_pool_replace(struct hl_pool *pool, const struct hl_pool_ref *old,
+                          const struct hl_pool_extent *extent, const uint32_t *chunk_crcs,
+                          size_t chunks, struct hl_pool_ref *ref) HL_CHECK;
 /* Readers no longer find it; its bytes stay through the quarantine, and while it is pinned. */
 hl_status hl_pool_free(struct hl_pool *pool, struct hl_id id) HL_CHECK;
 

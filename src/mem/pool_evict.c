@@ -8,19 +8,10 @@
 
 #define PAGE 4096
 
-static int stands(const struct hl_pool *pool, const struct hl_pool_ref *ref)
-{
-    if (ref->slot >= pool->slots)
-        return 0;
-    const struct hl_pool_entry *e = &pool->index[ref->slot];
-    return POOL_GET(e->state) == HL_POOL_SEALED && POOL_GET(e->gen) == ref->gen &&
-           POOL_GET(e->id_lo) == ref->id.lo && POOL_GET(e->id_hi) == ref->id.hi;
-}
-
 void hl_pool_touch(struct hl_pool *pool, const struct hl_pool_ref *ref)
 {
     pthread_mutex_lock(&pool->lock);
-    if (stands(pool, ref))
+    if (pool_ref_stands(pool, ref))
         pool->notes[ref->slot].used_ns = hl_now_ns();
     pthread_mutex_unlock(&pool->lock);
 }
@@ -28,7 +19,7 @@ void hl_pool_touch(struct hl_pool *pool, const struct hl_pool_ref *ref)
 int hl_pool_evict_one(struct hl_pool *pool, const struct hl_pool_ref *ref)
 {
     pthread_mutex_lock(&pool->lock);
-    int may = stands(pool, ref) && pool->notes[ref->slot].pins == 0;
+    int may = pool_ref_stands(pool, ref) && pool->notes[ref->slot].pins == 0;
     if (may)
         pool_slot_free(pool, ref->slot, hl_now_ns());
     pthread_mutex_unlock(&pool->lock);

@@ -161,6 +161,8 @@ hl_status pool_adopt(struct hl_pool *pool, struct hl_pool_found *found) HL_CHECK
 /* With the lock held. */
 void pool_entry_set_state(struct hl_pool_entry *e, uint32_t state);
 void pool_slot_delete(struct hl_pool *pool, uint32_t slot);
+/* It is sealed, and still the one of that generation. */
+int pool_ref_stands(const struct hl_pool *pool, const struct hl_pool_ref *ref);
 /* A sealed one: readers no longer find it, its extent rests. */
 void pool_slot_free(struct hl_pool *pool, uint32_t slot, uint64_t now_ns);
 void pool_rest(struct hl_pool *pool, uint32_t slot, uint64_t now_ns);

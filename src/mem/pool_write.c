@@ -165,9 +165,6 @@ static hl_status alloc_locked(struct hl_pool *pool, struct hl_id id, uint64_t si
                               struct hl_pool_extent *out)
 {
     uint64_t units = hl_pool_units(size), first;
-    if (slot_of(pool, id, HL_POOL_SEALED, HL_POOL_WRITING) != NO_SLOT)
-        return hl_fail(HL_EEXIST, "shard %s is in pool %s, or being written there",
-                       hl_id_format(id).s, pool->path);
     pool_reap(pool, hl_now_ns());
     if (pool->taken >= pool->slots / 4 * 3)
         return hl_fail(HL_ENOSPC,
@@ -209,8 +206,44 @@ hl_status hl_pool_alloc_at(struct hl_pool *pool, struct hl_id id, uint64_t size,
     if (size == 0)
         return hl_fail(HL_EINVAL, "a shard of 0 bytes can't be stored");
     pthread_mutex_lock(&pool->lock);
-    hl_status st =
-        size > pool->super->capacity ? fail_no_room(pool, size) : alloc_locked(pool, id, size, out);
+    hl_status st;
+    if (slot_of(pool, id, HL_POOL_SEALED, HL_POOL_WRITING) != NO_SLOT)
+        st = hl_fail(HL_EEXIST, "shard %s is in pool %s, or being written there",
+                     hl_id_format(id).s, pool->path);
+    else if (size > pool->super->capacity)
+        st = fail_no_room(pool, size);
+    else
+        st = alloc_locked(pool, id, size, out);
+    pthread_mutex_unlock(&pool->lock);
+    return st;
+}
+
+int pool_ref_stands(const struct hl_pool *pool, const struct hl_pool_ref *ref)
+{
+    if (ref->slot >= pool->slots)
+        return 0;
+    const struct hl_pool_entry *e = &pool->index[ref->slot];
+    return POOL_GET(e->state) == HL_POOL_SEALED && POOL_GET(e->gen) == ref->gen &&
+           POOL_GET(e->id_lo) == ref->id.lo && POOL_GET(e->id_hi) == ref->id.hi;
+}
+
+static hl_status fail_gone(const struct hl_pool *pool, const struct hl_pool_ref *ref)
+{
+    return hl_fail(HL_ESTALE, "shard %s is no longer what it was in pool %s",
+                   hl_id_format(ref->id).s, pool->path);
+}
+
+hl_status hl_pool_alloc_beside(struct hl_pool *pool, const struct hl_pool_ref *old,
+                               struct hl_pool_extent *out)
+{
+    pthread_mutex_lock(&pool->lock);
+    hl_status st;
+    if (!pool_ref_stands(pool, old))
+        st = fail_gone(pool, old);
+    else if (slot_of(pool, old->id, HL_POOL_WRITING, HL_POOL_WRITING) != NO_SLOT)
+        st = hl_fail(HL_EEXIST, "shard %s is being replaced already", hl_id_format(old->id).s);
+    else
+        st = alloc_locked(pool, old->id, old->size, out);
     pthread_mutex_unlock(&pool->lock);
     return st;
 }
@@ -225,37 +258,77 @@ static int is_open(const struct hl_pool *pool, const struct hl_pool_extent *x)
            POOL_GET(e->id_hi) == x->id.hi && POOL_GET(e->offset) == x->offset;
 }
 
+/* The entry of a written extent, between begin and end. */
+static void seal_entry(struct hl_pool *pool, const struct hl_pool_extent *x, uint32_t crc32,
+                       const uint32_t *chunk_crcs, size_t chunks, struct hl_pool_ref *out)
+{
+    struct hl_pool_entry *e = &pool->index[x->slot];
+    size_t bytes = chunks * sizeof(uint32_t);
+    memcpy(pool->base + x->offset + hl_pool_table_offset(x->size), chunk_crcs, bytes);
+    *out = (struct hl_pool_ref){.id = x->id,
+                                .offset = x->offset,
+                                .size = x->size,
+                                .crc32 = crc32,
+                                .table_crc = hl_crc32(0, chunk_crcs, bytes),
+                                .slot = x->slot};
+    entry_begin(e);
+    POOL_SET(e->crc32, out->crc32);
+    POOL_SET(e->table_crc, out->table_crc);
+    POOL_SET(e->entry_crc, pool_entry_crc(out));
+    POOL_SET(e->state, HL_POOL_SEALED);
+    pool->shards++;
+    pool->writing_units -= hl_pool_units(x->size);
+}
+
+static hl_status fail_not_open(const struct hl_pool_extent *x)
+{
+    return hl_fail(HL_EINVAL, "shard %s is not being written", hl_id_format(x->id).s);
+}
+
 hl_status hl_pool_seal(struct hl_pool *pool, const struct hl_pool_extent *extent, uint32_t crc32,
                        const uint32_t *chunk_crcs, size_t chunks, struct hl_pool_ref *ref)
 {
+    struct hl_pool_ref r;
     HL_TRY(hl_chunks_check(extent->id, extent->size, crc32, chunk_crcs, chunks));
     pthread_mutex_lock(&pool->lock);
-    if (!is_open(pool, extent)) {
-        pthread_mutex_unlock(&pool->lock);
-        return hl_fail(HL_EINVAL, "shard %s is not being written", hl_id_format(extent->id).s);
+    int open = is_open(pool, extent);
+    if (open) {
+        seal_entry(pool, extent, crc32, chunk_crcs, chunks, &r);
+        entry_end(&pool->index[extent->slot]);
+        r.gen = POOL_GET(pool->index[extent->slot].gen);
     }
-    struct hl_pool_entry *e = &pool->index[extent->slot];
-    size_t bytes = chunks * sizeof(uint32_t);
-    memcpy(pool->base + extent->offset + hl_pool_table_offset(extent->size), chunk_crcs, bytes);
-    struct hl_pool_ref r = {.id = extent->id,
-                            .offset = extent->offset,
-                            .size = extent->size,
-                            .crc32 = crc32,
-                            .table_crc = hl_crc32(0, chunk_crcs, bytes),
-                            .slot = extent->slot};
-    entry_begin(e);
-    POOL_SET(e->crc32, r.crc32);
-    POOL_SET(e->table_crc, r.table_crc);
-    POOL_SET(e->entry_crc, pool_entry_crc(&r));
-    POOL_SET(e->state, HL_POOL_SEALED);
-    entry_end(e);
-    r.gen = POOL_GET(e->gen);
-    pool->shards++;
-    pool->writing_units -= hl_pool_units(extent->size);
     pthread_mutex_unlock(&pool->lock);
+    if (!open)
+        return fail_not_open(extent);
     if (ref != NULL)
         *ref = r;
     return HL_OK;
+}
+
+/* Both entries are in change at once, so an owner that dies in between leaves the new one or none,
+ * never the old beside the new. */
+hl_status hl_pool_replace(struct hl_pool *pool, const struct hl_pool_ref *old,
+                          const struct hl_pool_extent *extent, const uint32_t *chunk_crcs,
+                          size_t chunks, struct hl_pool_ref *ref)
+{
+    struct hl_pool_ref r;
+    HL_TRY(hl_chunks_check(extent->id, extent->size, old->crc32, chunk_crcs, chunks));
+    pthread_mutex_lock(&pool->lock);
+    hl_status st = !is_open(pool, extent) ? fail_not_open(extent)
+                   : !pool_ref_stands(pool, old) || extent->size != old->size ? fail_gone(pool, old)
+                                                                              : HL_OK;
+    if (st == HL_OK) {
+        entry_begin(&pool->index[old->slot]);
+        seal_entry(pool, extent, old->crc32, chunk_crcs, chunks, &r);
+        POOL_SET(pool->index[old->slot].state, HL_POOL_FREED);
+        entry_end(&pool->index[extent->slot]);
+        r.gen = POOL_GET(pool->index[extent->slot].gen);
+        pool_slot_free(pool, old->slot, hl_now_ns());
+    }
+    pthread_mutex_unlock(&pool->lock);
+    if (st == HL_OK && ref != NULL)
+        *ref = r;
+    return st;
 }
 
 void hl_pool_abort(struct hl_pool *pool, const struct hl_pool_extent *extent)

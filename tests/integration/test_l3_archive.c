@@ -13,7 +13,9 @@
 #include "core/json.h"
 #include "integration/client_world.h"
 #include "mem/l3_client.h"
+#include "net/net.h"
 #include "os/file.h"
+#include "os/loop.h"
 #include "rpc/rpc.h"
 #include "unit/mem/archive_rig.h"
 
@@ -447,6 +449,213 @@ static void a_daemon_killed_while_it_archives_leaves_whole_shards(void **state)
     end(&p);
 }
 
+/* ---- healing --------------------------------------------------------------------------------- */
+
+static void assert_heal(struct place *p, const struct shard *s, json_t *sources, const char *state,
+                        const char *source)
+{
+    json_t *r = must(p, "heal",
+                     json_pack("{s:s s:o}", "id", hl_id_format(s->id).s, "sources",
+                               sources != NULL ? sources : json_array()));
+    assert_string_equal(hl_json_str(r, "state", ""), state);
+    assert_string_equal(hl_json_str(r, "source", ""), source);
+    json_decref(r);
+}
+
+static void spoil_in_pool(struct place *p, const struct shard *s)
+{
+    json_t *r = must(p, "locate", json_pack("{s:[s]}", "ids", hl_id_format(s->id).s));
+    const json_t *extent = json_array_get(hl_json_list(r, "extents"), 0);
+    world_flip_at(&p->w, (off_t)(hl_json_int(extent, "offset", 0) + (int64_t)s->size / 2));
+    json_decref(r);
+}
+
+static void a_bad_shard_is_replaced_from_the_archive(void **state)
+{
+    struct place p;
+    char path[256];
+    (void)state;
+    begin(&p, "32MiB", "manual");
+    struct shard s = new_shard(&p, 5 * MIB + 1, 3);
+    assert_heal(&p, &s, NULL, "good", "");
+    spoil_in_pool(&p, &s);
+    assert_heal(&p, &s, NULL, "lost", ""); /* there is no other copy: nothing is changed */
+    assert_int_equal(pool_number(&p, "shards"), 1);
+    spoil_in_pool(&p, &s); /* the same bit again: good */
+    assert_int_equal(ask(&p, "archive", ids(&s, 1), "archived"), 1);
+    spoil_in_pool(&p, &s);
+    helios_client *c = world_client(&p.w, "shm", MS, 1);
+    assert_heal(&p, &s, NULL, "healed", "L4");
+    assert_read(c, &s);
+    assert_exact(&p);
+    /* The archive's copy is bad too: the pool's stays as it is, and is not taken for good. */
+    archived_path(&p, &s, path, sizeof(path));
+    int fd = open(path, O_WRONLY);
+    assert_int_equal(pwrite(fd, "!", 1, 4 * MIB), 1);
+    close(fd);
+    spoil_in_pool(&p, &s);
+    assert_heal(&p, &s, NULL, "lost", "");
+    spoil_in_pool(&p, &s);
+    assert_heal(&p, &s, NULL, "good", "");
+    assert_exact(&p);
+    helios_close(c);
+    free(s.bytes);
+    end(&p);
+}
+
+static void a_missing_shard_is_healed_like_a_bad_one(void **state)
+{
+    struct place p;
+    (void)state;
+    begin(&p, "32MiB", "manual");
+    struct shard s = new_shard(&p, 2 * MIB, 3);
+    assert_int_equal(ask(&p, "archive", ids(&s, 1), "archived"), 1);
+    assert_int_equal(ask(&p, "evict", ids(&s, 1), "evicted"), 1);
+    assert_heal(&p, &s, NULL, "healed", "L4");
+    assert_int_equal(pool_number(&p, "shards"), 1);
+    assert_int_equal(ask(&p, "free", ids(&s, 1), "freed"), 1);
+    assert_int_equal(ask(&p, "dropArchived", ids(&s, 1), "dropped"), 1);
+    assert_heal(&p, &s, NULL, "lost", "");
+    assert_int_equal(pool_number(&p, "usedBytes"), 0);
+    free(s.bytes);
+    end(&p);
+}
+
+/* A node with a copy: its Agent's RPC, and the data port of its store. */
+struct node {
+    struct hl_loop *loop;
+    struct hl_rpc_server *server;
+    struct hl_net_server *net;
+    struct hl_pool *pool;
+    struct hl_pool_ref ref;
+    char path[96];
+    pthread_t thread;
+};
+
+static void node_call(void *arg, struct hl_rpc_call *call_, const char *method,
+                      const json_t *params)
+{
+    struct node *n = arg;
+    uint32_t crcs[64];
+    json_t *list = json_array();
+    (void)params;
+    assert_string_equal(method, "storeLocate");
+    assert_int_equal(hl_pool_chunk_crcs(n->pool, &n->ref, crcs), HL_OK);
+    for (uint64_t i = 0; i < hl_pool_chunks(n->ref.size); i++)
+        json_array_append_new(list, json_integer((json_int_t)crcs[i]));
+    hl_rpc_reply(call_,
+                 json_pack("{s:[{s:s s:I s:I s:I s:I s:o}]}", "extents", "id",
+                           hl_id_format(n->ref.id).s, "offset", (json_int_t)n->ref.offset,
+                           "sizeBytes", (json_int_t)n->ref.size, "crc32", (json_int_t)n->ref.crc32,
+                           "generation", (json_int_t)n->ref.gen, "chunkCrcs", list));
+}
+
+static void *node_main(void *arg)
+{
+    struct node *n = arg;
+    assert_int_equal(hl_loop_run(n->loop), HL_OK);
+    return NULL;
+}
+
+static void node_start(struct node *n, const struct shard *s)
+{
+    struct hl_pool_extent x;
+    uint32_t crcs[64];
+    size_t len;
+    *n = (struct node){0};
+    snprintf(n->path, sizeof(n->path), "/dev/shm/helios-test-node-%d", (int)getpid());
+    unlink(n->path);
+    assert_int_equal(hl_pool_open(&(struct hl_pool_options){.path = n->path, .capacity = 32 * MIB},
+                                  NULL, &n->pool),
+                     HL_OK);
+    assert_int_equal(hl_pool_alloc_at(n->pool, s->id, s->size, -1, &x), HL_OK);
+    memcpy(x.ptr, s->bytes, s->size);
+    for (uint64_t i = 0; i < hl_pool_chunks(s->size); i++)
+        crcs[i] =
+            hl_crc32(0, s->bytes + i * MIB, s->size - i * MIB < MIB ? s->size - i * MIB : MIB);
+    assert_int_equal(
+        hl_pool_seal(n->pool, &x, s->crc, crcs, (size_t)hl_pool_chunks(s->size), &n->ref), HL_OK);
+    void *base = hl_pool_base(n->pool, &len);
+    assert_int_equal(
+        hl_net_server_start(
+            &(struct hl_net_server_opts){.listen = "127.0.0.1:0", .pool = base, .pool_len = len},
+            &n->net),
+        HL_OK);
+    assert_int_equal(hl_loop_create(&n->loop), HL_OK);
+    assert_int_equal(hl_rpc_serve(rpc,
+                                  &(struct hl_rpc_serve_opts){.address = "127.0.0.1:0",
+                                                              .interface = "Agent",
+                                                              .loop = n->loop,
+                                                              .handler = node_call,
+                                                              .arg = n},
+                                  &n->server),
+                     HL_OK);
+    assert_int_equal(pthread_create(&n->thread, NULL, node_main, n), 0);
+}
+
+static void node_stop(struct node *n)
+{
+    hl_loop_stop(n->loop);
+    pthread_join(n->thread, NULL);
+    hl_rpc_server_close(n->server);
+    hl_loop_destroy(n->loop);
+    hl_net_server_stop(n->net);
+    hl_pool_remove(n->pool);
+}
+
+static json_t *source_of(const struct node *n, const struct shard *s)
+{
+    return json_pack("{s:s s:I s:I s:s s:s s:s s:i}", "id", hl_id_format(s->id).s, "sizeBytes",
+                     (json_int_t)s->size, "crc32", (json_int_t)s->crc, "sourceNode", "node-7",
+                     "sourceAddress", n != NULL ? hl_rpc_server_address(n->server) : "127.0.0.1:1",
+                     "sourceDataAddress", n != NULL ? hl_net_server_address(n->net) : "127.0.0.1:1",
+                     "timeoutMs", 5000);
+}
+
+static void a_bad_shard_is_replaced_from_a_node(void **state)
+{
+    struct place p;
+    struct node n;
+    char path[256], *back;
+    (void)state;
+    begin(&p, "32MiB", "manual");
+    struct shard s = new_shard(&p, 5 * MIB + 1, 3);
+    node_start(&n, &s);
+    spoil_in_pool(&p, &s);
+    /* a dead node first, then the good one */
+    assert_heal(&p, &s, json_pack("[o o]", source_of(NULL, &s), source_of(&n, &s)), "healed",
+                "node-7");
+    assert_heal(&p, &s, NULL, "good", "");
+    /* not in the pool at all: size and CRC are the source's */
+    assert_int_equal(ask(&p, "free", ids(&s, 1), "freed"), 1);
+    assert_heal(&p, &s, json_pack("[o]", source_of(&n, &s)), "healed", "node-7");
+    assert_exact(&p);
+    /* pool and archive are bad: both are good afterwards */
+    assert_int_equal(ask(&p, "archive", ids(&s, 1), "archived"), 1);
+    archived_path(&p, &s, path, sizeof(path));
+    int fd = open(path, O_RDWR);
+    assert_int_equal(pwrite(fd, "!!", 2, 4 * MIB), 2);
+    close(fd);
+    spoil_in_pool(&p, &s);
+    assert_heal(&p, &s, json_pack("[o]", source_of(&n, &s)), "healed", "node-7");
+    back = malloc(s.size);
+    fd = open(path, O_RDONLY);
+    assert_int_equal(pread(fd, back, s.size, 0), s.size);
+    close(fd);
+    assert_memory_equal(back, s.bytes, s.size);
+    /* the node's copy is bad: nothing is taken from it */
+    size_t len;
+    ((char *)hl_pool_base(n.pool, &len))[n.ref.offset + 100] ^= 1;
+    assert_int_equal(ask(&p, "dropArchived", ids(&s, 1), "dropped"), 1);
+    spoil_in_pool(&p, &s);
+    assert_heal(&p, &s, json_pack("[o]", source_of(&n, &s)), "lost", "");
+    assert_exact(&p);
+    node_stop(&n);
+    free(back);
+    free(s.bytes);
+    end(&p);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -458,6 +667,9 @@ int main(void)
         cmocka_unit_test(a_full_pool_without_archived_shards_is_an_ordinary_error),
         cmocka_unit_test(a_load_that_fails_tells_everybody_and_leaves_nothing),
         cmocka_unit_test(a_daemon_killed_while_it_archives_leaves_whole_shards),
+        cmocka_unit_test(a_bad_shard_is_replaced_from_the_archive),
+        cmocka_unit_test(a_missing_shard_is_healed_like_a_bad_one),
+        cmocka_unit_test(a_bad_shard_is_replaced_from_a_node),
     };
     hl_log_init("test", HL_LOG_ERROR);
     if (hl_rpc_create(&rpc) != HL_OK)

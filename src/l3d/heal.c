@@ -1,0 +1,282 @@
+/* A suspected shard is read through; a bad or missing one is replaced from the archive, or from the
+ * store of a node that has a copy. The new bytes lie beside the old ones until they are verified,
+ * so readers meet the old shard or the new one, and a replacement that fails changes nothing. */
+#include <stdlib.h>
+#include <string.h>
+#include <uthash.h>
+#include <utlist.h>
+
+#include "base/log.h"
+#include "base/plane.h"
+#include "core/json.h"
+#include "l3d/l4_private.h"
+#include "mem/chunks.h"
+#include "net/net.h"
+
+#define FETCHES    2 /* of one source: its copy may have moved */
+#define CONNECT_MS 3000
+
+struct asker {
+    struct hl_rpc_call *call;
+    struct asker *next;
+};
+
+struct heal {
+    struct work work;
+    struct hl_l3d *d;
+    struct hl_id id;
+    json_t *sources; /* the worker's own */
+    struct asker *askers;
+    hl_status st;
+    char text[HL_ERROR_TEXT_MAX];
+    const char *state;
+    char source[160];
+    UT_hash_handle hh;
+};
+
+/* What is to be replaced, and what the new bytes must be. */
+struct patient {
+    struct hl_pool_ref old; /* pinned; size 0 = the pool has none */
+    struct hl_pool_extent x;
+    uint32_t *crcs;
+    uint32_t crc;
+    int crc_known;
+};
+
+/* ---- sources, in a worker -------------------------------------------------------------------- */
+
+static hl_status parse_extent(const json_t *extent, const struct patient *p, uint64_t *offset,
+                              uint32_t *crc)
+{
+    const json_t *list = hl_json_list(extent, "chunkCrcs"), *one;
+    size_t i;
+    if ((uint64_t)hl_json_int(extent, "sizeBytes", 0) != p->x.size ||
+        json_array_size(list) != hl_chunks_count(p->x.size))
+        return hl_fail(HL_ECORRUPT, "the copy there has another size");
+    json_array_foreach (list, i, one)
+        p->crcs[i] = (uint32_t)json_integer_value(one);
+    *offset = (uint64_t)hl_json_int(extent, "offset", 0);
+    *crc = (uint32_t)hl_json_int(extent, "crc32", 0);
+    return hl_chunks_check(p->x.id, p->x.size, *crc, p->crcs, hl_chunks_count(p->x.size));
+}
+
+static hl_status fetch_once(struct hl_rpc_peer *agent, const json_t *source, int timeout_ms,
+                            struct patient *p, uint32_t *crc)
+{
+    json_t *params = json_pack("{s:[s]}", "ids", hl_id_format(p->x.id).s), *result = NULL;
+    uint64_t offset = 0;
+    hl_status st = hl_rpc_call(agent, "storeLocate", params, timeout_ms, &result);
+    json_decref(params);
+    if (st == HL_OK)
+        st = parse_extent(json_array_get(hl_json_list(result, "extents"), 0), p, &offset, crc);
+    json_decref(result);
+    HL_TRY(st);
+    struct hl_net_client *net = NULL;
+    HL_TRY(hl_net_connect(hl_json_str(source, "sourceDataAddress", ""),
+                          timeout_ms < CONNECT_MS ? timeout_ms : CONNECT_MS, &net));
+    st = hl_net_fetch_verified(net, offset, p->x.ptr, p->x.size, p->crcs, timeout_ms, NULL);
+    hl_net_close(net);
+    return st;
+}
+
+static hl_status fetch_from_node(struct hl_l3d *d, const json_t *source, struct patient *p,
+                                 uint32_t *crc)
+{
+    struct hl_rpc_peer *agent = NULL;
+    int timeout_ms = (int)hl_json_int(source, "timeoutMs", 0);
+    if (timeout_ms <= 0)
+        timeout_ms = (int)d->l4->opts.load_timeout_ms;
+    HL_TRY(hl_rpc_open(d->rpc, hl_json_str(source, "sourceAddress", ""), "Agent", &agent));
+    hl_status st = HL_EINTERNAL;
+    for (int i = 0; i < FETCHES && st != HL_OK && !d->stopping; i++)
+        st = fetch_once(agent, source, timeout_ms, p, crc);
+    hl_rpc_peer_close(agent);
+    return st;
+}
+
+static int is_right(struct patient *p, uint32_t crc)
+{
+    return !p->crc_known || p->crc == crc;
+}
+
+static void tell_failure(const struct heal *h, const char *where, hl_status st)
+{
+    hl_warn("shard not healed from %s id=%s error=\"%s\"", where, hl_id_format(h->id).s,
+            st != HL_OK ? hl_error_text() : "another checksum");
+    hl_fault_count(st == HL_OK || st == HL_ECORRUPT ? "corrupt" : "unavailable", where);
+}
+
+/* Good bytes into p->x: *crc, and where they are from. 0 = there are none. */
+static int find_bytes(struct heal *h, struct patient *p, uint32_t *crc, int *archive_bad)
+{
+    uint64_t size;
+    size_t i;
+    const json_t *source;
+    *archive_bad = 0;
+    if (l4_has(h->d, h->id, &size) && size == p->x.size) {
+        hl_status st = l4_fetch(h->d, &p->x, crc, p->crcs);
+        snprintf(h->source, sizeof(h->source), "L4");
+        if (st == HL_OK && is_right(p, *crc))
+            return 1;
+        *archive_bad = st == HL_ECORRUPT || st == HL_OK;
+        tell_failure(h, "archive", st);
+    }
+    json_array_foreach (h->sources, i, source) {
+        hl_status st = fetch_from_node(h->d, source, p, crc);
+        snprintf(h->source, sizeof(h->source), "%s", hl_json_str(source, "sourceNode", ""));
+        if (st == HL_OK && is_right(p, *crc))
+            return 1;
+        tell_failure(h, "node", st);
+    }
+    h->source[0] = '\0';
+    return 0;
+}
+
+/* ---- one shard, in a worker ------------------------------------------------------------------ */
+
+/* The size is known from the pool, the archive or a source. */
+static uint64_t size_of(const struct heal *h, const struct patient *p)
+{
+    uint64_t size;
+    if (p->old.size > 0)
+        return p->old.size;
+    if (l4_has(h->d, h->id, &size))
+        return size;
+    return (uint64_t)hl_json_int(json_array_get(h->sources, 0), "sizeBytes", 0);
+}
+
+static hl_status replace(struct heal *h, struct patient *p)
+{
+    uint32_t crc = 0;
+    int archive_bad = 0;
+    size_t chunks = hl_chunks_count(p->x.size);
+    if (!find_bytes(h, p, &crc, &archive_bad))
+        return HL_ENOENT;
+    if (p->old.size > 0)
+        HL_TRY(hl_pool_replace(h->d->pool, &p->old, &p->x, p->crcs, chunks, NULL));
+    else
+        HL_TRY(hl_pool_seal(h->d->pool, &p->x, crc, p->crcs, chunks, NULL));
+    /* What lies there can't heal anything again. */
+    if (archive_bad && (hl_archive_remove(h->d->l4->archive, h->id) != HL_OK ||
+                        l4_store_now(h->d, h->id) != HL_OK))
+        hl_warn("the archive's bad copy stays id=%s error=\"%s\"", hl_id_format(h->id).s,
+                hl_error_text());
+    return HL_OK;
+}
+
+static hl_status treat(struct heal *h, struct patient *p)
+{
+    const json_t *first = json_array_get(h->sources, 0);
+    struct l4_want want = {
+        .id = h->id, .size = size_of(h, p), .beside = p->old.size > 0 ? &p->old : NULL};
+    if (want.size == 0) {
+        h->state = "lost";
+        return HL_OK;
+    }
+    p->crc_known = p->old.size > 0 || first != NULL;
+    p->crc = p->old.size > 0 ? p->old.crc32 : (uint32_t)hl_json_int(first, "crc32", 0);
+    p->crcs = calloc(hl_chunks_count(want.size), sizeof(*p->crcs));
+    if (p->crcs == NULL)
+        return hl_fail(HL_ENOMEM, "checksums of shard %s", hl_id_format(h->id).s);
+    hl_status st = l4_alloc(h->d, &want, &p->x);
+    if (st == HL_EEXIST)
+        return hl_fail(HL_EBUSY, "shard %s is being loaded; ask again", hl_id_format(h->id).s);
+    HL_TRY(st);
+    st = replace(h, p);
+    if (st != HL_OK)
+        hl_pool_abort(h->d->pool, &p->x);
+    h->state = st == HL_OK ? "healed" : "lost";
+    return st == HL_ENOENT ? HL_OK : st;
+}
+
+static hl_status heal_now(struct heal *h)
+{
+    struct patient p = {0};
+    HL_AUTO(hl_freep) uint32_t *bad = NULL;
+    size_t bad_count = 0;
+    hl_status st = hl_pool_verify(h->d->pool, h->id, &h->d->stopping, &bad, &bad_count);
+    if (st == HL_OK) {
+        h->state = "good";
+        return HL_OK;
+    }
+    if (st != HL_ECORRUPT && st != HL_ENOENT)
+        return st;
+    if (st == HL_ECORRUPT)
+        HL_TRY(hl_pool_pin(h->d->pool, h->id, 0, &p.old));
+    hl_fault_count(st == HL_ECORRUPT ? "corrupt" : "missing", "pool");
+    st = treat(h, &p);
+    if (p.old.size > 0)
+        hl_pool_unpin(h->d->pool, &p.old);
+    free(p.crcs);
+    if (st == HL_OK) {
+        hl_fault_count(h->state, h->source[0] == '\0'           ? "none"
+                                 : strcmp(h->source, "L4") == 0 ? "archive"
+                                                                : "node");
+        hl_warn("shard was bad in the pool id=%s state=%s source=%s bad_chunks=%zu",
+                hl_id_format(h->id).s, h->state, h->source, bad_count);
+    }
+    return st;
+}
+
+static void heal_run(struct work *w)
+{
+    struct heal *h = (struct heal *)w;
+    h->st = atomic_load_explicit(&h->d->stopping, memory_order_relaxed)
+                ? hl_fail(HL_ECANCELED, "the L3 daemon ends")
+                : heal_now(h);
+    if (h->st != HL_OK)
+        snprintf(h->text, sizeof(h->text), "%s", hl_error_text());
+}
+
+/* ---- the method ------------------------------------------------------------------------------ */
+
+static void heal_done(struct work *w)
+{
+    struct heal *h = (struct heal *)w;
+    struct asker *a, *next;
+    HASH_DEL(h->d->heals, h);
+    LL_FOREACH_SAFE(h->askers, a, next)
+    {
+        if (h->st == HL_OK)
+            hl_rpc_reply(a->call, json_pack("{s:s s:s}", "state", h->state, "source", h->source));
+        else
+            hl_rpc_reject(a->call, h->st, h->text);
+        free(a);
+    }
+    json_decref(h->sources);
+    free(h);
+}
+
+/* Who asks about a shard that is being healed gets the answer of that. */
+void method_heal(struct hl_l3d *d, struct hl_rpc_call *call, const json_t *params)
+{
+    struct hl_id id;
+    struct heal *h = NULL;
+    hl_status st = hl_id_parse(hl_json_str(params, "id", ""), &id);
+    if (st != HL_OK) {
+        hl_rpc_reject(call, st, NULL);
+        return;
+    }
+    HASH_FIND(hh, d->heals, &id, sizeof(id), h);
+    int fresh = h == NULL;
+    struct asker *a = calloc(1, sizeof(*a));
+    if (fresh)
+        h = calloc(1, sizeof(*h));
+    if (a == NULL || h == NULL) {
+        free(a);
+        if (fresh)
+            free(h);
+        hl_rpc_reject(call, hl_fail(HL_ENOMEM, "healing of a shard"), NULL);
+        return;
+    }
+    a->call = call;
+    LL_APPEND(h->askers, a);
+    if (!fresh)
+        return;
+    h->d = d;
+    h->id = id;
+    h->sources = json_deep_copy(hl_json_list(params, "sources"));
+    h->work = (struct work){.run = heal_run, .done = heal_done};
+    HASH_ADD(hh, d->heals, id, sizeof(h->id), h);
+    l4_run(d, &h->work);
+}
