@@ -19,6 +19,10 @@
 #include "base/buf.h"
 #include "base/status.h"
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 #define HL_PLANE_PATHS_MAX 128
 #define HL_PLANE_BUCKETS   28 /* of latency: bucket i holds what took up to 2^i us / 4 */
 #define HL_PLANE_PLACE     64
@@ -36,8 +40,9 @@ const char *hl_plane_name(enum hl_plane plane); /* "backbone" */
 /* One transfer that has ended, well or not. */
 struct hl_transfer {
     enum hl_plane plane;
-    const char *op;     /* "read", "write", "migrate", "call" */
-    const char *path;   /* words of core/route.h, or the transport's: "shm", "rdma", "tcp", "zmq" */
+    const char *op; /* "read", "write", "migrate"; "call", "answer" of RPC */
+    const char
+        *path; /* words of core/route.h, or the transport's: "shm", "rdma", "tcp", "zmq", "rpc" */
     const char *reason; /* "" where none was decided */
     int sent;           /* direction of the bytes: 1 = left this process */
     uint64_t bytes;
@@ -78,5 +83,16 @@ void hl_plane_stats(enum hl_plane plane, struct hl_plane_stats *out);
 void hl_fault_count(const char *cause, const char *path);
 /* Prometheus text of everything above, appended. */
 hl_status hl_plane_metrics(struct hl_buf *out) HL_CHECK;
+/* One family's head, for those who append gauges of their own. */
+void hl_metric_family(struct hl_buf *out, const char *name, const char *type, const char *help);
+/* A label's value with what must be escaped escaped, into out[cap]; returns out. */
+const char *hl_metric_label(const char *word, char *out, size_t cap);
+/* PREFIX_bytes_total, _ops_total, _failed_total, _latency_seconds of every plane. */
+void hl_plane_families(struct hl_buf *out, const char *prefix,
+                       const struct hl_plane_stats stats[HL_PLANE_COUNT]);
+
+#ifdef __cplusplus
+}
+#endif
 
 #endif

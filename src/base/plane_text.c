@@ -1,19 +1,20 @@
 /* The table as Prometheus text, version 0.0.4: each family once, its samples together. */
 #include <inttypes.h>
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "base/plane.h"
 #include "base/plane_private.h"
 
-static void family(struct hl_buf *b, const char *name, const char *type, const char *help)
+void hl_metric_family(struct hl_buf *b, const char *name, const char *type, const char *help)
 {
     (void)hl_buf_printf(b, "# HELP %s %s\n# TYPE %s %s\n", name, help, name, type);
 }
 
-/* A label's value: backslash, quote and newline are escaped; other control characters, which only
- * a caller's mistake can bring, become spaces. */
-static const char *quoted(const char *word, char *out, size_t cap)
+/* Backslash, quote and newline are escaped; other control characters, which only a caller's
+ * mistake can bring, become spaces. */
+const char *hl_metric_label(const char *word, char *out, size_t cap)
 {
     size_t at = 0;
     for (; *word && at + 3 < cap; word++) {
@@ -26,9 +27,9 @@ static const char *quoted(const char *word, char *out, size_t cap)
     return out;
 }
 
-static void latency_text(struct hl_buf *b, const char *plane, const struct hl_plane_stats *s)
+static void latency_text(struct hl_buf *b, const char *name, const char *plane,
+                         const struct hl_plane_stats *s)
 {
-    const char *name = "helios_plane_latency_seconds";
     uint64_t seen = 0;
     for (unsigned i = 0; i < HL_PLANE_BUCKETS; i++) {
         seen += s->latency[i];
@@ -48,33 +49,43 @@ static void both_ways(struct hl_buf *b, const char *name, const char *plane, con
                             dir ? "sent" : "received", n[dir]);
 }
 
+void hl_plane_families(struct hl_buf *b, const char *prefix,
+                       const struct hl_plane_stats s[HL_PLANE_COUNT])
+{
+    char name[96];
+    snprintf(name, sizeof(name), "%s_bytes_total", prefix);
+    hl_metric_family(b, name, "counter", "Bytes of transfers that have ended.");
+    for (int p = 0; p < HL_PLANE_COUNT; p++)
+        both_ways(b, name, hl_plane_name(p), s[p].bytes);
+    snprintf(name, sizeof(name), "%s_ops_total", prefix);
+    hl_metric_family(b, name, "counter", "Transfers that have ended, well or not.");
+    for (int p = 0; p < HL_PLANE_COUNT; p++)
+        both_ways(b, name, hl_plane_name(p), s[p].ops);
+    snprintf(name, sizeof(name), "%s_failed_total", prefix);
+    hl_metric_family(b, name, "counter", "Transfers that have failed.");
+    for (int p = 0; p < HL_PLANE_COUNT; p++)
+        (void)hl_buf_printf(b, "%s{plane=\"%s\"} %" PRIu64 "\n", name, hl_plane_name(p),
+                            s[p].failed);
+    snprintf(name, sizeof(name), "%s_latency_seconds", prefix);
+    hl_metric_family(b, name, "histogram", "Time of the transfers that ended well and were timed.");
+    for (int p = 0; p < HL_PLANE_COUNT; p++)
+        latency_text(b, name, hl_plane_name(p), &s[p]);
+}
+
 static void planes_text(struct hl_buf *b)
 {
     struct hl_plane_stats s[HL_PLANE_COUNT];
     for (int p = 0; p < HL_PLANE_COUNT; p++)
         hl_plane_stats(p, &s[p]);
-    family(b, "helios_plane_bytes_total", "counter", "Bytes of transfers that have ended.");
-    for (int p = 0; p < HL_PLANE_COUNT; p++)
-        both_ways(b, "helios_plane_bytes_total", hl_plane_name(p), s[p].bytes);
-    family(b, "helios_plane_ops_total", "counter", "Transfers that have ended, well or not.");
-    for (int p = 0; p < HL_PLANE_COUNT; p++)
-        both_ways(b, "helios_plane_ops_total", hl_plane_name(p), s[p].ops);
-    family(b, "helios_plane_failed_total", "counter", "Transfers that have failed.");
-    for (int p = 0; p < HL_PLANE_COUNT; p++)
-        (void)hl_buf_printf(b, "helios_plane_failed_total{plane=\"%s\"} %" PRIu64 "\n",
-                            hl_plane_name(p), s[p].failed);
-    family(b, "helios_plane_latency_seconds", "histogram",
-           "Time of the transfers that ended well and were timed.");
-    for (int p = 0; p < HL_PLANE_COUNT; p++)
-        latency_text(b, hl_plane_name(p), &s[p]);
-    family(b, "helios_plane_line_rate_bits", "gauge",
-           "What the line carries, bits per second; absent where it is not known.");
+    hl_plane_families(b, "helios_plane", s);
+    hl_metric_family(b, "helios_plane_line_rate_bits", "gauge",
+                     "What the line carries, bits per second; absent where it is not known.");
     for (int p = 0; p < HL_PLANE_COUNT; p++)
         if (s[p].rate)
             (void)hl_buf_printf(b, "helios_plane_line_rate_bits{plane=\"%s\"} %" PRIu64 "\n",
                                 hl_plane_name(p), s[p].rate);
-    family(b, "helios_plane_busy_ratio", "gauge",
-           "Part of the line rate used in the last whole second, the busier direction.");
+    hl_metric_family(b, "helios_plane_busy_ratio", "gauge",
+                     "Part of the line rate used in the last whole second, the busier direction.");
     for (int p = 0; p < HL_PLANE_COUNT; p++)
         if (s[p].busy_pct >= 0)
             (void)hl_buf_printf(b, "helios_plane_busy_ratio{plane=\"%s\"} %.6f\n", hl_plane_name(p),
@@ -87,14 +98,14 @@ static void places_text(struct hl_buf *b)
     pthread_mutex_lock(&hl_plane_table.lock);
     memcpy(place, hl_plane_table.place, sizeof(place));
     pthread_mutex_unlock(&hl_plane_table.lock);
-    family(b, "helios_plane_info", "gauge", "Where this process is on each network.");
+    hl_metric_family(b, "helios_plane_info", "gauge", "Where this process is on each network.");
     for (int p = 0; p < HL_PLANE_COUNT; p++) {
         char address[2 * HL_PLANE_PLACE], interface[2 * HL_PLANE_PLACE];
         if (place[p][0][0])
             (void)hl_buf_printf(
                 b, "helios_plane_info{plane=\"%s\",address=\"%s\",interface=\"%s\"} 1\n",
-                hl_plane_name(p), quoted(place[p][0], address, sizeof(address)),
-                quoted(place[p][1], interface, sizeof(interface)));
+                hl_plane_name(p), hl_metric_label(place[p][0], address, sizeof(address)),
+                hl_metric_label(place[p][1], interface, sizeof(interface)));
     }
 }
 
@@ -115,7 +126,7 @@ static void cells_text(struct hl_buf *b, const struct hl_plane_cells *t, const c
         (void)hl_buf_printf(b, "%s{", name);
         for (int w = 0; w < 4 && label[w]; w++)
             (void)hl_buf_printf(b, "%s%s=\"%s\"", w ? "," : "", label[w],
-                                quoted(c->word[w], word, sizeof(word)));
+                                hl_metric_label(c->word[w], word, sizeof(word)));
         (void)hl_buf_printf(b, "} %" PRIu64 "\n", value(bytes ? &c->bytes : &c->ops));
     }
 }
@@ -127,11 +138,13 @@ hl_status hl_plane_metrics(struct hl_buf *out)
     const struct hl_plane_cells *paths = &hl_plane_table.paths;
     planes_text(out);
     places_text(out);
-    family(out, "helios_path_total", "counter", "Transfers by the path that was taken, and why.");
+    hl_metric_family(out, "helios_path_total", "counter",
+                     "Transfers by the path that was taken, and why.");
     cells_text(out, paths, "helios_path_total", path, 0);
-    family(out, "helios_path_bytes_total", "counter", "Their bytes.");
+    hl_metric_family(out, "helios_path_bytes_total", "counter", "Their bytes.");
     cells_text(out, paths, "helios_path_bytes_total", path, 1);
-    family(out, "helios_fault_total", "counter", "What was healed, refused or given up, and why.");
+    hl_metric_family(out, "helios_fault_total", "counter",
+                     "What was healed, refused or given up, and why.");
     cells_text(out, &hl_plane_table.faults, "helios_fault_total", fault, 0);
     if (out->failed)
         return hl_fail(HL_ENOMEM, "metrics: the text is longer than %zu bytes", out->max);

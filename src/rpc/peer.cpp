@@ -12,9 +12,11 @@
 #include <cassert>
 #include <new>
 #include <set>
+#include <utility>
 
 extern "C" {
 #include "base/clock.h"
+#include "base/plane.h"
 #include "os/loop.h"
 #include "rpc/rpc.h"
 }
@@ -53,8 +55,8 @@ class ClientCall
 {
   public:
     ClientCall(const Target &t, const char *name, int timeout)
-        : target(t), method(name), timeout_ms(timeout > 0 ? timeout : 1),
-          deadline_ns(hl_now_ns() + (uint64_t)timeout_ms * HL_NS_PER_MS)
+        : target(t), method(name), timeout_ms(timeout > 0 ? timeout : 1), started_ns(hl_now_ns()),
+          deadline_ns(started_ns + (uint64_t)timeout_ms * HL_NS_PER_MS)
     {
     }
 
@@ -69,11 +71,13 @@ class ClientCall
     const Target target;
     const std::string method;
     const int timeout_ms;
+    const uint64_t started_ns;
     const uint64_t deadline_ns;
     uint64_t interface_id = 0;
     uint16_t ordinal = 0;
     capnp::StructSchema results;
     Message params;
+    uint64_t request_bytes = 0;
     bool sent = false; /* KJ thread */
     bool wants_result = true;
     struct hl_loop *loop = nullptr;
@@ -95,6 +99,7 @@ Outcome ClientCall::prepare(const json_t *json)
         results = m->getResultType();
         try {
             params = message_from_json(json, m->getParamType());
+            request_bytes = params->sizeInWords() * sizeof(capnp::word);
         } catch (const ConvertError &e) {
             return {e.status, e.text};
         }
@@ -111,6 +116,7 @@ void ClientCall::finish(Outcome o, Json json)
     if (finished)
         return;
     finished = true;
+    count_message(target.address, "call", true, request_bytes, hl_now_ns() - started_ns, o.status);
     if (done != nullptr) {
         auto c = new Completion{done, arg, std::move(o), std::move(json)};
         hl_loop_post(loop, complete, c);
@@ -195,6 +201,7 @@ class PeerCore final : public Core, public kj::TaskSet::ErrorHandler
     }
 
     bool closed = false;
+    uint64_t received = 0;      /* bytes, since the last answer */
     kj::Own<kj::TaskSet> tasks; /* calls, and watches over connections */
     kj::Own<Connection> connection;
     uint64_t last_number = 0;
@@ -250,7 +257,7 @@ void PeerCore::adopt(kj::Own<kj::AsyncIoStream> stream)
     options.nestingLimit = max_depth;
     uint64_t number = ++last_number;
     set_keepalive(*stream, target.address);
-    connection = kj::heap<Connection>(kj::mv(stream), options, number);
+    connection = kj::heap<Connection>(counted(kj::mv(stream), received), options, number);
     tasks->add(connection->network.onDisconnect().then([this, number] { lose(number); }));
 }
 
@@ -301,6 +308,7 @@ kj::Promise<capnp::Response<AnyPointer>> PeerCore::begin(std::shared_ptr<ClientC
 
 void PeerCore::answered(ClientCall &call, capnp::Response<AnyPointer> response)
 {
+    count_message(target.address, "answer", false, std::exchange(received, 0), 0, HL_OK);
     try {
         Json json;
         if (call.wants_result)

@@ -135,6 +135,13 @@ const char *daemon_of(const std::string &interface);
 /* Dead hosts are noticed by the kernel, not only by deadlines. */
 void set_keepalive(kj::AsyncIoStream &stream, const std::string &address);
 
+/* One message that has ended, on the management plane (a Unix socket's: inside the host). */
+void count_message(const std::string &address, const char *op, bool sent, uint64_t bytes,
+                   uint64_t ns, hl_status st);
+/* The stream, with the bytes that come in added to `received`, which must outlive it. Asking a
+ * message for its size would walk it once more, and on the budget that bounds a hostile one. */
+kj::Own<kj::AsyncIoStream> counted(kj::Own<kj::AsyncIoStream> stream, uint64_t &received);
+
 struct Outcome {
     hl_status status;
     std::string text;

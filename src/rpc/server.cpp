@@ -11,6 +11,7 @@
 #include <atomic>
 #include <new>
 #include <unordered_map>
+#include <utility>
 
 extern "C" {
 #include "base/log.h"
@@ -69,6 +70,7 @@ class ServerCore final : public Core,
     kj::Maybe<capnp::Capability::Client> bootstrap;
     kj::Own<kj::TaskSet> tasks; /* the accept loop and every connection */
     unsigned connections = 0;
+    uint64_t received = 0; /* bytes, since the last call */
     uint64_t last_id = 0;
     std::unordered_map<uint64_t, Pending> pending;
 };
@@ -177,7 +179,8 @@ void ServerCore::admit(kj::Own<kj::AsyncIoStream> stream)
     capnp::ReaderOptions options;
     options.traversalLimitInWords = max_message_words;
     options.nestingLimit = max_depth;
-    auto connection = kj::heap<Connection>(kj::mv(stream), KJ_ASSERT_NONNULL(bootstrap), options);
+    auto connection = kj::heap<Connection>(counted(kj::mv(stream), received),
+                                           KJ_ASSERT_NONNULL(bootstrap), options);
     connections++;
     auto gone = connection->network.onDisconnect();
     tasks->add(gone.attach(kj::mv(connection), kj::defer([this] { connections--; })));
@@ -191,6 +194,7 @@ void ServerCore::taskFailed(kj::Exception &&e)
 kj::Promise<void> ServerCore::call(capnp::InterfaceSchema::Method method, Context context)
 {
     auto call = std::make_unique<struct hl_rpc_call>();
+    count_message(address, "call", false, std::exchange(received, 0), 0, HL_OK);
     try {
         call->params = json_from_struct(context.getParams());
     } catch (const ConvertError &e) {
@@ -220,6 +224,7 @@ void ServerCore::answer(uint64_t id, Message message)
         return;
     Context &context = found->second.context;
     auto root = message->getRoot<DynamicStruct>(context.getResultsType());
+    count_message(address, "answer", true, message->sizeInWords() * sizeof(capnp::word), 0, HL_OK);
     context.setResults(root.asReader());
     found->second.fulfiller->fulfill();
 }
@@ -227,8 +232,10 @@ void ServerCore::answer(uint64_t id, Message message)
 void ServerCore::reject(uint64_t id, hl_status st, const std::string &text)
 {
     auto found = pending.find(id);
-    if (found != pending.end())
-        found->second.fulfiller->reject(exception_of(st, text));
+    if (found == pending.end())
+        return;
+    count_message(address, "answer", true, text.size(), 0, st);
+    found->second.fulfiller->reject(exception_of(st, text));
 }
 
 void ServerCore::shutdown()

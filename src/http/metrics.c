@@ -1,0 +1,286 @@
+/* libmicrohttpd gives every connection a thread, so that one that waits for the loop holds up
+ * nobody else. Such a thread leaves a question on the loop and waits for its answer; when it gives
+ * up, the answer finds a question that nobody reads, and the last of the two frees it. */
+#include "http/metrics.h"
+
+#include <errno.h>
+#include <microhttpd.h>
+#include <netdb.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/plane.h"
+#include "os/loop.h"
+
+#define DEADLINE_MS 1000
+#define BACKLOG     64
+#define MEMORY      ((size_t)16 << 10) /* of one connection: bounds its headers */
+
+struct hl_metrics {
+    struct hl_metrics_opts opts;
+    struct MHD_Daemon *http;
+    char address[300];
+};
+
+/* One look at the daemon's state. */
+struct question {
+    pthread_mutex_t lock; /* guards answered, abandoned, refs */
+    pthread_cond_t changed;
+    int answered;
+    int refs;
+    int abandoned;
+    struct hl_metrics *m; /* gone, perhaps, when `abandoned` */
+    struct hl_buf text;
+};
+
+static void question_put(struct question *q)
+{
+    pthread_mutex_lock(&q->lock);
+    int last = --q->refs == 0;
+    pthread_mutex_unlock(&q->lock);
+    if (!last)
+        return;
+    hl_buf_fini(&q->text);
+    pthread_cond_destroy(&q->changed);
+    pthread_mutex_destroy(&q->lock);
+    free(q);
+}
+
+static struct question *question_create(struct hl_metrics *m)
+{
+    struct question *q = calloc(1, sizeof(*q));
+    pthread_condattr_t attr;
+    if (q == NULL)
+        return NULL;
+    pthread_condattr_init(&attr);
+    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+    pthread_cond_init(&q->changed, &attr);
+    pthread_condattr_destroy(&attr);
+    pthread_mutex_init(&q->lock, NULL);
+    q->refs = 2;
+    q->m = m;
+    q->text = (struct hl_buf)HL_BUF(HL_METRICS_TEXT);
+    return q;
+}
+
+/* On the loop, as hl_metrics_stop() is: `m` lives while a question that was not given up is
+ * answered. No lock is held meanwhile, so that the deadline holds for slow gauges too. */
+static void question_answer(void *arg)
+{
+    struct question *q = arg;
+    pthread_mutex_lock(&q->lock);
+    const struct hl_metrics_opts *o = q->abandoned ? NULL : &q->m->opts;
+    pthread_mutex_unlock(&q->lock);
+    if (o != NULL && o->gauges != NULL && o->gauges(o->arg, &q->text) != HL_OK) {
+        hl_debug("metrics: %s", hl_error_text());
+        hl_buf_clear(&q->text);
+    }
+    pthread_mutex_lock(&q->lock);
+    q->answered = 1;
+    pthread_cond_signal(&q->changed);
+    pthread_mutex_unlock(&q->lock);
+    question_put(q);
+}
+
+/* True when the loop answered; its text is appended to `out`, which may be NULL. */
+static int ask_loop(struct hl_metrics *m, struct hl_buf *out)
+{
+    struct question *q = question_create(m);
+    if (q == NULL)
+        return 0;
+    uint64_t until = hl_now_ns() + (uint64_t)m->opts.deadline_ms * HL_NS_PER_MS;
+    struct timespec ts = {(time_t)(until / HL_NS_PER_S), (long)(until % HL_NS_PER_S)};
+    hl_loop_post(m->opts.loop, question_answer, q);
+    pthread_mutex_lock(&q->lock);
+    while (!q->answered && pthread_cond_timedwait(&q->changed, &q->lock, &ts) != ETIMEDOUT)
+        continue;
+    int answered = q->answered;
+    q->abandoned = !answered;
+    pthread_mutex_unlock(&q->lock);
+    if (answered && out != NULL && q->text.len > 0)
+        (void)hl_buf_append(out, q->text.data, q->text.len);
+    question_put(q);
+    return answered;
+}
+
+static enum MHD_Result reply(struct MHD_Connection *c, unsigned code, const char *type,
+                             struct hl_buf *text)
+{
+    size_t len = text->len;
+    char *data = hl_buf_take(text);
+    struct MHD_Response *r = MHD_create_response_from_buffer(
+        len, data, data ? MHD_RESPMEM_MUST_FREE : MHD_RESPMEM_PERSISTENT);
+    if (r == NULL) {
+        free(data);
+        return MHD_NO;
+    }
+    MHD_add_response_header(r, MHD_HTTP_HEADER_CONTENT_TYPE, type);
+    if (code == MHD_HTTP_METHOD_NOT_ALLOWED)
+        MHD_add_response_header(r, MHD_HTTP_HEADER_ALLOW, "GET, HEAD");
+    enum MHD_Result ok = MHD_queue_response(c, code, r);
+    MHD_destroy_response(r);
+    return ok;
+}
+
+static enum MHD_Result serve_metrics(struct hl_metrics *m, struct MHD_Connection *c)
+{
+    struct hl_buf text = HL_BUF(HL_METRICS_TEXT);
+    hl_status st = hl_plane_metrics(&text);
+    int up = ask_loop(m, &text);
+    hl_metric_family(&text, "helios_up", "gauge", "1 while the daemon's loop answers in time.");
+    (void)hl_buf_printf(&text, "helios_up %d\n", up);
+    if (st != HL_OK || text.failed) {
+        hl_buf_clear(&text);
+        (void)hl_buf_printf(&text, "the text is longer than %zu bytes\n", text.max);
+        return reply(c, MHD_HTTP_INTERNAL_SERVER_ERROR, "text/plain; charset=utf-8", &text);
+    }
+    return reply(c, MHD_HTTP_OK, "text/plain; version=0.0.4; charset=utf-8", &text);
+}
+
+static enum MHD_Result serve(void *arg, struct MHD_Connection *c, const char *url,
+                             const char *method, const char *version, const char *upload,
+                             size_t *upload_len, void **state)
+{
+    struct hl_metrics *m = arg;
+    unsigned code = MHD_HTTP_NOT_FOUND;
+    (void)version;
+    (void)upload;
+    (void)state;
+    if (*upload_len > 0) {
+        *upload_len = 0; /* read and forgotten; the method refuses it in the end */
+        return MHD_YES;
+    }
+    struct hl_buf text = HL_BUF(256);
+    int get = strcmp(method, MHD_HTTP_METHOD_GET) == 0 || strcmp(method, MHD_HTTP_METHOD_HEAD) == 0;
+    if (get && strcmp(url, "/metrics") == 0)
+        return serve_metrics(m, c);
+    if (!get)
+        code = MHD_HTTP_METHOD_NOT_ALLOWED;
+    else if (strcmp(url, "/healthz") == 0)
+        code = ask_loop(m, NULL) ? MHD_HTTP_OK : MHD_HTTP_SERVICE_UNAVAILABLE;
+    (void)hl_buf_printf(&text, "%s\n",
+                        code == MHD_HTTP_OK                    ? "ok"
+                        : code == MHD_HTTP_SERVICE_UNAVAILABLE ? "the daemon's loop does not answer"
+                        : code == MHD_HTTP_METHOD_NOT_ALLOWED  ? "only GET"
+                                                               : "/metrics and /healthz are here");
+    return reply(c, code, "text/plain; charset=utf-8", &text);
+}
+
+/* ---- start and stop -------------------------------------------------------------------------- */
+
+static hl_status split(const char *listen, char *host, size_t cap, char *port, size_t port_cap)
+{
+    const char *colon = strrchr(listen, ':');
+    size_t n = colon != NULL ? (size_t)(colon - listen) : 0;
+    const char *from = listen;
+    if (n >= 2 && listen[0] == '[' && listen[n - 1] == ']') {
+        from++;
+        n -= 2;
+    }
+    if (colon == NULL || n == 0 || n >= cap || colon[1] == '\0' || strlen(colon + 1) >= port_cap ||
+        strspn(colon + 1, "0123456789") != strlen(colon + 1) || atoi(colon + 1) > 65535)
+        return hl_fail(HL_EINVAL, "metrics on \"%s\": expected HOST:PORT", listen);
+    memcpy(host, from, n);
+    host[n] = '\0';
+    memcpy(port, colon + 1, strlen(colon + 1) + 1);
+    return HL_OK;
+}
+
+static int open_socket(const struct addrinfo *ai)
+{
+    int one = 1;
+    int fd = socket(ai->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (fd < 0)
+        return -1;
+    setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one));
+    if (bind(fd, ai->ai_addr, ai->ai_addrlen) == 0 && listen(fd, BACKLOG) == 0)
+        return fd;
+    int err = errno;
+    close(fd);
+    errno = err;
+    return -1;
+}
+
+static unsigned port_of(int fd)
+{
+    struct sockaddr_storage sa;
+    socklen_t len = sizeof(sa);
+    char port[8];
+    if (getsockname(fd, (struct sockaddr *)&sa, &len) != 0 ||
+        getnameinfo((struct sockaddr *)&sa, len, NULL, 0, port, sizeof(port), NI_NUMERICSERV) != 0)
+        return 0;
+    return (unsigned)atoi(port);
+}
+
+static hl_status listen_on(struct hl_metrics *m, int *out)
+{
+    char host[256], port[8];
+    struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_PASSIVE}, *list;
+    const char *where = m->opts.listen;
+    HL_TRY(split(where, host, sizeof(host), port, sizeof(port)));
+    int rc = getaddrinfo(host, port, &hints, &list);
+    if (rc != 0)
+        return hl_fail(HL_EINVAL, "metrics on \"%s\": %s", where, gai_strerror(rc));
+    int fd = -1;
+    for (const struct addrinfo *ai = list; ai != NULL && fd < 0; ai = ai->ai_next)
+        fd = open_socket(ai);
+    int err = errno;
+    freeaddrinfo(list);
+    errno = err;
+    if (fd < 0)
+        return hl_fail(err == EADDRINUSE ? HL_EBUSY : HL_EIO, "metrics on %s: %m", where);
+    snprintf(m->address, sizeof(m->address), "%.*s:%u", (int)(strrchr(where, ':') - where), where,
+             port_of(fd));
+    *out = fd;
+    return HL_OK;
+}
+
+hl_status hl_metrics_start(const struct hl_metrics_opts *opts, struct hl_metrics **out)
+{
+    struct hl_metrics *m = calloc(1, sizeof(*m));
+    if (m == NULL)
+        return hl_fail(HL_ENOMEM, "metrics on %s", opts->listen);
+    m->opts = *opts;
+    if (m->opts.deadline_ms <= 0)
+        m->opts.deadline_ms = DEADLINE_MS;
+    int fd;
+    hl_status st = listen_on(m, &fd);
+    if (st != HL_OK) {
+        free(m);
+        return st;
+    }
+    m->http = MHD_start_daemon(MHD_USE_INTERNAL_POLLING_THREAD | MHD_USE_THREAD_PER_CONNECTION |
+                                   MHD_USE_POLL | MHD_USE_ITC,
+                               0, NULL, NULL, serve, m, MHD_OPTION_LISTEN_SOCKET, fd,
+                               MHD_OPTION_CONNECTION_LIMIT, (unsigned)HL_METRICS_CONNECTIONS,
+                               MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)HL_METRICS_IDLE_S,
+                               MHD_OPTION_CONNECTION_MEMORY_LIMIT, MEMORY, MHD_OPTION_END);
+    if (m->http == NULL) {
+        close(fd);
+        free(m);
+        return hl_fail(HL_EIO, "metrics on %s: its threads can't be started: %m", opts->listen);
+    }
+    *out = m;
+    return HL_OK;
+}
+
+const char *hl_metrics_address(const struct hl_metrics *m)
+{
+    return m->address;
+}
+
+/* Its threads end within the deadline of a question, which is given up then. */
+void hl_metrics_stop(struct hl_metrics *m)
+{
+    if (m == NULL)
+        return;
+    MHD_stop_daemon(m->http);
+    free(m);
+}

@@ -1,0 +1,82 @@
+/* What the management plane carries: messages and their bytes. */
+#include "rpc/runtime.hpp"
+
+extern "C" {
+#include "base/plane.h"
+}
+
+namespace hl::rpc
+{
+namespace
+{
+class CountedStream final : public kj::AsyncIoStream
+{
+  public:
+    CountedStream(kj::Own<kj::AsyncIoStream> s, uint64_t &n) : stream(kj::mv(s)), received(n)
+    {
+    }
+
+    kj::Promise<size_t> tryRead(void *buffer, size_t min, size_t max) override
+    {
+        return stream->tryRead(buffer, min, max).then([this](size_t n) {
+            received += n;
+            return n;
+        });
+    }
+
+    kj::Promise<void> write(const void *buffer, size_t size) override
+    {
+        return stream->write(buffer, size);
+    }
+
+    kj::Promise<void> write(kj::ArrayPtr<const kj::ArrayPtr<const kj::byte>> pieces) override
+    {
+        return stream->write(pieces);
+    }
+
+    kj::Promise<void> whenWriteDisconnected() override
+    {
+        return stream->whenWriteDisconnected();
+    }
+
+    void shutdownWrite() override
+    {
+        stream->shutdownWrite();
+    }
+
+    void abortRead() override
+    {
+        stream->abortRead();
+    }
+
+    kj::Maybe<int> getFd() const override
+    {
+        return stream->getFd();
+    }
+
+  private:
+    kj::Own<kj::AsyncIoStream> stream;
+    uint64_t &received;
+};
+} // namespace
+
+kj::Own<kj::AsyncIoStream> counted(kj::Own<kj::AsyncIoStream> stream, uint64_t &received)
+{
+    return kj::heap<CountedStream>(kj::mv(stream), received);
+}
+
+void count_message(const std::string &address, const char *op, bool sent, uint64_t bytes,
+                   uint64_t ns, hl_status st)
+{
+    struct hl_transfer t = {};
+    t.plane = address.compare(0, 5, "unix:") == 0 ? HL_PLANE_INSIDE : HL_PLANE_MANAGEMENT;
+    t.op = op;
+    t.path = "rpc";
+    t.reason = "";
+    t.sent = sent;
+    t.bytes = bytes;
+    t.ns = ns;
+    t.status = st;
+    hl_plane_count(&t);
+}
+} // namespace hl::rpc
