@@ -289,6 +289,20 @@ struct AccessReport {
   lost @6 :Bool;           # stayed bad after every retry
 }
 
+# What a rank has transferred since its last report, by plane and path. Words of core/route.h.
+struct TransferReport {
+  plane @0 :Text;          # inside backbone migration management
+  operation @1 :Text;      # read write migrate
+  path @2 :Text;
+  reason @3 :Text;
+  failed @4 :Bool;
+  sent @5 :Bool;           # direction of the bytes, seen from the rank
+  ops @6 :UInt64;
+  bytes @7 :UInt64;
+  latency @8 :List(UInt64);  # of those that were timed: entry i took up to 2^i us / 4
+  latencyNs @9 :UInt64;    # their sum
+}
+
 # ---- jobs ----------------------------------------------------------------------------------------
 
 struct PlanRank { rank @0 :Int32; pp @1 :Int32; tp @2 :Int32; dp @3 :Int32; localRank @4 :Int32; gpu @5 :Text; }
@@ -340,7 +354,7 @@ interface Controller {
   # Ranks and tools. version -1 = newest visible.
   requestShards @7 (model :Text, version :Int64, pp :Int32, tp :Int32) -> (shards :List(Shard), version :Int64, meta :Text, config :Text, l3Address :Text);
   listShards @8 (model :Text, version :Int64, cursor :Text, limit :UInt32) -> (shards :List(Shard), next :Text);
-  reportAccess @9 (node :Text, job :Text, rank :Int32, reports :List(AccessReport)) -> ();
+  reportAccess @9 (node :Text, job :Text, rank :Int32, reports :List(AccessReport), transfers :List(TransferReport)) -> ();
 
   # A new version becomes visible when all `world` ranks have committed. beginVersion is idempotent by
   # (model, job, attempt, step): every rank may call it.

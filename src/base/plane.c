@@ -104,10 +104,16 @@ void hl_path_add(const char *op, const char *path, const char *reason, int faile
     plus(&c->bytes, bytes);
 }
 
-void hl_fault_count(const char *cause, const char *path)
+void hl_fault_add(const char *cause, const char *path, uint64_t count)
 {
     const char *const word[4] = {word_or_none(cause), word_or_none(path), "", ""};
-    plus(&find(&hl_plane_table.faults, word)->ops, 1);
+    if (count)
+        plus(&find(&hl_plane_table.faults, word)->ops, count);
+}
+
+void hl_fault_count(const char *cause, const char *path)
+{
+    hl_fault_add(cause, path, 1);
 }
 
 /* ---- the last second ------------------------------------------------------------------------- */

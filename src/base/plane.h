@@ -81,6 +81,7 @@ struct hl_plane_stats {
 void hl_plane_stats(enum hl_plane plane, struct hl_plane_stats *out);
 /* Why something was healed, refused or given up: helios_fault_total{cause,path}. Words as above. */
 void hl_fault_count(const char *cause, const char *path);
+void hl_fault_add(const char *cause, const char *path, uint64_t count);
 /* Prometheus text of everything above, appended. */
 hl_status hl_plane_metrics(struct hl_buf *out) HL_CHECK;
 /* One family's head, for those who append gauges of their own. */

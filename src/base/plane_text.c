@@ -12,8 +12,8 @@ void hl_metric_family(struct hl_buf *b, const char *name, const char *type, cons
     (void)hl_buf_printf(b, "# HELP %s %s\n# TYPE %s %s\n", name, help, name, type);
 }
 
-/* Backslash, quote and newline are escaped; other control characters, which only a caller's
- * mistake can bring, become spaces. */
+/* Backslash, quote and newline are escaped; other bytes that are no ASCII text, which only a
+ * caller's mistake can bring, become spaces. */
 const char *hl_metric_label(const char *word, char *out, size_t cap)
 {
     size_t at = 0;
@@ -21,7 +21,7 @@ const char *hl_metric_label(const char *word, char *out, size_t cap)
         unsigned char c = (unsigned char)*word;
         if (c == '\\' || c == '"' || c == '\n')
             out[at++] = '\\';
-        out[at++] = c == '\n' ? 'n' : c < ' ' || c == 127 ? ' ' : (char)c;
+        out[at++] = c == '\n' ? 'n' : c < ' ' || c >= 127 ? ' ' : (char)c;
     }
     out[at] = '\0';
     return out;

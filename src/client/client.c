@@ -175,6 +175,8 @@ int helios_open(const helios_options *opts, helios_client **out)
     if (st == HL_OK)
         st = copies_create(&c->copies);
     if (st == HL_OK)
+        st = planes_create(&c->told);
+    if (st == HL_OK)
         st = read_options(c, opts != NULL ? opts : &defaults);
     if (st == HL_OK)
         st = connect_all(c);
@@ -212,6 +214,7 @@ void helios_close(helios_client *client)
     pending_fini(client);
     names_fini(client);
     access_destroy(client->access);
+    planes_destroy(client->told);
     free(client->controller_address);
     free(client->l3_address);
     pthread_cond_destroy(&client->keeper_wake);
@@ -221,17 +224,24 @@ void helios_close(helios_client *client)
     free(client);
 }
 
+static uint64_t both(const atomic_uint_fast64_t *shm, const atomic_uint_fast64_t *net)
+{
+    return atomic_load_explicit(shm, memory_order_relaxed) +
+           atomic_load_explicit(net, memory_order_relaxed);
+}
+
 int helios_get_stats(helios_client *client, helios_stats *out)
 {
     if (client == NULL || out == NULL)
         return hl_fail(HL_EINVAL, "helios_get_stats: client and out must not be NULL");
     struct counters *c = &client->counters;
+    struct tally(*read)[2] = c->tally[TALLY_READ], (*write)[2] = c->tally[TALLY_WRITE];
     helios_stats s = {
-        .reads = atomic_load_explicit(&c->reads, memory_order_relaxed),
-        .read_bytes = atomic_load_explicit(&c->read_bytes, memory_order_relaxed),
+        .reads = both(&read[0][0].ops, &read[1][0].ops),
+        .read_bytes = both(&read[0][0].bytes, &read[1][0].bytes),
         .read_ns = atomic_load_explicit(&c->read_ns, memory_order_relaxed),
-        .writes = atomic_load_explicit(&c->writes, memory_order_relaxed),
-        .write_bytes = atomic_load_explicit(&c->write_bytes, memory_order_relaxed),
+        .writes = both(&write[0][0].ops, &write[1][0].ops),
+        .write_bytes = both(&write[0][0].bytes, &write[1][0].bytes),
         .write_ns = atomic_load_explicit(&c->write_ns, memory_order_relaxed),
         .crc_failures = atomic_load_explicit(&c->crc_failures, memory_order_relaxed),
         .retries = atomic_load_explicit(&c->retries, memory_order_relaxed),

@@ -13,6 +13,7 @@
 #include "base/clock.h"
 #include "base/crc32.h"
 #include "base/id.h"
+#include "base/plane.h"
 #include "base/status.h"
 #include "core/json.h"
 #include "helios/helios.h"
@@ -89,9 +90,17 @@ struct shard_name {
     UT_hash_handle hh;
 };
 
+/* Transfers of one kind; see planes.c. */
+struct tally {
+    atomic_uint_fast64_t ops, bytes;
+    atomic_uint_fast64_t ns, latency[HL_PLANE_BUCKETS]; /* of those that were timed */
+};
+
+enum tally_op { TALLY_READ, TALLY_WRITE, TALLY_OPS };
+
 struct counters {
-    atomic_uint_fast64_t reads, read_bytes, read_ns;
-    atomic_uint_fast64_t writes, write_bytes, write_ns;
+    atomic_uint_fast64_t read_ns, write_ns;
+    struct tally tally[TALLY_OPS][2][2]; /* [op][over the network][failed] */
     atomic_uint_fast64_t crc_failures, retries;
     _Atomic(const char *) path; /* a literal */
 };
@@ -111,6 +120,7 @@ struct helios_client {
     struct copies *copies;
     struct counters counters;
     struct access_table *access;
+    struct planes_told *told;
     struct pending *pending;
     pthread_mutex_t names_lock;
     struct shard_name *names;
@@ -243,6 +253,19 @@ void access_trouble(struct access_table *table, struct hl_id id, uint32_t crc_fa
                     uint32_t retries, int lost);
 /* New array of AccessReport and zeroed counts; NULL when there is nothing to tell. */
 json_t *access_take(struct access_table *table, const char *net_path);
+
+/* ---- planes.c: what was transferred, for the table of planes and the Controller ---- */
+/* What was told so far; the keeper's. */
+struct planes_told;
+hl_status planes_create(struct planes_told **out) HL_CHECK;
+void planes_destroy(struct planes_told *told);
+/* One that has ended. Returns how many of its kind there were before. */
+uint64_t planes_count(helios_client *client, enum tally_op op, int net, uint64_t bytes,
+                      hl_status st);
+void planes_time(helios_client *client, enum tally_op op, int net, uint64_t ns);
+/* What came since the last time goes into the table of planes; new array of TransferReport, NULL
+ * when there is nothing to tell. */
+json_t *planes_take(helios_client *client, struct planes_told *told);
 
 /* ---- keeper.c: the one background thread ---- */
 hl_status keeper_start(helios_client *client) HL_CHECK;

@@ -190,7 +190,8 @@ int helios_map(helios_client *client, helios_id id, const void **data, size_t *s
     hl_status st = map_once(&op, id_of(id), &m);
     if (st != HL_OK)
         st = map_hard(&op, id_of(id), st, &m);
-    read_account(&op, id_of(id), st == HL_OK ? m->size : 0, st == HL_OK && m->shm == NULL, st);
+    int net = st == HL_OK ? m->shm == NULL : atomic_load(&client->attach.shm) == NULL;
+    read_account(&op, id_of(id), st == HL_OK ? m->size : 0, net, st);
     if (st == HL_OK) {
         hl_error_clear();
         *data = m->data;

@@ -12,13 +12,14 @@ void read_account(struct operation *op, struct hl_id id, uint64_t bytes, int net
 {
     helios_client *c = op->client;
     struct counters *n = &c->counters;
+    uint64_t seen = planes_count(c, TALLY_READ, net, bytes, st);
     if (st == HL_OK) {
-        uint64_t seen = atomic_fetch_add_explicit(&n->reads, 1, memory_order_relaxed);
-        atomic_fetch_add_explicit(&n->read_bytes, bytes, memory_order_relaxed);
-        unsigned weight = bytes > SMALL_READ ? 1 : TIMED_ONE_OF;
-        if (seen % weight == 0)
-            atomic_fetch_add_explicit(&n->read_ns, weight * (hl_now_ns() - op->started_ns),
-                                      memory_order_relaxed);
+        unsigned weight = net || bytes > SMALL_READ ? 1 : TIMED_ONE_OF;
+        if (seen % weight == 0) {
+            uint64_t ns = hl_now_ns() - op->started_ns;
+            atomic_fetch_add_explicit(&n->read_ns, weight * ns, memory_order_relaxed);
+            planes_time(c, TALLY_READ, net, ns);
+        }
         const char *path = net ? net_path(c->attach.net) : "shm";
         if (atomic_load_explicit(&n->path, memory_order_relaxed) != path)
             atomic_store_explicit(&n->path, path, memory_order_relaxed);

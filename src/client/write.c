@@ -87,12 +87,19 @@ static hl_status put_once(struct operation *op, const struct hl_l3_staging *s, u
                           uint32_t crc32, struct hl_id *id)
 {
     helios_client *c = op->client;
+    uint64_t started_ns = hl_now_ns();
     struct shm *shm = attach_enter(c);
+    int net = shm == NULL;
     hl_status st = HL_OK;
-    if (shm != NULL)
+    if (!net)
         st = put_shm(op, shm, s, size, crc32, id);
     attach_leave(c);
-    return shm != NULL ? st : net_put(op, c->attach.net, s->ptr, size, crc32, id);
+    if (net)
+        st = net_put(op, c->attach.net, s->ptr, size, crc32, id);
+    (void)planes_count(c, TALLY_WRITE, net, size, st);
+    if (st == HL_OK)
+        planes_time(c, TALLY_WRITE, net, hl_now_ns() - started_ns);
+    return st;
 }
 
 /* One more try after a lost daemon or a copy that went wrong; a shard that was stored all the same
@@ -162,14 +169,6 @@ static hl_status put_part(struct operation *op, const struct hl_shard_spec *spec
     return HL_OK;
 }
 
-static void count_write(struct operation *op, uint64_t bytes)
-{
-    struct counters *n = &op->client->counters;
-    atomic_fetch_add_explicit(&n->writes, 1, memory_order_relaxed);
-    atomic_fetch_add_explicit(&n->write_bytes, bytes, memory_order_relaxed);
-    atomic_fetch_add_explicit(&n->write_ns, hl_now_ns() - op->started_ns, memory_order_relaxed);
-}
-
 int helios_version_put(helios_client *client, const char *model, int64_t version, int pp, int tp,
                        const char *part, const helios_tensor *tensors, size_t count,
                        helios_shard *out)
@@ -193,7 +192,8 @@ int helios_version_put(helios_client *client, const char *model, int64_t version
                                                     .count = count},
                             &shard);
     if (st == HL_OK) {
-        count_write(&op, shard.size);
+        atomic_fetch_add_explicit(&client->counters.write_ns, hl_now_ns() - op.started_ns,
+                                  memory_order_relaxed);
         hl_error_clear();
         if (out != NULL)
             *out = shard;

@@ -11,16 +11,27 @@ static const struct method {
     const char *name;
     method_fn fn;
 } methods[] = {
-    {"registerNode", method_register_node}, {"heartbeat", method_heartbeat},
-    {"importModel", method_import_model},   {"importProgress", method_import_progress},
-    {"listModels", method_list_models},     {"getModel", method_get_model},
-    {"removeModel", method_remove_model},   {"requestShards", method_request_shards},
-    {"listShards", method_list_shards},     {"reportAccess", method_report_access},
-    {"beginVersion", method_begin_version}, {"commitPart", method_commit_part},
-    {"planJob", method_plan_job},           {"submitJob", method_submit_job},
-    {"listJobs", method_list_jobs},         {"getJob", method_get_job},
-    {"cancelJob", method_cancel_job},       {"readLog", method_read_log},
-    {"listNodes", method_list_nodes},       {"clusterInfo", method_cluster_info},
+    {"registerNode", method_register_node},
+    {"heartbeat", method_heartbeat},
+    {"importModel", method_import_model},
+    {"importProgress", method_import_progress},
+    {"listModels", method_list_models},
+    {"getModel", method_get_model},
+    {"removeModel", method_remove_model},
+    {"requestShards", method_request_shards},
+    {"listShards", method_list_shards},
+    {"reportAccess", method_report_access},
+    {"beginVersion", method_begin_version},
+    {"commitPart", method_commit_part},
+    {"planJob", method_plan_job},
+    {"submitJob", method_submit_job},
+    {"listJobs", method_list_jobs},
+    {"getJob", method_get_job},
+    {"cancelJob", method_cancel_job},
+    {"readLog", method_read_log},
+    {"listNodes", method_list_nodes},
+    {"clusterInfo", method_cluster_info},
+    {"metrics", method_metrics},
 };
 
 void reject(struct hl_rpc_call *call, hl_status st)

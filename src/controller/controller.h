@@ -10,6 +10,7 @@
 #ifndef HL_CONTROLLER_CONTROLLER_H
 #define HL_CONTROLLER_CONTROLLER_H
 
+#include "base/buf.h"
 #include "base/status.h"
 
 struct hl_loop;
@@ -38,5 +39,7 @@ hl_status hl_controller_start(const struct hl_controller_opts *opts,
 /* NULL is fine. Running containers and the pool go on. */
 void hl_controller_stop(struct hl_controller *c);
 const char *hl_controller_address(const struct hl_controller *c);
+/* The Controller's own metrics, appended: nodes, jobs, what ranks transferred. */
+hl_status hl_controller_gauges(struct hl_controller *c, struct hl_buf *out) HL_CHECK;
 
 #endif

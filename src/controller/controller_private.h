@@ -5,6 +5,7 @@
 #include <jansson.h>
 #include <uthash.h>
 
+#include "base/plane.h"
 #include "controller/controller.h"
 #include "core/catalog.h"
 #include "core/jobstate.h"
@@ -94,6 +95,7 @@ struct hl_controller {
     uint64_t sweep_ns;
     uint64_t crc_failures, crc_retries, lost_reads;
     struct path_count paths[8];
+    struct hl_plane_stats ranks[HL_PLANE_COUNT]; /* sums of their reports */
 };
 
 /* A method: answers `call` now or later. */
@@ -122,6 +124,9 @@ void imports_fini(struct hl_controller *c);
 /* shards.c */
 void method_request_shards(struct hl_controller *c, struct hl_rpc_call *call, const json_t *params);
 void method_list_shards(struct hl_controller *c, struct hl_rpc_call *call, const json_t *params);
+/* metrics.c: ranks are short-lived, so that what they transferred is kept and shown here. */
+void metrics_report(struct hl_controller *c, const json_t *transfers);
+void method_metrics(struct hl_controller *c, struct hl_rpc_call *call, const json_t *params);
 void method_report_access(struct hl_controller *c, struct hl_rpc_call *call, const json_t *params);
 void method_begin_version(struct hl_controller *c, struct hl_rpc_call *call, const json_t *params);
 void method_commit_part(struct hl_controller *c, struct hl_rpc_call *call, const json_t *params);

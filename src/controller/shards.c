@@ -97,8 +97,19 @@ static void count_path(struct hl_controller *c, const char *path, uint64_t ops, 
     }
 }
 
+/* A word of ours, whatever the report holds. */
+static const char *known_path(const json_t *report)
+{
+    static const char *const paths[] = {"shm", "rdma", "tcp", "emulated"};
+    for (size_t i = 0; i < HL_ARRAY_LEN(paths); i++)
+        if (strcmp(paths[i], hl_json_str(report, "path", "")) == 0)
+            return paths[i];
+    return "unknown";
+}
+
 void method_report_access(struct hl_controller *c, struct hl_rpc_call *call, const json_t *params)
 {
+    metrics_report(c, hl_json_list(params, "transfers"));
     size_t i;
     json_t *r;
     json_array_foreach (hl_json_list(params, "reports"), i, r) {
@@ -107,6 +118,7 @@ void method_report_access(struct hl_controller *c, struct hl_rpc_call *call, con
         uint64_t failures = (uint64_t)hl_json_int(r, "crcFailures", 0);
         count_path(c, hl_json_str(r, "path", ""), count, (uint64_t)hl_json_int(r, "bytes", 0));
         c->crc_failures += failures;
+        hl_fault_add(hl_json_bool(r, "lost", 0) ? "lost" : "crc", known_path(r), failures);
         c->crc_retries += (uint64_t)hl_json_int(r, "retries", 0);
         if (hl_id_parse(hl_json_str(r, "id", ""), &id) != HL_OK)
             continue;

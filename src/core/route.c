@@ -6,6 +6,7 @@
 
 #include <assert.h>
 #include <stddef.h>
+#include <string.h>
 
 /* clang-format off */
 enum { R = 1 << HL_ROUTE_READ, W = 1 << HL_ROUTE_WRITE, M = 1 << HL_ROUTE_MIGRATE, RW = R | W,
@@ -161,6 +162,30 @@ const char *hl_route_reason_text(enum hl_route_reason reason)
 #undef X
     };
     return texts[reason];
+}
+
+enum hl_route_op hl_route_op_by_name(const char *name)
+{
+    int i = 0;
+    while (i < HL_ROUTE_OP_COUNT && strcmp(hl_route_op_name(i), name) != 0)
+        i++;
+    return i;
+}
+
+enum hl_route_path hl_route_path_by_name(const char *name)
+{
+    int i = 0;
+    while (i < HL_PATH_COUNT && strcmp(hl_route_path_name(i), name) != 0)
+        i++;
+    return i;
+}
+
+enum hl_route_reason hl_route_reason_by_name(const char *name)
+{
+    int i = 0;
+    while (i < HL_REASON_COUNT && strcmp(hl_route_reason_name(i), name) != 0)
+        i++;
+    return i;
 }
 
 enum hl_plane hl_route_plane_of(enum hl_route_path path)

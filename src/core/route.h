@@ -138,6 +138,10 @@ const char *hl_route_path_name(enum hl_route_path path);       /* "plank" */
 const char *hl_route_reason_name(enum hl_route_reason reason); /* "nic-class" */
 const char *hl_route_reason_text(enum hl_route_reason reason); /* a clause */
 enum hl_plane hl_route_plane_of(enum hl_route_path path);
+/* The other way round; the _COUNT value for a word that is none. */
+enum hl_route_op hl_route_op_by_name(const char *name);
+enum hl_route_path hl_route_path_by_name(const char *name);
+enum hl_route_reason hl_route_reason_by_name(const char *name);
 
 /* Memory of one direct path: after a failure direct rests, longer after each further one. All zero
  * = good. */

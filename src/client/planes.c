@@ -1,0 +1,127 @@
+/* A read of the mapped pool takes a few hundred nanoseconds: it leaves two numbers in its client's
+ * own counters, and the keeper's thread carries what has come together to the table of planes and
+ * to the Controller. Which path that was, and why, says core/route. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "client/client_private.h"
+#include "core/route.h"
+
+struct seen {
+    uint64_t ops, bytes, ns, latency[HL_PLANE_BUCKETS];
+};
+
+struct planes_told {
+    struct seen seen[TALLY_OPS][2][2];
+};
+
+hl_status planes_create(struct planes_told **out)
+{
+    *out = calloc(1, sizeof(**out));
+    return *out != NULL ? HL_OK : hl_fail(HL_ENOMEM, "memory is short for a client");
+}
+
+void planes_destroy(struct planes_told *told)
+{
+    free(told);
+}
+
+/* What was asked wrongly, or is not there, never was a transfer. */
+static int is_transfer(hl_status st)
+{
+    return st != HL_ENOENT && st != HL_EINVAL && st != HL_EEXIST && st != HL_ENOSPC;
+}
+
+uint64_t planes_count(helios_client *c, enum tally_op op, int net, uint64_t bytes, hl_status st)
+{
+    struct tally *t = &c->counters.tally[op][net][st != HL_OK];
+    if (st == HL_OK)
+        atomic_fetch_add_explicit(&t->bytes, bytes, memory_order_relaxed);
+    else if (!is_transfer(st))
+        return 0;
+    return atomic_fetch_add_explicit(&t->ops, 1, memory_order_relaxed);
+}
+
+void planes_time(helios_client *c, enum tally_op op, int net, uint64_t ns)
+{
+    struct tally *t = &c->counters.tally[op][net][0];
+    atomic_fetch_add_explicit(&t->latency[hl_plane_bucket(ns)], 1, memory_order_relaxed);
+    atomic_fetch_add_explicit(&t->ns, ns, memory_order_relaxed);
+}
+
+/* Counters only grow: what is new is the difference to what was seen before. */
+static uint64_t fresh(const atomic_uint_fast64_t *counter, uint64_t *seen)
+{
+    uint64_t now = atomic_load_explicit(counter, memory_order_relaxed), more = now - *seen;
+    *seen = now;
+    return more;
+}
+
+/* Over TCP, and where UCX emulates a read, the owner takes part: no RDMA. */
+static struct hl_route choose(enum tally_op op, int net, const char *transport)
+{
+    struct hl_route_query q = {
+        .op = op == TALLY_READ ? HL_ROUTE_READ : HL_ROUTE_WRITE,
+        .source = op == TALLY_READ ? HL_TIER_L3 : HL_TIER_L2,
+        .target = op == TALLY_READ ? HL_TIER_L2 : HL_TIER_L3,
+        .link = !net                             ? HL_LINK_HERE
+                : strcmp(transport, "rdma") == 0 ? HL_LINK_RDMA
+                                                 : HL_LINK_TCP,
+        .direct = HL_DIRECT_GOOD,
+    };
+    return hl_route_choose(&q);
+}
+
+static json_t *report(const struct hl_transfer *t, const struct seen *more)
+{
+    json_t *latency = json_array();
+    for (int i = 0; more->ns > 0 && i < HL_PLANE_BUCKETS; i++)
+        json_array_append_new(latency, json_integer((json_int_t)more->latency[i]));
+    return json_pack("{s:s s:s s:s s:s s:b s:b s:I s:I s:o s:I}", "plane", hl_plane_name(t->plane),
+                     "operation", t->op, "path", t->path, "reason", t->reason, "failed",
+                     t->status != HL_OK, "sent", t->sent, "ops", (json_int_t)more->ops, "bytes",
+                     (json_int_t)more->bytes, "latency", latency, "latencyNs",
+                     (json_int_t)more->ns);
+}
+
+static void take(helios_client *c, enum tally_op op, int net, int failed, struct seen *seen,
+                 json_t *out)
+{
+    struct tally *t = &c->counters.tally[op][net][failed];
+    struct seen more = {.ops = fresh(&t->ops, &seen->ops)};
+    if (more.ops == 0)
+        return;
+    more.bytes = fresh(&t->bytes, &seen->bytes);
+    more.ns = fresh(&t->ns, &seen->ns);
+    for (int i = 0; i < HL_PLANE_BUCKETS; i++)
+        more.latency[i] = fresh(&t->latency[i], &seen->latency[i]);
+    struct hl_route route = choose(op, net, net_path(c->attach.net));
+    struct hl_transfer transfer = {
+        .plane = hl_route_plane_of(route.path),
+        .op = hl_route_op_name(op == TALLY_READ ? HL_ROUTE_READ : HL_ROUTE_WRITE),
+        .path = hl_route_path_name(route.path),
+        .reason = hl_route_reason_name(route.reason),
+        .sent = op == TALLY_WRITE,
+        .bytes = more.bytes,
+        .ns = more.ns,
+        .status = failed ? HL_EIO : HL_OK,
+    };
+    hl_plane_add(&transfer, more.ops, more.latency);
+    json_array_append_new(out, report(&transfer, &more));
+}
+
+json_t *planes_take(helios_client *c, struct planes_told *told)
+{
+    json_t *out = json_array();
+    if (out == NULL)
+        return NULL;
+    for (int op = 0; op < TALLY_OPS; op++)
+        for (int net = 0; net < 2; net++)
+            for (int failed = 0; failed < 2; failed++)
+                take(c, (enum tally_op)op, net, failed, &told->seen[op][net][failed], out);
+    if (json_array_size(out) == 0) {
+        json_decref(out);
+        return NULL;
+    }
+    return out;
+}

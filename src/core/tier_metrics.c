@@ -1,0 +1,47 @@
+#include "core/tier_metrics.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+#include "base/plane.h"
+#include "core/json.h"
+#include "core/route.h"
+
+static void bytes_of(const json_t *tier, struct hl_buf *out)
+{
+    static const char *const states[][2] = {
+        {"quota", "quotaBytes"},     {"used", "usedBytes"},
+        {"writing", "writingBytes"}, {"quarantined", "quarantinedBytes"},
+        {"high", "highBytes"},       {"low", "lowBytes"}};
+    char label[2][256];
+    for (size_t i = 0; i < HL_ARRAY_LEN(states); i++)
+        (void)hl_buf_printf(
+            out, "helios_tier_bytes{tier=\"%s\",name=\"%s\",state=\"%s\"} %" PRId64 "\n",
+            hl_metric_label(hl_json_str(tier, "tier", ""), label[0], sizeof(label[0])),
+            hl_metric_label(hl_json_str(tier, "name", ""), label[1], sizeof(label[1])),
+            states[i][0], hl_json_int(tier, states[i][1], 0));
+}
+
+hl_status hl_tier_gauges(const json_t *tiers, struct hl_buf *out)
+{
+    int64_t shards[HL_TIER_COUNT] = {0};
+    int there[HL_TIER_COUNT] = {0};
+    size_t i;
+    const json_t *tier;
+    hl_metric_family(out, "helios_tier_bytes", "gauge",
+                     "Bytes of each tier by state; quota 0 = no limit but the medium's.");
+    json_array_foreach (tiers, i, tier) {
+        bytes_of(tier, out);
+        for (int t = 0; t < HL_TIER_COUNT; t++)
+            if (strcmp(hl_tier_name(t), hl_json_str(tier, "tier", "")) == 0) {
+                shards[t] += hl_json_int(tier, "shards", 0);
+                there[t] = 1;
+            }
+    }
+    hl_metric_family(out, "helios_shards", "gauge", "Sealed copies of shards by tier.");
+    for (int t = 0; t < HL_TIER_COUNT; t++)
+        if (there[t])
+            (void)hl_buf_printf(out, "helios_shards{tier=\"%s\"} %" PRId64 "\n", hl_tier_name(t),
+                                shards[t]);
+    return out->failed ? hl_fail(HL_ENOMEM, "metrics of the tiers") : HL_OK;
+}
