@@ -44,6 +44,7 @@ struct operation {
     uint64_t deadline_ns;
     uint32_t crc_failures;
     uint32_t retries;
+    const char *elsewhere; /* transport of another node's copy that served; NULL = none did */
 };
 
 /* Milliseconds that are left, at least 1. */

@@ -12,6 +12,7 @@ void read_account(struct operation *op, struct hl_id id, uint64_t bytes, int net
 {
     helios_client *c = op->client;
     struct counters *n = &c->counters;
+    net |= op->elsewhere != NULL;
     uint64_t seen = planes_count(c, TALLY_READ, net, bytes, st);
     if (st == HL_OK) {
         unsigned weight = net || bytes > SMALL_READ ? 1 : TIMED_ONE_OF;
@@ -20,7 +21,7 @@ void read_account(struct operation *op, struct hl_id id, uint64_t bytes, int net
             atomic_fetch_add_explicit(&n->read_ns, weight * ns, memory_order_relaxed);
             planes_time(c, TALLY_READ, net, ns);
         }
-        const char *path = net ? net_path(c->attach.net) : "shm";
+        const char *path = op->elsewhere ? op->elsewhere : net ? net_path(c->attach.net) : "shm";
         if (atomic_load_explicit(&n->path, memory_order_relaxed) != path)
             atomic_store_explicit(&n->path, path, memory_order_relaxed);
         access_count(c->access, id, bytes, net);
@@ -62,7 +63,6 @@ struct read {
     void *buf;
     int whole;
     int net;
-    const char *elsewhere; /* path of a copy on another node; NULL = not from there */
 };
 
 /* From the node's own store, if it has the shard. Between enter and leave. */
@@ -122,7 +122,7 @@ static int read_elsewhere(struct operation *op, struct read *r, hl_status *st)
     hl_status here = *st;
     if (here == HL_ECORRUPT && copies_heal(op, r->id) == HL_OK && read_once(op, r) == HL_OK)
         return 1;
-    if (copies_read(op, r->id, r->off, r->buf, r->len, r->whole, &r->elsewhere) == HL_OK)
+    if (copies_read(op, r->id, r->off, r->buf, r->len, r->whole, &op->elsewhere) == HL_OK)
         return 1;
     hl_debug("no other copy helped: %s", hl_error_text());
     *st = hl_fail(here, "%s", text);
