@@ -101,6 +101,26 @@ static void find_library(char *out, size_t size)
     find_beside(places, HL_ARRAY_LEN(places), out, size);
 }
 
+static struct store_opts store_opts(const struct hl_conf *c)
+{
+    return (struct store_opts){
+        .host_id = c->agent_host_id,
+        .l2_size = c->agent_l2_size,
+        .l2_pool = c->agent_l2_pool,
+        .quarantine_ms = (uint32_t)c->l3_quarantine_ms,
+        .beat_ms = (uint32_t)c->l3_beat_ms,
+        .prefault = (int)c->l3_prefault,
+        .devices = c->agent_devices,
+        .nic_class = c->agent_nic_class,
+        .data_listen = c->agent_data_listen,
+        .migrate_listen = c->agent_migrate_listen,
+        .copies = (int)c->agent_copies,
+        .retries = (int)c->read_retries,
+        .retry_first_ms = c->route_retry_first_ms,
+        .retry_max_ms = c->route_retry_max_ms,
+    };
+}
+
 static hl_status start(struct daemon *d, int argc, char **argv)
 {
     enum hl_log_level level;
@@ -135,6 +155,7 @@ static hl_status start(struct daemon *d, int argc, char **argv)
                 .foreign_topology = d->conf.agent_topology[0] != '\0',
                 .log_max_bytes = d->conf.agent_log_max,
                 .rpc_timeout_ms = (int)d->conf.rpc_timeout_ms,
+                .store = store_opts(&d->conf),
                 .telemetry = telemetry,
                 .telemetry_arg = &d->probe,
             },
@@ -144,8 +165,11 @@ static hl_status start(struct daemon *d, int argc, char **argv)
     HL_TRY(st);
     hl_info("serving address=%s node=%s slots=%zu state=%s", hl_agent_address(d->agent),
             hl_agent_name(d->agent), count, d->conf.agent_state);
-    return hl_conf_announce(&d->conf, json_pack("{s:s s:s}", "address", hl_agent_address(d->agent),
-                                                "name", hl_agent_name(d->agent)));
+    return hl_conf_announce(
+        &d->conf, json_pack("{s:s s:s s:s s:s s:s}", "address", hl_agent_address(d->agent), "name",
+                            hl_agent_name(d->agent), "dataAddress", hl_agent_data_address(d->agent),
+                            "migrateAddress", hl_agent_migrate_address(d->agent), "storeSocket",
+                            hl_agent_store_socket(d->agent)));
 }
 
 int main(int argc, char **argv)

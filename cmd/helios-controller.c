@@ -46,6 +46,7 @@ static hl_status start(struct daemon *d, int argc, char **argv)
             .gc_grace_ms = (int)d->conf.gc_grace_ms,
             .versions_keep = (int)d->conf.versions_keep,
             .rpc_timeout_ms = (int)d->conf.rpc_timeout_ms,
+            .copy_timeout_ms = (int)d->conf.copy_timeout_ms,
             .stop_grace_ms = (int)d->conf.job_stop_grace_ms,
             .stop_resend_ms = (int)d->conf.job_stop_resend_ms,
             .start_timeout_ms = (int)d->conf.job_start_timeout_ms,

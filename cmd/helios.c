@@ -13,10 +13,11 @@
 /* clang-format off */
 static const struct cli_command commands[] = {
     {"Cluster", "", "", NULL},
-    {"up", "[--nodes N] [--slots M] [--l3-size BYTES] [options]",
+    {"up", "[--nodes N] [--slots M] [--l3-size BYTES] [--l2-size BYTES] [options]",
      "Start a local cluster of real daemons in the background.", cmd_up},
     {"down", "[--keep]", "Stop it, with its containers and its pool.", cmd_down},
     {"nodes", "", "List the nodes' slots and who holds them.", cmd_nodes},
+    {"store", "[NODE]", "Show the tiers: quota, use, watermarks, pressure, backing.", cmd_store},
     {"info", "", "Show the pool and the counters of the cluster.", cmd_info},
     {"topo", "[FILE.xml]", "Show the slots of this machine or of an hwloc XML file.", cmd_topo},
     {"conf", "", "Show every option, its value, and where that comes from.", cmd_conf},
@@ -43,9 +44,13 @@ static const struct cli_command commands[] = {
     {"pull", "--model NAME[@VERSION] --pp P --tp T --out FILE|-",
      "Write what one rank loads as one safetensors file, read as a rank reads it.", cmd_pull},
     {"shard ls", "[--model NAME[@VERSION]]", "List the shards.", cmd_shard_ls},
-    {"shard show", "ID [--verify]", "Show where a shard lies and which tensors it holds.",
-     cmd_shard_show},
+    {"shard show", "ID|KEY [--verify]",
+     "Show a shard's copies, the ways nodes read them, and its tensors.", cmd_shard_show},
     {"shard get", "ID --out FILE|-", "Write one shard, a safetensors file.", cmd_shard_get},
+    {"shard copy", "ID --to NODE[:l1[:DEVICE]|:l2]|l3|l4 [--migrate|--write]",
+     "Copy a shard to a tier.", cmd_shard_copy},
+    {"shard drop", "ID --from NODE[:l1[:DEVICE]|:l2]|l3|l4",
+     "Drop one copy; the last readable one stays.", cmd_shard_drop},
     {"shard rm", "ID... [--force]", "Free shards in the L3 pool.", cmd_shard_rm},
 
     {"Measuring", "", "", NULL},

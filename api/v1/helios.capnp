@@ -48,6 +48,8 @@ struct TierInfo {
   numaId @10 :Int32;       # -1 = several or none
   regions @11 :List(RegionInfo);
   backing @12 :Text;       # "huge pages", "4 KiB pages", "device memory", ...: what was really got
+  nicClass @13 :Text;      # L1: of the NIC beside it; words of core/topo.h
+  nicDirect @14 :Bool;     # L1: a NIC may reach its memory
 }
 struct RegionInfo { numaId @0 :Int32; bytes @1 :UInt64; usedBytes @2 :UInt64; bound @3 :Bool; }
 

@@ -193,10 +193,11 @@ hl_status cli_l3(struct cli *cli, struct hl_rpc_peer **out)
     return HL_OK;
 }
 
-static hl_status call(struct hl_rpc_peer *peer, const char *method, json_t *params, json_t **result)
+static hl_status call(struct hl_rpc_peer *peer, const char *method, json_t *params, int timeout_ms,
+                      json_t **result)
 {
     json_t *ignored = NULL;
-    hl_status st = hl_rpc_call(peer, method, params, CLI_CALL_TIMEOUT_MS, &ignored);
+    hl_status st = hl_rpc_call(peer, method, params, timeout_ms, &ignored);
     json_decref(params);
     if (st == HL_OK && result != NULL)
         *result = ignored;
@@ -205,7 +206,8 @@ static hl_status call(struct hl_rpc_peer *peer, const char *method, json_t *para
     return st;
 }
 
-hl_status cli_call(struct cli *cli, const char *method, json_t *params, json_t **result)
+hl_status cli_call_for(struct cli *cli, const char *method, json_t *params, int timeout_ms,
+                       json_t **result)
 {
     struct hl_rpc_peer *peer;
     hl_status st = cli_controller(cli, &peer);
@@ -213,7 +215,12 @@ hl_status cli_call(struct cli *cli, const char *method, json_t *params, json_t *
         json_decref(params);
         return st;
     }
-    return call(peer, method, params, result);
+    return call(peer, method, params, timeout_ms, result);
+}
+
+hl_status cli_call(struct cli *cli, const char *method, json_t *params, json_t **result)
+{
+    return cli_call_for(cli, method, params, CLI_CALL_TIMEOUT_MS, result);
 }
 
 hl_status cli_call_l3(struct cli *cli, const char *method, json_t *params, json_t **result)
@@ -224,5 +231,5 @@ hl_status cli_call_l3(struct cli *cli, const char *method, json_t *params, json_
         json_decref(params);
         return st;
     }
-    return call(peer, method, params, result);
+    return call(peer, method, params, CLI_CALL_TIMEOUT_MS, result);
 }

@@ -25,6 +25,7 @@
 
 #define CLI_COLUMNS_MAX     24
 #define CLI_CALL_TIMEOUT_MS 10000
+#define CLI_COPY_TIMEOUT_MS (3600 * 1000) /* the Controller's deadline comes first */
 
 struct cli;
 
@@ -79,6 +80,8 @@ hl_status cli_controller(struct cli *cli, struct hl_rpc_peer **out) HL_CHECK;
 hl_status cli_l3(struct cli *cli, struct hl_rpc_peer **out) HL_CHECK;
 /* Call the Controller. Takes the reference to params (NULL = defaults). */
 hl_status cli_call(struct cli *cli, const char *method, json_t *params, json_t **result) HL_CHECK;
+hl_status cli_call_for(struct cli *cli, const char *method, json_t *params, int timeout_ms,
+                       json_t **result) HL_CHECK;
 hl_status cli_call_l3(struct cli *cli, const char *method, json_t *params,
                       json_t **result) HL_CHECK;
 

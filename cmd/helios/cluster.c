@@ -13,6 +13,8 @@ struct up_args {
     int64_t nodes;
     int64_t slots;
     uint64_t l3_size;
+    uint64_t l2_size;
+    char *devices;
     char *topology;
     char *executor;
 };
@@ -26,6 +28,10 @@ static const struct hl_option up_rows[] = {
      HL_OPT_INT, 0, 1024, NULL, AT(slots), 0},
     {"l3-size", "--l3-size", "1GiB", "Capacity of the L3 pool.",
      HL_OPT_BYTES, 1 << 20, 1ll << 46, NULL, AT(l3_size), 0},
+    {"l2-size", "--l2-size", "0", "Capacity of each node's L2, host memory for copies; 0 for none.",
+     HL_OPT_BYTES, 0, 1ll << 46, NULL, AT(l2_size), 0},
+    {"devices", "--devices", "", "Each node's device memory (L1), as agent.devices: emu:64MiB,...",
+     HL_OPT_STRING, 0, 0, NULL, AT(devices), 0},
     {"topology", "--topology", "", "hwloc XML (version 2) that every node takes its slots from.",
      HL_OPT_PATH, 0, 0, NULL, AT(topology), 0},
     {"executor", "--executor", "process", "What runs containers.",
@@ -49,7 +55,9 @@ static hl_status run_up(struct cli *cli, const struct up_args *a)
                                          .slots = (int)a->slots,
                                          .topology = topology,
                                          .executor = a->executor,
-                                         .l3_size = a->l3_size},
+                                         .l3_size = a->l3_size,
+                                         .l2_size = a->l2_size,
+                                         .devices = a->devices},
                     &result));
     if (cli->json)
         return cli_print_json(result);

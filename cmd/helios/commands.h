@@ -39,6 +39,13 @@ hl_status cmd_shard_ls(struct cli *cli, int argc, char **argv);
 hl_status cmd_shard_show(struct cli *cli, int argc, char **argv);
 hl_status cmd_shard_get(struct cli *cli, int argc, char **argv);
 hl_status cmd_shard_rm(struct cli *cli, int argc, char **argv);
+/* copies.c */
+hl_status cmd_shard_copy(struct cli *cli, int argc, char **argv);
+hl_status cmd_shard_drop(struct cli *cli, int argc, char **argv);
+hl_status cmd_store(struct cli *cli, int argc, char **argv);
+/* Tables of Shard.copies and of routes. */
+hl_status copies_print(const json_t *shard) HL_CHECK;
+hl_status routes_print(const json_t *routes) HL_CHECK;
 /* bench_get.c, bench_import.c, bench_migrate.c, bench_plan.c */
 hl_status cmd_bench_get(struct cli *cli, int argc, char **argv);
 hl_status cmd_bench_import(struct cli *cli, int argc, char **argv);

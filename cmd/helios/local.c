@@ -254,16 +254,33 @@ static hl_status ensure(struct local *l, const char *name, const char *program, 
 /* ---- up ---------------------------------------------------------------------------------------
  */
 
+/* "/dev/shm/x.pool" of the cluster to "/dev/shm/x-node-1.l2". */
+static void name_l2(const char *pool, const char *node, char *out, size_t cap)
+{
+    size_t len = strlen(pool) - (strlen(pool) > 5 ? strlen(".pool") : 0);
+    snprintf(out, cap, "%.*s-%s.l2", (int)len, pool, node);
+}
+
+/* Where it served before, or any port. */
+static const char *port_of(const json_t *old, const char *key)
+{
+    const char *address = hl_json_str(old, key, "");
+    return address[0] != '\0' ? address : "127.0.0.1:0";
+}
+
 static hl_status ensure_agent(struct local *l, int i)
 {
-    char name[64], state[PATH_MAX], share[64];
+    char name[64], state[PATH_MAX], share[64], size[32], l2[PATH_MAX];
     snprintf(name, sizeof(name), "node-%d", i);
     snprintf(state, sizeof(state), "%s/agents/%s", l->opts->state, name);
     if (l->opts->slots > 0)
         snprintf(share, sizeof(share), "%d/%dx%d", i, l->opts->nodes, l->opts->slots);
     else
         snprintf(share, sizeof(share), "%d/%d", i, l->opts->nodes);
-    const char *args[16] = {"--name",         name,
+    const json_t *old = json_object_get(l->doc, name);
+    snprintf(size, sizeof(size), "%" PRIu64, l->opts->l2_size);
+    name_l2(l->pool, name, l2, sizeof(l2));
+    const char *args[32] = {"--name",         name,
                             "--state",        state,
                             "--rank-address", "127.0.0.1",
                             "--executor",     l->opts->executor,
@@ -276,6 +293,13 @@ static hl_status ensure_agent(struct local *l, int i)
         args[n++] = "--share";
         args[n++] = share;
     }
+    const char *more[] = {"--l2-size",        size,
+                          "--l2-pool",        l2,
+                          "--devices",        l->opts->devices,
+                          "--data-listen",    port_of(old, "dataAddress"),
+                          "--migrate-listen", port_of(old, "migrateAddress")};
+    for (size_t k = 0; k < HL_ARRAY_LEN(more); k++)
+        args[n++] = more[k];
     return ensure(l, name, "helios-agent", args);
 }
 
@@ -538,7 +562,7 @@ static hl_status remove_state(const char *state, const json_t *doc)
     static const char *const dirs[] = {"log", "controller", "agents"};
     static const char *const files[] = {"cluster.json", "l3d.json", "controllerd.json", "l3.sock",
                                         "lock"};
-    char path[PATH_MAX];
+    char path[PATH_MAX], name[64];
     const char *pool = hl_json_str(doc, "pool", "");
     if (pool[0] != '\0')
         unlink(pool);
@@ -548,6 +572,9 @@ static hl_status remove_state(const char *state, const json_t *doc)
     }
     for (int i = 0; i < (int)hl_json_int(doc, "nodes", 0); i++) {
         snprintf(path, sizeof(path), "%s/node-%d.json", state, i);
+        unlink(path);
+        snprintf(name, sizeof(name), "node-%d", i);
+        name_l2(pool, name, path, sizeof(path));
         unlink(path);
     }
     for (size_t i = 0; i < HL_ARRAY_LEN(files); i++) {

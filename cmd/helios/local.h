@@ -28,6 +28,8 @@ struct local_opts {
         *topology; /* hwloc XML that every node takes its slots from; "" = shares of this machine */
     const char *executor; /* process */
     uint64_t l3_size;
+    uint64_t l2_size;    /* of each node; 0 = none */
+    const char *devices; /* of each node, as agent.devices */
 };
 
 /* Start what is not running. Result: cluster.json plus "started": [names]. */

@@ -160,8 +160,21 @@ static const char *meta_or(const struct hl_safetensors *h, const char *key)
     return value != NULL ? value : "?";
 }
 
+static hl_status print_copies(const json_t *known)
+{
+    if (known == NULL)
+        return HL_OK;
+    puts("");
+    HL_TRY(copies_print(json_object_get(known, "shard")));
+    const json_t *routes = json_object_get(known, "routes");
+    if (json_array_size(routes) == 0)
+        return HL_OK;
+    puts("");
+    return routes_print(routes);
+}
+
 static hl_status print_shard(const struct hl_safetensors *h, const json_t *extent,
-                             const json_t *verified)
+                             const json_t *verified, const json_t *known)
 {
     char size[32];
     uint64_t bytes = (uint64_t)hl_json_int(extent, "sizeBytes", 0);
@@ -178,6 +191,7 @@ static hl_status print_shard(const struct hl_safetensors *h, const json_t *exten
     if (verified != NULL)
         printf("verified    %s\n",
                hl_json_bool(verified, "ok", 0) ? "every chunk is good" : "bad chunks, see below");
+    HL_TRY(print_copies(known));
     puts("");
     return print_tensors(h);
 }
@@ -199,8 +213,18 @@ static hl_status verdict(const char *id, const json_t *verified)
     return st;
 }
 
+static void add_copies(json_t *doc, const json_t *known)
+{
+    const json_t *shard = json_object_get(known, "shard");
+    if (known == NULL)
+        return;
+    json_object_set(doc, "copies", json_object_get(shard, "copies"));
+    json_object_set(doc, "routes", json_object_get(known, "routes"));
+    json_object_set(doc, "state", json_object_get(shard, "state"));
+}
+
 static hl_status show_header(struct cli *cli, helios_id id, const json_t *extent,
-                             const json_t *verified)
+                             const json_t *verified, const json_t *known)
 {
     helios_client *client;
     struct hl_safetensors h;
@@ -214,32 +238,103 @@ static hl_status show_header(struct cli *cli, helios_id id, const json_t *extent
         json_object_set_new(doc, "tensors", tensors_json(&h));
         if (verified != NULL)
             json_object_set_new(doc, "verify", json_deep_copy(verified));
+        add_copies(doc, known);
         st = cli_print_json(doc);
     } else {
-        st = print_shard(&h, extent, verified);
+        st = print_shard(&h, extent, verified, known);
     }
     hl_safetensors_fini(&h);
     return st;
 }
 
-static hl_status shard_show(struct cli *cli, const char *text, int verify)
+/* What the Controller knows of it; NULL for a shard that belongs to no version. */
+static hl_status ask_controller(struct cli *cli, const char *id, json_t **out)
+{
+    *out = NULL;
+    hl_status st = cli_call(cli, "getShard", json_pack("{s:s}", "id", id), out);
+    return st == HL_ENOENT ? HL_OK : st;
+}
+
+/* It is not in the pool: what is known of it without its bytes. */
+static hl_status show_absent(struct cli *cli, const char *id, const json_t *known)
+{
+    const json_t *shard = json_object_get(known, "shard");
+    if (cli->json) {
+        json_t *doc = json_deep_copy(shard);
+        json_object_set(doc, "routes", json_object_get(known, "routes"));
+        return cli_print_json(doc);
+    }
+    printf("id          %s\nbelongs to  %s@%" PRId64 "/pp%" PRId64 "/tp%" PRId64 "/%s\n"
+           "state       %s, not in the pool\n",
+           id, hl_json_str(shard, "model", ""), hl_json_int(shard, "version", 0),
+           hl_json_int(shard, "pp", 0), hl_json_int(shard, "tp", 0), hl_json_str(shard, "part", ""),
+           hl_json_str(shard, "state", ""));
+    return print_copies(known);
+}
+
+/* "model@3/pp0/tp1/layer-0002" to its id; an id stays one. */
+static hl_status resolve(struct cli *cli, const char *text, char out[HL_ID_TEXT_LEN + 1])
+{
+    json_t *shards, *s;
+    size_t i;
+    char key[320];
+    hl_status st = HL_OK;
+    if (strchr(text, '/') == NULL) {
+        helios_id id;
+        HL_TRY(parse_id(cli, text, &id));
+        snprintf(out, HL_ID_TEXT_LEN + 1, "%s", text);
+        return HL_OK;
+    }
+    out[0] = '\0';
+    HL_TRY(list_shards(cli, "", -1, &shards));
+    json_array_foreach (shards, i, s) {
+        snprintf(key, sizeof(key), "%s@%" PRId64 "/pp%" PRId64 "/tp%" PRId64 "/%s",
+                 hl_json_str(s, "model", ""), hl_json_int(s, "version", 0), hl_json_int(s, "pp", 0),
+                 hl_json_int(s, "tp", 0), hl_json_str(s, "part", ""));
+        if (strcmp(key, text) == 0)
+            snprintf(out, HL_ID_TEXT_LEN + 1, "%s", hl_json_str(s, "id", ""));
+    }
+    if (out[0] == '\0')
+        st =
+            hl_fail(HL_ENOENT, "there is no shard '%s'; a key is MODEL@VERSION/ppP/tpT/PART", text);
+    json_decref(shards);
+    return st;
+}
+
+static hl_status show_located(struct cli *cli, const char *text, int verify, const json_t *located,
+                              const json_t *known)
 {
     helios_id id = {0};
-    json_t *located, *verified = NULL;
+    json_t *verified = NULL;
     HL_TRY(parse_id(cli, text, &id));
-    HL_TRY(cli_call_l3(cli, "locate", json_pack("{s:[s]}", "ids", text), &located));
     hl_status st = HL_OK;
     if (verify)
         st = cli_call_l3(cli, "verify", json_pack("{s:s}", "id", text), &verified);
     if (st == HL_OK)
-        st = show_header(cli, id, json_array_get(hl_json_list(located, "extents"), 0), verified);
+        st = show_header(cli, id, json_array_get(hl_json_list(located, "extents"), 0), verified,
+                         known);
     /* A header that can't be read is explained by the chunks that are bad. */
     if (st == HL_OK || st == HL_ECORRUPT) {
         hl_status bad = verdict(text, verified);
         st = bad != HL_OK ? bad : st;
     }
-    json_decref(located);
     json_decref(verified);
+    return st;
+}
+
+static hl_status shard_show(struct cli *cli, const char *text, int verify)
+{
+    char id[HL_ID_TEXT_LEN + 1];
+    json_t *located = NULL, *known = NULL;
+    HL_TRY(resolve(cli, text, id));
+    HL_TRY(ask_controller(cli, id, &known));
+    hl_status st = cli_call_l3(cli, "locate", json_pack("{s:[s]}", "ids", id), &located);
+    if (st == HL_OK)
+        st = show_located(cli, id, verify, located, known);
+    else if (known != NULL && !verify)
+        st = show_absent(cli, id, known);
+    json_decref(located);
+    json_decref(known);
     return st;
 }
 

@@ -44,14 +44,46 @@ static void reachable_address(const struct hl_agent *a, const char *served, char
     snprintf(out, size, "%s", served);
 }
 
+/* From a thread of the store. */
+static void on_store_change(void *arg)
+{
+    struct hl_agent *a = arg;
+    hl_loop_post(a->loop, changed_on_loop, a);
+}
+
+static hl_status open_store(struct hl_agent *a, const struct hl_agent_opts *opts)
+{
+    struct store_opts o = opts->store;
+    char pool[320];
+    snprintf(pool, sizeof(pool), "/dev/shm/helios-%u-%s.l2", (unsigned)getuid(), a->name);
+    snprintf(a->host_id, sizeof(a->host_id), "%s", o.host_id);
+    if (a->host_id[0] == '\0')
+        hl_host_id(a->host_id, sizeof(a->host_id));
+    o.loop = a->loop;
+    o.rpc = a->rpc;
+    o.node = a->name;
+    o.host_id = a->host_id;
+    o.slots = opts->slots;
+    o.changed = on_store_change;
+    o.arg = a;
+    if (o.l2_pool[0] == '\0')
+        o.l2_pool = pool;
+    return store_open(&o, &a->store);
+}
+
 static hl_status make_node(struct hl_agent *a, const struct hl_agent_opts *opts)
 {
-    char host[64];
-    hl_host_id(host, sizeof(host));
-    a->node = json_pack("{ss ss ss ss ss ss sO ss}", "name", a->name, "agentAddress", a->address,
-                        "hostId", host, "incarnation", hl_id_format(hl_id_random()).s, "executor",
-                        a->executor->ops->name, "version", HELIOS_VERSION, "slots", opts->slots,
-                        "rankAddress", a->rank_address);
+    char data[256] = "", migrate[256] = "";
+    if (store_data_address(a->store)[0] != '\0')
+        reachable_address(a, store_data_address(a->store), data, sizeof(data));
+    if (store_migrate_address(a->store)[0] != '\0')
+        reachable_address(a, store_migrate_address(a->store), migrate, sizeof(migrate));
+    a->node =
+        json_pack("{ss ss ss ss ss ss sO ss ss ss ss}", "name", a->name, "agentAddress", a->address,
+                  "hostId", a->host_id, "incarnation", hl_id_format(hl_id_random()).s, "executor",
+                  a->executor->ops->name, "version", HELIOS_VERSION, "slots", opts->slots,
+                  "rankAddress", a->rank_address, "dataAddress", data, "migrateAddress", migrate,
+                  "storeSocket", store_socket(a->store));
     return a->node != NULL ? HL_OK : hl_fail(HL_EINVAL, "the node's name or address is not UTF-8");
 }
 
@@ -84,6 +116,7 @@ static hl_status start(struct hl_agent *a, const struct hl_agent_opts *opts)
         .arg = a,
     };
     HL_TRY(hl_executor_open(&executor, &a->executor));
+    HL_TRY(open_store(a, opts));
     struct hl_rpc_serve_opts serve = {
         .address = opts->listen,
         .interface = "Agent",
@@ -126,6 +159,21 @@ const char *hl_agent_address(const struct hl_agent *agent)
 const char *hl_agent_name(const struct hl_agent *agent)
 {
     return agent->name;
+}
+
+const char *hl_agent_data_address(const struct hl_agent *agent)
+{
+    return hl_json_str(agent->node, "dataAddress", "");
+}
+
+const char *hl_agent_migrate_address(const struct hl_agent *agent)
+{
+    return hl_json_str(agent->node, "migrateAddress", "");
+}
+
+const char *hl_agent_store_socket(const struct hl_agent *agent)
+{
+    return store_socket(agent->store);
 }
 
 /* How many run; `stop` asks them to stop. */
@@ -171,12 +219,12 @@ static int drain(struct hl_agent *a)
 {
     uv_timer_t *tick = &a->link.timer;
     uint64_t deadline = hl_now_ns() + DRAIN_MS * HL_NS_PER_MS;
-    while (a->pending > 0 && hl_now_ns() < deadline) {
+    while (a->pending + store_busy(a->store) > 0 && hl_now_ns() < deadline) {
         uv_timer_start(tick, on_drain_tick, 20, 0);
         uv_run(hl_loop_uv(a->loop), UV_RUN_ONCE);
     }
     uv_timer_stop(tick);
-    return a->pending == 0;
+    return a->pending + store_busy(a->store) == 0;
 }
 
 static void on_timer_closed(uv_handle_t *handle)
@@ -202,12 +250,15 @@ int hl_agent_stop(struct hl_agent *a)
     if (a->server != NULL)
         hl_rpc_server_close(a->server);
     link_stop(a);
+    if (a->store != NULL)
+        store_stop(a->store);
     if (linked && !drain(a)) {
-        hl_warn("%zu workers are still busy", a->pending);
+        hl_warn("%zu workers and %u copies are still busy", a->pending, store_busy(a->store));
         return 0;
     }
     if (linked)
         close_timer(a);
+    store_close(a->store);
     hl_executor_close(a->executor);
     json_decref(a->node);
     free(a->python_dir);

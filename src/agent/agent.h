@@ -4,7 +4,7 @@
  * the full list of containers, and one more at once whenever a container changes. What blocks runs
  * in the loop's worker threads.
  *
- * Owns:    the executor, the server and the peer; not the loop and not the RPC runtime.
+ * Owns:    the executor, the store, the server and the peer; not the loop and not the RPC runtime.
  * Threads: start and stop on the loop's thread while the loop does not run.
  * Errors:  HL_EBUSY (port or state directory in use), HL_EINVAL, HL_EPERM, HL_ENOSPC. An absent
  *          Controller is no error: it is logged once and tried again.
@@ -17,6 +17,7 @@
 #include <jansson.h>
 #include <stdint.h>
 
+#include "agent/store.h"
 #include "base/status.h"
 
 struct hl_agent;
@@ -38,6 +39,8 @@ struct hl_agent_opts {
     int foreign_topology;     /* the slots are another machine's */
     uint64_t log_max_bytes;
     int rpc_timeout_ms;
+    struct store_opts store; /* loop, rpc, node, slots and changed are filled in; host_id "" = the
+                                system's, l2_pool "" = by the node's name */
     json_t *(*telemetry)(void *arg); /* Telemetry, new reference; called in worker threads */
     void *telemetry_arg;
 };
@@ -47,6 +50,10 @@ hl_status hl_agent_start(const struct hl_agent_opts *opts, struct hl_agent **out
 const char *hl_agent_address(const struct hl_agent *agent);
 /* Node name in use. Borrowed. */
 const char *hl_agent_name(const struct hl_agent *agent);
+/* Of the store, as other machines reach it; "" = none. Borrowed. */
+const char *hl_agent_data_address(const struct hl_agent *agent);
+const char *hl_agent_migrate_address(const struct hl_agent *agent);
+const char *hl_agent_store_socket(const struct hl_agent *agent);
 /* Ask every container to stop and wait for it, at most timeout_ms. */
 void hl_agent_stop_containers(struct hl_agent *agent, int timeout_ms);
 /* Containers run on. NULL is fine. Returns 1, or 0 when a worker is still busy after a second: then

@@ -32,11 +32,13 @@ struct hl_agent {
     struct link link;
     char name[128];
     char address[256];
+    char host_id[64];
     char rank_address[128];
     char interface[64]; /* network interface of rank_address, "" = unknown */
     char *python_dir;
     char *library;
     json_t *node; /* NodeInfo */
+    struct store *store;
     json_t *(*telemetry)(void *arg);
     void *telemetry_arg;
     int rpc_timeout_ms;

@@ -6,6 +6,7 @@
 #include "agent/agent_private.h"
 #include "base/base64.h"
 #include "base/log.h"
+#include "base/plane.h"
 #include "core/json.h"
 
 struct request;
@@ -81,18 +82,64 @@ static hl_status info(struct request *r)
 {
     struct hl_agent *a = r->agent;
     json_t *telemetry = a->telemetry != NULL ? a->telemetry(a->telemetry_arg) : NULL;
-    r->result = json_pack("{so so}", "node", json_deep_copy(a->node), "telemetry",
+    json_t *node = json_deep_copy(a->node);
+    json_object_set_new(node, "tiers", store_tiers(a->store));
+    json_object_set_new(node, "storeEpoch", json_integer((json_int_t)store_epoch(a->store)));
+    r->result = json_pack("{so so}", "node", node, "telemetry",
                           telemetry != NULL ? telemetry : json_object());
     return HL_OK;
+}
+
+static hl_status store_info(struct request *r)
+{
+    struct hl_agent *a = r->agent;
+    r->result =
+        json_pack("{so ss ss ss}", "tiers", store_tiers(a->store), "dataAddress",
+                  hl_json_str(a->node, "dataAddress", ""), "migrateAddress",
+                  hl_json_str(a->node, "migrateAddress", ""), "socketPath", store_socket(a->store));
+    return HL_OK;
+}
+
+static hl_status drop_copy(struct request *r)
+{
+    return store_drop(r->agent->store, r->params, &r->result);
+}
+
+static hl_status list_copies(struct request *r)
+{
+    return store_list(r->agent->store, r->params, &r->result);
+}
+
+static hl_status locate_copies(struct request *r)
+{
+    return store_locate(r->agent->store, r->params, &r->result);
+}
+
+static hl_status metrics(struct request *r)
+{
+    struct hl_buf text = HL_BUF(1 << 20);
+    hl_status st = hl_plane_metrics(&text);
+    if (st == HL_OK)
+        r->result = json_pack("{ss%}", "text", text.data != NULL ? text.data : "", text.len);
+    hl_buf_fini(&text);
+    return st;
 }
 
 static const struct {
     const char *name;
     method_fn fn;
 } methods[] = {
-    {"startContainer", start_container},   {"stopContainer", stop_container},
-    {"listContainers", list_containers},   {"readLog", read_log},
-    {"forgetContainer", forget_container}, {"info", info},
+    {"startContainer", start_container},
+    {"stopContainer", stop_container},
+    {"listContainers", list_containers},
+    {"readLog", read_log},
+    {"forgetContainer", forget_container},
+    {"info", info},
+    {"storeInfo", store_info},
+    {"storeDrop", drop_copy},
+    {"storeList", list_copies},
+    {"storeLocate", locate_copies},
+    {"metrics", metrics},
 };
 
 /* ---- from the loop to a worker and back ---- */
@@ -128,6 +175,10 @@ void calls_handle(void *arg, struct hl_rpc_call *call, const char *method, const
     struct hl_agent *a = arg;
     HL_ON_LOOP(a->loop);
     method_fn fn = NULL;
+    if (strcmp(method, "storeCopy") == 0) {
+        store_copy(a->store, call, json_object_get(params, "request"));
+        return;
+    }
     for (size_t i = 0; i < HL_ARRAY_LEN(methods); i++)
         if (strcmp(methods[i].name, method) == 0)
             fn = methods[i].fn;

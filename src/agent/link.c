@@ -17,6 +17,8 @@ struct round {
     struct hl_agent *agent;
     json_t *containers;
     json_t *telemetry;
+    json_t *tiers;
+    uint64_t store_epoch; /* read before tiers: what came between is told next time */
     int registering;
 };
 
@@ -91,6 +93,8 @@ static void gather(uv_work_t *work)
         hl_error("%s", hl_error_text());
         r->containers = NULL;
     }
+    r->store_epoch = store_epoch(r->agent->store);
+    r->tiers = store_tiers(r->agent->store);
     if (r->agent->telemetry != NULL)
         r->telemetry = r->agent->telemetry(r->agent->telemetry_arg);
 }
@@ -103,6 +107,7 @@ static void send_round(uv_work_t *work, int status)
     if (a->closing || r->containers == NULL) {
         json_decref(r->containers);
         json_decref(r->telemetry);
+        json_decref(r->tiers);
         free(r);
         a->pending--;
         a->link.in_flight = 0;
@@ -110,13 +115,19 @@ static void send_round(uv_work_t *work, int status)
         return;
     }
     json_t *params = json_pack("{so}", "containers", r->containers);
+    json_t *epoch = json_integer((json_int_t)r->store_epoch);
     r->registering = !a->link.registered;
     if (r->registering) {
-        json_object_set(params, "node", a->node);
+        json_t *node = json_copy(a->node);
+        json_object_set_new(node, "storeEpoch", epoch);
+        json_object_set_new(node, "tiers", r->tiers);
+        json_object_set_new(params, "node", node);
         json_decref(r->telemetry);
     } else {
         json_object_set_new(params, "name", json_string(a->name));
         json_object_set(params, "incarnation", json_object_get(a->node, "incarnation"));
+        json_object_set_new(params, "tiers", r->tiers);
+        json_object_set_new(params, "storeEpoch", epoch);
         if (r->telemetry != NULL)
             json_object_set_new(params, "telemetry", r->telemetry);
     }

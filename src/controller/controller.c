@@ -5,6 +5,7 @@
 
 #include "base/log.h"
 #include "controller/controller_private.h"
+#include "controller/copies.h"
 #include "os/loop.h"
 
 static const struct method {
@@ -31,6 +32,10 @@ static const struct method {
     {"readLog", method_read_log},
     {"listNodes", method_list_nodes},
     {"clusterInfo", method_cluster_info},
+    {"getShard", method_get_shard},
+    {"copyShard", method_copy_shard},
+    {"dropCopy", method_drop_copy},
+    {"reportBadCopy", method_report_bad_copy},
     {"metrics", method_metrics},
 };
 
@@ -72,6 +77,7 @@ static void on_tick(void *arg)
     struct hl_controller *c = arg;
     pool_tick(c);
     nodes_tick(c);
+    copies_tick(c);
     jobs_tick(c);
 }
 
@@ -141,6 +147,7 @@ static void controller_drop(struct hl_controller *c)
     if (--c->refs > 0)
         return;
     jobs_fini(c);
+    copies_fini(c);
     nodes_fini(c);
     imports_fini(c);
     pool_fini(c);
@@ -151,8 +158,14 @@ static void controller_drop(struct hl_controller *c)
 void controller_call(struct hl_controller *c, struct hl_rpc_peer *peer, const char *method,
                      const json_t *params, hl_rpc_done done, void *arg)
 {
+    controller_call_for(c, peer, method, params, c->opts.rpc_timeout_ms, done, arg);
+}
+
+void controller_call_for(struct hl_controller *c, struct hl_rpc_peer *peer, const char *method,
+                         const json_t *params, int timeout_ms, hl_rpc_done done, void *arg)
+{
     c->refs++;
-    hl_rpc_call_async(peer, method, params, c->opts.rpc_timeout_ms, c->opts.loop, done, arg);
+    hl_rpc_call_async(peer, method, params, timeout_ms, c->opts.loop, done, arg);
 }
 
 int controller_landed(struct hl_controller *c)

@@ -29,7 +29,8 @@ struct hl_controller_opts {
     int gc_grace_ms;   /* age at which a shard nobody knows is freed */
     int versions_keep; /* of one job; 0 = all */
     int rpc_timeout_ms;
-    int stop_grace_ms; /* SIGTERM to SIGKILL */
+    int copy_timeout_ms; /* of one copy between tiers */
+    int stop_grace_ms;   /* SIGTERM to SIGKILL */
     int stop_resend_ms;
     int start_timeout_ms; /* from placement until every container runs */
 };

@@ -25,6 +25,14 @@ struct node {
     uint64_t seen_ns; /* hl_now_ns of the last sign of life; 0 = not since this start */
     int64_t seen_ms;
     int lost;
+    /* copies.c: its store */
+    uint64_t store_epoch; /* as told */
+    uint64_t list_epoch, listed_epoch;
+    unsigned list_round;
+    int listing, listed, list_again;
+    unsigned drops; /* under way */
+    int rdma;       /* a copy of it came by one-sided reads */
+    struct hl_controller *controller;
     UT_hash_handle hh;
 };
 
@@ -87,6 +95,7 @@ struct hl_controller {
     int64_t job_seq;
     int slots_changed; /* pending jobs may try again */
     struct orphan *orphans;
+    struct holding *holdings;
     json_t *pool; /* PoolInfo as last heard, NULL = L3 silent */
     char l3_state[256];
     int pool_asked;
@@ -106,6 +115,9 @@ hl_status commit_records(void *arg, const struct hl_records *records);
 /* Call somebody; the Controller outlives the answer. `done` begins with controller_landed. */
 void controller_call(struct hl_controller *c, struct hl_rpc_peer *peer, const char *method,
                      const json_t *params, hl_rpc_done done, void *arg);
+/* The same with a deadline of its own. */
+void controller_call_for(struct hl_controller *c, struct hl_rpc_peer *peer, const char *method,
+                         const json_t *params, int timeout_ms, hl_rpc_done done, void *arg);
 /* 1: the Controller was stopped meanwhile, nothing of it may be touched. */
 int controller_landed(struct hl_controller *c);
 /* Reject with the thread's failure text. */
@@ -138,6 +150,17 @@ void drop_open_versions(struct hl_controller *c, const char *job, int attempt);
 /* pool.c: what L3 holds against what the catalogue says */
 void pool_tick(struct hl_controller *c);
 void pool_fini(struct hl_controller *c);
+
+int any_open_version(const struct hl_controller *c);
+/* The L3 daemon has an L4. */
+int pool_has_archive(const struct hl_controller *c);
+
+/* copy_methods.c */
+void method_get_shard(struct hl_controller *c, struct hl_rpc_call *call, const json_t *params);
+void method_copy_shard(struct hl_controller *c, struct hl_rpc_call *call, const json_t *params);
+void method_drop_copy(struct hl_controller *c, struct hl_rpc_call *call, const json_t *params);
+void method_report_bad_copy(struct hl_controller *c, struct hl_rpc_call *call,
+                            const json_t *params);
 
 /* nodes.c */
 void method_register_node(struct hl_controller *c, struct hl_rpc_call *call, const json_t *params);

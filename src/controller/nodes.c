@@ -75,6 +75,7 @@ static hl_status node_add(struct hl_controller *c, const json_t *info, struct no
     if (n == NULL)
         return hl_fail(HL_ENOMEM, "node record");
     snprintf(n->name, sizeof(n->name), "%s", name);
+    n->controller = c;
     hl_status st = node_set_info(c, n, info);
     if (st != HL_OK) {
         hl_rpc_peer_close(n->agent);
@@ -161,12 +162,23 @@ void method_register_node(struct hl_controller *c, struct hl_rpc_call *call, con
     }
     snprintf(n->incarnation, sizeof(n->incarnation), "%s", hl_json_str(info, "incarnation", ""));
     node_seen(n);
+    n->store_epoch = (uint64_t)hl_json_int(info, "storeEpoch", 0);
+    n->listed = 0;
+    n->list_again = 1;
     hl_info("node registered node=%s slots=%zu address=%s", n->name,
             json_array_size(hl_json_list(info, "slots")), hl_json_str(info, "agentAddress", ""));
     hl_cluster_set_ready(&c->cluster, n->name, 1);
     c->slots_changed = 1;
     node_containers(c, n, params);
     hl_rpc_reply(call, json_pack("{s:i}", "heartbeatMs", c->opts.heartbeat_ms));
+}
+
+static void node_store(struct node *n, const json_t *params)
+{
+    json_t *tiers = json_object_get(params, "tiers");
+    n->store_epoch = (uint64_t)hl_json_int(params, "storeEpoch", 0);
+    if (json_is_array(tiers))
+        json_object_set(n->info, "tiers", tiers);
 }
 
 void method_heartbeat(struct hl_controller *c, struct hl_rpc_call *call, const json_t *params)
@@ -179,6 +191,7 @@ void method_heartbeat(struct hl_controller *c, struct hl_rpc_call *call, const j
         json_decref(n->telemetry);
         n->telemetry = json_incref(json_object_get(params, "telemetry"));
         node_containers(c, n, params);
+        node_store(n, params);
     }
     hl_rpc_reply(call, json_pack("{s:b}", "known", known)); /* params end here */
 }

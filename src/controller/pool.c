@@ -8,6 +8,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "controller/controller_private.h"
+#include "controller/copies.h"
 
 #define SWEEP_PAGE 4096
 
@@ -61,7 +62,7 @@ static int being_written(const struct hl_controller *c, const struct orphan *o)
     return 0;
 }
 
-static int any_open_version(const struct hl_controller *c)
+int any_open_version(const struct hl_controller *c)
 {
     for (const struct hl_model_rec *m = c->catalog.models; m != NULL; m = m->hh.next)
         for (const struct hl_version_rec *v = m->versions; v != NULL; v = v->next)
@@ -92,18 +93,74 @@ static void settle_orphans(struct hl_controller *c)
     }
 }
 
+int pool_has_archive(const struct hl_controller *c)
+{
+    size_t i;
+    const json_t *tier;
+    json_array_foreach (hl_json_list(c->pool, "tiers"), i, tier) {
+        if (strcmp(hl_json_str(tier, "tier", ""), "L4") == 0)
+            return 1;
+    }
+    return 0;
+}
+
 /* One miss may be a commit that came while the pages were read; two are a loss. */
 static void settle_lost(struct hl_controller *c)
 {
     unsigned lost = 0;
     for (struct hl_shard_rec *s = c->catalog.shards; s != NULL; s = s->hh.next) {
         s->missed = s->seen_round == c->sweep_round ? 0 : s->missed + 1;
-        lost += s->missed == 2;
-        s->lost = s->missed >= 2;
+        s->archived = s->archive_round == c->sweep_round;
+        int lost_now = s->missed >= 2 && copies_places(c, s->id, HL_TIER_L1, NULL, 0) == 0;
+        lost += lost_now && !s->lost;
+        s->lost = lost_now;
     }
     if (lost > 0)
         hl_error("shards are missing from the pool count=%u; `helios shard ls` shows them as lost",
                  lost);
+}
+
+static void end_sweep(struct hl_controller *c)
+{
+    settle_orphans(c);
+    settle_lost(c);
+    c->sweeping = 0;
+}
+
+static void ask_archived(struct hl_controller *c, json_int_t cursor);
+
+static void on_archived_page(void *arg, hl_status st, const char *text, json_t *result)
+{
+    struct hl_controller *c = arg;
+    size_t i;
+    json_t *extent;
+    (void)text;
+    if (controller_landed(c))
+        return;
+    if (st != HL_OK) {
+        c->sweeping = 0;
+        return;
+    }
+    json_array_foreach (hl_json_list(result, "extents"), i, extent) {
+        struct hl_id id;
+        struct hl_shard_rec *s = NULL;
+        if (hl_id_parse(hl_json_str(extent, "id", ""), &id) == HL_OK)
+            s = hl_catalog_shard(&c->catalog, id);
+        if (s != NULL)
+            s->archive_round = c->sweep_round;
+    }
+    json_int_t next = hl_json_int(result, "next", 0);
+    if (next != 0)
+        ask_archived(c, next);
+    else
+        end_sweep(c);
+}
+
+static void ask_archived(struct hl_controller *c, json_int_t cursor)
+{
+    json_t *params = json_pack("{s:I s:i}", "cursor", cursor, "limit", SWEEP_PAGE);
+    controller_call(c, c->l3, "listArchived", params, on_archived_page, c);
+    json_decref(params);
 }
 
 static void on_page(void *arg, hl_status st, const char *text, json_t *result)
@@ -126,9 +183,10 @@ static void on_page(void *arg, hl_status st, const char *text, json_t *result)
         ask_page(c, next);
         return;
     }
-    settle_orphans(c);
-    settle_lost(c);
-    c->sweeping = 0;
+    if (pool_has_archive(c))
+        ask_archived(c, 0);
+    else
+        end_sweep(c);
 }
 
 static void ask_page(struct hl_controller *c, json_int_t cursor)

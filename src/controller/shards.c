@@ -7,6 +7,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "controller/controller_private.h"
+#include "controller/copies.h"
 
 static hl_status find_version(struct hl_controller *c, const json_t *params,
                               struct hl_version_rec **out)
@@ -33,7 +34,7 @@ void method_request_shards(struct hl_controller *c, struct hl_rpc_call *call, co
     json_t *shards = json_array();
     for (size_t i = 0; i < v->shard_count; i++)
         if (v->shards[i]->pp == pp && v->shards[i]->tp == tp)
-            json_array_append_new(shards, hl_shard_rec_to_json(v->shards[i]));
+            json_array_append_new(shards, copies_shard_json(c, v->shards[i]));
     if (json_array_size(shards) == 0) {
         json_decref(shards);
         reject(call, hl_fail(HL_ENOENT,
@@ -71,7 +72,7 @@ void method_list_shards(struct hl_controller *c, struct hl_rpc_call *call, const
                 if (json_array_size(shards) == limit)
                     more = 1;
                 else
-                    json_array_append_new(shards, hl_shard_rec_to_json(v->shards[i]));
+                    json_array_append_new(shards, copies_shard_json(c, v->shards[i]));
             }
         }
     }
@@ -238,10 +239,14 @@ void free_in_pool(struct hl_controller *c, const struct hl_id *ids, size_t n)
     if (n == 0)
         return;
     json_t *list = json_array();
-    for (size_t i = 0; i < n; i++)
+    for (size_t i = 0; i < n; i++) {
         json_array_append_new(list, json_string(hl_id_format(ids[i]).s));
+        copies_remove(c, ids[i]);
+    }
     json_t *params = json_pack("{s:o}", "ids", list);
     controller_call(c, c->l3, "free", params, on_freed, c);
+    if (pool_has_archive(c))
+        controller_call(c, c->l3, "dropArchived", params, on_freed, c);
     json_decref(params);
 }
 

@@ -36,6 +36,9 @@ struct hl_shard_rec {
     int lost;            /* missing from two inventories of the pool in a row */
     unsigned seen_round; /* last inventory that had it */
     unsigned missed;     /* inventories in a row that had not */
+    int dropping;        /* is being taken out of the pool on order */
+    int archived;        /* the archive has it, by its last inventory */
+    unsigned archive_round;
     uint64_t accesses;
     int64_t last_access_ms;
     struct hl_version_rec *version;

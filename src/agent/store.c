@@ -1,0 +1,360 @@
+/* The tiers of a node: opened, described, listed, dropped from. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "agent/store_private.h"
+#include "base/log.h"
+
+#define LIST_MAX   4096
+#define TIER_SHIFT 56 /* of a list's cursor: which tier; below, its own cursor */
+
+/* ---- opening and closing --------------------------------------------------------------------- */
+
+static hl_status open_l2(struct store *s)
+{
+    struct hl_pool_found found = {0};
+    struct store_tier *t = &s->tiers[s->tier_count];
+    if (s->opts.l2_size == 0)
+        return HL_OK;
+    HL_TRY(hl_pool_open(&(struct hl_pool_options){.path = s->pool_path,
+                                                  .capacity = s->opts.l2_size,
+                                                  .quarantine_ms = s->opts.quarantine_ms,
+                                                  .beat_ms = s->opts.beat_ms,
+                                                  .prefault = s->opts.prefault},
+                        &found, &s->pool));
+    size_t len;
+    s->base = hl_pool_base(s->pool, &len);
+    if (found.adopted)
+        hl_info("L2 adopted path=%s shards=%llu bytes=%llu unfinished=%llu corrupt=%llu",
+                s->pool_path, (unsigned long long)found.kept, (unsigned long long)found.kept_bytes,
+                (unsigned long long)found.unfinished, (unsigned long long)found.corrupt);
+    HL_TRY(hl_tier_over_pool(s->pool, HL_TIER_L2, "host", NULL, &t->t));
+    t->tier = HL_TIER_L2;
+    t->numa = -1;
+    s->tier_count++;
+    return HL_OK;
+}
+
+static hl_status keep_texts(struct store *s, const struct store_opts *o)
+{
+    s->opts = *o;
+    s->opts.slots = NULL;
+    snprintf(s->node, sizeof(s->node), "%s", o->node);
+    snprintf(s->host_id, sizeof(s->host_id), "%s", o->host_id);
+    s->pool_path = strdup(o->l2_pool);
+    if (s->pool_path == NULL || asprintf(&s->socket_path, "%s.sock", o->l2_pool) < 0)
+        return hl_fail(HL_ENOMEM, "store of node %s", o->node);
+    return HL_OK;
+}
+
+hl_status store_open(const struct store_opts *opts, struct store **out)
+{
+    struct store *s = calloc(1, sizeof(*s));
+    if (s == NULL)
+        return hl_fail(HL_ENOMEM, "store of node %s", opts->node);
+    pthread_mutex_init(&s->lock, NULL);
+    pthread_mutex_init(&s->queue_lock, NULL);
+    pthread_cond_init(&s->queue_cond, NULL);
+    atomic_store_explicit(&s->epoch, 1, memory_order_relaxed);
+    hl_status st = keep_texts(s, opts);
+    if (st == HL_OK)
+        st = open_l2(s);
+    if (st == HL_OK)
+        st = store_serve(s);
+    if (st == HL_OK)
+        st = store_jobs_start(s);
+    if (st != HL_OK) {
+        store_close(s);
+        return st;
+    }
+    *out = s;
+    return HL_OK;
+}
+
+void store_stop(struct store *s)
+{
+    atomic_store_explicit(&s->stopping, 1, memory_order_relaxed);
+    store_jobs_cancel(s);
+}
+
+static void free_tables(struct store *s)
+{
+    struct store_note *n, *next_n;
+    struct store_health *h, *next_h;
+    HASH_ITER (hh, s->notes, n, next_n) {
+        HASH_DEL(s->notes, n);
+        free(n);
+    }
+    HASH_ITER (hh, s->health, h, next_h) {
+        HASH_DEL(s->health, h);
+        free(h);
+    }
+}
+
+void store_close(struct store *s)
+{
+    if (s == NULL)
+        return;
+    store_stop(s);
+    store_jobs_join(s);
+    store_unserve(s);
+    store_links_close(s);
+    for (size_t i = 0; i < s->tier_count; i++)
+        hl_tier_close(s->tiers[i].t);
+    hl_pool_close(s->pool);
+    free_tables(s);
+    pthread_mutex_destroy(&s->lock);
+    pthread_mutex_destroy(&s->queue_lock);
+    pthread_cond_destroy(&s->queue_cond);
+    free(s->pool_path);
+    free(s->socket_path);
+    free(s);
+}
+
+const char *store_socket(const struct store *s)
+{
+    return s->local != NULL ? s->socket_path : "";
+}
+
+uint64_t store_epoch(const struct store *s)
+{
+    return atomic_load_explicit(&s->epoch, memory_order_relaxed);
+}
+
+void store_changed(struct store *s)
+{
+    atomic_fetch_add_explicit(&s->epoch, 1, memory_order_relaxed);
+    if (s->opts.changed != NULL)
+        s->opts.changed(s->opts.arg);
+}
+
+hl_status store_left(const struct store *s, const struct store_request *r, int *ms)
+{
+    uint64_t now = hl_now_ns();
+    if (atomic_load_explicit(&s->stopping, memory_order_relaxed))
+        return hl_fail(HL_ECANCELED, "the Agent of node %s is ending", s->node);
+    if (now >= r->deadline_ns)
+        return hl_fail(HL_ETIMEDOUT, "the deadline passed");
+    uint64_t left = (r->deadline_ns - now) / HL_NS_PER_MS;
+    *ms = left < 1 ? 1 : left > INT32_MAX ? INT32_MAX : (int)left;
+    return HL_OK;
+}
+
+/* ---- tiers ----------------------------------------------------------------------------------- */
+
+hl_status store_tier_parse(const char *text, enum hl_tier *out)
+{
+    for (int t = 0; t < HL_TIER_COUNT; t++)
+        if (strcasecmp(text, hl_tier_name((enum hl_tier)t)) == 0) {
+            *out = (enum hl_tier)t;
+            return HL_OK;
+        }
+    return hl_fail(HL_EINVAL, "'%.40s' is no tier; L1, L2, L3 and L4 are", text);
+}
+
+/* Better candidates score higher; -1 = no candidate. */
+static int score(struct store_tier *t, const char *device, int numa, uint64_t size)
+{
+    struct hl_tier_usage u;
+    if (device[0] != '\0')
+        return strcmp(t->device, device) == 0 ? 0 : -1;
+    hl_tier_usage(t->t, &u);
+    int room = u.quota == 0 || u.used + size <= u.quota;
+    return 2 * room + (numa >= 0 && t->numa == numa);
+}
+
+struct store_tier *store_tier_find(struct store *s, enum hl_tier tier, const char *device, int numa,
+                                   uint64_t size)
+{
+    struct store_tier *best = NULL;
+    int best_score = -1;
+    for (size_t i = 0; i < s->tier_count; i++) {
+        int now = s->tiers[i].tier == tier ? score(&s->tiers[i], device, numa, size) : -1;
+        if (now > best_score) {
+            best_score = now;
+            best = &s->tiers[i];
+        }
+    }
+    return best;
+}
+
+hl_status store_tier_need(struct store *s, enum hl_tier tier, const char *device, int numa,
+                          uint64_t size, struct store_tier **out)
+{
+    struct store_tier *t = store_tier_find(s, tier, device, numa, size);
+    if (t == NULL && tier == HL_TIER_L1 && device[0] != '\0')
+        return hl_fail(HL_ENOENT, "node %s has no device '%.90s'", s->node, device);
+    if (t == NULL && tier == HL_TIER_L1)
+        return hl_fail(HL_EUNSUPPORTED, "node %s has no L1; start its agent with --devices",
+                       s->node);
+    if (t == NULL)
+        return hl_fail(HL_EUNSUPPORTED, "node %s has no %s; start its agent with --l2-size",
+                       s->node, hl_tier_name(tier));
+    *out = t;
+    return HL_OK;
+}
+
+static json_t *tier_json(const struct store_tier *t)
+{
+    struct hl_tier_usage u;
+    hl_tier_usage(t->t, &u);
+    return json_pack("{s:s s:s s:I s:I s:I s:I s:I s:I s:I s:s s:i s:s}", "tier",
+                     hl_tier_name(t->tier), "name", u.name, "quotaBytes", (json_int_t)u.quota,
+                     "usedBytes", (json_int_t)u.used, "writingBytes", (json_int_t)u.writing,
+                     "quarantinedBytes", (json_int_t)u.quarantined, "shards", (json_int_t)u.shards,
+                     "highBytes", (json_int_t)u.high, "lowBytes", (json_int_t)u.low, "pressure",
+                     hl_pressure_name(u.pressure), "numaId", t->numa, "backing", u.backing);
+}
+
+json_t *store_tiers(struct store *s)
+{
+    json_t *list = json_array();
+    for (size_t i = 0; i < s->tier_count; i++)
+        json_array_append_new(list, tier_json(&s->tiers[i]));
+    return list;
+}
+
+/* ---- what is here ---------------------------------------------------------------------------- */
+
+void store_note(struct store *s, const struct store_tier *t, struct hl_id id,
+                const struct store_result *how)
+{
+    struct store_note *n, *old = NULL;
+    struct store_note_key key = {id, (uint64_t)(t - s->tiers)};
+    n = how != NULL ? calloc(1, sizeof(*n)) : NULL;
+    if (n != NULL) {
+        n->key = key;
+        n->path = how->path;
+        n->reason = how->reason;
+        memcpy(n->transport, how->transport, sizeof(n->transport));
+        n->seconds = how->seconds;
+        n->created_ms = how->created_ms;
+    }
+    pthread_mutex_lock(&s->lock);
+    HASH_FIND(hh, s->notes, &key, sizeof(key), old);
+    if (old != NULL)
+        HASH_DEL(s->notes, old);
+    if (n != NULL)
+        HASH_ADD(hh, s->notes, key, sizeof(n->key), n);
+    pthread_mutex_unlock(&s->lock);
+    free(old);
+}
+
+void store_describe(struct store *s, const struct store_tier *t, const struct hl_tier_ref *ref,
+                    struct store_result *out)
+{
+    struct store_note *n = NULL;
+    struct store_note_key key = {ref->id, (uint64_t)(t - s->tiers)};
+    *out = (struct store_result){.tier = t->tier,
+                                 .size = ref->size,
+                                 .crc32 = ref->crc32,
+                                 .numa = ref->numa_id,
+                                 .path = "",
+                                 .reason = ""};
+    memcpy(out->device, t->device, sizeof(out->device));
+    pthread_mutex_lock(&s->lock);
+    HASH_FIND(hh, s->notes, &key, sizeof(key), n);
+    if (n != NULL) {
+        out->path = n->path;
+        out->reason = n->reason;
+        memcpy(out->transport, n->transport, sizeof(out->transport));
+        out->seconds = n->seconds;
+        out->created_ms = n->created_ms;
+    }
+    pthread_mutex_unlock(&s->lock);
+}
+
+hl_status store_list(struct store *s, const json_t *params, json_t **out)
+{
+    uint64_t cursor = (uint64_t)hl_json_int(params, "cursor", 0);
+    size_t limit = (size_t)hl_json_int(params, "limit", 0), n = 0;
+    limit = limit == 0 || limit > LIST_MAX ? LIST_MAX : limit;
+    HL_AUTO(hl_freep) struct hl_tier_ref *refs = calloc(limit, sizeof(*refs));
+    if (refs == NULL)
+        return hl_fail(HL_ENOMEM, "list of %zu copies", limit);
+    json_t *copies = json_array();
+    size_t tier = (size_t)(cursor >> TIER_SHIFT);
+    uint64_t at = cursor & ((UINT64_C(1) << TIER_SHIFT) - 1);
+    while (tier < s->tier_count && n < limit) {
+        struct store_tier *t = &s->tiers[tier];
+        size_t got = hl_tier_list(t->t, &at, refs, limit - n);
+        for (size_t i = 0; i < got; i++) {
+            struct store_result r;
+            store_describe(s, t, &refs[i], &r);
+            json_array_append_new(copies, store_copy_json(s, refs[i].id, &r));
+        }
+        n += got;
+        tier += at == 0;
+    }
+    cursor = tier < s->tier_count ? (uint64_t)tier << TIER_SHIFT | at : 0;
+    *out = json_pack("{s:o s:I}", "copies", copies, "next", (json_int_t)cursor);
+    return HL_OK;
+}
+
+hl_status store_drop(struct store *s, const json_t *params, json_t **out)
+{
+    struct hl_id id;
+    enum hl_tier tier;
+    int dropped = 0;
+    const char *device = hl_json_str(params, "device", "");
+    HL_TRY(hl_id_parse(hl_json_str(params, "id", ""), &id));
+    HL_TRY(store_tier_parse(hl_json_str(params, "tier", ""), &tier));
+    for (size_t i = 0; i < s->tier_count; i++) {
+        struct store_tier *t = &s->tiers[i];
+        if (t->tier != tier || (device[0] != '\0' && strcmp(device, t->device) != 0))
+            continue;
+        hl_status st = hl_tier_drop(t->t, id);
+        if (st != HL_OK && st != HL_ENOENT)
+            return st;
+        if (st == HL_OK)
+            store_note(s, t, id, NULL);
+        dropped |= st == HL_OK;
+    }
+    if (dropped) {
+        hl_info("copy dropped id=%s tier=%s", hl_id_format(id).s, hl_tier_name(tier));
+        store_changed(s);
+    }
+    *out = json_pack("{s:b}", "dropped", dropped);
+    return HL_OK;
+}
+
+static hl_status locate_one(struct store *s, const char *text, json_t **out)
+{
+    struct hl_id id;
+    struct hl_tier_ref ref;
+    struct store_tier *t;
+    HL_TRY(hl_id_parse(text, &id));
+    HL_TRY(store_tier_need(s, HL_TIER_L2, "", -1, 0, &t));
+    HL_TRY(hl_tier_find(t->t, id, &ref));
+    uint64_t n = hl_pool_chunks(ref.size);
+    HL_AUTO(hl_freep) uint32_t *crcs = calloc(n + 1, sizeof(*crcs));
+    if (crcs == NULL)
+        return hl_fail(HL_ENOMEM, "checksums of shard %s", text);
+    HL_TRY(hl_tier_chunk_crcs(t->t, &ref, crcs));
+    json_t *list = json_array();
+    for (uint64_t i = 0; i < n; i++)
+        json_array_append_new(list, json_integer((json_int_t)crcs[i]));
+    *out = json_pack("{s:s s:I s:I s:I s:I s:o}", "id", hl_id_format(id).s, "offset",
+                     (json_int_t)ref.offset, "sizeBytes", (json_int_t)ref.size, "crc32",
+                     (json_int_t)ref.crc32, "generation", (json_int_t)ref.gen, "chunkCrcs", list);
+    return HL_OK;
+}
+
+hl_status store_locate(struct store *s, const json_t *params, json_t **out)
+{
+    json_t *extents = json_array(), *id;
+    size_t i;
+    json_array_foreach (hl_json_list(params, "ids"), i, id) {
+        json_t *extent = NULL;
+        const char *text = json_string_value(id);
+        hl_status st = locate_one(s, text != NULL ? text : "", &extent);
+        if (st != HL_OK) {
+            json_decref(extents);
+            return st;
+        }
+        json_array_append_new(extents, extent);
+    }
+    *out = json_pack("{s:o}", "extents", extents);
+    return HL_OK;
+}

@@ -1,0 +1,84 @@
+/* agent/store.h - the store of a node: L2 in its memory, L1 in its devices, copies made on order.
+ *
+ * The L2 is a pool in a named file, so it outlives the Agent and is adopted by the next one; ranks
+ * of this host map it through its Unix socket, other nodes read it by UCX and send migrations to it
+ * by ZeroMQ. An L1 lives as long as the Agent. What is here is known by looking (inventory), never
+ * by remembering.
+ *
+ * Owns:    pool, devices, servers, connections, and the threads that copy.
+ * Threads: open, close and submit on the loop's thread; everything else from any. Copies run in
+ *          threads of their own, so that a long one keeps nobody waiting but its caller. `changed`
+ *          is called from any thread.
+ * Errors:  HL_EUNSUPPORTED (no such tier here), HL_ENOSPC, HL_ENOENT, HL_ECORRUPT (stayed bad after
+ *          every retry), HL_EUNAVAIL, HL_ETIMEDOUT, HL_ECANCELED; a copy that fails leaves nothing.
+ * Units:   bytes, milliseconds.
+ * Limits:  STORE_DEVICES_MAX devices, STORE_JOBS_MAX copies that wait.
+ */
+#ifndef HL_AGENT_STORE_H
+#define HL_AGENT_STORE_H
+
+#include <jansson.h>
+#include <stdint.h>
+
+#include "base/status.h"
+
+#define STORE_DEVICES_MAX 16
+#define STORE_JOBS_MAX    4096
+
+struct hl_loop;
+struct hl_net_ops;
+struct hl_rpc;
+struct hl_rpc_call;
+struct store;
+
+struct store_opts {
+    struct hl_loop *loop;
+    struct hl_rpc *rpc;
+    const char *node;    /* serverId */
+    const char *host_id; /* same value = same machine */
+    uint64_t l2_size;    /* 0 = no L2 */
+    const char *l2_pool; /* file; its socket is beside it with ".sock" */
+    uint32_t quarantine_ms;
+    uint32_t beat_ms;
+    int prefault;
+    const char *devices;        /* "emu:64MiB,cuda:0", "" = none */
+    const char *nic_class;      /* "auto" or a name of core/topo.h */
+    const json_t *slots;        /* List(Slot), borrowed during open */
+    const char *data_listen;    /* "" = none */
+    const char *migrate_listen; /* "" = none */
+    int copies;                 /* threads */
+    int retries;                /* of a piece with a wrong checksum */
+    uint64_t retry_first_ms;    /* rest of the direct path after a failure */
+    uint64_t retry_max_ms;
+    const struct hl_net_ops *net; /* of fetches; NULL = UCX */
+    void (*changed)(void *arg);   /* what the store holds has changed */
+    void *arg;
+};
+
+hl_status store_open(const struct store_opts *opts, struct store **out) HL_CHECK;
+/* Copies end with HL_ECANCELED; store_busy says how many are still to be answered, while the loop
+ * is turned. */
+void store_stop(struct store *s);
+unsigned store_busy(const struct store *s);
+/* After store_busy is 0. The L2's file stays. NULL is fine. */
+void store_close(struct store *s);
+
+/* As the servers listen; "" where there is none. Borrowed. */
+const char *store_data_address(const struct store *s);
+const char *store_migrate_address(const struct store *s);
+const char *store_socket(const struct store *s);
+/* Grows with every change of what is here. */
+uint64_t store_epoch(const struct store *s);
+/* List(TierInfo); new reference. */
+json_t *store_tiers(struct store *s);
+
+/* Make a copy here (CopyRequest), or send one away. Answered from the loop when it is done; calls
+ * for the same copy share the work. */
+void store_copy(struct store *s, struct hl_rpc_call *call, const json_t *request);
+void store_send(struct store *s, struct hl_rpc_call *call, const json_t *request);
+/* Results are new references: {"dropped"}, {"copies", "next"}, {"extents"}. */
+hl_status store_drop(struct store *s, const json_t *params, json_t **out) HL_CHECK;
+hl_status store_list(struct store *s, const json_t *params, json_t **out) HL_CHECK;
+hl_status store_locate(struct store *s, const json_t *params, json_t **out) HL_CHECK;
+
+#endif

@@ -1,0 +1,250 @@
+/* Orders: parsed on the loop, done in threads of their own, answered from the loop. Calls for the
+ * same copy wait for the one that is under way. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <utlist.h>
+
+#include "agent/store_private.h"
+#include "base/log.h"
+#include "os/loop.h"
+
+#define TIMEOUT_DEFAULT_MS 60000
+
+typedef hl_status (*run_fn)(struct store *s, const struct store_request *r,
+                            struct store_result *out);
+
+struct waiter {
+    struct hl_rpc_call *call;
+    struct waiter *next;
+};
+
+struct store_job {
+    struct store *store;
+    run_fn run;
+    json_t *params; /* what `request` borrows from */
+    struct store_request request;
+    struct waiter *waiters; /* on the loop */
+    struct store_result result;
+    hl_status st;
+    char text[HL_ERROR_TEXT_MAX];
+    struct store_job *prev, *next;             /* all */
+    struct store_job *queue_prev, *queue_next; /* waiting */
+};
+
+json_t *store_copy_json(const struct store *s, struct hl_id id, const struct store_result *r)
+{
+    int l3 = r->tier == HL_TIER_L3;
+    return json_pack("{s:s s:s s:s s:s s:i s:I s:I s:s s:s s:s s:f s:I}", "id", hl_id_format(id).s,
+                     "tier", hl_tier_name(r->tier), "node", l3 ? "" : s->node, "device", r->device,
+                     "numaId", r->numa, "sizeBytes", (json_int_t)r->size, "crc32",
+                     (json_int_t)r->crc32, "path", r->path, "reason", r->reason, "transport",
+                     r->transport, "seconds", r->seconds, "createdMs", (json_int_t)r->created_ms);
+}
+
+/* ---- orders ---------------------------------------------------------------------------------- */
+
+static hl_status parse_op(const char *text, enum hl_route_op *out)
+{
+    for (int op = 0; op < HL_ROUTE_OP_COUNT; op++)
+        if (strcmp(text, hl_route_op_name((enum hl_route_op)op)) == 0) {
+            *out = (enum hl_route_op)op;
+            return HL_OK;
+        }
+    return hl_fail(HL_EINVAL, "'%.40s' is no operation; read, write and migrate are", text);
+}
+
+static hl_status parse(const json_t *p, struct store_request *out)
+{
+    const char *op = hl_json_str(p, "operation", "");
+    const char *source = hl_json_str(p, "sourceTier", "");
+    int64_t ms = hl_json_int(p, "timeoutMs", 0);
+    *out = (struct store_request){
+        .size = (uint64_t)hl_json_int(p, "sizeBytes", 0),
+        .crc32 = (uint32_t)hl_json_int(p, "crc32", 0),
+        .device = hl_json_str(p, "device", ""),
+        .source_device = hl_json_str(p, "sourceDevice", ""),
+        .numa = (int)hl_json_int(p, "numaId", -1),
+        .source_node = hl_json_str(p, "sourceNode", ""),
+        .source_host = hl_json_str(p, "sourceHostId", ""),
+        .source_rpc = hl_json_str(p, "sourceAddress", ""),
+        .source_data = hl_json_str(p, "sourceDataAddress", ""),
+        .source_socket = hl_json_str(p, "sourceSocket", ""),
+        .target_host = hl_json_str(p, "targetHostId", ""),
+        .target_address = hl_json_str(p, "targetAddress", ""),
+        .target_socket = hl_json_str(p, "targetSocket", ""),
+        .target_data = hl_json_str(p, "targetDataAddress", ""),
+        .source_tier = HL_TIER_L3,
+    };
+    out->deadline_ns = hl_now_ns() + (uint64_t)(ms > 0 ? ms : TIMEOUT_DEFAULT_MS) * HL_NS_PER_MS;
+    HL_TRY(hl_id_parse(hl_json_str(p, "id", ""), &out->id));
+    HL_TRY(store_tier_parse(hl_json_str(p, "tier", ""), &out->tier));
+    if (source[0] != '\0')
+        HL_TRY(store_tier_parse(source, &out->source_tier));
+    if (op[0] != '\0')
+        HL_TRY(parse_op(op, &out->op));
+    return HL_OK;
+}
+
+static int same_work(const struct store_job *a, const struct store_job *b)
+{
+    return a->run == b->run && hl_id_equal(a->request.id, b->request.id) &&
+           a->request.tier == b->request.tier &&
+           strcmp(a->request.device, b->request.device) == 0 &&
+           strcmp(a->request.target_address, b->request.target_address) == 0;
+}
+
+static struct store_job *find_same(struct store *s, const struct store_job *job)
+{
+    struct store_job *j;
+    DL_FOREACH (s->jobs, j) {
+        if (same_work(j, job))
+            return j;
+    }
+    return NULL;
+}
+
+static void job_free(struct store_job *j)
+{
+    json_decref(j->params);
+    free(j);
+}
+
+/* Takes the waiter. */
+static void enqueue(struct store *s, struct store_job *j, struct waiter *w)
+{
+    struct store_job *same = find_same(s, j);
+    if (same != NULL) {
+        LL_PREPEND(same->waiters, w);
+        job_free(j);
+        return;
+    }
+    LL_PREPEND(j->waiters, w);
+    DL_APPEND(s->jobs, j);
+    pthread_mutex_lock(&s->queue_lock);
+    DL_APPEND2(s->queue, j, queue_prev, queue_next);
+    pthread_cond_signal(&s->queue_cond);
+    pthread_mutex_unlock(&s->queue_lock);
+}
+
+static void submit(struct store *s, struct hl_rpc_call *call, const json_t *request, run_fn run)
+{
+    HL_ON_LOOP(s->opts.loop);
+    struct store_job *j = calloc(1, sizeof(*j));
+    struct waiter *w = calloc(1, sizeof(*w));
+    hl_status st;
+    if (j == NULL || w == NULL || (j->params = json_deep_copy(request)) == NULL)
+        st = hl_fail(request == NULL ? HL_EINVAL : HL_ENOMEM, "order of a copy");
+    else if (atomic_load_explicit(&s->stopping, memory_order_relaxed))
+        st = hl_fail(HL_EUNAVAIL, "the Agent of node %s is ending", s->node);
+    else if (store_busy(s) >= STORE_JOBS_MAX)
+        st = hl_fail(HL_EBUSY, "%d copies wait at node %s already", STORE_JOBS_MAX, s->node);
+    else
+        st = parse(j->params, &j->request);
+    if (st != HL_OK) {
+        hl_rpc_reject(call, st, NULL);
+        if (j != NULL)
+            job_free(j);
+        free(w);
+        return;
+    }
+    j->store = s;
+    j->run = run;
+    w->call = call;
+    enqueue(s, j, w);
+}
+
+void store_copy(struct store *s, struct hl_rpc_call *call, const json_t *request)
+{
+    submit(s, call, request, store_copy_run);
+}
+
+unsigned store_busy(const struct store *s)
+{
+    const struct store_job *j;
+    unsigned n = 0;
+    DL_COUNT(s->jobs, j, n);
+    return n;
+}
+
+/* ---- work and answers ------------------------------------------------------------------------ */
+
+static void on_done(void *arg)
+{
+    struct store_job *j = arg;
+    struct store *s = j->store;
+    struct waiter *w, *next;
+    DL_DELETE(s->jobs, j);
+    LL_FOREACH_SAFE(j->waiters, w, next)
+    {
+        if (j->st == HL_OK)
+            hl_rpc_reply(w->call,
+                         json_pack("{s:o}", "copy", store_copy_json(s, j->request.id, &j->result)));
+        else
+            hl_rpc_reject(w->call, j->st, j->text);
+        free(w);
+    }
+    job_free(j);
+}
+
+static struct store_job *next_job(struct store *s)
+{
+    struct store_job *j;
+    pthread_mutex_lock(&s->queue_lock);
+    while (s->queue == NULL && !atomic_load_explicit(&s->stopping, memory_order_relaxed))
+        pthread_cond_wait(&s->queue_cond, &s->queue_lock);
+    j = s->queue;
+    if (j != NULL)
+        DL_DELETE2(s->queue, j, queue_prev, queue_next);
+    pthread_mutex_unlock(&s->queue_lock);
+    return j;
+}
+
+static void *copy_thread(void *arg)
+{
+    struct store *s = arg;
+    struct store_job *j;
+    while ((j = next_job(s)) != NULL) {
+        int ms;
+        j->st = store_left(s, &j->request, &ms);
+        if (j->st == HL_OK)
+            j->st = j->run(s, &j->request, &j->result);
+        if (j->st != HL_OK) {
+            snprintf(j->text, sizeof(j->text), "%s", hl_error_text());
+            hl_warn("%s", j->text);
+        }
+        hl_loop_post(s->opts.loop, on_done, j);
+    }
+    return NULL;
+}
+
+hl_status store_jobs_start(struct store *s)
+{
+    int n = s->opts.copies > 0 ? s->opts.copies : 1;
+    s->threads = calloc((size_t)n, sizeof(*s->threads));
+    if (s->threads == NULL)
+        return hl_fail(HL_ENOMEM, "threads that copy");
+    for (; s->thread_count < n; s->thread_count++) {
+        int rc = pthread_create(&s->threads[s->thread_count], NULL, copy_thread, s);
+        if (rc != 0)
+            return hl_fail(HL_ENOMEM, "thread that copies: %s", strerror(rc));
+    }
+    return HL_OK;
+}
+
+/* Waiting orders are taken and fail at once, running ones at their next look at the clock. */
+void store_jobs_cancel(struct store *s)
+{
+    pthread_mutex_lock(&s->queue_lock);
+    pthread_cond_broadcast(&s->queue_cond);
+    pthread_mutex_unlock(&s->queue_lock);
+}
+
+void store_jobs_join(struct store *s)
+{
+    for (int i = 0; i < s->thread_count; i++)
+        pthread_join(s->threads[i], NULL);
+    s->thread_count = 0;
+    free(s->threads);
+    s->threads = NULL;
+}

@@ -1,0 +1,157 @@
+/* Connections to other stores. Peers of the control plane are shared; one for bytes is on loan to
+ * one copy at a time and kept for the next. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "agent/store_private.h"
+
+#define IDLE_MAX   8
+#define CONNECT_MS 3000
+
+enum kind { NET, LOCAL, RPC };
+
+static enum kind kind_of(const struct store_link *l)
+{
+    return l->net != NULL ? NET : l->local != NULL ? LOCAL : RPC;
+}
+
+static struct store_link *link_new(const char *address)
+{
+    struct store_link *l = calloc(1, sizeof(*l));
+    if (l != NULL)
+        snprintf(l->address, sizeof(l->address), "%s", address);
+    return l;
+}
+
+static void link_free(struct store_link *l)
+{
+    hl_net_close(l->net);
+    hl_l3_close(l->local);
+    hl_rpc_peer_close(l->rpc);
+    free(l);
+}
+
+/* Under the lock: out of the list, NULL when there is none. */
+static struct store_link *take(struct store *s, enum kind kind, const char *address)
+{
+    for (struct store_link **at = &s->links; *at != NULL; at = &(*at)->next)
+        if (kind_of(*at) == kind && strcmp((*at)->address, address) == 0) {
+            struct store_link *l = *at;
+            *at = l->next;
+            return l;
+        }
+    return NULL;
+}
+
+static void keep(struct store *s, struct store_link *l)
+{
+    l->next = s->links;
+    s->links = l;
+}
+
+/* Back into the list when it is of use and there is room. */
+static void give_back(struct store *s, struct store_link *l, hl_status st)
+{
+    int of_use = st != HL_EUNAVAIL && st != HL_ETIMEDOUT && st != HL_EPROTO && st != HL_ESTALE;
+    unsigned idle = 0;
+    pthread_mutex_lock(&s->lock);
+    for (const struct store_link *i = s->links; i != NULL; i = i->next)
+        idle += kind_of(i) == kind_of(l);
+    if (of_use && idle < IDLE_MAX) {
+        keep(s, l);
+        l = NULL;
+    }
+    pthread_mutex_unlock(&s->lock);
+    if (l != NULL)
+        link_free(l);
+}
+
+hl_status store_rpc(struct store *s, const char *address, const char *interface,
+                    struct hl_rpc_peer **out)
+{
+    hl_status st = HL_OK;
+    if (address[0] == '\0')
+        return hl_fail(HL_EINVAL, "the source's RPC address is missing");
+    pthread_mutex_lock(&s->lock);
+    struct store_link *l = take(s, RPC, address);
+    if (l == NULL) {
+        l = link_new(address);
+        st = l == NULL ? hl_fail(HL_ENOMEM, "connection to %s", address)
+                       : hl_rpc_open(s->opts.rpc, address, interface, &l->rpc);
+    }
+    if (st == HL_OK) {
+        *out = l->rpc;
+        keep(s, l);
+    }
+    pthread_mutex_unlock(&s->lock);
+    if (st != HL_OK)
+        free(l);
+    return st;
+}
+
+hl_status store_local(struct store *s, const char *socket, int timeout_ms,
+                      struct hl_l3_client **out)
+{
+    pthread_mutex_lock(&s->lock);
+    struct store_link *l = take(s, LOCAL, socket);
+    pthread_mutex_unlock(&s->lock);
+    if (l != NULL && hl_l3_alive(l->local) == HL_OK) {
+        *out = l->local;
+        free(l);
+        return HL_OK;
+    }
+    if (l != NULL)
+        link_free(l);
+    return hl_l3_connect(socket, timeout_ms < CONNECT_MS ? timeout_ms : CONNECT_MS, out);
+}
+
+void store_local_back(struct store *s, const char *socket, struct hl_l3_client *c, hl_status st)
+{
+    struct store_link *l = link_new(socket);
+    if (l == NULL) {
+        hl_l3_close(c);
+        return;
+    }
+    l->local = c;
+    give_back(s, l, st);
+}
+
+hl_status store_net(struct store *s, const char *address, int timeout_ms,
+                    struct hl_net_client **out)
+{
+    pthread_mutex_lock(&s->lock);
+    struct store_link *l = take(s, NET, address);
+    pthread_mutex_unlock(&s->lock);
+    if (l != NULL) {
+        *out = l->net;
+        free(l);
+        return HL_OK;
+    }
+    return hl_net_connect_with(&(struct hl_net_connect_opts){.address = address,
+                                                             .timeout_ms = timeout_ms < CONNECT_MS
+                                                                               ? timeout_ms
+                                                                               : CONNECT_MS,
+                                                             .ops = s->opts.net},
+                               out);
+}
+
+void store_net_back(struct store *s, const char *address, struct hl_net_client *c, hl_status st)
+{
+    struct store_link *l = link_new(address);
+    if (l == NULL) {
+        hl_net_close(c);
+        return;
+    }
+    l->net = c;
+    give_back(s, l, st);
+}
+
+void store_links_close(struct store *s)
+{
+    while (s->links != NULL) {
+        struct store_link *l = s->links;
+        s->links = l->next;
+        link_free(l);
+    }
+}

@@ -1,0 +1,194 @@
+/* agent/store_private.h - the parts of a node's store. */
+#ifndef HL_AGENT_STORE_PRIVATE_H
+#define HL_AGENT_STORE_PRIVATE_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <uthash.h>
+
+#include "agent/store.h"
+#include "base/clock.h"
+#include "base/id.h"
+#include "core/json.h"
+#include "core/route.h"
+#include "mem/l3_client.h"
+#include "mem/pool.h"
+#include "mem/tier.h"
+#include "net/net.h"
+#include "rpc/rpc.h"
+
+struct hl_l3_server;
+struct hl_migrate_server;
+
+#define STORE_NAME_MAX    128
+#define STORE_ADDRESS_MAX 288
+
+/* The L2, or one device. */
+struct store_tier {
+    enum hl_tier tier;
+    char device[96]; /* "emu:0"; "" for the L2 */
+    struct hl_tier_store *t;
+    int numa; /* -1 = several or unknown */
+    enum hl_nic_class nic;
+    int device_direct; /* the NIC may write into its memory, and we can address it */
+};
+
+/* How a copy came, for people; one that was adopted has none. */
+struct store_note {
+    struct store_note_key {
+        struct hl_id id;
+        uint64_t tier; /* index in tiers */
+    } key;
+
+    const char *path, *reason; /* static words */
+    char transport[16];
+    double seconds;
+    int64_t created_ms;
+    UT_hash_handle hh;
+};
+
+/* A connection that is kept: for the next copy from the same place (net, local), or for all (rpc).
+ */
+struct store_link {
+    char address[STORE_ADDRESS_MAX];
+    struct hl_net_client *net; /* one of the three */
+    struct hl_l3_client *local;
+    struct hl_rpc_peer *rpc;
+    struct store_link *next;
+};
+
+struct store_health {
+    char address[STORE_ADDRESS_MAX];
+    struct hl_route_health direct;
+    UT_hash_handle hh;
+};
+
+struct store {
+    struct store_opts opts; /* its texts are copies in the fields below */
+    char node[STORE_NAME_MAX];
+    char host_id[64];
+    char *pool_path;
+    char *socket_path;
+    struct hl_pool *pool;
+    uint8_t *base; /* of the pool */
+    struct store_tier tiers[1 + STORE_DEVICES_MAX];
+    size_t tier_count;
+    struct hl_l3_server *local;
+    struct hl_net_server *net;
+    struct hl_migrate_server *migrate;
+    _Atomic uint64_t epoch;
+    atomic_int stopping;
+
+    pthread_mutex_t lock; /* notes, links, health */
+    struct store_note *notes;
+    struct store_link *links;
+    struct store_health *health; /* of the direct path to each peer */
+
+    pthread_mutex_t queue_lock;
+    pthread_cond_t queue_cond;
+    pthread_t *threads;
+    int thread_count;
+    struct store_job *queue; /* waiting, under queue_lock */
+    struct store_job *jobs;  /* all that are not answered, on the loop */
+};
+
+/* A CopyRequest; texts are borrowed from the job's parameters. */
+struct store_request {
+    struct hl_id id;
+    uint64_t size; /* 0 = as the source says */
+    uint32_t crc32;
+    enum hl_tier tier, source_tier;
+    const char *device, *source_device;
+    int numa;
+    const char *source_node, *source_host, *source_rpc, *source_data, *source_socket;
+    const char *target_host, *target_address, *target_socket, *target_data;
+    enum hl_route_op op;
+    uint64_t deadline_ns;
+};
+
+/* What became of it. */
+struct store_result {
+    enum hl_tier tier;
+    char device[96];
+    uint64_t size;
+    uint32_t crc32;
+    int numa;
+    const char *path, *reason; /* static words; "" = it was here already */
+    char transport[16];
+    double seconds;
+    int64_t created_ms;
+};
+
+/* store.c */
+void store_changed(struct store *s);
+/* NULL: none such. tier L1 and device "": the first with room, those near `numa` before others. */
+struct store_tier *store_tier_find(struct store *s, enum hl_tier tier, const char *device, int numa,
+                                   uint64_t size);
+hl_status store_tier_need(struct store *s, enum hl_tier tier, const char *device, int numa,
+                          uint64_t size, struct store_tier **out) HL_CHECK;
+void store_note(struct store *s, const struct store_tier *t, struct hl_id id,
+                const struct store_result *how);
+/* The result of a copy that lies here. */
+void store_describe(struct store *s, const struct store_tier *t, const struct hl_tier_ref *ref,
+                    struct store_result *out);
+/* Milliseconds left, at least 1; HL_ETIMEDOUT or HL_ECANCELED when there are none. */
+hl_status store_left(const struct store *s, const struct store_request *r, int *ms) HL_CHECK;
+/* Text to words. */
+hl_status store_tier_parse(const char *text, enum hl_tier *out) HL_CHECK;
+
+/* store_serve.c: the L2's doors */
+hl_status store_serve(struct store *s) HL_CHECK;
+void store_unserve(struct store *s);
+
+/* store_links.c: connections */
+/* Shared, borrowed until the store is closed. */
+hl_status store_rpc(struct store *s, const char *address, const char *interface,
+                    struct hl_rpc_peer **out) HL_CHECK;
+/* On loan: to one thread, until it is given back with how the last call on it ended. */
+hl_status store_local(struct store *s, const char *socket, int timeout_ms,
+                      struct hl_l3_client **out) HL_CHECK;
+void store_local_back(struct store *s, const char *socket, struct hl_l3_client *c, hl_status st);
+hl_status store_net(struct store *s, const char *address, int timeout_ms,
+                    struct hl_net_client **out) HL_CHECK;
+void store_net_back(struct store *s, const char *address, struct hl_net_client *c, hl_status st);
+void store_links_close(struct store *s);
+
+/* store_source.c: where a copy is read from */
+struct source {
+    const struct store_request *request;
+    uint64_t size;
+    uint32_t crc32;
+    uint32_t *crcs; /* one per started MiB */
+    enum hl_route_link link;
+    char transport[16];
+    struct store_tier *own; /* of this node */
+    struct hl_tier_ref own_ref;
+    struct hl_l3_client *local; /* mapped */
+    struct hl_pool_ref local_ref;
+    struct hl_net_client *net;
+    uint64_t offset; /* in the pool served there */
+    uint32_t gen;
+    int reconnected;
+    hl_status last; /* of the connection */
+};
+
+hl_status source_open(struct store *s, const struct store_request *r, struct source *out) HL_CHECK;
+/* Whole chunks from `offset`; what fails its checksum is fetched again. */
+hl_status source_read(struct store *s, struct source *src, uint64_t offset, void *dst,
+                      size_t len) HL_CHECK;
+void source_close(struct store *s, struct source *src);
+
+/* store_copy.c, store_send.c: in the threads that copy */
+hl_status store_copy_run(struct store *s, const struct store_request *r,
+                         struct store_result *out) HL_CHECK;
+hl_status store_send_run(struct store *s, const struct store_request *r,
+                         struct store_result *out) HL_CHECK;
+
+/* store_jobs.c */
+hl_status store_jobs_start(struct store *s) HL_CHECK;
+void store_jobs_cancel(struct store *s);
+void store_jobs_join(struct store *s);
+/* Copy of helios.capnp. */
+json_t *store_copy_json(const struct store *s, struct hl_id id, const struct store_result *r);
+
+#endif

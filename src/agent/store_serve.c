@@ -1,0 +1,136 @@
+/* The doors of the L2: a Unix socket for this host, UCX for other nodes, ZeroMQ for migrations.
+ * What comes in by the latter two lands in a slot of the tier under the shard's own id. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "agent/store_private.h"
+#include "base/log.h"
+#include "mem/l3_server.h"
+#include "net/migrate.h"
+
+struct incoming {
+    struct hl_tier_slot slot;
+    uint64_t begun_ns;
+};
+
+static hl_status begin(void *arg, struct hl_id id, uint64_t size, void **token, void **ptr)
+{
+    struct store *s = arg;
+    if (hl_id_is_none(id))
+        return hl_fail(HL_EPERM, "an L2 keeps copies of shards under their ids; new ones go to L3");
+    struct incoming *in = calloc(1, sizeof(*in));
+    if (in == NULL)
+        return hl_fail(HL_ENOMEM, "shard of %llu bytes", (unsigned long long)size);
+    hl_status st = hl_tier_reserve(s->tiers[0].t, id, size, -1, &in->slot);
+    if (st != HL_OK) {
+        free(in);
+        return st;
+    }
+    in->begun_ns = hl_now_ns();
+    *token = in;
+    *ptr = in->slot.host;
+    return HL_OK;
+}
+
+static void drop(void *arg, void *token)
+{
+    struct store *s = arg;
+    struct incoming *in = token;
+    hl_tier_abort(s->tiers[0].t, &in->slot);
+    free(in);
+}
+
+static hl_status finish(struct store *s, struct incoming *in, uint32_t crc,
+                        const uint32_t *chunk_crcs, size_t chunks, struct store_result *how)
+{
+    hl_status st = hl_tier_seal(s->tiers[0].t, &in->slot, crc, chunk_crcs, chunks, NULL);
+    if (st != HL_OK) {
+        drop(s, in);
+        return st;
+    }
+    how->seconds = (double)(hl_now_ns() - in->begun_ns) / 1e9;
+    how->created_ms = hl_wall_ms();
+    store_note(s, &s->tiers[0], in->slot.id, how);
+    hl_info("copy arrived id=%s tier=L2 bytes=%llu path=%s seconds=%.3f",
+            hl_id_format(in->slot.id).s, (unsigned long long)in->slot.size, how->path,
+            how->seconds);
+    free(in);
+    store_changed(s);
+    return HL_OK;
+}
+
+static hl_status migrated(void *arg, void *token, uint32_t crc, const uint32_t *chunk_crcs,
+                          size_t chunks, struct hl_id *id)
+{
+    struct incoming *in = token;
+    struct store_result how = {.path = hl_route_path_name(HL_PATH_ZMQ),
+                               .reason = hl_route_reason_name(HL_REASON_MIGRATION_NET),
+                               .transport = "zmq"};
+    struct hl_id name = in->slot.id;
+    HL_TRY(finish(arg, in, crc, chunk_crcs, chunks, &how));
+    *id = name;
+    return HL_OK;
+}
+
+static hl_status tagged(void *arg, void *token, uint32_t crc, const uint32_t *chunk_crcs,
+                        size_t chunks, struct hl_id *id)
+{
+    struct incoming *in = token;
+    struct store_result how = {.path = hl_route_path_name(HL_PATH_UCX_TAGGED),
+                               .reason = hl_route_reason_name(HL_REASON_MIGRATION_NET_DOWN),
+                               .transport = "ucx"};
+    struct hl_id name = in->slot.id;
+    HL_TRY(finish(arg, in, crc, chunk_crcs, chunks, &how));
+    *id = name;
+    return HL_OK;
+}
+
+hl_status store_serve(struct store *s)
+{
+    size_t len;
+    if (s->pool == NULL)
+        return HL_OK;
+    HL_TRY(hl_l3_server_start(&(struct hl_l3_server_opts){.loop = s->opts.loop,
+                                                          .pool = s->pool,
+                                                          .socket_path = s->socket_path},
+                              &s->local));
+    void *base = hl_pool_base(s->pool, &len);
+    if (s->opts.data_listen[0] != '\0')
+        HL_TRY(hl_net_server_start(
+            &(struct hl_net_server_opts){
+                .listen = s->opts.data_listen,
+                .pool = base,
+                .pool_len = len,
+                .put = {.begin = begin, .commit = tagged, .abort = drop, .arg = s},
+            },
+            &s->net));
+    if (s->opts.migrate_listen[0] != '\0')
+        HL_TRY(hl_migrate_server_start(
+            &(struct hl_migrate_server_opts){
+                .listen = s->opts.migrate_listen,
+                .sink = {.begin = begin, .commit = migrated, .abort = drop, .arg = s},
+            },
+            &s->migrate));
+    return HL_OK;
+}
+
+void store_unserve(struct store *s)
+{
+    hl_migrate_server_stop(s->migrate);
+    hl_net_server_stop(s->net);
+    hl_l3_server_stop(s->local);
+    s->migrate = NULL;
+    s->net = NULL;
+    s->local = NULL;
+}
+
+const char *store_data_address(const struct store *s)
+{
+    return s->net != NULL ? hl_net_server_address(s->net) : "";
+}
+
+const char *store_migrate_address(const struct store *s)
+{
+    return s->migrate != NULL ? hl_migrate_server_address(s->migrate) : "";
+}

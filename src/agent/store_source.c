@@ -1,0 +1,282 @@
+/* Where a copy is read from: a tier of this node, the mapped memory of another store on this host,
+ * or the network. Every byte that comes out of here was checked against the CRC of its MiB; a bad
+ * one is read again, and after the last retry the copy fails: whoever ordered it has other sources.
+ */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "agent/store_private.h"
+#include "base/log.h"
+#include "base/plane.h"
+
+static uint64_t chunk_len(const struct source *src, uint64_t chunk)
+{
+    uint64_t at = chunk * HL_POOL_CHUNK;
+    return src->size - at < HL_POOL_CHUNK ? src->size - at : HL_POOL_CHUNK;
+}
+
+static hl_status alloc_crcs(struct source *src)
+{
+    src->crcs = calloc(hl_pool_chunks(src->size) + 1, sizeof(*src->crcs));
+    return src->crcs != NULL
+               ? HL_OK
+               : hl_fail(HL_ENOMEM, "checksums of a shard of %" PRIu64 " bytes", src->size);
+}
+
+/* ---- opening --------------------------------------------------------------------------------- */
+
+static hl_status open_own(struct store *s, const struct store_request *r, struct source *src)
+{
+    struct store_tier *t = NULL;
+    hl_status st = hl_fail(HL_ENOENT, "shard %s is not in %s of node %s", hl_id_format(r->id).s,
+                           hl_tier_name(r->source_tier), s->node);
+    for (size_t i = 0; i < s->tier_count && st != HL_OK; i++) {
+        t = &s->tiers[i];
+        if (t->tier == r->source_tier &&
+            (r->source_device[0] == '\0' || strcmp(r->source_device, t->device) == 0))
+            st = hl_tier_pin(t->t, r->id, &src->own_ref);
+    }
+    HL_TRY(st);
+    src->own = t;
+    src->size = src->own_ref.size;
+    src->crc32 = src->own_ref.crc32;
+    src->link = HL_LINK_HERE;
+    snprintf(src->transport, sizeof(src->transport), "shm");
+    HL_TRY(alloc_crcs(src));
+    return hl_tier_chunk_crcs(t->t, &src->own_ref, src->crcs);
+}
+
+static hl_status open_local(struct store *s, const struct store_request *r, struct source *src)
+{
+    int ms;
+    HL_TRY(store_left(s, r, &ms));
+    HL_TRY(store_local(s, r->source_socket, ms, &src->local));
+    hl_status st = hl_l3_pin(src->local, r->id, 0, ms, &src->local_ref);
+    if (st != HL_OK) {
+        store_local_back(s, r->source_socket, hl_steal(&src->local), st);
+        return st;
+    }
+    src->size = src->local_ref.size;
+    src->crc32 = src->local_ref.crc32;
+    src->link = HL_LINK_HERE;
+    snprintf(src->transport, sizeof(src->transport), "shm");
+    HL_TRY(alloc_crcs(src));
+    memcpy(src->crcs, hl_pool_view_chunk_crcs(hl_l3_view(src->local), &src->local_ref),
+           hl_pool_chunks(src->size) * sizeof(uint32_t));
+    if (hl_pool_chunks(src->size) == 1)
+        src->crcs[0] = src->crc32;
+    return HL_OK;
+}
+
+/* Where the shard lies there now, and its checksums. */
+static hl_status locate(struct store *s, const struct store_request *r, struct source *src)
+{
+    struct hl_rpc_peer *peer;
+    json_t *result, *crc;
+    size_t i;
+    int ms, l3 = r->source_tier == HL_TIER_L3;
+    HL_TRY(store_left(s, r, &ms));
+    HL_TRY(store_rpc(s, r->source_rpc, l3 ? "L3" : "Agent", &peer));
+    json_t *params = json_pack("{s:[s]}", "ids", hl_id_format(r->id).s);
+    hl_status st = hl_rpc_call(peer, l3 ? "locate" : "storeLocate", params, ms, &result);
+    json_decref(params);
+    HL_TRY(st);
+    const json_t *x = json_array_get(hl_json_list(result, "extents"), 0);
+    const json_t *crcs = hl_json_list(x, "chunkCrcs");
+    src->offset = (uint64_t)hl_json_int(x, "offset", 0);
+    src->size = (uint64_t)hl_json_int(x, "sizeBytes", 0);
+    src->crc32 = (uint32_t)hl_json_int(x, "crc32", 0);
+    src->gen = (uint32_t)hl_json_int(x, "generation", 0);
+    if (src->size == 0 || hl_pool_chunks(src->size) != json_array_size(crcs))
+        st = hl_fail(HL_EPROTO, "%s says %" PRIu64 " bytes and %zu checksums", r->source_rpc,
+                     src->size, json_array_size(crcs));
+    free(src->crcs);
+    src->crcs = NULL;
+    if (st == HL_OK)
+        st = alloc_crcs(src);
+    if (st == HL_OK)
+        json_array_foreach (crcs, i, crc) {
+            src->crcs[i] = (uint32_t)json_integer_value(crc);
+        }
+    json_decref(result);
+    return st;
+}
+
+static hl_status open_net(struct store *s, const struct store_request *r, struct source *src)
+{
+    int ms;
+    if (r->source_data[0] == '\0')
+        return hl_fail(HL_EUNAVAIL, "%s has no data address for other hosts",
+                       r->source_node[0] != '\0' ? r->source_node : "L3");
+    HL_TRY(locate(s, r, src));
+    HL_TRY(store_left(s, r, &ms));
+    HL_TRY(store_net(s, r->source_data, ms, &src->net));
+    const char *path = hl_net_path_name(src->net);
+    src->link = strcmp(path, "rdma") == 0 ? HL_LINK_RDMA : HL_LINK_TCP;
+    snprintf(src->transport, sizeof(src->transport), "%s", path);
+    return HL_OK;
+}
+
+static hl_status check(const struct store_request *r, const struct source *src)
+{
+    if (r->size == 0 || (src->size == r->size && src->crc32 == r->crc32))
+        return HL_OK;
+    return hl_fail(HL_ECORRUPT,
+                   "the source has %" PRIu64 " bytes with CRC %08x, ordered are %" PRIu64
+                   " with %08x",
+                   src->size, src->crc32, r->size, r->crc32);
+}
+
+hl_status source_open(struct store *s, const struct store_request *r, struct source *out)
+{
+    struct source src = {.request = r};
+    int same_host = r->source_host[0] != '\0' && strcmp(r->source_host, s->host_id) == 0;
+    hl_status st;
+    if (r->source_tier <= HL_TIER_L2 && strcmp(r->source_node, s->node) == 0) {
+        st = open_own(s, r, &src);
+    } else if (r->source_tier == HL_TIER_L1) {
+        st = hl_fail(HL_EUNSUPPORTED, "an L1 is read on its own node only: copy it to an L2 first");
+    } else if (same_host && r->source_socket[0] != '\0') {
+        st = open_local(s, r, &src);
+        if (st != HL_OK && st != HL_ENOENT && r->source_data[0] != '\0') {
+            hl_warn("memory of %s is not mapped, it is fetched instead error=\"%s\"",
+                    r->source_socket, hl_error_text());
+            source_close(s, &src);
+            src = (struct source){.request = r};
+            st = open_net(s, r, &src);
+        }
+    } else {
+        st = open_net(s, r, &src);
+    }
+    if (st == HL_OK)
+        st = check(r, &src);
+    if (st != HL_OK) {
+        source_close(s, &src);
+        return st;
+    }
+    *out = src;
+    return HL_OK;
+}
+
+void source_close(struct store *s, struct source *src)
+{
+    if (src->own != NULL)
+        hl_tier_unpin(src->own->t, &src->own_ref);
+    if (src->local != NULL) {
+        hl_status st = hl_l3_unpin(src->local, &src->local_ref, 1000);
+        store_local_back(s, src->request->source_socket, src->local, st);
+    }
+    if (src->net != NULL)
+        store_net_back(s, src->request->source_data, src->net, src->last);
+    free(src->crcs);
+    *src = (struct source){.request = src->request};
+}
+
+/* ---- reading --------------------------------------------------------------------------------- */
+
+static hl_status pause_for(struct store *s, const struct store_request *r, int tried)
+{
+    int ms;
+    HL_TRY(store_left(s, r, &ms));
+    int nap = tried == 0 ? 1 : tried == 1 ? 10 : 100;
+    struct timespec t = {.tv_nsec = (nap < ms ? nap : ms) * 1000000L};
+    nanosleep(&t, NULL);
+    return HL_OK;
+}
+
+/* Memory that is mapped here, until it is good or the retries are used up. */
+static hl_status read_memory(struct store *s, struct source *src, uint64_t offset, void *dst,
+                             size_t len)
+{
+    const struct store_request *r = src->request;
+    for (int tried = 0;; tried++) {
+        hl_status st = src->own != NULL ? hl_tier_read(src->own->t, &src->own_ref, offset, dst, len)
+                                        : hl_pool_view_read(hl_l3_view(src->local), &src->local_ref,
+                                                            offset, dst, len);
+        if (st != HL_ECORRUPT)
+            return st;
+        hl_fault_count("crc", "mapped");
+        if (tried >= s->opts.retries)
+            return st;
+        HL_TRY(pause_for(s, r, tried));
+    }
+}
+
+/* A broken connection is replaced once per copy: it may have been an old one of a restarted peer.
+ */
+static hl_status reconnect(struct store *s, struct source *src, hl_status why)
+{
+    const struct store_request *r = src->request;
+    uint32_t crc32 = src->crc32;
+    int ms;
+    if (src->net != NULL)
+        store_net_back(s, r->source_data, hl_steal(&src->net), why);
+    HL_TRY(store_left(s, r, &ms));
+    HL_TRY(locate(s, r, src));
+    if (src->crc32 != crc32)
+        return hl_fail(HL_ESTALE, "shard %s is another one now", hl_id_format(r->id).s);
+    return store_net(s, r->source_data, ms, &src->net);
+}
+
+static hl_status refetch(struct store *s, struct source *src, uint64_t chunk, uint8_t *dst)
+{
+    const struct store_request *r = src->request;
+    hl_status st = HL_ECORRUPT;
+    for (int tried = 0; tried < s->opts.retries && st == HL_ECORRUPT; tried++) {
+        int ms;
+        HL_TRY(pause_for(s, r, tried));
+        HL_TRY(locate(s, r, src)); /* it may have moved */
+        HL_TRY(store_left(s, r, &ms));
+        st = hl_net_fetch_verified(src->net, src->offset + chunk * HL_POOL_CHUNK, dst,
+                                   chunk_len(src, chunk), src->crcs + chunk, ms, NULL);
+        if (st == HL_ECORRUPT)
+            hl_fault_count("crc", src->transport);
+    }
+    if (st == HL_ECORRUPT)
+        return hl_fail(st, "chunk %" PRIu64 " of %" PRIu64 " fails its checksum after %d retries",
+                       chunk, hl_pool_chunks(src->size), s->opts.retries);
+    return st;
+}
+
+static hl_status fetch(struct store *s, struct source *src, uint64_t offset, uint8_t *dst,
+                       size_t len)
+{
+    struct hl_net_bad bad = {0};
+    uint64_t first = offset / HL_POOL_CHUNK, count = hl_pool_chunks(len);
+    int ms;
+    HL_TRY(store_left(s, src->request, &ms));
+    hl_status st = hl_net_fetch_verified(src->net, src->offset + offset, dst, len,
+                                         src->crcs + first, ms, &bad);
+    if (st != HL_ECORRUPT)
+        return st;
+    size_t listed = bad.count < HL_NET_BAD_MAX ? bad.count : HL_NET_BAD_MAX;
+    for (size_t i = 0; i < bad.count; i++)
+        hl_fault_count("crc", src->transport);
+    for (size_t i = 0; i < listed; i++)
+        HL_TRY(refetch(s, src, first + bad.chunk[i], dst + bad.chunk[i] * HL_POOL_CHUNK));
+    /* What stands after the last listed one is not known to be good. */
+    for (uint64_t i = bad.count > listed ? (uint64_t)bad.chunk[listed - 1] + 1 : count; i < count;
+         i++)
+        HL_TRY(refetch(s, src, first + i, dst + i * HL_POOL_CHUNK));
+    return HL_OK;
+}
+
+hl_status source_read(struct store *s, struct source *src, uint64_t offset, void *dst, size_t len)
+{
+    int ms;
+    HL_TRY(store_left(s, src->request, &ms));
+    if (src->own != NULL || src->local != NULL)
+        return read_memory(s, src, offset, dst, len);
+    hl_status st = src->net != NULL ? fetch(s, src, offset, dst, len)
+                                    : hl_fail(HL_EUNAVAIL, "the connection was lost");
+    if (st == HL_EUNAVAIL && !src->reconnected) {
+        src->reconnected = 1;
+        st = reconnect(s, src, st);
+        if (st == HL_OK)
+            st = fetch(s, src, offset, dst, len);
+    }
+    src->last = st;
+    return st;
+}
