@@ -65,6 +65,27 @@ static uint64_t slots_for(const struct hl_pool_options *o, uint64_t capacity)
     return slots;
 }
 
+/* Bound first, since a page stays where it was made. */
+static hl_status make_pages(struct hl_pool *pool, const struct hl_pool_options *o, uint64_t size,
+                            uint64_t data_offset)
+{
+    void *base = NULL;
+    HL_TRY(hl_shm_check_room(pool->fd, pool->path, size));
+    if (ftruncate(pool->fd, (off_t)size) != 0)
+        return hl_fail(hl_status_of_errno(errno), "make pool %s: %m", pool->path);
+    HL_TRY(hl_shm_map(pool->fd, size, 1, &base));
+    pool->base = base;
+    pool->file_size = size;
+    pool_regions_bind(pool, data_offset);
+    if (hl_shm_advise_huge(pool->fd, base, size) && o->prefault)
+        pool_regions_prefault(pool, data_offset);
+    HL_TRY(hl_shm_reserve(pool->fd, pool->path, size));
+    if (o->prefault)
+        pool_regions_prefault(pool, data_offset);
+    pool_regions_look(pool, data_offset, o->prefault);
+    return HL_OK;
+}
+
 static hl_status make(struct hl_pool *pool, const struct hl_pool_options *o, uint64_t capacity)
 {
     uint64_t slots = slots_for(o, capacity);
@@ -78,14 +99,9 @@ static hl_status make(struct hl_pool *pool, const struct hl_pool_options *o, uin
     if (ftruncate(pool->fd, 0) != 0 ||
         (pwrite(pool->fd, &making, sizeof(making), 0) < 0 && errno != EINVAL))
         return hl_fail(hl_status_of_errno(errno), "make pool %s: %m", pool->path);
-    HL_TRY(hl_shm_reserve(pool->fd, pool->path, size));
-    void *base = NULL;
-    HL_TRY(hl_shm_map(pool->fd, size, 1, &base));
-    pool->base = base;
-    pool->file_size = size;
-    if (o->prefault)
-        hl_shm_prefault(base, size, 1);
-    struct hl_pool_super *s = base;
+    HL_TRY(pool_regions_plan(pool, o, capacity, data_offset_of(slots), granule));
+    HL_TRY(make_pages(pool, o, size, data_offset_of(slots)));
+    struct hl_pool_super *s = (struct hl_pool_super *)pool->base;
     POOL_SET(s->magic, making);
     s->layout = HL_POOL_LAYOUT;
     s->uuid = hl_id_random();
@@ -94,6 +110,7 @@ static hl_status make(struct hl_pool *pool, const struct hl_pool_options *o, uin
     s->index_offset = HL_POOL_UNIT;
     s->index_slots = slots;
     s->data_offset = data_offset_of(slots);
+    pool_regions_store(pool, s);
     s->fixed_crc = pool_super_crc(s);
     POOL_SET(s->magic, HL_POOL_MAGIC);
     return HL_OK;
@@ -117,9 +134,21 @@ static hl_status map_existing(struct hl_pool *pool, const struct hl_pool_options
                        "ask for the same, or remove the file and lose its shards",
                        pool->path, hl_format_bytes(s->capacity, has, sizeof(has)), s->capacity,
                        hl_format_bytes(capacity, asks, sizeof(asks)), capacity);
+    pool_regions_load(pool, s);
+    pool_regions_bind(pool, s->data_offset);
+    (void)hl_shm_advise_huge(pool->fd, base, file_size);
     if (o->prefault)
-        hl_shm_prefault(base, file_size, 1);
+        pool_regions_prefault(pool, s->data_offset);
+    pool_regions_look(pool, s->data_offset, o->prefault);
     return HL_OK;
+}
+
+static uint64_t capacity_of(const struct hl_pool_options *o)
+{
+    uint64_t bytes = o->capacity;
+    for (size_t i = 0; i < o->region_count && o->capacity == 0; i++)
+        bytes += o->regions[i].bytes;
+    return (bytes + HL_POOL_UNIT - 1) / HL_POOL_UNIT * HL_POOL_UNIT;
 }
 
 /* Make a new pool or map the one there is. */
@@ -127,7 +156,7 @@ static hl_status make_or_map(struct hl_pool *pool, const struct hl_pool_options 
 {
     struct stat sb;
     uint64_t magic = 0;
-    uint64_t capacity = (o->capacity + HL_POOL_UNIT - 1) / HL_POOL_UNIT * HL_POOL_UNIT;
+    uint64_t capacity = capacity_of(o);
     if (fstat(pool->fd, &sb) != 0)
         return hl_fail(HL_EIO, "look at %s: %m", pool->path);
     if (!S_ISREG(sb.st_mode))
@@ -201,9 +230,6 @@ static void *beat_main(void *arg)
 
 static hl_status take_over(struct hl_pool *pool, struct hl_pool_found *found, int made)
 {
-    char page[32];
-    snprintf(pool->backing, sizeof(pool->backing), "%s pages",
-             hl_format_bytes(hl_shm_granule(pool->fd), page, sizeof(page)));
     pool->super = (struct hl_pool_super *)pool->base;
     pool->slots = pool->super->index_slots;
     pool->index = (struct hl_pool_entry *)(pool->base + pool->super->index_offset);
@@ -211,6 +237,7 @@ static hl_status take_over(struct hl_pool *pool, struct hl_pool_found *found, in
     if (pool->notes == NULL)
         return hl_fail(HL_ENOMEM, "pool %s: notes of %" PRIu64 " slots", pool->path, pool->slots);
     HL_TRY(hl_extents_create(pool->super->capacity / HL_POOL_UNIT, pool->slots, &pool->extents));
+    hl_extents_divide(pool->extents, pool->region_ends, pool->region_count);
     /* Readers of the last owner's time must be stale before anything changes. */
     POOL_SET(pool->super->incarnation, 0);
     found->adopted = !made;
@@ -234,7 +261,8 @@ hl_status hl_pool_open(const struct hl_pool_options *options, struct hl_pool_fou
 {
     struct hl_pool_found seen = {0};
     int made = 0;
-    if (options->capacity == 0 || options->capacity > CAPACITY_MAX)
+    uint64_t capacity = capacity_of(options);
+    if (capacity == 0 || capacity > CAPACITY_MAX || options->capacity > CAPACITY_MAX)
         return hl_fail(HL_EINVAL, "pool %s: a capacity of %" PRIu64 " bytes is not possible",
                        options->path, options->capacity);
     struct hl_pool *pool = calloc(1, sizeof(*pool));

@@ -13,6 +13,7 @@
  *          restarted since the reference was taken: find again), HL_ECORRUPT, HL_EINVAL.
  * Units:   bytes; offsets count from the start of the pool file; milliseconds.
  * Limits:  shards of 1 byte to the capacity; at most 3/4 of the index's slots are used.
+ *          1 to 32 regions, together the capacity; a shard may lie across a border.
  * See:     mem/pool_layout.h
  */
 #ifndef HL_MEM_POOL_H
@@ -30,13 +31,23 @@ struct hl_pool_view;
 
 /* ---- the owner ------------------------------------------------------------------------------- */
 
+/* Memory of one NUMA node. */
+struct hl_pool_region_options {
+    int numa_id; /* -1 = any */
+    uint64_t bytes;
+};
+
 struct hl_pool_options {
     const char *path;       /* on tmpfs or hugetlbfs */
-    uint64_t capacity;      /* bytes for shards, rounded up to units */
+    uint64_t capacity;      /* bytes for shards, rounded up to units; 0 = the sum of the regions */
     uint64_t index_slots;   /* 0 = by capacity; else a power of two. Only when the pool is made */
     uint32_t quarantine_ms; /* freed bytes are reused no sooner; 0 = 2000 */
     uint32_t beat_ms;       /* of the heartbeat thread; 0 = no thread: call hl_pool_beat */
     int prefault;           /* touch all pages now, on all CPUs */
+    /* Only when the pool is made; an adopted one keeps its own. Borders are moved to whole pages,
+     * the last region takes what is left. Memory that can't be bound is used all the same. */
+    const struct hl_pool_region_options *regions;
+    size_t region_count; /* 0 = one, of any node */
 };
 
 /* What hl_pool_open found. */
@@ -71,10 +82,19 @@ struct hl_pool_info {
     uint64_t free;        /* in whole units; used + quarantined + free = capacity */
     uint64_t largest;     /* longest free extent */
     uint64_t shards;      /* sealed */
-    char backing[64];     /* what was really got: "2 MiB pages", "4 KiB pages" */
+    char backing[64];     /* what was really got: "2 MiB pages", "4 KiB pages, 93 % in huge ones" */
+};
+
+struct hl_pool_region {
+    int numa_id; /* -1 = unknown */
+    uint64_t bytes;
+    uint64_t used; /* what is not free: quarantined too */
+    int bound;     /* its pages were found on that node, or were bound and can't be looked for */
 };
 
 void hl_pool_info(struct hl_pool *pool, struct hl_pool_info *out);
+/* The regions, at most `max`, in the order of their offsets; how many there are. */
+size_t hl_pool_regions(struct hl_pool *pool, struct hl_pool_region *out, size_t max);
 /* NUMA node of the region in which that byte lies; -1 = unknown. */
 int hl_pool_numa_of(const struct hl_pool *pool, uint64_t offset);
 const char *hl_pool_path(const struct hl_pool *pool);

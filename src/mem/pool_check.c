@@ -102,13 +102,6 @@ void hl_pool_info(struct hl_pool *pool, struct hl_pool_info *out)
     memcpy(out->backing, pool->backing, sizeof(out->backing));
 }
 
-int hl_pool_numa_of(const struct hl_pool *pool, uint64_t offset)
-{
-    (void)pool;
-    (void)offset;
-    return -1;
-}
-
 struct sums {
     uint64_t taken, used, writing, resting, shards;
 };

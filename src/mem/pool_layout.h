@@ -1,6 +1,6 @@
 /* mem/pool_layout.h - the bytes of a pool file, shared by its owner and by every reader.
  *
- *   0            superblock          one HL_POOL_UNIT
+ *   0            superblock          one HL_POOL_UNIT; the table of regions at HL_POOL_REGIONS_AT
  *   index_offset index               `index_slots` entries of 64 bytes, open addressing, linear
  *   data_offset  data                extents of whole units
  *
@@ -46,7 +46,10 @@ struct hl_pool_super {
     uint64_t index_offset;
     uint64_t index_slots; /* a power of two */
     uint64_t data_offset;
-    uint64_t fixed_end[7];
+    uint64_t fixed_end;
+    uint32_t region_count; /* 0 = one, of unknown node: a pool of before there were regions */
+    uint32_t region_crc;   /* of the table */
+    uint64_t unused[5];
     /* From here on it changes: a cache line of its own, and the one every reader looks at. */
     _Atomic uint64_t incarnation; /* random, new for every start of the owner; 0 = nobody owns it */
     _Atomic uint64_t heartbeat_ns;
@@ -55,6 +58,17 @@ struct hl_pool_super {
 };
 
 _Static_assert(offsetof(struct hl_pool_super, incarnation) == 128, "own cache line");
+
+/* A part of the data area whose memory lies on one NUMA node. They follow each other; only the
+ * owner looks at them. */
+struct hl_pool_region_entry {
+    int32_t numa_id;
+    uint32_t spare;
+    uint64_t end; /* from data_offset, in bytes; whole units */
+};
+
+#define HL_POOL_REGIONS_AT  ((uint64_t)256)
+#define HL_POOL_REGIONS_MAX 32
 
 enum hl_pool_state {
     HL_POOL_EMPTY = 0,   /* ends a search */

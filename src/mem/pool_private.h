@@ -37,6 +37,9 @@ struct hl_pool {
     uint64_t rest_ns;
     uint32_t beat_ms;
     char backing[64];
+    struct hl_pool_region regions[HL_POOL_REGIONS_MAX]; /* `used` is not kept */
+    uint64_t region_ends[HL_POOL_REGIONS_MAX];          /* in units */
+    size_t region_count;
 
     pthread_mutex_t lock; /* guards all below and every change of the index */
     struct hl_extents *extents;
@@ -155,6 +158,21 @@ static inline int pool_extent_fits(const struct hl_pool_super *s, uint64_t offse
 hl_status pool_super_check(const struct hl_pool_super *s, uint64_t file_size,
                            const char *name) HL_CHECK;
 uint32_t pool_super_crc(const struct hl_pool_super *s);
+/* pool_regions.c: where the regions of a new pool end; HL_EINVAL. */
+hl_status pool_regions_plan(struct hl_pool *pool, const struct hl_pool_options *o,
+                            uint64_t capacity, uint64_t data_offset, uint64_t granule) HL_CHECK;
+/* Bind the mapping, before its pages are made. */
+void pool_regions_bind(struct hl_pool *pool, uint64_t data_offset);
+/* Touch all pages, each on its node. */
+void pool_regions_prefault(struct hl_pool *pool, uint64_t data_offset);
+/* The table in the superblock's unit. */
+void pool_regions_store(const struct hl_pool *pool, struct hl_pool_super *s);
+void pool_regions_load(struct hl_pool *pool, const struct hl_pool_super *s);
+/* Where the pages really are, and of what size. */
+void pool_regions_look(struct hl_pool *pool, uint64_t data_offset, int touched);
+/* Regions of that node, as the allocator wants them. */
+uint32_t pool_regions_near(const struct hl_pool *pool, int numa_id);
+
 /* Fill the allocator and the counters from the index, and clean it. */
 hl_status pool_adopt(struct hl_pool *pool, struct hl_pool_found *found) HL_CHECK;
 

@@ -154,7 +154,7 @@ static hl_status fail_no_room(const struct hl_pool *pool, uint64_t size)
     return hl_fail(
         HL_ENOSPC,
         "pool %s has no room for a shard of %s: %s are free (longest piece %s), %s rest after "
-        "being freed; remove versions, or start helios-l3d with a larger --size",
+        "being freed; remove what is not needed, or make the pool larger",
         pool->path, hl_format_bytes(size, asked, sizeof(asked)),
         hl_format_bytes(hl_extents_free(pool->extents) * HL_POOL_UNIT, left, sizeof(left)),
         hl_format_bytes(hl_extents_largest(pool->extents) * HL_POOL_UNIT, longest, sizeof(longest)),
@@ -162,7 +162,7 @@ static hl_status fail_no_room(const struct hl_pool *pool, uint64_t size)
 }
 
 static hl_status alloc_locked(struct hl_pool *pool, struct hl_id id, uint64_t size,
-                              struct hl_pool_extent *out)
+                              uint32_t regions, struct hl_pool_extent *out)
 {
     uint64_t units = hl_pool_units(size), first;
     pool_reap(pool, hl_now_ns());
@@ -171,7 +171,7 @@ static hl_status alloc_locked(struct hl_pool *pool, struct hl_id id, uint64_t si
                        "the index of pool %s is full: %" PRIu64 " of %" PRIu64
                        " slots are taken; remove versions",
                        pool->path, pool->taken, pool->slots);
-    if (hl_extents_take(pool->extents, units, &first) != HL_OK)
+    if (hl_extents_take_in(pool->extents, units, regions, &first) != HL_OK)
         return fail_no_room(pool, size);
     uint32_t slot = slot_for(pool, id);
     assert(slot != NO_SLOT);
@@ -202,7 +202,6 @@ hl_status hl_pool_alloc(struct hl_pool *pool, uint64_t size, struct hl_pool_exte
 hl_status hl_pool_alloc_at(struct hl_pool *pool, struct hl_id id, uint64_t size, int near,
                            struct hl_pool_extent *out)
 {
-    (void)near;
     if (size == 0)
         return hl_fail(HL_EINVAL, "a shard of 0 bytes can't be stored");
     pthread_mutex_lock(&pool->lock);
@@ -213,7 +212,7 @@ hl_status hl_pool_alloc_at(struct hl_pool *pool, struct hl_id id, uint64_t size,
     else if (size > pool->super->capacity)
         st = fail_no_room(pool, size);
     else
-        st = alloc_locked(pool, id, size, out);
+        st = alloc_locked(pool, id, size, pool_regions_near(pool, near), out);
     pthread_mutex_unlock(&pool->lock);
     return st;
 }
@@ -243,7 +242,8 @@ hl_status hl_pool_alloc_beside(struct hl_pool *pool, const struct hl_pool_ref *o
     else if (slot_of(pool, old->id, HL_POOL_WRITING, HL_POOL_WRITING) != NO_SLOT)
         st = hl_fail(HL_EEXIST, "shard %s is being replaced already", hl_id_format(old->id).s);
     else
-        st = alloc_locked(pool, old->id, old->size, out);
+        st = alloc_locked(pool, old->id, old->size,
+                          pool_regions_near(pool, hl_pool_numa_of(pool, old->offset)), out);
     pthread_mutex_unlock(&pool->lock);
     return st;
 }

@@ -27,6 +27,7 @@ struct hl_tier_store;
 struct hl_pool;
 struct hl_device;
 struct hl_archive;
+struct hl_device_block;
 
 /* Room that is being filled. */
 struct hl_tier_slot {
@@ -35,7 +36,7 @@ struct hl_tier_slot {
     void *host;      /* `size` writable bytes; NULL: only through hl_tier_fill */
     uint64_t offset; /* in the tier's mapping or device */
     uint64_t tag;    /* the back end's own */
-    void *handle;    /* the back end's own */
+    void *handle;    /* the back end's own; L1: its struct hl_device_block, to be copied into */
 };
 
 /* A sealed copy. */
@@ -78,7 +79,8 @@ hl_status hl_tier_over_pool(struct hl_pool *pool, enum hl_tier tier, const char 
 hl_status hl_tier_over_device(struct hl_device *device, const char *name,
                               const struct hl_tier_limits *limits,
                               struct hl_tier_store **out) HL_CHECK;
-/* L4; the archive is borrowed. */
+/* L4; the archive is borrowed, and nobody else puts into it or removes from it meanwhile. What lies
+ * in it is found; chunk CRCs are learned by the first read, which goes over all of it. */
 hl_status hl_tier_over_archive(struct hl_archive *archive, const char *name,
                                const struct hl_tier_limits *limits,
                                struct hl_tier_store **out) HL_CHECK;
@@ -102,6 +104,10 @@ void hl_tier_unpin(struct hl_tier_store *t, const struct hl_tier_ref *ref);
 /* Copy [offset, offset + len) into dst; every started MiB it touches is checked. */
 hl_status hl_tier_read(struct hl_tier_store *t, const struct hl_tier_ref *ref, uint64_t offset,
                        void *dst, size_t len) HL_CHECK;
+/* L1: the block in which a copy lies, to map, export or copy it; pin the copy first. Elsewhere
+ * HL_EUNSUPPORTED. */
+hl_status hl_tier_device_block(struct hl_tier_store *t, const struct hl_tier_ref *ref,
+                               struct hl_device_block *out) HL_CHECK;
 /* `out` has one entry per started MiB. */
 hl_status hl_tier_chunk_crcs(struct hl_tier_store *t, const struct hl_tier_ref *ref,
                              uint32_t *out) HL_CHECK;

@@ -174,6 +174,15 @@ void hl_tier_index_remove(struct hl_tier_index *x, struct hl_tier_entry *e)
     entry_free(e);
 }
 
+struct hl_tier_entry *hl_tier_index_at(struct hl_tier_index *x, uint64_t slot)
+{
+    pthread_mutex_lock(&x->lock);
+    assert(slot < x->slot_count && x->slots[slot] != NULL);
+    struct hl_tier_entry *e = x->slots[slot];
+    pthread_mutex_unlock(&x->lock);
+    return e;
+}
+
 /* ---- sealed entries -------------------------------------------------------------------------- */
 
 static hl_status fail_missing(const struct hl_tier_index *x, struct hl_id id)

@@ -66,6 +66,9 @@ void hl_tier_index_seal(struct hl_tier_index *x, struct hl_tier_entry *e, uint32
 /* One that is WRITING or DROPPING. */
 void hl_tier_index_remove(struct hl_tier_index *x, struct hl_tier_entry *e);
 
+/* The entry in that slot, which the caller knows to be there. */
+struct hl_tier_entry *hl_tier_index_at(struct hl_tier_index *x, uint64_t slot);
+
 /* The sealed entry, held. */
 hl_status hl_tier_index_hold(struct hl_tier_index *x, struct hl_id id,
                              struct hl_tier_entry **out) HL_CHECK;

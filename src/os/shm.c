@@ -9,11 +9,13 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/sysmacros.h>
 #include <sys/vfs.h>
 #include <unistd.h>
 
 #include "base/text.h"
 #include "os/file.h"
+#include "os/numa.h"
 
 #ifndef MADV_POPULATE_READ
 #define MADV_POPULATE_READ  22
@@ -54,18 +56,22 @@ static hl_status fail_reserve(int fd, const char *path, uint64_t size, int err)
                    hl_format_bytes(have, left, sizeof(left)));
 }
 
-hl_status hl_shm_reserve(int fd, const char *path, uint64_t size)
+/* Asked before, because filling memory up to the brim only to give it back hurts others. */
+hl_status hl_shm_check_room(int fd, const char *path, uint64_t size)
 {
     struct statfs fs;
     struct stat sb;
     if (fstat(fd, &sb) != 0)
         return fail_reserve(fd, path, size, errno);
-    /* Asked before, because filling memory up to the brim only to give it back hurts others. */
     if (fstatfs(fd, &fs) == 0 && fs.f_blocks > 0 &&
         size > (uint64_t)sb.st_blocks * 512 + (uint64_t)fs.f_bavail * (uint64_t)fs.f_bsize)
         return fail_reserve(fd, path, size, ENOSPC);
-    if (size > INT64_MAX)
-        return fail_reserve(fd, path, size, EFBIG);
+    return size > INT64_MAX ? fail_reserve(fd, path, size, EFBIG) : HL_OK;
+}
+
+hl_status hl_shm_reserve(int fd, const char *path, uint64_t size)
+{
+    HL_TRY(hl_shm_check_room(fd, path, size));
     int rc;
     do
         rc = fallocate(fd, 0, 0, (off_t)size);
@@ -95,11 +101,13 @@ struct prefault {
     uint8_t *at;
     uint8_t *end;
     int writable;
+    int node;
+    int started;
+    pthread_t thread;
 };
 
-static void *prefault_part(void *arg)
+static void prefault_part(struct prefault *p)
 {
-    struct prefault *p = arg;
     while (p->at < p->end) {
         uint64_t left = (uint64_t)(p->end - p->at);
         uint64_t n = left < PREFAULT_STEP ? left : PREFAULT_STEP;
@@ -112,35 +120,117 @@ static void *prefault_part(void *arg)
         }
         p->at += n;
     }
+}
+
+static void *prefault_thread(void *arg)
+{
+    struct prefault *p = arg;
+    if (p->node >= 0)
+        hl_numa_run_on(p->node);
+    prefault_part(p);
     return NULL;
+}
+
+/* How many threads touch that range: the CPUs of its node, or its share of all. */
+static uint64_t threads_for(const struct hl_shm_range *r, size_t ranges)
+{
+    long all = sysconf(_SC_NPROCESSORS_ONLN);
+    uint64_t count = r->node >= 0 ? hl_numa_cpus(r->node) : 0;
+    if (count == 0)
+        count = (all < 1 ? 1 : (uint64_t)all) / ranges;
+    if (count > PREFAULT_THREADS_MAX / ranges)
+        count = PREFAULT_THREADS_MAX / ranges;
+    if (count > r->size / PREFAULT_STEP + 1)
+        count = r->size / PREFAULT_STEP + 1;
+    return count > 0 ? count : 1;
+}
+
+static size_t split_range(const struct hl_shm_range *r, size_t ranges, int writable,
+                          struct prefault *parts)
+{
+    uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE);
+    uint64_t count = threads_for(r, ranges);
+    uint64_t share = (r->size / count + page - 1) / page * page;
+    for (uint64_t i = 0; i < count; i++) {
+        uint64_t from = i * share < r->size ? i * share : r->size;
+        uint64_t to = i + 1 < count && from + share < r->size ? from + share : r->size;
+        parts[i] = (struct prefault){.at = (uint8_t *)r->ptr + from,
+                                     .end = (uint8_t *)r->ptr + to,
+                                     .writable = writable,
+                                     .node = r->node};
+    }
+    return (size_t)count;
+}
+
+void hl_shm_prefault_on(const struct hl_shm_range *ranges, size_t count, int writable)
+{
+    struct prefault parts[2 * PREFAULT_THREADS_MAX];
+    size_t n = 0;
+    for (size_t i = 0; i < count && i < PREFAULT_THREADS_MAX; i++)
+        n += split_range(&ranges[i], count, writable, &parts[n]);
+    if (n == 1 && parts[0].node < 0) {
+        prefault_part(&parts[0]);
+        return;
+    }
+    for (size_t i = 0; i < n; i++)
+        parts[i].started = pthread_create(&parts[i].thread, NULL, prefault_thread, &parts[i]) == 0;
+    for (size_t i = 0; i < n; i++)
+        if (!parts[i].started)
+            prefault_part(&parts[i]);
+    for (size_t i = 0; i < n; i++)
+        if (parts[i].started)
+            pthread_join(parts[i].thread, NULL);
 }
 
 void hl_shm_prefault(void *ptr, uint64_t size, int writable)
 {
-    struct prefault parts[PREFAULT_THREADS_MAX];
-    pthread_t threads[PREFAULT_THREADS_MAX];
-    int started[PREFAULT_THREADS_MAX] = {0};
-    long cpus = sysconf(_SC_NPROCESSORS_ONLN);
-    uint64_t count = cpus < 1 ? 1 : (uint64_t)cpus;
-    if (count > PREFAULT_THREADS_MAX)
-        count = PREFAULT_THREADS_MAX;
-    if (count > size / PREFAULT_STEP + 1)
-        count = size / PREFAULT_STEP + 1;
-    uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE);
-    uint64_t share = (size / count + page - 1) / page * page;
-    for (uint64_t i = 0; i < count; i++) {
-        uint64_t from = i * share < size ? i * share : size;
-        uint64_t to = from + share < size ? from + share : size;
-        parts[i] = (struct prefault){(uint8_t *)ptr + from, (uint8_t *)ptr + to, writable};
-        if (i > 0)
-            started[i] = pthread_create(&threads[i], NULL, prefault_part, &parts[i]) == 0;
+    hl_shm_prefault_on(&(struct hl_shm_range){ptr, size, -1}, 1, writable);
+}
+
+/* ---- huge pages ------------------------------------------------------------------------------ */
+
+/* The file lies on a tmpfs that gives huge pages to who asks. */
+static int mount_says(int fd, const char *option)
+{
+    struct stat sb;
+    char line[4096], device[32];
+    int found = 0;
+    FILE *f = fopen("/proc/self/mountinfo", "re");
+    if (f == NULL || fstat(fd, &sb) != 0) {
+        if (f != NULL)
+            fclose(f);
+        return 0;
     }
-    for (uint64_t i = 0; i < count; i++)
-        if (!started[i])
-            prefault_part(&parts[i]);
-    for (uint64_t i = 1; i < count; i++)
-        if (started[i])
-            pthread_join(threads[i], NULL);
+    snprintf(device, sizeof(device), " %u:%u ", major(sb.st_dev), minor(sb.st_dev));
+    while (!found && fgets(line, sizeof(line), f) != NULL)
+        found = strstr(line, device) != NULL && strstr(line, option) != NULL;
+    fclose(f);
+    return found;
+}
+
+int hl_shm_advise_huge(int fd, void *ptr, uint64_t size)
+{
+    return madvise(ptr, (size_t)size, MADV_HUGEPAGE) == 0 && mount_says(fd, "huge=advise");
+}
+
+uint64_t hl_shm_huge_bytes(const void *ptr, uint64_t size)
+{
+    uintptr_t from = (uintptr_t)ptr, to = from + size, first, last;
+    char line[512];
+    int inside = 0;
+    uint64_t kib = 0, n;
+    FILE *f = fopen("/proc/self/smaps", "re");
+    if (f == NULL)
+        return 0;
+    while (fgets(line, sizeof(line), f) != NULL) {
+        if (sscanf(line, "%" SCNxPTR "-%" SCNxPTR " ", &first, &last) == 2)
+            inside = first < to && last > from;
+        else if (inside && (sscanf(line, "ShmemPmdMapped: %" SCNu64, &n) == 1 ||
+                            sscanf(line, "FilePmdMapped: %" SCNu64, &n) == 1))
+            kib += n;
+    }
+    fclose(f);
+    return kib * 1024;
 }
 
 hl_status hl_shm_reopen(int fd, int *out)

@@ -18,12 +18,30 @@
 uint64_t hl_shm_granule(int fd);
 /* 1 when the file lies in memory (tmpfs, hugetlbfs). */
 int hl_shm_is_memory(int fd);
+/* HL_ENOSPC when the filesystem has no room for the file to be that long. */
+hl_status hl_shm_check_room(int fd, const char *path, uint64_t size) HL_CHECK;
 /* Grow the file to `size` with real pages behind it, so that a later store can't get SIGBUS. */
 hl_status hl_shm_reserve(int fd, const char *path, uint64_t size) HL_CHECK;
 hl_status hl_shm_map(int fd, uint64_t size, int writable, void **out) HL_CHECK;
 void hl_shm_unmap(void *ptr, uint64_t size);
 /* Touch every page on up to one thread per CPU. Content stays. */
 void hl_shm_prefault(void *ptr, uint64_t size, int writable);
+
+struct hl_shm_range {
+    void *ptr;
+    uint64_t size;
+    int node; /* its threads run there; -1 = anywhere */
+};
+
+/* The same for several ranges at once. */
+void hl_shm_prefault_on(const struct hl_shm_range *ranges, size_t count, int writable);
+
+/* Ask for huge pages. 1: asked, and they come with the first touch of the mapping and not when the
+ * file is grown, so touch it before (tmpfs mounted with huge=advise); 0 otherwise. */
+int hl_shm_advise_huge(int fd, void *ptr, uint64_t size);
+/* How many bytes of the mapping lie in huge pages now; looks at every page. */
+uint64_t hl_shm_huge_bytes(const void *ptr, uint64_t size);
+
 /* A second, read-only descriptor of the same file. */
 hl_status hl_shm_reopen(int fd, int *out) HL_CHECK;
 

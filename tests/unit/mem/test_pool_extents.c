@@ -120,6 +120,104 @@ static void a_hundred_thousand_random_operations_agree_with_the_model(void **sta
     hl_extents_destroy(x);
 }
 
+/* ---- regions ---- */
+
+static const uint64_t ends[] = {150, 150, 310, 600}; /* the second one is empty */
+
+/* The longest run of free units in [from, to). */
+static uint64_t longest_run(const struct model *m, uint64_t from, uint64_t to)
+{
+    uint64_t longest = 0, run = 0;
+    for (uint64_t i = from; i < to; i++) {
+        run = m->used[i] ? 0 : run + 1;
+        longest = run > longest ? run : longest;
+    }
+    return longest;
+}
+
+static size_t region_of(uint64_t unit)
+{
+    size_t r = 0;
+    while (unit >= ends[r])
+        r++;
+    return r;
+}
+
+static void check_taken(const struct model *m, uint64_t start, uint64_t units, uint32_t wanted)
+{
+    int fits_wanted = 0, fits_any = 0;
+    assert_true(start + units <= UNITS);
+    for (uint64_t i = start; i < start + units; i++)
+        assert_false(m->used[i]);
+    for (size_t r = 0; r < HL_ARRAY_LEN(ends); r++) {
+        int fits = longest_run(m, r > 0 ? ends[r - 1] : 0, ends[r]) >= units;
+        fits_any |= fits;
+        fits_wanted |= fits && (wanted >> r & 1) != 0;
+    }
+    size_t first = region_of(start), last = region_of(start + units - 1);
+    if (fits_any)
+        assert_int_equal(first, last);
+    if (fits_wanted)
+        assert_true((wanted >> first & 1) != 0);
+}
+
+static void check_regions(const struct hl_extents *x, const struct model *m)
+{
+    assert_int_equal(hl_extents_largest(x), longest_run(m, 0, UNITS));
+    for (size_t r = 0; r < HL_ARRAY_LEN(ends); r++) {
+        uint64_t spare = 0;
+        for (uint64_t i = r > 0 ? ends[r - 1] : 0; i < ends[r]; i++)
+            spare += !m->used[i];
+        assert_int_equal(hl_extents_free_in(x, r), spare);
+    }
+}
+
+static void the_wanted_region_is_used_while_it_can_be_and_no_border_loses_room(void **state)
+{
+    (void)state;
+    struct hl_extents *x;
+    struct model m = {{0}};
+    struct held held[HELD];
+    size_t n = 0, across = 0;
+    uint64_t seed = 88172645463325252u;
+    assert_int_equal(hl_extents_create(UNITS, HELD, &x), HL_OK);
+    hl_extents_divide(x, ends, HL_ARRAY_LEN(ends));
+    for (int op = 0; op < 50000; op++) {
+        uint64_t units = 1 + next_random(&seed) % (next_random(&seed) % 4 == 0 ? 200 : 9);
+        uint32_t wanted = (uint32_t)next_random(&seed) % 16;
+        uint64_t start = next_random(&seed) % UNITS;
+        if (next_random(&seed) % 2 == 0 && n < HELD) {
+            int claim = next_random(&seed) % 8 == 0;
+            int room =
+                claim ? start + units <= UNITS && longest_run(&m, start, start + units) == units
+                      : longest_run(&m, 0, UNITS) >= units;
+            hl_status st = claim ? hl_extents_claim(x, start, units)
+                                 : hl_extents_take_in(x, units, wanted, &start);
+            assert_int_equal(st, room ? HL_OK : claim ? HL_ECONFLICT : HL_ENOSPC);
+            if (!room)
+                continue;
+            if (!claim)
+                check_taken(&m, start, units, wanted);
+            across += region_of(start) != region_of(start + units - 1);
+            memset(m.used + start, 1, units);
+            held[n++] = (struct held){start, units};
+        } else if (n > 0) {
+            size_t victim = next_random(&seed) % n;
+            hl_extents_give(x, held[victim].start, held[victim].units);
+            memset(m.used + held[victim].start, 0, held[victim].units);
+            held[victim] = held[--n];
+        }
+        check_regions(x, &m);
+    }
+    assert_true(across > 100);
+    while (n-- > 0)
+        hl_extents_give(x, held[n].start, held[n].units);
+    assert_int_equal(hl_extents_free(x), UNITS);
+    assert_int_equal(hl_extents_count(x), 3);
+    assert_int_equal(hl_extents_largest(x), UNITS);
+    hl_extents_destroy(x);
+}
+
 static void the_worst_fragmentation_fits_the_nodes(void **state)
 {
     (void)state;
@@ -162,6 +260,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_hundred_thousand_random_operations_agree_with_the_model),
+        cmocka_unit_test(the_wanted_region_is_used_while_it_can_be_and_no_border_loses_room),
         cmocka_unit_test(the_worst_fragmentation_fits_the_nodes),
         cmocka_unit_test(units_outside_or_used_are_not_claimed),
     };

@@ -11,6 +11,7 @@
 
 #include <unistd.h>
 
+#include "mem/device.h"
 #include "mem/pool.h"
 #include "tier_rig.h"
 
@@ -43,6 +44,50 @@ static void pool_damage(struct tier_rig *r, const struct hl_tier_ref *ref, uint6
 {
     size_t len;
     ((uint8_t *)hl_pool_base(r->pool, &len))[ref->offset + offset] ^= 0x10;
+}
+
+static hl_status pool_l3_open(struct tier_rig *r)
+{
+    const struct hl_pool_region_options regions[] = {{0, TIER_QUOTA / 2}, {0, TIER_QUOTA / 2}};
+    if (r->pool == NULL) {
+        snprintf(r->path, sizeof(r->path), "/dev/shm/helios-test-tier-%d", (int)getpid());
+        HL_TRY(hl_pool_open(&(struct hl_pool_options){.path = r->path,
+                                                      .quarantine_ms = 1,
+                                                      .beat_ms = 2,
+                                                      .prefault = 1,
+                                                      .regions = regions,
+                                                      .region_count = 2},
+                            NULL, &r->pool));
+    }
+    return hl_tier_over_pool(r->pool, HL_TIER_L3, "pool", &r->limits, &r->tier);
+}
+
+/* ---- devices ---- */
+
+static hl_status emu_open(struct tier_rig *r)
+{
+    if (r->device == NULL)
+        HL_TRY(hl_device_open("emu:8MiB", NULL, &r->device));
+    return hl_tier_over_device(r->device, "emu:0", &r->limits, &r->tier);
+}
+
+static void device_rig_close(struct tier_rig *r)
+{
+    struct hl_device_info info;
+    hl_device_info(r->device, &info);
+    assert_int_equal(info.blocks, 0); /* the tier has given back what it took */
+    hl_device_close(r->device);
+    r->device = NULL;
+}
+
+static void device_damage(struct tier_rig *r, const struct hl_tier_ref *ref, uint64_t offset)
+{
+    struct hl_device_block block;
+    uint8_t byte;
+    assert_int_equal(hl_tier_device_block(r->tier, ref, &block), HL_OK);
+    assert_int_equal(hl_device_copy_out(r->device, &block, offset, &byte, 1), HL_OK);
+    byte ^= 0x10;
+    assert_int_equal(hl_device_copy_in(r->device, &block, offset, &byte, 1), HL_OK);
 }
 
 /* ---- archive ---- */
@@ -92,6 +137,16 @@ static const struct tier_backend backends[] = {
      .open = pool_l2_open,
      .close = pool_rig_close,
      .damage = pool_damage},
+    {.name = "pool of two regions as L3",
+     .quarantines = 1,
+     .persists = 1,
+     .open = pool_l3_open,
+     .close = pool_rig_close,
+     .damage = pool_damage},
+    {.name = "emulated device",
+     .open = emu_open,
+     .close = device_rig_close,
+     .damage = device_damage},
     {.name = "archive in a directory",
      .persists = 1,
      .open = archive_rig_open,
