@@ -166,6 +166,20 @@ function(hl_tests)
   endforeach()
 endfunction()
 
+# tests/net: real daemons on "hosts" made of namespaces; peer.c is the end that the scripts drive.
+function(hl_net_tests)
+  add_executable(net_peer ${CMAKE_SOURCE_DIR}/tests/net/peer.c)
+  target_link_libraries(net_peer PRIVATE hl_net hl_rpc PkgConfig::JANSSON)
+  set_target_properties(net_peer PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
+  file(GLOB scripts CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/tests/net/test_*.py)
+  foreach(script ${scripts})
+    get_filename_component(name ${script} NAME_WE)
+    add_test(NAME net_${name} COMMAND /usr/bin/python3 ${script})
+    set_tests_properties(net_${name} PROPERTIES LABELS net TIMEOUT 120 SKIP_RETURN_CODE 77 RUN_SERIAL ON
+      ENVIRONMENT "HELIOS_BUILD=${CMAKE_BINARY_DIR};PYTHONPATH=${CMAKE_SOURCE_DIR}/python:${CMAKE_SOURCE_DIR}/tests")
+  endforeach()
+endfunction()
+
 function(hl_test name source label timeout)
   add_executable(${name} ${source})
   target_link_libraries(${name} PRIVATE ${ARGN} PkgConfig::CMOCKA PkgConfig::JANSSON)

@@ -33,6 +33,7 @@ struct sender {
     uint8_t *sent; /* bitmap: had by the receiver or on the way */
     uint32_t cursor, unsent;
     uint32_t granted, used;
+    int seen;       /* a bitmap has come */
     int ready;      /* the bitmap of this epoch has come */
     int canceling;  /* the sender gives up; the answer ends it */
     uint32_t eager; /* the first chunks, sent before the first bitmap came */
@@ -130,7 +131,7 @@ static void on_state(struct sender *s, const struct hl_mig_frame *f, const uint8
     s->unsent = 0;
     for (uint32_t i = 0; i < f->chunk_count; i++)
         s->unsent += !hl_mig_bit(bitmap, i);
-    if (s->report.resumes == 0)
+    if (!s->seen)
         s->report.chunks_had = f->chunk_count - s->unsent;
     for (uint32_t i = 0; i < s->eager; i++) { /* they are on the way */
         s->unsent -= !hl_mig_bit(s->sent, i);
@@ -139,7 +140,7 @@ static void on_state(struct sender *s, const struct hl_mig_frame *f, const uint8
     s->cursor = 0;
     s->used = s->eager;
     s->granted = f->credit;
-    s->ready = 1;
+    s->ready = s->seen = 1;
 }
 
 static hl_status on_nack(struct sender *s, const struct hl_mig_frame *f)

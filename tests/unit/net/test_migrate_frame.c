@@ -15,6 +15,9 @@
 #define CHUNK 262144u
 #define TOTAL (4 * (uint64_t)CHUNK + 100) /* five chunks, the last of 100 bytes */
 
+/* A cell of the fault matrix, see tests/net/matrix.py. */
+#define FAULT(fault, result) printf("FAULT path=zmq-migrate fault=" fault " result=" result "\n")
+
 static uint8_t object[TOTAL];
 static uint8_t placed[TOTAL];
 
@@ -198,6 +201,8 @@ static void chunks_may_come_in_any_order_and_twice(void **state)
     assert_int_equal(s.committed, 1);
     hl_mig_inbox_destroy(in);
     assert_int_equal(s.aborted, 0);
+    FAULT("duplicate", "dropped");
+    FAULT("reorder", "placed");
 }
 
 static void a_damaged_chunk_is_asked_for_again_and_never_replaces_a_good_one(void **state)
@@ -219,6 +224,7 @@ static void a_damaged_chunk_is_asked_for_again_and_never_replaces_a_good_one(voi
         r = tell_chunk(in, i);
     assert_int_equal(r.frame.type, HL_MIG_DONE);
     hl_mig_inbox_destroy(in);
+    FAULT("corrupt", "resent");
 }
 
 static void foreign_and_unasked_for_chunks_are_refused(void **state)
@@ -258,6 +264,8 @@ static void foreign_and_unasked_for_chunks_are_refused(void **state)
     assert_int_equal(without, 3 + 4 + 5 + 6); /* every chunk taken gives the room back */
     hl_mig_inbox_destroy(in);
     assert_int_equal(s.aborted, 1);
+    FAULT("wrong-size", "refused");
+    FAULT("foreign", "refused");
 }
 
 static void an_id_in_use_full_tables_and_silence_are_answered(void **state)

@@ -1,0 +1,106 @@
+#!/usr/bin/python3
+"""The fault matrix: which test shows what happens on which path under which fault.
+
+    matrix.py [LOG]     a table made from the log of a ctest run (build/Testing/Temporary/LastTest.log)
+
+A test claims a cell by a line on stdout, printed after the last assertion that belongs to it:
+
+    FAULT path=tcp-read fault=kill result=noticed-repaired
+
+Exit status 1 when a claim names no path or fault of the matrix, or stands in a test that failed.
+"""
+import re
+import sys
+
+PATHS = ["shm", "tcp-read", "tcp-put", "zmq-migrate", "plank", "archive-dir"]
+FAULTS = ["kill", "stop", "link-down", "slow-link", "corrupt", "full", "wrong-size", "duplicate", "reorder", "foreign"]
+
+NO_LINK = "no network on this path"
+NO_FRAMES = "no messages on this path: memory is copied"
+NOT_APPLICABLE = {
+    ("shm", "link-down"): NO_LINK, ("shm", "slow-link"): NO_LINK,
+    ("plank", "link-down"): NO_LINK + ": the legs beside it are rows of their own",
+    ("plank", "slow-link"): "the slower leg sets the pace; the copy is the same",
+    ("archive-dir", "link-down"): NO_LINK, ("archive-dir", "slow-link"): NO_LINK,
+    ("shm", "duplicate"): NO_FRAMES, ("shm", "reorder"): NO_FRAMES, ("shm", "foreign"): NO_FRAMES,
+    ("plank", "kill"): "both legs are in one process", ("plank", "stop"): "both legs are in one process",
+    ("plank", "duplicate"): NO_FRAMES, ("plank", "reorder"): NO_FRAMES, ("plank", "foreign"): NO_FRAMES,
+    ("archive-dir", "duplicate"): NO_FRAMES, ("archive-dir", "reorder"): NO_FRAMES,
+    ("archive-dir", "stop"): "nobody is at the other end of a directory",
+    ("tcp-read", "full"): "a read takes no room at the owner",
+}
+
+CTEST = re.compile(r"^\d+/\d+ Test: (\S+)")
+CASE = re.compile(r"^(?:\[ RUN +\] (\w+)|(test_\w+) \()")
+CLAIM = re.compile(r"FAULT path=(\S+) fault=(\S+) result=(\S+)")
+
+
+def read(lines):
+    """({(path, fault): [(result, test)]}, problems) of a ctest log."""
+    cells, problems, pending = {}, [], []
+    program = case = ""
+    for line in lines:
+        if found := CTEST.match(line):
+            program, case, pending = found[1], "", []
+        if found := CASE.match(line):
+            case = found[1] or found[2]
+        for path, fault, result in CLAIM.findall(line):
+            test = f"{program}: {case}" if case else program
+            if path not in PATHS or fault not in FAULTS:
+                problems.append(f"{test} claims path={path} fault={fault}, which is no cell of the matrix")
+            else:
+                pending.append(((path, fault), (result, test)))
+        if line.startswith("Test Passed."):
+            for cell, claim in pending:
+                if claim not in cells.setdefault(cell, []):
+                    cells[cell].append(claim)
+            pending = []
+        elif line.startswith("Test Failed."):
+            problems += [f"{test} failed: what it says of path={cell[0]} fault={cell[1]} does not count"
+                         for cell, (_, test) in pending]
+            pending = []
+    return cells, problems
+
+
+def table(cells):
+    """Lines of text: a number per test, the tests below, then what does not apply and what nobody has shown."""
+    tests = sorted({test for claims in cells.values() for _, test in claims})
+    number = {test: i for i, test in enumerate(tests, 1)}
+    rows = [["path", *FAULTS]]
+    for path in PATHS:
+        row = [path]
+        for fault in FAULTS:
+            claims = cells.get((path, fault), [])
+            if claims:
+                row.append(claims[0][0] + " " + ",".join(f"[{number[test]}]" for _, test in claims))
+            else:
+                row.append("n/a" if (path, fault) in NOT_APPLICABLE else "-")
+        rows.append(row)
+    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
+    text = [" | ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip() for row in rows]
+    text.insert(1, "-+-".join("-" * width for width in widths))
+    text += ["", *(f"[{number[test]}] {test}" for test in tests)]
+    reasons = {}
+    for cell, why in NOT_APPLICABLE.items():
+        reasons.setdefault(why, []).append(" ".join(cell))
+    text += ["", *(f"n/a {', '.join(which)}: {why}" for why, which in reasons.items())]
+    open_cells = [f"{p} {f}" for p in PATHS for f in FAULTS if (p, f) not in NOT_APPLICABLE and (p, f) not in cells]
+    if open_cells:
+        text += ["", "-   not shown in this run: " + ", ".join(open_cells)]
+    return text
+
+
+def main(argv):
+    with open(argv[1] if len(argv) > 1 else "build/Testing/Temporary/LastTest.log", encoding="utf-8",
+              errors="replace") as log:
+        cells, problems = read(log)
+    if cells:
+        print("\nFault matrix: what each path does under each fault, and the test that shows it\n")
+        print("\n".join(table(cells)))
+    for problem in problems:
+        print(f"matrix: {problem}", file=sys.stderr)
+    return 1 if problems else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv))
