@@ -13,7 +13,6 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -21,11 +20,11 @@
 #include "base/text.h"
 #include "mem/pool_extents.h"
 #include "os/file.h"
+#include "os/numa.h"
 #include "os/shm.h"
 
-#define BLOCKS_MAX    (1u << 20)
-#define NUMA_MAX      1023
-#define POLICY_PREFER 1 /* MPOL_PREFERRED */
+#define BLOCKS_MAX (1u << 20)
+#define NUMA_MAX   1023
 
 struct job {
     struct job *next;
@@ -99,25 +98,19 @@ static hl_status parse(const char *rest, struct spec *out)
     return HL_OK;
 }
 
-/* Where the pages of the memfd shall be. A system without that node or call still works. */
-static void prefer_node(void *ptr, uint64_t len, int node)
-{
-    unsigned long mask[(NUMA_MAX + 1) / (8 * sizeof(long))] = {0};
-    const size_t bits = 8 * sizeof(long);
-    mask[(size_t)node / bits] |= 1ul << ((size_t)node % bits);
-    (void)syscall(SYS_mbind, ptr, len, POLICY_PREFER, mask, NUMA_MAX + 1ul, 0);
-}
-
-static hl_status open_memory(struct emu *e, int node)
+static hl_status open_memory(struct emu *e, int *node)
 {
     HL_TRY(hl_memfd_create("helios-device", e->len, &e->fd));
     /* A descriptor that is exported must not be opened again for writing by accident. */
     if (fchmod(e->fd, 0400) != 0)
         return fail_errno(errno, "memory", e->len);
-    if (node >= 0) {
+    if (*node >= 0) {
         void *all;
         HL_TRY(hl_shm_map(e->fd, e->len, 1, &all));
-        prefer_node(all, e->len, node);
+        if (hl_numa_bind(all, e->len, *node) != HL_OK) {
+            hl_error_clear();
+            *node = -1; /* it was a wish, and what is told must be true */
+        }
         hl_shm_unmap(all, e->len);
     }
     void *w = mmap(NULL, e->len, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -177,7 +170,7 @@ static hl_status emu_open(struct hl_device *d, const char *rest,
     pthread_mutex_init(&e->lock, NULL);
     pthread_mutex_init(&e->queue_lock, NULL);
     d->impl = e;
-    hl_status st = e->len > 0 ? open_memory(e, spec.numa) : HL_OK;
+    hl_status st = e->len > 0 ? open_memory(e, &spec.numa) : HL_OK;
     if (st != HL_OK)
         emu_close(d);
     else

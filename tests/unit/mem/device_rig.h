@@ -43,11 +43,11 @@ static inline void fill(void *buf, size_t len, unsigned seed)
 {
     uint64_t x = seed * UINT64_C(0x9e3779b97f4a7c15) + 1;
     unsigned char *at = buf;
-    for (size_t i = 0; i < len; i++) {
+    for (size_t i = 0; i < len; i += sizeof(x)) {
         x ^= x << 13;
         x ^= x >> 7;
         x ^= x << 17;
-        at[i] = (unsigned char)x;
+        memcpy(at + i, &x, len - i < sizeof(x) ? len - i : sizeof(x));
     }
 }
 
