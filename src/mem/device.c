@@ -27,13 +27,13 @@ hl_status hl_device_open(const char *spec, const struct hl_device_options *optio
 {
     static const struct hl_device_options none;
     const struct device_ops *ops = NULL;
-    size_t kind = strcspn(spec, ":,");
+    size_t kind = strcspn(spec, ":");
     for (size_t i = 0; i < HL_ARRAY_LEN(back_ends); i++)
         if (strlen(back_ends[i]->kind) == kind && memcmp(back_ends[i]->kind, spec, kind) == 0)
             ops = back_ends[i];
     if (ops == NULL)
         return hl_fail(HL_EINVAL,
-                       "device \"%s\": expected emu:BYTES[,nic=no][,numa=N] or cuda:WHICH[:BYTES]",
+                       "device \"%s\": expected emu:BYTES[:nic=no][:numa=N] or cuda:WHICH[:BYTES]",
                        spec);
     if (options == NULL)
         options = &none;

@@ -1,7 +1,7 @@
 /* mem/device.h - device memory (L1): physical blocks, the addresses they are mapped at, copies.
  *
  * A back end is a table of functions (mem/device_private.h). Which one, says the spec:
- *   emu:BYTES[,nic=no][,numa=N]  an emulated device: a memfd of exactly so many bytes, sealed
+ *   emu:BYTES[:nic=no][:numa=N]  an emulated device: a memfd of exactly so many bytes, sealed
  * against growing, so that nobody gets more than there is. nic=no: as if no NIC could reach it.
  * numa=N: memory of that node is preferred. emu                          no memory of its own: for
  * a rank that imports blocks cuda:WHICH[:BYTES]           by the driver API; WHICH is an ordinal or

@@ -86,14 +86,13 @@ static hl_status parse(const char *rest, struct spec *out)
     char text[128], *save = NULL;
     if (snprintf(text, sizeof(text), "%s", rest) >= (int)sizeof(text))
         return hl_fail(HL_EINVAL, "it is too long");
-    char *word = strtok_r(text, ",", &save);
-    if (word != NULL && word[0] == ':') {
-        HL_TRY(hl_parse_bytes(word + 1, &out->bytes));
-        if (out->bytes == 0)
-            return hl_fail(HL_EINVAL, "0 bytes are no device");
-        word = strtok_r(NULL, ",", &save);
-    }
-    for (; word != NULL; word = strtok_r(NULL, ",", &save))
+    if (text[0] == '\0')
+        return HL_OK;
+    char *word = strtok_r(text, ":", &save);
+    HL_TRY(hl_parse_bytes(word != NULL ? word : "", &out->bytes));
+    if (out->bytes == 0)
+        return hl_fail(HL_EINVAL, "0 bytes are no device");
+    for (word = strtok_r(NULL, ":", &save); word != NULL; word = strtok_r(NULL, ",", &save))
         HL_TRY(parse_word(word, out));
     return HL_OK;
 }

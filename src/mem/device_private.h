@@ -34,7 +34,7 @@ struct device_op {
 /* All calls may come from several threads at a time; arguments are already checked. */
 struct device_ops {
     const char *kind;
-    /* `rest` is the spec behind "kind" (with its ':' or ',', or ""). Fills d->impl and the fields
+    /* `rest` is the spec behind "kind" (with its ':', or ""). Fills d->impl and the fields
      * under "facts". */
     hl_status (*open)(struct hl_device *d, const char *rest,
                       const struct hl_device_options *options);

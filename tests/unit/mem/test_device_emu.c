@@ -167,10 +167,10 @@ static void the_spec_says_what_is_emulated(void **state)
     (void)state;
     struct hl_device *d;
     struct hl_device_info i;
-    assert_int_equal(hl_device_open("emu:1MiB,nic=no,numa=0", NULL, &d), HL_OK);
+    assert_int_equal(hl_device_open("emu:1MiB:nic=no:numa=0", NULL, &d), HL_OK);
     hl_device_info(d, &i);
     assert_string_equal(i.kind, "emu");
-    assert_string_equal(i.name, "emu:1MiB,nic=no,numa=0");
+    assert_string_equal(i.name, "emu:1MiB:nic=no:numa=0");
     assert_true(i.nic_direct == 0 && i.numa == 0 && i.capacity == MIB && i.shareable && i.ranges);
     struct hl_device_block b;
     assert_int_equal(hl_device_alloc(d, MIB, 0, &b), HL_OK);
@@ -187,10 +187,10 @@ static void specs_that_say_nothing_are_refused_by_name(void **state)
                                       "emu:0",
                                       "emu:12",
                                       "emu:-1",
-                                      "emu:1MiB,nic=yes",
+                                      "emu:1MiB:nic=yes",
                                       "emu:banana",
-                                      "emu:1MiB,numa=",
-                                      "emu:1MiB,numa=2000",
+                                      "emu:1MiB:numa=",
+                                      "emu:1MiB:numa=2000",
                                       "emu:16EiB"};
     for (size_t i = 0; i < HL_ARRAY_LEN(bad); i++) {
         struct hl_device *d = NULL;
