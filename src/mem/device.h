@@ -1,12 +1,15 @@
 /* mem/device.h - device memory (L1): physical blocks, the addresses they are mapped at, copies.
  *
- * A back end is a table of functions (mem/device_private.h). Which one, says the spec:
- *   emu:BYTES[:nic=no][:numa=N]  an emulated device: a memfd of exactly so many bytes, sealed
+ * A back end is a table of functions (mem/device_private.h); the spec says which one:
+ *
+ * "emu:BYTES[:nic=no][:numa=N]" is an emulated device, a memfd of exactly so many bytes, sealed
  * against growing, so that nobody gets more than there is. nic=no: as if no NIC could reach it.
- * numa=N: memory of that node is preferred. emu                          no memory of its own: for
- * a rank that imports blocks cuda:WHICH[:BYTES]           by the driver API; WHICH is an ordinal or
- * a PCI id (0000:04:00.0), BYTES bounds what is taken, 0 or none = all the driver says is free The
- * Agent owns a node's devices; a rank maps blocks that were exported to it.
+ * numa=N: memory of that node is preferred. "emu" alone has no memory: a rank opens it to import.
+ *
+ * "cuda:WHICH[:BYTES]" goes through the driver API. WHICH is an ordinal or a PCI id (0000:04:00.0);
+ * BYTES bounds what is taken, without it that is all the driver says is free.
+ *
+ * The Agent owns a node's devices; a rank maps blocks that were exported to it.
  *
  * A freed block is unmapped, and its memory goes back: using it afterwards faults. So does a
  * reserved range where nothing is mapped, and the same address serves again later: a manager that

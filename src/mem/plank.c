@@ -131,7 +131,7 @@ static hl_status get_memory(struct hl_plank *p, struct lane *l)
                        p->lane_len);
     (void)madvise(m, p->lane_len, MADV_HUGEPAGE);
     if (p->numa >= 0 && hl_numa_bind(m, p->lane_len, p->numa) != HL_OK)
-        hl_error_clear(); /* farther away, and as good otherwise */
+        hl_error_clear();      /* farther away, and as good otherwise */
     memset(m, 0, p->lane_len); /* no page faults in the first copy */
     l->memory = m;
     l->pinned = p->device != NULL && hl_device_pin(p->device, m, p->lane_len) == HL_OK;
