@@ -11,6 +11,7 @@
 #include "conf/options.h"
 #include "conf/planes.h"
 #include "core/topo.h"
+#include "http/metrics.h"
 #include "hw/process_executor.h"
 #include "hw/telemetry.h"
 #include "hw/topology.h"
@@ -24,6 +25,7 @@ struct daemon {
     struct hl_loop *loop;
     struct hl_rpc *rpc;
     struct hl_agent *agent;
+    struct hl_metrics *metrics;
     struct hl_telemetry_probe probe;
 };
 
@@ -121,6 +123,29 @@ static struct store_opts store_opts(const struct hl_conf *c)
     };
 }
 
+static hl_status gauges(void *arg, struct hl_buf *out)
+{
+    struct daemon *d = arg;
+    return hl_agent_gauges(d->agent, out);
+}
+
+/* Nothing when none is configured. */
+static hl_status serve_metrics(struct daemon *d)
+{
+    if (d->conf.metrics_listen[0] == '\0')
+        return HL_OK;
+    HL_TRY(hl_metrics_start(
+        &(struct hl_metrics_opts){
+            .listen = d->conf.metrics_listen, .loop = d->loop, .gauges = gauges, .arg = d},
+        &d->metrics));
+    return HL_OK;
+}
+
+static const char *metrics_address(const struct daemon *d)
+{
+    return d->metrics != NULL ? hl_metrics_address(d->metrics) : "";
+}
+
 static hl_status start(struct daemon *d, int argc, char **argv)
 {
     enum hl_log_level level;
@@ -163,12 +188,14 @@ static hl_status start(struct daemon *d, int argc, char **argv)
     size_t count = json_array_size(slots);
     json_decref(slots);
     HL_TRY(st);
+    HL_TRY(serve_metrics(d));
     hl_info("serving address=%s node=%s slots=%zu state=%s", hl_agent_address(d->agent),
             hl_agent_name(d->agent), count, d->conf.agent_state);
     return hl_conf_announce(
-        &d->conf, json_pack("{s:s s:s s:s s:s s:s}", "address", hl_agent_address(d->agent), "name",
-                            hl_agent_name(d->agent), "dataAddress", hl_agent_data_address(d->agent),
-                            "migrateAddress", hl_agent_migrate_address(d->agent), "storeSocket",
+        &d->conf, json_pack("{s:s s:s s:s s:s s:s s:s}", "metrics", metrics_address(d), "address",
+                            hl_agent_address(d->agent), "name", hl_agent_name(d->agent),
+                            "dataAddress", hl_agent_data_address(d->agent), "migrateAddress",
+                            hl_agent_migrate_address(d->agent), "storeSocket",
                             hl_agent_store_socket(d->agent)));
 }
 
@@ -183,6 +210,7 @@ int main(int argc, char **argv)
         st = hl_loop_run(d.loop);
     if (st != HL_OK && st != HL_ECANCELED)
         fprintf(stderr, "helios-agent: %s\n", hl_error_text());
+    hl_metrics_stop(d.metrics);
     if (st == HL_OK && d.conf.agent_stop_containers)
         hl_agent_stop_containers(d.agent, STOP_CONTAINERS_MS);
     if (!hl_agent_stop(d.agent))

@@ -9,6 +9,7 @@
 #include "conf/options.h"
 #include "conf/planes.h"
 #include "controller/controller.h"
+#include "http/metrics.h"
 #include "os/file.h"
 #include "os/loop.h"
 #include "rpc/rpc.h"
@@ -18,7 +19,31 @@ struct daemon {
     struct hl_loop *loop;
     struct hl_rpc *rpc;
     struct hl_controller *controller;
+    struct hl_metrics *metrics;
 };
+
+static hl_status gauges(void *arg, struct hl_buf *out)
+{
+    struct daemon *d = arg;
+    return hl_controller_gauges(d->controller, out);
+}
+
+/* Nothing when none is configured. */
+static hl_status serve_metrics(struct daemon *d)
+{
+    if (d->conf.metrics_listen[0] == '\0')
+        return HL_OK;
+    HL_TRY(hl_metrics_start(
+        &(struct hl_metrics_opts){
+            .listen = d->conf.metrics_listen, .loop = d->loop, .gauges = gauges, .arg = d},
+        &d->metrics));
+    return HL_OK;
+}
+
+static const char *metrics_address(const struct daemon *d)
+{
+    return d->metrics != NULL ? hl_metrics_address(d->metrics) : "";
+}
 
 static hl_status start(struct daemon *d, int argc, char **argv)
 {
@@ -52,10 +77,11 @@ static hl_status start(struct daemon *d, int argc, char **argv)
             .start_timeout_ms = (int)d->conf.job_start_timeout_ms,
         },
         &d->controller));
+    HL_TRY(serve_metrics(d));
     hl_info("serving address=%s l3=%s state=%s", hl_controller_address(d->controller),
             d->conf.controller_l3, d->conf.controller_state);
-    return hl_conf_announce(&d->conf,
-                            json_pack("{s:s}", "address", hl_controller_address(d->controller)));
+    return hl_conf_announce(&d->conf, json_pack("{s:s s:s}", "metrics", metrics_address(d),
+                                                "address", hl_controller_address(d->controller)));
 }
 
 int main(int argc, char **argv)
@@ -66,6 +92,7 @@ int main(int argc, char **argv)
         st = hl_loop_run(d.loop);
     if (st != HL_OK && st != HL_ECANCELED)
         fprintf(stderr, "helios-controller: %s\n", hl_error_text());
+    hl_metrics_stop(d.metrics);
     hl_controller_stop(d.controller);
     hl_rpc_destroy(d.rpc);
     hl_loop_destroy(d.loop);

@@ -8,6 +8,7 @@
 #include "base/log.h"
 #include "conf/options.h"
 #include "conf/planes.h"
+#include "http/metrics.h"
 #include "l3d/l3d.h"
 #include "os/loop.h"
 #include "rpc/rpc.h"
@@ -17,6 +18,7 @@ struct daemon {
     struct hl_loop *loop;
     struct hl_rpc *rpc;
     struct hl_l3d *l3d;
+    struct hl_metrics *metrics;
     char pool[4096];
     char socket[4096];
 };
@@ -46,6 +48,29 @@ static struct l4_opts archive_opts(const struct hl_conf *c)
                             .low_pct = c->archive_low};
 }
 
+static hl_status gauges(void *arg, struct hl_buf *out)
+{
+    struct daemon *d = arg;
+    return hl_l3d_gauges(d->l3d, out);
+}
+
+/* Nothing when none is configured. */
+static hl_status serve_metrics(struct daemon *d)
+{
+    if (d->conf.metrics_listen[0] == '\0')
+        return HL_OK;
+    HL_TRY(hl_metrics_start(
+        &(struct hl_metrics_opts){
+            .listen = d->conf.metrics_listen, .loop = d->loop, .gauges = gauges, .arg = d},
+        &d->metrics));
+    return HL_OK;
+}
+
+static const char *metrics_address(const struct daemon *d)
+{
+    return d->metrics != NULL ? hl_metrics_address(d->metrics) : "";
+}
+
 static hl_status start(struct daemon *d, int argc, char **argv)
 {
     enum hl_log_level level;
@@ -73,11 +98,13 @@ static hl_status start(struct daemon *d, int argc, char **argv)
                                                     .prefault = (int)c->l3_prefault},
                                            .archive = archive_opts(c)},
                      &d->l3d));
+    HL_TRY(serve_metrics(d));
     hl_info("serving address=%s data=%s socket=%s", hl_l3d_address(d->l3d),
             hl_l3d_data_address(d->l3d), d->socket);
     return hl_conf_announce(
-        &d->conf, json_pack("{s:s s:s s:s s:s}", "address", hl_l3d_address(d->l3d), "dataAddress",
-                            hl_l3d_data_address(d->l3d), "socket", d->socket, "pool", d->pool));
+        &d->conf, json_pack("{s:s s:s s:s s:s s:s}", "metrics", metrics_address(d), "address",
+                            hl_l3d_address(d->l3d), "dataAddress", hl_l3d_data_address(d->l3d),
+                            "socket", d->socket, "pool", d->pool));
 }
 
 int main(int argc, char **argv)
@@ -88,6 +115,7 @@ int main(int argc, char **argv)
         st = hl_loop_run(d.loop);
     if (st != HL_OK && st != HL_ECANCELED)
         fprintf(stderr, "helios-l3d: %s\n", hl_error_text());
+    hl_metrics_stop(d.metrics);
     hl_l3d_stop(d.l3d);
     hl_rpc_destroy(d.rpc);
     hl_loop_destroy(d.loop);

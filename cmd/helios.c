@@ -19,6 +19,8 @@ static const struct cli_command commands[] = {
     {"nodes", "", "List the nodes' slots and who holds them.", cmd_nodes},
     {"store", "[NODE]", "Show the tiers: quota, use, watermarks, pressure, backing.", cmd_store},
     {"info", "", "Show the pool and the counters of the cluster.", cmd_info},
+    {"net", "", "Show the traffic of the three networks: by daemon, by path, and why.", cmd_net},
+    {"metrics", "controller|l3|NODE", "Print a daemon's metrics, Prometheus text.", cmd_metrics},
     {"topo", "[FILE.xml]", "Show the slots of this machine or of an hwloc XML file.", cmd_topo},
     {"conf", "", "Show every option, its value, and where that comes from.", cmd_conf},
 

@@ -8,6 +8,9 @@
 #include "base/log.h"
 #include "base/plane.h"
 #include "core/json.h"
+#include "core/tier_metrics.h"
+
+#define METRICS_MAX ((size_t)4 << 20)
 
 struct request;
 typedef hl_status (*method_fn)(struct request *r);
@@ -115,12 +118,27 @@ static hl_status locate_copies(struct request *r)
     return store_locate(r->agent->store, r->params, &r->result);
 }
 
+hl_status hl_agent_gauges(struct hl_agent *a, struct hl_buf *out)
+{
+    json_t *containers = NULL;
+    HL_TRY(hl_executor_list(a->executor, &containers));
+    hl_metric_family(out, "helios_containers", "gauge", "Containers that this Agent keeps.");
+    (void)hl_buf_printf(out, "helios_containers %zu\n", json_array_size(containers));
+    json_decref(containers);
+    json_t *tiers = store_tiers(a->store);
+    hl_status st = hl_tier_gauges(tiers, out);
+    json_decref(tiers);
+    return st;
+}
+
 static hl_status metrics(struct request *r)
 {
-    struct hl_buf text = HL_BUF(1 << 20);
+    struct hl_buf text = HL_BUF(METRICS_MAX);
     hl_status st = hl_plane_metrics(&text);
     if (st == HL_OK)
-        r->result = json_pack("{ss%}", "text", text.data != NULL ? text.data : "", text.len);
+        st = hl_agent_gauges(r->agent, &text);
+    if (st == HL_OK)
+        r->result = json_pack("{ss}", "text", text.data);
     hl_buf_fini(&text);
     return st;
 }

@@ -58,9 +58,9 @@ static uint64_t fresh(const atomic_uint_fast64_t *counter, uint64_t *seen)
 }
 
 /* Over TCP, and where UCX emulates a read, the owner takes part: no RDMA. */
-static struct hl_route choose(enum tally_op op, int net, const char *transport)
+static struct hl_transfer transfer_of(enum tally_op op, int net, const char *transport)
 {
-    struct hl_route_query q = {
+    return hl_route_transfer(&(struct hl_route_query){
         .op = op == TALLY_READ ? HL_ROUTE_READ : HL_ROUTE_WRITE,
         .source = op == TALLY_READ ? HL_TIER_L3 : HL_TIER_L2,
         .target = op == TALLY_READ ? HL_TIER_L2 : HL_TIER_L3,
@@ -68,8 +68,7 @@ static struct hl_route choose(enum tally_op op, int net, const char *transport)
                 : strcmp(transport, "rdma") == 0 ? HL_LINK_RDMA
                                                  : HL_LINK_TCP,
         .direct = HL_DIRECT_GOOD,
-    };
-    return hl_route_choose(&q);
+    });
 }
 
 static json_t *report(const struct hl_transfer *t, const struct seen *more)
@@ -95,17 +94,11 @@ static void take(helios_client *c, enum tally_op op, int net, int failed, struct
     more.ns = fresh(&t->ns, &seen->ns);
     for (int i = 0; i < HL_PLANE_BUCKETS; i++)
         more.latency[i] = fresh(&t->latency[i], &seen->latency[i]);
-    struct hl_route route = choose(op, net, net_path(c->attach.net));
-    struct hl_transfer transfer = {
-        .plane = hl_route_plane_of(route.path),
-        .op = hl_route_op_name(op == TALLY_READ ? HL_ROUTE_READ : HL_ROUTE_WRITE),
-        .path = hl_route_path_name(route.path),
-        .reason = hl_route_reason_name(route.reason),
-        .sent = op == TALLY_WRITE,
-        .bytes = more.bytes,
-        .ns = more.ns,
-        .status = failed ? HL_EIO : HL_OK,
-    };
+    struct hl_transfer transfer = transfer_of(op, net, net_path(c->attach.net));
+    transfer.sent = op == TALLY_WRITE;
+    transfer.bytes = more.bytes;
+    transfer.ns = more.ns;
+    transfer.status = failed ? HL_EIO : HL_OK;
     hl_plane_add(&transfer, more.ops, more.latency);
     json_array_append_new(out, report(&transfer, &more));
 }

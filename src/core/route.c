@@ -164,6 +164,15 @@ const char *hl_route_reason_text(enum hl_route_reason reason)
     return texts[reason];
 }
 
+struct hl_transfer hl_route_transfer(const struct hl_route_query *q)
+{
+    struct hl_route route = hl_route_choose(q);
+    return (struct hl_transfer){.plane = hl_route_plane_of(route.path),
+                                .op = hl_route_op_name(q->op),
+                                .path = hl_route_path_name(route.path),
+                                .reason = hl_route_reason_name(route.reason)};
+}
+
 enum hl_route_op hl_route_op_by_name(const char *name)
 {
     int i = 0;

@@ -2,8 +2,7 @@
  *
  * A path covers one step. Where a transfer needs several (device data that migrates goes through
  * host memory, an archived shard is loaded into L3 first), the answer says in which tier and on
- * which side the step ends; hl_route_next() is the question for the rest. Not yet wired into the
- * daemons.
+ * which side the step ends; hl_route_next() is the question for the rest.
  *
  * Owns:    nothing; all texts are static.
  * Threads: any; struct hl_route_health: one at a time.
@@ -107,9 +106,6 @@ enum hl_route_reason {
         HL_REASON_COUNT
 };
 
-/* The network that a path loads and is counted on. */
-/* The network that a path loads: base/plane.h. */
-
 struct hl_route_query {
     enum hl_route_op op;
     enum hl_tier source, target;
@@ -138,6 +134,8 @@ const char *hl_route_path_name(enum hl_route_path path);       /* "plank" */
 const char *hl_route_reason_name(enum hl_route_reason reason); /* "nic-class" */
 const char *hl_route_reason_text(enum hl_route_reason reason); /* a clause */
 enum hl_plane hl_route_plane_of(enum hl_route_path path);
+/* The words of a transfer, and its plane, from the query that decided its path. */
+struct hl_transfer hl_route_transfer(const struct hl_route_query *q);
 /* The other way round; the _COUNT value for a word that is none. */
 enum hl_route_op hl_route_op_by_name(const char *name);
 enum hl_route_path hl_route_path_by_name(const char *name);

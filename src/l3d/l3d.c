@@ -7,13 +7,17 @@
 #include <uv.h>
 
 #include "base/log.h"
+#include "base/plane.h"
 #include "core/json.h"
+#include "core/tier_metrics.h"
 #include "l3d/l3d_private.h"
 #include "l3d/l4.h"
 #include "mem/l3_server.h"
 #include "net/net.h"
 #include "os/loop.h"
 #include "os/process.h"
+
+#define METRICS_MAX ((size_t)4 << 20)
 
 typedef void (*method_fn)(struct hl_l3d *d, struct hl_rpc_call *call, const json_t *params);
 
@@ -52,6 +56,30 @@ static void method_pool_info(struct hl_l3d *d, struct hl_rpc_call *call, const j
                            (json_int_t)info.shards, "dataAddress", hl_l3d_data_address(d),
                            "poolPath", hl_pool_path(d->pool), "freeBytes", (json_int_t)info.largest,
                            "archiveMode", l4_mode(d), "tiers", tiers_json(d, &info)));
+}
+
+hl_status hl_l3d_gauges(struct hl_l3d *d, struct hl_buf *out)
+{
+    struct hl_pool_info info;
+    hl_pool_info(d->pool, &info);
+    json_t *tiers = tiers_json(d, &info);
+    hl_status st = hl_tier_gauges(tiers, out);
+    json_decref(tiers);
+    return st;
+}
+
+static void method_metrics(struct hl_l3d *d, struct hl_rpc_call *call, const json_t *params)
+{
+    struct hl_buf text = HL_BUF(METRICS_MAX);
+    (void)params;
+    hl_status st = hl_plane_metrics(&text);
+    if (st == HL_OK)
+        st = hl_l3d_gauges(d, &text);
+    if (st == HL_OK)
+        hl_rpc_reply(call, json_pack("{s:s}", "text", text.data));
+    else
+        reject(call, st);
+    hl_buf_fini(&text);
 }
 
 static void method_import_model(struct hl_l3d *d, struct hl_rpc_call *call, const json_t *params)
@@ -186,6 +214,7 @@ static const struct method {
     {"dropArchived", method_drop_archived},
     {"listArchived", method_list_archived},
     {"heal", method_heal},
+    {"metrics", method_metrics},
 };
 
 static void dispatch(void *arg, struct hl_rpc_call *call, const char *method, const json_t *params)

@@ -9,6 +9,7 @@
 #ifndef HL_L3D_L3D_H
 #define HL_L3D_L3D_H
 
+#include "base/buf.h"
 #include "l3d/l4.h"
 #include "mem/pool.h"
 
@@ -35,5 +36,7 @@ void hl_l3d_stop(struct hl_l3d *d);
 const char *hl_l3d_address(const struct hl_l3d *d);
 /* "" when there is none. */
 const char *hl_l3d_data_address(const struct hl_l3d *d);
+/* Gauges of the tiers, appended; on the loop. */
+hl_status hl_l3d_gauges(struct hl_l3d *d, struct hl_buf *out) HL_CHECK;
 
 #endif

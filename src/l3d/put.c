@@ -1,46 +1,67 @@
 /* Shards that ranks of other hosts write: the network lands the bytes in an extent of the pool. */
 #include <stdlib.h>
 
+#include "base/clock.h"
+#include "core/route.h"
 #include "l3d/l3d_private.h"
 #include "l3d/l4.h"
 #include "net/net.h"
 
+/* A put under way. */
+struct put {
+    struct hl_pool_extent extent;
+    uint64_t started_ns;
+};
+
+static void count(const struct put *put, hl_status st)
+{
+    struct hl_transfer t = hl_route_transfer(&(struct hl_route_query){
+        .op = HL_ROUTE_WRITE, .source = HL_TIER_L2, .target = HL_TIER_L3, .link = HL_LINK_TCP});
+    t.bytes = st == HL_OK ? put->extent.size : 0;
+    t.ns = hl_now_ns() - put->started_ns;
+    t.status = st;
+    hl_plane_count(&t);
+}
+
 static hl_status put_begin(void *arg, struct hl_id id, uint64_t size, void **token, void **ptr)
 {
     struct hl_l3d *d = arg;
-    struct hl_pool_extent *extent = malloc(sizeof(*extent));
-    if (extent == NULL)
+    struct put *put = malloc(sizeof(*put));
+    if (put == NULL)
         return hl_fail(HL_ENOMEM, "put of %llu bytes", (unsigned long long)size);
-    hl_status st = l4_try_alloc(d, &(struct l4_want){.id = id, .size = size}, extent);
+    hl_status st = l4_try_alloc(d, &(struct l4_want){.id = id, .size = size}, &put->extent);
     if (st != HL_OK) {
-        free(extent);
+        free(put);
         return st;
     }
-    *token = extent;
-    *ptr = extent->ptr;
+    put->started_ns = hl_now_ns();
+    *token = put;
+    *ptr = put->extent.ptr;
     return HL_OK;
 }
 
 static void put_abort(void *arg, void *token)
 {
     struct hl_l3d *d = arg;
-    hl_pool_abort(d->pool, token);
-    free(token);
+    struct put *put = token;
+    count(put, HL_ECANCELED);
+    hl_pool_abort(d->pool, &put->extent);
+    free(put);
 }
 
 static hl_status put_commit(void *arg, void *token, uint32_t crc, const uint32_t *chunk_crcs,
                             size_t chunk_count, struct hl_id *id)
 {
     struct hl_l3d *d = arg;
-    struct hl_pool_extent *extent = token;
-    hl_status st = hl_pool_seal(d->pool, extent, crc, chunk_crcs, chunk_count, NULL);
-    if (st != HL_OK) {
-        put_abort(arg, token);
-        return st;
-    }
-    *id = extent->id;
-    free(extent);
-    return HL_OK;
+    struct put *put = token;
+    hl_status st = hl_pool_seal(d->pool, &put->extent, crc, chunk_crcs, chunk_count, NULL);
+    count(put, st);
+    if (st == HL_OK)
+        *id = put->extent.id;
+    else
+        hl_pool_abort(d->pool, &put->extent);
+    free(put);
+    return st;
 }
 
 hl_status net_start(struct hl_l3d *d, const char *listen)

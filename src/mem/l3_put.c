@@ -8,7 +8,9 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/crc32.h"
+#include "core/route.h"
 #include "mem/l3_server_private.h"
 #include "os/shm.h"
 
@@ -75,7 +77,14 @@ static hl_status run(struct l3_put *put)
 
 void l3_put_run(struct l3_put *put)
 {
+    uint64_t started_ns = hl_now_ns();
     put->st = run(put);
+    struct hl_transfer t = hl_route_transfer(&(struct hl_route_query){
+        .op = HL_ROUTE_WRITE, .source = HL_TIER_L2, .target = HL_TIER_L3, .link = HL_LINK_HERE});
+    t.bytes = put->st == HL_OK ? put->req.size : 0;
+    t.ns = hl_now_ns() - started_ns;
+    t.status = put->st;
+    hl_plane_count(&t);
     if (put->st != HL_OK)
         snprintf(put->text, sizeof(put->text), "%s", hl_error_text());
 }

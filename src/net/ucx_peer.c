@@ -17,6 +17,7 @@
 #include "base/clock.h"
 #include "base/crc32.h"
 #include "base/log.h"
+#include "core/route.h"
 #include "net/ucx_server.h"
 
 #define HELLO_MAX_NS (3 * HL_NS_PER_S)
@@ -239,6 +240,17 @@ static void on_pause(struct hl_ucx_peer *p, const struct hl_wire *w)
               });
 }
 
+/* What a peer reads one-sidedly is not seen here: the reader counts it. */
+static void count_served(uint64_t bytes)
+{
+    hl_plane_count(&(struct hl_transfer){.plane = HL_PLANE_BACKBONE,
+                                         .op = hl_route_op_name(HL_ROUTE_READ),
+                                         .path = hl_route_path_name(HL_PATH_TCP),
+                                         .reason = hl_route_reason_name(HL_REASON_NO_RDMA),
+                                         .sent = 1,
+                                         .bytes = bytes});
+}
+
 static void on_ask(struct hl_ucx_peer *p, const struct hl_wire *w)
 {
     struct hl_net_server *s = p->server;
@@ -258,6 +270,7 @@ static void on_ask(struct hl_ucx_peer *p, const struct hl_wire *w)
     }
     hl_ucx_count(&s->stat_gets, 1);
     hl_ucx_count(&s->stat_get_bytes, w->len);
+    count_served(w->len);
     size_t max = hl_ucx_message_max(&s->ucx);
     for (uint64_t at = w->offset; at < end && p->state == HL_UCX_PEER_READY; at += max) {
         size_t len = end - at < max ? (size_t)(end - at) : max;
