@@ -10,8 +10,13 @@ struct head {
     const struct hl_net_ops *ops;
 };
 
-#define DEFAULT_CONNECT_MS 3000
-#define DEFAULT_STALL_MS   2000
+#define DEFAULT_CONNECT_MS     3000
+#define DEFAULT_STALL_MS       900
+#define DEFAULT_SPIN_US        60
+#define DEFAULT_PUT_QUEUE      64
+#define DEFAULT_PUT_TIMEOUT_MS 10000
+#define BATCH_MAX              ((size_t)64 << 10)
+#define BATCH_MIN              ((size_t)1 << 10)
 
 static const struct hl_net_ops *ops_of(const void *handle)
 {
@@ -28,6 +33,12 @@ hl_status hl_net_server_start(const struct hl_net_server_opts *opts, struct hl_n
         return hl_fail(HL_EINVAL, "net server on %s: put handler without commit or abort",
                        opts->listen);
     struct hl_net_server_opts full = *opts;
+    if (full.put_queue <= 0)
+        full.put_queue = DEFAULT_PUT_QUEUE;
+    if (full.put_timeout_ms <= 0)
+        full.put_timeout_ms = DEFAULT_PUT_TIMEOUT_MS;
+    if (full.spin_us == 0)
+        full.spin_us = DEFAULT_SPIN_US;
     if (full.ops == NULL)
         full.ops = hl_net_ucx();
     return full.ops->server_start(&full, out);
@@ -67,6 +78,12 @@ hl_status hl_net_connect_with(const struct hl_net_connect_opts *opts, struct hl_
         full.timeout_ms = DEFAULT_CONNECT_MS;
     if (full.stall_ms <= 0)
         full.stall_ms = DEFAULT_STALL_MS;
+    if (full.spin_us == 0)
+        full.spin_us = DEFAULT_SPIN_US;
+    if (full.batch_bytes == 0 || full.batch_bytes > BATCH_MAX)
+        full.batch_bytes = BATCH_MAX;
+    if (full.batch_bytes < BATCH_MIN)
+        full.batch_bytes = BATCH_MIN;
     if (full.ops == NULL)
         full.ops = hl_net_ucx();
     return full.ops->connect(&full, out);
@@ -110,12 +127,22 @@ hl_status hl_net_fetch_verified(struct hl_net_client *client, uint64_t offset, v
     return ops_of(client)->fetch(client, offset, dst, len, chunk_crcs, timeout_ms, bad);
 }
 
+hl_status hl_net_put_many(struct hl_net_client *client, struct hl_net_item *items, size_t count,
+                          int timeout_ms)
+{
+    for (size_t i = 0; i < count; i++)
+        if (items[i].len == 0)
+            return hl_fail(HL_EINVAL, "put of 0 bytes: an object has at least one byte");
+    return count > 0 ? ops_of(client)->put(client, items, count, timeout_ms) : HL_OK;
+}
+
 static hl_status put(struct hl_net_client *client, const void *data, size_t len, uint32_t crc,
                      int timeout_ms, struct hl_id *id)
 {
-    if (len == 0)
-        return hl_fail(HL_EINVAL, "put of 0 bytes: an object has at least one byte");
-    return ops_of(client)->put(client, data, len, crc, timeout_ms, id);
+    struct hl_net_item item = {.data = data, .len = len, .crc = crc, .id = *id};
+    HL_TRY(hl_net_put_many(client, &item, 1, timeout_ms));
+    *id = item.id;
+    return HL_OK;
 }
 
 hl_status hl_net_put(struct hl_net_client *client, const void *data, size_t len, uint32_t crc,

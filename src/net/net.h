@@ -2,13 +2,15 @@
  *
  * Owns:    a server owns its progress thread and its listener and borrows the pool's memory until
  *          hl_net_server_stop; a client owns its connection.
- * Threads: hl_net_server_* from one thread at a time; the put handler is called on the server's
- *          progress thread and must not block. A client is used by one thread at a time.
+ * Threads: hl_net_server_* from one thread at a time; the put handler is called on a thread of the
+ *          server's own, one call at a time; it may take its time, but other puts wait for it. A
+ *          client is used by one thread at a time.
  * Errors:  HL_EUNAVAIL the peer is dead, refused or unreachable; HL_ETIMEDOUT the deadline or the
  *          stall limit passed; HL_EINVAL a range outside the pool; HL_ECORRUPT a checksum differs;
  *          HL_EPROTO the peer does not speak this protocol. After HL_EUNAVAIL, HL_ETIMEDOUT and
- *          HL_EPROTO the connection is gone for good: close the client and connect again. No
- *          buffer given to a call is written to after the call has returned.
+ *          HL_EPROTO the connection is gone for good: close the client and connect again; the words
+ *          name peer, range or objects, path and elapsed time. No buffer given to a call is
+ *          written to or read after the call has returned.
  * Units:   bytes, milliseconds, chunk numbers (a chunk is HL_NET_CHUNK bytes, the last is shorter).
  *          UCX checks nobody's identity: whoever reaches the port reads the pool, so it belongs on
  * a network of trusted hosts. Limits:  no limit on a range; HL_NET_PEERS_MAX clients per server;
@@ -57,7 +59,10 @@ struct hl_net_server_opts {
     size_t pool_len;               /* bytes */
     struct hl_net_put_handler put; /* begin == NULL: puts are refused */
     enum hl_net_mode mode;         /* what clients may use: HL_NET_GET hands out a key always */
-    const struct hl_net_ops *ops;  /* NULL: UCX */
+    int put_queue;                 /* puts open at once, the others wait; 0 = 64 */
+    int put_timeout_ms;            /* a put that stands still for so long is given up; 0 = 10000 */
+    int spin_us; /* its thread looks so long for work before it sleeps; 0 = 60, < 0 none */
+    const struct hl_net_ops *ops; /* NULL: UCX */
 };
 
 struct hl_net_server_stats {
@@ -67,7 +72,9 @@ struct hl_net_server_stats {
     uint64_t puts;
     uint64_t put_bytes;
     uint64_t puts_aborted;
-    uint64_t refused; /* ranges outside the pool, malformed messages, puts refused */
+    uint64_t puts_expired; /* of the aborted: stood still for too long */
+    uint64_t batches;      /* messages that brought several small puts */
+    uint64_t refused;      /* ranges outside the pool, malformed messages, puts refused */
 };
 
 hl_status hl_net_server_start(const struct hl_net_server_opts *opts,
@@ -81,7 +88,9 @@ void hl_net_server_stop(struct hl_net_server *server);
 struct hl_net_connect_opts {
     const char *address; /* "host:port", a scheme "tcp://", "rdma://" in front is ignored */
     int timeout_ms;      /* of the connect; 0 = 3000 */
-    int stall_ms;        /* a transfer that moves no byte for so long fails; 0 = 2000 */
+    int stall_ms;        /* a transfer that moves no byte for so long fails; 0 = 900 */
+    int spin_us;         /* a wait looks so long before it sleeps; 0 = 60, < 0 none */
+    size_t batch_bytes;  /* small puts share a message of at most so many bytes; 0 = 64 KiB */
     enum hl_net_mode mode;
     const struct hl_net_ops *ops; /* NULL: UCX */
 };
@@ -122,6 +131,22 @@ hl_status hl_net_put(struct hl_net_client *client, const void *data, size_t len,
 hl_status hl_net_put_as(struct hl_net_client *client, struct hl_id id, const void *data, size_t len,
                         uint32_t crc, int timeout_ms) HL_CHECK;
 
+/* One of several puts. */
+struct hl_net_item {
+    const void *data;
+    size_t len;
+    uint32_t crc;
+    struct hl_id id; /* name it wants (none = any), then the one it got */
+    hl_status status;
+};
+
+/* Many at once: small ones share messages, several of which are under way, large ones go by
+ * themselves. Each item's status says what became of it; when the connection broke, an item without
+ * an answer has the status of that, and may have been stored. Returns the first status that is not
+ * HL_OK, with its words. */
+hl_status hl_net_put_many(struct hl_net_client *client, struct hl_net_item *items, size_t count,
+                          int timeout_ms) HL_CHECK;
+
 /* A back end. Both handles begin with a pointer to their table; arguments are already checked. */
 struct hl_net_ops {
     const char *name;
@@ -135,9 +160,8 @@ struct hl_net_ops {
     /* chunk_crcs may be NULL: then nothing is verified. */
     hl_status (*fetch)(struct hl_net_client *client, uint64_t offset, void *dst, size_t len,
                        const uint32_t *chunk_crcs, int timeout_ms, struct hl_net_bad *bad);
-    /* *id: the name asked for (none = any), then the one it got. */
-    hl_status (*put)(struct hl_net_client *client, const void *data, size_t len, uint32_t crc,
-                     int timeout_ms, struct hl_id *id);
+    hl_status (*put)(struct hl_net_client *client, struct hl_net_item *items, size_t count,
+                     int timeout_ms);
 };
 
 const struct hl_net_ops *hl_net_ucx(void);

@@ -35,13 +35,32 @@ static void tear_down(struct hl_net_client *c)
     hl_ucx_fini(&c->ucx);
 }
 
+static void describe(const struct hl_net_client *c, char *text, size_t cap)
+{
+    const struct hl_ucx_doing *d = &c->doing;
+    char what[128];
+    if (d->ranged)
+        snprintf(what, sizeof(what), "%s of %llu bytes at %llu from", d->what,
+                 (unsigned long long)d->len, (unsigned long long)d->offset);
+    else if (d->objects > 0)
+        snprintf(what, sizeof(what), "%s of %zu objects with %llu bytes to", d->what, d->objects,
+                 (unsigned long long)d->len);
+    else
+        snprintf(what, sizeof(what), "%s", d->what);
+    snprintf(text, cap, "%s %s over %s, after %llu ms", what, c->address, c->path,
+             (unsigned long long)((hl_now_ns() - d->since_ns) / HL_NS_PER_MS));
+}
+
 hl_status hl_ucx_client_kill(struct hl_net_client *c, hl_status st, const char *fmt, ...)
 {
     va_list ap;
     if (c->dead == HL_OK) {
+        char what[512], why[400];
+        describe(c, what, sizeof(what));
         va_start(ap, fmt);
-        vsnprintf(c->dead_text, sizeof(c->dead_text), fmt, ap);
+        vsnprintf(why, sizeof(why), fmt, ap);
         va_end(ap);
+        snprintf(c->dead_text, sizeof(c->dead_text), "%s: %s", what, why);
         c->dead = st;
         tear_down(c);
     }
@@ -57,37 +76,33 @@ hl_status hl_ucx_client_usable(const struct hl_net_client *c)
                    c->address, c->dead_text);
 }
 
-static hl_status look_for_trouble(struct hl_net_client *c, uint64_t now, uint64_t deadline_ns,
-                                  const char *what)
+static hl_status look_for_trouble(struct hl_net_client *c, uint64_t now, uint64_t deadline_ns)
 {
-    unsigned long long ms = (now - c->began_ns) / HL_NS_PER_MS;
+    if (c->broke == UCS_ERR_INVALID_PARAM)
+        return hl_ucx_client_kill(c, HL_EPROTO, "the server's answer is not of this protocol");
     if (c->broke != UCS_OK)
-        return hl_ucx_client_kill(c, HL_EUNAVAIL,
-                                  "%s over %s: the server at %s is gone after %llu ms (%s)", what,
-                                  c->path, c->address, ms, ucs_status_string(c->broke));
+        return hl_ucx_client_kill(c, HL_EUNAVAIL, "the server is gone (%s)",
+                                  ucs_status_string(c->broke));
     if (now > deadline_ns)
-        return hl_ucx_client_kill(c, HL_ETIMEDOUT,
-                                  "%s over %s: no answer from %s before the deadline, %llu ms",
-                                  what, c->path, c->address, ms);
+        return hl_ucx_client_kill(c, HL_ETIMEDOUT, "no answer before the deadline");
     if (now > c->moved_ns + c->stall_ns)
-        return hl_ucx_client_kill(
-            c, HL_ETIMEDOUT, "%s over %s: nothing came from %s for %llu ms, %llu ms in all", what,
-            c->path, c->address, (unsigned long long)(c->stall_ns / HL_NS_PER_MS), ms);
+        return hl_ucx_client_kill(c, HL_ETIMEDOUT, "nothing came for %llu ms",
+                                  (unsigned long long)(c->stall_ns / HL_NS_PER_MS));
     return HL_OK;
 }
 
 hl_status hl_ucx_client_wait(struct hl_net_client *c, int (*done)(void *arg), void *arg,
-                             uint64_t deadline_ns, const char *what)
+                             uint64_t deadline_ns)
 {
     uint64_t idle_since = hl_now_ns();
     c->moved_ns = idle_since;
     while (!done(arg)) {
         unsigned events = ucp_worker_progress(c->ucx.worker);
         uint64_t now = hl_now_ns();
-        HL_TRY(look_for_trouble(c, now, deadline_ns, what));
+        HL_TRY(look_for_trouble(c, now, deadline_ns));
         if (events > 0) {
             idle_since = now;
-        } else if (now - idle_since > HL_UCX_SPIN_NS) {
+        } else if (now - idle_since > c->ucx.spin_ns) {
             uint64_t left = deadline_ns > now ? deadline_ns - now : 0;
             hl_ucx_nap(&c->ucx, -1, left < HL_UCX_NAP_NS ? left : HL_UCX_NAP_NS);
         } else {
@@ -101,7 +116,7 @@ hl_status hl_ucx_send_control(struct hl_net_client *c, const struct hl_wire *wir
 {
     hl_status st = hl_ucx_send(c->ep, &(struct hl_ucx_send){.wire = *wire});
     if (st != HL_OK)
-        return hl_ucx_client_kill(c, HL_EUNAVAIL, "%s: %s", c->address, hl_error_text());
+        return hl_ucx_client_kill(c, HL_EUNAVAIL, "%s", hl_error_text());
     return HL_OK;
 }
 
@@ -115,8 +130,9 @@ static void on_error(void *arg, ucp_ep_h ep, ucs_status_t status)
 static void on_welcome(struct hl_net_client *c, const struct hl_wire *w, const void *key,
                        size_t key_len)
 {
-    if (c->welcome || key_len > HL_WIRE_TEXT_MAX)
+    if (c->welcome)
         return;
+    c->session = (uint32_t)w->op;
     c->welcome = 1;
     c->pool_len = w->len;
     c->key_base = w->offset;
@@ -132,10 +148,8 @@ static ucs_status_t on_message(void *arg, const void *header, size_t header_len,
     struct hl_net_client *c = arg;
     struct hl_wire w;
     int rndv = (param->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV) != 0;
-    if (header_len != sizeof(w))
-        return UCS_OK;
-    memcpy(&w, header, sizeof(w));
-    if (!hl_wire_check(&w, sizeof(w)) || (rndv && w.type != HL_WIRE_DATA))
+    if (!hl_wire_decode(HL_WIRE_TO_CLIENT, header, header_len, len, &w) ||
+        (rndv && w.type != HL_WIRE_DATA))
         return UCS_OK;
     c->moved_ns = hl_now_ns();
     switch (w.type) {
@@ -154,9 +168,10 @@ static ucs_status_t on_message(void *arg, const void *header, size_t header_len,
         break;
     case HL_WIRE_READY:
     case HL_WIRE_STORED:
+    case HL_WIRE_RESULTS:
         hl_ucx_store_on_answer(c, &w, data, len);
         break;
-    default:
+    default: /* WAIT: it moves */
         break;
     }
     return UCS_OK;
@@ -201,7 +216,7 @@ static hl_status shake_hands(struct hl_net_client *c, const struct hl_net_connec
 {
     HL_TRY(open_endpoint(c, addr));
     HL_TRY(hl_ucx_send_control(c, &(struct hl_wire){.type = HL_WIRE_HELLO}));
-    HL_TRY(hl_ucx_client_wait(c, is_welcome, c, deadline_ns, "connect"));
+    HL_TRY(hl_ucx_client_wait(c, is_welcome, c, deadline_ns));
     return hl_ucx_client_find_path(c, opts->mode, deadline_ns);
 }
 
@@ -235,11 +250,13 @@ hl_status hl_ucx_connect(const struct hl_net_connect_opts *opts, struct hl_net_c
         return hl_fail(HL_ENOMEM, "connect to %s", opts->address);
     c->ops = opts->ops;
     c->path = "tcp";
-    c->began_ns = hl_now_ns();
+    c->doing = (struct hl_ucx_doing){.what = "connect to", .since_ns = hl_now_ns()};
+    c->batch_bytes = opts->batch_bytes;
     c->stall_ns = (uint64_t)opts->timeout_ms * HL_NS_PER_MS;
     hl_addr_format(&addr, hl_addr_port(&addr), c->address);
     hl_addr_route_device(&addr, device);
     hl_status st = hl_ucx_init(&c->ucx, &(struct hl_ucx_opts){.device = device,
+                                                              .spin_us = opts->spin_us,
                                                               .rma = opts->mode != HL_NET_ASK &&
                                                                      (opts->mode == HL_NET_GET ||
                                                                       hl_ucx_host_has_verbs())});
@@ -260,6 +277,8 @@ hl_status hl_ucx_connect(const struct hl_net_connect_opts *opts, struct hl_net_c
 void hl_ucx_close(struct hl_net_client *c)
 {
     tear_down(c);
+    for (size_t i = 0; i < HL_UCX_BATCHES; i++)
+        free(c->batch[i]);
     free(c);
 }
 

@@ -16,6 +16,15 @@
 struct hl_ucx_fetch; /* ucx_fetch.c */
 struct hl_ucx_store; /* ucx_put.c */
 
+/* The call in progress, for the words of its failure. */
+struct hl_ucx_doing {
+    const char *what; /* "fetch" */
+    int ranged;       /* offset counts */
+    uint64_t offset, len;
+    size_t objects; /* 0: nothing to say */
+    uint64_t since_ns;
+};
+
 struct hl_net_client {
     const struct hl_net_ops *ops;
     struct hl_ucx ucx;
@@ -28,8 +37,12 @@ struct hl_net_client {
     int one_sided; /* reads go by get */
     char address[HL_ADDR_TEXT_MAX];
     uint64_t stall_ns;
+    struct hl_ucx_doing doing;
     uint64_t last_op;
-    uint64_t began_ns;  /* of the connect or the transfer */
+    uint32_t session;   /* for tags */
+    uint64_t batches;   /* sent so far */
+    size_t batch_bytes; /* a batch is at most so long */
+    uint8_t *batch[HL_UCX_BATCHES];
     uint64_t moved_ns;  /* last time a byte or an answer came */
     int welcome;        /* the server said WELCOME */
     int paused;         /* 0: no answer yet, 1: it stands still, -1: not now */
@@ -42,8 +55,9 @@ struct hl_net_client {
 
 /* Progress until done(arg). Kills the client on its error, deadline or stall. */
 hl_status hl_ucx_client_wait(struct hl_net_client *c, int (*done)(void *arg), void *arg,
-                             uint64_t deadline_ns, const char *what) HL_CHECK;
-/* Tear the connection down; returns hl_fail(st, text). */
+                             uint64_t deadline_ns) HL_CHECK;
+/* Tear the connection down; returns hl_fail(st, what is being done, with whom, by which path, for
+ * how long, and the text). */
 hl_status hl_ucx_client_kill(struct hl_net_client *c, hl_status st, const char *fmt, ...)
     HL_PRINTF(3, 4);
 /* Fails when the client is dead. */
@@ -58,7 +72,7 @@ void hl_ucx_fetch_on_data(struct hl_net_client *c, const struct hl_wire *w, void
                           int rndv);
 void hl_ucx_fetch_on_refused(struct hl_net_client *c, const struct hl_wire *w, const char *text,
                              size_t len);
-void hl_ucx_store_on_answer(struct hl_net_client *c, const struct hl_wire *w, const char *text,
+void hl_ucx_store_on_answer(struct hl_net_client *c, const struct hl_wire *w, const void *payload,
                             size_t len);
 
 /* The table's entries. */
@@ -67,8 +81,8 @@ void hl_ucx_close(struct hl_net_client *c);
 void hl_ucx_info(const struct hl_net_client *c, struct hl_net_client_info *out);
 hl_status hl_ucx_fetch(struct hl_net_client *c, uint64_t offset, void *dst, size_t len,
                        const uint32_t *chunk_crcs, int timeout_ms, struct hl_net_bad *bad);
-hl_status hl_ucx_put(struct hl_net_client *c, const void *data, size_t len, uint32_t crc,
-                     int timeout_ms, struct hl_id *id);
+hl_status hl_ucx_put(struct hl_net_client *c, struct hl_net_item *items, size_t count,
+                     int timeout_ms);
 
 static inline uint64_t hl_ucx_deadline(int timeout_ms)
 {

@@ -85,6 +85,10 @@ static hl_status configure(ucp_config_t *config, const struct hl_ucx_opts *opts,
     HL_TRY(set_as(config, "TCP_PUT_ENABLE", "PUT_ENABLE", "n"));
     HL_TRY(set_as(config, "TCP_TX_SEG_SIZE", "TX_SEG_SIZE", TCP_TX_SEGMENT));
     HL_TRY(set_as(config, "TCP_RX_SEG_SIZE", "RX_SEG_SIZE", TCP_RX_SEGMENT));
+    /* A message of the transport is received whole or not at all, so a receive can be taken back.
+     */
+    if (!verbs)
+        HL_TRY(set(config, "RNDV_THRESH", "inf"));
     if (verbs) /* over RoCE on rxe every UD packet is dropped by this check */
         return set_as(config, "UD_VERBS_ETH_DGID_CHECK", "ETH_DGID_CHECK", "n");
     return opts->device[0] != '\0' ? set(config, "NET_DEVICES", opts->device) : HL_OK;
@@ -102,7 +106,8 @@ static hl_status open_context(struct hl_ucx *u, const struct hl_ucx_opts *opts)
     if (st == HL_OK) {
         ucp_params_t params = {
             .field_mask = UCP_PARAM_FIELD_FEATURES | UCP_PARAM_FIELD_NAME,
-            .features = UCP_FEATURE_AM | UCP_FEATURE_WAKEUP | (opts->rma ? UCP_FEATURE_RMA : 0),
+            .features = UCP_FEATURE_AM | UCP_FEATURE_TAG | UCP_FEATURE_WAKEUP |
+                        (opts->rma ? UCP_FEATURE_RMA : 0),
             .name = "helios",
         };
         status = ucp_init(&params, config, &u->context);
@@ -136,6 +141,7 @@ hl_status hl_ucx_init(struct hl_ucx *u, const struct hl_ucx_opts *opts)
     pthread_once(&once, take_ucx_log);
     memset(u, 0, sizeof(*u));
     u->efd = -1;
+    u->spin_ns = (uint64_t)(opts->spin_us > 0 ? opts->spin_us : 0) * 1000;
     HL_TRY(open_context(u, opts));
     ucs_status_t status = create_worker(u, opts->listens);
     if (status == UCS_OK)

@@ -178,8 +178,7 @@ static hl_status issue_get(struct slot *s)
     void *request = ucp_get_nbx(c->ep, slot_place(s), s->len, remote, c->key, &param);
     if (UCS_PTR_IS_ERR(request)) {
         ucs_status_t status = UCS_PTR_STATUS(request);
-        return hl_ucx_client_kill(c, HL_EUNAVAIL, "fetch from %s: %s", c->address,
-                                  ucs_status_string(status));
+        return hl_ucx_client_kill(c, HL_EUNAVAIL, "%s", ucs_status_string(status));
     }
     if (request == NULL)
         slot_verify(s);
@@ -226,9 +225,9 @@ static hl_status run(struct hl_ucx_fetch *f, uint64_t deadline_ns)
 {
     while (f->refused == HL_OK && (f->next < f->len)) {
         HL_TRY(fill_window(f));
-        HL_TRY(hl_ucx_client_wait(f->client, has_room, f, deadline_ns, "fetch"));
+        HL_TRY(hl_ucx_client_wait(f->client, has_room, f, deadline_ns));
     }
-    return hl_ucx_client_wait(f->client, has_room, f, deadline_ns, "fetch");
+    return hl_ucx_client_wait(f->client, has_room, f, deadline_ns);
 }
 
 /* A get of a wrong range is the adapter's business, so it is checked here too. */
@@ -252,7 +251,8 @@ hl_status hl_ucx_fetch(struct hl_net_client *c, uint64_t offset, void *dst, size
     for (size_t i = 0; i < HL_UCX_WINDOW; i++)
         f.slots[i].fetch = &f;
     bad->count = 0;
-    c->began_ns = hl_now_ns();
+    c->doing = (struct hl_ucx_doing){
+        .what = "fetch", .ranged = 1, .offset = offset, .len = len, .since_ns = hl_now_ns()};
     c->fetch = &f;
     hl_status st = len > 0 ? run(&f, hl_ucx_deadline(timeout_ms)) : HL_OK;
     c->fetch = NULL;

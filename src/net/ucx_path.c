@@ -52,7 +52,7 @@ static hl_status get_once(struct hl_net_client *c, uint64_t deadline_ns, int *ok
     *at_ns = hl_now_ns();
     if (request == NULL || UCS_PTR_IS_ERR(request))
         return HL_OK;
-    HL_TRY(hl_ucx_client_wait(c, probe_is_done, &p, deadline_ns, "self-test of the path"));
+    HL_TRY(hl_ucx_client_wait(c, probe_is_done, &p, deadline_ns));
     *ok = p.status == UCS_OK;
     *at_ns = p.at_ns;
     return HL_OK;
@@ -69,7 +69,7 @@ static hl_status read_past_a_sleeper(struct hl_net_client *c, uint64_t deadline_
     for (int i = 0; ok && i < PROBE_TRIES && hl_now_ns() < deadline_ns; i++) {
         c->paused = 0;
         HL_TRY(hl_ucx_send_control(c, &(struct hl_wire){.type = HL_WIRE_PAUSE}));
-        HL_TRY(hl_ucx_client_wait(c, pause_is_answered, c, deadline_ns, "self-test of the path"));
+        HL_TRY(hl_ucx_client_wait(c, pause_is_answered, c, deadline_ns));
         uint64_t begin = hl_now_ns();
         HL_TRY(get_once(c, deadline_ns, &ok, &at_ns));
         if (c->paused == 1 && ok) {
@@ -92,8 +92,7 @@ hl_status hl_ucx_client_find_path(struct hl_net_client *c, enum hl_net_mode mode
     int one_sided = 0;
     if (mode == HL_NET_GET && c->key == NULL)
         return hl_ucx_client_kill(c, HL_EUNSUPPORTED,
-                                  "connect to %s: the server hands out no key for one-sided reads",
-                                  c->address);
+                                  "the server hands out no key for one-sided reads");
     if (mode != HL_NET_ASK && c->key != NULL && (verbs_read || mode == HL_NET_GET))
         HL_TRY(read_past_a_sleeper(c, deadline_ns, &one_sided));
     c->one_sided = mode == HL_NET_GET || (mode == HL_NET_AUTO && one_sided && verbs_read);

@@ -23,8 +23,10 @@
 #ifndef HL_UCX_FRAGMENT
 #define HL_UCX_FRAGMENT (64u << 10)
 #endif
-/* A thread that found nothing to do keeps looking for so long before it sleeps. */
-#define HL_UCX_SPIN_NS 60000ull
+/* Pieces of a put that may be under way: receives the server has posted for it. */
+#define HL_UCX_ROOMS 64
+/* Batches of small puts of one client that are not answered yet. */
+#define HL_UCX_BATCHES 4
 /* Longest nap: keepalive rounds and deadlines are looked at this often. */
 #define HL_UCX_NAP_NS 100000000ull
 /* Longest stand-still of a server for the self-test, and the shortest time between two. */
@@ -35,13 +37,15 @@ struct hl_ucx {
     ucp_context_h context;
     ucp_worker_h worker;
     int efd;
-    int verbs; /* the host has an RDMA device and it is in the transport list */
+    uint64_t spin_ns; /* it looks for so long before it sleeps */
+    int verbs;        /* the host has an RDMA device and it is in the transport list */
 };
 
 struct hl_ucx_opts {
     const char *device; /* restrict to this network device; "" = all */
     int rma;            /* open the door for remote gets */
     int listens;        /* a server */
+    int spin_us;        /* see net.h */
 };
 
 /* One sent message: the header must live until UCX is done with it. */

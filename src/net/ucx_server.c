@@ -1,8 +1,8 @@
 /* net/ucx_server.c - listener and progress thread of the UCX server.
  *
- * The thread owns the worker alone. It spins for HL_UCX_SPIN_NS after the
- * last event, because an answer within microseconds is the point, then it sleeps on the worker's
- * event descriptor. Another thread reaches it only through `stopping` and wake_fd. */
+ * The thread owns the worker alone. It spins for spin_us after the last event, because an answer
+ * within microseconds is the point, then it sleeps on the worker's event descriptor. Other threads
+ * reach it only through `stopping`, the desk's finished jobs and wake_fd. */
 #include <errno.h>
 #include <sched.h>
 #include <stdlib.h>
@@ -45,10 +45,24 @@ static void tend(struct hl_net_server *s, uint64_t now, uint64_t *next_tick)
 {
     if (!s->attention && now < *next_tick)
         return;
-    *next_tick = now + HL_UCX_NAP_NS;
+    if (now >= *next_tick) {
+        *next_tick = now + HL_UCX_NAP_NS;
+        hl_ucx_puts_tend(s, now);
+    }
     s->attention = 0;
     if (hl_ucx_peers_tend(s, now) > 0)
         s->attention = 1;
+}
+
+static void rest(struct hl_net_server *s)
+{
+    uint64_t count;
+    atomic_store(&s->sleeps, 1);
+    if (atomic_load(&s->desk.finished) == 0) {
+        hl_ucx_nap(&s->ucx, s->wake_fd, HL_UCX_NAP_NS);
+        (void)!read(s->wake_fd, &count, sizeof(count));
+    }
+    atomic_store(&s->sleeps, 0);
 }
 
 /* For a client's self-test: whatever it reads now, it reads without this thread. */
@@ -68,13 +82,16 @@ static void *run(void *arg)
         unsigned events = ucp_worker_progress(s->ucx.worker);
         uint64_t now = hl_now_ns();
         answer_knocks(s);
+        if (events > 0)
+            hl_ucx_puts_collect(s);
+        hl_ucx_puts_answer(s);
         tend(s, now, &next_tick);
         if (s->pause_ms > 0)
             stand_still(s);
         if (events > 0)
             idle_since = now;
-        else if (now - idle_since > HL_UCX_SPIN_NS)
-            hl_ucx_nap(&s->ucx, s->wake_fd, HL_UCX_NAP_NS);
+        else if (now - idle_since > s->ucx.spin_ns)
+            rest(s);
         else
             sched_yield(); /* a client of this host may be waiting for this very core */
     }
@@ -87,8 +104,11 @@ static void close_peers(struct hl_net_server *s)
     answer_knocks(s);
     for (struct hl_ucx_peer *p = s->peers; p != NULL; p = p->next)
         hl_ucx_peer_fail(p, "server stops");
-    while (hl_ucx_peers_tend(s, hl_now_ns()) > 0 && hl_now_ns() < limit)
-        ucp_worker_progress(s->ucx.worker);
+    while ((hl_ucx_peers_tend(s, hl_now_ns()) > 0 || s->puts != NULL) && hl_now_ns() < limit) {
+        if (ucp_worker_progress(s->ucx.worker) == 0)
+            sched_yield();
+        hl_ucx_puts_answer(s);
+    }
 }
 
 static void ucx_server_stop(struct hl_net_server *s)
@@ -104,11 +124,13 @@ static void ucx_server_stop(struct hl_net_server *s)
         ucp_listener_destroy(s->listener);
     if (s->ucx.worker != NULL)
         close_peers(s);
+    hl_ucx_desk_stop(&s->desk);
     if (s->key != NULL)
         ucp_rkey_buffer_release(s->key);
     if (s->memory != NULL)
         ucp_mem_unmap(s->ucx.context, s->memory);
     hl_ucx_fini(&s->ucx);
+    hl_ucx_puts_free(s);
     hl_ucx_peers_free(s);
     if (s->wake_fd >= 0)
         close(s->wake_fd);
@@ -195,7 +217,9 @@ static hl_status set_up(struct hl_net_server *s)
     hl_addr_device((const struct sockaddr *)&addr.sa, device);
     int rma =
         s->opts.mode == HL_NET_GET || (s->opts.mode == HL_NET_AUTO && hl_ucx_host_has_verbs());
-    HL_TRY(hl_ucx_init(&s->ucx, &(struct hl_ucx_opts){.device = device, .rma = rma, .listens = 1}));
+    HL_TRY(hl_ucx_init(
+        &s->ucx, &(struct hl_ucx_opts){
+                     .device = device, .rma = rma, .listens = 1, .spin_us = s->opts.spin_us}));
     if (rma)
         HL_TRY(export_pool(s));
     ucp_am_handler_param_t handler = {
@@ -213,6 +237,10 @@ static hl_status set_up(struct hl_net_server *s)
     s->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     if (s->wake_fd < 0)
         return hl_fail(HL_EIO, "net server: eventfd: %m");
+    s->desk.wake_fd = s->wake_fd;
+    s->desk.server_sleeps = &s->sleeps;
+    s->desk.spin_ns = s->ucx.spin_ns;
+    HL_TRY(hl_ucx_desk_start(&s->desk));
     if (pthread_create(&s->thread, NULL, run, s) != 0)
         return hl_fail(HL_ENOMEM, "net server: starting its thread: %m");
     s->running = 1;
@@ -253,6 +281,8 @@ static void ucx_server_stats(const struct hl_net_server *s, struct hl_net_server
         .puts = atomic_load_explicit(&s->stat_puts, memory_order_relaxed),
         .put_bytes = atomic_load_explicit(&s->stat_put_bytes, memory_order_relaxed),
         .puts_aborted = atomic_load_explicit(&s->stat_aborted, memory_order_relaxed),
+        .batches = atomic_load_explicit(&s->stat_batches, memory_order_relaxed),
+        .puts_expired = atomic_load_explicit(&s->stat_expired, memory_order_relaxed),
         .refused = atomic_load_explicit(&s->stat_refused, memory_order_relaxed),
     };
 }

@@ -1,10 +1,12 @@
-/* net/ucx_server.h - inside of the UCX server: its peers and their open puts.
+/* net/ucx_server.h - inside of the UCX server: its peers and what they put.
  *
- * Owns:    the server owns its peers; a peer owns its endpoint and its open put.
- * Threads: everything here runs on the server's progress thread, but for the atomic counters.
+ * Owns:    the server owns its peers, its puts and its desk; a peer owns its endpoint.
+ * Threads: everything here runs on the server's progress thread, but for the atomic counters and
+ *          the work of the desk, whose thread alone calls the put handler.
  * Errors:  a peer that breaks the protocol is dropped; the reason goes to the debug log.
  * Units:   bytes, ns.
- * Limits:  HL_UCX_PEER_SENDS answers in flight per peer, one put open per peer.
+ * Limits:  HL_UCX_PEER_SENDS answers in flight per peer; one large put and HL_UCX_BATCHES batches
+ *          open per peer, hl_net_server_opts.put_queue of all together, the others wait in line.
  */
 #ifndef HL_NET_UCX_SERVER_H
 #define HL_NET_UCX_SERVER_H
@@ -25,17 +27,113 @@ enum hl_ucx_peer_state {
     HL_UCX_PEER_STUCK,   /* operations did not come back: kept until the worker is gone */
 };
 
+/* ---- the desk: a thread with a queue, where putting is done that may take a while ---- */
+
+enum hl_ucx_task { HL_UCX_BEGIN, HL_UCX_SUM, HL_UCX_COMMIT, HL_UCX_ABORT, HL_UCX_UNPACK };
+
+struct hl_ucx_put;
+
+/* Part of a put; in one queue at a time. */
+struct hl_ucx_job {
+    enum hl_ucx_task task;
+    struct hl_ucx_put *put;
+    size_t chunk; /* of SUM */
+    struct hl_ucx_job *next;
+};
+
+struct hl_ucx_jobs {
+    struct hl_ucx_job *first, **end;
+};
+
+struct hl_ucx_desk {
+    pthread_mutex_t lock;
+    pthread_cond_t wake;
+    struct hl_ucx_jobs todo, done;
+    atomic_uint waiting;  /* jobs in todo */
+    atomic_uint finished; /* jobs in done */
+    int asleep, stopping, started;
+    uint64_t spin_ns;
+    pthread_t thread;
+    atomic_int *server_sleeps;
+    int wake_fd; /* of the server */
+};
+
+hl_status hl_ucx_desk_start(struct hl_ucx_desk *d) HL_CHECK;
+/* The queue is worked off first. A desk that was not started is fine. */
+void hl_ucx_desk_stop(struct hl_ucx_desk *d);
+void hl_ucx_desk_give(struct hl_ucx_desk *d, struct hl_ucx_job *job);
+/* The next job that is done, but for SUMs, which end silently; NULL when there is none. */
+struct hl_ucx_job *hl_ucx_desk_take(struct hl_ucx_desk *d);
+
+/* ---- puts ---- */
+
+enum hl_ucx_put_state {
+    HL_UCX_PUT_ARRIVING, /* a batch whose message is being received */
+    HL_UCX_PUT_IN_LINE,  /* too many are open */
+    HL_UCX_PUT_AT_DESK,  /* begin, commit, abort or a whole batch */
+    HL_UCX_PUT_LANDING,  /* its pieces come */
+    HL_UCX_PUT_DROPPED,  /* its receives are being taken back */
+};
+
+struct hl_ucx_chunk {
+    size_t landed;
+    struct hl_ucx_job job;
+};
+
+/* Room for one piece, posted as a tagged receive. */
+struct hl_ucx_room {
+    struct hl_ucx_put *put;
+    uint32_t number;
+    void *request; /* NULL: not posted */
+};
+
+/* A large object, or a batch of small ones. */
 struct hl_ucx_put {
+    struct hl_net_server *server;
+    struct hl_ucx_peer *peer; /* NULL: it is gone */
+    enum hl_ucx_put_state state;
+    int batch;
+    int open; /* counted in open_puts */
     uint64_t op;
-    uint64_t size;
+    uint64_t moved_ns;
+    struct hl_ucx_job job;
+    unsigned recvs;
+    hl_status status; /* what the desk found */
+    char text[HL_ERROR_TEXT_MAX];
+    /* a large object */
+    struct hl_id id; /* name it wants, then its name */
+    uint64_t size, landed;
     uint32_t crc;
     void *token;
     uint8_t *base;
-    uint64_t next;   /* first byte that was not announced yet: pieces come in order */
-    uint64_t landed; /* bytes */
+    size_t piece_len;
+    uint32_t pieces, posted, told;
     size_t chunk_count;
     uint32_t *chunk_crcs;
+    struct hl_ucx_chunk *chunks;
+    struct hl_ucx_room rooms[HL_UCX_ROOMS];
+    /* a batch */
+    uint8_t *items, *results;
+    size_t items_len, results_len;
+    struct hl_ucx_put *prev, *next;           /* all puts */
+    struct hl_ucx_put *line_prev, *line_next; /* those in line */
 };
+
+/* What the desk does. */
+void hl_ucx_put_work(struct hl_ucx_job *job);
+
+/* The message PUT. */
+void hl_ucx_put_asked(struct hl_ucx_peer *p, const struct hl_wire *w);
+/* Tagged messages that nobody has made room for: batches; anything else is refused. */
+void hl_ucx_puts_collect(struct hl_net_server *s);
+/* Answer what the desk has done. */
+void hl_ucx_puts_answer(struct hl_net_server *s);
+/* Drop peers whose put is silent, tell the others that they are not forgotten. */
+void hl_ucx_puts_tend(struct hl_net_server *s, uint64_t now_ns);
+/* Before its endpoint is closed: take back the receives, leave the rest to the desk. */
+void hl_ucx_puts_of_peer_drop(struct hl_ucx_peer *p);
+/* After worker and desk are gone: abort what is left. */
+void hl_ucx_puts_free(struct hl_net_server *s);
 
 struct hl_ucx_peer {
     struct hl_net_server *server;
@@ -44,11 +142,14 @@ struct hl_ucx_peer {
     uint64_t since_ns; /* entered the state */
     void *closing;
     unsigned sends;
-    unsigned recvs;
-    struct hl_ucx_put *put;
+    uint32_t session;
+    uint64_t batches;       /* came so far */
+    unsigned open_batches;  /* not answered yet */
+    struct hl_ucx_put *put; /* the large one */
     char name[64];
     struct hl_ucx_peer *prev, *next; /* all peers */
     UT_hash_handle hh;               /* by endpoint, until closing starts */
+    UT_hash_handle hs;               /* by session, as long */
 };
 
 struct hl_ucx_knock {
@@ -73,12 +174,17 @@ struct hl_net_server {
     struct hl_ucx_knock *knocks; /* connection requests, newest first */
     struct hl_ucx_peer *peers;
     struct hl_ucx_peer *by_ep;
+    struct hl_ucx_peer *by_session;
+    struct hl_ucx_desk desk;
+    struct hl_ucx_put *puts, *line;
+    unsigned open_puts;
+    atomic_int sleeps; /* about to wait for wake_fd */
     unsigned peer_count;
     int attention; /* a peer needs the housekeeping */
     unsigned pause_ms;
     uint64_t paused_ns;
     _Atomic uint64_t stat_peers, stat_gets, stat_get_bytes, stat_puts, stat_put_bytes, stat_aborted,
-        stat_refused;
+        stat_batches, stat_expired, stat_refused;
 };
 
 /* Active-message handler of the worker; arg is the server. */
@@ -90,6 +196,9 @@ void hl_ucx_peer_fail(struct hl_ucx_peer *p, const char *why);
 /* Close what failed, free what is closed, drop who never said HELLO; returns how many are closing.
  */
 unsigned hl_ucx_peers_tend(struct hl_net_server *s, uint64_t now_ns);
+/* Send to the peer; its failure is handled. */
+void hl_ucx_peer_answer(struct hl_ucx_peer *p, struct hl_ucx_send *s);
+void hl_ucx_peer_refuse(struct hl_ucx_peer *p, uint64_t op, hl_status st, const char *text);
 /* After the worker is gone: nothing can call back any more. */
 void hl_ucx_peers_free(struct hl_net_server *s);
 

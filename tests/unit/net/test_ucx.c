@@ -540,7 +540,7 @@ static void strangers_and_garbled_messages_are_refused_and_others_are_served(voi
     w.type = HL_WIRE_ASK; /* before HELLO */
     w.len = 64;
     stranger_says(server, &w, sizeof(w), 0, UCP_AM_SEND_FLAG_REPLY);
-    w.type = HL_WIRE_PIECE;
+    w.type = HL_WIRE_READY;
     stranger_says(server, &w, sizeof(w), 64, UCP_AM_SEND_FLAG_REPLY);
     w = good;
     w.type = HL_WIRE_HELLO;

@@ -48,8 +48,9 @@ static void gate(void)
     pthread_mutex_unlock(&lock);
 }
 
-static hl_status put(struct hl_net_client *client, const void *data, uint64_t size, uint32_t crc,
-                     int timeout_ms, struct hl_id *id)
+__attribute__((unused)) static hl_status put(struct hl_net_client *client, const void *data,
+                                             uint64_t size, uint32_t crc, int timeout_ms,
+                                             struct hl_id *id)
 {
     gate();
     hl_status st = hl_net_put(client, data, size, crc, timeout_ms, id);
@@ -105,7 +106,7 @@ static void vault_abort(void *arg, void *token)
     gate();
 }
 
-static struct hl_net_server *serve(struct vault *v, enum hl_net_mode mode)
+__attribute__((unused)) static struct hl_net_server *serve(struct vault *v, enum hl_net_mode mode)
 {
     struct hl_net_server *server = NULL;
     struct hl_net_server_opts opts = {

@@ -1,0 +1,163 @@
+/* net/ucx_work.c - what the desk's thread does with a put: the only caller of the put handler.
+ *
+ * An object is stored only when the CRC of what landed equals the sender's. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/crc32.h"
+#include "net/ucx_server.h"
+
+#define WORDS_MAX 256 /* of one refusal in a list of results */
+
+static void keep(struct hl_ucx_put *put, hl_status st)
+{
+    put->status = st;
+    put->text[0] = '\0';
+    if (st != HL_OK)
+        snprintf(put->text, sizeof(put->text), "%s", hl_error_text());
+}
+
+static hl_status begin(struct hl_ucx_put *put)
+{
+    const struct hl_net_put_handler *h = &put->server->opts.put;
+    void *base = NULL;
+    HL_TRY(h->begin(h->arg, put->id, put->size, &put->token, &base));
+    put->base = base;
+    return HL_OK;
+}
+
+static size_t chunk_len(const struct hl_ucx_put *put, size_t chunk)
+{
+    uint64_t left = put->size - (uint64_t)chunk * HL_NET_CHUNK;
+    return left < HL_NET_CHUNK ? (size_t)left : HL_NET_CHUNK;
+}
+
+static void give_up(struct hl_ucx_put *put)
+{
+    const struct hl_net_put_handler *h = &put->server->opts.put;
+    put->base = NULL;
+    h->abort(h->arg, put->token);
+    hl_ucx_count(&put->server->stat_aborted, 1);
+}
+
+static hl_status wrong_sum(const struct hl_net_server *s, uint64_t size, uint32_t got,
+                           uint32_t said)
+{
+    return hl_fail(HL_ECORRUPT, "%s: put of %llu bytes arrived with CRC %08x, the sender says %08x",
+                   s->address, (unsigned long long)size, got, said);
+}
+
+static void stored(struct hl_net_server *s, uint64_t bytes)
+{
+    hl_ucx_count(&s->stat_puts, 1);
+    hl_ucx_count(&s->stat_put_bytes, bytes);
+}
+
+static hl_status commit(struct hl_ucx_put *put)
+{
+    const struct hl_net_put_handler *h = &put->server->opts.put;
+    uint32_t crc = 0;
+    for (size_t i = 0; i < put->chunk_count; i++)
+        crc = hl_crc32_combine(crc, put->chunk_crcs[i], chunk_len(put, i));
+    if (crc != put->crc) {
+        hl_status st = wrong_sum(put->server, put->size, crc, put->crc);
+        give_up(put);
+        return st;
+    }
+    put->base = NULL;
+    HL_TRY(h->commit(h->arg, put->token, crc, put->chunk_crcs, put->chunk_count, &put->id));
+    stored(put->server, put->size);
+    return HL_OK;
+}
+
+static hl_status store_item(struct hl_net_server *s, const struct hl_wire_item *item,
+                            const uint8_t *bytes, struct hl_id *id)
+{
+    const struct hl_net_put_handler *h = &s->opts.put;
+    void *token, *base = NULL;
+    if (h->begin == NULL)
+        return hl_fail(HL_EPERM, "%s takes no puts", s->address);
+    HL_TRY(h->begin(h->arg, (struct hl_id){item->id_hi, item->id_lo}, item->len, &token, &base));
+    uint32_t crc = hl_crc32_copy(0, base, bytes, item->len);
+    if (crc != item->crc) {
+        hl_status st = wrong_sum(s, item->len, crc, item->crc);
+        h->abort(h->arg, token);
+        hl_ucx_count(&s->stat_aborted, 1);
+        return st;
+    }
+    HL_TRY(h->commit(h->arg, token, crc, &crc, 1, id));
+    stored(s, item->len);
+    return HL_OK;
+}
+
+/* Number of items, 0 when it is no list of items. */
+static size_t count_items(const struct hl_ucx_put *put)
+{
+    struct hl_wire_list list = {put->items, put->items_len};
+    struct hl_wire_item item;
+    const uint8_t *bytes;
+    size_t count = 0;
+    int got;
+    while ((got = hl_wire_next_item(&list, &item, &bytes)) == 1)
+        count++;
+    return got == 0 ? count : 0;
+}
+
+/* Words go along as far as there is room for them. */
+static void note_result(struct hl_ucx_put *put, hl_status st, struct hl_id id, size_t items_left)
+{
+    struct hl_wire_result r = {.id_hi = id.hi, .id_lo = id.lo, .status = st};
+    const char *text = hl_error_text();
+    size_t room = HL_WIRE_LIST_MAX - put->results_len - items_left * hl_wire_entry(0);
+    r.len = st != HL_OK ? (uint32_t)strnlen(text, WORDS_MAX) : 0;
+    if (hl_wire_entry(r.len) > room)
+        r.len = 0;
+    if (st != HL_OK)
+        hl_ucx_count(&put->server->stat_refused, 1);
+    put->results_len += hl_wire_add_result(put->results + put->results_len, &r, text);
+}
+
+/* A list that is broken anywhere stores nothing. */
+static hl_status unpack(struct hl_ucx_put *put)
+{
+    size_t left = count_items(put);
+    struct hl_wire_list list = {put->items, put->items_len};
+    struct hl_wire_item item;
+    const uint8_t *bytes;
+    if (left == 0)
+        return hl_fail(HL_EPROTO, "a batch that is no list of objects");
+    put->results = malloc(HL_WIRE_LIST_MAX);
+    if (put->results == NULL)
+        return hl_fail(HL_ENOMEM, "memory is short for the results of a batch");
+    while (hl_wire_next_item(&list, &item, &bytes) == 1) {
+        struct hl_id id = {0, 0};
+        hl_status st = store_item(put->server, &item, bytes, &id);
+        note_result(put, st, id, --left);
+    }
+    hl_ucx_count(&put->server->stat_batches, 1);
+    return HL_OK;
+}
+
+void hl_ucx_put_work(struct hl_ucx_job *job)
+{
+    struct hl_ucx_put *put = job->put;
+    switch (job->task) {
+    case HL_UCX_BEGIN:
+        keep(put, begin(put));
+        break;
+    case HL_UCX_SUM:
+        put->chunk_crcs[job->chunk] = hl_crc32(0, put->base + (uint64_t)job->chunk * HL_NET_CHUNK,
+                                               chunk_len(put, job->chunk));
+        break;
+    case HL_UCX_COMMIT:
+        keep(put, commit(put));
+        break;
+    case HL_UCX_ABORT:
+        give_up(put);
+        break;
+    case HL_UCX_UNPACK:
+        keep(put, unpack(put));
+        break;
+    }
+}

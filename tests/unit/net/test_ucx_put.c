@@ -1,0 +1,592 @@
+/* Puts: batches, pieces, back-pressure, and senders that do not keep to the rules. */
+#include "unit/net/ucx_rig.h"
+
+#include <semaphore.h>
+#include <stdatomic.h>
+
+#define OBJECTS_MAX 512
+
+/* A store with a lock, a door that can be shut, and a list of what must not be stored. */
+struct store {
+    pthread_mutex_t lock;
+    pthread_cond_t moved;
+
+    struct object {
+        uint8_t *bytes;
+        uint64_t size;
+        struct hl_id id;
+        int state; /* 1 begun, 2 committed, 3 aborted */
+    } objects[OBJECTS_MAX];
+
+    size_t count;
+    int open, open_max;
+    int shut;           /* begin waits */
+    uint64_t refuse_of; /* size that is refused */
+};
+
+static hl_status store_begin(void *arg, struct hl_id id, uint64_t size, void **token, void **ptr)
+{
+    struct store *s = arg;
+    pthread_mutex_lock(&s->lock);
+    while (s->shut)
+        pthread_cond_wait(&s->moved, &s->lock);
+    struct object *o = size == s->refuse_of ? NULL : &s->objects[s->count++];
+    if (o != NULL) {
+        *o = (struct object){malloc(size), size, id, 1};
+        s->open++;
+        s->open_max = s->open > s->open_max ? s->open : s->open_max;
+        *token = o;
+        *ptr = o->bytes;
+    }
+    pthread_mutex_unlock(&s->lock);
+    return o != NULL ? HL_OK : hl_fail(HL_ENOSPC, "no room for %llu", (unsigned long long)size);
+}
+
+static void end(struct store *s, struct object *o, int state)
+{
+    pthread_mutex_lock(&s->lock);
+    assert_int_equal(o->state, 1);
+    o->state = state;
+    s->open--;
+    pthread_cond_broadcast(&s->moved);
+    pthread_mutex_unlock(&s->lock);
+}
+
+static hl_status store_commit(void *arg, void *token, uint32_t crc, const uint32_t *chunk_crcs,
+                              size_t chunk_count, struct hl_id *id)
+{
+    struct object *o = token;
+    assert_int_equal(hl_crc32(0, o->bytes, o->size), crc);
+    assert_int_equal(chunk_count, (o->size + MIB - 1) / MIB);
+    assert_int_equal(hl_crc32(0, o->bytes, o->size < MIB ? o->size : MIB), chunk_crcs[0]);
+    if (hl_id_is_none(o->id))
+        o->id = (struct hl_id){7, crc};
+    *id = o->id;
+    end(arg, o, 2);
+    return HL_OK;
+}
+
+static void store_abort(void *arg, void *token)
+{
+    end(arg, token, 3);
+}
+
+static void store_init(struct store *s)
+{
+    memset(s, 0, sizeof(*s));
+    pthread_mutex_init(&s->lock, NULL);
+    pthread_cond_init(&s->moved, NULL);
+}
+
+static void store_fini(struct store *s)
+{
+    assert_int_equal(s->open, 0);
+    for (size_t i = 0; i < s->count; i++)
+        free(s->objects[i].bytes);
+    pthread_cond_destroy(&s->moved);
+    pthread_mutex_destroy(&s->lock);
+}
+
+static void shut(struct store *s, int yes)
+{
+    pthread_mutex_lock(&s->lock);
+    s->shut = yes;
+    pthread_cond_broadcast(&s->moved);
+    pthread_mutex_unlock(&s->lock);
+}
+
+static size_t count_of(struct store *s, int state)
+{
+    size_t n = 0;
+    pthread_mutex_lock(&s->lock);
+    for (size_t i = 0; i < s->count; i++)
+        n += s->objects[i].state == state;
+    pthread_mutex_unlock(&s->lock);
+    return n;
+}
+
+static const struct object *object_of(struct store *s, struct hl_id id)
+{
+    for (size_t i = 0; i < s->count; i++)
+        if (hl_id_equal(s->objects[i].id, id))
+            return &s->objects[i];
+    fail_msg("object %s was not stored", hl_id_format(id).s);
+    return NULL;
+}
+
+static struct hl_net_server *serve_store(struct store *s, int queue, int put_timeout_ms)
+{
+    struct hl_net_server *server = NULL;
+    struct hl_net_server_opts opts = {.listen = "127.0.0.1:0",
+                                      .pool = pool,
+                                      .pool_len = POOL_LEN,
+                                      .put = {store_begin, store_commit, store_abort, s},
+                                      .put_queue = queue,
+                                      .put_timeout_ms = put_timeout_ms};
+    if (hl_net_server_start(&opts, &server) != HL_OK)
+        fail_msg("%s", hl_error_text());
+    return server;
+}
+
+static struct hl_net_server_stats stats_of(const struct hl_net_server *server)
+{
+    struct hl_net_server_stats stats;
+    hl_net_server_stats(server, &stats);
+    return stats;
+}
+
+/* Sizes around every border: entry, batch, piece, chunk. */
+static const size_t mixed[] = {
+    64,      1,   7,  8,   4096,    65536 - 24, 65536 - 23,  65536, 65537, 100000, 64,    64,
+    MIB - 1, MIB, 64, 300, MIB + 1, 5 * MIB,    9 * MIB + 3, 2,     40000, 40000,  40000, 17};
+
+static void make_items(struct hl_net_item *items, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        size_t len = mixed[i % HL_ARRAY_LEN(mixed)];
+        const uint8_t *data = pool + i * 1001;
+        items[i] = (struct hl_net_item){.data = data, .len = len, .crc = hl_crc32(0, data, len)};
+    }
+}
+
+static void many_puts_of_all_sizes_each_land_as_themselves(void **state)
+{
+    (void)state;
+    struct store s;
+    struct hl_net_item items[HL_ARRAY_LEN(mixed) * 2];
+    store_init(&s);
+    struct hl_net_server *server = serve_store(&s, 0, 0);
+    struct hl_net_client *client = join(server, HL_NET_AUTO);
+    make_items(items, HL_ARRAY_LEN(items));
+    items[3].id = (struct hl_id){33, 44};
+    if (hl_net_put_many(client, items, HL_ARRAY_LEN(items), 20000) != HL_OK)
+        fail_msg("%s", hl_error_text());
+    assert_int_equal(s.count, HL_ARRAY_LEN(items));
+    for (size_t i = 0; i < HL_ARRAY_LEN(items); i++) {
+        struct hl_id want = i == 3 ? (struct hl_id){33, 44} : (struct hl_id){7, items[i].crc};
+        const struct object *o = object_of(&s, want);
+        assert_int_equal(items[i].status, HL_OK);
+        assert_true(hl_id_equal(items[i].id, want));
+        assert_int_equal(o->state, 2);
+        assert_int_equal(o->size, items[i].len);
+        assert_memory_equal(o->bytes, items[i].data, items[i].len);
+    }
+    struct hl_net_server_stats stats = stats_of(server);
+    assert_int_equal(stats.puts, HL_ARRAY_LEN(items));
+    assert_true(stats.batches > 0 && stats.batches < 24);
+    hl_net_close(client);
+    hl_net_server_stop(server);
+    store_fini(&s);
+}
+
+static void more_small_puts_than_batches_in_flight_are_all_stored(void **state)
+{
+    (void)state;
+    struct store s;
+    struct hl_net_item items[500];
+    store_init(&s);
+    struct hl_net_server *server = serve_store(&s, 0, 0);
+    struct hl_net_client *client = NULL;
+    struct hl_net_connect_opts opts = {.address = hl_net_server_address(server),
+                                       .batch_bytes = 1024};
+    assert_int_equal(hl_net_connect_with(&opts, &client), HL_OK);
+    for (size_t i = 0; i < 500; i++)
+        items[i] = (struct hl_net_item){
+            .data = pool + i, .len = 64, .crc = hl_crc32(0, pool + i, 64), .id = {1, i + 1}};
+    assert_int_equal(hl_net_put_many(client, items, 500, 20000), HL_OK);
+    assert_int_equal(count_of(&s, 2), 500);
+    /* 24 + 64 bytes each: 11 fit into 1024 */
+    assert_int_equal(stats_of(server).batches, (500 + 10) / 11);
+    hl_net_close(client);
+    hl_net_server_stop(server);
+    store_fini(&s);
+}
+
+static void one_refused_put_of_many_leaves_the_others(void **state)
+{
+    (void)state;
+    struct store s;
+    struct hl_net_item items[6];
+    store_init(&s);
+    s.refuse_of = 777;
+    struct hl_net_server *server = serve_store(&s, 0, 0);
+    struct hl_net_client *client = join(server, HL_NET_AUTO);
+    static const size_t lens[] = {10, 777, 20, 2 * MIB, 30, 40};
+    for (size_t i = 0; i < 6; i++)
+        items[i] =
+            (struct hl_net_item){.data = pool, .len = lens[i], .crc = hl_crc32(0, pool, lens[i])};
+    items[3].crc ^= 1;
+    items[4].crc ^= 1;
+    assert_int_equal(hl_net_put_many(client, items, 6, 20000), HL_ENOSPC);
+    assert_string_equal(hl_error_text(), "no room for 777");
+    static const hl_status want[] = {HL_OK, HL_ENOSPC, HL_OK, HL_ECORRUPT, HL_ECORRUPT, HL_OK};
+    for (size_t i = 0; i < 6; i++)
+        assert_int_equal(items[i].status, want[i]);
+    assert_int_equal(count_of(&s, 2), 3);
+    assert_int_equal(count_of(&s, 3), 2);
+    hl_net_close(client);
+    hl_net_server_stop(server);
+    store_fini(&s);
+}
+
+/* ---- a handler that takes its time ---- */
+
+struct putter {
+    struct hl_net_server *server;
+    size_t len;
+    hl_status st;
+    char text[256];
+};
+
+static void *put_once(void *arg)
+{
+    struct putter *p = arg;
+    struct hl_net_client *client = NULL;
+    struct hl_id id;
+    p->st = hl_net_connect(hl_net_server_address(p->server), 5000, &client);
+    if (p->st == HL_OK)
+        p->st = hl_net_put(client, pool, p->len, hl_crc32(0, pool, p->len), 20000, &id);
+    snprintf(p->text, sizeof(p->text), "%s", p->st != HL_OK ? hl_error_text() : "");
+    hl_net_close(client);
+    return NULL;
+}
+
+static void
+a_slow_put_handler_delays_no_read_and_its_client_waits_past_the_stall_limit(void **state)
+{
+    (void)state;
+    struct store s;
+    uint8_t dst[4096];
+    pthread_t threads[2];
+    store_init(&s);
+    struct hl_net_server *server = serve_store(&s, 0, 0);
+    struct putter putters[2] = {{.server = server, .len = 64}, {.server = server, .len = 3 * MIB}};
+    shut(&s, 1);
+    for (int i = 0; i < 2; i++)
+        assert_int_equal(pthread_create(&threads[i], NULL, put_once, &putters[i]), 0);
+    struct hl_net_client *reader = join(server, HL_NET_AUTO);
+    uint64_t until = hl_now_ns() + 1200 * HL_NS_PER_MS; /* longer than the limit of 900 ms */
+    do {
+        assert_int_equal(hl_net_fetch(reader, 4096, dst, sizeof(dst), 5000), HL_OK);
+        assert_memory_equal(dst, pool + 4096, sizeof(dst));
+    } while (hl_now_ns() < until);
+    shut(&s, 0);
+    for (int i = 0; i < 2; i++) {
+        pthread_join(threads[i], NULL);
+        if (putters[i].st != HL_OK)
+            fail_msg("%s", putters[i].text);
+    }
+    hl_net_close(reader);
+    hl_net_server_stop(server);
+    store_fini(&s);
+}
+
+static void puts_beyond_the_queue_wait_their_turn(void **state)
+{
+    (void)state;
+    struct store s;
+    pthread_t threads[6];
+    store_init(&s);
+    struct hl_net_server *server = serve_store(&s, 2, 0);
+    struct putter putters[6];
+    for (size_t i = 0; i < 6; i++) {
+        putters[i] = (struct putter){.server = server, .len = i % 2 ? 4 * MIB + i : 100 + i};
+        assert_int_equal(pthread_create(&threads[i], NULL, put_once, &putters[i]), 0);
+    }
+    for (size_t i = 0; i < 6; i++) {
+        pthread_join(threads[i], NULL);
+        if (putters[i].st != HL_OK)
+            fail_msg("%s", putters[i].text);
+    }
+    assert_int_equal(count_of(&s, 2), 6);
+    assert_true(s.open_max <= 2);
+    hl_net_server_stop(server);
+    store_fini(&s);
+}
+
+static void a_stop_with_puts_at_the_handler_and_in_line_leaves_nothing_open(void **state)
+{
+    (void)state;
+    struct store s;
+    pthread_t threads[3];
+    store_init(&s);
+    struct hl_net_server *server = serve_store(&s, 1, 0);
+    struct putter putters[3];
+    s.shut = 1;
+    for (size_t i = 0; i < 3; i++) {
+        putters[i] = (struct putter){.server = server, .len = i % 2 ? 2 * MIB : 100};
+        assert_int_equal(pthread_create(&threads[i], NULL, put_once, &putters[i]), 0);
+    }
+    uint64_t limit = hl_now_ns() + 10 * HL_NS_PER_S;
+    while (stats_of(server).peers_now < 3)
+        assert_true(hl_now_ns() < limit);
+    shut(&s, 0);
+    hl_net_server_stop(server);
+    for (size_t i = 0; i < 3; i++)
+        pthread_join(threads[i], NULL);
+    store_fini(&s);
+}
+
+/* ---- a client that we write ourselves ---- */
+
+struct rogue {
+    struct hl_ucx ucx;
+    ucp_ep_h ep;
+    uint32_t session;
+    uint32_t room; /* of READY */
+    int dropped;
+};
+
+static ucs_status_t on_rogue_message(void *arg, const void *header, size_t header_len, void *data,
+                                     size_t len, const ucp_am_recv_param_t *param)
+{
+    struct rogue *r = arg;
+    struct hl_wire w;
+    (void)data, (void)param;
+    assert_true(hl_wire_decode(HL_WIRE_TO_CLIENT, header, header_len, len, &w));
+    if (w.type == HL_WIRE_WELCOME)
+        r->session = (uint32_t)w.op;
+    if (w.type == HL_WIRE_READY)
+        r->room = (uint32_t)w.len;
+    return UCS_OK;
+}
+
+static void on_rogue_dropped(void *arg, ucp_ep_h ep, ucs_status_t status)
+{
+    (void)ep, (void)status;
+    ((struct rogue *)arg)->dropped = 1;
+}
+
+static void rogue_wait(struct rogue *r, const volatile void *word, size_t size)
+{
+    static const char zeros[8];
+    uint64_t limit = hl_now_ns() + 10 * HL_NS_PER_S;
+    while (memcmp((const void *)word, zeros, size) == 0) {
+        ucp_worker_progress(r->ucx.worker);
+        assert_true(hl_now_ns() < limit);
+    }
+}
+
+static void rogue_open(struct rogue *r, const struct hl_net_server *server)
+{
+    struct hl_addr addr;
+    memset(r, 0, sizeof(*r));
+    assert_int_equal(hl_addr_resolve(hl_net_server_address(server), 1000, &addr), HL_OK);
+    assert_int_equal(hl_ucx_init(&r->ucx, &(struct hl_ucx_opts){.device = "lo"}), HL_OK);
+    ucp_am_handler_param_t handler = {
+        .field_mask = UCP_AM_HANDLER_PARAM_FIELD_ID | UCP_AM_HANDLER_PARAM_FIELD_CB |
+                      UCP_AM_HANDLER_PARAM_FIELD_ARG | UCP_AM_HANDLER_PARAM_FIELD_FLAGS,
+        .id = HL_WIRE_AM_ID,
+        .cb = on_rogue_message,
+        .arg = r,
+        .flags = UCP_AM_FLAG_WHOLE_MSG,
+    };
+    assert_int_equal(ucp_worker_set_am_recv_handler(r->ucx.worker, &handler), UCS_OK);
+    ucp_ep_params_t params = {
+        .field_mask = UCP_EP_PARAM_FIELD_FLAGS | UCP_EP_PARAM_FIELD_SOCK_ADDR |
+                      UCP_EP_PARAM_FIELD_ERR_HANDLER | UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE,
+        .flags = UCP_EP_PARAMS_FLAGS_CLIENT_SERVER,
+        .sockaddr = {.addr = (const struct sockaddr *)&addr.sa, .addrlen = addr.len},
+        .err_mode = UCP_ERR_HANDLING_MODE_PEER,
+        .err_handler = {.cb = on_rogue_dropped, .arg = r},
+    };
+    assert_int_equal(ucp_ep_create(r->ucx.worker, &params, &r->ep), UCS_OK);
+    assert_int_equal(hl_ucx_send(r->ep, &(struct hl_ucx_send){.wire = {.type = HL_WIRE_HELLO}}),
+                     HL_OK);
+    rogue_wait(r, &r->session, sizeof(r->session));
+}
+
+static void rogue_close(struct rogue *r)
+{
+    void *request = hl_ucx_ep_close(r->ep);
+    while (!hl_ucx_request_done(request))
+        ucp_worker_progress(r->ucx.worker);
+    hl_ucx_fini(&r->ucx);
+}
+
+static void rogue_put(struct rogue *r, uint64_t op, uint64_t len)
+{
+    assert_int_equal(
+        hl_ucx_send(r->ep,
+                    &(struct hl_ucx_send){.wire = {.type = HL_WIRE_PUT, .op = op, .len = len}}),
+        HL_OK);
+    rogue_wait(r, &r->room, sizeof(r->room));
+}
+
+static void rogue_sends(struct rogue *r, struct hl_wire_tag tag, const void *bytes, size_t len)
+{
+    ucp_request_param_t param = {0};
+    void *request = ucp_tag_send_nbx(r->ep, bytes, len, hl_wire_tag(&tag), &param);
+    assert_false(UCS_PTR_IS_ERR(request));
+    uint64_t limit = hl_now_ns() + 10 * HL_NS_PER_S;
+    while (!hl_ucx_request_done(request)) {
+        ucp_worker_progress(r->ucx.worker);
+        assert_true(hl_now_ns() < limit);
+    }
+}
+
+static void refused_and_dropped(struct rogue *r, struct hl_net_server *server, uint64_t before)
+{
+    rogue_wait(r, &r->dropped, sizeof(r->dropped));
+    assert_true(stats_of(server).refused > before);
+    rogue_close(r);
+}
+
+static void wait_for_state(struct store *s, int state, size_t count)
+{
+    uint64_t limit = hl_now_ns() + 10 * HL_NS_PER_S;
+    while (count_of(s, state) < count)
+        assert_true(hl_now_ns() < limit);
+}
+
+#define PIECE HL_UCX_FRAGMENT
+
+static void
+pieces_that_are_twice_unasked_or_of_a_wrong_size_end_the_put_and_the_connection(void **state)
+{
+    (void)state;
+    if (hl_ucx_host_has_verbs())
+        skip(); /* pieces have another size there */
+    struct store s;
+    struct rogue r;
+    store_init(&s);
+    struct hl_net_server *server = serve_store(&s, 0, 0);
+    for (int way = 0; way < 4; way++) {
+        uint64_t before = stats_of(server).refused;
+        rogue_open(&r, server);
+        struct hl_wire_tag tag = {HL_WIRE_PIECE, r.session, 5, 0};
+        rogue_put(&r, 5, 4 * MIB);
+        assert_true(r.room > 1 && r.room <= HL_UCX_ROOMS);
+        rogue_sends(&r, tag, pool, way == 0 ? PIECE - 1 : PIECE);
+        if (way == 2)
+            tag.number = r.room + 100;
+        if (way == 3)
+            tag.put = 6;
+        if (way > 0)
+            rogue_sends(&r, tag, pool, PIECE); /* way 1: the same again */
+        refused_and_dropped(&r, server, before);
+        wait_for_state(&s, 3, (size_t)way + 1);
+    }
+    assert_int_equal(stats_of(server).puts_aborted, 4);
+    assert_int_equal(stats_of(server).puts, 0);
+    hl_net_server_stop(server);
+    store_fini(&s);
+}
+
+static void pieces_in_another_order_land_in_their_places(void **state)
+{
+    (void)state;
+    if (hl_ucx_host_has_verbs())
+        skip();
+    struct store s;
+    struct rogue r;
+    store_init(&s);
+    struct hl_net_server *server = serve_store(&s, 0, 0);
+    rogue_open(&r, server);
+    assert_int_equal(
+        hl_ucx_send(r.ep, &(struct hl_ucx_send){.wire = {.type = HL_WIRE_PUT,
+                                                         .op = 9,
+                                                         .len = 3 * PIECE,
+                                                         .crc = hl_crc32(0, pool, 3 * PIECE)}}),
+        HL_OK);
+    rogue_wait(&r, &r.room, sizeof(r.room));
+    static const uint32_t order[] = {2, 0, 1};
+    for (int i = 0; i < 3; i++)
+        rogue_sends(&r, (struct hl_wire_tag){HL_WIRE_PIECE, r.session, 9, order[i]},
+                    pool + order[i] * PIECE, PIECE);
+    wait_for_state(&s, 2, 1);
+    assert_memory_equal(s.objects[0].bytes, pool, 3 * PIECE);
+    rogue_close(&r);
+    hl_net_server_stop(server);
+    store_fini(&s);
+}
+
+static void batches_that_are_garbled_out_of_order_or_a_strangers_store_nothing(void **state)
+{
+    (void)state;
+    struct store s;
+    struct rogue r;
+    uint8_t good[96] = {0};
+    store_init(&s);
+    struct hl_net_server *server = serve_store(&s, 0, 0);
+    size_t len = hl_wire_add_item(
+        good, &(struct hl_wire_item){.len = 64, .crc = hl_crc32(0, pool, 64)}, pool);
+    assert_int_equal(len, 88);
+    for (int way = 0; way < 6; way++) {
+        uint64_t before = stats_of(server).refused;
+        rogue_open(&r, server);
+        struct hl_wire_tag tag = {HL_WIRE_BATCH, r.session, 0, 0};
+        if (way == 0)
+            rogue_sends(&r, tag, pool, 4096); /* noise */
+        if (way == 1)
+            rogue_sends(&r, tag, good, len - 8); /* cut */
+        if (way == 2)
+            rogue_sends(&r, (tag.number = 1, tag), good, len);
+        if (way == 3)
+            rogue_sends(&r, (tag.put = 1, tag), good, len);
+        if (way == 4)
+            rogue_sends(&r, tag, pool, 2 * MIB); /* longer than any */
+        if (way == 5)
+            rogue_sends(&r, tag, good, 0);
+        refused_and_dropped(&r, server, before);
+    }
+    uint64_t before = stats_of(server).refused;
+    rogue_open(&r, server); /* a stranger's session: nobody is dropped for it */
+    rogue_sends(&r, (struct hl_wire_tag){HL_WIRE_BATCH, r.session ^ 1, 0, 0}, good, len);
+    rogue_sends(&r, (struct hl_wire_tag){.session = r.session}, good, len);
+    uint64_t limit = hl_now_ns() + 10 * HL_NS_PER_S;
+    while (stats_of(server).refused < before + 2) {
+        ucp_worker_progress(r.ucx.worker);
+        assert_true(hl_now_ns() < limit);
+    }
+    assert_int_equal(s.count, 0);
+    rogue_sends(&r, (struct hl_wire_tag){HL_WIRE_BATCH, r.session, 0, 0}, good, len);
+    wait_for_state(&s, 2, 1);
+    assert_false(r.dropped);
+    rogue_close(&r);
+    hl_net_server_stop(server);
+    store_fini(&s);
+}
+
+static void a_silent_put_is_given_up_after_the_limit(void **state)
+{
+    (void)state;
+    struct store s;
+    struct rogue r;
+    store_init(&s);
+    struct hl_net_server *server = serve_store(&s, 1, 200);
+    rogue_open(&r, server);
+    rogue_put(&r, 1, 8 * MIB);
+    /* The only place of the queue is taken: the next one gets it when the silent one is given up.
+     */
+    struct putter p = {.server = server, .len = 3 * MIB};
+    put_once(&p);
+    if (p.st != HL_OK)
+        fail_msg("%s", p.text);
+    rogue_wait(&r, &r.dropped, sizeof(r.dropped));
+    rogue_close(&r);
+    assert_int_equal(count_of(&s, 3), 1);
+    assert_int_equal(count_of(&s, 2), 1);
+    assert_int_equal(stats_of(server).puts_expired, 1);
+    hl_net_server_stop(server);
+    store_fini(&s);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(many_puts_of_all_sizes_each_land_as_themselves),
+        cmocka_unit_test(more_small_puts_than_batches_in_flight_are_all_stored),
+        cmocka_unit_test(one_refused_put_of_many_leaves_the_others),
+        cmocka_unit_test(
+            a_slow_put_handler_delays_no_read_and_its_client_waits_past_the_stall_limit),
+        cmocka_unit_test(puts_beyond_the_queue_wait_their_turn),
+        cmocka_unit_test(a_stop_with_puts_at_the_handler_and_in_line_leaves_nothing_open),
+        cmocka_unit_test(
+            pieces_that_are_twice_unasked_or_of_a_wrong_size_end_the_put_and_the_connection),
+        cmocka_unit_test(pieces_in_another_order_land_in_their_places),
+        cmocka_unit_test(batches_that_are_garbled_out_of_order_or_a_strangers_store_nothing),
+        cmocka_unit_test(a_silent_put_is_given_up_after_the_limit),
+    };
+    return cmocka_run_group_tests(tests, set_up_pool, NULL);
+}
