@@ -115,6 +115,7 @@ hl_status env_complete(const struct hl_agent *a, struct hl_container_spec *spec)
     HL_TRY(set_if_absent(&spec->env, "HELIOS_NODE", a->name));
     HL_TRY(set_if_absent(&spec->env, "GLOO_SOCKET_IFNAME", a->interface));
     HL_TRY(set_if_absent(&spec->env, "HELIOS_LIBRARY", a->library));
+    HL_TRY(set_if_absent(&spec->env, "HELIOS_STORE_SOCKET", store_socket(a->store)));
     HL_TRY(set_if_absent(&spec->env, "PYTHONUNBUFFERED", "1")); /* logs are read while they grow */
     if (a->python_dir[0] == '\0')
         return HL_OK;

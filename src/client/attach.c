@@ -203,6 +203,16 @@ static void watch_near(helios_client *client)
         pin_again(a, next);
 }
 
+int attach_store(helios_client *client)
+{
+    struct attach *a = &client->attach;
+    pthread_mutex_lock(&a->lock);
+    watch_near(client);
+    int has = atomic_load_explicit(&a->near, memory_order_relaxed) != NULL;
+    pthread_mutex_unlock(&a->lock);
+    return has;
+}
+
 void attach_watch(helios_client *client)
 {
     struct attach *a = &client->attach;

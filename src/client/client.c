@@ -1,4 +1,5 @@
 /* Opening and closing a client, its calls to the daemons, and what the ABI says of itself. */
+#include "base/log.h"
 #include "client/client_private.h"
 
 #include <errno.h>
@@ -135,6 +136,19 @@ static hl_status ask_l3_address(struct operation *op)
     return HL_OK;
 }
 
+/* A rank's daemons were there when it was started, and are waited for, unless its node's store may
+ * have what it needs; other programs are told at once. */
+static hl_status attach_first(struct operation *op)
+{
+    int near = attach_store(op->client);
+    int rank = getenv("HELIOS_JOB") != NULL;
+    hl_status st = attach_renew(op, near ? RENEW_QUICK : rank ? RENEW_WAIT : RENEW_ONCE);
+    if (st == HL_OK || !near || op->client->controller == NULL || !hl_status_retryable(st))
+        return st;
+    hl_warn("reading from the node's store only: %s", hl_error_text());
+    return HL_OK;
+}
+
 static hl_status connect_all(helios_client *c)
 {
     struct operation op;
@@ -146,8 +160,9 @@ static hl_status connect_all(helios_client *c)
         HL_TRY(ask_l3_address(&op));
     HL_TRY(hl_rpc_open(c->rpc, c->l3_address, "L3", &c->l3));
     net_own(c->attach.net, c->l3);
-    /* A rank's daemons were there when it was started; other programs are told at once. */
-    HL_TRY(attach_renew(&op, getenv("HELIOS_JOB") == NULL ? RENEW_ONCE : RENEW_WAIT));
+    hl_status st = attach_first(&op);
+    if (st != HL_OK)
+        return st;
     return keeper_start(c);
 }
 

@@ -11,6 +11,7 @@
 #define ASK_MS      2000  /* an answer of the Controller */
 #define HEAL_MS     10000 /* a shard loaded from the archive */
 #define SUSPECT_MAX 64
+#define TELLINGS    120 /* one per tick of the keeper: half a minute */
 
 /* One node's store. It stays until the client is closed: somebody may be reading from it. */
 struct store {
@@ -25,6 +26,7 @@ struct store {
 struct suspect {
     struct hl_id id;
     char tier[4];
+    unsigned told; /* in vain: who replaces it was away */
 };
 
 struct copies {
@@ -77,7 +79,7 @@ static hl_status ask_controller(const struct operation *op, int limit_ms, const 
 
 /* ---- the pool's copy is bad ---- */
 
-void copies_suspect(struct copies *copies, struct hl_id id, const char *tier)
+static void suspect_again(struct copies *copies, struct hl_id id, const char *tier, unsigned told)
 {
     pthread_mutex_lock(&copies->lock);
     size_t i = 0;
@@ -85,11 +87,16 @@ void copies_suspect(struct copies *copies, struct hl_id id, const char *tier)
                                          strcmp(copies->suspects[i].tier, tier) != 0))
         i++;
     if (i == copies->suspect_count && i < SUSPECT_MAX) {
-        copies->suspects[i].id = id;
+        copies->suspects[i] = (struct suspect){.id = id, .told = told};
         snprintf(copies->suspects[i].tier, sizeof(copies->suspects[i].tier), "%s", tier);
         copies->suspect_count++;
     }
     pthread_mutex_unlock(&copies->lock);
+}
+
+void copies_suspect(struct copies *copies, struct hl_id id, const char *tier)
+{
+    suspect_again(copies, id, tier, 0);
 }
 
 static hl_status report_bad(const struct operation *op, struct hl_id id, const char *tier,
@@ -118,8 +125,11 @@ void copies_report(helios_client *client)
     pthread_mutex_unlock(&k->lock);
     for (size_t i = 0; i < n; i++) {
         operation_begin(&op, client);
-        if (report_bad(&op, taken[i].id, taken[i].tier, state, sizeof(state)) != HL_OK)
-            hl_debug("a bad copy was not reported: %s", hl_error_text());
+        if (report_bad(&op, taken[i].id, taken[i].tier, state, sizeof(state)) == HL_OK)
+            continue;
+        hl_debug("a bad copy was not replaced: %s", hl_error_text());
+        if (taken[i].told + 1 < TELLINGS)
+            suspect_again(k, taken[i].id, taken[i].tier, taken[i].told + 1);
     }
 }
 

@@ -29,11 +29,11 @@ def wait_for(what, condition, seconds=30.0):
 class Cluster:
     """`helios up` in a directory of its own."""
 
-    def __init__(self, nodes=2, slots=2, size="128MiB", env=None):
+    def __init__(self, nodes=2, slots=2, size="128MiB", env=None, up=()):
         self.dir = pathlib.Path(tempfile.mkdtemp(prefix="helios-e2e-"))
         self.state = self.dir / "state"
         self.env = dict(os.environ, **(env or {}))
-        self.up_args = ["up", "--nodes", str(nodes), "--slots", str(slots), "--l3-size", size]
+        self.up_args = ["up", "--nodes", str(nodes), "--slots", str(slots), "--l3-size", size, *up]
         self.info = None
 
     def run(self, *args, **kwargs):

@@ -1,0 +1,125 @@
+#!/usr/bin/python3
+"""Copies of shards as a rank and a user meet them: the node's own store, healing, other nodes' stores."""
+from __future__ import annotations
+
+import os
+import pathlib
+import sys
+import threading
+import time
+import unittest
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
+sys.path[:0] = [str(ROOT / d) for d in ("python", "tests")]
+sys.dont_write_bytecode = True
+
+from support import checkpoints  # noqa: E402
+from support.cluster import BUILD, cluster, wait_for  # noqa: E402
+
+os.environ.setdefault("HELIOS_LIBRARY", str(BUILD / "lib" / "libhelios.so.0"))
+from helios import _abi  # noqa: E402
+
+NOTICED_S = 1.0  # a dead owner
+SLACK_S = 3.0    # of a loaded machine
+
+
+class Copies(unittest.TestCase):
+    def setUp(self):
+        self.world = cluster(up=("--l2-size", "64MiB"))
+        self.c = self.world.__enter__()
+        self.addCleanup(self.world.__exit__, None, None, None)
+        source, _ = checkpoints.llama(self.c.dir / "hf")
+        self.c.json("model", "import", source, "--name", "m", "--tp", 1, "--pp", 1)
+        self.nodes = {n["node"]["name"]: n["node"] for n in self.c.json("nodes")["nodes"]}
+
+    def client(self, node="", **options):
+        """A rank's client: on `node`, or where there is no store."""
+        socket = self.nodes[node]["storeSocket"] if node else ""
+        os.environ.update(HELIOS_STORE_SOCKET=socket, HELIOS_NODE=node)
+        client = _abi.Client(self.c.info["controller"], **options)
+        self.addCleanup(client.close)
+        return client
+
+    def copy(self, shard, node):
+        name = f"{shard.id[0]:016x}{shard.id[1]:016x}"
+        self.c.json("shard", "copy", name, "--to", node)
+        return name
+
+    def pool_bytes(self, name):
+        """Where the pool has it: (file, offset, size)."""
+        extent = self.c.json("shard", "show", name)
+        return pathlib.Path(self.c.info["pool"]), extent["offset"], extent["sizeBytes"]
+
+    def first(self, client):
+        return max(client.request_shards("m", -1, 0, 0).shards, key=lambda s: s.size)
+
+    def test_a_rank_reads_from_its_nodes_store_when_the_pools_daemon_is_dead(self):
+        client = self.client("node-0")
+        shard = self.first(client)
+        whole = bytes(client.map(shard).buffer())
+        self.copy(shard, "node-0")
+        self.c.kill("l3d")
+        start = time.monotonic()
+        self.assertEqual(bytes(client.map(shard).buffer()), whole)
+        took = time.monotonic() - start
+        print(f"FAULT path=mapped fault=kill-9 result=served by the node's store after {took:.2f} s")
+        self.assertLess(took, NOTICED_S + SLACK_S)
+        late = self.client("node-0")  # a rank that is started again meanwhile
+        self.assertEqual(bytes(late.map(shard).buffer()), whole)
+
+    def test_another_nodes_store_serves_over_the_network_when_the_pools_daemon_is_dead(self):
+        client = self.client(path="net")
+        shard = self.first(client)
+        whole = bytes(client.map(shard).buffer())
+        self.copy(shard, "node-1")
+        self.c.kill("l3d")
+        start = time.monotonic()
+        self.assertEqual(bytes(client.map(shard).buffer()), whole)
+        took = time.monotonic() - start
+        print(f"FAULT path=tcp-read fault=kill-9 result=served by another node's store after {took:.2f} s")
+        self.assertLess(took, NOTICED_S + SLACK_S)
+
+    def test_a_bad_byte_in_the_pool_is_healed_from_a_nodes_copy(self):
+        for way in ("shm", "net"):
+            client = self.client(path=way)
+            shard = self.first(client)
+            whole = bytes(client.map(shard).buffer())
+            name = self.copy(shard, "node-0")
+            pool, offset, size = self.pool_bytes(name)
+            with pool.open("r+b") as f:
+                f.seek(offset + size // 2)
+                byte = f.read(1)
+                f.seek(offset + size // 2)
+                f.write(bytes([byte[0] ^ 0x10]))
+            self.assertEqual(bytes(client.map(shard).buffer()), whole)
+            self.assertGreater(client.stats()["crc_failures"], 0)
+            pool, offset, size = self.pool_bytes(name)
+            with pool.open("rb") as f:
+                f.seek(offset)
+                self.assertEqual(f.read(size), whole)  # the pool's own copy is good again
+            print(f"FAULT path={way} fault=corrupted result=healed from a node's copy")
+            client.close()
+
+    def test_a_bad_copy_in_the_nodes_store_is_never_served_and_is_replaced(self):
+        client = self.client("node-0")
+        shard = self.first(client)
+        whole = bytes(client.map(shard).buffer())
+        self.copy(shard, "node-0")
+        store = pathlib.Path(self.nodes["node-0"]["storeSocket"].removesuffix(".sock"))
+        at = store.read_bytes().find(whole)
+        self.assertGreater(at, 0)
+        with store.open("r+b") as f:
+            f.seek(at + 100)
+            f.write(bytes([whole[100] ^ 1]))
+        self.c.kill("l3d")
+        up = threading.Thread(target=lambda: (time.sleep(0.5), self.c.up()))
+        up.start()
+        self.assertEqual(bytes(client.map(shard).buffer()), whole)
+        up.join()
+        wait_for("the store's copy to be good again",
+                 lambda: store.read_bytes().find(whole) > 0, 20)
+        print("FAULT path=mapped fault=corrupted result=node's copy passed over and replaced")
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
