@@ -197,6 +197,10 @@ void calls_handle(void *arg, struct hl_rpc_call *call, const char *method, const
         store_copy(a->store, call, json_object_get(params, "request"));
         return;
     }
+    if (strcmp(method, "storeSend") == 0) {
+        store_send(a->store, call, json_object_get(params, "request"));
+        return;
+    }
     for (size_t i = 0; i < HL_ARRAY_LEN(methods); i++)
         if (strcmp(methods[i].name, method) == 0)
             fn = methods[i].fn;

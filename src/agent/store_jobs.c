@@ -159,6 +159,11 @@ void store_copy(struct store *s, struct hl_rpc_call *call, const json_t *request
     submit(s, call, request, store_copy_run);
 }
 
+void store_send(struct store *s, struct hl_rpc_call *call, const json_t *request)
+{
+    submit(s, call, request, store_send_run);
+}
+
 unsigned store_busy(const struct store *s)
 {
     const struct store_job *j;

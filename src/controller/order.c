@@ -278,9 +278,11 @@ static void order_source_failed(struct order *o, hl_status st, const char *text)
 {
     char name[256];
     const struct place *from = &o->sources[o->source];
-    if (st == HL_EEXIST && o->next.node != NULL && o->at.tier == HL_TIER_L2) {
-        /* What was sent is there: the Agent tells how it came, at once. */
-        call_agent(o, o->next.node, "storeCopy");
+    if (st == HL_EEXIST) { /* what was sent is there, or about to be: its holder knows */
+        if (o->next.node != NULL)
+            call_agent(o, o->next.node, "storeCopy");
+        else
+            call_l3(o, "locate");
         return;
     }
     if (st == HL_ECORRUPT)

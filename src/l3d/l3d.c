@@ -249,9 +249,9 @@ static void pin_load(void *arg, struct hl_id id, hl_l3_loaded done, void *done_a
     l4_ask(arg, L4_LOAD, id, done, done_arg);
 }
 
-static hl_status put_alloc(void *arg, uint64_t size, struct hl_pool_extent *out)
+static hl_status put_alloc(void *arg, struct hl_id id, uint64_t size, struct hl_pool_extent *out)
 {
-    return l4_alloc(arg, &(struct l4_want){.size = size}, out);
+    return l4_alloc(arg, &(struct l4_want){.id = id, .size = size}, out);
 }
 
 hl_status hl_l3d_start(const struct hl_l3d_opts *opts, struct hl_l3d **out)

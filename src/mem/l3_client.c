@@ -182,12 +182,19 @@ void hl_l3_staging_close(struct hl_l3_staging *s)
 hl_status hl_l3_put(struct hl_l3_client *c, const struct hl_l3_staging *s, uint64_t size,
                     int timeout_ms, struct hl_pool_ref *ref)
 {
+    return hl_l3_put_as(c, (struct hl_id){0, 0}, s, size, timeout_ms, ref);
+}
+
+hl_status hl_l3_put_as(struct hl_l3_client *c, struct hl_id id, const struct hl_l3_staging *s,
+                       uint64_t size, int timeout_ms, struct hl_pool_ref *ref)
+{
     struct hl_l3_answer a;
     if (size > s->size)
         return hl_fail(HL_EINVAL, "put of %" PRIu64 " bytes from staging of %" PRIu64, size,
                        s->size);
-    HL_TRY(ask(c, &(struct hl_l3_request){.type = HL_L3_PUT, .size = size}, s->fd, timeout_ms, &a,
-               NULL));
+    HL_TRY(ask(
+        c, &(struct hl_l3_request){.type = HL_L3_PUT, .id_hi = id.hi, .id_lo = id.lo, .size = size},
+        s->fd, timeout_ms, &a, NULL));
     ref_from(&a, ref);
     return HL_OK;
 }

@@ -48,6 +48,9 @@ void hl_l3_staging_close(struct hl_l3_staging *s);
 /* The first `size` bytes of the staging become a sealed shard. */
 hl_status hl_l3_put(struct hl_l3_client *c, const struct hl_l3_staging *s, uint64_t size,
                     int timeout_ms, struct hl_pool_ref *ref) HL_CHECK;
+/* The same under a name: HL_EEXIST when the pool has it already. */
+hl_status hl_l3_put_as(struct hl_l3_client *c, struct hl_id id, const struct hl_l3_staging *s,
+                       uint64_t size, int timeout_ms, struct hl_pool_ref *ref) HL_CHECK;
 /* Take back the shard that this connection has put last (its CRC was not the expected one). */
 hl_status hl_l3_drop(struct hl_l3_client *c, struct hl_id id, int timeout_ms) HL_CHECK;
 

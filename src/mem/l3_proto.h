@@ -23,7 +23,7 @@ enum hl_l3_type {
     HL_L3_HELLO = 1, /* -> uuid, incarnation, offset = file size, size = capacity, descriptor */
     HL_L3_PIN = 2,   /* id, offset (0 = sealed shards only) -> id, offset, size, crc32, gen, slot */
     HL_L3_UNPIN = 3, /* id, offset -> */
-    HL_L3_PUT = 4,   /* size, memfd -> id, offset, size, crc32, gen, slot */
+    HL_L3_PUT = 4,   /* id (0 = a fresh one), size, memfd -> id, offset, size, crc32, gen, slot */
     HL_L3_DROP = 5,  /* id, of the shard this connection has put last -> */
 };
 

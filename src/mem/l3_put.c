@@ -55,14 +55,22 @@ static hl_status copy_in(struct l3_put *put, const struct hl_pool_extent *x, uin
     return HL_OK;
 }
 
+static hl_status alloc(struct l3_put *put, struct hl_pool_extent *out)
+{
+    struct hl_id id = {put->req.id_hi, put->req.id_lo};
+    if (put->opts->alloc != NULL)
+        return put->opts->alloc(put->opts->arg, id, put->req.size, out);
+    return hl_id_is_none(id) ? hl_pool_alloc(put->opts->pool, put->req.size, out)
+                             : hl_pool_alloc_at(put->opts->pool, id, put->req.size, -1, out);
+}
+
 static hl_status run(struct l3_put *put)
 {
     struct hl_pool_extent x;
     uint32_t crc32 = 0;
     HL_TRY(hl_memfd_check(put->memfd, put->req.size));
     struct hl_pool *pool = put->opts->pool;
-    HL_TRY(put->opts->alloc != NULL ? put->opts->alloc(put->opts->arg, put->req.size, &x)
-                                    : hl_pool_alloc(pool, put->req.size, &x));
+    HL_TRY(alloc(put, &x));
     uint64_t chunks = hl_pool_chunks(x.size);
     HL_AUTO(hl_freep) uint32_t *crcs = malloc(chunks * sizeof(*crcs));
     hl_status st = crcs == NULL ? hl_fail(HL_ENOMEM, "chunk CRCs of a put") : HL_OK;

@@ -26,8 +26,9 @@ struct hl_l3_server_opts {
     /* Bring a shard that a client wants to pin into the pool; `done` comes once, on the loop, after
      * this has returned. NULL: what is not in the pool can't be pinned. */
     void (*load)(void *arg, struct hl_id id, hl_l3_loaded done, void *done_arg);
-    /* Room for a put, called in a worker thread, where it may wait. NULL: hl_pool_alloc. */
-    hl_status (*alloc)(void *arg, uint64_t size, struct hl_pool_extent *out);
+    /* Room for a put, called in a worker thread, where it may wait; id none = a fresh one. NULL:
+     * the pool's own. */
+    hl_status (*alloc)(void *arg, struct hl_id id, uint64_t size, struct hl_pool_extent *out);
     void *arg;
 };
 

@@ -1,0 +1,175 @@
+/* Sending the copy in this node's L2 away: to the L2 of another node over the migration network, to
+ * the pool over the backbone, to a store on this host through its socket. It keeps its id. */
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "agent/store_private.h"
+#include "base/log.h"
+#include "base/plane.h"
+#include "net/migrate.h"
+
+#define DEAD_MS 1000 /* silence after which the migration network counts as down */
+
+struct sending {
+    struct store *s;
+    const struct store_request *r;
+    struct hl_tier_ref ref;
+    const uint8_t *data;
+    uint32_t *crcs;
+    struct hl_route route;
+    char transport[16];
+};
+
+static hl_status send_migration(struct sending *x)
+{
+    int ms;
+    HL_TRY(store_left(x->s, x->r, &ms));
+    snprintf(x->transport, sizeof(x->transport), "zmq");
+    return hl_migrate_send(&(struct hl_migrate_send_opts){.address = x->r->target_address,
+                                                          .object = x->ref.id,
+                                                          .chunk_crcs = x->crcs,
+                                                          .cancel = &x->s->stopping,
+                                                          .dead_ms = DEAD_MS},
+                           x->data, x->ref.size, x->ref.crc32, ms, NULL);
+}
+
+static hl_status send_backbone(struct sending *x)
+{
+    const char *address = x->r->tier == HL_TIER_L3 ? x->r->target_address : x->r->target_data;
+    struct hl_net_client *client;
+    int ms;
+    if (address[0] == '\0')
+        return hl_fail(HL_EUNAVAIL, "the target has no data address");
+    for (int tried = 0;; tried++) {
+        HL_TRY(store_left(x->s, x->r, &ms));
+        HL_TRY(store_net(x->s, address, ms, &client));
+        snprintf(x->transport, sizeof(x->transport), "%s", hl_net_path_name(client));
+        hl_status st = hl_net_put_as(client, x->ref.id, x->data, x->ref.size, x->ref.crc32, ms);
+        store_net_back(x->s, address, client, st);
+        if (st != HL_EUNAVAIL || tried > 0)
+            return st; /* a kept connection may be that of a peer which was restarted */
+    }
+}
+
+static hl_status send_local(struct sending *x)
+{
+    struct hl_l3_client *client;
+    struct hl_l3_staging staging = {.fd = -1};
+    struct hl_pool_ref ref;
+    int ms;
+    HL_TRY(store_left(x->s, x->r, &ms));
+    HL_TRY(store_local(x->s, x->r->target_socket, ms, &client));
+    snprintf(x->transport, sizeof(x->transport), "shm");
+    hl_status st = hl_l3_staging_open(x->ref.size, &staging);
+    if (st == HL_OK) {
+        memcpy(staging.ptr, x->data, x->ref.size);
+        st = hl_l3_put_as(client, x->ref.id, &staging, x->ref.size, ms, &ref);
+    }
+    if (st == HL_OK && ref.crc32 != x->ref.crc32) {
+        st = hl_fail(HL_ECORRUPT, "it arrived with CRC %08x, the index says %08x", ref.crc32,
+                     x->ref.crc32);
+        if (hl_l3_drop(client, ref.id, ms) != HL_OK)
+            hl_warn("a damaged copy stays id=%s", hl_id_format(ref.id).s);
+    }
+    hl_l3_staging_close(&staging);
+    store_local_back(x->s, x->r->target_socket, client, st);
+    return st;
+}
+
+static struct hl_route choose(const struct sending *x, int migration_net)
+{
+    const struct store_request *r = x->r;
+    int here = r->target_host[0] != '\0' && strcmp(r->target_host, x->s->host_id) == 0 &&
+               r->target_socket[0] != '\0';
+    return hl_route_choose(&(struct hl_route_query){
+        .op = r->op == HL_ROUTE_READ ? HL_ROUTE_WRITE : r->op,
+        .source = HL_TIER_L2,
+        .target = r->tier,
+        .link = here ? HL_LINK_HERE : HL_LINK_TCP,
+        .migration_net = migration_net,
+    });
+}
+
+/* One attempt by the way that was chosen. */
+static hl_status attempt(struct sending *x)
+{
+    uint64_t begun = hl_now_ns();
+    hl_status st = HL_EUNSUPPORTED;
+    switch (x->route.path) {
+    case HL_PATH_ZMQ:
+        st = send_migration(x);
+        break;
+    case HL_PATH_UCX_TAGGED:
+        st = send_backbone(x);
+        break;
+    case HL_PATH_LOCAL_COPY:
+        st = send_local(x);
+        break;
+    default:
+        return hl_fail(st, "%s", hl_route_reason_text(x->route.reason));
+    }
+    hl_plane_count(&(struct hl_transfer){.plane = hl_route_plane_of(x->route.path),
+                                         .op = hl_route_op_name(x->r->op),
+                                         .path = hl_route_path_name(x->route.path),
+                                         .reason = hl_route_reason_name(x->route.reason),
+                                         .sent = 1,
+                                         .bytes = st == HL_OK ? x->ref.size : 0,
+                                         .ns = hl_now_ns() - begun,
+                                         .status = st});
+    return st;
+}
+
+static hl_status send_pinned(struct sending *x)
+{
+    struct store *s = x->s;
+    int ms, net = x->r->tier == HL_TIER_L2 && x->r->target_address[0] != '\0';
+    x->data = s->base + x->ref.offset;
+    x->crcs = calloc(hl_pool_chunks(x->ref.size) + 1, sizeof(*x->crcs));
+    if (x->crcs == NULL)
+        return hl_fail(HL_ENOMEM, "checksums of shard %s", hl_id_format(x->ref.id).s);
+    HL_TRY(hl_tier_chunk_crcs(s->tiers[0].t, &x->ref, x->crcs));
+    x->route = choose(x, net);
+    hl_status st = attempt(x);
+    if (st == HL_EUNAVAIL && x->route.path == HL_PATH_ZMQ && store_left(s, x->r, &ms) == HL_OK) {
+        hl_warn("migration network is down to %s: sent over the backbone error=\"%s\"",
+                x->r->target_address, hl_error_text());
+        hl_fault_count("migration-net-down", hl_route_path_name(HL_PATH_ZMQ));
+        x->route = choose(x, 0);
+        st = attempt(x);
+    }
+    return st;
+}
+
+hl_status store_send_run(struct store *s, const struct store_request *r, struct store_result *out)
+{
+    struct sending x = {.s = s, .r = r};
+    uint64_t begun = hl_now_ns();
+    if (r->tier != HL_TIER_L2 && r->tier != HL_TIER_L3)
+        return hl_fail(HL_EINVAL, "a copy is sent to an L2 or to L3, not to %s",
+                       hl_tier_name(r->tier));
+    if (s->pool == NULL)
+        return hl_fail(HL_EUNSUPPORTED, "node %s has no L2 to send from", s->node);
+    HL_TRY(hl_tier_pin(s->tiers[0].t, r->id, &x.ref));
+    hl_status st = send_pinned(&x);
+    free(x.crcs);
+    hl_tier_unpin(s->tiers[0].t, &x.ref);
+    if (st != HL_OK)
+        return hl_fail_prefix(
+            st, "shard %s could not be sent from L2 of %s to %s at %s: ", hl_id_format(r->id).s,
+            s->node, hl_tier_name(r->tier), r->target_address);
+    *out = (struct store_result){.tier = r->tier,
+                                 .numa = -1,
+                                 .size = x.ref.size,
+                                 .crc32 = x.ref.crc32,
+                                 .path = hl_route_path_name(x.route.path),
+                                 .reason = hl_route_reason_name(x.route.reason),
+                                 .seconds = (double)(hl_now_ns() - begun) / 1e9,
+                                 .created_ms = hl_wall_ms()};
+    memcpy(out->transport, x.transport, sizeof(out->transport));
+    hl_info("copy sent id=%s to=%s at=%s bytes=%" PRIu64
+            " path=%s reason=%s transport=%s seconds=%.3f",
+            hl_id_format(r->id).s, hl_tier_name(r->tier), r->target_address, out->size, out->path,
+            out->reason, out->transport, out->seconds);
+    return HL_OK;
+}
