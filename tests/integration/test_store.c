@@ -1,0 +1,329 @@
+/* The tiers of nodes on order: copies from the pool, between nodes, back into the pool; dropped,
+ * healed, adopted. All daemons are the real ones. */
+#include "integration/store_world.h"
+
+#include <pthread.h>
+
+#define SIZE (5 * MIB + 100)
+
+static const struct world_opts together = {0};
+static const struct world_opts apart = {.apart = 1};
+
+static void expect_text(const json_t *x, const char *key, const char *wanted)
+{
+    assert_string_equal(hl_json_str(x, key, "?"), wanted);
+}
+
+/* ---- from the pool --------------------------------------------------------------------------- */
+
+static void a_shard_is_copied_from_the_mapped_pool_and_shown(void **state)
+{
+    (void)state;
+    struct world w;
+    world_begin(&w, &together);
+    struct hl_id id = make_shard(&w, SIZE, 1);
+    json_t *copy = copy_to(&w, id, "node-0", "L2", "read");
+    expect_text(copy, "tier", "L2");
+    expect_text(copy, "node", "node-0");
+    expect_text(copy, "path", "mapped");
+    expect_text(copy, "reason", "shared-memory");
+    expect_text(copy, "transport", "shm");
+    assert_int_equal(hl_json_int(copy, "sizeBytes", 0), SIZE);
+    json_decref(copy);
+    check_l2(&w, NODE0, id, SIZE, 1);
+    assert_int_equal(copies_known(&w, id, "node-0", "L2"), 1);
+    assert_int_equal(copies_known(&w, id, "", "L3"), 1);
+    assert_int_equal(tier_number(&w, NODE0, "L2", "shards"), 1);
+    assert_int_equal(tier_number(&w, NODE0, "L2", "writingBytes"), 0);
+    /* 5 MiB + 100 + 4 bytes of padding + 6 CRCs: 81 units of 64 KiB */
+    assert_int_equal(tier_number(&w, NODE0, "L2", "usedBytes"), 81 * 65536);
+    assert_int_equal(tier_number(&w, NODE1, "L2", "usedBytes"), 0);
+    world_end(&w);
+}
+
+static void a_node_of_another_host_fetches_over_the_network(void **state)
+{
+    (void)state;
+    struct world w;
+    world_begin(&w, &apart);
+    struct hl_id id = make_shard(&w, SIZE, 2);
+    json_t *copy = copy_to(&w, id, "node-0", "L2", "read");
+    expect_text(copy, "path", "tcp");
+    expect_text(copy, "reason", "no-rdma");
+    json_decref(copy);
+    check_l2(&w, NODE0, id, SIZE, 2);
+    /* The other node's L2 and the pool are equally far; either way the bytes are the same. */
+    json_decref(copy_to(&w, id, "node-1", "L2", "read"));
+    check_l2(&w, NODE1, id, SIZE, 2);
+    world_end(&w);
+}
+
+static void the_same_order_again_is_answered_with_the_copy_that_is_there(void **state)
+{
+    (void)state;
+    struct world w;
+    world_begin(&w, &together);
+    struct hl_id id = make_shard(&w, SIZE, 3);
+    json_t *first = copy_to(&w, id, "node-0", "L2", "read");
+    json_t *again = copy_to(&w, id, "node-0", "L2", "read");
+    assert_true(json_equal(first, again));
+    assert_int_equal(tier_number(&w, NODE0, "L2", "shards"), 1);
+    json_decref(first);
+    json_decref(again);
+    world_end(&w);
+}
+
+struct order {
+    struct world *w;
+    struct hl_id id;
+    hl_status st;
+};
+
+static void *order_main(void *arg)
+{
+    struct order *o = arg;
+    o->st = try_copy(o->w, o->id, "node-0", "L2");
+    return NULL;
+}
+
+static void orders_of_one_copy_at_the_same_time_do_the_work_once(void **state)
+{
+    (void)state;
+
+    enum { N = 8 };
+    struct world w;
+    pthread_t threads[N];
+    struct order orders[N];
+    world_begin(&w, &apart);
+    struct hl_id id = make_shard(&w, 32 * MIB, 4);
+    for (int i = 0; i < N; i++) {
+        orders[i] = (struct order){.w = &w, .id = id};
+        assert_int_equal(pthread_create(&threads[i], NULL, order_main, &orders[i]), 0);
+    }
+    for (int i = 0; i < N; i++) {
+        pthread_join(threads[i], NULL);
+        assert_int_equal(orders[i].st, HL_OK);
+    }
+    json_t *m = must(&w, NODE0, "metrics", NULL);
+    const char *text = hl_json_str(m, "text", "");
+    const char *line = strstr(text, "helios_path_total{op=\"read\",path=\"tcp\"");
+    assert_non_null(line);
+    assert_int_equal(atoi(strchr(line, '}') + 1), 1);
+    json_decref(m);
+    check_l2(&w, NODE0, id, 32 * MIB, 4);
+    world_end(&w);
+}
+
+static void wrong_orders_are_refused_with_a_sentence(void **state)
+{
+    (void)state;
+    struct world w;
+    world_begin(&w, &together);
+    struct hl_id id = make_shard(&w, 1000, 5);
+    assert_int_equal(try_copy(&w, hl_id_random(), "node-0", "L2"), HL_ENOENT);
+    assert_int_equal(try_copy(&w, id, "node-7", "L2"), HL_ENOENT);
+    assert_non_null(strstr(hl_error_text(), "helios nodes"));
+    assert_int_equal(try_copy(&w, id, "node-0", "L9"), HL_EINVAL);
+    assert_int_equal(try_copy(&w, id, "node-0", "L1"), HL_EUNSUPPORTED);
+    assert_non_null(strstr(hl_error_text(), "--devices"));
+    assert_int_equal(try_copy(&w, id, "node-0", "L3"), HL_EINVAL);
+    assert_int_equal(try_drop(&w, hl_id_random(), "node-0", "L2"), HL_ENOENT);
+    /* orders that go past the Controller */
+    json_t *r = NULL;
+    assert_int_equal(call(&w, NODE0, "storeCopy", json_pack("{s:{s:s}}", "request", "id", "x"), &r),
+                     HL_EINVAL);
+    assert_int_equal(call(&w, NODE0, "storeCopy",
+                          json_pack("{s:{s:s s:s s:s}}", "request", "id", hl_id_format(id).s,
+                                    "tier", "L2", "sourceTier", "L3"),
+                          &r),
+                     HL_EUNAVAIL); /* no address in it */
+    assert_int_equal(
+        call(&w, NODE0, "storeLocate", json_pack("{s:[s]}", "ids", hl_id_format(id).s), &r),
+        HL_ENOENT);
+    assert_int_equal(tier_number(&w, NODE0, "L2", "usedBytes"), 0);
+    world_end(&w);
+}
+
+static void a_full_l2_is_an_ordinary_error_and_takes_the_next_copy_that_fits(void **state)
+{
+    (void)state;
+    struct world w;
+    world_begin(&w, &(struct world_opts){.l2_size = "8MiB"});
+    struct hl_id big = make_shard(&w, 6 * MIB, 6), other = make_shard(&w, 4 * MIB, 7);
+    struct hl_id too_big = make_shard(&w, 9 * MIB, 8);
+    json_decref(copy_to(&w, big, "node-0", "L2", "read"));
+    int64_t used = tier_number(&w, NODE0, "L2", "usedBytes");
+    assert_int_equal(try_copy(&w, other, "node-0", "L2"), HL_ENOSPC);
+    assert_int_equal(try_copy(&w, too_big, "node-0", "L2"), HL_ENOSPC);
+    assert_int_equal(tier_number(&w, NODE0, "L2", "usedBytes"), used);
+    assert_int_equal(tier_number(&w, NODE0, "L2", "writingBytes"), 0);
+    /* what is dropped rests a moment: the next order waits for it */
+    assert_int_equal(try_drop(&w, big, "node-0", "L2"), HL_OK);
+    json_decref(copy_to(&w, other, "node-0", "L2", "read"));
+    check_l2(&w, NODE0, other, 4 * MIB, 7);
+    world_end(&w);
+}
+
+/* ---- dropping -------------------------------------------------------------------------------- */
+
+static void the_last_readable_copy_is_not_dropped(void **state)
+{
+    (void)state;
+    struct world w;
+    world_begin(&w, &together);
+    struct hl_id id = make_shard(&w, SIZE, 9);
+    assert_int_equal(try_drop(&w, id, "", "L3"), HL_ECONFLICT);
+    assert_non_null(strstr(hl_error_text(), "last readable copy"));
+    json_decref(copy_to(&w, id, "node-0", "L2", "read"));
+    assert_int_equal(try_drop(&w, id, "", "L3"), HL_OK);
+    assert_int_equal(copies_known(&w, id, "", "L3"), 0);
+    assert_int_equal(try_drop(&w, id, "node-0", "L2"), HL_ECONFLICT);
+    /* a node reads it from the other one now, and back it comes into the pool */
+    json_decref(copy_to(&w, id, "node-1", "L2", "read"));
+    check_l2(&w, NODE1, id, SIZE, 9);
+    json_decref(copy_to(&w, id, "", "L3", "read"));
+    assert_int_equal(copies_known(&w, id, "", "L3"), 1);
+    assert_int_equal(try_drop(&w, id, "node-0", "L2"), HL_OK);
+    assert_int_equal(try_drop(&w, id, "node-1", "L2"), HL_OK);
+    assert_int_equal(tier_number(&w, NODE0, "L2", "usedBytes"), 0);
+    world_end(&w);
+}
+
+/* The Controller believes in a copy that is gone: it asks before it drops the other one. */
+static void a_copy_that_only_the_controller_believes_in_does_not_count(void **state)
+{
+    (void)state;
+    struct world w;
+    json_t *r = NULL;
+    world_begin(&w, &together);
+    struct hl_id id = make_shard(&w, SIZE, 10);
+    json_decref(copy_to(&w, id, "node-0", "L2", "read"));
+    json_decref(must(&w, L3D, "free", json_pack("{s:[s]}", "ids", hl_id_format(id).s)));
+    assert_int_equal(call(&w, CONTROLLER, "dropCopy", place(id, "node-0", "L2"), &r), HL_ECONFLICT);
+    check_l2(&w, NODE0, id, SIZE, 10);
+    world_end(&w);
+}
+
+static void a_removed_version_leaves_nothing_on_any_node(void **state)
+{
+    (void)state;
+    struct world w;
+    world_begin(&w, &together);
+    struct hl_id id = make_shard(&w, SIZE, 11);
+    json_decref(copy_to(&w, id, "node-0", "L2", "read"));
+    json_decref(copy_to(&w, id, "node-1", "L2", "read"));
+    world_end_daemon(&w, NODE1, SIGKILL); /* is away while the version goes */
+    json_decref(must(&w, CONTROLLER, "removeModel",
+                     json_pack("{s:s s:I}", "name", "toy", "version", (json_int_t)w.version)));
+    uint64_t end = hl_now_ns() + WAIT_MS * HL_NS_PER_MS;
+    while (tier_number(&w, NODE0, "L2", "shards") != 0) {
+        assert_true(hl_now_ns() < end);
+        poll(NULL, 0, 20);
+    }
+    world_start(&w, NODE1); /* adopts its L2, and the Controller finds what nobody knows */
+    end = hl_now_ns() + WAIT_MS * HL_NS_PER_MS;
+    while (tier_number(&w, NODE1, "L2", "shards") != 0) {
+        assert_true(hl_now_ns() < end);
+        poll(NULL, 0, 20);
+    }
+    world_end(&w);
+}
+
+/* ---- failures -------------------------------------------------------------------------------- */
+
+static void a_restarted_agent_has_its_l2_and_so_knows_a_restarted_controller(void **state)
+{
+    (void)state;
+    struct world w;
+    world_begin(&w, &together);
+    struct hl_id id = make_shard(&w, SIZE, 12);
+    json_decref(copy_to(&w, id, "node-0", "L2", "read"));
+    world_end_daemon(&w, NODE0, SIGKILL);
+    wait_copies(&w, id, "node-0", "L2", 0); /* a node that is away serves nobody */
+    world_start(&w, NODE0);
+    wait_copies(&w, id, "node-0", "L2", 1);
+    check_l2(&w, NODE0, id, SIZE, 12);
+    world_end_daemon(&w, CONTROLLER, SIGKILL);
+    world_start(&w, CONTROLLER);
+    wait_copies(&w, id, "node-0", "L2", 1);
+    world_end(&w);
+}
+
+static void find_in(const char *socket, struct hl_id id, struct hl_pool_ref *ref)
+{
+    struct hl_l3_client *c;
+    assert_int_equal(hl_l3_connect(socket, MS, &c), HL_OK);
+    assert_int_equal(hl_pool_view_find(hl_l3_view(c), id, ref), HL_OK);
+    hl_l3_close(c);
+}
+
+static void bytes_that_are_bad_at_the_source_come_from_another_copy(void **state)
+{
+    (void)state;
+    struct world w;
+    struct hl_pool_ref ref;
+    for (int far = 0; far < 2; far++) {
+        world_begin(&w, far ? &apart : &together);
+        struct hl_id id = make_shard(&w, SIZE, 13);
+        json_decref(copy_to(&w, id, "node-0", "L2", "read"));
+        find_in(hl_json_str(w.ready[L3D], "socket", ""), id, &ref);
+        corrupt(hl_json_str(w.ready[L3D], "pool", ""), &ref);
+        json_decref(copy_to(&w, id, "node-1", "L2", "read"));
+        check_l2(&w, NODE1, id, SIZE, 13);
+        /* nobody else has it: the copy fails and leaves nothing */
+        assert_int_equal(try_drop(&w, id, "node-0", "L2"), HL_OK);
+        assert_int_equal(try_drop(&w, id, "node-1", "L2"), HL_OK);
+        assert_int_equal(try_copy(&w, id, "node-0", "L2"), HL_ECORRUPT);
+        assert_int_equal(tier_number(&w, NODE0, "L2", "usedBytes"), 0);
+        assert_int_equal(tier_number(&w, NODE0, "L2", "writingBytes"), 0);
+        world_end(&w);
+    }
+}
+
+static void a_reported_copy_is_replaced_from_a_good_one(void **state)
+{
+    (void)state;
+    struct world w;
+    struct hl_pool_ref ref;
+    world_begin(&w, &together);
+    struct hl_id id = make_shard(&w, SIZE, 14);
+    json_decref(copy_to(&w, id, "node-0", "L2", "read"));
+    char l2[160];
+    snprintf(l2, sizeof(l2), "/dev/shm/%s-0.l2", strrchr(w.dir, '/') + 1);
+    find_in(hl_json_str(w.ready[NODE0], "storeSocket", ""), id, &ref);
+    corrupt(l2, &ref);
+    json_t *r = must(&w, CONTROLLER, "reportBadCopy", place(id, "node-0", "L2"));
+    expect_text(r, "state", "healed");
+    expect_text(r, "source", "L3");
+    json_decref(r);
+    check_l2(&w, NODE0, id, SIZE, 14);
+    /* and the pool's, from the node */
+    find_in(hl_json_str(w.ready[L3D], "socket", ""), id, &ref);
+    corrupt(hl_json_str(w.ready[L3D], "pool", ""), &ref);
+    r = must(&w, CONTROLLER, "reportBadCopy", place(id, "", "L3"));
+    expect_text(r, "state", "healed");
+    json_decref(r);
+    r = must(&w, L3D, "verify", json_pack("{s:s}", "id", hl_id_format(id).s));
+    assert_int_equal(hl_json_bool(r, "ok", 0), 1);
+    json_decref(r);
+    world_end(&w);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_shard_is_copied_from_the_mapped_pool_and_shown),
+        cmocka_unit_test(a_node_of_another_host_fetches_over_the_network),
+        cmocka_unit_test(the_same_order_again_is_answered_with_the_copy_that_is_there),
+        cmocka_unit_test(orders_of_one_copy_at_the_same_time_do_the_work_once),
+        cmocka_unit_test(wrong_orders_are_refused_with_a_sentence),
+        cmocka_unit_test(a_full_l2_is_an_ordinary_error_and_takes_the_next_copy_that_fits),
+        cmocka_unit_test(the_last_readable_copy_is_not_dropped),
+        cmocka_unit_test(a_copy_that_only_the_controller_believes_in_does_not_count),
+        cmocka_unit_test(a_removed_version_leaves_nothing_on_any_node),
+        cmocka_unit_test(a_restarted_agent_has_its_l2_and_so_knows_a_restarted_controller),
+        cmocka_unit_test(bytes_that_are_bad_at_the_source_come_from_another_copy),
+        cmocka_unit_test(a_reported_copy_is_replaced_from_a_good_one),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
