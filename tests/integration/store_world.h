@@ -339,7 +339,7 @@ static void check_l2(struct world *w, int d, struct hl_id id, size_t size, uint6
 }
 
 /* Change a byte of the shard's first MiB where it lies in a pool's file. */
-static void corrupt(const char *pool, const struct hl_pool_ref *ref)
+static inline void corrupt(const char *pool, const struct hl_pool_ref *ref)
 {
     unsigned char byte;
     int fd = open(pool, O_RDWR);
@@ -353,7 +353,8 @@ static void corrupt(const char *pool, const struct hl_pool_ref *ref)
 
 struct world_opts {
     const char *l3_size, *l2_size, *devices;
-    int apart; /* every daemon believes to be on a host of its own */
+    int apart;   /* every daemon believes to be on a host of its own */
+    int archive; /* helios-l3d has one */
 };
 
 static void world_args(struct world *w, const struct world_opts *o)
@@ -363,6 +364,8 @@ static void world_args(struct world *w, const struct world_opts *o)
     world_arg(w, L3D, "--size", "%s", o->l3_size != NULL ? o->l3_size : "256MiB");
     world_arg(w, L3D, "--quarantine", "100ms");
     world_arg(w, L3D, "--listen", "127.0.0.1:0");
+    if (o->archive)
+        world_arg(w, L3D, "--archive", "dir:%s/archive", w->dir);
     world_arg(w, CONTROLLER, "--state", "%s/controller", w->dir);
     world_arg(w, CONTROLLER, "--listen", "127.0.0.1:0");
     world_arg(w, CONTROLLER, "--gc-interval", "300ms");

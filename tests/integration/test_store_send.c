@@ -1,0 +1,247 @@
+/* Copies that are sent: between nodes over the migration network, into the pool over the backbone,
+ * within a host; and sources that die. All daemons are the real ones. */
+#include "integration/store_world.h"
+
+#include <pthread.h>
+
+#define SIZE (5 * MIB + 100)
+
+static const struct world_opts together = {0};
+static const struct world_opts apart = {.apart = 1};
+
+static void expect_text(const json_t *x, const char *key, const char *wanted)
+{
+    assert_string_equal(hl_json_str(x, key, "?"), wanted);
+}
+
+/* A shard that only the L2 of node-0 has. */
+static struct hl_id only_at_node0(struct world *w, size_t size, uint64_t seed)
+{
+    struct hl_id id = make_shard(w, size, seed);
+    json_decref(copy_to(w, id, "node-0", "L2", "read"));
+    assert_int_equal(try_drop(w, id, "", "L3"), HL_OK);
+    return id;
+}
+
+static void a_write_between_hosts_goes_over_the_migration_network(void **state)
+{
+    (void)state;
+    struct world w;
+    world_begin(&w, &apart);
+    static const char *const operations[] = {"write", "migrate"};
+    for (int i = 0; i < 2; i++) {
+        struct hl_id id = only_at_node0(&w, SIZE, 20 + (uint64_t)i);
+        json_t *copy = copy_to(&w, id, "node-1", "L2", operations[i]);
+        expect_text(copy, "path", "zmq");
+        expect_text(copy, "reason", "migration-net");
+        expect_text(copy, "node", "node-1");
+        json_decref(copy);
+        check_l2(&w, NODE1, id, SIZE, 20 + (uint64_t)i);
+        wait_copies(&w, id, "node-1", "L2", 1); /* known by the receiver's own inventory too */
+        /* again: it is there */
+        json_decref(copy_to(&w, id, "node-1", "L2", operations[i]));
+        assert_int_equal(tier_number(&w, NODE1, "L2", "shards"), i + 1);
+    }
+    world_end(&w);
+}
+
+static void within_a_host_a_write_is_a_copy_of_mapped_memory(void **state)
+{
+    (void)state;
+    struct world w;
+    world_begin(&w, &together);
+    struct hl_id id = only_at_node0(&w, SIZE, 22);
+    json_t *copy = copy_to(&w, id, "node-1", "L2", "write");
+    expect_text(copy, "path", "local-copy");
+    expect_text(copy, "reason", "same-host");
+    json_decref(copy);
+    check_l2(&w, NODE1, id, SIZE, 22);
+    world_end(&w);
+}
+
+static void back_into_the_pool_a_shard_keeps_its_id(void **state)
+{
+    (void)state;
+    struct world w;
+    for (int far = 0; far < 2; far++) {
+        struct hl_pool_ref ref;
+        world_begin(&w, far ? &apart : &together);
+        struct hl_id id = only_at_node0(&w, SIZE, 23);
+        uint8_t *bytes = noise(SIZE, 23);
+        json_t *copy = copy_to(&w, id, "", "L3", "write");
+        expect_text(copy, "tier", "L3");
+        expect_text(copy, "path", far ? "ucx-tagged" : "local-copy");
+        expect_text(copy, "reason", far ? "backbone-write" : "same-host");
+        json_decref(copy);
+        assert_int_equal(hl_pool_view_find(hl_l3_view(w.pool), id, &ref), HL_OK);
+        assert_int_equal(ref.crc32, plain_crc(bytes, SIZE));
+        assert_int_equal(hl_pool_view_verify(hl_l3_view(w.pool), &ref, NULL), HL_OK);
+        free(bytes);
+        world_end(&w);
+    }
+}
+
+/* {"request"} of a storeSend to an address where nobody takes migrations. */
+static json_t *send_request(struct world *w, struct hl_id id)
+{
+    json_t *info = must(w, NODE1, "storeInfo", NULL);
+    json_t *r =
+        json_pack("{s:{s:s s:s s:s s:s s:s s:i}}", "request", "id", hl_id_format(id).s, "tier",
+                  "L2", "operation", "migrate", "targetAddress", "127.0.0.1:1", "targetDataAddress",
+                  hl_json_str(info, "dataAddress", ""), "timeoutMs", 10000);
+    json_decref(info);
+    return r;
+}
+
+static void when_the_migration_network_is_down_the_backbone_carries_it(void **state)
+{
+    (void)state;
+    struct world w;
+    world_begin(&w, &apart);
+    struct hl_id id = make_shard(&w, SIZE, 24);
+    json_decref(copy_to(&w, id, "node-0", "L2", "read"));
+    json_t *r = must(&w, NODE0, "storeSend", send_request(&w, id));
+    expect_text(json_object_get(r, "copy"), "path", "ucx-tagged");
+    expect_text(json_object_get(r, "copy"), "reason", "migration-net-down");
+    json_decref(r);
+    check_l2(&w, NODE1, id, SIZE, 24);
+    wait_copies(&w, id, "node-1", "L2", 1);
+    json_t *m = must(&w, NODE0, "metrics", NULL);
+    assert_non_null(strstr(hl_json_str(m, "text", ""), "migration-net-down"));
+    json_decref(m);
+    world_end(&w);
+}
+
+static void a_full_target_refuses_what_is_sent_and_loses_nothing(void **state)
+{
+    (void)state;
+    struct world w;
+    json_t *r = NULL;
+    world_begin(&w, &(struct world_opts){.apart = 1, .l2_size = "8MiB"});
+    struct hl_id id = only_at_node0(&w, 6 * MIB, 25), other = make_shard(&w, 6 * MIB, 26);
+    json_decref(copy_to(&w, other, "node-1", "L2", "read"));
+    json_t *p = place(id, "node-1", "L2");
+    json_object_set_new(p, "operation", json_string("migrate"));
+    assert_int_equal(call(&w, CONTROLLER, "copyShard", p, &r), HL_ENOSPC);
+    assert_int_equal(tier_number(&w, NODE1, "L2", "shards"), 1);
+    assert_int_equal(tier_number(&w, NODE1, "L2", "writingBytes"), 0);
+    check_l2(&w, NODE0, id, 6 * MIB, 25);
+    world_end(&w);
+}
+
+/* ---- sources that die ------------------------------------------------------------------------ */
+
+struct order {
+    struct world *w;
+    struct hl_id id;
+    hl_status st;
+    char text[512];
+};
+
+static void *order_main(void *arg)
+{
+    struct order *o = arg;
+    o->st = try_copy(o->w, o->id, "node-1", "L2");
+    snprintf(o->text, sizeof(o->text), "%s", hl_error_text());
+    return NULL;
+}
+
+/* Kill node-0 while node-1 copies from it. */
+static void copy_while_node0_dies(struct world *w, struct order *o)
+{
+    pthread_t thread;
+    uint64_t end = hl_now_ns() + WAIT_MS * HL_NS_PER_MS;
+    assert_int_equal(pthread_create(&thread, NULL, order_main, o), 0);
+    while (tier_number(w, NODE1, "L2", "usedBytes") == 0)
+        assert_true(hl_now_ns() < end);
+    world_end_daemon(w, NODE0, SIGKILL);
+    pthread_join(thread, NULL);
+}
+
+static void a_copy_goes_on_from_the_pool_when_its_source_dies(void **state)
+{
+    (void)state;
+    struct world w;
+    world_begin(&w, &apart);
+    struct hl_id id = make_shard(&w, 96 * MIB, 27);
+    struct order o = {.w = &w, .id = id};
+    json_decref(copy_to(&w, id, "node-0", "L2", "read"));
+    copy_while_node0_dies(&w, &o);
+    if (o.st != HL_OK)
+        fail_msg("%s", o.text);
+    check_l2(&w, NODE1, id, 96 * MIB, 27);
+    assert_int_equal(tier_number(&w, NODE1, "L2", "writingBytes"), 0);
+    world_end(&w);
+}
+
+static void a_copy_whose_only_source_dies_leaves_nothing(void **state)
+{
+    (void)state;
+    struct world w;
+    world_begin(&w, &apart);
+    struct hl_id id = only_at_node0(&w, 96 * MIB, 28);
+    struct order o = {.w = &w, .id = id};
+    copy_while_node0_dies(&w, &o);
+    if (o.st == HL_OK) { /* it was faster */
+        check_l2(&w, NODE1, id, 96 * MIB, 28);
+    } else {
+        assert_int_equal(o.st, HL_EUNAVAIL);
+        assert_non_null(strstr(o.text, "node-0"));
+        assert_int_equal(tier_number(&w, NODE1, "L2", "usedBytes"), 0);
+    }
+    assert_int_equal(tier_number(&w, NODE1, "L2", "writingBytes"), 0);
+    world_end(&w);
+}
+
+/* ---- the archive ----------------------------------------------------------------------------- */
+
+/* One of the imported model: the archive takes safetensors files only. */
+static struct hl_id imported_shard(struct world *w)
+{
+    struct hl_id id;
+    json_t *r =
+        must(w, CONTROLLER, "listShards", json_pack("{s:s s:i}", "model", "toy", "version", 1));
+    const json_t *s = json_array_get(hl_json_list(r, "shards"), 0);
+    assert_int_equal(hl_id_parse(hl_json_str(s, "id", ""), &id), HL_OK);
+    json_decref(r);
+    return id;
+}
+
+static void an_archived_shard_comes_back_through_the_pool(void **state)
+{
+    (void)state;
+    struct world w;
+    struct hl_l3_client *c;
+    struct hl_pool_ref ref;
+    world_begin(&w, &(struct world_opts){.archive = 1});
+    struct hl_id id = imported_shard(&w);
+    json_decref(copy_to(&w, id, "node-0", "L2", "read"));
+    assert_int_equal(try_drop(&w, id, "", "L3"), HL_OK);
+    json_decref(copy_to(&w, id, "", "L4", "write")); /* L2 -> L3 -> L4 */
+    assert_int_equal(copies_known(&w, id, "", "L4"), 1);
+    assert_int_equal(copies_known(&w, id, "", "L3"), 1);
+    assert_int_equal(try_drop(&w, id, "", "L3"), HL_OK);
+    assert_int_equal(try_drop(&w, id, "node-0", "L2"), HL_OK);
+    assert_int_equal(hl_pool_view_find(hl_l3_view(w.pool), id, &ref), HL_OK); /* asked, so loaded */
+    json_decref(copy_to(&w, id, "node-1", "L2", "read"));                     /* L4 -> L3 -> L2 */
+    assert_int_equal(hl_l3_connect(hl_json_str(w.ready[NODE1], "storeSocket", ""), MS, &c), HL_OK);
+    assert_int_equal(hl_pool_view_find(hl_l3_view(c), id, &ref), HL_OK);
+    assert_int_equal(hl_pool_view_verify(hl_l3_view(c), &ref, NULL), HL_OK);
+    hl_l3_close(c);
+    world_end(&w);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_write_between_hosts_goes_over_the_migration_network),
+        cmocka_unit_test(within_a_host_a_write_is_a_copy_of_mapped_memory),
+        cmocka_unit_test(back_into_the_pool_a_shard_keeps_its_id),
+        cmocka_unit_test(when_the_migration_network_is_down_the_backbone_carries_it),
+        cmocka_unit_test(a_full_target_refuses_what_is_sent_and_loses_nothing),
+        cmocka_unit_test(a_copy_goes_on_from_the_pool_when_its_source_dies),
+        cmocka_unit_test(a_copy_whose_only_source_dies_leaves_nothing),
+        cmocka_unit_test(an_archived_shard_comes_back_through_the_pool),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
