@@ -334,6 +334,32 @@ static void direct_rests_longer_after_each_failure_in_a_row(void **state)
     assert_int_equal(hl_route_health_at(&h, 3001), HL_DIRECT_RETRY);
 }
 
+static void words_lead_back_to_what_they_name(void **state)
+{
+    (void)state;
+    for (int i = 0; i < HL_ROUTE_OP_COUNT; i++)
+        assert_int_equal(hl_route_op_by_name(hl_route_op_name(i)), i);
+    for (int i = 0; i < HL_PATH_COUNT; i++)
+        assert_int_equal(hl_route_path_by_name(hl_route_path_name(i)), i);
+    for (int i = 0; i < HL_REASON_COUNT; i++)
+        assert_int_equal(hl_route_reason_by_name(hl_route_reason_name(i)), i);
+    assert_int_equal(hl_route_op_by_name("steal"), HL_ROUTE_OP_COUNT);
+    assert_int_equal(hl_route_path_by_name(""), HL_PATH_COUNT);
+    assert_int_equal(hl_route_reason_by_name("because"), HL_REASON_COUNT);
+}
+
+static void a_transfer_gets_its_words_and_plane_from_its_query(void **state)
+{
+    (void)state;
+    struct hl_transfer t = hl_route_transfer(&(struct hl_route_query){
+        .op = HL_ROUTE_WRITE, .source = HL_TIER_L2, .target = HL_TIER_L3, .link = HL_LINK_RDMA});
+    assert_int_equal(t.plane, HL_PLANE_BACKBONE);
+    assert_string_equal(t.op, "write");
+    assert_string_equal(t.path, "ucx-tagged");
+    assert_string_equal(t.reason, "backbone-write");
+    assert_int_equal(t.bytes, 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -347,6 +373,8 @@ int main(void)
         cmocka_unit_test(an_archived_shard_is_warmed_and_then_read),
         cmocka_unit_test(only_zmq_loads_the_migration_network),
         cmocka_unit_test(direct_rests_longer_after_each_failure_in_a_row),
+        cmocka_unit_test(words_lead_back_to_what_they_name),
+        cmocka_unit_test(a_transfer_gets_its_words_and_plane_from_its_query),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

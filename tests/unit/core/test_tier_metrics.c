@@ -1,0 +1,61 @@
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <string.h>
+
+#include "core/tier_metrics.h"
+#include "support/prom_text.h"
+
+static struct prom *gauges(const char *json)
+{
+    struct hl_buf text = HL_BUF(1 << 16);
+    struct prom *p = malloc(sizeof(*p));
+    json_t *tiers = json != NULL ? json_loads(json, 0, NULL) : NULL;
+    assert_int_equal(hl_tier_gauges(tiers, &text), HL_OK);
+    prom_parse(text.data, p);
+    hl_buf_fini(&text);
+    json_decref(tiers);
+    return p;
+}
+
+static void tiers_are_told_with_their_names_and_shards_are_summed(void **state)
+{
+    (void)state;
+    struct prom *p =
+        gauges("[{\"tier\": \"L1\", \"name\": \"emu:0\", \"usedBytes\": 5, \"shards\": 2},"
+               " {\"tier\": \"L1\", \"name\": \"emu:1\", \"usedBytes\": 6, \"shards\": 3},"
+               " {\"tier\": \"L4\", \"name\": \"dir:/a\\\"b\", \"quotaBytes\": 0}]");
+    assert_true(prom_value(p, "helios_tier_bytes", "tier=\"L1\",name=\"emu:0\",state=\"used\"") ==
+                5);
+    assert_true(prom_value(p, "helios_tier_bytes", "tier=\"L1\",name=\"emu:1\",state=\"used\"") ==
+                6);
+    assert_true(prom_value(p, "helios_tier_bytes",
+                           "tier=\"L4\",name=\"dir:/a\\\"b\",state=\"quota\"") == 0);
+    assert_true(prom_value(p, "helios_shards", "tier=\"L1\"") == 5);
+    assert_true(prom_value(p, "helios_shards", "tier=\"L4\"") == 0);
+    assert_true(prom_value(p, "helios_shards", "tier=\"L2\"") == -1); /* none there */
+    free(p);
+}
+
+static void without_tiers_only_the_families_are_told(void **state)
+{
+    (void)state;
+    struct prom *p = gauges(NULL);
+    assert_int_equal(p->count, 0);
+    free(p);
+    struct hl_buf small = HL_BUF(32);
+    assert_int_equal(hl_tier_gauges(NULL, &small), HL_ENOMEM);
+    hl_buf_fini(&small);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(tiers_are_told_with_their_names_and_shards_are_summed),
+        cmocka_unit_test(without_tiers_only_the_families_are_told),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
