@@ -1,0 +1,89 @@
+/* Written on the bits, without branches, so that the compiler vectorises it for any CPU; where x86
+ * has instructions for float16 they are chosen at run time. */
+#include "hybridps/half.h"
+
+#include <stdint.h>
+#include <string.h>
+
+#include "helios/hybridps.h"
+
+static inline uint32_t bits_of(float x)
+{
+    uint32_t b;
+    memcpy(&b, &x, sizeof(b));
+    return b;
+}
+
+static inline float float_of(uint32_t b)
+{
+    float x;
+    memcpy(&x, &b, sizeof(x));
+    return x;
+}
+
+static void load_bf16(const uint16_t *src, size_t n, float *dst)
+{
+    for (size_t i = 0; i < n; i++)
+        dst[i] = float_of((uint32_t)src[i] << 16);
+}
+
+static void store_bf16(const float *src, size_t n, uint16_t *dst)
+{
+    for (size_t i = 0; i < n; i++) {
+        uint32_t b = bits_of(src[i]);
+        uint32_t rounded = b + 0x7fff + (b >> 16 & 1);
+        uint32_t nan = b | 0x400000; /* stays one when the lower half is cut off */
+        dst[i] = (uint16_t)(((b & 0x7fffffff) > 0x7f800000 ? nan : rounded) >> 16);
+    }
+}
+
+/* 2^112 moves float16's exponent to float32's, and turns its subnormals into normal numbers. */
+static float widen(uint16_t h)
+{
+    uint32_t sign = (uint32_t)(h & 0x8000) << 16, rest = (uint32_t)(h & 0x7fff) << 13;
+    float scaled = float_of(rest) * 0x1p112f;
+    uint32_t special = (h & 0x7c00) == 0x7c00 ? 0x7f800000 : 0;
+    return float_of(sign | bits_of(scaled) | special);
+}
+
+static uint16_t narrow(float x)
+{
+    uint32_t b = bits_of(x), sign = b >> 16 & 0x8000, a = b & 0x7fffffff;
+    uint32_t normal = (a + 0xc8000fff + (a >> 13 & 1)) >> 13;
+    /* 0.5 has its last bit where a float16 subnormal has: the addition rounds. */
+    uint32_t small = bits_of(float_of(a) + 0.5f) - 0x3f000000;
+    uint32_t r = a < 0x38800000 ? small : normal;
+    r = a >= 0x47800000 ? 0x7c00 : r; /* 65536 and more; what rounds up to it carries by itself */
+    r = a > 0x7f800000 ? 0x7e00 | (a >> 13 & 0x3ff) : r;
+    return (uint16_t)(sign | r);
+}
+
+static void load_f16(const uint16_t *src, size_t n, float *dst)
+{
+    for (size_t i = 0; i < n; i++)
+        dst[i] = widen(src[i]);
+}
+
+static void store_f16(const float *src, size_t n, uint16_t *dst)
+{
+    for (size_t i = 0; i < n; i++)
+        dst[i] = narrow(src[i]);
+}
+
+void hl_half_load(const void *src, int type, size_t at, size_t n, float *dst)
+{
+    if (type == HYBRIDPS_F32)
+        memcpy(dst, (const float *)src + at, n * sizeof(float));
+    else if (type == HYBRIDPS_BF16)
+        load_bf16((const uint16_t *)src + at, n, dst);
+    else
+        load_f16((const uint16_t *)src + at, n, dst);
+}
+
+void hl_half_store(const float *src, size_t n, void *dst, int type, size_t at)
+{
+    if (type == HYBRIDPS_BF16)
+        store_bf16(src, n, (uint16_t *)dst + at);
+    else
+        store_f16(src, n, (uint16_t *)dst + at);
+}
