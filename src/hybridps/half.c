@@ -1,5 +1,4 @@
-/* Written on the bits, without branches, so that the compiler vectorises it for any CPU; where x86
- * has instructions for float16 they are chosen at run time. */
+/* Written on the bits, without branches, so that the compiler vectorises it for any CPU. */
 #include "hybridps/half.h"
 
 #include <stdint.h>

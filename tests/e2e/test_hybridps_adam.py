@@ -1,0 +1,110 @@
+#!/usr/bin/python3
+"""The native Adam against torch itself: bit for bit, and 16-bit numbers as torch rounds them."""
+from __future__ import annotations
+
+import ctypes
+import os
+import pathlib
+import sys
+import unittest
+
+try:
+    import torch
+except ImportError:
+    print("skipped: python3-torch is not installed")
+    sys.exit(77)
+
+BUILD = pathlib.Path(os.environ.get("HELIOS_BUILD", pathlib.Path(__file__).resolve().parents[2] / "build"))
+LIB = ctypes.CDLL(str(BUILD / "lib" / "libhelios.so.0"))
+LIB.hybridps_adam_step.argtypes = ([ctypes.c_void_p] * 4 + [ctypes.c_size_t, ctypes.c_long] +
+                                   [ctypes.c_double] * 5 + [ctypes.c_int] * 2)
+
+
+class Adam(ctypes.Structure):
+    _fields_ = [("p", ctypes.c_void_p), ("m", ctypes.c_void_p), ("v", ctypes.c_void_p),
+                ("g", ctypes.c_void_p), ("grad_type", ctypes.c_int), ("p16", ctypes.c_void_p),
+                ("p16_type", ctypes.c_int), ("n", ctypes.c_size_t), ("step", ctypes.c_long),
+                ("lr", ctypes.c_double), ("b1", ctypes.c_double), ("b2", ctypes.c_double),
+                ("eps", ctypes.c_double), ("wd", ctypes.c_double), ("grad_scale", ctypes.c_double),
+                ("adamw", ctypes.c_int), ("nthreads", ctypes.c_int)]
+
+
+def native(p, g, m, v, step, lr, b1, b2, eps, wd, adamw, threads):
+    code = LIB.hybridps_adam_step(p.data_ptr(), g.data_ptr(), m.data_ptr(), v.data_ptr(), p.numel(),
+                                  step, lr, b1, b2, eps, wd, adamw, threads)
+    assert code == 0, code
+
+
+class AdamAsTorch(unittest.TestCase):
+    def setUp(self):
+        torch.set_num_threads(1)
+        newer = int(torch.__version__.split(".")[0]) >= 2
+        LIB.hybridps_adam_set_rounding(0 if newer else 1)
+
+    def test_steps_are_bit_equal_to_this_torch(self):
+        for n in (1, 3, 15, 17, 100, 1025, 100003):
+            for adamw in (0, 1):
+                for wd in (0.0, 0.01):
+                    for b1 in (0.9, 0.4):
+                        self.compare(n, adamw, wd, b1)
+
+    def compare(self, n, adamw, wd, b1):
+        torch.manual_seed(n)
+        start = torch.randn(n)
+        theirs = torch.nn.Parameter(start.clone())
+        kind = torch.optim.AdamW if adamw else torch.optim.Adam
+        optimizer = kind([theirs], lr=1e-3, betas=(b1, 0.999), eps=1e-8, weight_decay=wd, foreach=False)
+        p, m, v = start.clone(), torch.zeros(n), torch.zeros(n)
+        for step in range(1, 8):
+            g = torch.randn(n) * 10.0 ** (step % 5 - 2)
+            theirs.grad = g.clone()
+            optimizer.step()
+            native(p, g, m, v, step, 1e-3, b1, 0.999, 1e-8, wd, adamw, 2)
+        self.assertTrue(torch.equal(p, theirs.data), f"n {n} adamw {adamw} wd {wd} beta1 {b1}")
+
+    def test_the_newer_rounding_is_that_of_torch_2_s_operations(self):
+        LIB.hybridps_adam_set_rounding(0)
+        n, lr, b2, eps = 100003, 1e-3, 0.999, 1e-8
+        for adamw, wd in ((0, 0.0), (0, 0.01), (1, 0.01)):
+            torch.manual_seed(1)
+            q, qm, qv = torch.randn(n), torch.zeros(n), torch.zeros(n)
+            p, m, v = q.clone(), torch.zeros(n), torch.zeros(n)
+            for step in range(1, 6):
+                g = torch.randn(n)
+                d = g
+                if adamw:
+                    q.mul_(1 - lr * wd)
+                elif wd:
+                    d = g.add(q, alpha=wd)
+                qm.lerp_(d, 1 - 0.9)  # torch/optim/adam.py, _single_tensor_adam
+                qv.mul_(b2).addcmul_(d, d, value=1 - b2)
+                denom = (qv.sqrt() / (1 - b2 ** step) ** 0.5).add_(eps)
+                q.addcdiv_(qm, denom, value=-(lr / (1 - 0.9 ** step)))
+                native(p, g, m, v, step, lr, 0.9, b2, eps, wd, adamw, 1)
+            self.assertTrue(torch.equal(p, q) and torch.equal(m, qm) and torch.equal(v, qv))
+
+    def test_half_precision_numbers_are_read_and_rounded_as_torch_does(self):
+        bits = torch.arange(-32768, 32768, dtype=torch.int16)
+        n = bits.numel()
+        for kind, dtype in ((1, torch.float16), (2, torch.bfloat16)):
+            g = bits.view(dtype)
+            # lr 0 leaves p; beta1 0 makes m the gradient as it was read (torch 1.13's rounding)
+            LIB.hybridps_adam_set_rounding(1)
+            for seed in range(3):
+                torch.manual_seed(seed)
+                random = torch.randint(-2**31, 2**31 - 1, (n,)).to(torch.int32).view(torch.float32)
+                near = (random.view(torch.int32) & -8192 | seed * 4096).view(torch.float32)  # ties
+                for p in (random.clone(), near.clone()):
+                    keep, out = p.clone(), torch.empty(n, dtype=dtype)
+                    m, v = torch.zeros(n), torch.zeros(n)
+                    step = Adam(p.data_ptr(), m.data_ptr(), v.data_ptr(), g.data_ptr(), kind,
+                                out.data_ptr(), kind, n, 1, 0.0, 0.0, 0.0, 1.0, 0.0, 1.0, 0, 2)
+                    self.assertEqual(LIB.hybridps_adam_run(ctypes.byref(step)), 0)
+                    read = torch.isfinite(g.float())
+                    self.assertTrue(torch.equal(m[read], g.float()[read]))
+                    same = read & ~torch.isnan(keep)  # elsewhere 0 * inf made p no number
+                    self.assertTrue(torch.equal(out[same].view(torch.int16), keep.to(dtype)[same].view(torch.int16)))
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
