@@ -12,6 +12,8 @@ pkg_check_modules(ZMQ REQUIRED IMPORTED_TARGET libzmq)
 pkg_check_modules(HWLOC REQUIRED IMPORTED_TARGET hwloc)
 pkg_check_modules(ZLIB REQUIRED IMPORTED_TARGET zlib)
 pkg_check_modules(MICROHTTPD REQUIRED IMPORTED_TARGET libmicrohttpd)
+pkg_check_modules(CURL REQUIRED IMPORTED_TARGET libcurl)
+pkg_check_modules(CRYPTO REQUIRED IMPORTED_TARGET libcrypto)
 pkg_check_modules(CMOCKA REQUIRED IMPORTED_TARGET cmocka)
 
 add_library(hl_options INTERFACE)
@@ -42,7 +44,7 @@ set(HL_THIRD_net PkgConfig::UCX PkgConfig::ZMQ)
 set(HL_THIRD_rpc PkgConfig::JANSSON CapnProto::capnp-rpc)
 set(HL_THIRD_hw PkgConfig::HWLOC PkgConfig::JANSSON)
 set(HL_THIRD_http PkgConfig::MICROHTTPD)
-set(HL_THIRD_mem PkgConfig::JANSSON)
+set(HL_THIRD_mem PkgConfig::JANSSON PkgConfig::CURL PkgConfig::CRYPTO)
 
 # The generated half of api/v1/helios.capnp.
 function(hl_capnp out)

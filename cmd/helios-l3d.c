@@ -39,8 +39,13 @@ static void default_paths(struct daemon *d)
 
 static struct l4_opts archive_opts(const struct hl_conf *c)
 {
-    return (struct l4_opts){.url = c->archive_url,
-                            .quota = c->archive_quota,
+    return (struct l4_opts){.archive = {.url = c->archive_url,
+                                        .quota_bytes = c->archive_quota,
+                                        .s3_endpoint = c->archive_s3_endpoint,
+                                        .s3_region = c->archive_s3_region,
+                                        .s3_credentials = c->archive_s3_credentials,
+                                        .s3_part = c->archive_s3_part,
+                                        .timeout_ms = (unsigned)c->archive_s3_timeout_ms},
                             .write_behind = strcmp(c->archive_mode, "write-behind") == 0,
                             .threads = (unsigned)c->archive_threads,
                             .load_timeout_ms = (unsigned)c->archive_load_timeout_ms,

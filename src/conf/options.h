@@ -95,6 +95,11 @@ struct hl_conf {
     uint64_t archive_load_timeout_ms;
     double archive_low;
     uint64_t archive_hold_ms;
+    char *archive_s3_endpoint; /* "" = AWS's */
+    char *archive_s3_region;
+    char *archive_s3_credentials; /* file; "" = environment */
+    uint64_t archive_s3_part;
+    uint64_t archive_s3_timeout_ms;
 
     char *agent_name;   /* "" = host name */
     char *agent_listen; /* RPC */

@@ -107,6 +107,23 @@ const struct hl_option hl_conf_table[] = {
     {"archive.hold", "--archive-hold", "200ms",
      "What was used more recently is not given up, so that whoever had it loaded gets it.",
      HL_OPT_DURATION, 0, DAY_MS, NULL, AT(archive_hold_ms), HL_L3D},
+    {"archive.s3_endpoint", "--archive-s3-endpoint", "",
+     "Address of the S3 store, http://HOST:PORT or https://HOST; empty for AWS in the region.",
+     HL_OPT_STRING, 0, 0, NULL, AT(archive_s3_endpoint), HL_L3D},
+    {"archive.s3_region", "--archive-s3-region", "us-east-1",
+     "Region that S3 requests are signed for.",
+     HL_OPT_STRING, 0, 0, NULL, AT(archive_s3_region), HL_L3D},
+    {"archive.s3_credentials", "--archive-s3-credentials", "",
+     "File with aws_access_key_id and aws_secret_access_key; empty for the variables "
+     "AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_SESSION_TOKEN.",
+     HL_OPT_PATH, 0, 0, NULL, AT(archive_s3_credentials), HL_L3D},
+    {"archive.s3_part", "--archive-s3-part", "64MiB",
+     "Larger shards are sent to S3 in parts of so many bytes.",
+     HL_OPT_BYTES, 5 * MIB, 5120 * MIB, NULL, AT(archive_s3_part), HL_L3D},
+    {"archive.s3_timeout", "--archive-s3-timeout", "30s",
+     "An S3 transfer that moves no byte for so long has failed; other failures are retried until "
+     "then.",
+     HL_OPT_DURATION, 100, DAY_MS, NULL, AT(archive_s3_timeout_ms), HL_L3D},
 
     {"agent.name", "--name", "",
      "Name of this node (serverId); empty for the host name.",

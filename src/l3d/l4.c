@@ -239,22 +239,21 @@ int l4_has(struct hl_l3d *d, struct hl_id id, uint64_t *size)
 hl_status l4_start(struct hl_l3d *d, const struct l4_opts *opts)
 {
     struct l4 *l4 = calloc(1, sizeof(*l4));
-    if (l4 == NULL || (l4->url = strdup(opts->url)) == NULL) {
+    if (l4 == NULL || (l4->url = strdup(opts->archive.url)) == NULL) {
         free(l4);
         return hl_fail(HL_ENOMEM, "archive");
     }
     d->l4 = l4;
     l4->opts = *opts;
-    l4->opts.url = l4->url;
+    l4->opts.archive = (struct hl_archive_options){.url = l4->url};
     pthread_mutex_init(&l4->room_lock, NULL);
     HL_TRY(workers_start(d->loop, opts->threads, &l4->loads));
-    if (opts->url[0] == '\0')
+    if (opts->archive.url[0] == '\0')
         return HL_OK;
     HL_TRY(workers_start(d->loop, (opts->threads + 1) / 2, &l4->stores));
-    HL_TRY(hl_archive_open(&(struct hl_archive_options){.url = l4->url,
-                                                        .quota_bytes = opts->quota,
-                                                        .cancel = &d->stopping},
-                           &l4->archive));
+    struct hl_archive_options archive = opts->archive;
+    archive.cancel = &d->stopping;
+    HL_TRY(hl_archive_open(&archive, &l4->archive));
     struct hl_archive_info info;
     hl_archive_stat(l4->archive, &info);
     hl_info("archive open url=%s shards=%llu bytes=%llu discarded=%llu foreign=%llu", l4->url,

@@ -29,8 +29,7 @@ enum l4_kind {
 typedef void (*l4_done)(void *arg, hl_status st, const char *text);
 
 struct l4_opts {
-    const char *url; /* "" = none */
-    uint64_t quota;
+    struct hl_archive_options archive; /* url "" = none; needed during the start only */
     int write_behind;
     unsigned threads; /* loads at a time; stores have half of them */
     unsigned load_timeout_ms;

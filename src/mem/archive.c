@@ -29,7 +29,7 @@ struct hl_archive_entry {
     UT_hash_handle hh;
 };
 
-static const struct hl_archive_ops *const back_ends[] = {&hl_archive_dir};
+static const struct hl_archive_ops *const back_ends[] = {&hl_archive_dir, &hl_archive_s3};
 
 static struct hl_archive_entry *find(struct hl_archive *a, struct hl_id id)
 {
@@ -77,7 +77,7 @@ hl_status hl_archive_open(const struct hl_archive_options *options, struct hl_ar
         if (strncmp(options->url, back_ends[i]->scheme, len) != 0 || options->url[len] != ':')
             continue;
         struct hl_archive *a = NULL;
-        HL_TRY(back_ends[i]->open(options->url + len + 1, &a));
+        HL_TRY(back_ends[i]->open(options->url + len + 1, options, &a));
         a->ops = back_ends[i];
         a->info.quota_bytes = options->quota_bytes;
         a->cancel = options->cancel;
@@ -90,7 +90,8 @@ hl_status hl_archive_open(const struct hl_archive_options *options, struct hl_ar
         *out = a;
         return HL_OK;
     }
-    return hl_fail(HL_EINVAL, "archive '%s': no such kind; give dir:PATH", options->url);
+    return hl_fail(HL_EINVAL, "archive '%s': no such kind; give dir:PATH or s3://BUCKET/PREFIX",
+                   options->url);
 }
 
 void hl_archive_close(struct hl_archive *a)
@@ -265,7 +266,10 @@ hl_status hl_archive_crc(struct hl_archive *a, struct hl_id id, uint32_t *out)
 {
     if (known_crc(a, id, out))
         return HL_OK;
-    HL_TRY(read_crc(a, id, out));
+    hl_status st = a->ops->crc != NULL ? a->ops->crc(a, id, out) : HL_ENOENT;
+    if (st == HL_ENOENT)
+        st = read_crc(a, id, out);
+    HL_TRY(st);
     learn_crc(a, id, *out);
     return HL_OK;
 }

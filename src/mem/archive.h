@@ -3,12 +3,14 @@
  * An archived shard is its own bytes, a safetensors file anyone can open. Bytes are checked on the
  * way in and on the way out; what is there is there whole, whatever its writer died of.
  *
- * Owns:    the archive, which one process at a time may have open; not the caller's bytes.
+ * Owns:    the archive, which one process at a time may have open (a directory is locked; of an S3
+ *          prefix you have to see to it yourself); not the caller's bytes.
  * Threads: any; puts, gets and removals of different shards run side by side. Nothing may run when
  *          hl_archive_close is called.
  * Errors:  HL_ENOENT, HL_EEXIST (shards are immutable), HL_EBUSY (being written or removed, or the
- *          archive is open elsewhere), HL_ENOSPC (quota or disk; nothing is left behind),
- *          HL_ECORRUPT (bytes, size or checksum are not those of the shard), HL_EIO.
+ *          directory is open elsewhere), HL_ENOSPC (quota or disk; nothing is left behind),
+ *          HL_ECORRUPT (bytes, size or checksum are not those of the shard), HL_EIO. With s3 also
+ *          HL_EPERM, HL_EUNAVAIL, HL_ETIMEDOUT, with the store's own code in the text.
  * Units:   bytes; CRC-32 as in base/crc32.h over all bytes of the shard.
  * Limits:  shards whose header hl_safetensors_parse accepts.
  */
@@ -25,9 +27,17 @@
 struct hl_archive;
 
 struct hl_archive_options {
-    const char *url;          /* "dir:PATH"; the directory is made when it is missing */
-    uint64_t quota_bytes;     /* 0 = no limit but the disk's */
+    const char *url;          /* "dir:PATH": the directory is made when it is missing.
+                                 "s3://BUCKET/PREFIX": the bucket is there */
+    uint64_t quota_bytes;     /* 0 = no limit but the medium's */
     const atomic_int *cancel; /* non-zero ends puts and gets with HL_ECANCELED; may be NULL */
+
+    /* s3 only; NULL and 0 take the default */
+    const char *s3_endpoint;    /* "http://host:port"; "" = AWS's of the region */
+    const char *s3_region;      /* "us-east-1" */
+    const char *s3_credentials; /* file as of the AWS tools; "" = AWS_ACCESS_KEY_ID and so on */
+    uint64_t s3_part;           /* larger shards are sent in parts of so many bytes; 64 MiB */
+    unsigned timeout_ms;        /* without any progress; 30 s */
 };
 
 struct hl_archive_info {

@@ -66,8 +66,10 @@ static hl_status fail_cancelled(struct hl_id id)
     return hl_fail(HL_ECANCELED, "archive: shard %s: the daemon ends", hl_id_format(id).s);
 }
 
-static hl_status dir_open(const char *rest, struct hl_archive **out)
+static hl_status dir_open(const char *rest, const struct hl_archive_options *options,
+                          struct hl_archive **out)
 {
+    (void)options;
     HL_TRY(hl_dir_make(rest, 0755));
     struct dir *d = calloc(1, sizeof(*d));
     if (d == NULL)

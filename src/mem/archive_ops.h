@@ -32,7 +32,8 @@ static inline int hl_archive_cancelled(const struct hl_archive *a)
 
 struct hl_archive_ops {
     const char *scheme;
-    hl_status (*open)(const char *rest, struct hl_archive **out);
+    hl_status (*open)(const char *rest, const struct hl_archive_options *options,
+                      struct hl_archive **out);
     void (*close)(struct hl_archive *a);
     /* Reports every shard with hl_archive_found, removes halves, counts both kinds of the rest. */
     hl_status (*scan)(struct hl_archive *a);
@@ -44,9 +45,11 @@ struct hl_archive_ops {
     hl_status (*read)(struct hl_archive *a, struct hl_id id, uint64_t size, uint64_t offset,
                       void *dst, uint64_t len, uint32_t *crc);
     hl_status (*remove)(struct hl_archive *a, struct hl_id id);
+    /* CRC of the whole shard as the medium keeps it; HL_ENOENT: it does not. May be NULL. */
+    hl_status (*crc)(struct hl_archive *a, struct hl_id id, uint32_t *out);
 };
 
-extern const struct hl_archive_ops hl_archive_dir;
+extern const struct hl_archive_ops hl_archive_dir, hl_archive_s3;
 
 /* For scan only. */
 hl_status hl_archive_found(struct hl_archive *a, struct hl_id id, uint64_t size) HL_CHECK;

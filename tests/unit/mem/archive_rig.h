@@ -27,8 +27,13 @@
 struct rig {
     struct hl_archive *archive;
     char dir[32];
-    char url[72];
+    char url[160];
     uint64_t quota;
+    const char *endpoint; /* of an S3 store */
+    uint64_t part;
+    unsigned timeout_ms;
+    unsigned rounds; /* of the test with threads */
+    int keeps_crc;   /* the medium keeps checksums beside the bytes */
 };
 
 struct shard {
@@ -40,7 +45,11 @@ struct shard {
 
 static inline hl_status rig_try_open(struct rig *r)
 {
-    return hl_archive_open(&(struct hl_archive_options){.url = r->url, .quota_bytes = r->quota},
+    return hl_archive_open(&(struct hl_archive_options){.url = r->url,
+                                                        .quota_bytes = r->quota,
+                                                        .s3_endpoint = r->endpoint,
+                                                        .s3_part = r->part,
+                                                        .timeout_ms = r->timeout_ms},
                            &r->archive);
 }
 
@@ -74,6 +83,7 @@ static inline int rig_setup(void **state)
     if (mkdtemp(r->dir) == NULL)
         return -1;
     snprintf(r->url, sizeof(r->url), "dir:%s", r->dir);
+    r->rounds = 15;
     *state = r;
     return rig_try_open(r);
 }
