@@ -61,6 +61,8 @@ hl_status store_open(const struct store_opts *opts, struct store **out)
     if (st == HL_OK)
         st = open_l2(s);
     if (st == HL_OK)
+        st = store_devices_open(s, opts->slots);
+    if (st == HL_OK)
         st = store_serve(s);
     if (st == HL_OK)
         st = store_jobs_start(s);
@@ -102,6 +104,7 @@ void store_close(struct store *s)
     store_links_close(s);
     for (size_t i = 0; i < s->tier_count; i++)
         hl_tier_close(s->tiers[i].t);
+    store_devices_close(s);
     hl_pool_close(s->pool);
     free_tables(s);
     pthread_mutex_destroy(&s->lock);
@@ -199,12 +202,14 @@ static json_t *tier_json(const struct store_tier *t)
 {
     struct hl_tier_usage u;
     hl_tier_usage(t->t, &u);
-    return json_pack("{s:s s:s s:I s:I s:I s:I s:I s:I s:I s:s s:i s:s}", "tier",
+    return json_pack("{s:s s:s s:I s:I s:I s:I s:I s:I s:I s:s s:i s:s s:s s:b}", "tier",
                      hl_tier_name(t->tier), "name", u.name, "quotaBytes", (json_int_t)u.quota,
                      "usedBytes", (json_int_t)u.used, "writingBytes", (json_int_t)u.writing,
                      "quarantinedBytes", (json_int_t)u.quarantined, "shards", (json_int_t)u.shards,
                      "highBytes", (json_int_t)u.high, "lowBytes", (json_int_t)u.low, "pressure",
-                     hl_pressure_name(u.pressure), "numaId", t->numa, "backing", u.backing);
+                     hl_pressure_name(u.pressure), "numaId", t->numa, "backing", u.backing,
+                     "nicClass", t->tier == HL_TIER_L1 ? hl_nic_class_name(t->nic) : "",
+                     "nicDirect", t->direct);
 }
 
 json_t *store_tiers(struct store *s)

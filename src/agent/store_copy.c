@@ -8,6 +8,7 @@
 #include "agent/store_private.h"
 #include "base/log.h"
 #include "base/plane.h"
+#include "mem/plank.h"
 
 #define WINDOW  (8 * HL_POOL_CHUNK) /* between two looks at the clock */
 #define WAIT_MS 10
@@ -33,7 +34,7 @@ static struct hl_route choose(const struct making *m, enum hl_route_direct direc
         .target = m->target->tier,
         .link = m->src.link,
         .nic = is_device ? device->nic : HL_NIC_OTHER,
-        .device_direct = is_device && device->device_direct,
+        .device_direct = is_device && device->direct,
         .direct = direct,
     });
 }
@@ -51,13 +52,102 @@ static void count(const struct making *m, hl_status st, uint64_t begun_ns)
 
 /* ---- the bytes ------------------------------------------------------------------------------- */
 
+static hl_status fetch_leg(void *arg, uint64_t offset, void *staging, size_t len, int timeout_ms)
+{
+    struct making *m = arg;
+    (void)timeout_ms; /* the order's own deadline is looked at */
+    return source_read(m->s, &m->src, offset, staging, len);
+}
+
+static hl_status deliver_leg(void *arg, uint64_t offset, void *staging, size_t len, int timeout_ms)
+{
+    struct making *m = arg;
+    (void)timeout_ms;
+    return hl_tier_fill(m->target->t, &m->slot, offset, staging, len);
+}
+
+/* Through host memory, both legs at the same time. */
+static hl_status land_staged(struct making *m)
+{
+    int ms;
+    HL_TRY(store_left(m->s, m->r, &ms));
+    return hl_plank_copy(m->target->plank,
+                         &(struct hl_plank_job){.size = m->src.size,
+                                                .fetch = {.move = fetch_leg, .arg = m},
+                                                .deliver = {.move = deliver_leg, .arg = m},
+                                                .timeout_ms = ms},
+                         NULL);
+}
+
 static hl_status land(struct making *m)
 {
+    if (m->route.path == HL_PATH_PLANK || m->slot.host == NULL)
+        return land_staged(m);
+
     for (uint64_t at = 0; at < m->src.size; at += WINDOW) {
         uint64_t n = m->src.size - at < WINDOW ? m->src.size - at : WINDOW;
         HL_TRY(source_read(m->s, &m->src, at, (uint8_t *)m->slot.host + at, (size_t)n));
     }
     return HL_OK;
+}
+
+/* ---- the direct path's health ---------------------------------------------------------------- */
+
+static struct store_health *health_of(struct making *m, int make)
+{
+    struct store_health *h = NULL;
+    struct store_health_key key = {.tier = (uint64_t)(m->target - m->s->tiers)};
+    snprintf(key.peer, sizeof(key.peer), "%s", m->r->source_data);
+    HASH_FIND(hh, m->s->health, &key, sizeof(key), h);
+    if (h == NULL && make && (h = calloc(1, sizeof(*h))) != NULL) {
+        h->key = key;
+        HASH_ADD(hh, m->s->health, key, sizeof(h->key), h);
+    }
+    return h;
+}
+
+static enum hl_route_direct direct_now(struct making *m)
+{
+    pthread_mutex_lock(&m->s->lock);
+    const struct store_health *h = health_of(m, 0);
+    enum hl_route_direct direct =
+        h == NULL ? HL_DIRECT_GOOD : hl_route_health_at(&h->direct, hl_now_ns() / HL_NS_PER_MS);
+    pthread_mutex_unlock(&m->s->lock);
+    return direct;
+}
+
+/* What speaks against the way, and not against the shard, the order or us. */
+static int is_of_the_path(hl_status st)
+{
+    return st != HL_OK && st != HL_ECANCELED && st != HL_ENOENT && st != HL_ESTALE &&
+           st != HL_ECORRUPT;
+}
+
+static void note_direct(struct making *m, hl_status st)
+{
+    const struct store_opts *o = &m->s->opts;
+    pthread_mutex_lock(&m->s->lock);
+    struct store_health *h = health_of(m, is_of_the_path(st));
+    if (h != NULL && is_of_the_path(st))
+        hl_route_health_failed(&h->direct, hl_now_ns() / HL_NS_PER_MS, o->retry_first_ms,
+                               o->retry_max_ms);
+    else if (h != NULL && st == HL_OK)
+        hl_route_health_worked(&h->direct);
+    pthread_mutex_unlock(&m->s->lock);
+}
+
+/* The failed attempt is counted as one; the next goes the way that is left. */
+static void fall_back(struct making *m, hl_status st, uint64_t begun_ns)
+{
+    hl_warn("direct path from %s failed, it rests error=\"%s\"", m->r->source_data,
+            hl_error_text());
+    hl_fault_count("direct-failed", hl_route_path_name(m->route.path));
+    count(m, st, begun_ns);
+    m->route = choose(m, HL_DIRECT_FAILED);
+    if (m->route.path == HL_PATH_TCP)
+        source_ask(m->s, &m->src);
+    else
+        source_revive(&m->src);
 }
 
 /* ---- the room -------------------------------------------------------------------------------- */
@@ -97,10 +187,18 @@ static hl_status fill(struct making *m, struct store_result *out)
 {
     struct hl_tier_ref ref;
     uint64_t begun = hl_now_ns();
-    m->route = choose(m, HL_DIRECT_GOOD);
+    m->route = choose(m, direct_now(m));
     hl_status st = m->route.path == HL_PATH_NONE
                        ? hl_fail(HL_EUNSUPPORTED, "%s", hl_route_reason_text(m->route.reason))
                        : land(m);
+    if (m->route.path == HL_PATH_DIRECT) {
+        note_direct(m, st);
+        if (is_of_the_path(st)) {
+            fall_back(m, st, begun);
+            begun = hl_now_ns();
+            st = land(m);
+        }
+    }
     if (st == HL_OK)
         st = hl_tier_seal(m->target->t, &m->slot, m->src.crc32, m->src.crcs,
                           hl_pool_chunks(m->src.size), &ref);
@@ -120,8 +218,11 @@ static hl_status make(struct making *m, struct store_result *out)
 {
     struct hl_tier_ref ref;
     int here;
-    HL_TRY(source_open(m->s, m->r, &m->src));
-    hl_status st = take_room(m, m->src.size, &ref, &here);
+    const struct store_request *r = m->r;
+    HL_TRY(source_open(m->s, r, &m->src));
+    hl_status st = store_tier_need(m->s, r->tier, r->device, r->numa, m->src.size, &m->target);
+    if (st == HL_OK)
+        st = take_room(m, m->src.size, &ref, &here);
     if (st == HL_OK && here) {
         store_describe(m->s, m->target, &ref, out);
     } else if (st == HL_OK) {
@@ -148,9 +249,13 @@ hl_status store_copy_run(struct store *s, const struct store_request *r, struct 
     struct hl_tier_ref ref;
     uint64_t begun = hl_now_ns();
     HL_TRY(store_tier_need(s, r->tier, r->device, r->numa, r->size, &m.target));
-    if (hl_tier_find(m.target->t, r->id, &ref) == HL_OK) {
-        store_describe(s, m.target, &ref, out);
-        return HL_OK;
+    for (size_t i = 0; i < s->tier_count; i++) {
+        const struct store_tier *t = &s->tiers[i];
+        if (t->tier == r->tier && (r->device[0] == '\0' || strcmp(r->device, t->device) == 0) &&
+            hl_tier_find(t->t, r->id, &ref) == HL_OK) {
+            store_describe(s, t, &ref, out);
+            return HL_OK;
+        }
     }
     hl_status st = make(&m, out);
     if (st != HL_OK)

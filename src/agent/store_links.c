@@ -117,11 +117,19 @@ void store_local_back(struct store *s, const char *socket, struct hl_l3_client *
     give_back(s, l, st);
 }
 
-hl_status store_net(struct store *s, const char *address, int timeout_ms,
+/* Connections of two kinds to one address are kept apart. */
+static const char *net_key(const char *address, enum hl_net_mode mode, char *buf, size_t cap)
+{
+    snprintf(buf, cap, "%s%s", mode == HL_NET_ASK ? "ask " : "", address);
+    return buf;
+}
+
+hl_status store_net(struct store *s, const char *address, enum hl_net_mode mode, int timeout_ms,
                     struct hl_net_client **out)
 {
+    char key[STORE_ADDRESS_MAX];
     pthread_mutex_lock(&s->lock);
-    struct store_link *l = take(s, NET, address);
+    struct store_link *l = take(s, NET, net_key(address, mode, key, sizeof(key)));
     pthread_mutex_unlock(&s->lock);
     if (l != NULL) {
         *out = l->net;
@@ -132,13 +140,16 @@ hl_status store_net(struct store *s, const char *address, int timeout_ms,
                                                              .timeout_ms = timeout_ms < CONNECT_MS
                                                                                ? timeout_ms
                                                                                : CONNECT_MS,
+                                                             .mode = mode,
                                                              .ops = s->opts.net},
                                out);
 }
 
-void store_net_back(struct store *s, const char *address, struct hl_net_client *c, hl_status st)
+void store_net_back(struct store *s, const char *address, enum hl_net_mode mode,
+                    struct hl_net_client *c, hl_status st)
 {
-    struct store_link *l = link_new(address);
+    char key[STORE_ADDRESS_MAX];
+    struct store_link *l = link_new(net_key(address, mode, key, sizeof(key)));
     if (l == NULL) {
         hl_net_close(c);
         return;

@@ -17,8 +17,10 @@
 #include "net/net.h"
 #include "rpc/rpc.h"
 
+struct hl_device;
 struct hl_l3_server;
 struct hl_migrate_server;
+struct hl_plank;
 
 #define STORE_NAME_MAX    128
 #define STORE_ADDRESS_MAX 288
@@ -29,8 +31,11 @@ struct store_tier {
     char device[96]; /* "emu:0"; "" for the L2 */
     struct hl_tier_store *t;
     int numa; /* -1 = several or unknown */
+    /* of an L1 */
+    struct hl_device *memory;
+    struct hl_plank *plank;
     enum hl_nic_class nic;
-    int device_direct; /* the NIC may write into its memory, and we can address it */
+    int direct; /* a NIC may write into its memory, and we can address it */
 };
 
 /* How a copy came, for people; one that was adopted has none. */
@@ -57,8 +62,13 @@ struct store_link {
     struct store_link *next;
 };
 
+/* The direct path from one peer into one tier. */
 struct store_health {
-    char address[STORE_ADDRESS_MAX];
+    struct store_health_key {
+        char peer[STORE_ADDRESS_MAX];
+        uint64_t tier; /* index in tiers */
+    } key;
+
     struct hl_route_health direct;
     UT_hash_handle hh;
 };
@@ -136,6 +146,10 @@ hl_status store_left(const struct store *s, const struct store_request *r, int *
 /* Text to words. */
 hl_status store_tier_parse(const char *text, enum hl_tier *out) HL_CHECK;
 
+/* store_devices.c: the L1s */
+hl_status store_devices_open(struct store *s, const json_t *slots) HL_CHECK;
+void store_devices_close(struct store *s);
+
 /* store_serve.c: the L2's doors */
 hl_status store_serve(struct store *s) HL_CHECK;
 void store_unserve(struct store *s);
@@ -148,9 +162,10 @@ hl_status store_rpc(struct store *s, const char *address, const char *interface,
 hl_status store_local(struct store *s, const char *socket, int timeout_ms,
                       struct hl_l3_client **out) HL_CHECK;
 void store_local_back(struct store *s, const char *socket, struct hl_l3_client *c, hl_status st);
-hl_status store_net(struct store *s, const char *address, int timeout_ms,
+hl_status store_net(struct store *s, const char *address, enum hl_net_mode mode, int timeout_ms,
                     struct hl_net_client **out) HL_CHECK;
-void store_net_back(struct store *s, const char *address, struct hl_net_client *c, hl_status st);
+void store_net_back(struct store *s, const char *address, enum hl_net_mode mode,
+                    struct hl_net_client *c, hl_status st);
 void store_links_close(struct store *s);
 
 /* store_source.c: where a copy is read from */
@@ -165,6 +180,8 @@ struct source {
     struct hl_tier_ref own_ref;
     struct hl_l3_client *local; /* mapped */
     struct hl_pool_ref local_ref;
+    int far; /* the network */
+    enum hl_net_mode mode;
     struct hl_net_client *net;
     uint64_t offset; /* in the pool served there */
     uint32_t gen;
@@ -176,6 +193,10 @@ hl_status source_open(struct store *s, const struct store_request *r, struct sou
 /* Whole chunks from `offset`; what fails its checksum is fetched again. */
 hl_status source_read(struct store *s, struct source *src, uint64_t offset, void *dst,
                       size_t len) HL_CHECK;
+/* Go on over a new connection that asks the owner instead of reading its memory. */
+void source_ask(struct store *s, struct source *src);
+/* Forget that a connection broke: the next may be tried. */
+void source_revive(struct source *src);
 void source_close(struct store *s, struct source *src);
 
 /* store_copy.c, store_send.c: in the threads that copy */

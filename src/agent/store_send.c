@@ -43,10 +43,10 @@ static hl_status send_backbone(struct sending *x)
         return hl_fail(HL_EUNAVAIL, "the target has no data address");
     for (int tried = 0;; tried++) {
         HL_TRY(store_left(x->s, x->r, &ms));
-        HL_TRY(store_net(x->s, address, ms, &client));
+        HL_TRY(store_net(x->s, address, HL_NET_AUTO, ms, &client));
         snprintf(x->transport, sizeof(x->transport), "%s", hl_net_path_name(client));
         hl_status st = hl_net_put_as(client, x->ref.id, x->data, x->ref.size, x->ref.crc32, ms);
-        store_net_back(x->s, address, client, st);
+        store_net_back(x->s, address, HL_NET_AUTO, client, st);
         if (st != HL_EUNAVAIL || tried > 0)
             return st; /* a kept connection may be that of a peer which was restarted */
     }

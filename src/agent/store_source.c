@@ -112,7 +112,8 @@ static hl_status open_net(struct store *s, const struct store_request *r, struct
                        r->source_node[0] != '\0' ? r->source_node : "L3");
     HL_TRY(locate(s, r, src));
     HL_TRY(store_left(s, r, &ms));
-    HL_TRY(store_net(s, r->source_data, ms, &src->net));
+    src->far = 1;
+    HL_TRY(store_net(s, r->source_data, src->mode, ms, &src->net));
     const char *path = hl_net_path_name(src->net);
     src->link = strcmp(path, "rdma") == 0 ? HL_LINK_RDMA : HL_LINK_TCP;
     snprintf(src->transport, sizeof(src->transport), "%s", path);
@@ -169,7 +170,7 @@ void source_close(struct store *s, struct source *src)
         store_local_back(s, src->request->source_socket, src->local, st);
     }
     if (src->net != NULL)
-        store_net_back(s, src->request->source_data, src->net, src->last);
+        store_net_back(s, src->request->source_data, src->mode, src->net, src->last);
     free(src->crcs);
     *src = (struct source){.request = src->request};
 }
@@ -212,12 +213,28 @@ static hl_status reconnect(struct store *s, struct source *src, hl_status why)
     uint32_t crc32 = src->crc32;
     int ms;
     if (src->net != NULL)
-        store_net_back(s, r->source_data, hl_steal(&src->net), why);
+        store_net_back(s, r->source_data, src->mode, hl_steal(&src->net), why);
     HL_TRY(store_left(s, r, &ms));
     HL_TRY(locate(s, r, src));
     if (src->crc32 != crc32)
         return hl_fail(HL_ESTALE, "shard %s is another one now", hl_id_format(r->id).s);
-    return store_net(s, r->source_data, ms, &src->net);
+    HL_TRY(store_net(s, r->source_data, src->mode, ms, &src->net));
+    snprintf(src->transport, sizeof(src->transport), "%s", hl_net_path_name(src->net));
+    return HL_OK;
+}
+
+void source_ask(struct store *s, struct source *src)
+{
+    if (src->net != NULL)
+        store_net_back(s, src->request->source_data, src->mode, hl_steal(&src->net), HL_EUNAVAIL);
+    src->mode = HL_NET_ASK;
+    source_revive(src);
+}
+
+void source_revive(struct source *src)
+{
+    src->reconnected = 0;
+    src->last = HL_OK;
 }
 
 static hl_status refetch(struct store *s, struct source *src, uint64_t chunk, uint8_t *dst)
@@ -267,7 +284,7 @@ hl_status source_read(struct store *s, struct source *src, uint64_t offset, void
 {
     int ms;
     HL_TRY(store_left(s, src->request, &ms));
-    if (src->own != NULL || src->local != NULL)
+    if (!src->far)
         return read_memory(s, src, offset, dst, len);
     hl_status st = src->net != NULL ? fetch(s, src, offset, dst, len)
                                     : hl_fail(HL_EUNAVAIL, "the connection was lost");
