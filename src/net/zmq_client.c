@@ -13,6 +13,7 @@
 #include "base/clock.h"
 #include "base/crc32.h"
 #include "base/plane.h"
+#include "core/route.h"
 #include "net/zmq_private.h"
 
 #define DEFAULT_DEAD_MS 1000
@@ -392,7 +393,7 @@ hl_status hl_migrate_send(const struct hl_migrate_send_opts *opts, const void *d
     hl_plane_count(&(struct hl_transfer){.plane = HL_PLANE_MIGRATION,
                                          .op = "migrate",
                                          .path = "zmq",
-                                         .reason = "",
+                                         .reason = hl_route_reason_name(HL_REASON_MIGRATION_NET),
                                          .sent = 1,
                                          .bytes = s.wire,
                                          .ns = hl_now_ns() - s.start_ns,

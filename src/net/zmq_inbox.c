@@ -14,6 +14,7 @@
 #include "base/crc32.h"
 #include "base/log.h"
 #include "base/plane.h"
+#include "core/route.h"
 #include "net/zmq_inbox.h"
 
 #define DEFAULT_WINDOW   ((uint64_t)16 << 20)
@@ -91,7 +92,7 @@ static void tally(const struct migration *m, hl_status st, uint64_t now_ns)
     hl_plane_count(&(struct hl_transfer){.plane = HL_PLANE_MIGRATION,
                                          .op = "migrate",
                                          .path = "zmq",
-                                         .reason = "",
+                                         .reason = hl_route_reason_name(HL_REASON_MIGRATION_NET),
                                          .bytes = m->wire,
                                          .ns = now_ns - m->begun_ns,
                                          .status = st});

@@ -24,7 +24,7 @@ class World(Cluster):
 
     def start_agent(self, host):
         return self._daemon(host, "helios-agent", "--name", f"node-{host.name}", "--controller", self.address, "--state",
-                            self.lab.dir / f"agent-{host.name}", "--l2-size", "16MiB")
+                            self.lab.dir / f"agent-{host.name}", "--l2-size", "64MiB", "--host-id", host.name)
 
     def plane(self, daemon, plane):
         return next(r for r in self.helios(self.a, "net")["planes"] if (r["daemon"], r["plane"]) == (daemon, plane))
@@ -113,6 +113,32 @@ class Planes(unittest.TestCase):
         self.assertGreaterEqual(self.world.plane("l3", "backbone")["receivedBytes"], 4 * MIB)
         for daemon in ("controller", "l3"):
             self.assertIn((daemon, "write", "ucx-tagged", "backbone-write", "ok"),
+                          [(r["daemon"], r["operation"], r["path"], r["reason"], r["result"])
+                           for r in self.world.helios(self.a, "net")["paths"]])
+
+    def test_a_migration_goes_over_the_migration_network(self):
+        self.world.import_model()
+        here, there = self.world.start_agent(self.a), self.world.start_agent(self.b)
+        listing = self.world.helios(self.a, "shard", "ls", "--model", "m")
+        shard = max(listing, key=lambda s: s["sizeBytes"])
+        common = {"id": shard["id"], "sizeBytes": shard["sizeBytes"], "crc32": shard["crc32"], "tier": "L2", "numaId": -1,
+                  "operation": "migrate", "timeoutMs": 20000}
+        agent = self.world.caller(self.a, here.ready["address"], "Agent")
+        l3 = self.world.l3.ready
+        made = agent.ask("storeCopy " + json.dumps({"request": {
+            **common, "operation": "read", "sourceTier": "L3", "sourceAddress": l3["address"],
+            "sourceDataAddress": l3["dataAddress"]}}))
+        self.assertIn("copy", made)
+        before = self.received()
+        sent = agent.ask("storeSend " + json.dumps({"request": {**common, "targetAddress": there.ready["migrateAddress"]}}))
+        self.assertEqual((sent["copy"]["path"], sent["copy"]["reason"]), ("zmq", "migration-net"), sent)
+        after = self.received()
+        self.assertGreaterEqual(after["migration"] - before["migration"], shard["sizeBytes"])
+        self.assertEqual(after["backbone"], before["backbone"])
+        self.assertLess(after["management"] - before["management"], shard["sizeBytes"] // 20)
+        for daemon, way in (("node-A", "sentBytes"), ("node-B", "receivedBytes")):
+            self.assertGreaterEqual(self.world.plane(daemon, "migration")[way], shard["sizeBytes"])
+            self.assertIn((daemon, "migrate", "zmq", "migration-net", "ok"),
                           [(r["daemon"], r["operation"], r["path"], r["reason"], r["result"])
                            for r in self.world.helios(self.a, "net")["paths"]])
 
