@@ -249,6 +249,7 @@ interface L3 {
   # The copy in the pool is suspected: check it, and if it is bad replace it from the archive or from `sources`.
   heal @12 (id :Text, sources :List(CopyRequest)) -> (state :Text, source :Text);  # good healed lost
   metrics @13 () -> (text :Text);
+  touch @14 (ids :List(Text)) -> ();   # were read through the mapping: the last to be evicted
 }
 
 # ---- models --------------------------------------------------------------------------------------

@@ -100,6 +100,8 @@ struct hl_controller {
     char l3_state[256];
     int pool_asked;
     int sweeping;
+    int archiving;          /* a batch is on its way into the archive */
+    int archive_complained; /* of the same trouble only once */
     unsigned sweep_round;
     uint64_t sweep_ns;
     uint64_t crc_failures, crc_retries, lost_reads;
@@ -146,6 +148,12 @@ void method_commit_part(struct hl_controller *c, struct hl_rpc_call *call, const
 void free_in_pool(struct hl_controller *c, const struct hl_id *ids, size_t n);
 /* Drop the open versions of a job whose attempt is below `attempt` (INT_MAX: all). */
 void drop_open_versions(struct hl_controller *c, const char *job, int attempt);
+
+/* behind.c */
+/* After a sweep: archive what is not yet, where the L3 daemon wants that. */
+void archive_behind(struct hl_controller *c);
+/* Tell L3 which shards were read through its mapping. */
+void archive_touch(struct hl_controller *c, const json_t *reports);
 
 /* pool.c: what L3 holds against what the catalogue says */
 void pool_tick(struct hl_controller *c);

@@ -84,6 +84,7 @@ static void import_finish(struct import *im)
         free_shards(c, done.shards);
         return;
     }
+    c->sweep_ns = 0; /* it may have to be archived */
     hl_info("model imported name=%s shards=%zu seconds=%.3f", done.name, v->shard_count,
             done.seconds);
 }

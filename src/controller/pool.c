@@ -22,16 +22,8 @@ static int import_running_now(const struct hl_controller *c)
     return 0;
 }
 
-static void note_extent(struct hl_controller *c, const json_t *extent)
+static void note_orphan(struct hl_controller *c, struct hl_id id)
 {
-    struct hl_id id;
-    if (hl_id_parse(hl_json_str(extent, "id", ""), &id) != HL_OK)
-        return;
-    struct hl_shard_rec *s = hl_catalog_shard(&c->catalog, id);
-    if (s != NULL) {
-        s->seen_round = c->sweep_round;
-        return;
-    }
     struct orphan *o;
     HASH_FIND(hh, c->orphans, &id, sizeof(id), o);
     if (o == NULL) {
@@ -45,6 +37,21 @@ static void note_extent(struct hl_controller *c, const json_t *extent)
         HASH_ADD(hh, c->orphans, id, sizeof(id), o);
     }
     o->round = c->sweep_round;
+}
+
+/* One shard that L3 has, in its pool or in its archive. */
+static void note_extent(struct hl_controller *c, const json_t *extent, int archived)
+{
+    struct hl_id id;
+    if (hl_id_parse(hl_json_str(extent, "id", ""), &id) != HL_OK)
+        return;
+    struct hl_shard_rec *s = hl_catalog_shard(&c->catalog, id);
+    if (s == NULL)
+        note_orphan(c, id);
+    else if (archived)
+        s->archive_round = c->sweep_round;
+    else
+        s->seen_round = c->sweep_round;
 }
 
 /* A version that a gang is writing was begun before its first shard was put; until it is committed,
@@ -125,6 +132,7 @@ static void end_sweep(struct hl_controller *c)
     settle_orphans(c);
     settle_lost(c);
     c->sweeping = 0;
+    archive_behind(c);
 }
 
 static void ask_archived(struct hl_controller *c, json_int_t cursor);
@@ -142,12 +150,7 @@ static void on_archived_page(void *arg, hl_status st, const char *text, json_t *
         return;
     }
     json_array_foreach (hl_json_list(result, "extents"), i, extent) {
-        struct hl_id id;
-        struct hl_shard_rec *s = NULL;
-        if (hl_id_parse(hl_json_str(extent, "id", ""), &id) == HL_OK)
-            s = hl_catalog_shard(&c->catalog, id);
-        if (s != NULL)
-            s->archive_round = c->sweep_round;
+        note_extent(c, extent, 1);
     }
     json_int_t next = hl_json_int(result, "next", 0);
     if (next != 0)
@@ -176,7 +179,7 @@ static void on_page(void *arg, hl_status st, const char *text, json_t *result)
     size_t i;
     json_t *extent;
     json_array_foreach (hl_json_list(result, "extents"), i, extent) {
-        note_extent(c, extent);
+        note_extent(c, extent, 0);
     }
     json_int_t next = hl_json_int(result, "next", 0);
     if (next != 0) {

@@ -111,6 +111,7 @@ static const char *known_path(const json_t *report)
 void method_report_access(struct hl_controller *c, struct hl_rpc_call *call, const json_t *params)
 {
     metrics_report(c, hl_json_list(params, "transfers"));
+    archive_touch(c, hl_json_list(params, "reports"));
     size_t i;
     json_t *r;
     json_array_foreach (hl_json_list(params, "reports"), i, r) {
@@ -223,8 +224,10 @@ void method_commit_part(struct hl_controller *c, struct hl_rpc_call *call, const
                 p.version->model->name, p.version->number, p.version->step, p.version->shard_count);
     hl_rpc_reply(
         call, json_pack("{s:b s:i}", "visible", visible, "committed", p.version->committed_count));
-    if (visible)
+    if (visible) {
         drop_old_versions(c, p.version);
+        c->sweep_ns = 0; /* it may have to be archived */
+    }
 }
 
 static void on_freed(void *arg, hl_status st, const char *text, json_t *result)

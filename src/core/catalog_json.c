@@ -62,8 +62,8 @@ json_t *hl_shard_rec_to_json(const struct hl_shard_rec *s)
                      (json_int_t)s->version->number, "pp", s->pp, "tp", s->tp, "part", s->part,
                      "sizeBytes", (json_int_t)s->size_bytes, "crc32", (json_int_t)s->crc32,
                      "tensors", (int)s->tensors, "state", s->lost ? "lost" : "sealed", "location",
-                     "L3", "accesses", (json_int_t)s->accesses, "lastAccessMs",
-                     (json_int_t)s->last_access_ms);
+                     s->archived && s->missed > 0 ? "L4" : "L3", "accesses",
+                     (json_int_t)s->accesses, "lastAccessMs", (json_int_t)s->last_access_ms);
 }
 
 struct hl_shard_rec *hl_shard_rec_from_json(const json_t *value)

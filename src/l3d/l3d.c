@@ -214,6 +214,7 @@ static const struct method {
     {"dropArchived", method_drop_archived},
     {"listArchived", method_list_archived},
     {"heal", method_heal},
+    {"touch", method_touch},
     {"metrics", method_metrics},
 };
 

@@ -57,6 +57,7 @@ const char *l4_mode(const struct hl_l3d *d);
 json_t *l4_tier(struct hl_l3d *d);
 void method_archive(struct hl_l3d *d, struct hl_rpc_call *call, const json_t *params);
 void method_evict(struct hl_l3d *d, struct hl_rpc_call *call, const json_t *params);
+void method_touch(struct hl_l3d *d, struct hl_rpc_call *call, const json_t *params);
 void method_drop_archived(struct hl_l3d *d, struct hl_rpc_call *call, const json_t *params);
 void method_list_archived(struct hl_l3d *d, struct hl_rpc_call *call, const json_t *params);
 

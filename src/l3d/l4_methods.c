@@ -111,6 +111,20 @@ void method_evict(struct hl_l3d *d, struct hl_rpc_call *call, const json_t *para
     hl_rpc_reply(call, json_pack("{s:i s:I}", "evicted", evicted, "bytes", (json_int_t)bytes));
 }
 
+void method_touch(struct hl_l3d *d, struct hl_rpc_call *call, const json_t *params)
+{
+    size_t i;
+    json_t *text;
+    json_array_foreach (hl_json_list(params, "ids"), i, text) {
+        struct hl_id id;
+        struct hl_pool_ref ref;
+        if (hl_id_parse(json_string_value(text), &id) == HL_OK &&
+            hl_pool_find(d->pool, id, &ref) == HL_OK)
+            hl_pool_touch(d->pool, &ref);
+    }
+    hl_rpc_reply(call, NULL);
+}
+
 void method_list_archived(struct hl_l3d *d, struct hl_rpc_call *call, const json_t *params)
 {
     uint64_t cursor = (uint64_t)hl_json_int(params, "cursor", 0);

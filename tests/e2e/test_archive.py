@@ -1,0 +1,96 @@
+"""Models outlive memory: write-behind, a pool that is gone after a reboot, a pool smaller than the models."""
+import pathlib
+import sys
+import tempfile
+import unittest
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
+from support import checkpoints  # noqa: E402
+from support.cluster import cluster, wait_for  # noqa: E402
+
+
+def files(archive):
+    return sorted(archive.glob("*/*.safetensors"))
+
+
+def pulled(c, model, tp=2, pp=2):
+    out = {}
+    for p in range(pp):
+        for t in range(tp):
+            path = c.dir / f"pulled-{p}-{t}"
+            done = c.run("pull", "--model", model, "--pp", p, "--tp", t, "--out", path)
+            assert done.returncode == 0, done.stderr
+            out[p, t] = path.read_bytes()
+            path.unlink()
+    return out
+
+
+class Archive(unittest.TestCase):
+    def setUp(self):
+        self.tmp = tempfile.TemporaryDirectory(prefix="helios-e2e-archive-")
+        self.archive = pathlib.Path(self.tmp.name) / "archive"
+        self.env = {"HELIOS_ARCHIVE_URL": f"dir:{self.archive}", "HELIOS_GC_INTERVAL": "200ms",
+                    "HELIOS_L3_QUARANTINE": "100ms"}
+
+    def tearDown(self):
+        self.tmp.cleanup()
+
+    def load(self, c, name, seed, hidden=64):
+        source, _ = checkpoints.llama(c.dir / f"checkpoint-{name}", hidden=hidden, seed=seed)
+        return c.json("model", "import", source, "--name", name, "--tp", 2, "--pp", 2)
+
+    def wait_archived(self, c, count):
+        wait_for(f"{count} shards in the archive", lambda: len(files(self.archive)) == count)
+
+    def test_after_a_reboot_every_archived_model_is_served(self):
+        with cluster(env=self.env) as c:
+            self.load(c, "kept", 1)
+            shards = c.json("shard", "ls", "--model", "kept")
+            self.wait_archived(c, len(shards))  # nobody asked for it
+            before = pulled(c, "kept")
+            pool = pathlib.Path(c.info["pool"])
+            c.json("down", "--keep")
+            pool.unlink()  # as a reboot does
+            c.up()
+            self.assertEqual(pulled(c, "kept"), before)
+            # what is archived is never lost, and removed models leave nothing behind
+            again = c.json("shard", "ls", "--model", "kept")
+            self.assertEqual({s["state"] for s in again}, {"sealed"})
+            c.json("model", "rm", "kept")
+            self.wait_archived(c, 0)
+
+    def test_a_pool_smaller_than_the_models_serves_them_all(self):
+        with cluster(env=self.env, size="2MiB") as c:
+            names = [f"model-{i}" for i in range(4)]
+            count = 0
+            for i, name in enumerate(names):
+                self.load(c, name, i, hidden=192)
+                count += len(c.json("shard", "ls", "--model", name))
+            self.wait_archived(c, count)
+            capacity = c.json("info")["pool"]["capacityBytes"]
+            self.assertGreater(sum(f.stat().st_size for f in files(self.archive)), capacity)
+            first = {name: pulled(c, name) for name in names}
+            for name in reversed(names):
+                self.assertEqual(pulled(c, name), first[name])
+            self.assertEqual(len({v[0, 0] for v in first.values()}), len(names))
+            for name in names:
+                states = {s["state"] for s in c.json("shard", "ls", "--model", name)}
+                self.assertEqual(states, {"sealed"})
+
+    def test_orphans_in_the_archive_are_swept(self):
+        with cluster(env=self.env) as c:
+            self.load(c, "kept", 1)
+            n = len(c.json("shard", "ls", "--model", "kept"))
+            self.wait_archived(c, n)
+            orphan = files(self.archive)[0]
+            name = "0123456789abcdef0123456789abcdef.safetensors"
+            c.json("down", "--keep")
+            (self.archive / "01").mkdir(exist_ok=True)
+            (self.archive / "01" / name).write_bytes(orphan.read_bytes())
+            c.up()
+            wait_for("the orphan to go", lambda: not (self.archive / "01" / name).exists())
+            self.assertEqual(len(files(self.archive)), n)
+
+
+if __name__ == "__main__":
+    unittest.main()
