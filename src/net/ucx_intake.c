@@ -14,6 +14,7 @@
 #include <utlist.h>
 
 #include "base/clock.h"
+#include "base/crc32.h"
 #include "base/log.h"
 #include "net/ucx_server.h"
 
@@ -29,8 +30,8 @@ static void to_desk(struct hl_ucx_put *put, enum hl_ucx_task task)
 static void free_put(struct hl_ucx_put *put)
 {
     DL_DELETE(put->server->puts, put);
-    free(put->chunks);
-    free(put->chunk_crcs);
+    free(put->sums);
+    free(put->piece_crcs);
     free(put->items);
     free(put->results);
     free(put);
@@ -100,20 +101,71 @@ static size_t piece_len(const struct hl_ucx_put *put, uint32_t number)
     return left < put->piece_len ? (size_t)left : put->piece_len;
 }
 
-static void piece_landed(struct hl_ucx_put *put, uint32_t number, size_t len)
+static void piece_landed(struct hl_ucx_put *put, const struct hl_ucx_room *room, size_t len)
 {
-    size_t chunk = (size_t)((uint64_t)number * put->piece_len / HL_NET_CHUNK);
-    struct hl_ucx_chunk *c = &put->chunks[chunk];
-    uint64_t left = put->size - (uint64_t)chunk * HL_NET_CHUNK;
-    c->landed += len;
+    uint32_t number = room->number;
     put->landed += len;
     put->moved_ns = hl_now_ns();
-    if (c->landed == (left < HL_NET_CHUNK ? left : HL_NET_CHUNK)) {
-        c->job = (struct hl_ucx_job){.task = HL_UCX_SUM, .put = put, .chunk = chunk};
-        hl_ucx_desk_give(&put->server->desk, &c->job);
+    if (put->sums == NULL) {
+        put->piece_crcs[number] = room->crc;
+    } else {
+        put->sums[number] = (struct hl_ucx_job){.task = HL_UCX_SUM, .put = put, .piece = number};
+        hl_ucx_desk_give(&put->server->desk, &put->sums[number]);
     }
     if (put->landed == put->size)
         to_desk(put, HL_UCX_COMMIT);
+}
+
+/* A datatype of ours, so that UCX lets us copy a piece from the transport's buffer to its place:
+ * copy and CRC are one pass. UCX does so only for messages that it receives itself; a rendezvous
+ * over verbs lands by itself, and is summed up by the desk. */
+static void *start_piece(void *context, void *buffer, size_t count)
+{
+    struct hl_ucx_room *room = buffer;
+    (void)context, (void)count;
+    room->crc = 0;
+    room->landed = 0;
+    return room;
+}
+
+static size_t piece_size(void *state)
+{
+    const struct hl_ucx_room *room = state;
+    return piece_len(room->put, room->number);
+}
+
+static ucs_status_t take_piece(void *state, size_t offset, const void *src, size_t length)
+{
+    struct hl_ucx_room *room = state;
+    const struct hl_ucx_put *put = room->put;
+    size_t whole = piece_size(state);
+    if (put->base == NULL || offset != room->landed || length > whole - offset)
+        return UCS_ERR_MESSAGE_TRUNCATED;
+    uint8_t *place = put->base + (uint64_t)room->number * put->piece_len + offset;
+    room->crc = hl_crc32_copy(room->crc, place, src, length);
+    room->landed += length;
+    return UCS_OK;
+}
+
+static void end_piece(void *state)
+{
+    (void)state;
+}
+
+hl_status hl_ucx_puts_prepare(struct hl_net_server *s)
+{
+    static const ucp_generic_dt_ops_t ops = {
+        .start_unpack = start_piece,
+        .packed_size = piece_size,
+        .unpack = take_piece,
+        .finish = end_piece,
+    };
+    if (s->ucx.verbs)
+        return HL_OK;
+    ucs_status_t status = ucp_dt_create_generic(&ops, NULL, &s->summing);
+    if (status != UCS_OK)
+        return hl_fail(HL_ENOMEM, "net server: a UCX datatype: %s", ucs_status_string(status));
+    return HL_OK;
 }
 
 static void piece_came(struct hl_ucx_room *room, ucs_status_t status, size_t len)
@@ -124,7 +176,7 @@ static void piece_came(struct hl_ucx_room *room, ucs_status_t status, size_t len
     if (put->state != HL_UCX_PUT_LANDING || put->peer->state != HL_UCX_PEER_READY)
         return;
     if (status == UCS_OK && len == piece_len(put, room->number)) {
-        piece_landed(put, room->number, len);
+        piece_landed(put, room, len);
         return;
     }
     hl_ucx_count(&put->server->stat_refused, 1);
@@ -142,9 +194,14 @@ static int post_room(struct hl_ucx_put *put, struct hl_ucx_room *room)
         .user_data = room,
         .recv_info.tag_info = &info,
     };
-    uint8_t *place = put->base + (uint64_t)room->number * put->piece_len;
+    void *buffer = put->base + (uint64_t)room->number * put->piece_len;
+    if (put->server->summing != 0) {
+        param.op_attr_mask |= UCP_OP_ATTR_FIELD_DATATYPE;
+        param.datatype = put->server->summing;
+        buffer = room;
+    }
     put->recvs++;
-    void *request = ucp_tag_recv_nbx(put->server->ucx.worker, place, piece_len(put, room->number),
+    void *request = ucp_tag_recv_nbx(put->server->ucx.worker, buffer, piece_len(put, room->number),
                                      hl_wire_tag(&tag), ~UINT64_C(0), &param);
     if (request == NULL) {
         piece_came(room, UCS_OK, info.length);
@@ -236,7 +293,6 @@ void hl_ucx_put_asked(struct hl_ucx_peer *p, const struct hl_wire *w)
     put->crc = w->crc;
     put->piece_len = hl_ucx_message_max(&p->server->ucx);
     put->pieces = (uint32_t)((w->len + put->piece_len - 1) / put->piece_len);
-    put->chunk_count = (size_t)((w->len + HL_NET_CHUNK - 1) / HL_NET_CHUNK);
     p->put = put;
     queue_put(put);
 }
@@ -244,9 +300,10 @@ void hl_ucx_put_asked(struct hl_ucx_peer *p, const struct hl_wire *w)
 /* The handler has made room, so the size is one that this host can hold. */
 static void begun(struct hl_ucx_put *put)
 {
-    put->chunks = calloc(put->chunk_count, sizeof(*put->chunks));
-    put->chunk_crcs = calloc(put->chunk_count, sizeof(*put->chunk_crcs));
-    if (put->peer != NULL && (put->chunks == NULL || put->chunk_crcs == NULL))
+    int later = put->server->summing == 0;
+    put->piece_crcs = calloc(put->pieces, sizeof(*put->piece_crcs));
+    put->sums = later ? calloc(put->pieces, sizeof(*put->sums)) : NULL;
+    if (put->peer != NULL && (put->piece_crcs == NULL || (later && put->sums == NULL)))
         hl_ucx_peer_fail(put->peer, "memory is short for its put");
     if (put->peer == NULL || put->peer->state != HL_UCX_PEER_READY) {
         if (put->peer != NULL)

@@ -131,6 +131,8 @@ static void ucx_server_stop(struct hl_net_server *s)
         ucp_mem_unmap(s->ucx.context, s->memory);
     hl_ucx_fini(&s->ucx);
     hl_ucx_puts_free(s);
+    if (s->summing != 0)
+        ucp_dt_destroy(s->summing);
     hl_ucx_peers_free(s);
     if (s->wake_fd >= 0)
         close(s->wake_fd);
@@ -220,6 +222,7 @@ static hl_status set_up(struct hl_net_server *s)
     HL_TRY(hl_ucx_init(
         &s->ucx, &(struct hl_ucx_opts){
                      .device = device, .rma = rma, .listens = 1, .spin_us = s->opts.spin_us}));
+    HL_TRY(hl_ucx_puts_prepare(s));
     if (rma)
         HL_TRY(export_pool(s));
     ucp_am_handler_param_t handler = {

@@ -37,7 +37,7 @@ struct hl_ucx_put;
 struct hl_ucx_job {
     enum hl_ucx_task task;
     struct hl_ucx_put *put;
-    size_t chunk; /* of SUM */
+    uint32_t piece; /* of SUM */
     struct hl_ucx_job *next;
 };
 
@@ -75,15 +75,12 @@ enum hl_ucx_put_state {
     HL_UCX_PUT_DROPPED,  /* its receives are being taken back */
 };
 
-struct hl_ucx_chunk {
-    size_t landed;
-    struct hl_ucx_job job;
-};
-
 /* Room for one piece, posted as a tagged receive. */
 struct hl_ucx_room {
     struct hl_ucx_put *put;
     uint32_t number;
+    uint32_t crc;  /* of the bytes so far, where they are summed up as they land */
+    size_t landed; /* likewise */
     void *request; /* NULL: not posted */
 };
 
@@ -108,9 +105,8 @@ struct hl_ucx_put {
     uint8_t *base;
     size_t piece_len;
     uint32_t pieces, posted, told;
-    size_t chunk_count;
-    uint32_t *chunk_crcs;
-    struct hl_ucx_chunk *chunks;
+    uint32_t *piece_crcs;
+    struct hl_ucx_job *sums; /* one per piece, where they are summed up afterwards */
     struct hl_ucx_room rooms[HL_UCX_ROOMS];
     /* a batch */
     uint8_t *items, *results;
@@ -122,6 +118,8 @@ struct hl_ucx_put {
 /* What the desk does. */
 void hl_ucx_put_work(struct hl_ucx_job *job);
 
+/* Made before the first put, destroyed with the server. */
+hl_status hl_ucx_puts_prepare(struct hl_net_server *s) HL_CHECK;
 /* The message PUT. */
 void hl_ucx_put_asked(struct hl_ucx_peer *p, const struct hl_wire *w);
 /* Tagged messages that nobody has made room for: batches; anything else is refused. */
@@ -177,6 +175,7 @@ struct hl_net_server {
     struct hl_ucx_peer *by_session;
     struct hl_ucx_desk desk;
     struct hl_ucx_put *puts, *line;
+    ucp_datatype_t summing; /* see ucx_intake.c; 0 = pieces are received as they are */
     unsigned open_puts;
     atomic_int sleeps; /* about to wait for wake_fd */
     unsigned peer_count;

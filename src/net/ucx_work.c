@@ -27,12 +27,6 @@ static hl_status begin(struct hl_ucx_put *put)
     return HL_OK;
 }
 
-static size_t chunk_len(const struct hl_ucx_put *put, size_t chunk)
-{
-    uint64_t left = put->size - (uint64_t)chunk * HL_NET_CHUNK;
-    return left < HL_NET_CHUNK ? (size_t)left : HL_NET_CHUNK;
-}
-
 static void give_up(struct hl_ucx_put *put)
 {
     const struct hl_net_put_handler *h = &put->server->opts.put;
@@ -54,19 +48,48 @@ static void stored(struct hl_net_server *s, uint64_t bytes)
     hl_ucx_count(&s->stat_put_bytes, bytes);
 }
 
+static size_t piece_len(const struct hl_ucx_put *put, uint32_t number)
+{
+    uint64_t left = put->size - (uint64_t)number * put->piece_len;
+    return left < put->piece_len ? (size_t)left : put->piece_len;
+}
+
+/* From those of the pieces; the whole one comes back. */
+static uint32_t chunk_sums(const struct hl_ucx_put *put, uint32_t *crcs)
+{
+    uint32_t per_chunk = (uint32_t)(HL_NET_CHUNK / put->piece_len), whole = 0;
+    for (uint32_t first = 0; first < put->pieces; first += per_chunk) {
+        uint32_t end = first + per_chunk < put->pieces ? first + per_chunk : put->pieces;
+        uint32_t crc = 0;
+        size_t len = 0;
+        for (uint32_t i = first; i < end; i++) {
+            crc = hl_crc32_combine(crc, put->piece_crcs[i], piece_len(put, i));
+            len += piece_len(put, i);
+        }
+        crcs[first / per_chunk] = crc;
+        whole = hl_crc32_combine(whole, crc, len);
+    }
+    return whole;
+}
+
 static hl_status commit(struct hl_ucx_put *put)
 {
     const struct hl_net_put_handler *h = &put->server->opts.put;
+    size_t chunks = (size_t)((put->size + HL_NET_CHUNK - 1) / HL_NET_CHUNK);
+    HL_AUTO(hl_freep) uint32_t *crcs = malloc(chunks * sizeof(*crcs));
+    hl_status st = HL_OK;
     uint32_t crc = 0;
-    for (size_t i = 0; i < put->chunk_count; i++)
-        crc = hl_crc32_combine(crc, put->chunk_crcs[i], chunk_len(put, i));
-    if (crc != put->crc) {
-        hl_status st = wrong_sum(put->server, put->size, crc, put->crc);
+    if (crcs == NULL)
+        st = hl_fail(HL_ENOMEM, "%s: put of %llu bytes", put->server->address,
+                     (unsigned long long)put->size);
+    else if ((crc = chunk_sums(put, crcs)) != put->crc)
+        st = wrong_sum(put->server, put->size, crc, put->crc);
+    if (st != HL_OK) {
         give_up(put);
         return st;
     }
     put->base = NULL;
-    HL_TRY(h->commit(h->arg, put->token, crc, put->chunk_crcs, put->chunk_count, &put->id));
+    HL_TRY(h->commit(h->arg, put->token, crc, crcs, chunks, &put->id));
     stored(put->server, put->size);
     return HL_OK;
 }
@@ -147,8 +170,8 @@ void hl_ucx_put_work(struct hl_ucx_job *job)
         keep(put, begin(put));
         break;
     case HL_UCX_SUM:
-        put->chunk_crcs[job->chunk] = hl_crc32(0, put->base + (uint64_t)job->chunk * HL_NET_CHUNK,
-                                               chunk_len(put, job->chunk));
+        put->piece_crcs[job->piece] = hl_crc32(0, put->base + (uint64_t)job->piece * put->piece_len,
+                                               piece_len(put, job->piece));
         break;
     case HL_UCX_COMMIT:
         keep(put, commit(put));
