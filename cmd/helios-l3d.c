@@ -88,21 +88,24 @@ static hl_status start(struct daemon *d, int argc, char **argv)
     HL_TRY(hl_loop_create(&d->loop));
     HL_TRY(hl_loop_stop_on_signals(d->loop));
     HL_TRY(hl_rpc_create(&d->rpc));
-    HL_TRY(
-        hl_l3d_start(&(struct hl_l3d_opts){.loop = d->loop,
-                                           .rpc = d->rpc,
-                                           .listen = c->l3_listen,
-                                           .data_listen = c->l3_data_listen,
-                                           .socket_path = d->socket,
-                                           .import_threads = (int)c->l3_import_threads,
-                                           .remove_pool = (int)c->l3_remove_pool,
-                                           .pool = {.path = d->pool,
-                                                    .capacity = c->l3_size,
-                                                    .quarantine_ms = (uint32_t)c->l3_quarantine_ms,
-                                                    .beat_ms = (uint32_t)c->l3_beat_ms,
-                                                    .prefault = (int)c->l3_prefault},
-                                           .archive = archive_opts(c)},
-                     &d->l3d));
+    HL_TRY(hl_l3d_start(
+        &(struct hl_l3d_opts){.loop = d->loop,
+                              .rpc = d->rpc,
+                              .listen = c->l3_listen,
+                              .data_listen = c->l3_data_listen,
+                              .data_spin_us = c->data_spin_us > 0 ? (int)c->data_spin_us : -1,
+                              .data_put_queue = (int)c->data_put_queue,
+                              .data_put_timeout_ms = (int)c->data_put_timeout_ms,
+                              .socket_path = d->socket,
+                              .import_threads = (int)c->l3_import_threads,
+                              .remove_pool = (int)c->l3_remove_pool,
+                              .pool = {.path = d->pool,
+                                       .capacity = c->l3_size,
+                                       .quarantine_ms = (uint32_t)c->l3_quarantine_ms,
+                                       .beat_ms = (uint32_t)c->l3_beat_ms,
+                                       .prefault = (int)c->l3_prefault},
+                              .archive = archive_opts(c)},
+        &d->l3d));
     HL_TRY(serve_metrics(d));
     hl_info("serving address=%s data=%s socket=%s", hl_l3d_address(d->l3d),
             hl_l3d_data_address(d->l3d), d->socket);

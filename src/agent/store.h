@@ -41,14 +41,15 @@ struct store_opts {
     uint32_t quarantine_ms;
     uint32_t beat_ms;
     int prefault;
-    const char *devices;        /* "emu:64MiB,cuda:0", "" = none */
-    const char *nic_class;      /* "auto" or a name of core/topo.h */
-    const json_t *slots;        /* List(Slot), borrowed during open */
-    const char *data_listen;    /* "" = none */
-    const char *migrate_listen; /* "" = none */
-    int copies;                 /* threads */
-    int retries;                /* of a piece with a wrong checksum */
-    uint64_t retry_first_ms;    /* rest of the direct path after a failure */
+    const char *devices;                                   /* "emu:64MiB,cuda:0", "" = none */
+    const char *nic_class;                                 /* "auto" or a name of core/topo.h */
+    const json_t *slots;                                   /* List(Slot), borrowed during open */
+    const char *data_listen;                               /* "" = none */
+    int data_spin_us, data_put_queue, data_put_timeout_ms; /* as in net.h; 0 = its defaults */
+    const char *migrate_listen;                            /* "" = none */
+    int copies;                                            /* threads */
+    int retries;                                           /* of a piece with a wrong checksum */
+    uint64_t retry_first_ms; /* rest of the direct path after a failure */
     uint64_t retry_max_ms;
     const struct hl_net_ops *net; /* of fetches; NULL = UCX */
     void (*changed)(void *arg);   /* what the store holds has changed */

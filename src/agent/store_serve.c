@@ -102,6 +102,9 @@ hl_status store_serve(struct store *s)
                 .listen = s->opts.data_listen,
                 .pool = base,
                 .pool_len = len,
+                .put_queue = s->opts.data_put_queue,
+                .put_timeout_ms = s->opts.data_put_timeout_ms,
+                .spin_us = s->opts.data_spin_us,
                 .put = {.begin = begin, .commit = tagged, .abort = drop, .arg = s},
             },
             &s->net));

@@ -134,6 +134,10 @@ struct hl_conf {
     uint64_t route_retry_first_ms;
     uint64_t route_retry_max_ms;
 
+    int64_t data_spin_us;
+    int64_t data_put_queue;
+    uint64_t data_put_timeout_ms;
+
     uint64_t job_start_timeout_ms;
     uint64_t job_stop_grace_ms;
     uint64_t job_stop_resend_ms;

@@ -220,6 +220,16 @@ const struct hl_option hl_conf_table[] = {
      "Longest rest of the direct path.",
      HL_OPT_DURATION, 1, DAY_MS, NULL, AT(route_retry_max_ms), HL_AGENT},
 
+    {"data.spin_us", "--data-spin-us", "60",
+     "Microseconds that the data server looks for work before it sleeps; 0 sleeps at once.",
+     HL_OPT_INT, 0, 100000, NULL, AT(data_spin_us), HL_L3D | HL_AGENT},
+    {"data.put_queue", "--data-put-queue", "64",
+     "Puts over the network that are open at once; the others wait in line.",
+     HL_OPT_INT, 1, 100000, NULL, AT(data_put_queue), HL_L3D | HL_AGENT},
+    {"data.put_timeout", "--data-put-timeout", "10s",
+     "A put over the network that stands still for so long is given up.",
+     HL_OPT_DURATION, 10, 3600000, NULL, AT(data_put_timeout_ms), HL_L3D | HL_AGENT},
+
     {"job.start_timeout", "--job-start-timeout", "5m",
      "How long all containers of a job may take to start.",
      HL_OPT_DURATION, 100, DAY_MS, NULL, AT(job_start_timeout_ms), HL_CONTROLLER},

@@ -281,7 +281,7 @@ hl_status hl_l3d_start(const struct hl_l3d_opts *opts, struct hl_l3d **out)
                                                             .arg = d},
                                 &d->local);
     if (st == HL_OK && opts->data_listen[0] != '\0')
-        st = net_start(d, opts->data_listen);
+        st = net_start(d, opts);
     if (st == HL_OK)
         st = hl_rpc_serve(opts->rpc,
                           &(struct hl_rpc_serve_opts){.address = opts->listen,

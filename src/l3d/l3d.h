@@ -20,8 +20,9 @@ struct hl_l3d;
 struct hl_l3d_opts {
     struct hl_loop *loop;
     struct hl_rpc *rpc;
-    const char *listen;      /* host:port of the RPC */
-    const char *data_listen; /* host:port for UCX; "" = none */
+    const char *listen;                                    /* host:port of the RPC */
+    const char *data_listen;                               /* host:port for UCX; "" = none */
+    int data_spin_us, data_put_queue, data_put_timeout_ms; /* as in net.h; 0 = its defaults */
     const char *socket_path;
     int import_threads; /* 0 = one per CPU */
     int remove_pool;    /* when it stops */

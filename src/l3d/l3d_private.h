@@ -62,6 +62,6 @@ void method_drop_archived(struct hl_l3d *d, struct hl_rpc_call *call, const json
 void method_list_archived(struct hl_l3d *d, struct hl_rpc_call *call, const json_t *params);
 
 /* put.c */
-hl_status net_start(struct hl_l3d *d, const char *listen);
+hl_status net_start(struct hl_l3d *d, const struct hl_l3d_opts *opts);
 
 #endif

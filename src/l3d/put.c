@@ -64,15 +64,18 @@ static hl_status put_commit(void *arg, void *token, uint32_t crc, const uint32_t
     return st;
 }
 
-hl_status net_start(struct hl_l3d *d, const char *listen)
+hl_status net_start(struct hl_l3d *d, const struct hl_l3d_opts *opts)
 {
     size_t len;
     void *base = hl_pool_base(d->pool, &len);
     return hl_net_server_start(
         &(struct hl_net_server_opts){
-            .listen = listen,
+            .listen = opts->data_listen,
             .pool = base,
             .pool_len = len,
+            .put_queue = opts->data_put_queue,
+            .put_timeout_ms = opts->data_put_timeout_ms,
+            .spin_us = opts->data_spin_us,
             .put = {.begin = put_begin, .commit = put_commit, .abort = put_abort, .arg = d},
         },
         &d->net);

@@ -138,6 +138,8 @@ struct hl_net_item {
     uint32_t crc;
     struct hl_id id; /* name it wants (none = any), then the one it got */
     hl_status status;
+    char *words; /* NULL, or room for why it was not stored */
+    size_t words_cap;
 };
 
 /* Many at once: small ones share messages, several of which are under way, large ones go by

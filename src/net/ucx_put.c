@@ -48,7 +48,11 @@ static void settle(struct hl_ucx_store *s, size_t i, hl_status st, struct hl_id 
     item->status = st;
     if (st == HL_OK) {
         item->id = id;
-    } else if (s->first == HL_OK || i < s->first_item) {
+        return;
+    }
+    if (item->words != NULL)
+        snprintf(item->words, item->words_cap, "%.*s", (int)len, len > 0 ? words : "");
+    if (s->first == HL_OK || i < s->first_item) {
         s->first = st;
         s->first_item = i;
         snprintf(s->words, sizeof(s->words), "%.*s", (int)len, len > 0 ? words : "");
@@ -295,7 +299,6 @@ static hl_status run(struct hl_ucx_store *s, uint64_t deadline_ns)
 hl_status hl_ucx_put(struct hl_net_client *c, struct hl_net_item *items, size_t count,
                      int timeout_ms)
 {
-    HL_TRY(hl_ucx_client_usable(c));
     struct hl_ucx_store s = {.client = c, .items = items, .count = count};
     c->doing = (struct hl_ucx_doing){.what = "put", .objects = count, .since_ns = hl_now_ns()};
     for (size_t i = 0; i < count; i++) {
@@ -303,12 +306,14 @@ hl_status hl_ucx_put(struct hl_net_client *c, struct hl_net_item *items, size_t 
         c->doing.len += items[i].len;
     }
     c->store = &s;
-    hl_status st = run(&s, hl_ucx_deadline(timeout_ms));
+    hl_status st = hl_ucx_client_usable(c);
+    if (st == HL_OK)
+        st = run(&s, hl_ucx_deadline(timeout_ms));
     c->store = NULL;
     if (st != HL_OK) {
         for (size_t i = 0; i < count; i++)
             if (items[i].status == UNSETTLED)
-                items[i].status = st;
+                settle_here(&s, i, st);
         return st;
     }
     return s.first == HL_OK ? HL_OK : hl_fail(s.first, "%s", s.words);

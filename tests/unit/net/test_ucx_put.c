@@ -1,8 +1,7 @@
 /* Puts: batches, pieces, back-pressure, and senders that do not keep to the rules. */
 #include "unit/net/ucx_rig.h"
 
-#include <semaphore.h>
-#include <stdatomic.h>
+#include "net/put_queue.h"
 
 #define OBJECTS_MAX 512
 
@@ -572,6 +571,97 @@ static void a_silent_put_is_given_up_after_the_limit(void **state)
     store_fini(&s);
 }
 
+/* ---- the queue that several threads share ---- */
+
+struct queuer {
+    struct hl_put_queue *q;
+    size_t first;
+    hl_status st;
+    char text[256];
+};
+
+static void *put_forty(void *arg)
+{
+    struct queuer *p = arg;
+    for (size_t i = p->first; i < p->first + 40 && p->st == HL_OK; i++) {
+        struct hl_id id = {5, i + 1};
+        p->st = hl_put_queue_put(p->q, pool + i, 64, hl_crc32(0, pool + i, 64), 10000, &id);
+        if (p->st == HL_OK && (id.hi != 5 || id.lo != i + 1))
+            p->st = HL_EINTERNAL;
+    }
+    snprintf(p->text, sizeof(p->text), "%s", hl_error_text());
+    return NULL;
+}
+
+static void small_puts_of_many_threads_share_messages(void **state)
+{
+    (void)state;
+    struct store s;
+    struct hl_put_queue *q = NULL;
+    struct hl_put_queue_stats stats;
+    pthread_t threads[8];
+    struct queuer queuers[8];
+    store_init(&s);
+    struct hl_net_server *server = serve_store(&s, 0, 0);
+    struct hl_put_queue_opts opts = {.connect.address = hl_net_server_address(server),
+                                     .batch_ms = 20};
+    assert_int_equal(hl_put_queue_open(&opts, &q), HL_OK);
+    for (size_t i = 0; i < 8; i++) {
+        queuers[i] = (struct queuer){.q = q, .first = i * 40};
+        assert_int_equal(pthread_create(&threads[i], NULL, put_forty, &queuers[i]), 0);
+    }
+    for (size_t i = 0; i < 8; i++) {
+        pthread_join(threads[i], NULL);
+        if (queuers[i].st != HL_OK)
+            fail_msg("%s", queuers[i].text);
+    }
+    hl_put_queue_stats(q, &stats);
+    assert_int_equal(stats.puts, 320);
+    assert_int_equal(stats.connects, 1);
+    assert_true(stats.batches < 320); /* they wait 20 ms for each other */
+    assert_int_equal(stats_of(server).batches, stats.batches);
+    for (size_t i = 0; i < 320; i++)
+        assert_memory_equal(object_of(&s, (struct hl_id){5, i + 1})->bytes, pool + i, 64);
+    hl_put_queue_close(q);
+    hl_net_server_stop(server);
+    store_fini(&s);
+}
+
+static void each_put_of_a_queue_has_its_own_result_and_a_lost_server_is_found_again(void **state)
+{
+    (void)state;
+    struct store s;
+    struct hl_put_queue *q = NULL;
+    char address[64];
+    struct hl_id id = {0, 0};
+    store_init(&s);
+    s.refuse_of = 777;
+    struct hl_net_server *server = serve_store(&s, 0, 0);
+    snprintf(address, sizeof(address), "%s", hl_net_server_address(server));
+    assert_int_equal(hl_put_queue_open(&(struct hl_put_queue_opts){.connect.address = address}, &q),
+                     HL_OK);
+    uint32_t crc = hl_crc32(0, pool, 777);
+    assert_int_equal(hl_put_queue_put(q, pool, 777, crc, 5000, &id), HL_ENOSPC);
+    assert_string_equal(hl_error_text(), "no room for 777");
+    assert_int_equal(hl_put_queue_put(q, pool, 776, crc, 5000, &id), HL_ECORRUPT);
+    crc = hl_crc32(0, pool, 100);
+    assert_int_equal(hl_put_queue_put(q, pool, 100, crc, 5000, &id), HL_OK);
+    hl_net_server_stop(server);
+    assert_int_not_equal(hl_put_queue_put(q, pool, 100, crc, 5000, &id), HL_OK);
+    assert_non_null(strstr(hl_error_text(), address));
+    struct hl_net_server_opts again = {.listen = address,
+                                       .pool = pool,
+                                       .pool_len = POOL_LEN,
+                                       .put = {store_begin, store_commit, store_abort, &s}};
+    if (hl_net_server_start(&again, &server) != HL_OK)
+        fail_msg("%s", hl_error_text());
+    if (hl_put_queue_put(q, pool, 100, crc, 5000, &id) != HL_OK)
+        fail_msg("%s", hl_error_text());
+    hl_put_queue_close(q);
+    hl_net_server_stop(server);
+    store_fini(&s);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -587,6 +677,8 @@ int main(void)
         cmocka_unit_test(pieces_in_another_order_land_in_their_places),
         cmocka_unit_test(batches_that_are_garbled_out_of_order_or_a_strangers_store_nothing),
         cmocka_unit_test(a_silent_put_is_given_up_after_the_limit),
+        cmocka_unit_test(small_puts_of_many_threads_share_messages),
+        cmocka_unit_test(each_put_of_a_queue_has_its_own_result_and_a_lost_server_is_found_again),
     };
     return cmocka_run_group_tests(tests, set_up_pool, NULL);
 }

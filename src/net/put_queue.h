@@ -1,0 +1,42 @@
+/* net/put_queue.h - small puts of many threads share messages: what comes within batch_ms goes out
+ * together, or as soon as batch_bytes are there.
+ *
+ * Owns:    its connection, which it makes when the first put comes and again after a failure, and
+ *          its thread. A put's bytes are borrowed until the call returns.
+ * Threads: hl_put_queue_put from any number; open and close from one, with no put under way.
+ * Errors:  those of hl_net_put for each object by itself, with its own words. HL_ETIMEDOUT before
+ *          its batch was sent leaves nothing behind; once it is under way a put is waited for until
+ *          the latest deadline of its batch.
+ * Units:   bytes, milliseconds.
+ * Limits:  a batch takes at most HL_PUT_QUEUE_ITEMS objects.
+ */
+#ifndef HL_NET_PUT_QUEUE_H
+#define HL_NET_PUT_QUEUE_H
+
+#include "net/net.h"
+
+#define HL_PUT_QUEUE_ITEMS 1024
+
+struct hl_put_queue;
+
+struct hl_put_queue_opts {
+    struct hl_net_connect_opts connect; /* its batch_bytes is the size limit of a batch */
+    int batch_ms; /* how long the first one of a batch waits for others; 0 = 1, < 0 not at all */
+};
+
+struct hl_put_queue_stats {
+    uint64_t puts; /* that were stored */
+    uint64_t batches;
+    uint64_t connects;
+};
+
+hl_status hl_put_queue_open(const struct hl_put_queue_opts *opts,
+                            struct hl_put_queue **out) HL_CHECK;
+/* Store len bytes with CRC-32 `crc`. *id: the name wanted (none = any), then the one it got. */
+hl_status hl_put_queue_put(struct hl_put_queue *q, const void *data, size_t len, uint32_t crc,
+                           int timeout_ms, struct hl_id *id) HL_CHECK;
+void hl_put_queue_stats(struct hl_put_queue *q, struct hl_put_queue_stats *out);
+/* NULL is allowed. */
+void hl_put_queue_close(struct hl_put_queue *q);
+
+#endif
