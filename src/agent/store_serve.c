@@ -6,6 +6,7 @@
 
 #include "agent/store_private.h"
 #include "base/log.h"
+#include "mem/device.h"
 #include "mem/l3_server.h"
 #include "net/migrate.h"
 
@@ -86,15 +87,72 @@ static hl_status tagged(void *arg, void *token, uint32_t crc, const uint32_t *ch
     return HL_OK;
 }
 
+/* Ranks of this host map device memory; what they have mapped is not dropped. */
+struct lent {
+    struct store_tier *tier;
+    struct hl_tier_ref ref;
+};
+
+static hl_status lend(struct store_tier *t, struct hl_id id, struct hl_l3_mapping *out)
+{
+    struct hl_device_share share;
+    struct hl_tier_ref ref;
+    HL_TRY(hl_tier_pin(t->t, id, &ref));
+    struct lent *l = calloc(1, sizeof(*l));
+    hl_status st = l == NULL ? hl_fail(HL_ENOMEM, "mapping of shard %s", hl_id_format(id).s)
+                             : hl_tier_share(t->t, &ref, &share);
+    if (st != HL_OK) {
+        free(l);
+        hl_tier_unpin(t->t, &ref);
+        return st;
+    }
+    *l = (struct lent){t, ref};
+    *out = (struct hl_l3_mapping){.id = id,
+                                  .fd = share.fd,
+                                  .offset = share.offset,
+                                  .length = share.size,
+                                  .size = ref.size,
+                                  .crc32 = ref.crc32,
+                                  .gen = ref.gen,
+                                  .handle = l};
+    snprintf(out->device, sizeof(out->device), "%s", t->device);
+    return HL_OK;
+}
+
+static hl_status map_device(void *arg, struct hl_id id, struct hl_l3_mapping *out)
+{
+    struct store *s = arg;
+    for (size_t i = 0; i < s->tier_count; i++) {
+        if (s->tiers[i].tier != HL_TIER_L1)
+            continue;
+        hl_status st = lend(&s->tiers[i], id, out);
+        if (st != HL_ENOENT)
+            return st;
+    }
+    return hl_fail(HL_ENOENT, "shard %s is in no device of node %s", hl_id_format(id).s, s->node);
+}
+
+static void unmap_device(void *arg, struct hl_l3_mapping *mapping)
+{
+    struct lent *l = mapping->handle;
+    (void)arg;
+    hl_tier_unpin(l->tier->t, &l->ref);
+    free(l);
+}
+
 hl_status store_serve(struct store *s)
 {
     size_t len;
     if (s->pool == NULL)
         return HL_OK;
-    HL_TRY(hl_l3_server_start(&(struct hl_l3_server_opts){.loop = s->opts.loop,
-                                                          .pool = s->pool,
-                                                          .socket_path = s->socket_path},
-                              &s->local));
+    HL_TRY(
+        hl_l3_server_start(&(struct hl_l3_server_opts){.loop = s->opts.loop,
+                                                       .pool = s->pool,
+                                                       .socket_path = s->socket_path,
+                                                       .map = s->tier_count > 1 ? map_device : NULL,
+                                                       .unmap = unmap_device,
+                                                       .arg = s},
+                           &s->local));
     void *base = hl_pool_base(s->pool, &len);
     if (s->opts.data_listen[0] != '\0')
         HL_TRY(hl_net_server_start(

@@ -205,3 +205,29 @@ hl_status hl_l3_drop(struct hl_l3_client *c, struct hl_id id, int timeout_ms)
     struct hl_l3_request req = {.type = HL_L3_DROP, .id_hi = id.hi, .id_lo = id.lo};
     return ask(c, &req, -1, timeout_ms, &a, NULL);
 }
+
+hl_status hl_l3_map(struct hl_l3_client *c, struct hl_id id, int timeout_ms,
+                    struct hl_l3_device_copy *out)
+{
+    struct hl_l3_answer a;
+    int fd = -1;
+    struct hl_l3_request req = {.type = HL_L3_MAP, .id_hi = id.hi, .id_lo = id.lo};
+    HL_TRY(ask(c, &req, -1, timeout_ms, &a, &fd));
+    if (fd < 0)
+        return hl_fail(HL_EPROTO, "pool socket %s: no descriptor of device memory came", c->path);
+    *out = (struct hl_l3_device_copy){.fd = fd,
+                                      .offset = a.offset,
+                                      .length = a.incarnation,
+                                      .size = a.size,
+                                      .crc32 = a.crc32,
+                                      .token = a.slot};
+    snprintf(out->device, sizeof(out->device), "%.95s", a.text);
+    return HL_OK;
+}
+
+hl_status hl_l3_unmap(struct hl_l3_client *c, uint32_t token, int timeout_ms)
+{
+    struct hl_l3_answer a;
+    return ask(c, &(struct hl_l3_request){.type = HL_L3_UNMAP, .offset = token}, -1, timeout_ms, &a,
+               NULL);
+}

@@ -35,6 +35,23 @@ hl_status hl_l3_pin(struct hl_l3_client *c, struct hl_id id, uint64_t offset, in
 hl_status hl_l3_unpin(struct hl_l3_client *c, const struct hl_pool_ref *ref,
                       int timeout_ms) HL_CHECK;
 
+/* A copy in the memory of one of the node's devices: map [offset, offset + length) of fd
+ * (hl_device_import); the shard is its first `size` bytes. It stays until hl_l3_unmap or the end of
+ * the connection. The caller closes fd. */
+struct hl_l3_device_copy {
+    int fd;
+    uint64_t offset, length;
+    uint64_t size;
+    uint32_t crc32;
+    uint32_t token;
+    char device[96]; /* "emu:0" */
+};
+
+/* HL_ENOENT: in no device; HL_EUNSUPPORTED: the node has none. */
+hl_status hl_l3_map(struct hl_l3_client *c, struct hl_id id, int timeout_ms,
+                    struct hl_l3_device_copy *out) HL_CHECK;
+hl_status hl_l3_unmap(struct hl_l3_client *c, uint32_t token, int timeout_ms) HL_CHECK;
+
 /* Memory of a new shard while it is written: a memfd that the server copies from. */
 struct hl_l3_staging {
     int fd;

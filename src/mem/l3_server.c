@@ -52,12 +52,29 @@ static void drop_pins(struct l3_conn *c)
     }
 }
 
+static void unmap(struct l3_conn *c, struct l3_mapped *m)
+{
+    HASH_DEL(c->mapped, m);
+    c->server->opts.unmap(c->server->opts.arg, &m->mapping);
+    c->server->stats.pins--;
+    free(m);
+}
+
+static void drop_mapped(struct l3_conn *c)
+{
+    struct l3_mapped *m, *next;
+    HASH_ITER (hh, c->mapped, m, next) {
+        unmap(c, m);
+    }
+}
+
 static void conn_close(struct l3_conn *c)
 {
     if (c->closing)
         return;
     c->closing = 1;
     drop_pins(c);
+    drop_mapped(c);
     if (c->put != NULL)
         atomic_store_explicit(&c->put->cancel, 1, memory_order_relaxed);
     DL_DELETE(c->server->conns, c);
@@ -215,6 +232,63 @@ static void handle_unpin(struct l3_conn *c, const struct hl_l3_request *req)
     answer(c, req, st, hl_error_text(), &(struct hl_l3_answer){0}, -1);
 }
 
+static hl_status add_mapped(struct l3_conn *c, struct hl_id id, struct l3_mapped **out)
+{
+    const struct hl_l3_server_opts *o = &c->server->opts;
+    if (o->map == NULL)
+        return hl_fail(HL_EUNSUPPORTED, "this store has no device memory");
+    if (HASH_COUNT(c->mapped) >= HL_L3_PINS_MAX)
+        return hl_fail(HL_ENOSPC, "a client may map %d shards; unmap some", HL_L3_PINS_MAX);
+    struct l3_mapped *m = calloc(1, sizeof(*m));
+    if (m == NULL)
+        return hl_fail(HL_ENOMEM, "mapping of shard %s", hl_id_format(id).s);
+    hl_status st = o->map(o->arg, id, &m->mapping);
+    if (st != HL_OK) {
+        free(m);
+        return st;
+    }
+    m->token = ++c->last_token;
+    HASH_ADD(hh, c->mapped, token, sizeof(m->token), m);
+    c->server->stats.pins++;
+    *out = m;
+    return HL_OK;
+}
+
+static void handle_map(struct l3_conn *c, const struct hl_l3_request *req)
+{
+    struct l3_mapped *m = NULL;
+    struct hl_l3_answer a = {0};
+    HL_AUTO(hl_closep) int fd = -1;
+    hl_status st = add_mapped(c, (struct hl_id){req->id_hi, req->id_lo}, &m);
+    if (st == HL_OK) {
+        const struct hl_l3_mapping *x = &m->mapping;
+        fd = x->fd;
+        a = (struct hl_l3_answer){.id_hi = x->id.hi,
+                                  .id_lo = x->id.lo,
+                                  .incarnation = x->length,
+                                  .offset = x->offset,
+                                  .size = x->size,
+                                  .crc32 = x->crc32,
+                                  .gen = x->gen,
+                                  .slot = m->token};
+        snprintf(a.text, sizeof(a.text), "%s", x->device);
+    }
+    answer(c, req, st, hl_error_text(), &a, fd);
+}
+
+static void handle_unmap(struct l3_conn *c, const struct hl_l3_request *req)
+{
+    struct l3_mapped *m = NULL;
+    uint32_t token = (uint32_t)req->offset;
+    hl_status st = HL_OK;
+    HASH_FIND(hh, c->mapped, &token, sizeof(token), m);
+    if (m == NULL)
+        st = hl_fail(HL_ENOENT, "this client has no mapping %u", token);
+    else
+        unmap(c, m);
+    answer(c, req, st, hl_error_text(), &(struct hl_l3_answer){0}, -1);
+}
+
 static void handle_drop(struct l3_conn *c, const struct hl_l3_request *req)
 {
     struct hl_id id = {req->id_hi, req->id_lo};
@@ -312,6 +386,10 @@ static void handle(struct l3_conn *c, const struct hl_l3_request *req, int passe
         handle_unpin(c, req);
     else if (req->type == HL_L3_DROP)
         handle_drop(c, req);
+    else if (req->type == HL_L3_MAP)
+        handle_map(c, req);
+    else if (req->type == HL_L3_UNMAP)
+        handle_unmap(c, req);
     else
         conn_refuse(c, "a request of unknown type");
 }

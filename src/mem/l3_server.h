@@ -6,7 +6,7 @@
  *          Bad messages end only their own connection.
  * Units:   bytes.
  * Limits:  `max_clients` connections; further ones are closed at once. One put at a time per
- *          connection, HL_L3_PINS_MAX pins.
+ *          connection, HL_L3_PINS_MAX pins and mappings.
  */
 #ifndef HL_MEM_L3_SERVER_H
 #define HL_MEM_L3_SERVER_H
@@ -17,6 +17,17 @@ struct hl_loop;
 struct hl_l3_server;
 
 typedef void (*hl_l3_loaded)(void *arg, hl_status st, const char *text);
+
+/* A copy in device memory that is lent to a client. */
+struct hl_l3_mapping {
+    struct hl_id id;
+    int fd;                  /* handed out, then closed by the server */
+    uint64_t offset, length; /* to map of it */
+    uint64_t size;           /* of the shard */
+    uint32_t crc32, gen;
+    char device[96];
+    void *handle; /* the lender's own */
+};
 
 struct hl_l3_server_opts {
     struct hl_loop *loop;
@@ -29,6 +40,10 @@ struct hl_l3_server_opts {
     /* Room for a put, called in a worker thread, where it may wait; id none = a fresh one. NULL:
      * the pool's own. */
     hl_status (*alloc)(void *arg, struct hl_id id, uint64_t size, struct hl_pool_extent *out);
+    /* Lend a copy in device memory, and take it back, once for each; on the loop. NULL: there is no
+     * device. */
+    hl_status (*map)(void *arg, struct hl_id id, struct hl_l3_mapping *out);
+    void (*unmap)(void *arg, struct hl_l3_mapping *mapping);
     void *arg;
 };
 

@@ -35,6 +35,12 @@ struct l3_put {
     char text[256];
 };
 
+struct l3_mapped {
+    uint32_t token;
+    struct hl_l3_mapping mapping;
+    UT_hash_handle hh;
+};
+
 struct l3_conn {
     struct hl_l3_server *server;
     uv_poll_t poll;
@@ -47,6 +53,8 @@ struct l3_conn {
     int load_tries;
     struct hl_id last_put;
     struct l3_pin *pins;
+    struct l3_mapped *mapped;
+    uint32_t last_token;
     struct l3_conn *prev, *next;
 };
 

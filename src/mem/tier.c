@@ -363,6 +363,14 @@ hl_status hl_tier_chunk_crcs(struct hl_tier_store *t, const struct hl_tier_ref *
     return t->ops->chunk_crcs(t, ref, out);
 }
 
+hl_status hl_tier_share(struct hl_tier_store *t, const struct hl_tier_ref *ref,
+                        struct hl_device_share *out)
+{
+    if (t->ops->share == NULL)
+        return hl_fail(HL_EUNSUPPORTED, "tier %s is not a device's memory", t->name);
+    return t->ops->share(t, ref, out);
+}
+
 hl_status hl_tier_drop(struct hl_tier_store *t, struct hl_id id)
 {
     HL_TRY(t->ops->drop(t, id));

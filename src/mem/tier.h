@@ -26,6 +26,7 @@
 struct hl_tier_store;
 struct hl_pool;
 struct hl_device;
+struct hl_device_share;
 struct hl_archive;
 struct hl_device_block;
 
@@ -111,6 +112,10 @@ hl_status hl_tier_device_block(struct hl_tier_store *t, const struct hl_tier_ref
 /* `out` has one entry per started MiB. */
 hl_status hl_tier_chunk_crcs(struct hl_tier_store *t, const struct hl_tier_ref *ref,
                              uint32_t *out) HL_CHECK;
+/* What another process needs to map a pinned copy in a device (mem/device.h); the descriptor is
+ * new. HL_EUNSUPPORTED where it is not in one. */
+hl_status hl_tier_share(struct hl_tier_store *t, const struct hl_tier_ref *ref,
+                        struct hl_device_share *out) HL_CHECK;
 /* HL_EBUSY while it is pinned, where the tier has no quarantine. */
 hl_status hl_tier_drop(struct hl_tier_store *t, struct hl_id id) HL_CHECK;
 /* Sealed copies, at most `max` from *cursor (0 = start); *cursor is 0 at the end. */

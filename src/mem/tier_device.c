@@ -178,6 +178,17 @@ static hl_status device_chunk_crcs(struct hl_tier_store *t, const struct hl_tier
     return HL_OK;
 }
 
+static hl_status device_share(struct hl_tier_store *t, const struct hl_tier_ref *ref,
+                              struct hl_device_share *out)
+{
+    struct device_tier *d = of(t);
+    struct hl_tier_entry *e;
+    HL_TRY(hl_tier_index_hold_ref(&d->index, ref, &e));
+    hl_status st = hl_device_export(d->device, block_of(e), out);
+    hl_tier_index_release(&d->index, e);
+    return st;
+}
+
 static hl_status device_drop(struct hl_tier_store *t, struct hl_id id)
 {
     struct device_tier *d = of(t);
@@ -254,6 +265,7 @@ static const struct hl_tier_ops device_ops = {
     .unpin = device_unpin,
     .read = device_read,
     .chunk_crcs = device_chunk_crcs,
+    .share = device_share,
     .drop = device_drop,
     .list = device_list,
     .counts = device_counts,

@@ -44,6 +44,8 @@ struct hl_tier_ops {
     hl_status (*read)(struct hl_tier_store *t, const struct hl_tier_ref *ref, uint64_t offset,
                       void *dst, size_t len); /* the range is inside */
     hl_status (*chunk_crcs)(struct hl_tier_store *t, const struct hl_tier_ref *ref, uint32_t *out);
+    hl_status (*share)(struct hl_tier_store *t, const struct hl_tier_ref *ref,
+                       struct hl_device_share *out); /* may be NULL */
     hl_status (*drop)(struct hl_tier_store *t, struct hl_id id);
     size_t (*list)(struct hl_tier_store *t, uint64_t *cursor, struct hl_tier_ref *out, size_t max);
     void (*counts)(struct hl_tier_store *t, struct hl_tier_counts *out);

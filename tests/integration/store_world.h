@@ -322,7 +322,7 @@ static struct hl_id make_shard(struct world *w, size_t size, uint64_t seed)
 }
 
 /* The bytes in a node's L2, as a rank of that node maps them. */
-static void check_l2(struct world *w, int d, struct hl_id id, size_t size, uint64_t seed)
+static inline void check_l2(struct world *w, int d, struct hl_id id, size_t size, uint64_t seed)
 {
     struct hl_l3_client *c;
     struct hl_pool_ref ref;
