@@ -112,6 +112,7 @@ static struct store_opts store_opts(const struct hl_conf *c)
         .quarantine_ms = (uint32_t)c->l3_quarantine_ms,
         .beat_ms = (uint32_t)c->l3_beat_ms,
         .prefault = (int)c->l3_prefault,
+        .limits = {.high_pct = (unsigned)c->tier_high, .low_pct = (unsigned)c->tier_low},
         .devices = c->agent_devices,
         .nic_class = c->agent_nic_class,
         .data_listen = c->agent_data_listen,

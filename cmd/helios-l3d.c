@@ -21,6 +21,8 @@ struct daemon {
     struct hl_metrics *metrics;
     char pool[4096];
     char socket[4096];
+    struct hl_pool_region_options regions[HL_POOL_REGIONS_MAX];
+    size_t region_count;
 };
 
 static void default_paths(struct daemon *d)
@@ -50,7 +52,7 @@ static struct l4_opts archive_opts(const struct hl_conf *c)
                             .threads = (unsigned)c->archive_threads,
                             .load_timeout_ms = (unsigned)c->archive_load_timeout_ms,
                             .hold_ms = (unsigned)c->archive_hold_ms,
-                            .low_pct = c->archive_low};
+                            .low_pct = c->tier_low};
 }
 
 static hl_status gauges(void *arg, struct hl_buf *out)
@@ -85,26 +87,31 @@ static hl_status start(struct daemon *d, int argc, char **argv)
     hl_log_init("l3d", level);
     HL_TRY(hl_planes_apply(&d->conf));
     default_paths(d);
+    HL_TRY(hl_pool_regions_parse(c->l3_numa, c->l3_size, d->regions, &d->region_count));
     HL_TRY(hl_loop_create(&d->loop));
     HL_TRY(hl_loop_stop_on_signals(d->loop));
     HL_TRY(hl_rpc_create(&d->rpc));
     HL_TRY(hl_l3d_start(
-        &(struct hl_l3d_opts){.loop = d->loop,
-                              .rpc = d->rpc,
-                              .listen = c->l3_listen,
-                              .data_listen = c->l3_data_listen,
-                              .data_spin_us = c->data_spin_us > 0 ? (int)c->data_spin_us : -1,
-                              .data_put_queue = (int)c->data_put_queue,
-                              .data_put_timeout_ms = (int)c->data_put_timeout_ms,
-                              .socket_path = d->socket,
-                              .import_threads = (int)c->l3_import_threads,
-                              .remove_pool = (int)c->l3_remove_pool,
-                              .pool = {.path = d->pool,
-                                       .capacity = c->l3_size,
-                                       .quarantine_ms = (uint32_t)c->l3_quarantine_ms,
-                                       .beat_ms = (uint32_t)c->l3_beat_ms,
-                                       .prefault = (int)c->l3_prefault},
-                              .archive = archive_opts(c)},
+        &(struct hl_l3d_opts){
+            .loop = d->loop,
+            .rpc = d->rpc,
+            .listen = c->l3_listen,
+            .data_listen = c->l3_data_listen,
+            .data_spin_us = c->data_spin_us > 0 ? (int)c->data_spin_us : -1,
+            .data_put_queue = (int)c->data_put_queue,
+            .data_put_timeout_ms = (int)c->data_put_timeout_ms,
+            .socket_path = d->socket,
+            .import_threads = (int)c->l3_import_threads,
+            .remove_pool = (int)c->l3_remove_pool,
+            .pool = {.path = d->pool,
+                     .capacity = c->l3_size,
+                     .quarantine_ms = (uint32_t)c->l3_quarantine_ms,
+                     .beat_ms = (uint32_t)c->l3_beat_ms,
+                     .prefault = (int)c->l3_prefault,
+                     .regions = d->regions,
+                     .region_count = d->region_count},
+            .limits = {.high_pct = (unsigned)c->tier_high, .low_pct = (unsigned)c->tier_low},
+            .archive = archive_opts(c)},
         &d->l3d));
     HL_TRY(serve_metrics(d));
     hl_info("serving address=%s data=%s socket=%s", hl_l3d_address(d->l3d),

@@ -5,15 +5,35 @@
 
 #include "agent/store_private.h"
 #include "base/log.h"
+#include "core/json.h"
+#include "mem/tier_json.h"
 
 #define LIST_MAX   4096
 #define TIER_SHIFT 56 /* of a list's cursor: which tier; below, its own cursor */
 
 /* ---- opening and closing --------------------------------------------------------------------- */
 
-static hl_status open_l2(struct store *s)
+/* One for each NUMA node of the slots; none when they are not of this machine. */
+static size_t l2_regions(const struct store_opts *o, struct hl_pool_region_options *out)
+{
+    char list[512] = "";
+    size_t i, n = 0;
+    const json_t *slot;
+    json_array_foreach (o->slots, i, slot) {
+        size_t used = strlen(list);
+        int node = (int)hl_json_int(slot, "numaId", -1);
+        if (node >= 0 && used + 16 < sizeof(list))
+            snprintf(list + used, sizeof(list) - used, "%s%d", used > 0 ? "," : "", node);
+    }
+    if (hl_pool_regions_parse(list, o->l2_size, out, &n) != HL_OK)
+        hl_info("L2 is not divided by NUMA nodes: %s", hl_error_text());
+    return n;
+}
+
+static hl_status open_l2(struct store *s, const struct store_opts *o)
 {
     struct hl_pool_found found = {0};
+    struct hl_pool_region_options regions[HL_POOL_REGIONS_MAX];
     struct store_tier *t = &s->tiers[s->tier_count];
     if (s->opts.l2_size == 0)
         return HL_OK;
@@ -21,7 +41,9 @@ static hl_status open_l2(struct store *s)
                                                   .capacity = s->opts.l2_size,
                                                   .quarantine_ms = s->opts.quarantine_ms,
                                                   .beat_ms = s->opts.beat_ms,
-                                                  .prefault = s->opts.prefault},
+                                                  .prefault = s->opts.prefault,
+                                                  .regions = regions,
+                                                  .region_count = l2_regions(o, regions)},
                         &found, &s->pool));
     size_t len;
     s->base = hl_pool_base(s->pool, &len);
@@ -29,7 +51,7 @@ static hl_status open_l2(struct store *s)
         hl_info("L2 adopted path=%s shards=%llu bytes=%llu unfinished=%llu corrupt=%llu",
                 s->pool_path, (unsigned long long)found.kept, (unsigned long long)found.kept_bytes,
                 (unsigned long long)found.unfinished, (unsigned long long)found.corrupt);
-    HL_TRY(hl_tier_over_pool(s->pool, HL_TIER_L2, "host", NULL, &t->t));
+    HL_TRY(hl_tier_over_pool(s->pool, HL_TIER_L2, "host", &o->limits, &t->t));
     t->tier = HL_TIER_L2;
     t->numa = -1;
     s->tier_count++;
@@ -59,7 +81,7 @@ hl_status store_open(const struct store_opts *opts, struct store **out)
     atomic_store_explicit(&s->epoch, 1, memory_order_relaxed);
     hl_status st = keep_texts(s, opts);
     if (st == HL_OK)
-        st = open_l2(s);
+        st = open_l2(s, opts);
     if (st == HL_OK)
         st = store_devices_open(s, opts->slots);
     if (st == HL_OK)
@@ -200,16 +222,11 @@ hl_status store_tier_need(struct store *s, enum hl_tier tier, const char *device
 
 static json_t *tier_json(const struct store_tier *t)
 {
-    struct hl_tier_usage u;
-    hl_tier_usage(t->t, &u);
-    return json_pack("{s:s s:s s:I s:I s:I s:I s:I s:I s:I s:s s:i s:s s:s s:b}", "tier",
-                     hl_tier_name(t->tier), "name", u.name, "quotaBytes", (json_int_t)u.quota,
-                     "usedBytes", (json_int_t)u.used, "writingBytes", (json_int_t)u.writing,
-                     "quarantinedBytes", (json_int_t)u.quarantined, "shards", (json_int_t)u.shards,
-                     "highBytes", (json_int_t)u.high, "lowBytes", (json_int_t)u.low, "pressure",
-                     hl_pressure_name(u.pressure), "numaId", t->numa, "backing", u.backing,
-                     "nicClass", t->tier == HL_TIER_L1 ? hl_nic_class_name(t->nic) : "",
-                     "nicDirect", t->direct);
+    json_t *j = hl_tier_json(t->t);
+    json_object_set_new(j, "nicClass",
+                        json_string(t->tier == HL_TIER_L1 ? hl_nic_class_name(t->nic) : ""));
+    json_object_set_new(j, "nicDirect", json_boolean(t->direct));
+    return j;
 }
 
 json_t *store_tiers(struct store *s)

@@ -21,6 +21,7 @@
 #include <stdint.h>
 
 #include "base/status.h"
+#include "mem/tier.h"
 
 #define STORE_DEVICES_MAX 16
 #define STORE_JOBS_MAX    4096
@@ -36,11 +37,12 @@ struct store_opts {
     struct hl_rpc *rpc;
     const char *node;    /* serverId */
     const char *host_id; /* same value = same machine */
-    uint64_t l2_size;    /* 0 = no L2 */
+    uint64_t l2_size;    /* 0 = no L2; spread over the nodes of the slots */
     const char *l2_pool; /* file; its socket is beside it with ".sock" */
     uint32_t quarantine_ms;
     uint32_t beat_ms;
     int prefault;
+    struct hl_tier_limits limits;                          /* watermarks of its tiers */
     const char *devices;                                   /* "emu:64MiB,cuda:0", "" = none */
     const char *nic_class;                                 /* "auto" or a name of core/topo.h */
     const json_t *slots;                                   /* List(Slot), borrowed during open */

@@ -76,7 +76,7 @@ static hl_status open_device(struct store *s, const char *spec, const json_t *sl
             &(struct hl_plank_options){.lanes = (unsigned)s->opts.copies, .device = t->memory},
             &t->plank);
     if (st == HL_OK)
-        st = hl_tier_over_device(t->memory, t->device, NULL, &t->t);
+        st = hl_tier_over_device(t->memory, t->device, &s->opts.limits, &t->t);
     if (st != HL_OK) {
         hl_plank_destroy(t->plank);
         hl_device_close(t->memory);

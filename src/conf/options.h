@@ -81,6 +81,7 @@ struct hl_conf {
     char *l3_data_listen; /* UCX; port 0 = any, "" = none */
     uint64_t l3_size;
     char *l3_pool;             /* file; "" = /dev/shm/helios-UID-NAME.pool */
+    char *l3_numa;             /* auto, off or nodes */
     char *l3_socket;           /* "" = pool path + ".sock" */
     int64_t l3_import_threads; /* 0 = one per CPU */
     int64_t l3_prefault;
@@ -88,12 +89,13 @@ struct hl_conf {
     uint64_t l3_beat_ms;
     int64_t l3_remove_pool;
 
+    double tier_high, tier_low; /* percent */
+
     char *archive_url;      /* "" = none */
     uint64_t archive_quota; /* 0 = none */
     char *archive_mode;     /* manual | write-behind */
     int64_t archive_threads;
     uint64_t archive_load_timeout_ms;
-    double archive_low;
     uint64_t archive_hold_ms;
     char *archive_s3_endpoint; /* "" = AWS's */
     char *archive_s3_region;

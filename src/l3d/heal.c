@@ -168,7 +168,7 @@ static hl_status treat(struct heal *h, struct patient *p)
 {
     const json_t *first = json_array_get(h->sources, 0);
     struct l4_want want = {
-        .id = h->id, .size = size_of(h, p), .beside = p->old.size > 0 ? &p->old : NULL};
+        .id = h->id, .size = size_of(h, p), .near = -1, .beside = p->old.size > 0 ? &p->old : NULL};
     if (want.size == 0) {
         h->state = "lost";
         return HL_OK;

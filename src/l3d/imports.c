@@ -44,13 +44,21 @@ struct import {
 
 /* ---- the pool as a sink ---- */
 
-static hl_status sink_alloc(void *arg, uint64_t size, struct hl_import_slot *out)
+/* What one rank reads lies on one node, and the ranks of a stage on all of them. */
+static int node_for(const struct hl_l3d *d, const struct hl_import_shard *s)
+{
+    return d->regions[(size_t)(s->pp + s->tp) % d->region_count].numa_id;
+}
+
+static hl_status sink_alloc(void *arg, const struct hl_import_shard *shard,
+                            struct hl_import_slot *out)
 {
     struct hl_l3d *d = arg;
+    struct l4_want want = {.size = shard->size_bytes, .near = node_for(d, shard)};
     struct hl_pool_extent *extent = malloc(sizeof(*extent));
     if (extent == NULL)
-        return hl_fail(HL_ENOMEM, "shard of %llu bytes", (unsigned long long)size);
-    hl_status st = l4_alloc(d, &(struct l4_want){.size = size}, extent);
+        return hl_fail(HL_ENOMEM, "shard of %llu bytes", (unsigned long long)want.size);
+    hl_status st = l4_alloc(d, &want, extent);
     if (st != HL_OK) {
         free(extent);
         return st;

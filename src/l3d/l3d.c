@@ -13,6 +13,7 @@
 #include "l3d/l3d_private.h"
 #include "l3d/l4.h"
 #include "mem/l3_server.h"
+#include "mem/tier_json.h"
 #include "net/net.h"
 #include "os/loop.h"
 #include "os/process.h"
@@ -26,15 +27,10 @@ static void reject(struct hl_rpc_call *call, hl_status st)
     hl_rpc_reject(call, st, NULL);
 }
 
-static json_t *tiers_json(struct hl_l3d *d, const struct hl_pool_info *info)
+static json_t *tiers_json(struct hl_l3d *d)
 {
-    json_t *tiers = json_array();
-    json_array_append_new(tiers, json_pack("{s:s s:s s:I s:I s:I s:I s:i}", "tier", "L3", "name",
-                                           "pool", "quotaBytes", (json_int_t)info->capacity,
-                                           "usedBytes", (json_int_t)info->used, "quarantinedBytes",
-                                           (json_int_t)info->quarantined, "shards",
-                                           (json_int_t)info->shards, "numaId", -1));
-    json_t *l4 = l4_tier(d);
+    json_t *tiers = json_array(), *l4 = l4_tier(d);
+    json_array_append_new(tiers, hl_tier_json(d->tier));
     if (l4 != NULL)
         json_array_append_new(tiers, l4);
     return tiers;
@@ -55,14 +51,12 @@ static void method_pool_info(struct hl_l3d *d, struct hl_rpc_call *call, const j
                            "quarantinedBytes", (json_int_t)info.quarantined, "shards",
                            (json_int_t)info.shards, "dataAddress", hl_l3d_data_address(d),
                            "poolPath", hl_pool_path(d->pool), "freeBytes", (json_int_t)info.largest,
-                           "archiveMode", l4_mode(d), "tiers", tiers_json(d, &info)));
+                           "archiveMode", l4_mode(d), "tiers", tiers_json(d)));
 }
 
 hl_status hl_l3d_gauges(struct hl_l3d *d, struct hl_buf *out)
 {
-    struct hl_pool_info info;
-    hl_pool_info(d->pool, &info);
-    json_t *tiers = tiers_json(d, &info);
+    json_t *tiers = tiers_json(d);
     hl_status st = hl_tier_gauges(tiers, out);
     json_decref(tiers);
     return st;
@@ -230,7 +224,8 @@ static void dispatch(void *arg, struct hl_rpc_call *call, const char *method, co
                   "this L3 daemon does not know the method; is it older than the caller?");
 }
 
-static hl_status open_pool(struct hl_l3d *d, const struct hl_pool_options *options, int *made)
+static hl_status open_pool(struct hl_l3d *d, const struct hl_pool_options *options,
+                           const struct hl_tier_limits *limits, int *made)
 {
     struct hl_pool_found found = {0};
     HL_TRY(hl_pool_open(options, &found, &d->pool));
@@ -242,7 +237,11 @@ static hl_status open_pool(struct hl_l3d *d, const struct hl_pool_options *optio
                 found.corrupt);
     else
         hl_info("pool made path=%s bytes=%" PRIu64, options->path, options->capacity);
-    return HL_OK;
+    d->region_count = hl_pool_regions(d->pool, d->regions, HL_POOL_REGIONS_MAX);
+    for (size_t i = 0; i < d->region_count; i++)
+        hl_info("region numa=%d bytes=%" PRIu64 " bound=%d", d->regions[i].numa_id,
+                d->regions[i].bytes, d->regions[i].bound);
+    return hl_tier_over_pool(d->pool, HL_TIER_L3, "pool", limits, &d->tier);
 }
 
 static void pin_load(void *arg, struct hl_id id, hl_l3_loaded done, void *done_arg)
@@ -252,7 +251,7 @@ static void pin_load(void *arg, struct hl_id id, hl_l3_loaded done, void *done_a
 
 static hl_status put_alloc(void *arg, struct hl_id id, uint64_t size, struct hl_pool_extent *out)
 {
-    return l4_alloc(arg, &(struct l4_want){.id = id, .size = size}, out);
+    return l4_alloc(arg, &(struct l4_want){.near = -1, .id = id, .size = size}, out);
 }
 
 hl_status hl_l3d_start(const struct hl_l3d_opts *opts, struct hl_l3d **out)
@@ -268,8 +267,8 @@ hl_status hl_l3d_start(const struct hl_l3d_opts *opts, struct hl_l3d **out)
     hl_host_id(d->host_id, sizeof(d->host_id));
     d->remove_pool = opts->remove_pool;
     int made = 0;
-    hl_status st =
-        d->socket_path == NULL ? hl_fail(HL_ENOMEM, "L3 daemon") : open_pool(d, &opts->pool, &made);
+    hl_status st = d->socket_path == NULL ? hl_fail(HL_ENOMEM, "L3 daemon")
+                                          : open_pool(d, &opts->pool, &opts->limits, &made);
     if (st == HL_OK)
         st = l4_start(d, &opts->archive);
     if (st == HL_OK)
@@ -313,6 +312,7 @@ void hl_l3d_stop(struct hl_l3d *d)
     hl_net_server_stop(d->net);
     hl_l3_server_stop(d->local);
     l4_fini(d);
+    hl_tier_close(d->tier);
     if (d->remove_pool)
         hl_pool_remove(d->pool);
     else

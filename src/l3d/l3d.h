@@ -12,6 +12,7 @@
 #include "base/buf.h"
 #include "l3d/l4.h"
 #include "mem/pool.h"
+#include "mem/tier.h"
 
 struct hl_loop;
 struct hl_rpc;
@@ -27,6 +28,7 @@ struct hl_l3d_opts {
     int import_threads; /* 0 = one per CPU */
     int remove_pool;    /* when it stops */
     struct hl_pool_options pool;
+    struct hl_tier_limits limits; /* of the pool; no quota but its size */
     struct l4_opts archive;
 };
 

@@ -13,6 +13,7 @@
 
 struct hl_l3_server;
 struct hl_net_server;
+struct hl_tier_store;
 struct import;
 struct heal;
 struct l4;
@@ -20,6 +21,9 @@ struct l4;
 struct hl_l3d {
     struct hl_loop *loop;
     struct hl_pool *pool;
+    struct hl_tier_store *tier;                         /* over the pool; for its numbers */
+    struct hl_pool_region regions[HL_POOL_REGIONS_MAX]; /* `used` of the start */
+    size_t region_count;
     struct hl_l3_server *local;
     struct hl_net_server *net;
     struct hl_rpc_server *server;

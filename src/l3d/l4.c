@@ -63,7 +63,7 @@ static hl_status load_now(struct hl_l3d *d, struct hl_id id)
     HL_AUTO(hl_freep) uint32_t *crcs = calloc(hl_pool_chunks(size) + 1, sizeof(*crcs));
     if (crcs == NULL)
         return hl_fail(HL_ENOMEM, "checksums of shard %s", hl_id_format(id).s);
-    HL_TRY(l4_alloc(d, &(struct l4_want){.id = id, .size = size}, &x));
+    HL_TRY(l4_alloc(d, &(struct l4_want){.near = -1, .id = id, .size = size}, &x));
     hl_status st = l4_fetch(d, &x, &crc, crcs);
     if (st == HL_OK)
         st = hl_pool_seal(d->pool, &x, crc, crcs, hl_pool_chunks(size), &ref);

@@ -54,6 +54,7 @@ int l4_has(struct hl_l3d *d, struct hl_id id, uint64_t *size);
 struct l4_want {
     struct hl_id id; /* none: a fresh one */
     uint64_t size;
+    int near;                         /* NUMA node; -1 = any */
     const struct hl_pool_ref *beside; /* other bytes for this shard; NULL: a new one */
 };
 

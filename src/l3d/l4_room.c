@@ -59,8 +59,8 @@ static hl_status alloc_once(struct hl_l3d *d, const struct l4_want *w, struct hl
 {
     if (w->beside != NULL)
         return hl_pool_alloc_beside(d->pool, w->beside, out);
-    return hl_id_is_none(w->id) ? hl_pool_alloc(d->pool, w->size, out)
-                                : hl_pool_alloc_at(d->pool, w->id, w->size, -1, out);
+    return hl_pool_alloc_at(d->pool, hl_id_is_none(w->id) ? hl_id_random() : w->id, w->size,
+                            w->near, out);
 }
 
 /* 1: room is on its way, try again. */

@@ -77,7 +77,11 @@ HL_CHECK static hl_status import_shard(struct job *job, struct hl_import_writer 
     HL_AUTO(hl_freep) uint32_t *chunk_crcs = calloc(chunks, sizeof(*chunk_crcs));
     if (chunk_crcs == NULL)
         return hl_fail(HL_ENOMEM, "checksums of %zu chunks", chunks);
-    HL_TRY(sink->alloc(sink->arg, size, slot));
+    struct hl_import_shard *to = &job->shards[i];
+    *to = (struct hl_import_shard){
+        .pp = from->pp, .tp = from->tp, .size_bytes = size, .tensors = from->tensor_count};
+    snprintf(to->part, sizeof(to->part), "%s", from->part);
+    HL_TRY(sink->alloc(sink->arg, to, slot));
     w->dst = slot->ptr;
     w->chunks = chunk_crcs;
     hl_status st = fill_shard(job, w, i, &crc);
@@ -91,14 +95,8 @@ HL_CHECK static hl_status import_shard(struct job *job, struct hl_import_writer 
         return st;
     }
     job->sealed[i] = 1;
-    struct hl_import_shard *to = &job->shards[i];
-    *to = (struct hl_import_shard){.id = slot->id,
-                                   .pp = from->pp,
-                                   .tp = from->tp,
-                                   .size_bytes = size,
-                                   .crc32 = crc,
-                                   .tensors = from->tensor_count};
-    snprintf(to->part, sizeof(to->part), "%s", from->part);
+    to->id = slot->id;
+    to->crc32 = crc;
     return HL_OK;
 }
 

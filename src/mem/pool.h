@@ -82,7 +82,7 @@ struct hl_pool_info {
     uint64_t free;        /* in whole units; used + quarantined + free = capacity */
     uint64_t largest;     /* longest free extent */
     uint64_t shards;      /* sealed */
-    char backing[64];     /* what was really got: "2 MiB pages", "4 KiB pages, 93 % in huge ones" */
+    char backing[64];     /* what was really got: "4 KiB pages, 93 % in huge ones" */
 };
 
 struct hl_pool_region {
@@ -93,6 +93,11 @@ struct hl_pool_region {
 };
 
 void hl_pool_info(struct hl_pool *pool, struct hl_pool_info *out);
+/* Regions for a pool of `capacity` bytes, as a person says them: "auto" = one for each node that
+ * has memory, "off" = none, "0,2-3" = these nodes; all of the same size. `out` has room for
+ * HL_POOL_REGIONS_MAX. HL_EINVAL names a node without memory. */
+hl_status hl_pool_regions_parse(const char *text, uint64_t capacity,
+                                struct hl_pool_region_options *out, size_t *count) HL_CHECK;
 /* The regions, at most `max`, in the order of their offsets; how many there are. */
 size_t hl_pool_regions(struct hl_pool *pool, struct hl_pool_region *out, size_t max);
 /* NUMA node of the region in which that byte lies; -1 = unknown. */
@@ -126,7 +131,7 @@ struct hl_pool_ref {
 /* Under a fresh id, anywhere. */
 hl_status hl_pool_alloc(struct hl_pool *pool, uint64_t size, struct hl_pool_extent *out) HL_CHECK;
 /* Under the caller's id: HL_EEXIST when it is here or being written. near: NUMA node whose memory
- * is preferred, -1 = any; where its region is full the others are used. */
+ * is preferred, -1 = the one with the most room; where its region is full the others are used. */
 hl_status hl_pool_alloc_at(struct hl_pool *pool, struct hl_id id, uint64_t size, int near,
                            struct hl_pool_extent *out) HL_CHECK;
 /* Make it visible. HL_ECORRUPT when the chunk CRCs do not add up to crc32; the extent is then still

@@ -170,7 +170,7 @@ void pool_regions_store(const struct hl_pool *pool, struct hl_pool_super *s);
 void pool_regions_load(struct hl_pool *pool, const struct hl_pool_super *s);
 /* Where the pages really are, and of what size. */
 void pool_regions_look(struct hl_pool *pool, uint64_t data_offset, int touched);
-/* Regions of that node, as the allocator wants them. */
+/* Regions of that node, or else the one with the most room; under the lock. */
 uint32_t pool_regions_near(const struct hl_pool *pool, int numa_id);
 
 /* Fill the allocator and the counters from the index, and clean it. */

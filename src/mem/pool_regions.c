@@ -11,6 +11,7 @@
 #include "base/text.h"
 #include "mem/pool_private.h"
 #include "os/numa.h"
+#include "os/process.h"
 #include "os/shm.h"
 
 hl_status pool_regions_plan(struct hl_pool *pool, const struct hl_pool_options *o,
@@ -36,6 +37,38 @@ hl_status pool_regions_plan(struct hl_pool *pool, const struct hl_pool_options *
         pool->region_ends[0] = capacity / HL_POOL_UNIT;
         pool->region_count = 1;
     }
+    return HL_OK;
+}
+
+/* The nodes of "0,2-3", each of which must be one of `have`. */
+static hl_status parse_nodes(const char *text, const int *have, size_t have_count, int *out,
+                             size_t *count)
+{
+    struct hl_cpuset wanted;
+    size_t n = 0;
+    HL_TRY(hl_cpuset_parse(text, &wanted));
+    for (size_t i = 0; i < have_count; i++)
+        if (hl_cpuset_has(&wanted, (unsigned)have[i]))
+            out[n++] = have[i];
+    if (n == 0 || n != hl_cpuset_count(&wanted))
+        return hl_fail(HL_EINVAL,
+                       "'%.64s': not all of these NUMA nodes have memory that may be used here",
+                       text);
+    *count = n;
+    return HL_OK;
+}
+
+hl_status hl_pool_regions_parse(const char *text, uint64_t capacity,
+                                struct hl_pool_region_options *out, size_t *count)
+{
+    int have[HL_POOL_REGIONS_MAX], nodes[HL_POOL_REGIONS_MAX];
+    size_t n = strcmp(text, "off") == 0 ? 0 : hl_numa_nodes(have, HL_POOL_REGIONS_MAX);
+    memcpy(nodes, have, n * sizeof(nodes[0]));
+    if (strcmp(text, "off") != 0 && strcmp(text, "auto") != 0)
+        HL_TRY(parse_nodes(text, have, n, nodes, &n));
+    for (size_t i = 0; i < n; i++)
+        out[i] = (struct hl_pool_region_options){nodes[i], capacity / n};
+    *count = n;
     return HL_OK;
 }
 
@@ -152,10 +185,14 @@ void pool_regions_look(struct hl_pool *pool, uint64_t data_offset, int touched)
 uint32_t pool_regions_near(const struct hl_pool *pool, int numa_id)
 {
     uint32_t mask = 0;
-    for (size_t i = 0; i < pool->region_count; i++)
+    size_t emptiest = 0;
+    for (size_t i = 0; i < pool->region_count; i++) {
         if (numa_id >= 0 && pool->regions[i].numa_id == numa_id)
             mask |= UINT32_C(1) << i;
-    return mask != 0 ? mask : HL_EXTENTS_ANY;
+        if (hl_extents_free_in(pool->extents, i) > hl_extents_free_in(pool->extents, emptiest))
+            emptiest = i;
+    }
+    return mask != 0 ? mask : UINT32_C(1) << emptiest;
 }
 
 static size_t region_at(const struct hl_pool *pool, uint64_t unit)

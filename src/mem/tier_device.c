@@ -64,17 +64,20 @@ static hl_status device_reserve(struct hl_tier_store *t, struct hl_tier_slot *sl
     HL_AUTO(hl_freep) struct hl_device_block *block = calloc(1, sizeof(*block));
     if (block == NULL)
         return hl_fail(HL_ENOMEM, "slot for shard %s", hl_id_format(slot->id).s);
-    HL_TRY(hl_tier_index_add(&d->index, slot->id, slot->size, device_room(t, slot->size), &e));
     hl_tier_index_begin(&d->index);
-    hl_status st = hl_device_alloc(d->device, slot->size, HL_DEVICE_ANYWHERE, block);
+    hl_status st =
+        hl_tier_index_add(&d->index, slot->id, slot->size, device_room(t, slot->size), &e);
     if (st == HL_OK) {
-        slot->host = block->host;
-        slot->offset = e->offset = block->offset;
-        slot->tag = e->slot;
-        e->medium = hl_steal(&block);
-        slot->handle = e->medium;
-    } else {
-        hl_tier_index_remove(&d->index, e);
+        st = hl_device_alloc(d->device, slot->size, HL_DEVICE_ANYWHERE, block);
+        if (st == HL_OK) {
+            slot->host = block->host;
+            slot->offset = e->offset = block->offset;
+            slot->tag = e->slot;
+            e->medium = hl_steal(&block);
+            slot->handle = e->medium;
+        } else {
+            hl_tier_index_remove(&d->index, e);
+        }
     }
     hl_tier_index_end(&d->index);
     return st;
@@ -248,6 +251,15 @@ static hl_status compare(void *arg, const struct hl_tier_counts *c)
     return hl_device_audit(d->device);
 }
 
+static size_t device_regions(struct hl_tier_store *t, struct hl_pool_region *out, size_t max,
+                             int *numa_id)
+{
+    (void)out;
+    (void)max;
+    *numa_id = of(t)->index.numa_id;
+    return 0;
+}
+
 static hl_status device_audit(struct hl_tier_store *t)
 {
     return hl_tier_index_audit(&of(t)->index, compare, of(t));
@@ -270,6 +282,7 @@ static const struct hl_tier_ops device_ops = {
     .list = device_list,
     .counts = device_counts,
     .backing = device_backing,
+    .regions = device_regions,
     .audit = device_audit,
 };
 

@@ -18,6 +18,7 @@
 #include "mem/tier.h"
 
 struct hl_tier_open;
+struct hl_pool_region;
 
 /* Of one moment. */
 struct hl_tier_counts {
@@ -51,6 +52,9 @@ struct hl_tier_ops {
     void (*counts)(struct hl_tier_store *t, struct hl_tier_counts *out);
     void (*reclaim)(struct hl_tier_store *t); /* end the quarantines that are over; may be NULL */
     void (*backing)(struct hl_tier_store *t, char *out, size_t len);
+    /* How many; *numa_id is that of all of them, -1 when they differ. NULL: not of host memory. */
+    size_t (*regions)(struct hl_tier_store *t, struct hl_pool_region *out, size_t max,
+                      int *numa_id);
     hl_status (*audit)(struct hl_tier_store *t); /* index against counters and medium */
 };
 

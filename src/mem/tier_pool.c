@@ -164,6 +164,17 @@ static void pool_backing(struct hl_tier_store *t, char *out, size_t len)
     snprintf(out, len, "%s", info.backing);
 }
 
+static size_t pool_regions(struct hl_tier_store *t, struct hl_pool_region *out, size_t max,
+                           int *numa_id)
+{
+    size_t n = hl_pool_regions(pool_of(t), out, max);
+    *numa_id = out[0].numa_id;
+    for (size_t i = 1; i < n; i++)
+        if (out[i].numa_id != *numa_id)
+            *numa_id = -1;
+    return n;
+}
+
 static hl_status pool_audit(struct hl_tier_store *t)
 {
     return hl_pool_audit(pool_of(t));
@@ -185,6 +196,7 @@ static const struct hl_tier_ops pool_ops = {
     .counts = pool_counts,
     .reclaim = pool_reclaim,
     .backing = pool_backing,
+    .regions = pool_regions,
     .audit = pool_audit,
 };
 

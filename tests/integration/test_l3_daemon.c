@@ -142,6 +142,27 @@ static void wait_until_rested(struct daemon *d)
     assert_int_equal(pool_number(d, "quarantinedBytes"), 0);
 }
 
+/* The sum of a number over the regions of the L3 tier; its other numbers are the pool's. */
+static uint64_t region_sum(struct daemon *d, const char *field, size_t *count)
+{
+    json_t *r = must(d, "poolInfo", NULL), *pool = json_object_get(r, "pool"), *region;
+    const json_t *tier = json_array_get(hl_json_list(pool, "tiers"), 0);
+    uint64_t sum = 0;
+    size_t i;
+    assert_string_equal(hl_json_str(tier, "tier", ""), "L3");
+    assert_int_equal(hl_json_int(tier, "quotaBytes", 0), hl_json_int(pool, "capacityBytes", 1));
+    assert_int_equal(hl_json_int(tier, "usedBytes", 0), hl_json_int(pool, "usedBytes", 1));
+    assert_int_equal(hl_json_int(tier, "shards", 0), hl_json_int(pool, "shards", 1));
+    assert_int_equal(hl_json_int(tier, "highBytes", 0), 26843545); /* 80 % of 32 MiB = 26843545.6 */
+    assert_int_equal(hl_json_int(tier, "lowBytes", 0), 13421772);  /* 40 % = 13421772.8 */
+    assert_true(strlen(hl_json_str(tier, "backing", "")) > 0);
+    *count = json_array_size(hl_json_list(tier, "regions"));
+    json_array_foreach (hl_json_list(tier, "regions"), i, region)
+        sum += (uint64_t)hl_json_int(region, field, 0);
+    json_decref(r);
+    return sum;
+}
+
 /* All extents, three at a time. */
 static json_t *inventory(struct daemon *d)
 {
@@ -447,6 +468,29 @@ static void what_another_host_puts_is_read_on_this_one_and_back(void **state)
     free(back);
 }
 
+static void the_pool_shows_its_regions_and_keeps_them(void **state)
+{
+    (void)state;
+    struct daemon d;
+    size_t count;
+    setenv("HELIOS_TIER_HIGH", "80", 1);
+    setenv("HELIOS_TIER_LOW", "40%", 1);
+    begin(&d, "32MiB"); /* auto: this machine has one node at least, or the kernel tells none */
+    assert_int_equal(region_sum(&d, "bytes", &count), 32 * MIB);
+    assert_true(count >= 1);
+    assert_int_equal(region_sum(&d, "usedBytes", &count), 0);
+    assert_int_equal(down(&d, SIGKILL), SIGKILL);
+    setenv("HELIOS_L3_NUMA", "off", 1);
+    size_t again;
+    up(&d);
+    assert_int_equal(region_sum(&d, "bytes", &again), 32 * MIB);
+    assert_int_equal(again, count);
+    unsetenv("HELIOS_L3_NUMA");
+    unsetenv("HELIOS_TIER_HIGH");
+    unsetenv("HELIOS_TIER_LOW");
+    end(&d);
+}
+
 static void the_pool_goes_with_the_daemon_only_when_told(void **state)
 {
     (void)state;
@@ -472,6 +516,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_changed_byte_in_the_pool_is_named_by_its_chunk),
+        cmocka_unit_test(the_pool_shows_its_regions_and_keeps_them),
         cmocka_unit_test(the_pool_goes_with_the_daemon_only_when_told),
         cmocka_unit_test(a_daemon_killed_while_it_takes_puts_keeps_all_it_has_acknowledged),
         cmocka_unit_test(a_daemon_killed_while_it_imports_leaves_only_whole_shards),

@@ -37,8 +37,10 @@ struct heap {
     atomic_int *cancel;   /* set at the first seal */
 };
 
-static hl_status heap_alloc(void *arg, uint64_t size, struct hl_import_slot *out)
+static hl_status heap_alloc(void *arg, const struct hl_import_shard *shard,
+                            struct hl_import_slot *out)
 {
+    uint64_t size = shard->size_bytes;
     struct heap *h = arg;
     pthread_mutex_lock(&h->mutex);
     int fail = h->fail_alloc > 0 && --h->fail_alloc == 0;

@@ -85,6 +85,13 @@ static void a_shard_goes_to_the_node_it_is_wanted_near_until_that_is_full(void *
     assert_int_equal(hl_pool_numa_of(pool, other.offset), FAR_NODE);
     put(pool, 1000, -1, 1);
     put(pool, 1000, 77, 1); /* a node of which the pool has nothing */
+    hl_pool_remove(pool);
+    pool = open_two();
+    for (int i = 0; i < 6; i++)
+        put(pool, MIB, -1, i); /* each to where more is free */
+    hl_pool_regions(pool, r, 4);
+    assert_int_equal(r[0].used, 3 * 17 * HL_POOL_UNIT);
+    assert_int_equal(r[1].used, 3 * 17 * HL_POOL_UNIT);
     assert_int_equal(hl_pool_audit(pool), HL_OK);
     hl_pool_remove(pool);
 }
@@ -194,6 +201,22 @@ static void regions_that_make_no_sense_are_refused(void **state)
     assert_int_equal(hl_pool_open(&o, NULL, &pool), HL_EINVAL);
 }
 
+static void what_a_person_says_of_nodes_becomes_regions(void **state)
+{
+    (void)state;
+    struct hl_pool_region_options r[HL_POOL_REGIONS_MAX];
+    size_t n = 9;
+    assert_int_equal(hl_pool_regions_parse("off", 8 * MIB, r, &n), HL_OK);
+    assert_int_equal(n, 0);
+    assert_int_equal(hl_pool_regions_parse("auto", 8 * MIB, r, &n), HL_OK);
+    for (size_t i = 0; i < n; i++)
+        assert_int_equal(r[i].bytes, 8 * MIB / n);
+    assert_int_equal(hl_pool_regions_parse("0-1000", 8 * MIB, r, &n), HL_EINVAL);
+    assert_non_null(strstr(hl_error_text(), "0-1000"));
+    assert_int_equal(hl_pool_regions_parse("", 8 * MIB, r, &n), HL_EINVAL);
+    assert_int_equal(hl_pool_regions_parse("one", 8 * MIB, r, &n), HL_EINVAL);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -204,6 +227,7 @@ int main(void)
                                   remove_file),
         cmocka_unit_test_teardown(what_is_said_of_binding_is_what_the_kernel_says_of_the_pages,
                                   remove_file),
+        cmocka_unit_test(what_a_person_says_of_nodes_becomes_regions),
         cmocka_unit_test_teardown(regions_that_make_no_sense_are_refused, remove_file),
     };
     snprintf(path, sizeof(path), "/dev/shm/helios-test-regions-%d", (int)getpid());

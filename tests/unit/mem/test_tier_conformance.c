@@ -165,7 +165,8 @@ static void what_can_not_be_stored_is_refused(void **state)
     assert_int_equal(hl_tier_reserve(r->tier, (struct hl_id){0, 0}, 10, -1, &slot), HL_EINVAL);
     assert_int_equal(hl_tier_reserve(r->tier, id_of(1), 0, -1, &slot), HL_EINVAL);
     assert_int_equal(hl_tier_reserve(r->tier, id_of(1), UINT64_MAX, -1, &slot), HL_EINVAL);
-    assert_int_equal(hl_tier_reserve(r->tier, id_of(1), TIER_QUOTA + 1, -1, &slot), HL_ENOSPC);
+    assert_int_equal(hl_tier_reserve(r->tier, id_of(1), r->backend->quota + 1, -1, &slot),
+                     HL_ENOSPC);
     assert_ok(hl_tier_reserve(r->tier, id_of(1), 1000, -1, &slot));
     assert_int_equal(hl_tier_fill(r->tier, &slot, 990, "0123456789a", 11), HL_EINVAL);
     assert_int_equal(hl_tier_fill(r->tier, &slot, UINT64_MAX, "0", 1), HL_EINVAL);
@@ -220,7 +221,7 @@ static void an_aborted_half_leaves_nothing(void **state)
 static void a_full_tier_says_so_and_loses_no_room(void **state)
 {
     struct tier_rig *r = *state;
-    struct shard s = shard_make(id_of(999), 900000, 1, 1);
+    struct shard s = shard_make(id_of(999), r->backend->quota / 9, 1, 1);
     struct hl_tier_slot slot[16];
     int n = 0;
     hl_status st = HL_OK;
@@ -252,7 +253,8 @@ static void a_full_tier_says_so_and_loses_no_room(void **state)
 static void what_was_dropped_is_gone_and_its_room_comes_back(void **state)
 {
     struct tier_rig *r = *state;
-    struct shard s = shard_make(id_of(1), 6 * MIB, 1, 1), other = shard_make(id_of(2), 9, 2, 1);
+    struct shard s = shard_make(id_of(1), r->backend->quota / 4 * 3, 1, 1),
+                 other = shard_make(id_of(2), 9, 2, 1);
     struct hl_tier_ref ref, again, rest;
     char byte;
     assert_ok(store(r, &s, &ref));
@@ -323,13 +325,13 @@ static void every_crossing_of_a_watermark_is_told_once(void **state)
     struct shard s[24];
     int n = 0;
     struct hl_tier_usage u = usage_of(r);
-    assert_int_equal(u.quota, TIER_QUOTA);
-    assert_int_equal(u.high, 7130316); /* 85 % of 8 MiB = 7130316.8 */
-    assert_int_equal(u.low, 5872025);  /* 70 % = 5872025.6 */
+    assert_int_equal(u.quota, r->backend->quota);
+    assert_int_equal(u.high, r->backend->high);
+    assert_int_equal(u.low, r->backend->low);
     assert_int_equal(u.pressure, HL_PRESSURE_LOW);
     hl_tier_watch(r->tier, hear, &h);
     for (; n < 24 && usage_of(r).used <= u.high; n++) {
-        s[n] = shard_make(id_of((uint64_t)n + 1), 400000, (unsigned)n, 1);
+        s[n] = shard_make(id_of((uint64_t)n + 1), u.quota / 20, (unsigned)n, 1);
         assert_ok(store(r, &s[n], NULL));
         uint64_t used = usage_of(r).used;
         assert_int_equal(h.count, used > u.high ? 2 : used >= u.low ? 1 : 0);
@@ -400,7 +402,7 @@ static void a_list_shows_what_stays_once_while_others_come_and_go(void **state)
 }
 
 #define USERS  4
-#define ROUNDS 60
+#define ROUNDS 40
 
 struct user {
     struct tier_rig *rig;
@@ -500,7 +502,8 @@ static void many_users_never_exceed_the_quota_and_the_accounts_come_out_even(voi
     assert_int_equal(usage_of(r).used, 0);
     assert_int_equal(usage_of(r).shards, 0);
     assert_ok(hl_tier_audit(r->tier));
-    struct shard s = shard_make(id_of(1), 7 * MIB, 1, 1); /* all of it is one piece again */
+    struct shard s =
+        shard_make(id_of(1), r->backend->quota / 8 * 7, 1, 1); /* all of it is one piece again */
     assert_ok(store(r, &s, NULL));
     free(s.bytes);
 }

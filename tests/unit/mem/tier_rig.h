@@ -17,11 +17,13 @@
 
 #define MIB        ((uint64_t)1 << 20)
 #define TIER_QUOTA (8 * MIB)
+#define CUDA_QUOTA (64 * MIB) /* its unit is 2 MiB */
 
 struct tier_rig;
 
 struct tier_backend {
     const char *name;
+    uint64_t quota, high, low;             /* what usage must say; by hand */
     int quarantines;                       /* drop of a pinned copy succeeds; its bytes stay */
     int persists;                          /* sealed copies survive hl_tier_close */
     hl_status (*open)(struct tier_rig *r); /* medium and tier, or the tier again */
