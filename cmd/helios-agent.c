@@ -121,6 +121,7 @@ static struct store_opts store_opts(const struct hl_conf *c)
         .data_put_timeout_ms = (int)c->data_put_timeout_ms,
         .migrate_listen = c->agent_migrate_listen,
         .copies = (int)c->agent_copies,
+        .rpc_timeout_ms = (int)c->rpc_timeout_ms,
         .retries = (int)c->read_retries,
         .retry_first_ms = c->route_retry_first_ms,
         .retry_max_ms = c->route_retry_max_ms,

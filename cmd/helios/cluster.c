@@ -107,6 +107,27 @@ hl_status cmd_down(struct cli *cli, int argc, char **argv)
     return HL_OK;
 }
 
+/* "12.0 MiB/64.0 MiB" of a tier, all of the node's together; "-" when it has none. */
+static void tier_cell(struct cli_table *t, const json_t *info, const char *tier)
+{
+    char used[32], quota[32];
+    uint64_t sum_used = 0, sum_quota = 0;
+    size_t i, n = 0;
+    const json_t *x;
+    json_array_foreach (hl_json_list(info, "tiers"), i, x) {
+        if (strcmp(hl_json_str(x, "tier", ""), tier) != 0)
+            continue;
+        n++;
+        sum_used += (uint64_t)hl_json_int(x, "usedBytes", 0);
+        sum_quota += (uint64_t)hl_json_int(x, "quotaBytes", 0);
+    }
+    if (n == 0)
+        cli_cell(t, "-");
+    else
+        cli_cell(t, "%s/%s", hl_format_bytes(sum_used, used, sizeof(used)),
+                 hl_format_bytes(sum_quota, quota, sizeof(quota)));
+}
+
 static void node_rows(struct cli_table *t, const json_t *n)
 {
     const json_t *info = json_object_get(n, "node"), *tel = json_object_get(n, "telemetry");
@@ -121,6 +142,8 @@ static void node_rows(struct cli_table *t, const json_t *n)
         cli_cell(t, "%zu", json_array_size(json_object_get(slot, "gpus")));
         cli_cell(t, "%zu", json_array_size(json_object_get(slot, "nics")));
         cli_cell(t, "%.0f%%", hl_json_real(tel, "cpuBusyPercent", 0));
+        tier_cell(t, i == 0 ? info : NULL, "L1");
+        tier_cell(t, i == 0 ? info : NULL, "L2");
         cli_cell(t, "%s",
                  hl_json_str(use, "job", "")[0] != '\0' ? hl_json_str(use, "job", "") : "-");
     }
@@ -135,7 +158,7 @@ hl_status cmd_nodes(struct cli *cli, int argc, char **argv)
     if (cli->json)
         return cli_print_json(result);
     struct cli_table t;
-    cli_table_init(&t, "SLOT|STATE|CPUS|>MEMORY|>GPUS|>NICS|>BUSY|JOB");
+    cli_table_init(&t, "SLOT|STATE|CPUS|>MEMORY|>GPUS|>NICS|>BUSY|>L1|>L2|JOB");
     json_array_foreach (hl_json_list(result, "nodes"), i, node) {
         node_rows(&t, node);
     }

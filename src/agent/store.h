@@ -50,6 +50,7 @@ struct store_opts {
     int data_spin_us, data_put_queue, data_put_timeout_ms; /* as in net.h; 0 = its defaults */
     const char *migrate_listen;                            /* "" = none */
     int copies;                                            /* threads */
+    int rpc_timeout_ms;                                    /* of one call to another Agent */
     int retries;                                           /* of a piece with a wrong checksum */
     uint64_t retry_first_ms; /* rest of the direct path after a failure */
     uint64_t retry_max_ms;

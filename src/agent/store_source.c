@@ -79,6 +79,8 @@ static hl_status locate(struct store *s, const struct store_request *r, struct s
     int ms, l3 = r->source_tier == HL_TIER_L3;
     HL_TRY(store_left(s, r, &ms));
     HL_TRY(store_rpc(s, r->source_rpc, l3 ? "L3" : "Agent", &peer));
+    if (ms > s->opts.rpc_timeout_ms && !l3) /* L3 may load it from the archive first */
+        ms = s->opts.rpc_timeout_ms;
     json_t *params = json_pack("{s:[s]}", "ids", hl_id_format(r->id).s);
     hl_status st = hl_rpc_call(peer, l3 ? "locate" : "storeLocate", params, ms, &result);
     json_decref(params);

@@ -220,7 +220,7 @@ const struct hl_option hl_conf_table[] = {
 
     {"copy.timeout", "--copy-timeout", "60s",
      "Deadline of one copy of a shard between tiers.",
-     HL_OPT_DURATION, 10, 3600000, NULL, AT(copy_timeout_ms), HL_CONTROLLER | HL_CLI},
+     HL_OPT_DURATION, 10, 3600000, NULL, AT(copy_timeout_ms), HL_CONTROLLER},
     {"route.retry_first", "--route-retry-first", "1s",
      "How long the direct path rests after it failed; doubled with each further failure.",
      HL_OPT_DURATION, 1, DAY_MS, NULL, AT(route_retry_first_ms), HL_AGENT},

@@ -1,8 +1,5 @@
 /* net/migrate.h - moving one object from a host's memory to another's, in bulk, over ZeroMQ.
  *
- * NOT YET WIRED INTO THE DAEMONS: a complete channel with its tests, but neither helios-agent nor
- * helios-l3d starts a receiver, and nothing in the Controller orders a migration over it.
- *
  * The receiver hands out memory, gives credit, copies every chunk to its place in the same pass
  * that computes its CRC, and keeps a bitmap. A sender that lost its connection, or a new one with
  * the same migration id, asks for the bitmap and sends only what is missing. Whoever gives up says
