@@ -63,6 +63,8 @@ static const struct cli_command commands[] = {
     {"bench migrate", "[--size LIST] [--chunk LIST]",
      "Time migrations over ZeroMQ between two processes against plain TCP.", cmd_bench_migrate},
     {"bench plan", "", "Time the placement of gangs on 1,000 and 10,000 servers.", cmd_bench_plan},
+    {"bench plank", "[--size LIST] [--link local|tcp|both] [--piece BYTES]",
+     "Time transfers through staging against direct ones into a device.", cmd_bench_plank},
 };
 
 /* clang-format on */

@@ -42,8 +42,11 @@ struct store_opts {
     uint32_t quarantine_ms;
     uint32_t beat_ms;
     int prefault;
-    struct hl_tier_limits limits;                          /* watermarks of its tiers */
-    const char *devices;                                   /* "emu:64MiB,cuda:0", "" = none */
+    struct hl_tier_limits limits; /* watermarks of its tiers */
+    const char *devices;          /* "emu:64MiB,cuda:0", "" = none */
+    const char *cuda_driver;      /* "" = libcuda.so.1 */
+    uint64_t plank_piece;
+    unsigned plank_buffers;
     const char *nic_class;                                 /* "auto" or a name of core/topo.h */
     const json_t *slots;                                   /* List(Slot), borrowed during open */
     const char *data_listen;                               /* "" = none */

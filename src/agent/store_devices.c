@@ -63,7 +63,8 @@ static hl_status open_device(struct store *s, const char *spec, const json_t *sl
     if (s->tier_count == HL_ARRAY_LEN(s->tiers))
         return hl_fail(HL_EINVAL, "--devices: at most %d", STORE_DEVICES_MAX);
     *t = (struct store_tier){.tier = HL_TIER_L1};
-    HL_TRY(hl_device_open(spec, NULL, &t->memory));
+    struct hl_device_options device = {.cuda_driver = s->opts.cuda_driver};
+    HL_TRY(hl_device_open(spec, &device, &t->memory));
     hl_device_info(t->memory, &info);
     for (size_t i = 0; i < s->tier_count; i++)
         number += s->tiers[i].tier == HL_TIER_L1 &&
@@ -72,9 +73,11 @@ static hl_status open_device(struct store *s, const char *spec, const json_t *sl
     t->numa = info.numa;
     hl_status st = find_nic(s, slots, info.numa, &t->nic);
     if (st == HL_OK)
-        st = hl_plank_create(
-            &(struct hl_plank_options){.lanes = (unsigned)s->opts.copies, .device = t->memory},
-            &t->plank);
+        st = hl_plank_create(&(struct hl_plank_options){.piece = s->opts.plank_piece,
+                                                        .buffers = s->opts.plank_buffers,
+                                                        .lanes = (unsigned)s->opts.copies,
+                                                        .device = t->memory},
+                             &t->plank);
     if (st == HL_OK)
         st = hl_tier_over_device(t->memory, t->device, &s->opts.limits, &t->t);
     if (st != HL_OK) {

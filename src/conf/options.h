@@ -115,9 +115,12 @@ struct hl_conf {
     uint64_t agent_log_max;   /* bytes kept of one rank's output */
     int64_t agent_stop_containers; /* when the agent ends */
 
-    uint64_t agent_l2_size;     /* 0 = none */
-    char *agent_l2_pool;        /* file; "" = /dev/shm/helios-UID-NAME.l2 */
-    char *agent_devices;        /* "emu:512MiB,cuda:0" */
+    uint64_t agent_l2_size;   /* 0 = none */
+    char *agent_l2_pool;      /* file; "" = /dev/shm/helios-UID-NAME.l2 */
+    char *agent_devices;      /* "emu:512MiB,cuda:0" */
+    char *device_cuda_driver; /* "" = libcuda.so.1 */
+    uint64_t plank_piece;
+    int64_t plank_buffers;
     char *agent_data_listen;    /* UCX; "" = none */
     char *agent_migrate_listen; /* ZeroMQ; "" = none */
     char *agent_nic_class;

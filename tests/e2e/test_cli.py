@@ -264,6 +264,15 @@ class Bench(unittest.TestCase):
         self.assertTrue(done.stdout.startswith("system,op,size,n,min_us,p50_us,p99_us,mean_us,gbps\n"))
         self.assertEqual(sorted(pathlib.Path("/dev/shm").glob("helios-bench-*")), before)
 
+    def test_bench_plank_compares_staging_with_the_direct_way_on_both_links(self):
+        done = helios("bench", "plank", "--size", "64,2MiB", "--piece", "256KiB", "--rounds", 1, "-o", "json")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        report = json.loads(done.stdout)
+        self.assertEqual({"local", "local-direct", "local-plank", "tcp-direct", "tcp-plank"},
+                         {r["system"] for r in report["rows"]})
+        self.assertTrue(all(r["n"] > 0 and 0 < r["min_us"] <= r["p50_us"] for r in report["rows"]))
+        self.assertEqual([r["bar"] for r in report["ratios"] if "bar" in r], [0.8, 0.8])
+
 
 if __name__ == "__main__":
     if not HELIOS.exists():

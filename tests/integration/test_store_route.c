@@ -149,6 +149,8 @@ static void serve(struct world *w, const char *interface, hl_rpc_handler handler
     assert_int_equal(hl_rpc_serve(w->rpc, &opts, out), HL_OK);
 }
 
+static char cuda_stub[512]; /* the driver library of the tests */
+
 static void begin(struct world *w, const char *nic_class, const char *devices)
 {
     json_t *slots = json_array();
@@ -172,6 +174,7 @@ static void begin(struct world *w, const char *nic_class, const char *devices)
                               .l2_pool = w->pool,
                               .quarantine_ms = 100,
                               .devices = devices,
+                              .cuda_driver = cuda_stub,
                               .nic_class = nic_class,
                               .slots = slots,
                               .data_listen = "",
@@ -291,6 +294,17 @@ static void a_device_that_no_nic_reaches_takes_the_plank(void **state)
     end(&w);
 }
 
+static void a_cuda_device_is_filled_by_the_plank(void **state)
+{
+    (void)state;
+    struct world w;
+    begin(&w, "cx6", "cuda:0:16MiB");
+    for (int i = 0; i < 5; i++)
+        expect_way(&w, "L1", "plank", "device");
+    assert_int_equal(straight, 0);
+    end(&w); /* the stub ends the process when memory, pins or streams are left */
+}
+
 static void when_direct_fails_the_plank_takes_over_and_direct_is_tried_again_later(void **state)
 {
     (void)state;
@@ -376,6 +390,9 @@ static void a_full_device_is_an_ordinary_error(void **state)
 
 int main(void)
 {
+    const char *build = getenv("HELIOS_BUILD");
+    snprintf(cuda_stub, sizeof(cuda_stub), "%s/tests/libcuda_stub.so",
+             build != NULL ? build : "build");
     hl_log_init("test", HL_LOG_ERROR);
     source = malloc(SIZE);
     uint64_t x = 88172645463325252u;
@@ -389,6 +406,7 @@ int main(void)
         cmocka_unit_test(behind_a_connectx_4_every_copy_into_a_device_takes_the_plank),
         cmocka_unit_test(behind_newer_nics_copies_go_straight_into_the_device),
         cmocka_unit_test(a_device_that_no_nic_reaches_takes_the_plank),
+        cmocka_unit_test(a_cuda_device_is_filled_by_the_plank),
         cmocka_unit_test(when_direct_fails_the_plank_takes_over_and_direct_is_tried_again_later),
         cmocka_unit_test(host_memory_is_asked_for_when_one_sided_reads_fail),
         cmocka_unit_test(a_bad_piece_is_fetched_again_and_one_that_stays_bad_fails_the_copy),
