@@ -1,11 +1,14 @@
-/* hybridps.h - C ABI of HybridPS: the optimizer's kernels.
+/* hybridps.h - C ABI of HybridPS: training data in chunks that move between host and device, and
+ * the optimizer's kernels.
  *
- * Owns:    nothing; all memory is the caller's.
- * Threads: any function from any thread; a step splits its work over `nthreads` threads and returns
- *          when all have ended. Results do not depend on how many they are.
+ * Owns:    a hybridps owns its device, its chunks and the addresses of both; hybridps_close ends
+ *          them. The kernels own nothing.
+ * Threads: any function from any thread. A step of a kernel splits its work over `nthreads` threads
+ *          and returns when all have ended; results do not depend on how many they are. After
+ *          fork() the child is refused: only the process that opened it may use a hybridps.
  * Errors:  0, or a negative HELIOS_E... code of helios.h; helios_last_error() says why. Nothing was
- *          changed after a failure.
- * Units:   counts are elements, not bytes. Every array is contiguous.
+ *          changed after a failure: no content, no state, no pin (chunks may have moved).
+ * Units:   bytes, except that the kernels count elements. Every array is contiguous.
  * Limits:  arrays may overlap only where the description says so.
  */
 #ifndef HELIOS_HYBRIDPS_H
@@ -61,6 +64,129 @@ HELIOS_API int hybridps_adam_run(const struct hybridps_adam *step);
  * The sum is taken in float64 in a fixed order. */
 HELIOS_API int hybridps_grad_norm(const void *g, int grad_type, size_t n, double scale,
                                   int nthreads, double *sum_of_squares, int *finite);
+
+/* ---- tensors in chunks ----
+ *
+ *     hybridps_open, hybridps_add..., hybridps_layout
+ *     access on the host with write, fill in the values, release          once per tensor
+ *     each iteration: hybridps_iteration
+ *         each moment: hybridps_moment; access, compute, release
+ *
+ * A chunk is what moves. In mode "move" it is in one place; in mode "copy" a chunk that was only
+ * read on the device still has its host copy, and leaves the device without a transfer. A chunk
+ * has one address on the host and one on the device for all its life. An address is good between
+ * access and release; where the chunk is not, using it faults. */
+typedef struct hybridps hybridps;
+
+typedef struct hybridps_options {
+    const char *device;   /* "emu:256MiB", "cuda:0" */
+    const char *policy;   /* who leaves: NULL = "opt"; "fifo", "lru", "heat", "random" */
+    const char *mode;     /* NULL = "copy"; "move" */
+    uint64_t chunk_bytes; /* 0 = chosen by the layout */
+    uint64_t host_bytes;  /* limit of host memory; 0 = none */
+    const char *manager;  /* the node's shared table; NULL = private */
+    int prefetch;         /* chunks fetched ahead; 0 = none, -1 = 2 */
+    uint64_t seed;        /* of "random" */
+} hybridps_options;
+
+enum { HYBRIDPS_HOST = 0, HYBRIDPS_DEVICE = 1 };
+
+/* Kinds of tensors; each has chunks of its own. */
+enum {
+    HYBRIDPS_PARAM = 0,
+    HYBRIDPS_GRAD = 1,
+    HYBRIDPS_P32 = 2,
+    HYBRIDPS_MOMENTUM = 3,
+    HYBRIDPS_VARIANCE = 4,
+    HYBRIDPS_OTHER = 5,
+    HYBRIDPS_KINDS = 6
+};
+
+/* States of a tensor. FREE has no content: the next access finds new memory, whose content is
+ * undefined, and costs no transfer. COMPUTE is from access to release. */
+enum {
+    HYBRIDPS_FREE = 0,
+    HYBRIDPS_HOLD = 1,
+    HYBRIDPS_COMPUTE = 2,
+    HYBRIDPS_AFTER_FWD = 3,
+    HYBRIDPS_AFTER_BWD = 4
+};
+
+HELIOS_API int hybridps_open(const hybridps_options *options, hybridps **out);
+/* NULL is fine. No tensor may be used any more. */
+HELIOS_API void hybridps_close(hybridps *h);
+
+/* Before the layout. Tensors of a kind lie in chunks in the order they were added, each at a
+ * multiple of 64 bytes. The name is for messages; it need not be unique. */
+HELIOS_API int hybridps_add(hybridps *h, const char *name, int kind, uint64_t bytes,
+                            uint32_t *tensor);
+/* Gives the tensors added since the last layout their chunks and addresses. */
+HELIOS_API int hybridps_layout(hybridps *h);
+
+typedef struct hybridps_use {
+    uint32_t tensor;
+    int where;     /* HYBRIDPS_HOST, HYBRIDPS_DEVICE */
+    int write;     /* content will change; the other place's copy is void from now on */
+    void *address; /* out */
+} hybridps_use;
+
+/* All or nothing: n tensors (any number of times each) are where they are asked for and stay until
+ * released as often as accessed. A tensor is in COMPUTE in one place at a time. HELIOS_ENOSPC: what
+ * is pinned leaves too little room. HELIOS_EBUSY: it (or its chunk) is pinned in the other place.
+ */
+HELIOS_API int hybridps_access(hybridps *h, hybridps_use *uses, size_t n);
+/* All or nothing. `state` is HOLD, AFTER_FWD, AFTER_BWD or FREE, taken with the last release of a
+ * tensor. HELIOS_EINVAL when it is not in COMPUTE. FREE of all tensors of a chunk ends its content.
+ */
+HELIOS_API int hybridps_release(hybridps *h, const uint32_t *tensors, size_t n, int state);
+/* The address it has there for ever, once laid out. */
+HELIOS_API int hybridps_address(hybridps *h, uint32_t tensor, int where, void **address);
+
+/* Ends the running iteration and begins one of that phase ("train", "eval"); NULL only ends. The
+ * first of a phase is recorded, and policy "opt" plans the further ones by it; one that goes
+ * another way falls back to "lru" and is recorded anew. */
+HELIOS_API int hybridps_iteration(hybridps *h, const char *phase);
+/* A new moment: `other_bytes` of the device are used by others from now on (the tide). Chunks leave
+ * at once where that is needed. An access after a release begins another moment by itself.
+ * HELIOS_ENOSPC: what is pinned does not fit beside the others. */
+HELIOS_API int hybridps_moment(hybridps *h, const char *stage, const char *op,
+                               uint64_t other_bytes);
+
+typedef struct hybridps_traffic {
+    uint64_t h2d, d2h;         /* bytes */
+    uint64_t loads, evictions; /* copies to the device; chunks that left it */
+    uint64_t drops;            /* of these, without a copy */
+    uint64_t stalls, stall_ns; /* accesses and moments that waited for copies */
+} hybridps_traffic;
+
+typedef struct hybridps_stats_t {
+    uint64_t capacity, granule; /* of the device */
+    uint64_t avail;             /* to chunks in this moment */
+    uint64_t device, device_peak, host, host_peak,
+        pinned;               /* bytes of chunks; pinned on the device */
+    uint64_t peak_over_avail; /* most bytes above avail in any moment; 0 = never */
+    uint64_t device_by_kind[HYBRIDPS_KINDS], host_by_kind[HYBRIDPS_KINDS];
+    uint64_t tensors, chunks;
+    uint64_t iterations, moments, deviations; /* begun; in this iteration; from the record */
+    int planned;                              /* this iteration follows a plan */
+    hybridps_traffic total, iteration, last;  /* all; the running iteration; the one before */
+} hybridps_stats_t;
+
+HELIOS_API int hybridps_stats(hybridps *h, hybridps_stats_t *out);
+
+typedef struct hybridps_tensor_info {
+    uint32_t chunk;
+    uint64_t offset, bytes; /* in the chunk */
+    int kind, state;
+    int on_host, on_device; /* where its content is; both = copies */
+} hybridps_tensor_info;
+
+HELIOS_API int hybridps_tensor(hybridps *h, uint32_t tensor, hybridps_tensor_info *out);
+
+/* The recorded iteration of a phase (NULL: the last one recorded), as `helios mem replay` reads it.
+ * HELIOS_ENOENT before one was recorded to its end. Release with hybridps_free_text. */
+HELIOS_API int hybridps_trace(hybridps *h, const char *phase, char **json);
+HELIOS_API void hybridps_free_text(char *text);
 
 #ifdef __cplusplus
 }
