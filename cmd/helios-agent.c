@@ -103,7 +103,21 @@ static void find_library(char *out, size_t size)
     find_beside(places, HL_ARRAY_LEN(places), out, size);
 }
 
-static struct store_opts store_opts(const struct hl_conf *c)
+static hl_status migrate_tuning(const struct hl_conf *c, struct hl_migrate_tuning *out)
+{
+    struct hl_migrate_tuning t = {.window_bytes = c->migrate_window,
+                                  .keep_ms = (int)c->migrate_keep_ms,
+                                  .dead_ms = (int)c->migrate_dead_ms,
+                                  .io_threads = (int)c->migrate_io_threads};
+    if (hl_migrate_zstd_parse(c->migrate_zstd, &t.zstd) != HL_OK)
+        return hl_fail_prefix(HL_EINVAL, "migrate.zstd: ");
+    for (t.chunk_size = 8u << 20; t.chunk_size > c->migrate_chunk;)
+        t.chunk_size /= 2;
+    *out = t;
+    return HL_OK;
+}
+
+static struct store_opts store_opts(const struct hl_conf *c, struct hl_migrate_tuning tuning)
 {
     return (struct store_opts){
         .host_id = c->agent_host_id,
@@ -123,6 +137,7 @@ static struct store_opts store_opts(const struct hl_conf *c)
         .data_put_queue = (int)c->data_put_queue,
         .data_put_timeout_ms = (int)c->data_put_timeout_ms,
         .migrate_listen = c->agent_migrate_listen,
+        .migrate = tuning,
         .copies = (int)c->agent_copies,
         .rpc_timeout_ms = (int)c->rpc_timeout_ms,
         .retries = (int)c->read_retries,
@@ -159,10 +174,12 @@ static hl_status start(struct daemon *d, int argc, char **argv)
     enum hl_log_level level;
     char python[PATH_MAX], library[PATH_MAX];
     json_t *slots;
+    struct hl_migrate_tuning tuning = {0};
     HL_TRY(hl_conf_load(HL_AGENT, argc, argv, &d->conf, NULL));
     HL_TRY(hl_log_level_parse(d->conf.log_level, &level));
     hl_log_init("agent", level);
     HL_TRY(hl_planes_apply(&d->conf));
+    HL_TRY(migrate_tuning(&d->conf, &tuning));
     HL_TRY(find_slots(&d->conf, &slots));
     find_python(&d->conf, python, sizeof(python));
     find_library(library, sizeof(library));
@@ -188,7 +205,7 @@ static hl_status start(struct daemon *d, int argc, char **argv)
                 .foreign_topology = d->conf.agent_topology[0] != '\0',
                 .log_max_bytes = d->conf.agent_log_max,
                 .rpc_timeout_ms = (int)d->conf.rpc_timeout_ms,
-                .store = store_opts(&d->conf),
+                .store = store_opts(&d->conf, tuning),
                 .telemetry = telemetry,
                 .telemetry_arg = &d->probe,
             },

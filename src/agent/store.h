@@ -22,6 +22,7 @@
 
 #include "base/status.h"
 #include "mem/tier.h"
+#include "net/migrate.h"
 
 #define STORE_DEVICES_MAX 16
 #define STORE_JOBS_MAX    4096
@@ -52,9 +53,10 @@ struct store_opts {
     const char *data_listen;                               /* "" = none */
     int data_spin_us, data_put_queue, data_put_timeout_ms; /* as in net.h; 0 = its defaults */
     const char *migrate_listen;                            /* "" = none */
-    int copies;                                            /* threads */
-    int rpc_timeout_ms;                                    /* of one call to another Agent */
-    int retries;                                           /* of a piece with a wrong checksum */
+    struct hl_migrate_tuning migrate;
+    int copies;              /* threads */
+    int rpc_timeout_ms;      /* of one call to another Agent */
+    int retries;             /* of a piece with a wrong checksum */
     uint64_t retry_first_ms; /* rest of the direct path after a failure */
     uint64_t retry_max_ms;
     const struct hl_net_ops *net; /* of fetches; NULL = UCX */

@@ -9,8 +9,6 @@
 #include "base/plane.h"
 #include "net/migrate.h"
 
-#define DEAD_MS 1000 /* silence after which the migration network counts as down */
-
 struct sending {
     struct store *s;
     const struct store_request *r;
@@ -26,11 +24,15 @@ static hl_status send_migration(struct sending *x)
     int ms;
     HL_TRY(store_left(x->s, x->r, &ms));
     snprintf(x->transport, sizeof(x->transport), "zmq");
+    const struct hl_migrate_tuning *t = &x->s->opts.migrate;
     return hl_migrate_send(&(struct hl_migrate_send_opts){.address = x->r->target_address,
                                                           .object = x->ref.id,
+                                                          .chunk_size = t->chunk_size,
                                                           .chunk_crcs = x->crcs,
                                                           .cancel = &x->s->stopping,
-                                                          .dead_ms = DEAD_MS},
+                                                          .dead_ms = t->dead_ms,
+                                                          .io_threads = t->io_threads,
+                                                          .zstd = t->zstd},
                            x->data, x->ref.size, x->ref.crc32, ms, NULL);
 }
 

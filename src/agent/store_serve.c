@@ -170,6 +170,9 @@ hl_status store_serve(struct store *s)
         HL_TRY(hl_migrate_server_start(
             &(struct hl_migrate_server_opts){
                 .listen = s->opts.migrate_listen,
+                .window_bytes = s->opts.migrate.window_bytes,
+                .keep_ms = s->opts.migrate.keep_ms,
+                .io_threads = s->opts.migrate.io_threads,
                 .sink = {.begin = begin, .commit = migrated, .abort = drop, .arg = s},
             },
             &s->migrate));

@@ -127,6 +127,13 @@ struct hl_conf {
     char *agent_host_id; /* "" = the system's */
     int64_t agent_copies;
 
+    uint64_t migrate_chunk;
+    uint64_t migrate_window;
+    uint64_t migrate_keep_ms;
+    uint64_t migrate_dead_ms;
+    int64_t migrate_io_threads;
+    char *migrate_zstd; /* as hl_migrate_zstd_parse takes it */
+
     char *client_controller; /* CLI and tools */
 
     uint64_t heartbeat_ms;

@@ -20,8 +20,7 @@
  * Units:   bytes, milliseconds; checksums are those of base/crc32.h.
  * Limits:  HL_MIG_CHUNK_MIN..HL_MIG_CHUNK_MAX per chunk, HL_MIG_CHUNKS_MAX chunks. Bytes in flight
  *          to one server: max(window_bytes, 2 chunks of every open migration). Nobody's identity is
- *          checked and nothing is encrypted: for a network of trusted hosts. Payloads travel
- *          uncompressed.
+ *          checked and nothing is encrypted: for a network of trusted hosts.
  */
 #ifndef HL_NET_MIGRATE_H
 #define HL_NET_MIGRATE_H
@@ -33,6 +32,23 @@
 #include "base/id.h"
 #include "base/status.h"
 #include "net/net.h"
+
+#define HL_MIGRATE_ZSTD_OFF  0
+#define HL_MIGRATE_ZSTD_AUTO (-1) /* chunk by chunk, where a sample of it says that it pays */
+#define HL_MIGRATE_ZSTD_MAX  19   /* levels 1 to this: every chunk that gets smaller */
+
+/* "off", "auto" or a level. */
+hl_status hl_migrate_zstd_parse(const char *text, int *out) HL_CHECK;
+
+/* What the options migrate.* say, for those who start servers and sends; zeros are the defaults. */
+struct hl_migrate_tuning {
+    uint32_t chunk_size;
+    uint64_t window_bytes;
+    int keep_ms;
+    int dead_ms;
+    int io_threads;
+    int zstd;
+};
 
 struct hl_migrate_server;
 
@@ -53,6 +69,8 @@ struct hl_migrate_server_stats {
     uint64_t resumed;   /* bitmaps asked for */
     uint64_t chunks;    /* chunks put in their place */
     uint64_t bytes;     /* of these chunks */
+    uint64_t packed;    /* of these chunks, how many came compressed */
+    uint64_t wire;      /* payload bytes that came for them */
     uint64_t duplicate; /* chunks that had arrived already: dropped unread */
     uint64_t corrupted; /* chunks whose checksum differs: asked for again */
     uint64_t refused;   /* malformed, foreign or unasked-for frames, migrations refused */
@@ -87,6 +105,7 @@ struct hl_migrate_send_opts {
                                    used for chunks of HL_NET_CHUNK bytes and more */
     int dead_ms;                /* silence after which the receiver counts as dead; 0 = 1000 */
     int io_threads;             /* of libzmq; 0 = 1; unused with a line */
+    int zstd;                   /* HL_MIGRATE_ZSTD_OFF, _AUTO, or a level */
 };
 
 struct hl_migrate_report {
@@ -96,6 +115,8 @@ struct hl_migrate_report {
     uint32_t chunks_had;    /* were there when the first bitmap came */
     uint64_t chunks_sent;   /* repeated ones counted again */
     uint64_t chunks_nacked; /* arrived damaged */
+    uint64_t chunks_packed; /* of these, how many were compressed */
+    uint64_t wire_bytes;    /* payload that was sent */
     uint64_t resumes;       /* bitmaps asked for after the first */
 };
 

@@ -15,6 +15,7 @@
 #include "base/plane.h"
 #include "core/route.h"
 #include "net/zmq_private.h"
+#include "net/zmq_zstd.h"
 
 #define DEFAULT_DEAD_MS 1000
 #define DEFAULT_CHUNK   (1u << 20)
@@ -23,8 +24,19 @@
 #define PULSES          5    /* pings per dead_ms */
 #define NACKS_MAX       16   /* damaged chunks before giving up */
 #define WAIT_MAX_MS     50
-#define EAGER_CHUNKS    2   /* sent behind OPEN: every receiver gives credit for so many */
-#define CANCEL_MS       500 /* how long a sender that gives up waits for the receiver's word */
+#define EAGER_CHUNKS    2    /* sent behind OPEN: every receiver gives credit for so many */
+#define RING            1024 /* chunks under way: no receiver gives more credit */
+#define CANCEL_MS       500  /* how long a sender that gives up waits for the receiver's word */
+
+/* What the line and the receiver really take, from credit to credit: only a time in which the
+ * sender had to wait says how much that is, any other only how much it is at least. */
+struct rate {
+    uint32_t ring[RING]; /* payload bytes of the last chunks sent, by their number in this epoch */
+    uint32_t window;     /* the first credit of the epoch */
+    uint32_t acked;      /* chunks of the epoch that have been placed */
+    uint64_t from_ns;
+    int waited;
+};
 
 struct sender {
     const struct hl_migrate_send_opts *opts;
@@ -41,7 +53,8 @@ struct sender {
     int stored;
     int nacks;
     int timeout_ms;
-    uint64_t wire; /* payload bytes sent */
+    struct hl_mig_pack *pack; /* NULL: nothing is compressed */
+    struct rate rate;
     uint64_t start_ns, heard_ns, pong_ns, ping_ns, stall_ns, dead_ns;
     struct hl_migrate_report report;
 };
@@ -80,6 +93,21 @@ static uint32_t chunk_crc(const struct sender *s, uint32_t chunk, const uint8_t 
     return crc;
 }
 
+/* Lent as it is, or compressed and copied. */
+static hl_status post_chunk(struct sender *s, struct hl_mig_frame *f, const uint8_t *p)
+{
+    const void *packed = NULL;
+    if (s->pack != NULL)
+        packed = hl_mig_pack(s->pack, p, f->length, s->line->Bps, &f->length);
+    s->rate.ring[s->used % RING] = f->length;
+    if (packed == NULL)
+        return hl_mig_post(s->line->bulk, f, p, &s->line->busy);
+    f->flags = HL_MIG_F_ZSTD;
+    HL_TRY(hl_mig_post(s->line->bulk, f, packed, NULL));
+    s->report.chunks_packed++;
+    return HL_OK;
+}
+
 static hl_status send_chunk(struct sender *s)
 {
     while (hl_mig_bit(s->sent, s->cursor))
@@ -90,11 +118,11 @@ static hl_status send_chunk(struct sender *s)
     f.length = hl_mig_chunk_len(f.total, f.chunk_size, f.chunk);
     const uint8_t *p = s->data + (uint64_t)f.chunk * f.chunk_size;
     f.crc = chunk_crc(s, f.chunk, p, f.length);
-    HL_TRY(hl_mig_post(s->line->bulk, &f, p, &s->line->busy));
+    HL_TRY(post_chunk(s, &f, p));
     hl_mig_bit_set(s->sent, f.chunk);
     s->unsent--;
     s->used++;
-    s->wire += f.length;
+    s->report.wire_bytes += f.length;
     s->report.chunks_sent++;
     return HL_OK;
 }
@@ -124,6 +152,32 @@ static hl_status open_object(struct sender *s, uint64_t now_ns)
     return HL_OK;
 }
 
+static void rate_begin(struct rate *r, uint32_t window, uint64_t now_ns)
+{
+    r->window = window;
+    r->acked = 0;
+    r->from_ns = now_ns;
+    r->waited = 0;
+}
+
+static void rate_credit(struct rate *r, uint32_t granted, uint32_t used, uint64_t now_ns,
+                        double *line_Bps)
+{
+    uint64_t bytes = 0;
+    uint32_t acked = granted - r->window < used ? granted - r->window : used;
+    for (; (int32_t)(acked - r->acked) > 0; r->acked++)
+        bytes += r->ring[r->acked % RING];
+    if (bytes == 0 || now_ns <= r->from_ns)
+        return;
+    double Bps = (double)bytes * (double)HL_NS_PER_S / (double)(now_ns - r->from_ns);
+    if (r->waited)
+        *line_Bps = *line_Bps > 0 ? (3 * *line_Bps + Bps) / 4 : Bps;
+    else if (*line_Bps > 0 && Bps > *line_Bps)
+        *line_Bps = Bps;
+    r->from_ns = now_ns;
+    r->waited = 0;
+}
+
 static void on_state(struct sender *s, const struct hl_mig_frame *f, const uint8_t *bitmap)
 {
     if (s->ready)
@@ -142,6 +196,7 @@ static void on_state(struct sender *s, const struct hl_mig_frame *f, const uint8
     s->used = s->eager;
     s->granted = f->credit;
     s->ready = s->seen = 1;
+    rate_begin(&s->rate, s->granted, s->heard_ns);
 }
 
 static hl_status on_nack(struct sender *s, const struct hl_mig_frame *f)
@@ -191,8 +246,11 @@ static hl_status on_answer(struct sender *s, const struct hl_mig_frame *f, const
     if (f->type == HL_MIG_STATE)
         on_state(s, f, payload);
     s->stall_ns = STALL_MS * HL_NS_PER_MS;
-    if (s->ready && (f->type == HL_MIG_CREDIT || f->type == HL_MIG_NACK))
-        s->granted = f->credit > s->granted ? f->credit : s->granted;
+    if (s->ready && (f->type == HL_MIG_CREDIT || f->type == HL_MIG_NACK) &&
+        f->credit > s->granted) {
+        s->granted = f->credit;
+        rate_credit(&s->rate, s->granted, s->used, now_ns, &s->line->Bps);
+    }
     return s->ready && f->type == HL_MIG_NACK ? on_nack(s, f) : HL_OK;
 }
 
@@ -312,6 +370,7 @@ static hl_status talk(struct sender *s, hl_status (*first)(struct sender *, uint
         if (can_send) {
             HL_TRY(send_chunk(s));
         } else {
+            s->rate.waited |= s->unsent > 0;
             zmq_pollitem_t items[] = {{.socket = s->line->bulk, .events = ZMQ_POLLIN},
                                       {.socket = s->line->pulse, .events = ZMQ_POLLIN}};
             zmq_poll(items, HL_ARRAY_LEN(items), WAIT_MAX_MS);
@@ -371,6 +430,9 @@ hl_status hl_migrate_send(const struct hl_migrate_send_opts *opts, const void *d
 {
     uint32_t chunk_size = opts->chunk_size > 0 ? opts->chunk_size : DEFAULT_CHUNK;
     HL_TRY(check(opts, data, size, chunk_size));
+    if (opts->zstd < HL_MIGRATE_ZSTD_AUTO || opts->zstd > HL_MIGRATE_ZSTD_MAX)
+        return hl_fail(HL_EINVAL, "migration to %s: zstd level %d; use 1 to %d", address_of(opts),
+                       opts->zstd, HL_MIGRATE_ZSTD_MAX);
     struct sender s = {.opts = opts, .data = data, .timeout_ms = timeout_ms};
     s.object = (struct hl_mig_frame){
         .id = hl_id_is_none(opts->id) ? hl_id_random() : opts->id,
@@ -389,13 +451,16 @@ hl_status hl_migrate_send(const struct hl_migrate_send_opts *opts, const void *d
         return hl_fail(HL_ENOMEM, "migration to %s: no memory for the bitmap of %u chunks",
                        address_of(opts), s.object.chunk_count);
     s.sent = sent;
+    if (opts->zstd != HL_MIGRATE_ZSTD_OFF)
+        HL_TRY(hl_mig_pack_create(opts->zstd, chunk_size, &s.pack));
     hl_status st = on_line(&s, open_object);
+    hl_mig_pack_destroy(s.pack);
     hl_plane_count(&(struct hl_transfer){.plane = HL_PLANE_MIGRATION,
                                          .op = "migrate",
                                          .path = "zmq",
                                          .reason = hl_route_reason_name(HL_REASON_MIGRATION_NET),
                                          .sent = 1,
-                                         .bytes = s.wire,
+                                         .bytes = s.report.wire_bytes,
                                          .ns = hl_now_ns() - s.start_ns,
                                          .status = st});
     if (out != NULL)

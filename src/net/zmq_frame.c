@@ -87,23 +87,36 @@ hl_status hl_mig_geometry(uint64_t total, uint32_t chunk_size, uint32_t chunk_co
     return HL_OK;
 }
 
+/* A compressed chunk is smaller than the chunk, or it would not have been compressed. */
+static hl_status check_packed(const struct hl_mig_frame *f)
+{
+    if (f->type != HL_MIG_DATA)
+        return hl_fail(HL_EPROTO, "migration frame of type %d: it can't be compressed",
+                       (int)f->type);
+    uint32_t chunk = hl_mig_chunk_len(f->total, f->chunk_size, f->chunk);
+    if (f->length == 0 || f->length >= chunk)
+        return hl_fail(HL_EPROTO, "migration frame: %u compressed bytes for a chunk of %u",
+                       f->length, chunk);
+    return HL_OK;
+}
+
 /* Fields of one type that must fit the geometry. */
 static hl_status check(const struct hl_mig_frame *f)
 {
     if (f->type == HL_MIG_PING || f->type == HL_MIG_PONG) {
-        if (f->length != 0)
-            return hl_fail(HL_EPROTO, "migration frame: a ping has no payload");
+        if (f->length != 0 || f->flags != 0)
+            return hl_fail(HL_EPROTO, "migration frame: a ping has no payload and no flags");
         return HL_OK;
     }
     if (hl_id_is_none(f->id))
         return hl_fail(HL_EPROTO, "migration frame of type %d: the id is missing", (int)f->type);
     if (f->type == HL_MIG_CANCEL) { /* who cancels need not know more than the id */
-        if (f->length != 0)
-            return hl_fail(HL_EPROTO, "migration frame: a cancel has no payload");
+        if (f->length != 0 || f->flags != 0)
+            return hl_fail(HL_EPROTO, "migration frame: a cancel has no payload and no flags");
         return HL_OK;
     }
     if (f->type == HL_MIG_REFUSED) {
-        if (f->status >= 0 || f->length >= HL_ERROR_TEXT_MAX)
+        if (f->status >= 0 || f->length >= HL_ERROR_TEXT_MAX || f->flags != 0)
             return hl_fail(HL_EPROTO,
                            "migration frame: refused with status %d and %u bytes of text",
                            f->status, f->length);
@@ -112,6 +125,8 @@ static hl_status check(const struct hl_mig_frame *f)
     HL_TRY(hl_mig_geometry(f->total, f->chunk_size, f->chunk_count));
     if ((f->type == HL_MIG_DATA || f->type == HL_MIG_NACK) && f->chunk >= f->chunk_count)
         return hl_fail(HL_EPROTO, "migration frame: chunk %u of %u", f->chunk, f->chunk_count);
+    if (f->flags & HL_MIG_F_ZSTD)
+        return check_packed(f);
     size_t expected = 0;
     if (f->type == HL_MIG_DATA)
         expected = hl_mig_chunk_len(f->total, f->chunk_size, f->chunk);
@@ -139,7 +154,7 @@ hl_status hl_mig_decode(const void *buf, size_t len, struct hl_mig_frame *out)
         return hl_fail(HL_EPROTO, "migration frame: the header is damaged");
     if (w.type < HL_MIG_OPEN || w.type >= HL_MIG_TYPE_END)
         return hl_fail(HL_EPROTO, "migration frame: unknown type %u", w.type);
-    if (w.flags != 0 || w.zero != 0 || w.zero2 != 0)
+    if ((w.flags & ~HL_MIG_F_ZSTD) != 0 || w.zero != 0 || w.zero2 != 0)
         return hl_fail(HL_EPROTO, "migration frame: unknown flags %08x", w.flags);
     struct hl_mig_frame f = {
         .type = (enum hl_mig_type)w.type,

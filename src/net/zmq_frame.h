@@ -37,7 +37,8 @@ enum hl_mig_type {
     HL_MIG_TYPE_END,
 };
 
-#define HL_MIG_F_ZSTD 1u /* reserved: the payload is compressed; this version refuses it */
+#define HL_MIG_F_ZSTD                                                                              \
+    1u /* of DATA: the payload is one zstd frame, smaller than the chunk it holds */
 
 struct hl_mig_frame {
     enum hl_mig_type type;
@@ -49,7 +50,7 @@ struct hl_mig_frame {
     uint32_t chunk_count;
     uint32_t chunk;
     uint32_t length; /* payload bytes */
-    uint32_t crc;
+    uint32_t crc;    /* of the bytes as they are, not as they travel */
     int32_t status;
     uint32_t credit;
     struct hl_id result; /* OPEN, RESUME: the name the sender wants (none = any); DONE: its name */

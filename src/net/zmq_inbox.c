@@ -16,6 +16,7 @@
 #include "base/plane.h"
 #include "core/route.h"
 #include "net/zmq_inbox.h"
+#include "net/zmq_zstd.h"
 
 #define DEFAULT_WINDOW   ((uint64_t)16 << 20)
 #define DEFAULT_MAX_OPEN 16
@@ -49,11 +50,12 @@ struct hl_mig_inbox {
     unsigned max_open;
     uint64_t keep_ns;
     struct migration *open;
+    struct hl_mig_unpack *unpack;
     struct done done[HL_MIG_REMEMBERED];
     unsigned done_next;
     char text[HL_ERROR_TEXT_MAX];
-    _Atomic uint64_t open_now, committed, aborted, canceled, resumed, chunks, bytes, duplicate,
-        corrupted, refused;
+    _Atomic uint64_t open_now, committed, aborted, canceled, resumed, chunks, packed, bytes, wire,
+        duplicate, corrupted, refused;
 };
 
 static void count(_Atomic uint64_t *counter, uint64_t n)
@@ -72,6 +74,11 @@ hl_status hl_mig_inbox_create(const struct hl_migrate_server_opts *o, struct hl_
     in->window = o->window_bytes > 0 ? o->window_bytes : DEFAULT_WINDOW;
     in->max_open = o->max_open > 0 ? o->max_open : DEFAULT_MAX_OPEN;
     in->keep_ns = (uint64_t)(o->keep_ms > 0 ? o->keep_ms : DEFAULT_KEEP_MS) * HL_NS_PER_MS;
+    hl_status st = hl_mig_unpack_create(&in->unpack);
+    if (st != HL_OK) {
+        free(in);
+        return st;
+    }
     *out = in;
     return HL_OK;
 }
@@ -118,6 +125,7 @@ void hl_mig_inbox_destroy(struct hl_mig_inbox *in)
         return;
     HASH_ITER (hh, in->open, m, next)
         drop(in, m, HL_ECANCELED);
+    hl_mig_unpack_destroy(in->unpack);
     free(in);
 }
 
@@ -151,7 +159,9 @@ void hl_mig_inbox_stats(const struct hl_mig_inbox *in, struct hl_migrate_server_
         .canceled = GET(canceled),
         .resumed = GET(resumed),
         .chunks = GET(chunks),
+        .packed = GET(packed),
         .bytes = GET(bytes),
+        .wire = GET(wire),
         .duplicate = GET(duplicate),
         .corrupted = GET(corrupted),
         .refused = GET(refused),
@@ -186,6 +196,7 @@ static void answer(struct hl_mig_reply *r, const struct hl_mig_frame *to, enum h
     r->payload = NULL;
     r->frame = *to;
     r->frame.type = type;
+    r->frame.flags = 0;
     r->frame.length = 0;
 }
 
@@ -367,14 +378,20 @@ static void finish(struct hl_mig_inbox *in, struct migration *m, const struct hl
     answer_done(in, &d, f, r);
 }
 
-/* Copy the chunk to its place; its CRC and those of its grains come from the same pass. */
-static uint32_t place(const struct migration *m, const struct hl_mig_frame *f, const uint8_t *src)
+/* Put the chunk in its place: a compressed one is unpacked there, another one is copied, with its
+ * CRC and those of its grains from the same pass. */
+static uint32_t place(struct hl_mig_inbox *in, const struct migration *m,
+                      const struct hl_mig_frame *f, const uint8_t *src)
 {
     uint64_t at = (uint64_t)f->chunk * f->chunk_size;
-    uint32_t crc = 0;
-    for (uint32_t off = 0; off < f->length; off += m->grain) {
-        uint32_t left = f->length - off, len = left < m->grain ? left : m->grain;
-        uint32_t one = hl_crc32_copy(0, m->bytes + at + off, src + off, len);
+    uint32_t chunk = hl_mig_chunk_len(f->total, f->chunk_size, f->chunk), crc = 0;
+    int packed = (f->flags & HL_MIG_F_ZSTD) != 0;
+    if (packed && hl_mig_unpack(in->unpack, m->bytes + at, chunk, src, f->length) != HL_OK)
+        return ~f->crc;
+    for (uint32_t off = 0; off < chunk; off += m->grain) {
+        uint32_t left = chunk - off, len = left < m->grain ? left : m->grain;
+        uint8_t *dst = m->bytes + at + off;
+        uint32_t one = packed ? hl_crc32(0, dst, len) : hl_crc32_copy(0, dst, src + off, len);
         m->crcs[(at + off) / m->grain] = one;
         crc = off == 0 ? one : hl_crc32_combine(crc, one, len);
     }
@@ -421,7 +438,7 @@ static void on_data(struct hl_mig_inbox *in, const struct hl_mig_frame *f, const
     m->used += current ? 1 : 0;
     if (hl_mig_bit(m->have, f->chunk)) {
         count(&in->duplicate, 1);
-    } else if (place(m, f, payload) != f->crc) {
+    } else if (place(in, m, f, payload) != f->crc) {
         count(&in->corrupted, 1);
         hl_fault_count("corrupt", "zmq");
         (void)grant(in, m);
@@ -431,6 +448,8 @@ static void on_data(struct hl_mig_inbox *in, const struct hl_mig_frame *f, const
         hl_mig_bit_set(m->have, f->chunk);
         count(&in->bytes, hl_mig_chunk_len(f->total, f->chunk_size, f->chunk));
         count(&in->chunks, 1);
+        count(&in->packed, (f->flags & HL_MIG_F_ZSTD) != 0);
+        count(&in->wire, f->length);
         m->wire += f->length;
         if (--m->left == 0) {
             finish(in, m, f, now_ns, r);

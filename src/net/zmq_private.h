@@ -30,6 +30,7 @@ struct hl_migrate_line {
     void *ctx; /* NULL: not connected */
     void *bulk, *pulse;
     atomic_uint busy; /* payloads in libzmq's hands */
+    double Bps;       /* what it has carried lately, 0 = not known; survives a reset */
 };
 
 /* Connect when there is no connection. */

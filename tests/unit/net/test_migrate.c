@@ -435,6 +435,7 @@ static void a_line_carries_one_object_after_another_and_heals(void **state)
         uint32_t crc = hl_crc32(0, source + i, size);
         if (hl_migrate_send(&opts, source + i, size, crc, SEND_MS, NULL) != HL_OK)
             fail_msg("object %zu: %s", i, hl_error_text());
+        assert_int_equal(v.committed, i); /* also orders what follows after the commit */
         assert_int_equal(v.last_size, size);
         assert_memory_equal(v.last, source + i, size);
         v.seen++;
@@ -456,6 +457,42 @@ static void a_line_carries_one_object_after_another_and_heals(void **state)
     hl_migrate_line_close(line);
     hl_migrate_line_close(NULL);
     stop(server, &again);
+}
+
+static void objects_are_compressed_when_asked_for_and_when_they_shrink(void **state)
+{
+    (void)state;
+    struct vault v = {0};
+    struct hl_migrate_server *server = serve(&v, 4 * MIB);
+    size_t size = 6 * MIB + 77;
+    uint8_t *text = malloc(size);
+    for (size_t i = 0; i < size; i++)
+        text[i] = (uint8_t)(i % 251 == 0 ? i / 251 : 'a' + i % 7);
+    static const int modes[] = {1, 9, HL_MIGRATE_ZSTD_AUTO, HL_MIGRATE_ZSTD_OFF};
+    for (size_t i = 0; i < HL_ARRAY_LEN(modes) * 2; i++) {
+        const uint8_t *data = i % 2 ? source : text;
+        struct hl_migrate_send_opts opts = {.address = hl_migrate_server_address(server),
+                                            .zstd = modes[i / 2],
+                                            .dead_ms = PATIENT_MS};
+        struct hl_migrate_report r;
+        uint32_t crc = hl_crc32(0, data, size);
+        if (hl_migrate_send(&opts, data, size, crc, SEND_MS, &r) != HL_OK)
+            fail_msg("mode %d: %s", opts.zstd, hl_error_text());
+        assert_int_equal(v.committed, i + 1);
+        assert_memory_equal(v.last, data, size);
+        v.seen++;
+        if (opts.zstd > 0 && data == text) {
+            assert_int_equal(r.chunks_packed, 7);
+            assert_true(r.wire_bytes < size / 4);
+        } else if (opts.zstd == HL_MIGRATE_ZSTD_OFF || data == source) {
+            assert_int_equal(r.chunks_packed, 0);
+            assert_int_equal(r.wire_bytes, size);
+        }
+    }
+    struct hl_migrate_send_opts wrong = {.address = "127.0.0.1:1", .zstd = 20};
+    assert_int_equal(hl_migrate_send(&wrong, text, size, 0, 9, NULL), HL_EINVAL);
+    free(text);
+    stop(server, &v);
 }
 
 struct job {
@@ -573,6 +610,7 @@ int main(void)
         cmocka_unit_test(a_sender_that_gives_up_frees_the_receiver_at_once),
         cmocka_unit_test(a_migration_is_canceled_by_somebody_else),
         cmocka_unit_test(a_line_carries_one_object_after_another_and_heals),
+        cmocka_unit_test(objects_are_compressed_when_asked_for_and_when_they_shrink),
         cmocka_unit_test(senders_at_once_share_the_receiver),
         cmocka_unit_test(an_abandoned_migration_is_aborted),
     };

@@ -8,9 +8,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <zstd.h>
 
 #include "base/crc32.h"
 #include "net/zmq_inbox.h"
+#include "net/zmq_zstd.h"
 
 #define CHUNK 262144u
 #define TOTAL (4 * (uint64_t)CHUNK + 100) /* five chunks, the last of 100 bytes */
@@ -147,7 +149,7 @@ static void every_flipped_bit_of_a_header_is_noticed(void **state)
 static void headers_that_contradict_themselves_are_refused(void **state)
 {
     (void)state;
-    struct hl_mig_frame bad[11], back;
+    struct hl_mig_frame bad[16], back;
     for (size_t i = 0; i < HL_ARRAY_LEN(bad); i++)
         bad[i] = data_frame(1);
     bad[0].chunk = 5;
@@ -161,6 +163,11 @@ static void headers_that_contradict_themselves_are_refused(void **state)
     bad[8].id = (struct hl_id){0, 0};
     bad[9].flags = HL_MIG_F_ZSTD;
     bad[10].type = HL_MIG_TYPE_END;
+    bad[11].flags = 2; /* a flag nobody knows */
+    bad[12].flags = HL_MIG_F_ZSTD, bad[12].length = 0;
+    bad[13].flags = HL_MIG_F_ZSTD, bad[13].length = CHUNK; /* no smaller than the chunk */
+    bad[14].flags = HL_MIG_F_ZSTD, bad[14].type = HL_MIG_OPEN, bad[14].length = 0;
+    bad[15] = (struct hl_mig_frame){.type = HL_MIG_PING, .flags = HL_MIG_F_ZSTD};
     for (size_t i = 0; i < HL_ARRAY_LEN(bad); i++) {
         uint8_t header[HL_MIG_HEADER];
         hl_mig_encode(&bad[i], header);
@@ -338,6 +345,124 @@ static void a_canceled_migration_is_freed_at_once_and_stays_canceled(void **stat
     assert_int_equal(s.begun, s.committed + s.aborted);
 }
 
+/* A chunk of the object compressed by zstd itself, as a frame that says so. */
+static struct hl_mig_frame packed_frame(uint32_t chunk, uint8_t *buf, size_t cap)
+{
+    struct hl_mig_frame f = data_frame(chunk);
+    size_t n = ZSTD_compress(buf, cap, object + (size_t)chunk * CHUNK, f.length, 1);
+    assert_false(ZSTD_isError(n));
+    f.flags = HL_MIG_F_ZSTD;
+    f.length = (uint32_t)n;
+    return f;
+}
+
+static void compressed_chunks_land_and_damaged_ones_are_asked_for_again(void **state)
+{
+    (void)state;
+    static uint8_t buf[2 * CHUNK];
+    struct sink s = {0};
+    struct hl_mig_inbox *in = inbox_with(&s, 16 * CHUNK, 0);
+    struct hl_mig_frame open = frame(HL_MIG_OPEN), f = packed_frame(2, buf, sizeof(buf));
+    (void)tell(in, &open, NULL);
+    buf[f.length / 2] ^= 0x40;
+    struct hl_mig_reply r = tell(in, &f, buf);
+    assert_int_equal(r.frame.type, HL_MIG_NACK);
+    assert_int_equal(r.frame.flags, 0);
+    buf[f.length / 2] ^= 0x40;
+    (void)tell(in, &f, buf);
+    for (uint32_t i = 0; i < 4; i++) {
+        f = packed_frame(i, buf, sizeof(buf));
+        (void)tell(in, &f, buf);
+    }
+    r = tell_chunk(in, 4); /* with others as they are */
+    assert_int_equal(r.frame.type, HL_MIG_DONE);
+    assert_memory_equal(placed, object, TOTAL);
+    assert_int_equal(stats_of(in).packed, 4);
+    assert_int_equal(stats_of(in).corrupted, 1);
+    assert_int_equal(stats_of(in).bytes, TOTAL);
+    assert_true(stats_of(in).wire < TOTAL);
+    hl_mig_inbox_destroy(in);
+}
+
+/* The destination ends where the chunk ends: ASan sees a byte too many. */
+static void hostile_compressed_bytes_are_refused_and_stay_within_the_chunk(void **state)
+{
+    (void)state;
+    struct hl_mig_unpack *u;
+    static uint8_t zeros[4 * CHUNK], buf[2 * CHUNK];
+    uint8_t *dst = malloc(CHUNK);
+    assert_int_equal(hl_mig_unpack_create(&u), HL_OK);
+    /* A bomb: a few bytes that hold a MiB. */
+    size_t bomb = ZSTD_compress(buf, sizeof(buf), zeros, sizeof(zeros), 1);
+    assert_true(bomb < 1000);
+    assert_int_equal(hl_mig_unpack(u, dst, CHUNK, buf, bomb), HL_ECORRUPT);
+    /* Two frames of half a chunk: the first says half, whatever follows. */
+    size_t half = ZSTD_compress(buf, sizeof(buf), zeros, CHUNK / 2, 1);
+    memcpy(buf + half, buf, half);
+    assert_int_equal(hl_mig_unpack(u, dst, CHUNK, buf, 2 * half), HL_ECORRUPT);
+    /* A whole chunk, and then more of it. */
+    size_t whole = ZSTD_compress(buf, sizeof(buf), zeros, CHUNK, 1);
+    memcpy(buf + whole, buf, whole);
+    assert_int_equal(hl_mig_unpack(u, dst, CHUNK, buf, 2 * whole), HL_ECORRUPT);
+    assert_int_equal(hl_mig_unpack(u, dst, CHUNK, buf, whole - 1), HL_ECORRUPT);
+    assert_int_equal(hl_mig_unpack(u, dst, CHUNK, "rubbish", 7), HL_ECORRUPT);
+    assert_int_equal(hl_mig_unpack(u, dst, CHUNK, buf, whole), HL_OK);
+    assert_memory_equal(dst, zeros, CHUNK);
+    free(dst);
+    hl_mig_unpack_destroy(u);
+}
+
+static void compression_pays_on_slow_lines_only(void **state)
+{
+    (void)state;
+    /* 125 MB/s and half of it left: 250 MB/s, if the compressor keeps up. */
+    assert_true(hl_mig_pack_pays(0.5, 500e6, 125e6));
+    assert_true(hl_mig_pack_pays(0.5, 150e6, 125e6));
+    assert_false(hl_mig_pack_pays(0.5, 130e6, 125e6)); /* no gain worth the doubt */
+    assert_false(hl_mig_pack_pays(0.95, 500e6, 125e6));
+    assert_false(hl_mig_pack_pays(0.5, 500e6, 3e9));
+    assert_false(hl_mig_pack_pays(0.5, 500e6, 0)); /* not known yet */
+}
+
+static void a_packer_gives_up_on_what_does_not_shrink(void **state)
+{
+    (void)state;
+    static uint8_t noise[CHUNK], zeros[CHUNK];
+    struct hl_mig_pack *p;
+    uint32_t n = 0;
+    uint64_t x = 88172645463325252u;
+    for (size_t i = 0; i < CHUNK; i += 8) {
+        x ^= x << 13;
+        x ^= x >> 7;
+        x ^= x << 17;
+        memcpy(noise + i, &x, 8);
+    }
+    assert_int_equal(hl_mig_pack_create(1, CHUNK, &p), HL_OK);
+    assert_null(hl_mig_pack(p, noise, CHUNK, 1, &n));
+    assert_non_null(hl_mig_pack(p, zeros, CHUNK, 0, &n)); /* a level asks no rate */
+    assert_true(n > 0 && n < CHUNK / 100);
+    hl_mig_pack_destroy(p);
+    assert_int_equal(hl_mig_pack_create(HL_MIGRATE_ZSTD_AUTO, CHUNK, &p), HL_OK);
+    assert_null(hl_mig_pack(p, zeros, CHUNK, 0, &n));     /* the line is not known */
+    assert_null(hl_mig_pack(p, noise, CHUNK, 1, &n));     /* does not shrink: one chunk rests */
+    assert_null(hl_mig_pack(p, zeros, CHUNK, 1, &n));     /* that one */
+    assert_non_null(hl_mig_pack(p, zeros, CHUNK, 1, &n)); /* a line of 1 byte/s: pays */
+    assert_null(hl_mig_pack(p, zeros, CHUNK, 1e15, &n));  /* a line nothing is as fast as */
+    assert_non_null((hl_mig_pack(p, zeros, CHUNK, 1, &n), hl_mig_pack(p, zeros, CHUNK, 1, &n)));
+    hl_mig_pack_destroy(p);
+    int level = 7;
+    assert_int_equal(hl_migrate_zstd_parse("off", &level), HL_OK);
+    assert_int_equal(level, 0);
+    assert_int_equal(hl_migrate_zstd_parse("auto", &level), HL_OK);
+    assert_int_equal(level, -1);
+    assert_int_equal(hl_migrate_zstd_parse("19", &level), HL_OK);
+    assert_int_equal(level, 19);
+    static const char *const bad[] = {"", "0", "20", "-1", "on", "3x", " "};
+    for (size_t i = 0; i < HL_ARRAY_LEN(bad); i++)
+        assert_int_equal(hl_migrate_zstd_parse(bad[i], &level), HL_EINVAL);
+    assert_int_equal(level, 19);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -349,6 +474,10 @@ int main(void)
         cmocka_unit_test(foreign_and_unasked_for_chunks_are_refused),
         cmocka_unit_test(an_id_in_use_full_tables_and_silence_are_answered),
         cmocka_unit_test(a_canceled_migration_is_freed_at_once_and_stays_canceled),
+        cmocka_unit_test(compressed_chunks_land_and_damaged_ones_are_asked_for_again),
+        cmocka_unit_test(hostile_compressed_bytes_are_refused_and_stay_within_the_chunk),
+        cmocka_unit_test(compression_pays_on_slow_lines_only),
+        cmocka_unit_test(a_packer_gives_up_on_what_does_not_shrink),
     };
     for (size_t i = 0; i < TOTAL; i++)
         object[i] = (uint8_t)(i * 2654435761u >> 24 ^ i / 251);
