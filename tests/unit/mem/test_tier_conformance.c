@@ -359,6 +359,11 @@ static void a_wrong_byte_in_the_medium_is_found_by_the_read_that_touches_it(void
     char *back = malloc(s.size);
     assert_ok(store(r, &s, &ref));
     assert_reads(r, &ref, &s, 0, s.size);
+    if (r->backend->damage == NULL) {
+        free(back);
+        free(s.bytes);
+        skip();
+    }
     r->backend->damage(r, &ref, MIB + 17);
     assert_reads(r, &ref, &s, 5, MIB - 5);
     assert_reads(r, &ref, &s, 2 * MIB, s.size - 2 * MIB);

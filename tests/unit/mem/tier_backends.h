@@ -141,6 +141,44 @@ static void archive_damage(struct tier_rig *r, const struct hl_tier_ref *ref, ui
     assert_int_equal(fclose(f), 0);
 }
 
+/* HELIOS_TEST_S3 is s3://BUCKET/PREFIX, HELIOS_TEST_S3_ENDPOINT http://HOST:PORT; credentials are
+ * those of AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY. */
+static const char *s3_missing(void)
+{
+    return getenv("HELIOS_TEST_S3") != NULL
+               ? NULL
+               : "no S3 server is given: HELIOS_TEST_S3=s3://BUCKET/PREFIX names one";
+}
+
+static hl_status s3_open(struct tier_rig *r)
+{
+    char url[512];
+    if (r->archive == NULL) {
+        snprintf(url, sizeof(url), "%s/%s", getenv("HELIOS_TEST_S3"),
+                 hl_id_format(hl_id_random()).s);
+        HL_TRY(hl_archive_open(
+            &(struct hl_archive_options){.url = url,
+                                         .quota_bytes = TIER_QUOTA,
+                                         .s3_endpoint = getenv("HELIOS_TEST_S3_ENDPOINT")},
+            &r->archive));
+    }
+    return hl_tier_over_archive(r->archive, "s3", &r->limits, &r->tier);
+}
+
+static hl_status s3_remove(void *arg, struct hl_id id, uint64_t size)
+{
+    struct tier_rig *r = arg;
+    (void)size;
+    return hl_archive_remove(r->archive, id);
+}
+
+static void s3_close(struct tier_rig *r)
+{
+    assert_int_equal(hl_archive_list(r->archive, s3_remove, r), HL_OK);
+    hl_archive_close(r->archive);
+    r->archive = NULL;
+}
+
 /* ---- all of them ---- */
 
 /* 85 % and 70 % of 8 MiB are 7130316.8 and 5872025.6; of 64 MiB, 57042534.4 and 46976204.8. */
@@ -185,6 +223,14 @@ static const struct tier_backend backends[] = {
      .open = archive_rig_open,
      .close = archive_rig_close,
      .damage = archive_damage},
+    {.name = "archive in an S3 store",
+     .quota = TIER_QUOTA,
+     .high = 7130316,
+     .low = 5872025,
+     .persists = 1,
+     .open = s3_open,
+     .close = s3_close,
+     .missing = s3_missing},
 };
 
 #endif

@@ -28,6 +28,7 @@ struct tier_backend {
     int persists;                          /* sealed copies survive hl_tier_close */
     hl_status (*open)(struct tier_rig *r); /* medium and tier, or the tier again */
     void (*close)(struct tier_rig *r);     /* the medium, and what is left of it */
+    /* NULL: the medium can't be reached beside the tier */
     void (*damage)(struct tier_rig *r, const struct hl_tier_ref *ref, uint64_t offset);
     const char *(*missing)(void); /* why it can't be tested here; NULL: it can */
 };
