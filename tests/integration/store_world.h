@@ -341,7 +341,7 @@ static inline void check_l2(struct world *w, int d, struct hl_id id, size_t size
 /* Change a byte of the shard's first MiB where it lies in a pool's file. */
 static inline void corrupt(const char *pool, const struct hl_pool_ref *ref)
 {
-    unsigned char byte;
+    unsigned char byte = 0;
     int fd = open(pool, O_RDWR);
     assert_true(fd >= 0 && pread(fd, &byte, 1, (off_t)ref->offset + 100) == 1);
     byte ^= 0x40;
