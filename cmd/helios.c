@@ -56,6 +56,8 @@ static const struct cli_command commands[] = {
     {"shard rm", "ID... [--force]", "Free shards in the L3 pool.", cmd_shard_rm},
 
     {"Measuring", "", "", NULL},
+    {"bench archive", "[--dir DIR] [--s3-endpoint URL]",
+     "Time stores into the archive and loads from it against plain files.", cmd_bench_archive},
     {"bench get", "[--size LIST] [--path shm|net|both]",
      "Time reads of shards against memcpy and raw TCP; needs no cluster.", cmd_bench_get},
     {"bench import", "[--gb N] [--tp T --pp P]",

@@ -24,7 +24,6 @@
 #define CLIENT_TIMEOUT_MS  30000
 #define CLIENT_RETRIES     3
 #define CLIENT_RETRIES_MAX 100
-#define CLIENT_LOADS       4 /* of a shard that is given up again before it is read */
 
 /* How long a daemon that is silent is waited for: to the deadline, for one call, or briefly because
  * there may be another copy. */

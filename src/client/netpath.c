@@ -13,6 +13,7 @@
 #define CACHE_MAX     65536
 #define CONNECT_MS    3000
 #define NAME_MAX_TEXT 256
+#define BUSY_PAUSE_MS 20
 
 struct place {
     struct hl_id id;
@@ -247,7 +248,10 @@ static hl_status locate(struct operation *op, struct net *net, struct hl_id id, 
             return HL_OK;
         }
     }
-    hl_status st = ask_owner(op, net, json_pack("{s:[s]}", "ids", hl_id_format(id).s), &result);
+    hl_status st;
+    do /* busy: others' shards have driven it out of the pool again */
+        st = ask_owner(op, net, json_pack("{s:[s]}", "ids", hl_id_format(id).s), &result);
+    while (st == HL_EBUSY && operation_pause(op, BUSY_PAUSE_MS));
     if (st == HL_ENOENT) {
         char name[NAME_MAX_TEXT];
         return hl_fail(st, "%s is not in the pool of %s; it was removed, or never written",
@@ -424,8 +428,11 @@ hl_status net_put(struct operation *op, struct net *net, const void *data, uint6
                   uint32_t crc32, struct hl_id *id)
 {
     struct loan loan;
-    HL_TRY(borrow(op, net, &loan));
-    hl_status st = hl_net_put(loan.client, data, size, crc32, operation_left_ms(op), id);
-    give_back(net, &loan, st);
+    hl_status st;
+    do { /* busy: the pool is giving up archived shards to make room */
+        HL_TRY(borrow(op, net, &loan));
+        st = hl_net_put(loan.client, data, size, crc32, operation_left_ms(op), id);
+        give_back(net, &loan, st);
+    } while (st == HL_EBUSY && operation_pause(op, BUSY_PAUSE_MS));
     return st;
 }

@@ -107,9 +107,12 @@ static hl_status read_once(struct operation *op, struct read *r)
 {
     int mapped;
     hl_status st = read_memory(op, r, &mapped);
-    for (int i = 0; i < CLIENT_LOADS && __builtin_expect(st == HL_ENOENT && mapped, 0); i++) {
+    /* What was loaded may be given up again before it is read, when the pool is small. */
+    while (__builtin_expect(st == HL_ENOENT && mapped, 0)) {
         HL_TRY(shm_load(op, r->id));
         st = read_memory(op, r, &mapped);
+        if (operation_expired(op))
+            break;
     }
     return st;
 }
@@ -197,11 +200,10 @@ static hl_status find_once(struct operation *op, struct hl_id id, uint64_t *size
     hl_status st = find_mapped(op, shm, id, size, crc32);
     if (st != HL_OK && find_mapped(op, attach_near(c, op->started_ns), id, size, crc32) == HL_OK)
         st = HL_OK;
-    for (int i = 0; i < CLIENT_LOADS && st == HL_ENOENT && shm != NULL; i++) {
-        st = shm_load(op, id);
-        if (st != HL_OK)
-            break;
+    while (st == HL_ENOENT && shm != NULL && (st = shm_load(op, id)) == HL_OK) {
         st = find_mapped(op, shm, id, size, crc32);
+        if (operation_expired(op))
+            break;
     }
     attach_leave(c);
     return shm != NULL || st == HL_OK ? st : net_find(op, c->attach.net, id, size, crc32);

@@ -8,6 +8,7 @@
 #define NAME_MAX_TEXT 256
 #define FIND_TRIES    100
 #define STALE_TRIES   8
+#define BUSY_PAUSE_MS 20
 #define TRUST_NS      (50 * HL_NS_PER_MS) /* a heartbeat is looked at no more often */
 
 /* Pauses before a bad piece is read again: what heals does so at once or needs somebody's hand. */
@@ -73,7 +74,10 @@ static hl_status fail_missing(struct operation *op, struct hl_id id)
 hl_status shm_load(struct operation *op, struct hl_id id)
 {
     json_t *params = json_pack("{s:[s]}", "ids", hl_id_format(id).s), *extents = NULL;
-    hl_status st = hl_rpc_call(op->client->l3, "locate", params, operation_left_ms(op), &extents);
+    hl_status st;
+    do /* busy: others' shards have driven it out again */
+        st = hl_rpc_call(op->client->l3, "locate", params, operation_left_ms(op), &extents);
+    while (st == HL_EBUSY && operation_pause(op, BUSY_PAUSE_MS));
     json_decref(params);
     json_decref(extents);
     return st == HL_ENOENT ? fail_missing(op, id) : st;

@@ -64,15 +64,16 @@ static hl_status load_now(struct hl_l3d *d, struct hl_id id)
     if (crcs == NULL)
         return hl_fail(HL_ENOMEM, "checksums of shard %s", hl_id_format(id).s);
     HL_TRY(l4_alloc(d, &(struct l4_want){.near = -1, .id = id, .size = size}, &x));
+    atomic_fetch_add_explicit(&d->l4->filling, 1, memory_order_relaxed);
     hl_status st = l4_fetch(d, &x, &crc, crcs);
     if (st == HL_OK)
         st = hl_pool_seal(d->pool, &x, crc, crcs, hl_pool_chunks(size), &ref);
-    if (st != HL_OK) {
+    if (st == HL_OK)
+        hl_pool_touch(d->pool, &ref);
+    else
         hl_pool_abort(d->pool, &x);
-        return hl_fail_prefix(st, "load from %s: ", d->l4->url);
-    }
-    hl_pool_touch(d->pool, &ref);
-    return HL_OK;
+    atomic_fetch_sub_explicit(&d->l4->filling, 1, memory_order_relaxed);
+    return st == HL_OK ? HL_OK : hl_fail_prefix(st, "load from %s: ", d->l4->url);
 }
 
 hl_status l4_store_now(struct hl_l3d *d, struct hl_id id)

@@ -18,6 +18,7 @@ struct l4 {
     struct workers *loads, *stores;
     struct task *tasks; /* by kind and id */
     struct hl_timer *clock;
+    atomic_uint filling;       /* loads that have room: soon they can be given up again */
     pthread_mutex_t room_lock; /* one eviction at a time, so that each sees what rests already */
 };
 

@@ -70,12 +70,14 @@ static int room_comes(struct hl_l3d *d, uint64_t size, int spill)
     struct hl_pool_evicted evicted = {0};
     uint64_t need = hl_pool_units(size) * HL_POOL_UNIT;
     pthread_mutex_lock(&d->l4->room_lock);
+    /* Before the look at what can be given up: a load that ends in between is not missed. */
+    int filling = atomic_load_explicit(&d->l4->filling, memory_order_relaxed) > 0;
     hl_pool_info(d->pool, &info);
     int comes = info.quarantined > 0 && info.free + info.quarantined >= need;
     if (!comes)
         comes = make_room(d, size, spill, &evicted) == HL_OK && evicted.bytes + evicted.held > 0;
     hl_pool_info(d->pool, &info);
-    comes = comes || info.quarantined > 0;
+    comes = comes || filling || info.quarantined > 0;
     pthread_mutex_unlock(&d->l4->room_lock);
     return comes;
 }

@@ -22,6 +22,7 @@
 
 /* What is summed up is still in the cache when the kernel copies it, or the other way round. */
 #define PIECE  ((uint64_t)512 << 10)
+#define AHEAD  ((uint64_t)8 << 20) /* the disk begins to write while the rest is summed */
 #define SUFFIX ".safetensors"
 #define TEMP   ".tmp"
 
@@ -227,6 +228,9 @@ static hl_status write_pieces(const struct dir *d, struct hl_id id, int fd, cons
                 return fail(d, id, "write");
             done += (uint64_t)n;
         }
+        if ((at + len) % AHEAD == 0)
+            (void)sync_file_range(fd, (off_t)(at + len - AHEAD), (off_t)AHEAD,
+                                  SYNC_FILE_RANGE_WRITE);
     }
     if (got != crc)
         return hl_fail(HL_ECORRUPT,

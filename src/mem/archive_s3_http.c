@@ -319,6 +319,8 @@ static hl_status fail_answer(const struct s3 *s, const char *what, const struct 
     char why[320];
     error_code(out, why, sizeof(why));
     long code = out->code;
+    if (code == 507 || code == 413 || strstr(why, "Quota") != NULL)
+        return hl_fail(HL_ENOSPC, "archive s3://%s: %s: %s", s->bucket, what, why);
     if (code == 403 || code == 401)
         return hl_fail(
             HL_EPERM,
@@ -331,8 +333,6 @@ static hl_status fail_answer(const struct s3 *s, const char *what, const struct 
     if (code == 412)
         return hl_fail(HL_ECORRUPT, "archive s3://%s: %s: the object changed while it was read",
                        s->bucket, what);
-    if (code == 507 || code == 413 || strstr(why, "Quota") != NULL)
-        return hl_fail(HL_ENOSPC, "archive s3://%s: %s: %s", s->bucket, what, why);
     if (code >= 500 || code == 429)
         return hl_fail(HL_EUNAVAIL, "archive s3://%s: %s: %s, also after retries for %u ms",
                        s->bucket, what, why, s->timeout_ms);

@@ -12,6 +12,7 @@
 #include "base/log.h"
 #include "core/json.h"
 #include "integration/client_world.h"
+#include "integration/fake_node.h"
 #include "mem/l3_client.h"
 #include "net/net.h"
 #include "os/file.h"
@@ -310,14 +311,16 @@ static void read_by_all(struct place *p, const struct shard *s, size_t count)
 {
     pthread_t threads[READERS];
     struct reader r[READERS];
+    int failures = 0;
     for (unsigned i = 0; i < READERS; i++) {
         r[i] = (struct reader){p, s, count, i, 0};
         assert_int_equal(pthread_create(&threads[i], NULL, reader_main, &r[i]), 0);
     }
     for (unsigned i = 0; i < READERS; i++) {
         pthread_join(threads[i], NULL);
-        assert_int_equal(r[i].failures, 0);
+        failures += r[i].failures;
     }
+    assert_int_equal(failures, 0);
 }
 
 static void readers_of_one_missing_shard_share_its_load(void **state)
@@ -351,6 +354,37 @@ static void a_pool_smaller_than_the_models_serves_them_all(void **state)
     assert_exact(&p);
     for (unsigned i = 0; i < 12; i++)
         free(s[i].bytes);
+    end(&p);
+}
+
+static void a_put_over_the_network_waits_for_room(void **state)
+{
+    struct place p;
+    struct hl_net_client *net = NULL;
+    struct hl_id id;
+    (void)state;
+    begin(&p, "16MiB", "manual");
+    struct shard s[2] = {new_shard(&p, 7 * MIB, 1), new_shard(&p, 7 * MIB, 2)};
+    struct shard more = shard_make(id_of(9), 6 * MIB, 3, 1);
+    json_t *r = must(&p, "poolInfo", NULL);
+    assert_int_equal(
+        hl_net_connect(hl_json_str(json_object_get(r, "pool"), "dataAddress", ""), MS, &net),
+        HL_OK);
+    json_decref(r);
+    assert_int_equal(hl_net_put(net, more.bytes, more.size, more.crc, MS, &id), HL_ENOSPC);
+    assert_int_equal(ask(&p, "archive", ids(s, 2), "archived"), 2);
+    hl_status st = HL_EBUSY; /* the network's thread does not wait: who asks does */
+    for (int i = 0; i < MS / 10 && st == HL_EBUSY; i++) {
+        st = hl_net_put(net, more.bytes, more.size, more.crc, MS, &id);
+        nap_ms(10);
+    }
+    assert_int_equal(st, HL_OK);
+    assert_exact(&p);
+    hl_net_close(net);
+    read_by_all(&p, s, 2);
+    for (int i = 0; i < 2; i++)
+        free(s[i].bytes);
+    free(more.bytes);
     end(&p);
 }
 
@@ -521,88 +555,6 @@ static void a_missing_shard_is_healed_like_a_bad_one(void **state)
     end(&p);
 }
 
-/* A node with a copy: its Agent's RPC, and the data port of its store. */
-struct node {
-    struct hl_loop *loop;
-    struct hl_rpc_server *server;
-    struct hl_net_server *net;
-    struct hl_pool *pool;
-    struct hl_pool_ref ref;
-    char path[96];
-    pthread_t thread;
-};
-
-static void node_call(void *arg, struct hl_rpc_call *call_, const char *method,
-                      const json_t *params)
-{
-    struct node *n = arg;
-    uint32_t crcs[64];
-    json_t *list = json_array();
-    (void)params;
-    assert_string_equal(method, "storeLocate");
-    assert_int_equal(hl_pool_chunk_crcs(n->pool, &n->ref, crcs), HL_OK);
-    for (uint64_t i = 0; i < hl_pool_chunks(n->ref.size); i++)
-        json_array_append_new(list, json_integer((json_int_t)crcs[i]));
-    hl_rpc_reply(call_,
-                 json_pack("{s:[{s:s s:I s:I s:I s:I s:o}]}", "extents", "id",
-                           hl_id_format(n->ref.id).s, "offset", (json_int_t)n->ref.offset,
-                           "sizeBytes", (json_int_t)n->ref.size, "crc32", (json_int_t)n->ref.crc32,
-                           "generation", (json_int_t)n->ref.gen, "chunkCrcs", list));
-}
-
-static void *node_main(void *arg)
-{
-    struct node *n = arg;
-    assert_int_equal(hl_loop_run(n->loop), HL_OK);
-    return NULL;
-}
-
-static void node_start(struct node *n, const struct shard *s)
-{
-    struct hl_pool_extent x;
-    uint32_t crcs[64];
-    size_t len;
-    *n = (struct node){0};
-    snprintf(n->path, sizeof(n->path), "/dev/shm/helios-test-node-%d", (int)getpid());
-    unlink(n->path);
-    assert_int_equal(hl_pool_open(&(struct hl_pool_options){.path = n->path, .capacity = 32 * MIB},
-                                  NULL, &n->pool),
-                     HL_OK);
-    assert_int_equal(hl_pool_alloc_at(n->pool, s->id, s->size, -1, &x), HL_OK);
-    memcpy(x.ptr, s->bytes, s->size);
-    for (uint64_t i = 0; i < hl_pool_chunks(s->size); i++)
-        crcs[i] =
-            hl_crc32(0, s->bytes + i * MIB, s->size - i * MIB < MIB ? s->size - i * MIB : MIB);
-    assert_int_equal(
-        hl_pool_seal(n->pool, &x, s->crc, crcs, (size_t)hl_pool_chunks(s->size), &n->ref), HL_OK);
-    void *base = hl_pool_base(n->pool, &len);
-    assert_int_equal(
-        hl_net_server_start(
-            &(struct hl_net_server_opts){.listen = "127.0.0.1:0", .pool = base, .pool_len = len},
-            &n->net),
-        HL_OK);
-    assert_int_equal(hl_loop_create(&n->loop), HL_OK);
-    assert_int_equal(hl_rpc_serve(rpc,
-                                  &(struct hl_rpc_serve_opts){.address = "127.0.0.1:0",
-                                                              .interface = "Agent",
-                                                              .loop = n->loop,
-                                                              .handler = node_call,
-                                                              .arg = n},
-                                  &n->server),
-                     HL_OK);
-    assert_int_equal(pthread_create(&n->thread, NULL, node_main, n), 0);
-}
-
-static void node_stop(struct node *n)
-{
-    hl_loop_stop(n->loop);
-    pthread_join(n->thread, NULL);
-    hl_rpc_server_close(n->server);
-    hl_loop_destroy(n->loop);
-    hl_net_server_stop(n->net);
-    hl_pool_remove(n->pool);
-}
-
 static json_t *source_of(const struct node *n, const struct shard *s)
 {
     return json_pack("{s:s s:I s:I s:s s:s s:s s:i}", "id", hl_id_format(s->id).s, "sizeBytes",
@@ -620,7 +572,7 @@ static void a_bad_shard_is_replaced_from_a_node(void **state)
     (void)state;
     begin(&p, "32MiB", "manual");
     struct shard s = new_shard(&p, 5 * MIB + 1, 3);
-    node_start(&n, &s);
+    node_start(&n, rpc, &s);
     spoil_in_pool(&p, &s);
     /* a dead node first, then the good one */
     assert_heal(&p, &s, json_pack("[o o]", source_of(NULL, &s), source_of(&n, &s)), "healed",
@@ -664,6 +616,7 @@ int main(void)
         cmocka_unit_test(what_was_archived_is_there_after_a_reboot),
         cmocka_unit_test(readers_of_one_missing_shard_share_its_load),
         cmocka_unit_test(a_pool_smaller_than_the_models_serves_them_all),
+        cmocka_unit_test(a_put_over_the_network_waits_for_room),
         cmocka_unit_test(a_full_pool_without_archived_shards_is_an_ordinary_error),
         cmocka_unit_test(a_load_that_fails_tells_everybody_and_leaves_nothing),
         cmocka_unit_test(a_daemon_killed_while_it_archives_leaves_whole_shards),

@@ -1,0 +1,583 @@
+/* The S3 back end against a server that says what the test has written down, answer by answer: the
+ * failures that a healthy store does not show. */
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "mem/archive_s3.h"
+#include "unit/mem/archive_rig.h"
+
+#define ANSWERS_MAX 16
+#define REQUEST_MAX 65536
+
+#define EMPTY_LIST "<ListBucketResult><IsTruncated>false</IsTruncated></ListBucketResult>"
+#define NO_UPLOADS "<ListMultipartUploadsResult></ListMultipartUploadsResult>"
+
+struct answer {
+    const char *head;  /* "200 OK"; NULL = hang up without a word */
+    const char *extra; /* further headers */
+    const char *body;
+    size_t body_len;
+    size_t cut; /* send so many bytes of the body, then hang up; 0 = all */
+    int mute;   /* say nothing and keep the line open */
+};
+
+struct server {
+    int fd;
+    char endpoint[64];
+    struct answer answers[ANSWERS_MAX];
+    unsigned count;
+    atomic_uint served;
+    char requests[ANSWERS_MAX][2048]; /* first bytes of each */
+    pthread_t thread;
+    int held[ANSWERS_MAX];
+    unsigned held_count;
+};
+
+static size_t content_length(const char *head)
+{
+    const char *at = strcasestr(head, "\r\ncontent-length:");
+    return at != NULL ? strtoul(at + 17, NULL, 10) : 0;
+}
+
+/* Head and body of one request, off the wire. 0 = the client has gone. */
+static int read_request(int fd, char *buf)
+{
+    size_t len = 0, body = 0;
+    char *end = NULL;
+    for (;;) {
+        if (end != NULL && len >= (size_t)(end + 4 - buf) + body)
+            return 1;
+        if (len >= REQUEST_MAX - 1)
+            return 0;
+        ssize_t n = recv(fd, buf + len, REQUEST_MAX - 1 - len, 0);
+        if (n <= 0)
+            return 0;
+        len += (size_t)n;
+        buf[len] = '\0';
+        if (end == NULL && (end = strstr(buf, "\r\n\r\n")) != NULL)
+            body = content_length(buf);
+    }
+}
+
+static void send_answer(int fd, const struct answer *a, int to_head)
+{
+    char head[1024];
+    size_t len = a->body != NULL ? (a->body_len > 0 ? a->body_len : strlen(a->body)) : 0;
+    int n = snprintf(head, sizeof(head), "HTTP/1.1 %s\r\n%sContent-Length: %zu\r\n\r\n", a->head,
+                     a->extra != NULL ? a->extra : "", len);
+    (void)!send(fd, head, (size_t)n, MSG_NOSIGNAL);
+    if (len > 0 && !to_head)
+        (void)!send(fd, a->body, a->cut > 0 ? a->cut : len, MSG_NOSIGNAL);
+}
+
+static void *server_main(void *arg)
+{
+    struct server *s = arg;
+    char *buf = malloc(REQUEST_MAX);
+    int fd;
+    while ((fd = accept(s->fd, NULL, NULL)) >= 0) {
+        while (read_request(fd, buf)) {
+            unsigned i = atomic_load(&s->served);
+            if (i >= s->count) { /* the test has not thought of this one */
+                send_answer(
+                    fd, &(struct answer){.head = "400 Bad", .body = "<Code>Unplanned</Code>"}, 0);
+                continue;
+            }
+            snprintf(s->requests[i], sizeof(s->requests[i]), "%.2000s", buf);
+            const struct answer *a = &s->answers[i];
+            atomic_store(&s->served, i + 1);
+            if (a->mute) {
+                s->held[s->held_count++] = fd;
+                fd = -1;
+                break;
+            }
+            if (a->head == NULL)
+                break;
+            send_answer(fd, a, strncmp(buf, "HEAD", 4) == 0);
+            if (a->cut > 0)
+                break;
+        }
+        if (fd >= 0)
+            close(fd);
+    }
+    free(buf);
+    return NULL;
+}
+
+static void server_start(struct server *s)
+{
+    struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr = {htonl(INADDR_LOOPBACK)}};
+    socklen_t len = sizeof(at);
+    *s = (struct server){.fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)};
+    assert_true(s->fd >= 0);
+    assert_int_equal(bind(s->fd, (struct sockaddr *)&at, sizeof(at)), 0);
+    assert_int_equal(listen(s->fd, 16), 0);
+    assert_int_equal(getsockname(s->fd, (struct sockaddr *)&at, &len), 0);
+    snprintf(s->endpoint, sizeof(s->endpoint), "http://127.0.0.1:%d", ntohs(at.sin_port));
+}
+
+static void say(struct server *s, struct answer a)
+{
+    assert_true(s->count < ANSWERS_MAX);
+    s->answers[s->count++] = a;
+}
+
+static void server_run(struct server *s)
+{
+    assert_int_equal(pthread_create(&s->thread, NULL, server_main, s), 0);
+}
+
+/* Everything that was written down has been asked for. */
+static void server_stop(struct server *s)
+{
+    shutdown(s->fd, SHUT_RDWR);
+    pthread_join(s->thread, NULL);
+    close(s->fd);
+    while (s->held_count > 0)
+        close(s->held[--s->held_count]);
+    assert_int_equal(atomic_load(&s->served), s->count);
+}
+
+static void say_empty(struct server *s)
+{
+    say(s, (struct answer){.head = "200 OK", .body = EMPTY_LIST});
+    say(s, (struct answer){.head = "200 OK", .body = NO_UPLOADS});
+}
+
+static hl_status try_open(struct server *s, struct rig *r, unsigned timeout_ms, uint64_t part)
+{
+    *r = (struct rig){.endpoint = s->endpoint, .timeout_ms = timeout_ms, .part = part};
+    snprintf(r->url, sizeof(r->url), "s3://bucket/a/b");
+    return rig_try_open(r);
+}
+
+static void open_at(struct server *s, struct rig *r, unsigned timeout_ms, uint64_t part)
+{
+    if (try_open(s, r, timeout_ms, part) != HL_OK)
+        fail_msg("%s", hl_error_text());
+}
+
+static void assert_asked(const struct server *s, unsigned i, const char *part)
+{
+    if (strcasestr(s->requests[i], part) == NULL)
+        fail_msg("request %u has no '%s': %s", i, part, s->requests[i]);
+}
+
+/* ---- lists ----------------------------------------------------------------------------------- */
+
+static void a_list_of_many_pages_is_read_to_its_end(void **state)
+{
+    struct server s;
+    struct rig r;
+    char first[600], second[600];
+    (void)state;
+    server_start(&s);
+    snprintf(first, sizeof(first),
+             "<?xml version='1.0'?><ListBucketResult xmlns=\"x\"><IsTruncated>true</IsTruncated>"
+             "<Contents><Key>a/b/%s.safetensors</Key><Size>100</Size></Contents>"
+             "<Contents><Key>a/b/R&amp;D.txt</Key><Size>1</Size></Contents>"
+             "<NextContinuationToken>t/1+&quot;=</NextContinuationToken></ListBucketResult>",
+             hl_id_format(id_of(1)).s);
+    snprintf(second, sizeof(second),
+             "<ListBucketResult><IsTruncated>false</IsTruncated>"
+             "<Contents><Key>a/b/%s.safetensors</Key><Size>23</Size></Contents>"
+             "</ListBucketResult>",
+             hl_id_format(id_of(2)).s);
+    say(&s, (struct answer){.head = "200 OK", .body = first});
+    say(&s, (struct answer){.head = "200 OK", .body = second});
+    say(&s, (struct answer){.head = "200 OK", .body = NO_UPLOADS});
+    server_run(&s);
+    open_at(&s, &r, 5000, 0);
+    assert_int_equal(info(&r).count, 2);
+    assert_int_equal(info(&r).used_bytes, 123);
+    assert_int_equal(info(&r).foreign, 1);
+    assert_asked(&s, 0, "GET /bucket?list-type=2&max-keys=1000&prefix=a%2Fb%2F ");
+    assert_asked(&s, 1,
+                 "GET /bucket?continuation-token=t%2F1%2B%22%3D&list-type=2&max-keys=1000&prefix=");
+    assert_asked(&s, 0, "Authorization: AWS4-HMAC-SHA256 Credential=key:with:colons/");
+    rig_close(&r);
+    server_stop(&s);
+}
+
+static void what_is_no_list_is_refused(void **state)
+{
+    static const char *const bodies[] = {
+        "", "<html>hello</html>", "<ListBucketResult>",
+        "<ListBucketResult><IsTruncated>true</IsTruncated></ListBucketResult>",
+        "<ListBucketResult><Contents><Key>x</Key></Contents></ListBucketResult>"};
+    (void)state;
+    for (size_t i = 0; i < HL_ARRAY_LEN(bodies); i++) {
+        struct server s;
+        struct rig r;
+        server_start(&s);
+        say(&s, (struct answer){.head = "200 OK", .body = bodies[i]});
+        server_run(&s);
+        assert_int_equal(try_open(&s, &r, 1000, 0), HL_EPROTO);
+        assert_null(r.archive);
+        server_stop(&s);
+    }
+}
+
+/* ---- trouble that passes, and trouble that stays ------------------------------------------------
+ */
+
+static void a_store_that_is_busy_is_asked_again(void **state)
+{
+    struct server s;
+    struct rig r;
+    struct shard sh = shard_make(id_of(1), 1000, 1, 1);
+    (void)state;
+    server_start(&s);
+    say(&s,
+        (struct answer){.head = "503 Slow Down", .body = "<Error><Code>SlowDown</Code></Error>"});
+    say_empty(&s);
+    say(&s, (struct answer){.head = "500 Oops"});
+    say(&s, (struct answer){.head = NULL});
+    say(&s, (struct answer){.head = "200 OK"});
+    server_run(&s);
+    open_at(&s, &r, 20000, 0);
+    assert_int_equal(put(&r, &sh), HL_OK);
+    char crc[64];
+    snprintf(crc, sizeof(crc), "x-amz-meta-helios-crc32: %08x", sh.crc);
+    for (unsigned i = 3; i < 6; i++)
+        assert_asked(&s, i, crc);
+    rig_close(&r);
+    server_stop(&s);
+    free(sh.bytes);
+}
+
+static void a_store_that_stays_busy_is_given_up(void **state)
+{
+    struct server s;
+    struct rig r;
+    struct shard sh = shard_make(id_of(1), 1000, 1, 1);
+    (void)state;
+    server_start(&s);
+    say_empty(&s);
+    for (int i = 0; i < 12; i++)
+        say(&s, (struct answer){.head = "503 Slow Down",
+                                .body = "<Error><Code>SlowDown</Code><Message>not now</Message>"
+                                        "</Error>"});
+    server_run(&s);
+    open_at(&s, &r, 600, 0);
+    assert_int_equal(put(&r, &sh), HL_EUNAVAIL);
+    assert_error_has("SlowDown: not now");
+    assert_error_has(hl_id_format(sh.id).s);
+    assert_int_equal(info(&r).used_bytes, 0);
+    rig_close(&r);
+    s.count = atomic_load(&s.served); /* how often is its own business */
+    assert_true(s.count >= 4);
+    server_stop(&s);
+    free(sh.bytes);
+}
+
+static void refusals_are_told_by_the_stores_own_code(void **state)
+{
+    static const struct {
+        const char *head, *body;
+        hl_status st;
+        const char *text;
+    } cases[] = {
+        {"403 Forbidden", "<Error><Code>AccessDenied</Code></Error>", HL_EPERM, "AccessDenied"},
+        {"400 Bad Request", "<Error><Code>XAmzContentSHA256Mismatch</Code></Error>", HL_EINVAL,
+         "XAmzContentSHA256Mismatch"},
+        {"400 Bad Request", "not XML at all", HL_EINVAL, "HTTP 400"},
+        {"507 Insufficient Storage", "", HL_ENOSPC, "507"},
+        {"403 Forbidden", "<Error><Code>QuotaExceeded</Code></Error>", HL_ENOSPC, "QuotaExceeded"},
+    };
+    struct shard sh = shard_make(id_of(1), 1000, 1, 1);
+    (void)state;
+    for (size_t i = 0; i < HL_ARRAY_LEN(cases); i++) {
+        struct server s;
+        struct rig r;
+        server_start(&s);
+        say_empty(&s);
+        say(&s, (struct answer){.head = cases[i].head, .body = cases[i].body});
+        server_run(&s);
+        open_at(&s, &r, 5000, 0);
+        assert_int_equal(put(&r, &sh), cases[i].st);
+        assert_error_has(cases[i].text);
+        assert_int_equal(info(&r).used_bytes, 0);
+        rig_close(&r);
+        server_stop(&s);
+    }
+    free(sh.bytes);
+}
+
+static void nobody_there_and_nobody_answering_have_deadlines(void **state)
+{
+    struct server s;
+    struct rig r;
+    (void)state;
+    server_start(&s);
+    say(&s, (struct answer){.mute = 1});
+    server_run(&s);
+    assert_int_equal(try_open(&s, &r, 300, 0), HL_ETIMEDOUT);
+    assert_error_has(s.endpoint);
+    server_stop(&s);
+    assert_int_equal(try_open(&s, &r, 300, 0), HL_EUNAVAIL); /* the port is closed now */
+    assert_error_has(s.endpoint);
+}
+
+static void a_cancelled_transfer_ends_at_once(void **state)
+{
+    struct server s;
+    struct rig r = {0};
+    atomic_int cancel = 0;
+    struct shard sh = shard_make(id_of(1), 1000, 1, 1);
+    (void)state;
+    server_start(&s);
+    say_empty(&s);
+    server_run(&s);
+    assert_int_equal(hl_archive_open(&(struct hl_archive_options){.url = "s3://bucket/a/b",
+                                                                  .s3_endpoint = s.endpoint,
+                                                                  .cancel = &cancel},
+                                     &r.archive),
+                     HL_OK);
+    atomic_store(&cancel, 1);
+    assert_int_equal(put(&r, &sh), HL_ECANCELED);
+    rig_close(&r);
+    server_stop(&s);
+    free(sh.bytes);
+}
+
+/* ---- downloads ------------------------------------------------------------------------------- */
+
+static void say_stored(struct server *s, const struct shard *sh, char *list, size_t cap)
+{
+    snprintf(list, cap,
+             "<ListBucketResult><Contents><Key>a/b/%s.safetensors</Key><Size>%llu</Size></Contents>"
+             "</ListBucketResult>",
+             hl_id_format(sh->id).s, (unsigned long long)sh->size);
+    say(s, (struct answer){.head = "200 OK", .body = list});
+    say(s, (struct answer){.head = "200 OK", .body = NO_UPLOADS});
+}
+
+static void a_download_that_breaks_off_goes_on_where_it_stopped(void **state)
+{
+    struct server s;
+    struct rig r;
+    struct shard sh = shard_make(id_of(1), 50000, 1, 1);
+    char list[400], range[120];
+    (void)state;
+    server_start(&s);
+    say_stored(&s, &sh, list, sizeof(list));
+    say(&s, (struct answer){.head = "200 OK",
+                            .extra = "ETag: \"e1\"\r\n",
+                            .body = sh.bytes,
+                            .body_len = sh.size,
+                            .cut = 20000});
+    snprintf(range, sizeof(range), "ETag: \"e1\"\r\nContent-Range: bytes 20000-%llu/%llu\r\n",
+             (unsigned long long)sh.size - 1, (unsigned long long)sh.size);
+    say(&s, (struct answer){.head = "206 Partial Content",
+                            .extra = range,
+                            .body = sh.bytes + 20000,
+                            .body_len = sh.size - 20000});
+    server_run(&s);
+    open_at(&s, &r, 5000, 0);
+    assert_readable(&r, &sh);
+    assert_asked(&s, 3, "Range: bytes=20000-");
+    assert_asked(&s, 3, "If-Match: \"e1\"");
+    rig_close(&r);
+    server_stop(&s);
+    free(sh.bytes);
+}
+
+static void an_object_that_changed_or_lies_about_its_size_is_corrupt(void **state)
+{
+    struct shard sh = shard_make(id_of(1), 50000, 1, 1);
+    char list[400];
+    (void)state;
+    const struct answer last[] = {
+        /* shorter, longer, and all of it where a part was asked for */
+        {.head = "200 OK", .body = sh.bytes, .body_len = sh.size - 1},
+        {.head = "200 OK", .body = list, .body_len = sizeof(list)},
+        {.head = "206 Partial Content",
+         .extra = "Content-Range: bytes 0-99/100\r\n",
+         .body = sh.bytes,
+         .body_len = 100},
+    };
+    for (size_t i = 0; i < HL_ARRAY_LEN(last); i++) {
+        struct server s;
+        struct rig r;
+        server_start(&s);
+        say_stored(&s, &sh, list, sizeof(list));
+        say(&s, last[i]);
+        server_run(&s);
+        open_at(&s, &r, 5000, 0);
+        assert_int_equal(get_status(&r, &sh), HL_ECORRUPT);
+        rig_close(&r);
+        server_stop(&s);
+    }
+    struct server s;
+    struct rig r;
+    server_start(&s);
+    say_stored(&s, &sh, list, sizeof(list));
+    say(&s, (struct answer){.head = "200 OK",
+                            .extra = "ETag: \"e1\"\r\n",
+                            .body = sh.bytes,
+                            .body_len = sh.size,
+                            .cut = 7});
+    say(&s, (struct answer){.head = "412 Precondition Failed"});
+    server_run(&s);
+    open_at(&s, &r, 5000, 0);
+    assert_int_equal(get_status(&r, &sh), HL_ECORRUPT);
+    assert_error_has("changed");
+    rig_close(&r);
+    server_stop(&s);
+    free(sh.bytes);
+}
+
+/* ---- uploads in parts ------------------------------------------------------------------------ */
+
+#define UPLOAD "<X><UploadId>u&amp;1</UploadId></X>"
+
+static void an_upload_that_fails_is_aborted(void **state)
+{
+    struct server s;
+    struct rig r;
+    struct shard sh = shard_make(id_of(1), 20000, 1, 1);
+    (void)state;
+    server_start(&s);
+    say_empty(&s);
+    say(&s, (struct answer){.head = "200 OK", .body = UPLOAD});
+    say(&s, (struct answer){.head = "200 OK", .extra = "ETag: \"p1\"\r\n"});
+    say(&s, (struct answer){.head = "403 Forbidden", .body = "<Code>AccessDenied</Code>"});
+    say(&s, (struct answer){.head = "204 No Content"});
+    server_run(&s);
+    open_at(&s, &r, 5000, 8192);
+    assert_int_equal(put(&r, &sh), HL_EPERM);
+    assert_asked(&s, 2, "POST /bucket/a/b/");
+    assert_asked(&s, 2, ".safetensors?uploads= ");
+    assert_asked(&s, 3, "?partNumber=1&uploadId=u%261 ");
+    assert_asked(&s, 5, "DELETE /bucket/a/b/");
+    assert_asked(&s, 5, "?uploadId=u%261 ");
+    assert_int_equal(info(&r).used_bytes, 0);
+    rig_close(&r);
+    server_stop(&s);
+    free(sh.bytes);
+}
+
+static void a_completion_that_says_200_and_means_no_is_a_failure(void **state)
+{
+    struct server s;
+    struct rig r;
+    struct shard sh = shard_make(id_of(1), 10000, 1, 1);
+    (void)state;
+    server_start(&s);
+    say_empty(&s);
+    say(&s, (struct answer){.head = "200 OK", .body = UPLOAD});
+    say(&s, (struct answer){.head = "200 OK", .extra = "ETag: \"p1\"\r\n"});
+    say(&s, (struct answer){.head = "200 OK", .extra = "ETag: \"p2\"\r\n"});
+    say(&s, (struct answer){.head = "200 OK", .body = "<Error><Code>InternalError</Code></Error>"});
+    say(&s, (struct answer){.head = "204 No Content"});
+    server_run(&s);
+    open_at(&s, &r, 5000, 8192);
+    assert_int_equal(put(&r, &sh), HL_EIO);
+    assert_error_has("InternalError");
+    rig_close(&r);
+    server_stop(&s);
+    free(sh.bytes);
+}
+
+static void an_object_that_was_kept_otherwise_is_not_taken_for_stored(void **state)
+{
+    struct server s;
+    struct rig r;
+    struct shard sh = shard_make(id_of(1), 10000, 1, 1);
+    (void)state;
+    server_start(&s);
+    say_empty(&s);
+    say(&s, (struct answer){.head = "200 OK", .body = UPLOAD});
+    say(&s, (struct answer){.head = "200 OK", .extra = "ETag: \"p1\"\r\n"});
+    say(&s, (struct answer){.head = "200 OK", .extra = "ETag: \"p2\"\r\n"});
+    say(&s, (struct answer){.head = "200 OK", .body = "<CompleteMultipartUploadResult/>"});
+    say(&s, (struct answer){.head = "200 OK", .body = sh.bytes, .body_len = 8192}); /* HEAD */
+    say(&s, (struct answer){.head = "204 No Content"});
+    server_run(&s);
+    open_at(&s, &r, 5000, 8192);
+    assert_int_equal(put(&r, &sh), HL_EIO);
+    assert_error_has("8192");
+    assert_asked(&s, 6, "HEAD ");
+    assert_asked(&s, 7, "DELETE ");
+    rig_close(&r);
+    server_stop(&s);
+    free(sh.bytes);
+}
+
+/* ---- options, XML ---------------------------------------------------------------------------- */
+
+static void bad_places_are_refused_before_anybody_is_asked(void **state)
+{
+    static const char *const urls[] = {"s3:bucket/x",    "s3://b/x",        "s3://",
+                                       "s3://buc ket/x", "s3://bucket/a b", "s3://bucket/a/../b",
+                                       "s3://bucket//a"};
+    struct hl_archive *a = NULL;
+    (void)state;
+    for (size_t i = 0; i < HL_ARRAY_LEN(urls); i++)
+        assert_int_equal(hl_archive_open(&(struct hl_archive_options){.url = urls[i]}, &a),
+                         HL_EINVAL);
+    assert_int_equal(
+        hl_archive_open(
+            &(struct hl_archive_options){.url = "s3://bucket/a", .s3_endpoint = "ftp://x"}, &a),
+        HL_EINVAL);
+    assert_int_equal(hl_archive_open(&(struct hl_archive_options){.url = "s3://bucket/a",
+                                                                  .s3_endpoint = "http://u:p@x"},
+                                     &a),
+                     HL_EINVAL);
+    assert_null(a);
+}
+
+static void xml_is_read_by_its_tags(void **state)
+{
+    static const char text[] = "<A x='1'><Key>a&lt;b&#43;&#x2b;&amp;&bogus;</Key><Keys>no</Keys>"
+                               "<Empty></Empty><Open>never closed</A>";
+    const char *end = text + strlen(text), *next;
+    char out[32];
+    (void)state;
+    assert_int_equal(s3_xml_text(text, end, "Key", out, sizeof(out), &next), 1);
+    assert_string_equal(out, "a<b++&&bogus;");
+    assert_int_equal(s3_xml_text(next, end, "Keys", out, sizeof(out), NULL), 1);
+    assert_string_equal(out, "no");
+    assert_int_equal(s3_xml_text(text, end, "Empty", out, sizeof(out), NULL), 1);
+    assert_string_equal(out, "");
+    assert_int_equal(s3_xml_text(text, end, "Open", out, sizeof(out), NULL), 0);
+    assert_int_equal(s3_xml_text(text, end, "Key", out, 5, NULL), 0); /* does not fit */
+    for (size_t cut = 0; cut < strlen(text); cut++) { /* no byte beyond the end is read */
+        char *copy = malloc(cut + 1);
+        memcpy(copy, text, cut);
+        (void)s3_xml_text(copy, copy + cut, "Key", out, sizeof(out), NULL);
+        (void)s3_xml_text(copy, copy + cut, "Open", out, sizeof(out), NULL);
+        free(copy);
+    }
+    assert_int_equal(s3_encode("a/b c~é", out, sizeof(out)), 1);
+    assert_string_equal(out, "a%2Fb%20c~%C3%A9");
+    assert_int_equal(s3_encode("////////////", out, sizeof(out)), 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_list_of_many_pages_is_read_to_its_end),
+        cmocka_unit_test(what_is_no_list_is_refused),
+        cmocka_unit_test(a_store_that_is_busy_is_asked_again),
+        cmocka_unit_test(a_store_that_stays_busy_is_given_up),
+        cmocka_unit_test(refusals_are_told_by_the_stores_own_code),
+        cmocka_unit_test(nobody_there_and_nobody_answering_have_deadlines),
+        cmocka_unit_test(a_cancelled_transfer_ends_at_once),
+        cmocka_unit_test(a_download_that_breaks_off_goes_on_where_it_stopped),
+        cmocka_unit_test(an_object_that_changed_or_lies_about_its_size_is_corrupt),
+        cmocka_unit_test(an_upload_that_fails_is_aborted),
+        cmocka_unit_test(a_completion_that_says_200_and_means_no_is_a_failure),
+        cmocka_unit_test(an_object_that_was_kept_otherwise_is_not_taken_for_stored),
+        cmocka_unit_test(bad_places_are_refused_before_anybody_is_asked),
+        cmocka_unit_test(xml_is_read_by_its_tags),
+    };
+    setenv("AWS_ACCESS_KEY_ID", "key:with:colons", 1);
+    setenv("AWS_SECRET_ACCESS_KEY", "secret", 1);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
