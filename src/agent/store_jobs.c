@@ -133,8 +133,10 @@ static void submit(struct store *s, struct hl_rpc_call *call, const json_t *requ
     struct store_job *j = calloc(1, sizeof(*j));
     struct waiter *w = calloc(1, sizeof(*w));
     hl_status st;
-    if (j == NULL || w == NULL || (j->params = json_deep_copy(request)) == NULL)
-        st = hl_fail(request == NULL ? HL_EINVAL : HL_ENOMEM, "order of a copy");
+    if (request == NULL)
+        st = hl_fail(HL_EINVAL, "an order of a copy without its request");
+    else if (j == NULL || w == NULL || (j->params = json_deep_copy(request)) == NULL)
+        st = hl_fail(HL_ENOMEM, "order of a copy");
     else if (atomic_load_explicit(&s->stopping, memory_order_relaxed))
         st = hl_fail(HL_EUNAVAIL, "the Agent of node %s is ending", s->node);
     else if (store_busy(s) >= STORE_JOBS_MAX)

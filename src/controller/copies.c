@@ -10,7 +10,7 @@
 #include "controller/copies.h"
 
 #define LIST_PAGE  2000
-#define DROPS_MAX  4 /* under way at one node */
+#define DROPS_MAX  256 /* under way at one node */
 #define UNKNOWN_NS (2 * HL_NS_PER_S)
 
 /* ---- the table ------------------------------------------------------------------------------- */

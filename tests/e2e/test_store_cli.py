@@ -74,6 +74,13 @@ class Tiers(unittest.TestCase):
         self.assertIn("l1 and l2", self.c.refuse("shard", "copy", s["id"], "--to", "node-0:l5", code=2))
         self.assertIn("exclude", self.c.refuse("shard", "copy", s["id"], "--to", "node-0", "--write", "--migrate", code=2))
 
+    def test_a_rank_is_told_its_nodes_store(self):
+        job = self.c.submit("jobName: teller\n"
+                            "parallelism: {pipeline_parallel_size: 1, tensor_parallel_size: 1, data_parallel_size: 1}\n"
+                            "command: [/bin/sh, -c, 'test -S $HELIOS_STORE_SOCKET && echo it is $HELIOS_STORE_SOCKET']\n")
+        self.c.wait_job(job, "succeeded")
+        self.assertRegex(self.c.log(job), r"it is /dev/shm/.*node-[01]\.l2\.sock")
+
     def test_nodes_show_their_tiers(self):
         text = self.c.run("nodes").stdout
         self.assertIn("/32.0 MiB", text)
