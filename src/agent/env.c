@@ -113,7 +113,6 @@ static hl_status set_if_absent(struct hl_env *env, const char *key, const char *
 hl_status env_complete(const struct hl_agent *a, struct hl_container_spec *spec)
 {
     HL_TRY(set_if_absent(&spec->env, "HELIOS_NODE", a->name));
-    HL_TRY(set_if_absent(&spec->env, "HELIOS_STORE_SOCKET", store_socket(a->store)));
     HL_TRY(set_if_absent(&spec->env, "GLOO_SOCKET_IFNAME", a->interface));
     HL_TRY(set_if_absent(&spec->env, "HELIOS_LIBRARY", a->library));
     HL_TRY(set_if_absent(&spec->env, "HELIOS_STORE_SOCKET", store_socket(a->store)));
