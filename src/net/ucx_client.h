@@ -35,6 +35,7 @@ struct hl_net_client {
     struct hl_id server;
     const char *path;
     int one_sided; /* reads go by get */
+    int lanes;     /* enum hl_ucx_lane */
     char address[HL_ADDR_TEXT_MAX];
     uint64_t stall_ns;
     struct hl_ucx_doing doing;

@@ -4,7 +4,6 @@
  * environment: in UCX 1.13 the defaults notice a dead peer after 20 s or never, and a rank's
  * environment often carries UCX_TLS meant for somebody else. HELIOS_UCX_<NAME> still wins, as the
  * way out for an operator. */
-#include <dirent.h>
 #include <poll.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -19,18 +18,6 @@
 /* One fragment and its headers fit; a read of the socket takes four of them. */
 #define TCP_TX_SEGMENT "66k"
 #define TCP_RX_SEGMENT "264k"
-
-int hl_ucx_host_has_verbs(void)
-{
-    DIR *dir = opendir("/sys/class/infiniband");
-    int found = 0;
-    if (dir == NULL)
-        return 0;
-    for (const struct dirent *e = readdir(dir); e != NULL && !found; e = readdir(dir))
-        found = e->d_name[0] != '.';
-    closedir(dir);
-    return found;
-}
 
 /* UCX prints to standard output, which belongs to the program's own output. */
 static ucs_log_func_rc_t on_ucx_log(const char *file, unsigned line, const char *function,
@@ -75,9 +62,10 @@ static hl_status set(ucp_config_t *config, const char *name, const char *value)
     return set_as(config, name, name, value);
 }
 
-static hl_status configure(ucp_config_t *config, const struct hl_ucx_opts *opts, int verbs)
+static hl_status configure(ucp_config_t *config, const struct hl_ucx_opts *opts)
 {
-    HL_TRY(set(config, "TLS", verbs ? "rc,dc,ud,tcp" : "tcp"));
+    const char *devices = opts->verbs ? opts->devices : opts->device;
+    HL_TRY(set(config, "TLS", opts->verbs ? hl_ucx_verbs_transports() : "tcp"));
     HL_TRY(set(config, "KEEPALIVE_INTERVAL", "500ms"));
     HL_TRY(set_as(config, "TCP_AF_PRIO", "AF_PRIO", "inet"));
     /* UCT's put over TCP writes wherever the sender says, also after the endpoint was closed, and
@@ -87,11 +75,9 @@ static hl_status configure(ucp_config_t *config, const struct hl_ucx_opts *opts,
     HL_TRY(set_as(config, "TCP_RX_SEG_SIZE", "RX_SEG_SIZE", TCP_RX_SEGMENT));
     /* A message of the transport is received whole or not at all, so a receive can be taken back.
      */
-    if (!verbs)
+    if (!opts->verbs)
         HL_TRY(set(config, "RNDV_THRESH", "inf"));
-    if (verbs) /* over RoCE on rxe every UD packet is dropped by this check */
-        return set_as(config, "UD_VERBS_ETH_DGID_CHECK", "ETH_DGID_CHECK", "n");
-    return opts->device[0] != '\0' ? set(config, "NET_DEVICES", opts->device) : HL_OK;
+    return devices[0] != '\0' ? set(config, "NET_DEVICES", devices) : HL_OK;
 }
 
 static hl_status open_context(struct hl_ucx *u, const struct hl_ucx_opts *opts)
@@ -101,8 +87,7 @@ static hl_status open_context(struct hl_ucx *u, const struct hl_ucx_opts *opts)
     if (status != UCS_OK)
         return hl_fail(HL_EUNSUPPORTED, "reading the UCX configuration: %s",
                        ucs_status_string(status));
-    u->verbs = hl_ucx_host_has_verbs();
-    hl_status st = configure(config, opts, u->verbs);
+    hl_status st = configure(config, opts);
     if (st == HL_OK) {
         ucp_params_t params = {
             .field_mask = UCP_PARAM_FIELD_FEATURES | UCP_PARAM_FIELD_NAME,
@@ -198,9 +183,9 @@ hl_status hl_ucx_status(ucs_status_t status)
     }
 }
 
-size_t hl_ucx_message_max(const struct hl_ucx *u)
+size_t hl_ucx_message_max(int lanes)
 {
-    return u->verbs ? HL_UCX_PIECE : HL_UCX_FRAGMENT;
+    return (lanes & HL_UCX_LANE_VERBS) != 0 ? HL_UCX_PIECE : HL_UCX_FRAGMENT;
 }
 
 hl_status hl_ucx_check_family(const struct hl_addr *addr)
@@ -285,7 +270,7 @@ int hl_ucx_lanes(ucp_ep_h ep, char *text, size_t cap)
 {
     char *all = NULL;
     size_t len = 0;
-    int verbs = 0;
+    int lanes = 0;
     size_t used = 0;
     text[0] = '\0';
     FILE *f = open_memstream(&all, &len);
@@ -299,12 +284,15 @@ int hl_ucx_lanes(ucp_ep_h ep, char *text, size_t cap)
         if (lane == NULL)
             continue;
         const char *name = strstr(lane, ": ");
-        int named = name != NULL && (strstr(name, ":rc_") || strstr(name, ":dc_"));
-        verbs |= named && (strstr(name, " rma#") != NULL || strstr(name, " rma ") != NULL ||
-                           strstr(name, "rma_bw") != NULL);
+        if (name != NULL && strstr(name, ":rc_") != NULL) {
+            lanes |= HL_UCX_LANE_VERBS;
+            if (strstr(name, " rma#") != NULL || strstr(name, " rma ") != NULL ||
+                strstr(name, "rma_bw") != NULL)
+                lanes |= HL_UCX_LANE_READ;
+        }
         int n = snprintf(text + used, cap - used, "%s%s", used > 0 ? "; " : "", lane);
         used = n > 0 && used + (size_t)n < cap ? used + (size_t)n : used;
     }
     free(all);
-    return verbs;
+    return lanes;
 }

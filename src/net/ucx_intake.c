@@ -101,6 +101,12 @@ static size_t piece_len(const struct hl_ucx_put *put, uint32_t number)
     return left < put->piece_len ? (size_t)left : put->piece_len;
 }
 
+/* Over verbs a piece is a rendezvous. */
+static int lands_itself(const struct hl_ucx_put *put)
+{
+    return put->piece_len > HL_UCX_FRAGMENT;
+}
+
 static void piece_landed(struct hl_ucx_put *put, const struct hl_ucx_room *room, size_t len)
 {
     uint32_t number = room->number;
@@ -160,8 +166,6 @@ hl_status hl_ucx_puts_prepare(struct hl_net_server *s)
         .unpack = take_piece,
         .finish = end_piece,
     };
-    if (s->ucx.verbs)
-        return HL_OK;
     ucs_status_t status = ucp_dt_create_generic(&ops, NULL, &s->summing);
     if (status != UCS_OK)
         return hl_fail(HL_ENOMEM, "net server: a UCX datatype: %s", ucs_status_string(status));
@@ -195,7 +199,7 @@ static int post_room(struct hl_ucx_put *put, struct hl_ucx_room *room)
         .recv_info.tag_info = &info,
     };
     void *buffer = put->base + (uint64_t)room->number * put->piece_len;
-    if (put->server->summing != 0) {
+    if (!lands_itself(put)) {
         param.op_attr_mask |= UCP_OP_ATTR_FIELD_DATATYPE;
         param.datatype = put->server->summing;
         buffer = room;
@@ -261,11 +265,14 @@ static void on_piece(void *request, ucs_status_t status, const ucp_tag_recv_info
 static hl_status check_put(const struct hl_ucx_peer *p, const struct hl_wire *w)
 {
     const struct hl_net_server *s = p->server;
-    size_t piece = hl_ucx_message_max(&s->ucx);
+    uint64_t piece = w->offset;
     if (s->opts.put.begin == NULL)
         return hl_fail(HL_EPERM, "%s takes no puts", s->address);
     if (w->len == 0)
         return hl_fail(HL_EINVAL, "%s: put of 0 bytes", s->address);
+    if (piece != HL_UCX_FRAGMENT && piece != HL_UCX_PIECE)
+        return hl_fail(HL_EPROTO, "%s: put in pieces of %llu bytes", s->address,
+                       (unsigned long long)piece);
     if (w->len > (uint64_t)HL_WIRE_PIECES_MAX * piece)
         return hl_fail(HL_EINVAL, "%s: put of %llu bytes, more than can be counted", s->address,
                        (unsigned long long)w->len);
@@ -291,7 +298,7 @@ void hl_ucx_put_asked(struct hl_ucx_peer *p, const struct hl_wire *w)
     put->id = (struct hl_id){w->id_hi, w->id_lo};
     put->size = w->len;
     put->crc = w->crc;
-    put->piece_len = hl_ucx_message_max(&p->server->ucx);
+    put->piece_len = (size_t)w->offset;
     put->pieces = (uint32_t)((w->len + put->piece_len - 1) / put->piece_len);
     p->put = put;
     queue_put(put);
@@ -300,7 +307,7 @@ void hl_ucx_put_asked(struct hl_ucx_peer *p, const struct hl_wire *w)
 /* The handler has made room, so the size is one that this host can hold. */
 static void begun(struct hl_ucx_put *put)
 {
-    int later = put->server->summing == 0;
+    int later = lands_itself(put);
     put->piece_crcs = calloc(put->pieces, sizeof(*put->piece_crcs));
     put->sums = later ? calloc(put->pieces, sizeof(*put->sums)) : NULL;
     if (put->peer != NULL && (put->piece_crcs == NULL || (later && put->sums == NULL)))

@@ -72,11 +72,10 @@ static hl_status read_past_a_sleeper(struct hl_net_client *c, uint64_t deadline_
         HL_TRY(hl_ucx_client_wait(c, pause_is_answered, c, deadline_ns));
         uint64_t begin = hl_now_ns();
         HL_TRY(get_once(c, deadline_ns, &ok, &at_ns));
-        if (c->paused == 1 && ok) {
-            *one_sided = at_ns - begin < HL_UCX_PAUSE_MS * HL_NS_PER_MS / 2;
-            return HL_OK;
-        }
-        /* Another client is testing: come back when its turn is over. */
+        *one_sided = c->paused == 1 && ok && at_ns - begin < HL_UCX_PAUSE_MS * HL_NS_PER_MS / 2;
+        if (*one_sided)
+            break;
+        /* Another client is testing, or this host is busy: come back later. */
         hl_ucx_nap(&c->ucx, -1, HL_UCX_PAUSE_GAP_NS / 2);
     }
     return HL_OK;
@@ -86,10 +85,9 @@ hl_status hl_ucx_client_find_path(struct hl_net_client *c, enum hl_net_mode mode
                                   uint64_t deadline_ns)
 {
     char lanes[1024];
-    int verbs_read = hl_ucx_lanes(c->ep, lanes, sizeof(lanes));
-    int verbs_any = strstr(lanes, ":rc_") != NULL || strstr(lanes, ":dc_") != NULL ||
-                    strstr(lanes, ":ud_") != NULL;
     int one_sided = 0;
+    c->lanes = hl_ucx_lanes(c->ep, lanes, sizeof(lanes));
+    int verbs_read = (c->lanes & HL_UCX_LANE_READ) != 0;
     if (mode == HL_NET_GET && c->key == NULL)
         return hl_ucx_client_kill(c, HL_EUNSUPPORTED,
                                   "the server hands out no key for one-sided reads");
@@ -99,7 +97,7 @@ hl_status hl_ucx_client_find_path(struct hl_net_client *c, enum hl_net_mode mode
     if (c->one_sided)
         c->path = one_sided && verbs_read ? "rdma" : "emulated";
     else
-        c->path = verbs_any ? "emulated" : "tcp";
+        c->path = (c->lanes & HL_UCX_LANE_VERBS) != 0 ? "emulated" : "tcp";
     hl_debug("net: reads from %s path=%s %s", c->address, c->path, lanes);
     return HL_OK;
 }

@@ -203,6 +203,9 @@ void hl_ucx_peer_refuse(struct hl_ucx_peer *p, uint64_t op, hl_status st, const 
 static void on_hello(struct hl_ucx_peer *p)
 {
     struct hl_net_server *s = p->server;
+    char text[1024];
+    p->lanes = hl_ucx_lanes(p->ep, text, sizeof(text));
+    hl_debug("net server on %s: a client lanes=\"%s\"", s->address, text);
     enter(p, HL_UCX_PEER_READY);
     hl_ucx_peer_answer(p, &(struct hl_ucx_send){
                               .wire = {.type = HL_WIRE_WELCOME,
@@ -262,7 +265,7 @@ static void on_ask(struct hl_ucx_peer *p, const struct hl_wire *w)
     hl_ucx_count(&s->stat_gets, 1);
     hl_ucx_count(&s->stat_get_bytes, w->len);
     count_served(w->len);
-    size_t max = hl_ucx_message_max(&s->ucx);
+    size_t max = hl_ucx_message_max(p->lanes);
     for (uint64_t at = w->offset; at < end && p->state == HL_UCX_PEER_READY; at += max) {
         size_t len = end - at < max ? (size_t)(end - at) : max;
         hl_ucx_peer_answer(

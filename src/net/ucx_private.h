@@ -38,14 +38,15 @@ struct hl_ucx {
     ucp_worker_h worker;
     int efd;
     uint64_t spin_ns; /* it looks for so long before it sleeps */
-    int verbs;        /* the host has an RDMA device and it is in the transport list */
 };
 
 struct hl_ucx_opts {
-    const char *device; /* restrict to this network device; "" = all */
-    int rma;            /* open the door for remote gets */
-    int listens;        /* a server */
-    int spin_us;        /* see net.h */
+    const char *device;  /* restrict to this network device; "" = all */
+    int verbs;           /* use RDMA too */
+    const char *devices; /* with verbs: what hl_ucx_verbs_usable wrote */
+    int rma;             /* open the door for remote gets */
+    int listens;         /* a server */
+    int spin_us;         /* see net.h */
 };
 
 /* One sent message: the header must live until UCX is done with it. */
@@ -56,7 +57,10 @@ struct hl_ucx_msg {
     char payload[];
 };
 
-int hl_ucx_host_has_verbs(void);
+/* Whether RDMA can be used on this network device ("" = any) by a process that registers `pinned`
+ * bytes of its own; `devices` then is UCX's list of the device and its adapters, "" for all. */
+int hl_ucx_verbs_usable(const char *device, size_t pinned, char *devices, size_t cap);
+const char *hl_ucx_verbs_transports(void);
 hl_status hl_ucx_init(struct hl_ucx *u, const struct hl_ucx_opts *opts) HL_CHECK;
 void hl_ucx_fini(struct hl_ucx *u);
 /* Sleep until the worker or `fd` (-1: none) has something, at most wait_ns. */
@@ -65,9 +69,9 @@ hl_status hl_ucx_status(ucs_status_t status);
 
 /* Refuses IPv6. */
 hl_status hl_ucx_check_family(const struct hl_addr *addr) HL_CHECK;
-/* Longest message to this peer's kind of network: a fragment over TCP; over verbs a whole piece, by
- * rendezvous. */
-size_t hl_ucx_message_max(const struct hl_ucx *u);
+/* Longest message over an endpoint with these lanes: a fragment over TCP; over verbs a whole piece,
+ * by rendezvous. */
+size_t hl_ucx_message_max(int lanes);
 
 /* Send header + bytes. `copy`: the payload is small and kept in the message; else `data` must stay
  * valid until done(owner) (may be NULL). On HL_OK done is called exactly once, perhaps already
@@ -86,7 +90,13 @@ hl_status hl_ucx_send(ucp_ep_h ep, const struct hl_ucx_send *s) HL_CHECK;
 void *hl_ucx_ep_close(ucp_ep_h ep);
 /* True and freed when the request is complete. */
 int hl_ucx_request_done(void *request);
-/* Text of the lanes for the log, and whether reads travel on a one-sided verbs lane. */
+
+enum hl_ucx_lane {
+    HL_UCX_LANE_VERBS = 1, /* messages may travel over RDMA */
+    HL_UCX_LANE_READ = 2,  /* one-sided reads can */
+};
+
+/* The lanes an endpoint has, and their text for the log. */
 int hl_ucx_lanes(ucp_ep_h ep, char *text, size_t cap);
 
 #endif

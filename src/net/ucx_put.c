@@ -258,7 +258,7 @@ static hl_status put_batch(struct hl_ucx_store *s, size_t first, uint64_t deadli
 static hl_status put_large(struct hl_ucx_store *s, struct hl_net_item *item, uint64_t deadline_ns)
 {
     struct hl_net_client *c = s->client;
-    size_t piece = hl_ucx_message_max(&c->ucx);
+    size_t piece = hl_ucx_message_max(c->lanes);
     if (item->len / piece >= HL_WIRE_PIECES_MAX) {
         settle_here(s, (size_t)(item - s->items),
                     hl_fail(HL_EINVAL, "put of %zu bytes: more than can be counted", item->len));
@@ -270,6 +270,7 @@ static hl_status put_large(struct hl_ucx_store *s, struct hl_net_item *item, uin
                               .pieces = (uint32_t)((item->len + piece - 1) / piece)};
     HL_TRY(hl_ucx_send_control(c, &(struct hl_wire){.type = HL_WIRE_PUT,
                                                     .op = s->large.op,
+                                                    .offset = piece,
                                                     .len = item->len,
                                                     .crc = item->crc,
                                                     .id_hi = item->id.hi,

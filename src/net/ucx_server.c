@@ -111,6 +111,17 @@ static void close_peers(struct hl_net_server *s)
     }
 }
 
+static void close_worker(struct hl_net_server *s)
+{
+    if (s->key != NULL)
+        ucp_rkey_buffer_release(s->key);
+    if (s->memory != NULL)
+        ucp_mem_unmap(s->ucx.context, s->memory);
+    s->key = NULL;
+    s->memory = NULL;
+    hl_ucx_fini(&s->ucx);
+}
+
 static void ucx_server_stop(struct hl_net_server *s)
 {
     if (s->running) {
@@ -125,11 +136,7 @@ static void ucx_server_stop(struct hl_net_server *s)
     if (s->ucx.worker != NULL)
         close_peers(s);
     hl_ucx_desk_stop(&s->desk);
-    if (s->key != NULL)
-        ucp_rkey_buffer_release(s->key);
-    if (s->memory != NULL)
-        ucp_mem_unmap(s->ucx.context, s->memory);
-    hl_ucx_fini(&s->ucx);
+    close_worker(s);
     hl_ucx_puts_free(s);
     if (s->summing != 0)
         ucp_dt_destroy(s->summing);
@@ -209,22 +216,37 @@ static hl_status open_listener(struct hl_net_server *s, const struct hl_addr *ad
     return HL_OK;
 }
 
+/* An adapter that can't be used must not keep the pool from being read over TCP. */
+static hl_status open_worker(struct hl_net_server *s, const struct hl_addr *addr)
+{
+    char device[IF_NAMESIZE], devices[512];
+    hl_addr_device((const struct sockaddr *)&addr->sa, device);
+    struct hl_ucx_opts ucx = {
+        .device = device, .devices = devices, .listens = 1, .spin_us = s->opts.spin_us};
+    int export = s->opts.mode != HL_NET_ASK;
+    ucx.verbs =
+        hl_ucx_verbs_usable(device, export ? s->opts.pool_len : 0, devices, sizeof(devices));
+    ucx.rma = s->opts.mode == HL_NET_GET || (export && ucx.verbs);
+    hl_status st = hl_ucx_init(&s->ucx, &ucx);
+    if (st == HL_OK && ucx.rma)
+        st = export_pool(s);
+    if (st == HL_OK || !ucx.verbs || s->opts.mode == HL_NET_GET)
+        return st;
+    hl_warn("net server on %s: without rdma, which does not work here: %s", s->opts.listen,
+            hl_error_text());
+    close_worker(s);
+    ucx.verbs = ucx.rma = 0;
+    return hl_ucx_init(&s->ucx, &ucx);
+}
+
 static hl_status set_up(struct hl_net_server *s)
 {
     struct hl_addr addr;
-    char device[IF_NAMESIZE];
     HL_TRY(hl_addr_resolve(s->opts.listen, RESOLVE_MS, &addr));
     HL_TRY(hl_ucx_check_family(&addr));
     HL_TRY(try_address(s, &addr));
-    hl_addr_device((const struct sockaddr *)&addr.sa, device);
-    int rma =
-        s->opts.mode == HL_NET_GET || (s->opts.mode == HL_NET_AUTO && hl_ucx_host_has_verbs());
-    HL_TRY(hl_ucx_init(
-        &s->ucx, &(struct hl_ucx_opts){
-                     .device = device, .rma = rma, .listens = 1, .spin_us = s->opts.spin_us}));
+    HL_TRY(open_worker(s, &addr));
     HL_TRY(hl_ucx_puts_prepare(s));
-    if (rma)
-        HL_TRY(export_pool(s));
     ucp_am_handler_param_t handler = {
         .field_mask = UCP_AM_HANDLER_PARAM_FIELD_ID | UCP_AM_HANDLER_PARAM_FIELD_CB |
                       UCP_AM_HANDLER_PARAM_FIELD_ARG | UCP_AM_HANDLER_PARAM_FIELD_FLAGS,

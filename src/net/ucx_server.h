@@ -138,6 +138,7 @@ struct hl_ucx_peer {
     ucp_ep_h ep;
     enum hl_ucx_peer_state state;
     uint64_t since_ns; /* entered the state */
+    int lanes;         /* enum hl_ucx_lane */
     void *closing;
     unsigned sends;
     uint32_t session;
@@ -175,7 +176,7 @@ struct hl_net_server {
     struct hl_ucx_peer *by_session;
     struct hl_ucx_desk desk;
     struct hl_ucx_put *puts, *line;
-    ucp_datatype_t summing; /* see ucx_intake.c; 0 = pieces are received as they are */
+    ucp_datatype_t summing; /* of fragments, see ucx_intake.c */
     unsigned open_puts;
     atomic_int sleeps; /* about to wait for wake_fd */
     unsigned peer_count;

@@ -32,7 +32,7 @@ enum hl_wire_type {
     HL_WIRE_ASK,       /* c->s  op, offset, len */
     HL_WIRE_DATA,      /* s->c  op, offset, len; the bytes */
     HL_WIRE_REFUSED,   /* s->c  op, status; text */
-    HL_WIRE_PUT,       /* c->s  op, len, crc, id it wants (0 = any) */
+    HL_WIRE_PUT,       /* c->s  op, offset = bytes of a piece, len, crc, id it wants (0 = any) */
     HL_WIRE_READY,     /* s->c  op, len = pieces that have room so far */
     HL_WIRE_WAIT,      /* s->c  puts of this client are still being worked on */
     HL_WIRE_STORED,    /* s->c  op, id */

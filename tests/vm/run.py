@@ -29,6 +29,7 @@ def arguments():
     parser.add_argument("-k", metavar="WORD", action="append", default=[],
                         help="only tests whose name has one of these words")
     parser.add_argument("--shell", action="store_true", help="a shell in the machine instead of the tests")
+    parser.add_argument("--script", metavar="FILE", help="a shell script to run in the machine instead of the tests")
     parser.add_argument("--kvm", action="store_true", help="use KVM; the default, emulation, works everywhere")
     parser.add_argument("--limit", type=int, default=1200, help="seconds for the job in the machine")
     return parser.parse_args()
@@ -68,7 +69,10 @@ def stage(job, image, args):
     (job / "limit").write_text(f"{args.limit}\n")
     guest = "python3 /job/tree/tests/vm/guest.py"
     words = " ".join(f"'{w}'" for w in args.k)
-    (job / "run.sh").write_text(f"{ENVIRONMENT}exec {guest} {words}\n")
+    work = f"exec {guest} {words}\n"
+    if args.script:
+        work = f"{guest} --prepare\n{pathlib.Path(args.script).read_text()}"
+    (job / "run.sh").write_text(ENVIRONMENT + work)
     if args.shell:
         (job / "shell").write_text(f"{ENVIRONMENT}{guest} --prepare\n"
                                    "echo 'Tests: guest.py in /job/tree/tests/vm. Leave with exit.'\nPS1='vm# '\n")
@@ -127,10 +131,10 @@ def report(job, serial, seconds):
     rc_file = job / "out" / "rc"
     rc = rc_file.read_text().strip() if rc_file.exists() else ""
     output = job / "out" / "output"
-    if rc == "0":
+    if rc == "0" and (job / "out" / "tap").exists():
         build.say(f"passed in {seconds:.0f} s")
         return 0
-    why = {"": "the machine ended without a result", "124": "the job took longer than its limit",
+    why = {"0": "the script ended", "": "the machine ended without a result", "124": "the job took longer than its limit",
            "137": "the job was killed after its limit"}.get(rc, f"failed ({rc})")
     for name, path in (("what the job printed", output), ("the console", serial)):
         lines = path.read_text(errors="replace").splitlines()[-40:] if path.exists() else []
