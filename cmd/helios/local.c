@@ -265,7 +265,7 @@ static void name_l2(const char *pool, const char *node, char *out, size_t cap)
 static const char *port_of(const json_t *old, const char *key)
 {
     const char *address = hl_json_str(old, key, "");
-    return address[0] != '\0' ? address : "127.0.0.1:0";
+    return address[0] != '\0' ? address : ":0"; /* its network's, else the loopback */
 }
 
 static hl_status ensure_agent(struct local *l, int i)
@@ -309,7 +309,7 @@ static hl_status start_all(struct local *l)
     snprintf(size, sizeof(size), "%" PRIu64, l->opts->l3_size);
     snprintf(socket, sizeof(socket), "%s/l3.sock", l->opts->state);
     snprintf(data, sizeof(data), "%s",
-             hl_json_str(json_object_get(l->doc, "l3d"), "dataAddress", "127.0.0.1:0"));
+             hl_json_str(json_object_get(l->doc, "l3d"), "dataAddress", ":0"));
     const char *l3_args[] = {"--pool", l->pool,         "--size", size, "--socket",
                              socket,   "--data-listen", data,     NULL};
     json_object_set_new(l->doc, "socket", json_string(socket));

@@ -238,8 +238,9 @@ static hl_status explain(const struct hl_net_client *c, const struct hl_addr *ad
                    c->address, timeout_ms, words);
 }
 
+/* The clock starts when the transports are open, which is this host's own affair. */
 static hl_status connect_by(const struct hl_net_connect_opts *opts, const struct hl_addr *addr,
-                            const struct hl_ucx_opts *ucx, uint64_t deadline_ns,
+                            const struct hl_ucx_opts *ucx, int timeout_ms,
                             struct hl_net_client **out)
 {
     struct hl_net_client *c = calloc(1, sizeof(*c));
@@ -253,7 +254,7 @@ static hl_status connect_by(const struct hl_net_connect_opts *opts, const struct
     hl_addr_format(addr, hl_addr_port(addr), c->address);
     hl_status st = hl_ucx_init(&c->ucx, ucx);
     if (st == HL_OK) {
-        st = shake_hands(c, opts, addr, deadline_ns);
+        st = shake_hands(c, opts, addr, hl_ucx_deadline(timeout_ms));
         if (st != HL_OK && !c->welcome && !ucx->verbs)
             st = explain(c, addr, st, opts->timeout_ms);
     }
@@ -270,8 +271,7 @@ static hl_status connect_by(const struct hl_net_connect_opts *opts, const struct
  * as silence, so that attempt gets two thirds of the time and TCP the rest. */
 hl_status hl_ucx_connect(const struct hl_net_connect_opts *opts, struct hl_net_client **out)
 {
-    uint64_t now = hl_now_ns();
-    uint64_t deadline_ns = hl_ucx_deadline(opts->timeout_ms);
+    int third_ms = opts->timeout_ms / 3 + 1;
     struct hl_addr addr;
     char device[IF_NAMESIZE], devices[512], why[HL_ERROR_TEXT_MAX];
     HL_TRY(hl_addr_resolve(opts->address, opts->timeout_ms, &addr));
@@ -281,13 +281,13 @@ hl_status hl_ucx_connect(const struct hl_net_connect_opts *opts, struct hl_net_c
     ucx.verbs = hl_ucx_verbs_usable(device, 0, devices, sizeof(devices));
     ucx.rma = opts->mode == HL_NET_GET || (opts->mode == HL_NET_AUTO && ucx.verbs);
     if (!ucx.verbs)
-        return connect_by(opts, &addr, &ucx, deadline_ns, out);
-    hl_status st = connect_by(opts, &addr, &ucx, now + (deadline_ns - now) * 2 / 3, out);
+        return connect_by(opts, &addr, &ucx, opts->timeout_ms, out);
+    hl_status st = connect_by(opts, &addr, &ucx, opts->timeout_ms - third_ms, out);
     if (st == HL_OK || opts->mode == HL_NET_GET)
         return st;
     snprintf(why, sizeof(why), "%s", hl_error_text());
     ucx.verbs = ucx.rma = 0;
-    HL_TRY(connect_by(opts, &addr, &ucx, deadline_ns, out));
+    HL_TRY(connect_by(opts, &addr, &ucx, third_ms, out));
     hl_warn("net: reads from %s go over tcp, rdma did not work: %s", opts->address, why);
     return HL_OK;
 }

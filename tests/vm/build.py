@@ -114,6 +114,7 @@ def make_root(root, work, log):
     for junk in ("var/cache/apt", "var/lib/apt/lists", "usr/share/doc", "usr/share/locale", "usr/share/man"):
         shutil.rmtree(root / junk, ignore_errors=True)
     (root / "job").mkdir()
+    (root / "etc/hosts").write_text("127.0.0.1 localhost\n127.0.1.1 vm\n")
     shutil.copy(HERE / "image" / "vm-init", root / "vm-init")
     (root / "vm-init").chmod(0o755)
     names = sorted({p.name for d in ("lib", "usr/lib", "lib64") for p in (root / d).rglob("*.so*")})

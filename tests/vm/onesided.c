@@ -6,7 +6,7 @@
  *   onesided fetch HOST:PORT MODE live|stop|kill OWNER_PID TIMEOUT_MS SIZE...
  *
  * MODE is auto, get or ask. `stop`: the owner is stopped after the connection stands and goes on at
- * the end. `kill`: reads until the owner, which is killed in the middle, is noticed. */
+ * the end. `kill`: reads until the death of the owner, which is killed meanwhile, is noticed. */
 #include <dirent.h>
 #include <inttypes.h>
 #include <pthread.h>
@@ -197,6 +197,7 @@ static int fetch(char **argv)
     }
     hl_net_client_info(client, &info);
     printf("path %s %.1f ms\n", info.path, ms);
+    fflush(stdout);
     int bad = run_sizes(client, argv + 7, argv[4], (pid_t)atoi(argv[5]), timeout_ms);
     fflush(stdout);
     hl_net_close(client);

@@ -1,4 +1,5 @@
 """One soft-RoCE device, rxe0, on a veth pair: 10.2.0.1."""
+import contextlib
 import pathlib
 import subprocess
 
@@ -22,6 +23,22 @@ def rxe():
            ip link set v0 mtu 4200; ip link set v1 mtu 4200
            ip addr add {ADDRESS}/24 dev v0; ip link set v0 up; ip link set v1 up
            rdma link add rxe0 type rxe netdev v0""")
+
+
+@contextlib.contextmanager
+def deaf():
+    """A host at the other end of a cable, both with an RDMA device: TCP passes and RDMA does not, because
+    soft-RoCE of Linux 6.1 receives nothing in network namespaces. The other host's (namespace, address)."""
+    sh("""ip netns add other
+          ip link add w0 type veth peer name w1 netns other
+          ip addr add 10.3.0.1/24 dev w0; ip link set w0 up
+          ip -n other addr add 10.3.0.2/24 dev w1; ip -n other link set w1 up; ip -n other link set lo up
+          rdma link add rxe2 type rxe netdev w0
+          ip netns exec other rdma link add rxe3 type rxe netdev w1""")
+    try:
+        yield "other", "10.3.0.2"
+    finally:
+        sh("rdma link delete rxe2; rdma link delete rxe3; ip link del w0; ip netns del other")
 
 
 def packets():

@@ -12,10 +12,10 @@ import time
 
 import build
 
-TREE_PARTS = ("tests/support", "tests/vm", "python")
+TREE_PARTS = ("tests/support", "tests/vm", "tests/data", "python")
 PROGRAMS = ("build/bin", "build/lib", "build/tests/vm")
 # Tests of this machine that look different where there are verbs and nodes.
-UNIT_TESTS = ("net_test_ucx", "hw_test_topology", "mem_test_pool")
+UNIT_TESTS = ("hw_test_topology", "mem_test_pool", "mem_test_pool_regions", "os_test_numa")
 BOOT_SECONDS = 120
 ENVIRONMENT = """export PATH=/job/tree/build/bin:/usr/sbin:/usr/bin:/sbin:/bin HOME=/root LANG=C.UTF-8
 export LD_LIBRARY_PATH=/job/tree/build/lib:/job/lib HELIOS_BUILD=/job/tree/build HELIOS_SOURCE=/job/tree
@@ -60,12 +60,14 @@ def stage(job, image, args):
         if not (build.ROOT / part).is_dir():
             raise build.Missing(f"{part} is missing; ./run build")
         shutil.copytree(build.ROOT / part, tree / part, symlinks=True, ignore=shutil.ignore_patterns("__pycache__"))
-    for name in UNIT_TESTS:
+    tests = [name for name in UNIT_TESTS if (build.ROOT / "build/tests" / name).exists()]
+    for name in tests:
         shutil.copy(build.ROOT / "build/tests" / name, tree / "build/tests" / name)
     programs = [p for d in ("bin", "lib", "tests", "tests/vm") for p in (tree / "build" / d).iterdir() if p.is_file()]
     known = set((image / "libs").read_text().split())
     for name, path in shared_libraries(programs, known).items():
         shutil.copy(path, job / "lib" / name)
+    (job / "tests").write_text("\n".join(tests) + "\n")
     (job / "limit").write_text(f"{args.limit}\n")
     guest = "python3 /job/tree/tests/vm/guest.py"
     words = " ".join(f"'{w}'" for w in args.k)

@@ -7,7 +7,7 @@ import subprocess
 import sys
 
 from harness import test
-from prepare import ADDRESS, packets, sh
+from prepare import ADDRESS, deaf, packets, sh
 from support.cluster import BUILD
 
 ONESIDED = BUILD / "tests/vm/vm_onesided"
@@ -17,10 +17,10 @@ TCP = {"HELIOS_UCX_TLS": "tcp"}
 
 
 @contextlib.contextmanager
-def owner(mode="auto", env=None, listen=f"{ADDRESS}:0"):
+def owner(env=None, wrap=list, listen=ADDRESS):
     """A process with a pool; (its address, its pid)."""
-    process = subprocess.Popen([ONESIDED, "serve", listen, str(POOL), mode], stdout=subprocess.PIPE, text=True,
-                               stdin=subprocess.DEVNULL, env=dict(os.environ, **(env or {})))
+    process = subprocess.Popen(wrap([ONESIDED, "serve", f"{listen}:0", str(POOL), "auto"]), text=True,
+                               stdout=subprocess.PIPE, stdin=subprocess.DEVNULL, env=dict(os.environ, **(env or {})))
     try:
         address = process.stdout.readline().strip()
         assert address, "the owner ended at once"
@@ -31,11 +31,14 @@ def owner(mode="auto", env=None, listen=f"{ADDRESS}:0"):
         process.wait()
 
 
-def fetch(address, what, pid, sizes, timeout_ms=20000, env=None, mode="auto"):
-    """Lines that `onesided fetch` printed, and its exit code."""
-    done = subprocess.run([ONESIDED, "fetch", address, mode, what, str(pid), str(timeout_ms), *sizes], text=True,
-                          stdout=subprocess.PIPE, stdin=subprocess.DEVNULL, stderr=sys.stderr, timeout=180, check=False,
-                          env=dict(os.environ, **(env or {})))
+def fetch(address, what, pid, sizes, timeout_ms=20000, env=None, wrap=list, log=None):
+    """Lines that `onesided fetch` printed, and its exit code; warnings go to `log`."""
+    command = wrap([ONESIDED, "fetch", address, "auto", what, str(pid), str(timeout_ms), *sizes])
+    done = subprocess.run(command, text=True, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                          timeout=180, check=False, env=dict(os.environ, **(env or {})))
+    sys.stderr.write(done.stderr)
+    if log:
+        log("\n".join(line for line in done.stderr.splitlines() if " warn " in line))
     return done.stdout.splitlines(), done.returncode
 
 
@@ -88,3 +91,35 @@ def dead_owner(note):
     note("\n".join(lines))
     assert lines[0].startswith("path rdma"), lines
     assert code == 0 and re.match(r"noticed (EUNAVAIL|ETIMEDOUT) ", lines[1]), lines
+
+
+@test("where RDMA lets nothing through the connection is made over tcp, with a warning, before its deadline")
+def lost_fabric(note):
+    with deaf() as (host, where), owner(wrap=lambda c: ["ip", "netns", "exec", host, *c], listen=where) as (address, pid):
+        lines, code = fetch(address, "live", pid, ["65536"], timeout_ms=20000, log=note)
+    note("\n".join(lines))
+    assert code == 0 and lines[0].startswith("path tcp") and lines[1].startswith("fetched 65536"), lines
+    assert any("rdma did not work" in line for line in note.lines), note.lines
+
+
+def as_nobody(command, locked_kib):
+    """Without the right to lock any amount of memory, which root has."""
+    return ["sh", "-c", f"ulimit -l {locked_kib}; exec setpriv --reuid=65534 --regid=65534 --clear-groups \"$@\"", "sh",
+            *command]
+
+
+@test("a process that may lock only 64 KiB of memory serves and reads over tcp, and says why")
+def memlock(note):
+    with owner(wrap=lambda c: as_nobody(c, 64)) as (address, pid):
+        lines, code = fetch(address, "live", pid, SIZES, log=note, wrap=lambda c: as_nobody(c, 64))
+    note("\n".join(lines))
+    assert code == 0 and lines[0].startswith("path tcp"), lines
+    assert any("may not lock" in line for line in note.lines), note.lines
+
+
+@test("with 128 MiB of it an ordinary user reads over rdma")
+def memlock_enough(note):
+    with owner(wrap=lambda c: as_nobody(c, 128 << 10)) as (address, pid):
+        lines, code = fetch(address, "live", pid, SIZES, log=note, wrap=lambda c: as_nobody(c, 128 << 10))
+    note("\n".join(lines))
+    assert code == 0 and lines[0].startswith("path rdma"), lines
