@@ -10,7 +10,7 @@
 #include "net/ucx_client.h"
 
 #define PROBE_BYTES 64
-#define PROBE_TRIES 5
+#define PROBE_TRIES 10
 
 struct probe {
     int done;
