@@ -64,6 +64,8 @@ static const struct cli_command commands[] = {
      "Time the slicing of a checkpoint against memcpy; needs no cluster.", cmd_bench_import},
     {"bench migrate", "[--size LIST] [--chunk LIST]",
      "Time migrations over ZeroMQ between two processes against plain TCP.", cmd_bench_migrate},
+    {"bench put", "[--size LIST]",
+     "Time writes of objects against memcpy and raw TCP; needs no cluster.", cmd_bench_put},
     {"bench plan", "", "Time the placement of gangs on 1,000 and 10,000 servers.", cmd_bench_plan},
     {"bench plank", "[--size LIST] [--link local|tcp|both] [--piece BYTES]",
      "Time transfers through staging against direct ones into a device.", cmd_bench_plank},

@@ -149,6 +149,7 @@ static hl_status wait_ready(struct bench_l3d *d, const char *ready, const char *
         doc = json_loadb(text.data, text.len, 0, NULL);
     snprintf(d->address, sizeof(d->address), "%s", hl_json_str(doc, "address", ""));
     snprintf(d->socket, sizeof(d->socket), "%s", hl_json_str(doc, "socket", ""));
+    snprintf(d->data, sizeof(d->data), "%s", hl_json_str(doc, "dataAddress", ""));
     json_decref(doc);
     hl_buf_fini(&text);
     if (st == HL_OK && d->address[0] == '\0')

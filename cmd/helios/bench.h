@@ -11,6 +11,7 @@
 #define HL_CMD_HELIOS_BENCH_H
 
 #include "helios/cli.h"
+#include "helios/helios.h"
 
 #define BENCH_ROWS_MAX   64
 #define BENCH_RATIOS_MAX 32
@@ -66,6 +67,7 @@ struct bench_l3d {
     char pool[96];
     char socket[128]; /* Unix socket */
     char address[128];
+    char data[128]; /* for UCX */
 };
 
 /* helios-l3d beside this program, with a pool of its own. */
@@ -87,5 +89,16 @@ hl_status bench_tcp_give(struct bench_tcp *t, const void *data, uint64_t size) H
  * all of them, for single ones come in bursts. */
 hl_status bench_tcp_stream(struct bench_tcp *t, void *buf, uint64_t size, unsigned count,
                            struct bench_samples *s) HL_CHECK;
+
+/* Reads of 1 MiB with and without checksums; the pool has more than 64 MiB. */
+struct bench_verify_of {
+    helios_client *shm; /* NULL: not this way */
+    const helios_id *ids;
+    size_t count; /* shards of 1 MiB */
+    int net;
+    const char *data; /* address for UCX */
+};
+
+hl_status bench_verify(struct bench_report *r, const struct bench_verify_of *of) HL_CHECK;
 
 #endif

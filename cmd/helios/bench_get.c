@@ -239,7 +239,7 @@ static void report_shm(struct get_bench *b, struct size_run *run, const struct b
         bench_ratio(&b->report, name, shm->p50_us, run->size <= 64 ? 0.3 : 0, 1);
     } else {
         snprintf(name, sizeof(name), "helios-shm/memcpy %s", size);
-        bench_ratio(&b->report, name, shm->gbps / limit->gbps, 0.65, 0);
+        bench_ratio(&b->report, name, shm->gbps / limit->gbps, run->size >= BULK ? 0.8 : 0.65, 0);
     }
 }
 
@@ -260,7 +260,7 @@ static void report_net(struct get_bench *b, struct size_run *run, const char *si
         bench_ratio(&b->report, name, net->p50_us / tcp->p50_us, run->size <= 64 ? 1.5 : 0, 1);
     } else {
         snprintf(name, sizeof(name), "%s/tcp stream %s", system, size);
-        bench_ratio(&b->report, name, net->gbps / limit->gbps, run->size >= BULK ? 0.7 : 0, 0);
+        bench_ratio(&b->report, name, net->gbps / limit->gbps, 0.9, 0);
     }
 }
 
@@ -278,6 +278,12 @@ static hl_status run(struct cli *cli, struct get_bench *b)
             report_shm(b, s, limit, size);
         if (b->net)
             report_net(b, s, size);
+        if (s->size == HL_POOL_CHUNK)
+            HL_TRY(bench_verify(&b->report, &(struct bench_verify_of){.shm = b->shm_client,
+                                                                      .ids = s->ids,
+                                                                      .count = s->shards,
+                                                                      .net = b->net,
+                                                                      .data = b->l3d.data}));
     }
     return bench_print(cli, &b->report);
 }

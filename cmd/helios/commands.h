@@ -49,11 +49,13 @@ hl_status cmd_store(struct cli *cli, int argc, char **argv);
 /* Tables of Shard.copies and of routes. */
 hl_status copies_print(const json_t *shard) HL_CHECK;
 hl_status routes_print(const json_t *routes) HL_CHECK;
-/* bench_archive.c, bench_get.c, bench_import.c, bench_migrate.c, bench_plan.c, bench_plank.c */
+/* bench_archive.c, bench_get.c, bench_import.c, bench_migrate.c, bench_plan.c, bench_plank.c,
+ * bench_put.c */
 hl_status cmd_bench_archive(struct cli *cli, int argc, char **argv);
 hl_status cmd_bench_get(struct cli *cli, int argc, char **argv);
 hl_status cmd_bench_import(struct cli *cli, int argc, char **argv);
 hl_status cmd_bench_migrate(struct cli *cli, int argc, char **argv);
+hl_status cmd_bench_put(struct cli *cli, int argc, char **argv);
 hl_status cmd_bench_plan(struct cli *cli, int argc, char **argv);
 hl_status cmd_bench_plank(struct cli *cli, int argc, char **argv);
 
