@@ -56,6 +56,67 @@ static int run_server(void)
         pause();
 }
 
+/* Takes puts, and sends itself a signal when the 8th MiB of one has landed. */
+struct sink {
+    int sig;
+    _Atomic(uint8_t *) bytes;
+};
+
+static void *strike_oneself(void *arg)
+{
+    struct sink *s = arg;
+    const volatile uint8_t *bytes;
+    while ((bytes = atomic_load(&s->bytes)) == NULL)
+        continue;
+    while (bytes[8 * MIB] == 0)
+        continue;
+    raise(s->sig);
+    return NULL;
+}
+
+static hl_status sink_begin(void *arg, struct hl_id id, uint64_t size, void **token, void **ptr)
+{
+    struct sink *s = arg;
+    uint8_t *bytes = calloc(1, size);
+    (void)id;
+    *token = *ptr = bytes;
+    atomic_store(&s->bytes, bytes);
+    return HL_OK;
+}
+
+static hl_status sink_commit(void *arg, void *token, uint32_t crc, const uint32_t *chunk_crcs,
+                             size_t chunk_count, struct hl_id *id)
+{
+    (void)arg, (void)token, (void)chunk_crcs, (void)chunk_count;
+    *id = (struct hl_id){1, crc};
+    return HL_OK;
+}
+
+static void sink_abort(void *arg, void *token)
+{
+    (void)arg, (void)token;
+}
+
+static int run_sink(const char *sig)
+{
+    static struct sink sink;
+    static uint8_t pool[4096];
+    struct hl_net_server *server;
+    pthread_t thread;
+    sink.sig = strcmp(sig, "kill") == 0 ? SIGKILL : SIGSTOP;
+    struct hl_net_server_opts opts = {.listen = "127.0.0.1:0",
+                                      .pool = pool,
+                                      .pool_len = sizeof(pool),
+                                      .put = {sink_begin, sink_commit, sink_abort, &sink}};
+    if (hl_net_server_start(&opts, &server) != HL_OK ||
+        pthread_create(&thread, NULL, strike_oneself, &sink) != 0)
+        return 1;
+    printf("%s\n", hl_net_server_address(server));
+    fflush(stdout);
+    for (;;)
+        pause();
+}
+
 static int run_putter(const char *address)
 {
     struct hl_net_client *client;
@@ -322,6 +383,76 @@ static void put_into_the_blow(struct vault *v, struct hl_net_server *server, int
     assert_int_equal(atomic_load(&v->committed), 0);
 }
 
+struct watch {
+    pid_t pid;
+    uint64_t at_ns;
+};
+
+static void *watch_end(void *arg)
+{
+    struct watch *w = arg;
+    siginfo_t info;
+    if (waitid(P_PID, (id_t)w->pid, &info, WEXITED | WSTOPPED | WNOWAIT) == 0)
+        w->at_ns = hl_now_ns();
+    return NULL;
+}
+
+/* The server dies or freezes by itself while the bytes come. */
+static void put_to_a_server_that_ends(const char *how, hl_status want)
+{
+    struct peer server;
+    struct hl_id id;
+    pthread_t thread;
+    uint8_t *bytes = make_bytes(POOL_LEN);
+    memset(bytes + 8 * MIB, 1, 1);
+    uint32_t crc = hl_crc32(0, bytes, POOL_LEN);
+    peer_start(&server, "--sink", how);
+    struct watch watch = {.pid = server.pid};
+    assert_int_equal(pthread_create(&thread, NULL, watch_end, &watch), 0);
+    struct hl_net_client *client = join(server.line, 0);
+    hl_status st = hl_net_put(client, bytes, POOL_LEN, crc, 30000, &id);
+    uint64_t ended = hl_now_ns();
+    pthread_join(thread, NULL);
+    assert_int_equal(st, want);
+    assert_true(ended - watch.at_ns < HL_NS_PER_S + 100 * HL_NS_PER_MS);
+    assert_non_null(strstr(hl_error_text(), server.line));
+    assert_non_null(strstr(hl_error_text(), "put of 1 objects with 268435456 bytes"));
+    hl_net_close(client);
+    munmap(bytes, POOL_LEN);
+    peer_end(&server);
+}
+
+static void a_server_killed_in_mid_put_is_noticed_within_a_second(void **state)
+{
+    (void)state;
+    put_to_a_server_that_ends("kill", HL_EUNAVAIL);
+}
+
+static void a_server_frozen_in_mid_put_is_noticed_within_a_second(void **state)
+{
+    (void)state;
+    put_to_a_server_that_ends("stop", HL_ETIMEDOUT);
+}
+
+static void a_server_killed_while_idle_is_noticed_by_the_next_call_within_a_second(void **state)
+{
+    (void)state;
+    struct peer server;
+    uint8_t word[64];
+    peer_start(&server, "--serve", NULL);
+    struct hl_net_client *client = join(server.line, 0);
+    assert_int_equal(hl_net_fetch(client, 0, word, sizeof(word), 5000), HL_OK);
+    struct watch watch = {.pid = server.pid};
+    kill(server.pid, SIGKILL);
+    watch_end(&watch);
+    uint64_t begin = hl_now_ns();
+    assert_int_not_equal(hl_net_fetch(client, 0, word, sizeof(word), 30000), HL_OK);
+    assert_true(hl_now_ns() - begin < HL_NS_PER_S + 100 * HL_NS_PER_MS);
+    assert_non_null(strstr(hl_error_text(), "fetch of 64 bytes at 0"));
+    hl_net_close(client);
+    peer_end(&server);
+}
+
 static void a_put_whose_client_is_killed_is_aborted(void **state)
 {
     (void)state;
@@ -333,6 +464,31 @@ static void a_put_whose_client_is_killed_is_aborted(void **state)
     struct hl_net_server_stats stats;
     hl_net_server_stats(server, &stats);
     assert_int_equal(stats.puts, 0);
+    hl_net_server_stop(server);
+    assert_int_equal(v.aborted, 1);
+    assert_int_equal(v.committed, 0);
+    peer_end(&putter);
+}
+
+static void a_put_whose_client_is_frozen_is_given_up_and_the_server_serves_on(void **state)
+{
+    (void)state;
+    static uint8_t pool[4096];
+    struct vault v = {0};
+    struct peer putter;
+    uint8_t word[64];
+    struct hl_net_server *server = NULL;
+    struct hl_net_server_opts opts = {.listen = "127.0.0.1:0",
+                                      .pool = pool,
+                                      .pool_len = sizeof(pool),
+                                      .put = {vault_begin, vault_commit, vault_abort, &v},
+                                      .put_timeout_ms = 300};
+    assert_int_equal(hl_net_server_start(&opts, &server), HL_OK);
+    put_into_the_blow(&v, server, SIGSTOP, &putter);
+    assert_true(reaches_one(&v.aborted, hl_now_ns() + 5 * HL_NS_PER_S));
+    struct hl_net_client *client = join(hl_net_server_address(server), 0);
+    assert_int_equal(hl_net_fetch(client, 0, word, sizeof(word), 5000), HL_OK);
+    hl_net_close(client);
     hl_net_server_stop(server);
     assert_int_equal(v.aborted, 1);
     assert_int_equal(v.committed, 0);
@@ -395,6 +551,8 @@ int main(int argc, char **argv)
         alarm(60);
     if (argc > 1 && strcmp(argv[1], "--serve") == 0)
         return run_server();
+    if (argc > 2 && strcmp(argv[1], "--sink") == 0)
+        return run_sink(argv[2]);
     if (argc > 2 && strcmp(argv[1], "--put") == 0)
         return run_putter(argv[2]);
     if (argc > 2 && strcmp(argv[1], "--get") == 0)
@@ -405,7 +563,11 @@ int main(int argc, char **argv)
         cmocka_unit_test(a_frozen_server_costs_the_deadline_and_nothing_is_written_after_it),
         cmocka_unit_test(a_stalled_transfer_fails_long_before_a_far_deadline),
         cmocka_unit_test(connecting_to_a_frozen_server_honours_the_deadline),
+        cmocka_unit_test(a_server_killed_in_mid_put_is_noticed_within_a_second),
+        cmocka_unit_test(a_server_frozen_in_mid_put_is_noticed_within_a_second),
+        cmocka_unit_test(a_server_killed_while_idle_is_noticed_by_the_next_call_within_a_second),
         cmocka_unit_test(a_put_whose_client_is_killed_is_aborted),
+        cmocka_unit_test(a_put_whose_client_is_frozen_is_given_up_and_the_server_serves_on),
         cmocka_unit_test(a_put_whose_client_is_frozen_is_aborted_when_the_server_stops),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
