@@ -160,7 +160,7 @@ static void many_puts_of_all_sizes_each_land_as_themselves(void **state)
     items[3].id = (struct hl_id){33, 44};
     if (hl_net_put_many(client, items, HL_ARRAY_LEN(items), 20000) != HL_OK)
         fail_msg("%s", hl_error_text());
-    assert_int_equal(s.count, HL_ARRAY_LEN(items));
+    assert_int_equal(count_of(&s, 2), HL_ARRAY_LEN(items));
     for (size_t i = 0; i < HL_ARRAY_LEN(items); i++) {
         struct hl_id want = i == 3 ? (struct hl_id){33, 44} : (struct hl_id){7, items[i].crc};
         const struct object *o = object_of(&s, want);
@@ -231,18 +231,25 @@ static void one_refused_put_of_many_leaves_the_others(void **state)
 /* ---- a handler that takes its time ---- */
 
 struct putter {
-    struct hl_net_server *server;
+    char address[64];
     size_t len;
     hl_status st;
     char text[256];
 };
+
+static struct putter putter_of(const struct hl_net_server *server, size_t len)
+{
+    struct putter p = {.len = len};
+    snprintf(p.address, sizeof(p.address), "%s", hl_net_server_address(server));
+    return p;
+}
 
 static void *put_once(void *arg)
 {
     struct putter *p = arg;
     struct hl_net_client *client = NULL;
     struct hl_id id;
-    p->st = hl_net_connect(hl_net_server_address(p->server), 5000, &client);
+    p->st = hl_net_connect(p->address, 5000, &client);
     if (p->st == HL_OK)
         p->st = hl_net_put(client, pool, p->len, hl_crc32(0, pool, p->len), 20000, &id);
     snprintf(p->text, sizeof(p->text), "%s", p->st != HL_OK ? hl_error_text() : "");
@@ -259,7 +266,7 @@ a_slow_put_handler_delays_no_read_and_its_client_waits_past_the_stall_limit(void
     pthread_t threads[2];
     store_init(&s);
     struct hl_net_server *server = serve_store(&s, 0, 0);
-    struct putter putters[2] = {{.server = server, .len = 64}, {.server = server, .len = 3 * MIB}};
+    struct putter putters[2] = {putter_of(server, 64), putter_of(server, 3 * MIB)};
     shut(&s, 1);
     for (int i = 0; i < 2; i++)
         assert_int_equal(pthread_create(&threads[i], NULL, put_once, &putters[i]), 0);
@@ -289,7 +296,7 @@ static void puts_beyond_the_queue_wait_their_turn(void **state)
     struct hl_net_server *server = serve_store(&s, 2, 0);
     struct putter putters[6];
     for (size_t i = 0; i < 6; i++) {
-        putters[i] = (struct putter){.server = server, .len = i % 2 ? 4 * MIB + i : 100 + i};
+        putters[i] = putter_of(server, i % 2 ? 4 * MIB + i : 100 + i);
         assert_int_equal(pthread_create(&threads[i], NULL, put_once, &putters[i]), 0);
     }
     for (size_t i = 0; i < 6; i++) {
@@ -313,7 +320,7 @@ static void a_stop_with_puts_at_the_handler_and_in_line_leaves_nothing_open(void
     struct putter putters[3];
     s.shut = 1;
     for (size_t i = 0; i < 3; i++) {
-        putters[i] = (struct putter){.server = server, .len = i % 2 ? 2 * MIB : 100};
+        putters[i] = putter_of(server, i % 2 ? 2 * MIB : 100);
         assert_int_equal(pthread_create(&threads[i], NULL, put_once, &putters[i]), 0);
     }
     uint64_t limit = hl_now_ns() + 10 * HL_NS_PER_S;
@@ -556,7 +563,7 @@ static void a_silent_put_is_given_up_after_the_limit(void **state)
     rogue_put(&r, 1, 8 * MIB);
     /* The only place of the queue is taken: the next one gets it when the silent one is given up.
      */
-    struct putter p = {.server = server, .len = 3 * MIB};
+    struct putter p = putter_of(server, 3 * MIB);
     put_once(&p);
     if (p.st != HL_OK)
         fail_msg("%s", p.text);
@@ -618,6 +625,7 @@ static void small_puts_of_many_threads_share_messages(void **state)
     assert_int_equal(stats.connects, 1);
     assert_true(stats.batches < 320); /* they wait 20 ms for each other */
     assert_int_equal(stats_of(server).batches, stats.batches);
+    assert_int_equal(count_of(&s, 2), 320);
     for (size_t i = 0; i < 320; i++)
         assert_memory_equal(object_of(&s, (struct hl_id){5, i + 1})->bytes, pool + i, 64);
     hl_put_queue_close(q);
