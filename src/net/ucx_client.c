@@ -103,7 +103,9 @@ hl_status hl_ucx_client_wait(struct hl_net_client *c, int (*done)(void *arg), vo
         if (events > 0) {
             idle_since = now;
         } else if (now - idle_since > c->ucx.spin_ns) {
-            uint64_t left = deadline_ns > now ? deadline_ns - now : 0;
+            uint64_t stalled_ns = c->moved_ns + c->stall_ns;
+            uint64_t until_ns = deadline_ns < stalled_ns ? deadline_ns : stalled_ns;
+            uint64_t left = until_ns > now ? until_ns - now : 0;
             hl_ucx_nap(&c->ucx, -1, left < HL_UCX_NAP_NS ? left : HL_UCX_NAP_NS);
         } else {
             sched_yield(); /* the server may be waiting for this very core */

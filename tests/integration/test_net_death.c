@@ -383,6 +383,9 @@ static void put_into_the_blow(struct vault *v, struct hl_net_server *server, int
     assert_int_equal(atomic_load(&v->committed), 0);
 }
 
+#define NOTICED_NS                                                                                 \
+    (HL_NS_PER_S + HL_NS_PER_S / 2) /* a second, and half of one for a busy machine */
+
 struct watch {
     pid_t pid;
     uint64_t at_ns;
@@ -414,7 +417,7 @@ static void put_to_a_server_that_ends(const char *how, hl_status want)
     uint64_t ended = hl_now_ns();
     pthread_join(thread, NULL);
     assert_int_equal(st, want);
-    assert_true(ended - watch.at_ns < HL_NS_PER_S + 100 * HL_NS_PER_MS);
+    assert_true(ended < watch.at_ns + NOTICED_NS); /* perhaps we saw it before the watcher did */
     assert_non_null(strstr(hl_error_text(), server.line));
     assert_non_null(strstr(hl_error_text(), "put of 1 objects with 268435456 bytes"));
     hl_net_close(client);
@@ -447,7 +450,7 @@ static void a_server_killed_while_idle_is_noticed_by_the_next_call_within_a_seco
     watch_end(&watch);
     uint64_t begin = hl_now_ns();
     assert_int_not_equal(hl_net_fetch(client, 0, word, sizeof(word), 30000), HL_OK);
-    assert_true(hl_now_ns() - begin < HL_NS_PER_S + 100 * HL_NS_PER_MS);
+    assert_true(hl_now_ns() - begin < NOTICED_NS);
     assert_non_null(strstr(hl_error_text(), "fetch of 64 bytes at 0"));
     hl_net_close(client);
     peer_end(&server);
