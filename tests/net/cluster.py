@@ -38,6 +38,17 @@ class Cluster:
                             "--size", self.size, "--listen", f"{self.a.ip('management')}:{port}",
                             "--data-listen", f"{self.a.ip('backbone')}:{data_port}", "--quarantine", "100ms")
 
+    def start_agent(self, host, l2_size="128MiB"):
+        """An Agent with an L2 of its own, known to the Controller as the host's name. Hosts of one kernel share its
+        identity, so they are told apart."""
+        state = self.lab.dir / f"agent-{host.name}"
+        agent = self._daemon(host, "helios-agent", "--name", host.name, "--host-id", f"host-{host.name}", "--state", state,
+                             "--controller", self.address, "--l2-size", l2_size, "--l2-pool", host.dir / "l2",
+                             "--quarantine", "100ms", "--listen", f"{host.ip('management')}:7404")
+        wait_for(f"{host.name} to be a node", lambda: any(
+            n["node"]["name"] == host.name and n["state"] == "ready" for n in self.helios(self.a, "nodes")["nodes"]))
+        return agent
+
     def helios(self, host, *args, check=True, timeout=60):
         """The CLI on a host; the result of its JSON."""
         done = host.run("helios", "--controller", self.address, *args, "-o", "json", check=check, timeout=timeout)
