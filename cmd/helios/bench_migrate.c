@@ -21,6 +21,7 @@
 #define SEND_MS     60000
 #define ROUNDS_MAX  100
 #define TIMES_MAX   64
+#define ZSTD_BYTES  ((uint64_t)64 << 20)
 
 struct migrate_args {
     char *size, *chunk;
@@ -98,8 +99,13 @@ static hl_status make_source(struct migrate_bench *b)
         return hl_fail(HL_ENOMEM, "memory is short for %llu bytes", (unsigned long long)b->largest);
     b->source = m;
     (void)madvise(m, b->largest, MADV_HUGEPAGE);
-    for (uint64_t i = 0; i < b->largest; i++)
-        b->source[i] = (unsigned char)(i * UINT64_C(0x9e3779b97f4a7c15) >> 56);
+    uint64_t x = 88172645463325252u; /* noise: nothing in it is compressible */
+    for (uint64_t i = 0; i + sizeof(x) <= b->largest; i += sizeof(x)) {
+        x ^= x << 13;
+        x ^= x >> 7;
+        x ^= x << 17;
+        memcpy(b->source + i, &x, sizeof(x));
+    }
     b->crcs = calloc(mib, sizeof(*b->crcs));
     if (b->crcs == NULL)
         return hl_fail(HL_ENOMEM, "memory is short for %llu checksums", (unsigned long long)mib);
@@ -207,6 +213,57 @@ static void report(struct migrate_bench *b, struct size_run *run)
     }
 }
 
+/* ---- when compression pays ---- */
+
+/* Half of every 64 bytes is noise, the other half zeros: zstd leaves about half of it. */
+static void make_compressible(unsigned char *data, uint64_t len)
+{
+    for (uint64_t i = 0; i < len; i++)
+        if (i % 64 >= 32)
+            data[i] = 0;
+}
+
+static hl_status zstd_row(struct migrate_bench *b, const char *kind, const char *mode, double *off)
+{
+    uint64_t size = b->largest < ZSTD_BYTES ? b->largest : ZSTD_BYTES;
+    uint32_t crc = hl_crc32(0, b->source, size);
+    struct hl_migrate_send_opts o = {.line = b->line};
+    struct hl_migrate_report sent = {0};
+    struct bench_samples s = {0};
+    char op[16], name[96];
+    HL_TRY(hl_migrate_zstd_parse(mode, &o.zstd));
+    HL_TRY(bench_samples_init(&s, (size_t)b->rounds));
+    hl_status st = HL_OK;
+    for (int r = 0; r < b->rounds && st == HL_OK; r++) {
+        uint64_t start = hl_now_ns();
+        st = hl_migrate_send(&o, b->source, size, crc, SEND_MS, &sent);
+        bench_add(&s, hl_now_ns() - start);
+    }
+    if (st == HL_OK) {
+        snprintf(op, sizeof(op), "%s zstd %s", kind, mode);
+        double gbps = bench_row(&b->report, "helios-zmq", op, size, &s)->gbps;
+        *off = *off > 0 ? *off : gbps;
+        snprintf(name, sizeof(name), "%s, zstd %s/off (%.2f of the bytes sent)", kind, mode,
+                 (double)sent.wire_bytes / (double)size);
+        bench_ratio(&b->report, name, gbps / *off, 0, 0);
+    }
+    bench_samples_fini(&s);
+    return st;
+}
+
+static hl_status zstd_rows(struct migrate_bench *b)
+{
+    static const char *const modes[] = {"off", "auto", "1"};
+    for (int half = 0; half < 2; half++) {
+        double off = 0;
+        if (half)
+            make_compressible(b->source, b->largest);
+        for (size_t i = 0; i < HL_ARRAY_LEN(modes); i++)
+            HL_TRY(zstd_row(b, half ? "half" : "noise", modes[i], &off));
+    }
+    return HL_OK;
+}
+
 static hl_status run(struct cli *cli, struct migrate_bench *b)
 {
     HL_TRY(make_source(b));
@@ -216,6 +273,7 @@ static hl_status run(struct cli *cli, struct migrate_bench *b)
         HL_TRY(measure(b, &b->sizes[i]));
         report(b, &b->sizes[i]);
     }
+    HL_TRY(zstd_rows(b));
     return bench_print(cli, &b->report);
 }
 

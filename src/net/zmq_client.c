@@ -24,18 +24,20 @@
 #define PULSES          5    /* pings per dead_ms */
 #define NACKS_MAX       16   /* damaged chunks before giving up */
 #define WAIT_MAX_MS     50
-#define EAGER_CHUNKS    2    /* sent behind OPEN: every receiver gives credit for so many */
-#define RING            1024 /* chunks under way: no receiver gives more credit */
-#define CANCEL_MS       500  /* how long a sender that gives up waits for the receiver's word */
+#define EAGER_CHUNKS    2          /* sent behind OPEN: every receiver gives credit for so many */
+#define RING            1024       /* chunks under way: no receiver gives more credit */
+#define PACKED          (1u << 31) /* of an entry of the ring */
+#define CANCEL_MS       500 /* how long a sender that gives up waits for the receiver's word */
 
-/* What the line and the receiver really take, from credit to credit: only a time in which the
- * sender had to wait says how much that is, any other only how much it is at least. */
+/* What the line and the receiver really take, from credit to credit: only a time that was spent
+ * waiting and in which all travelled as it is says how much that is, any other how much it is at
+ * least. */
 struct rate {
     uint32_t ring[RING]; /* payload bytes of the last chunks sent, by their number in this epoch */
     uint32_t window;     /* the first credit of the epoch */
     uint32_t acked;      /* chunks of the epoch that have been placed */
     uint64_t from_ns;
-    int waited;
+    uint64_t waited_ns; /* without credit, since then */
 };
 
 struct sender {
@@ -99,7 +101,7 @@ static hl_status post_chunk(struct sender *s, struct hl_mig_frame *f, const uint
     const void *packed = NULL;
     if (s->pack != NULL)
         packed = hl_mig_pack(s->pack, p, f->length, s->line->Bps, &f->length);
-    s->rate.ring[s->used % RING] = f->length;
+    s->rate.ring[s->used % RING] = f->length | (packed != NULL ? PACKED : 0);
     if (packed == NULL)
         return hl_mig_post(s->line->bulk, f, p, &s->line->busy);
     f->flags = HL_MIG_F_ZSTD;
@@ -157,25 +159,28 @@ static void rate_begin(struct rate *r, uint32_t window, uint64_t now_ns)
     r->window = window;
     r->acked = 0;
     r->from_ns = now_ns;
-    r->waited = 0;
+    r->waited_ns = 0;
 }
 
 static void rate_credit(struct rate *r, uint32_t granted, uint32_t used, uint64_t now_ns,
                         double *line_Bps)
 {
-    uint64_t bytes = 0;
+    uint64_t bytes = 0, packed = 0;
     uint32_t acked = granted - r->window < used ? granted - r->window : used;
-    for (; (int32_t)(acked - r->acked) > 0; r->acked++)
-        bytes += r->ring[r->acked % RING];
+    for (; (int32_t)(acked - r->acked) > 0; r->acked++) {
+        bytes += r->ring[r->acked % RING] & ~PACKED;
+        packed |= r->ring[r->acked % RING] & PACKED;
+    }
     if (bytes == 0 || now_ns <= r->from_ns)
         return;
-    double Bps = (double)bytes * (double)HL_NS_PER_S / (double)(now_ns - r->from_ns);
-    if (r->waited)
+    uint64_t ns = now_ns - r->from_ns;
+    double Bps = (double)bytes * (double)HL_NS_PER_S / (double)ns;
+    if (!packed && r->waited_ns > ns / 2)
         *line_Bps = *line_Bps > 0 ? (3 * *line_Bps + Bps) / 4 : Bps;
     else if (*line_Bps > 0 && Bps > *line_Bps)
         *line_Bps = Bps;
     r->from_ns = now_ns;
-    r->waited = 0;
+    r->waited_ns = 0;
 }
 
 static void on_state(struct sender *s, const struct hl_mig_frame *f, const uint8_t *bitmap)
@@ -370,10 +375,12 @@ static hl_status talk(struct sender *s, hl_status (*first)(struct sender *, uint
         if (can_send) {
             HL_TRY(send_chunk(s));
         } else {
-            s->rate.waited |= s->unsent > 0;
+            uint64_t before = hl_now_ns();
             zmq_pollitem_t items[] = {{.socket = s->line->bulk, .events = ZMQ_POLLIN},
                                       {.socket = s->line->pulse, .events = ZMQ_POLLIN}};
             zmq_poll(items, HL_ARRAY_LEN(items), WAIT_MAX_MS);
+            if (s->ready && s->unsent > 0)
+                s->rate.waited_ns += hl_now_ns() - before;
         }
         HL_TRY(drain(s));
         if (!s->stored)

@@ -1,7 +1,7 @@
 /* One end of a transfer, driven by the namespace tests: every line of output is one JSON object.
  *
  *   recv LISTEN ROOM WINDOW KEEP_MS   migrations land here; "stats", "empty" on stdin
- *   send ADDRESS SIZE ID CHUNK DEAD_MS TIMEOUT_MS
+ *   send ADDRESS SIZE ID CHUNK DEAD_MS TIMEOUT_MS ZSTD   half of what is sent are zeros
  *   get ADDRESS LENGTH TIMEOUT_MS COUNT    reads over UCX until one fails
  *   put ADDRESS SIZE TIMEOUT_MS            one put over UCX
  *   rpc ADDRESS INTERFACE                  "METHOD {params}" on stdin; the result, or "status"
@@ -141,19 +141,22 @@ static int run_send(char **argv)
 {
     size_t size = strtoull(argv[1], NULL, 0);
     unsigned char *data = memory(size, 1);
+    for (size_t i = 0; i < size; i++)
+        data[i] = i % 64 < 32 ? data[i] : 0;
     uint32_t crc = hl_crc32(0, data, size);
     struct hl_migrate_report r;
     struct hl_migrate_send_opts o = {.address = argv[0],
                                      .object = {0x5a5a, size},
                                      .chunk_size = (uint32_t)strtoul(argv[3], NULL, 0),
                                      .dead_ms = atoi(argv[4])};
-    if (hl_id_parse(argv[2], &o.id) != HL_OK)
+    if (hl_id_parse(argv[2], &o.id) != HL_OK || hl_migrate_zstd_parse(argv[6], &o.zstd) != HL_OK)
         return 2;
     say(json_pack("{s:I}", "crc", (json_int_t)crc));
     uint64_t start = hl_now_ns();
     hl_status st = hl_migrate_send(&o, data, size, crc, atoi(argv[5]), &r);
     json_t *line = outcome(st, start);
-    json_object_update(
+    json_object_set_new(line, "wire", json_integer((json_int_t)r.wire_bytes));
+    json_object_update_new(
         line, json_pack("{s:I s:I s:I s:I s:I}", "chunks", (json_int_t)r.chunks, "had",
                         (json_int_t)r.chunks_had, "sent", (json_int_t)r.chunks_sent, "nacked",
                         (json_int_t)r.chunks_nacked, "resumes", (json_int_t)r.resumes));
@@ -227,7 +230,7 @@ int main(int argc, char **argv)
 {
     if (argc == 6 && strcmp(argv[1], "recv") == 0)
         return run_recv(argv + 2);
-    if (argc == 8 && strcmp(argv[1], "send") == 0)
+    if (argc == 9 && strcmp(argv[1], "send") == 0)
         return run_send(argv + 2);
     if (argc == 6 && strcmp(argv[1], "get") == 0)
         return run_get(argv + 2);

@@ -25,8 +25,9 @@ class Migration(unittest.TestCase):
         process.quiet = process.fds()
         return process
 
-    def sender(self, receiver, ident=None, size=SIZE, dead=1000, timeout=30000):
-        process = self.a.start(PEER, "send", receiver.address, size, ident or uuid.uuid4().hex, CHUNK, dead, timeout)
+    def sender(self, receiver, ident=None, size=SIZE, dead=1000, timeout=30000, zstd="off"):
+        process = self.a.start(PEER, "send", receiver.address, size, ident or uuid.uuid4().hex, CHUNK, dead, timeout,
+                               zstd)
         process.crc = process.line()["crc"]
         return process
 
@@ -178,6 +179,22 @@ class Migration(unittest.TestCase):
         self.assertRegex(lost, r"dropped [1-9]")
         self.assert_ended(receiver, used=8 * MIB)
         fault("zmq-migrate", "slow-link", "ok")
+
+    def test_compression_is_chosen_on_a_slow_link_and_not_on_a_fast_one(self):
+        receiver = self.receiver()
+        fast = self.sender(receiver, zstd="auto")
+        self.assert_stored(on_fast := fast.line(), fast, receiver)
+        self.slow()
+        plain, packed = [], []
+        for mode, seconds in (("off", plain), ("auto", packed)):
+            receiver.ask("empty")
+            sender = self.sender(receiver, zstd=mode)
+            self.assert_stored(done := sender.line(), sender, receiver)
+            seconds.append(done["seconds"])
+        print(f"zstd auto: {done['wire'] / SIZE:.2f} of the bytes and {packed[0] / plain[0]:.2f} of the time on 200 Mbit/s, "
+              f"{on_fast['wire'] / SIZE:.2f} of the bytes at full speed")
+        self.assertLess(done["wire"], SIZE * 0.9)  # the first chunks go as they are, until the line is known
+        self.assertGreater(on_fast["wire"], done["wire"])
 
     def test_a_link_with_delay_and_loss(self):
         netem = "netem delay 20ms 5ms loss 1%"
