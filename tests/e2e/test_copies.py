@@ -62,7 +62,7 @@ class Copies(unittest.TestCase):
         start = time.monotonic()
         self.assertEqual(bytes(client.map(shard).buffer()), whole)
         took = time.monotonic() - start
-        print(f"FAULT path=mapped fault=kill-9 result=served by the node's store after {took:.2f} s")
+        print(f"FAULT path=shm fault=kill result=served-by-the-nodes-store ({took:.2f} s)")
         self.assertLess(took, NOTICED_S + SLACK_S)
         late = self.client("node-0")  # a rank that is started again meanwhile
         self.assertEqual(bytes(late.map(shard).buffer()), whole)
@@ -76,7 +76,7 @@ class Copies(unittest.TestCase):
         start = time.monotonic()
         self.assertEqual(bytes(client.map(shard).buffer()), whole)
         took = time.monotonic() - start
-        print(f"FAULT path=tcp-read fault=kill-9 result=served by another node's store after {took:.2f} s")
+        print(f"FAULT path=tcp-read fault=kill result=served-by-another-node ({took:.2f} s)")
         self.assertLess(took, NOTICED_S + SLACK_S)
 
     def test_a_bad_byte_in_the_pool_is_healed_from_a_nodes_copy(self):
@@ -97,7 +97,7 @@ class Copies(unittest.TestCase):
             with pool.open("rb") as f:
                 f.seek(offset)
                 self.assertEqual(f.read(size), whole)  # the pool's own copy is good again
-            print(f"FAULT path={way} fault=corrupted result=healed from a node's copy")
+            print(f"FAULT path={'shm' if way == 'shm' else 'tcp-read'} fault=corrupt result=healed")
             client.close()
 
     def test_a_bad_copy_in_the_nodes_store_is_never_served_and_is_replaced(self):
@@ -118,7 +118,7 @@ class Copies(unittest.TestCase):
         up.join()
         wait_for("the store's copy to be good again",
                  lambda: store.read_bytes().find(whole) > 0, 20)
-        print("FAULT path=mapped fault=corrupted result=node's copy passed over and replaced")
+        print("FAULT path=shm fault=corrupt result=passed-over-and-replaced")
 
 
 if __name__ == "__main__":
