@@ -1,0 +1,62 @@
+/* hybridps/plan.h - who leaves the device, planned on a recorded iteration.
+ *
+ * From one use of a chunk on the device to its next use there it may stay, which takes its bytes in
+ * every moment between and saves what leaving would cost: in mode move the way out and in, in mode
+ * copy the way in, and the way out if it was written and that is not owed anyway. What to keep
+ * under the bytes available is a min-cost flow along the moments. Where one write-back serves
+ * several such spans, branch and bound decides. With chunks of one size the result is exact as long
+ * as `work` lasts; else the flow's answer is rounded. It is simulated beside Belady's rule
+ * (furthest next use) and two that know what a copy costs; the cheapest is the plan, Belady's among
+ * equals. So a plan never moves more than Belady.
+ *
+ * A plan says whom to keep; chunks leave only when room is needed, and a course of things that was
+ * not foreseen costs bytes but nothing else.
+ *
+ * Owns:    its tables; nothing of the trace is kept.
+ * Threads: one at a time.
+ * Errors:  HL_ENOSPC: what a moment needs does not fit, with the moment, its bytes and avail;
+ *          HL_EINVAL: mode move, and a chunk is needed in both places; HL_ENOMEM.
+ * Units:   bytes; positions are moments from the start, iteration after iteration.
+ * Limits:  iterations * moments and iterations * needs below HL_PLAN_MAX.
+ */
+#ifndef HL_HYBRIDPS_PLAN_H
+#define HL_HYBRIDPS_PLAN_H
+
+#include <stdint.h>
+
+#include "base/status.h"
+#include "hybridps/trace.h"
+
+#define HL_PLAN_MAX (1u << 24)
+
+struct hl_plan;
+
+struct hl_plan_options {
+    int copy;            /* mode copy; 0 = move */
+    uint64_t iterations; /* planned for; nothing comes after them */
+    /* Where each chunk's content is at the start; NULL = as the trace says. */
+    const uint8_t *on_device, *on_host;
+    uint64_t work; /* steps the flows may take; 0 = 300 million (seconds) */
+};
+
+struct hl_plan_facts {
+    const char *rule; /* "belady", "belady, free first", "belady, clean first", "flow" */
+    int exact;        /* no way of evicting moves fewer bytes */
+    uint64_t moved;   /* h2d + d2h of all iterations */
+};
+
+hl_status hl_plan_make(const struct hl_trace *t, const struct hl_plan_options *options,
+                       struct hl_plan **out) HL_CHECK;
+void hl_plan_free(struct hl_plan *p);
+void hl_plan_facts(const struct hl_plan *p, struct hl_plan_facts *out);
+/* What iteration i will move. */
+void hl_plan_cost(const struct hl_plan *p, uint64_t i, uint64_t *h2d, uint64_t *d2h);
+
+/* Following it: the moment that begins; 0 starts over. */
+void hl_plan_seek(struct hl_plan *p, uint64_t position);
+/* A chunk is used on the device in this moment. */
+void hl_plan_used(struct hl_plan *p, uint32_t chunk);
+/* The highest leaves first; of equals the lowest chunk. */
+double hl_plan_rank(const struct hl_plan *p, uint32_t chunk, int dirty);
+
+#endif
