@@ -25,7 +25,7 @@ const char *helios_strerror(int code)
 
 void operation_begin(struct operation *op, helios_client *client)
 {
-    *op = (struct operation){.client = client, .started_ns = hl_now_ns()};
+    *op = (struct operation){.client = client, .started_ns = hl_now_ns(), .timed = 1};
     op->deadline_ns = op->started_ns + (uint64_t)client->timeout_ms * HL_NS_PER_MS;
 }
 

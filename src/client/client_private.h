@@ -41,6 +41,7 @@ struct operation {
     helios_client *client;
     uint64_t started_ns;
     uint64_t deadline_ns;
+    int timed; /* started_ns is exact */
     uint32_t crc_failures;
     uint32_t retries;
     const char *elsewhere; /* transport of another node's copy that served; NULL = none did */
