@@ -20,8 +20,8 @@ static inline uint64_t hl_now_ns(void)
     return (uint64_t)ts.tv_sec * HL_NS_PER_S + (uint64_t)ts.tv_nsec;
 }
 
-/* The same clock as of the last tick of the kernel, some milliseconds behind at most, for a fifth of
- * the cost. */
+/* The same clock as of the last tick of the kernel, some milliseconds behind at most, for a fifth
+ * of the cost. */
 static inline uint64_t hl_now_coarse_ns(void)
 {
     struct timespec ts;
