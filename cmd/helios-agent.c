@@ -152,23 +152,6 @@ static hl_status gauges(void *arg, struct hl_buf *out)
     return hl_agent_gauges(d->agent, out);
 }
 
-/* Nothing when none is configured. */
-static hl_status serve_metrics(struct daemon *d)
-{
-    if (d->conf.metrics_listen[0] == '\0')
-        return HL_OK;
-    HL_TRY(hl_metrics_start(
-        &(struct hl_metrics_opts){
-            .listen = d->conf.metrics_listen, .loop = d->loop, .gauges = gauges, .arg = d},
-        &d->metrics));
-    return HL_OK;
-}
-
-static const char *metrics_address(const struct daemon *d)
-{
-    return d->metrics != NULL ? hl_metrics_address(d->metrics) : "";
-}
-
 static hl_status start(struct daemon *d, int argc, char **argv)
 {
     enum hl_log_level level;
@@ -213,12 +196,15 @@ static hl_status start(struct daemon *d, int argc, char **argv)
     size_t count = json_array_size(slots);
     json_decref(slots);
     HL_TRY(st);
-    HL_TRY(serve_metrics(d));
+    HL_TRY(hl_metrics_start(
+        &(struct hl_metrics_opts){
+            .listen = d->conf.metrics_listen, .loop = d->loop, .gauges = gauges, .arg = d},
+        &d->metrics));
     hl_info("serving address=%s node=%s slots=%zu state=%s", hl_agent_address(d->agent),
             hl_agent_name(d->agent), count, d->conf.agent_state);
     return hl_conf_announce(
-        &d->conf, json_pack("{s:s s:s s:s s:s s:s s:s}", "metrics", metrics_address(d), "address",
-                            hl_agent_address(d->agent), "name", hl_agent_name(d->agent),
+        &d->conf, json_pack("{s:s s:s s:s s:s s:s s:s}", "metrics", hl_metrics_address(d->metrics),
+                            "address", hl_agent_address(d->agent), "name", hl_agent_name(d->agent),
                             "dataAddress", hl_agent_data_address(d->agent), "migrateAddress",
                             hl_agent_migrate_address(d->agent), "storeSocket",
                             hl_agent_store_socket(d->agent)));

@@ -28,23 +28,6 @@ static hl_status gauges(void *arg, struct hl_buf *out)
     return hl_controller_gauges(d->controller, out);
 }
 
-/* Nothing when none is configured. */
-static hl_status serve_metrics(struct daemon *d)
-{
-    if (d->conf.metrics_listen[0] == '\0')
-        return HL_OK;
-    HL_TRY(hl_metrics_start(
-        &(struct hl_metrics_opts){
-            .listen = d->conf.metrics_listen, .loop = d->loop, .gauges = gauges, .arg = d},
-        &d->metrics));
-    return HL_OK;
-}
-
-static const char *metrics_address(const struct daemon *d)
-{
-    return d->metrics != NULL ? hl_metrics_address(d->metrics) : "";
-}
-
 static hl_status start(struct daemon *d, int argc, char **argv)
 {
     enum hl_log_level level;
@@ -77,11 +60,15 @@ static hl_status start(struct daemon *d, int argc, char **argv)
             .start_timeout_ms = (int)d->conf.job_start_timeout_ms,
         },
         &d->controller));
-    HL_TRY(serve_metrics(d));
+    HL_TRY(hl_metrics_start(
+        &(struct hl_metrics_opts){
+            .listen = d->conf.metrics_listen, .loop = d->loop, .gauges = gauges, .arg = d},
+        &d->metrics));
     hl_info("serving address=%s l3=%s state=%s", hl_controller_address(d->controller),
             d->conf.controller_l3, d->conf.controller_state);
-    return hl_conf_announce(&d->conf, json_pack("{s:s s:s}", "metrics", metrics_address(d),
-                                                "address", hl_controller_address(d->controller)));
+    return hl_conf_announce(&d->conf,
+                            json_pack("{s:s s:s}", "metrics", hl_metrics_address(d->metrics),
+                                      "address", hl_controller_address(d->controller)));
 }
 
 int main(int argc, char **argv)

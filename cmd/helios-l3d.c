@@ -61,23 +61,6 @@ static hl_status gauges(void *arg, struct hl_buf *out)
     return hl_l3d_gauges(d->l3d, out);
 }
 
-/* Nothing when none is configured. */
-static hl_status serve_metrics(struct daemon *d)
-{
-    if (d->conf.metrics_listen[0] == '\0')
-        return HL_OK;
-    HL_TRY(hl_metrics_start(
-        &(struct hl_metrics_opts){
-            .listen = d->conf.metrics_listen, .loop = d->loop, .gauges = gauges, .arg = d},
-        &d->metrics));
-    return HL_OK;
-}
-
-static const char *metrics_address(const struct daemon *d)
-{
-    return d->metrics != NULL ? hl_metrics_address(d->metrics) : "";
-}
-
 static hl_status start(struct daemon *d, int argc, char **argv)
 {
     enum hl_log_level level;
@@ -113,13 +96,16 @@ static hl_status start(struct daemon *d, int argc, char **argv)
             .limits = {.high_pct = (unsigned)c->tier_high, .low_pct = (unsigned)c->tier_low},
             .archive = archive_opts(c)},
         &d->l3d));
-    HL_TRY(serve_metrics(d));
+    HL_TRY(hl_metrics_start(
+        &(struct hl_metrics_opts){
+            .listen = d->conf.metrics_listen, .loop = d->loop, .gauges = gauges, .arg = d},
+        &d->metrics));
     hl_info("serving address=%s data=%s socket=%s", hl_l3d_address(d->l3d),
             hl_l3d_data_address(d->l3d), d->socket);
     return hl_conf_announce(
-        &d->conf, json_pack("{s:s s:s s:s s:s s:s}", "metrics", metrics_address(d), "address",
-                            hl_l3d_address(d->l3d), "dataAddress", hl_l3d_data_address(d->l3d),
-                            "socket", d->socket, "pool", d->pool));
+        &d->conf, json_pack("{s:s s:s s:s s:s s:s}", "metrics", hl_metrics_address(d->metrics),
+                            "address", hl_l3d_address(d->l3d), "dataAddress",
+                            hl_l3d_data_address(d->l3d), "socket", d->socket, "pool", d->pool));
 }
 
 int main(int argc, char **argv)

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/text.h"
 #include "os/file.h"
 #include "os/process.h"
 
@@ -39,6 +40,26 @@ static int by_value(const void *a, const void *b)
 {
     uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
     return x < y ? -1 : x > y;
+}
+
+hl_status bench_sizes(struct cli *cli, const char *flag, const char *text, uint64_t most,
+                      uint64_t *out, size_t cap, size_t *count)
+{
+    char one[32];
+    *count = 0;
+    while (*text != '\0') {
+        size_t len = strcspn(text, ",");
+        if (*count == cap || len >= sizeof(one))
+            return cli_usage(cli, "%s takes at most %zu sizes", flag, cap);
+        memcpy(one, text, len);
+        one[len] = '\0';
+        if (hl_parse_bytes(one, &out[*count]) != HL_OK || out[*count] == 0 || out[*count] > most)
+            return cli_usage(cli, "%s '%s' is no size from 1 to %llu bytes", flag, one,
+                             (unsigned long long)most);
+        ++*count;
+        text += len + (text[len] == ',');
+    }
+    return *count > 0 ? HL_OK : cli_usage(cli, "%s is empty", flag);
 }
 
 const struct bench_row *bench_row(struct bench_report *r, const char *system, const char *op,

@@ -54,6 +54,10 @@ struct bench_report {
     size_t ratio_count;
 };
 
+/* Sizes of a flag, separated by commas, from 1 to `most` bytes. A usage error otherwise. */
+hl_status bench_sizes(struct cli *cli, const char *flag, const char *text, uint64_t most,
+                      uint64_t *out, size_t cap, size_t *count) HL_CHECK;
+
 /* Sorts the samples; gbps is size over the median. */
 const struct bench_row *bench_row(struct bench_report *r, const char *system, const char *op,
                                   uint64_t size, struct bench_samples *s);

@@ -60,21 +60,11 @@ struct get_bench {
 
 static hl_status parse_sizes(struct cli *cli, const char *text, struct get_bench *b)
 {
-    char one[32];
-    while (*text != '\0') {
-        size_t len = strcspn(text, ",");
-        uint64_t size;
-        if (b->count == SIZES_MAX || len >= sizeof(one))
-            return cli_usage(cli, "--size takes at most %d sizes", SIZES_MAX);
-        memcpy(one, text, len);
-        one[len] = '\0';
-        if (hl_parse_bytes(one, &size) != HL_OK || size == 0 || size > FOOTPRINT)
-            return cli_usage(cli, "--size '%s' is no size from 1 to %llu bytes", one,
-                             (unsigned long long)FOOTPRINT);
-        b->sizes[b->count++].size = size;
-        text += len + (text[len] == ',');
-    }
-    return b->count > 0 ? HL_OK : cli_usage(cli, "--size is empty");
+    uint64_t sizes[SIZES_MAX];
+    HL_TRY(bench_sizes(cli, "--size", text, FOOTPRINT, sizes, SIZES_MAX, &b->count));
+    for (size_t i = 0; i < b->count; i++)
+        b->sizes[i].size = sizes[i];
+    return HL_OK;
 }
 
 static uint64_t stride_of(uint64_t size)

@@ -72,25 +72,6 @@ struct migrate_bench {
     struct bench_report report;
 };
 
-static hl_status parse_list(struct cli *cli, const char *flag, const char *text, uint64_t max,
-                            uint64_t *out, size_t cap, size_t *count)
-{
-    char one[32];
-    while (*text != '\0') {
-        size_t len = strcspn(text, ",");
-        if (*count == cap || len >= sizeof(one))
-            return cli_usage(cli, "%s takes at most %zu sizes", flag, cap);
-        memcpy(one, text, len);
-        one[len] = '\0';
-        if (hl_parse_bytes(one, &out[*count]) != HL_OK || out[*count] == 0 || out[*count] > max)
-            return cli_usage(cli, "%s '%s' is no size from 1 to %llu bytes", flag, one,
-                             (unsigned long long)max);
-        ++*count;
-        text += len + (text[len] == ',');
-    }
-    return *count > 0 ? HL_OK : cli_usage(cli, "%s is empty", flag);
-}
-
 static hl_status make_source(struct migrate_bench *b)
 {
     uint64_t mib = (b->largest + HL_NET_CHUNK - 1) / HL_NET_CHUNK;
@@ -280,9 +261,9 @@ static hl_status run(struct cli *cli, struct migrate_bench *b)
 static hl_status configure(struct cli *cli, const struct migrate_args *a, struct migrate_bench *b)
 {
     uint64_t sizes[SIZES_MAX];
-    HL_TRY(parse_list(cli, "--size", a->size, OBJECT_MAX, sizes, SIZES_MAX, &b->size_count));
-    HL_TRY(parse_list(cli, "--chunk", a->chunk, (uint64_t)8 << 20, b->chunks, CHUNKS_MAX,
-                      &b->chunk_count));
+    HL_TRY(bench_sizes(cli, "--size", a->size, OBJECT_MAX, sizes, SIZES_MAX, &b->size_count));
+    HL_TRY(bench_sizes(cli, "--chunk", a->chunk, (uint64_t)8 << 20, b->chunks, CHUNKS_MAX,
+                       &b->chunk_count));
     for (size_t i = 0; i < b->size_count; i++) {
         b->sizes[i].size = sizes[i];
         b->largest = sizes[i] > b->largest ? sizes[i] : b->largest;

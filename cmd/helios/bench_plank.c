@@ -89,22 +89,13 @@ struct way {
 
 static hl_status parse_sizes(struct cli *cli, const char *text, struct plank_bench *b)
 {
-    char one[32];
-    while (*text != '\0') {
-        size_t len = strcspn(text, ",");
-        uint64_t size;
-        if (b->count == SIZES_MAX || len >= sizeof(one))
-            return cli_usage(cli, "--size takes at most %d sizes", SIZES_MAX);
-        memcpy(one, text, len);
-        one[len] = '\0';
-        if (hl_parse_bytes(one, &size) != HL_OK || size == 0 || size > FOOTPRINT)
-            return cli_usage(cli, "--size '%s' is no size from 1 to %llu bytes", one,
-                             (unsigned long long)FOOTPRINT);
-        b->sizes[b->count++].size = size;
-        b->largest = size > b->largest ? size : b->largest;
-        text += len + (text[len] == ',');
+    uint64_t sizes[SIZES_MAX];
+    HL_TRY(bench_sizes(cli, "--size", text, FOOTPRINT, sizes, SIZES_MAX, &b->count));
+    for (size_t i = 0; i < b->count; i++) {
+        b->sizes[i].size = sizes[i];
+        b->largest = sizes[i] > b->largest ? sizes[i] : b->largest;
     }
-    return b->count > 0 ? HL_OK : cli_usage(cli, "--size is empty");
+    return HL_OK;
 }
 
 /* ---- the other host ---- */

@@ -244,6 +244,10 @@ static hl_status listen_on(struct hl_metrics *m, int *out)
 
 hl_status hl_metrics_start(const struct hl_metrics_opts *opts, struct hl_metrics **out)
 {
+    if (opts->listen[0] == '\0') {
+        *out = NULL;
+        return HL_OK;
+    }
     struct hl_metrics *m = calloc(1, sizeof(*m));
     if (m == NULL)
         return hl_fail(HL_ENOMEM, "metrics on %s", opts->listen);
@@ -273,7 +277,7 @@ hl_status hl_metrics_start(const struct hl_metrics_opts *opts, struct hl_metrics
 
 const char *hl_metrics_address(const struct hl_metrics *m)
 {
-    return m->address;
+    return m != NULL ? m->address : "";
 }
 
 /* Its threads end within the deadline of a question, which is given up then. */

@@ -25,7 +25,7 @@ struct hl_loop;
 struct hl_metrics;
 
 struct hl_metrics_opts {
-    const char *listen; /* "host:port"; port 0 takes a free one */
+    const char *listen; /* "host:port"; port 0 takes a free one, "" = nothing is served */
     struct hl_loop *loop;
     int deadline_ms; /* of the loop's answer; 0 = 1000 */
     /* Families of the daemon's own, appended; NULL = none. */
@@ -33,8 +33,9 @@ struct hl_metrics_opts {
     void *arg;
 };
 
+/* *out is NULL when nothing is to be served. */
 hl_status hl_metrics_start(const struct hl_metrics_opts *opts, struct hl_metrics **out) HL_CHECK;
-/* With the real port. Borrowed. */
+/* With the real port, "" of NULL. Borrowed. */
 const char *hl_metrics_address(const struct hl_metrics *m);
 /* Before the daemon that `gauges` asks. NULL is fine. */
 void hl_metrics_stop(struct hl_metrics *m);

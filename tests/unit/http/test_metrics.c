@@ -246,13 +246,21 @@ static void silent_connections_do_not_keep_others_out_for_long(void **state)
     world_stop(&w);
 }
 
+static void without_an_address_nothing_is_served(void **state)
+{
+    struct hl_metrics *m = (void *)state;
+    assert_int_equal(hl_metrics_start(&(struct hl_metrics_opts){.listen = ""}, &m), HL_OK);
+    assert_null(m);
+    assert_string_equal(hl_metrics_address(m), "");
+}
+
 static void a_bad_address_is_told(void **state)
 {
     (void)state;
     struct hl_loop *loop;
     struct hl_metrics *m = NULL, *second = NULL;
-    static const char *const bad[] = {"",           "9464",        ":9464",
-                                      "127.0.0.1:", "127.0.0.1:x", "127.0.0.1:70000"};
+    static const char *const bad[] = {"9464", ":9464", "127.0.0.1:", "127.0.0.1:x",
+                                      "127.0.0.1:70000"};
     assert_int_equal(hl_loop_create(&loop), HL_OK);
     for (size_t i = 0; i < HL_ARRAY_LEN(bad); i++)
         assert_int_equal(
@@ -282,6 +290,7 @@ int main(void)
         cmocka_unit_test(gauges_that_fail_leave_the_rest_whole),
         cmocka_unit_test(other_paths_methods_and_garbage_are_refused),
         cmocka_unit_test(silent_connections_do_not_keep_others_out_for_long),
+        cmocka_unit_test(without_an_address_nothing_is_served),
         cmocka_unit_test(a_bad_address_is_told),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
