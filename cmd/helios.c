@@ -55,6 +55,10 @@ static const struct cli_command commands[] = {
      "Drop one copy; the last readable one stays.", cmd_shard_drop},
     {"shard rm", "ID... [--force]", "Free shards in the L3 pool.", cmd_shard_rm},
 
+    {"Device memory", "", "", NULL},
+    {"mem replay", "TRACE.json [--policy P] [--mode move|copy] [--scale N]",
+     "Replay an access trace on an emulated device: bytes moved per iteration.", cmd_mem_replay},
+
     {"Measuring", "", "", NULL},
     {"bench archive", "[--dir DIR] [--s3-endpoint URL]",
      "Time stores into the archive and loads from it against plain files.", cmd_bench_archive},

@@ -5,7 +5,7 @@
 
 #include "hybridps/plan_private.h"
 
-void hl_plan_free(struct hl_plan *p)
+void hl_chunk_plan_free(struct hl_chunk_plan *p)
 {
     if (p == NULL)
         return;
@@ -16,7 +16,7 @@ void hl_plan_free(struct hl_plan *p)
     free(p);
 }
 
-void hl_plan_seek(struct hl_plan *p, uint64_t position)
+void hl_chunk_plan_seek(struct hl_chunk_plan *p, uint64_t position)
 {
     p->position = (int64_t)position;
     if (position > 0)
@@ -27,7 +27,7 @@ void hl_plan_seek(struct hl_plan *p, uint64_t position)
     }
 }
 
-void hl_plan_used(struct hl_plan *p, uint32_t chunk)
+void hl_chunk_plan_used(struct hl_chunk_plan *p, uint32_t chunk)
 {
     if (chunk >= p->chunk_count)
         return;
@@ -38,7 +38,7 @@ void hl_plan_used(struct hl_plan *p, uint32_t chunk)
     p->current[chunk] = at;
 }
 
-double hl_plan_rank(const struct hl_plan *p, uint32_t chunk, int dirty)
+double hl_chunk_plan_rank(const struct hl_chunk_plan *p, uint32_t chunk, int dirty)
 {
     static const struct plan_seg nothing = {.start = -1, .far = PLAN_NEVER};
     if (chunk >= p->chunk_count || p->current[chunk] == p->first[chunk + 1])
@@ -46,17 +46,17 @@ double hl_plan_rank(const struct hl_plan *p, uint32_t chunk, int dirty)
     return plan_seg_rank(p, p->rule, &p->segs[p->current[chunk]], dirty);
 }
 
-void hl_plan_facts(const struct hl_plan *p, struct hl_plan_facts *out)
+void hl_chunk_plan_facts(const struct hl_chunk_plan *p, struct hl_chunk_plan_facts *out)
 {
     static const char *const names[] = {"belady", "belady, free first", "belady, clean first",
                                         "flow"};
-    struct hl_plan_facts f = {.rule = names[p->rule], .exact = p->exact};
+    struct hl_chunk_plan_facts f = {.rule = names[p->rule], .exact = p->exact};
     for (uint64_t i = 0; i < p->iterations; i++)
         f.moved += p->costs[i].h2d + p->costs[i].d2h;
     *out = f;
 }
 
-void hl_plan_cost(const struct hl_plan *p, uint64_t i, uint64_t *h2d, uint64_t *d2h)
+void hl_chunk_plan_cost(const struct hl_chunk_plan *p, uint64_t i, uint64_t *h2d, uint64_t *d2h)
 {
     *h2d = p->costs[i].h2d;
     *d2h = p->costs[i].d2h;
@@ -71,7 +71,7 @@ static uint64_t total(const struct plan_cost *costs, uint64_t count)
 }
 
 /* Every rule is tried on the record; the first of the cheapest is the plan's. */
-static hl_status choose(const struct plan_model *m, struct hl_plan *p)
+static hl_status choose(const struct plan_model *m, struct hl_chunk_plan *p)
 {
     struct plan_cost *costs = calloc(p->iterations + 1, sizeof(*costs));
     uint64_t least = 0;
@@ -89,7 +89,7 @@ static hl_status choose(const struct plan_model *m, struct hl_plan *p)
     return st;
 }
 
-static hl_status make(struct plan_model *m, struct hl_plan *p)
+static hl_status make(struct plan_model *m, struct hl_chunk_plan *p)
 {
     size_t chunks = m->t->chunk_count;
     m->room = calloc(m->t->moment_count + 1, sizeof(*m->room));
@@ -104,21 +104,21 @@ static hl_status make(struct plan_model *m, struct hl_plan *p)
         p->segs[m->items[i].seg].keep = m->items[i].keep;
     p->exact = m->exact;
     HL_TRY(choose(m, p));
-    hl_plan_seek(p, 0);
+    hl_chunk_plan_seek(p, 0);
     return HL_OK;
 }
 
-hl_status hl_plan_make(const struct hl_trace *t, const struct hl_plan_options *options,
-                       struct hl_plan **out)
+hl_status hl_chunk_plan_make(const struct hl_trace *t, const struct hl_chunk_plan_options *options,
+                             struct hl_chunk_plan **out)
 {
     size_t needs = 0;
     for (size_t i = 0; i < t->moment_count; i++)
         needs += t->moments[i].need_count + t->moments[i].free_count;
     size_t most = needs > t->moment_count ? needs : t->moment_count;
-    if (options->iterations == 0 || most == 0 || options->iterations > HL_PLAN_MAX / most)
+    if (options->iterations == 0 || most == 0 || options->iterations > HL_CHUNK_PLAN_MAX / most)
         return hl_fail(HL_EINVAL, "%llu iterations of %zu moments and %zu needs can't be planned",
                        (unsigned long long)options->iterations, t->moment_count, needs);
-    struct hl_plan *p = calloc(1, sizeof(*p));
+    struct hl_chunk_plan *p = calloc(1, sizeof(*p));
     if (p == NULL)
         return hl_fail(HL_ENOMEM, "memory is short for a plan");
     struct plan_model m = {
@@ -132,7 +132,7 @@ hl_status hl_plan_make(const struct hl_trace *t, const struct hl_plan_options *o
     free(m.items);
     free(m.epochs);
     if (st != HL_OK)
-        hl_plan_free(p);
+        hl_chunk_plan_free(p);
     else
         *out = p;
     return st;

@@ -17,7 +17,7 @@
  * Errors:  HL_ENOSPC: what a moment needs does not fit, with the moment, its bytes and avail;
  *          HL_EINVAL: mode move, and a chunk is needed in both places; HL_ENOMEM.
  * Units:   bytes; positions are moments from the start, iteration after iteration.
- * Limits:  iterations * moments and iterations * needs below HL_PLAN_MAX.
+ * Limits:  iterations * moments and iterations * needs below HL_CHUNK_PLAN_MAX.
  */
 #ifndef HL_HYBRIDPS_PLAN_H
 #define HL_HYBRIDPS_PLAN_H
@@ -27,11 +27,11 @@
 #include "base/status.h"
 #include "hybridps/trace.h"
 
-#define HL_PLAN_MAX (1u << 24)
+#define HL_CHUNK_PLAN_MAX (1u << 24)
 
-struct hl_plan;
+struct hl_chunk_plan;
 
-struct hl_plan_options {
+struct hl_chunk_plan_options {
     int copy;            /* mode copy; 0 = move */
     uint64_t iterations; /* planned for; nothing comes after them */
     /* Where each chunk's content is at the start; NULL = as the trace says. */
@@ -39,24 +39,24 @@ struct hl_plan_options {
     uint64_t work; /* steps the flows may take; 0 = 300 million (seconds) */
 };
 
-struct hl_plan_facts {
+struct hl_chunk_plan_facts {
     const char *rule; /* "belady", "belady, free first", "belady, clean first", "flow" */
     int exact;        /* no way of evicting moves fewer bytes */
     uint64_t moved;   /* h2d + d2h of all iterations */
 };
 
-hl_status hl_plan_make(const struct hl_trace *t, const struct hl_plan_options *options,
-                       struct hl_plan **out) HL_CHECK;
-void hl_plan_free(struct hl_plan *p);
-void hl_plan_facts(const struct hl_plan *p, struct hl_plan_facts *out);
+hl_status hl_chunk_plan_make(const struct hl_trace *t, const struct hl_chunk_plan_options *options,
+                             struct hl_chunk_plan **out) HL_CHECK;
+void hl_chunk_plan_free(struct hl_chunk_plan *p);
+void hl_chunk_plan_facts(const struct hl_chunk_plan *p, struct hl_chunk_plan_facts *out);
 /* What iteration i will move. */
-void hl_plan_cost(const struct hl_plan *p, uint64_t i, uint64_t *h2d, uint64_t *d2h);
+void hl_chunk_plan_cost(const struct hl_chunk_plan *p, uint64_t i, uint64_t *h2d, uint64_t *d2h);
 
 /* Following it: the moment that begins; 0 starts over. */
-void hl_plan_seek(struct hl_plan *p, uint64_t position);
+void hl_chunk_plan_seek(struct hl_chunk_plan *p, uint64_t position);
 /* A chunk is used on the device in this moment. */
-void hl_plan_used(struct hl_plan *p, uint32_t chunk);
+void hl_chunk_plan_used(struct hl_chunk_plan *p, uint32_t chunk);
 /* The highest leaves first; of equals the lowest chunk. */
-double hl_plan_rank(const struct hl_plan *p, uint32_t chunk, int dirty);
+double hl_chunk_plan_rank(const struct hl_chunk_plan *p, uint32_t chunk, int dirty);
 
 #endif

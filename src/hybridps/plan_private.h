@@ -36,7 +36,7 @@ struct plan_epoch {
 
 struct plan_model {
     const struct hl_trace *t;
-    struct hl_plan_options o;
+    struct hl_chunk_plan_options o;
     int64_t end;    /* iterations * moments */
     uint64_t *room; /* per moment of an iteration: avail less what is pinned */
     struct plan_item *items;
@@ -50,7 +50,7 @@ struct plan_cost {
     uint64_t h2d, d2h;
 };
 
-struct hl_plan {
+struct hl_chunk_plan {
     enum plan_rule rule;
     int copy, exact;
     size_t chunk_count;
@@ -63,13 +63,13 @@ struct hl_plan {
 };
 
 /* plan_walk.c: segments of p, items and epochs of m. */
-hl_status plan_walk(struct plan_model *m, struct hl_plan *p) HL_CHECK;
+hl_status plan_walk(struct plan_model *m, struct hl_chunk_plan *p) HL_CHECK;
 /* plan_pack.c: sets keep of the items. */
 hl_status plan_pack(struct plan_model *m) HL_CHECK;
 /* plan_sim.c: what the plan moves under `rule`, per iteration. */
-hl_status plan_simulate(const struct plan_model *m, struct hl_plan *p, enum plan_rule rule,
+hl_status plan_simulate(const struct plan_model *m, struct hl_chunk_plan *p, enum plan_rule rule,
                         struct plan_cost *costs) HL_CHECK;
-double plan_seg_rank(const struct hl_plan *p, enum plan_rule rule, const struct plan_seg *s,
+double plan_seg_rank(const struct hl_chunk_plan *p, enum plan_rule rule, const struct plan_seg *s,
                      int dirty);
 
 /* plan_flow.c: spans over slots, some of each in proportion to what it is worth. */

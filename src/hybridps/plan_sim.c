@@ -11,7 +11,7 @@ struct entry {
 
 struct sim {
     const struct plan_model *m;
-    struct hl_plan *p;
+    struct hl_chunk_plan *p;
     enum plan_rule rule;
     uint8_t *device, *host;
     uint32_t *version; /* of a chunk's only good entry in the heap */
@@ -22,7 +22,7 @@ struct sim {
     struct plan_cost *cost; /* of this iteration */
 };
 
-double plan_seg_rank(const struct hl_plan *p, enum plan_rule rule, const struct plan_seg *s,
+double plan_seg_rank(const struct hl_chunk_plan *p, enum plan_rule rule, const struct plan_seg *s,
                      int dirty)
 {
     int class = 0;
@@ -143,7 +143,7 @@ static hl_status use_on_device(struct sim *s, const struct hl_trace_use *u)
     }
     if (u->write)
         s->host[c] = 0;
-    hl_plan_used(s->p, c);
+    hl_chunk_plan_used(s->p, c);
     return push(s, c);
 }
 
@@ -160,6 +160,9 @@ static hl_status step(struct sim *s, const struct hl_trace_moment *m)
         if (m->need[i].on_host && s->needed[m->need[i].chunk] != s->p->position)
             HL_TRY(use_on_host(s, &m->need[i]));
     HL_TRY(make_room(s, more, m->avail));
+    for (size_t i = 0; i < m->need_count; i++)
+        if (m->need[i].on_host && !s->device[m->need[i].chunk])
+            s->host[m->need[i].chunk] = 1; /* new content begins there */
     for (size_t i = 0; i < m->need_count; i++)
         if (!m->need[i].on_host)
             HL_TRY(use_on_device(s, &m->need[i]));
@@ -185,14 +188,14 @@ static hl_status start(struct sim *s)
         s->device[c] = m->o.on_device != NULL ? m->o.on_device[c] : 0;
         s->resident += s->device[c] ? bytes_of(s, c) : 0;
     }
-    hl_plan_seek(s->p, 0);
+    hl_chunk_plan_seek(s->p, 0);
     for (uint32_t c = 0; c < m->t->chunk_count; c++)
         if (s->device[c])
             HL_TRY(push(s, c));
     return HL_OK;
 }
 
-hl_status plan_simulate(const struct plan_model *m, struct hl_plan *p, enum plan_rule rule,
+hl_status plan_simulate(const struct plan_model *m, struct hl_chunk_plan *p, enum plan_rule rule,
                         struct plan_cost *costs)
 {
     size_t n = m->t->chunk_count + 1;
@@ -210,7 +213,7 @@ hl_status plan_simulate(const struct plan_model *m, struct hl_plan *p, enum plan
         costs[k] = (struct plan_cost){0};
         s.cost = &costs[k];
         for (size_t i = 0; i < m->t->moment_count && st == HL_OK; i++) {
-            hl_plan_seek(p, k * m->t->moment_count + i);
+            hl_chunk_plan_seek(p, k * m->t->moment_count + i);
             st = step(&s, &m->t->moments[i]);
         }
     }

@@ -14,7 +14,7 @@ struct event {
 
 struct walk {
     struct plan_model *m;
-    struct hl_plan *p;
+    struct hl_chunk_plan *p;
     struct event *events; /* chunk after chunk, by moment */
     uint32_t *first;
     uint32_t seg_count, seg_cap;
@@ -250,7 +250,7 @@ static hl_status measure(struct plan_model *m)
     return HL_OK;
 }
 
-hl_status plan_walk(struct plan_model *m, struct hl_plan *p)
+hl_status plan_walk(struct plan_model *m, struct hl_chunk_plan *p)
 {
     size_t chunks = m->t->chunk_count;
     struct walk w = {.m = m, .p = p};

@@ -70,7 +70,7 @@ static double rank_opt(struct hl_policy *p, uint32_t chunk, uint64_t now, int di
 {
     if (p->o.plan == NULL)
         return rank_lru(p, chunk, now, dirty);
-    return hl_plan_rank(p->o.plan, chunk, dirty);
+    return hl_chunk_plan_rank(p->o.plan, chunk, dirty);
 }
 
 static const struct rule rules[] = {
@@ -129,7 +129,7 @@ hl_status hl_policy_grow(struct hl_policy *p, size_t count)
     return HL_OK;
 }
 
-void hl_policy_set_plan(struct hl_policy *p, struct hl_plan *plan)
+void hl_policy_set_plan(struct hl_policy *p, struct hl_chunk_plan *plan)
 {
     p->o.plan = plan;
 }
@@ -166,7 +166,7 @@ void hl_policy_used(struct hl_policy *p, uint32_t chunk, uint64_t now)
     if (p->rule->rank == rank_heat)
         remember(p, m, now);
     if (p->o.plan != NULL)
-        hl_plan_used(p->o.plan, chunk);
+        hl_chunk_plan_used(p->o.plan, chunk);
 }
 
 double hl_policy_rank(struct hl_policy *p, uint32_t chunk, uint64_t now, int dirty)

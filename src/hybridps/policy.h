@@ -19,15 +19,15 @@
 #include "base/status.h"
 
 struct hl_policy;
-struct hl_plan;
+struct hl_chunk_plan;
 
 /* Zero takes the default. */
 struct hl_policy_options {
-    double alpha, beta;   /* 0.7, 0.3 */
-    double window;        /* T: 300 */
-    double tau;           /* 60 */
-    uint64_t seed;        /* of random */
-    struct hl_plan *plan; /* of opt; NULL = none yet */
+    double alpha, beta;         /* 0.7, 0.3 */
+    double window;              /* T: 300 */
+    double tau;                 /* 60 */
+    uint64_t seed;              /* of random */
+    struct hl_chunk_plan *plan; /* of opt; NULL = none yet */
 };
 
 hl_status hl_policy_create(const char *name, const struct hl_policy_options *options,
@@ -37,7 +37,7 @@ const char *hl_policy_name(const struct hl_policy *p);
 /* Chunks 0..count-1 are known from now on. */
 hl_status hl_policy_grow(struct hl_policy *p, size_t count) HL_CHECK;
 /* NULL: none. The plan is told of uses from now on. */
-void hl_policy_set_plan(struct hl_policy *p, struct hl_plan *plan);
+void hl_policy_set_plan(struct hl_policy *p, struct hl_chunk_plan *plan);
 
 void hl_policy_loaded(struct hl_policy *p, uint32_t chunk);
 void hl_policy_used(struct hl_policy *p, uint32_t chunk, uint64_t now);

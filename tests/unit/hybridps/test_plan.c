@@ -187,15 +187,15 @@ static uint64_t belady_bytes(const struct hl_trace *t, int copy)
 
 /* ---- tests ---- */
 
-static struct hl_plan_facts plan_of(const struct hl_trace *t, int copy)
+static struct hl_chunk_plan_facts plan_of(const struct hl_trace *t, int copy)
 {
-    struct hl_plan_options o = {.copy = copy, .iterations = t->iterations};
-    struct hl_plan_facts facts;
-    struct hl_plan *p = NULL;
-    if (hl_plan_make(t, &o, &p) != HL_OK)
+    struct hl_chunk_plan_options o = {.copy = copy, .iterations = t->iterations};
+    struct hl_chunk_plan_facts facts;
+    struct hl_chunk_plan *p = NULL;
+    if (hl_chunk_plan_make(t, &o, &p) != HL_OK)
         fail_msg("%s", hl_error_text());
-    hl_plan_facts(p, &facts);
-    hl_plan_free(p);
+    hl_chunk_plan_facts(p, &facts);
+    hl_chunk_plan_free(p);
     return facts;
 }
 
@@ -212,7 +212,7 @@ static void test_with_equal_sizes_no_way_of_evicting_is_better(void **state)
         struct hl_trace t = {0};
         maker_make(&m, &t);
         uint64_t least = least_bytes(&t, m.copy);
-        struct hl_plan_facts f = plan_of(&t, m.copy);
+        struct hl_chunk_plan_facts f = plan_of(&t, m.copy);
         flows += strcmp(f.rule, "flow") == 0;
         if (f.moved != least || !f.exact)
             fail_msg("trace %u, %s: %s moves %llu bytes, %llu would do", i,
@@ -236,7 +236,7 @@ static void test_with_unequal_sizes_belady_is_never_better(void **state)
         m.slack = maker_pick(&m, 12);
         struct hl_trace t = {0};
         maker_make(&m, &t);
-        struct hl_plan_facts f = plan_of(&t, m.copy);
+        struct hl_chunk_plan_facts f = plan_of(&t, m.copy);
         uint64_t b = belady_bytes(&t, m.copy);
         if (f.moved > b)
             fail_msg("trace %u: %s moves %llu bytes, Belady %llu", i, f.rule,
@@ -268,28 +268,28 @@ static void test_a_palindrome_costs_what_it_does_by_hand(void **state)
         assert_int_equal(hl_trace_add_moment(&t, i < 3 ? "FWD" : "BWD", "", 20), HL_OK);
         assert_int_equal(hl_trace_add_need(&t, order[i], 0, 0), HL_OK);
     }
-    struct hl_plan_options o = {.iterations = 1};
-    struct hl_plan *p = NULL;
+    struct hl_chunk_plan_options o = {.iterations = 1};
+    struct hl_chunk_plan *p = NULL;
     uint64_t h2d, d2h;
-    assert_int_equal(hl_plan_make(&t, &o, &p), HL_OK);
-    hl_plan_cost(p, 0, &h2d, &d2h);
+    assert_int_equal(hl_chunk_plan_make(&t, &o, &p), HL_OK);
+    hl_chunk_plan_cost(p, 0, &h2d, &d2h);
     assert_int_equal(h2d, 40);
     assert_int_equal(d2h, 20);
-    hl_plan_free(p);
+    hl_chunk_plan_free(p);
     o.copy = 1;
-    assert_int_equal(hl_plan_make(&t, &o, &p), HL_OK);
-    hl_plan_cost(p, 0, &h2d, &d2h);
+    assert_int_equal(hl_chunk_plan_make(&t, &o, &p), HL_OK);
+    hl_chunk_plan_cost(p, 0, &h2d, &d2h);
     assert_int_equal(h2d, 40);
     assert_int_equal(d2h, 0);
-    hl_plan_free(p);
+    hl_chunk_plan_free(p);
     hl_trace_fini(&t);
 }
 
 static void test_what_does_not_fit_is_named(void **state)
 {
     struct hl_trace t = {.iterations = 1};
-    struct hl_plan_options o = {.iterations = 1};
-    struct hl_plan *p = NULL;
+    struct hl_chunk_plan_options o = {.iterations = 1};
+    struct hl_chunk_plan *p = NULL;
     (void)state;
     assert_int_equal(hl_trace_add_chunk(&t, "a", 0, "param", 70, 1), HL_OK);
     assert_int_equal(hl_trace_add_chunk(&t, "b", 0, "param", 50, 1), HL_OK);
@@ -298,7 +298,7 @@ static void test_what_does_not_fit_is_named(void **state)
     assert_int_equal(hl_trace_add_moment(&t, "FWD", "l1", 100), HL_OK);
     assert_int_equal(hl_trace_add_need(&t, 0, 0, 0), HL_OK);
     assert_int_equal(hl_trace_add_need(&t, 1, 0, 0), HL_OK);
-    assert_int_equal(hl_plan_make(&t, &o, &p), HL_ENOSPC);
+    assert_int_equal(hl_chunk_plan_make(&t, &o, &p), HL_ENOSPC);
     assert_non_null(strstr(hl_error_text(), "moment 1 (FWD l1)"));
     assert_non_null(strstr(hl_error_text(), "120 bytes"));
     assert_non_null(strstr(hl_error_text(), "20 are missing"));
@@ -321,7 +321,7 @@ static void test_a_long_iteration_of_many_chunks_is_planned(void **state)
         maker_make(&m, &t);
         for (size_t i = 0; i < t.moment_count; i++) /* a tide, not noise */
             t.moments[i].avail = 4096 * (300 + 200 * (i / 1000 % 2));
-        struct hl_plan_facts f = plan_of(&t, copy);
+        struct hl_chunk_plan_facts f = plan_of(&t, copy);
         print_message("%s: %s, exact %d, %.0f chunks moved\n", copy ? "copy" : "move", f.rule,
                       f.exact, (double)f.moved / 4096);
         assert_true(f.moved > 0);

@@ -1,0 +1,82 @@
+/* hybridps/pool.h - chunks on one device and its host: where each is, who is pinned, who leaves.
+ *
+ * A chunk's content is on the device, on the host, in both (mode copy), or nowhere (new, or ended).
+ * Content only on the device while mode is copy is dirty: leaving costs a copy, as it always does
+ * in mode move. What is pinned stays where it is. An access plans all it will do before it moves
+ * anything; bytes are reserved before they are taken and given back if that fails.
+ *
+ * Owns:    the device, the chunks, the policy (hl_chunk_pool_close).
+ * Threads: one at a time; the caller holds a lock. Copies run beside the caller within a call.
+ * Errors:  HL_ENOSPC with what is needed, available and pinned; HL_EBUSY for a chunk that is pinned
+ *          in the other place; the device's. After a failure contents and pins are as they were;
+ *          chunks may have left the device. HL_ETIMEDOUT of a copy: the device is lost, and every
+ *          later call fails.
+ * Units:   bytes of chunks as they were added; moments.
+ * Limits:  2^32 - 1 chunks.
+ */
+#ifndef HL_HYBRIDPS_POOL_H
+#define HL_HYBRIDPS_POOL_H
+
+#include <stdint.h>
+
+#include "helios/hybridps.h"
+#include "hybridps/policy.h"
+#include "hybridps/trace.h"
+
+struct hl_chunk_pool;
+
+struct hl_chunk_pool_options {
+    const char *device;
+    int copy; /* mode copy; 0 = move */
+    const char *policy;
+    struct hl_policy_options policy_options;
+    uint64_t host_bytes; /* limit; 0 = none */
+    /* For tests: called before a copy begins and before it is waited for; true makes it fail. */
+    int (*fail)(void *arg);
+    void *fail_arg;
+};
+
+struct hl_chunk_info {
+    int kind;
+    uint64_t bytes;
+    int on_device, on_host; /* content */
+    uint32_t device_pins, host_pins;
+    void *host;       /* addresses, for ever */
+    uint64_t address; /* on the device */
+};
+
+struct hl_chunk_pool_stats {
+    uint64_t capacity, granule, avail;
+    uint64_t device, device_peak, host, host_peak, pinned;
+    uint64_t peak_over_avail;
+    uint64_t device_by_kind[HYBRIDPS_KINDS], host_by_kind[HYBRIDPS_KINDS];
+    uint64_t chunks;
+    hybridps_traffic total;
+};
+
+hl_status hl_chunk_pool_open(const struct hl_chunk_pool_options *options,
+                             struct hl_chunk_pool **out) HL_CHECK;
+void hl_chunk_pool_close(struct hl_chunk_pool *p);
+
+/* `bytes` are counted; `span` bytes are really there (0: the same). No content yet. */
+hl_status hl_chunk_pool_add(struct hl_chunk_pool *p, int kind, uint64_t bytes, uint64_t span,
+                            uint32_t *chunk) HL_CHECK;
+struct hl_policy *hl_chunk_pool_policy(struct hl_chunk_pool *p);
+/* A new moment, in which `avail` bytes are for chunks. Who must leave does so with the next access,
+ * which may be one of nothing. */
+void hl_chunk_pool_moment(struct hl_chunk_pool *p, uint64_t avail);
+
+/* All or nothing; a chunk may be named more than once and is pinned as often. */
+hl_status hl_chunk_pool_access(struct hl_chunk_pool *p, const struct hl_trace_use *uses,
+                               size_t count) HL_CHECK;
+void hl_chunk_pool_release(struct hl_chunk_pool *p, uint32_t chunk, int on_host);
+/* The content of a chunk that is not pinned ends. */
+void hl_chunk_pool_end(struct hl_chunk_pool *p, uint32_t chunk);
+
+void hl_chunk_pool_info(const struct hl_chunk_pool *p, uint32_t chunk, struct hl_chunk_info *out);
+void hl_chunk_pool_stats(const struct hl_chunk_pool *p, struct hl_chunk_pool_stats *out);
+const char *hl_chunk_pool_device(const struct hl_chunk_pool *p);
+/* The books against the chunks and the device; HL_ECORRUPT names what differs. */
+hl_status hl_chunk_pool_audit(struct hl_chunk_pool *p) HL_CHECK;
+
+#endif

@@ -1,0 +1,36 @@
+/* hybridps/pool_private.h - what the parts of the pool of chunks share. */
+#ifndef HL_HYBRIDPS_POOL_PRIVATE_H
+#define HL_HYBRIDPS_POOL_PRIVATE_H
+
+#include "hybridps/chunks.h"
+#include "hybridps/pool.h"
+
+enum { WANT_DEVICE = 1, WANT_HOST = 2, WRITE_DEVICE = 4, WRITE_HOST = 8 };
+
+struct chunk {
+    struct hl_chunk_memory mem;
+    uint64_t bytes;
+    int kind;
+    uint8_t device, host; /* where its content is */
+    uint32_t device_pins, host_pins;
+    uint8_t device_write, host_write; /* a pin there may write */
+    /* within an access */
+    uint8_t want, leaving, loading, flight, arrived, fresh, host_before;
+};
+
+struct hl_chunk_pool {
+    struct hl_chunk_pool_options o;
+    struct hl_device *device;
+    struct hl_device_info info;
+    struct hl_policy *policy;
+    struct chunk *chunks;
+    uint32_t count, cap;
+    uint64_t now;
+    int lost; /* a copy never ended */
+    struct hl_chunk_pool_stats s;
+    /* of an access: chunks wanted, those that leave, those copied out */
+    uint32_t *wanted, *leaving, *out;
+    size_t wanted_count, leaving_count, out_count;
+};
+
+#endif

@@ -1,0 +1,44 @@
+/* hybridps/replay.h - an access trace through the pool of chunks: bytes are moved and checked.
+ *
+ * Every chunk carries a pattern with its number and a version that each write raises; at each need
+ * it is compared. Chunks are as long as the trace says divided by `scale`; what is counted, and
+ * what is available, are the trace's own bytes.
+ *
+ * Owns:    the result is the caller's (hl_replay_fini).
+ * Threads: one at a time.
+ * Errors:  those of pool and plan with iteration and moment; HL_ECORRUPT for a wrong content.
+ * Units:   bytes.
+ * Limits:  those of the trace and of the memory there is.
+ */
+#ifndef HL_HYBRIDPS_REPLAY_H
+#define HL_HYBRIDPS_REPLAY_H
+
+#include <stdint.h>
+
+#include "base/status.h"
+#include "hybridps/policy.h"
+#include "hybridps/trace.h"
+
+struct hl_replay_options {
+    const char *policy;
+    int copy;       /* mode copy; 0 = move */
+    uint64_t scale; /* 0 = 1 */
+    struct hl_policy_options policy_options;
+    uint64_t plan_needs; /* planned in one go; what is longer, in parts; 0 = 400,000 */
+};
+
+struct hl_replay_iteration {
+    uint64_t h2d, d2h;
+};
+
+struct hl_replay_result {
+    struct hl_replay_iteration *iterations;
+    uint64_t count;
+    uint64_t peak_over_avail;
+};
+
+hl_status hl_replay(const struct hl_trace *t, const struct hl_replay_options *options,
+                    struct hl_replay_result *out) HL_CHECK;
+void hl_replay_fini(struct hl_replay_result *r);
+
+#endif
