@@ -136,6 +136,7 @@ static struct store_opts store_opts(const struct hl_conf *c, struct hl_migrate_t
         .data_spin_us = c->data_spin_us > 0 ? (int)c->data_spin_us : -1,
         .data_put_queue = (int)c->data_put_queue,
         .data_put_timeout_ms = (int)c->data_put_timeout_ms,
+        .data_connect_ms = (int)c->data_connect_timeout_ms,
         .migrate_listen = c->agent_migrate_listen,
         .migrate = tuning,
         .copies = (int)c->agent_copies,

@@ -83,6 +83,7 @@ static hl_status start(struct daemon *d, int argc, char **argv)
             .data_spin_us = c->data_spin_us > 0 ? (int)c->data_spin_us : -1,
             .data_put_queue = (int)c->data_put_queue,
             .data_put_timeout_ms = (int)c->data_put_timeout_ms,
+            .data_connect_ms = (int)c->data_connect_timeout_ms,
             .socket_path = d->socket,
             .import_threads = (int)c->l3_import_threads,
             .remove_pool = (int)c->l3_remove_pool,

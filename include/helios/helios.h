@@ -61,7 +61,9 @@ typedef struct helios_options {
     int retries;      /* times one bad piece is fetched again; 0 = 3, -1 = none */
 } helios_options;
 
-/* opts may be NULL. Release with helios_close. HELIOS_EUNAVAIL when nobody answers there. */
+/* opts may be NULL. $HELIOS_DATA_CONNECT_TIMEOUT ("10s"; 3 s): how long one connection to another
+ * host's pool may take, with RDMA and then TCP. Release with helios_close. HELIOS_EUNAVAIL when
+ * nobody answers there. */
 HELIOS_API int helios_open(const helios_options *opts, helios_client **out);
 /* Reports accesses, drops every mapping handed out. NULL is fine. */
 HELIOS_API void helios_close(helios_client *client);

@@ -42,6 +42,7 @@ struct hl_agent {
     json_t *(*telemetry)(void *arg);
     void *telemetry_arg;
     int rpc_timeout_ms;
+    int data_connect_ms; /* told to ranks; 0 = they know best */
     int closing;
     size_t pending; /* workers and calls under way */
 };

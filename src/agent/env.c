@@ -110,12 +110,22 @@ static hl_status set_if_absent(struct hl_env *env, const char *key, const char *
     return hl_env_set(env, key, value);
 }
 
+static hl_status set_connect_timeout(const struct hl_agent *a, struct hl_env *env)
+{
+    char text[24];
+    if (a->data_connect_ms <= 0)
+        return HL_OK;
+    snprintf(text, sizeof(text), "%dms", a->data_connect_ms);
+    return set_if_absent(env, "HELIOS_DATA_CONNECT_TIMEOUT", text);
+}
+
 hl_status env_complete(const struct hl_agent *a, struct hl_container_spec *spec)
 {
     HL_TRY(set_if_absent(&spec->env, "HELIOS_NODE", a->name));
     HL_TRY(set_if_absent(&spec->env, "GLOO_SOCKET_IFNAME", a->interface));
     HL_TRY(set_if_absent(&spec->env, "HELIOS_LIBRARY", a->library));
     HL_TRY(set_if_absent(&spec->env, "HELIOS_STORE_SOCKET", store_socket(a->store)));
+    HL_TRY(set_connect_timeout(a, &spec->env));
     HL_TRY(set_if_absent(&spec->env, "PYTHONUNBUFFERED", "1")); /* logs are read while they grow */
     if (a->python_dir[0] == '\0')
         return HL_OK;

@@ -52,7 +52,8 @@ struct store_opts {
     const json_t *slots;                                   /* List(Slot), borrowed during open */
     const char *data_listen;                               /* "" = none */
     int data_spin_us, data_put_queue, data_put_timeout_ms; /* as in net.h; 0 = its defaults */
-    const char *migrate_listen;                            /* "" = none */
+    int data_connect_ms;        /* of a connection to another host; 0 = HL_NET_CONNECT_MS */
+    const char *migrate_listen; /* "" = none */
     struct hl_migrate_tuning migrate;
     int copies;              /* threads */
     int rpc_timeout_ms;      /* of one call to another Agent */

@@ -6,8 +6,8 @@
 
 #include "agent/store_private.h"
 
-#define IDLE_MAX   8
-#define CONNECT_MS 3000
+#define IDLE_MAX 8
+#define LOCAL_MS 3000 /* a socket of this host */
 
 enum kind { NET, LOCAL, RPC };
 
@@ -103,7 +103,7 @@ hl_status store_local(struct store *s, const char *socket, int timeout_ms,
     }
     if (l != NULL)
         link_free(l);
-    return hl_l3_connect(socket, timeout_ms < CONNECT_MS ? timeout_ms : CONNECT_MS, out);
+    return hl_l3_connect(socket, timeout_ms < LOCAL_MS ? timeout_ms : LOCAL_MS, out);
 }
 
 void store_local_back(struct store *s, const char *socket, struct hl_l3_client *c, hl_status st)
@@ -136,13 +136,13 @@ hl_status store_net(struct store *s, const char *address, enum hl_net_mode mode,
         free(l);
         return HL_OK;
     }
-    return hl_net_connect_with(&(struct hl_net_connect_opts){.address = address,
-                                                             .timeout_ms = timeout_ms < CONNECT_MS
-                                                                               ? timeout_ms
-                                                                               : CONNECT_MS,
-                                                             .mode = mode,
-                                                             .ops = s->opts.net},
-                               out);
+    int limit_ms = s->opts.data_connect_ms > 0 ? s->opts.data_connect_ms : HL_NET_CONNECT_MS;
+    if (timeout_ms < limit_ms)
+        limit_ms = timeout_ms;
+    return hl_net_connect_with(
+        &(struct hl_net_connect_opts){
+            .address = address, .timeout_ms = limit_ms, .mode = mode, .ops = s->opts.net},
+        out);
 }
 
 void store_net_back(struct store *s, const char *address, enum hl_net_mode mode,

@@ -1,12 +1,16 @@
 /* Opening and closing a client, its calls to the daemons, and what the ABI says of itself. */
 #include "base/log.h"
+#include "base/text.h"
 #include "client/client_private.h"
+#include "net/net.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define CONTROLLER_RETRY_MS 100
+#define CONTROLLER_RETRY_MS   100
+#define CLIENT_CONNECT_MIN_MS 100 /* as in the table of options */
+#define CLIENT_CONNECT_MAX_MS 3600000
 
 const char *helios_version(void)
 {
@@ -93,6 +97,22 @@ static hl_status copy_address(const char *given, const char *variable, char **ou
     return *out != NULL ? HL_OK : hl_fail(HL_ENOMEM, "memory is short for an address");
 }
 
+/* $HELIOS_DATA_CONNECT_TIMEOUT, the option of the same name; an Agent gives it to its ranks. */
+static hl_status read_connect_timeout(int *out)
+{
+    const char *text = getenv("HELIOS_DATA_CONNECT_TIMEOUT");
+    uint64_t ms = HL_NET_CONNECT_MS;
+    if (text != NULL && text[0] != '\0') {
+        hl_status st = hl_parse_duration_ms(text, &ms);
+        if (st == HL_OK && (ms < CLIENT_CONNECT_MIN_MS || ms > CLIENT_CONNECT_MAX_MS))
+            st = hl_fail(HL_EINVAL, "'%s' is not 100ms to 1h", text);
+        if (st != HL_OK)
+            return hl_fail_prefix(st, "HELIOS_DATA_CONNECT_TIMEOUT: ");
+    }
+    *out = (int)ms;
+    return HL_OK;
+}
+
 static hl_status read_options(helios_client *c, const helios_options *o)
 {
     static const char *const ways[] = {"auto", "shm", "net"};
@@ -110,6 +130,7 @@ static hl_status read_options(helios_client *c, const helios_options *o)
     c->way = (enum client_way)way;
     c->timeout_ms = o->timeout_ms > 0 ? o->timeout_ms : CLIENT_TIMEOUT_MS;
     c->retries = o->retries < 0 ? 0 : o->retries > 0 ? o->retries : CLIENT_RETRIES;
+    HL_TRY(read_connect_timeout(&c->connect_ms));
     HL_TRY(copy_address(o->controller, "HELIOS_CONTROLLER", &c->controller_address));
     /* who started this rank was there, and is waited for while it is restarted */
     atomic_store_explicit(&c->controller_seen, getenv("HELIOS_JOB") != NULL, memory_order_relaxed);

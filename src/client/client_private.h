@@ -113,6 +113,7 @@ struct helios_client {
     enum client_way way;
     int timeout_ms;
     int retries;
+    int connect_ms; /* of one connection to another host's pool */
     struct hl_rpc *rpc;
     struct hl_rpc_peer *controller; /* NULL without an address */
     struct hl_rpc_peer *l3;

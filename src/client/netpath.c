@@ -11,7 +11,6 @@
 
 #define IDLE_MAX      4
 #define CACHE_MAX     65536
-#define CONNECT_MS    3000
 #define NAME_MAX_TEXT 256
 #define BUSY_PAUSE_MS 20
 
@@ -147,7 +146,8 @@ static hl_status borrow(struct operation *op, struct net *net, struct loan *out)
                        hl_rpc_peer_address(net->owner));
     if (loan.client == NULL) {
         int left = operation_left_ms(op);
-        HL_TRY(hl_net_connect(address, left < CONNECT_MS ? left : CONNECT_MS, &loan.client));
+        int limit = op->client->connect_ms;
+        HL_TRY(hl_net_connect(address, left < limit ? left : limit, &loan.client));
     }
     atomic_store_explicit(&net->path, literal_path(hl_net_path_name(loan.client)),
                           memory_order_relaxed);

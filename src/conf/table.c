@@ -267,6 +267,10 @@ const struct hl_option hl_conf_table[] = {
     {"data.put_timeout", "--data-put-timeout", "10s",
      "A put over the network that stands still for so long is given up.",
      HL_OPT_DURATION, 10, 3600000, NULL, AT(data_put_timeout_ms), HL_L3D | HL_AGENT},
+    {"data.connect_timeout", "--data-connect-timeout", "3s",
+     "Deadline of a connection to another host's memory: two thirds for RDMA, then TCP is tried. "
+     "libhelios reads the environment variable; a rank has its Agent's value.",
+     HL_OPT_DURATION, 100, 3600000, NULL, AT(data_connect_timeout_ms), HL_L3D | HL_AGENT},
 
     {"job.start_timeout", "--job-start-timeout", "5m",
      "How long all containers of a job may take to start.",

@@ -13,8 +13,7 @@
 #include "mem/chunks.h"
 #include "net/net.h"
 
-#define FETCHES    2 /* of one source: its copy may have moved */
-#define CONNECT_MS 3000
+#define FETCHES 2 /* of one source: its copy may have moved */
 
 struct asker {
     struct hl_rpc_call *call;
@@ -60,8 +59,8 @@ static hl_status parse_extent(const json_t *extent, const struct patient *p, uin
     return hl_chunks_check(p->x.id, p->x.size, *crc, p->crcs, hl_chunks_count(p->x.size));
 }
 
-static hl_status fetch_once(struct hl_rpc_peer *agent, const json_t *source, int timeout_ms,
-                            struct patient *p, uint32_t *crc)
+static hl_status fetch_once(struct hl_l3d *d, struct hl_rpc_peer *agent, const json_t *source,
+                            int timeout_ms, struct patient *p, uint32_t *crc)
 {
     json_t *params = json_pack("{s:[s]}", "ids", hl_id_format(p->x.id).s), *result = NULL;
     uint64_t offset = 0;
@@ -73,7 +72,7 @@ static hl_status fetch_once(struct hl_rpc_peer *agent, const json_t *source, int
     HL_TRY(st);
     struct hl_net_client *net = NULL;
     HL_TRY(hl_net_connect(hl_json_str(source, "sourceDataAddress", ""),
-                          timeout_ms < CONNECT_MS ? timeout_ms : CONNECT_MS, &net));
+                          timeout_ms < d->connect_ms ? timeout_ms : d->connect_ms, &net));
     st = hl_net_fetch_verified(net, offset, p->x.ptr, p->x.size, p->crcs, timeout_ms, NULL);
     hl_net_close(net);
     return st;
@@ -89,7 +88,7 @@ static hl_status fetch_from_node(struct hl_l3d *d, const json_t *source, struct 
     HL_TRY(hl_rpc_open(d->rpc, hl_json_str(source, "sourceAddress", ""), "Agent", &agent));
     hl_status st = HL_EINTERNAL;
     for (int i = 0; i < FETCHES && st != HL_OK && !d->stopping; i++)
-        st = fetch_once(agent, source, timeout_ms, p, crc);
+        st = fetch_once(d, agent, source, timeout_ms, p, crc);
     hl_rpc_peer_close(agent);
     return st;
 }

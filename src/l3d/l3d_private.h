@@ -32,6 +32,7 @@ struct hl_l3d {
     struct l4 *l4;          /* the archive, and workers */
     struct heal *heals;     /* by id */
     int import_threads;
+    int connect_ms; /* of a connection to a node's store */
     int remove_pool;
     unsigned verifying;  /* calls of verify not yet answered */
     atomic_int stopping; /* ends what runs in workers */

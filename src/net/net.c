@@ -10,7 +10,6 @@ struct head {
     const struct hl_net_ops *ops;
 };
 
-#define DEFAULT_CONNECT_MS     3000
 #define DEFAULT_STALL_MS       900
 #define DEFAULT_SPIN_US        60
 #define DEFAULT_PUT_QUEUE      64
@@ -75,7 +74,7 @@ hl_status hl_net_connect_with(const struct hl_net_connect_opts *opts, struct hl_
     if (scheme != NULL)
         full.address = scheme + 3;
     if (full.timeout_ms <= 0)
-        full.timeout_ms = DEFAULT_CONNECT_MS;
+        full.timeout_ms = HL_NET_CONNECT_MS;
     if (full.stall_ms <= 0)
         full.stall_ms = DEFAULT_STALL_MS;
     if (full.spin_us == 0)

@@ -28,6 +28,8 @@
 #define HL_NET_CHUNK     (1u << 20)
 #define HL_NET_BAD_MAX   64
 #define HL_NET_PEERS_MAX 1024
+/* When nobody says how long to wait for a connection. */
+#define HL_NET_CONNECT_MS 3000
 
 struct hl_net_server;
 struct hl_net_client;
@@ -87,7 +89,7 @@ void hl_net_server_stop(struct hl_net_server *server);
 
 struct hl_net_connect_opts {
     const char *address; /* "host:port", a scheme "tcp://", "rdma://" in front is ignored */
-    int timeout_ms;      /* of the connect, once this host is ready for it; 0 = 3000 */
+    int timeout_ms;      /* of the connect, once this host is ready; 0 = HL_NET_CONNECT_MS */
     int stall_ms;        /* a transfer that moves no byte for so long fails; 0 = 900 */
     int spin_us;         /* a wait looks so long before it sleeps; 0 = 60, < 0 none */
     size_t batch_bytes;  /* small puts share a message of at most so many bytes; 0 = 64 KiB */

@@ -403,6 +403,13 @@ static void a_rank_knows_its_node_and_finds_the_bindings(void **state)
     assert_true(hl_json_bool(slice, "finished", 0));
     assert_int_equal(hl_json_int(slice, "offset", 0), 6);
     json_decref(slice);
+    json_decref(start_container(w, "env2", "echo $HELIOS_DATA_CONNECT_TIMEOUT"));
+    AWAIT(w, strcmp(reported(w, "env2"), "succeeded") == 0);
+    slice = call(w, "readLog",
+                 json_pack("{ss si si si}", "id", "env2", "rank", 0, "offset", 0, "maxBytes", 99),
+                 HL_OK);
+    assert_string_equal(hl_json_str(slice, "data", ""), "MzAwMG1zCg=="); /* "3000ms\n" */
+    json_decref(slice);
 }
 
 static void ranks_survive_a_killed_agent_and_their_results_are_kept(void **state)

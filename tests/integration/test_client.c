@@ -393,6 +393,15 @@ static void nobody_there_is_said_at_once(void **state)
     assert_int_equal(helios_open(&o, &c), HELIOS_EINVAL);
     o = (helios_options){.controller = "", .l3 = world.address, .retries = -2};
     assert_int_equal(helios_open(&o, &c), HELIOS_EINVAL);
+    static const char *const bad[] = {"soon", "99ms", "61m"};
+    for (size_t i = 0; i < 3; i++) {
+        setenv("HELIOS_DATA_CONNECT_TIMEOUT", bad[i], 1);
+        o = (helios_options){.controller = "", .l3 = world.address};
+        assert_int_equal(helios_open(&o, &c), HELIOS_EINVAL);
+        assert_non_null(strstr(helios_last_error(), "HELIOS_DATA_CONNECT_TIMEOUT"));
+        assert_non_null(strstr(helios_last_error(), bad[i]));
+    }
+    unsetenv("HELIOS_DATA_CONNECT_TIMEOUT");
     char with_scheme[128];
     snprintf(with_scheme, sizeof(with_scheme), "tcp://%s", world.address);
     o = (helios_options){.controller = "", .l3 = with_scheme};
