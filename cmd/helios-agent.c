@@ -140,7 +140,7 @@ static struct store_opts store_opts(const struct hl_conf *c, struct hl_migrate_t
         .migrate_listen = c->agent_migrate_listen,
         .migrate = tuning,
         .copies = (int)c->agent_copies,
-        .rpc_timeout_ms = (int)c->rpc_timeout_ms,
+        .locate_timeout_ms = (int)c->copy_locate_timeout_ms,
         .retries = (int)c->read_retries,
         .retry_first_ms = c->route_retry_first_ms,
         .retry_max_ms = c->route_retry_max_ms,

@@ -161,6 +161,8 @@ struct CopyRequest {
   targetHostId @16 :Text;      # storeSend
   targetSocket @17 :Text;      # storeSend: Unix socket of the target
   targetDataAddress @18 :Text; # storeSend: UCX of the target, when the migration network is down
+  migrationId @19 :Text;       # storeSend: one for all attempts of an order, so that a further one
+                               # sends only what is missing; "" = a random one
 }
 
 # ---- shards --------------------------------------------------------------------------------------

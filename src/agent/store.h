@@ -56,7 +56,7 @@ struct store_opts {
     const char *migrate_listen; /* "" = none */
     struct hl_migrate_tuning migrate;
     int copies;              /* threads */
-    int rpc_timeout_ms;      /* of one call to another Agent */
+    int locate_timeout_ms;   /* until another Agent has said where its copy lies; 0 = the copy's */
     int retries;             /* of a piece with a wrong checksum */
     uint64_t retry_first_ms; /* rest of the direct path after a failure */
     uint64_t retry_max_ms;

@@ -24,12 +24,13 @@ struct making {
 
 /* ---- the way --------------------------------------------------------------------------------- */
 
+/* Whatever was ordered, this side fetches the bytes: a read. */
 static struct hl_route choose(const struct making *m, enum hl_route_direct direct)
 {
     const struct store_tier *device = m->target->tier == HL_TIER_L1 ? m->target : m->src.own;
     int is_device = device != NULL && device->tier == HL_TIER_L1;
     return hl_route_choose(&(struct hl_route_query){
-        .op = m->r->op,
+        .op = HL_ROUTE_READ,
         .source = m->r->source_tier,
         .target = m->target->tier,
         .link = m->src.link,
@@ -42,7 +43,7 @@ static struct hl_route choose(const struct making *m, enum hl_route_direct direc
 static void count(const struct making *m, hl_status st, uint64_t begun_ns)
 {
     hl_plane_count(&(struct hl_transfer){.plane = hl_route_plane_of(m->route.path),
-                                         .op = hl_route_op_name(m->r->op),
+                                         .op = hl_route_op_name(HL_ROUTE_READ),
                                          .path = hl_route_path_name(m->route.path),
                                          .reason = hl_route_reason_name(m->route.reason),
                                          .bytes = st == HL_OK ? m->src.size : 0,

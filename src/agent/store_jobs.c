@@ -58,6 +58,7 @@ static hl_status parse(const json_t *p, struct store_request *out)
 {
     const char *op = hl_json_str(p, "operation", "");
     const char *source = hl_json_str(p, "sourceTier", "");
+    const char *migration = hl_json_str(p, "migrationId", "");
     int64_t ms = hl_json_int(p, "timeoutMs", 0);
     *out = (struct store_request){
         .size = (uint64_t)hl_json_int(p, "sizeBytes", 0),
@@ -83,6 +84,9 @@ static hl_status parse(const json_t *p, struct store_request *out)
         HL_TRY(store_tier_parse(source, &out->source_tier));
     if (op[0] != '\0')
         HL_TRY(parse_op(op, &out->op));
+    out->migration = hl_id_random();
+    if (migration[0] != '\0')
+        HL_TRY(hl_id_parse(migration, &out->migration));
     return HL_OK;
 }
 

@@ -112,6 +112,7 @@ struct store_request {
     int numa;
     const char *source_node, *source_host, *source_rpc, *source_data, *source_socket;
     const char *target_host, *target_address, *target_socket, *target_data;
+    struct hl_id migration; /* the same in every attempt of an order */
     enum hl_route_op op;
     uint64_t deadline_ns;
 };

@@ -9,6 +9,8 @@
 #include "base/plane.h"
 #include "net/migrate.h"
 
+#define WAIT_MS 50
+
 struct sending {
     struct store *s;
     const struct store_request *r;
@@ -19,21 +21,37 @@ struct sending {
     char transport[16];
 };
 
+/* Whoever sends doesn't read, whatever was ordered. */
+static enum hl_route_op op_of(const struct sending *x)
+{
+    return x->r->op == HL_ROUTE_READ ? HL_ROUTE_WRITE : x->r->op;
+}
+
 static hl_status send_migration(struct sending *x)
 {
     int ms;
     HL_TRY(store_left(x->s, x->r, &ms));
     snprintf(x->transport, sizeof(x->transport), "zmq");
     const struct hl_migrate_tuning *t = &x->s->opts.migrate;
-    return hl_migrate_send(&(struct hl_migrate_send_opts){.address = x->r->target_address,
-                                                          .object = x->ref.id,
-                                                          .chunk_size = t->chunk_size,
-                                                          .chunk_crcs = x->crcs,
-                                                          .cancel = &x->s->stopping,
-                                                          .dead_ms = t->dead_ms,
-                                                          .io_threads = t->io_threads,
-                                                          .zstd = t->zstd},
-                           x->data, x->ref.size, x->ref.crc32, ms, NULL);
+    struct hl_migrate_report report = {0};
+    hl_status st = hl_migrate_send(&(struct hl_migrate_send_opts){.address = x->r->target_address,
+                                                                  .id = x->r->migration,
+                                                                  .object = x->ref.id,
+                                                                  .chunk_size = t->chunk_size,
+                                                                  .chunk_crcs = x->crcs,
+                                                                  .cancel = &x->s->stopping,
+                                                                  .dead_ms = t->dead_ms,
+                                                                  .io_threads = t->io_threads,
+                                                                  .zstd = t->zstd},
+                                   x->data, x->ref.size, x->ref.crc32, ms, &report);
+    if (report.chunks_had > 0) {
+        hl_fault_count("migration-resumed", hl_route_path_name(HL_PATH_ZMQ));
+        hl_info("migration went on id=%s object=%s to=%s had=%" PRIu32 " of=%" PRIu32
+                " sent=%" PRIu64 " status=%s",
+                hl_id_format(x->r->migration).s, hl_id_format(x->ref.id).s, x->r->target_address,
+                report.chunks_had, report.chunks, report.chunks_sent, hl_status_name(st));
+    }
+    return st;
 }
 
 static hl_status send_backbone(struct sending *x)
@@ -85,7 +103,7 @@ static struct hl_route choose(const struct sending *x, int migration_net)
     int here = r->target_host[0] != '\0' && strcmp(r->target_host, x->s->host_id) == 0 &&
                r->target_socket[0] != '\0';
     return hl_route_choose(&(struct hl_route_query){
-        .op = r->op == HL_ROUTE_READ ? HL_ROUTE_WRITE : r->op,
+        .op = op_of(x),
         .source = HL_TIER_L2,
         .target = r->tier,
         .link = here ? HL_LINK_HERE : HL_LINK_TCP,
@@ -114,7 +132,7 @@ static hl_status attempt(struct sending *x)
     if (x->route.path == HL_PATH_ZMQ) /* net/migrate counts what it carries */
         return st;
     hl_plane_count(&(struct hl_transfer){.plane = hl_route_plane_of(x->route.path),
-                                         .op = hl_route_op_name(x->r->op),
+                                         .op = hl_route_op_name(op_of(x)),
                                          .path = hl_route_path_name(x->route.path),
                                          .reason = hl_route_reason_name(x->route.reason),
                                          .sent = 1,
@@ -124,10 +142,51 @@ static hl_status attempt(struct sending *x)
     return st;
 }
 
+static int of_the_link(hl_status st)
+{
+    return st == HL_EUNAVAIL || st == HL_ETIMEDOUT;
+}
+
+static int nap(const struct sending *x)
+{
+    int ms;
+    if (store_left(x->s, x->r, &ms) != HL_OK)
+        return 0;
+    nanosleep(&(struct timespec){.tv_nsec = WAIT_MS * 1000000L}, NULL);
+    return 1;
+}
+
+/* The migration network failed: the backbone takes over. As long as the receiver keeps what has
+ * arrived it refuses the shard from there (HL_EEXIST); then it is alive, and the migration goes on
+ * with what is missing, should its network be back. */
+static hl_status go_round(struct sending *x, hl_status st)
+{
+    const struct hl_migrate_tuning *t = &x->s->opts.migrate;
+    int has_backbone = x->r->target_data[0] != '\0';
+    uint64_t end = hl_now_ns() + (uint64_t)(t->keep_ms + 2 * t->dead_ms) * HL_NS_PER_MS;
+    for (;;) {
+        hl_warn("migration to %s broke off%s error=\"%s\"", x->r->target_address,
+                has_backbone ? ", the backbone is tried" : "", hl_error_text());
+        hl_fault_count("migration-net-down", hl_route_path_name(HL_PATH_ZMQ));
+        if (has_backbone) {
+            x->route = choose(x, 0);
+            st = attempt(x);
+            if (st != HL_EEXIST)
+                return st;
+        }
+        if (hl_now_ns() >= end || !nap(x))
+            return st;
+        x->route = choose(x, 1);
+        st = attempt(x);
+        if (!of_the_link(st))
+            return st;
+    }
+}
+
 static hl_status send_pinned(struct sending *x)
 {
     struct store *s = x->s;
-    int ms, net = x->r->tier == HL_TIER_L2 && x->r->target_address[0] != '\0';
+    int net = x->r->tier == HL_TIER_L2 && x->r->target_address[0] != '\0';
     x->data = s->base + x->ref.offset;
     x->crcs = calloc(hl_pool_chunks(x->ref.size) + 1, sizeof(*x->crcs));
     if (x->crcs == NULL)
@@ -135,14 +194,7 @@ static hl_status send_pinned(struct sending *x)
     HL_TRY(hl_tier_chunk_crcs(s->tiers[0].t, &x->ref, x->crcs));
     x->route = choose(x, net);
     hl_status st = attempt(x);
-    if (st == HL_EUNAVAIL && x->route.path == HL_PATH_ZMQ && store_left(s, x->r, &ms) == HL_OK) {
-        hl_warn("migration network is down to %s: sent over the backbone error=\"%s\"",
-                x->r->target_address, hl_error_text());
-        hl_fault_count("migration-net-down", hl_route_path_name(HL_PATH_ZMQ));
-        x->route = choose(x, 0);
-        st = attempt(x);
-    }
-    return st;
+    return x->route.path == HL_PATH_ZMQ && of_the_link(st) ? go_round(x, st) : st;
 }
 
 hl_status store_send_run(struct store *s, const struct store_request *r, struct store_result *out)

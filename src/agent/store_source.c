@@ -48,10 +48,19 @@ static hl_status open_own(struct store *s, const struct store_request *r, struct
     return hl_tier_chunk_crcs(t->t, &src->own_ref, src->crcs);
 }
 
+/* An Agent answers at once or is stuck, and there may be another copy; L3 may have to load the
+ * shard from the archive first. */
+static int patience(const struct store *s, const struct store_request *r, int ms)
+{
+    int most = s->opts.locate_timeout_ms;
+    return r->source_tier != HL_TIER_L3 && most > 0 && ms > most ? most : ms;
+}
+
 static hl_status open_local(struct store *s, const struct store_request *r, struct source *src)
 {
     int ms;
     HL_TRY(store_left(s, r, &ms));
+    ms = patience(s, r, ms);
     HL_TRY(store_local(s, r->source_socket, ms, &src->local));
     hl_status st = hl_l3_pin(src->local, r->id, 0, ms, &src->local_ref);
     if (st != HL_OK) {
@@ -79,10 +88,9 @@ static hl_status locate(struct store *s, const struct store_request *r, struct s
     int ms, l3 = r->source_tier == HL_TIER_L3;
     HL_TRY(store_left(s, r, &ms));
     HL_TRY(store_rpc(s, r->source_rpc, l3 ? "L3" : "Agent", &peer));
-    if (ms > s->opts.rpc_timeout_ms && !l3) /* L3 may load it from the archive first */
-        ms = s->opts.rpc_timeout_ms;
     json_t *params = json_pack("{s:[s]}", "ids", hl_id_format(r->id).s);
-    hl_status st = hl_rpc_call(peer, l3 ? "locate" : "storeLocate", params, ms, &result);
+    hl_status st =
+        hl_rpc_call(peer, l3 ? "locate" : "storeLocate", params, patience(s, r, ms), &result);
     json_decref(params);
     HL_TRY(st);
     const json_t *x = json_array_get(hl_json_list(result, "extents"), 0);
@@ -143,7 +151,7 @@ hl_status source_open(struct store *s, const struct store_request *r, struct sou
         st = hl_fail(HL_EUNSUPPORTED, "an L1 is read on its own node only: copy it to an L2 first");
     } else if (same_host && r->source_socket[0] != '\0') {
         st = open_local(s, r, &src);
-        if (st != HL_OK && st != HL_ENOENT && r->source_data[0] != '\0') {
+        if (st != HL_OK && st != HL_ENOENT && st != HL_ETIMEDOUT && r->source_data[0] != '\0') {
             hl_warn("memory of %s is not mapped, it is fetched instead error=\"%s\"",
                     r->source_socket, hl_error_text());
             source_close(s, &src);

@@ -143,6 +143,7 @@ struct hl_conf {
     int64_t read_retries;
     uint64_t read_timeout_ms;
     uint64_t copy_timeout_ms;
+    uint64_t copy_locate_timeout_ms;
     uint64_t route_retry_first_ms;
     uint64_t route_retry_max_ms;
 

@@ -17,6 +17,7 @@
 struct order {
     struct hl_controller *c;
     struct order_spec spec;
+    struct hl_id migration;
     uint64_t size;
     uint32_t crc32;
     uint64_t deadline_ns;
@@ -130,13 +131,13 @@ static json_t *request_json(const struct order *o)
     const char *data = hl_json_str(info, "dataAddress", "");
     json_t *r = order_source_json(c, o->spec.id, &o->at);
     json_t *more = json_pack(
-        "{s:I s:I s:s s:s s:i s:s s:i s:s s:s s:s s:s}", "sizeBytes", (json_int_t)o->size, "crc32",
-        (json_int_t)o->crc32, "tier", hl_tier_name(to->tier), "device", to->device, "numaId", -1,
-        "operation", hl_route_op_name(o->spec.op), "timeoutMs", left_ms(o), "targetHostId",
-        hl_json_str(info, "hostId", ""), "targetSocket",
+        "{s:I s:I s:s s:s s:i s:s s:i s:s s:s s:s s:s s:s}", "sizeBytes", (json_int_t)o->size,
+        "crc32", (json_int_t)o->crc32, "tier", hl_tier_name(to->tier), "device", to->device,
+        "numaId", -1, "operation", hl_route_op_name(o->spec.op), "timeoutMs", left_ms(o),
+        "targetHostId", hl_json_str(info, "hostId", ""), "targetSocket",
         hl_json_str(info, to->node != NULL ? "storeSocket" : "socketPath", ""), "targetAddress",
         to->node != NULL ? hl_json_str(info, "migrateAddress", "") : data, "targetDataAddress",
-        data);
+        data, "migrationId", hl_id_format(o->migration).s);
     json_object_update(r, more);
     json_decref(more);
     return r;
@@ -327,6 +328,7 @@ hl_status order_start(struct hl_controller *c, const struct order_spec *spec)
         return hl_fail(HL_ENOMEM, "order of a copy");
     o->c = c;
     o->spec = *spec;
+    o->migration = hl_id_random();
     o->deadline_ns = hl_now_ns() + (uint64_t)c->opts.copy_timeout_ms * HL_NS_PER_MS;
     hl_status st = find_sources(o);
     if (st != HL_OK) {

@@ -180,7 +180,7 @@ static void begin(struct world *w, const char *nic_class, const char *devices)
                               .data_listen = "",
                               .migrate_listen = "",
                               .copies = 2,
-                              .rpc_timeout_ms = MS,
+                              .locate_timeout_ms = MS,
                               .retries = 3,
                               .retry_first_ms = 200,
                               .retry_max_ms = 400,

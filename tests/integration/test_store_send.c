@@ -52,11 +52,85 @@ static void within_a_host_a_write_is_a_copy_of_mapped_memory(void **state)
     world_begin(&w, &together);
     struct hl_id id = only_at_node0(&w, SIZE, 22);
     json_t *copy = copy_to(&w, id, "node-1", "L2", "write");
-    expect_text(copy, "path", "local-copy");
-    expect_text(copy, "reason", "same-host");
+    expect_text(copy, "path", "mapped");
+    expect_text(copy, "reason", "shared-memory");
     json_decref(copy);
     check_l2(&w, NODE1, id, SIZE, 22);
     world_end(&w);
+}
+
+/* A pool doesn't send: the node reads, whatever was ordered, and that is what is told. */
+static void what_only_the_pool_has_is_read_and_told_as_a_read(void **state)
+{
+    (void)state;
+    static const char *const operations[] = {"write", "migrate"};
+    struct world w;
+    for (int far = 0; far < 2; far++) {
+        world_begin(&w, far ? &apart : &together);
+        for (int i = 0; i < 2; i++) {
+            struct hl_id id = make_shard(&w, SIZE, 60 + (uint64_t)i);
+            json_t *copy = copy_to(&w, id, "node-1", "L2", operations[i]);
+            expect_text(copy, "path", far ? "tcp" : "mapped");
+            expect_text(copy, "reason", far ? "no-rdma" : "shared-memory");
+            json_decref(copy);
+        }
+        json_t *m = must(&w, NODE1, "metrics", NULL);
+        const char *text = hl_json_str(m, "text", "");
+        assert_null(strstr(text, "op=\"write\",path"));
+        assert_null(strstr(text, "op=\"migrate\",path"));
+        assert_non_null(strstr(text, far ? "op=\"read\",path=\"tcp\",reason=\"no-rdma\""
+                                         : "op=\"read\",path=\"mapped\","
+                                           "reason=\"shared-memory\""));
+        json_decref(m);
+        world_end(&w);
+    }
+}
+
+/* How often a sentence stands in a daemon's log. */
+static int said(const struct world *w, int d, const char *sentence)
+{
+    char path[128];
+    struct hl_buf text = HL_BUF(1 << 20);
+    int n = 0;
+    snprintf(path, sizeof(path), "%s/%s.log", w->dir, daemon_names[d]);
+    if (hl_file_read(path, &text) == HL_OK && text.len > 0)
+        for (const char *at = text.data; (at = strstr(at, sentence)) != NULL; at++)
+            n++;
+    hl_buf_fini(&text);
+    return n;
+}
+
+static void a_stuck_source_costs_the_time_to_locate_and_the_next_one_serves(void **state)
+{
+    (void)state;
+    struct world w;
+    for (int far = 0; far < 2; far++) {
+        world_begin(&w, far ? &apart : &together);
+        /* of no matter here: that the Controller takes it for lost, or gives up itself */
+        world_end_daemon(&w, CONTROLLER, SIGTERM);
+        world_arg(&w, CONTROLLER, "--node-lost", "60s");
+        world_start(&w, CONTROLLER);
+        wait_nodes(&w, NODES);
+        wait_l3(&w);
+        world_end_daemon(&w, NODE1, SIGTERM);
+        world_arg(&w, NODE1, "--rpc-timeout", "30s");
+        world_arg(&w, NODE1, "--copy-locate-timeout", "200ms");
+        world_start(&w, NODE1);
+        wait_nodes(&w, NODES);
+        struct hl_id id = make_shard(&w, SIZE, 70);
+        json_decref(copy_to(&w, id, "node-0", "L2", "read"));
+        kill(w.pid[NODE0], SIGSTOP);
+        uint64_t begun = hl_now_ns();
+        hl_status st = try_copy(&w, id, "node-1", "L2");
+        uint64_t took_ms = (hl_now_ns() - begun) / HL_NS_PER_MS;
+        kill(w.pid[NODE0], SIGCONT);
+        assert_int_equal(st, HL_OK);
+        print_message("stuck source %s: %llu ms\n", far ? "far" : "near",
+                      (unsigned long long)took_ms);
+        check_l2(&w, NODE1, id, SIZE, 70);
+        assert_int_equal(said(&w, CONTROLLER, "goes on from another source"), 1);
+        world_end(&w);
+    }
 }
 
 static void back_into_the_pool_a_shard_keeps_its_id(void **state)
@@ -236,6 +310,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_write_between_hosts_goes_over_the_migration_network),
         cmocka_unit_test(within_a_host_a_write_is_a_copy_of_mapped_memory),
+        cmocka_unit_test(what_only_the_pool_has_is_read_and_told_as_a_read),
+        cmocka_unit_test(a_stuck_source_costs_the_time_to_locate_and_the_next_one_serves),
         cmocka_unit_test(back_into_the_pool_a_shard_keeps_its_id),
         cmocka_unit_test(when_the_migration_network_is_down_the_backbone_carries_it),
         cmocka_unit_test(a_full_target_refuses_what_is_sent_and_loses_nothing),

@@ -1,4 +1,5 @@
 """Agents with L2 stores on two hosts: copies and migrations, each over its own plane, and what a fault does to them."""
+import re
 import threading
 import time
 import unittest
@@ -84,6 +85,24 @@ class Agents(unittest.TestCase):
         self.assertGreater(moved["backbone"], self.size)
         self.b.link("migration", "up")
         self.a.slow("migration", "")
+        self.assertEqual(self.holders(), ["A", "B"])
+
+    def test_a_migration_that_broke_off_goes_on_with_what_is_missing(self):
+        thread, result = self.migrate_in_background()
+        self.b.link("migration", "down")
+        wait_for("the sender to notice", lambda: "broke off" in self.agents["A"].said())
+        self.b.link("migration", "up")
+        self.a.slow("migration", "")
+        thread.join(60)
+        done, moved = result["done"]
+        self.assertEqual((done["path"], done["reason"]), ("zmq", "migration-net"), self.agents["A"].said())
+        self.assertLess(moved["backbone"], 65536)
+        said = re.search(r"migration went on .*had=(\d+) of=(\d+) sent=(\d+) status=OK", self.agents["A"].said())
+        self.assertIsNotNone(said, self.agents["A"].said())
+        had, total, sent = map(int, said.groups())
+        print(f"FAULT path=zmq-agent fault=link-down result=resumed had={had} sent={sent} of={total}")
+        self.assertGreaterEqual(had, 1)
+        self.assertEqual(had + sent, total)
         self.assertEqual(self.holders(), ["A", "B"])
 
 
