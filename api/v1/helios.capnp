@@ -123,6 +123,8 @@ interface Agent {
   # For readers of other nodes: where copies lie in this node's L2 (offsets into the region served at dataAddress).
   storeLocate @11 (ids :List(Text)) -> (extents :List(Extent));
   metrics @12 () -> (text :Text);   # Prometheus text format
+  # Read a copy here through; device "" = every one of the tier. ENOENT: there is none.
+  storeVerify @13 (id :Text, tier :Text, device :Text) -> (ok :Bool, badChunks :List(UInt32));
 }
 
 # One copy of a shard in one tier of one place.

@@ -108,6 +108,11 @@ static hl_status drop_copy(struct request *r)
     return store_drop(r->agent->store, r->params, &r->result);
 }
 
+static hl_status verify_copy(struct request *r)
+{
+    return store_verify(r->agent->store, r->params, &r->result);
+}
+
 static hl_status list_copies(struct request *r)
 {
     return store_list(r->agent->store, r->params, &r->result);
@@ -158,6 +163,7 @@ static const struct {
     {"storeList", list_copies},
     {"storeLocate", locate_copies},
     {"metrics", metrics},
+    {"storeVerify", verify_copy},
 };
 
 /* ---- from the loop to a worker and back ---- */

@@ -380,3 +380,50 @@ hl_status store_locate(struct store *s, const json_t *params, json_t **out)
     *out = json_pack("{s:o}", "extents", extents);
     return HL_OK;
 }
+
+/* The chunks of a pinned copy that fail their checksum are added to `bad`. */
+static hl_status verify_pinned(struct store *s, struct store_tier *t, const struct hl_tier_ref *ref,
+                               json_t *bad)
+{
+    HL_AUTO(hl_freep) void *scratch = malloc(HL_POOL_CHUNK);
+    if (scratch == NULL)
+        return hl_fail(HL_ENOMEM, "verification of shard %s", hl_id_format(ref->id).s);
+    for (uint64_t at = 0; at < ref->size; at += HL_POOL_CHUNK) {
+        uint64_t n = ref->size - at < HL_POOL_CHUNK ? ref->size - at : HL_POOL_CHUNK;
+        if (atomic_load_explicit(&s->stopping, memory_order_relaxed))
+            return hl_fail(HL_ECANCELED, "the Agent of node %s is ending", s->node);
+        hl_status st = hl_tier_read(t->t, ref, at, scratch, (size_t)n);
+        if (st == HL_ECORRUPT)
+            json_array_append_new(bad, json_integer((json_int_t)(at / HL_POOL_CHUNK)));
+        else
+            HL_TRY(st);
+    }
+    return HL_OK;
+}
+
+hl_status store_verify(struct store *s, const json_t *params, json_t **out)
+{
+    struct hl_id id;
+    enum hl_tier tier;
+    struct hl_tier_ref ref;
+    const char *device = hl_json_str(params, "device", "");
+    HL_TRY(hl_id_parse(hl_json_str(params, "id", ""), &id));
+    HL_TRY(store_tier_parse(hl_json_str(params, "tier", ""), &tier));
+    json_t *bad = json_array();
+    hl_status st = hl_fail(HL_ENOENT, "shard %s is not in %s of node %s", hl_id_format(id).s,
+                           hl_tier_name(tier), s->node);
+    for (size_t i = 0; i < s->tier_count && (st == HL_OK || st == HL_ENOENT); i++) {
+        struct store_tier *t = &s->tiers[i];
+        if (t->tier != tier || (device[0] != '\0' && strcmp(device, t->device) != 0) ||
+            hl_tier_pin(t->t, id, &ref) != HL_OK)
+            continue;
+        st = verify_pinned(s, t, &ref, bad);
+        hl_tier_unpin(t->t, &ref);
+    }
+    if (st != HL_OK) {
+        json_decref(bad);
+        return st;
+    }
+    *out = json_pack("{s:b s:o}", "ok", json_array_size(bad) == 0, "badChunks", bad);
+    return HL_OK;
+}

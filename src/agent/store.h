@@ -86,9 +86,11 @@ json_t *store_tiers(struct store *s);
  * for the same copy share the work. */
 void store_copy(struct store *s, struct hl_rpc_call *call, const json_t *request);
 void store_send(struct store *s, struct hl_rpc_call *call, const json_t *request);
-/* Results are new references: {"dropped"}, {"copies", "next"}, {"extents"}. */
+/* Results are new references: {"dropped"}, {"copies", "next"}, {"extents"}, {"ok", "badChunks"}. */
 hl_status store_drop(struct store *s, const json_t *params, json_t **out) HL_CHECK;
 hl_status store_list(struct store *s, const json_t *params, json_t **out) HL_CHECK;
 hl_status store_locate(struct store *s, const json_t *params, json_t **out) HL_CHECK;
+/* Every byte of a copy is read; ends early with HL_ECANCELED. */
+hl_status store_verify(struct store *s, const json_t *params, json_t **out) HL_CHECK;
 
 #endif

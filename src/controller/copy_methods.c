@@ -350,31 +350,97 @@ static void reply_healed(struct task *t, const char *state, const char *source)
 static void on_copied_again(void *arg, hl_status st, const char *text, const json_t *copy)
 {
     struct task *t = arg;
+    char name[256];
+    (void)copy;
     if (st != HL_OK) {
-        task_fail(t, st, text);
+        hl_fault_count("heal-failed", hl_tier_name(t->place.tier));
+        hl_fail(st, "the bad copy in %s is dropped, and could not be made again: %s",
+                place_name(&t->place, name, sizeof(name)), text);
+        task_fail(t, st, hl_error_text());
         return;
     }
-    (void)copy;
     reply_healed(t, "healed", t->source);
+}
+
+static void copy_again(struct task *t)
+{
+    struct hl_controller *c = t->c;
+    copies_forget(c, t->place.node, t->id, t->place.tier, t->place.device);
+    hl_status st =
+        order_start(c, &(struct order_spec){t->id, t->place, HL_ROUTE_READ, on_copied_again, t});
+    if (st != HL_OK) {
+        char text[HL_ERROR_TEXT_MAX];
+        snprintf(text, sizeof(text), "%s", hl_error_text());
+        on_copied_again(t, st, text, NULL);
+    }
 }
 
 static void on_bad_dropped(void *arg, hl_status st, const char *text, json_t *result)
 {
     struct task *t = arg;
-    struct hl_controller *c = t->c;
     (void)result;
-    if (controller_landed(c)) {
+    if (controller_landed(t->c)) {
         task_fail(t, HL_ECANCELED, "the Controller is ending");
         return;
     }
     if (st == HL_OK) {
-        copies_forget(c, t->place.node, t->id, t->place.tier, t->place.device);
-        st = order_start(c,
-                         &(struct order_spec){t->id, t->place, HL_ROUTE_READ, on_copied_again, t});
-        text = hl_error_text();
+        copy_again(t);
+        return;
     }
-    if (st != HL_OK)
+    undo_dropping(t);
+    task_fail(t, st, text);
+}
+
+static void drop_bad(struct task *t)
+{
+    struct hl_controller *c = t->c;
+    if (!find_other(t)) { /* what is left of the last one stays */
+        reply_healed(t, "lost", "");
+        return;
+    }
+    place_name(&t->other, t->source, sizeof(t->source));
+    copies_dropping(c, &t->place, t->id, 1);
+    json_t *drop = json_pack("{s:s s:s s:s}", "id", hl_id_format(t->id).s, "tier",
+                             hl_tier_name(t->place.tier), "device", t->place.device);
+    controller_call(c, t->place.node->agent, "storeDrop", drop, on_bad_dropped, t);
+    json_decref(drop);
+}
+
+/* Only what is bad indeed is replaced: a reader may have met a fault of its own. */
+static void on_verified(void *arg, hl_status st, const char *text, json_t *result)
+{
+    struct task *t = arg;
+    char name[256];
+    if (controller_landed(t->c)) {
+        task_fail(t, HL_ECANCELED, "the Controller is ending");
+        return;
+    }
+    if (st == HL_OK && hl_json_bool(result, "ok", 0))
+        reply_healed(t, "good", place_name(&t->place, name, sizeof(name)));
+    else if (st == HL_OK)
+        drop_bad(t);
+    else if (st == HL_ENOENT && find_other(t)) {
+        place_name(&t->other, t->source, sizeof(t->source));
+        copy_again(t);
+    } else if (st == HL_ENOENT)
+        reply_healed(t, "lost", "");
+    else
         task_fail(t, st, text);
+}
+
+static void heal_node(struct task *t)
+{
+    struct hl_controller *c = t->c;
+    if (!node_ready(t->place.node)) {
+        hl_fail(HL_EUNAVAIL, "node %s is away", t->place.node->name);
+        task_fail(t, HL_EUNAVAIL, hl_error_text());
+        return;
+    }
+    json_t *p = json_pack("{s:s s:s s:s}", "id", hl_id_format(t->id).s, "tier",
+                          hl_tier_name(t->place.tier), "device", t->place.device);
+    controller_call_for(c, t->place.node->agent, "storeVerify", p, c->opts.copy_timeout_ms,
+                        on_verified, t);
+    json_decref(p);
 }
 
 static void on_pool_healed(void *arg, hl_status st, const char *text, json_t *result)
@@ -415,17 +481,8 @@ void method_report_bad_copy(struct hl_controller *c, struct hl_rpc_call *call, c
     hl_fault_count("reported-bad", hl_tier_name(t->place.tier));
     hl_warn("copy is reported bad id=%s where=\"%s\"", hl_id_format(t->id).s,
             place_name(&t->place, t->source, sizeof(t->source)));
-    if (t->place.node == NULL) {
+    if (t->place.node == NULL)
         heal_pool(t);
-        return;
-    }
-    if (!find_other(t)) {
-        reply_healed(t, "lost", "");
-        return;
-    }
-    place_name(&t->other, t->source, sizeof(t->source));
-    json_t *drop = json_pack("{s:s s:s s:s}", "id", hl_id_format(t->id).s, "tier",
-                             hl_tier_name(t->place.tier), "device", t->place.device);
-    controller_call(c, t->place.node->agent, "storeDrop", drop, on_bad_dropped, t);
-    json_decref(drop);
+    else
+        heal_node(t);
 }

@@ -309,6 +309,78 @@ static void a_reported_copy_is_replaced_from_a_good_one(void **state)
     world_end(&w);
 }
 
+static int64_t copies_made(struct world *w, int d)
+{
+    char path[128];
+    struct hl_buf text = HL_BUF(1 << 20);
+    int64_t n = 0;
+    snprintf(path, sizeof(path), "%s/%s.log", w->dir, daemon_names[d]);
+    if (hl_file_read(path, &text) == HL_OK && text.len > 0)
+        for (const char *at = text.data; (at = strstr(at, "copy made id=")) != NULL; at++)
+            n++;
+    hl_buf_fini(&text);
+    return n;
+}
+
+static void report(struct world *w, struct hl_id id, const char *tier, const char *state)
+{
+    json_t *r = must(w, CONTROLLER, "reportBadCopy", place(id, "node-0", tier));
+    expect_text(r, "state", state);
+    json_decref(r);
+}
+
+static void a_false_report_costs_no_copy_and_a_lost_one_is_not_dropped(void **state)
+{
+    (void)state;
+    struct world w;
+    struct hl_pool_ref ref;
+    json_t *r = NULL;
+    char l2[160];
+    world_begin(&w, &(struct world_opts){.devices = "emu:32MiB"});
+    struct hl_id id = make_shard(&w, SIZE, 15);
+    json_decref(copy_to(&w, id, "node-0", "L2", "read"));
+    json_decref(copy_to(&w, id, "node-0", "L1", "read"));
+    assert_int_equal(copies_made(&w, NODE0), 2);
+    report(&w, id, "L1", "good");
+    report(&w, id, "L2", "good");
+    assert_int_equal(copies_made(&w, NODE0), 2);
+    /* it is not there, and is made */
+    assert_int_equal(try_drop(&w, id, "node-0", "L1"), HL_OK);
+    report(&w, id, "L1", "healed");
+    assert_int_equal(copies_made(&w, NODE0), 3);
+    assert_int_equal(try_drop(&w, id, "node-0", "L1"), HL_OK);
+    /* bad, and the other one is bad too: the copy that is dropped can't be made again */
+    snprintf(l2, sizeof(l2), "/dev/shm/%s-0.l2", strrchr(w.dir, '/') + 1);
+    find_in(hl_json_str(w.ready[NODE0], "storeSocket", ""), id, &ref);
+    corrupt(l2, &ref);
+    struct hl_pool_ref in_pool;
+    find_in(hl_json_str(w.ready[L3D], "socket", ""), id, &in_pool);
+    corrupt(hl_json_str(w.ready[L3D], "pool", ""), &in_pool);
+    assert_int_equal(call(&w, CONTROLLER, "reportBadCopy", place(id, "node-0", "L2"), &r),
+                     HL_ECORRUPT);
+    assert_non_null(strstr(hl_error_text(), "is dropped, and could not be made again"));
+    assert_int_equal(tier_number(&w, NODE0, "L2", "shards"), 0);
+    corrupt(hl_json_str(w.ready[L3D], "pool", ""), &in_pool); /* good again */
+    json_decref(copy_to(&w, id, "node-0", "L2", "read"));
+    /* the last one stays, whatever it is */
+    assert_int_equal(try_drop(&w, id, "", "L3"), HL_OK);
+    report(&w, id, "L2", "good");
+    find_in(hl_json_str(w.ready[NODE0], "storeSocket", ""), id, &ref);
+    corrupt(l2, &ref);
+    report(&w, id, "L2", "lost");
+    assert_int_equal(tier_number(&w, NODE0, "L2", "shards"), 1);
+    json_t *m = must(&w, CONTROLLER, "metrics", NULL);
+    static const char *const causes[] = {"good", "healed", "lost", "heal-failed"};
+    for (size_t i = 0; i < HL_ARRAY_LEN(causes); i++) {
+        char wanted[64];
+        snprintf(wanted, sizeof(wanted), "cause=\"%s\"", causes[i]);
+        if (strstr(hl_json_str(m, "text", ""), wanted) == NULL)
+            fail_msg("no %s in the metrics", wanted);
+    }
+    json_decref(m);
+    world_end(&w);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -324,6 +396,7 @@ int main(void)
         cmocka_unit_test(a_restarted_agent_has_its_l2_and_so_knows_a_restarted_controller),
         cmocka_unit_test(bytes_that_are_bad_at_the_source_come_from_another_copy),
         cmocka_unit_test(a_reported_copy_is_replaced_from_a_good_one),
+        cmocka_unit_test(a_false_report_costs_no_copy_and_a_lost_one_is_not_dropped),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
