@@ -8,6 +8,7 @@
 #include "base/clock.h"
 #include "base/crc32.h"
 #include "base/log.h"
+#include "core/route.h"
 #include "l3d/l4_private.h"
 #include "mem/pool_evict.h"
 #include "os/loop.h"
@@ -38,11 +39,31 @@ struct task {
 
 /* ---- the work itself, in workers ------------------------------------------------------------- */
 
+/* The archive's own network, if it has one, is none of ours: its transfers end in this host. */
+static void count(enum hl_tier source, enum hl_tier target, uint64_t size, uint64_t begun_ns,
+                  hl_status st)
+{
+    struct hl_transfer t = hl_route_transfer(
+        &(struct hl_route_query){.op = source == HL_TIER_L4 ? HL_ROUTE_READ : HL_ROUTE_WRITE,
+                                 .source = source,
+                                 .target = target,
+                                 .link = HL_LINK_HERE});
+    t.sent = target == HL_TIER_L4;
+    t.bytes = st == HL_OK ? size : 0;
+    t.ns = hl_now_ns() - begun_ns;
+    t.status = st;
+    hl_plane_count(&t);
+}
+
 hl_status l4_fetch(struct hl_l3d *d, const struct hl_pool_extent *x, uint32_t *crc, uint32_t *crcs)
 {
     uint32_t want = 0;
     HL_TRY(hl_archive_crc(d->l4->archive, x->id, &want));
-    HL_TRY(hl_archive_get(d->l4->archive, x->id, x->ptr, x->size, want));
+    uint64_t begun_ns = hl_now_ns();
+    hl_status st = hl_archive_get(d->l4->archive, x->id, x->ptr, x->size, want);
+    count(HL_TIER_L4, HL_TIER_L3, x->size, begun_ns, st);
+    if (st != HL_OK)
+        return st;
     for (uint64_t i = 0, n = hl_pool_chunks(x->size); i < n; i++) {
         uint64_t len = i + 1 < n ? HL_POOL_CHUNK : x->size - i * HL_POOL_CHUNK;
         crcs[i] = hl_crc32(0, (const char *)x->ptr + i * HL_POOL_CHUNK, len);
@@ -85,7 +106,10 @@ hl_status l4_store_now(struct hl_l3d *d, struct hl_id id)
     HL_TRY(hl_pool_pin(d->pool, id, 0, &ref));
     size_t len;
     const char *base = hl_pool_base(d->pool, &len);
+    uint64_t begun_ns = hl_now_ns();
     hl_status st = hl_archive_put(d->l4->archive, id, base + ref.offset, ref.size, ref.crc32);
+    if (st != HL_EEXIST)
+        count(HL_TIER_L3, HL_TIER_L4, ref.size, begun_ns, st);
     hl_pool_unpin(d->pool, &ref);
     return st == HL_EEXIST ? HL_OK : st;
 }

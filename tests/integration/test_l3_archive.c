@@ -160,6 +160,14 @@ static void assert_exact(struct place *p)
     json_decref(r);
 }
 
+static void assert_metric(struct place *p, const char *line)
+{
+    json_t *r = must(p, "metrics", NULL);
+    if (strstr(hl_json_str(r, "text", ""), line) == NULL)
+        fail_msg("no line '%s' in %s", line, hl_json_str(r, "text", ""));
+    json_decref(r);
+}
+
 /* ---- methods --------------------------------------------------------------------------------- */
 
 static void an_evicted_shard_is_read_again_on_every_way(void **state)
@@ -198,6 +206,11 @@ static void an_evicted_shard_is_read_again_on_every_way(void **state)
         helios_close(c);
         assert_exact(&p);
     }
+    /* on each way once for a copy, once for a view, once for a look */
+    assert_metric(&p, "\nhelios_path_total{op=\"write\",path=\"archive-store\","
+                      "reason=\"archive-in\",result=\"ok\"} 1\n");
+    assert_metric(&p, "\nhelios_path_total{op=\"read\",path=\"archive-load\","
+                      "reason=\"archive-out\",result=\"ok\"} 6\n");
     free(s.bytes);
     end(&p);
 }
