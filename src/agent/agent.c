@@ -96,6 +96,9 @@ static hl_status set_names(struct hl_agent *a, const struct hl_agent_opts *opts)
         return hl_fail(HL_EINVAL, "--name has more than %zu bytes", sizeof(a->name) - 1);
     a->name[sizeof(a->name) - 1] = '\0';
     a->data_connect_ms = opts->store.data_connect_ms;
+    a->data_stall_ms = opts->store.data_stall_ms;
+    a->data_batch_ms = opts->store.data_batch_ms;
+    a->data_batch_bytes = opts->store.data_batch_bytes;
     a->python_dir = strdup(opts->python_dir);
     a->library = strdup(opts->library != NULL ? opts->library : "");
     if (a->python_dir == NULL || a->library == NULL)

@@ -42,7 +42,9 @@ struct hl_agent {
     json_t *(*telemetry)(void *arg);
     void *telemetry_arg;
     int rpc_timeout_ms;
-    int data_connect_ms; /* told to ranks; 0 = they know best */
+    /* told to ranks; 0 = they know best */
+    int data_connect_ms, data_stall_ms, data_batch_ms;
+    size_t data_batch_bytes;
     int closing;
     size_t pending; /* workers and calls under way */
 };

@@ -110,13 +110,22 @@ static hl_status set_if_absent(struct hl_env *env, const char *key, const char *
     return hl_env_set(env, key, value);
 }
 
-static hl_status set_connect_timeout(const struct hl_agent *a, struct hl_env *env)
+/* 0: not told. */
+static hl_status set_number(struct hl_env *env, const char *key, size_t value, const char *unit)
 {
-    char text[24];
-    if (a->data_connect_ms <= 0)
-        return HL_OK;
-    snprintf(text, sizeof(text), "%dms", a->data_connect_ms);
-    return set_if_absent(env, "HELIOS_DATA_CONNECT_TIMEOUT", text);
+    char text[32];
+    snprintf(text, sizeof(text), "%zu%s", value, unit);
+    return value > 0 ? set_if_absent(env, key, text) : HL_OK;
+}
+
+static hl_status set_data_options(const struct hl_agent *a, struct hl_env *env)
+{
+    HL_TRY(set_number(env, "HELIOS_DATA_CONNECT_TIMEOUT", (size_t)a->data_connect_ms, "ms"));
+    HL_TRY(set_number(env, "HELIOS_DATA_STALL", (size_t)a->data_stall_ms, "ms"));
+    HL_TRY(set_number(env, "HELIOS_DATA_BATCH_BYTES", a->data_batch_bytes, ""));
+    if (a->data_batch_ms < 0)
+        return set_if_absent(env, "HELIOS_DATA_BATCH_MS", "0");
+    return set_number(env, "HELIOS_DATA_BATCH_MS", (size_t)a->data_batch_ms, "ms");
 }
 
 hl_status env_complete(const struct hl_agent *a, struct hl_container_spec *spec)
@@ -125,7 +134,7 @@ hl_status env_complete(const struct hl_agent *a, struct hl_container_spec *spec)
     HL_TRY(set_if_absent(&spec->env, "GLOO_SOCKET_IFNAME", a->interface));
     HL_TRY(set_if_absent(&spec->env, "HELIOS_LIBRARY", a->library));
     HL_TRY(set_if_absent(&spec->env, "HELIOS_STORE_SOCKET", store_socket(a->store)));
-    HL_TRY(set_connect_timeout(a, &spec->env));
+    HL_TRY(set_data_options(a, &spec->env));
     HL_TRY(set_if_absent(&spec->env, "PYTHONUNBUFFERED", "1")); /* logs are read while they grow */
     if (a->python_dir[0] == '\0')
         return HL_OK;

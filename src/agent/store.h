@@ -52,8 +52,10 @@ struct store_opts {
     const json_t *slots;                                   /* List(Slot), borrowed during open */
     const char *data_listen;                               /* "" = none */
     int data_spin_us, data_put_queue, data_put_timeout_ms; /* as in net.h; 0 = its defaults */
-    int data_connect_ms;        /* of a connection to another host; 0 = HL_NET_CONNECT_MS */
-    const char *migrate_listen; /* "" = none */
+    int data_connect_ms;              /* of a connection to another host; 0 = HL_NET_CONNECT_MS */
+    size_t data_batch_bytes;          /* likewise */
+    int data_batch_ms, data_stall_ms; /* likewise; < 0 ms: no waiting */
+    const char *migrate_listen;       /* "" = none */
     struct hl_migrate_tuning migrate;
     int copies;              /* threads */
     int locate_timeout_ms;   /* until another Agent has said where its copy lies; 0 = the copy's */

@@ -117,6 +117,18 @@ void store_local_back(struct store *s, const char *socket, struct hl_l3_client *
     give_back(s, l, st);
 }
 
+static struct hl_net_connect_opts connect_opts(const struct store *s, const char *address,
+                                               enum hl_net_mode mode)
+{
+    return (struct hl_net_connect_opts){
+        .address = address,
+        .timeout_ms = s->opts.data_connect_ms > 0 ? s->opts.data_connect_ms : HL_NET_CONNECT_MS,
+        .stall_ms = s->opts.data_stall_ms,
+        .batch_bytes = s->opts.data_batch_bytes,
+        .mode = mode,
+        .ops = s->opts.net};
+}
+
 /* Connections of two kinds to one address are kept apart. */
 static const char *net_key(const char *address, enum hl_net_mode mode, char *buf, size_t cap)
 {
@@ -136,13 +148,10 @@ hl_status store_net(struct store *s, const char *address, enum hl_net_mode mode,
         free(l);
         return HL_OK;
     }
-    int limit_ms = s->opts.data_connect_ms > 0 ? s->opts.data_connect_ms : HL_NET_CONNECT_MS;
-    if (timeout_ms < limit_ms)
-        limit_ms = timeout_ms;
-    return hl_net_connect_with(
-        &(struct hl_net_connect_opts){
-            .address = address, .timeout_ms = limit_ms, .mode = mode, .ops = s->opts.net},
-        out);
+    struct hl_net_connect_opts opts = connect_opts(s, address, mode);
+    if (timeout_ms < opts.timeout_ms)
+        opts.timeout_ms = timeout_ms;
+    return hl_net_connect_with(&opts, out);
 }
 
 void store_net_back(struct store *s, const char *address, enum hl_net_mode mode,

@@ -97,19 +97,35 @@ static hl_status copy_address(const char *given, const char *variable, char **ou
     return *out != NULL ? HL_OK : hl_fail(HL_ENOMEM, "memory is short for an address");
 }
 
-/* $HELIOS_DATA_CONNECT_TIMEOUT, the option of the same name; an Agent gives it to its ranks. */
-static hl_status read_connect_timeout(int *out)
+/* A row of src/conf/table.c, as this process' environment has it. */
+static hl_status from_environment(const char *variable, uint64_t min, uint64_t max,
+                                  hl_status (*parse)(const char *text, uint64_t *out),
+                                  uint64_t *value)
 {
-    const char *text = getenv("HELIOS_DATA_CONNECT_TIMEOUT");
-    uint64_t ms = HL_NET_CONNECT_MS;
-    if (text != NULL && text[0] != '\0') {
-        hl_status st = hl_parse_duration_ms(text, &ms);
-        if (st == HL_OK && (ms < CLIENT_CONNECT_MIN_MS || ms > CLIENT_CONNECT_MAX_MS))
-            st = hl_fail(HL_EINVAL, "'%s' is not 100ms to 1h", text);
-        if (st != HL_OK)
-            return hl_fail_prefix(st, "HELIOS_DATA_CONNECT_TIMEOUT: ");
-    }
-    *out = (int)ms;
+    const char *text = getenv(variable);
+    if (text == NULL || text[0] == '\0')
+        return HL_OK;
+    hl_status st = parse(text, value);
+    if (st != HL_OK)
+        return hl_fail_prefix(st, "%s: ", variable);
+    if (*value < min || *value > max)
+        return hl_fail(HL_EINVAL, "%s: '%s' is not within %llu and %llu", variable, text,
+                       (unsigned long long)min, (unsigned long long)max);
+    return HL_OK;
+}
+
+static hl_status read_environment(helios_client *c)
+{
+    uint64_t bytes = 64 << 10, wait_ms = 1, stall_ms = 900, connect_ms = HL_NET_CONNECT_MS;
+    HL_TRY(from_environment("HELIOS_DATA_BATCH_BYTES", 1024, 64 << 10, hl_parse_bytes, &bytes));
+    HL_TRY(from_environment("HELIOS_DATA_BATCH_MS", 0, 1000, hl_parse_duration_ms, &wait_ms));
+    HL_TRY(from_environment("HELIOS_DATA_STALL", 10, 60000, hl_parse_duration_ms, &stall_ms));
+    HL_TRY(from_environment("HELIOS_DATA_CONNECT_TIMEOUT", CLIENT_CONNECT_MIN_MS,
+                            CLIENT_CONNECT_MAX_MS, hl_parse_duration_ms, &connect_ms));
+    c->connect_ms = (int)connect_ms;
+    c->batch_bytes = (size_t)bytes;
+    c->batch_ms = wait_ms > 0 ? (int)wait_ms : -1;
+    c->stall_ms = (int)stall_ms;
     return HL_OK;
 }
 
@@ -130,7 +146,7 @@ static hl_status read_options(helios_client *c, const helios_options *o)
     c->way = (enum client_way)way;
     c->timeout_ms = o->timeout_ms > 0 ? o->timeout_ms : CLIENT_TIMEOUT_MS;
     c->retries = o->retries < 0 ? 0 : o->retries > 0 ? o->retries : CLIENT_RETRIES;
-    HL_TRY(read_connect_timeout(&c->connect_ms));
+    HL_TRY(read_environment(c));
     HL_TRY(copy_address(o->controller, "HELIOS_CONTROLLER", &c->controller_address));
     /* who started this rank was there, and is waited for while it is restarted */
     atomic_store_explicit(&c->controller_seen, getenv("HELIOS_JOB") != NULL, memory_order_relaxed);

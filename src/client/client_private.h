@@ -107,13 +107,16 @@ struct counters {
 };
 
 struct helios_client {
-    pthread_mutex_t lock; /* serialises everything but reads */
+    pthread_mutex_t lock; /* serialises everything but reads and puts; guards pending */
     char *controller_address;
     char *l3_address;
     enum client_way way;
     int timeout_ms;
     int retries;
-    int connect_ms; /* of one connection to another host's pool */
+    int connect_ms;     /* of one connection to another host's pool */
+    size_t batch_bytes; /* of small writes over the network; see net/put_queue.h */
+    int batch_ms;
+    int stall_ms;
     struct hl_rpc *rpc;
     struct hl_rpc_peer *controller; /* NULL without an address */
     struct hl_rpc_peer *l3;
@@ -227,6 +230,7 @@ hl_status net_find(struct operation *op, struct net *net, struct hl_id id, uint6
                    uint32_t *crc32) HL_CHECK;
 hl_status net_read(struct operation *op, struct net *net, struct hl_id id, uint64_t off, void *buf,
                    uint64_t len, int whole) HL_CHECK;
+/* Small ones of several threads share messages. */
 hl_status net_put(struct operation *op, struct net *net, const void *data, uint64_t size,
                   uint32_t crc32, struct hl_id *id) HL_CHECK;
 /* A literal: "rdma", "tcp", "emulated". */

@@ -8,6 +8,7 @@
 #include "base/log.h"
 #include "client/client_private.h"
 #include "net/net.h"
+#include "net/put_queue.h"
 
 #define IDLE_MAX      4
 #define CACHE_MAX     65536
@@ -30,11 +31,18 @@ struct net {
     const char *question;      /* its method for that */
     pthread_mutex_t lock;
     struct place *places;
+    struct shared_puts *puts; /* of small ones; NULL until the first */
     struct hl_net_client *idle[IDLE_MAX];
     unsigned idle_count;
     unsigned epoch; /* connections of an older one are not kept */
     char address[300];
     _Atomic(const char *) path;
+};
+
+/* A queue that several threads put through. */
+struct shared_puts {
+    struct hl_put_queue *queue;
+    unsigned refs; /* under net->lock; net holds one */
 };
 
 /* A connection on loan. */
@@ -91,6 +99,17 @@ static void forget_places(struct net *net)
     }
 }
 
+static void puts_unref(struct net *net, struct shared_puts *puts)
+{
+    pthread_mutex_lock(&net->lock);
+    int last = puts != NULL && --puts->refs == 0;
+    pthread_mutex_unlock(&net->lock);
+    if (last) {
+        hl_put_queue_close(puts->queue);
+        free(puts);
+    }
+}
+
 static void close_idle(struct net *net)
 {
     while (net->idle_count > 0)
@@ -102,6 +121,7 @@ void net_destroy(struct net *net)
     if (net == NULL)
         return;
     close_idle(net);
+    puts_unref(net, net->puts);
     forget_places(net);
     pthread_mutex_destroy(&net->lock);
     free(net);
@@ -112,8 +132,11 @@ void net_retarget(struct net *net, const char *address)
     pthread_mutex_lock(&net->lock);
     snprintf(net->address, sizeof(net->address), "%s", address);
     net->epoch++;
+    struct shared_puts *old = net->puts;
+    net->puts = NULL;
     close_idle(net);
     pthread_mutex_unlock(&net->lock);
+    puts_unref(net, old);
 }
 
 /* The names hl_net gives are its own; these outlive every connection. */
@@ -131,6 +154,12 @@ const char *net_path(struct net *net)
     return atomic_load_explicit(&net->path, memory_order_relaxed);
 }
 
+static hl_status no_data_port(const struct net *net)
+{
+    return hl_fail(HL_EUNAVAIL, "the daemon at %s has no data port",
+                   hl_rpc_peer_address(net->owner));
+}
+
 static hl_status borrow(struct operation *op, struct net *net, struct loan *out)
 {
     char address[300];
@@ -142,12 +171,14 @@ static hl_status borrow(struct operation *op, struct net *net, struct loan *out)
         loan.client = net->idle[--net->idle_count];
     pthread_mutex_unlock(&net->lock);
     if (address[0] == '\0')
-        return hl_fail(HL_EUNAVAIL, "the daemon at %s has no data port",
-                       hl_rpc_peer_address(net->owner));
+        return no_data_port(net);
     if (loan.client == NULL) {
         int left = operation_left_ms(op);
         int limit = op->client->connect_ms;
-        HL_TRY(hl_net_connect(address, left < limit ? left : limit, &loan.client));
+        struct hl_net_connect_opts opts = {.address = address,
+                                           .timeout_ms = left < limit ? left : limit,
+                                           .stall_ms = op->client->stall_ms};
+        HL_TRY(hl_net_connect_with(&opts, &loan.client));
     }
     atomic_store_explicit(&net->path, literal_path(hl_net_path_name(loan.client)),
                           memory_order_relaxed);
@@ -424,15 +455,66 @@ hl_status net_read(struct operation *op, struct net *net, struct hl_id id, uint6
     return st;
 }
 
+static hl_status open_puts(helios_client *c, struct net *net, struct shared_puts **out)
+{
+    struct hl_put_queue_opts opts = {.connect = {.address = net->address,
+                                                 .timeout_ms = c->connect_ms,
+                                                 .stall_ms = c->stall_ms,
+                                                 .batch_bytes = c->batch_bytes},
+                                     .batch_ms = c->batch_ms};
+    if (net->address[0] == '\0')
+        return no_data_port(net);
+    struct shared_puts *puts = calloc(1, sizeof(*puts));
+    if (puts == NULL)
+        return hl_fail(HL_ENOMEM, "memory is short for a put");
+    hl_status st = hl_put_queue_open(&opts, &puts->queue);
+    if (st != HL_OK) {
+        free(puts);
+        return st;
+    }
+    puts->refs = 1;
+    *out = puts;
+    return HL_OK;
+}
+
+static hl_status put_small(struct operation *op, struct net *net, const void *data, uint64_t size,
+                           uint32_t crc32, struct hl_id *id)
+{
+    hl_status st = HL_OK;
+    struct hl_id got = {0, 0};
+    pthread_mutex_lock(&net->lock);
+    if (net->puts == NULL)
+        st = open_puts(op->client, net, &net->puts);
+    struct shared_puts *puts = net->puts;
+    if (st == HL_OK)
+        puts->refs++;
+    pthread_mutex_unlock(&net->lock);
+    if (st != HL_OK)
+        return st;
+    st = hl_put_queue_put(puts->queue, data, size, crc32, operation_left_ms(op), &got);
+    puts_unref(net, puts);
+    if (st == HL_OK)
+        *id = got;
+    return st;
+}
+
+static hl_status put_alone(struct operation *op, struct net *net, const void *data, uint64_t size,
+                           uint32_t crc32, struct hl_id *id)
+{
+    struct loan loan;
+    HL_TRY(borrow(op, net, &loan));
+    hl_status st = hl_net_put(loan.client, data, size, crc32, operation_left_ms(op), id);
+    give_back(net, &loan, st);
+    return st;
+}
+
 hl_status net_put(struct operation *op, struct net *net, const void *data, uint64_t size,
                   uint32_t crc32, struct hl_id *id)
 {
-    struct loan loan;
+    int small = size < op->client->batch_bytes;
     hl_status st;
-    do { /* busy: the pool is giving up archived shards to make room */
-        HL_TRY(borrow(op, net, &loan));
-        st = hl_net_put(loan.client, data, size, crc32, operation_left_ms(op), id);
-        give_back(net, &loan, st);
-    } while (st == HL_EBUSY && operation_pause(op, BUSY_PAUSE_MS));
+    do /* busy: the pool is giving up archived shards to make room */
+        st = (small ? put_small : put_alone)(op, net, data, size, crc32, id);
+    while (st == HL_EBUSY && operation_pause(op, BUSY_PAUSE_MS));
     return st;
 }

@@ -163,7 +163,10 @@ static hl_status put_part(struct operation *op, const struct hl_shard_spec *spec
                               (long long)spec->version, spec->pp, spec->tp, spec->part);
     shard.id = (helios_id){.hi = id.hi, .lo = id.lo};
     memcpy(shard.part, spec->part, strlen(spec->part));
-    HL_TRY(remember(op->client, spec->model, spec->version, spec->pp, spec->tp, &shard));
+    pthread_mutex_lock(&op->client->lock);
+    st = remember(op->client, spec->model, spec->version, spec->pp, spec->tp, &shard);
+    pthread_mutex_unlock(&op->client->lock);
+    HL_TRY(st);
     names_add(op->client, id, spec->model, spec->version, spec->pp, spec->tp, spec->part);
     *out = shard;
     return HL_OK;
@@ -180,7 +183,6 @@ int helios_version_put(helios_client *client, const char *model, int64_t version
                        "helios_version_put: client, model, part and tensors must not be NULL");
     HL_TRY(check_put(model, part, pp, tp));
     hl_error_clear();
-    pthread_mutex_lock(&client->lock);
     operation_begin(&op, client);
     hl_status st = put_part(&op,
                             &(struct hl_shard_spec){.model = model,
@@ -198,7 +200,6 @@ int helios_version_put(helios_client *client, const char *model, int64_t version
         if (out != NULL)
             *out = shard;
     }
-    pthread_mutex_unlock(&client->lock);
     return st;
 }
 

@@ -274,6 +274,16 @@ const struct hl_option hl_conf_table[] = {
      "Deadline of a connection to another host's memory: two thirds for RDMA, then TCP is tried. "
      "libhelios reads the environment variable; a rank has its Agent's value.",
      HL_OPT_DURATION, 100, 3600000, NULL, AT(data_connect_timeout_ms), HL_L3D | HL_AGENT},
+    {"data.batch_bytes", "--data-batch-bytes", "64KiB",
+     "Small writes over the network share messages of at most so many bytes. libhelios reads the "
+     "environment variable; a rank has its Agent's value.",
+     HL_OPT_BYTES, 1024, 64 << 10, NULL, AT(data_batch_bytes), HL_AGENT},
+    {"data.batch_ms", "--data-batch-ms", "1ms",
+     "How long a small write waits for others that are expected; 0 not at all. Likewise.",
+     HL_OPT_DURATION, 0, 1000, NULL, AT(data_batch_ms), HL_AGENT},
+    {"data.stall", "--data-stall", "900ms",
+     "A transfer over the network that moves no byte for so long has failed. Likewise.",
+     HL_OPT_DURATION, 10, 60000, NULL, AT(data_stall_ms), HL_AGENT},
 
     {"job.start_timeout", "--job-start-timeout", "5m",
      "How long all containers of a job may take to start.",

@@ -54,8 +54,21 @@ static void method_pool_info(struct hl_l3d *d, struct hl_rpc_call *call, const j
                            "archiveMode", l4_mode(d), "tiers", tiers_json(d)));
 }
 
+static void put_gauges(const struct hl_net_server *net, struct hl_buf *out)
+{
+    struct hl_net_server_stats stats;
+    hl_net_server_stats(net, &stats);
+    hl_metric_family(out, "helios_data_puts_total", "counter", "Writes stored from the network.");
+    (void)hl_buf_printf(out, "helios_data_puts_total %" PRIu64 "\n", stats.puts);
+    hl_metric_family(out, "helios_data_batches_total", "counter",
+                     "Messages that brought small ones of them.");
+    (void)hl_buf_printf(out, "helios_data_batches_total %" PRIu64 "\n", stats.batches);
+}
+
 hl_status hl_l3d_gauges(struct hl_l3d *d, struct hl_buf *out)
 {
+    if (d->net != NULL)
+        put_gauges(d->net, out);
     json_t *tiers = tiers_json(d);
     hl_status st = hl_tier_gauges(tiers, out);
     json_decref(tiers);

@@ -30,7 +30,8 @@ struct hl_put_queue {
     pthread_mutex_t lock;
     pthread_cond_t work;
     struct entry *line;
-    size_t line_bytes;
+    size_t line_bytes, line_count;
+    size_t expected; /* who put the last batch will put again; so one alone never waits */
     int stopping;
     struct hl_put_queue_stats stats;
     struct hl_net_client *client; /* the thread's */
@@ -62,8 +63,8 @@ static size_t gather(struct hl_put_queue *q, uint64_t *deadline_ns)
     while (q->line == NULL && !q->stopping)
         wait_until(&q->work, &q->lock, hl_now_ns() + HL_NS_PER_S);
     uint64_t until = hl_now_ns() + q->wait_ns;
-    while (q->line != NULL && q->line_bytes < q->connect.batch_bytes && !q->stopping &&
-           hl_now_ns() < until)
+    while (q->line != NULL && q->line_bytes < q->connect.batch_bytes &&
+           q->line_count < q->expected && !q->stopping && hl_now_ns() < until)
         wait_until(&q->work, &q->lock, until);
     *deadline_ns = 0;
     while (q->line != NULL && count < HL_PUT_QUEUE_ITEMS) {
@@ -72,6 +73,7 @@ static size_t gather(struct hl_put_queue *q, uint64_t *deadline_ns)
             break;
         DL_DELETE(q->line, e);
         q->line_bytes -= e->item->len;
+        q->line_count--;
         bytes += e->item->len;
         e->taken = 1;
         if (e->deadline_ns > *deadline_ns)
@@ -79,6 +81,7 @@ static size_t gather(struct hl_put_queue *q, uint64_t *deadline_ns)
         q->items[count] = *e->item;
         q->batch[count++] = e;
     }
+    q->expected = count;
     return count;
 }
 
@@ -94,8 +97,11 @@ static int send_batch(struct hl_put_queue *q, size_t count, uint64_t deadline_ns
     hl_status st = HL_OK;
     int connected = 0;
     if (q->client == NULL) {
-        q->connect.timeout_ms = left_ms(deadline_ns);
-        st = hl_net_connect_with(&q->connect, &q->client);
+        struct hl_net_connect_opts opts = q->connect;
+        int left = left_ms(deadline_ns);
+        if (opts.timeout_ms <= 0 || left < opts.timeout_ms)
+            opts.timeout_ms = left;
+        st = hl_net_connect_with(&opts, &q->client);
         connected = st == HL_OK;
     }
     if (st == HL_OK)
@@ -203,12 +209,14 @@ hl_status hl_put_queue_put(struct hl_put_queue *q, const void *data, size_t len,
     pthread_mutex_lock(&q->lock);
     DL_APPEND(q->line, &e);
     q->line_bytes += len;
+    q->line_count++;
     pthread_cond_signal(&q->work);
     while (!e.done && (e.taken || hl_now_ns() < e.deadline_ns))
         wait_until(&e.ready, &q->lock, e.taken ? hl_now_ns() + HL_NS_PER_S : e.deadline_ns);
     if (!e.done) {
         DL_DELETE(q->line, &e);
         q->line_bytes -= len;
+        q->line_count--;
     }
     pthread_mutex_unlock(&q->lock);
     pthread_cond_destroy(&e.ready);

@@ -1,5 +1,6 @@
-/* net/put_queue.h - small puts of many threads share messages: what comes within batch_ms goes out
- * together, or as soon as batch_bytes are there.
+/* net/put_queue.h - small puts of many threads share messages: what comes while a batch is under
+ * way goes out together with the next, which leaves when it has as many objects as the last, or
+ * batch_bytes, or after batch_ms.
  *
  * Owns:    its connection, which it makes when the first put comes and again after a failure, and
  *          its thread. A put's bytes are borrowed until the call returns.
@@ -21,7 +22,7 @@ struct hl_put_queue;
 
 struct hl_put_queue_opts {
     struct hl_net_connect_opts connect; /* its batch_bytes is the size limit of a batch */
-    int batch_ms; /* how long the first one of a batch waits for others; 0 = 1, < 0 not at all */
+    int batch_ms; /* longest wait of a batch for those who put the last; 0 = 1, < 0 not at all */
 };
 
 struct hl_put_queue_stats {

@@ -464,6 +464,144 @@ static void many_threads_read_at_once(void **state)
     }
 }
 
+/* ---- small parts over the network ---- */
+
+#define WRITERS 8
+#define PARTS   25
+
+struct writer {
+    helios_client *client;
+    int number;
+    helios_shard shards[PARTS];
+    int stored, failure;
+    char text[256];
+};
+
+static unsigned char byte_of(int writer, int part)
+{
+    return (unsigned char)(writer * PARTS + part + 1);
+}
+
+/* Small parts one after the other, until one fails. */
+static void *write_parts(void *arg)
+{
+    static const int64_t shape[] = {100};
+    struct writer *w = arg;
+    unsigned char data[100];
+    char name[32];
+    for (int i = 0; i < PARTS && w->failure == HELIOS_OK; i++) {
+        const helios_tensor t = {
+            .name = "w", .dtype = "U8", .shape = shape, .rank = 1, .data = data};
+        memset(data, byte_of(w->number, i), sizeof(data));
+        snprintf(name, sizeof(name), "part-%d", i);
+        w->failure =
+            helios_version_put(w->client, "small", 1, 0, w->number, name, &t, 1, &w->shards[i]);
+        memset(data, 0, sizeof(data)); /* it was copied */
+        w->stored += w->failure == HELIOS_OK;
+    }
+    snprintf(w->text, sizeof(w->text), "%s", helios_last_error());
+    return NULL;
+}
+
+static void writers_start(helios_client *c, struct writer *w, pthread_t *threads)
+{
+    for (int i = 0; i < WRITERS; i++) {
+        w[i] = (struct writer){.client = c, .number = i};
+        assert_int_equal(pthread_create(&threads[i], NULL, write_parts, &w[i]), 0);
+    }
+}
+
+static json_int_t batches_of_the_daemon(void)
+{
+    static const char name[] = "\nhelios_data_batches_total ";
+    struct hl_rpc *rpc;
+    struct hl_rpc_peer *peer;
+    json_t *result = NULL, *params = json_object();
+    assert_int_equal(hl_rpc_create(&rpc), HL_OK);
+    assert_int_equal(hl_rpc_open(rpc, world.address, "L3", &peer), HL_OK);
+    if (hl_rpc_call(peer, "metrics", params, 5000, &result) != HL_OK)
+        fail_msg("%s", hl_error_text());
+    const char *at = strstr(json_string_value(json_object_get(result, "text")), name);
+    assert_non_null(at);
+    json_int_t count = strtoll(at + sizeof(name) - 1, NULL, 10);
+    json_decref(result);
+    json_decref(params);
+    hl_rpc_peer_close(peer);
+    hl_rpc_destroy(rpc);
+    return count;
+}
+
+static void small_parts_of_several_threads_share_messages(void **state)
+{
+    (void)state;
+    static struct writer w[WRITERS];
+    pthread_t threads[WRITERS];
+    helios_client *c = world_client(&world, "net", 0, 0);
+    json_int_t before = batches_of_the_daemon();
+    writers_start(c, w, threads);
+    for (int i = 0; i < WRITERS; i++) {
+        pthread_join(threads[i], NULL);
+        if (w[i].failure != HELIOS_OK)
+            fail_msg("%s", w[i].text);
+    }
+    json_int_t messages = batches_of_the_daemon() - before;
+    assert_true(messages > 0 && messages < WRITERS * PARTS);
+    for (int i = 0; i < WRITERS; i++)
+        for (int part = 0; part < PARTS; part++) {
+            const helios_shard *s = &w[i].shards[part];
+            unsigned char copy[1024], expected[100];
+            memset(expected, byte_of(i, part), sizeof(expected));
+            assert_true(s->size <= sizeof(copy));
+            assert_int_equal(helios_get(c, s->id, copy, s->size), HELIOS_OK);
+            assert_memory_equal(copy + s->size - sizeof(expected), expected, sizeof(expected));
+        }
+    helios_close(c);
+}
+
+static json_int_t shards_of_the_daemon(void)
+{
+    struct hl_rpc *rpc;
+    struct hl_rpc_peer *peer;
+    json_t *result = NULL, *params = json_object();
+    assert_int_equal(hl_rpc_create(&rpc), HL_OK);
+    assert_int_equal(hl_rpc_open(rpc, world.address, "L3", &peer), HL_OK);
+    assert_int_equal(hl_rpc_call(peer, "poolInfo", params, 5000, &result), HL_OK);
+    json_int_t shards =
+        json_integer_value(json_object_get(json_object_get(result, "pool"), "shards"));
+    json_decref(result);
+    json_decref(params);
+    hl_rpc_peer_close(peer);
+    hl_rpc_destroy(rpc);
+    return shards;
+}
+
+/* The daemon is stopped with writes queued behind it, then killed: each of them fails within its
+ * deadline, and the next daemon has what was stored and nothing else. */
+static void small_parts_that_wait_for_a_dead_daemon_fail_and_leave_nothing(void **state)
+{
+    (void)state;
+    static struct writer w[WRITERS];
+    pthread_t threads[WRITERS];
+    helios_client *c = world_client(&world, "net", 3000, 0);
+    (void)put_part(c, 95, NULL); /* connected */
+    json_int_t before = shards_of_the_daemon(), stored = 0;
+    kill(world.pid, SIGSTOP);
+    writers_start(c, w, threads);
+    nap_ms(100); /* they need not all wait: whoever comes later meets a dead daemon */
+    world_kill(&world);
+    for (int i = 0; i < WRITERS; i++) {
+        pthread_join(threads[i], NULL);
+        stored += w[i].stored;
+        assert_int_not_equal(w[i].failure, HELIOS_OK);
+        assert_true(strlen(w[i].text) > 0);
+    }
+    assert_int_equal(stored, 0);
+    helios_close(c);
+    world_launch(&world);
+    world_wait(&world);
+    assert_int_equal(shards_of_the_daemon(), before);
+}
+
 int main(void)
 {
     char program[512];
@@ -483,6 +621,8 @@ int main(void)
         cmocka_unit_test(a_daemon_that_hangs_ends_in_the_deadline),
         cmocka_unit_test(nobody_there_is_said_at_once),
         cmocka_unit_test(many_threads_read_at_once),
+        cmocka_unit_test(small_parts_of_several_threads_share_messages),
+        cmocka_unit_test(small_parts_that_wait_for_a_dead_daemon_fail_and_leave_nothing),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }
