@@ -167,7 +167,8 @@ static hl_status renew_once(struct operation *op, int limit_ms)
         now = atomic_load_explicit(&a->shm, memory_order_relaxed);
     }
     if (st == HL_OK && now != NULL)
-        atomic_store_explicit(&now->trusted_ns, hl_now_ns() + HL_NS_PER_S, memory_order_relaxed);
+        atomic_store_explicit(&now->trusted_ns, hl_now_ns() + HL_POOL_SILENT_MS * HL_NS_PER_MS,
+                              memory_order_relaxed);
     json_decref(result);
     return st;
 }

@@ -13,7 +13,8 @@
  *          restarted since the reference was taken: find again), HL_ECORRUPT, HL_EINVAL.
  * Units:   bytes; offsets count from the start of the pool file; milliseconds.
  * Limits:  shards of 1 byte to the capacity; at most 3/4 of the index's slots are used.
- *          1 to 32 regions, together the capacity; a shard may lie across a border.
+ *          1 to 32 regions, together the capacity; a shard may lie across a border. An owner that
+ *          has shown no sign of life for HL_POOL_SILENT_MS is taken for dead.
  * See:     mem/pool_layout.h
  */
 #ifndef HL_MEM_POOL_H
@@ -25,6 +26,9 @@
 #include "base/id.h"
 #include "base/status.h"
 #include "mem/pool_layout.h"
+
+/* Readers look at the heartbeat every 50 ms at least, so death is noticed within a second. */
+#define HL_POOL_SILENT_MS 700
 
 struct hl_pool;
 struct hl_pool_view;
@@ -195,7 +199,7 @@ struct hl_pool_view_info {
 
 void hl_pool_view_info(const struct hl_pool_view *view, struct hl_pool_view_info *out);
 /* HL_OK; HL_ESTALE when the owner has changed since the view was opened (open a new one);
- * HL_EUNAVAIL when its heartbeat is older than a second. */
+ * HL_EUNAVAIL when its heartbeat is older than HL_POOL_SILENT_MS. */
 hl_status hl_pool_view_alive(const struct hl_pool_view *view) HL_CHECK;
 
 hl_status hl_pool_view_find(const struct hl_pool_view *view, struct hl_id id,

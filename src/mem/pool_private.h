@@ -13,7 +13,7 @@
 
 #define NO_SLOT          UINT32_MAX
 #define DEFAULT_REST_MS  2000
-#define HEARTBEAT_OLD_NS HL_NS_PER_S
+#define HEARTBEAT_OLD_NS (HL_POOL_SILENT_MS * HL_NS_PER_MS)
 #define ENTRY_SPINS      64
 #define ENTRY_YIELDS     2000
 

@@ -23,6 +23,11 @@ NOTICED_S = 1.0  # a dead owner
 SLACK_S = 3.0    # of a loaded machine
 
 
+def fault(path, kind, result):
+    """A cell of the fault matrix (tests/net/matrix.py)."""
+    print(f"\nFAULT path={path} fault={kind} result={result}", flush=True)
+
+
 class Copies(unittest.TestCase):
     def setUp(self):
         self.world = cluster(up=("--l2-size", "64MiB"))
@@ -62,10 +67,10 @@ class Copies(unittest.TestCase):
         start = time.monotonic()
         self.assertEqual(bytes(client.map(shard).buffer()), whole)
         took = time.monotonic() - start
-        print(f"FAULT path=shm fault=kill result=served-by-the-nodes-store ({took:.2f} s)")
         self.assertLess(took, NOTICED_S + SLACK_S)
         late = self.client("node-0")  # a rank that is started again meanwhile
         self.assertEqual(bytes(late.map(shard).buffer()), whole)
+        fault("shm", "kill", f"served-by-the-nodes-store ({took:.2f} s)")
 
     def test_another_nodes_store_serves_over_the_network_when_the_pools_daemon_is_dead(self):
         client = self.client(path="net")
@@ -76,8 +81,8 @@ class Copies(unittest.TestCase):
         start = time.monotonic()
         self.assertEqual(bytes(client.map(shard).buffer()), whole)
         took = time.monotonic() - start
-        print(f"FAULT path=tcp-read fault=kill result=served-by-another-node ({took:.2f} s)")
         self.assertLess(took, NOTICED_S + SLACK_S)
+        fault("tcp-read", "kill", f"served-by-another-node ({took:.2f} s)")
 
     def test_a_bad_byte_in_the_pool_is_healed_from_a_nodes_copy(self):
         for way in ("shm", "net"):
@@ -97,7 +102,7 @@ class Copies(unittest.TestCase):
             with pool.open("rb") as f:
                 f.seek(offset)
                 self.assertEqual(f.read(size), whole)  # the pool's own copy is good again
-            print(f"FAULT path={'shm' if way == 'shm' else 'tcp-read'} fault=corrupt result=healed")
+            fault("shm" if way == "shm" else "tcp-read", "corrupt", "healed")
             client.close()
 
     def test_a_bad_copy_in_the_nodes_store_is_never_served_and_is_replaced(self):
@@ -118,7 +123,7 @@ class Copies(unittest.TestCase):
         up.join()
         wait_for("the store's copy to be good again",
                  lambda: store.read_bytes().find(whole) > 0, 20)
-        print("FAULT path=shm fault=corrupt result=passed-over-and-replaced")
+        fault("shm", "corrupt", "passed-over-and-replaced")
 
 
 if __name__ == "__main__":

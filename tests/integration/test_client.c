@@ -5,7 +5,9 @@
 #include <pthread.h>
 
 #include "core/safetensors.h"
+#include "mem/pool.h"
 #include "rpc/rpc.h"
+#include "support/fault.h"
 
 #define W_BYTES (2 * MIB + 12345) /* three chunks with the header */
 
@@ -356,7 +358,7 @@ static void a_daemon_that_hangs_ends_in_the_deadline(void **state)
         const void *view;
         unsigned char *copy = malloc(s.size);
         kill(world.pid, SIGSTOP);
-        /* The heartbeat is a second old before a reader of the mapped pool minds. */
+        /* A reader of the mapped pool minds only when the heartbeat is old. */
         double end = now_s() + 20;
         int st = HELIOS_OK;
         while (st == HELIOS_OK && now_s() < end) {
@@ -374,6 +376,58 @@ static void a_daemon_that_hangs_ends_in_the_deadline(void **state)
         assert_int_equal(st, HELIOS_OK);
         free(copy);
         helios_close(c);
+    }
+}
+
+#define QUICK_MS  100
+#define NOTICED_S 1.0
+#define SLACK_S   0.5 /* of a busy machine */
+
+/* From the blow to the first read that fails. Each read has QUICK_MS, so the time is that of the
+ * notice and not of the reads' own patience. */
+static double mapped_reads_until_noticed(int sig)
+{
+    helios_client *c = world_client(&world, "shm", QUICK_MS, -1);
+    helios_shard s = put_part(c, 85, NULL);
+    char byte;
+    int st = HELIOS_OK;
+    double start = now_s();
+    while (st == HELIOS_OK && now_s() < start + 0.3) /* long after it was connected */
+        st = helios_get_range(c, s.id, 0, &byte, 1);
+    assert_int_equal(st, HELIOS_OK);
+    start = now_s();
+    kill(world.pid, sig);
+    while (st == HELIOS_OK && now_s() < start + 20)
+        st = helios_get_range(c, s.id, 0, &byte, 1);
+    double took = now_s() - start;
+    assert_true(st == HELIOS_EUNAVAIL || st == HELIOS_ETIMEDOUT || st == HELIOS_ESTALE);
+    assert_non_null(strstr(helios_last_error(), world.address));
+    helios_close(c);
+    return took;
+}
+
+static void a_mapped_pool_whose_owner_is_killed_or_frozen_is_noticed_within_a_second(void **state)
+{
+    static const struct {
+        int sig;
+        const char *name;
+    } blows[] = {{SIGSTOP, "stop"}, {SIGKILL, "kill"}};
+
+    (void)state;
+    for (size_t i = 0; i < 2; i++) {
+        double took = mapped_reads_until_noticed(blows[i].sig);
+        if (blows[i].sig == SIGSTOP) {
+            kill(world.pid, SIGCONT);
+        } else {
+            world_kill(&world);
+            world_launch(&world);
+            world_wait(&world);
+        }
+        helios_client *c = world_client(&world, "shm", 0, 0); /* it serves again */
+        (void)put_part(c, 86, NULL);
+        helios_close(c);
+        assert_true(took < NOTICED_S + SLACK_S);
+        fault_noticed("shm", blows[i].name, "noticed", (uint64_t)(took * 1e9));
     }
 }
 
@@ -619,6 +673,7 @@ int main(void)
         cmocka_unit_test(reads_go_on_when_the_daemon_was_killed_and_started_again),
         cmocka_unit_test(a_view_stays_as_it_is_when_its_shard_is_removed),
         cmocka_unit_test(a_daemon_that_hangs_ends_in_the_deadline),
+        cmocka_unit_test(a_mapped_pool_whose_owner_is_killed_or_frozen_is_noticed_within_a_second),
         cmocka_unit_test(nobody_there_is_said_at_once),
         cmocka_unit_test(many_threads_read_at_once),
         cmocka_unit_test(small_parts_of_several_threads_share_messages),

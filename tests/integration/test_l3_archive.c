@@ -18,6 +18,7 @@
 #include "os/file.h"
 #include "os/loop.h"
 #include "rpc/rpc.h"
+#include "support/fault.h"
 #include "unit/mem/archive_rig.h"
 
 #define MS 20000
@@ -428,6 +429,7 @@ static void a_full_pool_without_archived_shards_is_an_ordinary_error(void **stat
     free(a.bytes);
     free(b.bytes);
     end(&p);
+    fault_shown("shm", "full", "refused-exact");
 }
 
 /* ---- faults ---------------------------------------------------------------------------------- */
@@ -464,6 +466,8 @@ static void a_load_that_fails_tells_everybody_and_leaves_nothing(void **state)
     assert_int_equal(pool_number(&p, "usedBytes"), 0);
     helios_close(c);
     end(&p);
+    fault_shown("archive-dir", "corrupt", "noticed-refused");
+    fault_shown("archive-dir", "wrong-size", "noticed-refused");
 }
 
 static void a_daemon_killed_while_it_archives_leaves_whole_shards(void **state)
@@ -494,6 +498,7 @@ static void a_daemon_killed_while_it_archives_leaves_whole_shards(void **state)
     }
     helios_close(c);
     end(&p);
+    fault_shown("archive-dir", "kill", "no-half-exact");
 }
 
 /* ---- healing --------------------------------------------------------------------------------- */
@@ -619,6 +624,7 @@ static void a_bad_shard_is_replaced_from_a_node(void **state)
     free(back);
     free(s.bytes);
     end(&p);
+    fault_shown("archive-dir", "corrupt", "healed");
 }
 
 int main(void)

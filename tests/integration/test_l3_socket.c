@@ -26,6 +26,7 @@
 #include "os/loop.h"
 #include "os/shm.h"
 #include "os/socket.h"
+#include "support/fault.h"
 
 #define MIB      ((uint64_t)1 << 20)
 #define CAPACITY (64 * MIB)
@@ -238,6 +239,7 @@ static void foreign_bytes_end_only_their_own_connection(void **state)
     assert_int_equal(put(good, 100, 1, &ref), HL_OK);
     hl_l3_close(good);
     world_end(&w);
+    fault_shown("shm", "foreign", "refused-served-on");
 }
 
 static void only_a_memfd_that_cannot_shrink_is_copied_from(void **state)
@@ -275,6 +277,7 @@ static void only_a_memfd_that_cannot_shrink_is_copied_from(void **state)
     close(pipes[1]);
     close(fd);
     world_end(&w);
+    fault_shown("shm", "wrong-size", "refused-exact");
 }
 
 static void nobody_can_write_through_the_descriptor(void **state)

@@ -23,6 +23,7 @@
 #include "base/clock.h"
 #include "base/crc32.h"
 #include "net/net.h"
+#include "support/fault.h"
 
 #define MIB      ((size_t)1 << 20)
 #define POOL_LEN (256 * MIB)
@@ -241,6 +242,7 @@ static void a_server_killed_in_mid_transfer_is_noticed_within_a_second(void **st
     assert_true(took < HL_NS_PER_S);
     assert_non_null(strstr(hl_error_text(), server.line));
     assert_int_equal(hl_net_fetch(client, 0, dst, 64, 1000), HL_EUNAVAIL);
+    fault_noticed("tcp-read", "kill", "noticed", took);
     hl_net_close(client);
     free(dst);
     peer_end(&server);
@@ -420,6 +422,7 @@ static void put_to_a_server_that_ends(const char *how, hl_status want)
     assert_true(ended < watch.at_ns + NOTICED_NS); /* perhaps we saw it before the watcher did */
     assert_non_null(strstr(hl_error_text(), server.line));
     assert_non_null(strstr(hl_error_text(), "put of 1 objects with 268435456 bytes"));
+    fault_noticed("tcp-put", how, "noticed", ended > watch.at_ns ? ended - watch.at_ns : 0);
     hl_net_close(client);
     munmap(bytes, POOL_LEN);
     peer_end(&server);

@@ -24,6 +24,7 @@
 #include "net/net.h"
 #include "os/loop.h"
 #include "rpc/rpc.h"
+#include "support/fault.h"
 
 #define MIB     ((size_t)1 << 20)
 #define SIZE    (3 * MIB + 100)
@@ -370,6 +371,7 @@ static void a_bad_piece_is_fetched_again_and_one_that_stays_bad_fails_the_copy(v
         assert_int_equal(number_of(&w, tiers[i], "shards"), 0);
     }
     end(&w);
+    fault_shown("plank", "corrupt", "fetched-again-or-refused");
 }
 
 static void a_full_device_is_an_ordinary_error(void **state)
@@ -386,6 +388,7 @@ static void a_full_device_is_an_ordinary_error(void **state)
     assert_int_equal(try_copy(&w, "L1", NULL), HL_ENOSPC);
     assert_int_equal(number_of(&w, "L1", "writingBytes"), 0);
     end(&w);
+    fault_shown("plank", "full", "refused-exact");
 }
 
 int main(void)

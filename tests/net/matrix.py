@@ -22,7 +22,7 @@ NOT_APPLICABLE = {
     ("plank", "link-down"): NO_LINK + ": the legs beside it are rows of their own",
     ("plank", "slow-link"): "the slower leg sets the pace; the copy is the same",
     ("archive-dir", "link-down"): NO_LINK, ("archive-dir", "slow-link"): NO_LINK,
-    ("shm", "duplicate"): NO_FRAMES, ("shm", "reorder"): NO_FRAMES, ("shm", "foreign"): NO_FRAMES,
+    ("shm", "duplicate"): NO_FRAMES, ("shm", "reorder"): NO_FRAMES,
     ("plank", "kill"): "both legs are in one process", ("plank", "stop"): "both legs are in one process",
     ("plank", "duplicate"): NO_FRAMES, ("plank", "reorder"): NO_FRAMES, ("plank", "foreign"): NO_FRAMES,
     ("archive-dir", "duplicate"): NO_FRAMES, ("archive-dir", "reorder"): NO_FRAMES,

@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "support/fault.h"
 #include "unit/mem/archive_rig.h"
 
 #define DEADLINE_NS (20 * HL_NS_PER_S)
@@ -134,6 +135,7 @@ static void foreign_things_are_counted_and_left_alone(void **state)
         assert_true(is_there(names[i]));
     assert_true(is_there(path_of(r, id_of(2), ".tmp")));
     free(s.bytes);
+    fault_shown("archive-dir", "foreign", "counted-left-alone");
 }
 
 /* Puts whose name is taken by something foreign fail with words and leave it as it is. */
@@ -195,6 +197,8 @@ static void damage_on_the_disk_is_noticed(void **state)
     assert_int_equal(put(r, &s), HL_OK); /* and the good copy comes back */
     assert_readable(r, &s);
     free(s.bytes);
+    fault_shown("archive-dir", "corrupt", "noticed-refused");
+    fault_shown("archive-dir", "wrong-size", "noticed-refused");
 }
 
 static void a_file_that_went_away_is_not_found(void **state)
@@ -262,6 +266,7 @@ static void a_full_disk_leaves_nothing_behind(void **state)
         skip();
     }
     assert_int_equal(WEXITSTATUS(status), 0);
+    fault_shown("archive-dir", "full", "refused-exact");
 }
 
 /* ---- death of the writer -------------------------------------------------------------------- */
@@ -319,6 +324,7 @@ static void a_killed_put_leaves_no_readable_half(void **state)
     munmap(copy, s.size);
     free(s.bytes);
     free(kept.bytes);
+    fault_shown("archive-dir", "kill", "no-half-exact");
 }
 
 static hl_status check_one(void *arg, struct hl_id id, uint64_t size)
@@ -381,6 +387,7 @@ static void all_that_was_acknowledged_is_there_after_a_kill(void **state)
         rig_close(r);
     }
     rig_open(r);
+    fault_shown("archive-dir", "kill", "no-half-exact");
 }
 
 #define IN_RIG(test) cmocka_unit_test_setup_teardown(test, rig_setup, rig_teardown)

@@ -5,6 +5,7 @@
 
 #include "base/crc32.h"
 #include "mem/plank.h"
+#include "support/fault.h"
 #include "unit/mem/device_rig.h"
 
 #define SIZE (5 * MIB + 12345)
@@ -237,6 +238,7 @@ static void a_wrong_bit_is_found_as_it_lands_and_its_chunk_is_named(void **state
             end(&w);
         }
     }
+    fault_shown("plank", "corrupt", "noticed-copied-again");
 }
 
 #define STALL_MS 200

@@ -19,6 +19,7 @@
 #include "base/crc32.h"
 #include "net/net.h"
 #include "net/ucx_private.h"
+#include "support/fault.h"
 #include "unit/net/ucx_rig.h"
 
 /* Checksums of pool[offset, offset+len) by the bitwise definition of CRC-32, slow and independent.
@@ -139,6 +140,7 @@ static void ranges_outside_the_pool_are_refused_and_the_client_lives_on(void **s
     assert_true(stats.refused >= HL_ARRAY_LEN(wrong));
     hl_net_close(client);
     hl_net_server_stop(server);
+    fault_shown("tcp-read", "wrong-size", "refused-served-on");
 }
 
 static void chunks_with_a_wrong_checksum_are_named(void **state)
@@ -180,6 +182,7 @@ static void chunks_with_a_wrong_checksum_are_named(void **state)
     free(dst);
     hl_net_close(client);
     hl_net_server_stop(server);
+    fault_shown("tcp-read", "corrupt", "noticed-fetched-again");
 }
 
 static void more_bad_chunks_than_fit_are_counted_and_the_first_are_kept_in_order(void **state)
@@ -263,6 +266,7 @@ static void a_put_with_a_wrong_checksum_is_aborted_and_refused(void **state)
     free(v.bytes);
     hl_net_close(client);
     hl_net_server_stop(server);
+    fault_shown("tcp-put", "corrupt", "refused-put-again");
 }
 
 static void the_words_of_a_refusing_put_handler_reach_the_client(void **state)
@@ -551,6 +555,7 @@ static void strangers_and_garbled_messages_are_refused_and_others_are_served(voi
     assert_int_equal(v.begun, 0);
     hl_net_close(client);
     hl_net_server_stop(server);
+    fault_shown("tcp-read", "foreign", "refused-served-on");
 }
 
 static void bytes_of_no_protocol_on_the_port_do_not_hurt(void **state)

@@ -2,6 +2,7 @@
 #include "unit/net/ucx_rig.h"
 
 #include "net/put_queue.h"
+#include "support/fault.h"
 
 #define OBJECTS_MAX 512
 
@@ -476,6 +477,9 @@ pieces_that_are_twice_unasked_or_of_a_wrong_size_end_the_put_and_the_connection(
     assert_int_equal(stats_of(server).puts, 0);
     hl_net_server_stop(server);
     store_fini(&s);
+    fault_shown("tcp-put", "wrong-size", "refused-aborted");
+    fault_shown("tcp-put", "duplicate", "refused-aborted");
+    fault_shown("tcp-put", "foreign", "refused-aborted");
 }
 
 static void pieces_in_another_order_land_in_their_places(void **state)
@@ -503,6 +507,7 @@ static void pieces_in_another_order_land_in_their_places(void **state)
     rogue_close(&r);
     hl_net_server_stop(server);
     store_fini(&s);
+    fault_shown("tcp-put", "reorder", "placed");
 }
 
 static void batches_that_are_garbled_out_of_order_or_a_strangers_store_nothing(void **state)
@@ -550,6 +555,8 @@ static void batches_that_are_garbled_out_of_order_or_a_strangers_store_nothing(v
     rogue_close(&r);
     hl_net_server_stop(server);
     store_fini(&s);
+    fault_shown("tcp-put", "foreign", "refused-served-on");
+    fault_shown("tcp-put", "wrong-size", "refused-aborted");
 }
 
 static void a_silent_put_is_given_up_after_the_limit(void **state)
