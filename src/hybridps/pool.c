@@ -106,6 +106,13 @@ void hl_chunk_pool_moment(struct hl_chunk_pool *p, uint64_t avail)
     p->now++;
 }
 
+void hl_chunk_pool_expect(struct hl_chunk_pool *p, const struct hl_trace_use *uses, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        if (!uses[i].on_host && uses[i].chunk < p->count)
+            p->chunks[uses[i].chunk].expected = p->now + 1;
+}
+
 /* ---- books ---- */
 
 static void count_device(struct hl_chunk_pool *p, const struct chunk *c, int sign)
@@ -214,17 +221,19 @@ static void add_leaving(struct hl_chunk_pool *p, uint32_t chunk)
 static int pick(struct hl_chunk_pool *p, uint32_t *victim)
 {
     double most = 0;
-    int found = 0;
+    int found = 0, found_expected = 0;
     for (uint32_t i = 0; i < p->count; i++) {
         const struct chunk *c = &p->chunks[i];
         if (!c->device || c->leaving || c->device_pins > 0 || (c->want & WANT_DEVICE))
             continue;
         /* What the host reads in this access is clean by then. */
         double rank = hl_policy_rank(p->policy, i, p->now, !c->host && (c->want & WANT_HOST) == 0);
-        if (!found || rank > most) {
+        int expected = c->expected == p->now && p->now > 0;
+        if (!found || expected < found_expected || (expected == found_expected && rank > most)) {
             most = rank;
             *victim = i;
             found = 1;
+            found_expected = expected;
         }
     }
     return found;

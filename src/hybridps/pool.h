@@ -65,6 +65,8 @@ struct hl_policy *hl_chunk_pool_policy(struct hl_chunk_pool *p);
 /* A new moment, in which `avail` bytes are for chunks. Who must leave does so with the next access,
  * which may be one of nothing. */
 void hl_chunk_pool_moment(struct hl_chunk_pool *p, uint64_t avail);
+/* In the moment that begins next these will be needed: others leave before them. */
+void hl_chunk_pool_expect(struct hl_chunk_pool *p, const struct hl_trace_use *uses, size_t count);
 
 /* All or nothing; a chunk may be named more than once and is pinned as often. */
 hl_status hl_chunk_pool_access(struct hl_chunk_pool *p, const struct hl_trace_use *uses,

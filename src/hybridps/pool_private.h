@@ -13,6 +13,7 @@ struct chunk {
     int kind;
     uint8_t device, host; /* where its content is */
     uint32_t device_pins, host_pins;
+    uint64_t expected; /* the moment it is needed in on the device, as somebody knows */
     uint8_t device_write, host_write; /* a pin there may write */
     /* within an access */
     uint8_t want, leaving, loading, flight, arrived, fresh, host_before;

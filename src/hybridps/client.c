@@ -1,0 +1,375 @@
+/* The public face of chunks that move: locks, checks, and tells the parts in their order. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "hybridps/client_private.h"
+
+#define CHUNK_BYTES_MAX (64u << 20) /* where nobody says */
+
+/* ---- opening ---- */
+
+static hl_status open_parts(struct hybridps *h, const hybridps_options *o)
+{
+    struct hl_chunk_pool_options pool = {.device = o->device,
+                                         .copy = h->copy,
+                                         .policy = o->policy != NULL ? o->policy : "opt",
+                                         .policy_options.seed = o->seed,
+                                         .host_bytes = o->host_bytes};
+    HL_TRY(hl_chunk_pool_open(&pool, &h->pool));
+    h->record = (struct hl_record){
+        .pool = h->pool, .copy = h->copy, .opt = strcmp(pool.policy, "opt") == 0};
+    return HL_OK;
+}
+
+static void free_client(struct hybridps *h)
+{
+    hl_record_fini(&h->record);
+    hl_chunk_pool_close(h->pool);
+    hl_tensors_fini(&h->tensors);
+    pthread_mutex_destroy(&h->lock);
+    free(h->uses);
+    free(h);
+}
+
+int hybridps_open(const hybridps_options *options, hybridps **out)
+{
+    if (options == NULL || options->device == NULL || out == NULL)
+        return hl_fail(HL_EINVAL, "a device is wanted, such as emu:256MiB or cuda:0");
+    const char *mode = options->mode != NULL ? options->mode : "copy";
+    if (strcmp(mode, "copy") != 0 && strcmp(mode, "move") != 0)
+        return hl_fail(HL_EINVAL, "mode \"%s\" is neither copy nor move", mode);
+    if (options->manager != NULL)
+        return hl_fail(HL_EUNSUPPORTED, "a manager of the node can't be joined yet");
+    if (options->prefetch < -1)
+        return hl_fail(HL_EINVAL, "%d chunks can't be fetched ahead", options->prefetch);
+    struct hybridps *h = calloc(1, sizeof(*h));
+    if (h == NULL)
+        return hl_fail(HL_ENOMEM, "memory is short for a client");
+    h->pid = getpid();
+    h->copy = mode[0] == 'c';
+    h->chunk_bytes = options->chunk_bytes;
+    pthread_mutex_init(&h->lock, NULL);
+    hl_status st = open_parts(h, options);
+    if (st != HL_OK)
+        free_client(h);
+    else
+        *out = h;
+    return st;
+}
+
+void hybridps_close(hybridps *h)
+{
+    /* A child has neither the threads nor the right to what it would end. */
+    if (h != NULL && h->pid == getpid())
+        free_client(h);
+}
+
+static hl_status enter(hybridps *h)
+{
+    if (h == NULL)
+        return hl_fail(HL_EINVAL, "there is no client");
+    if (h->pid != getpid())
+        return hl_fail(HL_EPERM,
+                       "process %d is a fork of %d, which alone may use its device: open another "
+                       "client",
+                       (int)getpid(), (int)h->pid);
+    pthread_mutex_lock(&h->lock);
+    return HL_OK;
+}
+
+static int leave(hybridps *h, hl_status st)
+{
+    pthread_mutex_unlock(&h->lock);
+    return st;
+}
+
+/* ---- tensors ---- */
+
+int hybridps_add(hybridps *h, const char *name, int kind, uint64_t bytes, uint32_t *tensor)
+{
+    HL_TRY(enter(h));
+    return leave(h, hl_tensors_add(&h->tensors, name != NULL ? name : "", kind, bytes, tensor));
+}
+
+/* Where nobody says: a sixteenth of the device, and no shorter than the longest tensor. */
+static uint64_t chunk_bytes(const struct hybridps *h)
+{
+    struct hl_chunk_pool_stats s;
+    hl_chunk_pool_stats(h->pool, &s);
+    uint64_t bytes = s.capacity / 16, longest = hl_tensors_longest(&h->tensors);
+    if (h->chunk_bytes > 0)
+        return h->chunk_bytes;
+    bytes = bytes < CHUNK_BYTES_MAX ? bytes : CHUNK_BYTES_MAX;
+    return bytes > longest ? bytes : longest;
+}
+
+int hybridps_layout(hybridps *h)
+{
+    HL_TRY(enter(h));
+    return leave(h, hl_tensors_layout(&h->tensors, h->pool, chunk_bytes(h)));
+}
+
+static hl_status find(const struct hybridps *h, uint32_t tensor, const struct hl_tensor **out)
+{
+    if (tensor >= h->tensors.count)
+        return hl_fail(HL_ENOENT, "there is no tensor %" PRIu32 "; %" PRIu32 " were registered",
+                       tensor, h->tensors.count);
+    *out = &h->tensors.list[tensor];
+    return HL_OK;
+}
+
+static void *address_of(const struct hybridps *h, const struct hl_tensor *x, int where)
+{
+    struct hl_chunk_info info;
+    hl_chunk_pool_info(h->pool, x->chunk, &info);
+    uint8_t *base = where == HYBRIDPS_HOST ? info.host : (uint8_t *)(uintptr_t)info.address;
+    return base + x->offset;
+}
+
+int hybridps_address(hybridps *h, uint32_t tensor, int where, void **address)
+{
+    const struct hl_tensor *x = NULL;
+    HL_TRY(enter(h));
+    hl_status st = find(h, tensor, &x);
+    if (st == HL_OK && x->chunk == HL_TENSOR_NONE)
+        st = hl_fail(HL_EINVAL, "tensor \"%s\" has no chunk yet: a layout comes first", x->name);
+    if (st == HL_OK && where != HYBRIDPS_HOST && where != HYBRIDPS_DEVICE)
+        st = hl_fail(HL_EINVAL, "tensor \"%s\": %d is neither host nor device", x->name, where);
+    if (st == HL_OK)
+        *address = address_of(h, x, where);
+    return leave(h, st);
+}
+
+int hybridps_tensor(hybridps *h, uint32_t tensor, hybridps_tensor_info *out)
+{
+    const struct hl_tensor *x = NULL;
+    HL_TRY(enter(h));
+    hl_status st = find(h, tensor, &x);
+    if (st == HL_OK) {
+        struct hl_chunk_info info = {0};
+        if (x->chunk != HL_TENSOR_NONE)
+            hl_chunk_pool_info(h->pool, x->chunk, &info);
+        int has = x->state != HYBRIDPS_FREE;
+        *out = (hybridps_tensor_info){.chunk = x->chunk,
+                                      .offset = x->offset,
+                                      .bytes = x->bytes,
+                                      .kind = x->kind,
+                                      .state = x->state,
+                                      .on_host = has && info.on_host,
+                                      .on_device = has && info.on_device};
+    }
+    return leave(h, st);
+}
+
+/* ---- moments ---- */
+
+static uint64_t avail_beside(const struct hybridps *h, uint64_t other)
+{
+    struct hl_chunk_pool_stats s;
+    hl_chunk_pool_stats(h->pool, &s);
+    return other < s.capacity ? s.capacity - other : 0;
+}
+
+static void set_moment(struct hybridps *h, const char *stage, const char *op, uint64_t other)
+{
+    if (stage != h->stage)
+        snprintf(h->stage, sizeof(h->stage), "%s", stage != NULL ? stage : "");
+    if (op != h->op)
+        snprintf(h->op, sizeof(h->op), "%s", op != NULL ? op : "");
+    h->other = other;
+}
+
+static hl_status begin_moment(struct hybridps *h, uint64_t other)
+{
+    uint64_t avail = avail_beside(h, other);
+    struct hl_chunk_pool_stats before;
+    hl_chunk_pool_stats(h->pool, &before);
+    hl_record_expect(&h->record);
+    hl_chunk_pool_moment(h->pool, avail);
+    hl_status st = hl_chunk_pool_access(h->pool, NULL, 0);
+    if (st != HL_OK) {
+        hl_chunk_pool_moment(h->pool, before.avail);
+        return st;
+    }
+    h->moments++;
+    h->begun = 1;
+    h->released = 0;
+    return HL_OK;
+}
+
+int hybridps_moment(hybridps *h, const char *stage, const char *op, uint64_t other_bytes)
+{
+    char old_stage[sizeof(h->stage)], old_op[sizeof(h->op)];
+    HL_TRY(enter(h));
+    uint64_t old_other = h->other;
+    memcpy(old_stage, h->stage, sizeof(old_stage));
+    memcpy(old_op, h->op, sizeof(old_op));
+    set_moment(h, stage, op, other_bytes);
+    hl_status st = begin_moment(h, other_bytes);
+    if (st == HL_OK) {
+        hl_record_moment(&h->record, h->stage, h->op, avail_beside(h, other_bytes));
+    } else {
+        st = client_explain(h, st, NULL, 0);
+        set_moment(h, old_stage, old_op, old_other);
+    }
+    return leave(h, st);
+}
+
+static hybridps_traffic since(hybridps_traffic a, hybridps_traffic b)
+{
+    return (hybridps_traffic){.h2d = a.h2d - b.h2d,
+                              .d2h = a.d2h - b.d2h,
+                              .loads = a.loads - b.loads,
+                              .evictions = a.evictions - b.evictions,
+                              .drops = a.drops - b.drops,
+                              .stalls = a.stalls - b.stalls,
+                              .stall_ns = a.stall_ns - b.stall_ns};
+}
+
+int hybridps_iteration(hybridps *h, const char *phase)
+{
+    struct hl_chunk_pool_stats s;
+    HL_TRY(enter(h));
+    int running = h->record.phase != NULL;
+    hl_status st = hl_record_iteration(&h->record, phase);
+    if (st == HL_OK) {
+        hl_chunk_pool_stats(h->pool, &s);
+        if (running)
+            h->last = since(s.total, h->at_start);
+        h->at_start = s.total;
+        h->iterations += phase != NULL;
+        h->moments = 0;
+        h->begun = h->released = 0;
+    }
+    return leave(h, st);
+}
+
+/* ---- access and release ---- */
+
+static hl_status room_for_uses(struct hybridps *h, size_t n)
+{
+    if (n <= h->uses_cap)
+        return HL_OK;
+    struct hl_trace_use *uses = realloc(h->uses, n * sizeof(*uses));
+    if (uses == NULL)
+        return hl_fail(HL_ENOMEM, "memory is short for %zu tensors", n);
+    h->uses = uses;
+    h->uses_cap = n;
+    return HL_OK;
+}
+
+/* All that a moment needs is pinned together: what is accessed after a release is in another. */
+static hl_status own_moment(struct hybridps *h)
+{
+    if (h->record.phase == NULL || (h->begun && !h->released))
+        return HL_OK;
+    HL_TRY(begin_moment(h, h->other));
+    hl_record_moment(&h->record, h->stage, h->op, avail_beside(h, h->other));
+    return HL_OK;
+}
+
+static void note_access(struct hybridps *h, hybridps_use *uses, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        struct hl_tensor *x = &h->tensors.list[uses[i].tensor];
+        if (x->state == HYBRIDPS_FREE)
+            h->tensors.chunks[x->chunk].live++;
+        x->state = HYBRIDPS_COMPUTE;
+        x->where = uses[i].where;
+        x->pins++;
+        uses[i].address = address_of(h, x, uses[i].where);
+        if (h->record.phase != NULL)
+            hl_record_need(&h->record, x->chunk, uses[i].where == HYBRIDPS_HOST,
+                           uses[i].write != 0);
+    }
+}
+
+int hybridps_access(hybridps *h, hybridps_use *uses, size_t n)
+{
+    HL_TRY(enter(h));
+    hl_status st = hl_tensors_check_access(&h->tensors, uses, n);
+    if (st == HL_OK)
+        st = room_for_uses(h, n);
+    if (st != HL_OK || n == 0)
+        return leave(h, st);
+    for (size_t i = 0; i < n; i++)
+        h->uses[i] = (struct hl_trace_use){.chunk = h->tensors.list[uses[i].tensor].chunk,
+                                           .on_host = uses[i].where == HYBRIDPS_HOST,
+                                           .write = uses[i].write != 0};
+    st = own_moment(h);
+    if (st == HL_OK)
+        st = hl_chunk_pool_access(h->pool, h->uses, n);
+    if (st == HL_OK)
+        note_access(h, uses, n);
+    else
+        st = client_explain(h, st, uses, n);
+    return leave(h, st);
+}
+
+int hybridps_release(hybridps *h, const uint32_t *tensors, size_t n, int state)
+{
+    HL_TRY(enter(h));
+    hl_status st = hl_tensors_check_release(&h->tensors, tensors, n, state);
+    for (size_t i = 0; i < n && st == HL_OK; i++) {
+        struct hl_tensor *x = &h->tensors.list[tensors[i]];
+        hl_chunk_pool_release(h->pool, x->chunk, x->where == HYBRIDPS_HOST);
+        if (--x->pins > 0)
+            continue;
+        x->state = state;
+        if (state == HYBRIDPS_FREE && --h->tensors.chunks[x->chunk].live == 0) {
+            hl_chunk_pool_end(h->pool, x->chunk);
+            if (h->record.phase != NULL)
+                hl_record_free(&h->record, x->chunk);
+        }
+    }
+    h->released |= st == HL_OK && n > 0;
+    return leave(h, st);
+}
+
+/* ---- telling ---- */
+
+int hybridps_stats(hybridps *h, hybridps_stats_t *out)
+{
+    struct hl_chunk_pool_stats s;
+    HL_TRY(enter(h));
+    hl_chunk_pool_stats(h->pool, &s);
+    *out = (hybridps_stats_t){.capacity = s.capacity,
+                              .granule = s.granule,
+                              .avail = s.avail,
+                              .device = s.device,
+                              .device_peak = s.device_peak,
+                              .host = s.host,
+                              .host_peak = s.host_peak,
+                              .pinned = s.pinned,
+                              .peak_over_avail = s.peak_over_avail,
+                              .tensors = h->tensors.count,
+                              .chunks = s.chunks,
+                              .iterations = h->iterations,
+                              .moments = h->moments,
+                              .deviations = h->record.deviations,
+                              .planned = h->record.following && h->record.phase->plan != NULL,
+                              .total = s.total,
+                              .iteration = since(s.total, h->at_start),
+                              .last = h->last};
+    memcpy(out->device_by_kind, s.device_by_kind, sizeof(out->device_by_kind));
+    memcpy(out->host_by_kind, s.host_by_kind, sizeof(out->host_by_kind));
+    return leave(h, HL_OK);
+}
+
+int hybridps_trace(hybridps *h, const char *phase, char **json)
+{
+    const struct hl_trace *t = NULL;
+    HL_TRY(enter(h));
+    hl_status st = hl_record_find(&h->record, phase, &t);
+    if (st == HL_OK)
+        st = hl_trace_print(t, json);
+    return leave(h, st);
+}
+
+void hybridps_free_text(char *text)
+{
+    free(text);
+}

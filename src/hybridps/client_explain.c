@@ -1,0 +1,110 @@
+/* What a person needs to know when chunks don't fit. */
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "hybridps/client_private.h"
+
+#define TOP 5
+
+struct text {
+    char data[HL_ERROR_TEXT_MAX];
+    size_t len;
+};
+
+static void add(struct text *t, const char *fmt, ...) HL_PRINTF(2, 3);
+
+static void add(struct text *t, const char *fmt, ...)
+{
+    va_list args;
+    va_start(args, fmt);
+    int n = vsnprintf(t->data + t->len, sizeof(t->data) - t->len, fmt, args);
+    va_end(args);
+    if (n > 0)
+        t->len += (size_t)n < sizeof(t->data) - t->len ? (size_t)n : sizeof(t->data) - t->len - 1;
+}
+
+/* On the device: bytes of each kind, and how many of them are pinned. */
+static void add_kinds(const struct hybridps *h, struct text *t)
+{
+    uint64_t all[HYBRIDPS_KINDS] = {0}, pinned[HYBRIDPS_KINDS] = {0};
+    const char *comma = "";
+    for (uint32_t c = 0; c < h->tensors.chunk_count; c++) {
+        struct hl_chunk_info info;
+        hl_chunk_pool_info(h->pool, c, &info);
+        all[info.kind] += info.on_device ? info.bytes : 0;
+        pinned[info.kind] += info.device_pins > 0 ? info.bytes : 0;
+    }
+    add(t, "; on the device:");
+    for (int k = 0; k < HYBRIDPS_KINDS; k++)
+        if (all[k] > 0) {
+            add(t, "%s %s %" PRIu64 " (COMPUTE %" PRIu64 ")", comma, hl_tensor_kind_name(k), all[k],
+                pinned[k]);
+            comma = ",";
+        }
+    add(t, "%s", comma[0] == '\0' ? " nothing" : "");
+}
+
+/* The longest chunks that are pinned, each with a tensor that pins it. */
+static void add_pinned(const struct hybridps *h, struct text *t)
+{
+    uint32_t told[TOP];
+    size_t count = 0;
+    while (count < TOP) {
+        const struct hl_tensor *best = NULL;
+        uint64_t bytes = 0;
+        for (uint32_t i = 0; i < h->tensors.count; i++) {
+            const struct hl_tensor *x = &h->tensors.list[i];
+            int known = 0;
+            for (size_t k = 0; k < count; k++)
+                known |= told[k] == x->chunk;
+            if (x->pins == 0 || x->where != HYBRIDPS_DEVICE || known)
+                continue;
+            if (best == NULL || h->tensors.chunks[x->chunk].bytes > bytes) {
+                best = x;
+                bytes = h->tensors.chunks[x->chunk].bytes;
+            }
+        }
+        if (best == NULL)
+            break;
+        add(t, "%s \"%.60s\" (chunk %" PRIu32 ", %" PRIu64 ")", count == 0 ? "; pinned by" : ",",
+            best->name, best->chunk, bytes);
+        told[count++] = best->chunk;
+    }
+}
+
+/* Bytes that are pinned on the device or asked for there. */
+static uint64_t wanted(const struct hybridps *h, const hybridps_use *uses, size_t n)
+{
+    uint64_t bytes = 0;
+    for (uint32_t c = 0; c < h->tensors.chunk_count; c++) {
+        struct hl_chunk_info info;
+        hl_chunk_pool_info(h->pool, c, &info);
+        int in = info.device_pins > 0;
+        for (size_t i = 0; i < n && !in; i++)
+            in = uses[i].where == HYBRIDPS_DEVICE && h->tensors.list[uses[i].tensor].chunk == c;
+        bytes += in ? info.bytes : 0;
+    }
+    return bytes;
+}
+
+hl_status client_explain(const struct hybridps *h, hl_status st, const hybridps_use *uses, size_t n)
+{
+    struct text t = {.len = 0};
+    if (st != HL_ENOSPC && st != HL_EBUSY)
+        return st;
+    add(&t, "moment %" PRIu64 " (%s%s%s)", h->moments, h->stage,
+        h->stage[0] != '\0' && h->op[0] != '\0' ? " " : "", h->op);
+    if (n > 0)
+        add(&t, ", tensor \"%.100s\"", h->tensors.list[uses[0].tensor].name);
+    if (n > 1)
+        add(&t, " and %zu more", n - 1);
+    add(&t, ": %s", hl_error_text());
+    add_kinds(h, &t);
+    add_pinned(h, &t);
+    if (st == HL_ENOSPC)
+        add(&t, "; it would fit a device of %" PRIu64 " bytes (%" PRIu64 " of them for others)",
+            wanted(h, uses, n) + h->other, h->other);
+    return hl_fail(st, "%s", t.data);
+}

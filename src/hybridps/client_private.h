@@ -1,0 +1,35 @@
+/* hybridps/client_private.h - what the parts of the client share. */
+#ifndef HL_HYBRIDPS_CLIENT_PRIVATE_H
+#define HL_HYBRIDPS_CLIENT_PRIVATE_H
+
+#include <pthread.h>
+#include <sys/types.h>
+
+#include "helios/hybridps.h"
+#include "hybridps/pool.h"
+#include "hybridps/record.h"
+#include "hybridps/tensors.h"
+
+struct hybridps {
+    pthread_mutex_t lock; /* all below */
+    pid_t pid;
+    int copy;
+    uint64_t chunk_bytes; /* 0 = by the layout */
+    struct hl_chunk_pool *pool;
+    struct hl_tensors tensors;
+    struct hl_record record;
+
+    char stage[64], op[192];
+    uint64_t other, moments, iterations;
+    int begun;    /* a moment, in this iteration */
+    int released; /* since the last access */
+    hybridps_traffic at_start, last;
+    struct hl_trace_use *uses; /* of a call */
+    size_t uses_cap;
+};
+
+/* Adds who pins what, and what would fit, to the text of a failed access or moment. */
+hl_status client_explain(const struct hybridps *h, hl_status st, const hybridps_use *uses,
+                         size_t n);
+
+#endif

@@ -1,0 +1,349 @@
+#include "hybridps/record.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "hybridps/tensors.h"
+
+#define PLAN_AHEAD 3        /* iterations, so that what is kept across the joint is worth it */
+#define PLAN_WORK  30000000 /* a fraction of a second */
+#define PLANS_MAX  8        /* of one record */
+
+static void fini_phase(struct hl_record_phase *p)
+{
+    hl_trace_fini(&p->trace);
+    hl_chunk_plan_free(p->plan);
+    free(p->device);
+    free(p->host);
+}
+
+void hl_record_fini(struct hl_record *r)
+{
+    if (r->pool != NULL)
+        hl_policy_set_plan(hl_chunk_pool_policy(r->pool), NULL);
+    for (size_t i = 0; i < r->phase_count; i++)
+        fini_phase(&r->phases[i]);
+    free(r->phases);
+    free(r->hits);
+    hl_trace_fini(&r->trace);
+    *r = (struct hl_record){0};
+}
+
+/* ---- recording ---- */
+
+/* This iteration is lost for the record. */
+static void give_up(struct hl_record *r)
+{
+    hl_error_clear();
+    hl_trace_fini(&r->trace);
+    r->recording = 0;
+}
+
+/* All chunks there are; what an older record knew of their beginning is kept. */
+static hl_status record_chunks(struct hl_record *r, const struct hl_trace *older)
+{
+    struct hl_chunk_pool_stats s;
+    hl_chunk_pool_stats(r->pool, &s);
+    for (uint32_t c = 0; c < s.chunks; c++) {
+        struct hl_chunk_info info;
+        char id[16];
+        hl_chunk_pool_info(r->pool, c, &info);
+        int content = older != NULL && c < older->chunk_count ? older->chunks[c].has_content
+                                                              : info.on_device || info.on_host;
+        snprintf(id, sizeof(id), "%u", (unsigned)c);
+        HL_TRY(hl_trace_add_chunk(&r->trace, id, 1, hl_tensor_kind_name(info.kind), info.bytes,
+                                  content));
+    }
+    return HL_OK;
+}
+
+static hl_status copy_moment(struct hl_record *r, const struct hl_trace_moment *m,
+                             const uint8_t *only)
+{
+    HL_TRY(hl_trace_add_moment(&r->trace, m->stage, m->op, m->avail));
+    for (size_t i = 0; i < m->need_count; i++)
+        if (only == NULL || only[i])
+            HL_TRY(hl_trace_add_need(&r->trace, m->need[i].chunk, m->need[i].on_host,
+                                     m->need[i].write));
+    for (size_t i = 0; i < m->free_count && only == NULL; i++)
+        HL_TRY(hl_trace_add_free(&r->trace, m->free[i]));
+    return HL_OK;
+}
+
+static hl_status copy_past(struct hl_record *r)
+{
+    const struct hl_trace *t = &r->phase->trace;
+    HL_TRY(record_chunks(r, t));
+    for (size_t i = 0; i < r->moment && r->begun; i++)
+        HL_TRY(copy_moment(r, &t->moments[i], NULL));
+    return r->begun ? copy_moment(r, &t->moments[r->moment], r->hits) : HL_OK;
+}
+
+/* From here on it is another iteration than the recorded one. */
+static void deviate(struct hl_record *r)
+{
+    r->deviations++;
+    r->following = 0;
+    r->recording = 1;
+    hl_policy_set_plan(hl_chunk_pool_policy(r->pool), NULL);
+    if (copy_past(r) != HL_OK)
+        give_up(r);
+}
+
+/* ---- iterations ---- */
+
+static const struct hl_trace_moment *now(const struct hl_record *r)
+{
+    return &r->phase->trace.moments[r->moment];
+}
+
+static int moment_is_whole(const struct hl_record *r)
+{
+    return !r->begun || r->hit_count == now(r)->need_count;
+}
+
+static void end_iteration(struct hl_record *r)
+{
+    if (r->phase == NULL)
+        return;
+    if (r->following &&
+        !(r->begun && r->moment + 1 == r->phase->trace.moment_count && moment_is_whole(r)))
+        deviate(r);
+    hl_policy_set_plan(hl_chunk_pool_policy(r->pool), NULL);
+    if (r->recording && r->trace.moment_count > 0) {
+        struct hl_record_phase *p = r->phase;
+        hl_trace_fini(&p->trace);
+        hl_chunk_plan_free(p->plan);
+        p->plan = NULL;
+        p->plans = 0;
+        p->trace = r->trace;
+        p->trace.iterations = PLAN_AHEAD;
+        p->whole = 1;
+        r->last = p;
+        r->trace = (struct hl_trace){0};
+    }
+    hl_trace_fini(&r->trace);
+    r->recording = r->following = r->begun = 0;
+    r->phase = NULL;
+}
+
+static hl_status find_phase(struct hl_record *r, const char *name, struct hl_record_phase **out)
+{
+    for (size_t i = 0; i < r->phase_count; i++)
+        if (strcmp(r->phases[i].name, name) == 0) {
+            *out = &r->phases[i];
+            return HL_OK;
+        }
+    if (strlen(name) >= sizeof((*out)->name) || r->phase_count == HL_RECORD_PHASES)
+        return hl_fail(HL_EINVAL, "phase \"%.80s\": names have up to %zu bytes, and there are %d",
+                       name, sizeof((*out)->name) - 1, HL_RECORD_PHASES);
+    if (r->phases == NULL)
+        r->phases = calloc(HL_RECORD_PHASES, sizeof(*r->phases));
+    if (r->phases == NULL)
+        return hl_fail(HL_ENOMEM, "memory is short for a record");
+    *out = &r->phases[r->phase_count++];
+    snprintf((*out)->name, sizeof((*out)->name), "%s", name);
+    return HL_OK;
+}
+
+/* Where chunks are now; 1 when it is where the plan began. */
+static int same_start(const struct hl_record *r, const uint8_t *device, const uint8_t *host)
+{
+    const struct hl_record_phase *p = r->phase;
+    return p->plan != NULL && memcmp(p->device, device, p->trace.chunk_count) == 0 &&
+           memcmp(p->host, host, p->trace.chunk_count) == 0;
+}
+
+static void make_plan(struct hl_record *r)
+{
+    struct hl_record_phase *p = r->phase;
+    size_t n = p->trace.chunk_count;
+    uint8_t *device = calloc(n + 1, 1), *host = calloc(n + 1, 1);
+    for (uint32_t c = 0; c < n && device != NULL && host != NULL; c++) {
+        struct hl_chunk_info info;
+        hl_chunk_pool_info(r->pool, c, &info);
+        device[c] = info.on_device != 0;
+        host[c] = info.on_host != 0;
+    }
+    if (device == NULL || host == NULL || same_start(r, device, host) || p->plans >= PLANS_MAX) {
+        free(device);
+        free(host);
+        return;
+    }
+    struct hl_chunk_plan_options o = {.copy = r->copy,
+                                      .iterations = PLAN_AHEAD,
+                                      .on_device = device,
+                                      .on_host = host,
+                                      .work = PLAN_WORK};
+    hl_chunk_plan_free(p->plan);
+    p->plan = NULL;
+    p->plans++;
+    free(p->device);
+    free(p->host);
+    p->device = device;
+    p->host = host;
+    if (hl_chunk_plan_make(&p->trace, &o, &p->plan) != HL_OK)
+        hl_error_clear(); /* lru does it */
+}
+
+hl_status hl_record_iteration(struct hl_record *r, const char *phase)
+{
+    struct hl_record_phase *p = NULL;
+    if (phase != NULL)
+        HL_TRY(find_phase(r, phase, &p));
+    end_iteration(r);
+    r->phase = p;
+    if (p == NULL)
+        return HL_OK;
+    if (p->whole) {
+        if (r->opt)
+            make_plan(r);
+        if (p->plan != NULL)
+            hl_chunk_plan_seek(p->plan, 0);
+        hl_policy_set_plan(hl_chunk_pool_policy(r->pool), p->plan);
+        r->following = 1;
+        return HL_OK;
+    }
+    r->recording = 1;
+    if (record_chunks(r, NULL) != HL_OK)
+        give_up(r);
+    return HL_OK;
+}
+
+/* ---- moments ---- */
+
+static size_t next_moment(const struct hl_record *r)
+{
+    return r->begun ? r->moment + 1 : 0;
+}
+
+void hl_record_expect(struct hl_record *r)
+{
+    if (!r->following || next_moment(r) >= r->phase->trace.moment_count)
+        return;
+    const struct hl_trace_moment *m = &r->phase->trace.moments[next_moment(r)];
+    hl_chunk_pool_expect(r->pool, m->need, m->need_count);
+}
+
+static hl_status room_for_hits(struct hl_record *r, size_t count)
+{
+    if (count > r->hits_cap) {
+        uint8_t *hits = realloc(r->hits, count);
+        if (hits == NULL)
+            return hl_fail(HL_ENOMEM, "memory is short for a record");
+        r->hits = hits;
+        r->hits_cap = count;
+    }
+    if (count > 0)
+        memset(r->hits, 0, count);
+    r->hit_count = 0;
+    return HL_OK;
+}
+
+/* 1 when the record goes on like this. */
+static int follow_moment(struct hl_record *r, const char *stage, const char *op, uint64_t avail)
+{
+    size_t next = next_moment(r);
+    if (next >= r->phase->trace.moment_count || !moment_is_whole(r))
+        return 0;
+    struct hl_trace_moment *m = &r->phase->trace.moments[next];
+    if (strcmp(m->stage, stage) != 0 || strcmp(m->op, op) != 0 ||
+        room_for_hits(r, m->need_count) != HL_OK)
+        return 0;
+    if (m->avail != avail) { /* another tide is no other iteration, but planned anew */
+        m->avail = avail;
+        if (r->phase->device != NULL && r->phase->trace.chunk_count > 0)
+            r->phase->device[0] ^= 2;
+    }
+    r->moment = next;
+    r->begun = 1;
+    if (r->phase->plan != NULL)
+        hl_chunk_plan_seek(r->phase->plan, next);
+    return 1;
+}
+
+static void need_pinned(struct hl_record *r)
+{
+    struct hl_chunk_pool_stats s;
+    hl_chunk_pool_stats(r->pool, &s);
+    for (uint32_t c = 0; c < s.chunks; c++) {
+        struct hl_chunk_info info;
+        hl_chunk_pool_info(r->pool, c, &info);
+        if (info.device_pins > 0)
+            hl_record_need(r, c, 0, 0);
+        if (info.host_pins > 0)
+            hl_record_need(r, c, 1, 0);
+    }
+}
+
+void hl_record_moment(struct hl_record *r, const char *stage, const char *op, uint64_t avail)
+{
+    stage = stage != NULL ? stage : "";
+    op = op != NULL ? op : "";
+    if (r->following && !follow_moment(r, stage, op, avail))
+        deviate(r);
+    if (r->recording && hl_trace_add_moment(&r->trace, stage, op, avail) != HL_OK)
+        give_up(r);
+    if (r->following || r->recording)
+        need_pinned(r);
+}
+
+static int follow_need(struct hl_record *r, uint32_t chunk, int on_host, int write)
+{
+    if (!r->begun)
+        return 0;
+    const struct hl_trace_moment *m = now(r);
+    for (size_t i = 0; i < m->need_count; i++) {
+        const struct hl_trace_use *u = &m->need[i];
+        if (u->chunk != chunk || u->on_host != (on_host != 0))
+            continue;
+        if (write && !u->write)
+            return 0;
+        r->hit_count += !r->hits[i];
+        r->hits[i] = 1;
+        return 1;
+    }
+    return 0;
+}
+
+void hl_record_need(struct hl_record *r, uint32_t chunk, int on_host, int write)
+{
+    if (r->following && !follow_need(r, chunk, on_host, write))
+        deviate(r);
+    if (!r->recording)
+        return;
+    hl_status st = HL_OK;
+    if (r->trace.moment_count == 0)
+        st = hl_trace_add_moment(&r->trace, "", "", 0);
+    if (st == HL_OK)
+        st = hl_trace_add_need(&r->trace, chunk, on_host, write);
+    if (st != HL_OK)
+        give_up(r);
+}
+
+void hl_record_free(struct hl_record *r, uint32_t chunk)
+{
+    if (r->following) {
+        int known = 0;
+        for (size_t i = 0; r->begun && i < now(r)->free_count; i++)
+            known |= now(r)->free[i] == chunk;
+        if (!known)
+            deviate(r);
+    }
+    if (r->recording && r->trace.moment_count > 0 && hl_trace_add_free(&r->trace, chunk) != HL_OK)
+        give_up(r);
+}
+
+hl_status hl_record_find(const struct hl_record *r, const char *phase, const struct hl_trace **out)
+{
+    const struct hl_record_phase *p = phase == NULL ? r->last : NULL;
+    for (size_t i = 0; i < r->phase_count && phase != NULL; i++)
+        if (strcmp(r->phases[i].name, phase) == 0)
+            p = &r->phases[i];
+    if (p == NULL || !p->whole)
+        return hl_fail(HL_ENOENT, "no iteration of phase \"%s\" was recorded to its end",
+                       phase != NULL ? phase : "");
+    *out = &p->trace;
+    return HL_OK;
+}

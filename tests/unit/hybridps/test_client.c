@@ -1,0 +1,528 @@
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "helios/hybridps.h"
+#include "hybridps/replay.h"
+
+#define LAYERS 12
+
+/* A model of LAYERS parameters, gradients and fp32 copies, each filling a chunk of a page. */
+struct model {
+    hybridps *h;
+    uint64_t page;
+    uint32_t param[LAYERS], grad[LAYERS], p32[LAYERS];
+    uint64_t value[LAYERS]; /* what the parameter holds, by an own account */
+};
+
+#define OK(call)                                                                                   \
+    do {                                                                                           \
+        if ((call) != 0)                                                                           \
+            fail_msg("%s: %s", #call, hl_error_text());                                            \
+    } while (0)
+
+static uint64_t page(void)
+{
+    return (uint64_t)sysconf(_SC_PAGESIZE);
+}
+
+static void *use(hybridps *h, uint32_t t, int where, int write)
+{
+    hybridps_use u = {.tensor = t, .where = where, .write = write};
+    OK(hybridps_access(h, &u, 1));
+    return u.address;
+}
+
+static void done(hybridps *h, uint32_t t, int state)
+{
+    OK(hybridps_release(h, &t, 1, state));
+}
+
+static hybridps *open_with(unsigned pages, const char *policy, const char *mode)
+{
+    char spec[32];
+    hybridps *h = NULL;
+    snprintf(spec, sizeof(spec), "emu:%llu", (unsigned long long)(pages * page()));
+    hybridps_options o = {.device = spec, .policy = policy, .mode = mode, .chunk_bytes = page()};
+    OK(hybridps_open(&o, &h));
+    return h;
+}
+
+static void build(struct model *m, unsigned pages, const char *policy, const char *mode)
+{
+    char name[32];
+    *m = (struct model){.h = open_with(pages, policy, mode), .page = page()};
+    for (unsigned i = 0; i < LAYERS; i++) {
+        snprintf(name, sizeof(name), "layer%u.weight", i);
+        OK(hybridps_add(m->h, name, HYBRIDPS_PARAM, m->page, &m->param[i]));
+        OK(hybridps_add(m->h, name, HYBRIDPS_GRAD, m->page, &m->grad[i]));
+        OK(hybridps_add(m->h, name, HYBRIDPS_P32, m->page, &m->p32[i]));
+    }
+    OK(hybridps_layout(m->h));
+    for (unsigned i = 0; i < LAYERS; i++) {
+        uint64_t *p = use(m->h, m->param[i], HYBRIDPS_HOST, 1);
+        p[0] = p[m->page / 8 - 1] = m->value[i] = 1000 + i;
+        done(m->h, m->param[i], HYBRIDPS_HOLD);
+        uint64_t *q = use(m->h, m->p32[i], HYBRIDPS_HOST, 1);
+        q[0] = m->value[i];
+        done(m->h, m->p32[i], HYBRIDPS_HOLD);
+    }
+}
+
+static void check_param(const struct model *m, const uint64_t *p, unsigned i)
+{
+    assert_int_equal(p[0], m->value[i]);
+    assert_int_equal(p[m->page / 8 - 1], m->value[i]);
+}
+
+static void forward(struct model *m, unsigned i, unsigned other)
+{
+    char op[16];
+    snprintf(op, sizeof(op), "l%u", i);
+    OK(hybridps_moment(m->h, "FWD", op, other * m->page));
+    check_param(m, use(m->h, m->param[i], HYBRIDPS_DEVICE, 0), i);
+    done(m->h, m->param[i], HYBRIDPS_AFTER_FWD);
+}
+
+static void backward(struct model *m, unsigned i, unsigned other)
+{
+    char op[16];
+    hybridps_use u[] = {{.tensor = m->param[i], .where = HYBRIDPS_DEVICE},
+                        {.tensor = m->grad[i], .where = HYBRIDPS_DEVICE, .write = 1}};
+    snprintf(op, sizeof(op), "l%u", i);
+    OK(hybridps_moment(m->h, "BWD", op, other * m->page));
+    OK(hybridps_access(m->h, u, 2));
+    check_param(m, u[0].address, i);
+    ((uint64_t *)u[1].address)[1] = m->value[i] * 3;
+    done(m->h, m->param[i], HYBRIDPS_AFTER_BWD);
+    done(m->h, m->grad[i], HYBRIDPS_AFTER_BWD);
+}
+
+/* The optimizer: param and p32 get a new value from the gradient, which ends. */
+static void step(struct model *m, unsigned i, int where)
+{
+    hybridps_use u[] = {{.tensor = m->param[i], .where = where, .write = 1},
+                        {.tensor = m->grad[i], .where = where},
+                        {.tensor = m->p32[i], .where = where, .write = 1}};
+    OK(hybridps_moment(m->h, "ADAM", "", 0));
+    OK(hybridps_access(m->h, u, 3));
+    check_param(m, u[0].address, i);
+    assert_int_equal(((uint64_t *)u[1].address)[1], m->value[i] * 3);
+    assert_int_equal(((uint64_t *)u[2].address)[0], m->value[i]);
+    m->value[i] = m->value[i] * 3 + 1;
+    uint64_t *p = u[0].address;
+    p[0] = p[m->page / 8 - 1] = ((uint64_t *)u[2].address)[0] = m->value[i];
+    done(m->h, m->param[i], HYBRIDPS_HOLD);
+    done(m->h, m->p32[i], HYBRIDPS_HOLD);
+    done(m->h, m->grad[i], HYBRIDPS_FREE);
+}
+
+/* Activations grow in the forward pass and shrink in the backward pass. */
+static void train(struct model *m, int adam_on)
+{
+    OK(hybridps_iteration(m->h, "train"));
+    for (unsigned i = 0; i < LAYERS; i++)
+        forward(m, i, i / 2);
+    for (unsigned i = LAYERS; i-- > 0;)
+        backward(m, i, i / 2);
+    for (unsigned i = 0; i < LAYERS; i++)
+        step(m, i, adam_on);
+}
+
+static hybridps_traffic last_of(hybridps *h)
+{
+    hybridps_stats_t s;
+    OK(hybridps_iteration(h, NULL));
+    OK(hybridps_stats(h, &s));
+    assert_int_equal(s.peak_over_avail, 0);
+    return s.last;
+}
+
+static struct hl_replay_result replay_of(hybridps *h, const char *policy, int copy)
+{
+    char *json = NULL;
+    struct hl_trace t = {0};
+    struct hl_replay_result r = {0};
+    struct hl_replay_options o = {.policy = policy, .copy = copy};
+    OK(hybridps_trace(h, "train", &json));
+    assert_int_equal(hl_trace_parse(json, strlen(json), &t), HL_OK);
+    assert_int_equal(hl_replay(&t, &o, &r), HL_OK);
+    hybridps_free_text(json);
+    hl_trace_fini(&t);
+    return r;
+}
+
+static void
+test_training_moves_what_opt_does_on_its_record_from_the_second_iteration_on(void **state)
+{
+    (void)state;
+    for (int copy = 0; copy < 2; copy++) {
+        struct model m;
+        build(&m, 10, NULL, copy ? "copy" : "move");
+        train(&m, HYBRIDPS_HOST);
+        (void)last_of(m.h);
+        struct hl_replay_result r = replay_of(m.h, "opt", copy);
+        for (int k = 1; k < 5; k++) {
+            hybridps_stats_t s;
+            train(&m, HYBRIDPS_HOST);
+            OK(hybridps_stats(m.h, &s));
+            assert_true(s.planned);
+            assert_int_equal(s.deviations, 0);
+            hybridps_traffic t = last_of(m.h);
+            assert_true(t.h2d > 0 && t.d2h > 0);
+            assert_int_equal(t.h2d, r.iterations[1].h2d);
+            assert_int_equal(t.d2h, r.iterations[1].d2h);
+        }
+        hl_replay_fini(&r);
+        hybridps_close(m.h);
+    }
+}
+
+static void test_training_on_the_device_moves_less_by_plan_than_by_use(void **state)
+{
+    uint64_t bytes[2] = {0};
+    static const char *const policies[] = {"opt", "lru"};
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        struct model m;
+        build(&m, 14, policies[i], "copy");
+        for (int k = 0; k < 5; k++) {
+            train(&m, HYBRIDPS_DEVICE);
+            hybridps_traffic t = last_of(m.h);
+            bytes[i] += k > 0 ? t.h2d + t.d2h : 0;
+        }
+        hybridps_close(m.h);
+    }
+    print_message("opt %llu, lru %llu bytes\n", (unsigned long long)bytes[0],
+                  (unsigned long long)bytes[1]);
+    assert_true(bytes[0] < bytes[1]);
+}
+
+static void test_another_course_falls_back_and_is_recorded(void **state)
+{
+    struct model m;
+    hybridps_stats_t s;
+    (void)state;
+    build(&m, 10, NULL, "copy");
+    for (int k = 0; k < 2; k++)
+        train(&m, HYBRIDPS_HOST);
+    OK(hybridps_iteration(m.h, "train")); /* half as many layers, the other way round */
+    for (unsigned i = LAYERS; i-- > LAYERS / 2;)
+        forward(&m, i, 0);
+    OK(hybridps_stats(m.h, &s));
+    assert_int_equal(s.deviations, 1);
+    assert_false(s.planned);
+    for (int k = 0; k < 2; k++) {
+        OK(hybridps_iteration(m.h, "train"));
+        for (unsigned i = LAYERS; i-- > LAYERS / 2;)
+            forward(&m, i, 0);
+    }
+    OK(hybridps_stats(m.h, &s));
+    assert_int_equal(s.deviations, 1); /* that is the record now */
+    assert_true(s.planned);
+    OK(hybridps_iteration(m.h, "eval")); /* another phase has its own */
+    forward(&m, 0, 0);
+    train(&m, HYBRIDPS_HOST);
+    train(&m, HYBRIDPS_HOST);
+    train(&m, HYBRIDPS_HOST);
+    OK(hybridps_stats(m.h, &s));
+    assert_int_equal(s.deviations, 2);
+    assert_true(s.planned);
+    hybridps_close(m.h);
+}
+
+static void expect_failure(int code, int want, const char *const *says)
+{
+    char text[2048];
+    snprintf(text, sizeof(text), "%s", hl_error_text());
+    assert_int_equal(code, want);
+    for (; *says != NULL; says++)
+        if (strstr(text, *says) == NULL)
+            fail_msg("\"%s\" does not say \"%s\"", text, *says);
+}
+
+#define SAYS(...)                                                                                  \
+    (const char *const[])                                                                          \
+    {                                                                                              \
+        __VA_ARGS__, NULL                                                                          \
+    }
+
+static void test_what_does_not_fit_says_all_there_is_to_know(void **state)
+{
+    hybridps *h = open_with(3, NULL, NULL);
+    uint32_t t[4];
+    char need[32], fit[64];
+    (void)state;
+    for (int i = 0; i < 4; i++)
+        OK(hybridps_add(h, (char[]){(char)('a' + i), 0}, i % 2, page(), &t[i]));
+    OK(hybridps_layout(h));
+    OK(hybridps_iteration(h, "train"));
+    OK(hybridps_moment(h, "FWD", "first", 0));
+    use(h, t[0], HYBRIDPS_DEVICE, 1);
+    use(h, t[1], HYBRIDPS_DEVICE, 1);
+    hybridps_use both[] = {{.tensor = t[2], .where = HYBRIDPS_DEVICE},
+                           {.tensor = t[3], .where = HYBRIDPS_DEVICE}};
+    hybridps_stats_t before, after;
+    OK(hybridps_stats(h, &before));
+    snprintf(need, sizeof(need), "needs %llu bytes", (unsigned long long)(2 * page()));
+    snprintf(fit, sizeof(fit), "would fit a device of %llu bytes",
+             (unsigned long long)(4 * page()));
+    expect_failure(hybridps_access(h, both, 2), -5,
+                   SAYS("emu:", "moment 1 (FWD first)", "\"c\" and 1 more", need, "pinned by \"a\"",
+                        "\"b\"", "param", "grad", "COMPUTE", fit));
+    OK(hybridps_stats(h, &after));
+    assert_memory_equal(&before, &after, sizeof(before));
+    /* The tide: what is pinned does not fit beside the others. */
+    expect_failure(hybridps_moment(h, "FWD", "second", 2 * page()), -5,
+                   SAYS("FWD second", "pinned by"));
+    OK(hybridps_stats(h, &after));
+    assert_int_equal(after.avail, before.avail);
+    done(h, t[0], HYBRIDPS_HOLD);
+    OK(hybridps_access(h, both, 2));
+    hybridps_close(h);
+}
+
+static void test_wrong_use_is_refused_and_changes_nothing(void **state)
+{
+    hybridps *h = open_with(4, NULL, "move");
+    uint32_t a, b, late;
+    void *address;
+    (void)state;
+    OK(hybridps_add(h, "a", HYBRIDPS_PARAM, page() / 2, &a));
+    OK(hybridps_add(h, "b", HYBRIDPS_PARAM, page() / 2, &b));
+    hybridps_use u = {.tensor = a, .where = HYBRIDPS_DEVICE};
+    expect_failure(hybridps_access(h, &u, 1), -1, SAYS("\"a\"", "layout"));
+    OK(hybridps_layout(h));
+    u.tensor = 17;
+    expect_failure(hybridps_access(h, &u, 1), -2, SAYS("no tensor 17", "2 were registered"));
+    expect_failure(hybridps_release(h, &a, 1, HYBRIDPS_HOLD), -1, SAYS("\"a\"", "without", "FREE"));
+    u = (hybridps_use){.tensor = a, .where = 5};
+    expect_failure(hybridps_access(h, &u, 1), -1, SAYS("neither host nor device"));
+    use(h, a, HYBRIDPS_DEVICE, 1);
+    expect_failure(hybridps_release(h, &a, 1, HYBRIDPS_COMPUTE), -1, SAYS("COMPUTE"));
+    expect_failure(hybridps_release(h, (uint32_t[]){a, a}, 2, HYBRIDPS_HOLD), -1,
+                   SAYS("more often"));
+    u.where = HYBRIDPS_HOST;
+    expect_failure(hybridps_access(h, &u, 1), -10, SAYS("COMPUTE on the device", "on the host"));
+    u.tensor = b; /* of the same chunk */
+    expect_failure(hybridps_access(h, &u, 1), -10,
+                   SAYS("chunk 0 is pinned on the device", "\"b\""));
+    hybridps_use two[] = {{.tensor = b, .where = HYBRIDPS_DEVICE},
+                          {.tensor = b, .where = HYBRIDPS_HOST}};
+    expect_failure(hybridps_access(h, two, 2), -1, SAYS("\"b\"", "host and device at once"));
+    OK(hybridps_add(h, "late", HYBRIDPS_GRAD, 1, &late));
+    expect_failure(hybridps_address(h, late, HYBRIDPS_HOST, &address), -1, SAYS("\"late\""));
+    done(h, a, HYBRIDPS_HOLD);
+    expect_failure(hybridps_add(h, "x", 99, 1, &late), -1, SAYS("99"));
+    expect_failure(hybridps_add(h, "x", 0, 0, &late), -1, SAYS("0 bytes"));
+    hybridps_options o = {.device = "emu:1MiB", .mode = "both"};
+    hybridps *none = NULL;
+    expect_failure(hybridps_open(&o, &none), -1, SAYS("\"both\""));
+    o = (hybridps_options){.device = "emu:1MiB", .policy = "clever"};
+    expect_failure(hybridps_open(&o, &none), -1, SAYS("\"clever\""));
+    o = (hybridps_options){.device = "abacus"};
+    expect_failure(hybridps_open(&o, &none), -1, SAYS("abacus"));
+    assert_null(none);
+    hybridps_close(h);
+}
+
+/* Runs fn in a child; its wait status. */
+static int in_child(int (*fn)(hybridps *, const volatile uint8_t *), hybridps *h, const void *at)
+{
+    int status = 0;
+    pid_t pid = fork();
+    if (pid == 0) {
+        for (int s = 1; s < 32; s++)
+            signal(s, SIG_DFL);
+        _exit(fn(h, at));
+    }
+    assert_true(pid > 0);
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    return status;
+}
+
+static int touch(hybridps *h, const volatile uint8_t *at)
+{
+    (void)h;
+    return at[0] == 1 ? 1 : 2;
+}
+
+static int child_uses(hybridps *h, const volatile uint8_t *at)
+{
+    hybridps_stats_t s;
+    (void)at;
+    int refused = hybridps_stats(h, &s) == -13 && strstr(hl_error_text(), "fork") != NULL;
+    hybridps_close(h);
+    return refused ? 7 : 8;
+}
+
+static void test_a_fork_is_refused_in_the_child(void **state)
+{
+    hybridps *h = open_with(2, NULL, NULL);
+    (void)state;
+    int status = in_child(child_uses, h, NULL);
+    assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 7);
+    hybridps_close(h);
+}
+
+static int faulted(int status)
+{
+    /* A sanitizer turns the signal into an exit code of its own. */
+    return (WIFSIGNALED(status) && WTERMSIG(status) == SIGSEGV) ||
+           (WIFEXITED(status) && WEXITSTATUS(status) != 1 && WEXITSTATUS(status) != 2);
+}
+
+static void test_use_where_a_chunk_is_not_faults_and_works_again_when_it_is_back(void **state)
+{
+    (void)state;
+    for (int copy = 0; copy < 2; copy++) {
+        hybridps *h = open_with(1, NULL, copy ? "copy" : "move");
+        uint32_t a, b;
+        OK(hybridps_add(h, "a", HYBRIDPS_PARAM, page(), &a));
+        OK(hybridps_add(h, "b", HYBRIDPS_PARAM, page(), &b));
+        OK(hybridps_layout(h));
+        uint8_t *host = use(h, a, HYBRIDPS_HOST, 1);
+        memset(host, 1, page());
+        done(h, a, HYBRIDPS_HOLD);
+        uint8_t *device = use(h, a, HYBRIDPS_DEVICE, 1);
+        assert_int_equal(WEXITSTATUS(in_child(touch, h, device)), 1);
+        device[0] = 2;
+        assert_true(faulted(in_child(touch, h, host))); /* stale there */
+        done(h, a, HYBRIDPS_HOLD);
+        use(h, b, HYBRIDPS_DEVICE, 1); /* a has to leave */
+        assert_true(faulted(in_child(touch, h, device)));
+        assert_int_equal(WEXITSTATUS(in_child(touch, h, host)), 2);
+        done(h, b, HYBRIDPS_FREE);
+        assert_ptr_equal(use(h, a, HYBRIDPS_DEVICE, 0), device);
+        assert_int_equal(device[0], 2);
+        assert_int_equal(device[page() - 1], 1);
+        hybridps_close(h);
+    }
+}
+
+static void test_content_that_is_freed_costs_nothing_and_is_gone(void **state)
+{
+    hybridps *h = open_with(2, NULL, NULL);
+    uint32_t a, b;
+    hybridps_stats_t s;
+    (void)state;
+    OK(hybridps_add(h, "a", HYBRIDPS_GRAD, page() / 2, &a));
+    OK(hybridps_add(h, "b", HYBRIDPS_GRAD, page() / 2, &b));
+    OK(hybridps_layout(h));
+    use(h, a, HYBRIDPS_DEVICE, 1);
+    use(h, b, HYBRIDPS_DEVICE, 1);
+    done(h, a, HYBRIDPS_FREE);
+    OK(hybridps_stats(h, &s));
+    assert_int_equal(s.device, page()); /* b lives in it */
+    assert_int_equal(s.device_by_kind[HYBRIDPS_GRAD], page());
+    done(h, b, HYBRIDPS_FREE);
+    OK(hybridps_stats(h, &s));
+    assert_int_equal(s.device, 0);
+    assert_int_equal(s.total.h2d + s.total.d2h, 0);
+    hybridps_close(h);
+}
+
+static void test_tensors_lie_in_their_order_and_keep_their_place(void **state)
+{
+    hybridps *h = open_with(16, NULL, NULL);
+    uint32_t t[5];
+    hybridps_tensor_info i[5];
+    (void)state;
+    OK(hybridps_add(h, "a", HYBRIDPS_PARAM, 100, &t[0]));
+    OK(hybridps_add(h, "g", HYBRIDPS_GRAD, 100, &t[1]));
+    OK(hybridps_add(h, "b", HYBRIDPS_PARAM, page() - 128, &t[2]));
+    OK(hybridps_add(h, "c", HYBRIDPS_PARAM, 3 * page(), &t[3])); /* longer than a chunk */
+    OK(hybridps_layout(h));
+    OK(hybridps_add(h, "d", HYBRIDPS_GRAD, 1, &t[4]));
+    OK(hybridps_layout(h));
+    for (int k = 0; k < 5; k++)
+        OK(hybridps_tensor(h, t[k], &i[k]));
+    assert_int_equal(i[0].chunk, i[2].chunk);
+    assert_int_equal(i[0].offset, 0);
+    assert_int_equal(i[2].offset, 128);
+    assert_int_equal(i[1].chunk, i[4].chunk);
+    assert_int_equal(i[4].offset, 128);
+    assert_int_not_equal(i[3].chunk, i[0].chunk);
+    hybridps_close(h);
+}
+
+/* ---- threads ---- */
+
+struct worker {
+    hybridps *h;
+    const uint32_t *tensors;
+    unsigned seed;
+    uint64_t *value; /* its own tensors' */
+    int failures;
+};
+
+static void *work(void *arg)
+{
+    struct worker *w = arg;
+    for (int k = 0; k < 400; k++) {
+        w->seed = w->seed * 1103515245u + 12345u;
+        unsigned i = (w->seed >> 16) % 4;
+        int where = (w->seed >> 20) % 3 != 0;
+        hybridps_use u = {.tensor = w->tensors[i], .where = where, .write = 1};
+        int rc = hybridps_access(w->h, &u, 1);
+        if (rc != 0) {
+            w->failures += rc != -5; /* room may be short while others hold theirs */
+            continue;
+        }
+        volatile uint64_t *p = u.address;
+        w->failures += w->value[i] != 0 && p[0] != w->value[i];
+        p[0] = w->value[i] = (uint64_t)k + 1;
+        w->failures += hybridps_release(w->h, &u.tensor, 1, HYBRIDPS_HOLD) != 0;
+    }
+    return NULL;
+}
+
+static void test_threads_share_a_client(void **state)
+{
+    hybridps *h = open_with(6, "lru", "copy");
+    uint32_t t[16];
+    uint64_t value[16] = {0};
+    pthread_t threads[4];
+    struct worker w[4];
+    (void)state;
+    for (unsigned i = 0; i < 16; i++)
+        OK(hybridps_add(h, "t", HYBRIDPS_PARAM, page(), &t[i]));
+    OK(hybridps_layout(h));
+    for (unsigned i = 0; i < 4; i++) {
+        w[i] = (struct worker){h, &t[4 * i], 77 * i, &value[4 * i], 0};
+        assert_int_equal(pthread_create(&threads[i], NULL, work, &w[i]), 0);
+    }
+    for (unsigned i = 0; i < 4; i++) {
+        pthread_join(threads[i], NULL);
+        assert_int_equal(w[i].failures, 0);
+    }
+    hybridps_close(h);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(
+            test_training_moves_what_opt_does_on_its_record_from_the_second_iteration_on),
+        cmocka_unit_test(test_training_on_the_device_moves_less_by_plan_than_by_use),
+        cmocka_unit_test(test_another_course_falls_back_and_is_recorded),
+        cmocka_unit_test(test_what_does_not_fit_says_all_there_is_to_know),
+        cmocka_unit_test(test_wrong_use_is_refused_and_changes_nothing),
+        cmocka_unit_test(test_a_fork_is_refused_in_the_child),
+        cmocka_unit_test(test_use_where_a_chunk_is_not_faults_and_works_again_when_it_is_back),
+        cmocka_unit_test(test_content_that_is_freed_costs_nothing_and_is_gone),
+        cmocka_unit_test(test_tensors_lie_in_their_order_and_keep_their_place),
+        cmocka_unit_test(test_threads_share_a_client),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
