@@ -226,6 +226,9 @@ static hl_status open_worker(struct hl_net_server *s, const struct hl_addr *addr
     int export = s->opts.mode != HL_NET_ASK;
     ucx.verbs =
         hl_ucx_verbs_usable(device, export ? s->opts.pool_len : 0, devices, sizeof(devices));
+    if (ucx.verbs)
+        hl_info("net server on %s: rdma devices=\"%s\"", s->opts.listen,
+                devices[0] != '\0' ? devices : "all");
     ucx.rma = s->opts.mode == HL_NET_GET || (export && ucx.verbs);
     hl_status st = hl_ucx_init(&s->ucx, &ucx);
     if (st == HL_OK && ucx.rma)

@@ -4,6 +4,7 @@
  * address, is to try for ever. So both are looked at before it is asked. */
 #include <dirent.h>
 #include <errno.h>
+#include <limits.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,7 +16,8 @@
 #include "base/text.h"
 #include "net/ucx_private.h"
 
-#define SYS_IB "/sys/class/infiniband"
+#define SYS    "/sys"
+#define SYS_IB SYS "/class/infiniband"
 /* UCX registers about 30 MiB before the first message; with 8 MiB allowed it hangs. */
 #define LOCKED_BY_UCX (64ull << 20)
 
@@ -49,14 +51,16 @@ static int host_has_verbs(void)
 }
 
 /* Ethernet: every GID of a port names the network device it belongs to, also VLANs and bonds. */
-static int port_serves(const char *rdma, const char *port, const char *device)
+static int port_serves(const char *sys, const char *rdma, const char *port, const char *device)
 {
-    char path[768], name[64];
+    char path[PATH_MAX], name[64];
     int found = 0;
-    snprintf(path, sizeof(path), SYS_IB "/%s/ports/%s/gid_attrs/ndevs", rdma, port);
+    snprintf(path, sizeof(path), "%s/class/infiniband/%s/ports/%s/gid_attrs/ndevs", sys, rdma,
+             port);
     DIR *dir = opendir(path);
     for (const char *gid = next_name(dir); gid != NULL && !found; gid = next_name(dir)) {
-        snprintf(path, sizeof(path), SYS_IB "/%s/ports/%s/gid_attrs/ndevs/%s", rdma, port, gid);
+        snprintf(path, sizeof(path), "%s/class/infiniband/%s/ports/%s/gid_attrs/ndevs/%s", sys,
+                 rdma, port, gid);
         read_word(path, name, sizeof(name));
         found = strcmp(name, device) == 0;
     }
@@ -65,25 +69,39 @@ static int port_serves(const char *rdma, const char *port, const char *device)
     if (found)
         return 1;
     /* IP over InfiniBand: the network device hangs below the adapter. */
-    snprintf(path, sizeof(path), "/sys/class/net/%s/device/infiniband/%s", device, rdma);
+    snprintf(path, sizeof(path), "%s/class/net/%s/device/infiniband/%s", sys, device, rdma);
     int below = access(path, F_OK) == 0;
-    snprintf(path, sizeof(path), "/sys/class/net/%s/dev_port", device);
+    snprintf(path, sizeof(path), "%s/class/net/%s/dev_port", sys, device);
     read_word(path, name, sizeof(name));
     return below && atoi(name) + 1 == atoi(port);
 }
 
-static void add_ports(const char *rdma, const char *device, char *names, size_t cap)
+static void add_ports(const char *sys, const char *rdma, const char *device, char *names,
+                      size_t cap)
 {
-    char path[300];
-    snprintf(path, sizeof(path), SYS_IB "/%.200s/ports", rdma);
+    char path[PATH_MAX];
+    snprintf(path, sizeof(path), "%s/class/infiniband/%s/ports", sys, rdma);
     DIR *dir = opendir(path);
     for (const char *port = next_name(dir); port != NULL; port = next_name(dir)) {
         size_t used = strlen(names);
-        if (port_serves(rdma, port, device))
+        if (port_serves(sys, rdma, port, device))
             snprintf(names + used, cap - used, ",%s:%s", rdma, port);
     }
     if (dir != NULL)
         closedir(dir);
+}
+
+int hl_ucx_verbs_devices(const char *sys, const char *device, char *devices, size_t cap)
+{
+    char path[PATH_MAX];
+    snprintf(path, sizeof(path), "%s/class/infiniband", sys);
+    snprintf(devices, cap, "%s", device);
+    DIR *dir = opendir(path);
+    for (const char *rdma = next_name(dir); rdma != NULL; rdma = next_name(dir))
+        add_ports(sys, rdma, device, devices, cap);
+    if (dir != NULL)
+        closedir(dir);
+    return strcmp(devices, device) != 0;
 }
 
 /* Asks the kernel itself, which knows limits and privileges; no page is touched. */
@@ -119,15 +137,9 @@ int hl_ucx_verbs_usable(const char *device, size_t pinned, char *devices, size_t
     devices[0] = '\0';
     if (!host_has_verbs() || operator_forbids())
         return 0;
-    if (device[0] != '\0') {
-        snprintf(devices, cap, "%s", device);
-        DIR *dir = opendir(SYS_IB);
-        for (const char *rdma = next_name(dir); rdma != NULL; rdma = next_name(dir))
-            add_ports(rdma, device, devices, cap);
-        if (dir != NULL)
-            closedir(dir);
-        if (strcmp(devices, device) == 0)
-            return 0;
+    if (device[0] != '\0' && !hl_ucx_verbs_devices(SYS, device, devices, cap)) {
+        hl_debug("net: no RDMA adapter is behind %s: TCP is used there", device);
+        return 0;
     }
     if (may_lock(pinned + LOCKED_BY_UCX))
         return 1;
