@@ -241,6 +241,39 @@ static void a_wrong_bit_is_found_as_it_lands_and_its_chunk_is_named(void **state
     fault_shown("plank", "corrupt", "noticed-copied-again");
 }
 
+/* A device's block that is shorter than the job: whatever the piece, nothing lands behind its end.
+ */
+static void a_copy_larger_than_its_block_is_refused_and_the_next_block_untouched(void **state)
+{
+    (void)state;
+    static const uint64_t pieces[] = {65536, MIB, 8 * MIB};
+    for (size_t i = 0; i < HL_ARRAY_LEN(pieces); i++) {
+        struct world w = make(specs[0], NULL, pieces[i], 2);
+        struct hl_device_block next;
+        assert_int_equal(hl_device_alloc(w.device, SIZE, 0, &next), HL_OK);
+        unsigned char *before = filled(SIZE, 9), *longer = calloc(1, w.block.size + MIB);
+        assert_int_equal(hl_device_copy_in(w.device, &next, 0, before, SIZE), HL_OK);
+        for (int into = 0; into < 2; into++) {
+            struct hl_plank_job job = into ? to_device(&w, 0) : from_device(&w, 0);
+            job.size = w.block.size + 1;
+            job.chunk_crcs = NULL;
+            (into ? &w.in : &w.out)->base = longer;
+            assert_int_not_equal(hl_plank_copy(w.plank, &job, NULL), HL_OK);
+            assert_error_has(into ? "delivering at offset" : "fetching at offset");
+            assert_int_equal(longer[w.block.size], 0);
+        }
+        assert_int_equal(hl_device_copy_out(w.device, &next, 0, w.back, SIZE), HL_OK);
+        assert_memory_equal(w.back, before, SIZE);
+        struct hl_plank_job job = to_device(&w, SIZE); /* the right size is taken */
+        assert_int_equal(hl_plank_copy(w.plank, &job, NULL), HL_OK);
+        assert_int_equal(hl_device_free(w.device, &next), HL_OK);
+        free(before);
+        free(longer);
+        end(&w);
+    }
+    fault_shown("plank", "wrong-size", "refused");
+}
+
 #define STALL_MS 200
 
 /* Takes all the time that it is given; `arg` gets the last staging it had. */
@@ -432,6 +465,7 @@ int main(void)
         cmocka_unit_test(the_legs_overlap),
         cmocka_unit_test(a_failing_leg_stops_the_other_and_is_named),
         cmocka_unit_test(a_wrong_bit_is_found_as_it_lands_and_its_chunk_is_named),
+        cmocka_unit_test(a_copy_larger_than_its_block_is_refused_and_the_next_block_untouched),
         cmocka_unit_test(a_leg_that_stalls_ends_the_copy_at_its_deadline),
         cmocka_unit_test(who_finds_all_lanes_busy_waits_to_the_deadline_and_no_longer),
         cmocka_unit_test(threads_share_the_lanes),

@@ -118,7 +118,8 @@ __attribute__((unused)) static struct hl_net_server *serve(struct vault *v, enum
     return server;
 }
 
-static struct hl_net_client *join(const struct hl_net_server *server, enum hl_net_mode mode)
+__attribute__((unused)) static struct hl_net_client *join(const struct hl_net_server *server,
+                                                          enum hl_net_mode mode)
 {
     struct hl_net_client *client = NULL;
     struct hl_net_connect_opts opts = {

@@ -1,0 +1,268 @@
+/* Reads from a server that answers wrongly: twice, in another order, too much, for somebody else.
+ * The server is ours, on a thread of its own, and speaks UCX as the real one does. */
+#include <stdatomic.h>
+
+#include "support/fault.h"
+#include "unit/net/ucx_rig.h"
+
+#define PIECE    HL_UCX_PIECE
+#define FRAGMENT HL_UCX_FRAGMENT
+#define PIECES   3
+#define LEN      (PIECES * (size_t)PIECE)
+
+enum lie {
+    HONEST,
+    TWICE,           /* each fragment comes two times */
+    ANSWERED_TWICE,  /* the last fragment of an answer, and then all of the answer again */
+    PIECES_BACKWARD, /* the last request is answered first */
+    SWAPPED,         /* two fragments of a piece change places */
+    TOO_LONG,        /* one fragment reaches beyond its piece */
+    SHORT_HEADER,    /* the header says less than has come */
+    EMPTY,           /* no bytes: not a message of the protocol; the good one follows */
+    UNASKED,         /* for requests that were never made, before each fragment */
+    NOISE,           /* bytes of no protocol, before each fragment */
+};
+
+struct liar {
+    struct hl_ucx ucx;
+    ucp_listener_h listener;
+    ucp_ep_h ep;
+    enum lie lie;
+    struct hl_wire asked[PIECES];
+    size_t asks;
+    atomic_int stop;
+    pthread_t thread;
+    char address[64];
+};
+
+static void says(struct liar *l, const void *header, size_t header_len, const void *data,
+                 size_t len)
+{
+    ucp_request_param_t param = {.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS,
+                                 .flags = UCP_AM_SEND_FLAG_EAGER};
+    void *request = ucp_am_send_nbx(l->ep, HL_WIRE_AM_ID, header, header_len, data, len, &param);
+    if (UCS_PTR_IS_ERR(request))
+        return; /* the client has given us up */
+    while (!hl_ucx_request_done(request) && !atomic_load(&l->stop))
+        ucp_worker_progress(l->ucx.worker);
+}
+
+static void sends(struct liar *l, uint64_t op, uint64_t offset, size_t len, size_t said)
+{
+    struct hl_wire w = {.magic = HL_WIRE_MAGIC,
+                        .version = HL_WIRE_VERSION,
+                        .type = HL_WIRE_DATA,
+                        .op = op,
+                        .offset = offset,
+                        .len = said};
+    says(l, &w, sizeof(w), pool + offset, len);
+}
+
+static void sends_fragment(struct liar *l, const struct hl_wire *ask, size_t at)
+{
+    uint64_t offset = ask->offset + at;
+    if (l->lie == SWAPPED && at < 2 * FRAGMENT)
+        offset = ask->offset + FRAGMENT - at;
+    if (l->lie == UNASKED)
+        sends(l, ask->op + 1000, 0, FRAGMENT, FRAGMENT);
+    if (l->lie == NOISE)
+        says(l, pool + 99, sizeof(struct hl_wire), pool, FRAGMENT);
+    if (l->lie == EMPTY)
+        sends(l, ask->op, offset, 0, 0);
+    size_t len = FRAGMENT + (l->lie == TOO_LONG && at + FRAGMENT == ask->len);
+    sends(l, ask->op, offset, len, len - (l->lie == SHORT_HEADER));
+    if (l->lie == TWICE)
+        sends(l, ask->op, offset, len, len);
+}
+
+static void answers(struct liar *l, const struct hl_wire *ask)
+{
+    for (size_t at = 0; at < ask->len; at += FRAGMENT)
+        sends_fragment(l, ask, at);
+    for (size_t at = 0; l->lie == ANSWERED_TWICE && at < ask->len; at += FRAGMENT)
+        sends(l, ask->op, ask->offset + at, FRAGMENT, FRAGMENT);
+}
+
+/* The requests of one fetch wait until all have come; they are answered outside of the callback. */
+static void answer_all(struct liar *l)
+{
+    if (l->asks < PIECES)
+        return;
+    for (size_t i = 0; i < PIECES; i++)
+        answers(l, &l->asked[l->lie == PIECES_BACKWARD ? PIECES - 1 - i : i]);
+    l->asks = 0;
+}
+
+static ucs_status_t on_word(void *arg, const void *header, size_t header_len, void *data,
+                            size_t len, const ucp_am_recv_param_t *param)
+{
+    struct liar *l = arg;
+    struct hl_wire w;
+    (void)data, (void)param;
+    if (!hl_wire_decode(HL_WIRE_TO_SERVER, header, header_len, len, &w))
+        return UCS_OK;
+    if (w.type == HL_WIRE_HELLO)
+        (void)!hl_ucx_send(
+            l->ep,
+            &(struct hl_ucx_send){
+                .wire = {
+                    .type = HL_WIRE_WELCOME, .op = 1, .len = POOL_LEN, .id_hi = 1, .id_lo = 2}});
+    if (w.type == HL_WIRE_ASK && l->asks < PIECES)
+        l->asked[l->asks++] = w;
+    return UCS_OK;
+}
+
+static void on_gone(void *arg, ucp_ep_h ep, ucs_status_t status)
+{
+    (void)arg, (void)ep, (void)status;
+}
+
+static void on_caller(ucp_conn_request_h request, void *arg)
+{
+    struct liar *l = arg;
+    ucp_ep_params_t params = {
+        .field_mask = UCP_EP_PARAM_FIELD_CONN_REQUEST | UCP_EP_PARAM_FIELD_ERR_HANDLER |
+                      UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE,
+        .conn_request = request,
+        .err_mode = UCP_ERR_HANDLING_MODE_PEER,
+        .err_handler = {.cb = on_gone, .arg = l},
+    };
+    if (ucp_ep_create(l->ucx.worker, &params, &l->ep) != UCS_OK)
+        abort();
+}
+
+static void *liar_main(void *arg)
+{
+    struct liar *l = arg;
+    while (!atomic_load(&l->stop)) {
+        if (ucp_worker_progress(l->ucx.worker) == 0)
+            nanosleep(&(struct timespec){.tv_nsec = 100000}, NULL);
+        answer_all(l);
+    }
+    if (l->ep != NULL) {
+        void *request = hl_ucx_ep_close(l->ep);
+        while (!hl_ucx_request_done(request))
+            ucp_worker_progress(l->ucx.worker);
+    }
+    ucp_listener_destroy(l->listener);
+    hl_ucx_fini(&l->ucx);
+    return NULL;
+}
+
+static void liar_start(struct liar *l, enum lie lie)
+{
+    struct hl_addr addr;
+    *l = (struct liar){.lie = lie};
+    assert_int_equal(hl_addr_resolve("127.0.0.1:0", 1000, &addr), HL_OK);
+    assert_int_equal(hl_ucx_init(&l->ucx, &(struct hl_ucx_opts){.device = "lo"}), HL_OK);
+    ucp_am_handler_param_t handler = {
+        .field_mask = UCP_AM_HANDLER_PARAM_FIELD_ID | UCP_AM_HANDLER_PARAM_FIELD_CB |
+                      UCP_AM_HANDLER_PARAM_FIELD_ARG | UCP_AM_HANDLER_PARAM_FIELD_FLAGS,
+        .id = HL_WIRE_AM_ID,
+        .cb = on_word,
+        .arg = l,
+        .flags = UCP_AM_FLAG_WHOLE_MSG,
+    };
+    assert_int_equal(ucp_worker_set_am_recv_handler(l->ucx.worker, &handler), UCS_OK);
+    ucp_listener_params_t params = {
+        .field_mask = UCP_LISTENER_PARAM_FIELD_SOCK_ADDR | UCP_LISTENER_PARAM_FIELD_CONN_HANDLER,
+        .sockaddr = {.addr = (const struct sockaddr *)&addr.sa, .addrlen = addr.len},
+        .conn_handler = {.cb = on_caller, .arg = l},
+    };
+    assert_int_equal(ucp_listener_create(l->ucx.worker, &params, &l->listener), UCS_OK);
+    ucp_listener_attr_t attr = {.field_mask = UCP_LISTENER_ATTR_FIELD_SOCKADDR};
+    assert_int_equal(ucp_listener_query(l->listener, &attr), UCS_OK);
+    snprintf(l->address, sizeof(l->address), "127.0.0.1:%u",
+             ntohs(((struct sockaddr_in *)&attr.sockaddr)->sin_port));
+    assert_int_equal(pthread_create(&l->thread, NULL, liar_main, l), 0);
+}
+
+/* Fetches from a server that tells `lie`, between two guards that must stay as they are. Returns
+ * the status; the bytes are right when it is HL_OK. */
+static hl_status fetch_from_liar(enum lie lie)
+{
+    struct liar l;
+    struct hl_net_client *client = NULL;
+    uint8_t *dst = malloc(LEN + 2 * FRAGMENT), *at = dst + FRAGMENT;
+    uint32_t crcs[PIECES];
+    struct hl_net_bad bad;
+    for (size_t i = 0; i < PIECES; i++)
+        crcs[i] = hl_crc32(0, pool + FRAGMENT + i * PIECE, PIECE);
+    memset(dst, 0x5a, LEN + 2 * FRAGMENT);
+    liar_start(&l, lie);
+    if (hl_net_connect(l.address, 5000, &client) != HL_OK)
+        fail_msg("%s", hl_error_text());
+    uint64_t begin = hl_now_ns();
+    hl_status st = hl_net_fetch_verified(client, FRAGMENT, at, LEN, crcs, 5000, &bad);
+    assert_true(hl_now_ns() - begin < 10 * HL_NS_PER_S);
+    if (st == HL_OK) {
+        assert_memory_equal(at, pool + FRAGMENT, LEN);
+        /* What came too much is nothing that the next fetch takes for its own. */
+        assert_int_equal(hl_net_fetch_verified(client, FRAGMENT, at, LEN, crcs, 5000, &bad), HL_OK);
+        assert_memory_equal(at, pool + FRAGMENT, LEN);
+    } else {
+        assert_non_null(strstr(hl_error_text(), l.address));
+        assert_int_equal(hl_net_fetch(client, 0, at, 64, 1000), HL_EUNAVAIL); /* it is given up */
+    }
+    for (size_t i = 0; i < FRAGMENT; i++)
+        assert_true(dst[i] == 0x5a && at[LEN + i] == 0x5a);
+    hl_net_close(client);
+    atomic_store(&l.stop, 1);
+    pthread_join(l.thread, NULL);
+    free(dst);
+    return st;
+}
+
+static void an_honest_answer_is_taken(void **state)
+{
+    (void)state;
+    assert_int_equal(fetch_from_liar(HONEST), HL_OK);
+}
+
+static void
+a_fragment_that_comes_twice_ends_the_connection_and_a_late_answer_is_dropped(void **state)
+{
+    (void)state;
+    assert_int_equal(fetch_from_liar(TWICE), HL_EUNAVAIL);
+    assert_int_equal(fetch_from_liar(ANSWERED_TWICE), HL_OK);
+    fault_shown("tcp-read", "duplicate", "refused-or-dropped");
+}
+
+static void answers_in_another_order_are_placed_and_fragments_in_another_order_refused(void **state)
+{
+    (void)state;
+    assert_int_equal(fetch_from_liar(PIECES_BACKWARD), HL_OK);
+    assert_int_equal(fetch_from_liar(SWAPPED), HL_EUNAVAIL);
+    fault_shown("tcp-read", "reorder", "placed-or-refused");
+}
+
+static void a_fragment_of_a_wrong_size_is_never_taken(void **state)
+{
+    (void)state;
+    assert_int_equal(fetch_from_liar(TOO_LONG), HL_EUNAVAIL);
+    assert_int_not_equal(fetch_from_liar(SHORT_HEADER), HL_OK);
+    assert_int_equal(fetch_from_liar(EMPTY), HL_OK);
+    fault_shown("tcp-read", "wrong-size", "refused");
+}
+
+static void what_nobody_asked_for_is_dropped(void **state)
+{
+    (void)state;
+    assert_int_equal(fetch_from_liar(UNASKED), HL_OK);
+    assert_int_equal(fetch_from_liar(NOISE), HL_OK);
+    fault_shown("tcp-read", "foreign", "dropped");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(an_honest_answer_is_taken),
+        cmocka_unit_test(
+            a_fragment_that_comes_twice_ends_the_connection_and_a_late_answer_is_dropped),
+        cmocka_unit_test(
+            answers_in_another_order_are_placed_and_fragments_in_another_order_refused),
+        cmocka_unit_test(a_fragment_of_a_wrong_size_is_never_taken),
+        cmocka_unit_test(what_nobody_asked_for_is_dropped),
+    };
+    return cmocka_run_group_tests(tests, set_up_pool, NULL);
+}
