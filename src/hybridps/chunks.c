@@ -160,3 +160,15 @@ hl_status hl_chunk_copy_begin(struct hl_chunk_memory *m, int out)
     }
     return HL_OK;
 }
+
+hl_status hl_chunk_copy_now(struct hl_chunk_memory *m, int out)
+{
+    uint8_t *host = m->host;
+    for (size_t i = 0; i < m->count; i++) {
+        const struct hl_device_block *b = &m->blocks[i];
+        HL_TRY(out ? hl_device_copy_out(m->device, b, 0, host, b->size)
+                   : hl_device_copy_in(m->device, b, 0, host, b->size));
+        host += b->size;
+    }
+    return HL_OK;
+}

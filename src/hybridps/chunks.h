@@ -46,5 +46,7 @@ hl_status hl_chunk_host_set(struct hl_chunk_memory *m, enum hl_chunk_host state)
  */
 hl_status hl_chunk_copy_begin(struct hl_chunk_memory *m, int out) HL_CHECK;
 hl_status hl_chunk_copy_wait(struct hl_chunk_memory *m, int timeout_ms) HL_CHECK;
+/* Done when it returns: for one copy alone, which has nothing to run beside. */
+hl_status hl_chunk_copy_now(struct hl_chunk_memory *m, int out) HL_CHECK;
 
 #endif

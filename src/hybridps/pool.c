@@ -311,13 +311,15 @@ static hl_status check_host(const struct hl_chunk_pool *p)
 
 /* ---- copies ---- */
 
-static hl_status begin(struct hl_chunk_pool *p, struct chunk *c, int out)
+/* A copy that is alone is done at once; waiting for it is still to come. */
+static hl_status begin(struct hl_chunk_pool *p, struct chunk *c, int out, int alone)
 {
     if (p->o.fail != NULL && p->o.fail(p->o.fail_arg))
         return hl_fail(HL_EIO, "%s: a copy was made to fail", p->info.name);
-    HL_TRY(hl_chunk_copy_begin(&c->mem, out));
-    c->flight = 1;
-    return HL_OK;
+    hl_status st = alone ? hl_chunk_copy_now(&c->mem, out) : hl_chunk_copy_begin(&c->mem, out);
+    p->lost |= st == HL_ETIMEDOUT;
+    c->flight = st == HL_OK;
+    return st;
 }
 
 static hl_status wait_for(struct hl_chunk_pool *p, struct chunk *c)
@@ -351,7 +353,7 @@ static hl_status copy_out(struct hl_chunk_pool *p)
         c->host_before = (uint8_t)c->mem.host_state;
         st = set_host(p, c, HL_CHUNK_HOST_SHOWN);
         if (st == HL_OK)
-            st = begin(p, c, 1);
+            st = begin(p, c, 1, p->out_count == 1);
     }
     for (size_t i = 0; i < begun; i++) {
         struct chunk *c = &p->chunks[p->out[i]];
@@ -383,23 +385,27 @@ static void let_go(struct hl_chunk_pool *p)
 }
 
 /* Device memory for chunk c and its content under way. Its bytes are counted from here on. */
-static hl_status begin_load(struct hl_chunk_pool *p, struct chunk *c)
+static hl_status begin_load(struct hl_chunk_pool *p, struct chunk *c, int alone)
 {
     HL_TRY(hl_chunk_device_take(&c->mem));
     c->loading = 1;
     count_device(p, c, 1);
-    return c->host ? begin(p, c, 0) : HL_OK;
+    return c->host ? begin(p, c, 0, alone) : HL_OK;
 }
 
 static hl_status load(struct hl_chunk_pool *p)
 {
     hl_status st = HL_OK;
     uint64_t at = hl_now_ns();
-    int waited = 0;
+    int waited = 0, count = 0;
+    for (size_t i = 0; i < p->wanted_count; i++) {
+        const struct chunk *c = &p->chunks[p->wanted[i]];
+        count += (c->want & WANT_DEVICE) && !c->device && c->host;
+    }
     for (size_t i = 0; i < p->wanted_count && st == HL_OK; i++) {
         struct chunk *c = &p->chunks[p->wanted[i]];
         if ((c->want & WANT_DEVICE) && !c->device)
-            st = begin_load(p, c);
+            st = begin_load(p, c, count == 1);
     }
     for (size_t i = 0; i < p->wanted_count; i++) {
         struct chunk *c = &p->chunks[p->wanted[i]];
