@@ -6,7 +6,9 @@
  * silent for put_timeout_ms.
  *
  * A piece over TCP is one message of the transport, so a posted receive is either untouched, and
- * can be taken back at once, or complete. Over verbs a piece is a rendezvous: UCX returns it when
+ * can be taken back at once, or complete; but for a stranger's longer message that broke off: that
+ * receive never ends, so its room is given back and the record of the put stays with the worker.
+ * Over verbs a piece is a rendezvous: UCX returns it when
  * the client died, but not when we drop a live client in the middle of one; then the put stays open
  * until the worker is gone, for its memory may still be written. */
 #include <stdlib.h>
@@ -54,11 +56,16 @@ static void end_put(struct hl_ucx_put *put)
     struct hl_net_server *s = put->server;
     if (put->open)
         s->open_puts--;
+    put->open = 0;
     if (put->peer != NULL && put->batch)
         put->peer->open_batches--;
     else if (put->peer != NULL)
         put->peer->put = NULL;
-    free_put(put);
+    put->peer = NULL;
+    if (put->recvs > 0)
+        put->state = HL_UCX_PUT_STRANDED;
+    else
+        free_put(put);
     while (s->line != NULL && s->open_puts < (unsigned)s->opts.put_queue) {
         struct hl_ucx_put *next = s->line;
         leave_line(next);
@@ -260,6 +267,8 @@ static void on_piece(void *request, ucs_status_t status, const ucp_tag_recv_info
         make_room(put);
     else if (put->state == HL_UCX_PUT_DROPPED && put->recvs == 0)
         finish_drop(put);
+    else if (put->state == HL_UCX_PUT_STRANDED && put->recvs == 0)
+        free_put(put);
 }
 
 static hl_status check_put(const struct hl_ucx_peer *p, const struct hl_wire *w)
@@ -357,17 +366,27 @@ static void on_batch(void *request, ucs_status_t status, const ucp_tag_recv_info
 static void on_refused(void *request, ucs_status_t status, const ucp_tag_recv_info_t *info,
                        void *user_data)
 {
-    (void)status, (void)info, (void)user_data;
+    struct hl_ucx_peer *p = user_data;
+    (void)status, (void)info;
+    if (p != NULL)
+        p->refusing--;
     ucp_request_free(request);
 }
 
-/* A message leaves UCX's queue only by being received. */
-static void refuse_message(struct hl_net_server *s, ucp_tag_message_h message)
+/* A message leaves UCX's queue only by being received, and a long one only when its end has come:
+ * its peer (NULL: unknown) is not closed before, if that takes no time. */
+static void refuse_message(struct hl_net_server *s, struct hl_ucx_peer *p,
+                           ucp_tag_message_h message)
 {
     static char nowhere;
-    ucp_request_param_t param = {.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK, .cb.recv = on_refused};
+    ucp_request_param_t param = {.op_attr_mask =
+                                     UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA,
+                                 .cb.recv = on_refused,
+                                 .user_data = p};
     hl_ucx_count(&s->stat_refused, 1);
-    (void)ucp_tag_msg_recv_nbx(s->ucx.worker, &nowhere, 0, message, &param);
+    void *request = ucp_tag_msg_recv_nbx(s->ucx.worker, &nowhere, 0, message, &param);
+    if (p != NULL && request != NULL && !UCS_PTR_IS_ERR(request))
+        p->refusing++;
 }
 
 static void receive_batch(struct hl_ucx_peer *p, ucp_tag_message_h message, size_t len)
@@ -376,7 +395,7 @@ static void receive_batch(struct hl_ucx_peer *p, ucp_tag_message_h message, size
     struct hl_ucx_put *put = items != NULL ? new_put(p, 1) : NULL;
     if (put == NULL) {
         free(items);
-        refuse_message(p->server, message);
+        refuse_message(p->server, p, message);
         hl_ucx_peer_fail(p, "memory is short for a batch");
         return;
     }
@@ -422,7 +441,7 @@ void hl_ucx_puts_collect(struct hl_net_server *s)
             receive_batch(p, message, info.length);
             continue;
         }
-        refuse_message(s, message);
+        refuse_message(s, p, message);
         if (p != NULL)
             hl_ucx_peer_fail(p, why != NULL ? why : "a batch after its end");
     }
@@ -501,8 +520,12 @@ static void drop_put(struct hl_ucx_put *put)
         if (put->rooms[i].request != NULL)
             ucp_request_cancel(put->server->ucx.worker, put->rooms[i].request);
     put->recvs--;
-    if (put->recvs == 0)
+    if (put->recvs == 0) {
         finish_drop(put);
+    } else if (!put->batch && !lands_itself(put)) {
+        put->base = NULL; /* what still comes is thrown away by take_piece */
+        finish_drop(put);
+    }
 }
 
 void hl_ucx_puts_of_peer_drop(struct hl_ucx_peer *p)

@@ -118,13 +118,14 @@ static void tend_closing(struct hl_ucx_peer *p, uint64_t now_ns)
 {
     if (p->closing != NULL && hl_ucx_request_done(p->closing))
         p->closing = NULL;
-    if (p->closing == NULL && p->sends == 0) {
+    if (p->closing == NULL && p->sends == 0 && p->refusing == 0) {
         remove_peer(p);
         return;
     }
     if (now_ns - p->since_ns < CLOSE_MAX_NS)
         return;
-    hl_debug("net server: %u sends of the dropped client %s did not come back", p->sends, p->name);
+    hl_debug("net server: %u sends and %u receives of the dropped client %s did not come back",
+             p->sends, p->refusing, p->name);
     enter(p, HL_UCX_PEER_STUCK);
 }
 
@@ -136,7 +137,10 @@ unsigned hl_ucx_peers_tend(struct hl_net_server *s, uint64_t now_ns)
     {
         if (p->state == HL_UCX_PEER_NEW && now_ns > p->since_ns + HELLO_MAX_NS)
             hl_ucx_peer_fail(p, "no HELLO in time");
-        if (p->state == HL_UCX_PEER_FAILED)
+        int lingers = p->refusing > 0 && now_ns < p->since_ns + CLOSE_MAX_NS;
+        if (p->state == HL_UCX_PEER_FAILED && lingers)
+            closing++;
+        else if (p->state == HL_UCX_PEER_FAILED)
             close_peer(p);
         if (p->state == HL_UCX_PEER_CLOSING) {
             closing++;

@@ -73,6 +73,7 @@ enum hl_ucx_put_state {
     HL_UCX_PUT_AT_DESK,  /* begin, commit, abort or a whole batch */
     HL_UCX_PUT_LANDING,  /* its pieces come */
     HL_UCX_PUT_DROPPED,  /* its receives are being taken back */
+    HL_UCX_PUT_STRANDED, /* given up, but for a receive that may never end */
 };
 
 /* Room for one piece, posted as a tagged receive. */
@@ -141,6 +142,7 @@ struct hl_ucx_peer {
     int lanes;         /* enum hl_ucx_lane */
     void *closing;
     unsigned sends;
+    unsigned refusing; /* its messages that are thrown away as they come */
     uint32_t session;
     uint64_t batches;       /* came so far */
     unsigned open_batches;  /* not answered yet */

@@ -30,7 +30,8 @@ static hl_status begin(struct hl_ucx_put *put)
 static void give_up(struct hl_ucx_put *put)
 {
     const struct hl_net_put_handler *h = &put->server->opts.put;
-    put->base = NULL;
+    if (put->base != NULL)
+        put->base = NULL;
     h->abort(h->arg, put->token);
     hl_ucx_count(&put->server->stat_aborted, 1);
 }
