@@ -3,7 +3,7 @@
  * UCX emulates a get by messages without saying so. A read is called "rdma" only when (a) the
  * endpoint has a read lane on a verbs transport and (b) a get of 64 bytes completed while the
  * server's thread stood still. Everything else is "tcp" (requests over TCP) or "emulated". The time
- * of a get is no third proof: a busy host makes a true one slow, and an emulated one never gets past
+ * of a get is no third proof: a busy host makes a true one slow, and an emulated one never passes
  * (b). A restarted server is another one (its random id, and no connection outlives it), so a stale
  * pool isn't read; that a place in it still holds what it did, the CRCs of every chunk say. */
 #include <string.h>
