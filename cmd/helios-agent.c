@@ -38,7 +38,19 @@ static json_t *telemetry(void *arg)
     return NULL;
 }
 
-static hl_status find_slots(const struct hl_conf *conf, json_t **out)
+/* "0,2" */
+static void write_nodes(const struct hl_topo *machine, const struct hl_topo *offer, char *out,
+                        size_t size)
+{
+    int nodes[HL_TOPO_SLOTS_MAX];
+    size_t used = 0, n = hl_topo_numa_of(machine, offer, nodes, HL_ARRAY_LEN(nodes));
+    out[0] = '\0';
+    for (size_t i = 0; i < n && used + 16 < size; i++)
+        used += (size_t)snprintf(out + used, size - used, "%s%d", i > 0 ? "," : "", nodes[i]);
+}
+
+/* The slots, and the NUMA nodes in which their CPUs are. */
+static hl_status find_slots(const struct hl_conf *conf, char *numa, size_t size, json_t **out)
 {
     struct hl_topo machine = {0}, share = {0};
     int index, nodes, slots;
@@ -53,6 +65,8 @@ static hl_status find_slots(const struct hl_conf *conf, json_t **out)
         offer = &share;
     }
     if (st == HL_OK) {
+        if (conf->agent_topology[0] == '\0') /* a file's nodes need not be this machine's */
+            write_nodes(&machine, offer, numa, size);
         *out = hl_topo_to_json(offer);
         if (*out == NULL)
             st = hl_fail(HL_ENOMEM, "list of slots");
@@ -117,11 +131,13 @@ static hl_status migrate_tuning(const struct hl_conf *c, struct hl_migrate_tunin
     return HL_OK;
 }
 
-static struct store_opts store_opts(const struct hl_conf *c, struct hl_migrate_tuning tuning)
+static struct store_opts store_opts(const struct hl_conf *c, const char *numa,
+                                    struct hl_migrate_tuning tuning)
 {
     return (struct store_opts){
         .host_id = c->agent_host_id,
         .l2_size = c->agent_l2_size,
+        .l2_nodes = numa,
         .l2_pool = c->agent_l2_pool,
         .quarantine_ms = (uint32_t)c->l3_quarantine_ms,
         .beat_ms = (uint32_t)c->l3_beat_ms,
@@ -158,6 +174,7 @@ static hl_status gauges(void *arg, struct hl_buf *out)
 
 static hl_status start(struct daemon *d, int argc, char **argv)
 {
+    char numa[512] = "";
     enum hl_log_level level;
     char python[PATH_MAX], library[PATH_MAX];
     json_t *slots;
@@ -167,7 +184,7 @@ static hl_status start(struct daemon *d, int argc, char **argv)
     hl_log_init("agent", level);
     HL_TRY(hl_planes_apply(&d->conf));
     HL_TRY(migrate_tuning(&d->conf, &tuning));
-    HL_TRY(find_slots(&d->conf, &slots));
+    HL_TRY(find_slots(&d->conf, numa, sizeof(numa), &slots));
     find_python(&d->conf, python, sizeof(python));
     find_library(library, sizeof(library));
     hl_status st = hl_loop_create(&d->loop);
@@ -192,7 +209,7 @@ static hl_status start(struct daemon *d, int argc, char **argv)
                 .foreign_topology = d->conf.agent_topology[0] != '\0',
                 .log_max_bytes = d->conf.agent_log_max,
                 .rpc_timeout_ms = (int)d->conf.rpc_timeout_ms,
-                .store = store_opts(&d->conf, tuning),
+                .store = store_opts(&d->conf, numa, tuning),
                 .telemetry = telemetry,
                 .telemetry_arg = &d->probe,
             },

@@ -1,6 +1,7 @@
 /* The cluster: bring one up on this machine, look at nodes and state. */
 #include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "conf/options.h"
@@ -17,6 +18,7 @@ struct up_args {
     char *devices;
     char *topology;
     char *executor;
+    char *config;
 };
 
 #define AT(field) offsetof(struct up_args, field)
@@ -36,15 +38,38 @@ static const struct hl_option up_rows[] = {
      HL_OPT_PATH, 0, 0, NULL, AT(topology), 0},
     {"executor", "--executor", "process", "What runs containers.",
      HL_OPT_ENUM, 0, 0, "process", AT(executor), 0},
+    {"config", "--config", "",
+     "YAML file of options for all daemons, as HELIOS_CONFIG. Of metrics.listen L3 takes the port, "
+     "the Controller the next, then the nodes.",
+     HL_OPT_PATH, 0, 0, NULL, AT(config), 0},
 };
 
 /* clang-format on */
 
+/* The daemons read the file themselves, as they do HELIOS_...: it is only checked here, before
+ * anything starts. */
+static hl_status pass_config(const struct up_args *a, char *metrics, size_t cap)
+{
+    struct hl_conf conf = {0};
+    char path[PATH_MAX], program[] = "helios-l3d", *argv[] = {program, NULL};
+    const char *file = a->config[0] != '\0' ? a->config : getenv("HELIOS_CONFIG");
+    if (file != NULL && file[0] != '\0') {
+        HL_TRY(cli_absolute(file, path));
+        if (setenv("HELIOS_CONFIG", path, 1) != 0)
+            return hl_fail(HL_ENOMEM, "environment");
+    }
+    HL_TRY(hl_conf_load(HL_L3D, 1, argv, &conf, NULL));
+    snprintf(metrics, cap, "%s", conf.metrics_listen);
+    hl_conf_fini(&conf);
+    return HL_OK;
+}
+
 static hl_status run_up(struct cli *cli, const struct up_args *a)
 {
     struct hl_rpc *rpc;
-    char state[PATH_MAX], topology[PATH_MAX] = "";
+    char state[PATH_MAX], topology[PATH_MAX] = "", metrics[256];
     json_t *result;
+    HL_TRY(pass_config(a, metrics, sizeof(metrics)));
     HL_TRY(cli_runtime(cli, &rpc));
     HL_TRY(cli_absolute(cli->state, state));
     if (a->topology[0] != '\0')
@@ -57,7 +82,8 @@ static hl_status run_up(struct cli *cli, const struct up_args *a)
                                          .executor = a->executor,
                                          .l3_size = a->l3_size,
                                          .l2_size = a->l2_size,
-                                         .devices = a->devices},
+                                         .devices = a->devices,
+                                         .metrics = metrics},
                     &result));
     if (cli->json)
         return cli_print_json(result);

@@ -190,18 +190,28 @@ hl_status routes_print(const json_t *routes)
 
 /* ---- store ----------------------------------------------------------------------------------- */
 
+/* 0 = there is none. */
+static void limit_cell(struct cli_table *t, const json_t *x, const char *key)
+{
+    uint64_t bytes = (uint64_t)hl_json_int(x, key, 0);
+    if (bytes != 0)
+        cli_cell_bytes(t, bytes);
+    else
+        cli_cell(t, "-");
+}
+
 static void tier_row(struct cli_table *t, const char *node, const json_t *x)
 {
     cli_cell(t, "%s", node);
     cli_cell(t, "%s", hl_json_str(x, "tier", ""));
     cli_cell(t, "%s", hl_json_str(x, "name", ""));
-    cli_cell_bytes(t, (uint64_t)hl_json_int(x, "quotaBytes", 0));
+    limit_cell(t, x, "quotaBytes");
     cli_cell_bytes(t, (uint64_t)hl_json_int(x, "usedBytes", 0));
     cli_cell_bytes(t, (uint64_t)hl_json_int(x, "writingBytes", 0));
     cli_cell_bytes(t, (uint64_t)hl_json_int(x, "quarantinedBytes", 0));
     cli_cell(t, "%" PRId64, hl_json_int(x, "shards", 0));
-    cli_cell_bytes(t, (uint64_t)hl_json_int(x, "lowBytes", 0));
-    cli_cell_bytes(t, (uint64_t)hl_json_int(x, "highBytes", 0));
+    limit_cell(t, x, "lowBytes");
+    limit_cell(t, x, "highBytes");
     cli_cell(t, "%s", hl_json_str(x, "pressure", ""));
     cli_cell(t, "%zu", json_array_size(hl_json_list(x, "regions")));
     cli_cell(t, "%s", hl_json_str(x, "backing", ""));
@@ -230,6 +240,20 @@ static json_t *ask_node(struct cli *cli, const json_t *info)
     return json_pack("{s:s s:o}", "node", name, "tiers", tiers != NULL ? tiers : json_array());
 }
 
+/* The same of the pool's host. */
+static json_t *ask_pool(struct cli *cli, const json_t *heard)
+{
+    json_t *result = NULL, *tiers = NULL;
+    if (cli_call_l3(cli, "poolInfo", NULL, &result) == HL_OK) {
+        tiers = json_deep_copy(json_object_get(json_object_get(result, "pool"), "tiers"));
+        json_decref(result);
+    } else {
+        fprintf(stderr, "helios: %s\n", hl_error_text());
+        tiers = json_deep_copy(json_object_get(heard, "tiers"));
+    }
+    return json_pack("{s:s s:o}", "node", "", "tiers", tiers != NULL ? tiers : json_array());
+}
+
 static hl_status gather(struct cli *cli, const char *only, json_t **out)
 {
     json_t *nodes, *info, *n;
@@ -248,9 +272,7 @@ static hl_status gather(struct cli *cli, const char *only, json_t **out)
     if (st == HL_OK && only[0] == '\0' &&
         (st = cli_call(cli, "clusterInfo", NULL, &info)) == HL_OK) {
         const json_t *pool = json_object_get(json_object_get(info, "info"), "pool");
-        json_t *tiers = json_deep_copy(json_object_get(pool, "tiers"));
-        json_array_append_new(
-            all, json_pack("{s:s s:o}", "node", "", "tiers", tiers != NULL ? tiers : json_array()));
+        json_array_append_new(all, ask_pool(cli, pool));
         json_decref(info);
     }
     if (st != HL_OK)

@@ -216,6 +216,20 @@ static hl_status await(struct local *l, const char *name, const char *ready, con
     return st;
 }
 
+/* One address can't be that of all daemons: L3 has the port, the Controller the next, then come the
+ * nodes. */
+static const char *metrics_of(const struct local *l, const char *name, char *out, size_t cap)
+{
+    const char *colon = strrchr(l->opts->metrics, ':');
+    int port = colon != NULL ? atoi(colon + 1) : 0;
+    int index = strcmp(name, "l3d") == 0           ? 0
+                : strcmp(name, "controllerd") == 0 ? 1
+                                                   : 2 + atoi(name + strlen("node-"));
+    snprintf(out, cap, "%.*s:%d", colon != NULL ? (int)(colon - l->opts->metrics) : 0,
+             l->opts->metrics, port > 0 ? port + index : 0);
+    return out;
+}
+
 /* Start a daemon unless it runs; args end with NULL, "--listen" and "--ready-file" are added. */
 static hl_status ensure(struct local *l, const char *name, const char *program, const char **args)
 {
@@ -233,9 +247,14 @@ static hl_status ensure(struct local *l, const char *name, const char *program, 
         return await(l, name, ready, log);
     unlink(ready);
     const char *argv[48] = {program};
+    char metrics[320];
     size_t n = 1;
-    while (*args != NULL && n < HL_ARRAY_LEN(argv) - 5)
+    while (*args != NULL && n < HL_ARRAY_LEN(argv) - 7)
         argv[n++] = *args++;
+    if (l->opts->metrics[0] != '\0') {
+        argv[n++] = "--metrics-listen";
+        argv[n++] = metrics_of(l, name, metrics, sizeof(metrics));
+    }
     argv[n++] = "--listen";
     argv[n++] = hl_json_str(old, "address", "127.0.0.1:0");
     argv[n++] = "--ready-file";

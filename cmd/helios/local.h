@@ -30,6 +30,7 @@ struct local_opts {
     uint64_t l3_size;
     uint64_t l2_size;    /* of each node; 0 = none */
     const char *devices; /* of each node, as agent.devices */
+    const char *metrics; /* metrics.listen of the first daemon; the others have the next ports */
 };
 
 /* Start what is not running. Result: cluster.json plus "started": [names]. */

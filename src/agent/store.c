@@ -13,20 +13,14 @@
 
 /* ---- opening and closing --------------------------------------------------------------------- */
 
-/* One for each NUMA node of the slots; none when they are not of this machine. */
+/* None when the nodes are not all of this machine. */
 static size_t l2_regions(const struct store_opts *o, struct hl_pool_region_options *out)
 {
-    char list[512] = "";
-    size_t i, n = 0;
-    const json_t *slot;
-    json_array_foreach (o->slots, i, slot) {
-        size_t used = strlen(list);
-        int node = (int)hl_json_int(slot, "numaId", -1);
-        if (node >= 0 && used + 16 < sizeof(list))
-            snprintf(list + used, sizeof(list) - used, "%s%d", used > 0 ? "," : "", node);
-    }
-    if (hl_pool_regions_parse(list, o->l2_size, out, &n) != HL_OK)
-        hl_info("L2 is not divided by NUMA nodes: %s", hl_error_text());
+    size_t n = 0;
+    if (o->l2_nodes == NULL || o->l2_nodes[0] == '\0')
+        hl_info("L2 is bound to no NUMA node: it is not known which are this node's");
+    else if (hl_pool_regions_parse(o->l2_nodes, o->l2_size, out, &n) != HL_OK)
+        hl_info("L2 is bound to no NUMA node: %s", hl_error_text());
     return n;
 }
 

@@ -38,7 +38,9 @@ struct store_opts {
     struct hl_rpc *rpc;
     const char *node;    /* serverId */
     const char *host_id; /* same value = same machine */
-    uint64_t l2_size;    /* 0 = no L2; spread over the nodes of the slots */
+    uint64_t l2_size;    /* 0 = no L2 */
+    const char
+        *l2_nodes; /* "0,2": NUMA nodes of this machine that it is spread over; "" = unbound */
     const char *l2_pool; /* file; its socket is beside it with ".sock" */
     uint32_t quarantine_ms;
     uint32_t beat_ms;

@@ -14,12 +14,15 @@ static void bytes_of(const json_t *tier, struct hl_buf *out)
         {"writing", "writingBytes"}, {"quarantined", "quarantinedBytes"},
         {"high", "highBytes"},       {"low", "lowBytes"}};
     char label[2][256];
-    for (size_t i = 0; i < HL_ARRAY_LEN(states); i++)
+    for (size_t i = 0; i < HL_ARRAY_LEN(states); i++) {
+        if (json_object_get(tier, states[i][1]) == NULL)
+            continue; /* the tier has no such state: none of the watermarks, say */
         (void)hl_buf_printf(
             out, "helios_tier_bytes{tier=\"%s\",name=\"%s\",state=\"%s\"} %" PRId64 "\n",
             hl_metric_label(hl_json_str(tier, "tier", ""), label[0], sizeof(label[0])),
             hl_metric_label(hl_json_str(tier, "name", ""), label[1], sizeof(label[1])),
             states[i][0], hl_json_int(tier, states[i][1], 0));
+    }
 }
 
 hl_status hl_tier_gauges(const json_t *tiers, struct hl_buf *out)

@@ -308,6 +308,25 @@ hl_status hl_topo_share(const struct hl_topo *machine, int nodes, int index, int
     return HL_OK;
 }
 
+static int has_cpu_of(const struct hl_topo *offer, const struct hl_cpus *cpus)
+{
+    for (size_t i = 0; i < offer->slot_count; i++)
+        for (int cpu = 0; cpu < HL_TOPO_CPU_MAX; cpu++)
+            if (hl_cpus_has(cpus, cpu) && hl_cpus_has(&offer->slots[i].cpus, cpu))
+                return 1;
+    return 0;
+}
+
+size_t hl_topo_numa_of(const struct hl_topo *machine, const struct hl_topo *offer, int *out,
+                       size_t max)
+{
+    size_t n = 0;
+    for (size_t s = 0; s < machine->slot_count && n < max; s++)
+        if (has_cpu_of(offer, &machine->slots[s].cpus))
+            out[n++] = machine->slots[s].numa_id;
+    return n;
+}
+
 hl_status hl_topo_share_parse(const char *text, int *index, int *nodes, int *slots)
 {
     int i = -1, n = 0, m = 0, used = 0;

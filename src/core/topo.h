@@ -97,6 +97,11 @@ size_t hl_topo_nic_boards(const struct hl_topo *topo);
 hl_status hl_topo_share(const struct hl_topo *machine, int nodes, int index, int slots,
                         struct hl_topo *out) HL_CHECK;
 
+/* NUMA nodes of the machine whose CPUs the offered slots have, ascending; how many of the `max`
+ * were written. Where the offer is the machine itself these are its slots' own. */
+size_t hl_topo_numa_of(const struct hl_topo *machine, const struct hl_topo *offer, int *out,
+                       size_t max);
+
 /* "I/N" or "I/NxM" as the option agent.share has it; slots is 0 without M. HL_EINVAL. */
 hl_status hl_topo_share_parse(const char *text, int *index, int *nodes, int *slots) HL_CHECK;
 

@@ -161,7 +161,9 @@ json_t *l4_tier(struct hl_l3d *d)
     if (d->l4->archive == NULL)
         return NULL;
     hl_archive_stat(d->l4->archive, &info);
-    return json_pack("{s:s s:s s:I s:I s:I s:i}", "tier", "L4", "name", d->l4->url, "quotaBytes",
-                     (json_int_t)info.quota_bytes, "usedBytes", (json_int_t)info.used_bytes,
-                     "shards", (json_int_t)info.count, "numaId", -1);
+    /* No watermarks: nothing is evicted from it. */
+    return json_pack("{s:s s:s s:I s:I s:I s:I s:i s:s}", "tier", "L4", "name", d->l4->url,
+                     "quotaBytes", (json_int_t)info.quota_bytes, "usedBytes",
+                     (json_int_t)info.used_bytes, "writingBytes", (json_int_t)info.writing_bytes,
+                     "shards", (json_int_t)info.count, "numaId", -1, "backing", info.scheme);
 }

@@ -41,6 +41,8 @@ static struct hl_archive_entry *find(struct hl_archive *a, struct hl_id id)
 static void drop(struct hl_archive *a, struct hl_archive_entry *e)
 {
     a->info.used_bytes -= e->size;
+    if (e->state == WRITING)
+        a->info.writing_bytes -= e->size;
     HASH_DEL(a->entries, e);
     free(e);
 }
@@ -60,6 +62,8 @@ static hl_status add(struct hl_archive *a, struct hl_id id, uint64_t size, enum 
         return hl_fail(HL_ENOMEM, "archive: no memory for its index");
     }
     a->info.used_bytes += size;
+    if (state == WRITING)
+        a->info.writing_bytes += size;
     return HL_OK;
 }
 
@@ -175,6 +179,7 @@ hl_status hl_archive_put(struct hl_archive *a, struct hl_id id, const void *byte
     pthread_mutex_lock(&a->lock);
     struct hl_archive_entry *e = find(a, id);
     if (st == HL_OK) {
+        a->info.writing_bytes -= size;
         e->state = SEALED;
         e->crc = crc;
         e->crc_known = 1;
@@ -310,6 +315,7 @@ void hl_archive_stat(struct hl_archive *a, struct hl_archive_info *out)
 {
     pthread_mutex_lock(&a->lock);
     *out = a->info;
+    out->scheme = a->ops->scheme;
     pthread_mutex_unlock(&a->lock);
 }
 

@@ -41,11 +41,13 @@ struct hl_archive_options {
 };
 
 struct hl_archive_info {
-    uint64_t quota_bytes; /* 0 = none */
-    uint64_t used_bytes;  /* shards, and what puts under way will need */
-    uint64_t count;       /* shards that can be read */
-    uint64_t discarded;   /* halves of puts that died, removed when the archive was opened */
-    uint64_t foreign;     /* things in it that are not the archive's; they are left alone */
+    uint64_t quota_bytes;   /* 0 = none */
+    uint64_t used_bytes;    /* shards, and what puts under way will need */
+    uint64_t writing_bytes; /* the latter */
+    const char *scheme;     /* "dir", "s3" */
+    uint64_t count;         /* shards that can be read */
+    uint64_t discarded;     /* halves of puts that died, removed when the archive was opened */
+    uint64_t foreign;       /* things in it that are not the archive's; they are left alone */
 };
 
 hl_status hl_archive_open(const struct hl_archive_options *options,

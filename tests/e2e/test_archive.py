@@ -42,6 +42,26 @@ class Archive(unittest.TestCase):
     def wait_archived(self, c, count):
         wait_for(f"{count} shards in the archive", lambda: len(files(self.archive)) == count)
 
+    def test_store_tells_the_limits_of_the_pool_and_the_archive(self):
+        with cluster(env=dict(self.env, HELIOS_ARCHIVE_QUOTA="96MiB", HELIOS_TIER_HIGH="80", HELIOS_TIER_LOW="50")) as c:
+            self.load(c, "m", 1)
+            shards = c.json("shard", "ls", "--model", "m")
+            self.wait_archived(c, len(shards))
+            total = sum(s["sizeBytes"] for s in shards)
+
+            def rows():
+                return {t["tier"]: t for n in c.json("store") if n["node"] == "" for t in n["tiers"]}
+            wait_for("the archive to have ended its puts", lambda: rows()["L4"]["writingBytes"] == 0)
+            seen = rows()
+            self.assertEqual((seen["L3"]["quotaBytes"], seen["L3"]["highBytes"], seen["L3"]["lowBytes"]),
+                             (128 << 20, (128 << 20) * 80 // 100, 64 << 20))
+            self.assertEqual((seen["L3"]["writingBytes"], seen["L3"]["shards"], seen["L3"]["pressure"]), (0, len(shards), "low"))
+            self.assertEqual((seen["L4"]["quotaBytes"], seen["L4"]["usedBytes"], seen["L4"]["shards"], seen["L4"]["backing"]),
+                             (96 << 20, total, len(shards), "dir"))
+            text = next(line for line in c.run("store").stdout.splitlines() if " L4 " in line)
+            self.assertIn("96.0 MiB", text)
+            self.assertRegex(text, r"- +-")  # no watermarks: nothing is evicted from it
+
     def test_after_a_reboot_every_archived_model_is_served(self):
         with cluster(env=self.env) as c:
             self.load(c, "kept", 1)

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import tempfile
 import unittest
+import urllib.request
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 from support import checkpoints  # noqa: E402
@@ -55,6 +56,40 @@ class UpAndDown(unittest.TestCase):
         finally:
             c.run("down")
             shutil.rmtree(c.dir, ignore_errors=True)
+
+    def test_a_config_file_reaches_every_daemon_and_each_has_a_metrics_port(self):
+        def free_from(port):
+            try:
+                for p in range(port, port + 4):
+                    with socket.create_server(("127.0.0.1", p)):
+                        pass
+                return port
+            except OSError:
+                return None
+        port = next(filter(None, map(free_from, range(21000, 31000, 7))))
+        for way in ("flag", "environment"):
+            c = Cluster(up=("--config", "up.yaml") if way == "flag" else ())
+            config = c.dir / "up.yaml"
+            config.write_text(f"plane: {{backbone: lo, backbone_rate: 25Gbit}}\nmetrics.listen: 127.0.0.1:{port}\n")
+            if way == "environment":
+                c.env["HELIOS_CONFIG"] = str(config)
+            else:
+                c.up_args[-1] = str(config)
+            try:
+                c.up()
+                for i, daemon in enumerate(("l3d", "controllerd", "node-0", "node-1")):
+                    said = json.loads((c.state / "cluster.json").read_text())[daemon]["metrics"]
+                    self.assertEqual(said, f"127.0.0.1:{port + i}")
+                    with urllib.request.urlopen(f"http://{said}/metrics", timeout=10) as answer:
+                        text = answer.read().decode()
+                    self.assertRegex(text, r'helios_plane_info\{plane="backbone",[^}]*interface="lo"')
+                c.down()
+                config.write_text("plane: {backbon: lo}\n")
+                self.assertIn("did you mean 'plane.backbone'", c.refuse(*c.up_args))
+                self.assertFalse((c.state / "cluster.json").exists())  # before anything was started
+            finally:
+                c.run("down")
+                shutil.rmtree(c.dir, ignore_errors=True)
 
     def test_down_ends_the_ranks_of_an_agent_that_died(self):
         with cluster() as c:
@@ -105,7 +140,7 @@ class UpAndDown(unittest.TestCase):
     def test_a_pool_too_large_is_one_sentence(self):
         c = Cluster(size="900TiB")
         try:
-            self.assertIn("--l3-size", c.refuse(*c.up_args, code=2))  # bad usage
+            self.assertIn("--l3-size", c.refuse(*c.up_args))  # bad usage
             c.up_args[-1] = "8TiB"
             text = c.refuse(*c.up_args)
             self.assertIn("l3d", text)

@@ -1,6 +1,8 @@
 /* The tiers of nodes on order: copies from the pool, between nodes, back into the pool; dropped,
  * healed, adopted. All daemons are the real ones. */
 #include "integration/store_world.h"
+#include "mem/pool.h"
+#include "os/numa.h"
 
 #include <pthread.h>
 
@@ -381,6 +383,33 @@ static void a_false_report_costs_no_copy_and_a_lost_one_is_not_dropped(void **st
     world_end(&w);
 }
 
+/* Slots of a share are numbered anew; the L2 lies in the machine's own nodes all the same. */
+static void the_l2_of_a_share_lies_in_nodes_of_this_machine(void **state)
+{
+    (void)state;
+    struct world w;
+    int nodes[HL_POOL_REGIONS_MAX];
+    size_t n = hl_numa_nodes(nodes, HL_ARRAY_LEN(nodes)), i;
+    if (n == 0)
+        skip();
+    world_begin(&w, &together);
+    world_end_daemon(&w, NODE0, SIGTERM);
+    world_arg(&w, NODE0, "--share", "0/1x%zu", n + 1);
+    world_arg(&w, NODE0, "--l2-pool", "/dev/shm/%s-0.share.l2", strrchr(w.dir, '/') + 1);
+    world_start(&w, NODE0);
+    json_t *l2 = tier_of(&w, NODE0, "L2"), *region;
+    const json_t *regions = hl_json_list(l2, "regions");
+    assert_int_equal(json_array_size(regions), n);
+    json_array_foreach (regions, i, region) {
+        assert_int_equal(hl_json_int(region, "numaId", -1), nodes[i]);
+    }
+    json_decref(l2);
+    char pool[160];
+    snprintf(pool, sizeof(pool), "/dev/shm/%s-0.share.l2", strrchr(w.dir, '/') + 1);
+    world_end(&w);
+    unlink(pool);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -396,6 +425,7 @@ int main(void)
         cmocka_unit_test(a_restarted_agent_has_its_l2_and_so_knows_a_restarted_controller),
         cmocka_unit_test(bytes_that_are_bad_at_the_source_come_from_another_copy),
         cmocka_unit_test(a_reported_copy_is_replaced_from_a_good_one),
+        cmocka_unit_test(the_l2_of_a_share_lies_in_nodes_of_this_machine),
         cmocka_unit_test(a_false_report_costs_no_copy_and_a_lost_one_is_not_dropped),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

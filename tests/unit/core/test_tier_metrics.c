@@ -34,6 +34,9 @@ static void tiers_are_told_with_their_names_and_shards_are_summed(void **state)
                 6);
     assert_true(prom_value(p, "helios_tier_bytes",
                            "tier=\"L4\",name=\"dir:/a\\\"b\",state=\"quota\"") == 0);
+    /* what a tier has not is not told as 0 */
+    assert_true(prom_value(p, "helios_tier_bytes",
+                           "tier=\"L4\",name=\"dir:/a\\\"b\",state=\"high\"") == -1);
     assert_true(prom_value(p, "helios_shards", "tier=\"L1\"") == 5);
     assert_true(prom_value(p, "helios_shards", "tier=\"L4\"") == 0);
     assert_true(prom_value(p, "helios_shards", "tier=\"L2\"") == -1); /* none there */

@@ -124,6 +124,31 @@ static void a_machine_is_cut_into_equal_shares(void **state)
     hl_topo_fini(&m);
 }
 
+/* A share's slots are numbered anew; its memory is still that of the machine's nodes 0 and 8. */
+static void the_memory_beside_a_share_is_that_of_its_cpus(void **state)
+{
+    (void)state;
+    struct hl_topo m = machine(2, 4, 1), t;
+    int nodes[4];
+    assert_int_equal(hl_topo_numa_of(&m, &m, nodes, 4), 2);
+    assert_int_equal(nodes[0], 0);
+    assert_int_equal(nodes[1], 8);
+    assert_int_equal(hl_topo_numa_of(&m, &m, nodes, 1), 1);
+    for (int index = 0; index < 2; index++) { /* two slots in one node each */
+        assert_int_equal(hl_topo_share(&m, 2, index, 2, &t), HL_OK);
+        assert_int_equal(hl_topo_numa_of(&m, &t, nodes, 4), 1);
+        assert_int_equal(nodes[0], index * 8);
+        hl_topo_fini(&t);
+    }
+    assert_int_equal(hl_topo_share(&m, 1, 0, 1, &t), HL_OK); /* one slot over both */
+    assert_int_equal(hl_topo_numa_of(&m, &t, nodes, 4), 2);
+    hl_topo_fini(&t);
+    assert_int_equal(hl_topo_share(&m, 3, 1, 1, &t), HL_OK); /* one across the border */
+    assert_int_equal(hl_topo_numa_of(&m, &t, nodes, 4), 2);
+    hl_topo_fini(&t);
+    hl_topo_fini(&m);
+}
+
 static void too_few_cpus_are_shared_and_the_slots_say_so(void **state)
 {
     (void)state;
@@ -208,6 +233,7 @@ int main(void)
         cmocka_unit_test(nics_are_told_by_their_device_id),
         cmocka_unit_test(only_compute_devices_and_real_nics_count),
         cmocka_unit_test(a_machine_is_cut_into_equal_shares),
+        cmocka_unit_test(the_memory_beside_a_share_is_that_of_its_cpus),
         cmocka_unit_test(too_few_cpus_are_shared_and_the_slots_say_so),
         cmocka_unit_test(every_cpu_and_gpu_goes_to_exactly_one_share_when_there_are_enough),
         cmocka_unit_test(a_share_is_written_i_of_n),
