@@ -188,6 +188,55 @@ HELIOS_API int hybridps_tensor(hybridps *h, uint32_t tensor, hybridps_tensor_inf
 HELIOS_API int hybridps_trace(hybridps *h, const char *phase, char **json);
 HELIOS_API void hybridps_free_text(char *text);
 
+/* ---- the manager: one table of the node's memory for all its processes ----
+ *
+ * A table has a name and lies in POSIX shared memory. Device -1 is the host, the others count from
+ * 0. What a process added is in its row, and is given back when the process closes the manager or
+ * dies; a device never has more in use and reserved than its capacity. After fork() a child opens
+ * the manager itself; its parent's is refused there (HELIOS_EPERM). Any wait for another process
+ * ends with HELIOS_ETIMEDOUT. */
+typedef struct hybridps_manager hybridps_manager;
+
+#define HYBRIDPS_MANAGER_HOST (-1)
+
+typedef struct hybridps_manager_options {
+    const char *name;             /* 1 to 254 characters, no '/' */
+    uint64_t host_bytes;          /* capacity of the host; 0 = join a table as it is */
+    const uint64_t *device_bytes; /* of each device */
+    uint32_t devices;             /* at most 32 */
+    int lock_ms;                  /* longest wait for a lock; 0 = 5000 */
+    int reap_ms;                  /* look for dead processes as often; 0 = 1000 */
+} hybridps_manager_options;
+
+/* Makes the table, or joins it: HELIOS_ECONFLICT where others gave other capacities,
+ * HELIOS_ENOENT where nobody has given any. */
+HELIOS_API int hybridps_manager_open(const hybridps_manager_options *options,
+                                     hybridps_manager **out);
+/* NULL is fine. The last one to close takes the table away. */
+HELIOS_API void hybridps_manager_close(hybridps_manager *m);
+
+/* A device with room for `size`, and a ticket that keeps the room: the host, `refer_device`, the
+ * others. HELIOS_ENOSPC, with what each device has, when there is none; HELIOS_EBUSY when 256
+ * tickets of the device that has it are out. */
+HELIOS_API int hybridps_manager_schedule(hybridps_manager *m, uint64_t size, int refer_device,
+                                         int *device, uint64_t *ticket);
+/* Gives the ticket back. */
+HELIOS_API int hybridps_manager_cancel(hybridps_manager *m, uint64_t ticket);
+/* `size` more are in use by this process. With a ticket these are what it kept: device and size
+ * must be its own. Without one (0) HELIOS_ENOSPC where there is no room. */
+HELIOS_API int hybridps_manager_add(hybridps_manager *m, int device, uint64_t size,
+                                    uint64_t ticket);
+/* HELIOS_EINVAL, and nothing changes, when this process has less in use there. */
+HELIOS_API int hybridps_manager_remove(hybridps_manager *m, int device, uint64_t size);
+
+typedef struct hybridps_manager_info_t {
+    uint64_t capacity, used, reserved; /* of all processes */
+    uint64_t mine;                     /* in use by this process */
+    uint32_t devices, processes;       /* of the table */
+} hybridps_manager_info_t;
+
+HELIOS_API int hybridps_manager_info(hybridps_manager *m, int device, hybridps_manager_info_t *out);
+
 #ifdef __cplusplus
 }
 #endif
