@@ -42,6 +42,17 @@ class Matrix(unittest.TestCase):
             self.assertIn(path, matrix.PATHS)
             self.assertIn(fault, matrix.FAULTS)
 
+    def test_a_full_run_must_show_every_cell_unless_its_tests_were_skipped(self):
+        cells = matrix.read(LOG.splitlines())[0]
+        missing = matrix.gaps(cells, matrix.skips(LOG.splitlines()))
+        self.assertEqual(len(missing), len(matrix.PATHS) * len(matrix.FAULTS) - len(matrix.NOT_APPLICABLE) - 2)
+        self.assertTrue(any(m.startswith("path=tcp-put fault=kill: ") for m in missing))
+        log = LOG + "4/4 Test: net_test_pool_faults\ntest_a (x.y.test_a) ... skipped 'no sch_tbf'\nTest Passed.\n"
+        excused = matrix.gaps(cells, matrix.skips(log.splitlines()))
+        self.assertEqual({m.split()[0] for m in excused}, {"path=shm", "path=plank", "path=archive-dir"})
+        whole = {(p, f): [("ok", "t")] for p in matrix.PATHS for f in matrix.FAULTS}
+        self.assertEqual(matrix.gaps(whole, set()), [])
+
 
 if __name__ == "__main__":
     unittest.main(verbosity=2)
