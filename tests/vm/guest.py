@@ -7,6 +7,7 @@ from harness import run
 import test_cluster  # noqa: F401
 import test_numa  # noqa: F401
 import test_programs  # noqa: F401
+import test_puts  # noqa: F401
 import test_verbs  # noqa: F401
 
 if __name__ == "__main__":

@@ -16,6 +16,8 @@ TREE_PARTS = ("tests/support", "tests/vm", "tests/data", "python")
 PROGRAMS = ("build/bin", "build/lib", "build/tests/vm")
 # Tests of this machine that look different where there are verbs and nodes.
 UNIT_TESTS = ("hw_test_topology", "mem_test_pool", "mem_test_pool_regions")
+# What the tests drive.
+HELPERS = ("net_peer",)
 BOOT_SECONDS = 120
 ENVIRONMENT = """export PATH=/job/tree/build/bin:/usr/sbin:/usr/bin:/sbin:/bin HOME=/root LANG=C.UTF-8
 export LD_LIBRARY_PATH=/job/tree/build/lib:/job/lib HELIOS_BUILD=/job/tree/build HELIOS_SOURCE=/job/tree
@@ -60,7 +62,7 @@ def stage(job, image, args):
         if not (build.ROOT / part).is_dir():
             raise build.Missing(f"{part} is missing; ./run build")
         shutil.copytree(build.ROOT / part, tree / part, symlinks=True, ignore=shutil.ignore_patterns("__pycache__"))
-    for name in UNIT_TESTS:
+    for name in UNIT_TESTS + HELPERS:
         if not (build.ROOT / "build/tests" / name).exists():
             raise build.Missing(f"build/tests/{name} is missing; ./run build makes it, unless its name here is wrong")
         shutil.copy(build.ROOT / "build/tests" / name, tree / "build/tests" / name)

@@ -5,6 +5,7 @@ import re
 import subprocess
 
 from harness import test
+from l3d import daemon
 from prepare import sh
 from support.cluster import BUILD, HELIOS, cluster
 
@@ -58,3 +59,32 @@ def pool_pages(note):
         note(done.stdout)
         assert done.returncode == 0, done.returncode
         assert done.stdout.count("misplaced 0") == 12, done.stdout
+
+
+def regions(pid, path):
+    """{policy: {node: pages}} of what a process has mapped of a file, as the kernel tells."""
+    found = {}
+    for line in pathlib.Path(f"/proc/{pid}/numa_maps").read_text(encoding="ascii").splitlines():
+        _, policy, *rest = line.split()
+        if f"file={path}" in rest:
+            pages = found.setdefault(policy, {})
+            for node, count in (word.split("=") for word in rest if re.match(r"N\d+=", word)):
+                pages[node] = pages.get(node, 0) + int(count)
+    return found
+
+
+@test("helios-l3d's own pool has a region on each node: bound there, and its pages are there")
+def daemon_pool(note):
+    for cpu in ("0", "3"):  # from either node: a page that nobody bound comes from the toucher's
+        with daemon("64MiB", wrap=["taskset", "-c", cpu]) as d:
+            found = regions(d.pid, d.pool)
+            note(f"CPU {cpu}: {found}")
+            half = (32 << 20) // 4096
+            for node in ("0", "1"):
+                pages = found[f"bind:{node}"]
+                assert pages[f"N{node}"] >= half, found
+                # The file's first page is written before anything can be bound; it holds no shard.
+                assert sum(pages.values()) - pages[f"N{node}"] <= (node == "0"), found
+            told = next(t["regions"] for t in d.told()["tiers"] if t["tier"] == "L3")
+            note(told)
+            assert sorted(r["numaId"] for r in told) == [0, 1], told

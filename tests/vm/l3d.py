@@ -1,0 +1,54 @@
+"""A helios-l3d by itself, on the RDMA device. No Controller, so nobody sweeps what belongs to no version."""
+import contextlib
+import json
+import os
+import pathlib
+import subprocess
+import tempfile
+
+from prepare import ADDRESS
+from support.cluster import BUILD, wait_for
+
+# What is being emulated on a busy host may take longer than two seconds for RDMA to stand, or 900 ms for a piece.
+NETWORK = {"HELIOS_PLANE_BACKBONE": ADDRESS, "HELIOS_DATA_CONNECT_TIMEOUT": "30s",
+           "HELIOS_DATA_PUT_TIMEOUT": "60s", "HELIOS_DATA_STALL": "30s"}
+
+
+class Daemon:
+    def __init__(self, process, ready):
+        self.process, self.pid = process, process.pid
+        self.address, self.data, self.pool = ready["address"], ready["dataAddress"], ready["pool"]
+
+    def told(self):
+        """Its answer to poolInfo."""
+        done = subprocess.run([BUILD / "tests/net_peer", "rpc", self.address, "L3"], input="poolInfo\n", text=True,
+                              stdout=subprocess.PIPE, timeout=60, check=True)
+        return json.loads(done.stdout)["pool"]
+
+    def used(self):
+        """(bytes used, shards), once nothing rests in quarantine."""
+        told = wait_for("the quarantine to be empty", lambda: (p := self.told())["quarantinedBytes"] == 0 and p)
+        return told["usedBytes"], told["shards"]
+
+
+@contextlib.contextmanager
+def daemon(size, wrap=()):
+    with tempfile.TemporaryDirectory() as home, open(f"{home}/log", "w+", encoding="utf-8") as log:
+        ready = pathlib.Path(home, "ready.json")
+        pool = pathlib.Path("/dev/shm/vm-l3d.pool")
+        process = subprocess.Popen([*wrap, BUILD / "bin/helios-l3d", "--pool", pool, "--size", size, "--socket", f"{home}/l3.sock",
+                                    "--listen", "127.0.0.1:0", "--data-listen", ":0", "--quarantine", "100ms",
+                                    "--ready-file", ready],
+                                   env=dict(os.environ, **NETWORK), stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+        try:
+            wait_for("helios-l3d to serve", lambda: ready.exists() or process.poll() is not None, 90)
+            yield Daemon(process, json.loads(ready.read_text()))
+            assert process.poll() is None, f"helios-l3d ended with {process.returncode}"
+        except BaseException:
+            log.seek(0)
+            print(log.read()[-3000:])
+            raise
+        finally:
+            process.kill()
+            process.wait()
+            pool.unlink(missing_ok=True)
