@@ -8,6 +8,7 @@
 #include "hybridps/client_private.h"
 
 #define CHUNK_BYTES_MAX (64u << 20) /* where nobody says */
+#define PREFETCH        2
 
 /* ---- opening ---- */
 
@@ -51,6 +52,7 @@ int hybridps_open(const hybridps_options *options, hybridps **out)
     h->pid = getpid();
     h->copy = mode[0] == 'c';
     h->chunk_bytes = options->chunk_bytes;
+    h->prefetch = options->prefetch == -1 ? PREFETCH : options->prefetch;
     pthread_mutex_init(&h->lock, NULL);
     hl_status st = open_parts(h, options);
     if (st != HL_OK)
@@ -302,10 +304,12 @@ int hybridps_access(hybridps *h, hybridps_use *uses, size_t n)
     st = own_moment(h);
     if (st == HL_OK)
         st = hl_chunk_pool_access(h->pool, h->uses, n);
-    if (st == HL_OK)
+    if (st == HL_OK) {
         note_access(h, uses, n);
-    else
+        hl_record_ahead(&h->record, h->prefetch);
+    } else {
         st = client_explain(h, st, uses, n);
+    }
     return leave(h, st);
 }
 

@@ -13,7 +13,7 @@
 struct hybridps {
     pthread_mutex_t lock; /* all below */
     pid_t pid;
-    int copy;
+    int copy, prefetch;
     uint64_t chunk_bytes; /* 0 = by the layout */
     struct hl_chunk_pool *pool;
     struct hl_tensors tensors;

@@ -45,6 +45,7 @@ void hl_chunk_pool_close(struct hl_chunk_pool *p)
 {
     if (p == NULL)
         return;
+    pool_settle_ahead(p);
     for (uint32_t i = 0; i < p->count; i++)
         hl_chunk_memory_fini(&p->chunks[i].mem);
     hl_device_close(p->device);
@@ -53,6 +54,7 @@ void hl_chunk_pool_close(struct hl_chunk_pool *p)
     free(p->wanted);
     free(p->leaving);
     free(p->out);
+    free(p->ahead);
     free(p);
 }
 
@@ -71,7 +73,9 @@ static hl_status grow(struct hl_chunk_pool *p)
     p->leaving = leaving != NULL ? leaving : p->leaving;
     uint32_t *leave = realloc(p->out, cap * sizeof(*leave));
     p->out = leave != NULL ? leave : p->out;
-    if (chunks == NULL || wanted == NULL || leaving == NULL || leave == NULL)
+    uint32_t *ahead = realloc(p->ahead, cap * sizeof(*ahead));
+    p->ahead = ahead != NULL ? ahead : p->ahead;
+    if (ahead == NULL || chunks == NULL || wanted == NULL || leaving == NULL || leave == NULL)
         return hl_fail(HL_ENOMEM, "memory is short for chunks");
     p->cap = cap;
     return HL_OK;
@@ -125,7 +129,7 @@ static void count_device(struct hl_chunk_pool *p, const struct chunk *c, int sig
 }
 
 /* Host memory changes its state; what exists is counted, hidden or not. */
-static hl_status set_host(struct hl_chunk_pool *p, struct chunk *c, enum hl_chunk_host state)
+hl_status pool_set_host(struct hl_chunk_pool *p, struct chunk *c, enum hl_chunk_host state)
 {
     int had = c->mem.host_state != HL_CHUNK_HOST_NONE;
     HL_TRY(hl_chunk_host_set(&c->mem, state));
@@ -141,13 +145,13 @@ static hl_status set_host(struct hl_chunk_pool *p, struct chunk *c, enum hl_chun
 }
 
 /* Less memory can't fail but for the number of mappings; then it stays, and is counted. */
-static void lower_host(struct hl_chunk_pool *p, struct chunk *c, enum hl_chunk_host state)
+void pool_lower_host(struct hl_chunk_pool *p, struct chunk *c, enum hl_chunk_host state)
 {
-    if (set_host(p, c, state) != HL_OK)
+    if (pool_set_host(p, c, state) != HL_OK)
         hl_error_clear();
 }
 
-static void leave_device(struct hl_chunk_pool *p, struct chunk *c)
+void pool_leave_device(struct hl_chunk_pool *p, struct chunk *c)
 {
     hl_chunk_device_drop(&c->mem);
     c->device = 0;
@@ -312,7 +316,7 @@ static hl_status check_host(const struct hl_chunk_pool *p)
 /* ---- copies ---- */
 
 /* A copy that is alone is done at once; waiting for it is still to come. */
-static hl_status begin(struct hl_chunk_pool *p, struct chunk *c, int out, int alone)
+hl_status pool_begin(struct hl_chunk_pool *p, struct chunk *c, int out, int alone)
 {
     if (p->o.fail != NULL && p->o.fail(p->o.fail_arg))
         return hl_fail(HL_EIO, "%s: a copy was made to fail", p->info.name);
@@ -322,7 +326,7 @@ static hl_status begin(struct hl_chunk_pool *p, struct chunk *c, int out, int al
     return st;
 }
 
-static hl_status wait_for(struct hl_chunk_pool *p, struct chunk *c)
+hl_status pool_wait(struct hl_chunk_pool *p, struct chunk *c)
 {
     int made = p->o.fail != NULL && p->o.fail(p->o.fail_arg);
     hl_status st = hl_chunk_copy_wait(&c->mem, COPY_TIMEOUT_MS);
@@ -333,7 +337,7 @@ static hl_status wait_for(struct hl_chunk_pool *p, struct chunk *c)
     return st == HL_OK && made ? hl_fail(HL_EIO, "%s: a copy was made to fail", p->info.name) : st;
 }
 
-static void count_stall(struct hl_chunk_pool *p, uint64_t began)
+void pool_count_stall(struct hl_chunk_pool *p, uint64_t began)
 {
     p->s.total.stalls++;
     p->s.total.stall_ns += hl_now_ns() - began;
@@ -351,13 +355,13 @@ static hl_status copy_out(struct hl_chunk_pool *p)
     for (; begun < p->out_count && st == HL_OK; begun++) {
         struct chunk *c = &p->chunks[p->out[begun]];
         c->host_before = (uint8_t)c->mem.host_state;
-        st = set_host(p, c, HL_CHUNK_HOST_SHOWN);
+        st = pool_set_host(p, c, HL_CHUNK_HOST_SHOWN);
         if (st == HL_OK)
-            st = begin(p, c, 1, p->out_count == 1);
+            st = pool_begin(p, c, 1, p->out_count == 1);
     }
     for (size_t i = 0; i < begun; i++) {
         struct chunk *c = &p->chunks[p->out[i]];
-        hl_status mine = c->flight ? wait_for(p, c) : HL_EIO;
+        hl_status mine = c->flight ? pool_wait(p, c) : HL_EIO;
         st = st == HL_OK ? mine : st;
         c->arrived = mine == HL_OK;
         if (mine == HL_OK)
@@ -368,9 +372,9 @@ static hl_status copy_out(struct hl_chunk_pool *p)
         if (c->arrived && (st == HL_OK || p->o.copy))
             c->host = 1;
         else if (!p->lost)
-            lower_host(p, c, (enum hl_chunk_host)c->host_before);
+            pool_lower_host(p, c, (enum hl_chunk_host)c->host_before);
     }
-    count_stall(p, at);
+    pool_count_stall(p, at);
     return st;
 }
 
@@ -378,19 +382,19 @@ static void let_go(struct hl_chunk_pool *p)
 {
     for (size_t i = 0; i < p->leaving_count; i++) {
         struct chunk *c = &p->chunks[p->leaving[i]];
-        leave_device(p, c);
+        pool_leave_device(p, c);
         p->s.total.evictions++;
         p->s.total.drops += !c->arrived;
     }
 }
 
 /* Device memory for chunk c and its content under way. Its bytes are counted from here on. */
-static hl_status begin_load(struct hl_chunk_pool *p, struct chunk *c, int alone)
+hl_status pool_begin_load(struct hl_chunk_pool *p, struct chunk *c, int alone)
 {
     HL_TRY(hl_chunk_device_take(&c->mem));
     c->loading = 1;
     count_device(p, c, 1);
-    return c->host ? begin(p, c, 0, alone) : HL_OK;
+    return c->host ? pool_begin(p, c, 0, alone) : HL_OK;
 }
 
 static hl_status load(struct hl_chunk_pool *p)
@@ -405,13 +409,13 @@ static hl_status load(struct hl_chunk_pool *p)
     for (size_t i = 0; i < p->wanted_count && st == HL_OK; i++) {
         struct chunk *c = &p->chunks[p->wanted[i]];
         if ((c->want & WANT_DEVICE) && !c->device)
-            st = begin_load(p, c, count == 1);
+            st = pool_begin_load(p, c, count == 1);
     }
     for (size_t i = 0; i < p->wanted_count; i++) {
         struct chunk *c = &p->chunks[p->wanted[i]];
         if (!c->flight)
             continue;
-        hl_status mine = wait_for(p, c);
+        hl_status mine = pool_wait(p, c);
         st = st == HL_OK ? mine : st;
         waited = 1;
         if (mine == HL_OK) {
@@ -422,11 +426,11 @@ static hl_status load(struct hl_chunk_pool *p)
     for (size_t i = 0; i < p->wanted_count && st != HL_OK; i++) {
         struct chunk *c = &p->chunks[p->wanted[i]];
         if (c->loading)
-            leave_device(p, c);
+            pool_leave_device(p, c);
         c->loading = 0;
     }
     if (waited)
-        count_stall(p, at);
+        pool_count_stall(p, at);
     return st;
 }
 
@@ -441,7 +445,7 @@ static hl_status show_fresh(struct hl_chunk_pool *p)
         if (!(c->want & WANT_HOST))
             continue;
         c->fresh = !c->host && !c->device;
-        st = set_host(p, c, HL_CHUNK_HOST_SHOWN);
+        st = pool_set_host(p, c, HL_CHUNK_HOST_SHOWN);
         c->host = 1;
     }
     return st;
@@ -454,7 +458,7 @@ static void hide_fresh(struct hl_chunk_pool *p)
         if (!c->fresh)
             continue;
         c->host = 0;
-        lower_host(p, c, HL_CHUNK_HOST_NONE);
+        pool_lower_host(p, c, HL_CHUNK_HOST_NONE);
     }
 }
 
@@ -471,16 +475,17 @@ static void settle(struct hl_chunk_pool *p)
         if ((c->want & WANT_DEVICE) && !(c->want & WANT_HOST) &&
             (!p->o.copy || (c->want & WRITE_DEVICE))) {
             c->host = 0;
-            lower_host(p, c,
-                       !p->o.copy || c->mem.host_state == HL_CHUNK_HOST_NONE
-                           ? HL_CHUNK_HOST_NONE
-                           : HL_CHUNK_HOST_HIDDEN);
+            pool_lower_host(p, c,
+                            !p->o.copy || c->mem.host_state == HL_CHUNK_HOST_NONE
+                                ? HL_CHUNK_HOST_NONE
+                                : HL_CHUNK_HOST_HIDDEN);
         }
     }
 }
 
 static void pin(struct hl_chunk_pool *p, const struct hl_trace_use *uses, size_t count)
 {
+    p->s.pins += count;
     for (size_t i = 0; i < count; i++) {
         struct chunk *c = &p->chunks[uses[i].chunk];
         if (uses[i].on_host) {
@@ -514,6 +519,7 @@ hl_status hl_chunk_pool_access(struct hl_chunk_pool *p, const struct hl_trace_us
 {
     if (p->lost)
         return hl_fail(HL_EUNAVAIL, "%s: the device did not answer; end the process", p->info.name);
+    pool_settle_ahead(p);
     hl_status st = merge(p, uses, count);
     if (st == HL_OK)
         st = move_all(p);
@@ -535,6 +541,7 @@ void hl_chunk_pool_release(struct hl_chunk_pool *p, uint32_t chunk, int on_host)
 {
     struct chunk *c = &p->chunks[chunk];
     assert(chunk < p->count && (on_host ? c->host_pins : c->device_pins) > 0);
+    p->s.pins--;
     if (on_host) {
         if (--c->host_pins == 0)
             c->host_write = 0;
@@ -548,10 +555,12 @@ void hl_chunk_pool_end(struct hl_chunk_pool *p, uint32_t chunk)
 {
     struct chunk *c = &p->chunks[chunk];
     assert(chunk < p->count && c->host_pins == 0 && c->device_pins == 0);
+    if (c->ahead)
+        pool_settle_ahead(p);
     if (c->device)
-        leave_device(p, c);
+        pool_leave_device(p, c);
     c->host = 0;
-    lower_host(p, c, HL_CHUNK_HOST_NONE);
+    pool_lower_host(p, c, HL_CHUNK_HOST_NONE);
 }
 
 void hl_chunk_pool_info(const struct hl_chunk_pool *p, uint32_t chunk, struct hl_chunk_info *out)

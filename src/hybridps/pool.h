@@ -50,7 +50,7 @@ struct hl_chunk_pool_stats {
     uint64_t device, device_peak, host, host_peak, pinned;
     uint64_t peak_over_avail;
     uint64_t device_by_kind[HYBRIDPS_KINDS], host_by_kind[HYBRIDPS_KINDS];
-    uint64_t chunks;
+    uint64_t chunks, pins; /* pins: of both places, not released */
     hybridps_traffic total;
 };
 
@@ -67,6 +67,11 @@ struct hl_policy *hl_chunk_pool_policy(struct hl_chunk_pool *p);
 void hl_chunk_pool_moment(struct hl_chunk_pool *p, uint64_t avail);
 /* In the moment that begins next these will be needed: others leave before them. */
 void hl_chunk_pool_expect(struct hl_chunk_pool *p, const struct hl_trace_use *uses, size_t count);
+/* All of this moment is here; in the next, with `avail`, these and nothing else will be accessed.
+ * Who will have to leave for them does so now, and up to `most` of them are fetched, beside what
+ * the caller does: as far as there is room now, and only what would be copied then in any case. */
+void hl_chunk_pool_ahead(struct hl_chunk_pool *p, const struct hl_trace_use *uses, size_t count,
+                         uint64_t avail, int most);
 
 /* All or nothing; a chunk may be named more than once and is pinned as often. */
 hl_status hl_chunk_pool_access(struct hl_chunk_pool *p, const struct hl_trace_use *uses,

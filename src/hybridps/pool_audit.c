@@ -7,7 +7,9 @@ static hl_status check_chunk(const struct hl_chunk_pool *p, uint32_t i)
     const struct chunk *c = &p->chunks[i];
     int memory = c->mem.count > 0, shown = c->mem.host_state == HL_CHUNK_HOST_SHOWN;
     const char *what = NULL;
-    if (c->want != 0 || c->leaving || c->loading || c->flight)
+    if (c->ahead)
+        what = c->want != 0 || c->leaving || c->loading ? "is accessed while it is copied" : NULL;
+    else if (c->want != 0 || c->leaving || c->loading || c->flight)
         what = "is still marked by an access";
     else if ((c->device != 0) != memory)
         what = "and its device memory disagree";
@@ -32,8 +34,8 @@ hl_status hl_chunk_pool_audit(struct hl_chunk_pool *p)
     for (uint32_t i = 0; i < p->count; i++) {
         const struct chunk *c = &p->chunks[i];
         HL_TRY(check_chunk(p, i));
-        device += c->device ? c->bytes : 0;
-        span += c->device ? c->mem.span : 0;
+        device += c->mem.count > 0 ? c->bytes : 0;
+        span += c->mem.count > 0 ? c->mem.span : 0;
         host += c->mem.host_state != HL_CHUNK_HOST_NONE ? c->bytes : 0;
         pinned += c->device_pins > 0 ? c->bytes : 0;
     }

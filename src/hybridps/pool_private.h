@@ -17,7 +17,10 @@ struct chunk {
     uint8_t device_write, host_write; /* a pin there may write */
     /* within an access */
     uint8_t want, leaving, loading, flight, arrived, fresh, host_before;
+    uint8_t ahead; /* a copy was begun for the next moment: AHEAD_IN or AHEAD_OUT */
 };
+
+enum { AHEAD_IN = 1, AHEAD_OUT = 2 };
 
 struct hl_chunk_pool {
     struct hl_chunk_pool_options o;
@@ -32,6 +35,20 @@ struct hl_chunk_pool {
     /* of an access: chunks wanted, those that leave, those copied out */
     uint32_t *wanted, *leaving, *out;
     size_t wanted_count, leaving_count, out_count;
+    uint32_t *ahead; /* chunks with a copy begun for the next moment */
+    size_t ahead_count;
 };
+
+/* pool.c, for the other parts */
+void pool_leave_device(struct hl_chunk_pool *p, struct chunk *c);
+hl_status pool_set_host(struct hl_chunk_pool *p, struct chunk *c,
+                        enum hl_chunk_host state) HL_CHECK;
+void pool_lower_host(struct hl_chunk_pool *p, struct chunk *c, enum hl_chunk_host state);
+hl_status pool_begin(struct hl_chunk_pool *p, struct chunk *c, int out, int alone) HL_CHECK;
+hl_status pool_begin_load(struct hl_chunk_pool *p, struct chunk *c, int alone) HL_CHECK;
+hl_status pool_wait(struct hl_chunk_pool *p, struct chunk *c) HL_CHECK;
+void pool_count_stall(struct hl_chunk_pool *p, uint64_t began);
+/* pool_ahead.c: copies begun ahead come to their end. One that failed has done nothing. */
+void pool_settle_ahead(struct hl_chunk_pool *p);
 
 #endif

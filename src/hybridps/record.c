@@ -226,6 +226,20 @@ void hl_record_expect(struct hl_record *r)
     hl_chunk_pool_expect(r->pool, m->need, m->need_count);
 }
 
+/* Where a moment ends contents, or the next one begins on the host, what it will find is not what
+ * is here now. */
+void hl_record_ahead(struct hl_record *r, int most)
+{
+    if (most <= 0 || !r->following || !r->begun || r->phase->plan == NULL || !moment_is_whole(r) ||
+        now(r)->free_count > 0 || next_moment(r) >= r->phase->trace.moment_count)
+        return;
+    const struct hl_trace_moment *m = &r->phase->trace.moments[next_moment(r)];
+    for (size_t i = 0; i < m->need_count; i++)
+        if (m->need[i].on_host)
+            return;
+    hl_chunk_pool_ahead(r->pool, m->need, m->need_count, m->avail, most);
+}
+
 static hl_status room_for_hits(struct hl_record *r, size_t count)
 {
     if (count > r->hits_cap) {
@@ -267,7 +281,7 @@ static void need_pinned(struct hl_record *r)
 {
     struct hl_chunk_pool_stats s;
     hl_chunk_pool_stats(r->pool, &s);
-    for (uint32_t c = 0; c < s.chunks; c++) {
+    for (uint32_t c = 0; c < s.chunks && s.pins > 0; c++) {
         struct hl_chunk_info info;
         hl_chunk_pool_info(r->pool, c, &info);
         if (info.device_pins > 0)

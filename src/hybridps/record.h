@@ -51,6 +51,8 @@ void hl_record_fini(struct hl_record *r);
 hl_status hl_record_iteration(struct hl_record *r, const char *phase) HL_CHECK;
 /* Before the pool hears of a moment: tells it what will be needed in it. */
 void hl_record_expect(struct hl_record *r);
+/* After an access: when the moment has all it needs, begins copies for the next one, `most` in. */
+void hl_record_ahead(struct hl_record *r, int most);
 /* A moment began; chunks pinned across are needed in it too. */
 void hl_record_moment(struct hl_record *r, const char *stage, const char *op, uint64_t avail);
 /* A chunk was accessed in the running moment; its content ended. */

@@ -48,12 +48,18 @@ static void done(hybridps *h, uint32_t t, int state)
     OK(hybridps_release(h, &t, 1, state));
 }
 
+static int fetch_ahead; /* chunks; of every client opened from now on */
+
 static hybridps *open_with(unsigned pages, const char *policy, const char *mode)
 {
     char spec[32];
     hybridps *h = NULL;
     snprintf(spec, sizeof(spec), "emu:%llu", (unsigned long long)(pages * page()));
-    hybridps_options o = {.device = spec, .policy = policy, .mode = mode, .chunk_bytes = page()};
+    hybridps_options o = {.device = spec,
+                          .policy = policy,
+                          .mode = mode,
+                          .chunk_bytes = page(),
+                          .prefetch = fetch_ahead};
     OK(hybridps_open(&o, &h));
     return h;
 }
@@ -206,6 +212,36 @@ static void test_training_on_the_device_moves_less_by_plan_than_by_use(void **st
     print_message("opt %llu, lru %llu bytes\n", (unsigned long long)bytes[0],
                   (unsigned long long)bytes[1]);
     assert_true(bytes[0] < bytes[1]);
+}
+
+/* Iterations of the same training, fetching ahead or not: contents are checked as it goes. */
+static void bytes_of_training(int copy, int adam_on, int ahead, hybridps_traffic *out, int count)
+{
+    struct model m;
+    fetch_ahead = ahead;
+    build(&m, 14, NULL, copy ? "copy" : "move");
+    fetch_ahead = 0;
+    for (int k = 0; k < count; k++) {
+        train(&m, adam_on);
+        out[k] = last_of(m.h);
+    }
+    hybridps_close(m.h);
+}
+
+static void test_fetching_ahead_moves_the_same_bytes(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 4; i++) {
+        hybridps_traffic without[5], with[5];
+        bytes_of_training(i % 2, i / 2, 0, without, 5);
+        for (int ahead = -1; ahead < 4; ahead += 2) {
+            bytes_of_training(i % 2, i / 2, ahead, with, 5);
+            for (int k = 0; k < 5; k++) {
+                assert_int_equal(with[k].h2d, without[k].h2d);
+                assert_int_equal(with[k].d2h, without[k].d2h);
+            }
+        }
+    }
 }
 
 static void test_another_course_falls_back_and_is_recorded(void **state)
@@ -515,6 +551,7 @@ int main(void)
         cmocka_unit_test(
             test_training_moves_what_opt_does_on_its_record_from_the_second_iteration_on),
         cmocka_unit_test(test_training_on_the_device_moves_less_by_plan_than_by_use),
+        cmocka_unit_test(test_fetching_ahead_moves_the_same_bytes),
         cmocka_unit_test(test_another_course_falls_back_and_is_recorded),
         cmocka_unit_test(test_what_does_not_fit_says_all_there_is_to_know),
         cmocka_unit_test(test_wrong_use_is_refused_and_changes_nothing),

@@ -305,6 +305,62 @@ static void test_a_chunk_finds_room_in_pieces(void **state)
     hl_chunk_pool_close(r.pool);
 }
 
+static void test_what_comes_next_is_fetched_while_another_is_used(void **state)
+{
+    (void)state;
+    for (int copy = 0; copy < 2; copy++) {
+        struct rig r = {.seed = 1};
+        struct hl_chunk_pool_stats s;
+        struct hl_chunk_info info;
+        struct hl_trace_use first = {.chunk = 0}, next = {.chunk = 1}, third = {.chunk = 2};
+        open_rig(&r, 2, copy, "lru", 1);
+        for (uint32_t c = 0; c < 3; c++)
+            assert_int_equal(step(&r, c, 1, 1), HL_OK);
+        assert_int_equal(hl_chunk_pool_access(r.pool, &first, 1), HL_OK);
+        hl_chunk_pool_ahead(r.pool, &next, 1, 2 * page(), 2); /* there is room */
+        audit(&r);
+        hl_chunk_pool_info(r.pool, 1, &info);
+        assert_false(info.on_device); /* not before somebody waits for it */
+        hl_chunk_pool_release(r.pool, 0, 0);
+        hl_chunk_pool_moment(r.pool, 2 * page());
+        assert_int_equal(hl_chunk_pool_access(r.pool, NULL, 0), HL_OK);
+        hl_chunk_pool_info(r.pool, 1, &info);
+        assert_true(info.on_device);
+        hl_chunk_pool_stats(r.pool, &s);
+        assert_int_equal(s.total.h2d, 2 * page());
+        assert_int_equal(step(&r, 1, 0, 1), HL_OK);
+        assert_int_equal(hl_chunk_pool_access(r.pool, &next, 1), HL_OK);
+        hl_chunk_pool_ahead(r.pool, &third, 1, 2 * page(), 2); /* chunk 0 leaves for it */
+        hl_chunk_pool_release(r.pool, 1, 0);
+        assert_int_equal(hl_chunk_pool_access(r.pool, NULL, 0), HL_OK);
+        hl_chunk_pool_info(r.pool, 0, &info);
+        assert_false(info.on_device);
+        hl_chunk_pool_info(r.pool, 2, &info);
+        assert_int_equal(info.on_device, copy); /* it had to be written back in mode move */
+        for (uint32_t c = 0; c < 3; c++)
+            assert_int_equal(step(&r, c, 0, 0), HL_OK);
+        hl_chunk_pool_end(r.pool, 0);
+        hl_chunk_pool_close(r.pool);
+    }
+}
+
+static void test_a_fetch_that_fails_is_done_again_by_the_access(void **state)
+{
+    (void)state;
+    for (unsigned k = 1; k <= 2; k++) {
+        struct rig r = {.seed = 1};
+        struct hl_trace_use next = {.chunk = 1};
+        open_rig(&r, 2, 1, "lru", 1);
+        assert_int_equal(step(&r, 1, 1, 1), HL_OK);
+        r.fault = (struct fault){.fail_at = k}; /* to begin, to end */
+        hl_chunk_pool_ahead(r.pool, &next, 1, 2 * page(), 1);
+        audit(&r);
+        assert_int_equal(step(&r, 1, 0, 0), HL_OK);
+        assert_true(r.fault.calls > k);
+        hl_chunk_pool_close(r.pool);
+    }
+}
+
 static void test_the_hosts_limit_is_kept(void **state)
 {
     struct hl_chunk_pool *p = NULL;
@@ -335,6 +391,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_a_chunk_finds_room_in_pieces),
+        cmocka_unit_test(test_what_comes_next_is_fetched_while_another_is_used),
+        cmocka_unit_test(test_a_fetch_that_fails_is_done_again_by_the_access),
         cmocka_unit_test(test_the_hosts_limit_is_kept),
         cmocka_unit_test(test_whichever_copy_fails_all_is_well_and_the_next_access_succeeds),
         cmocka_unit_test(test_random_operations_keep_contents_and_books),
