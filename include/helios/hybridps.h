@@ -84,7 +84,7 @@ typedef struct hybridps_options {
     const char *mode;     /* NULL = "copy"; "move" */
     uint64_t chunk_bytes; /* 0 = chosen by the layout */
     uint64_t host_bytes;  /* limit of host memory; 0 = none */
-    const char *manager;  /* the node's shared table; NULL = private */
+    const char *manager;  /* the node's table, which somebody made; NULL = none */
     int prefetch;         /* chunks fetched ahead; 0 = none, -1 = 2 */
     uint64_t seed;        /* of "random" */
 } hybridps_options;

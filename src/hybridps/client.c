@@ -12,13 +12,37 @@
 
 /* ---- opening ---- */
 
+static hl_status charge(void *arg, int on_host, int64_t bytes)
+{
+    struct hybridps *h = arg;
+    int device = on_host ? HYBRIDPS_MANAGER_HOST : h->device;
+    return (hl_status)(bytes >= 0 ? hybridps_manager_add(h->manager, device, (uint64_t)bytes, 0)
+                                  : hybridps_manager_remove(h->manager, device, (uint64_t)-bytes));
+}
+
+/* "cuda:3" is device 3 of the node's table; anything without a small number is device 0. */
+static int number_of(const char *device)
+{
+    char *end;
+    const char *colon = strchr(device, ':');
+    long n = colon != NULL && strncmp(device, "cuda:", 5) == 0 ? strtol(colon + 1, &end, 10) : 0;
+    return n > 0 && n < 1024 && (*end == '\0' || *end == ':') ? (int)n : 0;
+}
+
 static hl_status open_parts(struct hybridps *h, const hybridps_options *o)
 {
+    if (o->manager != NULL) {
+        hybridps_manager_options join = {.name = o->manager};
+        HL_TRY((hl_status)hybridps_manager_open(&join, &h->manager));
+        h->device = number_of(o->device);
+    }
     struct hl_chunk_pool_options pool = {.device = o->device,
                                          .copy = h->copy,
                                          .policy = o->policy != NULL ? o->policy : "opt",
                                          .policy_options.seed = o->seed,
-                                         .host_bytes = o->host_bytes};
+                                         .host_bytes = o->host_bytes,
+                                         .charge = h->manager != NULL ? charge : NULL,
+                                         .charge_arg = h};
     HL_TRY(hl_chunk_pool_open(&pool, &h->pool));
     h->record = (struct hl_record){
         .pool = h->pool, .copy = h->copy, .opt = strcmp(pool.policy, "opt") == 0};
@@ -29,6 +53,7 @@ static void free_client(struct hybridps *h)
 {
     hl_record_fini(&h->record);
     hl_chunk_pool_close(h->pool);
+    hybridps_manager_close(h->manager); /* gives back all that was added */
     hl_tensors_fini(&h->tensors);
     pthread_mutex_destroy(&h->lock);
     free(h->uses);
@@ -42,8 +67,6 @@ int hybridps_open(const hybridps_options *options, hybridps **out)
     const char *mode = options->mode != NULL ? options->mode : "copy";
     if (strcmp(mode, "copy") != 0 && strcmp(mode, "move") != 0)
         return hl_fail(HL_EINVAL, "mode \"%s\" is neither copy nor move", mode);
-    if (options->manager != NULL)
-        return hl_fail(HL_EUNSUPPORTED, "a manager of the node can't be joined yet");
     if (options->prefetch < -1)
         return hl_fail(HL_EINVAL, "%d chunks can't be fetched ahead", options->prefetch);
     struct hybridps *h = calloc(1, sizeof(*h));

@@ -16,6 +16,8 @@ struct hybridps {
     int copy, prefetch;
     uint64_t chunk_bytes; /* 0 = by the layout */
     struct hl_chunk_pool *pool;
+    hybridps_manager *manager; /* NULL = none */
+    int device;                /* its number there */
     struct hl_tensors tensors;
     struct hl_record record;
 

@@ -128,14 +128,30 @@ static void count_device(struct hl_chunk_pool *p, const struct chunk *c, int sig
         p->s.device_peak = p->s.device;
 }
 
+static hl_status charge(struct hl_chunk_pool *p, int on_host, uint64_t bytes)
+{
+    return p->o.charge != NULL ? p->o.charge(p->o.charge_arg, on_host, (int64_t)bytes) : HL_OK;
+}
+
+/* What is given back can't be refused; books that could not be reached find out by themselves. */
+static void discharge(struct hl_chunk_pool *p, int on_host, uint64_t bytes)
+{
+    if (p->o.charge != NULL && p->o.charge(p->o.charge_arg, on_host, -(int64_t)bytes) != HL_OK)
+        hl_error_clear();
+}
+
 /* Host memory changes its state; what exists is counted, hidden or not. */
 hl_status pool_set_host(struct hl_chunk_pool *p, struct chunk *c, enum hl_chunk_host state)
 {
-    int had = c->mem.host_state != HL_CHUNK_HOST_NONE;
-    HL_TRY(hl_chunk_host_set(&c->mem, state));
-    int has = state != HL_CHUNK_HOST_NONE;
+    int had = c->mem.host_state != HL_CHUNK_HOST_NONE, has = state != HL_CHUNK_HOST_NONE;
+    if (has && !had)
+        HL_TRY(charge(p, 1, c->bytes));
+    hl_status st = hl_chunk_host_set(&c->mem, state);
     if (had == has)
-        return HL_OK;
+        return st;
+    if ((st == HL_OK) == had)
+        discharge(p, 1, c->bytes);
+    HL_TRY(st);
     uint64_t bytes = has ? c->bytes : -c->bytes;
     p->s.host += bytes;
     p->s.host_by_kind[c->kind] += bytes;
@@ -156,6 +172,7 @@ void pool_leave_device(struct hl_chunk_pool *p, struct chunk *c)
     hl_chunk_device_drop(&c->mem);
     c->device = 0;
     count_device(p, c, -1);
+    discharge(p, 0, c->bytes);
 }
 
 /* ---- what an access needs ---- */
@@ -391,7 +408,12 @@ static void let_go(struct hl_chunk_pool *p)
 /* Device memory for chunk c and its content under way. Its bytes are counted from here on. */
 hl_status pool_begin_load(struct hl_chunk_pool *p, struct chunk *c, int alone)
 {
-    HL_TRY(hl_chunk_device_take(&c->mem));
+    HL_TRY(charge(p, 0, c->bytes));
+    hl_status st = hl_chunk_device_take(&c->mem);
+    if (st != HL_OK) {
+        discharge(p, 0, c->bytes);
+        return st;
+    }
     c->loading = 1;
     count_device(p, c, 1);
     return c->host ? pool_begin(p, c, 0, alone) : HL_OK;

@@ -31,6 +31,10 @@ struct hl_chunk_pool_options {
     const char *policy;
     struct hl_policy_options policy_options;
     uint64_t host_bytes; /* limit; 0 = none */
+    /* Somebody else's books, NULL = none: `bytes` more (or fewer) are taken on the host or on the
+     * device. More may be refused; then the access fails. */
+    hl_status (*charge)(void *arg, int on_host, int64_t bytes);
+    void *charge_arg;
     /* For tests: called before a copy begins and before it is waited for; true makes it fail. */
     int (*fail)(void *arg);
     void *fail_arg;

@@ -116,7 +116,7 @@ static void end_iteration(struct hl_record *r)
         hl_trace_fini(&p->trace);
         hl_chunk_plan_free(p->plan);
         p->plan = NULL;
-        p->plans = 0;
+        p->plans = p->stale = 0;
         p->trace = r->trace;
         p->trace.iterations = PLAN_AHEAD;
         p->whole = 1;
@@ -151,7 +151,7 @@ static hl_status find_phase(struct hl_record *r, const char *name, struct hl_rec
 static int same_start(const struct hl_record *r, const uint8_t *device, const uint8_t *host)
 {
     const struct hl_record_phase *p = r->phase;
-    return p->plan != NULL && memcmp(p->device, device, p->trace.chunk_count) == 0 &&
+    return p->plan != NULL && !p->stale && memcmp(p->device, device, p->trace.chunk_count) == 0 &&
            memcmp(p->host, host, p->trace.chunk_count) == 0;
 }
 
@@ -178,6 +178,7 @@ static void make_plan(struct hl_record *r)
                                       .work = PLAN_WORK};
     hl_chunk_plan_free(p->plan);
     p->plan = NULL;
+    p->stale = 0;
     p->plans++;
     free(p->device);
     free(p->host);
@@ -267,8 +268,7 @@ static int follow_moment(struct hl_record *r, const char *stage, const char *op,
         return 0;
     if (m->avail != avail) { /* another tide is no other iteration, but planned anew */
         m->avail = avail;
-        if (r->phase->device != NULL && r->phase->trace.chunk_count > 0)
-            r->phase->device[0] ^= 2;
+        r->phase->stale = 1;
     }
     r->moment = next;
     r->begun = 1;

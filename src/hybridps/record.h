@@ -28,7 +28,7 @@ struct hl_record_phase {
     int whole;
     struct hl_chunk_plan *plan;
     uint8_t *device, *host; /* where chunks were when it was made */
-    int plans;
+    int plans, stale;       /* made; the tide was another one since */
 };
 
 struct hl_record {

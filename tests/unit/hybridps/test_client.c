@@ -277,6 +277,24 @@ static void test_another_course_falls_back_and_is_recorded(void **state)
     hybridps_close(m.h);
 }
 
+static void test_another_tide_is_planned_for_and_no_deviation(void **state)
+{
+    struct model m;
+    hybridps_stats_t s;
+    (void)state;
+    build(&m, 14, NULL, "copy");
+    for (unsigned k = 0; k < 6; k++) { /* the device gets fuller, at an even number of moments */
+        OK(hybridps_iteration(m.h, "train"));
+        for (unsigned i = 0; i < LAYERS; i++)
+            forward(&m, i, i / 2 + k / 2);
+        OK(hybridps_stats(m.h, &s));
+        assert_int_equal(s.deviations, 0);
+        assert_int_equal(s.planned, k > 0);
+        assert_int_equal(s.peak_over_avail, 0);
+    }
+    hybridps_close(m.h);
+}
+
 static void expect_failure(int code, int want, const char *const *says)
 {
     char text[2048];
@@ -492,6 +510,50 @@ static void test_tensors_lie_in_their_order_and_keep_their_place(void **state)
     hybridps_close(h);
 }
 
+static uint64_t in_table(hybridps_manager *m, int device)
+{
+    hybridps_manager_info_t i;
+    OK(hybridps_manager_info(m, device, &i));
+    return i.used;
+}
+
+static void test_the_nodes_table_knows_what_chunks_have(void **state)
+{
+    char name[64], spec[32];
+    uint64_t room[1] = {2 * page()};
+    hybridps_manager *m = NULL;
+    hybridps *h = NULL;
+    uint32_t t[3];
+    (void)state;
+    snprintf(name, sizeof(name), "helios-test-client-%d", (int)getpid());
+    hybridps_manager_options mo = {
+        .name = name, .host_bytes = 4 * page(), .device_bytes = room, .devices = 1};
+    OK(hybridps_manager_open(&mo, &m));
+    snprintf(spec, sizeof(spec), "emu:%llu", (unsigned long long)(8 * page()));
+    hybridps_options o = {.device = spec, .mode = "move", .chunk_bytes = page(), .manager = name};
+    OK(hybridps_open(&o, &h));
+    for (int i = 0; i < 3; i++)
+        OK(hybridps_add(h, "t", HYBRIDPS_PARAM, page(), &t[i]));
+    OK(hybridps_layout(h));
+    use(h, t[0], HYBRIDPS_HOST, 1);
+    assert_int_equal(in_table(m, HYBRIDPS_MANAGER_HOST), page());
+    done(h, t[0], HYBRIDPS_HOLD);
+    use(h, t[0], HYBRIDPS_DEVICE, 1);
+    use(h, t[1], HYBRIDPS_DEVICE, 1);
+    assert_int_equal(in_table(m, HYBRIDPS_MANAGER_HOST), 0);
+    assert_int_equal(in_table(m, 0), 2 * page());
+    hybridps_use u = {.tensor = t[2], .where = HYBRIDPS_DEVICE};
+    assert_int_equal(hybridps_access(h, &u, 1), -5); /* the table's device is full */
+    assert_int_equal(in_table(m, 0), 2 * page());
+    done(h, t[0], HYBRIDPS_FREE);
+    OK(hybridps_access(h, &u, 1));
+    hybridps_close(h);
+    assert_int_equal(in_table(m, 0) + in_table(m, HYBRIDPS_MANAGER_HOST), 0);
+    hybridps_manager_close(m);
+    o.manager = "helios-test-nobody-made-this";
+    assert_int_equal(hybridps_open(&o, &h), -2);
+}
+
 /* ---- threads ---- */
 
 struct worker {
@@ -553,12 +615,14 @@ int main(void)
         cmocka_unit_test(test_training_on_the_device_moves_less_by_plan_than_by_use),
         cmocka_unit_test(test_fetching_ahead_moves_the_same_bytes),
         cmocka_unit_test(test_another_course_falls_back_and_is_recorded),
+        cmocka_unit_test(test_another_tide_is_planned_for_and_no_deviation),
         cmocka_unit_test(test_what_does_not_fit_says_all_there_is_to_know),
         cmocka_unit_test(test_wrong_use_is_refused_and_changes_nothing),
         cmocka_unit_test(test_a_fork_is_refused_in_the_child),
         cmocka_unit_test(test_use_where_a_chunk_is_not_faults_and_works_again_when_it_is_back),
         cmocka_unit_test(test_content_that_is_freed_costs_nothing_and_is_gone),
         cmocka_unit_test(test_tensors_lie_in_their_order_and_keep_their_place),
+        cmocka_unit_test(test_the_nodes_table_knows_what_chunks_have),
         cmocka_unit_test(test_threads_share_a_client),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
