@@ -60,6 +60,8 @@ static const struct cli_command commands[] = {
      "Replay an access trace on an emulated device: bytes moved per iteration.", cmd_mem_replay},
 
     {"Measuring", "", "", NULL},
+    {"bench adam", "[--elements N] [--rounds N]",
+     "Time the optimizer's step against a loop with the same loads and stores.", cmd_bench_adam},
     {"bench archive", "[--dir DIR] [--s3-endpoint URL]",
      "Time stores into the archive and loads from it against plain files.", cmd_bench_archive},
     {"bench get", "[--size LIST] [--path shm|net|both]",

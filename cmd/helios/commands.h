@@ -51,8 +51,9 @@ hl_status copies_print(const json_t *shard) HL_CHECK;
 hl_status routes_print(const json_t *routes) HL_CHECK;
 /* mem_replay.c */
 hl_status cmd_mem_replay(struct cli *cli, int argc, char **argv);
-/* bench_archive.c, bench_get.c, bench_import.c, bench_migrate.c, bench_plan.c, bench_plank.c,
- * bench_put.c */
+/* bench_adam.c, bench_archive.c, bench_get.c, bench_import.c, bench_migrate.c, bench_plan.c,
+ * bench_plank.c, bench_put.c */
+hl_status cmd_bench_adam(struct cli *cli, int argc, char **argv);
 hl_status cmd_bench_archive(struct cli *cli, int argc, char **argv);
 hl_status cmd_bench_get(struct cli *cli, int argc, char **argv);
 hl_status cmd_bench_import(struct cli *cli, int argc, char **argv);
