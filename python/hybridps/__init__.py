@@ -1,0 +1,18 @@
+"""Train a model that is larger than the device, with the training loop unchanged:
+
+    import hybridps
+    with hybridps.manage(model, optimizer, device="emu:256MiB", policy="opt", mode="copy"):
+        for x, y in batches:
+            optimizer.zero_grad()
+            loss = model(x, y)
+            loss.backward()
+            optimizer.step()
+
+``manage`` and ``initialize`` wrap a ``Client``: register_module, register_optim, access, release,
+allreduce, broadcast. Run with torch 1.13; written for torch 2 too, which has not been run.
+"""
+from ._abi import HybridPSError
+from .client import Client, Managed
+from .session import Engine, initialize, manage
+
+__all__ = ["Client", "Engine", "HybridPSError", "Managed", "initialize", "manage"]

@@ -1,0 +1,235 @@
+"""The C ABI of include/helios/hybridps.h by ctypes. Nothing here knows about torch.
+
+``Pool`` is one hybridps: plain Python values in and out, ``HybridPSError`` instead of codes.
+Sizes are bytes. Threads: as the C functions, any; ctypes drops the GIL during a call.
+"""
+from __future__ import annotations
+
+import ctypes
+import os
+import pathlib
+from typing import Any, Sequence
+
+SONAME = "libhelios.so.0"
+
+HOST, DEVICE = 0, 1
+PARAM, GRAD, P32, MOMENTUM, VARIANCE, OTHER = range(6)
+KINDS = ("param", "grad", "p32", "momentum", "variance", "other")
+FREE, HOLD, COMPUTE, AFTER_FWD, AFTER_BWD = range(5)
+STATES = ("FREE", "HOLD", "COMPUTE", "AFTER_FWD", "AFTER_BWD")
+F32, F16, BF16 = range(3)
+
+c_int, c_long, c_double = ctypes.c_int, ctypes.c_long, ctypes.c_double
+c_uint32, c_uint64, c_size_t = ctypes.c_uint32, ctypes.c_uint64, ctypes.c_size_t
+c_char_p, c_void_p, POINTER = ctypes.c_char_p, ctypes.c_void_p, ctypes.POINTER
+
+
+class HybridPSError(RuntimeError):
+    """A call that failed; nothing was changed by it. ``code`` is HELIOS_E..., 0 if from Python."""
+
+    def __init__(self, message: str, code: int = 0) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+class _Options(ctypes.Structure):
+    _fields_ = [("device", c_char_p), ("policy", c_char_p), ("mode", c_char_p),
+                ("chunk_bytes", c_uint64), ("host_bytes", c_uint64), ("manager", c_char_p),
+                ("prefetch", c_int), ("seed", c_uint64)]
+
+
+class Use(ctypes.Structure):
+    _fields_ = [("tensor", c_uint32), ("where", c_int), ("write", c_int), ("address", c_void_p)]
+
+
+class _Fields(ctypes.Structure):
+    def as_dict(self) -> dict[str, Any]:
+        out: dict[str, Any] = {}
+        for name, kind in self._fields_:
+            value = getattr(self, name)
+            if isinstance(value, _Fields):
+                out[name] = value.as_dict()
+            elif name.endswith("_by_kind"):
+                out[name] = dict(zip(KINDS, value))
+            else:
+                out[name] = value
+        return out
+
+
+class _Traffic(_Fields):
+    _fields_ = [(name, c_uint64) for name in
+                ("h2d", "d2h", "loads", "evictions", "drops", "stalls", "stall_ns")]
+
+
+class _Stats(_Fields):
+    _fields_ = ([(name, c_uint64) for name in
+                 ("capacity", "granule", "avail", "device", "device_peak", "host", "host_peak",
+                  "pinned", "peak_over_avail")] +
+                [("device_by_kind", c_uint64 * 6), ("host_by_kind", c_uint64 * 6)] +
+                [(name, c_uint64) for name in
+                 ("tensors", "chunks", "iterations", "moments", "deviations")] +
+                [("planned", c_int), ("total", _Traffic), ("iteration", _Traffic),
+                 ("last", _Traffic)])
+
+
+class _Info(_Fields):
+    _fields_ = [("chunk", c_uint32), ("offset", c_uint64), ("bytes", c_uint64), ("kind", c_int),
+                ("state", c_int), ("on_host", c_int), ("on_device", c_int)]
+
+
+class Adam(ctypes.Structure):
+    _fields_ = [("p", c_void_p), ("m", c_void_p), ("v", c_void_p), ("g", c_void_p),
+                ("grad_type", c_int), ("p16", c_void_p), ("p16_type", c_int), ("n", c_size_t),
+                ("step", c_long), ("lr", c_double), ("b1", c_double), ("b2", c_double),
+                ("eps", c_double), ("wd", c_double), ("grad_scale", c_double), ("adamw", c_int),
+                ("nthreads", c_int)]
+
+
+# What a C compiler makes of hybridps.h on every 64-bit Linux; a mismatch would corrupt memory.
+_SIZES = {_Options: 64, Use: 24, _Traffic: 56, _Stats: 384, _Info: 40, Adam: 128}
+
+_PROTOTYPES = {
+    "helios_last_error": (c_char_p, []),
+    "hybridps_open": (c_int, [POINTER(_Options), POINTER(c_void_p)]),
+    "hybridps_close": (None, [c_void_p]),
+    "hybridps_add": (c_int, [c_void_p, c_char_p, c_int, c_uint64, POINTER(c_uint32)]),
+    "hybridps_layout": (c_int, [c_void_p]),
+    "hybridps_access": (c_int, [c_void_p, POINTER(Use), c_size_t]),
+    "hybridps_release": (c_int, [c_void_p, POINTER(c_uint32), c_size_t, c_int]),
+    "hybridps_address": (c_int, [c_void_p, c_uint32, c_int, POINTER(c_void_p)]),
+    "hybridps_iteration": (c_int, [c_void_p, c_char_p]),
+    "hybridps_moment": (c_int, [c_void_p, c_char_p, c_char_p, c_uint64]),
+    "hybridps_stats": (c_int, [c_void_p, POINTER(_Stats)]),
+    "hybridps_tensor": (c_int, [c_void_p, c_uint32, POINTER(_Info)]),
+    "hybridps_trace": (c_int, [c_void_p, c_char_p, POINTER(c_void_p)]),
+    "hybridps_free_text": (None, [c_void_p]),
+    "hybridps_adam_set_rounding": (c_int, [c_int]),
+    "hybridps_adam_run": (c_int, [POINTER(Adam)]),
+}
+
+
+def _candidates() -> list[str]:
+    explicit = os.environ.get("HELIOS_LIBRARY")
+    if explicit:
+        return [explicit]
+    build = os.environ.get("HELIOS_BUILD")
+    root = pathlib.Path(build) if build else pathlib.Path(__file__).resolve().parents[2] / "build"
+    beside = root / "lib" / SONAME
+    return [str(beside), SONAME] if beside.exists() else [SONAME]
+
+
+def load_library() -> ctypes.CDLL:
+    """libhelios with prototypes: $HELIOS_LIBRARY, the build next to this package, the system."""
+    for struct, size in _SIZES.items():
+        if ctypes.sizeof(struct) != size:
+            raise HybridPSError(f"struct {struct.__name__} of hybridps.h has "
+                                f"{ctypes.sizeof(struct)} bytes here and {size} in the ABI: "
+                                "use a 64-bit Linux Python")
+    tried = []
+    for path in _candidates():
+        try:
+            lib = ctypes.CDLL(path)
+        except OSError as error:
+            tried.append(str(error))
+            continue
+        for name, (result, arguments) in _PROTOTYPES.items():
+            try:
+                function = getattr(lib, name)
+            except AttributeError:
+                raise HybridPSError(f"{path} has no {name}: it is older than this package; "
+                                    "build it again") from None
+            function.restype, function.argtypes = result, arguments
+        return lib
+    raise HybridPSError("libhelios is not found (" + "; ".join(tried) +
+                        "): build it, or set HELIOS_LIBRARY")
+
+
+class Group:
+    """The arguments of an access and a release, made once: tensors that are used together."""
+
+    __slots__ = ("uses", "ids", "count")
+
+    def __init__(self, tensors: Sequence[int], where: int, write: bool) -> None:
+        self.count = len(tensors)
+        self.uses = (Use * self.count)(*[(t, where, int(write), None) for t in tensors])
+        self.ids = (c_uint32 * self.count)(*tensors)
+
+
+class Pool:
+    """One hybridps. See hybridps.h for what each call means and when it fails."""
+
+    def __init__(self, device: str, policy: str | None, mode: str | None, chunk_bytes: int,
+                 host_bytes: int, manager: str | None, prefetch: int, seed: int = 0) -> None:
+        self.lib = load_library()
+        text = [None if s is None else s.encode() for s in (device, policy, mode, manager)]
+        options = _Options(text[0], text[1], text[2], chunk_bytes, host_bytes, text[3], prefetch,
+                           seed)
+        handle = c_void_p()
+        self._h = None
+        self.check(self.lib.hybridps_open(ctypes.byref(options), ctypes.byref(handle)))
+        self._h = handle
+
+    def check(self, code: int) -> None:
+        if code != 0:
+            why = self.lib.helios_last_error()
+            raise HybridPSError(why.decode(errors="replace") if why else f"error {code}", code)
+
+    def close(self) -> None:
+        if self._h is not None:
+            self.lib.hybridps_close(self._h)
+            self._h = None
+
+    def add(self, name: str, kind: int, size: int) -> int:
+        out = c_uint32()
+        self.check(self.lib.hybridps_add(self._h, name.encode(), kind, size, ctypes.byref(out)))
+        return out.value
+
+    def layout(self) -> None:
+        self.check(self.lib.hybridps_layout(self._h))
+
+    def access(self, group: Group) -> None:
+        if group.count:
+            code = self.lib.hybridps_access(self._h, group.uses, group.count)
+            if code:
+                self.check(code)
+
+    def release(self, group: Group, state: int = HOLD) -> None:
+        if group.count:
+            code = self.lib.hybridps_release(self._h, group.ids, group.count, state)
+            if code:
+                self.check(code)
+
+    def address(self, tensor: int, where: int) -> int:
+        out = c_void_p()
+        self.check(self.lib.hybridps_address(self._h, tensor, where, ctypes.byref(out)))
+        return out.value or 0
+
+    def iteration(self, phase: str | None) -> None:
+        self.check(self.lib.hybridps_iteration(self._h, phase.encode() if phase else None))
+
+    def moment(self, stage: bytes, op: bytes, other_bytes: int) -> None:
+        code = self.lib.hybridps_moment(self._h, stage, op, other_bytes)
+        if code:
+            self.check(code)
+
+    def stats(self) -> dict[str, Any]:
+        out = _Stats()
+        self.check(self.lib.hybridps_stats(self._h, ctypes.byref(out)))
+        return out.as_dict()
+
+    def tensor(self, tensor: int) -> dict[str, Any]:
+        out = _Info()
+        self.check(self.lib.hybridps_tensor(self._h, tensor, ctypes.byref(out)))
+        return out.as_dict()
+
+    def trace(self, phase: str | None = None) -> str:
+        out = c_void_p()
+        self.check(self.lib.hybridps_trace(self._h, phase.encode() if phase else None,
+                                           ctypes.byref(out)))
+        try:
+            return ctypes.string_at(out.value or 0).decode()
+        finally:
+            self.lib.hybridps_free_text(out)
+
+    def adam(self, step: Adam) -> None:
+        self.check(self.lib.hybridps_adam_run(ctypes.byref(step)))

@@ -1,0 +1,81 @@
+"""Torch tensors over addresses of a pool: no copy, no ownership.
+
+A view is made once and stays right for ever, as a chunk has one address in each place for all its
+life; where the chunk is not, reading the view faults (SIGSEGV).
+"""
+from __future__ import annotations
+
+import ctypes
+import math
+from typing import Any, Iterator, Sequence
+
+import torch
+
+from . import _abi
+
+
+class _DeviceBytes:
+    """What torch.as_tensor needs to see device memory of CUDA."""
+
+    def __init__(self, address: int, size: int) -> None:
+        self.__cuda_array_interface__ = {"shape": (size,), "typestr": "|u1", "version": 2,
+                                         "data": (address, False), "strides": None}
+
+
+def view(address: int, shape: Sequence[int], stride: Sequence[int], dtype: torch.dtype,
+         cuda: str | None = None) -> torch.Tensor:
+    """A tensor at ``address``; its strides leave no holes."""
+    count = math.prod(shape)
+    size = count * torch.empty(0, dtype=dtype).element_size()
+    with torch.no_grad():
+        if cuda:
+            flat = torch.as_tensor(_DeviceBytes(address, size), device=cuda).view(dtype)
+        else:
+            memory = (ctypes.c_char * size).from_address(address)
+            flat = torch.frombuffer(memory, dtype=dtype, count=count)
+        return flat.as_strided(shape, stride)
+
+
+def is_dense(t: torch.Tensor) -> bool:
+    """Whether numel elements in memory hold it, in whatever order of dimensions."""
+    expected = 1
+    for size, stride in sorted(zip(t.shape, t.stride()), key=lambda d: (d[1], d[0])):
+        if size != 1:
+            if stride != expected:
+                return False
+            expected *= size
+    return True
+
+
+def tensors_of(value: Any) -> Iterator[torch.Tensor]:
+    """Every tensor in nested tuples, lists, dicts and objects that are dicts or dataclasses."""
+    if isinstance(value, torch.Tensor):
+        yield value
+    elif isinstance(value, dict):
+        for item in value.values():
+            yield from tensors_of(item)
+    elif isinstance(value, (tuple, list)):
+        for item in value:
+            yield from tensors_of(item)
+    elif hasattr(value, "__dataclass_fields__"):
+        for name in value.__dataclass_fields__:
+            yield from tensors_of(getattr(value, name))
+
+
+def backward_runs() -> bool:
+    """Whether this thread is in a backward pass. The same question on torch 1.13 and 2."""
+    try:
+        torch.autograd.Variable._execution_engine.queue_callback(_nothing)
+    except RuntimeError:
+        return False
+    return True
+
+
+def _nothing() -> None:
+    pass
+
+
+def kind_of_state(name: str) -> int:
+    """The kind of chunks an optimizer's state of that name lies in."""
+    return {"exp_avg": _abi.MOMENTUM, "momentum_buffer": _abi.MOMENTUM,
+            "exp_avg_sq": _abi.VARIANCE}.get(name, _abi.OTHER)

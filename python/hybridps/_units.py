@@ -1,0 +1,186 @@
+"""Units: modules whose parameters are accessed together, and the hooks that do it.
+
+A unit's forward is wrapped on the instance, so keyword arguments and exceptions are seen on torch
+1.13 too. Backward: a hook on each output's gradient accesses the parameters before the unit's own
+graph runs; they are released when the gradients of its inputs, or of all its parameters, are done,
+at the latest when backward ends. Hooks and not identity functions: an identity's output may not be
+changed in place (nn.ReLU(inplace=True) after a layer), a hooked tensor may.
+"""
+from __future__ import annotations
+
+import types
+import weakref
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from . import _abi
+from ._tensors import tensors_of
+
+if TYPE_CHECKING:
+    from .client import Client, Slot
+
+# Modules that use the parameters of their children without calling them.
+WHOLE = (torch.nn.MultiheadAttention, torch.nn.TransformerEncoderLayer)
+
+
+class Unit:
+    """A module and the parameters it uses itself (those of its children are their units')."""
+
+    def __init__(self, client: "Client", module: torch.nn.Module, name: str,
+                 slots: list["Slot"]) -> None:
+        self.client = client
+        self.module = weakref.ref(module)
+        self.name = name.encode()
+        self.group = _abi.Group([s.tensor for s in slots], _abi.DEVICE, False)
+        self.slots = slots
+        self.calls: list[Call] = []  # pinned in the running backward
+        self.own_forward = module.__dict__.get("forward")
+        module.__dict__["_hybridps_unit"] = self
+        module.__dict__["forward"] = types.MethodType(_forward, module)
+
+    def __deepcopy__(self, memo: dict) -> None:
+        return None  # a copy of the module is a plain one
+
+    def __reduce__(self) -> tuple:
+        return (type(None), ())
+
+    def unwrap(self) -> None:
+        module = self.module()
+        if module is not None:
+            for name in ("_hybridps_unit", "forward", "state_dict", "load_state_dict"):
+                module.__dict__.pop(name, None)
+            if self.own_forward is not None:
+                module.__dict__["forward"] = self.own_forward
+
+    def wrap_state_dict(self) -> None:
+        """state_dict() and load_state_dict() of a registered module work on the host's values."""
+        module = self.module()
+        module.__dict__["state_dict"] = types.MethodType(_state_dict, module)
+        module.__dict__["load_state_dict"] = types.MethodType(_load_state_dict, module)
+
+    def plain(self, module: torch.nn.Module) -> Any:
+        return self.own_forward or types.MethodType(type(module).forward, module)
+
+    def pin(self, stage: bytes) -> None:
+        if self.group.count:
+            client = self.client
+            client.pool.moment(stage, self.name, client.tide())
+            client.pool.access(self.group)
+
+    def unpin(self, state: int) -> None:
+        if self.group.count:
+            self.client.pool.release(self.group, state)
+
+    def accumulated(self, slot: "Slot") -> None:
+        """The gradient of one of its parameters is complete."""
+        for call in list(self.calls):
+            call.seen.add(slot.tensor)
+            if len(call.seen) == self.group.count:
+                call.after()
+
+
+class Call:
+    """One forward of a unit that backward will come back to."""
+
+    __slots__ = ("unit", "pinned", "seen")
+
+    def __init__(self, unit: Unit) -> None:
+        self.unit = unit
+        self.pinned = False
+        self.seen: set[int] = set()
+
+    def before(self, gradient: Any = None) -> None:
+        """Its graph is about to run: the parameters are accessed."""
+        if not self.pinned:
+            unit = self.unit
+            if unit.client.begin_backward():
+                with unit.client.or_leave():
+                    unit.pin(b"BWD")
+                self.pinned = True
+                self.seen.clear()
+                unit.calls.append(self)
+
+    def after(self, gradient: Any = None) -> None:
+        """Its graph has run."""
+        if self.pinned:
+            self.pinned = False
+            self.unit.calls.remove(self)
+            self.unit.unpin(_abi.AFTER_BWD)
+
+
+def _forward(module: torch.nn.Module, *args: Any, **kwargs: Any) -> Any:
+    unit = _unit(module)
+    if unit is None:
+        return type(module).forward(module, *args, **kwargs)
+    client = unit.client
+    outer = client.begin_forward()
+    client.depth += 1
+    pinned = False
+    try:
+        unit.pin(b"FWD")
+        pinned = True
+        out = unit.plain(module)(*args, **kwargs)
+        if torch.is_grad_enabled():
+            _hook(unit, (args, kwargs), out, outer)
+    except BaseException:
+        client.depth -= 1
+        if pinned:
+            unit.unpin(_abi.HOLD)
+        if outer:
+            client.leave()
+        raise
+    client.depth -= 1
+    unit.unpin(_abi.AFTER_FWD)
+    if outer:
+        client.end_forward(out)
+    return out
+
+
+def _unit(module: torch.nn.Module) -> Unit | None:
+    """None for a copy of a managed module."""
+    unit = module.__dict__.get("_hybridps_unit")
+    return unit if unit is not None and unit.module() is module else None
+
+
+def _state_dict(module: torch.nn.Module, *args: Any, **kwargs: Any) -> Any:
+    """As torch's: the values themselves where the host always has them, else copies of them."""
+    unit = _unit(module)
+    if unit is not None:
+        unit.client.leave()
+    out = type(module).state_dict(module, *args, **kwargs)
+    if unit is not None and unit.client.mode == "move":
+        for key, value in out.items():
+            if isinstance(value, torch.Tensor):
+                out[key] = value.clone()
+    return out
+
+
+def _load_state_dict(module: torch.nn.Module, *args: Any, **kwargs: Any) -> Any:
+    unit = _unit(module)
+    if unit is not None:
+        unit.client.leave()
+    return type(module).load_state_dict(module, *args, **kwargs)
+
+
+def _hook(unit: Unit, given: Any, out: Any, outer: bool) -> None:
+    if outer:
+        for t in tensors_of(out):
+            if t.requires_grad and t.grad_fn is not None:
+                t.register_hook(unit.client.outer_backward)
+    if not unit.group.count:
+        return
+    call = Call(unit)
+    seen = set()
+    for t in tensors_of(given):
+        # A leaf's gradient may be done before the unit's whole graph has run.
+        if t.requires_grad and t.grad_fn is not None and id(t) not in seen:
+            t.register_hook(call.after)
+        seen.update((id(t), id(t._base)))
+    for t in tensors_of(out):
+        if t.requires_grad and t.grad_fn is not None:
+            t.register_hook(call.before)
+            # Changing a view in place takes its node, and the hook, out of the graph.
+            base = t._base
+            if base is not None and base.grad_fn is not None and id(base) not in seen:
+                base.register_hook(call.before)

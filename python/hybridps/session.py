@@ -1,0 +1,68 @@
+"""The two ways to use a client without a changed training loop: manage and initialize."""
+from __future__ import annotations
+
+from typing import Any, Iterable
+
+import torch
+
+from .client import Client
+
+
+def manage(model: Any, optimizer: Any = None, device: str = "emu:256MiB",
+           native: bool = True, whole: tuple[type, ...] = (), **options: Any) -> Client:
+    """Put a model (or several) and its optimizer (or several, or None) into managed memory.
+
+    Use it in ``with``: at its end the model and the optimizer own their memory again, with the
+    same values. device, policy, mode, chunk_bytes, host_bytes, manager, prefetch, tide: see
+    Client. native, whole: see Client.register_optim and register_module.
+    Raises HybridPSError, with model and optimizer as they were.
+    """
+    client = Client(device, **options)
+    try:
+        for number, module in enumerate(_several(model, torch.nn.Module)):
+            client.register_module(module, f"model{number}" if number else "", whole)
+        for one in _several(optimizer, torch.optim.Optimizer):
+            client.register_optim(one, native)
+    except BaseException:
+        client.close()
+        raise
+    return client
+
+
+def _several(value: Any, kind: type) -> Iterable[Any]:
+    if value is None:
+        return []
+    return [value] if isinstance(value, kind) else list(value)
+
+
+class Engine:
+    """A model with its optimizer and client: ``engine(x)``, ``engine.backward(loss)``,
+    ``engine.step()``. Everything else is the model's."""
+
+    def __init__(self, model: torch.nn.Module, optimizer: torch.optim.Optimizer | None,
+                 client: Client) -> None:
+        self.module, self.optimizer, self.client = model, optimizer, client
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self.module(*args, **kwargs)
+
+    def backward(self, loss: torch.Tensor) -> None:
+        loss.backward()
+
+    def step(self) -> None:
+        """The optimizer's step, then gradients are dropped."""
+        if self.optimizer is not None:
+            self.optimizer.step()
+            self.optimizer.zero_grad(set_to_none=True)
+
+    def close(self) -> None:
+        self.client.close()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.__dict__["module"], name)
+
+
+def initialize(model: torch.nn.Module, optimizer: torch.optim.Optimizer | None = None,
+               **options: Any) -> tuple[Engine, torch.optim.Optimizer | None]:
+    """``manage`` without a ``with``: an engine and the optimizer. Options as manage's."""
+    return Engine(model, optimizer, manage(model, optimizer, **options)), optimizer
