@@ -223,7 +223,7 @@ class SameAsPlainTorch(unittest.TestCase):
         def run(manage):
             model = make()
             optimizer = adam(model)
-            early = torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.9)
+            early = torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.9)  # before managing, and after
             client = manage(model, optimizer)
             late = torch.optim.lr_scheduler.StepLR(optimizer, 3)
             losses = train(model, optimizer, 6, scheduler=early)
