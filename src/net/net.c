@@ -11,6 +11,7 @@ struct head {
 };
 
 #define DEFAULT_STALL_MS       900
+#define DEFAULT_ENDPOINTS      2
 #define DEFAULT_SPIN_US        60
 #define DEFAULT_PUT_QUEUE      64
 #define DEFAULT_PUT_TIMEOUT_MS 10000
@@ -79,6 +80,10 @@ hl_status hl_net_connect_with(const struct hl_net_connect_opts *opts, struct hl_
         full.stall_ms = DEFAULT_STALL_MS;
     if (full.spin_us == 0)
         full.spin_us = DEFAULT_SPIN_US;
+    if (full.endpoints <= 0)
+        full.endpoints = DEFAULT_ENDPOINTS;
+    if (full.endpoints > HL_NET_ENDPOINTS_MAX)
+        full.endpoints = HL_NET_ENDPOINTS_MAX;
     if (full.batch_bytes == 0 || full.batch_bytes > BATCH_MAX)
         full.batch_bytes = BATCH_MAX;
     if (full.batch_bytes < BATCH_MIN)

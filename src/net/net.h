@@ -13,7 +13,7 @@
  *          written to or read after the call has returned.
  * Units:   bytes, milliseconds, chunk numbers (a chunk is HL_NET_CHUNK bytes, the last is shorter).
  *          UCX checks nobody's identity: whoever reaches the port reads the pool, so it belongs on
- * a network of trusted hosts. Limits:  no limit on a range; HL_NET_PEERS_MAX clients per server;
+ * a network of trusted hosts. Limits:  no limit on a range; HL_NET_PEERS_MAX endpoints per server;
  * HL_NET_BAD_MAX reported chunks.
  */
 #ifndef HL_NET_NET_H
@@ -28,6 +28,8 @@
 #define HL_NET_CHUNK     (1u << 20)
 #define HL_NET_BAD_MAX   64
 #define HL_NET_PEERS_MAX 1024
+
+#define HL_NET_ENDPOINTS_MAX 8
 /* When nobody says how long to wait for a connection. */
 #define HL_NET_CONNECT_MS 3000
 
@@ -92,6 +94,7 @@ struct hl_net_connect_opts {
     int timeout_ms;      /* of the connect, once this host is ready; 0 = HL_NET_CONNECT_MS */
     int stall_ms;        /* a transfer that moves no byte for so long fails; 0 = 900 */
     int spin_us;         /* a wait looks so long before it sleeps; 0 = 60, < 0 none */
+    int endpoints;       /* that the pieces of a large read are dealt out to; 0 = 2 */
     size_t batch_bytes;  /* small puts share a message of at most so many bytes; 0 = 64 KiB */
     enum hl_net_mode mode;
     const struct hl_net_ops *ops; /* NULL: UCX */

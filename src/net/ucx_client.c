@@ -15,21 +15,32 @@
 
 #define CLOSE_MAX_NS (HL_NS_PER_S / 2)
 
+static void close_endpoint(struct hl_net_client *c, ucp_ep_h ep)
+{
+    uint64_t limit = hl_now_ns() + CLOSE_MAX_NS;
+    void *request = hl_ucx_ep_close(ep);
+    while (!hl_ucx_request_done(request)) {
+        if (hl_now_ns() > limit) {
+            ucp_request_free(request);
+            break;
+        }
+        ucp_worker_progress(c->ucx.worker);
+    }
+}
+
 static void tear_down(struct hl_net_client *c)
 {
-    if (c->ep != NULL) {
-        uint64_t limit = hl_now_ns() + CLOSE_MAX_NS;
-        void *request = hl_ucx_ep_close(c->ep);
-        while (!hl_ucx_request_done(request)) {
-            if (hl_now_ns() > limit) {
-                ucp_request_free(request);
-                break;
-            }
-            ucp_worker_progress(c->ucx.worker);
-        }
-        c->ep = NULL;
-    }
-    if (c->key != NULL) /* reads in flight used it until here */
+    if (c->ep != NULL)
+        close_endpoint(c, c->ep);
+    c->ep = NULL;
+    for (size_t i = 0; i < c->more_count; i++)
+        close_endpoint(c, c->more[i].ep);
+    /* Reads in flight used the keys until here. */
+    for (size_t i = 0; i < c->more_count; i++)
+        if (c->more[i].key != NULL)
+            ucp_rkey_destroy(c->more[i].key);
+    c->more_count = 0;
+    if (c->key != NULL)
         ucp_rkey_destroy(c->key);
     c->key = NULL;
     hl_ucx_fini(&c->ucx);
@@ -114,9 +125,10 @@ hl_status hl_ucx_client_wait(struct hl_net_client *c, int (*done)(void *arg), vo
     return HL_OK;
 }
 
-hl_status hl_ucx_send_control(struct hl_net_client *c, const struct hl_wire *wire)
+hl_status hl_ucx_send_control(struct hl_net_client *c, size_t lane, const struct hl_wire *wire)
 {
-    hl_status st = hl_ucx_send(c->ep, &(struct hl_ucx_send){.wire = *wire});
+    ucp_ep_h ep = lane == 0 ? c->ep : c->more[lane - 1].ep;
+    hl_status st = hl_ucx_send(ep, &(struct hl_ucx_send){.wire = *wire});
     if (st != HL_OK)
         return hl_ucx_client_kill(c, HL_EUNAVAIL, "%s", hl_error_text());
     return HL_OK;
@@ -129,18 +141,23 @@ static void on_error(void *arg, ucp_ep_h ep, ucs_status_t status)
     c->broke = status;
 }
 
+/* Each endpoint is welcomed once, in the order in which they are opened. */
 static void on_welcome(struct hl_net_client *c, const struct hl_wire *w, const void *key,
                        size_t key_len)
 {
     if (c->welcome)
         return;
-    c->session = (uint32_t)w->op;
     c->welcome = 1;
-    c->pool_len = w->len;
-    c->key_base = w->offset;
-    c->server = (struct hl_id){w->id_hi, w->id_lo};
-    if (key_len > 0 && ucp_ep_rkey_unpack(c->ep, key, &c->key) != UCS_OK)
-        c->key = NULL; /* no common one-sided transport: requests will do */
+    ucp_ep_h ep = c->more_count == 0 ? c->ep : c->more[c->more_count - 1].ep;
+    ucp_rkey_h *unpacked = c->more_count == 0 ? &c->key : &c->more[c->more_count - 1].key;
+    if (c->more_count == 0) {
+        c->session = (uint32_t)w->op;
+        c->pool_len = w->len;
+        c->key_base = w->offset;
+        c->server = (struct hl_id){w->id_hi, w->id_lo};
+    }
+    if (key_len > 0 && ucp_ep_rkey_unpack(ep, key, unpacked) != UCS_OK)
+        *unpacked = NULL; /* no common one-sided transport: requests will do */
 }
 
 /* A message the client did not ask for is dropped: only answers to the open request count. */
@@ -179,7 +196,7 @@ static ucs_status_t on_message(void *arg, const void *header, size_t header_len,
     return UCS_OK;
 }
 
-static hl_status open_endpoint(struct hl_net_client *c, const struct hl_addr *addr)
+static hl_status set_handler(struct hl_net_client *c)
 {
     ucp_am_handler_param_t handler = {
         .field_mask = UCP_AM_HANDLER_PARAM_FIELD_ID | UCP_AM_HANDLER_PARAM_FIELD_CB |
@@ -192,6 +209,11 @@ static hl_status open_endpoint(struct hl_net_client *c, const struct hl_addr *ad
     ucs_status_t status = ucp_worker_set_am_recv_handler(c->ucx.worker, &handler);
     if (status != UCS_OK)
         return hl_fail(HL_EINTERNAL, "UCX message handler: %s", ucs_status_string(status));
+    return HL_OK;
+}
+
+static hl_status open_endpoint(struct hl_net_client *c, const struct hl_addr *addr, ucp_ep_h *out)
+{
     ucp_ep_params_t params = {
         .field_mask = UCP_EP_PARAM_FIELD_FLAGS | UCP_EP_PARAM_FIELD_SOCK_ADDR |
                       UCP_EP_PARAM_FIELD_ERR_HANDLER | UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE,
@@ -200,11 +222,11 @@ static hl_status open_endpoint(struct hl_net_client *c, const struct hl_addr *ad
         .err_mode = UCP_ERR_HANDLING_MODE_PEER,
         .err_handler = {.cb = on_error, .arg = c},
     };
-    status = ucp_ep_create(c->ucx.worker, &params, &c->ep);
-    if (status != UCS_OK) {
-        c->ep = NULL;
+    ucp_ep_h ep;
+    ucs_status_t status = ucp_ep_create(c->ucx.worker, &params, &ep);
+    if (status != UCS_OK)
         return hl_fail(HL_EUNAVAIL, "%s", ucs_status_string(status));
-    }
+    *out = ep;
     return HL_OK;
 }
 
@@ -213,13 +235,36 @@ static int is_welcome(void *arg)
     return ((const struct hl_net_client *)arg)->welcome;
 }
 
+static hl_status greet(struct hl_net_client *c, size_t lane, uint64_t deadline_ns)
+{
+    c->welcome = 0;
+    HL_TRY(hl_ucx_send_control(c, lane, &(struct hl_wire){.type = HL_WIRE_HELLO}));
+    return hl_ucx_client_wait(c, is_welcome, c, deadline_ns);
+}
+
+/* Large reads deal their pieces out to several connections: one TCP stream is one processor's work
+ * in the kernel, and one path through a bonded network. */
+static hl_status open_more(struct hl_net_client *c, const struct hl_addr *addr, int endpoints,
+                           uint64_t deadline_ns)
+{
+    while ((int)c->more_count + 1 < endpoints) {
+        struct hl_ucx_endpoint *e = &c->more[c->more_count];
+        HL_TRY(open_endpoint(c, addr, &e->ep));
+        e->key = NULL;
+        c->more_count++;
+        HL_TRY(greet(c, c->more_count, deadline_ns));
+    }
+    return HL_OK;
+}
+
 static hl_status shake_hands(struct hl_net_client *c, const struct hl_net_connect_opts *opts,
                              const struct hl_addr *addr, uint64_t deadline_ns)
 {
-    HL_TRY(open_endpoint(c, addr));
-    HL_TRY(hl_ucx_send_control(c, &(struct hl_wire){.type = HL_WIRE_HELLO}));
-    HL_TRY(hl_ucx_client_wait(c, is_welcome, c, deadline_ns));
-    return hl_ucx_client_find_path(c, opts->mode, deadline_ns);
+    HL_TRY(set_handler(c));
+    HL_TRY(open_endpoint(c, addr, &c->ep));
+    HL_TRY(greet(c, 0, deadline_ns));
+    HL_TRY(hl_ucx_client_find_path(c, opts->mode, deadline_ns));
+    return open_more(c, addr, opts->endpoints, deadline_ns);
 }
 
 /* UCX says "unreachable" for everything; a plain TCP connection tells the cause. */

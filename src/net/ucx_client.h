@@ -25,11 +25,19 @@ struct hl_ucx_doing {
     uint64_t since_ns;
 };
 
+/* A further endpoint to the same server: over TCP a connection of its own. */
+struct hl_ucx_endpoint {
+    ucp_ep_h ep;
+    ucp_rkey_h key;
+};
+
 struct hl_net_client {
     const struct hl_net_ops *ops;
     struct hl_ucx ucx;
     ucp_ep_h ep;
     ucp_rkey_h key;
+    struct hl_ucx_endpoint more[HL_NET_ENDPOINTS_MAX - 1]; /* of a large read's pieces */
+    size_t more_count;
     uint64_t key_base; /* the pool's address in the server */
     uint64_t pool_len;
     struct hl_id server;
@@ -66,7 +74,9 @@ hl_status hl_ucx_client_usable(const struct hl_net_client *c) HL_CHECK;
 /* Find out whether reads may be called one-sided, and set `path`. */
 hl_status hl_ucx_client_find_path(struct hl_net_client *c, enum hl_net_mode mode,
                                   uint64_t deadline_ns) HL_CHECK;
-hl_status hl_ucx_send_control(struct hl_net_client *c, const struct hl_wire *wire) HL_CHECK;
+/* `lane`: 0 or the number of a further endpoint, counted from 1. */
+hl_status hl_ucx_send_control(struct hl_net_client *c, size_t lane,
+                              const struct hl_wire *wire) HL_CHECK;
 
 /* Messages that belong to the transfer in progress. */
 void hl_ucx_fetch_on_data(struct hl_net_client *c, const struct hl_wire *w, void *data, size_t len,

@@ -18,6 +18,7 @@ static_assert(HL_UCX_PIECE == HL_NET_CHUNK, "a piece is verified as one chunk");
 
 struct slot {
     struct hl_ucx_fetch *fetch;
+    size_t lane; /* endpoint of its pieces */
     uint64_t op; /* 0: free */
     size_t chunk;
     size_t len;
@@ -175,7 +176,9 @@ static hl_status issue_get(struct slot *s)
         .user_data = s,
     };
     uint64_t remote = c->key_base + f->offset + s->chunk * (uint64_t)HL_UCX_PIECE;
-    void *request = ucp_get_nbx(c->ep, slot_place(s), s->len, remote, c->key, &param);
+    const struct hl_ucx_endpoint *e = s->lane > 0 ? &c->more[s->lane - 1] : NULL;
+    void *request = ucp_get_nbx(e != NULL ? e->ep : c->ep, slot_place(s), s->len, remote,
+                                e != NULL ? e->key : c->key, &param);
     if (UCS_PTR_IS_ERR(request)) {
         ucs_status_t status = UCS_PTR_STATUS(request);
         return hl_ucx_client_kill(c, HL_EUNAVAIL, "%s", ucs_status_string(status));
@@ -199,10 +202,11 @@ static hl_status issue(struct slot *s)
     if (f->client->one_sided)
         return issue_get(s);
     return hl_ucx_send_control(
-        f->client, &(struct hl_wire){.type = HL_WIRE_ASK,
-                                     .op = s->op,
-                                     .offset = f->offset + s->chunk * (uint64_t)HL_UCX_PIECE,
-                                     .len = s->len});
+        f->client, s->lane,
+        &(struct hl_wire){.type = HL_WIRE_ASK,
+                          .op = s->op,
+                          .offset = f->offset + s->chunk * (uint64_t)HL_UCX_PIECE,
+                          .len = s->len});
 }
 
 static hl_status fill_window(struct hl_ucx_fetch *f)
@@ -241,6 +245,13 @@ static hl_status check_range(const struct hl_net_client *c, uint64_t offset, siz
     return HL_OK;
 }
 
+/* Slots take turns on the endpoints; one that could not get a key sends none of a get's pieces. */
+static size_t lane_of(const struct hl_net_client *c, size_t slot)
+{
+    size_t lane = slot % (c->more_count + 1);
+    return lane > 0 && c->one_sided && c->more[lane - 1].key == NULL ? 0 : lane;
+}
+
 hl_status hl_ucx_fetch(struct hl_net_client *c, uint64_t offset, void *dst, size_t len,
                        const uint32_t *chunk_crcs, int timeout_ms, struct hl_net_bad *bad)
 {
@@ -249,7 +260,7 @@ hl_status hl_ucx_fetch(struct hl_net_client *c, uint64_t offset, void *dst, size
     struct hl_ucx_fetch f = {
         .client = c, .offset = offset, .dst = dst, .len = len, .crcs = chunk_crcs, .bad = bad};
     for (size_t i = 0; i < HL_UCX_WINDOW; i++)
-        f.slots[i].fetch = &f;
+        f.slots[i] = (struct slot){.fetch = &f, .lane = lane_of(c, i)};
     bad->count = 0;
     c->doing = (struct hl_ucx_doing){
         .what = "fetch", .ranged = 1, .offset = offset, .len = len, .since_ns = hl_now_ns()};

@@ -71,7 +71,7 @@ static hl_status read_past_a_sleeper(struct hl_net_client *c, uint64_t deadline_
     HL_TRY(get_once(c, deadline_ns, &ok, &at_ns)); /* wires the lane up */
     for (int i = 0; ok && i < PROBE_TRIES && hl_now_ns() < deadline_ns; i++) {
         c->paused = 0;
-        HL_TRY(hl_ucx_send_control(c, &(struct hl_wire){.type = HL_WIRE_PAUSE}));
+        HL_TRY(hl_ucx_send_control(c, 0, &(struct hl_wire){.type = HL_WIRE_PAUSE}));
         HL_TRY(hl_ucx_client_wait(c, pause_is_answered, c, deadline_ns));
         uint64_t begin = hl_now_ns();
         HL_TRY(get_once(c, deadline_ns, &ok, &at_ns));

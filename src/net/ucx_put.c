@@ -268,13 +268,14 @@ static hl_status put_large(struct hl_ucx_store *s, struct hl_net_item *item, uin
                               .op = ++c->last_op,
                               .piece_len = piece,
                               .pieces = (uint32_t)((item->len + piece - 1) / piece)};
-    HL_TRY(hl_ucx_send_control(c, &(struct hl_wire){.type = HL_WIRE_PUT,
-                                                    .op = s->large.op,
-                                                    .offset = piece,
-                                                    .len = item->len,
-                                                    .crc = item->crc,
-                                                    .id_hi = item->id.hi,
-                                                    .id_lo = item->id.lo}));
+    HL_TRY(hl_ucx_send_control(c, 0,
+                               &(struct hl_wire){.type = HL_WIRE_PUT,
+                                                 .op = s->large.op,
+                                                 .offset = piece,
+                                                 .len = item->len,
+                                                 .crc = item->crc,
+                                                 .id_hi = item->id.hi,
+                                                 .id_lo = item->id.lo}));
     while (!s->large.answered || s->large.sending > 0) {
         HL_TRY(wait_for(s, large_moves, deadline_ns));
         while (piece_may_go(&s->large))

@@ -85,6 +85,39 @@ static void fetches_of_all_sizes_and_ranges_equal_the_pool(void **state)
     hl_net_server_stop(server);
 }
 
+static uint64_t peers_of(const struct hl_net_server *server)
+{
+    struct hl_net_server_stats stats;
+    hl_net_server_stats(server, &stats);
+    return stats.peers_now;
+}
+
+static void any_number_of_endpoints_reads_the_same_and_all_of_them_are_used(void **state)
+{
+    static const enum hl_net_mode modes[] = {HL_NET_ASK, HL_NET_GET};
+
+    (void)state;
+    for (size_t m = 0; m < HL_ARRAY_LEN(modes); m++)
+        for (int endpoints = 1; endpoints <= 4; endpoints++) {
+            struct hl_net_server *server = serve(NULL, modes[m]);
+            struct hl_net_client *client = NULL;
+            struct hl_net_connect_opts opts = {.address = hl_net_server_address(server),
+                                               .timeout_ms = 5000,
+                                               .mode = modes[m],
+                                               .endpoints = endpoints};
+            assert_int_equal(hl_net_connect_with(&opts, &client), HL_OK);
+            assert_int_equal(peers_of(server), endpoints);
+            check_fetch(client, 5, 17 * MIB + 3);
+            check_fetch(client, 77, 64);
+            hl_net_close(client);
+            uint64_t deadline = hl_now_ns() + 5 * HL_NS_PER_S;
+            while (peers_of(server) > 0 && hl_now_ns() < deadline)
+                usleep(1000);
+            assert_int_equal(peers_of(server), 0);
+            hl_net_server_stop(server);
+        }
+}
+
 static void requests_over_tcp_are_called_tcp_and_emulated_gets_emulated(void **state)
 {
     (void)state;
@@ -597,6 +630,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(fetches_of_all_sizes_and_ranges_equal_the_pool),
+        cmocka_unit_test(any_number_of_endpoints_reads_the_same_and_all_of_them_are_used),
         cmocka_unit_test(requests_over_tcp_are_called_tcp_and_emulated_gets_emulated),
         cmocka_unit_test(a_server_without_keys_refuses_the_get_mode_with_a_sentence),
         cmocka_unit_test(ranges_outside_the_pool_are_refused_and_the_client_lives_on),
