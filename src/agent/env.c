@@ -122,6 +122,7 @@ static hl_status set_data_options(const struct hl_agent *a, struct hl_env *env)
 {
     HL_TRY(set_number(env, "HELIOS_DATA_CONNECT_TIMEOUT", (size_t)a->data_connect_ms, "ms"));
     HL_TRY(set_number(env, "HELIOS_DATA_STALL", (size_t)a->data_stall_ms, "ms"));
+    HL_TRY(set_number(env, "HELIOS_DATA_ENDPOINTS", (size_t)a->data_endpoints, ""));
     HL_TRY(set_number(env, "HELIOS_DATA_BATCH_BYTES", a->data_batch_bytes, ""));
     if (a->data_batch_ms < 0)
         return set_if_absent(env, "HELIOS_DATA_BATCH_MS", "0");

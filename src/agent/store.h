@@ -55,6 +55,7 @@ struct store_opts {
     const char *data_listen;                               /* "" = none */
     int data_spin_us, data_put_queue, data_put_timeout_ms; /* as in net.h; 0 = its defaults */
     int data_connect_ms;              /* of a connection to another host; 0 = HL_NET_CONNECT_MS */
+    int data_endpoints;               /* likewise */
     size_t data_batch_bytes;          /* likewise */
     int data_batch_ms, data_stall_ms; /* likewise; < 0 ms: no waiting */
     const char *migrate_listen;       /* "" = none */

@@ -124,6 +124,7 @@ static struct hl_net_connect_opts connect_opts(const struct store *s, const char
         .address = address,
         .timeout_ms = s->opts.data_connect_ms > 0 ? s->opts.data_connect_ms : HL_NET_CONNECT_MS,
         .stall_ms = s->opts.data_stall_ms,
+        .endpoints = s->opts.data_endpoints,
         .batch_bytes = s->opts.data_batch_bytes,
         .mode = mode,
         .ops = s->opts.net};

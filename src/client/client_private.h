@@ -117,6 +117,7 @@ struct helios_client {
     size_t batch_bytes; /* of small writes over the network; see net/put_queue.h */
     int batch_ms;
     int stall_ms;
+    int endpoints; /* of a connection, for large reads */
     struct hl_rpc *rpc;
     struct hl_rpc_peer *controller; /* NULL without an address */
     struct hl_rpc_peer *l3;

@@ -177,7 +177,8 @@ static hl_status borrow(struct operation *op, struct net *net, struct loan *out)
         int limit = op->client->connect_ms;
         struct hl_net_connect_opts opts = {.address = address,
                                            .timeout_ms = left < limit ? left : limit,
-                                           .stall_ms = op->client->stall_ms};
+                                           .stall_ms = op->client->stall_ms,
+                                           .endpoints = op->client->endpoints};
         HL_TRY(hl_net_connect_with(&opts, &loan.client));
     }
     atomic_store_explicit(&net->path, literal_path(hl_net_path_name(loan.client)),
@@ -460,6 +461,7 @@ static hl_status open_puts(helios_client *c, struct net *net, struct shared_puts
     struct hl_put_queue_opts opts = {.connect = {.address = net->address,
                                                  .timeout_ms = c->connect_ms,
                                                  .stall_ms = c->stall_ms,
+                                                 .endpoints = 1,
                                                  .batch_bytes = c->batch_bytes},
                                      .batch_ms = c->batch_ms};
     if (net->address[0] == '\0')

@@ -151,6 +151,7 @@ struct hl_conf {
     int64_t data_put_queue;
     uint64_t data_put_timeout_ms;
     uint64_t data_connect_timeout_ms;
+    int64_t data_endpoints;
     uint64_t data_batch_bytes;
     uint64_t data_batch_ms;
     uint64_t data_stall_ms;

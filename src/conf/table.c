@@ -274,6 +274,9 @@ const struct hl_option hl_conf_table[] = {
      "Deadline of a connection to another host's memory: two thirds for RDMA, then TCP is tried. "
      "libhelios reads the environment variable; a rank has its Agent's value.",
      HL_OPT_DURATION, 100, 3600000, NULL, AT(data_connect_timeout_ms), HL_L3D | HL_AGENT},
+    {"data.endpoints", "--data-endpoints", "2",
+     "Connections that the pieces of a large read are dealt out to. Likewise.",
+     HL_OPT_INT, 1, 8, NULL, AT(data_endpoints), HL_AGENT},
     {"data.batch_bytes", "--data-batch-bytes", "64KiB",
      "Small writes over the network share messages of at most so many bytes. libhelios reads the "
      "environment variable; a rank has its Agent's value.",
