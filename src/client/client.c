@@ -116,7 +116,7 @@ static hl_status from_environment(const char *variable, uint64_t min, uint64_t m
 
 static hl_status read_environment(helios_client *c)
 {
-    uint64_t bytes = 64 << 10, wait_ms = 1, stall_ms = 900, connect_ms = HL_NET_CONNECT_MS,
+    uint64_t bytes = 64 << 10, wait_ms = 1, stall_ms = 800, connect_ms = HL_NET_CONNECT_MS,
              endpoints = 2;
     HL_TRY(from_environment("HELIOS_DATA_BATCH_BYTES", 1024, 64 << 10, hl_parse_bytes, &bytes));
     HL_TRY(from_environment("HELIOS_DATA_BATCH_MS", 0, 1000, hl_parse_duration_ms, &wait_ms));

@@ -284,7 +284,7 @@ const struct hl_option hl_conf_table[] = {
     {"data.batch_ms", "--data-batch-ms", "1ms",
      "How long a small write waits for others that are expected; 0 not at all. Likewise.",
      HL_OPT_DURATION, 0, 1000, NULL, AT(data_batch_ms), HL_AGENT},
-    {"data.stall", "--data-stall", "900ms",
+    {"data.stall", "--data-stall", "800ms",
      "A transfer over the network that moves no byte for so long has failed. Likewise.",
      HL_OPT_DURATION, 10, 60000, NULL, AT(data_stall_ms), HL_AGENT},
 

@@ -10,7 +10,7 @@ struct head {
     const struct hl_net_ops *ops;
 };
 
-#define DEFAULT_STALL_MS       900
+#define DEFAULT_STALL_MS       800
 #define DEFAULT_ENDPOINTS      2
 #define DEFAULT_SPIN_US        60
 #define DEFAULT_PUT_QUEUE      64

@@ -92,7 +92,7 @@ void hl_net_server_stop(struct hl_net_server *server);
 struct hl_net_connect_opts {
     const char *address; /* "host:port", a scheme "tcp://", "rdma://" in front is ignored */
     int timeout_ms;      /* of the connect, once this host is ready; 0 = HL_NET_CONNECT_MS */
-    int stall_ms;        /* a transfer that moves no byte for so long fails; 0 = 900 */
+    int stall_ms;        /* a transfer that moves no byte for so long fails; 0 = 800 */
     int spin_us;         /* a wait looks so long before it sleeps; 0 = 60, < 0 none */
     int endpoints;       /* that the pieces of a large read are dealt out to; 0 = 2 */
     size_t batch_bytes;  /* small puts share a message of at most so many bytes; 0 = 64 KiB */

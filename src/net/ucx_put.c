@@ -10,6 +10,8 @@
 #include "base/clock.h"
 #include "net/ucx_client.h"
 
+#define SENDING_MAX ((size_t)4 << 20)
+
 struct batch {
     struct hl_ucx_store *store;
     int used; /* its results have not come */
@@ -201,9 +203,12 @@ static int all_settled(void *arg)
     return 1;
 }
 
+/* Bytes under way are bounded, not only pieces: large ones that go side by side on a slow line
+ * would all end together, and until then look like a transfer that stands still. */
 static int piece_may_go(const struct large *l)
 {
-    return !l->answered && l->next < l->room && l->sending < HL_UCX_ROOMS;
+    return !l->answered && l->next < l->room && l->sending < HL_UCX_ROOMS &&
+           (l->sending == 0 || l->sending * l->piece_len < SENDING_MAX);
 }
 
 static int large_moves(void *arg)

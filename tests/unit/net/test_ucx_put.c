@@ -141,7 +141,7 @@ a_slow_put_handler_delays_no_read_and_its_client_waits_past_the_stall_limit(void
     for (int i = 0; i < 2; i++)
         assert_int_equal(pthread_create(&threads[i], NULL, put_once, &putters[i]), 0);
     struct hl_net_client *reader = join(server, HL_NET_AUTO);
-    uint64_t until = hl_now_ns() + 1200 * HL_NS_PER_MS; /* longer than the limit of 900 ms */
+    uint64_t until = hl_now_ns() + 1200 * HL_NS_PER_MS; /* longer than the limit of 800 ms */
     do {
         assert_int_equal(hl_net_fetch(reader, 4096, dst, sizeof(dst), 5000), HL_OK);
         assert_memory_equal(dst, pool + 4096, sizeof(dst));
