@@ -56,6 +56,9 @@ static const struct cli_command commands[] = {
     {"shard rm", "ID... [--force]", "Free shards in the L3 pool.", cmd_shard_rm},
 
     {"Device memory", "", "", NULL},
+    {"mem estimate", "PARAMETERS|CONFIG.json [--dtype T] [--world N] [--gradients G]",
+     "What training a model needs of host and device: 1.5B, or a Hugging Face config.",
+     cmd_mem_estimate},
     {"mem replay", "TRACE.json [--policy P] [--mode move|copy] [--scale N]",
      "Replay an access trace on an emulated device: bytes moved per iteration.", cmd_mem_replay},
 

@@ -49,6 +49,8 @@ hl_status cmd_store(struct cli *cli, int argc, char **argv);
 /* Tables of Shard.copies and of routes. */
 hl_status copies_print(const json_t *shard) HL_CHECK;
 hl_status routes_print(const json_t *routes) HL_CHECK;
+/* mem_estimate.c */
+hl_status cmd_mem_estimate(struct cli *cli, int argc, char **argv);
 /* mem_replay.c */
 hl_status cmd_mem_replay(struct cli *cli, int argc, char **argv);
 /* bench_adam.c, bench_archive.c, bench_get.c, bench_import.c, bench_migrate.c, bench_plan.c,

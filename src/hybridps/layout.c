@@ -153,18 +153,32 @@ static uint64_t longest_item(const struct hl_layout_item *items, size_t n)
     return longest;
 }
 
+/* The smallest of ascending sizes that is good; else the smallest that is nearly the best. */
 static void try_sizes(const struct hl_layout_item *items, size_t n, uint64_t granule,
                       const uint64_t *sizes, size_t count, struct rooms *r, struct hl_layout *best)
 {
-    size_t step = (count + HL_LAYOUT_TRIES - 1) / HL_LAYOUT_TRIES;
-    for (size_t i = 0; i < count; i += step) {
-        struct hl_layout l;
+    size_t step = (count + HL_LAYOUT_TRIES - 1) / HL_LAYOUT_TRIES, tried = 0;
+    double reached[HL_LAYOUT_TRIES], most = hl_layout_utilisation(best);
+    struct hl_layout l, least = *best;
+    for (size_t i = 0; i < count && most < HL_LAYOUT_GOOD; i += step) {
         fill(items, n, sizes[i], granule, NULL, r, &l);
-        if (hl_layout_utilisation(&l) > hl_layout_utilisation(best))
+        reached[tried++] = hl_layout_utilisation(&l);
+        if (reached[tried - 1] > most) {
+            most = reached[tried - 1];
             *best = l;
-        if (hl_layout_utilisation(best) >= HL_LAYOUT_GOOD)
-            return;
+        }
     }
+    if (most >= HL_LAYOUT_GOOD)
+        return;
+    if (hl_layout_utilisation(&least) >= most - HL_LAYOUT_NEAR) {
+        *best = least;
+        return;
+    }
+    for (size_t i = 0; i < tried; i++)
+        if (reached[i] >= most - HL_LAYOUT_NEAR) {
+            fill(items, n, sizes[i * step], granule, NULL, r, best);
+            return;
+        }
 }
 
 hl_status hl_layout_search(const struct hl_layout_item *items, size_t n,
@@ -175,9 +189,8 @@ hl_status hl_layout_search(const struct hl_layout_item *items, size_t n,
     HL_TRY(check(items, n));
     uint64_t longest = round_up(longest_item(items, n), granule);
     uint64_t most = o->most > 0 && o->most < INT64_MAX / 4 ? o->most : INT64_MAX / 4;
-    uint64_t least = o->least > longest && longest < most ? o->least : longest;
-    if (least > most) /* even the longest tensor is above: it gets a chunk of its own */
-        least = o->least < most ? o->least : most;
+    uint64_t least = o->least > 0 ? o->least : longest;
+    least = least < most ? least : most;
     size_t cap = n * (n < STARTS_MAX ? n : STARTS_MAX);
     uint64_t *sizes = calloc(cap, sizeof(*sizes));
     if (sizes == NULL)

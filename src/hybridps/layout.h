@@ -19,6 +19,7 @@
 
 #define HL_LAYOUT_TRIES 1024
 #define HL_LAYOUT_GOOD  0.99 /* of the chunks' bytes are in use */
+#define HL_LAYOUT_NEAR  0.03 /* below the best there is */
 
 struct hl_layout_item {
     uint64_t bytes;
@@ -35,7 +36,7 @@ struct hl_layout {
 };
 
 struct hl_layout_options {
-    uint64_t least, most; /* of a chunk; most 0 = no limit */
+    uint64_t least, most; /* of a chunk; least 0 = the longest item, most 0 = no limit */
     uint64_t granule;     /* chunks are multiples of it; 0 = 64 */
 };
 
@@ -47,8 +48,8 @@ static inline double hl_layout_utilisation(const struct hl_layout *l)
 /* chunk_of (may be NULL): n numbers, the chunk of each item. */
 hl_status hl_layout_fill(const struct hl_layout_item *items, size_t n, uint64_t chunk_bytes,
                          uint64_t granule, uint32_t *chunk_of, struct hl_layout *out) HL_CHECK;
-/* The smallest size in [least, most] with a good utilisation; where there is none, the best. The
- * sizes tried are those that a run of items fills exactly. */
+/* The smallest size in [least, most] with a good utilisation; where there is none, the smallest
+ * near the best. Tried are `least` and the sizes that a run of items fills exactly. */
 hl_status hl_layout_search(const struct hl_layout_item *items, size_t n,
                            const struct hl_layout_options *o, struct hl_layout *out) HL_CHECK;
 

@@ -1,0 +1,58 @@
+"""helios mem estimate through the command line; needs no cluster."""
+import json
+import pathlib
+import subprocess
+import sys
+import tempfile
+import unittest
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
+from support.cluster import HELIOS  # noqa: E402
+
+GPT2 = {"model_type": "gpt2", "n_layer": 12, "n_embd": 768, "n_head": 12, "vocab_size": 50257, "n_positions": 1024}
+
+
+def estimate(*args, rc=0):
+    done = subprocess.run([str(HELIOS), "mem", "estimate", *map(str, args)], capture_output=True, text=True,
+                          timeout=60, check=False)
+    assert done.returncode == rc, done.stderr
+    return done.stdout if rc == 0 else done.stderr
+
+
+class Estimate(unittest.TestCase):
+    def test_a_config_and_its_directory_say_the_same_bytes(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = pathlib.Path(folder) / "config.json"
+            path.write_text(json.dumps(GPT2))
+            doc = json.loads(estimate(path, "-o", "json"))
+            self.assertEqual(doc, json.loads(estimate(folder, "-o", "json")))
+            self.assertEqual(doc["parameters"], 124439808)
+            self.assertEqual(doc["bytes"], 16 * 124439808)
+            self.assertEqual([k["perParameter"] for k in doc["kinds"]], [2, 2, 4, 4, 4])
+            self.assertGreaterEqual(doc["l2"]["bytes"], doc["bytes"])
+            self.assertNotIn("assumed", doc)
+            reuse = json.loads(estimate(path, "--gradients", "reuse", "-o", "json"))
+            self.assertEqual(reuse["bytes"], 14 * 124439808)
+            single = json.loads(estimate(path, "--dtype", "fp32", "-o", "json"))
+            self.assertEqual([k["perParameter"] for k in single["kinds"]], [4, 4, 4, 4])
+
+    def test_a_number_of_parameters_is_shared_by_the_world(self):
+        doc = json.loads(estimate("1.5B", "--world", 3, "-o", "json"))
+        self.assertEqual(doc["parameters"], 1500000000)
+        self.assertEqual(doc["l2"]["perProcess"], -(-doc["l2"]["bytes"] // 3))
+        self.assertGreater(doc["assumed"]["layers"], 0)
+        self.assertIn("device (L1), smallest", estimate("1.5B"))
+
+    def test_nonsense_is_a_usage_error_and_a_bad_config_a_failure(self):
+        for text in ("0", "-1B", "1.5X", "nan", "1e30", "/no/such/config.json"):
+            self.assertIn("neither a number of parameters", estimate("--", text, rc=2) if text[0] == "-" else
+                          estimate(text, rc=2))
+        with tempfile.TemporaryDirectory() as folder:
+            path = pathlib.Path(folder) / "config.json"
+            for bad in ("", "{", "[]", '{"model_type": "gpt2"}', json.dumps(GPT2 | {"n_layer": -1})):
+                path.write_text(bad)
+                self.assertIn("config.json", estimate(path, rc=1))
+
+
+if __name__ == "__main__":
+    unittest.main()
