@@ -149,10 +149,14 @@ class Group:
 
     __slots__ = ("uses", "ids", "count")
 
-    def __init__(self, tensors: Sequence[int], where: int, write: bool) -> None:
-        self.count = len(tensors)
-        self.uses = (Use * self.count)(*[(t, where, int(write), None) for t in tensors])
-        self.ids = (c_uint32 * self.count)(*tensors)
+    def __init__(self, tensors: Sequence[int], where: int, write: bool,
+                 written: Sequence[int] = ()) -> None:
+        """``written``: further ones, that are written."""
+        uses = [(t, where, int(write), None) for t in tensors]
+        uses += [(t, where, 1, None) for t in written]
+        self.count = len(uses)
+        self.uses = (Use * self.count)(*uses)
+        self.ids = (c_uint32 * self.count)(*tensors, *written)
 
 
 class Pool:

@@ -33,6 +33,7 @@ class Unit:
         self.module = weakref.ref(module)
         self.name = name.encode()
         self.group = _abi.Group([s.tensor for s in slots], _abi.DEVICE, False)
+        self.back: _abi.Group | None = None
         self.slots = slots
         self.calls: list[Call] = []  # pinned in the running backward
         self.own_forward = module.__dict__.get("forward")
@@ -68,6 +69,26 @@ class Unit:
             client.pool.moment(stage, self.name, client.tide())
             client.pool.access(self.group)
 
+    def pin_backward(self) -> None:
+        """The parameters and their gradients. In one access: a plan takes a moment as a whole."""
+        client = self.client
+        client.pool.moment(b"BWD", self.name, client.tide())
+        grads = [s.grad for s in self.slots if s.grad >= 0]
+        if self.back is None or self.back.count != self.group.count + len(grads):
+            self.back = _abi.Group(self.group.ids, _abi.DEVICE, False, grads)
+        client.pool.access(self.back)
+
+    def unpin_backward(self) -> None:
+        """Gradients that didn't come have no content."""
+        pool = self.client.pool
+        none = [s.grad for s in self.slots if s.grad >= 0 and not s.has_grad]
+        if not none:
+            pool.release(self.back, _abi.AFTER_BWD)
+            return
+        here = [s.grad for s in self.slots if s.grad >= 0 and s.has_grad]
+        pool.release(_abi.Group(self.group.ids, _abi.DEVICE, False, here), _abi.AFTER_BWD)
+        pool.release(_abi.Group(none, _abi.DEVICE, False), _abi.FREE)
+
     def unpin(self, state: int) -> None:
         if self.group.count:
             self.client.pool.release(self.group, state)
@@ -96,7 +117,7 @@ class Call:
             unit = self.unit
             if unit.client.begin_backward():
                 with unit.client.or_leave():
-                    unit.pin(b"BWD")
+                    unit.pin_backward()
                 self.pinned = True
                 self.seen.clear()
                 unit.calls.append(self)
@@ -106,7 +127,7 @@ class Call:
         if self.pinned:
             self.pinned = False
             self.unit.calls.remove(self)
-            self.unit.unpin(_abi.AFTER_BWD)
+            self.unit.unpin_backward()
 
 
 def _forward(module: torch.nn.Module, *args: Any, **kwargs: Any) -> Any:

@@ -54,7 +54,7 @@ class Slot:
 
     __slots__ = ("param", "name", "tensor", "host", "device", "grad", "grad_host", "grad_group",
                  "has_grad", "version", "grad_version", "states", "units", "hook", "cuda",
-                 "grad_device", "held")
+                 "grad_device", "held", "group")
 
     def __init__(self, param: torch.nn.Parameter, name: str, cuda: str | None) -> None:
         self.param, self.name, self.cuda = param, name, cuda
@@ -67,6 +67,7 @@ class Slot:
         self.units: list[Unit] = []
         self.hook: Any = None
         self.held = 0
+        self.group: Group | None = None
 
     def view(self, pool: _abi.Pool, tensor: int, where: int,
              dtype: torch.dtype | None = None) -> torch.Tensor:
@@ -152,16 +153,16 @@ class Client:
         """The parameter's values on the device, there until as many releases."""
         slot = self._slot(param)
         self.enter()
-        self.pool.access(Group([slot.tensor], DEVICE, write))
+        self.pool.access(Group([slot.tensor], DEVICE, True) if write else slot.group)
         slot.held += 1
-        return self._device(slot)
+        return slot.device
 
     def release(self, param: torch.nn.Parameter) -> None:
         """The parameter may leave the device again."""
         slot = self._slot(param)
         if not slot.held:
             raise HybridPSError(f"release of {slot.name} on {self.device}: it is not accessed")
-        self.pool.release(Group([slot.tensor], DEVICE, False), HOLD)
+        self.pool.release(slot.group, HOLD)
         slot.held -= 1
 
     def allreduce(self, tensor: torch.Tensor, op: str = "sum") -> Managed:
@@ -252,6 +253,7 @@ class Client:
         trainable = [s for s in slots if s.param.requires_grad]
         for slot, tensor in zip(slots, ids):
             slot.tensor = tensor
+            slot.group = Group([tensor], DEVICE, False)
             slot.host = slot.view(self.pool, tensor, HOST)
         self._add_grads(trainable)
         self.pool.access(Group(ids, HOST, False))
@@ -442,8 +444,10 @@ class Client:
             return
         if not grad.is_sparse:
             slot.param.grad = None
-            with self.or_leave():
-                self.pool.access(slot.grad_group)
+            held = any(unit.calls for unit in slot.units)
+            if not held:
+                with self.or_leave():
+                    self.pool.access(slot.grad_group)
             if slot.grad_device is None:
                 slot.grad_device = slot.view(self.pool, slot.grad, DEVICE)
             with torch.no_grad():
@@ -452,7 +456,8 @@ class Client:
                 else:
                     slot.grad_device.copy_(grad)
             slot.has_grad = True
-            self.pool.release(slot.grad_group, _abi.AFTER_BWD)
+            if not held:
+                self.pool.release(slot.grad_group, _abi.AFTER_BWD)
         for unit in slot.units:
             unit.accumulated(slot)
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import copy
+import json
 import os
 import pathlib
 import signal
 import subprocess
 import sys
+import tempfile
 import unittest
 
 try:
@@ -20,6 +22,7 @@ import torch.nn.functional as F
 from torch.utils.checkpoint import checkpoint
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
+BUILD = pathlib.Path(os.environ.get("HELIOS_BUILD", ROOT / "build"))
 sys.path.insert(0, str(ROOT / "python"))
 import hybridps  # noqa: E402
 
@@ -258,6 +261,36 @@ class SameAsPlainTorch(unittest.TestCase):
             self.assertEqual(train(managed, mine, 8), losses)
         for a, b in zip(managed.parameters(), model.parameters()):
             self.assertTrue(torch.equal(a, b))
+
+
+class Traffic(unittest.TestCase):
+    def test_the_bytes_of_an_iteration_are_those_of_opt_on_its_recorded_trace(self):
+        torch.set_num_threads(1)
+        for capacity in (384 << 10, 512 << 10, 1 << 20):
+            for mode in ("copy", "move"):
+                for prefetch in (0, 2):
+                    with self.subTest(capacity=capacity, mode=mode, prefetch=prefetch):
+                        self.compare(capacity, mode, prefetch)
+
+    def compare(self, capacity, mode, prefetch):
+        model = make()
+        optimizer = adam(model)
+        with hybridps.manage(model, optimizer, device=f"emu:{capacity}", mode=mode, prefetch=prefetch,
+                             chunk_bytes=CHUNK) as client, tempfile.NamedTemporaryFile("w") as file:
+            for x, y in batches(4):
+                optimizer.zero_grad(set_to_none=True)
+                model(x, targets=y)["loss"].backward()
+                optimizer.step()
+            with torch.no_grad():
+                model(x)  # ends the last training iteration
+            trace, stats = client.trace("train"), client.stats()
+            file.write(trace)
+            file.flush()
+            result = subprocess.run([BUILD / "bin" / "helios", "mem", "replay", file.name, "--policy", "opt",
+                                     "--mode", mode, "-o", "json"], capture_output=True, text=True, check=True)
+        replayed = json.loads(result.stdout)["per_iter"][-1]
+        self.assertEqual({k: stats["last"][k] for k in ("h2d", "d2h")}, replayed)
+        self.assertEqual(stats["peak_over_avail"], 0)
 
 
 class WhatUsersDoBesides(unittest.TestCase):
