@@ -22,6 +22,7 @@ struct consts {
     float b1, not_b1, b2, not_b2;
     float step; /* -(lr / bias correction 1) */
     float root; /* sqrt(bias correction 2) */
+    float over; /* 1 / root */
     float eps;
 };
 
@@ -46,6 +47,16 @@ ALWAYS float moment1(const struct consts *k, float g, float m, int torch1, int f
     return __builtin_fmaf(k->not_b1, g - m, m);
 }
 
+/* x / root to the last bit without the divider, which the other division and the root keep busy:
+ * with the rounded reciprocal and one exact remainder the quotient is rounded right (Markstein).
+ * x is a square root, so no product leaves the range of normal numbers. */
+ALWAYS float over_root(const struct consts *k, float x)
+{
+    float q = x * k->over;
+    q = __builtin_fmaf(__builtin_fmaf(-q, k->root, x), k->over, q);
+    return x <= __FLT_MAX__ ? q : x;
+}
+
 ALWAYS void span(const struct consts *k, float *restrict p, const float *restrict g,
                  float *restrict m, float *restrict v, size_t n, enum decay decay, int torch1,
                  int from_end)
@@ -58,7 +69,7 @@ ALWAYS void span(const struct consts *k, float *restrict p, const float *restric
             d = __builtin_fmaf(x, k->wd, d);
         float m1 = moment1(k, d, m[i], torch1, from_end);
         float v1 = __builtin_fmaf(k->not_b2 * d, d, v[i] * k->b2);
-        float denom = __builtin_sqrtf(v1) / k->root + k->eps;
+        float denom = over_root(k, __builtin_sqrtf(v1)) + k->eps;
         p[i] = x + (k->step * m1) / denom;
         m[i] = m1;
         v[i] = v1;
@@ -181,6 +192,7 @@ static struct consts make_consts(const struct hybridps_adam *s)
         .not_b2 = (float)(1.0 - s->b2),
         .step = (float)-(s->lr / bc1),
         .root = (float)sqrt(bc2),
+        .over = 1.0f / (float)sqrt(bc2),
         .eps = (float)s->eps,
     };
 }

@@ -108,6 +108,42 @@ static void every_case_rounds_as_torch_does(void **unused)
     }
 }
 
+/* Second moments from nothing to infinity, for every bias correction. Any NaN is as good as
+ * another. */
+static void values_of_any_size_round_as_torch_does(void **unused)
+{
+    static const float edges[] = {0,     -0.0f, 1e-45f, 1e-38f, -1e-30f,  1e-20f,
+                                  1e18f, 1e19f, 3e38f,  -3e38f, INFINITY, -INFINITY,
+                                  NAN,   1,     3e-39f, 1e-23f};
+    static const double b2s[] = {0, 0.5, 0.95, 0.999, 0.9999999999};
+    static const long steps[] = {1, 2, 3, 7, 10, 100, 1001, 100003};
+    struct state *want = calloc(1, sizeof(*want)), *got = calloc(1, sizeof(*got));
+    (void)unused;
+    assert_non_null(want);
+    assert_non_null(got);
+    assert_int_equal(hybridps_adam_set_rounding(HYBRIDPS_ROUNDING_TORCH2), 0);
+    for (size_t c = 0; c < 40; c++) {
+        struct hyper h = {.lr = 1e-3, .b1 = 0.9, .b2 = b2s[c % 5], .eps = c & 1 ? 1e-8 : 0};
+        fill(want, (uint32_t)c + 1);
+        for (size_t i = 0; i < N_MAX; i += 3) {
+            want->v[i] = fabsf(edges[i % 16]);
+            want->g[i] = edges[i / 16 % 16];
+            want->v[i + 1] = fabsf(want->g[i + 1] * edges[3 + i % 5]);
+        }
+        *got = *want;
+        oracle(want, N_MAX, steps[c / 5], &h);
+        assert_int_equal(hybridps_adam_step(got->p, got->g, got->m, got->v, N_MAX, steps[c / 5],
+                                            h.lr, h.b1, h.b2, h.eps, 0, 0, 1),
+                         0);
+        for (size_t i = 0; i < N_MAX; i++)
+            if (memcmp(&want->p[i], &got->p[i], 4) != 0 && !(isnan(want->p[i]) && isnan(got->p[i])))
+                fail_msg("b2 %g step %ld v %a g %a: %a, not %a", h.b2, steps[c / 5], want->v[i],
+                         want->g[i], got->p[i], want->p[i]);
+    }
+    free(want);
+    free(got);
+}
+
 static void any_number_of_threads_gives_the_same_bits(void **unused)
 {
     struct hyper h = {.lr = 1e-2, .b1 = 0.9, .b2 = 0.95, .eps = 1e-6, .wd = 0.1, .adamw = 1};
@@ -211,6 +247,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_case_rounds_as_torch_does),
+        cmocka_unit_test(values_of_any_size_round_as_torch_does),
         cmocka_unit_test(any_number_of_threads_gives_the_same_bits),
         cmocka_unit_test(a_scaled_bf16_gradient_is_the_same_step_as_the_float_it_stands_for),
         cmocka_unit_test(the_norm_is_exact_on_small_integers_and_sees_what_is_not_finite),
