@@ -108,6 +108,19 @@ HELIOS_API int helios_get_range(helios_client *client, helios_id id, uint64_t of
 HELIOS_API int helios_map(helios_client *client, helios_id id, const void **data, size_t *size);
 HELIOS_API int helios_unmap(helios_client *client, const void *data);
 
+/* A shard's copy in the memory of one of this node's devices (L1), mapped read-only. */
+typedef struct helios_device_view {
+    const void *host; /* where the CPU reaches it (an emulated device), else NULL */
+    uint64_t address; /* on the device */
+    uint64_t size;    /* bytes */
+    char device[96];  /* "emu:0", "cuda:1" */
+} helios_device_view;
+
+/* HELIOS_ENOENT when none of the node's devices has the shard (`helios shard copy ID --to
+ * NODE:l1`), HELIOS_EUNAVAIL when the node has no store. The copy stays until it is unmapped. */
+HELIOS_API int helios_map_device(helios_client *client, helios_id id, helios_device_view *view);
+HELIOS_API int helios_unmap_device(helios_client *client, const helios_device_view *view);
+
 /* One tensor to be written. */
 typedef struct helios_tensor {
     const char *name;

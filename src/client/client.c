@@ -262,6 +262,7 @@ void helios_close(helios_client *client)
         return;
     keeper_stop(client);
     map_fini(client);
+    device_fini(client);
     attach_fini(client);
     copies_destroy(client->copies);
     hl_rpc_peer_close(client->l3);

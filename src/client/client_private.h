@@ -34,6 +34,7 @@ enum client_way { WAY_AUTO, WAY_SHM, WAY_NET };
 struct shm;
 struct net;
 struct copies;
+struct device_mapping;
 struct access_table;
 
 /* The deadline of one operation, and what it met on its way. */
@@ -74,6 +75,7 @@ struct attach {
     struct shm *retired;        /* replaced, not closed yet */
     struct net *net;            /* never NULL; connects on first need */
     struct mapping *mappings;   /* by data */
+    struct device_mapping *devices;
     char incarnation[40];
 };
 
@@ -162,6 +164,10 @@ int read_worth_looking(hl_status st);
 /* ---- map.c ---- */
 /* Drop every view that was handed out. */
 void map_fini(helios_client *client);
+
+/* ---- device.c ---- */
+/* Drop every view of device memory. */
+void device_fini(helios_client *client);
 
 /* ---- names.c: what a shard is called, for failures ---- */
 void names_add(helios_client *client, struct hl_id id, const char *model, int64_t version, int pp,

@@ -2,6 +2,7 @@
 """Copies of shards as a rank and a user meet them: the node's own store, healing, other nodes' stores."""
 from __future__ import annotations
 
+import ctypes
 import os
 import pathlib
 import sys
@@ -28,9 +29,14 @@ def fault(path, kind, result):
     print(f"\nFAULT path={path} fault={kind} result={result}", flush=True)
 
 
+class DeviceView(ctypes.Structure):
+    _fields_ = [("host", ctypes.c_void_p), ("address", ctypes.c_uint64), ("size", ctypes.c_uint64),
+                ("device", ctypes.c_char * 96)]
+
+
 class Copies(unittest.TestCase):
     def setUp(self):
-        self.world = cluster(up=("--l2-size", "64MiB"))
+        self.world = cluster(up=("--l2-size", "64MiB", "--devices", "emu:16MiB"))
         self.c = self.world.__enter__()
         self.addCleanup(self.world.__exit__, None, None, None)
         source, _ = checkpoints.llama(self.c.dir / "hf")
@@ -71,6 +77,23 @@ class Copies(unittest.TestCase):
         late = self.client("node-0")  # a rank that is started again meanwhile
         self.assertEqual(bytes(late.map(shard).buffer()), whole)
         fault("shm", "kill", f"served-by-the-nodes-store ({took:.2f} s)")
+
+    def test_a_rank_maps_the_copy_in_its_nodes_device(self):
+        client = self.client("node-0")
+        shard = self.first(client)
+        whole = bytes(client.map(shard).buffer())
+        lib, view = client._lib, DeviceView()
+        ask = [client._use(), _abi._Id(*shard.id), ctypes.byref(view)]
+        self.assertEqual(lib.helios_map_device(*ask), -2)  # HELIOS_ENOENT: in no device yet
+        name = self.copy(shard, "node-0:l1")
+        self.assertEqual(lib.helios_map_device(*ask), 0, lib.helios_last_error())
+        self.assertEqual(ctypes.string_at(view.host, view.size), whole)
+        self.assertEqual(view.device, b"emu:0")
+        self.assertRegex(self.c.refuse("shard", "drop", name, "--from", "node-0:l1"), "pinned|in use|mapped|busy")
+        self.assertEqual(lib.helios_unmap_device(client._use(), ctypes.byref(view)), 0)
+        self.assertEqual(lib.helios_unmap_device(client._use(), ctypes.byref(view)), -1)
+        self.c.json("shard", "drop", name, "--from", "node-0:l1")
+        self.assertEqual(lib.helios_map_device(*ask), -2)
 
     def test_another_nodes_store_serves_over_the_network_when_the_pools_daemon_is_dead(self):
         client = self.client(path="net")

@@ -1,0 +1,130 @@
+/* Shards in the memory of this node's devices, mapped where they are: the node's store hands out
+ * the memory and keeps the copy there until the view is given back. */
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "client/client_private.h"
+#include "mem/device.h"
+
+#define SOCKET_MS 5000
+
+struct device_mapping {
+    struct hl_device *device;
+    struct hl_device_block block;
+    struct shm *store; /* holds the pin; one reference */
+    uint32_t token;
+    struct device_mapping *next;
+};
+
+static int left_for_socket(const struct operation *op)
+{
+    int left = operation_left_ms(op);
+    return left < SOCKET_MS ? left : SOCKET_MS;
+}
+
+/* The Agent's name of an emulated device has its number; to import from it none is needed. */
+static hl_status import(const struct hl_l3_device_copy *copy, struct device_mapping *m)
+{
+    const char *spec = strncmp(copy->device, "emu", 3) == 0 ? "emu" : copy->device;
+    const struct hl_device_options options = {.cuda_driver = getenv("HELIOS_DEVICE_CUDA_DRIVER")};
+    HL_TRY(hl_device_open(spec, &options, &m->device));
+    HL_TRY(hl_device_import(
+        m->device,
+        &(struct hl_device_share){.fd = copy->fd, .offset = copy->offset, .size = copy->length},
+        &m->block));
+    if (m->block.host != NULL && hl_crc32(0, m->block.host, copy->size) != copy->crc32)
+        return hl_fail(HL_ECORRUPT, "the copy in %s fails its checksum", copy->device);
+    return HL_OK;
+}
+
+/* Caller holds attach.lock. */
+static hl_status map_locked(struct operation *op, struct hl_id id, struct device_mapping *m,
+                            helios_device_view *view)
+{
+    struct hl_l3_device_copy copy;
+    struct shm *store = atomic_load_explicit(&op->client->attach.near, memory_order_relaxed);
+    if (store == NULL)
+        return hl_fail(HL_EUNAVAIL, "this rank's node has no store: nothing is in device memory");
+    HL_TRY(hl_l3_map(store->socket, id, left_for_socket(op), &copy));
+    hl_status st = import(&copy, m);
+    close(copy.fd);
+    if (st != HL_OK) {
+        char text[HL_ERROR_TEXT_MAX];
+        snprintf(text, sizeof(text), "%s", hl_error_text());
+        hl_device_close(m->device);
+        (void)!hl_l3_unmap(store->socket, copy.token, left_for_socket(op));
+        return hl_fail(st, "%s", text);
+    }
+    store->refs++;
+    m->store = store;
+    m->token = copy.token;
+    *view =
+        (helios_device_view){.host = m->block.host, .address = m->block.address, .size = copy.size};
+    snprintf(view->device, sizeof(view->device), "%s", copy.device);
+    return HL_OK;
+}
+
+int helios_map_device(helios_client *client, helios_id id, helios_device_view *view)
+{
+    struct operation op;
+    if (client == NULL || view == NULL)
+        return hl_fail(HL_EINVAL, "helios_map_device: client and view must not be NULL");
+    struct device_mapping *m = calloc(1, sizeof(*m));
+    if (m == NULL)
+        return hl_fail(HL_ENOMEM, "memory is short for a mapping");
+    operation_begin(&op, client);
+    pthread_mutex_lock(&client->attach.lock);
+    hl_status st = map_locked(&op, id_of(id), m, view);
+    if (st == HL_OK) {
+        m->next = client->attach.devices;
+        client->attach.devices = m;
+    }
+    pthread_mutex_unlock(&client->attach.lock);
+    if (st != HL_OK)
+        free(m);
+    return st;
+}
+
+/* Caller holds attach.lock. */
+static void release(struct operation *op, struct device_mapping *m)
+{
+    hl_device_close(m->device);
+    /* A store that was replaced has dropped what it kept for this client. */
+    if (m->store == atomic_load_explicit(&op->client->attach.near, memory_order_relaxed))
+        (void)!hl_l3_unmap(m->store->socket, m->token, left_for_socket(op));
+    attach_unref(op->client, m->store);
+    free(m);
+}
+
+int helios_unmap_device(helios_client *client, const helios_device_view *view)
+{
+    struct operation op;
+    if (client == NULL || view == NULL)
+        return hl_fail(HL_EINVAL, "helios_unmap_device: client and view must not be NULL");
+    operation_begin(&op, client);
+    pthread_mutex_lock(&client->attach.lock);
+    struct device_mapping **at = &client->attach.devices, *m = NULL;
+    while (*at != NULL && (*at)->block.address != view->address)
+        at = &(*at)->next;
+    if (*at != NULL) {
+        m = *at;
+        *at = m->next;
+        release(&op, m);
+    }
+    pthread_mutex_unlock(&client->attach.lock);
+    return m != NULL ? HL_OK
+                     : hl_fail(HL_EINVAL, "helios_unmap_device: no view of this client at %llx",
+                               (unsigned long long)view->address);
+}
+
+void device_fini(helios_client *client)
+{
+    struct operation op;
+    operation_begin(&op, client);
+    while (client->attach.devices != NULL) {
+        struct device_mapping *m = client->attach.devices;
+        client->attach.devices = m->next;
+        release(&op, m);
+    }
+}
