@@ -140,7 +140,7 @@ class UpAndDown(unittest.TestCase):
     def test_a_pool_too_large_is_one_sentence(self):
         c = Cluster(size="900TiB")
         try:
-            self.assertIn("--l3-size", c.refuse(*c.up_args))  # bad usage
+            self.assertIn("--l3-size", c.refuse(*c.up_args, code=2))  # bad usage
             c.up_args[-1] = "8TiB"
             text = c.refuse(*c.up_args)
             self.assertIn("l3d", text)
