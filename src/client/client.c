@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define SOCKET_MS             5000
 #define CONTROLLER_RETRY_MS   100
 #define CLIENT_CONNECT_MIN_MS 100 /* as in the table of options */
 #define CLIENT_CONNECT_MAX_MS 3600000
@@ -44,6 +45,12 @@ int operation_left_ms(const struct operation *op)
     if (now >= op->deadline_ns)
         return 1;
     return (int)((op->deadline_ns - now) / HL_NS_PER_MS) + 1;
+}
+
+int operation_socket_ms(const struct operation *op)
+{
+    int left = operation_left_ms(op);
+    return left < SOCKET_MS ? left : SOCKET_MS;
 }
 
 int operation_pause(const struct operation *op, int ms)

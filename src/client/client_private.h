@@ -50,6 +50,8 @@ struct operation {
 
 /* Milliseconds that are left, at least 1. */
 int operation_left_ms(const struct operation *op);
+/* The same, at most what an answer on a local socket may take. */
+int operation_socket_ms(const struct operation *op);
 /* 0 when the deadline would pass before `ms` have. Sleeps otherwise. */
 int operation_pause(const struct operation *op, int ms);
 int operation_expired(const struct operation *op);

@@ -7,8 +7,6 @@
 #include "client/client_private.h"
 #include "mem/device.h"
 
-#define SOCKET_MS 5000
-
 struct device_mapping {
     struct hl_device *device;
     struct hl_device_block block;
@@ -16,12 +14,6 @@ struct device_mapping {
     uint32_t token;
     struct device_mapping *next;
 };
-
-static int left_for_socket(const struct operation *op)
-{
-    int left = operation_left_ms(op);
-    return left < SOCKET_MS ? left : SOCKET_MS;
-}
 
 /* The Agent's name of an emulated device has its number; to import from it none is needed. */
 static hl_status import(const struct hl_l3_device_copy *copy, struct device_mapping *m)
@@ -38,31 +30,62 @@ static hl_status import(const struct hl_l3_device_copy *copy, struct device_mapp
     return HL_OK;
 }
 
-/* Caller holds attach.lock. */
-static hl_status map_locked(struct operation *op, struct hl_id id, struct device_mapping *m,
-                            helios_device_view *view)
+/* The store keeps the copy from here on. Caller holds attach.lock. */
+static hl_status hold(struct operation *op, struct hl_id id, struct device_mapping *m,
+                      struct hl_l3_device_copy *copy)
 {
-    struct hl_l3_device_copy copy;
     struct shm *store = atomic_load_explicit(&op->client->attach.near, memory_order_relaxed);
     if (store == NULL)
         return hl_fail(HL_EUNAVAIL, "this rank's node has no store: nothing is in device memory");
-    HL_TRY(hl_l3_map(store->socket, id, left_for_socket(op), &copy));
-    hl_status st = import(&copy, m);
-    close(copy.fd);
-    if (st != HL_OK) {
-        char text[HL_ERROR_TEXT_MAX];
-        snprintf(text, sizeof(text), "%s", hl_error_text());
-        hl_device_close(m->device);
-        (void)!hl_l3_unmap(store->socket, copy.token, left_for_socket(op));
-        return hl_fail(st, "%s", text);
-    }
+    HL_TRY(hl_l3_map(store->socket, id, operation_socket_ms(op), copy));
     store->refs++;
     m->store = store;
-    m->token = copy.token;
-    *view =
-        (helios_device_view){.host = m->block.host, .address = m->block.address, .size = copy.size};
-    snprintf(view->device, sizeof(view->device), "%s", copy.device);
+    m->token = copy->token;
     return HL_OK;
+}
+
+/* Caller holds attach.lock. */
+static void release(struct operation *op, struct device_mapping *m)
+{
+    hl_device_close(m->device);
+    /* A store that was replaced has dropped what it kept for this client. */
+    if (m->store == atomic_load_explicit(&op->client->attach.near, memory_order_relaxed))
+        (void)!hl_l3_unmap(m->store->socket, m->token, operation_socket_ms(op));
+    attach_unref(op->client, m->store);
+    free(m);
+}
+
+/* Takes m. */
+static hl_status map_device(struct operation *op, struct hl_id id, struct device_mapping *m,
+                            helios_device_view *view)
+{
+    struct attach *a = &op->client->attach;
+    struct hl_l3_device_copy copy;
+    char text[HL_ERROR_TEXT_MAX];
+    pthread_mutex_lock(&a->lock);
+    hl_status st = hold(op, id, m, &copy);
+    pthread_mutex_unlock(&a->lock);
+    if (st != HL_OK) {
+        free(m);
+        return st;
+    }
+    /* The reference keeps the memory; only the clock of this thread is spent here. */
+    st = import(&copy, m);
+    close(copy.fd);
+    snprintf(text, sizeof(text), "%s", hl_error_text());
+    pthread_mutex_lock(&a->lock);
+    if (st == HL_OK) {
+        *view = (helios_device_view){
+            .host = m->block.host, .address = m->block.address, .size = copy.size};
+        snprintf(view->device, sizeof(view->device), "%s", copy.device);
+        m->next = a->devices;
+        a->devices = m;
+    } else {
+        release(op, m);
+        st = hl_fail(st, "%s", text);
+    }
+    pthread_mutex_unlock(&a->lock);
+    return st;
 }
 
 int helios_map_device(helios_client *client, helios_id id, helios_device_view *view)
@@ -74,27 +97,7 @@ int helios_map_device(helios_client *client, helios_id id, helios_device_view *v
     if (m == NULL)
         return hl_fail(HL_ENOMEM, "memory is short for a mapping");
     operation_begin(&op, client);
-    pthread_mutex_lock(&client->attach.lock);
-    hl_status st = map_locked(&op, id_of(id), m, view);
-    if (st == HL_OK) {
-        m->next = client->attach.devices;
-        client->attach.devices = m;
-    }
-    pthread_mutex_unlock(&client->attach.lock);
-    if (st != HL_OK)
-        free(m);
-    return st;
-}
-
-/* Caller holds attach.lock. */
-static void release(struct operation *op, struct device_mapping *m)
-{
-    hl_device_close(m->device);
-    /* A store that was replaced has dropped what it kept for this client. */
-    if (m->store == atomic_load_explicit(&op->client->attach.near, memory_order_relaxed))
-        (void)!hl_l3_unmap(m->store->socket, m->token, left_for_socket(op));
-    attach_unref(op->client, m->store);
-    free(m);
+    return map_device(&op, id_of(id), m, view);
 }
 
 int helios_unmap_device(helios_client *client, const helios_device_view *view)

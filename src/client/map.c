@@ -6,14 +6,6 @@
 
 #include "client/client_private.h"
 
-#define SOCKET_MS 5000 /* an answer on the local socket */
-
-static int left_for_socket(const struct operation *op)
-{
-    int left = operation_left_ms(op);
-    return left < SOCKET_MS ? left : SOCKET_MS;
-}
-
 /* Caller holds attach.lock. */
 static hl_status pin_locked(struct operation *op, struct shm *shm, struct hl_id id,
                             struct mapping **out)
@@ -22,16 +14,16 @@ static hl_status pin_locked(struct operation *op, struct shm *shm, struct hl_id 
     struct mapping *m = NULL;
     struct hl_pool_ref ref;
     HL_TRY(shm_check(shm, hl_now_ns()));
-    HL_TRY(hl_l3_pin(shm->socket, id, 0, left_for_socket(op), &ref));
+    HL_TRY(hl_l3_pin(shm->socket, id, 0, operation_socket_ms(op), &ref));
     const void *data = hl_pool_view_data(shm->view, &ref);
     HASH_FIND_PTR(a->mappings, &data, m);
     if (m != NULL) {
         /* One pin is enough for all views of a shard. */
-        (void)!hl_l3_unpin(shm->socket, &ref, left_for_socket(op));
+        (void)!hl_l3_unpin(shm->socket, &ref, operation_socket_ms(op));
     } else {
         m = calloc(1, sizeof(*m));
         if (m == NULL) {
-            (void)!hl_l3_unpin(shm->socket, &ref, left_for_socket(op));
+            (void)!hl_l3_unpin(shm->socket, &ref, operation_socket_ms(op));
             return hl_fail(HL_ENOMEM, "memory is short for a mapping");
         }
         *m = (struct mapping){.data = data, .size = ref.size, .ref = ref, .shm = shm, .pin = shm};
@@ -56,7 +48,7 @@ static void release(struct operation *op, struct mapping *m)
         /* A connection that was replaced has dropped its pins by itself. */
         if (m->pin != NULL && (m->pin == atomic_load_explicit(&a->shm, memory_order_relaxed) ||
                                m->pin == atomic_load_explicit(&a->near, memory_order_relaxed)))
-            (void)!hl_l3_unpin(m->pin->socket, &m->ref, left_for_socket(op));
+            (void)!hl_l3_unpin(m->pin->socket, &m->ref, operation_socket_ms(op));
         attach_unref(op->client, m->shm);
     }
     free(m);
