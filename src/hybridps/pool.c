@@ -550,7 +550,8 @@ hl_status hl_chunk_pool_access(struct hl_chunk_pool *p, const struct hl_trace_us
         pin(p, uses, count);
     }
     forget(p);
-    if (p->s.device > p->s.avail && p->s.device - p->s.avail > p->s.peak_over_avail)
+    /* A moment that was refused has not begun. */
+    if (st == HL_OK && p->s.device > p->s.avail && p->s.device - p->s.avail > p->s.peak_over_avail)
         p->s.peak_over_avail = p->s.device - p->s.avail;
 #ifdef HELIOS_AUDIT
     hl_status books = hl_chunk_pool_audit(p);

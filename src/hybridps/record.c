@@ -26,6 +26,7 @@ void hl_record_fini(struct hl_record *r)
         fini_phase(&r->phases[i]);
     free(r->phases);
     free(r->hits);
+    free(r->content);
     hl_trace_fini(&r->trace);
     *r = (struct hl_record){0};
 }
@@ -40,17 +41,19 @@ static void give_up(struct hl_record *r)
     r->recording = 0;
 }
 
-/* All chunks there are; what an older record knew of their beginning is kept. */
+/* The chunks there are, as far as the trace hasn't got them: a layout may make some at any time.
+ * What an older record knew of their beginning is kept. */
 static hl_status record_chunks(struct hl_record *r, const struct hl_trace *older)
 {
     struct hl_chunk_pool_stats s;
     hl_chunk_pool_stats(r->pool, &s);
-    for (uint32_t c = 0; c < s.chunks; c++) {
+    for (uint32_t c = (uint32_t)r->trace.chunk_count; c < s.chunks; c++) {
         struct hl_chunk_info info;
         char id[16];
         hl_chunk_pool_info(r->pool, c, &info);
-        int content = older != NULL && c < older->chunk_count ? older->chunks[c].has_content
-                                                              : info.on_device || info.on_host;
+        int content = older != NULL && c < older->chunk_count
+                          ? older->chunks[c].has_content
+                          : c < r->content_count && r->content[c];
         snprintf(id, sizeof(id), "%u", (unsigned)c);
         HL_TRY(hl_trace_add_chunk(&r->trace, id, 1, hl_tensor_kind_name(info.kind), info.bytes,
                                   content));
@@ -188,11 +191,33 @@ static void make_plan(struct hl_record *r)
         hl_error_clear(); /* lru does it */
 }
 
+/* Which chunks have content now. */
+static hl_status note_content(struct hl_record *r)
+{
+    struct hl_chunk_pool_stats s;
+    hl_chunk_pool_stats(r->pool, &s);
+    if (s.chunks > r->content_count) {
+        uint8_t *content = realloc(r->content, s.chunks);
+        if (content == NULL)
+            return hl_fail(HL_ENOMEM, "memory is short for a record");
+        r->content = content;
+        r->content_count = s.chunks;
+    }
+    for (uint32_t c = 0; c < s.chunks; c++) {
+        struct hl_chunk_info info;
+        hl_chunk_pool_info(r->pool, c, &info);
+        r->content[c] = info.on_device || info.on_host;
+    }
+    return HL_OK;
+}
+
 hl_status hl_record_iteration(struct hl_record *r, const char *phase)
 {
     struct hl_record_phase *p = NULL;
     if (phase != NULL)
         HL_TRY(find_phase(r, phase, &p));
+    if (phase != NULL)
+        HL_TRY(note_content(r));
     end_iteration(r);
     r->phase = p;
     if (p == NULL)
@@ -327,9 +352,7 @@ void hl_record_need(struct hl_record *r, uint32_t chunk, int on_host, int write)
         deviate(r);
     if (!r->recording)
         return;
-    hl_status st = HL_OK;
-    if (r->trace.moment_count == 0)
-        st = hl_trace_add_moment(&r->trace, "", "", 0);
+    hl_status st = chunk < r->trace.chunk_count ? HL_OK : record_chunks(r, NULL);
     if (st == HL_OK)
         st = hl_trace_add_need(&r->trace, chunk, on_host, write);
     if (st != HL_OK)

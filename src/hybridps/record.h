@@ -43,6 +43,8 @@ struct hl_record {
     int begun;
     uint8_t *hits; /* while following: needs of the moment that came */
     size_t hit_count, hits_cap;
+    uint8_t *content; /* of each chunk, when the iteration began */
+    size_t content_count;
     uint64_t deviations;
 };
 

@@ -82,10 +82,21 @@ hl_status hl_trace_add_moment(struct hl_trace *t, const char *stage, const char 
     return HL_OK;
 }
 
+/* The moment that is added to, when it and the chunk are there. */
+static hl_status last_moment(const struct hl_trace *t, uint32_t chunk, struct hl_trace_moment **out)
+{
+    if (t->moment_count == 0 || chunk >= t->chunk_count)
+        return hl_fail(HL_EINVAL, "chunk %u in moment %zu: the trace has %zu chunks, %zu moments",
+                       (unsigned)chunk, t->moment_count, t->chunk_count, t->moment_count);
+    *out = &t->moments[t->moment_count - 1];
+    return HL_OK;
+}
+
 hl_status hl_trace_add_need(struct hl_trace *t, uint32_t chunk, int on_host, int write)
 {
-    struct hl_trace_moment *m = &t->moments[t->moment_count - 1];
+    struct hl_trace_moment *m = NULL;
     struct hl_trace_use *same = NULL;
+    HL_TRY(last_moment(t, chunk, &m));
     for (size_t i = 0; i < m->need_count; i++) {
         struct hl_trace_use *u = &m->need[i];
         if (u->chunk != chunk)
@@ -109,7 +120,8 @@ hl_status hl_trace_add_need(struct hl_trace *t, uint32_t chunk, int on_host, int
 
 hl_status hl_trace_add_free(struct hl_trace *t, uint32_t chunk)
 {
-    struct hl_trace_moment *m = &t->moments[t->moment_count - 1];
+    struct hl_trace_moment *m = NULL;
+    HL_TRY(last_moment(t, chunk, &m));
     for (size_t i = 0; i < m->free_count; i++)
         if (m->free[i] == chunk)
             return HL_OK;

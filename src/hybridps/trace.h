@@ -69,7 +69,7 @@ hl_status hl_trace_add_chunk(struct hl_trace *t, const char *id, int id_is_numbe
 hl_status hl_trace_add_moment(struct hl_trace *t, const char *stage, const char *op,
                               uint64_t avail) HL_CHECK;
 /* To the last moment; merged with what it has of that chunk. HL_EINVAL: needed in both places and
- * written in one. */
+ * written in one; no such chunk, or no moment yet. */
 hl_status hl_trace_add_need(struct hl_trace *t, uint32_t chunk, int on_host, int write) HL_CHECK;
 hl_status hl_trace_add_free(struct hl_trace *t, uint32_t chunk) HL_CHECK;
 
