@@ -185,18 +185,31 @@ hl_status hl_l3_put(struct hl_l3_client *c, const struct hl_l3_staging *s, uint6
     return hl_l3_put_as(c, (struct hl_id){0, 0}, s, size, timeout_ms, ref);
 }
 
-hl_status hl_l3_put_as(struct hl_l3_client *c, struct hl_id id, const struct hl_l3_staging *s,
-                       uint64_t size, int timeout_ms, struct hl_pool_ref *ref)
+static hl_status send_staging(struct hl_l3_client *c, struct hl_l3_request req,
+                              const struct hl_l3_staging *s, uint64_t size, int timeout_ms,
+                              struct hl_pool_ref *ref)
 {
     struct hl_l3_answer a;
     if (size > s->size)
         return hl_fail(HL_EINVAL, "put of %" PRIu64 " bytes from staging of %" PRIu64, size,
                        s->size);
-    HL_TRY(ask(
-        c, &(struct hl_l3_request){.type = HL_L3_PUT, .id_hi = id.hi, .id_lo = id.lo, .size = size},
-        s->fd, timeout_ms, &a, NULL));
+    req.size = size;
+    HL_TRY(ask(c, &req, s->fd, timeout_ms, &a, NULL));
     ref_from(&a, ref);
     return HL_OK;
+}
+
+hl_status hl_l3_put_as(struct hl_l3_client *c, struct hl_id id, const struct hl_l3_staging *s,
+                       uint64_t size, int timeout_ms, struct hl_pool_ref *ref)
+{
+    struct hl_l3_request req = {.type = HL_L3_PUT, .id_hi = id.hi, .id_lo = id.lo};
+    return send_staging(c, req, s, size, timeout_ms, ref);
+}
+
+hl_status hl_l3_lease(struct hl_l3_client *c, const struct hl_l3_staging *s, uint64_t size,
+                      int timeout_ms, struct hl_pool_ref *ref)
+{
+    return send_staging(c, (struct hl_l3_request){.type = HL_L3_LEASE}, s, size, timeout_ms, ref);
 }
 
 hl_status hl_l3_drop(struct hl_l3_client *c, struct hl_id id, int timeout_ms)

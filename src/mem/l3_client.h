@@ -68,6 +68,10 @@ hl_status hl_l3_put(struct hl_l3_client *c, const struct hl_l3_staging *s, uint6
 /* The same under a name: HL_EEXIST when the pool has it already. */
 hl_status hl_l3_put_as(struct hl_l3_client *c, struct hl_id id, const struct hl_l3_staging *s,
                        uint64_t size, int timeout_ms, struct hl_pool_ref *ref) HL_CHECK;
+/* The first `size` bytes of the staging, for this connection alone: pinned once, found by nobody,
+ * and gone with hl_l3_unpin or the end of the connection. */
+hl_status hl_l3_lease(struct hl_l3_client *c, const struct hl_l3_staging *s, uint64_t size,
+                      int timeout_ms, struct hl_pool_ref *ref) HL_CHECK;
 /* Take back the shard that this connection has put last (its CRC was not the expected one). */
 hl_status hl_l3_drop(struct hl_l3_client *c, struct hl_id id, int timeout_ms) HL_CHECK;
 

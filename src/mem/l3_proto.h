@@ -28,6 +28,8 @@ enum hl_l3_type {
                         gen, slot = token, text = device; descriptor of device memory */
     HL_L3_UNMAP = 7, /* offset = token -> */
     HL_L3_DROP = 5,  /* id, of the shard this connection has put last -> */
+    HL_L3_LEASE = 8, /* as PUT with id 0, but it is this connection's alone: pinned once, never
+                        found, and its bytes are free with the last UNPIN */
 };
 
 struct hl_l3_request {

@@ -77,7 +77,9 @@ static hl_status run(struct l3_put *put)
     if (st == HL_OK)
         st = copy_in(put, &x, crcs, &crc32);
     if (st == HL_OK)
-        st = hl_pool_seal(pool, &x, crc32, crcs, (size_t)chunks, &put->ref);
+        st = put->req.type == HL_L3_LEASE
+                 ? hl_pool_seal_leased(pool, &x, crc32, crcs, (size_t)chunks, &put->ref)
+                 : hl_pool_seal(pool, &x, crc32, crcs, (size_t)chunks, &put->ref);
     if (st != HL_OK)
         hl_pool_abort(pool, &x);
     return st;

@@ -143,18 +143,14 @@ static struct l3_pin *find_pin(struct l3_conn *c, const struct l3_pin_key *key)
     return pin;
 }
 
-static hl_status add_pin(struct l3_conn *c, const struct hl_l3_request *req,
-                         struct hl_pool_ref *ref)
+/* Takes a pin of the pool; gives it back when it fails. */
+static hl_status keep_pin(struct l3_conn *c, const struct hl_pool_ref *ref)
 {
-    struct hl_pool *pool = c->server->opts.pool;
-    if (HASH_COUNT(c->pins) >= HL_L3_PINS_MAX)
-        return hl_fail(HL_ENOSPC, "a client may pin %d shards; unpin some", HL_L3_PINS_MAX);
-    HL_TRY(hl_pool_pin(pool, (struct hl_id){req->id_hi, req->id_lo}, req->offset, ref));
     struct l3_pin *pin = find_pin(c, &(struct l3_pin_key){ref->id, ref->offset});
     if (pin == NULL) {
         pin = calloc(1, sizeof(*pin));
         if (pin == NULL) {
-            hl_pool_unpin(pool, ref);
+            hl_pool_unpin(c->server->opts.pool, ref);
             return hl_fail(HL_ENOMEM, "pin of shard %s", hl_id_format(ref->id).s);
         }
         pin->key.id = ref->id;
@@ -165,6 +161,22 @@ static hl_status add_pin(struct l3_conn *c, const struct hl_l3_request *req,
     pin->count++;
     c->server->stats.pins++;
     return HL_OK;
+}
+
+static hl_status check_pins(const struct l3_conn *c)
+{
+    if (HASH_COUNT(c->pins) >= HL_L3_PINS_MAX)
+        return hl_fail(HL_ENOSPC, "a client may pin %d shards; unpin some", HL_L3_PINS_MAX);
+    return HL_OK;
+}
+
+static hl_status add_pin(struct l3_conn *c, const struct hl_l3_request *req,
+                         struct hl_pool_ref *ref)
+{
+    HL_TRY(check_pins(c));
+    HL_TRY(hl_pool_pin(c->server->opts.pool, (struct hl_id){req->id_hi, req->id_lo}, req->offset,
+                       ref));
+    return keep_pin(c, ref);
 }
 
 static void handle_pin(struct l3_conn *c, const struct hl_l3_request *req);
@@ -308,6 +320,16 @@ static void on_put_work(uv_work_t *work)
     l3_put_run(work->data);
 }
 
+/* Nobody will ever learn the id. */
+static void take_back(struct hl_l3_server *s, const struct l3_put *put)
+{
+    if (put->req.type == HL_L3_LEASE)
+        hl_pool_unpin(s->opts.pool, &put->ref);
+    else if (hl_pool_free(s->opts.pool, put->ref.id) != HL_OK)
+        return;
+    hl_debug("pool socket: shard of a vanished client freed");
+}
+
 static void on_put_done(uv_work_t *work, int status)
 {
     struct l3_put *put = work->data;
@@ -318,25 +340,30 @@ static void on_put_done(uv_work_t *work, int status)
     if (status != 0)
         put->st = HL_ECANCELED;
     if (c->closing) {
-        /* Nobody will ever learn the id. */
-        if (put->st == HL_OK && hl_pool_free(s->opts.pool, put->ref.id) == HL_OK)
-            hl_debug("pool socket: shard of a vanished client freed");
+        if (put->st == HL_OK)
+            take_back(s, put);
         s->stats.puts_aborted++;
         free(put);
         conn_free_if_over(c);
         return;
     }
     struct hl_l3_answer a = {0};
+    int leased = put->req.type == HL_L3_LEASE;
+    if (put->st == HL_OK && leased) {
+        put->st = keep_pin(c, &put->ref); /* goes with the connection from here on */
+        if (put->st != HL_OK)
+            snprintf(put->text, sizeof(put->text), "%s", hl_error_text());
+    }
     if (put->st == HL_OK) {
-        c->last_put = put->ref.id;
+        c->last_put = leased ? (struct hl_id){0, 0} : put->ref.id;
         put_ref(&a, &put->ref);
     }
     uv_poll_start(&c->poll, UV_READABLE | UV_DISCONNECT, on_conn);
     answer(c, &put->req, put->st, put->text, &a, -1);
     if (c->closing && put->st == HL_OK) { /* the answer did not get through */
         put->st = HL_EUNAVAIL;
-        if (hl_pool_free(s->opts.pool, put->ref.id) == HL_OK)
-            hl_debug("pool socket: shard of a vanished client freed");
+        if (!leased)
+            take_back(s, put);
     }
     s->stats.puts += put->st == HL_OK;
     s->stats.puts_aborted += put->st != HL_OK;
@@ -352,6 +379,13 @@ static void handle_put(struct l3_conn *c, const struct hl_l3_request *req, int m
     if (put == NULL) {
         hl_closep(&memfd);
         answer(c, req, HL_EINVAL, "a put comes with the descriptor of a memfd", &none, -1);
+        return;
+    }
+    hl_status st = req->type == HL_L3_LEASE ? check_pins(c) : HL_OK;
+    if (st != HL_OK) {
+        hl_closep(&memfd);
+        free(put);
+        answer(c, req, st, hl_error_text(), &none, -1);
         return;
     }
     *put = (struct l3_put){
@@ -371,7 +405,7 @@ static void handle(struct l3_conn *c, const struct hl_l3_request *req, int passe
         conn_refuse(c, "a message of another protocol");
         return;
     }
-    if (req->type == HL_L3_PUT && c->greeted) {
+    if ((req->type == HL_L3_PUT || req->type == HL_L3_LEASE) && c->greeted) {
         handle_put(c, req, passed);
         return;
     }

@@ -29,6 +29,8 @@
 
 /* Readers look at the heartbeat every 50 ms at least, so death is noticed within a second. */
 #define HL_POOL_SILENT_MS 700
+/* Bytes leased from an owner that ended wait so long for their borrower to come back. */
+#define HL_POOL_LEASE_MS 10000
 
 struct hl_pool;
 struct hl_pool_view;
@@ -62,6 +64,7 @@ struct hl_pool_found {
     uint64_t unfinished; /* dropped: were being written */
     uint64_t freed;      /* were freed and still in quarantine; they begin it again */
     uint64_t corrupt;    /* dropped: the entry or the chunk table fails its CRC */
+    uint64_t leased;     /* wait for their borrowers */
 };
 
 /* Make the pool, or adopt the one at `path`. HL_EBUSY when a living process owns it, HL_ENOSPC with
@@ -142,6 +145,12 @@ hl_status hl_pool_alloc_at(struct hl_pool *pool, struct hl_id id, uint64_t size,
  * the caller's. `ref` may be NULL. */
 hl_status hl_pool_seal(struct hl_pool *pool, const struct hl_pool_extent *extent, uint32_t crc32,
                        const uint32_t *chunk_crcs, size_t chunks, struct hl_pool_ref *ref) HL_CHECK;
+/* Seal it for one borrower alone, who has it pinned once from the start. It is never found, listed
+ * or evicted; its bytes are free with the last unpin. One that is adopted waits HL_POOL_LEASE_MS
+ * for its borrower to pin it again, by its offset. */
+hl_status hl_pool_seal_leased(struct hl_pool *pool, const struct hl_pool_extent *extent,
+                              uint32_t crc32, const uint32_t *chunk_crcs, size_t chunks,
+                              struct hl_pool_ref *ref) HL_CHECK;
 void hl_pool_abort(struct hl_pool *pool, const struct hl_pool_extent *extent);
 /* Room for other bytes of a sealed shard, which stays until they replace it. HL_ESTALE when `old`
  * no longer stands, HL_EEXIST when another replacement is under way. */

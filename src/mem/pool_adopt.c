@@ -2,7 +2,8 @@
  *
  * The last owner may have died between any two stores. An odd generation says that the entry was
  * being changed: a new shard not yet acknowledged to anybody, or one that was to be freed. Both are
- * given up. What was freed rests once more, since a reader may still be on it. */
+ * given up. What was freed rests once more, since a reader may still be on it; what was leased
+ * waits for its borrower. */
 #include <inttypes.h>
 
 #include "mem/pool_private.h"
@@ -58,7 +59,7 @@ static hl_status adopt_entry(struct hl_pool *pool, uint32_t slot, uint64_t now_n
         return HL_OK;
     int whole = POOL_GET(e->entry_crc) == pool_entry_crc(&r) &&
                 pool_extent_fits(pool->super, r.offset, r.size);
-    int sealed = state == HL_POOL_SEALED || state == HL_POOL_FREED;
+    int sealed = state == HL_POOL_SEALED || state == HL_POOL_FREED || state == HL_POOL_LEASED;
     if (!sealed || !whole || !table_is_good(pool, &r)) {
         /* Never acknowledged, or damaged: its bytes are nobody's. */
         found->unfinished += !sealed || torn;
@@ -76,6 +77,11 @@ static hl_status adopt_entry(struct hl_pool *pool, uint32_t slot, uint64_t now_n
         return HL_OK;
     }
     pool->used_units += hl_pool_units(r.size);
+    if (state == HL_POOL_LEASED) {
+        pool->leases_end_ns = now_ns + HL_POOL_LEASE_MS * HL_NS_PER_MS;
+        found->leased++;
+        return HL_OK;
+    }
     pool->shards++;
     found->kept++;
     found->kept_bytes += r.size;

@@ -76,6 +76,7 @@ enum hl_pool_state {
     HL_POOL_SEALED = 2,  /* readable */
     HL_POOL_FREED = 3,   /* no longer found; its bytes stay until nobody can be reading them */
     HL_POOL_DELETED = 4, /* a search goes on; the slot may be used again */
+    HL_POOL_LEASED = 5,  /* one borrower's own: never found, and gone with its last pin */
 };
 
 struct hl_pool_entry {

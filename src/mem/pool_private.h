@@ -50,6 +50,7 @@ struct hl_pool {
     uint64_t writing_units; /* the part of them that is being written */
     uint64_t rest_units;
     uint64_t shards;
+    uint64_t leases_end_ns; /* of adopted ones that nobody has claimed; 0 = there are none */
 
     pthread_t beat;
     pthread_cond_t beat_wake;
@@ -185,5 +186,9 @@ int pool_ref_stands(const struct hl_pool *pool, const struct hl_pool_ref *ref);
 void pool_slot_free(struct hl_pool *pool, uint32_t slot, uint64_t now_ns);
 void pool_rest(struct hl_pool *pool, uint32_t slot, uint64_t now_ns);
 void pool_reap(struct hl_pool *pool, uint64_t now_ns);
+/* The slot's extent is free at once. */
+void pool_give(struct hl_pool *pool, uint32_t slot);
+/* Adopted leases that are still nobody's when their time is over. */
+void pool_end_leases(struct hl_pool *pool, uint64_t now_ns);
 
 #endif

@@ -47,8 +47,8 @@ static uint32_t slot_of(const struct hl_pool *pool, struct hl_id id, uint32_t st
     return NO_SLOT;
 }
 
-/* Slot of the sealed shard; with an offset, also of a freed one whose bytes still lie there: the
- * same id may have been written again elsewhere. */
+/* Slot of the sealed shard; with an offset, also of a leased one, or of a freed one whose bytes
+ * still lie there: the same id may have been written again elsewhere. */
 static uint32_t slot_at(const struct hl_pool *pool, struct hl_id id, uint64_t offset)
 {
     if (offset == 0)
@@ -59,8 +59,9 @@ static uint32_t slot_at(const struct hl_pool *pool, struct hl_id id, uint64_t of
         uint32_t now = POOL_GET(e->state);
         if (now == HL_POOL_EMPTY)
             break;
-        if ((now == HL_POOL_SEALED || now == HL_POOL_FREED) && POOL_GET(e->id_lo) == id.lo &&
-            POOL_GET(e->id_hi) == id.hi && POOL_GET(e->offset) == offset)
+        if ((now == HL_POOL_SEALED || now == HL_POOL_FREED || now == HL_POOL_LEASED) &&
+            POOL_GET(e->id_lo) == id.lo && POOL_GET(e->id_hi) == id.hi &&
+            POOL_GET(e->offset) == offset)
             return (uint32_t)slot;
     }
     return NO_SLOT;
@@ -138,11 +139,33 @@ void pool_reap(struct hl_pool *pool, uint64_t now_ns)
     }
 }
 
+/* ---- leases ---------------------------------------------------------------------------------- */
+
+void pool_give(struct hl_pool *pool, uint32_t slot)
+{
+    struct hl_pool_ref r = ref_of(pool, slot);
+    uint64_t units = hl_pool_units(r.size);
+    pool_slot_delete(pool, slot);
+    hl_extents_give(pool->extents, first_unit(pool, r.offset), units);
+    pool->used_units -= units;
+}
+
+void pool_end_leases(struct hl_pool *pool, uint64_t now_ns)
+{
+    if (pool->leases_end_ns == 0 || now_ns < pool->leases_end_ns)
+        return;
+    pool->leases_end_ns = 0;
+    for (uint64_t slot = 0; slot < pool->slots; slot++)
+        if (POOL_GET(pool->index[slot].state) == HL_POOL_LEASED && pool->notes[slot].pins == 0)
+            pool_give(pool, (uint32_t)slot);
+}
+
 void hl_pool_beat(struct hl_pool *pool)
 {
     POOL_SET(pool->super->heartbeat_ns, hl_now_ns());
     pthread_mutex_lock(&pool->lock);
     pool_reap(pool, hl_now_ns());
+    pool_end_leases(pool, hl_now_ns());
     pthread_mutex_unlock(&pool->lock);
 }
 
@@ -259,8 +282,9 @@ static int is_open(const struct hl_pool *pool, const struct hl_pool_extent *x)
 }
 
 /* The entry of a written extent, between begin and end. */
-static void seal_entry(struct hl_pool *pool, const struct hl_pool_extent *x, uint32_t crc32,
-                       const uint32_t *chunk_crcs, size_t chunks, struct hl_pool_ref *out)
+static void seal_entry(struct hl_pool *pool, const struct hl_pool_extent *x, uint32_t state,
+                       uint32_t crc32, const uint32_t *chunk_crcs, size_t chunks,
+                       struct hl_pool_ref *out)
 {
     struct hl_pool_entry *e = &pool->index[x->slot];
     size_t bytes = chunks * sizeof(uint32_t);
@@ -275,8 +299,8 @@ static void seal_entry(struct hl_pool *pool, const struct hl_pool_extent *x, uin
     POOL_SET(e->crc32, out->crc32);
     POOL_SET(e->table_crc, out->table_crc);
     POOL_SET(e->entry_crc, pool_entry_crc(out));
-    POOL_SET(e->state, HL_POOL_SEALED);
-    pool->shards++;
+    POOL_SET(e->state, state);
+    pool->shards += state == HL_POOL_SEALED;
     pool->writing_units -= hl_pool_units(x->size);
 }
 
@@ -285,17 +309,19 @@ static hl_status fail_not_open(const struct hl_pool_extent *x)
     return hl_fail(HL_EINVAL, "shard %s is not being written", hl_id_format(x->id).s);
 }
 
-hl_status hl_pool_seal(struct hl_pool *pool, const struct hl_pool_extent *extent, uint32_t crc32,
-                       const uint32_t *chunk_crcs, size_t chunks, struct hl_pool_ref *ref)
+static hl_status seal(struct hl_pool *pool, const struct hl_pool_extent *extent, uint32_t state,
+                      uint32_t crc32, const uint32_t *chunk_crcs, size_t chunks,
+                      struct hl_pool_ref *ref)
 {
     struct hl_pool_ref r;
     HL_TRY(hl_chunks_check(extent->id, extent->size, crc32, chunk_crcs, chunks));
     pthread_mutex_lock(&pool->lock);
     int open = is_open(pool, extent);
     if (open) {
-        seal_entry(pool, extent, crc32, chunk_crcs, chunks, &r);
+        seal_entry(pool, extent, state, crc32, chunk_crcs, chunks, &r);
         entry_end(&pool->index[extent->slot]);
         r.gen = POOL_GET(pool->index[extent->slot].gen);
+        pool->notes[extent->slot].pins += state == HL_POOL_LEASED;
     }
     pthread_mutex_unlock(&pool->lock);
     if (!open)
@@ -303,6 +329,19 @@ hl_status hl_pool_seal(struct hl_pool *pool, const struct hl_pool_extent *extent
     if (ref != NULL)
         *ref = r;
     return HL_OK;
+}
+
+hl_status hl_pool_seal(struct hl_pool *pool, const struct hl_pool_extent *extent, uint32_t crc32,
+                       const uint32_t *chunk_crcs, size_t chunks, struct hl_pool_ref *ref)
+{
+    return seal(pool, extent, HL_POOL_SEALED, crc32, chunk_crcs, chunks, ref);
+}
+
+hl_status hl_pool_seal_leased(struct hl_pool *pool, const struct hl_pool_extent *extent,
+                              uint32_t crc32, const uint32_t *chunk_crcs, size_t chunks,
+                              struct hl_pool_ref *ref)
+{
+    return seal(pool, extent, HL_POOL_LEASED, crc32, chunk_crcs, chunks, ref);
 }
 
 /* Both entries are in change at once, so an owner that dies in between leaves the new one or none,
@@ -319,7 +358,7 @@ hl_status hl_pool_replace(struct hl_pool *pool, const struct hl_pool_ref *old,
                                                                               : HL_OK;
     if (st == HL_OK) {
         entry_begin(&pool->index[old->slot]);
-        seal_entry(pool, extent, old->crc32, chunk_crcs, chunks, &r);
+        seal_entry(pool, extent, HL_POOL_SEALED, old->crc32, chunk_crcs, chunks, &r);
         POOL_SET(pool->index[old->slot].state, HL_POOL_FREED);
         entry_end(&pool->index[extent->slot]);
         r.gen = POOL_GET(pool->index[extent->slot].gen);
@@ -399,8 +438,11 @@ void hl_pool_unpin(struct hl_pool *pool, const struct hl_pool_ref *ref)
     struct slot_note *note = &pool->notes[ref->slot];
     assert(note->pins > 0);
     note->pins--;
-    if (note->pins == 0 && !note->queued && POOL_GET(pool->index[ref->slot].state) == HL_POOL_FREED)
+    uint32_t state = POOL_GET(pool->index[ref->slot].state);
+    if (note->pins == 0 && !note->queued && state == HL_POOL_FREED)
         pool_rest(pool, ref->slot, hl_now_ns());
+    else if (note->pins == 0 && state == HL_POOL_LEASED)
+        pool_give(pool, ref->slot);
     pthread_mutex_unlock(&pool->lock);
 }
 

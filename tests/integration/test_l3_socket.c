@@ -186,6 +186,54 @@ static void pins_hold_freed_bytes_until_unpinned_or_the_client_vanishes(void **s
     world_end(&w);
 }
 
+static hl_status lease(struct hl_l3_client *c, uint64_t size, int byte, struct hl_pool_ref *ref)
+{
+    struct hl_l3_staging s = {0};
+    HL_TRY(hl_l3_staging_open(size, &s));
+    memset(s.ptr, byte, size);
+    hl_status st = hl_l3_lease(c, &s, size, MS, ref);
+    hl_l3_staging_close(&s);
+    return st;
+}
+
+static void check_lease(struct hl_l3_client *c, const struct hl_pool_ref *ref, int byte)
+{
+    uint8_t *buf = malloc(ref->size);
+    assert_int_equal(hl_pool_view_read(hl_l3_view(c), ref, 0, buf, ref->size), HL_OK);
+    for (uint64_t i = 0; i < ref->size; i += 4097)
+        assert_int_equal(buf[i], byte);
+    free(buf);
+}
+
+static void a_lease_is_its_connections_alone_and_ends_with_it(void **state)
+{
+    (void)state;
+    struct world w;
+    struct hl_pool_ref one, two, got;
+    struct hl_pool_info info;
+    uint64_t size = 2 * MIB + 5, units = hl_pool_units(size) * HL_POOL_UNIT;
+    world_start(&w, 0);
+    struct hl_l3_client *a = connect_to(&w), *b = connect_to(&w);
+    assert_int_equal(lease(a, size, 3, &one), HL_OK);
+    assert_int_equal(lease(a, size, 4, &two), HL_OK);
+    wait_for_space(&w, 0, 2 * units);
+    assert_int_equal(hl_pool_view_find(hl_l3_view(b), one.id, &got), HL_ENOENT);
+    assert_int_equal(hl_l3_pin(b, one.id, 0, MS, &got), HL_ENOENT);
+    assert_int_equal(hl_l3_drop(a, two.id, MS), HL_EPERM);
+    check_lease(a, &one, 3);
+    check_lease(a, &two, 4);
+    assert_int_equal(hl_l3_unpin(a, &one, MS), HL_OK);
+    hl_pool_info(w.pool, &info); /* at once: nobody else can be reading it */
+    assert_int_equal(info.used, units);
+    assert_int_equal(info.quarantined, 0);
+    assert_int_equal(lease(a, CAPACITY, 5, &one), HL_ENOSPC);
+    check_lease(a, &two, 4);
+    hl_l3_close(a);
+    wait_for_space(&w, 0, 0);
+    hl_l3_close(b);
+    world_end(&w);
+}
+
 /* One raw request; the answer's status, or HL_EUNAVAIL when the server hung up. */
 static hl_status raw(int fd, struct hl_l3_request req, int pass)
 {
@@ -354,6 +402,36 @@ static void clients_notice_an_absent_a_silent_and_an_ended_server(void **state)
 }
 
 /* Sends a put and does not wait for the answer. */
+static void lease_and_be_killed(const struct world *w)
+{
+    struct hl_l3_client *c = NULL;
+    struct hl_pool_ref ref;
+    if (hl_l3_connect(w->socket_path, MS, &c) != HL_OK)
+        _exit(1);
+    for (int i = 0; i < 3; i++)
+        if (lease(c, 3 * MIB, i, &ref) != HL_OK)
+            _exit(1);
+    kill(getpid(), SIGKILL);
+    _exit(1);
+}
+
+static void a_client_killed_with_leases_leaves_nothing(void **state)
+{
+    (void)state;
+    struct world w;
+    int status;
+    world_start(&w, 0);
+    pid_t child = fork();
+    if (child == 0)
+        lease_and_be_killed(&w);
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_true(WIFSIGNALED(status));
+    wait_for_space(&w, 0, 0);
+    server_end(&w);
+    assert_int_equal(w.stats.puts, 3);
+    world_end(&w);
+}
+
 static void put_and_be_killed(const struct world *w)
 {
     struct hl_l3_staging s;
@@ -425,6 +503,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_is_put_is_read_through_the_view_of_another_client),
         cmocka_unit_test(pins_hold_freed_bytes_until_unpinned_or_the_client_vanishes),
+        cmocka_unit_test(a_lease_is_its_connections_alone_and_ends_with_it),
+        cmocka_unit_test(a_client_killed_with_leases_leaves_nothing),
         cmocka_unit_test(foreign_bytes_end_only_their_own_connection),
         cmocka_unit_test(only_a_memfd_that_cannot_shrink_is_copied_from),
         cmocka_unit_test(nobody_can_write_through_the_descriptor),
