@@ -1,18 +1,20 @@
 /* Reads are counted in a table of atomics of fixed size, so that counting neither locks nor
  * allocates. An id claims a slot once and keeps it; when its neighbourhood is full its reads are
- * counted under no id, so that the totals stay true. */
+ * counted under no id, so that the totals stay true. The tags of a neighbourhood share a cache
+ * line: with more shards than slots most reads end there. */
 #include <stdlib.h>
+#include <string.h>
 
 #include "client/client_private.h"
 
 #define SLOTS 4096u /* power of two */
 #define PROBE 16u
+#define LINE  64
 
-enum { SLOT_FREE, SLOT_CLAIMED, SLOT_READY };
+enum { TAG_FREE, TAG_CLAIMED, TAG_ID }; /* a bit of every id's tag */
 
 struct slot {
     struct hl_id id;
-    atomic_uint state;
     atomic_uint crc_failures;
     atomic_uint retries;
     atomic_uint lost;
@@ -21,15 +23,17 @@ struct slot {
 };
 
 struct access_table {
+    _Alignas(LINE) _Atomic uint32_t tags[SLOTS]; /* written after the slot's id */
     struct slot slots[SLOTS];
     struct slot other;
 };
 
 hl_status access_create(struct access_table **out)
 {
-    struct access_table *t = calloc(1, sizeof(*t));
+    struct access_table *t = aligned_alloc(LINE, sizeof(*t));
     if (t == NULL)
         return hl_fail(HL_ENOMEM, "memory is short for access counts");
+    memset(t, 0, sizeof(*t));
     *out = t;
     return HL_OK;
 }
@@ -41,17 +45,19 @@ void access_destroy(struct access_table *table)
 
 static struct slot *slot_of(struct access_table *t, struct hl_id id)
 {
-    for (unsigned i = 0; i < PROBE; i++) {
-        struct slot *s = &t->slots[(id.lo + i) & (SLOTS - 1)];
-        unsigned state = atomic_load_explicit(&s->state, memory_order_acquire);
-        if (state == SLOT_READY && hl_id_equal(s->id, id))
-            return s;
-        if (state == SLOT_FREE &&
-            atomic_compare_exchange_strong_explicit(&s->state, &state, SLOT_CLAIMED,
-                                                    memory_order_acq_rel, memory_order_acquire)) {
-            s->id = id;
-            atomic_store_explicit(&s->state, SLOT_READY, memory_order_release);
-            return s;
+    uint32_t tag = (uint32_t)id.hi | TAG_ID;
+    size_t first = id.lo & (SLOTS - PROBE);
+    for (size_t i = first; i < first + PROBE; i++) {
+        uint32_t seen = atomic_load_explicit(&t->tags[i], memory_order_relaxed);
+        if (seen == tag && atomic_load_explicit(&t->tags[i], memory_order_acquire) == tag &&
+            hl_id_equal(t->slots[i].id, id))
+            return &t->slots[i];
+        if (seen == TAG_FREE &&
+            atomic_compare_exchange_strong_explicit(&t->tags[i], &seen, TAG_CLAIMED,
+                                                    memory_order_relaxed, memory_order_relaxed)) {
+            t->slots[i].id = id;
+            atomic_store_explicit(&t->tags[i], tag, memory_order_release);
+            return &t->slots[i];
         }
     }
     return &t->other;
@@ -106,7 +112,7 @@ json_t *access_take(struct access_table *table, const char *net_path)
     if (out == NULL)
         return NULL;
     for (unsigned i = 0; i < SLOTS; i++)
-        if (atomic_load_explicit(&table->slots[i].state, memory_order_acquire) == SLOT_READY)
+        if (atomic_load_explicit(&table->tags[i], memory_order_acquire) > TAG_CLAIMED)
             take_slot(&table->slots[i], net_path, out);
     take_slot(&table->other, net_path, out);
     if (json_array_size(out) == 0) {

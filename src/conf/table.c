@@ -76,7 +76,8 @@ const struct hl_option hl_conf_table[] = {
      "Threads that slice a checkpoint; 0 for one per CPU.",
      HL_OPT_INT, 0, 1024, NULL, AT(l3_import_threads), HL_L3D},
     {"l3.prefault", "--prefault", "true",
-     "Touch every page of a new pool at start, so that memory that is short is found then.",
+     "Touch every page of the pool at start, so that memory that is short is found then; in huge "
+     "pages where the kernel can.",
      HL_OPT_BOOL, 0, 0, NULL, AT(l3_prefault), HL_L3D | HL_AGENT},
     {"l3.quarantine", "--quarantine", "2s",
      "How long a freed extent rests before it is used again.",

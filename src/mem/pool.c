@@ -77,8 +77,8 @@ static hl_status make_pages(struct hl_pool *pool, const struct hl_pool_options *
     pool->base = base;
     pool->file_size = size;
     pool_regions_bind(pool, data_offset);
-    if (hl_shm_advise_huge(pool->fd, base, size) && o->prefault)
-        pool_regions_prefault(pool, data_offset);
+    if (o->prefault)
+        pool_regions_collapse(pool, data_offset);
     HL_TRY(hl_shm_reserve(pool->fd, pool->path, size));
     if (o->prefault)
         pool_regions_prefault(pool, data_offset);
@@ -136,9 +136,10 @@ static hl_status map_existing(struct hl_pool *pool, const struct hl_pool_options
                        hl_format_bytes(capacity, asks, sizeof(asks)), capacity);
     pool_regions_load(pool, s);
     pool_regions_bind(pool, s->data_offset);
-    (void)hl_shm_advise_huge(pool->fd, base, file_size);
-    if (o->prefault)
+    if (o->prefault) {
+        pool_regions_collapse(pool, s->data_offset);
         pool_regions_prefault(pool, s->data_offset);
+    }
     pool_regions_look(pool, s->data_offset, o->prefault);
     return HL_OK;
 }

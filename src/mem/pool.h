@@ -49,7 +49,7 @@ struct hl_pool_options {
     uint64_t index_slots;   /* 0 = by capacity; else a power of two. Only when the pool is made */
     uint32_t quarantine_ms; /* freed bytes are reused no sooner; 0 = 2000 */
     uint32_t beat_ms;       /* of the heartbeat thread; 0 = no thread: call hl_pool_beat */
-    int prefault;           /* touch all pages now, on all CPUs */
+    int prefault;           /* make all pages now, on all CPUs, huge ones where the kernel can */
     /* Only when the pool is made; an adopted one keeps its own. Borders are moved to whole pages,
      * the last region takes what is left. Memory that can't be bound is used all the same. */
     const struct hl_pool_region_options *regions;

@@ -165,6 +165,7 @@ hl_status pool_regions_plan(struct hl_pool *pool, const struct hl_pool_options *
 /* Bind the mapping, before its pages are made. */
 void pool_regions_bind(struct hl_pool *pool, uint64_t data_offset);
 /* Touch all pages, each on its node. */
+void pool_regions_collapse(struct hl_pool *pool, uint64_t data_offset);
 void pool_regions_prefault(struct hl_pool *pool, uint64_t data_offset);
 /* The table in the superblock's unit. */
 void pool_regions_store(const struct hl_pool *pool, struct hl_pool_super *s);

@@ -95,11 +95,23 @@ void pool_regions_bind(struct hl_pool *pool, uint64_t data_offset)
     }
 }
 
+static void ranges_of(const struct hl_pool *pool, uint64_t data_offset, struct hl_shm_range *out)
+{
+    for (size_t i = 0; i < pool->region_count; i++)
+        out[i] = range_of(pool, data_offset, i);
+}
+
+void pool_regions_collapse(struct hl_pool *pool, uint64_t data_offset)
+{
+    struct hl_shm_range ranges[HL_POOL_REGIONS_MAX];
+    ranges_of(pool, data_offset, ranges);
+    hl_shm_collapse_on(ranges, pool->region_count);
+}
+
 void pool_regions_prefault(struct hl_pool *pool, uint64_t data_offset)
 {
     struct hl_shm_range ranges[HL_POOL_REGIONS_MAX];
-    for (size_t i = 0; i < pool->region_count; i++)
-        ranges[i] = range_of(pool, data_offset, i);
+    ranges_of(pool, data_offset, ranges);
     hl_shm_prefault_on(ranges, pool->region_count, 1);
 }
 

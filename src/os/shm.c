@@ -9,7 +9,6 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
-#include <sys/sysmacros.h>
 #include <sys/vfs.h>
 #include <unistd.h>
 
@@ -21,9 +20,13 @@
 #define MADV_POPULATE_READ  22
 #define MADV_POPULATE_WRITE 23
 #endif
+#ifndef MADV_COLLAPSE
+#define MADV_COLLAPSE 25
+#endif
 
 #define PREFAULT_THREADS_MAX 64
 #define PREFAULT_STEP        ((uint64_t)16 << 20)
+#define COLLAPSE_FAILURES    4 /* in a row: memory is too scattered to go on asking */
 
 uint64_t hl_shm_granule(int fd)
 {
@@ -79,12 +82,46 @@ hl_status hl_shm_reserve(int fd, const char *path, uint64_t size)
     return rc == 0 ? HL_OK : fail_reserve(fd, path, size, errno);
 }
 
+/* What the processor maps at once where pages are huge, 0 = nothing. */
+static uint64_t huge_page_bytes(void)
+{
+    unsigned long long n = 0;
+    FILE *f = fopen("/sys/kernel/mm/transparent_hugepage/hpage_pmd_size", "re");
+    if (f == NULL)
+        return 0;
+    if (fscanf(f, "%llu", &n) != 1 || (n & (n - 1)) != 0)
+        n = 0;
+    fclose(f);
+    return n;
+}
+
+/* An address that is a multiple of `align`, kept by a mapping of nothing. */
+static void *reserve_aligned(size_t size, size_t align)
+{
+    int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
+    uint8_t *p = mmap(NULL, size + align, PROT_NONE, flags, -1, 0);
+    if (p == MAP_FAILED)
+        return NULL;
+    uint8_t *at = (uint8_t *)(((uintptr_t)p + align - 1) & ~(uintptr_t)(align - 1));
+    if (at > p)
+        munmap(p, (size_t)(at - p));
+    if (at < p + align)
+        munmap(at + size, (size_t)(p + align - at));
+    return at;
+}
+
 hl_status hl_shm_map(int fd, uint64_t size, int writable, void **out)
 {
     int prot = writable ? PROT_READ | PROT_WRITE : PROT_READ;
-    void *p = mmap(NULL, (size_t)size, prot, MAP_SHARED, fd, 0);
+    uint64_t huge = huge_page_bytes();
+    size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    size_t len = ((size_t)size + page - 1) & ~(page - 1);
+    void *at = huge > 0 && size >= huge ? reserve_aligned(len, (size_t)huge) : NULL;
+    void *p = mmap(at, (size_t)size, prot, MAP_SHARED | (at != NULL ? MAP_FIXED : 0), fd, 0);
     if (p == MAP_FAILED) {
         int err = errno;
+        if (at != NULL)
+            munmap(at, len);
         return hl_fail(hl_status_of_errno(err), "map %" PRIu64 " bytes: %s", size, strerror(err));
     }
     *out = p;
@@ -97,16 +134,19 @@ void hl_shm_unmap(void *ptr, uint64_t size)
         munmap(ptr, (size_t)size);
 }
 
-struct prefault {
+/* A share of a range, and what a thread does with it. */
+struct part {
     uint8_t *at;
     uint8_t *end;
     int writable;
     int node;
+    uint64_t huge; /* bytes of a huge page */
+    void (*work)(struct part *);
     int started;
     pthread_t thread;
 };
 
-static void prefault_part(struct prefault *p)
+static void prefault_part(struct part *p)
 {
     while (p->at < p->end) {
         uint64_t left = (uint64_t)(p->end - p->at);
@@ -122,12 +162,29 @@ static void prefault_part(struct prefault *p)
     }
 }
 
-static void *prefault_thread(void *arg)
+/* One small page, so that the huge one has something to grow from; on the node that it is bound to.
+ */
+static int collapse(uint8_t *at, uint64_t huge)
 {
-    struct prefault *p = arg;
+    size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    return madvise(at, page, MADV_POPULATE_WRITE) == 0 &&
+           madvise(at, (size_t)huge, MADV_COLLAPSE) == 0;
+}
+
+static void collapse_part(struct part *p)
+{
+    int failed = 0;
+    uint8_t *at = (uint8_t *)(((uintptr_t)p->at + p->huge - 1) & ~(uintptr_t)(p->huge - 1));
+    for (; at + p->huge <= p->end && failed < COLLAPSE_FAILURES; at += p->huge)
+        failed = collapse(at, p->huge) ? 0 : errno == EINVAL ? COLLAPSE_FAILURES : failed + 1;
+}
+
+static void *part_thread(void *arg)
+{
+    struct part *p = arg;
     if (p->node >= 0)
         hl_numa_run_on(p->node);
-    prefault_part(p);
+    p->work(p);
     return NULL;
 }
 
@@ -145,41 +202,46 @@ static uint64_t threads_for(const struct hl_shm_range *r, size_t ranges)
     return count > 0 ? count : 1;
 }
 
-static size_t split_range(const struct hl_shm_range *r, size_t ranges, int writable,
-                          struct prefault *parts)
+static size_t split_range(const struct hl_shm_range *r, size_t ranges, const struct part *like,
+                          struct part *parts)
 {
-    uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE);
+    uint64_t unit = like->huge > 0 ? like->huge : (uint64_t)sysconf(_SC_PAGESIZE);
     uint64_t count = threads_for(r, ranges);
-    uint64_t share = (r->size / count + page - 1) / page * page;
+    uint64_t share = (r->size / count + unit - 1) / unit * unit;
     for (uint64_t i = 0; i < count; i++) {
         uint64_t from = i * share < r->size ? i * share : r->size;
         uint64_t to = i + 1 < count && from + share < r->size ? from + share : r->size;
-        parts[i] = (struct prefault){.at = (uint8_t *)r->ptr + from,
-                                     .end = (uint8_t *)r->ptr + to,
-                                     .writable = writable,
-                                     .node = r->node};
+        parts[i] = *like;
+        parts[i].at = (uint8_t *)r->ptr + from;
+        parts[i].end = (uint8_t *)r->ptr + to;
+        parts[i].node = r->node;
     }
     return (size_t)count;
 }
 
-void hl_shm_prefault_on(const struct hl_shm_range *ranges, size_t count, int writable)
+static void run_on(const struct hl_shm_range *ranges, size_t count, const struct part *like)
 {
-    struct prefault parts[2 * PREFAULT_THREADS_MAX];
+    struct part parts[2 * PREFAULT_THREADS_MAX];
     size_t n = 0;
     for (size_t i = 0; i < count && i < PREFAULT_THREADS_MAX; i++)
-        n += split_range(&ranges[i], count, writable, &parts[n]);
+        n += split_range(&ranges[i], count, like, &parts[n]);
     if (n == 1 && parts[0].node < 0) {
-        prefault_part(&parts[0]);
+        parts[0].work(&parts[0]);
         return;
     }
     for (size_t i = 0; i < n; i++)
-        parts[i].started = pthread_create(&parts[i].thread, NULL, prefault_thread, &parts[i]) == 0;
+        parts[i].started = pthread_create(&parts[i].thread, NULL, part_thread, &parts[i]) == 0;
     for (size_t i = 0; i < n; i++)
         if (!parts[i].started)
-            prefault_part(&parts[i]);
+            parts[i].work(&parts[i]);
     for (size_t i = 0; i < n; i++)
         if (parts[i].started)
             pthread_join(parts[i].thread, NULL);
+}
+
+void hl_shm_prefault_on(const struct hl_shm_range *ranges, size_t count, int writable)
+{
+    run_on(ranges, count, &(struct part){.work = prefault_part, .writable = writable});
 }
 
 void hl_shm_prefault(void *ptr, uint64_t size, int writable)
@@ -189,29 +251,14 @@ void hl_shm_prefault(void *ptr, uint64_t size, int writable)
 
 /* ---- huge pages ------------------------------------------------------------------------------ */
 
-/* The file lies on a tmpfs that gives huge pages to who asks. */
-static int mount_says(int fd, const char *option)
+void hl_shm_collapse_on(const struct hl_shm_range *ranges, size_t count)
 {
-    struct stat sb;
-    char line[4096], device[32];
-    int found = 0;
-    FILE *f = fopen("/proc/self/mountinfo", "re");
-    if (f == NULL || fstat(fd, &sb) != 0) {
-        if (f != NULL)
-            fclose(f);
-        return 0;
-    }
-    snprintf(device, sizeof(device), " %u:%u ", major(sb.st_dev), minor(sb.st_dev));
-    while (!found && fgets(line, sizeof(line), f) != NULL)
-        found = strstr(line, device) != NULL && strstr(line, option) != NULL;
-    fclose(f);
-    return found;
+    uint64_t huge = huge_page_bytes();
+    if (huge > 0)
+        run_on(ranges, count, &(struct part){.work = collapse_part, .huge = huge});
 }
 
-int hl_shm_advise_huge(int fd, void *ptr, uint64_t size)
-{
-    return madvise(ptr, (size_t)size, MADV_HUGEPAGE) == 0 && mount_says(fd, "huge=advise");
-}
+/* ---- huge pages ------------------------------------------------------------------------------ */
 
 uint64_t hl_shm_huge_bytes(const void *ptr, uint64_t size)
 {

@@ -22,6 +22,7 @@ int hl_shm_is_memory(int fd);
 hl_status hl_shm_check_room(int fd, const char *path, uint64_t size) HL_CHECK;
 /* Grow the file to `size` with real pages behind it, so that a later store can't get SIGBUS. */
 hl_status hl_shm_reserve(int fd, const char *path, uint64_t size) HL_CHECK;
+/* At an address that is a multiple of a huge page when it is as long as one. */
 hl_status hl_shm_map(int fd, uint64_t size, int writable, void **out) HL_CHECK;
 void hl_shm_unmap(void *ptr, uint64_t size);
 /* Touch every page on up to one thread per CPU. Content stays. */
@@ -36,9 +37,11 @@ struct hl_shm_range {
 /* The same for several ranges at once. */
 void hl_shm_prefault_on(const struct hl_shm_range *ranges, size_t count, int writable);
 
-/* Ask for huge pages. 1: asked, and they come with the first touch of the mapping and not when the
- * file is grown, so touch it before (tmpfs mounted with huge=advise); 0 otherwise. */
-int hl_shm_advise_huge(int fd, void *ptr, uint64_t size);
+/* Put ranges of a writable mapping of a file on tmpfs or of a memfd into huge pages, those that are
+ * and those yet to be made, whatever the mount says. As far as it goes: Linux 6.1, memory that is
+ * not too scattered. Before hl_shm_reserve it costs half of what it costs after, and can't go
+ * beyond what the filesystem has. Content stays. */
+void hl_shm_collapse_on(const struct hl_shm_range *ranges, size_t count);
 /* How many bytes of the mapping lie in huge pages now; looks at every page. */
 uint64_t hl_shm_huge_bytes(const void *ptr, uint64_t size);
 

@@ -1,0 +1,130 @@
+/* Memory with a descriptor: where it is mapped, and huge pages. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/mount.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "os/shm.h"
+
+#define MIB  ((uint64_t)1 << 20)
+#define SIZE (8 * MIB + 4096 * 3)
+
+static uint64_t huge_bytes(void)
+{
+    unsigned long long n = 0;
+    FILE *f = fopen("/sys/kernel/mm/transparent_hugepage/hpage_pmd_size", "r");
+    if (f != NULL) {
+        if (fscanf(f, "%llu", &n) != 1)
+            n = 0;
+        fclose(f);
+    }
+    return n;
+}
+
+static int make(uint64_t size)
+{
+    int fd = memfd_create("test", MFD_CLOEXEC);
+    assert_true(fd >= 0);
+    assert_int_equal(ftruncate(fd, (off_t)size), 0);
+    return fd;
+}
+
+static void *map(int fd, uint64_t size, int writable)
+{
+    void *p = NULL;
+    assert_int_equal(hl_shm_map(fd, size, writable, &p), HL_OK);
+    return p;
+}
+
+static void aligned_to_huge_pages(void **state)
+{
+    (void)state;
+    if (huge_bytes() == 0)
+        skip();
+    int fd = make(SIZE);
+    for (int i = 0; i < 3; i++) {
+        uint8_t *p = map(fd, SIZE, 1);
+        assert_int_equal((uintptr_t)p % huge_bytes(), 0);
+        memset(p, i, SIZE); /* to its very end */
+    }
+    close(fd);
+}
+
+/* What is written stays, what is not is zero, and another mapping sees the same. */
+static void collapse_keeps_content(void **state)
+{
+    (void)state;
+    int fd = make(SIZE);
+    uint8_t *p = map(fd, SIZE, 1);
+    for (uint64_t at = 0; at < SIZE; at += 3 * MIB / 2)
+        p[at] = (uint8_t)(at / MIB + 1);
+    hl_shm_collapse_on(&(struct hl_shm_range){p, SIZE, -1}, 1);
+    const uint8_t *q = map(fd, SIZE, 0);
+    for (uint64_t at = 0; at < SIZE; at++)
+        assert_int_equal(q[at], at % (3 * MIB / 2) == 0 ? (uint8_t)(at / MIB + 1) : 0);
+    hl_shm_unmap(p, SIZE);
+    hl_shm_unmap((void *)q, SIZE);
+    close(fd);
+}
+
+static void collapse_makes_huge_pages(void **state)
+{
+    (void)state;
+    int fd = make(SIZE);
+    uint8_t *p = map(fd, SIZE, 1);
+    p[0] = 1;
+    if (huge_bytes() == 0 || madvise(p, huge_bytes(), 25 /* MADV_COLLAPSE */) != 0) {
+        puts("skipped: this kernel makes no huge pages on demand");
+        skip();
+    }
+    hl_shm_collapse_on(&(struct hl_shm_range){p, SIZE, -1}, 1);
+    hl_shm_prefault(p, SIZE, 1);
+    assert_true(hl_shm_huge_bytes(p, SIZE) >= 4 * MIB);
+    hl_shm_unmap(p, SIZE);
+    close(fd);
+}
+
+/* A filesystem without room: no signal, and reserving says what is missing. */
+static void collapse_beyond_the_room(void **state)
+{
+    (void)state;
+    char dir[] = "/tmp/helios-shm-XXXXXX", path[64];
+    assert_non_null(mkdtemp(dir));
+    if (mount("helios-test", dir, "tmpfs", 0, "size=4m") != 0) {
+        rmdir(dir);
+        puts("skipped: mounting needs root");
+        skip();
+    }
+    snprintf(path, sizeof(path), "%s/f", dir);
+    int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    assert_int_equal(ftruncate(fd, (off_t)(16 * MIB)), 0);
+    uint8_t *p = map(fd, 16 * MIB, 1);
+    hl_shm_collapse_on(&(struct hl_shm_range){p, 16 * MIB, -1}, 1);
+    assert_int_equal(hl_shm_reserve(fd, path, 16 * MIB), HL_ENOSPC);
+    hl_shm_unmap(p, 16 * MIB);
+    close(fd);
+    assert_int_equal(umount(dir), 0);
+    assert_int_equal(rmdir(dir), 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(aligned_to_huge_pages),
+        cmocka_unit_test(collapse_keeps_content),
+        cmocka_unit_test(collapse_makes_huge_pages),
+        cmocka_unit_test(collapse_beyond_the_room),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
