@@ -211,20 +211,31 @@ static struct store_job *next_job(struct store *s)
     return j;
 }
 
+/* From any thread, with the words of a failure in hl_error_text. */
+static void job_end(void *arg, hl_status st)
+{
+    struct store_job *j = arg;
+    j->st = st;
+    if (st != HL_OK) {
+        snprintf(j->text, sizeof(j->text), "%s", hl_error_text());
+        hl_warn("%s", j->text);
+    }
+    hl_loop_post(j->store->opts.loop, on_done, j);
+}
+
 static void *copy_thread(void *arg)
 {
     struct store *s = arg;
     struct store_job *j;
     while ((j = next_job(s)) != NULL) {
         int ms;
-        j->st = store_left(s, &j->request, &ms);
-        if (j->st == HL_OK)
-            j->st = j->run(s, &j->request, &j->result);
-        if (j->st != HL_OK) {
-            snprintf(j->text, sizeof(j->text), "%s", hl_error_text());
-            hl_warn("%s", j->text);
-        }
-        hl_loop_post(s->opts.loop, on_done, j);
+        hl_status st = store_left(s, &j->request, &ms);
+        if (st == HL_OK && j->run == store_send_run &&
+            store_send_start(s, &j->request, &j->result, job_end, j))
+            continue;
+        if (st == HL_OK)
+            st = j->run(s, &j->request, &j->result);
+        job_end(j, st);
     }
     return NULL;
 }

@@ -5,8 +5,10 @@
 #include <string.h>
 
 #include "agent/store_private.h"
+#include "net/put_queue.h"
 
 #define IDLE_MAX 8
+#define PUTS_MAX 8
 #define LOCAL_MS 3000 /* a socket of this host */
 
 enum kind { NET, LOCAL, RPC };
@@ -168,8 +170,87 @@ void store_net_back(struct store *s, const char *address, enum hl_net_mode mode,
     give_back(s, l, st);
 }
 
+static hl_status puts_open(struct store *s, const char *address, struct store_puts **out)
+{
+    struct store_puts *p = calloc(1, sizeof(*p));
+    if (p == NULL)
+        return hl_fail(HL_ENOMEM, "connection to %s", address);
+    snprintf(p->address, sizeof(p->address), "%s", address);
+    struct hl_put_queue_opts opts = {.connect = connect_opts(s, p->address, HL_NET_AUTO),
+                                     .batch_ms = s->opts.data_batch_ms,
+                                     .cancel = &s->stopping};
+    opts.connect.endpoints = 1;
+    hl_status st = hl_put_queue_open(&opts, &p->queue);
+    if (st != HL_OK) {
+        free(p);
+        return st;
+    }
+    *out = p;
+    return HL_OK;
+}
+
+static void puts_close(struct store_puts *p)
+{
+    if (p == NULL)
+        return;
+    hl_put_queue_close(p->queue);
+    free(p);
+}
+
+/* Under the lock: one that nobody uses, out of the list when that is long; NULL when there is none.
+ */
+static struct store_puts *puts_spare(struct store *s)
+{
+    struct store_puts **spare = NULL;
+    size_t count = 0;
+    for (struct store_puts **at = &s->puts; *at != NULL; at = &(*at)->next) {
+        count++;
+        if ((*at)->users == 0)
+            spare = at;
+    }
+    if (count <= PUTS_MAX || spare == NULL)
+        return NULL;
+    struct store_puts *p = *spare;
+    *spare = p->next;
+    return p;
+}
+
+hl_status store_puts(struct store *s, const char *address, struct store_puts **out)
+{
+    struct store_puts *spare = NULL;
+    hl_status st = HL_OK;
+    pthread_mutex_lock(&s->lock);
+    struct store_puts *p = s->puts;
+    while (p != NULL && strcmp(p->address, address) != 0)
+        p = p->next;
+    if (p == NULL && (st = puts_open(s, address, &p)) == HL_OK) {
+        p->next = s->puts;
+        s->puts = p;
+    }
+    if (st == HL_OK) {
+        p->users++;
+        *out = p;
+        spare = puts_spare(s);
+    }
+    pthread_mutex_unlock(&s->lock);
+    puts_close(spare);
+    return st;
+}
+
+void store_puts_back(struct store *s, struct store_puts *p)
+{
+    pthread_mutex_lock(&s->lock);
+    p->users--;
+    pthread_mutex_unlock(&s->lock);
+}
+
 void store_links_close(struct store *s)
 {
+    while (s->puts != NULL) {
+        struct store_puts *p = s->puts;
+        s->puts = p->next;
+        puts_close(p);
+    }
     while (s->links != NULL) {
         struct store_link *l = s->links;
         s->links = l->next;

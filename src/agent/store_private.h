@@ -21,6 +21,7 @@ struct hl_device;
 struct hl_l3_server;
 struct hl_migrate_server;
 struct hl_plank;
+struct hl_put_queue;
 
 #define STORE_NAME_MAX    128
 #define STORE_ADDRESS_MAX 288
@@ -62,6 +63,14 @@ struct store_link {
     struct store_link *next;
 };
 
+/* What small copies to one address go through. */
+struct store_puts {
+    char address[STORE_ADDRESS_MAX];
+    struct hl_put_queue *queue;
+    unsigned users;
+    struct store_puts *next;
+};
+
 /* The direct path from one peer into one tier. */
 struct store_health {
     struct store_health_key {
@@ -89,9 +98,10 @@ struct store {
     _Atomic uint64_t epoch;
     atomic_int stopping;
 
-    pthread_mutex_t lock; /* notes, links, health */
+    pthread_mutex_t lock; /* notes, links, puts, health */
     struct store_note *notes;
     struct store_link *links;
+    struct store_puts *puts;
     struct store_health *health; /* of the direct path to each peer */
 
     pthread_mutex_t queue_lock;
@@ -167,6 +177,9 @@ hl_status store_net(struct store *s, const char *address, enum hl_net_mode mode,
                     struct hl_net_client **out) HL_CHECK;
 void store_net_back(struct store *s, const char *address, enum hl_net_mode mode,
                     struct hl_net_client *c, hl_status st);
+/* Shared, until it is given back. */
+hl_status store_puts(struct store *s, const char *address, struct store_puts **out) HL_CHECK;
+void store_puts_back(struct store *s, struct store_puts *p);
 void store_links_close(struct store *s);
 
 /* store_source.c: where a copy is read from */
@@ -205,6 +218,11 @@ hl_status store_copy_run(struct store *s, const struct store_request *r,
                          struct store_result *out) HL_CHECK;
 hl_status store_send_run(struct store *s, const struct store_request *r,
                          struct store_result *out) HL_CHECK;
+/* A small one to another host shares messages with others, and no thread waits for it. 1: `done` is
+ * called once, from any thread, hl_error_text saying why st is not HL_OK. 0: it isn't of that kind,
+ * store_send_run does it. `r` and `out` are borrowed until then. */
+int store_send_start(struct store *s, const struct store_request *r, struct store_result *out,
+                     void (*done)(void *arg, hl_status st), void *arg);
 
 /* store_jobs.c */
 hl_status store_jobs_start(struct store *s) HL_CHECK;

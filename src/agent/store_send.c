@@ -8,6 +8,7 @@
 #include "base/log.h"
 #include "base/plane.h"
 #include "net/migrate.h"
+#include "net/put_queue.h"
 
 #define WAIT_MS 50
 
@@ -54,9 +55,14 @@ static hl_status send_migration(struct sending *x)
     return st;
 }
 
+static const char *backbone_of(const struct store_request *r)
+{
+    return r->tier == HL_TIER_L3 ? r->target_address : r->target_data;
+}
+
 static hl_status send_backbone(struct sending *x)
 {
-    const char *address = x->r->tier == HL_TIER_L3 ? x->r->target_address : x->r->target_data;
+    const char *address = backbone_of(x->r);
     struct hl_net_client *client;
     int ms;
     if (address[0] == '\0')
@@ -97,6 +103,11 @@ static hl_status send_local(struct sending *x)
     return st;
 }
 
+static int has_migration_net(const struct store_request *r)
+{
+    return r->tier == HL_TIER_L2 && r->target_address[0] != '\0';
+}
+
 static struct hl_route choose(const struct sending *x, int migration_net)
 {
     const struct store_request *r = x->r;
@@ -109,6 +120,18 @@ static struct hl_route choose(const struct sending *x, int migration_net)
         .link = here ? HL_LINK_HERE : HL_LINK_TCP,
         .migration_net = migration_net,
     });
+}
+
+static void count(const struct sending *x, uint64_t begun_ns, hl_status st)
+{
+    hl_plane_count(&(struct hl_transfer){.plane = hl_route_plane_of(x->route.path),
+                                         .op = hl_route_op_name(op_of(x)),
+                                         .path = hl_route_path_name(x->route.path),
+                                         .reason = hl_route_reason_name(x->route.reason),
+                                         .sent = 1,
+                                         .bytes = st == HL_OK ? x->ref.size : 0,
+                                         .ns = hl_now_ns() - begun_ns,
+                                         .status = st});
 }
 
 /* One attempt by the way that was chosen. */
@@ -129,16 +152,8 @@ static hl_status attempt(struct sending *x)
     default:
         return hl_fail(st, "%s", hl_route_reason_text(x->route.reason));
     }
-    if (x->route.path == HL_PATH_ZMQ) /* net/migrate counts what it carries */
-        return st;
-    hl_plane_count(&(struct hl_transfer){.plane = hl_route_plane_of(x->route.path),
-                                         .op = hl_route_op_name(op_of(x)),
-                                         .path = hl_route_path_name(x->route.path),
-                                         .reason = hl_route_reason_name(x->route.reason),
-                                         .sent = 1,
-                                         .bytes = st == HL_OK ? x->ref.size : 0,
-                                         .ns = hl_now_ns() - begun,
-                                         .status = st});
+    if (x->route.path != HL_PATH_ZMQ) /* net/migrate counts what it carries */
+        count(x, begun, st);
     return st;
 }
 
@@ -186,15 +201,38 @@ static hl_status go_round(struct sending *x, hl_status st)
 static hl_status send_pinned(struct sending *x)
 {
     struct store *s = x->s;
-    int net = x->r->tier == HL_TIER_L2 && x->r->target_address[0] != '\0';
     x->data = s->base + x->ref.offset;
     x->crcs = calloc(hl_pool_chunks(x->ref.size) + 1, sizeof(*x->crcs));
     if (x->crcs == NULL)
         return hl_fail(HL_ENOMEM, "checksums of shard %s", hl_id_format(x->ref.id).s);
     HL_TRY(hl_tier_chunk_crcs(s->tiers[0].t, &x->ref, x->crcs));
-    x->route = choose(x, net);
+    x->route = choose(x, has_migration_net(x->r));
     hl_status st = attempt(x);
     return x->route.path == HL_PATH_ZMQ && of_the_link(st) ? go_round(x, st) : st;
+}
+
+static hl_status failed(const struct sending *x, hl_status st)
+{
+    return hl_fail_prefix(
+        st, "shard %s could not be sent from L2 of %s to %s at %s: ", hl_id_format(x->r->id).s,
+        x->s->node, hl_tier_name(x->r->tier), x->r->target_address);
+}
+
+static void tell(const struct sending *x, uint64_t begun_ns, struct store_result *out)
+{
+    *out = (struct store_result){.tier = x->r->tier,
+                                 .numa = -1,
+                                 .size = x->ref.size,
+                                 .crc32 = x->ref.crc32,
+                                 .path = hl_route_path_name(x->route.path),
+                                 .reason = hl_route_reason_name(x->route.reason),
+                                 .seconds = (double)(hl_now_ns() - begun_ns) / 1e9,
+                                 .created_ms = hl_wall_ms()};
+    memcpy(out->transport, x->transport, sizeof(out->transport));
+    hl_info("copy sent id=%s to=%s at=%s bytes=%" PRIu64
+            " path=%s reason=%s transport=%s seconds=%.3f",
+            hl_id_format(x->r->id).s, hl_tier_name(out->tier), x->r->target_address, out->size,
+            out->path, out->reason, out->transport, out->seconds);
 }
 
 hl_status store_send_run(struct store *s, const struct store_request *r, struct store_result *out)
@@ -211,21 +249,94 @@ hl_status store_send_run(struct store *s, const struct store_request *r, struct 
     free(x.crcs);
     hl_tier_unpin(s->tiers[0].t, &x.ref);
     if (st != HL_OK)
-        return hl_fail_prefix(
-            st, "shard %s could not be sent from L2 of %s to %s at %s: ", hl_id_format(r->id).s,
-            s->node, hl_tier_name(r->tier), r->target_address);
-    *out = (struct store_result){.tier = r->tier,
-                                 .numa = -1,
-                                 .size = x.ref.size,
-                                 .crc32 = x.ref.crc32,
-                                 .path = hl_route_path_name(x.route.path),
-                                 .reason = hl_route_reason_name(x.route.reason),
-                                 .seconds = (double)(hl_now_ns() - begun) / 1e9,
-                                 .created_ms = hl_wall_ms()};
-    memcpy(out->transport, x.transport, sizeof(out->transport));
-    hl_info("copy sent id=%s to=%s at=%s bytes=%" PRIu64
-            " path=%s reason=%s transport=%s seconds=%.3f",
-            hl_id_format(r->id).s, hl_tier_name(r->tier), r->target_address, out->size, out->path,
-            out->reason, out->transport, out->seconds);
+        return failed(&x, st);
+    tell(&x, begun, out);
     return HL_OK;
+}
+
+/* ---- small ones ------------------------------------------------------------------------------ */
+
+struct started {
+    struct sending x;
+    struct store_puts *puts;
+    struct store_result *out;
+    uint64_t begun_ns;
+    int again; /* the connection may have been that of a peer which was restarted */
+    void (*done)(void *arg, hl_status st);
+    void *arg;
+};
+
+static void on_put(void *arg, hl_status st, const char *words);
+
+static hl_status put(struct started *t)
+{
+    const struct sending *x = &t->x;
+    int ms;
+    HL_TRY(store_left(x->s, x->r, &ms));
+    return hl_put_queue_start(t->puts->queue, &(struct hl_put_queue_order){.data = x->data,
+                                                                           .len = x->ref.size,
+                                                                           .crc = x->ref.crc32,
+                                                                           .id = x->ref.id,
+                                                                           .timeout_ms = ms,
+                                                                           .done = on_put,
+                                                                           .arg = t});
+}
+
+static void started_free(struct started *t)
+{
+    if (t->puts != NULL)
+        store_puts_back(t->x.s, t->puts);
+    hl_tier_unpin(t->x.s->tiers[0].t, &t->x.ref);
+    free(t);
+}
+
+static void on_put(void *arg, hl_status st, const char *words)
+{
+    struct started *t = arg;
+    struct hl_put_queue_stats stats;
+    if (st != HL_OK)
+        st = hl_fail(st, "%s", words);
+    if (st == HL_EUNAVAIL && !t->again++ && put(t) == HL_OK)
+        return;
+    hl_put_queue_stats(t->puts->queue, &stats);
+    snprintf(t->x.transport, sizeof(t->x.transport), "%s", stats.path);
+    count(&t->x, t->begun_ns, st);
+    if (st == HL_OK)
+        tell(&t->x, t->begun_ns, t->out);
+    else
+        st = failed(&t->x, st);
+    void (*done)(void *, hl_status) = t->done;
+    void *to = t->arg;
+    started_free(t);
+    done(to, st);
+}
+
+static int is_small(const struct store *s, uint64_t size)
+{
+    size_t most = s->opts.data_batch_bytes > 0 ? s->opts.data_batch_bytes : HL_NET_BATCH_BYTES;
+    return size < most;
+}
+
+int store_send_start(struct store *s, const struct store_request *r, struct store_result *out,
+                     void (*done)(void *arg, hl_status st), void *arg)
+{
+    const char *address = backbone_of(r);
+    struct sending x = {.s = s, .r = r};
+    if (s->pool == NULL || (r->tier != HL_TIER_L2 && r->tier != HL_TIER_L3) || address[0] == '\0')
+        return 0;
+    x.route = choose(&x, has_migration_net(r));
+    if (x.route.path != HL_PATH_UCX_TAGGED || hl_tier_pin(s->tiers[0].t, r->id, &x.ref) != HL_OK)
+        return 0;
+    x.data = s->base + x.ref.offset;
+    struct started *t = calloc(1, sizeof(*t));
+    if (t == NULL || !is_small(s, x.ref.size)) {
+        free(t);
+        hl_tier_unpin(s->tiers[0].t, &x.ref);
+        return 0;
+    }
+    *t = (struct started){.x = x, .out = out, .begun_ns = hl_now_ns(), .done = done, .arg = arg};
+    if (store_puts(s, address, &t->puts) == HL_OK && put(t) == HL_OK)
+        return 1;
+    started_free(t);
+    return 0;
 }

@@ -279,8 +279,8 @@ const struct hl_option hl_conf_table[] = {
      "Connections that the pieces of a large read are dealt out to. Likewise.",
      HL_OPT_INT, 1, 8, NULL, AT(data_endpoints), HL_AGENT},
     {"data.batch_bytes", "--data-batch-bytes", "64KiB",
-     "Small writes over the network share messages of at most so many bytes. libhelios reads the "
-     "environment variable; a rank has its Agent's value.",
+     "Small writes over the network, and small copies that are sent, share messages of at most so "
+     "many bytes. libhelios reads the environment variable; a rank has its Agent's value.",
      HL_OPT_BYTES, 1024, 64 << 10, NULL, AT(data_batch_bytes), HL_AGENT},
     {"data.batch_ms", "--data-batch-ms", "1ms",
      "How long a small write waits for others that are expected; 0 not at all. Likewise.",

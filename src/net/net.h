@@ -32,6 +32,8 @@
 #define HL_NET_ENDPOINTS_MAX 8
 /* When nobody says how long to wait for a connection. */
 #define HL_NET_CONNECT_MS 3000
+/* When nobody says how many bytes small puts may share a message of. */
+#define HL_NET_BATCH_BYTES ((size_t)64 << 10)
 
 struct hl_net_server;
 struct hl_net_client;

@@ -155,6 +155,121 @@ static void back_into_the_pool_a_shard_keeps_its_id(void **state)
     }
 }
 
+#define SMALL 24
+
+struct sender {
+    struct world *w;
+    struct hl_id id;
+    hl_status st;
+    char text[512];
+};
+
+static void *send_back(void *arg)
+{
+    struct sender *x = arg;
+    json_t *r = NULL, *p = place(x->id, "", "L3");
+    json_object_set_new(p, "operation", json_string("write"));
+    x->st = call(x->w, CONTROLLER, "copyShard", p, &r);
+    snprintf(x->text, sizeof(x->text), "%s", hl_error_text());
+    json_decref(r);
+    return NULL;
+}
+
+static size_t small_size(int i)
+{
+    return 100 + 40 * (size_t)i;
+}
+
+/* All at once, from node-0 to the pool. */
+static void send_small(struct world *w, const struct hl_id *ids)
+{
+    pthread_t threads[SMALL];
+    struct sender senders[SMALL];
+    for (int i = 0; i < SMALL; i++) {
+        senders[i] = (struct sender){.w = w, .id = ids[i]};
+        assert_int_equal(pthread_create(&threads[i], NULL, send_back, &senders[i]), 0);
+    }
+    for (int i = 0; i < SMALL; i++) {
+        pthread_join(threads[i], NULL);
+        if (senders[i].st != HL_OK)
+            fail_msg("%s", senders[i].text);
+    }
+}
+
+static void check_small(struct world *w, const struct hl_id *ids, uint64_t seed)
+{
+    struct hl_pool_ref ref;
+    for (int i = 0; i < SMALL; i++) {
+        uint8_t *bytes = noise(small_size(i), seed + (uint64_t)i), got[4096];
+        assert_int_equal(hl_l3_pin(w->pool, ids[i], 0, MS, &ref), HL_OK);
+        assert_int_equal(ref.size, small_size(i));
+        assert_int_equal(hl_pool_view_read(hl_l3_view(w->pool), &ref, 0, got, ref.size), HL_OK);
+        assert_memory_equal(got, bytes, ref.size);
+        free(bytes);
+    }
+}
+
+static long long batches_of_the_pool(struct world *w)
+{
+    static const char name[] = "\nhelios_data_batches_total ";
+    json_t *m = must(w, L3D, "metrics", NULL);
+    const char *at = strstr(hl_json_str(m, "text", ""), name);
+    assert_non_null(at);
+    long long n = strtoll(at + sizeof(name) - 1, NULL, 10);
+    json_decref(m);
+    return n;
+}
+
+static void small_shards_travel_back_together(void **state)
+{
+    (void)state;
+    struct world w;
+    struct hl_id ids[SMALL];
+    world_begin(&w, &apart);
+    world_end_daemon(&w, NODE0, SIGTERM);
+    world_arg(&w, NODE0, "--data-batch-ms", "20ms");
+    world_start(&w, NODE0);
+    wait_nodes(&w, NODES);
+    for (int i = 0; i < SMALL; i++)
+        ids[i] = only_at_node0(&w, small_size(i), 80 + (uint64_t)i);
+    send_small(&w, ids);
+    check_small(&w, ids, 80);
+    long long messages = batches_of_the_pool(&w);
+    print_message("%d shards in %lld messages\n", SMALL, messages);
+    assert_true(messages > 0 && messages < SMALL);
+    world_end(&w);
+}
+
+/* The connection that is kept is that of a daemon which is gone. */
+static void after_a_restart_of_the_pool_small_shards_are_sent_again(void **state)
+{
+    (void)state;
+    struct world w;
+    struct hl_id ids[SMALL], first;
+    world_begin(&w, &apart);
+    world_end_daemon(&w, L3D, SIGTERM);
+    world_arg(&w, L3D, "--data-listen", "127.0.0.1:%d", 20000 + getpid() % 20000);
+    world_start(&w, L3D);
+    hl_l3_close(w.pool);
+    assert_int_equal(hl_l3_connect(hl_json_str(w.ready[L3D], "socket", ""), MS, &w.pool), HL_OK);
+    wait_l3(&w);
+    first = only_at_node0(&w, 500, 110);
+    for (int i = 0; i < SMALL; i++)
+        ids[i] = only_at_node0(&w, small_size(i), 111 + (uint64_t)i);
+    json_t *copy = copy_to(&w, first, "", "L3", "write");
+    expect_text(copy, "path", "ucx-tagged");
+    expect_text(copy, "transport", "tcp");
+    json_decref(copy);
+    world_end_daemon(&w, L3D, SIGKILL);
+    world_start(&w, L3D);
+    hl_l3_close(w.pool);
+    assert_int_equal(hl_l3_connect(hl_json_str(w.ready[L3D], "socket", ""), MS, &w.pool), HL_OK);
+    wait_l3(&w);
+    send_small(&w, ids);
+    check_small(&w, ids, 111);
+    world_end(&w);
+}
+
 /* {"request"} of a storeSend to an address where nobody takes migrations. */
 static json_t *send_request(struct world *w, struct hl_id id)
 {
@@ -313,6 +428,8 @@ int main(void)
         cmocka_unit_test(what_only_the_pool_has_is_read_and_told_as_a_read),
         cmocka_unit_test(a_stuck_source_costs_the_time_to_locate_and_the_next_one_serves),
         cmocka_unit_test(back_into_the_pool_a_shard_keeps_its_id),
+        cmocka_unit_test(small_shards_travel_back_together),
+        cmocka_unit_test(after_a_restart_of_the_pool_small_shards_are_sent_again),
         cmocka_unit_test(when_the_migration_network_is_down_the_backbone_carries_it),
         cmocka_unit_test(a_full_target_refuses_what_is_sent_and_loses_nothing),
         cmocka_unit_test(a_copy_goes_on_from_the_pool_when_its_source_dies),

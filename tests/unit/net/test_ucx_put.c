@@ -578,6 +578,81 @@ static void each_put_of_a_queue_has_its_own_result_and_a_lost_server_is_found_ag
     store_fini(&s);
 }
 
+/* What became of puts that nobody waits for. */
+struct ends {
+    pthread_mutex_t lock;
+    pthread_cond_t moved;
+    size_t ok, cancelled, other;
+};
+
+static void on_end(void *arg, hl_status st, const char *words)
+{
+    struct ends *e = arg;
+    pthread_mutex_lock(&e->lock);
+    *(st == HL_OK ? &e->ok : st == HL_ECANCELED ? &e->cancelled : &e->other) += 1;
+    assert_true(st == HL_OK || words[0] != '\0');
+    pthread_cond_signal(&e->moved);
+    pthread_mutex_unlock(&e->lock);
+}
+
+static void wait_ends(struct ends *e, size_t n)
+{
+    struct timespec until;
+    clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_sec += 20;
+    pthread_mutex_lock(&e->lock);
+    while (e->ok + e->cancelled + e->other < n)
+        assert_int_equal(pthread_cond_timedwait(&e->moved, &e->lock, &until), 0);
+    pthread_mutex_unlock(&e->lock);
+}
+
+static void start_puts(struct hl_put_queue *q, struct ends *e, size_t first, size_t count)
+{
+    for (size_t i = first; i < first + count; i++) {
+        struct hl_put_queue_order order = {.data = pool + i,
+                                           .len = 64,
+                                           .crc = hl_crc32(0, pool + i, 64),
+                                           .id = {6, i + 1},
+                                           .timeout_ms = 10000,
+                                           .done = on_end,
+                                           .arg = e};
+        assert_int_equal(hl_put_queue_start(q, &order), HL_OK);
+    }
+}
+
+static void puts_that_nobody_waits_for_share_messages_until_they_are_cancelled(void **state)
+{
+    (void)state;
+    struct store s;
+    struct hl_put_queue *q = NULL;
+    struct hl_put_queue_stats stats;
+    struct ends ends = {PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, 0, 0, 0};
+    atomic_int cancel = 0;
+    store_init(&s);
+    struct hl_net_server *server = serve_store(&s, 0, 0);
+    struct hl_put_queue_opts opts = {.connect.address = hl_net_server_address(server),
+                                     .cancel = &cancel};
+    assert_int_equal(hl_put_queue_open(&opts, &q), HL_OK);
+    assert_int_equal(hl_put_queue_start(q, &(struct hl_put_queue_order){.done = on_end}),
+                     HL_EINVAL);
+    start_puts(q, &ends, 0, 200);
+    wait_ends(&ends, 200);
+    assert_int_equal(ends.ok, 200);
+    assert_int_equal(count_of(&s, 2), 200);
+    hl_put_queue_stats(q, &stats);
+    assert_int_equal(stats.puts, 200);
+    assert_true(stats.batches < 200);
+    assert_string_equal(stats.path, "tcp");
+    atomic_store(&cancel, 1);
+    start_puts(q, &ends, 200, 20);
+    wait_ends(&ends, 220);
+    assert_int_equal(ends.cancelled, 20);
+    assert_int_equal(count_of(&s, 2), 200);
+    hl_put_queue_close(q);
+    hl_net_server_stop(server);
+    store_fini(&s);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -596,6 +671,7 @@ int main(void)
         cmocka_unit_test(a_piece_that_is_too_long_and_breaks_off_gives_its_room_back),
         cmocka_unit_test(small_puts_of_many_threads_share_messages),
         cmocka_unit_test(each_put_of_a_queue_has_its_own_result_and_a_lost_server_is_found_again),
+        cmocka_unit_test(puts_that_nobody_waits_for_share_messages_until_they_are_cancelled),
     };
     return cmocka_run_group_tests(tests, set_up_pool, NULL);
 }
