@@ -243,7 +243,8 @@ interface L3 {
   locate @4 (ids :List(Text)) -> (extents :List(Extent));     # ENOENT names the missing one
   inventory @5 (cursor :UInt64, limit :UInt32) -> (extents :List(Extent), next :UInt64);  # next 0 = end
   free @6 (ids :List(Text)) -> (freed :UInt32);               # unknown ids are skipped
-  verify @7 (id :Text) -> (ok :Bool, badChunks :List(UInt32));
+  # tier: L3 or "", L4; a copy in the archive is good or bad as a whole.
+  verify @7 (id :Text, tier :Text) -> (ok :Bool, badChunks :List(UInt32));
 
   # L4. `locate` loads what is only archived into memory first.
   archive @8 (ids :List(Text)) -> (archived :UInt32, bytes :UInt64);  # already there: fine; answered when durable

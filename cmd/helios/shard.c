@@ -22,7 +22,7 @@ static const struct hl_option ls_rows[] = {
 };
 
 static const struct hl_option show_rows[] = {
-    {"verify", "--verify", "false", "Read all of it where it lies and check every MiB.",
+    {"verify", "--verify", "false", "Have every holder read its copy and check every MiB.",
      HL_OPT_BOOL, 0, 0, NULL, AT(verify), 0},
 };
 
@@ -188,29 +188,10 @@ static hl_status print_shard(const struct hl_safetensors *h, const json_t *exten
            hl_json_int(extent, "offset", 0), hl_json_int(extent, "generation", 0),
            json_array_size(hl_json_list(extent, "chunkCrcs")),
            (uint32_t)hl_json_int(extent, "crc32", 0));
-    if (verified != NULL)
-        printf("verified    %s\n",
-               hl_json_bool(verified, "ok", 0) ? "every chunk is good" : "bad chunks, see below");
+    verify_print(verified);
     HL_TRY(print_copies(known));
     puts("");
     return print_tensors(h);
-}
-
-static hl_status verdict(const char *id, const json_t *verified)
-{
-    struct hl_buf list = HL_BUF(256);
-    size_t i;
-    json_t *c;
-    if (verified == NULL || hl_json_bool(verified, "ok", 0))
-        return HL_OK;
-    json_array_foreach (hl_json_list(verified, "badChunks"), i, c)
-        (void)hl_buf_printf(&list, "%s%lld", i > 0 ? ", " : "", (long long)json_integer_value(c));
-    hl_status st = hl_fail(HL_ECORRUPT,
-                           "shard %s: chunks %s fail their checksum; import the model again or use "
-                           "another version",
-                           id, list.data != NULL ? list.data : "?");
-    hl_buf_fini(&list);
-    return st;
 }
 
 static void add_copies(json_t *doc, const json_t *known)
@@ -256,12 +237,15 @@ static hl_status ask_controller(struct cli *cli, const char *id, json_t **out)
 }
 
 /* It is not in the pool: what is known of it without its bytes. */
-static hl_status show_absent(struct cli *cli, const char *id, const json_t *known)
+static hl_status show_absent(struct cli *cli, const char *id, const json_t *verified,
+                             const json_t *known)
 {
     const json_t *shard = json_object_get(known, "shard");
     if (cli->json) {
         json_t *doc = json_deep_copy(shard);
         json_object_set(doc, "routes", json_object_get(known, "routes"));
+        if (verified != NULL)
+            json_object_set_new(doc, "verify", json_deep_copy(verified));
         return cli_print_json(doc);
     }
     printf("id          %s\nbelongs to  %s@%" PRId64 "/pp%" PRId64 "/tp%" PRId64 "/%s\n"
@@ -269,6 +253,7 @@ static hl_status show_absent(struct cli *cli, const char *id, const json_t *know
            id, hl_json_str(shard, "model", ""), hl_json_int(shard, "version", 0),
            hl_json_int(shard, "pp", 0), hl_json_int(shard, "tp", 0), hl_json_str(shard, "part", ""),
            hl_json_str(shard, "state", ""));
+    verify_print(verified);
     return print_copies(known);
 }
 
@@ -301,21 +286,20 @@ static hl_status resolve(struct cli *cli, const char *text, char out[HL_ID_TEXT_
     return st;
 }
 
-static hl_status show_located(struct cli *cli, const char *text, int verify, const json_t *located,
-                              const json_t *known)
+/* `extent` is NULL when the pool has not got it, `known` when no version has it. */
+static hl_status show(struct cli *cli, const char *text, int verify, const json_t *extent,
+                      const json_t *known)
 {
     helios_id id = {0};
     json_t *verified = NULL;
     HL_TRY(parse_id(cli, text, &id));
-    hl_status st = HL_OK;
     if (verify)
-        st = cli_call_l3(cli, "verify", json_pack("{s:s}", "id", text), &verified);
-    if (st == HL_OK)
-        st = show_header(cli, id, json_array_get(hl_json_list(located, "extents"), 0), verified,
-                         known);
+        HL_TRY(verify_copies(cli, text, json_object_get(known, "shard"), extent, &verified));
+    hl_status st = extent != NULL ? show_header(cli, id, extent, verified, known)
+                                  : show_absent(cli, text, verified, known);
     /* A header that can't be read is explained by the chunks that are bad. */
     if (st == HL_OK || st == HL_ECORRUPT) {
-        hl_status bad = verdict(text, verified);
+        hl_status bad = verify_verdict(text, verified);
         st = bad != HL_OK ? bad : st;
     }
     json_decref(verified);
@@ -329,10 +313,8 @@ static hl_status shard_show(struct cli *cli, const char *text, int verify)
     HL_TRY(resolve(cli, text, id));
     HL_TRY(ask_controller(cli, id, &known));
     hl_status st = cli_call_l3(cli, "locate", json_pack("{s:[s]}", "ids", id), &located);
-    if (st == HL_OK)
-        st = show_located(cli, id, verify, located, known);
-    else if (known != NULL && !verify)
-        st = show_absent(cli, id, known);
+    if (st == HL_OK || known != NULL)
+        st = show(cli, id, verify, json_array_get(hl_json_list(located, "extents"), 0), known);
     json_decref(located);
     json_decref(known);
     return st;

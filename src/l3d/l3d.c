@@ -146,13 +146,14 @@ static void method_free(struct hl_l3d *d, struct hl_rpc_call *call, const json_t
     hl_rpc_reply(call, json_pack("{s:i}", "freed", freed));
 }
 
-/* ---- verify: reads a whole shard, so it runs on a worker ---- */
+/* ---- verify: reads a whole copy, so it runs on a worker ---- */
 
 struct verify {
     uv_work_t work;
     struct hl_l3d *d;
     struct hl_rpc_call *call;
     struct hl_id id;
+    int archived; /* the copy in the archive */
     hl_status st;
     char text[HL_ERROR_TEXT_MAX];
     uint32_t *bad;
@@ -162,7 +163,9 @@ struct verify {
 static void verify_work(uv_work_t *work)
 {
     struct verify *v = work->data;
-    v->st = hl_pool_verify(v->d->pool, v->id, &v->d->stopping, &v->bad, &v->bad_count);
+    v->st = v->archived
+                ? l4_verify(v->d, v->id)
+                : hl_pool_verify(v->d->pool, v->id, &v->d->stopping, &v->bad, &v->bad_count);
     if (v->st != HL_OK)
         snprintf(v->text, sizeof(v->text), "%s", hl_error_text());
 }
@@ -191,7 +194,11 @@ static void method_verify(struct hl_l3d *d, struct hl_rpc_call *call, const json
         reject(call, hl_fail(HL_ENOMEM, "verification"));
         return;
     }
+    const char *tier = hl_json_str(params, "tier", "");
     hl_status st = hl_id_parse(hl_json_str(params, "id", ""), &v->id);
+    v->archived = strcmp(tier, "L4") == 0;
+    if (st == HL_OK && !v->archived && tier[0] != '\0' && strcmp(tier, "L3") != 0)
+        st = hl_fail(HL_EINVAL, "verify: helios-l3d has L3 and L4, not '%.40s'", tier);
     if (st != HL_OK) {
         free(v);
         reject(call, st);

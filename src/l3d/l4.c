@@ -259,6 +259,14 @@ int l4_has(struct hl_l3d *d, struct hl_id id, uint64_t *size)
     return d->l4->archive != NULL && hl_archive_size(d->l4->archive, id, size) == HL_OK;
 }
 
+hl_status l4_verify(struct hl_l3d *d, struct hl_id id)
+{
+    if (d->l4->archive == NULL)
+        return hl_fail(HL_ENOENT, "shard %s: helios-l3d has no archive (archive.url)",
+                       hl_id_format(id).s);
+    return hl_archive_verify(d->l4->archive, id);
+}
+
 /* ---- start and stop -------------------------------------------------------------------------- */
 
 hl_status l4_start(struct hl_l3d *d, const struct l4_opts *opts)

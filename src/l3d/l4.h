@@ -3,7 +3,7 @@
  * One task per shard and kind runs at a time, in a worker; whoever asks meanwhile waits for it.
  *
  * Owns:    the archive, its workers, the tasks.
- * Threads: the loop's, but l4_alloc and l4_store_now, which wait: any other thread.
+ * Threads: the loop's, but l4_alloc, l4_verify and l4_store_now, which wait: any other thread.
  * Errors:  HL_ENOENT (in neither), HL_ETIMEDOUT (the task goes on), HL_ENOSPC (nothing that could
  *          be given up), HL_ECANCELED (the daemon ends), and the archive's own.
  * Units:   bytes, ms.
@@ -48,6 +48,8 @@ void l4_ask(struct hl_l3d *d, enum l4_kind kind, struct hl_id id, l4_done done, 
 /* Another piece of work beside the loads. */
 void l4_run(struct hl_l3d *d, struct work *work);
 
+/* The archived copy, all of it; waits. */
+hl_status l4_verify(struct hl_l3d *d, struct hl_id id) HL_CHECK;
 int l4_has(struct hl_l3d *d, struct hl_id id, uint64_t *size);
 
 /* What room is wanted for. */

@@ -29,6 +29,8 @@ struct hl_archive_entry {
     UT_hash_handle hh;
 };
 
+#define VERIFY_PIECE ((uint64_t)8 << 20)
+
 static const struct hl_archive_ops *const back_ends[] = {&hl_archive_dir, &hl_archive_s3};
 
 static struct hl_archive_entry *find(struct hl_archive *a, struct hl_id id)
@@ -276,6 +278,29 @@ hl_status hl_archive_crc(struct hl_archive *a, struct hl_id id, uint32_t *out)
         st = read_crc(a, id, out);
     HL_TRY(st);
     learn_crc(a, id, *out);
+    return HL_OK;
+}
+
+hl_status hl_archive_verify(struct hl_archive *a, struct hl_id id)
+{
+    uint64_t size = 0;
+    uint32_t want = 0, got = 0, crc;
+    HL_TRY(hl_archive_size(a, id, &size));
+    HL_TRY(hl_archive_crc(a, id, &want));
+    HL_AUTO(hl_freep) void *piece = malloc(VERIFY_PIECE);
+    if (piece == NULL)
+        return hl_fail(HL_ENOMEM, "archive: verification of shard %s", hl_id_format(id).s);
+    for (uint64_t at = 0; at < size; at += VERIFY_PIECE) {
+        uint64_t len = size - at < VERIFY_PIECE ? size - at : VERIFY_PIECE;
+        if (hl_archive_cancelled(a))
+            return hl_fail(HL_ECANCELED, "archive: verification of shard %s", hl_id_format(id).s);
+        HL_TRY(a->ops->read(a, id, size, at, piece, len, &crc));
+        got = hl_crc32_combine(got, crc, len);
+    }
+    if (got != want)
+        return hl_fail(HL_ECORRUPT,
+                       "archive: shard %s: the bytes have CRC %08" PRIx32 ", expected %08" PRIx32,
+                       hl_id_format(id).s, got, want);
     return HL_OK;
 }
 

@@ -64,6 +64,8 @@ hl_status hl_archive_size(struct hl_archive *a, struct hl_id id, uint64_t *out) 
 /* The CRC of a shard as its own header says it, from the header alone: for a get when the metadata
  * are lost. HL_ENOENT when the header has no CRC of a tensor. */
 hl_status hl_archive_crc(struct hl_archive *a, struct hl_id id, uint32_t *out) HL_CHECK;
+/* All of it is read and compared with that. */
+hl_status hl_archive_verify(struct hl_archive *a, struct hl_id id) HL_CHECK;
 hl_status hl_archive_remove(struct hl_archive *a, struct hl_id id) HL_CHECK;
 void hl_archive_stat(struct hl_archive *a, struct hl_archive_info *out);
 

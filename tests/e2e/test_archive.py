@@ -79,6 +79,26 @@ class Archive(unittest.TestCase):
             c.json("model", "rm", "kept")
             self.wait_archived(c, 0)
 
+    def test_verify_reads_the_archived_copy_too(self):
+        with cluster(env=self.env) as c:
+            self.load(c, "m", 1)
+            shards = c.json("shard", "ls", "--model", "m")
+            self.wait_archived(c, len(shards))
+            one = shards[0]["id"]
+            verified = wait_for("both copies to be known", lambda: [
+                v for v in [c.json("shard", "show", one, "--verify")["verify"]] if len(v["copies"]) == 2])[0]
+            self.assertTrue(verified["ok"])
+            self.assertEqual({x["tier"] for x in verified["copies"]}, {"L3", "L4"})
+            path = next(f for f in files(self.archive) if one in f.name)
+            raw = bytearray(path.read_bytes())
+            raw[-1] ^= 1
+            path.write_bytes(raw)
+            shown = c.run("shard", "show", one, "--verify")
+            self.assertNotEqual(shown.returncode, 0)
+            self.assertIn("L4 (as a whole)", shown.stderr)
+            self.assertIn("verified    L4: bad", shown.stdout)
+            self.assertIn("verified    L3: ok, every chunk", shown.stdout)
+
     def test_a_pool_smaller_than_the_models_serves_them_all(self):
         with cluster(env=self.env, size="2MiB") as c:
             names = [f"model-{i}" for i in range(4)]

@@ -128,6 +128,39 @@ class Copies(unittest.TestCase):
             fault("shm" if way == "shm" else "tcp-read", "corrupt", "healed")
             client.close()
 
+    def test_verify_asks_every_holder_and_names_the_copy_that_is_bad(self):
+        client = self.client("node-0")
+        shard = self.first(client)
+        whole = bytes(client.map(shard).buffer())
+        for node in ("node-0", "node-1", "node-0:l1"):
+            name = self.copy(shard, node)
+        verified = self.c.json("shard", "show", name, "--verify")["verify"]
+        self.assertTrue(verified["ok"])
+        self.assertEqual(sorted((x["tier"], x["node"], x["device"], x["state"]) for x in verified["copies"]),
+                         [("L1", "node-0", "emu:0", "ok"), ("L2", "node-0", "", "ok"), ("L2", "node-1", "", "ok"),
+                          ("L3", "", "", "ok")])
+        client.close()
+        store = pathlib.Path(self.nodes["node-1"]["storeSocket"].removesuffix(".sock"))
+        at = store.read_bytes().find(whole)
+        with store.open("r+b") as f:
+            f.seek(at + len(whole) - 1)
+            f.write(bytes([whole[-1] ^ 1]))
+        last = (len(whole) - 1) >> 20
+        for drop in (None, "l3"):  # with a good copy in the pool, and without any
+            if drop:
+                self.c.json("shard", "drop", name, "--from", drop)
+            shown = self.c.run("shard", "show", name, "--verify")
+            self.assertNotEqual(shown.returncode, 0)
+            lines = [x.removeprefix("verified    ") for x in shown.stdout.splitlines() if x.startswith("verified")]
+            self.assertEqual(len(lines), 3 if drop else 4)
+            self.assertIn(f"L2 of node-1: bad: chunk {last} (bytes {last << 20} to {len(whole) - 1})", lines)
+            self.assertEqual(sum(x.endswith(": ok, every chunk") for x in lines), len(lines) - 1)
+            self.assertIn(f"L2 of node-1 (chunks {last})", shown.stderr)
+        self.c.kill("l3d")  # the nodes' copies are verified without it
+        shown = self.c.run("shard", "show", name, "--verify")
+        self.assertIn(f"L2 of node-1 (chunks {last})", shown.stderr)
+        self.assertIn("L2 of node-0: ok, every chunk", shown.stdout)
+
     def test_a_bad_copy_in_the_nodes_store_is_never_served_and_is_replaced(self):
         client = self.client("node-0")
         shard = self.first(client)

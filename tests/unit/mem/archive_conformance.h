@@ -152,6 +152,9 @@ static void the_checksum_is_found_in_the_shard_itself(void **state)
                      r->keeps_crc ? HL_OK : HL_ENOENT);
     assert_int_equal(crc, r->keeps_crc ? without.crc : 0);
     assert_readable(r, &without);
+    assert_int_equal(hl_archive_verify(r->archive, with.id), HL_OK);
+    assert_int_equal(hl_archive_verify(r->archive, without.id), r->keeps_crc ? HL_OK : HL_ENOENT);
+    assert_int_equal(hl_archive_verify(r->archive, id_of(3)), HL_ENOENT);
     free(with.bytes);
     free(without.bytes);
 }

@@ -176,6 +176,8 @@ static void damage_on_the_disk_is_noticed(void **state)
     assert_int_equal(pwrite(fd, "\x5a\xa5", 2, (off_t)s.size / 2), 2);
     assert_int_equal(get_status(r, &s), HL_ECORRUPT);
     assert_error_has("CRC");
+    assert_int_equal(hl_archive_verify(r->archive, s.id), HL_ECORRUPT);
+    assert_error_has("CRC");
     assert_int_equal(ftruncate(fd, (off_t)s.size - 1), 0);
     assert_int_equal(get_status(r, &s), HL_ECORRUPT);
     assert_error_has(path.s);
