@@ -188,6 +188,71 @@ HELIOS_API int hybridps_tensor(hybridps *h, uint32_t tensor, hybridps_tensor_inf
 HELIOS_API int hybridps_trace(hybridps *h, const char *phase, char **json);
 HELIOS_API void hybridps_free_text(char *text);
 
+/* ---- collectives ----
+ *
+ * A group is the processes that train one model: ranks 0 to world - 1. All of them call the same
+ * collectives in the same order, one at a time in a process. Sums are taken in the order of ranks,
+ * each addition rounded to the type as torch does, so that every rank has the same bits whatever
+ * carries them. Every wait has a deadline, and a rank that died is found out before it. After a
+ * failure of others (deadline, death, another call there) the group is lost: each further call
+ * fails with HELIOS_EUNAVAIL and says why. Refused after fork(). */
+typedef struct hybridps_group hybridps_group;
+
+/* What carries the bytes. 0 or a negative HELIOS_E... code; `what` is the caller's name for it.
+ * These two must be there, the others may be NULL. */
+typedef struct hybridps_transport {
+    int rank, world;
+    void *arg;
+    /* `bytes` of every rank, one after the other in `all`. */
+    int (*allgather)(void *arg, const char *what, const void *mine, void *all, uint64_t bytes);
+    /* `data` becomes that of rank `src`. */
+    int (*broadcast)(void *arg, const char *what, void *data, uint64_t bytes, int src);
+    /* `data`, n elements of `type`, becomes the sum in the order of ranks. NULL: by allgather. */
+    int (*allreduce)(void *arg, const char *what, void *data, uint64_t n, int type);
+    /* The text of what failed last, for messages. NULL: none. */
+    const char *(*why)(void *arg);
+    void (*close)(void *arg);
+} hybridps_transport;
+
+/* A group over somebody's own transport; it is closed with the group. */
+HELIOS_API int hybridps_group_over(const hybridps_transport *transport, hybridps_group **out);
+
+typedef struct hybridps_shm_options {
+    const char *name; /* of the group on this node; 1 to 200 characters, no '/' */
+    int rank, world;  /* at most 256 */
+    int timeout_ms;   /* of joining and of every wait for others; 0 = 300000 */
+} hybridps_shm_options;
+
+/* The built-in one: the processes of one node over shared memory. Returns when all have joined;
+ * nothing is left in /dev/shm from then on. HELIOS_ECONFLICT: a living process has this rank, or
+ * another world was given. */
+HELIOS_API int hybridps_group_shm(const hybridps_shm_options *options, hybridps_group **out);
+/* NULL is fine. Others that still wait for this rank fail. */
+HELIOS_API void hybridps_group_close(hybridps_group *g);
+HELIOS_API int hybridps_group_rank(const hybridps_group *g);
+HELIOS_API int hybridps_group_world(const hybridps_group *g);
+
+enum { HYBRIDPS_SUM = 0, HYBRIDPS_MEAN = 1 };
+
+/* In place. `what` (may be NULL) is for messages. */
+HELIOS_API int hybridps_group_allreduce(hybridps_group *g, const char *what, void *data, uint64_t n,
+                                        int type, int op);
+HELIOS_API int hybridps_group_broadcast(hybridps_group *g, const char *what, void *data,
+                                        uint64_t bytes, int src);
+HELIOS_API int hybridps_group_allgather(hybridps_group *g, const char *what, const void *mine,
+                                        void *all, uint64_t bytes);
+
+#define HYBRIDPS_NEW UINT32_MAX
+
+/* The same with a managed tensor as the result, from each rank's `local`. *tensor is
+ * HYBRIDPS_NEW, or the tensor that an earlier call made with as many bytes, which is not in use.
+ * On failure a tensor that was new stays, without content. g NULL: a world of one. */
+HELIOS_API int hybridps_allreduce(hybridps *h, hybridps_group *g, const char *name,
+                                  const void *local, uint64_t n, int type, int op,
+                                  uint32_t *tensor);
+HELIOS_API int hybridps_broadcast(hybridps *h, hybridps_group *g, const char *name,
+                                  const void *local, uint64_t bytes, int src, uint32_t *tensor);
+
 /* ---- the manager: one table of the node's memory for all its processes ----
  *
  * A table has a name and lies in POSIX shared memory. Device -1 is the host, the others count from

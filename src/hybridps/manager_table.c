@@ -3,7 +3,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
-#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/file.h>
@@ -126,23 +125,6 @@ static hl_status lock_registry(struct hl_manager_table *t)
 
 /* ---- the dead -------------------------------------------------------------------------------- */
 
-/* Only what is certainly dead: a zombie is. */
-static int is_dead(struct hl_manager_process p)
-{
-    struct hl_process now;
-    int fd;
-    if (kill(p.pid, 0) != 0 && errno == ESRCH)
-        return 1;
-    if (hl_process_identify(p.pid, &now) != HL_OK)
-        return 0;
-    if (now.start != p.start)
-        return 1;
-    hl_status st = hl_process_open(now, &fd);
-    if (st == HL_OK)
-        close(fd);
-    return st == HL_ENOENT;
-}
-
 static hl_status clear_row(struct hl_manager_table *t, uint32_t row, uint64_t *freed)
 {
     for (uint32_t i = 0; i < t->s->devices; i++) {
@@ -163,7 +145,7 @@ static hl_status clear_row(struct hl_manager_table *t, uint32_t row, uint64_t *f
 
 hl_status hl_manager_reap(struct hl_manager_table *t, uint64_t *freed)
 {
-    struct hl_manager_process all[HL_MANAGER_PROCESSES];
+    struct hl_process all[HL_MANAGER_PROCESSES];
     hl_status st = HL_OK;
     *freed = 0;
     __atomic_store_n(&t->s->reaped_ns, hl_now_ns(), __ATOMIC_RELAXED);
@@ -171,10 +153,10 @@ hl_status hl_manager_reap(struct hl_manager_table *t, uint64_t *freed)
     memcpy(all, t->s->processes, sizeof(all));
     pthread_mutex_unlock(&t->s->registry);
     for (uint32_t i = 0; i < HL_MANAGER_PROCESSES && st == HL_OK; i++) {
-        if (all[i].pid == 0 || !is_dead(all[i])) /* asked without a lock */
+        if (all[i].pid == 0 || !hl_process_ended(all[i])) /* asked without a lock */
             continue;
         HL_TRY(lock_registry(t));
-        const struct hl_manager_process *now = &t->s->processes[i];
+        const struct hl_process *now = &t->s->processes[i];
         if (now->pid == all[i].pid && now->start == all[i].start)
             st = clear_row(t, i, freed);
         pthread_mutex_unlock(&t->s->registry);
@@ -195,47 +177,6 @@ hl_status hl_manager_reap_by_age(struct hl_manager_table *t)
 
 /* ---- coming and going ------------------------------------------------------------------------ */
 
-static hl_status lock_file(const struct hl_manager_table *t)
-{
-    uint64_t until = hl_now_ns() + (uint64_t)t->lock_ms * HL_NS_PER_MS;
-    while (flock(t->fd, LOCK_EX | LOCK_NB) != 0) {
-        if (errno != EWOULDBLOCK && errno != EINTR)
-            return hl_fail(hl_status_of_errno(errno), "manager %s: flock: %s", t->path,
-                           strerror(errno));
-        if (hl_now_ns() > until)
-            return hl_fail(HL_ETIMEDOUT,
-                           "manager %s: another process has been opening or closing it for more "
-                           "than %d ms",
-                           t->path, t->lock_ms);
-        nanosleep(&(struct timespec){.tv_nsec = HL_NS_PER_MS}, NULL);
-    }
-    return HL_OK;
-}
-
-/* The file of that name, locked. It may be taken away between the open and the lock. */
-static hl_status open_locked(struct hl_manager_table *t, int make)
-{
-    for (;;) {
-        struct stat sb;
-        t->fd = shm_open(t->path, make ? O_RDWR | O_CREAT : O_RDWR, 0600);
-        if (t->fd < 0)
-            return hl_fail(hl_status_of_errno(errno), "manager %s: open shared memory: %s", t->path,
-                           strerror(errno));
-        hl_status st = lock_file(t);
-        if (st == HL_OK && fstat(t->fd, &sb) == 0 && sb.st_nlink > 0)
-            return HL_OK;
-        close(t->fd);
-        t->fd = -1;
-        HL_TRY(st);
-    }
-}
-
-static uint64_t pid_namespace(void)
-{
-    struct stat sb;
-    return stat("/proc/self/ns/pid", &sb) == 0 ? (uint64_t)sb.st_ino : 0;
-}
-
 static hl_status make_table(struct hl_manager_table *t, const struct hl_manager_options *o)
 {
     struct hl_manager_shared *s = t->s;
@@ -245,7 +186,7 @@ static hl_status make_table(struct hl_manager_table *t, const struct hl_manager_
     s->version = VERSION;
     s->size = sizeof(*s);
     s->devices = o->devices;
-    s->pid_namespace = pid_namespace();
+    s->pid_namespace = hl_pid_namespace();
     s->reaped_ns = hl_now_ns();
     s->holder = NOBODY;
     HL_TRY(make_lock(&s->registry));
@@ -270,7 +211,7 @@ static hl_status check_layout(const struct hl_manager_table *t)
                        "manager %s: version %u of %" PRIu64 " bytes, this library has version %u "
                        "of %zu; let all processes use one library",
                        t->path, s->version, s->size, VERSION, sizeof(*s));
-    if (s->pid_namespace != pid_namespace())
+    if (s->pid_namespace != hl_pid_namespace())
         return hl_fail(HL_EUNSUPPORTED,
                        "manager %s: its processes are in another PID namespace, so their deaths "
                        "can't be seen from here; share it (docker: --pid=host)",
@@ -309,7 +250,7 @@ static hl_status register_self(struct hl_manager_table *t)
     HL_TRY(hl_process_identify(t->pid, &self));
     HL_TRY(lock_registry(t));
     for (uint32_t i = 0; i < HL_MANAGER_PROCESSES && t->row == NOBODY; i++) {
-        struct hl_manager_process *p = &t->s->processes[i];
+        struct hl_process *p = &t->s->processes[i];
         if (p->pid != 0)
             continue;
         p->start = self.start;
@@ -367,8 +308,10 @@ hl_status hl_manager_table_open(const struct hl_manager_options *o, struct hl_ma
         return hl_fail(HL_EINVAL, "manager %s: at most %d devices beside the host", o->name,
                        HL_MANAGER_DEVICES - 1);
     snprintf(t.path, sizeof(t.path), "/%s", o->name);
-    HL_TRY(open_locked(&t, o->capacity != NULL));
-    hl_status st = join(&t, o);
+    hl_status st = hl_shm_open_locked(t.path, o->capacity != NULL, t.lock_ms, &t.fd);
+    if (st != HL_OK)
+        return hl_fail_prefix(st, "manager %s: ", t.path);
+    st = join(&t, o);
     flock(t.fd, LOCK_UN);
     if (st != HL_OK) {
         hl_shm_unmap(t.s, sizeof(*t.s));
@@ -385,7 +328,7 @@ void hl_manager_table_close(struct hl_manager_table *t)
         return;
     if (t->pid == getpid()) {
         uint64_t freed = 0;
-        int alone = lock_file(t) == HL_OK;
+        int alone = hl_shm_lock(t->fd, t->path, t->lock_ms) == HL_OK;
         /* What can't be given back now is when this process has ended. */
         if (lock_registry(t) == HL_OK) {
             if (clear_row(t, t->row, &freed) == HL_OK && alone && registered(t) == 0)

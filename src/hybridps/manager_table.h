@@ -22,6 +22,7 @@
 #include <sys/types.h>
 
 #include "base/status.h"
+#include "os/process.h"
 
 #define HL_MANAGER_DEVICES   33 /* the host and 32 others */
 #define HL_MANAGER_PROCESSES 256
@@ -43,11 +44,6 @@ struct hl_manager_device {
     struct hl_manager_ticket tickets[HL_MANAGER_TICKETS];
 };
 
-struct hl_manager_process {
-    pid_t pid; /* 0 = free */
-    uint64_t start;
-};
-
 struct hl_manager_shared {
     uint64_t magic; /* written last */
     uint32_t version;
@@ -57,7 +53,7 @@ struct hl_manager_shared {
     uint64_t reaped_ns; /* when somebody looked for the dead */
     pthread_mutex_t registry;
     uint32_t holder;
-    struct hl_manager_process processes[HL_MANAGER_PROCESSES];
+    struct hl_process processes[HL_MANAGER_PROCESSES];   /* pid 0 = free */
     struct hl_manager_device device[HL_MANAGER_DEVICES]; /* 0 is the host */
 };
 

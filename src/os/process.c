@@ -68,6 +68,28 @@ hl_status hl_process_open(struct hl_process p, int *pidfd)
     return HL_OK;
 }
 
+int hl_process_ended(struct hl_process p)
+{
+    struct hl_process now;
+    int fd;
+    if (kill(p.pid, 0) != 0 && errno == ESRCH)
+        return 1;
+    if (hl_process_identify(p.pid, &now) != HL_OK)
+        return 0;
+    if (now.start != p.start)
+        return 1;
+    hl_status st = hl_process_open(p, &fd);
+    if (st == HL_OK)
+        close(fd);
+    return st == HL_ENOENT;
+}
+
+uint64_t hl_pid_namespace(void)
+{
+    struct stat sb;
+    return stat("/proc/self/ns/pid", &sb) == 0 ? (uint64_t)sb.st_ino : 0;
+}
+
 hl_status hl_process_signal(int pidfd, int signum)
 {
     if (syscall(SYS_pidfd_send_signal, pidfd, signum, NULL, 0) == 0)

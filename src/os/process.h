@@ -46,6 +46,10 @@ struct hl_process {
 hl_status hl_process_identify(pid_t pid, struct hl_process *out) HL_CHECK;
 /* Descriptor of exactly that process: HL_ENOENT when it has ended. Readable when it ends. */
 hl_status hl_process_open(struct hl_process p, int *pidfd) HL_CHECK;
+/* 1 when it has certainly ended; a zombie has. */
+int hl_process_ended(struct hl_process p);
+/* Same value = processes see each other's deaths. */
+uint64_t hl_pid_namespace(void);
 /* HL_ENOENT when it has ended. */
 hl_status hl_process_signal(int pidfd, int signum) HL_CHECK;
 /* 1 when it ended within timeout_ms, else 0. */

@@ -7,11 +7,14 @@
 #include <pthread.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/vfs.h>
+#include <time.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/text.h"
 #include "os/file.h"
 #include "os/numa.h"
@@ -108,6 +111,38 @@ static void *reserve_aligned(size_t size, size_t align)
     if (at < p + align)
         munmap(at + size, (size_t)(p + align - at));
     return at;
+}
+
+hl_status hl_shm_lock(int fd, const char *name, int timeout_ms)
+{
+    uint64_t until = hl_now_ns() + (uint64_t)timeout_ms * HL_NS_PER_MS;
+    while (flock(fd, LOCK_EX | LOCK_NB) != 0) {
+        if (errno != EWOULDBLOCK && errno != EINTR)
+            return hl_fail(hl_status_of_errno(errno), "flock of %s: %m", name);
+        if (hl_now_ns() > until)
+            return hl_fail(HL_ETIMEDOUT,
+                           "another process has been opening or closing %s for more than %d ms",
+                           name, timeout_ms);
+        nanosleep(&(struct timespec){.tv_nsec = HL_NS_PER_MS}, NULL);
+    }
+    return HL_OK;
+}
+
+hl_status hl_shm_open_locked(const char *name, int make, int timeout_ms, int *fd)
+{
+    for (;;) {
+        struct stat sb;
+        int file = shm_open(name, make ? O_RDWR | O_CREAT : O_RDWR, 0600);
+        if (file < 0)
+            return hl_fail(hl_status_of_errno(errno), "open shared memory %s: %m", name);
+        hl_status st = hl_shm_lock(file, name, timeout_ms);
+        if (st == HL_OK && fstat(file, &sb) == 0 && sb.st_nlink > 0) {
+            *fd = file;
+            return HL_OK;
+        }
+        close(file);
+        HL_TRY(st);
+    }
 }
 
 hl_status hl_shm_map(int fd, uint64_t size, int writable, void **out)

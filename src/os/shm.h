@@ -25,6 +25,10 @@ hl_status hl_shm_reserve(int fd, const char *path, uint64_t size) HL_CHECK;
 /* At an address that is a multiple of a huge page when it is as long as one. */
 hl_status hl_shm_map(int fd, uint64_t size, int writable, void **out) HL_CHECK;
 void hl_shm_unmap(void *ptr, uint64_t size);
+/* A file of POSIX shared memory that several processes come to and leave: open (make: or create)
+ * and flock it, also where another one takes its name away in between. HL_ENOENT, HL_ETIMEDOUT. */
+hl_status hl_shm_open_locked(const char *name, int make, int timeout_ms, int *fd) HL_CHECK;
+hl_status hl_shm_lock(int fd, const char *name, int timeout_ms) HL_CHECK;
 /* Touch every page on up to one thread per CPU. Content stays. */
 void hl_shm_prefault(void *ptr, uint64_t size, int writable);
 

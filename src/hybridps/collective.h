@@ -1,0 +1,33 @@
+/* hybridps/collective.h - what is behind a group: its built-in transport and the sums.
+ *
+ * Owns:    a transport that was opened owns its mapping until its `close`.
+ * Threads: one at a time on a transport; the sums any.
+ * Errors:  as helios/hybridps.h says of groups.
+ * Units:   bytes, milliseconds; sums count elements.
+ * Limits:  HL_COLLECTIVE_RANKS ranks.
+ */
+#ifndef HL_HYBRIDPS_COLLECTIVE_H
+#define HL_HYBRIDPS_COLLECTIVE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/status.h"
+#include "helios/hybridps.h"
+
+#define HL_COLLECTIVE_RANKS      256
+#define HL_COLLECTIVE_TIMEOUT_MS 300000
+
+hl_status hl_collective_shm_open(const hybridps_shm_options *options,
+                                 hybridps_transport *out) HL_CHECK;
+
+/* Bytes of an element; 0 for what is no type. */
+size_t hl_collective_size(int type);
+/* dst[i] = parts[0][i] + parts[1][i] + ... for `first` <= i < `first` + n, rounded to the type each
+ * time; dst may be one of the parts. */
+void hl_collective_sum(void *dst, const void *const *parts, int count, int type, size_t first,
+                       size_t n);
+/* data[i] /= by */
+void hl_collective_divide(void *data, size_t n, int type, int by);
+
+#endif

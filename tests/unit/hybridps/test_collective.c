@@ -1,0 +1,511 @@
+/* Groups of real processes: sums to the bit, and what happens when one does otherwise, or dies. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/status.h"
+#include "helios/helios.h"
+#include "helios/hybridps.h"
+#include "hybridps/collective_shm.h"
+#include "hybridps/half.h"
+
+#define CHILD_S 50
+#define PIECE   (256u << 10)
+
+static char name[64];
+
+static hybridps_group *join(int rank, int world, int timeout_ms)
+{
+    hybridps_shm_options o = {.name = name, .rank = rank, .world = world, .timeout_ms = timeout_ms};
+    hybridps_group *g = NULL;
+    if (hybridps_group_shm(&o, &g) != 0)
+        fprintf(stderr, "%s\n", hl_error_text());
+    return g;
+}
+
+/* Ranks 1 to world - 1 are children that run fn; rank 0 is run here. All must return 0. */
+static void together(int world, int (*fn)(int rank, int world))
+{
+    pid_t pid[16] = {0};
+    for (int r = 1; r < world; r++) {
+        pid[r] = fork();
+        assert_true(pid[r] >= 0);
+        if (pid[r] == 0) {
+            alarm(CHILD_S);
+            _exit(fn(r, world));
+        }
+    }
+    int mine = fn(0, world);
+    for (int r = 1; r < world; r++) {
+        int status = -1;
+        assert_int_equal(waitpid(pid[r], &status, 0), pid[r]);
+        assert_int_equal(status, 0);
+    }
+    assert_int_equal(mine, 0);
+}
+
+#define WANT(cond)                                                                                 \
+    do {                                                                                           \
+        if (!(cond)) {                                                                             \
+            fprintf(stderr, "rank %d, line %d: %s; %s\n", rank, __LINE__, #cond, hl_error_text()); \
+            return 1;                                                                              \
+        }                                                                                          \
+    } while (0)
+
+/* ---- values ---- */
+
+static float value(int rank, size_t i)
+{
+    uint32_t x = (uint32_t)i * 2654435761u + (uint32_t)rank * 40503u;
+    x ^= x >> 15;
+    x *= 2246822519u;
+    x ^= x >> 13;
+    return (float)(int32_t)x * 0x1p-31f * (i % 3 == 0 ? 1000.0f : 1.0f);
+}
+
+static size_t size_of(int type)
+{
+    return type == HYBRIDPS_F32 ? 4 : 2;
+}
+
+static void put(void *data, int type, size_t i, float x)
+{
+    if (type == HYBRIDPS_F32)
+        ((float *)data)[i] = x;
+    else
+        hl_half_store(&x, 1, data, type, i);
+}
+
+static float got(const void *data, int type, size_t i)
+{
+    float x;
+    hl_half_load(data, type, i, 1, &x);
+    return x;
+}
+
+static float rounded(float x, int type)
+{
+    uint16_t half;
+    if (type == HYBRIDPS_F32)
+        return x;
+    hl_half_store(&x, 1, &half, type, 0);
+    hl_half_load(&half, type, 0, 1, &x);
+    return x;
+}
+
+/* One addition after the other. */
+static float expected(int world, int type, int op, size_t i)
+{
+    float sum = rounded(value(0, i), type);
+    for (int r = 1; r < world; r++)
+        sum = rounded(sum + rounded(value(r, i), type), type);
+    return op == HYBRIDPS_MEAN && world > 1 ? rounded(sum / (float)world, type) : sum;
+}
+
+static int check_sum(hybridps_group *g, int rank, int world, size_t n, int type, int op)
+{
+    uint8_t *data = malloc(n * size_of(type) + 1);
+    for (size_t i = 0; i < n; i++)
+        put(data, type, i, value(rank, i));
+    data[n * size_of(type)] = 77;
+    WANT(hybridps_group_allreduce(g, "x", data, n, type, op) == 0);
+    for (size_t i = 0; i < n; i++) {
+        float a = got(data, type, i), b = expected(world, type, op, i);
+        WANT(memcmp(&a, &b, sizeof(a)) == 0);
+    }
+    WANT(data[n * size_of(type)] == 77);
+    free(data);
+    return 0;
+}
+
+static int sums(int rank, int world)
+{
+    static const size_t counts[] = {0, 1, 3, 4096, 4097, 65536, 65537, 150001};
+    hybridps_group *g = join(rank, world, 20000);
+    WANT(g != NULL && hybridps_group_rank(g) == rank && hybridps_group_world(g) == world);
+    for (size_t k = 0; k < HL_ARRAY_LEN(counts); k++)
+        for (int type = HYBRIDPS_F32; type <= HYBRIDPS_BF16; type++)
+            for (int op = HYBRIDPS_SUM; op <= HYBRIDPS_MEAN; op++)
+                WANT(check_sum(g, rank, world, counts[k], type, op) == 0);
+    hybridps_group_close(g);
+    return 0;
+}
+
+static void sums_are_taken_in_the_order_of_ranks_in_every_type(void **state)
+{
+    (void)state;
+    for (int world = 1; world <= 4; world++)
+        together(world, sums);
+}
+
+static int copies(int rank, int world)
+{
+    static const size_t counts[] = {1, 1000, PIECE, 3 * PIECE + 5};
+    hybridps_group *g = join(rank, world, 20000);
+    WANT(g != NULL);
+    for (size_t k = 0; k < HL_ARRAY_LEN(counts); k++) {
+        size_t n = counts[k];
+        uint8_t *mine = malloc(n), *all = malloc(n * (size_t)world);
+        for (int src = 0; src < world; src++) {
+            memset(mine, 10 + rank, n);
+            WANT(hybridps_group_broadcast(g, "b", mine, n, src) == 0);
+            WANT(mine[0] == 10 + src && mine[n / 2] == 10 + src && mine[n - 1] == 10 + src);
+        }
+        memset(mine, 20 + rank, n);
+        WANT(hybridps_group_allgather(g, "a", mine, all, n) == 0);
+        for (int r = 0; r < world; r++)
+            WANT(all[(size_t)r * n] == 20 + r && all[(size_t)r * n + n - 1] == 20 + r);
+        free(mine);
+        free(all);
+    }
+    hybridps_group_close(g);
+    return 0;
+}
+
+static void every_rank_gets_what_one_or_all_have(void **state)
+{
+    (void)state;
+    for (int world = 1; world <= 4; world++)
+        together(world, copies);
+}
+
+/* ---- ranks that do otherwise ---- */
+
+static int contradict(int rank, int world)
+{
+    float x[64] = {0};
+    hybridps_group *g = join(rank, world, 20000);
+    WANT(g != NULL);
+    int code = rank == 1 ? hybridps_group_broadcast(g, "mine", x, 16, 1)
+                         : hybridps_group_allreduce(g, "ours", x, 64, HYBRIDPS_F32, 0);
+    WANT(code == HELIOS_ECONFLICT);
+    WANT(strstr(hl_error_text(), "broadcast of \"mine\", 16 bytes from rank 1") != NULL);
+    WANT(strstr(hl_error_text(), "allreduce of \"ours\", 256 bytes of type 0") != NULL);
+    WANT(hybridps_group_allreduce(g, "ours", x, 64, HYBRIDPS_F32, 0) == HELIOS_EUNAVAIL);
+    WANT(strstr(hl_error_text(), "lost") != NULL && strstr(hl_error_text(), "mine") != NULL);
+    hybridps_group_close(g);
+    return 0;
+}
+
+static void ranks_that_call_different_things_are_told_what_each_called(void **state)
+{
+    (void)state;
+    together(3, contradict);
+}
+
+static int dies(int rank, int world)
+{
+    float x[4] = {1};
+    hybridps_group *g = join(rank, world, 1000 * CHILD_S);
+    WANT(g != NULL);
+    WANT(hybridps_group_allreduce(g, "x", x, 4, HYBRIDPS_F32, 0) == 0);
+    if (rank == 1)
+        _exit(0); /* without a word, as a kill would end it */
+    uint64_t began = hl_now_ns();
+    WANT(hybridps_group_allreduce(g, "x", x, 4, HYBRIDPS_F32, 0) == HELIOS_EUNAVAIL);
+    WANT(strstr(hl_error_text(), "rank 1") != NULL ||
+         strstr(hl_error_text(), "given the group up"));
+    WANT(hl_now_ns() - began < UINT64_C(20) * HL_NS_PER_S);
+    hybridps_group_close(g);
+    return 0;
+}
+
+static void a_rank_that_died_is_found_long_before_the_deadline(void **state)
+{
+    (void)state;
+    together(3, dies);
+}
+
+static int closes(int rank, int world)
+{
+    float x[4] = {1};
+    hybridps_group *g = join(rank, world, 1000 * CHILD_S);
+    WANT(g != NULL);
+    if (rank != 1) {
+        WANT(hybridps_group_allreduce(g, "x", x, 4, HYBRIDPS_F32, 0) == HELIOS_EUNAVAIL);
+        WANT(strstr(hl_error_text(), "rank 1 has closed the group") != NULL);
+    }
+    hybridps_group_close(g);
+    return 0;
+}
+
+static void a_rank_that_closed_the_group_is_not_waited_for(void **state)
+{
+    (void)state;
+    together(2, closes);
+}
+
+static int late[2];
+
+static int comes_late(int rank, int world)
+{
+    float x[4] = {1};
+    char c;
+    hybridps_group *g = join(rank, world, rank == 0 ? 300 : 20000);
+    WANT(g != NULL);
+    if (rank == 1) {
+        WANT(read(late[0], &c, 1) == 1);
+        WANT(hybridps_group_allreduce(g, "x", x, 4, HYBRIDPS_F32, 0) == HELIOS_EUNAVAIL);
+    } else {
+        uint64_t began = hl_now_ns();
+        WANT(hybridps_group_allreduce(g, "x", x, 4, HYBRIDPS_F32, 0) == HELIOS_ETIMEDOUT);
+        WANT(strstr(hl_error_text(), "rank 1 (process ") && strstr(hl_error_text(), "300 ms"));
+        WANT(hl_now_ns() - began >= 300 * HL_NS_PER_MS);
+        WANT(write(late[1], "x", 1) == 1);
+    }
+    hybridps_group_close(g);
+    return 0;
+}
+
+static void a_wait_ends_with_its_deadline(void **state)
+{
+    (void)state;
+    assert_int_equal(pipe(late), 0);
+    together(2, comes_late);
+}
+
+/* ---- joining ---- */
+
+static int exists(void)
+{
+    char path[96];
+    snprintf(path, sizeof(path), "/dev/shm/%s", name);
+    return access(path, F_OK) == 0;
+}
+
+static void expect_words(int code, int want, const char *words)
+{
+    assert_int_equal(code, want);
+    if (strstr(hl_error_text(), words) == NULL)
+        fail_msg("\"%s\" is not in: %s", words, hl_error_text());
+}
+
+static void joining_fails_with_who_is_missing_and_leaves_nothing(void **state)
+{
+    (void)state;
+    hybridps_group *g = NULL;
+    hybridps_shm_options o = {.name = name, .rank = 1, .world = 3, .timeout_ms = 50};
+    expect_words(hybridps_group_shm(&o, &g), HELIOS_ETIMEDOUT, "1 of 3 ranks joined");
+    expect_words(HELIOS_ETIMEDOUT, HELIOS_ETIMEDOUT, "not 0 2");
+    assert_false(exists());
+    o.rank = 3;
+    expect_words(hybridps_group_shm(&o, &g), HELIOS_EINVAL, "rank 3 of 3");
+    o = (hybridps_shm_options){.name = "a/b", .world = 1};
+    expect_words(hybridps_group_shm(&o, &g), HELIOS_EINVAL, "no '/'");
+    expect_words(hybridps_group_shm(NULL, &g), HELIOS_EINVAL, "options");
+    assert_null(g);
+}
+
+/* A child that has joined as rank 0 of 2, as the file shows, and waits for the other. */
+static pid_t half_a_group(void)
+{
+    pid_t pid = fork();
+    assert_true(pid >= 0);
+    if (pid == 0) {
+        alarm(CHILD_S);
+        _exit(join(0, 2, 1000 * CHILD_S) != NULL ? 0 : 1);
+    }
+    struct hl_collective_shared seen = {0};
+    char path[96];
+    uint64_t until = hl_now_ns() + UINT64_C(20) * HL_NS_PER_S;
+    snprintf(path, sizeof(path), "/dev/shm/%s", name);
+    while (seen.rows[0].process.pid != pid) {
+        int fd = open(path, O_RDONLY);
+        if (fd >= 0 && read(fd, &seen, sizeof(seen)) < 0)
+            fail_msg("read %s", path);
+        close(fd);
+        assert_true(hl_now_ns() < until);
+    }
+    return pid;
+}
+
+static void a_rank_and_a_world_are_given_once_and_the_dead_give_theirs_back(void **state)
+{
+    (void)state;
+    int status;
+    hybridps_group *g = NULL;
+    hybridps_shm_options o = {.name = name, .rank = 0, .world = 2, .timeout_ms = 100};
+    pid_t pid = half_a_group();
+    expect_words(hybridps_group_shm(&o, &g), HELIOS_ECONFLICT, "rank 0 is process");
+    o.world = 3;
+    o.rank = 2;
+    expect_words(hybridps_group_shm(&o, &g), HELIOS_ECONFLICT, "the others said 2");
+    assert_int_equal(kill(pid, SIGKILL), 0);
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_true(exists());
+    together(2, copies); /* under the same name */
+    assert_false(exists());
+}
+
+static void a_fork_is_refused(void **state)
+{
+    (void)state;
+    float x[4] = {0};
+    int status;
+    hybridps_group *g = join(0, 1, 1000);
+    assert_non_null(g);
+    pid_t pid = fork();
+    if (pid == 0)
+        _exit(hybridps_group_allreduce(g, "x", x, 4, HYBRIDPS_F32, 0) == HELIOS_EPERM ? 0 : 1);
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_int_equal(status, 0);
+    hybridps_group_close(g);
+}
+
+/* ---- somebody's own transport ---- */
+
+struct own {
+    uint64_t calls, most;
+    int fail, closed;
+};
+
+/* Rank r has r times what rank 1, which is this one, has. */
+static int own_allgather(void *arg, const char *what, const void *mine, void *all, uint64_t bytes)
+{
+    struct own *o = arg;
+    const float *x = mine;
+    float *y = all;
+    assert_string_equal(what, "grad");
+    o->calls++;
+    o->most = bytes > o->most ? bytes : o->most;
+    for (int r = 0; r < 3; r++)
+        for (size_t i = 0; i < bytes / 4; i++)
+            *y++ = (float)r * x[i];
+    return o->fail;
+}
+
+static int own_broadcast(void *arg, const char *what, void *data, uint64_t bytes, int src)
+{
+    (void)arg;
+    (void)what;
+    memset(data, src, bytes);
+    return 0;
+}
+
+static const char *own_why(void *arg)
+{
+    return ((struct own *)arg)->fail ? "the cable is out" : "";
+}
+
+static void own_close(void *arg)
+{
+    ((struct own *)arg)->closed++;
+}
+
+static void a_transport_without_sums_has_them_made_piece_by_piece(void **state)
+{
+    (void)state;
+    struct own own = {0};
+    hybridps_transport t = {.rank = 1,
+                            .world = 3,
+                            .arg = &own,
+                            .allgather = own_allgather,
+                            .broadcast = own_broadcast,
+                            .why = own_why,
+                            .close = own_close};
+    hybridps_group *g = NULL;
+    size_t n = 600001;
+    float *x = malloc(n * sizeof(*x));
+    for (size_t i = 0; i < n; i++)
+        x[i] = (float)(i % 1000);
+    assert_int_equal(hybridps_group_over(&t, &g), 0);
+    assert_int_equal(hybridps_group_allreduce(g, "grad", x, n, HYBRIDPS_F32, HYBRIDPS_MEAN), 0);
+    for (size_t i = 0; i < n; i++)
+        assert_true(x[i] == (float)(i % 1000));
+    assert_int_equal(own.calls, 3);
+    assert_int_equal(own.most, 1 << 20);
+    expect_words(hybridps_group_broadcast(g, "b", x, 4, 3), HELIOS_EINVAL, "ranks 0 to 2");
+    expect_words(hybridps_group_allreduce(g, "b", x, 4, 9, 0), HELIOS_EINVAL, "no type 9");
+    own.fail = HELIOS_EIO;
+    expect_words(hybridps_group_allreduce(g, "grad", x, n, 0, 0), HELIOS_EIO, "cable is out");
+    own.fail = 0;
+    expect_words(hybridps_group_allreduce(g, "grad", x, n, 0, 0), HELIOS_EUNAVAIL, "cable is out");
+    hybridps_group_close(g);
+    assert_int_equal(own.closed, 1);
+    free(x);
+    t.allgather = NULL;
+    expect_words(hybridps_group_over(&t, &g), HELIOS_EINVAL, "allgather");
+    hybridps_group_close(NULL);
+}
+
+/* ---- managed results ---- */
+
+static int state_of(hybridps *h, uint32_t tensor)
+{
+    hybridps_tensor_info info = {0};
+    assert_int_equal(hybridps_tensor(h, tensor, &info), 0);
+    return info.state;
+}
+
+static int managed(int rank, int world)
+{
+    hybridps_options o = {.device = "emu:1MiB", .chunk_bytes = 4096};
+    hybridps *h = NULL;
+    hybridps_group *g = join(rank, world, 20000);
+    uint32_t t = HYBRIDPS_NEW, first;
+    float local[256];
+    WANT(g != NULL && hybridps_open(&o, &h) == 0);
+    for (int round = 0; round < 3; round++) {
+        for (size_t i = 0; i < 256; i++)
+            local[i] = value(rank, i);
+        WANT(hybridps_allreduce(h, g, "sum", local, 256, HYBRIDPS_F32, HYBRIDPS_SUM, &t) == 0);
+        first = round == 0 ? t : first;
+        WANT(t == first && t != HYBRIDPS_NEW);
+        hybridps_use use = {.tensor = t, .where = HYBRIDPS_DEVICE};
+        WANT(hybridps_access(h, &use, 1) == 0);
+        for (size_t i = 0; i < 256; i++)
+            WANT(((float *)use.address)[i] == expected(world, HYBRIDPS_F32, HYBRIDPS_SUM, i));
+        WANT(hybridps_allreduce(h, g, "sum", local, 256, HYBRIDPS_F32, 0, &t) == HELIOS_EINVAL);
+        WANT(hybridps_release(h, &t, 1, HYBRIDPS_HOLD) == 0);
+    }
+    WANT(hybridps_broadcast(h, g, "one", local, sizeof(local), 1, &t) == 0);
+    hybridps_use use = {.tensor = t, .where = HYBRIDPS_HOST};
+    WANT(hybridps_access(h, &use, 1) == 0 && ((float *)use.address)[7] == value(1, 7));
+    WANT(hybridps_release(h, &t, 1, HYBRIDPS_HOLD) == 0);
+    WANT(hybridps_broadcast(h, g, "one", local, 12, 1, &t) == HELIOS_EINVAL);
+    if (rank == 1) { /* the other is alone with its call */
+        hybridps_group_close(g);
+    } else {
+        WANT(hybridps_allreduce(h, g, "sum", local, 256, HYBRIDPS_F32, 0, &t) == HELIOS_EUNAVAIL);
+        WANT(state_of(h, t) == HYBRIDPS_FREE);
+        hybridps_group_close(g);
+    }
+    hybridps_close(h);
+    return 0;
+}
+
+static void results_are_tensors_of_the_pool(void **state)
+{
+    (void)state;
+    together(2, managed);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(sums_are_taken_in_the_order_of_ranks_in_every_type),
+        cmocka_unit_test(every_rank_gets_what_one_or_all_have),
+        cmocka_unit_test(ranks_that_call_different_things_are_told_what_each_called),
+        cmocka_unit_test(a_rank_that_died_is_found_long_before_the_deadline),
+        cmocka_unit_test(a_rank_that_closed_the_group_is_not_waited_for),
+        cmocka_unit_test(a_wait_ends_with_its_deadline),
+        cmocka_unit_test(joining_fails_with_who_is_missing_and_leaves_nothing),
+        cmocka_unit_test(a_rank_and_a_world_are_given_once_and_the_dead_give_theirs_back),
+        cmocka_unit_test(a_fork_is_refused),
+        cmocka_unit_test(a_transport_without_sums_has_them_made_piece_by_piece),
+        cmocka_unit_test(results_are_tensors_of_the_pool),
+    };
+    snprintf(name, sizeof(name), "helios-test-group-%d", (int)getpid());
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
