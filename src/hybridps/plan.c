@@ -48,7 +48,7 @@ double hl_chunk_plan_rank(const struct hl_chunk_plan *p, uint32_t chunk, int dir
 
 void hl_chunk_plan_facts(const struct hl_chunk_plan *p, struct hl_chunk_plan_facts *out)
 {
-    static const char *const names[] = {"belady", "belady, free first", "belady, clean first",
+    static const char *const names[] = {"belady, free first", "belady", "belady, clean first",
                                         "flow"};
     struct hl_chunk_plan_facts f = {.rule = names[p->rule], .exact = p->exact};
     for (uint64_t i = 0; i < p->iterations; i++)

@@ -6,8 +6,8 @@
  * under the bytes available is a min-cost flow along the moments. Where one write-back serves
  * several such spans, branch and bound decides. With chunks of one size the result is exact as long
  * as `work` lasts; else the flow's answer is rounded. It is simulated beside Belady's rule
- * (furthest next use) and two that know what a copy costs; the cheapest is the plan, Belady's among
- * equals. So a plan never moves more than Belady.
+ * (furthest next use) and two that know what a copy costs; the cheapest is the plan, the first
+ * among equals (who leaves for nothing goes first). So a plan never moves more than Belady.
  *
  * A plan says whom to keep; chunks leave only when room is needed, and a course of things that was
  * not foreseen costs bytes but nothing else.
@@ -40,7 +40,7 @@ struct hl_chunk_plan_options {
 };
 
 struct hl_chunk_plan_facts {
-    const char *rule; /* "belady", "belady, free first", "belady, clean first", "flow" */
+    const char *rule; /* "belady, free first", "belady", "belady, clean first", "flow" */
     int exact;        /* no way of evicting moves fewer bytes */
     uint64_t moved;   /* h2d + d2h of all iterations */
 };

@@ -7,7 +7,7 @@
 #define PLAN_NEVER ((int64_t)1 << 40)
 #define PLAN_SCALE 240 /* of weights, so that a bonus can be shared evenly */
 
-enum plan_rule { PLAN_BELADY, PLAN_FREE_FIRST, PLAN_CLEAN_FIRST, PLAN_FLOW, PLAN_RULES };
+enum plan_rule { PLAN_FREE_FIRST, PLAN_BELADY, PLAN_CLEAN_FIRST, PLAN_FLOW, PLAN_RULES };
 
 /* A chunk's time on the device from one use to the next. */
 struct plan_seg {

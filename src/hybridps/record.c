@@ -309,8 +309,11 @@ static void need_pinned(struct hl_record *r)
     for (uint32_t c = 0; c < s.chunks && s.pins > 0; c++) {
         struct hl_chunk_info info;
         hl_chunk_pool_info(r->pool, c, &info);
-        if (info.device_pins > 0)
+        if (info.device_pins > 0) {
             hl_record_need(r, c, 0, 0);
+            if (r->following && r->phase->plan != NULL)
+                hl_chunk_plan_used(r->phase->plan, c);
+        }
         if (info.host_pins > 0)
             hl_record_need(r, c, 1, 0);
     }
