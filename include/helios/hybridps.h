@@ -73,9 +73,11 @@ HELIOS_API int hybridps_grad_norm(const void *g, int grad_type, size_t n, double
  *         each moment: hybridps_moment; access, compute, release
  *
  * A chunk is what moves. In mode "move" it is in one place; in mode "copy" a chunk that was only
- * read on the device still has its host copy, and leaves the device without a transfer. A chunk
- * has one address on the host and one on the device for all its life. An address is good between
- * access and release; where the chunk is not, using it faults. */
+ * read on the device still has its host copy, and leaves the device without a transfer. Where the
+ * host is full too, chunks that will be needed last are spilled; they come back when accessed, and
+ * an access needs host memory for all it brings back, at once. A chunk has one address on the host
+ * and one on the device for all its life. An address is good between access and release; where the
+ * chunk is not, using it faults. */
 typedef struct hybridps hybridps;
 
 typedef struct hybridps_options {
@@ -87,6 +89,10 @@ typedef struct hybridps_options {
     const char *manager;  /* the node's table, which somebody made; NULL = none */
     int prefetch;         /* chunks fetched ahead; 0 = none, -1 = 2 */
     uint64_t seed;        /* of "random" */
+    /* Where the host is full (host_bytes, or the manager's table), chunks that are not in use are
+     * put into the pool that this Unix socket hands out: L3's, or the node's store's. NULL: that of
+     * $HELIOS_L3_SOCKET, else $HELIOS_STORE_SOCKET, which Agents set; "none": nowhere. */
+    const char *spill;
 } hybridps_options;
 
 enum { HYBRIDPS_HOST = 0, HYBRIDPS_DEVICE = 1 };
@@ -170,6 +176,8 @@ typedef struct hybridps_stats_t {
     uint64_t iterations, moments, deviations; /* begun; in this iteration; from the record */
     int planned;                              /* this iteration follows a plan */
     hybridps_traffic total, iteration, last;  /* all; the running iteration; the one before */
+    uint64_t spilled, spilled_peak;           /* bytes of chunks below the host */
+    uint64_t spill_out, spill_in;             /* bytes that went there, and came back */
 } hybridps_stats_t;
 
 HELIOS_API int hybridps_stats(hybridps *h, hybridps_stats_t *out);
@@ -178,7 +186,7 @@ typedef struct hybridps_tensor_info {
     uint32_t chunk;
     uint64_t offset, bytes; /* in the chunk */
     int kind, state;
-    int on_host, on_device; /* where its content is; both = copies */
+    int on_host, on_device; /* where its content is; both = copies; neither = spilled */
 } hybridps_tensor_info;
 
 HELIOS_API int hybridps_tensor(hybridps *h, uint32_t tensor, hybridps_tensor_info *out);

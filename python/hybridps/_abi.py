@@ -35,7 +35,7 @@ class HybridPSError(RuntimeError):
 class _Options(ctypes.Structure):
     _fields_ = [("device", c_char_p), ("policy", c_char_p), ("mode", c_char_p),
                 ("chunk_bytes", c_uint64), ("host_bytes", c_uint64), ("manager", c_char_p),
-                ("prefetch", c_int), ("seed", c_uint64)]
+                ("prefetch", c_int), ("seed", c_uint64), ("spill", c_char_p)]
 
 
 class Use(ctypes.Structure):
@@ -69,7 +69,9 @@ class _Stats(_Fields):
                 [(name, c_uint64) for name in
                  ("tensors", "chunks", "iterations", "moments", "deviations")] +
                 [("planned", c_int), ("total", _Traffic), ("iteration", _Traffic),
-                 ("last", _Traffic)])
+                 ("last", _Traffic)] +
+                [(name, c_uint64) for name in
+                 ("spilled", "spilled_peak", "spill_out", "spill_in")])
 
 
 class _Info(_Fields):
@@ -86,7 +88,7 @@ class Adam(ctypes.Structure):
 
 
 # What a C compiler makes of hybridps.h on every 64-bit Linux; a mismatch would corrupt memory.
-_SIZES = {_Options: 64, Use: 24, _Traffic: 56, _Stats: 384, _Info: 40, Adam: 128}
+_SIZES = {_Options: 72, Use: 24, _Traffic: 56, _Stats: 416, _Info: 40, Adam: 128}
 
 _PROTOTYPES = {
     "helios_last_error": (c_char_p, []),
@@ -163,11 +165,13 @@ class Pool:
     """One hybridps. See hybridps.h for what each call means and when it fails."""
 
     def __init__(self, device: str, policy: str | None, mode: str | None, chunk_bytes: int,
-                 host_bytes: int, manager: str | None, prefetch: int, seed: int = 0) -> None:
+                 host_bytes: int, manager: str | None, prefetch: int, seed: int = 0,
+                 spill: str | None = None) -> None:
         self.lib = load_library()
-        text = [None if s is None else s.encode() for s in (device, policy, mode, manager)]
+        text = [None if s is None else s.encode() for s in (device, policy, mode, manager,
+                                                             spill)]
         options = _Options(text[0], text[1], text[2], chunk_bytes, host_bytes, text[3], prefetch,
-                           seed)
+                           seed, text[4])
         handle = c_void_p()
         self._h = None
         self.check(self.lib.hybridps_open(ctypes.byref(options), ctypes.byref(handle)))

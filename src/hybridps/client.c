@@ -29,6 +29,26 @@ static int number_of(const char *device)
     return n > 0 && n < 1024 && (*end == '\0' || *end == ':') ? (int)n : 0;
 }
 
+/* Who is needed last, as far as this iteration goes as recorded. */
+static int next_use(void *arg, uint32_t chunk, uint64_t *moments)
+{
+    const struct hybridps *h = arg;
+    if (h->order == NULL || !h->record.following)
+        return 0;
+    *moments = hl_next_use(h->order, chunk, h->record.begun ? h->record.moment : 0);
+    return 1;
+}
+
+static hl_status open_spill(const char *spill, struct hl_chunk_pool_options *o)
+{
+    static const char *const told[] = {"HELIOS_L3_SOCKET", "HELIOS_STORE_SOCKET"};
+    for (size_t i = 0; i < HL_ARRAY_LEN(told) && (spill == NULL || spill[0] == '\0'); i++)
+        spill = getenv(told[i]);
+    if (spill == NULL || spill[0] == '\0' || strcmp(spill, "none") == 0)
+        return HL_OK;
+    return hl_spill_l3_open(spill, 0, &o->spill, &o->spill_arg);
+}
+
 static hl_status open_parts(struct hybridps *h, const hybridps_options *o)
 {
     if (o->manager != NULL) {
@@ -42,7 +62,10 @@ static hl_status open_parts(struct hybridps *h, const hybridps_options *o)
                                          .policy_options.seed = o->seed,
                                          .host_bytes = o->host_bytes,
                                          .charge = h->manager != NULL ? charge : NULL,
-                                         .charge_arg = h};
+                                         .charge_arg = h,
+                                         .next_use = next_use,
+                                         .next_use_arg = h};
+    HL_TRY(open_spill(o->spill, &pool));
     HL_TRY(hl_chunk_pool_open(&pool, &h->pool));
     h->record = (struct hl_record){
         .pool = h->pool, .copy = h->copy, .opt = strcmp(pool.policy, "opt") == 0};
@@ -52,6 +75,7 @@ static hl_status open_parts(struct hybridps *h, const hybridps_options *o)
 static void free_client(struct hybridps *h)
 {
     hl_record_fini(&h->record);
+    hl_next_use_free(h->order);
     hl_chunk_pool_close(h->pool);
     hybridps_manager_close(h->manager); /* gives back all that was added */
     hl_tensors_fini(&h->tensors);
@@ -183,7 +207,7 @@ int hybridps_tensor(hybridps *h, uint32_t tensor, hybridps_tensor_info *out)
                                       .bytes = x->bytes,
                                       .kind = x->kind,
                                       .state = x->state,
-                                      .on_host = has && info.on_host,
+                                      .on_host = has && info.on_host && !info.below,
                                       .on_device = has && info.on_device};
     }
     return leave(h, st);
@@ -243,6 +267,15 @@ int hybridps_moment(hybridps *h, const char *stage, const char *op, uint64_t oth
     return leave(h, st);
 }
 
+/* Without it the least recently used goes. */
+static void make_order(struct hybridps *h)
+{
+    hl_next_use_free(h->order);
+    h->order = NULL;
+    if (h->record.following && hl_next_use_make(&h->record.phase->trace, &h->order) != HL_OK)
+        hl_error_clear();
+}
+
 static hybridps_traffic since(hybridps_traffic a, hybridps_traffic b)
 {
     return (hybridps_traffic){.h2d = a.h2d - b.h2d,
@@ -261,6 +294,7 @@ int hybridps_iteration(hybridps *h, const char *phase)
     int running = h->record.phase != NULL;
     hl_status st = hl_record_iteration(&h->record, phase);
     if (st == HL_OK) {
+        make_order(h);
         hl_chunk_pool_stats(h->pool, &s);
         if (running)
             h->last = since(s.total, h->at_start);
@@ -380,7 +414,11 @@ int hybridps_stats(hybridps *h, hybridps_stats_t *out)
                               .planned = h->record.following && h->record.phase->plan != NULL,
                               .total = s.total,
                               .iteration = since(s.total, h->at_start),
-                              .last = h->last};
+                              .last = h->last,
+                              .spilled = s.below,
+                              .spilled_peak = s.below_peak,
+                              .spill_out = s.below_out,
+                              .spill_in = s.below_in};
     memcpy(out->device_by_kind, s.device_by_kind, sizeof(out->device_by_kind));
     memcpy(out->host_by_kind, s.host_by_kind, sizeof(out->host_by_kind));
     return leave(h, HL_OK);

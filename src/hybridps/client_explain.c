@@ -25,18 +25,20 @@ static void add(struct text *t, const char *fmt, ...)
         t->len += (size_t)n < sizeof(t->data) - t->len ? (size_t)n : sizeof(t->data) - t->len - 1;
 }
 
-/* On the device: bytes of each kind, and how many of them are pinned. */
-static void add_kinds(const struct hybridps *h, struct text *t)
+/* In that place: bytes of each kind, and how many of them are pinned. */
+static void add_kinds(const struct hybridps *h, struct text *t, int on_host)
 {
     uint64_t all[HYBRIDPS_KINDS] = {0}, pinned[HYBRIDPS_KINDS] = {0};
     const char *comma = "";
     for (uint32_t c = 0; c < h->tensors.chunk_count; c++) {
         struct hl_chunk_info info;
         hl_chunk_pool_info(h->pool, c, &info);
-        all[info.kind] += info.on_device ? info.bytes : 0;
-        pinned[info.kind] += info.device_pins > 0 ? info.bytes : 0;
+        int there = on_host ? info.on_host && !info.below : info.on_device;
+        uint32_t pins = on_host ? info.host_pins : info.device_pins;
+        all[info.kind] += there ? info.bytes : 0;
+        pinned[info.kind] += pins > 0 ? info.bytes : 0;
     }
-    add(t, "; on the device:");
+    add(t, "; on the %s:", on_host ? "host" : "device");
     for (int k = 0; k < HYBRIDPS_KINDS; k++)
         if (all[k] > 0) {
             add(t, "%s %s %" PRIu64 " (COMPUTE %" PRIu64 ")", comma, hl_tensor_kind_name(k), all[k],
@@ -47,7 +49,7 @@ static void add_kinds(const struct hybridps *h, struct text *t)
 }
 
 /* The longest chunks that are pinned, each with a tensor that pins it. */
-static void add_pinned(const struct hybridps *h, struct text *t)
+static void add_pinned(const struct hybridps *h, struct text *t, int where)
 {
     uint32_t told[TOP];
     size_t count = 0;
@@ -59,7 +61,7 @@ static void add_pinned(const struct hybridps *h, struct text *t)
             int known = 0;
             for (size_t k = 0; k < count; k++)
                 known |= told[k] == x->chunk;
-            if (x->pins == 0 || x->where != HYBRIDPS_DEVICE || known)
+            if (x->pins == 0 || x->where != where || known)
                 continue;
             if (best == NULL || h->tensors.chunks[x->chunk].bytes > bytes) {
                 best = x;
@@ -89,6 +91,22 @@ static uint64_t wanted(const struct hybridps *h, const hybridps_use *uses, size_
     return bytes;
 }
 
+/* Bytes that are pinned on the host, or asked for and not on the device. */
+static uint64_t wanted_on_host(const struct hybridps *h, const hybridps_use *uses, size_t n)
+{
+    uint64_t bytes = 0;
+    for (uint32_t c = 0; c < h->tensors.chunk_count; c++) {
+        struct hl_chunk_info info;
+        hl_chunk_pool_info(h->pool, c, &info);
+        int in = info.host_pins > 0;
+        for (size_t i = 0; i < n && !in; i++)
+            in = h->tensors.list[uses[i].tensor].chunk == c &&
+                 (uses[i].where == HYBRIDPS_HOST || info.below);
+        bytes += in ? info.bytes : 0;
+    }
+    return bytes;
+}
+
 hl_status client_explain(const struct hybridps *h, hl_status st, const hybridps_use *uses, size_t n)
 {
     struct text t = {.len = 0};
@@ -101,9 +119,14 @@ hl_status client_explain(const struct hybridps *h, hl_status st, const hybridps_
     if (n > 1)
         add(&t, " and %zu more", n - 1);
     add(&t, ": %s", hl_error_text());
-    add_kinds(h, &t);
-    add_pinned(h, &t);
-    if (st == HL_ENOSPC)
+    struct hl_chunk_pool_stats s;
+    hl_chunk_pool_stats(h->pool, &s);
+    add_kinds(h, &t, s.host_short);
+    add_pinned(h, &t, s.host_short ? HYBRIDPS_HOST : HYBRIDPS_DEVICE);
+    if (st == HL_ENOSPC && s.host_short)
+        add(&t, "; %" PRIu64 " bytes of these must be on the host at once",
+            wanted_on_host(h, uses, n));
+    else if (st == HL_ENOSPC)
         add(&t, "; it would fit a device of %" PRIu64 " bytes (%" PRIu64 " of them for others)",
             wanted(h, uses, n) + h->other, h->other);
     return hl_fail(st, "%s", t.data);

@@ -20,6 +20,7 @@ struct hybridps {
     int device;                /* its number there */
     struct hl_tensors tensors;
     struct hl_record record;
+    struct hl_next_use *order; /* of the recorded iteration; NULL = none */
 
     char stage[64], op[192];
     uint64_t other, moments, iterations;

@@ -17,8 +17,11 @@ hl_status hl_chunk_pool_open(const struct hl_chunk_pool_options *options,
                              struct hl_chunk_pool **out)
 {
     struct hl_chunk_pool *p = calloc(1, sizeof(*p));
-    if (p == NULL)
+    if (p == NULL) {
+        if (options->spill != NULL)
+            options->spill->close(options->spill_arg);
         return hl_fail(HL_ENOMEM, "memory is short for chunks");
+    }
     p->o = *options;
     hl_status st = hl_policy_create(options->policy, &options->policy_options, &p->policy);
     if (st == HL_OK)
@@ -48,6 +51,8 @@ void hl_chunk_pool_close(struct hl_chunk_pool *p)
     pool_settle_ahead(p);
     for (uint32_t i = 0; i < p->count; i++)
         hl_chunk_memory_fini(&p->chunks[i].mem);
+    if (p->o.spill != NULL)
+        p->o.spill->close(p->o.spill_arg);
     hl_device_close(p->device);
     hl_policy_destroy(p->policy);
     free(p->chunks);
@@ -128,9 +133,9 @@ static void count_device(struct hl_chunk_pool *p, const struct chunk *c, int sig
         p->s.device_peak = p->s.device;
 }
 
-static hl_status charge(struct hl_chunk_pool *p, int on_host, uint64_t bytes)
+static hl_status charge_device(struct hl_chunk_pool *p, uint64_t bytes)
 {
-    return p->o.charge != NULL ? p->o.charge(p->o.charge_arg, on_host, (int64_t)bytes) : HL_OK;
+    return p->o.charge != NULL ? p->o.charge(p->o.charge_arg, 0, (int64_t)bytes) : HL_OK;
 }
 
 /* What is given back can't be refused; books that could not be reached find out by themselves. */
@@ -145,7 +150,7 @@ hl_status pool_set_host(struct hl_chunk_pool *p, struct chunk *c, enum hl_chunk_
 {
     int had = c->mem.host_state != HL_CHUNK_HOST_NONE, has = state != HL_CHUNK_HOST_NONE;
     if (has && !had)
-        HL_TRY(charge(p, 1, c->bytes));
+        HL_TRY(pool_charge_host(p, c->bytes));
     hl_status st = hl_chunk_host_set(&c->mem, state);
     if (had == has)
         return st;
@@ -310,7 +315,8 @@ static hl_status plan_leaving(struct hl_chunk_pool *p)
     return HL_OK;
 }
 
-static hl_status check_host(const struct hl_chunk_pool *p)
+/* What will come to the host; that of chunks from below too, on their way. */
+static hl_status check_host(struct hl_chunk_pool *p)
 {
     uint64_t more = 0;
     for (size_t i = 0; i < p->out_count; i++) {
@@ -320,14 +326,9 @@ static hl_status check_host(const struct hl_chunk_pool *p)
     for (size_t i = 0; i < p->wanted_count; i++) {
         const struct chunk *c = &p->chunks[p->wanted[i]];
         int fresh = (c->want & WANT_HOST) && !c->device && !c->host;
-        more += fresh && c->mem.host_state == HL_CHUNK_HOST_NONE ? c->bytes : 0;
+        more += (fresh || c->below != 0) && c->mem.host_state == HL_CHUNK_HOST_NONE ? c->bytes : 0;
     }
-    if (p->o.host_bytes > 0 && p->s.host + more > p->o.host_bytes)
-        return hl_fail(HL_ENOSPC,
-                       "%s: needs %" PRIu64 " bytes more on the host, where chunks have %" PRIu64
-                       " of the %" PRIu64 " they may have",
-                       p->info.name, more, p->s.host, p->o.host_bytes);
-    return HL_OK;
+    return pool_host_room(p, more);
 }
 
 /* ---- copies ---- */
@@ -408,7 +409,7 @@ static void let_go(struct hl_chunk_pool *p)
 /* Device memory for chunk c and its content under way. Its bytes are counted from here on. */
 hl_status pool_begin_load(struct hl_chunk_pool *p, struct chunk *c, int alone)
 {
-    HL_TRY(charge(p, 0, c->bytes));
+    HL_TRY(charge_device(p, c->bytes));
     hl_status st = hl_chunk_device_take(&c->mem);
     if (st != HL_OK) {
         discharge(p, 0, c->bytes);
@@ -508,8 +509,10 @@ static void settle(struct hl_chunk_pool *p)
 static void pin(struct hl_chunk_pool *p, const struct hl_trace_use *uses, size_t count)
 {
     p->s.pins += count;
+    p->accesses++;
     for (size_t i = 0; i < count; i++) {
         struct chunk *c = &p->chunks[uses[i].chunk];
+        c->used = p->accesses;
         if (uses[i].on_host) {
             c->host_pins++;
             c->host_write |= uses[i].write;
@@ -528,6 +531,7 @@ static hl_status move_all(struct hl_chunk_pool *p)
     HL_TRY(check_host(p));
     HL_TRY(copy_out(p));
     let_go(p);
+    HL_TRY(pool_fetch(p));
     hl_status st = show_fresh(p);
     if (st == HL_OK)
         st = load(p);
@@ -542,6 +546,7 @@ hl_status hl_chunk_pool_access(struct hl_chunk_pool *p, const struct hl_trace_us
     if (p->lost)
         return hl_fail(HL_EUNAVAIL, "%s: the device did not answer; end the process", p->info.name);
     pool_settle_ahead(p);
+    p->s.host_short = 0;
     hl_status st = merge(p, uses, count);
     if (st == HL_OK)
         st = move_all(p);
@@ -582,6 +587,7 @@ void hl_chunk_pool_end(struct hl_chunk_pool *p, uint32_t chunk)
         pool_settle_ahead(p);
     if (c->device)
         pool_leave_device(p, c);
+    pool_end_below(p, c);
     c->host = 0;
     pool_lower_host(p, c, HL_CHUNK_HOST_NONE);
 }
@@ -592,7 +598,8 @@ void hl_chunk_pool_info(const struct hl_chunk_pool *p, uint32_t chunk, struct hl
     *out = (struct hl_chunk_info){.kind = c->kind,
                                   .bytes = c->bytes,
                                   .on_device = c->device,
-                                  .on_host = c->host,
+                                  .on_host = c->host || c->below != 0,
+                                  .below = c->below != 0,
                                   .device_pins = c->device_pins,
                                   .host_pins = c->host_pins,
                                   .host = c->mem.host,

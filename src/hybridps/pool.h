@@ -2,17 +2,18 @@
  *
  * A chunk's content is on the device, on the host, in both (mode copy), or nowhere (new, or ended).
  * Content only on the device while mode is copy is dirty: leaving costs a copy, as it always does
- * in mode move. What is pinned stays where it is. An access plans all it will do before it moves
- * anything; bytes are reserved before they are taken and given back if that fails.
+ * in mode move. Where the host is full, content goes from there to a place below (spill.h), and
+ * comes back by the host when it is accessed. What is pinned stays where it is. An access plans all
+ * it will do on the device before it moves anything; bytes are reserved before they are taken and
+ * given back if that fails.
  *
  * Owns:    the device, the chunks, the policy (hl_chunk_pool_close).
  * Threads: one at a time; the caller holds a lock. Copies run beside the caller within a call.
  * Errors:  HL_ENOSPC with what is needed, available and pinned; HL_EBUSY for a chunk that is pinned
  *          in the other place; the device's. After a failure contents and pins are as they were;
- *          chunks may have left the device. HL_ETIMEDOUT of a copy: the device is lost, and every
- *          later call fails.
- * Units:   bytes of chunks as they were added; moments.
- * Limits:  2^32 - 1 chunks.
+ *          chunks may have left the device or the host. HL_ETIMEDOUT of a copy: the device is lost,
+ * and every later call fails. Units:   bytes of chunks as they were added; moments. Limits:  2^32 -
+ * 1 chunks.
  */
 #ifndef HL_HYBRIDPS_POOL_H
 #define HL_HYBRIDPS_POOL_H
@@ -21,6 +22,7 @@
 
 #include "helios/hybridps.h"
 #include "hybridps/policy.h"
+#include "hybridps/spill.h"
 #include "hybridps/trace.h"
 
 struct hl_chunk_pool;
@@ -35,6 +37,11 @@ struct hl_chunk_pool_options {
      * device. More may be refused; then the access fails. */
     hl_status (*charge)(void *arg, int on_host, int64_t bytes);
     void *charge_arg;
+    const struct hl_spill_ops *spill; /* the place below, NULL = none; the pool's from here on */
+    void *spill_arg;
+    /* Moments until a chunk is needed next; 0 = not known, then the least recently used goes. */
+    int (*next_use)(void *arg, uint32_t chunk, uint64_t *moments);
+    void *next_use_arg;
     /* For tests: called before a copy begins and before it is waited for; true makes it fail. */
     int (*fail)(void *arg);
     void *fail_arg;
@@ -43,7 +50,8 @@ struct hl_chunk_pool_options {
 struct hl_chunk_info {
     int kind;
     uint64_t bytes;
-    int on_device, on_host; /* content */
+    int on_device, on_host; /* content; what is below the host counts as being there */
+    int below;
     uint32_t device_pins, host_pins;
     void *host;       /* addresses, for ever */
     uint64_t address; /* on the device */
@@ -54,7 +62,10 @@ struct hl_chunk_pool_stats {
     uint64_t device, device_peak, host, host_peak, pinned;
     uint64_t peak_over_avail;
     uint64_t device_by_kind[HYBRIDPS_KINDS], host_by_kind[HYBRIDPS_KINDS];
-    uint64_t chunks, pins; /* pins: of both places, not released */
+    uint64_t below, below_peak;   /* bytes in the place below the host */
+    uint64_t below_out, below_in; /* bytes that went there, and came back */
+    int host_short;               /* the last access failed for want of host memory */
+    uint64_t chunks, pins;        /* pins: of both places, not released */
     hybridps_traffic total;
 };
 

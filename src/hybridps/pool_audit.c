@@ -23,13 +23,15 @@ static hl_status check_chunk(const struct hl_chunk_pool *p, uint32_t i)
         what = "is pinned on the host and not there";
     else if (!p->o.copy && c->device && c->host)
         what = "is in two places in mode move";
+    else if (c->below != 0 && (c->device || c->host || c->mem.host_state != HL_CHUNK_HOST_NONE))
+        what = "is below the host and somewhere else too";
     return what == NULL ? HL_OK
                         : hl_fail(HL_ECORRUPT, "%s: chunk %" PRIu32 " %s", p->info.name, i, what);
 }
 
 hl_status hl_chunk_pool_audit(struct hl_chunk_pool *p)
 {
-    uint64_t device = 0, host = 0, pinned = 0, span = 0;
+    uint64_t device = 0, host = 0, pinned = 0, span = 0, below = 0;
     struct hl_device_info info;
     for (uint32_t i = 0; i < p->count; i++) {
         const struct chunk *c = &p->chunks[i];
@@ -38,7 +40,12 @@ hl_status hl_chunk_pool_audit(struct hl_chunk_pool *p)
         span += c->mem.count > 0 ? c->mem.span : 0;
         host += c->mem.host_state != HL_CHUNK_HOST_NONE ? c->bytes : 0;
         pinned += c->device_pins > 0 ? c->bytes : 0;
+        below += c->below != 0 ? c->bytes : 0;
     }
+    if (below != p->s.below)
+        return hl_fail(HL_ECORRUPT,
+                       "%s: chunks have %" PRIu64 " bytes below the host; the books say %" PRIu64,
+                       p->info.name, below, p->s.below);
     hl_device_info(p->device, &info);
     if (device != p->s.device || host != p->s.host || pinned != p->s.pinned || span != info.used)
         return hl_fail(HL_ECORRUPT,

@@ -13,6 +13,9 @@ struct chunk {
     int kind;
     uint8_t device, host; /* where its content is */
     uint32_t device_pins, host_pins;
+    uint64_t
+        below; /* its content's handle in the place below the host, and nowhere else; 0 = none */
+    uint64_t used;     /* accesses there had been when it was accessed last */
     uint64_t expected; /* the moment it is needed in on the device, as somebody knows */
     uint8_t device_write, host_write; /* a pin there may write */
     /* within an access */
@@ -29,7 +32,7 @@ struct hl_chunk_pool {
     struct hl_policy *policy;
     struct chunk *chunks;
     uint32_t count, cap;
-    uint64_t now;
+    uint64_t now, accesses;
     int lost; /* a copy never ended */
     struct hl_chunk_pool_stats s;
     /* of an access: chunks wanted, those that leave, those copied out */
@@ -48,6 +51,14 @@ hl_status pool_begin(struct hl_chunk_pool *p, struct chunk *c, int out, int alon
 hl_status pool_begin_load(struct hl_chunk_pool *p, struct chunk *c, int alone) HL_CHECK;
 hl_status pool_wait(struct hl_chunk_pool *p, struct chunk *c) HL_CHECK;
 void pool_count_stall(struct hl_chunk_pool *p, uint64_t began);
+/* pool_spill.c: room for `more` bytes under the host's limit, and in somebody else's books; others
+ * leave the host for it. */
+hl_status pool_host_room(struct hl_chunk_pool *p, uint64_t more) HL_CHECK;
+hl_status pool_charge_host(struct hl_chunk_pool *p, uint64_t bytes) HL_CHECK;
+/* What is wanted and lies below comes to the host. */
+hl_status pool_fetch(struct hl_chunk_pool *p) HL_CHECK;
+/* Content that lies below ends. */
+void pool_end_below(struct hl_chunk_pool *p, struct chunk *c);
 /* pool_ahead.c: copies begun ahead come to their end. One that failed has done nothing. */
 void pool_settle_ahead(struct hl_chunk_pool *p);
 

@@ -125,6 +125,14 @@ hl_status hl_l3_alive(struct hl_l3_client *c)
     return hl_pool_view_alive(c->view);
 }
 
+int hl_l3_connected(struct hl_l3_client *c)
+{
+    pthread_mutex_lock(&c->lock);
+    int broken = c->broken;
+    pthread_mutex_unlock(&c->lock);
+    return !broken && !hl_socket_hung_up(c->fd);
+}
+
 static void ref_from(const struct hl_l3_answer *a, struct hl_pool_ref *out)
 {
     *out = (struct hl_pool_ref){

@@ -27,6 +27,9 @@ struct hl_pool_view *hl_l3_view(struct hl_l3_client *c);
 /* HL_OK while the connection stands and the pool's owner is alive; costs no message. */
 hl_status hl_l3_alive(struct hl_l3_client *c) HL_CHECK;
 
+/* Whether the connection stands, however busy the owner is. */
+int hl_l3_connected(struct hl_l3_client *c);
+
 /* Keep the shard's bytes in place until hl_l3_unpin or the end of the connection; counted. `ref` is
  * fresh. offset: 0, or where the shard is mapped already (after a reconnect: also finds a shard
  * that was freed meanwhile but whose bytes are still there). */

@@ -45,7 +45,9 @@ static void drop_pins(struct l3_conn *c)
     HASH_ITER (hh, c->pins, pin, next) {
         HASH_DEL(c->pins, pin);
         for (; pin->count > 0; pin->count--) {
-            hl_pool_unpin(c->server->opts.pool, &pin->ref);
+            /* Where we end and not the borrower, what it leased waits for it in the pool. */
+            if (!c->server->stopping)
+                hl_pool_unpin(c->server->opts.pool, &pin->ref);
             c->server->stats.pins--;
         }
         free(pin);
@@ -553,6 +555,7 @@ void hl_l3_server_stop(struct hl_l3_server *s)
 {
     if (s == NULL)
         return;
+    s->stopping = 1;
     if (s->poll_open) {
         uv_poll_stop(&s->poll);
         uv_close((uv_handle_t *)&s->poll, on_listener_closed);

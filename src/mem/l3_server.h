@@ -59,7 +59,8 @@ struct hl_l3_server_stats {
 hl_status hl_l3_server_start(const struct hl_l3_server_opts *opts,
                              struct hl_l3_server **out) HL_CHECK;
 void hl_l3_server_stats(const struct hl_l3_server *s, struct hl_l3_server_stats *out);
-/* Waits for copies under way (they stop within a MiB); call it on the loop's thread when the loop
+/* Pins are not given back: the pool ends too, and its next owner's borrowers pin again. Waits for
+ * copies under way (they stop within a MiB); call it on the loop's thread when the loop
  * does not run. NULL is fine. */
 void hl_l3_server_stop(struct hl_l3_server *s);
 

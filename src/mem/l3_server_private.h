@@ -65,6 +65,7 @@ struct hl_l3_server {
     int pool_fd; /* read-only, goes to every client */
     uv_poll_t poll;
     int poll_open;
+    int stopping;
     struct hl_timer *pause; /* accepting rests: no descriptors left */
     struct l3_conn *conns;
     unsigned open; /* connections and copies that have not ended */

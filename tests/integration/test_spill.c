@@ -1,0 +1,329 @@
+/* Chunks of a client that spill into a real pool through its socket; owners and clients that die.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "helios/hybridps.h"
+#include "hybridps/spill.h"
+#include "mem/l3_server.h"
+#include "os/loop.h"
+
+#define MIB      ((uint64_t)1 << 20)
+#define CAPACITY (64 * MIB)
+#define TENSORS  8
+#define BYTES    (3 * MIB)
+#define HOST     (2 * BYTES)
+
+struct world {
+    struct hl_pool *pool;
+    struct hl_loop *loop;
+    struct hl_l3_server *server;
+    pthread_t thread;
+    uint64_t capacity;
+    char pool_path[64], socket_path[72];
+};
+
+static void *run_loop(void *arg)
+{
+    struct world *w = arg;
+    return hl_loop_run(w->loop) == HL_OK ? NULL : arg;
+}
+
+static void owner_start(struct world *w)
+{
+    assert_int_equal(hl_pool_open(&(struct hl_pool_options){.path = w->pool_path,
+                                                            .capacity = w->capacity,
+                                                            .quarantine_ms = 3600000,
+                                                            .beat_ms = 1},
+                                  NULL, &w->pool),
+                     HL_OK);
+    assert_int_equal(hl_loop_create(&w->loop), HL_OK);
+    assert_int_equal(hl_l3_server_start(&(struct hl_l3_server_opts){.loop = w->loop,
+                                                                    .pool = w->pool,
+                                                                    .socket_path = w->socket_path},
+                                        &w->server),
+                     HL_OK);
+    assert_int_equal(pthread_create(&w->thread, NULL, run_loop, w), 0);
+}
+
+/* The file of the pool stays. */
+static void owner_end(struct world *w)
+{
+    hl_loop_stop(w->loop);
+    pthread_join(w->thread, NULL);
+    hl_l3_server_stop(w->server);
+    hl_loop_destroy(w->loop);
+    hl_pool_close(w->pool);
+}
+
+static void world_start(struct world *w, uint64_t capacity)
+{
+    *w = (struct world){.capacity = capacity};
+    snprintf(w->pool_path, sizeof(w->pool_path), "/dev/shm/helios-test-spill-%d", (int)getpid());
+    snprintf(w->socket_path, sizeof(w->socket_path), "%s.sock", w->pool_path);
+    owner_start(w);
+}
+
+static void world_end(struct world *w)
+{
+    owner_end(w);
+    unlink(w->pool_path);
+}
+
+static uint64_t used(struct world *w)
+{
+    struct hl_pool_info info;
+    hl_pool_info(w->pool, &info);
+    assert_int_equal(info.quarantined, 0);
+    assert_int_equal(info.shards, 0);
+    return info.used;
+}
+
+static void wait_until_empty(struct world *w)
+{
+    uint64_t deadline = hl_now_ns() + 10 * HL_NS_PER_S;
+    while (used(w) > 0 && hl_now_ns() < deadline)
+        poll(NULL, 0, 1);
+    assert_int_equal(used(w), 0);
+}
+
+/* ---- a client ---- */
+
+struct client {
+    hybridps *h;
+    uint32_t tensors[TENSORS];
+};
+
+static int client_open(struct client *c, const char *spill)
+{
+    hybridps_options o = {.device = "emu:3MiB",
+                          .policy = "lru",
+                          .chunk_bytes = BYTES,
+                          .host_bytes = HOST,
+                          .spill = spill};
+    if (hybridps_open(&o, &c->h) != 0)
+        return -1;
+    for (int i = 0; i < TENSORS; i++)
+        if (hybridps_add(c->h, "t", HYBRIDPS_PARAM, BYTES, &c->tensors[i]) != 0)
+            return -1;
+    return hybridps_layout(c->h);
+}
+
+static int client_fill(struct client *c, int from, int to)
+{
+    for (int i = from; i < to; i++) {
+        hybridps_use u = {.tensor = c->tensors[i], .where = HYBRIDPS_HOST, .write = 1};
+        int st = hybridps_access(c->h, &u, 1);
+        if (st != 0)
+            return st;
+        memset(u.address, i + 1, BYTES);
+        st = hybridps_release(c->h, &c->tensors[i], 1, HYBRIDPS_HOLD);
+        if (st != 0)
+            return st;
+    }
+    return 0;
+}
+
+static void must(int st)
+{
+    if (st != 0)
+        fail_msg("%s", hl_error_text());
+}
+
+static void check_tensor(struct client *c, int i)
+{
+    hybridps_use u = {.tensor = c->tensors[i], .where = i % 2 ? HYBRIDPS_HOST : HYBRIDPS_DEVICE};
+    if (hybridps_access(c->h, &u, 1) != 0)
+        fail_msg("%s", hl_error_text());
+    const uint8_t *p = u.address;
+    for (uint64_t at = 0; at < BYTES; at += 511)
+        assert_int_equal(p[at], i + 1);
+    assert_int_equal(hybridps_release(c->h, &c->tensors[i], 1, HYBRIDPS_HOLD), 0);
+}
+
+static hybridps_stats_t stats(struct client *c)
+{
+    hybridps_stats_t s;
+    assert_int_equal(hybridps_stats(c->h, &s), 0);
+    return s;
+}
+
+/* ---- tests ---- */
+
+static void what_the_host_has_no_room_for_lies_in_the_pool_and_comes_back(void **state)
+{
+    (void)state;
+    struct world w;
+    struct client c;
+    hybridps_tensor_info info;
+    world_start(&w, CAPACITY);
+    setenv("HELIOS_L3_SOCKET", w.socket_path, 1); /* as an Agent does */
+    assert_int_equal(client_open(&c, NULL), 0);
+    unsetenv("HELIOS_L3_SOCKET");
+    assert_int_equal(client_fill(&c, 0, TENSORS), 0);
+    assert_int_equal(stats(&c).spilled, (TENSORS - 2) * BYTES);
+    assert_int_equal(used(&w), (TENSORS - 2) * hl_pool_units(BYTES) * HL_POOL_UNIT);
+    assert_int_equal(hybridps_tensor(c.h, c.tensors[0], &info), 0);
+    assert_false(info.on_host || info.on_device);
+    for (int pass = 0; pass < 2; pass++)
+        for (int i = 0; i < TENSORS; i++)
+            check_tensor(&c, i);
+    hybridps_stats_t s = stats(&c);
+    assert_true(s.host_peak <= HOST);
+    assert_true(s.spill_in > 0);
+    assert_int_equal(s.spilled, s.spill_out - s.spill_in);
+    for (int i = 0; i < TENSORS; i++) { /* no content any more: nothing to keep */
+        hybridps_use u = {.tensor = c.tensors[i]};
+        assert_int_equal(hybridps_access(c.h, &u, 1), 0);
+        assert_int_equal(hybridps_release(c.h, &c.tensors[i], 1, HYBRIDPS_FREE), 0);
+    }
+    assert_int_equal(used(&w), 0);
+    assert_int_equal(client_fill(&c, 0, TENSORS), 0);
+    hybridps_close(c.h);
+    wait_until_empty(&w);
+    world_end(&w);
+}
+
+static void a_full_pool_and_none_at_all_are_said_and_what_is_there_stays(void **state)
+{
+    (void)state;
+    struct world w;
+    struct client c;
+    world_start(&w, 4 * MIB);
+    assert_int_equal(client_open(&c, w.socket_path), 0);
+    assert_int_equal(client_fill(&c, 0, 3), 0);
+    assert_int_equal(client_fill(&c, 3, 4), HL_ENOSPC);
+    assert_non_null(strstr(hl_error_text(), "could not be put to L3: pool"));
+    assert_non_null(strstr(hl_error_text(), "make the pool larger"));
+    assert_int_equal(stats(&c).spilled, BYTES);
+    hybridps_close(c.h);
+    wait_until_empty(&w);
+    world_end(&w);
+
+    assert_int_equal(client_open(&c, "none"), 0);
+    assert_int_equal(client_fill(&c, 0, 3), HL_ENOSPC);
+    assert_non_null(strstr(hl_error_text(), "there is no place below it"));
+    check_tensor(&c, 1);
+    hybridps_close(c.h);
+    assert_int_equal(client_open(&c, w.socket_path), 0);
+    assert_int_equal(client_fill(&c, 0, 3), HL_EUNAVAIL);
+    assert_non_null(strstr(hl_error_text(), w.socket_path));
+    check_tensor(&c, 1);
+    hybridps_close(c.h);
+}
+
+static void a_killed_client_leaves_nothing_in_the_pool(void **state)
+{
+    (void)state;
+    struct world w;
+    int status, ready[2];
+    char byte;
+    world_start(&w, CAPACITY);
+    assert_int_equal(pipe(ready), 0);
+    pid_t child = fork();
+    if (child == 0) {
+        struct client c;
+        if (client_open(&c, w.socket_path) != 0 || client_fill(&c, 0, TENSORS) != 0 ||
+            write(ready[1], "x", 1) != 1)
+            _exit(1);
+        for (;;)
+            pause();
+    }
+    assert_int_equal(read(ready[0], &byte, 1), 1);
+    assert_int_equal(used(&w), (TENSORS - 2) * hl_pool_units(BYTES) * HL_POOL_UNIT);
+    kill(child, SIGKILL);
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_true(WIFSIGNALED(status));
+    wait_until_empty(&w);
+    close(ready[0]);
+    close(ready[1]);
+    world_end(&w);
+}
+
+static void chunks_outlive_a_restart_of_the_pools_owner(void **state)
+{
+    (void)state;
+    struct world w;
+    struct client c;
+    world_start(&w, CAPACITY);
+    assert_int_equal(client_open(&c, w.socket_path), 0);
+    must(client_fill(&c, 0, TENSORS));
+    for (int i = 0; i < 3; i++) {
+        owner_end(&w);
+        owner_start(&w);
+        for (int k = 0; k < TENSORS; k++)
+            check_tensor(&c, k);
+    }
+    hybridps_close(c.h);
+    wait_until_empty(&w);
+    world_end(&w);
+}
+
+/* The place alone: shorter waits. */
+static void what_is_damaged_or_lost_below_is_said_and_kept_apart(void **state)
+{
+    (void)state;
+    struct world w;
+    const struct hl_spill_ops *ops = NULL;
+    void *place = NULL;
+    uint64_t handle, bytes = 20 * MIB + 4096;
+    uint8_t *data = malloc(bytes), *got = malloc(bytes);
+    size_t len;
+    for (uint64_t i = 0; i < bytes; i++)
+        data[i] = (uint8_t)(i * 7 + (i >> 20));
+    world_start(&w, CAPACITY);
+    assert_int_equal(hl_spill_l3_open(w.socket_path, 2000, &ops, &place), HL_OK);
+    assert_int_equal(ops->put(place, data, bytes, &handle), HL_OK);
+    assert_int_equal(ops->get(place, handle, got, bytes), HL_OK);
+    assert_memory_equal(data, got, bytes);
+    uint8_t *base = hl_pool_base(w.pool, &len), *bad = NULL;
+    for (uint8_t *p = base + len - bytes; bad == NULL && p > base; p--)
+        bad = memcmp(p, data + 9 * MIB, 64) == 0 ? p : NULL;
+    assert_non_null(bad);
+    *bad ^= 1;
+    assert_int_equal(ops->get(place, handle, got, bytes), HL_ECORRUPT);
+    *bad ^= 1;
+    assert_int_equal(ops->get(place, handle, got, bytes), HL_OK);
+    assert_memory_equal(data, got, bytes);
+    owner_end(&w);
+    assert_int_equal(ops->get(place, handle, got, bytes), HL_EUNAVAIL);
+    assert_int_equal(ops->put(place, data, bytes, &handle), HL_EUNAVAIL);
+    unlink(w.pool_path);
+    owner_start(&w);
+    assert_int_equal(ops->get(place, handle, got, bytes), HL_ESTALE);
+    assert_non_null(strstr(hl_error_text(), "from the last checkpoint"));
+    ops->drop(place, handle);
+    assert_int_equal(ops->put(place, data, bytes, &handle), HL_OK);
+    assert_int_equal(ops->get(place, handle, got, bytes), HL_OK);
+    ops->close(place);
+    wait_until_empty(&w);
+    world_end(&w);
+    free(data);
+    free(got);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(what_the_host_has_no_room_for_lies_in_the_pool_and_comes_back),
+        cmocka_unit_test(a_full_pool_and_none_at_all_are_said_and_what_is_there_stays),
+        cmocka_unit_test(a_killed_client_leaves_nothing_in_the_pool),
+        cmocka_unit_test(chunks_outlive_a_restart_of_the_pools_owner),
+        cmocka_unit_test(what_is_damaged_or_lost_below_is_said_and_kept_apart),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
