@@ -9,6 +9,26 @@
 
 #include "os/file.h"
 
+#define HUGE_PAGE (UINT64_C(2) << 20)
+
+/* In huge pages where they fit: a chunk's memory comes and goes with its content, and faults of
+ * small pages take longer than the copies. */
+static void *reserve_host(uint64_t span)
+{
+    uint64_t extra = span >= HUGE_PAGE ? HUGE_PAGE : 0;
+    uint8_t *p =
+        mmap(NULL, span + extra, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (p == MAP_FAILED || extra == 0)
+        return p;
+    uint8_t *at = (uint8_t *)(((uintptr_t)p + HUGE_PAGE - 1) & ~(uintptr_t)(HUGE_PAGE - 1));
+    if (at > p)
+        munmap(p, (size_t)(at - p));
+    if (at < p + extra)
+        munmap(at + span, (size_t)(p + extra - at));
+    (void)madvise(at, span, MADV_HUGEPAGE); /* a wish */
+    return at;
+}
+
 hl_status hl_chunk_memory_init(struct hl_chunk_memory *m, struct hl_device *d, uint64_t bytes)
 {
     struct hl_device_info info;
@@ -19,7 +39,7 @@ hl_status hl_chunk_memory_init(struct hl_chunk_memory *m, struct hl_device *d, u
         return hl_fail(HL_EINVAL, "%s: a chunk of %" PRIu64 " bytes can't be", info.name, bytes);
     struct hl_chunk_memory c = {.device = d, .span = (bytes + unit - 1) / unit * unit};
     HL_TRY(hl_device_reserve(d, c.span, &c.address));
-    void *p = mmap(NULL, c.span, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    void *p = reserve_host(c.span);
     if (p == MAP_FAILED) {
         int err = errno;
         hl_status st = hl_device_unreserve(d, c.address);
@@ -111,9 +131,8 @@ hl_status hl_chunk_host_set(struct hl_chunk_memory *m, enum hl_chunk_host state)
     if (state == m->host_state)
         return HL_OK;
     if (state == HL_CHUNK_HOST_NONE)
-        rc = mmap(m->host, m->span, PROT_NONE,
-                  MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0) == MAP_FAILED;
-    else
+        rc = madvise(m->host, m->span, MADV_DONTNEED);
+    if (rc == 0)
         rc = mprotect(m->host, m->span,
                       state == HL_CHUNK_HOST_SHOWN ? PROT_READ | PROT_WRITE : PROT_NONE);
     if (rc != 0)

@@ -234,8 +234,9 @@ static hl_status emu_map(struct hl_device *d, struct device_mem *m, uint64_t at)
     struct emu *e = emu_of(d);
     void *place =
         at == HL_DEVICE_ANYWHERE ? (void *)(e->window + m->offset) : (void *)(uintptr_t)at;
-    void *p = mmap(place, m->size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, e->fd,
-                   (off_t)m->offset);
+    /* Its pages are there already; finding them one fault at a time takes longer than a copy. */
+    void *p = mmap(place, m->size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED | MAP_POPULATE,
+                   e->fd, (off_t)m->offset);
     if (p == MAP_FAILED)
         return fail_errno(errno, "a mapping", m->size);
     m->host = p;
