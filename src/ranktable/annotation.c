@@ -1,0 +1,141 @@
+#include "ranktable/annotation.h"
+
+#include <ctype.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/json.h"
+
+#define BYTES_MAX 65536
+
+static const char *const keys[] = {
+    "ascend.kubectl.kubernetes.io/ascend-910-configuration",
+    "ascend.kubectl.kubernetes.io/ascend-npu-configuration",
+    "atlas.kubectl.kubernetes.io/ascend-910-configuration",
+};
+
+static const json_t *meta(const json_t *object)
+{
+    return json_object_get(object, "metadata");
+}
+
+static const json_t *annotations(const json_t *pod)
+{
+    return json_object_get(meta(pod), "annotations");
+}
+
+static const char *name_of(const json_t *pod)
+{
+    return hl_json_str(meta(pod), "name", "");
+}
+
+/* A member that is a text or a whole number, may be absent, and is printable. */
+static hl_status text_member(const char *pod, const json_t *obj, const char *key, char *out,
+                             size_t cap)
+{
+    const json_t *v = json_object_get(obj, key);
+    const char *s = json_string_value(v);
+    out[0] = '\0';
+    if (v == NULL || json_is_null(v))
+        return HL_OK;
+    if (json_is_integer(v)) {
+        snprintf(out, cap, "%" JSON_INTEGER_FORMAT, json_integer_value(v));
+        return HL_OK;
+    }
+    if (s == NULL || json_string_length(v) >= cap)
+        return hl_fail(HL_EINVAL, "%.253s: %s in its device annotation is %s", pod, key,
+                       s == NULL ? "not a text" : "too long");
+    for (size_t i = 0; i < json_string_length(v); i++)
+        if (!isgraph((unsigned char)s[i]))
+            return hl_fail(HL_EINVAL,
+                           "%.253s: %s in its device annotation has a character that "
+                           "can't be printed",
+                           pod, key);
+    snprintf(out, cap, "%s", s);
+    return HL_OK;
+}
+
+static hl_status read_device(const char *pod, const json_t *from, struct hl_ranktable_device *out)
+{
+    json_t *levels = json_object_get(from, "levelList");
+    if (!json_is_object(from))
+        return hl_fail(HL_EINVAL, "%.253s: a device in its annotation is no object", pod);
+    HL_TRY(text_member(pod, from, "device_id", out->id, sizeof(out->id)));
+    HL_TRY(text_member(pod, from, "device_ip", out->ip, sizeof(out->ip)));
+    HL_TRY(text_member(pod, from, "super_device_id", out->super_id, sizeof(out->super_id)));
+    if (levels != NULL && !json_is_array(levels))
+        return hl_fail(HL_EINVAL, "%.253s: levelList in its device annotation is no list", pod);
+    out->levels = json_incref(levels);
+    return HL_OK;
+}
+
+static hl_status read_devices(const json_t *doc, struct hl_ranktable_instance *out)
+{
+    const json_t *list = hl_json_list(doc, "devices");
+    size_t n = json_array_size(list);
+    if (n == 0 || n > HL_RANKTABLE_DEVICES_MAX)
+        return hl_fail(HL_EINVAL, "%s: its device annotation has %zu devices; 1 to %d are right",
+                       out->name, n, HL_RANKTABLE_DEVICES_MAX);
+    out->devices = calloc(n, sizeof(*out->devices));
+    if (out->devices == NULL)
+        return hl_fail(HL_ENOMEM, "memory is short for the devices of %s", out->name);
+    for (size_t i = 0; i < n; i++) {
+        out->device_count = i + 1;
+        HL_TRY(read_device(out->name, json_array_get(list, i), &out->devices[i]));
+    }
+    return HL_OK;
+}
+
+static hl_status read_all(const json_t *doc, struct hl_ranktable_instance *out)
+{
+    const char *pod = out->name;
+    if (!json_is_object(doc))
+        return hl_fail(HL_EINVAL, "%s: its device annotation is no JSON object", pod);
+    HL_TRY(text_member(pod, doc, "server_id", out->server_id, sizeof(out->server_id)));
+    HL_TRY(text_member(pod, doc, "host_ip", out->host_ip, sizeof(out->host_ip)));
+    HL_TRY(text_member(pod, doc, "hardware_type", out->hardware_type, sizeof(out->hardware_type)));
+    HL_TRY(text_member(pod, doc, "super_pod_id", out->super_pod_id, sizeof(out->super_pod_id)));
+    if (out->server_id[0] == '\0')
+        return hl_fail(HL_EINVAL, "%s: its device annotation has no server_id", pod);
+    return read_devices(doc, out);
+}
+
+hl_status hl_ranktable_annotation(const json_t *pod, struct hl_ranktable_instance *out)
+{
+    const char *text = NULL, *ip = hl_json_str(json_object_get(pod, "status"), "podIP", "");
+    for (size_t i = 0; i < HL_ARRAY_LEN(keys) && text == NULL; i++)
+        text = hl_json_str(annotations(pod), keys[i], NULL);
+    *out = (struct hl_ranktable_instance){.rank_index = -1};
+    snprintf(out->name, sizeof(out->name), "%s", name_of(pod));
+    snprintf(out->container_ip, sizeof(out->container_ip), "%.45s", ip);
+    if (text == NULL)
+        return hl_fail(HL_ENOENT, "%s: it has no device annotation yet", out->name);
+    if (strlen(text) > BYTES_MAX)
+        return hl_fail(HL_EINVAL, "%s: its device annotation has more than %d bytes", out->name,
+                       BYTES_MAX);
+    json_t *doc = json_loads(text, JSON_REJECT_DUPLICATES, NULL);
+    hl_status st = read_all(doc, out);
+    json_decref(doc);
+    if (st != HL_OK) {
+        char why[HL_ERROR_TEXT_MAX];
+        snprintf(why, sizeof(why), "%s", hl_error_text());
+        hl_ranktable_instance_fini(out);
+        return hl_fail(st, "%s", why);
+    }
+    return HL_OK;
+}
+
+hl_status hl_ranktable_wanted_index(const json_t *pod, int32_t *out)
+{
+    const char *s = hl_json_str(annotations(pod), "hccl/rankIndex", NULL);
+    *out = -1;
+    if (s == NULL)
+        return HL_OK;
+    if (s[0] == '\0' || strlen(s) > 5 || strspn(s, "0123456789") != strlen(s) ||
+        atoi(s) > HL_RANKTABLE_INDEX_MAX)
+        return hl_fail(HL_EINVAL, "%.253s: hccl/rankIndex is '%.32s', not a number from 0 to %d",
+                       name_of(pod), s, HL_RANKTABLE_INDEX_MAX);
+    *out = atoi(s);
+    return HL_OK;
+}

@@ -1,0 +1,240 @@
+/* Adding, checking and numbering. */
+#include "ranktable/table.h"
+
+#include <arpa/inet.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static int is_number(const char *s)
+{
+    return s[0] != '\0' && strspn(s, "0123456789") == strlen(s);
+}
+
+static int is_address(const char *s)
+{
+    unsigned char raw[sizeof(struct in6_addr)];
+    return inet_pton(AF_INET, s, raw) == 1 || inet_pton(AF_INET6, s, raw) == 1;
+}
+
+void hl_ranktable_instance_fini(struct hl_ranktable_instance *i)
+{
+    for (size_t d = 0; d < i->device_count; d++)
+        json_decref(i->devices[d].levels);
+    free(i->devices);
+    *i = (struct hl_ranktable_instance){.rank_index = -1};
+}
+
+void hl_ranktable_fini(struct hl_ranktable *t)
+{
+    for (size_t i = 0; i < t->count; i++)
+        hl_ranktable_instance_fini(&t->instances[i]);
+    free(t->instances);
+    free(t->groups);
+    *t = (struct hl_ranktable){0};
+}
+
+hl_status hl_ranktable_format_parse(const char *name, enum hl_ranktable_format *out)
+{
+    static const char *const names[] = {"v1", "v2", "1.2", "2.0"};
+    for (size_t i = 0; i < HL_ARRAY_LEN(names); i++)
+        if (strcmp(name, names[i]) == 0) {
+            *out = (enum hl_ranktable_format)i;
+            return HL_OK;
+        }
+    return hl_fail(HL_EINVAL, "rank table format '%.32s' is none of v1, v2, 1.2, 2.0", name);
+}
+
+hl_status hl_ranktable_add_group(struct hl_ranktable *t, const char *name, uint32_t instances)
+{
+    struct hl_ranktable_group *groups =
+        realloc(t->groups, (t->group_count + 1) * sizeof(*t->groups));
+    if (groups == NULL)
+        return hl_fail(HL_ENOMEM, "memory is short for a rank table");
+    t->groups = groups;
+    struct hl_ranktable_group *g = &groups[t->group_count++];
+    *g = (struct hl_ranktable_group){.instances = instances};
+    if (strlen(name) >= sizeof(g->name)) {
+        t->group_count--;
+        return hl_fail(HL_EINVAL, "the name of task '%.64s...' is longer than 63 bytes", name);
+    }
+    snprintf(g->name, sizeof(g->name), "%s", name);
+    return HL_OK;
+}
+
+static hl_status check_device(const struct hl_ranktable_instance *i,
+                              const struct hl_ranktable_device *d)
+{
+    if (!is_number(d->id))
+        return hl_fail(HL_EINVAL, "%s: device id '%s' is not a decimal number", i->name, d->id);
+    if (d->ip[0] != '\0' && !is_address(d->ip))
+        return hl_fail(HL_EINVAL, "%s: device %s has the address '%s', which is no IP address",
+                       i->name, d->id, d->ip);
+    return HL_OK;
+}
+
+static hl_status check_instance(const struct hl_ranktable *t, const struct hl_ranktable_instance *i)
+{
+    if (i->group >= t->group_count)
+        return hl_fail(HL_EINVAL, "%s: the job has no task number %u", i->name, i->group);
+    if (i->server_id[0] == '\0' && i->device_count > 0)
+        return hl_fail(HL_EINVAL, "%s: it has devices but no server_id", i->name);
+    if (i->rank_index < -1 || i->rank_index > HL_RANKTABLE_INDEX_MAX)
+        return hl_fail(HL_EINVAL, "%s: rank index %d is not between 0 and %d", i->name,
+                       i->rank_index, HL_RANKTABLE_INDEX_MAX);
+    if (i->device_count > HL_RANKTABLE_DEVICES_MAX)
+        return hl_fail(HL_EINVAL, "%s: %zu devices, at most %d", i->name, i->device_count,
+                       HL_RANKTABLE_DEVICES_MAX);
+    for (size_t d = 0; d < i->device_count; d++)
+        HL_TRY(check_device(i, &i->devices[d]));
+    return HL_OK;
+}
+
+static hl_status grow(struct hl_ranktable *t)
+{
+    size_t cap = t->cap > 0 ? t->cap * 2 : 16;
+    struct hl_ranktable_instance *all = realloc(t->instances, cap * sizeof(*all));
+    if (all == NULL)
+        return hl_fail(HL_ENOMEM, "memory is short for a rank table");
+    t->instances = all;
+    t->cap = cap;
+    return HL_OK;
+}
+
+hl_status hl_ranktable_add(struct hl_ranktable *t, struct hl_ranktable_instance *i)
+{
+    hl_status st = check_instance(t, i);
+    if (st == HL_OK && t->count == t->cap)
+        st = grow(t);
+    if (st != HL_OK) {
+        hl_ranktable_instance_fini(i);
+        return st;
+    }
+    t->instances[t->count++] = *i;
+    *i = (struct hl_ranktable_instance){.rank_index = -1};
+    return HL_OK;
+}
+
+int hl_ranktable_is_complete(const struct hl_ranktable *t)
+{
+    for (size_t g = 0; g < t->group_count; g++) {
+        size_t have = 0;
+        for (size_t i = 0; i < t->count; i++)
+            have += t->instances[i].group == g;
+        if (have != t->groups[g].instances)
+            return 0;
+    }
+    return 1;
+}
+
+/* ---- numbering ------------------------------------------------------------------------------- */
+
+static int by_place(const void *a, const void *b)
+{
+    const struct hl_ranktable_instance *x = a, *y = b;
+    if (x->group != y->group)
+        return x->group < y->group ? -1 : 1;
+    if (x->place != y->place)
+        return x->place < y->place ? -1 : 1;
+    return strcmp(x->name, y->name);
+}
+
+static int by_index(const void *a, const void *b)
+{
+    const struct hl_ranktable_instance *x = a, *y = b;
+    return x->rank_index < y->rank_index ? -1 : x->rank_index > y->rank_index;
+}
+
+/* Wanted ones first; the others get what is left, from below. */
+static hl_status give_indices(struct hl_ranktable *t)
+{
+    uint8_t taken[HL_RANKTABLE_INDEX_MAX + 1] = {0};
+    int32_t next = 0;
+    for (size_t i = 0; i < t->count; i++) {
+        const struct hl_ranktable_instance *x = &t->instances[i];
+        if (x->rank_index < 0)
+            continue;
+        if (taken[x->rank_index])
+            return hl_fail(HL_EINVAL, "%s: another one has rank index %d, too", x->name,
+                           x->rank_index);
+        taken[x->rank_index] = 1;
+    }
+    for (size_t i = 0; i < t->count; i++) {
+        struct hl_ranktable_instance *x = &t->instances[i];
+        if (x->rank_index >= 0)
+            continue;
+        while (next <= HL_RANKTABLE_INDEX_MAX && taken[next])
+            next++;
+        if (next > HL_RANKTABLE_INDEX_MAX)
+            return hl_fail(HL_EINVAL, "a rank table has at most %d instances",
+                           HL_RANKTABLE_INDEX_MAX + 1);
+        x->rank_index = next++;
+    }
+    return HL_OK;
+}
+
+struct place {
+    const struct hl_ranktable_instance *instance;
+    const struct hl_ranktable_device *device;
+};
+
+static int by_device(const void *a, const void *b)
+{
+    const struct place *x = a, *y = b;
+    int servers = strcmp(x->instance->server_id, y->instance->server_id);
+    if (servers != 0)
+        return servers;
+    return strcmp(x->device->id, y->device->id);
+}
+
+static hl_status check_places(const struct place *p, size_t n)
+{
+    int many = n > 0 && strcmp(p[0].instance->server_id, p[n - 1].instance->server_id) != 0;
+    for (size_t i = 0; i < n; i++) {
+        if (i > 0 && by_device(&p[i - 1], &p[i]) == 0)
+            return hl_fail(HL_EINVAL, "device %s of server %s is claimed by %s and by %s",
+                           p[i].device->id, p[i].instance->server_id, p[i - 1].instance->name,
+                           p[i].instance->name);
+        if (many && p[i].device->ip[0] == '\0' && p[i].device->levels == NULL)
+            return hl_fail(HL_EINVAL,
+                           "%s: device %s has no address; a job on more than one server needs "
+                           "them all",
+                           p[i].instance->name, p[i].device->id);
+    }
+    return HL_OK;
+}
+
+static hl_status check_devices(const struct hl_ranktable *t, size_t total)
+{
+    size_t n = 0;
+    struct place *all = calloc(total > 0 ? total : 1, sizeof(*all));
+    if (all == NULL)
+        return hl_fail(HL_ENOMEM, "memory is short for a rank table");
+    for (size_t i = 0; i < t->count; i++)
+        for (size_t d = 0; d < t->instances[i].device_count; d++)
+            all[n++] = (struct place){&t->instances[i], &t->instances[i].devices[d]};
+    qsort(all, n, sizeof(*all), by_device);
+    hl_status st = check_places(all, n);
+    free(all);
+    return st;
+}
+
+hl_status hl_ranktable_number(struct hl_ranktable *t)
+{
+    int rank = 0, complete = hl_ranktable_is_complete(t);
+    size_t devices = 0;
+    if (t->count > 0)
+        qsort(t->instances, t->count, sizeof(*t->instances), by_place);
+    HL_TRY(give_indices(t));
+    if (t->count > 0)
+        qsort(t->instances, t->count, sizeof(*t->instances), by_index);
+    for (size_t i = 0; i < t->count; i++) {
+        struct hl_ranktable_instance *x = &t->instances[i];
+        if (!complete) /* leave room for those that are missing */
+            rank = x->rank_index * (int)x->device_count;
+        for (size_t d = 0; d < x->device_count; d++)
+            x->devices[d].rank = rank++;
+        devices += x->device_count;
+    }
+    return check_devices(t, devices);
+}

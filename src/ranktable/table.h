@@ -1,0 +1,86 @@
+/* ranktable/table.h - which rank has which device, and the file that collective libraries read.
+ *
+ * An instance is a pod or a container: a run of devices on one server. Instances are in the order
+ * of their rank index; ranks count through their devices. The same instances give the same ranks in
+ * whatever order they were added.
+ * Formats: hccl-controller's user guide, appendix 1 (v1); HCCL's "rank table" chapters (the
+ * others).
+ *
+ * Owns:    the table owns what was added. Documents belong to the caller.
+ * Threads: one at a time. Pure.
+ * Errors:  HL_EINVAL naming instance and device, HL_EUNSUPPORTED when the format wants what an
+ *          instance has not got, HL_ENOMEM.
+ * Units:   none.
+ * Limits:  rank indices 0 to 10000; 64 devices per instance.
+ */
+#ifndef HL_RANKTABLE_TABLE_H
+#define HL_RANKTABLE_TABLE_H
+
+#include <jansson.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/status.h"
+
+#define HL_RANKTABLE_NAME_MAX    254 /* of a pod, with its 0 */
+#define HL_RANKTABLE_DEVICES_MAX 64
+#define HL_RANKTABLE_INDEX_MAX   10000
+
+enum hl_ranktable_format {
+    HL_RANKTABLE_V1,  /* group_list */
+    HL_RANKTABLE_V2,  /* server_list, version "1.0" */
+    HL_RANKTABLE_1_2, /* with super pods */
+    HL_RANKTABLE_2_0, /* rank_list with net layers */
+};
+
+struct hl_ranktable_device {
+    char id[12]; /* decimal */
+    char ip[46]; /* IPv4 or IPv6; "" = not known, which one server may do without */
+    char super_id[24];
+    json_t *levels; /* an array, for 2.0; NULL = not known */
+    int rank;       /* set by hl_ranktable_number */
+};
+
+struct hl_ranktable_instance {
+    char name[HL_RANKTABLE_NAME_MAX];
+    char server_id[64];
+    char host_ip[46], container_ip[46], hardware_type[32], super_pod_id[64]; /* "" = not known */
+    uint32_t group;
+    uint32_t place;     /* in its group */
+    int32_t rank_index; /* wanted, or -1: hl_ranktable_number sets the lowest free one */
+    struct hl_ranktable_device *devices;
+    size_t device_count;
+};
+
+struct hl_ranktable_group {
+    char name[64];
+    uint32_t instances; /* that it has when it is complete */
+};
+
+/* Zero-initialise. */
+struct hl_ranktable {
+    struct hl_ranktable_group *groups;
+    size_t group_count;
+    struct hl_ranktable_instance *instances;
+    size_t count, cap;
+    uint32_t super_pod_servers; /* where instances don't say theirs; 0 = all are in one */
+};
+
+void hl_ranktable_fini(struct hl_ranktable *t);
+hl_status hl_ranktable_format_parse(const char *name, enum hl_ranktable_format *out) HL_CHECK;
+hl_status hl_ranktable_add_group(struct hl_ranktable *t, const char *name,
+                                 uint32_t instances) HL_CHECK;
+/* Checked and taken: *i is empty afterwards, also on failure. */
+hl_status hl_ranktable_add(struct hl_ranktable *t, struct hl_ranktable_instance *i) HL_CHECK;
+void hl_ranktable_instance_fini(struct hl_ranktable_instance *i);
+
+/* Every group has as many instances as it should. */
+int hl_ranktable_is_complete(const struct hl_ranktable *t);
+/* Give every instance a rank index and every device a rank. HL_EINVAL: an index, or a device of a
+ * server, that two have; more than one server and a device without an address. */
+hl_status hl_ranktable_number(struct hl_ranktable *t) HL_CHECK;
+/* After numbering. "completed", or "initializing" with what there is. New reference. */
+hl_status hl_ranktable_document(const struct hl_ranktable *t, enum hl_ranktable_format format,
+                                json_t **out) HL_CHECK;
+
+#endif

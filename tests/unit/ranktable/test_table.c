@@ -1,0 +1,255 @@
+/* Numbering and the four formats. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "ranktable/table.h"
+
+/* Devices "id=ip id=ip"; a super device id is 1000 + id when `super`. */
+static struct hl_ranktable_instance make(const char *name, const char *server, uint32_t group,
+                                         uint32_t place, int32_t index, const char *devices)
+{
+    struct hl_ranktable_instance x = {.group = group, .place = place, .rank_index = index};
+    char text[1024], *save = NULL;
+    snprintf(x.name, sizeof(x.name), "%s", name);
+    snprintf(x.server_id, sizeof(x.server_id), "%s", server);
+    snprintf(text, sizeof(text), "%s", devices);
+    x.devices = calloc(80, sizeof(*x.devices));
+    for (char *d = strtok_r(text, " ", &save); d != NULL; d = strtok_r(NULL, " ", &save)) {
+        struct hl_ranktable_device *v = &x.devices[x.device_count++];
+        char *ip = strchr(d, '=');
+        if (ip != NULL)
+            *ip++ = '\0';
+        snprintf(v->id, sizeof(v->id), "%s", d);
+        snprintf(v->ip, sizeof(v->ip), "%s", ip != NULL ? ip : "");
+        snprintf(v->super_id, sizeof(v->super_id), "%d", 1000 + atoi(d));
+    }
+    return x;
+}
+
+static void add(struct hl_ranktable *t, struct hl_ranktable_instance x)
+{
+    assert_int_equal(hl_ranktable_add(t, &x), HL_OK);
+}
+
+static void group(struct hl_ranktable *t, const char *name, uint32_t instances)
+{
+    assert_int_equal(hl_ranktable_add_group(t, name, instances), HL_OK);
+}
+
+static void assert_document(struct hl_ranktable *t, enum hl_ranktable_format f, const char *want)
+{
+    json_t *doc = NULL, *expected = json_loads(want, 0, NULL);
+    assert_non_null(expected);
+    assert_int_equal(hl_ranktable_number(t), HL_OK);
+    assert_int_equal(hl_ranktable_document(t, f, &doc), HL_OK);
+    if (!json_equal(doc, expected)) {
+        char *got = json_dumps(doc, JSON_COMPACT);
+        fail_msg("got %s", got);
+        free(got);
+    }
+    json_decref(doc);
+    json_decref(expected);
+}
+
+/* The example of the user guide's appendix, but for the groups, of which it says two and lists one.
+ */
+static void v1_is_the_appendix(void **state)
+{
+    (void)state;
+    struct hl_ranktable t = {0};
+    group(&t, "", 2);
+    add(&t, make("tf-ze9o", "10.0.0.11", 0, 1, -1, "6=192.168.0.25 7=192.168.0.26"));
+    add(&t, make("tf-bae43", "10.0.0.10", 0, 0, -1, "0=192.168.0.11 1=192.168.0.12"));
+    assert_document(
+        &t, HL_RANKTABLE_V1,
+        "{\"status\":\"completed\",\"group_count\":\"1\",\"group_list\":[{\"group_name\":\"\","
+        "\"instance_count\":\"2\",\"instance_list\":["
+        "{\"pod_name\":\"tf-bae43\",\"server_id\":\"10.0.0.10\",\"devices\":["
+        "{\"device_id\":\"0\",\"device_ip\":\"192.168.0.11\"},"
+        "{\"device_id\":\"1\",\"device_ip\":\"192.168.0.12\"}]},"
+        "{\"pod_name\":\"tf-ze9o\",\"server_id\":\"10.0.0.11\",\"devices\":["
+        "{\"device_id\":\"6\",\"device_ip\":\"192.168.0.25\"},"
+        "{\"device_id\":\"7\",\"device_ip\":\"192.168.0.26\"}]}]}]}");
+    hl_ranktable_fini(&t);
+}
+
+static void v2_numbers_devices(void **state)
+{
+    (void)state;
+    struct hl_ranktable t = {0};
+    group(&t, "w", 2);
+    add(&t, make("b", "10.0.0.11", 0, 1, -1, "0=192.168.0.13"));
+    add(&t, make("a", "10.0.0.10", 0, 0, -1, "1=192.168.0.12 0=192.168.0.11"));
+    assert_document(&t, HL_RANKTABLE_V2,
+                    "{\"status\":\"completed\",\"server_count\":\"2\",\"version\":\"1.0\","
+                    "\"server_list\":[{\"server_id\":\"10.0.0.10\",\"device\":["
+                    "{\"device_id\":\"1\",\"device_ip\":\"192.168.0.12\",\"rank_id\":\"0\"},"
+                    "{\"device_id\":\"0\",\"device_ip\":\"192.168.0.11\",\"rank_id\":\"1\"}]},"
+                    "{\"server_id\":\"10.0.0.11\",\"device\":["
+                    "{\"device_id\":\"0\",\"device_ip\":\"192.168.0.13\",\"rank_id\":\"2\"}]}]}");
+    hl_ranktable_fini(&t);
+}
+
+static void super_pods_by_what_is_said_or_by_size(void **state)
+{
+    (void)state;
+    for (int said = 0; said < 2; said++) {
+        struct hl_ranktable t = {.super_pod_servers = 1};
+        group(&t, "w", 2);
+        struct hl_ranktable_instance a = make("a", "n0", 0, 0, -1, "0=1.1.1.1");
+        struct hl_ranktable_instance b = make("b", "n1", 0, 1, -1, "0=1.1.1.2");
+        snprintf(a.host_ip, sizeof(a.host_ip), "10.0.0.1");
+        if (said) {
+            snprintf(a.super_pod_id, sizeof(a.super_pod_id), "7");
+            snprintf(b.super_pod_id, sizeof(b.super_pod_id), "7");
+        }
+        add(&t, a);
+        add(&t, b);
+        char want[1024];
+        snprintf(want, sizeof(want),
+                 "{\"status\":\"completed\",\"server_count\":\"2\",\"version\":\"1.2\","
+                 "\"server_list\":[{\"server_id\":\"n0\",\"host_ip\":\"10.0.0.1\",\"device\":[{"
+                 "\"device_id\":\"0\",\"device_ip\":\"1.1.1.1\",\"super_device_id\":\"1000\","
+                 "\"rank_id\":\"0\"}]},{\"server_id\":\"n1\",\"device\":[{\"device_id\":\"0\","
+                 "\"device_ip\":\"1.1.1.2\",\"super_device_id\":\"1000\",\"rank_id\":\"1\"}]}],"
+                 "\"super_pod_list\":[%s]}",
+                 said ? "{\"super_pod_id\":\"7\",\"server_list\":[{\"server_id\":\"n0\"},"
+                        "{\"server_id\":\"n1\"}]}"
+                      : "{\"super_pod_id\":\"0\",\"server_list\":[{\"server_id\":\"n0\"}]},"
+                        "{\"super_pod_id\":\"1\",\"server_list\":[{\"server_id\":\"n1\"}]}");
+        assert_document(&t, HL_RANKTABLE_1_2, want);
+        hl_ranktable_fini(&t);
+    }
+}
+
+static void net_layers_in_2_0(void **state)
+{
+    (void)state;
+    struct hl_ranktable t = {0};
+    json_t *doc = NULL;
+    group(&t, "w", 1);
+    struct hl_ranktable_instance a = make("a", "n0", 0, 0, -1, "3");
+    a.devices[0].levels = json_pack("[{s:i s:s}]", "net_layer", 0, "net_type", "CLOS");
+    add(&t, a);
+    assert_document(
+        &t, HL_RANKTABLE_2_0,
+        "{\"status\":\"completed\",\"version\":\"2.0\",\"rank_count\":1,\"rank_list\":[{"
+        "\"rank_id\":0,\"local_id\":0,\"device_id\":3,\"level_list\":[{\"net_layer\":0,"
+        "\"net_type\":\"CLOS\"}]}]}");
+    hl_ranktable_fini(&t);
+    group(&t, "w", 1);
+    add(&t, make("a", "n0", 0, 0, -1, "3"));
+    assert_int_equal(hl_ranktable_number(&t), HL_OK);
+    assert_int_equal(hl_ranktable_document(&t, HL_RANKTABLE_2_0, &doc), HL_EUNSUPPORTED);
+    assert_null(doc);
+    hl_ranktable_fini(&t);
+}
+
+/* Any order of adding; wanted indices stay, others fill what is free. */
+static void ranks_do_not_depend_on_the_order(void **state)
+{
+    (void)state;
+    static const int orders[][4] = {{0, 1, 2, 3}, {3, 2, 1, 0}, {2, 0, 3, 1}, {1, 3, 0, 2}};
+    for (size_t o = 0; o < HL_ARRAY_LEN(orders); o++) {
+        struct hl_ranktable t = {0};
+        group(&t, "a", 2);
+        group(&t, "b", 2);
+        for (int k = 0; k < 4; k++) {
+            int i = orders[o][k];
+            char name[16], server[16], device[48];
+            snprintf(name, sizeof(name), "p%d", i);
+            snprintf(server, sizeof(server), "s%d", i);
+            snprintf(device, sizeof(device), "0=1.1.1.%d 1=1.1.2.%d", i + 1, i + 1);
+            add(&t, make(name, server, (uint32_t)i / 2, (uint32_t)i % 2, i == 3 ? 0 : -1, device));
+        }
+        assert_int_equal(hl_ranktable_number(&t), HL_OK);
+        static const char *const want[] = {"p3", "p0", "p1", "p2"};
+        for (int i = 0; i < 4; i++) {
+            assert_string_equal(t.instances[i].name, want[i]);
+            assert_int_equal(t.instances[i].devices[1].rank, 2 * i + 1);
+        }
+        hl_ranktable_fini(&t);
+    }
+}
+
+/* One is missing: the others have the ranks that they will have. */
+static void ranks_wait_for_who_is_missing(void **state)
+{
+    (void)state;
+    struct hl_ranktable t = {0};
+    json_t *doc = NULL;
+    group(&t, "w", 3);
+    add(&t, make("c", "s2", 0, 2, 2, "0=1.1.1.3 1=1.1.1.4"));
+    add(&t, make("a", "s0", 0, 0, 0, "0=1.1.1.1 1=1.1.1.2"));
+    assert_false(hl_ranktable_is_complete(&t));
+    assert_int_equal(hl_ranktable_number(&t), HL_OK);
+    assert_int_equal(t.instances[1].devices[0].rank, 4);
+    assert_int_equal(hl_ranktable_document(&t, HL_RANKTABLE_V2, &doc), HL_OK);
+    assert_string_equal(json_string_value(json_object_get(doc, "status")), "initializing");
+    json_decref(doc);
+    hl_ranktable_fini(&t);
+}
+
+static void assert_refused(struct hl_ranktable_instance x, const char *word)
+{
+    struct hl_ranktable t = {0};
+    group(&t, "w", 1);
+    assert_int_equal(hl_ranktable_add(&t, &x), HL_EINVAL);
+    assert_non_null(strstr(hl_error_text(), word));
+    assert_null(x.devices);
+    hl_ranktable_fini(&t);
+}
+
+static void bad_instances_are_refused(void **state)
+{
+    (void)state;
+    assert_refused(make("a", "s", 0, 0, -1, "0=-1"), "'-1'");
+    assert_refused(make("a", "s", 0, 0, -1, "0=51w.38.67.98s"), "51w.38.67.98s");
+    assert_refused(make("a", "s", 0, 0, -1, "x=1.1.1.1"), "'x'");
+    assert_refused(make("a", "", 0, 0, -1, "0=1.1.1.1"), "server_id");
+    assert_refused(make("a", "s", 1, 0, -1, "0=1.1.1.1"), "task");
+    assert_refused(make("a", "s", 0, 0, 10001, "0=1.1.1.1"), "10001");
+}
+
+static void assert_clash(const char *device_a, const char *server_b, const char *device_b,
+                         int32_t index, const char *word)
+{
+    struct hl_ranktable t = {0};
+    group(&t, "w", 2);
+    add(&t, make("a", "s", 0, 0, index, device_a));
+    add(&t, make("b", server_b, 0, 1, index, device_b));
+    assert_int_equal(hl_ranktable_number(&t), HL_EINVAL);
+    assert_non_null(strstr(hl_error_text(), word));
+    hl_ranktable_fini(&t);
+}
+
+static void what_two_claim_is_refused(void **state)
+{
+    (void)state;
+    assert_clash("0=1.1.1.1", "s", "0=1.1.1.2", -1, "device 0 of server s");
+    assert_clash("0=1.1.1.1", "t", "0=1.1.1.2", 4, "rank index 4");
+    assert_clash("0=1.1.1.1", "t", "0", -1, "no address");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(v1_is_the_appendix),
+        cmocka_unit_test(v2_numbers_devices),
+        cmocka_unit_test(super_pods_by_what_is_said_or_by_size),
+        cmocka_unit_test(net_layers_in_2_0),
+        cmocka_unit_test(ranks_do_not_depend_on_the_order),
+        cmocka_unit_test(ranks_wait_for_who_is_missing),
+        cmocka_unit_test(bad_instances_are_refused),
+        cmocka_unit_test(what_two_claim_is_refused),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
