@@ -1,0 +1,259 @@
+#include "kube/config.h"
+
+#include <libgen.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/base64.h"
+#include "conf/yaml.h"
+#include "core/json.h"
+#include "os/file.h"
+
+#define POD_DIR  "/var/run/secrets/kubernetes.io/serviceaccount"
+#define FILE_MAX ((size_t)1 << 20)
+
+/* A kubeconfig that is being read. */
+struct reading {
+    const char *path;
+    char dir[PATH_MAX]; /* what relative paths are relative to */
+    const json_t *root;
+    struct hl_kube_config *out;
+};
+
+static hl_status copy_text(const char *from, char **to)
+{
+    free(*to);
+    *to = strdup(from);
+    return *to != NULL ? HL_OK : hl_fail(HL_ENOMEM, "memory is short for a kubeconfig");
+}
+
+static hl_status read_file(const char *path, char **out)
+{
+    struct hl_buf text = HL_BUF(FILE_MAX);
+    hl_status st = hl_file_read(path, &text);
+    if (st == HL_OK)
+        st = hl_buf_append(&text, "", 1);
+    if (st == HL_OK)
+        st = copy_text(text.data, out);
+    hl_buf_fini(&text);
+    return st;
+}
+
+static void full_path(const struct reading *r, const char *path, char *out, size_t cap)
+{
+    if (path[0] == '/')
+        snprintf(out, cap, "%s", path);
+    else
+        snprintf(out, cap, "%s/%s", r->dir, path);
+}
+
+/* "NAME-data" in base64, else the file "NAME". Neither: nothing. */
+static hl_status read_pem(const struct reading *r, const json_t *obj, const char *name, char **out)
+{
+    char key[64], path[2 * PATH_MAX];
+    snprintf(key, sizeof(key), "%s-data", name);
+    const char *data = hl_json_str(obj, key, ""), *file = hl_json_str(obj, name, "");
+    if (data[0] != '\0') {
+        struct hl_buf pem = HL_BUF(FILE_MAX);
+        hl_status st = hl_base64_decode(data, &pem);
+        if (st == HL_OK)
+            st = hl_buf_append(&pem, "", 1);
+        if (st == HL_OK)
+            st = copy_text(pem.data, out);
+        hl_buf_fini(&pem);
+        return st == HL_OK ? HL_OK : hl_fail_prefix(st, "%s: %s: ", r->path, key);
+    }
+    if (file[0] == '\0')
+        return HL_OK;
+    full_path(r, file, path, sizeof(path));
+    hl_status st = read_file(path, out);
+    return st == HL_OK ? HL_OK : hl_fail_prefix(st, "%s: %s: ", r->path, name);
+}
+
+/* The member `kind` of the entry called `name` in the list `lists`. */
+static hl_status named(const struct reading *r, const char *lists, const char *kind,
+                       const char *name, const json_t **out)
+{
+    const json_t *entry;
+    size_t i;
+    json_array_foreach (hl_json_list(r->root, lists), i, entry)
+        if (strcmp(hl_json_str(entry, "name", ""), name) == 0) {
+            *out = json_object_get(entry, kind);
+            if (json_is_object(*out))
+                return HL_OK;
+        }
+    return hl_fail(HL_EINVAL, "%s: there is no %s '%.128s' among its %s", r->path, kind, name,
+                   lists);
+}
+
+static hl_status set_server(struct hl_kube_config *c, const char *url, const char *where)
+{
+    if (strncmp(url, "https://", 8) != 0 && strncmp(url, "http://", 7) != 0)
+        return hl_fail(HL_EINVAL, "%s: the server '%.200s' is no http:// or https:// address",
+                       where, url);
+    HL_TRY(copy_text(url, &c->server));
+    for (size_t n = strlen(c->server); n > 0 && c->server[n - 1] == '/'; n--)
+        c->server[n - 1] = '\0';
+    return HL_OK;
+}
+
+static hl_status read_cluster(const struct reading *r, const json_t *cluster)
+{
+    struct hl_kube_config *c = r->out;
+    const char *name = hl_json_str(cluster, "tls-server-name", "");
+    HL_TRY(set_server(c, hl_json_str(cluster, "server", ""), r->path));
+    HL_TRY(read_pem(r, cluster, "certificate-authority", &c->ca));
+    c->insecure = hl_json_bool(cluster, "insecure-skip-tls-verify", 0);
+    return name[0] != '\0' ? copy_text(name, &c->tls_server_name) : HL_OK;
+}
+
+static hl_status read_user(const struct reading *r, const json_t *user)
+{
+    struct hl_kube_config *c = r->out;
+    const char *token = hl_json_str(user, "token", ""), *file = hl_json_str(user, "tokenFile", "");
+    char path[2 * PATH_MAX];
+    if (json_object_get(user, "exec") != NULL || json_object_get(user, "auth-provider") != NULL)
+        return hl_fail(HL_EUNSUPPORTED,
+                       "%s: its user gets credentials from another program (exec, auth-provider), "
+                       "which is not supported; use a token, a tokenFile or a client certificate",
+                       r->path);
+    HL_TRY(read_pem(r, user, "client-certificate", &c->cert));
+    HL_TRY(read_pem(r, user, "client-key", &c->key));
+    if ((c->cert == NULL) != (c->key == NULL))
+        return hl_fail(HL_EINVAL, "%s: client-certificate and client-key go together", r->path);
+    if (file[0] != '\0') {
+        full_path(r, file, path, sizeof(path));
+        return copy_text(path, &c->token_file);
+    }
+    return token[0] != '\0' ? copy_text(token, &c->token) : HL_OK;
+}
+
+static hl_status read_context(const struct reading *r, const char *wanted)
+{
+    const json_t *context, *cluster, *user;
+    const char *name = wanted[0] != '\0' ? wanted : hl_json_str(r->root, "current-context", "");
+    if (name[0] == '\0')
+        return hl_fail(HL_EINVAL, "%s: it has no current-context; name one", r->path);
+    HL_TRY(named(r, "contexts", "context", name, &context));
+    HL_TRY(named(r, "clusters", "cluster", hl_json_str(context, "cluster", ""), &cluster));
+    HL_TRY(named(r, "users", "user", hl_json_str(context, "user", ""), &user));
+    HL_TRY(read_cluster(r, cluster));
+    HL_TRY(read_user(r, user));
+    return copy_text(hl_json_str(context, "namespace", "default"), &r->out->ns);
+}
+
+static hl_status load_file(const char *path, const char *context, struct hl_kube_config *out)
+{
+    struct reading r = {.path = path, .out = out};
+    HL_AUTO(hl_yaml_freep) struct hl_yaml *doc = NULL;
+    char copy[PATH_MAX];
+    HL_TRY(hl_yaml_load(path, &doc));
+    snprintf(copy, sizeof(copy), "%s", path);
+    snprintf(r.dir, sizeof(r.dir), "%s", dirname(copy));
+    r.root = hl_yaml_root(doc);
+    return read_context(&r, context);
+}
+
+/* ---- in a pod -------------------------------------------------------------------------------- */
+
+static hl_status load_pod(const char *dir, struct hl_kube_config *out)
+{
+    const char *host = getenv("KUBERNETES_SERVICE_HOST"), *port = getenv("KUBERNETES_SERVICE_PORT");
+    char path[PATH_MAX], server[512];
+    if (host == NULL || port == NULL)
+        return hl_fail(HL_ENOENT, "there is no kubeconfig, and this is no pod "
+                                  "(KUBERNETES_SERVICE_HOST is not set); give --kubeconfig");
+    snprintf(server, sizeof(server),
+             strchr(host, ':') != NULL ? "https://[%s]:%s" : "https://%s:%s", host, port);
+    HL_TRY(set_server(out, server, "KUBERNETES_SERVICE_HOST"));
+    snprintf(path, sizeof(path), "%s/ca.crt", dir);
+    HL_TRY(read_file(path, &out->ca));
+    snprintf(path, sizeof(path), "%s/token", dir);
+    HL_TRY(copy_text(path, &out->token_file));
+    snprintf(path, sizeof(path), "%s/namespace", dir);
+    if (read_file(path, &out->ns) != HL_OK)
+        return copy_text("default", &out->ns);
+    out->ns[strcspn(out->ns, " \r\n")] = '\0';
+    return HL_OK;
+}
+
+/* ---- which ----------------------------------------------------------------------------------- */
+
+/* The first of $KUBECONFIG, or ~/.kube/config if that is there; "" = neither. */
+static void default_path(char *out, size_t cap)
+{
+    const char *env = getenv("KUBECONFIG"), *home = getenv("HOME");
+    out[0] = '\0';
+    if (env != NULL && env[0] != '\0') {
+        snprintf(out, cap, "%.*s", (int)strcspn(env, ":"), env);
+        return;
+    }
+    if (home == NULL)
+        return;
+    snprintf(out, cap, "%s/.kube/config", home);
+    if (access(out, R_OK) != 0)
+        out[0] = '\0';
+}
+
+static hl_status load(const struct hl_kube_source *from, struct hl_kube_config *c)
+{
+    char path[PATH_MAX];
+    if (from->path[0] != '\0')
+        snprintf(path, sizeof(path), "%s", from->path);
+    else
+        default_path(path, sizeof(path));
+    if (path[0] != '\0')
+        HL_TRY(load_file(path, from->context, c));
+    else if (from->master[0] == '\0' || getenv("KUBERNETES_SERVICE_HOST") != NULL)
+        HL_TRY(load_pod(from->pod_dir != NULL ? from->pod_dir : POD_DIR, c));
+    if (from->master[0] != '\0')
+        HL_TRY(set_server(c, from->master, "--master"));
+    return c->ns != NULL ? HL_OK : copy_text("default", &c->ns);
+}
+
+hl_status hl_kube_config_load(const struct hl_kube_source *from, struct hl_kube_config **out)
+{
+    struct hl_kube_config *c = calloc(1, sizeof(*c));
+    if (c == NULL)
+        return hl_fail(HL_ENOMEM, "memory is short for a kubeconfig");
+    hl_status st = load(from, c);
+    if (st != HL_OK) {
+        hl_kube_config_free(c);
+        return st;
+    }
+    *out = c;
+    return HL_OK;
+}
+
+hl_status hl_kube_config_token(const struct hl_kube_config *c, char *out, size_t cap)
+{
+    char *text = NULL;
+    out[0] = '\0';
+    if (c->token_file == NULL) {
+        if (c->token != NULL)
+            snprintf(out, cap, "%s", c->token);
+        return HL_OK;
+    }
+    HL_TRY(read_file(c->token_file, &text));
+    snprintf(out, cap, "%s", text);
+    free(text);
+    out[strcspn(out, " \t\r\n")] = '\0';
+    return HL_OK;
+}
+
+void hl_kube_config_free(struct hl_kube_config *c)
+{
+    if (c == NULL)
+        return;
+    char **all[] = {&c->server, &c->ns,   &c->token, &c->token_file,
+                    &c->ca,     &c->cert, &c->key,   &c->tls_server_name};
+    for (size_t i = 0; i < HL_ARRAY_LEN(all); i++) {
+        if (*all[i] != NULL)
+            explicit_bzero(*all[i], strlen(*all[i]));
+        free(*all[i]);
+    }
+    free(c);
+}

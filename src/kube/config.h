@@ -1,0 +1,47 @@
+/* kube/config.h - where the API server is, and who we are to it.
+ *
+ * A kubeconfig (current-context, or the one named), or what a pod is given: environment, token,
+ * ca.crt, namespace.
+ * Source: kubernetes.io, "Organizing Cluster Access Using kubeconfig Files" and "Accessing the
+ * Kubernetes API from a Pod".
+ *
+ * Owns:    copies of all texts. Keys and tokens never reach a log.
+ * Threads: load and free by one; hl_kube_config_token by any.
+ * Errors:  HL_ENOENT (no file, not in a pod), HL_EINVAL (FILE: what is missing or wrong),
+ *          HL_EUNSUPPORTED (exec and auth-provider credentials), HL_EPERM.
+ * Units:   none.
+ * Limits:  files of 1 MiB.
+ */
+#ifndef HL_KUBE_CONFIG_H
+#define HL_KUBE_CONFIG_H
+
+#include "base/status.h"
+
+#define HL_KUBE_TOKEN_MAX 16384
+
+struct hl_kube_config {
+    char *server;     /* "https://host:port", no slash at the end */
+    char *ns;         /* where nothing else is said; never NULL */
+    char *token;      /* NULL, or the token itself */
+    char *token_file; /* NULL, or the file that has it; it changes while we run */
+    /* PEM; NULL = none. */
+    char *ca, *cert, *key;
+    char *tls_server_name; /* what the certificate must name, NULL = the host of `server` */
+    int insecure;
+};
+
+struct hl_kube_source {
+    const char *path; /* of a kubeconfig; "" = $KUBECONFIG, else ~/.kube/config, else the pod's */
+    const char *context; /* "" = the current one */
+    const char *master;  /* "https://..." instead of the cluster's; "" = none */
+    const char *pod_dir; /* NULL = /var/run/secrets/kubernetes.io/serviceaccount */
+};
+
+hl_status hl_kube_config_load(const struct hl_kube_source *from,
+                              struct hl_kube_config **out) HL_CHECK;
+/* The bearer token as it is now, "" when there is none. */
+hl_status hl_kube_config_token(const struct hl_kube_config *c, char *out, size_t cap) HL_CHECK;
+/* NULL is fine. */
+void hl_kube_config_free(struct hl_kube_config *c);
+
+#endif

@@ -1,0 +1,363 @@
+#include "kube/http.h"
+
+#include <curl/curl.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+#include "base/clock.h"
+#include "core/json.h"
+
+#define CONNECT_MS      5000
+#define CALL_MS         30000
+#define TOKEN_NS        (60 * HL_NS_PER_S)
+#define IDLE_MAX        4
+#define HEADER_MAX      (HL_KUBE_TOKEN_MAX + 64)
+#define UNAUTHORIZED    401
+#define ANSWER_TEXT_MAX 200
+
+struct hl_kube {
+    const struct hl_kube_config *config;
+    const atomic_int *cancel;
+    char *connect_to; /* where tls_server_name stands in the URL; NULL = not needed */
+    char *base;       /* what stands before a path */
+    pthread_mutex_t lock;
+    char token[HL_KUBE_TOKEN_MAX];
+    uint64_t token_ns; /* when it was read; 0 = never */
+    CURL *idle[IDLE_MAX];
+    unsigned idle_count;
+};
+
+/* One request under way. */
+struct exchange {
+    struct hl_kube *k;
+    const char *method, *path;
+    CURL *curl;
+    struct hl_buf body;
+    struct hl_kube_stream *stream; /* takes the body of a 200; NULL = `body` does */
+    hl_status stream_st;
+    long code;
+    int retry_after_s;
+    uint64_t until_ns;
+    int timed_out, cancelled;
+};
+
+/* ---- opening --------------------------------------------------------------------------------- */
+
+/* "https://HOST:PORT/" -> "https://NAME:PORT", and what libcurl is to make of that. */
+static hl_status use_server_name(struct hl_kube *k)
+{
+    const char *name = k->config->tls_server_name;
+    CURLU *url = curl_url();
+    char *host = NULL, *port = NULL, *text = NULL;
+    int ok = url != NULL && curl_url_set(url, CURLUPART_URL, k->config->server, 0) == CURLUE_OK &&
+             curl_url_get(url, CURLUPART_HOST, &host, 0) == CURLUE_OK &&
+             curl_url_get(url, CURLUPART_PORT, &port, CURLU_DEFAULT_PORT) == CURLUE_OK &&
+             curl_url_set(url, CURLUPART_HOST, name, 0) == CURLUE_OK &&
+             curl_url_get(url, CURLUPART_URL, &text, 0) == CURLUE_OK &&
+             asprintf(&k->connect_to, "%s:%s:%s:%s", name, port, host, port) > 0;
+    if (ok) {
+        size_t n = strlen(text);
+        k->base = strndup(text, n > 0 && text[n - 1] == '/' ? n - 1 : n);
+    }
+    curl_free(host);
+    curl_free(port);
+    curl_free(text);
+    curl_url_cleanup(url);
+    return ok && k->base != NULL
+               ? HL_OK
+               : hl_fail(HL_EINVAL, "API server %s: not an address that tls-server-name goes with",
+                         k->config->server);
+}
+
+hl_status hl_kube_open(const struct hl_kube_config *config, const atomic_int *cancel,
+                       struct hl_kube **out)
+{
+    struct hl_kube *k = calloc(1, sizeof(*k));
+    if (k == NULL)
+        return hl_fail(HL_ENOMEM, "memory is short for an API client");
+    k->config = config;
+    k->cancel = cancel;
+    pthread_mutex_init(&k->lock, NULL);
+    hl_status st = HL_OK;
+    if (config->tls_server_name != NULL)
+        st = use_server_name(k);
+    else if ((k->base = strdup(config->server)) == NULL)
+        st = hl_fail(HL_ENOMEM, "memory is short for an API client");
+    if (st != HL_OK) {
+        hl_kube_close(k);
+        return st;
+    }
+    *out = k;
+    return HL_OK;
+}
+
+void hl_kube_close(struct hl_kube *k)
+{
+    if (k == NULL)
+        return;
+    for (unsigned i = 0; i < k->idle_count; i++)
+        curl_easy_cleanup(k->idle[i]);
+    pthread_mutex_destroy(&k->lock);
+    explicit_bzero(k->token, sizeof(k->token));
+    free(k->connect_to);
+    free(k->base);
+    free(k);
+}
+
+/* ---- callbacks of libcurl -------------------------------------------------------------------- */
+
+static size_t on_write(char *from, size_t size, size_t n, void *arg)
+{
+    struct exchange *x = arg;
+    size_t len = size * n;
+    curl_easy_getinfo(x->curl, CURLINFO_RESPONSE_CODE, &x->code);
+    if (x->stream == NULL || x->code != 200)
+        return hl_buf_append(&x->body, from, len) == HL_OK ? len : 0;
+    x->stream_st = hl_kube_stream_feed(x->stream, from, len);
+    return x->stream_st == HL_OK ? len : 0;
+}
+
+static size_t on_header(char *line, size_t size, size_t n, void *arg)
+{
+    static const char name[] = "retry-after:";
+    struct exchange *x = arg;
+    size_t len = size * n;
+    if (len > strlen(name) && strncasecmp(line, name, strlen(name)) == 0)
+        x->retry_after_s = atoi(line + strlen(name));
+    return len;
+}
+
+static int on_progress(void *arg, curl_off_t dl_total, curl_off_t dl, curl_off_t ul_total,
+                       curl_off_t ul)
+{
+    struct exchange *x = arg;
+    (void)dl_total;
+    (void)dl;
+    (void)ul_total;
+    (void)ul;
+    x->timed_out = hl_now_ns() > x->until_ns;
+    x->cancelled =
+        x->k->cancel != NULL && atomic_load_explicit(x->k->cancel, memory_order_relaxed) != 0;
+    return x->timed_out || x->cancelled;
+}
+
+/* ---- one attempt ----------------------------------------------------------------------------- */
+
+static CURL *take(struct hl_kube *k)
+{
+    CURL *curl = NULL;
+    pthread_mutex_lock(&k->lock);
+    if (k->idle_count > 0)
+        curl = k->idle[--k->idle_count];
+    pthread_mutex_unlock(&k->lock);
+    return curl != NULL ? curl : curl_easy_init();
+}
+
+static void give(struct hl_kube *k, CURL *curl)
+{
+    curl_easy_reset(curl); /* keeps the connection */
+    pthread_mutex_lock(&k->lock);
+    int kept = k->idle_count < IDLE_MAX;
+    if (kept)
+        k->idle[k->idle_count++] = curl;
+    pthread_mutex_unlock(&k->lock);
+    if (!kept)
+        curl_easy_cleanup(curl);
+}
+
+/* The header with the token; read anew every minute, as pods' tokens change. */
+static hl_status authorization(struct hl_kube *k, int anew, char *out, size_t cap)
+{
+    hl_status st = HL_OK;
+    pthread_mutex_lock(&k->lock);
+    uint64_t now = hl_now_ns();
+    if (anew || k->token_ns == 0 || now - k->token_ns > TOKEN_NS) {
+        st = hl_kube_config_token(k->config, k->token, sizeof(k->token));
+        k->token_ns = now;
+    }
+    out[0] = '\0';
+    if (k->token[0] != '\0')
+        snprintf(out, cap, "Authorization: Bearer %s", k->token);
+    pthread_mutex_unlock(&k->lock);
+    return st;
+}
+
+static void set_pem(CURL *c, CURLoption option, char *pem)
+{
+    struct curl_blob blob = {.data = pem, .flags = CURL_BLOB_NOCOPY};
+    if (pem == NULL)
+        return;
+    blob.len = strlen(pem);
+    curl_easy_setopt(c, option, &blob);
+}
+
+static void set_tls(CURL *c, const struct hl_kube_config *config)
+{
+    set_pem(c, CURLOPT_CAINFO_BLOB, config->ca);
+    set_pem(c, CURLOPT_SSLCERT_BLOB, config->cert);
+    set_pem(c, CURLOPT_SSLKEY_BLOB, config->key);
+    curl_easy_setopt(c, CURLOPT_SSLCERTTYPE, "PEM");
+    curl_easy_setopt(c, CURLOPT_SSLKEYTYPE, "PEM");
+    if (config->insecure) {
+        curl_easy_setopt(c, CURLOPT_SSL_VERIFYPEER, 0L);
+        curl_easy_setopt(c, CURLOPT_SSL_VERIFYHOST, 0L);
+    }
+}
+
+static void set_all(struct exchange *x, const char *url, const char *body,
+                    struct curl_slist *headers, struct curl_slist *connect_to)
+{
+    CURL *c = x->curl;
+    curl_easy_setopt(c, CURLOPT_URL, url);
+    curl_easy_setopt(c, CURLOPT_PROTOCOLS_STR, "http,https");
+    curl_easy_setopt(c, CURLOPT_NOSIGNAL, 1L);
+    curl_easy_setopt(c, CURLOPT_HTTP_VERSION, (long)CURL_HTTP_VERSION_1_1);
+    curl_easy_setopt(c, CURLOPT_CONNECTTIMEOUT_MS, (long)CONNECT_MS);
+    curl_easy_setopt(c, CURLOPT_TCP_KEEPALIVE, 1L);
+    curl_easy_setopt(c, CURLOPT_HTTPHEADER, headers);
+    curl_easy_setopt(c, CURLOPT_CONNECT_TO, connect_to);
+    curl_easy_setopt(c, CURLOPT_WRITEFUNCTION, on_write);
+    curl_easy_setopt(c, CURLOPT_WRITEDATA, x);
+    curl_easy_setopt(c, CURLOPT_HEADERFUNCTION, on_header);
+    curl_easy_setopt(c, CURLOPT_HEADERDATA, x);
+    curl_easy_setopt(c, CURLOPT_XFERINFOFUNCTION, on_progress);
+    curl_easy_setopt(c, CURLOPT_XFERINFODATA, x);
+    curl_easy_setopt(c, CURLOPT_NOPROGRESS, 0L);
+    set_tls(c, x->k->config);
+    if (body != NULL) {
+        curl_easy_setopt(c, CURLOPT_POSTFIELDS, body);
+        curl_easy_setopt(c, CURLOPT_POSTFIELDSIZE_LARGE, (curl_off_t)strlen(body));
+    }
+    if (strcmp(x->method, "GET") != 0)
+        curl_easy_setopt(c, CURLOPT_CUSTOMREQUEST, x->method);
+}
+
+static int add_line(struct curl_slist **list, const char *line)
+{
+    struct curl_slist *more = line[0] != '\0' ? curl_slist_append(*list, line) : *list;
+    if (more != NULL)
+        *list = more;
+    return line[0] == '\0' || more != NULL;
+}
+
+static hl_status perform(struct exchange *x, const char *body, const char *type, int anew,
+                         CURLcode *rc)
+{
+    struct curl_slist *headers = NULL, *connect_to = NULL;
+    char line[HEADER_MAX], kind[96], *url = NULL;
+    HL_TRY(authorization(x->k, anew, line, sizeof(line)));
+    snprintf(kind, sizeof(kind), "Content-Type: %s", type != NULL ? type : "application/json");
+    int ok = add_line(&headers, line) && add_line(&headers, "Accept: application/json") &&
+             add_line(&headers, "User-Agent: helios/" HELIOS_VERSION) &&
+             add_line(&headers, body != NULL ? kind : "") &&
+             add_line(&connect_to, x->k->connect_to != NULL ? x->k->connect_to : "") &&
+             asprintf(&url, "%s%s", x->k->base, x->path) > 0;
+    explicit_bzero(line, sizeof(line));
+    x->curl = ok ? take(x->k) : NULL;
+    if (x->curl != NULL) {
+        x->code = 0;
+        hl_buf_clear(&x->body);
+        set_all(x, url, body, headers, connect_to);
+        *rc = curl_easy_perform(x->curl);
+        curl_easy_getinfo(x->curl, CURLINFO_RESPONSE_CODE, &x->code);
+        give(x->k, x->curl);
+    }
+    curl_slist_free_all(headers);
+    curl_slist_free_all(connect_to);
+    free(url);
+    return x->curl != NULL ? HL_OK : hl_fail(HL_ENOMEM, "memory is short for a request");
+}
+
+/* ---- what came of it ------------------------------------------------------------------------- */
+
+static hl_status fail_curl(const struct exchange *x, CURLcode rc)
+{
+    const char *server = x->k->config->server;
+    int len = (int)strcspn(x->path, "?");
+    if (x->cancelled)
+        return hl_fail(HL_ECANCELED, "%s %.*s: the program ends", x->method, len, x->path);
+    if (x->timed_out || rc == CURLE_OPERATION_TIMEDOUT)
+        return hl_fail(HL_ETIMEDOUT, "%s %.*s: API server %s has not answered in time", x->method,
+                       len, x->path, server);
+    if (rc == CURLE_PEER_FAILED_VERIFICATION || rc == CURLE_SSL_CACERT_BADFILE)
+        return hl_fail(HL_EPERM,
+                       "API server %s: its certificate can't be trusted: %s; check "
+                       "certificate-authority and tls-server-name",
+                       server, curl_easy_strerror(rc));
+    return hl_fail(HL_EUNAVAIL, "%s %.*s: API server %s: %s", x->method, len, x->path, server,
+                   curl_easy_strerror(rc));
+}
+
+static hl_status fail_code(const struct exchange *x)
+{
+    char what[512];
+    json_t *status = x->body.len > 0 ? json_loadb(x->body.data, x->body.len, 0, NULL) : NULL;
+    snprintf(what, sizeof(what), "%s %.*s", x->method, (int)strcspn(x->path, "?"), x->path);
+    if (hl_json_int(status, "code", 0) == 0) { /* a proxy's, or plain text */
+        json_decref(status);
+        status = json_pack("{s:I s:s%}", "code", (json_int_t)x->code, "message",
+                           x->body.len > 0 ? x->body.data : "",
+                           x->body.len < ANSWER_TEXT_MAX ? x->body.len : ANSWER_TEXT_MAX);
+    }
+    hl_status st = hl_kube_status_fail(status, what);
+    json_decref(status);
+    return st;
+}
+
+static hl_status run(struct exchange *x, const char *body, const char *type)
+{
+    CURLcode rc = CURLE_OK;
+    HL_TRY(perform(x, body, type, 0, &rc));
+    if (rc == CURLE_OK && x->code == UNAUTHORIZED && x->k->config->token_file != NULL)
+        HL_TRY(perform(x, body, type, 1, &rc));
+    if (x->stream_st != HL_OK)
+        return x->stream_st;
+    if (rc != CURLE_OK)
+        return fail_curl(x, rc);
+    return x->code >= 200 && x->code < 300 ? HL_OK : fail_code(x);
+}
+
+static uint64_t until(int timeout_ms)
+{
+    return hl_now_ns() + (uint64_t)(timeout_ms > 0 ? timeout_ms : CALL_MS) * HL_NS_PER_MS;
+}
+
+hl_status hl_kube_call(struct hl_kube *k, const struct hl_kube_request *r, json_t **out)
+{
+    struct exchange x = {.k = k,
+                         .method = r->method,
+                         .path = r->path,
+                         .body = HL_BUF(HL_KUBE_ANSWER_MAX),
+                         .until_ns = until(r->timeout_ms)};
+    HL_AUTO(hl_freep) char *body = r->body != NULL ? json_dumps(r->body, JSON_COMPACT) : NULL;
+    json_error_t why;
+    hl_status st = run(&x, body, r->type);
+    if (r->retry_after_s != NULL)
+        *r->retry_after_s = x.retry_after_s;
+    if (st == HL_OK && out != NULL) {
+        *out = json_loadb(x.body.len > 0 ? x.body.data : "", x.body.len, 0, &why);
+        if (*out == NULL)
+            st = hl_fail(HL_EPROTO, "%s %.*s: the answer is no JSON: %s", r->method,
+                         (int)strcspn(r->path, "?"), r->path, why.text);
+    }
+    hl_buf_fini(&x.body);
+    return st;
+}
+
+hl_status hl_kube_watch(struct hl_kube *k, const char *path, int timeout_ms,
+                        struct hl_kube_stream *stream)
+{
+    struct exchange x = {.k = k,
+                         .method = "GET",
+                         .path = path,
+                         .body = HL_BUF(HL_KUBE_ANSWER_MAX),
+                         .stream = stream,
+                         .until_ns = until(timeout_ms)};
+    hl_status st = run(&x, NULL, NULL);
+    if (x.retry_after_s > 0)
+        stream->retry_after_s = x.retry_after_s;
+    hl_buf_fini(&x.body);
+    return st;
+}

@@ -1,0 +1,101 @@
+#include "kube/stream.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "core/json.h"
+
+void hl_kube_stream_init(struct hl_kube_stream *s, const char *version,
+                         hl_status (*event)(void *arg, enum hl_kube_event type, json_t *object),
+                         void *arg)
+{
+    *s = (struct hl_kube_stream){.line = HL_BUF(HL_KUBE_LINE_MAX), .event = event, .arg = arg};
+    snprintf(s->version, sizeof(s->version), "%s", version);
+}
+
+void hl_kube_stream_fini(struct hl_kube_stream *s)
+{
+    hl_buf_fini(&s->line);
+}
+
+hl_status hl_kube_status_fail(const json_t *status, const char *what)
+{
+    long code = (long)hl_json_int(status, "code", 0);
+    const char *reason = hl_json_str(status, "reason", "");
+    const char *message = hl_json_str(status, "message", "");
+    hl_status st = code == 404                               ? HL_ENOENT
+                   : code == 401 || code == 403              ? HL_EPERM
+                   : code == 409                             ? HL_ECONFLICT
+                   : code == 410                             ? HL_ESTALE
+                   : code == 429 || code >= 500 || code == 0 ? HL_EUNAVAIL
+                                                             : HL_EINVAL;
+    if (strcmp(reason, "AlreadyExists") == 0)
+        st = HL_EEXIST;
+    return hl_fail(st, "%s: %ld %s: %.400s", what, code, reason, message);
+}
+
+static hl_status on_error(struct hl_kube_stream *s, const json_t *status)
+{
+    s->retry_after_s = (int)hl_json_int(json_object_get(status, "details"), "retryAfterSeconds", 0);
+    return hl_kube_status_fail(status, "watch");
+}
+
+static void keep_version(struct hl_kube_stream *s, const json_t *object)
+{
+    const char *v = hl_json_str(json_object_get(object, "metadata"), "resourceVersion", "");
+    if (v[0] != '\0' && strlen(v) < sizeof(s->version))
+        snprintf(s->version, sizeof(s->version), "%s", v);
+}
+
+static hl_status on_event(struct hl_kube_stream *s, const json_t *event)
+{
+    static const char *const names[] = {"ADDED", "MODIFIED", "DELETED"};
+    const char *type = hl_json_str(event, "type", "");
+    json_t *object = json_object_get(event, "object");
+    if (!json_is_object(object))
+        return hl_fail(HL_EPROTO, "watch: an event without an object");
+    if (strcmp(type, "ERROR") == 0)
+        return on_error(s, object);
+    /* Kept after the event was taken: a version that is ahead of the cache loses what is between.
+     */
+    for (size_t i = 0; i < HL_ARRAY_LEN(names); i++)
+        if (strcmp(type, names[i]) == 0)
+            HL_TRY(s->event(s->arg, (enum hl_kube_event)i, object));
+    keep_version(s, object); /* types of tomorrow are passed over, as BOOKMARK is */
+    return HL_OK;
+}
+
+static hl_status on_line(struct hl_kube_stream *s, const char *line, size_t len)
+{
+    json_error_t why;
+    if (len == 0 || (len == 1 && line[0] == '\r'))
+        return HL_OK;
+    json_t *event = json_loadb(line, len, 0, &why);
+    if (!json_is_object(event)) {
+        json_decref(event);
+        return hl_fail(HL_EPROTO, "watch: a line of %zu bytes is no event: %s", len,
+                       event == NULL ? why.text : "no object");
+    }
+    hl_status st = on_event(s, event);
+    json_decref(event);
+    return st;
+}
+
+hl_status hl_kube_stream_feed(struct hl_kube_stream *s, const char *bytes, size_t len)
+{
+    while (len > 0) {
+        const char *end = memchr(bytes, '\n', len);
+        size_t n = end != NULL ? (size_t)(end - bytes) : len;
+        if (end == NULL || s->line.len > 0)
+            HL_TRY(hl_buf_append(&s->line, bytes, n));
+        if (end == NULL)
+            return HL_OK;
+        hl_status st =
+            s->line.len > 0 ? on_line(s, s->line.data, s->line.len) : on_line(s, bytes, n);
+        hl_buf_clear(&s->line);
+        HL_TRY(st);
+        bytes += n + 1;
+        len -= n + 1;
+    }
+    return HL_OK;
+}

@@ -1,0 +1,40 @@
+/* kube/stream.h - the answer of a watch: JSON objects, one to a line, cut anywhere.
+ *
+ * Owns:    the bytes of the line that is not at its end yet.
+ * Threads: one at a time. Pure.
+ * Errors:  HL_EPROTO (a line that is no event), HL_ENOMEM (or a line beyond the limit), HL_ESTALE
+ * (the server no longer knows our version: list again), HL_EUNAVAIL (any other ERROR event, with
+ * what it says); and whatever `event` returns. Units:   bytes. Limits:  HL_KUBE_LINE_MAX bytes to a
+ * line.
+ */
+#ifndef HL_KUBE_STREAM_H
+#define HL_KUBE_STREAM_H
+
+#include <jansson.h>
+
+#include "base/buf.h"
+#include "base/status.h"
+
+#define HL_KUBE_LINE_MAX ((size_t)16 << 20)
+
+enum hl_kube_event { HL_KUBE_ADDED, HL_KUBE_MODIFIED, HL_KUBE_DELETED };
+
+struct hl_kube_stream {
+    struct hl_buf line;
+    char version[64];  /* of the last event, bookmarks too; opaque */
+    int retry_after_s; /* that an ERROR event asked for */
+    hl_status (*event)(void *arg, enum hl_kube_event type, json_t *object); /* borrowed */
+    void *arg;
+};
+
+void hl_kube_stream_init(struct hl_kube_stream *s, const char *version,
+                         hl_status (*event)(void *arg, enum hl_kube_event type, json_t *object),
+                         void *arg);
+/* More bytes. After a failure the stream is at its end. */
+hl_status hl_kube_stream_feed(struct hl_kube_stream *s, const char *bytes, size_t len) HL_CHECK;
+void hl_kube_stream_fini(struct hl_kube_stream *s);
+
+/* What a Status object means. `what` stands in front. */
+hl_status hl_kube_status_fail(const json_t *status, const char *what);
+
+#endif

@@ -1,0 +1,291 @@
+#include "kube/watcher.h"
+
+#include <poll.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/id.h"
+#include "base/log.h"
+#include "core/json.h"
+
+#define PAGE         500
+#define BACKOFF_MS   200
+#define BACKOFF_TOP  30000
+#define ABSENT_MS    60000 /* a kind that the server does not know */
+#define WATCH_GAP_MS 1000  /* between two watches at least */
+#define STEP_MS      50
+#define WINDOW_S     300
+#define LATE_S       10 /* what a server may be late with the end of a watch */
+
+struct hl_kube_watcher {
+    struct hl_kube_watcher_opts opts;
+    char *path, *selector;
+    pthread_t thread;
+    atomic_int stopping;
+    pthread_mutex_t lock; /* info, live */
+    struct hl_kube_watcher_info info;
+    unsigned refs; /* the owner's, and one for each message on its way to the loop */
+    int dead;      /* stopped: messages are dropped */
+    char version[64];
+    unsigned tries; /* failures in a row */
+};
+
+/* What goes to the loop. */
+struct message {
+    struct hl_kube_watcher *w;
+    json_t *object; /* or the array of a list */
+    int is_list;
+    enum hl_kube_event type;
+};
+
+static void unref(struct hl_kube_watcher *w)
+{
+    pthread_mutex_lock(&w->lock);
+    unsigned left = --w->refs;
+    pthread_mutex_unlock(&w->lock);
+    if (left > 0)
+        return;
+    pthread_mutex_destroy(&w->lock);
+    free(w->path);
+    free(w->selector);
+    free(w);
+}
+
+/* On the loop. */
+static void deliver(void *arg)
+{
+    struct message *m = arg;
+    struct hl_kube_watcher *w = m->w;
+    if (!w->dead) {
+        if (m->is_list)
+            w->opts.listed(w->opts.arg, m->object);
+        else
+            w->opts.changed(w->opts.arg, m->type, m->object);
+    }
+    json_decref(m->object);
+    free(m);
+    unref(w);
+}
+
+static hl_status post(struct hl_kube_watcher *w, json_t *object, int is_list,
+                      enum hl_kube_event type)
+{
+    struct message *m = malloc(sizeof(*m));
+    if (m == NULL)
+        return hl_fail(HL_ENOMEM, "memory is short for an event of %s", w->path);
+    *m = (struct message){w, json_incref(object), is_list, type};
+    pthread_mutex_lock(&w->lock);
+    w->refs++;
+    pthread_mutex_unlock(&w->lock);
+    hl_loop_post(w->opts.loop, deliver, m);
+    return HL_OK;
+}
+
+static hl_status on_event(void *arg, enum hl_kube_event type, json_t *object)
+{
+    return post(arg, object, 0, type);
+}
+
+/* ---- listing --------------------------------------------------------------------------------- */
+
+static int append_escaped(char *out, size_t cap, const char *text)
+{
+    size_t n = strlen(out);
+    for (; *text != '\0'; text++) {
+        int plain = (*text >= 'a' && *text <= 'z') || (*text >= 'A' && *text <= 'Z') ||
+                    (*text >= '0' && *text <= '9') || strchr("-_.~", *text) != NULL;
+        if (n + 4 > cap)
+            return 0;
+        n += (size_t)snprintf(out + n, cap - n, plain ? "%c" : "%%%02X", (unsigned char)*text);
+    }
+    return 1;
+}
+
+static hl_status list_page(struct hl_kube_watcher *w, const char *after, int *retry_after_s,
+                           json_t **out)
+{
+    char path[8192];
+    snprintf(path, sizeof(path), "%s?limit=%d%s%s%s", w->path, PAGE,
+             w->selector[0] != '\0' ? "&labelSelector=" : "", w->selector,
+             after[0] != '\0' ? "&continue=" : "");
+    if (!append_escaped(path, sizeof(path), after))
+        return hl_fail(HL_EPROTO, "list of %s: its continue token is too long", w->path);
+    return hl_kube_call(
+        w->opts.kube,
+        &(struct hl_kube_request){
+            .method = "GET", .path = path, .timeout_ms = 60000, .retry_after_s = retry_after_s},
+        out);
+}
+
+static hl_status list_pages(struct hl_kube_watcher *w, json_t *all, int *retry_after_s)
+{
+    char after[4096] = "";
+    do {
+        json_t *page = NULL;
+        HL_TRY(list_page(w, after, retry_after_s, &page));
+        const json_t *meta = json_object_get(page, "metadata");
+        json_array_extend(all, hl_json_list(page, "items"));
+        snprintf(w->version, sizeof(w->version), "%s", hl_json_str(meta, "resourceVersion", ""));
+        snprintf(after, sizeof(after), "%s", hl_json_str(meta, "continue", ""));
+        json_decref(page);
+    } while (after[0] != '\0' && !atomic_load(&w->stopping));
+    return HL_OK;
+}
+
+static hl_status list(struct hl_kube_watcher *w, int *retry_after_s)
+{
+    json_t *all = json_array();
+    hl_status st = list_pages(w, all, retry_after_s);
+    if (st == HL_OK && w->version[0] == '\0')
+        st = hl_fail(HL_EPROTO, "list of %s: it has no resourceVersion", w->path);
+    if (st == HL_OK)
+        st = post(w, all, 1, HL_KUBE_ADDED);
+    json_decref(all);
+    return st;
+}
+
+/* ---- watching -------------------------------------------------------------------------------- */
+
+static hl_status watch(struct hl_kube_watcher *w, int *retry_after_s)
+{
+    struct hl_kube_stream stream;
+    char path[2048];
+    int window =
+        w->opts.window_s > 0 ? w->opts.window_s : WINDOW_S + (int)(hl_random_u64() % WINDOW_S);
+    snprintf(path, sizeof(path),
+             "%s?watch=true&allowWatchBookmarks=true&timeoutSeconds=%d%s%s&resourceVersion=%s",
+             w->path, window, w->selector[0] != '\0' ? "&labelSelector=" : "", w->selector,
+             w->version);
+    hl_kube_stream_init(&stream, w->version, on_event, w);
+    hl_status st = hl_kube_watch(w->opts.kube, path, (window + LATE_S) * 1000, &stream);
+    snprintf(w->version, sizeof(w->version), "%s", stream.version);
+    *retry_after_s = stream.retry_after_s;
+    hl_kube_stream_fini(&stream);
+    return st;
+}
+
+/* ---- the thread ------------------------------------------------------------------------------ */
+
+static void note(struct hl_kube_watcher *w, int is_list, hl_status st)
+{
+    pthread_mutex_lock(&w->lock);
+    struct hl_kube_watcher_info *i = &w->info;
+    int news = strcmp(i->problem, st == HL_OK ? "" : hl_error_text()) != 0;
+    i->lists += is_list && st == HL_OK;
+    i->watches += !is_list;
+    i->failures += st != HL_OK;
+    i->synced |= is_list && st == HL_OK;
+    snprintf(i->problem, sizeof(i->problem), "%s", st == HL_OK ? "" : hl_error_text());
+    pthread_mutex_unlock(&w->lock);
+    if (st != HL_OK && news)
+        hl_warn("%s", hl_error_text());
+}
+
+static void pause_ms(struct hl_kube_watcher *w, uint64_t ms)
+{
+    uint64_t until = hl_now_ns() + ms * HL_NS_PER_MS;
+    while (!atomic_load(&w->stopping) && hl_now_ns() < until)
+        poll(NULL, 0, STEP_MS);
+}
+
+static void back_off(struct hl_kube_watcher *w, hl_status st, int retry_after_s)
+{
+    uint64_t ms = (uint64_t)BACKOFF_MS << (w->tries < 8 ? w->tries : 8);
+    w->tries++;
+    if (ms > BACKOFF_TOP)
+        ms = BACKOFF_TOP;
+    if (st == HL_ENOENT && w->opts.optional)
+        ms = ABSENT_MS;
+    ms = ms * 4 / 5 + hl_random_u64() % (ms * 2 / 5 + 1);
+    if (retry_after_s > 0 && retry_after_s < BACKOFF_TOP / 1000 &&
+        (uint64_t)retry_after_s * 1000 > ms)
+        ms = (uint64_t)retry_after_s * 1000;
+    pause_ms(w, ms);
+}
+
+/* 1 when all must be listed again. */
+static int watch_on(struct hl_kube_watcher *w)
+{
+    int retry_after_s = 0;
+    uint64_t since = hl_now_ns();
+    hl_status st = watch(w, &retry_after_s);
+    if (st == HL_ECANCELED)
+        return 0;
+    if (st == HL_OK || st == HL_ETIMEDOUT) {
+        note(w, 0, HL_OK);
+        w->tries = 0;
+        uint64_t ms = (hl_now_ns() - since) / HL_NS_PER_MS;
+        if (ms < WATCH_GAP_MS)
+            pause_ms(w, WATCH_GAP_MS - ms);
+        return 0;
+    }
+    if (st == HL_ESTALE)
+        return 1;
+    note(w, 0, st);
+    back_off(w, st, retry_after_s);
+    return st == HL_EPROTO || st == HL_ENOENT || st == HL_ENOMEM;
+}
+
+static void *run(void *arg)
+{
+    struct hl_kube_watcher *w = arg;
+    int stale = 1;
+    while (!atomic_load(&w->stopping)) {
+        int retry_after_s = 0;
+        if (!stale) {
+            stale = watch_on(w);
+            continue;
+        }
+        hl_status st = list(w, &retry_after_s);
+        if (st == HL_ECANCELED)
+            break;
+        note(w, 1, st);
+        if (st == HL_OK)
+            w->tries = 0;
+        else if (st != HL_ESTALE || w->tries > 0) /* the first 410 between pages: at once */
+            back_off(w, st, retry_after_s);
+        else
+            w->tries++;
+        stale = st != HL_OK;
+    }
+    return NULL;
+}
+
+hl_status hl_kube_watcher_start(const struct hl_kube_watcher_opts *opts,
+                                struct hl_kube_watcher **out)
+{
+    struct hl_kube_watcher *w = calloc(1, sizeof(*w));
+    if (w == NULL)
+        return hl_fail(HL_ENOMEM, "memory is short for a watcher");
+    w->opts = *opts;
+    w->refs = 1;
+    w->path = strdup(opts->path);
+    w->selector = strdup(opts->selector);
+    pthread_mutex_init(&w->lock, NULL);
+    if (w->path == NULL || w->selector == NULL || pthread_create(&w->thread, NULL, run, w) != 0) {
+        unref(w);
+        return hl_fail(HL_ENOMEM, "watcher of %s: no memory or no thread", opts->path);
+    }
+    *out = w;
+    return HL_OK;
+}
+
+void hl_kube_watcher_info(struct hl_kube_watcher *w, struct hl_kube_watcher_info *out)
+{
+    pthread_mutex_lock(&w->lock);
+    *out = w->info;
+    pthread_mutex_unlock(&w->lock);
+}
+
+void hl_kube_watcher_stop(struct hl_kube_watcher *w)
+{
+    if (w == NULL)
+        return;
+    atomic_store(&w->stopping, 1);
+    pthread_join(w->thread, NULL);
+    w->dead = 1;
+    unref(w);
+}

@@ -1,0 +1,47 @@
+/* kube/watcher.h - a cache's feed: all objects of one kind, then every change of them.
+ *
+ * Lists in pages, watches from there, lists again when the server has forgotten our version. What
+ * vanished meanwhile is missing in the next list. Failures are waited out: 0.2 s, doubled to 30 s,
+ * a fifth of it by chance; what the server asks for (Retry-After) counts when it is longer.
+ *
+ * Owns:    a thread. Its client and loop are borrowed.
+ * Threads: start and stop on the loop's; `listed` and `changed` are called there.
+ * Errors:  none reach the caller but at start: they are logged, and hl_kube_watcher_info has the
+ * last. Units:   seconds. Limits:  none.
+ */
+#ifndef HL_KUBE_WATCHER_H
+#define HL_KUBE_WATCHER_H
+
+#include "kube/http.h"
+#include "os/loop.h"
+
+struct hl_kube_watcher;
+
+struct hl_kube_watcher_opts {
+    struct hl_kube *kube;
+    struct hl_loop *loop;
+    const char *path;     /* "/api/v1/pods" */
+    const char *selector; /* of labels, encoded; "" = all */
+    int optional;         /* a server that does not know the kind is looked at once a minute */
+    int window_s;         /* of one watch; 0 = 300 to 600 by chance */
+    /* All there is now; an array, borrowed. */
+    void (*listed)(void *arg, const json_t *objects);
+    void (*changed)(void *arg, enum hl_kube_event type, json_t *object);
+    void *arg;
+};
+
+struct hl_kube_watcher_info {
+    unsigned long lists, watches, failures;
+    int synced;        /* it has been listed at least once */
+    char problem[256]; /* "" = none at the moment */
+};
+
+/* Texts are copied. */
+hl_status hl_kube_watcher_start(const struct hl_kube_watcher_opts *opts,
+                                struct hl_kube_watcher **out) HL_CHECK;
+void hl_kube_watcher_info(struct hl_kube_watcher *w, struct hl_kube_watcher_info *out);
+/* After the client's `cancel` was set: waits for the thread; nothing is called from then on. NULL
+ * is fine. */
+void hl_kube_watcher_stop(struct hl_kube_watcher *w);
+
+#endif
