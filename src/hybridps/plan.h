@@ -4,8 +4,9 @@
  * every moment between and saves what leaving would cost: in mode move the way out and in, in mode
  * copy the way in, and the way out if it was written and that is not owed anyway. What to keep
  * under the bytes available is a min-cost flow along the moments. Where one write-back serves
- * several such spans, branch and bound decides. With chunks of one size the result is exact as long
- * as `work` lasts; else the flow's answer is rounded. It is simulated beside Belady's rule
+ * several such spans, and where the flow cuts one in two as sizes differ, branch and bound decides.
+ * The result is exact as long as `work` lasts (`exact`); that is many chunks of one size, and some
+ * ten of several; beyond, the flow's answer is rounded. It is simulated beside Belady's rule
  * (furthest next use) and two that know what a copy costs; the cheapest is the plan, the first
  * among equals (who leaves for nothing goes first). So a plan never moves more than Belady.
  *

@@ -1,7 +1,8 @@
 /* Which spans to keep. A flow answers that for spans that save on their own. A bonus that several
  * spans earn together (one write-back) is shared out among them, which can only make the answer
  * look better than it is; shares move to where they are missing, and an epoch that stays split is
- * decided both ways: all its spans are kept, or the write-back is paid. */
+ * decided both ways: all its spans are kept, or the write-back is paid. So is a span that a flow
+ * cuts in two, which happens where sizes differ: it is kept, or it is not. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -11,7 +12,13 @@
 #define ROUNDS_ROOT 8
 #define ROUNDS      3
 
-enum decision { OPEN, KEEP_ALL, PAY };
+enum decision { OPEN, KEEP, LEAVE }; /* of an epoch: all its spans, or not all */
+
+/* What is decided both ways: an epoch, or a span. */
+struct choice {
+    int32_t epoch; /* -1 = a span */
+    uint32_t item;
+};
 
 struct pack {
     struct plan_model *m;
@@ -21,10 +28,13 @@ struct pack {
     int equal; /* all of one size */
     int64_t *cap, *left;
     struct flow_item *flow;
-    uint32_t *which;  /* flow item -> item */
-    int64_t *share;   /* per item, of its epoch's bonus */
-    uint8_t *decided; /* per epoch */
-    uint32_t *kept;   /* per epoch: items */
+    uint32_t *which;    /* flow item -> item */
+    int64_t *share;     /* per item, of its epoch's bonus */
+    uint8_t *decided;   /* per epoch */
+    uint8_t *fixed;     /* per item: decided by itself */
+    uint32_t *kept;     /* per epoch: items */
+    uint32_t *left_out; /* per epoch: items decided to leave */
+    int64_t cut;        /* the item of most worth that the last flow cut in two; -1 = none */
     uint8_t *best;
     int64_t best_value;
     int64_t work;
@@ -38,7 +48,8 @@ static int64_t size_of(const struct pack *p, const struct plan_item *it)
 /* An epoch whose bonus is still to be earned. */
 static int earns(const struct pack *p, int32_t epoch)
 {
-    return epoch >= 0 && !p->m->epochs[epoch].owed && p->decided[epoch] != PAY;
+    return epoch >= 0 && !p->m->epochs[epoch].owed && p->decided[epoch] != LEAVE &&
+           p->left_out[epoch] == 0;
 }
 
 static void pack_fini(struct pack *p)
@@ -50,7 +61,9 @@ static void pack_fini(struct pack *p)
     free(p->which);
     free(p->share);
     free(p->decided);
+    free(p->fixed);
     free(p->kept);
+    free(p->left_out);
     free(p->best);
 }
 
@@ -64,11 +77,13 @@ static hl_status pack_init(struct pack *p)
     p->which = calloc(n, sizeof(*p->which));
     p->share = calloc(n, sizeof(*p->share));
     p->decided = calloc(e, 1);
+    p->fixed = calloc(n, 1);
     p->kept = calloc(e, sizeof(*p->kept));
+    p->left_out = calloc(e, sizeof(*p->left_out));
     p->best = calloc(n, 1);
     if (p->slot_of == NULL || p->cap == NULL || p->left == NULL || p->flow == NULL ||
-        p->which == NULL || p->share == NULL || p->decided == NULL || p->kept == NULL ||
-        p->best == NULL)
+        p->which == NULL || p->share == NULL || p->decided == NULL || p->fixed == NULL ||
+        p->kept == NULL || p->left_out == NULL || p->best == NULL)
         return hl_fail(HL_ENOMEM, "memory is short for a plan");
     return HL_OK;
 }
@@ -187,33 +202,55 @@ static void round_up(struct pack *p, size_t count)
     }
 }
 
+/* What is decided, and what needs no slot; the rest are items of the flow. HL_ENOSPC: what is
+ * decided doesn't fit. */
+static hl_status take_decided(struct pack *p, size_t *count, int64_t *value)
+{
+    struct plan_model *m = p->m;
+    for (size_t i = 0; i < m->item_count; i++) {
+        struct plan_item *it = &m->items[i];
+        uint32_t a = p->slot_of[it->first], b = p->slot_of[it->end];
+        int all = p->fixed[i] == KEEP || (it->epoch >= 0 && p->decided[it->epoch] == KEEP);
+        int64_t w = it->weight + (earns(p, it->epoch) ? p->share[i] : 0), size = size_of(p, it);
+        it->keep = p->fixed[i] != LEAVE && (all || a == b);
+        if (it->keep) {
+            *value += size * w;
+            if (a < b && !fits(p, it, size))
+                return HL_ENOSPC;
+            take(p, it, size);
+        } else if (w > 0 && p->fixed[i] != LEAVE) {
+            p->flow[*count] = (struct flow_item){.a = a, .b = b, .size = size, .weight = w};
+            p->which[(*count)++] = (uint32_t)i;
+        }
+    }
+    return HL_OK;
+}
+
+static void look_at_flow(struct pack *p, size_t count)
+{
+    int64_t most = 0;
+    p->cut = -1;
+    for (size_t k = 0; k < count; k++) {
+        const struct flow_item *f = &p->flow[k];
+        p->m->items[p->which[k]].keep = f->got == f->size;
+        if (f->got > 0 && f->got < f->size && f->size * f->weight > most) {
+            most = f->size * f->weight;
+            p->cut = p->which[k];
+        }
+    }
+}
+
 /* The flow of what is undecided beside what is decided; bound: no answer of this node is better.
  * HL_ENOSPC: what is decided doesn't fit. */
 static hl_status relax(struct pack *p, int64_t *bound)
 {
-    struct plan_model *m = p->m;
     size_t n = 0;
     int64_t value = 0, flow = 0;
+    p->work -= (int64_t)p->m->item_count;
     memcpy(p->left, p->cap, p->slots * sizeof(*p->left));
-    for (size_t i = 0; i < m->item_count; i++) {
-        struct plan_item *it = &m->items[i];
-        uint32_t a = p->slot_of[it->first], b = p->slot_of[it->end];
-        int all = it->epoch >= 0 && p->decided[it->epoch] == KEEP_ALL;
-        int64_t w = it->weight + (earns(p, it->epoch) ? p->share[i] : 0), size = size_of(p, it);
-        it->keep = all || a == b;
-        if (it->keep) {
-            value += size * w;
-            if (a < b && !fits(p, it, size))
-                return HL_ENOSPC;
-            take(p, it, size);
-        } else if (w > 0) {
-            p->flow[n] = (struct flow_item){.a = a, .b = b, .size = size, .weight = w};
-            p->which[n++] = (uint32_t)i;
-        }
-    }
+    HL_TRY(take_decided(p, &n, &value));
     HL_TRY(flow_solve(p->left, p->slots, p->flow, n, &flow, &p->work));
-    for (size_t k = 0; k < n; k++)
-        m->items[p->which[k]].keep = p->flow[k].got == p->flow[k].size;
+    look_at_flow(p, n);
     if (!p->equal)
         round_up(p, n);
     judge(p);
@@ -224,7 +261,7 @@ static hl_status relax(struct pack *p, int64_t *bound)
 /* An epoch that is open and neither kept nor left as a whole. */
 static int is_split(const struct pack *p, int32_t e)
 {
-    return e >= 0 && !p->m->epochs[e].owed && p->decided[e] == OPEN && p->kept[e] > 0 &&
+    return earns(p, e) && p->decided[e] == OPEN && p->kept[e] > 0 &&
            p->kept[e] < p->m->epochs[e].items;
 }
 
@@ -274,48 +311,75 @@ static void share_evenly(struct pack *p)
     }
 }
 
-/* Rounds at a node. *split: an epoch to decide, -1 = the node is done. */
-static hl_status bound_node(struct pack *p, int rounds, int32_t *split)
+/* What is saved is so many bytes copied: a bound that is not a whole one better is none. */
+static int promises(const struct pack *p, int64_t bound)
+{
+    return bound >= p->best_value + PLAN_SCALE;
+}
+
+/* Rounds at a node; 1 with what is to be decided there, 0 when the node is done. */
+static hl_status bound_node(struct pack *p, int rounds, struct choice *next, int *more)
 {
     int64_t bound = 0;
-    *split = -1;
+    *more = 0;
     for (int round = 0; round < rounds; round++) {
         hl_status st = relax(p, &bound);
         if (st == HL_ENOSPC)
             return HL_OK;
         HL_TRY(st);
-        if (bound <= p->best_value || !move_shares(p, PLAN_SCALE >> (round / 2 + 1)))
+        if (!promises(p, bound) || !move_shares(p, PLAN_SCALE >> (round / 2 + 1)))
             break;
     }
-    for (size_t i = 0; i < p->m->item_count && bound > p->best_value && *split < 0; i++)
-        if (is_split(p, p->m->items[i].epoch))
-            *split = p->m->items[i].epoch;
+    if (!promises(p, bound))
+        return HL_OK;
+    *more = p->cut >= 0;
+    *next = (struct choice){.epoch = -1, .item = (uint32_t)p->cut};
+    for (size_t i = 0; i < p->m->item_count && !*more; i++)
+        if (is_split(p, p->m->items[i].epoch)) {
+            next->epoch = p->m->items[i].epoch;
+            *more = 1;
+        }
     return HL_OK;
 }
 
-/* Depth first, without recursion: the stack is the epochs decided, in their order. */
+static uint8_t *decision_of(struct pack *p, const struct choice *c)
+{
+    return c->epoch >= 0 ? &p->decided[c->epoch] : &p->fixed[c->item];
+}
+
+static void decide(struct pack *p, const struct choice *c, enum decision d)
+{
+    int32_t epoch = c->epoch >= 0 ? -1 : p->m->items[c->item].epoch;
+    if (epoch >= 0)
+        p->left_out[epoch] += (d == LEAVE) - (*decision_of(p, c) == LEAVE);
+    *decision_of(p, c) = (uint8_t)d;
+}
+
+/* Depth first, without recursion: the stack is what is decided, in its order. */
 static hl_status search(struct pack *p)
 {
-    int32_t *stack = calloc(p->m->epoch_count + 1, sizeof(*stack));
+    struct choice *stack = calloc(p->m->epoch_count + p->m->item_count + 1, sizeof(*stack)), next;
     size_t depth = 0;
-    int rounds = ROUNDS_ROOT;
+    int rounds = ROUNDS_ROOT, more = 0;
     hl_status st = stack != NULL ? HL_OK : hl_fail(HL_ENOMEM, "memory is short for a plan");
     while (st == HL_OK) {
-        int32_t split = -1;
-        st = bound_node(p, rounds, &split);
+        st = bound_node(p, rounds, &next, &more);
         rounds = ROUNDS;
-        if (st != HL_OK || !p->equal)
+        if (st != HL_OK)
             break;
-        if (split >= 0) {
-            p->decided[split] = KEEP_ALL;
-            stack[depth++] = split;
+        /* Where sizes differ the bounds are loose, and a proof is for the small. */
+        if (depth == 0 && more && !p->equal)
+            p->work /= 10;
+        if (more) {
+            decide(p, &next, KEEP);
+            stack[depth++] = next;
             continue;
         }
-        while (depth > 0 && p->decided[stack[depth - 1]] == PAY)
-            p->decided[stack[--depth]] = OPEN;
+        while (depth > 0 && *decision_of(p, &stack[depth - 1]) == LEAVE)
+            decide(p, &stack[--depth], OPEN);
         if (depth == 0)
             break;
-        p->decided[stack[depth - 1]] = PAY;
+        decide(p, &stack[depth - 1], LEAVE);
     }
     free(stack);
     return st;
@@ -331,7 +395,7 @@ hl_status plan_pack(struct plan_model *m)
         share_evenly(&p);
         st = search(&p);
     }
-    m->exact = st == HL_OK && p.equal;
+    m->exact = st == HL_OK;
     if (st == HL_ETIMEDOUT) {
         hl_error_clear(); /* what was found so far will do */
         st = HL_OK;

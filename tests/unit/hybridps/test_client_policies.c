@@ -152,12 +152,19 @@ static void test_several_in_use_while_the_tide_rises_and_falls(void **state)
     compare((struct course){.pages = 9, .sizes = 1, .held = 4, .tide = 4}, 60);
 }
 
+static void test_tensors_of_several_sizes(void **state)
+{
+    (void)state;
+    compare((struct course){.pages = 16, .sizes = 4, .held = 4, .tide = 5}, 60);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_one_at_a_time),
         cmocka_unit_test(test_several_in_use_across_moments),
         cmocka_unit_test(test_several_in_use_while_the_tide_rises_and_falls),
+        cmocka_unit_test(test_tensors_of_several_sizes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -15,6 +15,7 @@ static void make(struct hl_trace *t, unsigned i, int copy, unsigned sizes, uint6
 {
     struct maker m = {.seed = 77 + i, .copy = copy, .sizes = sizes, .unit = unit};
     m.chunks = 2 + maker_pick(&m, 12);
+    m.needs = 1 + i % 5;
     m.moments = 5 + maker_pick(&m, 40);
     m.iterations = 1 + maker_pick(&m, 4);
     m.slack = maker_pick(&m, 6) * sizes;
@@ -69,14 +70,14 @@ static void test_no_policy_moves_less_than_opt(void **state)
     static const char *const others[] = {"fifo", "lru", "heat", "random"};
     uint64_t sums[4] = {0}, least = 0;
     (void)state;
-    for (unsigned i = 0; i < 40; i++) {
+    for (unsigned i = 0; i < 400; i++) {
         struct hl_trace t = {0};
         int copy = i % 2;
-        make(&t, 500 + i, copy, 1, 4096);
+        make(&t, 500 + i, copy, i % 4 < 2 ? 1 : 5, 4096);
         struct hl_replay_result best = replay(&t, "opt", copy, 1);
         least += total(&best);
         for (size_t k = 0; k < HL_ARRAY_LEN(others); k++) {
-            struct hl_replay_result r = replay(&t, others[k], copy, 1);
+            struct hl_replay_result r = replay(&t, others[k], copy, 16);
             assert_true(total(&r) >= total(&best));
             sums[k] += total(&r);
             hl_replay_fini(&r);

@@ -13,6 +13,7 @@ struct maker {
     unsigned chunks, moments, iterations;
     unsigned sizes; /* bytes are 1 .. sizes times `unit` */
     uint64_t unit;
+    unsigned needs; /* of a moment, at most; 0 = 2 */
     unsigned slack; /* available beside what is needed: 0 .. slack units */
 };
 
@@ -28,7 +29,7 @@ static inline void maker_moment(struct maker *m, struct hl_trace *t)
     if (hl_trace_add_moment(t, "S", "op", 0) != HL_OK)
         return;
     struct hl_trace_moment *mo = &t->moments[t->moment_count - 1];
-    unsigned needs = maker_pick(m, 10) == 0 ? 0 : 1 + maker_pick(m, 2);
+    unsigned needs = maker_pick(m, 10) == 0 ? 0 : 1 + maker_pick(m, m->needs > 0 ? m->needs : 2);
     for (unsigned i = 0; i < needs; i++) {
         uint32_t c = maker_pick(m, m->chunks);
         int on_host = maker_pick(m, 5) == 0, write = maker_pick(m, 3) == 0, twice = 0;
