@@ -84,7 +84,7 @@ typedef struct hybridps_options {
     const char *device;   /* "emu:256MiB", "cuda:0" */
     const char *policy;   /* who leaves: NULL = "opt"; "fifo", "lru", "heat", "random" */
     const char *mode;     /* NULL = "copy"; "move" */
-    uint64_t chunk_bytes; /* 0 = chosen by the layout */
+    uint64_t chunk_bytes; /* 0 = by each layout: what wastes least, to 64 MiB and 1/16 device */
     uint64_t host_bytes;  /* limit of host memory; 0 = none */
     const char *manager;  /* the node's table, which somebody made; NULL = none */
     int prefetch;         /* chunks fetched ahead; 0 = none, -1 = 2 */

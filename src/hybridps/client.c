@@ -7,7 +7,8 @@
 
 #include "hybridps/client_private.h"
 
-#define CHUNK_BYTES_MAX (64u << 20) /* where nobody says */
+#define CHUNK_BYTES_MAX (64u << 20) /* where nobody says; and on the device there is room for: */
+#define CHUNKS_MIN      16
 #define PREFETCH        2
 
 /* ---- opening ---- */
@@ -143,22 +144,16 @@ int hybridps_add(hybridps *h, const char *name, int kind, uint64_t bytes, uint32
     return leave(h, hl_tensors_add(&h->tensors, name != NULL ? name : "", kind, bytes, tensor));
 }
 
-/* Where nobody says: a sixteenth of the device, and no shorter than the longest tensor. */
-static uint64_t chunk_bytes(const struct hybridps *h)
-{
-    struct hl_chunk_pool_stats s;
-    hl_chunk_pool_stats(h->pool, &s);
-    uint64_t bytes = s.capacity / 16, longest = hl_tensors_longest(&h->tensors);
-    if (h->chunk_bytes > 0)
-        return h->chunk_bytes;
-    bytes = bytes < CHUNK_BYTES_MAX ? bytes : CHUNK_BYTES_MAX;
-    return bytes > longest ? bytes : longest;
-}
-
 int hybridps_layout(hybridps *h)
 {
+    struct hl_chunk_pool_stats s;
     HL_TRY(enter(h));
-    return leave(h, hl_tensors_layout(&h->tensors, h->pool, chunk_bytes(h)));
+    hl_chunk_pool_stats(h->pool, &s);
+    /* Where nobody says how long chunks are, several must fit the device at once. */
+    uint64_t most =
+        s.capacity / CHUNKS_MIN < CHUNK_BYTES_MAX ? s.capacity / CHUNKS_MIN : CHUNK_BYTES_MAX;
+    most = most > s.granule ? most : s.granule;
+    return leave(h, hl_tensors_layout(&h->tensors, h->pool, h->chunk_bytes, most));
 }
 
 static hl_status find(const struct hybridps *h, uint32_t tensor, const struct hl_tensor **out)

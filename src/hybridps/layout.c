@@ -70,7 +70,7 @@ static void fill_kind(const struct hl_layout_item *items, size_t n, uint32_t kin
             l->longest = size > l->longest ? size : l->longest;
             l->chunks++;
             r->count++;
-            set_room(r, c, size - need);
+            set_room(r, c, need > l->chunk_bytes ? 0 : size - need);
         } else
             set_room(r, c, r->tree[r->leaves + c] - need);
         l->used += items[i].bytes;
@@ -129,7 +129,9 @@ static size_t run_lengths(const struct hl_layout_item *items, size_t n, uint64_t
     size_t count = 0, kept = 0;
     for (size_t s = 0; s < n && s < STARTS_MAX; s++) {
         uint64_t sum = 0;
-        for (size_t i = s; i < n && items[i].kind == items[s].kind; i++) {
+        for (size_t i = s; i < n; i++) {
+            if (items[i].kind != items[s].kind)
+                continue;
             sum += round_up(items[i].bytes, ALIGN);
             uint64_t size = round_up(sum, granule);
             if (size > most || count == cap)
@@ -153,30 +155,46 @@ static uint64_t longest_item(const struct hl_layout_item *items, size_t n)
     return longest;
 }
 
-/* The smallest of ascending sizes that is good; else the smallest that is nearly the best. */
-static void try_sizes(const struct hl_layout_item *items, size_t n, uint64_t granule,
-                      const uint64_t *sizes, size_t count, struct rooms *r, struct hl_layout *best)
+/* As they are to be tried: from the limit on, as many as there may be. */
+static size_t make_sizes(const struct hl_layout_item *items, size_t n,
+                         const struct hl_layout_options *o, uint64_t granule, uint64_t *out,
+                         size_t cap)
 {
-    size_t step = (count + HL_LAYOUT_TRIES - 1) / HL_LAYOUT_TRIES, tried = 0;
-    double reached[HL_LAYOUT_TRIES], most = hl_layout_utilisation(best);
-    struct hl_layout l, least = *best;
-    for (size_t i = 0; i < count && most < HL_LAYOUT_GOOD; i += step) {
-        fill(items, n, sizes[i], granule, NULL, r, &l);
-        reached[tried++] = hl_layout_utilisation(&l);
-        if (reached[tried - 1] > most) {
-            most = reached[tried - 1];
-            *best = l;
+    uint64_t longest = round_up(longest_item(items, n), granule);
+    uint64_t most = o->most > 0 && o->most < INT64_MAX / 4 ? o->most : INT64_MAX / 4;
+    uint64_t least = o->least > 0 ? o->least : longest;
+    least = least < most ? least : most;
+    size_t count = run_lengths(items, n, least, most, granule, out + 1, cap - 1) + 1;
+    out[0] = least;
+    if (o->largest) {
+        out[0] = most;
+        for (size_t i = 1, k = count - 1; i < k; i++, k--) {
+            uint64_t swap = out[i];
+            out[i] = out[k];
+            out[k] = swap;
         }
     }
-    if (most >= HL_LAYOUT_GOOD)
-        return;
-    if (hl_layout_utilisation(&least) >= most - HL_LAYOUT_NEAR) {
-        *best = least;
-        return;
+    size_t step = (count + HL_LAYOUT_TRIES - 1) / HL_LAYOUT_TRIES, kept = 0;
+    for (size_t i = 0; i < count; i += step)
+        out[kept++] = out[i];
+    return kept;
+}
+
+/* The first of the sizes that is good; else the first that is nearly the best. */
+static void try_sizes(const struct hl_layout_item *items, size_t n, uint64_t granule,
+                      const uint64_t *sizes, size_t count, struct rooms *r, struct hl_layout *out)
+{
+    double reached[HL_LAYOUT_TRIES], most = 0;
+    for (size_t i = 0; i < count; i++) {
+        fill(items, n, sizes[i], granule, NULL, r, out);
+        reached[i] = hl_layout_utilisation(out);
+        most = reached[i] > most ? reached[i] : most;
+        if (most >= HL_LAYOUT_GOOD)
+            return;
     }
-    for (size_t i = 0; i < tried; i++)
+    for (size_t i = 0; i < count; i++)
         if (reached[i] >= most - HL_LAYOUT_NEAR) {
-            fill(items, n, sizes[i * step], granule, NULL, r, best);
+            fill(items, n, sizes[i], granule, NULL, r, out);
             return;
         }
 }
@@ -187,20 +205,16 @@ hl_status hl_layout_search(const struct hl_layout_item *items, size_t n,
     struct rooms r;
     uint64_t granule = o->granule > ALIGN ? o->granule : ALIGN;
     HL_TRY(check(items, n));
-    uint64_t longest = round_up(longest_item(items, n), granule);
-    uint64_t most = o->most > 0 && o->most < INT64_MAX / 4 ? o->most : INT64_MAX / 4;
-    uint64_t least = o->least > 0 ? o->least : longest;
-    least = least < most ? least : most;
-    size_t cap = n * (n < STARTS_MAX ? n : STARTS_MAX);
+    if (o->largest && (o->most == 0 || o->most > INT64_MAX / 4))
+        return hl_fail(HL_EINVAL, "the largest chunks without a limit can't be laid out");
+    size_t cap = n * (n < STARTS_MAX ? n : STARTS_MAX) + 1;
     uint64_t *sizes = calloc(cap, sizeof(*sizes));
     if (sizes == NULL)
         return hl_fail(HL_ENOMEM, "memory is short for a layout of %zu", n);
     hl_status st = make_rooms(n, &r);
     if (st == HL_OK) {
-        size_t count = run_lengths(items, n, least, most, granule, sizes, cap);
-        fill(items, n, least, granule, NULL, &r, out);
-        if (hl_layout_utilisation(out) < HL_LAYOUT_GOOD)
-            try_sizes(items, n, granule, sizes, count, &r, out);
+        size_t count = make_sizes(items, n, o, granule, sizes, cap);
+        try_sizes(items, n, granule, sizes, count, &r, out);
         free(r.tree);
     }
     free(sizes);

@@ -1,7 +1,8 @@
 /* hybridps/layout.h - how tensors fill chunks of one size, and which size fills them best.
  *
  * The rule is that of tensors.h: in their order, each at a multiple of 64 bytes in the first chunk
- * of its kind with room, else in a new one; a longer tensor gets a chunk of its own length.
+ * of its kind with room, else in a new one; a longer tensor gets a chunk of its own length, which
+ * it shares with nobody: what is small would keep what is huge on the device.
  *
  * Owns:    nothing; a pure calculation.
  * Threads: any.
@@ -37,6 +38,7 @@ struct hl_layout {
 
 struct hl_layout_options {
     uint64_t least, most; /* of a chunk; least 0 = the longest item, most 0 = no limit */
+    int largest;          /* the largest good size, not the smallest; `most` must be given */
     uint64_t granule;     /* chunks are multiples of it; 0 = 64 */
 };
 
@@ -49,7 +51,8 @@ static inline double hl_layout_utilisation(const struct hl_layout *l)
 hl_status hl_layout_fill(const struct hl_layout_item *items, size_t n, uint64_t chunk_bytes,
                          uint64_t granule, uint32_t *chunk_of, struct hl_layout *out) HL_CHECK;
 /* The smallest size in [least, most] with a good utilisation; where there is none, the smallest
- * near the best. Tried are `least` and the sizes that a run of items fills exactly. */
+ * near the best. Tried are `least` (`most` for the largest) and the sizes that a run of items of a
+ * kind fills exactly. */
 hl_status hl_layout_search(const struct hl_layout_item *items, size_t n,
                            const struct hl_layout_options *o, struct hl_layout *out) HL_CHECK;
 

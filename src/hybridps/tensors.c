@@ -4,6 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "hybridps/layout.h"
+
 static hl_status fail_memory(void)
 {
     return hl_fail(HL_ENOMEM, "memory is short for the index of tensors");
@@ -54,14 +56,6 @@ hl_status hl_tensors_add(struct hl_tensors *t, const char *name, int kind, uint6
     return HL_OK;
 }
 
-uint64_t hl_tensors_longest(const struct hl_tensors *t)
-{
-    uint64_t longest = 0;
-    for (uint32_t i = t->placed; i < t->count; i++)
-        longest = t->list[i].bytes > longest ? t->list[i].bytes : longest;
-    return longest;
-}
-
 /* ---- layout ---- */
 
 static uint64_t aligned(uint64_t bytes)
@@ -89,24 +83,58 @@ static hl_status new_chunk(struct hl_tensors *t, struct hl_chunk_pool *pool, int
     return HL_OK;
 }
 
+static int has_room(const struct hl_tensor_chunk *c, int kind, uint64_t need)
+{
+    return c->kind == kind && c->bytes - c->used >= need && (!c->own || c->used == 0);
+}
+
 static hl_status place(struct hl_tensors *t, struct hl_chunk_pool *pool, struct hl_tensor *x,
                        uint64_t chunk_bytes)
 {
     uint64_t need = aligned(x->bytes);
     uint32_t c = 0;
-    while (c < t->chunk_count &&
-           (t->chunks[c].kind != x->kind || t->chunks[c].bytes - t->chunks[c].used < need))
+    while (c < t->chunk_count && !has_room(&t->chunks[c], x->kind, need))
         c++;
-    if (c == t->chunk_count)
+    if (c == t->chunk_count) {
         HL_TRY(new_chunk(t, pool, x->kind, need > chunk_bytes ? need : chunk_bytes));
+        t->chunks[c].own = need > chunk_bytes;
+    }
     x->chunk = c;
     x->offset = t->chunks[c].used;
     t->chunks[c].used += need;
     return HL_OK;
 }
 
-hl_status hl_tensors_layout(struct hl_tensors *t, struct hl_chunk_pool *pool, uint64_t chunk_bytes)
+/* The size for the tensors that have no place yet. */
+static hl_status choose_size(const struct hl_tensors *t, struct hl_chunk_pool *pool, uint64_t most,
+                             uint64_t *out)
 {
+    struct hl_chunk_pool_stats s;
+    struct hl_layout l;
+    size_t n = t->count - t->placed;
+    struct hl_layout_item *items = calloc(n, sizeof(*items));
+    if (items == NULL)
+        return fail_memory();
+    for (size_t i = 0; i < n; i++)
+        items[i] = (struct hl_layout_item){.bytes = t->list[t->placed + i].bytes,
+                                           .kind = (uint32_t)t->list[t->placed + i].kind};
+    hl_chunk_pool_stats(pool, &s);
+    struct hl_layout_options o = {
+        .least = s.granule, .most = most, .granule = s.granule, .largest = 1};
+    hl_status st = hl_layout_search(items, n, &o, &l);
+    if (st == HL_OK)
+        *out = l.chunk_bytes;
+    free(items);
+    return st;
+}
+
+hl_status hl_tensors_layout(struct hl_tensors *t, struct hl_chunk_pool *pool, uint64_t chunk_bytes,
+                            uint64_t most)
+{
+    if (t->placed == t->count)
+        return HL_OK;
+    if (chunk_bytes == 0)
+        HL_TRY(choose_size(t, pool, most, &chunk_bytes));
     for (uint32_t i = t->placed; i < t->count; i++) {
         hl_status st = place(t, pool, &t->list[i], chunk_bytes);
         if (st == HL_OK)

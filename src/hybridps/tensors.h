@@ -34,6 +34,7 @@ struct hl_tensor_chunk {
     int kind;
     uint64_t bytes, used;
     uint32_t live; /* tensors that are not FREE */
+    uint8_t own;   /* of one tensor, longer than chunks are */
 };
 
 struct hl_tensors {
@@ -49,12 +50,10 @@ const char *hl_tensor_state_name(int state);
 void hl_tensors_fini(struct hl_tensors *t);
 hl_status hl_tensors_add(struct hl_tensors *t, const char *name, int kind, uint64_t bytes,
                          uint32_t *tensor) HL_CHECK;
-/* Places new tensors, in their order, into the first chunk of their kind with room, or a new one of
- * the pool of `chunk_bytes` (more for a longer tensor). */
-hl_status hl_tensors_layout(struct hl_tensors *t, struct hl_chunk_pool *pool,
-                            uint64_t chunk_bytes) HL_CHECK;
-/* The longest that has no place yet. */
-uint64_t hl_tensors_longest(const struct hl_tensors *t);
+/* Places new tensors by the rule of layout.h, also into older chunks, in chunks of the pool of
+ * `chunk_bytes`; 0: of the size that wastes least, at most `most`. */
+hl_status hl_tensors_layout(struct hl_tensors *t, struct hl_chunk_pool *pool, uint64_t chunk_bytes,
+                            uint64_t most) HL_CHECK;
 
 /* Whether an access may be: known, laid out, not in use in the other place. */
 hl_status hl_tensors_check_access(struct hl_tensors *t, const hybridps_use *uses,

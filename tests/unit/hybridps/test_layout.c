@@ -8,9 +8,12 @@
 #include <cmocka.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "helios/helios.h"
 #include "helios/hybridps.h"
+#include "hybridps/client_private.h"
+#include "hybridps/estimate.h"
 #include "hybridps/layout.h"
 
 #define MI        (UINT64_C(1) << 20)
@@ -153,6 +156,96 @@ static void test_the_client_makes_the_chunks_that_the_layout_foresees(void **sta
     hybridps_close(h);
 }
 
+/* ---- what the client chooses where nobody says ---- */
+
+static const struct {
+    const char *name, *config;
+} models[] = {
+    {"GPT-2 small", "{\"model_type\":\"gpt2\",\"n_layer\":12,\"n_embd\":768,\"n_head\":12,"
+                    "\"vocab_size\":50257,\"n_positions\":1024}"},
+    {"GPT-2 medium", "{\"model_type\":\"gpt2\",\"n_layer\":24,\"n_embd\":1024,\"n_head\":16,"
+                     "\"vocab_size\":50257,\"n_positions\":1024}"},
+    {"GPT-2 XL", "{\"model_type\":\"gpt2\",\"n_layer\":48,\"n_embd\":1600,\"n_head\":25,"
+                 "\"vocab_size\":50257,\"n_positions\":1024}"},
+    {"Llama 7B", "{\"model_type\":\"llama\",\"hidden_size\":4096,\"intermediate_size\":11008,"
+                 "\"num_hidden_layers\":32,\"num_attention_heads\":32,\"vocab_size\":32000,"
+                 "\"tie_word_embeddings\":false}"},
+    {"Llama 3 8B", "{\"model_type\":\"llama\",\"hidden_size\":4096,\"intermediate_size\":14336,"
+                   "\"num_hidden_layers\":32,\"num_attention_heads\":32,"
+                   "\"num_key_value_heads\":8,\"vocab_size\":128256,"
+                   "\"tie_word_embeddings\":false}"},
+    {"TinyLlama", "{\"model_type\":\"llama\",\"hidden_size\":2048,\"intermediate_size\":5632,"
+                  "\"num_hidden_layers\":22,\"num_attention_heads\":32,"
+                  "\"num_key_value_heads\":4,\"vocab_size\":32000,"
+                  "\"tie_word_embeddings\":false}"},
+};
+
+/* Bytes of each kind's elements: 16 bytes a parameter. */
+static const unsigned of_kind[] = {2, 2, 4, 4, 4};
+
+static double lay_out(const char *config, const char *device)
+{
+    struct hl_hf_config c;
+    struct hl_estimate e;
+    hybridps_options o = {.device = device};
+    hybridps *h = NULL;
+    uint64_t used = 0, allocated = 0;
+    assert_int_equal(hl_hf_config_parse(config, strlen(config), "config.json", &c), 0);
+    assert_int_equal(hl_estimate_of_config(&c, &e), 0);
+    hl_hf_config_fini(&c);
+    assert_int_equal(hybridps_open(&o, &h), 0);
+    for (unsigned k = 0; k < sizeof(of_kind) / sizeof(of_kind[0]); k++)
+        for (size_t i = 0; i < e.count; i++) {
+            uint32_t tensor;
+            uint64_t bytes = e.tensors[i].elements * of_kind[k];
+            assert_int_equal(hybridps_add(h, "t", (int)k, bytes, &tensor), 0);
+            used += bytes;
+        }
+    assert_int_equal(hybridps_layout(h), 0);
+    for (uint32_t i = 0; i < h->tensors.chunk_count; i++)
+        allocated += h->tensors.chunks[i].bytes;
+    print_message("%u chunks, ", (unsigned)h->tensors.chunk_count);
+    hl_estimate_fini(&e);
+    hybridps_close(h);
+    return (double)used / (double)allocated;
+}
+
+static void test_the_client_fills_models_to_99_percent_by_itself(void **state)
+{
+    static const char *const devices[] = {"emu:512MiB", "emu:4GiB", "emu:24GiB"};
+    (void)state;
+    for (size_t i = 0; i < sizeof(models) / sizeof(models[0]); i++)
+        for (int d = 0; d < 3; d++) {
+            double used = lay_out(models[i].config, devices[d]);
+            print_message("%s on %s: %.2f %%\n", models[i].name, devices[d], 100 * used);
+            assert_true(used >= .99);
+        }
+}
+
+/* A bias behind an embedding would keep the embedding on the device whenever it is used. */
+static void test_a_tensor_longer_than_chunks_is_alone(void **state)
+{
+    const struct hl_layout_item items[] = {{5000, 0}, {64, 0}, {64, 0}, {9000, 0}, {64, 0}};
+    hybridps_options o = {.device = "emu:1MiB", .chunk_bytes = 4096};
+    uint32_t at[5], tensor;
+    struct hl_layout l;
+    hybridps *h = NULL;
+    (void)state;
+    assert_int_equal(hl_layout_fill(items, 5, 4096, 4096, at, &l), 0);
+    assert_int_equal(hybridps_open(&o, &h), 0);
+    for (int i = 0; i < 5; i++)
+        assert_int_equal(hybridps_add(h, "t", 0, items[i].bytes, &tensor), 0);
+    assert_int_equal(hybridps_layout(h), 0);
+    for (uint32_t i = 0; i < 5; i++) {
+        static const uint32_t want[] = {0, 1, 1, 2, 1};
+        hybridps_tensor_info t;
+        assert_int_equal(hybridps_tensor(h, i, &t), 0);
+        assert_int_equal(t.chunk, want[i]);
+        assert_int_equal(at[i], want[i]);
+    }
+    hybridps_close(h);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -161,6 +254,8 @@ int main(void)
         cmocka_unit_test(test_a_tensor_goes_to_the_first_chunk_with_room),
         cmocka_unit_test(test_bounds_are_kept_and_nonsense_is_refused),
         cmocka_unit_test(test_the_client_makes_the_chunks_that_the_layout_foresees),
+        cmocka_unit_test(test_a_tensor_longer_than_chunks_is_alone),
+        cmocka_unit_test(test_the_client_fills_models_to_99_percent_by_itself),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -276,7 +276,7 @@ static void test_belady_is_never_better(void **state)
         m.slack = maker_pick(&m, m.chunks * m.sizes);
         struct hl_trace t = {0};
         maker_make(&m, &t);
-        struct hl_chunk_plan_facts f = plan_with(&t, m.copy, 3000000);
+        struct hl_chunk_plan_facts f = plan_with(&t, m.copy, 300000);
         uint64_t b = belady_bytes(&t, m.copy);
         if (f.moved > b)
             fail_msg("trace %u: %s moves %llu bytes, Belady %llu", i, f.rule,
@@ -359,7 +359,7 @@ static void test_a_long_iteration_of_many_chunks_is_planned(void **state)
         maker_make(&m, &t);
         for (size_t i = 0; i < t.moment_count; i++) /* a tide, not noise */
             t.moments[i].avail = 4096 * (300 + 200 * (i / 1000 % 2));
-        struct hl_chunk_plan_facts f = plan_of(&t, copy);
+        struct hl_chunk_plan_facts f = plan_with(&t, copy, copy ? 50000000 : 0);
         print_message("%s: %s, exact %d, %.0f chunks moved\n", copy ? "copy" : "move", f.rule,
                       f.exact, (double)f.moved / 4096);
         assert_true(f.moved > 0);
