@@ -23,7 +23,6 @@
 #include "rpc/rpc.h"
 
 #define READY_MS        60000 /* a big pool takes its time to be prefaulted */
-#define NODES_MS        20000
 #define END_MS          10000
 #define CALL_MS         5000
 #define STOP_GRACE_MS   2000
@@ -364,7 +363,7 @@ static hl_status wait_cluster(struct local *l)
 {
     struct hl_rpc_peer *peer;
     HL_TRY(hl_rpc_open(l->opts->rpc, hl_json_str(l->doc, "controller", ""), "Controller", &peer));
-    uint64_t end = hl_now_ns() + NODES_MS * HL_NS_PER_MS;
+    uint64_t end = hl_now_ns() + READY_MS * HL_NS_PER_MS;
     int ready = 0;
     hl_status st;
     for (;;) {
@@ -384,7 +383,7 @@ static hl_status wait_cluster(struct local *l)
         if (hl_now_ns() > end) {
             st = hl_fail(HL_ETIMEDOUT,
                          "%d of %d nodes are ready and L3 is %s after %d s; logs are in %s/log",
-                         ready, l->opts->nodes, l3 ? "ready" : "not ready", NODES_MS / 1000,
+                         ready, l->opts->nodes, l3 ? "ready" : "not ready", READY_MS / 1000,
                          l->opts->state);
             break;
         }

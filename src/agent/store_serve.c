@@ -162,6 +162,7 @@ hl_status store_serve(struct store *s)
                 .pool_len = len,
                 .put_queue = s->opts.data_put_queue,
                 .put_timeout_ms = s->opts.data_put_timeout_ms,
+                .connect_ms = s->opts.data_connect_ms,
                 .spin_us = s->opts.data_spin_us,
                 .put = {.begin = begin, .commit = tagged, .abort = drop, .arg = s},
             },

@@ -272,8 +272,9 @@ const struct hl_option hl_conf_table[] = {
      "A put over the network that stands still for so long is given up.",
      HL_OPT_DURATION, 10, 3600000, NULL, AT(data_put_timeout_ms), HL_L3D | HL_AGENT},
     {"data.connect_timeout", "--data-connect-timeout", "3s",
-     "Deadline of a connection to another host's memory: two thirds for RDMA, then TCP is tried. "
-     "libhelios reads the environment variable; a rank has its Agent's value.",
+     "Deadline of a connection to another host's memory: two thirds for RDMA, then TCP is tried; "
+     "also of a client's first message. libhelios reads the environment variable; a rank has its "
+     "Agent's value.",
      HL_OPT_DURATION, 100, 3600000, NULL, AT(data_connect_timeout_ms), HL_L3D | HL_AGENT},
     {"data.endpoints", "--data-endpoints", "2",
      "Connections that the pieces of a large read are dealt out to. Likewise.",

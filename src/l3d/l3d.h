@@ -24,7 +24,7 @@ struct hl_l3d_opts {
     const char *listen;                                    /* host:port of the RPC */
     const char *data_listen;                               /* host:port for UCX; "" = none */
     int data_spin_us, data_put_queue, data_put_timeout_ms; /* as in net.h; 0 = its defaults */
-    int data_connect_ms; /* of a connection to a node's store; 0 = HL_NET_CONNECT_MS */
+    int data_connect_ms; /* of a connection, its own or a client's; 0 = HL_NET_CONNECT_MS */
     const char *socket_path;
     int import_threads; /* 0 = one per CPU */
     int remove_pool;    /* when it stops */

@@ -37,6 +37,8 @@ hl_status hl_net_server_start(const struct hl_net_server_opts *opts, struct hl_n
         full.put_queue = DEFAULT_PUT_QUEUE;
     if (full.put_timeout_ms <= 0)
         full.put_timeout_ms = DEFAULT_PUT_TIMEOUT_MS;
+    if (full.connect_ms <= 0)
+        full.connect_ms = HL_NET_CONNECT_MS;
     if (full.spin_us == 0)
         full.spin_us = DEFAULT_SPIN_US;
     if (full.ops == NULL)

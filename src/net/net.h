@@ -67,6 +67,7 @@ struct hl_net_server_opts {
     enum hl_net_mode mode;         /* what clients may use: HL_NET_GET hands out a key always */
     int put_queue;                 /* puts open at once, the others wait; 0 = 64 */
     int put_timeout_ms;            /* a put that stands still for so long is given up; 0 = 10000 */
+    int connect_ms;                /* a client has so long to say HELLO; 0 = HL_NET_CONNECT_MS */
     int spin_us; /* its thread looks so long for work before it sleeps; 0 = 60, < 0 none */
     const struct hl_net_ops *ops; /* NULL: UCX */
 };

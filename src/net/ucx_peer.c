@@ -14,7 +14,6 @@
 #include "core/route.h"
 #include "net/ucx_server.h"
 
-#define HELLO_MAX_NS (3 * HL_NS_PER_S)
 #define CLOSE_MAX_NS (HL_NS_PER_S / 2)
 
 static void enter(struct hl_ucx_peer *p, enum hl_ucx_peer_state state)
@@ -133,9 +132,10 @@ unsigned hl_ucx_peers_tend(struct hl_net_server *s, uint64_t now_ns)
 {
     struct hl_ucx_peer *p, *tmp;
     unsigned closing = 0;
+    uint64_t hello_ns = (uint64_t)s->opts.connect_ms * HL_NS_PER_MS;
     DL_FOREACH_SAFE(s->peers, p, tmp)
     {
-        if (p->state == HL_UCX_PEER_NEW && now_ns > p->since_ns + HELLO_MAX_NS)
+        if (p->state == HL_UCX_PEER_NEW && now_ns > p->since_ns + hello_ns)
             hl_ucx_peer_fail(p, "no HELLO in time");
         int lingers = p->refusing > 0 && now_ns < p->since_ns + CLOSE_MAX_NS;
         if (p->state == HL_UCX_PEER_FAILED && lingers)

@@ -1,10 +1,14 @@
-"""Tests are functions with a sentence; they run in the order of their registration."""
+"""Tests are functions with a sentence; they run in the order of their registration. One that hangs is ended, and
+says where."""
 import pathlib
+import signal
 import time
 import traceback
 
 TAP = pathlib.Path("/job/out/tap")
 TESTS = []
+# Nothing takes so long, on whatever host.
+HANGS = 900
 
 
 class Skip(Exception):
@@ -28,10 +32,16 @@ class Notes:
         self.lines.extend(str(text).rstrip().splitlines())
 
 
+def _hangs(_number, _frame):
+    raise AssertionError(f"it still runs after {HANGS} s")
+
+
 def _one(number, sentence, function, tap):
     notes = Notes()
     begin = time.monotonic()
     verdict, tail = "ok", ""
+    signal.signal(signal.SIGALRM, _hangs)
+    signal.alarm(HANGS)
     try:
         function(notes)
     except Skip as why:
@@ -39,6 +49,8 @@ def _one(number, sentence, function, tap):
     except BaseException:  # noqa: BLE001 - everything is a failure of this test alone
         verdict = "not ok"
         notes(traceback.format_exc())
+    finally:
+        signal.alarm(0)
     tap.write(f"{verdict} {number} - {sentence}{tail} ({time.monotonic() - begin:.1f} s)\n" if not tail
               else f"{verdict} {number} - {sentence}{tail}\n")
     tap.writelines(f"#   {line}\n" for line in notes.lines)

@@ -9,9 +9,11 @@ import tempfile
 from prepare import ADDRESS
 from support.cluster import BUILD, wait_for
 
-# What is being emulated on a busy host may take longer than two seconds for RDMA to stand, or 900 ms for a piece.
+# On a busy host whole seconds pass in which an emulated program does not run. The defaults would take that for a network
+# that lets nothing through, or for a node that is lost together with its copies.
 NETWORK = {"HELIOS_PLANE_BACKBONE": ADDRESS, "HELIOS_DATA_CONNECT_TIMEOUT": "30s",
-           "HELIOS_DATA_PUT_TIMEOUT": "60s", "HELIOS_DATA_STALL": "30s"}
+           "HELIOS_DATA_PUT_TIMEOUT": "60s", "HELIOS_DATA_STALL": "30s", "HELIOS_NODE_LOST": "90s",
+           "HELIOS_RPC_TIMEOUT": "60s", "HELIOS_COPY_LOCATE_TIMEOUT": "30s", "HELIOS_COPY_TIMEOUT": "90s"}
 
 
 class Daemon:

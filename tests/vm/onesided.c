@@ -22,6 +22,7 @@
 #include "net/net.h"
 
 #define KILL_AFTER_NS (300 * HL_NS_PER_MS)
+#define CONNECT_MS    30000
 
 static uint64_t word_at(uint64_t i)
 {
@@ -46,7 +47,11 @@ static int serve(const char *listen, size_t len, const char *mode)
     for (size_t i = 0; i < len / 8; i++)
         pool[i] = word_at(i);
     struct hl_net_server_opts opts = {
-        .listen = listen, .pool = pool, .pool_len = len, .mode = mode_of(mode)};
+        .listen = listen,
+        .pool = pool,
+        .pool_len = len,
+        .connect_ms = CONNECT_MS,
+        .mode = mode_of(mode)};
     if (hl_net_server_start(&opts, &server) != HL_OK) {
         fprintf(stderr, "%s\n", hl_error_text());
         return 1;

@@ -33,7 +33,8 @@ def arguments():
     parser.add_argument("--shell", action="store_true", help="a shell in the machine instead of the tests")
     parser.add_argument("--script", metavar="FILE", help="a shell script to run in the machine instead of the tests")
     parser.add_argument("--kvm", action="store_true", help="use KVM; the default, emulation, works everywhere")
-    parser.add_argument("--limit", type=int, default=1200, help="seconds for the job in the machine")
+    parser.add_argument("--limit", type=int, default=5400,
+                        help="seconds for all tests in the machine, each of which has a limit of its own")
     return parser.parse_args()
 
 

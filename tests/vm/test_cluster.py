@@ -1,6 +1,8 @@
 """The programs together, with the data backbone on the RDMA device."""
 import contextlib
 import json
+import pathlib
+import shutil
 import subprocess
 
 from harness import test
@@ -18,7 +20,7 @@ def toy(c):
 
 def pulled(c, path):
     out = c.dir / f"{path}.safetensors"
-    told = c.json("pull", "--model", "toy", "--pp", 0, "--tp", 0, "--path", path, "--out", out)
+    told = c.json("pull", "--model", "toy", "--pp", 0, "--tp", 0, "--path", path, "--timeout", "90s", "--out", out)
     return told, out
 
 
@@ -63,10 +65,10 @@ def restart(note):
 @contextlib.contextmanager
 def far_agent(c, name):
     """An Agent that cannot see this cluster's directory, as on another host: it has only the network."""
-    state = f"/tmp/{name}"
+    state, pool = f"/tmp/{name}", f"/dev/shm/{name}.l2"
     command = ["unshare", "-m", "sh", "-ec", f"mount -t tmpfs none {c.dir}; exec \"$@\"", "sh", BUILD / "bin/helios-agent",
                "--name", name, "--host-id", name, "--controller", c.info["controller"], "--state", state, "--rank-address", "127.0.0.1",
-               "--l2-size", "32MiB", "--l2-pool", f"/dev/shm/{name}.l2"]
+               "--l2-size", "32MiB", "--l2-pool", pool]
     with open(f"{name}.log", "w", encoding="utf-8") as log:
         process = subprocess.Popen(command, env=c.env, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
     try:
@@ -74,7 +76,9 @@ def far_agent(c, name):
         yield
     finally:
         process.terminate()
-        process.wait()
+        process.wait(60)
+        pathlib.Path(pool).unlink(missing_ok=True)  # or the next of this name would adopt it
+        shutil.rmtree(state, ignore_errors=True)
 
 
 @test("an Agent that has only the network copies a shard into its L2 over rdma, and it is good there")

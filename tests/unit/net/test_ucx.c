@@ -591,6 +591,28 @@ static void strangers_and_garbled_messages_are_refused_and_others_are_served(voi
     fault_shown("tcp-read", "foreign", "refused-served-on");
 }
 
+static void who_connects_and_says_nothing_is_let_go(void **state)
+{
+    (void)state;
+    struct hl_net_server *server;
+    struct hl_net_server_opts opts = {
+        .listen = "127.0.0.1:0", .pool = pool, .pool_len = POOL_LEN, .connect_ms = 50};
+    struct hl_net_server_stats stats;
+    struct stranger s;
+    uint64_t limit = hl_now_ns() + 20 * HL_NS_PER_S;
+    int seen = 0;
+    assert_int_equal(hl_net_server_start(&opts, &server), HL_OK);
+    stranger_open(&s, server);
+    do {
+        ucp_worker_progress(s.ucx.worker);
+        hl_net_server_stats(server, &stats);
+        seen |= stats.peers_now == 1;
+        assert_true(hl_now_ns() < limit);
+    } while (!seen || stats.peers_now > 0);
+    stranger_close(&s);
+    hl_net_server_stop(server);
+}
+
 static void bytes_of_no_protocol_on_the_port_do_not_hurt(void **state)
 {
     (void)state;
@@ -649,6 +671,7 @@ int main(void)
         cmocka_unit_test(a_client_of_a_stopped_server_fails_soon_and_stays_dead),
         cmocka_unit_test(a_restarted_server_gets_its_port_again_and_a_new_identity),
         cmocka_unit_test(strangers_and_garbled_messages_are_refused_and_others_are_served),
+        cmocka_unit_test(who_connects_and_says_nothing_is_let_go),
         cmocka_unit_test(bytes_of_no_protocol_on_the_port_do_not_hurt),
         cmocka_unit_test(an_idle_server_sleeps),
     };
