@@ -19,6 +19,7 @@ struct up_args {
     char *topology;
     char *executor;
     char *config;
+    uint64_t timeout_ms;
 };
 
 #define AT(field) offsetof(struct up_args, field)
@@ -42,6 +43,9 @@ static const struct hl_option up_rows[] = {
      "YAML file of options for all daemons, as HELIOS_CONFIG. Of metrics.listen L3 takes the port, "
      "the Controller the next, then the nodes.",
      HL_OPT_PATH, 0, 0, NULL, AT(config), 0},
+    {"timeout", "--timeout", "60s",
+     "How long a daemon may take to be ready: a big pool is touched first. Then likewise all nodes.",
+     HL_OPT_DURATION, 1000, 86400000, NULL, AT(timeout_ms), 0},
 };
 
 /* clang-format on */
@@ -83,6 +87,7 @@ static hl_status run_up(struct cli *cli, const struct up_args *a)
                                          .l3_size = a->l3_size,
                                          .l2_size = a->l2_size,
                                          .devices = a->devices,
+                                         .ready_ms = a->timeout_ms,
                                          .metrics = metrics},
                     &result));
     if (cli->json)

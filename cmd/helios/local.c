@@ -22,7 +22,6 @@
 #include "os/process.h"
 #include "rpc/rpc.h"
 
-#define READY_MS        60000 /* a big pool takes its time to be prefaulted */
 #define END_MS          10000
 #define CALL_MS         5000
 #define STOP_GRACE_MS   2000
@@ -126,9 +125,9 @@ void local_last_line(const char *path, char *out, size_t cap)
 }
 
 static hl_status wait_ready(const char *name, const char *ready, const char *log,
-                            struct hl_process p, json_t **out)
+                            struct hl_process p, uint64_t ready_ms, json_t **out)
 {
-    uint64_t end = hl_now_ns() + READY_MS * HL_NS_PER_MS;
+    uint64_t end = hl_now_ns() + ready_ms * HL_NS_PER_MS;
     char tail[512];
     int pidfd = -1;
     (void)!hl_process_open(p, &pidfd);
@@ -148,7 +147,7 @@ static hl_status wait_ready(const char *name, const char *ready, const char *log
             (void)!hl_process_signal(pidfd, SIGTERM);
             close(pidfd);
             return hl_fail(HL_ETIMEDOUT, "%s is not ready after %d s; its log is %s", name,
-                           READY_MS / 1000, log);
+                           (int)(ready_ms / 1000), log);
         }
     }
 }
@@ -207,7 +206,7 @@ static hl_status await(struct local *l, const char *name, const char *ready, con
     struct hl_process p = {(pid_t)hl_json_int(entry, "pid", 0),
                            (uint64_t)hl_json_int(entry, "start", 0)};
     json_t *serving = NULL;
-    HL_TRY(wait_ready(name, ready, log, p, &serving));
+    HL_TRY(wait_ready(name, ready, log, p, l->opts->ready_ms, &serving));
     json_object_set_new(serving, "pid", json_integer(p.pid));
     json_object_set_new(serving, "ready", json_true());
     hl_status st = note(l, name, serving);
@@ -363,7 +362,7 @@ static hl_status wait_cluster(struct local *l)
 {
     struct hl_rpc_peer *peer;
     HL_TRY(hl_rpc_open(l->opts->rpc, hl_json_str(l->doc, "controller", ""), "Controller", &peer));
-    uint64_t end = hl_now_ns() + READY_MS * HL_NS_PER_MS;
+    uint64_t end = hl_now_ns() + l->opts->ready_ms * HL_NS_PER_MS;
     int ready = 0;
     hl_status st;
     for (;;) {
@@ -383,8 +382,8 @@ static hl_status wait_cluster(struct local *l)
         if (hl_now_ns() > end) {
             st = hl_fail(HL_ETIMEDOUT,
                          "%d of %d nodes are ready and L3 is %s after %d s; logs are in %s/log",
-                         ready, l->opts->nodes, l3 ? "ready" : "not ready", READY_MS / 1000,
-                         l->opts->state);
+                         ready, l->opts->nodes, l3 ? "ready" : "not ready",
+                         (int)(l->opts->ready_ms / 1000), l->opts->state);
             break;
         }
         poll(NULL, 0, 50);

@@ -30,6 +30,7 @@ struct local_opts {
     uint64_t l3_size;
     uint64_t l2_size;    /* of each node; 0 = none */
     const char *devices; /* of each node, as agent.devices */
+    uint64_t ready_ms;   /* deadline of each daemon, and of all nodes together */
     const char *metrics; /* metrics.listen of the first daemon; the others have the next ports */
 };
 

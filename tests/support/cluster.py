@@ -27,19 +27,20 @@ def wait_for(what, condition, seconds=30.0):
 
 
 class Cluster:
-    """`helios up` in a directory of its own."""
+    """`helios up` in a directory of its own. `patience`: how many times longer a command may take than elsewhere."""
 
-    def __init__(self, nodes=2, slots=2, size="128MiB", env=None, up=()):
+    def __init__(self, nodes=2, slots=2, size="128MiB", env=None, up=(), patience=1):
         self.dir = pathlib.Path(tempfile.mkdtemp(prefix="helios-e2e-"))
         self.state = self.dir / "state"
         self.env = dict(os.environ, **(env or {}))
         self.up_args = ["up", "--nodes", str(nodes), "--slots", str(slots), "--l3-size", size, *up]
+        self.limit = 120 * patience
         self.info = None
 
     def run(self, *args, **kwargs):
         """The CLI as a user calls it."""
         command = [str(HELIOS), "--state", str(self.state), *map(str, args)]
-        return subprocess.run(command, capture_output=True, text=True, env=self.env, timeout=120, check=False, **kwargs)
+        return subprocess.run(command, capture_output=True, text=True, env=self.env, timeout=self.limit, check=False, **kwargs)
 
     def json(self, *args):
         done = self.run(*args, "-o", "json")

@@ -7,13 +7,19 @@ import subprocess
 import tempfile
 
 from prepare import ADDRESS
-from support.cluster import BUILD, wait_for
+from support.cluster import BUILD, cluster, wait_for
 
-# On a busy host whole seconds pass in which an emulated program does not run. The defaults would take that for a network
+# On a busy host many seconds pass in which an emulated program does not run. The defaults would take that for a network
 # that lets nothing through, or for a node that is lost together with its copies.
-NETWORK = {"HELIOS_PLANE_BACKBONE": ADDRESS, "HELIOS_DATA_CONNECT_TIMEOUT": "30s",
-           "HELIOS_DATA_PUT_TIMEOUT": "60s", "HELIOS_DATA_STALL": "30s", "HELIOS_NODE_LOST": "90s",
-           "HELIOS_RPC_TIMEOUT": "60s", "HELIOS_COPY_LOCATE_TIMEOUT": "30s", "HELIOS_COPY_TIMEOUT": "90s"}
+PATIENT = {"HELIOS_DATA_CONNECT_TIMEOUT": "180s", "HELIOS_DATA_PUT_TIMEOUT": "180s", "HELIOS_DATA_STALL": "60s",
+           "HELIOS_NODE_LOST": "300s", "HELIOS_RPC_TIMEOUT": "120s", "HELIOS_COPY_LOCATE_TIMEOUT": "120s",
+           "HELIOS_COPY_TIMEOUT": "300s"}
+NETWORK = {"HELIOS_PLANE_BACKBONE": ADDRESS, **PATIENT}
+
+
+def slow_cluster(**kwargs):
+    """One node, in this machine."""
+    return cluster(nodes=1, size="64MiB", up=("--timeout", "300s"), patience=6, **kwargs)
 
 
 class Daemon:
@@ -24,12 +30,12 @@ class Daemon:
     def told(self):
         """Its answer to poolInfo."""
         done = subprocess.run([BUILD / "tests/net_peer", "rpc", self.address, "L3"], input="poolInfo\n", text=True,
-                              stdout=subprocess.PIPE, timeout=60, check=True)
+                              stdout=subprocess.PIPE, timeout=240, check=True)
         return json.loads(done.stdout)["pool"]
 
     def used(self):
         """(bytes used, shards), once nothing rests in quarantine."""
-        told = wait_for("the quarantine to be empty", lambda: (p := self.told())["quarantinedBytes"] == 0 and p)
+        told = wait_for("the quarantine to be empty", lambda: (p := self.told())["quarantinedBytes"] == 0 and p, 240)
         return told["usedBytes"], told["shards"]
 
 
@@ -43,7 +49,7 @@ def daemon(size, wrap=()):
                                     "--ready-file", ready],
                                    env=dict(os.environ, **NETWORK), stdin=subprocess.DEVNULL, stdout=log, stderr=log)
         try:
-            wait_for("helios-l3d to serve", lambda: ready.exists() or process.poll() is not None, 90)
+            wait_for("helios-l3d to serve", lambda: ready.exists() or process.poll() is not None, 240)
             yield Daemon(process, json.loads(ready.read_text()))
             assert process.poll() is None, f"helios-l3d ended with {process.returncode}"
         except BaseException:

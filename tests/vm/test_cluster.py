@@ -6,10 +6,10 @@ import shutil
 import subprocess
 
 from harness import test
-from l3d import NETWORK
+from l3d import NETWORK, slow_cluster
 from prepare import packets
 from support import checkpoints
-from support.cluster import BUILD, cluster, wait_for
+from support.cluster import BUILD, wait_for
 
 
 def toy(c):
@@ -20,7 +20,7 @@ def toy(c):
 
 def pulled(c, path):
     out = c.dir / f"{path}.safetensors"
-    told = c.json("pull", "--model", "toy", "--pp", 0, "--tp", 0, "--path", path, "--timeout", "90s", "--out", out)
+    told = c.json("pull", "--model", "toy", "--pp", 0, "--tp", 0, "--path", path, "--timeout", "300s", "--out", out)
     return told, out
 
 
@@ -33,7 +33,7 @@ def pulled_over_rdma(c, note):
 
 @test("a pull over the network reads from helios-l3d over rdma; its bytes are the checkpoint's")
 def pull(note):
-    with cluster(nodes=1, slots=1, size="64MiB", env=NETWORK) as c:
+    with slow_cluster(slots=1, env=NETWORK) as c:
         tensors = toy(c)
         before = packets()
         told, out = pulled_over_rdma(c, note)
@@ -52,7 +52,7 @@ def pull(note):
 
 @test("after helios-l3d has been killed and restarted, a new pull reads its new incarnation over rdma")
 def restart(note):
-    with cluster(nodes=1, slots=1, size="64MiB", env=NETWORK) as c:
+    with slow_cluster(slots=1, env=NETWORK) as c:
         toy(c)
         _, out = pulled(c, "net")
         good = out.read_bytes()
@@ -72,7 +72,7 @@ def far_agent(c, name):
     with open(f"{name}.log", "w", encoding="utf-8") as log:
         process = subprocess.Popen(command, env=c.env, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
     try:
-        wait_for(f"{name} to register", lambda: name in json.dumps(c.json("nodes")), 90)
+        wait_for(f"{name} to register", lambda: name in json.dumps(c.json("nodes")), 300)
         yield
     finally:
         process.terminate()
@@ -83,7 +83,7 @@ def far_agent(c, name):
 
 @test("an Agent that has only the network copies a shard into its L2 over rdma, and it is good there")
 def copy(note):
-    with cluster(nodes=1, slots=1, size="64MiB", env=NETWORK) as c, far_agent(c, "far"):
+    with slow_cluster(slots=1, env=NETWORK) as c, far_agent(c, "far"):
         toy(c)
         shard = max(c.json("shard", "ls"), key=lambda s: s["sizeBytes"])
         before = packets()
@@ -98,7 +98,7 @@ def copy(note):
 
 @test("a node's L2 is the source of another node's: read over rdma, and good there when the first is gone")
 def copy_from_l2(note):
-    with cluster(nodes=1, slots=1, size="64MiB", env=NETWORK) as c, far_agent(c, "near"), far_agent(c, "far"):
+    with slow_cluster(slots=1, env=NETWORK) as c, far_agent(c, "near"), far_agent(c, "far"):
         toy(c)
         _, mapped = pulled(c, "shm")
         shard = max(c.json("shard", "ls"), key=lambda s: s["sizeBytes"])

@@ -5,9 +5,9 @@ import re
 import subprocess
 
 from harness import test
-from l3d import daemon
+from l3d import PATIENT, daemon, slow_cluster
 from prepare import sh
-from support.cluster import BUILD, HELIOS, cluster
+from support.cluster import BUILD, HELIOS
 
 CPUS = {0: "0-1", 1: "2-3"}
 SLEEPER = """
@@ -33,12 +33,12 @@ def slots(note):
 
 @test("an Agent offers two slots, and a job's ranks run on their node's CPUs and memory only")
 def ranks(note):
-    with cluster(nodes=1, slots=0, size="64MiB") as c:
+    with slow_cluster(slots=0, env=PATIENT) as c:
         nodes = c.json("nodes")["nodes"]
         assert sorted(s["numaId"] for s in nodes[0]["slots"]) == [0, 1], nodes
         stop = c.dir / "stop"
         job = c.submit(SLEEPER % stop)
-        running = c.wait_job(job, "running", seconds=120)
+        running = c.wait_job(job, "running", seconds=300)
         seen = {}
         for k in running["plan"]["containers"]:
             for r in k["ranks"]:
@@ -46,7 +46,7 @@ def ranks(note):
                 seen[k["numaId"]] = (status(pid, "Cpus_allowed_list"), status(pid, "Mems_allowed_list"))
         note(seen)
         stop.touch()
-        c.wait_job(job, "succeeded", seconds=120)
+        c.wait_job(job, "succeeded", seconds=300)
         assert {n: cpus for n, (cpus, _) in seen.items()} == CPUS, seen
         assert {n: mems for n, (_, mems) in seen.items()} == {0: "0", 1: "1"}, seen
 
@@ -55,7 +55,7 @@ def ranks(note):
 def pool_pages(note):
     for cpu in ("0", "3"):  # from either node: a page that nobody bound comes from the toucher's
         done = subprocess.run(["taskset", "-c", cpu, BUILD / "tests/vm/vm_numa_pool", "/dev/shm/numa.pool", "0", "1"],
-                              text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=300, check=False)
+                              text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=600, check=False)
         note(done.stdout)
         assert done.returncode == 0, done.returncode
         assert done.stdout.count("misplaced 0") == 12, done.stdout

@@ -11,7 +11,7 @@ OLD_NEWS = ("[ RUN", "[       OK", "[==", "[  PASSED")
 def program(name):
     def run(note):
         done = subprocess.run([BUILD / "tests" / name], stdin=subprocess.DEVNULL, capture_output=True, text=True,
-                              timeout=300, check=False)
+                              timeout=600, check=False)
         text = done.stdout + done.stderr
         note("\n".join(line for line in text.splitlines() if not line.startswith(OLD_NEWS))[-3000:])
         assert done.returncode == 0, f"{name} ended with {done.returncode}"
