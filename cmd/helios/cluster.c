@@ -44,7 +44,7 @@ static const struct hl_option up_rows[] = {
      "the Controller the next, then the nodes.",
      HL_OPT_PATH, 0, 0, NULL, AT(config), 0},
     {"timeout", "--timeout", "60s",
-     "How long a daemon may take to be ready: a big pool is touched first. Then likewise all nodes.",
+     "How long a daemon may take to be ready (a big pool is touched first), then all nodes.",
      HL_OPT_DURATION, 1000, 86400000, NULL, AT(timeout_ms), 0},
 };
 

@@ -98,6 +98,7 @@ static hl_status set_names(struct hl_agent *a, const struct hl_agent_opts *opts)
     a->data_connect_ms = opts->store.data_connect_ms;
     a->data_stall_ms = opts->store.data_stall_ms;
     a->data_batch_ms = opts->store.data_batch_ms;
+    a->data_rdma_retry_ms = opts->store.data_rdma_retry_ms;
     a->data_endpoints = opts->store.data_endpoints;
     a->data_batch_bytes = opts->store.data_batch_bytes;
     a->python_dir = strdup(opts->python_dir);

@@ -118,15 +118,20 @@ static hl_status set_number(struct hl_env *env, const char *key, size_t value, c
     return value > 0 ? set_if_absent(env, key, text) : HL_OK;
 }
 
+/* < 0: told as none. */
+static hl_status set_wait(struct hl_env *env, const char *key, int ms)
+{
+    return ms < 0 ? set_if_absent(env, key, "0") : set_number(env, key, (size_t)ms, "ms");
+}
+
 static hl_status set_data_options(const struct hl_agent *a, struct hl_env *env)
 {
     HL_TRY(set_number(env, "HELIOS_DATA_CONNECT_TIMEOUT", (size_t)a->data_connect_ms, "ms"));
     HL_TRY(set_number(env, "HELIOS_DATA_STALL", (size_t)a->data_stall_ms, "ms"));
     HL_TRY(set_number(env, "HELIOS_DATA_ENDPOINTS", (size_t)a->data_endpoints, ""));
     HL_TRY(set_number(env, "HELIOS_DATA_BATCH_BYTES", a->data_batch_bytes, ""));
-    if (a->data_batch_ms < 0)
-        return set_if_absent(env, "HELIOS_DATA_BATCH_MS", "0");
-    return set_number(env, "HELIOS_DATA_BATCH_MS", (size_t)a->data_batch_ms, "ms");
+    HL_TRY(set_wait(env, "HELIOS_DATA_RDMA_RETRY", a->data_rdma_retry_ms));
+    return set_wait(env, "HELIOS_DATA_BATCH_MS", a->data_batch_ms);
 }
 
 hl_status env_complete(const struct hl_agent *a, struct hl_container_spec *spec)

@@ -58,6 +58,7 @@ struct store_opts {
     int data_endpoints;               /* likewise */
     size_t data_batch_bytes;          /* likewise */
     int data_batch_ms, data_stall_ms; /* likewise; < 0 ms: no waiting */
+    int data_rdma_retry_ms;           /* likewise; < 0 never */
     const char *migrate_listen;       /* "" = none */
     struct hl_migrate_tuning migrate;
     int copies;              /* threads */

@@ -127,6 +127,7 @@ static struct hl_net_connect_opts connect_opts(const struct store *s, const char
         .timeout_ms = s->opts.data_connect_ms > 0 ? s->opts.data_connect_ms : HL_NET_CONNECT_MS,
         .stall_ms = s->opts.data_stall_ms,
         .endpoints = s->opts.data_endpoints,
+        .rdma_retry_ms = s->opts.data_rdma_retry_ms,
         .batch_bytes = s->opts.data_batch_bytes,
         .mode = mode,
         .ops = s->opts.net};
@@ -147,6 +148,7 @@ hl_status store_net(struct store *s, const char *address, enum hl_net_mode mode,
     struct store_link *l = take(s, NET, net_key(address, mode, key, sizeof(key)));
     pthread_mutex_unlock(&s->lock);
     if (l != NULL) {
+        hl_net_renew(&l->net);
         *out = l->net;
         free(l);
         return HL_OK;

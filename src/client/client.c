@@ -124,7 +124,7 @@ static hl_status from_environment(const char *variable, uint64_t min, uint64_t m
 static hl_status read_environment(helios_client *c)
 {
     uint64_t bytes = 64 << 10, wait_ms = 1, stall_ms = 800, connect_ms = HL_NET_CONNECT_MS,
-             endpoints = 2;
+             endpoints = 2, rdma_retry_ms = 60000;
     HL_TRY(from_environment("HELIOS_DATA_BATCH_BYTES", 1024, 64 << 10, hl_parse_bytes, &bytes));
     HL_TRY(from_environment("HELIOS_DATA_BATCH_MS", 0, 1000, hl_parse_duration_ms, &wait_ms));
     HL_TRY(from_environment("HELIOS_DATA_STALL", 10, 60000, hl_parse_duration_ms, &stall_ms));
@@ -132,7 +132,10 @@ static hl_status read_environment(helios_client *c)
                             CLIENT_CONNECT_MAX_MS, hl_parse_duration_ms, &connect_ms));
     HL_TRY(from_environment("HELIOS_DATA_ENDPOINTS", 1, HL_NET_ENDPOINTS_MAX, hl_parse_bytes,
                             &endpoints));
+    HL_TRY(from_environment("HELIOS_DATA_RDMA_RETRY", 0, 24 * 3600 * 1000, hl_parse_duration_ms,
+                            &rdma_retry_ms));
     c->endpoints = (int)endpoints;
+    c->rdma_retry_ms = rdma_retry_ms > 0 ? (int)rdma_retry_ms : -1;
     c->connect_ms = (int)connect_ms;
     c->batch_bytes = (size_t)bytes;
     c->batch_ms = wait_ms > 0 ? (int)wait_ms : -1;

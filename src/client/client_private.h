@@ -121,7 +121,8 @@ struct helios_client {
     size_t batch_bytes; /* of small writes over the network; see net/put_queue.h */
     int batch_ms;
     int stall_ms;
-    int endpoints; /* of a connection, for large reads */
+    int endpoints;     /* of a connection, for large reads */
+    int rdma_retry_ms; /* of a connection that fell back from RDMA; < 0 never */
     struct hl_rpc *rpc;
     struct hl_rpc_peer *controller; /* NULL without an address */
     struct hl_rpc_peer *l3;

@@ -178,8 +178,11 @@ static hl_status borrow(struct operation *op, struct net *net, struct loan *out)
         struct hl_net_connect_opts opts = {.address = address,
                                            .timeout_ms = left < limit ? left : limit,
                                            .stall_ms = op->client->stall_ms,
-                                           .endpoints = op->client->endpoints};
+                                           .endpoints = op->client->endpoints,
+                                           .rdma_retry_ms = op->client->rdma_retry_ms};
         HL_TRY(hl_net_connect_with(&opts, &loan.client));
+    } else {
+        hl_net_renew(&loan.client);
     }
     atomic_store_explicit(&net->path, literal_path(hl_net_path_name(loan.client)),
                           memory_order_relaxed);
@@ -462,6 +465,7 @@ static hl_status open_puts(helios_client *c, struct net *net, struct shared_puts
                                                  .timeout_ms = c->connect_ms,
                                                  .stall_ms = c->stall_ms,
                                                  .endpoints = 1,
+                                                 .rdma_retry_ms = c->rdma_retry_ms,
                                                  .batch_bytes = c->batch_bytes},
                                      .batch_ms = c->batch_ms};
     if (net->address[0] == '\0')

@@ -155,6 +155,7 @@ struct hl_conf {
     uint64_t data_batch_bytes;
     uint64_t data_batch_ms;
     uint64_t data_stall_ms;
+    uint64_t data_rdma_retry_ms;
 
     uint64_t job_start_timeout_ms;
     uint64_t job_stop_grace_ms;

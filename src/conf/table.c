@@ -289,6 +289,10 @@ const struct hl_option hl_conf_table[] = {
     {"data.stall", "--data-stall", "800ms",
      "A transfer over the network that moves no byte for so long has failed. Likewise.",
      HL_OPT_DURATION, 10, 60000, NULL, AT(data_stall_ms), HL_AGENT},
+    {"data.rdma_retry", "--data-rdma-retry", "60s",
+     "A connection that fell back from RDMA to TCP tries RDMA again after so long, beside its "
+     "reads; 0 never. Likewise.",
+     HL_OPT_DURATION, 0, DAY_MS, NULL, AT(data_rdma_retry_ms), HL_AGENT},
 
     {"job.start_timeout", "--job-start-timeout", "5m",
      "How long all containers of a job may take to start.",

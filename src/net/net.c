@@ -4,15 +4,14 @@
  * is reached without the callers knowing which one it is. */
 #include <string.h>
 
+#include "base/plane.h"
 #include "net/net.h"
-
-struct head {
-    const struct hl_net_ops *ops;
-};
+#include "net/retry.h"
 
 #define DEFAULT_STALL_MS       800
 #define DEFAULT_ENDPOINTS      2
 #define DEFAULT_SPIN_US        60
+#define DEFAULT_RDMA_RETRY_MS  60000
 #define DEFAULT_PUT_QUEUE      64
 #define DEFAULT_PUT_TIMEOUT_MS 10000
 #define BATCH_MAX              ((size_t)64 << 10)
@@ -20,7 +19,12 @@ struct head {
 
 static const struct hl_net_ops *ops_of(const void *handle)
 {
-    return ((const struct head *)handle)->ops;
+    return *(const struct hl_net_ops *const *)handle;
+}
+
+static struct hl_net_head *head_of(struct hl_net_client *client)
+{
+    return (struct hl_net_head *)(void *)client;
 }
 
 hl_status hl_net_server_start(const struct hl_net_server_opts *opts, struct hl_net_server **out)
@@ -68,6 +72,23 @@ hl_status hl_net_connect(const char *address, int timeout_ms, struct hl_net_clie
     return hl_net_connect_with(&opts, out);
 }
 
+/* What fell back will be looked after. */
+static hl_status connect_and_watch(const struct hl_net_connect_opts *opts,
+                                   struct hl_net_client **out)
+{
+    struct hl_net_client *c;
+    struct hl_net_client_info info;
+    HL_TRY(opts->ops->connect(opts, &c));
+    hl_net_client_info(c, &info);
+    if (info.fell_back) {
+        hl_fault_count("rdma-failed", info.path);
+        if (opts->rdma_retry_ms > 0)
+            head_of(c)->retry = hl_net_retry_new(opts);
+    }
+    *out = c;
+    return HL_OK;
+}
+
 hl_status hl_net_connect_with(const struct hl_net_connect_opts *opts, struct hl_net_client **out)
 {
     struct hl_net_connect_opts full = *opts;
@@ -90,15 +111,29 @@ hl_status hl_net_connect_with(const struct hl_net_connect_opts *opts, struct hl_
         full.batch_bytes = BATCH_MAX;
     if (full.batch_bytes < BATCH_MIN)
         full.batch_bytes = BATCH_MIN;
+    if (full.rdma_retry_ms == 0)
+        full.rdma_retry_ms = DEFAULT_RDMA_RETRY_MS;
     if (full.ops == NULL)
         full.ops = hl_net_ucx();
-    return full.ops->connect(&full, out);
+    return connect_and_watch(&full, out);
+}
+
+void hl_net_renew(struct hl_net_client **client)
+{
+    struct hl_net_retry *retry = head_of(*client)->retry;
+    struct hl_net_client *better = retry != NULL ? hl_net_retry_poll(retry) : NULL;
+    if (better == NULL)
+        return;
+    hl_net_close(*client);
+    *client = better;
 }
 
 void hl_net_close(struct hl_net_client *client)
 {
-    if (client != NULL)
-        ops_of(client)->close(client);
+    if (client == NULL)
+        return;
+    hl_net_retry_free(head_of(client)->retry);
+    ops_of(client)->close(client);
 }
 
 void hl_net_client_info(const struct hl_net_client *client, struct hl_net_client_info *out)

@@ -19,6 +19,7 @@
 #ifndef HL_NET_NET_H
 #define HL_NET_NET_H
 
+#include <stdatomic.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -99,8 +100,12 @@ struct hl_net_connect_opts {
     int spin_us;         /* a wait looks so long before it sleeps; 0 = 60, < 0 none */
     int endpoints;       /* that the pieces of a large read are dealt out to; 0 = 2 */
     size_t batch_bytes;  /* small puts share a message of at most so many bytes; 0 = 64 KiB */
+    int rdma_retry_ms;   /* rest before RDMA is looked for again, see hl_net_renew; 0 = 60000, < 0
+                            never */
     enum hl_net_mode mode;
     const struct hl_net_ops *ops; /* NULL: UCX */
+    int rdma_only;                /* fail where it would do without RDMA */
+    const atomic_int *cancel;     /* NULL, or the connect gives up soon after it was set */
 };
 
 /* Numbers of the chunks that arrived with a wrong checksum. */
@@ -113,11 +118,16 @@ struct hl_net_client_info {
     const char *path; /* "rdma", "tcp" or "emulated", found by a test and never guessed */
     uint64_t pool_len;
     struct hl_id server; /* random per hl_net_server_start: tells a restarted server */
+    int fell_back;       /* both sides have RDMA, and it did not work */
 };
 
 hl_status hl_net_connect(const char *address, int timeout_ms, struct hl_net_client **out) HL_CHECK;
 hl_status hl_net_connect_with(const struct hl_net_connect_opts *opts,
                               struct hl_net_client **out) HL_CHECK;
+/* Between transfers, as a connection is taken up: one that fell back is replaced by another over
+ * RDMA when that has been found to work meanwhile. It never waits; looking for RDMA goes on beside
+ * the transfers, once every rdma_retry_ms. */
+void hl_net_renew(struct hl_net_client **client);
 /* NULL is allowed. */
 void hl_net_close(struct hl_net_client *client);
 void hl_net_client_info(const struct hl_net_client *client, struct hl_net_client_info *out);
@@ -157,7 +167,15 @@ struct hl_net_item {
 hl_status hl_net_put_many(struct hl_net_client *client, struct hl_net_item *items, size_t count,
                           int timeout_ms) HL_CHECK;
 
-/* A back end. Both handles begin with a pointer to their table; arguments are already checked. */
+/* A back end. A server begins with a pointer to its table, a client with a hl_net_head; `connect`
+ * sets `ops`. Arguments are already checked. */
+struct hl_net_retry;
+
+struct hl_net_head {
+    const struct hl_net_ops *ops;
+    struct hl_net_retry *retry; /* net.c's; NULL: has what can be had */
+};
+
 struct hl_net_ops {
     const char *name;
     hl_status (*server_start)(const struct hl_net_server_opts *opts, struct hl_net_server **out);

@@ -106,15 +106,20 @@ static int left_ms(uint64_t deadline_ns)
     return deadline_ns > now ? (int)((deadline_ns - now) / HL_NS_PER_MS) + 1 : 1;
 }
 
+/* Makes the connection, or takes up a better one than it has. */
 static hl_status connect_queue(struct hl_put_queue *q, uint64_t deadline_ns)
 {
     struct hl_net_connect_opts opts = q->connect;
+    struct hl_net_client *before = q->client;
     int left = left_ms(deadline_ns);
-    if (q->client != NULL)
-        return HL_OK;
     if (opts.timeout_ms <= 0 || left < opts.timeout_ms)
         opts.timeout_ms = left;
-    HL_TRY(hl_net_connect_with(&opts, &q->client));
+    if (before == NULL)
+        HL_TRY(hl_net_connect_with(&opts, &q->client));
+    else
+        hl_net_renew(&q->client);
+    if (q->client == before)
+        return HL_OK;
     pthread_mutex_lock(&q->lock);
     q->stats.connects++;
     snprintf(q->stats.path, sizeof(q->stats.path), "%s", hl_net_path_name(q->client));

@@ -89,6 +89,8 @@ hl_status hl_ucx_client_usable(const struct hl_net_client *c)
 
 static hl_status look_for_trouble(struct hl_net_client *c, uint64_t now, uint64_t deadline_ns)
 {
+    if (c->cancel != NULL && atomic_load(c->cancel))
+        return hl_ucx_client_kill(c, HL_ECANCELED, "nobody wants it any more");
     if (c->broke == UCS_ERR_INVALID_PARAM)
         return hl_ucx_client_kill(c, HL_EPROTO, "the server's answer is not of this protocol");
     if (c->broke != UCS_OK)
@@ -155,6 +157,7 @@ static void on_welcome(struct hl_net_client *c, const struct hl_wire *w, const v
         c->pool_len = w->len;
         c->key_base = w->offset;
         c->server = (struct hl_id){w->id_hi, w->id_lo};
+        c->offered = key_len > 0;
     }
     if (key_len > 0 && ucp_ep_rkey_unpack(ep, key, unpacked) != UCS_OK)
         *unpacked = NULL; /* no common one-sided transport: requests will do */
@@ -293,7 +296,8 @@ static hl_status connect_by(const struct hl_net_connect_opts *opts, const struct
     struct hl_net_client *c = calloc(1, sizeof(*c));
     if (c == NULL)
         return hl_fail(HL_ENOMEM, "connect to %s", opts->address);
-    c->ops = opts->ops;
+    c->head.ops = opts->ops;
+    c->cancel = opts->cancel;
     c->path = ucx->verbs ? "rdma" : "tcp";
     c->doing = (struct hl_ucx_doing){.what = "connect to", .since_ns = hl_now_ns()};
     c->batch_bytes = opts->batch_bytes;
@@ -302,7 +306,7 @@ static hl_status connect_by(const struct hl_net_connect_opts *opts, const struct
     hl_status st = hl_ucx_init(&c->ucx, ucx);
     if (st == HL_OK) {
         st = shake_hands(c, opts, addr, hl_ucx_deadline(timeout_ms));
-        if (st != HL_OK && !c->welcome && !ucx->verbs)
+        if (st != HL_OK && st != HL_ECANCELED && !c->welcome && !ucx->verbs)
             st = explain(c, addr, st, opts->timeout_ms);
     }
     if (st != HL_OK) {
@@ -310,33 +314,69 @@ static hl_status connect_by(const struct hl_net_connect_opts *opts, const struct
         return st;
     }
     c->stall_ns = (uint64_t)opts->stall_ms * HL_NS_PER_MS;
+    c->cancel = NULL;
+    *out = c;
+    return HL_OK;
+}
+
+/* It stands, but one-sided reads did not pass their test. */
+static hl_status without_reads(const struct hl_net_connect_opts *opts, struct hl_net_client *c,
+                               struct hl_net_client **out)
+{
+    if (opts->rdma_only) {
+        hl_status st = hl_fail(HL_EUNSUPPORTED, "%s: a one-sided read does not pass its test: %s",
+                               opts->address, c->path);
+        hl_ucx_close(c);
+        return st;
+    }
+    c->fell_back = opts->mode == HL_NET_AUTO && c->offered;
+    if (c->fell_back)
+        hl_warn("net: reads from %s go without rdma (%s): a one-sided one did not pass its test",
+                opts->address, c->path);
     *out = c;
     return HL_OK;
 }
 
 /* Over RDMA first where it can be. A network that looks fine and lets nothing through shows only
  * as silence, so that attempt gets two thirds of the time and TCP the rest. */
+static hl_status connect_verbs_first(const struct hl_net_connect_opts *opts,
+                                     const struct hl_addr *addr, struct hl_ucx_opts *ucx,
+                                     struct hl_net_client **out)
+{
+    int third_ms = opts->rdma_only ? 0 : opts->timeout_ms / 3 + 1;
+    char why[HL_ERROR_TEXT_MAX];
+    struct hl_net_client *c;
+    hl_status st = connect_by(opts, addr, ucx, opts->timeout_ms - third_ms, &c);
+    if (st == HL_OK && !c->one_sided)
+        return without_reads(opts, c, out);
+    if (st == HL_OK)
+        *out = c;
+    if (st == HL_OK || opts->mode == HL_NET_GET || opts->rdma_only)
+        return st;
+    snprintf(why, sizeof(why), "%s", hl_error_text());
+    ucx->verbs = ucx->rma = 0;
+    HL_TRY(connect_by(opts, addr, ucx, third_ms, out));
+    (*out)->fell_back = opts->mode == HL_NET_AUTO;
+    hl_warn("net: reads from %s go over tcp, rdma did not work: %s", opts->address, why);
+    return HL_OK;
+}
+
 hl_status hl_ucx_connect(const struct hl_net_connect_opts *opts, struct hl_net_client **out)
 {
-    int third_ms = opts->timeout_ms / 3 + 1;
     struct hl_addr addr;
-    char device[IF_NAMESIZE], devices[512], why[HL_ERROR_TEXT_MAX];
+    char device[IF_NAMESIZE], devices[512];
     HL_TRY(hl_addr_resolve(opts->address, opts->timeout_ms, &addr));
     HL_TRY(hl_ucx_check_family(&addr));
     hl_addr_route_device(&addr, device);
     struct hl_ucx_opts ucx = {.device = device, .devices = devices, .spin_us = opts->spin_us};
     ucx.verbs = hl_ucx_verbs_usable(device, 0, devices, sizeof(devices));
     ucx.rma = opts->mode == HL_NET_GET || (opts->mode == HL_NET_AUTO && ucx.verbs);
-    if (!ucx.verbs)
-        return connect_by(opts, &addr, &ucx, opts->timeout_ms, out);
-    hl_status st = connect_by(opts, &addr, &ucx, opts->timeout_ms - third_ms, out);
-    if (st == HL_OK || opts->mode == HL_NET_GET)
-        return st;
-    snprintf(why, sizeof(why), "%s", hl_error_text());
-    ucx.verbs = ucx.rma = 0;
-    HL_TRY(connect_by(opts, &addr, &ucx, third_ms, out));
-    hl_warn("net: reads from %s go over tcp, rdma did not work: %s", opts->address, why);
-    return HL_OK;
+    if (ucx.verbs)
+        return connect_verbs_first(opts, &addr, &ucx, out);
+    if (opts->rdma_only)
+        return hl_fail(HL_EUNSUPPORTED, "%s: no RDMA adapter that can be used is behind \"%s\"",
+                       opts->address, device);
+    return connect_by(opts, &addr, &ucx, opts->timeout_ms, out);
 }
 
 void hl_ucx_close(struct hl_net_client *c)
@@ -349,6 +389,6 @@ void hl_ucx_close(struct hl_net_client *c)
 
 void hl_ucx_info(const struct hl_net_client *c, struct hl_net_client_info *out)
 {
-    *out =
-        (struct hl_net_client_info){.path = c->path, .pool_len = c->pool_len, .server = c->server};
+    *out = (struct hl_net_client_info){
+        .path = c->path, .pool_len = c->pool_len, .server = c->server, .fell_back = c->fell_back};
 }

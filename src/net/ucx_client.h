@@ -32,7 +32,7 @@ struct hl_ucx_endpoint {
 };
 
 struct hl_net_client {
-    const struct hl_net_ops *ops;
+    struct hl_net_head head;
     struct hl_ucx ucx;
     ucp_ep_h ep;
     ucp_rkey_h key;
@@ -42,8 +42,11 @@ struct hl_net_client {
     uint64_t pool_len;
     struct hl_id server;
     const char *path;
-    int one_sided; /* reads go by get */
-    int lanes;     /* enum hl_ucx_lane */
+    int one_sided;            /* reads go by get */
+    int offered;              /* the server gave a key for that */
+    int fell_back;            /* see net.h */
+    const atomic_int *cancel; /* of the connect; NULL afterwards */
+    int lanes;                /* enum hl_ucx_lane */
     char address[HL_ADDR_TEXT_MAX];
     uint64_t stall_ns;
     struct hl_ucx_doing doing;

@@ -34,21 +34,27 @@
 /* ---- a network ------------------------------------------------------------------------------- */
 
 struct hl_net_client {
-    const struct hl_net_ops *ops;
+    struct hl_net_head head;
     enum hl_net_mode mode;
+    int fell_back;
 };
 
 static uint8_t *source;         /* SIZE bytes of noise: the memory of the peer */
 static atomic_int break_direct; /* fetches that go straight to their place fail */
 static atomic_int break_one_sided;
+static atomic_int silent;           /* connections do not get RDMA */
 static atomic_int flip;             /* so many fetches bring a bad byte */
 static atomic_int straight, staged; /* fetches seen: a staged one is a MiB at most */
 
 static hl_status fake_connect(const struct hl_net_connect_opts *opts, struct hl_net_client **out)
 {
+    int falls = opts->mode == HL_NET_AUTO && atomic_load(&silent);
+    if (falls && opts->rdma_only)
+        return hl_fail(HL_EUNAVAIL, "the adapter is silent");
     *out = calloc(1, sizeof(**out));
-    (*out)->ops = opts->ops;
+    (*out)->head.ops = opts->ops;
     (*out)->mode = opts->mode;
+    (*out)->fell_back = falls;
     return HL_OK;
 }
 
@@ -59,8 +65,9 @@ static void fake_close(struct hl_net_client *client)
 
 static void fake_info(const struct hl_net_client *client, struct hl_net_client_info *out)
 {
-    *out = (struct hl_net_client_info){.path = client->mode == HL_NET_ASK ? "tcp" : "rdma",
-                                       .pool_len = SIZE};
+    int tcp = client->mode == HL_NET_ASK || client->fell_back;
+    *out = (struct hl_net_client_info){
+        .path = tcp ? "tcp" : "rdma", .pool_len = SIZE, .fell_back = client->fell_back};
 }
 
 static hl_status fake_fetch(struct hl_net_client *client, uint64_t offset, void *dst, size_t len,
@@ -158,6 +165,7 @@ static void begin(struct world *w, const char *nic_class, const char *devices)
     *w = (struct world){.id = hl_id_random()};
     atomic_store(&break_direct, 0);
     atomic_store(&break_one_sided, 0);
+    atomic_store(&silent, 0);
     atomic_store(&flip, 0);
     atomic_store(&straight, 0);
     atomic_store(&staged, 0);
@@ -183,6 +191,7 @@ static void begin(struct world *w, const char *nic_class, const char *devices)
                               .copies = 2,
                               .locate_timeout_ms = MS,
                               .retries = 3,
+                              .data_rdma_retry_ms = 5,
                               .retry_first_ms = 200,
                               .retry_max_ms = 400,
                               .net = &fake_net};
@@ -352,6 +361,29 @@ static void host_memory_is_asked_for_when_one_sided_reads_fail(void **state)
     end(&w);
 }
 
+static void a_connection_that_fell_back_to_tcp_is_over_rdma_again_when_that_works(void **state)
+{
+    (void)state;
+    struct world w;
+    begin(&w, "cx6", "");
+    atomic_store(&silent, 1);
+    for (int i = 0; i < 3; i++)
+        expect_way(&w, "L2", "tcp", "no-rdma");
+    atomic_store(&silent, 0);
+    uint64_t end_ns = hl_now_ns() + WAIT_MS * HL_NS_PER_MS;
+    for (int rdma = 0; !rdma;) {
+        json_t *copy = NULL;
+        assert_true(hl_now_ns() < end_ns);
+        assert_int_equal(try_copy(&w, "L2", &copy), HL_OK);
+        rdma = strcmp(hl_json_str(copy, "transport", ""), "rdma") == 0;
+        assert_string_equal(hl_json_str(copy, "reason", ""), rdma ? "one-sided" : "no-rdma");
+        json_decref(copy);
+        drop(&w, "L2");
+    }
+    expect_way(&w, "L2", "direct", "one-sided");
+    end(&w);
+}
+
 static void a_bad_piece_is_fetched_again_and_one_that_stays_bad_fails_the_copy(void **state)
 {
     (void)state;
@@ -412,6 +444,7 @@ int main(void)
         cmocka_unit_test(a_cuda_device_is_filled_by_the_plank),
         cmocka_unit_test(when_direct_fails_the_plank_takes_over_and_direct_is_tried_again_later),
         cmocka_unit_test(host_memory_is_asked_for_when_one_sided_reads_fail),
+        cmocka_unit_test(a_connection_that_fell_back_to_tcp_is_over_rdma_again_when_that_works),
         cmocka_unit_test(a_bad_piece_is_fetched_again_and_one_that_stays_bad_fails_the_copy),
         cmocka_unit_test(a_full_device_is_an_ordinary_error),
     };

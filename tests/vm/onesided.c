@@ -3,10 +3,11 @@
  * both and looks at what they print.
  *
  *   onesided serve HOST:PORT BYTES MODE
- *   onesided fetch HOST:PORT MODE live|stop|kill OWNER_PID TIMEOUT_MS SIZE...
+ *   onesided fetch HOST:PORT MODE live|stop|kill|renew OWNER_PID TIMEOUT_MS SIZE...
  *
  * MODE is auto, get or ask. `stop`: the owner is stopped after the connection stands and goes on at
- * the end. `kill`: reads until the death of the owner, which is killed meanwhile, is noticed. */
+ * the end. `kill`: reads until the death of the owner, which is killed meanwhile, is noticed.
+ * `renew`: reads until the connection has got another path, then the sizes. */
 #include <dirent.h>
 #include <inttypes.h>
 #include <pthread.h>
@@ -22,7 +23,8 @@
 #include "net/net.h"
 
 #define KILL_AFTER_NS (300 * HL_NS_PER_MS)
-#define CONNECT_MS    30000
+#define HELLO_MS      180000
+#define RETRY_MS      500
 
 static uint64_t word_at(uint64_t i)
 {
@@ -46,12 +48,11 @@ static int serve(const char *listen, size_t len, const char *mode)
     }
     for (size_t i = 0; i < len / 8; i++)
         pool[i] = word_at(i);
-    struct hl_net_server_opts opts = {
-        .listen = listen,
-        .pool = pool,
-        .pool_len = len,
-        .connect_ms = CONNECT_MS,
-        .mode = mode_of(mode)};
+    struct hl_net_server_opts opts = {.listen = listen,
+                                      .pool = pool,
+                                      .pool_len = len,
+                                      .connect_ms = HELLO_MS,
+                                      .mode = mode_of(mode)};
     if (hl_net_server_start(&opts, &server) != HL_OK) {
         fprintf(stderr, "%s\n", hl_error_text());
         return 1;
@@ -162,7 +163,26 @@ static int fetch_until_death(struct hl_net_client *client, uint64_t *buf, size_t
     return st == HL_OK;
 }
 
-static int run_sizes(struct hl_net_client *client, char **sizes, const char *what, pid_t owner,
+/* Reads on and on, over the first path until the other stands. */
+static int fetch_until_renewed(struct hl_net_client **client, uint64_t *buf, size_t len,
+                               int timeout_ms)
+{
+    struct hl_net_client_info first, now;
+    unsigned good = 0;
+    uint64_t limit = hl_now_ns() + (uint64_t)timeout_ms * HL_NS_PER_MS;
+    hl_net_client_info(*client, &first);
+    do {
+        hl_net_renew(client);
+        hl_net_client_info(*client, &now);
+        if (fetch_one(*client, buf, len, timeout_ms) != 0)
+            return 1;
+        good++;
+    } while (strcmp(now.path, first.path) == 0 && hl_now_ns() < limit);
+    printf("renewed %s after %u good reads over %s\n", now.path, good - 1, first.path);
+    return strcmp(now.path, first.path) == 0;
+}
+
+static int run_sizes(struct hl_net_client **client, char **sizes, const char *what, pid_t owner,
                      int timeout_ms)
 {
     size_t most = 0;
@@ -173,12 +193,14 @@ static int run_sizes(struct hl_net_client *client, char **sizes, const char *wha
     if (buf == NULL)
         return 1;
     if (strcmp(what, "kill") == 0) {
-        bad = fetch_until_death(client, buf, most, owner, timeout_ms);
+        bad = fetch_until_death(*client, buf, most, owner, timeout_ms);
     } else {
         if (strcmp(what, "stop") == 0)
             bad = stop(owner);
+        if (strcmp(what, "renew") == 0)
+            bad = fetch_until_renewed(client, buf, 64, timeout_ms);
         for (char **s = sizes; *s != NULL && !bad; s++)
-            bad = fetch_one(client, buf, strtoull(*s, NULL, 10), timeout_ms);
+            bad = fetch_one(*client, buf, strtoull(*s, NULL, 10), timeout_ms);
         if (strcmp(what, "stop") == 0)
             kill(owner, SIGCONT);
     }
@@ -192,8 +214,11 @@ static int fetch(char **argv)
     struct hl_net_client_info info;
     int timeout_ms = atoi(argv[6]);
     uint64_t begin = hl_now_ns();
-    struct hl_net_connect_opts opts = {
-        .address = argv[2], .timeout_ms = timeout_ms, .mode = mode_of(argv[3])};
+    struct hl_net_connect_opts opts = {.address = argv[2],
+                                       .timeout_ms = timeout_ms,
+                                       .stall_ms = timeout_ms,
+                                       .mode = mode_of(argv[3]),
+                                       .rdma_retry_ms = RETRY_MS};
     hl_status st = hl_net_connect_with(&opts, &client);
     double ms = (double)(hl_now_ns() - begin) / 1e6;
     if (st != HL_OK) {
@@ -203,7 +228,7 @@ static int fetch(char **argv)
     hl_net_client_info(client, &info);
     printf("path %s %.1f ms\n", info.path, ms);
     fflush(stdout);
-    int bad = run_sizes(client, argv + 7, argv[4], (pid_t)atoi(argv[5]), timeout_ms);
+    int bad = run_sizes(&client, argv + 7, argv[4], (pid_t)atoi(argv[5]), timeout_ms);
     fflush(stdout);
     hl_net_close(client);
     return bad;

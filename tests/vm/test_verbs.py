@@ -1,6 +1,7 @@
 """Reads over RDMA verbs: which path our net layer finds, and that the owner's CPU has no part in it."""
 import contextlib
 import os
+import pathlib
 import re
 import signal
 import subprocess
@@ -31,11 +32,11 @@ def owner(env=None, wrap=list, listen=ADDRESS):
         process.wait()
 
 
-def fetch(address, what, pid, sizes, timeout_ms=20000, env=None, wrap=list, log=None):
+def fetch(address, what, pid, sizes, timeout_ms=180000, env=None, wrap=list, log=None):
     """Lines that `onesided fetch` printed, and its exit code; warnings go to `log`."""
     command = wrap([ONESIDED, "fetch", address, "auto", what, str(pid), str(timeout_ms), *sizes])
     done = subprocess.run(command, text=True, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                          timeout=180, check=False, env=dict(os.environ, **(env or {})))
+                          timeout=600, check=False, env=dict(os.environ, **(env or {})))
     sys.stderr.write(done.stderr)
     if log:
         log("\n".join(line for line in done.stderr.splitlines() if " warn " in line))
@@ -77,7 +78,7 @@ def stopped_owner_tcp(note):
     with owner(env=TCP) as (address, pid):
         lines, _ = fetch(address, "live", pid, ["64"], env=TCP)
         assert lines[0].startswith("path tcp") and lines[1].startswith("fetched 64"), lines
-        lines, code = fetch(address, "stop", pid, ["64"], timeout_ms=4000, env=TCP)
+        lines, code = fetch(address, "stop", pid, ["64"], timeout_ms=20000, env=TCP)
     note("\n".join(lines))
     assert code == 1 and lines[1] == "stopped" and lines[2].startswith("failed 64 ETIMEDOUT"), lines
     error = lines[2].split(": ", 1)[1]
@@ -87,7 +88,7 @@ def stopped_owner_tcp(note):
 @test("the death of the owner during reads over rdma is an ordinary error")
 def dead_owner(note):
     with owner() as (address, pid):
-        lines, code = fetch(address, "kill", pid, [str(4 << 20)], timeout_ms=30000)
+        lines, code = fetch(address, "kill", pid, [str(4 << 20)], timeout_ms=180000)
     note("\n".join(lines))
     assert lines[0].startswith("path rdma"), lines
     assert code == 0 and re.match(r"noticed (EUNAVAIL|ETIMEDOUT) ", lines[1]), lines
@@ -96,7 +97,7 @@ def dead_owner(note):
 @test("where RDMA lets nothing through the connection is made over tcp, with a warning, before its deadline")
 def lost_fabric(note):
     with deaf() as (host, where), owner(wrap=lambda c: ["ip", "netns", "exec", host, *c], listen=where) as (address, pid):
-        lines, code = fetch(address, "live", pid, ["65536"], timeout_ms=20000, log=note)
+        lines, code = fetch(address, "live", pid, ["65536"], timeout_ms=60000, log=note)
     note("\n".join(lines))
     assert code == 0 and lines[0].startswith("path tcp") and lines[1].startswith("fetched 65536"), lines
     assert any("rdma did not work" in line for line in note.lines), note.lines
@@ -123,3 +124,41 @@ def memlock_enough(note):
         lines, code = fetch(address, "live", pid, SIZES, log=note, wrap=lambda c: as_nobody(c, 128 << 10))
     note("\n".join(lines))
     assert code == 0 and lines[0].startswith("path rdma"), lines
+
+
+@contextlib.contextmanager
+def forbidden():
+    """The adapter is there and belongs to root alone: RDMA fails for others, TCP does not."""
+    modes = {path: path.stat().st_mode for path in pathlib.Path("/dev/infiniband").glob("uverbs*")}
+    assert modes
+
+    def set_modes(allowed):
+        for path, mode in modes.items():
+            path.chmod(mode | 0o666 if allowed else 0o600)
+    set_modes(False)
+    try:
+        yield set_modes
+    finally:
+        for path, mode in modes.items():
+            path.chmod(mode)
+
+
+@test("a connection that had to do without RDMA goes over to it while it is read from, once RDMA works")
+def renewed(note):
+    with owner() as (address, pid), forbidden() as allow:
+        command = as_nobody([ONESIDED, "fetch", address, "auto", "renew", str(pid), "180000", *SIZES], 128 << 10)
+        with subprocess.Popen(command, text=True, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                              stderr=subprocess.PIPE) as reader:
+            first = reader.stdout.readline()
+            before = packets()
+            allow(True)
+            rest, errors = reader.communicate(timeout=600)
+        after = packets()
+    sys.stderr.write(errors)
+    lines = [line for line in rest.splitlines() if not line.startswith("fetched 64 ")]
+    note(first + "\n".join(lines))
+    note("\n".join(line for line in errors.splitlines() if "net: reads" in line))
+    assert first.startswith("path tcp"), first
+    assert reader.returncode == 0 and re.match(r"renewed rdma after \d+ good reads over tcp", lines[0]), lines
+    assert "over rdma again" in errors, errors
+    assert after[1] - before[1] > (9 << 20) // 4096, (before, after)
