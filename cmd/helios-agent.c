@@ -211,6 +211,7 @@ static hl_status start(struct daemon *d, int argc, char **argv)
                 .foreign_topology = d->conf.agent_topology[0] != '\0',
                 .log_max_bytes = d->conf.agent_log_max,
                 .rpc_timeout_ms = (int)d->conf.rpc_timeout_ms,
+                .chunk_memory = d->conf.agent_chunk_memory,
                 .store = store_opts(&d->conf, numa, tuning),
                 .telemetry = telemetry,
                 .telemetry_arg = &d->probe,

@@ -50,7 +50,10 @@ struct TierInfo {
   backing @12 :Text;       # "huge pages", "4 KiB pages", "device memory", ...: what was really got
   nicClass @13 :Text;      # L1: of the NIC beside it; words of core/topo.h
   nicDirect @14 :Bool;     # L1: a NIC may reach its memory
+  kind @15 :Text;          # "" = shards; "chunks" = HybridPS chunks of ranks, which are outside of any quota of shards
+  processes @16 :List(ProcessBytes);  # chunks: who has how much
 }
+struct ProcessBytes { pid @0 :Int32; usedBytes @1 :UInt64; }
 struct RegionInfo { numaId @0 :Int32; bytes @1 :UInt64; usedBytes @2 :UInt64; bound @3 :Bool; }
 
 struct Telemetry {

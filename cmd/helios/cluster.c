@@ -138,6 +138,11 @@ hl_status cmd_down(struct cli *cli, int argc, char **argv)
     return HL_OK;
 }
 
+static int is_of_shards(const json_t *tier)
+{
+    return hl_json_str(tier, "kind", "")[0] == '\0';
+}
+
 /* "12.0 MiB/64.0 MiB" of a tier, all of the node's together; "-" when it has none. */
 static void tier_cell(struct cli_table *t, const json_t *info, const char *tier)
 {
@@ -146,7 +151,7 @@ static void tier_cell(struct cli_table *t, const json_t *info, const char *tier)
     size_t i, n = 0;
     const json_t *x;
     json_array_foreach (hl_json_list(info, "tiers"), i, x) {
-        if (strcmp(hl_json_str(x, "tier", ""), tier) != 0)
+        if (strcmp(hl_json_str(x, "tier", ""), tier) != 0 || !is_of_shards(x))
             continue;
         n++;
         sum_used += (uint64_t)hl_json_int(x, "usedBytes", 0);
@@ -157,6 +162,27 @@ static void tier_cell(struct cli_table *t, const json_t *info, const char *tier)
     else
         cli_cell(t, "%s/%s", hl_format_bytes(sum_used, used, sizeof(used)),
                  hl_format_bytes(sum_quota, quota, sizeof(quota)));
+}
+
+/* "3.0 MiB+40.0 MiB": HybridPS chunks of ranks in L1 and L2; "-" while there are no such ranks. */
+static void chunks_cell(struct cli_table *t, const json_t *info)
+{
+    char text[2][32];
+    uint64_t device = 0, host = 0;
+    size_t i, n = 0;
+    const json_t *x;
+    json_array_foreach (hl_json_list(info, "tiers"), i, x) {
+        if (is_of_shards(x))
+            continue;
+        n++;
+        *(strcmp(hl_json_str(x, "tier", ""), "L1") == 0 ? &device : &host) +=
+            (uint64_t)hl_json_int(x, "usedBytes", 0);
+    }
+    if (n == 0)
+        cli_cell(t, "-");
+    else
+        cli_cell(t, "%s+%s", hl_format_bytes(device, text[0], sizeof(text[0])),
+                 hl_format_bytes(host, text[1], sizeof(text[1])));
 }
 
 static void node_rows(struct cli_table *t, const json_t *n)
@@ -175,6 +201,7 @@ static void node_rows(struct cli_table *t, const json_t *n)
         cli_cell(t, "%.0f%%", hl_json_real(tel, "cpuBusyPercent", 0));
         tier_cell(t, i == 0 ? info : NULL, "L1");
         tier_cell(t, i == 0 ? info : NULL, "L2");
+        chunks_cell(t, i == 0 ? info : NULL);
         cli_cell(t, "%s",
                  hl_json_str(use, "job", "")[0] != '\0' ? hl_json_str(use, "job", "") : "-");
     }
@@ -189,7 +216,7 @@ hl_status cmd_nodes(struct cli *cli, int argc, char **argv)
     if (cli->json)
         return cli_print_json(result);
     struct cli_table t;
-    cli_table_init(&t, "SLOT|STATE|CPUS|>MEMORY|>GPUS|>NICS|>BUSY|>L1|>L2|JOB");
+    cli_table_init(&t, "SLOT|STATE|CPUS|>MEMORY|>GPUS|>NICS|>BUSY|>L1|>L2|>CHUNKS|JOB");
     json_array_foreach (hl_json_list(result, "nodes"), i, node) {
         node_rows(&t, node);
     }

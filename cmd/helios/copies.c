@@ -217,6 +217,22 @@ static void tier_row(struct cli_table *t, const char *node, const json_t *x)
     cli_cell(t, "%s", hl_json_str(x, "backing", ""));
 }
 
+/* Who has how much of a tier of chunks. */
+static void process_rows(struct cli_table *t, const char *node, const json_t *x)
+{
+    const json_t *p;
+    size_t i;
+    json_array_foreach (hl_json_list(x, "processes"), i, p) {
+        cli_cell(t, "%s", node);
+        cli_cell(t, "%s", hl_json_str(x, "tier", ""));
+        cli_cell(t, "  pid %" PRId64, hl_json_int(p, "pid", 0));
+        cli_cell(t, "-");
+        cli_cell_bytes(t, (uint64_t)hl_json_int(p, "usedBytes", 0));
+        for (int k = 0; k < 8; k++)
+            cli_cell(t, "-");
+    }
+}
+
 /* {"node", "tiers"} of an Agent, asked itself: its numbers are exact. What the Controller heard
  * last when it does not answer. */
 static json_t *ask_node(struct cli *cli, const json_t *info)
@@ -297,6 +313,7 @@ hl_status cmd_store(struct cli *cli, int argc, char **argv)
         const char *name = hl_json_str(n, "node", "");
         json_array_foreach (hl_json_list(n, "tiers"), k, tier) {
             tier_row(&t, name[0] != '\0' ? name : "(L3 host)", tier);
+            process_rows(&t, name, tier);
         }
     }
     json_decref(all);

@@ -86,7 +86,8 @@ typedef struct hybridps_options {
     const char *mode;     /* NULL = "copy"; "move" */
     uint64_t chunk_bytes; /* 0 = by each layout: what wastes least, to 64 MiB and 1/16 device */
     uint64_t host_bytes;  /* limit of host memory; 0 = none */
-    const char *manager;  /* the node's table, which somebody made; NULL = none */
+    const char *manager;  /* the node's table, which somebody made; NULL = $HYBRIDPS_MANAGER, which
+                             Agents set, if it can be joined; "none" */
     int prefetch;         /* chunks fetched ahead; 0 = none, -1 = 2 */
     uint64_t seed;        /* of "random" */
     /* Where the host is full (host_bytes, or the manager's table), chunks that are not in use are

@@ -71,6 +71,19 @@ static hl_status open_store(struct hl_agent *a, const struct hl_agent_opts *opts
     return store_open(&o, &a->store);
 }
 
+static void open_chunks(struct hl_agent *a, const struct hl_agent_opts *opts)
+{
+    if (chunks_open(a->name, opts->state_dir, opts->slots, opts->chunk_memory, &a->chunks) != HL_OK)
+        hl_warn("HybridPS chunks of this node's ranks are not counted: %s", hl_error_text());
+}
+
+json_t *agent_tiers(struct hl_agent *a)
+{
+    json_t *tiers = store_tiers(a->store);
+    chunks_add_tiers(a->chunks, tiers);
+    return tiers;
+}
+
 static hl_status make_node(struct hl_agent *a, const struct hl_agent_opts *opts)
 {
     char data[256] = "", migrate[256] = "";
@@ -123,6 +136,7 @@ static hl_status start(struct hl_agent *a, const struct hl_agent_opts *opts)
     };
     HL_TRY(hl_executor_open(&executor, &a->executor));
     HL_TRY(open_store(a, opts));
+    open_chunks(a, opts);
     struct hl_rpc_serve_opts serve = {
         .address = opts->listen,
         .interface = "Agent",
@@ -265,6 +279,7 @@ int hl_agent_stop(struct hl_agent *a)
     if (linked)
         close_timer(a);
     store_close(a->store);
+    chunks_close(a->chunks);
     hl_executor_close(a->executor);
     json_decref(a->node);
     free(a->python_dir);

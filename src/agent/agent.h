@@ -39,6 +39,7 @@ struct hl_agent_opts {
     const json_t *slots;      /* List(Slot), borrowed */
     int foreign_topology;     /* the slots are another machine's */
     uint64_t log_max_bytes;
+    uint64_t chunk_memory; /* host memory for HybridPS chunks of ranks; 0 = all */
     int rpc_timeout_ms;
     struct store_opts store; /* loop, rpc, node, slots and changed are filled in; host_id "" = the
                                 system's, l2_pool "" = by the node's name */

@@ -39,6 +39,7 @@ struct hl_agent {
     char *library;
     json_t *node; /* NodeInfo */
     struct store *store;
+    struct chunks *chunks; /* NULL = the table could not be made */
     json_t *(*telemetry)(void *arg);
     void *telemetry_arg;
     int rpc_timeout_ms;
@@ -54,6 +55,19 @@ hl_status link_start(struct hl_agent *a, const char *controller);
 /* Tell the Controller now, or right after the call under way. */
 void link_tell(struct hl_agent *a);
 void link_stop(struct hl_agent *a);
+
+/* The node's tiers: of shards, and of chunks. New reference. */
+json_t *agent_tiers(struct hl_agent *a);
+
+/* store_chunks.c: the HybridPS table of this node's ranks. Any thread. */
+/* limit: bytes of host memory; 0 = all there is. */
+hl_status chunks_open(const char *node, const char *state_dir, const json_t *slots, uint64_t limit,
+                      struct chunks **out) HL_CHECK;
+/* NULL is fine, here and below. The table stays while ranks use it. */
+void chunks_close(struct chunks *c);
+const char *chunks_name(const struct chunks *c);
+/* Appends a TierInfo for the host and each device, while there are processes. */
+void chunks_add_tiers(struct chunks *c, json_t *tiers);
 
 /* calls.c */
 void calls_handle(void *arg, struct hl_rpc_call *call, const char *method, const json_t *params);

@@ -86,7 +86,7 @@ static hl_status info(struct request *r)
     struct hl_agent *a = r->agent;
     json_t *telemetry = a->telemetry != NULL ? a->telemetry(a->telemetry_arg) : NULL;
     json_t *node = json_deep_copy(a->node);
-    json_object_set_new(node, "tiers", store_tiers(a->store));
+    json_object_set_new(node, "tiers", agent_tiers(a));
     json_object_set_new(node, "storeEpoch", json_integer((json_int_t)store_epoch(a->store)));
     r->result = json_pack("{so so}", "node", node, "telemetry",
                           telemetry != NULL ? telemetry : json_object());
@@ -97,7 +97,7 @@ static hl_status store_info(struct request *r)
 {
     struct hl_agent *a = r->agent;
     r->result =
-        json_pack("{so ss ss ss}", "tiers", store_tiers(a->store), "dataAddress",
+        json_pack("{so ss ss ss}", "tiers", agent_tiers(a), "dataAddress",
                   hl_json_str(a->node, "dataAddress", ""), "migrateAddress",
                   hl_json_str(a->node, "migrateAddress", ""), "socketPath", store_socket(a->store));
     return HL_OK;
@@ -130,7 +130,7 @@ hl_status hl_agent_gauges(struct hl_agent *a, struct hl_buf *out)
     hl_metric_family(out, "helios_containers", "gauge", "Containers that this Agent keeps.");
     (void)hl_buf_printf(out, "helios_containers %zu\n", json_array_size(containers));
     json_decref(containers);
-    json_t *tiers = store_tiers(a->store);
+    json_t *tiers = agent_tiers(a);
     hl_status st = hl_tier_gauges(tiers, out);
     json_decref(tiers);
     return st;

@@ -10,6 +10,10 @@
 #include <unistd.h>
 
 #include "agent/agent_private.h"
+#include "base/log.h"
+#include "core/json.h"
+
+#define L3_ASK_MS 1000
 
 /* "[::1]:7400" -> "::1", "7400"; 0 when it is no host and port. */
 static int split_address(const char *address, char *host, size_t host_size, char *port,
@@ -134,12 +138,40 @@ static hl_status set_data_options(const struct hl_agent *a, struct hl_env *env)
     return set_wait(env, "HELIOS_DATA_BATCH_MS", a->data_batch_ms);
 }
 
+/* Where ranks of this host put chunks that do not fit their memory: the L3's socket, if its host is
+ * this one. Without an answer they have the node's store. */
+static hl_status set_l3_socket(const struct hl_agent *a, struct hl_env *env)
+{
+    const char *l3 = hl_env_get(env, "CONTROLLER_L3_CACHE_ADDRESS");
+    struct hl_rpc_peer *peer;
+    json_t *result = NULL;
+    if (l3 == NULL || l3[0] == '\0' || hl_env_get(env, "HELIOS_L3_SOCKET") != NULL)
+        return HL_OK;
+    if (strncmp(l3, "tcp://", 6) == 0)
+        l3 += 6;
+    if (hl_rpc_open(a->rpc, l3, "L3", &peer) != HL_OK)
+        return HL_OK;
+    hl_status st = HL_OK;
+    if (hl_rpc_call(peer, "poolInfo", NULL, L3_ASK_MS, &result) == HL_OK) {
+        const json_t *pool = json_object_get(result, "pool");
+        if (strcmp(hl_json_str(pool, "hostId", ""), a->host_id) == 0)
+            st = set_if_absent(env, "HELIOS_L3_SOCKET", hl_json_str(pool, "socketPath", ""));
+        json_decref(result);
+    } else {
+        hl_debug("ranks are not told L3's socket: %s", hl_error_text());
+    }
+    hl_rpc_peer_close(peer);
+    return st;
+}
+
 hl_status env_complete(const struct hl_agent *a, struct hl_container_spec *spec)
 {
     HL_TRY(set_if_absent(&spec->env, "HELIOS_NODE", a->name));
     HL_TRY(set_if_absent(&spec->env, "GLOO_SOCKET_IFNAME", a->interface));
     HL_TRY(set_if_absent(&spec->env, "HELIOS_LIBRARY", a->library));
     HL_TRY(set_if_absent(&spec->env, "HELIOS_STORE_SOCKET", store_socket(a->store)));
+    HL_TRY(set_if_absent(&spec->env, "HYBRIDPS_MANAGER", chunks_name(a->chunks)));
+    HL_TRY(set_l3_socket(a, &spec->env));
     HL_TRY(set_data_options(a, &spec->env));
     HL_TRY(set_if_absent(&spec->env, "PYTHONUNBUFFERED", "1")); /* logs are read while they grow */
     if (a->python_dir[0] == '\0')

@@ -94,7 +94,7 @@ static void gather(uv_work_t *work)
         r->containers = NULL;
     }
     r->store_epoch = store_epoch(r->agent->store);
-    r->tiers = store_tiers(r->agent->store);
+    r->tiers = agent_tiers(r->agent);
     if (r->agent->telemetry != NULL)
         r->telemetry = r->agent->telemetry(r->agent->telemetry_arg);
 }

@@ -126,6 +126,7 @@ struct hl_conf {
     char *agent_nic_class;
     char *agent_host_id; /* "" = the system's */
     int64_t agent_copies;
+    uint64_t agent_chunk_memory;
 
     uint64_t migrate_chunk;
     uint64_t migrate_window;

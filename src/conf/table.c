@@ -202,6 +202,9 @@ const struct hl_option hl_conf_table[] = {
      "Identity of this machine: nodes with the same one map each other's memory; empty to ask the "
      "system.",
      HL_OPT_STRING, 0, 0, NULL, AT(agent_host_id), HL_AGENT},
+    {"agent.chunk_memory", "--chunk-memory", "0",
+     "Host memory that HybridPS chunks of all ranks of the node may have; 0 for all there is.",
+     HL_OPT_BYTES, 0, 64 * TIB, NULL, AT(agent_chunk_memory), HL_AGENT},
     {"agent.copies", "--copies", "2",
      "Copies of shards that are made at the same time.",
      HL_OPT_INT, 1, 64, NULL, AT(agent_copies), HL_AGENT},

@@ -132,7 +132,8 @@ static void add_routes(struct hl_controller *c, const struct node *n, const stru
         if (p->tier == HL_TIER_L1 && p->node != n)
             continue; /* device memory is read on its own node */
         json_array_foreach (hl_json_list(n->info, "tiers"), k, tier) {
-            if (strcmp(hl_json_str(tier, "tier", ""), "L1") != 0)
+            if (strcmp(hl_json_str(tier, "tier", ""), "L1") != 0 ||
+                hl_json_str(tier, "kind", "")[0] != '\0')
                 continue;
             json_array_append_new(out, route_json(c, n, HL_TIER_L1, tier, p));
             break;

@@ -25,6 +25,26 @@ static void bytes_of(const json_t *tier, struct hl_buf *out)
     }
 }
 
+/* Of ranks' chunks: each process. */
+static void processes_of(const json_t *tier, struct hl_buf *out)
+{
+    char label[2][256];
+    const json_t *p;
+    size_t i;
+    json_array_foreach (hl_json_list(tier, "processes"), i, p) {
+        (void)hl_buf_printf(
+            out, "helios_chunk_bytes{tier=\"%s\",name=\"%s\",pid=\"%" PRId64 "\"} %" PRId64 "\n",
+            hl_metric_label(hl_json_str(tier, "tier", ""), label[0], sizeof(label[0])),
+            hl_metric_label(hl_json_str(tier, "name", ""), label[1], sizeof(label[1])),
+            hl_json_int(p, "pid", 0), hl_json_int(p, "usedBytes", 0));
+    }
+}
+
+static int is_of_shards(const json_t *tier)
+{
+    return hl_json_str(tier, "kind", "")[0] == '\0';
+}
+
 hl_status hl_tier_gauges(const json_t *tiers, struct hl_buf *out)
 {
     int64_t shards[HL_TIER_COUNT] = {0};
@@ -36,7 +56,7 @@ hl_status hl_tier_gauges(const json_t *tiers, struct hl_buf *out)
     json_array_foreach (tiers, i, tier) {
         bytes_of(tier, out);
         for (int t = 0; t < HL_TIER_COUNT; t++)
-            if (strcmp(hl_tier_name(t), hl_json_str(tier, "tier", "")) == 0) {
+            if (is_of_shards(tier) && strcmp(hl_tier_name(t), hl_json_str(tier, "tier", "")) == 0) {
                 shards[t] += hl_json_int(tier, "shards", 0);
                 there[t] = 1;
             }
@@ -46,5 +66,9 @@ hl_status hl_tier_gauges(const json_t *tiers, struct hl_buf *out)
         if (there[t])
             (void)hl_buf_printf(out, "helios_shards{tier=\"%s\"} %" PRId64 "\n", hl_tier_name(t),
                                 shards[t]);
+    hl_metric_family(out, "helios_chunk_bytes", "gauge",
+                     "Bytes of HybridPS chunks by tier and process.");
+    json_array_foreach (tiers, i, tier)
+        processes_of(tier, out);
     return out->failed ? hl_fail(HL_ENOMEM, "metrics of the tiers") : HL_OK;
 }

@@ -5,6 +5,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/log.h"
 #include "hybridps/client_private.h"
 
 #define CHUNK_BYTES_MAX (64u << 20) /* where nobody says; and on the device there is room for: */
@@ -50,13 +51,26 @@ static hl_status open_spill(const char *spill, struct hl_chunk_pool_options *o)
     return hl_spill_l3_open(spill, 0, &o->spill, &o->spill_arg);
 }
 
+/* A table that only the environment names is not asked for: one that can't be joined is no reason
+ * not to train. */
+static hl_status join_manager(struct hybridps *h, const char *name)
+{
+    const char *told = name == NULL ? getenv("HYBRIDPS_MANAGER") : NULL;
+    hybridps_manager_options join = {.name = told != NULL ? told : name};
+    if (join.name == NULL || join.name[0] == '\0' || strcmp(join.name, "none") == 0)
+        return HL_OK;
+    hl_status st = (hl_status)hybridps_manager_open(&join, &h->manager);
+    if (st == HL_OK || told == NULL)
+        return st;
+    hl_warn("hybridps: chunks of this process are not in the node's books: %s", hl_error_text());
+    hl_error_clear();
+    return HL_OK;
+}
+
 static hl_status open_parts(struct hybridps *h, const hybridps_options *o)
 {
-    if (o->manager != NULL) {
-        hybridps_manager_options join = {.name = o->manager};
-        HL_TRY((hl_status)hybridps_manager_open(&join, &h->manager));
-        h->device = number_of(o->device);
-    }
+    HL_TRY(join_manager(h, o->manager));
+    h->device = number_of(o->device);
     struct hl_chunk_pool_options pool = {.device = o->device,
                                          .copy = h->copy,
                                          .policy = o->policy != NULL ? o->policy : "opt",

@@ -43,6 +43,20 @@ static void tiers_are_told_with_their_names_and_shards_are_summed(void **state)
     free(p);
 }
 
+static void chunks_are_told_by_process_and_are_no_shards(void **state)
+{
+    (void)state;
+    struct prom *p = gauges("[{\"tier\": \"L2\", \"name\": \"chunks\", \"kind\": \"chunks\","
+                            " \"usedBytes\": 7, \"processes\": [{\"pid\": 12, \"usedBytes\": 4},"
+                            " {\"pid\": 13, \"usedBytes\": 3}]}]");
+    assert_true(prom_value(p, "helios_tier_bytes", "tier=\"L2\",name=\"chunks\",state=\"used\"") ==
+                7);
+    assert_true(prom_value(p, "helios_chunk_bytes", "tier=\"L2\",name=\"chunks\",pid=\"12\"") == 4);
+    assert_true(prom_value(p, "helios_chunk_bytes", "tier=\"L2\",name=\"chunks\",pid=\"13\"") == 3);
+    assert_true(prom_value(p, "helios_shards", "tier=\"L2\"") == -1);
+    free(p);
+}
+
 static void without_tiers_only_the_families_are_told(void **state)
 {
     (void)state;
@@ -58,6 +72,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(tiers_are_told_with_their_names_and_shards_are_summed),
+        cmocka_unit_test(chunks_are_told_by_process_and_are_no_shards),
         cmocka_unit_test(without_tiers_only_the_families_are_told),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,0 +1,131 @@
+/* The node's table of HybridPS chunks: made here, found by ranks in their environment, and told as
+ * tiers of their own kind beside those of shards. A rank adds and removes its bytes itself; what a
+ * dead one had is given back when somebody looks, at the latest with the next heartbeat. */
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "agent/agent_private.h"
+#include "base/crc32.h"
+#include "base/log.h"
+#include "core/json.h"
+#include "core/route.h"
+#include "hybridps/manager_usage.h"
+
+#define UNLIMITED (UINT64_C(1) << 60)
+#define LOCK_MS   1000
+#define REAP_MS   200
+
+struct chunks {
+    struct hl_manager_table table;
+    char name[200];
+    int limited; /* the host, by somebody's word */
+};
+
+/* The host, then the GPUs as they are numbered; where there is none, an emulated device. */
+static uint32_t capacities(const json_t *slots, uint64_t limit, uint64_t *out)
+{
+    uint32_t n = 0;
+    size_t i, k;
+    const json_t *slot, *gpu;
+    uint64_t memory = (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE);
+    out[n++] = limit > 0 ? limit : memory;
+    json_array_foreach (slots, i, slot) {
+        json_array_foreach (hl_json_list(slot, "gpus"), k, gpu) {
+            uint64_t bytes = (uint64_t)hl_json_int(gpu, "memoryBytes", 0);
+            if (n < HL_MANAGER_DEVICES)
+                out[n++] = bytes > 0 ? bytes : UNLIMITED;
+        }
+    }
+    if (n == 1)
+        out[n++] = UNLIMITED;
+    return n;
+}
+
+/* The same for every Agent that keeps its containers there, and no other: nodes of several clusters
+ * on one machine may have one name. */
+static void make_name(const char *node, const char *state_dir, char *out, size_t size)
+{
+    char path[PATH_MAX];
+    if (realpath(state_dir, path) == NULL)
+        snprintf(path, sizeof(path), "%s", state_dir);
+    snprintf(out, size, "helios-%u-%.100s-%08x.chunks", (unsigned)getuid(), node,
+             hl_crc32(0, path, strlen(path)));
+}
+
+hl_status chunks_open(const char *node, const char *state_dir, const json_t *slots, uint64_t limit,
+                      struct chunks **out)
+{
+    uint64_t capacity[HL_MANAGER_DEVICES];
+    struct chunks *c = calloc(1, sizeof(*c));
+    if (c == NULL)
+        return hl_fail(HL_ENOMEM, "table of chunks");
+    make_name(node, state_dir, c->name, sizeof(c->name));
+    c->limited = limit > 0;
+    struct hl_manager_options o = {.name = c->name,
+                                   .capacity = capacity,
+                                   .devices = capacities(slots, limit, capacity),
+                                   .lock_ms = LOCK_MS,
+                                   .reap_ms = REAP_MS};
+    hl_status st = hl_manager_table_open(&o, &c->table);
+    if (st == HL_ECONFLICT) { /* ranks of an earlier Agent use it */
+        hl_warn("chunks keep the limits they have until the ranks that use them end: %s",
+                hl_error_text());
+        o.capacity = NULL;
+        st = hl_manager_table_open(&o, &c->table);
+    }
+    if (st != HL_OK)
+        free(c);
+    else
+        *out = c;
+    return st;
+}
+
+void chunks_close(struct chunks *c)
+{
+    if (c == NULL)
+        return;
+    hl_manager_table_close(&c->table);
+    free(c);
+}
+
+const char *chunks_name(const struct chunks *c)
+{
+    return c != NULL ? c->name : "";
+}
+
+static json_t *tier(const struct chunks *c, uint32_t device, const struct hl_manager_use *uses,
+                    size_t count)
+{
+    char name[32] = "chunks";
+    uint64_t used = 0, capacity = c->table.s->device[device].capacity;
+    int limited = device == 0 ? c->limited : capacity < UNLIMITED;
+    json_t *processes = json_array();
+    for (size_t i = 0; i < count; i++) {
+        used += uses[i].bytes;
+        json_array_append_new(processes, json_pack("{s:i s:I}", "pid", (int)uses[i].pid,
+                                                   "usedBytes", (json_int_t)uses[i].bytes));
+    }
+    if (device > 0)
+        snprintf(name, sizeof(name), "chunks:%u", (unsigned)device - 1);
+    return json_pack("{s:s s:s s:s s:I s:I s:i s:o}", "tier",
+                     hl_tier_name(device == 0 ? HL_TIER_L2 : HL_TIER_L1), "name", name, "kind",
+                     "chunks", "quotaBytes", (json_int_t)(limited ? capacity : 0), "usedBytes",
+                     (json_int_t)used, "numaId", -1, "processes", processes);
+}
+
+void chunks_add_tiers(struct chunks *c, json_t *tiers)
+{
+    struct hl_manager_use uses[HL_MANAGER_PROCESSES];
+    if (c == NULL)
+        return;
+    if (hl_manager_reap_by_age(&c->table) != HL_OK)
+        hl_debug("chunks: %s", hl_error_text());
+    for (uint32_t i = 0; i < c->table.s->devices; i++) {
+        size_t n = hl_manager_usage(&c->table, i, uses, HL_MANAGER_PROCESSES);
+        if (n > 0)
+            json_array_append_new(tiers, tier(c, i, uses, n));
+    }
+}
