@@ -21,9 +21,9 @@ struct place {
     uint64_t size;
     uint32_t crc32;
     uint32_t gen;
-    uint32_t *crcs; /* one per started MiB */
-    unsigned refs;  /* under net->lock; the cache holds one */
+    unsigned refs; /* under net->lock; the cache holds one */
     UT_hash_handle hh;
+    uint32_t crcs[]; /* one per started MiB */
 };
 
 struct net {
@@ -77,10 +77,8 @@ static hl_status ask_owner(struct operation *op, struct net *net, json_t *params
 
 static void place_put_locked(struct place *p)
 {
-    if (--p->refs == 0) {
-        free(p->crcs);
+    if (--p->refs == 0)
         free(p);
-    }
 }
 
 static void place_put(struct net *net, struct place *p)
@@ -160,45 +158,73 @@ static hl_status no_data_port(const struct net *net)
                    hl_rpc_peer_address(net->owner));
 }
 
-static hl_status borrow(struct operation *op, struct net *net, struct loan *out)
+static void note_path(struct net *net, const struct hl_net_client *client)
 {
-    char address[300];
-    struct loan loan = {0};
-    pthread_mutex_lock(&net->lock);
-    snprintf(address, sizeof(address), "%s", net->address);
-    loan.epoch = net->epoch;
+    atomic_store_explicit(&net->path, literal_path(hl_net_path_name(client)), memory_order_relaxed);
+}
+
+static struct loan borrow_locked(struct net *net)
+{
+    struct loan loan = {.epoch = net->epoch};
     if (net->idle_count > 0)
         loan.client = net->idle[--net->idle_count];
+    return loan;
+}
+
+static hl_status connect_loan(struct operation *op, struct net *net, struct loan *loan)
+{
+    char address[300];
+    int left = operation_left_ms(op), limit = op->client->connect_ms;
+    struct hl_net_connect_opts opts = {.address = address,
+                                       .timeout_ms = left < limit ? left : limit,
+                                       .stall_ms = op->client->stall_ms,
+                                       .endpoints = op->client->endpoints,
+                                       .rdma_retry_ms = op->client->rdma_retry_ms};
+    pthread_mutex_lock(&net->lock);
+    snprintf(address, sizeof(address), "%s", net->address);
+    loan->epoch = net->epoch;
     pthread_mutex_unlock(&net->lock);
     if (address[0] == '\0')
         return no_data_port(net);
-    if (loan.client == NULL) {
-        int left = operation_left_ms(op);
-        int limit = op->client->connect_ms;
-        struct hl_net_connect_opts opts = {.address = address,
-                                           .timeout_ms = left < limit ? left : limit,
-                                           .stall_ms = op->client->stall_ms,
-                                           .endpoints = op->client->endpoints,
-                                           .rdma_retry_ms = op->client->rdma_retry_ms};
-        HL_TRY(hl_net_connect_with(&opts, &loan.client));
-    } else {
-        hl_net_renew(&loan.client);
-    }
-    atomic_store_explicit(&net->path, literal_path(hl_net_path_name(loan.client)),
-                          memory_order_relaxed);
-    *out = loan;
+    HL_TRY(hl_net_connect_with(&opts, &loan->client));
+    note_path(net, loan->client);
     return HL_OK;
 }
 
-/* st: how the last call on it ended; a broken connection is not kept. */
-static void give_back(struct net *net, struct loan *loan, hl_status st)
+/* What the lock gave, made ready: connected when it was none, over RDMA again when that works. */
+static hl_status take_up(struct operation *op, struct net *net, struct loan *loan)
+{
+    if (loan->client == NULL)
+        return connect_loan(op, net, loan);
+    hl_net_renew(&loan->client);
+    note_path(net, loan->client);
+    return HL_OK;
+}
+
+static hl_status borrow(struct operation *op, struct net *net, struct loan *out)
+{
+    pthread_mutex_lock(&net->lock);
+    *out = borrow_locked(net);
+    pthread_mutex_unlock(&net->lock);
+    return take_up(op, net, out);
+}
+
+/* st: how the last call on it ended; a broken connection is not kept. What is left in *loan is to
+ * be closed. */
+static void give_back_locked(struct net *net, struct loan *loan, hl_status st)
 {
     int broken = st == HL_EUNAVAIL || st == HL_ETIMEDOUT || st == HL_EPROTO;
-    pthread_mutex_lock(&net->lock);
-    if (!broken && loan->epoch == net->epoch && net->idle_count < IDLE_MAX) {
+    if (!broken && loan->client != NULL && loan->epoch == net->epoch &&
+        net->idle_count < IDLE_MAX) {
         net->idle[net->idle_count++] = loan->client;
         loan->client = NULL;
     }
+}
+
+static void give_back(struct net *net, struct loan *loan, hl_status st)
+{
+    pthread_mutex_lock(&net->lock);
+    give_back_locked(net, loan, st);
     pthread_mutex_unlock(&net->lock);
     hl_net_close(loan->client);
     loan->client = NULL;
@@ -208,14 +234,12 @@ static void give_back(struct net *net, struct loan *loan, hl_status st)
 
 static hl_status parse_place(const json_t *extent, struct place **out)
 {
-    struct place *p = calloc(1, sizeof(*p));
     const json_t *crcs = hl_json_list(extent, "chunkCrcs");
     size_t i, count = json_array_size(crcs);
     const json_t *crc;
-    if (p == NULL || (p->crcs = calloc(count + 1, sizeof(*p->crcs))) == NULL) {
-        free(p);
+    struct place *p = calloc(1, sizeof(*p) + count * sizeof(p->crcs[0]));
+    if (p == NULL)
         return hl_fail(HL_ENOMEM, "memory is short for %zu checksums", count);
-    }
     p->offset = (uint64_t)hl_json_int(extent, "offset", 0);
     p->size = (uint64_t)hl_json_int(extent, "sizeBytes", 0);
     p->crc32 = (uint32_t)hl_json_int(extent, "crc32", 0);
@@ -228,7 +252,6 @@ static hl_status parse_place(const json_t *extent, struct place **out)
         st = hl_fail(HL_EPROTO, "locate of shard %s: %llu bytes with %zu chunk checksums",
                      hl_id_format(p->id).s, (unsigned long long)p->size, count);
     if (st != HL_OK) {
-        free(p->crcs);
         free(p);
         return st;
     }
@@ -236,32 +259,35 @@ static hl_status parse_place(const json_t *extent, struct place **out)
     return HL_OK;
 }
 
-static void remember(struct net *net, struct place *p)
+static void forget_locked(struct net *net, struct hl_id id)
 {
-    struct place *old = NULL;
-    pthread_mutex_lock(&net->lock);
-    if (HASH_COUNT(net->places) >= CACHE_MAX)
-        forget_places(net);
-    HASH_FIND(hh, net->places, &p->id, sizeof(p->id), old);
-    if (old != NULL) {
-        HASH_DEL(net->places, old);
-        place_put_locked(old);
-    }
-    p->refs++;
-    HASH_ADD(hh, net->places, id, sizeof(p->id), p);
-    pthread_mutex_unlock(&net->lock);
-}
-
-static void forget(struct net *net, struct hl_id id)
-{
-    struct place *p = NULL;
-    pthread_mutex_lock(&net->lock);
+    struct place *p;
     HASH_FIND(hh, net->places, &id, sizeof(id), p);
     if (p != NULL) {
         HASH_DEL(net->places, p);
         place_put_locked(p);
     }
+}
+
+static void remember(struct net *net, struct place *p)
+{
+    pthread_mutex_lock(&net->lock);
+    if (HASH_COUNT(net->places) >= CACHE_MAX)
+        forget_places(net);
+    forget_locked(net, p->id);
+    p->refs++;
+    HASH_ADD(hh, net->places, id, sizeof(p->id), p);
     pthread_mutex_unlock(&net->lock);
+}
+
+/* NULL when it was not asked for yet. Release with place_put. */
+static struct place *known_locked(struct net *net, struct hl_id id)
+{
+    struct place *p;
+    HASH_FIND(hh, net->places, &id, sizeof(id), p);
+    if (p != NULL)
+        p->refs++;
+    return p;
 }
 
 /* fresh: ask again even if a place is remembered. Release with place_put. */
@@ -270,20 +296,17 @@ static hl_status locate(struct operation *op, struct net *net, struct hl_id id, 
 {
     struct place *p = NULL;
     json_t *result;
-    if (fresh) {
-        forget(net, id);
-    } else {
-        pthread_mutex_lock(&net->lock);
-        HASH_FIND(hh, net->places, &id, sizeof(id), p);
-        if (p != NULL)
-            p->refs++;
-        pthread_mutex_unlock(&net->lock);
-        if (p != NULL) {
-            *out = p;
-            return HL_OK;
-        }
-    }
     hl_status st;
+    pthread_mutex_lock(&net->lock);
+    if (fresh)
+        forget_locked(net, id);
+    else
+        p = known_locked(net, id);
+    pthread_mutex_unlock(&net->lock);
+    if (p != NULL) {
+        *out = p;
+        return HL_OK;
+    }
     do /* busy: others' shards have driven it out of the pool again */
         st = ask_owner(op, net, json_pack("{s:[s]}", "ids", hl_id_format(id).s), &result);
     while (st == HL_EBUSY && operation_pause(op, BUSY_PAUSE_MS));
@@ -442,18 +465,28 @@ static hl_status check_range(struct operation *op, const struct place *p, uint64
                    (unsigned long long)len, (unsigned long long)off);
 }
 
+/* A small read is a round trip of microseconds: the lock is taken once before it, once after. */
 hl_status net_read(struct operation *op, struct net *net, struct hl_id id, uint64_t off, void *buf,
                    uint64_t len, int whole)
 {
-    struct place *p;
-    struct loan loan;
-    HL_TRY(locate(op, net, id, 0, &p));
+    struct loan loan = {0};
+    pthread_mutex_lock(&net->lock);
+    struct place *p = known_locked(net, id);
+    if (p != NULL)
+        loan = borrow_locked(net);
+    pthread_mutex_unlock(&net->lock);
+    if (p == NULL)
+        HL_TRY(locate(op, net, id, 0, &p));
     hl_status st = check_range(op, p, off, len, whole);
-    if (st == HL_OK && len > 0 && (st = borrow(op, net, &loan)) == HL_OK) {
+    if (st == HL_OK && len > 0)
+        st = loan.client != NULL ? take_up(op, net, &loan) : borrow(op, net, &loan);
+    if (st == HL_OK && len > 0)
         st = fetch_range(op, net, &loan, p, off, len, buf);
-        give_back(net, &loan, st);
-    }
-    place_put(net, p);
+    pthread_mutex_lock(&net->lock);
+    give_back_locked(net, &loan, st);
+    place_put_locked(p);
+    pthread_mutex_unlock(&net->lock);
+    hl_net_close(loan.client);
     if (st == HL_ETIMEDOUT && !operation_expired(op))
         st = HL_EUNAVAIL; /* the transfer stalled: a new connection may do */
     return st;

@@ -107,13 +107,18 @@ static hl_status look_for_trouble(struct hl_net_client *c, uint64_t now, uint64_
 hl_status hl_ucx_client_wait(struct hl_net_client *c, int (*done)(void *arg), void *arg,
                              uint64_t deadline_ns)
 {
-    uint64_t idle_since = hl_now_ns();
-    c->moved_ns = idle_since;
+    uint64_t idle_since = 0; /* set by the first look: what is done by then reads no clock */
+    c->moved = 1;
     while (!done(arg)) {
         unsigned events = ucp_worker_progress(c->ucx.worker);
+        if (events > 0 && c->broke == UCS_OK && done(arg))
+            break;
         uint64_t now = hl_now_ns();
+        if (c->moved)
+            c->moved_ns = now;
+        c->moved = 0;
         HL_TRY(look_for_trouble(c, now, deadline_ns));
-        if (events > 0) {
+        if (events > 0 || idle_since == 0) {
             idle_since = now;
         } else if (now - idle_since > c->ucx.spin_ns) {
             uint64_t stalled_ns = c->moved_ns + c->stall_ns;
@@ -173,7 +178,7 @@ static ucs_status_t on_message(void *arg, const void *header, size_t header_len,
     if (!hl_wire_decode(HL_WIRE_TO_CLIENT, header, header_len, len, &w) ||
         (rndv && w.type != HL_WIRE_DATA))
         return UCS_OK;
-    c->moved_ns = hl_now_ns();
+    c->moved = 1;
     switch (w.type) {
     case HL_WIRE_WELCOME:
         on_welcome(c, &w, data, len);
@@ -305,7 +310,7 @@ static hl_status connect_by(const struct hl_net_connect_opts *opts, const struct
     hl_addr_format(addr, hl_addr_port(addr), c->address);
     hl_status st = hl_ucx_init(&c->ucx, ucx);
     if (st == HL_OK) {
-        st = shake_hands(c, opts, addr, hl_ucx_deadline(timeout_ms));
+        st = shake_hands(c, opts, addr, hl_ucx_deadline(hl_now_ns(), timeout_ms));
         if (st != HL_OK && st != HL_ECANCELED && !c->welcome && !ucx->verbs)
             st = explain(c, addr, st, opts->timeout_ms);
     }

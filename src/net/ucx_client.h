@@ -55,7 +55,8 @@ struct hl_net_client {
     uint64_t batches;   /* sent so far */
     size_t batch_bytes; /* a batch is at most so long */
     uint8_t *batch[HL_UCX_BATCHES];
-    uint64_t moved_ns;  /* last time a byte or an answer came */
+    int moved;          /* a byte or an answer came since moved_ns */
+    uint64_t moved_ns;  /* when the wait in progress saw that last */
     int welcome;        /* the server said WELCOME */
     int paused;         /* 0: no answer yet, 1: it stands still, -1: not now */
     ucs_status_t broke; /* what the error handler was told */
@@ -98,9 +99,9 @@ hl_status hl_ucx_fetch(struct hl_net_client *c, uint64_t offset, void *dst, size
 hl_status hl_ucx_put(struct hl_net_client *c, struct hl_net_item *items, size_t count,
                      int timeout_ms);
 
-static inline uint64_t hl_ucx_deadline(int timeout_ms)
+static inline uint64_t hl_ucx_deadline(uint64_t now_ns, int timeout_ms)
 {
-    return hl_now_ns() + (uint64_t)(timeout_ms > 0 ? timeout_ms : 0) * HL_NS_PER_MS;
+    return now_ns + (uint64_t)(timeout_ms > 0 ? timeout_ms : 0) * HL_NS_PER_MS;
 }
 
 #endif

@@ -61,7 +61,7 @@ static void slot_landed(struct slot *s)
         note_bad(f->bad, s->chunk);
     s->op = 0;
     f->busy--;
-    f->client->moved_ns = hl_now_ns();
+    f->client->moved = 1;
 }
 
 static void slot_failed(struct slot *s, ucs_status_t status)
@@ -188,10 +188,19 @@ static hl_status issue_get(struct slot *s)
     return HL_OK;
 }
 
-static hl_status issue(struct slot *s)
+/* Slots take turns on the endpoints; one that could not get a key sends none of a get's pieces. */
+static size_t lane_of(const struct hl_net_client *c, size_t slot)
 {
-    struct hl_ucx_fetch *f = s->fetch;
+    size_t lane = slot % (c->more_count + 1);
+    return lane > 0 && c->one_sided && c->more[lane - 1].key == NULL ? 0 : lane;
+}
+
+static hl_status issue(struct hl_ucx_fetch *f, size_t slot)
+{
+    struct slot *s = &f->slots[slot];
     size_t left = f->len - f->next;
+    s->fetch = f;
+    s->lane = lane_of(f->client, slot);
     s->chunk = f->next / HL_UCX_PIECE;
     s->len = left < HL_UCX_PIECE ? left : HL_UCX_PIECE;
     s->op = ++f->client->last_op;
@@ -213,7 +222,7 @@ static hl_status fill_window(struct hl_ucx_fetch *f)
 {
     for (size_t i = 0; i < HL_UCX_WINDOW && f->next < f->len; i++) {
         if (f->slots[i].op == 0 && f->refused == HL_OK)
-            HL_TRY(issue(&f->slots[i]));
+            HL_TRY(issue(f, i));
     }
     return HL_OK;
 }
@@ -245,13 +254,6 @@ static hl_status check_range(const struct hl_net_client *c, uint64_t offset, siz
     return HL_OK;
 }
 
-/* Slots take turns on the endpoints; one that could not get a key sends none of a get's pieces. */
-static size_t lane_of(const struct hl_net_client *c, size_t slot)
-{
-    size_t lane = slot % (c->more_count + 1);
-    return lane > 0 && c->one_sided && c->more[lane - 1].key == NULL ? 0 : lane;
-}
-
 hl_status hl_ucx_fetch(struct hl_net_client *c, uint64_t offset, void *dst, size_t len,
                        const uint32_t *chunk_crcs, int timeout_ms, struct hl_net_bad *bad)
 {
@@ -259,13 +261,11 @@ hl_status hl_ucx_fetch(struct hl_net_client *c, uint64_t offset, void *dst, size
     HL_TRY(check_range(c, offset, len));
     struct hl_ucx_fetch f = {
         .client = c, .offset = offset, .dst = dst, .len = len, .crcs = chunk_crcs, .bad = bad};
-    for (size_t i = 0; i < HL_UCX_WINDOW; i++)
-        f.slots[i] = (struct slot){.fetch = &f, .lane = lane_of(c, i)};
     bad->count = 0;
     c->doing = (struct hl_ucx_doing){
         .what = "fetch", .ranged = 1, .offset = offset, .len = len, .since_ns = hl_now_ns()};
     c->fetch = &f;
-    hl_status st = len > 0 ? run(&f, hl_ucx_deadline(timeout_ms)) : HL_OK;
+    hl_status st = len > 0 ? run(&f, hl_ucx_deadline(c->doing.since_ns, timeout_ms)) : HL_OK;
     c->fetch = NULL;
     HL_TRY(st);
     if (f.refused != HL_OK)

@@ -119,7 +119,7 @@ static void batch_sent(struct batch *b, ucs_status_t status)
 {
     b->sending = 0;
     b->store->failed |= status != UCS_OK;
-    b->store->client->moved_ns = hl_now_ns();
+    b->store->client->moved = 1;
 }
 
 static void on_batch_sent(void *request, ucs_status_t status, void *user_data)
@@ -132,7 +132,7 @@ static void piece_sent(struct hl_ucx_store *s, ucs_status_t status)
 {
     s->large.sending--;
     s->failed |= status != UCS_OK;
-    s->client->moved_ns = hl_now_ns();
+    s->client->moved = 1;
 }
 
 static void on_piece_sent(void *request, ucs_status_t status, void *user_data)
@@ -315,7 +315,7 @@ hl_status hl_ucx_put(struct hl_net_client *c, struct hl_net_item *items, size_t 
     c->store = &s;
     hl_status st = hl_ucx_client_usable(c);
     if (st == HL_OK)
-        st = run(&s, hl_ucx_deadline(timeout_ms));
+        st = run(&s, hl_ucx_deadline(hl_now_ns(), timeout_ms));
     c->store = NULL;
     if (st != HL_OK) {
         for (size_t i = 0; i < count; i++)

@@ -95,6 +95,14 @@ static void shut(struct store *s, int yes)
     pthread_mutex_unlock(&s->lock);
 }
 
+static size_t begun(struct store *s)
+{
+    pthread_mutex_lock(&s->lock);
+    size_t n = s->count;
+    pthread_mutex_unlock(&s->lock);
+    return n;
+}
+
 static size_t count_of(struct store *s, int state)
 {
     size_t n = 0;
