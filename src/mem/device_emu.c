@@ -17,6 +17,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/copy.h"
 #include "base/text.h"
 #include "mem/pool_extents.h"
 #include "os/file.h"
@@ -309,10 +310,24 @@ static hl_status emu_import(struct hl_device *d, int fd, struct device_mem *m)
 
 /* ---- copies ---- */
 
+/* Less stays in a cache well enough. */
+#define COLD_MIN ((size_t)64 << 10)
+
+static void move(const struct device_op *op)
+{
+    void *dst = (void *)(uintptr_t)op->dst;
+    const void *src = (const void *)(uintptr_t)op->src;
+    int overlap = op->dst - op->src < op->len || op->src - op->dst < op->len;
+    if (overlap || op->len < COLD_MIN)
+        memmove(dst, src, op->len);
+    else
+        hl_copy_cold(dst, src, op->len);
+}
+
 static hl_status emu_copy(struct hl_device *d, const struct device_op *op)
 {
     (void)d;
-    memmove((void *)(uintptr_t)op->dst, (const void *)(uintptr_t)op->src, op->len);
+    move(op);
     return HL_OK;
 }
 
@@ -330,7 +345,7 @@ static void *engine(void *arg)
         if (e->first == NULL)
             e->last = &e->first;
         pthread_mutex_unlock(&e->queue_lock);
-        memmove((void *)(uintptr_t)job->op.dst, (const void *)(uintptr_t)job->op.src, job->op.len);
+        move(&job->op);
         pthread_mutex_lock(&e->queue_lock);
         job->done = 1;
         pthread_cond_broadcast(&e->done);

@@ -10,6 +10,7 @@
 
 #include "base/base64.h"
 #include "base/buf.h"
+#include "base/copy.h"
 #include "base/crc32.h"
 #include "base/id.h"
 #include "base/status.h"
@@ -88,6 +89,22 @@ a_copys_crc_is_zlibs_for_every_length_and_start_and_nothing_beside_it_is_touched
     }
 }
 
+static void a_cold_copy_is_a_copy_for_every_length_and_start(void **state)
+{
+    (void)state;
+    uint8_t from[1200], to[1200];
+    for (size_t i = 0; i < sizeof(from); i++)
+        from[i] = (uint8_t)(i * 41 + (i >> 4));
+    for (size_t len = 0; len < 1100; len++) {
+        size_t at = len % 19, into = 1 + len % 7;
+        memset(to, 0xee, sizeof(to));
+        hl_copy_cold(to + into, from + at, len);
+        assert_memory_equal(to + into, from + at, len);
+        assert_int_equal(to[into - 1], 0xee);
+        assert_int_equal(to[into + len], 0xee);
+    }
+}
+
 static void a_buffer_keeps_to_its_maximum(void **state)
 {
     (void)state;
@@ -145,6 +162,7 @@ int main(void)
         cmocka_unit_test(status_names_go_both_ways),
         cmocka_unit_test(crc_is_zlibs_for_every_length_and_alignment),
         cmocka_unit_test(crc_combines_and_copies),
+        cmocka_unit_test(a_cold_copy_is_a_copy_for_every_length_and_start),
         cmocka_unit_test(
             a_copys_crc_is_zlibs_for_every_length_and_start_and_nothing_beside_it_is_touched),
         cmocka_unit_test(a_buffer_keeps_to_its_maximum),

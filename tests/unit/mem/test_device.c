@@ -71,6 +71,24 @@ static void a_copy_within_the_device_moves_bytes_between_blocks(void **state)
     drop(r, &b);
 }
 
+/* Only the emulated device says what comes of it. */
+static void a_copy_may_overlap_its_source(void **state)
+{
+    struct rig *r = *state;
+    struct hl_device_block b = block_of(r, 2 * MIB, 0);
+    unsigned char *want = filled(2 * MIB, 4), *got = malloc(2 * MIB);
+    put(r, &b, 4);
+    assert_int_equal(hl_device_copy_within(r->device, &b, 100, &b, 0, MIB), HL_OK);
+    memmove(want + 100, want, MIB);
+    assert_int_equal(hl_device_copy_within(r->device, &b, 0, &b, 999, MIB), HL_OK);
+    memmove(want, want + 999, MIB);
+    assert_int_equal(hl_device_copy_out(r->device, &b, 0, got, 2 * MIB), HL_OK);
+    assert_memory_equal(want, got, 2 * MIB);
+    free(want);
+    free(got);
+    drop(r, &b);
+}
+
 static void capacity_is_hard_and_a_refusal_names_asked_and_free(void **state)
 {
     struct rig *r = *state;
@@ -504,6 +522,7 @@ int main(void)
     stub.options.cuda_driver = library;
     setenv("CUDA_STUB_DELAY_US", "200", 0);
     const struct CMUnitTest emu_share[] = SHARING(emu), emu_tests[] = CONFORMANCE(emu);
+    const struct CMUnitTest emu_only[] = {T(emu, a_copy_may_overlap_its_source)};
     const struct CMUnitTest stub_share[] = SHARING(stub), stub_tests[] = CONFORMANCE(stub);
     const struct CMUnitTest cuda_share[] = SHARING(cuda), cuda_tests[] = CONFORMANCE(cuda);
     int failed = cmocka_run_group_tests_name("emu: sharing", emu_share, NULL, NULL) +
@@ -512,6 +531,7 @@ int main(void)
     if (hardware)
         failed += cmocka_run_group_tests_name("cuda: sharing", cuda_share, NULL, NULL);
     failed += cmocka_run_group_tests_name("emu", emu_tests, NULL, NULL) +
+              cmocka_run_group_tests_name("emu alone", emu_only, NULL, NULL) +
               cmocka_run_group_tests_name("cuda on a stub", stub_tests, NULL, NULL);
     if (hardware)
         failed += cmocka_run_group_tests_name("cuda", cuda_tests, NULL, NULL);
