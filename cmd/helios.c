@@ -61,6 +61,8 @@ static const struct cli_command commands[] = {
      cmd_mem_estimate},
     {"mem replay", "TRACE.json [--policy P] [--mode move|copy] [--scale N]",
      "Replay an access trace on an emulated device: bytes moved per iteration.", cmd_mem_replay},
+    {"mem trace", "TRACE.json [--csv FILE] [--json FILE] [--svg FILE] [--policy P]",
+     "Show device memory by moment and kind: a table, CSV, JSON, a picture.", cmd_mem_trace},
 
     {"Measuring", "", "", NULL},
     {"bench adam", "[--elements N] [--rounds N]",

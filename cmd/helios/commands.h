@@ -62,6 +62,8 @@ hl_status routes_print(const json_t *routes) HL_CHECK;
 hl_status cmd_mem_estimate(struct cli *cli, int argc, char **argv);
 /* mem_replay.c */
 hl_status cmd_mem_replay(struct cli *cli, int argc, char **argv);
+/* mem_trace.c */
+hl_status cmd_mem_trace(struct cli *cli, int argc, char **argv);
 /* bench_adam.c, bench_archive.c, bench_get.c, bench_import.c, bench_migrate.c, bench_plan.c,
  * bench_plank.c, bench_put.c */
 hl_status cmd_bench_adam(struct cli *cli, int argc, char **argv);

@@ -122,6 +122,9 @@ static void end_iteration(struct hl_record *r)
         p->plans = p->stale = 0;
         p->trace = r->trace;
         p->trace.iterations = PLAN_AHEAD;
+        struct hl_chunk_pool_stats pool;
+        hl_chunk_pool_stats(r->pool, &pool);
+        p->trace.capacity = pool.capacity;
         p->whole = 1;
         r->last = p;
         r->trace = (struct hl_trace){0};

@@ -8,6 +8,7 @@
 
 #include "hybridps/plan.h"
 #include "hybridps/pool.h"
+#include "hybridps/tensors.h"
 
 #define STRIDE     4096 /* a mark in every so many bytes */
 #define PLAN_NEEDS 400000
@@ -150,8 +151,8 @@ static hl_status add_chunks(struct replay *r)
     HL_TRY(hl_chunk_pool_open(&o, &r->pool));
     for (size_t i = 0; i < r->t->chunk_count; i++) {
         uint32_t chunk;
-        HL_TRY(
-            hl_chunk_pool_add(r->pool, HYBRIDPS_OTHER, r->t->chunks[i].bytes, r->span[i], &chunk));
+        HL_TRY(hl_chunk_pool_add(r->pool, hl_tensor_kind(r->t->chunks[i].kind),
+                                 r->t->chunks[i].bytes, r->span[i], &chunk));
         if (!r->t->chunks[i].has_content)
             continue;
         struct hl_trace_use use = {.chunk = chunk, .on_host = 1, .write = 1};
@@ -165,10 +166,29 @@ static hl_status add_chunks(struct replay *r)
     return HL_OK;
 }
 
-static hl_status run_moment(struct replay *r, const struct hl_trace_moment *m)
+static void show(const struct replay *r, uint64_t k, size_t moment,
+                 const struct hl_chunk_pool_stats *before)
 {
+    struct hl_chunk_pool_stats s;
+    if (r->o.watch == NULL)
+        return;
+    hl_chunk_pool_stats(r->pool, &s);
+    struct hl_replay_view v = {.avail = s.avail,
+                               .h2d = s.total.h2d - before->total.h2d,
+                               .d2h = s.total.d2h - before->total.d2h};
+    memcpy(v.device_by_kind, s.device_by_kind, sizeof(v.device_by_kind));
+    memcpy(v.host_by_kind, s.host_by_kind, sizeof(v.host_by_kind));
+    r->o.watch(r->o.watch_arg, k, moment, &v);
+}
+
+static hl_status run_moment(struct replay *r, uint64_t k, size_t moment)
+{
+    const struct hl_trace_moment *m = &r->t->moments[moment];
+    struct hl_chunk_pool_stats before;
+    hl_chunk_pool_stats(r->pool, &before);
     hl_chunk_pool_moment(r->pool, m->avail);
     HL_TRY(hl_chunk_pool_access(r->pool, m->need, m->need_count));
+    show(r, k, moment, &before);
     hl_status st = touch(r, m);
     for (size_t i = 0; i < m->need_count; i++)
         hl_chunk_pool_release(r->pool, m->need[i].chunk, m->need[i].on_host);
@@ -189,7 +209,7 @@ static hl_status run_iteration(struct replay *r, uint64_t k, struct hl_replay_it
     for (size_t i = 0; i < r->t->moment_count; i++) {
         if (r->plan != NULL)
             hl_chunk_plan_seek(r->plan, (k - r->planned_from) * r->t->moment_count + i);
-        hl_status st = run_moment(r, &r->t->moments[i]);
+        hl_status st = run_moment(r, k, i);
         if (st != HL_OK)
             return hl_fail_prefix(st, "iteration %" PRIu64 ", %s: ", k,
                                   hl_trace_moment_name(r->t, i, name, sizeof(name)));

@@ -16,14 +16,24 @@
 #include <stdint.h>
 
 #include "base/status.h"
+#include "helios/hybridps.h"
 #include "hybridps/policy.h"
 #include "hybridps/trace.h"
+
+/* A moment while what it needs is there. */
+struct hl_replay_view {
+    uint64_t avail;
+    uint64_t device_by_kind[HYBRIDPS_KINDS], host_by_kind[HYBRIDPS_KINDS];
+    uint64_t h2d, d2h; /* moved for it */
+};
 
 struct hl_replay_options {
     const char *policy;
     int copy;       /* mode copy; 0 = move */
     uint64_t scale; /* 0 = 1 */
     struct hl_policy_options policy_options;
+    void (*watch)(void *arg, uint64_t iteration, size_t moment, const struct hl_replay_view *v);
+    void *watch_arg;
     uint64_t plan_needs; /* planned in one go; what is longer, in parts; 0 = 400,000 */
 };
 

@@ -17,6 +17,14 @@ const char *hl_tensor_kind_name(int kind)
     return kind >= 0 && kind < HYBRIDPS_KINDS ? names[kind] : "?";
 }
 
+int hl_tensor_kind(const char *name)
+{
+    int kind = 0;
+    while (kind < HYBRIDPS_OTHER && strcmp(hl_tensor_kind_name(kind), name) != 0)
+        kind++;
+    return kind;
+}
+
 const char *hl_tensor_state_name(int state)
 {
     static const char *const names[] = {"FREE", "HOLD", "COMPUTE", "AFTER_FWD", "AFTER_BWD"};

@@ -45,6 +45,8 @@ struct hl_tensors {
 };
 
 const char *hl_tensor_kind_name(int kind);
+/* Of a name that is none: HYBRIDPS_OTHER. */
+int hl_tensor_kind(const char *name);
 const char *hl_tensor_state_name(int state);
 
 void hl_tensors_fini(struct hl_tensors *t);

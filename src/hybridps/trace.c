@@ -307,10 +307,12 @@ static hl_status read_all(struct reader *r, const json_t *doc)
     HL_TRY(read_list(r, doc, "iteration", 1, read_moment));
     if (r->t.moment_count == 0)
         return hl_fail(HL_EINVAL, "iteration has no moment");
+    hl_status st = HL_OK;
     r->t.iterations = 1;
-    if (json_object_get(doc, "iterations") == NULL)
-        return HL_OK;
-    hl_status st = get_count(doc, "iterations", HL_TRACE_ITERATIONS_MAX, &r->t.iterations);
+    if (json_object_get(doc, "capacity") != NULL)
+        st = get_count(doc, "capacity", INT64_MAX, &r->t.capacity);
+    if (st == HL_OK && json_object_get(doc, "iterations") != NULL)
+        st = get_count(doc, "iterations", HL_TRACE_ITERATIONS_MAX, &r->t.iterations);
     if (st == HL_OK && r->t.iterations == 0)
         st = hl_fail(HL_EINVAL, ".iterations is 0");
     return st;
@@ -373,6 +375,8 @@ hl_status hl_trace_print(const struct hl_trace *t, char **out)
         json_array_append_new(moments, moment_json(t, &t->moments[i]));
     json_t *doc = json_pack("{s:o, s:o, s:I}", "chunks", chunks, "iteration", moments, "iterations",
                             (json_int_t)t->iterations);
+    if (t->capacity > 0)
+        json_object_set_new(doc, "capacity", json_integer((json_int_t)t->capacity));
     char *text = doc != NULL ? json_dumps(doc, JSON_COMPACT) : NULL;
     json_decref(doc);
     if (text == NULL)

@@ -2,10 +2,10 @@
  *
  * {"chunks":[{"id","kind","bytes","init":"cpu"|"none"}],
  *  "iteration":[{"stage","op","avail","need":[[id,"gpu"|"cpu","r"|"w"],...],"free":[id,...]}],
- *  "iterations":N}
+ *  "iterations":N, "capacity":N}
  * An id is a text or an integer and comes out as it came in. "kind", "stage", "op", "need", "free"
- * may be absent; "init" absent is "cpu", "iterations" absent is 1. Other members are ignored. Ids
- * needed twice in a moment are merged.
+ * may be absent; "init" absent is "cpu", "iterations" absent is 1, "capacity" (of the device; 0)
+ * not known. Other members are ignored. Ids needed twice in a moment are merged.
  *
  * Owns:    a trace owns all its texts and lists (hl_trace_fini). Zero-initialise.
  * Threads: one at a time.
@@ -56,6 +56,7 @@ struct hl_trace {
     struct hl_trace_moment *moments;
     size_t moment_count, moment_cap;
     uint64_t iterations;
+    uint64_t capacity; /* of the device; 0 = not known */
 };
 
 hl_status hl_trace_parse(const char *text, size_t len, struct hl_trace *out) HL_CHECK;
