@@ -2,10 +2,11 @@
  *
  * Owns:    the bytes of the line that is not at its end yet.
  * Threads: one at a time. Pure.
- * Errors:  HL_EPROTO (a line that is no event), HL_ENOMEM (or a line beyond the limit), HL_ESTALE
- * (the server no longer knows our version: list again), HL_EUNAVAIL (any other ERROR event, with
- * what it says); and whatever `event` returns. Units:   bytes. Limits:  HL_KUBE_LINE_MAX bytes to a
- * line.
+ * Errors:  HL_EPROTO (a line that is no event), HL_ENOMEM (also for a line beyond the limit),
+ *          HL_ESTALE (the server no longer knows our version: list again), HL_EUNAVAIL (any other
+ *          ERROR event, with what it says); and whatever `event` returns.
+ * Units:   bytes.
+ * Limits:  HL_KUBE_LINE_MAX bytes to a line.
  */
 #ifndef HL_KUBE_STREAM_H
 #define HL_KUBE_STREAM_H

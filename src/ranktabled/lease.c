@@ -1,0 +1,202 @@
+#include "ranktabled/lease.h"
+
+#include <poll.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "core/json.h"
+
+#define HOLD_S    15
+#define GIVE_UP_S 10
+#define RETRY_MS  2000
+#define CALL_MS   5000
+#define STEP_MS   50
+
+struct lease {
+    struct lease_opts opts;
+    char *identity, path[768];
+    pthread_t thread;
+    atomic_int stopping, held, refs;
+    struct lease_seen seen;
+    uint64_t renewed_ns; /* when our last renewal was begun */
+    char problem[256];
+};
+
+int lease_may_take(const json_t *lease, const char *identity, struct lease_seen *seen,
+                   uint64_t now_ns)
+{
+    const json_t *spec = json_object_get(lease, "spec");
+    const char *holder = hl_json_str(spec, "holderIdentity", "");
+    const char *renewed = hl_json_str(spec, "renewTime", "");
+    uint64_t hold_s = (uint64_t)hl_json_int(spec, "leaseDurationSeconds", HOLD_S);
+    if (strcmp(seen->renewed, renewed) != 0 || seen->since_ns == 0) {
+        snprintf(seen->renewed, sizeof(seen->renewed), "%s", renewed);
+        seen->since_ns = now_ns;
+    }
+    return holder[0] == '\0' || strcmp(holder, identity) == 0 ||
+           now_ns - seen->since_ns > hold_s * HL_NS_PER_S;
+}
+
+static void time_text(char *out, size_t cap)
+{
+    struct timespec now;
+    struct tm utc;
+    clock_gettime(CLOCK_REALTIME, &now);
+    gmtime_r(&now.tv_sec, &utc);
+    size_t n = strftime(out, cap, "%Y-%m-%dT%H:%M:%S", &utc);
+    snprintf(out + n, cap - n, ".%06ldZ", now.tv_nsec / 1000);
+}
+
+/* The object as it is to be; `old` NULL: there is none yet. New reference. */
+static json_t *make(const struct lease *l, const json_t *old, const char *holder)
+{
+    char now[64];
+    const json_t *spec = json_object_get(old, "spec"), *meta = json_object_get(old, "metadata");
+    int mine = strcmp(hl_json_str(spec, "holderIdentity", ""), l->identity) == 0;
+    json_int_t transitions = (json_int_t)hl_json_int(spec, "leaseTransitions", 0);
+    time_text(now, sizeof(now));
+    json_t *doc = json_pack("{s:s s:s s:{s:s s:s} s:{s:s s:i s:s s:s s:I}}", "apiVersion",
+                            "coordination.k8s.io/v1", "kind", "Lease", "metadata", "name",
+                            l->opts.name, "namespace", l->opts.ns, "spec", "holderIdentity", holder,
+                            "leaseDurationSeconds", HOLD_S, "renewTime", now, "acquireTime",
+                            mine ? hl_json_str(spec, "acquireTime", now) : now, "leaseTransitions",
+                            old != NULL && !mine ? transitions + 1 : transitions);
+    if (old != NULL)
+        json_object_set_new(json_object_get(doc, "metadata"), "resourceVersion",
+                            json_string(hl_json_str(meta, "resourceVersion", "")));
+    return doc;
+}
+
+static hl_status call(struct lease *l, const char *method, const json_t *body, json_t **out)
+{
+    char path[sizeof(l->path)];
+    snprintf(path, sizeof(path), "%s", l->path);
+    if (strcmp(method, "POST") == 0)
+        *strrchr(path, '/') = '\0';
+    return hl_kube_call(l->opts.kube,
+                        &(struct hl_kube_request){
+                            .method = method, .path = path, .body = body, .timeout_ms = CALL_MS},
+                        out);
+}
+
+static hl_status write_lease(struct lease *l, const json_t *old, const char *holder)
+{
+    json_t *doc = make(l, old, holder);
+    hl_status st = call(l, old != NULL ? "PUT" : "POST", doc, NULL);
+    json_decref(doc);
+    return st;
+}
+
+/* HL_EBUSY: somebody else holds it. */
+static hl_status try_once(struct lease *l)
+{
+    json_t *old = NULL;
+    uint64_t now = hl_now_ns();
+    hl_status st = call(l, "GET", NULL, &old);
+    if (st != HL_OK && st != HL_ENOENT)
+        return st;
+    if (old != NULL && !lease_may_take(old, l->identity, &l->seen, now))
+        st = HL_EBUSY;
+    else
+        st = write_lease(l, old, l->identity);
+    json_decref(old);
+    if (st == HL_OK)
+        l->renewed_ns = now;
+    /* Another one was faster. */
+    return st == HL_ECONFLICT || st == HL_EEXIST ? HL_EBUSY : st;
+}
+
+static void unref(struct lease *l)
+{
+    if (atomic_fetch_sub(&l->refs, 1) != 1)
+        return;
+    free(l->identity);
+    free(l);
+}
+
+/* On the loop. */
+static void tell(void *arg)
+{
+    struct lease *l = arg;
+    if (!atomic_load(&l->stopping))
+        l->opts.changed(l->opts.arg);
+    unref(l);
+}
+
+static void set_held(struct lease *l, int held)
+{
+    if (atomic_exchange(&l->held, held) == held)
+        return;
+    hl_info("lease %s/%s is %s", l->opts.ns, l->opts.name, held ? "ours" : "not ours any more");
+    atomic_fetch_add(&l->refs, 1);
+    hl_loop_post(l->opts.loop, tell, l);
+}
+
+static void step(struct lease *l)
+{
+    hl_status st = try_once(l);
+    if (st == HL_OK)
+        set_held(l, 1);
+    else if (st == HL_EBUSY || hl_now_ns() - l->renewed_ns > GIVE_UP_S * HL_NS_PER_S)
+        set_held(l, 0);
+    const char *problem = st == HL_OK || st == HL_EBUSY ? "" : hl_error_text();
+    if (problem[0] != '\0' && strncmp(l->problem, problem, sizeof(l->problem) - 1) != 0)
+        hl_warn("lease %s/%s: %s", l->opts.ns, l->opts.name, problem);
+    snprintf(l->problem, sizeof(l->problem), "%s", problem);
+}
+
+static void *run(void *arg)
+{
+    struct lease *l = arg;
+    while (!atomic_load(&l->stopping)) {
+        step(l);
+        for (int ms = 0; ms < RETRY_MS && !atomic_load(&l->stopping); ms += STEP_MS)
+            poll(NULL, 0, STEP_MS);
+    }
+    return NULL;
+}
+
+hl_status lease_start(const struct lease_opts *opts, struct lease **out)
+{
+    struct lease *l = calloc(1, sizeof(*l));
+    if (l == NULL || (l->identity = strdup(opts->identity)) == NULL) {
+        free(l);
+        return hl_fail(HL_ENOMEM, "memory is short for a lease");
+    }
+    l->opts = *opts;
+    atomic_init(&l->refs, 1);
+    snprintf(l->path, sizeof(l->path),
+             "/apis/coordination.k8s.io/v1/namespaces/%.300s/leases/%.300s", opts->ns, opts->name);
+    if (pthread_create(&l->thread, NULL, run, l) != 0) {
+        unref(l);
+        return hl_fail(HL_ENOMEM, "no thread for a lease");
+    }
+    *out = l;
+    return HL_OK;
+}
+
+int lease_is_held(const struct lease *l)
+{
+    return atomic_load(&l->held);
+}
+
+void lease_stop(struct lease *l)
+{
+    json_t *old = NULL;
+    if (l == NULL)
+        return;
+    atomic_store(&l->stopping, 1);
+    pthread_join(l->thread, NULL);
+    if (atomic_load(&l->held) && call(l, "GET", NULL, &old) == HL_OK &&
+        strcmp(hl_json_str(json_object_get(old, "spec"), "holderIdentity", ""), l->identity) == 0 &&
+        write_lease(l, old, "") != HL_OK)
+        hl_debug("lease not set free: %s", hl_error_text());
+    json_decref(old);
+    unref(l);
+}

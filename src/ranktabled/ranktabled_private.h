@@ -1,0 +1,41 @@
+/* What the files of ranktabled share. */
+#ifndef HL_RANKTABLED_PRIVATE_H
+#define HL_RANKTABLED_PRIVATE_H
+
+#include "kube/watcher.h"
+#include "ranktabled/cache.h"
+#include "ranktabled/lease.h"
+#include "ranktabled/ranktabled.h"
+
+enum feed { FEED_VCJOBS, FEED_JOBS, FEED_DEPLOYMENTS, FEED_PODS, FEED_MAPS, FEEDS };
+
+struct feed_of {
+    struct hl_ranktabled *d;
+    enum feed which;
+    struct hl_kube_watcher *watcher;
+};
+
+struct hl_ranktabled {
+    struct hl_ranktabled_opts opts;
+    char *label_value;
+    struct hl_kube *kube;
+    atomic_int cancel;
+    struct feed_of feeds[FEEDS];
+    struct hl_timer *timer;
+    struct lease *lease;
+    struct cache cache;
+    unsigned calls; /* requests under way */
+    int stopping;
+    unsigned long writes, conflicts, failures, events;
+};
+
+/* 1: this instance writes. */
+int ranktabled_leads(const struct hl_ranktabled *d);
+const char *ranktabled_kind(enum hl_ranktable_kind kind);
+
+/* requests.c: a job's table into its ConfigMap; a warning on a job. Not waited for. */
+void request_write(struct hl_ranktabled *d, struct cached_job *job, const json_t *map,
+                   const json_t *document);
+void request_event(struct hl_ranktabled *d, const struct cached_job *job, const char *reason);
+
+#endif
