@@ -1,0 +1,386 @@
+"""An API server for tests, in this process: lists in pages, watches, merge patches with optimistic concurrency, and
+whatever may go wrong on the way. A real one runs the same scenarios through `Client`."""
+from __future__ import annotations
+
+import copy
+import http.client
+import http.server
+import json
+import threading
+import time
+import urllib.parse
+
+PLURALS = {
+    "pods": "/api/v1", "configmaps": "/api/v1", "events": "/api/v1", "leases": "/apis/coordination.k8s.io/v1",
+    "vcjobs": "/apis/batch.volcano.sh/v1alpha1", "jobs": "/apis/batch/v1", "deployments": "/apis/apps/v1",
+}
+STEP_S = 0.02
+
+
+def path_of(plural, namespace=None, name=None):
+    out = PLURALS[plural]
+    if namespace is not None:
+        out += f"/namespaces/{namespace}"
+    out += "/jobs" if plural == "vcjobs" else f"/{plural}"
+    return out if name is None else f"{out}/{name}"
+
+
+def merge(into, patch):
+    for key, value in patch.items():
+        if value is None:
+            into.pop(key, None)
+        elif isinstance(value, dict):
+            merge(into.setdefault(key, {}), value)
+        else:
+            into[key] = value
+
+
+class Refused(Exception):
+    def __init__(self, code, reason, message="", retry_after=0):
+        super().__init__(message)
+        self.code, self.reason, self.message, self.retry_after = code, reason, message, retry_after
+
+    def status(self):
+        out = {"kind": "Status", "status": "Failure", "code": self.code, "reason": self.reason, "message": self.message}
+        if self.retry_after:
+            out["details"] = {"retryAfterSeconds": self.retry_after}
+        return out
+
+
+class Server:
+    """`with Server() as s:` serves on s.port. Knobs are plain attributes."""
+
+    def __init__(self):
+        self.lock = threading.Condition()
+        self.objects = {}       # (plural, namespace, name) -> object
+        self.history = []       # (version, plural, before, after)
+        self.version = 100
+        self.oldest = 0         # versions before are forgotten
+        self.uids = 0
+        self.cut = 0            # bytes of one piece of a watch; 0 = whole lines
+        self.bookmark_s = 1.0
+        self.window_s = 1e9     # watches end sooner than they were asked to
+        self.absent = set()     # plurals that are not known
+        self.refusals = []      # [plural, verb, how often, Refused]
+        self.swallow = 0        # so many patches are carried out and not answered
+        self.bulk = {}          # plural -> bytes of padding in every object
+        self.stale_lists = 0    # so many lists show what was true before the last change
+        self.requests = []      # (verb, plural, name)
+        self.patched = []       # (name, text) of every patch of a ConfigMap that was taken
+        self.generation = 0     # watches of before end
+        self.open = set()
+
+    # ---- what is stored ----
+
+    def _note(self, plural, before, after):
+        self.version += 1
+        if after is not None:
+            after["metadata"]["resourceVersion"] = str(self.version)
+        else:
+            before = copy.deepcopy(before)
+            before["metadata"]["resourceVersion"] = str(self.version)
+        self.history.append((self.version, plural, before, after))
+        self.lock.notify_all()
+
+    def put(self, plural, obj):
+        """Create or replace, whatever its version."""
+        with self.lock:
+            meta = obj["metadata"]
+            key = (plural, meta["namespace"], meta["name"])
+            before = self.objects.get(key)
+            self.uids += 1
+            meta.setdefault("uid", f"uid-{self.uids}")
+            meta.setdefault("creationTimestamp", time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()))
+            if before is None and plural in self.bulk:
+                meta.setdefault("annotations", {})["padding"] = "x" * self.bulk[plural]
+            obj = copy.deepcopy(obj)
+            self.objects[key] = obj
+            self._note(plural, before, obj)
+            return copy.deepcopy(obj)
+
+    def patch(self, plural, namespace, name, patch):
+        with self.lock:
+            key = (plural, namespace, name)
+            if key not in self.objects:
+                raise Refused(404, "NotFound", f"{plural} {name} not found")
+            before = self.objects[key]
+            wanted = patch.get("metadata", {}).get("resourceVersion")
+            if wanted is not None and wanted != before["metadata"]["resourceVersion"]:
+                raise Refused(409, "Conflict", "the object has been modified")
+            after = copy.deepcopy(before)
+            merge(after, patch)
+            self.objects[key] = after
+            self._note(plural, before, after)
+            if plural == "configmaps":
+                self.patched.append((name, after["data"].get("hccl.json")))
+            return copy.deepcopy(after)
+
+    def delete(self, plural, namespace, name):
+        with self.lock:
+            before = self.objects.pop((plural, namespace, name), None)
+            if before is None:
+                raise Refused(404, "NotFound")
+            self._note(plural, before, None)
+
+    def get(self, plural, namespace, name):
+        with self.lock:
+            if (plural, namespace, name) not in self.objects:
+                raise Refused(404, "NotFound")
+            return copy.deepcopy(self.objects[plural, namespace, name])
+
+    def forget(self):
+        """All versions before this one are too old; watches end."""
+        with self.lock:
+            self.oldest = self.version
+            self.generation += 1
+            self.lock.notify_all()
+
+    def cut_watches(self):
+        with self.lock:
+            self.generation += 1
+            self.lock.notify_all()
+
+    # ---- serving ----
+
+    def __enter__(self):
+        server = self
+
+        class Handler(http.server.BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def log_message(self, *_):
+                pass
+
+            def do_any(self):
+                server.handle(self)
+
+            do_GET = do_POST = do_PUT = do_PATCH = do_DELETE = do_any
+
+        class Http(http.server.ThreadingHTTPServer):
+            daemon_threads = True
+            request_queue_size = 64
+
+            def process_request(self, request, address):
+                server.open.add(request)
+                super().process_request(request, address)
+
+            def handle_error(self, *_):
+                pass  # clients that leave
+
+        self.http = Http(("127.0.0.1", getattr(self, "port", 0)), Handler)
+        self.port = self.http.server_port
+        self.thread = threading.Thread(target=self.http.serve_forever, args=(STEP_S,), daemon=True)
+        self.thread.start()
+        return self
+
+    def __exit__(self, *_):
+        """As if killed: connections break."""
+        self.http.shutdown()
+        self.http.server_close()
+        for s in list(self.open):
+            try:
+                s.shutdown(2)
+            except OSError:
+                pass
+        self.open.clear()
+        self.cut_watches()
+
+    def _parse(self, path):
+        for plural, base in PLURALS.items():
+            if not path.startswith(base + "/"):
+                continue
+            rest = path[len(base) + 1:].split("/")
+            namespace = None
+            if rest[0] == "namespaces" and len(rest) > 2:
+                namespace, rest = rest[1], rest[2:]
+            if rest[0] == ("jobs" if plural == "vcjobs" else plural):
+                return plural, namespace, rest[1] if len(rest) > 1 else None
+        raise Refused(404, "NotFound", path)
+
+    def handle(self, h):
+        url = urllib.parse.urlsplit(h.path)
+        query = dict(urllib.parse.parse_qsl(url.query))
+        length = int(h.headers.get("content-length") or 0)
+        body = json.loads(h.rfile.read(length)) if length else None
+        try:
+            plural, namespace, name = self._parse(url.path)
+            verb = "WATCH" if "watch" in query else "LIST" if h.command == "GET" and name is None else h.command
+            with self.lock:
+                self.requests.append((verb, plural, name))
+            self._refuse(plural, verb)
+            if verb == "WATCH":
+                self._watch(h, plural, query)
+                return
+            answer = self._answer(verb, plural, namespace, name, query, body, h)
+        except Refused as r:
+            self._send(h, r.code, r.status(), r.retry_after)
+            return
+        with self.lock:
+            swallowed = verb == "PATCH" and self.swallow > 0
+            self.swallow -= swallowed
+        if swallowed:
+            h.close_connection = True
+            h.connection.shutdown(2)
+            return
+        self._send(h, 200, answer)
+
+    def _refuse(self, plural, verb):
+        with self.lock:
+            if plural in self.absent:
+                raise Refused(404, "NotFound", "the server could not find the requested resource")
+            for r in self.refusals:
+                if r[0] == plural and r[1] == verb and r[2] > 0:
+                    r[2] -= 1
+                    raise r[3]
+
+    @staticmethod
+    def _send(h, code, doc, retry_after=0):
+        data = json.dumps(doc).encode()
+        h.send_response(code)
+        h.send_header("Content-Type", "application/json")
+        h.send_header("Content-Length", str(len(data)))
+        if retry_after:
+            h.send_header("Retry-After", str(retry_after))
+        h.end_headers()
+        h.wfile.write(data)
+
+    def _answer(self, verb, plural, namespace, name, query, body, h):
+        if verb == "LIST":
+            return self._list(plural, query)
+        if verb == "GET":
+            return self.get(plural, namespace, name)
+        if verb == "POST":
+            meta = body["metadata"]
+            meta.setdefault("namespace", namespace)
+            with self.lock:
+                meta.setdefault("name", f"{meta.get('generateName', 'x')}{self.version}")
+                if (plural, namespace, meta["name"]) in self.objects:
+                    raise Refused(409, "AlreadyExists")
+                return self.put(plural, body)
+        if verb == "PATCH":
+            if h.headers.get("content-type") != "application/merge-patch+json":
+                raise Refused(415, "UnsupportedMediaType")
+            return self.patch(plural, namespace, name, body)
+        if verb == "PUT":
+            with self.lock:
+                old = self.get(plural, namespace, name)
+                if body["metadata"].get("resourceVersion") != old["metadata"]["resourceVersion"]:
+                    raise Refused(409, "Conflict")
+                body["metadata"]["uid"] = old["metadata"]["uid"]
+                return self.put(plural, body)
+        self.delete(plural, namespace, name)
+        return {"kind": "Status", "status": "Success"}
+
+    @staticmethod
+    def _matches(obj, selector):
+        if obj is None:
+            return False
+        labels = obj["metadata"].get("labels", {})
+        return all(labels.get(k) == v for k, _, v in (s.partition("=") for s in selector.split(",") if s))
+
+    def _list(self, plural, query):
+        selector, limit = query.get("labelSelector", ""), int(query.get("limit", 500))
+        with self.lock:
+            version, objects = self.version, dict(self.objects)
+            if self.stale_lists > 0 and self.history:
+                self.stale_lists -= 1
+                last, last_plural, before, after = self.history[-1]
+                version = last - 1
+                meta = (after or before)["metadata"]
+                key = (last_plural, meta["namespace"], meta["name"])
+                if before is None:
+                    objects.pop(key, None)
+                else:
+                    objects[key] = before
+            found = sorted((k, v) for k, v in objects.items() if k[0] == plural and self._matches(v, selector))
+            at = int(query.get("continue", "0/").split("/")[0])
+            if at and int(query["continue"].split("/")[1]) < self.oldest:
+                raise Refused(410, "Expired", "the continue token is too old")
+            more = {"continue": f"{at + limit}/{version}"} if at + limit < len(found) else {}
+            return {"metadata": {"resourceVersion": str(version), **more},
+                    "items": [copy.deepcopy(v) for _, v in found[at:at + limit]]}
+
+    def _watch(self, h, plural, query):
+        selector, at = query.get("labelSelector", ""), int(query["resourceVersion"])
+        until = time.monotonic() + min(float(query.get("timeoutSeconds", 300)), self.window_s)
+        h.send_response(200)
+        h.send_header("Content-Type", "application/json")
+        h.send_header("Transfer-Encoding", "chunked")
+        h.end_headers()
+        with self.lock:
+            generation = self.generation
+            if at < self.oldest:
+                self._chunk(h, {"type": "ERROR", "object": Refused(410, "Expired", "too old").status()})
+                until = 0
+        bookmark = time.monotonic() + self.bookmark_s
+        while time.monotonic() < until:
+            with self.lock:
+                news = [e for e in self.history if e[0] > at and e[1] == plural]
+                if not news and generation == self.generation:
+                    self.lock.wait(STEP_S * 5)
+                if generation != self.generation:
+                    h.close_connection = True
+                    h.connection.shutdown(2)  # in the middle, without an end
+                    return
+            for version, _, before, after in news:
+                was, is_now = self._matches(before, selector), self._matches(after, selector)
+                kind = "MODIFIED" if was and is_now else "ADDED" if is_now else "DELETED"
+                if was or is_now:
+                    obj = copy.deepcopy(after if after is not None else before)
+                    obj["metadata"]["resourceVersion"] = str(version)
+                    self._chunk(h, {"type": kind, "object": obj})
+                at = version
+            if time.monotonic() > bookmark:
+                bookmark += self.bookmark_s
+                self._chunk(h, {"type": "BOOKMARK", "object": {"metadata": {"resourceVersion": str(at)}}})
+        h.wfile.write(b"0\r\n\r\n")
+
+    def _chunk(self, h, event):
+        line = json.dumps(event).encode() + b"\n"
+        step = self.cut or len(line)
+        for i in range(0, len(line), step):
+            piece = line[i:i + step]
+            h.wfile.write(b"%x\r\n%s\r\n" % (len(piece), piece))
+            h.wfile.flush()
+
+
+class Client:
+    """What a test does at any API server, by HTTP."""
+
+    def __init__(self, connect, token=None):
+        self.connect, self.token = connect, token
+
+    def call(self, verb, path, body=None, kind="application/json"):
+        c = self.connect()
+        headers = {"Content-Type": kind}
+        if self.token:
+            headers["Authorization"] = f"Bearer {self.token}"
+        c.request(verb, path, json.dumps(body) if body is not None else None, headers)
+        r = c.getresponse()
+        doc = json.loads(r.read() or b"null")
+        c.close()
+        if r.status >= 300:
+            raise Refused(r.status, doc.get("reason", ""), doc.get("message", ""))
+        return doc
+
+    def create(self, plural, obj):
+        return self.call("POST", path_of(plural, obj["metadata"]["namespace"]), obj)
+
+    def patch(self, plural, namespace, name, patch, status=False):
+        path = path_of(plural, namespace, name) + ("/status" if status else "")
+        return self.call("PATCH", path, patch, "application/merge-patch+json")
+
+    def get(self, plural, namespace, name):
+        return self.call("GET", path_of(plural, namespace, name))
+
+    def list(self, plural, namespace):
+        return self.call("GET", path_of(plural, namespace))["items"]
+
+    def delete(self, plural, namespace, name):
+        return self.call("DELETE", path_of(plural, namespace, name),
+                         {"kind": "DeleteOptions", "apiVersion": "v1", "gracePeriodSeconds": 0,
+                          "propagationPolicy": "Background"})
+
+
+def client_of(server):
+    return Client(lambda: http.client.HTTPConnection("127.0.0.1", server.port, timeout=10))
