@@ -212,6 +212,8 @@ static hl_status start(struct daemon *d, int argc, char **argv)
                 .log_max_bytes = d->conf.agent_log_max,
                 .rpc_timeout_ms = (int)d->conf.rpc_timeout_ms,
                 .chunk_memory = d->conf.agent_chunk_memory,
+                .read_timeout_ms = (int)d->conf.read_timeout_ms,
+                .read_retries = d->conf.read_retries > 0 ? (int)d->conf.read_retries : -1,
                 .store = store_opts(&d->conf, numa, tuning),
                 .telemetry = telemetry,
                 .telemetry_arg = &d->probe,

@@ -58,8 +58,8 @@ typedef struct helios_options {
     const char *controller; /* RPC address; NULL: $HELIOS_CONTROLLER */
     const char *l3;   /* L3 address; NULL: $CONTROLLER_L3_CACHE_ADDRESS, else ask the Controller */
     const char *path; /* NULL or "auto"; "shm" or "net" force one way of reading */
-    int timeout_ms;   /* deadline of one operation; 0 = 30000 */
-    int retries;      /* times one bad piece is fetched again; 0 = 3, -1 = none */
+    int timeout_ms;   /* deadline of one operation; 0: $HELIOS_READ_TIMEOUT, else 30000 */
+    int retries; /* times a bad piece is fetched again; 0: $HELIOS_READ_RETRIES, else 3; -1 none */
 } helios_options;
 
 /* opts may be NULL. $HELIOS_DATA_CONNECT_TIMEOUT ("10s"; 3 s): how long one connection to another

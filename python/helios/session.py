@@ -108,8 +108,9 @@ class Session:
         """Defaults come from the rank environment.
 
         `path`: "auto", or "shm" / "net" to force one way of reading. `timeout_ms`: deadline of one
-        operation, 0 = 30000. `retries`: of one bad piece, 0 = 3, -1 = none. `client`: something
-        with the methods of _abi.Client, for tests.
+        operation, 0: HELIOS_READ_TIMEOUT, else 30000. `retries`: of one bad piece, 0:
+        HELIOS_READ_RETRIES, else 3; -1 = none. `client`: something with the methods of _abi.Client,
+        for tests.
         """
         self.rank = rank or Rank.from_environment()
         self.client = client or _abi.Client(controller, l3, path, timeout_ms, retries)

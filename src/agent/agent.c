@@ -114,6 +114,8 @@ static hl_status set_names(struct hl_agent *a, const struct hl_agent_opts *opts)
     a->data_rdma_retry_ms = opts->store.data_rdma_retry_ms;
     a->data_endpoints = opts->store.data_endpoints;
     a->data_batch_bytes = opts->store.data_batch_bytes;
+    a->read_timeout_ms = opts->read_timeout_ms;
+    a->read_retries = opts->read_retries;
     a->python_dir = strdup(opts->python_dir);
     a->library = strdup(opts->library != NULL ? opts->library : "");
     if (a->python_dir == NULL || a->library == NULL)

@@ -41,6 +41,7 @@ struct hl_agent_opts {
     uint64_t log_max_bytes;
     uint64_t chunk_memory; /* host memory for HybridPS chunks of ranks; 0 = all */
     int rpc_timeout_ms;
+    int read_timeout_ms, read_retries; /* of the ranks; 0 = they know best, retries < 0 none */
     struct store_opts store; /* loop, rpc, node, slots and changed are filled in; host_id "" = the
                                 system's, l2_pool "" = by the node's name */
     json_t *(*telemetry)(void *arg); /* Telemetry, new reference; called in worker threads */

@@ -122,20 +122,24 @@ static hl_status set_number(struct hl_env *env, const char *key, size_t value, c
     return value > 0 ? set_if_absent(env, key, text) : HL_OK;
 }
 
-/* < 0: told as none. */
-static hl_status set_wait(struct hl_env *env, const char *key, int ms)
+/* The same where 0 is a value: less than 0 stands for it. */
+static hl_status set_number_or_none(struct hl_env *env, const char *key, int value,
+                                    const char *unit)
 {
-    return ms < 0 ? set_if_absent(env, key, "0") : set_number(env, key, (size_t)ms, "ms");
+    return value < 0 ? set_if_absent(env, key, "0") : set_number(env, key, (size_t)value, unit);
 }
 
-static hl_status set_data_options(const struct hl_agent *a, struct hl_env *env)
+/* What libhelios takes from the option table. */
+static hl_status set_options(const struct hl_agent *a, struct hl_env *env)
 {
     HL_TRY(set_number(env, "HELIOS_DATA_CONNECT_TIMEOUT", (size_t)a->data_connect_ms, "ms"));
     HL_TRY(set_number(env, "HELIOS_DATA_STALL", (size_t)a->data_stall_ms, "ms"));
     HL_TRY(set_number(env, "HELIOS_DATA_ENDPOINTS", (size_t)a->data_endpoints, ""));
     HL_TRY(set_number(env, "HELIOS_DATA_BATCH_BYTES", a->data_batch_bytes, ""));
-    HL_TRY(set_wait(env, "HELIOS_DATA_RDMA_RETRY", a->data_rdma_retry_ms));
-    return set_wait(env, "HELIOS_DATA_BATCH_MS", a->data_batch_ms);
+    HL_TRY(set_number_or_none(env, "HELIOS_DATA_RDMA_RETRY", a->data_rdma_retry_ms, "ms"));
+    HL_TRY(set_number_or_none(env, "HELIOS_DATA_BATCH_MS", a->data_batch_ms, "ms"));
+    HL_TRY(set_number(env, "HELIOS_READ_TIMEOUT", (size_t)a->read_timeout_ms, "ms"));
+    return set_number_or_none(env, "HELIOS_READ_RETRIES", a->read_retries, "");
 }
 
 /* Where ranks of this host put chunks that do not fit their memory: the L3's socket, if its host is
@@ -172,7 +176,7 @@ hl_status env_complete(const struct hl_agent *a, struct hl_container_spec *spec)
     HL_TRY(set_if_absent(&spec->env, "HELIOS_STORE_SOCKET", store_socket(a->store)));
     HL_TRY(set_if_absent(&spec->env, "HYBRIDPS_MANAGER", chunks_name(a->chunks)));
     HL_TRY(set_l3_socket(a, &spec->env));
-    HL_TRY(set_data_options(a, &spec->env));
+    HL_TRY(set_options(a, &spec->env));
     HL_TRY(set_if_absent(&spec->env, "PYTHONUNBUFFERED", "1")); /* logs are read while they grow */
     if (a->python_dir[0] == '\0')
         return HL_OK;

@@ -12,6 +12,8 @@
 #define CONTROLLER_RETRY_MS   100
 #define CLIENT_CONNECT_MIN_MS 100 /* as in the table of options */
 #define CLIENT_CONNECT_MAX_MS 3600000
+#define CLIENT_TIMEOUT_MIN_MS 10
+#define CLIENT_TIMEOUT_MAX_MS 3600000
 
 const char *helios_version(void)
 {
@@ -124,7 +126,8 @@ static hl_status from_environment(const char *variable, uint64_t min, uint64_t m
 static hl_status read_environment(helios_client *c)
 {
     uint64_t bytes = 64 << 10, wait_ms = 1, stall_ms = 800, connect_ms = HL_NET_CONNECT_MS,
-             endpoints = 2, rdma_retry_ms = 60000;
+             endpoints = 2, rdma_retry_ms = 60000, timeout_ms = CLIENT_TIMEOUT_MS,
+             retries = CLIENT_RETRIES;
     HL_TRY(from_environment("HELIOS_DATA_BATCH_BYTES", 1024, 64 << 10, hl_parse_bytes, &bytes));
     HL_TRY(from_environment("HELIOS_DATA_BATCH_MS", 0, 1000, hl_parse_duration_ms, &wait_ms));
     HL_TRY(from_environment("HELIOS_DATA_STALL", 10, 60000, hl_parse_duration_ms, &stall_ms));
@@ -134,6 +137,12 @@ static hl_status read_environment(helios_client *c)
                             &endpoints));
     HL_TRY(from_environment("HELIOS_DATA_RDMA_RETRY", 0, 24 * 3600 * 1000, hl_parse_duration_ms,
                             &rdma_retry_ms));
+    HL_TRY(from_environment("HELIOS_READ_TIMEOUT", CLIENT_TIMEOUT_MIN_MS, CLIENT_TIMEOUT_MAX_MS,
+                            hl_parse_duration_ms, &timeout_ms));
+    HL_TRY(
+        from_environment("HELIOS_READ_RETRIES", 0, CLIENT_RETRIES_MAX, hl_parse_bytes, &retries));
+    c->timeout_ms = (int)timeout_ms;
+    c->retries = (int)retries;
     c->endpoints = (int)endpoints;
     c->rdma_retry_ms = rdma_retry_ms > 0 ? (int)rdma_retry_ms : -1;
     c->connect_ms = (int)connect_ms;
@@ -158,9 +167,11 @@ static hl_status read_options(helios_client *c, const helios_options *o)
                        "-1 to %d",
                        o->timeout_ms, o->retries, CLIENT_RETRIES_MAX);
     c->way = (enum client_way)way;
-    c->timeout_ms = o->timeout_ms > 0 ? o->timeout_ms : CLIENT_TIMEOUT_MS;
-    c->retries = o->retries < 0 ? 0 : o->retries > 0 ? o->retries : CLIENT_RETRIES;
     HL_TRY(read_environment(c));
+    if (o->timeout_ms > 0)
+        c->timeout_ms = o->timeout_ms;
+    if (o->retries != 0)
+        c->retries = o->retries > 0 ? o->retries : 0;
     HL_TRY(copy_address(o->controller, "HELIOS_CONTROLLER", &c->controller_address));
     /* who started this rank was there, and is waited for while it is restarted */
     atomic_store_explicit(&c->controller_seen, getenv("HELIOS_JOB") != NULL, memory_order_relaxed);

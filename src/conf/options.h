@@ -43,8 +43,7 @@ enum hl_program {
     HL_CLI = 1 << 3,
 };
 
-#define HL_DAEMONS  (HL_CONTROLLER | HL_L3D | HL_AGENT)
-#define HL_PROGRAMS (HL_DAEMONS | HL_CLI)
+#define HL_DAEMONS (HL_CONTROLLER | HL_L3D | HL_AGENT)
 
 struct hl_option {
     const char *name; /* "l3.size"; also HELIOS_L3_SIZE */
@@ -58,7 +57,7 @@ struct hl_option {
     unsigned programs;   /* enum hl_program bits; ignored by hl_args_parse */
 };
 
-/* Every option the daemons and the CLI share. Fields follow the table's order. */
+/* Every option of the daemons, and of libhelios in their ranks. Fields follow the table's order. */
 struct hl_conf {
     enum hl_program program;
     char *log_level;
@@ -135,12 +134,9 @@ struct hl_conf {
     int64_t migrate_io_threads;
     char *migrate_zstd; /* as hl_migrate_zstd_parse takes it */
 
-    char *client_controller; /* CLI and tools */
-
     uint64_t heartbeat_ms;
     uint64_t node_lost_ms;
     uint64_t rpc_timeout_ms;
-    uint64_t import_timeout_ms;
     int64_t read_retries;
     uint64_t read_timeout_ms;
     uint64_t copy_timeout_ms;

@@ -12,7 +12,7 @@
 const struct hl_option hl_conf_table[] = {
     {"log.level", "--log-level", "info",
      "How much the daemons log.",
-     HL_OPT_ENUM, 0, 0, "error|warn|info|debug", AT(log_level), HL_PROGRAMS},
+     HL_OPT_ENUM, 0, 0, "error|warn|info|debug", AT(log_level), HL_DAEMONS},
 
     {"ready_file", "--ready-file", "",
      "File written once the daemon serves: JSON with its real addresses and pid; empty for none.",
@@ -229,10 +229,6 @@ const struct hl_option hl_conf_table[] = {
      "level from 1 to 19.",
      HL_OPT_STRING, 0, 0, NULL, AT(migrate_zstd), HL_AGENT},
 
-    {"client.controller", "--controller", "127.0.0.1:7400",
-     "RPC address of the Controller.",
-     HL_OPT_STRING, 0, 0, NULL, AT(client_controller), HL_CLI},
-
     {"heartbeat", "--heartbeat", "1s",
      "Interval of the Agents' heartbeats.",
      HL_OPT_DURATION, 50, 60000, NULL, AT(heartbeat_ms), HL_CONTROLLER},
@@ -241,16 +237,14 @@ const struct hl_option hl_conf_table[] = {
      HL_OPT_DURATION, 200, 3600000, NULL, AT(node_lost_ms), HL_CONTROLLER},
     {"rpc.timeout", "--rpc-timeout", "10s",
      "Deadline of one remote call.",
-     HL_OPT_DURATION, 10, 3600000, NULL, AT(rpc_timeout_ms), HL_PROGRAMS},
-    {"import.timeout", "--import-timeout", "2h",
-     "Deadline of the import of one model.",
-     HL_OPT_DURATION, 1000, 7 * DAY_MS, NULL, AT(import_timeout_ms), HL_CONTROLLER | HL_CLI},
+     HL_OPT_DURATION, 10, 3600000, NULL, AT(rpc_timeout_ms), HL_CONTROLLER | HL_AGENT},
     {"read.retries", "--read-retries", "3",
-     "How often a piece with a wrong checksum is fetched again.",
-     HL_OPT_INT, 0, 100, NULL, AT(read_retries), HL_CLI | HL_AGENT},
+     "How often a piece with a wrong checksum is fetched again. libhelios reads the environment "
+     "variable; a rank has its Agent's value.",
+     HL_OPT_INT, 0, 100, NULL, AT(read_retries), HL_AGENT},
     {"read.timeout", "--read-timeout", "30s",
-     "Deadline of one read of a shard.",
-     HL_OPT_DURATION, 10, 3600000, NULL, AT(read_timeout_ms), HL_CLI},
+     "Deadline of one operation of libhelios, such as the read of a shard. Likewise.",
+     HL_OPT_DURATION, 10, 3600000, NULL, AT(read_timeout_ms), HL_AGENT},
 
     {"copy.timeout", "--copy-timeout", "60s",
      "Deadline of one copy of a shard between tiers.",

@@ -385,7 +385,11 @@ static void a_change_of_a_container_is_told_at_once(void **state)
 static void a_rank_knows_its_node_and_finds_the_bindings(void **state)
 {
     struct world *w = *state;
+    setenv("HELIOS_READ_TIMEOUT", "15s", 1);
+    setenv("HELIOS_READ_RETRIES", "0", 1);
     start_agent(w, NULL);
+    unsetenv("HELIOS_READ_TIMEOUT");
+    unsetenv("HELIOS_READ_RETRIES");
     json_decref(
         start_container(w, "env", "echo $HELIOS_NODE $GLOO_SOCKET_IFNAME; echo $PYTHONPATH"));
     AWAIT(w, strcmp(reported(w, "env"), "succeeded") == 0);
@@ -403,12 +407,12 @@ static void a_rank_knows_its_node_and_finds_the_bindings(void **state)
     assert_true(hl_json_bool(slice, "finished", 0));
     assert_int_equal(hl_json_int(slice, "offset", 0), 6);
     json_decref(slice);
-    json_decref(start_container(w, "env2", "echo $HELIOS_DATA_CONNECT_TIMEOUT"));
+    json_decref(start_container(w, "env2", "echo $HELIOS_READ_TIMEOUT $HELIOS_READ_RETRIES"));
     AWAIT(w, strcmp(reported(w, "env2"), "succeeded") == 0);
     slice = call(w, "readLog",
                  json_pack("{ss si si si}", "id", "env2", "rank", 0, "offset", 0, "maxBytes", 99),
                  HL_OK);
-    assert_string_equal(hl_json_str(slice, "data", ""), "MzAwMG1zCg=="); /* "3000ms\n" */
+    assert_string_equal(hl_json_str(slice, "data", ""), "MTUwMDBtcyAwCg=="); /* "15000ms 0\n" */
     json_decref(slice);
 }
 

@@ -143,11 +143,11 @@ static void arguments_after_the_flags_are_left_to_the_caller(void **state)
     (void)state;
     struct hl_conf conf = {0};
     int rest = 0;
-    assert_int_equal(
-        load(HL_CLI, WORDS("--controller", "h:1", "submit", "--follow", "job.yaml"), &conf, &rest),
-        HL_OK);
+    assert_int_equal(load(HL_AGENT, WORDS("--controller", "h:1", "submit", "--follow", "job.yaml"),
+                          &conf, &rest),
+                     HL_OK);
     assert_int_equal(rest, 3);
-    assert_string_equal(conf.client_controller, "h:1");
+    assert_string_equal(conf.agent_controller, "h:1");
     hl_conf_fini(&conf);
 }
 
