@@ -49,8 +49,13 @@ static void write_nodes(const struct hl_topo *machine, const struct hl_topo *off
         used += (size_t)snprintf(out + used, size - used, "%s%d", i > 0 ? "," : "", nodes[i]);
 }
 
-/* The slots, and the NUMA nodes in which their CPUs are. */
-static hl_status find_slots(const struct hl_conf *conf, char *numa, size_t size, json_t **out)
+/* What a node offers, and of what it is a share. */
+struct offer {
+    json_t *slots, *machine; /* List(Slot) */
+    char numa[512];          /* NUMA nodes in which the CPUs of the slots are */
+};
+
+static hl_status find_slots(const struct hl_conf *conf, struct offer *out)
 {
     struct hl_topo machine = {0}, share = {0};
     int index, nodes, slots;
@@ -66,9 +71,10 @@ static hl_status find_slots(const struct hl_conf *conf, char *numa, size_t size,
     }
     if (st == HL_OK) {
         if (conf->agent_topology[0] == '\0') /* a file's nodes need not be this machine's */
-            write_nodes(&machine, offer, numa, size);
-        *out = hl_topo_to_json(offer);
-        if (*out == NULL)
+            write_nodes(&machine, offer, out->numa, sizeof(out->numa));
+        out->slots = hl_topo_to_json(offer);
+        out->machine = hl_topo_to_json(&machine);
+        if (out->slots == NULL || out->machine == NULL)
             st = hl_fail(HL_ENOMEM, "list of slots");
     }
     hl_topo_fini(&share);
@@ -176,17 +182,16 @@ static hl_status gauges(void *arg, struct hl_buf *out)
 
 static hl_status start(struct daemon *d, int argc, char **argv)
 {
-    char numa[512] = "";
+    struct offer offer = {0};
     enum hl_log_level level;
     char python[PATH_MAX], library[PATH_MAX];
-    json_t *slots;
     struct hl_migrate_tuning tuning = {0};
     HL_TRY(hl_conf_load(HL_AGENT, argc, argv, &d->conf, NULL));
     HL_TRY(hl_log_level_parse(d->conf.log_level, &level));
     hl_log_init("agent", level);
     HL_TRY(hl_planes_apply(&d->conf));
     HL_TRY(migrate_tuning(&d->conf, &tuning));
-    HL_TRY(find_slots(&d->conf, numa, sizeof(numa), &slots));
+    HL_TRY(find_slots(&d->conf, &offer));
     find_python(&d->conf, python, sizeof(python));
     find_library(library, sizeof(library));
     hl_status st = hl_loop_create(&d->loop);
@@ -207,20 +212,22 @@ static hl_status start(struct daemon *d, int argc, char **argv)
                 .rank_address = d->conf.agent_rank_address,
                 .python_dir = python,
                 .library = library,
-                .slots = slots,
+                .slots = offer.slots,
+                .machine = offer.machine,
                 .foreign_topology = d->conf.agent_topology[0] != '\0',
                 .log_max_bytes = d->conf.agent_log_max,
                 .rpc_timeout_ms = (int)d->conf.rpc_timeout_ms,
                 .chunk_memory = d->conf.agent_chunk_memory,
                 .read_timeout_ms = (int)d->conf.read_timeout_ms,
                 .read_retries = d->conf.read_retries > 0 ? (int)d->conf.read_retries : -1,
-                .store = store_opts(&d->conf, numa, tuning),
+                .store = store_opts(&d->conf, offer.numa, tuning),
                 .telemetry = telemetry,
                 .telemetry_arg = &d->probe,
             },
             &d->agent);
-    size_t count = json_array_size(slots);
-    json_decref(slots);
+    size_t count = json_array_size(offer.slots);
+    json_decref(offer.slots);
+    json_decref(offer.machine);
     HL_TRY(st);
     HL_TRY(hl_metrics_start(
         &(struct hl_metrics_opts){

@@ -63,7 +63,8 @@ static hl_status open_store(struct hl_agent *a, const struct hl_agent_opts *opts
     o.rpc = a->rpc;
     o.node = a->name;
     o.host_id = a->host_id;
-    o.slots = opts->slots;
+    o.machine = opts->machine != NULL ? opts->machine : opts->slots;
+    o.machine_foreign = opts->foreign_topology;
     o.changed = on_store_change;
     o.arg = a;
     if (o.l2_pool[0] == '\0')

@@ -55,7 +55,7 @@ static hl_status open_l2(struct store *s, const struct store_opts *o)
 static hl_status keep_texts(struct store *s, const struct store_opts *o)
 {
     s->opts = *o;
-    s->opts.slots = NULL;
+    s->opts.machine = NULL;
     snprintf(s->node, sizeof(s->node), "%s", o->node);
     snprintf(s->host_id, sizeof(s->host_id), "%s", o->host_id);
     s->pool_path = strdup(o->l2_pool);
@@ -77,7 +77,7 @@ hl_status store_open(const struct store_opts *opts, struct store **out)
     if (st == HL_OK)
         st = open_l2(s, opts);
     if (st == HL_OK)
-        st = store_devices_open(s, opts->slots);
+        st = store_devices_open(s, opts->machine);
     if (st == HL_OK)
         st = store_serve(s);
     if (st == HL_OK)

@@ -50,9 +50,11 @@ struct store_opts {
     const char *cuda_driver;      /* "" = libcuda.so.1 */
     uint64_t plank_piece;
     unsigned plank_buffers;
-    const char *nic_class;                                 /* "auto" or a name of core/topo.h */
-    const json_t *slots;                                   /* List(Slot), borrowed during open */
-    const char *data_listen;                               /* "" = none */
+    const char *nic_class;   /* "auto" or a name of core/topo.h */
+    const json_t *machine;   /* List(Slot) of all the machine, also where the node is a share of it;
+                                borrowed during open */
+    int machine_foreign;     /* it is a file's: its NUMA nodes are not those of the devices */
+    const char *data_listen; /* "" = none */
     int data_spin_us, data_put_queue, data_put_timeout_ms; /* as in net.h; 0 = its defaults */
     int data_connect_ms;              /* of a connection to another host; 0 = HL_NET_CONNECT_MS */
     int data_endpoints;               /* likewise */

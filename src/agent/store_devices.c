@@ -21,26 +21,7 @@ static const struct word {
     {"cx8", HL_NIC_CX8},     {"bluefield", HL_NIC_BLUEFIELD},
 };
 
-/* The oldest NIC on the device's NUMA node decides, for traffic may take any of them; without one
- * there, the oldest of the machine. */
-static enum hl_nic_class nic_beside(const struct hl_topo *topo, int numa)
-{
-    enum hl_nic_class found = HL_NIC_OTHER;
-    for (int near = numa >= 0; near >= 0; near--) {
-        for (size_t i = 0; i < topo->slot_count; i++)
-            for (size_t k = 0; k < topo->slots[i].nic_count; k++) {
-                enum hl_nic_class c = topo->slots[i].nics[k].nic_class;
-                if ((!near || topo->slots[i].numa_id == numa) && c != HL_NIC_OTHER &&
-                    (found == HL_NIC_OTHER || c < found))
-                    found = c;
-            }
-        if (found != HL_NIC_OTHER)
-            break;
-    }
-    return found;
-}
-
-static hl_status find_nic(const struct store *s, const json_t *slots, int numa,
+static hl_status find_nic(const struct store *s, const json_t *machine, int numa,
                           enum hl_nic_class *out)
 {
     struct hl_topo topo = {0};
@@ -49,13 +30,13 @@ static hl_status find_nic(const struct store *s, const json_t *slots, int numa,
             *out = words[i].nic;
             return HL_OK;
         }
-    HL_TRY(hl_topo_from_json(slots, &topo));
-    *out = nic_beside(&topo, numa);
+    HL_TRY(hl_topo_from_json(machine, &topo));
+    *out = hl_topo_nic_beside(&topo, s->opts.machine_foreign ? -1 : numa);
     hl_topo_fini(&topo);
     return HL_OK;
 }
 
-static hl_status open_device(struct store *s, const char *spec, const json_t *slots)
+static hl_status open_device(struct store *s, const char *spec, const json_t *machine)
 {
     struct hl_device_info info;
     struct store_tier *t = &s->tiers[s->tier_count];
@@ -71,7 +52,7 @@ static hl_status open_device(struct store *s, const char *spec, const json_t *sl
                   strncmp(s->tiers[i].device, info.kind, strlen(info.kind)) == 0;
     snprintf(t->device, sizeof(t->device), "%s:%d", info.kind, number);
     t->numa = info.numa;
-    hl_status st = find_nic(s, slots, info.numa, &t->nic);
+    hl_status st = find_nic(s, machine, info.numa, &t->nic);
     if (st == HL_OK)
         st = hl_plank_create(&(struct hl_plank_options){.piece = s->opts.plank_piece,
                                                         .buffers = s->opts.plank_buffers,
@@ -94,7 +75,7 @@ static hl_status open_device(struct store *s, const char *spec, const json_t *sl
     return HL_OK;
 }
 
-hl_status store_devices_open(struct store *s, const json_t *slots)
+hl_status store_devices_open(struct store *s, const json_t *machine)
 {
     char *save = NULL;
     if (s->opts.devices[0] == '\0')
@@ -106,7 +87,7 @@ hl_status store_devices_open(struct store *s, const json_t *slots)
     if (list == NULL)
         return hl_fail(HL_ENOMEM, "list of devices");
     for (char *spec = strtok_r(list, ",", &save); spec != NULL; spec = strtok_r(NULL, ",", &save))
-        HL_TRY(open_device(s, spec + strspn(spec, " "), slots));
+        HL_TRY(open_device(s, spec + strspn(spec, " "), machine));
     return HL_OK;
 }
 

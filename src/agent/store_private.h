@@ -158,7 +158,7 @@ hl_status store_left(const struct store *s, const struct store_request *r, int *
 hl_status store_tier_parse(const char *text, enum hl_tier *out) HL_CHECK;
 
 /* store_devices.c: the L1s */
-hl_status store_devices_open(struct store *s, const json_t *slots) HL_CHECK;
+hl_status store_devices_open(struct store *s, const json_t *machine) HL_CHECK;
 void store_devices_close(struct store *s);
 
 /* store_serve.c: the L2's doors */

@@ -225,6 +225,27 @@ size_t hl_topo_nic_boards(const struct hl_topo *topo)
     return boards;
 }
 
+static enum hl_nic_class oldest_nic(const struct hl_topo *machine, int numa)
+{
+    enum hl_nic_class found = HL_NIC_OTHER;
+    for (size_t i = 0; i < machine->slot_count; i++) {
+        const struct hl_topo_slot *slot = &machine->slots[i];
+        for (size_t k = 0; k < slot->nic_count; k++) {
+            enum hl_nic_class c = slot->nics[k].nic_class;
+            if ((numa < 0 || slot->numa_id == numa) && c != HL_NIC_OTHER &&
+                (found == HL_NIC_OTHER || c < found))
+                found = c;
+        }
+    }
+    return found;
+}
+
+enum hl_nic_class hl_topo_nic_beside(const struct hl_topo *machine, int numa)
+{
+    enum hl_nic_class near = numa >= 0 ? oldest_nic(machine, numa) : HL_NIC_OTHER;
+    return near != HL_NIC_OTHER ? near : oldest_nic(machine, -1);
+}
+
 /* ---- shares of one machine ------------------------------------------------------------------ */
 
 /* Which of `shares` gets thing `i` of `n`: neighbours together when there are enough, else one

@@ -89,6 +89,10 @@ hl_status hl_topo_add_device(struct hl_topo_slot *slot, enum hl_pci_kind kind,
                              const struct hl_topo_device *dev) HL_CHECK;
 /* Boards (not functions) of NICs on the node. */
 size_t hl_topo_nic_boards(const struct hl_topo *topo);
+/* What decides about the way into device memory on NUMA node `numa`: the oldest NIC there, for
+ * traffic may take any of them; without one there, or with -1, the oldest of the machine. A share's
+ * slots are numbered anew: ask the machine it was cut from. */
+enum hl_nic_class hl_topo_nic_beside(const struct hl_topo *machine, int numa);
 
 /* Share `index` of `nodes` equal shares of a machine, as `slots` slots (0 = as many as it has, at
  * least one per share). Slots are numbered 0..slots-1. Neighbouring CPUs stay together; where there

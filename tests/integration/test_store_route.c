@@ -185,7 +185,7 @@ static void begin(struct world *w, const char *nic_class, const char *devices)
                               .devices = devices,
                               .cuda_driver = cuda_stub,
                               .nic_class = nic_class,
-                              .slots = slots,
+                              .machine = slots,
                               .data_listen = "",
                               .migrate_listen = "",
                               .copies = 2,

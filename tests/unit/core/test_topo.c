@@ -124,6 +124,39 @@ static void a_machine_is_cut_into_equal_shares(void **state)
     hl_topo_fini(&m);
 }
 
+/* Device memory is on a node of the machine, and a share's slots are none. */
+static void the_nic_beside_a_device_is_that_of_the_machines_node(void **state)
+{
+    (void)state;
+    struct hl_topo m = {0}, t;
+    struct hl_topo_slot *slot;
+
+    static const enum hl_nic_class classes[] = {HL_NIC_CX6, HL_NIC_CX4, HL_NIC_CX5};
+
+    static const int nodes[] = {0, 8, 8};
+    for (int node = 0; node <= 8; node += 8) {
+        assert_int_equal(hl_topo_add_slot(&m, node, &slot), HL_OK);
+        hl_cpus_add(&slot->cpus, node);
+        for (size_t i = 0; i < 3; i++)
+            if (nodes[i] == node)
+                assert_int_equal(
+                    hl_topo_add_device(slot, HL_PCI_NIC,
+                                       &(struct hl_topo_device){.nic_class = classes[i]}),
+                    HL_OK);
+    }
+    assert_int_equal(hl_topo_nic_beside(&m, 0), HL_NIC_CX6);
+    assert_int_equal(hl_topo_nic_beside(&m, 8), HL_NIC_CX4);
+    assert_int_equal(hl_topo_nic_beside(&m, 1), HL_NIC_CX4); /* none there: the oldest of all */
+    assert_int_equal(hl_topo_nic_beside(&m, -1), HL_NIC_CX4);
+    assert_int_equal(hl_topo_share(&m, 2, 1, 1, &t), HL_OK);
+    assert_int_equal(t.slots[0].numa_id, 0); /* and yet its NICs are those of node 8 */
+    assert_int_equal(hl_topo_nic_beside(&t, 0), HL_NIC_CX4);
+    hl_topo_fini(&t);
+    hl_topo_fini(&m);
+    m = (struct hl_topo){0};
+    assert_int_equal(hl_topo_nic_beside(&m, 0), HL_NIC_OTHER);
+}
+
 /* A share's slots are numbered anew; its memory is still that of the machine's nodes 0 and 8. */
 static void the_memory_beside_a_share_is_that_of_its_cpus(void **state)
 {
@@ -233,6 +266,7 @@ int main(void)
         cmocka_unit_test(nics_are_told_by_their_device_id),
         cmocka_unit_test(only_compute_devices_and_real_nics_count),
         cmocka_unit_test(a_machine_is_cut_into_equal_shares),
+        cmocka_unit_test(the_nic_beside_a_device_is_that_of_the_machines_node),
         cmocka_unit_test(the_memory_beside_a_share_is_that_of_its_cpus),
         cmocka_unit_test(too_few_cpus_are_shared_and_the_slots_say_so),
         cmocka_unit_test(every_cpu_and_gpu_goes_to_exactly_one_share_when_there_are_enough),
