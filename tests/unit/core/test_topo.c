@@ -150,7 +150,7 @@ static void the_nic_beside_a_device_is_that_of_the_machines_node(void **state)
     assert_int_equal(hl_topo_nic_beside(&m, -1), HL_NIC_CX4);
     assert_int_equal(hl_topo_share(&m, 2, 1, 1, &t), HL_OK);
     assert_int_equal(t.slots[0].numa_id, 0); /* and yet its NICs are those of node 8 */
-    assert_int_equal(hl_topo_nic_beside(&t, 0), HL_NIC_CX4);
+    assert_int_equal(hl_topo_nic_beside(&t, 0), HL_NIC_CX5);
     hl_topo_fini(&t);
     hl_topo_fini(&m);
     m = (struct hl_topo){0};
