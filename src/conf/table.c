@@ -260,7 +260,8 @@ const struct hl_option hl_conf_table[] = {
      HL_OPT_DURATION, 1, DAY_MS, NULL, AT(route_retry_max_ms), HL_AGENT},
 
     {"data.spin_us", "--data-spin-us", "60",
-     "Microseconds that the data server looks for work before it sleeps; 0 sleeps at once.",
+     "Microseconds that the data server's threads, for reads and for puts, look for work before "
+     "they sleep; 0 sleeps at once.",
      HL_OPT_INT, 0, 100000, NULL, AT(data_spin_us), HL_L3D | HL_AGENT},
     {"data.put_queue", "--data-put-queue", "64",
      "Puts over the network that are open at once; the others wait in line.",

@@ -267,7 +267,8 @@ static hl_status set_up(struct hl_net_server *s)
         return hl_fail(HL_EIO, "net server: eventfd: %m");
     s->desk.wake_fd = s->wake_fd;
     s->desk.server_sleeps = &s->sleeps;
-    s->desk.spin_ns = s->ucx.spin_ns;
+    s->desk.spin_ns =
+        s->ucx.spin_ns; /* a lone put waits for both threads: neither may sleep first */
     HL_TRY(hl_ucx_desk_start(&s->desk));
     if (pthread_create(&s->thread, NULL, run, s) != 0)
         return hl_fail(HL_ENOMEM, "net server: starting its thread: %m");
