@@ -314,6 +314,13 @@ struct TransferReport {
   latencyNs @9 :UInt64;    # their sum
 }
 
+# What a rank has refused, healed or given up since its last report.
+struct FaultReport {
+  cause @0 :Text;
+  path @1 :Text;
+  count @2 :UInt64;
+}
+
 # ---- jobs ----------------------------------------------------------------------------------------
 
 struct PlanRank { rank @0 :Int32; pp @1 :Int32; tp @2 :Int32; dp @3 :Int32; localRank @4 :Int32; gpu @5 :Text; }
@@ -365,7 +372,7 @@ interface Controller {
   # Ranks and tools. version -1 = newest visible.
   requestShards @7 (model :Text, version :Int64, pp :Int32, tp :Int32) -> (shards :List(Shard), version :Int64, meta :Text, config :Text, l3Address :Text);
   listShards @8 (model :Text, version :Int64, cursor :Text, limit :UInt32) -> (shards :List(Shard), next :Text);
-  reportAccess @9 (node :Text, job :Text, rank :Int32, reports :List(AccessReport), transfers :List(TransferReport)) -> ();
+  reportAccess @9 (node :Text, job :Text, rank :Int32, reports :List(AccessReport), transfers :List(TransferReport), faults :List(FaultReport)) -> ();
 
   # A new version becomes visible when all `world` ranks have committed. beginVersion is idempotent by
   # (model, job, attempt, step): every rank may call it.

@@ -116,6 +116,25 @@ void hl_fault_count(const char *cause, const char *path)
     hl_fault_add(cause, path, 1);
 }
 
+size_t hl_fault_take(struct hl_fault *out, size_t max)
+{
+    struct hl_plane_cells *t = &hl_plane_table.faults;
+    size_t n = 0;
+    pthread_mutex_lock(&t->lock);
+    for (size_t i = 0; i < HL_PLANE_PATHS_MAX && n < max; i++) {
+        struct hl_plane_cell *c = &t->cell[i];
+        uint64_t now = value(&c->ops);
+        if (!atomic_load_explicit(&c->ready, memory_order_acquire) || now == c->told)
+            continue;
+        out[n].count = now - c->told;
+        memcpy(out[n].cause, c->word[0], sizeof(out[n].cause));
+        memcpy(out[n++].path, c->word[1], sizeof(out[0].path));
+        c->told = now;
+    }
+    pthread_mutex_unlock(&t->lock);
+    return n;
+}
+
 /* ---- the last second ------------------------------------------------------------------------- */
 
 /* One word says which second (its low 20 bits, on top) and how many bytes (44 bits: 16 TiB), so

@@ -82,6 +82,14 @@ void hl_plane_stats(enum hl_plane plane, struct hl_plane_stats *out);
 /* Why something was healed, refused or given up: helios_fault_total{cause,path}. Words as above. */
 void hl_fault_count(const char *cause, const char *path);
 void hl_fault_add(const char *cause, const char *path, uint64_t count);
+
+struct hl_fault {
+    char cause[32], path[32];
+    uint64_t count;
+};
+
+/* What was counted since the last call, for who tells another process; at most `max` of them. */
+size_t hl_fault_take(struct hl_fault *out, size_t max);
 /* Prometheus text of everything above, appended. */
 hl_status hl_plane_metrics(struct hl_buf *out) HL_CHECK;
 /* One family's head, for those who append gauges of their own. */

@@ -284,6 +284,8 @@ void planes_time(helios_client *client, enum tally_op op, int net, uint64_t ns);
 /* What came since the last time goes into the table of planes; new array of TransferReport, NULL
  * when there is nothing to tell. */
 json_t *planes_take(helios_client *client, struct planes_told *told);
+/* The same of faults, of all clients of this process; new array of FaultReport or NULL. */
+json_t *planes_take_faults(void);
 
 /* ---- keeper.c: the one background thread ---- */
 hl_status keeper_start(helios_client *client) HL_CHECK;

@@ -233,16 +233,41 @@ static hl_status ask_copies(const struct operation *op, struct hl_id id, json_t 
 /* What is done with a store that has the shard. */
 typedef hl_status (*visit_fn)(struct operation *op, struct store *s, void *arg);
 
+static int is_l2(const json_t *copy)
+{
+    return strcmp(hl_json_str(copy, "tier", ""), "L2") == 0;
+}
+
+static int any_in_l2(const json_t *copies)
+{
+    size_t i;
+    const json_t *copy;
+    json_array_foreach (copies, i, copy) {
+        if (is_l2(copy))
+            return 1;
+    }
+    return 0;
+}
+
+static hl_status no_copy(struct hl_id id)
+{
+    return hl_fail(HL_ENOENT, "no node has a copy of shard %s", hl_id_format(id).s);
+}
+
 static hl_status each_store(struct operation *op, struct hl_id id, visit_fn visit, void *arg)
 {
     json_t *copies, *copy;
     size_t i;
     hl_status st = HL_ENOENT;
     HL_TRY(ask_copies(op, id, &copies));
+    if (!any_in_l2(copies)) { /* the usual end of a search: nobody is asked where the stores are */
+        json_decref(copies);
+        return no_copy(id);
+    }
     hl_status learned = learn_stores(op);
     json_array_foreach (copies, i, copy) {
         const char *node = hl_json_str(copy, "node", "");
-        if (learned != HL_OK || strcmp(hl_json_str(copy, "tier", ""), "L2") != 0)
+        if (learned != HL_OK || !is_l2(copy))
             continue;
         struct store *s = find_store(op, node);
         if (s == NULL)
@@ -254,7 +279,7 @@ static hl_status each_store(struct operation *op, struct hl_id id, visit_fn visi
     }
     json_decref(copies);
     HL_TRY(learned);
-    return st == HL_ENOENT ? hl_fail(st, "no node has a copy of shard %s", hl_id_format(id).s) : st;
+    return st == HL_ENOENT ? no_copy(id) : st;
 }
 
 struct read_args {

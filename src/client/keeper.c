@@ -28,13 +28,14 @@ static int report(helios_client *c)
     json_t *transfers = planes_take(c, c->told);
     json_t *reports =
         c->controller != NULL ? access_take(c->access, net_path(c->attach.net)) : NULL;
-    if (c->controller == NULL || (reports == NULL && transfers == NULL)) {
+    json_t *faults = c->controller != NULL ? planes_take_faults() : NULL;
+    if (c->controller == NULL || (reports == NULL && transfers == NULL && faults == NULL)) {
         json_decref(transfers);
         return 0;
     }
-    json_t *params = json_pack("{s:s s:s s:i s:o* s:o*}", "node", env_text("HELIOS_NODE"), "job",
-                               env_text("HELIOS_JOB"), "rank", env_int("GLOBAL_RANK"), "reports",
-                               reports, "transfers", transfers);
+    json_t *params = json_pack("{s:s s:s s:i s:o* s:o* s:o*}", "node", env_text("HELIOS_NODE"),
+                               "job", env_text("HELIOS_JOB"), "rank", env_int("GLOBAL_RANK"),
+                               "reports", reports, "transfers", transfers, "faults", faults);
     if (hl_rpc_call(c->controller, "reportAccess", params, REPORT_TIMEOUT_MS, NULL) != HL_OK)
         hl_debug("accesses were not reported: %s", hl_error_text());
     json_decref(params);

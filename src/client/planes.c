@@ -7,6 +7,8 @@
 #include "client/client_private.h"
 #include "core/route.h"
 
+#define FAULTS_TOLD 32 /* at a time */
+
 struct seen {
     uint64_t ops, bytes, ns, latency[HL_PLANE_BUCKETS];
 };
@@ -113,6 +115,21 @@ json_t *planes_take(helios_client *c, struct planes_told *told)
             for (int failed = 0; failed < 2; failed++)
                 take(c, (enum tally_op)op, net, failed, &told->seen[op][net][failed], out);
     if (json_array_size(out) == 0) {
+        json_decref(out);
+        return NULL;
+    }
+    return out;
+}
+
+json_t *planes_take_faults(void)
+{
+    struct hl_fault faults[FAULTS_TOLD];
+    json_t *out = json_array();
+    size_t n = hl_fault_take(faults, HL_ARRAY_LEN(faults));
+    for (size_t i = 0; i < n; i++)
+        json_array_append_new(out, json_pack("{s:s s:s s:I}", "cause", faults[i].cause, "path",
+                                             faults[i].path, "count", (json_int_t)faults[i].count));
+    if (n == 0) {
         json_decref(out);
         return NULL;
     }

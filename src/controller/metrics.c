@@ -47,12 +47,26 @@ static void take_report(struct hl_controller *c, const json_t *r)
             s->latency[i] += (uint64_t)json_integer_value(n);
 }
 
-void metrics_report(struct hl_controller *c, const json_t *transfers)
+static void take_fault(const json_t *r)
+{
+    static const char *const causes[] = {"duplicate", "reordered",      "wrong-size",  "foreign",
+                                         "garbled",   "read-elsewhere", "rdma-failed", "rdma-back"};
+    static const char *const transports[] = {"rdma", "tcp", "emulated"};
+    const char *cause = hl_json_str(r, "cause", ""), *path = hl_json_str(r, "path", "");
+    for (size_t i = 0; i < HL_ARRAY_LEN(causes); i++)
+        for (size_t k = 0; k < HL_ARRAY_LEN(transports); k++)
+            if (strcmp(causes[i], cause) == 0 && strcmp(transports[k], path) == 0)
+                hl_fault_add(causes[i], transports[k], number(r, "count"));
+}
+
+void metrics_report(struct hl_controller *c, const json_t *transfers, const json_t *faults)
 {
     size_t i;
     const json_t *r;
     json_array_foreach (transfers, i, r)
         take_report(c, r);
+    json_array_foreach (faults, i, r)
+        take_fault(r);
 }
 
 static void count_jobs(struct hl_controller *c, struct hl_buf *out)

@@ -110,7 +110,7 @@ static const char *known_path(const json_t *report)
 
 void method_report_access(struct hl_controller *c, struct hl_rpc_call *call, const json_t *params)
 {
-    metrics_report(c, hl_json_list(params, "transfers"));
+    metrics_report(c, hl_json_list(params, "transfers"), hl_json_list(params, "faults"));
     archive_touch(c, hl_json_list(params, "reports"));
     size_t i;
     json_t *r;

@@ -11,6 +11,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/plane.h"
 #include "net/ucx_client.h"
 
 #define CLOSE_MAX_NS (HL_NS_PER_S / 2)
@@ -176,8 +177,10 @@ static ucs_status_t on_message(void *arg, const void *header, size_t header_len,
     struct hl_wire w;
     int rndv = (param->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV) != 0;
     if (!hl_wire_decode(HL_WIRE_TO_CLIENT, header, header_len, len, &w) ||
-        (rndv && w.type != HL_WIRE_DATA))
+        (rndv && w.type != HL_WIRE_DATA)) {
+        hl_fault_count("garbled", c->path);
         return UCS_OK;
+    }
     c->moved = 1;
     switch (w.type) {
     case HL_WIRE_WELCOME:

@@ -12,6 +12,7 @@
 
 #include "base/clock.h"
 #include "base/crc32.h"
+#include "base/plane.h"
 #include "net/ucx_client.h"
 
 static_assert(HL_UCX_PIECE == HL_NET_CHUNK, "a piece is verified as one chunk");
@@ -128,15 +129,33 @@ static void receive_whole(struct slot *s, void *desc)
         slot_verify(s);
 }
 
+/* Nothing waits for it: an answer that came before, or one to somebody else. */
+static void drop_unasked(const struct hl_net_client *c, uint64_t op)
+{
+    hl_fault_count(op != 0 && op <= c->last_op ? "duplicate" : "foreign", c->path);
+}
+
+/* A fragment that does not go on where the last one ended; its piece can't be had any more. */
+static void refuse_fragment(struct slot *s, uint64_t offset, uint64_t expected)
+{
+    hl_fault_count(offset < expected   ? "duplicate"
+                   : offset > expected ? "reordered"
+                                       : "wrong-size",
+                   s->fetch->client->path);
+    slot_failed(s, UCS_ERR_MESSAGE_TRUNCATED);
+}
+
 void hl_ucx_fetch_on_data(struct hl_net_client *c, const struct hl_wire *w, void *data, size_t len,
                           int rndv)
 {
     struct slot *s = slot_of(c, w->op);
-    if (s == NULL || s->begun == s->len)
+    if (s == NULL || s->begun == s->len) {
+        drop_unasked(c, w->op);
         return;
+    }
     uint64_t expected = s->fetch->offset + s->chunk * (uint64_t)HL_UCX_PIECE + s->begun;
     if (w->offset != expected || len == 0 || len > s->len - s->begun || (rndv && len != s->len)) {
-        slot_failed(s, UCS_ERR_MESSAGE_TRUNCATED);
+        refuse_fragment(s, w->offset, expected);
         return;
     }
     uint8_t *place = slot_place(s) + s->begun;

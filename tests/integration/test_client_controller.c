@@ -20,6 +20,8 @@ static struct {
     json_t *shards;  /* what requestShards answers */
     json_t *commits; /* parameters of every commitPart */
     json_t *reports; /* every AccessReport */
+    json_t *copies;  /* what getShard answers */
+    int nodes_asked; /* calls of listNodes */
 } boss = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
 static json_t *answer(const char *method, const json_t *params)
@@ -35,6 +37,9 @@ static json_t *answer(const char *method, const json_t *params)
         json_array_append_new(boss.commits, json_deep_copy(params));
         return json_pack("{s:b s:i}", "visible", 1, "committed", 1);
     }
+    if (strcmp(method, "getShard") == 0)
+        return json_pack("{s:{s:O}}", "shard", "copies", boss.copies);
+    boss.nodes_asked += strcmp(method, "listNodes") == 0;
     if (strcmp(method, "clusterInfo") == 0)
         return json_pack("{s:{s:s}}", "info", "l3Address", world.address);
     json_array_foreach (json_object_get(params, "reports"), i, r) {
@@ -80,6 +85,7 @@ static int setup(void **state)
     boss.shards = json_array();
     boss.commits = json_array();
     boss.reports = json_array();
+    boss.copies = json_array();
     assert_int_equal(hl_loop_create(&boss.loop), HL_OK);
     assert_int_equal(hl_rpc_create(&boss.rpc), HL_OK);
     assert_int_equal(hl_rpc_serve(boss.rpc,
@@ -108,6 +114,7 @@ static int teardown(void **state)
     json_decref(boss.shards);
     json_decref(boss.commits);
     json_decref(boss.reports);
+    json_decref(boss.copies);
     world_end(&world);
     return 0;
 }
@@ -250,6 +257,28 @@ static void a_lost_shard_is_reported_with_its_troubles(void **state)
     free(copy);
 }
 
+static void where_the_nodes_are_is_asked_only_when_one_has_a_copy(void **state)
+{
+    (void)state;
+    helios_client *c = open_client("shm");
+    char buf[16];
+    for (int in_l2 = 0; in_l2 < 2; in_l2++) {
+        if (in_l2)
+            json_array_append_new(boss.copies,
+                                  json_pack("{s:s s:s}", "tier", "L2", "node", "node-7"));
+        else
+            json_array_append_new(boss.copies,
+                                  json_pack("{s:s s:s}", "tier", "L1", "node", "node-7"));
+        boss.nodes_asked = 0;
+        assert_int_equal(helios_get(c, (helios_id){.hi = 1, .lo = 2}, buf, sizeof(buf)),
+                         HELIOS_ENOENT);
+        (void)told(boss.copies);
+        assert_int_equal(boss.nodes_asked, in_l2);
+    }
+    helios_close(c);
+    forget(boss.copies);
+}
+
 int main(void)
 {
     char program[512];
@@ -262,6 +291,7 @@ int main(void)
         cmocka_unit_test(a_commit_names_every_shard_once_and_only_of_its_version),
         cmocka_unit_test(a_list_is_in_part_order_and_reads_are_reported_at_the_end),
         cmocka_unit_test(a_lost_shard_is_reported_with_its_troubles),
+        cmocka_unit_test(where_the_nodes_are_is_asked_only_when_one_has_a_copy),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

@@ -260,6 +260,25 @@ static void what_finds_no_room_is_counted_as_other(void **state)
     free(p);
 }
 
+static void faults_are_taken_once_to_be_told_elsewhere(void **state)
+{
+    (void)state;
+    struct hl_fault taken[2];
+    while (hl_fault_take(taken, 2) > 0) /* what other tests have counted */
+        ;
+    hl_fault_count("told-cause", "told-path");
+    hl_fault_add("told-cause", "told-path", 4);
+    assert_int_equal(hl_fault_take(taken, 2), 1);
+    assert_string_equal(taken[0].cause, "told-cause");
+    assert_string_equal(taken[0].path, "told-path");
+    assert_int_equal(taken[0].count, 5);
+    assert_int_equal(hl_fault_take(taken, 2), 0);
+    for (int i = 0; i < 3; i++)
+        hl_fault_count("told-cause", i == 0 ? "a" : i == 1 ? "b" : "c");
+    assert_int_equal(hl_fault_take(taken, 2), 2);
+    assert_int_equal(hl_fault_take(taken, 2), 1); /* no more at a time, and none is lost */
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -270,6 +289,7 @@ int main(void)
         cmocka_unit_test(the_text_holds_every_family_and_escapes_words),
         cmocka_unit_test(threads_lose_no_count),
         cmocka_unit_test(what_finds_no_room_is_counted_as_other),
+        cmocka_unit_test(faults_are_taken_once_to_be_told_elsewhere),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

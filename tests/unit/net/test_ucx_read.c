@@ -5,6 +5,8 @@
 #include "support/fault.h"
 #include "unit/net/ucx_rig.h"
 
+#include "base/plane.h"
+
 #define PIECE    HL_UCX_PIECE
 #define FRAGMENT HL_UCX_FRAGMENT
 #define PIECES   3
@@ -213,10 +215,27 @@ static hl_status fetch_from_liar(enum lie lie)
     return st;
 }
 
+/* helios_fault_total of this process. */
+static uint64_t counted(const char *cause)
+{
+    char line[128];
+    struct hl_buf text = HL_BUF(1 << 20);
+    assert_int_equal(hl_plane_metrics(&text), HL_OK);
+    snprintf(line, sizeof(line), "helios_fault_total{cause=\"%s\",path=\"tcp\"} ", cause);
+    const char *at = strstr(text.data, line);
+    uint64_t n = at != NULL ? strtoull(at + strlen(line), NULL, 10) : 0;
+    hl_buf_fini(&text);
+    return n;
+}
+
 static void an_honest_answer_is_taken(void **state)
 {
     (void)state;
     assert_int_equal(fetch_from_liar(HONEST), HL_OK);
+    static const char *const causes[] = {"duplicate", "reordered", "wrong-size", "foreign",
+                                         "garbled"};
+    for (size_t i = 0; i < 5; i++)
+        assert_int_equal(counted(causes[i]), 0);
 }
 
 static void
@@ -224,7 +243,10 @@ a_fragment_that_comes_twice_ends_the_connection_and_a_late_answer_is_dropped(voi
 {
     (void)state;
     assert_int_equal(fetch_from_liar(TWICE), HL_EUNAVAIL);
+    uint64_t twice = counted("duplicate");
+    assert_true(twice > 0);
     assert_int_equal(fetch_from_liar(ANSWERED_TWICE), HL_OK);
+    assert_true(counted("duplicate") > twice);
     fault_shown("tcp-read", "duplicate", "refused-or-dropped");
 }
 
@@ -233,6 +255,7 @@ static void answers_in_another_order_are_placed_and_fragments_in_another_order_r
     (void)state;
     assert_int_equal(fetch_from_liar(PIECES_BACKWARD), HL_OK);
     assert_int_equal(fetch_from_liar(SWAPPED), HL_EUNAVAIL);
+    assert_true(counted("reordered") > 0);
     fault_shown("tcp-read", "reorder", "placed-or-refused");
 }
 
@@ -240,6 +263,7 @@ static void a_fragment_of_a_wrong_size_is_never_taken(void **state)
 {
     (void)state;
     assert_int_equal(fetch_from_liar(TOO_LONG), HL_EUNAVAIL);
+    assert_true(counted("wrong-size") > 0);
     assert_int_not_equal(fetch_from_liar(SHORT_HEADER), HL_OK);
     assert_int_equal(fetch_from_liar(EMPTY), HL_OK);
     fault_shown("tcp-read", "wrong-size", "refused");
@@ -249,7 +273,11 @@ static void what_nobody_asked_for_is_dropped(void **state)
 {
     (void)state;
     assert_int_equal(fetch_from_liar(UNASKED), HL_OK);
+    assert_true(counted("foreign") > 0);
+    uint64_t garbled = counted("garbled"); /* EMPTY is, and SHORT_HEADER */
+    assert_true(garbled > 0);
     assert_int_equal(fetch_from_liar(NOISE), HL_OK);
+    assert_true(counted("garbled") > garbled);
     fault_shown("tcp-read", "foreign", "dropped");
 }
 
