@@ -197,43 +197,6 @@ static void a_byte_that_stays_bad_fails_and_names_shard_and_chunk(void **state)
     }
 }
 
-/* What the environment says holds where helios_options leaves it open. */
-static void retries_and_deadline_are_those_of_the_environment_or_of_the_options(void **state)
-{
-    (void)state;
-
-    static const struct {
-        const char *environment;
-        int option, tried;
-    } cases[] = {{"1", 0, 1}, {"0", 0, 0}, {"5", 2, 2}, {"5", -1, 0}};
-
-    for (size_t i = 0; i < 4; i++) {
-        unsigned char *w, copy[3 * MIB];
-        helios_stats stats;
-        setenv("HELIOS_READ_RETRIES", cases[i].environment, 1);
-        helios_client *c = world_client(&world, "net", 0, cases[i].option);
-        unsetenv("HELIOS_READ_RETRIES");
-        helios_shard s = put_part(c, 50 + i, &w);
-        off_t at = world_flip(&world, w + 100, 64);
-        assert_true(s.size <= sizeof(copy));
-        assert_int_equal(helios_get(c, s.id, copy, s.size), HELIOS_ECORRUPT);
-        assert_int_equal(helios_get_stats(c, &stats), HELIOS_OK);
-        assert_int_equal(stats.retries, cases[i].tried);
-        world_flip_at(&world, at);
-        helios_close(c);
-        free(w);
-    }
-    kill(world.pid, SIGSTOP);
-    helios_client *c = NULL;
-    helios_options o = {.controller = "", .l3 = world.address};
-    setenv("HELIOS_READ_TIMEOUT", "300ms", 1);
-    double start = now_s();
-    assert_int_not_equal(helios_open(&o, &c), HELIOS_OK);
-    unsetenv("HELIOS_READ_TIMEOUT");
-    kill(world.pid, SIGCONT);
-    assert_true(now_s() - start < 2.5); /* a connection alone would wait for 3 s */
-}
-
 struct reader {
     helios_client *client;
     helios_shard shard;
@@ -493,10 +456,6 @@ static void nobody_there_is_said_at_once(void **state)
         assert_non_null(strstr(helios_last_error(), bad[i]));
     }
     unsetenv("HELIOS_DATA_CONNECT_TIMEOUT");
-    setenv("HELIOS_READ_RETRIES", "101", 1);
-    assert_int_equal(helios_open(&o, &c), HELIOS_EINVAL);
-    assert_non_null(strstr(helios_last_error(), "HELIOS_READ_RETRIES"));
-    unsetenv("HELIOS_READ_RETRIES");
     char with_scheme[128];
     snprintf(with_scheme, sizeof(with_scheme), "tcp://%s", world.address);
     o = (helios_options){.controller = "", .l3 = with_scheme};
@@ -710,7 +669,6 @@ int main(void)
         cmocka_unit_test(wrong_arguments_are_refused_with_a_reason),
         cmocka_unit_test(tensors_that_cannot_be_stored_are_named),
         cmocka_unit_test(a_byte_that_stays_bad_fails_and_names_shard_and_chunk),
-        cmocka_unit_test(retries_and_deadline_are_those_of_the_environment_or_of_the_options),
         cmocka_unit_test(a_byte_that_is_repaired_meanwhile_heals_the_read),
         cmocka_unit_test(reads_go_on_when_the_daemon_was_killed_and_started_again),
         cmocka_unit_test(a_view_stays_as_it_is_when_its_shard_is_removed),

@@ -1,0 +1,108 @@
+/* What libhelios takes from its environment, and helios_options over it. */
+#include "client_world.h"
+
+#include "base/clock.h"
+#include "base/status.h"
+
+static struct world world;
+
+static int setup(void **state)
+{
+    (void)state;
+    world_start(&world, "32MiB");
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    (void)state;
+    world_end(&world);
+    return 0;
+}
+
+/* How often a bad piece was fetched again. */
+static uint64_t tries_of(helios_client *c, uint64_t seed)
+{
+    static const int64_t shape[] = {4096};
+    unsigned char *data = noise(4096, seed), *copy = malloc(8192);
+    const helios_tensor t = {.name = "w", .dtype = "U8", .shape = shape, .rank = 1, .data = data};
+    helios_shard s;
+    helios_stats stats;
+    assert_int_equal(helios_version_put(c, "toy", 3, 0, 0, "head", &t, 1, &s), HELIOS_OK);
+    off_t at = world_flip(&world, data, 64);
+    assert_int_equal(helios_get(c, s.id, copy, s.size), HELIOS_ECORRUPT);
+    world_flip_at(&world, at);
+    assert_int_equal(helios_get_stats(c, &stats), HELIOS_OK);
+    free(data);
+    free(copy);
+    return stats.retries;
+}
+
+static void retries_are_those_of_the_options_or_else_of_the_environment(void **state)
+{
+    (void)state;
+
+    static const struct {
+        const char *environment;
+        int option;
+        uint64_t tried;
+    } cases[] = {{"", 0, 3}, {"1", 0, 1}, {"0", 0, 0}, {"5", 2, 2}, {"5", -1, 0}};
+
+    for (size_t i = 0; i < HL_ARRAY_LEN(cases); i++) {
+        setenv("HELIOS_READ_RETRIES", cases[i].environment, 1);
+        helios_client *c = world_client(&world, "net", 0, cases[i].option);
+        unsetenv("HELIOS_READ_RETRIES");
+        assert_int_equal(tries_of(c, 50 + i), cases[i].tried);
+        helios_close(c);
+    }
+}
+
+static void the_deadline_is_that_of_the_options_or_else_of_the_environment(void **state)
+{
+    (void)state;
+    kill(world.pid, SIGSTOP);
+    for (int i = 0; i < 2; i++) {
+        helios_client *c = NULL;
+        helios_options o = {.controller = "", .l3 = world.address, .timeout_ms = i == 0 ? 0 : 300};
+        setenv("HELIOS_READ_TIMEOUT", i == 0 ? "300ms" : "1h", 1);
+        uint64_t start = hl_now_ns();
+        assert_int_not_equal(helios_open(&o, &c), HELIOS_OK);
+        assert_true(hl_now_ns() - start < 10 * HL_NS_PER_S); /* the default is 30 s */
+    }
+    kill(world.pid, SIGCONT);
+    unsetenv("HELIOS_READ_TIMEOUT");
+}
+
+static void what_the_environment_says_wrongly_is_named(void **state)
+{
+    (void)state;
+    static const char *const bad[][2] = {{"HELIOS_READ_RETRIES", "101"},
+                                         {"HELIOS_READ_RETRIES", "many"},
+                                         {"HELIOS_READ_TIMEOUT", "9ms"},
+                                         {"HELIOS_READ_TIMEOUT", "61m"}};
+    for (size_t i = 0; i < HL_ARRAY_LEN(bad); i++) {
+        helios_client *c = NULL;
+        helios_options o = {.controller = "", .l3 = world.address};
+        setenv(bad[i][0], bad[i][1], 1);
+        assert_int_equal(helios_open(&o, &c), HELIOS_EINVAL);
+        unsetenv(bad[i][0]);
+        assert_non_null(strstr(helios_last_error(), bad[i][0]));
+        assert_non_null(strstr(helios_last_error(), bad[i][1]));
+    }
+}
+
+int main(void)
+{
+    char program[512];
+    world_program(program, sizeof(program));
+    if (access(program, X_OK) != 0) {
+        printf("skipped: %s is not built\n", program);
+        return SKIP_CODE;
+    }
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(retries_are_those_of_the_options_or_else_of_the_environment),
+        cmocka_unit_test(the_deadline_is_that_of_the_options_or_else_of_the_environment),
+        cmocka_unit_test(what_the_environment_says_wrongly_is_named),
+    };
+    return cmocka_run_group_tests(tests, setup, teardown);
+}
