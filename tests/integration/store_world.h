@@ -355,6 +355,7 @@ struct world_opts {
     const char *l3_size, *l2_size, *devices;
     int apart;   /* every daemon believes to be on a host of its own */
     int archive; /* helios-l3d has one */
+    int l3_port; /* of its data, the same after a restart; 0 = any */
 };
 
 static void world_args(struct world *w, const struct world_opts *o)
@@ -364,6 +365,8 @@ static void world_args(struct world *w, const struct world_opts *o)
     world_arg(w, L3D, "--size", "%s", o->l3_size != NULL ? o->l3_size : "256MiB");
     world_arg(w, L3D, "--quarantine", "100ms");
     world_arg(w, L3D, "--listen", "127.0.0.1:0");
+    if (o->l3_port != 0)
+        world_arg(w, L3D, "--data-listen", "127.0.0.1:%d", o->l3_port);
     if (o->archive)
         world_arg(w, L3D, "--archive", "dir:%s/archive", w->dir);
     world_arg(w, CONTROLLER, "--state", "%s/controller", w->dir);

@@ -246,13 +246,7 @@ static void after_a_restart_of_the_pool_small_shards_are_sent_again(void **state
     (void)state;
     struct world w;
     struct hl_id ids[SMALL], first;
-    world_begin(&w, &apart);
-    world_end_daemon(&w, L3D, SIGTERM);
-    world_arg(&w, L3D, "--data-listen", "127.0.0.1:%d", 20000 + getpid() % 20000);
-    world_start(&w, L3D);
-    hl_l3_close(w.pool);
-    assert_int_equal(hl_l3_connect(hl_json_str(w.ready[L3D], "socket", ""), MS, &w.pool), HL_OK);
-    wait_l3(&w);
+    world_begin(&w, &(struct world_opts){.apart = 1, .l3_port = 20000 + getpid() % 12000});
     first = only_at_node0(&w, 500, 110);
     for (int i = 0; i < SMALL; i++)
         ids[i] = only_at_node0(&w, small_size(i), 111 + (uint64_t)i);
