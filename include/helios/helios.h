@@ -5,8 +5,8 @@
  * in the L3 pool, checksummed as a whole, per tensor and per MiB.
  *
  * Threads: a helios_client may be used from any thread; calls on it are serialised except
- * helios_get, helios_get_range, helios_find and helios_version_put, which run in parallel. Never
- * use a client after fork(). Errors:  functions return 0 or a negative HELIOS_E… code;
+ * helios_get, helios_get_range, helios_find and the helios_version_put's, which run in parallel.
+ * Never use a client after fork(). Errors:  functions return 0 or a negative HELIOS_E… code;
  * helios_last_error() explains the last failure of the calling thread in one sentence (what, where,
  * what to do). Outputs are untouched on failure. Units:   sizes and offsets in bytes, times in
  * milliseconds. Memory:  what a function hands out is released by the function named in its
@@ -138,6 +138,15 @@ HELIOS_API int helios_version_begin(helios_client *client, const char *model, co
 HELIOS_API int helios_version_put(helios_client *client, const char *model, int64_t version, int pp,
                                   int tp, const char *part, const helios_tensor *tensors,
                                   size_t count, helios_shard *out);
+/* The same for tensors that are not in memory yet: those whose `data` is NULL are written by `fill`
+ * into the shard itself, one after the other in their order, so there is no second copy of them.
+ * What fill returns instead of 0 ends it with HELIOS_ECANCELED. Memory of one shard is needed at a
+ * time, as in helios_version_put. */
+typedef int (*helios_fill)(void *arg, size_t tensor, void *data, size_t size);
+HELIOS_API int helios_version_put_from(helios_client *client, const char *model, int64_t version,
+                                       int pp, int tp, const char *part,
+                                       const helios_tensor *tensors, size_t count, helios_fill fill,
+                                       void *arg, helios_shard *out);
 /* This rank has put all its shards. meta_json (rank 0's is kept) may be NULL. visible: 1 when this
  * commit was the last one needed. */
 HELIOS_API int helios_version_commit(helios_client *client, const char *model, int64_t version,

@@ -10,7 +10,7 @@ import os
 import pathlib
 import threading
 from dataclasses import dataclass
-from typing import Any, Sequence
+from typing import Any, Callable, Sequence
 
 from . import errors
 
@@ -54,6 +54,8 @@ class _Stats(ctypes.Structure):
                 ("crc_failures", c_uint64), ("retries", c_uint64)]
 
 
+_Fill = ctypes.CFUNCTYPE(c_int, c_void_p, c_size_t, c_void_p, c_size_t)
+
 # What a C compiler makes of helios.h on every 64-bit Linux; a mismatch here would corrupt memory.
 _SIZES = {_Options: 32, _Id: 16, _Shard: 96, _ShardList: 40, _Tensor: 40, _Stats: 80}
 
@@ -72,6 +74,9 @@ _PROTOTYPES = {
                                      POINTER(c_int64)]),
     "helios_version_put": (c_int, [c_void_p, c_char_p, c_int64, c_int, c_int, c_char_p,
                                    POINTER(_Tensor), c_size_t, POINTER(_Shard)]),
+    "helios_version_put_from": (c_int, [c_void_p, c_char_p, c_int64, c_int, c_int, c_char_p,
+                                        POINTER(_Tensor), c_size_t, _Fill, c_void_p,
+                                        POINTER(_Shard)]),
     "helios_version_commit": (c_int, [c_void_p, c_char_p, c_int64, c_int, c_char_p,
                                       POINTER(c_int)]),
     "helios_get_stats": (c_int, [c_void_p, POINTER(_Stats)]),
@@ -101,12 +106,16 @@ class ShardList:
 
 @dataclass(frozen=True)
 class TensorRef:
-    """A tensor to be written: safetensors dtype, row-major shape, address of contiguous bytes."""
+    """A tensor to be written: safetensors dtype, row-major shape, address of contiguous bytes.
+
+    ``fill(address, size)``, where there is one, writes the bytes when their turn has come.
+    """
 
     name: str
     dtype: str
     shape: tuple[int, ...]
     address: int
+    fill: Callable[[int, int], None] | None = None
 
 
 class Mapping:
@@ -283,9 +292,23 @@ class Client:
             slot.shape, slot.rank = ctypes.cast(shape, POINTER(c_int64)), len(tensor.shape)
             slot.data = tensor.address
         out = _Shard()
-        self._check(self._lib.helios_version_put(
-            self._use(), model.encode(), version, pp, tp, part.encode(), raw, len(tensors),
-            ctypes.byref(out)))
+        put = (self._use(), model.encode(), version, pp, tp, part.encode(), raw, len(tensors))
+        if not any(tensor.fill for tensor in tensors):
+            self._check(self._lib.helios_version_put(*put, ctypes.byref(out)))
+            return _shard(out)
+        failed: list[BaseException] = []
+
+        def fill(_: Any, number: int, address: int, size: int) -> int:
+            try:
+                tensors[number].fill(address, size)
+            except BaseException as error:  # raised where Python goes on
+                failed.append(error)
+            return len(failed)
+
+        code = self._lib.helios_version_put_from(*put, _Fill(fill), None, ctypes.byref(out))
+        if failed:
+            raise failed[0]
+        self._check(code)
         return _shard(out)
 
     def version_commit(self, model: str, version: int, rank: int, meta_json: str | None) -> bool:

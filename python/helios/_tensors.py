@@ -69,10 +69,14 @@ def refs(tensors: Mapping[str, "torch.Tensor"]) -> tuple[list[TensorRef], list[A
     torch = _torch()
     out, alive = [], []
     for name, tensor in tensors.items():
-        if not isinstance(tensor, torch.Tensor):
+        read_into = getattr(tensor, "read_into", None)
+        if not isinstance(tensor, torch.Tensor) and read_into is None:
             raise InvalidArgument(f"'{name}' is a {type(tensor).__name__}, not a torch tensor")
         if tensor.dtype not in _names():
             raise InvalidArgument(f"tensor '{name}': Helios cannot store {tensor.dtype}")
+        if read_into is not None:
+            out.append(TensorRef(name, _names()[tensor.dtype], tuple(tensor.shape), 0, read_into))
+            continue
         plain = tensor.detach().cpu().contiguous()
         alive.append(plain)
         out.append(TensorRef(name, _names()[plain.dtype], tuple(plain.shape), plain.data_ptr()))

@@ -217,7 +217,7 @@ class Session:
             groups.setdefault(self._part(name, prefix), {})[name] = tensor
         return dict(sorted(groups.items()))
 
-    def save_state_dict(self, state: Mapping[str, "torch.Tensor"], step: int,
+    def save_state_dict(self, state: Mapping[str, "torch.Tensor"] | Any, step: int,
                         meta: Mapping[str, Any] | None = None,
                         optim: Mapping[str, "torch.Tensor"] | None = None,
                         model: str | None = None) -> Saved:
@@ -231,7 +231,15 @@ class Session:
 
         Raises NoSpace when the pool is full, Conflict when ranks disagree, InvalidArgument for
         names in both dicts or values that cannot be stored.
+
+        `state` may be what `hybridps.manage` gave (anything with `helios_state()`): then parameters
+        and optimizer state go straight from its chunks into the shards, one tensor after the other.
+        Memory is needed for one part at a time, and for no second copy of the state. Values may
+        also be objects with `shape`, `dtype` and `read_into(address, size)`.
         """
+        if hasattr(state, "helios_state"):
+            state, managed = state.helios_state()
+            optim = {**managed, **(optim or {})}
         both = set(state) & set(optim or {})
         if both:
             raise InvalidArgument(f"'{min(both)}' is in both state and optim")

@@ -8,11 +8,16 @@
             loss.backward()
             optimizer.step()
 
+``helios.save_state_dict(client, step)`` writes a checkpoint straight from the chunks; to resume, fill
+the model and (``restore_optimizer``) the optimizer from ``helios.load_state_dict`` and manage them.
+
 ``manage`` and ``initialize`` wrap a ``Client``: register_module, register_optim, access, release,
 allreduce, broadcast. Run with torch 1.13; written for torch 2 too, which has not been run.
 """
 from ._abi import HybridPSError
+from ._save import restore_optimizer
 from .client import Client, Managed
 from .session import Engine, initialize, manage
 
-__all__ = ["Client", "Engine", "HybridPSError", "Managed", "initialize", "manage"]
+__all__ = ["Client", "Engine", "HybridPSError", "Managed", "initialize", "manage",
+           "restore_optimizer"]

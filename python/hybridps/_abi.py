@@ -5,10 +5,11 @@ Sizes are bytes. Threads: as the C functions, any; ctypes drops the GIL during a
 """
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
 import pathlib
-from typing import Any, Sequence
+from typing import Any, Iterator, Sequence
 
 SONAME = "libhelios.so.0"
 
@@ -206,6 +207,16 @@ class Pool:
             code = self.lib.hybridps_release(self._h, group.ids, group.count, state)
             if code:
                 self.check(code)
+
+    @contextlib.contextmanager
+    def on_host(self, *tensors: int, write: bool = False) -> Iterator[None]:
+        """They are accessed on the host, and released."""
+        group = Group(tensors, HOST, write)
+        self.access(group)
+        try:
+            yield
+        finally:
+            self.release(group)
 
     def address(self, tensor: int, where: int) -> int:
         out = c_void_p()

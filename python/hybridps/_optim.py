@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from . import _abi
-from ._abi import HOST, Group
+from ._abi import HOST, Group, HybridPSError
 from ._tensors import kind_of_state
 
 if TYPE_CHECKING:
@@ -33,6 +33,8 @@ class Stepper:
 
         wrapped.__dict__.update(getattr(step, "__dict__", {}))
         self.native = native and self._is_adam()
+        self.apart = self.native and client.limited
+        self.own_state_dict = optimizer.__dict__.get("state_dict")
         self.adopt()
         if self.native:
             newer = int(torch.__version__.split(".")[0]) >= 2
@@ -40,12 +42,18 @@ class Stepper:
             self._prepare()
         # A bound method, as torch's schedulers take step.__func__.
         optimizer.__dict__["step"] = types.MethodType(wrapped, optimizer)
+        if self.apart:
+            optimizer.__dict__["state_dict"] = self._state_dict
 
     def close(self) -> None:
         """The state is plain tensors again, and step() the optimizer's own."""
         self.optimizer.__dict__.pop("step", None)
         if self.own_step is not None:
             self.optimizer.__dict__["step"] = self.own_step
+        if self.apart:
+            self.optimizer.__dict__.pop("state_dict", None)
+            self._show(_abi.FREE)
+            return
         for slot, state in self._states():
             for key, value in state.items():
                 held = slot.states.get(key)
@@ -59,6 +67,10 @@ class Stepper:
         self.adopt()
         if self.native and self._can_native():
             out = self._native_step(*args, **kwargs)
+        elif self.apart:
+            raise HybridPSError("this step needs all of the optimizer's state on the host at once: "
+                                "with a limit of host memory only native Adam's own steps work (no "
+                                "amsgrad, no sparse gradients)")
         else:
             out = step(*args, **kwargs)
         client.leave()  # a closure may have run a forward
@@ -79,15 +91,16 @@ class Stepper:
         """State tensors of a parameter's shape that are not in the pool yet move there."""
         new = []
         for slot, state in self._states():
-            for key, value in state.items():
+            for key, value in list(state.items()):
                 if not isinstance(value, torch.Tensor) or value.shape != slot.param.shape:
                     continue
                 held = slot.states.get(key)
                 if held is not None and held[1] is value:
                     continue
                 if held is not None and held[1].dtype == value.dtype:
-                    held[1].copy_(value)  # load_state_dict of the optimizer
-                    state[key] = held[1]
+                    with self.client.pool.on_host(held[0], write=True):
+                        held[1].copy_(value)  # load_state_dict of the optimizer
+                    self._keep(slot, state, key, *held)
                 elif value.dim() > 0 and value.numel() > 0:
                     new.append((slot, state, key, value))
         self._manage(new)
@@ -96,11 +109,40 @@ class Stepper:
         pool = self.client.pool
         ids = self.client.add_filled([(f"{slot.name}.{key}", self._kind(key), value, slot.param)
                                       for slot, _, key, value in new])
-        pool.access(Group(ids, HOST, False))
+        if not self.apart:
+            pool.access(Group(ids, HOST, False))
         for (slot, state, key, value), tensor in zip(new, ids):
-            host = slot.view(pool, tensor, HOST, value.dtype)
-            slot.states[key] = (tensor, host)
+            self._keep(slot, state, key, tensor, slot.view(pool, tensor, HOST, value.dtype))
+
+    def _keep(self, slot: "Slot", state: dict, key: str, tensor: int, host: torch.Tensor) -> None:
+        slot.states[key] = (tensor, host)
+        slot.apart = self.apart
+        if self.apart:
+            state.pop(key, None)  # whoever read it would find no memory there
+        else:
             state[key] = host
+
+    def _show(self, then: int) -> None:
+        """State that is apart, as plain copies in the optimizer."""
+        pool = self.client.pool
+        for slot, state in self._states():
+            for key, (tensor, host) in slot.states.items() if "step" in state else ():
+                group = Group([tensor], HOST, False)
+                pool.access(group)
+                state[key] = host.clone()
+                pool.release(group, then)
+
+    def _state_dict(self) -> dict:
+        """torch's own; of state that is apart it has copies."""
+        self._show(_abi.HOLD)
+        plain = self.own_state_dict or types.MethodType(type(self.optimizer).state_dict,
+                                                        self.optimizer)
+        out = plain()
+        out["state"] = {key: dict(state) for key, state in out["state"].items()}
+        for slot, state in self._states():
+            for key in slot.states:
+                state.pop(key, None)
+        return out
 
     @staticmethod
     def _kind(key: str) -> int:
@@ -150,15 +192,21 @@ class Stepper:
             self.client.leave()
         for group in self.optimizer.param_groups:
             for p in group["params"]:
-                if p.grad is not None:
-                    self._adam(group, p, self.client.by_param[id(p)])
+                if p.grad is None:
+                    continue
+                slot = self.client.by_param[id(p)]
+                if not self.apart:
+                    self._adam(group, p, slot)
+                    continue
+                with self.client.pool.on_host(*(t for t, _ in slot.states.values()), write=True):
+                    self._adam(group, p, slot)
         return loss
 
     def _adam(self, group: dict, p: torch.nn.Parameter, slot: "Slot") -> None:
         state = self.optimizer.state[p]
         if "step" not in state:
             state["step"] = torch.tensor(0.0)
-            for key, (_, host) in slot.states.items():
+            for key, (_, host) in slot.states.items() if not self.apart else ():
                 state[key] = host
         step = int(state["step"]) + 1
         grad = p.grad

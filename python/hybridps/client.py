@@ -18,7 +18,7 @@ from typing import Any, Callable, Iterable, Iterator
 
 import torch
 
-from . import _abi, _optim
+from . import _abi, _optim, _save
 from ._abi import DEVICE, FREE, HOLD, HOST, Group, HybridPSError
 from ._collective import allreduce, broadcast
 from ._tensors import backward_runs, is_dense, tensors_of, view
@@ -54,7 +54,7 @@ class Slot:
 
     __slots__ = ("param", "name", "tensor", "host", "device", "grad", "grad_host", "grad_group",
                  "has_grad", "version", "grad_version", "states", "units", "hook", "cuda",
-                 "grad_device", "held", "group")
+                 "grad_device", "held", "group", "apart")
 
     def __init__(self, param: torch.nn.Parameter, name: str, cuda: str | None) -> None:
         self.param, self.name, self.cuda = param, name, cuda
@@ -67,6 +67,7 @@ class Slot:
         self.units: list[Unit] = []
         self.hook: Any = None
         self.held = 0
+        self.apart = False  # its states are accessed only while the optimizer steps
         self.group: Group | None = None
 
     def view(self, pool: _abi.Pool, tensor: int, where: int,
@@ -80,7 +81,10 @@ class Client:
 
     device: "emu:256MiB" (emulated, in host memory) or "cuda:0" (not run yet). policy: "opt",
     "lru", "fifo", "heat", "random". mode: "copy" keeps a host copy of what is only read on the
-    device, "move" does not. chunk_bytes: 0 = chosen. host_bytes: limit of host memory, 0 = none.
+    device, "move" does not. chunk_bytes: 0 = chosen. host_bytes: limit of host memory, 0 = none;
+    with one, native Adam's state is on the host only while it steps, a parameter after the other,
+    so that the rest can be spilled: parameters and gradients must fit. spill: the socket of a pool
+    that takes what has no room ("none": nowhere; None: L3's or the node's, as an Agent tells ranks).
     manager: the node's table shared with other processes. prefetch: chunks ahead, 0 = none, -1 =
     2. tide: a function that says how many bytes of the device others use now.
     Raises HybridPSError, from any method, with nothing changed.
@@ -88,8 +92,11 @@ class Client:
 
     def __init__(self, device: str, policy: str | None = "opt", mode: str | None = "copy",
                  chunk_bytes: int = 0, host_bytes: int = 0, manager: str | None = None,
-                 prefetch: int = -1, tide: Callable[[], int] | None = None) -> None:
-        self.pool = _abi.Pool(device, policy, mode, chunk_bytes, host_bytes, manager, prefetch)
+                 prefetch: int = -1, tide: Callable[[], int] | None = None,
+                 spill: str | None = None) -> None:
+        self.pool = _abi.Pool(device, policy, mode, chunk_bytes, host_bytes, manager, prefetch,
+                              spill=spill)
+        self.limited = host_bytes > 0
         self.cuda = ":".join(device.split(":")[:2]) if device.startswith("cuda") else None
         self.device, self.mode = device, mode or "copy"
         self.tide = tide or (self._reserved if self.cuda else _none)
@@ -179,6 +186,11 @@ class Client:
         self.leave()
         for slot in self.slots:
             slot.version = -1
+
+    def helios_state(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        """For helios.save_state_dict(client, step): parameters and optimizer state, not copied."""
+        self._usable()
+        return _save.state_of(self)
 
     def stats(self) -> dict[str, Any]:
         """Bytes each way, peaks, bytes by kind, of hybridps_stats."""
@@ -300,13 +312,10 @@ class Client:
         if not ids:
             return ids
         self._layout()
-        group = Group(ids, HOST, True)
-        self.pool.access(group)
-        try:
-            for use, (_, _, value, like) in zip(group.uses, what):
-                view(use.address, like.size(), like.stride(), value.dtype).copy_(value.detach())
-        finally:
-            self.pool.release(group, HOLD)
+        for tensor, (_, _, value, like) in zip(ids, what):
+            with self.pool.on_host(tensor, write=True):
+                view(self.pool.address(tensor, HOST), like.size(), like.stride(),
+                     value.dtype).copy_(value.detach())
         return ids
 
     # ---- phases ----
@@ -319,7 +328,7 @@ class Client:
     def _outside_ids(self) -> list[int]:
         ids = [s.tensor for s in self.slots]
         ids += [s.grad for s in self.slots if s.has_grad]
-        ids += [i for s in self.slots for i, _ in s.states.values()]
+        ids += [i for s in self.slots if not s.apart for i, _ in s.states.values()]
         return ids
 
     def enter(self) -> None:

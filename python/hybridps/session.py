@@ -13,7 +13,7 @@ def manage(model: Any, optimizer: Any = None, device: str = "emu:256MiB",
     """Put a model (or several) and its optimizer (or several, or None) into managed memory.
 
     Use it in ``with``: at its end the model and the optimizer own their memory again, with the
-    same values. device, policy, mode, chunk_bytes, host_bytes, manager, prefetch, tide: see
+    same values. device, policy, mode, chunk_bytes, host_bytes, spill, manager, prefetch, tide: see
     Client. native, whole: see Client.register_optim and register_module.
     Raises HybridPSError, with model and optimizer as they were.
     """
@@ -54,6 +54,9 @@ class Engine:
         if self.optimizer is not None:
             self.optimizer.step()
             self.optimizer.zero_grad(set_to_none=True)
+
+    def helios_state(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        return self.client.helios_state()
 
     def close(self) -> None:
         self.client.close()

@@ -9,7 +9,8 @@
 
 #define TENSORS_MAX ((size_t)1 << 20)
 
-static hl_status take_tensor(const helios_tensor *from, size_t i, struct hl_tensor *to)
+static hl_status take_tensor(const helios_tensor *from, size_t i, int may_come,
+                             struct hl_tensor *to)
 {
     if (from->name == NULL || from->name[0] == '\0' || strlen(from->name) > HL_TENSOR_NAME_MAX)
         return hl_fail(HL_EINVAL, "tensor %zu: its name must have 1 to %d bytes", i,
@@ -30,7 +31,7 @@ static hl_status take_tensor(const helios_tensor *from, size_t i, struct hl_tens
         to->shape[d] = (uint64_t)from->shape[d];
     }
     HL_TRY(hl_tensor_bytes(to, &to->size));
-    if (to->size > 0 && from->data == NULL)
+    if (to->size > 0 && from->data == NULL && !may_come)
         return hl_fail(HL_EINVAL, "tensor '%s': data is NULL", from->name);
     return HL_OK;
 }
@@ -66,7 +67,10 @@ static hl_status write_header(const struct hl_shard_spec *spec, struct hl_shard_
 
 hl_status hl_shard_image_plan(const struct hl_shard_spec *spec, struct hl_shard_image *out)
 {
-    struct hl_shard_image image = {.source = spec->tensors, .count = spec->count};
+    struct hl_shard_image image = {.source = spec->tensors,
+                                   .count = spec->count,
+                                   .fill = spec->fill,
+                                   .fill_arg = spec->fill_arg};
     if (spec->count == 0 || spec->count > TENSORS_MAX || spec->tensors == NULL)
         return hl_fail(HL_EINVAL, "part '%s': a shard has 1 to %zu tensors, not %zu", spec->part,
                        TENSORS_MAX, spec->count);
@@ -75,7 +79,7 @@ hl_status hl_shard_image_plan(const struct hl_shard_spec *spec, struct hl_shard_
         return hl_fail(HL_ENOMEM, "memory is short for %zu tensors", spec->count);
     hl_status st = HL_OK;
     for (size_t i = 0; i < spec->count && st == HL_OK; i++)
-        st = take_tensor(&spec->tensors[i], i, &image.tensors[i]);
+        st = take_tensor(&spec->tensors[i], i, spec->fill != NULL, &image.tensors[i]);
     if (st == HL_OK)
         st = write_header(spec, &image);
     if (st != HL_OK) {
@@ -87,7 +91,24 @@ hl_status hl_shard_image_plan(const struct hl_shard_spec *spec, struct hl_shard_
     return HL_OK;
 }
 
-uint32_t hl_shard_image_fill(const struct hl_shard_image *image, void *dst)
+/* Its bytes at `to`, and their checksum. */
+static hl_status fill_tensor(const struct hl_shard_image *image, size_t i, void *to, uint32_t *crc)
+{
+    const struct hl_tensor *t = &image->tensors[i];
+    const void *from = image->source[i].data;
+    if (t->size == 0) {
+        *crc = 0;
+    } else if (from != NULL) {
+        *crc = hl_crc32_copy(0, to, from, t->size);
+    } else {
+        if (image->fill(image->fill_arg, i, to, t->size) != 0)
+            return hl_fail(HL_ECANCELED, "tensor '%s' was not given", t->name);
+        *crc = hl_crc32(0, to, t->size);
+    }
+    return HL_OK;
+}
+
+hl_status hl_shard_image_fill(const struct hl_shard_image *image, void *dst, uint32_t *crc32)
 {
     unsigned char *file = dst, *data = file + image->header.size;
     uint32_t data_crc = 0;
@@ -95,13 +116,13 @@ uint32_t hl_shard_image_fill(const struct hl_shard_image *image, void *dst)
     for (size_t i = 0; i < image->count; i++) {
         const struct hl_tensor *t = &image->tensors[i];
         uint32_t crc = 0;
-        if (t->size > 0)
-            crc = hl_crc32_copy(0, data + t->offset, image->source[i].data, t->size);
+        HL_TRY(fill_tensor(image, i, data + t->offset, &crc));
         hl_safetensors_patch_crc(&image->header, file, i, crc);
         data_crc = hl_crc32_combine(data_crc, crc, t->size);
     }
     uint32_t header_crc = hl_crc32(0, file, image->header.size);
-    return hl_crc32_combine(header_crc, data_crc, image->header.data_size);
+    *crc32 = hl_crc32_combine(header_crc, data_crc, image->header.data_size);
+    return HL_OK;
 }
 
 void hl_shard_image_fini(struct hl_shard_image *image)

@@ -20,20 +20,25 @@ struct hl_shard_spec {
     const char *part;
     const helios_tensor *tensors;
     size_t count;
+    helios_fill fill; /* of tensors whose data is NULL; NULL: there must be none */
+    void *fill_arg;
 };
 
 struct hl_shard_image {
     struct hl_safetensors_image header;
     struct hl_tensor *tensors;
     const helios_tensor *source; /* borrowed */
+    helios_fill fill;
+    void *fill_arg;
     size_t count;
     uint64_t size; /* of the whole shard */
 };
 
 hl_status hl_shard_image_plan(const struct hl_shard_spec *spec,
                               struct hl_shard_image *out) HL_CHECK;
-/* Write all `size` bytes to dst; returns the CRC-32 of what was written. */
-uint32_t hl_shard_image_fill(const struct hl_shard_image *image, void *dst);
+/* Write all `size` bytes to dst; their CRC-32. HL_ECANCELED names the tensor that was not given. */
+hl_status hl_shard_image_fill(const struct hl_shard_image *image, void *dst,
+                              uint32_t *crc32) HL_CHECK;
 void hl_shard_image_fini(struct hl_shard_image *image);
 
 #endif

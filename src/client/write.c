@@ -153,8 +153,11 @@ static hl_status put_part(struct operation *op, const struct hl_shard_spec *spec
     if (st == HL_OK) {
         shard.size = image.size;
         shard.tensors = (uint32_t)image.count;
-        shard.crc32 = hl_shard_image_fill(&image, staging.ptr);
-        st = put_bytes(op, &staging, image.size, shard.crc32, &id);
+        st = hl_shard_image_fill(&image, staging.ptr, &shard.crc32);
+        /* The tensors may have taken their time: it is not the pool's. */
+        op->deadline_ns = hl_now_ns() + (uint64_t)op->client->timeout_ms * HL_NS_PER_MS;
+        if (st == HL_OK)
+            st = put_bytes(op, &staging, image.size, shard.crc32, &id);
         hl_l3_staging_close(&staging);
     }
     hl_shard_image_fini(&image);
@@ -172,9 +175,9 @@ static hl_status put_part(struct operation *op, const struct hl_shard_spec *spec
     return HL_OK;
 }
 
-int helios_version_put(helios_client *client, const char *model, int64_t version, int pp, int tp,
-                       const char *part, const helios_tensor *tensors, size_t count,
-                       helios_shard *out)
+int helios_version_put_from(helios_client *client, const char *model, int64_t version, int pp,
+                            int tp, const char *part, const helios_tensor *tensors, size_t count,
+                            helios_fill fill, void *arg, helios_shard *out)
 {
     struct operation op;
     helios_shard shard;
@@ -191,7 +194,9 @@ int helios_version_put(helios_client *client, const char *model, int64_t version
                                                     .tp = tp,
                                                     .part = part,
                                                     .tensors = tensors,
-                                                    .count = count},
+                                                    .count = count,
+                                                    .fill = fill,
+                                                    .fill_arg = arg},
                             &shard);
     if (st == HL_OK) {
         atomic_fetch_add_explicit(&client->counters.write_ns, hl_now_ns() - op.started_ns,
@@ -201,6 +206,14 @@ int helios_version_put(helios_client *client, const char *model, int64_t version
             *out = shard;
     }
     return st;
+}
+
+int helios_version_put(helios_client *client, const char *model, int64_t version, int pp, int tp,
+                       const char *part, const helios_tensor *tensors, size_t count,
+                       helios_shard *out)
+{
+    return helios_version_put_from(client, model, version, pp, tp, part, tensors, count, NULL, NULL,
+                                   out);
 }
 
 int helios_version_commit(helios_client *client, const char *model, int64_t version, int rank,

@@ -1,11 +1,16 @@
 #!/usr/bin/python3
 """HybridPS in a job: ranks find the node's table and L3 by their environment, their chunks are among the node's tiers,
 what the host has no room for lies in L3, and a rank that is killed leaves nothing anywhere."""
+import copy
 import os
+import pathlib
 import signal
+import sys
 import unittest
 
-from support.cluster import cluster, wait_for
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "python"))
+from support import checkpoints
+from support.cluster import BUILD, cluster, wait_for
 
 CHUNK = 1 << 20
 RANK = """
@@ -87,6 +92,171 @@ class Platform(unittest.TestCase):
         self.c.run("cancel", job)
         self.c.wait_job(job, "cancelled")
         wait_for("the pool to be empty", lambda: self.tiers()["", "pool"]["usedBytes"] == 0, 15)
+
+
+try:
+    import torch
+except ImportError:
+    torch = None
+else:
+    os.environ.setdefault("HELIOS_LIBRARY", str(BUILD / "lib" / "libhelios.so.0"))
+    import helios
+    import hybridps
+
+    class Tree(torch.nn.Module):
+        """Children by the names of parameters."""
+
+        def grow(self, name, value):
+            head, _, rest = name.partition(".")
+            if not rest:
+                self.register_parameter(head, torch.nn.Parameter(value))
+                return
+            child = dict(self.named_children()).get(head)
+            if child is None:
+                child = Stage() if name.count(".") < 3 and not isinstance(self, Stage) and head not in (
+                    "decoder", "layers") else Tree()
+                self.add_module(head, child)
+            child.grow(rest, value)
+
+    class Stage(Tree):
+        """Uses every element of every parameter below it."""
+
+        def forward(self, x):
+            for p in self.parameters():
+                rows = p.reshape(8, -1)
+                x = torch.tanh(x + (rows * rows).mean(1) + rows.mean(1))
+            return x
+
+    class Net(Tree):
+        def forward(self, x):
+            for module in self.modules():
+                if isinstance(module, Stage):
+                    x = module(x)
+            return (x * x).sum()
+
+
+@unittest.skipIf(torch is None, "python3-torch is not installed")
+class Training(unittest.TestCase):
+    """A model whose data the host has no room for, beside a real L3."""
+
+    @classmethod
+    def setUpClass(cls):
+        context = cluster(nodes=1, slots=1, size="256MiB")
+        cls.c = context.__enter__()
+        cls.addClassCleanup(context.__exit__, None, None, None)
+        checkpoints.llama(cls.c.dir / "toy", layers=6, hidden=128, ffn=512, vocab=256)
+        cls.c.json("model", "import", cls.c.dir / "toy", "--name", "toy", "--tp", 1, "--pp", 1)
+
+    def session(self):
+        session = helios.init(self.c.info["controller"], rank=helios.Rank(model="toy"))
+        self.addCleanup(helios.close)
+        return session
+
+    def make(self):
+        """A model with the newest version's values, and an optimizer with its state."""
+        session = self.session()
+        net = Net()
+        generator = torch.Generator().manual_seed(1)
+        moments = session.load_state_dict(kind="optim")
+        for name, value in session.load_state_dict(copy=True).items():
+            # the imported version is noise in every bit
+            net.grow(name, value if moments else torch.randn(value.shape, generator=generator) * 0.1)
+        optimizer = torch.optim.Adam(net.parameters(), lr=1e-3)
+        hybridps.restore_optimizer(optimizer, net, moments)
+        return net, optimizer
+
+    @staticmethod
+    def train(net, optimizer, first, steps):
+        losses = []
+        for step in range(first, first + steps):
+            optimizer.zero_grad(set_to_none=True)
+            loss = net(torch.linspace(-1, 1, 8) * (step + 1))
+            loss.backward()
+            optimizer.step()
+            losses.append(loss.item())
+        return losses
+
+    def manage(self, net, optimizer, limited=True):
+        """Parameters and gradients fit the host, and an eighth of the rest."""
+        data = sum(p.numel() * 4 for p in net.parameters())
+        limit = (2 * data + data // 4) * limited
+        client = hybridps.manage(net, optimizer, device=f"emu:{data}", whole=(Stage,), chunk_bytes=256 << 10,
+                                 host_bytes=limit, spill=self.c.info["socket"])
+        self.addCleanup(client.close)
+        return client, limit
+
+    def pool_used(self):
+        return next(t["usedBytes"] for n in self.c.json("store") for t in n["tiers"] if t["name"] == "pool")
+
+    def test_a_host_that_is_smaller_than_the_model_s_data_gives_the_same_bits(self):
+        plain, theirs = self.make()
+        expected = self.train(plain, theirs, 0, 5)
+        net, optimizer = self.make()
+        before = self.pool_used()
+        client, limit = self.manage(net, optimizer)
+        with client:
+            self.assertEqual(self.train(net, optimizer, 0, 5), expected)
+            stats = client.stats()
+            self.assertLessEqual(stats["host_peak"], limit)
+            self.assertGreater(stats["spilled"], limit // 4)
+            self.assertGreaterEqual(self.pool_used() - before, stats["spilled"])
+            states = optimizer.state_dict()["state"]
+        for a, b in zip(plain.parameters(), net.parameters()):
+            self.assertTrue(torch.equal(a, b))
+        for i, state in theirs.state_dict()["state"].items():
+            for key, value in state.items():
+                self.assertTrue(torch.equal(value, states[i][key]), key)
+                self.assertTrue(torch.equal(value, optimizer.state_dict()["state"][i][key]), key)
+        wait_for("the pool to be as before", lambda: self.pool_used() == before, 10)
+
+    def test_a_checkpoint_goes_from_the_chunks_to_the_pool_without_a_second_copy(self):
+        for limited in (False, True):
+            with self.subTest(limited=limited):
+                self.check_checkpoint(limited)
+
+    def check_checkpoint(self, limited):
+        net, optimizer = self.make()
+        client, _ = self.manage(net, optimizer, limited)
+        with client:
+            self.train(net, optimizer, 0, 3)
+            session = helios.session()
+            session.load_state_dict()
+            grown = peak_growth(lambda: setattr(self, "saved", helios.save_state_dict(client, step=3 + limited)))
+            self.assertTrue(self.saved.visible)
+            total = sum(p.numel() * 12 for p in net.parameters())
+            self.assertGreaterEqual(self.saved.bytes, total)
+            print(f"saved {self.saved.bytes} bytes, resident memory grew by {grown} at the most", file=sys.stderr)
+            if not limited:  # else what comes back is mapped twice: in the pool, and here
+                self.assertLess(grown, total // 5)  # the largest part is a ninth
+            value = {k: v.clone() for k, v in net.state_dict().items()}
+            state = copy.deepcopy(optimizer.state_dict()["state"])
+            goes_on = self.train(net, optimizer, 3, 3)
+        again, other = self.make()
+        self.assertEqual(helios.version(), self.saved.version)
+        for name, loaded in again.state_dict().items():
+            self.assertTrue(torch.equal(loaded, value[name]), name)
+        for i, theirs in other.state_dict()["state"].items():
+            self.assertEqual(set(theirs), {"exp_avg", "exp_avg_sq", "step"})
+            for key in theirs:
+                self.assertTrue(torch.equal(theirs[key], state[i][key]), key)
+        resumed, _ = self.manage(again, other, limited)
+        with resumed:
+            self.assertEqual(self.train(again, other, 3, 3), goes_on)
+
+
+def status(key):
+    for line in pathlib.Path("/proc/self/status").read_text().splitlines():
+        if line.startswith(key + ":"):
+            return int(line.split()[1]) << 10
+    raise KeyError(key)
+
+
+def peak_growth(call):
+    """Bytes by which resident memory was higher than before at its highest."""
+    pathlib.Path("/proc/self/clear_refs").write_text("5")  # the peak is measured from here
+    before = status("VmRSS")
+    call()
+    return status("VmHWM") - before
 
 
 if __name__ == "__main__":

@@ -143,6 +143,37 @@ class Package(unittest.TestCase):
             f"put m {1 << 34} 0 0 layer-0001", "  a I64 rank=1 3 first=1",
             "  b F32 rank=2 1 2 first=0", f'commit m {1 << 34} 0 {{"x": 1}}'])
 
+    def test_a_source_is_read_into_the_shard_when_its_turn_comes(self):
+        class Source:
+            shape, dtype = (2,), torch.float32
+
+            def read_into(self, address, size):
+                self.size = size
+                ctypes.memset(address, 9, size)
+
+        rank = helios.Rank(model="m", job="j", attempt=2, global_rank=0, world_size=1, tp=0)
+        helios.init("c:1", rank=rank)
+        helios.session()._parts.update({"a": "head", "b": "head"})
+        source = Source()
+
+        class Managed:
+            def helios_state(self):
+                return {"a": torch.ones(1, dtype=torch.uint8)}, {"exp_avg.b": source}
+
+        calls()
+        helios.save_state_dict(Managed(), step=6)
+        self.assertEqual(calls()[1:-1], [
+            f"put m {1 << 34} 0 0 head", "  a U8 rank=1 1 first=1",
+            f"put from m {1 << 34} 0 0 optim-head", "  exp_avg.b first=9"])
+        self.assertEqual(source.size, 8)
+
+        def fails(*_):
+            raise ValueError("its chunk is lost")
+
+        source.read_into = fails
+        with self.assertRaisesRegex(ValueError, "its chunk is lost"):
+            helios.save_state_dict(Managed(), step=7)
+
     def test_loading_aliases_the_mapped_bytes(self):
         data = b"".join(bytes([0, 0x3f + i]) for i in range(6))
         text = b'{"w":{"dtype":"BF16","shape":[2,3],"data_offsets":[0,12]}}'

@@ -81,7 +81,12 @@ class FileClient:
             size = safetensors.DTYPE_BYTES[t.dtype]
             for extent in t.shape:
                 size *= extent
-            rows.append((t.name, t.dtype, t.shape, ctypes.string_at(t.address, size)))
+            buffer = ctypes.create_string_buffer(max(1, size))
+            if t.fill:
+                t.fill(ctypes.addressof(buffer), size)
+            elif size:
+                ctypes.memmove(buffer, t.address, size)
+            rows.append((t.name, t.dtype, t.shape, buffer.raw[:size]))
         with open(path, "xb") as file:
             size = safetensors.write(file, rows)
         return _abi.Shard((0, 0), part, size, 0, len(rows))

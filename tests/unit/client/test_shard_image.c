@@ -48,7 +48,8 @@ static void a_shard_has_header_tensors_in_order_and_their_checksums(void **state
                                          &image),
                      HL_OK);
     unsigned char *file = malloc(image.size);
-    uint32_t crc = hl_shard_image_fill(&image, file);
+    uint32_t crc = 0;
+    assert_int_equal(hl_shard_image_fill(&image, file, &crc), HL_OK);
     uint64_t header;
     memcpy(&header, file, 8);
     assert_int_equal((8 + header) % 64, 0);
@@ -81,9 +82,54 @@ static void tensors_without_elements_and_scalars_are_fine(void **state)
             &image),
         HL_OK);
     unsigned char *file = malloc(image.size);
-    uint32_t crc = hl_shard_image_fill(&image, file);
+    uint32_t crc = 0;
+    assert_int_equal(hl_shard_image_fill(&image, file, &crc), HL_OK);
     assert_int_equal(crc, crc_by_hand(file, image.size));
     assert_memory_equal(file + image.size - 8, bytes_a, 8);
+    free(file);
+    hl_shard_image_fini(&image);
+}
+
+struct giver {
+    size_t asked[2];
+    int count, refuse;
+};
+
+static int give(void *arg, size_t tensor, void *data, size_t size)
+{
+    struct giver *g = arg;
+    g->asked[g->count++] = tensor;
+    memset(data, (int)tensor + 40, size);
+    return g->refuse;
+}
+
+static void a_tensor_without_data_is_asked_for_in_its_turn(void **state)
+{
+    (void)state;
+    const helios_tensor t[] = {
+        {.name = "a", .dtype = "U8", .shape = three, .rank = 1},
+        {.name = "b", .dtype = "U8", .shape = three, .rank = 1, .data = bytes_a},
+        {.name = "c", .dtype = "U8", .shape = three, .rank = 1},
+    };
+    struct giver g = {0};
+    struct hl_shard_image image;
+    struct hl_shard_spec spec = {.model = "m", .part = "head", .tensors = t, .count = 3};
+    assert_int_equal(hl_shard_image_plan(&spec, &image), HL_EINVAL);
+    spec.fill = give;
+    spec.fill_arg = &g;
+    assert_int_equal(hl_shard_image_plan(&spec, &image), HL_OK);
+    unsigned char *file = malloc(image.size), *data = file + image.size - 9;
+    uint32_t crc = 0;
+    assert_int_equal(hl_shard_image_fill(&image, file, &crc), HL_OK);
+    assert_int_equal(crc, crc_by_hand(file, image.size));
+    assert_memory_equal(data, "\x28\x28\x28", 3);
+    assert_memory_equal(data + 3, bytes_a, 3);
+    assert_memory_equal(data + 6, "\x2a\x2a\x2a", 3);
+    assert_int_equal(g.count, 2);
+    assert_int_equal(g.asked[1], 2);
+    g = (struct giver){.refuse = 1};
+    assert_int_equal(hl_shard_image_fill(&image, file, &crc), HL_ECANCELED);
+    assert_non_null(strstr(hl_error_text(), "'a'"));
     free(file);
     hl_shard_image_fini(&image);
 }
@@ -109,6 +155,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_shard_has_header_tensors_in_order_and_their_checksums),
         cmocka_unit_test(tensors_without_elements_and_scalars_are_fine),
+        cmocka_unit_test(a_tensor_without_data_is_asked_for_in_its_turn),
         cmocka_unit_test(what_no_reader_would_accept_is_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

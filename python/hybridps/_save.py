@@ -1,0 +1,73 @@
+"""Managed state as a checkpoint: what helios.save_state_dict() writes, straight from the chunks, and
+what fills an optimizer again from helios.load_state_dict(kind="optim")."""
+from __future__ import annotations
+
+import ctypes
+from typing import TYPE_CHECKING, Any, Mapping
+
+import torch
+
+from . import _abi
+from ._abi import HybridPSError
+
+if TYPE_CHECKING:
+    from .client import Client, Slot
+
+
+class Source:
+    """A tensor in chunks that helios reads when its turn has come: it is on the host for the time of
+    one copy."""
+
+    def __init__(self, pool: _abi.Pool, tensor: int, host: torch.Tensor) -> None:
+        self._pool, self._tensor, self._host = pool, tensor, host
+        self.shape, self.dtype = host.shape, host.dtype
+
+    def read_into(self, address: int, size: int) -> None:
+        memory = (ctypes.c_char * size).from_address(address)
+        out = torch.frombuffer(memory, dtype=self.dtype).view(self.shape)
+        with self._pool.on_host(self._tensor):
+            out.copy_(self._host)
+
+
+def state_of(client: "Client") -> tuple[dict[str, Any], dict[str, Any]]:
+    """Parameters and buffers under their names in the model, and the optimizers' state as
+    ``exp_avg.NAME``, ``step.NAME`` and so on."""
+    client.leave()
+    state: dict[str, Any] = {}
+    names: dict[int, str] = {}
+    for module in client.modules:
+        for name, value in type(module).state_dict(module, keep_vars=True).items():
+            if name in state:
+                raise HybridPSError(f"two managed models have a tensor {name}: save them one by one")
+            slot = client.by_param.get(id(value))
+            state[name] = value if slot is None else Source(client.pool, slot.tensor, slot.host)
+            if slot is not None:
+                names.setdefault(id(value), name)
+    optim: dict[str, Any] = {}
+    for stepper in client.optimizers:
+        for param, held in stepper.optimizer.state.items():
+            slot, name = client.by_param.get(id(param)), names.get(id(param))
+            if slot is not None and name is not None:
+                optim.update(_of_param(client, slot, name, held))
+    return state, optim
+
+
+def _of_param(client: "Client", slot: "Slot", name: str, held: Mapping[str, Any]) -> dict[str, Any]:
+    out: dict[str, Any] = {f"{key}.{name}": Source(client.pool, tensor, host)
+                           for key, (tensor, host) in slot.states.items()}
+    for key, value in held.items():
+        if key not in slot.states and isinstance(value, (torch.Tensor, int, float)):
+            out[f"{key}.{name}"] = torch.as_tensor(value)
+    return out
+
+
+def restore_optimizer(optimizer: torch.optim.Optimizer, model: torch.nn.Module,
+                      tensors: Mapping[str, torch.Tensor]) -> None:
+    """Fill the state of an optimizer that is not managed (yet) with what helios.load_state_dict(
+    kind="optim") gave. Copies. Raises HybridPSError for a tensor of no parameter of the model."""
+    params = dict(model.named_parameters())
+    for full, value in tensors.items():
+        key, _, name = full.partition(".")
+        if name not in params:
+            raise HybridPSError(f"the checkpoint has {full}, but the model has no parameter {name}")
+        optimizer.state[params[name]][key] = value.clone()
