@@ -267,12 +267,16 @@ static hl_status refetch(struct store *s, struct source *src, uint64_t chunk, ui
     return st;
 }
 
+/* Whole chunks, as a bad one is fetched again as a whole. */
 static hl_status fetch(struct store *s, struct source *src, uint64_t offset, uint8_t *dst,
                        size_t len)
 {
     struct hl_net_bad bad = {0};
     uint64_t first = offset / HL_POOL_CHUNK, count = hl_pool_chunks(len);
     int ms;
+    if (offset % HL_POOL_CHUNK != 0 || (len % HL_POOL_CHUNK != 0 && offset + len != src->size))
+        return hl_fail(HL_EINTERNAL, "a read of %zu bytes at %" PRIu64 " is not of whole chunks",
+                       len, offset);
     HL_TRY(store_left(s, src->request, &ms));
     hl_status st = hl_net_fetch_verified(src->net, src->offset + offset, dst, len,
                                          src->crcs + first, ms, &bad);

@@ -182,9 +182,9 @@ const struct hl_option hl_conf_table[] = {
      "CUDA driver library; empty for libcuda.so.1.",
      HL_OPT_PATH, 0, 0, NULL, AT(device_cuda_driver), HL_AGENT},
     {"plank.piece", "--plank-piece", "1MiB",
-     "One staging buffer of the plank (the way to devices that no NIC reaches); divides a MiB, or "
-     "whole MiB.",
-     HL_OPT_BYTES, 4096, 64 << 20, NULL, AT(plank_piece), HL_AGENT},
+     "One staging buffer of the plank (the way to devices that no NIC reaches); whole MiB, as each "
+     "is checked by itself.",
+     HL_OPT_BYTES, 1 << 20, 64 << 20, NULL, AT(plank_piece), HL_AGENT},
     {"plank.buffers", "--plank-buffers", "2",
      "Staging buffers of one such transfer; its two legs overlap by them.",
      HL_OPT_INT, 2, 64, NULL, AT(plank_buffers), HL_AGENT},
