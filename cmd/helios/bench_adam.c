@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 #include "base/clock.h"
 #include "helios/bench.h"
@@ -12,8 +13,11 @@
 
 #define LANES       16 /* of a vector: one 64-byte line */
 #define BLOCK_LINES 64
+#define PART        4  /* lines between calls for lines */
+#define AHEAD       16 /* lines ahead */
 #define BYTES_EACH  28 /* four loads and three stores of a float */
 #define BAR         1.10
+#define HUGE        ((size_t)2 << 20) /* of a page */
 
 struct adam_args {
     int64_t elements, rounds;
@@ -38,24 +42,30 @@ struct arrays {
 
 #define ALWAYS __attribute__((always_inline)) static inline
 
+/* The kernel calls for lines ahead, so the limit does too. */
+ALWAYS void call_ahead(const struct arrays *a, size_t at)
+{
+    for (size_t i = at + AHEAD; i < at + AHEAD + PART; i++) {
+        __builtin_prefetch(&a->p[i], 1);
+        __builtin_prefetch(&a->g[i], 0);
+        __builtin_prefetch(&a->m[i], 1);
+        __builtin_prefetch(&a->v[i], 1);
+    }
+}
+
 ALWAYS void pass(const struct arrays *a, size_t first, size_t last)
 {
     line_t *restrict p = a->p, *restrict m = a->m, *restrict v = a->v;
     const line_t *restrict g = a->g;
-    if (a->minus)
-        for (size_t i = first; i < last; i++) {
-            line_t d = g[i];
-            p[i] -= d;
-            m[i] -= d;
-            v[i] -= d;
-        }
-    else
-        for (size_t i = first; i < last; i++) {
-            line_t d = g[i];
+    for (size_t at = first; at < last; at += PART) {
+        call_ahead(a, at);
+        for (size_t i = at; i < at + PART; i++) {
+            line_t d = a->minus ? -g[i] : g[i];
             p[i] += d;
             m[i] += d;
             v[i] += d;
         }
+    }
 }
 
 static void pass_portable(const struct arrays *a, size_t first, size_t last)
@@ -99,10 +109,12 @@ static hl_status make_arrays(struct arrays *a, size_t n)
 {
     line_t **all[] = {&a->p, &a->g, &a->m, &a->v};
     uint32_t seed = 1;
+    size_t bytes = (n * sizeof(float) + HUGE - 1) / HUGE * HUGE;
     for (int i = 0; i < 4; i++) {
-        *all[i] = aligned_alloc(sizeof(line_t), n * sizeof(float));
+        *all[i] = aligned_alloc(HUGE, bytes);
         if (*all[i] == NULL)
             return hl_fail(HL_ENOMEM, "memory is short for 4 arrays of %zu floats", n);
+        (void)madvise(*all[i], bytes, MADV_HUGEPAGE); /* as the memory of chunks */
     }
     a->n = n;
     float *p = (float *)a->p, *g = (float *)a->g, *m = (float *)a->m, *v = (float *)a->v;
