@@ -362,7 +362,7 @@ int hybridps_access(hybridps *h, hybridps_use *uses, size_t n)
     if (st == HL_OK)
         st = room_for_uses(h, n);
     if (st != HL_OK || n == 0)
-        return leave(h, st);
+        return leave(h, st == HL_OK ? st : client_explain(h, st, NULL, 0));
     for (size_t i = 0; i < n; i++)
         h->uses[i] = (struct hl_trace_use){.chunk = h->tensors.list[uses[i].tensor].chunk,
                                            .on_host = uses[i].where == HYBRIDPS_HOST,
@@ -396,7 +396,7 @@ int hybridps_release(hybridps *h, const uint32_t *tensors, size_t n, int state)
         }
     }
     h->released |= st == HL_OK && n > 0;
-    return leave(h, st);
+    return leave(h, st == HL_OK ? st : client_explain(h, st, NULL, 0));
 }
 
 /* ---- telling ---- */

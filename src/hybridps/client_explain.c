@@ -2,11 +2,13 @@
 #include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "hybridps/client_private.h"
 
-#define TOP 5
+#define TOP  5
+#define ROOM 160 /* for the last words */
 
 struct text {
     char data[HL_ERROR_TEXT_MAX];
@@ -25,27 +27,46 @@ static void add(struct text *t, const char *fmt, ...)
         t->len += (size_t)n < sizeof(t->data) - t->len ? (size_t)n : sizeof(t->data) - t->len - 1;
 }
 
-/* In that place: bytes of each kind, and how many of them are pinned. */
+/* In that place: bytes of each kind's chunks, and of its tensors in each state. */
+static void add_kind(const struct hybridps *h, struct text *t, int kind, uint64_t bytes,
+                     const uint8_t *there)
+{
+    uint64_t in[HYBRIDPS_AFTER_BWD + 1] = {0};
+    for (uint32_t i = 0; i < h->tensors.count; i++) {
+        const struct hl_tensor *x = &h->tensors.list[i];
+        if (x->kind == kind && x->chunk != HL_TENSOR_NONE && there[x->chunk])
+            in[x->state] += x->bytes;
+    }
+    add(t, " %s %" PRIu64 " (COMPUTE %" PRIu64, hl_tensor_kind_name(kind), bytes,
+        in[HYBRIDPS_COMPUTE]);
+    for (int s = HYBRIDPS_HOLD; s <= HYBRIDPS_AFTER_BWD; s++)
+        if (in[s] > 0 && s != HYBRIDPS_COMPUTE)
+            add(t, ", %s %" PRIu64, hl_tensor_state_name(s), in[s]);
+    add(t, ")");
+}
+
 static void add_kinds(const struct hybridps *h, struct text *t, int on_host)
 {
-    uint64_t all[HYBRIDPS_KINDS] = {0}, pinned[HYBRIDPS_KINDS] = {0};
+    uint64_t all[HYBRIDPS_KINDS] = {0};
     const char *comma = "";
+    uint8_t *there = calloc(h->tensors.chunk_count + 1, 1);
+    if (there == NULL)
+        return;
     for (uint32_t c = 0; c < h->tensors.chunk_count; c++) {
         struct hl_chunk_info info;
         hl_chunk_pool_info(h->pool, c, &info);
-        int there = on_host ? info.on_host && !info.below : info.on_device;
-        uint32_t pins = on_host ? info.host_pins : info.device_pins;
-        all[info.kind] += there ? info.bytes : 0;
-        pinned[info.kind] += pins > 0 ? info.bytes : 0;
+        there[c] = on_host ? info.on_host && !info.below : info.on_device != 0;
+        all[info.kind] += there[c] ? info.bytes : 0;
     }
     add(t, "; on the %s:", on_host ? "host" : "device");
     for (int k = 0; k < HYBRIDPS_KINDS; k++)
         if (all[k] > 0) {
-            add(t, "%s %s %" PRIu64 " (COMPUTE %" PRIu64 ")", comma, hl_tensor_kind_name(k), all[k],
-                pinned[k]);
+            add(t, "%s", comma);
+            add_kind(h, t, k, all[k], there);
             comma = ",";
         }
     add(t, "%s", comma[0] == '\0' ? " nothing" : "");
+    free(there);
 }
 
 /* The longest chunks that are pinned, each with a tensor that pins it. */
@@ -111,7 +132,9 @@ hl_status client_explain(const struct hybridps *h, hl_status st, const hybridps_
 {
     struct text t = {.len = 0};
     if (st != HL_ENOSPC && st != HL_EBUSY)
-        return st;
+        return hl_fail_prefix(
+            st, "%s, moment %" PRIu64 " (%s%s%s): ", hl_chunk_pool_device(h->pool), h->moments,
+            h->stage, h->stage[0] != '\0' && h->op[0] != '\0' ? " " : "", h->op);
     add(&t, "moment %" PRIu64 " (%s%s%s)", h->moments, h->stage,
         h->stage[0] != '\0' && h->op[0] != '\0' ? " " : "", h->op);
     if (n > 0)
@@ -123,9 +146,10 @@ hl_status client_explain(const struct hybridps *h, hl_status st, const hybridps_
     hl_chunk_pool_stats(h->pool, &s);
     add_kinds(h, &t, s.host_short);
     add_pinned(h, &t, s.host_short ? HYBRIDPS_HOST : HYBRIDPS_DEVICE);
+    if (t.len > sizeof(t.data) - ROOM) /* what would fit is said in any case */
+        t.len = sizeof(t.data) - ROOM;
     if (st == HL_ENOSPC && s.host_short)
-        add(&t, "; %" PRIu64 " bytes of these must be on the host at once",
-            wanted_on_host(h, uses, n));
+        add(&t, "; %" PRIu64 " bytes must be on the host at once", wanted_on_host(h, uses, n));
     else if (st == HL_ENOSPC)
         add(&t, "; it would fit a device of %" PRIu64 " bytes (%" PRIu64 " of them for others)",
             wanted(h, uses, n) + h->other, h->other);

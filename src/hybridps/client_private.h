@@ -31,7 +31,8 @@ struct hybridps {
     size_t uses_cap;
 };
 
-/* Adds who pins what, and what would fit, to the text of a failed access or moment. */
+/* Adds device and moment to the text of a failed call; where room was short or a chunk in use, who
+ * pins what, and what would fit. */
 hl_status client_explain(const struct hybridps *h, hl_status st, const hybridps_use *uses,
                          size_t n);
 

@@ -315,7 +315,7 @@ static void test_what_does_not_fit_says_all_there_is_to_know(void **state)
 {
     hybridps *h = open_with(3, NULL, NULL);
     uint32_t t[4];
-    char need[32], fit[64];
+    char need[32], fit[64], kinds[128];
     (void)state;
     for (int i = 0; i < 4; i++)
         OK(hybridps_add(h, (char[]){(char)('a' + i), 0}, i % 2, page(), &t[i]));
@@ -329,11 +329,15 @@ static void test_what_does_not_fit_says_all_there_is_to_know(void **state)
     hybridps_stats_t before, after;
     OK(hybridps_stats(h, &before));
     snprintf(need, sizeof(need), "needs %llu bytes", (unsigned long long)(2 * page()));
+    snprintf(kinds, sizeof(kinds),
+             "on the device: param %llu (COMPUTE %llu), grad %llu (COMPUTE %llu)",
+             (unsigned long long)page(), (unsigned long long)page(), (unsigned long long)page(),
+             (unsigned long long)page());
     snprintf(fit, sizeof(fit), "would fit a device of %llu bytes",
              (unsigned long long)(4 * page()));
     expect_failure(hybridps_access(h, both, 2), -5,
                    SAYS("emu:", "moment 1 (FWD first)", "\"c\" and 1 more", need, "pinned by \"a\"",
-                        "\"b\"", "param", "grad", "COMPUTE", fit));
+                        "\"b\"", kinds, fit));
     OK(hybridps_stats(h, &after));
     assert_memory_equal(&before, &after, sizeof(before));
     /* The tide: what is pinned does not fit beside the others. */
@@ -341,8 +345,33 @@ static void test_what_does_not_fit_says_all_there_is_to_know(void **state)
                    SAYS("FWD second", "pinned by"));
     OK(hybridps_stats(h, &after));
     assert_int_equal(after.avail, before.avail);
-    done(h, t[0], HYBRIDPS_HOLD);
+    done(h, t[0], HYBRIDPS_AFTER_FWD);
+    expect_failure(hybridps_moment(h, "FWD", "third", 3 * page()), -5,
+                   SAYS("AFTER_FWD", "COMPUTE"));
     OK(hybridps_access(h, both, 2));
+    hybridps_close(h);
+}
+
+/* Many long names in use: what is cut is the list, not what would fit. */
+static void test_what_would_fit_is_said_after_any_list(void **state)
+{
+    hybridps *h = open_with(6, NULL, NULL);
+    char name[160];
+    uint32_t t;
+    (void)state;
+    memset(name, 'x', sizeof(name) - 1);
+    name[sizeof(name) - 1] = '\0';
+    for (int k = 0; k < 2 * HYBRIDPS_KINDS; k++)
+        OK(hybridps_add(h, name, k % HYBRIDPS_KINDS, page(), &t));
+    OK(hybridps_layout(h));
+    OK(hybridps_moment(h, "a stage with a name as long as it may be", name, 0));
+    for (uint32_t i = 0; i < 6; i++)
+        use(h, i, HYBRIDPS_DEVICE, 1);
+    hybridps_use more = {.tensor = 6, .where = HYBRIDPS_DEVICE};
+    char fit[64];
+    snprintf(fit, sizeof(fit), "would fit a device of %llu bytes",
+             (unsigned long long)(7 * page()));
+    expect_failure(hybridps_access(h, &more, 1), -5, SAYS("a stage with", "pinned by", fit));
     hybridps_close(h);
 }
 
@@ -358,8 +387,10 @@ static void test_wrong_use_is_refused_and_changes_nothing(void **state)
     expect_failure(hybridps_access(h, &u, 1), -1, SAYS("\"a\"", "layout"));
     OK(hybridps_layout(h));
     u.tensor = 17;
-    expect_failure(hybridps_access(h, &u, 1), -2, SAYS("no tensor 17", "2 were registered"));
-    expect_failure(hybridps_release(h, &a, 1, HYBRIDPS_HOLD), -1, SAYS("\"a\"", "without", "FREE"));
+    expect_failure(hybridps_access(h, &u, 1), -2,
+                   SAYS("emu:", "moment 0", "no tensor 17", "2 were registered"));
+    expect_failure(hybridps_release(h, &a, 1, HYBRIDPS_HOLD), -1,
+                   SAYS("emu:", "moment 0", "\"a\"", "without", "FREE"));
     u = (hybridps_use){.tensor = a, .where = 5};
     expect_failure(hybridps_access(h, &u, 1), -1, SAYS("neither host nor device"));
     use(h, a, HYBRIDPS_DEVICE, 1);
@@ -617,6 +648,7 @@ int main(void)
         cmocka_unit_test(test_another_course_falls_back_and_is_recorded),
         cmocka_unit_test(test_another_tide_is_planned_for_and_no_deviation),
         cmocka_unit_test(test_what_does_not_fit_says_all_there_is_to_know),
+        cmocka_unit_test(test_what_would_fit_is_said_after_any_list),
         cmocka_unit_test(test_wrong_use_is_refused_and_changes_nothing),
         cmocka_unit_test(test_a_fork_is_refused_in_the_child),
         cmocka_unit_test(test_use_where_a_chunk_is_not_faults_and_works_again_when_it_is_back),
