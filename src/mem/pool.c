@@ -95,9 +95,10 @@ static hl_status make(struct hl_pool *pool, const struct hl_pool_options *o, uin
     size = (size + granule - 1) / granule * granule;
     if (slots < 2 || slots > UINT32_MAX / 2 || (slots & (slots - 1)) != 0)
         return hl_fail(HL_EINVAL, "pool %s: index slots must be a power of two", pool->path);
-    /* On hugetlbfs nothing can be written, there a file of zeros is known as unfinished. */
+    /* In memory a file of zeros is known as unfinished, and no page may be made before the binding:
+     * a huge one would grow where it lies. */
     if (ftruncate(pool->fd, 0) != 0 ||
-        (pwrite(pool->fd, &making, sizeof(making), 0) < 0 && errno != EINVAL))
+        (!hl_shm_is_memory(pool->fd) && pwrite(pool->fd, &making, sizeof(making), 0) < 0))
         return hl_fail(hl_status_of_errno(errno), "make pool %s: %m", pool->path);
     HL_TRY(pool_regions_plan(pool, o, capacity, data_offset_of(slots), granule));
     HL_TRY(make_pages(pool, o, size, data_offset_of(slots)));

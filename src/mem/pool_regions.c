@@ -187,10 +187,6 @@ void pool_regions_look(struct hl_pool *pool, uint64_t data_offset, int touched)
     for (size_t i = 0; i < pool->region_count; i++) {
         struct hl_pool_region *r = &pool->regions[i];
         struct hl_shm_range range = range_of(pool, data_offset, i);
-        if (i == 0) { /* the first page is made by the write of the magic, before it is bound */
-            range.ptr = pool->base + data_offset;
-            range.size -= data_offset;
-        }
         int placed = r->numa_id >= 0 && range.size > 0
                          ? hl_numa_placed(range.ptr, range.size, r->numa_id)
                          : 0;

@@ -83,8 +83,7 @@ def daemon_pool(note):
             for node in ("0", "1"):
                 pages = found[f"bind:{node}"]
                 assert pages[f"N{node}"] >= half, found
-                # The file's first page is written before anything can be bound; it holds no shard.
-                assert sum(pages.values()) - pages[f"N{node}"] <= (node == "0"), found
+                assert sum(pages.values()) == pages[f"N{node}"], found
             told = next(t["regions"] for t in d.told()["tiers"] if t["tier"] == "L3")
             note(told)
             assert sorted(r["numaId"] for r in told) == [0, 1], told

@@ -44,7 +44,7 @@ def put(d, count, size):
 
 def client(d, path):
     os.environ.update(NETWORK)
-    return _abi.Client("", d.address, path)
+    return _abi.Client("", d.address, path, timeout_ms=300000)
 
 
 def shard(text):
