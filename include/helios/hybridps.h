@@ -146,6 +146,9 @@ HELIOS_API int hybridps_access(hybridps *h, hybridps_use *uses, size_t n);
  * tensor. HELIOS_EINVAL when it is not in COMPUTE. FREE of all tensors of a chunk ends its content.
  */
 HELIOS_API int hybridps_release(hybridps *h, const uint32_t *tensors, size_t n, int state);
+/* Their content ends wherever it is, without a transfer: FREE. HELIOS_EBUSY when one of them is in
+ * COMPUTE; those that are FREE stay so. */
+HELIOS_API int hybridps_drop(hybridps *h, const uint32_t *tensors, size_t n);
 /* The address it has there for ever, once laid out. */
 HELIOS_API int hybridps_address(hybridps *h, uint32_t tensor, int where, void **address);
 

@@ -379,6 +379,16 @@ int hybridps_access(hybridps *h, hybridps_use *uses, size_t n)
     return leave(h, st);
 }
 
+static void become_free(struct hybridps *h, struct hl_tensor *x)
+{
+    x->state = HYBRIDPS_FREE;
+    if (--h->tensors.chunks[x->chunk].live > 0)
+        return;
+    hl_chunk_pool_end(h->pool, x->chunk);
+    if (h->record.phase != NULL)
+        hl_record_free(&h->record, x->chunk);
+}
+
 int hybridps_release(hybridps *h, const uint32_t *tensors, size_t n, int state)
 {
     HL_TRY(enter(h));
@@ -389,14 +399,21 @@ int hybridps_release(hybridps *h, const uint32_t *tensors, size_t n, int state)
         if (--x->pins > 0)
             continue;
         x->state = state;
-        if (state == HYBRIDPS_FREE && --h->tensors.chunks[x->chunk].live == 0) {
-            hl_chunk_pool_end(h->pool, x->chunk);
-            if (h->record.phase != NULL)
-                hl_record_free(&h->record, x->chunk);
-        }
+        if (state == HYBRIDPS_FREE)
+            become_free(h, x);
     }
     h->released |= st == HL_OK && n > 0;
     return leave(h, st == HL_OK ? st : client_explain(h, st, NULL, 0));
+}
+
+int hybridps_drop(hybridps *h, const uint32_t *tensors, size_t n)
+{
+    HL_TRY(enter(h));
+    hl_status st = hl_tensors_check_drop(&h->tensors, tensors, n);
+    for (size_t i = 0; i < n && st == HL_OK; i++)
+        if (h->tensors.list[tensors[i]].state != HYBRIDPS_FREE)
+            become_free(h, &h->tensors.list[tensors[i]]);
+    return leave(h, st);
 }
 
 /* ---- telling ---- */

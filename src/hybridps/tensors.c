@@ -235,3 +235,16 @@ hl_status hl_tensors_check_release(struct hl_tensors *t, const uint32_t *tensors
         t->list[tensors[i]].marks = 0;
     return st;
 }
+
+hl_status hl_tensors_check_drop(const struct hl_tensors *t, const uint32_t *tensors, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        if (tensors[i] >= t->count)
+            return hl_fail(HL_ENOENT, "there is no tensor %u; %u were registered",
+                           (unsigned)tensors[i], (unsigned)t->count);
+        if (t->list[tensors[i]].pins > 0)
+            return hl_fail(HL_EBUSY, "tensor \"%s\" is in COMPUTE and can't be dropped",
+                           t->list[tensors[i]].name);
+    }
+    return HL_OK;
+}

@@ -63,5 +63,8 @@ hl_status hl_tensors_check_access(struct hl_tensors *t, const hybridps_use *uses
 /* Whether each is in COMPUTE as often as it is named, and may go to `state`. */
 hl_status hl_tensors_check_release(struct hl_tensors *t, const uint32_t *tensors, size_t n,
                                    int state) HL_CHECK;
+/* Whether none is in COMPUTE. */
+hl_status hl_tensors_check_drop(const struct hl_tensors *t, const uint32_t *tensors,
+                                size_t n) HL_CHECK;
 
 #endif

@@ -517,6 +517,35 @@ static void test_content_that_is_freed_costs_nothing_and_is_gone(void **state)
     hybridps_close(h);
 }
 
+static void test_content_that_is_dropped_costs_nothing_wherever_it_is(void **state)
+{
+    (void)state;
+    struct model m;
+    hybridps_stats_t before, after;
+    hybridps_tensor_info info;
+    build(&m, 4, "lru", "copy");
+    use(m.h, m.grad[0], HYBRIDPS_DEVICE, 1);
+    done(m.h, m.grad[0], HYBRIDPS_HOLD);
+    OK(hybridps_stats(m.h, &before));
+    uint32_t both[] = {m.grad[0], m.p32[0]};
+    use(m.h, m.p32[0], HYBRIDPS_HOST, 0);
+    assert_int_equal(hybridps_drop(m.h, both, 2), HL_EBUSY);
+    OK(hybridps_tensor(m.h, m.grad[0], &info));
+    assert_int_equal(info.state, HYBRIDPS_HOLD); /* all or nothing */
+    done(m.h, m.p32[0], HYBRIDPS_HOLD);
+    OK(hybridps_drop(m.h, both, 2));
+    OK(hybridps_drop(m.h, both, 2));
+    OK(hybridps_stats(m.h, &after));
+    assert_int_equal(after.device, before.device - m.page);
+    assert_int_equal(after.host, before.host - m.page);
+    assert_int_equal(after.total.h2d + after.total.d2h, before.total.h2d + before.total.d2h);
+    OK(hybridps_tensor(m.h, m.grad[0], &info));
+    assert_true(info.state == HYBRIDPS_FREE && !info.on_host && !info.on_device);
+    uint32_t none = 1000;
+    assert_int_equal(hybridps_drop(m.h, &none, 1), HL_ENOENT);
+    hybridps_close(m.h);
+}
+
 static void test_tensors_lie_in_their_order_and_keep_their_place(void **state)
 {
     hybridps *h = open_with(16, NULL, NULL);
@@ -653,6 +682,7 @@ int main(void)
         cmocka_unit_test(test_a_fork_is_refused_in_the_child),
         cmocka_unit_test(test_use_where_a_chunk_is_not_faults_and_works_again_when_it_is_back),
         cmocka_unit_test(test_content_that_is_freed_costs_nothing_and_is_gone),
+        cmocka_unit_test(test_content_that_is_dropped_costs_nothing_wherever_it_is),
         cmocka_unit_test(test_tensors_lie_in_their_order_and_keep_their_place),
         cmocka_unit_test(test_the_nodes_table_knows_what_chunks_have),
         cmocka_unit_test(test_threads_share_a_client),
