@@ -15,9 +15,12 @@ the model and (``restore_optimizer``) the optimizer from ``helios.load_state_dic
 allreduce, broadcast. Run with torch 1.13; written for torch 2 too, which has not been run.
 """
 from ._abi import HybridPSError
+from ._group import Group
 from ._save import restore_optimizer
-from .client import Client, Managed
+from ._scaler import GradScaler
+from ._slots import Managed
+from .client import Client
 from .session import Engine, initialize, manage
 
-__all__ = ["Client", "Engine", "HybridPSError", "Managed", "initialize", "manage",
-           "restore_optimizer"]
+__all__ = ["Client", "Engine", "GradScaler", "Group", "HybridPSError", "Managed", "initialize",
+           "manage", "restore_optimizer"]

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import functools
 import os
 import pathlib
 from typing import Any, Iterator, Sequence
@@ -31,6 +32,21 @@ class HybridPSError(RuntimeError):
     def __init__(self, message: str, code: int = 0) -> None:
         super().__init__(message)
         self.code = code
+
+
+_process = [os.getpid()]
+os.register_at_fork(after_in_child=lambda: _process.__setitem__(0, os.getpid()))
+
+
+def forked(pid: int) -> bool:
+    """Whether this is a child of process ``pid``. No system call: it is asked at every access."""
+    return _process[0] != pid
+
+
+def failure(lib: ctypes.CDLL, code: int) -> HybridPSError:
+    """The exception of a call of the library that returned ``code`` just now, in this thread."""
+    why = lib.helios_last_error()
+    return HybridPSError(why.decode(errors="replace") if why else f"error {code}", code)
 
 
 class _Options(ctypes.Structure):
@@ -88,6 +104,23 @@ class Adam(ctypes.Structure):
                 ("nthreads", c_int)]
 
 
+ALLGATHER = ctypes.CFUNCTYPE(c_int, c_void_p, c_char_p, c_void_p, c_void_p, c_uint64)
+BROADCAST = ctypes.CFUNCTYPE(c_int, c_void_p, c_char_p, c_void_p, c_uint64, c_int)
+ALLREDUCE = ctypes.CFUNCTYPE(c_int, c_void_p, c_char_p, c_void_p, c_uint64, c_int)
+WHY = ctypes.CFUNCTYPE(c_void_p, c_void_p)
+CLOSE = ctypes.CFUNCTYPE(None, c_void_p)
+
+
+class Transport(ctypes.Structure):
+    _fields_ = [("rank", c_int), ("world", c_int), ("arg", c_void_p), ("allgather", ALLGATHER),
+                ("broadcast", BROADCAST), ("allreduce", ALLREDUCE), ("why", WHY),
+                ("close", CLOSE)]
+
+
+class ShmOptions(ctypes.Structure):
+    _fields_ = [("name", c_char_p), ("rank", c_int), ("world", c_int), ("timeout_ms", c_int)]
+
+
 # What a C compiler makes of hybridps.h on every 64-bit Linux; a mismatch would corrupt memory.
 _SIZES = {_Options: 72, Use: 24, _Traffic: 56, _Stats: 416, _Info: 40, Adam: 128}
 
@@ -97,8 +130,9 @@ _PROTOTYPES = {
     "hybridps_close": (None, [c_void_p]),
     "hybridps_add": (c_int, [c_void_p, c_char_p, c_int, c_uint64, POINTER(c_uint32)]),
     "hybridps_layout": (c_int, [c_void_p]),
-    "hybridps_access": (c_int, [c_void_p, POINTER(Use), c_size_t]),
-    "hybridps_release": (c_int, [c_void_p, POINTER(c_uint32), c_size_t, c_int]),
+    "hybridps_access": (c_int, [c_void_p, c_void_p, c_size_t]),
+    "hybridps_release": (c_int, [c_void_p, c_void_p, c_size_t, c_int]),
+    "hybridps_drop": (c_int, [c_void_p, c_void_p, c_size_t]),
     "hybridps_address": (c_int, [c_void_p, c_uint32, c_int, POINTER(c_void_p)]),
     "hybridps_iteration": (c_int, [c_void_p, c_char_p]),
     "hybridps_moment": (c_int, [c_void_p, c_char_p, c_char_p, c_uint64]),
@@ -108,6 +142,16 @@ _PROTOTYPES = {
     "hybridps_free_text": (None, [c_void_p]),
     "hybridps_adam_set_rounding": (c_int, [c_int]),
     "hybridps_adam_run": (c_int, [POINTER(Adam)]),
+    "hybridps_grad_norm": (c_int, [c_void_p, c_int, c_size_t, c_double, c_int, POINTER(c_double),
+                                   POINTER(c_int)]),
+    "hybridps_group_over": (c_int, [POINTER(Transport), POINTER(c_void_p)]),
+    "hybridps_group_shm": (c_int, [POINTER(ShmOptions), POINTER(c_void_p)]),
+    "hybridps_group_close": (None, [c_void_p]),
+    "hybridps_group_rank": (c_int, [c_void_p]),
+    "hybridps_group_world": (c_int, [c_void_p]),
+    "hybridps_group_allreduce": (c_int, [c_void_p, c_char_p, c_void_p, c_uint64, c_int, c_int]),
+    "hybridps_group_broadcast": (c_int, [c_void_p, c_char_p, c_void_p, c_uint64, c_int]),
+    "hybridps_group_allgather": (c_int, [c_void_p, c_char_p, c_void_p, c_void_p, c_uint64]),
 }
 
 
@@ -121,6 +165,7 @@ def _candidates() -> list[str]:
     return [str(beside), SONAME] if beside.exists() else [SONAME]
 
 
+@functools.lru_cache(maxsize=None)
 def load_library() -> ctypes.CDLL:
     """libhelios with prototypes: $HELIOS_LIBRARY, the build next to this package, the system."""
     for struct, size in _SIZES.items():
@@ -147,12 +192,12 @@ def load_library() -> ctypes.CDLL:
                         "): build it, or set HELIOS_LIBRARY")
 
 
-class Group:
+class Bundle:
     """The arguments of an access and a release, made once: tensors that are used together."""
 
-    __slots__ = ("uses", "ids", "count")
+    __slots__ = ("uses", "ids", "count", "uses_at", "ids_at")
 
-    def __init__(self, tensors: Sequence[int], where: int, write: bool,
+    def __init__(self, tensors: Sequence[int], where: int, write: bool = False,
                  written: Sequence[int] = ()) -> None:
         """``written``: further ones, that are written."""
         uses = [(t, where, int(write), None) for t in tensors]
@@ -160,6 +205,7 @@ class Group:
         self.count = len(uses)
         self.uses = (Use * self.count)(*uses)
         self.ids = (c_uint32 * self.count)(*tensors, *written)
+        self.uses_at, self.ids_at = ctypes.addressof(self.uses), ctypes.addressof(self.ids)
 
 
 class Pool:
@@ -177,11 +223,12 @@ class Pool:
         self._h = None
         self.check(self.lib.hybridps_open(ctypes.byref(options), ctypes.byref(handle)))
         self._h = handle
+        self._access, self._release = self.lib.hybridps_access, self.lib.hybridps_release
+        self._moment = self.lib.hybridps_moment
 
     def check(self, code: int) -> None:
         if code != 0:
-            why = self.lib.helios_last_error()
-            raise HybridPSError(why.decode(errors="replace") if why else f"error {code}", code)
+            raise failure(self.lib, code)
 
     def close(self) -> None:
         if self._h is not None:
@@ -196,27 +243,32 @@ class Pool:
     def layout(self) -> None:
         self.check(self.lib.hybridps_layout(self._h))
 
-    def access(self, group: Group) -> None:
-        if group.count:
-            code = self.lib.hybridps_access(self._h, group.uses, group.count)
+    def access(self, bundle: Bundle) -> None:
+        if bundle.count:
+            code = self._access(self._h, bundle.uses_at, bundle.count)
             if code:
                 self.check(code)
 
-    def release(self, group: Group, state: int = HOLD) -> None:
-        if group.count:
-            code = self.lib.hybridps_release(self._h, group.ids, group.count, state)
+    def release(self, bundle: Bundle, state: int = HOLD) -> None:
+        if bundle.count:
+            code = self._release(self._h, bundle.ids_at, bundle.count, state)
             if code:
                 self.check(code)
 
     @contextlib.contextmanager
     def on_host(self, *tensors: int, write: bool = False) -> Iterator[None]:
         """They are accessed on the host, and released."""
-        group = Group(tensors, HOST, write)
-        self.access(group)
+        bundle = Bundle(tensors, HOST, write)
+        self.access(bundle)
         try:
             yield
         finally:
-            self.release(group)
+            self.release(bundle)
+
+    def drop(self, tensors: Sequence[int]) -> None:
+        if tensors:
+            ids = (c_uint32 * len(tensors))(*tensors)
+            self.check(self.lib.hybridps_drop(self._h, ctypes.addressof(ids), len(tensors)))
 
     def address(self, tensor: int, where: int) -> int:
         out = c_void_p()
@@ -227,7 +279,7 @@ class Pool:
         self.check(self.lib.hybridps_iteration(self._h, phase.encode() if phase else None))
 
     def moment(self, stage: bytes, op: bytes, other_bytes: int) -> None:
-        code = self.lib.hybridps_moment(self._h, stage, op, other_bytes)
+        code = self._moment(self._h, stage, op, other_bytes)
         if code:
             self.check(code)
 
@@ -252,3 +304,11 @@ class Pool:
 
     def adam(self, step: Adam) -> None:
         self.check(self.lib.hybridps_adam_run(ctypes.byref(step)))
+
+    def norm(self, address: int, kind: int, count: int, scale: float,
+             threads: int) -> tuple[float, bool]:
+        """Sum of the squares, and whether all are finite."""
+        total, finite = c_double(), c_int()
+        self.check(self.lib.hybridps_grad_norm(address, kind, count, scale, threads,
+                                               ctypes.byref(total), ctypes.byref(finite)))
+        return total.value, bool(finite.value)

@@ -1,21 +1,31 @@
-"""Optimizers over managed state: torch's own as they are, Adam and AdamW also in libhelios."""
+"""Optimizers over managed state: torch's own as they are, Adam and AdamW also in libhelios.
+
+On the host all state is there outside (see client.py), as torch expects it. Steps on the device go
+chunk by chunk: parameters, gradients and state that lie in the same chunks are accessed together;
+the state stays where it is, and ``optimizer.state`` has it only in ``state_dict()``.
+"""
 from __future__ import annotations
 
+import contextlib
 import functools
+import itertools
 import types
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Iterator
 
 import torch
 
 from . import _abi
-from ._abi import HOST, Group, HybridPSError
+from ._abi import DEVICE, HOLD, HOST, HybridPSError
+from ._group import TYPES
+from ._params import raw_data, raw_grad, set_data, set_grad
 from ._tensors import kind_of_state
 
 if TYPE_CHECKING:
-    from .client import Client, Slot
+    from .client import Client
+    from ._slots import Slot
 
-_TYPES = {torch.float32: _abi.F32, torch.float16: _abi.F16, torch.bfloat16: _abi.BF16}
 _OTHER_ADAMS = ("amsgrad", "maximize", "capturable", "differentiable", "fused")
+_STATES = ("exp_avg", "exp_avg_sq", "master")
 
 
 class Stepper:
@@ -23,65 +33,167 @@ class Stepper:
 
     def __init__(self, client: "Client", optimizer: torch.optim.Optimizer, native: bool) -> None:
         self.client, self.optimizer = client, optimizer
-        self.own_step = optimizer.__dict__.get("step")
-        step = self.own_step or types.MethodType(type(optimizer).step, optimizer)
-        stepper = self
+        self.factor = 1.0  # of the gradients, in the next step
+        self.layouts = -1
+        self.batches: list[tuple[bytes, list["Slot"], _abi.Bundle]] = []
+        self.originals = {k: optimizer.__dict__.get(k)
+                          for k in ("step", "state_dict", "load_state_dict")}
+        self.native = native and self._is_adam()
+        self.on_device = self._choose_device()
+        # Not accessed outside: it stays on the device, or the host has no room for all of it.
+        self.apart = self.on_device or (self.native and client.limited)
+        if client.shard:
+            self._deal_out()
+        self.adopt()
+        if self.native:
+            newer = int(torch.__version__.split(".")[0]) >= 2
+            client.pool.lib.hybridps_adam_set_rounding(0 if newer else 1)
+            self._prepare()
+        self._wrap()
+
+    # ---- coming and going ----
+
+    def _choose_device(self) -> bool:
+        client = self.client
+        wish = client.optimizer_device
+        if wish == "host" or not self.native or not self._plain_adam():
+            if wish == "device":
+                raise HybridPSError("optimizer_device=\"device\" is for torch.optim.Adam and AdamW "
+                                    "with native=True and none of " + ", ".join(_OTHER_ADAMS) +
+                                    client.facts())
+            return False
+        data = sum(s.param.numel() * (s.param.element_size() * 2 + 8 + 4 * _half(s))
+                   for s in client.slots)
+        return wish == "device" or data <= client.stats()["capacity"]
+
+    def _wrap(self) -> None:
+        optimizer, stepper = self.optimizer, self
+        step = self.originals["step"] or types.MethodType(type(optimizer).step, optimizer)
 
         @functools.wraps(step)
         def wrapped(_: Any, *args: Any, **kwargs: Any) -> Any:
             return stepper.step(step, args, kwargs)
 
         wrapped.__dict__.update(getattr(step, "__dict__", {}))
-        self.native = native and self._is_adam()
-        self.apart = self.native and client.limited
-        self.own_state_dict = optimizer.__dict__.get("state_dict")
-        self.adopt()
-        if self.native:
-            newer = int(torch.__version__.split(".")[0]) >= 2
-            client.pool.lib.hybridps_adam_set_rounding(0 if newer else 1)
-            self._prepare()
         # A bound method, as torch's schedulers take step.__func__.
         optimizer.__dict__["step"] = types.MethodType(wrapped, optimizer)
-        if self.apart:
-            optimizer.__dict__["state_dict"] = self._state_dict
+        optimizer.__dict__["_hybridps_stepper"] = self
+        if self.native or self.client.shard:
+            optimizer.__dict__["state_dict"] = self.state_dict
+            optimizer.__dict__["load_state_dict"] = self.load_state_dict
 
     def close(self) -> None:
         """The state is plain tensors again, and step() the optimizer's own."""
-        self.optimizer.__dict__.pop("step", None)
-        if self.own_step is not None:
-            self.optimizer.__dict__["step"] = self.own_step
+        self.optimizer.__dict__.pop("_hybridps_stepper", None)
+        for name, own in self.originals.items():
+            self.optimizer.__dict__.pop(name, None)
+            if own is not None:
+                self.optimizer.__dict__[name] = own
         if self.apart:
-            self.optimizer.__dict__.pop("state_dict", None)
-            self._show(_abi.FREE)
+            self._show(drop=True)
             return
         for slot, state in self._states():
-            for key, value in state.items():
+            for key, value in list(state.items()):
                 held = slot.states.get(key)
                 if held is not None and held[1] is value:
                     state[key] = value.clone()
 
+    def _slots(self) -> Iterator["Slot"]:
+        """In the order of the optimizer's groups."""
+        for group in self.optimizer.param_groups:
+            for p in group["params"]:
+                slot = self.client.by_param.get(id(p))
+                if slot is not None:
+                    yield slot
+
+    def on_host(self) -> list[int]:
+        """State that is accessed outside."""
+        if self.apart:
+            return []
+        return [i for slot in self._slots() for i, _ in slot.states.values()]
+
+    def _deal_out(self) -> None:
+        """Each parameter to the rank that has least, the longest first; alike on all ranks."""
+        load = [0] * self.client.group.world
+        for slot in sorted(self._slots(), key=lambda s: -s.param.numel()):
+            slot.owner = load.index(min(load))
+            load[slot.owner] += slot.param.numel()
+
+    def _mine(self, slot: "Slot") -> bool:
+        return not self.client.shard or slot.owner == self.client.group.rank
+
+    # ---- steps ----
+
     def step(self, step: Any, args: tuple, kwargs: dict) -> Any:
         client = self.client
+        client._usable()
         client.leave()
         client.pool.moment(b"ADAM", b"step", client.tide())
         self.adopt()
-        if self.native and self._can_native():
+        native = self.native and self._can_native()
+        if not native and (self.apart or any(s.gone for s in self._slots())):
+            raise HybridPSError("this step needs all state on the host at once, but it is on the "
+                                "device, or host memory has a limit, or gradients are in the place "
+                                "of parameters: only native Adam's own steps work (no sparse "
+                                "gradients, none of " + ", ".join(_OTHER_ADAMS) + ")" +
+                                client.facts())
+        if not native and client.shard and (args or kwargs.get("closure")):
+            raise HybridPSError("a step with a closure, of an optimizer whose state ranks share: "
+                                "manage with shard=False" + client.facts())
+        if native:
             out = self._native_step(*args, **kwargs)
-        elif self.apart:
-            raise HybridPSError("this step needs all of the optimizer's state on the host at once: "
-                                "with a limit of host memory only native Adam's own steps work (no "
-                                "amsgrad, no sparse gradients)")
         else:
-            out = step(*args, **kwargs)
+            with self._others_hidden():
+                out = step(*args, **kwargs)
         client.leave()  # a closure may have run a forward
         self.adopt()
-        for group in self.optimizer.param_groups:
-            for p in group["params"]:
-                slot = client.by_param.get(id(p))
-                if slot is not None and p.grad is not None:
-                    slot.version = -1  # written, in whatever way
+        self._share()
+        self.factor = 1.0
         client.fresh = True
         return out
+
+    @contextlib.contextmanager
+    def _others_hidden(self) -> Iterator[None]:
+        """Only gradients of this rank's share are seen."""
+        hidden = [(p, raw_grad(p)) for p in self.all_params() if not self._mine_or_plain(p)]
+        for p, _ in hidden:
+            set_grad(p, None)
+        try:
+            yield
+        finally:
+            for p, grad in hidden:
+                set_grad(p, grad)
+
+    def all_params(self) -> Iterator[torch.nn.Parameter]:
+        return itertools.chain.from_iterable(g["params"] for g in self.optimizer.param_groups)
+
+    def _mine_or_plain(self, p: torch.nn.Parameter) -> bool:
+        slot = self.client.by_param.get(id(p))
+        return slot is None or self._mine(slot)
+
+    def _share(self) -> None:
+        """Every rank gets the values that the owners made."""
+        client = self.client
+        if not client.shard:
+            return
+        missing = [s.tensor for s in self._slots() if s.tensor not in set(client.held)]
+        if missing:
+            client.hold(missing)
+        for slot in self._slots():
+            if slot.has_grad or slot.reuse:
+                client.group.broadcast_(slot.host, slot.owner, slot.name)
+                if slot.owner != client.group.rank:
+                    slot.written = True
+                self._taken(slot)
+
+    def _taken(self, slot: "Slot") -> None:
+        """Where a gradient was in the place of the parameter, the new value is."""
+        if slot.gone:
+            slot.has_grad = False
+            set_grad(slot.param, None)
+            self.client._show(slot)
+
+    # ---- state ----
 
     def _states(self) -> list[tuple["Slot", dict]]:
         found = ((self.client.by_param.get(id(p)), s) for p, s in self.optimizer.state.items())
@@ -99,89 +211,130 @@ class Stepper:
                     continue
                 if held is not None and held[1].dtype == value.dtype:
                     with self.client.pool.on_host(held[0], write=True):
-                        held[1].copy_(value)  # load_state_dict of the optimizer
-                    self._keep(slot, state, key, *held)
-                elif value.dim() > 0 and value.numel() > 0:
+                        held[1].copy_(value)  # somebody put another one there
+                    state.pop(key) if self.apart else state.update({key: held[1]})
+                elif held is None and value.dim() > 0 and value.numel() > 0:
                     new.append((slot, state, key, value))
         self._manage(new)
 
     def _manage(self, new: list[tuple["Slot", dict, str, torch.Tensor]]) -> None:
-        pool = self.client.pool
-        ids = self.client.add_filled([(f"{slot.name}.{key}", self._kind(key), value, slot.param)
-                                      for slot, _, key, value in new])
-        if not self.apart:
-            pool.access(Group(ids, HOST, False))
+        if not new:
+            return
+        client = self.client
+        ids = client.add_filled([(f"{slot.name}.{key}", self._kind(key), value, slot.param)
+                                 for slot, _, key, value in new])
         for (slot, state, key, value), tensor in zip(new, ids):
-            self._keep(slot, state, key, tensor, slot.view(pool, tensor, HOST, value.dtype))
-
-    def _keep(self, slot: "Slot", state: dict, key: str, tensor: int, host: torch.Tensor) -> None:
-        slot.states[key] = (tensor, host)
-        slot.apart = self.apart
-        if self.apart:
-            state.pop(key, None)  # whoever read it would find no memory there
-        else:
-            state[key] = host
-
-    def _show(self, then: int) -> None:
-        """State that is apart, as plain copies in the optimizer."""
-        pool = self.client.pool
-        for slot, state in self._states():
-            for key, (tensor, host) in slot.states.items() if "step" in state else ():
-                group = Group([tensor], HOST, False)
-                pool.access(group)
-                state[key] = host.clone()
-                pool.release(group, then)
-
-    def _state_dict(self) -> dict:
-        """torch's own; of state that is apart it has copies."""
-        self._show(_abi.HOLD)
-        plain = self.own_state_dict or types.MethodType(type(self.optimizer).state_dict,
-                                                        self.optimizer)
-        out = plain()
-        out["state"] = {key: dict(state) for key, state in out["state"].items()}
-        for slot, state in self._states():
-            for key in slot.states:
-                state.pop(key, None)
-        return out
+            host = slot.view(tensor, HOST, value.dtype)
+            slot.states[key] = (tensor, host)
+            if self.apart:
+                state.pop(key, None)  # whoever read it would find no memory there
+            else:
+                state[key] = host
+        if not self.apart:
+            client.hold(ids)
 
     @staticmethod
     def _kind(key: str) -> int:
         return _abi.P32 if key == "master" else kind_of_state(key)
+
+    def _show(self, drop: bool = False) -> None:
+        """State that is apart, as plain copies in the optimizer."""
+        pool = self.client.pool
+        for slot, state in self._states():
+            for key, (tensor, host) in slot.states.items() if "step" in state else ():
+                with pool.on_host(tensor):
+                    state[key] = host.clone()
+                if drop:
+                    pool.drop([tensor])
+
+    def state_dict(self, *args: Any, **kwargs: Any) -> dict:
+        """As the optimizer's own. Where ranks share the state, all of them call it together, and
+        each gets all of it."""
+        client = self.client
+        client.leave()
+        original = self.originals["state_dict"] or types.MethodType(
+            type(self.optimizer).state_dict, self.optimizer)
+        if self.apart:
+            self._show()
+        out = original(*args, **kwargs)
+        out["state"] = {k: dict(state) for k, state in out["state"].items()}
+        for slot, state in self._states() if self.apart else ():
+            for key in slot.states:
+                state.pop(key, None)
+        if client.shard:
+            for rank in range(client.group.world):
+                mine = out["state"] if rank == client.group.rank else None
+                out["state"].update(client.group.share(mine, rank, "state_dict"))
+            out["state"] = dict(sorted(out["state"].items()))
+        return out
+
+    def load_state_dict(self, state_dict: dict) -> Any:
+        """As the optimizer's own, in place; float32 state of 16-bit parameters stays float32."""
+        client = self.client
+        client.leave()
+        original = self.originals["load_state_dict"] or types.MethodType(
+            type(self.optimizer).load_state_dict, self.optimizer)
+        original(state_dict)
+        numbers = itertools.chain.from_iterable(g["params"] for g in state_dict["param_groups"])
+        given = {id(p): state_dict["state"].get(n, {}) for n, p in zip(numbers, self.all_params())}
+        for p in self.all_params():
+            if not self._mine_or_plain(p):
+                self.optimizer.state.pop(p, None)
+        with torch.no_grad():
+            for slot in self._slots():
+                if slot.states:
+                    self._load(slot, given[id(slot.param)])
+        self.adopt()
+
+    def _load(self, slot: "Slot", given: dict) -> None:
+        state = self.optimizer.state.get(slot.param)
+        for key, (tensor, host) in slot.states.items():
+            with self.client.pool.on_host(tensor, write=True):
+                if key in given:
+                    host.copy_(given[key])
+                elif key == "master":
+                    host.copy_(slot.host)
+                elif state is None:
+                    host.zero_()
+            if state is not None:
+                state.pop(key, None) if self.apart else state.update({key: host})
 
     # ---- Adam in libhelios ----
 
     def _is_adam(self) -> bool:
         return type(self.optimizer) in (torch.optim.Adam, torch.optim.AdamW)
 
+    def _plain_adam(self) -> bool:
+        return not any(g.get(key) or isinstance(g["lr"], torch.Tensor)
+                       for g in self.optimizer.param_groups for key in _OTHER_ADAMS)
+
     def _can_native(self) -> bool:
-        for group in self.optimizer.param_groups:
-            if any(group.get(key) for key in _OTHER_ADAMS):
+        if not self._plain_adam():
+            return False
+        for p in self.all_params():
+            grad, slot = raw_grad(p), self.client.by_param.get(id(p))
+            if grad is None or (slot is not None and not self._mine(slot)):
+                continue
+            if slot is None or grad.is_sparse or "exp_avg" not in slot.states:
                 return False
-            if isinstance(group["lr"], torch.Tensor):
-                return False
-            for p in group["params"]:
-                slot = self.client.by_param.get(id(p))
-                if p.grad is not None and (slot is None or p.grad.is_sparse or
-                                           p.dtype not in _TYPES or "exp_avg" not in slot.states):
-                    return False
         return True
 
     def _prepare(self) -> None:
         """Adam's state, before the first step: its chunks are laid out once, in one order."""
-        if any(any(g.get(key) for key in _OTHER_ADAMS) for g in self.optimizer.param_groups):
+        if not self._plain_adam():
             return
         zero = torch.zeros(())
         new = []
-        for group in self.optimizer.param_groups:
-            for p in group["params"]:
-                slot = self.client.by_param.get(id(p))
-                if slot is None or not p.requires_grad or p.dtype not in _TYPES:
-                    continue
-                for key in ("exp_avg", "exp_avg_sq"):
-                    if key not in slot.states:
-                        new.append((slot, {}, key, zero.expand(p.shape)))
-                if p.dtype != torch.float32 and "master" not in slot.states:
-                    new.append((slot, {}, "master", p.detach().float()))
+        for slot in self._slots():
+            p = slot.param
+            if not p.requires_grad or p.dtype not in TYPES or not self._mine(slot):
+                continue
+            for key in ("exp_avg", "exp_avg_sq"):
+                if key not in slot.states:
+                    new.append((slot, {}, key, zero.expand(p.shape)))
+            if _half(slot) and "master" not in slot.states:
+                new.append((slot, {}, "master", raw_data(p).detach().float()))
+        new.sort(key=lambda n: _STATES.index(n[2]))  # alike in order where they are used together
         self._manage(new)
 
     def _native_step(self, closure: Any = None) -> Any:
@@ -190,38 +343,203 @@ class Stepper:
             with torch.enable_grad():
                 loss = closure()
             self.client.leave()
-        for group in self.optimizer.param_groups:
-            for p in group["params"]:
-                if p.grad is None:
-                    continue
-                slot = self.client.by_param[id(p)]
-                if not self.apart:
-                    self._adam(group, p, slot)
-                    continue
-                with self.client.pool.on_host(*(t for t, _ in slot.states.values()), write=True):
-                    self._adam(group, p, slot)
+        groups = {id(p): g for g in self.optimizer.param_groups for p in g["params"]}
+        if self.on_device:
+            self._device_step(groups)
+        else:
+            for slot in self._slots():
+                if raw_grad(slot.param) is not None and self._mine(slot):
+                    with self._states_of(slot):
+                        self._refresh(slot)
+                        self._adam(groups[id(slot.param)], slot, HOST)
+                    slot.written = True
+                    self._taken(slot)
         return loss
 
-    def _adam(self, group: dict, p: torch.nn.Parameter, slot: "Slot") -> None:
+    def _states_of(self, slot: "Slot") -> Any:
+        if not self.apart:
+            return contextlib.nullcontext()
+        return self.client.pool.on_host(*(i for i, _ in slot.states.values()), write=True)
+
+    def _refresh(self, slot: "Slot") -> None:
+        """What others wrote to a 16-bit parameter is in its master too."""
+        master = slot.states.get("master")
+        changed = slot.suspect or slot.param._version != slot.version
+        if master is None or not changed or slot.gone:
+            return
+        with torch.no_grad():
+            host = master[1]
+            differs = slot.host != host.to(slot.host.dtype)
+            host[differs] = slot.host[differs].float()
+        slot.suspect = False
+
+    def _adam(self, group: dict, slot: "Slot", where: int) -> None:
+        p = slot.param
         state = self.optimizer.state[p]
         if "step" not in state:
             state["step"] = torch.tensor(0.0)
-            for key, (_, host) in slot.states.items() if not self.apart else ():
-                state[key] = host
+            if not self.apart:
+                state.update({key: host for key, (_, host) in slot.states.items()})
         step = int(state["step"]) + 1
-        grad = p.grad
-        if grad.stride() != p.stride():
-            grad = torch.empty_like(p).copy_(grad)
-        half = p.dtype != torch.float32
-        master = slot.states["master"][1] if half else p
-        kind = _TYPES[p.dtype]
-        self.client.pool.adam(_abi.Adam(
-            p=master.data_ptr(), m=slot.states["exp_avg"][1].data_ptr(),
-            v=slot.states["exp_avg_sq"][1].data_ptr(), g=grad.data_ptr(), grad_type=kind,
-            p16=p.data_ptr() if half else None, p16_type=kind if half else _abi.BF16,
-            n=p.numel(), step=step, lr=group["lr"], b1=group["betas"][0], b2=group["betas"][1],
-            eps=group["eps"], wd=group["weight_decay"], grad_scale=1.0,
-            adamw=int(isinstance(self.optimizer, torch.optim.AdamW) or
-                      bool(group.get("decoupled_weight_decay"))),
-            nthreads=torch.get_num_threads()))
+        adamw = (isinstance(self.optimizer, torch.optim.AdamW) or
+                 bool(group.get("decoupled_weight_decay")))
+        if where == DEVICE and slot.cuda:
+            self._adam_on_cuda(group, slot, step, adamw)
+        else:
+            self.client.pool.adam(self._arguments(group, slot, where, step, adamw))
         state["step"] = torch.tensor(float(step))
+
+    def _arguments(self, group: dict, slot: "Slot", where: int, step: int,
+                   adamw: bool) -> _abi.Adam:
+        at = slot.address if where == DEVICE else _host_address(slot)
+        half = _half(slot)
+        grad = at(slot.gradient)
+        own = raw_grad(slot.param)
+        if where == HOST and own is not slot.grad_host:  # somebody assigned another one
+            if own.stride() != slot.param.stride() or own.dtype != slot.param.dtype:
+                own = torch.empty_like(slot.host).copy_(own)
+            grad = own.data_ptr()
+        kind = TYPES[slot.param.dtype]
+        arguments = _abi.Adam(
+            p=at(slot.states["master"][0]) if half else at(slot.tensor),
+            m=at(slot.states["exp_avg"][0]), v=at(slot.states["exp_avg_sq"][0]), g=grad,
+            grad_type=kind, p16=at(slot.tensor) if half else None,
+            p16_type=kind if half else _abi.BF16, n=slot.param.numel(), step=step,
+            lr=group["lr"], b1=group["betas"][0], b2=group["betas"][1], eps=group["eps"],
+            wd=group["weight_decay"], grad_scale=self.factor, adamw=int(adamw),
+            nthreads=torch.get_num_threads())
+        arguments.keep = own  # alive as long as its address is used
+        return arguments
+
+    # ---- on the device ----
+
+    def _device_batches(self) -> list[tuple[bytes, list["Slot"], _abi.Bundle]]:
+        """Neighbours whose parameters, gradients and state lie in the same chunks."""
+        pool = self.client.pool
+        stepped = [s for s in self._slots() if s.has_grad and self._mine(s)]
+        key = (self.client.layouts, tuple(id(s) for s in stepped))
+        if key == self.layouts:
+            return self.batches
+        self.layouts, self.batches = key, []
+
+        def chunks(slot: "Slot") -> tuple:
+            return tuple(pool.tensor(i)["chunk"] for i in _tensors(slot))
+        for _, slots in itertools.groupby(stepped, chunks):
+            batch = list(slots)
+            written = [i for s in batch for i in _tensors(s) if i != s.grad]
+            read = [s.grad for s in batch if not s.reuse]
+            self.batches.append((batch[0].name.encode(), batch,
+                                 _abi.Bundle(read, DEVICE, False, written)))
+        return self.batches
+
+    def _device_step(self, groups: dict[int, dict]) -> None:
+        client = self.client
+        suspects = [s for s in self._slots() if "master" in s.states and not s.gone and
+                    (s.suspect or s.param._version != s.version)]
+        for slot in suspects:
+            with client.pool.on_host(slot.states["master"][0], write=True):
+                self._refresh(slot)
+        client.let_go()
+        try:
+            for name, slots, bundle in self._device_batches():
+                client.pool.moment(b"ADAM", name, client.tide())
+                client.pool.access(bundle)
+                try:
+                    for slot in slots:
+                        self._adam(groups[id(slot.param)], slot, DEVICE)
+                finally:
+                    client.pool.release(bundle, HOLD)
+                for slot in slots:
+                    self._taken(slot)
+        finally:
+            client.pool.moment(b"ADAM", b"end", client.tide())
+            client.hold(client._held_outside(True))
+            client.grads_away = any(s.has_grad for s in client.slots)
+
+    def _adam_on_cuda(self, group: dict, slot: "Slot", step: int, adamw: bool) -> None:
+        """By torch's operations, on views of device memory."""
+        def there(tensor: int, dtype: torch.dtype | None = None) -> torch.Tensor:
+            return slot.view(tensor, DEVICE, dtype)
+        half = _half(slot)
+        p = there(slot.states["master"][0], torch.float32) if half else there(slot.tensor)
+        m = there(slot.states["exp_avg"][0], torch.float32)
+        v = there(slot.states["exp_avg_sq"][0], torch.float32)
+        g = there(slot.gradient).float()
+        adam_by_torch(p, g.mul(self.factor) if self.factor != 1.0 else g, m, v, step, group, adamw)
+        if half:
+            there(slot.tensor).copy_(p)
+
+    # ---- what a scaler of losses asks ----
+
+    def norm(self, scale: float) -> tuple[float, bool]:
+        """Sum of the squares of all gradients times scale, and whether all are finite."""
+        client = self.client
+        client.leave()
+        total, finite = 0.0, True
+        if client.grads_away:
+            found = self._device_norms(scale)
+        else:
+            found = [self._norm(s, _host_address(s), scale) for s in self._slots()
+                     if raw_grad(s.param) is not None]
+        for squares, good in found:
+            total += squares
+            finite = finite and good
+        return total, finite
+
+    def _device_norms(self, scale: float) -> list[tuple[float, bool]]:
+        client, found = self.client, []
+        for slot in [s for s in self._slots() if s.has_grad]:
+            client.pool.moment(b"ADAM", b"norm", client.tide())
+            bundle = client.bundle([slot.gradient], DEVICE)
+            client.pool.access(bundle)
+            try:
+                if slot.cuda:
+                    g = slot.view(slot.gradient, DEVICE).double().mul(scale)
+                    found.append((float(g.square().sum()), bool(g.isfinite().all())))
+                else:
+                    found.append(self._norm(slot, slot.address, scale))
+            finally:
+                client.pool.release(bundle, HOLD)
+        return found
+
+    def _norm(self, slot: "Slot", at: Any, scale: float) -> tuple[float, bool]:
+        grad = raw_grad(slot.param)
+        address = at(slot.gradient)
+        if grad is not slot.grad_host:
+            grad = torch.empty_like(slot.host).copy_(grad)
+            address = grad.data_ptr()
+        return self.client.pool.norm(address, TYPES[slot.param.dtype], slot.param.numel(), scale,
+                                     torch.get_num_threads())
+
+
+def adam_by_torch(p: torch.Tensor, g: torch.Tensor, m: torch.Tensor, v: torch.Tensor, step: int,
+                  group: dict, adamw: bool) -> None:
+    """One step in the operations of this torch's single-tensor Adam."""
+    b1, b2 = group["betas"]
+    if adamw:
+        p.mul_(1 - group["lr"] * group["weight_decay"])
+    elif group["weight_decay"]:
+        g = g.add(p, alpha=group["weight_decay"])
+    if int(torch.__version__.split(".")[0]) >= 2:
+        m.lerp_(g, 1 - b1)
+    else:
+        m.mul_(b1).add_(g, alpha=1 - b1)
+    v.mul_(b2).addcmul_(g, g, value=1 - b2)
+    denominator = (v.sqrt() / (1 - b2 ** step) ** 0.5).add_(group["eps"])
+    p.addcdiv_(m, denominator, value=-(group["lr"] / (1 - b1 ** step)))
+
+
+def _half(slot: "Slot") -> bool:
+    return slot.param.dtype in (torch.float16, torch.bfloat16)
+
+
+def _tensors(slot: "Slot") -> list[int]:
+    """All that a step of it uses."""
+    grad = [] if slot.reuse else [slot.grad]
+    return [slot.tensor, *grad, *(slot.states[k][0] for k in _STATES if k in slot.states)]
+
+
+def _host_address(slot: "Slot") -> Any:
+    hosts = {slot.tensor: slot.host, slot.gradient: slot.grad_host}
+    hosts.update({i: host for i, host in slot.states.values()})
+    return lambda tensor: hosts[tensor].data_ptr()

@@ -11,16 +11,20 @@ from . import _abi
 from ._abi import HybridPSError
 
 if TYPE_CHECKING:
-    from .client import Client, Slot
+    from ._optim import Stepper
+    from ._slots import Slot
+    from .client import Client
 
 
 class Source:
     """A tensor in chunks that helios reads when its turn has come: it is on the host for the time of
     one copy."""
 
-    def __init__(self, pool: _abi.Pool, tensor: int, host: torch.Tensor) -> None:
+    def __init__(self, pool: _abi.Pool, tensor: int, host: torch.Tensor,
+                 dtype: torch.dtype | None = None) -> None:
+        """dtype: what it is converted to."""
         self._pool, self._tensor, self._host = pool, tensor, host
-        self.shape, self.dtype = host.shape, host.dtype
+        self.shape, self.dtype = host.shape, dtype or host.dtype
 
     def read_into(self, address: int, size: int) -> None:
         memory = (ctypes.c_char * size).from_address(address)
@@ -40,16 +44,35 @@ def state_of(client: "Client") -> tuple[dict[str, Any], dict[str, Any]]:
             if name in state:
                 raise HybridPSError(f"two managed models have a tensor {name}: save them one by one")
             slot = client.by_param.get(id(value))
-            state[name] = value if slot is None else Source(client.pool, slot.tensor, slot.host)
+            state[name] = value if slot is None else _values(client, slot)
             if slot is not None:
                 names.setdefault(id(value), name)
     optim: dict[str, Any] = {}
     for stepper in client.optimizers:
+        if client.shard:
+            optim.update(_of_ranks(stepper, names))
+            continue
         for param, held in stepper.optimizer.state.items():
             slot, name = client.by_param.get(id(param)), names.get(id(param))
             if slot is not None and name is not None:
                 optim.update(_of_param(client, slot, name, held))
     return state, optim
+
+
+def _values(client: "Client", slot: "Slot") -> Source:
+    """Its master's, while a gradient is in its place."""
+    if slot.gone and "master" in slot.states:
+        return Source(client.pool, *slot.states["master"], slot.param.dtype)
+    return Source(client.pool, slot.tensor, slot.host)
+
+
+def _of_ranks(stepper: "Stepper", names: dict[int, str]) -> dict[str, Any]:
+    """Every rank's share, as copies."""
+    state = stepper.state_dict()["state"]
+    return {f"{key}.{names[id(p)]}": torch.as_tensor(value)
+            for number, p in enumerate(stepper.all_params()) if id(p) in names
+            for key, value in state.get(number, {}).items()
+            if isinstance(value, (torch.Tensor, int, float))}
 
 
 def _of_param(client: "Client", slot: "Slot", name: str, held: Mapping[str, Any]) -> dict[str, Any]:

@@ -32,8 +32,8 @@ class Unit:
         self.client = client
         self.module = weakref.ref(module)
         self.name = name.encode()
-        self.group = _abi.Group([s.tensor for s in slots], _abi.DEVICE, False)
-        self.back: _abi.Group | None = None
+        self.bundle = _abi.Bundle([s.tensor for s in slots], _abi.DEVICE)
+        self.back: _abi.Bundle | None = None
         self.slots = slots
         self.calls: list[Call] = []  # pinned in the running backward
         self.own_forward = module.__dict__.get("forward")
@@ -64,18 +64,22 @@ class Unit:
         return self.own_forward or types.MethodType(type(module).forward, module)
 
     def pin(self, stage: bytes) -> None:
-        if self.group.count:
+        if self.bundle.count:
             client = self.client
+            if client.gradients == "reuse":
+                client.is_needed(self.slots)
             client.pool.moment(stage, self.name, client.tide())
-            client.pool.access(self.group)
+            client.pool.access(self.bundle)
 
     def pin_backward(self) -> None:
         """The parameters and their gradients. In one access: a plan takes a moment as a whole."""
         client = self.client
+        if client.gradients == "reuse":
+            client.is_needed(self.slots)
         client.pool.moment(b"BWD", self.name, client.tide())
         grads = [s.grad for s in self.slots if s.grad >= 0]
-        if self.back is None or self.back.count != self.group.count + len(grads):
-            self.back = _abi.Group(self.group.ids, _abi.DEVICE, False, grads)
+        if self.back is None or self.back.count != self.bundle.count + len(grads):
+            self.back = _abi.Bundle(self.bundle.ids, _abi.DEVICE, False, grads)
         client.pool.access(self.back)
 
     def unpin_backward(self) -> None:
@@ -86,18 +90,18 @@ class Unit:
             pool.release(self.back, _abi.AFTER_BWD)
             return
         here = [s.grad for s in self.slots if s.grad >= 0 and s.has_grad]
-        pool.release(_abi.Group(self.group.ids, _abi.DEVICE, False, here), _abi.AFTER_BWD)
-        pool.release(_abi.Group(none, _abi.DEVICE, False), _abi.FREE)
+        pool.release(_abi.Bundle(self.bundle.ids, _abi.DEVICE, False, here), _abi.AFTER_BWD)
+        pool.release(_abi.Bundle(none, _abi.DEVICE, False), _abi.FREE)
 
     def unpin(self, state: int) -> None:
-        if self.group.count:
-            self.client.pool.release(self.group, state)
+        if self.bundle.count:
+            self.client.pool.release(self.bundle, state)
 
     def accumulated(self, slot: "Slot") -> None:
         """The gradient of one of its parameters is complete."""
         for call in list(self.calls):
             call.seen.add(slot.tensor)
-            if len(call.seen) == self.group.count:
+            if len(call.seen) == self.bundle.count:
                 call.after()
 
 
@@ -167,10 +171,11 @@ def _unit(module: torch.nn.Module) -> Unit | None:
 def _state_dict(module: torch.nn.Module, *args: Any, **kwargs: Any) -> Any:
     """As torch's: the values themselves where the host always has them, else copies of them."""
     unit = _unit(module)
-    if unit is not None:
-        unit.client.leave()
-    out = type(module).state_dict(module, *args, **kwargs)
-    if unit is not None and unit.client.mode == "move":
+    if unit is None:
+        return type(module).state_dict(module, *args, **kwargs)
+    with unit.client.all_shown():
+        out = type(module).state_dict(module, *args, **kwargs)
+    if unit.client.mode == "move":
         for key, value in out.items():
             if isinstance(value, torch.Tensor):
                 out[key] = value.clone()
@@ -181,6 +186,7 @@ def _load_state_dict(module: torch.nn.Module, *args: Any, **kwargs: Any) -> Any:
     unit = _unit(module)
     if unit is not None:
         unit.client.leave()
+        unit.client.zero_gone()
     return type(module).load_state_dict(module, *args, **kwargs)
 
 
@@ -189,7 +195,7 @@ def _hook(unit: Unit, given: Any, out: Any, outer: bool) -> None:
         for t in tensors_of(out):
             if t.requires_grad and t.grad_fn is not None:
                 t.register_hook(unit.client.outer_backward)
-    if not unit.group.count:
+    if not unit.bundle.count:
         return
     call = Call(unit)
     seen = set()

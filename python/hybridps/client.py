@@ -2,9 +2,10 @@
 
 At any time the client is in one of two phases.
 
-Outside (before the first forward, after backward, around an optimizer's step): everything is
-accessed on the host. ``p.data`` and ``p.grad`` are host memory that anybody may read and write in
-place: clipping, optimizers, schedulers, averaging, ``state_dict``.
+Outside (before the first forward, after backward, around an optimizer's step): ``p.data`` and
+``p.grad`` are host memory that anybody may read and write in place: clipping, optimizers,
+schedulers, averaging, ``state_dict``. What steps on the device leaves gradients where they are
+until somebody reads ``p.grad``.
 
 Inside (from the first forward to the end of backward): nothing is accessed but by units (see
 _units.py), on the device. ``p.data`` is the parameter's device memory; where the chunk is not
@@ -14,66 +15,17 @@ from __future__ import annotations
 
 import contextlib
 import os
-from typing import Any, Callable, Iterable, Iterator
+from typing import Any, Callable, Iterable, Iterator, Sequence
 
 import torch
 
-from . import _abi, _optim, _save
-from ._abi import DEVICE, FREE, HOLD, HOST, Group, HybridPSError
-from ._collective import allreduce, broadcast
+from . import _abi, _optim, _params, _save
+from ._abi import DEVICE, FREE, HOLD, HOST, Bundle, HybridPSError
+from ._group import TYPES, Group
+from ._params import raw_grad, set_data, set_grad
+from ._slots import Managed, Slot
 from ._tensors import backward_runs, is_dense, tensors_of, view
 from ._units import WHOLE, Unit
-
-
-class Managed:
-    """A tensor of its own in managed memory, such as the result of a collective."""
-
-    def __init__(self, client: "Client", name: str, value: torch.Tensor) -> None:
-        self._client = client
-        self._id = client.add_filled([(name, _abi.OTHER, value, value)])[0]
-        self.shape, self.stride, self.dtype = value.shape, value.stride(), value.dtype
-        self._held: list[Group] = []
-
-    def access(self, write: bool = False, host: bool = False) -> torch.Tensor:
-        """The tensor on the device (or the host), there until as many releases."""
-        group = Group([self._id], HOST if host else DEVICE, write)
-        self._client.pool.access(group)
-        self._held.append(group)
-        return view(group.uses[0].address, self.shape, self.stride, self.dtype,
-                    None if host else self._client.cuda)
-
-    def release(self) -> None:
-        if not self._held:
-            raise HybridPSError("release of a managed tensor that is not accessed")
-        self._client.pool.release(self._held[-1], HOLD)
-        self._held.pop()
-
-
-class Slot:
-    """A parameter, its gradient and its optimizer state."""
-
-    __slots__ = ("param", "name", "tensor", "host", "device", "grad", "grad_host", "grad_group",
-                 "has_grad", "version", "grad_version", "states", "units", "hook", "cuda",
-                 "grad_device", "held", "group", "apart")
-
-    def __init__(self, param: torch.nn.Parameter, name: str, cuda: str | None) -> None:
-        self.param, self.name, self.cuda = param, name, cuda
-        self.tensor = self.grad = -1
-        self.host = self.device = self.grad_host = self.grad_device = None
-        self.grad_group: Group | None = None
-        self.has_grad = False
-        self.version = self.grad_version = 0
-        self.states: dict[str, tuple[int, torch.Tensor]] = {}
-        self.units: list[Unit] = []
-        self.hook: Any = None
-        self.held = 0
-        self.apart = False  # its states are accessed only while the optimizer steps
-        self.group: Group | None = None
-
-    def view(self, pool: _abi.Pool, tensor: int, where: int,
-             dtype: torch.dtype | None = None) -> torch.Tensor:
-        return view(pool.address(tensor, where), self.param.size(), self.param.stride(),
-                    dtype or self.param.dtype, self.cuda if where == DEVICE else None)
 
 
 class Client:
@@ -87,30 +39,54 @@ class Client:
     that takes what has no room ("none": nowhere; None: L3's or the node's, as an Agent tells ranks).
     manager: the node's table shared with other processes. prefetch: chunks ahead, 0 = none, -1 =
     2. tide: a function that says how many bytes of the device others use now.
+
+    gradients: "separate", or "reuse": the gradient of a 16-bit parameter takes the parameter's
+    place until the step, 14 bytes a parameter instead of 16; for one backward per step, native
+    Adam, and parameters that are not needed in backward after their gradient.
+    optimizer_device: where native Adam steps: "host", "device" (chunk by chunk), or "auto": the
+    device when all model data fits it. group: ranks that train together (see Group): parameters
+    begin as rank 0's, gradients are the mean of all ranks'. shard: each rank keeps the optimizer's
+    state of its share of the parameters only, and sends their new values to the others.
     Raises HybridPSError, from any method, with nothing changed.
     """
 
     def __init__(self, device: str, policy: str | None = "opt", mode: str | None = "copy",
                  chunk_bytes: int = 0, host_bytes: int = 0, manager: str | None = None,
                  prefetch: int = -1, tide: Callable[[], int] | None = None,
+                 gradients: str = "separate", optimizer_device: str = "auto",
+                 group: Group | None = None, shard: bool = True,
                  spill: str | None = None) -> None:
+        if gradients not in ("separate", "reuse"):
+            raise HybridPSError(f"gradients is {gradients!r}, it may be 'separate' or 'reuse'")
+        if optimizer_device not in ("auto", "host", "device"):
+            raise HybridPSError(f"optimizer_device is {optimizer_device!r}, it may be 'auto', "
+                                "'host' or 'device'")
         self.pool = _abi.Pool(device, policy, mode, chunk_bytes, host_bytes, manager, prefetch,
                               spill=spill)
         self.limited = host_bytes > 0
         self.cuda = ":".join(device.split(":")[:2]) if device.startswith("cuda") else None
         self.device, self.mode = device, mode or "copy"
         self.tide = tide or (self._reserved if self.cuda else _none)
+        self.gradients, self.optimizer_device = gradients, optimizer_device
+        self.group = group if group is not None and group.world > 1 else None
+        self.shard = shard and self.group is not None
         self.pid = os.getpid()
         self.slots: list[Slot] = []
         self.by_param: dict[int, Slot] = {}
         self.units: list[Unit] = []
         self.modules: list[torch.nn.Module] = []
         self.optimizers: list[_optim.Stepper] = []
+        self.lazy = False  # gradients stay where they are after backward
         self.inside = False
+        self.grads_away = False
         self.in_backward = False
         self.depth = 0
         self.fresh = True  # the next training forward begins an iteration
         self.closed = False
+        self.layouts = 0
+        self.held: list[int] = []  # accessed on the host, outside
+        self._bundles: dict[tuple, Bundle] = {}
+        self._spare: dict[int, list[int]] = {}
 
     def _reserved(self) -> int:
         return torch.cuda.memory_reserved(self.cuda)
@@ -126,9 +102,11 @@ class Client:
         """
         self._usable()
         if any(module is m for m in self.modules) or "_hybridps_unit" in module.__dict__:
-            raise HybridPSError(f"module {name or type(module).__name__} is registered already")
+            raise HybridPSError(f"module {name or type(module).__name__} is registered already" +
+                                self.facts())
         new = self._new_slots(module, name)
         self.leave()
+        self._begin_alike(module, new)
         self._place(new)
         self.modules.append(module)
         for path, child in module.named_modules():
@@ -152,43 +130,57 @@ class Client:
         """
         self._usable()
         if any(optimizer is s.optimizer for s in self.optimizers):
-            raise HybridPSError(f"optimizer {type(optimizer).__name__} is registered already")
+            raise HybridPSError(f"optimizer {type(optimizer).__name__} is registered already" +
+                                self.facts())
         self.leave()
+        self.fetch_grads()
         self.optimizers.append(_optim.Stepper(self, optimizer, native))
+        self.lazy = any(s.on_device for s in self.optimizers)
 
     def access(self, param: torch.nn.Parameter, write: bool = False) -> torch.Tensor:
         """The parameter's values on the device, there until as many releases."""
-        slot = self._slot(param)
-        self.enter()
-        self.pool.access(Group([slot.tensor], DEVICE, True) if write else slot.group)
+        slot = self.by_param.get(id(param))
+        if slot is None or self.closed or self.pid != _abi._process[0]:
+            slot = self._slot(param)
+        if not self.inside:
+            self.enter()
+        if slot.gone:
+            raise HybridPSError(f"access of {slot.name}: its gradient has taken its place until "
+                                "the optimizer's step (gradients=\"reuse\")" + self.facts())
+        self.pool.access(Bundle([slot.tensor], DEVICE, True) if write else slot.bundle)
         slot.held += 1
         return slot.device
 
     def release(self, param: torch.nn.Parameter) -> None:
         """The parameter may leave the device again."""
-        slot = self._slot(param)
-        if not slot.held:
-            raise HybridPSError(f"release of {slot.name} on {self.device}: it is not accessed")
-        self.pool.release(slot.group, HOLD)
+        slot = self.by_param.get(id(param))
+        if slot is None or not slot.held or self.pid != _abi._process[0]:
+            slot = self._slot(param)
+            if not slot.held:
+                raise HybridPSError(f"release of {slot.name}: it is not accessed" + self.facts())
+        self.pool.release(slot.bundle, HOLD)
         slot.held -= 1
 
     def allreduce(self, tensor: torch.Tensor, op: str = "sum") -> Managed:
-        """Sum (in the order of ranks) or "mean" of every process's tensor, managed."""
-        return Managed(self, "allreduce", allreduce(tensor, op))
+        """Sum (in the order of ranks) or "mean" of every rank's tensor, managed."""
+        self._usable()
+        return Managed(self, "allreduce", self._collective().allreduce(tensor, op, "allreduce"))
 
     def broadcast(self, tensor: torch.Tensor, src: int = 0) -> Managed:
         """The tensor of rank src, managed."""
-        return Managed(self, "broadcast", broadcast(tensor, src))
+        self._usable()
+        return Managed(self, "broadcast", self._collective().broadcast(tensor, src, "broadcast"))
 
     def changed(self) -> None:
-        """Say so after writing parameters by ``p.data`` outside of an optimizer's step; writes in
-        place to the parameter itself are seen."""
+        """Say so after writing parameters in a way that is not seen: through a tensor of
+        ``p.data`` or an array of numpy that was taken before the last step."""
         self.leave()
         for slot in self.slots:
-            slot.version = -1
+            slot.written = slot.suspect = True
 
     def helios_state(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        """For helios.save_state_dict(client, step): parameters and optimizer state, not copied."""
+        """For helios.save_state_dict(client, step): parameters and optimizer state, not copied.
+        Where ranks share the optimizer's state, all of them call it together."""
         self._usable()
         return _save.state_of(self)
 
@@ -200,6 +192,21 @@ class Client:
         """The recorded iteration as JSON, for ``helios mem replay``."""
         return self.pool.trace(phase)
 
+    def facts(self) -> str:
+        """For messages: what is where."""
+        if self.closed or _abi.forked(self.pid):
+            return ""
+        s = self.pool.stats()
+
+        def kinds(by_kind: dict[str, int]) -> str:
+            return ", ".join(f"{k} {v}" for k, v in by_kind.items() if v) or "nothing"
+        pinned = [s.name for s in self.slots if s.held or any(u.calls for u in s.units)][:5]
+        return (f" [device {self.device}: {s['capacity']} bytes, {s['avail']} for chunks in moment "
+                f"{s['moments']}; on it {kinds(s['device_by_kind'])}; on the host "
+                f"{kinds(s['host_by_kind'])}; {s['pinned']} bytes pinned"
+                f"{' by ' + ', '.join(pinned) if pinned else ''}; {len(self.slots)} parameters of "
+                f"{len(self.modules)} modules]")
+
     def __enter__(self) -> "Client":
         return self
 
@@ -210,37 +217,59 @@ class Client:
         """Model and optimizer own their memory again; views taken before are void."""
         if self.closed:
             return
-        if os.getpid() == self.pid:
-            self.leave()
-            for slot in self.slots:
-                if slot.hook is not None:
-                    slot.hook.remove()
-                had = slot.param.grad
-                slot.param.data = slot.host.clone()
-                if had is not None and had is slot.grad_host:
-                    slot.param.grad = had.clone()
-            for stepper in self.optimizers:
-                stepper.close()
+        for slot in self.slots:
+            if slot.hook is not None:
+                slot.hook.remove()
+        if not _abi.forked(self.pid):
+            self._give_back()
+        for slot in self.slots:
+            _params.give_back(slot)
         for unit in self.units:
             unit.unwrap()
         self.closed = True
         self.pool.close()
 
+    def _give_back(self) -> None:
+        self.leave()
+        self.fetch_grads()
+        self._restore([s for s in self.slots if s.gone and raw_grad(s.param) is None])
+        for slot in self.slots:
+            had = raw_grad(slot.param)
+            if slot.gone:
+                grad = slot.host.clone()
+                with self.pool.on_host(slot.states["master"][0]):
+                    set_data(slot.param, slot.states["master"][1].to(grad.dtype))
+                set_grad(slot.param, grad)
+                continue
+            set_data(slot.param, slot.host.clone())
+            if had is not None and had is slot.grad_host:
+                set_grad(slot.param, had.clone())
+        for stepper in self.optimizers:
+            stepper.close()
+
     # ---- registration ----
+
+    def _collective(self) -> Any:
+        if self.group is not None:
+            return self.group
+        if torch.distributed.is_available() and torch.distributed.is_initialized():
+            return Group.torch()
+        return _Alone()
 
     def _usable(self) -> None:
         if self.closed:
             raise HybridPSError("this client is closed")
-        if os.getpid() != self.pid:
-            raise HybridPSError(f"the client of process {self.pid} is used after a fork: open "
-                                "another one in the child")
+        if _abi.forked(self.pid):
+            raise HybridPSError(f"the client of process {self.pid} (device {self.device}, "
+                                f"{len(self.slots)} parameters) is used after a fork, in process "
+                                f"{os.getpid()}: open another one in the child")
 
     def _slot(self, param: torch.Tensor) -> Slot:
         self._usable()
         slot = self.by_param.get(id(param))
         if slot is None or slot.param is not param:
             raise HybridPSError(f"a tensor of shape {tuple(param.shape)} is not registered with "
-                                f"the client of {self.device}: register its module first")
+                                "this client: register its module first" + self.facts())
         return slot
 
     def _new_slots(self, module: torch.nn.Module, prefix: str) -> list[Slot]:
@@ -250,41 +279,56 @@ class Client:
             name = f"{prefix}.{path}" if prefix else path
             if id(param) in self.by_param or param.numel() == 0:
                 continue
+            if id(param) in _params._slots:
+                raise HybridPSError(f"parameter {name} is registered already, with the client of "
+                                    f"{_params._slots[id(param)].client.device}" + self.facts())
             devices.setdefault(param.device, name)
             if not is_dense(param):
                 raise HybridPSError(f"parameter {name} has holes in memory (strides "
-                                    f"{param.stride()}): make it contiguous")
-            slots.append(Slot(param, name, self.cuda))
+                                    f"{param.stride()}): make it contiguous" + self.facts())
+            slots.append(Slot(self, param, name))
         if len(devices) > 1:
             raise HybridPSError("parameters on mixed devices: " +
-                                ", ".join(f"{n} on {d}" for d, n in devices.items()))
+                                ", ".join(f"{n} on {d}" for d, n in devices.items()) +
+                                self.facts())
         return slots
+
+    def _begin_alike(self, module: torch.nn.Module, slots: list[Slot]) -> None:
+        """Every rank begins with rank 0's values."""
+        if self.group is not None:
+            with torch.no_grad():
+                for name, buffer in module.named_buffers():
+                    buffer.copy_(self.group.broadcast(buffer, 0, name))
+                for slot in slots:
+                    slot.param.copy_(self.group.broadcast(slot.param, 0, slot.name))
 
     def _place(self, slots: list[Slot]) -> None:
         ids = self.add_filled([(s.name, _abi.PARAM, s.param.data, s.param) for s in slots])
-        trainable = [s for s in slots if s.param.requires_grad]
         for slot, tensor in zip(slots, ids):
             slot.tensor = tensor
-            slot.group = Group([tensor], DEVICE, False)
-            slot.host = slot.view(self.pool, tensor, HOST)
-        self._add_grads(trainable)
-        self.pool.access(Group(ids, HOST, False))
+            slot.bundle = Bundle([tensor], DEVICE)
+            slot.host = slot.view(tensor, HOST)
+            slot.reuse = self.gradients == "reuse" and slot.param.dtype != torch.float32
+        self._add_grads(s for s in slots if s.param.requires_grad)
+        self.hold(ids)
         for slot in slots:
-            slot.param.data = slot.host
+            set_data(slot.param, slot.host)
             slot.version = slot.param._version
             self.slots.append(slot)
             self.by_param[id(slot.param)] = slot
+            _params.adopt(slot)
 
     def _add_grads(self, slots: Iterable[Slot]) -> None:
         slots = list(slots)
-        for slot in slots:
+        separate = [s for s in slots if not s.reuse]
+        for slot in separate:
             size = slot.param.numel() * slot.param.element_size()
             slot.grad = self.pool.add(slot.name + ".grad", _abi.GRAD, size)
-        if slots:
+        if separate:
             self._layout()
         for slot in slots:
-            slot.grad_host = slot.view(self.pool, slot.grad, HOST)
-            slot.grad_group = Group([slot.grad], DEVICE, True)
+            slot.grad_host = slot.host if slot.reuse else slot.view(slot.grad, HOST)
+            slot.grad_bundle = Bundle([slot.gradient], DEVICE, True)
             slot.hook = self._hook(slot)
 
     def _hook(self, slot: Slot) -> Any:
@@ -303,6 +347,7 @@ class Client:
         begins one."""
         self.pool.iteration(None)
         self.fresh = True
+        self.layouts += 1
         self.pool.layout()
 
     def add_filled(self, what: list[tuple[str, int, torch.Tensor, torch.Tensor]]) -> list[int]:
@@ -318,61 +363,112 @@ class Client:
                      value.dtype).copy_(value.detach())
         return ids
 
+    def take_spare(self, name: str, size: int) -> int:
+        """A tensor of that size without content, that nobody has."""
+        if self._spare.get(size):
+            return self._spare[size].pop()
+        tensor = self.pool.add(name, _abi.OTHER, size)
+        self._layout()
+        return tensor
+
+    def give_spare(self, tensor: int, size: int) -> None:
+        self.pool.drop([tensor])
+        self._spare.setdefault(size, []).append(tensor)
+
     # ---- phases ----
 
-    def _device(self, slot: Slot) -> torch.Tensor:
-        if slot.device is None:
-            slot.device = slot.view(self.pool, slot.tensor, DEVICE)
-        return slot.device
+    def bundle(self, ids: Sequence[int], where: int, write: bool = False) -> Bundle:
+        """The same one for the same arguments, as phases repeat."""
+        key = (where, write, *ids)
+        found = self._bundles.get(key)
+        if found is None:
+            if len(self._bundles) >= 256:
+                self._bundles.clear()
+            found = self._bundles[key] = Bundle(ids, where, write)
+        return found
 
-    def _outside_ids(self) -> list[int]:
-        ids = [s.tensor for s in self.slots]
-        ids += [s.grad for s in self.slots if s.has_grad]
-        ids += [i for s in self.slots if not s.apart for i, _ in s.states.values()]
+    def hold(self, ids: list[int]) -> None:
+        """On the host from now on, until the next forward."""
+        self.pool.access(self.bundle(ids, HOST))
+        self.held += ids
+
+    def _held_outside(self, lazy: bool) -> list[int]:
+        ids = [s.tensor for s in self.slots if not (lazy and s.gone)]
+        if not lazy:
+            ids += [s.grad for s in self.slots if s.has_grad and not s.reuse]
+        for stepper in self.optimizers:
+            ids += stepper.on_host()
         return ids
 
     def enter(self) -> None:
         """Outside to inside; nothing happens when inside."""
         if self.inside:
             return
-        late = [s for s in self.slots if s.param.requires_grad and s.grad < 0]
-        self._add_grads(late)  # a parameter that was thawed
-        held = self._outside_ids()
-        written, dropped = self._changes()
-        self.pool.access(written)
-        self.pool.release(written, HOLD)
-        gone = set(dropped)
-        self.pool.release(Group([i for i in held if i not in gone], HOST, False), HOLD)
-        self.pool.release(Group(dropped, HOST, False), FREE)
+        self._check_reuse()
+        self._add_grads([s for s in self.slots if s.param.requires_grad and s.hook is None])
+        self.let_go()
         for slot in self.slots:
             param = slot.param
-            if param.grad is not None and not param.grad.is_sparse:
-                param.grad = None
-            param.data = self._device(slot)
+            grad = raw_grad(param)
+            if grad is not None and not grad.is_sparse:
+                set_grad(param, None)
+            set_data(param, slot.device if slot.device is not None else self._device(slot))
+            slot.version = param._version
+        self.grads_away = False
         self.inside = True
 
-    def _changes(self) -> tuple[Group, list[int]]:
+    def _device(self, slot: Slot) -> torch.Tensor:
+        slot.device = slot.view(slot.tensor, DEVICE)
+        return slot.device
+
+    def let_go(self) -> None:
+        """Nothing is accessed on the host any more; what was written there counts as written, and
+        gradients that were dropped have no content."""
+        written, dropped = self._changes()
+        if written:
+            bundle = self.bundle(written, HOST, True)
+            self.pool.access(bundle)
+            self.pool.release(bundle, HOLD)
+        gone = set(dropped)
+        self.pool.release(self.bundle([i for i in self.held if i not in gone], HOST), HOLD)
+        if self.grads_away:
+            self.pool.drop(dropped)
+        else:
+            self.pool.release(self.bundle(dropped, HOST), FREE)
+        self.held = []
+
+    def _changes(self) -> tuple[list[int], list[int]]:
         """What was written on the host since leave, and gradients that were dropped."""
-        written, dropped, foreign = [], [], []
+        written, dropped = [], []
         for slot in self.slots:
-            if slot.param._version != slot.version:
+            if slot.gone:
+                continue
+            if slot.written or slot.param._version != slot.version:
+                slot.suspect = slot.suspect or slot.param._version != slot.version
+                slot.written = False
+                slot.version = slot.param._version
                 written.append(slot.tensor)
-            grad = slot.param.grad
+            grad = raw_grad(slot.param)
             if grad is None or grad.is_sparse:
                 if slot.has_grad:
                     dropped.append(slot.grad)
                 slot.has_grad = False
+            elif slot.reuse or slot.grad < 0:
+                continue
             elif grad is not slot.grad_host:
-                foreign.append(slot)
-            elif grad._version != slot.grad_version:
+                self._take(slot, grad)
+            elif grad._version != slot.grad_version and not self.grads_away:
                 written.append(slot.grad)
-        group = Group([s.grad for s in foreign], HOST, True)
-        self.pool.access(group)
-        for slot in foreign:
-            slot.grad_host.copy_(slot.param.grad)
-            slot.has_grad = True
-        self.pool.release(group, HOLD)
-        return Group(written, HOST, True), dropped
+                slot.grad_version = grad._version
+        return written, dropped
+
+    def _take(self, slot: Slot, grad: torch.Tensor) -> None:
+        """A gradient that somebody assigned."""
+        bundle = self.bundle([slot.grad], HOST, True)
+        self.pool.access(bundle)
+        slot.grad_host.copy_(grad)
+        self.pool.release(bundle, HOLD)
+        slot.has_grad = True
 
     def leave(self) -> None:
         """Inside to outside; nothing happens when outside."""
@@ -380,15 +476,137 @@ class Client:
             return
         self._unpin_calls()
         self.in_backward = False
-        self.pool.access(Group(self._outside_ids(), HOST, False))
+        self.hold(self._held_outside(self.lazy))
+        wrong = []
         for slot in self.slots:
             param = slot.param
-            param.data = slot.host
-            slot.version = param._version
+            if param._version != slot.version:
+                wrong.append(slot.name)
+            self._show(slot)
             if slot.has_grad:
-                param.grad = slot.grad_host
+                set_grad(param, slot.grad_host)
                 slot.grad_version = slot.grad_host._version
+        self.grads_away = self.lazy and any(s.has_grad for s in self.slots)
         self.inside = False
+        if wrong:
+            raise HybridPSError(f"{', '.join(wrong[:5])} written in place between forward and the "
+                                "end of backward, where the device has a copy that is only read: "
+                                "write before or after, or to access(p, write=True)" +
+                                self.facts())
+
+    def _show(self, slot: Slot) -> None:
+        """p.data outside. While a gradient is in its place nobody takes it for the parameter."""
+        if slot.gone:
+            nan = torch.full((), float("nan"), dtype=slot.param.dtype)
+            set_data(slot.param, nan.expand(slot.param.shape))
+        else:
+            set_data(slot.param, slot.host)
+        slot.version = slot.param._version
+
+    def fetch_grads(self) -> None:
+        """Gradients that stayed on the device come to the host."""
+        if not self.grads_away:
+            return
+        self.hold([s.gradient for s in self.slots if s.has_grad])
+        self.grads_away = False
+        for slot in self.slots:
+            if slot.has_grad:
+                slot.grad_version = slot.grad_host._version
+
+    def drop_grad(self, slot: Slot) -> None:
+        """p.grad = None, while it is away."""
+        if slot.has_grad and not slot.reuse:
+            self.pool.drop([slot.grad])
+            slot.has_grad = False
+
+    def look(self, slot: Slot) -> None:
+        """Somebody takes p.data."""
+        if self.closed or _abi.forked(self.pid):
+            return
+        if self.inside:
+            if self.depth or (self.in_backward and backward_runs()):
+                return  # in a forward, which may not write it
+            self.leave()
+        slot.written = slot.suspect = True
+
+    def assign(self, slot: Slot, value: torch.Tensor) -> None:
+        """Somebody says p.data = value."""
+        param = slot.param
+        same = (value.shape == param.shape and value.dtype == param.dtype and
+                value.device == slot.host.device)
+        if not same or self.depth or slot.gone:
+            raise HybridPSError(
+                f"{slot.name}.data = a tensor of {tuple(value.shape)}, {value.dtype}, on "
+                f"{value.device}: the parameter is managed as {tuple(param.shape)}, {param.dtype}"
+                f"{', and is in use' if self.depth or slot.gone else ''}; close the client first" +
+                self.facts())
+        self._usable()
+        self.look(slot)
+        slot.host.copy_(value)
+
+    # ---- gradients in the place of parameters ----
+
+    def _check_reuse(self) -> None:
+        """Before a forward all parameters must be there."""
+        gone = [s for s in self.slots if s.gone]
+        if not gone:
+            return
+        kept = [s.name for s in gone if raw_grad(s.param) is not None]
+        if kept:
+            raise HybridPSError(f"the gradient of {kept[0]} (and {len(kept) - 1} more) is in the "
+                                "place of the parameter, which is needed now: with gradients="
+                                "\"reuse\" a step or zero_grad comes first, and accumulation needs "
+                                "gradients=\"separate\"" + self.facts())
+        self._restore(gone)
+
+    def _restore(self, slots: list[Slot]) -> None:
+        """Their gradients were dropped: the values are those of the masters."""
+        if not slots:
+            return
+        missing = [s.tensor for s in slots if s.tensor not in set(self.held)]
+        if missing:
+            self.hold(missing)
+        for slot in slots:
+            if "master" in slot.states:
+                tensor, master = slot.states["master"]
+                with self.pool.on_host(tensor), torch.no_grad():
+                    slot.host.copy_(master)
+            if self.shard:
+                self.group.broadcast_(slot.host, slot.owner, slot.name)
+            slot.has_grad = False
+            slot.written = True
+            self._show(slot)
+
+    @contextlib.contextmanager
+    def all_shown(self) -> Iterator[None]:
+        """Outside, with every parameter's values in p.data."""
+        self.leave()
+        gone = [s for s in self.slots if s.gone]
+        for slot in gone:
+            if "master" in slot.states:
+                tensor, master = slot.states["master"]
+                with self.pool.on_host(tensor):
+                    set_data(slot.param, master.to(slot.param.dtype))
+        try:
+            yield
+        finally:
+            for slot in gone:
+                self._show(slot)
+
+    def zero_gone(self) -> None:
+        """Gradients that are in the place of parameters are dropped."""
+        gone = [s for s in self.slots if s.gone]
+        for slot in gone:
+            set_grad(slot.param, None)
+        self._restore(gone)
+
+    def is_needed(self, slots: list[Slot]) -> None:
+        """A unit is about to use them."""
+        for slot in slots:
+            if slot.gone:
+                raise HybridPSError(f"{slot.name} is needed after its gradient has taken its place:"
+                                    " a parameter that is used again in backward (tied, or two "
+                                    "losses) needs gradients=\"separate\"" + self.facts())
 
     # ---- forward and backward ----
 
@@ -401,10 +619,10 @@ class Client:
             self.leave()  # the last backward ended in an exception
         train = torch.is_grad_enabled()
         if not self.inside:
+            self.enter()  # belongs to what went before, so that all iterations are alike
             if not train or self.fresh:
                 self.pool.iteration("train" if train else "eval")
             self.fresh = self.fresh and not train
-            self.enter()
         return True
 
     def end_forward(self, out: Any) -> None:
@@ -448,27 +666,53 @@ class Client:
                 call.after()
 
     def _accumulated(self, slot: Slot) -> None:
-        grad = slot.param.grad
+        grad = raw_grad(slot.param)
         if grad is None or not self.inside or self.closed:
             return
         if not grad.is_sparse:
-            slot.param.grad = None
-            held = any(unit.calls for unit in slot.units)
-            if not held:
-                with self.or_leave():
-                    self.pool.access(slot.grad_group)
-            if slot.grad_device is None:
-                slot.grad_device = slot.view(self.pool, slot.grad, DEVICE)
-            with torch.no_grad():
-                if slot.has_grad:
-                    slot.grad_device.add_(grad)
-                else:
-                    slot.grad_device.copy_(grad)
-            slot.has_grad = True
-            if not held:
-                self.pool.release(slot.grad_group, _abi.AFTER_BWD)
+            set_grad(slot.param, None)
+            with self.or_leave():
+                if self.group is not None:
+                    grad = self.group.allreduce(grad, "mean", slot.name)
+                self._add_up(slot, grad)
+        elif self.group is not None:
+            raise HybridPSError(f"{slot.name} has a sparse gradient, which ranks can't sum up: "
+                                "use sparse=False" + self.facts())
         for unit in slot.units:
             unit.accumulated(slot)
+
+    def _add_up(self, slot: Slot, grad: torch.Tensor) -> None:
+        if slot.reuse:
+            self.is_needed([slot])
+        held = not slot.reuse and any(unit.calls for unit in slot.units)
+        if not held:
+            self.pool.access(slot.grad_bundle)
+        if slot.grad_device is None:
+            slot.grad_device = slot.view(slot.gradient, DEVICE)
+        with torch.no_grad():
+            if slot.has_grad:
+                slot.grad_device.add_(grad)
+            else:
+                slot.grad_device.copy_(grad)
+        slot.has_grad = True
+        if not held:
+            self.pool.release(slot.grad_bundle, _abi.AFTER_BWD)
+
+
+class _Alone:
+    """The collectives of one process."""
+
+    @staticmethod
+    def allreduce(tensor: torch.Tensor, op: str = "sum", name: str = "") -> torch.Tensor:
+        if op not in ("sum", "mean"):
+            raise HybridPSError(f"{name}: op is {op!r}, it may be 'sum' or 'mean'")
+        return tensor.detach()
+
+    @staticmethod
+    def broadcast(tensor: torch.Tensor, src: int = 0, name: str = "") -> torch.Tensor:
+        if src != 0:
+            raise HybridPSError(f"{name}: src is {src}, there are ranks 0 to 0")
+        return tensor.detach()
 
 
 def _none() -> int:

@@ -13,8 +13,8 @@ def manage(model: Any, optimizer: Any = None, device: str = "emu:256MiB",
     """Put a model (or several) and its optimizer (or several, or None) into managed memory.
 
     Use it in ``with``: at its end the model and the optimizer own their memory again, with the
-    same values. device, policy, mode, chunk_bytes, host_bytes, spill, manager, prefetch, tide: see
-    Client. native, whole: see Client.register_optim and register_module.
+    same values. device, policy, mode, gradients, optimizer_device, group and more: see Client.
+    native, whole: see Client.register_optim and register_module.
     Raises HybridPSError, with model and optimizer as they were.
     """
     client = Client(device, **options)

@@ -21,7 +21,7 @@ ids = [pool.add(f"t{i}", _abi.PARAM, 1 << 20) for i in range(10)]
 pool.layout()
 for place in (_abi.HOST, _abi.DEVICE):
     for i in ids:
-        group = _abi.Group([i], place, True)
+        group = _abi.Bundle([i], place, True)
         pool.access(group)
         pool.release(group)
 print("pid", os.getpid(), "spilled", pool.stats()["spilled"], flush=True)

@@ -1,0 +1,196 @@
+"""Groups: the processes that train one model, and their collectives.
+
+``Group.shm(name, rank, world)`` are the processes of one node, by libhelios and shared memory.
+``Group.torch()`` are those of torch.distributed, with any backend, on any number of nodes. Sums are
+taken in the order of ranks in both, so their bits are the same.
+"""
+from __future__ import annotations
+
+import ctypes
+import datetime
+import io
+import os
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from . import _abi
+from ._abi import HybridPSError
+from ._tensors import view
+
+TYPES = {torch.float32: _abi.F32, torch.float16: _abi.F16, torch.bfloat16: _abi.BF16}
+_OPS = {"sum": 0, "mean": 1}
+_UNAVAILABLE = -9
+
+
+class Group:
+    """All ranks call the same methods in the same order. After a failure the group is lost: make
+    another one. Raises HybridPSError with who did what."""
+
+    def __init__(self, lib: ctypes.CDLL, handle: ctypes.c_void_p, carrier: Any = None) -> None:
+        self._lib, self._h, self._carrier = lib, handle, carrier
+        self.rank = lib.hybridps_group_rank(handle)
+        self.world = lib.hybridps_group_world(handle)
+
+    @classmethod
+    def shm(cls, name: str, rank: int | None = None, world: int | None = None,
+            timeout: float = 300.0) -> "Group":
+        """Joins the group of that name on this node; returns when all have. rank and world default
+        to $RANK and $WORLD_SIZE. timeout: seconds of every wait for others."""
+        lib = _abi.load_library()
+        options = _abi.ShmOptions(name.encode(), _number("RANK", rank),
+                                  _number("WORLD_SIZE", world), int(timeout * 1000))
+        handle = ctypes.c_void_p()
+        code = lib.hybridps_group_shm(ctypes.byref(options), ctypes.byref(handle))
+        if code:
+            raise _abi.failure(lib, code)
+        return cls(lib, handle)
+
+    @classmethod
+    def torch(cls, process_group: Any = None, timeout: float = 300.0) -> "Group":
+        """The processes of torch.distributed (or of one of its groups)."""
+        if not (dist.is_available() and dist.is_initialized()):
+            raise HybridPSError("torch.distributed is not initialized: init_process_group first")
+        lib = _abi.load_library()
+        carrier = _Torch(process_group, timeout)
+        handle = ctypes.c_void_p()
+        code = lib.hybridps_group_over(ctypes.byref(carrier.transport), ctypes.byref(handle))
+        if code:
+            raise _abi.failure(lib, code)
+        return cls(lib, handle, carrier)
+
+    def allreduce(self, tensor: torch.Tensor, op: str = "sum", name: str = "") -> torch.Tensor:
+        """A new tensor: the sum or "mean" of every rank's, added in the order of ranks."""
+        if op not in _OPS:
+            raise HybridPSError(f"allreduce of {name!r}: op is {op!r}, it may be 'sum' or 'mean'")
+        if tensor.dtype not in TYPES:
+            parts = self.allgather(tensor, name)
+            total = parts[0]
+            for part in parts[1:]:
+                total.add_(part)
+            return total.div_(self.world) if op == "mean" else total
+        out = self._host(tensor)
+        self._check(self._lib.hybridps_group_allreduce(self._h, name.encode(), out.data_ptr(),
+                                                       out.numel(), TYPES[out.dtype], _OPS[op]))
+        return self._like(out, tensor)
+
+    def broadcast(self, tensor: torch.Tensor, src: int = 0, name: str = "") -> torch.Tensor:
+        """A new tensor with the values of rank src."""
+        out = self._host(tensor)
+        self.broadcast_(out, src, name)
+        return self._like(out, tensor)
+
+    def broadcast_(self, tensor: torch.Tensor, src: int = 0, name: str = "") -> None:
+        """In place, for host tensors without holes."""
+        size = tensor.numel() * tensor.element_size()
+        self._check(self._lib.hybridps_group_broadcast(self._h, name.encode(), tensor.data_ptr(),
+                                                       size, src))
+
+    def allgather(self, tensor: torch.Tensor, name: str = "") -> list[torch.Tensor]:
+        """Every rank's tensor of this shape, in the order of ranks."""
+        mine = self._host(tensor)
+        out = torch.empty((self.world, *mine.shape), dtype=mine.dtype)
+        size = mine.numel() * mine.element_size()
+        self._check(self._lib.hybridps_group_allgather(self._h, name.encode(), mine.data_ptr(),
+                                                       out.data_ptr(), size))
+        return [part.to(tensor.device) for part in out]
+
+    def share(self, value: Any, src: int, name: str = "") -> Any:
+        """Whatever torch.save can write, of rank src; it is made anew on the others."""
+        data = io.BytesIO()
+        if self.rank == src:
+            torch.save(value, data)
+        size = self.broadcast(torch.tensor(len(data.getvalue())), src, name)
+        flat = torch.empty(int(size), dtype=torch.uint8)
+        if self.rank == src:
+            flat = torch.frombuffer(bytearray(data.getvalue()), dtype=torch.uint8)
+        self.broadcast_(flat, src, name)
+        return value if self.rank == src else torch.load(io.BytesIO(flat.numpy().tobytes()))
+
+    def close(self) -> None:
+        """Ranks that still wait for this one fail."""
+        if self._h is not None:
+            self._lib.hybridps_group_close(self._h)
+            self._h = None
+
+    def __enter__(self) -> "Group":
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        self.close()
+
+    @staticmethod
+    def _host(tensor: torch.Tensor) -> torch.Tensor:
+        """A copy on the host, without holes."""
+        host = torch.empty(tensor.shape, dtype=tensor.dtype)
+        return host.copy_(tensor.detach())
+
+    @staticmethod
+    def _like(out: torch.Tensor, tensor: torch.Tensor) -> torch.Tensor:
+        return out.to(tensor.device) if tensor.is_cuda else out
+
+    def _check(self, code: int) -> None:
+        if self._h is None:
+            raise HybridPSError("this group is closed")
+        if code:
+            cause = self._carrier.cause if self._carrier is not None else None
+            raise _abi.failure(self._lib, code) from cause
+
+
+def _number(variable: str, value: int | None) -> int:
+    if value is not None:
+        return value
+    text = os.environ.get(variable, "")
+    if not text.isdigit():
+        raise HybridPSError(f"neither an argument nor ${variable} says it: {text!r} is no number")
+    return int(text)
+
+
+class _Torch:
+    """Bytes by torch.distributed, as the callbacks of a transport."""
+
+    def __init__(self, process_group: Any, timeout: float) -> None:
+        self.pg = process_group
+        self.timeout = datetime.timedelta(seconds=timeout)
+        self.on = "cuda" if dist.get_backend(process_group) == "nccl" else "cpu"
+        self.cause: BaseException | None = None
+        self.words = ctypes.create_string_buffer(600)
+        self.callbacks = (_abi.ALLGATHER(self.allgather), _abi.BROADCAST(self.broadcast),
+                          _abi.WHY(lambda _: ctypes.addressof(self.words)))
+        self.transport = _abi.Transport(
+            rank=dist.get_rank(process_group), world=dist.get_world_size(process_group),
+            allgather=self.callbacks[0], broadcast=self.callbacks[1], why=self.callbacks[2])
+
+    def allgather(self, _: Any, what: bytes, mine: int, to: int, size: int) -> int:
+        def run() -> None:
+            parts = [torch.empty(size, dtype=torch.uint8, device=self.on)
+                     for _ in range(self.transport.world)]
+            own = view(mine, (size,), (1,), torch.uint8).to(self.on)
+            self.wait(dist.all_gather(parts, own, group=self.pg, async_op=True))
+            for rank, part in enumerate(parts):
+                view(to + rank * size, (size,), (1,), torch.uint8).copy_(part)
+        return self.attempt("allgather", what, run)
+
+    def broadcast(self, _: Any, what: bytes, data: int, size: int, src: int) -> int:
+        def run() -> None:
+            host = view(data, (size,), (1,), torch.uint8)
+            moved = host.to(self.on)
+            first = src if self.pg is None else dist.get_global_rank(self.pg, src)
+            self.wait(dist.broadcast(moved, first, group=self.pg, async_op=True))
+            host.copy_(moved)
+        return self.attempt("broadcast", what, run)
+
+    def wait(self, work: Any) -> None:
+        work.wait(self.timeout)
+
+    def attempt(self, kind: str, what: bytes, run: Any) -> int:
+        """No exception may pass through C."""
+        try:
+            run()
+            return 0
+        except BaseException as error:
+            self.cause = error
+            text = f"{kind} of \"{what.decode()}\" by torch.distributed: {error}"
+            self.words.value = text.encode()[:599]
+            return _UNAVAILABLE

@@ -1,0 +1,77 @@
+"""Managed parameters: torch's own, with ``data`` and ``grad`` that tell the client who uses them.
+
+torch counts writes in place to a parameter, but not those through ``p.data``: so whoever takes
+``p.data`` between forwards is taken to write it. Assigning ``p.data = values`` copies the values
+into managed memory. ``p.grad`` may be on the device after backward, and comes when it is read.
+"""
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+if TYPE_CHECKING:
+    from .client import Slot
+
+_DATA, _GRAD = torch._C._TensorBase.data, torch._C._TensorBase.grad
+raw_data, set_data = _DATA.__get__, _DATA.__set__
+raw_grad, set_grad = _GRAD.__get__, _GRAD.__set__
+
+_slots: dict[int, "Slot"] = {}  # by id(parameter), which the slot keeps alive
+_classes: dict[type, type] = {}
+
+
+class _Managed:
+    @property
+    def data(self) -> torch.Tensor:
+        slot = _slots.get(id(self))
+        if slot is not None:
+            slot.client.look(slot)
+        return raw_data(self)
+
+    @data.setter
+    def data(self, value: torch.Tensor) -> None:
+        slot = _slots.get(id(self))
+        if slot is None:
+            set_data(self, value)
+        else:
+            slot.client.assign(slot, value)
+
+    @property
+    def grad(self) -> torch.Tensor | None:
+        slot = _slots.get(id(self))
+        if slot is not None and slot.client.grads_away:
+            slot.client.fetch_grads()
+        return raw_grad(self)
+
+    @grad.setter
+    def grad(self, value: torch.Tensor | None) -> None:
+        slot = _slots.get(id(self))
+        if slot is not None and slot.client.grads_away and value is not None:
+            slot.client.fetch_grads()
+        set_grad(self, value)
+
+    @grad.deleter
+    def grad(self) -> None:
+        self.grad = None
+
+    def __deepcopy__(self, memo: dict) -> Any:
+        plain = type(self).__mro__[2]
+        copy = plain(self.data.clone(memory_format=torch.preserve_format), self.requires_grad)
+        memo[id(self)] = copy
+        return copy
+
+
+def adopt(slot: "Slot") -> None:
+    param = slot.param
+    plain = type(param)
+    if plain not in _classes:
+        _classes[plain] = type(plain.__name__, (_Managed, plain),
+                               {"__module__": plain.__module__, "__qualname__": plain.__qualname__})
+    _slots[id(param)] = slot
+    param.__class__ = _classes[plain]
+
+
+def give_back(slot: "Slot") -> None:
+    if _slots.pop(id(slot.param), None) is not None:
+        slot.param.__class__ = type(slot.param).__mro__[2]

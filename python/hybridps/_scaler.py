@@ -1,0 +1,101 @@
+"""Scaling of losses, for float16: torch's GradScaler for managed optimizers, on any device."""
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from ._abi import HybridPSError
+
+
+class GradScaler:
+    """``scaler.scale(loss).backward(); scaler.step(optimizer); scaler.update()``.
+
+    Native Adam divides by the scale within its step, also float16 gradients, which torch's own
+    scaler refuses; a step is skipped when a gradient is infinite or no number. To clip, call
+    ``scaler.clip_grad_norm_(optimizer, most)`` before step: it fuses with the step too.
+    """
+
+    def __init__(self, init_scale: float = 2.0 ** 16, growth_factor: float = 2.0,
+                 backoff_factor: float = 0.5, growth_interval: int = 2000) -> None:
+        if growth_factor <= 1.0 or not 0.0 < backoff_factor < 1.0:
+            raise HybridPSError(f"growth_factor {growth_factor} must be above 1, backoff_factor "
+                                f"{backoff_factor} between 0 and 1")
+        self._scale, self.growth_factor = float(init_scale), growth_factor
+        self.backoff_factor, self.growth_interval = backoff_factor, growth_interval
+        self._good = 0  # steps since the scale changed
+        self._found: dict[int, bool] = {}  # by optimizer: a gradient that is not finite
+        self._norms: dict[int, float] = {}
+
+    def get_scale(self) -> float:
+        return self._scale
+
+    def scale(self, outputs: Any) -> Any:
+        """A tensor, or several in lists, tuples and dicts, times the scale."""
+        if isinstance(outputs, torch.Tensor):
+            return outputs * self._scale
+        if isinstance(outputs, dict):
+            return {k: self.scale(v) for k, v in outputs.items()}
+        return type(outputs)(self.scale(v) for v in outputs)
+
+    def unscale_(self, optimizer: torch.optim.Optimizer) -> None:
+        """Once before step: the gradients' norm is known, and step will divide by the scale."""
+        if id(optimizer) in self._found:
+            raise HybridPSError("unscale_ of this optimizer was called already since the last "
+                                "update")
+        stepper = _stepper(optimizer)
+        squares, finite = stepper.norm(1.0 / self._scale)
+        self._found[id(optimizer)] = not finite
+        self._norms[id(optimizer)] = squares ** 0.5
+        stepper.factor = 1.0 / self._scale
+
+    def clip_grad_norm_(self, optimizer: torch.optim.Optimizer, most: float) -> float:
+        """The norm of all gradients, unscaled; step will shorten them to ``most``."""
+        if id(optimizer) not in self._found:
+            self.unscale_(optimizer)
+        norm = self._norms[id(optimizer)]
+        _stepper(optimizer).factor = min(1.0, most / (norm + 1e-6)) / self._scale
+        return norm
+
+    def step(self, optimizer: torch.optim.Optimizer, *args: Any, **kwargs: Any) -> Any:
+        """The optimizer's step, unless a gradient is not finite."""
+        if id(optimizer) not in self._found:
+            self.unscale_(optimizer)
+        if self._found[id(optimizer)]:
+            _stepper(optimizer).factor = 1.0
+            return None
+        return optimizer.step(*args, **kwargs)
+
+    def update(self, new_scale: float | None = None) -> None:
+        """After the steps: a smaller scale when one was skipped, a larger one after many."""
+        bad = any(self._found.values())
+        self._found.clear()
+        self._norms.clear()
+        if new_scale is not None:
+            self._scale = float(new_scale)
+        elif bad:
+            self._scale *= self.backoff_factor
+            self._good = 0
+        else:
+            self._good += 1
+            if self._good >= self.growth_interval:
+                self._scale *= self.growth_factor
+                self._good = 0
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"scale": self._scale, "growth_factor": self.growth_factor,
+                "backoff_factor": self.backoff_factor, "growth_interval": self.growth_interval,
+                "_growth_tracker": self._good}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self._scale, self._good = float(state["scale"]), int(state["_growth_tracker"])
+        self.growth_factor, self.backoff_factor = state["growth_factor"], state["backoff_factor"]
+        self.growth_interval = state["growth_interval"]
+
+
+def _stepper(optimizer: torch.optim.Optimizer) -> Any:
+    stepper = optimizer.__dict__.get("_hybridps_stepper")
+    if stepper is None or not stepper.native:
+        raise HybridPSError(f"{type(optimizer).__name__} is not managed with native=True: "
+                            "register Adam or AdamW, or use torch's own GradScaler")
+    return stepper

@@ -1,0 +1,526 @@
+#!/usr/bin/python3
+"""What users do with a managed model beside training it, and what they do wrong."""
+from __future__ import annotations
+
+import copy
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import unittest
+
+try:
+    import torch
+except ImportError:
+    print("skipped: python3-torch is not installed")
+    sys.exit(77)
+import torch.nn as nn
+from torch.utils.checkpoint import checkpoint
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "support"))
+from hybridps_model import (CHUNK, ROOT, SEQUENCE, VOCAB, WIDTH, Case, adam, batches, hybridps,  # noqa: E402
+                            make, train)
+
+
+class WhatUsersDoBesides(unittest.TestCase):
+    def setUp(self):
+        torch.set_num_threads(1)
+        self.model = make()
+        self.optimizer = adam(self.model)
+
+    def manage(self, device="emu:1MiB", **options):
+        client = hybridps.manage(self.model, self.optimizer, device=device, chunk_bytes=CHUNK, **options)
+        self.addCleanup(client.close)
+        return client
+
+    def test_a_checkpoint_is_torch_s_own_and_goes_on_in_a_plain_model(self):
+        plain = make()
+        theirs = adam(plain)
+        for mode in ("copy", "move"):
+            with self.subTest(mode):
+                self.model = make()
+                self.optimizer = adam(self.model)
+                with self.manage(mode=mode):
+                    train(self.model, self.optimizer, 3)
+                    saved = copy.deepcopy((self.model.state_dict(), self.optimizer.state_dict()))
+                    goes_on = train(self.model, self.optimizer, 2)
+                plain.load_state_dict(saved[0])
+                theirs.load_state_dict(saved[1])
+                self.assertEqual(train(plain, theirs, 2), goes_on)
+                with self.manage(mode=mode):  # and back
+                    self.model.load_state_dict(saved[0])
+                    self.optimizer.load_state_dict(saved[1])
+                    self.assertEqual(train(self.model, self.optimizer, 2), goes_on)
+
+    def test_a_deep_copy_is_a_plain_model(self):
+        x, y = next(batches(1))
+        with self.manage():
+            train(self.model, self.optimizer, 1)
+            copied = copy.deepcopy(self.model)
+            loss = self.model(x, targets=y)["loss"].item()
+            train(self.model, self.optimizer, 1)
+            self.assertEqual(copied(x, targets=y)["loss"].item(), loss)
+
+    def test_parameters_written_in_place_between_forwards_are_used(self):
+        x, _ = next(batches(1))
+        with self.manage(device="emu:8MiB"), torch.no_grad():
+            before = self.model(x)
+            self.model.head.weight.mul_(2)
+            self.assertTrue(torch.equal(self.model(x), before * 2))
+            self.model.head.weight.data.mul_(0.5)
+            self.client_changed()
+            self.assertTrue(torch.equal(self.model(x), before))
+
+    def client_changed(self):
+        self.model.__dict__["_hybridps_unit"].client.changed()
+
+    def test_two_losses_with_one_backward_each(self):
+        def grads():
+            (x, y), (u, v) = batches(2)
+            first, second = self.model(x, targets=y)["loss"], self.model(u, targets=v)["loss"]
+            first.backward()
+            second.backward()
+            return [p.grad.clone() for p in self.model.parameters()]
+        plain = grads()
+        self.model.zero_grad(set_to_none=True)
+        with self.manage(device="emu:512KiB"):
+            for mine, theirs in zip(grads(), plain):
+                self.assertTrue(torch.equal(mine, theirs))
+
+    def test_two_models_and_two_optimizers_share_a_device(self):
+        def run(manage):
+            pair = make(1), make(2)
+            optimizers = adam(pair[0]), adam(pair[1], torch.optim.AdamW)
+            client = manage(pair, optimizers)
+            losses = []
+            for (x, y) in batches(6):
+                loss = pair[0](x, targets=y)["loss"] + pair[1](x, targets=y)["loss"]
+                loss.backward()
+                for optimizer in optimizers:
+                    optimizer.step()
+                    optimizer.zero_grad()
+                losses.append(loss.item())
+            if client:
+                client.close()
+            return losses
+        self.assertEqual(run(lambda m, o: hybridps.manage(m, o, device="emu:1MiB", chunk_bytes=CHUNK)),
+                         run(lambda *_: None))
+
+    def test_an_engine_trains_as_the_loop_does(self):
+        reference = make()
+        theirs = adam(reference)
+        engine, _ = hybridps.initialize(self.model, self.optimizer, device="emu:1MiB", chunk_bytes=CHUNK)
+        self.addCleanup(engine.close)
+        for x, y in batches(4):
+            theirs.zero_grad()
+            loss = reference(x, targets=y)["loss"]
+            loss.backward()
+            theirs.step()
+            mine = engine(x, targets=y)["loss"]
+            engine.backward(mine)
+            engine.step()
+            self.assertEqual(mine.item(), loss.item())
+
+    def test_raw_access_gives_the_device_s_values_and_pins_them(self):
+        client = self.manage()
+        weight = self.model.head.weight
+        expected = weight.detach().clone()
+        values = client.access(weight)
+        self.assertTrue(torch.equal(values, expected))
+        self.assertGreater(client.stats()["pinned"], 0)
+        client.release(weight)
+        self.assertEqual(client.stats()["pinned"], 0)
+
+    def test_results_of_collectives_are_managed(self):
+        client = self.manage()
+        value = torch.arange(6.0).view(2, 3)
+        for managed in (client.allreduce(value), client.allreduce(value, "mean"), client.broadcast(value)):
+            self.assertTrue(torch.equal(managed.access(), value))
+            managed.release()
+            with self.assertRaisesRegex(hybridps.HybridPSError, "not accessed"):
+                managed.release()
+
+
+class DataOfParameters(unittest.TestCase):
+    """Written through p.data, which torch does not count."""
+
+    def setUp(self):
+        torch.set_num_threads(1)
+        self.model = make()
+        self.x, self.y = next(batches(1))
+
+    def managed(self, device="emu:8MiB", **options):
+        client = hybridps.manage(self.model, device=device, chunk_bytes=CHUNK, **options)
+        self.addCleanup(client.close)
+        return client
+
+    def test_writes_through_data_are_used_by_the_next_forward(self):
+        for mode in ("copy", "move"):
+            with self.subTest(mode), hybridps.manage(self.model, device="emu:8MiB", mode=mode), torch.no_grad():
+                before = self.model(self.x)
+                self.model.head.weight.data.mul_(2)
+                self.assertTrue(torch.equal(self.model(self.x), before * 2))
+                self.model.head.weight.data = self.model.head.weight.data / 2
+                self.assertTrue(torch.equal(self.model(self.x), before))
+                self.model.head.weight.data[:] = 0
+                self.assertEqual(self.model(self.x).abs().max(), 0)
+                nn.init.ones_(self.model.head.weight)
+                self.assertNotEqual(self.model(self.x).abs().max(), 0)
+                self.model.load_state_dict(make().state_dict())
+                self.assertTrue(torch.equal(self.model(self.x), before))
+
+    def test_between_forward_and_backward_data_is_the_values_and_gradients_are_right(self):
+        plain = make()
+        plain(self.x, targets=self.y)["loss"].backward()
+        self.managed("emu:384KiB")
+        loss = self.model(self.x, targets=self.y)["loss"]
+        self.assertTrue(torch.equal(self.model.head.weight.data, plain.head.weight.data))
+        loss.backward()
+        for mine, theirs in zip(self.model.parameters(), plain.parameters()):
+            self.assertTrue(torch.equal(mine.grad, theirs.grad))
+
+    def test_an_alias_of_old_is_told_by_changed(self):
+        client = self.managed()
+        with torch.no_grad():
+            alias = self.model.head.weight.data
+            before = self.model(self.x)
+            alias_of_host = client.by_param[id(self.model.head.weight)].host
+            client.leave()
+            self.assertEqual(alias.data_ptr(), alias_of_host.data_ptr())
+            alias.zero_()
+            client.changed()
+            self.assertEqual(self.model(self.x).abs().max(), 0)
+            self.assertNotEqual(before.abs().max(), 0)
+
+    def test_what_data_can_not_become_is_refused_and_nothing_changed(self):
+        self.managed()
+        before = self.model.head.weight.detach().clone()
+        for value in (torch.zeros(3), before.double(), before.to("meta")):
+            with self.assertRaisesRegex(hybridps.HybridPSError, "head.weight.data = .*close the client first.*emu"):
+                self.model.head.weight.data = value
+        with self.assertRaisesRegex(hybridps.HybridPSError, "close the client first"):
+            self.model.bfloat16()
+        self.assertTrue(torch.equal(self.model.head.weight, before))
+
+    def test_parameters_written_on_the_device_within_forward_are_an_error(self):
+        self.managed()
+        self.model.norm.register_forward_hook(lambda m, *_: m.weight.detach().mul_(2))
+        with self.assertRaisesRegex(hybridps.HybridPSError, "norm.weight written in place between forward and"):
+            self.model(self.x, targets=self.y)["loss"].backward()
+
+    def test_parameters_are_torch_s_own_type_again(self):
+        weight = self.model.head.weight
+        client = self.managed()
+        self.assertIsInstance(weight, nn.Parameter)
+        self.assertIs(type(copy.deepcopy(weight)), nn.Parameter)
+        client.close()
+        self.assertIs(type(weight), nn.Parameter)
+        weight.data = torch.zeros(3)
+
+    def test_16_bit_parameters_that_are_written_are_in_their_masters_too(self):
+        for where in ("host", "device"):
+            with self.subTest(where):
+                model = make(dtype=torch.bfloat16)
+                optimizer = adam(model)
+                with hybridps.manage(model, optimizer, device="emu:1MiB", chunk_bytes=CHUNK,
+                                     optimizer_device=where) as client:
+                    train(model, optimizer, 2)
+                    slot = client.by_param[id(model.head.weight)]
+                    with torch.no_grad():
+                        model.head.weight[0].fill_(3)
+                        model.norm.weight.data.add_(0)  # seen, and nothing of the masters is lost
+                    optimizer.zero_grad()
+                    self.model = model
+                    model(self.x, targets=self.y)["loss"].backward()
+                    optimizer.param_groups[0].update(lr=0.0, weight_decay=0.0)
+                    optimizer.step()
+                    state = optimizer.state_dict()["state"]
+                    master = next(s["master"] for s in state.values() if s["master"].shape == slot.param.shape
+                                  and torch.equal(s["master"].bfloat16(), slot.param))
+                    self.assertTrue((master[0] == 3).all())
+                    self.assertFalse(torch.equal(master[1:], master[1:].bfloat16().float()))
+
+
+class Mixed(nn.Module):
+    """16-bit parameters, float32 arithmetic: what this torch can do on a CPU in float16 too."""
+
+    def __init__(self, dtype):
+        super().__init__()
+        self.layers = nn.ModuleList(nn.Linear(WIDTH, WIDTH) for _ in range(4)).to(dtype)
+        for layer in self.layers:
+            layer.forward = self.linear.__get__(layer)
+
+    @staticmethod
+    def linear(layer, x):
+        return nn.functional.linear(x, layer.weight.float(), layer.bias.float())
+
+    def forward(self, x):
+        for layer in self.layers:
+            x = x + layer(x).tanh()
+        return x
+
+
+def mixed(dtype, seed=5):
+    torch.manual_seed(seed)
+    return Mixed(dtype)
+
+
+def masters_of(model):
+    return [p.detach().float().requires_grad_() for p in model.parameters()]
+
+
+def loop_with_masters(model, steps, scale=1.0, clip=None, kind=torch.optim.Adam):
+    """Mixed precision by hand: what hybridps has to equal. Losses, and the scales."""
+    masters = masters_of(model)
+    optimizer = kind(masters, lr=1e-2, weight_decay=0.01)
+    losses, scales, generator = [], [], torch.Generator().manual_seed(2)
+    for _ in range(steps):
+        x = torch.randn(8, WIDTH, generator=generator)
+        for p in model.parameters():
+            p.grad = None
+        loss = model(x).square().mean()
+        (loss * scale).backward()
+        losses.append(loss.item())
+        scales.append(scale)
+        finite = True
+        for master, p in zip(masters, model.parameters()):
+            master.grad = p.grad.float() * (1.0 / scale)
+            finite = finite and bool(p.grad.isfinite().all())
+        if not finite:
+            scale *= 0.5
+            continue
+        if clip:
+            norm = sum(float(m.grad.double().square().sum()) for m in masters) ** 0.5
+            for master, p in zip(masters, model.parameters()):
+                factor = min(1.0, clip / (norm + 1e-6)) / scale
+                master.grad = p.grad.float() * torch.tensor(factor, dtype=torch.float32)
+        optimizer.step()
+        with torch.no_grad():
+            for master, p in zip(masters, model.parameters()):
+                p.copy_(master)
+    return losses, scales
+
+
+def loop(model, optimizer, steps, scaler=None, clip=None):
+    losses, scales, generator = [], [], torch.Generator().manual_seed(2)
+    for _ in range(steps):
+        x = torch.randn(8, WIDTH, generator=generator)
+        optimizer.zero_grad(set_to_none=True)
+        loss = model(x).square().mean()
+        (scaler.scale(loss) if scaler else loss).backward()
+        losses.append(loss.item())
+        if scaler:
+            scales.append(scaler.get_scale())
+            if clip:
+                scaler.clip_grad_norm_(optimizer, clip)
+            scaler.step(optimizer)
+            scaler.update()
+        else:
+            optimizer.step()
+    return losses, scales
+
+
+class SixteenBits(unittest.TestCase):
+    def setUp(self):
+        torch.set_num_threads(1)
+
+    def same(self, mine, theirs):
+        for a, b in zip(mine.parameters(), theirs.parameters()):
+            self.assertTrue(torch.equal(a, b))
+
+    def test_float16_with_scaled_losses_skips_steps_and_ends_as_by_hand(self):
+        for clip in (None, 0.01):
+            plain = mixed(torch.float16)
+            expected = loop_with_masters(plain, 12, 2.0 ** 24, clip)
+            self.assertLess(expected[1][-1], 2.0 ** 24)  # some steps were skipped,
+            self.assertEqual(expected[1][-1], expected[1][-4])  # and some were not
+            for gradients in ("separate", "reuse"):
+                for where in ("host", "device"):
+                    with self.subTest(clip=clip, gradients=gradients, where=where):
+                        model = mixed(torch.float16)
+                        optimizer = torch.optim.Adam(model.parameters(), lr=1e-2, weight_decay=0.01)
+                        scaler = hybridps.GradScaler(2.0 ** 24)
+                        with hybridps.manage(model, optimizer, device="emu:128KiB", chunk_bytes=8192,
+                                             gradients=gradients, optimizer_device=where):
+                            self.assertEqual(loop(model, optimizer, 12, scaler, clip), expected)
+                            self.same(model, plain)
+                        self.same(model, plain)
+
+    def test_a_scaler_says_what_it_can_not_do_and_keeps_its_state(self):
+        scaler = hybridps.GradScaler(8.0, growth_interval=1)
+        scaler.update()
+        other = hybridps.GradScaler()
+        other.load_state_dict(scaler.state_dict())
+        self.assertEqual(other.get_scale(), 16.0)
+        with self.assertRaisesRegex(hybridps.HybridPSError, "not managed"):
+            scaler.step(torch.optim.SGD([nn.Parameter(torch.zeros(1))], lr=1))
+        with self.assertRaisesRegex(hybridps.HybridPSError, "growth_factor"):
+            hybridps.GradScaler(growth_factor=1.0)
+
+    def test_gradients_in_the_place_of_parameters_take_14_bytes_a_parameter_and_change_no_bit(self):
+        plain = mixed(torch.bfloat16)
+        expected = loop_with_masters(plain, 10, kind=torch.optim.AdamW)
+        count = sum(p.numel() for p in plain.parameters())
+        for where in ("host", "device"):
+            for mode in ("copy", "move"):
+                with self.subTest(where=where, mode=mode):
+                    model = mixed(torch.bfloat16)
+                    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2, weight_decay=0.01)
+                    with hybridps.manage(model, optimizer, device="emu:128KiB", chunk_bytes=8192, mode=mode,
+                                         gradients="reuse", optimizer_device=where) as client:
+                        self.assertEqual(loop(model, optimizer, 10)[0], expected[0])
+                        self.same(model, plain)
+                        stats = client.stats()
+                        self.assertGreater(stats["last"]["evictions"], 0)
+                        sizes = {client.pool.tensor(t)["kind"]: 0 for t in range(stats["tensors"])}
+                        for t in range(stats["tensors"]):
+                            info = client.pool.tensor(t)
+                            sizes[info["kind"]] += info["bytes"]
+                        self.assertEqual(sum(sizes.values()), 14 * count)
+                        self.assertNotIn(1, sizes)  # chunks of gradients
+
+    def test_in_the_place_of_parameters_gradients_can_be_clipped_dropped_and_checkpointed(self):
+        plain, model = mixed(torch.bfloat16), mixed(torch.bfloat16)
+        optimizer = torch.optim.Adam(model.parameters(), lr=1e-2, weight_decay=0.01)
+        x = torch.ones(2, WIDTH)
+        with hybridps.manage(model, optimizer, device="emu:128KiB", chunk_bytes=8192, gradients="reuse",
+                             optimizer_device="host"):
+            model(x).square().mean().backward()
+            plain(x).square().mean().backward()
+            for mine, theirs in zip(model.parameters(), plain.parameters()):
+                self.assertTrue(torch.equal(mine.grad, theirs.grad))
+                self.assertTrue(mine.isnan().all())  # and nobody takes it for values
+            norms = [float(nn.utils.clip_grad_norm_(m.parameters(), 0.1)) for m in (model, plain)]
+            self.assertEqual(*norms)
+            for name, value in model.state_dict().items():
+                self.assertTrue(torch.equal(value, plain.state_dict()[name]), name)
+            optimizer.zero_grad(set_to_none=True)
+            self.assertTrue(torch.equal(model(x), plain(x)))
+            plain.zero_grad(set_to_none=True)
+            self.assertEqual(loop(model, optimizer, 5)[0], loop_with_masters(plain, 5)[0])
+            plain.zero_grad(set_to_none=True)
+            model(x).square().mean().backward()
+            plain(x).square().mean().backward()
+        self.same(model, plain)  # closed before the step
+        for mine, theirs in zip(model.parameters(), plain.parameters()):
+            self.assertTrue(torch.equal(mine.grad, theirs.grad))
+
+    def test_what_gradients_in_the_place_of_parameters_rule_out_is_said(self):
+        model = mixed(torch.bfloat16)
+        optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
+        x = torch.ones(2, WIDTH)
+        with hybridps.manage(model, optimizer, device="emu:128KiB", chunk_bytes=8192, gradients="reuse"):
+            model(x).square().mean().backward()
+            with self.assertRaisesRegex(hybridps.HybridPSError, "accumulation needs gradients=.separate.*emu:128KiB"):
+                model(x)
+            optimizer.step()
+            first, second = model(x).square().mean(), model(x).square().mean()
+            first.backward()
+            with self.assertRaisesRegex(hybridps.HybridPSError, "in the place of the parameter, which is needed now"):
+                second.backward()
+            optimizer.zero_grad(set_to_none=True)
+            h = x.requires_grad_()
+            for _ in range(2):
+                h = checkpoint(lambda v: v + model.layers[0](v), h, use_reentrant=True)
+            with self.assertRaisesRegex(hybridps.HybridPSError, "needed (now|after its gradient has taken its place)"):
+                h.sum().backward()
+            optimizer.zero_grad(set_to_none=True)
+            self.assertTrue(model(x).isfinite().all())
+
+
+class BadInput(unittest.TestCase):
+    def setUp(self):
+        torch.set_num_threads(1)
+        self.model = make()
+        self.optimizer = adam(self.model)
+
+    def test_a_device_below_the_largest_pinned_set_is_told_with_all_numbers_and_nothing_changed(self):
+        case = Case(self, native=True, steps=2)
+        minimum = case.minimum()
+        before = {k: v.clone() for k, v in self.model.state_dict().items()}
+        with hybridps.manage(self.model, self.optimizer, device=f"emu:{minimum - 4096}", chunk_bytes=CHUNK) as client:
+            with self.assertRaisesRegex(hybridps.HybridPSError,
+                                        rf"(?s)moment.*(FWD|BWD) .*tensor .*COMPUTE.*would fit a device of {minimum} "):
+                train(self.model, self.optimizer, 2)
+            self.assertEqual(client.stats()["pinned"], 0)
+            for name, value in self.model.state_dict().items():
+                self.assertTrue(torch.equal(value, before[name]), name)
+        self.optimizer.zero_grad(set_to_none=True)
+        with hybridps.manage(self.model, self.optimizer, device=f"emu:{minimum}", chunk_bytes=CHUNK):
+            self.assertEqual(train(self.model, self.optimizer, 2), case.losses)
+
+    def test_registrations_that_make_no_sense_are_refused(self):
+        client = hybridps.manage(self.model, self.optimizer, device="emu:8MiB")
+        self.addCleanup(client.close)
+        for wrong, words in ((lambda: client.register_module(self.model), "registered already"),
+                             (lambda: client.register_optim(self.optimizer), "registered already"),
+                             (lambda: client.access(torch.zeros(3)), "not registered"),
+                             (lambda: client.release(self.model.head.weight), "not accessed"),
+                             (lambda: client.allreduce(torch.zeros(1), "max"), "'max'"),
+                             (lambda: hybridps.manage(self.model, device="emu:8MiB"), "registered already"),
+                             (lambda: hybridps.manage(make(), device="emu:"), ""),
+                             (lambda: hybridps.manage(make(), device="emu:8MiB", policy="best"), "best")):
+            with self.assertRaisesRegex(hybridps.HybridPSError, words):
+                wrong()
+
+    def test_mixed_devices_are_refused(self):
+        self.model.head.weight = nn.Parameter(torch.empty(VOCAB, WIDTH, device="meta"))
+        with self.assertRaisesRegex(hybridps.HybridPSError, "mixed devices.*cpu.*head.weight on meta"):
+            hybridps.manage(self.model, device="emu:8MiB")
+        self.assertNotIn("forward", self.model.__dict__)
+
+    def test_a_child_after_fork_is_refused(self):
+        with hybridps.manage(self.model, self.optimizer, device="emu:8MiB"):
+            child = os.fork()
+            if child == 0:
+                try:
+                    self.model(next(batches(1))[0])
+                except hybridps.HybridPSError as error:
+                    os._exit(7 if "fork" in str(error) else 8)
+                os._exit(9)
+            self.assertEqual(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), 7)
+
+    def test_a_read_after_release_faults_in_a_child_and_gives_no_stale_data(self):
+        code = (f"import sys; sys.path.insert(0, {str(ROOT / 'python')!r})\n"
+                "import torch, hybridps\n"
+                "m = torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.Linear(64, 64))\n"
+                "c = hybridps.manage(m, device='emu:20KiB', chunk_bytes=4096)\n"
+                "v = c.access(m[0].weight); print(v.sum().item()); c.release(m[0].weight)\n"
+                "c.access(m[1].weight)\n"
+                "print('alive', flush=True); v.sum().item(); print('stale')\n")
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+        self.assertIn("alive", done.stdout, done.stderr)
+        self.assertNotIn("stale", done.stdout)
+        self.assertEqual(done.returncode, -signal.SIGSEGV)
+
+    def test_an_exception_in_forward_or_backward_leaves_a_model_that_trains_on(self):
+        class Fails(torch.autograd.Function):
+            @staticmethod
+            def forward(ctx, x):
+                return x.clone()
+
+            @staticmethod
+            def backward(ctx, gradient):
+                raise ZeroDivisionError("in backward")
+
+        def run(model, optimizer):
+            x, y = next(batches(1))
+            try:
+                model(x[:, :0].float())
+            except Exception:
+                pass
+            try:
+                Fails.apply(model.norm(model.blocks[0](model.token(x), causal=model.causal)["hidden"])).sum().backward()
+            except Exception:
+                pass
+            optimizer.zero_grad(set_to_none=True)
+            return train(model, optimizer, 3)
+        plain = make()
+        expected = run(plain, adam(plain))
+        with hybridps.manage(self.model, self.optimizer, device="emu:512KiB", chunk_bytes=CHUNK):
+            self.assertEqual(run(self.model, self.optimizer), expected)
+
+
+if __name__ == "__main__":
+    unittest.main()
