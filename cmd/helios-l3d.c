@@ -51,6 +51,7 @@ static struct l4_opts archive_opts(const struct hl_conf *c)
                             .write_behind = strcmp(c->archive_mode, "write-behind") == 0,
                             .threads = (unsigned)c->archive_threads,
                             .load_timeout_ms = (unsigned)c->archive_load_timeout_ms,
+                            .retry_ms = (unsigned)c->archive_retry_ms,
                             .hold_ms = (unsigned)c->archive_hold_ms,
                             .low_pct = c->tier_low};
 }
@@ -59,6 +60,12 @@ static hl_status gauges(void *arg, struct hl_buf *out)
 {
     struct daemon *d = arg;
     return hl_l3d_gauges(d->l3d, out);
+}
+
+static hl_status health(void *arg, struct hl_buf *out)
+{
+    struct daemon *d = arg;
+    return hl_l3d_health(d->l3d, out);
 }
 
 static hl_status start(struct daemon *d, int argc, char **argv)
@@ -97,10 +104,12 @@ static hl_status start(struct daemon *d, int argc, char **argv)
             .limits = {.high_pct = (unsigned)c->tier_high, .low_pct = (unsigned)c->tier_low},
             .archive = archive_opts(c)},
         &d->l3d));
-    HL_TRY(hl_metrics_start(
-        &(struct hl_metrics_opts){
-            .listen = d->conf.metrics_listen, .loop = d->loop, .gauges = gauges, .arg = d},
-        &d->metrics));
+    HL_TRY(hl_metrics_start(&(struct hl_metrics_opts){.listen = d->conf.metrics_listen,
+                                                      .loop = d->loop,
+                                                      .gauges = gauges,
+                                                      .health = health,
+                                                      .arg = d},
+                            &d->metrics));
     hl_info("serving address=%s data=%s socket=%s", hl_l3d_address(d->l3d),
             hl_l3d_data_address(d->l3d), d->socket);
     return hl_conf_announce(

@@ -116,6 +116,10 @@ const struct hl_option hl_conf_table[] = {
     {"archive.hold", "--archive-hold", "200ms",
      "What was used more recently is not given up, so that whoever had it loaded gets it.",
      HL_OPT_DURATION, 0, DAY_MS, NULL, AT(archive_hold_ms), HL_L3D},
+    {"archive.retry", "--archive-retry", "30s",
+     "Longest pause between two attempts to reach an archive that was away when the daemon "
+     "started; the first is half a second.",
+     HL_OPT_DURATION, 100, DAY_MS, NULL, AT(archive_retry_ms), HL_L3D},
     {"archive.s3_endpoint", "--archive-s3-endpoint", "",
      "Address of the S3 store, http://HOST:PORT or https://HOST; empty for AWS in the region.",
      HL_OPT_STRING, 0, 0, NULL, AT(archive_s3_endpoint), HL_L3D},

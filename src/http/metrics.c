@@ -36,6 +36,7 @@ struct question {
     int answered;
     int refs;
     int abandoned;
+    int health;           /* that is asked for, not gauges */
     struct hl_metrics *m; /* gone, perhaps, when `abandoned` */
     struct hl_buf text;
 };
@@ -53,7 +54,7 @@ static void question_put(struct question *q)
     free(q);
 }
 
-static struct question *question_create(struct hl_metrics *m)
+static struct question *question_create(struct hl_metrics *m, int health)
 {
     struct question *q = calloc(1, sizeof(*q));
     pthread_condattr_t attr;
@@ -66,6 +67,7 @@ static struct question *question_create(struct hl_metrics *m)
     pthread_mutex_init(&q->lock, NULL);
     q->refs = 2;
     q->m = m;
+    q->health = health;
     q->text = (struct hl_buf)HL_BUF(HL_METRICS_TEXT);
     return q;
 }
@@ -78,7 +80,10 @@ static void question_answer(void *arg)
     pthread_mutex_lock(&q->lock);
     const struct hl_metrics_opts *o = q->abandoned ? NULL : &q->m->opts;
     pthread_mutex_unlock(&q->lock);
-    if (o != NULL && o->gauges != NULL && o->gauges(o->arg, &q->text) != HL_OK) {
+    hl_status (*say)(void *, struct hl_buf *) = o == NULL   ? NULL
+                                                : q->health ? o->health
+                                                            : o->gauges;
+    if (say != NULL && say(o->arg, &q->text) != HL_OK) {
         hl_debug("metrics: %s", hl_error_text());
         hl_buf_clear(&q->text);
     }
@@ -89,10 +94,10 @@ static void question_answer(void *arg)
     question_put(q);
 }
 
-/* True when the loop answered; its text is appended to `out`, which may be NULL. */
-static int ask_loop(struct hl_metrics *m, struct hl_buf *out)
+/* True when the loop answered; its text is appended to `out`. */
+static int ask_loop(struct hl_metrics *m, int health, struct hl_buf *out)
 {
-    struct question *q = question_create(m);
+    struct question *q = question_create(m, health);
     if (q == NULL)
         return 0;
     uint64_t until = hl_now_ns() + (uint64_t)m->opts.deadline_ms * HL_NS_PER_MS;
@@ -104,7 +109,7 @@ static int ask_loop(struct hl_metrics *m, struct hl_buf *out)
     int answered = q->answered;
     q->abandoned = !answered;
     pthread_mutex_unlock(&q->lock);
-    if (answered && out != NULL && q->text.len > 0)
+    if (answered && q->text.len > 0)
         (void)hl_buf_append(out, q->text.data, q->text.len);
     question_put(q);
     return answered;
@@ -133,7 +138,7 @@ static enum MHD_Result serve_metrics(struct hl_metrics *m, struct MHD_Connection
 {
     struct hl_buf text = HL_BUF(HL_METRICS_TEXT);
     hl_status st = hl_plane_metrics(&text);
-    int up = ask_loop(m, &text);
+    int up = ask_loop(m, 0, &text);
     hl_metric_family(&text, "helios_up", "gauge", "1 while the daemon's loop answers in time.");
     (void)hl_buf_printf(&text, "helios_up %d\n", up);
     if (st != HL_OK || text.failed) {
@@ -157,19 +162,22 @@ static enum MHD_Result serve(void *arg, struct MHD_Connection *c, const char *ur
         *upload_len = 0; /* read and forgotten; the method refuses it in the end */
         return MHD_YES;
     }
-    struct hl_buf text = HL_BUF(256);
+    struct hl_buf text = HL_BUF(HL_METRICS_TEXT), health = HL_BUF(HL_METRICS_TEXT);
     int get = strcmp(method, MHD_HTTP_METHOD_GET) == 0 || strcmp(method, MHD_HTTP_METHOD_HEAD) == 0;
     if (get && strcmp(url, "/metrics") == 0)
         return serve_metrics(m, c);
     if (!get)
         code = MHD_HTTP_METHOD_NOT_ALLOWED;
     else if (strcmp(url, "/healthz") == 0)
-        code = ask_loop(m, NULL) ? MHD_HTTP_OK : MHD_HTTP_SERVICE_UNAVAILABLE;
+        code = ask_loop(m, 1, &health) ? MHD_HTTP_OK : MHD_HTTP_SERVICE_UNAVAILABLE;
     (void)hl_buf_printf(&text, "%s\n",
                         code == MHD_HTTP_OK                    ? "ok"
                         : code == MHD_HTTP_SERVICE_UNAVAILABLE ? "the daemon's loop does not answer"
                         : code == MHD_HTTP_METHOD_NOT_ALLOWED  ? "only GET"
                                                                : "/metrics and /healthz are here");
+    if (health.len > 0)
+        (void)hl_buf_append(&text, health.data, health.len);
+    hl_buf_fini(&health);
     return reply(c, code, "text/plain; charset=utf-8", &text);
 }
 

@@ -1,15 +1,15 @@
 /* http/metrics.h - GET /metrics (Prometheus text 0.0.4) and GET /healthz of a daemon.
  *
  * /metrics is the table of planes and, when the loop answers in time, what `gauges` adds; without
- * them it still comes, and helios_up is 0. /healthz is 200 while the loop answers, else 503.
+ * them it still comes, and helios_up is 0. /healthz is 200 while the loop answers, else 503; what
+ * `health` says follows the "ok".
  *
  * Owns:    a listening socket and a thread per connection.
- * Threads: start and stop on the loop's thread; `gauges` runs there too, and nothing of the daemon
- *          is touched from the connections' threads.
- * Errors:  HL_EINVAL (no host:port), HL_EBUSY (the port is in use), HL_EIO.
- * Units:   milliseconds.
- * Limits:  HL_METRICS_CONNECTIONS at a time, HL_METRICS_IDLE_S each without a byte, HL_METRICS_TEXT
- *          bytes of text; other paths and methods are refused.
+ * Threads: start and stop on the loop's thread; `gauges` and `health` run there, and nothing of the
+ * daemon is touched from the connections' threads. Errors:  HL_EINVAL (no host:port), HL_EBUSY (the
+ * port is in use), HL_EIO. Units:   milliseconds. Limits:  HL_METRICS_CONNECTIONS at a time,
+ * HL_METRICS_IDLE_S each without a byte, HL_METRICS_TEXT bytes of text; other paths and methods are
+ * refused.
  */
 #ifndef HL_HTTP_METRICS_H
 #define HL_HTTP_METRICS_H
@@ -30,6 +30,8 @@ struct hl_metrics_opts {
     int deadline_ms; /* of the loop's answer; 0 = 1000 */
     /* Families of the daemon's own, appended; NULL = none. */
     hl_status (*gauges)(void *arg, struct hl_buf *out);
+    /* Lines about what is amiss, appended; NULL = none. */
+    hl_status (*health)(void *arg, struct hl_buf *out);
     void *arg;
 };
 

@@ -156,8 +156,8 @@ static hl_status replace(struct heal *h, struct patient *p)
     else
         HL_TRY(hl_pool_seal(h->d->pool, &p->x, crc, p->crcs, chunks, NULL));
     /* What lies there can't heal anything again. */
-    if (archive_bad && (hl_archive_remove(h->d->l4->archive, h->id) != HL_OK ||
-                        l4_store_now(h->d, h->id) != HL_OK))
+    if (archive_bad &&
+        (hl_archive_remove(l4_archive(h->d), h->id) != HL_OK || l4_store_now(h->d, h->id) != HL_OK))
         hl_warn("the archive's bad copy stays id=%s error=\"%s\"", hl_id_format(h->id).s,
                 hl_error_text());
     return HL_OK;

@@ -69,6 +69,7 @@ hl_status hl_l3d_gauges(struct hl_l3d *d, struct hl_buf *out)
 {
     if (d->net != NULL)
         put_gauges(d->net, out);
+    l4_gauges(d, out);
     json_t *tiers = tiers_json(d);
     hl_status st = hl_tier_gauges(tiers, out);
     json_decref(tiers);
@@ -340,6 +341,12 @@ void hl_l3d_stop(struct hl_l3d *d)
         hl_pool_close(d->pool);
     free(d->socket_path);
     free(d);
+}
+
+hl_status hl_l3d_health(struct hl_l3d *d, struct hl_buf *out)
+{
+    l4_health(d, out);
+    return HL_OK;
 }
 
 const char *hl_l3d_address(const struct hl_l3d *d)

@@ -42,5 +42,7 @@ const char *hl_l3d_address(const struct hl_l3d *d);
 const char *hl_l3d_data_address(const struct hl_l3d *d);
 /* Gauges of the tiers, appended; on the loop. */
 hl_status hl_l3d_gauges(struct hl_l3d *d, struct hl_buf *out) HL_CHECK;
+/* What is not as it should be, a line each; nothing when all is well. On the loop. */
+hl_status hl_l3d_health(struct hl_l3d *d, struct hl_buf *out) HL_CHECK;
 
 #endif

@@ -58,9 +58,11 @@ static void count(enum hl_tier source, enum hl_tier target, uint64_t size, uint6
 hl_status l4_fetch(struct hl_l3d *d, const struct hl_pool_extent *x, uint32_t *crc, uint32_t *crcs)
 {
     uint32_t want = 0;
-    HL_TRY(hl_archive_crc(d->l4->archive, x->id, &want));
+    struct hl_archive *a;
+    HL_TRY(l4_need(d, &a));
+    HL_TRY(hl_archive_crc(a, x->id, &want));
     uint64_t begun_ns = hl_now_ns();
-    hl_status st = hl_archive_get(d->l4->archive, x->id, x->ptr, x->size, want);
+    hl_status st = hl_archive_get(a, x->id, x->ptr, x->size, want);
     count(HL_TIER_L4, HL_TIER_L3, x->size, begun_ns, st);
     if (st != HL_OK)
         return st;
@@ -80,7 +82,9 @@ static hl_status load_now(struct hl_l3d *d, struct hl_id id)
     uint32_t crc = 0;
     if (hl_pool_find(d->pool, id, &ref) == HL_OK)
         return HL_OK;
-    HL_TRY(hl_archive_size(d->l4->archive, id, &size));
+    struct hl_archive *a;
+    HL_TRY(l4_need(d, &a));
+    HL_TRY(hl_archive_size(a, id, &size));
     HL_AUTO(hl_freep) uint32_t *crcs = calloc(hl_pool_chunks(size) + 1, sizeof(*crcs));
     if (crcs == NULL)
         return hl_fail(HL_ENOMEM, "checksums of shard %s", hl_id_format(id).s);
@@ -101,13 +105,15 @@ hl_status l4_store_now(struct hl_l3d *d, struct hl_id id)
 {
     struct hl_pool_ref ref;
     uint64_t size;
+    struct hl_archive *a;
     if (l4_has(d, id, &size))
         return HL_OK;
+    HL_TRY(l4_need(d, &a));
     HL_TRY(hl_pool_pin(d->pool, id, 0, &ref));
     size_t len;
     const char *base = hl_pool_base(d->pool, &len);
     uint64_t begun_ns = hl_now_ns();
-    hl_status st = hl_archive_put(d->l4->archive, id, base + ref.offset, ref.size, ref.crc32);
+    hl_status st = hl_archive_put(a, id, base + ref.offset, ref.size, ref.crc32);
     if (st != HL_EEXIST)
         count(HL_TIER_L3, HL_TIER_L4, ref.size, begun_ns, st);
     hl_pool_unpin(d->pool, &ref);
@@ -125,7 +131,7 @@ static void task_run(struct work *w)
     else if (t->key.kind == L4_STORE)
         t->st = l4_store_now(d, t->key.id);
     else
-        t->st = hl_archive_remove(d->l4->archive, t->key.id);
+        t->st = hl_archive_remove(l4_archive(d), t->key.id);
     if (t->st != HL_OK)
         snprintf(t->text, sizeof(t->text), "%s", hl_error_text());
 }
@@ -223,7 +229,12 @@ void l4_ask(struct hl_l3d *d, enum l4_kind kind, struct hl_id id, l4_done done, 
 {
     struct task_key key = {.id = id, .kind = kind};
     struct task *t = NULL;
-    if (d->l4->archive == NULL) {
+    hl_status known = l4_knows(d, id);
+    if (known != HL_OK) {
+        refuse_later(d, done, arg, known);
+        return;
+    }
+    if (l4_archive(d) == NULL) {
         refuse_later(d, done, arg,
                      hl_fail(HL_ENOENT,
                              "shard %s is not in the pool, and helios-l3d has no archive "
@@ -256,15 +267,15 @@ void l4_run(struct hl_l3d *d, struct work *work)
 
 int l4_has(struct hl_l3d *d, struct hl_id id, uint64_t *size)
 {
-    return d->l4->archive != NULL && hl_archive_size(d->l4->archive, id, size) == HL_OK;
+    struct hl_archive *a = l4_archive(d);
+    return a != NULL && hl_archive_size(a, id, size) == HL_OK;
 }
 
 hl_status l4_verify(struct hl_l3d *d, struct hl_id id)
 {
-    if (d->l4->archive == NULL)
-        return hl_fail(HL_ENOENT, "shard %s: helios-l3d has no archive (archive.url)",
-                       hl_id_format(id).s);
-    return hl_archive_verify(d->l4->archive, id);
+    struct hl_archive *a;
+    HL_TRY(l4_need(d, &a));
+    return hl_archive_verify(a, id);
 }
 
 /* ---- start and stop -------------------------------------------------------------------------- */
@@ -284,15 +295,7 @@ hl_status l4_start(struct hl_l3d *d, const struct l4_opts *opts)
     if (opts->archive.url[0] == '\0')
         return HL_OK;
     HL_TRY(workers_start(d->loop, (opts->threads + 1) / 2, &l4->stores));
-    struct hl_archive_options archive = opts->archive;
-    archive.cancel = &d->stopping;
-    HL_TRY(hl_archive_open(&archive, &l4->archive));
-    struct hl_archive_info info;
-    hl_archive_stat(l4->archive, &info);
-    hl_info("archive open url=%s shards=%llu bytes=%llu discarded=%llu foreign=%llu", l4->url,
-            (unsigned long long)info.count, (unsigned long long)info.used_bytes,
-            (unsigned long long)info.discarded, (unsigned long long)info.foreign);
-    return HL_OK;
+    return l4_open(d, &opts->archive);
 }
 
 void l4_stop(struct hl_l3d *d)
@@ -300,6 +303,7 @@ void l4_stop(struct hl_l3d *d)
     struct l4 *l4 = d->l4;
     if (l4 == NULL)
         return;
+    l4_open_stop(d);
     workers_stop(l4->loads);
     workers_stop(l4->stores);
     hl_timer_destroy(l4->clock);
@@ -311,7 +315,7 @@ void l4_fini(struct hl_l3d *d)
     struct l4 *l4 = d->l4;
     if (l4 == NULL)
         return;
-    hl_archive_close(l4->archive);
+    l4_open_fini(d);
     pthread_mutex_destroy(&l4->room_lock);
     free(l4->url);
     free(l4);

@@ -4,14 +4,15 @@
  *
  * Owns:    the archive, its workers, the tasks.
  * Threads: the loop's, but l4_alloc, l4_verify and l4_store_now, which wait: any other thread.
- * Errors:  HL_ENOENT (in neither), HL_ETIMEDOUT (the task goes on), HL_ENOSPC (nothing that could
- *          be given up), HL_ECANCELED (the daemon ends), and the archive's own.
- * Units:   bytes, ms.
- * Limits:  without an archive everything behaves as if an empty one were there.
+ * Errors:  HL_ENOENT (in neither), HL_EUNAVAIL (the archive is away), HL_ETIMEDOUT (the task goes
+ * on), HL_ENOSPC (nothing that could be given up), HL_ECANCELED (the daemon ends), and the
+ * archive's own. Units:   bytes, ms. Limits:  without an archive everything behaves as if an empty
+ * one were there.
  */
 #ifndef HL_L3D_L4_H
 #define HL_L3D_L4_H
 
+#include "base/buf.h"
 #include "base/id.h"
 #include "mem/archive.h"
 #include "mem/pool.h"
@@ -33,8 +34,9 @@ struct l4_opts {
     int write_behind;
     unsigned threads; /* loads at a time; stores have half of them */
     unsigned load_timeout_ms;
-    unsigned hold_ms; /* what was used more recently is not evicted */
-    double low_pct;   /* of the pool: eviction goes down to it */
+    unsigned retry_ms; /* longest pause between two attempts to reach an archive that is away */
+    unsigned hold_ms;  /* what was used more recently is not evicted */
+    double low_pct;    /* of the pool: eviction goes down to it */
 };
 
 hl_status l4_start(struct hl_l3d *d, const struct l4_opts *opts) HL_CHECK;
@@ -51,6 +53,8 @@ void l4_run(struct hl_l3d *d, struct work *work);
 /* The archived copy, all of it; waits. */
 hl_status l4_verify(struct hl_l3d *d, struct hl_id id) HL_CHECK;
 int l4_has(struct hl_l3d *d, struct hl_id id, uint64_t *size);
+/* Of what the pool has not got: HL_OK, or HL_EUNAVAIL while the archive is away and may have it. */
+hl_status l4_knows(const struct hl_l3d *d, struct hl_id id) HL_CHECK;
 
 /* What room is wanted for. */
 struct l4_want {
@@ -74,5 +78,9 @@ void l4_discard(struct hl_l3d *d, struct hl_id id);
 hl_status l4_fetch(struct hl_l3d *d, const struct hl_pool_extent *x, uint32_t *crc,
                    uint32_t *crcs) HL_CHECK;
 hl_status l4_store_now(struct hl_l3d *d, struct hl_id id) HL_CHECK;
+
+/* A line when the archive is away; helios_archive_up. On the loop. */
+void l4_health(const struct hl_l3d *d, struct hl_buf *out);
+void l4_gauges(const struct hl_l3d *d, struct hl_buf *out);
 
 #endif

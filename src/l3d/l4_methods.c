@@ -59,10 +59,11 @@ static void batch_start(struct hl_l3d *d, struct hl_rpc_call *call, const json_t
     struct batch *b = calloc(1, sizeof(*b));
     size_t i;
     json_t *text;
-    if (d->l4->archive == NULL || b == NULL) {
+    struct hl_archive *a;
+    hl_status ready = b != NULL ? l4_need(d, &a) : hl_fail(HL_ENOMEM, "archive call");
+    if (ready != HL_OK) {
         free(b);
-        hl_rpc_reject(call, d->l4->archive == NULL ? HL_EUNSUPPORTED : HL_ENOMEM,
-                      "helios-l3d has no archive; start it with --archive");
+        hl_rpc_reject(call, ready, NULL);
         return;
     }
     *b = (struct batch){.d = d, .call = call, .kind = kind, .waiting = 1};
@@ -136,8 +137,13 @@ void method_list_archived(struct hl_l3d *d, struct hl_rpc_call *call, const json
         hl_rpc_reject(call, hl_fail(HL_ENOMEM, "list of %zu shards", limit), NULL);
         return;
     }
-    if (d->l4->archive != NULL)
-        n = hl_archive_page(d->l4->archive, &cursor, refs, limit);
+    struct hl_archive *a = l4_archive(d);
+    if (l4_away(d)) { /* an empty list would call shards lost */
+        hl_rpc_reject(call, l4_need(d, &a), NULL);
+        return;
+    }
+    if (a != NULL)
+        n = hl_archive_page(a, &cursor, refs, limit);
     else
         cursor = 0;
     json_t *extents = json_array();
@@ -150,17 +156,19 @@ void method_list_archived(struct hl_l3d *d, struct hl_rpc_call *call, const json
 
 const char *l4_mode(const struct hl_l3d *d)
 {
-    if (d->l4->archive == NULL)
+    if (d->l4->opener == NULL)
         return "";
     return d->l4->opts.write_behind ? "write-behind" : "manual";
 }
 
 json_t *l4_tier(struct hl_l3d *d)
 {
-    struct hl_archive_info info;
-    if (d->l4->archive == NULL)
+    struct hl_archive_info info = {.scheme = "away"};
+    struct hl_archive *a = l4_archive(d);
+    if (d->l4->opener == NULL)
         return NULL;
-    hl_archive_stat(d->l4->archive, &info);
+    if (a != NULL)
+        hl_archive_stat(a, &info);
     /* No watermarks: nothing is evicted from it. */
     return json_pack("{s:s s:s s:I s:I s:I s:I s:i s:s}", "tier", "L4", "name", d->l4->url,
                      "quotaBytes", (json_int_t)info.quota_bytes, "usedBytes",

@@ -8,11 +8,13 @@
 #include "l3d/l4.h"
 #include "l3d/workers.h"
 
+struct l4_opener;
 struct task;
 struct hl_timer;
 
 struct l4 {
-    struct hl_archive *archive; /* NULL = none */
+    _Atomic(struct hl_archive *) archive; /* NULL: none, or away */
+    struct l4_opener *opener;             /* NULL: none is configured */
     struct l4_opts opts;
     char *url;
     struct workers *loads, *stores;
@@ -21,5 +23,18 @@ struct l4 {
     atomic_uint filling;       /* loads that have room: soon they can be given up again */
     pthread_mutex_t room_lock; /* one eviction at a time, so that each sees what rests already */
 };
+
+/* l4_open.c */
+/* Once it is there it stays; NULL: none, or away. Any thread. */
+struct hl_archive *l4_archive(const struct hl_l3d *d);
+/* Configured, and not reached yet. */
+int l4_away(const struct hl_l3d *d);
+/* HL_EUNSUPPORTED without an archive; HL_EUNAVAIL while it is away, saying why. */
+hl_status l4_need(const struct hl_l3d *d, struct hl_archive **out) HL_CHECK;
+/* What is set up wrongly is a failure; what can't be reached is tried again in a thread. */
+hl_status l4_open(struct hl_l3d *d, const struct hl_archive_options *options) HL_CHECK;
+void l4_open_stop(struct hl_l3d *d);
+/* Closes the archive. */
+void l4_open_fini(struct hl_l3d *d);
 
 #endif

@@ -86,7 +86,7 @@ int l4_makes_room(struct hl_l3d *d, uint64_t bytes)
 {
     struct hl_pool_info info;
     hl_pool_info(d->pool, &info);
-    return d->l4->archive != NULL && (bytes <= info.capacity || d->l4->opts.write_behind);
+    return l4_archive(d) != NULL && (bytes <= info.capacity || d->l4->opts.write_behind);
 }
 
 void l4_discard(struct hl_l3d *d, struct hl_id id)
@@ -94,7 +94,7 @@ void l4_discard(struct hl_l3d *d, struct hl_id id)
     uint64_t size;
     int gone = hl_pool_free(d->pool, id) == HL_OK;
     if (l4_has(d, id, &size))
-        gone = hl_archive_remove(d->l4->archive, id) == HL_OK;
+        gone = hl_archive_remove(l4_archive(d), id) == HL_OK;
     if (!gone)
         hl_warn("shard not discarded id=%s error=\"%s\"", hl_id_format(id).s, hl_error_text());
 }
@@ -103,7 +103,7 @@ static int can_make_room(struct hl_l3d *d, uint64_t size)
 {
     struct hl_pool_info info;
     hl_pool_info(d->pool, &info);
-    return d->l4->archive != NULL && size <= info.capacity &&
+    return l4_archive(d) != NULL && size <= info.capacity &&
            hl_pool_units(size) * HL_POOL_UNIT <= info.capacity;
 }
 

@@ -99,6 +99,15 @@ static int must_load(struct locate *l, const char *text, struct hl_id *id, uint6
     return 1;
 }
 
+/* What is not in the pool may be in an archive that is away. */
+static hl_status missing_for(const struct locate *l, hl_status st, const char *text)
+{
+    struct hl_id id;
+    if (st == HL_ENOENT && hl_id_parse(text, &id) == HL_OK)
+        HL_TRY(l4_knows(l->d, id));
+    return st;
+}
+
 /* Everything is in the pool: answer. Something is archived only: load it and come back. */
 static void locate_step(struct locate *l)
 {
@@ -116,7 +125,7 @@ static void locate_step(struct locate *l)
         else if (st == HL_ENOENT && must_load(l, json_string_value(id_text), &id, &bytes))
             missing = 1;
         else
-            note_failure(l, st, hl_error_text());
+            note_failure(l, missing_for(l, st, json_string_value(id_text)), hl_error_text());
         if (l->st != HL_OK)
             break;
     }

@@ -38,6 +38,7 @@ struct hl_archive_options {
     const char *s3_credentials; /* file as of the AWS tools; "" = AWS_ACCESS_KEY_ID and so on */
     uint64_t s3_part;           /* larger shards are sent in parts of so many bytes; 64 MiB */
     unsigned timeout_ms;        /* without any progress; 30 s */
+    unsigned open_timeout_ms;   /* the same while it is opened; 0 = timeout_ms */
 };
 
 struct hl_archive_info {

@@ -27,6 +27,7 @@ struct s3_archive {
     struct hl_archive base;
     struct s3 s3;
     uint64_t part;
+    unsigned timeout_ms; /* once it is open */
 };
 
 static struct s3_archive *of(struct hl_archive *a)
@@ -179,7 +180,10 @@ static hl_status s3_open(const char *rest, const struct hl_archive_options *o,
         return hl_fail(HL_ENOMEM, "archive s3:%s", rest);
     struct s3 *s = &a->s3;
     pthread_mutex_init(&s->lock, NULL);
-    s->timeout_ms = o->timeout_ms > 0 ? o->timeout_ms : TIMEOUT_MS;
+    a->timeout_ms = o->timeout_ms > 0 ? o->timeout_ms : TIMEOUT_MS;
+    s->timeout_ms = a->timeout_ms;
+    if (o->open_timeout_ms > 0 && o->open_timeout_ms < a->timeout_ms)
+        s->timeout_ms = o->open_timeout_ms;
     s->cancel = o->cancel;
     a->part = o->s3_part > 0 ? o->s3_part : PART_DEFAULT;
     int named = o->s3_region != NULL && o->s3_region[0] != '\0';
@@ -318,6 +322,7 @@ static hl_status s3_scan(struct hl_archive *base)
         HL_TRY(abort_page(a, &aborted));
         base->info.discarded += aborted;
     } while (aborted > 0);
+    a->s3.timeout_ms = a->timeout_ms;
     return HL_OK;
 }
 

@@ -324,18 +324,18 @@ static hl_status fail_answer(const struct s3 *s, const char *what, const struct 
     if (code == 403 || code == 401)
         return hl_fail(
             HL_EPERM,
-            "archive s3://%s: %s: %s; check AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and "
+            "archive s3://%s: %s: %s: %s; check AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and "
             "archive.s3_region",
-            s->bucket, what, why);
+            s->bucket, what, s->endpoint, why);
     if (code == 404)
-        return hl_fail(HL_ENOENT, "archive s3://%s: %s: %s%s", s->bucket, what, why,
-                       strstr(why, "NoSuchBucket") != NULL ? "; make the bucket first" : "");
+        return hl_fail(HL_ENOENT, "archive s3://%s: %s: %s: %s%s", s->bucket, what, s->endpoint,
+                       why, strstr(why, "NoSuchBucket") != NULL ? "; make the bucket first" : "");
     if (code == 412)
         return hl_fail(HL_ECORRUPT, "archive s3://%s: %s: the object changed while it was read",
                        s->bucket, what);
     if (code >= 500 || code == 429)
-        return hl_fail(HL_EUNAVAIL, "archive s3://%s: %s: %s, also after retries for %u ms",
-                       s->bucket, what, why, s->timeout_ms);
+        return hl_fail(HL_EUNAVAIL, "archive s3://%s: %s: %s: %s, also after retries for %u ms",
+                       s->bucket, what, s->endpoint, why, s->timeout_ms);
     return hl_fail(HL_EINVAL, "archive s3://%s: %s: %s", s->bucket, what, why);
 }
 

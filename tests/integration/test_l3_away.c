@@ -1,0 +1,211 @@
+/* helios-l3d whose S3 archive is away when it starts: it serves without it, says so, and has it as
+ * soon as it is there. What is set up wrongly ends the start. The store is Debian's Swift. */
+#include <curl/curl.h>
+
+#include "integration/client_world.h"
+
+#include "base/clock.h"
+#include "core/json.h"
+#include "mem/l3_client.h"
+#include "rpc/rpc.h"
+#include "support/swift_s3.h"
+#include "unit/mem/archive_rig.h"
+
+#define MS      20000
+#define WAIT_NS (60 * HL_NS_PER_S)
+
+static struct swift swift;
+static struct hl_rpc *rpc;
+
+static void set_archive(const char *bucket)
+{
+    char url[128];
+    snprintf(url, sizeof(url), "s3://%s/away", bucket);
+    setenv("HELIOS_ARCHIVE_URL", url, 1);
+    setenv("HELIOS_ARCHIVE_S3_ENDPOINT", swift.endpoint, 1);
+    setenv("HELIOS_ARCHIVE_RETRY", "500ms", 1);
+    setenv("HELIOS_METRICS_LISTEN", "127.0.0.1:0", 1);
+}
+
+static size_t collect(char *from, size_t size, size_t n, void *arg)
+{
+    return hl_buf_append(arg, from, size * n) == HL_OK ? size * n : 0;
+}
+
+/* The daemon's page; the caller frees it. */
+static char *page(const struct world *w, const char *path)
+{
+    char url[400];
+    struct hl_buf text = HL_BUF(1 << 20);
+    json_t *ready = json_load_file(w->ready, 0, NULL);
+    snprintf(url, sizeof(url), "http://%s%s", hl_json_str(ready, "metrics", ""), path);
+    json_decref(ready);
+    CURL *c = curl_easy_init();
+    curl_easy_setopt(c, CURLOPT_URL, url);
+    curl_easy_setopt(c, CURLOPT_NOPROXY, "*");
+    curl_easy_setopt(c, CURLOPT_TIMEOUT, 20L);
+    curl_easy_setopt(c, CURLOPT_FAILONERROR, 1L);
+    curl_easy_setopt(c, CURLOPT_WRITEFUNCTION, collect);
+    curl_easy_setopt(c, CURLOPT_WRITEDATA, &text);
+    assert_int_equal(curl_easy_perform(c), CURLE_OK);
+    curl_easy_cleanup(c);
+    assert_int_equal(hl_buf_append(&text, "", 1), HL_OK);
+    return hl_buf_take(&text);
+}
+
+static int page_has(const struct world *w, const char *path, const char *words)
+{
+    char *text = page(w, path);
+    int has = strstr(text, words) != NULL;
+    free(text);
+    return has;
+}
+
+static void put_shard(const struct world *w, struct shard *s)
+{
+    struct hl_l3_client *c = NULL;
+    struct hl_l3_staging staging = {0};
+    struct hl_pool_ref ref;
+    assert_int_equal(hl_l3_connect(w->socket, MS, &c), HL_OK);
+    assert_int_equal(hl_l3_staging_open(s->size, &staging), HL_OK);
+    memcpy(staging.ptr, s->bytes, s->size);
+    assert_int_equal(hl_l3_put(c, &staging, s->size, MS, &ref), HL_OK);
+    s->id = ref.id;
+    hl_l3_staging_close(&staging);
+    hl_l3_close(c);
+}
+
+static hl_status call(struct hl_rpc_peer *l3, const char *method, struct hl_id id)
+{
+    int list = strcmp(method, "listArchived") == 0;
+    json_t *result = NULL;
+    json_t *params = list ? json_object() : json_pack("{s:[s]}", "ids", hl_id_format(id).s);
+    hl_status st = hl_rpc_call(l3, method, params, MS, &result);
+    json_decref(params);
+    json_decref(result);
+    return st;
+}
+
+/* An error that says where, and what is the matter there. */
+static void assert_away(hl_status st)
+{
+    assert_int_equal(st, HL_EUNAVAIL);
+    assert_non_null(strstr(hl_error_text(), swift.endpoint));
+    assert_non_null(strstr(hl_error_text(), "away"));
+}
+
+static void a_pool_whose_archive_is_away_is_served_until_it_is_there(void **state)
+{
+    (void)state;
+    struct world w;
+    struct hl_rpc_peer *l3;
+    struct shard s = shard_make((struct hl_id){1, 1}, 50000, 1, 1);
+    char *back = malloc(s.size);
+    set_archive(swift.bucket);
+    swift_kill(&swift);
+    world_start(&w, "32MiB");
+    assert_int_equal(hl_rpc_open(rpc, w.address, "L3", &l3), HL_OK);
+    put_shard(&w, &s);
+    helios_client *c = world_client(&w, "shm", 0, 0);
+    assert_int_equal(helios_get(c, (helios_id){s.id.hi, s.id.lo}, back, s.size), HELIOS_OK);
+    assert_memory_equal(back, s.bytes, s.size);
+
+    assert_away(call(l3, "archive", s.id));
+    assert_away(call(l3, "dropArchived", s.id));
+    assert_away(call(l3, "listArchived", s.id)); /* an empty list would call shards lost */
+    assert_away(call(l3, "locate", (struct hl_id){3, 4}));
+    assert_true(page_has(&w, "/healthz", "ok\narchive s3://"));
+    assert_true(page_has(&w, "/healthz", swift.endpoint));
+    assert_true(page_has(&w, "/metrics", "\nhelios_archive_up 0\n"));
+
+    swift_launch(&swift);
+    assert_int_equal(swift_wait(&swift), 0);
+    uint64_t end = hl_now_ns() + WAIT_NS;
+    while (!page_has(&w, "/metrics", "\nhelios_archive_up 1\n")) {
+        assert_true(hl_now_ns() < end);
+        nap_ms(50);
+    }
+    char *health = page(&w, "/healthz");
+    assert_string_equal(health, "ok\n");
+    free(health);
+    assert_int_equal(call(l3, "archive", s.id), HL_OK);
+    assert_int_equal(call(l3, "evict", s.id), HL_OK);
+    assert_int_equal(helios_get(c, (helios_id){s.id.hi, s.id.lo}, back, s.size), HELIOS_OK);
+    assert_memory_equal(back, s.bytes, s.size); /* from the archive */
+    assert_int_equal(call(l3, "locate", (struct hl_id){3, 4}), HL_ENOENT);
+    helios_close(c);
+    hl_rpc_peer_close(l3);
+    world_end(&w);
+    free(back);
+    free(s.bytes);
+}
+
+static void a_daemon_whose_archive_never_comes_ends_when_it_is_told(void **state)
+{
+    (void)state;
+    struct world w;
+    int status = -1;
+    set_archive(swift.bucket);
+    setenv("HELIOS_ARCHIVE_S3_ENDPOINT", "http://127.0.0.1:1", 1);
+    world_start(&w, "32MiB");
+    uint64_t begun = hl_now_ns();
+    kill(w.pid, SIGTERM);
+    assert_int_equal(waitpid(w.pid, &status, 0), w.pid);
+    assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    assert_true(hl_now_ns() - begun < 20 * HL_NS_PER_S); /* not its 30 s of retries */
+    w.pid = 0;
+    world_end(&w);
+}
+
+/* What helios-l3d says when it does not start. */
+static void assert_refused(const char *words)
+{
+    char program[512], command[800], text[4096];
+    world_program(program, sizeof(program));
+    snprintf(command, sizeof(command),
+             "timeout 60 %s --pool /dev/shm/helios-test-away-%d.pool --size 1MiB "
+             "--listen 127.0.0.1:0 --log-level error 2>&1",
+             program, (int)getpid());
+    FILE *said = popen(command, "r");
+    assert_non_null(said);
+    text[fread(text, 1, sizeof(text) - 1, said)] = '\0';
+    int status = pclose(said);
+    if (!WIFEXITED(status) || WEXITSTATUS(status) != 1 || strstr(text, words) == NULL)
+        fail_msg("status %x: %s", (unsigned)status, text);
+    assert_non_null(strstr(text, swift.endpoint));
+}
+
+static void wrong_credentials_and_a_missing_bucket_end_the_start_with_a_sentence(void **state)
+{
+    (void)state;
+    set_archive(swift.bucket);
+    setenv("AWS_SECRET_ACCESS_KEY", "wrong", 1);
+    assert_refused("check AWS_ACCESS_KEY_ID");
+    setenv("AWS_SECRET_ACCESS_KEY", swift.secret_key, 1);
+    set_archive("no-such-bucket");
+    assert_refused("make the bucket first");
+}
+
+int main(void)
+{
+    char program[512];
+    world_program(program, sizeof(program));
+    if (access(program, X_OK) != 0) {
+        printf("skipped: %s is not built\n", program);
+        return SKIP_CODE;
+    }
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_pool_whose_archive_is_away_is_served_until_it_is_there),
+        cmocka_unit_test(a_daemon_whose_archive_never_comes_ends_when_it_is_told),
+        cmocka_unit_test(wrong_credentials_and_a_missing_bucket_end_the_start_with_a_sentence),
+    };
+    int rc = swift_start(&swift);
+    if (rc == 0 && hl_rpc_create(&rpc) != HL_OK)
+        rc = 1;
+    if (rc != 0)
+        return rc;
+    rc = cmocka_run_group_tests(tests, NULL, NULL);
+    hl_rpc_destroy(rpc);
+    swift_stop(&swift);
+    return rc;
+}
