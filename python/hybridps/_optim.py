@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from ._slots import Slot
 
 _OTHER_ADAMS = ("amsgrad", "maximize", "capturable", "differentiable", "fused")
+_NONE_BY_DEFAULT = int(torch.__version__.split(".")[0]) >= 2  # zero_grad's set_to_none
 _STATES = ("exp_avg", "exp_avg_sq", "master")
 
 
@@ -37,7 +38,7 @@ class Stepper:
         self.layouts = -1
         self.batches: list[tuple[bytes, list["Slot"], _abi.Bundle]] = []
         self.originals = {k: optimizer.__dict__.get(k)
-                          for k in ("step", "state_dict", "load_state_dict")}
+                          for k in ("step", "state_dict", "load_state_dict", "zero_grad")}
         self.native = native and self._is_adam()
         self.on_device = self._choose_device()
         # Not accessed outside: it stays on the device, or the host has no room for all of it.
@@ -81,6 +82,8 @@ class Stepper:
         if self.native or self.client.shard:
             optimizer.__dict__["state_dict"] = self.state_dict
             optimizer.__dict__["load_state_dict"] = self.load_state_dict
+        if self.on_device:
+            optimizer.__dict__["zero_grad"] = self.zero_grad
 
     def close(self) -> None:
         """The state is plain tensors again, and step() the optimizer's own."""
@@ -192,6 +195,15 @@ class Stepper:
             slot.has_grad = False
             set_grad(slot.param, None)
             self.client._show(slot)
+
+    def zero_grad(self, *args: Any, **kwargs: Any) -> None:
+        """As the optimizer's own, that looks at each p.grad first: what is dropped need not come."""
+        original = self.originals["zero_grad"] or types.MethodType(
+            type(self.optimizer).zero_grad, self.optimizer)
+        if args[0] if args else kwargs.get("set_to_none", _NONE_BY_DEFAULT):
+            for p in self.all_params():
+                p.grad = None
+        original(*args, **kwargs)
 
     # ---- state ----
 

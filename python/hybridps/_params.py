@@ -47,8 +47,11 @@ class _Managed:
     @grad.setter
     def grad(self, value: torch.Tensor | None) -> None:
         slot = _slots.get(id(self))
-        if slot is not None and slot.client.grads_away and value is not None:
-            slot.client.fetch_grads()
+        if slot is not None and slot.client.grads_away:
+            if value is None:
+                slot.client.drop_grad(slot)
+            else:
+                slot.client.fetch_grads()
         set_grad(self, value)
 
     @grad.deleter

@@ -518,6 +518,8 @@ class Client:
         if slot.has_grad and not slot.reuse:
             self.pool.drop([slot.grad])
             slot.has_grad = False
+            if not any(s.has_grad for s in self.slots[:1] + self.slots[-1:]):
+                self.grads_away = any(s.has_grad for s in self.slots)
 
     def look(self, slot: Slot) -> None:
         """Somebody takes p.data."""

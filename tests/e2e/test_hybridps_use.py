@@ -321,6 +321,52 @@ def loop(model, optimizer, steps, scaler=None, clip=None):
     return losses, scales
 
 
+class GradientsOnTheDevice(unittest.TestCase):
+    """After backward, with steps on the device: they come when somebody reads them."""
+
+    def setUp(self):
+        torch.set_num_threads(1)
+        self.model, self.plain = make(), make()
+        self.optimizer = adam(self.model)
+        self.client = hybridps.manage(self.model, self.optimizer, device="emu:8MiB", chunk_bytes=CHUNK,
+                                      optimizer_device="device")
+        self.addCleanup(self.client.close)
+        x, y = next(batches(1))
+        for model in (self.model, self.plain):
+            model(x, targets=y)["loss"].backward()
+
+    def moved(self):
+        total = self.client.stats()["total"]
+        return total["h2d"] + total["d2h"]
+
+    def test_dropping_them_moves_nothing(self):
+        before = self.moved()
+        self.optimizer.zero_grad(set_to_none=True)
+        self.assertTrue(all(p.grad is None for p in self.model.parameters()))
+        self.assertEqual(self.moved(), before)
+        self.assertEqual(self.client.stats()["device_by_kind"]["grad"], 0)
+
+    def test_reading_one_fetches_them_and_writing_it_is_seen_by_the_step(self):
+        theirs = adam(self.plain)
+        before = self.moved()
+        self.assertTrue(torch.equal(self.model.head.weight.grad, self.plain.head.weight.grad))
+        self.assertGreater(self.moved(), before)
+        for model in (self.model, self.plain):
+            model.head.weight.grad.mul_(3)
+            model.norm.weight.grad = torch.ones_like(model.norm.weight)
+            model.token.weight.grad = None
+        self.optimizer.step()
+        theirs.step()
+        for mine, other in zip(self.model.parameters(), self.plain.parameters()):
+            self.assertTrue(torch.equal(mine, other))
+            self.assertEqual(mine.grad is None, other.grad is None)
+            self.assertTrue(mine.grad is None or torch.equal(mine.grad, other.grad))
+
+    def test_zeros_are_zeros(self):
+        self.optimizer.zero_grad(set_to_none=False)
+        self.assertTrue(all((p.grad == 0).all() for p in self.model.parameters()))
+
+
 class SixteenBits(unittest.TestCase):
     def setUp(self):
         torch.set_num_threads(1)
