@@ -17,7 +17,7 @@ import torch
 from . import _abi
 from ._abi import DEVICE, HOLD, HOST, HybridPSError
 from ._group import TYPES
-from ._params import raw_data, raw_grad, set_data, set_grad
+from ._params import raw_data, raw_grad, set_grad
 from ._tensors import kind_of_state
 
 if TYPE_CHECKING:

@@ -21,7 +21,7 @@ import torch
 
 from . import _abi, _optim, _params, _save
 from ._abi import DEVICE, FREE, HOLD, HOST, Bundle, HybridPSError
-from ._group import TYPES, Group
+from ._group import Group
 from ._params import raw_grad, set_data, set_grad
 from ._slots import Managed, Slot
 from ._tensors import backward_runs, is_dense, tensors_of, view

@@ -14,6 +14,7 @@ except ImportError:
     print("skipped: python3-torch is not installed")
     sys.exit(77)
 
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "python"))
 BUILD = pathlib.Path(os.environ.get("HELIOS_BUILD", pathlib.Path(__file__).resolve().parents[2] / "build"))
 LIB = ctypes.CDLL(str(BUILD / "lib" / "libhelios.so.0"))
 LIB.hybridps_adam_step.argtypes = ([ctypes.c_void_p] * 4 + [ctypes.c_size_t, ctypes.c_long] +
@@ -82,6 +83,21 @@ class AdamAsTorch(unittest.TestCase):
                 q.addcdiv_(qm, denom, value=-(lr / (1 - 0.9 ** step)))
                 native(p, g, m, v, step, lr, 0.9, b2, eps, wd, adamw, 1)
             self.assertTrue(torch.equal(p, q) and torch.equal(m, qm) and torch.equal(v, qv))
+
+    def test_the_step_in_torch_s_operations_is_torch_s(self):
+        """What CUDA devices step with, here on the CPU."""
+        from hybridps._optim import adam_by_torch
+        for kind in (torch.optim.Adam, torch.optim.AdamW):
+            torch.manual_seed(4)
+            theirs = torch.nn.Parameter(torch.randn(10007))
+            p, m, v = theirs.detach().clone(), torch.zeros(10007), torch.zeros(10007)
+            optimizer = kind([theirs], lr=1e-3, weight_decay=0.01, foreach=False)
+            for step in range(1, 6):
+                theirs.grad = torch.randn(10007)
+                optimizer.step()
+                adam_by_torch(p, theirs.grad.clone(), m, v, step, optimizer.param_groups[0],
+                              kind is torch.optim.AdamW)
+                self.assertTrue(torch.equal(p, theirs))
 
     def test_half_precision_numbers_are_read_and_rounded_as_torch_does(self):
         bits = torch.arange(-32768, 32768, dtype=torch.int16)

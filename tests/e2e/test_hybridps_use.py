@@ -19,7 +19,7 @@ import torch.nn as nn
 from torch.utils.checkpoint import checkpoint
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "support"))
-from hybridps_model import (CHUNK, ROOT, SEQUENCE, VOCAB, WIDTH, Case, adam, batches, hybridps,  # noqa: E402
+from hybridps_model import (CHUNK, ROOT, VOCAB, WIDTH, Case, adam, batches, hybridps,  # noqa: E402
                             make, train)
 
 
@@ -509,6 +509,47 @@ class BadInput(unittest.TestCase):
                              (lambda: hybridps.manage(make(), device="emu:8MiB", policy="best"), "best")):
             with self.assertRaisesRegex(hybridps.HybridPSError, words):
                 wrong()
+
+    def test_an_error_says_what_is_where(self):
+        with hybridps.manage(self.model, self.optimizer, device="emu:8MiB", chunk_bytes=CHUNK) as client:
+            client.access(self.model.head.weight)
+            count = len(list(self.model.parameters()))
+            facts = (rf"device emu:8MiB: 8388608 bytes, 8388608 for chunks in moment [0-9]+; on it param {CHUNK}; on the "
+                     rf"host param [0-9]+, momentum [0-9]+, variance [0-9]+; {CHUNK} bytes pinned by head.weight; "
+                     f"{count} parameters of 1 modules")
+            for wrong in (lambda: client.register_module(self.model), lambda: client.access(torch.zeros(3)),
+                          lambda: client.release(self.model.norm.weight),
+                          lambda: client.register_optim(self.optimizer)):
+                with self.assertRaisesRegex(hybridps.HybridPSError, facts):
+                    wrong()
+            client.release(self.model.head.weight)
+        with self.assertRaisesRegex(hybridps.HybridPSError, "closed"):
+            client.access(self.model.head.weight)
+
+    def test_choices_that_are_none_and_optimizers_that_can_not_are_refused_and_nothing_changed(self):
+        sgd = torch.optim.SGD(self.model.parameters(), lr=0.1)
+        other = adam(self.model)
+        other.param_groups[0]["amsgrad"] = True
+        for options, optimizer, words in (({"gradients": "shared"}, None, "'separate' or 'reuse'"),
+                                          ({"optimizer_device": "gpu"}, None, "'auto', 'host' or 'device'"),
+                                          ({"optimizer_device": "device"}, sgd, "Adam and AdamW"),
+                                          ({"optimizer_device": "device"}, other, "amsgrad")):
+            with self.assertRaisesRegex(hybridps.HybridPSError, words):
+                hybridps.manage(self.model, optimizer, device="emu:8MiB", **options)
+            self.assertNotIn("forward", self.model.__dict__)
+            self.assertIs(type(self.model.head.weight), nn.Parameter)
+        with hybridps.manage(self.model, self.optimizer, device="emu:8MiB", optimizer_device="device"):
+            self.model(next(batches(1))[0]).sum().backward()
+            before = self.model.head.weight.clone()
+            self.optimizer.param_groups[0]["amsgrad"] = True
+            with self.assertRaisesRegex(hybridps.HybridPSError, "only native Adam's own steps work"):
+                self.optimizer.step()
+            self.assertTrue(torch.equal(self.model.head.weight, before))
+
+    def test_a_parameter_belongs_to_one_client(self):
+        with hybridps.manage(self.model, device="emu:8MiB"):
+            with self.assertRaisesRegex(hybridps.HybridPSError, "weight is registered already, with the client"):
+                hybridps.manage(nn.ModuleList([self.model.head]), device="emu:8MiB")
 
     def test_mixed_devices_are_refused(self):
         self.model.head.weight = nn.Parameter(torch.empty(VOCAB, WIDTH, device="meta"))
