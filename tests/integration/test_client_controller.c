@@ -38,7 +38,7 @@ static json_t *answer(const char *method, const json_t *params)
         return json_pack("{s:b s:i}", "visible", 1, "committed", 1);
     }
     if (strcmp(method, "getShard") == 0)
-        return json_pack("{s:{s:O}}", "shard", "copies", boss.copies);
+        return json_pack("{s:{s:o}}", "shard", "copies", json_deep_copy(boss.copies));
     boss.nodes_asked += strcmp(method, "listNodes") == 0;
     if (strcmp(method, "clusterInfo") == 0)
         return json_pack("{s:{s:s}}", "info", "l3Address", world.address);
@@ -263,13 +263,11 @@ static void where_the_nodes_are_is_asked_only_when_one_has_a_copy(void **state)
     helios_client *c = open_client("shm");
     char buf[16];
     for (int in_l2 = 0; in_l2 < 2; in_l2++) {
-        if (in_l2)
-            json_array_append_new(boss.copies,
-                                  json_pack("{s:s s:s}", "tier", "L2", "node", "node-7"));
-        else
-            json_array_append_new(boss.copies,
-                                  json_pack("{s:s s:s}", "tier", "L1", "node", "node-7"));
+        pthread_mutex_lock(&boss.lock);
+        json_array_append_new(
+            boss.copies, json_pack("{s:s s:s}", "tier", in_l2 ? "L2" : "L1", "node", "node-7"));
         boss.nodes_asked = 0;
+        pthread_mutex_unlock(&boss.lock);
         assert_int_equal(helios_get(c, (helios_id){.hi = 1, .lo = 2}, buf, sizeof(buf)),
                          HELIOS_ENOENT);
         (void)told(boss.copies);
