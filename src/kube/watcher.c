@@ -1,5 +1,6 @@
 #include "kube/watcher.h"
 
+#include <curl/curl.h>
 #include <poll.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -91,27 +92,17 @@ static hl_status on_event(void *arg, enum hl_kube_event type, json_t *object)
 
 /* ---- listing --------------------------------------------------------------------------------- */
 
-static int append_escaped(char *out, size_t cap, const char *text)
-{
-    size_t n = strlen(out);
-    for (; *text != '\0'; text++) {
-        int plain = (*text >= 'a' && *text <= 'z') || (*text >= 'A' && *text <= 'Z') ||
-                    (*text >= '0' && *text <= '9') || strchr("-_.~", *text) != NULL;
-        if (n + 4 > cap)
-            return 0;
-        n += (size_t)snprintf(out + n, cap - n, plain ? "%c" : "%%%02X", (unsigned char)*text);
-    }
-    return 1;
-}
-
 static hl_status list_page(struct hl_kube_watcher *w, const char *after, int *retry_after_s,
                            json_t **out)
 {
     char path[8192];
-    snprintf(path, sizeof(path), "%s?limit=%d%s%s%s", w->path, PAGE,
-             w->selector[0] != '\0' ? "&labelSelector=" : "", w->selector,
-             after[0] != '\0' ? "&continue=" : "");
-    if (!append_escaped(path, sizeof(path), after))
+    char *token = curl_easy_escape(NULL, after, 0);
+    int len = token == NULL ? -1
+                            : snprintf(path, sizeof(path), "%s?limit=%d%s%s%s%s", w->path, PAGE,
+                                       w->selector[0] != '\0' ? "&labelSelector=" : "", w->selector,
+                                       token[0] != '\0' ? "&continue=" : "", token);
+    curl_free(token);
+    if (len < 0 || (size_t)len >= sizeof(path))
         return hl_fail(HL_EPROTO, "list of %s: its continue token is too long", w->path);
     return hl_kube_call(
         w->opts.kube,

@@ -29,21 +29,21 @@ struct cached_map {
     UT_hash_handle hh;
 };
 
-static const char *meta(const json_t *object, const char *key)
+const char *cache_meta(const json_t *object, const char *key)
 {
     return hl_json_str(json_object_get(object, "metadata"), key, "");
 }
 
 static void name_key(const json_t *object, const char *name, char *out)
 {
-    snprintf(out, CACHE_KEY_MAX, "%.300s/%.300s", meta(object, "namespace"), name);
+    snprintf(out, CACHE_KEY_MAX, "%.300s/%.300s", cache_meta(object, "namespace"), name);
 }
 
 static void job_key(enum hl_ranktable_kind kind, const json_t *job, char *out)
 {
     static const char *const kinds[] = {"vcjob", "job", "deployment"};
-    snprintf(out, CACHE_KEY_MAX, "%s %.300s/%.300s", kinds[kind], meta(job, "namespace"),
-             meta(job, "name"));
+    snprintf(out, CACHE_KEY_MAX, "%s %.300s/%.300s", kinds[kind], cache_meta(job, "namespace"),
+             cache_meta(job, "name"));
 }
 
 static hl_status no_memory(void)
@@ -63,8 +63,8 @@ static void replace(json_t **at, json_t *object)
 static void mark_jobs(struct cache *c, const char *name_space, const char *name)
 {
     for (struct cached_job *j = c->jobs; j != NULL; j = j->hh.next)
-        if (strcmp(meta(j->object, "namespace"), name_space) == 0 &&
-            strcmp(meta(j->object, "name"), name) == 0)
+        if (strcmp(cache_meta(j->object, "namespace"), name_space) == 0 &&
+            strcmp(cache_meta(j->object, "name"), name) == 0)
             j->dirty = 1;
 }
 
@@ -72,10 +72,10 @@ static void mark_users(struct cache *c, const json_t *map)
 {
     char name[256];
     for (struct cached_job *j = c->jobs; j != NULL; j = j->hh.next) {
-        if (strcmp(meta(j->object, "namespace"), meta(map, "namespace")) != 0)
+        if (strcmp(cache_meta(j->object, "namespace"), cache_meta(map, "namespace")) != 0)
             continue;
         hl_ranktable_config_map(j->object, name, sizeof(name));
-        if (strcmp(name, meta(map, "name")) == 0)
+        if (strcmp(name, cache_meta(map, "name")) == 0)
             j->dirty = 1;
     }
 }
@@ -127,8 +127,8 @@ static void drop_job(struct cache *c, struct cached_job *job)
     if (!job->writing)
         cache_forget(c, job);
     hl_ranktable_config_map(user, map, sizeof(map));
-    json_t *like =
-        json_pack("{s:{s:s s:s}}", "metadata", "namespace", meta(user, "namespace"), "name", map);
+    json_t *like = json_pack("{s:{s:s s:s}}", "metadata", "namespace",
+                             cache_meta(user, "namespace"), "name", map);
     mark_users(c, like);
     json_decref(like);
     json_decref(user);
@@ -194,13 +194,13 @@ static void mark_of_pod(struct cache *c, const json_t *pod)
 {
     const char *job = hl_ranktable_job_of(pod);
     if (job != NULL)
-        mark_jobs(c, meta(pod, "namespace"), job);
+        mark_jobs(c, cache_meta(pod, "namespace"), job);
 }
 
 static struct cached_pod *find_pod(struct cache *c, const json_t *pod)
 {
     struct cached_pod *p = NULL;
-    const char *uid = meta(pod, "uid");
+    const char *uid = cache_meta(pod, "uid");
     HASH_FIND_STR(c->pods, uid, p);
     return p;
 }
@@ -213,7 +213,7 @@ hl_status cache_put_pod(struct cache *c, json_t *pod)
         return no_memory();
     if (p == NULL) {
         p = calloc(1, sizeof(*p));
-        if (p == NULL || (p->uid = strdup(meta(pod, "uid"))) == NULL) {
+        if (p == NULL || (p->uid = strdup(cache_meta(pod, "uid"))) == NULL) {
             free(p);
             return no_memory();
         }
@@ -271,7 +271,7 @@ json_t *cache_pods_of(struct cache *c, const json_t *job)
     const struct cached_pod *p;
     char key[CACHE_KEY_MAX];
     json_t *all = json_array();
-    name_key(job, meta(job, "name"), key);
+    name_key(job, cache_meta(job, "name"), key);
     HASH_FIND_STR(c->groups, key, g);
     if (g != NULL)
         DL_FOREACH (g->pods, p)
@@ -293,9 +293,9 @@ static struct cached_map *find_map(struct cache *c, const json_t *object, const 
 hl_status cache_put_map(struct cache *c, json_t *map)
 {
     char key[CACHE_KEY_MAX];
-    struct cached_map *m = find_map(c, map, meta(map, "name"));
+    struct cached_map *m = find_map(c, map, cache_meta(map, "name"));
     if (m == NULL) {
-        name_key(map, meta(map, "name"), key);
+        name_key(map, cache_meta(map, "name"), key);
         m = calloc(1, sizeof(*m));
         if (m == NULL || (m->key = strdup(key)) == NULL) {
             free(m);
@@ -320,7 +320,7 @@ static void drop_map(struct cache *c, struct cached_map *m)
 
 void cache_drop_map(struct cache *c, const json_t *map)
 {
-    struct cached_map *m = find_map(c, map, meta(map, "name"));
+    struct cached_map *m = find_map(c, map, cache_meta(map, "name"));
     if (m != NULL)
         drop_map(c, m);
 }
@@ -350,7 +350,8 @@ json_t *cache_map_of(struct cache *c, const json_t *job)
 
 static int came_before(const struct cached_job *a, const struct cached_job *b)
 {
-    int order = strcmp(meta(a->object, "creationTimestamp"), meta(b->object, "creationTimestamp"));
+    int order = strcmp(cache_meta(a->object, "creationTimestamp"),
+                       cache_meta(b->object, "creationTimestamp"));
     return order != 0 ? order < 0 : strcmp(a->key, b->key) < 0;
 }
 
@@ -360,7 +361,7 @@ const struct cached_job *cache_rival(struct cache *c, const struct cached_job *j
     hl_ranktable_config_map(job->object, mine, sizeof(mine));
     for (const struct cached_job *j = c->jobs; j != NULL; j = j->hh.next) {
         if (j == job || j->gone ||
-            strcmp(meta(j->object, "namespace"), meta(job->object, "namespace")) != 0)
+            strcmp(cache_meta(j->object, "namespace"), cache_meta(job->object, "namespace")) != 0)
             continue;
         hl_ranktable_config_map(j->object, name, sizeof(name));
         if (strcmp(mine, name) == 0 && came_before(j, job))

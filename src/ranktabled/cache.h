@@ -45,6 +45,9 @@ struct cache {
     struct cached_map *maps;     /* ConfigMaps, by "namespace/name" */
 };
 
+/* A text of an object's metadata, "" when it has none; borrowed. */
+const char *cache_meta(const json_t *object, const char *key);
+
 hl_status cache_put_job(struct cache *c, enum hl_ranktable_kind kind, json_t *job) HL_CHECK;
 hl_status cache_put_pod(struct cache *c, json_t *pod) HL_CHECK;
 hl_status cache_put_map(struct cache *c, json_t *map) HL_CHECK;

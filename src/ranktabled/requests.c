@@ -6,7 +6,6 @@
 
 #include "base/clock.h"
 #include "base/log.h"
-#include "core/json.h"
 #include "ranktabled/ranktabled_private.h"
 
 #define CALL_MS     5000
@@ -109,11 +108,6 @@ static int send_call(struct call *c)
     return 0;
 }
 
-static const char *meta(const json_t *object, const char *key)
-{
-    return hl_json_str(json_object_get(object, "metadata"), key, "");
-}
-
 void request_write(struct hl_ranktabled *d, struct cached_job *job, const json_t *map,
                    const json_t *document)
 {
@@ -123,12 +117,12 @@ void request_write(struct hl_ranktabled *d, struct cached_job *job, const json_t
             ? NULL
             : make(d, "PATCH",
                    json_pack("{s:{s:s} s:{s:s}}", "metadata", "resourceVersion",
-                             meta(map, "resourceVersion"), "data", HL_RANKTABLE_KEY, text));
+                             cache_meta(map, "resourceVersion"), "data", HL_RANKTABLE_KEY, text));
     free(text);
     if (c != NULL) {
         snprintf(c->path, sizeof(c->path),
                  "/api/v1/namespaces/%.300s/configmaps/%.300s?fieldManager=helios-ranktable",
-                 meta(map, "namespace"), meta(map, "name"));
+                 cache_meta(map, "namespace"), cache_meta(map, "name"));
         c->key = strdup(job->key);
         job->writing = send_call(c);
     }
@@ -150,17 +144,18 @@ void request_event(struct hl_ranktabled *d, const struct cached_job *job, const 
     gmtime_r(&t, &utc);
     strftime(now, sizeof(now), "%Y-%m-%dT%H:%M:%SZ", &utc);
     const json_t *o = job->object;
-    struct call *c =
-        make(d, "POST",
-             json_pack("{s:{s:s s:s} s:{s:s s:s s:s s:s s:s} s:s s:s s:s s:{s:s} s:s s:s s:i}",
-                       "metadata", "generateName", "helios-ranktable-", "namespace",
-                       meta(o, "namespace"), "involvedObject", "apiVersion", api_of(job->kind),
-                       "kind", ranktabled_kind(job->kind), "name", meta(o, "name"), "namespace",
-                       meta(o, "namespace"), "uid", meta(o, "uid"), "type", "Warning", "reason",
-                       "RankTable", "message", reason, "source", "component", "helios-ranktable",
-                       "firstTimestamp", now, "lastTimestamp", now, "count", 1));
+    struct call *c = make(
+        d, "POST",
+        json_pack("{s:{s:s s:s} s:{s:s s:s s:s s:s s:s} s:s s:s s:s s:{s:s} s:s s:s s:i}",
+                  "metadata", "generateName", "helios-ranktable-", "namespace",
+                  cache_meta(o, "namespace"), "involvedObject", "apiVersion", api_of(job->kind),
+                  "kind", ranktabled_kind(job->kind), "name", cache_meta(o, "name"), "namespace",
+                  cache_meta(o, "namespace"), "uid", cache_meta(o, "uid"), "type", "Warning",
+                  "reason", "RankTable", "message", reason, "source", "component",
+                  "helios-ranktable", "firstTimestamp", now, "lastTimestamp", now, "count", 1));
     if (c == NULL)
         return;
-    snprintf(c->path, sizeof(c->path), "/api/v1/namespaces/%.300s/events", meta(o, "namespace"));
+    snprintf(c->path, sizeof(c->path), "/api/v1/namespaces/%.300s/events",
+             cache_meta(o, "namespace"));
     d->events += (unsigned long)send_call(c);
 }
