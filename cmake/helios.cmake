@@ -106,7 +106,8 @@ function(hl_kernel_flags)
 endfunction()
 
 function(hl_library)
-  file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/client/*.c ${CMAKE_SOURCE_DIR}/src/hybridps/*.c)
+  file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/client/*.c ${CMAKE_SOURCE_DIR}/src/hybridps/*.c
+    ${CMAKE_SOURCE_DIR}/src/maco/*.c)
   if(sources)
     add_library(helios SHARED ${sources})
     target_link_libraries(helios PRIVATE hl_client hl_mem -Wl,--exclude-libs,ALL)
