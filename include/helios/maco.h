@@ -53,9 +53,10 @@ enum maco_task_type {
      */
     MACO_TASK_ELEMENTWISE = 120,
     MACO_TASK_CUSTOM_COMPUTE = 150, /* a function of the caller */
-    /* X -> Y, may be one; count (low, high 32 bits), op (enum maco_reduce), peer or root, tag.
-     * count is of X's elements, but of one rank's in REDUCE_SCATTER's Y, ALLGATHER's X, and of what
-     * goes to each rank in ALL_TO_ALL */
+    /* X -> Y, may be one; count (low, high 32 bits), op (enum maco_reduce), peer or root, tag,
+     * ranks. count is of X's elements, but of one rank's in REDUCE_SCATTER's Y, ALLGATHER's X, and
+     * of what goes to each rank in ALL_TO_ALL: these three must say the group's ranks, the others
+     * may. SEND has no Y, RECV no X */
     MACO_TASK_ALLREDUCE = 200,
     MACO_TASK_ALLGATHER = 201,
     MACO_TASK_REDUCE_SCATTER = 202,
@@ -92,9 +93,10 @@ enum maco_elementwise {
 enum maco_reduce { MACO_SUM = 0, MACO_AVG = 1, MACO_MIN = 2, MACO_MAX = 3, MACO_PROD = 4 };
 
 /* flags of a task; other bits are refused */
-#define MACO_FLAG_DTYPE         0x000fu /* enum maco_dtype of its inputs and outputs */
-#define MACO_FLAG_DETERMINISTIC 0x0010u /* each element by a fixed order that no chunking changes  \
-                                         */
+#define MACO_FLAG_DTYPE 0x000fu /* enum maco_dtype of its inputs and outputs */
+#define MACO_FLAG_DETERMINISTIC                                                                    \
+    0x0010u /* each element by a fixed order that no chunking changes                              \
+             */
 
 /* One task as the back ends read it: the same bytes on a CPU and a GPU. */
 typedef struct maco_task {
@@ -184,10 +186,19 @@ enum maco_policy {
 
 enum maco_balance { MACO_ROUND_ROBIN = 0, MACO_LEAST_LOADED = 1 };
 
+/* Tasks of one worker in the order in which it runs them. */
+typedef struct maco_list {
+    const uint32_t *ids;
+    uint32_t n;
+} maco_list;
+
 typedef struct maco_compile_options {
     int policy, balance, workers; /* workers of MACO_STATIC; 0 = those of the runtime */
-    int infer; /* 1: order from overlapping ranges (RAW, WAR, WAW, in the order of adding);
+    int infer; /* 1: order from overlapping ranges (RAW, WAR, WAW), in the order of adding where
+                  dependencies don't say otherwise;
                   0: two unordered tasks of which one writes what the other uses are refused */
+    const maco_list *lists; /* of MACO_STATIC, `workers` of them: every task that is no
+                               communication once; NULL = made from costs */
 } maco_compile_options;
 
 /* HELIOS_ECONFLICT: a cycle, named task by task; unordered writers; lists whose order deadlocks. */
@@ -196,17 +207,28 @@ HELIOS_API int maco_compile(const maco_graph *g, const maco_compile_options *opt
 HELIOS_API void maco_plan_free(maco_plan *p); /* NULL is fine */
 
 /* What the back ends get; good as long as the plan. Task 0.. are in launch order, not in that of
- * adding: `id` of each is its id in the graph, MACO_NONE of a join. */
+ * adding: `id` of each is its id in the graph, MACO_NONE of a join. A join is a NOP that only
+ * carries a trigger on: who fires its event triggers at once, it is in no list. Among tasks that
+ * start together (an event's, the roots) joins are first, then communication, then the rest; in
+ * each the higher priority first. All tasks have a trigger; all but the roots an event that they
+ * depend on, and they stand in its range. Exactly one event is the END, the last one. */
 typedef struct maco_plan_view {
     const maco_task *tasks;
     const maco_event *events;
     const uint32_t *id,
-        *worker; /* per task; worker: the static list's or the wish, MACO_NONE = any */
+        *worker;             /* per task; worker: the static list's or the wish, MACO_NONE = any */
+    const int32_t *priority; /* per task */
     uint32_t n_tasks, n_events;
     uint32_t n_roots; /* tasks 0 <= i < n_roots start at once */
+    int policy, balance;
+    /* MACO_STATIC: worker w runs list[first_of_list[w]] .. list[first_of_list[w + 1] - 1] */
+    const uint32_t *list, *first_of_list;
+    uint32_t n_lists;
+    const uint32_t *comm; /* n_comm tasks: each group's are begun in this order */
     const char *names;
     uint64_t names_bytes;
-    uint64_t comm_hash; /* of the collectives in order: equal on all ranks, or they would hang */
+    uint64_t comm_hash; /* of the collectives in order, SEND and RECV left out: equal on all ranks,
+                           or they would hang */
     uint32_t n_comm;
 } maco_plan_view;
 
