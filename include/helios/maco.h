@@ -27,6 +27,14 @@ extern "C" {
 #define HELIOS_API __attribute__((visibility("default")))
 #endif
 
+#ifdef __cplusplus
+#define MACO_ALIGNED(n)           alignas(n)
+#define MACO_LAYOUT(is, sentence) static_assert(is, sentence)
+#else
+#define MACO_ALIGNED(n)           _Alignas(n)
+#define MACO_LAYOUT(is, sentence) _Static_assert(is, sentence)
+#endif
+
 #define MACO_MAX_TASKS (1u << 24)
 #define MACO_NONE      UINT32_MAX
 
@@ -122,7 +130,7 @@ enum maco_event_kind {
 
 /* Fires when `count` reaches needed * iteration: counters are never reset between runs. */
 typedef struct maco_event {
-    _Alignas(64) uint64_t count;
+    MACO_ALIGNED(64) uint64_t count;
     uint32_t needed; /* triggers per run, at least 1 */
     uint32_t first, last;
     uint16_t kind, reserved;
@@ -132,8 +140,8 @@ typedef struct maco_event {
     uint64_t reserved2[3];
 } maco_event;
 
-_Static_assert(sizeof(maco_task) == 128, "a task is two cache lines");
-_Static_assert(sizeof(maco_event) == 64, "an event has a cache line of its own");
+MACO_LAYOUT(sizeof(maco_task) == 128, "a task is two cache lines");
+MACO_LAYOUT(sizeof(maco_event) == 64, "an event has a cache line of its own");
 
 /* ---- the graph ---- */
 typedef struct maco_graph maco_graph;
