@@ -54,7 +54,7 @@ hl_status hl_scratch_reserve(struct hl_maco_scratch *s, size_t bytes, void **out
 
 static hl_status arithmetic(const maco_task *t, struct hl_maco_scratch *s)
 {
-    int dtype = hl_task_dtype(t);
+    int dtype = hl_maco_dtype(t);
     if (dtype > MACO_BF16)
         return hl_fail(HL_EUNSUPPORTED,
                        "a task of type %d with elements of type %d: arithmetic is of float32, "

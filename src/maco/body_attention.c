@@ -141,7 +141,7 @@ hl_status hl_body_attention(const maco_task *t, struct hl_maco_scratch *scratch)
                       .sk = (size_t)t->dims[4],
                       .d = (size_t)t->dims[5],
                       .causal = t->dims[6],
-                      .dtype = hl_task_dtype(t),
+                      .dtype = hl_maco_dtype(t),
                       .scale = t->aux[0]};
     struct work w = {.s = &s, .tile = hl_tile()};
     int type = s.dtype;

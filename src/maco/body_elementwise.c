@@ -13,7 +13,7 @@ static void gelu_or_silu(const maco_task *t, float *x, size_t n)
 
 hl_status hl_body_unary(const maco_task *t)
 {
-    int dtype = hl_task_dtype(t);
+    int dtype = hl_maco_dtype(t);
     size_t rows = (size_t)t->dims[0], cols = (size_t)t->dims[1];
     float x[HL_BLOCK];
     for (size_t r = 0; r < rows; r++) {
@@ -62,7 +62,7 @@ static void apply(const maco_task *t, float *restrict a, const float *restrict b
 
 hl_status hl_body_elementwise(const maco_task *t)
 {
-    int dtype = hl_task_dtype(t), out = t->dims[6], op = t->dims[5];
+    int dtype = hl_maco_dtype(t), out = t->dims[6], op = t->dims[5];
     int two = op == MACO_ADD || op == MACO_SUB || op == MACO_MUL || op == MACO_SCALE_ADD;
     size_t rows = (size_t)t->dims[0], cols = (size_t)t->dims[1];
     float a[HL_BLOCK], b[HL_BLOCK];

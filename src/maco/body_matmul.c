@@ -34,7 +34,7 @@ static hl_status run(const maco_task *t, const struct hl_gemm *g, struct hl_maco
 
 hl_status hl_body_matmul(const maco_task *t, struct hl_maco_scratch *s)
 {
-    int dtype = hl_task_dtype(t);
+    int dtype = hl_maco_dtype(t);
     struct hl_gemm g = {
         .a = {hl_at(t->inputs[0], dtype, 0), dtype, (size_t)t->dims[3], t->dims[6] != 0},
         /* B's columns are next to each other unless it is transposed */
@@ -53,7 +53,7 @@ hl_status hl_body_matmul(const maco_task *t, struct hl_maco_scratch *s)
 
 hl_status hl_body_linear(const maco_task *t, struct hl_maco_scratch *s)
 {
-    int dtype = hl_task_dtype(t);
+    int dtype = hl_maco_dtype(t);
     struct hl_gemm g = {.a = {hl_at(t->inputs[0], dtype, 0), dtype, (size_t)t->dims[3], 0},
                         .b = {hl_at(t->inputs[1], dtype, 0), dtype, (size_t)t->dims[4], 0},
                         .m = (size_t)t->dims[0],

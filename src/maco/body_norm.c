@@ -9,7 +9,7 @@ struct row_work {
 
 static hl_status prepare(const maco_task *t, struct hl_maco_scratch *s, struct row_work *w)
 {
-    int dtype = hl_task_dtype(t);
+    int dtype = hl_maco_dtype(t);
     size_t cols = (size_t)t->dims[1], room = hl_round_up(cols, HL_LANES);
     void *data;
     HL_TRY(hl_scratch_reserve(s, 3 * room * sizeof(float), &data));
@@ -59,7 +59,7 @@ static void softmax_row(const struct row_work *w, size_t cols)
 static hl_status rows_of(const maco_task *t, struct hl_maco_scratch *s)
 {
     struct row_work w;
-    int dtype = hl_task_dtype(t);
+    int dtype = hl_maco_dtype(t);
     size_t rows = (size_t)t->dims[0], cols = (size_t)t->dims[1];
     float pad = t->type == MACO_TASK_SOFTMAX ? -INFINITY : 0;
     HL_TRY(prepare(t, s, &w));

@@ -8,6 +8,7 @@
 
 #include "hybridps/half.h"
 #include "maco/bodies.h"
+#include "maco/types.h"
 
 /* Loops run over a multiple of this, so that no element is computed by a remainder's code. */
 #define HL_LANES 16
@@ -33,11 +34,6 @@ hl_status hl_scratch_reserve(struct hl_maco_scratch *s, size_t bytes, void **out
 static inline size_t hl_round_up(size_t n, size_t to)
 {
     return (n + to - 1) / to * to;
-}
-
-static inline int hl_task_dtype(const maco_task *t)
-{
-    return t->flags & MACO_FLAG_DTYPE;
 }
 
 static inline size_t hl_float_size(int dtype)

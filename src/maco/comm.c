@@ -39,8 +39,8 @@ hl_status hl_maco_comm(const maco_task *t, const char *name, hybridps_group *gro
                      .name = name,
                      .in = (const void *)(uintptr_t)t->inputs[0],
                      .out = (void *)(uintptr_t)t->outputs[0],
-                     .count = (uint32_t)t->dims[0] | (uint64_t)(uint32_t)t->dims[1] << 32,
-                     .dtype = t->flags & MACO_FLAG_DTYPE,
+                     .count = hl_maco_count(t),
+                     .dtype = hl_maco_dtype(t),
                      .op = t->dims[2],
                      .peer = t->dims[3]};
     size_t size = hl_maco_dtype_size(c.dtype);

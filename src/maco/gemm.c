@@ -10,27 +10,67 @@
 #define BLOCK_M 96  /* and of its rows */
 #define HELD_M  768 /* rows whose sums wait at once */
 
+typedef float vec4 __attribute__((vector_size(16), aligned(4), may_alias));
+
+/* Four of the eight elements of a and b. */
+#define INTERLEAVE(a, b, ...) __builtin_shufflevector(a, b, __VA_ARGS__)
+
 /* One panel's k of rows that lie next to each other in memory. */
 static void pack_across(const struct hl_matrix *m, size_t r0, size_t rows, size_t k0, size_t n,
                         size_t width, float *to)
 {
+    const float *f32 = (const float *)m->data + k0 * m->ld + r0;
     for (size_t k = 0; k < n; k++, to += width) {
-        hl_half_load(m->data, m->dtype, (k0 + k) * m->ld + r0, rows, to);
+        if (m->dtype != MACO_F32)
+            hl_half_load(m->data, m->dtype, (k0 + k) * m->ld + r0, rows, to);
+        else
+            memcpy(to, f32 + k * m->ld, rows * sizeof(float));
         for (size_t r = rows; r < width; r++)
             to[r] = 0;
     }
+}
+
+/* Four rows side by side, from lines of n: four by four elements at a time. */
+static void turn4(const float *const line[4], size_t n, size_t width, float *to)
+{
+    size_t k = 0;
+    for (; k + 4 <= n; k += 4, to += 4 * width) {
+        vec4 a = *(const vec4 *)(line[0] + k), b = *(const vec4 *)(line[1] + k);
+        vec4 c = *(const vec4 *)(line[2] + k), d = *(const vec4 *)(line[3] + k);
+        vec4 ac0 = INTERLEAVE(a, c, 0, 4, 1, 5), ac1 = INTERLEAVE(a, c, 2, 6, 3, 7);
+        vec4 bd0 = INTERLEAVE(b, d, 0, 4, 1, 5), bd1 = INTERLEAVE(b, d, 2, 6, 3, 7);
+        *(vec4 *)to = INTERLEAVE(ac0, bd0, 0, 4, 1, 5);
+        *(vec4 *)(to + width) = INTERLEAVE(ac0, bd0, 2, 6, 3, 7);
+        *(vec4 *)(to + 2 * width) = INTERLEAVE(ac1, bd1, 0, 4, 1, 5);
+        *(vec4 *)(to + 3 * width) = INTERLEAVE(ac1, bd1, 2, 6, 3, 7);
+    }
+    for (; k < n; k++, to += width)
+        for (size_t r = 0; r < 4; r++)
+            to[r] = line[r][k];
 }
 
 /* One panel whose rows have their k next to each other: turned over. */
 static void pack_along(const struct hl_matrix *m, size_t r0, size_t rows, size_t k0, size_t n,
                        size_t width, float *to)
 {
-    float line[BLOCK_K];
-    for (size_t r = 0; r < width; r++) {
-        if (r < rows)
-            hl_half_load(m->data, m->dtype, (r0 + r) * m->ld + k0, n, line);
-        for (size_t k = 0; k < n; k++)
-            to[k * width + r] = r < rows ? line[k] : 0;
+    static const float zeros[BLOCK_K];
+    float as_float[4][BLOCK_K];
+    for (size_t r = 0; r < width; r += 4) {
+        const float *line[4];
+        for (size_t i = 0; i < 4; i++) {
+            size_t at = (r0 + r + i) * m->ld + k0;
+            line[i] = r + i >= rows ? zeros : (const float *)m->data + at;
+            if (m->dtype != MACO_F32 && r + i < rows) {
+                hl_half_load(m->data, m->dtype, at, n, as_float[i]);
+                line[i] = as_float[i];
+            }
+        }
+        if (r + 4 <= width)
+            turn4(line, n, width, to + r);
+        else
+            for (size_t k = 0; k < n; k++)
+                for (size_t i = 0; r + i < width; i++)
+                    to[k * width + r + i] = line[i][k];
     }
 }
 

@@ -32,7 +32,7 @@ typedef float vec16 __attribute__((vector_size(64), aligned(4), may_alias));
         }                                                                                          \
     }
 
-#if defined(__x86_64__)
+#if defined(__x86_64__) && !defined(HL_PORTABLE)
 TILE(run_sse, vec4, 4, )
 TILE(run_avx2, vec8, 6, __attribute__((target("avx2,fma"))))
 TILE(run_avx512, vec16, 12, __attribute__((target("avx512f,fma"))))

@@ -7,7 +7,7 @@
 
 #define ALWAYS __attribute__((always_inline)) static inline
 
-#if defined(__x86_64__)
+#if defined(__x86_64__) && !defined(HL_PORTABLE)
 #define AVX2   __attribute__((target("avx2,fma")))
 #define AVX512 __attribute__((target("avx512f,fma,prefer-vector-width=512")))
 #define BUILDS(type, name, params, args)                                                           \
