@@ -12,7 +12,7 @@
 #include "base/log.h"
 #include "core/json.h"
 
-#define PAGE         500
+#define PAGE         250
 #define BACKOFF_MS   200
 #define BACKOFF_TOP  30000
 #define ABSENT_MS    60000 /* a kind that the server does not know */
@@ -37,8 +37,9 @@ struct hl_kube_watcher {
 /* What goes to the loop. */
 struct message {
     struct hl_kube_watcher *w;
-    json_t *object; /* or the array of a list */
-    int is_list;
+    json_t *object; /* or the array of a page */
+    int is_page;
+    unsigned page;
     enum hl_kube_event type;
 };
 
@@ -61,8 +62,8 @@ static void deliver(void *arg)
     struct message *m = arg;
     struct hl_kube_watcher *w = m->w;
     if (!w->dead) {
-        if (m->is_list)
-            w->opts.listed(w->opts.arg, m->object);
+        if (m->is_page)
+            w->opts.listed(w->opts.arg, m->object, m->page);
         else
             w->opts.changed(w->opts.arg, m->type, m->object);
     }
@@ -71,13 +72,14 @@ static void deliver(void *arg)
     unref(w);
 }
 
-static hl_status post(struct hl_kube_watcher *w, json_t *object, int is_list,
-                      enum hl_kube_event type)
+static hl_status post(struct hl_kube_watcher *w, json_t *object, struct message what)
 {
     struct message *m = malloc(sizeof(*m));
     if (m == NULL)
         return hl_fail(HL_ENOMEM, "memory is short for an event of %s", w->path);
-    *m = (struct message){w, json_incref(object), is_list, type};
+    *m = what;
+    m->w = w;
+    m->object = json_incref(object);
     pthread_mutex_lock(&w->lock);
     w->refs++;
     pthread_mutex_unlock(&w->lock);
@@ -87,7 +89,7 @@ static hl_status post(struct hl_kube_watcher *w, json_t *object, int is_list,
 
 static hl_status on_event(void *arg, enum hl_kube_event type, json_t *object)
 {
-    return post(arg, object, 0, type);
+    return post(arg, object, (struct message){.type = type});
 }
 
 /* ---- listing --------------------------------------------------------------------------------- */
@@ -111,31 +113,38 @@ static hl_status list_page(struct hl_kube_watcher *w, const char *after, int *re
         out);
 }
 
-static hl_status list_pages(struct hl_kube_watcher *w, json_t *all, int *retry_after_s)
+static hl_status take_page(struct hl_kube_watcher *w, const json_t *page, unsigned at, char *after,
+                           size_t cap)
 {
-    char after[4096] = "";
-    do {
-        json_t *page = NULL;
-        HL_TRY(list_page(w, after, retry_after_s, &page));
-        const json_t *meta = json_object_get(page, "metadata");
-        json_array_extend(all, hl_json_list(page, "items"));
-        snprintf(w->version, sizeof(w->version), "%s", hl_json_str(meta, "resourceVersion", ""));
-        snprintf(after, sizeof(after), "%s", hl_json_str(meta, "continue", ""));
-        json_decref(page);
-    } while (after[0] != '\0' && !atomic_load(&w->stopping));
-    return HL_OK;
+    const json_t *meta = json_object_get(page, "metadata");
+    json_t *none = json_array(), *items = json_object_get(page, "items");
+    snprintf(w->version, sizeof(w->version), "%s", hl_json_str(meta, "resourceVersion", ""));
+    snprintf(after, cap, "%s", hl_json_str(meta, "continue", ""));
+    if (after[0] == '\0')
+        at |= HL_KUBE_LAST;
+    hl_status st = HL_OK;
+    if (w->version[0] == '\0')
+        st = hl_fail(HL_EPROTO, "list of %s: it has no resourceVersion", w->path);
+    else
+        st = post(w, json_is_array(items) ? items : none,
+                  (struct message){.is_page = 1, .page = at});
+    json_decref(none);
+    return st;
 }
 
 static hl_status list(struct hl_kube_watcher *w, int *retry_after_s)
 {
-    json_t *all = json_array();
-    hl_status st = list_pages(w, all, retry_after_s);
-    if (st == HL_OK && w->version[0] == '\0')
-        st = hl_fail(HL_EPROTO, "list of %s: it has no resourceVersion", w->path);
-    if (st == HL_OK)
-        st = post(w, all, 1, HL_KUBE_ADDED);
-    json_decref(all);
-    return st;
+    char after[4096] = "";
+    unsigned at = HL_KUBE_FIRST;
+    do {
+        json_t *page = NULL;
+        HL_TRY(list_page(w, after, retry_after_s, &page));
+        hl_status st = take_page(w, page, at, after, sizeof(after));
+        json_decref(page);
+        HL_TRY(st);
+        at = 0;
+    } while (after[0] != '\0' && !atomic_load(&w->stopping));
+    return HL_OK;
 }
 
 /* ---- watching -------------------------------------------------------------------------------- */
@@ -168,7 +177,6 @@ static void note(struct hl_kube_watcher *w, int is_list, hl_status st)
     i->lists += is_list && st == HL_OK;
     i->watches += !is_list;
     i->failures += st != HL_OK;
-    i->synced |= is_list && st == HL_OK;
     snprintf(i->problem, sizeof(i->problem), "%s", st == HL_OK ? "" : hl_error_text());
     pthread_mutex_unlock(&w->lock);
     if (st != HL_OK && news)

@@ -7,7 +7,9 @@
  * Owns:    a thread. Its client and loop are borrowed.
  * Threads: start and stop on the loop's; `listed` and `changed` are called there.
  * Errors:  none reach the caller but at start: they are logged, and hl_kube_watcher_info has the
- * last. Units:   seconds. Limits:  none.
+ *          last.
+ * Units:   seconds.
+ * Limits:  none; lists are delivered by pages, so that no more than one need be in memory.
  */
 #ifndef HL_KUBE_WATCHER_H
 #define HL_KUBE_WATCHER_H
@@ -17,6 +19,10 @@
 
 struct hl_kube_watcher;
 
+/* Which page of a list it is; both of a list that has only one. A list that is begun need not come
+ * to its end: another one begins instead. */
+enum { HL_KUBE_FIRST = 1, HL_KUBE_LAST = 2 };
+
 struct hl_kube_watcher_opts {
     struct hl_kube *kube;
     struct hl_loop *loop;
@@ -24,15 +30,14 @@ struct hl_kube_watcher_opts {
     const char *selector; /* of labels, encoded; "" = all */
     int optional;         /* a server that does not know the kind is looked at once a minute */
     int window_s;         /* of one watch; 0 = 300 to 600 by chance */
-    /* All there is now; an array, borrowed. */
-    void (*listed)(void *arg, const json_t *objects);
+    /* A page of all there is now; an array, borrowed. */
+    void (*listed)(void *arg, const json_t *objects, unsigned page);
     void (*changed)(void *arg, enum hl_kube_event type, json_t *object);
     void *arg;
 };
 
 struct hl_kube_watcher_info {
     unsigned long lists, watches, failures;
-    int synced;        /* it has been listed at least once */
     char problem[256]; /* "" = none at the moment */
 };
 

@@ -14,9 +14,8 @@
 #ifndef HL_RANKTABLE_PODS_H
 #define HL_RANKTABLE_PODS_H
 
-#include "ranktable/table.h"
+#include "ranktable/pod.h"
 
-#define HL_RANKTABLE_LABEL      "ring-controller.atlas"
 #define HL_RANKTABLE_KEY        "hccl.json"
 #define HL_RANKTABLE_VOLUME     "ascend-910-config"
 #define HL_RANKTABLE_BYTES_MAX  1000000
@@ -30,7 +29,7 @@ enum hl_ranktable_state {
 
 struct hl_ranktable_verdict {
     enum hl_ranktable_state state;
-    json_t *document; /* what the ConfigMap should say; never NULL */
+    json_t *document; /* what the ConfigMap is to say; NULL = what it says already */
     size_t counted, wanted;
     char reason[HL_RANKTABLE_REASON_MAX]; /* why it is not completed; "" when it is */
 };
@@ -43,21 +42,16 @@ struct hl_ranktable_rules {
     uint32_t super_pod_servers;
 };
 
-/* The object has our label. */
-int hl_ranktable_is_ours(const struct hl_ranktable_rules *rules, const json_t *object);
-/* The name of the job that a pod belongs to, NULL when it names none. Borrowed. */
-const char *hl_ranktable_job_of(const json_t *pod);
 /* The name of a job's ConfigMap, which is in its namespace. */
 void hl_ranktable_config_map(const json_t *job, char *out, size_t cap);
 
-/* `pods`: an array, of any jobs; `config_map`: the job's, or NULL. Ranks that its table gives to
- * devices stay where nothing else decides. */
+/* `pods`: of any jobs. `said`: HL_RANKTABLE_KEY of the job's ConfigMap, or NULL. Ranks that it
+ * gives to devices stay where nothing else decides. Writing the same again would only wake its
+ * readers; as they may use nothing of an incomplete table, any of them says the same as another. */
 hl_status hl_ranktable_judge(const struct hl_ranktable_rules *rules, enum hl_ranktable_kind kind,
-                             const json_t *job, const json_t *pods, const json_t *config_map,
+                             const json_t *job, const struct hl_ranktable_pod *const *pods,
+                             size_t count, const char *said,
                              struct hl_ranktable_verdict *out) HL_CHECK;
 void hl_ranktable_verdict_fini(struct hl_ranktable_verdict *v);
-
-/* 1 when the ConfigMap says the same already: writing it again would only wake its readers. */
-int hl_ranktable_is_written(const json_t *config_map, const json_t *document);
 
 #endif

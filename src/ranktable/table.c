@@ -25,6 +25,22 @@ void hl_ranktable_instance_fini(struct hl_ranktable_instance *i)
     *i = (struct hl_ranktable_instance){.rank_index = -1};
 }
 
+hl_status hl_ranktable_instance_copy(const struct hl_ranktable_instance *from,
+                                     struct hl_ranktable_instance *out)
+{
+    *out = *from;
+    out->devices = calloc(from->device_count + 1, sizeof(*out->devices));
+    if (out->devices == NULL) {
+        *out = (struct hl_ranktable_instance){.rank_index = -1};
+        return hl_fail(HL_ENOMEM, "memory is short for the devices of %s", from->name);
+    }
+    for (size_t d = 0; d < from->device_count; d++) {
+        out->devices[d] = from->devices[d];
+        json_incref(out->devices[d].levels);
+    }
+    return HL_OK;
+}
+
 void hl_ranktable_fini(struct hl_ranktable *t)
 {
     for (size_t i = 0; i < t->count; i++)

@@ -73,6 +73,8 @@ hl_status hl_ranktable_add_group(struct hl_ranktable *t, const char *name,
 /* Checked and taken: *i is empty afterwards, also on failure. */
 hl_status hl_ranktable_add(struct hl_ranktable *t, struct hl_ranktable_instance *i) HL_CHECK;
 void hl_ranktable_instance_fini(struct hl_ranktable_instance *i);
+hl_status hl_ranktable_instance_copy(const struct hl_ranktable_instance *from,
+                                     struct hl_ranktable_instance *out) HL_CHECK;
 
 /* Every group has as many instances as it should. */
 int hl_ranktable_is_complete(const struct hl_ranktable *t);

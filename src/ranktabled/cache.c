@@ -8,24 +8,16 @@
 #include "core/json.h"
 
 struct cached_pod {
-    char *uid;
-    json_t *object;
+    struct cache_entry entry;
+    struct hl_ranktable_pod *pod;
     struct cached_group *group;
-    int listed;
     struct cached_pod *prev, *next; /* in its group */
-    UT_hash_handle hh;
 };
 
 struct cached_group {
     char *key;
     struct cached_pod *pods;
-    UT_hash_handle hh;
-};
-
-struct cached_map {
-    char *key;
-    json_t *object;
-    int listed;
+    size_t count;
     UT_hash_handle hh;
 };
 
@@ -34,16 +26,23 @@ const char *cache_meta(const json_t *object, const char *key)
     return hl_json_str(json_object_get(object, "metadata"), key, "");
 }
 
-static void name_key(const json_t *object, const char *name, char *out)
+static void full_name(const char *ns, const char *name, char *out)
 {
-    snprintf(out, CACHE_KEY_MAX, "%.300s/%.300s", cache_meta(object, "namespace"), name);
+    snprintf(out, CACHE_KEY_MAX, "%.300s/%.300s", ns, name);
 }
 
-static void job_key(enum hl_ranktable_kind kind, const json_t *job, char *out)
+static void key_of(enum cache_kind kind, const char *ns, const char *name, char *out)
 {
-    static const char *const kinds[] = {"vcjob", "job", "deployment"};
-    snprintf(out, CACHE_KEY_MAX, "%s %.300s/%.300s", kinds[kind], cache_meta(job, "namespace"),
-             cache_meta(job, "name"));
+    static const char *const names[] = {"vcjob", "job", "deployment", "pod", "configmap"};
+    snprintf(out, CACHE_KEY_MAX, "%s %.300s/%.300s", names[kind], ns, name);
+}
+
+static void key_of_object(enum cache_kind kind, const json_t *object, char *out)
+{
+    if (kind == CACHE_PODS)
+        snprintf(out, CACHE_KEY_MAX, "%.300s", cache_meta(object, "uid"));
+    else
+        key_of(kind, cache_meta(object, "namespace"), cache_meta(object, "name"), out);
 }
 
 static hl_status no_memory(void)
@@ -51,121 +50,87 @@ static hl_status no_memory(void)
     return hl_fail(HL_ENOMEM, "memory is short for the cache of the API server's objects");
 }
 
-static void replace(json_t **at, json_t *object)
-{
-    json_incref(object);
-    json_decref(*at);
-    *at = object;
-}
-
 /* ---- whom it concerns ------------------------------------------------------------------------ */
 
-static void mark_jobs(struct cache *c, const char *name_space, const char *name)
+static void mark_owner(struct cache *c, const struct hl_ranktable_pod *pod)
 {
-    for (struct cached_job *j = c->jobs; j != NULL; j = j->hh.next)
-        if (strcmp(cache_meta(j->object, "namespace"), name_space) == 0 &&
-            strcmp(cache_meta(j->object, "name"), name) == 0)
+    if (pod == NULL || pod->job == NULL)
+        return;
+    for (struct cached_job *j = c->jobs; j != NULL; j = j->next)
+        if (strcmp(cache_meta(j->object, "name"), pod->job) == 0 &&
+            strcmp(cache_meta(j->object, "namespace"), pod->ns) == 0)
             j->dirty = 1;
 }
 
-static void mark_users(struct cache *c, const json_t *map)
+static void mark_users(struct cache *c, const char *ns, const char *map)
 {
-    char name[256];
-    for (struct cached_job *j = c->jobs; j != NULL; j = j->hh.next) {
-        if (strcmp(cache_meta(j->object, "namespace"), cache_meta(map, "namespace")) != 0)
-            continue;
-        hl_ranktable_config_map(j->object, name, sizeof(name));
-        if (strcmp(name, cache_meta(map, "name")) == 0)
+    for (struct cached_job *j = c->jobs; j != NULL; j = j->next)
+        if (strcmp(j->map, map) == 0 && strcmp(cache_meta(j->object, "namespace"), ns) == 0)
             j->dirty = 1;
-    }
 }
 
 /* ---- jobs ------------------------------------------------------------------------------------ */
 
-struct cached_job *cache_job(struct cache *c, const char *key)
+static int same_member(const json_t *a, const json_t *b, const char *key)
 {
-    struct cached_job *j = NULL;
-    HASH_FIND_STR(c->jobs, key, j);
-    return j;
+    const json_t *x = json_object_get(a, key), *y = json_object_get(b, key);
+    return x == y || json_equal(x, y);
 }
 
-hl_status cache_put_job(struct cache *c, enum hl_ranktable_kind kind, json_t *job)
+/* What else changes, with every pod that starts or ends, is nothing to the table. */
+static int same_job(const json_t *a, const json_t *b)
 {
-    char key[CACHE_KEY_MAX];
-    job_key(kind, job, key);
-    struct cached_job *j = cache_job(c, key);
-    if (j == NULL) {
-        j = calloc(1, sizeof(*j));
-        if (j == NULL || (j->key = strdup(key)) == NULL) {
-            free(j);
-            return no_memory();
-        }
-        j->kind = kind;
-        HASH_ADD_KEYPTR(hh, c->jobs, j->key, strlen(j->key), j);
-    }
-    replace(&j->object, job);
-    j->listed = 1;
-    j->dirty = 1;
+    return same_member(a, b, "spec") && strcmp(cache_meta(a, "uid"), cache_meta(b, "uid")) == 0 &&
+           same_member(json_object_get(a, "status"), json_object_get(b, "status"), "version");
+}
+
+static hl_status put_job(struct cache *c, struct cache_entry *e, json_t *object)
+{
+    struct cached_job *j = (struct cached_job *)e;
+    json_object_del(json_object_get(object, "metadata"), "managedFields");
+    if (j->object == NULL)
+        DL_APPEND(c->jobs, j);
+    if (j->object == NULL || j->gone || !same_job(j->object, object))
+        j->dirty = 1;
     j->gone = 0;
+    json_incref(object);
+    json_decref(j->object);
+    j->object = object;
+    hl_ranktable_config_map(object, j->map, sizeof(j->map));
     return HL_OK;
+}
+
+static void free_entry(struct cache *c, struct cache_entry *e)
+{
+    HASH_DEL(c->all[e->kind], e);
+    free(e->key);
+    free(e);
 }
 
 void cache_forget(struct cache *c, struct cached_job *job)
 {
-    HASH_DEL(c->jobs, job);
+    DL_DELETE(c->jobs, job);
     json_decref(job->object);
-    free(job->key);
-    free(job);
+    free_entry(c, &job->entry);
 }
 
 /* Another job of its ConfigMap may have waited for this. */
-static void drop_job(struct cache *c, struct cached_job *job)
+static void drop_job(struct cache *c, struct cache_entry *e)
 {
-    char map[256];
-    json_t *user = json_incref(job->object);
-    job->gone = 1;
-    if (!job->writing)
-        cache_forget(c, job);
-    hl_ranktable_config_map(user, map, sizeof(map));
-    json_t *like = json_pack("{s:{s:s s:s}}", "metadata", "namespace",
-                             cache_meta(user, "namespace"), "name", map);
-    mark_users(c, like);
-    json_decref(like);
-    json_decref(user);
-}
-
-void cache_drop_job(struct cache *c, enum hl_ranktable_kind kind, const json_t *job)
-{
-    char key[CACHE_KEY_MAX];
-    job_key(kind, job, key);
-    struct cached_job *j = cache_job(c, key);
-    if (j != NULL)
-        drop_job(c, j);
-}
-
-hl_status cache_list_jobs(struct cache *c, enum hl_ranktable_kind kind, const json_t *jobs)
-{
-    struct cached_job *j, *next;
-    json_t *job;
-    size_t i;
-    for (j = c->jobs; j != NULL; j = j->hh.next)
-        j->listed = j->kind != kind;
-    json_array_foreach (jobs, i, job)
-        HL_TRY(cache_put_job(c, kind, job));
-    HASH_ITER (hh, c->jobs, j, next)
-        if (!j->listed)
-            drop_job(c, j);
-    return HL_OK;
+    struct cached_job *j = (struct cached_job *)e;
+    j->gone = 1;
+    mark_users(c, cache_meta(j->object, "namespace"), j->map);
+    if (!j->writing)
+        cache_forget(c, j);
 }
 
 /* ---- pods ------------------------------------------------------------------------------------ */
 
-static struct cached_group *group_of(struct cache *c, const json_t *pod)
+static struct cached_group *group_of(struct cache *c, const struct hl_ranktable_pod *pod)
 {
     struct cached_group *g = NULL;
     char key[CACHE_KEY_MAX];
-    const char *job = hl_ranktable_job_of(pod);
-    name_key(pod, job != NULL ? job : "", key);
+    full_name(pod->ns, pod->job != NULL ? pod->job : "", key);
     HASH_FIND_STR(c->groups, key, g);
     if (g != NULL)
         return g;
@@ -183,202 +148,219 @@ static void leave_group(struct cache *c, struct cached_pod *p)
     struct cached_group *g = p->group;
     DL_DELETE(g->pods, p);
     p->group = NULL;
-    if (g->pods != NULL)
+    if (--g->count > 0)
         return;
     HASH_DEL(c->groups, g);
     free(g->key);
     free(g);
 }
 
-static void mark_of_pod(struct cache *c, const json_t *pod)
+static hl_status put_pod(struct cache *c, struct cache_entry *e, json_t *object)
 {
-    const char *job = hl_ranktable_job_of(pod);
-    if (job != NULL)
-        mark_jobs(c, cache_meta(pod, "namespace"), job);
-}
-
-static struct cached_pod *find_pod(struct cache *c, const json_t *pod)
-{
-    struct cached_pod *p = NULL;
-    const char *uid = cache_meta(pod, "uid");
-    HASH_FIND_STR(c->pods, uid, p);
-    return p;
-}
-
-hl_status cache_put_pod(struct cache *c, json_t *pod)
-{
-    struct cached_pod *p = find_pod(c, pod);
-    struct cached_group *g = group_of(c, pod);
-    if (g == NULL)
-        return no_memory();
-    if (p == NULL) {
-        p = calloc(1, sizeof(*p));
-        if (p == NULL || (p->uid = strdup(cache_meta(pod, "uid"))) == NULL) {
-            free(p);
-            return no_memory();
-        }
-        HASH_ADD_KEYPTR(hh, c->pods, p->uid, strlen(p->uid), p);
+    struct cached_pod *p = (struct cached_pod *)e;
+    struct hl_ranktable_pod *pod;
+    HL_TRY(hl_ranktable_pod_read(object, &pod));
+    if (p->pod != NULL && hl_ranktable_pod_equal(p->pod, pod)) {
+        hl_ranktable_pod_free(pod);
+        return HL_OK;
     }
-    if (p->object != NULL && p->group != g)
-        mark_of_pod(c, p->object); /* it was another job's */
+    struct cached_group *g = group_of(c, pod);
+    if (g == NULL) {
+        hl_ranktable_pod_free(pod);
+        return no_memory();
+    }
     if (p->group != g) {
+        g->count++; /* first: it may be the last of the same */
         if (p->group != NULL)
             leave_group(c, p);
         DL_APPEND(g->pods, p);
         p->group = g;
     }
-    replace(&p->object, pod);
-    p->listed = 1;
-    mark_of_pod(c, pod);
+    mark_owner(c, p->pod); /* it may have been another's */
+    mark_owner(c, pod);
+    hl_ranktable_pod_free(p->pod);
+    p->pod = pod;
     return HL_OK;
 }
 
-static void drop_pod(struct cache *c, struct cached_pod *p)
+static void drop_pod(struct cache *c, struct cache_entry *e)
 {
-    mark_of_pod(c, p->object);
+    struct cached_pod *p = (struct cached_pod *)e;
+    mark_owner(c, p->pod);
     leave_group(c, p);
-    HASH_DEL(c->pods, p);
-    json_decref(p->object);
-    free(p->uid);
-    free(p);
+    hl_ranktable_pod_free(p->pod);
+    free_entry(c, e);
 }
 
-void cache_drop_pod(struct cache *c, const json_t *pod)
-{
-    struct cached_pod *p = find_pod(c, pod);
-    if (p != NULL)
-        drop_pod(c, p);
-}
-
-hl_status cache_list_pods(struct cache *c, const json_t *pods)
-{
-    struct cached_pod *p, *next;
-    json_t *pod;
-    size_t i;
-    for (p = c->pods; p != NULL; p = p->hh.next)
-        p->listed = 0;
-    json_array_foreach (pods, i, pod)
-        HL_TRY(cache_put_pod(c, pod));
-    HASH_ITER (hh, c->pods, p, next)
-        if (!p->listed)
-            drop_pod(c, p);
-    return HL_OK;
-}
-
-json_t *cache_pods_of(struct cache *c, const json_t *job)
+const struct hl_ranktable_pod **cache_pods_of(struct cache *c, const struct cached_job *job,
+                                              size_t *count)
 {
     struct cached_group *g = NULL;
     const struct cached_pod *p;
     char key[CACHE_KEY_MAX];
-    json_t *all = json_array();
-    name_key(job, cache_meta(job, "name"), key);
+    full_name(cache_meta(job->object, "namespace"), cache_meta(job->object, "name"), key);
     HASH_FIND_STR(c->groups, key, g);
-    if (g != NULL)
+    size_t n = 0, cap = g != NULL ? g->count : 0;
+    const struct hl_ranktable_pod **all = calloc(cap + 1, sizeof(struct hl_ranktable_pod *));
+    if (g != NULL && all != NULL)
         DL_FOREACH (g->pods, p)
-            json_array_append(all, p->object);
+            all[n++] = p->pod;
+    *count = n;
     return all;
 }
 
 /* ---- ConfigMaps ------------------------------------------------------------------------------ */
 
-static struct cached_map *find_map(struct cache *c, const json_t *object, const char *name)
+static char *copy_or_null(const char *text)
 {
-    struct cached_map *m = NULL;
-    char key[CACHE_KEY_MAX];
-    name_key(object, name, key);
-    HASH_FIND_STR(c->maps, key, m);
-    return m;
+    return text != NULL ? strdup(text) : NULL;
 }
 
-hl_status cache_put_map(struct cache *c, json_t *map)
+static void free_map(struct cached_map *m)
 {
-    char key[CACHE_KEY_MAX];
-    struct cached_map *m = find_map(c, map, cache_meta(map, "name"));
-    if (m == NULL) {
-        name_key(map, cache_meta(map, "name"), key);
-        m = calloc(1, sizeof(*m));
-        if (m == NULL || (m->key = strdup(key)) == NULL) {
-            free(m);
-            return no_memory();
-        }
-        HASH_ADD_KEYPTR(hh, c->maps, m->key, strlen(m->key), m);
+    free(m->ns);
+    free(m->name);
+    free(m->version);
+    free(m->text);
+}
+
+static int same_text(const char *a, const char *b)
+{
+    return a == NULL || b == NULL ? a == b : strcmp(a, b) == 0;
+}
+
+static hl_status put_map(struct cache *c, struct cache_entry *e, json_t *object)
+{
+    struct cached_map *m = (struct cached_map *)e;
+    const char *text = hl_json_str(json_object_get(object, "data"), HL_RANKTABLE_KEY, NULL);
+    struct cached_map now = {.ns = strdup(cache_meta(object, "namespace")),
+                             .name = strdup(cache_meta(object, "name")),
+                             .version = strdup(cache_meta(object, "resourceVersion")),
+                             .text = copy_or_null(text)};
+    if (now.ns == NULL || now.name == NULL || now.version == NULL ||
+        (now.text == NULL) != (text == NULL)) {
+        free_map(&now);
+        return no_memory();
     }
-    replace(&m->object, map);
-    m->listed = 1;
-    mark_users(c, map);
+    if (m->ns == NULL || !same_text(m->text, now.text))
+        mark_users(c, now.ns, now.name);
+    free_map(m);
+    m->ns = now.ns;
+    m->name = now.name;
+    m->version = now.version;
+    m->text = now.text;
+    m->serial = ++c->serial;
     return HL_OK;
 }
 
-static void drop_map(struct cache *c, struct cached_map *m)
+static void drop_map(struct cache *c, struct cache_entry *e)
 {
-    HASH_DEL(c->maps, m);
-    mark_users(c, m->object);
-    json_decref(m->object);
-    free(m->key);
-    free(m);
+    struct cached_map *m = (struct cached_map *)e;
+    mark_users(c, m->ns, m->name);
+    free_map(m);
+    free_entry(c, e);
 }
 
-void cache_drop_map(struct cache *c, const json_t *map)
+const struct cached_map *cache_map_of(struct cache *c, const struct cached_job *job)
 {
-    struct cached_map *m = find_map(c, map, cache_meta(map, "name"));
-    if (m != NULL)
-        drop_map(c, m);
-}
-
-hl_status cache_list_maps(struct cache *c, const json_t *maps)
-{
-    struct cached_map *m, *next;
-    json_t *map;
-    size_t i;
-    for (m = c->maps; m != NULL; m = m->hh.next)
-        m->listed = 0;
-    json_array_foreach (maps, i, map)
-        HL_TRY(cache_put_map(c, map));
-    HASH_ITER (hh, c->maps, m, next)
-        if (!m->listed)
-            drop_map(c, m);
-    return HL_OK;
-}
-
-json_t *cache_map_of(struct cache *c, const json_t *job)
-{
-    char name[256];
-    hl_ranktable_config_map(job, name, sizeof(name));
-    struct cached_map *m = find_map(c, job, name);
-    return m != NULL ? m->object : NULL;
+    struct cache_entry *e = NULL;
+    char key[CACHE_KEY_MAX];
+    key_of(CACHE_MAPS, cache_meta(job->object, "namespace"), job->map, key);
+    HASH_FIND_STR(c->all[CACHE_MAPS], key, e);
+    return (struct cached_map *)e;
 }
 
 static int came_before(const struct cached_job *a, const struct cached_job *b)
 {
     int order = strcmp(cache_meta(a->object, "creationTimestamp"),
                        cache_meta(b->object, "creationTimestamp"));
-    return order != 0 ? order < 0 : strcmp(a->key, b->key) < 0;
+    return order != 0 ? order < 0 : strcmp(a->entry.key, b->entry.key) < 0;
 }
 
 const struct cached_job *cache_rival(struct cache *c, const struct cached_job *job)
 {
-    char mine[256], name[256];
-    hl_ranktable_config_map(job->object, mine, sizeof(mine));
-    for (const struct cached_job *j = c->jobs; j != NULL; j = j->hh.next) {
-        if (j == job || j->gone ||
-            strcmp(cache_meta(j->object, "namespace"), cache_meta(job->object, "namespace")) != 0)
-            continue;
-        hl_ranktable_config_map(j->object, name, sizeof(name));
-        if (strcmp(mine, name) == 0 && came_before(j, job))
+    const char *ns = cache_meta(job->object, "namespace");
+    for (const struct cached_job *j = c->jobs; j != NULL; j = j->next)
+        if (j != job && !j->gone && strcmp(j->map, job->map) == 0 &&
+            strcmp(cache_meta(j->object, "namespace"), ns) == 0 && came_before(j, job))
             return j;
-    }
     return NULL;
+}
+
+/* ---- all kinds ------------------------------------------------------------------------------- */
+
+static const struct {
+    size_t size;
+    hl_status (*put)(struct cache *c, struct cache_entry *e, json_t *object);
+    void (*drop)(struct cache *c, struct cache_entry *e);
+} kinds[CACHE_KINDS] = {
+    [CACHE_VCJOBS] = {sizeof(struct cached_job), put_job, drop_job},
+    [CACHE_JOBS] = {sizeof(struct cached_job), put_job, drop_job},
+    [CACHE_DEPLOYMENTS] = {sizeof(struct cached_job), put_job, drop_job},
+    [CACHE_PODS] = {sizeof(struct cached_pod), put_pod, drop_pod},
+    [CACHE_MAPS] = {sizeof(struct cached_map), put_map, drop_map},
+};
+
+struct cached_job *cache_job(struct cache *c, enum cache_kind kind, const char *key)
+{
+    struct cache_entry *e = NULL;
+    HASH_FIND_STR(c->all[kind], key, e);
+    return (struct cached_job *)e;
+}
+
+hl_status cache_put(struct cache *c, enum cache_kind kind, json_t *object)
+{
+    struct cache_entry *e = NULL;
+    char key[CACHE_KEY_MAX];
+    key_of_object(kind, object, key);
+    HASH_FIND_STR(c->all[kind], key, e);
+    int is_new = e == NULL;
+    if (is_new) {
+        e = calloc(1, kinds[kind].size);
+        if (e == NULL || (e->key = strdup(key)) == NULL) {
+            free(e);
+            return no_memory();
+        }
+        e->kind = kind;
+        HASH_ADD_KEYPTR(hh, c->all[kind], e->key, strlen(e->key), e);
+    }
+    e->listed = 1;
+    hl_status st = kinds[kind].put(c, e, object);
+    if (st != HL_OK && is_new)
+        free_entry(c, e);
+    return st;
+}
+
+void cache_drop(struct cache *c, enum cache_kind kind, const json_t *object)
+{
+    struct cache_entry *e = NULL;
+    char key[CACHE_KEY_MAX];
+    key_of_object(kind, object, key);
+    HASH_FIND_STR(c->all[kind], key, e);
+    if (e != NULL)
+        kinds[kind].drop(c, e);
+}
+
+void cache_list_begin(struct cache *c, enum cache_kind kind)
+{
+    for (struct cache_entry *e = c->all[kind]; e != NULL; e = e->hh.next)
+        e->listed = 0;
+}
+
+void cache_list_end(struct cache *c, enum cache_kind kind)
+{
+    struct cache_entry *e, *next;
+    HASH_ITER (hh, c->all[kind], e, next)
+        if (!e->listed)
+            kinds[kind].drop(c, e);
 }
 
 void cache_fini(struct cache *c)
 {
-    struct cached_pod *p, *next_pod;
-    struct cached_job *j, *next_job;
-    struct cached_map *m, *next_map;
-    HASH_ITER (hh, c->pods, p, next_pod)
-        drop_pod(c, p);
-    HASH_ITER (hh, c->maps, m, next_map)
-        drop_map(c, m);
-    HASH_ITER (hh, c->jobs, j, next_job)
-        cache_forget(c, j);
+    struct cache_entry *e, *next;
+    for (struct cached_job *j = c->jobs; j != NULL; j = j->next)
+        j->writing = 0; /* nobody is there any more to forget it */
+    for (int kind = 0; kind < CACHE_KINDS; kind++)
+        HASH_ITER (hh, c->all[kind], e, next)
+            kinds[kind].drop(c, e);
 }

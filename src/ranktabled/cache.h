@@ -1,7 +1,7 @@
 /* ranktabled/cache.h - what the API server has: jobs, their pods, ConfigMaps; and whom a change
- * concerns.
+ * concerns. Of pods and ConfigMaps it keeps only what a table needs: there may be ten thousand.
  *
- * Owns:    references to the objects.
+ * Owns:    references to jobs, its own copies of the rest.
  * Threads: the loop's.
  * Errors:  HL_ENOMEM: the object is as it was before.
  * Units:   none.
@@ -16,11 +16,30 @@
 
 #define CACHE_KEY_MAX 1024
 
+/* Kinds of jobs are those of enum hl_ranktable_kind. */
+enum cache_kind {
+    CACHE_VCJOBS,
+    CACHE_JOBS,
+    CACHE_DEPLOYMENTS,
+    CACHE_PODS,
+    CACHE_MAPS,
+    CACHE_KINDS,
+};
+
+/* What all have. */
+struct cache_entry {
+    enum cache_kind kind;
+    char *key; /* "KIND namespace/name"; of a pod, its uid */
+    int listed;
+    UT_hash_handle hh;
+};
+
 /* A job, and how far its table is. */
 struct cached_job {
-    char *key; /* "KIND namespace/name" */
-    enum hl_ranktable_kind kind;
+    struct cache_entry entry;
+    struct cached_job *prev, *next;
     json_t *object;
+    char map[256];          /* its ConfigMap */
     int dirty;              /* must be judged again */
     int writing;            /* a request is under way; what comes meanwhile waits for its end */
     int gone;               /* deleted while one was */
@@ -29,43 +48,43 @@ struct cached_job {
     enum hl_ranktable_state state;
     size_t counted, wanted;
     char told[HL_RANKTABLE_REASON_MAX]; /* the last event on it; "" = none since it was well */
-    int listed;
-    UT_hash_handle hh;
+};
+
+struct cached_map {
+    struct cache_entry entry;
+    char *ns, *name, *version;
+    char *text;           /* HL_RANKTABLE_KEY; NULL = it has none */
+    unsigned long serial; /* another one with every news of it */
 };
 
 struct cached_pod;
 struct cached_group;
-struct cached_map;
 
 /* Zero-initialise. */
 struct cache {
-    struct cached_job *jobs;
-    struct cached_pod *pods;     /* by uid */
+    struct cache_entry *all[CACHE_KINDS];
+    struct cached_job *jobs;     /* of all kinds */
     struct cached_group *groups; /* of pods, by "namespace/job" */
-    struct cached_map *maps;     /* ConfigMaps, by "namespace/name" */
+    unsigned long serial;
 };
 
 /* A text of an object's metadata, "" when it has none; borrowed. */
 const char *cache_meta(const json_t *object, const char *key);
 
-hl_status cache_put_job(struct cache *c, enum hl_ranktable_kind kind, json_t *job) HL_CHECK;
-hl_status cache_put_pod(struct cache *c, json_t *pod) HL_CHECK;
-hl_status cache_put_map(struct cache *c, json_t *map) HL_CHECK;
-void cache_drop_job(struct cache *c, enum hl_ranktable_kind kind, const json_t *job);
-void cache_drop_pod(struct cache *c, const json_t *pod);
-void cache_drop_map(struct cache *c, const json_t *map);
-/* All that there is: what is not among them is dropped. */
-hl_status cache_list_jobs(struct cache *c, enum hl_ranktable_kind kind,
-                          const json_t *jobs) HL_CHECK;
-hl_status cache_list_pods(struct cache *c, const json_t *pods) HL_CHECK;
-hl_status cache_list_maps(struct cache *c, const json_t *maps) HL_CHECK;
+/* The object is the cache's to change from then on. */
+hl_status cache_put(struct cache *c, enum cache_kind kind, json_t *object) HL_CHECK;
+void cache_drop(struct cache *c, enum cache_kind kind, const json_t *object);
+/* All that there is of a kind is put in between; the rest is dropped at the end. */
+void cache_list_begin(struct cache *c, enum cache_kind kind);
+void cache_list_end(struct cache *c, enum cache_kind kind);
 
 /* NULL when it is gone. */
-struct cached_job *cache_job(struct cache *c, const char *key);
-/* The pods that name this job; new reference. */
-json_t *cache_pods_of(struct cache *c, const json_t *job);
+struct cached_job *cache_job(struct cache *c, enum cache_kind kind, const char *key);
+/* The pods that name this job; the array is the caller's, NULL when memory is short. */
+const struct hl_ranktable_pod **cache_pods_of(struct cache *c, const struct cached_job *job,
+                                              size_t *count);
 /* Its ConfigMap, NULL when there is none; borrowed. */
-json_t *cache_map_of(struct cache *c, const json_t *job);
+const struct cached_map *cache_map_of(struct cache *c, const struct cached_job *job);
 /* Another job that has the same ConfigMap and came before it; NULL = none. */
 const struct cached_job *cache_rival(struct cache *c, const struct cached_job *job);
 /* A job that was dropped while it was being written. */

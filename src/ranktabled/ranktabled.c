@@ -7,25 +7,19 @@
 
 #include "base/clock.h"
 #include "base/log.h"
-#include "core/json.h"
 
 #define BATCH_MS 100
 
 static const struct {
     const char *path, *name;
     int optional;
-} feed_rows[FEEDS] = {
-    [FEED_VCJOBS] = {"/apis/batch.volcano.sh/v1alpha1/jobs", "vcjobs", 1},
-    [FEED_JOBS] = {"/apis/batch/v1/jobs", "jobs", 0},
-    [FEED_DEPLOYMENTS] = {"/apis/apps/v1/deployments", "deployments", 0},
-    [FEED_PODS] = {"/api/v1/pods", "pods", 0},
-    [FEED_MAPS] = {"/api/v1/configmaps", "configmaps", 0},
+} feed_rows[CACHE_KINDS] = {
+    [CACHE_VCJOBS] = {"/apis/batch.volcano.sh/v1alpha1/jobs", "vcjobs", 1},
+    [CACHE_JOBS] = {"/apis/batch/v1/jobs", "jobs", 0},
+    [CACHE_DEPLOYMENTS] = {"/apis/apps/v1/deployments", "deployments", 0},
+    [CACHE_PODS] = {"/api/v1/pods", "pods", 0},
+    [CACHE_MAPS] = {"/api/v1/configmaps", "configmaps", 0},
 };
-
-const char *ranktabled_kind(enum hl_ranktable_kind kind)
-{
-    return kind == HL_RANKTABLE_DEPLOYMENT ? "Deployment" : "Job";
-}
 
 int ranktabled_leads(const struct hl_ranktabled *d)
 {
@@ -34,48 +28,30 @@ int ranktabled_leads(const struct hl_ranktabled *d)
 
 /* ---- feeding the cache ----------------------------------------------------------------------- */
 
-static enum hl_ranktable_kind kind_of(enum feed feed)
-{
-    return feed == FEED_VCJOBS ? HL_RANKTABLE_VOLCANO
-           : feed == FEED_JOBS ? HL_RANKTABLE_BATCH
-                               : HL_RANKTABLE_DEPLOYMENT;
-}
-
-static void on_listed(void *arg, const json_t *objects)
-{
-    struct feed_of *f = arg;
-    struct cache *c = &f->d->cache;
-    hl_status st = f->which == FEED_PODS   ? cache_list_pods(c, objects)
-                   : f->which == FEED_MAPS ? cache_list_maps(c, objects)
-                                           : cache_list_jobs(c, kind_of(f->which), objects);
-    if (st != HL_OK)
-        hl_error("%s", hl_error_text());
-}
-
-static void drop(struct feed_of *f, const json_t *object)
-{
-    struct cache *c = &f->d->cache;
-    if (f->which == FEED_PODS)
-        cache_drop_pod(c, object);
-    else if (f->which == FEED_MAPS)
-        cache_drop_map(c, object);
-    else
-        cache_drop_job(c, kind_of(f->which), object);
-}
-
 static void on_changed(void *arg, enum hl_kube_event type, json_t *object)
 {
-    struct feed_of *f = arg;
-    struct cache *c = &f->d->cache;
-    if (type == HL_KUBE_DELETED) {
-        drop(f, object);
-        return;
-    }
-    hl_status st = f->which == FEED_PODS   ? cache_put_pod(c, object)
-                   : f->which == FEED_MAPS ? cache_put_map(c, object)
-                                           : cache_put_job(c, kind_of(f->which), object);
-    if (st != HL_OK)
+    struct feed *f = arg;
+    if (type == HL_KUBE_DELETED)
+        cache_drop(&f->d->cache, f->kind, object);
+    else if (cache_put(&f->d->cache, f->kind, object) != HL_OK)
         hl_error("%s", hl_error_text());
+}
+
+static void on_listed(void *arg, const json_t *objects, unsigned page)
+{
+    struct feed *f = arg;
+    json_t *object;
+    size_t i;
+    if (page & HL_KUBE_FIRST) {
+        f->is_known = 0;
+        cache_list_begin(&f->d->cache, f->kind);
+    }
+    json_array_foreach (objects, i, object)
+        on_changed(f, HL_KUBE_ADDED, object);
+    if (page & HL_KUBE_LAST) {
+        f->is_known = 1;
+        cache_list_end(&f->d->cache, f->kind);
+    }
 }
 
 /* ---- judging --------------------------------------------------------------------------------- */
@@ -90,72 +66,73 @@ static void tell(struct hl_ranktabled *d, struct cached_job *j, enum hl_ranktabl
     if (state != HL_RANKTABLE_UNABLE || strcmp(j->told, reason) == 0 || !ranktabled_leads(d))
         return;
     snprintf(j->told, sizeof(j->told), "%s", reason);
-    hl_warn("%s: no rank table: %s", j->key, reason);
+    hl_warn("%s: no rank table: %s", j->entry.key, reason);
     request_event(d, j, reason);
 }
 
-static int map_is_usable(struct hl_ranktabled *d, struct cached_job *j, const json_t *map)
+static int map_is_usable(struct hl_ranktabled *d, struct cached_job *j,
+                         const struct cached_map *map)
 {
-    char name[256], reason[HL_RANKTABLE_REASON_MAX];
+    char reason[HL_RANKTABLE_REASON_MAX];
     const struct cached_job *rival = cache_rival(&d->cache, j);
-    hl_ranktable_config_map(j->object, name, sizeof(name));
-    if (rival != NULL)
-        snprintf(reason, sizeof(reason), "its ConfigMap %s is that of %.200s, which is older", name,
-                 rival->key);
-    else
-        snprintf(reason, sizeof(reason), "there is no ConfigMap %s with the label %s=%s", name,
-                 HL_RANKTABLE_LABEL, d->label_value);
     if (rival == NULL && map != NULL)
         return 1;
+    if (rival != NULL)
+        snprintf(reason, sizeof(reason), "its ConfigMap %s is that of %.200s, which is older",
+                 j->map, rival->entry.key);
+    else
+        snprintf(reason, sizeof(reason), "there is no ConfigMap %s with the label %s=%s", j->map,
+                 HL_RANKTABLE_LABEL, d->label_value);
     tell(d, j, rival != NULL ? HL_RANKTABLE_UNABLE : HL_RANKTABLE_WAITING, reason);
     return 0;
+}
+
+static hl_status verdict_of(struct hl_ranktabled *d, const struct cached_job *j,
+                            const struct cached_map *map, struct hl_ranktable_verdict *out)
+{
+    size_t count;
+    HL_AUTO(hl_freep) const struct hl_ranktable_pod **pods = cache_pods_of(&d->cache, j, &count);
+    if (pods == NULL)
+        return hl_fail(HL_ENOMEM, "memory is short for its pods");
+    return hl_ranktable_judge(&d->opts.rules, (enum hl_ranktable_kind)j->entry.kind, j->object,
+                              pods, count, map->text, out);
 }
 
 static void judge(struct hl_ranktabled *d, struct cached_job *j)
 {
     struct hl_ranktable_verdict v;
-    const json_t *map = cache_map_of(&d->cache, j->object);
+    const struct cached_map *map = cache_map_of(&d->cache, j);
     if (!map_is_usable(d, j, map))
         return;
-    json_t *pods = cache_pods_of(&d->cache, j->object);
-    hl_status st = hl_ranktable_judge(&d->opts.rules, j->kind, j->object, pods, map, &v);
-    json_decref(pods);
-    if (st != HL_OK) {
-        hl_error("%s: %s", j->key, hl_error_text());
+    if (verdict_of(d, j, map, &v) != HL_OK) {
+        hl_error("%s: %s", j->entry.key, hl_error_text());
         j->dirty = 1;
         return;
     }
     if (v.state == HL_RANKTABLE_COMPLETED && j->state != v.state)
-        hl_info("%s: completed, %zu pods", j->key, v.counted);
+        hl_info("%s: completed, %zu pods", j->entry.key, v.counted);
     j->counted = v.counted;
     j->wanted = v.wanted;
     tell(d, j, v.state, v.reason);
-    if (!hl_ranktable_is_written(map, v.document) && ranktabled_leads(d))
+    if (v.document != NULL && ranktabled_leads(d))
         request_write(d, j, map, v.document);
     hl_ranktable_verdict_fini(&v);
 }
 
-/* A table is only as good as what is known: nothing is said before pods and ConfigMaps are. */
-static int is_synced(const struct hl_ranktabled *d)
+/* A table is only as good as what is known: nothing is said before pods and ConfigMaps are, nor
+ * from the half of a new list and the half of the old one. */
+static int is_known(const struct hl_ranktabled *d)
 {
-    static const enum feed needed[] = {FEED_PODS, FEED_MAPS};
-
-    for (size_t i = 0; i < HL_ARRAY_LEN(needed); i++) {
-        struct hl_kube_watcher_info info;
-        hl_kube_watcher_info(d->feeds[needed[i]].watcher, &info);
-        if (!info.synced)
-            return 0;
-    }
-    return 1;
+    return d->feeds[CACHE_PODS].is_known && d->feeds[CACHE_MAPS].is_known;
 }
 
 static void on_tick(void *arg)
 {
     struct hl_ranktabled *d = arg;
     uint64_t now = hl_now_ns();
-    if (d->stopping || !is_synced(d))
+    if (d->stopping || !is_known(d))
         return;
-    for (struct cached_job *j = d->cache.jobs; j != NULL; j = j->hh.next) {
+    for (struct cached_job *j = d->cache.jobs; j != NULL; j = j->next) {
         if (!j->dirty || j->writing || j->gone || now < j->not_before_ns)
             continue;
         j->dirty = 0;
@@ -166,7 +143,7 @@ static void on_tick(void *arg)
 static void on_lease(void *arg)
 {
     struct hl_ranktabled *d = arg;
-    for (struct cached_job *j = d->cache.jobs; j != NULL; j = j->hh.next)
+    for (struct cached_job *j = d->cache.jobs; j != NULL; j = j->next)
         j->dirty = 1;
 }
 
@@ -176,7 +153,7 @@ static void gauge_jobs(struct hl_ranktabled *d, struct hl_buf *out)
 {
     static const char *const names[] = {"waiting", "unable", "completed"};
     unsigned count[HL_ARRAY_LEN(names)] = {0};
-    for (const struct cached_job *j = d->cache.jobs; j != NULL; j = j->hh.next)
+    for (const struct cached_job *j = d->cache.jobs; j != NULL; j = j->next)
         count[j->state]++;
     hl_buf_printf(out, "# HELP helios_ranktable_jobs Jobs by the state of their rank table.\n"
                        "# TYPE helios_ranktable_jobs gauge\n");
@@ -186,10 +163,10 @@ static void gauge_jobs(struct hl_ranktabled *d, struct hl_buf *out)
 
 static void gauge_feeds(struct hl_ranktabled *d, struct hl_buf *out)
 {
-    struct hl_kube_watcher_info info[FEEDS];
+    struct hl_kube_watcher_info info[CACHE_KINDS];
     hl_buf_printf(out, "# HELP helios_ranktable_lists_total Complete lists of a kind of object.\n"
                        "# TYPE helios_ranktable_lists_total counter\n");
-    for (int i = 0; i < FEEDS; i++) {
+    for (int i = 0; i < CACHE_KINDS; i++) {
         hl_kube_watcher_info(d->feeds[i].watcher, &info[i]);
         hl_buf_printf(out, "helios_ranktable_lists_total{kind=\"%s\"} %lu\n", feed_rows[i].name,
                       info[i].lists);
@@ -197,7 +174,7 @@ static void gauge_feeds(struct hl_ranktabled *d, struct hl_buf *out)
     hl_buf_printf(out,
                   "# HELP helios_ranktable_watch_failures_total Lists and watches that failed.\n"
                   "# TYPE helios_ranktable_watch_failures_total counter\n");
-    for (int i = 0; i < FEEDS; i++)
+    for (int i = 0; i < CACHE_KINDS; i++)
         hl_buf_printf(out, "helios_ranktable_watch_failures_total{kind=\"%s\"} %lu\n",
                       feed_rows[i].name, info[i].failures);
 }
@@ -220,16 +197,16 @@ hl_status hl_ranktabled_gauges(struct hl_ranktabled *d, struct hl_buf *out)
 
 /* ---- start and stop -------------------------------------------------------------------------- */
 
-static hl_status start_feed(struct hl_ranktabled *d, enum feed which, const char *selector)
+static hl_status start_feed(struct hl_ranktabled *d, enum cache_kind kind, const char *selector)
 {
-    struct feed_of *f = &d->feeds[which];
-    *f = (struct feed_of){.d = d, .which = which};
+    struct feed *f = &d->feeds[kind];
+    *f = (struct feed){.d = d, .kind = kind};
     return hl_kube_watcher_start(
         &(struct hl_kube_watcher_opts){.kube = d->kube,
                                        .loop = d->opts.loop,
-                                       .path = feed_rows[which].path,
+                                       .path = feed_rows[kind].path,
                                        .selector = selector,
-                                       .optional = feed_rows[which].optional,
+                                       .optional = feed_rows[kind].optional,
                                        .window_s = d->opts.window_s,
                                        .listed = on_listed,
                                        .changed = on_changed,
@@ -243,8 +220,8 @@ static hl_status start(struct hl_ranktabled *d)
     int batch = d->opts.batch_ms > 0 ? d->opts.batch_ms : BATCH_MS;
     snprintf(selector, sizeof(selector), HL_RANKTABLE_LABEL "%%3D%.300s", d->label_value);
     HL_TRY(hl_kube_open(d->opts.config, &d->cancel, &d->kube));
-    for (int i = 0; i < FEEDS; i++)
-        HL_TRY(start_feed(d, (enum feed)i, selector));
+    for (int i = 0; i < CACHE_KINDS; i++)
+        HL_TRY(start_feed(d, (enum cache_kind)i, selector));
     if (d->opts.lease_ns[0] != '\0')
         HL_TRY(lease_start(&(struct lease_opts){.kube = d->kube,
                                                 .loop = d->opts.loop,
@@ -285,7 +262,7 @@ void hl_ranktabled_stop(struct hl_ranktabled *d)
     hl_timer_destroy(d->timer);
     lease_stop(d->lease);
     atomic_store(&d->cancel, 1);
-    for (int i = 0; i < FEEDS; i++)
+    for (int i = 0; i < CACHE_KINDS; i++)
         hl_kube_watcher_stop(d->feeds[i].watcher);
     /* Requests end with their connections' next look at `cancel`. */
     while (d->calls > 0)

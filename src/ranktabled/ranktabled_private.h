@@ -7,11 +7,10 @@
 #include "ranktabled/lease.h"
 #include "ranktabled/ranktabled.h"
 
-enum feed { FEED_VCJOBS, FEED_JOBS, FEED_DEPLOYMENTS, FEED_PODS, FEED_MAPS, FEEDS };
-
-struct feed_of {
+struct feed {
     struct hl_ranktabled *d;
-    enum feed which;
+    enum cache_kind kind;
+    int is_known; /* it has been listed, and no list is at its middle */
     struct hl_kube_watcher *watcher;
 };
 
@@ -20,7 +19,7 @@ struct hl_ranktabled {
     char *label_value;
     struct hl_kube *kube;
     atomic_int cancel;
-    struct feed_of feeds[FEEDS];
+    struct feed feeds[CACHE_KINDS];
     struct hl_timer *timer;
     struct lease *lease;
     struct cache cache;
@@ -31,10 +30,9 @@ struct hl_ranktabled {
 
 /* 1: this instance writes. */
 int ranktabled_leads(const struct hl_ranktabled *d);
-const char *ranktabled_kind(enum hl_ranktable_kind kind);
 
 /* requests.c: a job's table into its ConfigMap; a warning on a job. Not waited for. */
-void request_write(struct hl_ranktabled *d, struct cached_job *job, const json_t *map,
+void request_write(struct hl_ranktabled *d, struct cached_job *job, const struct cached_map *map,
                    const json_t *document);
 void request_event(struct hl_ranktabled *d, const struct cached_job *job, const char *reason);
 

@@ -17,6 +17,8 @@ struct call {
     uv_work_t work;
     struct hl_ranktabled *d;
     char *key; /* of the job whose table is written; NULL = an event */
+    enum cache_kind kind;
+    unsigned long serial; /* of the ConfigMap that was known then */
     char path[1024];
     const char *method;
     json_t *body, *answer;
@@ -44,14 +46,22 @@ static void retry_in(struct cached_job *j, uint64_t ms)
     j->dirty = 1;
 }
 
+/* What the watch brought meanwhile is at least as new as the answer. */
+static void take_answer(struct hl_ranktabled *d, const struct cached_job *j, const struct call *c)
+{
+    const struct cached_map *map = cache_map_of(&d->cache, j);
+    if (map != NULL && map->serial == c->serial &&
+        cache_put(&d->cache, CACHE_MAPS, c->answer) != HL_OK)
+        hl_warn("%s", hl_error_text());
+}
+
 static void on_written(struct hl_ranktabled *d, struct cached_job *j, struct call *c)
 {
     j->writing = 0;
     if (c->st == HL_OK) {
         d->writes++;
         j->tries = 0;
-        if (cache_put_map(&d->cache, c->answer) != HL_OK)
-            hl_warn("%s", hl_error_text());
+        take_answer(d, j, c);
     } else if (c->st == HL_ECONFLICT || c->st == HL_ENOENT) {
         d->conflicts++;
         retry_in(j, CONFLICT_MS);
@@ -59,7 +69,7 @@ static void on_written(struct hl_ranktabled *d, struct cached_job *j, struct cal
         uint64_t ms = (uint64_t)BACKOFF_MS << (j->tries < 8 ? j->tries : 8);
         j->tries++;
         d->failures++;
-        hl_warn("rank table of %s: %s", j->key, c->text);
+        hl_warn("rank table of %s: %s", j->entry.key, c->text);
         retry_in(j, ms < BACKOFF_TOP ? ms : BACKOFF_TOP);
     }
     if (j->gone)
@@ -73,7 +83,7 @@ static void on_done(uv_work_t *work, int status)
     if (status != 0)
         c->st = HL_ECANCELED;
     d->calls--;
-    struct cached_job *j = c->key != NULL ? cache_job(&d->cache, c->key) : NULL;
+    struct cached_job *j = c->key != NULL ? cache_job(&d->cache, c->kind, c->key) : NULL;
     if (j != NULL)
         on_written(d, j, c);
     else if (c->key == NULL && c->st != HL_OK)
@@ -108,33 +118,36 @@ static int send_call(struct call *c)
     return 0;
 }
 
-void request_write(struct hl_ranktabled *d, struct cached_job *job, const json_t *map,
+void request_write(struct hl_ranktabled *d, struct cached_job *job, const struct cached_map *map,
                    const json_t *document)
 {
     char *text = json_dumps(document, JSON_COMPACT);
-    struct call *c =
-        text == NULL
-            ? NULL
-            : make(d, "PATCH",
-                   json_pack("{s:{s:s} s:{s:s}}", "metadata", "resourceVersion",
-                             cache_meta(map, "resourceVersion"), "data", HL_RANKTABLE_KEY, text));
+    struct call *c = text == NULL
+                         ? NULL
+                         : make(d, "PATCH",
+                                json_pack("{s:{s:s} s:{s:s}}", "metadata", "resourceVersion",
+                                          map->version, "data", HL_RANKTABLE_KEY, text));
     free(text);
     if (c != NULL) {
         snprintf(c->path, sizeof(c->path),
                  "/api/v1/namespaces/%.300s/configmaps/%.300s?fieldManager=helios-ranktable",
-                 cache_meta(map, "namespace"), cache_meta(map, "name"));
-        c->key = strdup(job->key);
+                 map->ns, map->name);
+        c->key = strdup(job->entry.key);
+        c->kind = job->entry.kind;
+        c->serial = map->serial;
         job->writing = send_call(c);
     }
     if (!job->writing)
         retry_in(job, BACKOFF_TOP);
 }
 
-static const char *api_of(enum hl_ranktable_kind kind)
-{
-    static const char *const all[] = {"batch.volcano.sh/v1alpha1", "batch/v1", "apps/v1"};
-    return all[kind];
-}
+static const struct {
+    const char *api, *kind;
+} kinds[] = {
+    [HL_RANKTABLE_VOLCANO] = {"batch.volcano.sh/v1alpha1", "Job"},
+    [HL_RANKTABLE_BATCH] = {"batch/v1", "Job"},
+    [HL_RANKTABLE_DEPLOYMENT] = {"apps/v1", "Deployment"},
+};
 
 void request_event(struct hl_ranktabled *d, const struct cached_job *job, const char *reason)
 {
@@ -144,15 +157,16 @@ void request_event(struct hl_ranktabled *d, const struct cached_job *job, const 
     gmtime_r(&t, &utc);
     strftime(now, sizeof(now), "%Y-%m-%dT%H:%M:%SZ", &utc);
     const json_t *o = job->object;
-    struct call *c = make(
-        d, "POST",
-        json_pack("{s:{s:s s:s} s:{s:s s:s s:s s:s s:s} s:s s:s s:s s:{s:s} s:s s:s s:i}",
-                  "metadata", "generateName", "helios-ranktable-", "namespace",
-                  cache_meta(o, "namespace"), "involvedObject", "apiVersion", api_of(job->kind),
-                  "kind", ranktabled_kind(job->kind), "name", cache_meta(o, "name"), "namespace",
-                  cache_meta(o, "namespace"), "uid", cache_meta(o, "uid"), "type", "Warning",
-                  "reason", "RankTable", "message", reason, "source", "component",
-                  "helios-ranktable", "firstTimestamp", now, "lastTimestamp", now, "count", 1));
+    struct call *c =
+        make(d, "POST",
+             json_pack("{s:{s:s s:s} s:{s:s s:s s:s s:s s:s} s:s s:s s:s s:{s:s} s:s s:s s:i}",
+                       "metadata", "generateName", "helios-ranktable-", "namespace",
+                       cache_meta(o, "namespace"), "involvedObject", "apiVersion",
+                       kinds[job->entry.kind].api, "kind", kinds[job->entry.kind].kind, "name",
+                       cache_meta(o, "name"), "namespace", cache_meta(o, "namespace"), "uid",
+                       cache_meta(o, "uid"), "type", "Warning", "reason", "RankTable", "message",
+                       reason, "source", "component", "helios-ranktable", "firstTimestamp", now,
+                       "lastTimestamp", now, "count", 1));
     if (c == NULL)
         return;
     snprintf(c->path, sizeof(c->path), "/api/v1/namespaces/%.300s/events",

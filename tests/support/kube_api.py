@@ -62,7 +62,12 @@ class Server:
         self.window_s = 1e9     # watches end sooner than they were asked to
         self.absent = set()     # plurals that are not known
         self.refusals = []      # [plural, verb, how often, Refused]
-        self.swallow = 0        # so many patches are carried out and not answered
+        self.swallow = 0        # so many patches of ConfigMaps are carried out and not answered
+        self.slow_answers = 0   # so many of them are carried out, and answered when `release` is set
+        self.release = threading.Event()
+        self.sent = {}          # plural -> the newest version that a watch sent
+        self.page = 500         # objects in a page of a list, at most
+        self.between_pages = None  # called before every page but the first
         self.bulk = {}          # plural -> bytes of padding in every object
         self.stale_lists = 0    # so many lists show what was true before the last change
         self.requests = []      # (verb, plural, name)
@@ -216,8 +221,12 @@ class Server:
             self._send(h, r.code, r.status(), r.retry_after)
             return
         with self.lock:
-            swallowed = verb == "PATCH" and self.swallow > 0
+            swallowed = verb == "PATCH" and plural == "configmaps" and self.swallow > 0
             self.swallow -= swallowed
+            slow = verb == "PATCH" and plural == "configmaps" and self.slow_answers > 0
+            self.slow_answers -= slow
+        if slow:
+            self.release.wait(60)
         if swallowed:
             h.close_connection = True
             h.connection.shutdown(2)
@@ -279,8 +288,10 @@ class Server:
         return all(labels.get(k) == v for k, _, v in (s.partition("=") for s in selector.split(",") if s))
 
     def _list(self, plural, query):
-        selector, limit = query.get("labelSelector", ""), int(query.get("limit", 500))
+        selector, limit = query.get("labelSelector", ""), min(self.page, int(query.get("limit", 500)))
         with self.lock:
+            if "continue" in query and self.between_pages is not None:
+                self.between_pages()
             version, objects = self.version, dict(self.objects)
             if self.stale_lists > 0 and self.history:
                 self.stale_lists -= 1
@@ -329,7 +340,7 @@ class Server:
                     obj = copy.deepcopy(after if after is not None else before)
                     obj["metadata"]["resourceVersion"] = str(version)
                     self._chunk(h, {"type": kind, "object": obj})
-                at = version
+                at = self.sent[plural] = version
             if time.monotonic() > bookmark:
                 bookmark += self.bookmark_s
                 self._chunk(h, {"type": "BOOKMARK", "object": {"metadata": {"resourceVersion": str(at)}}})
@@ -350,18 +361,27 @@ class Client:
     def __init__(self, connect, token=None):
         self.connect, self.token = connect, token
 
-    def call(self, verb, path, body=None, kind="application/json"):
+    def text(self, verb, path, text=None, kind="application/json"):
         c = self.connect()
         headers = {"Content-Type": kind}
         if self.token:
             headers["Authorization"] = f"Bearer {self.token}"
-        c.request(verb, path, json.dumps(body) if body is not None else None, headers)
-        r = c.getresponse()
-        doc = json.loads(r.read() or b"null")
-        c.close()
+        try:
+            c.request(verb, path, text, headers)
+            r = c.getresponse()
+            answer = r.read()
+        finally:
+            c.close()
         if r.status >= 300:
-            raise Refused(r.status, doc.get("reason", ""), doc.get("message", ""))
-        return doc
+            try:
+                doc = json.loads(answer)
+            except ValueError:
+                doc = {}
+            raise Refused(r.status, doc.get("reason", ""), f"{verb} {path}: {doc.get('message', answer[:300])}")
+        return answer
+
+    def call(self, verb, path, body=None, kind="application/json"):
+        return json.loads(self.text(verb, path, json.dumps(body) if body is not None else None, kind) or b"null")
 
     def create(self, plural, obj):
         return self.call("POST", path_of(plural, obj["metadata"]["namespace"]), obj)

@@ -19,7 +19,8 @@
 static struct hl_ranktable_rules rules = {.label_value = "ascend-910", .format = HL_RANKTABLE_V2};
 
 struct world {
-    json_t *job, *pods, *config_map;
+    json_t *job, *pods;
+    const char *said; /* by the ConfigMap; NULL = nothing */
 };
 
 static json_t *limits(void)
@@ -45,7 +46,6 @@ static void end(struct world *w)
 {
     json_decref(w->job);
     json_decref(w->pods);
-    json_decref(w->config_map);
 }
 
 static json_t *meta(json_t *object)
@@ -96,16 +96,31 @@ static struct world whole(int workers)
     return w;
 }
 
-static struct hl_ranktable_verdict judge(const struct world *w)
+static struct hl_ranktable_verdict judge_as(const struct world *w, enum hl_ranktable_kind kind,
+                                            const json_t *job)
 {
     struct hl_ranktable_verdict v;
-    assert_int_equal(
-        hl_ranktable_judge(&rules, HL_RANKTABLE_VOLCANO, w->job, w->pods, w->config_map, &v),
-        HL_OK);
+    size_t n = json_array_size(w->pods);
+    struct hl_ranktable_pod **pods = calloc(n + 1, sizeof(*pods));
+    for (size_t i = 0; i < n; i++)
+        assert_int_equal(hl_ranktable_pod_read(json_array_get(w->pods, i), &pods[i]), HL_OK);
+    assert_int_equal(hl_ranktable_judge(&rules, kind, job,
+                                        (const struct hl_ranktable_pod *const *)pods, n, w->said,
+                                        &v),
+                     HL_OK);
+    for (size_t i = 0; i < n; i++)
+        hl_ranktable_pod_free(pods[i]);
+    free(pods);
+    assert_int_equal(v.reason[0] == '\0', v.state == HL_RANKTABLE_COMPLETED);
+    return v;
+}
+
+static struct hl_ranktable_verdict judge(const struct world *w)
+{
+    struct hl_ranktable_verdict v = judge_as(w, HL_RANKTABLE_VOLCANO, w->job);
     assert_non_null(v.document);
     const char *status = json_string_value(json_object_get(v.document, "status"));
     assert_string_equal(status, v.state == HL_RANKTABLE_COMPLETED ? "completed" : "initializing");
-    assert_int_equal(v.reason[0] == '\0', v.state == HL_RANKTABLE_COMPLETED);
     return v;
 }
 
@@ -310,7 +325,7 @@ static void a_deployment_keeps_its_ranks(void **state)
                   "ns", "uid", "u1", "creationTimestamp", "2026-01-01T00:00:00Z", "labels",
                   HL_RANKTABLE_LABEL, "ascend-910", "spec", "replicas", 3);
     struct world w = whole(2);
-    json_t *config_map = NULL;
+    char *text = NULL;
     for (int step = 0; step < 3; step++) {
         if (step == 1)
             json_array_remove(w.pods, 1);
@@ -324,18 +339,16 @@ static void a_deployment_keeps_its_ranks(void **state)
                                 json_string("j"));
             json_object_del(meta(pod), "ownerReferences");
         }
-        assert_int_equal(
-            hl_ranktable_judge(&rules, HL_RANKTABLE_DEPLOYMENT, job, w.pods, config_map, &v),
-            HL_OK);
+        w.said = text;
+        v = judge_as(&w, HL_RANKTABLE_DEPLOYMENT, job);
         assert_int_equal(v.state, step == 1 ? HL_RANKTABLE_WAITING : HL_RANKTABLE_COMPLETED);
-        json_decref(config_map);
-        char *text = json_dumps(v.document, JSON_COMPACT);
-        config_map = json_pack("{s:{s:s}}", "data", HL_RANKTABLE_KEY, text);
-        assert_true(hl_ranktable_is_written(config_map, v.document));
+        assert_non_null(v.document);
         free(text);
+        text = json_dumps(v.document, JSON_COMPACT);
         if (step < 2)
             hl_ranktable_verdict_fini(&v);
     }
+    free(text);
     /* 10.0.0.3 was third and is; the new one has the place of 10.0.0.2. */
     const json_t *servers = json_object_get(v.document, "server_list");
     static const char *const want[] = {"10.0.0.1", "10.0.0.9", "10.0.0.3"};
@@ -343,8 +356,45 @@ static void a_deployment_keeps_its_ranks(void **state)
         assert_string_equal(
             json_string_value(json_object_get(json_array_get(servers, i), "server_id")), want[i]);
     hl_ranktable_verdict_fini(&v);
-    json_decref(config_map);
     json_decref(job);
+    end(&w);
+}
+
+static int is_written(struct world *w, const char *text)
+{
+    w->said = text;
+    struct hl_ranktable_verdict v = judge_as(w, HL_RANKTABLE_VOLCANO, w->job);
+    int written = v.document == NULL;
+    hl_ranktable_verdict_fini(&v);
+    w->said = NULL;
+    return written;
+}
+
+/* Pods that come one after the other cost no writes; one that is lost costs one. */
+static void an_incomplete_table_is_written_once(void **state)
+{
+    (void)state;
+
+    static const char *const not_yet[] = {"",   "initializing",   "{}",
+                                          "[]", "{\"status\":7}", "{\"status\":\"Initializing\"}"};
+
+    struct world w = whole(2);
+    struct hl_ranktable_verdict v = judge(&w);
+    char *text = json_dumps(v.document, JSON_COMPACT),
+         *pretty = json_dumps(v.document, JSON_INDENT(2));
+    hl_ranktable_verdict_fini(&v);
+    assert_false(is_written(&w, NULL));
+    assert_false(is_written(&w, "{\"status\":\"initializing\"}"));
+    assert_true(is_written(&w, text));
+    assert_true(is_written(&w, pretty));
+    json_array_remove(w.pods, 1);
+    assert_false(is_written(&w, text));
+    assert_true(is_written(&w, "{\"status\": \"initializing\"}"));
+    assert_true(is_written(&w, "{\"status\":\"initializing\",\"server_list\":[]}"));
+    for (size_t i = 0; i < HL_ARRAY_LEN(not_yet); i++)
+        assert_false(is_written(&w, not_yet[i]));
+    free(text);
+    free(pretty);
     end(&w);
 }
 
@@ -373,7 +423,6 @@ static void the_config_map_of_a_job(void **state)
                                   HL_RANKTABLE_VOLUME, "configMap", "name", "mine"));
     hl_ranktable_config_map(w.job, name, sizeof(name));
     assert_string_equal(name, "mine");
-    assert_true(hl_ranktable_is_ours(&rules, w.job));
     end(&w);
 }
 
@@ -391,6 +440,7 @@ int main(void)
         cmocka_unit_test(hostile_annotations_cost_their_own_job),
         cmocka_unit_test(strange_jobs),
         cmocka_unit_test(a_deployment_keeps_its_ranks),
+        cmocka_unit_test(an_incomplete_table_is_written_once),
         cmocka_unit_test(a_big_job_fits_and_a_huge_one_says_so),
         cmocka_unit_test(the_config_map_of_a_job),
     };

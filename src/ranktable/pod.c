@@ -1,0 +1,195 @@
+#include "ranktable/pod.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/buf.h"
+#include "core/json.h"
+#include "ranktable/annotation.h"
+
+static const json_t *meta(const json_t *object)
+{
+    return json_object_get(object, "metadata");
+}
+
+static const char *label(const json_t *pod, const char *key)
+{
+    return hl_json_str(json_object_get(meta(pod), "labels"), key, NULL);
+}
+
+/* Volcano says the same in both; which one depends on its version. */
+static const char *mark(const json_t *pod, const char *key)
+{
+    const char *s = hl_json_str(json_object_get(meta(pod), "annotations"), key, NULL);
+    return s != NULL ? s : label(pod, key);
+}
+
+static hl_status no_memory(void)
+{
+    return hl_fail(HL_ENOMEM, "memory is short for a pod");
+}
+
+static hl_status copy_text(const char *from, char **to)
+{
+    *to = from != NULL ? strdup(from) : NULL;
+    return from == NULL || *to != NULL ? HL_OK : no_memory();
+}
+
+static const char *job_of(const json_t *pod)
+{
+    static const char *const keys[] = {"volcano.sh/job-name", "deploy-name", "job-name"};
+    for (size_t i = 0; i < HL_ARRAY_LEN(keys); i++)
+        if (label(pod, keys[i]) != NULL)
+            return label(pod, keys[i]);
+    return NULL;
+}
+
+/* A container of it asks for devices. */
+static int asks_for_devices(const json_t *pod)
+{
+    static const char prefix[] = "huawei.com/";
+    const json_t *container, *amount;
+    const char *resource;
+    size_t i;
+    json_array_foreach (hl_json_list(json_object_get(pod, "spec"), "containers"), i, container) {
+        const json_t *limits = json_object_get(json_object_get(container, "resources"), "limits");
+        json_object_foreach ((json_t *)limits, resource, amount) {
+            const char *text = json_string_value(amount);
+            if (strncmp(resource, prefix, strlen(prefix)) == 0 &&
+                (text == NULL || strcmp(text, "0") != 0))
+                return 1;
+        }
+    }
+    return 0;
+}
+
+static int64_t number(const char *s)
+{
+    if (s == NULL || s[0] == '\0' || strlen(s) > 6 || strspn(s, "0123456789") != strlen(s))
+        return -1;
+    return atoi(s);
+}
+
+static void read_numbers(const json_t *from, struct hl_ranktable_pod *p)
+{
+    const char *version = mark(from, "volcano.sh/job-version");
+    const char *dash = strrchr(p->instance.name, '-');
+    char *end = NULL;
+    p->has_version = version != NULL;
+    p->version = version != NULL ? strtoll(version, &end, 10) : 0;
+    if (version != NULL && (end == version || *end != '\0' || p->version < 0))
+        p->version = -1;
+    p->task_index = number(mark(from, "volcano.sh/task-index"));
+    if (p->task_index < 0 && dash != NULL)
+        p->task_index = number(dash + 1);
+    p->index = number(mark(from, "batch.kubernetes.io/job-completion-index"));
+}
+
+static hl_status read_owners(const json_t *from, struct hl_ranktable_pod *p)
+{
+    struct hl_buf text = HL_BUF(65536);
+    const json_t *owner;
+    size_t i;
+    hl_buf_printf(&text, "\n");
+    json_array_foreach (hl_json_list(meta(from), "ownerReferences"), i, owner)
+        hl_buf_printf(&text, "%s\n", hl_json_str(owner, "uid", ""));
+    hl_status st = text.failed ? no_memory() : copy_text(text.data, &p->owners);
+    hl_buf_fini(&text);
+    return st;
+}
+
+static hl_status read_texts(const json_t *from, struct hl_ranktable_pod *p)
+{
+    const json_t *gone = json_object_get(meta(from), "deletionTimestamp");
+    const char *phase = hl_json_str(json_object_get(from, "status"), "phase", "");
+    p->gone = (gone != NULL && !json_is_null(gone)) || strcmp(phase, "Failed") == 0;
+    snprintf(p->born, sizeof(p->born), "%.31s", hl_json_str(meta(from), "creationTimestamp", ""));
+    HL_TRY(copy_text(hl_json_str(meta(from), "uid", ""), &p->uid));
+    HL_TRY(copy_text(hl_json_str(meta(from), "namespace", ""), &p->ns));
+    HL_TRY(copy_text(job_of(from), &p->job));
+    HL_TRY(copy_text(label(from, HL_RANKTABLE_LABEL), &p->label));
+    HL_TRY(copy_text(mark(from, "volcano.sh/task-spec"), &p->task));
+    return read_owners(from, p);
+}
+
+static hl_status read_pod(const json_t *from, struct hl_ranktable_pod *p)
+{
+    HL_TRY(read_texts(from, p));
+    p->st = hl_ranktable_annotation(from, &p->instance);
+    if (p->st == HL_ENOENT && !asks_for_devices(from))
+        p->st = HL_OK;
+    if (p->st == HL_OK)
+        p->st = hl_ranktable_wanted_index(from, &p->instance.rank_index);
+    if (p->st == HL_ENOMEM)
+        return p->st;
+    if (p->st != HL_OK)
+        HL_TRY(copy_text(hl_error_text(), &p->reason));
+    snprintf(p->instance.name, sizeof(p->instance.name), "%s", hl_json_str(meta(from), "name", ""));
+    read_numbers(from, p);
+    return HL_OK;
+}
+
+hl_status hl_ranktable_pod_read(const json_t *from, struct hl_ranktable_pod **out)
+{
+    struct hl_ranktable_pod *p = calloc(1, sizeof(*p));
+    hl_status st = p != NULL ? read_pod(from, p) : no_memory();
+    if (st != HL_OK) {
+        hl_ranktable_pod_free(p);
+        return no_memory();
+    }
+    *out = p;
+    return HL_OK;
+}
+
+void hl_ranktable_pod_free(struct hl_ranktable_pod *p)
+{
+    if (p == NULL)
+        return;
+    hl_ranktable_instance_fini(&p->instance);
+    free(p->uid);
+    free(p->ns);
+    free(p->job);
+    free(p->label);
+    free(p->task);
+    free(p->owners);
+    free(p->reason);
+    free(p);
+}
+
+/* ---- comparing ------------------------------------------------------------------------------- */
+
+static int same(const char *a, const char *b)
+{
+    return a == NULL || b == NULL ? a == b : strcmp(a, b) == 0;
+}
+
+static int same_device(const struct hl_ranktable_device *a, const struct hl_ranktable_device *b)
+{
+    return same(a->id, b->id) && same(a->ip, b->ip) && same(a->super_id, b->super_id) &&
+           (a->levels == b->levels || json_equal(a->levels, b->levels));
+}
+
+static int same_instance(const struct hl_ranktable_instance *a,
+                         const struct hl_ranktable_instance *b)
+{
+    if (!same(a->name, b->name) || !same(a->server_id, b->server_id) ||
+        !same(a->host_ip, b->host_ip) || !same(a->container_ip, b->container_ip) ||
+        !same(a->hardware_type, b->hardware_type) || !same(a->super_pod_id, b->super_pod_id) ||
+        a->rank_index != b->rank_index || a->device_count != b->device_count)
+        return 0;
+    for (size_t i = 0; i < a->device_count; i++)
+        if (!same_device(&a->devices[i], &b->devices[i]))
+            return 0;
+    return 1;
+}
+
+int hl_ranktable_pod_equal(const struct hl_ranktable_pod *a, const struct hl_ranktable_pod *b)
+{
+    return same(a->uid, b->uid) && same(a->ns, b->ns) && same(a->job, b->job) &&
+           same(a->label, b->label) && same(a->task, b->task) && same(a->owners, b->owners) &&
+           same(a->born, b->born) && a->gone == b->gone && a->has_version == b->has_version &&
+           a->version == b->version && a->task_index == b->task_index && a->index == b->index &&
+           a->st == b->st && same(a->reason, b->reason) &&
+           same_instance(&a->instance, &b->instance);
+}

@@ -1,0 +1,38 @@
+/* ranktable/pod.h - what a rank table needs to know of a pod: a tenth of what the API server tells.
+ *
+ * Owns:    all texts, the instance.
+ * Threads: any. Pure.
+ * Errors:  HL_ENOMEM. What is wrong with the pod itself is kept in it.
+ * Units:   none.
+ * Limits:  those of annotation.h.
+ */
+#ifndef HL_RANKTABLE_POD_H
+#define HL_RANKTABLE_POD_H
+
+#include "ranktable/table.h"
+
+#define HL_RANKTABLE_LABEL "ring-controller.atlas"
+
+struct hl_ranktable_pod {
+    char *uid, *ns;
+    char *job;     /* that its labels name; NULL = none */
+    char *label;   /* value of HL_RANKTABLE_LABEL; NULL = none */
+    char *task;    /* volcano.sh/task-spec; NULL = none */
+    char *owners;  /* uids, each with a newline before and after */
+    char born[32]; /* RFC 3339 in UTC, which sorts as text */
+    int gone;      /* is being deleted, or has failed */
+    int has_version;
+    int64_t version;           /* volcano.sh/job-version; -1 = no number */
+    int64_t task_index, index; /* Volcano's, and that of a batch Job; -1 = none */
+    hl_status st;              /* HL_ENOENT: no annotation yet; HL_EINVAL: it can't be used */
+    char *reason;
+    struct hl_ranktable_instance instance; /* without group, place and, but for a wish, index */
+};
+
+hl_status hl_ranktable_pod_read(const json_t *from, struct hl_ranktable_pod **out) HL_CHECK;
+/* 1: to a table they are the same. */
+int hl_ranktable_pod_equal(const struct hl_ranktable_pod *a, const struct hl_ranktable_pod *b);
+/* NULL is fine. */
+void hl_ranktable_pod_free(struct hl_ranktable_pod *p);
+
+#endif

@@ -1,0 +1,222 @@
+/* Whom a change concerns, and whom it does not. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "ranktabled/cache.h"
+
+static json_t *make_job(const char *name, const char *born)
+{
+    return json_pack("{s:{s:s s:s s:s s:s s:[{}]} s:{s:[{s:s s:i}]}}", "metadata", "name", name,
+                     "namespace", "ns", "uid", name, "creationTimestamp", born, "managedFields",
+                     "spec", "tasks", "name", "w", "replicas", 1);
+}
+
+static json_t *make_pod(const char *uid, const char *job)
+{
+    return json_pack("{s:{s:s s:s s:s s:{s:s}}}", "metadata", "name", uid, "namespace", "ns", "uid",
+                     uid, "labels", "volcano.sh/job-name", job);
+}
+
+static json_t *make_map(const char *name, const char *version, const char *text)
+{
+    return json_pack("{s:{s:s s:s s:s} s:{s:s}}", "metadata", "name", name, "namespace", "ns",
+                     "resourceVersion", version, "data", HL_RANKTABLE_KEY, text);
+}
+
+static void put(struct cache *c, enum cache_kind kind, json_t *object)
+{
+    assert_non_null(object);
+    assert_int_equal(cache_put(c, kind, object), HL_OK);
+    json_decref(object);
+}
+
+static void drop(struct cache *c, enum cache_kind kind, json_t *object)
+{
+    cache_drop(c, kind, object);
+    json_decref(object);
+}
+
+static struct cached_job *job_of(struct cache *c, const char *key)
+{
+    return cache_job(c, CACHE_VCJOBS, key);
+}
+
+/* 1: it was dirty; it is not any more. */
+static int was_dirty(struct cache *c, const char *key)
+{
+    struct cached_job *j = job_of(c, key);
+    assert_non_null(j);
+    int dirty = j->dirty;
+    j->dirty = 0;
+    return dirty;
+}
+
+static size_t pods_of(struct cache *c, const char *key)
+{
+    size_t n = 99;
+    free(cache_pods_of(c, job_of(c, key), &n));
+    return n;
+}
+
+static struct cache two_jobs(void)
+{
+    struct cache c = {0};
+    put(&c, CACHE_VCJOBS, make_job("a", "2026-01-01T00:00:00Z"));
+    put(&c, CACHE_VCJOBS, make_job("b", "2026-01-01T00:00:01Z"));
+    assert_true(was_dirty(&c, "vcjob ns/a"));
+    assert_true(was_dirty(&c, "vcjob ns/b"));
+    return c;
+}
+
+static void a_pod_concerns_its_job(void **state)
+{
+    (void)state;
+    struct cache c = two_jobs();
+    put(&c, CACHE_PODS, make_pod("p", "a"));
+    assert_true(was_dirty(&c, "vcjob ns/a"));
+    assert_false(was_dirty(&c, "vcjob ns/b"));
+    /* What changed is nothing to a table. */
+    json_t *pod = make_pod("p", "a");
+    json_object_set_new(pod, "status", json_pack("{s:s}", "phase", "Running"));
+    put(&c, CACHE_PODS, pod);
+    assert_false(was_dirty(&c, "vcjob ns/a"));
+    /* It goes over to another job: both. */
+    put(&c, CACHE_PODS, make_pod("p", "b"));
+    assert_true(was_dirty(&c, "vcjob ns/a"));
+    assert_true(was_dirty(&c, "vcjob ns/b"));
+    assert_int_equal(pods_of(&c, "vcjob ns/a"), 0);
+    assert_int_equal(pods_of(&c, "vcjob ns/b"), 1);
+    drop(&c, CACHE_PODS, make_pod("p", "b"));
+    assert_true(was_dirty(&c, "vcjob ns/b"));
+    drop(&c, CACHE_PODS, make_pod("p", "b"));
+    assert_false(was_dirty(&c, "vcjob ns/b"));
+    cache_fini(&c);
+}
+
+static void what_of_a_job_counts(void **state)
+{
+    (void)state;
+    struct cache c = two_jobs();
+    json_t *job = make_job("a", "2026-01-01T00:00:00Z");
+    json_object_set_new(job, "status", json_pack("{s:i}", "running", 7));
+    put(&c, CACHE_VCJOBS, json_deep_copy(job));
+    assert_false(was_dirty(&c, "vcjob ns/a"));
+    assert_null(json_object_get(json_object_get(job_of(&c, "vcjob ns/a")->object, "metadata"),
+                                "managedFields"));
+    json_object_set_new(json_object_get(job, "status"), "version", json_integer(1));
+    put(&c, CACHE_VCJOBS, json_deep_copy(job));
+    assert_true(was_dirty(&c, "vcjob ns/a"));
+    json_object_set_new(json_object_get(job, "metadata"), "uid", json_string("again"));
+    put(&c, CACHE_VCJOBS, json_deep_copy(job));
+    assert_true(was_dirty(&c, "vcjob ns/a"));
+    json_object_set_new(job, "spec", json_object());
+    put(&c, CACHE_VCJOBS, job);
+    assert_true(was_dirty(&c, "vcjob ns/a"));
+    cache_fini(&c);
+}
+
+static void a_config_map_concerns_who_uses_it(void **state)
+{
+    (void)state;
+    struct cache c = two_jobs();
+    put(&c, CACHE_MAPS, make_map("rings-config-a", "1", "x"));
+    assert_true(was_dirty(&c, "vcjob ns/a"));
+    assert_false(was_dirty(&c, "vcjob ns/b"));
+    unsigned long serial = cache_map_of(&c, job_of(&c, "vcjob ns/a"))->serial;
+    put(&c, CACHE_MAPS, make_map("rings-config-a", "2", "x")); /* another key of it */
+    assert_false(was_dirty(&c, "vcjob ns/a"));
+    const struct cached_map *map = cache_map_of(&c, job_of(&c, "vcjob ns/a"));
+    assert_string_equal(map->version, "2");
+    assert_string_equal(map->text, "x");
+    assert_int_not_equal(map->serial, serial);
+    put(&c, CACHE_MAPS, make_map("rings-config-a", "3", "y"));
+    assert_true(was_dirty(&c, "vcjob ns/a"));
+    drop(&c, CACHE_MAPS, make_map("rings-config-a", "4", "y"));
+    assert_true(was_dirty(&c, "vcjob ns/a"));
+    assert_null(cache_map_of(&c, job_of(&c, "vcjob ns/a")));
+    cache_fini(&c);
+}
+
+/* Pods and ConfigMaps by the same loop: what a new list has not got is dropped at its end. */
+static void a_list_of_several_pages(void **state)
+{
+    (void)state;
+    struct cache c = two_jobs();
+    put(&c, CACHE_PODS, make_pod("old", "a"));
+    put(&c, CACHE_PODS, make_pod("stays", "a"));
+    put(&c, CACHE_MAPS, make_map("rings-config-a", "1", "x"));
+    put(&c, CACHE_MAPS, make_map("rings-config-b", "1", "x"));
+    (void)was_dirty(&c, "vcjob ns/a");
+    (void)was_dirty(&c, "vcjob ns/b");
+    for (int again = 0; again < 2; again++) { /* the first is not brought to its end */
+        cache_list_begin(&c, CACHE_PODS);
+        put(&c, CACHE_PODS, make_pod("stays", "a"));
+        put(&c, CACHE_PODS, make_pod("new", "b"));
+        assert_int_equal(pods_of(&c, "vcjob ns/a"), 2);
+    }
+    cache_list_end(&c, CACHE_PODS);
+    assert_int_equal(pods_of(&c, "vcjob ns/a"), 1);
+    assert_int_equal(pods_of(&c, "vcjob ns/b"), 1);
+    assert_true(was_dirty(&c, "vcjob ns/a"));
+    cache_list_begin(&c, CACHE_MAPS);
+    put(&c, CACHE_MAPS, make_map("rings-config-b", "1", "x"));
+    cache_list_end(&c, CACHE_MAPS);
+    assert_null(cache_map_of(&c, job_of(&c, "vcjob ns/a")));
+    assert_non_null(cache_map_of(&c, job_of(&c, "vcjob ns/b")));
+    cache_list_begin(&c, CACHE_VCJOBS);
+    put(&c, CACHE_VCJOBS, make_job("b", "2026-01-01T00:00:01Z"));
+    cache_list_end(&c, CACHE_VCJOBS);
+    assert_null(job_of(&c, "vcjob ns/a"));
+    assert_non_null(job_of(&c, "vcjob ns/b"));
+    cache_fini(&c);
+}
+
+static void use_map_of_a(json_t *job)
+{
+    json_t *task = json_array_get(json_object_get(json_object_get(job, "spec"), "tasks"), 0);
+    json_object_set_new(task, "template",
+                        json_pack("{s:{s:[{s:s s:{s:s}}]}}", "spec", "volumes", "name",
+                                  HL_RANKTABLE_VOLUME, "configMap", "name", "rings-config-a"));
+}
+
+static void the_older_of_two_has_the_map(void **state)
+{
+    (void)state;
+    struct cache c = two_jobs();
+    json_t *b = make_job("b", "2026-01-01T00:00:01Z");
+    use_map_of_a(b);
+    put(&c, CACHE_VCJOBS, b);
+    struct cached_job *first = job_of(&c, "vcjob ns/a");
+    assert_ptr_equal(cache_rival(&c, job_of(&c, "vcjob ns/b")), first);
+    assert_null(cache_rival(&c, first));
+    (void)was_dirty(&c, "vcjob ns/b");
+    /* Dropped while it is being written: it is nobody's rival, and stays until the answer. */
+    first->writing = 1;
+    drop(&c, CACHE_VCJOBS, make_job("a", ""));
+    assert_true(was_dirty(&c, "vcjob ns/b"));
+    assert_null(cache_rival(&c, job_of(&c, "vcjob ns/b")));
+    assert_true(job_of(&c, "vcjob ns/a")->gone);
+    cache_forget(&c, first);
+    assert_null(job_of(&c, "vcjob ns/a"));
+    cache_fini(&c);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_pod_concerns_its_job),
+        cmocka_unit_test(what_of_a_job_counts),
+        cmocka_unit_test(a_config_map_concerns_who_uses_it),
+        cmocka_unit_test(a_list_of_several_pages),
+        cmocka_unit_test(the_older_of_two_has_the_map),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
