@@ -2,8 +2,6 @@
 
 The packages come from the Debian mirror that this machine's apt uses. Runs as root (debootstrap needs chroot)."""
 import argparse
-import contextlib
-import fcntl
 import hashlib
 import os
 import pathlib
@@ -14,6 +12,10 @@ import tempfile
 
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
+sys.path[:0] = [str(HERE.parent)]
+
+from support.debian import Missing, alone, logged, mirror, output, versions  # noqa: E402
+
 CACHE = ROOT / "build-vm"
 
 # What the programs need at run time and what the tests look with. Libraries of ours that are not
@@ -29,28 +31,8 @@ TOOLS = {"debootstrap": "debootstrap", "cpio": "cpio", "depmod": "kmod", "mke2fs
          "qemu-system-x86_64": "qemu-system-x86", "dpkg": "dpkg", "apt-get": "apt"}
 
 
-class Missing(Exception):
-    """The sentence for the user."""
-
-
 def say(text):
     print(f"test-vm: {text}", flush=True)
-
-
-def output(*command):
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode != 0:
-        raise Missing(f"{' '.join(command)}: {done.stderr.strip()[-500:]}")
-    return done.stdout
-
-
-def logged(log, *command, env=None, cwd=None):
-    done = subprocess.run(command, stdout=log, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, env=env, cwd=cwd,
-                          check=False)
-    if done.returncode != 0:
-        log.flush()
-        tail = "\n".join(pathlib.Path(log.name).read_text(errors="replace").splitlines()[-15:])
-        raise Missing(f"{command[0]} failed ({done.returncode}); the end of {log.name}:\n{tail}")
 
 
 def check_host():
@@ -63,38 +45,12 @@ def check_host():
         raise Missing(f"these packages are missing: {' '.join(lacking)}; ./run deps vm installs them")
 
 
-def mirror():
-    """(URI, codename) of Debian's main suite as apt knows it here."""
-    rows = output("apt-get", "indextargets", "--format", "$(REPO_URI) $(CODENAME) $(ORIGIN) $(LABEL) $(COMPONENT)",
-                  "Created-By: Packages")
-    for row in rows.splitlines():
-        uri, codename, *rest = row.split()
-        if rest == ["Debian", "Debian", "main"] and "-" not in codename:
-            return uri, codename
-    raise Missing("apt knows no Debian suite here (apt-get indextargets); add Debian's main to its sources and run "
-                  "apt-get update")
-
-
 def kernel_package():
     for line in output("apt-cache", "depends", KERNEL).splitlines():
         kind, _, name = line.strip().partition(": ")
         if kind == "Depends" and name.startswith("linux-image-"):
             return name
     raise Missing(f"apt does not know {KERNEL}; run apt-get update")
-
-
-def versions(packages):
-    """package=candidate, one line each."""
-    found, name = {}, None
-    for line in output("apt-cache", "policy", *packages).splitlines():
-        if not line.startswith(" "):
-            name = line.rstrip(":")
-        elif line.strip().startswith("Candidate:"):
-            found[name] = line.split()[1]
-    lacking = [p for p in packages if found.get(p, "(none)") == "(none)"]
-    if lacking:
-        raise Missing(f"apt has no candidate for {' '.join(lacking)}; run apt-get update")
-    return "".join(f"{p}={found[p]}\n" for p in packages)
 
 
 def apt_environment():
@@ -183,15 +139,6 @@ def cache_key():
     for path in (pathlib.Path(__file__), HERE / "image" / "vm-init", HERE / "image" / "early-init"):
         parts.update(path.read_bytes())
     return parts.hexdigest()[:16], kernel, text
-
-
-@contextlib.contextmanager
-def alone(cache):
-    """One at a time per cache."""
-    cache.mkdir(parents=True, exist_ok=True)
-    with open(cache / "lock", "w", encoding="ascii") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
 
 
 def build(cache, kernel, text, final):

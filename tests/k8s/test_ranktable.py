@@ -1,0 +1,190 @@
+"""helios-ranktable against a real API server, with the manifests of deploy/k8s: TLS, RBAC, service accounts."""
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
+sys.path[:0] = [str(ROOT / "tests")]
+sys.dont_write_bytecode = True
+
+from support import kube_api  # noqa: E402
+from support.apiserver import shared_server  # noqa: E402
+from support.cluster import wait_for  # noqa: E402
+from support.ranktable_scenarios import WAIT_S, Controller, Scenarios, World  # noqa: E402
+
+ACCOUNT = ("helios", "helios-ranktable")
+
+
+class Real(World):
+    """Every test has a namespace and a controller of its own, which is the service account of the manifests."""
+
+    lease_ns = "helios"
+    count = 0
+
+    @classmethod
+    def setUpClass(cls):
+        cls.server = shared_server()
+        cls.api = cls.server.admin
+        if not cls.server.has_namespace("helios"):
+            cls.server.namespace("helios")
+            cls.server.apply(ROOT / "deploy/k8s/rbac.yaml")
+
+    def setUp(self):
+        self.ns = self.another_namespace()
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.dir = pathlib.Path(folder.name)
+
+    def another_namespace(self):
+        Real.count += 1
+        name = f"t{Real.count}"
+        self.server.namespace(name)
+        self.addCleanup(self.empty, name)
+        return name
+
+    def empty(self, ns):
+        for plural in ("vcjobs", "jobs", "deployments", "pods", "configmaps"):
+            for o in self.api.list(plural, ns):
+                try:
+                    self.api.delete(plural, ns, o["metadata"]["name"])
+                except kube_api.Refused:
+                    pass  # went with its owner
+
+    def token(self):
+        return self.server.account_token(*ACCOUNT)
+
+    def controller(self, *flags, user=None, **how):
+        config = self.server.kubeconfig(self.dir / f"kubeconfig{time.monotonic_ns()}", user or {"token": self.token()}, "helios")
+        return self.run_controller(config, *flags, **how)
+
+    def run_controller(self, config, *flags, **how):
+        c = Controller(config, *flags, **how)
+        self.addCleanup(c.end)
+        return c
+
+    def kill_server(self):
+        self.server.kill()
+
+    def start_server(self):
+        self.server.start()
+
+
+class Common(Real, Scenarios, unittest.TestCase):
+    """What holds with every API server."""
+
+
+class Access(Real, unittest.TestCase):
+    def test_a_client_certificate_and_relative_paths(self):
+        certificate, key = self.server.authority.certificate("rank-tables")
+        self.server.bind_user("rank-tables", "helios-ranktable", "helios")
+        for name, path in (("user.pem", certificate), ("user.key", key), ("ca.pem", self.server.authority.ca)):
+            shutil.copy(path, self.dir / name)
+        config = self.server.kubeconfig(self.dir / "config", {"client-certificate": "user.pem", "client-key": "user.key"}, "helios",
+                                        **{"certificate-authority": "ca.pem"})
+        self.two(self.run_controller(config))
+
+    def test_a_server_that_is_not_trusted_and_one_by_another_name(self):
+        other = subprocess.run(["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes",
+                                "-subj", "/CN=other", "-keyout", "/dev/null"], capture_output=True, check=True, cwd=self.dir)
+        (self.dir / "other.pem").write_bytes(other.stdout)
+        user = {"token": self.token()}
+        config = self.server.kubeconfig(self.dir / "c1", user, "helios", **{"certificate-authority": "other.pem"})
+        c = self.run_controller(config)
+        wait_for("it says so", lambda: "can't be trusted" in c.text(), WAIT_S)
+        config = self.server.kubeconfig(self.dir / "c2", user, "helios", **{"tls-server-name": "kubernetes"})
+        self.two(self.run_controller(config))
+
+    def test_a_token_that_is_replaced(self):
+        """The account is made again: the old token ends with it."""
+        file = self.dir / "token"
+        file.write_text(self.token() + "\n")
+        job, c = self.two(self.controller(user={"tokenFile": str(file)}))
+        self.server.remake_account(*ACCOUNT)
+        wait_for("the old token is refused", lambda: "401" in c.text() or "nauthorized" in c.text(), 90)
+        file.write_text(self.token() + "\n")
+        self.delete("pods", "j-w-1")
+        wait_for("the table is initializing", lambda: self.table()["status"] == "initializing", 60)
+        self.pod(job, 1, server=5)
+        self.assertEqual(self.ranks(), {"1": 0, "5": 2})
+
+    def test_a_right_that_is_missing(self):
+        """The role is what it needs, and not more; without a part of it, it says what is missing."""
+        role = "/apis/rbac.authorization.k8s.io/v1/clusterroles/helios-ranktable"
+        rules = self.api.call("GET", role)["rules"]
+        less = [r for r in rules if "configmaps" not in r["resources"]]
+        job = self.job()
+        c = self.controller()
+        self.pod(job, 0, server=1)
+        self.api.call("PATCH", role, {"rules": [*less, {"apiGroups": [""], "resources": ["configmaps"],
+                                                        "verbs": ["list", "watch"]}]}, "application/merge-patch+json")
+        self.addCleanup(self.api.call, "PATCH", role, {"rules": rules}, "application/merge-patch+json")
+        self.pod(job, 1, server=2)
+        wait_for("it says so", lambda: 'cannot patch resource "configmaps"' in c.text(), WAIT_S)
+        self.assertEqual(self.table()["status"], "initializing")
+        self.api.call("PATCH", role, {"rules": rules}, "application/merge-patch+json")
+        self.ranks()
+        mine = self.server.client(self.token())
+        for verb, path in (("DELETE", kube_api.path_of("configmaps", self.ns, "rings-config-j")),
+                           ("GET", f"/api/v1/namespaces/{self.ns}/secrets"), ("DELETE", kube_api.path_of("pods", self.ns, "j-w-0"))):
+            with self.assertRaises(kube_api.Refused) as refused:
+                mine.call(verb, path)
+            self.assertEqual(refused.exception.code, 403)
+
+    @unittest.skipUnless(os.geteuid() == 0, "a file system of its own needs root")
+    def test_what_a_pod_is_given(self):
+        """In-cluster configuration, in a mount namespace; the token there is replaced, too."""
+        given = self.dir / "given"
+        given.mkdir()
+        shutil.copy(self.server.authority.ca, given / "ca.crt")
+        (given / "token").write_text(self.token())
+        (given / "namespace").write_text("helios")
+        place = "/run/secrets/kubernetes.io/serviceaccount"
+        script = f'mount -t tmpfs none /run && mkdir -p {place} && cp {given}/* {place} && exec "$@"'
+        env = {k: v for k, v in os.environ.items() if k not in ("HOME", "KUBECONFIG")}
+        env.update(KUBERNETES_SERVICE_HOST="127.0.0.1", KUBERNETES_SERVICE_PORT=str(self.server.port))
+        c = self.run_controller(None, before=("unshare", "-m", "sh", "-c", script, "sh"), env=env)
+        _, c = self.two(c)
+        self.server.remake_account(*ACCOUNT)
+        pathlib.Path(f"/proc/{c.process.pid}/root{place}/token").write_text(self.token())
+        self.delete("pods", "j-w-1")
+        self.wait_status("initializing")
+        wait_for("the lease is held", c.leads, WAIT_S)
+
+
+class Time(Real, unittest.TestCase):
+    def version(self):
+        return self.api.get("configmaps", self.ns, "rings-config-j")["metadata"]["resourceVersion"]
+
+    def test_45_seconds_of_quiet(self):
+        _, c = self.two(self.controller("--watch-window", "10s"))
+        self.settle(c)
+        version, writes = self.version(), c.writes()
+        lists = c.metric('helios_ranktable_lists_total{kind="pods"}')
+        cpu = c.cpu_s()
+        time.sleep(45)
+        self.assertEqual((self.version(), c.writes()), (version, writes))
+        self.assertEqual(c.metric('helios_ranktable_lists_total{kind="pods"}'), lists)
+        self.assertLess(c.cpu_s() - cpu, 2)
+        self.delete("pods", "j-w-0")
+        self.wait_status("initializing")
+
+    def test_the_leader_is_killed(self):
+        """Its lease runs out, and the other one goes on: in the 15 s of the lease and what the second needs to see it."""
+        first = self.controller()
+        wait_for("the lease is held", first.leads, WAIT_S)
+        second = self.controller()
+        self.two(first)
+        first.kill()
+        self.delete("pods", "j-w-1")
+        self.wait_status("initializing")
+        self.assertTrue(second.leads())
+        first.end()
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,243 @@
+"""A real Kubernetes API server for tests: kube-apiserver and etcd on loopback, with TLS, tokens, client certificates and
+RBAC. No kubelet, no scheduler, no controller: who wants pods makes them and writes their status.
+
+    with ApiServer(apiserver_build.folder()) as server:
+        server.apply(ROOT / "deploy/k8s/rbac.yaml")
+        server.admin.create("pods", {...})
+        server.kubeconfig(path, {"token": server.account_token("helios", "helios-ranktable")})
+"""
+from __future__ import annotations
+
+import atexit
+import ctypes
+import functools
+import http.client
+import json
+import pathlib
+import re
+import secrets
+import signal
+import socket
+import ssl
+import subprocess
+import tempfile
+
+from support import apiserver_build, kube_api
+from support.cluster import wait_for
+
+READY_S = 120  # 4 to 7 s on a free machine
+# The least that Volcano's Job is to those who read and write it.
+VOLCANO_CRD = {
+    "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition", "metadata": {"name": "jobs.batch.volcano.sh"},
+    "spec": {
+        "group": "batch.volcano.sh", "scope": "Namespaced",
+        "names": {"kind": "Job", "plural": "jobs", "singular": "job", "listKind": "JobList", "shortNames": ["vcjob"]},
+        "versions": [{
+            "name": "v1alpha1", "served": True, "storage": True, "subresources": {"status": {}},
+            "schema": {"openAPIV3Schema": {"type": "object", "properties": {
+                "spec": {"type": "object", "x-kubernetes-preserve-unknown-fields": True, "properties": {
+                    "minAvailable": {"type": "integer"}, "schedulerName": {"type": "string"},
+                    "queue": {"type": "string"}, "maxRetry": {"type": "integer"},
+                    "tasks": {"type": "array", "items": {
+                        "type": "object", "x-kubernetes-preserve-unknown-fields": True,
+                        "properties": {"name": {"type": "string"}, "replicas": {"type": "integer"}}}}}},
+                "status": {"type": "object", "x-kubernetes-preserve-unknown-fields": True,
+                           "properties": {"version": {"type": "integer"}}}}}}}]},
+}
+# Where the kinds of our manifests are.
+COLLECTIONS = {
+    "Namespace": "/api/v1/namespaces", "ServiceAccount": "/api/v1/namespaces/{ns}/serviceaccounts",
+    "ConfigMap": "/api/v1/namespaces/{ns}/configmaps", "Service": "/api/v1/namespaces/{ns}/services",
+    "ClusterRole": "/apis/rbac.authorization.k8s.io/v1/clusterroles",
+    "ClusterRoleBinding": "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings",
+    "Role": "/apis/rbac.authorization.k8s.io/v1/namespaces/{ns}/roles",
+    "RoleBinding": "/apis/rbac.authorization.k8s.io/v1/namespaces/{ns}/rolebindings",
+    "Deployment": "/apis/apps/v1/namespaces/{ns}/deployments", "DaemonSet": "/apis/apps/v1/namespaces/{ns}/daemonsets",
+    "Job": "/apis/{api}/namespaces/{ns}/jobs",
+    "CustomResourceDefinition": "/apis/apiextensions.k8s.io/v1/customresourcedefinitions",
+}
+
+
+def free_port():
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return s.getsockname()[1]
+
+
+def die_with_parent():
+    ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG: nothing is left behind by a killed test
+
+
+class Authority:
+    """A CA in a directory, by openssl."""
+
+    def __init__(self, folder):
+        self.folder = folder
+        self.ca = folder / "ca.pem"
+        self._run("req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "2",
+                  "-subj", "/CN=test-ca", "-keyout", folder / "ca.key", "-out", self.ca)
+
+    def _run(self, *words):
+        done = subprocess.run(["openssl", *map(str, words)], capture_output=True, text=True, cwd=self.folder, check=False)
+        if done.returncode != 0:
+            raise AssertionError(f"openssl {words[0]}: {done.stderr}")
+
+    def key(self, name):
+        self._run("genpkey", "-algorithm", "RSA", "-pkeyopt", "rsa_keygen_bits:2048", "-out", f"{name}.key")
+        return self.folder / f"{name}.key"
+
+    def certificate(self, name, organization=None, hosts="", days=1):
+        """(certificate, key) of CN `name`: to Kubernetes the user, of the group `organization`."""
+        file = re.sub(r"\W", "_", name)
+        key, extensions = self.key(file), self.folder / f"{file}.ext"
+        usage = "serverAuth" if hosts else "clientAuth"
+        extensions.write_text(f"extendedKeyUsage={usage}\n" + (f"subjectAltName={hosts}\n" if hosts else ""))
+        self._run("req", "-new", "-key", key, "-subj", (f"/O={organization}" if organization else "") + f"/CN={name}",
+                  "-out", f"{file}.csr")
+        self._run("x509", "-req", "-in", f"{file}.csr", "-CA", self.ca, "-CAkey", "ca.key", "-CAcreateserial",
+                  "-days", days, "-extfile", extensions, "-out", f"{file}.pem")
+        return self.folder / f"{file}.pem", key
+
+
+@functools.lru_cache(maxsize=None)
+def shared_server():
+    """One for all tests of a process; made on the first call, ended with the process."""
+    server = ApiServer(apiserver_build.folder())
+    server.__enter__()
+    atexit.register(server.__exit__)
+    return server
+
+
+class ApiServer:
+    """`programs`: the folder of kube-apiserver and etcd."""
+
+    def __init__(self, programs, flags=()):
+        self.programs, self.flags = programs, flags
+        self.temporary = tempfile.TemporaryDirectory(prefix="helios-kube-")
+        self.dir = pathlib.Path(self.temporary.name)
+        self.processes = {}
+
+    def __enter__(self):
+        self.port, self.etcd_port = free_port(), free_port()
+        self.url = f"https://127.0.0.1:{self.port}"
+        self.authority = Authority(self.dir)
+        self.server_pair = self.authority.certificate("kube-apiserver", hosts="DNS:kubernetes,DNS:localhost,IP:127.0.0.1")
+        self.account_key = self.authority.key("accounts")
+        self.admin_token = secrets.token_hex(16)
+        (self.dir / "tokens.csv").write_text(f'{self.admin_token},admin,admin,"system:masters"\n')
+        self.admin = self.client(self.admin_token)
+        try:
+            self.start_etcd()
+            self.start()
+            self.call("POST", COLLECTIONS["CustomResourceDefinition"], VOLCANO_CRD)
+            wait_for("Volcano's Job is known", lambda: self.answers("/apis/batch.volcano.sh/v1alpha1/jobs"), 30)
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def __exit__(self, *_):
+        for name in ("kube-apiserver", "etcd"):
+            self.kill(name)
+        self.temporary.cleanup()
+
+    # ---- processes ----
+
+    def _spawn(self, name, *flags):
+        with open(self.dir / f"{name}.log", "ab") as log:
+            self.processes[name] = subprocess.Popen([str(self.programs / name), *map(str, flags)], stdin=subprocess.DEVNULL,
+                                                    stdout=log, stderr=subprocess.STDOUT, preexec_fn=die_with_parent)
+
+    def start_etcd(self):
+        url, peer = f"http://127.0.0.1:{self.etcd_port}", f"http://127.0.0.1:{free_port()}"
+        self._spawn("etcd", "--data-dir", self.dir / "etcd", "--listen-client-urls", url, "--advertise-client-urls", url,
+                    "--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer, "--initial-cluster", f"default={peer}",
+                    "--logger", "zap", "--log-level", "warn")
+
+    def start(self):
+        """Until it answers; on its port of before."""
+        certificate, key = self.server_pair
+        self._spawn("kube-apiserver", "--etcd-servers", f"http://127.0.0.1:{self.etcd_port}", "--bind-address", "127.0.0.1",
+                    "--secure-port", self.port, "--tls-cert-file", certificate, "--tls-private-key-file", key,
+                    "--client-ca-file", self.authority.ca, "--token-auth-file", self.dir / "tokens.csv",
+                    "--authorization-mode", "RBAC", "--anonymous-auth=false",
+                    "--service-account-issuer", "https://kubernetes.default.svc",
+                    "--service-account-signing-key-file", self.account_key, "--service-account-key-file", self.account_key,
+                    "--service-cluster-ip-range", "10.96.0.0/24", "--endpoint-reconciler-type", "none",
+                    # no controller makes the default accounts that it would wait for
+                    "--disable-admission-plugins", "ServiceAccount", *self.flags)
+        wait_for(f"kube-apiserver is ready, {self.dir}/kube-apiserver.log", lambda: self.answers("/readyz"), READY_S)
+
+    def kill(self, name="kube-apiserver"):
+        process = self.processes.pop(name, None)
+        if process is not None:
+            process.kill()
+            process.wait()
+
+    def answers(self, path):
+        process = self.processes["kube-apiserver"]
+        if process.poll() is not None:
+            log = (self.dir / "kube-apiserver.log").read_text(errors="replace").splitlines()[-15:]
+            raise AssertionError(f"kube-apiserver ended ({process.returncode}):\n" + "\n".join(log))
+        try:
+            self.admin.text("GET", path)
+            return True
+        except (OSError, http.client.HTTPException, kube_api.Refused):
+            return False
+
+    # ---- who asks ----
+
+    def client(self, token):
+        context = ssl.create_default_context(cafile=self.authority.ca)
+        return kube_api.Client(lambda: http.client.HTTPSConnection("127.0.0.1", self.port, timeout=30, context=context), token)
+
+    def call(self, verb, path, body=None, kind="application/json"):
+        return self.admin.call(verb, path, body, kind)
+
+    def namespace(self, name):
+        self.call("POST", COLLECTIONS["Namespace"], {"metadata": {"name": name}})
+
+    def has_namespace(self, name):
+        return any(n["metadata"]["name"] == name for n in self.call("GET", COLLECTIONS["Namespace"])["items"])
+
+    def apply(self, manifest, **replace):
+        """Create what a file of ours says; `replace`: texts in it and what stands there instead."""
+        text = pathlib.Path(manifest).read_text(encoding="utf-8")
+        for old, new in replace.items():
+            text = text.replace(old, new)
+        for part in re.split(r"(?m)^---\s*$", text):
+            word = {key: re.search(rf"(?m)^\s{{0,2}}{key}: *(\S+)", part) for key in ("apiVersion", "kind", "namespace")}
+            if word["kind"] is None:
+                continue
+            path = COLLECTIONS[word["kind"][1]].format(ns=word["namespace"][1] if word["namespace"] else "default",
+                                                       api=word["apiVersion"][1])
+            self.admin.text("POST", path, part, "application/yaml")
+
+    def account_token(self, namespace, name, seconds=3600):
+        """A token as the kubelet gets one for a pod of this service account."""
+        path = f"/api/v1/namespaces/{namespace}/serviceaccounts/{name}/token"
+        request = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {"expirationSeconds": seconds}}
+        return self.call("POST", path, request)["status"]["token"]
+
+    def remake_account(self, namespace, name):
+        """Its tokens of before end with it."""
+        path = COLLECTIONS["ServiceAccount"].format(ns=namespace)
+        self.call("DELETE", f"{path}/{name}")
+        self.call("POST", path, {"metadata": {"name": name, "namespace": namespace}})
+
+    def bind_user(self, user, role, namespace):
+        """The cluster role and the role of that name, for a user instead of a service account."""
+        for kind, where in (("ClusterRole", ""), ("Role", namespace)):
+            path = COLLECTIONS[f"{kind}Binding"].format(ns=where)
+            self.call("POST", path, {
+                "metadata": {"name": f"{role}-{user}"}, "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": kind, "name": role},
+                "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": user}]})
+
+    def kubeconfig(self, path, user, namespace="default", **cluster):
+        """`user`: token, tokenFile, client-certificate and so on."""
+        cluster = {"server": self.url, "certificate-authority": str(self.authority.ca), **cluster}
+        pathlib.Path(path).write_text(json.dumps({
+            "apiVersion": "v1", "kind": "Config", "current-context": "c",
+            "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u", "namespace": namespace}}],
+            "clusters": [{"name": "c", "cluster": cluster}], "users": [{"name": "u", "user": user}]}), encoding="utf-8")
+        return path

@@ -1,0 +1,161 @@
+"""Makes kube-apiserver and etcd for ./run test-k8s, from Debian's packages; cached by their versions.
+
+No Debian package has kube-apiserver, but the source package that kubernetes-client is made from does, and Debian's Go
+compiles it: 5 to 10 minutes of two cores, once. Nothing is installed and no right is needed."""
+import argparse
+import hashlib
+import os
+import pathlib
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
+
+if __name__ == "__main__":
+    sys.path[:0] = [str(pathlib.Path(__file__).resolve().parent.parent)]
+
+from support import debian
+from support.debian import logged
+
+# Kubernetes 1.20 and the last Go of this Debian; another release needs a look at what is repaired here.
+GO, REFLECT, ETCD, BINARY = "golang-1.19", "golang-github-modern-go-reflect2-dev", "etcd-server", "kubernetes-client"
+RECIPE = 1  # of what comes out; another number makes it anew
+KUBE = "k8s.io/kubernetes"
+TOOLS = {"apt-get": "apt", "dpkg": "dpkg", "dpkg-source": "dpkg-dev", "xz": "xz-utils"}
+# Packages whose types have an OpenAPI text; code-generator and the sample are none of the server's.
+TAGGED = ("grep -rl --include='*.go' '+k8s:openapi-gen=' {where} | grep -vE '_test.go|k8s.io/(code-generator|sample-apiserver)/'"
+          " | xargs -n1 dirname | sort -u")
+
+
+def cache_folder():
+    base = os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache"
+    return pathlib.Path(base) / "helios"
+
+
+def say(text):
+    print(f"test-k8s: {text}", flush=True)
+
+
+def cache_key():
+    text = debian.versions([BINARY, f"{GO}-go", REFLECT, ETCD])
+    digest = hashlib.sha256(f"{RECIPE} {text}".encode()).hexdigest()[:8]
+    version = text.splitlines()[0].partition("=")[2].replace(":", "_").replace("~", "-")
+    return f"kube-apiserver-{version}-{os.uname().machine}-{digest}", text
+
+
+def prepare_source(fetch, work):
+    """The source with what it needs to compile and not to crash; its folder inside a GOPATH."""
+    # Module mode refuses its vendor folder since Go 1.17; GOPATH mode does not ask.
+    tree = work / "gopath/src" / KUBE
+    tree.parent.mkdir(parents=True)
+    fetch.source("kubernetes", tree)
+    fetch.unpack(REFLECT, work / "reflect2")
+    # Vendored reflect2 1.0.1 crashes a program of Go 1.18 and later at the first custom resource.
+    vendored = tree / "vendor/github.com/modern-go/reflect2"
+    for old in (*vendored.glob("*.go"), *vendored.glob("*.s")):
+        old.unlink()
+    newer = work / "reflect2/usr/share/gocode/src/github.com/modern-go/reflect2"
+    for new in (*newer.glob("*.go"), *newer.glob("*.s")):
+        if not new.name.endswith("_test.go"):
+            shutil.copy(new, vendored / new.name)
+    return tree
+
+
+def go_environment(fetch, work):
+    for part in ("go", "src"):
+        fetch.unpack(f"{GO}-{part}", work / "go")
+    root = work / "go/usr/lib/go-1.19"
+    return {"PATH": f"{root}/bin:{os.environ['PATH']}", "HOME": str(work), "GOROOT": str(root), "GO111MODULE": "off",
+            "GOPATH": str(work / "gopath"), "GOCACHE": str(work / "gocache"), "GOFLAGS": "", "CGO_ENABLED": "0"}
+
+
+def generate_openapi(tree, work, env, log):
+    """The one generated file that the tarball has not got."""
+    logged(log, "go", "build", "-o", work / "openapi-gen", f"{KUBE}/vendor/k8s.io/kube-openapi/cmd/openapi-gen", env=env, cwd=tree)
+    own = debian.output("sh", "-c", f"cd {shlex.quote(str(tree))} && " + TAGGED.format(where="pkg cmd")).split()
+    staging = debian.output("sh", "-c", f"cd {shlex.quote(str(tree))}/staging/src && " + TAGGED.format(where="k8s.io")).split()
+    inputs = [f"{KUBE}/vendor/{p}" for p in staging] + [f"{KUBE}/{p}" for p in own]
+    logged(log, work / "openapi-gen", "--logtostderr", "-i", ",".join(inputs), "-p", f"{KUBE}/pkg/generated/openapi",
+           "-O", "zz_generated.openapi", "-h", "hack/boilerplate/boilerplate.generatego.txt", "-r", work / "violations",
+           "-o", work / "gopath/src", env=env, cwd=tree)
+
+
+def compile_server(tree, work, version, out, env, log):
+    release = version.rpartition("really")[2].partition("-")[0]
+    names = {"gitVersion": f"v{release}", "gitMajor": release.split(".")[0], "gitMinor": release.split(".")[1],
+             "gitTreeState": "clean"}
+    flags = "-s -w" + "".join(f" -X {KUBE}/vendor/k8s.io/{p}.{k}={v}" for p in ("component-base/version", "client-go/pkg/version")
+                              for k, v in names.items())
+    jobs = min(os.cpu_count(), 4)  # each takes up to 1.3 GB
+    logged(log, "nice", "go", "build", "-p", str(jobs), "-ldflags", flags, "-o", out, f"{KUBE}/cmd/kube-apiserver", env=env,
+           cwd=tree)
+
+
+def build(cache, text, final):
+    work = pathlib.Path(tempfile.mkdtemp(prefix="making-kube-apiserver-", dir=cache))
+    version = text.splitlines()[0].partition("=")[2]
+    made = work / "made"
+    made.mkdir()
+    try:
+        with open(work / "log", "w", encoding="utf-8") as log:
+            say(f"fetching kubernetes {version} and Debian's Go")
+            fetch = debian.Fetcher(work, log)
+            fetch.unpack(ETCD, work / "etcd")
+            shutil.copy(work / "etcd/usr/bin/etcd", made / "etcd")
+            tree = prepare_source(fetch, work)
+            env = go_environment(fetch, work)
+            say(f"compiling kube-apiserver (5 to 10 minutes, once); {work}/log")
+            generate_openapi(tree, work, env, log)
+            compile_server(tree, work, version, made / "kube-apiserver", env, log)
+        (made / "packages").write_text(text)
+        made.rename(final)
+    except BaseException:
+        say(f"what was made so far lies in {work}")
+        raise
+    remove(work)
+    for old in cache.glob("kube-apiserver-*"):
+        if old != final:
+            remove(old)
+
+
+def remove(folder):
+    """Go writes its cache read-only in places."""
+    subprocess.run(["chmod", "-R", "u+w", folder], check=False)
+    shutil.rmtree(folder)
+
+
+def folder(make=True):
+    """Directory with the programs kube-apiserver and etcd; None when it would have to be made and must not be."""
+    cache = cache_folder()
+    try:
+        key, text = cache_key()
+    except debian.Missing:
+        if make:
+            raise
+        return None
+    final = cache / key
+    if final.exists() or not make:
+        return final if final.exists() else None
+    lacking = sorted({package for tool, package in TOOLS.items() if shutil.which(tool) is None})
+    if lacking:
+        raise debian.Missing(f"these packages are missing: {' '.join(lacking)}; ./run deps installs them")
+    with debian.alone(cache):
+        if not final.exists():
+            for left in cache.glob("making-kube-apiserver-*"):
+                remove(left)
+            build(cache, text, final)
+            say(f"kube-apiserver is in {final}")
+    return final
+
+
+def main():
+    argparse.ArgumentParser(description=__doc__).parse_args()
+    try:
+        print(folder())
+    except debian.Missing as why:
+        sys.exit(f"test-k8s: {why}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,90 @@
+"""Debian's packages as this machine's apt gets them, without installing any; used to make what tests run in."""
+import contextlib
+import fcntl
+import pathlib
+import subprocess
+
+
+class Missing(Exception):
+    """The sentence for the user."""
+
+
+def output(*command):
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        raise Missing(f"{' '.join(command)}: {done.stderr.strip()[-500:]}")
+    return done.stdout
+
+
+def logged(log, *command, env=None, cwd=None):
+    done = subprocess.run(command, stdout=log, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, env=env, cwd=cwd,
+                          check=False)
+    if done.returncode != 0:
+        log.flush()
+        tail = "\n".join(pathlib.Path(log.name).read_text(errors="replace").splitlines()[-15:])
+        raise Missing(f"{command[0]} failed ({done.returncode}); the end of {log.name}:\n{tail}")
+
+
+def mirror():
+    """(URI, codename) of Debian's main suite as apt knows it here."""
+    rows = output("apt-get", "indextargets", "--format", "$(REPO_URI) $(CODENAME) $(ORIGIN) $(LABEL) $(COMPONENT)",
+                  "Created-By: Packages")
+    for row in rows.splitlines():
+        uri, codename, *rest = row.split()
+        if rest == ["Debian", "Debian", "main"] and "-" not in codename:
+            return uri, codename
+    raise Missing("apt knows no Debian suite here (apt-get indextargets); add Debian's main to its sources and run "
+                  "apt-get update")
+
+
+def versions(packages):
+    """package=candidate, one line each."""
+    found, name = {}, None
+    for line in output("apt-cache", "policy", *packages).splitlines():
+        if not line.startswith(" "):
+            name = line.rstrip(":")
+        elif line.strip().startswith("Candidate:"):
+            found[name] = line.split()[1]
+    lacking = [p for p in packages if found.get(p, "(none)") == "(none)"]
+    if lacking:
+        raise Missing(f"apt has no candidate for {' '.join(lacking)}; run apt-get update")
+    return "".join(f"{p}={found[p]}\n" for p in packages)
+
+
+@contextlib.contextmanager
+def alone(cache):
+    """One at a time per cache."""
+    cache.mkdir(parents=True, exist_ok=True)
+    with open(cache / "lock", "w", encoding="ascii") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+class Fetcher:
+    """apt with lists of its own, sources included: the machine's configuration stays as it is, and no right is needed."""
+
+    def __init__(self, work, log):
+        self.work, self.log = work, log
+        uri, codename = mirror()
+        for part in ("lists/partial", "cache/archives/partial"):
+            (work / "apt" / part).mkdir(parents=True)
+        signed = "[signed-by=/usr/share/keyrings/debian-archive-keyring.gpg]"
+        (work / "apt" / "sources.list").write_text(f"deb {signed} {uri} {codename} main\n"
+                                                   f"deb-src {signed} {uri} {codename} main\n")
+        self.options = [f"-oDir::Etc::SourceList={work}/apt/sources.list", "-oDir::Etc::SourceParts=-",
+                        f"-oDir::State::Lists={work}/apt/lists", f"-oDir::Cache={work}/apt/cache",
+                        "-oAPT::Sandbox::User=", "-oAcquire::Languages=none", "-q"]
+        self._get("update")
+
+    def _get(self, *words):
+        logged(self.log, "apt-get", *self.options, *words, cwd=self.work)
+
+    def unpack(self, package, into):
+        debs = self.work / "debs" / package
+        debs.mkdir(parents=True)
+        logged(self.log, "apt-get", *self.options, "download", package, cwd=debs)
+        logged(self.log, "dpkg", "-x", next(debs.glob("*.deb")), into)
+
+    def source(self, package, into):
+        self._get("source", "--download-only", package)
+        logged(self.log, "dpkg-source", "--no-check", "-x", next(self.work.glob(f"{package}_*.dsc")), into)
