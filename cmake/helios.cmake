@@ -103,10 +103,19 @@ function(hl_kernel_flags)
     set_source_files_properties(${CMAKE_SOURCE_DIR}/src/hybridps/${kernel}.c PROPERTIES
       COMPILE_OPTIONS "-O3;-ffp-contract=off;-fno-math-errno;-fno-trapping-math")
   endforeach()
+  foreach(kernel body_elementwise body_matmul gemm)
+    set_source_files_properties(${CMAKE_SOURCE_DIR}/src/maco/${kernel}.c PROPERTIES
+      COMPILE_OPTIONS "-O3;-ffp-contract=off;-fno-math-errno;-fno-trapping-math")
+  endforeach()
+  foreach(kernel gemm_tile vec) # multiplies and adds in one step where the CPU can
+    set_source_files_properties(${CMAKE_SOURCE_DIR}/src/maco/${kernel}.c PROPERTIES
+      COMPILE_OPTIONS "-O3;-ffp-contract=fast;-fno-math-errno;-fno-trapping-math")
+  endforeach()
 endfunction()
 
 function(hl_library)
-  file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/client/*.c ${CMAKE_SOURCE_DIR}/src/hybridps/*.c)
+  file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/client/*.c ${CMAKE_SOURCE_DIR}/src/hybridps/*.c
+    ${CMAKE_SOURCE_DIR}/src/maco/*.c)
   if(sources)
     add_library(helios SHARED ${sources})
     target_link_libraries(helios PRIVATE hl_client hl_mem -Wl,--exclude-libs,ALL)

@@ -30,6 +30,8 @@ static const struct cli_command commands[] = {
     {"list", "", "List the jobs.", cmd_list},
     {"describe", "JOB", "Show a job's containers, events and plan.", cmd_describe},
     {"logs", "JOB [--rank R] [-f] [--tail BYTES]", "Show the output of a rank.", cmd_logs},
+    {"ranktable", "JOB [--json v1|v2|1.2]",
+     "Print a job's rank table: which rank has which device at which address.", cmd_ranktable},
     {"cancel", "JOB", "Stop a job and all its processes.", cmd_cancel},
 
     {"Models", "", "", NULL},

@@ -31,6 +31,7 @@ struct NodeInfo {
   storeSocket @10 :Text;   # Unix socket that hands out the L2 pool to ranks of this node; "" = no L2
   tiers @11 :List(TierInfo);
   storeEpoch @12 :UInt64;  # grows with every change of what the store holds
+  hostAddress @13 :Text;   # rankAddress as an IP address; "" = it has none
 }
 
 # One tier of one node (or of the L3 host): usage in bytes, exact at the moment of the answer.
@@ -89,6 +90,7 @@ struct ContainerSpec {
   gpus @12 :List(Text);
   stopGraceMs @13 :Int32;
   mounts @14 :List(Text);  # HOST:CONTAINER[:ro], container engines only
+  rankTable @15 :Text;     # what the file that RANK_TABLE_FILE names says first; "" = there is none
 }
 
 struct RankStatus { rank @0 :Int32; pid @1 :Int32; state @2 :Text; exitCode @3 :Int32; signal @4 :Int32; }
@@ -128,6 +130,8 @@ interface Agent {
   metrics @12 () -> (text :Text);   # Prometheus text format
   # Read a copy here through; device "" = every one of the tier. ENOENT: there is none.
   storeVerify @13 (id :Text, tier :Text, device :Text) -> (ok :Bool, badChunks :List(UInt32));
+  # Replace the rank table of a container that was started with one. ENOENT: it is not here. Idempotent.
+  putRankTable @14 (id :Text, document :Text) -> ();
 }
 
 # One copy of a shard in one tier of one place.
@@ -400,6 +404,8 @@ interface Controller {
   metrics @23 () -> (text :Text);
   # A reader found a copy bad after every retry: have it checked and replaced.
   reportBadCopy @24 (id :Text, node :Text, tier :Text) -> (state :Text, source :Text);
+  # Which rank has which device, JSON as collective libraries read it; format v1, v2, 1.2, "" = the job's.
+  rankTable @25 (id :Text, format :Text) -> (document :Text);
 }
 
 # How a read of a shard's copy by a node would go now, and why.

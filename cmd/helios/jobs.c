@@ -1,4 +1,4 @@
-/* Jobs: plan, submit, list, describe, logs, cancel. */
+/* Jobs: plan, submit, list, describe, logs, ranktable, cancel. */
 #include <inttypes.h>
 #include <limits.h>
 #include <poll.h>
@@ -198,6 +198,30 @@ hl_status cmd_describe(struct cli *cli, int argc, char **argv)
     hl_status st = print_job(job);
     json_decref(job);
     return st;
+}
+
+hl_status cmd_ranktable(struct cli *cli, int argc, char **argv)
+{
+    static const struct hl_option rows[] = {
+        {"json", "--json", "", "Format: v1, v2 or 1.2; empty for the job's own.", HL_OPT_STRING, 0,
+         0, NULL, 0, 0},
+    };
+
+    struct {
+        char *format;
+    } a = {0};
+
+    json_t *result = NULL;
+    hl_status st = cli_args(cli, rows, HL_ARRAY_LEN(rows), argc, argv, &a, 1, 1);
+    if (st == HL_OK)
+        st = cli_call(cli, "rankTable", json_pack("{s:s s:s}", "id", argv[0], "format", a.format),
+                      &result);
+    hl_args_fini(rows, HL_ARRAY_LEN(rows), &a);
+    HL_TRY(st);
+    json_t *doc = json_loads(hl_json_str(result, "document", ""), 0, NULL);
+    json_decref(result);
+    return doc != NULL ? cli_print_json(doc)
+                       : hl_fail(HL_EPROTO, "the Controller's rank table is no JSON");
 }
 
 hl_status cmd_cancel(struct cli *cli, int argc, char **argv)

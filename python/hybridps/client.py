@@ -19,7 +19,7 @@ from typing import Any, Callable, Iterable, Iterator, Sequence
 
 import torch
 
-from . import _abi, _optim, _params, _save
+from . import _abi, _heap, _optim, _params, _save
 from ._abi import DEVICE, FREE, HOLD, HOST, Bundle, HybridPSError
 from ._group import Group
 from ._params import raw_grad, set_data, set_grad
@@ -47,6 +47,8 @@ class Client:
     device when all model data fits it. group: ranks that train together (see Group): parameters
     begin as rank 0's, gradients are the mean of all ranks'. shard: each rank keeps the optimizer's
     state of its share of the parameters only, and sends their new values to the others.
+    keep_heap: what the process frees stays in its heap for the next step (glibc; see _heap.py), as
+    activations on the host are freed and taken in every step; False leaves malloc as it is.
     Raises HybridPSError, from any method, with nothing changed.
     """
 
@@ -55,7 +57,7 @@ class Client:
                  prefetch: int = -1, tide: Callable[[], int] | None = None,
                  gradients: str = "separate", optimizer_device: str = "auto",
                  group: Group | None = None, shard: bool = True,
-                 spill: str | None = None) -> None:
+                 spill: str | None = None, keep_heap: bool = True) -> None:
         if gradients not in ("separate", "reuse"):
             raise HybridPSError(f"gradients is {gradients!r}, it may be 'separate' or 'reuse'")
         if optimizer_device not in ("auto", "host", "device"):
@@ -67,6 +69,8 @@ class Client:
         self.cuda = ":".join(device.split(":")[:2]) if device.startswith("cuda") else None
         self.device, self.mode = device, mode or "copy"
         self.tide = tide or (self._reserved if self.cuda else _none)
+        if keep_heap and not self.cuda:
+            _heap.keep_freed()
         self.gradients, self.optimizer_device = gradients, optimizer_device
         self.group = group if group is not None and group.world > 1 else None
         self.shard = shard and self.group is not None

@@ -92,12 +92,12 @@ static hl_status make_node(struct hl_agent *a, const struct hl_agent_opts *opts)
         reachable_address(a, store_data_address(a->store), data, sizeof(data));
     if (store_migrate_address(a->store)[0] != '\0')
         reachable_address(a, store_migrate_address(a->store), migrate, sizeof(migrate));
-    a->node =
-        json_pack("{ss ss ss ss ss ss sO ss ss ss ss}", "name", a->name, "agentAddress", a->address,
-                  "hostId", a->host_id, "incarnation", hl_id_format(hl_id_random()).s, "executor",
-                  a->executor->ops->name, "version", HELIOS_VERSION, "slots", opts->slots,
-                  "rankAddress", a->rank_address, "dataAddress", data, "migrateAddress", migrate,
-                  "storeSocket", store_socket(a->store));
+    a->node = json_pack("{ss ss ss ss ss ss sO ss ss ss ss ss}", "name", a->name, "agentAddress",
+                        a->address, "hostId", a->host_id, "incarnation",
+                        hl_id_format(hl_id_random()).s, "executor", a->executor->ops->name,
+                        "version", HELIOS_VERSION, "slots", opts->slots, "rankAddress",
+                        a->rank_address, "dataAddress", data, "migrateAddress", migrate,
+                        "storeSocket", store_socket(a->store), "hostAddress", a->host_address);
     return a->node != NULL ? HL_OK : hl_fail(HL_EINVAL, "the node's name or address is not UTF-8");
 }
 
@@ -121,9 +121,8 @@ static hl_status set_names(struct hl_agent *a, const struct hl_agent_opts *opts)
     a->library = strdup(opts->library != NULL ? opts->library : "");
     if (a->python_dir == NULL || a->library == NULL)
         return hl_fail(HL_ENOMEM, "agent");
-    env_find_addresses(opts->controller, opts->rank_address, a->rank_address,
-                       sizeof(a->rank_address), a->interface, sizeof(a->interface));
-    return HL_OK;
+    env_find_addresses(a, opts->controller, opts->rank_address);
+    return env_find_gpus(a, opts->machine != NULL ? opts->machine : opts->slots);
 }
 
 static hl_status start(struct hl_agent *a, const struct hl_agent_opts *opts)
@@ -287,6 +286,7 @@ int hl_agent_stop(struct hl_agent *a)
     json_decref(a->node);
     free(a->python_dir);
     free(a->library);
+    json_decref(a->gpus);
     free(a);
     return 1;
 }

@@ -34,7 +34,9 @@ struct hl_agent {
     char address[256];
     char host_id[64];
     char rank_address[128];
-    char interface[64]; /* network interface of rank_address, "" = unknown */
+    char host_address[64]; /* rank_address as an IP address, "" = it has none */
+    char interface[64];    /* network interface of rank_address, "" = unknown */
+    json_t *gpus;          /* PCI address -> the driver's number of the device */
     char *python_dir;
     char *library;
     json_t *node; /* NodeInfo */
@@ -74,9 +76,10 @@ void chunks_add_tiers(struct chunks *c, json_t *tiers);
 void calls_handle(void *arg, struct hl_rpc_call *call, const char *method, const json_t *params);
 
 /* env.c */
-/* Fills what the node knows: rank_address, interface. */
-void env_find_addresses(const char *controller, const char *wanted, char *address, size_t size,
-                        char *interface, size_t interface_size);
+/* Fills what the node knows: rank_address, host_address, interface. */
+void env_find_addresses(struct hl_agent *a, const char *controller, const char *wanted);
+/* Numbers the GPUs of a machine, List(Slot), as CUDA does with CUDA_DEVICE_ORDER=PCI_BUS_ID. */
+hl_status env_find_gpus(struct hl_agent *a, const json_t *slots) HL_CHECK;
 /* What a rank needs to know of its node, unless the spec says it. */
 hl_status env_complete(const struct hl_agent *a, struct hl_container_spec *spec);
 

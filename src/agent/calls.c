@@ -81,6 +81,12 @@ static hl_status forget_container(struct request *r)
     return hl_executor_forget(r->agent->executor, hl_json_str(r->params, "id", ""));
 }
 
+static hl_status put_rank_table(struct request *r)
+{
+    return hl_executor_put_rank_table(r->agent->executor, hl_json_str(r->params, "id", ""),
+                                      hl_json_str(r->params, "document", ""));
+}
+
 static hl_status info(struct request *r)
 {
     struct hl_agent *a = r->agent;
@@ -157,6 +163,7 @@ static const struct {
     {"listContainers", list_containers},
     {"readLog", read_log},
     {"forgetContainer", forget_container},
+    {"putRankTable", put_rank_table},
     {"info", info},
     {"storeInfo", store_info},
     {"storeDrop", drop_copy},

@@ -14,6 +14,7 @@
 #include "core/json.h"
 
 #define L3_ASK_MS 1000
+#define GPUS_MAX  256
 
 /* "[::1]:7400" -> "::1", "7400"; 0 when it is no host and port. */
 static int split_address(const char *address, char *host, size_t host_size, char *port,
@@ -77,23 +78,24 @@ static void find_interface(const char *address, char *out, size_t size)
     freeifaddrs(list);
 }
 
+/* "" when the name has no address. */
 static void numeric(const char *host, char *out, size_t size)
 {
     struct addrinfo *list = NULL;
     struct addrinfo hints = {.ai_socktype = SOCK_STREAM};
-    snprintf(out, size, "%s", host);
+    out[0] = '\0';
     if (getaddrinfo(host, NULL, &hints, &list) == 0 && list != NULL)
         getnameinfo(list->ai_addr, list->ai_addrlen, out, (socklen_t)size, NULL, 0, NI_NUMERICHOST);
     if (list != NULL)
         freeaddrinfo(list);
 }
 
-void env_find_addresses(const char *controller, const char *wanted, char *address, size_t size,
-                        char *interface, size_t interface_size)
+void env_find_addresses(struct hl_agent *a, const char *controller, const char *wanted)
 {
-    char number[NI_MAXHOST];
     struct sockaddr_storage local;
     socklen_t len;
+    char *address = a->rank_address;
+    size_t size = sizeof(a->rank_address);
     if (wanted[0] != '\0') {
         snprintf(address, size, "%s", wanted);
     } else if (!local_address(controller, &local, &len) ||
@@ -103,8 +105,8 @@ void env_find_addresses(const char *controller, const char *wanted, char *addres
             snprintf(address, size, "127.0.0.1");
         address[size - 1] = '\0';
     }
-    numeric(address, number, sizeof(number));
-    find_interface(number, interface, interface_size);
+    numeric(address, a->host_address, sizeof(a->host_address));
+    find_interface(a->host_address, a->interface, sizeof(a->interface));
 }
 
 static hl_status set_if_absent(struct hl_env *env, const char *key, const char *value)
@@ -168,6 +170,78 @@ static hl_status set_l3_socket(const struct hl_agent *a, struct hl_env *env)
     return st;
 }
 
+/* ---- collective libraries on CUDA devices ---- */
+
+static int by_text(const void *a, const void *b)
+{
+    return strcmp(*(const char *const *)a, *(const char *const *)b);
+}
+
+/* A full PCI address has a fixed width, so that the order of texts is that of the bus. */
+hl_status env_find_gpus(struct hl_agent *a, const json_t *slots)
+{
+    const char *ids[GPUS_MAX];
+    size_t n = 0, i, k;
+    json_t *slot, *gpu;
+    a->gpus = json_object();
+    json_array_foreach (slots, i, slot) {
+        json_array_foreach (hl_json_list(slot, "gpus"), k, gpu) {
+            if (n == GPUS_MAX)
+                return hl_fail(HL_EINVAL, "this machine has more than %d GPUs", GPUS_MAX);
+            ids[n++] = hl_json_str(gpu, "id", "");
+        }
+    }
+    qsort(ids, n, sizeof(*ids), by_text);
+    for (i = 0; i < n; i++)
+        json_object_set_new(a->gpus, ids[i], json_integer((json_int_t)i));
+    return HL_OK;
+}
+
+/* "2,3": LOCAL_RANK then counts through what the container was given. */
+static hl_status set_visible(const struct hl_agent *a, struct hl_container_spec *spec)
+{
+    char text[GPUS_MAX * 5] = "";
+    size_t at = 0;
+    for (size_t i = 0; i < spec->gpu_count; i++) {
+        const json_t *number = json_object_get(a->gpus, spec->gpus[i]);
+        if (number == NULL || at + 8 > sizeof(text))
+            return HL_OK; /* not one of ours: the program sees what the driver shows it */
+        at += (size_t)snprintf(text + at, sizeof(text) - at, "%s%d", i > 0 ? "," : "",
+                               (int)json_integer_value(number));
+    }
+    HL_TRY(set_if_absent(&spec->env, "CUDA_DEVICE_ORDER", "PCI_BUS_ID"));
+    return set_if_absent(&spec->env, "CUDA_VISIBLE_DEVICES", text);
+}
+
+/* The RDMA devices of the container's slot, so that its traffic does not cross to another NUMA
+ * node. "=": exactly these. */
+static hl_status set_hcas(const struct hl_agent *a, struct hl_container_spec *spec)
+{
+    char text[512] = "";
+    size_t at = 0, i, k;
+    json_t *slot, *nic;
+    json_array_foreach (hl_json_list(a->node, "slots"), i, slot) {
+        if (hl_json_int(slot, "numaId", -1) != spec->numa_id)
+            continue;
+        json_array_foreach (hl_json_list(slot, "nics"), k, nic) {
+            const char *name = hl_json_str(nic, "name", "");
+            if (strncmp(name, "mlx", 3) == 0 && at + strlen(name) + 2 < sizeof(text))
+                at += (size_t)snprintf(text + at, sizeof(text) - at, "%s%s", at > 0 ? "," : "=",
+                                       name);
+        }
+    }
+    return set_if_absent(&spec->env, "NCCL_IB_HCA", text);
+}
+
+static hl_status set_cuda(const struct hl_agent *a, struct hl_container_spec *spec)
+{
+    if (spec->gpu_count == 0)
+        return HL_OK;
+    HL_TRY(set_visible(a, spec));
+    HL_TRY(set_if_absent(&spec->env, "NCCL_SOCKET_IFNAME", a->interface));
+    return set_hcas(a, spec);
+}
+
 hl_status env_complete(const struct hl_agent *a, struct hl_container_spec *spec)
 {
     HL_TRY(set_if_absent(&spec->env, "HELIOS_NODE", a->name));
@@ -175,6 +249,7 @@ hl_status env_complete(const struct hl_agent *a, struct hl_container_spec *spec)
     HL_TRY(set_if_absent(&spec->env, "HELIOS_LIBRARY", a->library));
     HL_TRY(set_if_absent(&spec->env, "HELIOS_STORE_SOCKET", store_socket(a->store)));
     HL_TRY(set_if_absent(&spec->env, "HYBRIDPS_MANAGER", chunks_name(a->chunks)));
+    HL_TRY(set_cuda(a, spec));
     HL_TRY(set_l3_socket(a, &spec->env));
     HL_TRY(set_options(a, &spec->env));
     HL_TRY(set_if_absent(&spec->env, "PYTHONUNBUFFERED", "1")); /* logs are read while they grow */

@@ -37,6 +37,7 @@ static const struct method {
     {"dropCopy", method_drop_copy},
     {"reportBadCopy", method_report_bad_copy},
     {"metrics", method_metrics},
+    {"rankTable", method_rank_table},
 };
 
 void reject(struct hl_rpc_call *call, hl_status st)

@@ -74,6 +74,8 @@ struct job {
     int unsaved;             /* the store refused the last change: actions wait */
     int marked;              /* the planner sees its slots as held */
     unsigned char *starting; /* per container: a start call is under way */
+    unsigned char *told;     /* per container: rank_tables.c */
+    char *table;             /* rank table of this attempt; NULL = not made yet, "" = can't be */
     struct hl_controller *controller;
     UT_hash_handle hh;
 };
@@ -206,6 +208,19 @@ void method_list_jobs(struct hl_controller *c, struct hl_rpc_call *call, const j
 void method_get_job(struct hl_controller *c, struct hl_rpc_call *call, const json_t *params);
 void method_cancel_job(struct hl_controller *c, struct hl_rpc_call *call, const json_t *params);
 void method_read_log(struct hl_controller *c, struct hl_rpc_call *call, const json_t *params);
+/* By id, else the newest job of that name. */
+hl_status job_find(struct hl_controller *c, const char *id, struct job **out);
+
+/* rank_tables.c */
+/* A new attempt: nobody was told anything. */
+hl_status rank_tables_reset(struct job *j, int containers);
+/* Tell the nodes of a running gang what they have not been told. */
+void rank_tables_tell(struct job *j);
+/* The node's Agent is a new one. */
+void rank_tables_node(struct hl_controller *c, const char *node);
+void method_rank_table(struct hl_controller *c, struct hl_rpc_call *call, const json_t *params);
+
+/* job_methods.c */
 /* Who holds a slot: job id and container id, "" when free. */
 void jobs_slot_holder(const struct hl_controller *c, const char *node, int numa_id,
                       const char **job, char *container, size_t cap);

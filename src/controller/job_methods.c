@@ -131,8 +131,7 @@ void method_submit_job(struct hl_controller *c, struct hl_rpc_call *call, const 
     hl_rpc_reply(call, json_pack("{s:s}", "id", j->id));
 }
 
-/* By id, else the newest job of that name. */
-static hl_status job_find(struct hl_controller *c, const char *id, struct job **out)
+hl_status job_find(struct hl_controller *c, const char *id, struct job **out)
 {
     struct job *j;
     HASH_FIND_STR(c->jobs, id, j);

@@ -10,6 +10,7 @@
 #include "base/crc32.h"
 #include "base/log.h"
 #include "controller/controller_private.h"
+#include "ranktable/plan.h"
 
 #define JOB_EVENTS_MAX    200
 #define MASTER_PORT_FIRST 20000
@@ -37,6 +38,8 @@ void job_free(struct job *j)
     json_decref(j->events);
     json_decref(j->saved);
     free(j->starting);
+    free(j->told);
+    free(j->table);
     free(j);
 }
 
@@ -111,6 +114,8 @@ void job_event(struct job *j, struct hl_job_event *ev)
     else
         hl_error("job state not saved, its actions wait job=%s error=\"%s\"", j->id,
                  hl_error_text());
+    if (st == HL_OK)
+        rank_tables_tell(j);
     hl_job_actions_fini(&actions);
 }
 
@@ -154,6 +159,8 @@ static void place(struct job *j)
     }
     free(j->starting);
     j->starting = calloc((size_t)plan->container_count + 1, 1);
+    if (rank_tables_reset(j, plan->container_count) != HL_OK)
+        hl_warn("%s", hl_error_text());
     hl_plan_mark(plan, &c->cluster, 1);
     j->marked = 1;
     job_event(j, &(struct hl_job_event){.kind = HL_JOB_EV_PLACED, .plan = plan});
@@ -250,6 +257,7 @@ static void start_container(struct job *j, const struct hl_job_action *a)
         .model_version = j->load_version,
         .master_port = master_port(j, a->attempt),
         .stop_grace_ms = j->spec.stop_grace_ms >= 0 ? j->spec.stop_grace_ms : c->opts.stop_grace_ms,
+        .rank_table = HL_RANKTABLE_INITIALIZING,
     };
     json_t *spec = hl_plan_container_spec(&j->spec, j->run.plan, a->index, &opts);
     struct container_call *k = call_new(j, a);
@@ -448,6 +456,7 @@ void jobs_tick(struct hl_controller *c)
         if (hl_wall_ms() >= hl_jobrun_next_ms(&j->run))
             job_event(j, &(struct hl_job_event){.kind = HL_JOB_EV_TIMER});
         restart_wanted(j);
+        rank_tables_tell(j);
     }
 }
 
@@ -492,7 +501,7 @@ static hl_status job_restore(struct job *j, const json_t *value)
     HL_TRY(hl_jobrun_from_json(j->saved, &j->run));
     memcpy(j->id, j->run.id, sizeof(j->id));
     j->starting = calloc((size_t)j->run.container_count + 1, 1);
-    return HL_OK;
+    return rank_tables_reset(j, j->run.container_count);
 }
 
 hl_status jobs_load(struct hl_controller *c, const json_t *value)

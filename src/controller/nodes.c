@@ -169,6 +169,7 @@ void method_register_node(struct hl_controller *c, struct hl_rpc_call *call, con
             json_array_size(hl_json_list(info, "slots")), hl_json_str(info, "agentAddress", ""));
     hl_cluster_set_ready(&c->cluster, n->name, 1);
     c->slots_changed = 1;
+    rank_tables_node(c, n->name);
     node_containers(c, n, params);
     hl_rpc_reply(call, json_pack("{s:i}", "heartbeatMs", c->opts.heartbeat_ms));
 }

@@ -22,6 +22,7 @@ enum kind {
     KEY_COMMAND,
     KEY_ENV,
     KEY_MOUNTS,
+    KEY_TABLE,
 };
 
 struct key {
@@ -62,6 +63,7 @@ static const struct key job_keys[] = {
     {"timeouts.run", KEY_TIME, 100, 3650 * DAY_MS, AT(run_timeout_ms)},
     {"stopGrace", KEY_TIME, 0, DAY_MS, AT(stop_grace_ms)},
     {"checkpoint.every", KEY_INT64, 1, INT64_MAX, AT(checkpoint_every)},
+    {"rankTable", KEY_TABLE, 0, 0, AT(rank_table)},
 };
 /* clang-format on */
 
@@ -83,6 +85,8 @@ static const char *const reserved_vars[] = {"GLOBAL_RANK",
                                             "WORLD_SIZE",
                                             "LOCAL_RANK",
                                             "LOCAL_WORLD_SIZE",
+                                            "GROUP_RANK",
+                                            "GROUP_WORLD_SIZE",
                                             "MASTER_ADDR",
                                             "MASTER_PORT"};
 
@@ -159,12 +163,21 @@ static hl_status want_word(const struct reader *r, const char *s)
     return *s != '-' ? HL_OK : bad(r, 0, "must not begin with -");
 }
 
+static hl_status want_table(const struct reader *r, const char *s)
+{
+    if (strcmp(s, "v1") == 0 || strcmp(s, "v2") == 0 || strcmp(s, "1.2") == 0)
+        return HL_OK;
+    return bad(r, 0, "'%.64s' is none of v1, v2, \"1.2\"", s);
+}
+
 static hl_status set_text(struct reader *r, const struct key *k, const json_t *v, char **to)
 {
     const char *s = NULL;
     HL_TRY(want_text(r, v, &s));
     if (k->kind == KEY_NAME)
         HL_TRY(want_name(r, s));
+    if (k->kind == KEY_TABLE)
+        HL_TRY(want_table(r, s));
     if (k->kind == KEY_IMAGE)
         HL_TRY(want_word(r, s));
     if (k->kind == KEY_MODEL && hl_model_name_check(s) != HL_OK) {
@@ -369,6 +382,7 @@ static hl_status set_key(struct reader *r, const struct key *k, const json_t *v)
     case KEY_NAME:
     case KEY_MODEL:
     case KEY_IMAGE:
+    case KEY_TABLE:
         return set_text(r, k, v, to);
     case KEY_INT:
         HL_TRY(want_int(r, k, v, &n));
@@ -513,6 +527,8 @@ static hl_status fill_empty(struct hl_job *job)
     for (size_t i = 0; i < HL_ARRAY_LEN(texts); i++)
         if (*texts[i] == NULL && (*texts[i] = strdup("")) == NULL)
             return short_of_memory();
+    if (job->rank_table == NULL && (job->rank_table = strdup("v2")) == NULL)
+        return short_of_memory();
     return HL_OK;
 }
 
@@ -542,8 +558,8 @@ hl_status hl_job_parse(const json_t *doc, const struct hl_job_source *src, struc
 
 void hl_job_fini(struct hl_job *job)
 {
-    char *texts[] = {job->name,    job->model, job->model_size,
-                     job->dataset, job->image, job->workdir};
+    char *texts[] = {job->name,  job->model,   job->model_size, job->dataset,
+                     job->image, job->workdir, job->rank_table};
     for (size_t i = 0; i < HL_ARRAY_LEN(texts); i++)
         free(texts[i]);
     free_list(job->command, job->command_count);

@@ -1,6 +1,7 @@
 /* A job as the document that hl_job_parse reads back. Only what differs from the default is
  * written. */
 #include <stdio.h>
+#include <string.h>
 
 #include "core/job.h"
 
@@ -99,5 +100,7 @@ json_t *hl_job_to_json(const struct hl_job *job)
     if (job->checkpoint_every > 0)
         put(checkpoint, "every", json_integer(job->checkpoint_every));
     put_section(doc, "checkpoint", checkpoint);
+    if (strcmp(job->rank_table, "v2") != 0)
+        put_text(doc, "rankTable", job->rank_table);
     return doc;
 }

@@ -40,6 +40,7 @@ struct hl_cluster_node {
     char name[HL_NODE_NAME_MAX + 1];
     char *host_id;
     char *rank_address;
+    char *host_address; /* IP address of rank_address, "" = unknown */
     int ready;
     struct hl_cluster_slot *slots;
     int slot_count;
@@ -120,6 +121,7 @@ struct hl_plan_spec_opts {
     int64_t model_version;          /* to load; -1 = newest */
     int master_port;
     int64_t stop_grace_ms;
+    const char *rank_table; /* the first content of RANK_TABLE_FILE; NULL = there is none */
 };
 
 /* ContainerSpec of helios.capnp for containers[index], with the whole rank environment; new

@@ -17,6 +17,7 @@ static void node_fini(struct hl_cluster_node *n)
     free(n->slots);
     free(n->host_id);
     free(n->rank_address);
+    free(n->host_address);
 }
 
 void hl_cluster_fini(struct hl_cluster *c)
@@ -98,8 +99,11 @@ static hl_status read_node(const json_t *info, struct hl_cluster_node *n)
     n->ready = 1;
     n->host_id = strdup(hl_json_str(info, "hostId", ""));
     n->rank_address = strdup(hl_json_str(info, "rankAddress", ""));
+    n->host_address =
+        strdup(hl_json_str(info, "hostAddress", n->rank_address != NULL ? n->rank_address : ""));
     n->slots = calloc(json_array_size(slots) + 1, sizeof(*n->slots));
-    if (n->host_id == NULL || n->rank_address == NULL || n->slots == NULL)
+    if (n->host_id == NULL || n->rank_address == NULL || n->host_address == NULL ||
+        n->slots == NULL)
         return short_of_memory();
     json_array_foreach (slots, i, v) {
         hl_status st = read_slot(v, &n->slots[n->slot_count++]);

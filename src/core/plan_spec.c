@@ -67,6 +67,10 @@ static json_t *container_env(const struct hl_job *job, const struct hl_plan *pla
     add(env, "HELIOS_RANK_ORDER", hl_rank_order_name(job->grid.order));
     add_int(env, "WORLD_SIZE", plan->world_size);
     add_int(env, "LOCAL_WORLD_SIZE", c->rank_count);
+    add_int(env, "GROUP_RANK", c->index);
+    add_int(env, "GROUP_WORLD_SIZE", plan->container_count);
+    add_int(env, "TORCHELASTIC_RESTART_COUNT", opts->attempt - 1);
+    add_int(env, "TORCHELASTIC_MAX_RESTARTS", job->restarts);
     add(env, "MASTER_ADDR", plan->master_address);
     add_int(env, "MASTER_PORT", opts->master_port);
     return env;
@@ -104,14 +108,15 @@ json_t *hl_plan_container_spec(const struct hl_job *job, const struct hl_plan *p
         if (*c->ranks[i].gpu != '\0')
             json_array_append_new(gpus, json_string(c->ranks[i].gpu));
     }
-    return json_pack("{s:s, s:s, s:i, s:i, s:i, s:s, s:I, s:s, s:o, s:s, s:o, s:o, s:o, s:i, s:o}",
-                     "id", hl_container_id(opts->job_id, opts->attempt, index, id, sizeof(id)),
-                     "job", opts->job_id, "attempt", opts->attempt, "index", index, "numaId",
-                     c->numa_id, "cpus", c->cpus, "memoryBytes", (json_int_t)job->memory_bytes,
-                     "image", job->image, "command", text_list(job->command, job->command_count),
-                     "workdir", job->workdir, "env", container_env(job, plan, c, opts), "ranks",
-                     ranks, "gpus", gpus, "stopGraceMs", (int)opts->stop_grace_ms, "mounts",
-                     text_list(job->mounts, job->mount_count));
+    return json_pack(
+        "{s:s, s:s, s:i, s:i, s:i, s:s, s:I, s:s, s:o, s:s, s:o, s:o, s:o, s:i, s:o, s:s}", "id",
+        hl_container_id(opts->job_id, opts->attempt, index, id, sizeof(id)), "job", opts->job_id,
+        "attempt", opts->attempt, "index", index, "numaId", c->numa_id, "cpus", c->cpus,
+        "memoryBytes", (json_int_t)job->memory_bytes, "image", job->image, "command",
+        text_list(job->command, job->command_count), "workdir", job->workdir, "env",
+        container_env(job, plan, c, opts), "ranks", ranks, "gpus", gpus, "stopGraceMs",
+        (int)opts->stop_grace_ms, "mounts", text_list(job->mounts, job->mount_count), "rankTable",
+        opts->rank_table != NULL ? opts->rank_table : "");
 }
 
 const char *hl_container_id(const char *job_id, int attempt, int index, char *buf, size_t cap)

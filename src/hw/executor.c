@@ -93,6 +93,7 @@ void hl_container_spec_fini(struct hl_container_spec *spec)
     free(spec->cpus);
     free(spec->image);
     free(spec->workdir);
+    free(spec->rank_table);
     texts_fini(spec->command, spec->command_count);
     texts_fini(spec->gpus, spec->gpu_count);
     texts_fini(spec->mounts, spec->mount_count);

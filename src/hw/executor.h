@@ -62,6 +62,7 @@ struct hl_container_spec {
     int stop_grace_ms;
     char **mounts; /* NULL-terminated */
     size_t mount_count;
+    char *rank_table; /* first content of the file that RANK_TABLE_FILE names; "" = no file */
 };
 
 enum hl_run_state {
@@ -139,6 +140,7 @@ struct hl_executor_ops {
     hl_status (*read_log)(struct hl_executor *ex, const char *id, int rank, int64_t offset,
                           size_t max_bytes, struct hl_log_slice *out);
     hl_status (*forget)(struct hl_executor *ex, const char *id);
+    hl_status (*put_rank_table)(struct hl_executor *ex, const char *id, const char *text);
     void (*close)(struct hl_executor *ex);
 };
 
@@ -198,6 +200,13 @@ static inline hl_status hl_executor_read_log(struct hl_executor *ex, const char 
 static inline hl_status hl_executor_forget(struct hl_executor *ex, const char *id)
 {
     return ex->ops->forget(ex, id);
+}
+
+/* Replace what the ranks find at RANK_TABLE_FILE; readers see the old table or the new one. */
+static inline hl_status hl_executor_put_rank_table(struct hl_executor *ex, const char *id,
+                                                   const char *text)
+{
+    return ex->ops->put_rank_table(ex, id, text);
 }
 
 /* Containers run on. NULL is fine. */

@@ -56,6 +56,8 @@ static hl_status write_records(struct hl_px *px, const char *dir,
     HL_TRY(hl_json_write(hl_path_in(dir, "shim.json").s,
                          json_pack("{sb sI}", "foreignTopology", px->foreign, "logMaxBytes",
                                    (json_int_t)px->log_max)));
+    if (spec->rank_table[0] != '\0')
+        HL_TRY(hl_rank_table_write(dir, spec->rank_table));
     return hl_json_write(hl_path_in(dir, "spec.json").s, hl_container_spec_encode(spec));
 }
 
@@ -276,6 +278,20 @@ static hl_status px_forget(struct hl_executor *ex, const char *id)
     return st;
 }
 
+static hl_status px_put_rank_table(struct hl_executor *ex, const char *id, const char *text)
+{
+    struct hl_px *px = px_of(ex);
+    hl_status st = HL_OK;
+    pthread_mutex_lock(&px->lock); /* its directory must not be forgotten meanwhile */
+    const struct hl_px_entry *e = find(px, id);
+    if (e == NULL)
+        st = hl_fail(HL_ENOENT, "there is no container %.128s on this node", id);
+    else if (!hl_run_state_ended(e->status.state))
+        st = hl_rank_table_write(e->dir.s, text);
+    pthread_mutex_unlock(&px->lock);
+    return st;
+}
+
 /* ---- logs ---- */
 
 static hl_status log_state(struct hl_px *px, const char *id, int rank, int *ended,
@@ -386,6 +402,7 @@ static const struct hl_executor_ops process_ops = {
     .list = px_list,
     .read_log = px_read_log,
     .forget = px_forget,
+    .put_rank_table = px_put_rank_table,
     .close = px_close,
 };
 

@@ -20,6 +20,24 @@ struct hl_path hl_path_of_log(const char *dir, int rank)
     return p;
 }
 
+/* In a directory of its own: that is what a container engine mounts, for a file that is mounted by
+ * itself would stay the old one after a rename. */
+struct hl_path hl_path_of_rank_table(const char *dir)
+{
+    return hl_path_in(dir, "ranktable/hccl.json");
+}
+
+hl_status hl_rank_table_write(const char *dir, const char *text)
+{
+    struct hl_path path = hl_path_of_rank_table(dir);
+    HL_AUTO(hl_buf_fini) struct hl_buf old = HL_BUF(HL_SPEC_BYTES_MAX);
+    if (hl_file_read(path.s, &old) == HL_OK && old.len == strlen(text) &&
+        memcmp(old.data != NULL ? old.data : "", text, old.len) == 0)
+        return HL_OK;
+    HL_TRY(hl_dir_make(hl_path_in(dir, "ranktable").s, 0755));
+    return hl_file_write_durable(path.s, text, strlen(text), 0644);
+}
+
 hl_status hl_json_read(const char *path, json_t **out)
 {
     HL_AUTO(hl_buf_fini) struct hl_buf text = HL_BUF(HL_SPEC_BYTES_MAX);

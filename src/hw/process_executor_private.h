@@ -22,11 +22,14 @@ struct hl_path {
 
 struct hl_path hl_path_in(const char *dir, const char *name);
 struct hl_path hl_path_of_log(const char *dir, int rank);
+struct hl_path hl_path_of_rank_table(const char *dir);
 
 hl_status hl_json_read(const char *path, json_t **out) HL_CHECK;
 hl_status hl_json_write(const char *path, json_t *take) HL_CHECK;
 hl_status hl_status_file_read(const char *dir, struct hl_container_status *out) HL_CHECK;
 hl_status hl_status_file_write(const char *dir, const struct hl_container_status *s) HL_CHECK;
+/* Nothing happens when the file says the same already. */
+hl_status hl_rank_table_write(const char *dir, const char *text) HL_CHECK;
 
 /* What a container is bound to: the CPUs it asked for that exist here. */
 struct hl_binding {

@@ -32,15 +32,19 @@ static void env_free(struct hl_env *env)
     free(env->vars);
 }
 
-/* What the rank will see, in the order inherited < container < rank. */
-static hl_status rank_env(const struct hl_container_spec *spec, const struct hl_rank_spec *rank,
+/* What the rank will see, in the order inherited < container < rank; a job that brings a rank table
+ * of its own keeps it. */
+static hl_status rank_env(const struct hl_shim *s, const struct hl_rank_spec *rank,
                           struct hl_env *out)
 {
+    const struct hl_container_spec *spec = &s->spec;
     for (size_t i = 0; i < HL_ARRAY_LEN(inherited); i++) {
         const char *value = getenv(inherited[i]);
         if (value != NULL)
             HL_TRY(hl_env_set(out, inherited[i], value));
     }
+    if (spec->rank_table[0] != '\0')
+        HL_TRY(hl_env_set(out, "RANK_TABLE_FILE", hl_path_of_rank_table(s->dir).s));
     HL_TRY(env_merge(out, &spec->env));
     return env_merge(out, &rank->env);
 }
@@ -153,7 +157,7 @@ static hl_status start_rank(struct hl_shim *s, size_t i)
 {
     struct hl_env env = {0};
     pid_t pid;
-    hl_status st = rank_env(&s->spec, &s->spec.ranks[i], &env);
+    hl_status st = rank_env(s, &s->spec.ranks[i], &env);
     if (st == HL_OK)
         st = spawn_rank(s, &s->spec.ranks[i], &env, &pid);
     env_free(&env);

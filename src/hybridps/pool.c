@@ -23,9 +23,10 @@ hl_status hl_chunk_pool_open(const struct hl_chunk_pool_options *options,
         return hl_fail(HL_ENOMEM, "memory is short for chunks");
     }
     p->o = *options;
+    struct hl_device_options device = {.keeps_memory = 1};
     hl_status st = hl_policy_create(options->policy, &options->policy_options, &p->policy);
     if (st == HL_OK)
-        st = hl_device_open(options->device, NULL, &p->device);
+        st = hl_device_open(options->device, &device, &p->device);
     if (st != HL_OK) {
         hl_chunk_pool_close(p);
         return st;

@@ -11,9 +11,9 @@
  *
  * The Agent owns a node's devices; a rank maps blocks that were exported to it.
  *
- * A freed block is unmapped, and its memory goes back: using it afterwards faults. So does a
- * reserved range where nothing is mapped, and the same address serves again later: a manager that
- * evicts keeps its pointers.
+ * A freed block is unmapped, and its memory goes back (see keeps_memory): using it afterwards
+ * faults. So does a reserved range where nothing is mapped, and the same address serves again
+ * later: a manager that evicts keeps its pointers.
  *
  * Owns:    a device owns its blocks and ranges; closing it ends them all. Pins are the caller's to
  *          end before. So are exported descriptors; they keep the memory of a cuda block alive.
@@ -42,6 +42,9 @@ struct hl_device;
 struct hl_device_options {
     const char *cuda_driver; /* library; NULL = libcuda.so.1 */
     int timeout_ms;          /* of a copy that is waited for; 0 = 30 s */
+    /* emu: memory of freed blocks stays, with its content, for the next ones: making and zeroing
+     * pages takes longer than a copy. For a device whose blocks have one user. */
+    int keeps_memory;
 };
 
 struct hl_device_info {

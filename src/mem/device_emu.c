@@ -1,7 +1,8 @@
 /* The emulated device: one memfd. A block is an extent of it, mapped at the same place of a window
  * of addresses that is otherwise inaccessible, so that what is freed faults and is never somebody
- * else's mapping. Pages are reserved when a block is made and given back when it is freed: who gets
- * a block has its memory. Copies that are begun run on a thread of their own, in their order. */
+ * else's mapping. Pages are reserved when a block is made and given back when it is freed (unless
+ * the device keeps them): who gets a block has its memory. Copies that are begun run on a thread of
+ * their own, in their order. */
 #include "mem/device_private.h"
 
 #include <assert.h>
@@ -36,7 +37,8 @@ struct job {
 struct emu {
     int fd; /* -1: no memory of its own */
     uint8_t *window;
-    uint64_t len;         /* of both */
+    uint64_t len; /* of both */
+    int keeps_memory;
     pthread_mutex_t lock; /* extents */
     struct hl_extents *extents;
 
@@ -150,7 +152,6 @@ static hl_status emu_open(struct hl_device *d, const char *rest,
                           const struct hl_device_options *options)
 {
     struct spec spec = {.nic = 1, .numa = -1};
-    (void)options;
     HL_TRY(parse(rest, &spec));
     uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE);
     if (spec.bytes > 0 && spec.bytes < page)
@@ -159,7 +160,9 @@ static hl_status emu_open(struct hl_device *d, const char *rest,
     struct emu *e = calloc(1, sizeof(*e));
     if (e == NULL)
         return hl_fail(HL_ENOMEM, "memory is short");
-    *e = (struct emu){.fd = -1, .len = spec.bytes / page * page};
+    *e = (struct emu){.fd = -1,
+                      .len = spec.bytes / page * page,
+                      .keeps_memory = options != NULL && options->keeps_memory};
     e->last = &e->first;
     pthread_condattr_t clock;
     pthread_condattr_init(&clock);
@@ -224,8 +227,9 @@ static void emu_destroy(struct hl_device *d, struct device_mem *m)
         return;
     int rc;
     do
-        rc = fallocate(e->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)m->offset,
-                       (off_t)m->size);
+        rc = e->keeps_memory ? 0
+                             : fallocate(e->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
+                                         (off_t)m->offset, (off_t)m->size);
     while (rc != 0 && errno == EINTR);
     give_extent(d, m);
 }

@@ -101,6 +101,36 @@ hl_status hl_file_write_atomic(const char *path, const void *data, size_t len)
     return HL_OK;
 }
 
+static int sync_parent(const char *path)
+{
+    char dir[PATH_MAX];
+    snprintf(dir, sizeof(dir), "%s", path);
+    char *slash = strrchr(dir, '/');
+    if (slash != NULL)
+        slash[slash == dir] = '\0';
+    HL_AUTO(hl_closep)
+    int fd = open(slash != NULL ? dir : ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    return fd < 0 ? -1 : fsync(fd);
+}
+
+hl_status hl_file_write_durable(const char *path, const void *data, size_t len, mode_t mode)
+{
+    char temp[PATH_MAX];
+    int n = snprintf(temp, sizeof(temp), "%s.%d.tmp", path, (int)gettid());
+    if (n < 0 || (size_t)n >= sizeof(temp))
+        return hl_fail(HL_EINVAL, "write %s: the path is too long", path);
+    HL_AUTO(hl_closep) int fd = open(temp, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, mode);
+    if (fd < 0)
+        return fail_errno("write", path);
+    if (write_all(fd, data, len) != 0 || fchmod(fd, mode) != 0 || fsync(fd) != 0 ||
+        rename(temp, path) != 0) {
+        hl_status st = fail_errno("write", path);
+        unlink(temp);
+        return st;
+    }
+    return sync_parent(path) == 0 ? HL_OK : fail_errno("write", path);
+}
+
 hl_status hl_file_write_control(const char *path, const char *text)
 {
     HL_AUTO(hl_closep) int fd = open(path, O_WRONLY | O_CLOEXEC);

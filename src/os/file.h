@@ -21,6 +21,9 @@ hl_status hl_status_of_errno(int err);
 hl_status hl_file_read(const char *path, struct hl_buf *out) HL_CHECK;
 /* Readers see the old file or the new one, never a part: temporary file beside it, then rename. */
 hl_status hl_file_write_atomic(const char *path, const void *data, size_t len) HL_CHECK;
+/* The same, and it is on the medium when this returns; mode is the file's, whatever the umask. */
+hl_status hl_file_write_durable(const char *path, const void *data, size_t len,
+                                mode_t mode) HL_CHECK;
 /* One write into an existing file, as the control files of /proc and /sys want it. */
 hl_status hl_file_write_control(const char *path, const char *text) HL_CHECK;
 

@@ -76,7 +76,7 @@ static const char full_job[] =
     " \"resources\": {\"ranks_per_slot\": 2, \"gpus_per_rank\": 0, \"cpus_per_rank\": 3,"
     "   \"memory\": \"4GiB\"},"
     " \"restarts\": 2, \"timeouts\": {\"start\": \"90s\", \"run\": \"2h\"}, \"stopGrace\": \"3s\","
-    " \"checkpoint\": {\"every\": 50}}";
+    " \"checkpoint\": {\"every\": 50}, \"rankTable\": \"1.2\"}";
 
 static void every_key_lands_in_its_field(void **state)
 {
@@ -105,6 +105,7 @@ static void every_key_lands_in_its_field(void **state)
     assert_int_equal(job.run_timeout_ms, 7200000);
     assert_int_equal(job.stop_grace_ms, 3000);
     assert_int_equal(job.checkpoint_every, 50);
+    assert_string_equal(job.rank_table, "1.2");
     hl_job_fini(&job);
 }
 
@@ -124,6 +125,7 @@ static void a_job_written_out_reads_back_the_same(void **state)
         assert_int_equal(a.start_timeout_ms, b.start_timeout_ms);
         assert_int_equal(a.memory_bytes, b.memory_bytes);
         assert_int_equal(a.checkpoint_every, b.checkpoint_every);
+        assert_string_equal(a.rank_table, b.rank_table);
         json_decref(one);
         json_decref(two);
         hl_job_fini(&a);
@@ -218,6 +220,9 @@ static void a_world_too_large_is_refused_without_overflow(void **state)
     is_bad("{\"jobName\": \"x\", \"command\": \"x\", \"parallelism\": {\"pipeline_parallel_size\": "
            "1000000, \"tensor_parallel_size\": 1000000, \"data_parallel_size\": 1000000}}",
            "1000000 × 1000000 × 1000000 ranks are more than 1000000");
+    is_bad("{\"jobName\": \"x\", \"command\": \"x\", \"rankTable\": \"v3\"}",
+           "rankTable: 'v3' is none of v1, v2, \"1.2\"");
+    is_bad("{\"jobName\": \"x\", \"command\": \"x\", \"rankTable\": 1.2}", "put it in quotes");
     is_bad("{\"jobName\": \"x\", \"command\": \"x\", \"parallelism\": {"
            "\"tensor_parallel_size\": 1000, \"data_parallel_size\": 1001}}",
            "1 × 1000 × 1001 ranks are more than");

@@ -588,7 +588,8 @@ static void a_container_is_told_everything_about_its_ranks(void **state)
                                      .l3_address = "tcp://l:2",
                                      .model_version = 7,
                                      .master_port = 29500,
-                                     .stop_grace_ms = 10000};
+                                     .stop_grace_ms = 10000,
+                                     .rank_table = "{}"};
     json_t *spec = hl_plan_container_spec(&job, p, 1, &opts);
     assert_string_equal(json_string_value(json_object_get(spec, "id")), "j-1.3.1");
     assert_int_equal(json_array_size(json_object_get(spec, "gpus")), 2);
@@ -601,6 +602,10 @@ static void a_container_is_told_everything_about_its_ranks(void **state)
     assert_string_equal(value_of(env, "MASTER_ADDR"), "10.0.0.0");
     assert_string_equal(value_of(env, "WORLD_SIZE"), "4");
     assert_string_equal(value_of(env, "LOCAL_WORLD_SIZE"), "2");
+    assert_string_equal(value_of(env, "GROUP_RANK"), "1");
+    assert_string_equal(value_of(env, "GROUP_WORLD_SIZE"), "2");
+    assert_string_equal(value_of(env, "TORCHELASTIC_RESTART_COUNT"), "2");
+    assert_string_equal(json_string_value(json_object_get(spec, "rankTable")), "{}");
     const json_t *rank = json_array_get(json_object_get(spec, "ranks"), 1);
     env = json_object_get(rank, "env");
     assert_string_equal(value_of(env, "GLOBAL_RANK"), "3");

@@ -16,6 +16,52 @@ static void a_rank_that_ends_well_makes_the_container_succeed(void **state)
     free(log);
 }
 
+static void assert_table(const char *dir, const char *want)
+{
+    HL_AUTO(hl_buf_fini) struct hl_buf text = HL_BUF(4096);
+    struct stat sb;
+    char path[256];
+    snprintf(path, sizeof(path), "%s/ranktable/hccl.json", dir);
+    assert_int_equal(hl_file_read(path, &text), HL_OK);
+    assert_string_equal(text.data, want);
+    assert_int_equal(stat(path, &sb), 0);
+    assert_int_equal(sb.st_mode & 07777, 0644);
+}
+
+static void a_rank_table_is_there_from_the_start_and_can_be_replaced(void **state)
+{
+    struct world *w = *state;
+    char text[32], dir[160];
+    mode_t before = umask(0077);
+    json_t *json = spec_of("table", "until grep -q new $RANK_TABLE_FILE; do sleep 0.01; done", 1);
+    json_object_set_new(json, "rankTable", json_string("first"));
+    assert_int_equal(start_json(w, json, text, sizeof(text)), HL_OK);
+    snprintf(dir, sizeof(dir), "%s/containers/table", w->dir);
+    assert_table(dir, "first");
+    assert_int_equal(hl_executor_put_rank_table(w->ex, "table", "a new one"), HL_OK);
+    assert_table(dir, "a new one");
+    umask(before);
+    json_t *c = await_end(w, "table");
+    assert_string_equal(hl_json_str(c, "state", ""), "succeeded");
+    json_decref(c);
+    assert_int_equal(hl_executor_put_rank_table(w->ex, "nobody", "x"), HL_ENOENT);
+    assert_int_equal(hl_executor_forget(w->ex, "table"), HL_OK);
+    assert_int_equal(access(dir, F_OK), -1);
+}
+
+static void a_job_keeps_the_rank_table_it_brings(void **state)
+{
+    struct world *w = *state;
+    json_t *json = spec_of("own", "echo $RANK_TABLE_FILE", 1);
+    json_object_set_new(json, "rankTable", json_string("ours"));
+    json_object_set_new(json, "env",
+                        json_pack("[{ss ss}]", "key", "RANK_TABLE_FILE", "value", "/its/own"));
+    json_decref(run(w, "own", json));
+    char *log = log_of(w, "own", 0);
+    assert_string_equal(log, "/its/own\n");
+    free(log);
+}
+
 static void an_exit_code_is_reported_with_its_rank(void **state)
 {
     struct world *w = *state;
@@ -361,6 +407,8 @@ int main(int argc, char **argv)
     hl_log_set_level(HL_LOG_WARN);
     const struct CMUnitTest tests[] = {
         TEST(a_rank_that_ends_well_makes_the_container_succeed),
+        TEST(a_rank_table_is_there_from_the_start_and_can_be_replaced),
+        TEST(a_job_keeps_the_rank_table_it_brings),
         TEST(an_exit_code_is_reported_with_its_rank),
         TEST(a_signal_is_reported_with_its_name),
         TEST(a_killed_rank_raises_the_question_of_memory),

@@ -16,7 +16,8 @@ static const char full_spec[] =
     "\"workdir\":\"/w\",\"env\":[{\"key\":\"A\",\"value\":\"1\"}],"
     "\"ranks\":[{\"rank\":4,\"pp\":1,\"tp\":2,\"dp\":3,\"localRank\":0,"
     "\"env\":[{\"key\":\"RANK\",\"value\":\"4\"}]}],"
-    "\"gpus\":[\"0004:04:00.0\"],\"stopGraceMs\":5000,\"mounts\":[\"/a:/b:ro\"]}";
+    "\"gpus\":[\"0004:04:00.0\"],\"stopGraceMs\":5000,\"mounts\":[\"/a:/b:ro\"],"
+    "\"rankTable\":\"{}\"}";
 
 static json_t *parse(const char *text)
 {

@@ -95,6 +95,31 @@ static void freed_memory_goes_back_to_the_host_and_comes_zeroed(void **state)
     close(share.fd);
 }
 
+static void a_device_of_one_user_keeps_its_memory_and_still_faults(void **state)
+{
+    (void)state;
+    struct hl_device *d;
+    struct hl_device_options options = {.keeps_memory = 1};
+    assert_int_equal(hl_device_open("emu:16MiB", &options, &d), HL_OK);
+    struct hl_device_block b, rest;
+    struct hl_device_share share;
+    struct stat after;
+    assert_int_equal(hl_device_alloc(d, 8 * MIB, 0, &b), HL_OK);
+    assert_int_equal(hl_device_export(d, &b, &share), HL_OK);
+    volatile unsigned char *at = b.host;
+    *at = 9;
+    assert_int_equal(hl_device_free(d, &b), HL_OK);
+    assert_int_equal(touching(at, 0), SIGSEGV);
+    assert_int_equal(fstat(share.fd, &after), 0);
+    assert_int_equal(after.st_blocks * 512, 8 * MIB);
+    /* Kept memory is nobody's: all of the device can be had. */
+    assert_int_equal(hl_device_alloc(d, 16 * MIB, 0, &rest), HL_OK);
+    assert_int_equal(fstat(share.fd, &after), 0);
+    assert_int_equal(after.st_blocks * 512, 16 * MIB);
+    close(share.fd);
+    hl_device_close(d);
+}
+
 static void an_exported_descriptor_can_neither_grow_nor_write_the_device(void **state)
 {
     struct rig *r = *state;
@@ -208,6 +233,7 @@ int main(void)
         T(a_freed_block_faults),
         T(an_evicted_range_faults_and_serves_again),
         T(freed_memory_goes_back_to_the_host_and_comes_zeroed),
+        cmocka_unit_test(a_device_of_one_user_keeps_its_memory_and_still_faults),
         T(an_exported_descriptor_can_neither_grow_nor_write_the_device),
         T(a_memfd_that_could_shrink_is_not_imported),
         T(scattered_room_is_told_apart_from_no_room),

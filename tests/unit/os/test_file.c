@@ -83,6 +83,25 @@ static void directories_are_made_with_their_parents(void **state)
     assert_int_equal(hl_dir_make(in_dir("file/below"), 0755), HL_ENOENT);
 }
 
+static void a_durable_file_has_its_mode_and_leaves_no_other(void **state)
+{
+    (void)state;
+    struct stat sb;
+    HL_AUTO(hl_buf_fini) struct hl_buf text = HL_BUF(64);
+    mode_t before = umask(0077);
+    assert_int_equal(hl_dir_make(in_dir("durable"), 0755), HL_OK);
+    assert_int_equal(hl_file_write_durable(in_dir("durable/f"), "one", 3, 0600), HL_OK);
+    assert_int_equal(hl_file_write_durable(in_dir("durable/f"), "second", 6, 0644), HL_OK);
+    umask(before);
+    assert_int_equal(stat(in_dir("durable/f"), &sb), 0);
+    assert_int_equal(sb.st_mode & 07777, 0644);
+    assert_int_equal(hl_file_read(in_dir("durable/f"), &text), HL_OK);
+    assert_string_equal(text.data, "second");
+    assert_int_equal(unlink(in_dir("durable/f")), 0);
+    assert_int_equal(rmdir(in_dir("durable")), 0); /* nothing else was in it */
+    assert_int_equal(hl_file_write_durable(in_dir("durable/f"), "x", 1, 0644), HL_ENOENT);
+}
+
 static void removal_does_not_follow_links(void **state)
 {
     (void)state;
@@ -108,6 +127,7 @@ int main(void)
         TEST(a_file_larger_than_allowed_is_refused),
         TEST(failures_name_the_path),
         TEST(directories_are_made_with_their_parents),
+        TEST(a_durable_file_has_its_mode_and_leaves_no_other),
         TEST(removal_does_not_follow_links),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,0 +1,316 @@
+/* maco.h - C ABI of MACO: a graph of compute and communication tasks, run by persistent workers.
+ *
+ *     maco_graph_new, maco_graph_add..., maco_graph_depend...     what is to be done
+ *     maco_compile                                                a plan: tasks, events, order
+ *     maco_run                                                    as often as wanted
+ *
+ * Owns:    a graph its tasks, a plan a copy of what it needs of the graph; a runtime its threads.
+ * Memory that tasks name stays the caller's and must live while a plan runs. Threads: a graph
+ * belongs to one thread at a time; a plan is read only and any number of runtimes may run it, but
+ * only one at a time where its tasks write the same memory; one run at a time per runtime. Errors:
+ * 0, or a negative HELIOS_E... code of helios.h; helios_last_error() says what, which task, and
+ *          what to do. Any wait ends by the run's deadline.
+ * Units:   bytes, elements, nanoseconds; strides count elements.
+ * Limits:  MACO_MAX_TASKS tasks in a graph, 4 inputs and 2 outputs a task, 2^31 - 1 in a dimension.
+ */
+#ifndef HELIOS_MACO_H
+#define HELIOS_MACO_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#ifndef HELIOS_API
+#define HELIOS_API __attribute__((visibility("default")))
+#endif
+
+#ifdef __cplusplus
+#define MACO_ALIGNED(n)           alignas(n)
+#define MACO_LAYOUT(is, sentence) static_assert(is, sentence)
+#else
+#define MACO_ALIGNED(n)           _Alignas(n)
+#define MACO_LAYOUT(is, sentence) _Static_assert(is, sentence)
+#endif
+
+#define MACO_MAX_TASKS (1u << 24)
+#define MACO_NONE      UINT32_MAX
+
+/* What a task does. The numbers are those of MACO's maco_types.h. In each line: inputs -> outputs;
+ * dims; aux. */
+enum maco_task_type {
+    MACO_TASK_TERMINATE = 0, /* never inferred from memory: only a published slot ends a worker */
+    MACO_TASK_NOP = 1,
+    /* A[M,K], B[K,N](, bias[N]) -> C = alpha op(A) op(B) + beta C (+ bias);
+     * M, N, K, lda, ldb, ldc, transA, transB; alpha, beta */
+    MACO_TASK_MATMUL = 100,
+    /* Q[B,Hq,Sq,D], K, V[B,Hkv,Sk,D](, mask[Sq,Sk] added) -> O(, lse[B,Hq,Sq] float32);
+     * B, Hq, Hkv, Sq, Sk, D, causal (aligned to the last key); scale */
+    MACO_TASK_ATTENTION = 101,
+    /* X[M,K], W[N,K](, bias[N]) -> Y = X W^T (+ bias); M, N, K, ldx, ldw, ldy */
+    MACO_TASK_LINEAR = 102,
+    /* X(, gamma[cols](, beta[cols])) -> Y; rows, cols, ldx, ldy; eps */
+    MACO_TASK_LAYERNORM = 103,
+    MACO_TASK_GELU = 104,    /* X -> Y; rows, cols, ldx, ldy, 0 erf or 1 tanh */
+    MACO_TASK_SILU = 105,    /* X -> Y; rows, cols, ldx, ldy */
+    MACO_TASK_SOFTMAX = 106, /* X -> Y over each row; rows, cols, ldx, ldy */
+    MACO_TASK_RMSNORM = 107, /* X(, gamma[cols]) -> Y; rows, cols, ldx, ldy; eps */
+    /* A(, B) -> Y; rows, cols, lda, ldb, ldy, op (enum maco_elementwise), dtype of Y; alpha, beta
+     */
+    MACO_TASK_ELEMENTWISE = 120,
+    MACO_TASK_CUSTOM_COMPUTE = 150, /* a function of the caller */
+    /* X -> Y, may be one; count (low, high 32 bits), op (enum maco_reduce), peer or root, tag,
+     * ranks. count is of X's elements, but of one rank's in REDUCE_SCATTER's Y, ALLGATHER's X, and
+     * of what goes to each rank in ALL_TO_ALL: these three must say the group's ranks, the others
+     * may. SEND has no Y, RECV no X */
+    MACO_TASK_ALLREDUCE = 200,
+    MACO_TASK_ALLGATHER = 201,
+    MACO_TASK_REDUCE_SCATTER = 202,
+    MACO_TASK_ALL_TO_ALL = 203,
+    MACO_TASK_SEND = 204,
+    MACO_TASK_RECV = 205,
+    MACO_TASK_BROADCAST = 206,
+    MACO_TASK_CUSTOM_COMM =
+        250,                /* a function of the caller, run by the group's proxy in its order */
+    MACO_TASK_MEMCPY = 300, /* X -> Y; rows, bytes of a row, byte stride of X, of Y */
+    MACO_TASK_MEMSET = 301, /* -> Y; rows, bytes of a row, 0, byte stride of Y, value */
+};
+
+enum maco_dtype {
+    MACO_F32 = 0,
+    MACO_F16 = 1,
+    MACO_BF16 = 2,
+    MACO_F64 = 3, /* collectives and copies only, as the next ones */
+    MACO_I32 = 4,
+    MACO_I64 = 5,
+    MACO_U8 = 6,
+};
+
+enum maco_elementwise {
+    MACO_ADD = 0,
+    MACO_MUL = 1,
+    MACO_AXPB = 2, /* fma(a, alpha, beta) */
+    MACO_RELU = 3,
+    MACO_CAST = 4,
+    MACO_SUB = 5,
+    MACO_SCALE_ADD = 6, /* fma(alpha, a, b) */
+};
+
+enum maco_reduce { MACO_SUM = 0, MACO_AVG = 1, MACO_MIN = 2, MACO_MAX = 3, MACO_PROD = 4 };
+
+/* flags of a task; other bits are refused */
+#define MACO_FLAG_DTYPE 0x000fu /* enum maco_dtype of its inputs and outputs */
+#define MACO_FLAG_DETERMINISTIC                                                                    \
+    0x0010u /* each element by a fixed order that no chunking changes                              \
+             */
+
+/* One task as the back ends read it: the same bytes on a CPU and a GPU. */
+typedef struct maco_task {
+    uint16_t type, flags;
+    uint32_t dependent_event; /* waited for before it starts; MACO_NONE */
+    uint32_t trigger_event;   /* counted when it is done; MACO_NONE */
+    uint32_t cost_ns;         /* estimate; 0 = unknown */
+    uint64_t inputs[4], outputs[2];
+    int32_t dims[8];
+    float aux[4];
+    uint32_t group; /* of collectives: index among the runtime's groups */
+    uint32_t name;  /* offset in the plan's names */
+    uint64_t user;  /* CUSTOM_...: index among the plan's functions */
+} maco_task;
+
+enum maco_event_kind {
+    MACO_EVENT_EMPTY = 0,          /* only counted */
+    MACO_EVENT_LAUNCH_TASK = 1,    /* launches task `first` */
+    MACO_EVENT_LAUNCH_MASSIVE = 2, /* launches tasks first <= i < last */
+    MACO_EVENT_BARRIER = 3,        /* the same, when all before it are done */
+    MACO_EVENT_END = 4,            /* the graph is done */
+};
+
+/* Fires when `count` reaches needed * iteration: counters are never reset between runs. */
+typedef struct maco_event {
+    MACO_ALIGNED(64) uint64_t count;
+    uint32_t needed; /* triggers per run, at least 1 */
+    uint32_t first, last;
+    uint16_t kind, reserved;
+    int32_t target_worker; /* -1 = any */
+    uint32_t name;
+    uint64_t cursor; /* next task of a massive launch to be taken */
+    uint64_t reserved2[3];
+} maco_event;
+
+MACO_LAYOUT(sizeof(maco_task) == 128, "a task is two cache lines");
+MACO_LAYOUT(sizeof(maco_event) == 64, "an event has a cache line of its own");
+
+/* ---- the graph ---- */
+typedef struct maco_graph maco_graph;
+typedef struct maco_plan maco_plan;
+typedef struct maco_runtime maco_runtime;
+
+/* Bytes that a task reads or writes, for order and for refusing two writers without one. */
+typedef struct maco_range {
+    uint64_t first, bytes;
+} maco_range;
+
+/* A function of the caller: 0 or a negative HELIOS_E... code, which ends the run. It is called by a
+ * worker (CUSTOM_COMPUTE) or by the group's proxy (CUSTOM_COMM). */
+typedef int (*maco_function)(void *arg, const maco_task *task);
+
+/* What is added to a graph. Ranges of the known types follow from dims; those of CUSTOM_... are
+ * given. */
+typedef struct maco_op {
+    int type, dtype; /* enum maco_task_type, enum maco_dtype */
+    int deterministic;
+    const void *inputs[4];
+    void *outputs[2];
+    int32_t dims[8];
+    float aux[4];
+    uint32_t group;
+    const char *name; /* for messages and traces; NULL = TYPE and its number */
+    int worker;       /* the one that is to run it; -1 = any */
+    int priority;     /* of tasks that are ready at once the higher goes first */
+    uint32_t cost_ns; /* 0 = estimated from dims */
+    maco_function function;
+    void *arg;
+    const maco_range *reads, *writes; /* of CUSTOM_... */
+    uint32_t n_reads, n_writes;
+} maco_op;
+
+HELIOS_API int maco_graph_new(maco_graph **out);
+HELIOS_API void maco_graph_free(maco_graph *g); /* NULL is fine */
+/* *id counts from 0. HELIOS_EINVAL: unknown type, a missing input, dims that do not fit, strides
+ * too small. */
+HELIOS_API int maco_graph_add(maco_graph *g, const maco_op *op, uint32_t *id);
+/* `task` waits for `on`; twice is once. */
+HELIOS_API int maco_graph_depend(maco_graph *g, uint32_t task, uint32_t on);
+
+/* ---- the plan ---- */
+enum maco_policy {
+    MACO_DIRECT = 0,    /* who completes an event launches what follows (default) */
+    MACO_SCHEDULER = 1, /* a scheduler thread hands tasks to workers' queues */
+    MACO_STATIC = 2,    /* lists per worker, made from costs; workers wait for events */
+};
+
+enum maco_balance { MACO_ROUND_ROBIN = 0, MACO_LEAST_LOADED = 1 };
+
+/* Tasks of one worker in the order in which it runs them. */
+typedef struct maco_list {
+    const uint32_t *ids;
+    uint32_t n;
+} maco_list;
+
+typedef struct maco_compile_options {
+    int policy, balance, workers; /* workers of MACO_STATIC; 0 = those of the runtime */
+    int infer; /* 1: order from overlapping ranges (RAW, WAR, WAW), in the order of adding where
+                  dependencies don't say otherwise;
+                  0: two unordered tasks of which one writes what the other uses are refused */
+    const maco_list *lists; /* of MACO_STATIC, `workers` of them: every task that is no
+                               communication once; NULL = made from costs */
+} maco_compile_options;
+
+/* HELIOS_ECONFLICT: a cycle, named task by task; unordered writers; lists whose order deadlocks. */
+HELIOS_API int maco_compile(const maco_graph *g, const maco_compile_options *options,
+                            maco_plan **out);
+HELIOS_API void maco_plan_free(maco_plan *p); /* NULL is fine */
+
+/* What the back ends get; good as long as the plan. Task 0.. are in launch order, not in that of
+ * adding: `id` of each is its id in the graph, MACO_NONE of a join. A join is a NOP that only
+ * carries a trigger on: who fires its event triggers at once, it is in no list. Among tasks that
+ * start together (an event's, the roots) joins are first, then communication, then the rest; in
+ * each the higher priority first. All tasks have a trigger; all but the roots an event that they
+ * depend on, and they stand in its range. Exactly one event is the END, the last one. */
+typedef struct maco_plan_view {
+    const maco_task *tasks;
+    const maco_event *events;
+    const uint32_t *id,
+        *worker;             /* per task; worker: the static list's or the wish, MACO_NONE = any */
+    const int32_t *priority; /* per task */
+    uint32_t n_tasks, n_events;
+    uint32_t n_roots; /* tasks 0 <= i < n_roots start at once */
+    int policy, balance;
+    /* MACO_STATIC: worker w runs list[first_of_list[w]] .. list[first_of_list[w + 1] - 1] */
+    const uint32_t *list, *first_of_list;
+    uint32_t n_lists;
+    const uint32_t *comm; /* n_comm tasks: each group's are begun in this order */
+    const char *names;
+    uint64_t names_bytes;
+    uint64_t comm_hash; /* of the collectives in order, SEND and RECV left out: equal on all ranks,
+                           or they would hang */
+    uint32_t n_comm;
+} maco_plan_view;
+
+HELIOS_API void maco_plan_read(const maco_plan *p, maco_plan_view *view);
+/* JSON about the plan: tasks, events, levels, critical path, lists. free() it. */
+HELIOS_API int maco_plan_describe(const maco_plan *p, char **json);
+
+/* Runs the plan on a virtual clock: each task takes its cost, a link of each group its own time;
+ * exact and the same each time. The trace is read by the functions below. */
+typedef struct maco_virtual {
+    int workers;
+    uint64_t hop_ns;                            /* from an event to a task that it launches */
+    uint64_t link_bytes_per_s, link_latency_ns; /* of collectives without a cost */
+} maco_virtual;
+
+typedef struct maco_trace maco_trace;
+
+HELIOS_API int maco_run_virtual(const maco_plan *p, const maco_virtual *model, maco_trace **out);
+
+/* ---- the CPU runtime ---- */
+typedef struct hybridps_group hybridps_group; /* helios/hybridps.h: ranks over any transport */
+
+typedef struct maco_runtime_options {
+    int workers;         /* 0 = CPUs of the affinity mask and of the control group's quota */
+    int policy, balance; /* as the plan was compiled */
+    uint64_t timeout_ns; /* of a run; 0 = 60 s */
+    int trace;           /* 1: record what each worker does */
+    uint32_t ring;       /* slots of a worker's queue, a power of two; 0 = 1024 */
+    hybridps_group *const
+        *groups; /* of tasks' `group`; the caller's, not used otherwise meanwhile */
+    uint32_t n_groups;
+} maco_runtime_options;
+
+HELIOS_API int maco_runtime_open(const maco_runtime_options *options, maco_runtime **out);
+HELIOS_API void maco_runtime_close(maco_runtime *r); /* NULL is fine */
+/* Returns when all tasks are done. HELIOS_ETIMEDOUT names the tasks that wait, their events' have
+ * and need, and what each worker does; HELIOS_ECONFLICT a rank whose plan has other collectives. A
+ * failed runtime runs again. */
+HELIOS_API int maco_run(maco_runtime *r, const maco_plan *p);
+/* From any thread: the run ends with HELIOS_ECANCELED. */
+HELIOS_API void maco_cancel(maco_runtime *r);
+/* ids of the graph in the order of completion, n_tasks of them without joins. */
+HELIOS_API int maco_run_order(const maco_runtime *r, uint32_t *ids, uint32_t capacity, uint32_t *n);
+/* Of the last run; NULL without trace. The caller's. */
+HELIOS_API int maco_run_trace(const maco_runtime *r, maco_trace **out);
+
+/* ---- traces ---- */
+HELIOS_API void maco_trace_free(maco_trace *t); /* NULL is fine */
+/* Chrome's trace format, for Perfetto; pid is `rank`. */
+HELIOS_API int maco_trace_write(const maco_trace *t, int rank, const char *path);
+
+/* Computed from the trace's intervals alone. */
+typedef struct maco_overlap {
+    uint64_t total_ns;   /* first start to last end */
+    uint64_t compute_ns; /* union of compute intervals */
+    uint64_t comm_ns;    /* union of communication */
+    uint64_t both_ns;    /* their intersection */
+    uint64_t busy_ns;    /* sum over workers of compute */
+    uint64_t
+        launch_ns; /* longest time from a comm task's last parent to its start with the link free */
+    uint32_t tasks, comm_before_producer; /* the second: must be 0 */
+} maco_overlap;
+
+HELIOS_API int maco_trace_overlap(const maco_trace *t, maco_overlap *out);
+
+/* The demo of SM scheduling: worker w owns data[w * (n / workers) ...), the last takes the rest;
+ * each round every worker does x = fma(x, 1.5, 0.1) on its part, with a barrier after it; order
+ * gets worker * 1000 + round as they complete, rounds x workers of them. Through the real queues.
+ */
+HELIOS_API int maco_demo(float *data, uint64_t n, int rounds, int workers, int policy,
+                         int32_t *order);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

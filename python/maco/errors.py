@@ -1,0 +1,78 @@
+"""Exceptions of the maco package: what is wrong, and a line with a hint."""
+from __future__ import annotations
+
+
+class MacoError(Exception):
+    """Any failure of MACO. ``hint``: what to do about it, the message's last line."""
+
+    def __init__(self, sentence: str, hint: str = "") -> None:
+        self.hint = hint
+        super().__init__(f"{sentence}\nHint: {hint}" if hint else sentence)
+
+
+class NullInputError(MacoError, ValueError):
+    """An input or output that a task needs is missing."""
+
+
+class DeviceError(MacoError, ValueError):
+    """Tensors on devices that the back end does not serve, or on several."""
+
+
+class ShapeMismatchError(MacoError, ValueError):
+    """Shapes that do not fit each other."""
+
+
+class DimensionError(MacoError, ValueError):
+    """A number of dimensions, a size or a stride that a task can't use."""
+
+
+class DTypeError(MacoError, TypeError):
+    """A type of elements that a task can't use."""
+
+
+class OverlapError(MacoError, ValueError):
+    """Two tasks without order use the same memory, and one writes it."""
+
+
+class CyclicDependencyError(MacoError, ValueError):
+    """Tasks that wait for each other, by name along the cycle."""
+
+
+class NotCompiledError(MacoError, RuntimeError):
+    """compile() comes first."""
+
+
+class AlreadyCompiledError(MacoError, RuntimeError):
+    """A compiled graph takes no more tasks."""
+
+
+class NotCoResidentError(MacoError, RuntimeError):
+    """More workers than the device can run at once: they would wait for each other for ever."""
+
+
+class OrderMismatchError(MacoError, RuntimeError):
+    """Ranks that would run different collectives, or the same in another order."""
+
+
+class TimeoutError(MacoError, TimeoutError):  # noqa: A001 - also Python's own
+    """The deadline passed: who waits for what, and what each worker does."""
+
+
+class CanceledError(MacoError, RuntimeError):
+    """Somebody ended the run."""
+
+
+class CollectiveFailedError(MacoError, RuntimeError):
+    """A collective ended with an error, such as a rank that died."""
+
+
+class NotRowSeparableError(MacoError, ValueError):
+    """f(cat(x)) is not cat(f(x)): the function can't be cut into chunks of rows."""
+
+
+class SelfCheckError(MacoError, RuntimeError):
+    """The optimized model computes something else than the original."""
+
+
+class NothingToOptimizeError(MacoError, RuntimeError):
+    """strict=True, and nothing in the model could be overlapped."""

@@ -1,0 +1,123 @@
+/* The rank tables of running gangs. A container starts with one that says "initializing"; when the
+ * last one of its gang runs, each node is told the whole. What a node was told is not remembered on
+ * disk: a Controller or an Agent that comes back is told again, and writes nothing new. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "controller/controller_private.h"
+#include "ranktable/plan.h"
+
+enum { TELL, TELLING, TOLD };
+
+struct tell {
+    struct hl_controller *c;
+    char job[HL_JOB_ID_MAX + 1];
+    int attempt;
+    int index;
+};
+
+hl_status rank_tables_reset(struct job *j, int containers)
+{
+    free(j->table);
+    j->table = NULL;
+    free(j->told);
+    j->told = calloc((size_t)containers + 1, 1);
+    return j->told != NULL ? HL_OK : hl_fail(HL_ENOMEM, "memory is short for a rank table");
+}
+
+static hl_status table_text(const struct job *j, const char *format, char **out)
+{
+    enum hl_ranktable_format f = HL_RANKTABLE_V2;
+    HL_TRY(hl_ranktable_format_parse(format, &f));
+    return hl_ranktable_plan_text(j->run.plan, &j->controller->cluster, j->id, f, out);
+}
+
+/* "" when there is none: the ranks then wait for it, and the log says why. */
+static const char *table_of(struct job *j)
+{
+    if (j->table == NULL && table_text(j, j->spec.rank_table, &j->table) != HL_OK) {
+        hl_error("job has no rank table job=%s error=\"%s\"", j->id, hl_error_text());
+        j->table = strdup("");
+    }
+    return j->table != NULL ? j->table : "";
+}
+
+static void on_told(void *arg, hl_status st, const char *text, json_t *result)
+{
+    struct tell *k = arg;
+    struct job *j;
+    (void)result;
+    if (controller_landed(k->c)) {
+        free(k);
+        return;
+    }
+    HASH_FIND_STR(k->c->jobs, k->job, j);
+    if (j != NULL && j->told != NULL && j->run.attempt == k->attempt &&
+        k->index < j->run.container_count && j->told[k->index] == TELLING) {
+        j->told[k->index] = st == HL_OK ? TOLD : TELL; /* the next tick tries again */
+        if (st != HL_OK)
+            hl_debug("rank table of %s is not written yet: %s", k->job, text);
+    }
+    free(k);
+}
+
+static void tell(struct job *j, int index)
+{
+    struct hl_controller *c = j->controller;
+    struct node *n = node_find(c, j->run.containers[index].node);
+    char id[HL_JOB_ID_MAX + 24];
+    if (n == NULL || !node_ready(n))
+        return;
+    struct tell *k = calloc(1, sizeof(*k));
+    if (k == NULL)
+        return;
+    *k = (struct tell){.c = c, .attempt = j->run.attempt, .index = index};
+    memcpy(k->job, j->id, sizeof(k->job));
+    json_t *params =
+        json_pack("{s:s s:s}", "id", hl_container_id(j->id, k->attempt, index, id, sizeof(id)),
+                  "document", table_of(j));
+    j->told[index] = TELLING;
+    controller_call(c, n->agent, "putRankTable", params, on_told, k);
+    json_decref(params);
+}
+
+void rank_tables_tell(struct job *j)
+{
+    if (j->run.state != HL_JOB_RUNNING || j->told == NULL || table_of(j)[0] == '\0')
+        return;
+    for (int i = 0; i < j->run.container_count; i++)
+        if (j->told[i] == TELL && j->run.containers[i].state == HL_CONTAINER_RUNNING)
+            tell(j, i);
+}
+
+void rank_tables_node(struct hl_controller *c, const char *node)
+{
+    for (struct job *j = c->jobs; j != NULL; j = j->hh.next)
+        for (int i = 0; j->told != NULL && i < j->run.container_count; i++)
+            if (strcmp(j->run.containers[i].node, node) == 0)
+                j->told[i] = TELL;
+}
+
+void method_rank_table(struct hl_controller *c, struct hl_rpc_call *call, const json_t *params)
+{
+    struct job *j = NULL;
+    char *text = NULL;
+    const char *format = hl_json_str(params, "format", "");
+    enum hl_ranktable_format parsed;
+    hl_status st = job_find(c, hl_json_str(params, "id", ""), &j);
+    if (st == HL_OK && format[0] == '\0')
+        format = j->spec.rank_table;
+    if (st == HL_OK)
+        st = hl_ranktable_format_parse(format, &parsed);
+    int complete = st == HL_OK && j->run.plan != NULL &&
+                   (j->run.state == HL_JOB_RUNNING || j->run.state == HL_JOB_SUCCEEDED);
+    if (st == HL_OK && complete)
+        st = table_text(j, format, &text);
+    if (st == HL_OK)
+        hl_rpc_reply(call,
+                     json_pack("{s:s}", "document", complete ? text : HL_RANKTABLE_INITIALIZING));
+    else
+        reject(call, st);
+    free(text);
+}

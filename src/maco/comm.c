@@ -1,0 +1,61 @@
+/* A collective task as calls of its group. */
+#include "maco/comm.h"
+
+#include <string.h>
+
+#include "maco/types.h"
+
+_Static_assert((int)MACO_F32 == HYBRIDPS_F32 && (int)MACO_F16 == HYBRIDPS_F16 &&
+                   (int)MACO_BF16 == HYBRIDPS_BF16,
+               "one numbering");
+
+struct call {
+    hybridps_group *group;
+    const char *name;
+    const void *in;
+    void *out;
+    uint64_t count, bytes;
+    int dtype, op, peer;
+};
+
+static hl_status allreduce(const struct call *c)
+{
+    int op = c->op == MACO_SUM ? HYBRIDPS_SUM : c->op == MACO_AVG ? HYBRIDPS_MEAN : -1;
+    if (c->in != c->out)
+        memcpy(c->out, c->in, c->bytes);
+    return (hl_status)hybridps_group_allreduce(c->group, c->name, c->out, c->count, c->dtype, op);
+}
+
+static hl_status broadcast(const struct call *c)
+{
+    if (c->in != c->out && hybridps_group_rank(c->group) == c->peer)
+        memcpy(c->out, c->in, c->bytes);
+    return (hl_status)hybridps_group_broadcast(c->group, c->name, c->out, c->bytes, c->peer);
+}
+
+hl_status hl_maco_comm(const maco_task *t, const char *name, hybridps_group *group)
+{
+    struct call c = {.group = group,
+                     .name = name,
+                     .in = (const void *)(uintptr_t)t->inputs[0],
+                     .out = (void *)(uintptr_t)t->outputs[0],
+                     .count = hl_maco_count(t),
+                     .dtype = hl_maco_dtype(t),
+                     .op = t->dims[2],
+                     .peer = t->dims[3]};
+    size_t size = hl_maco_dtype_size(c.dtype);
+    if (size == 0 || __builtin_mul_overflow(c.count, size, &c.bytes))
+        return hl_fail(HL_EINVAL, "%s: there is no element type %d", name != NULL ? name : "comm",
+                       c.dtype);
+    switch (t->type) {
+    case MACO_TASK_ALLREDUCE:
+        return allreduce(&c);
+    case MACO_TASK_ALLGATHER:
+        return (hl_status)hybridps_group_allgather(group, name, c.in, c.out, c.bytes);
+    case MACO_TASK_BROADCAST:
+        return broadcast(&c);
+    default:
+        return hl_fail(HL_EUNSUPPORTED, "%s: groups have no collective %d",
+                       name != NULL ? name : "comm", t->type);
+    }
+}

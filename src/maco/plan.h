@@ -1,0 +1,32 @@
+/* maco/plan.h - what only the back ends ask of a compiled plan, beside maco_plan_read.
+ *
+ * Owns:    a plan all it names; it keeps nothing of the graph but the caller's pointers.
+ * Threads: read only, any.
+ * Errors:  HL_EINVAL where an index is none of the plan's.
+ * Units:   tasks are the plan's (maco_plan_view.tasks), not the graph's ids.
+ * Limits:  none.
+ */
+#ifndef HL_MACO_PLAN_H
+#define HL_MACO_PLAN_H
+
+#include <stdint.h>
+
+#include "base/status.h"
+#include "helios/maco.h"
+
+/* What CUSTOM_... calls: `user` of its task. */
+hl_status hl_maco_plan_function(const maco_plan *p, uint64_t user, maco_function *f,
+                                void **arg) HL_CHECK;
+/* Tasks that must be done before `task`, joins looked through. Borrowed. */
+const uint32_t *hl_maco_plan_parents(const maco_plan *p, uint32_t task, uint32_t *n);
+const char *hl_maco_plan_name(const maco_plan *p, uint32_t task);
+
+/* Hash of one collective: type, dtype, count, op, root, tag, ranks, group. */
+uint64_t hl_maco_comm_key(const maco_task *t);
+/* Hash of the first n collectives of a group, SEND and RECV left out; of all where n is UINT32_MAX.
+ * What the members of a group compare; the least n where they differ is the task that differs. */
+uint64_t hl_maco_plan_order_hash(const maco_plan *p, uint32_t group, uint32_t n);
+/* The nth collective (0..) of a group; MACO_NONE. */
+uint32_t hl_maco_plan_collective(const maco_plan *p, uint32_t group, uint32_t n);
+
+#endif

@@ -1,0 +1,108 @@
+#include "ranktable/plan.h"
+
+#include <arpa/inet.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static int all_have_gpus(const struct hl_plan *plan)
+{
+    for (int i = 0; i < plan->container_count; i++)
+        for (int k = 0; k < plan->containers[i].rank_count; k++)
+            if (plan->containers[i].ranks[k].gpu[0] == '\0')
+                return 0;
+    return 1;
+}
+
+/* How many GPUs of the node stand before it on the bus: the number its driver gives it. A PCI
+ * address has a fixed width, so that texts compare as addresses do. */
+static int gpu_number(const struct hl_cluster_node *n, const char *gpu)
+{
+    int number = 0;
+    for (int s = 0; s < n->slot_count; s++)
+        for (int g = 0; g < n->slots[s].gpu_count; g++)
+            number += strcmp(n->slots[s].gpus[g], gpu) < 0;
+    return number;
+}
+
+static int slot_place(const struct hl_cluster_node *n, int numa_id)
+{
+    int place = 0;
+    while (place < n->slot_count && n->slots[place].numa_id < numa_id)
+        place++;
+    return place;
+}
+
+/* A name that nobody could resolve is no address. */
+static const char *address_of(const struct hl_cluster_node *n)
+{
+    unsigned char raw[sizeof(struct in6_addr)];
+    const char *a = n->host_address;
+    return inet_pton(AF_INET, a, raw) == 1 || inet_pton(AF_INET6, a, raw) == 1 ? a : "";
+}
+
+static hl_status make_instance(const struct hl_plan *plan, const struct hl_plan_container *c,
+                               const struct hl_cluster_node *n, int by_gpu,
+                               struct hl_ranktable_instance *x)
+{
+    const char *address = address_of(n);
+    snprintf(x->server_id, sizeof(x->server_id), "%s", n->name);
+    snprintf(x->host_ip, sizeof(x->host_ip), "%s", address);
+    x->place = (uint32_t)c->index;
+    x->rank_index = c->index;
+    x->devices = calloc((size_t)c->rank_count + 1, sizeof(*x->devices));
+    if (x->devices == NULL)
+        return hl_fail(HL_ENOMEM, "memory is short for a rank table");
+    for (int k = 0; k < c->rank_count; k++) {
+        const struct hl_plan_rank *r = &c->ranks[k];
+        struct hl_ranktable_device *d = &x->devices[x->device_count++];
+        int by_slot = slot_place(n, c->numa_id) * plan->ranks_per_container + r->local_rank;
+        snprintf(d->id, sizeof(d->id), "%d", by_gpu ? gpu_number(n, r->gpu) : by_slot);
+        snprintf(d->ip, sizeof(d->ip), "%s", address);
+        snprintf(d->super_id, sizeof(d->super_id), "%d", r->rank);
+    }
+    return HL_OK;
+}
+
+static hl_status add_container(const struct hl_plan *plan, const struct hl_plan_container *c,
+                               const struct hl_cluster *cluster, const char *prefix, int by_gpu,
+                               struct hl_ranktable *t)
+{
+    struct hl_ranktable_instance x = {0};
+    const struct hl_cluster_node *n = hl_cluster_find(cluster, c->node);
+    if (n == NULL)
+        return hl_fail(HL_ENOENT, "rank table: node '%s' of container %d is not known", c->node,
+                       c->index);
+    snprintf(x.name, sizeof(x.name), "%.200s.%d", prefix, c->index);
+    hl_status st = make_instance(plan, c, n, by_gpu, &x);
+    if (st != HL_OK) {
+        hl_ranktable_instance_fini(&x);
+        return st;
+    }
+    return hl_ranktable_add(t, &x);
+}
+
+hl_status hl_ranktable_of_plan(const struct hl_plan *plan, const struct hl_cluster *cluster,
+                               const char *prefix, struct hl_ranktable *out)
+{
+    int by_gpu = all_have_gpus(plan);
+    HL_TRY(hl_ranktable_add_group(out, "", (uint32_t)plan->container_count));
+    for (int i = 0; i < plan->container_count; i++)
+        HL_TRY(add_container(plan, &plan->containers[i], cluster, prefix, by_gpu, out));
+    return hl_ranktable_number(out);
+}
+
+hl_status hl_ranktable_plan_text(const struct hl_plan *plan, const struct hl_cluster *cluster,
+                                 const char *prefix, enum hl_ranktable_format format, char **out)
+{
+    struct hl_ranktable t = {0};
+    json_t *doc = NULL;
+    hl_status st = hl_ranktable_of_plan(plan, cluster, prefix, &t);
+    if (st == HL_OK)
+        st = hl_ranktable_document(&t, format, &doc);
+    if (st == HL_OK && (*out = json_dumps(doc, JSON_COMPACT)) == NULL)
+        st = hl_fail(HL_ENOMEM, "memory is short for a rank table");
+    json_decref(doc);
+    hl_ranktable_fini(&t);
+    return st;
+}

@@ -1,0 +1,199 @@
+/* Rank tables of gangs that Helios placed itself. Expected documents are worked out by hand. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "ranktable/plan.h"
+
+/* A node of two slots, NUMA 0 and 8 as on Power9. `gpus`: PCI addresses of both, three each. */
+static void add_node(struct hl_cluster *c, const char *name, const char *address,
+                     const char *const *gpus)
+{
+    json_t *slots = json_array();
+    for (int s = 0; s < 2; s++) {
+        json_t *list = json_array();
+        for (int g = 0; gpus != NULL && g < 3; g++)
+            json_array_append_new(list, json_pack("{s:s}", "id", gpus[s * 3 + g]));
+        json_array_append_new(slots, json_pack("{s:i s:s s:o}", "numaId", s * 8, "cpus",
+                                               s == 0 ? "0-3" : "4-7", "gpus", list));
+    }
+    json_t *info = json_pack("{s:s s:s s:s s:s s:o}", "name", name, "hostId", name, "rankAddress",
+                             name, "hostAddress", address, "slots", slots);
+    assert_int_equal(hl_cluster_put(c, info), HL_OK);
+    json_decref(info);
+}
+
+static struct hl_plan *plan_of(const char *job, const struct hl_cluster *c)
+{
+    struct hl_job spec;
+    struct hl_plan *plan = NULL;
+    json_t *doc = json_loads(job, 0, NULL);
+    assert_non_null(doc);
+    assert_int_equal(hl_job_parse(doc, NULL, &spec), HL_OK);
+    assert_int_equal(hl_plan_make(&spec, c, NULL, &plan), HL_OK);
+    assert_true(plan->feasible);
+    hl_job_fini(&spec);
+    json_decref(doc);
+    return plan;
+}
+
+static void assert_table(const struct hl_plan *plan, const struct hl_cluster *c,
+                         enum hl_ranktable_format format, const char *want)
+{
+    char *text = NULL;
+    hl_status st = hl_ranktable_plan_text(plan, c, "gpt-1", format, &text);
+    if (st != HL_OK)
+        fail_msg("%s", hl_error_text());
+    json_t *got = json_loads(text, 0, NULL), *expected = json_loads(want, 0, NULL);
+    assert_non_null(expected);
+    if (!json_equal(got, expected))
+        fail_msg("got %s", text);
+    json_decref(got);
+    json_decref(expected);
+    free(text);
+}
+
+/* Six GPUs on two buses; the second slot's come first on the bus. */
+static const char *const gpus[] = {"0035:03:00.0", "0035:04:00.0", "0035:05:00.0",
+                                   "0004:04:00.0", "0004:05:00.0", "0004:06:00.0"};
+
+static void devices_are_numbered_as_the_driver_does(void **state)
+{
+    (void)state;
+    struct hl_cluster c = {0};
+    add_node(&c, "power", "10.0.0.1", gpus);
+    struct hl_plan *plan = plan_of("{\"jobName\":\"gpt\",\"command\":\"x\",\"parallelism\":"
+                                   "{\"tensor_parallel_size\":2,\"data_parallel_size\":2},"
+                                   "\"resources\":{\"ranks_per_slot\":2}}",
+                                   &c);
+    assert_table(plan, &c, HL_RANKTABLE_V2,
+                 "{\"status\":\"completed\",\"server_count\":\"2\",\"version\":\"1.0\","
+                 "\"server_list\":["
+                 "{\"server_id\":\"power\",\"device\":["
+                 "{\"device_id\":\"3\",\"device_ip\":\"10.0.0.1\",\"rank_id\":\"0\"},"
+                 "{\"device_id\":\"4\",\"device_ip\":\"10.0.0.1\",\"rank_id\":\"1\"}]},"
+                 "{\"server_id\":\"power\",\"device\":["
+                 "{\"device_id\":\"0\",\"device_ip\":\"10.0.0.1\",\"rank_id\":\"2\"},"
+                 "{\"device_id\":\"1\",\"device_ip\":\"10.0.0.1\",\"rank_id\":\"3\"}]}]}");
+    hl_plan_free(plan);
+    hl_cluster_fini(&c);
+}
+
+static const char *const cpu_job = "{\"jobName\":\"gpt\",\"command\":\"x\",\"parallelism\":"
+                                   "{\"tensor_parallel_size\":2,\"pipeline_parallel_size\":2},"
+                                   "\"resources\":{\"gpus_per_rank\":0,\"ranks_per_slot\":1}}";
+
+static void without_accelerators_devices_are_the_slots(void **state)
+{
+    (void)state;
+    struct hl_cluster c = {0};
+    add_node(&c, "node-0", "10.0.0.1", NULL);
+    add_node(&c, "node-1", "fe80::2", NULL);
+    struct hl_plan *plan = plan_of(cpu_job, &c);
+    assert_table(
+        plan, &c, HL_RANKTABLE_V1,
+        "{\"status\":\"completed\",\"group_count\":\"1\",\"group_list\":[{\"group_name\":\"\","
+        "\"instance_count\":\"4\",\"instance_list\":["
+        "{\"pod_name\":\"gpt-1.0\",\"server_id\":\"node-0\",\"devices\":["
+        "{\"device_id\":\"0\",\"device_ip\":\"10.0.0.1\"}]},"
+        "{\"pod_name\":\"gpt-1.1\",\"server_id\":\"node-0\",\"devices\":["
+        "{\"device_id\":\"1\",\"device_ip\":\"10.0.0.1\"}]},"
+        "{\"pod_name\":\"gpt-1.2\",\"server_id\":\"node-1\",\"devices\":["
+        "{\"device_id\":\"0\",\"device_ip\":\"fe80::2\"}]},"
+        "{\"pod_name\":\"gpt-1.3\",\"server_id\":\"node-1\",\"devices\":["
+        "{\"device_id\":\"1\",\"device_ip\":\"fe80::2\"}]}]}]}");
+    hl_plan_free(plan);
+    hl_cluster_fini(&c);
+}
+
+static void the_whole_job_is_one_super_pod(void **state)
+{
+    (void)state;
+    struct hl_cluster c = {0};
+    add_node(&c, "node-0", "10.0.0.1", NULL);
+    struct hl_plan *plan =
+        plan_of("{\"jobName\":\"gpt\",\"command\":\"x\",\"parallelism\":"
+                "{\"data_parallel_size\":3},\"resources\":{\"ranks_per_slot\":2}}",
+                &c);
+    assert_table(plan, &c, HL_RANKTABLE_1_2,
+                 "{\"status\":\"completed\",\"server_count\":\"2\",\"version\":\"1.2\","
+                 "\"server_list\":["
+                 "{\"server_id\":\"node-0\",\"host_ip\":\"10.0.0.1\",\"device\":["
+                 "{\"device_id\":\"0\",\"device_ip\":\"10.0.0.1\",\"super_device_id\":\"0\","
+                 "\"rank_id\":\"0\"},"
+                 "{\"device_id\":\"1\",\"device_ip\":\"10.0.0.1\",\"super_device_id\":\"1\","
+                 "\"rank_id\":\"1\"}]},"
+                 "{\"server_id\":\"node-0\",\"host_ip\":\"10.0.0.1\",\"device\":["
+                 "{\"device_id\":\"2\",\"device_ip\":\"10.0.0.1\",\"super_device_id\":\"2\","
+                 "\"rank_id\":\"2\"}]}],"
+                 "\"super_pod_list\":[{\"super_pod_id\":\"0\",\"server_list\":["
+                 "{\"server_id\":\"node-0\"}]}]}");
+    hl_plan_free(plan);
+    hl_cluster_fini(&c);
+}
+
+/* Rank r stands r-th in the table, whichever nodes the gang got. */
+static void a_gang_that_is_placed_elsewhere_keeps_its_ranks(void **state)
+{
+    (void)state;
+    struct hl_cluster c = {0};
+    for (int i = 0; i < 4; i++) {
+        char name[16], address[16];
+        snprintf(name, sizeof(name), "node-%d", i);
+        snprintf(address, sizeof(address), "10.0.0.%d", i);
+        add_node(&c, name, address, NULL);
+    }
+    for (int lost = 0; lost < 3; lost++) {
+        struct hl_ranktable t = {0};
+        struct hl_plan *plan = plan_of(cpu_job, &c);
+        assert_int_equal(hl_ranktable_of_plan(plan, &c, "gpt-1", &t), HL_OK);
+        assert_int_equal(t.count, 4);
+        for (int r = 0; r < 4; r++) {
+            char name[16];
+            snprintf(name, sizeof(name), "gpt-1.%d", r);
+            assert_string_equal(t.instances[r].name, name);
+            assert_int_equal(t.instances[r].devices[0].rank, r);
+            assert_string_equal(t.instances[r].server_id, plan->containers[r].node);
+        }
+        hl_ranktable_fini(&t);
+        hl_cluster_set_ready(&c, plan->master_node, 0);
+        hl_plan_free(plan);
+    }
+    hl_cluster_fini(&c);
+}
+
+static void two_nodes_without_addresses_have_no_table(void **state)
+{
+    (void)state;
+    struct hl_cluster c = {0};
+    char *text = NULL;
+    add_node(&c, "node-0", "10.0.0.1", NULL);
+    add_node(&c, "node-1", "not-an-address", NULL);
+    struct hl_plan *plan = plan_of(cpu_job, &c);
+    assert_int_equal(hl_ranktable_plan_text(plan, &c, "gpt-1", HL_RANKTABLE_V2, &text), HL_EINVAL);
+    assert_non_null(strstr(hl_error_text(), "gpt-1.2: device 0 has no address"));
+    hl_cluster_remove(&c, "node-1");
+    assert_int_equal(hl_ranktable_plan_text(plan, &c, "gpt-1", HL_RANKTABLE_V2, &text), HL_ENOENT);
+    assert_non_null(strstr(hl_error_text(), "node-1"));
+    hl_plan_free(plan);
+    hl_cluster_fini(&c);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(devices_are_numbered_as_the_driver_does),
+        cmocka_unit_test(without_accelerators_devices_are_the_slots),
+        cmocka_unit_test(the_whole_job_is_one_super_pod),
+        cmocka_unit_test(a_gang_that_is_placed_elsewhere_keeps_its_ranks),
+        cmocka_unit_test(two_nodes_without_addresses_have_no_table),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
