@@ -72,8 +72,8 @@ static void layout_mount(const char *root, const char *mount, const char *type, 
         join_paths(mount, root, own, out->v2);
         snprintf(out->v2_top, sizeof(out->v2_top), "%s", mount);
     } else if (strcmp(type, "cgroup") == 0) {
-        static const char *const names[] = {"cpuset", "memory", "freezer"};
-        char *dirs[] = {out->cpuset, out->memory, out->freezer};
+        static const char *const names[] = {"cpuset", "memory", "freezer", "cpu"};
+        char *dirs[] = {out->cpuset, out->memory, out->freezer, out->cpu};
         for (size_t i = 0; i < HL_ARRAY_LEN(names); i++) {
             if (!has_option(super, names[i]) || dirs[i][0] != '\0')
                 continue;

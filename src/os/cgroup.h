@@ -48,6 +48,7 @@ struct hl_cgroup_layout {
     char cpuset[HL_CGROUP_PATH];  /* v1 */
     char memory[HL_CGROUP_PATH];  /* v1 */
     char freezer[HL_CGROUP_PATH]; /* v1 */
+    char cpu[HL_CGROUP_PATH];     /* v1 */
 };
 
 void hl_cgroup_layout(const char *mountinfo, const char *cgroup, struct hl_cgroup_layout *out);

@@ -40,6 +40,7 @@ static void a_hybrid_machine_has_controllers_on_v1(void **state)
     assert_string_equal(l.cpuset, "/sys/fs/cgroup/cpuset");
     assert_string_equal(l.memory, "/sys/fs/cgroup/memory/a/b");
     assert_string_equal(l.freezer, "/sys/fs/cgroup/freezer");
+    assert_string_equal(l.cpu, "/sys/fs/cgroup/cpu,cpuacct");
     assert_string_equal(l.v2, "/sys/fs/cgroup/unified");
 }
 

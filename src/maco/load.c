@@ -1,0 +1,252 @@
+/* A plan is made ready once: what it says is checked, its events are copied, and who runs what is
+ * sorted. Some plans are kept, so that a training step that runs a few in turn loads none again. */
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "maco/plan.h"
+#include "maco/runtime_private.h"
+
+static hl_status bad(const struct hl_maco_state *s, uint32_t task, const char *what)
+{
+    return hl_fail(HL_EINVAL, "task %s: %s", hl_maco_task_name(s, task), what);
+}
+
+static hl_status memory(void)
+{
+    return hl_fail(HL_ENOMEM, "memory is short to make a plan ready");
+}
+
+void hl_maco_unload(struct hl_maco_state *s)
+{
+    free(s->events);
+    free(s->functions);
+    free(s->next_task);
+    free(s->next_event);
+    free(s->list);
+    free(s->list_first);
+    free(s->comm);
+    free(s->comm_first);
+    *s = (struct hl_maco_state){0};
+}
+
+void hl_maco_rewind(struct hl_maco_state *s)
+{
+    for (uint32_t e = 0; e <= s->view.n_events; e++) {
+        maco_event *ev = &s->events[e];
+        uint64_t width = ev->kind == MACO_EVENT_LAUNCH_TASK ? 1 : ev->last - ev->first;
+        __atomic_store_n(&ev->count, ev->needed * s->iteration, __ATOMIC_RELAXED);
+        __atomic_store_n(&ev->cursor, width * s->iteration, __ATOMIC_RELAXED);
+    }
+    s->dirty = 0;
+}
+
+static int launches(const maco_event *e)
+{
+    return e->kind == MACO_EVENT_LAUNCH_TASK || e->kind == MACO_EVENT_LAUNCH_MASSIVE ||
+           e->kind == MACO_EVENT_BARRIER;
+}
+
+/* Each task is launched once, by the event that it depends on, and one event is the end. */
+static hl_status check_events(struct hl_maco_state *s, int is_static)
+{
+    const maco_plan_view *v = &s->view;
+    uint32_t ends = 0, launched = v->n_roots;
+    for (uint32_t i = 0; i < v->n_roots; i++)
+        if (v->tasks[i].dependent_event != MACO_NONE)
+            return bad(s, i, "it starts at once and waits for an event");
+    for (uint32_t e = 0; e < v->n_events; e++) {
+        maco_event *ev = &s->events[e];
+        if (ev->needed == 0)
+            return hl_fail(HL_EINVAL, "event %u of the plan needs no task", e);
+        if (ev->kind == MACO_EVENT_LAUNCH_TASK)
+            ev->last = ev->first + 1;
+        ends += ev->kind == MACO_EVENT_END;
+        if (!launches(ev))
+            continue;
+        if (ev->first >= ev->last || ev->last > v->n_tasks)
+            return hl_fail(HL_EINVAL, "event %u launches tasks %u to %u of %u", e, ev->first,
+                           ev->last, v->n_tasks);
+        for (uint32_t i = ev->first; i < ev->last; i++)
+            if (v->tasks[i].dependent_event != e)
+                return bad(s, i, "it is launched by an event that it does not depend on");
+        launched += ev->last - ev->first;
+    }
+    if (ends != 1)
+        return hl_fail(HL_EINVAL, "the plan has %u ends, not one", ends);
+    if (!is_static && launched != v->n_tasks)
+        return hl_fail(HL_EINVAL,
+                       "%u of the plan's %u tasks are launched by none; compile it for the policy "
+                       "of the runtime",
+                       v->n_tasks - launched, v->n_tasks);
+    return HL_OK;
+}
+
+static hl_status check_task(struct hl_maco_state *s, const maco_runtime *rt, uint32_t i)
+{
+    const maco_task *t = &s->view.tasks[i];
+    uint32_t worker = s->view.worker != NULL ? s->view.worker[i] : MACO_NONE;
+    if (hl_maco_type(t->type) == NULL)
+        return hl_fail(HL_EINVAL, "task %s: there is no type %u", hl_maco_task_name(s, i), t->type);
+    if (t->trigger_event >= s->view.n_events)
+        return bad(s, i, "it triggers no event, so nobody would know that it is done");
+    if (t->dependent_event != MACO_NONE && t->dependent_event >= s->view.n_events)
+        return bad(s, i, "it depends on an event that is not there");
+    if (worker != MACO_NONE && worker >= rt->workers)
+        return hl_fail(HL_EINVAL, "task %s: it is worker %u's, and the runtime has %u",
+                       hl_maco_task_name(s, i), worker, rt->workers);
+    if (!hl_maco_is_comm(t->type)) {
+        s->picky |= worker != MACO_NONE;
+        return HL_OK;
+    }
+    s->picky = 1;
+    if (t->group >= HL_MACO_GROUPS || (t->type != MACO_TASK_CUSTOM_COMM &&
+                                       (t->group >= rt->n_groups || rt->groups[t->group] == NULL)))
+        return hl_fail(HL_EINVAL,
+                       "task %s: the runtime has no group %u; give it to maco_runtime_open",
+                       hl_maco_task_name(s, i), t->group);
+    if (t->group >= s->n_proxies)
+        s->n_proxies = t->group + 1;
+    return HL_OK;
+}
+
+/* Tasks for which key() is below n, by it, each list in the order of the plan. */
+static hl_status sort_lists(const struct hl_maco_state *s, uint32_t n,
+                            uint32_t (*key)(const struct hl_maco_state *s, uint32_t i, uint32_t n),
+                            uint32_t **list, uint32_t **first)
+{
+    uint32_t *f = calloc((size_t)n + 2, sizeof(*f)), total = 0;
+    uint32_t *l = malloc(((size_t)s->view.n_tasks + 1) * sizeof(*l));
+    *first = f;
+    *list = l;
+    if (f == NULL || l == NULL)
+        return memory();
+    for (uint32_t i = 0; i < s->view.n_tasks; i++)
+        f[key(s, i, n) + 1]++; /* key n is of those in no list */
+    for (uint32_t k = 0; k <= n; k++) {
+        uint32_t here = f[k + 1];
+        f[k + 1] = total;
+        total += k < n ? here : 0;
+    }
+    for (uint32_t i = 0; i < s->view.n_tasks; i++) {
+        uint32_t k = key(s, i, n);
+        if (k < n)
+            l[f[k + 1]++] = i;
+    }
+    f[0] = 0;
+    return HL_OK;
+}
+
+static uint32_t group_of(const struct hl_maco_state *s, uint32_t i, uint32_t n)
+{
+    const maco_task *t = &s->view.tasks[i];
+    return hl_maco_is_comm(t->type) ? t->group : n;
+}
+
+static uint32_t worker_of(const struct hl_maco_state *s, uint32_t i, uint32_t n)
+{
+    uint32_t w = s->view.worker != NULL ? s->view.worker[i] : MACO_NONE;
+    if (hl_maco_is_comm(s->view.tasks[i].type))
+        return n;
+    return w != MACO_NONE ? w : i % n;
+}
+
+static hl_status find_functions(struct hl_maco_state *s, const struct hl_maco_source *source)
+{
+    for (uint32_t i = 0; i < s->view.n_tasks; i++) {
+        const maco_task *t = &s->view.tasks[i];
+        if (t->type != MACO_TASK_CUSTOM_COMPUTE && t->type != MACO_TASK_CUSTOM_COMM)
+            continue;
+        if (t->user >= MACO_MAX_TASKS || (source->plan == NULL && t->user >= source->n_functions))
+            return bad(s, i, "it has no function");
+        if (t->user >= s->n_functions)
+            s->n_functions = (uint32_t)t->user + 1;
+    }
+    s->functions = calloc((size_t)s->n_functions + 1, sizeof(*s->functions));
+    if (s->functions == NULL)
+        return memory();
+    for (uint32_t u = 0; u < s->n_functions; u++) {
+        if (source->plan == NULL)
+            s->functions[u] = source->functions[u];
+        else
+            HL_TRY(source->function(source->plan, u, &s->functions[u].call, &s->functions[u].arg));
+        if (s->functions[u].call == NULL)
+            return hl_fail(HL_EINVAL, "function %u of the plan is NULL", u);
+    }
+    return HL_OK;
+}
+
+/* Counts that somebody sleeps on are added to in a way that he sees. */
+static void mark_waited(struct hl_maco_state *s, int is_static)
+{
+    for (uint32_t i = 0; i < s->view.n_tasks; i++) {
+        const maco_task *t = &s->view.tasks[i];
+        if (t->dependent_event != MACO_NONE && (is_static || hl_maco_is_comm(t->type)))
+            s->events[t->dependent_event].reserved |= HL_MACO_WAITED;
+    }
+}
+
+static hl_status copy_events(struct hl_maco_state *s)
+{
+    uint32_t n = s->view.n_events;
+    s->events = aligned_alloc(64, ((size_t)n + 1) * sizeof(*s->events));
+    s->next_event = malloc(((size_t)n + 1) * sizeof(*s->next_event));
+    s->next_task = malloc(((size_t)s->view.n_tasks + 1) * sizeof(*s->next_task));
+    if (s->events == NULL || s->next_event == NULL || s->next_task == NULL)
+        return memory();
+    memcpy(s->events, s->view.events, n * sizeof(*s->events));
+    for (uint32_t e = 0; e < n; e++)
+        s->events[e].reserved = 0;
+    s->events[n] = (maco_event){.needed = 1,
+                                .last = s->view.n_roots,
+                                .kind = MACO_EVENT_LAUNCH_MASSIVE,
+                                .target_worker = -1};
+    return HL_OK;
+}
+
+static hl_status fill(struct hl_maco_state *s, maco_runtime *rt,
+                      const struct hl_maco_source *source)
+{
+    int is_static = rt->policy == MACO_STATIC;
+    HL_TRY(copy_events(s));
+    for (uint32_t i = 0; i < s->view.n_tasks; i++)
+        HL_TRY(check_task(s, rt, i));
+    if (s->view.n_roots == 0 || s->view.n_roots > s->view.n_tasks)
+        return hl_fail(HL_EINVAL, "no task of the plan can start");
+    HL_TRY(check_events(s, is_static));
+    HL_TRY(find_functions(s, source));
+    mark_waited(s, is_static);
+    if (s->n_proxies > 0)
+        HL_TRY(sort_lists(s, s->n_proxies, group_of, &s->comm, &s->comm_first));
+    if (is_static)
+        HL_TRY(sort_lists(s, rt->workers, worker_of, &s->list, &s->list_first));
+    hl_maco_rewind(s);
+    return HL_OK;
+}
+
+hl_status hl_maco_load(maco_runtime *rt, const struct hl_maco_source *source,
+                       struct hl_maco_state **out)
+{
+    struct hl_maco_state *s = &rt->plans[0];
+    for (uint32_t i = 0; i < HL_MACO_PLANS; i++) {
+        struct hl_maco_state *p = &rt->plans[i];
+        if (p->serial == source->serial) {
+            p->used = rt->runs;
+            *out = p;
+            return HL_OK;
+        }
+        if (p->serial == 0 || (s->serial != 0 && p->used < s->used))
+            s = p;
+    }
+    hl_maco_unload(s);
+    s->view = source->view;
+    hl_status st = fill(s, rt, source);
+    if (st != HL_OK) {
+        hl_maco_unload(s);
+        return st;
+    }
+    s->serial = source->serial;
+    s->used = rt->runs;
+    *out = s;
+    return HL_OK;
+}

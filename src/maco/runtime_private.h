@@ -1,0 +1,207 @@
+/* maco/runtime_private.h - what the files of the CPU runtime share.
+ *
+ * A run has a number, `run`: odd while it goes on. It is the one word that every loop reads: who
+ * sees another number than the one it entered with leaves, whether the graph is done, has failed,
+ * is late or was cancelled. Threads count themselves in `active`; a thread that sleeps is not
+ * active, so the run is over when the number is even and nobody is active, and until then the plan
+ * is there.
+ *
+ * A sleeper says so (`parked`), looks once more, and sleeps; who makes work makes it visible, then
+ * looks for sleepers. Both are sequentially consistent, so one of them sees the other.
+ */
+#ifndef HL_MACO_RUNTIME_PRIVATE_H
+#define HL_MACO_RUNTIME_PRIVATE_H
+
+#include <pthread.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "maco/ring.h"
+#include "maco/runtime.h"
+#include "maco/tick.h"
+#include "maco/types.h"
+
+#define HL_MACO_PLANS    8           /* kept ready to run */
+#define HL_MACO_GRACE_NS 2000000000u /* for bodies to end after a run was given up */
+
+#define HL_LIKELY(x)   __builtin_expect(!!(x), 1)
+#define HL_UNLIKELY(x) __builtin_expect(!!(x), 0)
+
+/* in maco_event.reserved of the runtime's own copy */
+#define HL_MACO_WAITED 1u /* somebody may sleep on its count */
+
+/* A plan made ready: its events are copies, for they are written. */
+struct hl_maco_state {
+    uint64_t serial;
+    maco_plan_view view;
+    maco_event *events; /* one more than the plan's: what launches the roots */
+    struct hl_maco_function *functions;
+    uint32_t n_functions;
+    uint64_t iteration; /* counters reach needed * iteration */
+    int picky;          /* not every worker may run every task: a wish, or a proxy's */
+    uint32_t *next_task, *next_event;       /* links of lists that tasks and events are in */
+    uint32_t *list, *list_first;            /* static: tasks by worker */
+    uint32_t *comm, *comm_first, n_proxies; /* tasks by group */
+    int dirty;                              /* the last run failed: counters stand anywhere */
+    uint64_t used;                          /* when, for who is to go */
+};
+
+enum hl_maco_role { HL_MACO_WORKER, HL_MACO_PROXY, HL_MACO_SCHEDULER };
+
+/* A thread of the runtime. */
+struct hl_maco_seat {
+    _Alignas(64) uint32_t parked;            /* a futex: 1 = sleeps, or is about to */
+    uint32_t task;                           /* what it runs, MACO_NONE */
+    uint32_t waits;                          /* the event that it waits for, MACO_NONE */
+    uint32_t inbox;                          /* tasks that only it may run: a stack in next_task */
+    _Alignas(64) struct hl_maco_share ready; /* events that have fired */
+    struct hl_maco_spsc queue;               /* from the scheduler */
+    _Alignas(64) maco_runtime *rt;
+    uint64_t run;               /* the number it entered with */
+    uint64_t last;              /* run in which it has nothing more to do */
+    uint64_t at_run;            /* run that `at` belongs to */
+    uint32_t at;                /* where it is in its list */
+    uint32_t index, role;       /* worker; group of a proxy */
+    uint32_t given;             /* tasks taken out of the inbox, in order */
+    uint32_t spill, spill_last; /* events that did not fit in `ready`: a list in next_event */
+    uint64_t spent;             /* scheduler: cost queued so far */
+    uint64_t finished;          /* worker: cost done so far, read by the scheduler */
+    uint32_t *log, log_room;    /* tasks done in this run */
+    uint32_t done;              /* of them */
+    struct hl_maco_record *records;
+    size_t n_records, record_room;
+    uint64_t tick; /* end of what was recorded last */
+    int unrecorded;
+    void *scratch; /* of bodies */
+    pthread_t thread;
+    int started;
+};
+
+/* What the caller saw of a seat while it waited. */
+struct hl_maco_sample {
+    uint32_t task, waits, done;
+    int parked;
+    uint64_t since_ns;
+};
+
+struct maco_runtime {
+    _Alignas(64) uint64_t run; /* odd: one goes on */
+    struct hl_maco_state *state;
+    int tracing, policy, balance;
+    uint32_t workers, n_seats; /* workers, then proxies, then the scheduler */
+    uint32_t spins;            /* looks before a thread sleeps */
+    struct hl_maco_seat *seats;
+    _Alignas(64) uint32_t n_parked;
+    _Alignas(64) uint32_t active;
+    uint32_t ended; /* a futex: moves when the caller has to look */
+    int quit;
+    _Alignas(64) struct hl_maco_mpsc events; /* to the scheduler */
+    uint32_t pending, pending_last;          /* events it has not yet handed out, in next_event */
+    uint32_t turn;                           /* round-robin */
+    struct hl_maco_state plans[HL_MACO_PLANS];
+    pthread_mutex_t verdict_lock;
+    hl_status verdict;
+    char why[HL_ERROR_TEXT_MAX];
+    uint64_t timeout_ns;
+    uint32_t ring, cpus;
+    hybridps_group *const *groups;
+    uint32_t n_groups;
+    uint64_t *agreed; /* serials of plans whose order the groups have compared */
+    size_t n_agreed;
+    uint64_t runs;
+    struct hl_maco_sample *samples;
+    struct hl_tick_span clock;
+    pid_t pid;
+    int busy; /* a run's caller is inside */
+};
+
+#define seat_workers(rt)  ((rt)->seats)
+#define seat_proxy(rt, g) (&(rt)->seats[(rt)->workers + (g)])
+
+/* ---- load.c ---- */
+hl_status hl_maco_load(maco_runtime *rt, const struct hl_maco_source *source,
+                       struct hl_maco_state **out) HL_CHECK;
+void hl_maco_unload(struct hl_maco_state *s);
+/* Counters stand where the next run begins. */
+void hl_maco_rewind(struct hl_maco_state *s);
+
+/* ---- seat.c: entering, leaving, sleeping, waking ---- */
+int hl_maco_enter(struct hl_maco_seat *w);
+void hl_maco_leave(struct hl_maco_seat *w);
+/* Sleeps until woken, not active meanwhile; at once back where ready() is true. Active before;
+ * afterwards the caller enters again. */
+void hl_maco_park(struct hl_maco_seat *w, int (*ready)(struct hl_maco_seat *w));
+void hl_maco_unpark(struct hl_maco_seat *w);
+/* One worker that sleeps. */
+void hl_maco_unpark_worker(maco_runtime *rt);
+/* The kth look in vain. 0: it is time to sleep. */
+int hl_maco_relax(const maco_runtime *rt, uint32_t k);
+/* Ends the run that `run` numbers; the first to end it decides how. Text as of hl_error_text. */
+void hl_maco_give_up(maco_runtime *rt, uint64_t run, hl_status st, const char *why);
+void hl_maco_finish(struct hl_maco_seat *w);
+void *hl_maco_seat_main(void *seat);
+
+static inline int hl_maco_over(const struct hl_maco_seat *w)
+{
+    return __atomic_load_n(&w->rt->run, __ATOMIC_ACQUIRE) != w->run;
+}
+
+/* ---- the policies: 1 = went to sleep or has nothing more in this run ---- */
+void hl_maco_direct(struct hl_maco_seat *w);
+void hl_maco_static(struct hl_maco_seat *w);
+void hl_maco_queue(struct hl_maco_seat *w);
+void hl_maco_schedule(struct hl_maco_seat *w);
+void hl_maco_proxy(struct hl_maco_seat *w);
+/* Puts the roots in front of the workers; alone. */
+void hl_maco_direct_start(maco_runtime *rt);
+void hl_maco_scheduler_start(maco_runtime *rt);
+/* By a proxy, in direct: makes an event known to the workers. */
+void hl_maco_direct_offer(struct hl_maco_seat *w, uint32_t event);
+/* To the scheduler. */
+void hl_maco_scheduler_offer(struct hl_maco_seat *w, uint32_t event);
+
+/* ---- task.c ---- */
+/* Runs one; 0: the run is over, nothing may be counted. */
+int hl_maco_execute(struct hl_maco_seat *w, const maco_task *t, uint32_t task);
+/* An event has fired: those who sleep on it, and who launches it. */
+void hl_maco_wake_waiters(maco_runtime *rt, uint32_t event);
+
+/* Adds n to a count; 1: that was the last. */
+static inline int hl_maco_tally(struct hl_maco_state *s, uint32_t event, uint32_t n)
+{
+    maco_event *e = &s->events[event];
+    uint64_t goal = e->needed * s->iteration;
+    if (HL_UNLIKELY(e->reserved & HL_MACO_WAITED))
+        return __atomic_add_fetch(&e->count, n, __ATOMIC_SEQ_CST) == goal;
+    if (e->needed == n) { /* nobody else adds to it in this run */
+        __atomic_store_n(&e->count, goal, HL_MACO_RELEASE);
+        return 1;
+    }
+    return __atomic_add_fetch(&e->count, n, HL_MACO_ACQ_REL) == goal;
+}
+
+static inline int hl_maco_fired(const struct hl_maco_state *s, uint32_t event)
+{
+    const maco_event *e = &s->events[event];
+    return __atomic_load_n(&e->count, __ATOMIC_SEQ_CST) >= e->needed * s->iteration;
+}
+
+/* Consecutive tasks with the same trigger are counted at once. */
+struct hl_maco_held {
+    uint32_t event, n;
+};
+
+/* ---- report.c ---- */
+void hl_maco_sample(maco_runtime *rt, uint64_t now);
+/* "2 of 5 tasks wait: ..." */
+void hl_maco_report(maco_runtime *rt, char *out, size_t room);
+const char *hl_maco_task_name(const struct hl_maco_state *s, uint32_t task);
+
+/* ---- order.c ---- */
+hl_status hl_maco_agree(maco_runtime *rt, const struct hl_maco_source *source) HL_CHECK;
+
+/* ---- record.c ---- */
+void hl_maco_record(struct hl_maco_seat *w, uint32_t task, uint16_t kind, uint64_t from,
+                    uint64_t to);
+
+#endif

@@ -1,0 +1,61 @@
+/* One task: its body, the note that it is done, and who learns of it. */
+#include <stdio.h>
+
+#include "maco/plan.h"
+#include "maco/runtime_private.h"
+
+static void fail(struct hl_maco_seat *w, uint32_t task, int st)
+{
+    char why[HL_ERROR_TEXT_MAX];
+    const char *name = hl_maco_task_name(w->rt->state, task), *said = hl_error_text();
+    hl_status status = st < 0 && st >= HL_EINTERNAL ? (hl_status)st : HL_EINTERNAL;
+    if (said[0] != '\0')
+        snprintf(why, sizeof(why), "task %s: %s", name, said);
+    else
+        snprintf(why, sizeof(why), "task %s: its function returned %d (%s)", name, st,
+                 hl_status_text(status));
+    hl_error_clear();
+    hl_maco_give_up(w->rt, w->run, status, why);
+}
+
+static int call(const struct hl_maco_seat *w, const maco_task *t)
+{
+    const struct hl_maco_function *f = &w->rt->state->functions[t->user];
+    return f->call(f->arg, t);
+}
+
+static int body(struct hl_maco_seat *w, const maco_task *t)
+{
+    (void)w;
+    return hl_fail(HL_EUNSUPPORTED, "there is no body of type %s", hl_maco_type_name(t->type));
+}
+
+int hl_maco_execute(struct hl_maco_seat *w, const maco_task *t, uint32_t task)
+{
+    int st = 0;
+    __atomic_store_n(&w->task, task, __ATOMIC_RELAXED);
+    if (t->type == MACO_TASK_CUSTOM_COMPUTE || t->type == MACO_TASK_CUSTOM_COMM)
+        st = call(w, t);
+    else if (t->type != MACO_TASK_NOP)
+        st = body(w, t);
+    if (HL_UNLIKELY(st != 0)) {
+        fail(w, task, st);
+        return 0;
+    }
+    w->log[w->done] = task;
+    __atomic_store_n(&w->done, w->done + 1, __ATOMIC_RELEASE);
+    if (HL_UNLIKELY(w->rt->tracing))
+        hl_maco_record(w, task, w->role == HL_MACO_PROXY ? HL_MACO_COMM : HL_MACO_COMPUTE, w->tick,
+                       hl_tick());
+    return !hl_maco_over(w);
+}
+
+void hl_maco_wake_waiters(maco_runtime *rt, uint32_t event)
+{
+    if (__atomic_load_n(&rt->n_parked, __ATOMIC_SEQ_CST) == 0)
+        return;
+    uint32_t last = rt->workers + rt->state->n_proxies;
+    for (uint32_t i = 0; i < last; i++)
+        if (__atomic_load_n(&rt->seats[i].waits, __ATOMIC_SEQ_CST) == event)
+            hl_maco_unpark(&rt->seats[i]);
+}
