@@ -95,6 +95,7 @@ static hl_status check_task(struct hl_maco_state *s, const maco_runtime *rt, uin
     if (worker != MACO_NONE && worker >= rt->workers)
         return hl_fail(HL_EINVAL, "task %s: it is worker %u's, and the runtime has %u",
                        hl_maco_task_name(s, i), worker, rt->workers);
+    s->has_bodies |= t->type != MACO_TASK_NOP && t->type != MACO_TASK_CUSTOM_COMPUTE;
     if (!hl_maco_is_comm(t->type)) {
         s->picky |= worker != MACO_NONE;
         return HL_OK;

@@ -154,6 +154,7 @@ static void release(maco_runtime *rt)
         struct hl_maco_seat *w = &rt->seats[i];
         hl_maco_share_fini(&w->ready);
         hl_maco_spsc_fini(&w->queue);
+        hl_maco_scratch_free(&w->scratch);
         free(w->log);
         free(w->records);
     }
@@ -331,7 +332,11 @@ static hl_status run_alone(maco_runtime *rt, const struct hl_maco_source *source
         return HL_OK;
     HL_TRY(hl_maco_load(rt, source, &rt->state));
     HL_TRY(make_room(rt));
+    if (rt->state->has_bodies)
+        hl_maco_bodies_begin();
     watch(rt, start(rt), deadline);
+    if (rt->state->has_bodies)
+        hl_maco_bodies_end();
     hl_tick_mark(&rt->clock, 1);
     return judge(rt);
 }

@@ -16,6 +16,7 @@
 #include <stdint.h>
 #include <sys/types.h>
 
+#include "maco/bodies.h"
 #include "maco/ring.h"
 #include "maco/runtime.h"
 #include "maco/tick.h"
@@ -38,6 +39,7 @@ struct hl_maco_state {
     struct hl_maco_function *functions;
     uint32_t n_functions;
     uint64_t iteration; /* counters reach needed * iteration */
+    int has_bodies;     /* of ours, which may be BLAS's */
     int picky;          /* not every worker may run every task: a wish, or a proxy's */
     uint32_t *next_task, *next_event;       /* links of lists that tasks and events are in */
     uint32_t *list, *list_first;            /* static: tasks by worker */
@@ -72,7 +74,7 @@ struct hl_maco_seat {
     size_t n_records, record_room;
     uint64_t tick; /* end of what was recorded last */
     int unrecorded;
-    void *scratch; /* of bodies */
+    struct hl_maco_scratch scratch;
     pthread_t thread;
     int started;
 };

@@ -1,7 +1,8 @@
 /* One task: its body, the note that it is done, and who learns of it. */
 #include <stdio.h>
 
-#include "maco/plan.h"
+#include "maco/bodies.h"
+#include "maco/comm.h"
 #include "maco/runtime_private.h"
 
 static void fail(struct hl_maco_seat *w, uint32_t task, int st)
@@ -26,8 +27,8 @@ static int call(const struct hl_maco_seat *w, const maco_task *t)
 
 static int body(struct hl_maco_seat *w, const maco_task *t)
 {
-    (void)w;
-    return hl_fail(HL_EUNSUPPORTED, "there is no body of type %s", hl_maco_type_name(t->type));
+    return hl_maco_is_comm(t->type) ? hl_maco_comm(t, w->rt->groups[t->group])
+                                    : hl_maco_body(t, &w->scratch);
 }
 
 int hl_maco_execute(struct hl_maco_seat *w, const maco_task *t, uint32_t task)
