@@ -25,10 +25,12 @@ static int call(const struct hl_maco_seat *w, const maco_task *t)
     return f->call(f->arg, t);
 }
 
-static int body(struct hl_maco_seat *w, const maco_task *t)
+static int body(struct hl_maco_seat *w, const maco_task *t, uint32_t task)
 {
-    return hl_maco_is_comm(t->type) ? hl_maco_comm(t, w->rt->groups[t->group])
-                                    : hl_maco_body(t, &w->scratch);
+    maco_runtime *rt = w->rt;
+    if (!hl_maco_is_comm(t->type))
+        return hl_maco_body(t, &w->scratch);
+    return hl_maco_comm(t, hl_maco_task_name(rt->state, task), rt->groups[t->group]);
 }
 
 int hl_maco_execute(struct hl_maco_seat *w, const maco_task *t, uint32_t task)
@@ -38,7 +40,7 @@ int hl_maco_execute(struct hl_maco_seat *w, const maco_task *t, uint32_t task)
     if (t->type == MACO_TASK_CUSTOM_COMPUTE || t->type == MACO_TASK_CUSTOM_COMM)
         st = call(w, t);
     else if (t->type != MACO_TASK_NOP)
-        st = body(w, t);
+        st = body(w, t, task);
     if (HL_UNLIKELY(st != 0)) {
         fail(w, task, st);
         return 0;
