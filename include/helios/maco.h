@@ -201,7 +201,7 @@ typedef struct maco_list {
 } maco_list;
 
 typedef struct maco_compile_options {
-    int policy, balance, workers; /* workers of MACO_STATIC; 0 = those of the runtime */
+    int policy, balance, workers; /* workers: the runtime's, for the lists of MACO_STATIC */
     int infer; /* 1: order from overlapping ranges (RAW, WAR, WAW), in the order of adding where
                   dependencies don't say otherwise;
                   0: two unordered tasks of which one writes what the other uses are refused */

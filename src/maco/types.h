@@ -13,12 +13,17 @@
 
 #include "helios/maco.h"
 
+struct hl_maco_dim {
+    const char *name; /* NULL: not used, 0 */
+    char kind;        /* '+' a size, 's' a stride, 'b' 0 or 1, 'x' anything here */
+};
+
 struct hl_maco_type {
     int type;
     const char *name;
     uint8_t min_inputs, max_inputs, min_outputs, max_outputs;
-    uint8_t dims;  /* used ones */
-    uint8_t typed; /* reads MACO_FLAG_DTYPE: 1 = F32, F16, BF16 only, 2 = all */
+    uint8_t all_dtypes; /* else F32, F16, BF16 only */
+    struct hl_maco_dim dims[8];
 };
 
 /* NULL: there is no such type. */
