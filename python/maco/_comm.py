@@ -1,0 +1,259 @@
+"""Collectives that go on while the caller computes.
+
+A carrier starts a collective and returns a ``Pending``; ``wait`` ends it. All ranks of a group start
+the same collectives in the same order. torch.distributed brings threads (or streams) of its own;
+HybridPS's groups get one proxy thread here, which does one collective after the other.
+"""
+from __future__ import annotations
+
+import datetime
+import queue
+import threading
+from typing import Any, Callable, Protocol, Sequence
+
+import torch
+import torch.distributed as dist
+
+from .errors import CollectiveFailedError, MacoError, OrderMismatchError, TimeoutError
+
+OPS = ("sum", "avg", "min", "max", "prod")
+TIMEOUT = 300.0  # seconds
+
+
+class Pending(Protocol):
+    def wait(self) -> None:
+        """Until its result is there. A second time returns at once."""
+
+
+class Carrier:
+    """Collectives on contiguous tensors. Raises CollectiveFailedError, TimeoutError."""
+
+    rank: int
+    world: int
+
+    def all_reduce(self, tensor: torch.Tensor, op: str = "sum") -> Pending:
+        """In place."""
+        raise NotImplementedError
+
+    def all_gather(self, out: torch.Tensor, tensor: torch.Tensor) -> Pending:
+        """out: (world, *tensor.shape)."""
+        raise NotImplementedError
+
+    def reduce_scatter(self, out: torch.Tensor, tensor: torch.Tensor, op: str = "sum") -> Pending:
+        """tensor: (world, *out.shape); out: rank's row of the sum."""
+        raise NotImplementedError
+
+    def agree(self, what: str) -> None:
+        """Every rank is about to do the same."""
+        said = torch.zeros(256, dtype=torch.uint8)
+        text = what.encode()[:256]
+        said[:len(text)] = torch.tensor(list(text), dtype=torch.uint8)
+        said = said.to(self.device)
+        out = torch.empty((self.world, 256), dtype=torch.uint8, device=said.device)
+        self.all_gather(out, said).wait()
+        words = [bytes(row.tolist()).rstrip(b"\0").decode("utf-8", "replace") for row in out]
+        for rank, word in enumerate(words):
+            if word != words[0]:
+                raise OrderMismatchError(
+                    f"rank 0 is about to do \"{words[0]}\" and rank {rank} \"{word}\"",
+                    "all ranks run the same model with inputs of the same shape")
+
+    def largest(self, values: Sequence[float]) -> list[float]:
+        """Of each value, the largest of all ranks: what all can decide alike."""
+        tensor = torch.tensor(values, dtype=torch.float64, device=self.device)
+        self.all_reduce(tensor, "max").wait()
+        return tensor.tolist()
+
+    @property
+    def device(self) -> torch.device:
+        """Where small tensors of its own must lie."""
+        return torch.device("cpu")
+
+
+class _Done:
+    def wait(self) -> None:
+        pass
+
+
+class Alone(Carrier):
+    """The only rank."""
+
+    rank, world = 0, 1
+
+    def all_reduce(self, tensor: torch.Tensor, op: str = "sum") -> Pending:
+        return _Done()
+
+    def all_gather(self, out: torch.Tensor, tensor: torch.Tensor) -> Pending:
+        out[0].copy_(tensor)
+        return _Done()
+
+    def reduce_scatter(self, out: torch.Tensor, tensor: torch.Tensor, op: str = "sum") -> Pending:
+        out.copy_(tensor[0])
+        return _Done()
+
+
+# ---- torch.distributed ----
+
+class _Waiting:
+    """A Work of torch, and what is left to do when it is done."""
+
+    def __init__(self, what: str, work: Any, timeout: float,
+                 after: Callable[[], Any] | None = None) -> None:
+        self.what, self.work, self.timeout, self.after = what, work, timeout, after
+
+    def wait(self) -> None:
+        work, self.work = self.work, None
+        if work is None:
+            return
+        try:
+            work.wait(datetime.timedelta(seconds=self.timeout))
+        except RuntimeError as error:
+            raise _failure(self.what, error) from error
+        if self.after is not None:
+            self.after()
+
+
+def _failure(what: str, error: BaseException) -> MacoError:
+    text = f"{what}: {error}"
+    if "imed out" in text or "imeout" in text:
+        return TimeoutError(text, "a rank is missing, or does something else")
+    return CollectiveFailedError(text, "see what the other ranks say: one of them has ended")
+
+
+class Torch(Carrier):
+    """torch.distributed, or one of its groups."""
+
+    def __init__(self, group: Any = None, timeout: float = TIMEOUT) -> None:
+        self.group, self.timeout = group, timeout
+        self.rank, self.world = dist.get_rank(group), dist.get_world_size(group)
+        self.backend = dist.get_backend(group)
+
+    @property
+    def device(self) -> torch.device:
+        return torch.device("cuda" if self.backend == "nccl" else "cpu")
+
+    def _start(self, what: str, call: Callable[..., Any], *args: Any,
+               after: Callable[[], Any] | None = None, **options: Any) -> Pending:
+        try:
+            work = call(*args, group=self.group, async_op=True, **options)
+        except RuntimeError as error:
+            raise _failure(what, error) from error
+        return _Waiting(what, work, self.timeout, after)
+
+    def all_reduce(self, tensor: torch.Tensor, op: str = "sum") -> Pending:
+        mean = op == "avg"
+        kind = getattr(dist.ReduceOp, {"avg": "SUM", "prod": "PRODUCT"}.get(op, op.upper()))
+        return self._start("all-reduce", dist.all_reduce, tensor, op=kind,
+                           after=(lambda: tensor.div_(self.world)) if mean else None)
+
+    def all_gather(self, out: torch.Tensor, tensor: torch.Tensor) -> Pending:
+        if self.backend == "gloo":
+            return self._start("all-gather", dist.all_gather, list(out.unbind(0)), tensor)
+        whole = getattr(dist, "all_gather_into_tensor", None) or dist._all_gather_base
+        return self._start("all-gather", whole, out.view(-1, *tensor.shape[1:]), tensor)
+
+    def reduce_scatter(self, out: torch.Tensor, tensor: torch.Tensor, op: str = "sum") -> Pending:
+        if self.backend == "gloo":  # which has none
+            whole = tensor.clone()
+            pending = self.all_reduce(whole, op)
+            pending.after = _both(pending.after, lambda: out.copy_(whole[self.rank]))
+            return pending
+        kind = getattr(dist.ReduceOp, {"prod": "PRODUCT"}.get(op, op.upper()))
+        scatter = getattr(dist, "reduce_scatter_tensor", None) or dist._reduce_scatter_base
+        return self._start("reduce-scatter", scatter, out, tensor.view(-1, *out.shape[1:]), op=kind)
+
+
+def _both(first: Callable[[], Any] | None, second: Callable[[], Any]) -> Callable[[], Any]:
+    def run() -> None:
+        if first is not None:
+            first()
+        second()
+    return run
+
+
+# ---- HybridPS's groups ----
+
+class _Turn:
+    """One collective of a proxy."""
+
+    def __init__(self, what: str, run: Callable[[], None], timeout: float) -> None:
+        self.what, self.run, self.timeout = what, run, timeout
+        self.done = threading.Event()
+        self.error: BaseException | None = None
+
+    def wait(self) -> None:
+        if not self.done.wait(self.timeout):
+            raise TimeoutError(f"{self.what}: not done after {self.timeout:g} s",
+                               "a rank is missing, or does something else")
+        if self.error is not None:
+            raise _failure(self.what, self.error) from self.error
+
+
+class Proxy(Carrier):
+    """A hybridps.Group: its waits are in C, where Python's lock is free."""
+
+    def __init__(self, group: Any, timeout: float = TIMEOUT) -> None:
+        self.group, self.timeout = group, timeout
+        self.rank, self.world = group.rank, group.world
+        self.turns: queue.SimpleQueue[_Turn] = queue.SimpleQueue()
+        self.thread: threading.Thread | None = None
+
+    def _start(self, what: str, run: Callable[[], None]) -> Pending:
+        if self.thread is None:
+            self.thread = threading.Thread(target=_serve, args=(self.turns,), daemon=True,
+                                           name="maco-proxy")
+            self.thread.start()
+        turn = _Turn(what, run, self.timeout)
+        self.turns.put(turn)
+        return turn
+
+    def all_reduce(self, tensor: torch.Tensor, op: str = "sum") -> Pending:
+        return self._start("all-reduce", lambda: tensor.copy_(self._reduced(tensor, op)))
+
+    def _reduced(self, tensor: torch.Tensor, op: str) -> torch.Tensor:
+        if op in ("sum", "avg"):
+            return self.group.allreduce(tensor, {"avg": "mean"}.get(op, op), "maco")
+        parts = torch.stack(self.group.allgather(tensor, "maco"))
+        return {"min": parts.amin, "max": parts.amax, "prod": parts.prod}[op](0)
+
+    def all_gather(self, out: torch.Tensor, tensor: torch.Tensor) -> Pending:
+        def run() -> None:
+            for row, part in zip(out, self.group.allgather(tensor, "maco")):
+                row.copy_(part)
+        return self._start("all-gather", run)
+
+    def reduce_scatter(self, out: torch.Tensor, tensor: torch.Tensor, op: str = "sum") -> Pending:
+        return self._start("reduce-scatter", lambda: out.copy_(
+            self._reduced(tensor, op)[self.rank]))
+
+
+def _serve(turns: "queue.SimpleQueue[_Turn]") -> None:
+    broken: BaseException | None = None
+    while True:
+        turn = turns.get()
+        try:
+            if broken is not None:  # a group is lost with its first failure
+                raise broken
+            with torch.no_grad():
+                turn.run()
+        except BaseException as error:
+            broken = turn.error = error
+        turn.done.set()
+
+
+_carriers: dict[int, tuple[Any, Carrier]] = {}
+
+
+def carrier_of(group: Any = None) -> Carrier:
+    """group: a Carrier, a hybridps.Group, a group of torch.distributed; None: all of its ranks, or
+    nobody else where it is not initialized."""
+    if isinstance(group, Carrier):
+        return group
+    if group is None and not (dist.is_available() and dist.is_initialized()):
+        return Alone()
+    known = _carriers.get(id(group))
+    if known is None or known[0] is not group or group is None:
+        made = Proxy(group) if hasattr(group, "allgather") and hasattr(group, "share") else \
+            Torch(group)
+        known = _carriers[id(group)] = (group, made)
+    return known[1]

@@ -1,0 +1,101 @@
+"""How many chunks: a model of overlap, fed with times of this machine.
+
+C: computing all, X: communicating all, o: what each chunk costs more. n chunks take
+max(C, X) + min(C, X) / n + n o, least at n = sqrt(min(C, X) / o). What is chosen was run, and gains
+LEAST_GAIN against one chunk, or nothing is cut.
+"""
+from __future__ import annotations
+
+import math
+import statistics
+import time
+from dataclasses import asdict, dataclass
+from typing import Any, Callable
+
+import torch
+
+from ._comm import Carrier
+
+LEAST_GAIN = 0.03
+MOST_CHUNKS = 64
+REPEATS = 5
+PROBE = 4  # chunks, one after the other, to find o
+
+
+@dataclass(frozen=True)
+class Decision:
+    """Seconds; the slowest rank's. chunks 1: left alone."""
+
+    chunks: int
+    reason: str
+    compute: float = 0.0
+    comm: float = 0.0
+    per_chunk: float = 0.0
+    plain: float = 0.0  # one chunk
+    overlapped: float = 0.0  # as chosen, or as tried in vain
+
+    @property
+    def gain(self) -> float:
+        """Part of the plain time that is saved."""
+        return 1 - self.overlapped / self.plain if self.chunks > 1 and self.plain > 0 else 0.0
+
+    def facts(self) -> dict[str, Any]:
+        return {**asdict(self), "gain": self.gain}
+
+
+def expected(compute: float, comm: float, per_chunk: float, chunks: int) -> float:
+    """Seconds that so many chunks take."""
+    if chunks == 1:
+        return compute + comm
+    return max(compute, comm) + min(compute, comm) / chunks + chunks * per_chunk
+
+
+def best_chunks(compute: float, comm: float, per_chunk: float, most: int) -> int:
+    """A power of two, at most ``most``."""
+    most = min(most, MOST_CHUNKS)
+    wanted = math.sqrt(min(compute, comm) / max(per_chunk, 1e-9))
+    powers = [1 << k for k in range(most.bit_length()) if 1 << k <= most] or [1]
+    near = [n for n in powers if wanted / 2 <= n <= wanted * 2] or [1]
+    return min(near, key=lambda n: expected(compute, comm, per_chunk, n))
+
+
+def _seconds(carrier: Carrier, run: Callable[[], Any]) -> float:
+    """Median of some runs that all ranks begin together."""
+    taken = []
+    for _ in range(REPEATS + 1):
+        carrier.largest([0.0])
+        begun = time.perf_counter()
+        run()
+        if carrier.device.type == "cuda":
+            torch.cuda.synchronize()
+        taken.append(time.perf_counter() - begun)
+    return statistics.median(taken[1:])
+
+
+def decide(carrier: Carrier, most: int, compute: Callable[[], Any], comm: Callable[[], Any],
+           chunked: Callable[[int, str], Any]) -> Decision:
+    """The same on all ranks, which call it together. chunked(n, "overlap" or "serial") does all of
+    it in n chunks; most: chunks there can be."""
+    if carrier.world == 1:
+        return Decision(1, "one rank has nothing to wait for")
+    if most < 2:
+        return Decision(1, "there is one row, which can't be cut")
+    probe = min(PROBE, most)
+    c, x, plain, serial = carrier.largest([
+        _seconds(carrier, compute), _seconds(carrier, comm),
+        _seconds(carrier, lambda: chunked(1, "serial")),
+        _seconds(carrier, lambda: chunked(probe, "serial"))])
+    per_chunk = max((serial - plain) / (probe - 1), 1e-6)
+    chunks = best_chunks(c, x, per_chunk, most)
+    facts = {"compute": c, "comm": x, "per_chunk": per_chunk, "plain": plain}
+    hoped = 1 - expected(c, x, per_chunk, chunks) / (c + x)
+    if chunks == 1 or hoped < LEAST_GAIN:
+        return Decision(1, f"{chunks} chunks would gain {max(hoped, 0) * 100:.1f} %, less than "
+                           f"{LEAST_GAIN * 100:.0f} %", **facts)
+    overlapped, = carrier.largest([_seconds(carrier, lambda: chunked(chunks, "overlap"))])
+    gain = 1 - overlapped / plain
+    if gain < LEAST_GAIN:
+        return Decision(1, f"{chunks} chunks should gain {hoped * 100:.1f} % and gained "
+                           f"{gain * 100:.1f} %", overlapped=overlapped, **facts)
+    return Decision(chunks, f"{chunks} chunks gain {gain * 100:.1f} %", overlapped=overlapped,
+                    **facts)

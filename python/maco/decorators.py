@@ -1,0 +1,456 @@
+"""@overlap_comm: a function of rows is computed in chunks, each communicated while the next one is
+computed.
+
+    @overlap_comm(comm_op="allreduce")
+    def forward(x, weight):
+        return x @ weight           # the result is the sum over ranks
+
+The bits are those of the same chunks one after the other (schedule="serial"). Against the uncut
+call they differ where a matrix product of fewer rows rounds otherwise.
+"""
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass, field, replace
+from typing import Any, Callable, Sequence
+
+import torch
+from torch.autograd.function import once_differentiable
+
+from . import _cost
+from ._comm import OPS, Carrier, Pending, carrier_of
+from .errors import DimensionError, DTypeError, MacoError, NotRowSeparableError, ShapeMismatchError
+
+COMM_OPS = ("allreduce", "allgather", "reduce_scatter")
+TOLERANCE = {torch.float64: 1e-10, torch.float32: 1e-4, torch.float16: 1e-2, torch.bfloat16: 5e-2}
+
+
+@dataclass
+class Overlap:
+    """What to do with a function's rows. See overlap_comm."""
+
+    comm_op: str = "allreduce"
+    chunks: int | str = "auto"
+    split_arg: int | str = 0
+    split_dim: int = 0
+    op: str = "sum"
+    group: Any = None
+    grad: str = "tp"
+    check: bool = False
+    schedule: str = "overlap"
+    name: str = "overlap_comm"
+    decisions: dict[tuple, _cost.Decision] = field(default_factory=dict)
+    seen: set[tuple] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        for what, value, allowed in (("comm_op", self.comm_op, COMM_OPS), ("op", self.op, OPS),
+                                     ("grad", self.grad, ("tp", "sum", "none")),
+                                     ("schedule", self.schedule, ("overlap", "serial"))):
+            if value not in allowed:
+                raise MacoError(f"{what} is {value!r}", f"one of {', '.join(allowed)}")
+        whole = isinstance(self.chunks, int) and self.chunks >= 1
+        if self.chunks != "auto" and not whole:
+            raise MacoError(f"chunks is {self.chunks!r}", "\"auto\", or a number from 1")
+
+
+def overlap_comm(comm_op: str = "allreduce", chunks: int | str = "auto", split_arg: int | str = 0,
+                 split_dim: int = 0, op: str = "sum", group: Any = None, grad: str = "tp",
+                 check: bool = False, async_result: bool = False,
+                 schedule: str = "overlap") -> Callable:
+    """A decorator for functions with f(cat(x)) = cat(f(x)), that return one tensor.
+
+    comm_op: "allreduce" and "reduce_scatter" of the result, "allgather" of the argument. chunks:
+    "auto" measures once for each shape, on all ranks together; the function is called some twenty
+    times then. split_arg: which argument is cut (number or name), along split_dim, as is the
+    result. op: "sum", "avg", "min", "max", "prod". group: None = all of torch.distributed, one of
+    its groups, or a hybridps.Group. grad: backward of "allreduce" is nothing ("tp": what follows
+    is alike on all ranks), or an all-reduce ("sum"); of the two others it is the other of them;
+    "none" raises where a gradient is asked for. check: once for each shape the cut result is
+    compared with the uncut one. async_result: returns what has ``wait()``, which returns the
+    result. schedule: "serial" waits for each chunk, for comparison.
+    Raises NotRowSeparableError, OrderMismatchError, CollectiveFailedError, TimeoutError.
+    """
+    options = Overlap(comm_op, chunks, split_arg, split_dim, op, group, grad, check, schedule)
+
+    def decorate(function: Callable) -> Callable:
+        spec = replace(options, name=getattr(function, "__name__", "function"), decisions={},
+                       seen=set())
+
+        @functools.wraps(function)
+        def wrapped(*args: Any, **kwargs: Any) -> Any:
+            result = start(spec, function, args, kwargs)
+            return result if async_result else result.wait()
+        wrapped.overlap = spec
+        return wrapped
+    return decorate
+
+
+class Result:
+    """A result that may still be under way."""
+
+    def __init__(self, finish: Callable[[], torch.Tensor]) -> None:
+        self._finish: Callable[[], torch.Tensor] | None = finish
+        self._value: torch.Tensor | None = None
+
+    def wait(self) -> torch.Tensor:
+        if self._finish is not None:
+            finish, self._finish = self._finish, None
+            self._value = finish()
+        if self._value is None:
+            raise MacoError("this result's collective has failed before", "see the first error")
+        return self._value
+
+
+def start(spec: Overlap, function: Callable, args: tuple, kwargs: dict[str, Any]) -> Result:
+    """All chunks are computed when it returns; the last ones may still be communicated."""
+    carrier = carrier_of(spec.group)
+    x = kwargs[spec.split_arg] if isinstance(spec.split_arg, str) else args[spec.split_arg]
+
+    def call(part: torch.Tensor) -> torch.Tensor:
+        if isinstance(spec.split_arg, str):
+            return function(*args, **{**kwargs, spec.split_arg: part})
+        return function(*args[:spec.split_arg], part, *args[spec.split_arg + 1:], **kwargs)
+    if carrier.world == 1:
+        value = call(x)
+        return Result(lambda: value)
+    dim = _split_dim(spec, x)
+    rows = x.shape[dim]
+    if spec.comm_op == "reduce_scatter":
+        if rows % carrier.world:
+            raise DimensionError(f"{spec.name}: {rows} rows for {carrier.world} ranks",
+                                 "reduce_scatter gives each rank as many rows")
+        rows //= carrier.world
+    run = _RUNS[spec.comm_op]
+    _prepare(spec, carrier, run, call, x, dim, rows)
+    key = (tuple(x.shape), x.dtype)
+    chunks = spec.decisions[key].chunks if spec.chunks == "auto" else spec.chunks
+    return run(spec, carrier, call, x, dim, bounds(rows, min(chunks, rows)), spec.schedule)
+
+
+def bounds(rows: int, chunks: int) -> list[tuple[int, int]]:
+    """(first, number) of each chunk; they differ by one row at most."""
+    cuts = [rows * i // chunks for i in range(chunks + 1)]
+    return [(a, b - a) for a, b in zip(cuts, cuts[1:])]
+
+
+def _split_dim(spec: Overlap, x: Any) -> int:
+    if not isinstance(x, torch.Tensor):
+        raise DTypeError(f"{spec.name}: argument {spec.split_arg!r} is a {type(x).__name__}",
+                         "split_arg says which tensor is cut")
+    if not -x.dim() <= spec.split_dim < x.dim() or x.shape[spec.split_dim] == 0:
+        raise DimensionError(f"{spec.name}: a tensor of shape {tuple(x.shape)} has no rows along "
+                             f"dimension {spec.split_dim}", "split_dim says where it is cut")
+    return spec.split_dim % x.dim()
+
+
+def _prepare(spec: Overlap, carrier: Carrier, run: Callable, call: Callable, x: torch.Tensor,
+             dim: int, rows: int) -> None:
+    """Once for each shape: all ranks agree, the function is looked at, chunks are chosen."""
+    key = (tuple(x.shape), x.dtype)
+    if key in spec.seen:
+        return
+    carrier.agree(f"{spec.comm_op} {spec.op} {spec.name} {tuple(x.shape)} {x.dtype} along {dim} "
+                  f"in {spec.chunks} chunks")
+    with torch.no_grad(), torch.random.fork_rng():
+        if spec.check:
+            _check(spec, call, x, dim)
+        if spec.chunks == "auto":
+            spec.decisions[key] = _measure(spec, carrier, run, call, x, dim, rows)
+    spec.seen.add(key)
+
+
+def _check(spec: Overlap, call: Callable, x: torch.Tensor, dim: int) -> None:
+    state = torch.get_rng_state()
+    whole = call(x)
+    torch.set_rng_state(state)
+    parts = [call(x.narrow(dim, a, n)) for a, n in bounds(x.shape[dim], min(2, x.shape[dim]))]
+    limit = TOLERANCE.get(whole.dtype, 0.0)
+    try:
+        again = torch.cat(parts, dim)
+        good = again.shape == whole.shape and torch.allclose(again, whole, limit, limit)
+    except (RuntimeError, IndexError):
+        good = False
+    if not good:
+        raise NotRowSeparableError(
+            f"{spec.name}: cut along dimension {dim} it gives something else than uncut, for an "
+            f"argument of shape {tuple(x.shape)}",
+            "it must treat each row by itself: no norm, softmax or sum over rows, no dropout")
+
+
+def _measure(spec: Overlap, carrier: Carrier, run: Callable, call: Callable, x: torch.Tensor,
+             dim: int, rows: int) -> _cost.Decision:
+    like = x if spec.comm_op == "allgather" else call(x)
+    data = like.detach().contiguous().clone()
+    world = carrier.world
+    if spec.comm_op == "allreduce":
+        def comm() -> None:
+            carrier.all_reduce(data, "max").wait()  # no value grows
+    elif spec.comm_op == "allgather":
+        out = data.new_empty((world, *data.shape))
+
+        def comm() -> None:
+            carrier.all_gather(out, data).wait()
+    else:
+        apart = data.view(world, -1)
+        out = apart.new_empty(apart.shape[1])
+
+        def comm() -> None:
+            carrier.reduce_scatter(out, apart, "max").wait()
+    whole = x if spec.comm_op != "allgather" else torch.cat([x] * world, dim)
+    return _cost.decide(
+        carrier, rows, lambda: call(whole), comm,
+        lambda n, schedule: run(spec, carrier, call, x, dim, bounds(rows, n), schedule).wait())
+
+
+# ---- the three of them ----
+
+def _rows_of(spec: Overlap, y: Any, dim: int, rows: int) -> torch.Tensor:
+    if not isinstance(y, torch.Tensor):
+        raise DTypeError(f"{spec.name} returned a {type(y).__name__}", "it returns one tensor")
+    if y.dim() <= dim or y.shape[dim] != rows:
+        raise ShapeMismatchError(f"{spec.name} made {tuple(y.shape)} of {rows} rows along "
+                                 f"dimension {dim}", "the result has the rows of the argument")
+    return y
+
+
+def _differentiable(spec: Overlap, *tensors: torch.Tensor) -> bool:
+    """Whether a gradient will be asked for; it must be one that there is."""
+    if not torch.is_grad_enabled() or not any(t.requires_grad for t in tensors):
+        return False
+    if spec.grad == "none":
+        raise MacoError(f"{spec.name}: a gradient is asked for and grad is \"none\"",
+                        "grad=\"tp\" or \"sum\", or torch.no_grad()")
+    if spec.op not in ("sum", "avg") and spec.comm_op != "allgather":
+        raise MacoError(f"{spec.name}: {spec.op} has no gradient", "op=\"sum\", or torch.no_grad()")
+    return True
+
+
+def _all_reduce(spec: Overlap, carrier: Carrier, call: Callable, x: torch.Tensor, dim: int,
+                cuts: list[tuple[int, int]], schedule: str) -> Result:
+    flight = _Flight(spec, carrier, dim, cuts, schedule)
+    made = []
+    for part, (_, rows) in zip(x.split([n for _, n in cuts], dim), cuts):
+        y = _rows_of(spec, call(part), dim, rows)
+        made.append(y)
+        with torch.no_grad():
+            piece = torch.empty_like(y, memory_format=torch.contiguous_format).copy_(y)
+            flight.add(piece, carrier.all_reduce(piece, spec.op))
+    return flight.result(made)
+
+
+def _reduce_scatter(spec: Overlap, carrier: Carrier, call: Callable, x: torch.Tensor, dim: int,
+                    cuts: list[tuple[int, int]], schedule: str) -> Result:
+    world = carrier.world
+    flight = _Flight(spec, carrier, dim, cuts, schedule)
+    made = []
+    # Rows are those of all ranks' shards in turn; a chunk has some of each.
+    shards = x.unflatten(dim, (world, x.shape[dim] // world)).split([n for _, n in cuts], dim + 1)
+    for part, (_, rows) in zip(shards, cuts):
+        y = _rows_of(spec, call(part.flatten(dim, dim + 1)), dim, world * rows)
+        made.append(y)
+        with torch.no_grad():
+            apart = y.unflatten(dim, (world, rows)).movedim(dim, 0).contiguous()
+            piece = torch.empty_like(apart[0])
+            flight.add(piece, carrier.reduce_scatter(piece, apart, spec.op), apart)
+    return flight.result(made)
+
+
+def _all_gather(spec: Overlap, carrier: Carrier, call: Callable, x: torch.Tensor, dim: int,
+                cuts: list[tuple[int, int]], schedule: str) -> Result:
+    world = carrier.world
+    gather = _Gather(carrier, dim, schedule)
+    parts = x.split([n for _, n in cuts], dim)
+    tokens = None
+    if _differentiable(spec, x):
+        tokens = _Gathered.apply(gather, *parts)
+    else:
+        gather.begin(parts)
+    made = []
+    for i, (_, rows) in enumerate(cuts):
+        part = gather.arrive(i) if tokens is None else _Arrived.apply(gather, i, tokens[i])
+        y = _rows_of(spec, call(part), dim, world * rows)
+        made.append(y.unflatten(dim, (world, rows)))
+    value = torch.cat(made, dim + 1).flatten(dim, dim + 1)
+    return Result(lambda: value)
+
+
+_RUNS = {"allreduce": _all_reduce, "reduce_scatter": _reduce_scatter, "allgather": _all_gather}
+
+
+class _Flight:
+    """Chunks of results that are under way, and their gradients on the way back."""
+
+    def __init__(self, spec: Overlap, carrier: Carrier, dim: int, cuts: list[tuple[int, int]],
+                 schedule: str) -> None:
+        self.spec, self.carrier, self.dim, self.cuts = spec, carrier, dim, cuts
+        self.serial = schedule == "serial"
+        self.pieces: list[torch.Tensor] = []
+        self.pending: list[Pending] = []
+        self.keep: list[torch.Tensor | None] = []  # used until its collective has ended
+        self.returning: dict[int, tuple[torch.Tensor, Pending]] = {}
+
+    def add(self, piece: torch.Tensor, pending: Pending, keep: torch.Tensor | None = None) -> None:
+        if self.serial:
+            pending.wait()
+        self.pieces.append(piece)
+        self.pending.append(pending)
+        self.keep.append(keep)
+
+    def result(self, made: list[torch.Tensor]) -> Result:
+        graph = _differentiable(self.spec, *made)
+        if graph and self.returns:
+            made = [_Returned.apply(self, i, y) for i, y in enumerate(made)]
+        return Result(lambda: _Joined.apply(self, *made) if graph else self.finish())
+
+    def finish(self) -> torch.Tensor:
+        with torch.no_grad():
+            for pending in self.pending:
+                pending.wait()
+            out = torch.cat(self.pieces, self.dim) if len(self.pieces) > 1 else self.pieces[0]
+        self.pieces, self.pending, self.keep = [], [], []
+        return out
+
+    @property
+    def returns(self) -> bool:
+        """Whether gradients are communicated."""
+        return self.spec.comm_op == "reduce_scatter" or self.spec.grad == "sum"
+
+    def send_back(self, i: int, gradient: torch.Tensor) -> None:
+        if self.spec.comm_op == "allreduce":
+            # The gradient is a view of the whole one, which others may use.
+            data = gradient.clone(memory_format=torch.contiguous_format)
+            pending = self.carrier.all_reduce(data, self.spec.op)
+        else:
+            data = gradient.new_empty((self.carrier.world, *gradient.shape))
+            pending = self.carrier.all_gather(data, gradient.contiguous())
+        if self.serial:
+            pending.wait()
+        self.returning[i] = data, pending
+
+    def take_back(self, i: int) -> torch.Tensor:
+        data, pending = self.returning.pop(i)
+        pending.wait()
+        if self.spec.comm_op == "allreduce":
+            return data
+        if self.spec.op == "avg":
+            data.div_(self.carrier.world)
+        return data.movedim(0, self.dim).flatten(self.dim, self.dim + 1)
+
+
+class _Joined(torch.autograd.Function):
+    """Chunks that have been communicated, as one tensor."""
+
+    @staticmethod
+    def forward(ctx: Any, flight: _Flight, *made: torch.Tensor) -> torch.Tensor:
+        ctx.flight = flight
+        ctx.shapes = [y.shape for y in made]
+        return flight.finish()
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: torch.Tensor) -> tuple:
+        flight = ctx.flight
+        parts = gradient.split([n for _, n in flight.cuts], flight.dim)
+        if not flight.returns:
+            return (None, *parts)
+        # Autograd runs the last chunk's graph first.
+        for i in reversed(range(len(parts))):
+            flight.send_back(i, parts[i])
+        empty = gradient.new_zeros(())
+        return (None, *(empty.expand(shape) for shape in ctx.shapes))
+
+
+class _Returned(torch.autograd.Function):
+    """A chunk, as it was computed; backward waits for its gradient."""
+
+    @staticmethod
+    def forward(ctx: Any, flight: _Flight, i: int, y: torch.Tensor) -> torch.Tensor:
+        ctx.flight, ctx.i = flight, i
+        return y.view_as(y)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, _: torch.Tensor) -> tuple:
+        return None, None, ctx.flight.take_back(ctx.i)
+
+
+class _Gather:
+    """Chunks of an argument that come from all ranks, and their gradients that go back."""
+
+    def __init__(self, carrier: Carrier, dim: int, schedule: str) -> None:
+        self.carrier, self.dim, self.serial = carrier, dim, schedule == "serial"
+        self.pending: list[Pending] = []
+        self.wholes: list[torch.Tensor] = []  # rank by rank
+        self.keep: list[torch.Tensor] = []
+        self.returning: dict[int, tuple[torch.Tensor, torch.Tensor, Pending]] = {}
+
+    @torch.no_grad()
+    def begin(self, parts: Sequence[torch.Tensor]) -> None:
+        world = self.carrier.world
+        for part in parts:
+            data = part.detach().contiguous()
+            whole = data.new_empty((world * data.shape[0], *data.shape[1:]))
+            pending = self.carrier.all_gather(whole.view(world, *data.shape), data)
+            if self.serial:
+                pending.wait()
+            self.keep.append(data)
+            self.wholes.append(whole)
+            self.pending.append(pending)
+
+    @torch.no_grad()
+    def arrive(self, i: int) -> torch.Tensor:
+        """A chunk's rows of all ranks."""
+        self.pending[i].wait()
+        whole, dim = self.wholes[i], self.dim
+        self.wholes[i] = self.keep[i] = whole.new_empty(0)
+        if dim != 0:
+            apart = whole.unflatten(0, (self.carrier.world, -1))
+            whole = apart.movedim(0, dim).flatten(dim, dim + 1)
+        return whole
+
+    def send_back(self, i: int, gradient: torch.Tensor) -> None:
+        world, dim = self.carrier.world, self.dim
+        apart = gradient.unflatten(dim, (world, gradient.shape[dim] // world))
+        apart = apart.movedim(dim, 0).contiguous()
+        mine = torch.empty_like(apart[0])
+        pending = self.carrier.reduce_scatter(mine, apart, "sum")
+        if self.serial:
+            pending.wait()
+        self.returning[i] = mine, apart, pending
+
+    def take_back(self, i: int) -> torch.Tensor | None:
+        if i not in self.returning:
+            return None
+        mine, _, pending = self.returning.pop(i)
+        pending.wait()
+        return mine
+
+
+class _Gathered(torch.autograd.Function):
+    """Begins to gather the chunks; a token stands for each."""
+
+    @staticmethod
+    def forward(ctx: Any, gather: _Gather, *parts: torch.Tensor) -> tuple:
+        ctx.gather = gather
+        gather.begin(parts)
+        return tuple(part.new_zeros(()) for part in parts)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *tokens: torch.Tensor) -> tuple:
+        return (None, *(ctx.gather.take_back(i) for i in range(len(tokens))))
+
+
+class _Arrived(torch.autograd.Function):
+    """A token becomes its chunk of all ranks; backward sends the gradient off."""
+
+    @staticmethod
+    def forward(ctx: Any, gather: _Gather, i: int, token: torch.Tensor) -> torch.Tensor:
+        ctx.gather, ctx.i = gather, i
+        return gather.arrive(i)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: torch.Tensor) -> tuple:
+        ctx.gather.send_back(ctx.i, gradient)
+        return None, None, gradient.new_zeros(())

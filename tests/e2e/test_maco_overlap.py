@@ -1,0 +1,373 @@
+#!/usr/bin/python3
+"""@overlap_comm on ranks of gloo and of shared memory: the values of the uncut call, the bits of the
+same chunks one after the other, gradients, and what goes wrong."""
+from __future__ import annotations
+
+import datetime
+import itertools
+import os
+import pathlib
+import signal
+import sys
+import tempfile
+import time
+import unittest
+import unittest.mock
+
+try:
+    import torch
+except ImportError:
+    print("skipped: python3-torch is not installed")
+    sys.exit(77)
+import torch.distributed as dist
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
+sys.path[:0] = [str(ROOT / "tests" / "support"), str(ROOT / "python")]
+import hybridps  # noqa: E402
+from maco import _comm, _cost  # noqa: E402
+from maco.decorators import bounds, overlap_comm  # noqa: E402
+from maco.errors import (CollectiveFailedError, DimensionError, DTypeError, MacoError,  # noqa: E402
+                         NotRowSeparableError, OrderMismatchError, ShapeMismatchError)
+from ranks import ranks  # noqa: E402
+
+WORLD = 2
+ROWS, INNER, OUTER = 12, 5, 4  # of each rank
+
+
+def whole(seed, *shape):
+    """Small whole numbers: sums of their products are exact in whatever order."""
+    return torch.randint(-4, 5, shape, generator=torch.Generator().manual_seed(seed)).float()
+
+
+class Ranks:
+    """run(rank, group) on ranks of both kinds of groups."""
+
+    def __init__(self, kind, world=WORLD, timeout=20.0):
+        self.kind, self.world, self.timeout = kind, world, timeout
+        self.folder = tempfile.TemporaryDirectory()
+
+    def __call__(self, run, **options):
+        return ranks(lambda rank: self.one(run, rank), self.world, **options)
+
+    def one(self, run, rank):
+        torch.set_num_threads(1)
+        if self.kind == "gloo":
+            dist.init_process_group("gloo", init_method=f"file://{self.folder.name}/store",
+                                    rank=rank, world_size=self.world,
+                                    timeout=datetime.timedelta(seconds=self.timeout))
+            return run(rank, None)
+        name = f"helios-test-overlap-{os.getppid()}"
+        with hybridps.Group.shm(name, rank, self.world, self.timeout) as group:
+            return run(rank, group)
+
+
+def both(test):
+    """The test on each kind of group."""
+    def run(self):
+        for kind in ("gloo", "shm"):
+            with self.subTest(kind=kind):
+                test(self, Ranks(kind))
+    return run
+
+
+def product(x, w):
+    return x @ w
+
+
+class Values(unittest.TestCase):
+    """Against one process that has everything."""
+
+    def shape(self, dim, rows):
+        return (rows, INNER) if dim == 0 else (3, rows, INNER)
+
+    @both
+    def test_the_sum_of_all_ranks_whatever_the_chunks(self, run):
+        cases = list(itertools.product((0, 1), (1, 3, 5), ("sum", "avg", "max")))
+
+        def child(rank, group):
+            out = []
+            for dim, chunks, op in cases:
+                f = overlap_comm("allreduce", chunks, split_dim=dim, op=op, group=group)(product)
+                x, w = whole(rank, *self.shape(dim, ROWS)), whole(10 + rank, INNER, OUTER)
+                with torch.no_grad():
+                    out.append(f(x, w))
+            return out
+        results = run(child)
+        for i, (dim, chunks, op) in enumerate(cases):
+            parts = torch.stack([whole(r, *self.shape(dim, ROWS)) @ whole(10 + r, INNER, OUTER)
+                                 for r in range(WORLD)])
+            expected = {"sum": parts.sum(0), "avg": parts.mean(0), "max": parts.max(0)[0]}[op]
+            for rank in range(WORLD):
+                self.assertTrue(torch.equal(results[rank][i], expected), (dim, chunks, op, rank))
+
+    @both
+    def test_each_rank_gets_its_rows_of_the_sum(self, run):
+        cases = list(itertools.product((0, 1), (1, 3, 4)))
+
+        def child(rank, group):
+            out = []
+            for dim, chunks in cases:
+                f = overlap_comm("reduce_scatter", chunks, split_dim=dim, group=group)(product)
+                x, w = whole(rank, *self.shape(dim, ROWS)), whole(10 + rank, INNER, OUTER)
+                out.append(f(x, w))
+            return out
+        results = run(child)
+        for i, (dim, chunks) in enumerate(cases):
+            total = sum(whole(r, *self.shape(dim, ROWS)) @ whole(10 + r, INNER, OUTER)
+                        for r in range(WORLD))
+            for rank, expected in enumerate(total.chunk(WORLD, dim)):
+                self.assertTrue(torch.equal(results[rank][i], expected), (dim, chunks, rank))
+
+    @both
+    def test_rows_of_all_ranks_are_computed_in_their_order(self, run):
+        cases = list(itertools.product((0, 1), (1, 3, 4)))
+
+        def child(rank, group):
+            out = []
+            for dim, chunks in cases:
+                f = overlap_comm("allgather", chunks, split_dim=dim, group=group)(product)
+                out.append(f(whole(rank, *self.shape(dim, ROWS)), whole(10 + rank, INNER, OUTER)))
+            return out
+        results = run(child)
+        for i, (dim, chunks) in enumerate(cases):
+            x = torch.cat([whole(r, *self.shape(dim, ROWS)) for r in range(WORLD)], dim)
+            for rank in range(WORLD):
+                expected = x @ whole(10 + rank, INNER, OUTER)
+                self.assertTrue(torch.equal(results[rank][i], expected), (dim, chunks, rank))
+
+    @both
+    def test_the_bits_are_those_of_the_same_chunks_in_turn(self, run):
+        def child(rank, group):
+            torch.manual_seed(rank)
+            x, w = torch.randn(64, 33), torch.randn(33, 17)
+            out = []
+            for comm_op in ("allreduce", "reduce_scatter", "allgather"):
+                for schedule in ("overlap", "serial"):
+                    f = overlap_comm(comm_op, 4, group=group, schedule=schedule)(product)
+                    a, b = x.clone().requires_grad_(), w.clone().requires_grad_()
+                    y = f(a, b)
+                    y.square().sum().backward()
+                    out.append((y.detach(), a.grad, b.grad))
+            return out
+        for result in run(child):
+            for overlap, serial in zip(result[::2], result[1::2]):
+                for a, b in zip(overlap, serial):
+                    self.assertTrue(torch.equal(a, b))
+
+    def test_bounds_leave_nothing_out(self):
+        for rows, chunks in itertools.product(range(1, 40), range(1, 40)):
+            cuts = bounds(rows, min(rows, chunks))
+            self.assertEqual([r for a, n in cuts for r in range(a, a + n)], list(range(rows)))
+            sizes = [n for _, n in cuts]
+            self.assertLessEqual(max(sizes) - min(sizes), 1)
+            self.assertGreater(min(sizes), 0)
+
+    def test_one_rank_alone_makes_a_plain_call(self):
+        x, w = whole(0, ROWS, INNER), whole(1, INNER, OUTER)
+        self.assertTrue(torch.equal(overlap_comm()(product)(x, w), x @ w))
+
+
+class Gradients(unittest.TestCase):
+    """Of loss = sum of y times a weight that differs from row to row (and from rank to rank)."""
+
+    def child(self, comm_op, grad, dim, chunks, own):
+        def run(rank, group):
+            f = overlap_comm(comm_op, chunks, "x", dim, group=group, grad=grad)(product_by_name)
+            shape = (ROWS, INNER) if dim == 0 else (3, ROWS, INNER)
+            x = whole(rank, *shape).requires_grad_()
+            w = whole(10 + rank, INNER, OUTER).requires_grad_()
+            y = f(w=w, x=x)
+            (y * whole(20 + (rank if own else 0), *y.shape)).sum().backward()
+            return x.grad, w.grad
+        return run
+
+    def expected(self, comm_op, grad, dim, own):
+        """By one graph over all ranks."""
+        shape = (ROWS, INNER) if dim == 0 else (3, ROWS, INNER)
+        xs = [whole(r, *shape).requires_grad_() for r in range(WORLD)]
+        ws = [whole(10 + r, INNER, OUTER).requires_grad_() for r in range(WORLD)]
+        if comm_op == "allgather":
+            full = torch.cat(xs, dim)
+            ys = [full @ w for w in ws]
+        else:
+            total = sum(x @ w for x, w in zip(xs, ws))
+            ys = total.chunk(WORLD, dim) if comm_op == "reduce_scatter" else [total] * WORLD
+        losses = [(y * whole(20 + (r if own else 0), *y.shape)).sum() for r, y in enumerate(ys)]
+        # With "tp" all ranks have the same loss, and it counts once.
+        (losses[0] if comm_op == "allreduce" and grad == "tp" else sum(losses)).backward()
+        return [(x.grad, w.grad) for x, w in zip(xs, ws)]
+
+    @both
+    def test_they_are_those_of_one_graph_over_all_ranks(self, run):
+        for comm_op, grad, own in (("allreduce", "tp", False), ("allreduce", "sum", True),
+                                   ("reduce_scatter", "tp", True), ("allgather", "tp", True)):
+            for dim, chunks in ((0, 1), (0, 4), (1, 3)):
+                got = Ranks(run.kind)(self.child(comm_op, grad, dim, chunks, own))
+                for rank, expected in enumerate(self.expected(comm_op, grad, dim, own)):
+                    for a, b in zip(got[rank], expected):
+                        self.assertTrue(torch.equal(a, b), (comm_op, grad, dim, chunks, rank))
+
+
+def product_by_name(x, w):
+    return x @ w
+
+
+class Refusals(unittest.TestCase):
+    def raised(self, run, function, **options):
+        """What each rank's exception was, and its text."""
+        def child(rank, group):
+            begun = time.monotonic()
+            try:
+                function(rank, group)
+            except Exception as error:
+                return type(error), str(error), time.monotonic() - begun
+            return None
+        return run(child, **options)
+
+    @both
+    def test_what_mixes_rows_is_noticed(self, run):
+        def child(rank, group):
+            f = overlap_comm(chunks=2, group=group, check=True)(lambda x: x - x.mean(0))
+            f(torch.arange(8.0).view(4, 2) + rank)
+        for kind, text, _ in self.raised(run, child):
+            self.assertEqual(kind, NotRowSeparableError)
+            self.assertIn("Hint:", text)
+
+    @both
+    def test_ranks_that_do_different_things_are_told(self, run):
+        def child(rank, group):
+            f = overlap_comm(chunks=2, group=group)(product)
+            f(whole(0, 8 + rank, INNER), whole(1, INNER, OUTER))
+        for kind, text, _ in self.raised(run, child):
+            self.assertEqual(kind, OrderMismatchError)
+            self.assertIn("(8, 5)", text)
+            self.assertIn("(9, 5)", text)
+
+    @both
+    def test_a_killed_rank_ends_the_wait_of_the_others(self, run):
+        def child(rank, group):
+            calls = []
+
+            def f(x):
+                calls.append(1)
+                if rank == 1 and len(calls) == 3:
+                    os.kill(os.getpid(), signal.SIGKILL)
+                return x * 2
+            overlap_comm(chunks=4, group=group)(f)(whole(0, 8, INNER))
+        result = self.raised(run, child, dies=(1,))[0]
+        self.assertIsNotNone(result)
+        self.assertTrue(issubclass(result[0], (CollectiveFailedError, TimeoutError)), result)
+        self.assertLess(result[2], 60)
+
+    @both
+    def test_arguments_that_do_not_fit_say_why(self, run):
+        def child(rank, group):
+            x = whole(0, 6, INNER)
+            kinds = []
+            for make, call in (
+                    ((), lambda f: f("text")),
+                    (dict(split_dim=2), lambda f: f(x)),
+                    (dict(comm_op="reduce_scatter"), lambda f: f(whole(0, 7, INNER))),
+                    (dict(grad="none"), lambda f: f(x.clone().requires_grad_())),
+                    (dict(op="max"), lambda f: f(x.clone().requires_grad_()))):
+                f = overlap_comm(chunks=2, group=group, **dict(make))(lambda t: t * 2)
+                try:
+                    call(f)
+                except MacoError as error:
+                    kinds.append((type(error), "Hint:" in str(error)))
+            try:
+                overlap_comm(chunks=2, group=group)(lambda t: t[:1])(x)
+            except MacoError as error:
+                kinds.append((type(error), "Hint:" in str(error)))
+            return kinds
+        for kinds in run(child):
+            self.assertEqual(kinds, [(DTypeError, True), (DimensionError, True),
+                                     (DimensionError, True), (MacoError, True), (MacoError, True),
+                                     (ShapeMismatchError, True)])
+
+    def test_options_that_mean_nothing_are_refused(self):
+        for options in (dict(comm_op="alltoall"), dict(chunks=0), dict(chunks="many"),
+                        dict(op="median"), dict(grad="yes"), dict(schedule="later")):
+            with self.assertRaises(MacoError):
+                overlap_comm(**options)
+
+
+class Choice(unittest.TestCase):
+    def test_the_model_finds_its_own_minimum(self):
+        """Among all numbers of chunks, not only powers of two."""
+        for compute, comm, per_chunk in ((10.0, 5.0, 0.1), (1.0, 8.0, 0.02), (3.0, 3.0, 0.5)):
+            best = min(range(1, 65), key=lambda n: _cost.expected(compute, comm, per_chunk, n))
+            found = _cost.best_chunks(compute, comm, per_chunk, 64)
+            ratio = (_cost.expected(compute, comm, per_chunk, found) /
+                     _cost.expected(compute, comm, per_chunk, best))
+            self.assertLess(ratio, 1.1, (compute, comm, per_chunk, found, best))
+
+    def test_what_is_too_small_is_left_alone(self):
+        self.assertEqual(_cost.best_chunks(1e-3, 1e-6, 1e-4, 64), 1)
+        self.assertEqual(_cost.best_chunks(1.0, 1.0, 1e-3, 1), 1)
+
+    def test_a_link_that_takes_time_but_no_processor_is_hidden(self):
+        """On a clock that only computing and waiting move: 20 ms and 20 ms, in n chunks."""
+        now = [0.0]
+
+        class Arrival:
+            def __init__(self, at):
+                self.at = at
+
+            def wait(self):
+                now[0] = max(now[0], self.at)
+
+        class Link(_comm.Alone):
+            world = 2
+            free = 0.0
+
+            def all_reduce(self, tensor, op="sum"):
+                self.free = max(self.free, now[0]) + (tensor.numel() * 1e-6 if op == "sum" or
+                                                      tensor.numel() > 4 else 0)
+                return Arrival(self.free)
+
+            def all_gather(self, out, tensor):
+                out.copy_(tensor.expand_as(out))
+                return Arrival(0)
+
+        def slow(x):
+            now[0] += len(x) * 5e-4 + 1e-4
+            return x * 2
+        f = overlap_comm(group=Link())(slow)
+        with unittest.mock.patch.object(_cost.time, "perf_counter", lambda: now[0]):
+            f(torch.zeros(40, 500))
+        decision, = f.overlap.decisions.values()
+        self.assertEqual(decision.chunks, 16, decision)  # sqrt(20 ms / 0.1 ms) = 14.1
+        self.assertAlmostEqual(decision.compute, 0.0201)
+        self.assertAlmostEqual(decision.comm, 0.02)
+        self.assertAlmostEqual(decision.plain, 0.0401)
+        self.assertAlmostEqual(decision.per_chunk, 1e-4)
+        # Rows and bytes of all but the last chunk (of 3 rows) go beside the computing.
+        self.assertAlmostEqual(decision.overlapped, 40 * 5e-4 + 16 * 1e-4 + 3 * 500 * 1e-6)
+
+    @both
+    def test_all_ranks_choose_alike_and_say_why(self, run):
+        def child(rank, group):
+            f = overlap_comm(group=group)(product)
+            y = f(whole(rank, 256, 64), whole(9, 64, 64))
+            decision, = f.overlap.decisions.values()
+            return decision, y
+        (a, x), (b, y) = run(child)
+        self.assertEqual(a, b)
+        self.assertTrue(a.reason)
+        self.assertTrue(torch.equal(x, y))
+
+    @both
+    def test_a_result_can_be_waited_for_later(self, run):
+        def child(rank, group):
+            f = overlap_comm(chunks=3, group=group, async_result=True)(product)
+            pending = f(whole(rank, ROWS, INNER), whole(9, INNER, OUTER))
+            return pending.wait(), pending.wait()
+        expected = sum(whole(r, ROWS, INNER) for r in range(WORLD)) @ whole(9, INNER, OUTER)
+        for first, again in run(child):
+            self.assertTrue(torch.equal(first, expected))
+            self.assertTrue(torch.equal(again, expected))
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=1)
