@@ -12,7 +12,7 @@
 
 struct replay_args {
     char *policy, *mode;
-    int64_t scale, seed;
+    int64_t scale, seed, ahead;
 };
 
 #define AT(field) offsetof(struct replay_args, field)
@@ -24,6 +24,11 @@ static const struct hl_option rows[] = {
      HL_OPT_ENUM, 0, 0, "move|copy", AT(mode), 0},
     {"scale", "--scale", "1", "Divide sizes by this while it runs, not in the result.", HL_OPT_INT,
      1, INT32_MAX, NULL, AT(scale), 0},
+    {"ahead", "--ahead", "0",
+     "Of policy opt: plan endlessly, from so many iterations, as training does (3 or more, 6); 0 = "
+     "as "
+     "moves least up to the last one.",
+     HL_OPT_INT, 0, 1000, NULL, AT(ahead), 0},
     {"seed", "--seed", "0", "Of policy random.", HL_OPT_INT, 0, INT32_MAX, NULL, AT(seed), 0},
 };
 
@@ -62,7 +67,8 @@ static hl_status replay(struct cli *cli, const struct replay_args *a, const char
     struct hl_replay_options o = {.policy = a->policy,
                                   .copy = a->mode[0] == 'c',
                                   .scale = (uint64_t)a->scale,
-                                  .policy_options.seed = (uint64_t)a->seed};
+                                  .policy_options.seed = (uint64_t)a->seed,
+                                  .ahead = (uint64_t)a->ahead};
     hl_status st = hl_file_read(path, &text);
     if (st == HL_OK)
         st = hl_trace_parse(text.data, text.len, &t);

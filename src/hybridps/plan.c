@@ -5,6 +5,8 @@
 
 #include "hybridps/plan_private.h"
 
+#define ENDLESS_WORK 30000000 /* a fraction of a second: training waits for it */
+
 void hl_chunk_plan_free(struct hl_chunk_plan *p)
 {
     if (p == NULL)
@@ -13,18 +15,27 @@ void hl_chunk_plan_free(struct hl_chunk_plan *p)
     free(p->first);
     free(p->current);
     free(p->costs);
+    free(p->places);
     free(p);
+}
+
+/* Every chunk's last use before the position, as if all had gone as planned. */
+static void jump(struct hl_chunk_plan *p)
+{
+    for (size_t c = 0; c < p->chunk_count; c++) {
+        uint32_t at = p->first[c], end = p->first[c + 1];
+        while (at < end && p->segs[at].start < p->position)
+            at++;
+        p->current[c] = at > p->first[c] ? at - 1 : end;
+    }
 }
 
 void hl_chunk_plan_seek(struct hl_chunk_plan *p, uint64_t position)
 {
-    p->position = (int64_t)position;
-    if (position > 0)
-        return;
-    for (size_t c = 0; c < p->chunk_count; c++) {
-        int there = p->first[c] < p->first[c + 1] && p->segs[p->first[c]].start < 0;
-        p->current[c] = there ? p->first[c] : p->first[c + 1];
-    }
+    int64_t before = p->position;
+    p->position = plan_moment(p, position);
+    if (p->position == 0 || (p->position != before && p->position != before + 1))
+        jump(p);
 }
 
 void hl_chunk_plan_used(struct hl_chunk_plan *p, uint32_t chunk)
@@ -51,7 +62,7 @@ void hl_chunk_plan_facts(const struct hl_chunk_plan *p, struct hl_chunk_plan_fac
     static const char *const names[] = {"belady, free first", "belady", "belady, clean first",
                                         "flow"};
     struct hl_chunk_plan_facts f = {.rule = names[p->rule], .exact = p->exact};
-    for (uint64_t i = 0; i < p->iterations; i++)
+    for (uint64_t i = 0; i < p->cost_count; i++)
         f.moved += p->costs[i].h2d + p->costs[i].d2h;
     *out = f;
 }
@@ -77,7 +88,7 @@ static hl_status choose(const struct plan_model *m, struct hl_chunk_plan *p)
     uint64_t least = 0;
     hl_status st = costs != NULL ? HL_OK : hl_fail(HL_ENOMEM, "memory is short for a plan");
     for (int rule = 0; rule < PLAN_RULES && st == HL_OK; rule++) {
-        st = plan_simulate(m, p, (enum plan_rule)rule, costs);
+        st = plan_simulate(m, p, (enum plan_rule)rule, p->iterations, costs, NULL);
         uint64_t sum = total(costs, p->iterations);
         if (st == HL_OK && (rule == 0 || sum < least)) {
             least = sum;
@@ -103,7 +114,8 @@ static hl_status make(struct plan_model *m, struct hl_chunk_plan *p)
     for (size_t i = 0; i < m->item_count; i++)
         p->segs[m->items[i].seg].keep = m->items[i].keep;
     p->exact = m->exact;
-    HL_TRY(choose(m, p));
+    p->cost_count = p->iterations;
+    HL_TRY(m->o.endless ? plan_choose_loop(m, p) : choose(m, p));
     hl_chunk_plan_seek(p, 0);
     return HL_OK;
 }
@@ -115,17 +127,21 @@ hl_status hl_chunk_plan_make(const struct hl_trace *t, const struct hl_chunk_pla
     for (size_t i = 0; i < t->moment_count; i++)
         needs += t->moments[i].need_count + t->moments[i].free_count;
     size_t most = needs > t->moment_count ? needs : t->moment_count;
-    if (options->iterations == 0 || most == 0 || options->iterations > HL_CHUNK_PLAN_MAX / most)
+    struct hl_chunk_plan_options o = *options;
+    if (o.endless) {
+        o.iterations = o.iterations > 0 ? o.iterations : HL_CHUNK_PLAN_AHEAD;
+        o.work = o.work > 0 ? o.work : ENDLESS_WORK;
+    }
+    if (o.iterations < (o.endless ? 3 : 1) || most == 0 || o.iterations > HL_CHUNK_PLAN_MAX / most)
         return hl_fail(HL_EINVAL, "%llu iterations of %zu moments and %zu needs can't be planned",
-                       (unsigned long long)options->iterations, t->moment_count, needs);
+                       (unsigned long long)o.iterations, t->moment_count, needs);
     struct hl_chunk_plan *p = calloc(1, sizeof(*p));
     if (p == NULL)
         return hl_fail(HL_ENOMEM, "memory is short for a plan");
-    struct plan_model m = {
-        .t = t, .o = *options, .end = (int64_t)(options->iterations * t->moment_count)};
-    p->copy = options->copy;
+    struct plan_model m = {.t = t, .o = o, .end = (int64_t)(o.iterations * t->moment_count)};
+    p->copy = o.copy;
     p->chunk_count = t->chunk_count;
-    p->iterations = options->iterations;
+    p->iterations = o.iterations;
     p->moments = t->moment_count;
     hl_status st = make(&m, p);
     free(m.room);

@@ -10,6 +10,10 @@
  * (furthest next use) and two that know what a copy costs; the cheapest is the plan, the first
  * among equals (who leaves for nothing goes first). So a plan never moves more than Belady.
  *
+ * An endless plan is for an iteration that goes on for ever: some iterations are planned, and one
+ * or several of them, away from both ends, are gone through again and again. Which, and by which
+ * rule, is what moves least over HL_CHUNK_PLAN_TRIAL times as many.
+ *
  * A plan says whom to keep; chunks leave only when room is needed, and a course of things that was
  * not foreseen costs bytes but nothing else.
  *
@@ -28,22 +32,26 @@
 #include "base/status.h"
 #include "hybridps/trace.h"
 
-#define HL_CHUNK_PLAN_MAX (1u << 24)
+#define HL_CHUNK_PLAN_MAX   (1u << 24)
+#define HL_CHUNK_PLAN_AHEAD 6 /* iterations an endless plan is made of */
+#define HL_CHUNK_PLAN_TRIAL 3
 
 struct hl_chunk_plan;
 
 struct hl_chunk_plan_options {
-    int copy;            /* mode copy; 0 = move */
-    uint64_t iterations; /* planned for; nothing comes after them */
+    int copy; /* mode copy; 0 = move */
+    uint64_t
+        iterations; /* planned for; nothing comes after them; endless: 0 = as above, 3 at least */
+    int endless;
     /* Where each chunk's content is at the start; NULL = as the trace says. */
     const uint8_t *on_device, *on_host;
-    uint64_t work; /* steps the flows may take; 0 = 300 million (seconds) */
+    uint64_t work; /* steps the flows may take; 0 = 300 million (seconds), endless: a tenth */
 };
 
 struct hl_chunk_plan_facts {
     const char *rule; /* "belady, free first", "belady", "belady, clean first", "flow" */
     int exact;        /* no way of evicting moves fewer bytes */
-    uint64_t moved;   /* h2d + d2h of all iterations */
+    uint64_t moved;   /* h2d + d2h of all iterations; endless: of those that were tried */
 };
 
 hl_status hl_chunk_plan_make(const struct hl_trace *t, const struct hl_chunk_plan_options *options,
@@ -52,6 +60,15 @@ void hl_chunk_plan_free(struct hl_chunk_plan *p);
 void hl_chunk_plan_facts(const struct hl_chunk_plan *p, struct hl_chunk_plan_facts *out);
 /* What iteration i will move. */
 void hl_chunk_plan_cost(const struct hl_chunk_plan *p, uint64_t i, uint64_t *h2d, uint64_t *d2h);
+
+/* An endless plan ends after `total` iterations, as many as it was made of at least: where that
+ * moves less, its last ones are those nothing comes after. `o` is what it was made with. */
+hl_status hl_chunk_plan_end(struct hl_chunk_plan *p, const struct hl_trace *t,
+                            const struct hl_chunk_plan_options *o, uint64_t total) HL_CHECK;
+/* Of an endless plan, where the content of each chunk is as iteration i begins; NULL: not known. */
+#define HL_CHUNK_ON_DEVICE 1
+#define HL_CHUNK_ON_HOST   2
+const uint8_t *hl_chunk_plan_places(const struct hl_chunk_plan *p, uint64_t i);
 
 /* Following it: the moment that begins; 0 starts over. */
 void hl_chunk_plan_seek(struct hl_chunk_plan *p, uint64_t position);

@@ -54,11 +54,17 @@ struct hl_chunk_plan {
     enum plan_rule rule;
     int copy, exact;
     size_t chunk_count;
-    uint64_t iterations, moments;
-    struct plan_seg *segs;   /* chunk after chunk */
-    uint32_t *first;         /* [chunk_count + 1]: its segments */
-    uint32_t *current;       /* its segment now; == first[chunk + 1]: none yet */
-    struct plan_cost *costs; /* per iteration */
+    uint64_t iterations, moments;  /* it is made of so many */
+    uint64_t loop_first, loop_end; /* iterations gone through again and again; 0, 0 = none */
+    uint64_t total;                /* 0 = endless */
+    struct plan_seg *segs;         /* chunk after chunk */
+    uint32_t *first;               /* [chunk_count + 1]: its segments */
+    uint32_t *current;             /* its segment now; == first[chunk + 1]: none yet */
+    struct plan_cost *costs;       /* per iteration */
+    uint64_t cost_count;
+    uint8_t *places; /* as iterations 0 .. cost_count begin, chunk after chunk */
+    uint64_t again,
+        again_end; /* iterations that begin alike: where the course repeats; 0, 0 = none */
     int64_t position;
 };
 
@@ -66,9 +72,14 @@ struct hl_chunk_plan {
 hl_status plan_walk(struct plan_model *m, struct hl_chunk_plan *p) HL_CHECK;
 /* plan_pack.c: sets keep of the items. */
 hl_status plan_pack(struct plan_model *m) HL_CHECK;
-/* plan_sim.c: what the plan moves under `rule`, per iteration. */
+/* plan_sim.c: what the plan moves under `rule` in each of `iterations`; `places` (NULL: don't) as
+ * each begins, and as the last ends. */
 hl_status plan_simulate(const struct plan_model *m, struct hl_chunk_plan *p, enum plan_rule rule,
-                        struct plan_cost *costs) HL_CHECK;
+                        uint64_t iterations, struct plan_cost *costs, uint8_t *places) HL_CHECK;
+/* plan_loop.c: rule, loop, costs and places of an endless plan. */
+hl_status plan_choose_loop(const struct plan_model *m, struct hl_chunk_plan *p) HL_CHECK;
+/* The moment of the plan that a moment of the run is. */
+int64_t plan_moment(const struct hl_chunk_plan *p, uint64_t position);
 double plan_seg_rank(const struct hl_chunk_plan *p, enum plan_rule rule, const struct plan_seg *s,
                      int dirty);
 

@@ -179,6 +179,16 @@ static hl_status step(struct sim *s, const struct hl_trace_moment *m)
     return HL_OK;
 }
 
+/* All ranks are other ones: at the start, and where a plan goes back. */
+static hl_status rank_all(struct sim *s)
+{
+    s->count = 0;
+    for (uint32_t c = 0; c < s->m->t->chunk_count; c++)
+        if (s->device[c])
+            HL_TRY(push(s, c));
+    return HL_OK;
+}
+
 static hl_status start(struct sim *s)
 {
     const struct plan_model *m = s->m;
@@ -189,14 +199,19 @@ static hl_status start(struct sim *s)
         s->resident += s->device[c] ? bytes_of(s, c) : 0;
     }
     hl_chunk_plan_seek(s->p, 0);
-    for (uint32_t c = 0; c < m->t->chunk_count; c++)
-        if (s->device[c])
-            HL_TRY(push(s, c));
-    return HL_OK;
+    return rank_all(s);
+}
+
+static void note_places(const struct sim *s, uint8_t *places, uint64_t iteration)
+{
+    size_t n = s->m->t->chunk_count;
+    for (size_t c = 0; c < n && places != NULL; c++)
+        places[iteration * n + c] =
+            (s->device[c] ? HL_CHUNK_ON_DEVICE : 0) | (s->host[c] ? HL_CHUNK_ON_HOST : 0);
 }
 
 hl_status plan_simulate(const struct plan_model *m, struct hl_chunk_plan *p, enum plan_rule rule,
-                        struct plan_cost *costs)
+                        uint64_t iterations, struct plan_cost *costs, uint8_t *places)
 {
     size_t n = m->t->chunk_count + 1;
     struct sim s = {.m = m, .p = p, .rule = rule};
@@ -209,14 +224,21 @@ hl_status plan_simulate(const struct plan_model *m, struct hl_chunk_plan *p, enu
         st = hl_fail(HL_ENOMEM, "memory is short for a plan");
     else
         st = start(&s);
-    for (uint64_t k = 0; k < m->o.iterations && st == HL_OK; k++) {
+    for (uint64_t k = 0; k < iterations && st == HL_OK; k++) {
+        note_places(&s, places, k);
         costs[k] = (struct plan_cost){0};
         s.cost = &costs[k];
         for (size_t i = 0; i < m->t->moment_count && st == HL_OK; i++) {
+            int64_t before = p->position;
             hl_chunk_plan_seek(p, k * m->t->moment_count + i);
-            st = step(&s, &m->t->moments[i]);
+            if (k + i > 0 && p->position != before + 1)
+                st = rank_all(&s);
+            if (st == HL_OK)
+                st = step(&s, &m->t->moments[i]);
         }
     }
+    if (st == HL_OK)
+        note_places(&s, places, iterations);
     free(s.device);
     free(s.host);
     free(s.version);

@@ -118,9 +118,17 @@ void hl_chunk_pool_moment(struct hl_chunk_pool *p, uint64_t avail)
 
 void hl_chunk_pool_expect(struct hl_chunk_pool *p, const struct hl_trace_use *uses, size_t count)
 {
-    for (size_t i = 0; i < count; i++)
-        if (!uses[i].on_host && uses[i].chunk < p->count)
-            p->chunks[uses[i].chunk].expected = p->now + 1;
+    for (size_t i = 0; i < count; i++) {
+        struct chunk *c = &p->chunks[uses[i].chunk];
+        if (uses[i].chunk >= p->count)
+            continue;
+        if (uses[i].on_host) {
+            c->host_next = p->now + 1;
+            c->host_takes = !p->o.copy || uses[i].write;
+        } else {
+            c->expected = p->now + 1;
+        }
+    }
 }
 
 /* ---- books ---- */
@@ -223,7 +231,7 @@ static hl_status merge(struct hl_chunk_pool *p, const struct hl_trace_use *uses,
     return HL_OK;
 }
 
-static void forget(struct hl_chunk_pool *p)
+void pool_forget(struct hl_chunk_pool *p)
 {
     for (size_t i = 0; i < p->wanted_count; i++)
         p->chunks[p->wanted[i]].want = p->chunks[p->wanted[i]].fresh = 0;
@@ -236,7 +244,7 @@ static void forget(struct hl_chunk_pool *p)
 
 /* ---- who leaves ---- */
 
-static void add_leaving(struct hl_chunk_pool *p, uint32_t chunk)
+void pool_add_leaving(struct hl_chunk_pool *p, uint32_t chunk)
 {
     struct chunk *c = &p->chunks[chunk];
     c->leaving = 1;
@@ -245,22 +253,32 @@ static void add_leaving(struct hl_chunk_pool *p, uint32_t chunk)
         p->out[p->out_count++] = chunk;
 }
 
+/* In one moment there may be several accesses, the device's before the host's. What the host takes
+ * in it leaves anyway, what the device needs in it is the last to go. */
+static int turn_of(const struct hl_chunk_pool *p, const struct chunk *c)
+{
+    if (p->now > 0 && c->expected == p->now)
+        return 0;
+    return p->now > 0 && c->host_next == p->now && c->host_takes ? 2 : 1;
+}
+
 static int pick(struct hl_chunk_pool *p, uint32_t *victim)
 {
     double most = 0;
-    int found = 0, found_expected = 0;
+    int found = 0, found_turn = 0;
     for (uint32_t i = 0; i < p->count; i++) {
         const struct chunk *c = &p->chunks[i];
         if (!c->device || c->leaving || c->device_pins > 0 || (c->want & WANT_DEVICE))
             continue;
-        /* What the host reads in this access is clean by then. */
-        double rank = hl_policy_rank(p->policy, i, p->now, !c->host && (c->want & WANT_HOST) == 0);
-        int expected = c->expected == p->now && p->now > 0;
-        if (!found || expected < found_expected || (expected == found_expected && rank > most)) {
+        /* What the host reads in this moment is clean by then. */
+        int read = (c->want & WANT_HOST) || (p->now > 0 && c->host_next == p->now);
+        double rank = hl_policy_rank(p->policy, i, p->now, !c->host && !read);
+        int turn = turn_of(p, c);
+        if (!found || turn > found_turn || (turn == found_turn && rank > most)) {
             most = rank;
             *victim = i;
             found = 1;
-            found_expected = expected;
+            found_turn = turn;
         }
     }
     return found;
@@ -294,7 +312,7 @@ static hl_status plan_leaving(struct hl_chunk_pool *p)
             continue;
         if (!p->o.copy || (c->want & WRITE_HOST)) {
             gone += c->bytes;
-            add_leaving(p, p->wanted[i]);
+            pool_add_leaving(p, p->wanted[i]);
         } else if (!c->host) {
             p->out[p->out_count++] = p->wanted[i];
         }
@@ -310,7 +328,7 @@ static hl_status plan_leaving(struct hl_chunk_pool *p)
             c->leaving = 1;
             p->leaving[p->leaving_count++] = victim;
         } else {
-            add_leaving(p, victim);
+            pool_add_leaving(p, victim);
         }
     }
     return HL_OK;
@@ -487,7 +505,7 @@ static void hide_fresh(struct hl_chunk_pool *p)
 }
 
 /* All is where it is wanted: the books say so from now on. */
-static void settle(struct hl_chunk_pool *p)
+void pool_settle(struct hl_chunk_pool *p)
 {
     for (size_t i = 0; i < p->wanted_count; i++) {
         struct chunk *c = &p->chunks[p->wanted[i]];
@@ -526,9 +544,8 @@ static void pin(struct hl_chunk_pool *p, const struct hl_trace_use *uses, size_t
     }
 }
 
-static hl_status move_all(struct hl_chunk_pool *p)
+hl_status pool_move(struct hl_chunk_pool *p)
 {
-    HL_TRY(plan_leaving(p));
     HL_TRY(check_host(p));
     HL_TRY(copy_out(p));
     let_go(p);
@@ -550,12 +567,14 @@ hl_status hl_chunk_pool_access(struct hl_chunk_pool *p, const struct hl_trace_us
     p->s.host_short = 0;
     hl_status st = merge(p, uses, count);
     if (st == HL_OK)
-        st = move_all(p);
+        st = plan_leaving(p);
+    if (st == HL_OK)
+        st = pool_move(p);
     if (st == HL_OK) {
-        settle(p);
+        pool_settle(p);
         pin(p, uses, count);
     }
-    forget(p);
+    pool_forget(p);
     /* A moment that was refused has not begun. */
     if (st == HL_OK && p->s.device > p->s.avail && p->s.device - p->s.avail > p->s.peak_over_avail)
         p->s.peak_over_avail = p->s.device - p->s.avail;

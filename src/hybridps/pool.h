@@ -88,6 +88,11 @@ void hl_chunk_pool_expect(struct hl_chunk_pool *p, const struct hl_trace_use *us
 void hl_chunk_pool_ahead(struct hl_chunk_pool *p, const struct hl_trace_use *uses, size_t count,
                          uint64_t avail, int most);
 
+/* Chunks 0 .. count - 1, none of which is pinned, go where they are said to be (plan.h's places) as
+ * far as they have content. */
+hl_status hl_chunk_pool_place(struct hl_chunk_pool *p, const uint8_t *places,
+                              uint32_t count) HL_CHECK;
+
 /* All or nothing; a chunk may be named more than once and is pinned as often. */
 hl_status hl_chunk_pool_access(struct hl_chunk_pool *p, const struct hl_trace_use *uses,
                                size_t count) HL_CHECK;

@@ -15,8 +15,10 @@ struct chunk {
     uint32_t device_pins, host_pins;
     uint64_t
         below; /* its content's handle in the place below the host, and nowhere else; 0 = none */
-    uint64_t used;     /* accesses there had been when it was accessed last */
-    uint64_t expected; /* the moment it is needed in on the device, as somebody knows */
+    uint64_t used;      /* accesses there had been when it was accessed last */
+    uint64_t expected;  /* the moment it is needed in on the device, as somebody knows */
+    uint64_t host_next; /* and on the host; */
+    uint8_t host_takes; /* which ends what is on the device */
     uint8_t device_write, host_write; /* a pin there may write */
     /* within an access */
     uint8_t want, leaving, loading, flight, arrived, fresh, host_before;
@@ -42,7 +44,12 @@ struct hl_chunk_pool {
     size_t ahead_count;
 };
 
-/* pool.c, for the other parts */
+/* pool.c, for the other parts. A move: chunks wanted, leaving and copied out are listed; then all
+ * of it happens, or contents are as they were; then settle, and forget the lists in any case. */
+void pool_add_leaving(struct hl_chunk_pool *p, uint32_t chunk);
+hl_status pool_move(struct hl_chunk_pool *p) HL_CHECK;
+void pool_settle(struct hl_chunk_pool *p);
+void pool_forget(struct hl_chunk_pool *p);
 void pool_leave_device(struct hl_chunk_pool *p, struct chunk *c);
 hl_status pool_set_host(struct hl_chunk_pool *p, struct chunk *c,
                         enum hl_chunk_host state) HL_CHECK;

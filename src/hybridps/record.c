@@ -6,16 +6,12 @@
 
 #include "hybridps/tensors.h"
 
-#define PLAN_AHEAD 3        /* iterations, so that what is kept across the joint is worth it */
-#define PLAN_WORK  30000000 /* a fraction of a second */
-#define PLANS_MAX  8        /* of one record */
+#define PLANS_MAX 8 /* of one record */
 
 static void fini_phase(struct hl_record_phase *p)
 {
     hl_trace_fini(&p->trace);
     hl_chunk_plan_free(p->plan);
-    free(p->device);
-    free(p->host);
 }
 
 void hl_record_fini(struct hl_record *r)
@@ -121,7 +117,7 @@ static void end_iteration(struct hl_record *r)
         p->plan = NULL;
         p->plans = p->stale = 0;
         p->trace = r->trace;
-        p->trace.iterations = PLAN_AHEAD;
+        p->trace.iterations = r->ahead > 0 ? r->ahead : HL_CHUNK_PLAN_AHEAD;
         struct hl_chunk_pool_stats pool;
         hl_chunk_pool_stats(r->pool, &pool);
         p->trace.capacity = pool.capacity;
@@ -131,6 +127,7 @@ static void end_iteration(struct hl_record *r)
     }
     hl_trace_fini(&r->trace);
     r->recording = r->following = r->begun = 0;
+    r->previous = r->phase;
     r->phase = NULL;
 }
 
@@ -153,45 +150,100 @@ static hl_status find_phase(struct hl_record *r, const char *name, struct hl_rec
     return HL_OK;
 }
 
-/* Where chunks are now; 1 when it is where the plan began. */
-static int same_start(const struct hl_record *r, const uint8_t *device, const uint8_t *host)
+/* Where the chunks of the record are now. */
+static uint8_t *look(const struct hl_record *r)
 {
-    const struct hl_record_phase *p = r->phase;
-    return p->plan != NULL && !p->stale && memcmp(p->device, device, p->trace.chunk_count) == 0 &&
-           memcmp(p->host, host, p->trace.chunk_count) == 0;
+    size_t n = r->phase->trace.chunk_count;
+    uint8_t *places = calloc(n + 1, 1);
+    for (uint32_t c = 0; c < n && places != NULL; c++) {
+        struct hl_chunk_info info;
+        hl_chunk_pool_info(r->pool, c, &info);
+        places[c] =
+            (info.on_device ? HL_CHUNK_ON_DEVICE : 0) | (info.on_host ? HL_CHUNK_ON_HOST : 0);
+    }
+    return places;
 }
 
-static void make_plan(struct hl_record *r)
+static int as_planned(const struct hl_record *r, const uint8_t *now, uint64_t turn)
+{
+    const struct hl_record_phase *p = r->phase;
+    const uint8_t *then = p->plan != NULL ? hl_chunk_plan_places(p->plan, turn) : NULL;
+    for (size_t c = 0; c < p->trace.chunk_count && then != NULL; c++)
+        if (now[c] != then[c])
+            return 0;
+    return then != NULL;
+}
+
+/* from: where the chunks are; NULL = as the trace says. */
+static void make_plan(struct hl_record *r, const uint8_t *from)
 {
     struct hl_record_phase *p = r->phase;
     size_t n = p->trace.chunk_count;
     uint8_t *device = calloc(n + 1, 1), *host = calloc(n + 1, 1);
-    for (uint32_t c = 0; c < n && device != NULL && host != NULL; c++) {
-        struct hl_chunk_info info;
-        hl_chunk_pool_info(r->pool, c, &info);
-        device[c] = info.on_device != 0;
-        host[c] = info.on_host != 0;
-    }
-    if (device == NULL || host == NULL || same_start(r, device, host) || p->plans >= PLANS_MAX) {
-        free(device);
-        free(host);
-        return;
-    }
-    struct hl_chunk_plan_options o = {.copy = r->copy,
-                                      .iterations = PLAN_AHEAD,
-                                      .on_device = device,
-                                      .on_host = host,
-                                      .work = PLAN_WORK};
+    struct hl_chunk_plan_options o = {.copy = r->copy, .endless = 1, .iterations = r->ahead};
     hl_chunk_plan_free(p->plan);
     p->plan = NULL;
     p->stale = 0;
+    p->turn = 0;
     p->plans++;
-    free(p->device);
-    free(p->host);
-    p->device = device;
-    p->host = host;
-    if (hl_chunk_plan_make(&p->trace, &o, &p->plan) != HL_OK)
-        hl_error_clear(); /* lru does it */
+    for (size_t c = 0; c < n && from != NULL && device != NULL && host != NULL; c++) {
+        device[c] = (from[c] & HL_CHUNK_ON_DEVICE) != 0;
+        host[c] = (from[c] & HL_CHUNK_ON_HOST) != 0;
+    }
+    o.on_device = from != NULL ? device : NULL;
+    o.on_host = from != NULL ? host : NULL;
+    /* Without one, lru does it. */
+    if (device == NULL || host == NULL || hl_chunk_plan_make(&p->trace, &o, &p->plan) != HL_OK)
+        hl_error_clear();
+    free(device);
+    free(host);
+}
+
+/* The iteration that ended last is the recorded one, and its chunks are all there are: no layout
+ * has cut it off. */
+static int may_join(const struct hl_record *r)
+{
+    struct hl_chunk_pool_stats s;
+    hl_chunk_pool_stats(r->pool, &s);
+    return r->previous == r->phase && s.chunks == r->phase->trace.chunk_count;
+}
+
+/* The recorded iteration followed nobody's plan: what it left on the device goes where it would be
+ * had it followed this one, and the bytes are counted with it where the next follows at once. 1
+ * when the plan goes on from there. */
+static int join_plan(struct hl_record *r)
+{
+    struct hl_record_phase *p = r->phase;
+    make_plan(r, NULL);
+    const uint8_t *places = p->plan != NULL ? hl_chunk_plan_places(p->plan, 1) : NULL;
+    if (places == NULL)
+        return 0;
+    if (hl_chunk_pool_place(r->pool, places, (uint32_t)p->trace.chunk_count) != HL_OK)
+        hl_error_clear(); /* then it is another plan */
+    uint8_t *now = look(r);
+    int joined = now != NULL && as_planned(r, now, 1);
+    p->turn = 1;
+    free(now);
+    return joined;
+}
+
+/* The plan for the iteration that begins: the one there is where chunks are as it foresaw, or as it
+ * began; another one a few times. */
+static void plan_iteration(struct hl_record *r)
+{
+    struct hl_record_phase *p = r->phase;
+    if (p->plan == NULL && p->plans == 0 && may_join(r) && join_plan(r))
+        return;
+    uint8_t *now = look(r);
+    if (now == NULL)
+        return;
+    if (!p->stale && as_planned(r, now, p->turn + 1))
+        p->turn++;
+    else if (!p->stale && as_planned(r, now, 0))
+        p->turn = 0;
+    else if (p->plans < PLANS_MAX)
+        make_plan(r, now);
+    free(now);
 }
 
 /* Which chunks have content now. */
@@ -227,9 +279,9 @@ hl_status hl_record_iteration(struct hl_record *r, const char *phase)
         return HL_OK;
     if (p->whole) {
         if (r->opt)
-            make_plan(r);
+            plan_iteration(r);
         if (p->plan != NULL)
-            hl_chunk_plan_seek(p->plan, 0);
+            hl_chunk_plan_seek(p->plan, p->turn * p->trace.moment_count);
         hl_policy_set_plan(hl_chunk_pool_policy(r->pool), p->plan);
         r->following = 1;
         return HL_OK;
@@ -301,7 +353,7 @@ static int follow_moment(struct hl_record *r, const char *stage, const char *op,
     r->moment = next;
     r->begun = 1;
     if (r->phase->plan != NULL)
-        hl_chunk_plan_seek(r->phase->plan, next);
+        hl_chunk_plan_seek(r->phase->plan, r->phase->turn * r->phase->trace.moment_count + next);
     return 1;
 }
 

@@ -27,16 +27,18 @@ struct hl_record_phase {
     struct hl_trace trace; /* of the last whole iteration */
     int whole;
     struct hl_chunk_plan *plan;
-    uint8_t *device, *host; /* where chunks were when it was made */
-    int plans, stale;       /* made; the tide was another one since */
+    uint64_t turn;    /* the plan's iteration that runs, or ran last */
+    int plans, stale; /* made; the tide was another one since */
 };
 
 struct hl_record {
     struct hl_chunk_pool *pool;
     int copy, opt;
+    uint64_t ahead; /* iterations that are planned; 0 = HL_CHUNK_PLAN_AHEAD */
     struct hl_record_phase *phases;
     size_t phase_count;
     struct hl_record_phase *phase, *last; /* running; last that became whole */
+    struct hl_record_phase *previous;     /* ended last */
     struct hl_trace trace;                /* being recorded */
     int recording, following;
     size_t moment; /* the running one, when any has begun */

@@ -12,7 +12,6 @@
 
 #define STRIDE     4096 /* a mark in every so many bytes */
 #define PLAN_NEEDS 400000
-#define PLAN_AHEAD 3
 
 struct replay {
     const struct hl_trace *t;
@@ -22,8 +21,6 @@ struct replay {
     uint8_t *live;     /* has content */
     uint64_t *span;
     struct hl_chunk_plan *plan;
-    uint64_t planned, planned_from; /* iterations */
-    uint8_t *device, *host;         /* of the plan's start */
 };
 
 void hl_replay_fini(struct hl_replay_result *r)
@@ -88,48 +85,48 @@ static hl_status touch(struct replay *r, const struct hl_trace_moment *m)
 
 /* ---- plans ---- */
 
-static void look(const struct replay *r, uint8_t *device, uint8_t *host)
+/* All iterations at once, where that is cheap. */
+static hl_status plan_all(const struct replay *r, size_t needs, struct hl_chunk_plan **out)
 {
-    for (uint32_t c = 0; c < r->t->chunk_count; c++) {
-        struct hl_chunk_info info;
-        hl_chunk_pool_info(r->pool, c, &info);
-        device[c] = info.on_device != 0;
-        host[c] = info.on_host != 0;
-    }
-}
-
-static hl_status plan_from(struct replay *r, uint64_t iteration, uint64_t ahead)
-{
-    struct hl_chunk_plan_options o = {
-        .copy = r->o.copy, .iterations = ahead, .on_device = r->device, .on_host = r->host};
-    hl_policy_set_plan(hl_chunk_pool_policy(r->pool), NULL);
-    hl_chunk_plan_free(r->plan);
-    r->plan = NULL;
-    look(r, r->device, r->host);
-    HL_TRY(hl_chunk_plan_make(r->t, &o, &r->plan));
-    r->planned_from = iteration;
-    r->planned = ahead;
-    hl_policy_set_plan(hl_chunk_pool_policy(r->pool), r->plan);
-    return HL_OK;
-}
-
-/* All at once where that is cheap; else some iterations ahead, anew at each iteration that begins
- * otherwise than the one before. */
-static hl_status plan(struct replay *r, uint64_t iteration)
-{
-    size_t needs = r->t->moment_count;
+    struct hl_chunk_plan_options o = {.copy = r->o.copy, .iterations = r->t->iterations};
     uint64_t most = r->o.plan_needs > 0 ? r->o.plan_needs : PLAN_NEEDS;
-    uint64_t left = r->t->iterations - iteration;
+    if (r->o.ahead > 0 || r->t->iterations > most / needs)
+        return HL_OK;
+    return hl_chunk_plan_make(r->t, &o, out);
+}
+
+/* As training does, which learns of its end too late: with `ahead`; else up to the last one. */
+static hl_status plan_endless(const struct replay *r, struct hl_chunk_plan **out)
+{
+    struct hl_chunk_plan_options o = {.copy = r->o.copy, .endless = 1, .iterations = r->o.ahead};
+    if (r->o.ahead == 0 && r->t->iterations <= HL_CHUNK_PLAN_AHEAD)
+        return HL_OK;
+    HL_TRY(hl_chunk_plan_make(r->t, &o, out));
+    return r->o.ahead > 0 ? HL_OK : hl_chunk_plan_end(*out, r->t, &o, r->t->iterations);
+}
+
+/* The cheaper one; of equals the one that training follows. */
+static hl_status plan(struct replay *r)
+{
+    struct hl_chunk_plan *all = NULL, *endless = NULL;
+    struct hl_chunk_plan_facts a, e;
+    size_t needs = r->t->moment_count + 1;
     if (strcmp(r->o.policy, "opt") != 0)
         return HL_OK;
     for (size_t i = 0; i < r->t->moment_count; i++)
         needs += r->t->moments[i].need_count;
-    uint64_t ahead = most / needs > PLAN_AHEAD ? most / needs : PLAN_AHEAD;
-    if (ahead >= r->t->iterations)
-        return iteration == 0 ? plan_from(r, 0, left) : HL_OK;
-    if (r->plan != NULL && iteration < r->planned_from + r->planned - 1)
-        return HL_OK;
-    return plan_from(r, iteration, left < ahead ? left : ahead);
+    hl_status st = plan_endless(r, &endless);
+    if (st == HL_OK)
+        st = plan_all(r, needs, &all);
+    if (st == HL_OK && all != NULL && endless != NULL) {
+        hl_chunk_plan_facts(all, &a);
+        hl_chunk_plan_facts(endless, &e);
+    }
+    int take_all = all != NULL && (endless == NULL || a.moved < e.moved);
+    r->plan = take_all ? all : endless;
+    hl_chunk_plan_free(take_all ? endless : all);
+    hl_policy_set_plan(hl_chunk_pool_policy(r->pool), r->plan);
+    return st;
 }
 
 /* ---- the run ---- */
@@ -204,11 +201,10 @@ static hl_status run_iteration(struct replay *r, uint64_t k, struct hl_replay_it
 {
     struct hl_chunk_pool_stats before, after;
     char name[160];
-    HL_TRY(plan(r, k));
     hl_chunk_pool_stats(r->pool, &before);
     for (size_t i = 0; i < r->t->moment_count; i++) {
         if (r->plan != NULL)
-            hl_chunk_plan_seek(r->plan, (k - r->planned_from) * r->t->moment_count + i);
+            hl_chunk_plan_seek(r->plan, k * r->t->moment_count + i);
         hl_status st = run_moment(r, k, i);
         if (st != HL_OK)
             return hl_fail_prefix(st, "iteration %" PRIu64 ", %s: ", k,
@@ -231,14 +227,13 @@ hl_status hl_replay(const struct hl_trace *t, const struct hl_replay_options *op
     r.version = calloc(n, sizeof(*r.version));
     r.live = calloc(n, 1);
     r.span = calloc(n, sizeof(*r.span));
-    r.device = calloc(n, 1);
-    r.host = calloc(n, 1);
     hl_status st = HL_OK;
-    if (result.iterations == NULL || r.version == NULL || r.live == NULL || r.span == NULL ||
-        r.device == NULL || r.host == NULL)
+    if (result.iterations == NULL || r.version == NULL || r.live == NULL || r.span == NULL)
         st = hl_fail(HL_ENOMEM, "memory is short for a replay");
     else
         st = add_chunks(&r);
+    if (st == HL_OK)
+        st = plan(&r);
     for (uint64_t k = 0; k < t->iterations && st == HL_OK; k++)
         st = run_iteration(&r, k, &result.iterations[k]);
     if (st == HL_OK) {
@@ -254,7 +249,5 @@ hl_status hl_replay(const struct hl_trace *t, const struct hl_replay_options *op
     free(r.version);
     free(r.live);
     free(r.span);
-    free(r.device);
-    free(r.host);
     return st;
 }

@@ -34,7 +34,10 @@ struct hl_replay_options {
     struct hl_policy_options policy_options;
     void (*watch)(void *arg, uint64_t iteration, size_t moment, const struct hl_replay_view *v);
     void *watch_arg;
-    uint64_t plan_needs; /* planned in one go; what is longer, in parts; 0 = 400,000 */
+    uint64_t plan_needs; /* what is longer is not planned in one go; 0 = 400,000 */
+    /* Of opt: plan as training does, which does not know its last iteration, from so many; 0 = as
+     * moves least up to the last. */
+    uint64_t ahead;
 };
 
 struct hl_replay_iteration {

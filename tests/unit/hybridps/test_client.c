@@ -13,155 +13,20 @@
 #include <unistd.h>
 
 #include "helios/hybridps.h"
+#include "hybridps/plan.h"
 #include "hybridps/replay.h"
+#include "unit/hybridps/training.h"
 
-#define LAYERS 12
-
-/* A model of LAYERS parameters, gradients and fp32 copies, each filling a chunk of a page. */
-struct model {
-    hybridps *h;
-    uint64_t page;
-    uint32_t param[LAYERS], grad[LAYERS], p32[LAYERS];
-    uint64_t value[LAYERS]; /* what the parameter holds, by an own account */
-};
-
-#define OK(call)                                                                                   \
-    do {                                                                                           \
-        if ((call) != 0)                                                                           \
-            fail_msg("%s: %s", #call, hl_error_text());                                            \
-    } while (0)
-
-static uint64_t page(void)
-{
-    return (uint64_t)sysconf(_SC_PAGESIZE);
-}
-
-static void *use(hybridps *h, uint32_t t, int where, int write)
-{
-    hybridps_use u = {.tensor = t, .where = where, .write = write};
-    OK(hybridps_access(h, &u, 1));
-    return u.address;
-}
-
-static void done(hybridps *h, uint32_t t, int state)
-{
-    OK(hybridps_release(h, &t, 1, state));
-}
-
-static int fetch_ahead; /* chunks; of every client opened from now on */
-
-static hybridps *open_with(unsigned pages, const char *policy, const char *mode)
-{
-    char spec[32];
-    hybridps *h = NULL;
-    snprintf(spec, sizeof(spec), "emu:%llu", (unsigned long long)(pages * page()));
-    hybridps_options o = {.device = spec,
-                          .policy = policy,
-                          .mode = mode,
-                          .chunk_bytes = page(),
-                          .prefetch = fetch_ahead};
-    OK(hybridps_open(&o, &h));
-    return h;
-}
-
-static void build(struct model *m, unsigned pages, const char *policy, const char *mode)
-{
-    char name[32];
-    *m = (struct model){.h = open_with(pages, policy, mode), .page = page()};
-    for (unsigned i = 0; i < LAYERS; i++) {
-        snprintf(name, sizeof(name), "layer%u.weight", i);
-        OK(hybridps_add(m->h, name, HYBRIDPS_PARAM, m->page, &m->param[i]));
-        OK(hybridps_add(m->h, name, HYBRIDPS_GRAD, m->page, &m->grad[i]));
-        OK(hybridps_add(m->h, name, HYBRIDPS_P32, m->page, &m->p32[i]));
-    }
-    OK(hybridps_layout(m->h));
-    for (unsigned i = 0; i < LAYERS; i++) {
-        uint64_t *p = use(m->h, m->param[i], HYBRIDPS_HOST, 1);
-        p[0] = p[m->page / 8 - 1] = m->value[i] = 1000 + i;
-        done(m->h, m->param[i], HYBRIDPS_HOLD);
-        uint64_t *q = use(m->h, m->p32[i], HYBRIDPS_HOST, 1);
-        q[0] = m->value[i];
-        done(m->h, m->p32[i], HYBRIDPS_HOLD);
-    }
-}
-
-static void check_param(const struct model *m, const uint64_t *p, unsigned i)
-{
-    assert_int_equal(p[0], m->value[i]);
-    assert_int_equal(p[m->page / 8 - 1], m->value[i]);
-}
-
-static void forward(struct model *m, unsigned i, unsigned other)
-{
-    char op[16];
-    snprintf(op, sizeof(op), "l%u", i);
-    OK(hybridps_moment(m->h, "FWD", op, other * m->page));
-    check_param(m, use(m->h, m->param[i], HYBRIDPS_DEVICE, 0), i);
-    done(m->h, m->param[i], HYBRIDPS_AFTER_FWD);
-}
-
-static void backward(struct model *m, unsigned i, unsigned other)
-{
-    char op[16];
-    hybridps_use u[] = {{.tensor = m->param[i], .where = HYBRIDPS_DEVICE},
-                        {.tensor = m->grad[i], .where = HYBRIDPS_DEVICE, .write = 1}};
-    snprintf(op, sizeof(op), "l%u", i);
-    OK(hybridps_moment(m->h, "BWD", op, other * m->page));
-    OK(hybridps_access(m->h, u, 2));
-    check_param(m, u[0].address, i);
-    ((uint64_t *)u[1].address)[1] = m->value[i] * 3;
-    done(m->h, m->param[i], HYBRIDPS_AFTER_BWD);
-    done(m->h, m->grad[i], HYBRIDPS_AFTER_BWD);
-}
-
-/* The optimizer: param and p32 get a new value from the gradient, which ends. */
-static void step(struct model *m, unsigned i, int where)
-{
-    hybridps_use u[] = {{.tensor = m->param[i], .where = where, .write = 1},
-                        {.tensor = m->grad[i], .where = where},
-                        {.tensor = m->p32[i], .where = where, .write = 1}};
-    OK(hybridps_moment(m->h, "ADAM", "", 0));
-    OK(hybridps_access(m->h, u, 3));
-    check_param(m, u[0].address, i);
-    assert_int_equal(((uint64_t *)u[1].address)[1], m->value[i] * 3);
-    assert_int_equal(((uint64_t *)u[2].address)[0], m->value[i]);
-    m->value[i] = m->value[i] * 3 + 1;
-    uint64_t *p = u[0].address;
-    p[0] = p[m->page / 8 - 1] = ((uint64_t *)u[2].address)[0] = m->value[i];
-    done(m->h, m->param[i], HYBRIDPS_HOLD);
-    done(m->h, m->p32[i], HYBRIDPS_HOLD);
-    done(m->h, m->grad[i], HYBRIDPS_FREE);
-}
-
-/* Activations grow in the forward pass and shrink in the backward pass. */
-static void train(struct model *m, int adam_on)
-{
-    OK(hybridps_iteration(m->h, "train"));
-    for (unsigned i = 0; i < LAYERS; i++)
-        forward(m, i, i / 2);
-    for (unsigned i = LAYERS; i-- > 0;)
-        backward(m, i, i / 2);
-    for (unsigned i = 0; i < LAYERS; i++)
-        step(m, i, adam_on);
-}
-
-static hybridps_traffic last_of(hybridps *h)
-{
-    hybridps_stats_t s;
-    OK(hybridps_iteration(h, NULL));
-    OK(hybridps_stats(h, &s));
-    assert_int_equal(s.peak_over_avail, 0);
-    return s.last;
-}
-
-static struct hl_replay_result replay_of(hybridps *h, const char *policy, int copy)
+/* As training plans. */
+static struct hl_replay_result replay_of(hybridps *h, int copy, uint64_t iterations)
 {
     char *json = NULL;
     struct hl_trace t = {0};
     struct hl_replay_result r = {0};
-    struct hl_replay_options o = {.policy = policy, .copy = copy};
+    struct hl_replay_options o = {.policy = "opt", .copy = copy, .ahead = HL_CHUNK_PLAN_AHEAD};
     OK(hybridps_trace(h, "train", &json));
     assert_int_equal(hl_trace_parse(json, strlen(json), &t), HL_OK);
+    t.iterations = iterations;
     assert_int_equal(hl_replay(&t, &o, &r), HL_OK);
     hybridps_free_text(json);
     hl_trace_fini(&t);
@@ -172,26 +37,57 @@ static void
 test_training_moves_what_opt_does_on_its_record_from_the_second_iteration_on(void **state)
 {
     (void)state;
-    for (int copy = 0; copy < 2; copy++) {
+    for (int i = 0; i < 4; i++) {
         struct model m;
-        build(&m, 10, NULL, copy ? "copy" : "move");
-        train(&m, HYBRIDPS_HOST);
+        int copy = i % 2, where = i < 2 ? HYBRIDPS_HOST : HYBRIDPS_DEVICE;
+        build(&m, i < 2 ? 10 : 14, NULL, copy ? "copy" : "move");
+        train(&m, where);
         (void)last_of(m.h);
-        struct hl_replay_result r = replay_of(m.h, "opt", copy);
-        for (int k = 1; k < 5; k++) {
+        struct hl_replay_result r = replay_of(m.h, copy, 12);
+        for (int k = 1; k < 12; k++) {
             hybridps_stats_t s;
-            train(&m, HYBRIDPS_HOST);
+            train(&m, where);
             OK(hybridps_stats(m.h, &s));
             assert_true(s.planned);
             assert_int_equal(s.deviations, 0);
             hybridps_traffic t = last_of(m.h);
             assert_true(t.h2d > 0 && t.d2h > 0);
-            assert_int_equal(t.h2d, r.iterations[1].h2d);
-            assert_int_equal(t.d2h, r.iterations[1].d2h);
+            assert_int_equal(t.h2d, r.iterations[k].h2d);
+            assert_int_equal(t.d2h, r.iterations[k].d2h);
         }
         hl_replay_fini(&r);
         hybridps_close(m.h);
     }
+}
+
+/* The device's access comes first, and the host's would have made room for it. */
+static void test_accesses_one_after_another_cost_what_one_does(void **state)
+{
+    uint64_t moved[2];
+    (void)state;
+    for (int apart = 0; apart < 2; apart++) {
+        struct model m;
+        hybridps_traffic t;
+        build(&m, 2, "lru", "move");
+        for (int k = 0; k < 4; k++) {
+            hybridps_use u[] = {{.tensor = m.param[2], .where = HYBRIDPS_DEVICE},
+                                {.tensor = m.param[0], .where = HYBRIDPS_HOST, .write = 1}};
+            OK(hybridps_iteration(m.h, "train"));
+            forward(&m, 1, 0);
+            forward(&m, 0, 0);
+            OK(hybridps_moment(m.h, "X", "", 0));
+            OK(hybridps_access(m.h, u, apart ? 1 : 2));
+            if (apart)
+                OK(hybridps_access(m.h, u + 1, 1));
+            done(m.h, m.param[2], HYBRIDPS_HOLD);
+            done(m.h, m.param[0], HYBRIDPS_HOLD);
+            forward(&m, 1, 0);
+            t = last_of(m.h);
+        }
+        moved[apart] = t.h2d + t.d2h;
+        hybridps_close(m.h);
+    }
+    assert_int_equal(moved[1], moved[0]);
 }
 
 static void test_training_on_the_device_moves_less_by_plan_than_by_use(void **state)
@@ -672,6 +568,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(
             test_training_moves_what_opt_does_on_its_record_from_the_second_iteration_on),
+        cmocka_unit_test(test_accesses_one_after_another_cost_what_one_does),
         cmocka_unit_test(test_training_on_the_device_moves_less_by_plan_than_by_use),
         cmocka_unit_test(test_fetching_ahead_moves_the_same_bytes),
         cmocka_unit_test(test_another_course_falls_back_and_is_recorded),

@@ -9,6 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "hybridps/plan.h"
 #include "hybridps/pool.h"
 
 #define CHUNKS 24
@@ -305,6 +306,53 @@ static void test_a_chunk_finds_room_in_pieces(void **state)
     hl_chunk_pool_close(r.pool);
 }
 
+/* Anywhere, whichever copy fails on the way; what has no content goes nowhere. */
+static void test_chunks_go_where_they_are_placed_and_keep_their_content(void **state)
+{
+    (void)state;
+    for (int copy = 0; copy < 2; copy++) {
+        struct rig r = {.seed = 5};
+        unsigned failed = 0;
+        open_rig(&r, 20, copy, "lru", 3);
+        for (uint32_t c = 1; c < CHUNKS; c++)
+            assert_int_equal(step(&r, c, 1, 1), HL_OK);
+        for (int k = 0; k < 400; k++) {
+            uint8_t places[CHUNKS] = {0};
+            unsigned pages = 0;
+            for (uint32_t c = 0; c < CHUNKS; c++) {
+                int there = pages + r.pages[c] <= 20 && pick(&r, 2);
+                pages += there ? r.pages[c] : 0;
+                places[c] = there
+                                ? HL_CHUNK_ON_DEVICE | (copy && pick(&r, 2) ? HL_CHUNK_ON_HOST : 0)
+                                : HL_CHUNK_ON_HOST;
+            }
+            r.fault = (struct fault){.fail_at = k % 5};
+            hl_status st = hl_chunk_pool_place(r.pool, places, CHUNKS);
+            r.fault.fail_at = 0;
+            failed += st != HL_OK;
+            audit(&r);
+            for (uint32_t c = 1; c < CHUNKS && st == HL_OK; c++) {
+                struct hl_chunk_info info;
+                hl_chunk_pool_info(r.pool, c, &info);
+                assert_int_equal(info.on_device, (places[c] & HL_CHUNK_ON_DEVICE) != 0);
+                assert_int_equal(info.on_host, (places[c] & HL_CHUNK_ON_HOST) != 0);
+            }
+            assert_int_equal(step(&r, 1 + pick(&r, CHUNKS - 1), pick(&r, 2), pick(&r, 2)), HL_OK);
+        }
+        struct hl_trace_use held = {.chunk = 2};
+        uint8_t nowhere[CHUNKS] = {0}, everywhere[CHUNKS];
+        memset(everywhere, HL_CHUNK_ON_DEVICE, sizeof(everywhere));
+        assert_int_equal(hl_chunk_pool_place(r.pool, everywhere, CHUNKS), HL_ENOSPC);
+        assert_int_equal(hl_chunk_pool_access(r.pool, &held, 1), HL_OK);
+        assert_int_equal(hl_chunk_pool_place(r.pool, nowhere, CHUNKS), HL_EBUSY);
+        hl_chunk_pool_release(r.pool, 2, 0);
+        for (uint32_t c = 0; c < CHUNKS; c++)
+            assert_int_equal(step(&r, c, 1, 0), HL_OK); /* and all is what was written last */
+        assert_true(failed > 20);
+        hl_chunk_pool_close(r.pool);
+    }
+}
+
 static void test_what_comes_next_is_fetched_while_another_is_used(void **state)
 {
     (void)state;
@@ -391,6 +439,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_a_chunk_finds_room_in_pieces),
+        cmocka_unit_test(test_chunks_go_where_they_are_placed_and_keep_their_content),
         cmocka_unit_test(test_what_comes_next_is_fetched_while_another_is_used),
         cmocka_unit_test(test_a_fetch_that_fails_is_done_again_by_the_access),
         cmocka_unit_test(test_the_hosts_limit_is_kept),

@@ -65,6 +65,32 @@ static void test_the_pool_moves_what_the_plan_foresaw(void **state)
     }
 }
 
+static void test_the_pool_moves_what_an_endless_plan_foresaw(void **state)
+{
+    (void)state;
+    for (unsigned i = 0; i < 60; i++) {
+        struct hl_trace t = {0};
+        int copy = i % 2;
+        make(&t, 3000 + i, copy, i % 3 == 0 ? 4 : 1, 8192);
+        t.iterations = HL_CHUNK_PLAN_AHEAD * HL_CHUNK_PLAN_TRIAL;
+        struct hl_chunk_plan_options o = {.copy = copy, .endless = 1};
+        struct hl_replay_options ro = {.policy = "opt", .copy = copy, .ahead = HL_CHUNK_PLAN_AHEAD};
+        struct hl_replay_result r = {0};
+        struct hl_chunk_plan *p = NULL;
+        assert_int_equal(hl_chunk_plan_make(&t, &o, &p), HL_OK);
+        assert_int_equal(hl_replay(&t, &ro, &r), HL_OK);
+        for (uint64_t k = 0; k < t.iterations; k++) {
+            uint64_t h2d, d2h;
+            hl_chunk_plan_cost(p, k, &h2d, &d2h);
+            assert_int_equal(r.iterations[k].h2d, h2d);
+            assert_int_equal(r.iterations[k].d2h, d2h);
+        }
+        hl_replay_fini(&r);
+        hl_chunk_plan_free(p);
+        hl_trace_fini(&t);
+    }
+}
+
 static void test_no_policy_moves_less_than_opt(void **state)
 {
     static const char *const others[] = {"fifo", "lru", "heat", "random"};
@@ -74,6 +100,7 @@ static void test_no_policy_moves_less_than_opt(void **state)
         struct hl_trace t = {0};
         int copy = i % 2;
         make(&t, 500 + i, copy, i % 4 < 2 ? 1 : 5, 4096);
+        t.iterations += i % 8 == 0 ? 8 : 0; /* more than are planned in one go */
         struct hl_replay_result best = replay(&t, "opt", copy, 1);
         least += total(&best);
         for (size_t k = 0; k < HL_ARRAY_LEN(others); k++) {
@@ -157,8 +184,8 @@ static void test_what_does_not_fit_is_named_with_its_moment(void **state)
     hl_trace_fini(&t);
 }
 
-/* Too long to be planned in one go: planned a few iterations ahead, and hardly worse. */
-static void test_many_iterations_are_planned_ahead_in_parts(void **state)
+/* Too long to be planned in one go: some iterations are, and gone through again and again. */
+static void test_many_iterations_follow_a_loop(void **state)
 {
     struct hl_trace t = {0};
     struct hl_replay_options o = {.policy = "opt", .plan_needs = 600};
@@ -185,9 +212,10 @@ int main(void)
         cmocka_unit_test(test_an_iteration_costs_what_it_does_by_hand),
         cmocka_unit_test(test_what_does_not_fit_is_named_with_its_moment),
         cmocka_unit_test(test_the_pool_moves_what_the_plan_foresaw),
+        cmocka_unit_test(test_the_pool_moves_what_an_endless_plan_foresaw),
         cmocka_unit_test(test_no_policy_moves_less_than_opt),
         cmocka_unit_test(test_the_result_is_in_the_traces_own_bytes_at_any_scale),
-        cmocka_unit_test(test_many_iterations_are_planned_ahead_in_parts),
+        cmocka_unit_test(test_many_iterations_follow_a_loop),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
