@@ -3,11 +3,13 @@ from __future__ import annotations
 
 
 class MacoError(Exception):
-    """Any failure of MACO. ``hint``: what to do about it, the message's last line."""
+    """Any failure of MACO. ``hint``: what to do about it, the message's last line. ``code``: the
+    library's HELIOS_E..., 0 if from Python."""
 
-    def __init__(self, sentence: str, hint: str = "") -> None:
-        self.hint = hint
-        super().__init__(f"{sentence}\nHint: {hint}" if hint else sentence)
+    def __init__(self, sentence: str, hint: str = "", code: int = 0) -> None:
+        said, _, rest = sentence.partition(" Hint: ")  # as the library writes it
+        self.hint, self.code = hint or rest, code
+        super().__init__(f"{said}\nHint: {self.hint}" if self.hint else said)
 
 
 class NullInputError(MacoError, ValueError):
@@ -26,6 +28,10 @@ class DimensionError(MacoError, ValueError):
     """A number of dimensions, a size or a stride that a task can't use."""
 
 
+class LayoutError(DimensionError):
+    """Strides that a task can't follow."""
+
+
 class DTypeError(MacoError, TypeError):
     """A type of elements that a task can't use."""
 
@@ -35,7 +41,9 @@ class OverlapError(MacoError, ValueError):
 
 
 class CyclicDependencyError(MacoError, ValueError):
-    """Tasks that wait for each other, by name along the cycle."""
+    """Tasks that wait for each other. ``names``: each waits for the next, the last for the first."""
+
+    names: tuple[str, ...] = ()
 
 
 class NotCompiledError(MacoError, RuntimeError):
@@ -76,3 +84,7 @@ class SelfCheckError(MacoError, RuntimeError):
 
 class NothingToOptimizeError(MacoError, RuntimeError):
     """strict=True, and nothing in the model could be overlapped."""
+
+
+class UnsupportedError(MacoError, ValueError):
+    """A module that can't become a graph; with strict, one that needs calls into torch."""

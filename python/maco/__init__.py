@@ -1,0 +1,43 @@
+"""MACO: a graph of compute and communication tasks, run by persistent workers.
+
+    from maco import TaskGraph, TaskType
+
+    graph = TaskGraph()
+    t1 = graph.add_task(TaskType.MATMUL, inputs=[a, b], outputs=[c])
+    t2 = graph.add_task(TaskType.ALLREDUCE, inputs=[c], outputs=[summed])
+    graph.add_dependency(t2, t1)          # t2 waits for t1
+    graph.execute()
+
+``TaskGraph.from_module`` makes a graph of a module; ``@overlap_comm`` and ``MacoOptimizer`` overlap
+the collectives of functions and models that stay torch's, training included. Run with torch 1.13;
+written for torch 2 too.
+"""
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+from . import errors
+from .errors import MacoError
+
+_HOME = {
+    "TaskGraph": "task_graph", "TaskType": "task_graph", "Task": "task_graph",
+    "Plan": "task_graph", "Result": "task_graph",
+    "overlap_comm": "decorators",
+    "MacoOptimizer": "optimizer", "mark": "optimizer",
+}
+
+__all__ = ["MacoError", "errors", *_HOME]
+
+
+def __getattr__(name: str) -> Any:
+    """Each layer is imported when it is first asked for."""
+    if name not in _HOME:
+        raise AttributeError(f"module 'maco' has no attribute {name!r}")
+    value = getattr(importlib.import_module(f"maco.{_HOME[name]}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
