@@ -334,6 +334,7 @@ static hl_status check_options(const maco_graph *g, const maco_compile_options *
 int maco_compile(const maco_graph *g, const maco_compile_options *options, maco_plan **out)
 {
     static const maco_compile_options usual = {.infer = 1};
+    static uint64_t serials;
     if (g == NULL || out == NULL)
         return hl_fail(HL_EINVAL, "maco_compile: the graph or out is NULL");
     const maco_compile_options *o = options != NULL ? options : &usual;
@@ -346,9 +347,11 @@ int maco_compile(const maco_graph *g, const maco_compile_options *options, maco_
     free(c.order);
     free(c.place);
     free(c.edges);
-    if (st == HL_OK)
+    if (st == HL_OK) {
+        p->serial = __atomic_add_fetch(&serials, 1, __ATOMIC_RELAXED);
         *out = p;
-    else
+    } else {
         maco_plan_free(p);
+    }
     return st;
 }

@@ -11,6 +11,16 @@ struct merge {
     uint32_t *at;   /* in each log */
 };
 
+static void add(const struct merge *m, uint32_t event)
+{
+    const struct hl_maco_state *s = m->rt->state;
+    const maco_event *e = &s->events[event];
+    if (++m->have[event] != e->needed || !(e->reserved & HL_MACO_JOINS))
+        return;
+    for (uint64_t i = e->reserved2[0]; i < e->reserved2[1]; i++)
+        add(m, s->view.tasks[i].trigger_event); /* a join of joins is rare, and not deep */
+}
+
 /* Takes from one log as long as what comes had what it waited for. */
 static uint32_t drain(const struct merge *m, uint32_t seat, uint32_t *tasks, uint32_t n)
 {
@@ -22,7 +32,7 @@ static uint32_t drain(const struct merge *m, uint32_t seat, uint32_t *tasks, uin
         if (t->dependent_event != MACO_NONE &&
             m->have[t->dependent_event] < s->events[t->dependent_event].needed)
             break;
-        m->have[t->trigger_event]++;
+        add(m, t->trigger_event);
         tasks[n++] = i;
     }
     return n;

@@ -22,7 +22,7 @@ static int claim(const struct hl_maco_state *s, maco_event *e, uint32_t workers,
     do {
         if (at >= end)
             return 0;
-        n = (end - at) / (4 * (uint64_t)workers);
+        n = workers > 1 ? (end - at) / (4 * (uint64_t)workers) : end - at;
         n += n == 0;
     } while (!__atomic_compare_exchange_n(&e->cursor, &at, at + n, 0, __ATOMIC_RELAXED,
                                           __ATOMIC_RELAXED));
@@ -139,19 +139,19 @@ static int is_ours(struct hl_maco_seat *w, const maco_task *t, uint32_t task)
 
 /* ---- running ---- */
 
-/* What an event that has just fired gives its worker to do: it, or MACO_NONE. */
+/* What an event that has just fired gives its worker to do: it, or MACO_NONE. If there is more than
+ * one, others may have them. */
 static inline uint32_t launched(struct hl_maco_seat *w, uint32_t event)
 {
-    const maco_event *e = &w->rt->state->events[event];
-    if (HL_UNLIKELY(e->reserved & HL_MACO_WAITED))
-        hl_maco_wake_waiters(w->rt, event);
-    if (e->kind == MACO_EVENT_EMPTY)
-        return MACO_NONE;
-    if (e->kind == MACO_EVENT_END) {
-        hl_maco_finish(w);
-        return MACO_NONE;
-    }
-    return event;
+    struct hl_maco_state *s = w->rt->state;
+    const maco_event *e = &s->events[event];
+    if (HL_LIKELY(e->reserved == 0 && e->kind < MACO_EVENT_END && e->kind != MACO_EVENT_EMPTY))
+        return event;
+    s->next_event[event] = MACO_NONE;
+    uint32_t fired = event, first = hl_maco_launch(w, &fired);
+    while (fired != MACO_NONE && (event = hl_maco_launch(w, &fired)) != MACO_NONE)
+        offer(w, event);
+    return first;
 }
 
 static inline void settle(struct hl_maco_seat *w, struct hl_maco_held *h)
@@ -280,17 +280,19 @@ void hl_maco_direct(struct hl_maco_seat *w)
     hl_maco_leave(w);
 }
 
+/* A proxy runs no tasks: where its queue is full, workers make room. */
 void hl_maco_direct_offer(struct hl_maco_seat *w, uint32_t event)
 {
-    event = launched(w, event);
-    if (event == MACO_NONE)
-        return;
-    while (!hl_maco_share_push(&w->ready, event)) { /* a proxy runs no tasks: workers make room */
-        if (hl_maco_over(w))
-            return;
-        hl_pause();
+    uint32_t fired = event;
+    w->rt->state->next_event[event] = MACO_NONE;
+    while ((event = hl_maco_launch(w, &fired)) != MACO_NONE) {
+        while (!hl_maco_share_push(&w->ready, event)) {
+            if (hl_maco_over(w))
+                return;
+            hl_pause();
+        }
+        hl_maco_unpark_worker(w->rt);
     }
-    hl_maco_unpark_worker(w->rt);
 }
 
 /* Between runs all queues are the caller's. */

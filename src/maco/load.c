@@ -12,6 +12,12 @@ static hl_status bad(const struct hl_maco_state *s, uint32_t task, const char *w
     return hl_fail(HL_EINVAL, "task %s: %s", hl_maco_task_name(s, task), what);
 }
 
+static int is_join(const struct hl_maco_state *s, uint32_t i)
+{
+    return s->view.tasks[i].type == MACO_TASK_NOP && s->view.id != NULL &&
+           s->view.id[i] == MACO_NONE;
+}
+
 static hl_status memory(void)
 {
     return hl_fail(HL_ENOMEM, "memory is short to make a plan ready");
@@ -45,6 +51,27 @@ static int launches(const maco_event *e)
 {
     return e->kind == MACO_EVENT_LAUNCH_TASK || e->kind == MACO_EVENT_LAUNCH_MASSIVE ||
            e->kind == MACO_EVENT_BARRIER;
+}
+
+/* Joins are taken out of what an event launches. */
+static void split_joins(struct hl_maco_state *s)
+{
+    for (uint32_t e = 0; e < s->view.n_events; e++) {
+        maco_event *ev = &s->events[e];
+        uint32_t first = ev->first;
+        if (!launches(ev))
+            continue;
+        while (ev->first < ev->last && is_join(s, ev->first))
+            ev->first++;
+        if (ev->first > first) {
+            ev->reserved |= HL_MACO_JOINS;
+            ev->reserved2[0] = first;
+            ev->reserved2[1] = ev->first;
+        }
+        ev->kind = ev->first == ev->last       ? MACO_EVENT_EMPTY
+                   : ev->first + 1 == ev->last ? MACO_EVENT_LAUNCH_TASK
+                                               : ev->kind;
+    }
 }
 
 /* Each task is launched once, by the event that it depends on, and one event is the end. */
@@ -86,6 +113,7 @@ static hl_status check_task(struct hl_maco_state *s, const maco_runtime *rt, uin
 {
     const maco_task *t = &s->view.tasks[i];
     uint32_t worker = s->view.worker != NULL ? s->view.worker[i] : MACO_NONE;
+    s->has_priority |= s->view.priority != NULL && s->view.priority[i] != 0 && !is_join(s, i);
     if (hl_maco_type(t->type) == NULL)
         return hl_fail(HL_EINVAL, "task %s: there is no type %u", hl_maco_task_name(s, i), t->type);
     if (t->trigger_event >= s->view.n_events)
@@ -111,8 +139,9 @@ static hl_status check_task(struct hl_maco_state *s, const maco_runtime *rt, uin
     return HL_OK;
 }
 
-/* Tasks for which key() is below n, by it, each list in the order of the plan. */
-static hl_status sort_lists(const struct hl_maco_state *s, uint32_t n,
+/* Tasks for which key() is below n, by it, each list in the order of the plan, or of `order`. */
+static hl_status sort_lists(const struct hl_maco_state *s, const uint32_t *order, uint32_t count,
+                            uint32_t n,
                             uint32_t (*key)(const struct hl_maco_state *s, uint32_t i, uint32_t n),
                             uint32_t **list, uint32_t **first)
 {
@@ -122,17 +151,17 @@ static hl_status sort_lists(const struct hl_maco_state *s, uint32_t n,
     *list = l;
     if (f == NULL || l == NULL)
         return memory();
-    for (uint32_t i = 0; i < s->view.n_tasks; i++)
-        f[key(s, i, n) + 1]++; /* key n is of those in no list */
+    for (uint32_t i = 0; i < count; i++)
+        f[key(s, order != NULL ? order[i] : i, n) + 1]++; /* key n is of those in no list */
     for (uint32_t k = 0; k <= n; k++) {
         uint32_t here = f[k + 1];
         f[k + 1] = total;
         total += k < n ? here : 0;
     }
-    for (uint32_t i = 0; i < s->view.n_tasks; i++) {
-        uint32_t k = key(s, i, n);
+    for (uint32_t i = 0; i < count; i++) {
+        uint32_t task = order != NULL ? order[i] : i, k = key(s, task, n);
         if (k < n)
-            l[f[k + 1]++] = i;
+            l[f[k + 1]++] = task;
     }
     f[0] = 0;
     return HL_OK;
@@ -147,9 +176,39 @@ static uint32_t group_of(const struct hl_maco_state *s, uint32_t i, uint32_t n)
 static uint32_t worker_of(const struct hl_maco_state *s, uint32_t i, uint32_t n)
 {
     uint32_t w = s->view.worker != NULL ? s->view.worker[i] : MACO_NONE;
-    if (hl_maco_is_comm(s->view.tasks[i].type))
+    if (hl_maco_is_comm(s->view.tasks[i].type) || is_join(s, i))
         return n;
     return w != MACO_NONE ? w : i % n;
+}
+
+/* A compiled plan has lists, which are known not to stand still. */
+static hl_status take_lists(struct hl_maco_state *s, uint32_t workers)
+{
+    const maco_plan_view *v = &s->view;
+    if (v->list == NULL)
+        return sort_lists(s, NULL, v->n_tasks, workers, worker_of, &s->list, &s->list_first);
+    uint32_t n = v->first_of_list[v->n_lists];
+    s->list = malloc(((size_t)n + 1) * sizeof(*s->list));
+    s->list_first = malloc(((size_t)workers + 1) * sizeof(*s->list_first));
+    if (s->list == NULL || s->list_first == NULL)
+        return memory();
+    memcpy(s->list, v->list, n * sizeof(*s->list));
+    for (uint32_t w = 0; w <= workers; w++)
+        s->list_first[w] = w < v->n_lists ? v->first_of_list[w] : n;
+    return HL_OK;
+}
+
+static hl_status check_policy(const struct hl_maco_state *s, const maco_runtime *rt)
+{
+    static const char *const names[] = {"direct", "scheduler", "static"};
+    const maco_plan_view *v = &s->view;
+    if ((v->policy == MACO_STATIC) != (rt->policy == MACO_STATIC))
+        return hl_fail(HL_EINVAL, "the plan was compiled for policy %s, the runtime has %s",
+                       names[v->policy], names[rt->policy]);
+    if (v->list != NULL && v->n_lists > rt->workers)
+        return hl_fail(HL_EINVAL, "the plan has lists for %u workers, the runtime has %u",
+                       v->n_lists, rt->workers);
+    return HL_OK;
 }
 
 static hl_status find_functions(struct hl_maco_state *s, const struct hl_maco_source *source)
@@ -209,6 +268,7 @@ static hl_status fill(struct hl_maco_state *s, maco_runtime *rt,
                       const struct hl_maco_source *source)
 {
     int is_static = rt->policy == MACO_STATIC;
+    HL_TRY(check_policy(s, rt));
     HL_TRY(copy_events(s));
     for (uint32_t i = 0; i < s->view.n_tasks; i++)
         HL_TRY(check_task(s, rt, i));
@@ -216,11 +276,13 @@ static hl_status fill(struct hl_maco_state *s, maco_runtime *rt,
         return hl_fail(HL_EINVAL, "no task of the plan can start");
     HL_TRY(check_events(s, is_static));
     HL_TRY(find_functions(s, source));
+    split_joins(s);
     mark_waited(s, is_static);
     if (s->n_proxies > 0)
-        HL_TRY(sort_lists(s, s->n_proxies, group_of, &s->comm, &s->comm_first));
+        HL_TRY(sort_lists(s, s->view.comm, s->view.comm != NULL ? s->view.n_comm : s->view.n_tasks,
+                          s->n_proxies, group_of, &s->comm, &s->comm_first));
     if (is_static)
-        HL_TRY(sort_lists(s, rt->workers, worker_of, &s->list, &s->list_first));
+        HL_TRY(take_lists(s, rt->workers));
     hl_maco_rewind(s);
     return HL_OK;
 }

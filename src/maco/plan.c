@@ -45,3 +45,8 @@ const char *hl_maco_plan_name(const maco_plan *p, uint32_t task)
 {
     return p->names + p->tasks[task].name;
 }
+
+uint64_t hl_maco_plan_serial(const maco_plan *p)
+{
+    return p->serial;
+}

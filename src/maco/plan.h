@@ -14,6 +14,8 @@
 #include "base/status.h"
 #include "helios/maco.h"
 
+/* Never that of another plan of this process, freed ones included. */
+uint64_t hl_maco_plan_serial(const maco_plan *p);
 /* What CUSTOM_... calls: `user` of its task. */
 hl_status hl_maco_plan_function(const maco_plan *p, uint64_t user, maco_function *f,
                                 void **arg) HL_CHECK;

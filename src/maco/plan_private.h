@@ -7,6 +7,7 @@
 #include "maco/topo.h"
 
 struct maco_plan {
+    uint64_t serial;
     maco_plan_view view;
     maco_task *tasks;
     maco_event *events;

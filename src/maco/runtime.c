@@ -328,6 +328,7 @@ static hl_status run_alone(maco_runtime *rt, const struct hl_maco_source *source
         return say_who(rt, HL_EBUSY, "");
     rt->runs++;
     rt->state = NULL;
+    rt->plan = source->plan;
     if (source->view.n_tasks == 0)
         return HL_OK;
     HL_TRY(hl_maco_load(rt, source, &rt->state));

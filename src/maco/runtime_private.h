@@ -28,8 +28,10 @@
 #define HL_LIKELY(x)   __builtin_expect(!!(x), 1)
 #define HL_UNLIKELY(x) __builtin_expect(!!(x), 0)
 
-/* in maco_event.reserved of the runtime's own copy */
+/* In maco_event.reserved of the runtime's own copy. Joins stand first in what an event launches;
+ * the one who fires it counts them at once, and [first, last) is the rest. */
 #define HL_MACO_WAITED 1u /* somebody may sleep on its count */
+#define HL_MACO_JOINS  2u /* reserved2[0] <= i < reserved2[1] are joins */
 
 /* A plan made ready: its events are copies, for they are written. */
 struct hl_maco_state {
@@ -40,6 +42,7 @@ struct hl_maco_state {
     uint32_t n_functions;
     uint64_t iteration; /* counters reach needed * iteration */
     int has_bodies;     /* of ours, which may be BLAS's */
+    int has_priority;   /* not all have the same */
     int picky;          /* not every worker may run every task: a wish, or a proxy's */
     uint32_t *next_task, *next_event;       /* links of lists that tasks and events are in */
     uint32_t *list, *list_first;            /* static: tasks by worker */
@@ -89,6 +92,7 @@ struct hl_maco_sample {
 struct maco_runtime {
     _Alignas(64) uint64_t run; /* odd: one goes on */
     struct hl_maco_state *state;
+    const maco_plan *plan; /* run last; NULL */
     int tracing, policy, balance;
     uint32_t workers, n_seats; /* workers, then proxies, then the scheduler */
     uint32_t spins;            /* looks before a thread sleeps */
@@ -165,8 +169,9 @@ void hl_maco_scheduler_offer(struct hl_maco_seat *w, uint32_t event);
 /* ---- task.c ---- */
 /* Runs one; 0: the run is over, nothing may be counted. */
 int hl_maco_execute(struct hl_maco_seat *w, const maco_task *t, uint32_t task);
-/* An event has fired: those who sleep on it, and who launches it. */
-void hl_maco_wake_waiters(maco_runtime *rt, uint32_t event);
+/* What follows events that have fired, which are a list in next_event: sleepers are woken, joins
+ * counted, the end told. Takes out and returns the next one that launches tasks; MACO_NONE. */
+uint32_t hl_maco_launch(struct hl_maco_seat *w, uint32_t *fired);
 
 /* Adds n to a count; 1: that was the last. */
 static inline int hl_maco_tally(struct hl_maco_state *s, uint32_t event, uint32_t n)

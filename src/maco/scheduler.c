@@ -19,17 +19,10 @@ static int has_event(struct hl_maco_seat *w)
     return hl_maco_mpsc_ready(&w->rt->events);
 }
 
-void hl_maco_scheduler_offer(struct hl_maco_seat *w, uint32_t event)
+static void send(struct hl_maco_seat *w, uint32_t event)
 {
     maco_runtime *rt = w->rt;
-    const maco_event *e = &rt->state->events[event];
     struct hl_maco_seat *scheduler = &rt->seats[rt->n_seats - 1];
-    if (e->reserved & HL_MACO_WAITED)
-        hl_maco_wake_waiters(rt, event);
-    if (e->kind == MACO_EVENT_END)
-        hl_maco_finish(w);
-    if (e->kind == MACO_EVENT_END || e->kind == MACO_EVENT_EMPTY)
-        return;
     while (!hl_maco_mpsc_push(&rt->events, event)) {
         if (hl_maco_over(w))
             return;
@@ -38,6 +31,14 @@ void hl_maco_scheduler_offer(struct hl_maco_seat *w, uint32_t event)
     }
     if (__atomic_load_n(&rt->n_parked, __ATOMIC_SEQ_CST) > 0)
         hl_maco_unpark(scheduler);
+}
+
+void hl_maco_scheduler_offer(struct hl_maco_seat *w, uint32_t event)
+{
+    uint32_t fired = event;
+    w->rt->state->next_event[event] = MACO_NONE;
+    while ((event = hl_maco_launch(w, &fired)) != MACO_NONE)
+        send(w, event);
 }
 
 static void settle(struct hl_maco_seat *w, struct hl_maco_held *h)
@@ -167,16 +168,28 @@ static int hand_out(maco_runtime *rt, maco_event *e)
     return i == e->last;
 }
 
+/* Its tasks' highest: they stand in that order. */
+static int32_t priority_of(const struct hl_maco_state *s, uint32_t event)
+{
+    return s->view.priority[s->events[event].first];
+}
+
+/* In the order of firing, but before those of less priority. */
 static void hear(maco_runtime *rt)
 {
-    uint32_t event, *next = rt->state->next_event;
+    const struct hl_maco_state *s = rt->state;
+    uint32_t event, *next = s->next_event;
     while (hl_maco_mpsc_pop(&rt->events, &event)) {
-        next[event] = MACO_NONE;
-        if (rt->pending == MACO_NONE)
-            rt->pending = event;
-        else
-            next[rt->pending_last] = event;
-        rt->pending_last = event;
+        uint32_t *at = &rt->pending;
+        if (s->has_priority)
+            while (*at != MACO_NONE && priority_of(s, *at) >= priority_of(s, event))
+                at = &next[*at];
+        else if (*at != MACO_NONE)
+            at = &next[rt->pending_last];
+        next[event] = *at;
+        *at = event;
+        if (next[event] == MACO_NONE)
+            rt->pending_last = event;
     }
 }
 

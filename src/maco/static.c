@@ -33,9 +33,10 @@ static void settle(struct hl_maco_seat *w, struct hl_maco_held *h)
 {
     struct hl_maco_state *s = w->rt->state;
     if (h->n > 0 && hl_maco_tally(s, h->event, h->n)) {
-        hl_maco_wake_waiters(w->rt, h->event);
-        if (s->events[h->event].kind == MACO_EVENT_END)
-            hl_maco_finish(w);
+        uint32_t fired = h->event;
+        s->next_event[fired] = MACO_NONE;
+        while (hl_maco_launch(w, &fired) != MACO_NONE)
+            ; /* whose list it is in waits for it */
     }
     h->n = 0;
 }

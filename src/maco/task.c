@@ -53,7 +53,7 @@ int hl_maco_execute(struct hl_maco_seat *w, const maco_task *t, uint32_t task)
     return !hl_maco_over(w);
 }
 
-void hl_maco_wake_waiters(maco_runtime *rt, uint32_t event)
+static void wake_waiters(maco_runtime *rt, uint32_t event)
 {
     if (__atomic_load_n(&rt->n_parked, __ATOMIC_SEQ_CST) == 0)
         return;
@@ -61,4 +61,29 @@ void hl_maco_wake_waiters(maco_runtime *rt, uint32_t event)
     for (uint32_t i = 0; i < last; i++)
         if (__atomic_load_n(&rt->seats[i].waits, __ATOMIC_SEQ_CST) == event)
             hl_maco_unpark(&rt->seats[i]);
+}
+
+uint32_t hl_maco_launch(struct hl_maco_seat *w, uint32_t *fired)
+{
+    struct hl_maco_state *s = w->rt->state;
+    while (*fired != MACO_NONE) {
+        uint32_t event = *fired;
+        const maco_event *e = &s->events[event];
+        *fired = s->next_event[event];
+        if (e->reserved & HL_MACO_WAITED)
+            wake_waiters(w->rt, event);
+        if (e->reserved & HL_MACO_JOINS)
+            for (uint64_t i = e->reserved2[0]; i < e->reserved2[1]; i++) {
+                uint32_t next = s->view.tasks[i].trigger_event;
+                if (!hl_maco_tally(s, next, 1))
+                    continue;
+                s->next_event[next] = *fired;
+                *fired = next;
+            }
+        if (e->kind == MACO_EVENT_END)
+            hl_maco_finish(w);
+        else if (e->kind != MACO_EVENT_EMPTY)
+            return event;
+    }
+    return MACO_NONE;
 }

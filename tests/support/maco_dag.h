@@ -30,6 +30,7 @@ struct dag {
     uint32_t *id, *worker, n_tasks, n_events, n_roots;
     struct hl_maco_function *functions;
     uint64_t serial;
+    int policy;
 };
 
 static inline uint64_t dag_random(uint64_t *seed)
@@ -158,7 +159,8 @@ static inline struct hl_maco_source dag_source(const struct dag *d)
                                             .worker = d->worker,
                                             .n_tasks = d->n_tasks,
                                             .n_events = d->n_events,
-                                            .n_roots = d->n_roots},
+                                            .n_roots = d->n_roots,
+                                            .policy = d->policy},
                                    .serial = d->serial,
                                    .functions = d->functions,
                                    .n_functions = d->n};
