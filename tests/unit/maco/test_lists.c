@@ -1,0 +1,212 @@
+#include "unit/maco/maker.h"
+
+static maco_plan *lists_of(const maco_graph *g, int workers, const maco_list *lists,
+                           maco_plan_view *v)
+{
+    maco_plan *p = NULL;
+    OK(maco_compile(g,
+                    &(maco_compile_options){
+                        .policy = MACO_STATIC, .workers = workers, .infer = 1, .lists = lists},
+                    &p));
+    maco_plan_read(p, v);
+    return p;
+}
+
+static void the_longest_way_goes_first(void **state)
+{
+    maco_graph *g = NULL;
+    maco_plan_view v;
+    (void)state;
+    OK(maco_graph_new(&g));
+    add_work(g, "short", 10);
+    uint32_t a = add_work(g, "head", 10), b = add_work(g, "tail", 100);
+    OK(maco_graph_depend(g, b, a));
+    maco_plan *p = lists_of(g, 1, NULL, &v);
+    assert_int_equal(v.id[v.list[0]], a);
+    assert_int_equal(v.id[v.list[1]], b);
+    assert_int_equal(v.id[v.list[2]], 0);
+    maco_plan_free(p);
+    p = lists_of(g, 2, NULL, &v);
+    assert_int_equal(v.n_lists, 2);
+    assert_int_equal(v.first_of_list[2], 3);
+    maco_plan_free(p);
+    maco_graph_free(g);
+}
+
+static void lists_hold_every_task_once_but_joins_and_communication(void **state)
+{
+    uint64_t seed = 7;
+    (void)state;
+    for (int k = 0; k < 500; k++) {
+        maco_graph *g = NULL;
+        maco_plan_view v;
+        uint32_t n = 1 + below(&seed, 60);
+        OK(maco_graph_new(&g));
+        for (uint32_t i = 0; i < n; i++) {
+            below(&seed, 4) ? add_work(g, NULL, 1 + below(&seed, 9)) : add_comm(g, NULL, 0, 1);
+            for (uint32_t e = below(&seed, 4); i > 0 && e-- > 0;)
+                OK(maco_graph_depend(g, i, below(&seed, i)));
+        }
+        int workers = 1 + (int)below(&seed, 4);
+        maco_plan *p = lists_of(g, workers, NULL, &v);
+        uint32_t *times = calloc(v.n_tasks, sizeof(*times));
+        for (int w = 0; w < workers; w++)
+            for (uint32_t i = v.first_of_list[w]; i < v.first_of_list[w + 1]; i++) {
+                times[v.list[i]]++;
+                assert_int_equal(v.worker[v.list[i]], w);
+            }
+        for (uint32_t i = 0; i < v.n_tasks; i++) {
+            int listed = v.id[i] != MACO_NONE && !hl_maco_is_comm(v.tasks[i].type);
+            assert_int_equal(times[i], listed);
+            assert_true(listed || v.worker[i] == MACO_NONE);
+        }
+        free(times);
+        maco_plan_free(p);
+        maco_graph_free(g);
+    }
+}
+
+static void a_callers_lists_are_taken_or_their_deadlock_is_named(void **state)
+{
+    maco_graph *g = NULL;
+    maco_plan *p = NULL;
+    maco_plan_view v;
+    (void)state;
+    OK(maco_graph_new(&g));
+    uint32_t a = add_work(g, "a", 1), b = add_work(g, "b", 1), c = add_work(g, "c", 1);
+    uint32_t d = add_work(g, "d", 1);
+    OK(maco_graph_depend(g, b, a));
+    OK(maco_graph_depend(g, d, c));
+    uint32_t one[] = {d, a}, two[] = {b, c}, good[] = {a, d};
+    maco_list bad[] = {{one, 2}, {two, 2}}, fine[] = {{good, 2}, {(uint32_t[]){c, b}, 2}};
+    maco_compile_options o = {.policy = MACO_STATIC, .workers = 2, .infer = 1, .lists = bad};
+    REFUSED(maco_compile(g, &o, &p), HL_ECONFLICT, "the order of the lists deadlocks");
+    for (const char *name = "abcd"; *name != '\0'; name++) {
+        char quoted[4] = {'"', *name, '"', 0};
+        assert_non_null(strstr(hl_error_text(), quoted));
+    }
+    p = lists_of(g, 2, fine, &v);
+    assert_int_equal(v.id[v.list[0]], a);
+    assert_int_equal(v.id[v.list[1]], d);
+    assert_int_equal(v.id[v.list[2]], c);
+    maco_plan_free(p);
+    maco_graph_free(g);
+}
+
+/* x waits for the second transfer, the first transfer waits for y, and y stands behind x. */
+static void the_order_of_communication_counts_as_a_queue(void **state)
+{
+    maco_graph *g = NULL;
+    maco_plan *p = NULL;
+    maco_plan_view v;
+    (void)state;
+    OK(maco_graph_new(&g));
+    uint32_t y = add_work(g, "y", 1), first = add_comm(g, "first", 0, 1);
+    uint32_t second = add_comm(g, "second", 0, 1), x = add_work(g, "x", 1);
+    OK(maco_graph_depend(g, first, y));
+    OK(maco_graph_depend(g, x, second));
+    maco_list bad = {(uint32_t[]){x, y}, 2}, good = {(uint32_t[]){y, x}, 2};
+    maco_compile_options o = {.policy = MACO_STATIC, .workers = 1, .infer = 1, .lists = &bad};
+    REFUSED(maco_compile(g, &o, &p), HL_ECONFLICT,
+            "\"second\" waits for \"first\" waits for \"y\" waits for \"x\" waits for");
+    p = lists_of(g, 1, &good, &v);
+    maco_plan_free(p);
+    maco_graph_free(g);
+}
+
+static void lists_that_are_wrong_are_refused(void **state)
+{
+    maco_graph *g = NULL;
+    maco_plan *p = NULL;
+    (void)state;
+    OK(maco_graph_new(&g));
+    uint32_t a = add_work(g, "a", 1), c = add_comm(g, "talk", 0, 1);
+    uint32_t b = add_op(
+        g, (maco_op){
+               .type = MACO_TASK_CUSTOM_COMPUTE, .worker = 1, .name = "b", .function = do_nothing});
+    maco_list l[2] = {{(uint32_t[]){a}, 1}, {(uint32_t[]){a}, 1}};
+    maco_compile_options o = {.policy = MACO_STATIC, .workers = 2, .infer = 1, .lists = l};
+    REFUSED(maco_compile(g, &o, &p), HL_EINVAL, "\"a\" is in lists twice");
+    l[1] = (maco_list){NULL, 0};
+    REFUSED(maco_compile(g, &o, &p), HL_EINVAL, "\"b\" is in no list");
+    l[0] = (maco_list){(uint32_t[]){a, b}, 2};
+    REFUSED(maco_compile(g, &o, &p), HL_EINVAL, "\"b\" wants worker 1 and is in list 0");
+    l[1] = (maco_list){(uint32_t[]){c}, 1};
+    l[0] = (maco_list){(uint32_t[]){a}, 1};
+    REFUSED(maco_compile(g, &o, &p), HL_EINVAL, "\"talk\", which is communication");
+    l[1] = (maco_list){(uint32_t[]){b, 3}, 2};
+    REFUSED(maco_compile(g, &o, &p), HL_EINVAL, "task 3 of 3");
+    o.policy = MACO_DIRECT;
+    REFUSED(maco_compile(g, &o, &p), HL_EINVAL, "lists without MACO_STATIC");
+    maco_graph_free(g);
+}
+
+/* ---- the order of communication ---- */
+
+/* A program of one rank: `swap` exchanges two collectives, `slow` changes costs. */
+static maco_plan *rank_of(int swap, int slow, int32_t count, maco_plan_view *v)
+{
+    static float x[64];
+    maco_graph *g = NULL;
+    maco_plan *p = NULL;
+    OK(maco_graph_new(&g));
+    for (int i = 0; i < 8; i++) {
+        int k = swap && (i == 4 || i == 5) ? 9 - i : i;
+        add_work(g, NULL, slow ? (uint32_t)(1000 - 100 * i) : 5);
+        uint32_t c = add_op(g, (maco_op){.type = MACO_TASK_BROADCAST,
+                                         .worker = -1,
+                                         .inputs = {&x[k]},
+                                         .outputs = {&x[k]},
+                                         .group = (uint32_t)i % 2,
+                                         .dims = {i == 7 ? count : 1, 0, 0, k}});
+        OK(maco_graph_depend(g, c, c - 1));
+    }
+    add_op(g,
+           (maco_op){.type = MACO_TASK_SEND, .worker = -1, .inputs = {x}, .dims = {1, 0, 0, swap}});
+    OK(maco_compile(g, &(maco_compile_options){.infer = 1}, &p));
+    maco_graph_free(g);
+    maco_plan_read(p, v);
+    return p;
+}
+
+static void ranks_with_one_program_agree_and_others_do_not(void **state)
+{
+    maco_plan_view a, b, c, d;
+    maco_plan *pa = rank_of(0, 0, 1, &a), *pb = rank_of(0, 1, 1, &b), *pc = rank_of(1, 0, 1, &c);
+    maco_plan *pd = rank_of(0, 0, 2, &d);
+    (void)state;
+    assert_int_equal(a.n_comm, 9);
+    assert_true(a.comm_hash == b.comm_hash);
+    assert_true(a.comm_hash != c.comm_hash && a.comm_hash != d.comm_hash);
+    for (uint32_t i = 1; i < 8; i++) /* the order of adding */
+        assert_true(a.id[a.comm[i]] > a.id[a.comm[i - 1]]);
+    /* The least n where hashes differ finds the collective. */
+    for (uint32_t g = 0; g < 2; g++)
+        for (uint32_t n = 0; n <= 4; n++)
+            assert_int_equal(hl_maco_plan_order_hash(pa, g, n) == hl_maco_plan_order_hash(pc, g, n),
+                             n <= 2);
+    assert_int_equal(a.tasks[hl_maco_plan_collective(pa, 0, 2)].dims[3], 4);
+    assert_int_equal(c.tasks[hl_maco_plan_collective(pc, 0, 2)].dims[3], 5);
+    assert_int_equal(hl_maco_plan_collective(pa, 0, 4), MACO_NONE);
+    assert_true(hl_maco_plan_order_hash(pa, 0, UINT32_MAX) ==
+                hl_maco_plan_order_hash(pd, 0, UINT32_MAX));
+    assert_true(hl_maco_plan_order_hash(pa, 1, UINT32_MAX) !=
+                hl_maco_plan_order_hash(pd, 1, UINT32_MAX));
+    maco_plan_free(pa);
+    maco_plan_free(pb);
+    maco_plan_free(pc);
+    maco_plan_free(pd);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_longest_way_goes_first),
+        cmocka_unit_test(lists_hold_every_task_once_but_joins_and_communication),
+        cmocka_unit_test(a_callers_lists_are_taken_or_their_deadlock_is_named),
+        cmocka_unit_test(the_order_of_communication_counts_as_a_queue),
+        cmocka_unit_test(lists_that_are_wrong_are_refused),
+        cmocka_unit_test(ranks_with_one_program_agree_and_others_do_not),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
