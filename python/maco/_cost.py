@@ -72,6 +72,10 @@ def _seconds(carrier: Carrier, run: Callable[[], Any]) -> float:
     return statistics.median(taken[1:])
 
 
+def _text(seconds: float) -> str:
+    return f"{seconds * 1e3:.3g} ms"
+
+
 def decide(carrier: Carrier, most: int, compute: Callable[[], Any], comm: Callable[[], Any],
            chunked: Callable[[int, str], Any]) -> Decision:
     """The same on all ranks, which call it together. chunked(n, "overlap" or "serial") does all of
@@ -90,8 +94,9 @@ def decide(carrier: Carrier, most: int, compute: Callable[[], Any], comm: Callab
     facts = {"compute": c, "comm": x, "per_chunk": per_chunk, "plain": plain}
     hoped = 1 - expected(c, x, per_chunk, chunks) / (c + x)
     if chunks == 1 or hoped < LEAST_GAIN:
-        return Decision(1, f"{chunks} chunks would gain {max(hoped, 0) * 100:.1f} %, less than "
-                           f"{LEAST_GAIN * 100:.0f} %", **facts)
+        return Decision(1, f"chunks would gain {max(hoped, 0) * 100:.1f} %, less than "
+                           f"{LEAST_GAIN * 100:.0f} %: it computes {_text(c)} and communicates "
+                           f"{_text(x)}, and a chunk costs {_text(per_chunk)}", **facts)
     overlapped, = carrier.largest([_seconds(carrier, lambda: chunked(chunks, "overlap"))])
     gain = 1 - overlapped / plain
     if gain < LEAST_GAIN:

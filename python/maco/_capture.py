@@ -1,0 +1,312 @@
+"""A module's forward as a graph in which collectives are nodes.
+
+torch.fx can't trace torch.distributed: its functions are C++ and work in place. While a module is
+traced they are replaced by others that add a node; so is ``apply`` of autograd functions, as
+Megatron wraps its collectives in them. What such a function does is found by tracing its forward
+and backward by themselves.
+"""
+from __future__ import annotations
+
+import contextlib
+import itertools
+import types
+from dataclasses import dataclass
+from typing import Any, Callable, Iterator
+
+import torch
+import torch.distributed as dist
+from torch import fx
+
+# Functions of torch.distributed with one tensor, and with two.
+IN_PLACE = ("all_reduce", "broadcast", "reduce")
+OUT_FIRST = ("all_gather", "all_gather_into_tensor", "_all_gather_base", "reduce_scatter",
+             "reduce_scatter_tensor", "_reduce_scatter_base", "all_to_all_single")
+KINDS = {"all_reduce": "allreduce", "all_gather": "allgather", "_all_gather_base": "allgather",
+         "all_gather_into_tensor": "allgather", "_reduce_scatter_base": "reduce_scatter",
+         "reduce_scatter_tensor": "reduce_scatter", "reduce_scatter": "reduce_scatter_list"}
+FRESH = ("contiguous", "clone")  # methods that change no values
+# Made at each call, and not once when the module is traced: they are written to, or random.
+MAKERS = ("empty", "zeros", "ones", "full", "rand", "randn", "randint", "randperm")
+_numbers = itertools.count()
+_tracer: "_Tracer | None" = None  # while a module is traced
+
+
+class Untraceable(Exception):
+    """Why a module has no graph, in a sentence."""
+
+
+@dataclass(frozen=True)
+class Collective:
+    """What a node does. kind: "allreduce", "allgather", "reduce_scatter", or another's name, which
+    is only known to be a collective. in_place: its first argument becomes the result.
+    """
+
+    kind: str
+    op: str = "sum"
+    group: Any = None
+    grad: str = "tp"
+    dim: int = 0
+    in_place: bool = False
+    asynchronous: bool = False
+
+    @property
+    def stops(self) -> bool:
+        """torch.distributed's own have no gradient; a sum in place lets it through by accident."""
+        return self.in_place and self.kind != "allreduce"
+
+
+class Site:
+    """A function that a node calls: what was called, with the arguments that are no tensors."""
+
+    def __init__(self, call: Callable, label: str, collective: Collective | None) -> None:
+        self.call, self.collective = call, collective
+        # What fx names a function by in the code it generates.
+        self.__name__ = self.__qualname__ = f"{label}_{next(_numbers)}"
+        self.__module__ = __name__
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self.call(*args, **kwargs)
+
+
+def site_of(node: fx.Node) -> Collective | None:
+    target = node.target
+    return target.collective if isinstance(target, Site) else None
+
+
+def _proxies(value: Any) -> Iterator[fx.Proxy]:
+    if isinstance(value, fx.Proxy):
+        yield value
+    elif isinstance(value, (tuple, list)):
+        for item in value:
+            yield from _proxies(item)
+
+
+def emit(site: Site, *tensors: Any) -> fx.Proxy:
+    """A node that calls it; at least one of the arguments is traced."""
+    proxy = next(_proxies(tensors))
+    return proxy.tracer.create_proxy("call_function", site, tensors, {})
+
+
+_OP_NAMES = {"SUM": "sum", "AVG": "avg", "PRODUCT": "prod", "MIN": "min", "MAX": "max"}
+
+
+def op_name(op: Any) -> str:
+    """The name that Overlap has for it; another one, which it refuses, for what it has not."""
+    for name, known in _OP_NAMES.items():
+        if op == getattr(dist.ReduceOp, name, None):
+            return known
+    return str(op)
+
+
+def _node_maker(name: str, real: Callable) -> Callable:
+    """In place of a function of torch.distributed while a module is traced."""
+    def record(*args: Any, **kwargs: Any) -> Any:
+        tensors = 1 if name in IN_PLACE else 2
+        if not any(True for _ in _proxies(args)):
+            return real(*args, **kwargs)
+        rest = args[tensors:]
+        names = ("op", "group", "async_op") if "reduce" in name else ("group", "async_op")
+        given = {**dict(zip(names, rest)), **kwargs}
+        known = Collective(KINDS.get(name, name), op_name(given.get("op", dist.ReduceOp.SUM)),
+                           given.get("group"), in_place=True,
+                           asynchronous=bool(given.get("async_op")))
+
+        def call(*values: Any) -> Any:
+            work = real(*values, *rest, **kwargs)
+            return work if known.asynchronous else values[0]
+        out = emit(Site(call, name, known), *args[:tensors])
+        return out if known.asynchronous else None
+    return record
+
+
+def _maker(real: Callable) -> Callable:
+    """In place of a function that makes a tensor, while a module is traced."""
+    def record(*args: Any, **kwargs: Any) -> Any:
+        if _tracer is None:
+            return real(*args, **kwargs)
+        return _tracer.create_proxy("call_function", real, args, kwargs)
+    return record
+
+
+# ---- autograd functions ----
+
+class _Context(types.SimpleNamespace):
+    """What forward and backward keep, while they are looked at."""
+
+    def save_for_backward(self, *tensors: Any) -> None:
+        self.saved_tensors = tensors
+
+    def mark_dirty(self, *_: Any) -> None:
+        pass
+
+    mark_non_differentiable = set_materialize_grads = mark_dirty
+
+
+def _alone(run: Callable[[fx.Proxy], Any]) -> fx.Graph | None:
+    """What run does with one tensor; None when that can't be traced."""
+    tracer = _Tracer()
+    tracer.graph = fx.Graph(tracer_cls=_Tracer)
+    tracer.root = torch.nn.Module()
+    try:
+        value = run(tracer.create_proxy("placeholder", "x", (), {}))
+        tracer.create_node("output", "output", (tracer.create_arg(value),), {})
+    except Exception:  # of code we know nothing about
+        return None
+    return tracer.graph
+
+
+def _only(graph: fx.Graph | None) -> list[Collective] | None:
+    """The collectives of a graph that does nothing else with its tensor, and returns it."""
+    if graph is None:
+        return None
+    found: list[Collective] = []
+    same: set[fx.Node] = set()
+    for node in graph.nodes:
+        first = node.args[0] if node.args else None
+        if node.op == "placeholder":
+            same.add(node)
+        elif node.op == "output":
+            return found if first in same else None
+        elif site_of(node) is not None and first in same:
+            found.append(site_of(node))
+            same.add(node)
+        elif node.op == "call_method" and first in same and (node.target in FRESH or
+                                                             node.target == "view_as"):
+            same.add(node)
+        else:
+            return None
+    return None
+
+
+def analyse(cls: type, args: tuple) -> Collective | None:
+    """An autograd function that only all-reduces its argument (the only one that is traced)."""
+    if sum(1 for _ in _proxies(args)) != 1 or not isinstance(args[0], fx.Proxy):
+        return None
+    context = _Context()
+    real = getattr(cls.forward, "real", cls.forward)
+    forward = _only(_alone(lambda x: real(context, x, *args[1:])))
+
+    def back(gradient: fx.Proxy) -> Any:
+        out = cls.backward(context, gradient)
+        return out[0] if isinstance(out, tuple) else out
+    backward = _only(_alone(back))
+    if forward is None or backward is None or len(forward) != 1 or len(backward) > 1:
+        return None
+    first = forward[0]
+    if any(c.kind != "allreduce" or c.asynchronous for c in forward + backward):
+        return None
+    if backward and (backward[0].op, backward[0].group) != (first.op, first.group):
+        return None
+    return Collective("allreduce", first.op, first.group, "sum" if backward else "tp")
+
+
+def _apply_maker(real: Callable) -> classmethod:
+    def apply(cls: type, *args: Any, **kwargs: Any) -> Any:
+        traced = [i for i, a in enumerate(args) if isinstance(a, fx.Proxy)]
+        if not traced:
+            return real.__get__(None, cls)(*args, **kwargs)
+        known = analyse(cls, args)
+
+        def call(*tensors: Any) -> Any:
+            full = list(args)
+            for i, tensor in zip(traced, tensors):
+                full[i] = tensor
+            return cls.apply(*full)
+        return emit(Site(call, cls.__name__, known), *(args[i] for i in traced))
+    return classmethod(apply)
+
+
+def _guard(cls: type) -> Callable:
+    """An apply that was taken before the tracing runs forward itself, and the graph would have no
+    backward."""
+    real = cls.forward
+
+    def forward(*args: Any, **kwargs: Any) -> Any:
+        if any(True for _ in _proxies(args)):
+            raise Untraceable(f"{cls.__name__}.apply was taken before it is called, so that its "
+                              "backward can't be seen")
+        return real(*args, **kwargs)
+    forward.real = real
+    return forward
+
+
+def _subclasses(cls: type) -> Iterator[type]:
+    for child in cls.__subclasses__():
+        yield child
+        yield from _subclasses(child)
+
+
+# ---- tracing ----
+
+class _Tracer(fx.Tracer):
+    def is_leaf_module(self, module: torch.nn.Module, name: str) -> bool:
+        return hasattr(module, "_maco_mark") or super().is_leaf_module(module, name)
+
+
+def _globals(module: torch.nn.Module) -> Iterator[dict[str, Any]]:
+    """Of every file whose forward may run."""
+    seen = set()
+    for child in module.modules():
+        function = getattr(child.forward, "__func__", child.forward)
+        found = getattr(function, "__globals__", None)
+        if found is not None and id(found) not in seen:
+            seen.add(id(found))
+            yield found
+
+
+@contextlib.contextmanager
+def _recording(module: torch.nn.Module) -> Iterator[None]:
+    """Collectives become nodes, also where a file has imported them by name."""
+    makers = {}
+    for name in (*IN_PLACE, *OUT_FIRST):
+        real = getattr(dist, name, None)
+        if real is not None:
+            makers[real] = (name, _node_maker(name, real))
+    undo: list[Callable[[], None]] = []
+    try:
+        for real, (name, maker) in makers.items():
+            setattr(dist, name, maker)
+            undo.append(lambda n=name, r=real: setattr(dist, n, r))
+        for names in _globals(module):
+            for key, value in list(names.items()):
+                if isinstance(value, types.FunctionType) and value in makers:
+                    names[key] = makers[value][1]
+                    undo.append(lambda d=names, k=key, v=value: d.__setitem__(k, v))
+        for name in MAKERS:
+            real = getattr(torch, name)
+            setattr(torch, name, _maker(real))
+            undo.append(lambda n=name, r=real: setattr(torch, n, r))
+        function = torch.autograd.Function
+        for cls in set(_subclasses(function)):
+            if "forward" in cls.__dict__:
+                kept = cls.__dict__["forward"]
+                cls.forward = staticmethod(_guard(cls))
+                undo.append(lambda c=cls, k=kept: setattr(c, "forward", k))
+        had = function.__dict__.get("apply")
+        function.apply = _apply_maker(function.__dict__.get("apply") or
+                                      torch._C._FunctionBase.__dict__["apply"])
+        undo.append((lambda: setattr(function, "apply", had)) if had is not None else
+                    (lambda: delattr(function, "apply")))
+        yield
+    finally:
+        for step in reversed(undo):
+            step()
+
+
+def capture(module: torch.nn.Module) -> fx.GraphModule:
+    """Raises Untraceable. The mode (training or not) is part of the graph. The same module gives
+    the same names."""
+    global _numbers, _tracer
+    _numbers = itertools.count()
+    with _recording(module):
+        _tracer = _Tracer()
+        try:
+            graph = _tracer.trace(module)
+        except Untraceable:
+            raise
+        except Exception as error:  # whatever a model's code raises when it gets no tensors
+            text = str(error).split("\n", 1)[0]
+            raise Untraceable(f"{type(module).__name__} can't be traced: {text}") from error
+        finally:
+            _tracer = None
+    return fx.GraphModule(module, graph)

@@ -1,0 +1,46 @@
+"""Collectives as functions with gradients, that MacoOptimizer sees in a model.
+
+They return a new tensor. Their gradients are those of @overlap_comm, of which they are the case of
+one chunk and nothing to compute.
+"""
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import fx
+
+from . import _capture
+from .decorators import Overlap, start
+
+
+def _same(x: torch.Tensor) -> torch.Tensor:
+    return x
+
+
+def _run(x: Any, collective: _capture.Collective) -> Any:
+    spec = Overlap(collective.kind, 1, 0, collective.dim, collective.op, collective.group,
+                   collective.grad, name=collective.kind)
+
+    def call(tensor: torch.Tensor) -> torch.Tensor:
+        return start(spec, _same, (tensor,), {}).wait()
+    if isinstance(x, fx.Proxy):
+        return _capture.emit(_capture.Site(call, collective.kind, collective), x)
+    return call(x)
+
+
+def all_reduce(x: torch.Tensor, op: str = "sum", group: Any = None,
+               grad: str = "tp") -> torch.Tensor:
+    """op of all ranks' x. grad: "tp" = identity backward, "sum" = all-reduce."""
+    return _run(x, _capture.Collective("allreduce", op, group, grad))
+
+
+def all_gather(x: torch.Tensor, dim: int = 0, group: Any = None) -> torch.Tensor:
+    """All ranks' x, one after the other along dim; reduce_scatter backward."""
+    return _run(x, _capture.Collective("allgather", "sum", group, dim=dim))
+
+
+def reduce_scatter(x: torch.Tensor, dim: int = 0, op: str = "sum",
+                   group: Any = None) -> torch.Tensor:
+    """This rank's part along dim of op of all ranks' x; all_gather backward."""
+    return _run(x, _capture.Collective("reduce_scatter", op, group, dim=dim))

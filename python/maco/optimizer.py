@@ -1,0 +1,427 @@
+"""MacoOptimizer: finds in a model what computes next to what communicates, and overlaps it.
+
+    optimizer = MacoOptimizer(model, example_inputs=(x,))
+    model = optimizer.optimize()
+    print(optimizer.report())
+
+The model is traced (see _capture.py). Linear layers whose output is summed over ranks or scattered,
+and gathers before a linear layer, are computed in chunks; a sum that is not needed at once is
+waited for where it is. What gains less than 3 % is left alone. Everything else stays as it was: the
+signature, the parameters, the keys of state_dict, the gradients.
+"""
+from __future__ import annotations
+
+import copy
+import inspect
+import statistics
+import time
+from dataclasses import dataclass, replace
+from typing import Any, Callable, Iterator
+
+import torch
+from torch import fx, nn
+
+from . import _cost, _match
+from ._capture import Site, Untraceable, capture
+from ._comm import carrier_of
+from .decorators import TOLERANCE, Overlap, start
+from .errors import MacoError, NothingToOptimizeError, SelfCheckError
+
+
+def mark(module: nn.Module, comm_op: str = "allreduce", **options: Any) -> nn.Module:
+    """Says of a module that its forward treats rows one by one and its result is to be reduced:
+    MacoOptimizer overlaps both. options: those of overlap_comm. Returns the module."""
+    module._maco_mark = Overlap(comm_op, **options)
+    return module
+
+
+@dataclass
+class Candidate:
+    """What was found. gain: part of the time of computing and communicating it, measured."""
+
+    kind: str
+    where: str
+    taken: bool
+    reason: str
+    chunks: int = 1
+    gain: float = 0.0
+
+
+class Report(list):
+    """The candidates, in the order of the model."""
+
+    def __str__(self) -> str:
+        if not self:
+            return "no collective was found"
+        lines = []
+        for c in self:
+            lines.append(f"{'taken' if c.taken else 'left ':5}  {c.kind:24} {c.where}: {c.reason}")
+        return "\n".join(lines)
+
+
+class Pair:
+    """A product and its collective, in chunks."""
+
+    def __init__(self, match: _match.Match, chunks: int | str, group: Any) -> None:
+        c = match.collective
+        self.candidate = Candidate(match.kind, match.where, False, "not measured: it has not run")
+        self.left = False  # measured, and not worth it
+        self.function, self.stops = match.product.function, match.collective.stops
+        self.spec = Overlap(c.kind, chunks, 0, c.dim, c.op, c.group if c.group is not None else
+                            group, c.grad, name=match.where)
+
+    def __call__(self, x: torch.Tensor, *rest: Any) -> torch.Tensor:
+        spec, lead = self.spec, x.shape[:-1]
+        if rest[0].dim() != 2:  # a batch of matrices: rows are not what is cut
+            self.candidate.reason = "the second factor is no matrix"
+            return start(replace(spec, chunks=1), self._product, (x, *rest), {}).wait()
+        flat = spec.comm_op == "allreduce" and x.dim() != 2  # rows are rows, whatever the shape
+        if flat:
+            x = x.reshape(-1, x.shape[-1])
+        if self.stops and spec.comm_op == "allgather":
+            x = x.detach()
+        stops = self.stops and spec.comm_op == "reduce_scatter"
+        with torch.set_grad_enabled(torch.is_grad_enabled() and not stops):
+            y = start(spec, self._product, (x, *rest), {}).wait()
+        self._tell()
+        return y.reshape(*lead, y.shape[-1]) if flat else y
+
+    def _product(self, x: torch.Tensor, *rest: Any) -> torch.Tensor:
+        return self.function(x, *rest)
+
+    def _tell(self) -> None:
+        c = self.candidate
+        if isinstance(self.spec.chunks, int):
+            c.taken, c.chunks = True, self.spec.chunks
+            c.reason = f"{c.chunks} chunks, as was asked for"
+        elif self.spec.decisions:
+            best = max(self.spec.decisions.values(), key=lambda d: d.gain)
+            c.taken, c.chunks, c.gain, c.reason = best.chunks > 1, best.chunks, best.gain, \
+                best.reason
+        elif carrier_of(self.spec.group).world == 1:
+            c.reason = "one rank has nothing to wait for"
+
+
+class Late:
+    """A sum that is waited for where it is needed."""
+
+    def __init__(self, match: _match.Match, group: Any) -> None:
+        c = match.collective
+        self.collective = c
+        self.group = c.group if c.group is not None else group
+        self.candidate = Candidate(match.kind, match.where, False, "not measured: it has not run")
+        self.late, self.left = True, False
+        self.spans: list[float] = []
+        self.begun = 0.0
+
+    def begin(self, x: torch.Tensor) -> tuple[torch.Tensor, Any]:
+        self.begun = time.perf_counter()
+        if self.collective.in_place:
+            pending = carrier_of(self.group).all_reduce(x.detach(), self.collective.op)
+        else:
+            spec = Overlap("allreduce", 1, 0, 0, self.collective.op, self.group,
+                           self.collective.grad, name=self.candidate.where)
+            pending = start(spec, _same, (x,), {})
+        if not self.late:
+            pending.wait()
+        return x, pending
+
+    def end(self, handle: tuple[torch.Tensor, Any]) -> torch.Tensor:
+        x, pending = handle
+        value = pending.wait()
+        self.spans.append(time.perf_counter() - self.begun)
+        return x if self.collective.in_place else value
+
+
+def _same(x: torch.Tensor) -> torch.Tensor:
+    return x
+
+
+# ---- graphs ----
+
+class _Rewriter:
+    """Puts steps in place of what was found, one after the other."""
+
+    def __init__(self, graph: fx.Graph) -> None:
+        self.graph = graph
+        self.now: dict[fx.Node, fx.Node] = {}  # what stands for a node that is gone
+
+    def _value(self, item: Any) -> Any:
+        if isinstance(item, tuple) and item[:1] == ("attr",):
+            return self.graph.get_attr(item[1])
+        while item in self.now:
+            item = self.now[item]
+        return item
+
+    def _call(self, function: Callable, label: str, *args: Any) -> fx.Node:
+        return self.graph.call_function(Site(function, label, None), args)
+
+    def _replace(self, node: fx.Node, by: fx.Node, but: tuple[fx.Node, ...]) -> None:
+        node.replace_all_uses_with(by, delete_user_cb=lambda user: user not in but)
+        self.now[node] = by
+
+    def _erase(self, *nodes: fx.Node) -> None:
+        """With the empty tensors that only they used."""
+        for node in nodes:
+            inputs = node.all_input_nodes
+            self.graph.erase_node(node)
+            for other in inputs:
+                if not other.users and other.target in _match.EMPTY:
+                    self.graph.erase_node(other)
+
+    def pair(self, match: _match.Match, pair: Pair) -> None:
+        product, comm = match.product, match.comm
+        gathers = match.collective.kind == "allgather"
+        with self.graph.inserting_before(product.node if gathers else comm):
+            x = comm.args[-1] if gathers else self._value(product.x)
+            new = self._call(pair, "maco_pair", x, *(self._value(r) for r in product.rest))
+        gone = [product.node, comm]
+        if match.collective.in_place and match.collective.kind == "reduce_scatter":
+            gone.append(comm.args[0])
+        for node in gone:
+            self._replace(node, new, (new, comm))
+        self._erase(*((product.node, *match.drop) if gathers else (comm, product.node)))
+
+    def late(self, match: _match.Match, late: Late) -> None:
+        comm, source = match.comm, match.comm.args[-1]
+        with self.graph.inserting_before(comm):
+            handle = self._call(late.begin, "maco_begin", source)
+        users = set(comm.users)
+        if match.collective.in_place:
+            users |= set(source.users) - {handle, comm}
+        first = next(node for node in self.graph.nodes if node in users)
+        with self.graph.inserting_before(first):
+            value = self._call(late.end, "maco_end", handle)
+        self._replace(comm, value, ())
+        if match.collective.in_place:
+            self._replace(source, value, (handle, comm))
+        self._erase(comm)
+
+
+class _Forward:
+    """The forward of an optimized module: a graph for each of its two modes."""
+
+    def __init__(self, owner: "MacoOptimizer", module: nn.Module, path: str) -> None:
+        self.owner, self.module, self.path = owner, module, path
+        self.__signature__ = inspect.signature(module.forward)
+        self.runs: dict[bool, Callable] = {}
+        self.steps: dict[str, Pair | Late] = {}  # by where they are; alike in both modes
+        self.refusals: dict[str, _match.Refusal] = {}
+
+    def build(self) -> None:
+        """For the mode the module is in. Raises Untraceable."""
+        self.module.__dict__.pop("forward", None)
+        _traceable(self.module)
+        try:
+            captured = capture(self.module)
+        finally:
+            self.module.__dict__["forward"] = self
+        rewriter = _Rewriter(captured.graph)
+        for found in _match.find(captured, self.module):
+            if isinstance(found, _match.Refusal):
+                self.refusals.setdefault(found.where, found)
+            else:
+                self._add(rewriter, found)
+        captured.graph.lint()
+        captured.recompile()
+        self.runs[self.module.training] = type(captured).forward
+
+    def _add(self, rewriter: _Rewriter, match: _match.Match) -> None:
+        step = self.steps.get(match.where)
+        if step is not None and step.left:
+            return
+        late = match.kind == "independent"
+        if step is None:
+            step = Late(match, self.owner.group) if late else \
+                Pair(match, self.owner.chunks, self.owner.group)
+            self.steps[match.where] = step
+        (rewriter.late if late else rewriter.pair)(match, step)
+
+    def drop(self) -> None:
+        """Steps that are not taken go back to what they were."""
+        for step in self.steps.values():
+            step.left = not step.candidate.taken
+        if any(step.left for step in self.steps.values()):
+            self.runs = {}
+            self.build()
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        mode = self.module.training
+        if mode not in self.runs:
+            self.build()
+        return self.runs[mode](self.module, *args, **kwargs)
+
+    def __deepcopy__(self, memo: dict) -> "_Forward":
+        """A copy's graph is its own, and it chooses again."""
+        return _Forward(self.owner, copy.deepcopy(self.module, memo), self.path)
+
+
+def _traceable(module: nn.Module) -> None:
+    for name, child in module.named_modules():
+        if child._forward_hooks or child._forward_pre_hooks or child._backward_hooks:
+            leaf = type(child).__module__.startswith("torch.nn")
+            if not leaf:  # a leaf is called as a module, with its hooks
+                raise Untraceable(f"{name or type(child).__name__} has hooks, which a graph of it "
+                                  "would not call")
+
+
+def _copy_tree(module: nn.Module, memo: dict[int, nn.Module]) -> nn.Module:
+    """Modules of its own, with the same parameters and buffers."""
+    if id(module) not in memo:
+        made = memo[id(module)] = copy.copy(module)
+        made.__dict__["_modules"] = type(module._modules)(
+            (name, child and _copy_tree(child, memo)) for name, child in module._modules.items())
+    return memo[id(module)]
+
+
+# ---- the optimizer ----
+
+class MacoOptimizer:
+    """example_inputs: the arguments of a call of the model (a tuple; a tensor alone is one). With
+    them everything is measured, and checked once, in optimize(), which all ranks call together;
+    without, each shape at its first use. group: of collectives that name none. chunks: "auto", or
+    how many. strict: NothingToOptimizeError where nothing could be overlapped."""
+
+    def __init__(self, model: nn.Module, example_inputs: Any = None, group: Any = None,
+                 chunks: int | str = "auto", strict: bool = False) -> None:
+        if not isinstance(model, nn.Module):
+            raise MacoError(f"a {type(model).__name__} is no module", "pass a torch.nn.Module")
+        Overlap("allreduce", chunks)  # says what is wrong with chunks
+        alone = isinstance(example_inputs, torch.Tensor)
+        self.example = (example_inputs,) if alone else example_inputs
+        self.model, self.group, self.chunks, self.strict = model, group, chunks, strict
+        self._forwards: list[_Forward] = []
+        self._others: list[Candidate] = []
+        self._marked: list[tuple[str, Overlap]] = []
+
+    def optimize(self) -> nn.Module:
+        """The optimized model, which shares the parameters of the original."""
+        self._forwards, self._others, self._marked = [], [], []
+        made = _copy_tree(self.model, {})
+        self._mark(made)
+        self._trace(made, "")
+        if self.example is not None:
+            self._measure(made)
+            self._check(made)
+        if self.strict and not any(c.taken for c in self.report()) and \
+                (self.example is not None or not any(True for _ in self._steps())):
+            raise NothingToOptimizeError("nothing in the model could be overlapped:\n" +
+                                         str(self.report()), "see the reasons")
+        return made
+
+    def report(self) -> Report:
+        """Every collective that was found, and why it is overlapped or not."""
+        out = Report(self._others)
+        for name, spec in self._marked:
+            best = max(spec.decisions.values(), key=lambda d: d.gain, default=None)
+            out.append(Candidate(f"marked {spec.comm_op}", name, best is None or best.chunks > 1,
+                                 best.reason if best else "as it was marked",
+                                 best.chunks if best else 1, best.gain if best else 0.0))
+        for forward in self._forwards:
+            where = f"{forward.path}: " if forward.path else ""
+            out += [Candidate(r.kind, where + r.where, False, r.reason)
+                    for r in forward.refusals.values()]
+            out += [replace(s.candidate, where=where + s.candidate.where)
+                    for s in forward.steps.values()]
+        return out
+
+    def _mark(self, module: nn.Module) -> None:
+        for name, child in module.named_modules():
+            spec = getattr(child, "_maco_mark", None)
+            if spec is not None:
+                plain = child.forward
+                child.__dict__["forward"] = _marked(spec, plain)
+                self._marked.append((name, spec))
+
+    def _trace(self, module: nn.Module, path: str) -> None:
+        """The whole, or those of its parts that have a graph."""
+        forward = _Forward(self, module, path)
+        if hasattr(module, "_maco_mark"):
+            return
+        try:
+            forward.build()
+        except Untraceable as error:
+            module.__dict__.pop("forward", None)
+            self._others.append(Candidate("module", path or type(module).__name__, False,
+                                          f"{error}; its parts are looked at one by one"))
+            for name, child in module.named_children():
+                if next(child.children(), None) is not None or \
+                        not type(child).__module__.startswith("torch.nn"):
+                    self._trace(child, f"{path}.{name}" if path else name)
+            return
+        if forward.steps or forward.refusals:
+            self._forwards.append(forward)
+        else:
+            module.__dict__.pop("forward", None)
+
+    def _steps(self) -> Iterator[Pair | Late]:
+        for forward in self._forwards:
+            yield from forward.steps.values()
+
+    @torch.no_grad()
+    def _run(self, module: nn.Module) -> Any:
+        with torch.random.fork_rng():
+            return module(*self.example)
+
+    def _measure(self, made: nn.Module) -> None:
+        """What gains too little goes back to what it was."""
+        self._run(made)
+        lates = [s for s in self._steps() if isinstance(s, Late)]
+        for late in lates:
+            self._measure_late(made, late)
+        for forward in self._forwards:
+            forward.drop()
+
+    def _measure_late(self, made: nn.Module, late: Late) -> None:
+        carrier = carrier_of(late.group)
+        if carrier.world == 1:
+            late.candidate.reason = "one rank has nothing to wait for"
+            return
+        taken = {}
+        for late.late in (False, True):
+            late.spans = []
+            for _ in range(_cost.REPEATS + 1):
+                carrier.largest([0.0])
+                self._run(made)
+            if not late.spans:
+                late.candidate.reason = "the example does not reach it"
+                return
+            taken[late.late] = statistics.median(late.spans[1:])
+        serial, overlapped = carrier.largest([taken[False], taken[True]])
+        late.spans = []
+        gain = 1 - overlapped / serial if serial > 0 else 0.0
+        late.candidate.taken = gain >= _cost.LEAST_GAIN
+        late.candidate.gain = max(gain, 0.0) if late.candidate.taken else 0.0
+        late.candidate.reason = f"waiting later gains {gain * 100:.1f} %" + (
+            "" if late.candidate.taken else f", less than {_cost.LEAST_GAIN * 100:.0f} %")
+
+    def _check(self, made: nn.Module) -> None:
+        """One batch through both."""
+        state = torch.get_rng_state()
+        expected = self._run(self.model)
+        torch.set_rng_state(state)
+        for i, (a, b) in enumerate(zip(_leaves(expected), _leaves(self._run(made)))):
+            limit = TOLERANCE.get(a.dtype, 0.0)
+            scale = float(a.abs().max()) if a.numel() and a.is_floating_point() else 0.0
+            if a.shape != b.shape or not torch.allclose(a, b, limit, limit * max(scale, 1.0),
+                                                        equal_nan=True):
+                raise SelfCheckError(
+                    f"output {i} of the optimized {type(self.model).__name__} differs from the "
+                    "original's", "report it with the model; do the ranks have the same inputs?")
+
+
+def _marked(spec: Overlap, plain: Callable) -> Callable:
+    def forward(*args: Any, **kwargs: Any) -> torch.Tensor:
+        return start(spec, plain, args, kwargs).wait()
+    return forward
+
+
+def _leaves(value: Any) -> Iterator[torch.Tensor]:
+    if isinstance(value, torch.Tensor):
+        yield value
+    elif isinstance(value, dict):
+        for item in value.values():
+            yield from _leaves(item)
+    elif isinstance(value, (tuple, list)):
+        for item in value:
+            yield from _leaves(item)
