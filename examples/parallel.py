@@ -14,6 +14,8 @@ import torch.distributed as dist
 import torch.nn.functional as F
 from torch import nn
 
+from maco import overlap_comm
+
 Group = Optional[Any]  # None: alone in its group, nothing to communicate
 
 
@@ -130,8 +132,17 @@ class RowParallelLinear(nn.Module):
         super().__init__()
         self.group = group
         self.weight = nn.Parameter(torch.empty(outputs, inputs))
+        self.overlapped: Optional[Callable] = None
+
+    def overlap(self, chunks: int | str, schedule: str) -> None:
+        """From now on tokens go in chunks: the sum of one goes on while the next is computed."""
+        if self.group is not None:
+            self.overlapped = overlap_comm("allreduce", chunks, split_dim=1, group=self.group,
+                                           schedule=schedule)(F.linear)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if self.overlapped is not None:
+            return self.overlapped(x, self.weight)
         return _Reduce.apply(F.linear(x, self.weight), self.group)
 
 

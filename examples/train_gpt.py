@@ -33,9 +33,10 @@ import torch.distributed as dist  # noqa: E402
 import adamw  # noqa: E402
 import helios  # noqa: E402
 import textdata  # noqa: E402
+from maco import MacoError  # noqa: E402
 from gpt_stage import Stage  # noqa: E402
 from hf_llama import Config  # noqa: E402
-from parallel import Grid, all_reduce, make_grid  # noqa: E402
+from parallel import Grid, RowParallelLinear, all_reduce, make_grid  # noqa: E402
 from pipeline import MicroBatch, Schedule  # noqa: E402
 
 
@@ -49,6 +50,11 @@ def arguments(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--lr", type=float, default=1e-3)
     parser.add_argument("--seed", type=int, default=0, help="of the order of the text")
     parser.add_argument("--text", action="append", default=[], help="file to train on, repeatable")
+    parser.add_argument("--overlap", choices=("off", "maco", "serial"), default="off",
+                        help="maco: sums of tensor ranks go on while the next chunk is computed; "
+                             "serial: the same chunks one after the other, for comparison")
+    parser.add_argument("--overlap-chunks", default="auto", metavar="N",
+                        help="of tokens; auto: measured")
     parser.add_argument("--timeout", type=float, default=60, help="seconds to wait for a peer")
     return parser.parse_args(argv)
 
@@ -92,6 +98,12 @@ class Trainer:
         except (KeyError, RuntimeError) as error:
             raise SystemExit("this example trains Llama models imported with --naming local and "
                              f"one chunk per stage; these tensors do not fit: {error}") from None
+        if self.args.overlap != "off":
+            chunks = self.args.overlap_chunks
+            schedule = {"maco": "overlap"}.get(self.args.overlap, self.args.overlap)
+            for module in self.stage.modules():
+                if isinstance(module, RowParallelLinear):
+                    module.overlap(int(chunks) if chunks.isdigit() else chunks, schedule)
         self.parameters = dict(self.stage.named_parameters())
         self.optimizer = adamw.make(self.parameters, self.args.lr)
         self.step = int(meta.get("step", 0)) if moments else 0
@@ -178,7 +190,7 @@ def main(argv: list[str] | None = None) -> int:
         Trainer(args).run()
         dist.barrier()  # nobody leaves while a peer still talks to it
         status = 0
-    except (helios.HeliosError, RuntimeError) as error:
+    except (helios.HeliosError, MacoError, RuntimeError) as error:
         # When a gang is stopped, a peer's closed connection may be seen before the own signal.
         status = 143 if stopping else 1
         if not stopping:

@@ -143,6 +143,16 @@ class TrainParallel(unittest.TestCase):
         self.assertAlmostEqual(losses[0], want[0], delta=TOLERANCE)
         self.assertNotAlmostEqual(losses[0], self.curves[False][0], delta=TOLERANCE)
 
+    def test_overlapped_sums_have_the_losses_of_the_same_chunks_in_turn(self):
+        home = self.publish("overlap", tp=2, pp=2)
+        curves = {}
+        for how, chunks in (("maco", "4"), ("serial", "4"), ("maco", "auto")):
+            curves[how, chunks] = self.finish(self.gang(
+                home, "--steps", str(STEPS), "--save-every", "0", "--overlap", how,
+                "--overlap-chunks", chunks, tp=2, pp=2))
+            self.check_curve(curves[how, chunks], False)
+        self.assertEqual(curves["maco", "4"], curves["serial", "4"])
+
     def test_a_wrong_slice_is_noticed(self):
         """The comparison itself must be able to fail: swap gate and up of one layer."""
         config = json.loads((self.hf(False) / "config.json").read_text())
