@@ -21,7 +21,7 @@ from typing import Any, Callable, Iterator
 import torch
 from torch import fx, nn
 
-from . import _cost, _match
+from . import _cost, _dynamo, _match
 from ._capture import Site, Untraceable, capture
 from ._comm import carrier_of
 from .decorators import TOLERANCE, Overlap, start
@@ -198,33 +198,24 @@ class _Rewriter:
         self._erase(comm)
 
 
-class _Forward:
-    """The forward of an optimized module: a graph for each of its two modes."""
+class _Cut:
+    """What was found in one module, and what stands for it now."""
 
-    def __init__(self, owner: "MacoOptimizer", module: nn.Module, path: str) -> None:
-        self.owner, self.module, self.path = owner, module, path
-        self.__signature__ = inspect.signature(module.forward)
-        self.runs: dict[bool, Callable] = {}
+    def __init__(self, owner: "MacoOptimizer", path: str) -> None:
+        self.owner, self.path = owner, path
         self.steps: dict[str, Pair | Late] = {}  # by where they are; alike in both modes
         self.refusals: dict[str, _match.Refusal] = {}
 
-    def build(self) -> None:
-        """For the mode the module is in. Raises Untraceable."""
-        self.module.__dict__.pop("forward", None)
-        _traceable(self.module)
-        try:
-            captured = capture(self.module)
-        finally:
-            self.module.__dict__["forward"] = self
+    def cut(self, captured: fx.GraphModule, root: nn.Module) -> None:
+        """Rewrites the graph."""
         rewriter = _Rewriter(captured.graph)
-        for found in _match.find(captured, self.module):
+        for found in _match.find(captured, root):
             if isinstance(found, _match.Refusal):
                 self.refusals.setdefault(found.where, found)
             else:
                 self._add(rewriter, found)
         captured.graph.lint()
         captured.recompile()
-        self.runs[self.module.training] = type(captured).forward
 
     def _add(self, rewriter: _Rewriter, match: _match.Match) -> None:
         step = self.steps.get(match.where)
@@ -236,6 +227,38 @@ class _Forward:
                 Pair(match, self.owner.chunks, self.owner.group)
             self.steps[match.where] = step
         (rewriter.late if late else rewriter.pair)(match, step)
+
+    def drop(self) -> None:
+        """Steps that are not taken go back to what they were."""
+
+
+class _Compiled(_Cut):
+    """A module whose graphs torch.compile finds (torch 2)."""
+
+    def build(self, captured: fx.GraphModule) -> Callable:
+        self.cut(captured, captured)
+        return captured.forward
+
+
+class _Forward(_Cut):
+    """The forward of an optimized module: a graph for each of its two modes."""
+
+    def __init__(self, owner: "MacoOptimizer", module: nn.Module, path: str) -> None:
+        super().__init__(owner, path)
+        self.module = module
+        self.__signature__ = inspect.signature(module.forward)
+        self.runs: dict[bool, Callable] = {}
+
+    def build(self) -> None:
+        """For the mode the module is in. Raises Untraceable."""
+        self.module.__dict__.pop("forward", None)
+        _traceable(self.module)
+        try:
+            captured = capture(self.module)
+        finally:
+            self.module.__dict__["forward"] = self
+        self.cut(captured, self.module)
+        self.runs[self.module.training] = type(captured).forward
 
     def drop(self) -> None:
         """Steps that are not taken go back to what they were."""
@@ -290,7 +313,7 @@ class MacoOptimizer:
         alone = isinstance(example_inputs, torch.Tensor)
         self.example = (example_inputs,) if alone else example_inputs
         self.model, self.group, self.chunks, self.strict = model, group, chunks, strict
-        self._forwards: list[_Forward] = []
+        self._forwards: list[_Cut] = []
         self._others: list[Candidate] = []
         self._marked: list[tuple[str, Overlap]] = []
 
@@ -342,6 +365,12 @@ class MacoOptimizer:
             forward.build()
         except Untraceable as error:
             module.__dict__.pop("forward", None)
+            if hasattr(torch, "compile"):
+                compiled = _Compiled(self, path)
+                module.__dict__["forward"] = torch.compile(
+                    module.forward, backend=_dynamo.backend(compiled.build))
+                self._forwards.append(compiled)
+                return
             self._others.append(Candidate("module", path or type(module).__name__, False,
                                           f"{error}; its parts are looked at one by one"))
             for name, child in module.named_children():

@@ -11,6 +11,7 @@ import pathlib
 import sys
 import tempfile
 import unittest
+import unittest.mock
 
 try:
     import torch
@@ -24,10 +25,10 @@ from torch.distributed import all_reduce as named_all_reduce
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 sys.path[:0] = [str(ROOT / "tests" / "support"), str(ROOT / "python")]
-from maco import _match, functional  # noqa: E402
+from maco import _dynamo, _match, functional  # noqa: E402
 from maco._capture import Untraceable, capture  # noqa: E402
 from maco.errors import MacoError, NothingToOptimizeError, SelfCheckError  # noqa: E402
-from maco.optimizer import MacoOptimizer, mark  # noqa: E402
+from maco.optimizer import MacoOptimizer, _Compiled, mark  # noqa: E402
 from ranks import ranks  # noqa: E402
 
 WORLD, WIDTH = 2, 8
@@ -279,6 +280,62 @@ class Everything(nn.Module):
         dist.all_gather(parts, h)
         scattered = functional.reduce_scatter(self.gate(torch.cat([h, h], 0)))
         return {"y": self.head(torch.cat(parts, 0)) * scale, "late": late, "s": scattered}
+
+
+class CompiledGraphs(unittest.TestCase):
+    """Graphs as torch 2 makes them, with functions in place of its operators."""
+
+    class Operator:
+        def __init__(self, name, function):
+            self.__name__, self.__module__, self.function = name, __name__, function
+
+        def __str__(self):
+            return f"_c10d_functional.{self.__name__}.default"
+
+        def __call__(self, *args):
+            return self.function(*args)
+
+    def graph(self, in_place, root):
+        """linear, sum, + 1; the sum doubles, as of two ranks with the same."""
+        reduce = self.Operator("all_reduce", lambda x, op, group: x * 2)
+        wait = self.Operator("wait_tensor", lambda x: x)
+        g = torch.fx.Graph()
+        y = g.call_module("layer", (g.placeholder("x"),))
+        total = g.call_function(wait, (g.call_function(reduce, (y, "sum", "0")),))
+        if in_place:
+            g.call_method("copy_", (y, total))
+        g.output(g.call_function(torch.add, (y if in_place else total, 1)))
+        return torch.fx.GraphModule(root, g)
+
+    def test_a_collective_and_its_wait_become_one_node(self):
+        root = nn.Module()
+        root.layer = nn.Linear(WIDTH, WIDTH)
+        x = torch.randn(3, WIDTH)
+        for in_place in (False, True):
+            graph = self.graph(in_place, root)
+            expected = graph(x)
+            self.assertEqual(_dynamo.adopt(graph.graph, lambda name: f"group {name}"), 1)
+            graph.graph.lint()
+            graph.recompile()
+            self.assertTrue(torch.equal(graph(x), expected))
+            match, = _match.find(graph, root)
+            self.assertEqual((match.kind, match.collective.op, match.collective.group),
+                             ("linear -> allreduce", "sum", "group 0"))
+
+    def test_what_compile_calls_cuts_it_without_gradients_only(self):
+        def child(rank):
+            root = nn.Module()
+            root.layer = fill(nn.Linear(WIDTH, WIDTH), 0)
+            optimizer = MacoOptimizer(root, chunks=2)
+            graphs = _Compiled(optimizer, "")
+            with unittest.mock.patch.object(_dynamo, "_group", lambda name: None):
+                run = _dynamo.backend(graphs.build)(self.graph(True, root), [])
+            x = numbers(1, 4, WIDTH)
+            with torch.no_grad():
+                cut = run(x)
+            taken = [s.candidate.taken for s in graphs.steps.values()]
+            return torch.equal(cut, run(x)), taken, run(x).requires_grad
+        self.assertEqual(on_ranks(child), [(True, [True], True)] * WORLD)
 
 
 class Models(unittest.TestCase):
