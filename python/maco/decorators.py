@@ -22,6 +22,7 @@ from ._comm import OPS, Carrier, Pending, carrier_of
 from .errors import DimensionError, DTypeError, MacoError, NotRowSeparableError, ShapeMismatchError
 
 COMM_OPS = ("allreduce", "allgather", "reduce_scatter")
+UNIT = 64  # rows that are computed together where bits must not depend on chunks
 TOLERANCE = {torch.float64: 1e-10, torch.float32: 1e-4, torch.float16: 1e-2, torch.bfloat16: 5e-2}
 
 
@@ -38,6 +39,7 @@ class Overlap:
     grad: str = "tp"
     check: bool = False
     schedule: str = "overlap"
+    deterministic: bool = False
     name: str = "overlap_comm"
     decisions: dict[tuple, _cost.Decision] = field(default_factory=dict)
     seen: set[tuple] = field(default_factory=set)
@@ -48,6 +50,8 @@ class Overlap:
                                      ("schedule", self.schedule, ("overlap", "serial"))):
             if value not in allowed:
                 raise MacoError(f"{what} is {value!r}", f"one of {', '.join(allowed)}")
+        if self.deterministic and self.comm_op != "allreduce":
+            raise MacoError(f"deterministic with {self.comm_op}", "there is it for allreduce only")
         whole = isinstance(self.chunks, int) and self.chunks >= 1
         if self.chunks != "auto" and not whole:
             raise MacoError(f"chunks is {self.chunks!r}", "\"auto\", or a number from 1")
@@ -56,7 +60,7 @@ class Overlap:
 def overlap_comm(comm_op: str = "allreduce", chunks: int | str = "auto", split_arg: int | str = 0,
                  split_dim: int = 0, op: str = "sum", group: Any = None, grad: str = "tp",
                  check: bool = False, async_result: bool = False,
-                 schedule: str = "overlap") -> Callable:
+                 schedule: str = "overlap", deterministic: bool = False) -> Callable:
     """A decorator for functions with f(cat(x)) = cat(f(x)), that return one tensor.
 
     comm_op: "allreduce" and "reduce_scatter" of the result, "allgather" of the argument. chunks:
@@ -67,10 +71,13 @@ def overlap_comm(comm_op: str = "allreduce", chunks: int | str = "auto", split_a
     is alike on all ranks), or an all-reduce ("sum"); of the two others it is the other of them;
     "none" raises where a gradient is asked for. check: once for each shape the cut result is
     compared with the uncut one. async_result: returns what has ``wait()``, which returns the
-    result. schedule: "serial" waits for each chunk, for comparison.
+    result. schedule: "serial" waits for each chunk, for comparison. deterministic ("allreduce"):
+    the function gets UNIT rows at a time, so that the bits do not depend on the number of chunks
+    where the group adds in the order of ranks (hybridps.Group) or has two of them.
     Raises NotRowSeparableError, OrderMismatchError, CollectiveFailedError, TimeoutError.
     """
-    options = Overlap(comm_op, chunks, split_arg, split_dim, op, group, grad, check, schedule)
+    options = Overlap(comm_op, chunks, split_arg, split_dim, op, group, grad, check, schedule,
+                      deterministic)
 
     def decorate(function: Callable) -> Callable:
         spec = replace(options, name=getattr(function, "__name__", "function"), decisions={},
@@ -110,11 +117,14 @@ def start(spec: Overlap, function: Callable, args: tuple, kwargs: dict[str, Any]
         if isinstance(spec.split_arg, str):
             return function(*args, **{**kwargs, spec.split_arg: part})
         return function(*args[:spec.split_arg], part, *args[spec.split_arg + 1:], **kwargs)
-    if carrier.world == 1:
+    if carrier.world == 1 and not spec.deterministic:
         value = call(x)
         return Result(lambda: value)
     dim = _split_dim(spec, x)
     rows = x.shape[dim]
+    unit = UNIT if spec.deterministic else 1
+    if spec.deterministic:
+        call = _in_units(call, dim)
     if spec.comm_op == "reduce_scatter":
         if rows % carrier.world:
             raise DimensionError(f"{spec.name}: {rows} rows for {carrier.world} ranks",
@@ -124,13 +134,22 @@ def start(spec: Overlap, function: Callable, args: tuple, kwargs: dict[str, Any]
     _prepare(spec, carrier, run, call, x, dim, rows)
     key = (tuple(x.shape), x.dtype)
     chunks = spec.decisions[key].chunks if spec.chunks == "auto" else spec.chunks
-    return run(spec, carrier, call, x, dim, bounds(rows, min(chunks, rows)), spec.schedule)
+    return run(spec, carrier, call, x, dim, bounds(rows, chunks, unit), spec.schedule)
 
 
-def bounds(rows: int, chunks: int) -> list[tuple[int, int]]:
-    """(first, number) of each chunk; they differ by one row at most."""
-    cuts = [rows * i // chunks for i in range(chunks + 1)]
+def bounds(rows: int, chunks: int, unit: int = 1) -> list[tuple[int, int]]:
+    """(first, number) of each chunk, cut at multiples of unit; they differ by one unit at most."""
+    units = -(-rows // unit)
+    chunks = min(chunks, units)
+    cuts = [min(rows, units * i // chunks * unit) for i in range(chunks + 1)]
     return [(a, b - a) for a, b in zip(cuts, cuts[1:])]
+
+
+def _in_units(call: Callable, dim: int) -> Callable:
+    def run(part: torch.Tensor) -> torch.Tensor:
+        made = [call(piece) for piece in part.split(UNIT, dim)]
+        return torch.cat(made, dim) if len(made) > 1 else made[0]
+    return run
 
 
 def _split_dim(spec: Overlap, x: Any) -> int:
@@ -197,9 +216,11 @@ def _measure(spec: Overlap, carrier: Carrier, run: Callable, call: Callable, x: 
         def comm() -> None:
             carrier.reduce_scatter(out, apart, "max").wait()
     whole = x if spec.comm_op != "allgather" else torch.cat([x] * world, dim)
+    unit = UNIT if spec.deterministic else 1
     return _cost.decide(
-        carrier, rows, lambda: call(whole), comm,
-        lambda n, schedule: run(spec, carrier, call, x, dim, bounds(rows, n), schedule).wait())
+        carrier, -(-rows // unit), lambda: call(whole), comm,
+        lambda n, schedule: run(spec, carrier, call, x, dim, bounds(rows, n, unit),
+                                schedule).wait())
 
 
 # ---- the three of them ----

@@ -62,13 +62,14 @@ class Report(list):
 class Pair:
     """A product and its collective, in chunks."""
 
-    def __init__(self, match: _match.Match, chunks: int | str, group: Any) -> None:
+    def __init__(self, match: _match.Match, owner: "MacoOptimizer") -> None:
         c = match.collective
         self.candidate = Candidate(match.kind, match.where, False, "not measured: it has not run")
         self.left = False  # measured, and not worth it
         self.function, self.stops = match.product.function, match.collective.stops
-        self.spec = Overlap(c.kind, chunks, 0, c.dim, c.op, c.group if c.group is not None else
-                            group, c.grad, name=match.where)
+        self.spec = Overlap(c.kind, owner.chunks, 0, c.dim, c.op,
+                            c.group if c.group is not None else owner.group, c.grad,
+                            deterministic=owner.deterministic, name=match.where)
 
     def __call__(self, x: torch.Tensor, *rest: Any) -> torch.Tensor:
         spec, lead = self.spec, x.shape[:-1]
@@ -222,9 +223,13 @@ class _Cut:
         if step is not None and step.left:
             return
         late = match.kind == "independent"
+        if self.owner.deterministic and not late and match.collective.kind != "allreduce":
+            self.refusals[match.where] = _match.Refusal(match.kind, match.where,
+                                                        "deterministic: only sums are cut")
+            return
         if step is None:
             step = Late(match, self.owner.group) if late else \
-                Pair(match, self.owner.chunks, self.owner.group)
+                Pair(match, self.owner)
             self.steps[match.where] = step
         (rewriter.late if late else rewriter.pair)(match, step)
 
@@ -303,16 +308,19 @@ class MacoOptimizer:
     """example_inputs: the arguments of a call of the model (a tuple; a tensor alone is one). With
     them everything is measured, and checked once, in optimize(), which all ranks call together;
     without, each shape at its first use. group: of collectives that name none. chunks: "auto", or
-    how many. strict: NothingToOptimizeError where nothing could be overlapped."""
+    how many. strict: NothingToOptimizeError where nothing could be overlapped. deterministic: bits
+    do not depend on the number of chunks (see overlap_comm); only sums are overlapped then."""
 
     def __init__(self, model: nn.Module, example_inputs: Any = None, group: Any = None,
-                 chunks: int | str = "auto", strict: bool = False) -> None:
+                 chunks: int | str = "auto", strict: bool = False,
+                 deterministic: bool = False) -> None:
         if not isinstance(model, nn.Module):
             raise MacoError(f"a {type(model).__name__} is no module", "pass a torch.nn.Module")
         Overlap("allreduce", chunks)  # says what is wrong with chunks
         alone = isinstance(example_inputs, torch.Tensor)
         self.example = (example_inputs,) if alone else example_inputs
         self.model, self.group, self.chunks, self.strict = model, group, chunks, strict
+        self.deterministic = deterministic
         self._forwards: list[_Cut] = []
         self._others: list[Candidate] = []
         self._marked: list[tuple[str, Overlap]] = []

@@ -44,15 +44,15 @@ class Ranks:
 
     def __init__(self, kind, world=WORLD, timeout=20.0):
         self.kind, self.world, self.timeout = kind, world, timeout
-        self.folder = tempfile.TemporaryDirectory()
 
     def __call__(self, run, **options):
-        return ranks(lambda rank: self.one(run, rank), self.world, **options)
+        with tempfile.TemporaryDirectory() as folder:
+            return ranks(lambda rank: self.one(run, rank, folder), self.world, **options)
 
-    def one(self, run, rank):
+    def one(self, run, rank, folder):
         torch.set_num_threads(1)
         if self.kind == "gloo":
-            dist.init_process_group("gloo", init_method=f"file://{self.folder.name}/store",
+            dist.init_process_group("gloo", init_method=f"file://{folder}/store",
                                     rank=rank, world_size=self.world,
                                     timeout=datetime.timedelta(seconds=self.timeout))
             return run(rank, None)
@@ -154,6 +154,16 @@ class Values(unittest.TestCase):
                 for a, b in zip(overlap, serial):
                     self.assertTrue(torch.equal(a, b))
 
+    def test_deterministic_bits_do_not_depend_on_the_chunks(self):
+        def child(rank, group):
+            torch.manual_seed(rank)
+            x, w = torch.randn(300, 257), torch.randn(257, 65)
+            return [overlap_comm(chunks=n, group=group, deterministic=True)(product)(x, w)
+                    for n in (1, 2, 3, 5, 100)]
+        for first, *others in Ranks("shm", 3)(child):
+            for other in others:
+                self.assertTrue(torch.equal(first, other))
+
     def test_bounds_leave_nothing_out(self):
         for rows, chunks in itertools.product(range(1, 40), range(1, 40)):
             cuts = bounds(rows, min(rows, chunks))
@@ -161,6 +171,9 @@ class Values(unittest.TestCase):
             sizes = [n for _, n in cuts]
             self.assertLessEqual(max(sizes) - min(sizes), 1)
             self.assertGreater(min(sizes), 0)
+            cuts = bounds(rows, chunks, 8)
+            self.assertEqual([r for a, n in cuts for r in range(a, a + n)], list(range(rows)))
+            self.assertTrue(all(a % 8 == 0 and n > 0 for a, n in cuts))
 
     def test_one_rank_alone_makes_a_plain_call(self):
         x, w = whole(0, ROWS, INNER), whole(1, INNER, OUTER)
@@ -287,7 +300,8 @@ class Refusals(unittest.TestCase):
 
     def test_options_that_mean_nothing_are_refused(self):
         for options in (dict(comm_op="alltoall"), dict(chunks=0), dict(chunks="many"),
-                        dict(op="median"), dict(grad="yes"), dict(schedule="later")):
+                        dict(op="median"), dict(grad="yes"),
+                        dict(comm_op="allgather", deterministic=True), dict(schedule="later")):
             with self.assertRaises(MacoError):
                 overlap_comm(**options)
 
