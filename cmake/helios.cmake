@@ -99,7 +99,7 @@ endfunction()
 
 # The kernels are plain loops that the compiler vectorises; only what torch fuses may be fused.
 function(hl_kernel_flags)
-  foreach(kernel adam collective_sum half norm)
+  foreach(kernel adam collective_reduce half norm)
     set_source_files_properties(${CMAKE_SOURCE_DIR}/src/hybridps/${kernel}.c PROPERTIES
       COMPILE_OPTIONS "-O3;-ffp-contract=off;-fno-math-errno;-fno-trapping-math")
   endforeach()

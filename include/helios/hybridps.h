@@ -203,15 +203,23 @@ HELIOS_API void hybridps_free_text(char *text);
 /* ---- collectives ----
  *
  * A group is the processes that train one model: ranks 0 to world - 1. All of them call the same
- * collectives in the same order, one at a time in a process. Sums are taken in the order of ranks,
- * each addition rounded to the type as torch does, so that every rank has the same bits whatever
- * carries them. Every wait has a deadline, and a rank that died is found out before it. After a
- * failure of others (deadline, death, another call there) the group is lost: each further call
- * fails with HELIOS_EUNAVAIL and says why. Refused after fork(). */
+ * collectives in the same order, one at a time in a process. Reductions go in the order of ranks,
+ * each step rounded to the type as torch does, so that every rank has the same bits whatever
+ * carries them and however an array is cut into calls. Every wait has a deadline, and a rank that
+ * died is found out before it. After a failure of others (deadline, death, another call there) the
+ * group is lost: each further call fails with HELIOS_EUNAVAIL and says why. Refused after fork().
+ */
 typedef struct hybridps_group hybridps_group;
 
+/* What groups add beside HYBRIDPS_F32, _F16 and _BF16. */
+enum { HYBRIDPS_F64 = 3, HYBRIDPS_I32 = 4, HYBRIDPS_I64 = 5, HYBRIDPS_U8 = 6 };
+
+/* Whole numbers have no mean; their sums and products wrap around. A NaN is its own minimum. */
+enum { HYBRIDPS_SUM = 0, HYBRIDPS_MEAN = 1, HYBRIDPS_MIN = 2, HYBRIDPS_MAX = 3, HYBRIDPS_PROD = 4 };
+
 /* What carries the bytes. 0 or a negative HELIOS_E... code; `what` is the caller's name for it.
- * These two must be there, the others may be NULL. */
+ * The first two must be there, the others may be NULL. Operations are not HYBRIDPS_MEAN: the group
+ * divides. `in` and `out` may start at the same byte. */
 typedef struct hybridps_transport {
     int rank, world;
     void *arg;
@@ -224,6 +232,20 @@ typedef struct hybridps_transport {
     /* The text of what failed last, for messages. NULL: none. */
     const char *(*why)(void *arg);
     void (*close)(void *arg);
+    /* allreduce with any operation. NULL: by allreduce or allgather. */
+    int (*reduce)(void *arg, const char *what, void *data, uint64_t n, int type, int op);
+    /* `in` has n elements for each rank; `out`, n elements, becomes what all have for this one.
+     * NULL: by alltoall. */
+    int (*reduce_scatter)(void *arg, const char *what, const void *in, void *out, uint64_t n,
+                          int type, int op);
+    /* `bytes` from each rank to each. NULL: by allgather. */
+    int (*alltoall)(void *arg, const char *what, const void *in, void *out, uint64_t bytes);
+    /* Between two ranks; `send` may return before the other has everything. NULL: there is none. */
+    int (*send)(void *arg, const char *what, const void *data, uint64_t bytes, int dst, int tag);
+    int (*recv)(void *arg, const char *what, void *data, uint64_t bytes, int src, int tag);
+    /* From any thread: the call under way, and each further one, fails soon. NULL: at its deadline.
+     */
+    void (*cancel)(void *arg);
 } hybridps_transport;
 
 /* A group over somebody's own transport; it is closed with the group. */
@@ -244,7 +266,9 @@ HELIOS_API void hybridps_group_close(hybridps_group *g);
 HELIOS_API int hybridps_group_rank(const hybridps_group *g);
 HELIOS_API int hybridps_group_world(const hybridps_group *g);
 
-enum { HYBRIDPS_SUM = 0, HYBRIDPS_MEAN = 1 };
+/* From any thread: a call that waits for others ends with HELIOS_ECANCELED and the group is lost;
+ * at once with the built-in transport, with one that has no `cancel` by its deadline. */
+HELIOS_API void hybridps_group_cancel(hybridps_group *g);
 
 /* In place. `what` (may be NULL) is for messages. */
 HELIOS_API int hybridps_group_allreduce(hybridps_group *g, const char *what, void *data, uint64_t n,
@@ -253,6 +277,20 @@ HELIOS_API int hybridps_group_broadcast(hybridps_group *g, const char *what, voi
                                         uint64_t bytes, int src);
 HELIOS_API int hybridps_group_allgather(hybridps_group *g, const char *what, const void *mine,
                                         void *all, uint64_t bytes);
+/* `in` has n elements for each rank, in the order of ranks; `out` becomes this rank's n, reduced in
+ * that order. It may be where `in` starts, or this rank's part of it. */
+HELIOS_API int hybridps_group_reduce_scatter(hybridps_group *g, const char *what, const void *in,
+                                             void *out, uint64_t n, int type, int op);
+/* Both have `bytes` for each rank; they may be one. */
+HELIOS_API int hybridps_group_alltoall(hybridps_group *g, const char *what, const void *in,
+                                       void *out, uint64_t bytes);
+/* Between two ranks, while the others do what they like; tag and bytes must be the same on both
+ * sides. `send` may wait until the other one takes it: of two that exchange something one receives
+ * first. HELIOS_EUNSUPPORTED: the transport has none. */
+HELIOS_API int hybridps_group_send(hybridps_group *g, const char *what, const void *data,
+                                   uint64_t bytes, int dst, int tag);
+HELIOS_API int hybridps_group_recv(hybridps_group *g, const char *what, void *data, uint64_t bytes,
+                                   int src, int tag);
 
 #define HYBRIDPS_NEW UINT32_MAX
 

@@ -107,6 +107,10 @@ class Adam(ctypes.Structure):
 ALLGATHER = ctypes.CFUNCTYPE(c_int, c_void_p, c_char_p, c_void_p, c_void_p, c_uint64)
 BROADCAST = ctypes.CFUNCTYPE(c_int, c_void_p, c_char_p, c_void_p, c_uint64, c_int)
 ALLREDUCE = ctypes.CFUNCTYPE(c_int, c_void_p, c_char_p, c_void_p, c_uint64, c_int)
+REDUCE = ctypes.CFUNCTYPE(c_int, c_void_p, c_char_p, c_void_p, c_uint64, c_int, c_int)
+REDUCE_SCATTER = ctypes.CFUNCTYPE(c_int, c_void_p, c_char_p, c_void_p, c_void_p, c_uint64, c_int,
+                                  c_int)
+PAIR = ctypes.CFUNCTYPE(c_int, c_void_p, c_char_p, c_void_p, c_uint64, c_int, c_int)
 WHY = ctypes.CFUNCTYPE(c_void_p, c_void_p)
 CLOSE = ctypes.CFUNCTYPE(None, c_void_p)
 
@@ -114,7 +118,8 @@ CLOSE = ctypes.CFUNCTYPE(None, c_void_p)
 class Transport(ctypes.Structure):
     _fields_ = [("rank", c_int), ("world", c_int), ("arg", c_void_p), ("allgather", ALLGATHER),
                 ("broadcast", BROADCAST), ("allreduce", ALLREDUCE), ("why", WHY),
-                ("close", CLOSE)]
+                ("close", CLOSE), ("reduce", REDUCE), ("reduce_scatter", REDUCE_SCATTER),
+                ("alltoall", ALLGATHER), ("send", PAIR), ("recv", PAIR), ("cancel", CLOSE)]
 
 
 class ShmOptions(ctypes.Structure):
@@ -122,7 +127,8 @@ class ShmOptions(ctypes.Structure):
 
 
 # What a C compiler makes of hybridps.h on every 64-bit Linux; a mismatch would corrupt memory.
-_SIZES = {_Options: 72, Use: 24, _Traffic: 56, _Stats: 416, _Info: 40, Adam: 128}
+_SIZES = {_Options: 72, Use: 24, _Traffic: 56, _Stats: 416, _Info: 40, Adam: 128,
+          Transport: 104}
 
 _PROTOTYPES = {
     "helios_last_error": (c_char_p, []),
@@ -152,6 +158,12 @@ _PROTOTYPES = {
     "hybridps_group_allreduce": (c_int, [c_void_p, c_char_p, c_void_p, c_uint64, c_int, c_int]),
     "hybridps_group_broadcast": (c_int, [c_void_p, c_char_p, c_void_p, c_uint64, c_int]),
     "hybridps_group_allgather": (c_int, [c_void_p, c_char_p, c_void_p, c_void_p, c_uint64]),
+    "hybridps_group_reduce_scatter": (c_int, [c_void_p, c_char_p, c_void_p, c_void_p, c_uint64,
+                                              c_int, c_int]),
+    "hybridps_group_alltoall": (c_int, [c_void_p, c_char_p, c_void_p, c_void_p, c_uint64]),
+    "hybridps_group_send": (c_int, [c_void_p, c_char_p, c_void_p, c_uint64, c_int, c_int]),
+    "hybridps_group_recv": (c_int, [c_void_p, c_char_p, c_void_p, c_uint64, c_int, c_int]),
+    "hybridps_group_cancel": (None, [c_void_p]),
 }
 
 

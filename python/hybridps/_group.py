@@ -1,8 +1,8 @@
 """Groups: the processes that train one model, and their collectives.
 
 ``Group.shm(name, rank, world)`` are the processes of one node, by libhelios and shared memory.
-``Group.torch()`` are those of torch.distributed, with any backend, on any number of nodes. Sums are
-taken in the order of ranks in both, so their bits are the same.
+``Group.torch()`` are those of torch.distributed, with any backend, on any number of nodes. Reductions
+go in the order of ranks in both, so their bits are the same.
 """
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ from ._abi import HybridPSError
 from ._tensors import view
 
 TYPES = {torch.float32: _abi.F32, torch.float16: _abi.F16, torch.bfloat16: _abi.BF16}
-_OPS = {"sum": 0, "mean": 1}
+_ADDED = {**TYPES, torch.float64: 3, torch.int32: 4, torch.int64: 5, torch.uint8: 6}
+_OPS = {"sum": 0, "mean": 1, "min": 2, "max": 3, "prod": 4}
 _UNAVAILABLE = -9
 
 
@@ -61,18 +62,45 @@ class Group:
         return cls(lib, handle, carrier)
 
     def allreduce(self, tensor: torch.Tensor, op: str = "sum", name: str = "") -> torch.Tensor:
-        """A new tensor: the sum or "mean" of every rank's, added in the order of ranks."""
-        if op not in _OPS:
-            raise HybridPSError(f"allreduce of {name!r}: op is {op!r}, it may be 'sum' or 'mean'")
-        if tensor.dtype not in TYPES:
-            parts = self.allgather(tensor, name)
-            total = parts[0]
-            for part in parts[1:]:
-                total.add_(part)
-            return total.div_(self.world) if op == "mean" else total
+        """A new tensor: the "sum", "mean", "min", "max" or "prod" of every rank's, in the order of
+        ranks."""
+        kind, op_number = self._reduction("allreduce", tensor, op, name)
         out = self._host(tensor)
         self._check(self._lib.hybridps_group_allreduce(self._h, name.encode(), out.data_ptr(),
-                                                       out.numel(), TYPES[out.dtype], _OPS[op]))
+                                                       out.numel(), kind, op_number))
+        return self._like(out, tensor)
+
+    def reduce_scatter(self, tensor: torch.Tensor, op: str = "sum", name: str = "") -> torch.Tensor:
+        """Of a tensor whose first dimension has as many rows for each rank: this rank's rows, reduced
+        over all ranks."""
+        kind, op_number = self._reduction("reduce_scatter", tensor, op, name)
+        mine, rows = self._host(tensor), self._rows("reduce_scatter", tensor, name)
+        out = torch.empty((rows, *mine.shape[1:]), dtype=mine.dtype)
+        self._check(self._lib.hybridps_group_reduce_scatter(
+            self._h, name.encode(), mine.data_ptr(), out.data_ptr(), out.numel(), kind, op_number))
+        return self._like(out, tensor)
+
+    def alltoall(self, tensor: torch.Tensor, name: str = "") -> torch.Tensor:
+        """As many rows go to each rank; a new tensor with what each rank had for this one."""
+        mine, _ = self._host(tensor), self._rows("alltoall", tensor, name)
+        out = torch.empty_like(mine)
+        size = mine.numel() * mine.element_size() // self.world
+        self._check(self._lib.hybridps_group_alltoall(self._h, name.encode(), mine.data_ptr(),
+                                                      out.data_ptr(), size))
+        return self._like(out, tensor)
+
+    def send(self, tensor: torch.Tensor, dst: int, tag: int = 0, name: str = "") -> None:
+        """To one rank, which receives it meanwhile: of two that exchange something one receives
+        first."""
+        mine = self._host(tensor)
+        self._check(self._lib.hybridps_group_send(self._h, name.encode(), mine.data_ptr(),
+                                                  mine.numel() * mine.element_size(), dst, tag))
+
+    def recv(self, tensor: torch.Tensor, src: int, tag: int = 0, name: str = "") -> torch.Tensor:
+        """A new tensor, like this one, that rank src sends."""
+        out = self._host(tensor)
+        self._check(self._lib.hybridps_group_recv(self._h, name.encode(), out.data_ptr(),
+                                                  out.numel() * out.element_size(), src, tag))
         return self._like(out, tensor)
 
     def broadcast(self, tensor: torch.Tensor, src: int = 0, name: str = "") -> torch.Tensor:
@@ -121,6 +149,22 @@ class Group:
         self.close()
 
     @staticmethod
+    def _reduction(call: str, tensor: torch.Tensor, op: str, name: str) -> tuple[int, int]:
+        if op not in _OPS:
+            raise HybridPSError(f"{call} of {name!r}: op is {op!r}, it may be {', '.join(_OPS)}")
+        if tensor.dtype not in _ADDED:
+            raise HybridPSError(f"{call} of {name!r}: nothing is known of {tensor.dtype}; there are "
+                                + ", ".join(str(t) for t in _ADDED))
+        return _ADDED[tensor.dtype], _OPS[op]
+
+    def _rows(self, call: str, tensor: torch.Tensor, name: str) -> int:
+        rows = tensor.shape[0] if tensor.dim() > 0 else 0
+        if tensor.dim() == 0 or rows % self.world:
+            raise HybridPSError(f"{call} of {name!r}: {rows} rows for {self.world} ranks: there must "
+                                "be as many for each")
+        return rows // self.world
+
+    @staticmethod
     def _host(tensor: torch.Tensor) -> torch.Tensor:
         """A copy on the host, without holes."""
         host = torch.empty(tensor.shape, dtype=tensor.dtype)
@@ -157,10 +201,12 @@ class _Torch:
         self.cause: BaseException | None = None
         self.words = ctypes.create_string_buffer(600)
         self.callbacks = (_abi.ALLGATHER(self.allgather), _abi.BROADCAST(self.broadcast),
-                          _abi.WHY(lambda _: ctypes.addressof(self.words)))
+                          _abi.WHY(lambda _: ctypes.addressof(self.words)),
+                          _abi.ALLGATHER(self.alltoall), _abi.PAIR(self.send), _abi.PAIR(self.recv))
         self.transport = _abi.Transport(
             rank=dist.get_rank(process_group), world=dist.get_world_size(process_group),
-            allgather=self.callbacks[0], broadcast=self.callbacks[1], why=self.callbacks[2])
+            allgather=self.callbacks[0], broadcast=self.callbacks[1], why=self.callbacks[2],
+            alltoall=self.callbacks[3], send=self.callbacks[4], recv=self.callbacks[5])
 
     def allgather(self, _: Any, what: bytes, mine: int, to: int, size: int) -> int:
         def run() -> None:
@@ -176,10 +222,35 @@ class _Torch:
         def run() -> None:
             host = view(data, (size,), (1,), torch.uint8)
             moved = host.to(self.on)
-            first = src if self.pg is None else dist.get_global_rank(self.pg, src)
-            self.wait(dist.broadcast(moved, first, group=self.pg, async_op=True))
+            self.wait(dist.broadcast(moved, self.everywhere(src), group=self.pg, async_op=True))
             host.copy_(moved)
         return self.attempt("broadcast", what, run)
+
+    def alltoall(self, _: Any, what: bytes, mine: int, to: int, size: int) -> int:
+        def run() -> None:
+            size_of_all = size * self.transport.world
+            own = view(mine, (size_of_all,), (1,), torch.uint8).to(self.on)
+            out = torch.empty(size_of_all, dtype=torch.uint8, device=self.on)
+            self.wait(dist.all_to_all_single(out, own, group=self.pg, async_op=True))
+            view(to, (size_of_all,), (1,), torch.uint8).copy_(out)
+        return self.attempt("alltoall", what, run)
+
+    def send(self, _: Any, what: bytes, data: int, size: int, dst: int, tag: int) -> int:
+        def run() -> None:
+            moved = view(data, (size,), (1,), torch.uint8).to(self.on)
+            self.wait(dist.isend(moved, self.everywhere(dst), group=self.pg, tag=tag))
+        return self.attempt("send", what, run)
+
+    def recv(self, _: Any, what: bytes, data: int, size: int, src: int, tag: int) -> int:
+        def run() -> None:
+            moved = torch.empty(size, dtype=torch.uint8, device=self.on)
+            self.wait(dist.irecv(moved, self.everywhere(src), group=self.pg, tag=tag))
+            view(data, (size,), (1,), torch.uint8).copy_(moved)
+        return self.attempt("recv", what, run)
+
+    def everywhere(self, rank: int) -> int:
+        """The number that torch.distributed has for a rank of this group."""
+        return rank if self.pg is None else dist.get_global_rank(self.pg, rank)
 
     def wait(self, work: Any) -> None:
         work.wait(self.timeout)

@@ -1,5 +1,5 @@
-/* Groups: arguments are checked, sums are made where a transport has none, and what was lost stays
- * lost. The managed results are made of the public calls. */
+/* Groups: arguments are checked, what a transport has not is made of what it has, and what was lost
+ * stays lost. The managed results are made of the public calls. */
 #include <inttypes.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -16,6 +16,7 @@ struct hybridps_group {
     pthread_mutex_t lock;
     pid_t pid;
     char lost[HL_ERROR_TEXT_MAX]; /* why; "" = it is not */
+    int cancelled;
 };
 
 static hl_status make_group(const hybridps_transport *t, hybridps_group **out)
@@ -86,6 +87,8 @@ static hl_status enter(hybridps_group *g)
                        "another group",
                        (int)getpid(), (int)g->pid, g->t.rank);
     pthread_mutex_lock(&g->lock);
+    if (g->lost[0] == '\0' && __atomic_load_n(&g->cancelled, __ATOMIC_RELAXED))
+        snprintf(g->lost, sizeof(g->lost), "it was cancelled");
     if (g->lost[0] == '\0')
         return HL_OK;
     pthread_mutex_unlock(&g->lock);
@@ -105,7 +108,24 @@ static int leave(hybridps_group *g, int code)
     return code;
 }
 
-static int sum_pieces(hybridps_group *g, const char *what, uint8_t *data, uint64_t bytes, int type)
+static const char *name_of(const char *what)
+{
+    return what != NULL ? what : "";
+}
+
+void hybridps_group_cancel(hybridps_group *g)
+{
+    if (g == NULL)
+        return;
+    __atomic_store_n(&g->cancelled, 1, __ATOMIC_RELAXED);
+    if (g->t.cancel != NULL)
+        g->t.cancel(g->t.arg);
+}
+
+/* ---- what a transport may not have ---- */
+
+static int reduce_pieces(hybridps_group *g, const char *what, uint8_t *data, uint64_t bytes,
+                         int type, int op)
 {
     const hybridps_transport *t = &g->t;
     const void *parts[HL_COLLECTIVE_RANKS];
@@ -121,33 +141,179 @@ static int sum_pieces(hybridps_group *g, const char *what, uint8_t *data, uint64
             return code;
         for (int r = 0; r < t->world; r++)
             parts[r] = all + (uint64_t)r * here;
-        hl_collective_sum(data + at, parts, t->world, type, 0, here / hl_collective_size(type));
+        hl_collective_reduce(data + at, parts, t->world, type, op, 0,
+                             here / hl_collective_size(type));
     }
     return 0;
 }
 
-static const char *name_of(const char *what)
+static int allreduce(hybridps_group *g, const char *what, void *data, uint64_t n, int type, int op)
 {
-    return what != NULL ? what : "";
+    const hybridps_transport *t = &g->t;
+    if (t->reduce != NULL)
+        return t->reduce(t->arg, what, data, n, type, op);
+    if (t->allreduce != NULL && op == HYBRIDPS_SUM && type <= HYBRIDPS_BF16)
+        return t->allreduce(t->arg, what, data, n, type);
+    return reduce_pieces(g, what, data, n * hl_collective_size(type), type, op);
+}
+
+/* What each rank gets of the others, and drops, is as much as all of them send. */
+static int exchange_pieces(hybridps_group *g, const char *what, const uint8_t *in, uint8_t *out,
+                           uint64_t bytes)
+{
+    const hybridps_transport *t = &g->t;
+    uint64_t world = (uint64_t)t->world, most = PIECE / world / 64 * 64;
+    most = bytes < most ? bytes : most;
+    HL_AUTO(hl_freep) uint8_t *mine = malloc((world + 1) * world * most);
+    if (mine == NULL)
+        return hl_fail(HL_ENOMEM, "memory is short for %d pieces of %" PRIu64 " bytes",
+                       t->world * t->world, most);
+    uint8_t *all = mine + world * most;
+    for (uint64_t at = 0; at < bytes; at += most) {
+        uint64_t here = bytes - at < most ? bytes - at : most;
+        for (uint64_t r = 0; r < world; r++)
+            memcpy(mine + r * here, in + r * bytes + at, here);
+        int code = t->allgather(t->arg, what, mine, all, world * here);
+        if (code != 0)
+            return code;
+        for (uint64_t r = 0; r < world; r++)
+            memcpy(out + r * bytes + at, all + (r * world + (uint64_t)t->rank) * here, here);
+    }
+    return 0;
+}
+
+static int alltoall(hybridps_group *g, const char *what, const void *in, void *out, uint64_t bytes)
+{
+    const hybridps_transport *t = &g->t;
+    if (t->alltoall != NULL)
+        return t->alltoall(t->arg, what, in, out, bytes);
+    return exchange_pieces(g, what, in, out, bytes);
+}
+
+/* Pieces of everybody's part go to it, in the order of ranks, and are reduced there. */
+static int scatter_pieces(hybridps_group *g, const char *what, const uint8_t *in, uint8_t *out,
+                          uint64_t bytes, int type, int op)
+{
+    uint64_t world = (uint64_t)g->t.world, most = PIECE / world / 64 * 64;
+    const void *parts[HL_COLLECTIVE_RANKS];
+    most = bytes < most ? bytes : most;
+    HL_AUTO(hl_freep) uint8_t *mine = malloc(2 * world * most);
+    if (mine == NULL)
+        return hl_fail(HL_ENOMEM, "memory is short for %d pieces of %" PRIu64 " bytes", g->t.world,
+                       most);
+    uint8_t *theirs = mine + world * most;
+    for (uint64_t at = 0; at < bytes; at += most) {
+        uint64_t here = bytes - at < most ? bytes - at : most;
+        for (uint64_t r = 0; r < world; r++)
+            memcpy(mine + r * here, in + r * bytes + at, here);
+        int code = alltoall(g, what, mine, theirs, here);
+        if (code != 0)
+            return code;
+        for (uint64_t r = 0; r < world; r++)
+            parts[r] = theirs + r * here;
+        hl_collective_reduce(out + at, parts, (int)world, type, op, 0,
+                             here / hl_collective_size(type));
+    }
+    return 0;
+}
+
+/* ---- the calls ---- */
+
+static hl_status check_reduction(const char *call, const char *what, const void *data, uint64_t n,
+                                 int type, int op, int world)
+{
+    uint64_t size = hl_collective_size(type), bytes;
+    if (size == 0 || !hl_collective_op_fits(op, type))
+        return hl_fail(HL_EINVAL, "%s of \"%s\": there is no type %d, or no operation %d for it",
+                       call, name_of(what), type, op);
+    if (data == NULL && n > 0)
+        return hl_fail(HL_EINVAL, "%s of \"%s\": no data", call, name_of(what));
+    if (__builtin_mul_overflow(n, size, &bytes) ||
+        __builtin_mul_overflow(bytes, (uint64_t)world, &bytes))
+        return hl_fail(HL_EINVAL, "%s of \"%s\": %" PRIu64 " elements are too many", call,
+                       name_of(what), n);
+    return HL_OK;
 }
 
 int hybridps_group_allreduce(hybridps_group *g, const char *what, void *data, uint64_t n, int type,
                              int op)
 {
-    size_t size = hl_collective_size(type);
-    if (size == 0 || (op != HYBRIDPS_SUM && op != HYBRIDPS_MEAN))
-        return hl_fail(HL_EINVAL, "allreduce of \"%s\": there is no type %d or no operation %d",
-                       name_of(what), type, op);
-    if (data == NULL && n > 0)
-        return hl_fail(HL_EINVAL, "allreduce of \"%s\": no data", name_of(what));
+    HL_TRY(check_reduction("allreduce", what, data, n, type, op, 1));
+    HL_TRY(enter(g));
+    int code = 0, step = op == HYBRIDPS_MEAN ? HYBRIDPS_SUM : op;
+    if (n > 0 && g->t.world > 1)
+        code = allreduce(g, name_of(what), data, n, type, step);
+    if (code == 0 && op == HYBRIDPS_MEAN && g->t.world > 1)
+        hl_collective_divide(data, n, type, g->t.world);
+    return leave(g, code);
+}
+
+int hybridps_group_reduce_scatter(hybridps_group *g, const char *what, const void *in, void *out,
+                                  uint64_t n, int type, int op)
+{
+    HL_TRY(check_reduction("reduce_scatter", what, out != NULL ? in : NULL, n, type, op,
+                           hybridps_group_world(g)));
     HL_TRY(enter(g));
     const hybridps_transport *t = &g->t;
-    int code = 0;
-    if (n > 0 && t->world > 1)
-        code = t->allreduce != NULL ? t->allreduce(t->arg, name_of(what), data, n, type)
-                                    : sum_pieces(g, name_of(what), data, n * size, type);
+    uint64_t bytes = n * hl_collective_size(type);
+    int code = 0, step = op == HYBRIDPS_MEAN ? HYBRIDPS_SUM : op;
+    if (t->world == 1 && in != out && n > 0)
+        memcpy(out, in, bytes);
+    else if (n > 0 && t->world > 1)
+        code = t->reduce_scatter != NULL
+                   ? t->reduce_scatter(t->arg, name_of(what), in, out, n, type, step)
+                   : scatter_pieces(g, name_of(what), in, out, bytes, type, step);
     if (code == 0 && op == HYBRIDPS_MEAN && t->world > 1)
-        hl_collective_divide(data, n, type, t->world);
+        hl_collective_divide(out, n, type, t->world);
+    return leave(g, code);
+}
+
+int hybridps_group_alltoall(hybridps_group *g, const char *what, const void *in, void *out,
+                            uint64_t bytes)
+{
+    if ((in == NULL || out == NULL) && bytes > 0)
+        return hl_fail(HL_EINVAL, "alltoall of \"%s\": no data", name_of(what));
+    HL_TRY(enter(g));
+    int code = 0;
+    if (g->t.world == 1 && in != out && bytes > 0)
+        memcpy(out, in, bytes);
+    else if (bytes > 0 && g->t.world > 1)
+        code = alltoall(g, name_of(what), in, out, bytes);
+    return leave(g, code);
+}
+
+static hl_status check_pair(hybridps_group *g, const char *call, const char *what, const void *data,
+                            uint64_t bytes, int peer)
+{
+    if (data == NULL && bytes > 0)
+        return hl_fail(HL_EINVAL, "%s of \"%s\": no data", call, name_of(what));
+    if (g != NULL && (peer < 0 || peer >= g->t.world || peer == g->t.rank))
+        return hl_fail(HL_EINVAL,
+                       "%s of \"%s\": with rank %d; this is rank %d, there are ranks 0 to %d", call,
+                       name_of(what), peer, g->t.rank, g->t.world - 1);
+    if (g != NULL && (g->t.send == NULL || g->t.recv == NULL))
+        return hl_fail(HL_EUNSUPPORTED,
+                       "%s of \"%s\": this group's transport has nothing between two ranks; "
+                       "broadcast or alltoall do the same with all of them",
+                       call, name_of(what));
+    return HL_OK;
+}
+
+int hybridps_group_send(hybridps_group *g, const char *what, const void *data, uint64_t bytes,
+                        int dst, int tag)
+{
+    HL_TRY(check_pair(g, "send", what, data, bytes, dst));
+    HL_TRY(enter(g));
+    int code = bytes > 0 ? g->t.send(g->t.arg, name_of(what), data, bytes, dst, tag) : 0;
+    return leave(g, code);
+}
+
+int hybridps_group_recv(hybridps_group *g, const char *what, void *data, uint64_t bytes, int src,
+                        int tag)
+{
+    HL_TRY(check_pair(g, "recv", what, data, bytes, src));
+    HL_TRY(enter(g));
+    int code = bytes > 0 ? g->t.recv(g->t.arg, name_of(what), data, bytes, src, tag) : 0;
     return leave(g, code);
 }
 
@@ -220,11 +386,8 @@ int hybridps_allreduce(hybridps *h, hybridps_group *g, const char *name, const v
                        uint64_t n, int type, int op, uint32_t *tensor)
 {
     void *data = NULL;
-    size_t size = hl_collective_size(type);
-    if (size == 0 || (op != HYBRIDPS_SUM && op != HYBRIDPS_MEAN))
-        return hl_fail(HL_EINVAL, "allreduce of \"%s\": there is no type %d or no operation %d",
-                       name_of(name), type, op);
-    HL_TRY(begin_result(h, name, local, n * size, tensor, &data));
+    HL_TRY(check_reduction("allreduce", name, local, n, type, op, 1));
+    HL_TRY(begin_result(h, name, local, n * hl_collective_size(type), tensor, &data));
     int code = g != NULL ? hybridps_group_allreduce(g, name, data, n, type, op) : 0;
     return end_result(h, *tensor, code);
 }

@@ -1,9 +1,9 @@
-/* hybridps/collective.h - what is behind a group: its built-in transport and the sums.
+/* hybridps/collective.h - what is behind a group: its built-in transport and the reductions.
  *
  * Owns:    a transport that was opened owns its mapping until its `close`.
- * Threads: one at a time on a transport; the sums any.
+ * Threads: one at a time on a transport, but `cancel` from any; the reductions any.
  * Errors:  as helios/hybridps.h says of groups.
- * Units:   bytes, milliseconds; sums count elements.
+ * Units:   bytes, milliseconds; reductions count elements.
  * Limits:  HL_COLLECTIVE_RANKS ranks.
  */
 #ifndef HL_HYBRIDPS_COLLECTIVE_H
@@ -23,11 +23,13 @@ hl_status hl_collective_shm_open(const hybridps_shm_options *options,
 
 /* Bytes of an element; 0 for what is no type. */
 size_t hl_collective_size(int type);
-/* dst[i] = parts[0][i] + parts[1][i] + ... for `first` <= i < `first` + n, rounded to the type each
- * time; dst may be one of the parts. */
-void hl_collective_sum(void *dst, const void *const *parts, int count, int type, size_t first,
-                       size_t n);
-/* data[i] /= by */
+/* Whether there is such an operation, and for this type. */
+int hl_collective_op_fits(int op, int type);
+/* dst[i] = parts[0][i] op parts[1][i] op ... for `first` <= i < `first` + n, rounded to the type
+ * each time; dst may be one of the parts. HYBRIDPS_MEAN adds; it is divided afterwards. */
+void hl_collective_reduce(void *dst, const void *const *parts, int count, int type, int op,
+                          size_t first, size_t n);
+/* data[i] /= by, of types that have fractions. */
 void hl_collective_divide(void *data, size_t n, int type, int by);
 
 #endif

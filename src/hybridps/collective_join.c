@@ -13,11 +13,12 @@
 #include "os/shm.h"
 
 #define MAGIC   UINT64_C(0x31524750534c4843) /* "CHLSPGR1" */
-#define VERSION 1
+#define VERSION 2
 
 static uint64_t size_for(int world)
 {
-    return sizeof(struct hl_collective_shared) + UINT64_C(2) * (world + 1) * HL_COLLECTIVE_PIECE;
+    return sizeof(struct hl_collective_shared) + UINT64_C(2) * (world + 1) * HL_COLLECTIVE_PIECE +
+           UINT64_C(2) * world * HL_COLLECTIVE_MAIL;
 }
 
 static hl_status check(const hybridps_shm_options *o)

@@ -20,9 +20,10 @@
 #define LEFT      1u
 #define GAVE_UP   2u
 
-enum { ALLGATHER = 1, BROADCAST, ALLREDUCE };
+enum { ALLGATHER = 1, BROADCAST, ALLREDUCE, REDUCE_SCATTER, ALLTOALL };
 
-static const char *const kind_names[] = {"nothing", "allgather", "broadcast", "allreduce"};
+static const char *const kind_names[] = {"nothing",   "allgather",      "broadcast",
+                                         "allreduce", "reduce_scatter", "alltoall"};
 
 static uint8_t *slot(const struct hl_collective_shm *g, int index)
 {
@@ -30,81 +31,124 @@ static uint8_t *slot(const struct hl_collective_shm *g, int index)
     return (uint8_t *)(g->s + 1) + (set + (uint64_t)index) * HL_COLLECTIVE_PIECE;
 }
 
-/* ---- steps ---- */
+/* ---- waiting ---- */
 
-static void wake_all(struct hl_collective_shm *g)
+void hl_collective_wake(struct hl_collective_shm *g, uint32_t *word)
 {
     if (__atomic_load_n(&g->s->sleepers, __ATOMIC_SEQ_CST) > 0)
-        syscall(SYS_futex, &g->s->rows[g->rank].at, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
+        syscall(SYS_futex, word, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
 }
 
-static int reached(const struct hl_collective_shm *g, int rank)
+hl_status hl_collective_give_up(struct hl_collective_shm *g, int rank, hl_status st)
 {
-    return (int32_t)(__atomic_load_n(&g->s->rows[rank].at, __ATOMIC_SEQ_CST) - g->at) >= 0;
+    const struct hl_collective_row *other = &g->s->rows[rank];
+    uint32_t because = (uint32_t)rank + 1;
+    if (__atomic_load_n(&other->left, __ATOMIC_SEQ_CST) == GAVE_UP && other->because != 0)
+        because = other->because;
+    g->s->rows[g->rank].because = because;
+    __atomic_store_n(&g->s->rows[g->rank].left, GAVE_UP, __ATOMIC_SEQ_CST);
+    return st;
 }
 
-static hl_status check_alive(const struct hl_collective_shm *g, int rank, const char *what)
+/* With whom it began, who may have told others before this rank looked. */
+static hl_status given_up(const struct hl_collective_shm *g, const struct hl_collective_wait *w)
 {
-    const struct hl_collective_row *row = &g->s->rows[rank];
+    uint32_t because = g->s->rows[w->rank].because;
+    char why[64] = "";
+    if (because > 0 && because <= (uint32_t)g->world && (int)because - 1 != w->rank) {
+        const struct hl_process process = g->s->rows[because - 1].process;
+        snprintf(why, sizeof(why), " for rank %u (process %d)%s", because - 1, (int)process.pid,
+                 process.pid == 0 || hl_process_ended(process) ? ", which has died" : "");
+    }
+    return hl_fail(HL_EUNAVAIL, "%s: rank %d has given the group up%s; %s needs it in %s", g->path,
+                   w->rank, why, g->who, w->what);
+}
+
+static hl_status check_alive(const struct hl_collective_shm *g, const struct hl_collective_wait *w)
+{
+    const struct hl_collective_row *row = &g->s->rows[w->rank];
     uint32_t left = __atomic_load_n(&row->left, __ATOMIC_SEQ_CST);
     if (left == GAVE_UP)
-        return hl_fail(HL_EUNAVAIL, "%s: rank %d has given the group up; %s needs it in %s",
-                       g->path, rank, g->who, what);
-    if (reached(g, rank)) /* it may have left after this step */
+        return given_up(g, w);
+    if (w->ready(g, w)) /* it may have left after this step */
         return HL_OK;
     if (left == LEFT)
         return hl_fail(HL_EUNAVAIL, "%s: rank %d has closed the group; %s waits for it in %s",
-                       g->path, rank, g->who, what);
+                       g->path, w->rank, g->who, w->what);
     if (row->process.pid == 0 || hl_process_ended(row->process))
         return hl_fail(HL_EUNAVAIL, "%s: rank %d (process %d) has died; %s waits for it in %s",
-                       g->path, rank, (int)row->process.pid, g->who, what);
+                       g->path, w->rank, (int)row->process.pid, g->who, w->what);
     hl_error_clear();
     return HL_OK;
 }
 
-static void sleep_on(struct hl_collective_shm *g, int rank)
+static void sleep_on(struct hl_collective_shm *g, const struct hl_collective_wait *w)
 {
-    uint32_t *at = &g->s->rows[rank].at;
     struct timespec slice = {.tv_nsec = SLICE_MS * (long)HL_NS_PER_MS};
     __atomic_add_fetch(&g->s->sleepers, 1, __ATOMIC_SEQ_CST);
-    uint32_t seen = __atomic_load_n(at, __ATOMIC_SEQ_CST);
-    if ((int32_t)(seen - g->at) < 0)
-        syscall(SYS_futex, at, FUTEX_WAIT, seen, &slice, NULL, 0);
+    uint32_t seen = __atomic_load_n(w->word, __ATOMIC_SEQ_CST);
+    if (!w->ready(g, w))
+        syscall(SYS_futex, w->word, FUTEX_WAIT, seen, &slice, NULL, 0);
     __atomic_sub_fetch(&g->s->sleepers, 1, __ATOMIC_SEQ_CST);
 }
 
-static hl_status wait_for(struct hl_collective_shm *g, int rank, const char *what, uint64_t until)
+static hl_status wait_for(struct hl_collective_shm *g, const struct hl_collective_wait *w,
+                          uint64_t until)
 {
-    for (int i = 0; i < LOOKS && !reached(g, rank); i++)
+    const struct hl_collective_row *row = &g->s->rows[w->rank];
+    for (int i = 0; i < LOOKS && !w->ready(g, w); i++)
         ;
     for (;;) {
-        int here = reached(g, rank);
-        if (!here || __atomic_load_n(&g->s->rows[rank].left, __ATOMIC_SEQ_CST) == GAVE_UP)
-            HL_TRY(check_alive(g, rank, what));
+        int here = w->ready(g, w);
+        if (!here || (here == 1 && __atomic_load_n(&row->left, __ATOMIC_SEQ_CST) == GAVE_UP))
+            HL_TRY(check_alive(g, w));
         if (here)
             return HL_OK;
+        if (__atomic_load_n(&g->cancelled, __ATOMIC_RELAXED))
+            return hl_fail(HL_ECANCELED, "%s: cancelled while %s waited for rank %d in %s", g->path,
+                           g->who, w->rank, w->what);
         if (hl_now_ns() > until)
             return hl_fail(HL_ETIMEDOUT,
                            "%s: rank %d (process %d) did not come within %d ms; %s waits for it in "
                            "%s",
-                           g->path, rank, (int)g->s->rows[rank].process.pid, g->timeout_ms, g->who,
-                           what);
-        sleep_on(g, rank);
+                           g->path, w->rank, (int)row->process.pid, g->timeout_ms, g->who, w->what);
+        sleep_on(g, w);
     }
+}
+
+static uint64_t deadline(const struct hl_collective_shm *g)
+{
+    return hl_now_ns() + (uint64_t)g->timeout_ms * HL_NS_PER_MS;
+}
+
+hl_status hl_collective_await(struct hl_collective_shm *g, const struct hl_collective_wait *w)
+{
+    hl_status st = wait_for(g, w, deadline(g));
+    return st == HL_OK ? HL_OK : hl_collective_give_up(g, w->rank, st);
+}
+
+/* ---- steps ---- */
+
+/* Who is further has seen all take this step, whatever it does since. */
+static int reached(const struct hl_collective_shm *g, const struct hl_collective_wait *w)
+{
+    int32_t ahead = (int32_t)(__atomic_load_n(w->word, __ATOMIC_SEQ_CST) - w->goal);
+    (void)g;
+    return ahead > 0 ? 2 : ahead == 0;
 }
 
 /* All have come this far. */
 static hl_status step(struct hl_collective_shm *g, const char *what)
 {
-    uint64_t until = hl_now_ns() + (uint64_t)g->timeout_ms * HL_NS_PER_MS;
-    __atomic_store_n(&g->s->rows[g->rank].at, ++g->at, __ATOMIC_SEQ_CST);
-    wake_all(g);
+    struct hl_collective_row *rows = g->s->rows;
+    uint64_t until = deadline(g);
+    __atomic_store_n(&rows[g->rank].at, ++g->at, __ATOMIC_SEQ_CST);
+    hl_collective_wake(g, &rows[g->rank].at);
     for (int r = 0; r < g->world; r++) {
-        hl_status st = r != g->rank ? wait_for(g, r, what, until) : HL_OK;
-        if (st != HL_OK) {
-            __atomic_store_n(&g->s->rows[g->rank].left, GAVE_UP, __ATOMIC_SEQ_CST);
-            return st;
-        }
+        struct hl_collective_wait w = {r, &rows[r].at, g->at, reached, what};
+        hl_status st = r != g->rank ? wait_for(g, &w, until) : HL_OK;
+        if (st != HL_OK)
+            return hl_collective_give_up(g, r, st);
     }
     return HL_OK;
 }
@@ -112,11 +156,12 @@ static hl_status step(struct hl_collective_shm *g, const char *what)
 /* ---- calls ---- */
 
 static void say(struct hl_collective_shm *g, uint32_t kind, const char *what, uint64_t bytes,
-                int arg)
+                int arg, int op)
 {
     struct hl_collective_call *call = &g->s->rows[g->rank].calls[g->calls & 1];
     call->kind = kind;
     call->arg = arg;
+    call->op = op;
     call->bytes = bytes;
     snprintf(call->what, sizeof(call->what), "%s", what);
 }
@@ -124,9 +169,14 @@ static void say(struct hl_collective_shm *g, uint32_t kind, const char *what, ui
 static void describe(const struct hl_collective_call *c, char *text, size_t size)
 {
     uint32_t kind = c->kind < HL_ARRAY_LEN(kind_names) ? c->kind : 0;
-    snprintf(text, size, "%s of \"%.*s\", %" PRIu64 " bytes%s%d", kind_names[kind],
-             (int)sizeof(c->what) - 1, c->what, c->bytes,
-             kind == BROADCAST ? " from rank " : " of type ", c->arg);
+    int n = snprintf(text, size, "%s of \"%.*s\", %" PRIu64 " bytes", kind_names[kind],
+                     (int)sizeof(c->what) - 1, c->what, c->bytes);
+    text += n;
+    size -= (size_t)n; /* room for all of it: what has 96 bytes */
+    if (kind == BROADCAST)
+        snprintf(text, size, " from rank %d", c->arg);
+    else if (kind == ALLREDUCE || kind == REDUCE_SCATTER)
+        snprintf(text, size, " of type %d, operation %d", c->arg, c->op);
 }
 
 /* All ranks see the same rows, so all of them find out. */
@@ -135,7 +185,8 @@ static hl_status check_calls(const struct hl_collective_shm *g)
     const struct hl_collective_call *mine = &g->s->rows[g->rank].calls[g->calls & 1];
     for (int r = 0; r < g->world; r++) {
         const struct hl_collective_call *c = &g->s->rows[r].calls[g->calls & 1];
-        if (c->kind == mine->kind && c->arg == mine->arg && c->bytes == mine->bytes)
+        if (c->kind == mine->kind && c->arg == mine->arg && c->op == mine->op &&
+            c->bytes == mine->bytes)
             continue;
         char theirs[192], own[192];
         describe(c, theirs, sizeof(theirs));
@@ -162,7 +213,7 @@ static int allgather(void *arg, const char *what, const void *mine, void *all, u
 {
     struct hl_collective_shm *g = arg;
     hl_status st = HL_OK;
-    say(g, ALLGATHER, what, bytes, 0);
+    say(g, ALLGATHER, what, bytes, 0, 0);
     for (uint64_t at = 0; at < bytes && st == HL_OK; at += HL_COLLECTIVE_PIECE) {
         uint64_t here = piece_at(at, bytes);
         memcpy(slot(g, g->rank), (const uint8_t *)mine + at, here);
@@ -179,7 +230,7 @@ static int broadcast(void *arg, const char *what, void *data, uint64_t bytes, in
 {
     struct hl_collective_shm *g = arg;
     hl_status st = HL_OK;
-    say(g, BROADCAST, what, bytes, src);
+    say(g, BROADCAST, what, bytes, src, 0);
     for (uint64_t at = 0; at < bytes && st == HL_OK; at += HL_COLLECTIVE_PIECE) {
         uint64_t here = piece_at(at, bytes);
         if (g->rank == src)
@@ -193,27 +244,28 @@ static int broadcast(void *arg, const char *what, void *data, uint64_t bytes, in
     return st;
 }
 
-/* Each rank sums its share of the piece, and all take the result. */
-static hl_status sum_shares(struct hl_collective_shm *g, const char *what, const void *const *parts,
-                            uint8_t *data, uint64_t here, int type)
+/* Each rank reduces its share of the piece, and all take the result. */
+static hl_status reduce_shares(struct hl_collective_shm *g, const char *what,
+                               const void *const *parts, uint8_t *data, uint64_t here, int type,
+                               int op)
 {
     size_t n = here / hl_collective_size(type);
     size_t share = (n / (size_t)g->world / 64 + 1) * 64, first = share * (size_t)g->rank;
     if (first < n)
-        hl_collective_sum(slot(g, g->world), parts, g->world, type, first,
-                          n - first < share ? n - first : share);
+        hl_collective_reduce(slot(g, g->world), parts, g->world, type, op, first,
+                             n - first < share ? n - first : share);
     HL_TRY(step(g, what));
     memcpy(data, slot(g, g->world), here);
     return HL_OK;
 }
 
-static int allreduce(void *arg, const char *what, void *data, uint64_t n, int type)
+static int reduce(void *arg, const char *what, void *data, uint64_t n, int type, int op)
 {
     struct hl_collective_shm *g = arg;
     const void *parts[HL_COLLECTIVE_RANKS];
     uint64_t bytes = n * hl_collective_size(type);
     hl_status st = HL_OK;
-    say(g, ALLREDUCE, what, bytes, type);
+    say(g, ALLREDUCE, what, bytes, type, op);
     for (uint64_t at = 0; at < bytes && st == HL_OK; at += HL_COLLECTIVE_PIECE) {
         uint64_t here = piece_at(at, bytes);
         uint8_t *to = (uint8_t *)data + at;
@@ -222,10 +274,66 @@ static int allreduce(void *arg, const char *what, void *data, uint64_t n, int ty
         memcpy(slot(g, g->rank), to, here);
         st = filled(g, what, at);
         if (st == HL_OK && here <= SUM_ALONE)
-            hl_collective_sum(to, parts, g->world, type, 0, here / hl_collective_size(type));
+            hl_collective_reduce(to, parts, g->world, type, op, 0, here / hl_collective_size(type));
         else if (st == HL_OK)
-            st = sum_shares(g, what, parts, to, here, type);
+            st = reduce_shares(g, what, parts, to, here, type, op);
         g->pieces++;
+    }
+    g->calls++;
+    return st;
+}
+
+/* ---- calls that have something for each rank ---- */
+
+/* Bytes for each rank in a piece. */
+static uint64_t part_at(const struct hl_collective_shm *g, uint64_t at, uint64_t bytes)
+{
+    uint64_t most = HL_COLLECTIVE_PIECE / (uint64_t)g->world / 64 * 64;
+    return bytes - at < most ? bytes - at : most;
+}
+
+/* The same bytes of all parts, one part after the other in this rank's slot. */
+static hl_status fill_parts(struct hl_collective_shm *g, const char *what, const void *in,
+                            uint64_t bytes, uint64_t at, uint64_t here)
+{
+    for (int r = 0; r < g->world; r++)
+        memcpy(slot(g, g->rank) + (uint64_t)r * here,
+               (const uint8_t *)in + (uint64_t)r * bytes + at, here);
+    return filled(g, what, at);
+}
+
+static int reduce_scatter(void *arg, const char *what, const void *in, void *out, uint64_t n,
+                          int type, int op)
+{
+    struct hl_collective_shm *g = arg;
+    const void *parts[HL_COLLECTIVE_RANKS];
+    uint64_t size = hl_collective_size(type), bytes = n * size, here;
+    hl_status st = HL_OK;
+    say(g, REDUCE_SCATTER, what, bytes, type, op);
+    for (uint64_t at = 0; at < bytes && st == HL_OK; at += here, g->pieces++) {
+        here = part_at(g, at, bytes);
+        st = fill_parts(g, what, in, bytes, at, here);
+        for (int r = 0; r < g->world; r++)
+            parts[r] = slot(g, r) + (uint64_t)g->rank * here;
+        if (st == HL_OK)
+            hl_collective_reduce((uint8_t *)out + at, parts, g->world, type, op, 0, here / size);
+    }
+    g->calls++;
+    return st;
+}
+
+static int alltoall(void *arg, const char *what, const void *in, void *out, uint64_t bytes)
+{
+    struct hl_collective_shm *g = arg;
+    hl_status st = HL_OK;
+    uint64_t here;
+    say(g, ALLTOALL, what, bytes, 0, 0);
+    for (uint64_t at = 0; at < bytes && st == HL_OK; at += here, g->pieces++) {
+        here = part_at(g, at, bytes);
+        st = fill_parts(g, what, in, bytes, at, here);
+        for (int r = 0; r < g->world && st == HL_OK; r++)
+            memcpy((uint8_t *)out + (uint64_t)r * bytes + at, slot(g, r) + (uint64_t)g->rank * here,
+                   here);
     }
     g->calls++;
     return st;
@@ -233,12 +341,19 @@ static int allreduce(void *arg, const char *what, void *data, uint64_t n, int ty
 
 /* ---- coming and going ---- */
 
+static void cancel(void *arg)
+{
+    struct hl_collective_shm *g = arg;
+    __atomic_store_n(&g->cancelled, 1, __ATOMIC_RELAXED); /* a sleep is a slice long */
+}
+
 void hl_collective_leave(struct hl_collective_shm *g)
 {
     uint32_t none = 0;
     __atomic_compare_exchange_n(&g->s->rows[g->rank].left, &none, LEFT, 0, __ATOMIC_SEQ_CST,
                                 __ATOMIC_SEQ_CST);
-    wake_all(g);
+    hl_collective_wake(g, &g->s->rows[g->rank].at);
+    hl_collective_wake(g, &g->s->rows[g->rank].sent);
     hl_shm_unmap(g->s, g->size);
 }
 
@@ -267,7 +382,12 @@ hl_status hl_collective_shm_open(const hybridps_shm_options *options, hybridps_t
                                 .arg = g,
                                 .allgather = allgather,
                                 .broadcast = broadcast,
-                                .allreduce = allreduce,
-                                .close = close_shm};
+                                .close = close_shm,
+                                .reduce = reduce,
+                                .reduce_scatter = reduce_scatter,
+                                .alltoall = alltoall,
+                                .send = hl_collective_send,
+                                .recv = hl_collective_recv,
+                                .cancel = cancel};
     return HL_OK;
 }

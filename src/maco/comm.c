@@ -6,8 +6,14 @@
 #include "maco/types.h"
 
 _Static_assert((int)MACO_F32 == HYBRIDPS_F32 && (int)MACO_F16 == HYBRIDPS_F16 &&
-                   (int)MACO_BF16 == HYBRIDPS_BF16,
-               "one numbering");
+                   (int)MACO_BF16 == HYBRIDPS_BF16 && (int)MACO_F64 == HYBRIDPS_F64 &&
+                   (int)MACO_I32 == HYBRIDPS_I32 && (int)MACO_I64 == HYBRIDPS_I64 &&
+                   (int)MACO_U8 == HYBRIDPS_U8,
+               "one numbering of types");
+_Static_assert((int)MACO_SUM == HYBRIDPS_SUM && (int)MACO_AVG == HYBRIDPS_MEAN &&
+                   (int)MACO_MIN == HYBRIDPS_MIN && (int)MACO_MAX == HYBRIDPS_MAX &&
+                   (int)MACO_PROD == HYBRIDPS_PROD,
+               "one numbering of operations");
 
 struct call {
     hybridps_group *group;
@@ -15,15 +21,15 @@ struct call {
     const void *in;
     void *out;
     uint64_t count, bytes;
-    int dtype, op, peer;
+    int dtype, op, peer, tag;
 };
 
 static hl_status allreduce(const struct call *c)
 {
-    int op = c->op == MACO_SUM ? HYBRIDPS_SUM : c->op == MACO_AVG ? HYBRIDPS_MEAN : -1;
     if (c->in != c->out)
         memcpy(c->out, c->in, c->bytes);
-    return (hl_status)hybridps_group_allreduce(c->group, c->name, c->out, c->count, c->dtype, op);
+    return (hl_status)hybridps_group_allreduce(c->group, c->name, c->out, c->count, c->dtype,
+                                               c->op);
 }
 
 static hl_status broadcast(const struct call *c)
@@ -42,7 +48,8 @@ hl_status hl_maco_comm(const maco_task *t, const char *name, hybridps_group *gro
                      .count = hl_maco_count(t),
                      .dtype = hl_maco_dtype(t),
                      .op = t->dims[2],
-                     .peer = t->dims[3]};
+                     .peer = t->dims[3],
+                     .tag = t->dims[4]};
     size_t size = hl_maco_dtype_size(c.dtype);
     if (size == 0 || __builtin_mul_overflow(c.count, size, &c.bytes))
         return hl_fail(HL_EINVAL, "%s: there is no element type %d", name != NULL ? name : "comm",
@@ -54,8 +61,17 @@ hl_status hl_maco_comm(const maco_task *t, const char *name, hybridps_group *gro
         return (hl_status)hybridps_group_allgather(group, name, c.in, c.out, c.bytes);
     case MACO_TASK_BROADCAST:
         return broadcast(&c);
+    case MACO_TASK_REDUCE_SCATTER:
+        return (hl_status)hybridps_group_reduce_scatter(group, name, c.in, c.out, c.count, c.dtype,
+                                                        c.op);
+    case MACO_TASK_ALL_TO_ALL:
+        return (hl_status)hybridps_group_alltoall(group, name, c.in, c.out, c.bytes);
+    case MACO_TASK_SEND:
+        return (hl_status)hybridps_group_send(group, name, c.in, c.bytes, c.peer, c.tag);
+    case MACO_TASK_RECV:
+        return (hl_status)hybridps_group_recv(group, name, c.out, c.bytes, c.peer, c.tag);
     default:
-        return hl_fail(HL_EUNSUPPORTED, "%s: groups have no collective %d",
+        return hl_fail(HL_EINVAL, "%s: a task of type %d is no collective",
                        name != NULL ? name : "comm", t->type);
     }
 }

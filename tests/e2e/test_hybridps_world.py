@@ -208,7 +208,8 @@ class World(unittest.TestCase):
 class Collectives(unittest.TestCase):
     def test_every_type_over_every_carrier(self):
         values = [torch.randn(3, 5, generator=torch.Generator().manual_seed(r)) for r in range(WORLD)]
-        kinds = (torch.float32, torch.float16, torch.bfloat16, torch.float64, torch.int64)
+        wide = [torch.randn(4, 7, generator=torch.Generator().manual_seed(9 + r)) for r in range(WORLD)]
+        kinds = (torch.float32, torch.float16, torch.bfloat16, torch.float64, torch.int64, torch.int32, torch.uint8)
         with tempfile.TemporaryDirectory() as folder:
             def run(rank):
                 dist.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=WORLD)
@@ -219,11 +220,19 @@ class Collectives(unittest.TestCase):
                         out.append(group.allreduce(mine))
                         out.append(group.broadcast(mine.t(), 1))
                         out += group.allgather(mine)
+                        for op in ("min", "max", "prod"):
+                            out.append(group.allreduce(mine, op))
+                        rows = (wide[rank] * 8).to(kind)
+                        out.append(group.reduce_scatter(rows))
+                        out.append(group.alltoall(rows))
+                        if rank == 0:
+                            group.send(mine, 1, tag=3)
+                        out.append(group.recv(mine, 0, tag=3) if rank == 1 else mine)
                     out.append(group.share({"from": rank}, 1))
                     group.close()
                 return out
-            for got in ranks(run):
-                got = iter(got)
+            for rank, got in enumerate(ranks(run)):
+                got, part_of = iter(got), slice(rank * 2, rank * 2 + 2)
                 for _ in range(2):
                     for kind in kinds:
                         all_of = [(v * 8).to(kind) for v in values]
@@ -231,6 +240,12 @@ class Collectives(unittest.TestCase):
                         self.assertTrue(torch.equal(next(got), all_of[1].t()))
                         for part in all_of:
                             self.assertTrue(torch.equal(next(got), part))
+                        for expected in (torch.minimum(*all_of), torch.maximum(*all_of), all_of[0] * all_of[1]):
+                            self.assertTrue(torch.equal(next(got), expected))
+                        rows = [(w * 8).to(kind) for w in wide]
+                        self.assertTrue(torch.equal(next(got), (rows[0] + rows[1])[part_of]))
+                        self.assertTrue(torch.equal(next(got), torch.cat([r[part_of] for r in rows])))
+                        self.assertTrue(torch.equal(next(got), all_of[0]))
                     self.assertEqual(next(got), {"from": 1})
 
     def test_results_are_managed_and_their_place_is_used_again(self):
@@ -278,8 +293,14 @@ class Collectives(unittest.TestCase):
         with self.assertRaisesRegex(hybridps.HybridPSError, "init_process_group"):
             hybridps.Group.torch()
         group = hybridps.Group.shm(f"helios-test-one-{os.getpid()}", 0, 1)
-        with self.assertRaisesRegex(hybridps.HybridPSError, "'max'"):
-            group.allreduce(torch.zeros(1), "max")
+        with self.assertRaisesRegex(hybridps.HybridPSError, "'median'"):
+            group.allreduce(torch.zeros(1), "median")
+        with self.assertRaisesRegex(hybridps.HybridPSError, "torch.bool"):
+            group.allreduce(torch.zeros(1, dtype=torch.bool))
+        with self.assertRaisesRegex(hybridps.HybridPSError, "no operation 1 for it"):
+            group.allreduce(torch.zeros(1, dtype=torch.int32), "mean")
+        with self.assertRaisesRegex(hybridps.HybridPSError, "as many for each"):
+            group.alltoall(torch.tensor(1.0), name="x")
         with self.assertRaisesRegex(hybridps.HybridPSError, "ranks 0 to 0"):
             group.broadcast(torch.zeros(1), 1)
         group.close()
