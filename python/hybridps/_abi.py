@@ -177,31 +177,35 @@ def _candidates() -> list[str]:
     return [str(beside), SONAME] if beside.exists() else [SONAME]
 
 
-@functools.lru_cache(maxsize=None)
-def load_library() -> ctypes.CDLL:
+def bind(header: str, sizes: dict[Any, int], prototypes: dict[str, tuple[Any, list[Any]]],
+         error: type[Exception]) -> ctypes.CDLL:
     """libhelios with prototypes: $HELIOS_LIBRARY, the build next to this package, the system."""
-    for struct, size in _SIZES.items():
+    for struct, size in sizes.items():
         if ctypes.sizeof(struct) != size:
-            raise HybridPSError(f"struct {struct.__name__} of hybridps.h has "
-                                f"{ctypes.sizeof(struct)} bytes here and {size} in the ABI: "
-                                "use a 64-bit Linux Python")
+            raise error(f"struct {struct.__name__} of {header} has {ctypes.sizeof(struct)} bytes "
+                        f"here and {size} in the ABI: use a 64-bit Linux Python")
     tried = []
     for path in _candidates():
         try:
             lib = ctypes.CDLL(path)
-        except OSError as error:
-            tried.append(str(error))
+        except OSError as failed:
+            tried.append(str(failed))
             continue
-        for name, (result, arguments) in _PROTOTYPES.items():
+        for name, (result, arguments) in prototypes.items():
             try:
                 function = getattr(lib, name)
             except AttributeError:
-                raise HybridPSError(f"{path} has no {name}: it is older than this package; "
-                                    "build it again") from None
+                raise error(f"{path} has no {name}: it is older than this package; "
+                            "build it again") from None
             function.restype, function.argtypes = result, arguments
         return lib
-    raise HybridPSError("libhelios is not found (" + "; ".join(tried) +
-                        "): build it, or set HELIOS_LIBRARY")
+    raise error("libhelios is not found (" + "; ".join(tried) +
+                "): build it, or set HELIOS_LIBRARY")
+
+
+@functools.lru_cache(maxsize=None)
+def load_library() -> ctypes.CDLL:
+    return bind("hybridps.h", _SIZES, _PROTOTYPES, HybridPSError)
 
 
 class Bundle:

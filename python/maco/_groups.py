@@ -1,0 +1,78 @@
+"""The groups of a graph's collectives, in the order of their numbers in its tasks."""
+from __future__ import annotations
+
+import itertools
+import os
+from typing import Any
+
+import torch.distributed as dist
+
+import hybridps
+from hybridps._abi import HybridPSError
+
+from .errors import CollectiveFailedError, MacoError, OrderMismatchError, TimeoutError
+
+_count = itertools.count()
+_known: dict[int, tuple[int, Any, hybridps.Group]] = {}  # by process group; with its process
+
+
+def _of_torch(process_group: Any) -> hybridps.Group:
+    """One for each process group: to make it is a collective."""
+    key = id(process_group)
+    known = _known.get(key)
+    if known is None or known[0] != os.getpid():
+        known = _known[key] = (os.getpid(), process_group, hybridps.Group.torch(process_group))
+    return known[2]
+
+
+def _group(group: Any) -> hybridps.Group:
+    if isinstance(group, hybridps.Group):
+        return group
+    try:
+        if group is not None or (dist.is_available() and dist.is_initialized()):
+            return _of_torch(group)
+        return hybridps.Group.shm(f"maco-{os.getpid()}-{next(_count)}", 0, 1)
+    except HybridPSError as error:
+        raise CollectiveFailedError(f"the group can't be made: {error}",
+                                    "all ranks make it together") from error
+
+
+class Groups:
+    """``default``: of tasks that name none."""
+
+    def __init__(self, default: Any) -> None:
+        self.default = default
+        self.list: list[hybridps.Group] = []
+        self._number: dict[int, int] = {}
+        self._asked: list[Any] = []  # keeps their ids theirs
+
+    def index(self, group: Any) -> tuple[int, int]:
+        """Number and ranks; it is made when first asked for."""
+        asked = self.default if group is None else group
+        if id(asked) not in self._number:
+            self.list.append(_group(asked))
+            self._number[id(asked)] = len(self.list) - 1
+            self._asked.append(asked)
+        number = self._number[id(asked)]
+        return number, self.list[number].world
+
+    @property
+    def rank(self) -> int:
+        return self.list[0].rank if self.list else 0
+
+    def handles(self) -> list[Any]:
+        if any(g._h is None for g in self.list):
+            raise CollectiveFailedError("a group of this graph is closed", "make another one")
+        return [g._h for g in self.list]
+
+    def failed(self, error: BaseException) -> None:
+        """A group is lost with its first failure; the next graph makes another one."""
+        if not isinstance(error, (CollectiveFailedError, TimeoutError, OrderMismatchError)):
+            return
+        for key in [k for k, (_, _, g) in _known.items() if g in self.list]:
+            del _known[key]
+        if isinstance(error, MacoError):
+            for group in self.list:
+                cause = getattr(group._carrier, "cause", None)
+                if cause is not None and error.__cause__ is None:
+                    error.__cause__ = cause

@@ -1,0 +1,519 @@
+"""The graph of tasks: what is to be done on which tensors, and in what order.
+
+    graph = TaskGraph()
+    t1 = graph.add_task(TaskType.MATMUL, inputs=[a, b], outputs=[c])
+    t2 = graph.add_task(TaskType.ALLREDUCE, inputs=[c], outputs=[summed])
+    graph.add_dependency(t2, t1)     # t2 waits for t1; inferred from memory, too
+    graph.execute()
+
+Tensors that tasks name are kept as long as the graph, and are read and written in place: run it as
+often as wanted. Nothing here is seen by autograd. A graph belongs to one thread at a time.
+"""
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import graphlib
+import os
+import threading
+import time
+from typing import Any, Callable, Sequence
+
+import torch
+
+from hybridps._abi import forked
+
+from . import _abi, _groups
+from ._abi import TaskType
+from ._builders import Builders
+from ._tasks import Call, Numbers, check_output, numbers
+from ._tensors import checked, extent, one_device
+from ._waves import Overlap, Piece, cut
+from .errors import (AlreadyCompiledError, CyclicDependencyError, DeviceError, DimensionError,
+                     MacoError, NotCompiledError, NullInputError, OverlapError, TimeoutError)
+
+__all__ = ["Plan", "Result", "Task", "TaskGraph", "TaskType"]
+
+WAVES = 4096  # priorities of a graph are as far apart, those of waves lie between
+_abandoned: list[Any] = []  # memory that a task which never ended may still use
+
+
+class Task:
+    """A node of a graph."""
+
+    def __init__(self, graph: "TaskGraph", index: int, type: TaskType, name: str) -> None:
+        self.graph, self.index, self.type, self.name = graph, index, type, name
+        self.inputs: list[torch.Tensor | None] = []
+        self.outputs: list[torch.Tensor] = []
+        self.attributes: dict[str, Any] = {}
+        self.priority, self.worker, self.cost_ns = 0, -1, 0
+        self.group, self.world = 0, 1
+        self.function: Callable[..., Any] | None = None
+        self.overlap: Overlap | None = None
+
+    @property
+    def output(self) -> torch.Tensor:
+        if not self.outputs:
+            raise NullInputError(f"task \"{self.name}\" has no output", "SEND and NOP have none")
+        return self.outputs[0]
+
+    def __repr__(self) -> str:
+        return f"<maco task {self.index} {self.type.name} \"{self.name}\">"
+
+
+class Timing:
+    """One task in a traced run; microseconds from the first one's start."""
+
+    __slots__ = ("name", "kind", "worker", "start_us", "us")
+
+    def __init__(self, event: dict[str, Any], begun: float) -> None:
+        self.name, self.kind, self.worker = event["name"], event["cat"], event["tid"]
+        self.start_us, self.us = event["ts"] - begun, event["dur"]
+
+    def __repr__(self) -> str:
+        return f"<{self.name}: {self.start_us:.1f} us + {self.us:.1f} us on {self.worker}>"
+
+
+class Result:
+    """``order``: names of the tasks as they were done. ``seconds``: of the run. ``trace``: its
+    trace, ``times``: each task's, both with trace=True only."""
+
+    def __init__(self) -> None:
+        self.order: list[str] = []
+        self.seconds = 0.0
+        self.trace: _abi.Trace | None = None
+        self._thread: threading.Thread | None = None
+        self._error: BaseException | None = None
+
+    def wait(self) -> "Result":
+        """Until the run is done; raises what went wrong in it."""
+        if self._thread is not None:
+            self._thread.join()
+        if self._error is not None:
+            raise self._error
+        return self
+
+    @property
+    def done(self) -> bool:
+        return self._thread is None or not self._thread.is_alive()
+
+    @property
+    def times(self) -> list[Timing]:
+        if self.trace is None:
+            raise NotCompiledError("the run was not traced", "TaskGraph(trace=True)")
+        ran = [e for e in self.trace.events()
+               if e.get("ph") == "X" and e["cat"] in ("compute", "comm")]
+        begun = min((e["ts"] for e in ran), default=0.0)
+        return [Timing(e, begun) for e in ran]
+
+
+class Plan:
+    """A compiled graph."""
+
+    def __init__(self, graph: "TaskGraph", handle: _abi.Plan, names: list[str]) -> None:
+        self.graph, self.handle, self.names = graph, handle, names
+
+    def describe(self) -> dict[str, Any]:
+        """Tasks, events, levels and the critical path."""
+        return self.handle.describe()
+
+    def simulate(self, workers: int = 0, hop_ns: int = 0, link_bytes_per_s: int = 10_000_000_000,
+                 link_latency_ns: int = 20_000) -> dict[str, Any]:
+        """Overlap statistics of a run on a virtual clock, by costs and such a link: exact, and the
+        same each time; nothing is computed."""
+        return _stats(self.handle.simulate(workers or self.graph.workers, hop_ns, link_bytes_per_s,
+                                           link_latency_ns))
+
+    def execute(self, stream: Any = None, wait: bool = True) -> Result:
+        return self.graph.execute(stream, wait)
+
+    def overlap_stats(self) -> dict[str, Any]:
+        """Of the last run, computed from its trace: nanoseconds in which something was computed,
+        something communicated, both; ``hidden``: both / communicated."""
+        return _stats(self.graph._traced())
+
+
+def _stats(trace: _abi.Trace) -> dict[str, Any]:
+    out: dict[str, Any] = trace.overlap()
+    out["hidden"] = out["both_ns"] / out["comm_ns"] if out["comm_ns"] else None
+    return out
+
+
+class _Calls:
+    """The Python functions of a graph as the library calls them."""
+
+    def __init__(self) -> None:
+        self.made: list[Any] = []
+        self.raised: tuple[str, BaseException] | None = None
+
+    def make(self, name: str, function: Callable[..., Any], inputs: Sequence[torch.Tensor],
+             outputs: Sequence[torch.Tensor]) -> Any:
+        def call(_arg: Any, _task: Any) -> int:
+            if self.raised is not None:
+                return _abi.ECANCELED
+            try:
+                with torch.no_grad():  # threads start with autograd on
+                    function(list(inputs), list(outputs))
+                return 0
+            except BaseException as error:  # none may pass through C
+                self.raised = (name, error)
+                return _abi.ECANCELED
+        self.made.append(_abi.FUNCTION(call))
+        return self.made[-1]
+
+    def raise_what_was(self, failure: MacoError) -> None:
+        raised, self.raised = self.raised, None
+        if raised is None:
+            return
+        name, error = raised
+        if hasattr(error, "add_note"):
+            error.add_note(f"raised in task \"{name}\" of a maco graph")
+        raise error from failure
+
+
+class TaskGraph(Builders):
+    """num_workers: None = the CPUs this process may use. device: "cpu", "cuda", "auto" = that of
+    the first tensor. policy: "direct" (who completes a task launches the next), "scheduler" (a
+    scheduler hands tasks out) or "static" (lists made from costs). group: of collectives, a
+    hybridps.Group or a group of torch.distributed; None = all its ranks where it is initialized,
+    else this process alone. timeout_s: of a run. trace: record each run.
+
+    infer: order tasks by the memory they use, as they were added; False: two tasks that nothing
+    orders and of which one writes what the other uses are an OverlapError. deterministic: matmuls
+    give the same bits in whatever pieces, and are slower. balance: of the scheduler, "round_robin"
+    or "least_loaded"."""
+
+    def __init__(self, num_workers: int | None = None, device: Any = "auto",
+                 policy: str = "direct", group: Any = None, timeout_s: float = 60,
+                 trace: bool = False, *, infer: bool = True, deterministic: bool = False,
+                 balance: str = "round_robin") -> None:
+        for value, known, what in ((policy, _abi.POLICIES, "policy"),
+                                   (balance, _abi.BALANCES, "balance")):
+            if value not in known:
+                raise DimensionError(f"{what} is {value!r}", "it is one of " + ", ".join(known))
+        if num_workers is not None and num_workers < 1:
+            raise DimensionError(f"{num_workers} workers", "at least 1, or None")
+        if not timeout_s > 0:
+            raise DimensionError(f"timeout_s is {timeout_s}", "seconds, more than 0")
+        self.policy, self.balance, self.timeout_s, self.trace = policy, balance, timeout_s, trace
+        self.infer, self.deterministic = infer, deterministic
+        self.num_workers = num_workers
+        self.device = None if device == "auto" else _device(device)
+        self.tasks: list[Task] = []
+        self._groups = _groups.Groups(group)
+        self._edges: list[tuple[Task, Task]] = []
+        self._overlaps: list[Overlap] = []
+        self._calls = _Calls()
+        self._plan: Plan | None = None
+        self._kept: list[Any] = []
+        self._runtime: _abi.Runtime | None = None
+        self._busy = threading.Lock()
+        self._last: Result | None = None
+        self._pid = os.getpid()
+
+    # ---- building ----
+
+    def add_task(self, type: TaskType, inputs: Sequence[Any] = (), outputs: Sequence[Any] = (),
+                 name: str | None = None, priority: int = 0, worker: int = -1,
+                 cost: int | None = None, **attributes: Any) -> Task:
+        """inputs: tensors, or tasks for their output. priority: of tasks that are ready at once the
+        higher goes first. worker: the one that is to run it; -1 = any. cost: nanoseconds; None =
+        estimated.
+
+        Attributes: MATMUL alpha, beta; ATTENTION causal, scale; LAYERNORM and RMSNORM eps; GELU
+        approximate; ELEMENTWISE op, alpha, beta; collectives op, group, BROADCAST root, SEND and
+        RECV peer, tag; MEMSET value; CUSTOM_COMPUTE and CUSTOM_COMM function, which is called as
+        function(inputs, outputs) and writes the outputs."""
+        self._open("add_task()")
+        try:
+            kind = TaskType(type)
+        except ValueError:
+            raise DimensionError(f"there is no task type {type!r}", "see maco.TaskType") from None
+        if kind is TaskType.TERMINATE:
+            raise DimensionError("TERMINATE is no task of a graph", "it is the runtime's")
+        task = Task(self, len(self.tasks), kind, name or f"{kind.name} {len(self.tasks)}")
+        if priority not in range(-2**18, 2**18):
+            raise DimensionError(f"priority of \"{task.name}\" is {priority}", "18 bits, signed")
+        task.priority, task.worker, task.cost_ns = priority, worker, int(cost or 0)
+        self._give(task, list(inputs), list(outputs), attributes)
+        self.tasks.append(task)
+        return task
+
+    def _give(self, task: Task, inputs: list[Any], outputs: list[Any],
+              attributes: dict[str, Any]) -> None:
+        what = f"task \"{task.name}\" ({task.type.name})"
+        task.inputs = [t.output if isinstance(t, Task) else t for t in inputs]
+        task.outputs = [t.output if isinstance(t, Task) else t for t in outputs]
+        if task.type.is_comm:
+            task.group, task.world = self._groups.index(attributes.pop("group", None))
+        if task.type in (TaskType.CUSTOM_COMPUTE, TaskType.CUSTOM_COMM):
+            task.function = attributes.pop("function", None)
+            if not callable(task.function):
+                raise NullInputError(f"{what} has no function", "give a callable")
+            if attributes:
+                raise DimensionError(f"{what} has no {', '.join(attributes)}", "it has a function")
+            for i, t in enumerate(task.inputs):
+                checked(t, f"input {i} of {what}")
+            for i, t in enumerate(task.outputs):
+                check_output(t, f"output {i} of {what}")
+        else:
+            task.attributes = attributes
+            self._check(task, Piece(task.type, list(task.inputs), task.outputs, dict(attributes)))
+        tensors = [t for t in (*task.inputs, *task.outputs) if t is not None]
+        if self.device is None and tensors:
+            self.device = _device(tensors[0].device)
+        one_device(tensors, self.device, what)
+
+    def _check(self, task: Task, piece: Piece) -> None:
+        """What the library would say, now."""
+        graph = _abi.Graph()
+        try:
+            graph.add(self._op(task, piece, self._numbers(task, piece)))
+        finally:
+            graph.close()
+
+    def add_dependency(self, task: Task, on: Task) -> None:
+        """``task`` waits for ``on``."""
+        self._open("add_dependency()")
+        for t in (task, on):
+            if not isinstance(t, Task) or t.graph is not self:
+                raise NullInputError(f"{t!r} is no task of this graph", "add_task() returns them")
+        if task is on:
+            error = CyclicDependencyError(f"task \"{task.name}\" would wait for itself",
+                                          "(task, the one that it waits for)")
+            error.names = (task.name,)
+            raise error
+        self._edges.append((task, on))
+
+    def overlap(self, compute: Sequence[Task] | Task, comm: Sequence[Task] | Task) -> Overlap:
+        """Cuts the tasks into waves: ``.with_waves(n)`` or ``.auto_waves()``."""
+        self._open("overlap()")
+        both = [[t] if isinstance(t, Task) else list(t) for t in (compute, comm)]
+        if not self.infer:
+            raise DimensionError("overlap() in a graph with infer=False",
+                                 "its pieces are ordered by the memory that they use")
+        for i, tasks in enumerate(both):
+            for t in tasks:
+                if not isinstance(t, Task) or t.graph is not self:
+                    raise NullInputError(f"{t!r} is no task of this graph",
+                                         "add_task() returns them")
+                if t.type.is_comm != bool(i):
+                    raise DimensionError(f"task \"{t.name}\" is {t.type.name}",
+                                         "compute=[what computes], comm=[collectives]")
+                if t.overlap is not None:
+                    raise DimensionError(f"task \"{t.name}\" is in another overlap()", "one each")
+        if not both[1]:
+            raise NullInputError("overlap() without communication", "comm=[collectives]")
+        made = Overlap(self, *both)
+        for t in made.tasks:
+            t.overlap = made
+        self._overlaps.append(made)
+        return made
+
+    def _open(self, what: str) -> None:
+        if self._plan is not None:
+            raise AlreadyCompiledError(f"{what} after compile()", "make another graph")
+
+    # ---- compiling ----
+
+    @property
+    def workers(self) -> int:
+        return self.num_workers or len(os.sched_getaffinity(0))
+
+    def compile(self) -> Plan:
+        """The plan; a second time the same one. CyclicDependencyError, OverlapError."""
+        if self._plan is None:
+            if not self.tasks:
+                raise NullInputError("the graph has no tasks", "add_task() first")
+            self._no_cycle()
+            for overlap in self._overlaps:
+                if overlap.model is not None:
+                    self._choose(overlap, overlap.model)
+            self._plan = self._compiled()
+        return self._plan
+
+    def _no_cycle(self) -> None:
+        parents: dict[Task, set[Task]] = {}
+        for task, on in self._edges:
+            parents.setdefault(task, set()).add(on)
+        try:
+            graphlib.TopologicalSorter(parents).prepare()
+        except graphlib.CycleError as error:
+            names = tuple(t.name for t in reversed(error.args[1][1:]))
+            cycle = CyclicDependencyError(
+                " waits for ".join(f"\"{n}\"" for n in (*names, names[0])),
+                "take one of these dependencies away", _abi.ECONFLICT)
+            cycle.names = names
+            raise cycle from None
+
+    def _choose(self, overlap: Overlap, model: dict[str, int]) -> None:
+        """The number of waves with the shortest run on the virtual clock."""
+        best: tuple[int, int] | None = None
+        for n in overlap.choices():
+            overlap.waves = n
+            plan = self._compiled()
+            total = plan.handle.simulate(self.workers, **model).overlap()["total_ns"]
+            if best is None or total < best[0]:
+                best = (total, n)
+        overlap.waves = best[1] if best else 1
+
+    def _compiled(self) -> Plan:
+        graph, names = _abi.Graph(), []
+        self._kept, self._calls = [], _Calls()
+        ids: dict[Task, list[int]] = {}
+        for task in self.tasks:
+            pieces = task.overlap.pieces(task) if task.overlap else cut(task, 1, 1)
+            ids[task] = []
+            for piece in pieces:
+                self._kept += [piece.inputs, piece.outputs]
+                names.append(f"{task.name} {piece.tag}" if piece.tag else task.name)
+                op = self._op(task, piece, self._numbers(task, piece), len(pieces), names[-1])
+                ids[task].append(graph.add(op))
+        for task, on in self._edges:
+            if task.overlap is not None and task.overlap is on.overlap:
+                continue  # the memory of each piece says it better
+            for one in ids[task]:
+                for other in ids[on]:
+                    graph.depend(one, other)
+        try:
+            workers = self.workers if self.policy == "static" else 0
+            plan = graph.compile(self.policy, self.balance, workers, self.infer)
+        finally:
+            graph.close()
+        return Plan(self, plan, names)
+
+    def _numbers(self, task: Task, piece: Piece) -> Numbers:
+        if task.function is not None:
+            return Numbers(())
+        call = Call(piece.type, f"task \"{task.name}\" ({piece.type.name})", list(piece.inputs),
+                    list(piece.outputs), dict(piece.attributes), world=task.world)
+        found = numbers(call)
+        piece.inputs = call.inputs
+        return found
+
+    def _op(self, task: Task, piece: Piece, found: Numbers, pieces: int = 1,
+            name: str | None = None) -> _abi.Op:
+        op = _abi.Op(type=piece.type, dtype=found.dtype, deterministic=int(self.deterministic),
+                     name=(name or task.name).encode(), worker=task.worker,
+                     group=task.group if piece.type.is_comm else 0,
+                     priority=task.priority * WAVES - min(piece.wave, WAVES - 1),
+                     cost_ns=task.cost_ns // pieces)
+        op.dims[:len(found.dims)] = list(found.dims)
+        op.aux[:len(found.aux)] = list(found.aux)
+        if task.function is not None:
+            return self._custom(task, op)
+        for slots, tensors in ((op.inputs, piece.inputs), (op.outputs, piece.outputs)):
+            for i, t in enumerate(tensors):
+                slots[i] = t.data_ptr() if t is not None else None
+        return op
+
+    def _custom(self, task: Task, op: _abi.Op) -> _abi.Op:
+        op.function = self._calls.make(task.name, task.function, task.inputs, task.outputs)
+        reads, writes = ((_abi.Range * max(len(t), 1))(*map(extent, t))
+                         for t in (task.inputs, task.outputs))
+        self._kept += [reads, writes]
+        op.reads, op.n_reads = ctypes.cast(reads, ctypes.POINTER(_abi.Range)), len(task.inputs)
+        op.writes, op.n_writes = ctypes.cast(writes, ctypes.POINTER(_abi.Range)), len(task.outputs)
+        return op
+
+    # ---- running ----
+
+    def execute(self, stream: Any = None, wait: bool = True) -> Result:
+        """Runs all tasks. wait=False: returns at once, ``Result.wait()`` waits; tensors must not be
+        touched before. What a Python task raised is raised here."""
+        plan = self.compile()
+        if stream is not None:
+            raise DeviceError(f"a stream for a graph on {self.device}", "streams are CUDA's")
+        if forked(self._pid):
+            raise MacoError("this graph was made before fork()", "make one in the child")
+        if not self._busy.acquire(blocking=False):
+            raise MacoError("this graph is running", "wait for the Result of execute(wait=False)")
+        result = self._last = Result()
+        if wait:
+            self._run(plan, result)
+            return result.wait()
+        result._thread = threading.Thread(target=self._run, args=(plan, result), name="maco-run")
+        result._thread.start()
+        return result
+
+    def _run(self, plan: Plan, result: Result) -> None:
+        try:
+            if self._runtime is None:
+                self._runtime = _abi.Runtime(self.num_workers or self._static_workers(),
+                                             self.policy, self.balance, self.timeout_s, self.trace,
+                                             self._groups.handles())
+            begun = time.perf_counter()
+            try:
+                self._runtime.run(plan.handle)
+            finally:
+                result.seconds = time.perf_counter() - begun
+                if self.trace:
+                    with contextlib.suppress(MacoError):
+                        result.trace = self._runtime.trace()
+            result.order = [plan.names[i] for i in self._runtime.order(len(plan.names))]
+        except BaseException as error:
+            result._error = self._failed(error)
+        finally:
+            self._busy.release()
+
+    def _static_workers(self) -> int:
+        return self.workers if self.policy == "static" else 0
+
+    def _failed(self, error: BaseException) -> BaseException:
+        if isinstance(error, TimeoutError) or getattr(error, "code", 0) == _abi.EBUSY:
+            _abandoned.append((self._kept, self._calls, self.tasks))
+        self._groups.failed(error)
+        if isinstance(error, MacoError):
+            try:
+                self._calls.raise_what_was(error)
+            except BaseException as theirs:
+                return theirs
+        return error
+
+    def cancel(self) -> None:
+        """From any thread: the run ends with CanceledError."""
+        if self._runtime is not None:
+            self._runtime.cancel()
+
+    def _traced(self) -> _abi.Trace:
+        if self._last is None or self._last.trace is None:
+            raise NotCompiledError("no run was traced", "TaskGraph(trace=True), then execute()")
+        return self._last.trace
+
+    def save_trace(self, path: str | os.PathLike[str]) -> None:
+        """The last run's, in Chrome's trace format, for Perfetto; pid is the rank."""
+        self._traced().write(os.fspath(path), self._groups.rank)
+
+    def close(self) -> None:
+        """Ends the workers; the graph runs again with new ones."""
+        with self._busy:
+            if self._runtime is not None:
+                self._runtime.close()
+                self._runtime = None
+
+    def __enter__(self) -> "TaskGraph":
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        self.close()
+
+    @classmethod
+    def from_module(cls, module: torch.nn.Module, example_inputs: Any, strict: bool = False,
+                    **options: Any) -> Any:
+        """A module as a graph, called like the module with inputs of the same shapes:
+        ``maco.module_graph``."""
+        from .module_graph import from_module
+        return from_module(cls, module, example_inputs, strict, options)
+
+
+def _device(device: Any) -> torch.device:
+    try:
+        found = torch.device(device)
+    except RuntimeError as error:
+        raise DeviceError(f"there is no device {device!r}: {error}", "\"cpu\" or \"cuda\"") from None
+    if found.type == "cuda" and not torch.cuda.is_available():
+        raise DeviceError("there is no CUDA here", "device=\"cpu\", and tensors on it")
+    if found.type != "cpu":
+        raise DeviceError(f"graphs on {found.type} are not run yet",
+                          "move the tensors to the CPU, or launch them by torch")
+    return found

@@ -1,0 +1,573 @@
+#!/usr/bin/python3
+"""TaskGraph: torch's values, the bits of the same tasks one after the other, every error, traces."""
+from __future__ import annotations
+
+import gc
+import itertools
+import json
+import os
+import pathlib
+import random
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import unittest
+
+try:
+    import torch
+except ImportError:
+    print("skipped: python3-torch is not installed")
+    sys.exit(77)
+import torch.nn.functional as F
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
+sys.path[:0] = [str(ROOT / "tests" / "support"), str(ROOT / "python")]
+import maco  # noqa: E402
+from maco import TaskGraph, TaskType, _abi, errors  # noqa: E402
+from maco._sm import run_sm_scheduling_demo  # noqa: E402
+
+HEADER = (ROOT / "include" / "helios" / "maco.h").read_text()
+POLICIES = ("direct", "scheduler", "static")
+
+
+def rand(*shape, dtype=torch.float32):
+    return torch.randn(*shape).to(dtype)
+
+
+def run(build, **options):
+    """The result of build(graph)'s task."""
+    with TaskGraph(**options) as graph:
+        task = build(graph)
+        graph.execute()
+        return task.output
+
+
+class Abi(unittest.TestCase):
+    def test_numbers_are_those_of_the_header(self):
+        text = re.sub(r"/\*.*?\*/", "", HEADER, flags=re.S)
+        types = {n: int(v) for n, v in re.findall(r"MACO_TASK_([A-Z_]+) =\s*(\d+)", text)}
+        self.assertEqual(types, {t.name: int(t) for t in TaskType})
+        self.assertEqual(types["LINEAR"], 102)
+
+        def enum(name, prefix="MACO_"):
+            body = re.search(rf"enum {name} {{(.*?)}}", text, re.S)[1]
+            pairs = re.findall(prefix + r"([A-Z0-9_]+) = (\d+)", body)
+            return [n.lower() for n, _ in sorted(pairs, key=lambda p: int(p[1]))]
+        self.assertEqual(tuple(enum("maco_elementwise")), _abi.ELEMENTWISE)
+        self.assertEqual(tuple(enum("maco_reduce")), _abi.REDUCE)
+        self.assertEqual(tuple(enum("maco_policy")), _abi.POLICIES)
+        self.assertEqual(tuple(enum("maco_balance")), _abi.BALANCES)
+        self.assertEqual([getattr(_abi, n.upper()) for n in enum("maco_dtype")], list(range(7)))
+        codes = (ROOT / "include" / "helios" / "helios.h").read_text()
+        for name in ("EINVAL", "ETIMEDOUT", "EUNAVAIL", "EBUSY", "ECANCELED", "EPERM", "ECONFLICT",
+                     "EINTERNAL"):
+            self.assertIn(f"HELIOS_{name} = {getattr(_abi, name)}", codes)
+
+    @unittest.skipUnless(shutil.which("cc"), "no C compiler")
+    def test_structs_are_those_of_a_c_compiler(self):
+        names = {"Task": "maco_task", "Range": "maco_range", "Op": "maco_op",
+                 "_CompileOptions": "maco_compile_options", "_Virtual": "maco_virtual",
+                 "_RuntimeOptions": "maco_runtime_options", "_Overlap": "maco_overlap"}
+        rows, expected = [], []
+        for ours, theirs in names.items():
+            struct = getattr(_abi, ours)
+            rows.append(f'printf("%zu\\n", sizeof({theirs}));')
+            expected.append(_abi._SIZES[struct])
+            for field, _ in struct._fields_:
+                rows.append(f'printf("%zu\\n", offsetof({theirs}, {field}));')
+                expected.append(getattr(struct, field).offset)
+        with tempfile.TemporaryDirectory() as home:
+            source = pathlib.Path(home, "sizes.c")
+            source.write_text('#include <stdio.h>\n#include "helios/maco.h"\nint main(void)\n{\n' +
+                              "\n".join(rows) + "\n}\n")
+            subprocess.run(["cc", f"-I{ROOT}/include", "-o", f"{home}/sizes", source], check=True)
+            out = subprocess.run([f"{home}/sizes"], capture_output=True, text=True, check=True)
+        self.assertEqual([int(line) for line in out.stdout.split()], expected)
+
+
+class Tasks(unittest.TestCase):
+    """Each type against torch."""
+
+    def close(self, got, want, dtype=torch.float32):
+        bits = {torch.float32: 2e-5, torch.float16: 4e-3, torch.bfloat16: 3e-2}[dtype]
+        self.assertEqual(got.shape, want.shape)
+        self.assertLessEqual((got.float() - want.float()).abs().max().item(),
+                             bits * max(want.float().abs().max().item(), 1))
+
+    def test_products(self):
+        for dtype in (torch.float32, torch.float16, torch.bfloat16):
+            a, b, bias = rand(7, 5, dtype=dtype), rand(5, 6, dtype=dtype), rand(6, dtype=dtype)
+            w, x = rand(6, 5, dtype=dtype), rand(2, 3, 5, dtype=dtype)
+            want = (a.float() @ b.float())
+            self.close(run(lambda g: g.matmul(a, b)), want, dtype)
+            self.close(run(lambda g: g.matmul(a, b, bias)), want + bias.float(), dtype)
+            self.close(run(lambda g: g.linear(x, w, bias)),
+                       F.linear(x.float(), w.float(), bias.float()), dtype)
+
+    def test_transposed_and_strided_operands_need_no_copy(self):
+        a, b = rand(5, 7).t(), rand(6, 5).t()
+        self.close(run(lambda g: g.matmul(a, b)), a @ b)
+        wide = rand(8, 20)
+        x, out = wide[:, 3:8], torch.zeros(8, 10)
+        run(lambda g: g.linear(x, rand(4, 9)[:, 2:7], out=out[:, 1:5]))
+        self.assertEqual(out[:, 5:].abs().sum(), 0)
+        self.close(run(lambda g: g.gelu(x)), F.gelu(x))
+
+    def test_alpha_and_beta(self):
+        a, b, c = rand(4, 3), rand(3, 5), rand(4, 5)
+        want = 2 * a @ b - 0.5 * c
+        self.close(run(lambda g: g.matmul(a, b, out=c, alpha=2, beta=-0.5)), want)
+
+    def test_attention(self):
+        b, h, s, d = 2, 4, 9, 8
+        for kv, sk, causal, masked in itertools.product((4, 2), (9, 12), (False, True),
+                                                        (False, True)):
+            q, k, v = rand(b, h, s, d), rand(b, kv, sk, d), rand(b, kv, sk, d)
+            mask = rand(s, sk) if masked else None
+            scores = q @ k.repeat_interleave(h // kv, 1).transpose(2, 3) * 0.3
+            scores = scores + mask if masked else scores
+            if causal:
+                scores = scores.masked_fill(torch.ones(s, sk).triu(1 + sk - s).bool(), -torch.inf)
+            lse = torch.empty(b, h, s)
+            got = run(lambda g: g.attention(q, k, v, mask, causal, 0.3, lse=lse))
+            self.close(got, scores.softmax(-1) @ v.repeat_interleave(h // kv, 1))
+            self.close(lse, scores.logsumexp(-1))
+
+    def test_rows(self):
+        x, w, b = rand(3, 4, 10), rand(10), rand(10)
+        self.close(run(lambda g: g.layernorm(x, w, b)), F.layer_norm(x, (10,), w, b))
+        self.close(run(lambda g: g.layernorm(x)), F.layer_norm(x, (10,)))
+        w2, b2 = rand(4, 10), rand(4, 10)
+        self.close(run(lambda g: g.layernorm(x, w2, b2)), F.layer_norm(x, (4, 10), w2, b2))
+        norm = x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1e-6) * w
+        self.close(run(lambda g: g.rmsnorm(x, w)), norm)
+        self.close(run(lambda g: g.gelu(x)), F.gelu(x))
+        self.close(run(lambda g: g.gelu(x, "tanh")), F.gelu(x, approximate="tanh"))
+        self.close(run(lambda g: g.silu(x)), F.silu(x))
+        self.close(run(lambda g: g.softmax(x)), x.softmax(-1))
+
+    def test_elementwise_copies_and_memory(self):
+        a, b = rand(5, 6), rand(5, 6)
+        for op, want in (("add", a + b), ("sub", a - b), ("mul", a * b),
+                         ("scale_add", 2 * a + b)):
+            self.close(run(lambda g: g.elementwise(op, a, b, alpha=2)), want)
+        self.close(run(lambda g: g.elementwise("axpb", a, alpha=3, beta=1)), 3 * a + 1)
+        self.assertTrue(torch.equal(run(lambda g: g.elementwise("relu", a)), a.relu()))
+        half = torch.empty(5, 6, dtype=torch.float16)
+        self.assertTrue(torch.equal(run(lambda g: g.elementwise("cast", a, out=half)), a.half()))
+        numbers = torch.arange(24, dtype=torch.int64).view(2, 3, 4)
+        out = torch.zeros(2, 3, 8, dtype=torch.int64)
+        run(lambda g: g.copy(numbers, out[..., 2:6]))
+        self.assertTrue(torch.equal(out[..., 2:6], numbers))
+        self.assertEqual(out[..., 6:].sum(), 0)
+        self.assertTrue((run(lambda g: g.fill(torch.zeros(9, dtype=torch.uint8), 7)) == 7).all())
+
+    def test_one_rank_s_collectives(self):
+        x = rand(4, 3)
+        for build in (lambda g: g.allreduce(x), lambda g: g.allreduce(x, "avg"),
+                      lambda g: g.allgather(x), lambda g: g.broadcast(x)):
+            self.assertTrue(torch.equal(run(build), x))
+
+
+def blocks(graph, x, weights):
+    """Some layers, each with a residual: chains, forks and joins."""
+    for w1, w2 in weights:
+        norm = graph.layernorm(x)
+        up = graph.linear(norm, w1)
+        act, gate = graph.gelu(up), graph.silu(up)
+        both = graph.elementwise("mul", act, gate)
+        x = graph.elementwise("add", x, graph.linear(both, w2))
+    return x
+
+
+class Order(unittest.TestCase):
+    def setUp(self):
+        torch.manual_seed(0)
+        self.weights = [(rand(48, 24), rand(24, 48)) for _ in range(4)]
+        self.x = rand(32, 24)
+
+    def test_the_bits_of_the_same_tasks_one_after_the_other(self):
+        serial = TaskGraph()
+        last = blocks(serial, self.x, self.weights)
+        for task in serial.tasks:  # each alone, in the order of adding
+            with TaskGraph() as one:
+                one.add_task(task.type, task.inputs, task.outputs, **task.attributes)
+                one.execute()
+        want = last.output.clone()
+        for policy, workers in itertools.product(POLICIES, (1, 2, 4)):
+            with self.subTest(policy, workers=workers), \
+                    TaskGraph(workers, policy=policy, balance="least_loaded") as graph:
+                mine = blocks(graph, self.x, self.weights)
+                for _ in range(3):  # and again, without anything reset
+                    mine.output.zero_()
+                    order = graph.execute().order
+                    self.assertTrue(torch.equal(mine.output, want))
+                self.assertEqual(sorted(order), sorted(t.name for t in graph.tasks))
+
+    def test_random_graphs_run_after_their_parents(self):
+        dice = random.Random(5)
+        for round in range(30):
+            done, lock, wrong = set(), threading.Lock(), []
+            with TaskGraph(dice.choice((1, 2, 3)), policy=dice.choice(POLICIES)) as graph:
+                parents = []
+                for i in range(dice.randint(1, 40)):
+                    mine = dice.sample(range(i), min(i, dice.randint(0, 4)))
+                    parents.append(mine)
+
+                    def body(_in, _out, i=i, mine=mine):
+                        with lock:
+                            wrong.extend((i, p) for p in mine if p not in done)
+                            done.add(i)
+                    task = graph.custom(body, priority=dice.randint(-3, 3))
+                    for p in mine:
+                        graph.add_dependency(task, graph.tasks[p])
+                order = graph.execute().order
+            self.assertEqual((wrong, len(done), len(order)), ([], len(parents), len(parents)), round)
+
+    def test_a_second_parent_counts(self):
+        slow, seen = threading.Event(), []
+        with TaskGraph(2) as graph:
+            first = graph.custom(lambda i, o: None)
+            second = graph.custom(lambda i, o: slow.wait(0.2))
+            last = graph.custom(lambda i, o: seen.append(slow.is_set()))
+            graph.add_dependency(last, first)
+            graph.add_dependency(last, second)
+            timer = threading.Timer(0.05, slow.set)
+            timer.start()
+            graph.execute()
+            timer.join()
+        self.assertEqual(seen, [True])
+
+    def test_memory_orders_readers_and_writers(self):
+        a, b, c = torch.ones(4), torch.zeros(4), torch.zeros(4)
+        with TaskGraph(2) as graph:
+            graph.elementwise("axpb", a, alpha=2, out=b)   # b = 2
+            graph.elementwise("axpb", b, alpha=3, out=c)   # c = 6, reads b
+            graph.elementwise("axpb", a, alpha=5, out=b)   # b = 5, after it was read
+            for _ in range(20):
+                b.zero_(), c.zero_()
+                graph.execute()
+                self.assertEqual((b[0].item(), c[0].item()), (5, 6))
+
+    def test_tensors_live_as_long_as_their_graph(self):
+        with TaskGraph() as graph:
+            task = graph.linear(rand(64, 64), rand(64, 64))
+            last = graph.gelu(task)
+            want = F.gelu(task.inputs[0] @ task.inputs[1].t())
+            del task
+            gc.collect()
+            [torch.empty(64, 64).fill_(7) for _ in range(50)]
+            graph.execute()
+            torch.testing.assert_close(last.output, want, rtol=1e-4, atol=1e-5)
+
+    def test_a_run_in_the_background(self):
+        go = threading.Event()
+        with TaskGraph() as graph:
+            graph.custom(lambda i, o: go.wait(20))
+            result = graph.execute(wait=False)
+            self.assertFalse(result.done)
+            with self.assertRaisesRegex(maco.MacoError, "is running"):
+                graph.execute()
+            go.set()
+            self.assertEqual(result.wait().order, ["CUSTOM_COMPUTE 0"])
+            self.assertTrue(result.done)
+
+
+class Waves(unittest.TestCase):
+    def test_pieces_have_the_whole_s_values(self):
+        x, w = rand(20, 16), rand(12, 16)
+        for n in (1, 2, 3, 7, 20):
+            with TaskGraph(trace=True, deterministic=True) as graph:
+                up = graph.linear(x, w)
+                act = graph.gelu(up, name="act")
+                total = graph.allreduce(act, out=act.output)
+                graph.add_dependency(total, act)
+                graph.overlap(compute=[up, act], comm=[total]).with_waves(n)
+                order = graph.execute().order
+                self.assertEqual(len(order), 3 * n)
+                whole = run(lambda g: g.gelu(g.linear(x, w)), deterministic=True)
+                self.assertTrue(torch.equal(total.output, whole))
+                if n > 1:  # the first wave has gone before the last is computed
+                    parents = {t["name"]: t["parents"] for t in
+                               graph.compile().describe()["tasks"]}
+                    self.assertEqual([len(p) for name, p in parents.items() if "ALL" in name],
+                                     [1] * n)
+
+    def test_auto_waves_take_the_shortest_run_on_the_virtual_clock(self):
+        x, w = rand(512, 256), rand(256, 256)
+        link = {"link_bytes_per_s": 10**9, "link_latency_ns": 5000, "hop_ns": 2000}
+
+        def simulated(choose):
+            graph = TaskGraph(2)
+            up = graph.linear(x, w)
+            choose(graph.overlap(up, graph.allreduce(up, out=up.output)))
+            plan = graph.compile()
+            return graph._overlaps[0].waves, plan.simulate(2, **link)
+        waves, best = simulated(lambda o: o.auto_waves(**link))
+        self.assertEqual(waves, simulated(lambda o: o.auto_waves(**link))[0])
+        for n in (1, 2, 4, 8, 16):
+            self.assertLessEqual(best["total_ns"], simulated(lambda o: o.with_waves(n))[1]["total_ns"])
+        self.assertGreater(waves, 1)
+
+    def test_what_can_t_be_cut(self):
+        graph = TaskGraph()
+        custom = graph.custom(lambda i, o: None, [], [torch.zeros(4, 2)])
+        total = graph.allreduce(custom)
+        with self.assertRaises(errors.NotRowSeparableError):
+            graph.overlap(custom, total)
+        graph = TaskGraph()
+        up = graph.linear(rand(4, 2), rand(3, 2))
+        with self.assertRaisesRegex(errors.NotRowSeparableError, "5 waves of tasks with 4 rows"):
+            graph.overlap(up, graph.allreduce(up)).with_waves(5)
+
+
+class Errors(unittest.TestCase):
+    def refused(self, kind, text, call, *args, **options):
+        with self.assertRaisesRegex(kind, text) as caught:
+            call(*args, **options)
+        self.assertRegex(str(caught.exception), r"\nHint: .")
+        return caught.exception
+
+    def test_what_a_task_can_t_take(self):
+        g, a = TaskGraph(), rand(4, 3)
+        add, T = g.add_task, TaskType
+        self.refused(errors.NullInputError, "has 1 inputs", add, T.MATMUL, [a], [rand(4, 4)])
+        self.refused(errors.NullInputError, "is None", add, T.MATMUL, [a, None], [rand(4, 4)])
+        self.refused(errors.NullInputError, "is a list", add, T.GELU, [[1.0]], [a])
+        self.refused(errors.NullInputError, "no function", add, T.CUSTOM_COMPUTE, [a], [a])
+        self.refused(errors.ShapeMismatchError, r"A \(4, 3\), B \(4, 3\)", add, T.MATMUL, [a, a],
+                     [rand(4, 3)])
+        self.refused(errors.ShapeMismatchError, "bias", g.linear, a, rand(5, 3), rand(4))
+        self.refused(errors.ShapeMismatchError, "K and V", g.attention, rand(1, 1, 2, 4),
+                     rand(1, 1, 3, 4), rand(1, 1, 2, 4))
+        self.refused(errors.DimensionError, "heads, sequence", g.attention, a, a, a)
+        self.refused(errors.DimensionError, "Hint", g.attention, rand(1, 3, 2, 4),
+                     rand(1, 2, 2, 4), rand(1, 2, 2, 4))
+        self.refused(errors.DimensionError, "no elements", g.gelu, torch.empty(0, 3))
+        self.refused(errors.DimensionError, "there is no task type", add, 77)
+        self.refused(errors.DimensionError, "has no approximate", add, T.SILU, [a], [rand(4, 3)],
+                     approximate="tanh")
+        self.refused(errors.DimensionError, "op is 'max'", g.elementwise, "max", a, a)
+        self.refused(errors.LayoutError, "evenly", g.gelu, rand(4, 6)[:, ::2])
+        self.refused(errors.LayoutError, "evenly", g.gelu, rand(1, 3).expand(4, 3))
+        self.refused(errors.LayoutError, "contiguous", g.allreduce, a.t())
+        self.refused(errors.DTypeError, "float64", g.gelu, a.double())
+        self.refused(errors.DTypeError, "same dtype", g.linear, a, rand(5, 3).half())
+        self.refused(errors.DTypeError, "requires grad", g.gelu, a,
+                     out=rand(4, 3).requires_grad_())
+        self.refused(errors.LayoutError, "no memory", g.copy, a, out=a.to("meta"))
+        self.refused(errors.OverlapError, "overlap", g.linear, a, rand(3, 3), out=a)
+        self.refused(errors.ShapeMismatchError, "ranks", add, T.ALLGATHER, [a], [rand(3, 3)])
+        self.refused(errors.DimensionError, "rank 1 of 1", g.broadcast, a, 1)
+        self.assertEqual(g.tasks, [])
+
+    def test_devices(self):
+        self.refused(errors.DeviceError, "no device", TaskGraph, device="toaster")
+        if not torch.cuda.is_available():
+            self.refused(errors.DeviceError, "no CUDA", TaskGraph, device="cuda")
+        g = TaskGraph()
+        g.gelu(rand(2, 2))
+        self.refused(errors.DeviceError, "stream", g.execute, stream=object())
+
+    def test_two_writers_without_order(self):
+        with TaskGraph(infer=False) as g:
+            out = torch.empty(4, 4)
+            one = g.gelu(rand(4, 4), out=out, name="one")
+            two = g.silu(rand(4, 4), out=out, name="two")
+            self.refused(errors.OverlapError, '"two" writes what task "one" writes', g.compile)
+            g.add_dependency(two, one)
+            g.execute()
+
+    def test_a_cycle_is_named(self):
+        g = TaskGraph()
+        a, b, c = (g.nop(name=n) for n in "abc")
+        for task, on in ((a, b), (b, c), (c, a)):
+            g.add_dependency(task, on)
+        error = self.refused(errors.CyclicDependencyError, '"[abc]" waits for "[abc]"', g.execute)
+        self.assertIn(error.names, (("a", "b", "c"), ("b", "c", "a"), ("c", "a", "b")))
+        self.refused(errors.CyclicDependencyError, "itself", g.add_dependency, a, a)
+
+    def test_too_early_and_too_late(self):
+        g = TaskGraph()
+        self.refused(errors.NullInputError, "no tasks", g.compile)
+        self.refused(errors.NotCompiledError, "no run was traced", g.save_trace, "/dev/null")
+        task = g.nop()
+        plan = g.compile()
+        self.assertIs(g.compile(), plan)
+        self.refused(errors.AlreadyCompiledError, "add_task", g.nop)
+        self.refused(errors.AlreadyCompiledError, "add_dependency", g.add_dependency, task, task)
+        g.execute()
+        self.refused(errors.NotCompiledError, "trace=True", plan.overlap_stats)
+        self.refused(errors.NullInputError, "no task of this graph", TaskGraph().add_dependency,
+                     task, task)
+
+    def test_more_workers_than_can_be(self):
+        g = TaskGraph(100_000)
+        g.nop()
+        self.refused(errors.NotCoResidentError, "100000 workers", g.execute)
+        self.refused(errors.DimensionError, "0 workers", TaskGraph, 0)
+
+    def test_a_deadline_names_who_waits_for_what(self):
+        release = threading.Event()
+        g = TaskGraph(1, timeout_s=0.2)
+        slow = g.custom(lambda i, o: release.wait(30), name="slow")
+        g.add_dependency(g.nop(name="after"), slow)
+        begun = time.monotonic()
+        error = self.refused(errors.TimeoutError, "slow", g.execute)
+        self.assertLess(time.monotonic() - begun, 10)
+        self.assertIsInstance(error, TimeoutError)
+        release.set()
+        for _ in range(200):  # until the worker has come out of it
+            try:
+                self.assertEqual(g.execute().order, ["slow", "after"])
+                break
+            except maco.MacoError:
+                time.sleep(0.01)
+        else:
+            self.fail("the graph did not run again")
+        g.close()
+
+    def test_exceptions_of_tasks_are_raised_where_the_graph_is_run(self):
+        class Mine(Exception):
+            pass
+        ran = []
+
+        def bad(_in, _out):
+            raise Mine("as I say")
+        for policy in POLICIES:
+            with TaskGraph(2, policy=policy) as g:
+                task = g.custom(bad, name="bad")
+                g.add_dependency(g.custom(lambda i, o: ran.append(1)), task)
+                with self.assertRaisesRegex(Mine, "^as I say") as caught:
+                    g.execute()
+                self.assertIn('task "bad" of a maco graph', str(caught.exception.__notes__))
+                with self.assertRaises(Mine):
+                    g.execute(wait=False).wait()
+        self.assertEqual(ran, [])
+
+    def test_a_run_is_cancelled_from_another_thread(self):
+        with TaskGraph(1) as g:
+            begun, release = threading.Event(), threading.Event()
+            first = g.custom(lambda i, o: (begun.set(), release.wait(20)))
+            g.add_dependency(g.nop(), first)
+            result = g.execute(wait=False)
+            self.assertTrue(begun.wait(20))
+            g.cancel()
+            release.set()
+            with self.assertRaises(errors.CanceledError):
+                result.wait()
+
+    def test_a_forked_child_is_refused(self):
+        with TaskGraph() as g:
+            g.nop()
+            g.execute()
+            pid = os.fork()
+            if pid == 0:
+                try:
+                    g.execute()
+                    os._exit(1)
+                except maco.MacoError as error:
+                    os._exit(0 if "fork" in str(error) else 2)
+            self.assertEqual(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), 0)
+
+
+def union(intervals):
+    out = []
+    for first, last in sorted(intervals):
+        if out and first <= out[-1][1]:
+            out[-1][1] = max(out[-1][1], last)
+        else:
+            out.append([first, last])
+    return out
+
+
+class Traces(unittest.TestCase):
+    def test_the_numbers_can_be_computed_again_from_the_file(self):
+        with TaskGraph(2, trace=True) as g, tempfile.TemporaryDirectory() as home:
+            up = g.linear(rand(256, 128), rand(128, 128), name="up \"quoted\" é")
+            down = g.linear(up, rand(64, 128))
+            total = g.allreduce(down, out=down.output)
+            g.overlap(down, total).with_waves(4)
+            result = g.execute()
+            stats = g.compile().overlap_stats()
+            g.save_trace(f"{home}/trace.json")
+            events = json.loads(pathlib.Path(home, "trace.json").read_text())["traceEvents"]
+        ran = [e for e in events if e["ph"] == "X" and e["cat"] in ("compute", "comm")]
+        self.assertEqual(len(ran), 9)
+        self.assertEqual(sorted(e["name"] for e in ran), sorted(result.order))
+
+        def spans(kind):
+            return union((round(e["ts"] * 1000), round((e["ts"] + e["dur"]) * 1000))
+                         for e in ran if e["cat"] == kind)
+
+        def length(spans):
+            return sum(last - first for first, last in spans)
+        compute, comm = spans("compute"), spans("comm")
+        both = length(compute) + length(comm) - length(union(map(tuple, compute + comm)))
+        every = [t for span in compute + comm for t in span]
+        for mine, theirs in ((length(compute), "compute_ns"), (length(comm), "comm_ns"),
+                             (both, "both_ns"), (max(every) - min(every), "total_ns")):
+            self.assertAlmostEqual(mine, stats[theirs], delta=20, msg=theirs)
+        self.assertEqual(stats["comm_before_producer"], 0)
+        self.assertEqual(stats["tasks"], 9)
+        self.assertEqual({t.name for t in result.times}, {e["name"] for e in ran})
+        self.assertEqual(len([e for e in events if e["ph"] == "s"]),
+                         len([e for e in events if e["ph"] == "f"]))
+
+    def test_the_virtual_clock_is_exact(self):
+        def hidden(n):
+            g = TaskGraph(1)
+            up = g.linear(rand(64, 8), rand(8, 8), cost=8_000_000)
+            total = g.allreduce(up, out=up.output, cost=8_000_000)
+            g.overlap(up, total).with_waves(n)
+            return g.compile().simulate(1)
+        for n in (1, 2, 4, 8):  # c + (n - 1) max(c, x) + x
+            self.assertEqual(hidden(n)["total_ns"], 16_000_000 - (n - 1) * 8_000_000 // n)
+            self.assertAlmostEqual(hidden(n)["hidden"], 1 - 1 / n)
+
+
+class Demo(unittest.TestCase):
+    def test_its_contract(self):
+        for policy, n, tasks, workers in (("direct", 1000, 10, 4), ("scheduler", 37, 3, 5),
+                                          ("scheduler", 64, 7, 2), ("direct", 3, 999, 3)):
+            start = torch.rand(n)
+            data = start.clone()
+            got, order = run_sm_scheduling_demo(data, tasks, workers, 128, policy)
+            self.assertIs(got, data)
+            self.assertEqual(order.dtype, torch.int32)
+            codes = order.tolist()
+            self.assertEqual(sorted(codes), sorted(w * 1000 + t for w in range(workers)
+                                                   for t in range(tasks)))
+            rounds = [code % 1000 for code in codes]
+            self.assertEqual(rounds, sorted(rounds))  # a barrier after each
+            few = min(tasks, 10)
+            if tasks == few:
+                grown = start.double() * 1.5**tasks + 0.2 * (1.5**tasks - 1)
+                torch.testing.assert_close(data.double(), grown, rtol=1e-5, atol=0)
+
+    def test_each_step_is_rounded_once(self):
+        start = torch.rand(513)
+        got, _ = run_sm_scheduling_demo(start.clone(), 2, 2)
+        want = start.double()
+        for _ in range(2):  # 24 bits times 2 fit a double: this is an fma
+            want = (want * 1.5 + float(torch.tensor(0.1))).float().double()
+        self.assertTrue(torch.equal(got.double(), want))
+
+    def test_what_it_refuses(self):
+        data = torch.rand(16)
+        for bad, kind in (((data.double(),), errors.DTypeError), ((data[::2],), errors.LayoutError),
+                          ((data, 1000), errors.DimensionError), ((data, 0), errors.DimensionError),
+                          ((data, 1, 17), errors.DimensionError), ((data, 1, 0), errors.DimensionError),
+                          ((data, 1, 1, 0), errors.DimensionError),
+                          ((data, 1, 1, 1, "static"), errors.DimensionError), ((None,), errors.NullInputError),
+                          ((torch.empty(0),), errors.DimensionError)):
+            with self.subTest(str(bad)), self.assertRaises(kind):
+                run_sm_scheduling_demo(*bad)
+
+
+if __name__ == "__main__":
+    unittest.main()
