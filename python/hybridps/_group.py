@@ -64,11 +64,15 @@ class Group:
     def allreduce(self, tensor: torch.Tensor, op: str = "sum", name: str = "") -> torch.Tensor:
         """A new tensor: the "sum", "mean", "min", "max" or "prod" of every rank's, in the order of
         ranks."""
-        kind, op_number = self._reduction("allreduce", tensor, op, name)
         out = self._host(tensor)
-        self._check(self._lib.hybridps_group_allreduce(self._h, name.encode(), out.data_ptr(),
-                                                       out.numel(), kind, op_number))
+        self.allreduce_(out, op, name)
         return self._like(out, tensor)
+
+    def allreduce_(self, tensor: torch.Tensor, op: str = "sum", name: str = "") -> None:
+        """In place, for host tensors without holes."""
+        kind, op_number = self._reduction("allreduce", tensor, op, name)
+        self._check(self._lib.hybridps_group_allreduce(self._h, name.encode(), tensor.data_ptr(),
+                                                       tensor.numel(), kind, op_number))
 
     def reduce_scatter(self, tensor: torch.Tensor, op: str = "sum", name: str = "") -> torch.Tensor:
         """Of a tensor whose first dimension has as many rows for each rank: this rank's rows, reduced

@@ -16,6 +16,7 @@ import torch.distributed as dist
 
 from .errors import CollectiveFailedError, MacoError, OrderMismatchError, TimeoutError
 
+_NAMES = {"avg": "mean"}  # of hybridps.Group
 OPS = ("sum", "avg", "min", "max", "prod")
 TIMEOUT = 300.0  # seconds
 
@@ -208,13 +209,12 @@ class Proxy(Carrier):
         return turn
 
     def all_reduce(self, tensor: torch.Tensor, op: str = "sum") -> Pending:
-        return self._start("all-reduce", lambda: tensor.copy_(self._reduced(tensor, op)))
-
-    def _reduced(self, tensor: torch.Tensor, op: str) -> torch.Tensor:
-        if op in ("sum", "avg"):
-            return self.group.allreduce(tensor, {"avg": "mean"}.get(op, op), "maco")
-        parts = torch.stack(self.group.allgather(tensor, "maco"))
-        return {"min": parts.amin, "max": parts.amax, "prod": parts.prod}[op](0)
+        def run() -> None:
+            if tensor.is_cuda:
+                tensor.copy_(self.group.allreduce(tensor, _NAMES.get(op, op), "maco"))
+            else:
+                self.group.allreduce_(tensor, _NAMES.get(op, op), "maco")
+        return self._start("all-reduce", run)
 
     def all_gather(self, out: torch.Tensor, tensor: torch.Tensor) -> Pending:
         def run() -> None:
@@ -224,7 +224,7 @@ class Proxy(Carrier):
 
     def reduce_scatter(self, out: torch.Tensor, tensor: torch.Tensor, op: str = "sum") -> Pending:
         return self._start("reduce-scatter", lambda: out.copy_(
-            self._reduced(tensor, op)[self.rank]))
+            self.group.reduce_scatter(tensor, _NAMES.get(op, op), "maco")[0]))
 
 
 def _serve(turns: "queue.SimpleQueue[_Turn]") -> None:
