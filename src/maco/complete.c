@@ -41,8 +41,10 @@ static uint32_t drain(const struct merge *m, uint32_t seat, uint32_t *tasks, uin
 hl_status hl_maco_run_tasks(const maco_runtime *rt, uint32_t **tasks, uint32_t *n)
 {
     const struct hl_maco_state *s = rt->state;
-    if (s == NULL)
+    if (s == NULL || s->serial >= HL_MACO_OWN_SERIALS)
         return hl_fail(HL_ENOENT, "nothing was run yet");
+    if (!hl_maco_quiet(rt))
+        return hl_fail(HL_EBUSY, "a thread is still at work in the last run");
     struct merge m = {.rt = rt,
                       .have = calloc((size_t)s->view.n_events + 1, sizeof(*m.have)),
                       .at = calloc(rt->n_seats, sizeof(*m.at))};

@@ -92,7 +92,8 @@ static hl_status run(const struct demo *d, uint32_t rounds, uint32_t workers, in
                                              .worker = d->worker,
                                              .n_tasks = rounds * workers,
                                              .n_events = rounds,
-                                             .n_roots = workers},
+                                             .n_roots = workers,
+                                             .policy = policy},
                                     .serial = SERIAL,
                                     .functions = d->functions,
                                     .n_functions = workers};

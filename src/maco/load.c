@@ -313,3 +313,14 @@ hl_status hl_maco_load(maco_runtime *rt, const struct hl_maco_source *source,
     *out = s;
     return HL_OK;
 }
+
+void hl_maco_forget(maco_runtime *rt, uint64_t serial)
+{
+    for (uint32_t i = 0; i < HL_MACO_PLANS; i++) {
+        struct hl_maco_state *p = &rt->plans[i];
+        if (p->serial != serial)
+            continue;
+        p->serial = UINT64_MAX; /* no plan's; the rest goes when its place is wanted */
+        p->used = 0;
+    }
+}

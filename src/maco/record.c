@@ -43,6 +43,8 @@ void hl_maco_record(struct hl_maco_seat *w, uint32_t task, uint16_t kind, uint64
 hl_status hl_maco_run_records(const maco_runtime *rt, struct hl_maco_record **records, size_t *n)
 {
     size_t total = 0, at = 0;
+    if (!hl_maco_quiet(rt))
+        return hl_fail(HL_EBUSY, "a thread is still at work in the last run");
     for (uint32_t i = 0; i < rt->n_seats; i++) {
         total += rt->seats[i].n_records;
         if (rt->seats[i].unrecorded)

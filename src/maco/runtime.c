@@ -128,7 +128,7 @@ int maco_runtime_open(const maco_runtime_options *options, maco_runtime **out)
     return HL_OK;
 }
 
-static int quiet(const maco_runtime *rt)
+int hl_maco_quiet(const maco_runtime *rt)
 {
     return (__atomic_load_n(&rt->run, __ATOMIC_SEQ_CST) & 1) == 0 &&
            __atomic_load_n(&rt->active, __ATOMIC_SEQ_CST) == 0;
@@ -139,7 +139,7 @@ static int await_quiet(maco_runtime *rt, uint64_t until)
 {
     for (;;) {
         uint32_t seen = __atomic_load_n(&rt->ended, __ATOMIC_SEQ_CST);
-        if (quiet(rt))
+        if (hl_maco_quiet(rt))
             return 1;
         uint64_t now = hl_now_ns();
         if (now >= until)
@@ -268,7 +268,7 @@ static void watch(maco_runtime *rt, uint64_t run, uint64_t deadline)
     uint64_t next = hl_now_ns() + step, grace = 0;
     for (;;) {
         uint32_t seen = __atomic_load_n(&rt->ended, __ATOMIC_SEQ_CST);
-        if (quiet(rt))
+        if (hl_maco_quiet(rt))
             return;
         uint64_t now = hl_now_ns();
         int going = __atomic_load_n(&rt->run, __ATOMIC_SEQ_CST) == run;
@@ -313,7 +313,7 @@ static hl_status judge(maco_runtime *rt)
     pthread_mutex_lock(&rt->verdict_lock);
     hl_status st = rt->verdict;
     pthread_mutex_unlock(&rt->verdict_lock);
-    if (!quiet(rt))
+    if (!hl_maco_quiet(rt))
         return say_who(rt, st, rt->why);
     if (st != HL_OK)
         return hl_fail(st, "%s", rt->why);
@@ -321,16 +321,10 @@ static hl_status judge(maco_runtime *rt)
     return HL_OK;
 }
 
-static hl_status run_alone(maco_runtime *rt, const struct hl_maco_source *source)
+hl_status hl_maco_run_once(maco_runtime *rt, const struct hl_maco_source *source, uint64_t deadline)
 {
-    uint64_t deadline = hl_now_ns() + rt->timeout_ns;
-    if (!await_quiet(rt, deadline))
-        return say_who(rt, HL_EBUSY, "");
     rt->runs++;
     rt->state = NULL;
-    rt->plan = source->plan;
-    if (source->view.n_tasks == 0)
-        return HL_OK;
     HL_TRY(hl_maco_load(rt, source, &rt->state));
     HL_TRY(make_room(rt));
     if (rt->state->has_bodies)
@@ -342,6 +336,18 @@ static hl_status run_alone(maco_runtime *rt, const struct hl_maco_source *source
     return judge(rt);
 }
 
+static hl_status run_alone(maco_runtime *rt, const struct hl_maco_source *source)
+{
+    uint64_t deadline = hl_now_ns() + rt->timeout_ns;
+    if (!await_quiet(rt, deadline))
+        return say_who(rt, HL_EBUSY, "");
+    rt->plan = NULL;
+    HL_TRY(hl_maco_agree(rt, source, deadline));
+    hl_status st = hl_maco_run_once(rt, source, deadline);
+    rt->plan = rt->state != NULL ? source->plan : NULL;
+    return st;
+}
+
 hl_status hl_maco_run_source(maco_runtime *rt, const struct hl_maco_source *source)
 {
     if (rt->pid != getpid())
@@ -349,7 +355,7 @@ hl_status hl_maco_run_source(maco_runtime *rt, const struct hl_maco_source *sour
                        (int)rt->pid);
     if (__atomic_exchange_n(&rt->busy, 1, __ATOMIC_ACQUIRE))
         return hl_fail(HL_EBUSY, "another thread runs a plan on this runtime");
-    hl_status st = run_alone(rt, source);
+    hl_status st = source->view.n_tasks > 0 ? run_alone(rt, source) : HL_OK;
     __atomic_store_n(&rt->busy, 0, __ATOMIC_RELEASE);
     return st;
 }

@@ -22,8 +22,9 @@
 #include "maco/tick.h"
 #include "maco/types.h"
 
-#define HL_MACO_PLANS    8           /* kept ready to run */
-#define HL_MACO_GRACE_NS 2000000000u /* for bodies to end after a run was given up */
+#define HL_MACO_OWN_SERIALS (UINT64_C(1) << 63) /* those of plans are below */
+#define HL_MACO_PLANS       8                   /* kept ready to run */
+#define HL_MACO_GRACE_NS    2000000000u         /* for bodies to end after a run was given up */
 
 #define HL_LIKELY(x)   __builtin_expect(!!(x), 1)
 #define HL_UNLIKELY(x) __builtin_expect(!!(x), 0)
@@ -89,6 +90,14 @@ struct hl_maco_sample {
     uint64_t since_ns;
 };
 
+/* What the ranks of a group are asked before a plan's first run. */
+struct hl_maco_question {
+    const maco_runtime *rt;
+    const maco_plan *plan;
+    hybridps_group *group;
+    uint32_t index;
+};
+
 struct maco_runtime {
     _Alignas(64) uint64_t run; /* odd: one goes on */
     struct hl_maco_state *state;
@@ -114,6 +123,9 @@ struct maco_runtime {
     uint32_t n_groups;
     uint64_t *agreed; /* serials of plans whose order the groups have compared */
     size_t n_agreed;
+    struct hl_maco_question questions[HL_MACO_GROUPS]; /* a thread may come back to them late */
+    struct hl_maco_function question_functions[HL_MACO_GROUPS];
+    maco_task question_tasks[HL_MACO_GROUPS];
     uint64_t runs;
     struct hl_maco_sample *samples;
     struct hl_tick_span clock;
@@ -128,6 +140,8 @@ struct maco_runtime {
 hl_status hl_maco_load(maco_runtime *rt, const struct hl_maco_source *source,
                        struct hl_maco_state **out) HL_CHECK;
 void hl_maco_unload(struct hl_maco_state *s);
+/* Its next run makes it ready anew. */
+void hl_maco_forget(maco_runtime *rt, uint64_t serial);
 /* Counters stand where the next run begins. */
 void hl_maco_rewind(struct hl_maco_state *s);
 
@@ -205,7 +219,13 @@ void hl_maco_report(maco_runtime *rt, char *out, size_t room);
 const char *hl_maco_task_name(const struct hl_maco_state *s, uint32_t task);
 
 /* ---- order.c ---- */
-hl_status hl_maco_agree(maco_runtime *rt, const struct hl_maco_source *source) HL_CHECK;
+hl_status hl_maco_agree(maco_runtime *rt, const struct hl_maco_source *source,
+                        uint64_t deadline) HL_CHECK;
+/* ---- runtime.c ---- */
+/* No run goes on and no thread is in one. */
+int hl_maco_quiet(const maco_runtime *rt);
+hl_status hl_maco_run_once(maco_runtime *rt, const struct hl_maco_source *source,
+                           uint64_t deadline) HL_CHECK;
 
 /* ---- record.c ---- */
 void hl_maco_record(struct hl_maco_seat *w, uint32_t task, uint16_t kind, uint64_t from,

@@ -1,0 +1,221 @@
+/* Plans with collectives, run by two to four processes over shared memory: results, a rank that
+ * would do another thing, one that dies, one that never comes. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/status.h"
+#include "helios/hybridps.h"
+#include "helios/maco.h"
+
+#define N     4096
+#define RANKS 4
+
+/* What a rank leaves for the test to look at. */
+struct report {
+    int status;
+    uint64_t took_ns;
+    char text[HL_ERROR_TEXT_MAX];
+    float got[N];
+};
+
+struct rank {
+    int rank, world, what;
+    struct report *report;
+};
+
+enum what { WELL, SWAPPED, DIES, NEVER_COMES };
+
+static int fill(void *arg, const maco_task *task)
+{
+    float *x = arg;
+    (void)task;
+    for (int i = 0; i < N; i++)
+        x[i] = x[N] * (float)(i % 17);
+    return 0;
+}
+
+static int die(void *arg, const maco_task *task)
+{
+    (void)arg;
+    (void)task;
+    raise(SIGKILL);
+    return 0;
+}
+
+static uint32_t add(maco_graph *g, int type, const char *name, float *x, maco_function f,
+                    int32_t count)
+{
+    maco_range range = {(uint64_t)(uintptr_t)x, N * sizeof(float)};
+    maco_op op = {.type = type, .name = name, .worker = -1, .dims = {count}};
+    uint32_t id = MACO_NONE;
+    if (type == MACO_TASK_CUSTOM_COMPUTE) {
+        op.function = f;
+        op.arg = x;
+        op.writes = &range;
+        op.n_writes = 1;
+    } else {
+        op.inputs[0] = op.outputs[0] = x;
+    }
+    if (maco_graph_add(g, &op, &id) != 0)
+        fprintf(stderr, "add %s: %s\n", name, hl_error_text());
+    return id;
+}
+
+/* Two tensors are filled and summed. */
+static int run_rank(const struct rank *r, hybridps_group *group, int policy)
+{
+    static float x[N + 1], y[N + 1];
+    maco_graph *g = NULL;
+    maco_plan *p = NULL;
+    maco_runtime *rt = NULL;
+    maco_compile_options c = {.policy = policy, .workers = 2, .infer = 1};
+    maco_runtime_options o = {.workers = 2,
+                              .policy = policy,
+                              .timeout_ns = (r->what == NEVER_COMES ? 1 : 20) * HL_NS_PER_S,
+                              .groups = &group,
+                              .n_groups = 1};
+    x[N] = (float)(r->rank + 1);
+    y[N] = (float)(10 * (r->rank + 1));
+    int st = maco_graph_new(&g);
+    int swap = r->what == SWAPPED && r->rank == 1;
+    add(g, MACO_TASK_CUSTOM_COMPUTE, "fill x", x, r->what == DIES && r->rank == 1 ? die : fill, 0);
+    add(g, MACO_TASK_CUSTOM_COMPUTE, "fill y", y, fill, 0);
+    add(g, MACO_TASK_ALLREDUCE, "sum x", x, NULL, N);
+    add(g, MACO_TASK_ALLREDUCE, "sum y", y, NULL, swap ? N / 2 : N);
+    if (st == 0)
+        st = maco_compile(g, &c, &p);
+    if (st == 0)
+        st = maco_runtime_open(&o, &rt);
+    for (int k = 0; k < 3 && st == 0; k++)
+        st = maco_run(rt, p);
+    snprintf(r->report->text, sizeof(r->report->text), "%s", hl_error_text());
+    for (int i = 0; i < N; i++)
+        r->report->got[i] = x[i] + y[i];
+    maco_runtime_close(rt);
+    maco_plan_free(p);
+    maco_graph_free(g);
+    return st;
+}
+
+static void be_rank(const struct rank *r, const char *name, int policy)
+{
+    hybridps_group *group = NULL;
+    hybridps_shm_options o = {.name = name, .rank = r->rank, .world = r->world, .timeout_ms = 3000};
+    if (hybridps_group_shm(&o, &group) != 0)
+        _exit(9);
+    uint64_t began = hl_now_ns();
+    if (r->what == NEVER_COMES && r->rank == 1)
+        usleep(1800 * 1000); /* it lives, and does not call */
+    else
+        r->report->status = run_rank(r, group, policy);
+    r->report->took_ns = hl_now_ns() - began;
+    hybridps_group_close(group);
+    _exit(0);
+}
+
+static struct report *run_world(int world, int what, int policy)
+{
+    struct report *reports = mmap(NULL, RANKS * sizeof(*reports), PROT_READ | PROT_WRITE,
+                                  MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    pid_t pids[RANKS];
+    char name[64];
+    assert_true(reports != MAP_FAILED);
+    snprintf(name, sizeof(name), "maco-%d-%d-%d-%d", (int)getpid(), world, what, policy);
+    fflush(NULL);
+    for (int k = 0; k < world; k++) {
+        struct rank r = {k, world, what, &reports[k]};
+        reports[k].status = -99;
+        pids[k] = fork();
+        assert_true(pids[k] >= 0);
+        if (pids[k] == 0)
+            be_rank(&r, name, policy);
+    }
+    for (int k = 0; k < world; k++) {
+        int status;
+        waitpid(pids[k], &status, 0);
+        if (!WIFSIGNALED(status))
+            assert_int_equal(WEXITSTATUS(status), 0);
+    }
+    return reports;
+}
+
+static void all_ranks_get_the_sums(void **state)
+{
+    (void)state;
+    for (int policy = MACO_DIRECT; policy <= MACO_STATIC; policy++)
+        for (int world = 2; world <= RANKS; world += 2) {
+            struct report *r = run_world(world, WELL, policy);
+            float ranks = (float)(world * (world + 1) / 2);
+            for (int k = 0; k < world; k++) {
+                if (r[k].status != 0)
+                    fail_msg("rank %d of %d: %s", k, world, r[k].text);
+                for (int i = 0; i < N; i++)
+                    assert_true(r[k].got[i] == 11 * ranks * (float)(i % 17));
+            }
+            munmap(r, RANKS * sizeof(*r));
+        }
+}
+
+static void a_rank_with_another_order_is_named_by_all(void **state)
+{
+    (void)state;
+    struct report *r = run_world(3, SWAPPED, MACO_DIRECT);
+    for (int k = 0; k < 3; k++) {
+        assert_int_equal(r[k].status, HL_ECONFLICT);
+        assert_non_null(strstr(r[k].text, "collective 1 is"));
+        assert_non_null(strstr(r[k].text, "\"sum y\" (ALLREDUCE of 4096 F32) on rank 0"));
+        assert_non_null(strstr(r[k].text, "of 2048 F32) on rank 1"));
+        assert_true(r[k].got[1] == 0); /* nothing was begun */
+    }
+    munmap(r, RANKS * sizeof(*r));
+}
+
+static void a_rank_that_dies_is_an_error_that_names_the_task(void **state)
+{
+    (void)state;
+    for (int world = 2; world <= RANKS; world += 2) {
+        struct report *r = run_world(world, DIES, MACO_DIRECT);
+        for (int k = 0; k < world; k++) {
+            if (k == 1)
+                continue;
+            assert_int_equal(r[k].status, HL_EUNAVAIL);
+            assert_non_null(strstr(r[k].text, "sum x"));
+            assert_true(r[k].took_ns < 15 * HL_NS_PER_S);
+        }
+        munmap(r, RANKS * sizeof(*r));
+    }
+}
+
+static void a_rank_that_never_comes_is_an_error_by_the_deadline(void **state)
+{
+    (void)state;
+    struct report *r = run_world(2, NEVER_COMES, MACO_DIRECT);
+    assert_true(r[0].status == HL_ETIMEDOUT || r[0].status == HL_EUNAVAIL);
+    assert_non_null(strstr(r[0].text, "order of"));
+    assert_true(r[0].took_ns < 10 * HL_NS_PER_S);
+    munmap(r, RANKS * sizeof(*r));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(all_ranks_get_the_sums),
+        cmocka_unit_test(a_rank_with_another_order_is_named_by_all),
+        cmocka_unit_test(a_rank_that_dies_is_an_error_that_names_the_task),
+        cmocka_unit_test(a_rank_that_never_comes_is_an_error_by_the_deadline),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
