@@ -105,30 +105,49 @@ static void tell_failure(const struct heal *h, const char *where, hl_status st)
     hl_fault_count(st == HL_OK || st == HL_ECORRUPT ? "corrupt" : "unavailable", where);
 }
 
-/* Good bytes into p->x: *crc, and where they are from. 0 = there are none. */
-static int find_bytes(struct heal *h, struct patient *p, uint32_t *crc, int *archive_bad)
+/* A source that could not be asked may have good bytes: nobody says "lost" then. The first one's
+ * error is kept in h->st and h->text. */
+static void note_unasked(struct heal *h, hl_status st)
+{
+    if (st == HL_OK || st == HL_ECORRUPT || st == HL_ENOENT || h->st != HL_OK)
+        return;
+    h->st = st;
+    snprintf(h->text, sizeof(h->text), "%s", hl_error_text());
+}
+
+static hl_status none_left(struct heal *h)
+{
+    HL_TRY(l4_knows(h->d, h->id));
+    return h->st == HL_OK ? HL_ENOENT : hl_fail(h->st, "%s", h->text);
+}
+
+/* Good bytes into p->x: *crc, and where they are from. HL_ENOENT: there are none. */
+static hl_status find_bytes(struct heal *h, struct patient *p, uint32_t *crc, int *archive_bad)
 {
     uint64_t size;
     size_t i;
     const json_t *source;
     *archive_bad = 0;
+    h->st = HL_OK;
     if (l4_has(h->d, h->id, &size) && size == p->x.size) {
         hl_status st = l4_fetch(h->d, &p->x, crc, p->crcs);
         snprintf(h->source, sizeof(h->source), "L4");
         if (st == HL_OK && is_right(p, *crc))
-            return 1;
+            return HL_OK;
         *archive_bad = st == HL_ECORRUPT || st == HL_OK;
+        note_unasked(h, st);
         tell_failure(h, "archive", st);
     }
     json_array_foreach (h->sources, i, source) {
         hl_status st = fetch_from_node(h->d, source, p, crc);
         snprintf(h->source, sizeof(h->source), "%s", hl_json_str(source, "sourceNode", ""));
         if (st == HL_OK && is_right(p, *crc))
-            return 1;
+            return HL_OK;
+        note_unasked(h, st);
         tell_failure(h, "node", st);
     }
     h->source[0] = '\0';
-    return 0;
+    return none_left(h);
 }
 
 /* ---- one shard, in a worker ------------------------------------------------------------------ */
@@ -149,8 +168,7 @@ static hl_status replace(struct heal *h, struct patient *p)
     uint32_t crc = 0;
     int archive_bad = 0;
     size_t chunks = hl_chunks_count(p->x.size);
-    if (!find_bytes(h, p, &crc, &archive_bad))
-        return HL_ENOENT;
+    HL_TRY(find_bytes(h, p, &crc, &archive_bad));
     if (p->old.size > 0)
         HL_TRY(hl_pool_replace(h->d->pool, &p->old, &p->x, p->crcs, chunks, NULL));
     else
@@ -170,7 +188,7 @@ static hl_status treat(struct heal *h, struct patient *p)
         .id = h->id, .size = size_of(h, p), .near = -1, .beside = p->old.size > 0 ? &p->old : NULL};
     if (want.size == 0) {
         h->state = "lost";
-        return HL_OK;
+        return l4_knows(h->d, h->id);
     }
     p->crc_known = p->old.size > 0 || first != NULL;
     p->crc = p->old.size > 0 ? p->old.crc32 : (uint32_t)hl_json_int(first, "crc32", 0);

@@ -77,9 +77,13 @@ static void put_shard(const struct world *w, struct shard *s)
 
 static hl_status call(struct hl_rpc_peer *l3, const char *method, struct hl_id id)
 {
-    int list = strcmp(method, "listArchived") == 0;
-    json_t *result = NULL;
-    json_t *params = list ? json_object() : json_pack("{s:[s]}", "ids", hl_id_format(id).s);
+    json_t *result = NULL, *params;
+    if (strcmp(method, "listArchived") == 0)
+        params = json_object();
+    else if (strcmp(method, "heal") == 0)
+        params = json_pack("{s:s s:[]}", "id", hl_id_format(id).s, "sources");
+    else
+        params = json_pack("{s:[s]}", "ids", hl_id_format(id).s);
     hl_status st = hl_rpc_call(l3, method, params, MS, &result);
     json_decref(params);
     json_decref(result);
@@ -114,6 +118,8 @@ static void a_pool_whose_archive_is_away_is_served_until_it_is_there(void **stat
     assert_away(call(l3, "dropArchived", s.id));
     assert_away(call(l3, "listArchived", s.id)); /* an empty list would call shards lost */
     assert_away(call(l3, "locate", (struct hl_id){3, 4}));
+    assert_away(call(l3, "heal", (struct hl_id){3, 4})); /* nobody knows that it is lost */
+    assert_int_equal(call(l3, "heal", s.id), HL_OK);     /* it is good */
     assert_true(page_has(&w, "/healthz", "ok\narchive s3://"));
     assert_true(page_has(&w, "/healthz", swift.endpoint));
     assert_true(page_has(&w, "/metrics", "\nhelios_archive_up 0\n"));
