@@ -391,8 +391,9 @@ static void on_node_lost(struct step *s)
     int lost = lose_node(s);
     if (lost == 0)
         return;
-    set_reason(run, "node %s was lost with %d of %d containers", s->ev->node, lost,
-               run->container_count);
+    set_reason(run, "node %s was lost with %d of %d containers%s%s", s->ev->node, lost,
+               run->container_count, s->ev->text != NULL ? ": " : "",
+               s->ev->text != NULL ? s->ev->text : "");
     record(s, "node-lost", "%s", run->reason);
     run->node_losses++;
     begin_stop(s, run->node_losses <= HL_JOB_NODE_LOSSES_MAX ? HL_GOAL_RESTART : HL_GOAL_FAIL);

@@ -111,7 +111,7 @@ enum hl_job_event_kind {
                           */
     HL_JOB_EV_ABSENT, /* attempt, index, node: the Agent doesn't have it, and no start is under way
                        */
-    HL_JOB_EV_NODE_LOST, /* node */
+    HL_JOB_EV_NODE_LOST, /* node; text: why, may be NULL */
     HL_JOB_EV_CANCEL,    /* text: by whom, may be NULL */
     HL_JOB_EV_TIMER,
     HL_JOB_EV_COUNT

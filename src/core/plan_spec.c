@@ -47,8 +47,12 @@ static json_t *container_env(const struct hl_job *job, const struct hl_plan *pla
     for (size_t i = 0; i < job->env_count; i++)
         add(env, job->env[i].name, job->env[i].value);
     if (!job_sets(job, "OMP_NUM_THREADS") && hl_cpus_parse(c->cpus, &cpus) == HL_OK) {
-        int threads = c->rank_count > 0 ? hl_cpus_count(&cpus) / c->rank_count : 1;
-        add_int(env, "OMP_NUM_THREADS", threads > 0 ? threads : 1);
+        /* Somebody else may give out the CPUs; then only the job can say how many there are. */
+        int threads = *c->cpus == '\0'    ? job->cpus_per_rank
+                      : c->rank_count > 0 ? hl_cpus_count(&cpus) / c->rank_count
+                                          : 1;
+        if (threads > 0 || *c->cpus != '\0')
+            add_int(env, "OMP_NUM_THREADS", threads > 0 ? threads : 1);
     }
     add(env, "CONTROLLER_L3_CACHE_ADDRESS", opts->l3_address);
     add(env, "HELIOS_CONTROLLER", opts->controller_address);

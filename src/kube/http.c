@@ -346,6 +346,20 @@ hl_status hl_kube_call(struct hl_kube *k, const struct hl_kube_request *r, json_
     return st;
 }
 
+hl_status hl_kube_text(struct hl_kube *k, const char *path, int timeout_ms, struct hl_buf *out)
+{
+    struct exchange x = {.k = k,
+                         .method = "GET",
+                         .path = path,
+                         .body = HL_BUF(HL_KUBE_ANSWER_MAX),
+                         .until_ns = until(timeout_ms)};
+    hl_status st = run(&x, NULL, NULL);
+    if (st == HL_OK)
+        st = hl_buf_append(out, x.body.data != NULL ? x.body.data : "", x.body.len);
+    hl_buf_fini(&x.body);
+    return st;
+}
+
 hl_status hl_kube_watch(struct hl_kube *k, const char *path, int timeout_ms,
                         struct hl_kube_stream *stream)
 {

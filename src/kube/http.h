@@ -40,6 +40,9 @@ struct hl_kube_request {
 
 /* *out (may be NULL) is the answer's object; new reference. */
 hl_status hl_kube_call(struct hl_kube *k, const struct hl_kube_request *r, json_t **out) HL_CHECK;
+/* The answer as it is, appended to `out`; at most what that still takes. */
+hl_status hl_kube_text(struct hl_kube *k, const char *path, int timeout_ms,
+                       struct hl_buf *out) HL_CHECK;
 /* Until the server ends the stream (HL_OK), it fails, or `timeout_ms` have passed. */
 hl_status hl_kube_watch(struct hl_kube *k, const char *path, int timeout_ms,
                         struct hl_kube_stream *stream) HL_CHECK;

@@ -1,0 +1,87 @@
+/* volcano/gang.h - a gang as one Volcano Job of Kubernetes, and what its pods say about it.
+ *
+ * A container of the plan is a task of one replica, so that its pod has the environment of its own
+ * ranks; a rank is a container of that pod and sees its own devices only: for it LOCAL_RANK is 0.
+ * Names follow from job, attempt and index, so that a request that is sent twice makes one object;
+ * the label HL_VOLCANO_GANG tells ours from those of another cluster.
+ * Source: batch.volcano.sh/v1alpha1 (volcano.sh, "VolcanoJob"), core/v1.
+ *
+ * Owns:    nothing; documents belong to the caller.
+ * Threads: any. Pure.
+ * Errors:  HL_EINVAL: what Kubernetes can't have of this job; HL_ENOMEM.
+ * Units:   ms, seconds where a name ends in _s.
+ * Limits:  HL_VOLCANO_RANKS_MAX ranks, a Job of HL_VOLCANO_BYTES_MAX (a few hundred ranks; etcd
+ *          takes 1.5 MiB).
+ */
+#ifndef HL_VOLCANO_GANG_H
+#define HL_VOLCANO_GANG_H
+
+#include "core/jobstate.h"
+
+#define HL_VOLCANO_RANKS_MAX 4096
+#define HL_VOLCANO_BYTES_MAX 1400000
+#define HL_VOLCANO_NAME_MAX  64
+
+#define HL_VOLCANO_GANG     "helios.io/gang" /* label: id of the gang, random */
+#define HL_VOLCANO_ATTEMPT  "helios.io/attempt"
+#define HL_VOLCANO_JOB      "helios.io/job" /* annotation */
+#define HL_VOLCANO_SELECTOR "app.kubernetes.io%2Fmanaged-by%3Dhelios"
+
+struct hl_volcano_opts {
+    const char *ns, *queue;
+    const char *topology_policy; /* none, best-effort, restricted, single-numa-node */
+    const char *device;          /* "nvidia.com/gpu"; "" = the cluster has none for us */
+    int slot_devices;            /* of one slot: how many ranks a pod has where the job is silent */
+    int keep_s;                  /* how long a finished Job stays */
+};
+
+/* One attempt of a job. */
+struct hl_volcano_gang {
+    const char *job_id;
+    const char *gang;
+    int attempt;
+    const struct hl_job *job;
+    const struct hl_plan *plan;
+};
+
+/* Into buffers of HL_VOLCANO_NAME_MAX. */
+void hl_volcano_job_name(const char *job_id, int attempt, char *out);
+void hl_volcano_pod_name(const char *job_id, int attempt, int index, char *out);
+/* Of the ConfigMap with the rank table; HL_NODE_NAME_MAX and more. */
+void hl_volcano_map_name(const char *job_id, int attempt, char *out, size_t cap);
+/* Name of a rank's container. */
+void hl_volcano_rank_name(int rank, char *out);
+
+/* Which rank is in which pod; the plan's nodes are the pods' names. Feasible. */
+hl_status hl_volcano_plan(const struct hl_job *job, const char *job_id, int attempt,
+                          const struct hl_volcano_opts *opts, struct hl_plan **out) HL_CHECK;
+
+/* specs: ContainerSpec of each container, hl_plan_container_spec; near: for each the names of nodes
+ * that should be preferred, arrays of text. New references. */
+hl_status hl_volcano_job(const struct hl_volcano_gang *g, const struct hl_volcano_opts *opts,
+                         const json_t *specs, const json_t *near, json_t **out) HL_CHECK;
+json_t *hl_volcano_map(const struct hl_volcano_gang *g, const struct hl_volcano_opts *opts,
+                       const char *table);
+/* Somebody else fills the rank table: the devices' addresses are in the pods' annotations. */
+int hl_volcano_is_ascend(const struct hl_volcano_opts *opts);
+
+/* The label's attempt, 0 = the object is not of that gang. */
+int hl_volcano_attempt_of(const json_t *object, const char *gang);
+
+/* Id of the job that an object of ours belongs to, as it says; "" = it doesn't. Borrowed. */
+const char *hl_volcano_job_id(const json_t *object);
+
+struct hl_volcano_pod {
+    enum hl_container_state
+        state; /* WANTED RUNNING SUCCEEDED FAILED, or LOST: not by its program */
+    int exit_code, signal;
+    char message[HL_JOB_TEXT_MAX]; /* why it waits, failed or was lost; "" = nothing to say */
+};
+
+void hl_volcano_pod_read(const json_t *pod, struct hl_volcano_pod *out);
+/* The rank's process has ended, or never will begin. */
+int hl_volcano_rank_ended(const json_t *pod, int rank);
+/* Why a Job that was not finished by its pods is at its end; NULL = it is not. Borrowed. */
+const char *hl_volcano_job_trouble(const json_t *job);
+
+#endif

@@ -1,0 +1,274 @@
+/* The documents that are sent. Kubernetes expands $(NAME) in commands and variables, a program's
+ * shell does not mean that: every '$' is doubled, which Kubernetes takes back. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/json.h"
+#include "volcano/gang.h"
+
+#define TABLE_DIR    "/user/serverid/devindex/config"
+#define TABLE_VOLUME "ascend-910-config" /* helios-ranktable finds the ConfigMap by it */
+#define TABLE_LABEL  "ring-controller.atlas"
+#define TABLE_VALUE  "ascend-910"
+#define NEAR_WEIGHT  100
+
+int hl_volcano_is_ascend(const struct hl_volcano_opts *opts)
+{
+    return strncmp(opts->device, "huawei.com/", 11) == 0;
+}
+
+static json_t *labels_of(const struct hl_volcano_gang *g, const struct hl_volcano_opts *opts)
+{
+    char attempt[16];
+    snprintf(attempt, sizeof(attempt), "%d", g->attempt);
+    json_t *l = json_pack("{s:s s:s s:s}", "app.kubernetes.io/managed-by", "helios",
+                          HL_VOLCANO_GANG, g->gang, HL_VOLCANO_ATTEMPT, attempt);
+    if (hl_volcano_is_ascend(opts))
+        json_object_set_new(l, TABLE_LABEL, json_string(TABLE_VALUE));
+    return l;
+}
+
+/* name "": of a template. */
+static json_t *metadata(const struct hl_volcano_gang *g, const struct hl_volcano_opts *opts,
+                        const char *name)
+{
+    json_t *m = json_pack("{s:o s:{s:s}}", "labels", labels_of(g, opts), "annotations",
+                          HL_VOLCANO_JOB, g->job_id);
+    if (name[0] != '\0') {
+        json_object_set_new(m, "name", json_string(name));
+        json_object_set_new(m, "namespace", json_string(opts->ns));
+    }
+    return m;
+}
+
+/* ---- one rank's container -------------------------------------------------------------------- */
+
+static json_t *doubled(const char *text)
+{
+    size_t n = 0;
+    char *out = malloc(2 * strlen(text) + 1);
+    for (const char *p = text; out != NULL && *p != '\0'; p++) {
+        if (*p == '$')
+            out[n++] = '$';
+        out[n++] = *p;
+    }
+    json_t *v = out != NULL ? json_stringn(out, n) : NULL;
+    free(out);
+    return v;
+}
+
+static void put_vars(json_t *all, const json_t *list)
+{
+    size_t i;
+    const json_t *v;
+    json_array_foreach (list, i, v)
+        json_object_set(all, hl_json_str(v, "key", ""), json_object_get(v, "value"));
+}
+
+static void put_int(json_t *all, const char *name, int value)
+{
+    char text[16];
+    snprintf(text, sizeof(text), "%d", value);
+    json_object_set_new(all, name, json_string(text));
+}
+
+static void put_absent(json_t *all, const char *name, const char *value)
+{
+    if (json_object_get(all, name) == NULL)
+        json_object_set_new(all, name, json_string(value));
+}
+
+/* What the rank sees of its pod is its own container: a group of one. */
+static json_t *variables(const struct hl_plan *plan, const json_t *spec, const json_t *rank)
+{
+    json_t *all = json_object();
+    put_vars(all, json_object_get(spec, "env"));
+    put_vars(all, json_object_get(rank, "env"));
+    put_int(all, "LOCAL_RANK", 0);
+    put_int(all, "LOCAL_WORLD_SIZE", 1);
+    put_int(all, "GROUP_RANK", (int)hl_json_int(rank, "rank", 0));
+    put_int(all, "GROUP_WORLD_SIZE", plan->world_size);
+    put_absent(all, "RANK_TABLE_FILE", TABLE_DIR "/hccl.json");
+    put_absent(all, "PYTHONUNBUFFERED", "1");
+    return all;
+}
+
+static json_t *env_of(const struct hl_plan *plan, const json_t *spec, const json_t *rank)
+{
+    json_t *all = variables(plan, spec, rank), *list = json_array(), *value;
+    const char *name;
+    json_object_foreach (all, name, value) {
+        if (strcmp(name, "HELIOS_NODE") == 0)
+            json_array_append_new(list, json_pack("{s:s s:{s:{s:s}}}", "name", name, "valueFrom",
+                                                  "fieldRef", "fieldPath", "spec.nodeName"));
+        else
+            json_array_append_new(list, json_pack("{s:s s:o}", "name", name, "value",
+                                                  doubled(json_string_value(value))));
+    }
+    json_decref(all);
+    return list;
+}
+
+/* Requests are limits: a pod of class Guaranteed, which a NUMA policy of the kubelet wants. */
+static json_t *resources(const struct hl_volcano_gang *g, const struct hl_volcano_opts *opts,
+                         int ranks, int has_gpu)
+{
+    json_t *all = json_object();
+    char text[32];
+    if (g->job->cpus_per_rank > 0)
+        put_int(all, "cpu", g->job->cpus_per_rank);
+    if (g->job->memory_bytes > 0) {
+        snprintf(text, sizeof(text), "%llu",
+                 (unsigned long long)(g->job->memory_bytes / (unsigned)ranks));
+        json_object_set_new(all, "memory", json_string(text));
+    }
+    if (has_gpu)
+        put_int(all, opts->device, 1);
+    return json_pack("{s:O s:o}", "requests", all, "limits", all);
+}
+
+static json_t *mounts_of(const struct hl_job *job)
+{
+    json_t *list = json_pack("[{s:s s:s} {s:s s:s}]", "name", TABLE_VOLUME, "mountPath", TABLE_DIR,
+                             "name", "shm", "mountPath", "/dev/shm");
+    for (size_t i = 0; i < job->mount_count; i++) {
+        char name[32];
+        const char *inside = strchr(job->mounts[i], ':') + 1;
+        size_t n = strcspn(inside, ":");
+        snprintf(name, sizeof(name), "mount-%zu", i);
+        json_array_append_new(list, json_pack("{s:s s:s% s:b}", "name", name, "mountPath", inside,
+                                              n, "readOnly", strcmp(inside + n, ":ro") == 0));
+    }
+    return list;
+}
+
+static json_t *container(const struct hl_volcano_gang *g, const struct hl_volcano_opts *opts,
+                         const json_t *spec, const json_t *rank, int ranks)
+{
+    char name[HL_VOLCANO_NAME_MAX];
+    const struct hl_job *job = g->job;
+    int has_gpu = json_array_size(json_object_get(spec, "gpus")) > 0;
+    hl_volcano_rank_name((int)hl_json_int(rank, "rank", 0), name);
+    json_t *c = json_pack("{s:s s:s s:o s:o s:o}", "name", name, "image", job->image, "env",
+                          env_of(g->plan, spec, rank), "resources",
+                          resources(g, opts, ranks, has_gpu), "volumeMounts", mounts_of(job));
+    if (job->command_count > 0) {
+        json_t *command = json_array();
+        for (size_t i = 0; i < job->command_count; i++)
+            json_array_append_new(command, doubled(job->command[i]));
+        json_object_set_new(c, "command", command);
+    }
+    if (job->workdir[0] == '/')
+        json_object_set_new(c, "workingDir", json_string(job->workdir));
+    return c;
+}
+
+/* ---- one pod --------------------------------------------------------------------------------- */
+
+static json_t *volumes_of(const struct hl_volcano_gang *g)
+{
+    char map[HL_VOLCANO_NAME_MAX + 16];
+    hl_volcano_map_name(g->job_id, g->attempt, map, sizeof(map));
+    json_t *list = json_pack("[{s:s s:{s:s}} {s:s s:{s:s}}]", "name", TABLE_VOLUME, "configMap",
+                             "name", map, "name", "shm", "emptyDir", "medium", "Memory");
+    for (size_t i = 0; i < g->job->mount_count; i++) {
+        char name[32];
+        const char *host = g->job->mounts[i];
+        snprintf(name, sizeof(name), "mount-%zu", i);
+        json_array_append_new(list, json_pack("{s:s s:{s:s%}}", "name", name, "hostPath", "path",
+                                              host, strcspn(host, ":")));
+    }
+    return list;
+}
+
+/* Preferred, not required: a shard can be read from anywhere. */
+static void put_affinity(json_t *pod, const json_t *nodes)
+{
+    if (json_array_size(nodes) == 0)
+        return;
+    json_object_set_new(pod, "affinity",
+                        json_pack("{s:{s:[{s:i s:{s:[{s:s s:s s:O}]}}]}}", "nodeAffinity",
+                                  "preferredDuringSchedulingIgnoredDuringExecution", "weight",
+                                  NEAR_WEIGHT, "preference", "matchExpressions", "key",
+                                  "kubernetes.io/hostname", "operator", "In", "values", nodes));
+}
+
+static json_t *pod_spec(const struct hl_volcano_gang *g, const struct hl_volcano_opts *opts,
+                        const json_t *spec, const json_t *near)
+{
+    json_t *containers = json_array();
+    const json_t *ranks = json_object_get(spec, "ranks"), *rank;
+    size_t i;
+    json_array_foreach (ranks, i, rank)
+        json_array_append_new(containers,
+                              container(g, opts, spec, rank, (int)json_array_size(ranks)));
+    json_t *pod = json_pack("{s:s s:s s:b s:b s:I s:o s:o}", "restartPolicy", "Never",
+                            "schedulerName", "volcano", "automountServiceAccountToken", 0,
+                            "enableServiceLinks", 0, "terminationGracePeriodSeconds",
+                            (json_int_t)(hl_json_int(spec, "stopGraceMs", 0) + 999) / 1000,
+                            "containers", containers, "volumes", volumes_of(g));
+    put_affinity(pod, near);
+    return pod;
+}
+
+static json_t *task(const struct hl_volcano_gang *g, const struct hl_volcano_opts *opts, int index,
+                    const json_t *spec, const json_t *near)
+{
+    char name[32];
+    snprintf(name, sizeof(name), "c%d", index);
+    return json_pack("{s:s s:i s:i s:s s:{s:o s:o}}", "name", name, "replicas", 1, "minAvailable",
+                     1, "topologyPolicy", opts->topology_policy, "template", "metadata",
+                     metadata(g, opts, ""), "spec", pod_spec(g, opts, spec, near));
+}
+
+/* ---- the Job --------------------------------------------------------------------------------- */
+
+static hl_status check_size(const struct hl_volcano_gang *g, const json_t *doc)
+{
+    size_t n = doc != NULL ? json_dumpb(doc, NULL, 0, JSON_COMPACT) : 0;
+    if (n == 0)
+        return hl_fail(HL_ENOMEM, "memory is short for a Volcano Job");
+    if (n > HL_VOLCANO_BYTES_MAX)
+        return hl_fail(HL_EINVAL,
+                       "job '%s' with %d ranks is a Volcano Job of %zu bytes, at most %d can be "
+                       "stored: use fewer ranks or shorter variables",
+                       g->job->name, g->plan->world_size, n, HL_VOLCANO_BYTES_MAX);
+    return HL_OK;
+}
+
+/* Recovery is ours, so that a new attempt has new names: Volcano only ends what it evicts a part
+ * of. */
+hl_status hl_volcano_job(const struct hl_volcano_gang *g, const struct hl_volcano_opts *opts,
+                         const json_t *specs, const json_t *near, json_t **out)
+{
+    char name[HL_VOLCANO_NAME_MAX];
+    json_t *tasks = json_array();
+    int n = g->plan->container_count;
+    hl_volcano_job_name(g->job_id, g->attempt, name);
+    for (int i = 0; i < n; i++)
+        json_array_append_new(tasks, task(g, opts, i, json_array_get(specs, (size_t)i),
+                                          json_array_get(near, (size_t)i)));
+    json_t *doc = json_pack(
+        "{s:s s:s s:o s:{s:s s:s s:i s:i s:i s:{s:[] s:[]} s:[{s:s s:s}] s:o}}", "apiVersion",
+        "batch.volcano.sh/v1alpha1", "kind", "Job", "metadata", metadata(g, opts, name), "spec",
+        "schedulerName", "volcano", "queue", opts->queue, "minAvailable", n, "maxRetry", 1,
+        "ttlSecondsAfterFinished", opts->keep_s, "plugins", "env", "svc", "policies", "event",
+        "PodEvicted", "action", "TerminateJob", "tasks", tasks);
+    hl_status st = check_size(g, doc);
+    if (st != HL_OK) {
+        json_decref(doc);
+        return st;
+    }
+    *out = doc;
+    return HL_OK;
+}
+
+json_t *hl_volcano_map(const struct hl_volcano_gang *g, const struct hl_volcano_opts *opts,
+                       const char *table)
+{
+    char name[HL_VOLCANO_NAME_MAX + 16];
+    hl_volcano_map_name(g->job_id, g->attempt, name, sizeof(name));
+    return json_pack("{s:s s:s s:o s:{s:s}}", "apiVersion", "v1", "kind", "ConfigMap", "metadata",
+                     metadata(g, opts, name), "data", "hccl.json", table);
+}

@@ -1,0 +1,83 @@
+/* Kubernetes places; the plan says who is together. It is made on as many servers of one slot as
+ * there could be pods, which are then called by the pods' names. */
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "volcano/gang.h"
+
+static hl_status add_server(struct hl_cluster *c, int index, int gpus)
+{
+    char name[16];
+    json_t *list = json_array();
+    for (int g = 0; g < gpus; g++) {
+        char id[16];
+        snprintf(id, sizeof(id), "%04d", g);
+        json_array_append_new(list, json_pack("{s:s}", "id", id));
+    }
+    snprintf(name, sizeof(name), "p%d", index);
+    json_t *info = json_pack("{s:s s:[{s:i s:s s:o}]}", "name", name, "slots", "numaId", 0, "cpus",
+                             "", "gpus", list);
+    hl_status st = hl_cluster_put(c, info);
+    json_decref(info);
+    if (st == HL_OK)
+        hl_cluster_find(c, name)->slots[0].cpu_count = INT_MAX; /* Kubernetes counts them */
+    return st;
+}
+
+static hl_status set_address(struct hl_plan *plan, const char *job_id, int attempt)
+{
+    char job[HL_VOLCANO_NAME_MAX];
+    hl_volcano_job_name(job_id, attempt, job);
+    free(plan->master_node);
+    free(plan->master_address);
+    plan->master_node = strdup(plan->containers[0].node);
+    /* The svc plugin makes a headless service of the Job's name. */
+    if (asprintf(&plan->master_address, "%s.%s", plan->containers[0].node, job) < 0)
+        plan->master_address = NULL;
+    return plan->master_node != NULL && plan->master_address != NULL
+               ? HL_OK
+               : hl_fail(HL_ENOMEM, "memory is short for a plan");
+}
+
+static hl_status make(const struct hl_job *job, const struct hl_cluster *cluster,
+                      const char *job_id, int attempt, struct hl_plan **out)
+{
+    HL_AUTO(hl_plan_freep) struct hl_plan *plan = NULL;
+    HL_TRY(hl_plan_make(job, cluster, NULL, &plan));
+    if (!plan->feasible)
+        return hl_fail(HL_EINVAL, "job '%s': %s", job->name, plan->reason);
+    for (int i = 0; i < plan->container_count; i++) {
+        char name[HL_VOLCANO_NAME_MAX];
+        hl_volcano_pod_name(job_id, attempt, i, name);
+        memcpy(plan->containers[i].node, name, sizeof(plan->containers[i].node));
+    }
+    HL_TRY(set_address(plan, job_id, attempt));
+    *out = hl_steal(&plan);
+    return HL_OK;
+}
+
+hl_status hl_volcano_plan(const struct hl_job *job, const char *job_id, int attempt,
+                          const struct hl_volcano_opts *opts, struct hl_plan **out)
+{
+    struct hl_cluster cluster = {0};
+    int world = hl_rank_world(&job->grid), gpus = opts->device[0] != '\0' ? opts->slot_devices : 0;
+    hl_status st = HL_OK;
+    if (world > HL_VOLCANO_RANKS_MAX)
+        return hl_fail(HL_EINVAL, "job '%s' has %d ranks; one Volcano Job has at most %d",
+                       job->name, world, HL_VOLCANO_RANKS_MAX);
+    if (job->gpus_per_rank > 0 && gpus == 0)
+        return hl_fail(HL_EINVAL,
+                       "job '%s' wants GPUs: start helios-controller with --kube-device, as "
+                       "nvidia.com/gpu",
+                       job->name);
+    if (gpus > 0 && job->ranks_per_slot > gpus)
+        gpus = job->ranks_per_slot;
+    for (int i = 0; i < world && st == HL_OK; i++)
+        st = add_server(&cluster, i, gpus);
+    if (st == HL_OK)
+        st = make(job, &cluster, job_id, attempt, out);
+    hl_cluster_fini(&cluster);
+    return st;
+}

@@ -1,0 +1,187 @@
+/* What pods and Jobs say. A rank that ended by itself with another code than 0 has failed; whatever
+ * else takes a pod away (eviction, preemption, a node, somebody's delete) is a loss, as that of a
+ * node is. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/json.h"
+#include "volcano/gang.h"
+
+#define SIGNALLED 128 /* exit codes above are signals */
+
+int hl_volcano_attempt_of(const json_t *object, const char *gang)
+{
+    const json_t *labels = json_object_get(json_object_get(object, "metadata"), "labels");
+    if (gang[0] == '\0' || strcmp(hl_json_str(labels, HL_VOLCANO_GANG, ""), gang) != 0)
+        return 0;
+    return atoi(hl_json_str(labels, HL_VOLCANO_ATTEMPT, "0"));
+}
+
+const char *hl_volcano_job_id(const json_t *object)
+{
+    const json_t *meta = json_object_get(object, "metadata");
+    return hl_json_str(json_object_get(meta, "annotations"), HL_VOLCANO_JOB, "");
+}
+
+static void HL_PRINTF(2, 3) say(struct hl_volcano_pod *out, const char *fmt, ...)
+{
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(out->message, sizeof(out->message), fmt, ap);
+    va_end(ap);
+}
+
+static const json_t *state_of(const json_t *container, const char *which)
+{
+    return json_object_get(json_object_get(container, "state"), which);
+}
+
+/* "rank-3" -> "rank 3" */
+static const char *rank_text(const json_t *container)
+{
+    const char *name = hl_json_str(container, "name", "");
+    return strncmp(name, "rank-", 5) == 0 ? name + 5 : name;
+}
+
+static void describe_end(const json_t *container, const json_t *end, struct hl_volcano_pod *out)
+{
+    const char *why = hl_json_str(end, "message", ""), *rank = rank_text(container);
+    size_t n = strcspn(why, "\n");
+    int len = (int)(n < 120 ? n : 120);
+    out->state = HL_CONTAINER_FAILED;
+    out->exit_code = (int)hl_json_int(end, "exitCode", 1);
+    if (out->exit_code > SIGNALLED)
+        out->signal = out->exit_code - SIGNALLED;
+    if (strcmp(hl_json_str(end, "reason", ""), "OOMKilled") == 0)
+        say(out, "rank %.20s was killed, its memory was full (OOMKilled)", rank);
+    else if (out->signal > 0)
+        say(out, "rank %.20s was killed by signal %d%s%.*s", rank, out->signal, len > 0 ? ": " : "",
+            len, why);
+    else
+        say(out, "rank %.20s exited with code %d%s%.*s", rank, out->exit_code, len > 0 ? ": " : "",
+            len, why);
+}
+
+/* Returns 1 when a rank has failed; else how many have begun. */
+static int look_at_ranks(const json_t *list, size_t *begun, struct hl_volcano_pod *out)
+{
+    size_t i;
+    const json_t *c;
+    json_array_foreach (list, i, c) {
+        const json_t *end = state_of(c, "terminated"), *wait = state_of(c, "waiting");
+        if (end != NULL && hl_json_int(end, "exitCode", 0) != 0) {
+            describe_end(c, end, out);
+            return 1;
+        }
+        *begun += end != NULL || state_of(c, "running") != NULL;
+        if (wait != NULL)
+            say(out, "rank %.20s waits: %.60s %.140s", rank_text(c),
+                hl_json_str(wait, "reason", ""), hl_json_str(wait, "message", ""));
+    }
+    return 0;
+}
+
+static const json_t *condition(const json_t *status, const char *type, const char *value)
+{
+    size_t i;
+    const json_t *c;
+    json_array_foreach (hl_json_list(status, "conditions"), i, c) {
+        if (strcmp(hl_json_str(c, "type", ""), type) == 0 &&
+            strcmp(hl_json_str(c, "status", ""), value) == 0)
+            return c;
+    }
+    return NULL;
+}
+
+/* The system took it away. */
+static int was_taken(const json_t *status, struct hl_volcano_pod *out)
+{
+    static const char *const reasons[] = {
+        "Evicted",    "NodeLost",   "NodeShutdown", "Shutdown",
+        "Terminated", "Preempting", "NodeAffinity", "UnexpectedAdmissionError"};
+    const char *reason = hl_json_str(status, "reason", "");
+    const json_t *target = condition(status, "DisruptionTarget", "True");
+    int found = target != NULL;
+    for (size_t i = 0; i < HL_ARRAY_LEN(reasons); i++)
+        found |= strcmp(reason, reasons[i]) == 0;
+    if (found)
+        say(out, "%.60s %.160s",
+            reason[0] != '\0' ? reason : hl_json_str(target, "reason", "DisruptionTarget"),
+            hl_json_str(status, "message", ""));
+    return found;
+}
+
+static void read_failed(const json_t *status, struct hl_volcano_pod *out)
+{
+    size_t begun = 0;
+    if (!look_at_ranks(hl_json_list(status, "containerStatuses"), &begun, out)) {
+        out->state = HL_CONTAINER_LOST;
+        say(out, "the pod failed: %.60s %.140s", hl_json_str(status, "reason", ""),
+            hl_json_str(status, "message", ""));
+    }
+}
+
+static void read_alive(const json_t *pod, const json_t *status, struct hl_volcano_pod *out)
+{
+    const json_t *list = hl_json_list(status, "containerStatuses");
+    const json_t *unplaced = condition(status, "PodScheduled", "False");
+    size_t begun = 0,
+           wanted = json_array_size(json_object_get(json_object_get(pod, "spec"), "containers"));
+    if (unplaced != NULL)
+        say(out, "%.60s: %.160s", hl_json_str(unplaced, "reason", ""),
+            hl_json_str(unplaced, "message", ""));
+    if (look_at_ranks(list, &begun, out))
+        return;
+    if (strcmp(hl_json_str(status, "phase", ""), "Running") == 0 && begun >= wanted)
+        out->state = HL_CONTAINER_RUNNING;
+}
+
+void hl_volcano_pod_read(const json_t *pod, struct hl_volcano_pod *out)
+{
+    const json_t *status = json_object_get(pod, "status");
+    const char *phase = hl_json_str(status, "phase", "Pending");
+    *out = (struct hl_volcano_pod){.state = HL_CONTAINER_WANTED};
+    if (strcmp(phase, "Succeeded") == 0) {
+        out->state = HL_CONTAINER_SUCCEEDED;
+    } else if (was_taken(status, out)) {
+        out->state = HL_CONTAINER_LOST;
+    } else if (json_object_get(json_object_get(pod, "metadata"), "deletionTimestamp") != NULL) {
+        out->state = HL_CONTAINER_LOST;
+        say(out, "the pod is being deleted");
+    } else if (strcmp(phase, "Failed") == 0) {
+        read_failed(status, out);
+    } else {
+        read_alive(pod, status, out);
+    }
+}
+
+int hl_volcano_rank_ended(const json_t *pod, int rank)
+{
+    char name[HL_VOLCANO_NAME_MAX];
+    const json_t *status = json_object_get(pod, "status"), *c;
+    const char *phase = hl_json_str(status, "phase", "");
+    size_t i;
+    hl_volcano_rank_name(rank, name);
+    if (strcmp(phase, "Succeeded") == 0 || strcmp(phase, "Failed") == 0)
+        return 1;
+    json_array_foreach (hl_json_list(status, "containerStatuses"), i, c) {
+        if (strcmp(hl_json_str(c, "name", ""), name) == 0)
+            return state_of(c, "terminated") != NULL;
+    }
+    return 0;
+}
+
+const char *hl_volcano_job_trouble(const json_t *job)
+{
+    static const char *const ends[] = {"Failed", "Aborting", "Aborted", "Terminating",
+                                       "Terminated"};
+    const json_t *state = json_object_get(json_object_get(job, "status"), "state");
+    const char *phase = hl_json_str(state, "phase", "");
+    if (json_object_get(json_object_get(job, "metadata"), "deletionTimestamp") != NULL)
+        return "Deleted";
+    for (size_t i = 0; i < HL_ARRAY_LEN(ends); i++)
+        if (strcmp(phase, ends[i]) == 0)
+            return ends[i];
+    return NULL;
+}

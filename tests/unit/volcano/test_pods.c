@@ -1,0 +1,145 @@
+/* What pods and Jobs say, in the words of core/v1. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "volcano/gang.h"
+
+#define TWO "\"spec\":{\"containers\":[{},{}]},"
+
+static json_t *parse(const char *text)
+{
+    json_t *v = json_loads(text, 0, NULL);
+    assert_non_null(v);
+    return v;
+}
+
+struct told {
+    const char *pod;
+    enum hl_container_state state;
+    int exit_code, signal;
+    const char *says;
+};
+
+static const struct told cases[] = {
+    {"{}", HL_CONTAINER_WANTED, 0, 0, ""},
+    {"{" TWO "\"status\":{\"phase\":\"Pending\",\"conditions\":[{\"type\":\"PodScheduled\","
+     "\"status\":\"False\","
+     "\"reason\":\"Unschedulable\",\"message\":\"0/3 nodes\"}]}}",
+     HL_CONTAINER_WANTED, 0, 0, "Unschedulable: 0/3 nodes"},
+    {"{" TWO "\"status\":{\"phase\":\"Pending\",\"containerStatuses\":[{\"name\":\"rank-2\","
+     "\"state\":{\"waiting\":"
+     "{\"reason\":\"ImagePullBackOff\",\"message\":\"no such image\"}}}]}}",
+     HL_CONTAINER_WANTED, 0, 0, "rank 2 waits: ImagePullBackOff no such image"},
+    /* One of two runs: the gang has not started. */
+    {"{" TWO "\"status\":{\"phase\":\"Running\",\"containerStatuses\":[{\"name\":\"rank-0\","
+     "\"state\":{\"running\":{}}}]}}",
+     HL_CONTAINER_WANTED, 0, 0, ""},
+    {"{" TWO "\"status\":{\"phase\":\"Running\",\"containerStatuses\":[{\"name\":\"rank-0\","
+     "\"state\":{\"running\":{}}},"
+     "{\"name\":\"rank-1\",\"state\":{\"terminated\":{\"exitCode\":0}}}]}}",
+     HL_CONTAINER_RUNNING, 0, 0, ""},
+    {"{" TWO "\"status\":{\"phase\":\"Succeeded\"}}", HL_CONTAINER_SUCCEEDED, 0, 0, ""},
+    /* A rank has failed while the other still runs: nobody waits for the pod's end. */
+    {"{" TWO "\"status\":{\"phase\":\"Running\",\"containerStatuses\":[{\"name\":\"rank-4\","
+     "\"state\":{\"running\":{}}},"
+     "{\"name\":\"rank-5\",\"state\":{\"terminated\":{\"exitCode\":7,\"message\":\"boom\\nand "
+     "more\"}}}]}}",
+     HL_CONTAINER_FAILED, 7, 0, "rank 5 exited with code 7: boom"},
+    {"{" TWO "\"status\":{\"phase\":\"Failed\",\"containerStatuses\":[{\"name\":\"rank-0\","
+     "\"state\":{\"terminated\":"
+     "{\"exitCode\":137,\"reason\":\"OOMKilled\"}}}]}}",
+     HL_CONTAINER_FAILED, 137, 9, "rank 0 was killed, its memory was full (OOMKilled)"},
+    {"{" TWO "\"status\":{\"phase\":\"Failed\",\"containerStatuses\":[{\"name\":\"rank-0\","
+     "\"state\":{\"terminated\":"
+     "{\"exitCode\":139}}}]}}",
+     HL_CONTAINER_FAILED, 139, 11, "rank 0 was killed by signal 11"},
+    /* What the system takes away is nobody's failure, whatever the ranks ended with. */
+    {"{" TWO "\"status\":{\"phase\":\"Failed\",\"reason\":\"Evicted\",\"message\":\"low on "
+     "memory\",\"containerStatuses\":["
+     "{\"name\":\"rank-0\",\"state\":{\"terminated\":{\"exitCode\":143}}}]}}",
+     HL_CONTAINER_LOST, 0, 0, "Evicted low on memory"},
+    {"{" TWO "\"status\":{\"phase\":\"Failed\",\"conditions\":[{\"type\":\"DisruptionTarget\","
+     "\"status\":\"True\","
+     "\"reason\":\"PreemptionByScheduler\"}]}}",
+     HL_CONTAINER_LOST, 0, 0, "PreemptionByScheduler "},
+    {"{\"metadata\":{\"deletionTimestamp\":\"2026-11-21T19:00:00Z\"}," TWO
+     "\"status\":{\"phase\":\"Running\"}}",
+     HL_CONTAINER_LOST, 0, 0, "the pod is being deleted"},
+    {"{" TWO "\"status\":{\"phase\":\"Failed\",\"reason\":\"OutOfcpu\",\"message\":\"full\"}}",
+     HL_CONTAINER_LOST, 0, 0, "the pod failed: OutOfcpu full"},
+    /* Nonsense is a pod that has not begun. */
+    {"{\"metadata\":7,\"spec\":[],\"status\":\"x\"}", HL_CONTAINER_WANTED, 0, 0, ""},
+    {"{\"status\":{\"phase\":3,\"containerStatuses\":{\"a\":1},\"conditions\":[null,5]}}",
+     HL_CONTAINER_WANTED, 0, 0, ""},
+};
+
+static void every_state_of_a_pod_is_understood(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < HL_ARRAY_LEN(cases); i++) {
+        struct hl_volcano_pod p;
+        json_t *pod = parse(cases[i].pod);
+        hl_volcano_pod_read(pod, &p);
+        if (p.state != cases[i].state || p.exit_code != cases[i].exit_code ||
+            p.signal != cases[i].signal || strcmp(p.message, cases[i].says) != 0)
+            fail_msg("%s: %s, %d, %d, '%s'", cases[i].pod, hl_container_state_name(p.state),
+                     p.exit_code, p.signal, p.message);
+        json_decref(pod);
+    }
+    struct hl_volcano_pod p;
+    hl_volcano_pod_read(NULL, &p);
+    assert_int_equal(p.state, HL_CONTAINER_WANTED);
+}
+
+static void a_rank_that_has_ended_has_a_whole_log(void **state)
+{
+    (void)state;
+    json_t *pod = parse("{\"status\":{\"phase\":\"Running\",\"containerStatuses\":["
+                        "{\"name\":\"rank-1\",\"state\":{\"running\":{}}},"
+                        "{\"name\":\"rank-11\",\"state\":{\"terminated\":{\"exitCode\":0}}}]}}");
+    assert_false(hl_volcano_rank_ended(pod, 1));
+    assert_true(hl_volcano_rank_ended(pod, 11));
+    assert_false(hl_volcano_rank_ended(pod, 2));
+    json_object_set_new(json_object_get(pod, "status"), "phase", json_string("Failed"));
+    assert_true(hl_volcano_rank_ended(pod, 1));
+    json_decref(pod);
+}
+
+static void a_job_that_ends_without_its_pods_is_trouble(void **state)
+{
+    (void)state;
+    static const char *const fine[] = {"Pending", "Running", "Completing", "Completed", ""};
+    static const char *const bad[] = {"Failed", "Aborted", "Terminated", "Aborting", "Terminating"};
+    json_t *job = parse("{\"metadata\":{},\"status\":{\"state\":{}}}");
+    json_t *phase = json_object_get(json_object_get(job, "status"), "state");
+    for (size_t i = 0; i < HL_ARRAY_LEN(fine); i++) {
+        json_object_set_new(phase, "phase", json_string(fine[i]));
+        assert_null(hl_volcano_job_trouble(job));
+    }
+    for (size_t i = 0; i < HL_ARRAY_LEN(bad); i++) {
+        json_object_set_new(phase, "phase", json_string(bad[i]));
+        assert_string_equal(hl_volcano_job_trouble(job), bad[i]);
+    }
+    json_object_set_new(phase, "phase", json_string("Running"));
+    json_object_set_new(json_object_get(job, "metadata"), "deletionTimestamp", json_string("x"));
+    assert_string_equal(hl_volcano_job_trouble(job), "Deleted");
+    json_decref(job);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_state_of_a_pod_is_understood),
+        cmocka_unit_test(a_rank_that_has_ended_has_a_whole_log),
+        cmocka_unit_test(a_job_that_ends_without_its_pods_is_trouble),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
