@@ -41,6 +41,16 @@ static hl_status start(struct daemon *d, int argc, char **argv)
     HL_TRY(hl_loop_create(&d->loop));
     HL_TRY(hl_loop_stop_on_signals(d->loop));
     HL_TRY(hl_rpc_create(&d->rpc));
+    struct hl_kube_opts kube = {
+        .config = d->conf.kube_config,
+        .ns = d->conf.kube_namespace,
+        .queue = d->conf.kube_queue,
+        .device = d->conf.kube_device,
+        .topology_policy = d->conf.kube_topology_policy,
+        .state_dir = d->conf.controller_state,
+        .slot_devices = (int)d->conf.kube_slot_devices,
+        .keep_s = (int)(d->conf.kube_keep_ms / 1000),
+    };
     HL_TRY(hl_controller_start(
         &(struct hl_controller_opts){
             .loop = d->loop,
@@ -58,6 +68,7 @@ static hl_status start(struct daemon *d, int argc, char **argv)
             .stop_grace_ms = (int)d->conf.job_stop_grace_ms,
             .stop_resend_ms = (int)d->conf.job_stop_resend_ms,
             .start_timeout_ms = (int)d->conf.job_start_timeout_ms,
+            .kube = strcmp(d->conf.controller_executor, "kubernetes") == 0 ? &kube : NULL,
         },
         &d->controller));
     HL_TRY(hl_metrics_start(

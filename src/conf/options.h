@@ -21,7 +21,7 @@
 #include "base/status.h"
 #include "base/text.h"
 
-#define HL_OPTIONS_MAX 96
+#define HL_OPTIONS_MAX 128
 
 enum hl_option_kind {
     HL_OPT_STRING,   /* char *, never NULL */
@@ -71,9 +71,17 @@ struct hl_conf {
     uint64_t plane_management_rate;
     char *metrics_listen; /* "" = none */
 
-    char *controller_listen; /* RPC; see conf/planes.h for all that listen */
-    char *controller_state;  /* directory of the metadata */
-    char *controller_l3;     /* RPC address of helios-l3d */
+    char *controller_listen;   /* RPC; see conf/planes.h for all that listen */
+    char *controller_state;    /* directory of the metadata */
+    char *controller_l3;       /* RPC address of helios-l3d */
+    char *controller_executor; /* agents | kubernetes */
+    char *kube_config;         /* "" = as kubectl finds it */
+    char *kube_namespace;      /* "" = the context's */
+    char *kube_queue;
+    char *kube_device; /* resource; "" = none */
+    int64_t kube_slot_devices;
+    char *kube_topology_policy;
+    uint64_t kube_keep_ms;
 
     char *l3_name;
     char *l3_listen;      /* RPC */

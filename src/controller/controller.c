@@ -80,6 +80,7 @@ static void on_tick(void *arg)
     nodes_tick(c);
     copies_tick(c);
     jobs_tick(c);
+    gangs_tick(c);
 }
 
 static hl_status load_catalog(void *arg, const char *key, json_t *value)
@@ -132,6 +133,9 @@ hl_status hl_controller_start(const struct hl_controller_opts *opts, struct hl_c
                                                       .handler = dispatch,
                                                       .arg = c},
                           &c->server);
+    if (st == HL_OK && opts->kube != NULL)
+        st = gangs_start(c, opts->kube, &c->gangs);
+    c->opts.kube = NULL; /* only borrowed for this */
     if (st == HL_OK)
         st = hl_timer_create(opts->loop, 0, 500, on_tick, c, &c->tick);
     if (st != HL_OK) {
@@ -185,6 +189,8 @@ void hl_controller_stop(struct hl_controller *c)
     hl_timer_destroy(c->import_tick);
     if (c->server != NULL)
         hl_rpc_server_close(c->server);
+    gangs_stop(c->gangs);
+    c->gangs = NULL;
     nodes_disconnect(c);
     hl_rpc_peer_close(c->l3);
     hl_store_close(c->store);

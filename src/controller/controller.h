@@ -17,6 +17,18 @@ struct hl_loop;
 struct hl_rpc;
 struct hl_controller;
 
+/* Where Kubernetes runs the jobs; texts are borrowed until hl_controller_start is back. */
+struct hl_kube_opts {
+    const char *config; /* kubeconfig; "" = $KUBECONFIG, ~/.kube/config, or what a pod is given */
+    const char *ns;     /* "" = the context's */
+    const char *queue;
+    const char *device; /* resource of one GPU or NPU; "" = none */
+    const char *topology_policy;
+    const char *state_dir; /* logs are kept below */
+    int slot_devices;
+    int keep_s; /* how long a finished Volcano Job stays */
+};
+
 struct hl_controller_opts {
     struct hl_loop *loop;
     struct hl_rpc *rpc;
@@ -32,7 +44,8 @@ struct hl_controller_opts {
     int copy_timeout_ms; /* of one copy between tiers */
     int stop_grace_ms;   /* SIGTERM to SIGKILL */
     int stop_resend_ms;
-    int start_timeout_ms; /* from placement until every container runs */
+    int start_timeout_ms;            /* from placement until every container runs */
+    const struct hl_kube_opts *kube; /* NULL = Agents run the containers */
 };
 
 hl_status hl_controller_start(const struct hl_controller_opts *opts,

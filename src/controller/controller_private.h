@@ -7,6 +7,7 @@
 
 #include "base/plane.h"
 #include "controller/controller.h"
+#include "controller/gangs.h"
 #include "core/catalog.h"
 #include "core/jobstate.h"
 #include "core/json.h"
@@ -75,6 +76,7 @@ struct job {
     int marked;              /* the planner sees its slots as held */
     unsigned char *starting; /* per container: a start call is under way */
     unsigned char *told;     /* per container: rank_tables.c */
+    struct gang gang;        /* where Kubernetes runs it */
     char *table;             /* rank table of this attempt; NULL = not made yet, "" = can't be */
     struct hl_controller *controller;
     UT_hash_handle hh;
@@ -95,7 +97,8 @@ struct hl_controller {
     struct job *jobs;
     struct hl_cluster cluster; /* what the planner sees */
     int64_t job_seq;
-    int slots_changed; /* pending jobs may try again */
+    int slots_changed;   /* pending jobs may try again */
+    struct gangs *gangs; /* NULL = Agents run the containers */
     struct orphan *orphans;
     struct holding *holdings;
     json_t *pool; /* PoolInfo as last heard, NULL = L3 silent */
@@ -197,6 +200,8 @@ void job_event(struct job *j, struct hl_job_event *ev);
 /* The node reported these containers. */
 void jobs_containers(struct hl_controller *c, struct node *n, const json_t *containers);
 void jobs_node_lost(struct hl_controller *c, struct node *n);
+/* ContainerSpec of a container of the attempt that is placed; new reference. */
+json_t *job_container_spec(const struct job *j, int index);
 void jobs_tick(struct hl_controller *c);
 void jobs_fini(struct hl_controller *c);
 void job_free(struct job *j);

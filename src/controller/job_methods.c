@@ -47,7 +47,8 @@ void method_plan_job(struct hl_controller *c, struct hl_rpc_call *call, const js
     }
     st = check_model(c, &spec);
     if (st == HL_OK)
-        st = hl_plan_make(&spec, &c->cluster, NULL, &plan);
+        st = c->gangs != NULL ? gangs_plan(c->gangs, &spec, spec.name, 1, &plan)
+                              : hl_plan_make(&spec, &c->cluster, NULL, &plan);
     if (st == HL_OK)
         hl_rpc_reply(call, json_pack("{s:o}", "plan", hl_plan_to_json(plan)));
     else
@@ -82,6 +83,11 @@ static struct job *find_by_key(struct hl_controller *c, const char *key)
 static hl_status check_possible(struct hl_controller *c, const struct hl_job *spec)
 {
     struct hl_plan *plan = NULL;
+    if (c->gangs != NULL) {
+        HL_TRY(gangs_plan(c->gangs, spec, spec->name, 1, &plan));
+        hl_plan_free(plan);
+        return HL_OK;
+    }
     if (c->cluster.count == 0)
         return HL_OK; /* no Agent yet: it waits */
     HL_TRY(hl_plan_make(spec, &c->cluster, &(struct hl_plan_opts){.ignore_busy = 1}, &plan));
@@ -108,14 +114,14 @@ void method_submit_job(struct hl_controller *c, struct hl_rpc_call *call, const 
         return;
     }
     st = check_model(c, &j->spec);
-    if (st == HL_OK && j->spec.command_count == 0)
+    if (st == HL_OK && j->spec.command_count == 0 && c->gangs == NULL)
         st = hl_fail(
             HL_EINVAL,
             "job '%s': command is missing; the process executor has no image to take one from",
             j->spec.name);
     if (st == HL_OK)
         st = check_possible(c, &j->spec);
-    if (st == HL_OK)
+    if (st == HL_OK && c->gangs == NULL) /* an image has its own directory */
         st = resolve_workdir(&j->spec, hl_json_str(params, "cwd", ""));
     if (st == HL_OK) {
         j->doc = json_pack("{s:s s:s s:s s:o}", "yaml", hl_json_str(params, "yaml", ""), "source",
@@ -166,6 +172,15 @@ void method_list_jobs(struct hl_controller *c, struct hl_rpc_call *call, const j
     hl_rpc_reply(call, json_pack("{s:o}", "jobs", jobs));
 }
 
+/* What a pod waits for is told while it waits. */
+static void add_pod(const struct job *j, int index, json_t *container)
+{
+    char why[HL_JOB_TEXT_MAX];
+    gangs_message(j, index, why, sizeof(why));
+    if (why[0] != '\0' && hl_json_str(container, "message", "")[0] == '\0')
+        json_object_set_new(container, "message", json_string(why));
+}
+
 /* The Agent's own report where it has one (pids, binding), else what the job remembers. */
 static json_t *containers_of(struct hl_controller *c, const struct job *j)
 {
@@ -173,6 +188,10 @@ static json_t *containers_of(struct hl_controller *c, const struct job *j)
     size_t i;
     json_t *mine;
     json_array_foreach (list, i, mine) {
+        if (c->gangs != NULL && j->gang.id[0] != '\0') {
+            add_pod(j, (int)i, mine);
+            continue;
+        }
         struct node *n = node_find(c, j->run.containers[i].node);
         size_t k;
         json_t *reported;
@@ -247,6 +266,10 @@ void method_read_log(struct hl_controller *c, struct hl_rpc_call *call, const js
     if (st == HL_OK && index < 0)
         st = hl_fail(HL_ENOENT, "job '%s' has no rank %d, its ranks are 0 to %d", j->id, rank,
                      (int)hl_rank_world(&j->spec.grid) - 1);
+    if (st == HL_OK && c->gangs != NULL && j->gang.id[0] != '\0') {
+        gangs_read_log(j, call, index, rank, params);
+        return;
+    }
     struct node *n = st == HL_OK ? node_find(c, j->run.plan->containers[index].node) : NULL;
     if (st == HL_OK && n == NULL)
         st = hl_fail(HL_EUNAVAIL, "node '%s', which has the log, is not known any more",

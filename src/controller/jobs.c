@@ -143,13 +143,22 @@ static hl_status choose_version(struct job *j)
     return HL_OK;
 }
 
+static hl_status gang_plan(const struct job *j, struct hl_plan **out)
+{
+    const struct gangs *g = j->controller->gangs;
+    return g != NULL ? gangs_plan(g, &j->spec, j->id, j->run.attempt, out)
+                     : hl_fail(HL_EUNAVAIL, "it was submitted to Kubernetes: start "
+                                            "helios-controller with --executor kubernetes");
+}
+
 static void place(struct job *j)
 {
     struct hl_plan *plan = NULL;
     struct hl_controller *c = j->controller;
     hl_status st = choose_version(j);
     if (st == HL_OK)
-        st = hl_plan_make(&j->spec, &c->cluster, NULL, &plan);
+        st = j->gang.id[0] != '\0' ? gang_plan(j, &plan)
+                                   : hl_plan_make(&j->spec, &c->cluster, NULL, &plan);
     if (st != HL_OK || !plan->feasible) {
         char why[HL_JOB_TEXT_MAX];
         snprintf(why, sizeof(why), "%s", st != HL_OK ? hl_error_text() : plan->reason);
@@ -241,25 +250,31 @@ static int master_port(const struct job *j, int64_t attempt)
     return MASTER_PORT_FIRST + (int)((first + j->seq * 7 + attempt) % MASTER_PORT_COUNT);
 }
 
+json_t *job_container_spec(const struct job *j, int index)
+{
+    const struct hl_controller *c = j->controller;
+    char l3[256];
+    snprintf(l3, sizeof(l3), "tcp://%s", c->opts.l3_address);
+    struct hl_plan_spec_opts opts = {
+        .job_id = j->id,
+        .attempt = j->run.attempt,
+        .controller_address = hl_controller_address(c),
+        .l3_address = l3,
+        .model_version = j->load_version,
+        .master_port = master_port(j, j->run.attempt),
+        .stop_grace_ms = j->spec.stop_grace_ms >= 0 ? j->spec.stop_grace_ms : c->opts.stop_grace_ms,
+        .rank_table = HL_RANKTABLE_INITIALIZING,
+    };
+    return hl_plan_container_spec(&j->spec, j->run.plan, index, &opts);
+}
+
 static void start_container(struct job *j, const struct hl_job_action *a)
 {
     struct hl_controller *c = j->controller;
     struct node *n = node_find(c, a->node);
     if (n == NULL || j->starting == NULL || j->starting[a->index])
         return;
-    char l3[256];
-    snprintf(l3, sizeof(l3), "tcp://%s", c->opts.l3_address);
-    struct hl_plan_spec_opts opts = {
-        .job_id = j->id,
-        .attempt = a->attempt,
-        .controller_address = hl_controller_address(c),
-        .l3_address = l3,
-        .model_version = j->load_version,
-        .master_port = master_port(j, a->attempt),
-        .stop_grace_ms = j->spec.stop_grace_ms >= 0 ? j->spec.stop_grace_ms : c->opts.stop_grace_ms,
-        .rank_table = HL_RANKTABLE_INITIALIZING,
-    };
-    json_t *spec = hl_plan_container_spec(&j->spec, j->run.plan, a->index, &opts);
+    json_t *spec = job_container_spec(j, a->index);
     struct container_call *k = call_new(j, a);
     if (spec == NULL || k == NULL) {
         json_decref(spec);
@@ -309,17 +324,25 @@ static void release(struct job *j)
     drop_open_versions(j->controller, j->id, ended ? INT_MAX : j->run.attempt);
 }
 
+/* A gang on Kubernetes is made and deleted as a whole: whatever is to be done, gangs_keep does. */
+static int on_kubernetes(const struct job *j)
+{
+    return j->controller->gangs != NULL && j->gang.id[0] != '\0';
+}
+
 static void carry_out(struct job *j, const struct hl_job_actions *actions)
 {
-    int want_place = 0;
+    int want_place = 0, away = on_kubernetes(j);
     for (size_t i = 0; i < actions->count; i++) {
         const struct hl_job_action *a = &actions->list[i];
         switch (a->kind) {
         case HL_JOB_DO_START:
-            start_container(j, a);
+            if (!away)
+                start_container(j, a);
             break;
         case HL_JOB_DO_STOP:
-            stop_container(j, a);
+            if (!away)
+                stop_container(j, a);
             break;
         case HL_JOB_DO_RELEASE:
             release(j);
@@ -331,6 +354,8 @@ static void carry_out(struct job *j, const struct hl_job_actions *actions)
             break;
         }
     }
+    if (away)
+        gangs_keep(j);
     if (want_place)
         place(j);
 }
@@ -415,7 +440,7 @@ void jobs_node_lost(struct hl_controller *c, struct node *n)
 /* Starts whose call failed for a reason that may pass. */
 static void restart_wanted(struct job *j)
 {
-    if (j->run.state != HL_JOB_STARTING)
+    if (j->run.state != HL_JOB_STARTING || on_kubernetes(j))
         return;
     for (int i = 0; i < j->run.container_count && j->run.state == HL_JOB_STARTING; i++) {
         if (j->run.containers[i].state != HL_CONTAINER_WANTED)
@@ -472,11 +497,16 @@ hl_status job_submit(struct hl_controller *c, struct job *j)
     snprintf(j->id, sizeof(j->id), "%s-%" PRId64, j->spec.name, seq);
     json_object_set_new(j->doc, "seq", json_integer((json_int_t)seq));
     j->events = json_array();
+    /* Kubernetes queues a gang after we have placed it: only the user's own limit counts then. */
+    int64_t start_ms = c->gangs != NULL ? 0 : c->opts.start_timeout_ms;
+    if (c->gangs != NULL) {
+        memcpy(j->gang.id, hl_id_format(hl_id_random()).s, sizeof(j->gang.id));
+        json_object_set_new(j->doc, "gang", json_string(j->gang.id));
+    }
     struct hl_jobrun_opts opts = {
         .id = j->id,
         .max_restarts = j->spec.restarts,
-        .start_timeout_ms =
-            j->spec.start_timeout_ms >= 0 ? j->spec.start_timeout_ms : c->opts.start_timeout_ms,
+        .start_timeout_ms = j->spec.start_timeout_ms >= 0 ? j->spec.start_timeout_ms : start_ms,
         .run_timeout_ms = j->spec.run_timeout_ms,
         .stop_resend_ms = c->opts.stop_resend_ms,
     };
@@ -495,6 +525,7 @@ static hl_status job_restore(struct job *j, const json_t *value)
     j->events = json_incref(json_object_get(value, "events"));
     j->load_version = hl_json_int(value, "loadVersion", -1);
     j->seq = hl_json_int(j->doc, "seq", 0);
+    snprintf(j->gang.id, sizeof(j->gang.id), "%s", hl_json_str(j->doc, "gang", ""));
     if (!json_is_object(j->doc) || !json_is_array(j->events))
         return hl_fail(HL_ECORRUPT, "job record without doc or events");
     HL_TRY(hl_job_parse(json_object_get(j->doc, "spec"), NULL, &j->spec));

@@ -1,0 +1,283 @@
+/* What is sent to the API server for a job, by the loop's worker threads: one request at a time. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "controller/gangs_private.h"
+#include "ranktable/plan.h"
+
+#define BACKOFF_MS  200
+#define BACKOFF_TOP 30000
+#define LOGS_MAX    256
+#define LOGS_NS     (15 * HL_NS_PER_S) /* a node that is dead must not keep its gang */
+
+#define JOBS "/apis/batch.volcano.sh/v1alpha1"
+#define CORE "/api/v1"
+
+struct call;
+typedef hl_status (*call_fn)(struct call *k);
+
+struct call {
+    uv_work_t work;
+    struct gangs *g;
+    call_fn run;
+    char job[HL_JOB_ID_MAX + 1], gang[HL_ID_TEXT_LEN + 1];
+    char name[HL_VOLCANO_NAME_MAX], map[GANG_MAP_MAX];
+    int attempt;
+    json_t *doc, *map_doc; /* what is made, or the patch */
+    json_t *logs;          /* [[rank, pod]]: kept before they go */
+    hl_status st;
+    char text[HL_ERROR_TEXT_MAX];
+};
+
+/* ---- in worker threads ----------------------------------------------------------------------- */
+
+static hl_status request(struct call *k, const char *method, const char *base, const char *kind,
+                         const char *name, const json_t *body, json_t **out)
+{
+    char path[1024];
+    snprintf(path, sizeof(path), "%s/namespaces/%s/%s%s%s", base, k->g->ns, kind,
+             name[0] != '\0' ? "/" : "", name);
+    return hl_kube_call(
+        k->g->api,
+        &(struct hl_kube_request){.method = method,
+                                  .path = path,
+                                  .body = body,
+                                  .type = strcmp(method, "PATCH") == 0 ? HL_KUBE_MERGE : NULL,
+                                  .timeout_ms = k->g->c->opts.rpc_timeout_ms},
+        out);
+}
+
+/* One that is there already is ours, made by a request whose answer was lost, or somebody's. */
+static hl_status make_one(struct call *k, const char *base, const char *kind, const char *name,
+                          const json_t *doc)
+{
+    json_t *there = NULL;
+    hl_status st = request(k, "POST", base, kind, "", doc, NULL);
+    if (st != HL_EEXIST)
+        return st;
+    HL_TRY(request(k, "GET", base, kind, name, NULL, &there));
+    int ours = hl_volcano_attempt_of(there, k->gang) == k->attempt;
+    json_decref(there);
+    return ours ? HL_OK
+                : hl_fail(HL_ECONFLICT,
+                          "%s '%s' of namespace '%s' is there already and belongs to somebody else",
+                          kind, name, k->g->ns);
+}
+
+static hl_status run_make(struct call *k)
+{
+    HL_TRY(make_one(k, CORE, "configmaps", k->map, k->map_doc));
+    return make_one(k, JOBS, "jobs", k->name, k->doc);
+}
+
+static hl_status unmake_one(struct call *k, const char *base, const char *kind, const char *name)
+{
+    json_t *there = NULL;
+    hl_status st = request(k, "GET", base, kind, name, NULL, &there);
+    if (st == HL_ENOENT)
+        return HL_OK;
+    HL_TRY(st);
+    if (hl_volcano_attempt_of(there, k->gang) == k->attempt) {
+        json_t *how = json_pack("{s:s s:s s:s s:{s:s}}", "kind", "DeleteOptions", "apiVersion",
+                                "v1", "propagationPolicy", "Background", "preconditions", "uid",
+                                hl_json_str(json_object_get(there, "metadata"), "uid", ""));
+        st = request(k, "DELETE", base, kind, name, how, NULL);
+        json_decref(how);
+    }
+    json_decref(there);
+    return st == HL_ENOENT ? HL_OK : st;
+}
+
+static hl_status run_unmake(struct call *k)
+{
+    size_t i;
+    json_t *log;
+    uint64_t until = hl_now_ns() + LOGS_NS;
+    json_array_foreach (k->logs, i, log) {
+        if (hl_now_ns() > until)
+            break;
+        int rank = (int)json_integer_value(json_array_get(log, 0));
+        if (gang_log_fetch(k->g, k->job, k->attempt, rank,
+                           json_string_value(json_array_get(log, 1))) != HL_OK)
+            hl_debug("log of rank %d of %s: %s", rank, k->job, hl_error_text());
+    }
+    HL_TRY(unmake_one(k, JOBS, "jobs", k->name));
+    return unmake_one(k, CORE, "configmaps", k->map);
+}
+
+/* Nobody reads the table of a map that is gone. */
+static hl_status run_tell(struct call *k)
+{
+    hl_status st = request(k, "PATCH", CORE, "configmaps", k->map, k->doc, NULL);
+    return st == HL_ENOENT ? HL_OK : st;
+}
+
+static void run(uv_work_t *work)
+{
+    struct call *k = work->data;
+    k->st = k->run(k);
+    if (k->st != HL_OK)
+        snprintf(k->text, sizeof(k->text), "%s", hl_error_text());
+}
+
+/* ---- on the loop ----------------------------------------------------------------------------- */
+
+static void call_free(struct call *k)
+{
+    json_decref(k->doc);
+    json_decref(k->map_doc);
+    json_decref(k->logs);
+    free(k);
+}
+
+static void back_off(struct job *j)
+{
+    uint64_t ms = (uint64_t)BACKOFF_MS << (j->gang.tries < 8 ? j->gang.tries : 8);
+    j->gang.tries++;
+    j->gang.not_before_ns = hl_now_ns() + (ms < BACKOFF_TOP ? ms : BACKOFF_TOP) * HL_NS_PER_MS;
+}
+
+static void on_failure(struct job *j, const struct call *k)
+{
+    hl_warn("Kubernetes: job=%s attempt=%d error=\"%s\"", j->id, k->attempt, k->text);
+    back_off(j);
+    if (k->run == run_tell)
+        j->gang.told = 0;
+    if (k->run != run_make)
+        return;
+    if (!hl_status_retryable(k->st))
+        j->gang.made = k->attempt; /* parts of it: to be deleted */
+    if (!hl_status_retryable(k->st) && j->run.attempt == k->attempt)
+        job_event(j, &(struct hl_job_event){.kind = HL_JOB_EV_CONTAINER,
+                                            .attempt = k->attempt,
+                                            .container = HL_CONTAINER_FAILED,
+                                            .text = k->text});
+}
+
+static void on_success(struct job *j, const struct call *k)
+{
+    j->gang.tries = 0;
+    if (k->run == run_make) {
+        j->gang.made = k->attempt;
+        hl_info("Volcano Job made job=%s name=%s", j->id, k->name);
+    } else if (k->run == run_unmake) {
+        j->gang.unmade = k->attempt;
+        hl_info("Volcano Job deleted job=%s name=%s", j->id, k->name);
+    }
+}
+
+static void on_done(uv_work_t *work, int status)
+{
+    struct call *k = work->data;
+    struct hl_controller *c = k->g->c;
+    struct job *j = NULL;
+    k->g->calls--;
+    if (!c->closing && status == 0)
+        HASH_FIND_STR(c->jobs, k->job, j);
+    if (j != NULL) {
+        j->gang.busy = 0;
+        if (k->st == HL_OK)
+            on_success(j, k);
+        else
+            on_failure(j, k);
+        gangs_look(j);
+    }
+    call_free(k);
+}
+
+static struct call *call_new(struct job *j, int attempt, call_fn fn)
+{
+    struct call *k = calloc(1, sizeof(*k));
+    if (k == NULL)
+        return NULL;
+    k->work.data = k;
+    k->g = j->controller->gangs;
+    k->run = fn;
+    k->attempt = attempt;
+    memcpy(k->job, j->id, sizeof(k->job));
+    memcpy(k->gang, j->gang.id, sizeof(k->gang));
+    hl_volcano_job_name(j->id, attempt, k->name);
+    hl_volcano_map_name(j->id, attempt, k->map, sizeof(k->map));
+    return k;
+}
+
+/* Takes the call. What can't be sent now is tried with the next look. */
+static void call_send(struct job *j, struct call *k)
+{
+    struct gangs *g = j->controller->gangs;
+    if (uv_queue_work(hl_loop_uv(g->c->opts.loop), &k->work, run, on_done) != 0) {
+        call_free(k);
+        return;
+    }
+    g->calls++;
+    j->gang.busy = 1;
+}
+
+static hl_status make_docs(struct job *j, struct call *k)
+{
+    struct gangs *g = j->controller->gangs;
+    struct hl_volcano_gang gang = {.job_id = j->id,
+                                   .gang = j->gang.id,
+                                   .attempt = k->attempt,
+                                   .job = &j->spec,
+                                   .plan = j->run.plan};
+    json_t *specs = json_array(), *near = gangs_near(j);
+    for (int i = 0; i < j->run.plan->container_count; i++)
+        json_array_append_new(specs, job_container_spec(j, i));
+    hl_status st = hl_volcano_job(&gang, &g->volcano, specs, near, &k->doc);
+    k->map_doc = hl_volcano_map(&gang, &g->volcano, HL_RANKTABLE_INITIALIZING);
+    json_decref(specs);
+    json_decref(near);
+    return st;
+}
+
+void gang_make(struct job *j)
+{
+    struct call *k = call_new(j, j->run.attempt, run_make);
+    if (k == NULL)
+        return;
+    hl_status st = make_docs(j, k);
+    if (st == HL_OK) {
+        call_send(j, k);
+        return;
+    }
+    k->st = st;
+    snprintf(k->text, sizeof(k->text), "%s", hl_error_text());
+    on_failure(j, k);
+    call_free(k);
+}
+
+/* Pods of the attempt that the plan names. */
+static json_t *logs_of(const struct job *j, int attempt)
+{
+    json_t *list = json_array();
+    for (int i = 0; attempt == j->run.containers_attempt && i < j->run.plan->container_count; i++) {
+        const struct hl_plan_container *c = &j->run.plan->containers[i];
+        if (json_object_get(j->controller->gangs->pods, c->node) == NULL)
+            continue;
+        for (int r = 0; r < c->rank_count && json_array_size(list) < LOGS_MAX; r++)
+            json_array_append_new(list, json_pack("[i s]", c->ranks[r].rank, c->node));
+    }
+    return list;
+}
+
+void gang_unmake(struct job *j, int attempt)
+{
+    struct call *k = call_new(j, attempt, run_unmake);
+    if (k == NULL)
+        return;
+    k->logs = logs_of(j, attempt);
+    call_send(j, k);
+}
+
+void gang_tell(struct job *j, const char *table)
+{
+    struct call *k = call_new(j, j->run.attempt, run_tell);
+    if (k == NULL)
+        return;
+    k->doc = json_pack("{s:{s:s}}", "data", "hccl.json", table);
+    call_send(j, k);
+}

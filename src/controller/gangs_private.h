@@ -1,0 +1,66 @@
+/* Shared by gangs.c (what is decided), gangs_calls.c (what is sent) and gangs_logs.c. */
+#ifndef HL_CONTROLLER_GANGS_PRIVATE_H
+#define HL_CONTROLLER_GANGS_PRIVATE_H
+
+#include <limits.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <uthash.h>
+
+#include "controller/controller_private.h"
+#include "kube/watcher.h"
+#include "volcano/gang.h"
+
+#define GANG_MAP_MAX (HL_VOLCANO_NAME_MAX + 16)
+
+/* How far a rank's log was fetched: the API counts in seconds. */
+struct spool {
+    char key[HL_JOB_ID_MAX + 32]; /* JOB.ATTEMPT.RANK */
+    char second[64];              /* of the last line, with its zone; "" = nothing yet */
+    unsigned lines;               /* of that second that we have */
+    UT_hash_handle hh;
+};
+
+struct gangs {
+    struct hl_controller *c;
+    struct hl_kube_config *config;
+    struct hl_kube *api;
+    atomic_int cancel;
+    struct hl_kube_watcher *jobs_watch, *pods_watch;
+    json_t *jobs, *pods; /* name -> object, of our namespace */
+    int jobs_synced, pods_synced;
+    unsigned calls; /* under way */
+    struct hl_volcano_opts volcano;
+    char *ns, *queue, *device, *policy;
+    char logs[PATH_MAX]; /* directory */
+    pthread_mutex_t spool_lock;
+    struct spool *spools;
+};
+
+/* gangs_near.c: for each container the nodes that hold what its ranks will read; new reference. */
+json_t *gangs_near(const struct job *j);
+
+/* gangs_calls.c: one request of a job; it calls gangs_look when it is done. */
+void gang_make(struct job *j);
+/* What the attempt's pods wrote is kept. */
+void gang_unmake(struct job *j, int attempt);
+void gang_tell(struct job *j, const char *table);
+
+/* gangs.c */
+/* Tell the state machine what its pods say, then gangs_keep. */
+void gangs_look(struct job *j);
+
+/* gangs_logs.c */
+/* Fetch what is new of a rank's log. In a worker thread. */
+hl_status gang_log_fetch(struct gangs *g, const char *job, int attempt, int rank,
+                         const char *pod) HL_CHECK;
+/* Path of what was fetched. */
+void gang_log_path(const struct gangs *g, const char *job, int attempt, int rank,
+                   char out[PATH_MAX]);
+/* Answers the call; pod: the rank's, NULL = it is gone. */
+void gang_log_read(struct job *j, struct hl_rpc_call *call, const json_t *pod, int rank,
+                   const json_t *params);
+/* At the end: forget how far logs were fetched. */
+void gang_logs_fini(struct gangs *g);
+
+#endif

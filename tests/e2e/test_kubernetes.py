@@ -1,0 +1,74 @@
+#!/usr/bin/python3
+"""Jobs on Kubernetes: the scenarios of tests/support/gang_scenarios.py against an API server that a test can break."""
+from __future__ import annotations
+
+import json
+import pathlib
+import sys
+import tempfile
+import unittest
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
+sys.dont_write_bytecode = True
+
+from support import gang_scenarios, kube_api, volcano  # noqa: E402
+from support.cluster import wait_for  # noqa: E402
+
+
+class OnScriptedServer(gang_scenarios.Gangs, unittest.TestCase):
+    namespace = "train"
+
+    def setUp(self):
+        self.server = volcano.Server()
+        self.server.__enter__()
+        self.addCleanup(self.server.__exit__)
+        self.api = kube_api.client_of(self.server)
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.kubeconfig = pathlib.Path(folder.name) / "kubeconfig"
+        self.kubeconfig.write_text(json.dumps({
+            "current-context": "c", "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
+            "clusters": [{"name": "c", "cluster": {"server": f"http://127.0.0.1:{self.server.port}"}}],
+            "users": [{"name": "u", "user": {"token": "t"}}]}), encoding="utf-8")
+        self.volcano = volcano.Volcano(self.api, self.namespace)
+        self.server.volcano = self.volcano
+        self.volcano.__enter__()
+        self.addCleanup(self.volcano.__exit__)
+
+    def test_an_answer_that_is_lost_makes_no_second_job(self):
+        c = self.start_cluster()
+        self.server.swallow_posts = 1
+        self.server.refusals = [["configmaps", "POST", 2, kube_api.Refused(503, "ServiceUnavailable")]]
+        self.volcano.paused = True  # so that the watch alone can't explain it
+        job = c.submit(self.text())
+        wait_for("it is asked for again", lambda: [r for r in self.server.requests if r[0] == "POST" and r[1] == "vcjobs"][1:])
+        self.volcano.paused = False
+        self.loaded()
+        self.end_ranks()
+        c.wait_job(job, "succeeded")
+        self.assertEqual(self.volcano.made, [f"helios-{job}-a1"])
+        self.assertNotIn("container-failed", self.kinds(job))
+
+    def test_an_api_server_that_goes_away_takes_no_gang_with_it(self):
+        c = self.start_cluster()
+        job = c.submit(self.text())
+        self.loaded()
+        c.wait_job(job, "running")
+        self.server.__exit__()
+        self.assertEqual(c.job(job)["state"], "running")
+        self.server.forget()
+        self.server.__enter__()
+        self.end_ranks()
+        c.wait_job(job, "succeeded")
+        self.assertEqual(self.kinds(job), ["submitted", "placed", "running", "succeeded"])
+
+    def test_a_right_that_is_missing_is_told(self):
+        c = self.start_cluster()
+        self.server.refusals = [["vcjobs", "POST", 1, kube_api.Refused(403, "Forbidden", 'cannot create resource "jobs"')]]
+        job = c.submit(self.text())
+        self.assertIn('cannot create resource "jobs"', c.wait_job(job, "failed")["reason"])
+        wait_for("its ConfigMap is gone", lambda: not self.objects("configmaps"))
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,266 @@
+"""Helios' gangs on Kubernetes, whatever the API server: a mixin over `self.api`, `self.volcano`, `self.kubeconfig` (a path) and
+`self.namespace`. Ranks are real processes that read their shards from a real L3."""
+from __future__ import annotations
+
+import json
+import os
+import pathlib
+import shutil
+import signal
+import subprocess
+
+from support import checkpoints
+from support.cluster import BUILD, HELIOS, ROOT, Cluster, wait_for
+
+LABELS = {"app.kubernetes.io/managed-by": "helios"}
+
+# Two pods of two ranks. Every rank waits for its rank table and reads what it has to load; `then` is what it does after.
+JOB = """
+jobName: gpt
+model: {name: tiny}
+parallelism: {pipeline_parallel_size: 2, tensor_parallel_size: 2}
+dockerImage: registry.example/train:1
+resources: {ranks_per_slot: 2, cpus_per_rank: 1, memory: 2GiB}
+stopGrace: 1s
+restarts: %(restarts)d
+env: {PRICE: "$5 for $(RANK) and $$"}
+command: [/bin/sh, -ec, %(script)s]
+"""
+RANK = """
+echo "rank $RANK of $WORLD_SIZE attempt $HELIOS_ATTEMPT on $HELIOS_NODE: $PRICE"
+until grep -q '"completed"' "$RANK_TABLE_FILE"; do sleep 0.05; done
+cp "$RANK_TABLE_FILE" %(dir)s/table.$RANK
+%(helios)s --controller "$HELIOS_CONTROLLER" pull --model "$HELIOS_MODEL" --pp "$PIPELINE_PARALLEL_RANK" \\
+    --tp "$TENSOR_PARALLEL_RANK" --out %(dir)s/.$RANK.$HELIOS_ATTEMPT
+env > %(dir)s/env.$RANK.$HELIOS_ATTEMPT
+mv %(dir)s/.$RANK.$HELIOS_ATTEMPT %(dir)s/shards.$RANK.$HELIOS_ATTEMPT
+echo loaded
+%(then)s
+"""
+HOLD = "while [ ! -e %(dir)s/end ]; do sleep 0.05; done; echo bye"
+
+
+class Gangs:
+    def start_cluster(self, up=()):
+        self.cluster = Cluster(nodes=1, slots=1, up=up, env={
+            "HELIOS_CONTROLLER_EXECUTOR": "kubernetes", "HELIOS_KUBE_CONFIG": str(self.kubeconfig),
+            "HELIOS_KUBE_NAMESPACE": self.namespace})
+        self.addCleanup(self.take_down)
+        self.cluster.up()
+        checkpoints.llama(self.cluster.dir / "hf")
+        self.cluster.json("model", "import", self.cluster.dir / "hf", "--name", "tiny", "--tp", 2, "--pp", 2)
+        self.volcano.image_env = {"HELIOS_LIBRARY": str(BUILD / "lib" / "libhelios.so.0"), "PYTHONPATH": str(ROOT / "python")}
+        return self.cluster
+
+    def take_down(self):
+        """With what one wants to know of a failure."""
+        if not self._outcome.success:  # pylint: disable=protected-access
+            for log in sorted(self.cluster.state.glob("log/controllerd*")):
+                print(f"--- {log.name}\n{log.read_text()[-3000:]}")
+            for (pod, name), container in self.volcano.logs.items():
+                print(f"--- {pod} {name} {container.process.poll()}\n" + "\n".join(t for _, t in container.lines[-20:]))
+        self.cluster.run("down")
+        shutil.rmtree(self.cluster.dir, ignore_errors=True)
+
+    def text(self, then=HOLD, restarts=0):
+        at = {"dir": self.cluster.dir}
+        script = RANK % {**at, "helios": BUILD / "bin" / "helios", "then": then % at}
+        return JOB % {"restarts": restarts, "script": json.dumps(script)}
+
+    def end_ranks(self):
+        (self.cluster.dir / "end").touch()
+
+    def loaded(self, attempt=1):
+        files = [self.cluster.dir / f"shards.{rank}.{attempt}" for rank in range(4)]
+        wait_for(f"the ranks of attempt {attempt} have their shards", lambda: all(f.exists() for f in files), 40)
+        return files
+
+    def objects(self, plural):
+        return {o["metadata"]["name"]: o for o in self.api.list(plural, self.namespace)
+                if LABELS.items() <= o["metadata"].get("labels", {}).items()}
+
+    def kinds(self, job):
+        return [e["kind"] for e in self.cluster.job(job)["events"]]
+
+    def wait_gone(self):
+        for plural in ("vcjobs", "pods", "configmaps"):
+            wait_for(f"no {plural} are left", lambda p=plural: not self.objects(p), 30)
+
+    # ---- scenarios ----
+
+    def test_a_gang_is_one_job_whose_ranks_load_their_shards(self):
+        c = self.start_cluster()
+        job = c.submit(self.text())
+        files = self.loaded()
+        c.wait_job(job, "running")
+        made = self.objects("vcjobs")
+        self.assertEqual(list(made), [f"helios-{job}-a1"])
+        doc = made[f"helios-{job}-a1"]
+        self.assertEqual(doc["spec"]["minAvailable"], 2)
+        self.assertEqual([t["topologyPolicy"] for t in doc["spec"]["tasks"]], ["best-effort"] * 2)
+        limits = doc["spec"]["tasks"][0]["template"]["spec"]["containers"][0]["resources"]["limits"]
+        self.assertEqual(limits, {"cpu": "1", "memory": str(1 << 30)})
+        self.assertEqual(sorted(self.objects("pods")), [f"helios-{job}-a1-c0-0", f"helios-{job}-a1-c1-0"])
+
+        for rank, file in enumerate(files):
+            plain = c.dir / f"pulled.{rank}"
+            done = c.run("pull", "--model", "tiny", "--pp", rank // 2, "--tp", rank % 2, "--out", plain)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            self.assertEqual(file.read_bytes(), plain.read_bytes())
+            env = dict(line.split("=", 1) for line in (c.dir / f"env.{rank}.1").read_text().splitlines() if "=" in line)
+            self.assertEqual((env["RANK"], env["LOCAL_RANK"], env["LOCAL_WORLD_SIZE"]), (str(rank), "0", "1"))
+            self.assertEqual(env["MASTER_ADDR"], f"helios-{job}-a1-c0-0.helios-{job}-a1")
+            self.assertEqual(env["PRICE"], "$5 for $(RANK) and $$")
+            self.assertEqual(env["HELIOS_NODE"], self.volcano.node)
+        tables = [json.loads((c.dir / f"table.{rank}").read_text()) for rank in range(4)]
+        self.assertTrue(all(t == tables[0] for t in tables))
+        servers = [(s["server_id"], [(d["device_id"], d["rank_id"]) for d in s["device"]]) for s in tables[0]["server_list"]]
+        self.assertEqual(servers, [(f"helios-{job}-a1-c0-0", [("0", "0"), ("1", "1")]),
+                                   (f"helios-{job}-a1-c1-0", [("0", "2"), ("1", "3")])])
+
+        self.end_ranks()
+        c.wait_job(job, "succeeded")
+        for rank in range(4):
+            lines = c.log(job, rank).splitlines()
+            self.assertEqual(lines[0], f"rank {rank} of 4 attempt 1 on {self.volcano.node}: $5 for $(RANK) and $$")
+            self.assertEqual(lines[-2:], ["loaded", "bye"])
+        self.assertEqual(self.kinds(job), ["submitted", "placed", "running", "succeeded"])
+        self.assertEqual(self.volcano.made, [f"helios-{job}-a1"])
+
+    def test_a_failed_rank_restarts_the_gang_and_its_log_stays(self):
+        c = self.start_cluster()
+        job = c.submit(self.text(then="[ $RANK.$HELIOS_ATTEMPT != 3.1 ] || { echo what went wrong; exit 7; }\n" + HOLD, restarts=1))
+        self.loaded(2)
+        seen = c.job(job)
+        self.assertEqual(seen["attempt"], 2)
+        failed = next(e["text"] for e in seen["events"] if e["kind"] == "container-failed")
+        self.assertIn("rank 3 exited with code 7", failed)
+        wait_for("only the second attempt is left", lambda: list(self.objects("vcjobs")) == [f"helios-{job}-a2"])
+        os.kill(self.volcano.logs[f"helios-{job}-a2-c1-0", "rank-2"].process.pid, signal.SIGKILL)
+        ended = c.wait_job(job, "failed")
+        self.assertIn("rank 2 was killed by signal 9", ended["reason"])
+        self.wait_gone()
+        self.assertIn("loaded", c.log(job, 2))  # of pods that are gone
+        self.assertEqual(self.volcano.made, [f"helios-{job}-a1", f"helios-{job}-a2"])
+
+    def test_pods_that_are_taken_away_do_not_use_up_restarts(self):
+        c = self.start_cluster()
+        job = c.submit(self.text())
+        self.loaded(1)
+        c.wait_job(job, "running")
+        self.volcano.evict(f"helios-{job}-a1-c1-0")
+        self.loaded(2)
+        self.assertIn("node-lost", self.kinds(job))
+        lost = next(e["text"] for e in c.job(job)["events"] if e["kind"] == "node-lost")
+        self.assertIn("Evicted the node was low on memory", lost)
+        c.wait_job(job, "running")
+        self.api.delete("pods", self.namespace, f"helios-{job}-a2-c0-0")
+        self.loaded(3)
+        c.wait_job(job, "running")
+        self.api.delete("vcjobs", self.namespace, f"helios-{job}-a3")
+        self.loaded(4)
+        self.end_ranks()
+        c.wait_job(job, "succeeded")
+        self.assertEqual(self.volcano.made, [f"helios-{job}-a{n}" for n in (1, 2, 3, 4)])
+
+    def test_pods_are_drawn_to_the_nodes_that_hold_their_shards(self):
+        c = self.start_cluster(up=("--l2-size", "16MiB"))
+        shards = [s for s in c.json("shard", "ls", "--model", "tiny") if s["pp"] == 1]
+        c.json("shard", "copy", shards[0]["id"], "--to", "node-0:l2")
+        self.volcano.paused = True
+        job = c.submit(self.text())
+        wait_for("its Job", lambda: self.objects("vcjobs"))
+        tasks = self.objects("vcjobs")[f"helios-{job}-a1"]["spec"]["tasks"]
+        specs = [t["template"]["spec"] for t in tasks]
+        self.assertNotIn("affinity", specs[0])  # pipeline stage 0
+        preferred = specs[1]["affinity"]["nodeAffinity"]["preferredDuringSchedulingIgnoredDuringExecution"]
+        self.assertEqual(preferred[0]["preference"]["matchExpressions"],
+                         [{"key": "kubernetes.io/hostname", "operator": "In", "values": ["node-0"]}])
+        self.volcano.paused = False
+        self.end_ranks()
+        c.wait_job(job, "succeeded")
+
+    def test_a_log_is_whole_however_often_it_is_read(self):
+        c = self.start_cluster()
+        job = c.submit(self.text(then="i=0; while [ $i -lt 2000 ]; do echo line $i of $RANK; i=$((i+1));"
+                                      " [ $((i %% 100)) != 0 ] || sleep 0.05; done"))
+        followed = subprocess.Popen([str(HELIOS), "--state", str(c.state), "logs", job, "--rank", "1", "-f"],
+                                    stdout=subprocess.PIPE, text=True, env=c.env)
+        with followed:
+            text = followed.stdout.read()
+        self.assertEqual(followed.returncode, 0)
+        lines = text.splitlines()
+        self.assertEqual(lines[lines.index("loaded") + 1:], [f"line {i} of 1" for i in range(2000)])
+        self.assertEqual(c.log(job, 1), text)
+        c.wait_job(job, "succeeded")
+
+    def test_a_cancelled_job_leaves_nothing(self):
+        c = self.start_cluster()
+        job = c.submit(self.text())
+        self.loaded()
+        self.assertEqual(len(self.objects("configmaps")), 1)
+        c.json("cancel", job)
+        c.wait_job(job, "cancelled")
+        self.wait_gone()
+        self.assertIn("loaded", c.log(job, 1))
+        self.assertEqual(list(self.volcano.pods), [])
+
+    def test_a_gang_waits_for_all_its_pods_and_says_so(self):
+        c = self.start_cluster()
+        self.volcano.slots = 1
+        job = c.submit(self.text())
+        wait_for("its Job", lambda: self.objects("vcjobs"))
+        self.assertEqual(c.job(job)["state"], "starting")
+        self.assertEqual(self.objects("pods"), {})  # all or none
+        self.volcano.slots = 2
+        self.loaded()
+        self.end_ranks()
+        c.wait_job(job, "succeeded")
+
+    def test_a_controller_that_comes_back_finds_its_gang(self):
+        c = self.start_cluster()
+        job = c.submit(self.text())
+        self.loaded()
+        c.wait_job(job, "running")
+        c.kill("controllerd")
+        c.up()
+        wait_for("the job", lambda: c.run("describe", job).returncode == 0)
+        self.assertEqual(c.job(job)["state"], "running")
+        self.assertIn("loaded", c.log(job, 3))
+        c.kill("controllerd")
+        self.end_ranks()
+        wait_for("it to end without us", lambda: all(
+            p["status"].get("phase") == "Succeeded" for p in self.objects("pods").values()))
+        c.up()
+        c.wait_job(job, "succeeded")
+        self.assertEqual(c.job(job)["attempt"], 1)
+        self.assertEqual(self.volcano.made, [f"helios-{job}-a1"])
+
+    def test_the_name_of_somebody_elses_job_is_not_touched(self):
+        c = self.start_cluster()
+        theirs = self.api.create("vcjobs", {
+            "apiVersion": "batch.volcano.sh/v1alpha1", "kind": "Job",
+            "metadata": {"name": "helios-gpt-1-a1", "namespace": self.namespace, "labels": {"team": "other"}},
+            "spec": {"minAvailable": 0, "tasks": []}})
+        job = c.submit(self.text())
+        ended = c.wait_job(job, "failed")
+        self.assertIn("belongs to somebody else", ended["reason"])
+        wait_for("what we made of it is gone", lambda: not self.objects("configmaps"))
+        self.assertEqual(self.api.get("vcjobs", self.namespace, "helios-gpt-1-a1")["metadata"]["uid"], theirs["metadata"]["uid"])
+
+    def test_what_kubernetes_can_not_have_is_refused(self):
+        c = self.start_cluster()
+        path = pathlib.Path(c.dir / "job.yaml")
+        path.write_text("jobName: x\ncommand: 'true'\n")
+        self.assertIn("dockerImage is missing", c.refuse("submit", path))
+        path.write_text("jobName: x\ndockerImage: i\nresources: {gpus_per_rank: 1}\n")
+        self.assertIn("--kube-device", c.refuse("submit", path))
+        plan = c.json("plan", self.write(c, self.text()))
+        self.assertEqual([len(p["ranks"]) for p in plan["containers"]], [2, 2])
+        self.assertEqual(self.objects("vcjobs"), {})
+
+    @staticmethod
+    def write(c, text):
+        path = c.dir / "plan.yaml"
+        path.write_text(text)
+        return path

@@ -1,0 +1,341 @@
+"""Volcano's controllers and scheduler, a kubelet, and Kubernetes' garbage collection, as far as gangs need them: through any
+API server's HTTP. Containers are processes of this machine, with the environment, the expansion of $(NAME) and the ConfigMap
+that a kubelet would give them."""
+from __future__ import annotations
+
+import datetime
+import http.server
+import json
+import os
+import pathlib
+import re
+import signal
+import subprocess
+import tempfile
+import threading
+import urllib.parse
+
+from support import kube_api
+
+STEP_S = 0.05
+LOG = re.compile(r"^/api/v1/namespaces/[^/]+/pods/(?P<pod>[^/]+)/log$|^/containerLogs/[^/]+/(?P<kpod>[^/]+)/(?P<name>[^/]+)$")
+
+
+def now():
+    return datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%S.%fZ").replace("Z", "000Z")
+
+
+def expand(text, env):
+    """Kubernetes' rule: $$ is a $, $(NAME) the variable if there is one, anything else itself."""
+    def one(match):
+        if match[0] == "$$":
+            return "$"
+        return env.get(match[1], match[0])
+    return re.sub(r"\$\$|\$\(([A-Za-z_][A-Za-z0-9_]*)\)", one, text)
+
+
+class Container:
+    """One process; its output as lines with the time they came."""
+
+    def __init__(self, spec, env, directory, pod_dir):
+        self.name = spec["name"]
+        self.lines = []
+        self.killed = False
+        words = [expand(w, env) for w in spec.get("command", [])]
+        self.process = subprocess.Popen(words, env={"PATH": os.environ["PATH"], **env}, cwd=spec.get("workingDir", pod_dir),
+                                        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                                        start_new_session=True)
+        self.reader = threading.Thread(target=self._read, daemon=True)
+        self.reader.start()
+        self.directory = directory
+
+    def _read(self):
+        with self.process.stdout as out:
+            for line in out:
+                self.lines.append((now(), line.decode(errors="replace").rstrip("\n")))
+
+    def state(self):
+        code = self.process.poll()
+        if code is None:
+            return {"running": {"startedAt": now()}}
+        self.reader.join()
+        return {"terminated": {"exitCode": code if code >= 0 else 128 - code, "reason": "Completed" if code == 0 else "Error"}}
+
+    def kill(self):
+        if self.process.poll() is None:
+            os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait()
+        self.reader.join()
+
+
+class Volcano:
+    """`with Volcano(api, namespace) as v:`. Knobs: `slots` pods at once; `paused`: nothing is done."""
+
+    def __init__(self, api, namespace, node="worker-1", image_env=None):
+        self.api, self.namespace, self.node = api, namespace, node
+        self.image_env = image_env or {}  # what the image would have
+        self.slots = 1000
+        self.paused = False
+        self.pods = {}    # uid -> {"name", "containers", "dir", "maps"}
+        self.logs = {}    # (pod, container) -> Container
+        self.made = []    # names of all Jobs that were ever seen
+        self.jobs = {}    # name -> uid
+        self.lock = threading.RLock()
+        self.ending = threading.Event()
+        self.errors = []
+
+    def __enter__(self):
+        self.thread = threading.Thread(target=self._run, daemon=True)
+        self.thread.start()
+        return self
+
+    def __exit__(self, *_):
+        self.ending.set()
+        self.thread.join()
+        for pod in self.pods.values():
+            self._stop(pod)
+        if self.errors:
+            raise AssertionError(f"the player of Volcano failed: {self.errors[0]!r}") from self.errors[0]
+
+    def _run(self):
+        while not self.ending.wait(STEP_S):
+            try:
+                with self.lock:
+                    if not self.paused:
+                        self._step()
+            except (OSError, kube_api.http.client.HTTPException, json.JSONDecodeError):
+                pass  # the API server is away
+            except kube_api.Refused as refused:
+                if refused.code not in (404, 409, 410, 429, 503):
+                    self.errors.append(refused)
+                    return
+            except Exception as error:  # shown by __exit__
+                self.errors.append(error)
+                return
+
+    # ---- Volcano ----
+
+    def _step(self):
+        jobs = {j["metadata"]["name"]: j for j in self.api.list("vcjobs", self.namespace)}
+        pods = {p["metadata"]["name"]: p for p in self.api.list("pods", self.namespace)}
+        for name, job in jobs.items():
+            if self.jobs.get(name) != job["metadata"]["uid"]:
+                self.jobs[name] = job["metadata"]["uid"]
+                self.made.append(name)
+            self._keep_job(job, pods)
+        for name in set(self.jobs) - set(jobs):
+            del self.jobs[name]
+        for name, pod in pods.items():
+            owner = next(iter(pod["metadata"].get("ownerReferences", [])), None)
+            if owner is not None and self.jobs.get(owner["name"]) != owner["uid"]:
+                self._delete_pod(name)
+            else:
+                self._keep_pod(pod)
+        alive = {p["metadata"]["uid"] for p in pods.values()}
+        for uid in set(self.pods) - alive:  # deleted by somebody
+            self._stop(self.pods.pop(uid))
+
+    def _keep_job(self, job, pods):
+        meta, spec = job["metadata"], job["spec"]
+        names = [(t, f"{meta['name']}-{t['name']}-{i}") for t in spec["tasks"] for i in range(t["replicas"])]
+        phase = job.get("status", {}).get("state", {}).get("phase")
+        if phase in ("Completed", "Failed", "Aborted", "Terminated"):
+            return
+        if phase is None:
+            self._set_phase(job, "Pending")
+        missing = [n for n in names if n[1] not in pods]
+        if missing and phase == "Running":
+            self._set_phase(job, "Terminated")  # its policy for evictions
+            for _, name in names:
+                if name in pods:
+                    self._delete_pod(name)
+            return
+        running = sum(p.get("status", {}).get("phase") == "Running" for p in pods.values())
+        if missing and running + len(names) <= self.slots:  # all of minAvailable, or none
+            for task, name in missing:
+                self._make_pod(job, task, name)
+            return
+        phases = [pods[n].get("status", {}).get("phase") for _, n in names if n in pods]
+        if phases.count("Succeeded") == len(names):
+            self._set_phase(job, "Completed")
+        elif "Failed" in phases:
+            self._set_phase(job, "Failed")
+        elif phases.count("Running") + phases.count("Succeeded") == len(names) and phase != "Running":
+            self._set_phase(job, "Running")
+
+    def _set_phase(self, job, phase):
+        self.api.patch("vcjobs", self.namespace, job["metadata"]["name"], {"status": {"state": {"phase": phase}}}, status=True)
+
+    def _make_pod(self, job, task, name):
+        meta, template = job["metadata"], task["template"]
+        labels = {**template["metadata"].get("labels", {}), "volcano.sh/job-name": meta["name"]}
+        self.api.create("pods", {
+            "apiVersion": "v1", "kind": "Pod",
+            "metadata": {"name": name, "namespace": self.namespace, "labels": labels, "ownerReferences": [
+                {"apiVersion": job.get("apiVersion", "batch.volcano.sh/v1alpha1"), "kind": "Job", "name": meta["name"],
+                 "uid": meta["uid"], "controller": True}]},
+            "spec": {**template["spec"], "nodeName": self.node}})
+
+    def _delete_pod(self, name):
+        pod = self.api.get("pods", self.namespace, name)
+        started = self.pods.pop(pod["metadata"]["uid"], None)
+        if started is not None:
+            self._stop(started)
+        self.api.delete("pods", self.namespace, name)
+
+    # ---- the kubelet ----
+
+    def _env(self, spec, pod, dirs):
+        env = dict(self.image_env)
+        for var in spec.get("env", []):
+            if "value" in var:
+                value = expand(var["value"], env)
+            else:
+                value = {"spec.nodeName": self.node, "metadata.name": pod["metadata"]["name"],
+                         "status.podIP": "127.0.0.1"}[var["valueFrom"]["fieldRef"]["fieldPath"]]
+            for mount in spec.get("volumeMounts", []):  # instead of a mount namespace
+                if mount["name"] in dirs and value.startswith(mount["mountPath"] + "/"):
+                    value = f"{dirs[mount['name']]}{value[len(mount['mountPath']):]}"
+            env[var["name"]] = value
+        return env
+
+    def _keep_pod(self, pod):
+        meta, spec = pod["metadata"], pod["spec"]
+        known = self.pods.get(meta["uid"])
+        if known is None and pod.get("status", {}).get("phase", "Pending") != "Pending":
+            return
+        if known is None:
+            known = self._start(pod)
+        self._write_maps(known)
+        states = [c.state() for c in known["containers"]]
+        codes = [s["terminated"]["exitCode"] for s in states if "terminated" in s]
+        ended = len(codes) == len(states)
+        phase = "Running" if not ended else "Failed" if any(codes) else "Succeeded"
+        told = [(c.name, "terminated" in s and s["terminated"]["exitCode"]) for c, s in zip(known["containers"], states)]
+        if known["told"] != (phase, told):
+            known["told"] = (phase, told)
+            self.api.patch("pods", self.namespace, meta["name"], {"status": {
+                "phase": phase, "podIP": "127.0.0.1", "containerStatuses": [
+                    {"name": c.name, "state": s, "ready": "running" in s, "restartCount": 0, "image": "i", "imageID": "i"}
+                    for c, s in zip(known["containers"], states)]}}, status=True)
+        assert len(spec["containers"]) == len(states)
+
+    def _start(self, pod):
+        directory = tempfile.TemporaryDirectory(prefix="helios-pod-")
+        root = pathlib.Path(directory.name)
+        maps, dirs = {}, {}
+        for volume in pod["spec"].get("volumes", []):
+            if "configMap" in volume:
+                dirs[volume["name"]] = root / volume["name"]
+                dirs[volume["name"]].mkdir()
+                maps[volume["configMap"]["name"]] = dirs[volume["name"]]
+        known = {"name": pod["metadata"]["name"], "dir": directory, "maps": maps, "containers": [], "told": None}
+        self._write_maps(known)
+        for spec in pod["spec"]["containers"]:
+            container = Container(spec, self._env(spec, pod, dirs), directory, root)
+            known["containers"].append(container)
+            self.logs[known["name"], container.name] = container
+        self.pods[pod["metadata"]["uid"]] = known
+        return known
+
+    def _write_maps(self, known):
+        for name, folder in known["maps"].items():
+            try:
+                data = self.api.get("configmaps", self.namespace, name)["data"]
+            except kube_api.Refused:
+                continue
+            for key, text in data.items():
+                (folder / f".{key}").write_text(text, encoding="utf-8")
+                os.replace(folder / f".{key}", folder / key)
+
+    def _stop(self, known):
+        for container in known["containers"]:
+            container.kill()
+        known["dir"].cleanup()
+
+    # ---- what a test does ----
+
+    def evict(self, pod):
+        """As the kubelet does under pressure."""
+        with self.lock:
+            uid = self.api.get("pods", self.namespace, pod)["metadata"]["uid"]
+            self._stop(self.pods[uid])
+            self.api.patch("pods", self.namespace, pod, {"status": {"phase": "Failed", "reason": "Evicted",
+                                                                    "message": "the node was low on memory"}}, status=True)
+            self.pods[uid]["told"] = ("Failed", [])
+            del self.pods[uid]
+
+    def log(self, path):
+        """Answer to a request for a log: (code, bytes). The kubelet's own path or the API server's."""
+        url = urllib.parse.urlsplit(path)
+        query = dict(urllib.parse.parse_qsl(url.query))
+        match = LOG.match(url.path)
+        name = query.get("container", match["name"])
+        container = self.logs.get((match["pod"] or match["kpod"], name))
+        if container is None:
+            return 400, json.dumps({"code": 400, "reason": "BadRequest", "message": f"{name} is waiting to start"}).encode()
+        since = query.get("sinceTime", "")[:19]
+        lines = [(stamp, text) for stamp, text in list(container.lines) if stamp[:19] >= since]
+        stamps = query.get("timestamps") == "true"
+        data = "".join(f"{stamp} {text}\n" if stamps else f"{text}\n" for stamp, text in lines).encode()
+        return 200, data[:int(query.get("limitBytes", 1 << 30))]
+
+
+class Server(kube_api.Server):
+    """The scripted API server with logs; `volcano` has them."""
+
+    volcano = None
+    swallow_posts = 0  # so many objects are made and the answer is lost
+    posted = None
+
+    def handle(self, h):
+        if LOG.match(urllib.parse.urlsplit(h.path).path) and h.command == "GET":
+            code, data = self.volcano.log(h.path)
+            h.send_response(code)
+            h.send_header("Content-Length", str(len(data)))
+            h.end_headers()
+            h.wfile.write(data)
+            return
+        super().handle(h)
+
+    def _send(self, h, code, doc, retry_after=0):
+        kind = h.path.split("?")[0].rsplit("/", 1)[-1]
+        if h.command == "POST" and code < 300 and self.swallow_posts > 0 and kind == "jobs":
+            with self.lock:
+                self.swallow_posts -= 1
+            h.close_connection = True
+            h.connection.shutdown(2)
+            return
+        kube_api.Server._send(h, code, doc, retry_after)
+
+
+class Kubelet:
+    """Serves logs over TLS at a port of its own, as a real API server asks for them. `pair`: certificate and key."""
+
+    def __init__(self, volcano, pair):
+        import ssl  # pylint: disable=import-outside-toplevel
+
+        class Handler(http.server.BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def log_message(self, *_):
+                pass
+
+            def do_GET(self):
+                code, data = volcano.log(self.path)
+                self.send_response(code)
+                self.send_header("Content-Length", str(len(data)))
+                self.end_headers()
+                self.wfile.write(data)
+
+        self.http = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.http.daemon_threads = True
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(*pair)
+        self.http.socket = context.wrap_socket(self.http.socket, server_side=True)
+        self.port = self.http.server_port
+        threading.Thread(target=self.http.serve_forever, args=(STEP_S,), daemon=True).start()
+
+    def close(self):
+        self.http.shutdown()
+        self.http.server_close()
