@@ -246,7 +246,7 @@ function(hl_fuzzers)
     add_dependencies(fuzzers ${name})
     target_compile_options(${name} PRIVATE -fsanitize=fuzzer)
     target_link_options(${name} PRIVATE -fsanitize=fuzzer)
-    target_link_libraries(${name} PRIVATE hl_core hl_conf hl_net hl_hybridps)
+    target_link_libraries(${name} PRIVATE hl_core hl_conf hl_net hl_hybridps hl_maco)
     set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/fuzz)
     file(MAKE_DIRECTORY ${CMAKE_BINARY_DIR}/corpus/${corpus}) # finds stay out of the tree
     add_test(NAME ${name} COMMAND ${name} -max_total_time=15 -rss_limit_mb=2048 -max_len=4096

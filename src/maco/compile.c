@@ -86,8 +86,9 @@ static hl_status infer(struct compiling *c)
 
 /* Searches backwards from one task among those placed at or after the one looked for. */
 struct reach {
-    uint32_t *seen; /* the last task searched from */
+    uint32_t *seen; /* the last search that came by each task */
     uint32_t *stack;
+    uint32_t searches;
 };
 
 static int reaches(const struct compiling *c, uint32_t task, uint32_t on)
@@ -95,16 +96,16 @@ static int reaches(const struct compiling *c, uint32_t task, uint32_t on)
     uint32_t top = 0, least = c->place[on];
     struct reach *r = c->reach;
     r->stack[top++] = task;
-    memset(r->seen, 0, ((size_t)c->n + 7) / 8);
+    r->searches++;
     while (top > 0) {
         uint32_t t = r->stack[--top];
         for (uint32_t k = c->parents.first[t]; k < c->parents.first[t + 1]; k++) {
             uint32_t p = c->parents.item[k];
             if (p == on)
                 return 1;
-            if (c->place[p] < least || (r->seen[p / 32] >> (p % 32) & 1))
+            if (c->place[p] < least || r->seen[p] == r->searches)
                 continue;
-            r->seen[p / 32] |= 1u << (p % 32);
+            r->seen[p] = r->searches;
             r->stack[top++] = p;
         }
     }
@@ -140,7 +141,7 @@ static hl_status check_edge(void *arg, uint32_t task, uint32_t on, enum hl_maco_
 
 static hl_status refuse_unordered(struct compiling *c)
 {
-    struct reach r = {.seen = malloc(((size_t)c->n / 32 + 1) * sizeof(*r.seen)),
+    struct reach r = {.seen = calloc((size_t)c->n + 1, sizeof(*r.seen)),
                       .stack = malloc(((size_t)c->n + 1) * sizeof(*r.stack))};
     hl_status st = no_memory();
     c->reach = &r;
