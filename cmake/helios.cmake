@@ -147,10 +147,16 @@ endfunction()
 function(hl_tests)
   # A CUDA driver for tests, loaded by dlopen as the real one is.
   add_library(cuda_stub SHARED ${CMAKE_SOURCE_DIR}/tests/support/cuda_stub.c
-    ${CMAKE_SOURCE_DIR}/tests/support/cuda_stub_copy.c)
+    ${CMAKE_SOURCE_DIR}/tests/support/cuda_stub_copy.c ${CMAKE_SOURCE_DIR}/tests/support/cuda_stub_run.c)
   target_link_libraries(cuda_stub PRIVATE hl_options)
   target_include_directories(cuda_stub PRIVATE ${CMAKE_SOURCE_DIR}/src ${CMAKE_SOURCE_DIR}/tests)
   set_target_properties(cuda_stub PROPERTIES LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
+  # The GPU kernels compiled for the CPU, which that driver runs in a GPU's place.
+  add_library(cuda_cpu_kernels SHARED ${CMAKE_SOURCE_DIR}/tests/support/cuda_cpu_kernels.cpp)
+  target_link_libraries(cuda_cpu_kernels PRIVATE hl_options)
+  target_include_directories(cuda_cpu_kernels PRIVATE ${CMAKE_SOURCE_DIR}/src ${CMAKE_SOURCE_DIR}/include
+    ${CMAKE_SOURCE_DIR}/tests)
+  set_target_properties(cuda_cpu_kernels PROPERTIES LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
   file(GLOB units CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/tests/unit/*/test_*.c
        ${CMAKE_SOURCE_DIR}/tests/unit/*/test_*.cpp)
   foreach(source ${units})
@@ -179,6 +185,9 @@ function(hl_tests)
       add_dependencies(${name} cuda_stub)
     endif()
   endforeach()
+  if(TARGET maco_test_cuda_run)
+    add_dependencies(maco_test_cuda_run cuda_stub cuda_cpu_kernels)
+  endif()
   if(TARGET helios_prog)
     add_test(NAME docs_config COMMAND /usr/bin/python3 ${CMAKE_SOURCE_DIR}/tools/gen_conf_docs.py
       $<TARGET_FILE:helios_prog> --check)

@@ -28,7 +28,7 @@ def read_law():
 def main():
     allowed = read_law()
     errors = []
-    files = [f for d in ("src", "cmd") for f in sorted((ROOT / d).rglob("*")) if f.suffix in (".c", ".h", ".cpp")]
+    files = [f for d in ("src", "cmd") for f in sorted((ROOT / d).rglob("*")) if f.suffix in (".c", ".h", ".cpp", ".cu", ".cuh")]
     for path in files:
         parts = path.relative_to(ROOT).parts
         module = parts[1] if parts[0] == "src" else "cmd"

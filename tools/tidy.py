@@ -25,7 +25,7 @@ def check(path, errors):
     where = path.relative_to(ROOT)
     text = path.read_text()
     lines = text.splitlines()
-    source = path.suffix in (".c", ".h", ".cpp")
+    source = path.suffix in (".c", ".h", ".cpp", ".cu", ".cuh")
     if source and len(lines) > FILE_LINES:
         errors.append(f"{where}: {len(lines)} lines, at most {FILE_LINES}")
     for number, line in enumerate(lines, 1):
@@ -50,7 +50,7 @@ def check(path, errors):
 
 def main():
     names = subprocess.run(["git", "ls-files", "-co", "--exclude-standard"], cwd=ROOT, capture_output=True, text=True, check=True)
-    suffixes = (".c", ".h", ".cpp", ".py", ".capnp", ".cmake", ".txt", ".md", ".json", ".yaml", ".sh")
+    suffixes = (".c", ".h", ".cpp", ".cu", ".cuh", ".py", ".capnp", ".cmake", ".txt", ".md", ".json", ".yaml", ".sh")
     files = [ROOT / n for n in names.stdout.splitlines() if n.endswith(suffixes) or n in ("run", ".ci/run")]
     errors = []
     files = [f for f in files if f.is_file() and "corpus" not in f.parts]

@@ -283,6 +283,60 @@ HELIOS_API int maco_run_order(const maco_runtime *r, uint32_t *ids, uint32_t cap
 /* Of the last run; NULL without trace. The caller's. */
 HELIOS_API int maco_run_trace(const maco_runtime *r, maco_trace **out);
 
+/* ---- the CUDA runtime ---- */
+
+/* Runs the same plans on a GPU: one cooperative launch of a persistent kernel whose CTAs are the
+ * workers, one the scheduler (MACO_SCHEDULER) and one the proxy of communication (where there is
+ * any). Inputs and outputs are addresses of the device; CUSTOM_COMPUTE is refused. Communication
+ * goes to a stream of its group: it waits for the task's event, NCCL communicates, and the stream
+ * writes that it is done. CUSTOM_COMM is called on the driver's thread and may not call CUDA.
+ * Threads: one at a time but for maco_cuda_cancel. */
+typedef struct maco_cuda maco_cuda;
+
+typedef struct maco_cuda_options {
+    int workers;         /* 0 = all that fit beside `reserved`; of MACO_STATIC the plan says */
+    int reserved;        /* multiprocessors that are kept free, for NCCL's kernels */
+    uint64_t timeout_ns; /* of a run; 0 = 60 s */
+    int trace;           /* 1: record what each worker does */
+    uint32_t ring;       /* slots of a worker's ring (MACO_SCHEDULER), a power of two; 0 = 1024 */
+    void *const *comms;  /* ncclComm_t of each group; the caller's, warmed up by a collective of
+                            each kind. NULL = a group of one rank: the copy engine copies X to Y */
+    uint32_t n_comms;
+    const char *driver, *nccl; /* libraries; NULL = libcuda.so.1, libnccl.so.2 */
+} maco_cuda_options;
+
+typedef struct maco_cuda_info {
+    char name[96];
+    int multiprocessors, major, minor;
+    int limit;   /* CTAs that are on the device at once */
+    int workers; /* of the loaded plan; without one of the next */
+    uint64_t image_bytes;
+} maco_cuda_info;
+
+/* 0: there are kernels in this library, a driver and a device. Else maco_cuda_open says the same
+ * and helios_last_error() why. `driver` NULL = libcuda.so.1 */
+HELIOS_API int maco_cuda_available(const char *driver);
+HELIOS_API int maco_cuda_open(int device, const maco_cuda_options *options, maco_cuda **out);
+HELIOS_API void maco_cuda_close(maco_cuda *c); /* NULL is fine; waits for the run under way */
+/* The plan that is run from now on; it lives until another is loaded or the runtime is closed.
+ * HELIOS_ENOSPC: more CTAs than fit (NotCoResident), HELIOS_EUNSUPPORTED: a task that a GPU can't
+ * do. */
+HELIOS_API int maco_cuda_load(maco_cuda *c, const maco_plan *p);
+/* Puts a run into `stream` (CUstream, cudaStream_t; NULL = the default stream) behind what is in
+ * it; what is put there next comes after it. */
+HELIOS_API int maco_cuda_start(maco_cuda *c, void *stream);
+/* Returns when the run is over, as maco_run does. The timeout counts from the kernel's start; a
+ * run that fails aborts the communicators that it left waiting. */
+HELIOS_API int maco_cuda_wait(maco_cuda *c);
+HELIOS_API int maco_cuda_run(maco_cuda *c, void *stream); /* start and wait */
+/* From any thread: the run under way ends with HELIOS_ECANCELED. */
+HELIOS_API void maco_cuda_cancel(maco_cuda *c);
+/* As maco_run_order and maco_run_trace; both need trace. The trace's clock is the GPU's; the start
+ * of communication is when its event fired, as the proxy saw it. */
+HELIOS_API int maco_cuda_order(const maco_cuda *c, uint32_t *ids, uint32_t capacity, uint32_t *n);
+HELIOS_API int maco_cuda_trace(const maco_cuda *c, maco_trace **out);
+HELIOS_API int maco_cuda_describe(const maco_cuda *c, maco_cuda_info *out);
+
 /* ---- traces ---- */
 HELIOS_API void maco_trace_free(maco_trace *t); /* NULL is fine */
 /* Chrome's trace format, for Perfetto; pid is `rank`. */

@@ -44,7 +44,7 @@ static int find(void *library, const char *name, void *function)
 
 hl_status cuda_driver_load(const char *library, struct cuda_driver *out)
 {
-    struct cuda_driver cu = {.vmm = 1};
+    struct cuda_driver cu = {.vmm = 1, .run = 1};
     if (library == NULL || library[0] == '\0')
         library = CUDA_DRIVER_NAME;
     void *so = dlopen(library, RTLD_NOW | RTLD_LOCAL);
@@ -58,6 +58,9 @@ hl_status cuda_driver_load(const char *library, struct cuda_driver *out)
 #undef X
 #define X(name, args) cu.vmm &= find(so, #name, &cu.name);
     CUDA_VMM_CALLS(X)
+#undef X
+#define X(name, args) cu.run &= find(so, #name, &cu.name);
+    CUDA_RUN_CALLS(X)
 #undef X
     cu_result r = cu.cuInit(0);
     if (r != HL_CUDA_SUCCESS)

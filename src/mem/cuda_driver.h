@@ -60,6 +60,24 @@
     X(cuMemExportToShareableHandle, (void *, cu_handle, cu_enum, unsigned long long))              \
     X(cuMemImportFromShareableHandle, (cu_handle *, void *, cu_enum))
 
+/* To run kernels, and streams that wait for words of memory; since CUDA 11.7. */
+#define CUDA_RUN_CALLS(X)                                                                          \
+    X(cuModuleLoadData, (struct CUmod_st **, const void *))                                        \
+    X(cuModuleUnload, (struct CUmod_st *))                                                         \
+    X(cuModuleGetFunction, (struct CUfunc_st **, struct CUmod_st *, const char *))                 \
+    X(cuOccupancyMaxActiveBlocksPerMultiprocessor, (int *, struct CUfunc_st *, int, size_t))       \
+    X(cuLaunchCooperativeKernel,                                                                   \
+      (struct CUfunc_st *, unsigned int, unsigned int, unsigned int, unsigned int, unsigned int,   \
+       unsigned int, unsigned int, struct CUstream_st *, void **))                                 \
+    X(cuLaunchHostFunc, (struct CUstream_st *, cu_host_fn, void *))                                \
+    X(cuMemcpyAsync, (cu_ptr, cu_ptr, size_t, struct CUstream_st *))                               \
+    X(cuMemHostAlloc, (void **, size_t, unsigned int))                                             \
+    X(cuMemFreeHost, (void *))                                                                     \
+    X(cuMemHostGetDevicePointer_v2, (cu_ptr *, void *, unsigned int))                              \
+    X(cuStreamWaitEvent, (struct CUstream_st *, struct CUevent_st *, unsigned int))                \
+    X(cuStreamWaitValue64_v2, (struct CUstream_st *, cu_ptr, uint64_t, unsigned int))              \
+    X(cuStreamWriteValue64_v2, (struct CUstream_st *, cu_ptr, uint64_t, unsigned int))
+
 /* clang-format on */
 
 struct cuda_driver {
@@ -67,8 +85,10 @@ struct cuda_driver {
 #define X(name, args) cu_result(*name) args;
     CUDA_CALLS(X)
     CUDA_VMM_CALLS(X)
+    CUDA_RUN_CALLS(X)
 #undef X
     int vmm; /* all of CUDA_VMM_CALLS are there */
+    int run; /* all of CUDA_RUN_CALLS are there */
 };
 
 /* `library` NULL = CUDA_DRIVER_NAME. Initialises it. */

@@ -7,7 +7,8 @@
  *
  * Environment: CUDA_STUB_MEMORY (bytes, 256 MiB), CUDA_STUB_DEVICES (1), CUDA_STUB_WITHOUT ("vmm",
  * "export", "direct", "readonly", a list), CUDA_STUB_DELAY_US (of a copy; 2000), CUDA_STUB_FAIL
- * ("cuMemCreate:3" = its third call fails, "cuMemCreate:3:2" = with error 2). */
+ * ("cuMemCreate:3" = its third call fails, "cuMemCreate:3:2" = with error 2), CUDA_STUB_NEAR,
+ * CUDA_STUB_KERNELS, CUDA_STUB_MULTIPROCESSORS, CUDA_STUB_BLOCKS (cuda_stub_run.c). */
 #include <errno.h>
 #include <pthread.h>
 #include <stdint.h>
@@ -50,7 +51,7 @@ struct span {
 };
 
 pthread_mutex_t stub_lock = PTHREAD_MUTEX_INITIALIZER;
-int stub_streams, stub_events;
+int stub_streams, stub_events, stub_others;
 static pid_t initialised;
 static struct CUctx_st contexts[CONTEXTS];
 static struct memory memories[SOME];
@@ -81,7 +82,7 @@ static cu_result ordered(const char *name)
     const char *text = getenv("CUDA_STUB_FAIL");
     char which[48];
     unsigned long number = 0, error = HL_CUDA_ERROR_UNKNOWN;
-    if (text == NULL || sscanf(text, "%47[A-Za-z]:%lu:%lu", which, &number, &error) < 2 ||
+    if (text == NULL || sscanf(text, "%47[A-Za-z0-9]:%lu:%lu", which, &number, &error) < 2 ||
         strncmp(which, name, strlen(which)) != 0 ||
         (name[strlen(which)] != '\0' && name[strlen(which)] != '_'))
         return HL_CUDA_SUCCESS;
@@ -223,6 +224,21 @@ cu_result cuDeviceGetAttribute(int *out, cu_enum which, cu_device d)
     case HL_CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED:
         *out = !without("direct");
         break;
+    case HL_CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT:
+        *out = (int)stub_setting("CUDA_STUB_MULTIPROCESSORS", 8);
+        break;
+    case HL_CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR:
+        *out = 9;
+        break;
+    case HL_CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR:
+        *out = 0;
+        break;
+    case HL_CU_DEVICE_ATTRIBUTE_COOPERATIVE_LAUNCH:
+        *out = !without("cooperative");
+        break;
+    case HL_CU_DEVICE_ATTRIBUTE_CAN_USE_64_BIT_STREAM_MEM_OPS:
+        *out = !without("values");
+        break;
     default:
         return stub_end(HL_CUDA_ERROR_INVALID_VALUE);
     }
@@ -242,7 +258,7 @@ cu_result cuDevicePrimaryCtxRetain(struct CUctx_st **out, cu_device d)
 
 static int count(void)
 {
-    int n = stub_streams + stub_events;
+    int n = stub_streams + stub_events + stub_others;
     for (int i = 0; i < SOME; i++)
         n += memories[i].live + (mappings[i].memory != NULL) + (reserved[i].size > 0) +
              (pinned[i].size > 0);
@@ -262,7 +278,7 @@ static void drop_everything(void)
             drop_memory(&memories[i]);
         }
     }
-    stub_streams = stub_events = 0;
+    stub_streams = stub_events = stub_others = 0;
 }
 
 cu_result cuDevicePrimaryCtxRelease_v2(cu_device d)
@@ -564,8 +580,8 @@ cu_result cuMemImportFromShareableHandle(cu_handle *out, void *os, cu_enum type)
 }
 
 /* Memory without VMM: in units as well, at the address of its shadow plus a distance, so that the
- * CPU can't use it. */
-#define FAR ((cu_ptr)1 << 62)
+ * CPU can't use it, or at that address, for kernels that the CPU runs in the device's place. */
+#define FAR (stub_setting("CUDA_STUB_NEAR", 0) ? 0 : (cu_ptr)1 << 62)
 
 cu_result cuMemAlloc_v2(cu_ptr *out, size_t size)
 {
@@ -590,7 +606,7 @@ cu_result cuMemFree_v2(cu_ptr at)
     BEGIN(1);
     for (int i = 0; i < SOME; i++) {
         struct memory *m = mappings[i].memory;
-        if (m == NULL || mappings[i].at != at || at < FAR)
+        if (m == NULL || mappings[i].at != at || at != FAR + (uintptr_t)m->shadow)
             continue;
         mappings[i] = (struct mapping){0};
         m->maps--;

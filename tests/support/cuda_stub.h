@@ -15,8 +15,8 @@ struct CUctx_st {
     cu_result sticky; /* of an asynchronous error: the context is lost */
 };
 
-extern pthread_mutex_t stub_lock; /* all state of the stub */
-extern int stub_streams, stub_events;
+extern pthread_mutex_t stub_lock;                  /* all state of the stub */
+extern int stub_streams, stub_events, stub_others; /* modules, host memory */
 
 unsigned long stub_setting(const char *name, unsigned long otherwise);
 /* Every call begins here, and holds the lock afterwards on success. */
@@ -26,6 +26,24 @@ cu_result stub_end(cu_result r);
 struct CUctx_st *stub_context(void);
 /* Where the CPU finds these bytes of the device; NULL: not all of them are one mapping. */
 unsigned char *stub_shadow(cu_ptr at, size_t len, cu_enum *access);
+
+/* What a stream does in its turn. */
+enum stub_what { STUB_COPY, STUB_EVENT, STUB_AWAIT_EVENT, STUB_AWAIT_VALUE, STUB_WRITE, STUB_CALL };
+
+struct stub_task {
+    struct stub_task *next;
+    enum stub_what what;
+    struct CUevent_st *event;
+    unsigned long event_turn;
+    cu_ptr dst, src; /* dst also: the word of a value */
+    int dst_device, src_device;
+    size_t len;
+    uint64_t value;
+    cu_host_fn call; /* without the lock */
+    void *arg;
+};
+
+cu_result stub_add_task(struct CUstream_st *s, const struct stub_task *task);
 
 #define BEGIN(needs_context)                                                                       \
     do {                                                                                           \
@@ -37,6 +55,7 @@ unsigned char *stub_shadow(cu_ptr at, size_t len, cu_enum *access);
 #define X(name, args) API cu_result name args;
 CUDA_CALLS(X)
 CUDA_VMM_CALLS(X)
+CUDA_RUN_CALLS(X)
 #undef X
 
 #endif

@@ -6,18 +6,9 @@
 
 #include "support/cuda_stub.h"
 
-struct task {
-    struct task *next;
-    struct CUevent_st *event; /* NULL: a copy */
-    unsigned long event_turn;
-    cu_ptr dst, src;
-    int dst_device, src_device;
-    size_t len;
-};
-
 struct CUstream_st {
     struct CUctx_st *context;
-    struct task *first, **last;
+    struct stub_task *first, **last;
     pthread_cond_t work;
     pthread_t thread;
     int stop;
@@ -29,7 +20,7 @@ struct CUevent_st {
 
 /* Looks its addresses up now, as the engine of a device would: what was unmapped since is an error
  * that the context does not survive. The lock is held. */
-static void run_copy(struct CUctx_st *c, const struct task *t)
+static void run_copy(struct CUctx_st *c, const struct stub_task *t)
 {
     cu_enum reading = HL_CU_MEM_ACCESS_FLAGS_PROT_READ;
     cu_enum writing = HL_CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
@@ -44,6 +35,52 @@ static void run_copy(struct CUctx_st *c, const struct task *t)
     memmove(dst, src, t->len);
 }
 
+/* Until it is so, or the stream is destroyed. Without the lock between looks. */
+static void await(struct CUstream_st *s, const struct stub_task *t)
+{
+    cu_enum access;
+    for (;;) {
+        int is_so;
+        if (t->what == STUB_AWAIT_EVENT) {
+            is_so = t->event->reached >= t->event_turn;
+        } else {
+            uint64_t *word = (uint64_t *)(void *)stub_shadow(t->dst, 8, &access);
+            is_so =
+                word == NULL || (int64_t)(__atomic_load_n(word, __ATOMIC_ACQUIRE) - t->value) >= 0;
+        }
+        if (is_so || s->stop)
+            return;
+        pthread_mutex_unlock(&stub_lock);
+        nanosleep(&(struct timespec){.tv_nsec = 20000}, NULL);
+        pthread_mutex_lock(&stub_lock);
+    }
+}
+
+static void run_other(struct CUstream_st *s, const struct stub_task *t)
+{
+    cu_enum access;
+    uint64_t *word;
+    switch (t->what) {
+    case STUB_EVENT:
+        t->event->reached = t->event_turn;
+        break;
+    case STUB_WRITE:
+        word = (uint64_t *)(void *)stub_shadow(t->dst, 8, &access);
+        if (word == NULL)
+            s->context->sticky = HL_CUDA_ERROR_ILLEGAL_ADDRESS;
+        else
+            __atomic_store_n(word, t->value, __ATOMIC_RELEASE);
+        break;
+    case STUB_CALL:
+        pthread_mutex_unlock(&stub_lock);
+        t->call(t->arg);
+        pthread_mutex_lock(&stub_lock);
+        break;
+    default:
+        await(s, t);
+    }
+}
+
 static void *stream_thread(void *arg)
 {
     struct CUstream_st *s = arg;
@@ -51,10 +88,10 @@ static void *stream_thread(void *arg)
     for (;;) {
         while (s->first == NULL && !s->stop)
             pthread_cond_wait(&s->work, &stub_lock);
-        struct task *t = s->first;
+        struct stub_task *t = s->first;
         if (t == NULL)
             break;
-        if (t->event == NULL) {
+        if (t->what == STUB_COPY) {
             unsigned long us = stub_setting("CUDA_STUB_DELAY_US", 2000);
             pthread_mutex_unlock(&stub_lock);
             nanosleep(&(struct timespec){.tv_sec = (time_t)(us / 1000000),
@@ -63,7 +100,7 @@ static void *stream_thread(void *arg)
             pthread_mutex_lock(&stub_lock);
             run_copy(s->context, t);
         } else {
-            t->event->reached = t->event_turn;
+            run_other(s, t);
         }
         s->first = t->next;
         if (s->first == NULL)
@@ -74,9 +111,9 @@ static void *stream_thread(void *arg)
     return NULL;
 }
 
-static cu_result add_task(struct CUstream_st *s, const struct task *task)
+cu_result stub_add_task(struct CUstream_st *s, const struct stub_task *task)
 {
-    struct task *t = malloc(sizeof(*t));
+    struct stub_task *t = malloc(sizeof(*t));
     if (t == NULL || s == NULL || s->context != stub_context()) {
         free(t);
         return HL_CUDA_ERROR_INVALID_HANDLE;
@@ -88,42 +125,43 @@ static cu_result add_task(struct CUstream_st *s, const struct task *task)
     return HL_CUDA_SUCCESS;
 }
 
-static cu_result add_copy(struct CUstream_st *s, const struct task *t)
+static cu_result add_copy(struct CUstream_st *s, const struct stub_task *t)
 {
     cu_enum access;
     /* What is no device address at all is found out at once. */
     if ((t->dst_device && stub_shadow(t->dst, t->len, &access) == NULL) ||
         (t->src_device && stub_shadow(t->src, t->len, &access) == NULL))
         return HL_CUDA_ERROR_INVALID_VALUE;
-    return add_task(s, t);
+    return stub_add_task(s, t);
 }
 
 cu_result cuMemcpyHtoDAsync_v2(cu_ptr dst, const void *src, size_t len, struct CUstream_st *s)
 {
     BEGIN(1);
     return stub_end(add_copy(
-        s, &(struct task){.dst = dst, .src = (uintptr_t)src, .dst_device = 1, .len = len}));
+        s, &(struct stub_task){.dst = dst, .src = (uintptr_t)src, .dst_device = 1, .len = len}));
 }
 
 cu_result cuMemcpyDtoHAsync_v2(void *dst, cu_ptr src, size_t len, struct CUstream_st *s)
 {
     BEGIN(1);
     return stub_end(add_copy(
-        s, &(struct task){.dst = (uintptr_t)dst, .src = src, .src_device = 1, .len = len}));
+        s, &(struct stub_task){.dst = (uintptr_t)dst, .src = src, .src_device = 1, .len = len}));
 }
 
 cu_result cuMemcpyDtoDAsync_v2(cu_ptr dst, cu_ptr src, size_t len, struct CUstream_st *s)
 {
     BEGIN(1);
     return stub_end(add_copy(
-        s, &(struct task){.dst = dst, .src = src, .dst_device = 1, .src_device = 1, .len = len}));
+        s,
+        &(struct stub_task){.dst = dst, .src = src, .dst_device = 1, .src_device = 1, .len = len}));
 }
 
 cu_result cuStreamCreate(struct CUstream_st **out, unsigned int flags)
 {
     BEGIN(1);
     struct CUstream_st *s = calloc(1, sizeof(*s));
-    if (s == NULL || flags != HL_CU_STREAM_NON_BLOCKING) {
+    if (s == NULL || flags != HL_CU_STREAM_NON_BLOCKING) { /* all that Helios asks for */
         free(s);
         return stub_end(HL_CUDA_ERROR_INVALID_VALUE);
     }
@@ -137,6 +175,61 @@ cu_result cuStreamCreate(struct CUstream_st **out, unsigned int flags)
     stub_streams++;
     *out = s;
     return stub_end(HL_CUDA_SUCCESS);
+}
+
+/* Either side may be the device's: addresses are one space. */
+cu_result cuMemcpyAsync(cu_ptr dst, cu_ptr src, size_t len, struct CUstream_st *s)
+{
+    cu_enum access;
+    BEGIN(1);
+    return stub_end(
+        add_copy(s, &(struct stub_task){.dst = dst,
+                                        .src = src,
+                                        .dst_device = stub_shadow(dst, len, &access) != NULL,
+                                        .src_device = stub_shadow(src, len, &access) != NULL,
+                                        .len = len}));
+}
+
+cu_result cuStreamWaitEvent(struct CUstream_st *s, struct CUevent_st *e, unsigned int flags)
+{
+    BEGIN(1);
+    if (flags != 0)
+        return stub_end(HL_CUDA_ERROR_INVALID_VALUE);
+    return stub_end(stub_add_task(
+        s, &(struct stub_task){.what = STUB_AWAIT_EVENT, .event = e, .event_turn = e->recorded}));
+}
+
+static cu_result add_value(struct CUstream_st *s, enum stub_what what, cu_ptr word, uint64_t value)
+{
+    cu_enum access;
+    if (word % 8 != 0 || stub_shadow(word, 8, &access) == NULL)
+        return HL_CUDA_ERROR_INVALID_VALUE;
+    return stub_add_task(s, &(struct stub_task){.what = what, .dst = word, .value = value});
+}
+
+cu_result cuStreamWaitValue64_v2(struct CUstream_st *s, cu_ptr word, uint64_t value,
+                                 unsigned int flags)
+{
+    BEGIN(1);
+    return stub_end(flags == HL_CU_STREAM_WAIT_VALUE_GEQ
+                        ? add_value(s, STUB_AWAIT_VALUE, word, value)
+                        : HL_CUDA_ERROR_INVALID_VALUE);
+}
+
+cu_result cuStreamWriteValue64_v2(struct CUstream_st *s, cu_ptr word, uint64_t value,
+                                  unsigned int flags)
+{
+    BEGIN(1);
+    return stub_end(flags == HL_CU_STREAM_WRITE_VALUE_DEFAULT
+                        ? add_value(s, STUB_WRITE, word, value)
+                        : HL_CUDA_ERROR_INVALID_VALUE);
+}
+
+cu_result cuLaunchHostFunc(struct CUstream_st *s, cu_host_fn call, void *arg)
+{
+    BEGIN(1);
+    return stub_end(
+        stub_add_task(s, &(struct stub_task){.what = STUB_CALL, .call = call, .arg = arg}));
 }
 
 cu_result cuStreamQuery(struct CUstream_st *s)
@@ -174,7 +267,8 @@ cu_result cuEventCreate(struct CUevent_st **out, unsigned int flags)
 cu_result cuEventRecord(struct CUevent_st *e, struct CUstream_st *s)
 {
     BEGIN(1);
-    cu_result r = add_task(s, &(struct task){.event = e, .event_turn = e->recorded + 1});
+    cu_result r = stub_add_task(
+        s, &(struct stub_task){.what = STUB_EVENT, .event = e, .event_turn = e->recorded + 1});
     if (r == HL_CUDA_SUCCESS)
         e->recorded++;
     return stub_end(r);

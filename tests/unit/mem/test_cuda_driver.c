@@ -48,6 +48,7 @@ SAME(cu_access_desc, flags, CUmemAccessDesc, flags);
     _Static_assert(__builtin_types_compatible_p(__typeof__(&name), cu_result(*) args), #name);
 CUDA_CALLS(X)
 CUDA_VMM_CALLS(X)
+CUDA_RUN_CALLS(X)
 #undef X
 #else
 #include "mem/cuda_driver.h"

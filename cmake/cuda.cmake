@@ -1,0 +1,61 @@
+# The GPU kernels of src/maco/cuda: one cubin for each generation that this nvcc knows (a cubin runs on later chips of
+# its generation), PTX of the oldest for all others, in one fatbin that src/maco/cuda_image.c puts into the library.
+# Nothing here links CUDA: the driver loads the fatbin. Without nvcc the library has the CPU's runtime alone.
+set(HELIOS_CUDA AUTO CACHE STRING "GPU kernels: AUTO (where nvcc is) or OFF")
+
+function(hl_cuda_architectures out)
+  execute_process(COMMAND ${HL_NVCC} --list-gpu-arch OUTPUT_VARIABLE list OUTPUT_STRIP_TRAILING_WHITESPACE)
+  string(REGEX MATCHALL "[0-9]+" all "${list}")
+  list(SORT all COMPARE NATURAL)
+  set(${out} ${all} PARENT_SCOPE)
+endfunction()
+
+# The oldest of each generation: 75, 80, 90, 100...
+function(hl_cuda_generations out)
+  foreach(arch ${ARGN})
+    math(EXPR generation "${arch} / 10")
+    if(NOT DEFINED seen_${generation})
+      set(seen_${generation} 1)
+      list(APPEND oldest ${arch})
+    endif()
+  endforeach()
+  set(${out} ${oldest} PARENT_SCOPE)
+endfunction()
+
+# Defines hl_fatbin and HL_FATBIN where there is a compiler.
+function(hl_cuda)
+  if(HELIOS_CUDA STREQUAL "OFF")
+    return()
+  endif()
+  find_program(HL_NVCC nvcc PATHS /usr/local/cuda/bin)
+  if(NOT HL_NVCC)
+    message(STATUS "no nvcc: MACO has no GPU kernels")
+    return()
+  endif()
+  hl_cuda_architectures(all)
+  hl_cuda_generations(archs ${all})
+  list(GET archs 0 oldest)
+  get_filename_component(bin ${HL_NVCC} DIRECTORY)
+  set(dir ${CMAKE_BINARY_DIR}/cuda)
+  file(MAKE_DIRECTORY ${dir})
+  file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/maco/cuda/*)
+  set(nvcc ${HL_NVCC} -std=c++17 -O3 -I${CMAKE_SOURCE_DIR}/src -I${CMAKE_SOURCE_DIR}/include)
+  set(kernel ${CMAKE_SOURCE_DIR}/src/maco/cuda/kernel.cu)
+  foreach(arch ${archs})
+    set(cubin ${dir}/kernel.sm_${arch}.cubin)
+    add_custom_command(OUTPUT ${cubin} COMMAND ${nvcc} -cubin -arch=sm_${arch} -o ${cubin} ${kernel}
+      DEPENDS ${sources} ${CMAKE_SOURCE_DIR}/include/helios/maco.h COMMENT "GPU kernels for ${arch}" VERBATIM)
+    list(APPEND files ${cubin})
+    list(APPEND images --image3=kind=elf,sm=${arch},file=${cubin})
+  endforeach()
+  set(ptx ${dir}/kernel.compute_${oldest}.ptx)
+  add_custom_command(OUTPUT ${ptx} COMMAND ${nvcc} -ptx -arch=compute_${oldest} -o ${ptx} ${kernel}
+    DEPENDS ${sources} ${CMAKE_SOURCE_DIR}/include/helios/maco.h COMMENT "GPU kernels as PTX" VERBATIM)
+  set(fatbin ${dir}/kernel.fatbin)
+  add_custom_command(OUTPUT ${fatbin} COMMAND ${bin}/fatbinary --create=${fatbin} -64 ${images}
+    --image3=kind=ptx,sm=${oldest},file=${ptx} DEPENDS ${files} ${ptx} COMMENT "GPU kernels" VERBATIM)
+  add_custom_target(hl_fatbin DEPENDS ${fatbin})
+  set_source_files_properties(${CMAKE_SOURCE_DIR}/src/maco/cuda_image.c PROPERTIES
+    COMPILE_DEFINITIONS "HL_FATBIN=\"${fatbin}\"" OBJECT_DEPENDS ${fatbin})
+  set(HL_CUDA_ARCHS ${all} PARENT_SCOPE)
+endfunction()

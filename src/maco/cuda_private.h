@@ -1,0 +1,69 @@
+/* The halves of the CUDA runtime: cuda_open.c, cuda_load.c, cuda_run.c, cuda_comm.c, cuda_report.c.
+ * Every call of the driver is made inside the device's primary context, pushed and popped. */
+#ifndef HL_MACO_CUDA_PRIVATE_H
+#define HL_MACO_CUDA_PRIVATE_H
+
+#include "helios/maco.h"
+#include "maco/cuda_nccl.h"
+#include "maco/cuda_tables.h"
+#include "maco/plan.h"
+#include "mem/cuda_driver.h"
+
+/* A CUSTOM_COMM of the loaded plan, for the thread of the driver that calls it. */
+struct hl_cuda_call {
+    maco_cuda *cuda;
+    uint32_t task;
+    maco_function function;
+    void *arg;
+};
+
+struct maco_cuda {
+    struct cuda_driver cu;
+    struct hl_nccl nccl; /* loaded with the first group that has a communicator */
+    cu_device device;
+    int retained;
+    struct CUctx_st *context;
+    struct CUmod_st *module;
+    struct CUfunc_st *kernel;
+    struct CUstream_st *own; /* uploads and downloads */
+    struct CUevent_st *begun, *ended, *copied;
+    maco_cuda_info info;
+    maco_cuda_options options; /* its arrays are copies */
+    void *comms[HL_GPU_GROUPS];
+    struct CUstream_st *streams[HL_GPU_GROUPS];
+    int dead[HL_GPU_GROUPS]; /* its communicator was aborted */
+
+    const maco_plan *plan;
+    maco_plan_view view;
+    struct hl_cuda_tables tables;
+    cu_ptr memory; /* the tables on the device */
+    struct hl_gpu_host *host;
+    cu_ptr host_on_device;
+    uint32_t ctas;
+    int clean; /* the tables are as iteration left them */
+    uint64_t iteration;
+    int running;
+    struct hl_cuda_call *calls; /* n_comm */
+    int call_status;            /* of the first that failed */
+    char call_why[256];
+};
+
+hl_status hl_cuda_enter(maco_cuda *c) HL_CHECK;
+void hl_cuda_leave(maco_cuda *c);
+/* Copies between host and device, complete on return. */
+hl_status hl_cuda_upload(maco_cuda *c, cu_ptr to, const void *from, size_t bytes) HL_CHECK;
+hl_status hl_cuda_download(maco_cuda *c, void *to, cu_ptr from, size_t bytes) HL_CHECK;
+/* Asks the event until it has come, at most `timeout_ns`; what: for the message. */
+hl_status hl_cuda_await(maco_cuda *c, struct CUevent_st *event, uint64_t timeout_ns,
+                        const char *what) HL_CHECK;
+void hl_cuda_unload(maco_cuda *c);
+/* The tables as they are before the first run. */
+hl_status hl_cuda_reset(maco_cuda *c) HL_CHECK;
+/* Enqueues the run's communication, behind its kernel. */
+hl_status hl_cuda_comm_start(maco_cuda *c, const struct hl_gpu_run *run) HL_CHECK;
+/* Frees streams that still wait after a failed run. */
+void hl_cuda_comm_abandon(maco_cuda *c, const struct hl_gpu_run *run);
+/* The status of a run that the kernel ended early. */
+hl_status hl_cuda_report(maco_cuda *c);
+
+#endif

@@ -1,0 +1,28 @@
+/* The GPU kernels as a library of functions that tests/support/cuda_stub_run.c calls in the place
+ * of a GPU. CUDA_STUB_THREADS: threads of a CTA, in place of the launch's; CUDA_STUB_SEED. */
+#include "support/cuda_cpu.h"
+
+#include "maco/cuda/kernel.cu"
+
+#define API extern "C" __attribute__((visibility("default")))
+
+thread_local gpu::cta_of_fibers *gpu::cta;
+
+static void one_cta(void *argument)
+{
+    kernel_of_cta(*(const hl_gpu_run *)argument);
+}
+
+static uint32_t setting(const char *name, uint32_t otherwise)
+{
+    const char *text = getenv(name);
+    return text != nullptr ? (uint32_t)strtoul(text, nullptr, 0) : otherwise;
+}
+
+API const size_t hl_maco_persistent_argument = sizeof(hl_gpu_run);
+
+API void hl_maco_persistent(unsigned grid, unsigned block, void *argument)
+{
+    gpu::run_grid(grid, setting("CUDA_STUB_THREADS", block), setting("CUDA_STUB_SEED", 1), one_cta,
+                  argument);
+}

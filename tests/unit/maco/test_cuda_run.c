@@ -1,0 +1,452 @@
+/* The CUDA runtime against a driver for tests (support/cuda_stub.c) that runs the real kernels'
+ * source on the CPU: loading, launching, deadlines, communication by streams, what is told. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include <cmocka.h>
+
+#include "helios/maco.h"
+#include "maco/cuda/abi.h"
+#include "maco/cuda_image.h"
+#include "mem/cuda_driver.h"
+
+static char driver[512], kernels[512], nccl[512];
+
+#define N 64 /* floats of a buffer */
+
+/* What a program has: the driver, a context, memory, a stream. */
+struct rig {
+    struct cuda_driver cu;
+    struct CUctx_st *context;
+    struct CUstream_st *stream;
+    cu_ptr memory;
+    float *data; /* the same for the CPU */
+    maco_graph *graph;
+    maco_plan *plan;
+    maco_cuda *cuda;
+};
+
+#define MUST(r, call, args) assert_int_equal((r)->cu.call args, HL_CUDA_SUCCESS)
+
+static int open_rig(void **state)
+{
+    struct rig *r = calloc(1, sizeof(*r));
+    struct CUctx_st *old;
+    setenv("CUDA_STUB_NEAR", "1", 1);
+    setenv("CUDA_STUB_KERNELS", kernels, 1);
+    setenv("CUDA_STUB_THREADS", "1", 1);
+    setenv("CUDA_STUB_DELAY_US", "100", 1);
+    setenv("CUDA_STUB_MULTIPROCESSORS", "8", 1);
+    unsetenv("CUDA_STUB_FAIL");
+    unsetenv("CUDA_STUB_WITHOUT");
+    assert_int_equal(cuda_driver_load(driver, &r->cu), HL_OK);
+    MUST(r, cuDevicePrimaryCtxRetain, (&r->context, 0));
+    MUST(r, cuCtxPushCurrent_v2, (r->context));
+    MUST(r, cuMemAlloc_v2, (&r->memory, 1 << 20));
+    MUST(r, cuStreamCreate, (&r->stream, HL_CU_STREAM_NON_BLOCKING));
+    MUST(r, cuCtxPopCurrent_v2, (&old));
+    r->data = (float *)(uintptr_t)r->memory;
+    assert_int_equal(maco_graph_new(&r->graph), 0);
+    *state = r;
+    return 0;
+}
+
+/* The stub ends the process if something is left when its last context goes. */
+static int close_rig(void **state)
+{
+    struct rig *r = *state;
+    struct CUctx_st *old;
+    unsetenv("CUDA_STUB_FAIL");
+    maco_cuda_close(r->cuda);
+    maco_plan_free(r->plan);
+    maco_graph_free(r->graph);
+    MUST(r, cuCtxPushCurrent_v2, (r->context));
+    MUST(r, cuStreamDestroy_v2, (r->stream));
+    MUST(r, cuMemFree_v2, (r->memory));
+    MUST(r, cuCtxPopCurrent_v2, (&old));
+    MUST(r, cuDevicePrimaryCtxRelease_v2, (0));
+    free(r);
+    return 0;
+}
+
+static float *buffer(struct rig *r, int i)
+{
+    return r->data + (size_t)i * N;
+}
+
+static uint32_t add_op(struct rig *r, maco_op op)
+{
+    uint32_t id = MACO_NONE;
+    op.worker = op.worker == 0 ? -1 : op.worker;
+    assert_int_equal(maco_graph_add(r->graph, &op, &id), 0);
+    return id;
+}
+
+/* y = 2 x + 1 */
+static uint32_t add_step(struct rig *r, int from, int to, const char *name)
+{
+    return add_op(r, (maco_op){.type = MACO_TASK_ELEMENTWISE,
+                               .inputs = {buffer(r, from)},
+                               .outputs = {buffer(r, to)},
+                               .dims = {1, N, N, 0, N, MACO_AXPB, MACO_F32},
+                               .aux = {2, 1},
+                               .name = name});
+}
+
+static uint32_t add_allreduce(struct rig *r, int from, int to, uint32_t group, const char *name)
+{
+    return add_op(r, (maco_op){.type = MACO_TASK_ALLREDUCE,
+                               .inputs = {buffer(r, from)},
+                               .outputs = {buffer(r, to)},
+                               .dims = {N, 0, MACO_SUM},
+                               .group = group,
+                               .name = name});
+}
+
+static void compile(struct rig *r, int policy, int workers)
+{
+    const maco_compile_options o = {.policy = policy, .workers = workers, .infer = 1};
+    assert_int_equal(maco_compile(r->graph, &o, &r->plan), 0);
+}
+
+static void open_cuda(struct rig *r, maco_cuda_options o)
+{
+    o.driver = driver;
+    if (o.nccl == NULL)
+        o.nccl = nccl;
+    assert_int_equal(maco_cuda_open(0, &o, &r->cuda), 0);
+    assert_int_equal(maco_cuda_load(r->cuda, r->plan), 0);
+}
+
+static void set_input(struct rig *r, float x)
+{
+    for (int i = 0; i < N; i++)
+        buffer(r, 0)[i] = x;
+}
+
+static void assert_buffer(struct rig *r, int i, float x)
+{
+    for (int k = 0; k < N; k++)
+        assert_true(buffer(r, i)[k] == x);
+}
+
+/* ---- */
+
+static void a_machine_without_a_driver_is_told(void **state)
+{
+    (void)state;
+    maco_cuda *c = NULL;
+    assert_int_equal(maco_cuda_available("libno-such-driver.so.1"), HL_EUNAVAIL);
+    assert_non_null(strstr(hl_error_text(), "libno-such-driver.so.1"));
+    const maco_cuda_options o = {.driver = "libno-such-driver.so.1"};
+    assert_int_equal(maco_cuda_open(0, &o, &c), HL_EUNAVAIL);
+    assert_null(c);
+}
+
+static void the_device_is_described(void **state)
+{
+    struct rig *r = *state;
+    maco_cuda_info info;
+    add_step(r, 0, 1, NULL);
+    compile(r, MACO_SCHEDULER, 0);
+    open_cuda(r, (maco_cuda_options){.reserved = 2});
+    assert_int_equal(maco_cuda_available(driver), 0);
+    assert_int_equal(maco_cuda_describe(r->cuda, &info), 0);
+    assert_string_equal(info.name, "Stub");
+    assert_int_equal(info.multiprocessors, 8);
+    assert_int_equal(info.limit, 8);
+    assert_int_equal(info.workers, 5); /* of 8: 2 reserved, 1 the scheduler */
+    assert_true(info.image_bytes > 10000);
+}
+
+static void runs_of_each_policy(void **state)
+{
+    struct rig *r = *state;
+    static const int policies[] = {MACO_DIRECT, MACO_SCHEDULER, MACO_STATIC};
+    for (int i = 0; i < 20; i++)
+        add_step(r, i % 5 == 0 ? 0 : i, i + 1, NULL);
+    for (size_t k = 0; k < HL_ARRAY_LEN(policies); k++) {
+        compile(r, policies[k], 3);
+        open_cuda(r, (maco_cuda_options){.workers = 3, .ring = 2});
+        for (int run = 0; run < 4; run++) {
+            set_input(r, (float)run);
+            assert_int_equal(maco_cuda_run(r->cuda, r->stream), 0);
+            assert_buffer(r, 20, (float)(run * 32 + 31));
+        }
+        maco_cuda_close(r->cuda);
+        maco_plan_free(r->plan);
+        r->cuda = NULL;
+        r->plan = NULL;
+    }
+}
+
+/* CTAs of 256 threads, with all their barriers. */
+static void whole_blocks(void **state)
+{
+    struct rig *r = *state;
+    setenv("CUDA_STUB_THREADS", "256", 1);
+    for (int i = 0; i < 6; i++)
+        add_step(r, i, i + 1, NULL);
+    compile(r, MACO_SCHEDULER, 0);
+    open_cuda(r, (maco_cuda_options){.workers = 2});
+    set_input(r, 1);
+    assert_int_equal(maco_cuda_run(r->cuda, r->stream), 0);
+    assert_buffer(r, 6, 127);
+}
+
+static void more_ctas_than_fit_are_refused_with_both_numbers(void **state)
+{
+    struct rig *r = *state;
+    add_step(r, 0, 1, NULL);
+    compile(r, MACO_SCHEDULER, 0);
+    const maco_cuda_options o = {.driver = driver, .workers = 300, .reserved = 1};
+    assert_int_equal(maco_cuda_open(0, &o, &r->cuda), 0);
+    assert_int_equal(maco_cuda_load(r->cuda, r->plan), HL_ENOSPC);
+    assert_non_null(strstr(hl_error_text(), "NotCoResident: 300 workers"));
+    assert_non_null(strstr(hl_error_text(), "at most 6 workers"));
+    assert_int_equal(maco_cuda_run(r->cuda, r->stream), HL_EINVAL); /* nothing is loaded */
+}
+
+static void a_device_that_has_no_room_now_is_told(void **state)
+{
+    struct rig *r = *state;
+    add_step(r, 0, 1, NULL);
+    compile(r, MACO_DIRECT, 0);
+    open_cuda(r, (maco_cuda_options){.workers = 4});
+    setenv("CUDA_STUB_MULTIPROCESSORS", "3", 1);
+    assert_int_equal(maco_cuda_run(r->cuda, r->stream), HL_ENOSPC);
+    assert_non_null(strstr(hl_error_text(), "NotCoResident: 4 CTAs"));
+    setenv("CUDA_STUB_MULTIPROCESSORS", "8", 1);
+    set_input(r, 3);
+    assert_int_equal(maco_cuda_run(r->cuda, r->stream), 0);
+    assert_buffer(r, 1, 7);
+}
+
+static int not_called(void *arg, const maco_task *task)
+{
+    (void)arg;
+    (void)task;
+    return -1;
+}
+
+static void a_function_of_the_host_is_refused_at_load(void **state)
+{
+    struct rig *r = *state;
+    add_op(r, (maco_op){.type = MACO_TASK_CUSTOM_COMPUTE, .function = not_called, .name = "mine"});
+    compile(r, MACO_DIRECT, 0);
+    const maco_cuda_options o = {.driver = driver};
+    assert_int_equal(maco_cuda_open(0, &o, &r->cuda), 0);
+    assert_int_equal(maco_cuda_load(r->cuda, r->plan), HL_EUNSUPPORTED);
+    assert_non_null(strstr(hl_error_text(), "task mine"));
+}
+
+static void communication_of_one_rank_is_a_copy_in_its_stream(void **state)
+{
+    struct rig *r = *state;
+    void *comms[2] = {NULL, NULL};
+    for (int i = 0; i < 4; i++) {
+        add_step(r, 0, 10 + i, NULL);
+        add_allreduce(r, 10 + i, 20 + i, (uint32_t)i % 2, NULL);
+        add_step(r, 20 + i, 30 + i, NULL);
+    }
+    compile(r, MACO_DIRECT, 0);
+    open_cuda(r, (maco_cuda_options){.workers = 2, .comms = comms, .n_comms = 2, .trace = 1});
+    for (int run = 1; run <= 3; run++) {
+        set_input(r, (float)run);
+        assert_int_equal(maco_cuda_run(r->cuda, r->stream), 0);
+        for (int i = 0; i < 4; i++)
+            assert_buffer(r, 30 + i, (float)(4 * run + 3));
+    }
+    maco_trace *t = NULL;
+    maco_overlap o;
+    assert_int_equal(maco_cuda_trace(r->cuda, &t), 0);
+    assert_int_equal(maco_trace_overlap(t, &o), 0);
+    assert_int_equal(o.tasks, 12);
+    assert_int_equal(o.comm_before_producer, 0);
+    assert_true(o.comm_ns > 0 && o.compute_ns > 0);
+    maco_trace_free(t);
+}
+
+static void completion_is_told_in_order(void **state)
+{
+    struct rig *r = *state;
+    uint32_t ids[8], n = 0;
+    for (int i = 0; i < 6; i++)
+        add_step(r, i, i + 1, NULL);
+    compile(r, MACO_DIRECT, 0);
+    open_cuda(r, (maco_cuda_options){.trace = 1});
+    assert_int_equal(maco_cuda_order(r->cuda, ids, 8, &n), HL_EINVAL); /* no run yet */
+    for (int run = 0; run < 2; run++) {
+        assert_int_equal(maco_cuda_run(r->cuda, r->stream), 0);
+        assert_int_equal(maco_cuda_order(r->cuda, ids, 8, &n), 0);
+        assert_int_equal(n, 6);
+        for (uint32_t i = 0; i < 6; i++)
+            assert_int_equal(ids[i], i);
+    }
+}
+
+struct gate {
+    int open, calls, fails;
+};
+
+/* Communication of the caller: waits for its gate, a second at most. */
+static int pass(void *arg, const maco_task *task)
+{
+    struct gate *g = arg;
+    (void)task;
+    __atomic_fetch_add(&g->calls, 1, __ATOMIC_SEQ_CST);
+    for (int i = 0; i < 10000 && !__atomic_load_n(&g->open, __ATOMIC_SEQ_CST); i++)
+        nanosleep(&(struct timespec){.tv_nsec = 100000}, NULL);
+    return g->fails ? hl_fail(HL_EIO, "the gate is broken") : 0;
+}
+
+static void add_gate(struct rig *r, struct gate *g)
+{
+    static maco_range reads, writes;
+    reads = (maco_range){(uintptr_t)buffer(r, 1), N * sizeof(float)};
+    writes = (maco_range){(uintptr_t)buffer(r, 2), N * sizeof(float)};
+    add_step(r, 0, 1, "before");
+    add_op(r, (maco_op){.type = MACO_TASK_CUSTOM_COMM,
+                        .function = pass,
+                        .arg = g,
+                        .reads = &reads,
+                        .n_reads = 1,
+                        .writes = &writes,
+                        .n_writes = 1,
+                        .name = "gate"});
+    add_step(r, 2, 3, "after");
+}
+
+static void a_run_that_waits_too_long_ends_and_says_for_what(void **state)
+{
+    struct rig *r = *state;
+    void *comms[1] = {NULL};
+    struct gate g = {0};
+    add_gate(r, &g);
+    compile(r, MACO_DIRECT, 0);
+    open_cuda(r, (maco_cuda_options){
+                     .workers = 2, .comms = comms, .n_comms = 1, .timeout_ns = 200000000});
+    assert_int_equal(maco_cuda_run(r->cuda, r->stream), HL_ETIMEDOUT);
+    assert_non_null(strstr(hl_error_text(), "did not end in 200 ms"));
+    assert_non_null(strstr(hl_error_text(), "after (event"));
+    assert_non_null(strstr(hl_error_text(), "communication gate is not done: 0 of 1"));
+    assert_non_null(strstr(hl_error_text(), "2 of 2 workers looked for work"));
+    g.open = 1; /* and it runs again */
+    assert_int_equal(maco_cuda_run(r->cuda, r->stream), 0);
+    assert_int_equal(g.calls, 2);
+}
+
+static void a_function_that_fails_ends_the_run_with_its_words(void **state)
+{
+    struct rig *r = *state;
+    void *comms[1] = {NULL};
+    struct gate g = {.open = 1, .fails = 1};
+    add_gate(r, &g);
+    compile(r, MACO_DIRECT, 0);
+    open_cuda(r, (maco_cuda_options){.workers = 2, .comms = comms, .n_comms = 1});
+    assert_int_equal(maco_cuda_run(r->cuda, r->stream), HL_EIO);
+    assert_non_null(strstr(hl_error_text(), "task gate: its function failed: the gate is broken"));
+    g.fails = 0;
+    assert_int_equal(maco_cuda_run(r->cuda, r->stream), 0);
+}
+
+static void a_cancelled_run_ends(void **state)
+{
+    struct rig *r = *state;
+    void *comms[1] = {NULL};
+    struct gate g = {0};
+    add_gate(r, &g);
+    compile(r, MACO_SCHEDULER, 0);
+    open_cuda(r, (maco_cuda_options){.workers = 2, .comms = comms, .n_comms = 1});
+    assert_int_equal(maco_cuda_start(r->cuda, r->stream), 0);
+    assert_int_equal(maco_cuda_start(r->cuda, r->stream), HL_EBUSY);
+    assert_int_equal(maco_cuda_load(r->cuda, r->plan), HL_EBUSY);
+    maco_cuda_cancel(r->cuda);
+    assert_int_equal(maco_cuda_wait(r->cuda), HL_ECANCELED);
+    g.open = 1;
+    assert_int_equal(maco_cuda_run(r->cuda, r->stream), 0);
+}
+
+static void a_task_of_a_missing_group_is_named(void **state)
+{
+    struct rig *r = *state;
+    add_allreduce(r, 0, 1, 3, "sum");
+    compile(r, MACO_DIRECT, 0);
+    const maco_cuda_options o = {.driver = driver};
+    assert_int_equal(maco_cuda_open(0, &o, &r->cuda), 0);
+    assert_int_equal(maco_cuda_load(r->cuda, r->plan), HL_EINVAL);
+    assert_non_null(strstr(hl_error_text(), "task sum is of group 3"));
+}
+
+/* Whatever call of the driver fails: an error with its name, and nothing stays behind. */
+static void each_call_may_fail(void **state)
+{
+    static const char *const calls[] = {
+        "cuModuleLoadData:1",  "cuModuleGetFunction:1",
+        "cuStreamCreate:1",    "cuEventCreate:2",
+        "cuMemHostAlloc:1",    "cuMemAlloc:1",
+        "cuMemcpyHtoDAsync:1", "cuLaunchCooperativeKernel:1",
+        "cuStreamWaitEvent:1", "cuStreamWaitValue64:1",
+        "cuMemcpyAsync:1",     "cuStreamWriteValue64:1",
+    };
+    struct rig *r = *state;
+    void *comms[1] = {NULL};
+    add_step(r, 0, 1, NULL);
+    add_allreduce(r, 1, 2, 0, NULL);
+    compile(r, MACO_DIRECT, 0);
+    for (size_t i = 0; i < HL_ARRAY_LEN(calls); i++) {
+        char name[64];
+        const maco_cuda_options o = {.driver = driver, .comms = comms, .n_comms = 1};
+        snprintf(name, sizeof(name), "%.*s", (int)strcspn(calls[i], ":"), calls[i]);
+        setenv("CUDA_STUB_FAIL", calls[i], 1);
+        int st = maco_cuda_open(0, &o, &r->cuda);
+        if (st == 0)
+            st = maco_cuda_load(r->cuda, r->plan);
+        if (st == 0)
+            st = maco_cuda_run(r->cuda, r->stream);
+        if (st == 0)
+            fail_msg("%s failed and nobody said so", calls[i]);
+        assert_non_null(strstr(hl_error_text(), name));
+        maco_cuda_close(r->cuda);
+        r->cuda = NULL;
+    }
+}
+
+int main(void)
+{
+    const void *image;
+    size_t size;
+    const char *build = getenv("HELIOS_BUILD");
+    build = build != NULL ? build : "build";
+    snprintf(driver, sizeof(driver), "%s/tests/libcuda_stub.so", build);
+    snprintf(kernels, sizeof(kernels), "%s/tests/libcuda_cpu_kernels.so", build);
+    snprintf(nccl, sizeof(nccl), "%s/tests/libnccl_stub.so", build);
+    if (hl_maco_cuda_image(&image, &size) != HL_OK) {
+        printf("skipped: %s\n", hl_error_text());
+        return 77;
+    }
+#define TEST(f) cmocka_unit_test_setup_teardown(f, open_rig, close_rig)
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_machine_without_a_driver_is_told),
+        TEST(the_device_is_described),
+        TEST(runs_of_each_policy),
+        TEST(whole_blocks),
+        TEST(more_ctas_than_fit_are_refused_with_both_numbers),
+        TEST(a_device_that_has_no_room_now_is_told),
+        TEST(a_function_of_the_host_is_refused_at_load),
+        TEST(communication_of_one_rank_is_a_copy_in_its_stream),
+        TEST(completion_is_told_in_order),
+        TEST(a_run_that_waits_too_long_ends_and_says_for_what),
+        TEST(a_function_that_fails_ends_the_run_with_its_words),
+        TEST(a_cancelled_run_ends),
+        TEST(a_task_of_a_missing_group_is_named),
+        TEST(each_call_may_fail),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
