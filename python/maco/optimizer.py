@@ -21,6 +21,8 @@ from typing import Any, Callable, Iterator
 import torch
 from torch import fx, nn
 
+from hybridps._tensors import tensors_of
+
 from . import _cost, _dynamo, _match
 from ._capture import Site, Untraceable, capture
 from ._comm import carrier_of
@@ -437,7 +439,7 @@ class MacoOptimizer:
         state = torch.get_rng_state()
         expected = self._run(self.model)
         torch.set_rng_state(state)
-        for i, (a, b) in enumerate(zip(_leaves(expected), _leaves(self._run(made)))):
+        for i, (a, b) in enumerate(zip(tensors_of(expected), tensors_of(self._run(made)))):
             limit = TOLERANCE.get(a.dtype, 0.0)
             scale = float(a.abs().max()) if a.numel() and a.is_floating_point() else 0.0
             if a.shape != b.shape or not torch.allclose(a, b, limit, limit * max(scale, 1.0),
@@ -451,14 +453,3 @@ def _marked(spec: Overlap, plain: Callable) -> Callable:
     def forward(*args: Any, **kwargs: Any) -> torch.Tensor:
         return start(spec, plain, args, kwargs).wait()
     return forward
-
-
-def _leaves(value: Any) -> Iterator[torch.Tensor]:
-    if isinstance(value, torch.Tensor):
-        yield value
-    elif isinstance(value, dict):
-        for item in value.values():
-            yield from _leaves(item)
-    elif isinstance(value, (tuple, list)):
-        for item in value:
-            yield from _leaves(item)
