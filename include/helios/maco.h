@@ -57,8 +57,8 @@ enum maco_task_type {
     MACO_TASK_SILU = 105,    /* X -> Y; rows, cols, ldx, ldy */
     MACO_TASK_SOFTMAX = 106, /* X -> Y over each row; rows, cols, ldx, ldy */
     MACO_TASK_RMSNORM = 107, /* X(, gamma[cols]) -> Y; rows, cols, ldx, ldy; eps */
-    /* A(, B) -> Y; rows, cols, lda, ldb, ldy, op (enum maco_elementwise), dtype of Y; alpha, beta
-     */
+    /* A(, B) -> Y; rows, cols, lda, ldb (0: B is one row for all), ldy, op (enum maco_elementwise),
+     * dtype of Y; alpha, beta */
     MACO_TASK_ELEMENTWISE = 120,
     MACO_TASK_CUSTOM_COMPUTE = 150, /* a function of the caller */
     /* X -> Y, may be one; count (low, high 32 bits), op (enum maco_reduce), peer or root, tag,

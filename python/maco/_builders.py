@@ -73,7 +73,7 @@ class Builders:
     def elementwise(self, op: str, a: Any, b: Any = None, alpha: float = 1.0, beta: float = 0.0,
                     out: Any = None, **options: Any) -> Any:
         """add, mul, sub; axpb: alpha a + beta; relu; cast, to the dtype of out; scale_add:
-        alpha a + b."""
+        alpha a + b. b may be one row, for all of a's."""
         return self._rows(TaskType.ELEMENTWISE, [a] if b is None else [a, b], out, op=op,
                           alpha=alpha, beta=beta, **options)
 

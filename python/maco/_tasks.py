@@ -186,6 +186,16 @@ def _unary(call: Call) -> Numbers:
     return Numbers(dims, (), same_dtype(call.tensors(), FLOATS, call.what))
 
 
+def _ldb(call: Call, a: torch.Tensor, b: torch.Tensor) -> int:
+    """0: b is one row, for all of a's."""
+    if b.shape != a.shape and (b.numel() == a.shape[-1] == b.shape[-1] or
+                               b.dim() == a.dim() and b.numel() == 1 == a.shape[-1]):
+        dense(b, f"B of {call.what}")
+        return 0
+    same_shape(a, b, f"A and B of {call.what}")
+    return matrix(b, f"B of {call.what}").ld
+
+
 def _elementwise(call: Call) -> Numbers:
     op = call.take("op", "add" if len(call.inputs) == 2 else None)
     if op not in _abi.ELEMENTWISE:
@@ -196,10 +206,7 @@ def _elementwise(call: Call) -> Numbers:
         raise NullInputError(f"{call.what}: {op} has {len(call.inputs)} inputs",
                              f"it takes {2 if two else 1}")
     ma, my = _rows(call)
-    ldb = 0
-    if two:
-        same_shape(call.inputs[0], call.inputs[1], f"A and B of {call.what}")
-        ldb = matrix(call.inputs[1], f"B of {call.what}").ld
+    ldb = _ldb(call, call.inputs[0], call.inputs[1]) if two else 0
     out = same_dtype(call.outputs, FLOATS, f"Y of {call.what}")
     return Numbers((ma.rows, ma.cols, ma.ld, ldb, my.ld, _abi.ELEMENTWISE.index(op), out),
                    (float(call.take("alpha", 1.0)), float(call.take("beta", 0.0))),

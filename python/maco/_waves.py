@@ -69,7 +69,8 @@ def _slices(rows: int, waves: int, ranks: int) -> Iterator[tuple[int, str, slice
 def _cut_rows(task: Any, waves: int, ranks: int) -> list[Piece]:
     """X and Y by rows; weights, gamma and bias whole."""
     trailing = task.attributes.get("trailing", 1)
-    both = task.type is TaskType.ELEMENTWISE
+    both = task.type is TaskType.ELEMENTWISE and \
+        all(t.shape == task.inputs[0].shape for t in task.inputs)
     transposable = task.type is TaskType.MATMUL and task.inputs[0].dim() == 2
     first = [t if t is None or (i > 0 and not both) else
              _rows(t, matrix(t, "X", trailing, transposable)) for i, t in enumerate(task.inputs)]

@@ -102,7 +102,8 @@ static void elementwise(struct adding *a)
 {
     const maco_task *t = a->t;
     matrix(a, "A", READ, t->inputs[0], 0, 1, 2);
-    matrix(a, "B", READ, t->inputs[1], 0, 1, 3);
+    int whole = t->dims[3] > 0; /* or one row for all */
+    matrix(a, "B", READ, t->inputs[1], whole ? 0 : -1, 1, whole ? 3 : -1);
     a->elem = hl_maco_dtype_size(t->dims[6]);
     matrix(a, "Y", WRITE, t->outputs[0], 0, 1, 4);
 }

@@ -1,0 +1,355 @@
+"""A module as a graph of tasks.
+
+The module runs once, with the example inputs, while every function of torch that it calls is watched:
+what has a task type becomes tasks on the very tensors of that run, views stay views, what depends on
+no input and no parameter stays as it is, and anything else becomes a task that calls the function
+again. So Python's control flow is followed, and whatever would depend on values is refused.
+
+Intermediate results keep their memory as long as the graph.
+"""
+from __future__ import annotations
+
+import collections
+import contextlib
+from typing import Any, Callable, Iterator
+
+import torch
+import torch.distributed as dist
+import torch.nn.functional as functional
+from torch.overrides import TorchFunctionMode
+from torch.utils import _pytree
+
+from hybridps._tensors import tensors_of
+
+from ._lowering import LOWERINGS, Lowered, rms_norm_of
+from .errors import (DTypeError, MacoError, NullInputError, ShapeMismatchError, UnsupportedError)
+from .task_graph import TaskGraph
+
+# What they return, or the shape of it, depends on values.
+BY_VALUE = {"item", "tolist", "numpy", "__bool__", "__int__", "__float__", "__index__",
+            "__complex__", "__contains__", "nonzero", "argwhere", "masked_select", "unique",
+            "unique_consecutive", "equal", "allclose", "is_nonzero", "bincount", "__array__"}
+RANDOM = {"rand", "randn", "randint", "randperm", "normal", "bernoulli", "multinomial", "poisson",
+          "rand_like", "randn_like", "randint_like", "dropout", "alpha_dropout", "feature_dropout",
+          "feature_alpha_dropout", "dropout_", "normal_", "uniform_", "bernoulli_", "rrelu",
+          "random_", "exponential_"}
+TOLERANCE = {torch.float32: 1e-4, torch.float16: 1e-2, torch.bfloat16: 5e-2}
+
+
+def storage(t: torch.Tensor) -> int:
+    return t.untyped_storage().data_ptr() if hasattr(t, "untyped_storage") else \
+        t.storage().data_ptr()
+
+
+class ModuleGraph(TaskGraph):
+    """Call it as the module; not seen by autograd. Each call runs the graph and gives new tensors."""
+
+    def __init__(self, module: torch.nn.Module, **options: Any) -> None:
+        super().__init__(**options)
+        self.module = module
+        self.inputs: list[Any] = []
+        self.outputs: list[Any] = []
+        self.in_spec: Any = None
+        self.out_spec: Any = None
+        self.calls: list[dict[str, Any]] = []  # functions that have no task type
+        self.random = self.stateful = False
+        self._homes = [(name, t, t.data_ptr()) for name, t in
+                       (*module.named_parameters(), *module.named_buffers())]
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        self._fill(args, kwargs)
+        for name, t, home in self._homes:
+            if t.data_ptr() != home:
+                raise MacoError(f"{name} lies elsewhere than when the graph was made",
+                                "change parameters in place, or make the graph again")
+        self.execute()
+        return _pytree.tree_unflatten([t.clone() if isinstance(t, torch.Tensor) else t
+                                       for t in self.outputs], self.out_spec)
+
+    def _fill(self, args: Any, kwargs: Any) -> None:
+        given, spec = _pytree.tree_flatten((args, kwargs))
+        if spec != self.in_spec:
+            raise ShapeMismatchError("other arguments than the example's",
+                                     "the same number, order and names")
+        for i, (new, mine) in enumerate(zip(given, self.inputs)):
+            if not isinstance(mine, torch.Tensor):
+                if new is not mine and new != mine:
+                    raise UnsupportedError(f"argument {i} is {new!r}, the example's was {mine!r}",
+                                           "make a graph for each value")
+                continue
+            if not isinstance(new, torch.Tensor):
+                raise NullInputError(f"argument {i} is a {type(new).__name__}", "give a tensor")
+            if new.shape != mine.shape:
+                raise ShapeMismatchError(
+                    f"argument {i} has shape {tuple(new.shape)}, the example had "
+                    f"{tuple(mine.shape)}", "shapes are fixed: make a graph for each, or pad")
+            if new.dtype != mine.dtype:
+                raise DTypeError(f"argument {i} is of {new.dtype}, the example of {mine.dtype}",
+                                 "dtypes are fixed, too")
+        with torch.no_grad():
+            for new, mine in zip(given, self.inputs):
+                if isinstance(mine, torch.Tensor):
+                    mine.copy_(new)
+
+    def report(self) -> dict[str, Any]:
+        """``tasks`` by type, and ``calls``: the functions of torch that stayed, how often, and
+        why."""
+        calls = collections.Counter((c["function"], c["reason"]) for c in self.calls)
+        return {"module": type(self.module).__name__, "tasks": len(self.tasks),
+                "types": dict(collections.Counter(t.type.name for t in self.tasks)),
+                "calls": [{"function": f, "count": n, "reason": why}
+                          for (f, why), n in calls.items()]}
+
+
+class Trace(TorchFunctionMode):
+    """Watches one run."""
+
+    def __init__(self, graph: ModuleGraph) -> None:
+        super().__init__()
+        self.graph = graph
+        self.constants: dict[int, torch.Tensor] = {}  # by storage
+        self.held: list[Any] = []
+        self.paused = False
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (),
+                           kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        return func(*args, **kwargs) if self.paused else self.call(func, args, kwargs)
+
+    def is_constant(self, t: torch.Tensor) -> bool:
+        return storage(t) in self.constants
+
+    def call(self, func: Any, args: Any, kwargs: Any) -> Any:
+        name = getattr(func, "__name__", str(func))
+        used = list(tensors_of((args, kwargs)))
+        live = [t for t in used if not self.is_constant(t)]
+        if live and (name in BY_VALUE or _indexes_by_mask(name, args)):
+            raise UnsupportedError(
+                f"{name}() of a tensor in {type(self.graph.module).__name__}: what follows would "
+                "depend on values", "shapes and control flow of a graph are fixed; take that part "
+                "out of the module, or use torch.where")
+        before = [_version(t) for t in used]
+        self.paused, paused = True, self.paused
+        try:
+            result = func(*args, **kwargs)
+        finally:
+            self.paused = paused
+        changed = [t for t, v in zip(used, before) if _version(t) != v]
+        homes = {storage(t) for t in used}
+        made = [t for t in tensors_of(result) if t.numel() and storage(t) not in homes]
+        self.held += made
+        random = name in RANDOM and bool(made or changed)
+        self.graph.random |= random
+        if not made and not changed:
+            return result
+        if not live and not random:
+            self.constants.update((storage(t), t) for t in made)
+            return result
+        self.add(func, name, args, kwargs, result, made, changed)
+        return result
+
+    def add(self, func: Any, name: str, args: Any, kwargs: Any, result: Any,
+            made: list[torch.Tensor], changed: list[torch.Tensor]) -> None:
+        for t in changed:  # no constant any more
+            self.constants.pop(storage(t), None)
+        known = {storage(t) for t in self.held} | {storage(t) for t in self.graph.inputs
+                                                   if isinstance(t, torch.Tensor)}
+        self.graph.stateful |= any(storage(t) not in known for t in changed)
+        why = self.lower(name, args, kwargs, result, made, changed)
+        if why is None:
+            return
+        self.graph.calls.append({"function": name, "reason": why})
+        places = [i for i, t in enumerate(tensors_of(result)) if any(t is m for m in made)]
+
+        def again(_inputs: Any, _outputs: Any) -> None:
+            fresh = list(tensors_of(func(*args, **kwargs)))
+            for place, mine in zip(places, made):
+                mine.copy_(fresh[place])
+        inputs = [t.detach() for t in tensors_of((args, kwargs)) if t.numel()]
+        outputs = [t.detach() for t in (*made, *changed)]
+        self.graph.custom(again, inputs, outputs, name=f"{name} {len(self.graph.tasks)}")
+
+    def lower(self, name: str, args: Any, kwargs: Any, result: Any, made: list[torch.Tensor],
+              changed: list[torch.Tensor]) -> str | None:
+        """Tasks for it; the reason why there are none."""
+        inplace = bool(changed)
+        plain = name[:-1] if inplace and name.endswith("_") and not name.endswith("__") else name
+        lowering = LOWERINGS.get(plain.strip("_"))
+        if lowering is None:
+            return "it has no task type"
+        if inplace and (made or len(changed) != 1 or not args or changed[0] is not args[0]):
+            return "it changes more than its first argument"
+        first = len(self.graph.tasks)
+        try:
+            lowering(Lowered(self.graph, name, changed[0] if inplace else result), *args, **kwargs)
+            return None
+        except (MacoError, TypeError) as error:
+            del self.graph.tasks[first:]
+            return str(error).split("\n")[0]
+
+    def norm(self, module: torch.nn.Module, call: Callable[..., Any], args: Any,
+             kwargs: Any) -> Any:
+        """A module that calls itself a root mean square norm, and computes one, is one task."""
+        found = rms_norm_of(module, args, kwargs)
+        if self.paused or found is None:
+            return call(module, *args, **kwargs)
+        x, weight, eps = found
+        self.paused = True
+        try:
+            result = call(module, *args, **kwargs)
+            wide = x.float()
+            want = wide * torch.rsqrt(wide.pow(2).mean(-1, keepdim=True) + eps) * weight.float()
+            fits = result.shape == want.shape and \
+                torch.allclose(result.float(), want, rtol=TOLERANCE.get(result.dtype, 1e-4),
+                               atol=1e-5)
+        finally:
+            self.paused = False
+        if fits and storage(result) != storage(x):
+            first = len(self.graph.tasks)
+            try:
+                self.graph.rmsnorm(x, weight, eps=eps, out=result,
+                                   name=f"{type(module).__name__} {first}")
+                self.held.append(result)
+                return result
+            except MacoError:
+                del self.graph.tasks[first:]
+        return call(module, *args, **kwargs)
+
+
+def _version(t: torch.Tensor) -> int:
+    return -1 if t.is_inference() else t._version
+
+
+def _indexes_by_mask(name: str, args: Any) -> bool:
+    """x[mask] has as many elements as the mask is true."""
+    return name == "__getitem__" and any(t.dtype in (torch.bool, torch.uint8)
+                                         for t in tensors_of(args[1]))
+
+
+@contextlib.contextmanager
+def _watched(trace: Trace) -> Iterator[None]:
+    """Functions of torch.nn.functional are gone through, to what they call."""
+    off = {"has_torch_function": lambda _: False, "has_torch_function_unary": lambda _: False,
+           "has_torch_function_variadic": lambda *_: False}
+    patched = [(functional, k, v) for k, v in off.items() if hasattr(functional, k)]
+    call = torch.nn.Module.__call__
+    patched.append((torch.nn.Module, "__call__",
+                    lambda module, *args, **kwargs: trace.norm(module, call, args, kwargs)))
+    getitem = torch.Tensor.__getitem__  # not seen by torch 1.13's modes
+    patched.append((torch.Tensor, "__getitem__", lambda t, index: getitem(t, index) if trace.paused
+                    else trace.call(getitem, (t, index), {})))
+    if dist.is_available():
+        patched += [(dist, name, _collective(trace, name, getattr(dist, name)))
+                    for name in _COLLECTIVES if hasattr(dist, name)]
+    old = [(owner, name, vars(owner).get(name)) for owner, name, _ in patched]
+    for owner, name, value in patched:
+        setattr(owner, name, value)
+    try:
+        with torch.no_grad(), trace:
+            yield
+    finally:
+        for owner, name, value in old:
+            if value is None:
+                delattr(owner, name)
+            else:
+                setattr(owner, name, value)
+
+
+_COLLECTIVES = ("all_reduce", "all_gather", "all_gather_into_tensor", "_all_gather_base",
+                "reduce_scatter", "reduce_scatter_tensor", "_reduce_scatter_base", "broadcast",
+                "all_to_all", "all_to_all_single", "reduce", "gather", "scatter", "send", "recv",
+                "isend", "irecv", "barrier")
+
+
+def _collective(trace: Trace, name: str, call: Callable[..., Any]) -> Callable[..., Any]:
+    """all_reduce becomes a task; the others are refused."""
+    def refuse(*_args: Any, **_kwargs: Any) -> Any:
+        raise UnsupportedError(f"torch.distributed.{name}() in "
+                               f"{type(trace.graph.module).__name__}",
+                               "only all_reduce becomes a task of from_module")
+
+    def all_reduce(tensor: torch.Tensor, op: Any = dist.ReduceOp.SUM, group: Any = None,
+                   async_op: bool = False) -> Any:
+        names = {dist.ReduceOp.SUM: "sum", dist.ReduceOp.MIN: "min", dist.ReduceOp.MAX: "max",
+                 dist.ReduceOp.PRODUCT: "prod"}
+        found = [n for k, n in names.items() if op == k]
+        if not found:
+            refuse()
+        trace.paused = True
+        try:
+            work = call(tensor, op=op, group=group, async_op=async_op)
+        finally:
+            trace.paused = False
+        trace.graph.allreduce(tensor, found[0], out=tensor,
+                              name=f"all_reduce {len(trace.graph.tasks)}",
+                              **({} if group is None else {"group": group}))
+        return work
+    return all_reduce if name == "all_reduce" else refuse
+
+
+def _example(value: Any) -> Any:
+    if not isinstance(value, torch.Tensor):
+        return value
+    return value.detach().clone()
+
+
+def from_module(kind: type[TaskGraph], module: torch.nn.Module, example_inputs: Any,
+                strict: bool, options: dict[str, Any]) -> ModuleGraph:
+    """example_inputs: a tensor, a tuple of arguments or a dict of named ones. strict: calls into
+    torch are an UnsupportedError. The graph's result is held against the module's."""
+    if not isinstance(module, torch.nn.Module):
+        raise NullInputError(f"from_module of a {type(module).__name__}", "give a torch.nn.Module")
+    args, kwargs = ((), example_inputs) if isinstance(example_inputs, dict) else \
+        (tuple(example_inputs) if isinstance(example_inputs, (tuple, list)) else
+         (example_inputs,), {})
+    graph = ModuleGraph(module, **options)
+    given, graph.in_spec = _pytree.tree_flatten((args, kwargs))
+    graph.inputs = [_example(v) for v in given]
+    own_args, own_kwargs = _pytree.tree_unflatten(graph.inputs, graph.in_spec)
+    trace = Trace(graph)
+    with _watched(trace):
+        result = module(*own_args, **own_kwargs)
+    graph.outputs, graph.out_spec = _pytree.tree_flatten(result)
+    for value in graph.outputs:
+        if not isinstance(value, (torch.Tensor, int, float, bool, str, type(None))):
+            raise UnsupportedError(f"the module returns a {type(value).__name__}",
+                                   "tensors in tuples, lists and dicts")
+    graph._kept_trace = trace.held  # type: ignore[attr-defined]
+    if strict and graph.calls:
+        calls = "; ".join(f"{c['function']} ({c['count']} times): {c['reason']}"
+                          for c in graph.report()["calls"])
+        raise UnsupportedError(f"{type(module).__name__} needs calls into torch: {calls}",
+                               "strict=False runs them as tasks")
+    if not graph.tasks:
+        raise UnsupportedError(f"{type(module).__name__} computes nothing", "call it as it is")
+    if not graph.random and not graph.stateful:
+        _check(graph, args, kwargs)
+    return graph
+
+
+def _turned(value: Any) -> Any:
+    """Other numbers of the same kind."""
+    if not isinstance(value, torch.Tensor):
+        return value
+    own = value.detach().clone()
+    return own.flatten().flip(0).view(own.shape) if own.is_floating_point() else own
+
+
+def _check(graph: ModuleGraph, args: Any, kwargs: Any) -> None:
+    """Against the module, with other values than those it was traced with."""
+    values, spec = _pytree.tree_flatten((args, kwargs))
+    args, kwargs = _pytree.tree_unflatten([_turned(v) for v in values], spec)
+    got, _ = _pytree.tree_flatten(graph(*args, **kwargs))
+    with torch.no_grad():
+        want, _ = _pytree.tree_flatten(graph.module(*args, **kwargs))
+    for i, (mine, theirs) in enumerate(zip(got, want)):
+        if not isinstance(theirs, torch.Tensor):
+            continue
+        bound = TOLERANCE.get(theirs.dtype, 1e-6)
+        most = theirs.double().abs().nan_to_num(0, 0, 0).max().item()
+        if mine.shape != theirs.shape or not torch.allclose(
+                mine.double(), theirs.double(), rtol=bound, atol=bound * most + 1e-30,
+                equal_nan=True):
+            raise UnsupportedError(
+                f"output {i} of the graph is not that of {type(graph.module).__name__}",
+                "does it depend on something that torch does not compute?")

@@ -1,0 +1,258 @@
+#!/usr/bin/python3
+"""TaskGraph.from_module: the module's results, what becomes of which function, what is refused."""
+from __future__ import annotations
+
+import ctypes
+import pathlib
+import sys
+import unittest
+
+try:
+    import torch
+except ImportError:
+    print("skipped: python3-torch is not installed")
+    sys.exit(77)
+import torch.nn as nn
+import torch.nn.functional as F
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
+sys.path[:0] = [str(ROOT / "tests" / "support"), str(ROOT / "python")]
+from maco import TaskGraph, errors  # noqa: E402
+from maco_models import Dit, Llm  # noqa: E402
+
+
+class Of(nn.Module):
+    """A function as a module."""
+
+    def __init__(self, function, *parameters):
+        super().__init__()
+        self.function = function
+        self.parameters_ = nn.ParameterList(parameters)
+
+    def forward(self, *args):
+        return self.function(*args, *self.parameters_)
+
+
+class Case(unittest.TestCase):
+    def setUp(self):
+        torch.manual_seed(0)
+
+    def graph(self, module, *inputs, **options):
+        made = TaskGraph.from_module(module, inputs, **options)
+        self.addCleanup(made.close)
+        return made
+
+    def same(self, module, graph, *inputs, rtol=1e-5, atol=1e-5):
+        with torch.no_grad():
+            torch.testing.assert_close(graph(*inputs), module(*inputs), rtol=rtol, atol=atol)
+
+
+class Modules(Case):
+    def test_blocks_without_a_call_into_torch(self):
+        mlp = nn.Sequential(nn.Linear(16, 64), nn.GELU(), nn.LayerNorm(64), nn.Dropout(0.1),
+                            nn.Linear(64, 16), nn.ReLU(inplace=True)).eval()
+        layer = nn.TransformerEncoderLayer(32, 4, 64, 0.0, batch_first=True, norm_first=True)
+        for module, shapes in ((mlp, [(4, 16)]), (layer.eval(), [(2, 8, 32)]),
+                               (Llm(), [(2, 8, 32)]), (Dit(), [(2, 8, 32), (2, 32)])):
+            with self.subTest(type(module).__name__):
+                def inputs():
+                    return [torch.randn(s) for s in shapes]
+                graph = self.graph(module, *inputs(), strict=True)
+                self.assertEqual(graph.report()["calls"], [])
+                for _ in range(3):
+                    self.same(module, graph, *inputs())
+
+    def test_the_same_bits_by_every_policy_and_number_of_workers(self):
+        module, x, results = Llm(), torch.randn(2, 8, 32), []
+        for policy in ("direct", "scheduler", "static"):
+            for workers in (1, 3):
+                graph = self.graph(module, x, policy=policy, num_workers=workers)
+                results.append(graph(x))
+        for other in results[1:]:
+            self.assertTrue(torch.equal(results[0], other))
+
+    def test_half_precision(self):
+        module = nn.Sequential(nn.Linear(32, 32), nn.SiLU(), nn.LayerNorm(32)).bfloat16()
+        graph = self.graph(module, torch.randn(8, 32).bfloat16(), strict=True)
+        self.same(module, graph, torch.randn(8, 32).bfloat16(), rtol=3e-2, atol=3e-2)
+
+    def test_parameters_changed_in_place_are_used(self):
+        module = nn.Linear(8, 8)
+        x = torch.randn(4, 8)
+        graph = self.graph(module, x)
+        with torch.no_grad():
+            module.weight.mul_(2)
+        self.same(module, graph, x)
+        module.weight.data = torch.randn(8, 8)
+        with self.assertRaisesRegex(errors.MacoError, "weight lies elsewhere"):
+            graph(x)
+
+    def test_results_are_new_tensors_in_the_module_s_structure(self):
+        module = Of(lambda x: {"a": x * 2, "b": [x, None, 3, x[:, 1]]})
+        x = torch.randn(4, 3)
+        graph = self.graph(module, x)
+        first = graph(x)
+        graph(torch.zeros(4, 3))
+        self.assertTrue(torch.equal(first["a"], x * 2))
+        self.assertTrue(torch.equal(first["b"][0], x))
+        self.assertEqual(first["b"][1:3], [None, 3])
+        self.assertTrue(torch.equal(first["b"][3], x[:, 1]))
+
+    def test_named_arguments(self):
+        graph = TaskGraph.from_module(Dit(), {"x": torch.randn(1, 4, 32),
+                                              "condition": torch.randn(1, 32)})
+        self.assertEqual(graph(x=torch.randn(1, 4, 32), condition=torch.randn(1, 32)).shape,
+                         (1, 4, 32))
+
+    def test_a_traced_run(self):
+        graph = self.graph(Llm(), torch.randn(2, 8, 32), trace=True)
+        graph(torch.randn(2, 8, 32))
+        self.assertEqual(graph.compile().overlap_stats()["tasks"], len(graph.tasks))
+
+
+class Functions(Case):
+    """Each against torch; with what it becomes."""
+
+    def of(self, function, *inputs, calls=0, parameters=()):
+        module = Of(function, *parameters)
+        graph = self.graph(module, *inputs)
+        report = graph.report()
+        self.assertEqual(sum(c["count"] for c in report["calls"]), calls, report)
+        fresh = [torch.randn_like(x) if x.is_floating_point() else x for x in inputs]
+        self.same(module, graph, *fresh)
+        return report["types"]
+
+    def test_elements(self):
+        a, b, row, column = torch.randn(3, 4, 6), torch.randn(3, 4, 6), torch.randn(6), \
+            torch.randn(3, 4, 1)
+        for f in (lambda a, b: a + b, lambda a, b: a - b, lambda a, b: a * b,
+                  lambda a, b: torch.add(a, b, alpha=3), lambda a, b: a + 2, lambda a, b: 2 - a,
+                  lambda a, b: 3 * a, lambda a, b: a / 3, lambda a, b: -a, lambda a, b: a ** 2,
+                  lambda a, b: a.relu(), lambda a, b: a.clone().add_(b).mul_(2).relu_(),
+                  lambda a, b: a.transpose(0, 2) * 2 + b.transpose(0, 2),
+                  lambda a, b: a.transpose(0, 1) + b.view(4, 3, 6)):
+            self.of(f, a, b)
+        self.of(lambda a, b: a + b, a, row)
+        self.of(lambda a, b: b + a, a, row)
+        self.of(lambda a, b: a * b, a, torch.randn(3, 1, 6))
+        self.of(lambda a, b: a + b, a, torch.randn(4, 6))
+        self.of(lambda a, b: a + b, a, column, calls=1)
+        self.of(lambda a, b: a - b, row, a, calls=1)
+        self.of(lambda a: a.exp() + a.sum(-1, keepdim=True), a, calls=3)
+        self.of(lambda a: a.half().float(), a)
+
+    def test_products(self):
+        a, b = torch.randn(2, 3, 5, 4), torch.randn(2, 3, 4, 6)
+        self.assertEqual(self.of(torch.matmul, a, b)["MATMUL"], 6)
+        self.assertEqual(self.of(lambda a, b: a @ b[0, 0], a, b), {"MATMUL": 1})
+        self.assertEqual(self.of(lambda a, b: torch.bmm(a[0], b[0]), a, b), {"MATMUL": 3})
+        self.of(lambda a, b: a[0, 0].t() @ a[1, 1], a, b)
+        self.of(lambda x, w, b: torch.addmm(b, x, w), torch.randn(3, 4), torch.randn(4, 5),
+                torch.randn(5))
+        self.of(lambda a, b: a @ b[0, 0, :, 0], a, b, calls=1)  # a vector
+        self.of(lambda a, b: torch.einsum("abij,abjk->abik", a, b), a, b, calls=1)
+
+    def test_rows(self):
+        x = torch.randn(2, 3, 8)
+        self.of(lambda x: F.gelu(x) + F.gelu(x, approximate="tanh") + F.silu(x), x)
+        self.of(lambda x: F.softmax(x, -1), x)
+        self.of(lambda x: x.softmax(1), x, calls=1)
+        self.of(lambda x: F.layer_norm(x, (3, 8)), x)
+        self.of(lambda x, w, b: F.layer_norm(x, (3, 8), w, b), x,
+                parameters=[torch.randn(3, 8), torch.randn(3, 8)])
+        self.of(lambda x: F.gelu(x.transpose(0, 1)), x)
+
+    def test_copies_and_views(self):
+        x = torch.randn(2, 3, 4, 5)
+        for f in (lambda x: x.permute(0, 2, 1, 3).contiguous(), lambda x: x.transpose(1, 2).reshape(
+                2, 4, 15), lambda x: torch.cat([x, x[:, :1]], 1), lambda x: torch.stack([x, x], 2),
+                  lambda x: x[..., 1:3].clone(), lambda x: x.view(6, 20).unsqueeze(0) * 1):
+            self.of(f, x)
+        self.of(lambda x: x.index_select(1, torch.tensor([2, 0])), x, calls=1)
+
+    def test_writes_in_place(self):
+        def f(x):
+            y = x * 2
+            y[:, 1] = 7
+            y[:, 2].mul_(3)
+            return y + x
+        self.of(f, torch.randn(4, 5), calls=2)  # a column is no row
+
+    def test_what_depends_on_no_input_is_made_once(self):
+        self.assertEqual(self.of(lambda x: x + torch.arange(4).float().view(2, 2) * 3,
+                                 torch.randn(2, 2)), {"ELEMENTWISE": 1})
+
+    def test_random_functions_stay_random(self):
+        graph = self.graph(Of(lambda x: x + torch.rand(64)), torch.zeros(64))
+        self.assertFalse(torch.equal(graph(torch.zeros(64)), graph(torch.zeros(64))))
+        graph = self.graph(nn.Dropout(0.5).train(), torch.ones(1000))
+        self.assertAlmostEqual((graph(torch.ones(1000)) == 0).float().mean().item(), 0.5, delta=0.1)
+
+    @unittest.skipUnless(hasattr(F, "scaled_dot_product_attention"), "torch 2")
+    def test_attention_of_torch_2(self):
+        q, k, v = (torch.randn(2, 4, 9, 8) for _ in "qkv")
+        for causal in (False, True):
+            types = self.of(lambda q, k, v: F.scaled_dot_product_attention(
+                q, k, v, is_causal=causal), q, k, v)
+            self.assertEqual(types["ATTENTION"], 1)
+
+    @unittest.skipUnless(hasattr(F, "_scaled_dot_product_attention"), "torch 1.13")
+    def test_attention_of_torch_1_13(self):
+        q, k, v = (torch.randn(2, 4, 9, 8) for _ in "qkv")
+        for causal in (False, True):
+            types = self.of(lambda q, k, v: F._scaled_dot_product_attention(
+                q, k.transpose(1, 2).contiguous().transpose(1, 2), v, None, 0.0, False, causal)[0],
+                q, k, v)
+            self.assertEqual(types["ATTENTION"], 1)
+
+
+class Refused(Case):
+    def test_what_depends_on_values(self):
+        x = torch.randn(4, 3)
+        for i, f in enumerate((
+                  lambda x: x * 2 if x.sum() > 0 else x, lambda x: x * x.max().item(),
+                  lambda x: x[x > 0], lambda x: x.nonzero(), lambda x: x[: int(x[0, 0].abs())],
+                  lambda x: torch.masked_select(x, x > 0), lambda x: x.tolist())):
+            with self.subTest(i), self.assertRaisesRegex(errors.UnsupportedError, "depend on values"):
+                self.graph(Of(f), x)
+
+    def test_other_shapes_dtypes_and_arguments(self):
+        graph = self.graph(Of(lambda x, n: x * n), torch.randn(4, 3), 2)
+        with self.assertRaisesRegex(errors.ShapeMismatchError, r"\(5, 3\), the example had \(4, 3\)"):
+            graph(torch.randn(5, 3), 2)
+        with self.assertRaisesRegex(errors.DTypeError, "float64"):
+            graph(torch.randn(4, 3).double(), 2)
+        with self.assertRaisesRegex(errors.UnsupportedError, "argument 1 is 3"):
+            graph(torch.randn(4, 3), 3)
+        with self.assertRaisesRegex(errors.ShapeMismatchError, "other arguments"):
+            graph(torch.randn(4, 3))
+        with self.assertRaisesRegex(errors.NullInputError, "argument 0 is a float"):
+            graph(1.0, 2)
+
+    def test_strict_names_what_stays_torch_s(self):
+        with self.assertRaisesRegex(errors.UnsupportedError, r"exp \(1 times\): it has no task"):
+            self.graph(Of(lambda x: x.exp() * 2), torch.randn(3), strict=True)
+
+    def test_no_module_and_nothing_to_do(self):
+        with self.assertRaises(errors.NullInputError):
+            TaskGraph.from_module(lambda x: x, torch.randn(3))
+        with self.assertRaisesRegex(errors.UnsupportedError, "computes nothing"):
+            self.graph(nn.Identity(), torch.randn(3))
+        with self.assertRaisesRegex(errors.UnsupportedError, "returns a set"):
+            self.graph(Of(lambda x: {x * 2}), torch.randn(3))
+
+    def test_what_torch_does_not_see_is_found_by_the_check(self):
+        memory = []
+
+        def sly(x):
+            memory.append(float(sum(ctypes.c_float.from_address(x.data_ptr() + 4 * i).value * i
+                                    for i in range(3))))
+            return x * memory[-1]
+        with self.assertRaisesRegex(errors.UnsupportedError, "output 0 of the graph is not that"):
+            self.graph(Of(sly), torch.tensor([1.0, 2.0, 5.0]))
+        with self.assertRaisesRegex(errors.UnsupportedError, "depend on values"):
+            self.graph(Of(lambda x: x * x.numpy()[0]), torch.randn(3))
+
+
+if __name__ == "__main__":
+    unittest.main()
