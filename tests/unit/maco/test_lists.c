@@ -143,7 +143,8 @@ static void lists_that_are_wrong_are_refused(void **state)
 
 /* ---- the order of communication ---- */
 
-/* A program of one rank: `swap` exchanges two collectives, `slow` changes costs. */
+/* A program of one rank: `swap` exchanges two collectives, `slow` changes costs and whom it sends
+ * to. */
 static maco_plan *rank_of(int swap, int slow, int32_t count, maco_plan_view *v)
 {
     static float x[64];
@@ -162,7 +163,7 @@ static maco_plan *rank_of(int swap, int slow, int32_t count, maco_plan_view *v)
         OK(maco_graph_depend(g, c, c - 1));
     }
     add_op(g,
-           (maco_op){.type = MACO_TASK_SEND, .worker = -1, .inputs = {x}, .dims = {1, 0, 0, swap}});
+           (maco_op){.type = MACO_TASK_SEND, .worker = -1, .inputs = {x}, .dims = {1, 0, 0, slow}});
     OK(maco_compile(g, &(maco_compile_options){.infer = 1}, &p));
     maco_graph_free(g);
     maco_plan_read(p, v);

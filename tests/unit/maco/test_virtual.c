@@ -333,6 +333,46 @@ static void the_higher_priority_goes_first(void **state)
     maco_graph_free(g);
 }
 
+static uint32_t add_pinned(maco_graph *g, const char *name, int worker, int priority, uint32_t ns)
+{
+    return add_op(g, (maco_op){.type = MACO_TASK_CUSTOM_COMPUTE,
+                               .worker = worker,
+                               .priority = priority,
+                               .name = name,
+                               .cost_ns = ns,
+                               .function = do_nothing});
+}
+
+static const char *started(const maco_trace *t, uint16_t worker, uint64_t ns)
+{
+    for (size_t i = 0; i < t->n; i++)
+        if (t->records[i].kind == HL_MACO_COMPUTE && t->records[i].worker == worker &&
+            t->records[i].start_ns == ns)
+            return t->names + t->tasks[t->records[i].task].name;
+    return "nothing";
+}
+
+/* A task that wants this worker goes before one that any may run only by its priority; and what
+ * ends at one time has all ended before anything starts: `a`, then the transfer behind `b`. */
+static void priority_decides_among_all_that_is_ready_at_one_time(void **state)
+{
+    maco_graph *g = NULL;
+    maco_trace *t = NULL;
+    (void)state;
+    OK(maco_graph_new(&g));
+    uint32_t a = add_pinned(g, "a", 0, 0, 10), b = add_pinned(g, "b", 1, 0, 5);
+    uint32_t c = add_comm(g, "c", 0, 5);
+    OK(maco_graph_depend(g, add_pinned(g, "busy", 1, 0, 100), b));
+    OK(maco_graph_depend(g, c, b));
+    OK(maco_graph_depend(g, add_pinned(g, "low", 0, 0, 1), a));
+    OK(maco_graph_depend(g, add_pinned(g, "high", -1, 1, 1), c));
+    ran(g, usual, (maco_virtual){.workers = 2}, &t);
+    assert_string_equal(started(t, 0, 10), "high");
+    assert_string_equal(started(t, 0, 11), "low");
+    maco_trace_free(t);
+    maco_graph_free(g);
+}
+
 static void a_model_that_does_not_fit_is_refused(void **state)
 {
     maco_graph *g = NULL;
@@ -372,6 +412,7 @@ int main(void)
         cmocka_unit_test(any_graph_runs_as_it_must_under_any_policy),
         cmocka_unit_test(round_robin_differs_by_one_at_most_and_least_loaded_balances),
         cmocka_unit_test(the_higher_priority_goes_first),
+        cmocka_unit_test(priority_decides_among_all_that_is_ready_at_one_time),
         cmocka_unit_test(a_model_that_does_not_fit_is_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
