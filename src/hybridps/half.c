@@ -1,4 +1,5 @@
-/* Written on the bits, without branches, so that the compiler vectorises it for any CPU. */
+/* Written on the bits, without branches, so that the compiler vectorises it for any CPU; three
+ * builds are chosen from by what the CPU has. */
 #include "hybridps/half.h"
 
 #include <stdint.h>
@@ -6,27 +7,29 @@
 
 #include "helios/hybridps.h"
 
-static inline uint32_t bits_of(float x)
+#define ALWAYS __attribute__((always_inline)) static inline
+
+ALWAYS uint32_t bits_of(float x)
 {
     uint32_t b;
     memcpy(&b, &x, sizeof(b));
     return b;
 }
 
-static inline float float_of(uint32_t b)
+ALWAYS float float_of(uint32_t b)
 {
     float x;
     memcpy(&x, &b, sizeof(x));
     return x;
 }
 
-static void load_bf16(const uint16_t *src, size_t n, float *dst)
+ALWAYS void any_load_bf16(const uint16_t *src, size_t n, float *dst)
 {
     for (size_t i = 0; i < n; i++)
         dst[i] = float_of((uint32_t)src[i] << 16);
 }
 
-static void store_bf16(const float *src, size_t n, uint16_t *dst)
+ALWAYS void any_store_bf16(const float *src, size_t n, uint16_t *dst)
 {
     for (size_t i = 0; i < n; i++) {
         uint32_t b = bits_of(src[i]);
@@ -37,7 +40,7 @@ static void store_bf16(const float *src, size_t n, uint16_t *dst)
 }
 
 /* 2^112 moves float16's exponent to float32's, and turns its subnormals into normal numbers. */
-static float widen(uint16_t h)
+ALWAYS float widen(uint16_t h)
 {
     uint32_t sign = (uint32_t)(h & 0x8000) << 16, rest = (uint32_t)(h & 0x7fff) << 13;
     float scaled = float_of(rest) * 0x1p112f;
@@ -45,7 +48,7 @@ static float widen(uint16_t h)
     return float_of(sign | bits_of(scaled) | special);
 }
 
-static uint16_t narrow(float x)
+ALWAYS uint16_t narrow(float x)
 {
     uint32_t b = bits_of(x), sign = b >> 16 & 0x8000, a = b & 0x7fffffff;
     uint32_t normal = (a + 0xc8000fff + (a >> 13 & 1)) >> 13;
@@ -57,17 +60,50 @@ static uint16_t narrow(float x)
     return (uint16_t)(sign | r);
 }
 
-static void load_f16(const uint16_t *src, size_t n, float *dst)
+ALWAYS void any_load_f16(const uint16_t *src, size_t n, float *dst)
 {
     for (size_t i = 0; i < n; i++)
         dst[i] = widen(src[i]);
 }
 
-static void store_f16(const float *src, size_t n, uint16_t *dst)
+ALWAYS void any_store_f16(const float *src, size_t n, uint16_t *dst)
 {
     for (size_t i = 0; i < n; i++)
         dst[i] = narrow(src[i]);
 }
+
+#if defined(__x86_64__)
+#define BUILDS(name, from, to)                                                                     \
+    __attribute__((target("avx2"))) static void name##_avx2(from, size_t n, to)                    \
+    {                                                                                              \
+        any_##name(src, n, dst);                                                                   \
+    }                                                                                              \
+    __attribute__((target("avx512f,avx512bw,prefer-vector-width=512"))) static void name##_avx512( \
+        from, size_t n, to)                                                                        \
+    {                                                                                              \
+        any_##name(src, n, dst);                                                                   \
+    }                                                                                              \
+    static void name(from, size_t n, to)                                                           \
+    {                                                                                              \
+        if (__builtin_cpu_supports("avx512bw"))                                                    \
+            name##_avx512(src, n, dst);                                                            \
+        else if (__builtin_cpu_supports("avx2"))                                                   \
+            name##_avx2(src, n, dst);                                                              \
+        else                                                                                       \
+            any_##name(src, n, dst);                                                               \
+    }
+#else
+#define BUILDS(name, from, to)                                                                     \
+    static void name(from, size_t n, to)                                                           \
+    {                                                                                              \
+        any_##name(src, n, dst);                                                                   \
+    }
+#endif
+
+BUILDS(load_bf16, const uint16_t *src, float *dst)
+BUILDS(store_bf16, const float *src, uint16_t *dst)
+BUILDS(load_f16, const uint16_t *src, float *dst)
+BUILDS(store_f16, const float *src, uint16_t *dst)
 
 void hl_half_load(const void *src, int type, size_t at, size_t n, float *dst)
 {

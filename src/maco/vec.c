@@ -7,6 +7,9 @@
 
 #define ALWAYS __attribute__((always_inline)) static inline
 
+typedef float lanes __attribute__((vector_size(4 * HL_LANES), aligned(4), may_alias));
+typedef int32_t bits __attribute__((vector_size(4 * HL_LANES)));
+
 #if defined(__x86_64__) && !defined(HL_PORTABLE)
 #define AVX2   __attribute__((target("avx2,fma")))
 #define AVX512 __attribute__((target("avx512f,fma,prefer-vector-width=512")))
@@ -112,23 +115,24 @@ ALWAYS void silu_any(float *x, size_t n)
         x[i] = x[i] / (1.0f + exp_x(-x[i]));
 }
 
-/* Lane by lane, then the lanes one after the other. */
-ALWAYS float add_lanes(const float *lane)
+/* Lane by lane, then halves of the lanes. */
+ALWAYS float add_lanes(float *lane)
 {
-    float sum = 0;
-    for (size_t j = 0; j < HL_LANES; j++)
-        sum += lane[j];
-    return sum;
+    for (size_t half = HL_LANES / 2; half > 0; half /= 2)
+        for (size_t j = 0; j < half; j++)
+            lane[j] += lane[j + half];
+    return lane[0];
 }
 
 ALWAYS float max_any(const float *x, size_t n)
 {
-    float lane[HL_LANES], most = -INFINITY;
-    for (size_t j = 0; j < HL_LANES; j++)
-        lane[j] = -INFINITY;
-    for (size_t i = 0; i < n; i += HL_LANES)
-        for (size_t j = 0; j < HL_LANES; j++)
-            lane[j] = x[i + j] > lane[j] ? x[i + j] : lane[j];
+    lanes lane = (lanes){0} - INFINITY;
+    float most = -INFINITY;
+    for (size_t i = 0; i < n; i += HL_LANES) {
+        lanes y = *(const lanes *)(x + i);
+        bits more = y > lane; /* all ones where it is */
+        lane = (lanes)(((bits)y & more) | ((bits)lane & ~more));
+    }
     for (size_t j = 0; j < HL_LANES; j++)
         most = lane[j] > most ? lane[j] : most;
     return most;
