@@ -20,23 +20,11 @@ class SameAsPlainTorch(unittest.TestCase):
     def setUp(self):
         torch.set_num_threads(1)
 
-    def test_torch_adam(self):
-        Case(self).everywhere()
-
-    def test_native_adam(self):
-        Case(self, native=True).everywhere()
-
-    def test_native_adam_on_the_device(self):
-        Case(self, native=True, where="device").everywhere(most=0.35)
-
     def test_native_adam_on_the_device_at_low_tide(self):
         case = Case(self, native=True, where="device", clip=1.0)
         room = int(case.bytes * 0.5) & -4096
         high = room - case.minimum()  # in forward and backward others have all but the minimum
         case.run(room, tide=lambda client: high if client.inside else 0)
-
-    def test_native_adamw(self):
-        Case(self, lambda m: adam(m, torch.optim.AdamW), native=True).everywhere()
 
     def test_gradients_that_are_zeroed_and_not_dropped(self):
         for where in ("host", "device"):
@@ -48,27 +36,9 @@ class SameAsPlainTorch(unittest.TestCase):
         case = Case(self, lambda m: torch.optim.SGD(m.parameters(), lr=0.1, momentum=0.9))
         case.run(case.minimum())
 
-    def test_tied_parameters(self):
-        Case(self, shape={"tied": True}, native=True).everywhere()
-
     def test_frozen_parameters(self):
         case = Case(self, lambda m: adam(m), shape={"frozen": True}, native=True)
         case.run(case.minimum())
-
-    def test_reentrant_checkpointing(self):
-        Case(self, shape={"checkpointing": "reentrant"}, native=True).everywhere()
-
-    def test_checkpointing_by_saved_tensors(self):
-        Case(self, shape={"checkpointing": "saved"}, native=True).everywhere()
-
-    def test_accumulation_of_two_batches(self):
-        Case(self, accumulate=2, native=True).everywhere()
-
-    def test_clipping_by_the_norm_of_all_gradients(self):
-        Case(self, clip=1.0, native=True).everywhere()
-
-    def test_bfloat16(self):
-        Case(self, dtype=torch.bfloat16).everywhere()
 
     def test_evaluation_between_steps(self):
         case = Case(self, evaluate=True, native=True)

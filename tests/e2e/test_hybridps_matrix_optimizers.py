@@ -1,0 +1,37 @@
+#!/usr/bin/python3
+"""Who steps, and where, at every size of the device (docs/testing.md)."""
+from __future__ import annotations
+
+import pathlib
+import sys
+import unittest
+
+try:
+    import torch
+except ImportError:
+    print("skipped: python3-torch is not installed")
+    sys.exit(77)
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "support"))
+from hybridps_model import Case, adam  # noqa: E402
+
+
+class Matrix(unittest.TestCase):
+    def setUp(self):
+        torch.set_num_threads(1)
+
+    def test_torch_adam(self):
+        Case(self).everywhere()
+
+    def test_host_adam(self):
+        Case(self, native=True).everywhere()
+
+    def test_host_adamw(self):
+        Case(self, lambda m: adam(m, torch.optim.AdamW), native=True).everywhere()
+
+    def test_device_adam(self):
+        Case(self, native=True, where="device").everywhere(most=0.35)
+
+
+if __name__ == "__main__":
+    unittest.main()

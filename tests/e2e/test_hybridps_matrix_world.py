@@ -1,0 +1,49 @@
+#!/usr/bin/python3
+"""Two ranks that train one model, at every size of the device (docs/testing.md)."""
+from __future__ import annotations
+
+import pathlib
+import sys
+import unittest
+
+try:
+    import torch
+except ImportError:
+    print("skipped: python3-torch is not installed")
+    sys.exit(77)
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "support"))
+from hybridps_model import SIZES, STEPS, hybridps, make, model_bytes  # noqa: E402
+from hybridps_world import WORLD, compare, managed, minimum, name, plain  # noqa: E402
+
+
+class Matrix(unittest.TestCase):
+    """A rank's data: parameters, gradients, and its half of the optimizer's state."""
+
+    @classmethod
+    def setUpClass(cls):
+        torch.set_num_threads(1)
+        cls.expected = plain(steps=STEPS)
+        cls.bytes = model_bytes(make()) * 3
+
+    def row(self, **options):
+        least = minimum(**options)
+        self.assertLess(least, self.bytes * min(SIZES))
+        for capacity in [self.bytes * part for part in SIZES] + [least]:
+            with self.subTest(capacity=capacity):
+                def run(rank, capacity=capacity):
+                    with hybridps.Group.shm(name(), rank, WORLD) as group:
+                        return managed(rank, group, capacity, steps=STEPS, **options)
+                kept = compare(self, run, self.expected)
+                self.assertEqual(sum(kept), 2 * len(self.expected[2]["state"]))  # each state once
+                self.assertLess(max(kept), sum(kept))
+
+    def test_host_adam(self):
+        self.row(optimizer_device="host")
+
+    def test_device_adam(self):
+        self.row(optimizer_device="device")
+
+
+if __name__ == "__main__":
+    unittest.main()

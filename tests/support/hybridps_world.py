@@ -1,0 +1,160 @@
+"""Ranks that train together, forked, and plain torch's result to hold them against."""
+from __future__ import annotations
+
+import copy
+import os
+import pickle
+import signal
+import socket
+import sys
+import unittest
+
+import torch
+import torch.nn as nn
+
+from hybridps_model import CHUNK, Watch, adam, batches, hybridps, make, model_bytes
+
+WORLD = 2
+
+
+def ranks(run, world=WORLD):
+    """Results of run(rank) in one process each; it is forked, as torch is imported once."""
+    torch.set_num_threads(1)
+    readers, pids = [], []
+    for rank in range(world):
+        reader, writer = os.pipe()
+        pid = os.fork()
+        if pid == 0:
+            code = 1
+            try:
+                signal.alarm(200)
+                with os.fdopen(writer, "wb") as out:
+                    pickle.dump(run(rank), out)
+                code = 0
+            except BaseException as error:  # a child must never run the parent's code
+                print(f"rank {rank}: {type(error).__name__}: {error}", file=sys.stderr, flush=True)
+            finally:
+                os._exit(code)
+        os.close(writer)
+        readers.append(os.fdopen(reader, "rb"))
+        pids.append(pid)
+    data = [reader.read() for reader in readers]
+    for reader in readers:
+        reader.close()
+    codes = [os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) for pid in pids]
+    assert codes == [0] * world, codes
+    return [pickle.loads(d) if d else None for d in data]
+
+
+def free_port():
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return s.getsockname()[1]
+
+
+def name():
+    return f"helios-test-world-{os.getppid()}"
+
+
+def data_of(rank, steps):
+    for i, (x, y) in enumerate(batches(steps * WORLD)):
+        if i % WORLD == rank:
+            yield x, y
+
+
+def plain(dtype=torch.float32, clip=None, optimizer=adam, accumulate=1, steps=6):
+    """All ranks in one process: gradients of each, added in their order, halved."""
+    models = [make(dtype=dtype) for _ in range(WORLD)]
+    optimizers = [optimizer(m) for m in models]
+    losses = [[] for _ in models]
+    streams = [data_of(r, steps * accumulate) for r in range(WORLD)]
+    for _ in range(steps):
+        sums = None
+        for _ in range(accumulate):
+            for r, m in enumerate(models):
+                x, y = next(streams[r])
+                loss = m(x, targets=y)["loss"]
+                loss.backward()
+                losses[r].append(loss.item())
+            grads = [[p.grad for p in m.parameters()] for m in models]
+            means = [(a + b).div_(WORLD) for a, b in zip(*grads)]
+            sums = means if sums is None else [s + m for s, m in zip(sums, means)]
+            for m in models:
+                m.zero_grad(set_to_none=True)
+        for m, step in zip(models, optimizers):
+            for p, g in zip(m.parameters(), sums):
+                p.grad = g.clone()
+            if clip:
+                nn.utils.clip_grad_norm_(m.parameters(), clip)
+            step.step()
+            step.zero_grad(set_to_none=True)
+    return losses, models[0].state_dict(), optimizers[0].state_dict()
+
+
+def managed(rank, group, capacity=512 << 10, dtype=torch.float32, clip=None, optimizer=adam, accumulate=1,
+            steps=6, **options):
+    model = make(seed=3 + rank, dtype=dtype)  # rank 0's values are everybody's
+    step = optimizer(model)
+    losses = []
+    watch = Watch(unittest.TestCase())
+    with hybridps.manage(model, step, device=f"emu:{int(capacity)}", group=group, chunk_bytes=CHUNK,
+                         tide=watch.moment, **options) as client:
+        watch.client = client
+        stream = data_of(rank, steps * accumulate)
+        for _ in range(steps):
+            step.zero_grad(set_to_none=True)
+            for _ in range(accumulate):
+                x, y = next(stream)
+                loss = model(x, targets=y)["loss"]
+                loss.backward()
+                losses.append(loss.item())
+            if clip:
+                nn.utils.clip_grad_norm_(model.parameters(), clip)
+            step.step()
+        states = sum(len(s.states) for s in client.slots)
+        if options.get("policy", "opt") == "opt":
+            watch.compare(options.get("mode", "copy"), options.get("native", True))
+        whole, kept = copy.deepcopy((model.state_dict(), step.state_dict()))
+        return losses, dict(whole), kept, states, client.stats()["peak_over_avail"]
+
+
+def minimum(**options):
+    """The most bytes that are pinned at once, on any rank."""
+    def run(rank):
+        with hybridps.Group.shm(name(), rank, WORLD) as group:
+            model = make()
+            step = adam(model)
+            most = 0
+            with hybridps.manage(model, step, device=f"emu:{16 * model_bytes(model)}", group=group, chunk_bytes=CHUNK,
+                                 **options) as client:
+                access = client.pool.access
+
+                def measured(bundle):
+                    nonlocal most
+                    access(bundle)
+                    most = max(most, client.stats()["pinned"])
+                client.pool.access = measured
+                x, y = next(batches(1))
+                model(x, targets=y)["loss"].backward()
+                step.step()
+            return most
+    return max(ranks(run))
+
+
+def compare(test, run, expected):
+    """Every rank's losses, parameters and optimizer are plain torch's; how many states each kept."""
+    losses, parameters, optimizer = expected
+    kept = []
+    for rank, (mine, state, whole, states, over) in enumerate(ranks(run)):
+        test.assertEqual(mine, losses[rank])
+        test.assertEqual(over, 0)
+        test.assertEqual(list(state), list(parameters))
+        for key, value in state.items():
+            test.assertTrue(torch.equal(value, parameters[key]), key)
+        test.assertEqual(whole["param_groups"], optimizer["param_groups"])
+        test.assertEqual(list(whole["state"]), list(optimizer["state"]))
+        for number, entries in optimizer["state"].items():
+            for key, value in entries.items():
+                test.assertTrue(torch.equal(whole["state"][number][key], value), (number, key))
+        kept.append(states)
+    return kept
