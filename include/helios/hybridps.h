@@ -261,6 +261,20 @@ typedef struct hybridps_shm_options {
  * nothing is left in /dev/shm from then on. HELIOS_ECONFLICT: a living process has this rank, or
  * another world was given. */
 HELIOS_API int hybridps_group_shm(const hybridps_shm_options *options, hybridps_group **out);
+
+typedef struct hybridps_net_options {
+    const char *address; /* "host:port" of rank 0 */
+    const char *listen; /* of this rank; NULL: rank 0 there, the others at any port of the interface
+                           that leads there */
+    int rank, world;    /* at most 256 */
+    int timeout_ms;     /* of joining and of every wait for others; 0 = 300000 */
+} hybridps_net_options;
+
+/* Between hosts, by Helios's own network layer: RDMA where there is, else TCP. Returns when all
+ * have joined. A rank whose process ended is found out within a second or two, one that stands
+ * still or whose host is gone at the deadline, or after 30 s in the middle of a message. Nobody's
+ * identity is checked and nothing is encrypted: for a network of trusted hosts. */
+HELIOS_API int hybridps_group_net(const hybridps_net_options *options, hybridps_group **out);
 /* NULL is fine. Others that still wait for this rank fail. */
 HELIOS_API void hybridps_group_close(hybridps_group *g);
 HELIOS_API int hybridps_group_rank(const hybridps_group *g);

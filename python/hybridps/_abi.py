@@ -126,6 +126,11 @@ class ShmOptions(ctypes.Structure):
     _fields_ = [("name", c_char_p), ("rank", c_int), ("world", c_int), ("timeout_ms", c_int)]
 
 
+class NetOptions(ctypes.Structure):
+    _fields_ = [("address", c_char_p), ("listen", c_char_p), ("rank", c_int), ("world", c_int),
+                ("timeout_ms", c_int)]
+
+
 # What a C compiler makes of hybridps.h on every 64-bit Linux; a mismatch would corrupt memory.
 _SIZES = {_Options: 72, Use: 24, _Traffic: 56, _Stats: 416, _Info: 40, Adam: 128,
           Transport: 104}
@@ -152,6 +157,7 @@ _PROTOTYPES = {
                                    POINTER(c_int)]),
     "hybridps_group_over": (c_int, [POINTER(Transport), POINTER(c_void_p)]),
     "hybridps_group_shm": (c_int, [POINTER(ShmOptions), POINTER(c_void_p)]),
+    "hybridps_group_net": (c_int, [POINTER(NetOptions), POINTER(c_void_p)]),
     "hybridps_group_close": (None, [c_void_p]),
     "hybridps_group_rank": (c_int, [c_void_p]),
     "hybridps_group_world": (c_int, [c_void_p]),

@@ -1,8 +1,9 @@
 """Groups: the processes that train one model, and their collectives.
 
 ``Group.shm(name, rank, world)`` are the processes of one node, by libhelios and shared memory.
+``Group.helios(address, rank, world)`` are processes of any nodes, by libhelios's network layer.
 ``Group.torch()`` are those of torch.distributed, with any backend, on any number of nodes. Reductions
-go in the order of ranks in both, so their bits are the same.
+go in the order of ranks in all, so their bits are the same.
 """
 from __future__ import annotations
 
@@ -44,6 +45,28 @@ class Group:
                                   _number("WORLD_SIZE", world), int(timeout * 1000))
         handle = ctypes.c_void_p()
         code = lib.hybridps_group_shm(ctypes.byref(options), ctypes.byref(handle))
+        if code:
+            raise _abi.failure(lib, code)
+        return cls(lib, handle)
+
+    @classmethod
+    def helios(cls, address: str | None = None, rank: int | None = None, world: int | None = None,
+               listen: str | None = None, timeout: float = 300.0) -> "Group":
+        """Joins the group whose rank 0 is at "host:port"; returns when all have. address defaults
+        to $MASTER_ADDR:$MASTER_PORT (where torch.distributed must not listen too), rank and world
+        to $RANK and $WORLD_SIZE. listen: this rank's own "host:port", by default any port of the
+        interface that leads to rank 0. timeout: seconds of every wait for others."""
+        if address is None:
+            address = f"{os.environ.get('MASTER_ADDR', '')}:{os.environ.get('MASTER_PORT', '')}"
+            if not all(address.split(":")):
+                raise HybridPSError("neither an argument nor $MASTER_ADDR and $MASTER_PORT say "
+                                    f"where rank 0 is: {address!r}")
+        lib = _abi.load_library()
+        options = _abi.NetOptions(address.encode(), listen.encode() if listen else None,
+                                  _number("RANK", rank), _number("WORLD_SIZE", world),
+                                  int(timeout * 1000))
+        handle = ctypes.c_void_p()
+        code = lib.hybridps_group_net(ctypes.byref(options), ctypes.byref(handle))
         if code:
             raise _abi.failure(lib, code)
         return cls(lib, handle)

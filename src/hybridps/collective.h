@@ -20,6 +20,8 @@
 
 hl_status hl_collective_shm_open(const hybridps_shm_options *options,
                                  hybridps_transport *out) HL_CHECK;
+hl_status hl_collective_net_open(const hybridps_net_options *options,
+                                 hybridps_transport *out) HL_CHECK;
 
 /* Bytes of an element; 0 for what is no type. */
 size_t hl_collective_size(int type);

@@ -15,7 +15,7 @@
 
 static char name[64];
 
-static hybridps_group *join(int rank, int world, int timeout_ms)
+static inline hybridps_group *join(int rank, int world, int timeout_ms)
 {
     hybridps_shm_options o = {.name = name, .rank = rank, .world = world, .timeout_ms = timeout_ms};
     hybridps_group *g = NULL;

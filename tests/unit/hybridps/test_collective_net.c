@@ -1,0 +1,305 @@
+/* Groups over the network layer, of processes on this host: sums to the bit, and who did what. All
+ * ranks are children, as a process that has used the network can't be forked. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <arpa/inet.h>
+#include <cmocka.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+
+#include "base/clock.h"
+#include "helios/helios.h"
+#include "hybridps/collective.h"
+#include "unit/hybridps/group_world.h"
+
+static char address[64];
+
+/* A port that nobody has now. */
+static void new_address(void)
+{
+    struct sockaddr_in a = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t len = sizeof(a);
+    int fd = socket(AF_INET, SOCK_STREAM, 0);
+    assert_true(fd >= 0 && bind(fd, (struct sockaddr *)&a, len) == 0 &&
+                getsockname(fd, (struct sockaddr *)&a, &len) == 0);
+    close(fd);
+    snprintf(address, sizeof(address), "127.0.0.1:%u", ntohs(a.sin_port));
+}
+
+static hybridps_group *meet(int rank, int world, int timeout_ms)
+{
+    hybridps_net_options o = {
+        .address = address, .rank = rank, .world = world, .timeout_ms = timeout_ms};
+    hybridps_group *g = NULL;
+    if (hybridps_group_net(&o, &g) != 0)
+        fprintf(stderr, "%s\n", hl_error_text());
+    return g;
+}
+
+static int (*job)(int rank, int world);
+
+/* The children of `together` are ranks; its own rank 0 is a child, too. */
+static int in_child(int rank, int world)
+{
+    int status = -1;
+    if (rank > 0)
+        return job(rank, world);
+    pid_t pid = fork();
+    if (pid == 0) {
+        alarm(CHILD_S);
+        _exit(job(0, world));
+    }
+    return pid > 0 && waitpid(pid, &status, 0) == pid ? status : 1;
+}
+
+static void apart(int world, int (*fn)(int rank, int world))
+{
+    new_address();
+    job = fn;
+    together(world, in_child);
+}
+
+/* One step after the other, in the order of ranks. */
+static int check_sum(hybridps_group *g, int rank, int world, size_t n, int type, int op)
+{
+    size_t width = hl_collective_size(type);
+    uint8_t *data[4], *want = calloc(n + 1, width);
+    const void *parts[4];
+    for (int r = 0; r < world; r++) {
+        parts[r] = data[r] = calloc(n + 1, width);
+        for (size_t i = 0; i < n * width / 4; i++) {
+            float x = type == HYBRIDPS_F32 ? value(r, i) : 1.0f + (float)(i % 7) + (float)r;
+            memcpy(data[r] + 4 * i, &x, 4);
+        }
+    }
+    hl_collective_reduce(want, parts, world, type, op, 0, n);
+    if (op == HYBRIDPS_MEAN)
+        hl_collective_divide(want, n, type, world);
+    data[rank][n * width] = 77;
+    WANT(hybridps_group_allreduce(g, "x", data[rank], n, type, op) == 0);
+    WANT(memcmp(data[rank], want, n * width) == 0);
+    WANT(data[rank][n * width] == 77);
+    for (int r = 0; r < world; r++)
+        free(data[r]);
+    free(want);
+    return 0;
+}
+
+static int sums(int rank, int world)
+{
+    static const size_t counts[] = {0, 1, 3, 8192, 8193, 65537, 1100003};
+    hybridps_group *g = meet(rank, world, 20000);
+    WANT(g != NULL && hybridps_group_rank(g) == rank && hybridps_group_world(g) == world);
+    for (size_t k = 0; k < HL_ARRAY_LEN(counts); k++)
+        for (int type = HYBRIDPS_F32; type <= HYBRIDPS_BF16; type++)
+            WANT(check_sum(g, rank, world, counts[k], type,
+                           k % 3 == 2 ? HYBRIDPS_MAX
+                           : k % 2    ? HYBRIDPS_SUM
+                                      : HYBRIDPS_MEAN) == 0);
+    hybridps_group_close(g);
+    return 0;
+}
+
+static void sums_are_taken_in_the_order_of_ranks_in_every_type(void **state)
+{
+    (void)state;
+    for (int world = 1; world <= 4; world++)
+        apart(world, sums);
+}
+
+static int copies(int rank, int world)
+{
+    static const size_t counts[] = {1, 1000, ((size_t)9 << 20) + 5};
+    hybridps_group *g = meet(rank, world, 20000);
+    WANT(g != NULL);
+    for (size_t k = 0; k < HL_ARRAY_LEN(counts); k++) {
+        size_t n = counts[k];
+        uint8_t *mine = malloc(n), *all = malloc(n * (size_t)world);
+        for (int src = 0; src < world; src++) {
+            memset(mine, 10 + rank, n);
+            WANT(hybridps_group_broadcast(g, "b", mine, n, src) == 0);
+            WANT(mine[0] == 10 + src && mine[n / 2] == 10 + src && mine[n - 1] == 10 + src);
+        }
+        memset(mine, 20 + rank, n);
+        WANT(hybridps_group_allgather(g, "a", mine, all, n) == 0);
+        for (int r = 0; r < world; r++)
+            WANT(all[(size_t)r * n] == 20 + r && all[(size_t)r * n + n - 1] == 20 + r);
+        free(mine);
+        free(all);
+    }
+    hybridps_group_close(g);
+    return 0;
+}
+
+static void every_rank_gets_what_one_or_all_have(void **state)
+{
+    (void)state;
+    apart(2, copies);
+    apart(3, copies);
+}
+
+/* Between two of three, longer than what a box takes; the third is busy with nothing. */
+static int passes_on(int rank, int world)
+{
+    static uint64_t x[5 << 20];
+    size_t n = HL_ARRAY_LEN(x);
+    hybridps_group *g = meet(rank, world, 20000);
+    WANT(g != NULL);
+    for (size_t i = 0; i < n; i++)
+        x[i] = rank == 0 ? i * 3 : 0;
+    if (rank == 0)
+        WANT(hybridps_group_send(g, "s", x, sizeof(x), 1, 7) == 0);
+    if (rank == 1)
+        WANT(hybridps_group_recv(g, "s", x, sizeof(x), 0, 7) == 0);
+    WANT(rank == 2 || (x[1] == 3 && x[n / 2] == n / 2 * 3 && x[n - 1] == (n - 1) * 3));
+    for (size_t i = 0; i < 3000; i++)
+        x[i] = (uint64_t)rank * 10 + i / 1000;
+    WANT(hybridps_group_alltoall(g, "a", x, x, 8000) == 0);
+    for (size_t i = 0; i < 3000; i++)
+        WANT(x[i] == i / 1000 * 10 + (uint64_t)rank);
+    hybridps_group_close(g);
+    return 0;
+}
+
+static void two_ranks_send_and_all_exchange(void **state)
+{
+    (void)state;
+    apart(3, passes_on);
+}
+
+static int contradict(int rank, int world)
+{
+    float x[64] = {0};
+    hybridps_group *g = meet(rank, world, 20000);
+    WANT(g != NULL);
+    int code = rank == 1 ? hybridps_group_broadcast(g, "mine", x, 16, 1)
+                         : hybridps_group_allreduce(g, "ours", x, 64, HYBRIDPS_F32, 0);
+    /* Found out by oneself, or told by who was quicker. */
+    WANT(code == HELIOS_ECONFLICT || code == HELIOS_EUNAVAIL);
+    WANT(strstr(hl_error_text(), "broadcast of \"mine\" (16 bytes, src 1,") != NULL);
+    WANT(strstr(hl_error_text(), "allreduce of \"ours\" (256 bytes, type 0,") != NULL);
+    WANT(hybridps_group_allreduce(g, "ours", x, 64, HYBRIDPS_F32, 0) == HELIOS_EUNAVAIL);
+    WANT(strstr(hl_error_text(), "lost") != NULL && strstr(hl_error_text(), "mine") != NULL);
+    hybridps_group_close(g);
+    return 0;
+}
+
+static void ranks_that_call_different_things_are_told_what_each_called(void **state)
+{
+    (void)state;
+    apart(3, contradict);
+}
+
+static int dies(int rank, int world)
+{
+    float x[4] = {1};
+    hybridps_group *g = meet(rank, world, 1000 * CHILD_S);
+    WANT(g != NULL);
+    WANT(hybridps_group_allreduce(g, "x", x, 4, HYBRIDPS_F32, 0) == 0);
+    if (rank == 1)
+        _exit(0); /* without a word, as a kill would end it */
+    uint64_t began = hl_now_ns();
+    WANT(hybridps_group_broadcast(g, "weights", x, 16, 1) == HELIOS_EUNAVAIL);
+    WANT(strstr(hl_error_text(), "rank 1 (127.0.0.1:") != NULL);
+    WANT(strstr(hl_error_text(), "weights") != NULL);
+    WANT(hl_now_ns() - began < UINT64_C(20) * HL_NS_PER_S);
+    hybridps_group_close(g);
+    return 0;
+}
+
+static void a_rank_that_died_is_found_long_before_the_deadline_and_named(void **state)
+{
+    (void)state;
+    apart(2, dies);
+    apart(3, dies);
+}
+
+static int stands_still(int rank, int world)
+{
+    float x[4] = {1};
+    hybridps_group *g = meet(rank, world, 1500);
+    WANT(g != NULL);
+    int code = hybridps_group_allreduce(g, "x", x, 4, HYBRIDPS_F32, 0);
+    if (rank == 1) {
+        WANT(raise(SIGSTOP) == 0);
+        _exit(0);
+    }
+    uint64_t began = hl_now_ns();
+    if (code == 0) /* else it stood still before it had confirmed that */
+        code = hybridps_group_broadcast(g, "weights", x, 16, 1);
+    WANT(code != 0);
+    WANT(strstr(hl_error_text(), "rank 1 (127.0.0.1:") != NULL);
+    WANT(hl_now_ns() - began < UINT64_C(20) * HL_NS_PER_S);
+    hybridps_group_close(g);
+    return 0;
+}
+
+/* A child of a child is stopped; who waits for it tells. */
+static void a_rank_that_stands_still_is_named_at_the_deadline(void **state)
+{
+    int status;
+    (void)state;
+    new_address();
+    pid_t stopped = fork();
+    if (stopped == 0)
+        _exit(stands_still(1, 2));
+    pid_t waits = fork();
+    if (waits == 0) {
+        alarm(CHILD_S);
+        _exit(stands_still(0, 2));
+    }
+    assert_true(stopped > 0 && waits > 0);
+    assert_int_equal(waitpid(waits, &status, 0), waits);
+    assert_int_equal(kill(stopped, SIGKILL), 0);
+    assert_int_equal(waitpid(stopped, NULL, 0), stopped);
+    assert_int_equal(status, 0);
+}
+
+static int says_another_world(int rank, int world)
+{
+    hybridps_net_options o = {
+        .address = address, .rank = rank, .world = world + (rank == 1), .timeout_ms = 3000};
+    hybridps_group *g = NULL;
+    WANT(hybridps_group_net(&o, &g) != 0 && g == NULL);
+    if (rank == 0)
+        WANT(strstr(hl_error_text(), "rank 1 says there are 3 ranks, rank 0 says 2") != NULL);
+    return 0;
+}
+
+static void joining_fails_with_who_is_missing_or_says_otherwise(void **state)
+{
+    (void)state;
+    hybridps_group *g = NULL;
+    apart(2, says_another_world);
+    hybridps_net_options o = {.address = address, .rank = 2, .world = 2};
+    assert_int_equal(hybridps_group_net(&o, &g), HELIOS_EINVAL);
+    assert_non_null(strstr(hl_error_text(), "rank 2 of 2"));
+    o = (hybridps_net_options){.rank = 0, .world = 2};
+    assert_int_equal(hybridps_group_net(&o, &g), HELIOS_EINVAL);
+    assert_non_null(strstr(hl_error_text(), "host:port"));
+    new_address();
+    o = (hybridps_net_options){.address = address, .rank = 0, .world = 3, .timeout_ms = 50};
+    assert_int_equal(hybridps_group_net(&o, &g), HELIOS_ETIMEDOUT);
+    assert_non_null(strstr(hl_error_text(), "1 of 3 ranks joined within 50 ms"));
+    assert_null(g);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(sums_are_taken_in_the_order_of_ranks_in_every_type),
+        cmocka_unit_test(every_rank_gets_what_one_or_all_have),
+        cmocka_unit_test(two_ranks_send_and_all_exchange),
+        cmocka_unit_test(ranks_that_call_different_things_are_told_what_each_called),
+        cmocka_unit_test(a_rank_that_died_is_found_long_before_the_deadline_and_named),
+        cmocka_unit_test(a_rank_that_stands_still_is_named_at_the_deadline),
+        cmocka_unit_test(
+            joining_fails_with_who_is_missing_or_says_otherwise), /* uses the network */
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
