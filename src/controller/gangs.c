@@ -209,6 +209,8 @@ void gangs_keep(struct job *j)
     else if (j->run.state == HL_JOB_RUNNING && j->gang.told != attempt &&
              !hl_volcano_is_ascend(&g->volcano))
         keep_table(j);
+    else if (j->run.state == HL_JOB_SUCCEEDED && j->gang.kept != attempt)
+        gang_keep_logs(j);
 }
 
 /* The job of an object, NULL when it is not one of ours. */
@@ -249,30 +251,35 @@ static void look_at_owner(struct gangs *g, const json_t *object)
         gangs_look(j);
 }
 
-static json_t *listed(const json_t *objects)
+/* A list takes the place of what there was when its last page is here. */
+static int take_page(json_t **now, json_t **next, const json_t *objects, unsigned page)
 {
-    json_t *all = json_object(), *o;
+    json_t *o;
     size_t i;
+    if ((page & HL_KUBE_FIRST) != 0 || *next == NULL) {
+        json_decref(*next);
+        *next = json_object();
+    }
     json_array_foreach (objects, i, o)
-        json_object_set(all, name_of(o), o);
-    return all;
+        json_object_set(*next, name_of(o), o);
+    if ((page & HL_KUBE_LAST) == 0)
+        return 0;
+    json_decref(*now);
+    *now = hl_steal(next);
+    return 1;
 }
 
-static void on_jobs(void *arg, const json_t *objects)
+static void on_jobs(void *arg, const json_t *objects, unsigned page)
 {
     struct gangs *g = arg;
-    json_decref(g->jobs);
-    g->jobs = listed(objects);
-    g->jobs_synced = 1;
+    g->jobs_synced |= take_page(&g->jobs, &g->next_jobs, objects, page);
     gangs_tick(g->c);
 }
 
-static void on_pods(void *arg, const json_t *objects)
+static void on_pods(void *arg, const json_t *objects, unsigned page)
 {
     struct gangs *g = arg;
-    json_decref(g->pods);
-    g->pods = listed(objects);
-    g->pods_synced = 1;
+    g->pods_synced |= take_page(&g->pods, &g->next_pods, objects, page);
     gangs_tick(g->c);
 }
 
@@ -298,7 +305,7 @@ static void on_pod(void *arg, enum hl_kube_event type, json_t *object)
 }
 
 static hl_status watch(struct gangs *g, const char *base, const char *kind,
-                       void (*all)(void *, const json_t *),
+                       void (*all)(void *, const json_t *, unsigned),
                        void (*one)(void *, enum hl_kube_event, json_t *),
                        struct hl_kube_watcher **out)
 {
@@ -382,6 +389,8 @@ void gangs_stop(struct gangs *g)
     gang_logs_fini(g);
     json_decref(g->jobs);
     json_decref(g->pods);
+    json_decref(g->next_jobs);
+    json_decref(g->next_pods);
     hl_kube_close(g->api);
     hl_kube_config_free(g->config);
     pthread_mutex_destroy(&g->spool_lock);
@@ -401,13 +410,28 @@ hl_status gangs_plan(const struct gangs *g, const struct hl_job *spec, const cha
     return hl_volcano_plan(spec, job_id, attempt, &g->volcano, out);
 }
 
+static void watch_problem(struct gangs *g, char *out, size_t cap)
+{
+    struct hl_kube_watcher_info jobs, pods;
+    hl_kube_watcher_info(g->jobs_watch, &jobs);
+    hl_kube_watcher_info(g->pods_watch, &pods);
+    snprintf(out, cap, "%s", jobs.problem[0] != '\0' ? jobs.problem : pods.problem);
+}
+
 void gangs_message(const struct job *j, int index, char *out, size_t cap)
 {
+    struct gangs *g = j->controller->gangs;
     struct hl_volcano_pod p = {0};
     const json_t *pod = pod_of(j, j->run.containers_attempt, index);
+    out[0] = '\0';
     if (pod != NULL)
         hl_volcano_pod_read(pod, &p);
-    snprintf(out, cap, "%s", p.message);
+    if (p.message[0] != '\0')
+        snprintf(out, cap, "%s", p.message);
+    else if (!hl_job_state_ended(j->run.state) && j->gang.problem[0] != '\0')
+        snprintf(out, cap, "%s", j->gang.problem);
+    else if (!hl_job_state_ended(j->run.state))
+        watch_problem(g, out, cap);
 }
 
 void gangs_read_log(struct job *j, struct hl_rpc_call *call, int index, int rank,

@@ -32,8 +32,10 @@ struct gang {
     int busy;                    /* a request is under way */
     int made, unmade;            /* attempt whose Job was made, deleted; 0 = none by us */
     int told;                    /* attempt whose rank table was written */
+    int kept;                    /* attempt that succeeded and whose logs were fetched */
     unsigned tries;              /* failures in a row */
     uint64_t not_before_ns;
+    char problem[200];   /* of the last request, "" = it went well */
     uint64_t trouble_ns; /* since when its Job is at an end that no pod explains; 0 = it is not */
 };
 
@@ -49,7 +51,8 @@ hl_status gangs_plan(const struct gangs *g, const struct hl_job *spec, const cha
 void gangs_keep(struct job *j);
 /* Once in a while, for all jobs. */
 void gangs_tick(struct hl_controller *c);
-/* What its pod says of a container that waits or was lost; "" = nothing. Into cap bytes. */
+/* Why a container waits or was lost: what its pod says, or what keeps us from having one; "" =
+ * nothing. Into cap bytes. */
 void gangs_message(const struct job *j, int index, char *out, size_t cap);
 /* Answers the call. */
 void gangs_read_log(struct job *j, struct hl_rpc_call *call, int index, int rank,

@@ -11,7 +11,7 @@
 #define BACKOFF_MS  200
 #define BACKOFF_TOP 30000
 #define LOGS_MAX    256
-#define LOGS_NS     (15 * HL_NS_PER_S) /* a node that is dead must not keep its gang */
+#define LOGS_NS     (15 * HL_NS_PER_S)
 
 #define JOBS "/apis/batch.volcano.sh/v1alpha1"
 #define CORE "/api/v1"
@@ -52,25 +52,38 @@ static hl_status request(struct call *k, const char *method, const char *base, c
 
 /* One that is there already is ours, made by a request whose answer was lost, or somebody's. */
 static hl_status make_one(struct call *k, const char *base, const char *kind, const char *name,
-                          const json_t *doc)
+                          const json_t *doc, json_t **out)
 {
     json_t *there = NULL;
-    hl_status st = request(k, "POST", base, kind, "", doc, NULL);
-    if (st != HL_EEXIST)
-        return st;
-    HL_TRY(request(k, "GET", base, kind, name, NULL, &there));
-    int ours = hl_volcano_attempt_of(there, k->gang) == k->attempt;
-    json_decref(there);
-    return ours ? HL_OK
-                : hl_fail(HL_ECONFLICT,
-                          "%s '%s' of namespace '%s' is there already and belongs to somebody else",
-                          kind, name, k->g->ns);
+    hl_status st = request(k, "POST", base, kind, "", doc, &there);
+    if (st == HL_EEXIST)
+        st = request(k, "GET", base, kind, name, NULL, &there);
+    HL_TRY(st);
+    if (hl_volcano_attempt_of(there, k->gang) != k->attempt) {
+        json_decref(there);
+        return hl_fail(HL_ECONFLICT,
+                       "%s '%s' of namespace '%s' is there already and belongs to somebody else",
+                       kind, name, k->g->ns);
+    }
+    *out = there;
+    return HL_OK;
 }
 
+/* The ConfigMap is there before pods look for it, and goes with its Job whoever deletes that. */
 static hl_status run_make(struct call *k)
 {
-    HL_TRY(make_one(k, CORE, "configmaps", k->map, k->map_doc));
-    return make_one(k, JOBS, "jobs", k->name, k->doc);
+    json_t *map = NULL, *job = NULL;
+    HL_TRY(make_one(k, CORE, "configmaps", k->map, k->map_doc, &map));
+    json_decref(map);
+    HL_TRY(make_one(k, JOBS, "jobs", k->name, k->doc, &job));
+    json_t *owner =
+        json_pack("{s:{s:[{s:s s:s s:s s:s}]}}", "metadata", "ownerReferences", "apiVersion",
+                  "batch.volcano.sh/v1alpha1", "kind", "Job", "name", k->name, "uid",
+                  hl_json_str(json_object_get(job, "metadata"), "uid", ""));
+    hl_status st = request(k, "PATCH", CORE, "configmaps", k->map, owner, NULL);
+    json_decref(owner);
+    json_decref(job);
+    return st;
 }
 
 static hl_status unmake_one(struct call *k, const char *base, const char *kind, const char *name)
@@ -91,19 +104,26 @@ static hl_status unmake_one(struct call *k, const char *base, const char *kind, 
     return st == HL_ENOENT ? HL_OK : st;
 }
 
-static hl_status run_unmake(struct call *k)
+/* What can't be had is let go: a node that is dead must not keep its gang. */
+static hl_status run_logs(struct call *k)
 {
     size_t i;
     json_t *log;
     uint64_t until = hl_now_ns() + LOGS_NS;
     json_array_foreach (k->logs, i, log) {
+        int rank = (int)json_integer_value(json_array_get(log, 0));
         if (hl_now_ns() > until)
             break;
-        int rank = (int)json_integer_value(json_array_get(log, 0));
         if (gang_log_fetch(k->g, k->job, k->attempt, rank,
                            json_string_value(json_array_get(log, 1))) != HL_OK)
             hl_debug("log of rank %d of %s: %s", rank, k->job, hl_error_text());
     }
+    return HL_OK;
+}
+
+static hl_status run_unmake(struct call *k)
+{
+    HL_TRY(run_logs(k));
     HL_TRY(unmake_one(k, JOBS, "jobs", k->name));
     return unmake_one(k, CORE, "configmaps", k->map);
 }
@@ -144,6 +164,7 @@ static void on_failure(struct job *j, const struct call *k)
 {
     hl_warn("Kubernetes: job=%s attempt=%d error=\"%s\"", j->id, k->attempt, k->text);
     back_off(j);
+    snprintf(j->gang.problem, sizeof(j->gang.problem), "%.199s", k->text);
     if (k->run == run_tell)
         j->gang.told = 0;
     if (k->run != run_make)
@@ -160,6 +181,7 @@ static void on_failure(struct job *j, const struct call *k)
 static void on_success(struct job *j, const struct call *k)
 {
     j->gang.tries = 0;
+    j->gang.problem[0] = '\0';
     if (k->run == run_make) {
         j->gang.made = k->attempt;
         hl_info("Volcano Job made job=%s name=%s", j->id, k->name);
@@ -279,5 +301,15 @@ void gang_tell(struct job *j, const char *table)
     if (k == NULL)
         return;
     k->doc = json_pack("{s:{s:s}}", "data", "hccl.json", table);
+    call_send(j, k);
+}
+
+void gang_keep_logs(struct job *j)
+{
+    struct call *k = call_new(j, j->run.attempt, run_logs);
+    if (k == NULL)
+        return;
+    j->gang.kept = j->run.attempt;
+    k->logs = logs_of(j, j->run.attempt);
     call_send(j, k);
 }

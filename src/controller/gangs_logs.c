@@ -35,15 +35,13 @@ void gang_logs_fini(struct gangs *g)
 
 /* With the lock. A Controller that was restarted fetches from the start again. */
 static hl_status spool_find(struct gangs *g, const char *job, int attempt, int rank,
-                            const char *path, struct spool **out)
+                            struct spool **out)
 {
     char key[sizeof((*out)->key)];
     struct spool *s;
     snprintf(key, sizeof(key), "%s.%d.%d", job, attempt, rank);
     HASH_FIND_STR(g->spools, key, s);
     if (s == NULL) {
-        if (unlink(path) != 0 && errno != ENOENT)
-            return hl_fail(HL_EIO, "log %s: %m", path);
         s = calloc(1, sizeof(*s));
         if (s == NULL)
             return hl_fail(HL_ENOMEM, "memory is short for a log");
@@ -67,9 +65,10 @@ static size_t parse_stamp(const char *line, size_t len, char *second, size_t cap
     return n > 0 && (size_t)n < cap && zone < space ? (size_t)(space - line) + 1 : 0;
 }
 
-static hl_status append(const char *path, const struct hl_buf *text)
+static hl_status append(const char *path, const struct hl_buf *text, int anew)
 {
-    HL_AUTO(hl_closep) int fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
+    int how = O_WRONLY | O_CREAT | O_CLOEXEC | (anew ? O_TRUNC : O_APPEND);
+    HL_AUTO(hl_closep) int fd = open(path, how, 0644);
     for (size_t at = 0; fd >= 0 && at < text->len;) {
         ssize_t n = write(fd, text->data + at, text->len - at);
         if (n < 0)
@@ -131,9 +130,10 @@ static hl_status fetch_piece(struct gangs *g, struct spool *s, const char *path,
     hl_status st = hl_kube_text(g->api, url, g->c->opts.rpc_timeout_ms, &raw);
     if (st == HL_OK)
         st = take_lines(&raw, &next, &text);
-    if (st == HL_OK && text.len > 0)
-        st = append(path, &text);
+    if (st == HL_OK && (text.len > 0 || !s->begun))
+        st = append(path, &text, !s->begun);
     if (st == HL_OK) {
+        s->begun = 1;
         *more = raw.len + 1 >= limit ? text.len > 0 ? 1 : -1 : 0;
         s->lines = next.lines;
         memcpy(s->second, next.second, sizeof(s->second));
@@ -150,7 +150,7 @@ hl_status gang_log_fetch(struct gangs *g, const char *job, int attempt, int rank
     int more = 1;
     gang_log_path(g, job, attempt, rank, path);
     pthread_mutex_lock(&g->spool_lock);
-    hl_status st = spool_find(g, job, attempt, rank, path, &s);
+    hl_status st = spool_find(g, job, attempt, rank, &s);
     for (size_t limit = FETCH_BYTES; st == HL_OK && more != 0 && limit <= FETCH_MAX;) {
         st = fetch_piece(g, s, path, pod, rank, limit, &more);
         limit = more < 0 ? limit * 2 : FETCH_BYTES;

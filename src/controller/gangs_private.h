@@ -18,6 +18,7 @@ struct spool {
     char key[HL_JOB_ID_MAX + 32]; /* JOB.ATTEMPT.RANK */
     char second[64];              /* of the last line, with its zone; "" = nothing yet */
     unsigned lines;               /* of that second that we have */
+    int begun;                    /* 0: what the file has is of a Controller before us */
     UT_hash_handle hh;
 };
 
@@ -27,7 +28,8 @@ struct gangs {
     struct hl_kube *api;
     atomic_int cancel;
     struct hl_kube_watcher *jobs_watch, *pods_watch;
-    json_t *jobs, *pods; /* name -> object, of our namespace */
+    json_t *jobs, *pods;           /* name -> object, of our namespace */
+    json_t *next_jobs, *next_pods; /* of a list that comes by pages; NULL = none */
     int jobs_synced, pods_synced;
     unsigned calls; /* under way */
     struct hl_volcano_opts volcano;
@@ -45,6 +47,8 @@ void gang_make(struct job *j);
 /* What the attempt's pods wrote is kept. */
 void gang_unmake(struct job *j, int attempt);
 void gang_tell(struct job *j, const char *table);
+/* What the pods of an attempt that succeeded wrote stays when Kubernetes drops them. */
+void gang_keep_logs(struct job *j);
 
 /* gangs.c */
 /* Tell the state machine what its pods say, then gangs_keep. */

@@ -212,13 +212,20 @@ static json_t *pod_spec(const struct hl_volcano_gang *g, const struct hl_volcano
     return pod;
 }
 
+/* Volcano refuses a policy for pods that are not of class Guaranteed with whole CPUs. */
+static const char *policy_of(const struct hl_volcano_gang *g, const struct hl_volcano_opts *opts)
+{
+    int guaranteed = g->job->cpus_per_rank > 0 && g->job->memory_bytes > 0;
+    return guaranteed ? opts->topology_policy : "none";
+}
+
 static json_t *task(const struct hl_volcano_gang *g, const struct hl_volcano_opts *opts, int index,
                     const json_t *spec, const json_t *near)
 {
     char name[32];
     snprintf(name, sizeof(name), "c%d", index);
     return json_pack("{s:s s:i s:i s:s s:{s:o s:o}}", "name", name, "replicas", 1, "minAvailable",
-                     1, "topologyPolicy", opts->topology_policy, "template", "metadata",
+                     1, "topologyPolicy", policy_of(g, opts), "template", "metadata",
                      metadata(g, opts, ""), "spec", pod_spec(g, opts, spec, near));
 }
 
@@ -237,6 +244,12 @@ static hl_status check_size(const struct hl_volcano_gang *g, const json_t *doc)
     return HL_OK;
 }
 
+/* A pod has its address from the beginning: rank 0 is looked for before it is ready. */
+static json_t *plugins(void)
+{
+    return json_pack("{s:[] s:[s]}", "env", "svc", "--publish-not-ready-addresses=true");
+}
+
 /* Recovery is ours, so that a new attempt has new names: Volcano only ends what it evicts a part
  * of. */
 hl_status hl_volcano_job(const struct hl_volcano_gang *g, const struct hl_volcano_opts *opts,
@@ -249,12 +262,12 @@ hl_status hl_volcano_job(const struct hl_volcano_gang *g, const struct hl_volcan
     for (int i = 0; i < n; i++)
         json_array_append_new(tasks, task(g, opts, i, json_array_get(specs, (size_t)i),
                                           json_array_get(near, (size_t)i)));
-    json_t *doc = json_pack(
-        "{s:s s:s s:o s:{s:s s:s s:i s:i s:i s:{s:[] s:[]} s:[{s:s s:s}] s:o}}", "apiVersion",
-        "batch.volcano.sh/v1alpha1", "kind", "Job", "metadata", metadata(g, opts, name), "spec",
-        "schedulerName", "volcano", "queue", opts->queue, "minAvailable", n, "maxRetry", 1,
-        "ttlSecondsAfterFinished", opts->keep_s, "plugins", "env", "svc", "policies", "event",
-        "PodEvicted", "action", "TerminateJob", "tasks", tasks);
+    json_t *doc =
+        json_pack("{s:s s:s s:o s:{s:s s:s s:i s:i s:i s:o s:[{s:s s:s}] s:o}}", "apiVersion",
+                  "batch.volcano.sh/v1alpha1", "kind", "Job", "metadata", metadata(g, opts, name),
+                  "spec", "schedulerName", "volcano", "queue", opts->queue, "minAvailable", n,
+                  "maxRetry", 1, "ttlSecondsAfterFinished", opts->keep_s, "plugins", plugins(),
+                  "policies", "event", "PodEvicted", "action", "TerminateJob", "tasks", tasks);
     hl_status st = check_size(g, doc);
     if (st != HL_OK) {
         json_decref(doc);

@@ -62,6 +62,19 @@ class OnScriptedServer(gang_scenarios.Gangs, unittest.TestCase):
         c.wait_job(job, "succeeded")
         self.assertEqual(self.kinds(job), ["submitted", "placed", "running", "succeeded"])
 
+    def test_what_keeps_a_gang_from_being_made_is_shown(self):
+        away = kube_api.Refused(503, "ServiceUnavailable", "etcd has no leader")
+        self.server.refusals = [["vcjobs", "POST", 1000, away]]
+        c = self.start_cluster()
+        job = c.submit(self.text())
+        wait_for("the reason", lambda: "etcd has no leader" in c.job(job)["containers"][0]["message"])
+        self.assertEqual(c.job(job)["state"], "starting")
+        self.server.refusals.clear()
+        self.loaded()
+        self.assertEqual(c.job(job)["containers"][0]["message"], "")
+        self.end_ranks()
+        c.wait_job(job, "succeeded")
+
     def test_a_right_that_is_missing_is_told(self):
         c = self.start_cluster()
         self.server.refusals = [["vcjobs", "POST", 1, kube_api.Refused(403, "Forbidden", 'cannot create resource "jobs"')]]

@@ -125,6 +125,9 @@ class Gangs:
             self.assertEqual(lines[0], f"rank {rank} of 4 attempt 1 on {self.volcano.node}: $5 for $(RANK) and $$")
             self.assertEqual(lines[-2:], ["loaded", "bye"])
         self.assertEqual(self.kinds(job), ["submitted", "placed", "running", "succeeded"])
+        self.api.delete("vcjobs", self.namespace, f"helios-{job}-a1")  # as when --kube-keep is over
+        self.wait_gone()
+        self.assertIn("loaded", c.log(job, 3))
         self.assertEqual(self.volcano.made, [f"helios-{job}-a1"])
 
     def test_a_failed_rank_restarts_the_gang_and_its_log_stays(self):
@@ -216,6 +219,11 @@ class Gangs:
         self.loaded()
         self.end_ranks()
         c.wait_job(job, "succeeded")
+        kept = [c.state / "controller" / "logs" / f"{job}.1.{rank}.log" for rank in range(4)]
+        wait_for("the logs are kept, which nobody has read", lambda: all(k.exists() and "bye" in k.read_text() for k in kept))
+        self.api.delete("vcjobs", self.namespace, f"helios-{job}-a1")
+        self.wait_gone()
+        self.assertEqual(c.log(job, 2).splitlines()[-1], "bye")
 
     def test_a_controller_that_comes_back_finds_its_gang(self):
         c = self.start_cluster()

@@ -131,6 +131,10 @@ class Volcano:
                 self._delete_pod(name)
             else:
                 self._keep_pod(pod)
+        for config in self.api.list("configmaps", self.namespace):
+            for owner in config["metadata"].get("ownerReferences", []):
+                if self.jobs.get(owner["name"]) != owner["uid"]:
+                    self.api.delete("configmaps", self.namespace, config["metadata"]["name"])
         alive = {p["metadata"]["uid"] for p in pods.values()}
         for uid in set(self.pods) - alive:  # deleted by somebody
             self._stop(self.pods.pop(uid))

@@ -22,7 +22,7 @@ static const struct hl_volcano_opts plain = {.ns = "train",
                                              .keep_s = 60};
 static const struct hl_volcano_opts with_gpus = {.ns = "train",
                                                  .queue = "q",
-                                                 .topology_policy = "none",
+                                                 .topology_policy = "restricted",
                                                  .device = "nvidia.com/gpu",
                                                  .slot_devices = 4,
                                                  .keep_s = 60};
@@ -159,7 +159,7 @@ static void a_gang_is_one_job_of_all_or_nothing(void **state)
     assert_int_equal(json_integer_value(at(doc, "spec.minAvailable")), 2);
     assert_int_equal(json_integer_value(at(doc, "spec.ttlSecondsAfterFinished")), 60);
     is_text(doc, "spec.queue", "q");
-    assert_int_equal(json_array_size(at(doc, "spec.plugins.svc")), 0);
+    is_text(doc, "spec.plugins.svc.0", "--publish-not-ready-addresses=true");
     assert_int_equal(json_array_size(at(doc, "spec.tasks")), 2);
     is_text(doc, "spec.tasks.1.name", "c1");
     is_text(doc, "spec.tasks.1.topologyPolicy", "single-numa-node");
@@ -226,6 +226,7 @@ static void devices_are_asked_for_by_their_resource(void **state)
     hl_plan_free(plan);
     assert_int_equal(make(&job, &with_gpus, NULL, &doc), HL_OK);
     json_t *c = at(doc, "spec.tasks.0.template.spec.containers.3");
+    is_text(doc, "spec.tasks.0.topologyPolicy", "none"); /* it says neither CPUs nor memory */
     json_t *limits = at(c, "resources.limits");
     assert_string_equal(hl_json_str(limits, "nvidia.com/gpu", ""), "1");
     assert_null(json_object_get(c, "command")); /* the image's own */

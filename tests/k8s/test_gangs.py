@@ -1,0 +1,82 @@
+"""helios-controller --executor kubernetes against a real API server, with the rights of deploy/k8s/executor-rbac.yaml. Volcano and the
+kubelet, which the API server asks for logs, are played (tests/support/volcano.py)."""
+import pathlib
+import sys
+import tempfile
+import unittest
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
+sys.path[:0] = [str(ROOT / "tests")]
+sys.dont_write_bytecode = True
+
+from support import volcano  # noqa: E402
+from support.apiserver import shared_server  # noqa: E402
+from support.cluster import wait_for  # noqa: E402
+from support.gang_scenarios import Gangs  # noqa: E402
+
+
+class OnRealServer(Gangs, unittest.TestCase):
+    count = 0
+
+    @classmethod
+    def setUpClass(cls):
+        cls.server = shared_server()
+        cls.api = cls.server.admin
+
+    def setUp(self):
+        OnRealServer.count += 1
+        self.namespace = f"gangs{OnRealServer.count}"
+        self.server.namespace(self.namespace)
+        self.server.apply(ROOT / "deploy/k8s/executor-rbac.yaml", **{"namespace: helios": f"namespace: {self.namespace}"})
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        token = self.server.account_token(self.namespace, "helios-controller")
+        self.kubeconfig = self.server.kubeconfig(pathlib.Path(folder.name) / "kubeconfig", {"token": token}, self.namespace)
+        node = f"worker-{OnRealServer.count}"
+        self.volcano = volcano.Volcano(self.api, self.namespace, node)
+        kubelet = volcano.Kubelet(self.volcano, self.server.server_pair)
+        self.addCleanup(kubelet.close)
+        self.join(node, kubelet.port)
+        self.volcano.__enter__()
+        self.addCleanup(self.empty)
+        self.addCleanup(self.volcano.__exit__)
+
+    def join(self, node, port):
+        self.api.call("POST", "/api/v1/nodes", {"metadata": {"name": node}})
+        self.api.call("PATCH", f"/api/v1/nodes/{node}/status", {"status": {
+            "addresses": [{"type": "InternalIP", "address": "127.0.0.1"}],
+            "daemonEndpoints": {"kubeletEndpoint": {"Port": port}}}}, "application/merge-patch+json")
+
+    def empty(self):
+        for plural in ("vcjobs", "pods", "configmaps"):
+            for o in self.api.list(plural, self.namespace):
+                self.api.delete(plural, self.namespace, o["metadata"]["name"])
+        self.api.call("DELETE", f"/api/v1/nodes/{self.volcano.node}")
+
+    def test_a_server_that_is_killed_takes_no_gang_with_it(self):
+        c = self.start_cluster()
+        job = c.submit(self.text())
+        self.loaded()
+        c.wait_job(job, "running")
+        self.server.kill()
+        self.assertEqual(c.job(job)["state"], "running")
+        self.server.start()
+        self.end_ranks()
+        c.wait_job(job, "succeeded")
+        self.assertEqual(self.kinds(job), ["submitted", "placed", "running", "succeeded"])
+
+    def test_nothing_else_may_be_done_with_these_rights(self):
+        token = self.server.account_token(self.namespace, "helios-controller")
+        mine = self.server.client(token)
+        for verb, path in (("GET", "/api/v1/pods"), ("GET", f"/api/v1/namespaces/{self.namespace}/secrets"),
+                           ("DELETE", f"/api/v1/namespaces/{self.namespace}/pods/x"),
+                           ("GET", f"/api/v1/namespaces/{self.namespace}/configmaps"),
+                           ("GET", "/apis/batch.volcano.sh/v1alpha1/jobs")):
+            with self.assertRaises(volcano.kube_api.Refused) as refused:
+                mine.call(verb, path)
+            self.assertEqual(refused.exception.code, 403, path)
+        wait_for("what may be", lambda: mine.call("GET", f"/api/v1/namespaces/{self.namespace}/pods")["kind"] == "PodList")
+
+
+if __name__ == "__main__":
+    unittest.main()
