@@ -1,5 +1,6 @@
 /* helios-ranktable: rank tables for the jobs of a Kubernetes cluster. Takes hccl-controller's
  * flags, with one dash or two. */
+#include <malloc.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -171,6 +172,7 @@ static hl_status start(struct program *p, int argc, char **argv)
 int main(int argc, char **argv)
 {
     struct program p = {0};
+    mallopt(M_ARENA_MAX, 1); /* a dozen threads that mostly wait: one heap has fewer holes */
     char **args = two_dashes(argc, argv);
     hl_status st = args != NULL ? start(&p, argc - 1, args + 1) : HL_ENOMEM;
     if (st == HL_OK)

@@ -12,7 +12,7 @@
 #include "base/log.h"
 #include "core/json.h"
 
-#define PAGE         250
+#define PAGE         100
 #define BACKOFF_MS   200
 #define BACKOFF_TOP  30000
 #define ABSENT_MS    60000 /* a kind that the server does not know */

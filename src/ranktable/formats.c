@@ -1,91 +1,167 @@
-/* The documents. All numbers are strings, but in 2.0. */
+/* The documents, as compact text. All numbers are strings, but in 2.0. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "ranktable/table.h"
 
-static json_t *number(uint64_t n)
+/* ---- writing JSON: by hand, as a table may have ten thousand devices and change every second ---
+ */
+
+static void separate(struct hl_buf *b)
 {
-    char text[24];
-    snprintf(text, sizeof(text), "%llu", (unsigned long long)n);
-    return json_string(text);
+    if (b->len > 0 && strchr("{[:", b->data[b->len - 1]) == NULL)
+        hl_buf_append(b, ",", 1);
 }
 
-static const char *status_of(const struct hl_ranktable *t)
+static void open_list(struct hl_buf *b, char bracket)
 {
-    return hl_ranktable_is_complete(t) ? "completed" : "initializing";
+    separate(b);
+    hl_buf_append(b, &bracket, 1);
 }
 
-static void put_known(json_t *obj, const char *key, const char *value)
+static void close_list(struct hl_buf *b, char bracket)
+{
+    hl_buf_append(b, &bracket, 1);
+}
+
+static void put_key(struct hl_buf *b, const char *key)
+{
+    separate(b);
+    hl_buf_append(b, "\"", 1);
+    hl_buf_append(b, key, strlen(key));
+    hl_buf_append(b, "\":", 2);
+}
+
+static void put_text(struct hl_buf *b, const char *key, const char *value)
+{
+    put_key(b, key);
+    hl_buf_append(b, "\"", 1);
+    while (*value != '\0') {
+        size_t n = 0;
+        while ((unsigned char)value[n] >= 0x20 && value[n] != '"' && value[n] != '\\')
+            n++;
+        hl_buf_append(b, value, n);
+        value += n;
+        if (*value != '\0')
+            hl_buf_printf(b, "\\u%04x", (unsigned char)*value++);
+    }
+    hl_buf_append(b, "\"", 1);
+}
+
+static void put_known(struct hl_buf *b, const char *key, const char *value)
 {
     if (value[0] != '\0')
-        json_object_set_new(obj, key, json_string(value));
+        put_text(b, key, value);
+}
+
+static void put_number(struct hl_buf *b, const char *key, uint64_t n)
+{
+    put_key(b, key);
+    hl_buf_printf(b, "\"%llu\"", (unsigned long long)n);
+}
+
+static void put_integer(struct hl_buf *b, const char *key, long long n)
+{
+    put_key(b, key);
+    hl_buf_printf(b, "%lld", n);
+}
+
+static void put_json(struct hl_buf *b, const char *key, const json_t *value)
+{
+    char *text = json_dumps(value, JSON_COMPACT);
+    put_key(b, key);
+    if (text == NULL)
+        b->failed = 1;
+    else
+        hl_buf_append(b, text, strlen(text));
+    free(text);
+}
+
+static void put_status(struct hl_buf *b, const struct hl_ranktable *t)
+{
+    put_text(b, "status", hl_ranktable_is_complete(t) ? "completed" : "initializing");
 }
 
 /* ---- v1 ---- */
 
-static json_t *instance_v1(const struct hl_ranktable_instance *x)
+static void instance_v1(struct hl_buf *b, const struct hl_ranktable_instance *x)
 {
-    json_t *devices = json_array();
+    open_list(b, '{');
+    put_text(b, "pod_name", x->name);
+    put_text(b, "server_id", x->server_id);
+    put_key(b, "devices");
+    open_list(b, '[');
     for (size_t d = 0; d < x->device_count; d++) {
-        json_t *device = json_pack("{s:s}", "device_id", x->devices[d].id);
-        put_known(device, "device_ip", x->devices[d].ip);
-        json_array_append_new(devices, device);
+        open_list(b, '{');
+        put_text(b, "device_id", x->devices[d].id);
+        put_known(b, "device_ip", x->devices[d].ip);
+        close_list(b, '}');
     }
-    return json_pack("{s:s s:s s:o}", "pod_name", x->name, "server_id", x->server_id, "devices",
-                     devices);
+    close_list(b, ']');
+    close_list(b, '}');
 }
 
-static json_t *document_v1(const struct hl_ranktable *t)
+static void groups_v1(struct hl_buf *b, const struct hl_ranktable *t)
 {
-    json_t *groups = json_array();
+    put_number(b, "group_count", t->group_count);
+    put_key(b, "group_list");
+    open_list(b, '[');
     for (size_t g = 0; g < t->group_count; g++) {
-        json_t *list = json_array();
+        open_list(b, '{');
+        put_text(b, "group_name", t->groups[g].name);
+        put_number(b, "instance_count", t->groups[g].instances);
+        put_key(b, "instance_list");
+        open_list(b, '[');
         for (size_t i = 0; i < t->count; i++)
             if (t->instances[i].group == g)
-                json_array_append_new(list, instance_v1(&t->instances[i]));
-        json_array_append_new(groups, json_pack("{s:s s:o s:o}", "group_name", t->groups[g].name,
-                                                "instance_count", number(t->groups[g].instances),
-                                                "instance_list", list));
+                instance_v1(b, &t->instances[i]);
+        close_list(b, ']');
+        close_list(b, '}');
     }
-    return json_pack("{s:s s:o s:o}", "status", status_of(t), "group_count", number(t->group_count),
-                     "group_list", groups);
+    close_list(b, ']');
 }
 
 /* ---- v2 and 1.2: one entry per instance that has devices, in the order of ranks ---- */
 
-static json_t *server_v2(const struct hl_ranktable_instance *x, int super)
+static void server_v2(struct hl_buf *b, const struct hl_ranktable_instance *x, int super)
 {
-    json_t *devices = json_array(), *server = json_object();
+    open_list(b, '{');
+    put_key(b, "device");
+    open_list(b, '[');
     for (size_t d = 0; d < x->device_count; d++) {
         const struct hl_ranktable_device *from = &x->devices[d];
-        json_t *device = json_pack("{s:s}", "device_id", from->id);
-        put_known(device, "device_ip", from->ip);
+        open_list(b, '{');
+        put_text(b, "device_id", from->id);
+        put_known(b, "device_ip", from->ip);
         if (super)
-            put_known(device, "super_device_id", from->super_id);
-        json_object_set_new(device, "rank_id", number((uint64_t)from->rank));
-        json_array_append_new(devices, device);
+            put_known(b, "super_device_id", from->super_id);
+        put_number(b, "rank_id", (uint64_t)from->rank);
+        close_list(b, '}');
     }
-    json_object_set_new(server, "device", devices);
-    json_object_set_new(server, "server_id", json_string(x->server_id));
+    close_list(b, ']');
+    put_text(b, "server_id", x->server_id);
     if (super) {
-        put_known(server, "host_ip", x->host_ip);
-        put_known(server, "container_ip", x->container_ip);
-        put_known(server, "hardware_type", x->hardware_type);
+        put_known(b, "host_ip", x->host_ip);
+        put_known(b, "container_ip", x->container_ip);
+        put_known(b, "hardware_type", x->hardware_type);
     }
-    return server;
+    close_list(b, '}');
 }
 
-static json_t *document_servers(const struct hl_ranktable *t, int super)
+static void servers_v2(struct hl_buf *b, const struct hl_ranktable *t, int super)
 {
-    json_t *servers = json_array();
+    size_t n = 0;
+    put_key(b, "server_list");
+    open_list(b, '[');
     for (size_t i = 0; i < t->count; i++)
-        if (t->instances[i].device_count > 0)
-            json_array_append_new(servers, server_v2(&t->instances[i], super));
-    size_t n = json_array_size(servers);
-    return json_pack("{s:s s:o s:o s:s}", "status", status_of(t), "server_list", servers,
-                     "server_count", number(n), "version", super ? "1.2" : "1.0");
+        if (t->instances[i].device_count > 0) {
+            server_v2(b, &t->instances[i], super);
+            n++;
+        }
+    close_list(b, ']');
+    put_number(b, "server_count", n);
+    put_text(b, "version", super ? "1.2" : "1.0");
 }
 
 /* The entry of `id`, made when it is not there. Borrowed. */
@@ -123,54 +199,67 @@ static json_t *super_pods(const struct hl_ranktable *t)
     return pods;
 }
 
-static hl_status document_1_2(const struct hl_ranktable *t, json_t **out)
+static void super_pod_list(struct hl_buf *b, const struct hl_ranktable *t)
 {
-    for (size_t i = 0; i < t->count; i++)
-        for (size_t d = 0; d < t->instances[i].device_count; d++)
-            if (t->instances[i].devices[d].super_id[0] == '\0')
-                return hl_fail(HL_EUNSUPPORTED,
-                               "%s: device %s has no super_device_id, which format 1.2 needs",
-                               t->instances[i].name, t->instances[i].devices[d].id);
-    *out = document_servers(t, 1);
-    json_object_set_new(*out, "super_pod_list", super_pods(t));
-    return HL_OK;
+    json_t *pods = super_pods(t);
+    put_json(b, "super_pod_list", pods);
+    json_decref(pods);
 }
 
 /* ---- 2.0 ---- */
 
-static hl_status document_2_0(const struct hl_ranktable *t, json_t **out)
+static void ranks_2_0(struct hl_buf *b, const struct hl_ranktable *t)
 {
-    json_t *ranks = json_array();
-    for (size_t i = 0; i < t->count; i++) {
-        const struct hl_ranktable_instance *x = &t->instances[i];
-        for (size_t d = 0; d < x->device_count; d++) {
-            const struct hl_ranktable_device *v = &x->devices[d];
-            if (v->levels == NULL) {
-                json_decref(ranks);
-                return hl_fail(HL_EUNSUPPORTED,
-                               "%s: device %s has no levelList, which format 2.0 needs", x->name,
-                               v->id);
-            }
-            json_array_append_new(ranks, json_pack("{s:i s:i s:I s:O}", "rank_id", v->rank,
-                                                   "local_id", (int)d, "device_id",
-                                                   (json_int_t)strtoll(v->id, NULL, 10),
-                                                   "level_list", v->levels));
+    long long n = 0;
+    put_text(b, "version", "2.0");
+    put_key(b, "rank_list");
+    open_list(b, '[');
+    for (size_t i = 0; i < t->count; i++)
+        for (size_t d = 0; d < t->instances[i].device_count; d++) {
+            const struct hl_ranktable_device *v = &t->instances[i].devices[d];
+            open_list(b, '{');
+            put_integer(b, "rank_id", v->rank);
+            put_integer(b, "local_id", (long long)d);
+            put_integer(b, "device_id", strtoll(v->id, NULL, 10));
+            put_json(b, "level_list", v->levels);
+            close_list(b, '}');
+            n++;
         }
-    }
-    *out = json_pack("{s:s s:s s:I s:o}", "status", status_of(t), "version", "2.0", "rank_count",
-                     (json_int_t)json_array_size(ranks), "rank_list", ranks);
+    close_list(b, ']');
+    put_integer(b, "rank_count", n);
+}
+
+/* ---- all ---- */
+
+static hl_status check_device(const struct hl_ranktable_instance *x,
+                              const struct hl_ranktable_device *d, enum hl_ranktable_format format)
+{
+    if (format == HL_RANKTABLE_1_2 && d->super_id[0] == '\0')
+        return hl_fail(HL_EUNSUPPORTED,
+                       "%s: device %s has no super_device_id, which format 1.2 needs", x->name,
+                       d->id);
+    if (format == HL_RANKTABLE_2_0 && d->levels == NULL)
+        return hl_fail(HL_EUNSUPPORTED, "%s: device %s has no levelList, which format 2.0 needs",
+                       x->name, d->id);
     return HL_OK;
 }
 
 hl_status hl_ranktable_document(const struct hl_ranktable *t, enum hl_ranktable_format format,
-                                json_t **out)
+                                struct hl_buf *out)
 {
-    *out = NULL;
-    if (format == HL_RANKTABLE_1_2)
-        HL_TRY(document_1_2(t, out));
+    for (size_t i = 0; i < t->count; i++)
+        for (size_t d = 0; d < t->instances[i].device_count; d++)
+            HL_TRY(check_device(&t->instances[i], &t->instances[i].devices[d], format));
+    open_list(out, '{');
+    put_status(out, t);
+    if (format == HL_RANKTABLE_V1)
+        groups_v1(out, t);
     else if (format == HL_RANKTABLE_2_0)
-        HL_TRY(document_2_0(t, out));
+        ranks_2_0(out, t);
     else
-        *out = format == HL_RANKTABLE_V1 ? document_v1(t) : document_servers(t, 0);
-    return *out != NULL ? HL_OK : hl_fail(HL_ENOMEM, "memory is short for a rank table");
+        servers_v2(out, t, format == HL_RANKTABLE_1_2);
+    if (format == HL_RANKTABLE_1_2)
+        super_pod_list(out, t);
+    close_list(out, '}');
+    return out->failed ? hl_fail(HL_ENOMEM, "memory is short for a rank table") : HL_OK;
 }

@@ -96,13 +96,13 @@ hl_status hl_ranktable_plan_text(const struct hl_plan *plan, const struct hl_clu
                                  const char *prefix, enum hl_ranktable_format format, char **out)
 {
     struct hl_ranktable t = {0};
-    json_t *doc = NULL;
+    struct hl_buf text = HL_BUF(HL_RANKTABLE_TEXT_MAX);
     hl_status st = hl_ranktable_of_plan(plan, cluster, prefix, &t);
     if (st == HL_OK)
-        st = hl_ranktable_document(&t, format, &doc);
-    if (st == HL_OK && (*out = json_dumps(doc, JSON_COMPACT)) == NULL)
-        st = hl_fail(HL_ENOMEM, "memory is short for a rank table");
-    json_decref(doc);
+        st = hl_ranktable_document(&t, format, &text);
+    if (st == HL_OK)
+        *out = hl_buf_take(&text);
+    hl_buf_fini(&text);
     hl_ranktable_fini(&t);
     return st;
 }

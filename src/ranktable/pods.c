@@ -225,36 +225,32 @@ static hl_status read_pods(struct judging *j, const struct hl_ranktable_pod *con
     return st;
 }
 
-static hl_status check_size(const json_t *document)
+static hl_status make_text(struct judging *j)
 {
-    size_t bytes = json_dumpb(document, NULL, 0, JSON_COMPACT);
-    if (bytes <= HL_RANKTABLE_BYTES_MAX)
-        return HL_OK;
-    return hl_fail(
-        HL_EINVAL,
-        "the table has %zu bytes, more than a ConfigMap takes (%d); use fewer devices or "
-        "another format",
-        bytes, HL_RANKTABLE_BYTES_MAX);
-}
-
-static hl_status make_document(struct judging *j)
-{
-    struct hl_ranktable_verdict *v = j->out;
-    HL_TRY(hl_ranktable_document(&j->table, j->rules->format, &v->document));
-    hl_status st = check_size(v->document);
-    if (st != HL_OK) {
-        json_decref(v->document);
-        v->document = NULL;
-    }
+    struct hl_buf text = HL_BUF(HL_RANKTABLE_TEXT_MAX);
+    hl_status st = hl_ranktable_document(&j->table, j->rules->format, &text);
+    if (st == HL_OK && text.len > HL_RANKTABLE_BYTES_MAX)
+        st = hl_fail(HL_EINVAL,
+                     "the table has %zu bytes, more than a ConfigMap takes (%d); use fewer devices "
+                     "or another format",
+                     text.len, HL_RANKTABLE_BYTES_MAX);
+    if (st == HL_OK)
+        j->out->text = hl_buf_take(&text);
+    hl_buf_fini(&text);
     return st;
 }
 
+/* The ConfigMap's text may be somebody's who writes the same in another way. */
 static int is_said(struct judging *j)
 {
-    char *text = json_dumps(j->out->document, JSON_COMPACT);
-    int same = text != NULL && j->said != NULL && strcmp(text, j->said) == 0;
-    free(text);
-    return same || json_equal(said(j), j->out->document);
+    if (j->said == NULL || strcmp(j->said, j->out->text) == 0)
+        return j->said != NULL;
+    if (said(j) == NULL || strcmp(hl_json_str(said(j), "status", ""), "completed") != 0)
+        return 0;
+    json_t *mine = json_loads(j->out->text, 0, NULL);
+    int same = json_equal(said(j), mine);
+    json_decref(mine);
+    return same;
 }
 
 /* The list of those who are there is worth its bytes only where it keeps their ranks. */
@@ -265,14 +261,14 @@ static hl_status say_initializing(struct judging *j, int numbered)
     if (strcmp(hl_json_str(said(j), "status", ""), "initializing") == 0)
         return HL_OK;
     if (numbered && j->by_age)
-        st = make_document(j);
+        st = make_text(j);
     if (st != HL_OK)
-        v->document = json_pack("{s:s}", "status", "initializing");
-    return v->document != NULL ? HL_OK : hl_fail(HL_ENOMEM, "memory is short for a rank table");
+        v->text = strdup("{\"status\":\"initializing\"}");
+    return v->text != NULL ? HL_OK : hl_fail(HL_ENOMEM, "memory is short for a rank table");
 }
 
 /* HL_OK also when it can't be made: then it says why. */
-static hl_status write_document(struct judging *j)
+static hl_status decide(struct judging *j)
 {
     struct hl_ranktable_verdict *v = j->out;
     char text[128];
@@ -280,16 +276,14 @@ static hl_status write_document(struct judging *j)
     int complete = st == HL_OK && v->wanted > 0 && hl_ranktable_is_complete(&j->table);
     int numbered = st == HL_OK;
     if (complete)
-        st = make_document(j);
+        st = make_text(j);
     if (st == HL_ENOMEM)
         return st;
     if (complete && st == HL_OK) {
         v->state = HL_RANKTABLE_COMPLETED;
         v->reason[0] = '\0';
-        if (is_said(j)) {
-            json_decref(v->document);
-            v->document = NULL;
-        }
+        if (is_said(j))
+            hl_ranktable_verdict_fini(v);
         return HL_OK;
     }
     if (st != HL_OK)
@@ -321,7 +315,7 @@ hl_status hl_ranktable_judge(const struct hl_ranktable_rules *rules, enum hl_ran
     } else if (st == HL_OK) {
         st = read_pods(&j, pods, count);
         if (st == HL_OK)
-            st = write_document(&j);
+            st = decide(&j);
     }
     hl_ranktable_fini(&j.table);
     json_decref(j.said_doc);
@@ -332,6 +326,6 @@ hl_status hl_ranktable_judge(const struct hl_ranktable_rules *rules, enum hl_ran
 
 void hl_ranktable_verdict_fini(struct hl_ranktable_verdict *v)
 {
-    json_decref(v->document);
-    v->document = NULL;
+    free(v->text);
+    v->text = NULL;
 }

@@ -5,11 +5,11 @@
  * every replica of every task has a pod of the present incarnation with a device annotation that
  * holds. Rules: hccl-controller's user guide, section 3; which pods count is written at pod_counts.
  *
- * Owns:    nothing; objects are borrowed. A verdict owns its document.
+ * Owns:    nothing; objects are borrowed. A verdict owns its text.
  * Threads: any. Pure.
  * Errors:  none for what users wrote: the verdict says what is wrong. HL_ENOMEM.
  * Units:   none.
- * Limits:  a document of HL_RANKTABLE_BYTES_MAX, as a ConfigMap has 1 MiB; annotations of 64 KiB.
+ * Limits:  a text of HL_RANKTABLE_BYTES_MAX, as a ConfigMap has 1 MiB; annotations of 64 KiB.
  */
 #ifndef HL_RANKTABLE_PODS_H
 #define HL_RANKTABLE_PODS_H
@@ -29,7 +29,7 @@ enum hl_ranktable_state {
 
 struct hl_ranktable_verdict {
     enum hl_ranktable_state state;
-    json_t *document; /* what the ConfigMap is to say; NULL = what it says already */
+    char *text; /* what the ConfigMap is to say; NULL = what it says already */
     size_t counted, wanted;
     char reason[HL_RANKTABLE_REASON_MAX]; /* why it is not completed; "" when it is */
 };

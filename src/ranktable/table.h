@@ -11,7 +11,7 @@
  * Errors:  HL_EINVAL naming instance and device, HL_EUNSUPPORTED when the format wants what an
  *          instance has not got, HL_ENOMEM.
  * Units:   none.
- * Limits:  rank indices 0 to 10000; 64 devices per instance.
+ * Limits:  rank indices 0 to 10000; 64 devices per instance; documents of HL_RANKTABLE_TEXT_MAX.
  */
 #ifndef HL_RANKTABLE_TABLE_H
 #define HL_RANKTABLE_TABLE_H
@@ -20,11 +20,12 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "base/status.h"
+#include "base/buf.h"
 
 #define HL_RANKTABLE_NAME_MAX    254 /* of a pod, with its 0 */
 #define HL_RANKTABLE_DEVICES_MAX 64
 #define HL_RANKTABLE_INDEX_MAX   10000
+#define HL_RANKTABLE_TEXT_MAX    ((size_t)256 << 20)
 
 enum hl_ranktable_format {
     HL_RANKTABLE_V1,  /* group_list */
@@ -81,8 +82,9 @@ int hl_ranktable_is_complete(const struct hl_ranktable *t);
 /* Give every instance a rank index and every device a rank. HL_EINVAL: an index, or a device of a
  * server, that two have; more than one server and a device without an address. */
 hl_status hl_ranktable_number(struct hl_ranktable *t) HL_CHECK;
-/* After numbering. "completed", or "initializing" with what there is. New reference. */
+/* After numbering. "completed", or "initializing" with what there is, as JSON in `out`, which is
+ * empty and has room for it. */
 hl_status hl_ranktable_document(const struct hl_ranktable *t, enum hl_ranktable_format format,
-                                json_t **out) HL_CHECK;
+                                struct hl_buf *out) HL_CHECK;
 
 #endif

@@ -1,6 +1,7 @@
 /* Wiring: watchers feed the cache, a timer judges what changed, requests carry it out. */
 #include "ranktabled/ranktabled_private.h"
 
+#include <malloc.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,6 +10,7 @@
 #include "base/log.h"
 
 #define BATCH_MS 100
+#define TURN_NS  (20 * HL_NS_PER_MS) /* of judging; then the loop's other callers have theirs */
 
 static const struct {
     const char *path, *name;
@@ -51,6 +53,7 @@ static void on_listed(void *arg, const json_t *objects, unsigned page)
     if (page & HL_KUBE_LAST) {
         f->is_known = 1;
         cache_list_end(&f->d->cache, f->kind);
+        malloc_trim(0); /* what was parsed is many times what is kept */
     }
 }
 
@@ -114,9 +117,21 @@ static void judge(struct hl_ranktabled *d, struct cached_job *j)
     j->counted = v.counted;
     j->wanted = v.wanted;
     tell(d, j, v.state, v.reason);
-    if (v.document != NULL && ranktabled_leads(d))
-        request_write(d, j, map, v.document);
+    if (v.text != NULL && ranktabled_leads(d))
+        request_write(d, j, map, v.text);
     hl_ranktable_verdict_fini(&v);
+}
+
+/* Its last write was taken, and the watch has not brought it yet: what is known is of before. */
+static int is_awaited(struct hl_ranktabled *d, struct cached_job *j)
+{
+    const struct cached_map *map = cache_map_of(&d->cache, j);
+    if (j->awaited == 0)
+        return 0;
+    if (map != NULL && map->serial == j->awaited && hl_now_ns() < j->awaited_until_ns)
+        return 1;
+    j->awaited = 0;
+    return 0;
 }
 
 /* A table is only as good as what is known: nothing is said before pods and ConfigMaps are, nor
@@ -126,17 +141,32 @@ static int is_known(const struct hl_ranktabled *d)
     return d->feeds[CACHE_PODS].is_known && d->feeds[CACHE_MAPS].is_known;
 }
 
+static void on_tick(void *arg);
+
+/* On a busy loop others come first. */
+static void go_on(void *arg)
+{
+    struct hl_ranktabled *d = arg;
+    d->goes_on = 0;
+    on_tick(d);
+}
+
 static void on_tick(void *arg)
 {
     struct hl_ranktabled *d = arg;
     uint64_t now = hl_now_ns();
-    if (d->stopping || !is_known(d))
+    if (d->stopping || d->goes_on || !is_known(d))
         return;
     for (struct cached_job *j = d->cache.jobs; j != NULL; j = j->next) {
-        if (!j->dirty || j->writing || j->gone || now < j->not_before_ns)
+        if (!j->dirty || j->writing || j->gone || now < j->not_before_ns || is_awaited(d, j))
             continue;
         j->dirty = 0;
         judge(d, j);
+        if (hl_now_ns() - now > TURN_NS) {
+            d->goes_on = 1;
+            hl_loop_post(d->opts.loop, go_on, d);
+            return;
+        }
     }
 }
 
@@ -260,6 +290,8 @@ void hl_ranktabled_stop(struct hl_ranktabled *d)
         return;
     d->stopping = 1;
     hl_timer_destroy(d->timer);
+    while (d->goes_on)
+        uv_run(hl_loop_uv(d->opts.loop), UV_RUN_ONCE);
     lease_stop(d->lease);
     atomic_store(&d->cancel, 1);
     for (int i = 0; i < CACHE_KINDS; i++)

@@ -25,6 +25,7 @@ struct hl_ranktabled {
     struct cache cache;
     unsigned calls; /* requests under way */
     int stopping;
+    int goes_on; /* a turn of judging was cut short; the next one is posted */
     unsigned long writes, conflicts, failures, events;
 };
 
@@ -33,7 +34,7 @@ int ranktabled_leads(const struct hl_ranktabled *d);
 
 /* requests.c: a job's table into its ConfigMap; a warning on a job. Not waited for. */
 void request_write(struct hl_ranktabled *d, struct cached_job *job, const struct cached_map *map,
-                   const json_t *document);
+                   const char *text);
 void request_event(struct hl_ranktabled *d, const struct cached_job *job, const char *reason);
 
 #endif

@@ -9,7 +9,8 @@
 #include "ranktabled/ranktabled_private.h"
 
 #define CALL_MS     5000
-#define CONFLICT_MS 500 /* the watch brings what we did not know */
+#define CONFLICT_MS 500  /* the watch brings what we did not know */
+#define AWAIT_MS    5000 /* what the watch may take to bring it, before we ask again */
 #define BACKOFF_MS  200
 #define BACKOFF_TOP 30000
 
@@ -21,7 +22,7 @@ struct call {
     unsigned long serial; /* of the ConfigMap that was known then */
     char path[1024];
     const char *method;
-    json_t *body, *answer;
+    json_t *body;
     hl_status st;
     char text[HL_ERROR_TEXT_MAX];
 };
@@ -35,7 +36,7 @@ static void run(uv_work_t *work)
                                                    .body = c->body,
                                                    .type = c->key != NULL ? HL_KUBE_MERGE : NULL,
                                                    .timeout_ms = CALL_MS},
-                         &c->answer);
+                         NULL);
     if (c->st != HL_OK)
         snprintf(c->text, sizeof(c->text), "%s", hl_error_text());
 }
@@ -46,22 +47,14 @@ static void retry_in(struct cached_job *j, uint64_t ms)
     j->dirty = 1;
 }
 
-/* What the watch brought meanwhile is at least as new as the answer. */
-static void take_answer(struct hl_ranktabled *d, const struct cached_job *j, const struct call *c)
-{
-    const struct cached_map *map = cache_map_of(&d->cache, j);
-    if (map != NULL && map->serial == c->serial &&
-        cache_put(&d->cache, CACHE_MAPS, c->answer) != HL_OK)
-        hl_warn("%s", hl_error_text());
-}
-
 static void on_written(struct hl_ranktabled *d, struct cached_job *j, struct call *c)
 {
     j->writing = 0;
     if (c->st == HL_OK) {
         d->writes++;
         j->tries = 0;
-        take_answer(d, j, c);
+        j->awaited = c->serial;
+        j->awaited_until_ns = hl_now_ns() + AWAIT_MS * HL_NS_PER_MS;
     } else if (c->st == HL_ECONFLICT || c->st == HL_ENOENT) {
         d->conflicts++;
         retry_in(j, CONFLICT_MS);
@@ -89,7 +82,6 @@ static void on_done(uv_work_t *work, int status)
     else if (c->key == NULL && c->st != HL_OK)
         hl_warn("event: %s", c->text);
     json_decref(c->body);
-    json_decref(c->answer);
     free(c->key);
     free(c);
 }
@@ -119,15 +111,11 @@ static int send_call(struct call *c)
 }
 
 void request_write(struct hl_ranktabled *d, struct cached_job *job, const struct cached_map *map,
-                   const json_t *document)
+                   const char *text)
 {
-    char *text = json_dumps(document, JSON_COMPACT);
-    struct call *c = text == NULL
-                         ? NULL
-                         : make(d, "PATCH",
-                                json_pack("{s:{s:s} s:{s:s}}", "metadata", "resourceVersion",
-                                          map->version, "data", HL_RANKTABLE_KEY, text));
-    free(text);
+    struct call *c = make(d, "PATCH",
+                          json_pack("{s:{s:s} s:{s:s}}", "metadata", "resourceVersion",
+                                    map->version, "data", HL_RANKTABLE_KEY, text));
     if (c != NULL) {
         snprintf(c->path, sizeof(c->path),
                  "/api/v1/namespaces/%.300s/configmaps/%.300s?fieldManager=helios-ranktable",

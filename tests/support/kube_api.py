@@ -15,6 +15,7 @@ PLURALS = {
     "vcjobs": "/apis/batch.volcano.sh/v1alpha1", "jobs": "/apis/batch/v1", "deployments": "/apis/apps/v1",
 }
 STEP_S = 0.02
+FIRST = 100  # version of an empty server
 
 
 def path_of(plural, namespace=None, name=None):
@@ -53,8 +54,8 @@ class Server:
     def __init__(self):
         self.lock = threading.Condition()
         self.objects = {}       # (plural, namespace, name) -> object
-        self.history = []       # (version, plural, before, after)
-        self.version = 100
+        self.history = []       # (version, plural, before, after), one for every version from FIRST
+        self.version = FIRST
         self.oldest = 0         # versions before are forgotten
         self.uids = 0
         self.cut = 0            # bytes of one piece of a watch; 0 = whole lines
@@ -309,7 +310,7 @@ class Server:
                 raise Refused(410, "Expired", "the continue token is too old")
             more = {"continue": f"{at + limit}/{version}"} if at + limit < len(found) else {}
             return {"metadata": {"resourceVersion": str(version), **more},
-                    "items": [copy.deepcopy(v) for _, v in found[at:at + limit]]}
+                    "items": [v for _, v in found[at:at + limit]]}  # nobody changes what is stored
 
     def _watch(self, h, plural, query):
         selector, at = query.get("labelSelector", ""), int(query["resourceVersion"])
@@ -326,7 +327,7 @@ class Server:
         bookmark = time.monotonic() + self.bookmark_s
         while time.monotonic() < until:
             with self.lock:
-                news = [e for e in self.history if e[0] > at and e[1] == plural]
+                news = [e for e in self.history[max(at - FIRST, 0):] if e[1] == plural]
                 if not news and generation == self.generation:
                     self.lock.wait(STEP_S * 5)
                 if generation != self.generation:
@@ -337,9 +338,7 @@ class Server:
                 was, is_now = self._matches(before, selector), self._matches(after, selector)
                 kind = "MODIFIED" if was and is_now else "ADDED" if is_now else "DELETED"
                 if was or is_now:
-                    obj = copy.deepcopy(after if after is not None else before)
-                    obj["metadata"]["resourceVersion"] = str(version)
-                    self._chunk(h, {"type": kind, "object": obj})
+                    self._chunk(h, {"type": kind, "object": after if after is not None else before})
                 at = self.sent[plural] = version
             if time.monotonic() > bookmark:
                 bookmark += self.bookmark_s
