@@ -3,47 +3,17 @@ from __future__ import annotations
 
 import copy
 import os
-import pickle
-import signal
 import socket
-import sys
 import unittest
 
 import torch
 import torch.nn as nn
 
 from hybridps_model import CHUNK, Watch, adam, batches, hybridps, make, model_bytes
+from ranks import ranks
 
 WORLD = 2
-
-
-def ranks(run, world=WORLD):
-    """Results of run(rank) in one process each; it is forked, as torch is imported once."""
-    torch.set_num_threads(1)
-    readers, pids = [], []
-    for rank in range(world):
-        reader, writer = os.pipe()
-        pid = os.fork()
-        if pid == 0:
-            code = 1
-            try:
-                signal.alarm(200)
-                with os.fdopen(writer, "wb") as out:
-                    pickle.dump(run(rank), out)
-                code = 0
-            except BaseException as error:  # a child must never run the parent's code
-                print(f"rank {rank}: {type(error).__name__}: {error}", file=sys.stderr, flush=True)
-            finally:
-                os._exit(code)
-        os.close(writer)
-        readers.append(os.fdopen(reader, "rb"))
-        pids.append(pid)
-    data = [reader.read() for reader in readers]
-    for reader in readers:
-        reader.close()
-    codes = [os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) for pid in pids]
-    assert codes == [0] * world, codes
-    return [pickle.loads(d) if d else None for d in data]
+torch.set_num_threads(1)
 
 
 def free_port():
