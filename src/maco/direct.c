@@ -13,20 +13,22 @@ static uint64_t width(const maco_event *e)
     return e->last - e->first;
 }
 
-/* [*first, *last) is the caller's now; 0: there is nothing left. */
+/* [*first, *last) is the caller's now; 0: there is nothing left. A cursor may stand before where
+ * this iteration begins: a run may end while its last tasks, a proxy's, are still to be skipped. */
 static int claim(const struct hl_maco_state *s, maco_event *e, uint32_t workers, uint32_t *first,
                  uint32_t *last)
 {
     uint64_t end = width(e) * s->iteration, begin = end - width(e);
-    uint64_t at = __atomic_load_n(&e->cursor, __ATOMIC_RELAXED), n;
+    uint64_t at = __atomic_load_n(&e->cursor, __ATOMIC_RELAXED), from, n;
     do {
         if (at >= end)
             return 0;
-        n = workers > 1 ? (end - at) / (4 * (uint64_t)workers) : end - at;
+        from = at > begin ? at : begin;
+        n = workers > 1 ? (end - from) / (4 * (uint64_t)workers) : end - from;
         n += n == 0;
-    } while (!__atomic_compare_exchange_n(&e->cursor, &at, at + n, 0, __ATOMIC_RELAXED,
+    } while (!__atomic_compare_exchange_n(&e->cursor, &at, from + n, 0, __ATOMIC_RELAXED,
                                           __ATOMIC_RELAXED));
-    *first = e->first + (uint32_t)(at - begin);
+    *first = e->first + (uint32_t)(from - begin);
     *last = *first + (uint32_t)n;
     return 1;
 }

@@ -53,7 +53,8 @@ static int launches(const maco_event *e)
            e->kind == MACO_EVENT_BARRIER;
 }
 
-/* Joins are taken out of what an event launches. */
+/* Joins are taken out of what an event launches, and the communication that stands behind them:
+ * its proxies wait for the event. */
 static void split_joins(struct hl_maco_state *s)
 {
     for (uint32_t e = 0; e < s->view.n_events; e++) {
@@ -68,6 +69,8 @@ static void split_joins(struct hl_maco_state *s)
             ev->reserved2[0] = first;
             ev->reserved2[1] = ev->first;
         }
+        while (ev->first < ev->last && hl_maco_is_comm(s->view.tasks[ev->first].type))
+            ev->first++;
         ev->kind = ev->first == ev->last       ? MACO_EVENT_EMPTY
                    : ev->first + 1 == ev->last ? MACO_EVENT_LAUNCH_TASK
                                                : ev->kind;
@@ -123,7 +126,8 @@ static hl_status check_task(struct hl_maco_state *s, const maco_runtime *rt, uin
     if (worker != MACO_NONE && worker >= rt->workers)
         return hl_fail(HL_EINVAL, "task %s: it is worker %u's, and the runtime has %u",
                        hl_maco_task_name(s, i), worker, rt->workers);
-    s->has_bodies |= t->type != MACO_TASK_NOP && t->type != MACO_TASK_CUSTOM_COMPUTE;
+    s->has_bodies |= !hl_maco_is_comm(t->type) && t->type != MACO_TASK_NOP &&
+                     t->type != MACO_TASK_CUSTOM_COMPUTE;
     if (!hl_maco_is_comm(t->type)) {
         s->picky |= worker != MACO_NONE;
         return HL_OK;

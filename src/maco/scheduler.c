@@ -150,7 +150,8 @@ static int hand_out(maco_runtime *rt, maco_event *e)
 {
     const struct hl_maco_state *s = rt->state;
     uint64_t width = e->last - e->first, begin = width * (s->iteration - 1);
-    uint32_t i = e->first + (uint32_t)(e->cursor - begin), n = 0;
+    uint64_t from = e->cursor > begin ? e->cursor : begin; /* as in direct.c */
+    uint32_t i = e->first + (uint32_t)(from - begin), n = 0;
     for (; i < e->last && n < BATCH; i++) {
         const maco_task *t = &s->view.tasks[i];
         uint32_t wish = s->view.worker != NULL ? s->view.worker[i] : MACO_NONE;

@@ -1,5 +1,6 @@
 /* Plans with collectives, run by two to four processes over shared memory: results, a rank that
- * would do another thing, one that dies, one that never comes. */
+ * would do another thing, one that dies, one that never comes. A rank is this program once more,
+ * with arguments: a child that only forked may not start threads under ThreadSanitizer. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -126,22 +127,50 @@ static void be_rank(const struct rank *r, const char *name, int policy)
     _exit(0);
 }
 
+static struct report *map_reports(int fd)
+{
+    return mmap(NULL, RANKS * sizeof(struct report), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+}
+
+/* argv: rank world what policy name fd */
+static void rank_main(char **argv)
+{
+    struct rank r = {atoi(argv[1]), atoi(argv[2]), atoi(argv[3]), NULL};
+    struct report *reports = map_reports(atoi(argv[6]));
+    if (reports == MAP_FAILED)
+        _exit(8);
+    r.report = &reports[r.rank];
+    be_rank(&r, argv[5], atoi(argv[4]));
+}
+
+static pid_t start_rank(int rank, int world, int what, int policy, char *name, int fd)
+{
+    char text[5][16], self[] = "rank";
+    int numbers[] = {rank, world, what, policy, fd};
+    for (int i = 0; i < 5; i++)
+        snprintf(text[i], sizeof(text[i]), "%d", numbers[i]);
+    char *argv[] = {self, text[0], text[1], text[2], text[3], name, text[4], NULL};
+    pid_t pid = fork();
+    assert_true(pid >= 0);
+    if (pid == 0) {
+        execv("/proc/self/exe", argv);
+        _exit(7);
+    }
+    return pid;
+}
+
 static struct report *run_world(int world, int what, int policy)
 {
-    struct report *reports = mmap(NULL, RANKS * sizeof(*reports), PROT_READ | PROT_WRITE,
-                                  MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    int fd = memfd_create("reports", 0);
     pid_t pids[RANKS];
     char name[64];
+    assert_int_equal(ftruncate(fd, RANKS * sizeof(struct report)), 0);
+    struct report *reports = map_reports(fd);
     assert_true(reports != MAP_FAILED);
     snprintf(name, sizeof(name), "maco-%d-%d-%d-%d", (int)getpid(), world, what, policy);
-    fflush(NULL);
     for (int k = 0; k < world; k++) {
-        struct rank r = {k, world, what, &reports[k]};
         reports[k].status = -99;
-        pids[k] = fork();
-        assert_true(pids[k] >= 0);
-        if (pids[k] == 0)
-            be_rank(&r, name, policy);
+        pids[k] = start_rank(k, world, what, policy, name, fd);
     }
     for (int k = 0; k < world; k++) {
         int status;
@@ -149,6 +178,7 @@ static struct report *run_world(int world, int what, int policy)
         if (!WIFSIGNALED(status))
             assert_int_equal(WEXITSTATUS(status), 0);
     }
+    close(fd);
     return reports;
 }
 
@@ -209,8 +239,10 @@ static void a_rank_that_never_comes_is_an_error_by_the_deadline(void **state)
     munmap(r, RANKS * sizeof(*r));
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
+    if (argc == 7)
+        rank_main(argv);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(all_ranks_get_the_sums),
         cmocka_unit_test(a_rank_with_another_order_is_named_by_all),

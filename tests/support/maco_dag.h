@@ -74,7 +74,7 @@ static inline uint32_t dag_task(struct dag *d, int type, uint32_t on, uint32_t i
 }
 
 /* One event for each node's parents; a node with several children launches a range of joins. */
-static inline void dag_compile(struct dag *d, int wishes, uint64_t *seed)
+static inline void dag_compile(struct dag *d, int wishes, int groups, uint64_t *seed)
 {
     uint32_t *at = malloc(d->n * sizeof(*at)), *join = malloc(d->n * sizeof(*join));
     uint32_t *kids = calloc(d->n, sizeof(*kids)), sinks = 0;
@@ -96,7 +96,10 @@ static inline void dag_compile(struct dag *d, int wishes, uint64_t *seed)
             d->events[join[v]].first = at[v];
             d->events[join[v]].last = at[v] + 1;
         }
-        if (wishes > 0 && dag_random(seed) % 4 == 0)
+        if (groups > 0 && dag_random(seed) % 5 == 0) {
+            d->tasks[at[v]].type = MACO_TASK_CUSTOM_COMM;
+            d->tasks[at[v]].group = (uint32_t)(dag_random(seed) % (uint64_t)groups);
+        } else if (wishes > 0 && dag_random(seed) % 4 == 0)
             d->worker[at[v]] = (uint32_t)(dag_random(seed) % (uint64_t)wishes);
         uint32_t fan = kids[v] > 1 ? dag_event(d, MACO_EVENT_LAUNCH_MASSIVE, 1) : MACO_NONE;
         if (fan != MACO_NONE)
@@ -119,9 +122,10 @@ static inline void dag_compile(struct dag *d, int wishes, uint64_t *seed)
     free(kids);
 }
 
-/* n nodes, each with up to `most` parents among the `reach` before it. */
+/* n nodes, each with up to `most` parents among the `reach` before it; some wish for one of so many
+ * workers, some are a proxy's of so many groups. */
 static inline void dag_init(struct dag *d, uint32_t n, uint32_t most, uint32_t reach, int wishes,
-                            uint64_t *seed)
+                            int groups, uint64_t *seed)
 {
     static uint64_t serial;
     size_t rows = n + (size_t)n * most + 2;
@@ -148,7 +152,7 @@ static inline void dag_init(struct dag *d, uint32_t n, uint32_t most, uint32_t r
         }
         node->n_parents = d->n_edges - node->first_parent;
     }
-    dag_compile(d, wishes, seed);
+    dag_compile(d, wishes, groups, seed);
 }
 
 static inline struct hl_maco_source dag_source(const struct dag *d)

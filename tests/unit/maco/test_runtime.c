@@ -68,7 +68,7 @@ static void random_graphs(int policy, int workers, uint32_t ring, int graphs)
         uint64_t began = seed;
         uint32_t n = 1 + (uint32_t)(dag_random(&seed) % 60);
         uint32_t reach = 1 + (uint32_t)(dag_random(&seed) % n);
-        dag_init(&d, n, 1 + g % 5, reach, g % 3 == 0 ? workers : 0, &seed);
+        dag_init(&d, n, 1 + g % 5, reach, g % 3 == 0 ? workers : 0, g % 4 == 0 ? 2 : 0, &seed);
         snprintf(what, sizeof(what), "%s, %d workers, ring %u, graph %d (seed %llu)",
                  policies[policy], workers, ring, g, (unsigned long long)began);
         d.policy = policy;

@@ -229,7 +229,7 @@ static void one_trigger_less_is_noticed(void **state)
     int tried = 0, seen = 0;
     for (int g = 0; g < 20; g++) {
         struct dag d;
-        dag_init(&d, 20, 3, 20, 0, &seed);
+        dag_init(&d, 20, 3, 20, 0, 0, &seed);
         uint32_t join = find_join(&d);
         if (join != MACO_NONE) {
             d.events[join].needed--;
@@ -251,7 +251,7 @@ static void a_second_parent_that_is_ignored_is_noticed(void **state)
     for (int g = 0; g < 40; g++) {
         struct dag d;
         uint32_t second = MACO_NONE, end = 0;
-        dag_init(&d, 20, 3, 20, 0, &seed);
+        dag_init(&d, 20, 3, 20, 0, 0, &seed);
         uint32_t join = find_join(&d);
         for (uint32_t i = 0; i < d.n_tasks && join != MACO_NONE; i++)
             if (d.tasks[i].trigger_event == join)
@@ -278,7 +278,7 @@ static void plans_that_make_no_sense_are_refused(void **state)
     maco_runtime *rt = open_runtime(MACO_DIRECT, 2, 1000, 0);
     for (int fault = 0; fault < 6; fault++) {
         struct dag d;
-        dag_init(&d, 20, 3, 20, 0, &seed);
+        dag_init(&d, 20, 3, 20, 0, 0, &seed);
         uint32_t join = find_join(&d), last = d.n_tasks - 1;
         if (fault == 0)
             d.events[join].needed = 0;
@@ -471,7 +471,7 @@ static void queue_all(int balance, uint32_t n, uint32_t first_cost, uint32_t wor
     uint64_t seed = 7, total = 0, until = hl_now_ns() + BOUND_NS;
     maco_runtime_options o = {
         .policy = MACO_SCHEDULER, .balance = balance, .workers = (int)workers};
-    dag_init(&d, n, 0, 1, 0, &seed);
+    dag_init(&d, n, 0, 1, 0, 0, &seed);
     d.policy = MACO_SCHEDULER;
     for (uint32_t i = 0; i < n; i++) {
         who[i].gate = &gate;
@@ -532,7 +532,7 @@ static void more_workers_than_processors_get_on(void **state)
         maco_runtime *rt = open_runtime(policy, 8, 20000, 0);
         for (int g = 0; g < 20; g++) {
             struct dag d;
-            dag_init(&d, 60, 3, 20, 8, &seed);
+            dag_init(&d, 60, 3, 20, 8, 1, &seed);
             d.policy = policy;
             struct hl_maco_source source = dag_source(&d);
             d.version++;
@@ -557,7 +557,7 @@ static void records_tell_each_task_once_and_one_at_a_time(void **state)
         struct hl_maco_record *r = NULL;
         size_t n = 0, tasks = 0;
         maco_runtime *rt = open_runtime(policy, 2, 10000, 1);
-        dag_init(&d, 50, 3, 20, 0, &seed);
+        dag_init(&d, 50, 3, 20, 0, 0, &seed);
         d.policy = policy;
         struct hl_maco_source source = dag_source(&d);
         d.version++;
