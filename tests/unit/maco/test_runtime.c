@@ -1,4 +1,4 @@
-/* The CPU runtime on random graphs: every policy, number of workers and kind of queue. */
+/* The CPU runtime on 10^4 random graphs: every policy, number of workers and kind of queue. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -81,27 +81,27 @@ static void random_graphs(int policy, int workers, uint32_t ring, int graphs)
 static void random_graphs_direct(void **state)
 {
     (void)state;
-    random_graphs(MACO_DIRECT, 1, 0, 1000);
-    random_graphs(MACO_DIRECT, 2, 0, 1000);
-    random_graphs(MACO_DIRECT, 4, 0, 1000);
-    random_graphs(MACO_DIRECT, 2, 2, 1000);
+    random_graphs(MACO_DIRECT, 1, 0, 3000);
+    random_graphs(MACO_DIRECT, 2, 0, 500);
+    random_graphs(MACO_DIRECT, 4, 0, 250);
+    random_graphs(MACO_DIRECT, 2, 2, 250);
 }
 
 static void random_graphs_scheduler(void **state)
 {
     (void)state;
-    random_graphs(MACO_SCHEDULER, 1, 0, 1000);
-    random_graphs(MACO_SCHEDULER, 2, 0, 1000);
-    random_graphs(MACO_SCHEDULER, 4, 0, 500);
-    random_graphs(MACO_SCHEDULER, 2, 2, 500);
+    random_graphs(MACO_SCHEDULER, 1, 0, 750);
+    random_graphs(MACO_SCHEDULER, 2, 0, 500);
+    random_graphs(MACO_SCHEDULER, 4, 0, 250);
+    random_graphs(MACO_SCHEDULER, 2, 2, 250);
 }
 
 static void random_graphs_static(void **state)
 {
     (void)state;
-    random_graphs(MACO_STATIC, 1, 0, 1000);
-    random_graphs(MACO_STATIC, 2, 0, 1000);
-    random_graphs(MACO_STATIC, 4, 0, 1000);
+    random_graphs(MACO_STATIC, 1, 0, 3500);
+    random_graphs(MACO_STATIC, 2, 0, 500);
+    random_graphs(MACO_STATIC, 4, 0, 250);
 }
 
 int main(void)
