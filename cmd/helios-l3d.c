@@ -97,6 +97,7 @@ static hl_status start(struct daemon *d, int argc, char **argv)
             .pool = {.path = d->pool,
                      .capacity = c->l3_size,
                      .quarantine_ms = (uint32_t)c->l3_quarantine_ms,
+                     .lease_ms = (uint32_t)c->l3_lease_ms,
                      .beat_ms = (uint32_t)c->l3_beat_ms,
                      .prefault = (int)c->l3_prefault,
                      .regions = d->regions,

@@ -34,6 +34,7 @@ static hl_status open_l2(struct store *s, const struct store_opts *o)
     HL_TRY(hl_pool_open(&(struct hl_pool_options){.path = s->pool_path,
                                                   .capacity = s->opts.l2_size,
                                                   .quarantine_ms = s->opts.quarantine_ms,
+                                                  .lease_ms = s->opts.lease_ms,
                                                   .beat_ms = s->opts.beat_ms,
                                                   .prefault = s->opts.prefault,
                                                   .regions = regions,

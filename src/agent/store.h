@@ -43,6 +43,7 @@ struct store_opts {
         *l2_nodes; /* "0,2": NUMA nodes of this machine that it is spread over; "" = unbound */
     const char *l2_pool; /* file; its socket is beside it with ".sock" */
     uint32_t quarantine_ms;
+    uint32_t lease_ms;
     uint32_t beat_ms;
     int prefault;
     struct hl_tier_limits limits; /* watermarks of its tiers */

@@ -93,6 +93,7 @@ struct hl_conf {
     int64_t l3_import_threads; /* 0 = one per CPU */
     int64_t l3_prefault;
     uint64_t l3_quarantine_ms;
+    uint64_t l3_lease_ms;
     uint64_t l3_beat_ms;
     int64_t l3_remove_pool;
 

@@ -256,10 +256,11 @@ static hl_status get_piece(struct place *l, struct kept *k, size_t n, void *data
         HL_TRY(connected(l, deadline_ns));
         if (k->lost)
             return hl_fail(HL_ESTALE,
-                           "its content is lost: the pool at %s was made anew, or this process "
-                           "was stopped for more than %d s while its daemon was restarted; go on "
-                           "from the last checkpoint",
-                           l->path, HL_POOL_LEASE_MS / 1000);
+                           "its content is lost: the pool at %s was made anew, or its daemon was "
+                           "restarted while this process was stopped for longer than l3.lease, or "
+                           "for more than %d s while others needed the room; go on from the last "
+                           "checkpoint",
+                           l->path, HL_POOL_LEASE_SURE_MS / 1000);
         hl_status st = hl_pool_view_read(hl_l3_view(l->client), &k->pieces[n], 0, data, bytes);
         if (st == HL_OK)
             return HL_OK;

@@ -283,6 +283,7 @@ hl_status hl_pool_open(const struct hl_pool_options *options, struct hl_pool_fou
     pool->beat_ms = options->beat_ms;
     pool->rest_ns =
         (options->quarantine_ms != 0 ? options->quarantine_ms : DEFAULT_REST_MS) * HL_NS_PER_MS;
+    pool->lease_ns = (options->lease_ms != 0 ? options->lease_ms : HL_POOL_LEASE_MS) * HL_NS_PER_MS;
     hl_status st = open_locked(pool->path, &pool->fd);
     if (st == HL_OK)
         st = make_or_map(pool, options, &made);

@@ -29,8 +29,10 @@
 
 /* Readers look at the heartbeat every 50 ms at least, so death is noticed within a second. */
 #define HL_POOL_SILENT_MS 700
-/* Bytes leased from an owner that ended wait so long for their borrower to come back. */
-#define HL_POOL_LEASE_MS 10000
+/* Bytes leased from an owner that ended are kept so long for their borrower whatever happens, and
+ * then, up to lease_ms, as long as nobody else has a use for them. */
+#define HL_POOL_LEASE_SURE_MS 10000
+#define HL_POOL_LEASE_MS      600000
 
 struct hl_pool;
 struct hl_pool_view;
@@ -48,6 +50,7 @@ struct hl_pool_options {
     uint64_t capacity;      /* bytes for shards, rounded up to units; 0 = the sum of the regions */
     uint64_t index_slots;   /* 0 = by capacity; else a power of two. Only when the pool is made */
     uint32_t quarantine_ms; /* freed bytes are reused no sooner; 0 = 2000 */
+    uint32_t lease_ms;      /* see above; 0 = HL_POOL_LEASE_MS */
     uint32_t beat_ms;       /* of the heartbeat thread; 0 = no thread: call hl_pool_beat */
     int prefault;           /* make all pages now, on all CPUs, huge ones where the kernel can */
     /* Only when the pool is made; an adopted one keeps its own. Borders are moved to whole pages,
@@ -86,7 +89,8 @@ struct hl_pool_info {
     uint64_t used;        /* sealed or being written, in whole units */
     uint64_t writing;     /* the part of `used` that is being written */
     uint64_t quarantined; /* in whole units */
-    uint64_t free;        /* in whole units; used + quarantined + free = capacity */
+    uint64_t free;        /* in whole units; used + quarantined + free = capacity; with leases that
+                             their borrowers have not come back for, once they may go */
     uint64_t largest;     /* longest free extent */
     uint64_t shards;      /* sealed */
     char backing[64];     /* what was really got: "4 KiB pages, 93 % in huge ones" */
@@ -146,8 +150,8 @@ hl_status hl_pool_alloc_at(struct hl_pool *pool, struct hl_id id, uint64_t size,
 hl_status hl_pool_seal(struct hl_pool *pool, const struct hl_pool_extent *extent, uint32_t crc32,
                        const uint32_t *chunk_crcs, size_t chunks, struct hl_pool_ref *ref) HL_CHECK;
 /* Seal it for one borrower alone, who has it pinned once from the start. It is never found, listed
- * or evicted; its bytes are free with the last unpin. One that is adopted waits HL_POOL_LEASE_MS
- * for its borrower to pin it again, by its offset. */
+ * or evicted; its bytes are free with the last unpin. One that is adopted waits for its
+ * borrower to pin it again, by its offset. */
 hl_status hl_pool_seal_leased(struct hl_pool *pool, const struct hl_pool_extent *extent,
                               uint32_t crc32, const uint32_t *chunk_crcs, size_t chunks,
                               struct hl_pool_ref *ref) HL_CHECK;

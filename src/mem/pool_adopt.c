@@ -78,7 +78,8 @@ static hl_status adopt_entry(struct hl_pool *pool, uint32_t slot, uint64_t now_n
     }
     pool->used_units += hl_pool_units(r.size);
     if (state == HL_POOL_LEASED) {
-        pool->leases_end_ns = now_ns + HL_POOL_LEASE_MS * HL_NS_PER_MS;
+        pool->leases_end_ns = now_ns + pool->lease_ns;
+        pool->leases_sure_ns = now_ns + HL_POOL_LEASE_SURE_MS * HL_NS_PER_MS;
         found->leased++;
         return HL_OK;
     }

@@ -98,6 +98,9 @@ void hl_pool_info(struct hl_pool *pool, struct hl_pool_info *out)
         .largest = hl_extents_largest(pool->extents) * HL_POOL_UNIT,
         .shards = pool->shards,
     };
+    uint64_t may_go = pool_abandoned(pool, hl_now_ns()) * HL_POOL_UNIT;
+    out->used -= may_go;
+    out->free += may_go;
     pthread_mutex_unlock(&pool->lock);
     memcpy(out->backing, pool->backing, sizeof(out->backing));
 }

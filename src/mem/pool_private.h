@@ -50,7 +50,8 @@ struct hl_pool {
     uint64_t writing_units; /* the part of them that is being written */
     uint64_t rest_units;
     uint64_t shards;
-    uint64_t leases_end_ns; /* of adopted ones that nobody has claimed; 0 = there are none */
+    uint64_t lease_ns;
+    uint64_t leases_sure_ns, leases_end_ns; /* of adopted ones that nobody has claimed; 0 = none */
 
     pthread_t beat;
     pthread_cond_t beat_wake;
@@ -191,5 +192,7 @@ void pool_reap(struct hl_pool *pool, uint64_t now_ns);
 void pool_give(struct hl_pool *pool, uint32_t slot);
 /* Adopted leases that are still nobody's when their time is over. */
 void pool_end_leases(struct hl_pool *pool, uint64_t now_ns);
+/* Units of those that may go when somebody needs the room. */
+uint64_t pool_abandoned(const struct hl_pool *pool, uint64_t now_ns);
 
 #endif

@@ -160,6 +160,26 @@ void pool_end_leases(struct hl_pool *pool, uint64_t now_ns)
             pool_give(pool, (uint32_t)slot);
 }
 
+uint64_t pool_abandoned(const struct hl_pool *pool, uint64_t now_ns)
+{
+    uint64_t units = 0;
+    if (pool->leases_end_ns == 0 || now_ns < pool->leases_sure_ns)
+        return 0;
+    for (uint64_t slot = 0; slot < pool->slots; slot++)
+        if (POOL_GET(pool->index[slot].state) == HL_POOL_LEASED && pool->notes[slot].pins == 0)
+            units += hl_pool_units(POOL_GET(pool->index[slot].size));
+    return units;
+}
+
+/* Room is short: what a borrower may still come back for goes, if it was kept long enough. */
+static int end_abandoned(struct hl_pool *pool)
+{
+    if (pool->leases_end_ns == 0 || hl_now_ns() < pool->leases_sure_ns)
+        return 0;
+    pool_end_leases(pool, UINT64_MAX);
+    return 1;
+}
+
 void hl_pool_beat(struct hl_pool *pool)
 {
     POOL_SET(pool->super->heartbeat_ns, hl_now_ns());
@@ -190,11 +210,16 @@ static hl_status alloc_locked(struct hl_pool *pool, struct hl_id id, uint64_t si
     uint64_t units = hl_pool_units(size), first;
     pool_reap(pool, hl_now_ns());
     if (pool->taken >= pool->slots / 4 * 3)
+        (void)end_abandoned(pool);
+    if (pool->taken >= pool->slots / 4 * 3)
         return hl_fail(HL_ENOSPC,
                        "the index of pool %s is full: %" PRIu64 " of %" PRIu64
                        " slots are taken; remove versions",
                        pool->path, pool->taken, pool->slots);
-    if (hl_extents_take_in(pool->extents, units, regions, &first) != HL_OK)
+    hl_status st = hl_extents_take_in(pool->extents, units, regions, &first);
+    if (st != HL_OK && end_abandoned(pool))
+        st = hl_extents_take_in(pool->extents, units, regions, &first);
+    if (st != HL_OK)
         return fail_no_room(pool, size);
     uint32_t slot = slot_for(pool, id);
     assert(slot != NO_SLOT);

@@ -20,6 +20,7 @@
 #include "helios/hybridps.h"
 #include "hybridps/spill.h"
 #include "mem/l3_server.h"
+#include "mem/pool_private.h"
 #include "os/loop.h"
 
 #define MIB      ((uint64_t)1 << 20)
@@ -270,6 +271,52 @@ static void a_killed_client_leaves_nothing_in_the_pool(void **state)
     world_end(&w);
 }
 
+/* A child that spills, and looks at everything when it is told to. */
+static void spill_and_look(const struct world *w, int go, int ready)
+{
+    struct client c;
+    char byte;
+    if (read(go, &byte, 1) != 1 || client_open(&c, w->socket_path) != 0 ||
+        client_fill(&c, 0, TENSORS) != 0 || write(ready, "x", 1) != 1 || read(go, &byte, 1) != 1)
+        _exit(1);
+    for (int k = 0; k < TENSORS; k++)
+        check_tensor(&c, k);
+    hybridps_close(c.h);
+    _exit(0);
+}
+
+static void a_stopped_client_finds_its_chunks_after_a_restart(void **state)
+{
+    (void)state;
+    struct world w;
+    int status, ready[2], go[2];
+    char byte;
+    name_world(&w, CAPACITY);
+    assert_int_equal(pipe(ready), 0);
+    assert_int_equal(pipe(go), 0);
+    pid_t child = fork();
+    if (child == 0)
+        spill_and_look(&w, go[0], ready[1]);
+    owner_start(&w);
+    assert_int_equal(write(go[1], "x", 1), 1);
+    assert_int_equal(read(ready[0], &byte, 1), 1);
+    assert_int_equal(kill(child, SIGSTOP), 0);
+    assert_int_equal(waitpid(child, &status, WUNTRACED), child);
+    owner_end(&w);
+    owner_start(&w);
+    pool_end_leases(w.pool, hl_now_ns() + 60 * HL_NS_PER_S); /* a minute later */
+    assert_int_equal(kill(child, SIGCONT), 0);
+    assert_int_equal(write(go[1], "x", 1), 1);
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_int_equal(status, 0);
+    wait_until_empty(&w);
+    for (int i = 0; i < 2; i++) {
+        close(ready[i]);
+        close(go[i]);
+    }
+    world_end(&w);
+}
+
 static void chunks_outlive_a_restart_of_the_pools_owner(void **state)
 {
     (void)state;
@@ -336,6 +383,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_killed_client_leaves_nothing_in_the_pool),
+        cmocka_unit_test(a_stopped_client_finds_its_chunks_after_a_restart),
         cmocka_unit_test(what_the_host_has_no_room_for_lies_in_the_pool_and_comes_back),
         cmocka_unit_test(a_full_pool_and_none_at_all_are_said_and_what_is_there_stays),
         cmocka_unit_test(chunks_outlive_a_restart_of_the_pools_owner),

@@ -109,6 +109,8 @@ static void an_adopted_lease_waits_for_its_borrower(void **state)
     assert_int_equal(hl_pool_pin(pool, mine.id, mine.offset, &again), HL_OK);
     pool_end_leases(pool, opened + (HL_POOL_LEASE_MS - 1000) * HL_NS_PER_MS);
     check_space(pool, 2, 0);
+    assert_int_equal(pool_abandoned(pool, opened + HL_POOL_LEASE_SURE_MS * HL_NS_PER_MS / 2), 0);
+    assert_int_equal(pool_abandoned(pool, hl_now_ns() + HL_POOL_LEASE_SURE_MS * HL_NS_PER_MS), 1);
     pool_end_leases(pool, hl_now_ns() + HL_POOL_LEASE_MS * HL_NS_PER_MS);
     check_space(pool, 1, 0);
     check_bytes(pool, &again, 1);
@@ -118,11 +120,43 @@ static void an_adopted_lease_waits_for_its_borrower(void **state)
     hl_pool_remove(pool);
 }
 
+/* Past the first seconds it is free for whoever needs the room, and not before somebody does. */
+static void an_adopted_lease_gives_way_where_room_is_short(void **state)
+{
+    (void)state;
+    struct hl_pool *pool = open_pool(NULL);
+    struct hl_pool_ref mine = lease(pool, 300, 1), other = lease(pool, 400, 2), again;
+    struct hl_pool_extent x;
+    struct hl_pool_info info;
+    hl_pool_close(pool);
+    pool = open_pool(NULL);
+    assert_int_equal(hl_pool_pin(pool, mine.id, mine.offset, &mine), HL_OK);
+    uint64_t rest = CAPACITY - HL_POOL_UNIT;
+    assert_int_equal(hl_pool_alloc(pool, rest, &x), HL_ENOSPC); /* too early */
+    check_space(pool, 2, 0);
+    pool->leases_sure_ns = hl_now_ns(); /* the time has passed */
+    check_space(pool, 1, 0);
+    assert_int_equal(hl_pool_pin(pool, other.id, other.offset, &again), HL_OK); /* it came back */
+    check_space(pool, 2, 0);
+    assert_int_equal(hl_pool_alloc(pool, rest, &x), HL_ENOSPC);
+    hl_pool_close(pool);
+    pool = open_pool(NULL);
+    assert_int_equal(hl_pool_pin(pool, mine.id, mine.offset, &mine), HL_OK);
+    pool->leases_sure_ns = hl_now_ns();
+    assert_int_equal(hl_pool_alloc(pool, rest - 8192, &x), HL_OK);
+    assert_int_equal(hl_pool_pin(pool, other.id, other.offset, &again), HL_ENOENT);
+    check_bytes(pool, &mine, 1);
+    hl_pool_info(pool, &info);
+    assert_int_equal(info.used, CAPACITY);
+    hl_pool_remove(pool);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_is_leased_is_found_by_nobody_and_free_at_once_with_the_last_unpin),
         cmocka_unit_test(an_adopted_lease_waits_for_its_borrower),
+        cmocka_unit_test(an_adopted_lease_gives_way_where_room_is_short),
     };
     snprintf(path, sizeof(path), "/dev/shm/helios-test-lease-%d", (int)getpid());
     int failed = cmocka_run_group_tests(tests, NULL, NULL);
