@@ -1,0 +1,285 @@
+#!/usr/bin/python3
+"""Graphs on several ranks: collectives whole and in waves, a rank that does otherwise, one that dies."""
+from __future__ import annotations
+
+import datetime
+import itertools
+import os
+import pathlib
+import signal
+import sys
+import tempfile
+import time
+import unittest
+
+try:
+    import torch
+except ImportError:
+    print("skipped: python3-torch is not installed")
+    sys.exit(77)
+import torch.distributed as dist
+import torch.nn as nn
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
+sys.path[:0] = [str(ROOT / "tests" / "support"), str(ROOT / "python")]
+import hybridps  # noqa: E402
+from maco import TaskGraph, errors  # noqa: E402
+from ranks import ranks  # noqa: E402
+
+WORLD, ROWS, COLS = 2, 12, 5
+names = itertools.count()
+
+
+def whole(seed, *shape):
+    """Small whole numbers: sums are exact in whatever order."""
+    return torch.randint(-4, 5, shape, generator=torch.Generator().manual_seed(seed)).float()
+
+
+def on(kind, run, world=WORLD, timeout=20.0, **options):
+    """run(rank, group) on each rank."""
+    home, number = tempfile.TemporaryDirectory(), next(names)
+
+    def one(rank):
+        torch.set_num_threads(1)
+        if kind == "gloo":
+            dist.init_process_group("gloo", init_method=f"file://{home.name}/store", rank=rank,
+                                    world_size=world,
+                                    timeout=datetime.timedelta(seconds=timeout))
+            return run(rank, None)
+        name = f"helios-test-maco-{os.getppid()}-{number}"
+        with hybridps.Group.shm(name, rank, world, timeout) as group:
+            return run(rank, group)
+    with home:
+        return ranks(one, world, **options)
+
+
+class Collectives(unittest.TestCase):
+    def test_each_on_both_kinds_of_groups(self):
+        def run(rank, group):
+            out = {}
+            x = whole(rank, WORLD * 4, 3)
+            with TaskGraph(group=group) as g:
+                for op in ("sum", "avg", "min", "max", "prod"):
+                    out[op] = g.allreduce(x, op)
+                out["gather"] = g.allgather(x)
+                out["scatter"] = g.reduce_scatter(x)
+                out["all"] = g.all_to_all(x)
+                out["broadcast"] = g.broadcast(x, 1)
+                g.execute()
+                return {k: t.output for k, t in out.items()}
+        x = torch.stack([whole(r, WORLD * 4, 3) for r in range(WORLD)])
+        for kind in ("shm", "gloo"):
+            for rank, got in enumerate(on(kind, run)):
+                part = slice(rank * 4, rank * 4 + 4)
+                want = {"sum": x.sum(0), "avg": x.mean(0), "min": x.amin(0), "max": x.amax(0),
+                        "prod": x.prod(0), "gather": x.flatten(0, 1), "scatter": x.sum(0)[part],
+                        "all": x[:, part].flatten(0, 1), "broadcast": x[1]}
+                for name in want:
+                    self.assertTrue(torch.equal(got[name], want[name]), (kind, rank, name))
+
+    def test_what_is_sent_is_received(self):
+        def run(rank, group):
+            with TaskGraph(group=group) as g:
+                x, y = whole(rank, 4), torch.empty(4)
+                if rank == 0:
+                    g.send(x, 1)
+                    g.recv(y, 1, tag=3)
+                else:
+                    g.recv(y, 0)
+                    g.send(x, 0, tag=3)
+                g.execute()
+                return y
+        got = on("shm", run)
+        self.assertTrue(torch.equal(got[0], whole(1, 4)) and torch.equal(got[1], whole(0, 4)))
+
+    def test_a_function_in_the_turn_of_collectives(self):
+        def run(rank, group):
+            seen = []
+            with TaskGraph(group=group) as g:
+                x = torch.ones(3)
+                g.allreduce(x, out=x, name="before")
+                g.custom(lambda i, o: seen.append(i[0].clone()), [x], comm=True)
+                g.allreduce(x, out=x, name="after")
+                g.execute()
+                return seen[0][0].item(), x[0].item()
+        self.assertEqual(on("shm", run), [(2, 4)] * 2)
+
+
+def pairs(g, kind, x, w):
+    """A product beside a collective: (computes, communicates, result)."""
+    if kind == "allgather":
+        comm = g.allgather(x)
+        compute = g.linear(comm, w)
+        return compute, comm, compute.output
+    compute = g.linear(x, w)
+    comm = {"allreduce": lambda: g.allreduce(compute, out=compute.output),
+            "reduce_scatter": lambda: g.reduce_scatter(compute),
+            "all_to_all": lambda: g.all_to_all(compute)}[kind]()
+    return compute, comm, comm.output
+
+
+class Waves(unittest.TestCase):
+    def test_waves_give_the_values_of_the_whole(self):
+        kinds = ("allreduce", "reduce_scatter", "allgather", "all_to_all")
+
+        def run(rank, group):
+            x, w = whole(10 + rank, ROWS, COLS), whole(20 + rank, 4, COLS)
+            out = {}
+            for kind, waves in itertools.product(kinds, (1, 2, 3, 5)):
+                with TaskGraph(2, group=group, trace=True) as g:
+                    compute, comm, result = pairs(g, kind, x, w)
+                    g.add_dependency(*((compute, comm) if kind == "allgather" else (comm, compute)))
+                    g.overlap(compute, comm).with_waves(waves)
+                    for _ in range(3):
+                        result.fill_(float("nan"))
+                        g.execute()
+                    out[kind, waves] = result.clone()
+                    assert g.compile().overlap_stats()["comm_before_producer"] == 0
+            return out
+        got = on("shm", run)
+        for rank, kind in itertools.product(range(WORLD), kinds):
+            for waves in (2, 3, 5):
+                self.assertTrue(torch.equal(got[rank][kind, waves], got[rank][kind, 1]),
+                                (rank, kind, waves))
+        x = [whole(10 + r, ROWS, COLS) for r in range(WORLD)]
+        w = [whole(20 + r, 4, COLS) for r in range(WORLD)]
+        y = torch.stack([a @ b.t() for a, b in zip(x, w)])
+        for rank in range(WORLD):
+            half = slice(rank * ROWS // 2, (rank + 1) * ROWS // 2)
+            self.assertTrue(torch.equal(got[rank]["allreduce", 5], y.sum(0)))
+            self.assertTrue(torch.equal(got[rank]["reduce_scatter", 5], y.sum(0)[half]))
+            self.assertTrue(torch.equal(got[rank]["allgather", 5], torch.cat(x) @ w[rank].t()))
+            self.assertTrue(torch.equal(got[rank]["all_to_all", 5], y[:, half].flatten(0, 1)))
+
+    def test_the_first_wave_communicates_while_the_last_is_computed(self):
+        """By the plan alone, for times on a busy machine say nothing."""
+        def run(rank, group):
+            with TaskGraph(2, group=group) as g:
+                compute, comm, _ = pairs(g, "reduce_scatter", torch.randn(64, 32),
+                                         torch.randn(16, 32))
+                g.overlap(compute, comm).with_waves(4)
+                tasks = g.compile().describe()["tasks"]
+                return [sum(tasks[p]["type"] == "MEMCPY" for p in t["parents"])
+                        for t in tasks if t["type"] == "REDUCE_SCATTER"], \
+                    [len(t["parents"]) for t in tasks if t["type"] == "MEMCPY"]
+        for collectives, copies in on("shm", run):
+            self.assertEqual((collectives, copies), ([1] * 4, [WORLD] * 4))
+
+    def test_chosen_waves_are_the_same_on_all_ranks(self):
+        def run(rank, group):
+            with TaskGraph(rank + 1, group=group) as g:  # even so
+                compute, comm, result = pairs(g, "allreduce", torch.randn(256, 128),
+                                              torch.randn(128, 128))
+                overlap = g.overlap(compute, comm).auto_waves()
+                g.execute()
+                return overlap.waves
+        got = on("shm", run)
+        self.assertEqual(got[0], got[1])
+
+
+class Trouble(unittest.TestCase):
+    def test_other_collectives_on_one_rank(self):
+        def run(rank, group):
+            with TaskGraph(group=group, timeout_s=20) as g:
+                g.allreduce(torch.ones(8), name="first")
+                g.allreduce(torch.ones(8 if rank else 9), name="second")
+                begun = time.monotonic()
+                try:
+                    g.execute()
+                except errors.OrderMismatchError as error:
+                    return str(error), time.monotonic() - begun
+        for text, took in on("shm", run):
+            self.assertIn("second", text)
+            self.assertIn("\nHint: ", text)
+            self.assertLess(took, 15)
+
+    def test_a_rank_that_dies(self):
+        def run(rank, group):
+            x = torch.ones(1000)
+            with TaskGraph(group=group, timeout_s=30) as g:
+                if rank:
+                    g.custom(lambda i, o: os.kill(os.getpid(), signal.SIGKILL), [], [x])
+                else:
+                    g.custom(lambda i, o: None, [], [x])
+                g.allreduce(x, out=x, name="the sum")
+                begun = time.monotonic()
+                try:
+                    g.execute()
+                except errors.MacoError as error:
+                    return type(error).__name__, str(error), time.monotonic() - begun
+        kind, text, took = on("shm", run, dies=(1,))[0]
+        self.assertEqual(kind, "CollectiveFailedError")
+        self.assertIn("the sum", text)
+        self.assertLess(took, 25)
+
+    def test_a_rank_that_never_comes(self):
+        def run(rank, group):
+            if rank:
+                time.sleep(4)
+                return None
+            with TaskGraph(group=group, timeout_s=1) as g:
+                g.allreduce(torch.ones(8), name="lonely")
+                begun = time.monotonic()
+                try:
+                    g.execute()
+                except (errors.TimeoutError, errors.CollectiveFailedError) as error:
+                    return str(error), time.monotonic() - begun
+        text, took = on("shm", run, timeout=2.0)[0]
+        self.assertLess(took, 10)
+        self.assertIn("Hint", text)
+
+    def test_what_a_task_of_one_rank_raises(self):
+        def run(rank, group):
+            x = torch.ones(4)
+
+            def maybe(_in, _out):
+                if rank:
+                    raise KeyError("mine")
+            with TaskGraph(group=group, timeout_s=5) as g:
+                g.custom(maybe, [], [x])
+                g.allreduce(x, out=x)
+                try:
+                    g.execute()
+                except (KeyError, errors.MacoError) as error:
+                    return type(error).__name__
+        got = on("shm", run, timeout=3.0)
+        self.assertEqual(got[1], "KeyError")
+        self.assertIn(got[0], ("CollectiveFailedError", "TimeoutError"))
+
+    def test_a_collective_that_from_module_does_not_know(self):
+        class Gathers(nn.Module):
+            def forward(self, x):
+                parts = [torch.empty_like(x) for _ in range(WORLD)]
+                dist.all_gather(parts, x)
+                return torch.cat(parts)
+
+        class Sums(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.linear = nn.Linear(3, 3)
+
+            def forward(self, x):
+                y = self.linear(x)
+                dist.all_reduce(y)
+                return y * 2
+
+        def run(rank, _):
+            torch.manual_seed(0)
+            refused = None
+            try:
+                TaskGraph.from_module(Gathers(), torch.ones(2, 3))
+            except errors.UnsupportedError as error:
+                refused = str(error)
+            module, x = Sums(), whole(rank, 2, 3)
+            with TaskGraph.from_module(module, whole(5 + rank, 2, 3), strict=True) as graph:
+                types = graph.report()["types"]
+                with torch.no_grad():
+                    return refused, types, torch.allclose(graph(x), module(x), atol=1e-5)
+        for refused, types, same in on("gloo", run):
+            self.assertIn("all_gather()", refused)
+            self.assertEqual(types, {"LINEAR": 1, "ALLREDUCE": 1, "ELEMENTWISE": 1})
+            self.assertTrue(same)
+
+
+if __name__ == "__main__":
+    unittest.main()
