@@ -60,8 +60,8 @@ POLICIES = ("direct", "scheduler", "static")
 BALANCES = ("round_robin", "least_loaded")
 NONE = 0xFFFFFFFF
 
-EINVAL, ETIMEDOUT, EUNAVAIL, EBUSY, ECANCELED, EPERM, ECONFLICT, EINTERNAL = (
-    -1, -8, -9, -10, -12, -13, -16, -17)
+EINVAL, ENOSPC, ETIMEDOUT, EUNAVAIL, EBUSY, ECANCELED, EPERM, EUNSUPPORTED, ECONFLICT, EINTERNAL = (
+    -1, -5, -8, -9, -10, -12, -13, -15, -16, -17)
 
 
 class Task(ctypes.Structure):
@@ -103,6 +103,12 @@ class _RuntimeOptions(ctypes.Structure):
                 ("groups", POINTER(c_void_p)), ("n_groups", c_uint32)]
 
 
+class _CudaOptions(ctypes.Structure):
+    _fields_ = [("workers", c_int), ("reserved", c_int), ("timeout_ns", c_uint64),
+                ("trace", c_int), ("ring", c_uint32), ("comms", POINTER(c_void_p)),
+                ("n_comms", c_uint32), ("driver", c_char_p), ("nccl", c_char_p)]
+
+
 class _Overlap(ctypes.Structure):
     _fields_ = [(name, c_uint64) for name in
                 ("total_ns", "compute_ns", "comm_ns", "both_ns", "busy_ns", "launch_ns")] + \
@@ -111,7 +117,7 @@ class _Overlap(ctypes.Structure):
 
 # What a C compiler makes of maco.h on every 64-bit Linux; a mismatch would corrupt memory.
 _SIZES = {Task: 128, Range: 16, Op: 184, _CompileOptions: 24, _Virtual: 32, _RuntimeOptions: 48,
-          _Overlap: 56}
+          _CudaOptions: 56, _Overlap: 56}
 
 _PROTOTYPES = {
     "helios_last_error": (c_char_p, []),
@@ -129,6 +135,15 @@ _PROTOTYPES = {
     "maco_cancel": (None, [c_void_p]),
     "maco_run_order": (c_int, [c_void_p, POINTER(c_uint32), c_uint32, POINTER(c_uint32)]),
     "maco_run_trace": (c_int, [c_void_p, POINTER(c_void_p)]),
+    "maco_cuda_available": (c_int, [c_char_p]),
+    "maco_cuda_open": (c_int, [c_int, POINTER(_CudaOptions), POINTER(c_void_p)]),
+    "maco_cuda_close": (None, [c_void_p]),
+    "maco_cuda_load": (c_int, [c_void_p, c_void_p]),
+    "maco_cuda_start": (c_int, [c_void_p, c_void_p]),
+    "maco_cuda_wait": (c_int, [c_void_p]),
+    "maco_cuda_cancel": (None, [c_void_p]),
+    "maco_cuda_order": (c_int, [c_void_p, POINTER(c_uint32), c_uint32, POINTER(c_uint32)]),
+    "maco_cuda_trace": (c_int, [c_void_p, POINTER(c_void_p)]),
     "maco_trace_free": (None, [c_void_p]),
     "maco_trace_write": (c_int, [c_void_p, c_int, c_char_p]),
     "maco_trace_overlap": (c_int, [c_void_p, POINTER(_Overlap)]),
@@ -260,8 +275,34 @@ class Graph(_Owned):
         return Plan(out)
 
 
-class Runtime(_Owned):
+_OF_A_RUN = {ETIMEDOUT: errors.TimeoutError, ECONFLICT: errors.OrderMismatchError,
+             EUNAVAIL: errors.CollectiveFailedError, ECANCELED: errors.CanceledError,
+             ENOSPC: errors.NotCoResidentError, EUNSUPPORTED: errors.DeviceError}
+
+
+class _Running(_Owned):
+    """What is the same of both runtimes: functions by the names of one of them."""
+
+    names: dict[str, str] = {}
+
+    def cancel(self) -> None:
+        if self.h is not None:
+            getattr(self.lib, self.names["cancel"])(self.h)
+
+    def order(self, tasks: int) -> list[int]:
+        ids, n = (c_uint32 * tasks)(), c_uint32()
+        check(getattr(self.lib, self.names["order"])(self.h, ids, tasks, ctypes.byref(n)), {})
+        return ids[:n.value]
+
+    def trace(self) -> Trace | None:
+        out = c_void_p()
+        check(getattr(self.lib, self.names["trace"])(self.h, ctypes.byref(out)), {})
+        return Trace(out) if out.value else None
+
+
+class Runtime(_Running):
     release = "maco_runtime_close"
+    names = {"cancel": "maco_cancel", "order": "maco_run_order", "trace": "maco_run_trace"}
 
     def __init__(self, workers: int, policy: str, balance: str, timeout_s: float, trace: bool,
                  groups: Sequence[c_void_p]) -> None:
@@ -273,21 +314,38 @@ class Runtime(_Owned):
               {EINVAL: errors.NotCoResidentError})
         super().__init__(handle)
 
-    def run(self, plan: Plan) -> None:
-        check(self.lib.maco_run(self.h, plan.h),
-              {ETIMEDOUT: errors.TimeoutError, ECONFLICT: errors.OrderMismatchError,
-               EUNAVAIL: errors.CollectiveFailedError, ECANCELED: errors.CanceledError})
+    def run(self, plan: Plan, stream: int = 0) -> None:
+        check(self.lib.maco_run(self.h, plan.h), _OF_A_RUN)
 
-    def cancel(self) -> None:
-        if self.h is not None:
-            self.lib.maco_cancel(self.h)
 
-    def order(self, tasks: int) -> list[int]:
-        ids, n = (c_uint32 * tasks)(), c_uint32()
-        check(self.lib.maco_run_order(self.h, ids, tasks, ctypes.byref(n)), {})
-        return ids[:n.value]
+def cuda_available() -> str:
+    """"" or why not."""
+    lib = load_library()
+    return said(lib) if lib.maco_cuda_available(None) else ""
 
-    def trace(self) -> Trace | None:
-        out = c_void_p()
-        check(self.lib.maco_run_trace(self.h, ctypes.byref(out)), {})
-        return Trace(out) if out.value else None
+
+class Cuda(_Running):
+    """A persistent kernel, for one plan at a time."""
+
+    release = "maco_cuda_close"
+    names = {"cancel": "maco_cuda_cancel", "order": "maco_cuda_order",
+             "trace": "maco_cuda_trace"}
+
+    def __init__(self, device: int, workers: int, reserved: int, timeout_s: float, trace: bool,
+                 groups: int) -> None:
+        lib, handle = load_library(), c_void_p()
+        options = _CudaOptions(workers=workers, reserved=reserved, trace=int(trace),
+                               timeout_ns=int(timeout_s * 1e9),
+                               comms=(c_void_p * groups)() if groups else None, n_comms=groups)
+        check(lib.maco_cuda_open(device, ctypes.byref(options), ctypes.byref(handle)),
+              {EINVAL: errors.DimensionError, ENOSPC: errors.NotCoResidentError,
+               EUNAVAIL: errors.DeviceError, EUNSUPPORTED: errors.DeviceError})
+        super().__init__(handle)
+        self.loaded: Plan | None = None
+
+    def run(self, plan: Plan, stream: int = 0) -> None:
+        if self.loaded is not plan:
+            check(self.lib.maco_cuda_load(self.h, plan.h), {**_OF_A_RUN})
+            self.loaded = plan
+        check(self.lib.maco_cuda_start(self.h, stream), _OF_A_RUN)
+        check(self.lib.maco_cuda_wait(self.h), _OF_A_RUN)

@@ -7,7 +7,8 @@ import torch
 
 from . import _abi
 from ._tensors import checked
-from .errors import DeviceError, DimensionError, DTypeError, LayoutError
+from .errors import DimensionError, DTypeError, LayoutError
+from .task_graph import Task, TaskGraph
 
 MOST_TASKS = 999  # worker * 1000 + task says which
 
@@ -19,7 +20,8 @@ def run_sm_scheduling_demo(data: torch.Tensor, num_tasks_per_worker: int = 10,
     does x = x * 1.5 + 0.1 there, rounded once, and all workers end a round before the next begins.
     In place. Returns data and the order of completion: int32, worker * 1000 + task.
 
-    float32, contiguous. On a CPU a worker is one thread, whatever threads_per_worker is."""
+    float32, contiguous. A worker is one thread of a CPU, or a CTA of the size that the persistent
+    kernel has: threads_per_worker is checked, and chooses nothing."""
     checked(data, "data")
     if data.dtype != torch.float32:
         raise DTypeError(f"data is of {data.dtype}", "float32")
@@ -36,10 +38,27 @@ def run_sm_scheduling_demo(data: torch.Tensor, num_tasks_per_worker: int = 10,
     if policy not in ("direct", "scheduler"):
         raise DimensionError(f"policy is {policy!r}", "\"direct\" or \"scheduler\"")
     if data.device.type != "cpu":
-        raise DeviceError(f"data is on {data.device}", "the demo runs on a CPU: data.cpu()")
+        return data, _by_graph(data, num_tasks_per_worker, num_workers, policy)
     order = torch.empty(num_tasks_per_worker * num_workers, dtype=torch.int32)
     at = ctypes.cast(order.data_ptr(), ctypes.POINTER(ctypes.c_int32))
     _abi.check(_abi.load_library().maco_demo(
         data.data_ptr(), data.numel(), num_tasks_per_worker, num_workers,
         _abi.POLICIES.index(policy), at), {_abi.EINVAL: DimensionError})
     return data, order
+
+
+def _by_graph(data: torch.Tensor, tasks: int, workers: int, policy: str) -> torch.Tensor:
+    """The same as a graph: worker w's tasks are its own, and each round waits for the one before."""
+    flat, part = data.view(-1), data.numel() // workers
+    ends = [w * part for w in range(workers)] + [data.numel()]
+    with TaskGraph(workers, data.device, policy, trace=True) as graph:
+        before: list[Task] = []
+        for _ in range(tasks):
+            now = [graph.elementwise("axpb", piece, alpha=1.5, beta=0.1, out=piece, worker=w)
+                   for w, piece in ((w, flat[ends[w]:ends[w + 1]]) for w in range(workers))]
+            for task in now:
+                for on in before:
+                    graph.add_dependency(task, on)
+            before = now
+        ids = graph.execute().ids
+    return torch.tensor([i % workers * 1000 + i // workers for i in ids], dtype=torch.int32)

@@ -75,11 +75,13 @@ class Timing:
 
 
 class Result:
-    """``order``: names of the tasks as they were done. ``seconds``: of the run. ``trace``: its
-    trace, ``times``: each task's, both with trace=True only."""
+    """``order``: names of the tasks as they were done, ``ids``: their numbers (on CUDA with
+    trace=True only). ``seconds``: of the run. ``trace``: its trace, ``times``: each task's, both
+    with trace=True only."""
 
     def __init__(self) -> None:
         self.order: list[str] = []
+        self.ids: list[int] = []
         self.seconds = 0.0
         self.trace: _abi.Trace | None = None
         self._thread: threading.Thread | None = None
@@ -206,7 +208,7 @@ class TaskGraph(Builders):
         self._calls = _Calls()
         self._plan: Plan | None = None
         self._kept: list[Any] = []
-        self._runtime: _abi.Runtime | None = None
+        self._runtime: _abi.Runtime | _abi.Cuda | None = None
         self._busy = threading.Lock()
         self._last: Result | None = None
         self._pid = os.getpid()
@@ -419,38 +421,59 @@ class TaskGraph(Builders):
     # ---- running ----
 
     def execute(self, stream: Any = None, wait: bool = True) -> Result:
-        """Runs all tasks. wait=False: returns at once, ``Result.wait()`` waits; tensors must not be
+        """Runs all tasks, on CUDA behind what is in ``stream`` (a torch.cuda.Stream; None = the
+        current one). wait=False: returns at once, ``Result.wait()`` waits; tensors must not be
         touched before. What a Python task raised is raised here."""
         plan = self.compile()
-        if stream is not None:
+        if stream is not None and not self._on_cuda:
             raise DeviceError(f"a stream for a graph on {self.device}", "streams are CUDA's")
+        if self._on_cuda:
+            stream = (stream or torch.cuda.current_stream(self.device)).cuda_stream
         if forked(self._pid):
             raise MacoError("this graph was made before fork()", "make one in the child")
         if not self._busy.acquire(blocking=False):
             raise MacoError("this graph is running", "wait for the Result of execute(wait=False)")
         result = self._last = Result()
         if wait:
-            self._run(plan, result)
+            self._run(plan, result, stream)
             return result.wait()
-        result._thread = threading.Thread(target=self._run, args=(plan, result), name="maco-run")
+        result._thread = threading.Thread(target=self._run, args=(plan, result, stream),
+                                          name="maco-run")
         result._thread.start()
         return result
 
-    def _run(self, plan: Plan, result: Result) -> None:
+    @property
+    def _on_cuda(self) -> bool:
+        return self.device is not None and self.device.type == "cuda"
+
+    def _opened(self) -> Any:
+        workers = self.num_workers or self._static_workers()
+        if not self._on_cuda:
+            return _abi.Runtime(workers, self.policy, self.balance, self.timeout_s, self.trace,
+                                self._groups.handles())
+        groups = self._groups.list
+        if any(g.world > 1 for g in groups):
+            raise DeviceError("collectives of several ranks in a graph on CUDA",
+                              "maco_cuda_open takes NCCL's communicators, this package makes none: "
+                              "use maco.overlap_comm")
+        return _abi.Cuda(self.device.index or 0, workers, 0, self.timeout_s, self.trace,
+                         len(groups))
+
+    def _run(self, plan: Plan, result: Result, stream: Any = None) -> None:
         try:
             if self._runtime is None:
-                self._runtime = _abi.Runtime(self.num_workers or self._static_workers(),
-                                             self.policy, self.balance, self.timeout_s, self.trace,
-                                             self._groups.handles())
+                self._runtime = self._opened()
             begun = time.perf_counter()
             try:
-                self._runtime.run(plan.handle)
+                self._runtime.run(plan.handle, stream or 0)
             finally:
                 result.seconds = time.perf_counter() - begun
                 if self.trace:
                     with contextlib.suppress(MacoError):
                         result.trace = self._runtime.trace()
-            result.order = [plan.names[i] for i in self._runtime.order(len(plan.names))]
+            if self.trace or not self._on_cuda:
+                result.ids = self._runtime.order(len(plan.names))
+                result.order = [plan.names[i] for i in result.ids]
         except BaseException as error:
             result._error = self._failed(error)
         finally:
@@ -511,9 +534,12 @@ def _device(device: Any) -> torch.device:
         found = torch.device(device)
     except RuntimeError as error:
         raise DeviceError(f"there is no device {device!r}: {error}", "\"cpu\" or \"cuda\"") from None
-    if found.type == "cuda" and not torch.cuda.is_available():
-        raise DeviceError("there is no CUDA here", "device=\"cpu\", and tensors on it")
+    if found.type == "cuda":
+        why = _abi.cuda_available() if torch.cuda.is_available() else "torch has none"
+        if why:
+            raise DeviceError(f"there is no CUDA here: {why}", "device=\"cpu\", and tensors on it")
+        return torch.device("cuda", torch.cuda.current_device() if found.index is None
+                            else found.index)
     if found.type != "cpu":
-        raise DeviceError(f"graphs on {found.type} are not run yet",
-                          "move the tensors to the CPU, or launch them by torch")
+        raise DeviceError(f"there are no graphs on {found.type}", "\"cpu\" or \"cuda\"")
     return found

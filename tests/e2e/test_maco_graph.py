@@ -27,7 +27,7 @@ import torch.nn.functional as F
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 sys.path[:0] = [str(ROOT / "tests" / "support"), str(ROOT / "python")]
 import maco  # noqa: E402
-from maco import TaskGraph, TaskType, _abi, errors  # noqa: E402
+from maco import TaskGraph, TaskType, _abi, _sm, errors  # noqa: E402
 from maco._sm import run_sm_scheduling_demo  # noqa: E402
 
 HEADER = (ROOT / "include" / "helios" / "maco.h").read_text()
@@ -63,15 +63,16 @@ class Abi(unittest.TestCase):
         self.assertEqual(tuple(enum("maco_balance")), _abi.BALANCES)
         self.assertEqual([getattr(_abi, n.upper()) for n in enum("maco_dtype")], list(range(7)))
         codes = (ROOT / "include" / "helios" / "helios.h").read_text()
-        for name in ("EINVAL", "ETIMEDOUT", "EUNAVAIL", "EBUSY", "ECANCELED", "EPERM", "ECONFLICT",
-                     "EINTERNAL"):
+        for name in ("EINVAL", "ENOSPC", "ETIMEDOUT", "EUNAVAIL", "EBUSY", "ECANCELED", "EPERM",
+                     "EUNSUPPORTED", "ECONFLICT", "EINTERNAL"):
             self.assertIn(f"HELIOS_{name} = {getattr(_abi, name)}", codes)
 
     @unittest.skipUnless(shutil.which("cc"), "no C compiler")
     def test_structs_are_those_of_a_c_compiler(self):
         names = {"Task": "maco_task", "Range": "maco_range", "Op": "maco_op",
                  "_CompileOptions": "maco_compile_options", "_Virtual": "maco_virtual",
-                 "_RuntimeOptions": "maco_runtime_options", "_Overlap": "maco_overlap"}
+                 "_RuntimeOptions": "maco_runtime_options",
+                 "_CudaOptions": "maco_cuda_options", "_Overlap": "maco_overlap"}
         rows, expected = [], []
         for ours, theirs in names.items():
             struct = getattr(_abi, ours)
@@ -369,6 +370,7 @@ class Errors(unittest.TestCase):
         self.refused(errors.DeviceError, "no device", TaskGraph, device="toaster")
         if not torch.cuda.is_available():
             self.refused(errors.DeviceError, "no CUDA", TaskGraph, device="cuda")
+            self.assertNotEqual(_abi.cuda_available(), "")
         g = TaskGraph()
         g.gelu(rand(2, 2))
         self.refused(errors.DeviceError, "stream", g.execute, stream=object())
@@ -556,6 +558,16 @@ class Demo(unittest.TestCase):
         for _ in range(2):  # 24 bits times 2 fit a double: this is an fma
             want = (want * 1.5 + float(torch.tensor(0.1))).float().double()
         self.assertTrue(torch.equal(got.double(), want))
+
+    def test_the_graph_that_a_gpu_runs_does_the_same(self):
+        start = torch.rand(101)
+        got, _ = run_sm_scheduling_demo(start.clone(), 6, 3)
+        mine = start.clone()
+        codes = _sm._by_graph(mine, 6, 3, "direct").tolist()
+        self.assertTrue(torch.equal(mine, got))
+        self.assertEqual(sorted(codes), sorted(w * 1000 + t for w in range(3) for t in range(6)))
+        rounds = [code % 1000 for code in codes]
+        self.assertEqual(rounds, sorted(rounds))
 
     def test_what_it_refuses(self):
         data = torch.rand(16)
