@@ -67,9 +67,11 @@ def _even(t: torch.Tensor) -> bool:
 
 
 def _pieces(*tensors: torch.Tensor) -> Any:
-    if tensors[0].dim() < 2 or tensors[0].shape[0] > MOST_PIECES:
+    """Along the shortest dimension but the last."""
+    sizes = [(n, d) for d, n in enumerate(tensors[0].shape[:-1]) if n > 1]
+    if not sizes or min(sizes)[0] > MOST_PIECES:
         raise LayoutError(f"strides {', '.join(str(t.stride()) for t in tensors)}")
-    return zip(*tensors)
+    return zip(*(t.unbind(min(sizes)[1]) for t in tensors))
 
 
 LOWERINGS: dict[str, Callable[..., None]] = {}
