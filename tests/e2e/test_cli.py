@@ -81,10 +81,10 @@ class Usage(unittest.TestCase):
         names = {line.split()[2].split("@")[0] for line in out.splitlines()}
         headers = pathlib.Path(__file__).resolve().parents[2] / "include/helios"
         declared = {h: set(re.findall(rf"HELIOS_API[^;(]*?\*?({h}_[a-z0-9_]+)\(", (headers / f"{h}.h").read_text()))
-                    for h in ("helios", "hybridps")}
+                    for h in ("helios", "hybridps", "maco")}
         self.assertGreater(len(declared["helios"]), 10)
-        self.assertLessEqual(declared["helios"], names)
-        self.assertEqual(names - declared["helios"] - declared["hybridps"], set())
+        self.assertLessEqual(set.union(*declared.values()), names)
+        self.assertEqual(names - set.union(*declared.values()), set())
 
 
 class Models(unittest.TestCase):
@@ -265,6 +265,20 @@ class Bench(unittest.TestCase):
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertTrue(done.stdout.startswith("system,op,size,n,min_us,p50_us,p99_us,mean_us,gbps\n"))
         self.assertEqual(sorted(pathlib.Path("/dev/shm").glob("helios-bench-*")), before)
+
+    def test_bench_group_and_bodies_need_nothing_else(self):
+        before = sorted(pathlib.Path("/dev/shm").glob("helios-bench-*"))
+        done = helios("bench", "group", "--ranks", 3, "--size", "64,300KiB", "--rounds", 2, "-o", "json")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        report = json.loads(done.stdout)
+        self.assertEqual({"memcpy", "allreduce", "reduce_scatter", "alltoall"}, {r["op"] for r in report["rows"]})
+        self.assertTrue(all(r["n"] == 2 and r["min_us"] <= r["p50_us"] for r in report["rows"]))
+        self.assertEqual(len(report["ratios"]), 6)
+        self.assertEqual(sorted(pathlib.Path("/dev/shm").glob("helios-bench-*")), before)
+        done = helios("bench", "bodies", "--rounds", 1, "-o", "json")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertLessEqual({"product", "attention", "layernorm", "softmax", "gelu"},
+                             {r["op"] for r in json.loads(done.stdout)["rows"]})
 
     def test_bench_plank_compares_staging_with_the_direct_way_on_both_links(self):
         done = helios("bench", "plank", "--size", "64,2MiB", "--piece", "256KiB", "--rounds", 1, "-o", "json")
