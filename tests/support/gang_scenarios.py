@@ -54,7 +54,8 @@ class Gangs:
 
     def take_down(self):
         """With what one wants to know of a failure."""
-        if not self._outcome.success:  # pylint: disable=protected-access
+        result = self._outcome.result  # pylint: disable=protected-access
+        if any(test is self for test, _ in result.failures + result.errors):
             for log in sorted(self.cluster.state.glob("log/controllerd*")):
                 print(f"--- {log.name}\n{log.read_text()[-3000:]}")
             for (pod, name), container in self.volcano.logs.items():

@@ -133,11 +133,20 @@ class Volcano:
                 self._keep_pod(pod)
         for config in self.api.list("configmaps", self.namespace):
             for owner in config["metadata"].get("ownerReferences", []):
-                if self.jobs.get(owner["name"]) != owner["uid"]:
+                if self.jobs.get(owner["name"]) != owner["uid"] and not self._is_there(owner):
                     self.api.delete("configmaps", self.namespace, config["metadata"]["name"])
         alive = {p["metadata"]["uid"] for p in pods.values()}
         for uid in set(self.pods) - alive:  # deleted by somebody
             self._stop(self.pods.pop(uid))
+
+    def _is_there(self, owner):
+        """Made after our list, maybe."""
+        try:
+            return self.api.get("vcjobs", self.namespace, owner["name"])["metadata"]["uid"] == owner["uid"]
+        except kube_api.Refused as refused:
+            if refused.code != 404:
+                raise
+            return False
 
     def _keep_job(self, job, pods):
         meta, spec = job["metadata"], job["spec"]
