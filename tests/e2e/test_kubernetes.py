@@ -11,7 +11,7 @@ import unittest
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 sys.dont_write_bytecode = True
 
-from support import gang_scenarios, kube_api, volcano  # noqa: E402
+from support import gang_scenarios, kube_api, ranktable_scenarios, volcano  # noqa: E402
 from support.cluster import wait_for  # noqa: E402
 
 
@@ -72,6 +72,20 @@ class OnScriptedServer(gang_scenarios.Gangs, unittest.TestCase):
         self.server.refusals.clear()
         self.loaded()
         self.assertEqual(c.job(job)["containers"][0]["message"], "")
+        self.end_ranks()
+        c.wait_job(job, "succeeded")
+
+    def test_ascend_devices_come_from_their_plugin_by_helios_ranktable(self):
+        tables = ranktable_scenarios.Controller(self.kubeconfig, "--no-leader-elect")
+        self.addCleanup(tables.end)
+        c = self.start_cluster(env={"HELIOS_KUBE_DEVICE": "huawei.com/Ascend910", "HELIOS_KUBE_SLOT_DEVICES": "2"})
+        job = c.submit(self.text())
+        self.loaded()
+        seen = json.loads((c.dir / "table.3").read_text())
+        self.assertEqual([(s["server_id"], [(d["device_id"], d["device_ip"], d["rank_id"]) for d in s["device"]])
+                          for s in seen["server_list"]],
+                         [("10.0.0.1", [("0", "192.168.0.1", "0"), ("1", "192.168.0.2", "1")]),
+                          ("10.0.0.1", [("2", "192.168.0.3", "2"), ("3", "192.168.0.4", "3")])])
         self.end_ranks()
         c.wait_job(job, "succeeded")
 

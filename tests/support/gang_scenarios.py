@@ -41,10 +41,10 @@ HOLD = "while [ ! -e %(dir)s/end ]; do sleep 0.05; done; echo bye"
 
 
 class Gangs:
-    def start_cluster(self, up=()):
+    def start_cluster(self, up=(), env=None):
         self.cluster = Cluster(nodes=1, slots=1, up=up, env={
             "HELIOS_CONTROLLER_EXECUTOR": "kubernetes", "HELIOS_KUBE_CONFIG": str(self.kubeconfig),
-            "HELIOS_KUBE_NAMESPACE": self.namespace})
+            "HELIOS_KUBE_NAMESPACE": self.namespace, **(env or {})})
         self.addCleanup(self.take_down)
         self.cluster.up()
         checkpoints.llama(self.cluster.dir / "hf")

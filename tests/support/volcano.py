@@ -80,6 +80,7 @@ class Volcano:
         self.logs = {}    # (pod, container) -> Container
         self.made = []    # names of all Jobs that were ever seen
         self.jobs = {}    # name -> uid
+        self.devices = 0  # given out
         self.lock = threading.RLock()
         self.ending = threading.Event()
         self.errors = []
@@ -184,10 +185,22 @@ class Volcano:
         labels = {**template["metadata"].get("labels", {}), "volcano.sh/job-name": meta["name"]}
         self.api.create("pods", {
             "apiVersion": "v1", "kind": "Pod",
-            "metadata": {"name": name, "namespace": self.namespace, "labels": labels, "ownerReferences": [
+            "metadata": {"name": name, "namespace": self.namespace, "labels": labels, "annotations": {
+                **template["metadata"].get("annotations", {}), "volcano.sh/task-spec": task["name"],
+                "volcano.sh/job-version": "0", **self._devices(template["spec"])}, "ownerReferences": [
                 {"apiVersion": job.get("apiVersion", "batch.volcano.sh/v1alpha1"), "kind": "Job", "name": meta["name"],
                  "uid": meta["uid"], "controller": True}]},
             "spec": {**template["spec"], "nodeName": self.node}})
+
+    def _devices(self, spec):
+        """What Ascend's device plugin notes."""
+        count = sum(int(c["resources"].get("limits", {}).get("huawei.com/Ascend910", 0)) for c in spec["containers"])
+        first, self.devices = self.devices, self.devices + count
+        if count == 0:
+            return {}
+        return {"ascend.kubectl.kubernetes.io/ascend-910-configuration": json.dumps({
+            "server_id": "10.0.0.1",
+            "devices": [{"device_id": str(d), "device_ip": f"192.168.0.{d + 1}"} for d in range(first, first + count)]})}
 
     def _delete_pod(self, name):
         pod = self.api.get("pods", self.namespace, name)

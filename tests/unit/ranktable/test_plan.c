@@ -145,7 +145,7 @@ static void a_gang_that_is_placed_elsewhere_keeps_its_ranks(void **state)
     (void)state;
     struct hl_cluster c = {0};
     for (int i = 0; i < 4; i++) {
-        char name[16], address[16];
+        char name[32], address[32];
         snprintf(name, sizeof(name), "node-%d", i);
         snprintf(address, sizeof(address), "10.0.0.%d", i);
         add_node(&c, name, address, NULL);
@@ -156,7 +156,7 @@ static void a_gang_that_is_placed_elsewhere_keeps_its_ranks(void **state)
         assert_int_equal(hl_ranktable_of_plan(plan, &c, "gpt-1", &t), HL_OK);
         assert_int_equal(t.count, 4);
         for (int r = 0; r < 4; r++) {
-            char name[16];
+            char name[32];
             snprintf(name, sizeof(name), "gpt-1.%d", r);
             assert_string_equal(t.instances[r].name, name);
             assert_int_equal(t.instances[r].devices[0].rank, r);
