@@ -66,7 +66,7 @@ hl_status cmd_mem_replay(struct cli *cli, int argc, char **argv);
 /* mem_trace.c */
 hl_status cmd_mem_trace(struct cli *cli, int argc, char **argv);
 /* bench_adam.c, bench_archive.c, bench_bodies.c, bench_chunks.c, bench_get.c, bench_group.c,
- * bench_import.c, bench_migrate.c, bench_plan.c, bench_plank.c, bench_put.c */
+ * bench_import.c, bench_maco.c, bench_migrate.c, bench_plan.c, bench_plank.c, bench_put.c */
 hl_status cmd_bench_adam(struct cli *cli, int argc, char **argv);
 hl_status cmd_bench_bodies(struct cli *cli, int argc, char **argv);
 hl_status cmd_bench_group(struct cli *cli, int argc, char **argv);
@@ -75,6 +75,7 @@ hl_status cmd_bench_archive(struct cli *cli, int argc, char **argv);
 hl_status cmd_bench_get(struct cli *cli, int argc, char **argv);
 hl_status cmd_bench_import(struct cli *cli, int argc, char **argv);
 hl_status cmd_bench_migrate(struct cli *cli, int argc, char **argv);
+hl_status cmd_bench_maco(struct cli *cli, int argc, char **argv);
 hl_status cmd_bench_put(struct cli *cli, int argc, char **argv);
 hl_status cmd_bench_plan(struct cli *cli, int argc, char **argv);
 hl_status cmd_bench_plank(struct cli *cli, int argc, char **argv);

@@ -1,7 +1,9 @@
 /* Policy direct: who completes an event launches what follows.
  *
  * One successor is run by the same worker next, by a loop. A range has a cursor, from which all
- * who know of it take chunks: 1/(4W) of what is left. That an event has fired is known by its
+ * who know of it take chunks: 1/(4W) of what is left, but where earlier runs have shown that its
+ * tasks are short, as many as last as long as it takes to get them from another processor. That an
+ * event has fired is known by its
  * number in the `ready` queue of the one that fired it. A range's number may be in several queues
  * and outlive the range: what counts is the cursor. While a range has tasks to give, its number is
  * in a queue or somebody is taking from it. */
@@ -13,19 +15,43 @@ static uint64_t width(const maco_event *e)
     return e->last - e->first;
 }
 
+/* Ticks of a task of this range, as earlier runs had it; 0 = nobody knows. */
+static uint64_t pace_of(const maco_event *e)
+{
+    return __atomic_load_n(&e->reserved2[2], __ATOMIC_RELAXED);
+}
+
+/* Moves by a quarter, and to four times at most: a thread may have been put aside meanwhile. */
+static void learn_pace(maco_event *e, uint64_t ticks, uint32_t tasks)
+{
+    uint64_t old = pace_of(e), now = ticks / tasks + 1;
+    if (old > 0)
+        now = (3 * old + (now < 4 * old ? now : 4 * old)) / 4;
+    __atomic_store_n(&e->reserved2[2], now, __ATOMIC_RELAXED);
+}
+
+static uint64_t share_of(const maco_runtime *rt, const maco_event *e, uint64_t left)
+{
+    if (rt->workers == 1)
+        return left;
+    uint64_t guided = left / (4 * (uint64_t)rt->workers), pace = pace_of(e);
+    uint64_t least = pace > 0 ? rt->hop_ticks / pace : 1;
+    least = least < left ? least : left;
+    guided += guided == 0;
+    return guided > least ? guided : least;
+}
+
 /* [*first, *last) is the caller's now; 0: there is nothing left. A cursor may stand before where
  * this iteration begins: a run may end while its last tasks, a proxy's, are still to be skipped. */
-static int claim(const struct hl_maco_state *s, maco_event *e, uint32_t workers, uint32_t *first,
-                 uint32_t *last)
+static int claim(const maco_runtime *rt, maco_event *e, uint32_t *first, uint32_t *last)
 {
-    uint64_t end = width(e) * s->iteration, begin = end - width(e);
+    uint64_t end = width(e) * rt->state->iteration, begin = end - width(e);
     uint64_t at = __atomic_load_n(&e->cursor, __ATOMIC_RELAXED), from, n;
     do {
         if (at >= end)
             return 0;
         from = at > begin ? at : begin;
-        n = workers > 1 ? (end - from) / (4 * (uint64_t)workers) : end - from;
-        n += n == 0;
+        n = share_of(rt, e, end - from);
     } while (!__atomic_compare_exchange_n(&e->cursor, &at, from + n, 0, __ATOMIC_RELAXED,
                                           __ATOMIC_RELAXED));
     *first = e->first + (uint32_t)(from - begin);
@@ -127,15 +153,13 @@ static uint32_t take_given(struct hl_maco_seat *w)
 }
 
 /* A proxy finds its tasks by their events; another worker's are handed over. */
-static int is_ours(struct hl_maco_seat *w, const maco_task *t, uint32_t task)
+static int is_ours(struct hl_maco_seat *w, const struct hl_maco_hot *hot, uint32_t task)
 {
-    const struct hl_maco_state *s = w->rt->state;
-    uint32_t wish = s->view.worker != NULL ? s->view.worker[task] : MACO_NONE;
-    if (hl_maco_is_comm(t->type))
+    if (hl_maco_is_comm(hot->type))
         return 0;
-    if (wish == MACO_NONE || wish == w->index)
+    if (hot->wish == MACO_NONE || hot->wish == w->index)
         return 1;
-    give(w->rt, wish, task);
+    give(w->rt, hot->wish, task);
     return 0;
 }
 
@@ -171,16 +195,16 @@ static uint32_t run_span(struct hl_maco_seat *w, uint32_t i, uint32_t last)
     struct hl_maco_state *s = w->rt->state;
     struct hl_maco_held held = {.event = MACO_NONE};
     for (; i < last; i++) {
-        const maco_task *t = &s->view.tasks[i];
-        if (HL_UNLIKELY(s->picky) && !is_ours(w, t, i))
+        const struct hl_maco_hot *hot = &s->hot[i];
+        if (HL_UNLIKELY(s->picky) && !is_ours(w, hot, i))
             continue;
-        uint32_t trigger = t->trigger_event;
-        if (!hl_maco_execute(w, t, i))
-            return MACO_NONE;
-        if (trigger != held.event) {
+        uint32_t trigger = hot->trigger;
+        if (trigger != held.event) { /* before the next task: others may wait for this one */
             settle(w, &held);
             held = (struct hl_maco_held){.event = trigger};
         }
+        if (!hl_maco_execute(w, hot, i))
+            return MACO_NONE;
         held.n++;
     }
     if (held.n == 0 || !hl_maco_tally(s, held.event, held.n))
@@ -196,12 +220,16 @@ static uint32_t run_event(struct hl_maco_seat *w, uint32_t event)
     int known = 0; /* to others */
     if (e->kind == MACO_EVENT_LAUNCH_TASK)
         return run_span(w, e->first, e->last);
-    while (claim(s, e, w->rt->workers, &first, &last)) {
-        if (!known && w->rt->workers > 1 && has_more(s, e))
+    while (claim(w->rt, e, &first, &last)) {
+        int alone = w->rt->workers == 1;
+        if (!known && !alone && has_more(s, e))
             known = share(w, event);
+        uint64_t from = alone ? 0 : hl_tick();
         uint32_t next = run_span(w, first, last);
         if (hl_maco_over(w))
             return MACO_NONE;
+        if (!alone)
+            learn_pace(e, hl_tick() - from, last - first);
         if (next == MACO_NONE)
             continue;
         if (!has_more(s, e))

@@ -26,7 +26,7 @@ static hl_status memory(void)
 void hl_maco_unload(struct hl_maco_state *s)
 {
     free(s->events);
-    free(s->functions);
+    free(s->hot);
     free(s->next_task);
     free(s->next_event);
     free(s->list);
@@ -215,27 +215,33 @@ static hl_status check_policy(const struct hl_maco_state *s, const maco_runtime 
     return HL_OK;
 }
 
-static hl_status find_functions(struct hl_maco_state *s, const struct hl_maco_source *source)
+static hl_status find_function(const struct hl_maco_source *source, const maco_task *t,
+                               struct hl_maco_hot *hot)
 {
+    if (source->plan != NULL)
+        return source->function(source->plan, t->user, &hot->call, &hot->arg);
+    if (t->user < source->n_functions) {
+        hot->call = source->functions[t->user].call;
+        hot->arg = source->functions[t->user].arg;
+    }
+    return HL_OK;
+}
+
+static hl_status heat(struct hl_maco_state *s, const struct hl_maco_source *source)
+{
+    s->hot = aligned_alloc(64, ((size_t)s->view.n_tasks / 2 + 1) * 2 * sizeof(*s->hot));
+    if (s->hot == NULL)
+        return memory();
     for (uint32_t i = 0; i < s->view.n_tasks; i++) {
         const maco_task *t = &s->view.tasks[i];
+        struct hl_maco_hot *hot = &s->hot[i];
+        *hot = (struct hl_maco_hot){.trigger = t->trigger_event, .type = t->type};
+        hot->wish = s->view.worker != NULL ? s->view.worker[i] : MACO_NONE;
         if (t->type != MACO_TASK_CUSTOM_COMPUTE && t->type != MACO_TASK_CUSTOM_COMM)
             continue;
-        if (t->user >= MACO_MAX_TASKS || (source->plan == NULL && t->user >= source->n_functions))
+        HL_TRY(find_function(source, t, hot));
+        if (hot->call == NULL)
             return bad(s, i, "it has no function");
-        if (t->user >= s->n_functions)
-            s->n_functions = (uint32_t)t->user + 1;
-    }
-    s->functions = calloc((size_t)s->n_functions + 1, sizeof(*s->functions));
-    if (s->functions == NULL)
-        return memory();
-    for (uint32_t u = 0; u < s->n_functions; u++) {
-        if (source->plan == NULL)
-            s->functions[u] = source->functions[u];
-        else
-            HL_TRY(source->function(source->plan, u, &s->functions[u].call, &s->functions[u].arg));
-        if (s->functions[u].call == NULL)
-            return hl_fail(HL_EINVAL, "function %u of the plan is NULL", u);
     }
     return HL_OK;
 }
@@ -260,7 +266,7 @@ static hl_status copy_events(struct hl_maco_state *s)
         return memory();
     memcpy(s->events, s->view.events, n * sizeof(*s->events));
     for (uint32_t e = 0; e < n; e++)
-        s->events[e].reserved = 0;
+        s->events[e].reserved = 0, s->events[e].reserved2[2] = 0;
     s->events[n] = (maco_event){.needed = 1,
                                 .last = s->view.n_roots,
                                 .kind = MACO_EVENT_LAUNCH_MASSIVE,
@@ -279,7 +285,7 @@ static hl_status fill(struct hl_maco_state *s, maco_runtime *rt,
     if (s->view.n_roots == 0 || s->view.n_roots > s->view.n_tasks)
         return hl_fail(HL_EINVAL, "no task of the plan can start");
     HL_TRY(check_events(s, is_static));
-    HL_TRY(find_functions(s, source));
+    HL_TRY(heat(s, source));
     split_joins(s);
     mark_waited(s, is_static);
     if (s->n_proxies > 0)

@@ -34,13 +34,25 @@
 #define HL_MACO_WAITED 1u /* somebody may sleep on its count */
 #define HL_MACO_JOINS  2u /* reserved2[0] <= i < reserved2[1] are joins */
 
+/* reserved2[2] is what a task of a range lasts, in ticks (direct.c). */
+
+/* What a worker reads of a task that is a call: half a cache line, not two. */
+struct hl_maco_hot {
+    maco_function call; /* NULL: a body, a collective, or nothing */
+    void *arg;
+    uint32_t trigger;
+    uint32_t wish; /* a worker, MACO_NONE */
+    uint16_t type;
+};
+
+_Static_assert(sizeof(struct hl_maco_hot) == 32, "half a cache line");
+
 /* A plan made ready: its events are copies, for they are written. */
 struct hl_maco_state {
     uint64_t serial;
     maco_plan_view view;
     maco_event *events; /* one more than the plan's: what launches the roots */
-    struct hl_maco_function *functions;
-    uint32_t n_functions;
+    struct hl_maco_hot *hot;
     uint64_t iteration; /* counters reach needed * iteration */
     int has_bodies;     /* of ours, which may be BLAS's */
     int has_priority;   /* not all have the same */
@@ -105,6 +117,7 @@ struct maco_runtime {
     int tracing, policy, balance;
     uint32_t workers, n_seats; /* workers, then proxies, then the scheduler */
     uint32_t spins;            /* looks before a thread sleeps */
+    uint64_t hop_ticks;        /* of work that is not worth another processor's way to it */
     struct hl_maco_seat *seats;
     _Alignas(64) uint32_t n_parked;
     _Alignas(64) uint32_t active;
@@ -181,8 +194,34 @@ void hl_maco_direct_offer(struct hl_maco_seat *w, uint32_t event);
 void hl_maco_scheduler_offer(struct hl_maco_seat *w, uint32_t event);
 
 /* ---- task.c ---- */
+/* What is no call: a body, a collective. */
+int hl_maco_body_of(struct hl_maco_seat *w, uint32_t task);
+/* A task's end that is not the usual one: it failed, or is recorded. */
+void hl_maco_failed(struct hl_maco_seat *w, uint32_t task, int st);
+void hl_maco_record_task(struct hl_maco_seat *w, uint32_t task);
+
 /* Runs one; 0: the run is over, nothing may be counted. */
-int hl_maco_execute(struct hl_maco_seat *w, const maco_task *t, uint32_t task);
+static inline int hl_maco_execute(struct hl_maco_seat *w, const struct hl_maco_hot *hot,
+                                  uint32_t task)
+{
+    maco_runtime *rt = w->rt;
+    int st = 0;
+    __atomic_store_n(&w->task, task, __ATOMIC_RELAXED);
+    if (HL_LIKELY(hot->call != NULL))
+        st = hot->call(hot->arg, &rt->state->view.tasks[task]);
+    else if (hot->type != MACO_TASK_NOP)
+        st = hl_maco_body_of(w, task);
+    if (HL_UNLIKELY(st != 0)) {
+        hl_maco_failed(w, task, st);
+        return 0;
+    }
+    w->log[w->done] = task;
+    __atomic_store_n(&w->done, w->done + 1, __ATOMIC_RELEASE);
+    if (HL_UNLIKELY(rt->tracing))
+        hl_maco_record_task(w, task);
+    return !hl_maco_over(w);
+}
+
 /* What follows events that have fired, which are a list in next_event: sleepers are woken, joins
  * counted, the end told. Takes out and returns the next one that launches tasks; MACO_NONE. */
 uint32_t hl_maco_launch(struct hl_maco_seat *w, uint32_t *fired);

@@ -56,11 +56,11 @@ static int run_batch(struct hl_maco_seat *w, uint64_t tail, uint64_t head)
     uint64_t cost = 0;
     for (uint64_t k = tail; k != head; k++) {
         uint32_t i = w->queue.slots[k & w->queue.mask];
-        const maco_task *t = &s->view.tasks[i];
-        uint32_t trigger = t->trigger_event, ns = t->cost_ns;
+        const struct hl_maco_hot *hot = &s->hot[i];
+        uint32_t trigger = hot->trigger, ns = s->view.tasks[i].cost_ns;
         if (trigger != held.event)
             settle(w, &held);
-        if (!hl_maco_execute(w, t, i))
+        if (!hl_maco_execute(w, hot, i))
             return 0;
         held = (struct hl_maco_held){.event = trigger, .n = held.n + 1};
         cost += ns > 0 ? ns : 1;
@@ -154,7 +154,7 @@ static int hand_out(maco_runtime *rt, maco_event *e)
     uint32_t i = e->first + (uint32_t)(from - begin), n = 0;
     for (; i < e->last && n < BATCH; i++) {
         const maco_task *t = &s->view.tasks[i];
-        uint32_t wish = s->view.worker != NULL ? s->view.worker[i] : MACO_NONE;
+        uint32_t wish = s->hot[i].wish;
         if (hl_maco_is_comm(t->type)) /* its proxy finds it by its event */
             continue;
         struct hl_maco_seat *w = choose(rt, wish);

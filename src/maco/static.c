@@ -73,7 +73,8 @@ void hl_maco_static(struct hl_maco_seat *w)
     uint32_t n = s->list_first[w->index + 1] - s->list_first[w->index];
     for (; w->at < n; w->at++) {
         const maco_task *t = &s->view.tasks[list[w->at]];
-        uint32_t trigger = t->trigger_event;
+        const struct hl_maco_hot *hot = &s->hot[list[w->at]];
+        uint32_t trigger = hot->trigger;
         if (!may_start(s, t)) {
             settle(w, &held); /* others may wait for it, and we for them */
             if (!await(w, t->dependent_event))
@@ -81,7 +82,7 @@ void hl_maco_static(struct hl_maco_seat *w)
         }
         if (trigger != held.event)
             settle(w, &held);
-        if (!hl_maco_execute(w, t, list[w->at])) {
+        if (!hl_maco_execute(w, hot, list[w->at])) {
             hl_maco_leave(w);
             return;
         }
@@ -117,10 +118,11 @@ void hl_maco_proxy(struct hl_maco_seat *w)
     uint32_t n = s->comm_first[w->index + 1] - s->comm_first[w->index];
     for (; w->at < n; w->at++) {
         const maco_task *t = &s->view.tasks[list[w->at]];
-        uint32_t trigger = t->trigger_event;
+        const struct hl_maco_hot *hot = &s->hot[list[w->at]];
+        uint32_t trigger = hot->trigger;
         if (!may_start(s, t) && !await(w, t->dependent_event))
             return;
-        if (!hl_maco_execute(w, t, list[w->at])) {
+        if (!hl_maco_execute(w, hot, list[w->at])) {
             hl_maco_leave(w);
             return;
         }

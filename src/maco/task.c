@@ -5,7 +5,7 @@
 #include "maco/comm.h"
 #include "maco/runtime_private.h"
 
-static void fail(struct hl_maco_seat *w, uint32_t task, int st)
+void hl_maco_failed(struct hl_maco_seat *w, uint32_t task, int st)
 {
     char why[HL_ERROR_TEXT_MAX];
     const char *name = hl_maco_task_name(w->rt->state, task), *said = hl_error_text();
@@ -19,38 +19,19 @@ static void fail(struct hl_maco_seat *w, uint32_t task, int st)
     hl_maco_give_up(w->rt, w->run, status, why);
 }
 
-static int call(const struct hl_maco_seat *w, const maco_task *t)
-{
-    const struct hl_maco_function *f = &w->rt->state->functions[t->user];
-    return f->call(f->arg, t);
-}
-
-static int body(struct hl_maco_seat *w, const maco_task *t, uint32_t task)
+int hl_maco_body_of(struct hl_maco_seat *w, uint32_t task)
 {
     maco_runtime *rt = w->rt;
+    const maco_task *t = &rt->state->view.tasks[task];
     if (!hl_maco_is_comm(t->type))
         return hl_maco_body(t, &w->scratch);
     return hl_maco_comm(t, hl_maco_task_name(rt->state, task), rt->groups[t->group]);
 }
 
-int hl_maco_execute(struct hl_maco_seat *w, const maco_task *t, uint32_t task)
+void hl_maco_record_task(struct hl_maco_seat *w, uint32_t task)
 {
-    int st = 0;
-    __atomic_store_n(&w->task, task, __ATOMIC_RELAXED);
-    if (t->type == MACO_TASK_CUSTOM_COMPUTE || t->type == MACO_TASK_CUSTOM_COMM)
-        st = call(w, t);
-    else if (t->type != MACO_TASK_NOP)
-        st = body(w, t, task);
-    if (HL_UNLIKELY(st != 0)) {
-        fail(w, task, st);
-        return 0;
-    }
-    w->log[w->done] = task;
-    __atomic_store_n(&w->done, w->done + 1, __ATOMIC_RELEASE);
-    if (HL_UNLIKELY(w->rt->tracing))
-        hl_maco_record(w, task, w->role == HL_MACO_PROXY ? HL_MACO_COMM : HL_MACO_COMPUTE, w->tick,
-                       hl_tick());
-    return !hl_maco_over(w);
+    uint16_t kind = w->role == HL_MACO_PROXY ? HL_MACO_COMM : HL_MACO_COMPUTE;
+    hl_maco_record(w, task, kind, w->tick, hl_tick());
 }
 
 static void wake_waiters(maco_runtime *rt, uint32_t event)
@@ -74,7 +55,7 @@ uint32_t hl_maco_launch(struct hl_maco_seat *w, uint32_t *fired)
             wake_waiters(w->rt, event);
         if (e->reserved & HL_MACO_JOINS)
             for (uint64_t i = e->reserved2[0]; i < e->reserved2[1]; i++) {
-                uint32_t next = s->view.tasks[i].trigger_event;
+                uint32_t next = s->hot[i].trigger;
                 if (!hl_maco_tally(s, next, 1))
                     continue;
                 s->next_event[next] = *fired;

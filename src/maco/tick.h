@@ -41,6 +41,12 @@ static inline void hl_tick_mark(struct hl_tick_span *s, int end)
     s->ns[end] = hl_now_ns();
 }
 
+static inline uint64_t hl_tick_ticks(const struct hl_tick_span *s, uint64_t ns)
+{
+    uint64_t all = s->ns[1] - s->ns[0];
+    return all > 0 ? (uint64_t)((double)(s->tick[1] - s->tick[0]) * (double)ns / (double)all) : 0;
+}
+
 static inline uint64_t hl_tick_ns(const struct hl_tick_span *s, uint64_t tick)
 {
     uint64_t ticks = s->tick[1] - s->tick[0];
