@@ -12,7 +12,8 @@
 
 struct replay_args {
     char *policy, *mode;
-    int64_t scale, seed, ahead;
+    int64_t scale, seed, ahead, window, tau;
+    double alpha, beta;
 };
 
 #define AT(field) offsetof(struct replay_args, field)
@@ -29,6 +30,15 @@ static const struct hl_option rows[] = {
      "as "
      "moves least up to the last one.",
      HL_OPT_INT, 0, 1000, NULL, AT(ahead), 0},
+    {"heat_alpha", "--heat-alpha", "70",
+     "Of policy heat: what a use per moment of the window weighs.", HL_OPT_PERCENT, 1, 100, NULL,
+     AT(alpha), 0},
+    {"heat_beta", "--heat-beta", "30", "Of policy heat: what the last use weighs.", HL_OPT_PERCENT,
+     1, 100, NULL, AT(beta), 0},
+    {"heat_window", "--heat-window", "300", "Of policy heat: moments whose uses count.", HL_OPT_INT,
+     1, INT32_MAX, NULL, AT(window), 0},
+    {"heat_tau", "--heat-tau", "60", "Of policy heat: moments until the last use weighs a third.",
+     HL_OPT_INT, 1, INT32_MAX, NULL, AT(tau), 0},
     {"seed", "--seed", "0", "Of policy random.", HL_OPT_INT, 0, INT32_MAX, NULL, AT(seed), 0},
 };
 
@@ -67,7 +77,11 @@ static hl_status replay(struct cli *cli, const struct replay_args *a, const char
     struct hl_replay_options o = {.policy = a->policy,
                                   .copy = a->mode[0] == 'c',
                                   .scale = (uint64_t)a->scale,
-                                  .policy_options.seed = (uint64_t)a->seed,
+                                  .policy_options = {.seed = (uint64_t)a->seed,
+                                                     .alpha = a->alpha / 100,
+                                                     .beta = a->beta / 100,
+                                                     .window = (double)a->window,
+                                                     .tau = (double)a->tau},
                                   .ahead = (uint64_t)a->ahead};
     hl_status st = hl_file_read(path, &text);
     if (st == HL_OK)

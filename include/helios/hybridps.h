@@ -94,6 +94,10 @@ typedef struct hybridps_options {
      * put into the pool that this Unix socket hands out: L3's, or the node's store's. NULL: that of
      * $HELIOS_L3_SOCKET, else $HELIOS_STORE_SOCKET, which Agents set; "none": nowhere. */
     const char *spill;
+    int plan_ahead; /* iterations that a plan of "opt" is made of: 3 to 1000; 0 = 6 */
+    /* Of "heat": alpha * uses in the last `window` moments / window + beta * exp(-moments since the
+     * last / tau). 0 = 0.7, 0.3, 300, 60. */
+    double heat_alpha, heat_beta, heat_window, heat_tau;
 } hybridps_options;
 
 enum { HYBRIDPS_HOST = 0, HYBRIDPS_DEVICE = 1 };
@@ -182,6 +186,7 @@ typedef struct hybridps_stats_t {
     hybridps_traffic total, iteration, last;  /* all; the running iteration; the one before */
     uint64_t spilled, spilled_peak;           /* bytes of chunks below the host */
     uint64_t spill_out, spill_in;             /* bytes that went there, and came back */
+    uint64_t host_limit; /* of host memory: host_bytes, or the manager's table's; 0 = none */
 } hybridps_stats_t;
 
 HELIOS_API int hybridps_stats(hybridps *h, hybridps_stats_t *out);

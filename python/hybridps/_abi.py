@@ -52,7 +52,9 @@ def failure(lib: ctypes.CDLL, code: int) -> HybridPSError:
 class _Options(ctypes.Structure):
     _fields_ = [("device", c_char_p), ("policy", c_char_p), ("mode", c_char_p),
                 ("chunk_bytes", c_uint64), ("host_bytes", c_uint64), ("manager", c_char_p),
-                ("prefetch", c_int), ("seed", c_uint64), ("spill", c_char_p)]
+                ("prefetch", c_int), ("seed", c_uint64), ("spill", c_char_p),
+                ("plan_ahead", c_int), ("heat_alpha", c_double), ("heat_beta", c_double),
+                ("heat_window", c_double), ("heat_tau", c_double)]
 
 
 class Use(ctypes.Structure):
@@ -88,7 +90,7 @@ class _Stats(_Fields):
                 [("planned", c_int), ("total", _Traffic), ("iteration", _Traffic),
                  ("last", _Traffic)] +
                 [(name, c_uint64) for name in
-                 ("spilled", "spilled_peak", "spill_out", "spill_in")])
+                 ("spilled", "spilled_peak", "spill_out", "spill_in", "host_limit")])
 
 
 class _Info(_Fields):
@@ -132,7 +134,7 @@ class NetOptions(ctypes.Structure):
 
 
 # What a C compiler makes of hybridps.h on every 64-bit Linux; a mismatch would corrupt memory.
-_SIZES = {_Options: 72, Use: 24, _Traffic: 56, _Stats: 416, _Info: 40, Adam: 128,
+_SIZES = {_Options: 112, Use: 24, _Traffic: 56, _Stats: 424, _Info: 40, Adam: 128,
           Transport: 104}
 
 _PROTOTYPES = {
@@ -235,12 +237,13 @@ class Pool:
 
     def __init__(self, device: str, policy: str | None, mode: str | None, chunk_bytes: int,
                  host_bytes: int, manager: str | None, prefetch: int, seed: int = 0,
-                 spill: str | None = None) -> None:
+                 spill: str | None = None, plan_ahead: int = 0,
+                 heat: Sequence[float] = (0, 0, 0, 0)) -> None:
         self.lib = load_library()
         text = [None if s is None else s.encode() for s in (device, policy, mode, manager,
                                                              spill)]
         options = _Options(text[0], text[1], text[2], chunk_bytes, host_bytes, text[3], prefetch,
-                           seed, text[4])
+                           seed, text[4], plan_ahead, *heat)
         handle = c_void_p()
         self._h = None
         self.check(self.lib.hybridps_open(ctypes.byref(options), ctypes.byref(handle)))

@@ -33,8 +33,8 @@ class Client:
 
     device: "emu:256MiB" (emulated, in host memory) or "cuda:0" (not run yet). policy: "opt",
     "lru", "fifo", "heat", "random". mode: "copy" keeps a host copy of what is only read on the
-    device, "move" does not. chunk_bytes: 0 = chosen. host_bytes: limit of host memory, 0 = none;
-    with one, native Adam's state is on the host only while it steps, a parameter after the other,
+    device, "move" does not. chunk_bytes: 0 = chosen. host_bytes: limit of host memory, 0 = none
+    but the node's (helios-agent --chunk-memory); with one, native Adam's state is on the host only while it steps, a parameter after the other,
     so that the rest can be spilled: parameters and gradients must fit. spill: the socket of a pool
     that takes what has no room ("none": nowhere; None: L3's or the node's, as an Agent tells ranks).
     manager: the node's table shared with other processes. prefetch: chunks ahead, 0 = none, -1 =
@@ -47,6 +47,9 @@ class Client:
     device when all model data fits it. group: ranks that train together (see Group): parameters
     begin as rank 0's, gradients are the mean of all ranks'. shard: each rank keeps the optimizer's
     state of its share of the parameters only, and sends their new values to the others.
+    seed: of "random". plan_ahead: iterations that a plan of "opt" is made of, 3 or more; 0 = 6.
+    heat: alpha, beta, window, tau of "heat", which keeps what has the highest alpha * uses in the
+    last window moments / window + beta * exp(-moments since the last / tau); 0 = 0.7, 0.3, 300, 60.
     keep_heap: what the process frees stays in its heap for the next step (glibc; see _heap.py), as
     activations on the host are freed and taken in every step; False leaves malloc as it is.
     Raises HybridPSError, from any method, with nothing changed.
@@ -57,15 +60,16 @@ class Client:
                  prefetch: int = -1, tide: Callable[[], int] | None = None,
                  gradients: str = "separate", optimizer_device: str = "auto",
                  group: Group | None = None, shard: bool = True,
-                 spill: str | None = None, keep_heap: bool = True) -> None:
+                 spill: str | None = None, keep_heap: bool = True, seed: int = 0,
+                 plan_ahead: int = 0, heat: Sequence[float] = (0, 0, 0, 0)) -> None:
         if gradients not in ("separate", "reuse"):
             raise HybridPSError(f"gradients is {gradients!r}, it may be 'separate' or 'reuse'")
         if optimizer_device not in ("auto", "host", "device"):
             raise HybridPSError(f"optimizer_device is {optimizer_device!r}, it may be 'auto', "
                                 "'host' or 'device'")
         self.pool = _abi.Pool(device, policy, mode, chunk_bytes, host_bytes, manager, prefetch,
-                              spill=spill)
-        self.limited = host_bytes > 0
+                              seed, spill, plan_ahead, heat)
+        self.limited = self.pool.stats()["host_limit"] > 0
         self.cuda = ":".join(device.split(":")[:2]) if device.startswith("cuda") else None
         self.device, self.mode = device, mode or "copy"
         self.tide = tide or (self._reserved if self.cuda else _none)

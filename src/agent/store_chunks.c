@@ -14,9 +14,8 @@
 #include "core/route.h"
 #include "hybridps/manager_usage.h"
 
-#define UNLIMITED (UINT64_C(1) << 60)
-#define LOCK_MS   1000
-#define REAP_MS   200
+#define LOCK_MS 1000
+#define REAP_MS 200
 
 struct chunks {
     struct hl_manager_table table;
@@ -36,11 +35,11 @@ static uint32_t capacities(const json_t *slots, uint64_t limit, uint64_t *out)
         json_array_foreach (hl_json_list(slot, "gpus"), k, gpu) {
             uint64_t bytes = (uint64_t)hl_json_int(gpu, "memoryBytes", 0);
             if (n < HL_MANAGER_DEVICES)
-                out[n++] = bytes > 0 ? bytes : UNLIMITED;
+                out[n++] = bytes > 0 ? bytes : HL_MANAGER_UNLIMITED;
         }
     }
     if (n == 1)
-        out[n++] = UNLIMITED;
+        out[n++] = HL_MANAGER_UNLIMITED;
     return n;
 }
 
@@ -101,7 +100,7 @@ static json_t *tier(const struct chunks *c, uint32_t device, const struct hl_man
 {
     char name[32] = "chunks";
     uint64_t used = 0, capacity = c->table.s->device[device].capacity;
-    int limited = device == 0 ? c->limited : capacity < UNLIMITED;
+    int limited = device == 0 ? c->limited : capacity < HL_MANAGER_UNLIMITED;
     json_t *processes = json_array();
     for (size_t i = 0; i < count; i++) {
         used += uses[i].bytes;

@@ -109,7 +109,7 @@ const struct hl_option hl_conf_table[] = {
      "How long a freed extent rests before it is used again.",
      HL_OPT_DURATION, 100, DAY_MS, NULL, AT(l3_quarantine_ms), HL_L3D | HL_AGENT},
     {"l3.lease", "--lease", "10m",
-     "How long a restarted daemon keeps what ranks had spilled for a rank that does not come back, such "
+     "How long a restarted daemon keeps what a rank had spilled and does not come back for, such "
      "as one that is stopped; after the first 10 s only as long as nobody needs the room.",
      HL_OPT_DURATION, 1000, DAY_MS, NULL, AT(l3_lease_ms), HL_L3D | HL_AGENT},
     {"l3.beat", "--beat", "10ms",

@@ -7,6 +7,7 @@
 
 #include "base/log.h"
 #include "hybridps/client_private.h"
+#include "hybridps/manager_table.h"
 
 #define CHUNK_BYTES_MAX (64u << 20) /* where nobody says; and on the device there is room for: */
 #define CHUNKS_MIN      16
@@ -67,6 +68,30 @@ static hl_status join_manager(struct hybridps *h, const char *name)
     return HL_OK;
 }
 
+/* Of host memory: this client's own, or that of all processes of the table. */
+static hl_status find_limit(struct hybridps *h, uint64_t own)
+{
+    hybridps_manager_info_t info;
+    h->host_limit = own;
+    if (h->manager == NULL)
+        return HL_OK;
+    HL_TRY((hl_status)hybridps_manager_info(h->manager, HYBRIDPS_MANAGER_HOST, &info));
+    if (info.capacity < HL_MANAGER_UNLIMITED && (own == 0 || info.capacity < own))
+        h->host_limit = info.capacity;
+    return HL_OK;
+}
+
+static hl_status check_tuning(const hybridps_options *o)
+{
+    if (o->plan_ahead != 0 && (o->plan_ahead < 3 || o->plan_ahead > 1000))
+        return hl_fail(HL_EINVAL, "a plan of %d iterations: it may have 3 to 1000", o->plan_ahead);
+    if (!(o->heat_alpha >= 0 && o->heat_beta >= 0 && o->heat_window >= 0 && o->heat_tau >= 0))
+        return hl_fail(HL_EINVAL,
+                       "heat's alpha %g, beta %g, window %g, tau %g: none may be negative",
+                       o->heat_alpha, o->heat_beta, o->heat_window, o->heat_tau);
+    return HL_OK;
+}
+
 static hl_status open_parts(struct hybridps *h, const hybridps_options *o)
 {
     HL_TRY(join_manager(h, o->manager));
@@ -74,7 +99,11 @@ static hl_status open_parts(struct hybridps *h, const hybridps_options *o)
     struct hl_chunk_pool_options pool = {.device = o->device,
                                          .copy = h->copy,
                                          .policy = o->policy != NULL ? o->policy : "opt",
-                                         .policy_options.seed = o->seed,
+                                         .policy_options = {.seed = o->seed,
+                                                            .alpha = o->heat_alpha,
+                                                            .beta = o->heat_beta,
+                                                            .window = o->heat_window,
+                                                            .tau = o->heat_tau},
                                          .host_bytes = o->host_bytes,
                                          .charge = h->manager != NULL ? charge : NULL,
                                          .charge_arg = h,
@@ -82,9 +111,11 @@ static hl_status open_parts(struct hybridps *h, const hybridps_options *o)
                                          .next_use_arg = h};
     HL_TRY(open_spill(o->spill, &pool));
     HL_TRY(hl_chunk_pool_open(&pool, &h->pool));
-    h->record = (struct hl_record){
-        .pool = h->pool, .copy = h->copy, .opt = strcmp(pool.policy, "opt") == 0};
-    return HL_OK;
+    h->record = (struct hl_record){.pool = h->pool,
+                                   .copy = h->copy,
+                                   .opt = strcmp(pool.policy, "opt") == 0,
+                                   .ahead = (uint64_t)o->plan_ahead};
+    return find_limit(h, o->host_bytes);
 }
 
 static void free_client(struct hybridps *h)
@@ -108,6 +139,7 @@ int hybridps_open(const hybridps_options *options, hybridps **out)
         return hl_fail(HL_EINVAL, "mode \"%s\" is neither copy nor move", mode);
     if (options->prefetch < -1)
         return hl_fail(HL_EINVAL, "%d chunks can't be fetched ahead", options->prefetch);
+    HL_TRY(check_tuning(options));
     struct hybridps *h = calloc(1, sizeof(*h));
     if (h == NULL)
         return hl_fail(HL_ENOMEM, "memory is short for a client");
@@ -444,7 +476,8 @@ int hybridps_stats(hybridps *h, hybridps_stats_t *out)
                               .spilled = s.below,
                               .spilled_peak = s.below_peak,
                               .spill_out = s.below_out,
-                              .spill_in = s.below_in};
+                              .spill_in = s.below_in,
+                              .host_limit = h->host_limit};
     memcpy(out->device_by_kind, s.device_by_kind, sizeof(out->device_by_kind));
     memcpy(out->host_by_kind, s.host_by_kind, sizeof(out->host_by_kind));
     return leave(h, HL_OK);

@@ -15,6 +15,7 @@ struct hybridps {
     pid_t pid;
     int copy, prefetch;
     uint64_t chunk_bytes; /* 0 = by the layout */
+    uint64_t host_limit;  /* 0 = none */
     struct hl_chunk_pool *pool;
     hybridps_manager *manager; /* NULL = none */
     int device;                /* its number there */

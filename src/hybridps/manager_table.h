@@ -24,7 +24,8 @@
 #include "base/status.h"
 #include "os/process.h"
 
-#define HL_MANAGER_DEVICES   33 /* the host and 32 others */
+#define HL_MANAGER_UNLIMITED (UINT64_C(1) << 60) /* a capacity of so much is none */
+#define HL_MANAGER_DEVICES   33                  /* the host and 32 others */
 #define HL_MANAGER_PROCESSES 256
 #define HL_MANAGER_TICKETS   256 /* of a device */
 

@@ -2,6 +2,7 @@
 """HybridPS in a job: ranks find the node's table and L3 by their environment, their chunks are among the node's tiers,
 what the host has no room for lies in L3, and a rank that is killed leaves nothing anywhere."""
 import copy
+import ctypes
 import os
 import pathlib
 import signal
@@ -13,6 +14,14 @@ from support import checkpoints
 from support.cluster import BUILD, cluster, wait_for
 
 CHUNK = 1 << 20
+
+
+class ManagerOptions(ctypes.Structure):
+    _fields_ = [("name", ctypes.c_char_p), ("host_bytes", ctypes.c_uint64),
+                ("device_bytes", ctypes.POINTER(ctypes.c_uint64)), ("devices", ctypes.c_uint32),
+                ("lock_ms", ctypes.c_int), ("reap_ms", ctypes.c_int)]
+
+
 RANK = """
 import os, sys, time
 from hybridps import _abi
@@ -208,6 +217,26 @@ class Training(unittest.TestCase):
                 self.assertTrue(torch.equal(value, states[i][key]), key)
                 self.assertTrue(torch.equal(value, optimizer.state_dict()["state"][i][key]), key)
         wait_for("the pool to be as before", lambda: self.pool_used() == before, 10)
+
+    def test_a_limit_that_only_the_node_sets_gives_the_same_bits(self):
+        """As helios-agent --chunk-memory does: Adam's state gives way, and is spilled."""
+        net, optimizer = self.make()
+        expected = self.train(*self.make(), 0, 4)
+        data = sum(p.numel() * 4 for p in net.parameters())
+        limit = 2 * data + data // 4
+        name = f"helios-test-limit-{os.getpid()}"
+        table = ManagerOptions(name=name.encode(), host_bytes=limit, device_bytes=(ctypes.c_uint64 * 1)(4 * data),
+                               devices=1)
+        lib, manager = hybridps._abi.load_library(), ctypes.c_void_p()
+        self.assertEqual(lib.hybridps_manager_open(ctypes.byref(table), ctypes.byref(manager)), 0)
+        self.addCleanup(lib.hybridps_manager_close, manager)
+        with hybridps.manage(net, optimizer, device=f"emu:{data}", whole=(Stage,), chunk_bytes=256 << 10, manager=name,
+                             spill=self.c.info["socket"]) as client:
+            self.assertEqual(self.train(net, optimizer, 0, 4), expected)
+            stats = client.stats()
+            self.assertEqual(stats["host_limit"], limit)
+            self.assertLessEqual(stats["host_peak"], limit)
+            self.assertGreater(stats["spilled"], limit // 4)
 
     def test_a_checkpoint_goes_from_the_chunks_to_the_pool_without_a_second_copy(self):
         for limited in (False, True):

@@ -90,6 +90,24 @@ static void test_accesses_one_after_another_cost_what_one_does(void **state)
     assert_int_equal(moved[1], moved[0]);
 }
 
+static void test_tuning_is_checked_and_used(void **state)
+{
+    hybridps *h = NULL;
+    hybridps_stats_t s;
+    hybridps_options o = {.device = "emu:64KiB", .plan_ahead = 2};
+    (void)state;
+    assert_int_equal(hybridps_open(&o, &h), HL_EINVAL);
+    assert_non_null(strstr(hl_error_text(), "3 to 1000"));
+    o = (hybridps_options){.device = "emu:64KiB", .policy = "heat", .heat_tau = -1};
+    assert_int_equal(hybridps_open(&o, &h), HL_EINVAL);
+    assert_non_null(strstr(hl_error_text(), "tau -1"));
+    o = (hybridps_options){.device = "emu:64KiB", .plan_ahead = 4, .host_bytes = 1 << 20};
+    OK(hybridps_open(&o, &h));
+    OK(hybridps_stats(h, &s));
+    assert_int_equal(s.host_limit, 1 << 20);
+    hybridps_close(h);
+}
+
 static void test_training_on_the_device_moves_less_by_plan_than_by_use(void **state)
 {
     uint64_t bytes[2] = {0};
@@ -569,6 +587,7 @@ int main(void)
         cmocka_unit_test(
             test_training_moves_what_opt_does_on_its_record_from_the_second_iteration_on),
         cmocka_unit_test(test_accesses_one_after_another_cost_what_one_does),
+        cmocka_unit_test(test_tuning_is_checked_and_used),
         cmocka_unit_test(test_training_on_the_device_moves_less_by_plan_than_by_use),
         cmocka_unit_test(test_fetching_ahead_moves_the_same_bytes),
         cmocka_unit_test(test_another_course_falls_back_and_is_recorded),
