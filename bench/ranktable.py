@@ -114,7 +114,7 @@ def wait_complete(where, name, step=0.01):
     deadline = time.monotonic() + 120
     while "completed" not in where.get("configmaps", "bench", f"rings-config-{name}")["data"]["hccl.json"]:
         if time.monotonic() > deadline:
-            raise AssertionError(f"{name} is not complete: {table(where, name)['status']}")
+            raise AssertionError(f"{name} is not complete")
         time.sleep(step)
 
 
@@ -155,7 +155,11 @@ def big_job(where, pods):
 def replaced(where, job, index, server):
     """What is seen of a pod that is lost and made again, step by step."""
     name = f"{job['metadata']['name']}-w-{index}"
-    yield lambda: where.delete("pods", "bench", name)
+
+    def lose():
+        with contextlib.suppress(kube_api.Refused):  # it may be one that is lost already
+            where.delete("pods", "bench", name)
+    yield lose
     yield lambda: where.create("pods", new_pod(job, index))
     yield lambda: annotate(where, job, index, server)
     yield lambda: where.patch("pods", "bench", name, {"status": {"phase": "Running"}}, status=True)

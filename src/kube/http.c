@@ -8,6 +8,7 @@
 
 #include "base/clock.h"
 #include "core/json.h"
+#include "kube/skim.h"
 
 #define CONNECT_MS      5000
 #define CALL_MS         30000
@@ -324,6 +325,15 @@ static uint64_t until(int timeout_ms)
     return hl_now_ns() + (uint64_t)(timeout_ms > 0 ? timeout_ms : CALL_MS) * HL_NS_PER_MS;
 }
 
+static hl_status skim(struct hl_buf *body, const char *const *names)
+{
+    struct hl_buf less = HL_BUF(HL_KUBE_ANSWER_MAX);
+    hl_status st = hl_kube_skim(body->len > 0 ? body->data : "", body->len, names, &less);
+    hl_buf_fini(body);
+    *body = less;
+    return st;
+}
+
 hl_status hl_kube_call(struct hl_kube *k, const struct hl_kube_request *r, json_t **out)
 {
     struct exchange x = {.k = k,
@@ -336,6 +346,8 @@ hl_status hl_kube_call(struct hl_kube *k, const struct hl_kube_request *r, json_
     hl_status st = run(&x, body, r->type);
     if (r->retry_after_s != NULL)
         *r->retry_after_s = x.retry_after_s;
+    if (st == HL_OK && out != NULL && r->skip != NULL)
+        st = skim(&x.body, r->skip);
     if (st == HL_OK && out != NULL) {
         *out = json_loadb(x.body.len > 0 ? x.body.data : "", x.body.len, 0, &why);
         if (*out == NULL)

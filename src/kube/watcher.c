@@ -106,11 +106,13 @@ static hl_status list_page(struct hl_kube_watcher *w, const char *after, int *re
     curl_free(token);
     if (len < 0 || (size_t)len >= sizeof(path))
         return hl_fail(HL_EPROTO, "list of %s: its continue token is too long", w->path);
-    return hl_kube_call(
-        w->opts.kube,
-        &(struct hl_kube_request){
-            .method = "GET", .path = path, .timeout_ms = 60000, .retry_after_s = retry_after_s},
-        out);
+    return hl_kube_call(w->opts.kube,
+                        &(struct hl_kube_request){.method = "GET",
+                                                  .path = path,
+                                                  .timeout_ms = 60000,
+                                                  .skip = w->opts.skip,
+                                                  .retry_after_s = retry_after_s},
+                        out);
 }
 
 static hl_status take_page(struct hl_kube_watcher *w, const json_t *page, unsigned at, char *after,
@@ -160,6 +162,7 @@ static hl_status watch(struct hl_kube_watcher *w, int *retry_after_s)
              w->path, window, w->selector[0] != '\0' ? "&labelSelector=" : "", w->selector,
              w->version);
     hl_kube_stream_init(&stream, w->version, on_event, w);
+    stream.skip = w->opts.skip;
     hl_status st = hl_kube_watch(w->opts.kube, path, (window + LATE_S) * 1000, &stream);
     snprintf(w->version, sizeof(w->version), "%s", stream.version);
     *retry_after_s = stream.retry_after_s;

@@ -87,7 +87,6 @@ static int same_job(const json_t *a, const json_t *b)
 static hl_status put_job(struct cache *c, struct cache_entry *e, json_t *object)
 {
     struct cached_job *j = (struct cached_job *)e;
-    json_object_del(json_object_get(object, "metadata"), "managedFields");
     if (j->object == NULL)
         DL_APPEND(c->jobs, j);
     if (j->object == NULL || j->gone || !same_job(j->object, object))

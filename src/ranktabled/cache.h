@@ -73,7 +73,6 @@ struct cache {
 /* A text of an object's metadata, "" when it has none; borrowed. */
 const char *cache_meta(const json_t *object, const char *key);
 
-/* The object is the cache's to change from then on. */
 hl_status cache_put(struct cache *c, enum cache_kind kind, json_t *object) HL_CHECK;
 void cache_drop(struct cache *c, enum cache_kind kind, const json_t *object);
 /* All that there is of a kind is put in between; the rest is dropped at the end. */

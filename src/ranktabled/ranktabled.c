@@ -23,6 +23,13 @@ static const struct {
     [CACHE_MAPS] = {"/api/v1/configmaps", "configmaps", 0},
 };
 
+/* Most of a pod, and nothing to a table. */
+static const char *const skipped[] = {
+    "managedFields",  "env",        "volumeMounts",   "tolerations",
+    "affinity",       "conditions", "initContainers", "containerStatuses",
+    "readinessGates", NULL,
+};
+
 int ranktabled_leads(const struct hl_ranktabled *d)
 {
     return d->lease == NULL ? d->opts.lease_ns[0] == '\0' : lease_is_held(d->lease);
@@ -236,6 +243,7 @@ static hl_status start_feed(struct hl_ranktabled *d, enum cache_kind kind, const
                                        .loop = d->opts.loop,
                                        .path = feed_rows[kind].path,
                                        .selector = selector,
+                                       .skip = skipped,
                                        .optional = feed_rows[kind].optional,
                                        .window_s = d->opts.window_s,
                                        .listed = on_listed,
