@@ -249,9 +249,9 @@ static void a_lost_node_restarts_the_gang_without_using_up_restarts(void **state
         assert_int_equal(run.state, HL_JOB_PENDING);
     }
     STEP(.kind = HL_JOB_EV_PLACED, .plan = plan_of(1));
-    STEP(.kind = HL_JOB_EV_NODE_LOST, .node = "node-0");
+    STEP(.kind = HL_JOB_EV_NODE_LOST, .node = "node-0", .text = "it was evicted");
     assert_int_equal(run.state, HL_JOB_FAILED);
-    assert_string_equal(run.reason, "node node-0 was lost with 1 of 1 containers");
+    assert_string_equal(run.reason, "node node-0 was lost with 1 of 1 containers: it was evicted");
     hl_jobrun_fini(&run);
 }
 
