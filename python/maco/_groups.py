@@ -1,9 +1,11 @@
 """The groups of a graph's collectives, in the order of their numbers in its tasks."""
 from __future__ import annotations
 
+import contextlib
 import itertools
 import os
-from typing import Any
+import threading
+from typing import Any, Iterator
 
 import torch.distributed as dist
 
@@ -18,6 +20,8 @@ _known: dict[int, tuple[int, Any, hybridps.Group]] = {}  # by process group; wit
 
 def _of_torch(process_group: Any) -> hybridps.Group:
     """One for each process group: to make it is a collective."""
+    if process_group is None:
+        process_group = dist.distributed_c10d._get_default_group()
     key = id(process_group)
     known = _known.get(key)
     if known is None or known[0] != os.getpid():
@@ -59,6 +63,18 @@ class Groups:
     @property
     def rank(self) -> int:
         return self.list[0].rank if self.list else 0
+
+    @contextlib.contextmanager
+    def mine(self) -> Iterator[None]:
+        """Nobody else's collectives go over them meanwhile."""
+        with contextlib.ExitStack() as stack:
+            for group in self.list:
+                lock = group.__dict__.setdefault("_maco_lock", threading.Lock())
+                if not lock.acquire(blocking=False):
+                    raise MacoError("another graph is running over this group",
+                                    "wait for its Result, or give each graph a group of its own")
+                stack.callback(lock.release)
+            yield
 
     def handles(self) -> list[Any]:
         if any(g._h is None for g in self.list):

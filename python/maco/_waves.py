@@ -50,7 +50,7 @@ def rows_of(task: Any) -> int:
         return rows // task.world if task.type is TaskType.ALL_TO_ALL and \
             rows % task.world == 0 else rows
     if task.type is TaskType.ATTENTION:
-        return task.inputs[0].shape[0]
+        return _heads(task)[0].shape[0]
     if task.type in _CUTS:
         return matrix(task.outputs[0], "Y", task.attributes.get("trailing", 1)).rows
     raise NotRowSeparableError(f"task \"{task.name}\" ({task.type.name}) can't be cut",
@@ -84,10 +84,19 @@ def _cut_rows(task: Any, waves: int, ranks: int) -> list[Piece]:
             for wave, tag, rows in _slices(len(out), waves, ranks)]
 
 
+def _heads(task: Any) -> list[torch.Tensor]:
+    """Q, K, V and the outputs, (batch, ...); where each query head has its own keys a head is a
+    batch."""
+    tensors = [t.detach() for t in (*task.inputs[:3], *task.outputs)]
+    if tensors[0].shape[1] == tensors[1].shape[1]:
+        tensors = [t.reshape(-1, 1, *t.shape[2:]) for t in tensors]
+    return tensors
+
+
 def _cut_batch(task: Any, waves: int, ranks: int) -> list[Piece]:
-    q, k, v, *mask = task.inputs
-    return [Piece(task.type, [q[rows], k[rows], v[rows], *mask], [t[rows] for t in task.outputs],
-                  dict(task.attributes), wave, tag)
+    q, k, v, *outputs = _heads(task)
+    return [Piece(task.type, [q[rows], k[rows], v[rows], *task.inputs[3:]],
+                  [t[rows] for t in outputs], dict(task.attributes), wave, tag)
             for wave, tag, rows in _slices(q.shape[0], waves, ranks)]
 
 
@@ -132,6 +141,24 @@ def cut(task: Any, waves: int, ranks: int) -> list[Piece]:
     if waves == 1:
         return [Piece(task.type, task.inputs, task.outputs, dict(task.attributes))]
     return _CUTS[task.type](task, waves, ranks)
+
+
+# Work of a piece that is worth being a task of its own: multiplications, elements.
+LEAST_FLOPS, LEAST_ELEMENTS = 1 << 21, 1 << 15
+
+
+def parts_of(task: Any, most: int) -> int:
+    """Into how many pieces a task is cut so that several workers share it."""
+    if most < 2 or task.type.is_comm or task.type not in _CUTS:
+        return 1
+    out = task.outputs[0]
+    if task.type in (TaskType.MATMUL, TaskType.LINEAR):
+        pieces = out.numel() * task.inputs[0].shape[-1] // LEAST_FLOPS
+    elif task.type is TaskType.ATTENTION:
+        pieces = 2 * out.numel() * task.inputs[1].shape[2] // LEAST_FLOPS
+    else:
+        pieces = out.numel() // LEAST_ELEMENTS
+    return max(1, min(most, pieces, rows_of(task)))
 
 
 class Overlap:

@@ -46,6 +46,8 @@ class ModuleGraph(TaskGraph):
 
     def __init__(self, module: torch.nn.Module, **options: Any) -> None:
         super().__init__(**options)
+        if "parts" not in options and self.infer:
+            self.parts = self.workers
         self.module = module
         self.inputs: list[Any] = []
         self.outputs: list[Any] = []

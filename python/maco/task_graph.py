@@ -28,7 +28,7 @@ from ._abi import TaskType
 from ._builders import Builders
 from ._tasks import Call, Numbers, check_output, numbers
 from ._tensors import checked, extent, one_device
-from ._waves import Overlap, Piece, cut
+from ._waves import Overlap, Piece, cut, parts_of
 from .errors import (AlreadyCompiledError, CyclicDependencyError, DeviceError, DimensionError,
                      MacoError, NotCompiledError, NullInputError, OverlapError, TimeoutError)
 
@@ -183,12 +183,13 @@ class TaskGraph(Builders):
     infer: order tasks by the memory they use, as they were added; False: two tasks that nothing
     orders and of which one writes what the other uses are an OverlapError. deterministic: matmuls
     give the same bits in whatever pieces, and are slower. balance: of the scheduler, "round_robin"
-    or "least_loaded"."""
+    or "least_loaded". parts: large tasks are cut into up to so many pieces of rows, which workers
+    share; needs infer."""
 
     def __init__(self, num_workers: int | None = None, device: Any = "auto",
                  policy: str = "direct", group: Any = None, timeout_s: float = 60,
                  trace: bool = False, *, infer: bool = True, deterministic: bool = False,
-                 balance: str = "round_robin") -> None:
+                 balance: str = "round_robin", parts: int = 1) -> None:
         for value, known, what in ((policy, _abi.POLICIES, "policy"),
                                    (balance, _abi.BALANCES, "balance")):
             if value not in known:
@@ -198,7 +199,10 @@ class TaskGraph(Builders):
         if not timeout_s > 0:
             raise DimensionError(f"timeout_s is {timeout_s}", "seconds, more than 0")
         self.policy, self.balance, self.timeout_s, self.trace = policy, balance, timeout_s, trace
-        self.infer, self.deterministic = infer, deterministic
+        if not 1 <= parts < WAVES or parts > 1 and not infer:
+            raise DimensionError(f"{parts} parts" + ("" if infer else " with infer=False"),
+                                 "pieces are ordered by the memory that they use; at least 1")
+        self.infer, self.deterministic, self.parts = infer, deterministic, parts
         self.num_workers = num_workers
         self.device = None if device == "auto" else _device(device)
         self.tasks: list[Task] = []
@@ -349,22 +353,26 @@ class TaskGraph(Builders):
             raise cycle from None
 
     def _choose(self, overlap: Overlap, model: dict[str, int]) -> None:
-        """The number of waves with the shortest run on the virtual clock."""
+        """The number of waves with the shortest run on the virtual clock: of as many workers as
+        tasks name, for ranks may have different ones."""
         best: tuple[int, int] | None = None
+        workers = 1 + max(0, *(t.worker for t in self.tasks))
         for n in overlap.choices():
             overlap.waves = n
-            plan = self._compiled()
-            total = plan.handle.simulate(self.workers, **model).overlap()["total_ns"]
+            plan = self._compiled("direct")
+            total = plan.handle.simulate(workers, **model).overlap()["total_ns"]
             if best is None or total < best[0]:
                 best = (total, n)
         overlap.waves = best[1] if best else 1
 
-    def _compiled(self) -> Plan:
+    def _compiled(self, policy: str | None = None) -> Plan:
+        policy = policy or self.policy
         graph, names = _abi.Graph(), []
         self._kept, self._calls = [], _Calls()
         ids: dict[Task, list[int]] = {}
         for task in self.tasks:
-            pieces = task.overlap.pieces(task) if task.overlap else cut(task, 1, 1)
+            pieces = task.overlap.pieces(task) if task.overlap else \
+                cut(task, parts_of(task, self.parts) if task.worker < 0 else 1, 1)
             ids[task] = []
             for piece in pieces:
                 self._kept += [piece.inputs, piece.outputs]
@@ -378,8 +386,8 @@ class TaskGraph(Builders):
                 for other in ids[on]:
                     graph.depend(one, other)
         try:
-            workers = self.workers if self.policy == "static" else 0
-            plan = graph.compile(self.policy, self.balance, workers, self.infer)
+            workers = self.workers if policy == "static" else 0
+            plan = graph.compile(policy, self.balance, workers, self.infer)
         finally:
             graph.close()
         return Plan(self, plan, names)
@@ -398,7 +406,8 @@ class TaskGraph(Builders):
         op = _abi.Op(type=piece.type, dtype=found.dtype, deterministic=int(self.deterministic),
                      name=(name or task.name).encode(), worker=task.worker,
                      group=task.group if piece.type.is_comm else 0,
-                     priority=task.priority * WAVES - min(piece.wave, WAVES - 1),
+                     priority=task.priority * WAVES - (min(piece.wave, WAVES - 1)
+                                                       if task.overlap is not None else 0),
                      cost_ns=task.cost_ns // pieces)
         op.dims[:len(found.dims)] = list(found.dims)
         op.aux[:len(found.aux)] = list(found.aux)
@@ -461,23 +470,27 @@ class TaskGraph(Builders):
 
     def _run(self, plan: Plan, result: Result, stream: Any = None) -> None:
         try:
-            if self._runtime is None:
-                self._runtime = self._opened()
-            begun = time.perf_counter()
-            try:
-                self._runtime.run(plan.handle, stream or 0)
-            finally:
-                result.seconds = time.perf_counter() - begun
-                if self.trace:
-                    with contextlib.suppress(MacoError):
-                        result.trace = self._runtime.trace()
-            if self.trace or not self._on_cuda:
-                result.ids = self._runtime.order(len(plan.names))
-                result.order = [plan.names[i] for i in result.ids]
+            with self._groups.mine():
+                self._run_alone(plan, result, stream)
         except BaseException as error:
             result._error = self._failed(error)
         finally:
             self._busy.release()
+
+    def _run_alone(self, plan: Plan, result: Result, stream: Any) -> None:
+        if self._runtime is None:
+            self._runtime = self._opened()
+        begun = time.perf_counter()
+        try:
+            self._runtime.run(plan.handle, stream or 0)
+        finally:
+            result.seconds = time.perf_counter() - begun
+            if self.trace:
+                with contextlib.suppress(MacoError):
+                    result.trace = self._runtime.trace()
+        if self.trace or not self._on_cuda:
+            result.ids = self._runtime.order(len(plan.names))
+            result.order = [plan.names[i] for i in result.ids]
 
     def _static_workers(self) -> int:
         return self.workers if self.policy == "static" else 0
@@ -523,8 +536,9 @@ class TaskGraph(Builders):
     @classmethod
     def from_module(cls, module: torch.nn.Module, example_inputs: Any, strict: bool = False,
                     **options: Any) -> Any:
-        """A module as a graph, called like the module with inputs of the same shapes:
-        ``maco.module_graph``."""
+        """A module as a graph, called like the module with inputs of the same shapes. options: of
+        TaskGraph; ``parts`` is the number of workers where it is not given. strict: calls into torch
+        are an UnsupportedError."""
         from .module_graph import from_module
         return from_module(cls, module, example_inputs, strict, options)
 

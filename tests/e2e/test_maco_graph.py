@@ -26,6 +26,7 @@ import torch.nn.functional as F
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 sys.path[:0] = [str(ROOT / "tests" / "support"), str(ROOT / "python")]
+import hybridps  # noqa: E402
 import maco  # noqa: E402
 from maco import TaskGraph, TaskType, _abi, _sm, errors  # noqa: E402
 from maco._sm import run_sm_scheduling_demo  # noqa: E402
@@ -326,6 +327,36 @@ class Waves(unittest.TestCase):
             graph.overlap(up, graph.allreduce(up)).with_waves(5)
 
 
+class Parts(unittest.TestCase):
+    def test_large_tasks_are_shared_by_workers(self):
+        x, w = rand(64, 256), rand(256, 256)
+        q, k, v = (rand(2, 3, 256, 16) for _ in "qkv")
+        wide, grouped = rand(512, 512), rand(2, 1, 256, 16)
+
+        def build(g):
+            return [g.linear(x, w), g.attention(q, k, v, causal=True), g.gelu(wide),
+                    g.attention(q, grouped, grouped), g.elementwise("add", wide, wide[0]),
+                    g.linear(rand(2, 2), rand(2, 2))]
+        with TaskGraph(deterministic=True) as g, TaskGraph(2, deterministic=True, parts=4) as cut:
+            torch.manual_seed(3)
+            whole = build(g)
+            torch.manual_seed(3)
+            pieces = build(cut)
+            g.execute()
+            cut.execute()
+            for one, other in zip(whole, pieces):
+                self.assertTrue(torch.equal(one.output, other.output), one)
+            names = cut.compile().names
+            self.assertEqual([sum(n.startswith(t.name) for n in names) for t in pieces],
+                             [2, 4, 4, 2, 4, 1])
+
+    def test_ordered_by_memory_only(self):
+        with self.assertRaisesRegex(errors.DimensionError, "infer=False"):
+            TaskGraph(infer=False, parts=2)
+        with self.assertRaises(errors.DimensionError):
+            TaskGraph(parts=0)
+
+
 class Errors(unittest.TestCase):
     def refused(self, kind, text, call, *args, **options):
         with self.assertRaisesRegex(kind, text) as caught:
@@ -462,6 +493,20 @@ class Errors(unittest.TestCase):
             release.set()
             with self.assertRaises(errors.CanceledError):
                 result.wait()
+
+    def test_two_graphs_over_one_group(self):
+        begun, go = threading.Event(), threading.Event()
+        group = hybridps.Group.shm(f"helios-test-maco-{os.getpid()}", 0, 1)
+        with group, TaskGraph(group=group) as one, TaskGraph(group=group) as other:
+            one.custom(lambda i, o: (begun.set(), go.wait(20)))
+            one.allreduce(torch.ones(3))
+            other.allreduce(torch.ones(3))
+            running = one.execute(wait=False)
+            self.assertTrue(begun.wait(20))
+            self.refused(maco.MacoError, "another graph is running over this group", other.execute)
+            go.set()
+            running.wait()
+            other.execute()
 
     def test_a_forked_child_is_refused(self):
         with TaskGraph() as g:

@@ -63,11 +63,18 @@ class Modules(Case):
                     self.same(module, graph, *inputs())
 
     def test_the_same_bits_by_every_policy_and_number_of_workers(self):
-        module, x, results = Llm(), torch.randn(2, 8, 32), []
+        module, x, results = Llm(128), torch.randn(2, 64, 128), []
         for policy in ("direct", "scheduler", "static"):
             for workers in (1, 3):
-                graph = self.graph(module, x, policy=policy, num_workers=workers)
+                graph = self.graph(module, x, policy=policy, num_workers=workers, parts=2)
                 results.append(graph(x))
+                self.assertGreater(len(graph.compile().names), len(graph.tasks))
+        for other in results[1:]:
+            self.assertTrue(torch.equal(results[0], other))
+
+    def test_the_same_bits_in_any_number_of_parts(self):
+        module, x = Llm(128), torch.randn(2, 64, 128)
+        results = [self.graph(module, x, parts=n, deterministic=True)(x) for n in (1, 2, 3, 8)]
         for other in results[1:]:
             self.assertTrue(torch.equal(results[0], other))
 
