@@ -27,6 +27,8 @@ void hl_maco_record(struct hl_maco_seat *w, uint32_t task, uint16_t kind, uint64
     w->tick = to;
     if (task != MACO_NONE && s->view.id != NULL && s->view.id[task] == MACO_NONE)
         return; /* a join */
+    if (kind == HL_MACO_WAIT && w->role == HL_MACO_PROXY)
+        return; /* a link that waits is a gap between its transfers */
     if (w->n_records == w->record_room && !grow(w))
         return;
     struct hl_maco_record r = {.start_ns = from, .end_ns = to, .task = task, .kind = kind};

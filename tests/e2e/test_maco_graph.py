@@ -565,6 +565,19 @@ class Traces(unittest.TestCase):
         self.assertEqual(len([e for e in events if e["ph"] == "s"]),
                          len([e for e in events if e["ph"] == "f"]))
 
+    def test_a_thread_does_one_thing_at_a_time(self):
+        for policy in POLICIES:
+            with TaskGraph(2, policy=policy, trace=True) as g:
+                last = blocks(g, rand(64, 48), [(rand(96, 48), rand(48, 96))] * 2)
+                g.allreduce(last, out=last.output)
+                for _ in range(5):
+                    events = [e for e in g.execute().trace.events() if e["ph"] == "X"]
+                    for tid in {e["tid"] for e in events}:
+                        spans = sorted((e["ts"], e["ts"] + e["dur"], e["cat"]) for e in events
+                                       if e["tid"] == tid)
+                        for before, after in zip(spans, spans[1:]):
+                            self.assertLessEqual(before[1], after[0] + 0.01, (policy, before, after))
+
     def test_the_virtual_clock_is_exact(self):
         def hidden(n):
             g = TaskGraph(1)
