@@ -231,6 +231,32 @@ static void deterministic_products_have_the_bits_of_the_whole_in_any_chunks(void
     }
 }
 
+/* Uniform in [0, n), the same in each run. */
+static int any(uint32_t *seed, int n)
+{
+    *seed = *seed * 1664525u + 1013904223u;
+    return (int)((*seed >> 8) % (uint32_t)n);
+}
+
+static void products_of_any_shape_are_right(void **state)
+{
+    (void)state;
+    uint32_t seed = 1;
+    for (int i = 0; i < 60; i++) {
+        struct product p = {.m = 1 + any(&seed, 60),
+                            .n = 1 + any(&seed, 90),
+                            .k = 1 + any(&seed, i % 4 ? 80 : 600),
+                            .ta = any(&seed, 2),
+                            .tb = any(&seed, 2),
+                            .bias = any(&seed, 2),
+                            .fixed = any(&seed, 2),
+                            .gap = any(&seed, 4),
+                            .alpha = any(&seed, 2) ? 1 : 0.5f,
+                            .beta = any(&seed, 2) ? 0 : -0.5f};
+        check_product(&p, any(&seed, 3));
+    }
+}
+
 /* ---- ATTENTION ---- */
 
 struct attention {
@@ -306,6 +332,37 @@ static maco_task attention(const struct attention *s, const struct array *v, int
                        .aux = {scale}};
 }
 
+static void check_attention(const struct attention *s, int dtype, float by)
+{
+    struct array v[6];
+    float scale = 1.0f / sqrtf((float)s->d);
+    make_attention(s, dtype, by, v);
+    maco_task t = attention(s, v, dtype, scale);
+    run(&t);
+    for (size_t h = 0; h < (size_t)(s->b * s->hq); h++)
+        for (size_t i = 0; i < (size_t)s->sq; i++)
+            check_row(s, v, h, i, scale);
+    let_go(v, 6);
+}
+
+static void attention_of_any_shape_is_right(void **state)
+{
+    (void)state;
+    uint32_t seed = 1;
+    for (int i = 0; i < 30; i++) {
+        int heads = 1 + any(&seed, 3);
+        struct attention s = {.b = 1 + any(&seed, 2),
+                              .hq = heads * (1 + any(&seed, 4)),
+                              .hkv = heads,
+                              .sq = 1 + any(&seed, 12),
+                              .sk = 1 + any(&seed, i % 4 ? 40 : 290),
+                              .d = 1 + any(&seed, 40),
+                              .causal = any(&seed, 2),
+                              .mask = any(&seed, 2)};
+        check_attention(&s, any(&seed, 3), (float)(1 + any(&seed, 20)));
+    }
+}
+
 static void attention_is_that_of_double_precision(void **state)
 {
     (void)state;
@@ -316,18 +373,8 @@ static void attention_is_that_of_double_precision(void **state)
     };
     for (size_t k = 0; k < HL_ARRAY_LEN(shapes); k++)
         for (int dtype = MACO_F32; dtype <= MACO_BF16; dtype++)
-            for (float by = 1; by < 60; by *= 50) { /* scores of some, and of hundreds */
-                const struct attention *s = &shapes[k];
-                struct array v[6];
-                float scale = 1.0f / sqrtf((float)s->d);
-                make_attention(s, dtype, by, v);
-                maco_task t = attention(s, v, dtype, scale);
-                run(&t);
-                for (size_t h = 0; h < (size_t)(s->b * s->hq); h++)
-                    for (size_t i = 0; i < (size_t)s->sq; i++)
-                        check_row(s, v, h, i, scale);
-                let_go(v, 6);
-            }
+            for (float by = 1; by < 60; by *= 50) /* scores of some, and of hundreds */
+                check_attention(&shapes[k], dtype, by);
 }
 
 /* The last rows of a causal attention are one of fewer queries, the first ones of fewer keys. */
@@ -681,6 +728,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(products_are_those_of_double_precision),
         cmocka_unit_test(deterministic_products_have_the_bits_of_the_whole_in_any_chunks),
+        cmocka_unit_test(products_of_any_shape_are_right),
+        cmocka_unit_test(attention_of_any_shape_is_right),
         cmocka_unit_test(attention_is_that_of_double_precision),
         cmocka_unit_test(attention_has_the_bits_of_the_whole_in_chunks_of_queries),
         cmocka_unit_test(norms_and_softmax_are_those_of_double_precision),
