@@ -22,7 +22,7 @@ function(hl_cuda_generations out)
   set(${out} ${oldest} PARENT_SCOPE)
 endfunction()
 
-# Defines hl_fatbin and HL_FATBIN where there is a compiler.
+# The fatbin, and the test of what is in it.
 function(hl_cuda)
   if(HELIOS_CUDA STREQUAL "OFF")
     return()
@@ -43,7 +43,10 @@ function(hl_cuda)
   set(kernel ${CMAKE_SOURCE_DIR}/src/maco/cuda/kernel.cu)
   foreach(arch ${archs})
     set(cubin ${dir}/kernel.sm_${arch}.cubin)
-    add_custom_command(OUTPUT ${cubin} COMMAND ${nvcc} -cubin -arch=sm_${arch} -o ${cubin} ${kernel}
+    # What ptxas says of registers is kept for the test.
+    add_custom_command(OUTPUT ${cubin}
+      COMMAND sh -c "log=$1; shift; \"$@\" >$log 2>&1 || { cat $log; exit 1; }" sh ${dir}/kernel.sm_${arch}.txt
+        ${nvcc} -cubin -arch=sm_${arch} -Xptxas -v -o ${cubin} ${kernel}
       DEPENDS ${sources} ${CMAKE_SOURCE_DIR}/include/helios/maco.h COMMENT "GPU kernels for ${arch}" VERBATIM)
     list(APPEND files ${cubin})
     list(APPEND images --image3=kind=elf,sm=${arch},file=${cubin})
@@ -57,5 +60,7 @@ function(hl_cuda)
   add_custom_target(hl_fatbin DEPENDS ${fatbin})
   set_source_files_properties(${CMAKE_SOURCE_DIR}/src/maco/cuda_image.c PROPERTIES
     COMPILE_DEFINITIONS "HL_FATBIN=\"${fatbin}\"" OBJECT_DEPENDS ${fatbin})
-  set(HL_CUDA_ARCHS ${all} PARENT_SCOPE)
+  add_test(NAME maco_kernels COMMAND /usr/bin/python3 ${CMAKE_SOURCE_DIR}/tools/check_kernels.py ${HL_NVCC}
+    ${CMAKE_SOURCE_DIR} ${dir})
+  set_tests_properties(maco_kernels PROPERTIES LABELS cuda TIMEOUT 600 SKIP_RETURN_CODE 77)
 endfunction()

@@ -1,9 +1,10 @@
 /* What the GPU kernels of src/maco/cuda take from the machine, on a CPU: they are compiled as C++
  * and run here as they are. A CTA is a thread of the system; its threads are fibers, one of which
- * runs until it meets a barrier (block_sync, warp_sync and what goes over a warp). That finds
+ * runs until it meets a barrier (block_sync, warp_sync and what goes over a warp), and a warp runs
+ * alone from one block_sync to the next. That finds
  *   - a barrier that not all threads meet: the run is ended and says so;
- *   - a barrier that is missing: between two barriers the fibers run one after the other, in an
- *     order that changes with the seed, so what one needs of another is there or not;
+ *   - a barrier that is missing: the order of warps and fibers changes with the seed, so what one
+ *     needs of another is not there, or no more;
  *   - an asynchronous copy that nobody waited for: it is done by copy_wait alone;
  *   - a wrong order of memory between CTAs: atoms are C11's, for ThreadSanitizer (a CTA of one
  *     thread has no fibers).
@@ -28,6 +29,8 @@
 #define HL_KERNEL             static void
 #define HL_SHARED(type, name) type &name = *(type *)gpu::cta->shared(sizeof(type))
 #define HL_LANES              (gpu::cta->lanes())
+#define HL_TENSOR_CORES       1
+#define HL_UNROLL
 
 namespace gpu
 {
@@ -90,30 +93,17 @@ struct cta_of_fibers {
         return 1;
     }
 
+    uint32_t end_of(uint32_t warp) const
+    {
+        return warp * 32 + 32 < threads ? warp * 32 + 32 : threads;
+    }
+
     int warp_is_there(uint32_t warp) const
     {
-        for (uint32_t i = warp * 32; i < warp * 32 + lanes(); i++)
+        for (uint32_t i = warp * 32; i < end_of(warp); i++)
             if (fibers[i].state != FIBER_AT_WARP)
                 return 0;
         return 1;
-    }
-
-    int release()
-    {
-        int any = 0;
-        if (all_at_block()) {
-            for (fiber &f : fibers)
-                f.state = FIBER_RUNS;
-            return 1;
-        }
-        for (uint32_t w = 0; w * 32 < threads; w++) {
-            if (!warp_is_there(w))
-                continue;
-            for (uint32_t i = w * 32; i < w * 32 + lanes(); i++)
-                fibers[i].state = FIBER_RUNS;
-            any = 1;
-        }
-        return any;
     }
 
     static void enter(unsigned low, unsigned high)
@@ -137,30 +127,56 @@ struct cta_of_fibers {
         }
     }
 
-    /* Each round all that can run do so once, in an order of its own. */
+    /* One warp alone, from a barrier of the block to the next: as far ahead of the others as it
+     * may be. Its fibers run one after the other between its own barriers. */
+    void run_warp(uint32_t warp, int backwards)
+    {
+        uint32_t first = warp * 32, n = end_of(warp) - first;
+        for (int any = 1; any;) {
+            any = 0;
+            for (uint32_t i = 0; i < n; i++) {
+                uint32_t at = first + (backwards ? n - 1 - i : i);
+                if (fibers[at].state != FIBER_RUNS)
+                    continue;
+                current = at;
+                swapcontext(&back, &fibers[at].context);
+                any = 1;
+            }
+            if (!warp_is_there(warp))
+                continue;
+            for (uint32_t i = first; i < first + n; i++)
+                fibers[i].state = FIBER_RUNS;
+            any = 1;
+        }
+    }
+
+    void release_block()
+    {
+        if (!all_at_block()) {
+            fprintf(stderr, "CTA %u: a barrier that not all its threads meet\n", block);
+            abort();
+        }
+        for (fiber &f : fibers)
+            f.state = FIBER_RUNS;
+    }
+
     void run_fibers()
     {
         uint64_t random = seed * 2654435761u + 1;
+        uint32_t warps = (threads + 31) / 32;
         start();
         for (;;) {
-            uint32_t ran = 0, ended = 0, stride, first;
+            uint32_t ended = 0;
             random = random * 6364136223846793005ull + 1442695040888963407ull;
-            first = (uint32_t)(random >> 33) % threads;
-            stride = (random >> 62) & 1 ? 1 : threads - 1; /* forwards or backwards */
-            for (uint32_t i = 0, at = first; i < threads; i++, at = (at + stride) % threads) {
-                if (fibers[at].state == FIBER_RUNS) {
-                    current = at;
-                    swapcontext(&back, &fibers[at].context);
-                    ran++;
-                }
-                ended += fibers[at].state == FIBER_ENDED;
-            }
+            uint32_t first = (uint32_t)(random >> 33) % warps;
+            int backwards = (int)(random >> 63);
+            for (uint32_t i = 0; i < warps; i++)
+                run_warp(backwards ? (first + warps - i) % warps : (first + i) % warps, backwards);
+            for (const fiber &f : fibers)
+                ended += f.state == FIBER_ENDED;
             if (ended == threads)
                 return;
-            if (ran == 0 && !release()) {
-                fprintf(stderr, "CTA %u: a barrier that not all its threads meet\n", block);
-                abort();
-            }
+            release_block();
         }
     }
 };
@@ -383,6 +399,70 @@ HL_DEV uint16_t bfloat_of_float(float x)
     if ((u & 0x7fffffffu) > 0x7f800000u)
         return 0x7fff;
     return (uint16_t)((u + 0x7fffu + (u >> 16 & 1u)) >> 16);
+}
+
+/* ---- tensor cores ---- */
+
+HL_DEV void load_matrices_as(uint32_t *out, const void *row, int transposed)
+{
+    uint32_t lane = lane_id();
+    if ((uintptr_t)row % 16 != 0) {
+        fprintf(stderr, "load_matrices(%p): not 16 bytes\n", row);
+        abort();
+    }
+    *slot_of(lane) = (uint64_t)(uintptr_t)row;
+    warp_sync();
+    for (uint32_t i = 0; i < 4; i++) {
+        uint32_t pair[2];
+        for (uint32_t h = 0; h < 2; h++) {
+            uint32_t r = transposed ? lane % 4 * 2 + h : lane / 4;
+            uint32_t c = transposed ? lane / 4 : lane % 4 * 2 + h;
+            pair[h] = ((const uint16_t *)(uintptr_t)*slot_of(8 * i + r))[c];
+        }
+        out[i] = pair[0] | pair[1] << 16;
+    }
+    warp_sync();
+}
+
+HL_DEV void load_matrices(uint32_t *out, const void *row)
+{
+    load_matrices_as(out, row, 0);
+}
+
+HL_DEV void load_matrices_transposed(uint32_t *out, const void *row)
+{
+    load_matrices_as(out, row, 1);
+}
+
+/* Where the elements of a warp's operands are: PTX, mma.m16n8k16. */
+template <typename T> HL_DEV float element_of_a(uint32_t row, uint32_t k)
+{
+    T x;
+    const uint64_t *s = slot_of(row % 8 * 4 + k % 8 / 2);
+    x.bits = (uint16_t)(s[row / 8 + k / 8 * 2] >> (k % 2 * 16));
+    return to_float(x);
+}
+
+template <typename T> HL_DEV float element_of_b(uint32_t k, uint32_t col)
+{
+    T x;
+    const uint64_t *s = slot_of(col * 4 + k % 8 / 2);
+    x.bits = (uint16_t)(s[4 + k / 8] >> (k % 2 * 16));
+    return to_float(x);
+}
+
+template <typename T>
+HL_DEV void multiply_add(float *c, const uint32_t *a, const uint32_t *b, const T *)
+{
+    uint32_t lane = lane_id();
+    for (uint32_t i = 0; i < 6; i++)
+        slot_of(lane)[i] = i < 4 ? a[i] : b[i - 4];
+    warp_sync();
+    for (uint32_t e = 0; e < 4; e++)
+        for (uint32_t k = 0; k < 16; k++)
+            c[e] +=
+                element_of_a<T>(lane / 4 + e / 2 * 8, k) * element_of_b<T>(k, lane % 4 * 2 + e % 2);
+    warp_sync();
 }
 
 /* ---- asynchronous copies ---- */

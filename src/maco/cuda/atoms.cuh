@@ -18,12 +18,18 @@
 #define HL_BODY          static __device__ __noinline__
 #define HL_KERNEL        extern "C" __global__ void __launch_bounds__(256, HL_GPU_BLOCKS)
 #define HL_GRID_CONSTANT const __grid_constant__
+#define HL_UNROLL        _Pragma("unroll")
 #define HL_SHARED(type, name)                                                                      \
     __shared__ __align__(128) unsigned char name##_bytes[sizeof(type)];                            \
     type &name = *reinterpret_cast<type *>(name##_bytes)
 #define HL_LANES      32u
 /* CTAs that a multiprocessor must have room for: bounds the registers. */
 #define HL_GPU_BLOCKS 1
+#if __CUDA_ARCH__ >= 800
+#define HL_TENSOR_CORES 1
+#else
+#define HL_TENSOR_CORES 0
+#endif
 
 namespace gpu
 {
@@ -240,6 +246,44 @@ HL_DEV uint16_t bfloat_of_float(float x)
     return (uint16_t)((u + 0x7fffu + ((u >> 16) & 1u)) >> 16);
 #endif
 }
+
+/* ---- tensor cores; all lanes of a warp ---- */
+
+/* Four 8x8 matrices of 16-bit elements: lanes 8i to 8i + 7 have the addresses of the rows of matrix
+ * i, each lane gets two neighbours of each; transposed: of its transpose. */
+HL_DEV void load_matrices(uint32_t *out, const void *row)
+{
+    uint32_t s = (uint32_t)__cvta_generic_to_shared(row);
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(out[0]), "=r"(out[1]), "=r"(out[2]), "=r"(out[3])
+                 : "r"(s)
+                 : "memory");
+}
+
+HL_DEV void load_matrices_transposed(uint32_t *out, const void *row)
+{
+    uint32_t s = (uint32_t)__cvta_generic_to_shared(row);
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(out[0]), "=r"(out[1]), "=r"(out[2]), "=r"(out[3])
+                 : "r"(s)
+                 : "memory");
+}
+
+#if HL_TENSOR_CORES
+/* c[16x8] += a[16x16] b[16x8]; the last argument says the type. */
+#define HL_MULTIPLY_ADD(type, name)                                                                \
+    HL_DEV void multiply_add(float *c, const uint32_t *a, const uint32_t *b, const type *)         \
+    {                                                                                              \
+        asm volatile("mma.sync.aligned.m16n8k16.row.col.f32." name "." name ".f32 "                \
+                     "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"             \
+                     : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])                              \
+                     : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));          \
+    }
+struct f16;
+struct bf16;
+HL_MULTIPLY_ADD(f16, "f16")
+HL_MULTIPLY_ADD(bf16, "bf16")
+#endif
 
 /* Counters in shared memory. */
 HL_DEV uint32_t shared_add(uint32_t *p, uint32_t n)
