@@ -205,6 +205,22 @@ function(hl_tests)
   endforeach()
 endfunction()
 
+# A planted fault: without the releases of MACO's counters and queues ThreadSanitizer must find a race, or it would
+# not find a real one.
+function(hl_maco_mutant)
+  if(NOT HELIOS_SANITIZE STREQUAL "thread")
+    return()
+  endif()
+  set(sources tests/unit/maco/test_runtime.c)
+  foreach(part complete direct load order record report ring runtime scheduler seat static task)
+    list(APPEND sources ${CMAKE_SOURCE_DIR}/src/maco/${part}.c)
+  endforeach()
+  hl_test(maco_mutant_release "${sources}" unit 120 hl_maco)
+  target_compile_definitions(maco_mutant_release PRIVATE HL_MACO_MUTATE_RELEASE)
+  set_tests_properties(maco_mutant_release PROPERTIES PASS_REGULAR_EXPRESSION "data race"
+    ENVIRONMENT "TSAN_OPTIONS=halt_on_error=1")
+endfunction()
+
 # tests/net: real daemons on "hosts" made of namespaces; peer.c is the end that the scripts drive.
 function(hl_net_tests)
   add_executable(net_peer ${CMAKE_SOURCE_DIR}/tests/net/peer.c)

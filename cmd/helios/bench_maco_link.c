@@ -10,6 +10,8 @@
 
 #define CHUNKS_MAX 8
 #define CHUNK_NS   1000000
+#define SPREAD_MAX 0.10 /* of the middle half of the readings */
+#define SLOWER_MAX 1.25 /* else the threads don't have a processor each */
 
 struct link {
     uint64_t operations, chunk_ns; /* of a chunk */
@@ -56,7 +58,8 @@ static hl_status make_plan(struct link *l, int n, int comm, struct bench_maco_pl
 }
 
 /* One reading after the other of computing alone and both. */
-static hl_status measure(maco_runtime *rt, struct link *l, int n, int rounds, double *c, double *o)
+static hl_status measure(maco_runtime *rt, struct link *l, int n, int rounds, double *c, double *o,
+                         double *spread)
 {
     struct bench_maco_plan alone = {0}, both = {0};
     struct bench_samples s[2] = {{0}, {0}};
@@ -76,6 +79,7 @@ static hl_status measure(maco_runtime *rt, struct link *l, int n, int rounds, do
     if (st == HL_OK) {
         *c = bench_maco_median(&s[0]);
         *o = bench_maco_median(&s[1]);
+        *spread = (double)(s[1].ns[s[1].count * 3 / 4] - s[1].ns[s[1].count / 4]) / *o;
     }
     for (int k = 0; k < 2; k++)
         bench_samples_fini(&s[k]);
@@ -108,16 +112,21 @@ hl_status bench_maco_link(struct bench_report *r, int rounds)
     hl_status st = HL_OK;
     for (int k = 0; k < 4 && st == HL_OK; k++) {
         int n = k % 2 == 0 ? 4 : CHUNKS_MAX;
-        double c_all = 0, took = 0;
+        double c_all = 0, took = 0, spread = 0;
         char name[96];
         l.chunk_ns = k < 2 ? CHUNK_NS : CHUNK_NS / 2;
-        st = measure(rt, &l, n, rounds, &c_all, &took);
+        st = measure(rt, &l, n, rounds, &c_all, &took, &spread);
         double c = c_all / n, x = (double)l.chunk_ns, larger = c > x ? c : x;
         double x_all = x * n, smaller = c_all < x_all ? c_all : x_all;
         double best = c + (n - 1) * larger + x;
         snprintf(name, sizeof(name), "overlap of %d %s chunks over what they allow", n,
                  k < 2 ? "equal" : "half as long");
-        if (st == HL_OK)
+        if (st == HL_OK && (spread > SPREAD_MAX || c > SLOWER_MAX * CHUNK_NS))
+            fprintf(stderr,
+                    "helios: %s: not measurable here: a chunk takes %.2f times what it takes at "
+                    "best, readings differ by %.0f %%\n",
+                    name, c / CHUNK_NS, 100 * spread);
+        else if (st == HL_OK)
             bench_ratio(r, name,
                         ((c_all + x_all - took) / smaller) / ((c_all + x_all - best) / smaller),
                         0.90, 0);

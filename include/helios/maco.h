@@ -278,9 +278,10 @@ HELIOS_API void maco_runtime_close(maco_runtime *r); /* NULL is fine */
 HELIOS_API int maco_run(maco_runtime *r, const maco_plan *p);
 /* From any thread: the run ends with HELIOS_ECANCELED. */
 HELIOS_API void maco_cancel(maco_runtime *r);
-/* ids of the graph in the order of completion, n_tasks of them without joins. */
+/* Ids of the graph in an order of completion, without joins: each worker's own, and none before
+ * what it waited for. Fewer after a run that failed. The plan is still there. */
 HELIOS_API int maco_run_order(const maco_runtime *r, uint32_t *ids, uint32_t capacity, uint32_t *n);
-/* Of the last run; NULL without trace. The caller's. */
+/* Of the last run, whose plan is still there; NULL without trace. The caller's. */
 HELIOS_API int maco_run_trace(const maco_runtime *r, maco_trace **out);
 
 /* ---- the CUDA runtime ---- */
