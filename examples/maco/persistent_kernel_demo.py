@@ -23,10 +23,6 @@ import torch  # noqa: E402
 from maco import TaskGraph  # noqa: E402
 
 
-def chains(width: int, depth: int, size: int, device: str) -> list[torch.Tensor]:
-    return [torch.ones(size, device=device) for _ in range(width)]
-
-
 def eager(data: list[torch.Tensor], depth: int) -> None:
     for _ in range(depth):
         for x in data:
@@ -70,7 +66,7 @@ def main() -> None:
     args = parser.parse_args()
     torch.set_num_threads(1)
     for width, depth in ((4, 10), (40, 100)):
-        data = chains(width, depth, 256, args.device)
+        data = [torch.ones(256, device=args.device) for _ in range(width)]
         graphs = {policy: as_graph(data, depth, policy) for policy in ("direct", "scheduler")}
         variants: dict[str, Callable[[], object]] = {"torch, call by call": lambda: eager(data, depth)}
         if args.device != "cpu":

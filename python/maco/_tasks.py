@@ -12,7 +12,7 @@ from . import _abi
 from ._abi import TaskType
 from ._tensors import (DTYPES, FLOATS, LARGEST, Matrix, checked, dense, matrix, same_dtype,
                        same_shape)
-from .errors import DimensionError, DTypeError, LayoutError, NullInputError, ShapeMismatchError
+from .errors import DimensionError, DTypeError, NullInputError, ShapeMismatchError
 
 
 @dataclass
@@ -302,12 +302,3 @@ def numbers(call: Call) -> Numbers:
         raise DimensionError(f"{call.what} has no {', '.join(sorted(call.attributes))}",
                              f"attributes are those that {call.type.name} has in maco.h")
     return out
-
-
-def can(call: Call) -> bool:
-    """Whether such a task can be."""
-    try:
-        numbers(call)
-    except (NullInputError, DimensionError, DTypeError, LayoutError, ShapeMismatchError):
-        return False
-    return True

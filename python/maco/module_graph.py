@@ -46,9 +46,8 @@ class ModuleGraph(TaskGraph):
 
     def __init__(self, module: torch.nn.Module, **options: Any) -> None:
         super().__init__(**options)
-        if "parts" not in options and self.infer:
-            self.parts = self.workers
         self.module = module
+        self.held: list[Any] = []  # what the traced run made
         self.inputs: list[Any] = []
         self.outputs: list[Any] = []
         self.in_spec: Any = None
@@ -316,7 +315,9 @@ def from_module(kind: type[TaskGraph], module: torch.nn.Module, example_inputs: 
         if not isinstance(value, (torch.Tensor, int, float, bool, str, type(None))):
             raise UnsupportedError(f"the module returns a {type(value).__name__}",
                                    "tensors in tuples, lists and dicts")
-    graph._kept_trace = trace.held  # type: ignore[attr-defined]
+    graph.held = trace.held
+    if "parts" not in options and graph.infer:
+        graph.parts = graph.workers
     if strict and graph.calls:
         calls = "; ".join(f"{c['function']} ({c['count']} times): {c['reason']}"
                           for c in graph.report()["calls"])

@@ -30,7 +30,7 @@ from ._tasks import Call, Numbers, check_output, numbers
 from ._tensors import checked, extent, one_device
 from ._waves import Overlap, Piece, cut, parts_of
 from .errors import (AlreadyCompiledError, CyclicDependencyError, DeviceError, DimensionError,
-                     MacoError, NotCompiledError, NullInputError, OverlapError, TimeoutError)
+                     MacoError, NotCompiledError, NullInputError, TimeoutError)
 
 __all__ = ["Plan", "Result", "Task", "TaskGraph", "TaskType"]
 
@@ -324,6 +324,9 @@ class TaskGraph(Builders):
 
     @property
     def workers(self) -> int:
+        """As many as there are, or could be on the graph's device."""
+        if self.num_workers is None and self._on_cuda:
+            return torch.cuda.get_device_properties(self.device).multi_processor_count
         return self.num_workers or len(os.sched_getaffinity(0))
 
     def compile(self) -> Plan:

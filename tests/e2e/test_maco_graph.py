@@ -210,6 +210,43 @@ class Order(unittest.TestCase):
                     self.assertTrue(torch.equal(mine.output, want))
                 self.assertEqual(sorted(order), sorted(t.name for t in graph.tasks))
 
+    def test_random_tasks_on_slices_of_shared_memory(self):
+        """Nobody says what waits for what: memory does."""
+        dice = random.Random(7)
+        for round in range(25):
+            begun = [rand(16, 16) for _ in range(3)]
+            pool = [b.clone() for b in begun]
+
+            def slice_of(n, m):
+                i, j = dice.randint(0, 16 - n), dice.randint(0, 16 - m)
+                return dice.choice(pool)[i:i + n, j:j + m]
+            calls = []
+            with TaskGraph(3, policy=dice.choice(POLICIES)) as g:
+                while len(calls) < 30:
+                    n, m, k = (dice.choice((1, 3, 8)) for _ in "nmk")
+                    kind, inputs, attributes = dice.choice((
+                        (TaskType.LINEAR, [slice_of(n, k), slice_of(m, k)], {}),
+                        (TaskType.ELEMENTWISE, [slice_of(n, m), slice_of(n, m)], {"op": "sub"}),
+                        (TaskType.SOFTMAX, [slice_of(n, m)], {}),
+                        (TaskType.MEMCPY, [slice_of(n, m)], {}),
+                        (TaskType.MEMSET, [], {"value": 0})))
+                    out = slice_of(n, m)
+                    try:
+                        g.add_task(kind, inputs, [out], **attributes)
+                    except errors.OverlapError:  # not in place
+                        continue
+                    calls.append((kind, inputs, [out], attributes))
+                g.execute()
+                got = [p.clone() for p in pool]
+            for mine, first in zip(pool, begun):
+                mine.copy_(first)
+            for kind, inputs, outputs, attributes in calls:
+                with TaskGraph(1) as one:
+                    one.add_task(kind, inputs, outputs, **attributes)
+                    one.execute()
+            for mine, theirs in zip(got, pool):
+                self.assertTrue(torch.equal(mine, theirs), round)
+
     def test_random_graphs_run_after_their_parents(self):
         dice = random.Random(5)
         for round in range(30):
@@ -396,6 +433,53 @@ class Errors(unittest.TestCase):
         self.refused(errors.ShapeMismatchError, "ranks", add, T.ALLGATHER, [a], [rand(3, 3)])
         self.refused(errors.DimensionError, "rank 1 of 1", g.broadcast, a, 1)
         self.assertEqual(g.tasks, [])
+
+    def test_whatever_is_given_is_run_or_refused(self):
+        """Thousands of tasks of random tensors: an error of ours, or a run."""
+        dice = random.Random(11)
+        torch.manual_seed(11)
+        kinds = [t for t in TaskType if t.name not in ("SEND", "RECV")]
+        ran = refused = 0
+
+        def tensor():
+            if dice.random() < 0.03:
+                return dice.choice((None, 3, "x", torch.empty(0), torch.empty(2, 2).to_sparse()))
+            shape = dice.choices((1, 2, 3, 4, 8), k=dice.choice((1, 2, 2, 2, 2, 3, 4)))
+            t = torch.rand(shape).to(dice.choice((torch.float32,) * 8 + (
+                torch.float16, torch.bfloat16, torch.float64, torch.int64, torch.bool)))
+            turn = dice.random()
+            if turn < 0.1 and t.dim() > 1:
+                t = t.transpose(0, 1)
+            elif turn < 0.15:
+                t = t[::2]
+            elif turn < 0.18:
+                t = t.expand(2, *t.shape)
+            return t
+        for _ in range(4000):
+            g, pool = TaskGraph(1, timeout_s=5), [tensor() for _ in range(3)]
+            kind = dice.choice(kinds)
+            if dice.random() < 0.5:  # shapes that may well fit
+                n = dice.choice((2, 4, 8))
+                pool = [torch.rand(n, n) for _ in range(3)] + [torch.rand(1, 2, n, n)]
+            attributes = dice.choice(({},) * 6 + ({"op": dice.choice(_abi.ELEMENTWISE + _abi.REDUCE)},
+                                                  {"value": dice.randint(-2, 300)}, {"root": 1},
+                                                  {"eps": float("nan")}, {"alpha": 2.0},
+                                                  {"causal": True}, {"trailing": 2}))
+            if kind in (TaskType.CUSTOM_COMPUTE, TaskType.CUSTOM_COMM):
+                attributes = {"function": lambda i, o: None}
+            try:
+                for _ in range(2):
+                    g.add_task(kind, dice.choices(pool, k=dice.randint(0, 4)),
+                               dice.choices(pool, k=dice.randint(0, 2)),
+                               worker=dice.choice((-1, -1, -1, 0, 7)), **attributes)
+                g.execute()
+                ran += 1
+            except maco.MacoError as error:
+                self.assertRegex(str(error), r"\nHint: .")
+                refused += 1
+            g.close()
+        self.assertGreater(ran, 100)
+        self.assertGreater(refused, 1000)
 
     def test_devices(self):
         self.refused(errors.DeviceError, "no device", TaskGraph, device="toaster")
