@@ -268,17 +268,22 @@ class Order(unittest.TestCase):
             self.assertEqual((wrong, len(done), len(order)), ([], len(parents), len(parents)), round)
 
     def test_a_second_parent_counts(self):
-        slow, seen = threading.Event(), []
-        with TaskGraph(2) as graph:
-            first = graph.custom(lambda i, o: None)
-            second = graph.custom(lambda i, o: slow.wait(0.2))
-            last = graph.custom(lambda i, o: seen.append(slow.is_set()))
-            graph.add_dependency(last, first)
-            graph.add_dependency(last, second)
-            timer = threading.Timer(0.05, slow.set)
-            timer.start()
+        first_done, second_done, early = (threading.Event() for _ in range(3))
+        seen = []
+
+        def second(_in, _out):
+            first_done.wait(20)
+            early.wait(0.05)  # time for a run that forgets this parent
+            second_done.set()
+
+        def last(_in, _out):
+            seen.append(second_done.is_set())
+            early.set()
+        with TaskGraph(3) as graph:
+            tasks = [graph.custom(f) for f in (lambda i, o: first_done.set(), second, last)]
+            for parent in tasks[:2]:
+                graph.add_dependency(tasks[2], parent)
             graph.execute()
-            timer.join()
         self.assertEqual(seen, [True])
 
     def test_memory_orders_readers_and_writers(self):
@@ -538,7 +543,7 @@ class Errors(unittest.TestCase):
         self.assertLess(time.monotonic() - begun, 10)
         self.assertIsInstance(error, TimeoutError)
         release.set()
-        for _ in range(200):  # until the worker has come out of it
+        for _ in range(1000):  # until the worker has come out of it
             try:
                 self.assertEqual(g.execute().order, ["slow", "after"])
                 break
