@@ -1,5 +1,6 @@
 /* The CUDA runtime against a driver for tests (support/cuda_stub.c) that runs the real kernels'
  * source on the CPU: loading, launching, deadlines, communication by streams, what is told. */
+#include <dlfcn.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -384,6 +385,86 @@ static void a_task_of_a_missing_group_is_named(void **state)
     assert_non_null(strstr(hl_error_text(), "task sum is of group 3"));
 }
 
+/* ---- NCCL, by a stand-in that writes down its calls ---- */
+
+static char *nccl_log(void)
+{
+    void *so = dlopen(nccl, RTLD_NOW | RTLD_LOCAL);
+    assert_non_null(so);
+    char *log = dlsym(so, "nccl_stub_log");
+    assert_non_null(log);
+    return log;
+}
+
+static int comm_of_one_rank = 1; /* what the stand-in's communicator is */
+
+static void nccl_is_called_in_the_order_of_the_plan(void **state)
+{
+    struct rig *r = *state;
+    void *comms[1] = {&comm_of_one_rank};
+    char *log = nccl_log();
+    add_step(r, 0, 1, NULL);
+    add_allreduce(r, 1, 2, 0, NULL);
+    add_op(r, (maco_op){.type = MACO_TASK_ALL_TO_ALL,
+                        .inputs = {buffer(r, 2)},
+                        .outputs = {buffer(r, 3)},
+                        .dims = {N, 0, 0, 0, 0, 1}});
+    add_op(r, (maco_op){.type = MACO_TASK_BROADCAST,
+                        .inputs = {buffer(r, 3)},
+                        .outputs = {buffer(r, 4)},
+                        .dims = {N}});
+    add_step(r, 4, 5, NULL);
+    compile(r, MACO_DIRECT, 0);
+    open_cuda(r, (maco_cuda_options){.workers = 2, .comms = comms, .n_comms = 1});
+    log[0] = '\0';
+    for (int run = 1; run <= 2; run++) {
+        set_input(r, (float)run);
+        assert_int_equal(maco_cuda_run(r->cuda, r->stream), 0);
+        assert_buffer(r, 5, (float)(4 * run + 3));
+    }
+    assert_string_equal(log, "ncclAllReduce(64, 7, 0) ncclGroupStart(0, 0, 0) ncclSend(64, 7, 0) "
+                             "ncclRecv(64, 7, 0) ncclGroupEnd(0, 0, 0) ncclBroadcast(64, 7, 0) "
+                             "ncclAllReduce(64, 7, 0) ncclGroupStart(0, 0, 0) ncclSend(64, 7, 0) "
+                             "ncclRecv(64, 7, 0) ncclGroupEnd(0, 0, 0) ncclBroadcast(64, 7, 0) ");
+}
+
+static void an_error_of_nccl_names_the_task_and_ends_the_run(void **state)
+{
+    struct rig *r = *state;
+    void *comms[1] = {&comm_of_one_rank};
+    char *log = nccl_log();
+    add_step(r, 0, 1, NULL);
+    add_allreduce(r, 1, 2, 0, "sum");
+    add_step(r, 2, 3, NULL);
+    compile(r, MACO_DIRECT, 0);
+    open_cuda(r, (maco_cuda_options){.workers = 2, .comms = comms, .n_comms = 1});
+    setenv("NCCL_STUB_FAIL", "ncclAllReduce", 1);
+    log[0] = '\0';
+    assert_int_equal(maco_cuda_run(r->cuda, r->stream), HL_EIO);
+    assert_non_null(strstr(hl_error_text(), "task sum: ncclAllReduce: internal error of the stub"));
+    unsetenv("NCCL_STUB_FAIL");
+}
+
+/* The stream waits for an event that never fires: its communicator is given up with the run. */
+static void a_communicator_that_waits_is_aborted_with_the_run(void **state)
+{
+    struct rig *r = *state;
+    void *comms[2] = {NULL, &comm_of_one_rank};
+    struct gate g = {0};
+    char *log = nccl_log();
+    add_gate(r, &g);
+    add_allreduce(r, 3, 4, 1, "sum");
+    compile(r, MACO_DIRECT, 0);
+    open_cuda(r, (maco_cuda_options){
+                     .workers = 2, .comms = comms, .n_comms = 2, .timeout_ns = 200000000});
+    log[0] = '\0';
+    assert_int_equal(maco_cuda_run(r->cuda, r->stream), HL_ETIMEDOUT);
+    assert_non_null(strstr(log, "ncclCommAbort(0, 0, 1)"));
+    g.open = 1;
+    assert_int_equal(maco_cuda_run(r->cuda, r->stream), HL_ESTALE);
+    assert_non_null(strstr(hl_error_text(), "communicator of group 1 was aborted"));
+}
+
 /* Whatever call of the driver fails: an error with its name, and nothing stays behind. */
 static void each_call_may_fail(void **state)
 {
@@ -446,6 +527,9 @@ int main(void)
         TEST(a_function_that_fails_ends_the_run_with_its_words),
         TEST(a_cancelled_run_ends),
         TEST(a_task_of_a_missing_group_is_named),
+        TEST(nccl_is_called_in_the_order_of_the_plan),
+        TEST(an_error_of_nccl_names_the_task_and_ends_the_run),
+        TEST(a_communicator_that_waits_is_aborted_with_the_run),
         TEST(each_call_may_fail),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,0 +1,116 @@
+/* An NCCL of one rank for tests: it writes down its calls, and copies in the stream as the real one
+ * would for one rank. NCCL_STUB_FAIL names a call that fails. Linked with the driver for tests. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "maco/cuda_nccl.h"
+#include "support/cuda_stub.h"
+
+struct ncclComm {
+    int ranks;
+};
+
+#define X(name, result, args) API result name args;
+NCCL_CALLS(X)
+#undef X
+
+API char nccl_stub_log[4096];
+
+static nccl_result note(const char *call, size_t count, nccl_type type, int more)
+{
+    const char *fails = getenv("NCCL_STUB_FAIL");
+    size_t used = strlen(nccl_stub_log);
+    snprintf(nccl_stub_log + used, sizeof(nccl_stub_log) - used, "%s(%zu, %d, %d) ", call, count,
+             type, more);
+    return fails != NULL && strcmp(fails, call) == 0 ? 3 : HL_ncclSuccess;
+}
+
+static nccl_result copy(nccl_result r, const void *from, void *to, size_t count, nccl_type type,
+                        struct CUstream_st *s)
+{
+    size_t size = type == HL_ncclFloat32 ? 4 : 2;
+    if (r != HL_ncclSuccess || from == to)
+        return r;
+    return cuMemcpyAsync((cu_ptr)(uintptr_t)to, (cu_ptr)(uintptr_t)from, count * size, s) == 0 ? 0
+                                                                                               : 1;
+}
+
+const char *ncclGetErrorString(nccl_result r)
+{
+    return r == 3 ? "internal error of the stub" : "no error";
+}
+
+nccl_result ncclGetVersion(int *version)
+{
+    *version = 22809;
+    return HL_ncclSuccess;
+}
+
+nccl_result ncclCommCount(const struct ncclComm *c, int *n)
+{
+    *n = c->ranks;
+    return HL_ncclSuccess;
+}
+
+nccl_result ncclCommAbort(struct ncclComm *c)
+{
+    return note("ncclCommAbort", 0, 0, c->ranks);
+}
+
+nccl_result ncclGroupStart(void)
+{
+    return note("ncclGroupStart", 0, 0, 0);
+}
+
+nccl_result ncclGroupEnd(void)
+{
+    return note("ncclGroupEnd", 0, 0, 0);
+}
+
+nccl_result ncclAllReduce(const void *x, void *y, size_t n, nccl_type t, nccl_op op,
+                          struct ncclComm *c, struct CUstream_st *s)
+{
+    (void)c;
+    return copy(note("ncclAllReduce", n, t, op), x, y, n, t, s);
+}
+
+nccl_result ncclReduceScatter(const void *x, void *y, size_t n, nccl_type t, nccl_op op,
+                              struct ncclComm *c, struct CUstream_st *s)
+{
+    (void)c;
+    return copy(note("ncclReduceScatter", n, t, op), x, y, n, t, s);
+}
+
+nccl_result ncclAllGather(const void *x, void *y, size_t n, nccl_type t, struct ncclComm *c,
+                          struct CUstream_st *s)
+{
+    (void)c;
+    return copy(note("ncclAllGather", n, t, 0), x, y, n, t, s);
+}
+
+nccl_result ncclBroadcast(const void *x, void *y, size_t n, nccl_type t, int root,
+                          struct ncclComm *c, struct CUstream_st *s)
+{
+    (void)c;
+    return copy(note("ncclBroadcast", n, t, root), x, y, n, t, s);
+}
+
+/* What a rank sends itself: kept until it is received, in the same group of calls. */
+static const void *sent;
+
+nccl_result ncclSend(const void *x, size_t n, nccl_type t, int peer, struct ncclComm *c,
+                     struct CUstream_st *s)
+{
+    (void)c;
+    (void)s;
+    sent = x;
+    return note("ncclSend", n, t, peer);
+}
+
+nccl_result ncclRecv(void *y, size_t n, nccl_type t, int peer, struct ncclComm *c,
+                     struct CUstream_st *s)
+{
+    (void)c;
+    return copy(note("ncclRecv", n, t, peer), sent, y, n, t, s);
+}
