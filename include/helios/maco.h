@@ -274,7 +274,8 @@ HELIOS_API int maco_runtime_open(const maco_runtime_options *options, maco_runti
 HELIOS_API void maco_runtime_close(maco_runtime *r); /* NULL is fine */
 /* Returns when all tasks are done. HELIOS_ETIMEDOUT names the tasks that wait, their events' have
  * and need, and what each worker does; HELIOS_ECONFLICT a rank whose plan has other collectives. A
- * failed runtime runs again. */
+ * failed runtime runs again. A collective that still waits a second after a run was given up is
+ * cancelled, and its group lost. */
 HELIOS_API int maco_run(maco_runtime *r, const maco_plan *p);
 /* From any thread: the run ends with HELIOS_ECANCELED. */
 HELIOS_API void maco_cancel(maco_runtime *r);

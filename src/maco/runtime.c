@@ -7,6 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "helios/hybridps.h"
 #include "maco/futex.h"
 #include "maco/runtime_private.h"
 #include "os/cpus.h"
@@ -268,12 +269,22 @@ static void give_up_late(maco_runtime *rt, uint64_t run)
     hl_maco_give_up(rt, run, HL_ETIMEDOUT, why);
 }
 
+/* A collective waits for other ranks, which may never come. Its group is lost: here it was called,
+ * there it was not. */
+static void cut_collectives(maco_runtime *rt)
+{
+    for (uint32_t g = 0; g < rt->state->n_proxies && g < rt->n_groups; g++)
+        if (__atomic_load_n(&seat_proxy(rt, g)->task, __ATOMIC_RELAXED) != MACO_NONE)
+            hybridps_group_cancel(rt->groups[g]);
+}
+
 /* Sleeps until the run is over and its threads have left it. */
 static void watch(maco_runtime *rt, uint64_t run, uint64_t deadline)
 {
     uint64_t step = rt->timeout_ns / 64;
     step = step < LOOK_MIN ? LOOK_MIN : step > LOOK_MAX ? LOOK_MAX : step;
     uint64_t next = hl_now_ns() + step, grace = 0;
+    int cut = 0;
     for (;;) {
         uint32_t seen = __atomic_load_n(&rt->ended, __ATOMIC_SEQ_CST);
         if (hl_maco_quiet(rt))
@@ -292,6 +303,10 @@ static void watch(maco_runtime *rt, uint64_t run, uint64_t deadline)
             grace = now + HL_MACO_GRACE_NS;
         if (!going && now >= grace)
             return;
+        if (!going && !cut && now >= grace - HL_MACO_GRACE_NS / 2) {
+            cut_collectives(rt);
+            cut = 1;
+        }
         uint64_t until = going && deadline < next ? deadline : next;
         hl_futex_wait(&rt->ended, seen, until > now ? until - now : 1);
     }

@@ -26,7 +26,7 @@
 
 /* What a rank leaves for the test to look at. */
 struct report {
-    int status;
+    int status, again; /* the first run that failed, and one after it */
     uint64_t took_ns;
     char text[HL_ERROR_TEXT_MAX];
     float got[N];
@@ -37,7 +37,7 @@ struct rank {
     struct report *report;
 };
 
-enum what { WELL, SWAPPED, DIES, NEVER_COMES };
+enum what { WELL, SWAPPED, DIES, NEVER_COMES, HANGS };
 
 static int fill(void *arg, const maco_task *task)
 {
@@ -54,6 +54,15 @@ static int die(void *arg, const maco_task *task)
     (void)task;
     raise(SIGKILL);
     return 0;
+}
+
+/* Until the others have given up. */
+static int hang(void *arg, const maco_task *task)
+{
+    (void)arg;
+    (void)task;
+    usleep(5 * 1000 * 1000);
+    return HL_ECANCELED;
 }
 
 static uint32_t add(maco_graph *g, int type, const char *name, float *x, maco_function f,
@@ -85,14 +94,18 @@ static int run_rank(const struct rank *r, hybridps_group *group, int policy)
     maco_compile_options c = {.policy = policy, .workers = 2, .infer = 1};
     maco_runtime_options o = {.workers = 2,
                               .policy = policy,
-                              .timeout_ns = (r->what == NEVER_COMES ? 1 : 20) * HL_NS_PER_S,
+                              .timeout_ns = (r->what < NEVER_COMES ? 20 : 1) * HL_NS_PER_S,
                               .groups = &group,
                               .n_groups = 1};
     x[N] = (float)(r->rank + 1);
     y[N] = (float)(10 * (r->rank + 1));
     int st = maco_graph_new(&g);
     int swap = r->what == SWAPPED && r->rank == 1;
-    add(g, MACO_TASK_CUSTOM_COMPUTE, "fill x", x, r->what == DIES && r->rank == 1 ? die : fill, 0);
+    maco_function fault = r->rank != 1       ? NULL
+                          : r->what == DIES  ? die
+                          : r->what == HANGS ? hang
+                                             : NULL;
+    add(g, MACO_TASK_CUSTOM_COMPUTE, "fill x", x, fault != NULL ? fault : fill, 0);
     add(g, MACO_TASK_CUSTOM_COMPUTE, "fill y", y, fill, 0);
     add(g, MACO_TASK_ALLREDUCE, "sum x", x, NULL, N);
     add(g, MACO_TASK_ALLREDUCE, "sum y", y, NULL, swap ? N / 2 : N);
@@ -103,6 +116,8 @@ static int run_rank(const struct rank *r, hybridps_group *group, int policy)
     for (int k = 0; k < 3 && st == 0; k++)
         st = maco_run(rt, p);
     snprintf(r->report->text, sizeof(r->report->text), "%s", hl_error_text());
+    if (r->what == HANGS && r->rank == 0)
+        r->report->again = maco_run(rt, p);
     for (int i = 0; i < N; i++)
         r->report->got[i] = x[i] + y[i];
     maco_runtime_close(rt);
@@ -114,7 +129,8 @@ static int run_rank(const struct rank *r, hybridps_group *group, int policy)
 static void be_rank(const struct rank *r, const char *name, int policy)
 {
     hybridps_group *group = NULL;
-    hybridps_shm_options o = {.name = name, .rank = r->rank, .world = r->world, .timeout_ms = 3000};
+    hybridps_shm_options o = {.name = name, .rank = r->rank, .world = r->world};
+    o.timeout_ms = r->what == HANGS ? 60000 : 3000;
     if (hybridps_group_shm(&o, &group) != 0)
         _exit(9);
     uint64_t began = hl_now_ns();
@@ -239,6 +255,22 @@ static void a_rank_that_never_comes_is_an_error_by_the_deadline(void **state)
     munmap(r, RANKS * sizeof(*r));
 }
 
+/* The group would wait for a minute; the run ends its collective, and with it the group. */
+static void a_rank_that_hangs_does_not_hold_a_collective_past_the_deadline(void **state)
+{
+    (void)state;
+    for (int policy = MACO_DIRECT; policy <= MACO_STATIC; policy++) {
+        struct report *r = run_world(2, HANGS, policy);
+        assert_int_equal(r[0].status, HL_ETIMEDOUT);
+        assert_non_null(strstr(r[0].text, "sum x"));
+        assert_null(strstr(r[0].text, "still at work"));
+        assert_int_not_equal(r[0].again, 0);
+        assert_int_not_equal(r[0].again, HL_EBUSY);
+        assert_true(r[0].took_ns < 30 * HL_NS_PER_S);
+        munmap(r, RANKS * sizeof(*r));
+    }
+}
+
 int main(int argc, char **argv)
 {
     if (argc == 7)
@@ -248,6 +280,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(a_rank_with_another_order_is_named_by_all),
         cmocka_unit_test(a_rank_that_dies_is_an_error_that_names_the_task),
         cmocka_unit_test(a_rank_that_never_comes_is_an_error_by_the_deadline),
+        cmocka_unit_test(a_rank_that_hangs_does_not_hold_a_collective_past_the_deadline),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
