@@ -33,6 +33,15 @@ static const json_t *said(struct judging *j)
     return j->said_doc;
 }
 
+/* A whole table is parsed for its sake only where somebody else has written it. */
+static const char *said_status(struct judging *j)
+{
+    static const char ours[] = "{\"status\":\"completed\",";
+    if (j->said != NULL && strncmp(j->said, ours, sizeof(ours) - 1) == 0)
+        return "completed";
+    return hl_json_str(said(j), "status", "");
+}
+
 /* The pod template of the first task. */
 static const json_t *template_of(const json_t *job)
 {
@@ -245,7 +254,7 @@ static int is_said(struct judging *j)
 {
     if (j->said == NULL || strcmp(j->said, j->out->text) == 0)
         return j->said != NULL;
-    if (said(j) == NULL || strcmp(hl_json_str(said(j), "status", ""), "completed") != 0)
+    if (strcmp(said_status(j), "completed") != 0)
         return 0;
     json_t *mine = json_loads(j->out->text, 0, NULL);
     int same = json_equal(said(j), mine);
@@ -258,7 +267,7 @@ static hl_status say_initializing(struct judging *j, int numbered)
 {
     struct hl_ranktable_verdict *v = j->out;
     hl_status st = HL_EINVAL;
-    if (strcmp(hl_json_str(said(j), "status", ""), "initializing") == 0)
+    if (strcmp(said_status(j), "initializing") == 0)
         return HL_OK;
     if (numbered && j->by_age)
         st = make_text(j);

@@ -34,7 +34,7 @@ static void absent_members_arrive_as_defaults(void **state)
                 "{\"spec\": {\"id\": \"\", \"job\": \"\", \"attempt\": 0, \"index\": 0, "
                 "\"numaId\": 0, \"cpus\": \"\", \"memoryBytes\": 0, \"image\": \"\", \"command\": "
                 "[], \"workdir\": \"\", \"env\": [], \"ranks\": [], \"gpus\": [], \"stopGraceMs\": "
-                "0, \"mounts\": []}}");
+                "0, \"mounts\": [], \"rankTable\": \"\"}}");
     assert_int_equal(rig_call(r, "startContainer", "{\"spec\": {\"id\": null}}", NULL), HL_OK);
     assert_string_equal(json_string_value(json_object_get(json_object_get(r->seen, "spec"), "id")),
                         "");
@@ -50,7 +50,8 @@ static void nested_lists_and_structs_arrive_whole(void **state)
                  "\"\xC3\xA4\", \"command\": [\"a\", \"\", \"b c\"], \"workdir\": \"/\", \"env\": "
                  "[{\"key\": \"K\", \"value\": \"V\"}], \"ranks\": [{\"rank\": 3, \"pp\": 1, "
                  "\"tp\": 1, \"dp\": 0, \"localRank\": 1, \"env\": [{\"key\": \"R\", \"value\": "
-                 "\"3\"}]}], \"gpus\": [\"0000:01:00.0\"], \"stopGraceMs\": 5000, \"mounts\": []}}",
+                 "\"3\"}]}], \"gpus\": [\"0000:01:00.0\"], \"stopGraceMs\": 5000, \"mounts\": [], "
+                 "\"rankTable\": \"t\"}}",
                  NULL),
         HL_OK);
     assert_json(r->seen,
@@ -59,7 +60,8 @@ static void nested_lists_and_structs_arrive_whole(void **state)
                 "\"\xC3\xA4\", \"command\": [\"a\", \"\", \"b c\"], \"workdir\": \"/\", \"env\": "
                 "[{\"key\": \"K\", \"value\": \"V\"}], \"ranks\": [{\"rank\": 3, \"pp\": 1, "
                 "\"tp\": 1, \"dp\": 0, \"localRank\": 1, \"env\": [{\"key\": \"R\", \"value\": "
-                "\"3\"}]}], \"gpus\": [\"0000:01:00.0\"], \"stopGraceMs\": 5000, \"mounts\": []}}");
+                "\"3\"}]}], \"gpus\": [\"0000:01:00.0\"], \"stopGraceMs\": 5000, \"mounts\": [], "
+                "\"rankTable\": \"t\"}}");
 }
 
 static void data_is_base64_and_results_carry_every_field(void **state)
