@@ -114,17 +114,22 @@ struct cta_of_fibers {
         swapcontext(&c->fibers[c->current].context, &c->back);
     }
 
+    __attribute__((noinline)) void prepare(fiber &f)
+    {
+        f.stack.resize(128 << 10);
+        getcontext(&f.context);
+        f.context.uc_stack.ss_sp = f.stack.data();
+        f.context.uc_stack.ss_size = f.stack.size();
+        f.context.uc_link = nullptr;
+        uint64_t self = (uint64_t)(uintptr_t)this;
+        makecontext(&f.context, (void (*)())enter, 2, (unsigned)self, (unsigned)(self >> 32));
+    }
+
+    /* getcontext may return twice, says the compiler: no loop around it in one function. */
     void start()
     {
-        for (fiber &f : fibers) {
-            f.stack.resize(128 << 10);
-            getcontext(&f.context);
-            f.context.uc_stack.ss_sp = f.stack.data();
-            f.context.uc_stack.ss_size = f.stack.size();
-            f.context.uc_link = nullptr;
-            uint64_t self = (uint64_t)(uintptr_t)this;
-            makecontext(&f.context, (void (*)())enter, 2, (unsigned)self, (unsigned)(self >> 32));
-        }
+        for (fiber &f : fibers)
+            prepare(f);
     }
 
     /* One warp alone, from a barrier of the block to the next: as far ahead of the others as it
