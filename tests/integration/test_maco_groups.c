@@ -92,9 +92,11 @@ static int run_rank(const struct rank *r, hybridps_group *group, int policy)
     maco_plan *p = NULL;
     maco_runtime *rt = NULL;
     maco_compile_options c = {.policy = policy, .workers = 2, .infer = 1};
+    /* Not the rank that hangs: what it runs uses the plan until it returns. */
+    int short_of_time = r->what >= NEVER_COMES && r->rank == 0;
     maco_runtime_options o = {.workers = 2,
                               .policy = policy,
-                              .timeout_ns = (r->what < NEVER_COMES ? 20 : 1) * HL_NS_PER_S,
+                              .timeout_ns = (short_of_time ? 1 : 20) * HL_NS_PER_S,
                               .groups = &group,
                               .n_groups = 1};
     x[N] = (float)(r->rank + 1);
