@@ -24,7 +24,7 @@ import torch  # noqa: E402
 from torch import nn  # noqa: E402
 
 import hybridps  # noqa: E402
-from train_bigger_than_device import SEQUENCE, VOCAB, make  # noqa: E402
+from train_bigger_than_device import batch, make, step  # noqa: E402
 
 WARM_UP = 4  # recording, planning, caches
 
@@ -32,23 +32,13 @@ WARM_UP = 4  # recording, planning, caches
 def stepper(model: nn.Module, optimizer: torch.optim.Optimizer) -> Callable[[], float]:
     """One step on the next batch; its loss."""
     generator = torch.Generator().manual_seed(1)
-
-    def step() -> float:
-        start = torch.randint(0, VOCAB, (8, 1), generator=generator)
-        text = (start + 7 * torch.arange(SEQUENCE + 1)) % VOCAB
-        optimizer.zero_grad(set_to_none=True)
-        logits = model(text[:, :-1])
-        loss = nn.functional.cross_entropy(logits.flatten(0, 1), text[:, 1:].flatten())
-        loss.backward()
-        optimizer.step()
-        return loss.item()
-    return step
+    return lambda: step(model, optimizer, batch(generator)).item()
 
 
-def timed(step: Callable[[], float]) -> tuple[float, float, int, float]:
+def timed(run: Callable[[], float]) -> tuple[float, float, int, float]:
     """Wall and CPU seconds, page faults, loss."""
     used, begun = resource.getrusage(resource.RUSAGE_SELF), time.perf_counter()
-    loss = step()
+    loss = run()
     wall, now = time.perf_counter() - begun, resource.getrusage(resource.RUSAGE_SELF)
     cpu = now.ru_utime + now.ru_stime - used.ru_utime - used.ru_stime
     return wall, cpu, now.ru_minflt - used.ru_minflt, loss
@@ -69,8 +59,8 @@ def main() -> None:
     with hybridps.manage(model, optimizer, device=f"emu:{capacity}"):
         steps = {"plain": stepper(*plain), "managed": stepper(model, optimizer)}
         for _ in range(WARM_UP + args.steps):
-            for name, step in steps.items():
-                taken[name].append(timed(step))
+            for name, run in steps.items():
+                taken[name].append(timed(run))
     if any(a[3] != b[3] for a, b in zip(taken["plain"], taken["managed"])):
         sys.exit("the losses differ")
     middle = {}

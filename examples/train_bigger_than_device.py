@@ -45,19 +45,30 @@ class Gpt(nn.Module):
         return self.head(self.norm(x))
 
 
+def batch(generator: torch.Generator) -> torch.Tensor:
+    """Tokens (8, SEQUENCE + 1)."""
+    start = torch.randint(0, VOCAB, (8, 1), generator=generator)
+    return (start + 7 * torch.arange(SEQUENCE + 1)) % VOCAB
+
+
+def step(model: nn.Module, optimizer: torch.optim.Optimizer, text: torch.Tensor) -> torch.Tensor:
+    """The loss before the step. It knows nothing of managed memory."""
+    optimizer.zero_grad(set_to_none=True)
+    logits = model(text[:, :-1])
+    loss = nn.functional.cross_entropy(logits.flatten(0, 1), text[:, 1:].flatten())
+    loss.backward()
+    optimizer.step()
+    return loss
+
+
 def train(model: nn.Module, optimizer: torch.optim.Optimizer, steps: int) -> tuple[list, float]:
-    """Losses, and the seconds of the fastest step. It knows nothing of managed memory."""
+    """Losses, and the seconds of the fastest step."""
     generator = torch.Generator().manual_seed(1)
     losses, best = [], float("inf")
     for _ in range(steps):
-        start = torch.randint(0, VOCAB, (8, 1), generator=generator)
-        text = (start + 7 * torch.arange(SEQUENCE + 1)) % VOCAB
+        text = batch(generator)
         begun = time.perf_counter()
-        optimizer.zero_grad(set_to_none=True)
-        logits = model(text[:, :-1])
-        loss = nn.functional.cross_entropy(logits.flatten(0, 1), text[:, 1:].flatten())
-        loss.backward()
-        optimizer.step()
+        loss = step(model, optimizer, text)
         best = min(best, time.perf_counter() - begun)
         losses.append(loss.item())
     return losses, best

@@ -43,11 +43,7 @@ class Group:
         lib = _abi.load_library()
         options = _abi.ShmOptions(name.encode(), _number("RANK", rank),
                                   _number("WORLD_SIZE", world), int(timeout * 1000))
-        handle = ctypes.c_void_p()
-        code = lib.hybridps_group_shm(ctypes.byref(options), ctypes.byref(handle))
-        if code:
-            raise _abi.failure(lib, code)
-        return cls(lib, handle)
+        return cls._joined(lib, lib.hybridps_group_shm, options)
 
     @classmethod
     def helios(cls, address: str | None = None, rank: int | None = None, world: int | None = None,
@@ -65,11 +61,7 @@ class Group:
         options = _abi.NetOptions(address.encode(), listen.encode() if listen else None,
                                   _number("RANK", rank), _number("WORLD_SIZE", world),
                                   int(timeout * 1000))
-        handle = ctypes.c_void_p()
-        code = lib.hybridps_group_net(ctypes.byref(options), ctypes.byref(handle))
-        if code:
-            raise _abi.failure(lib, code)
-        return cls(lib, handle)
+        return cls._joined(lib, lib.hybridps_group_net, options)
 
     @classmethod
     def torch(cls, process_group: Any = None, timeout: float = 300.0) -> "Group":
@@ -78,8 +70,12 @@ class Group:
             raise HybridPSError("torch.distributed is not initialized: init_process_group first")
         lib = _abi.load_library()
         carrier = _Torch(process_group, timeout)
+        return cls._joined(lib, lib.hybridps_group_over, carrier.transport, carrier)
+
+    @classmethod
+    def _joined(cls, lib: ctypes.CDLL, join: Any, options: Any, carrier: Any = None) -> "Group":
         handle = ctypes.c_void_p()
-        code = lib.hybridps_group_over(ctypes.byref(carrier.transport), ctypes.byref(handle))
+        code = join(ctypes.byref(options), ctypes.byref(handle))
         if code:
             raise _abi.failure(lib, code)
         return cls(lib, handle, carrier)

@@ -28,6 +28,7 @@ from ._capture import Site, Untraceable, capture
 from ._comm import carrier_of
 from .decorators import TOLERANCE, Overlap, start
 from .errors import MacoError, NothingToOptimizeError, SelfCheckError
+from .functional import same
 
 
 def mark(module: nn.Module, comm_op: str = "allreduce", **options: Any) -> nn.Module:
@@ -77,7 +78,7 @@ class Pair:
         spec, lead = self.spec, x.shape[:-1]
         if rest[0].dim() != 2:  # a batch of matrices: rows are not what is cut
             self.candidate.reason = "the second factor is no matrix"
-            return start(replace(spec, chunks=1), self._product, (x, *rest), {}).wait()
+            return start(replace(spec, chunks=1), self.function, (x, *rest), {}).wait()
         flat = spec.comm_op == "allreduce" and x.dim() != 2  # rows are rows, whatever the shape
         if flat:
             x = x.reshape(-1, x.shape[-1])
@@ -85,12 +86,9 @@ class Pair:
             x = x.detach()
         stops = self.stops and spec.comm_op == "reduce_scatter"
         with torch.set_grad_enabled(torch.is_grad_enabled() and not stops):
-            y = start(spec, self._product, (x, *rest), {}).wait()
+            y = start(spec, self.function, (x, *rest), {}).wait()
         self._tell()
         return y.reshape(*lead, y.shape[-1]) if flat else y
-
-    def _product(self, x: torch.Tensor, *rest: Any) -> torch.Tensor:
-        return self.function(x, *rest)
 
     def _tell(self) -> None:
         c = self.candidate
@@ -114,7 +112,7 @@ class Late:
         self.group = c.group if c.group is not None else group
         self.candidate = Candidate(match.kind, match.where, False, "not measured: it has not run")
         self.late, self.left = True, False
-        self.spans: list[float] = []
+        self.spans: list[float] | None = None  # seconds of each, while it is measured
         self.begun = 0.0
 
     def begin(self, x: torch.Tensor) -> tuple[torch.Tensor, Any]:
@@ -124,7 +122,7 @@ class Late:
         else:
             spec = Overlap("allreduce", 1, 0, 0, self.collective.op, self.group,
                            self.collective.grad, name=self.candidate.where)
-            pending = start(spec, _same, (x,), {})
+            pending = start(spec, same, (x,), {})
         if not self.late:
             pending.wait()
         return x, pending
@@ -132,12 +130,9 @@ class Late:
     def end(self, handle: tuple[torch.Tensor, Any]) -> torch.Tensor:
         x, pending = handle
         value = pending.wait()
-        self.spans.append(time.perf_counter() - self.begun)
+        if self.spans is not None:
+            self.spans.append(time.perf_counter() - self.begun)
         return x if self.collective.in_place else value
-
-
-def _same(x: torch.Tensor) -> torch.Tensor:
-    return x
 
 
 # ---- graphs ----
@@ -423,11 +418,12 @@ class MacoOptimizer:
                 carrier.largest([0.0])
                 self._run(made)
             if not late.spans:
+                late.spans = None
                 late.candidate.reason = "the example does not reach it"
                 return
             taken[late.late] = statistics.median(late.spans[1:])
         serial, overlapped = carrier.largest([taken[False], taken[True]])
-        late.spans = []
+        late.spans = None
         gain = 1 - overlapped / serial if serial > 0 else 0.0
         late.candidate.taken = gain >= _cost.LEAST_GAIN
         late.candidate.gain = max(gain, 0.0) if late.candidate.taken else 0.0
@@ -436,9 +432,7 @@ class MacoOptimizer:
 
     def _check(self, made: nn.Module) -> None:
         """One batch through both."""
-        state = torch.get_rng_state()
         expected = self._run(self.model)
-        torch.set_rng_state(state)
         for i, (a, b) in enumerate(zip(tensors_of(expected), tensors_of(self._run(made)))):
             limit = TOLERANCE.get(a.dtype, 0.0)
             scale = float(a.abs().max()) if a.numel() and a.is_floating_point() else 0.0

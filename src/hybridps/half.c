@@ -5,34 +5,19 @@
 #include <stdint.h>
 #include <string.h>
 
+#include "base/float_bits.h"
 #include "helios/hybridps.h"
 
-#define ALWAYS __attribute__((always_inline)) static inline
-
-ALWAYS uint32_t bits_of(float x)
-{
-    uint32_t b;
-    memcpy(&b, &x, sizeof(b));
-    return b;
-}
-
-ALWAYS float float_of(uint32_t b)
-{
-    float x;
-    memcpy(&x, &b, sizeof(x));
-    return x;
-}
-
-ALWAYS void any_load_bf16(const uint16_t *src, size_t n, float *dst)
+HL_ALWAYS_INLINE void any_load_bf16(const uint16_t *src, size_t n, float *dst)
 {
     for (size_t i = 0; i < n; i++)
-        dst[i] = float_of((uint32_t)src[i] << 16);
+        dst[i] = hl_float_of((uint32_t)src[i] << 16);
 }
 
-ALWAYS void any_store_bf16(const float *src, size_t n, uint16_t *dst)
+HL_ALWAYS_INLINE void any_store_bf16(const float *src, size_t n, uint16_t *dst)
 {
     for (size_t i = 0; i < n; i++) {
-        uint32_t b = bits_of(src[i]);
+        uint32_t b = hl_bits_of(src[i]);
         uint32_t rounded = b + 0x7fff + (b >> 16 & 1);
         uint32_t nan = b | 0x400000; /* stays one when the lower half is cut off */
         dst[i] = (uint16_t)(((b & 0x7fffffff) > 0x7f800000 ? nan : rounded) >> 16);
@@ -40,33 +25,33 @@ ALWAYS void any_store_bf16(const float *src, size_t n, uint16_t *dst)
 }
 
 /* 2^112 moves float16's exponent to float32's, and turns its subnormals into normal numbers. */
-ALWAYS float widen(uint16_t h)
+HL_ALWAYS_INLINE float widen(uint16_t h)
 {
     uint32_t sign = (uint32_t)(h & 0x8000) << 16, rest = (uint32_t)(h & 0x7fff) << 13;
-    float scaled = float_of(rest) * 0x1p112f;
+    float scaled = hl_float_of(rest) * 0x1p112f;
     uint32_t special = (h & 0x7c00) == 0x7c00 ? 0x7f800000 : 0;
-    return float_of(sign | bits_of(scaled) | special);
+    return hl_float_of(sign | hl_bits_of(scaled) | special);
 }
 
-ALWAYS uint16_t narrow(float x)
+HL_ALWAYS_INLINE uint16_t narrow(float x)
 {
-    uint32_t b = bits_of(x), sign = b >> 16 & 0x8000, a = b & 0x7fffffff;
+    uint32_t b = hl_bits_of(x), sign = b >> 16 & 0x8000, a = b & 0x7fffffff;
     uint32_t normal = (a + 0xc8000fff + (a >> 13 & 1)) >> 13;
     /* 0.5 has its last bit where a float16 subnormal has: the addition rounds. */
-    uint32_t small = bits_of(float_of(a) + 0.5f) - 0x3f000000;
+    uint32_t small = hl_bits_of(hl_float_of(a) + 0.5f) - 0x3f000000;
     uint32_t r = a < 0x38800000 ? small : normal;
     r = a >= 0x47800000 ? 0x7c00 : r; /* 65536 and more; what rounds up to it carries by itself */
     r = a > 0x7f800000 ? 0x7e00 | (a >> 13 & 0x3ff) : r;
     return (uint16_t)(sign | r);
 }
 
-ALWAYS void any_load_f16(const uint16_t *src, size_t n, float *dst)
+HL_ALWAYS_INLINE void any_load_f16(const uint16_t *src, size_t n, float *dst)
 {
     for (size_t i = 0; i < n; i++)
         dst[i] = widen(src[i]);
 }
 
-ALWAYS void any_store_f16(const float *src, size_t n, uint16_t *dst)
+HL_ALWAYS_INLINE void any_store_f16(const float *src, size_t n, uint16_t *dst)
 {
     for (size_t i = 0; i < n; i++)
         dst[i] = narrow(src[i]);

@@ -3,9 +3,8 @@
  * erf N. Juffa's two polynomials, both within two units in the last place. */
 #include <math.h>
 
+#include "base/float_bits.h"
 #include "maco/body_private.h"
-
-#define ALWAYS __attribute__((always_inline)) static inline
 
 typedef float lanes __attribute__((vector_size(4 * HL_LANES), aligned(4), may_alias));
 typedef int32_t bits __attribute__((vector_size(4 * HL_LANES)));
@@ -38,28 +37,14 @@ typedef int32_t bits __attribute__((vector_size(4 * HL_LANES)));
     }
 #endif
 
-ALWAYS uint32_t bits_of(float x)
-{
-    uint32_t b;
-    memcpy(&b, &x, sizeof(b));
-    return b;
-}
-
-ALWAYS float float_of(uint32_t b)
-{
-    float x;
-    memcpy(&x, &b, sizeof(x));
-    return x;
-}
-
 /* 2^n in two factors, so that neither leaves the range of normal numbers. */
-ALWAYS float exp_x(float x)
+HL_ALWAYS_INLINE float exp_x(float x)
 {
     float y = x < -104.0f ? -104.0f : x; /* NaN stays */
     y = y > 89.0f ? 89.0f : y;
     float shifted = y * 1.44269504f + 12582912.0f; /* the integer is in its last bits */
     float n = shifted - 12582912.0f;
-    int32_t k = (int32_t)(bits_of(shifted) - 0x4b400000u), half = k >> 1;
+    int32_t k = (int32_t)(hl_bits_of(shifted) - 0x4b400000u), half = k >> 1;
     float r = y - n * 0.693359375f;
     r = r - n * -2.12194440e-4f;
     float p = 1.9875691500e-4f;
@@ -69,12 +54,12 @@ ALWAYS float exp_x(float x)
     p = p * r + 1.6666665459e-1f;
     p = p * r + 5.0000001201e-1f;
     p = p * (r * r) + r + 1.0f;
-    float low = float_of((uint32_t)(half + 127) << 23);
-    float high = float_of((uint32_t)(k - half + 127) << 23);
+    float low = hl_float_of((uint32_t)(half + 127) << 23);
+    float high = hl_float_of((uint32_t)(k - half + 127) << 23);
     return p * low * high;
 }
 
-ALWAYS float erf_x(float x)
+HL_ALWAYS_INLINE float erf_x(float x)
 {
     float t = fabsf(x), s = x * x;
     float r = -1.72853470e-5f * t + 3.83197126e-4f, u = -3.88396438e-3f * t + 2.42546219e-2f;
@@ -83,7 +68,7 @@ ALWAYS float erf_x(float x)
     r = r * t - 6.34846687e-1f;
     r = r * t - 1.28717512e-1f;
     r = 1.0f - exp_x(r * t - t);
-    float far = float_of(bits_of(r) | (bits_of(x) & 0x80000000u));
+    float far = hl_float_of(hl_bits_of(r) | (hl_bits_of(x) & 0x80000000u));
     float q = -5.96761703e-4f;
     q = q * s + 4.99119423e-3f;
     q = q * s - 2.67681349e-2f;
@@ -94,14 +79,14 @@ ALWAYS float erf_x(float x)
     return t > 0.927734375f ? far : near;
 }
 
-ALWAYS void gelu_erf_any(float *x, size_t n)
+HL_ALWAYS_INLINE void gelu_erf_any(float *x, size_t n)
 {
     for (size_t i = 0; i < n; i++)
         x[i] = x[i] * 0.5f * (1.0f + erf_x(x[i] * 0.707106781f));
 }
 
 /* (1 + tanh u) / 2 is 1 / (1 + exp(-2u)). */
-ALWAYS void gelu_tanh_any(float *x, size_t n)
+HL_ALWAYS_INLINE void gelu_tanh_any(float *x, size_t n)
 {
     for (size_t i = 0; i < n; i++) {
         float u = 0.797884561f * (x[i] + 0.044715f * x[i] * x[i] * x[i]);
@@ -109,14 +94,14 @@ ALWAYS void gelu_tanh_any(float *x, size_t n)
     }
 }
 
-ALWAYS void silu_any(float *x, size_t n)
+HL_ALWAYS_INLINE void silu_any(float *x, size_t n)
 {
     for (size_t i = 0; i < n; i++)
         x[i] = x[i] / (1.0f + exp_x(-x[i]));
 }
 
 /* Lane by lane, then halves of the lanes. */
-ALWAYS float add_lanes(float *lane)
+HL_ALWAYS_INLINE float add_lanes(float *lane)
 {
     for (size_t half = HL_LANES / 2; half > 0; half /= 2)
         for (size_t j = 0; j < half; j++)
@@ -124,7 +109,7 @@ ALWAYS float add_lanes(float *lane)
     return lane[0];
 }
 
-ALWAYS float max_any(const float *x, size_t n)
+HL_ALWAYS_INLINE float max_any(const float *x, size_t n)
 {
     lanes lane = (lanes){0} - INFINITY;
     float most = -INFINITY;
@@ -138,7 +123,7 @@ ALWAYS float max_any(const float *x, size_t n)
     return most;
 }
 
-ALWAYS float sum_any(const float *x, size_t n)
+HL_ALWAYS_INLINE float sum_any(const float *x, size_t n)
 {
     float lane[HL_LANES] = {0};
     for (size_t i = 0; i < n; i += HL_LANES)
@@ -147,7 +132,7 @@ ALWAYS float sum_any(const float *x, size_t n)
     return add_lanes(lane);
 }
 
-ALWAYS float exp_any(float *x, size_t n, float shift)
+HL_ALWAYS_INLINE float exp_any(float *x, size_t n, float shift)
 {
     float lane[HL_LANES] = {0};
     for (size_t i = 0; i < n; i++)
@@ -158,7 +143,7 @@ ALWAYS float exp_any(float *x, size_t n, float shift)
     return add_lanes(lane);
 }
 
-ALWAYS float squares_any(const float *x, size_t n, float mean)
+HL_ALWAYS_INLINE float squares_any(const float *x, size_t n, float mean)
 {
     float lane[HL_LANES] = {0};
     for (size_t i = 0; i < n; i += HL_LANES)
@@ -167,8 +152,8 @@ ALWAYS float squares_any(const float *x, size_t n, float mean)
     return add_lanes(lane);
 }
 
-ALWAYS void norm_any(float *x, size_t n, float mean, float scale, const float *gamma,
-                     const float *beta)
+HL_ALWAYS_INLINE void norm_any(float *x, size_t n, float mean, float scale, const float *gamma,
+                               const float *beta)
 {
     for (size_t i = 0; i < n; i++)
         x[i] = (x[i] - mean) * scale;
@@ -178,13 +163,13 @@ ALWAYS void norm_any(float *x, size_t n, float mean, float scale, const float *g
         x[i] += beta[i];
 }
 
-ALWAYS void scale_any(float *x, size_t n, float by)
+HL_ALWAYS_INLINE void scale_any(float *x, size_t n, float by)
 {
     for (size_t i = 0; i < n; i++)
         x[i] *= by;
 }
 
-ALWAYS void fma_any(float *x, size_t n, float alpha, const float *b, float beta)
+HL_ALWAYS_INLINE void fma_any(float *x, size_t n, float alpha, const float *b, float beta)
 {
     if (b == NULL)
         for (size_t i = 0; i < n; i++)

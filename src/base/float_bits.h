@@ -1,0 +1,31 @@
+/* base/float_bits.h - a float's bits, inlined whatever the build of the loop around it.
+ *
+ * Owns:    nothing.
+ * Threads: any.
+ * Errors:  none.
+ * Units:   IEEE 754 binary32.
+ * Limits:  none.
+ */
+#ifndef HL_BASE_FLOAT_BITS_H
+#define HL_BASE_FLOAT_BITS_H
+
+#include <stdint.h>
+#include <string.h>
+
+#define HL_ALWAYS_INLINE __attribute__((always_inline)) static inline
+
+HL_ALWAYS_INLINE uint32_t hl_bits_of(float x)
+{
+    uint32_t b;
+    memcpy(&b, &x, sizeof(b));
+    return b;
+}
+
+HL_ALWAYS_INLINE float hl_float_of(uint32_t b)
+{
+    float x;
+    memcpy(&x, &b, sizeof(x));
+    return x;
+}
+
+#endif
