@@ -71,13 +71,15 @@ struct job {
     json_t *events; /* List(JobEvent), the newest JOB_EVENTS_MAX */
     json_t *saved;  /* run as last written to the store */
     int64_t seq;
-    int64_t load_version;    /* the version this attempt's ranks load; -1 = none */
-    int unsaved;             /* the store refused the last change: actions wait */
-    int marked;              /* the planner sees its slots as held */
-    unsigned char *starting; /* per container: a start call is under way */
-    unsigned char *told;     /* per container: rank_tables.c */
-    struct gang gang;        /* where Kubernetes runs it */
-    char *table;             /* rank table of this attempt; NULL = not made yet, "" = can't be */
+    int64_t load_version;          /* the version this attempt's ranks load; -1 = none */
+    int unsaved;                   /* the store refused the last change: actions wait */
+    int held, stepped;             /* job_events_hold; events came since */
+    struct hl_job_actions actions; /* of these */
+    int marked;                    /* the planner sees its slots as held */
+    unsigned char *starting;       /* per container: a start call is under way */
+    unsigned char *told;           /* per container: rank_tables.c */
+    struct gang gang;              /* where Kubernetes runs it */
+    char *table; /* rank table of this attempt; NULL = not made yet, "" = can't be */
     struct hl_controller *controller;
     UT_hash_handle hh;
 };
@@ -197,6 +199,9 @@ hl_status jobs_load(struct hl_controller *c, const json_t *value);
 void jobs_resume(struct hl_controller *c);
 hl_status job_submit(struct hl_controller *c, struct job *j);
 void job_event(struct job *j, struct hl_job_event *ev);
+/* The events from here to `go` are written at once, and only then carried out. */
+void job_events_hold(struct job *j);
+void job_events_go(struct job *j);
 /* The node reported these containers. */
 void jobs_containers(struct hl_controller *c, struct node *n, const json_t *containers);
 void jobs_node_lost(struct hl_controller *c, struct node *n);

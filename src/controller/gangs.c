@@ -21,13 +21,17 @@ static const char *name_of(const json_t *object)
     return hl_json_str(json_object_get(object, "metadata"), "name", "");
 }
 
-/* The pod of a container, NULL when there is none that is ours. Borrowed. */
-static const json_t *pod_of(const struct job *j, int attempt, int index)
+/* The pod of a container of the plan, NULL when there is none that is ours. Borrowed. */
+static const json_t *pod_of(const struct job *j, int index)
 {
-    char name[HL_VOLCANO_NAME_MAX];
-    hl_volcano_pod_name(j->id, attempt, index, name);
-    const json_t *pod = json_object_get(j->controller->gangs->pods, name);
-    return hl_volcano_attempt_of(pod, j->gang.id) == attempt ? pod : NULL;
+    const json_t *pod =
+        json_object_get(j->controller->gangs->pods, j->run.plan->containers[index].node);
+    return hl_volcano_attempt_of(pod, j->gang.id) == j->run.containers_attempt ? pod : NULL;
+}
+
+static void read_pod(const struct job *j, int index, const json_t *pod, struct hl_volcano_pod *out)
+{
+    hl_volcano_pod_read(pod, j->run.plan->containers[index].ranks[0].rank, out);
 }
 
 static const json_t *job_of(const struct job *j, int attempt)
@@ -73,7 +77,7 @@ static void tell_state(struct job *j, int index, const struct hl_volcano_pod *p)
 static void look_at(struct job *j, int index)
 {
     enum hl_container_state have = j->run.containers[index].state;
-    const json_t *pod = pod_of(j, j->run.attempt, index);
+    const json_t *pod = pod_of(j, index);
     struct hl_volcano_pod p;
     if (have > HL_CONTAINER_RUNNING)
         return;
@@ -82,7 +86,7 @@ static void look_at(struct job *j, int index)
             lose(j, index, "its pod is gone");
         return;
     }
-    hl_volcano_pod_read(pod, &p);
+    read_pod(j, index, pod, &p);
     if (p.state == HL_CONTAINER_LOST)
         lose(j, index, p.message);
     else if (p.state == HL_CONTAINER_WANTED && have != HL_CONTAINER_WANTED)
@@ -123,10 +127,12 @@ static void look_for_ends(struct job *j)
     if (j->gang.busy || job_of(j, attempt) != NULL ||
         (j->gang.unmade != attempt && j->gang.made == attempt))
         return;
+    job_events_hold(j);
     for (int i = 0; i < j->run.container_count && j->run.state == HL_JOB_STOPPING; i++)
-        if (j->run.containers[i].state <= HL_CONTAINER_RUNNING && pod_of(j, attempt, i) == NULL)
+        if (j->run.containers[i].state <= HL_CONTAINER_RUNNING && pod_of(j, i) == NULL)
             job_event(j, &(struct hl_job_event){
                              .kind = HL_JOB_EV_ABSENT, .attempt = attempt, .index = i});
+    job_events_go(j);
 }
 
 void gangs_look(struct job *j)
@@ -135,8 +141,10 @@ void gangs_look(struct job *j)
     int attempt = j->run.attempt;
     if (g == NULL || j->gang.id[0] == '\0' || !is_synced(g))
         return;
+    job_events_hold(j); /* a gang of thousands starts in one step */
     for (int i = 0; is_up(j) && j->run.attempt == attempt && i < j->run.container_count; i++)
         look_at(j, i);
+    job_events_go(j);
     if (is_up(j) && j->run.attempt == attempt)
         look_at_job(j);
     if (j->run.state == HL_JOB_STOPPING)
@@ -167,7 +175,7 @@ static hl_status table_of(const struct job *j, char **out)
     hl_status st = hl_ranktable_format_parse(j->spec.rank_table, &format);
     for (int i = 0; st == HL_OK && i < j->run.container_count; i++) {
         const struct hl_plan_container *c = &j->run.plan->containers[i];
-        const json_t *status = json_object_get(pod_of(j, j->run.attempt, i), "status");
+        const json_t *status = json_object_get(pod_of(j, i), "status");
         json_t *gpus = json_array();
         for (int k = 0; k < c->rank_count; k++)
             json_array_append_new(gpus, json_pack("{s:s}", "id", c->ranks[k].gpu));
@@ -244,11 +252,29 @@ void gangs_tick(struct hl_controller *c)
 
 /* ---- watching -------------------------------------------------------------------------------- */
 
+static void look_at_stale(void *arg)
+{
+    struct gangs *g = arg;
+    struct job *j, *next;
+    g->looking = 0;
+    HASH_ITER (hh, g->c->jobs, j, next) {
+        if (j->gang.stale) {
+            j->gang.stale = 0;
+            gangs_look(j);
+        }
+    }
+}
+
+/* Behind the events that have come already: a thousand pods that start are looked at once. */
 static void look_at_owner(struct gangs *g, const json_t *object)
 {
     struct job *j = owner_of(g, object);
-    if (j != NULL)
-        gangs_look(j);
+    if (j == NULL)
+        return;
+    j->gang.stale = 1;
+    if (!g->looking)
+        hl_loop_post(g->c->opts.loop, look_at_stale, g);
+    g->looking = 1;
 }
 
 /* A list takes the place of what there was when its last page is here. */
@@ -309,12 +335,17 @@ static hl_status watch(struct gangs *g, const char *base, const char *kind,
                        void (*one)(void *, enum hl_kube_event, json_t *),
                        struct hl_kube_watcher **out)
 {
+    /* Most of an object, of which we made it. */
+    static const char *const skipped[] = {"managedFields", "env",     "command",  "args",
+                                          "volumeMounts",  "volumes", "affinity", "resources",
+                                          "tasks",         NULL};
     char path[512];
     snprintf(path, sizeof(path), "%s/namespaces/%s/%s", base, g->ns, kind);
     return hl_kube_watcher_start(&(struct hl_kube_watcher_opts){.kube = g->api,
                                                                 .loop = g->c->opts.loop,
                                                                 .path = path,
                                                                 .selector = HL_VOLCANO_SELECTOR,
+                                                                .skip = skipped,
                                                                 .listed = all,
                                                                 .changed = one,
                                                                 .arg = g},
@@ -384,7 +415,7 @@ void gangs_stop(struct gangs *g)
     hl_kube_watcher_stop(g->jobs_watch);
     hl_kube_watcher_stop(g->pods_watch);
     /* Requests end with their connections' next look at `cancel`. */
-    while (g->calls > 0)
+    while (g->calls > 0 || g->looking)
         uv_run(hl_loop_uv(g->c->opts.loop), UV_RUN_ONCE);
     gang_logs_fini(g);
     json_decref(g->jobs);
@@ -422,10 +453,10 @@ void gangs_message(const struct job *j, int index, char *out, size_t cap)
 {
     struct gangs *g = j->controller->gangs;
     struct hl_volcano_pod p = {0};
-    const json_t *pod = pod_of(j, j->run.containers_attempt, index);
+    const json_t *pod = pod_of(j, index);
     out[0] = '\0';
     if (pod != NULL)
-        hl_volcano_pod_read(pod, &p);
+        read_pod(j, index, pod, &p);
     if (p.message[0] != '\0')
         snprintf(out, cap, "%s", p.message);
     else if (!hl_job_state_ended(j->run.state) && j->gang.problem[0] != '\0')
@@ -437,5 +468,6 @@ void gangs_message(const struct job *j, int index, char *out, size_t cap)
 void gangs_read_log(struct job *j, struct hl_rpc_call *call, int index, int rank,
                     const json_t *params)
 {
-    gang_log_read(j, call, pod_of(j, j->run.containers_attempt, index), rank, params);
+    gang_log_read(j, call, pod_of(j, index), rank,
+                  rank - j->run.plan->containers[index].ranks[0].rank, params);
 }

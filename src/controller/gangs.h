@@ -30,6 +30,7 @@ struct hl_rpc_call;
 struct gang {
     char id[HL_ID_TEXT_LEN + 1]; /* label of its objects; "" = it runs on Agents */
     int busy;                    /* a request is under way */
+    int stale;                   /* its objects changed since the last look */
     int made, unmade;            /* attempt whose Job was made, deleted; 0 = none by us */
     int told;                    /* attempt whose rank table was written */
     int kept;                    /* attempt that succeeded and whose logs were fetched */

@@ -27,7 +27,7 @@ struct call {
     char name[HL_VOLCANO_NAME_MAX], map[GANG_MAP_MAX];
     int attempt;
     json_t *doc, *map_doc; /* what is made, or the patch */
-    json_t *logs;          /* [[rank, pod]]: kept before they go */
+    json_t *logs;          /* [[rank, local rank, pod]]: kept before they go */
     hl_status st;
     char text[HL_ERROR_TEXT_MAX];
 };
@@ -111,12 +111,15 @@ static hl_status run_logs(struct call *k)
     json_t *log;
     uint64_t until = hl_now_ns() + LOGS_NS;
     json_array_foreach (k->logs, i, log) {
-        int rank = (int)json_integer_value(json_array_get(log, 0));
+        struct gang_log one = {.job = k->job,
+                               .pod = json_string_value(json_array_get(log, 2)),
+                               .attempt = k->attempt,
+                               .rank = (int)json_integer_value(json_array_get(log, 0)),
+                               .local_rank = (int)json_integer_value(json_array_get(log, 1))};
         if (hl_now_ns() > until)
             break;
-        if (gang_log_fetch(k->g, k->job, k->attempt, rank,
-                           json_string_value(json_array_get(log, 1))) != HL_OK)
-            hl_debug("log of rank %d of %s: %s", rank, k->job, hl_error_text());
+        if (gang_log_fetch(k->g, &one) != HL_OK)
+            hl_debug("log of rank %d of %s: %s", one.rank, k->job, hl_error_text());
     }
     return HL_OK;
 }
@@ -247,7 +250,8 @@ static hl_status make_docs(struct job *j, struct call *k)
                                    .job = &j->spec,
                                    .plan = j->run.plan};
     json_t *specs = json_array(), *near = gangs_near(j);
-    for (int i = 0; i < j->run.plan->container_count; i++)
+    for (int i = 0; i < j->run.plan->container_count;
+         i += hl_volcano_task_pods(&j->spec, j->run.plan, i))
         json_array_append_new(specs, job_container_spec(j, i));
     hl_status st = hl_volcano_job(&gang, &g->volcano, specs, near, &k->doc);
     k->map_doc = hl_volcano_map(&gang, &g->volcano, HL_RANKTABLE_INITIALIZING);
@@ -281,7 +285,7 @@ static json_t *logs_of(const struct job *j, int attempt)
         if (json_object_get(j->controller->gangs->pods, c->node) == NULL)
             continue;
         for (int r = 0; r < c->rank_count && json_array_size(list) < LOGS_MAX; r++)
-            json_array_append_new(list, json_pack("[i s]", c->ranks[r].rank, c->node));
+            json_array_append_new(list, json_pack("[i i s]", c->ranks[r].rank, r, c->node));
     }
     return list;
 }

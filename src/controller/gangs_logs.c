@@ -106,27 +106,27 @@ static hl_status take_lines(const struct hl_buf *from, struct spool *s, struct h
     return HL_OK;
 }
 
-static void log_url(const struct gangs *g, const struct spool *s, const char *pod, int rank,
+static void log_url(const struct gangs *g, const struct spool *s, const struct gang_log *log,
                     size_t limit, char *out, size_t cap)
 {
     char name[HL_VOLCANO_NAME_MAX], since[3 * sizeof(s->second)] = "";
     size_t n = 0;
     for (const char *p = s->second; *p != '\0'; p++)
         n += (size_t)snprintf(since + n, sizeof(since) - n, *p == '+' ? "%%2B" : "%c", *p);
-    hl_volcano_rank_name(rank, name);
+    hl_volcano_rank_name(log->local_rank, name);
     snprintf(out, cap,
              "/api/v1/namespaces/%s/pods/%s/log?container=%s&timestamps=true&limitBytes=%zu%s%s",
-             g->ns, pod, name, limit, n > 0 ? "&sinceTime=" : "", since);
+             g->ns, log->pod, name, limit, n > 0 ? "&sinceTime=" : "", since);
 }
 
 /* One piece. *more: there may be more at once. */
-static hl_status fetch_piece(struct gangs *g, struct spool *s, const char *path, const char *pod,
-                             int rank, size_t limit, int *more)
+static hl_status fetch_piece(struct gangs *g, struct spool *s, const char *path,
+                             const struct gang_log *log, size_t limit, int *more)
 {
     char url[1024];
     struct hl_buf raw = HL_BUF(FETCH_MAX + 4096), text = HL_BUF(FETCH_MAX + 4096);
     struct spool next = *s;
-    log_url(g, s, pod, rank, limit, url, sizeof(url));
+    log_url(g, s, log, limit, url, sizeof(url));
     hl_status st = hl_kube_text(g->api, url, g->c->opts.rpc_timeout_ms, &raw);
     if (st == HL_OK)
         st = take_lines(&raw, &next, &text);
@@ -143,16 +143,16 @@ static hl_status fetch_piece(struct gangs *g, struct spool *s, const char *path,
     return st;
 }
 
-hl_status gang_log_fetch(struct gangs *g, const char *job, int attempt, int rank, const char *pod)
+hl_status gang_log_fetch(struct gangs *g, const struct gang_log *log)
 {
     char path[PATH_MAX];
     struct spool *s = NULL;
     int more = 1;
-    gang_log_path(g, job, attempt, rank, path);
+    gang_log_path(g, log->job, log->attempt, log->rank, path);
     pthread_mutex_lock(&g->spool_lock);
-    hl_status st = spool_find(g, job, attempt, rank, &s);
+    hl_status st = spool_find(g, log->job, log->attempt, log->rank, &s);
     for (size_t limit = FETCH_BYTES; st == HL_OK && more != 0 && limit <= FETCH_MAX;) {
-        st = fetch_piece(g, s, path, pod, rank, limit, &more);
+        st = fetch_piece(g, s, path, log, limit, &more);
         limit = more < 0 ? limit * 2 : FETCH_BYTES;
     }
     pthread_mutex_unlock(&g->spool_lock);
@@ -166,7 +166,7 @@ struct ask {
     struct gangs *g;
     struct hl_rpc_call *call;
     char job[HL_JOB_ID_MAX + 1], pod[HL_VOLCANO_NAME_MAX];
-    int attempt, rank, ended;
+    int attempt, rank, local_rank, ended;
     int64_t offset, size;
     size_t max;
     json_t *result;
@@ -204,7 +204,11 @@ static hl_status answer(struct ask *k)
     struct hl_buf raw = HL_BUF(SLICE_MAX + 16), data = HL_BUF(SLICE_MAX * 2);
     hl_status st = HL_OK;
     if (k->pod[0] != '\0') {
-        st = gang_log_fetch(k->g, k->job, k->attempt, k->rank, k->pod);
+        st = gang_log_fetch(k->g, &(struct gang_log){.job = k->job,
+                                                     .pod = k->pod,
+                                                     .attempt = k->attempt,
+                                                     .rank = k->rank,
+                                                     .local_rank = k->local_rank});
         if (st == HL_EINVAL || st == HL_ENOENT) /* it has not begun, or has just gone */
             st = HL_OK;
     }
@@ -244,7 +248,7 @@ static void on_done(uv_work_t *work, int status)
 }
 
 void gang_log_read(struct job *j, struct hl_rpc_call *call, const json_t *pod, int rank,
-                   const json_t *params)
+                   int local_rank, const json_t *params)
 {
     struct gangs *g = j->controller->gangs;
     int64_t max = hl_json_int(params, "maxBytes", 65536);
@@ -258,9 +262,10 @@ void gang_log_read(struct job *j, struct hl_rpc_call *call, const json_t *pod, i
     k->call = call;
     k->attempt = j->run.containers_attempt;
     k->rank = rank;
+    k->local_rank = local_rank;
     k->offset = hl_json_int(params, "offset", 0);
     k->max = max > 0 && (size_t)max < SLICE_MAX ? (size_t)max : SLICE_MAX;
-    k->ended = pod != NULL ? hl_volcano_rank_ended(pod, rank)
+    k->ended = pod != NULL ? hl_volcano_rank_ended(pod, local_rank)
                            : hl_job_state_ended(j->run.state) || j->run.state == HL_JOB_PENDING;
     memcpy(k->job, j->id, sizeof(k->job));
     if (pod != NULL)

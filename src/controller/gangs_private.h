@@ -32,6 +32,7 @@ struct gangs {
     json_t *next_jobs, *next_pods; /* of a list that comes by pages; NULL = none */
     int jobs_synced, pods_synced;
     unsigned calls; /* under way */
+    int looking;    /* a look at what is stale is posted */
     struct hl_volcano_opts volcano;
     char *ns, *queue, *device, *policy;
     char logs[PATH_MAX]; /* directory */
@@ -55,15 +56,20 @@ void gang_keep_logs(struct job *j);
 void gangs_look(struct job *j);
 
 /* gangs_logs.c */
-/* Fetch what is new of a rank's log. In a worker thread. */
-hl_status gang_log_fetch(struct gangs *g, const char *job, int attempt, int rank,
-                         const char *pod) HL_CHECK;
+/* A rank's log: what it is called here, and where its lines come from. */
+struct gang_log {
+    const char *job, *pod;
+    int attempt, rank, local_rank;
+};
+
+/* Fetch what is new of it. In a worker thread. */
+hl_status gang_log_fetch(struct gangs *g, const struct gang_log *log) HL_CHECK;
 /* Path of what was fetched. */
 void gang_log_path(const struct gangs *g, const char *job, int attempt, int rank,
                    char out[PATH_MAX]);
 /* Answers the call; pod: the rank's, NULL = it is gone. */
 void gang_log_read(struct job *j, struct hl_rpc_call *call, const json_t *pod, int rank,
-                   const json_t *params);
+                   int local_rank, const json_t *params);
 /* At the end: forget how far logs were fetched. */
 void gang_logs_fini(struct gangs *g);
 

@@ -34,6 +34,7 @@ void job_free(struct job *j)
         return;
     hl_job_fini(&j->spec);
     hl_jobrun_fini(&j->run);
+    hl_job_actions_fini(&j->actions);
     json_decref(j->doc);
     json_decref(j->events);
     json_decref(j->saved);
@@ -92,21 +93,13 @@ static void record_event(struct job *j, const struct hl_job_action *a)
     hl_info("job %s job=%s attempt=%d text=\"%s\"", a->word, j->id, a->attempt, a->text);
 }
 
-void job_event(struct job *j, struct hl_job_event *ev)
+/* What the steps changed is written, then done. */
+static void settle(struct job *j)
 {
-    struct hl_job_actions actions = {0};
+    struct hl_job_actions actions = j->actions; /* carrying them out may give events */
     int behind = j->unsaved;
-    ev->now_ms = hl_wall_ms();
-    hl_status st = hl_jobrun_step(&j->run, ev, &actions);
-    if (st != HL_OK) {
-        hl_error("job event refused job=%s error=\"%s\"", j->id, hl_error_text());
-        hl_job_actions_fini(&actions);
-        return;
-    }
-    for (size_t i = 0; i < actions.count; i++)
-        if (actions.list[i].kind == HL_JOB_DO_RECORD)
-            record_event(j, &actions.list[i]);
-    st = job_save(j);
+    j->actions = (struct hl_job_actions){0};
+    hl_status st = job_save(j);
     if (st == HL_OK && behind)
         resume_actions(j); /* with those of the events before */
     else if (st == HL_OK)
@@ -117,6 +110,35 @@ void job_event(struct job *j, struct hl_job_event *ev)
     if (st == HL_OK)
         rank_tables_tell(j);
     hl_job_actions_fini(&actions);
+}
+
+void job_event(struct job *j, struct hl_job_event *ev)
+{
+    size_t at = j->actions.count;
+    ev->now_ms = hl_wall_ms();
+    if (hl_jobrun_step(&j->run, ev, &j->actions) != HL_OK) {
+        hl_error("job event refused job=%s error=\"%s\"", j->id, hl_error_text());
+        return;
+    }
+    for (; at < j->actions.count; at++)
+        if (j->actions.list[at].kind == HL_JOB_DO_RECORD)
+            record_event(j, &j->actions.list[at]);
+    j->stepped = 1;
+    if (!j->held)
+        job_events_go(j);
+}
+
+void job_events_hold(struct job *j)
+{
+    j->held = 1;
+}
+
+void job_events_go(struct job *j)
+{
+    int stepped = j->stepped;
+    j->held = j->stepped = 0;
+    if (stepped)
+        settle(j);
 }
 
 /* ---- placing ----------------------------------------------------------------------------------

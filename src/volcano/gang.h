@@ -1,7 +1,9 @@
 /* volcano/gang.h - a gang as one Volcano Job of Kubernetes, and what its pods say about it.
  *
- * A container of the plan is a task of one replica, so that its pod has the environment of its own
- * ranks; a rank is a container of that pod and sees its own devices only: for it LOCAL_RANK is 0.
+ * A container of the plan is a pod, a rank a container of it that sees its own devices only: for it
+ * LOCAL_RANK is 0. In a small gang each pod is a task of its own, with the environment of its ranks
+ * written out. A large one would not fit the store: there pods that differ in their ranks only are
+ * replicas of one task, and a line of shell before the command counts the rank from the pod's name.
  * Names follow from job, attempt and index, so that a request that is sent twice makes one object;
  * the label HL_VOLCANO_GANG tells ours from those of another cluster.
  * Source: batch.volcano.sh/v1alpha1 (volcano.sh, "VolcanoJob"), core/v1.
@@ -10,8 +12,8 @@
  * Threads: any. Pure.
  * Errors:  HL_EINVAL: what Kubernetes can't have of this job; HL_ENOMEM.
  * Units:   ms, seconds where a name ends in _s.
- * Limits:  HL_VOLCANO_RANKS_MAX ranks, a Job of HL_VOLCANO_BYTES_MAX (a few hundred ranks; etcd
- *          takes 1.5 MiB).
+ * Limits:  HL_VOLCANO_RANKS_MAX ranks, a Job of HL_VOLCANO_BYTES_MAX (etcd takes 1.5 MiB): a few
+ *          hundred ranks where the job leaves the command to its image.
  */
 #ifndef HL_VOLCANO_GANG_H
 #define HL_VOLCANO_GANG_H
@@ -21,6 +23,11 @@
 #define HL_VOLCANO_RANKS_MAX 4096
 #define HL_VOLCANO_BYTES_MAX 1400000
 #define HL_VOLCANO_NAME_MAX  64
+/* Containers of ranks that are written out in one Job; a gang of more shares tasks. */
+#define HL_VOLCANO_WRITTEN_MAX 128
+/* Of one task: Volcano's svc plugin gives every pod the names of a task's pods in one variable,
+ * which Linux wants below 128 KiB. */
+#define HL_VOLCANO_TASK_PODS 512
 
 #define HL_VOLCANO_GANG     "helios.io/gang" /* label: id of the gang, random */
 #define HL_VOLCANO_ATTEMPT  "helios.io/attempt"
@@ -46,18 +53,23 @@ struct hl_volcano_gang {
 
 /* Into buffers of HL_VOLCANO_NAME_MAX. */
 void hl_volcano_job_name(const char *job_id, int attempt, char *out);
-void hl_volcano_pod_name(const char *job_id, int attempt, int index, char *out);
+/* The `replica`th pod of the task that begins with container `first`. */
+void hl_volcano_pod_name(const char *job_id, int attempt, int first, int replica, char *out);
 /* Of the ConfigMap with the rank table; HL_NODE_NAME_MAX and more. */
 void hl_volcano_map_name(const char *job_id, int attempt, char *out, size_t cap);
-/* Name of a rank's container. */
-void hl_volcano_rank_name(int rank, char *out);
+/* Name of the container of a pod's rank. */
+void hl_volcano_rank_name(int local_rank, char *out);
 
 /* Which rank is in which pod; the plan's nodes are the pods' names. Feasible. */
 hl_status hl_volcano_plan(const struct hl_job *job, const char *job_id, int attempt,
                           const struct hl_volcano_opts *opts, struct hl_plan **out) HL_CHECK;
 
-/* specs: ContainerSpec of each container, hl_plan_container_spec; near: for each the names of nodes
- * that should be preferred, arrays of text. New references. */
+/* How many containers of the plan share the task that begins with container `first`. Follows from
+ * job and plan alone. */
+int hl_volcano_task_pods(const struct hl_job *job, const struct hl_plan *plan, int first);
+
+/* specs: ContainerSpec of each task's first container, hl_plan_container_spec; near: for each
+ * container the names of nodes that should be preferred, arrays of text. New references. */
 hl_status hl_volcano_job(const struct hl_volcano_gang *g, const struct hl_volcano_opts *opts,
                          const json_t *specs, const json_t *near, json_t **out) HL_CHECK;
 json_t *hl_volcano_map(const struct hl_volcano_gang *g, const struct hl_volcano_opts *opts,
@@ -78,9 +90,10 @@ struct hl_volcano_pod {
     char message[HL_JOB_TEXT_MAX]; /* why it waits, failed or was lost; "" = nothing to say */
 };
 
-void hl_volcano_pod_read(const json_t *pod, struct hl_volcano_pod *out);
+/* first_rank: of the pod's, for the message. */
+void hl_volcano_pod_read(const json_t *pod, int first_rank, struct hl_volcano_pod *out);
 /* The rank's process has ended, or never will begin. */
-int hl_volcano_rank_ended(const json_t *pod, int rank);
+int hl_volcano_rank_ended(const json_t *pod, int local_rank);
 /* Why a Job that was not finished by its pods is at its end; NULL = it is not. Borrowed. */
 const char *hl_volcano_job_trouble(const json_t *job);
 

@@ -12,6 +12,16 @@
 #define TABLE_LABEL  "ring-controller.atlas"
 #define TABLE_VALUE  "ascend-910"
 #define NEAR_WEIGHT  100
+#define NEAR_MAX     64 /* names in one wish */
+#define POD_NAME     "HELIOS_POD"
+
+/* What the containers of one rank have in common, in all pods of a task. */
+struct pattern {
+    const struct hl_volcano_gang *g;
+    const struct hl_volcano_opts *opts;
+    const json_t *spec;
+    int first, pods; /* of the task; a task of one pod has everything written out */
+};
 
 int hl_volcano_is_ascend(const struct hl_volcano_opts *opts)
 {
@@ -94,20 +104,73 @@ static json_t *variables(const struct hl_plan *plan, const json_t *spec, const j
     return all;
 }
 
-static json_t *env_of(const struct hl_plan *plan, const json_t *spec, const json_t *rank)
+/* Those that the pod's name decides. */
+static const char *const counted[] = {"RANK",
+                                      "GLOBAL_RANK",
+                                      "GROUP_RANK",
+                                      "TENSOR_PARALLEL_RANK",
+                                      "PIPELINE_PARALLEL_RANK",
+                                      "DATA_PARALLEL_RANK"};
+
+static void put_field(json_t *list, const char *name, const char *path)
 {
-    json_t *all = variables(plan, spec, rank), *list = json_array(), *value;
+    json_array_append_new(list, json_pack("{s:s s:{s:{s:s}}}", "name", name, "valueFrom",
+                                          "fieldRef", "fieldPath", path));
+}
+
+static json_t *env_of(const struct pattern *p, const json_t *rank)
+{
+    json_t *all = variables(p->g->plan, p->spec, rank), *list = json_array(), *value;
     const char *name;
+    for (size_t i = 0; p->pods > 1 && i < HL_ARRAY_LEN(counted); i++)
+        json_object_del(all, counted[i]);
+    json_object_del(all, POD_NAME);
+    put_field(list, POD_NAME, "metadata.name");
     json_object_foreach (all, name, value) {
         if (strcmp(name, "HELIOS_NODE") == 0)
-            json_array_append_new(list, json_pack("{s:s s:{s:{s:s}}}", "name", name, "valueFrom",
-                                                  "fieldRef", "fieldPath", "spec.nodeName"));
+            put_field(list, name, "spec.nodeName");
         else
             json_array_append_new(list, json_pack("{s:s s:o}", "name", name, "value",
                                                   doubled(json_string_value(value))));
     }
     json_decref(all);
     return list;
+}
+
+/* Shell that sets them, hl_rank_of as text; then it becomes the program that its arguments are. */
+static void counting_script(const struct pattern *p, int local_rank, char *out, size_t cap)
+{
+    const struct hl_plan_container *c = &p->g->plan->containers[p->first];
+    const struct hl_grid *grid = &p->g->job->grid;
+    int inner = grid->order == HL_ORDER_TP_PP_DP ? grid->pp : grid->dp;
+    const char *dp = grid->order == HL_ORDER_TP_PP_DP ? "/" : "%";
+    const char *pp = grid->order == HL_ORDER_TP_PP_DP ? "%" : "/";
+    snprintf(out, cap,
+             "RANK=$((%d + ${" POD_NAME "##*-} * %d)); GLOBAL_RANK=$RANK; GROUP_RANK=$RANK; "
+             "TENSOR_PARALLEL_RANK=$((RANK %% %d)); "
+             "PIPELINE_PARALLEL_RANK=$((RANK / %d %s %d)); "
+             "DATA_PARALLEL_RANK=$((RANK / %d %s %d)); "
+             "export RANK GLOBAL_RANK GROUP_RANK TENSOR_PARALLEL_RANK "
+             "PIPELINE_PARALLEL_RANK DATA_PARALLEL_RANK; exec \"$@\"",
+             c->ranks[local_rank].rank, c->rank_count, grid->tp, grid->tp, pp, inner, grid->tp, dp,
+             inner);
+}
+
+static json_t *command_of(const struct pattern *p, int local_rank)
+{
+    const struct hl_job *job = p->g->job;
+    json_t *command = json_array();
+    if (p->pods > 1) {
+        char script[512]; /* numbers are all that varies */
+        counting_script(p, local_rank, script, sizeof(script));
+        json_array_append_new(command, json_string("/bin/sh"));
+        json_array_append_new(command, json_string("-c"));
+        json_array_append_new(command, doubled(script));
+        json_array_append_new(command, json_string("sh"));
+    }
+    for (size_t i = 0; i < job->command_count; i++)
+        json_array_append_new(command, doubled(job->command[i]));
+    return command;
 }
 
 /* Requests are limits: a pod of class Guaranteed, which a NUMA policy of the kubelet wants. */
@@ -143,22 +206,17 @@ static json_t *mounts_of(const struct hl_job *job)
     return list;
 }
 
-static json_t *container(const struct hl_volcano_gang *g, const struct hl_volcano_opts *opts,
-                         const json_t *spec, const json_t *rank, int ranks)
+static json_t *container(const struct pattern *p, const json_t *rank, int local_rank, int ranks)
 {
     char name[HL_VOLCANO_NAME_MAX];
-    const struct hl_job *job = g->job;
-    int has_gpu = json_array_size(json_object_get(spec, "gpus")) > 0;
-    hl_volcano_rank_name((int)hl_json_int(rank, "rank", 0), name);
+    const struct hl_job *job = p->g->job;
+    int has_gpu = json_array_size(json_object_get(p->spec, "gpus")) > 0;
+    hl_volcano_rank_name(local_rank, name);
     json_t *c = json_pack("{s:s s:s s:o s:o s:o}", "name", name, "image", job->image, "env",
-                          env_of(g->plan, spec, rank), "resources",
-                          resources(g, opts, ranks, has_gpu), "volumeMounts", mounts_of(job));
-    if (job->command_count > 0) {
-        json_t *command = json_array();
-        for (size_t i = 0; i < job->command_count; i++)
-            json_array_append_new(command, doubled(job->command[i]));
-        json_object_set_new(c, "command", command);
-    }
+                          env_of(p, rank), "resources", resources(p->g, p->opts, ranks, has_gpu),
+                          "volumeMounts", mounts_of(job));
+    if (job->command_count > 0)
+        json_object_set_new(c, "command", command_of(p, local_rank));
     if (job->workdir[0] == '/')
         json_object_set_new(c, "workingDir", json_string(job->workdir));
     return c;
@@ -182,33 +240,52 @@ static json_t *volumes_of(const struct hl_volcano_gang *g)
     return list;
 }
 
-/* Preferred, not required: a shard can be read from anywhere. */
-static void put_affinity(json_t *pod, const json_t *nodes)
+/* Of all pods of the task. */
+static json_t *nodes_near(const struct pattern *p, const json_t *near)
 {
-    if (json_array_size(nodes) == 0)
+    json_t *seen = json_object(), *list = json_array();
+    for (int i = p->first; i < p->first + p->pods; i++) {
+        const json_t *names = json_array_get(near, (size_t)i), *name;
+        size_t k;
+        json_array_foreach (names, k, name) {
+            const char *text = json_string_value(name);
+            if (json_array_size(list) >= NEAR_MAX || json_object_get(seen, text) != NULL)
+                continue;
+            json_object_set_new(seen, text, json_true());
+            json_array_append(list, (json_t *)name);
+        }
+    }
+    json_decref(seen);
+    return list;
+}
+
+/* Preferred, not required: a shard can be read from anywhere. Takes nodes. */
+static void put_affinity(json_t *pod, json_t *nodes)
+{
+    if (json_array_size(nodes) == 0) {
+        json_decref(nodes);
         return;
+    }
     json_object_set_new(pod, "affinity",
-                        json_pack("{s:{s:[{s:i s:{s:[{s:s s:s s:O}]}}]}}", "nodeAffinity",
+                        json_pack("{s:{s:[{s:i s:{s:[{s:s s:s s:o}]}}]}}", "nodeAffinity",
                                   "preferredDuringSchedulingIgnoredDuringExecution", "weight",
                                   NEAR_WEIGHT, "preference", "matchExpressions", "key",
                                   "kubernetes.io/hostname", "operator", "In", "values", nodes));
 }
 
-static json_t *pod_spec(const struct hl_volcano_gang *g, const struct hl_volcano_opts *opts,
-                        const json_t *spec, const json_t *near)
+static json_t *pod_spec(const struct pattern *p, const json_t *near)
 {
     json_t *containers = json_array();
-    const json_t *ranks = json_object_get(spec, "ranks"), *rank;
+    const json_t *ranks = json_object_get(p->spec, "ranks"), *rank;
     size_t i;
     json_array_foreach (ranks, i, rank)
-        json_array_append_new(containers,
-                              container(g, opts, spec, rank, (int)json_array_size(ranks)));
+        json_array_append_new(containers, container(p, rank, (int)i, (int)json_array_size(ranks)));
     json_t *pod = json_pack("{s:s s:s s:b s:b s:I s:o s:o}", "restartPolicy", "Never",
                             "schedulerName", "volcano", "automountServiceAccountToken", 0,
                             "enableServiceLinks", 0, "terminationGracePeriodSeconds",
-                            (json_int_t)(hl_json_int(spec, "stopGraceMs", 0) + 999) / 1000,
-                            "containers", containers, "volumes", volumes_of(g));
-    put_affinity(pod, near);
+                            (json_int_t)(hl_json_int(p->spec, "stopGraceMs", 0) + 999) / 1000,
+                            "containers", containers, "volumes", volumes_of(p->g));
+    put_affinity(pod, nodes_near(p, near));
     return pod;
 }
 
@@ -219,14 +296,14 @@ static const char *policy_of(const struct hl_volcano_gang *g, const struct hl_vo
     return guaranteed ? opts->topology_policy : "none";
 }
 
-static json_t *task(const struct hl_volcano_gang *g, const struct hl_volcano_opts *opts, int index,
-                    const json_t *spec, const json_t *near)
+static json_t *task(const struct pattern *p, const json_t *near)
 {
     char name[32];
-    snprintf(name, sizeof(name), "c%d", index);
-    return json_pack("{s:s s:i s:i s:s s:{s:o s:o}}", "name", name, "replicas", 1, "minAvailable",
-                     1, "topologyPolicy", policy_of(g, opts), "template", "metadata",
-                     metadata(g, opts, ""), "spec", pod_spec(g, opts, spec, near));
+    snprintf(name, sizeof(name), "c%d", p->first);
+    return json_pack("{s:s s:i s:i s:s s:{s:o s:o}}", "name", name, "replicas", p->pods,
+                     "minAvailable", p->pods, "topologyPolicy", policy_of(p->g, p->opts),
+                     "template", "metadata", metadata(p->g, p->opts, ""), "spec",
+                     pod_spec(p, near));
 }
 
 /* ---- the Job --------------------------------------------------------------------------------- */
@@ -239,8 +316,11 @@ static hl_status check_size(const struct hl_volcano_gang *g, const json_t *doc)
     if (n > HL_VOLCANO_BYTES_MAX)
         return hl_fail(HL_EINVAL,
                        "job '%s' with %d ranks is a Volcano Job of %zu bytes, at most %d can be "
-                       "stored: use fewer ranks or shorter variables",
-                       g->job->name, g->plan->world_size, n, HL_VOLCANO_BYTES_MAX);
+                       "stored: %s",
+                       g->job->name, g->plan->world_size, n, HL_VOLCANO_BYTES_MAX,
+                       g->job->command_count == 0
+                           ? "give it a command, so that its pods can share a description"
+                           : "use shorter variables, a shorter command or fewer ranks in a pod");
     return HL_OK;
 }
 
@@ -259,9 +339,11 @@ hl_status hl_volcano_job(const struct hl_volcano_gang *g, const struct hl_volcan
     json_t *tasks = json_array();
     int n = g->plan->container_count;
     hl_volcano_job_name(g->job_id, g->attempt, name);
-    for (int i = 0; i < n; i++)
-        json_array_append_new(tasks, task(g, opts, i, json_array_get(specs, (size_t)i),
-                                          json_array_get(near, (size_t)i)));
+    for (struct pattern p = {.g = g, .opts = opts}; p.first < n; p.first += p.pods) {
+        p.spec = json_array_get(specs, json_array_size(tasks));
+        p.pods = hl_volcano_task_pods(g->job, g->plan, p.first);
+        json_array_append_new(tasks, task(&p, near));
+    }
     json_t *doc =
         json_pack("{s:s s:s s:o s:{s:s s:s s:i s:i s:i s:o s:[{s:s s:s}] s:o}}", "apiVersion",
                   "batch.volcano.sh/v1alpha1", "kind", "Job", "metadata", metadata(g, opts, name),

@@ -1,4 +1,4 @@
-/* Names: what a pod is called decides. PODS: "helios-JOB-aATTEMPT-cINDEX-0", as Volcano makes it of
+/* Names: what a pod is called decides. "helios-JOB-aATTEMPT-cFIRST-REPLICA", as Volcano makes it of
  * Job, task and replica, must be a DNS label of 63 bytes. */
 #include <stdio.h>
 #include <string.h>
@@ -32,11 +32,11 @@ void hl_volcano_job_name(const char *job_id, int attempt, char *out)
     snprintf(out, HL_VOLCANO_NAME_MAX, "helios-%s-a%d", id, attempt);
 }
 
-void hl_volcano_pod_name(const char *job_id, int attempt, int index, char *out)
+void hl_volcano_pod_name(const char *job_id, int attempt, int first, int replica, char *out)
 {
     char job[HL_VOLCANO_NAME_MAX];
     hl_volcano_job_name(job_id, attempt, job);
-    snprintf(out, HL_VOLCANO_NAME_MAX, "%.50s-c%d-0", job, index);
+    snprintf(out, HL_VOLCANO_NAME_MAX, "%.50s-c%d-%d", job, first, replica);
 }
 
 void hl_volcano_map_name(const char *job_id, int attempt, char *out, size_t cap)
@@ -46,7 +46,7 @@ void hl_volcano_map_name(const char *job_id, int attempt, char *out, size_t cap)
     snprintf(out, cap, "rings-config-%s", job);
 }
 
-void hl_volcano_rank_name(int rank, char *out)
+void hl_volcano_rank_name(int local_rank, char *out)
 {
-    snprintf(out, HL_VOLCANO_NAME_MAX, "rank-%d", rank);
+    snprintf(out, HL_VOLCANO_NAME_MAX, "local-%d", local_rank);
 }

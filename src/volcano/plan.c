@@ -41,6 +41,48 @@ static hl_status set_address(struct hl_plan *plan, const char *job_id, int attem
                : hl_fail(HL_ENOMEM, "memory is short for a plan");
 }
 
+/* Equal: they read the same shards, so that what is near to one is near to the other. */
+static int same_shards(const struct hl_plan_container *a, const struct hl_plan_container *b)
+{
+    return a->ranks[0].at.pp == b->ranks[0].at.pp && a->ranks[0].at.tp == b->ranks[0].at.tp;
+}
+
+static int run_length(const struct hl_plan *plan, int first, int apart)
+{
+    const struct hl_plan_container *c = &plan->containers[first];
+    int n = 1;
+    while (first + n < plan->container_count && n < HL_VOLCANO_TASK_PODS &&
+           c[n].rank_count == c->rank_count && (!apart || same_shards(c, &c[n])))
+        n++;
+    return n;
+}
+
+/* Tasks whose pods read the same shards, unless that makes more than can be written out. */
+int hl_volcano_task_pods(const struct hl_job *job, const struct hl_plan *plan, int first)
+{
+    int tasks = 0;
+    if (plan->world_size <= HL_VOLCANO_WRITTEN_MAX || job->command_count == 0)
+        return 1;
+    for (int at = 0; at < plan->container_count; at += run_length(plan, at, 1))
+        tasks++;
+    return run_length(plan, first, tasks * plan->ranks_per_container <= HL_VOLCANO_WRITTEN_MAX);
+}
+
+static void name_pods(const struct hl_job *job, const char *job_id, int attempt,
+                      struct hl_plan *plan)
+{
+    int first = 0, pods = 0;
+    for (int i = 0; i < plan->container_count; i++) {
+        char name[HL_VOLCANO_NAME_MAX];
+        if (i == first + pods) {
+            first = i;
+            pods = hl_volcano_task_pods(job, plan, first);
+        }
+        hl_volcano_pod_name(job_id, attempt, first, i - first, name);
+        memcpy(plan->containers[i].node, name, sizeof(plan->containers[i].node));
+    }
+}
+
 static hl_status make(const struct hl_job *job, const struct hl_cluster *cluster,
                       const char *job_id, int attempt, struct hl_plan **out)
 {
@@ -48,11 +90,7 @@ static hl_status make(const struct hl_job *job, const struct hl_cluster *cluster
     HL_TRY(hl_plan_make(job, cluster, NULL, &plan));
     if (!plan->feasible)
         return hl_fail(HL_EINVAL, "job '%s': %s", job->name, plan->reason);
-    for (int i = 0; i < plan->container_count; i++) {
-        char name[HL_VOLCANO_NAME_MAX];
-        hl_volcano_pod_name(job_id, attempt, i, name);
-        memcpy(plan->containers[i].node, name, sizeof(plan->containers[i].node));
-    }
+    name_pods(job, job_id, attempt, plan);
     HL_TRY(set_address(plan, job_id, attempt));
     *out = hl_steal(&plan);
     return HL_OK;

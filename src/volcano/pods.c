@@ -37,16 +37,20 @@ static const json_t *state_of(const json_t *container, const char *which)
     return json_object_get(json_object_get(container, "state"), which);
 }
 
-/* "rank-3" -> "rank 3" */
-static const char *rank_text(const json_t *container)
+/* Of a container by its name; those that somebody added to the pod (a mesh's) are no ranks. */
+static const char *who(const json_t *container, int first_rank, char buf[48])
 {
     const char *name = hl_json_str(container, "name", "");
-    return strncmp(name, "rank-", 5) == 0 ? name + 5 : name;
+    if (strncmp(name, "local-", 6) == 0)
+        snprintf(buf, 48, "rank %d", first_rank + atoi(name + 6));
+    else
+        snprintf(buf, 48, "container %.30s", name);
+    return buf;
 }
 
-static void describe_end(const json_t *container, const json_t *end, struct hl_volcano_pod *out)
+static void describe_end(const json_t *end, const char *rank, struct hl_volcano_pod *out)
 {
-    const char *why = hl_json_str(end, "message", ""), *rank = rank_text(container);
+    const char *why = hl_json_str(end, "message", "");
     size_t n = strcspn(why, "\n");
     int len = (int)(n < 120 ? n : 120);
     out->state = HL_CONTAINER_FAILED;
@@ -54,29 +58,31 @@ static void describe_end(const json_t *container, const json_t *end, struct hl_v
     if (out->exit_code > SIGNALLED)
         out->signal = out->exit_code - SIGNALLED;
     if (strcmp(hl_json_str(end, "reason", ""), "OOMKilled") == 0)
-        say(out, "rank %.20s was killed, its memory was full (OOMKilled)", rank);
+        say(out, "%s was killed, its memory was full (OOMKilled)", rank);
     else if (out->signal > 0)
-        say(out, "rank %.20s was killed by signal %d%s%.*s", rank, out->signal, len > 0 ? ": " : "",
-            len, why);
+        say(out, "%s was killed by signal %d%s%.*s", rank, out->signal, len > 0 ? ": " : "", len,
+            why);
     else
-        say(out, "rank %.20s exited with code %d%s%.*s", rank, out->exit_code, len > 0 ? ": " : "",
-            len, why);
+        say(out, "%s exited with code %d%s%.*s", rank, out->exit_code, len > 0 ? ": " : "", len,
+            why);
 }
 
 /* Returns 1 when a rank has failed; else how many have begun. */
-static int look_at_ranks(const json_t *list, size_t *begun, struct hl_volcano_pod *out)
+static int look_at_ranks(const json_t *list, int first_rank, size_t *begun,
+                         struct hl_volcano_pod *out)
 {
+    char rank[48];
     size_t i;
     const json_t *c;
     json_array_foreach (list, i, c) {
         const json_t *end = state_of(c, "terminated"), *wait = state_of(c, "waiting");
         if (end != NULL && hl_json_int(end, "exitCode", 0) != 0) {
-            describe_end(c, end, out);
+            describe_end(end, who(c, first_rank, rank), out);
             return 1;
         }
         *begun += end != NULL || state_of(c, "running") != NULL;
         if (wait != NULL)
-            say(out, "rank %.20s waits: %.60s %.140s", rank_text(c),
+            say(out, "%s waits: %.60s %.140s", who(c, first_rank, rank),
                 hl_json_str(wait, "reason", ""), hl_json_str(wait, "message", ""));
     }
     return 0;
@@ -112,17 +118,18 @@ static int was_taken(const json_t *status, struct hl_volcano_pod *out)
     return found;
 }
 
-static void read_failed(const json_t *status, struct hl_volcano_pod *out)
+static void read_failed(const json_t *status, int first_rank, struct hl_volcano_pod *out)
 {
     size_t begun = 0;
-    if (!look_at_ranks(hl_json_list(status, "containerStatuses"), &begun, out)) {
+    if (!look_at_ranks(hl_json_list(status, "containerStatuses"), first_rank, &begun, out)) {
         out->state = HL_CONTAINER_LOST;
         say(out, "the pod failed: %.60s %.140s", hl_json_str(status, "reason", ""),
             hl_json_str(status, "message", ""));
     }
 }
 
-static void read_alive(const json_t *pod, const json_t *status, struct hl_volcano_pod *out)
+static void read_alive(const json_t *pod, const json_t *status, int first_rank,
+                       struct hl_volcano_pod *out)
 {
     const json_t *list = hl_json_list(status, "containerStatuses");
     const json_t *unplaced = condition(status, "PodScheduled", "False");
@@ -131,13 +138,13 @@ static void read_alive(const json_t *pod, const json_t *status, struct hl_volcan
     if (unplaced != NULL)
         say(out, "%.60s: %.160s", hl_json_str(unplaced, "reason", ""),
             hl_json_str(unplaced, "message", ""));
-    if (look_at_ranks(list, &begun, out))
+    if (look_at_ranks(list, first_rank, &begun, out))
         return;
     if (strcmp(hl_json_str(status, "phase", ""), "Running") == 0 && begun >= wanted)
         out->state = HL_CONTAINER_RUNNING;
 }
 
-void hl_volcano_pod_read(const json_t *pod, struct hl_volcano_pod *out)
+void hl_volcano_pod_read(const json_t *pod, int first_rank, struct hl_volcano_pod *out)
 {
     const json_t *status = json_object_get(pod, "status");
     const char *phase = hl_json_str(status, "phase", "Pending");
@@ -150,19 +157,19 @@ void hl_volcano_pod_read(const json_t *pod, struct hl_volcano_pod *out)
         out->state = HL_CONTAINER_LOST;
         say(out, "the pod is being deleted");
     } else if (strcmp(phase, "Failed") == 0) {
-        read_failed(status, out);
+        read_failed(status, first_rank, out);
     } else {
-        read_alive(pod, status, out);
+        read_alive(pod, status, first_rank, out);
     }
 }
 
-int hl_volcano_rank_ended(const json_t *pod, int rank)
+int hl_volcano_rank_ended(const json_t *pod, int local_rank)
 {
     char name[HL_VOLCANO_NAME_MAX];
     const json_t *status = json_object_get(pod, "status"), *c;
     const char *phase = hl_json_str(status, "phase", "");
     size_t i;
-    hl_volcano_rank_name(rank, name);
+    hl_volcano_rank_name(local_rank, name);
     if (strcmp(phase, "Succeeded") == 0 || strcmp(phase, "Failed") == 0)
         return 1;
     json_array_foreach (hl_json_list(status, "containerStatuses"), i, c) {

@@ -40,6 +40,25 @@ echo loaded
 HOLD = "while [ ! -e %(dir)s/end ]; do sleep 0.05; done; echo bye"
 
 
+# 250 pods of four ranks, one of which waits for the table of all.
+WIDE = """
+jobName: wide
+parallelism: {pipeline_parallel_size: 2, tensor_parallel_size: 4, data_parallel_size: 125}
+dockerImage: registry.example/train:1
+resources: {ranks_per_slot: 4}
+restarts: 1
+env: {PRICE: "$5"}
+command:
+- /bin/sh
+- -c
+- |
+  [ $RANK != 999 ] || until grep -q '"completed"' "$RANK_TABLE_FILE"; do sleep 0.2; done
+  [ $RANK != 999 ] || cp "$RANK_TABLE_FILE" DIR/table
+  echo "$HELIOS_ATTEMPT $RANK $PIPELINE_PARALLEL_RANK $TENSOR_PARALLEL_RANK $DATA_PARALLEL_RANK $LOCAL_RANK $WORLD_SIZE $MASTER_ADDR $PRICE"
+  [ $RANK.$HELIOS_ATTEMPT != 999.1 ] || { echo what went wrong; exit 7; }
+"""
+
+
 class Gangs:
     def start_cluster(self, up=(), env=None):
         self.cluster = Cluster(nodes=1, slots=1, up=up, env={
@@ -83,9 +102,9 @@ class Gangs:
     def kinds(self, job):
         return [e["kind"] for e in self.cluster.job(job)["events"]]
 
-    def wait_gone(self):
+    def wait_gone(self, seconds=30):
         for plural in ("vcjobs", "pods", "configmaps"):
-            wait_for(f"no {plural} are left", lambda p=plural: not self.objects(p), 30)
+            wait_for(f"no {plural} are left", lambda p=plural: not self.objects(p), seconds)
 
     # ---- scenarios ----
 
@@ -140,7 +159,7 @@ class Gangs:
         failed = next(e["text"] for e in seen["events"] if e["kind"] == "container-failed")
         self.assertIn("rank 3 exited with code 7", failed)
         wait_for("only the second attempt is left", lambda: list(self.objects("vcjobs")) == [f"helios-{job}-a2"])
-        os.kill(self.volcano.logs[f"helios-{job}-a2-c1-0", "rank-2"].process.pid, signal.SIGKILL)
+        os.kill(self.volcano.logs[f"helios-{job}-a2-c1-0", "local-0"].process.pid, signal.SIGKILL)
         ended = c.wait_job(job, "failed")
         self.assertIn("rank 2 was killed by signal 9", ended["reason"])
         self.wait_gone()
@@ -183,6 +202,35 @@ class Gangs:
         self.volcano.paused = False
         self.end_ranks()
         c.wait_job(job, "succeeded")
+
+    def test_a_gang_of_a_thousand_ranks(self):
+        c = self.start_cluster()
+        job = c.submit(WIDE.replace("DIR", str(c.dir)))
+        c.wait_job(job, "succeeded", seconds=180)
+        described = c.job(job)
+        self.assertEqual(described["attempt"], 2)
+        self.assertIn("rank 999 exited with code 7", next(e["text"] for e in described["events"] if e["kind"] == "container-failed"))
+        told = {}
+        for (pod, _), container in self.volcano.logs.items():
+            if pod.startswith(f"helios-{job}-a2-"):
+                words = container.lines[-1][1].split()
+                told[int(words[1])] = (pod, *words)
+        self.assertEqual(sorted(told), list(range(1000)))
+        for container in described["plan"]["containers"]:
+            for r in container["ranks"]:
+                self.assertEqual(told[r["rank"]], (
+                    container["node"], "2", str(r["rank"]), str(r["pp"]), str(r["tp"]), str(r["dp"]), "0", "1000",
+                    f"helios-{job}-a2-c0-0.helios-{job}-a2", "$5"))
+        table = json.loads((c.dir / "table").read_text())
+        self.assertEqual([(s["server_id"], [d["rank_id"] for d in s["device"]]) for s in table["server_list"]],
+                         [(p["node"], [str(r["rank"]) for r in p["ranks"]]) for p in described["plan"]["containers"]])
+        self.assertEqual(c.log(job, 998).split()[:2], ["2", "998"])
+        doc = self.objects("vcjobs")[f"helios-{job}-a2"]
+        self.assertEqual(([t["replicas"] for t in doc["spec"]["tasks"]], doc["spec"]["minAvailable"]), ([125, 125], 250))
+        self.assertEqual({p.split("-c")[0] for p in self.objects("pods")}, {f"helios-{job}-a2"})  # none of the first attempt
+        self.api.delete("vcjobs", self.namespace, f"helios-{job}-a2")
+        self.wait_gone(120)
+        self.assertEqual(self.volcano.made, [f"helios-{job}-a1", f"helios-{job}-a2"])
 
     def test_a_log_is_whole_however_often_it_is_read(self):
         c = self.start_cluster()

@@ -81,6 +81,7 @@ class Volcano:
         self.made = []    # names of all Jobs that were ever seen
         self.jobs = {}    # name -> uid
         self.devices = 0  # given out
+        self.data = {}    # ConfigMap -> what is in it
         self.lock = threading.RLock()
         self.ending = threading.Event()
         self.errors = []
@@ -119,6 +120,8 @@ class Volcano:
     def _step(self):
         jobs = {j["metadata"]["name"]: j for j in self.api.list("vcjobs", self.namespace)}
         pods = {p["metadata"]["name"]: p for p in self.api.list("pods", self.namespace)}
+        configs = self.api.list("configmaps", self.namespace)
+        self.data = {c["metadata"]["name"]: c.get("data", {}) for c in configs}
         for name, job in jobs.items():
             if self.jobs.get(name) != job["metadata"]["uid"]:
                 self.jobs[name] = job["metadata"]["uid"]
@@ -129,10 +132,10 @@ class Volcano:
         for name, pod in pods.items():
             owner = next(iter(pod["metadata"].get("ownerReferences", [])), None)
             if owner is not None and self.jobs.get(owner["name"]) != owner["uid"]:
-                self._delete_pod(name)
+                self._delete_pod(pod)
             else:
                 self._keep_pod(pod)
-        for config in self.api.list("configmaps", self.namespace):
+        for config in configs:
             for owner in config["metadata"].get("ownerReferences", []):
                 if self.jobs.get(owner["name"]) != owner["uid"] and not self._is_there(owner):
                     self.api.delete("configmaps", self.namespace, config["metadata"]["name"])
@@ -162,7 +165,7 @@ class Volcano:
             self._set_phase(job, "Terminated")  # its policy for evictions
             for _, name in names:
                 if name in pods:
-                    self._delete_pod(name)
+                    self._delete_pod(pods[name])
             return
         running = sum(p.get("status", {}).get("phase") == "Running" for p in pods.values())
         if missing and running + len(names) <= self.slots:  # all of minAvailable, or none
@@ -202,12 +205,11 @@ class Volcano:
             "server_id": "10.0.0.1",
             "devices": [{"device_id": str(d), "device_ip": f"192.168.0.{d + 1}"} for d in range(first, first + count)]})}
 
-    def _delete_pod(self, name):
-        pod = self.api.get("pods", self.namespace, name)
+    def _delete_pod(self, pod):
         started = self.pods.pop(pod["metadata"]["uid"], None)
         if started is not None:
             self._stop(started)
-        self.api.delete("pods", self.namespace, name)
+        self.api.delete("pods", self.namespace, pod["metadata"]["name"])
 
     # ---- the kubelet ----
 
@@ -232,8 +234,9 @@ class Volcano:
             return
         if known is None:
             known = self._start(pod)
-        self._write_maps(known)
         states = [c.state() for c in known["containers"]]
+        if any("running" in s for s in states):
+            self._write_maps(known)
         codes = [s["terminated"]["exitCode"] for s in states if "terminated" in s]
         ended = len(codes) == len(states)
         phase = "Running" if not ended else "Failed" if any(codes) else "Succeeded"
@@ -266,11 +269,7 @@ class Volcano:
 
     def _write_maps(self, known):
         for name, folder in known["maps"].items():
-            try:
-                data = self.api.get("configmaps", self.namespace, name)["data"]
-            except kube_api.Refused:
-                continue
-            for key, text in data.items():
+            for key, text in self.data.get(name, {}).items():
                 (folder / f".{key}").write_text(text, encoding="utf-8")
                 os.replace(folder / f".{key}", folder / key)
 

@@ -49,7 +49,7 @@ static struct hl_plan *plan_of(const struct hl_job *job, const struct hl_volcano
 static json_t *specs_of(const struct hl_job *job, const struct hl_plan *plan)
 {
     json_t *specs = json_array();
-    for (int i = 0; i < plan->container_count; i++)
+    for (int i = 0; i < plan->container_count; i += hl_volcano_task_pods(job, plan, i))
         json_array_append_new(
             specs, hl_plan_container_spec(job, plan, i,
                                           &(struct hl_plan_spec_opts){.job_id = "gpt-7",
@@ -125,9 +125,9 @@ static void names_are_dns_labels_and_never_the_same(void **state)
     for (size_t i = 0; i < 6; i++) {
         char pod[HL_VOLCANO_NAME_MAX];
         hl_volcano_job_name(ids[i], 12, names[i]);
-        hl_volcano_pod_name(ids[i], 1008, 4095, pod);
+        hl_volcano_pod_name(ids[i], 1008, 3584, 511, pod);
         assert_true(strlen(pod) <= 63);
-        assert_non_null(strstr(pod, "-a1008-c4095-0"));
+        assert_non_null(strstr(pod, "-a1008-c3584-511"));
         for (const char *p = pod; *p != '\0'; p++)
             assert_true(islower((unsigned char)*p) || isdigit((unsigned char)*p) || *p == '-');
         for (size_t k = 0; k < i; k++)
@@ -186,7 +186,7 @@ static void a_rank_is_a_container_with_its_own_identity(void **state)
     json_t *doc;
     assert_int_equal(make(&job, &plain, NULL, &doc), HL_OK);
     json_t *c = at(doc, "spec.tasks.1.template.spec.containers.1");
-    is_text(c, "name", "rank-3");
+    is_text(c, "name", "local-1");
     is_text(c, "image", "img:1");
     is_text(c, "workingDir", "/w");
     is_text(c, "command.2", "echo $$$$ $$(RANK)"); /* Kubernetes makes "echo $$ $(RANK)" of it */
@@ -212,6 +212,189 @@ static void a_rank_is_a_container_with_its_own_identity(void **state)
     json_t *node = json_object_get(var(c, "HELIOS_NODE"), "valueFrom");
     is_text(node, "fieldRef.fieldPath", "spec.nodeName");
     json_decref(doc);
+    hl_job_fini(&job);
+}
+
+/* ---- more ranks than can be written out ------------------------------------------------------ */
+
+struct large {
+    struct hl_job job;
+    struct hl_plan *plan;
+    json_t *doc;
+};
+
+static void large_make(struct large *l, const char *parallelism, int ranks_per_slot)
+{
+    char text[512];
+    snprintf(text, sizeof(text),
+             "{\"jobName\":\"g\",\"dockerImage\":\"i\",\"command\":[\"prog\",\"a b\",\"$1\"],"
+             "\"parallelism\":{%s},\"resources\":{\"ranks_per_slot\":%d}}",
+             parallelism, ranks_per_slot);
+    l->job = job_of(text);
+    l->plan = plan_of(&l->job, &plain);
+    if (make(&l->job, &plain, NULL, &l->doc) != HL_OK)
+        fail_msg("%s", hl_error_text());
+}
+
+static void large_free(struct large *l)
+{
+    json_decref(l->doc);
+    hl_plan_free(l->plan);
+    hl_job_fini(&l->job);
+}
+
+/* Kubernetes' $$ is a $. */
+static void put_shell(char *out, size_t cap, const char *text)
+{
+    size_t n = strlen(out);
+    for (; *text != '\0' && n + 1 < cap; text++) {
+        out[n++] = *text;
+        text += text[0] == '$' && text[1] == '$';
+    }
+    out[n] = '\0';
+}
+
+/* What the shell in a pod makes of the rank's command: its words after the variables. */
+static void expect_rank(json_t *container, const struct hl_plan_container *c, int local)
+{
+    const struct hl_plan_rank *r = &c->ranks[local];
+    char line[2048] = "", want[256], got[256] = "";
+    is_text(container, "command.0", "/bin/sh");
+    is_text(container, "command.3", "sh");
+    is_text(container, "command.4", "prog");
+    is_text(container, "command.5", "a b");
+    is_text(container, "command.6", "$$1");
+    snprintf(line, sizeof(line), "%s=%s /bin/sh -c '", "HELIOS_POD", c->node);
+    put_shell(line, sizeof(line), json_string_value(at(container, "command.2")));
+    size_t n = strlen(line);
+    snprintf(line + n, sizeof(line) - n,
+             "' sh sh -c 'echo $RANK $GLOBAL_RANK $GROUP_RANK $TENSOR_PARALLEL_RANK "
+             "$PIPELINE_PARALLEL_RANK $DATA_PARALLEL_RANK \"$0\" \"$1\"' 'a b' '$1'");
+    snprintf(want, sizeof(want), "%d %d %d %d %d %d a b $1\n", r->rank, r->rank, r->rank, r->at.tp,
+             r->at.pp, r->at.dp);
+    FILE *sh = popen(line, "r");
+    assert_non_null(sh);
+    assert_non_null(fgets(got, sizeof(got), sh));
+    assert_int_equal(pclose(sh), 0);
+    assert_string_equal(got, want);
+}
+
+/* Every pod has its task and replica; a few of them are asked who they are. */
+static void expect_ranks(struct large *l)
+{
+    int i = 0, every = l->plan->container_count / 6 + 1;
+    size_t t;
+    json_t *task;
+    json_array_foreach (at(l->doc, "spec.tasks"), t, task) {
+        int pods = (int)json_integer_value(at(task, "replicas"));
+        assert_int_equal(json_integer_value(at(task, "minAvailable")), pods);
+        for (int k = 0; k < pods; k++, i++) {
+            const struct hl_plan_container *c = &l->plan->containers[i];
+            char name[128];
+            snprintf(name, sizeof(name), "helios-gpt-7-a2-%s-%d", hl_json_str(task, "name", ""), k);
+            assert_string_equal(c->node, name);
+            json_t *ranks = at(task, "template.spec.containers");
+            assert_int_equal(json_array_size(ranks), c->rank_count);
+            if (pods == 1)
+                assert_int_equal(
+                    atoi(hl_json_str(var(json_array_get(ranks, 0), "RANK"), "value", "")),
+                    c->ranks[0].rank); /* written out */
+            else if (i % every == 0 || k == pods - 1)
+                for (int r = 0; r < c->rank_count; r += c->rank_count - (c->rank_count > 1))
+                    expect_rank(json_array_get(ranks, (size_t)r), c, r);
+        }
+    }
+    assert_int_equal(i, l->plan->container_count);
+    assert_int_equal(json_integer_value(at(l->doc, "spec.minAvailable")), i);
+}
+
+static void pods_of_a_large_gang_share_tasks_and_count_their_ranks(void **state)
+{
+    (void)state;
+
+    static const struct {
+        const char *parallelism;
+        int ranks_per_slot, tasks;
+    } grids[] = {
+        {"\"data_parallel_size\":1000", 1, 2}, /* 512 pods to a task */
+        {"\"data_parallel_size\":4096", 1, 8},
+        {"\"pipeline_parallel_size\":4,\"tensor_parallel_size\":8,\"data_parallel_size\":40", 8, 4},
+        {"\"pipeline_parallel_size\":4,\"tensor_parallel_size\":8,\"data_parallel_size\":8,"
+         "\"order\":\"tp-pp-dp\"",
+         8, 1}, /* stages alternate: they can't be kept apart */
+        {"\"pipeline_parallel_size\":3,\"tensor_parallel_size\":2,\"data_parallel_size\":25,"
+         "\"order\":\"tp-pp-dp\"",
+         4, 2}, /* the last pod has two ranks */
+    };
+
+    for (size_t i = 0; i < HL_ARRAY_LEN(grids); i++) {
+        struct large l;
+        large_make(&l, grids[i].parallelism, grids[i].ranks_per_slot);
+        assert_int_equal(json_array_size(at(l.doc, "spec.tasks")), grids[i].tasks);
+        assert_true(json_dumpb(l.doc, NULL, 0, JSON_COMPACT) < 400000);
+        expect_ranks(&l);
+        large_free(&l);
+    }
+}
+
+static int has_var(json_t *container, const char *name)
+{
+    size_t i;
+    json_t *v;
+    int n = 0;
+    json_array_foreach (at(container, "env"), i, v)
+        n += strcmp(hl_json_str(v, "name", ""), name) == 0;
+    return n;
+}
+
+/* But for the ranks' numbers, which the command sets, both ways give the same variables. */
+static void a_rank_has_the_same_variables_in_a_large_gang(void **state)
+{
+    (void)state;
+    static const char *const counted[] = {"RANK",
+                                          "GLOBAL_RANK",
+                                          "GROUP_RANK",
+                                          "TENSOR_PARALLEL_RANK",
+                                          "PIPELINE_PARALLEL_RANK",
+                                          "DATA_PARALLEL_RANK"};
+    struct large few, many;
+    large_make(&few, "\"data_parallel_size\":128", 2);
+    large_make(&many, "\"data_parallel_size\":130", 2);
+    json_t *a = at(few.doc, "spec.tasks.0.template.spec.containers.1");
+    json_t *b = at(many.doc, "spec.tasks.0.template.spec.containers.1");
+    assert_int_equal(json_array_size(at(a, "env")),
+                     json_array_size(at(b, "env")) + HL_ARRAY_LEN(counted));
+    for (size_t i = 0; i < HL_ARRAY_LEN(counted); i++) {
+        assert_int_equal(has_var(a, counted[i]), 1);
+        assert_int_equal(has_var(b, counted[i]), 0);
+    }
+    json_t *pod = json_object_get(var(b, "HELIOS_POD"), "valueFrom");
+    is_text(pod, "fieldRef.fieldPath", "metadata.name");
+    assert_string_equal(hl_json_str(var(b, "LOCAL_RANK"), "value", ""), "0");
+    assert_string_equal(hl_json_str(var(b, "WORLD_SIZE"), "value", ""), "130");
+    is_text(a, "command.0", "prog"); /* no shell where none is needed */
+    large_free(&few);
+    large_free(&many);
+}
+
+static void a_task_wants_to_be_near_what_its_pods_read(void **state)
+{
+    (void)state;
+    struct hl_job job = job_of("{\"jobName\":\"g\",\"dockerImage\":\"i\",\"command\":\"x\","
+                               "\"parallelism\":{\"pipeline_parallel_size\":2,"
+                               "\"data_parallel_size\":100}}");
+    json_t *near = json_array(), *doc;
+    for (int i = 0; i < 200; i++)
+        json_array_append_new(near,
+                              i < 100 ? json_array() : json_pack("[s s]", "b", i % 2 ? "a" : "c"));
+    assert_int_equal(make(&job, &plain, near, &doc), HL_OK);
+    assert_int_equal(json_array_size(at(doc, "spec.tasks")), 2);
+    assert_null(json_object_get(at(doc, "spec.tasks.0.template.spec"), "affinity"));
+    json_t *wish = at(doc, "spec.tasks.1.template.spec.affinity.nodeAffinity");
+    wish = at(wish, "preferredDuringSchedulingIgnoredDuringExecution.0.preference");
+    assert_int_equal(json_array_size(at(wish, "matchExpressions.0.values")), 3);
+    json_decref(doc);
+    json_decref(near);
     hl_job_fini(&job);
 }
 
@@ -262,6 +445,7 @@ static void what_kubernetes_can_not_have_is_refused(void **state)
     json_t *doc = NULL;
     assert_int_equal(make(&job, &plain, NULL, &doc), HL_EINVAL);
     assert_non_null(strstr(hl_error_text(), "at most 1400000 can be stored"));
+    assert_non_null(strstr(hl_error_text(), "give it a command"));
     assert_null(doc);
     job.grid.dp = 300; /* that many fit */
     assert_int_equal(make(&job, &plain, NULL, &doc), HL_OK);
@@ -275,6 +459,9 @@ int main(void)
         cmocka_unit_test(names_are_dns_labels_and_never_the_same),
         cmocka_unit_test(a_gang_is_one_job_of_all_or_nothing),
         cmocka_unit_test(a_rank_is_a_container_with_its_own_identity),
+        cmocka_unit_test(pods_of_a_large_gang_share_tasks_and_count_their_ranks),
+        cmocka_unit_test(a_rank_has_the_same_variables_in_a_large_gang),
+        cmocka_unit_test(a_task_wants_to_be_near_what_its_pods_read),
         cmocka_unit_test(devices_are_asked_for_by_their_resource),
         cmocka_unit_test(what_kubernetes_can_not_have_is_refused),
     };

@@ -34,37 +34,37 @@ static const struct told cases[] = {
      "\"status\":\"False\","
      "\"reason\":\"Unschedulable\",\"message\":\"0/3 nodes\"}]}}",
      HL_CONTAINER_WANTED, 0, 0, "Unschedulable: 0/3 nodes"},
-    {"{" TWO "\"status\":{\"phase\":\"Pending\",\"containerStatuses\":[{\"name\":\"rank-2\","
+    {"{" TWO "\"status\":{\"phase\":\"Pending\",\"containerStatuses\":[{\"name\":\"local-2\","
      "\"state\":{\"waiting\":"
      "{\"reason\":\"ImagePullBackOff\",\"message\":\"no such image\"}}}]}}",
-     HL_CONTAINER_WANTED, 0, 0, "rank 2 waits: ImagePullBackOff no such image"},
+     HL_CONTAINER_WANTED, 0, 0, "rank 10 waits: ImagePullBackOff no such image"},
     /* One of two runs: the gang has not started. */
-    {"{" TWO "\"status\":{\"phase\":\"Running\",\"containerStatuses\":[{\"name\":\"rank-0\","
+    {"{" TWO "\"status\":{\"phase\":\"Running\",\"containerStatuses\":[{\"name\":\"local-0\","
      "\"state\":{\"running\":{}}}]}}",
      HL_CONTAINER_WANTED, 0, 0, ""},
-    {"{" TWO "\"status\":{\"phase\":\"Running\",\"containerStatuses\":[{\"name\":\"rank-0\","
+    {"{" TWO "\"status\":{\"phase\":\"Running\",\"containerStatuses\":[{\"name\":\"local-0\","
      "\"state\":{\"running\":{}}},"
-     "{\"name\":\"rank-1\",\"state\":{\"terminated\":{\"exitCode\":0}}}]}}",
+     "{\"name\":\"local-1\",\"state\":{\"terminated\":{\"exitCode\":0}}}]}}",
      HL_CONTAINER_RUNNING, 0, 0, ""},
     {"{" TWO "\"status\":{\"phase\":\"Succeeded\"}}", HL_CONTAINER_SUCCEEDED, 0, 0, ""},
     /* A rank has failed while the other still runs: nobody waits for the pod's end. */
-    {"{" TWO "\"status\":{\"phase\":\"Running\",\"containerStatuses\":[{\"name\":\"rank-4\","
+    {"{" TWO "\"status\":{\"phase\":\"Running\",\"containerStatuses\":[{\"name\":\"local-4\","
      "\"state\":{\"running\":{}}},"
-     "{\"name\":\"rank-5\",\"state\":{\"terminated\":{\"exitCode\":7,\"message\":\"boom\\nand "
+     "{\"name\":\"local-5\",\"state\":{\"terminated\":{\"exitCode\":7,\"message\":\"boom\\nand "
      "more\"}}}]}}",
-     HL_CONTAINER_FAILED, 7, 0, "rank 5 exited with code 7: boom"},
-    {"{" TWO "\"status\":{\"phase\":\"Failed\",\"containerStatuses\":[{\"name\":\"rank-0\","
+     HL_CONTAINER_FAILED, 7, 0, "rank 13 exited with code 7: boom"},
+    {"{" TWO "\"status\":{\"phase\":\"Failed\",\"containerStatuses\":[{\"name\":\"local-0\","
      "\"state\":{\"terminated\":"
      "{\"exitCode\":137,\"reason\":\"OOMKilled\"}}}]}}",
-     HL_CONTAINER_FAILED, 137, 9, "rank 0 was killed, its memory was full (OOMKilled)"},
-    {"{" TWO "\"status\":{\"phase\":\"Failed\",\"containerStatuses\":[{\"name\":\"rank-0\","
+     HL_CONTAINER_FAILED, 137, 9, "rank 8 was killed, its memory was full (OOMKilled)"},
+    {"{" TWO "\"status\":{\"phase\":\"Failed\",\"containerStatuses\":[{\"name\":\"local-0\","
      "\"state\":{\"terminated\":"
      "{\"exitCode\":139}}}]}}",
-     HL_CONTAINER_FAILED, 139, 11, "rank 0 was killed by signal 11"},
+     HL_CONTAINER_FAILED, 139, 11, "rank 8 was killed by signal 11"},
     /* What the system takes away is nobody's failure, whatever the ranks ended with. */
     {"{" TWO "\"status\":{\"phase\":\"Failed\",\"reason\":\"Evicted\",\"message\":\"low on "
      "memory\",\"containerStatuses\":["
-     "{\"name\":\"rank-0\",\"state\":{\"terminated\":{\"exitCode\":143}}}]}}",
+     "{\"name\":\"local-0\",\"state\":{\"terminated\":{\"exitCode\":143}}}]}}",
      HL_CONTAINER_LOST, 0, 0, "Evicted low on memory"},
     {"{" TWO "\"status\":{\"phase\":\"Failed\",\"conditions\":[{\"type\":\"DisruptionTarget\","
      "\"status\":\"True\","
@@ -87,7 +87,7 @@ static void every_state_of_a_pod_is_understood(void **state)
     for (size_t i = 0; i < HL_ARRAY_LEN(cases); i++) {
         struct hl_volcano_pod p;
         json_t *pod = parse(cases[i].pod);
-        hl_volcano_pod_read(pod, &p);
+        hl_volcano_pod_read(pod, 8, &p);
         if (p.state != cases[i].state || p.exit_code != cases[i].exit_code ||
             p.signal != cases[i].signal || strcmp(p.message, cases[i].says) != 0)
             fail_msg("%s: %s, %d, %d, '%s'", cases[i].pod, hl_container_state_name(p.state),
@@ -95,7 +95,7 @@ static void every_state_of_a_pod_is_understood(void **state)
         json_decref(pod);
     }
     struct hl_volcano_pod p;
-    hl_volcano_pod_read(NULL, &p);
+    hl_volcano_pod_read(NULL, 8, &p);
     assert_int_equal(p.state, HL_CONTAINER_WANTED);
 }
 
@@ -103,8 +103,8 @@ static void a_rank_that_has_ended_has_a_whole_log(void **state)
 {
     (void)state;
     json_t *pod = parse("{\"status\":{\"phase\":\"Running\",\"containerStatuses\":["
-                        "{\"name\":\"rank-1\",\"state\":{\"running\":{}}},"
-                        "{\"name\":\"rank-11\",\"state\":{\"terminated\":{\"exitCode\":0}}}]}}");
+                        "{\"name\":\"local-1\",\"state\":{\"running\":{}}},"
+                        "{\"name\":\"local-11\",\"state\":{\"terminated\":{\"exitCode\":0}}}]}}");
     assert_false(hl_volcano_rank_ended(pod, 1));
     assert_true(hl_volcano_rank_ended(pod, 11));
     assert_false(hl_volcano_rank_ended(pod, 2));
