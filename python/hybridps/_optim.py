@@ -82,8 +82,7 @@ class Stepper:
         if self.native or self.client.shard:
             optimizer.__dict__["state_dict"] = self.state_dict
             optimizer.__dict__["load_state_dict"] = self.load_state_dict
-        if self.on_device:
-            optimizer.__dict__["zero_grad"] = self.zero_grad
+        optimizer.__dict__["zero_grad"] = self.zero_grad
 
     def close(self) -> None:
         """The state is plain tensors again, and step() the optimizer's own."""

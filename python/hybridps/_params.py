@@ -2,7 +2,8 @@
 
 torch counts writes in place to a parameter, but not those through ``p.data``: so whoever takes
 ``p.data`` between forwards is taken to write it. Assigning ``p.data = values`` copies the values
-into managed memory. ``p.grad`` may be on the device after backward, and comes when it is read.
+into managed memory. ``p.grad`` may be on the device after backward, and comes when it is read; who
+reads it may write it through ``p.grad.data``.
 """
 from __future__ import annotations
 
@@ -40,18 +41,18 @@ class _Managed:
     @property
     def grad(self) -> torch.Tensor | None:
         slot = _slots.get(id(self))
-        if slot is not None and slot.client.grads_away:
-            slot.client.fetch_grads()
+        if slot is not None:
+            slot.client.look_at_grad(slot)
         return raw_grad(self)
 
     @grad.setter
     def grad(self, value: torch.Tensor | None) -> None:
         slot = _slots.get(id(self))
-        if slot is not None and slot.client.grads_away:
+        if slot is not None:
             if value is None:
                 slot.client.drop_grad(slot)
             else:
-                slot.client.fetch_grads()
+                slot.client.look_at_grad(slot)
         set_grad(self, value)
 
     @grad.deleter

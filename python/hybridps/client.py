@@ -87,6 +87,7 @@ class Client:
         self.lazy = False  # gradients stay where they are after backward
         self.inside = False
         self.grads_away = False
+        self.grads_seen = False  # outside, by somebody who may have written them
         self.in_backward = False
         self.depth = 0
         self.fresh = True  # the next training forward begins an iteration
@@ -465,9 +466,11 @@ class Client:
                 continue
             elif grad is not slot.grad_host:
                 self._take(slot, grad)
-            elif grad._version != slot.grad_version and not self.grads_away:
+            elif not self.grads_away and (self.grads_seen or
+                                          grad._version != slot.grad_version):
                 written.append(slot.grad)
                 slot.grad_version = grad._version
+        self.grads_seen = False
         return written, dropped
 
     def _take(self, slot: Slot, grad: torch.Tensor) -> None:
@@ -522,19 +525,37 @@ class Client:
                 slot.grad_version = slot.grad_host._version
 
     def drop_grad(self, slot: Slot) -> None:
-        """p.grad = None, while it is away."""
-        if slot.has_grad and not slot.reuse:
-            self.pool.drop([slot.grad])
-            slot.has_grad = False
-            if not any(s.has_grad for s in self.slots[:1] + self.slots[-1:]):
-                self.grads_away = any(s.has_grad for s in self.slots)
+        """p.grad = None. Where it is not on the host, it need not come to be dropped."""
+        if (not self.inside and not self.grads_away) or slot.reuse or not slot.has_grad:
+            return
+        if self.closed or _abi.forked(self.pid) or self._works():
+            return
+        self.pool.drop([slot.grad])
+        slot.has_grad = False
+        if self.grads_away and not any(s.has_grad for s in self.slots[:1] + self.slots[-1:]):
+            self.grads_away = any(s.has_grad for s in self.slots)
+
+    def look_at_grad(self, slot: Slot) -> None:
+        """Somebody takes p.grad: between forward and backward it is what backward will add to."""
+        if self.closed or _abi.forked(self.pid):
+            return
+        if self.inside:
+            if not slot.has_grad or self._works():
+                return
+            self.leave()
+        self.fetch_grads()
+        self.grads_seen = True
+
+    def _works(self) -> bool:
+        """Inside a forward or a backward, whose course nobody may change."""
+        return self.depth > 0 or (self.in_backward and backward_runs())
 
     def look(self, slot: Slot) -> None:
         """Somebody takes p.data."""
         if self.closed or _abi.forked(self.pid):
             return
         if self.inside:
-            if self.depth or (self.in_backward and backward_runs()):
+            if self._works():
                 return  # in a forward, which may not write it
             self.leave()
         slot.written = slot.suspect = True
@@ -552,7 +573,8 @@ class Client:
                 self.facts())
         self._usable()
         self.look(slot)
-        slot.host.copy_(value)
+        with torch.no_grad():
+            slot.host.copy_(value)
 
     # ---- gradients in the place of parameters ----
 
