@@ -1,249 +1,208 @@
-"""MACO on a GPU: every body against torch, the demo, what a launch costs, how workers scale, what a copy engine hides.
+"""MACO on a GPU: every body against torch, random graphs against an oracle, the demo, what a launch costs, how workers
+scale, products beside torch's, what a copy engine hides.
 
-    ./run build && python3 bench/maco_gpu.py [--lib build/lib/libhelios.so] [--only bodies,demo,launch,sweep,overlap]
+    python3 bench/maco_gpu.py --out DIR [--lib PATH] [--only bodies,graphs,demo,launch,sweep,speed,overlap] [--quick]
 
-Needs a GPU, torch >= 2 and a libhelios that was built where nvcc is; ends with 77 and the reason elsewhere. Each table
-says what it compares; times are medians of repeated runs between events of one stream."""
+One command on a machine with a GPU, torch >= 2, nvcc, cmake and a C compiler: without --lib it builds a libhelios that
+has MACO alone, for this GPU, into build-gpu-ARCH. Each section is a process of its own with a deadline, so that a kernel
+that fails takes nothing else along. DIR gets report.txt, numbers.json and build.txt. Ends with 0, with 1 if something was
+wrong, with 77 and the reason where there is no GPU. Times are medians of repeated runs between events of one stream."""
 import argparse
 import ctypes as C
+import json
 import math
 import pathlib
-import statistics
+import random
+import subprocess
 import sys
 
-NONE = 0xFFFFFFFF
-NOP, MATMUL, ATTENTION, LINEAR, LAYERNORM, GELU, SILU, SOFTMAX, RMSNORM, ELEMENTWISE = 1, 100, 101, 102, 103, 104, 105, 106, 107, 120
-ALLREDUCE, MEMCPY, MEMSET = 200, 300, 301
-ADD, MUL, AXPB, RELU, CAST, SUB, SCALE_ADD = range(7)
-DIRECT, SCHEDULER, STATIC = range(3)
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
+from maco_gpu_lib import (  # noqa: E402
+    ADD, ALLREDUCE, ATTENTION, AXPB, CAST, DIRECT, ELEMENTWISE, GELU, LAYERNORM, LINEAR, MATMUL, MEMCPY, MEMSET, MUL, NOP,
+    POLICIES, RELU, RMSNORM, SCALE_ADD, SCHEDULER, SILU, SOFTMAX, STATIC, SUB, U8, Cuda, Failed, Graph, Lib, Report, build,
+    microseconds)
+
+SECTION_S = 240
 
 
-class Op(C.Structure):
-    _fields_ = [("type", C.c_int), ("dtype", C.c_int), ("deterministic", C.c_int), ("inputs", C.c_void_p * 4),
-                ("outputs", C.c_void_p * 2), ("dims", C.c_int32 * 8), ("aux", C.c_float * 4), ("group", C.c_uint32),
-                ("name", C.c_char_p), ("worker", C.c_int), ("priority", C.c_int), ("cost_ns", C.c_uint32),
-                ("function", C.c_void_p), ("arg", C.c_void_p), ("reads", C.c_void_p), ("writes", C.c_void_p),
-                ("n_reads", C.c_uint32), ("n_writes", C.c_uint32)]
+class Context:
+    """What a section works with."""
 
+    def __init__(self, torch, lib, report, quick):
+        self.torch, self.lib, self.report, self.quick, self.errors = torch, lib, report, quick, []
+        self.dtypes = {torch.float32: 0, torch.float16: 1, torch.bfloat16: 2}
 
-class CompileOptions(C.Structure):
-    _fields_ = [("policy", C.c_int), ("balance", C.c_int), ("workers", C.c_int), ("infer", C.c_int), ("lists", C.c_void_p)]
+    def graph(self):
+        return Graph(self.lib, self.dtypes)
 
+    def cuda(self, graph, **options):
+        return Cuda(self.lib, graph, lambda: self.torch.cuda.current_stream().cuda_stream, **options)
 
-class CudaOptions(C.Structure):
-    _fields_ = [("workers", C.c_int), ("reserved", C.c_int), ("timeout_ns", C.c_uint64), ("trace", C.c_int),
-                ("ring", C.c_uint32), ("comms", C.POINTER(C.c_void_p)), ("n_comms", C.c_uint32), ("driver", C.c_char_p),
-                ("nccl", C.c_char_p)]
+    def time(self, start, wait=lambda: None, repeats=21):
+        return microseconds(self.torch, start, wait, 3 if self.quick else repeats)
 
+    def rand(self, *shape, dtype):
+        return self.torch.randn(*shape, device="cuda", dtype=self.torch.float32).to(dtype)
 
-class CudaInfo(C.Structure):
-    _fields_ = [("name", C.c_char * 96), ("multiprocessors", C.c_int), ("major", C.c_int), ("minor", C.c_int),
-                ("limit", C.c_int), ("workers", C.c_int), ("image_bytes", C.c_uint64)]
+    def empty(self, *shape, dtype=None):
+        return self.torch.empty(*shape, device="cuda", dtype=dtype or self.torch.float32)
 
-
-class Failed(Exception):
-    pass
-
-
-class Lib:
-    def __init__(self, path):
-        self.so = C.CDLL(str(path))
-        self.so.helios_last_error.restype = C.c_char_p
-
-    def __call__(self, name, *args):
-        status = getattr(self.so, name)(*args)
-        if status != 0:
-            raise Failed(f"{name}: {status}: {self.so.helios_last_error().decode()}")
-
-
-class Graph:
-    """Tasks over tensors; order follows from what they read and write, and from depend()."""
-
-    def __init__(self, lib):
-        self.lib, self.g, self.plan, self.kept, self.n = lib, C.c_void_p(), C.c_void_p(), [], 0
-        lib("maco_graph_new", C.byref(self.g))
-
-    def add(self, kind, inputs, outputs, dims, aux=(), dtype=None, group=0):
-        op, task = Op(type=kind, worker=-1, group=group), C.c_uint32()
-        first = (inputs or outputs)[0]
-        op.dtype = DTYPES[first.dtype] if dtype is None else dtype
-        for i, t in enumerate(inputs):
-            op.inputs[i] = None if t is None else t.data_ptr()
-        for i, t in enumerate(outputs):
-            op.outputs[i] = t.data_ptr()
-        for i, d in enumerate(dims):
-            op.dims[i] = d
-        for i, a in enumerate(aux):
-            op.aux[i] = a
-        self.kept += [*inputs, *outputs]
-        self.lib("maco_graph_add", self.g, C.byref(op), C.byref(task))
-        self.n += 1
-        return task.value
-
-    def depend(self, task, on):
-        self.lib("maco_graph_depend", self.g, C.c_uint32(task), C.c_uint32(on))
-
-    def compile(self, policy=DIRECT, workers=0, infer=1):
-        options = CompileOptions(policy=policy, workers=workers, infer=infer)
-        self.lib("maco_compile", self.g, C.byref(options), C.byref(self.plan))
-        return self
-
-    def close(self):
-        self.lib.so.maco_plan_free(self.plan)
-        self.lib.so.maco_graph_free(self.g)
-
-
-class Cuda:
-    def __init__(self, lib, graph, **options):
-        self.lib, self.graph, self.c, self.info = lib, graph, C.c_void_p(), CudaInfo()
-        lib("maco_cuda_open", 0, C.byref(CudaOptions(**options)), C.byref(self.c))
-        try:
-            lib("maco_cuda_load", self.c, graph.plan)
-        except Failed:
-            lib.so.maco_cuda_close(self.c)
-            raise
-        lib("maco_cuda_describe", self.c, C.byref(self.info))
-
-    def start(self):
-        self.lib("maco_cuda_start", self.c, C.c_void_p(torch.cuda.current_stream().cuda_stream))
-
-    def wait(self):
-        self.lib("maco_cuda_wait", self.c)
-
-    def run(self):
-        self.start()
-        self.wait()
-
-    def order(self):
-        ids, n = (C.c_uint32 * (self.graph.n + 1))(), C.c_uint32()
-        self.lib("maco_cuda_order", self.c, ids, C.c_uint32(self.graph.n + 1), C.byref(n))
-        return list(ids[: n.value])
-
-    def close(self):
-        self.lib.so.maco_cuda_close(self.c)
-        self.graph.close()
-
-
-def microseconds(start, wait=lambda: None, repeats=21):
-    """Median on the GPU between two events around start(); wait() is outside."""
-    times = []
-    for i in range(repeats + 2):
-        a, b = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-        torch.cuda.synchronize()
-        a.record()
-        start()
-        b.record()
-        wait()
-        torch.cuda.synchronize()
-        if i >= 2:
-            times.append(a.elapsed_time(b) * 1000)
-    return statistics.median(times)
+    def wrong(self, what):
+        self.errors.append(what)
+        self.report.line(f"  WRONG: {what}")
 
 
 # ---- every body against torch ----
 
-def rand(*shape, dtype):
-    return torch.randn(*shape, device="cuda", dtype=torch.float32).to(dtype)
-
-
-def close(name, dtype, got, want, errors):
+def close(x, name, dtype, got, want):
+    torch = x.torch
     error = ((got.double() - want.double()).norm() / want.double().norm()).item()
     limit = {torch.float32: 2e-5, torch.float16: 2e-3, torch.bfloat16: 1.2e-2}[dtype]
     ok = math.isfinite(error) and error <= limit
-    print(f"  {name:34} {str(dtype)[6:]:9} {error:9.2e}  {'ok' if ok else 'WRONG'}")
+    x.report.line(f"  {name:34} {str(dtype)[6:]:9} {error:9.2e}  {'ok' if ok else 'WRONG'}")
+    x.report.number(f"{name} {str(dtype)[6:]}", error if math.isfinite(error) else None, "relative error")
     if not ok:
-        errors.append(f"{name} {dtype}")
+        x.errors.append(f"{name} {dtype}")
 
 
-def one(lib, kind, inputs, output, dims, aux=(), outputs=None):
+def one(x, kind, inputs, output, dims, aux=(), outputs=None):
     output.fill_(float("nan"))  # what is not written is found
-    graph = Graph(lib)
+    graph = x.graph()
     graph.add(kind, inputs, outputs or [output], dims, aux)
-    cuda = Cuda(lib, graph.compile(), workers=1)
+    cuda = x.cuda(graph.compile(), workers=1)
     cuda.run()
     cuda.close()
     return output
 
 
-def check_products(lib, dtype, errors):
-    for m, n, k, ta, tb in ((256, 384, 512, 0, 0), (200, 100, 72, 1, 0), (130, 257, 99, 0, 1), (128, 128, 64, 1, 1)):
-        a = rand(k, m, dtype=dtype) if ta else rand(m, k, dtype=dtype)
-        b = rand(n, k, dtype=dtype) if tb else rand(k, n, dtype=dtype)
-        y = torch.empty(m, n, device="cuda", dtype=dtype)
-        one(lib, MATMUL, [a, b], y, [m, n, k, a.shape[1], b.shape[1], n, ta, tb], [1.0, 0.0])
+def check_products(x, dtype):
+    for m, n, k, ta, tb in ((256, 384, 512, 0, 0), (200, 100, 72, 1, 0), (130, 257, 99, 0, 1), (128, 128, 64, 1, 1))[2 * x.quick:]:
+        a = x.rand(k, m, dtype=dtype) if ta else x.rand(m, k, dtype=dtype)
+        b = x.rand(n, k, dtype=dtype) if tb else x.rand(k, n, dtype=dtype)
+        y = x.empty(m, n, dtype=dtype)
+        one(x, MATMUL, [a, b], y, [m, n, k, a.shape[1], b.shape[1], n, ta, tb], [1.0, 0.0])
         want = (a.double().T if ta else a.double()) @ (b.double().T if tb else b.double())
-        close(f"matmul {m}x{n}x{k} {'T' if ta else 'N'}{'T' if tb else 'N'}", dtype, y, want, errors)
-    x, w, bias = rand(300, 256, dtype=dtype), rand(192, 256, dtype=dtype), rand(192, dtype=dtype)
-    y = torch.empty(300, 192, device="cuda", dtype=dtype)
-    one(lib, LINEAR, [x, w, bias], y, [300, 192, 256, 256, 256, 192])
-    close("linear with bias", dtype, y, torch.nn.functional.linear(x.double(), w.double(), bias.double()), errors)
+        close(x, f"matmul {m}x{n}x{k} {'T' if ta else 'N'}{'T' if tb else 'N'}", dtype, y, want)
+    m, n, k = (60, 32, 96) if x.quick else (300, 192, 256)
+    a, w, bias = x.rand(m, k, dtype=dtype), x.rand(n, k, dtype=dtype), x.rand(n, dtype=dtype)
+    y = x.empty(m, n, dtype=dtype)
+    one(x, LINEAR, [a, w, bias], y, [m, n, k, k, k, n])
+    close(x, "linear with bias", dtype, y, x.torch.nn.functional.linear(a.double(), w.double(), bias.double()))
 
 
-def check_attention(lib, dtype, errors):
-    for b, hq, hkv, sq, sk, d, causal in ((2, 4, 4, 100, 100, 64, 1), (1, 8, 2, 33, 130, 128, 0), (1, 2, 1, 20, 50, 200, 1)):
-        q, k, v = rand(b, hq, sq, d, dtype=dtype), rand(b, hkv, sk, d, dtype=dtype), rand(b, hkv, sk, d, dtype=dtype)
-        o, lse = torch.empty_like(q), torch.empty(b, hq, sq, device="cuda")
-        one(lib, ATTENTION, [q, k, v], o, [b, hq, hkv, sq, sk, d, causal], [d ** -0.5], [o, lse])
+def check_attention(x, dtype):
+    torch = x.torch
+    shapes = ((2, 4, 4, 100, 100, 64, 1), (1, 8, 2, 33, 130, 128, 0), (1, 2, 1, 20, 50, 200, 1))
+    for b, hq, hkv, sq, sk, d, causal in shapes[2 * x.quick:]:
+        q, k, v = x.rand(b, hq, sq, d, dtype=dtype), x.rand(b, hkv, sk, d, dtype=dtype), x.rand(b, hkv, sk, d, dtype=dtype)
+        o, lse = torch.empty_like(q), x.empty(b, hq, sq)
+        one(x, ATTENTION, [q, k, v], o, [b, hq, hkv, sq, sk, d, causal], [d ** -0.5], [o, lse])
         s = q.double() @ k.double().repeat_interleave(hq // hkv, 1).transpose(-1, -2) * d ** -0.5
         if causal:
             s = s.masked_fill(~torch.ones(sq, sk, dtype=torch.bool, device="cuda").tril(sk - sq), -math.inf)
-        close(f"attention {hq}/{hkv} heads of {d}", dtype, o, s.softmax(-1) @ v.double().repeat_interleave(hq // hkv, 1), errors)
-        close("  its log-sum-exp", torch.float32, lse, s.logsumexp(-1), errors)
+        close(x, f"attention {hq}/{hkv} heads of {d}", dtype, o, s.softmax(-1) @ v.double().repeat_interleave(hq // hkv, 1))
+        close(x, f"  log-sum-exp of heads of {d}", torch.float32, lse, s.logsumexp(-1))
 
 
-def check_rows(lib, dtype, errors):
-    f = torch.nn.functional
-    for rows, cols in ((300, 256), (7, 5000), (64, 33)):
-        x, g, b = rand(rows, cols, dtype=dtype), rand(cols, dtype=dtype), rand(cols, dtype=dtype)
-        y, dims, xd = torch.empty_like(x), [rows, cols, cols, cols], x.double()
-        rms = xd * (xd.pow(2).mean(-1, keepdim=True) + 1e-5).rsqrt() * g.double()
+def check_rows(x, dtype):
+    f = x.torch.nn.functional
+    for rows, cols in ((64, 33), (300, 256), (7, 5000))[: 1 if x.quick else 3]:
+        a, g, b = x.rand(rows, cols, dtype=dtype), x.rand(cols, dtype=dtype), x.rand(cols, dtype=dtype)
+        y, dims, ad = x.torch.empty_like(a), [rows, cols, cols, cols], a.double()
+        rms = ad * (ad.pow(2).mean(-1, keepdim=True) + 1e-5).rsqrt() * g.double()
         for name, kind, inputs, extra, aux, want in (
-                ("layernorm", LAYERNORM, [x, g, b], [], [1e-5], f.layer_norm(xd, (cols,), g.double(), b.double(), 1e-5)),
-                ("rmsnorm", RMSNORM, [x, g], [], [1e-5], rms), ("softmax", SOFTMAX, [x], [], [], xd.softmax(-1)),
-                ("gelu", GELU, [x], [0], [], f.gelu(xd)), ("gelu tanh", GELU, [x], [1], [], f.gelu(xd, approximate="tanh")),
-                ("silu", SILU, [x], [], [], f.silu(xd))):
-            one(lib, kind, inputs, y, dims + extra, aux)
-            close(f"{name} {rows}x{cols}", dtype, y, want, errors)
+                ("layernorm", LAYERNORM, [a, g, b], [], [1e-5], f.layer_norm(ad, (cols,), g.double(), b.double(), 1e-5)),
+                ("rmsnorm", RMSNORM, [a, g], [], [1e-5], rms), ("softmax", SOFTMAX, [a], [], [], ad.softmax(-1)),
+                ("gelu", GELU, [a], [0], [], f.gelu(ad)), ("gelu tanh", GELU, [a], [1], [], f.gelu(ad, approximate="tanh")),
+                ("silu", SILU, [a], [], [], f.silu(ad))):
+            one(x, kind, inputs, y, dims + extra, aux)
+            close(x, f"{name} {rows}x{cols}", dtype, y, want)
 
 
-def check_elements(lib, dtype, errors):
-    a, b = rand(33, 1001, dtype=dtype), rand(33, 1001, dtype=dtype)
+def check_elements(x, dtype):
+    cols = 101 if x.quick else 1001
+    a, b = x.rand(33, cols, dtype=dtype), x.rand(33, cols, dtype=dtype)
     ad, bd = a.double(), b.double()
     for name, op, want in (("add", ADD, ad + bd), ("mul", MUL, ad * bd), ("axpb", AXPB, ad * 1.5 + 0.1), ("relu", RELU, ad.relu()),
                            ("sub", SUB, ad - bd), ("scale_add", SCALE_ADD, 1.5 * ad + bd)):
-        y = torch.empty_like(a)
+        y = x.torch.empty_like(a)
         inputs = [a] if op in (AXPB, RELU) else [a, b]
-        one(lib, ELEMENTWISE, inputs, y, [33, 1001, 1001, 1001, 1001, op, DTYPES[dtype]], [1.5, 0.1])
-        close(name, dtype, y, want, errors)
-    for to in DTYPES:
-        y = torch.empty(33, 1001, device="cuda", dtype=to)
-        one(lib, ELEMENTWISE, [a], y, [33, 1001, 1001, 0, 1001, CAST, DTYPES[to]])
-        close(f"cast to {str(to)[6:]}", to, y, a.to(to), errors)
+        second = 0 if op in (AXPB, RELU) else cols
+        one(x, ELEMENTWISE, inputs, y, [33, cols, cols, second, cols, op, x.dtypes[dtype]], [1.5, 0.1])
+        close(x, name, dtype, y, want)
+    for to in x.dtypes:
+        y = x.empty(33, cols, dtype=to)
+        one(x, ELEMENTWISE, [a], y, [33, cols, cols, 0, cols, CAST, x.dtypes[to]])
+        close(x, f"cast to {str(to)[6:]}", to, y, a.to(to))
 
 
-def bodies(lib):
-    errors = []
-    print("Bodies: one task, norm of the error over the norm of a float64 result by torch")
-    for dtype in DTYPES:
+def bodies(x):
+    """One task each: norm of the error over the norm of a float64 result by torch."""
+    torch = x.torch
+    for dtype in x.dtypes:
         for check in (check_products, check_attention, check_rows, check_elements):
-            check(lib, dtype, errors)
-    x, y = torch.randint(0, 255, (100003,), device="cuda", dtype=torch.uint8), torch.zeros(100003, device="cuda", dtype=torch.uint8)
-    for name, kind, inputs, dims in (("memcpy", MEMCPY, [x], [1, 100003, 100003, 100003]), ("memset", MEMSET, [], [1, 100003, 0, 100003, 7])):
-        graph = Graph(lib)
-        graph.add(kind, inputs, [y], dims, dtype=6)
-        cuda = Cuda(lib, graph.compile(), workers=1)
+            check(x, dtype)
+    n = 1003 if x.quick else 100003
+    a = torch.randint(0, 255, (n,), device="cuda", dtype=torch.uint8)
+    for name, kind, inputs, dims in (("memcpy", MEMCPY, [a], [1, n, n, n]), ("memset", MEMSET, [], [1, n, 0, n, 7])):
+        y = torch.zeros(n, device="cuda", dtype=torch.uint8)
+        graph = x.graph()
+        graph.add(kind, inputs, [y], dims, dtype=U8)
+        cuda = x.cuda(graph.compile(), workers=1)
         cuda.run()
         cuda.close()
-        if not torch.equal(y, x if kind == MEMCPY else torch.full_like(y, 7)):
-            errors.append(name)
-    if errors:
-        raise Failed(f"wrong: {', '.join(errors)}")
+        if not torch.equal(y, a if kind == MEMCPY else torch.full_like(y, 7)):
+            x.wrong(name)
+
+
+# ---- random graphs against an oracle ----
+
+def random_parents(rng, n):
+    """Two earlier tasks each, near by, far away, or the input (n)."""
+    left = [n if i == 0 or rng.random() < 1 / 6 else i - 1 - rng.randrange(min(i, 9)) for i in range(n)]
+    return [(a, a if i == 0 or rng.random() < 0.5 else rng.randrange(i)) for i, a in enumerate(left)]
+
+
+def check_graph(x, seed, policy, runs):
+    rng = random.Random(seed)
+    n, width, workers = 5 + rng.randrange(60), 8, 1 + rng.randrange(2 if x.quick else 24)
+    parents = random_parents(rng, n)
+    data = x.torch.zeros(n + 1, width, device="cuda")
+    graph = x.graph()
+    for i, (a, b) in enumerate(parents):
+        wish = rng.randrange(workers) if policy != STATIC and rng.random() < 0.2 else -1
+        graph.add(ELEMENTWISE, [data[a], data[b]], [data[i]], [1, width, width, width, width, ADD, 0], worker=wish)
+    cuda = x.cuda(graph.compile(policy, workers), workers=workers, trace=1, ring=2, timeout_ns=20_000_000_000)
+    try:
+        for run in range(1, runs + 1):
+            data[n] = float(run)
+            cuda.run()
+            want = [0.0] * n + [float(run)]
+            for i, (a, b) in enumerate(parents):
+                want[i] = C.c_float(want[a] + want[b]).value
+            if data[:, 0].tolist() != want or data[:, width - 1].tolist() != want:
+                raise Failed(f"graph {seed} by {POLICIES[policy]}, run {run}: a task ran before a parent")
+            at = {task: k for k, task in enumerate(cuda.order())}
+            if len(at) != n or any(p != n and at[p] > at[i] for i, pair in enumerate(parents) for p in pair):
+                raise Failed(f"graph {seed} by {POLICIES[policy]}, run {run}: completed out of order")
+    finally:
+        cuda.close()
+
+
+def graphs(x):
+    """Random graphs: each value says which parents were there; a new input each run, so that an old value is found."""
+    count, runs = (3, 2) if x.quick else (400, 5)
+    for policy in POLICIES:
+        for seed in range(count):
+            check_graph(x, seed, policy, runs)
+        x.report.line(f"  {count} graphs, {runs} runs each, {POLICIES[policy]}: right")
+        x.report.number(f"graphs {POLICIES[policy]}", count, "graphs right")
 
 
 # ---- the demo: rounds of x * 1.5 + 0.1, a barrier after each ----
 
-def steps(lib, data, workers, rounds):
-    graph, part = Graph(lib), data.numel() // workers
+def steps(x, data, workers, rounds):
+    graph, part = x.graph(), data.numel() // workers
     before = []
     for _ in range(rounds):
         now = []
@@ -258,125 +217,201 @@ def steps(lib, data, workers, rounds):
     return graph
 
 
-def demo(lib):
-    print("\nDemo: 4 workers, 10 rounds, 1 Mi floats")
-    for policy in (DIRECT, SCHEDULER, STATIC):
-        data = torch.randn(1 << 20, device="cuda")
-        want = data.clone()
+def demo(x):
+    """4 workers, 10 rounds of x * 1.5 + 0.1, a barrier after each."""
+    torch = x.torch
+    for policy in POLICIES:
+        data = torch.randn(1 << (12 if x.quick else 20), device="cuda")
+        want = data.double()
         for _ in range(10):
-            want = torch.addcmul(torch.full_like(want, 0.1), want, torch.full_like(want, 1.5))
-        cuda = Cuda(lib, steps(lib, data, 4, 10).compile(policy, 4), workers=4, trace=1)
+            want = want * 1.5 + 0.1
+        cuda = x.cuda(steps(x, data, 4, 10).compile(policy, 4), workers=4, trace=1)
         cuda.run()
         rounds = [task // 4 for task in cuda.order()]
         cuda.close()
-        ok = rounds == sorted(rounds) and len(rounds) == 40 and torch.allclose(data, want, rtol=1e-6, atol=1e-6)
-        print(f"  {POLICIES[policy]:10} rounds in order, values right: {ok}")
+        ok = rounds == sorted(rounds) and len(rounds) == 40 and torch.allclose(data.double(), want, rtol=1e-5, atol=1e-5)
+        x.report.line(f"  {POLICIES[policy]:10} rounds in order, values right: {ok}")
         if not ok:
-            raise Failed(f"the demo by {POLICIES[policy]}")
+            x.wrong(f"the demo by {POLICIES[policy]}")
 
 
 # ---- what a launch costs ----
 
-def chain(lib, data, tasks):
-    graph, n = Graph(lib), data.numel()
+def chain(x, data, tasks, kind=ELEMENTWISE):
+    graph, n, last = x.graph(), data.numel(), None
     for _ in range(tasks):
-        graph.add(ELEMENTWISE, [data], [data], [1, n, n, 0, n, AXPB, 0], [1.5, 0.0])
+        if kind == NOP:
+            task = graph.add(NOP, [], [], [])
+            if last is not None:
+                graph.depend(task, last)
+            last = task
+        else:
+            graph.add(ELEMENTWISE, [data], [data], [1, n, n, 0, n, AXPB, 0], [1.5, 0.0])
     return graph
 
 
-def launch(lib):
-    print("\nLaunch: a chain of dependent x * 1.5 over 1,024 floats; microseconds a run, and a task")
+def launch(x):
+    """A chain of dependent x * 1.5 over 1,024 floats; microseconds a run, and a task. NOP: the hop alone."""
+    torch = x.torch
     data = torch.zeros(1024, device="cuda")
-    for tasks in (40, 4000):
+    for tasks in ((8, 40) if x.quick else (40, 4000)):
         def eager():
             for _ in range(tasks):
                 data.mul_(1.5)
-        rows = [("torch eager", microseconds(eager))]
+        rows = [("torch eager", x.time(eager))]
         captured = torch.cuda.CUDAGraph()
         with torch.cuda.graph(captured):
             eager()
-        rows.append(("CUDA graph", microseconds(captured.replay)))
-        for policy in (DIRECT, SCHEDULER):
-            cuda = Cuda(lib, chain(lib, data, tasks).compile(policy))
-            rows.append((f"persistent {POLICIES[policy]}", microseconds(cuda.start, cuda.wait)))
+        rows.append(("CUDA graph", x.time(captured.replay)))
+        for policy, kind in ((DIRECT, ELEMENTWISE), (SCHEDULER, ELEMENTWISE), (DIRECT, NOP), (SCHEDULER, NOP)):
+            cuda = x.cuda(chain(x, data, tasks, kind).compile(policy))
+            rows.append((f"persistent {POLICIES[policy]}{', NOP' if kind == NOP else ''}", x.time(cuda.start, cuda.wait)))
             cuda.close()
         for name, us in rows:
-            print(f"  {tasks:5} tasks  {name:22} {us:10.1f} us {us / tasks:8.3f} us a task  {rows[1][1] / us:6.2f} x CUDA graph")
+            x.report.line(f"  {tasks:5} tasks  {name:26} {us:10.1f} us {us / tasks:8.3f} us a task  "
+                          f"{rows[1][1] / us:6.2f} x CUDA graph")
+            x.report.number(f"{name}, {tasks} tasks", us, "us")
+    hop, gain = rows[4][1] / tasks, rows[1][1] / rows[2][1]
+    x.report.bar("direct hop under 1 us", hop, "us", hop < 1)
+    x.report.bar(f"CUDA graph over direct at {tasks} dependent tasks, 1.5 or more", gain, "x", gain >= 1.5)
 
 
 # ---- workers against the copy bandwidth ----
 
-def sweep(lib):
-    size = 1 << 30
-    x, y = torch.empty(size, device="cuda", dtype=torch.uint8), torch.empty(size, device="cuda", dtype=torch.uint8)
-    peak = 2 * size / microseconds(lambda: y.copy_(x)) / 1e3
-    print(f"\nWorkers: MEMCPY of 1 GiB in pieces of 1 MiB, read and written; torch's copy: {peak:.0f} GB/s")
-    graph = Graph(lib)
-    for at in range(0, size, 1 << 20):
-        graph.add(MEMCPY, [x[at:]], [y[at:]], [1, 1 << 20, 1 << 20, 1 << 20], dtype=6)
-    graph.compile(infer=1)
+def sweep(x):
+    """MEMCPY in pieces of 1 MiB, read and written, beside torch's copy."""
+    torch = x.torch
+    piece, size = (1 << 16, 1 << 20) if x.quick else (1 << 20, 1 << 30)
+    a, y = x.empty(size, dtype=torch.uint8), x.empty(size, dtype=torch.uint8)
+    a.random_(0, 255)
+    peak = 2 * size / x.time(lambda: y.copy_(a)) / 1e3
+    x.report.line(f"  torch's copy: {peak:.0f} GB/s")
+    graph = x.graph()
+    for at in range(0, size, piece):
+        graph.add(MEMCPY, [a[at:]], [y[at:]], [1, piece, piece, piece], dtype=U8)
+    graph.compile()
     limit = torch.cuda.get_device_properties(0).multi_processor_count
-    for workers in sorted({w for w in (1, 2, 4, 8, 16, 32, 64, 96, 128, limit - 1, limit) if w <= limit}):
-        cuda = Cuda(lib, graph, workers=workers)
-        rate = 2 * size / microseconds(cuda.start, cuda.wait, 7) / 1e3
-        print(f"  {workers:4} workers {rate:8.0f} GB/s {100 * rate / peak:6.1f} % of the copy")
-        lib.so.maco_cuda_close(cuda.c)
+    share = 0.0
+    for workers in sorted({w for w in (1, 2, 4, 8, 16, 32, 64, 96, 128, limit - 1, limit) if 0 < w <= limit}):
+        y.zero_()
+        cuda = x.cuda(graph, workers=workers)
+        rate = 2 * size / x.time(cuda.start, cuda.wait, 7) / 1e3
+        cuda.close(graph=False)
+        share = 100 * rate / peak
+        x.report.line(f"  {workers:4} workers {rate:8.0f} GB/s {share:6.1f} % of the copy")
+        x.report.number(f"{workers} workers", rate, "GB/s")
+        if not torch.equal(a, y):
+            x.wrong(f"the copy by {workers} workers")
     graph.close()
+    x.report.bar("copy bandwidth at all workers, 90 % or more", share, "%", share >= 90)
+
+
+# ---- products beside torch's ----
+
+def tiles(x, a, w, y, rows, cols, size=128):
+    """LINEAR in tiles, one task each."""
+    graph = x.graph()
+    add_tiles(graph, a, w, y, rows, cols, size)
+    return graph
+
+
+def add_tiles(graph, a, w, y, rows, cols, size=128):
+    k, n = a.shape[1], y.shape[1]
+    for i in rows:
+        for j in cols:
+            graph.add(LINEAR, [a[i:], w[j:]], [y[i:, j:]], [min(size, y.shape[0] - i), min(size, n - j), k, k, k, n])
+
+
+def speed(x):
+    """Products in tiles of 128 by 128, a task each, beside torch's; attention a head each, beside torch's."""
+    torch = x.torch
+    n, k = (256, 64) if x.quick else (4096, 4096)
+    for dtype in x.dtypes:
+        a, w, y = x.rand(n, k, dtype=dtype), x.rand(n, k, dtype=dtype), x.empty(n, n, dtype=dtype)
+        cuda = x.cuda(tiles(x, a, w, y, range(0, n, 128), range(0, n, 128)).compile())
+        us, torch_us = x.time(cuda.start, cuda.wait, 7), x.time(lambda: torch.mm(a, w.T), repeats=7)
+        cuda.close()
+        close(x, f"product {n}x{n}x{k} in tiles", dtype, y, torch.mm(a.float(), w.float().T))
+        flops = 2 * n * n * k
+        x.report.line(f"  product {n}x{n}x{k} {str(dtype)[6:]:9} {flops / us / 1e6:8.1f} TFLOP/s, torch {flops / torch_us / 1e6:8.1f}")
+        x.report.number(f"product {str(dtype)[6:]}", flops / us / 1e6, "TFLOP/s")
+    heads, s, d = (2, 32, 64) if x.quick else (128, 2048, 128)
+    q, k_, v = (x.rand(heads, 1, s, d, dtype=torch.bfloat16) for _ in range(3))
+    o = torch.empty_like(q)
+    graph = x.graph()
+    for h in range(heads):
+        graph.add(ATTENTION, [q[h], k_[h], v[h]], [o[h]], [1, 1, 1, s, s, d, 1], [d ** -0.5])
+    cuda = x.cuda(graph.compile())
+    us = x.time(cuda.start, cuda.wait, 5)
+    cuda.close()
+    attend = torch.nn.functional.scaled_dot_product_attention
+    torch_us = x.time(lambda: attend(q, k_, v, is_causal=True), repeats=7)
+    close(x, f"attention {heads} heads {s}x{d}", torch.bfloat16, o, attend(q, k_, v, is_causal=True))
+    x.report.line(f"  attention {heads} heads {s}x{d} bfloat16, causal: {us:.0f} us, torch {torch_us:.0f} us")
+    x.report.number("attention", us, "us")
 
 
 # ---- what a copy engine hides ----
 
-def overlap_graph(lib, x, w, y, host, chunks, parts):
-    graph, rows = Graph(lib), x.shape[0] // chunks
-    k, n = x.shape[1], w.shape[0]
-    tile = 128
+def overlap_graph(x, a, w, y, host, chunks, parts):
+    graph, (m, n) = x.graph(), y.shape
+    rows = m // chunks
     for i in range(chunks):
-        products = []
-        for at in range(i * rows, (i + 1) * rows, tile):
-            if "compute" in parts:
-                products.append(graph.add(LINEAR, [x[at:], w], [y[at:]], [tile, n, k, k, k, n]))
+        if "compute" in parts:
+            add_tiles(graph, a, w, y, range(i * rows, (i + 1) * rows, 128), range(0, n, 128))
         if "comm" in parts:
             count = rows * n
-            graph.add(ALLREDUCE, [y[i * rows:]], [host[i * rows:]], [count & 0xFFFFFFFF, count >> 32, 0])
+            graph.add(ALLREDUCE, [y[i * rows:]], [host[i * rows:]], [count & 0x7FFFFFFF, count >> 32, 0])
     return graph
 
 
-def overlap(lib):
-    m, n, k, chunks = 16384, 1024, 4096, 8
-    x, w = rand(m, k, dtype=torch.bfloat16), rand(n, k, dtype=torch.bfloat16)
-    y = torch.empty(m, n, device="cuda", dtype=torch.bfloat16)
-    host = torch.empty(m, n, dtype=torch.bfloat16, pin_memory=True)
-    comms = (C.c_void_p * 1)(None)
-    times = {}
+def overlap_times(x, a, w, y, host, chunks):
+    comms, times = (C.c_void_p * 1)(None), {}
     for name, parts in (("compute", ["compute"]), ("copies", ["comm"]), ("both", ["compute", "comm"])):
-        cuda = Cuda(lib, overlap_graph(lib, x, w, y, host, chunks, parts).compile(), comms=comms, n_comms=1)
-        times[name] = microseconds(cuda.start, cuda.wait)
+        cuda = x.cuda(overlap_graph(x, a, w, y, host, chunks, parts).compile(), comms=comms, n_comms=1)
+        times[name] = x.time(cuda.start, cuda.wait)
         cuda.close()
-    if not torch.equal(host.cuda(), y):
-        raise Failed("what was copied is not what was computed")
-    c, x_, o = times["compute"], times["copies"], times["both"]
-    print(f"\nOverlap: host copies, not NCCL: {chunks} chunks of a product {m}x{n}x{k} (bfloat16), each copied to the host when done")
-    print(f"  compute {c:.0f} us, copies {x_:.0f} us, both {o:.0f} us")
+    return times
+
+
+def overlap(x):
+    """Host copies, not NCCL: chunks of a product (bfloat16), each copied to the host when it is done."""
+    torch = x.torch
+    m, n, k, chunks = (256, 128, 64, 2) if x.quick else (16384, 1024, 4096, 8)
+    for attempt in range(2):  # the second time with as much to compute as to copy
+        a, w = x.rand(m, k, dtype=torch.bfloat16), x.rand(n, k, dtype=torch.bfloat16)
+        y, host = x.empty(m, n, dtype=torch.bfloat16), torch.empty(m, n, dtype=torch.bfloat16, pin_memory=True)
+        times = overlap_times(x, a, w, y, host, chunks)
+        c, x_, o = times["compute"], times["copies"], times["both"]
+        if x.quick or 0.5 <= x_ / c <= 1.5 or attempt:
+            break
+        k = max(256, min(16384, int(k * x_ / c) // 64 * 64))
+    if not torch.equal(host, y.cpu()):
+        x.wrong("what was copied is not what was computed")
+    x.report.line(f"  {chunks} chunks of {m}x{n}x{k}: compute {c:.0f} us, copies {x_:.0f} us, both {o:.0f} us")
+    for name, us in times.items():
+        x.report.number(name, us, "us")
     if min(c, x_) < 0.05 * max(c, x_):
-        print("  unmeasurable here: one is under 5 % of the other")
+        x.report.line("  unmeasurable here: one is under 5 % of the other")
         return
     bound = max(c, x_) + min(c, x_) / chunks
-    print(f"  hidden {100 * (c + x_ - o) / x_:.0f} % of the copies, E {100 * (c + x_ - o) / min(c, x_):.0f} %, "
-          f"of the bound of {chunks} dependent chunks {100 * (c + x_ - o) / (c + x_ - bound):.0f} %, gain {(c + x_) / o:.2f} x")
+    x.report.line(f"  hidden {100 * (c + x_ - o) / x_:.0f} % of the copies, E {100 * (c + x_ - o) / min(c, x_):.0f} %, "
+                  f"gain {(c + x_) / o:.2f} x")
+    part = (c + x_ - o) / (c + x_ - bound)
+    x.report.bar(f"E over the bound of {chunks} dependent chunks, 0.9 or more", part, "", part >= 0.9)
 
+
+SECTIONS = {f.__name__: f for f in (bodies, graphs, demo, launch, sweep, speed, overlap)}
+
+
+# ---- running them ----
 
 def refuse(why):
     print(f"skipped: {why}")
     sys.exit(77)
 
 
-def main():
-    global torch, DTYPES, POLICIES
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    root = pathlib.Path(__file__).resolve().parent.parent
-    parser.add_argument("--lib", default=root / "build/lib/libhelios.so")
-    parser.add_argument("--only", default="bodies,demo,launch,sweep,overlap")
-    args = parser.parse_args()
+def usable_torch():
     try:
         import torch
     except ImportError:
@@ -385,19 +420,94 @@ def main():
         refuse(f"torch {torch.__version__}: 2 or later is wanted")
     if not torch.cuda.is_available():
         refuse("torch sees no GPU")
-    if not pathlib.Path(args.lib).exists():
-        refuse(f"no {args.lib}: ./run build")
-    lib = Lib(args.lib)
-    try:
-        lib("maco_cuda_available", None)
-    except Failed as why:
-        refuse(why)
-    DTYPES = {torch.float32: 0, torch.float16: 1, torch.bfloat16: 2}
-    POLICIES = {DIRECT: "direct", SCHEDULER: "scheduler", STATIC: "static"}
+    return torch
+
+
+def run_section(name, args, torch):
+    """In this process; 0, or 1 if something was wrong."""
+    report = Report(name)
+    x = Context(torch, Lib(args.lib, args.driver), report, args.quick)
     torch.manual_seed(1)
-    print(f"{torch.cuda.get_device_name(0)}, torch {torch.__version__}\n")
-    for name in args.only.split(","):
-        {"bodies": bodies, "demo": demo, "launch": launch, "sweep": sweep, "overlap": overlap}[name](lib)
+    report.line(f"\n{name}: {SECTIONS[name].__doc__}")
+    try:
+        SECTIONS[name](x)
+    except Failed as why:
+        x.wrong(str(why))
+    report.number("wrong", len(x.errors), "")
+    if args.numbers:
+        report.save(args.numbers)
+    if x.errors:
+        report.line(f"  {name}: {len(x.errors)} wrong: {'; '.join(x.errors)[:400]}")
+    return 1 if x.errors else 0
 
 
-main()
+def run_apart(name, args, out, text):
+    """In a process of its own; what it says is shown and kept."""
+    numbers = out / f".{name}.json"
+    command = [sys.executable, "-u", __file__, "--section", name, "--lib", str(args.lib), "--numbers", str(numbers)]
+    command += ["--quick"] * args.quick + (["--driver", args.driver] if args.driver else [])
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    try:
+        said, _ = process.communicate(timeout=SECTION_S)
+        code = process.returncode
+    except subprocess.TimeoutExpired:
+        process.kill()
+        said, _ = process.communicate()
+        said, code = said + f"\n  {name}: not done in {SECTION_S} s", 1
+    if code not in (0, 1):
+        said += f"\n  {name}: its process ended with {code}"
+    print(said, flush=True)
+    text.write(said)
+    text.flush()
+    found = json.loads(numbers.read_text()) if numbers.exists() else [{"section": name, "name": "no result", "value": code, "unit": ""}]
+    numbers.unlink(missing_ok=True)
+    return code != 0, found
+
+
+def run_all(args, torch):
+    out = pathlib.Path(args.out)
+    out.mkdir(parents=True, exist_ok=True)
+    major, minor = torch.cuda.get_device_capability(0)
+    if args.lib is None:
+        with (out / "build.txt").open("w") as log:
+            args.lib = build(f"{major}{minor}", log.write)
+    try:
+        lib = Lib(args.lib, args.driver)
+        lib("maco_cuda_available", lib.driver)
+    except (OSError, Failed) as why:
+        refuse(why)
+    failed, numbers = [], []
+    with (out / "report.txt").open("w") as text:
+        head = f"{torch.cuda.get_device_name(0)} ({major}.{minor}), torch {torch.__version__}, {args.lib}"
+        print(head, flush=True)
+        text.write(head + "\n")
+        for name in args.only.split(","):
+            wrong, found = run_apart(name, args, out, text)
+            failed += [name] * wrong
+            numbers += found
+            (out / "numbers.json").write_text(json.dumps({"device": head, "numbers": numbers}, indent=1) + "\n")
+        last = f"\nwrong: {', '.join(failed)}" if failed else "\nall right"
+        print(last)
+        text.write(last + "\n")
+    return 1 if failed else 0
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", default="maco-gpu", help="folder for what is found")
+    parser.add_argument("--lib", help="a libhelios with kernels for this GPU; without it one is built")
+    parser.add_argument("--only", default=",".join(SECTIONS), help="sections, by commas")
+    parser.add_argument("--quick", action="store_true", help="small sizes and few repeats: whether it works, not how fast")
+    parser.add_argument("--driver", help="the driver's library, libcuda.so.1")
+    parser.add_argument("--section", help=argparse.SUPPRESS)
+    parser.add_argument("--numbers", help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    unknown = [name for name in args.only.split(",") if name not in SECTIONS]
+    if unknown:
+        parser.error(f"no section {', '.join(unknown)}; there are {', '.join(SECTIONS)}")
+    torch = usable_torch()
+    sys.exit(run_section(args.section, args, torch) if args.section else run_all(args, torch))
+
+
+if __name__ == "__main__":
+    main()

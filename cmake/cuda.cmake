@@ -2,6 +2,7 @@
 # its generation), PTX of the oldest for all others, in one fatbin that src/maco/cuda_image.c puts into the library.
 # Nothing here links CUDA: the driver loads the fatbin. Without nvcc the library has the CPU's runtime alone.
 set(HELIOS_CUDA AUTO CACHE STRING "GPU kernels: AUTO (where nvcc is) or OFF")
+set(HELIOS_CUDA_ARCHS "" CACHE STRING "Architectures of the GPU kernels, as 80;90; empty: the oldest of each generation")
 
 function(hl_cuda_architectures out)
   execute_process(COMMAND ${HL_NVCC} --list-gpu-arch OUTPUT_VARIABLE list OUTPUT_STRIP_TRAILING_WHITESPACE)
@@ -33,7 +34,11 @@ function(hl_cuda)
     return()
   endif()
   hl_cuda_architectures(all)
-  hl_cuda_generations(archs ${all})
+  if(HELIOS_CUDA_ARCHS)
+    set(archs ${HELIOS_CUDA_ARCHS})
+  else()
+    hl_cuda_generations(archs ${all})
+  endif()
   list(GET archs 0 oldest)
   get_filename_component(bin ${HL_NVCC} DIRECTORY)
   set(dir ${CMAKE_BINARY_DIR}/cuda)

@@ -2,7 +2,6 @@
 # allows and what the linker sees are the same list.
 find_package(PkgConfig REQUIRED)
 find_package(CapnProto REQUIRED)
-find_package(Threads REQUIRED)
 pkg_check_modules(UV REQUIRED IMPORTED_TARGET libuv)
 pkg_check_modules(JANSSON REQUIRED IMPORTED_TARGET jansson)
 pkg_check_modules(YAML REQUIRED IMPORTED_TARGET yaml-0.1)
@@ -16,20 +15,6 @@ pkg_check_modules(MICROHTTPD REQUIRED IMPORTED_TARGET libmicrohttpd)
 pkg_check_modules(CURL REQUIRED IMPORTED_TARGET libcurl)
 pkg_check_modules(CRYPTO REQUIRED IMPORTED_TARGET libcrypto)
 pkg_check_modules(CMOCKA REQUIRED IMPORTED_TARGET cmocka)
-
-add_library(hl_options INTERFACE)
-target_compile_options(hl_options INTERFACE
-  $<$<COMPILE_LANGUAGE:C>:-Wall;-Wextra;-Wshadow;-Wstrict-prototypes;-Wmissing-prototypes;-Wvla;-Wundef;-Wwrite-strings;-Wimplicit-fallthrough>
-  $<$<COMPILE_LANGUAGE:CXX>:-Wall;-Wextra>
-  -funsigned-char -fvisibility=hidden -fno-omit-frame-pointer
-  $<$<BOOL:${HELIOS_WERROR}>:-Werror>)
-target_compile_definitions(hl_options INTERFACE _GNU_SOURCE HELIOS_VERSION="${PROJECT_VERSION}"
-  $<$<BOOL:${HELIOS_AUDIT}>:HELIOS_AUDIT>)
-target_link_libraries(hl_options INTERFACE Threads::Threads m)
-if(HELIOS_SANITIZE)
-  target_compile_options(hl_options INTERFACE -fsanitize=${HELIOS_SANITIZE} -fno-sanitize-recover=undefined)
-  target_link_options(hl_options INTERFACE -fsanitize=${HELIOS_SANITIZE})
-endif()
 
 # Third-party code is fenced: only these modules may see these libraries.
 set(HL_THIRD_base PkgConfig::ZLIB)
@@ -95,22 +80,6 @@ function(hl_modules)
     else()
       set(HL_CMD_DEPS ${deps} PARENT_SCOPE)
     endif()
-  endforeach()
-endfunction()
-
-# The kernels are plain loops that the compiler vectorises; only what torch fuses may be fused.
-function(hl_kernel_flags)
-  foreach(kernel adam collective_reduce half norm)
-    set_source_files_properties(${CMAKE_SOURCE_DIR}/src/hybridps/${kernel}.c PROPERTIES
-      COMPILE_OPTIONS "-O3;-ffp-contract=off;-fno-math-errno;-fno-trapping-math")
-  endforeach()
-  foreach(kernel body_elementwise body_matmul gemm)
-    set_source_files_properties(${CMAKE_SOURCE_DIR}/src/maco/${kernel}.c PROPERTIES
-      COMPILE_OPTIONS "-O3;-ffp-contract=off;-fno-math-errno;-fno-trapping-math")
-  endforeach()
-  foreach(kernel gemm_tile vec) # multiplies and adds in one step where the CPU can
-    set_source_files_properties(${CMAKE_SOURCE_DIR}/src/maco/${kernel}.c PROPERTIES
-      COMPILE_OPTIONS "-O3;-ffp-contract=fast;-fno-math-errno;-fno-trapping-math")
   endforeach()
 endfunction()
 

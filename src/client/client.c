@@ -1,4 +1,4 @@
-/* Opening and closing a client, its calls to the daemons, and what the ABI says of itself. */
+/* Opening and closing a client, and its calls to the daemons. */
 #include "base/log.h"
 #include "base/text.h"
 #include "client/client_private.h"
@@ -14,21 +14,6 @@
 #define CLIENT_CONNECT_MAX_MS 3600000
 #define CLIENT_TIMEOUT_MIN_MS 10
 #define CLIENT_TIMEOUT_MAX_MS 3600000
-
-const char *helios_version(void)
-{
-    return HELIOS_VERSION;
-}
-
-const char *helios_last_error(void)
-{
-    return hl_error_text();
-}
-
-const char *helios_strerror(int code)
-{
-    return hl_status_text((hl_status)code);
-}
 
 void operation_begin(struct operation *op, helios_client *client)
 {

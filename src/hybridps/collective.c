@@ -1,5 +1,5 @@
 /* Groups: arguments are checked, what a transport has not is made of what it has, and what was lost
- * stays lost. The managed results are made of the public calls. */
+ * stays lost. */
 #include <inttypes.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -60,15 +60,6 @@ int hybridps_group_shm(const hybridps_shm_options *options, hybridps_group **out
     return make_own(&t, out);
 }
 
-int hybridps_group_net(const hybridps_net_options *options, hybridps_group **out)
-{
-    hybridps_transport t;
-    if (options == NULL || out == NULL)
-        return hl_fail(HL_EINVAL, "a group wants options and a place for the result");
-    HL_TRY(hl_collective_net_open(options, &t));
-    return make_own(&t, out);
-}
-
 void hybridps_group_close(hybridps_group *g)
 {
     if (g == NULL)
@@ -120,11 +111,6 @@ static int leave(hybridps_group *g, int code)
     }
     pthread_mutex_unlock(&g->lock);
     return code;
-}
-
-static const char *name_of(const char *what)
-{
-    return what != NULL ? what : "";
 }
 
 void hybridps_group_cancel(hybridps_group *g)
@@ -233,30 +219,30 @@ static int scatter_pieces(hybridps_group *g, const char *what, const uint8_t *in
 
 /* ---- the calls ---- */
 
-static hl_status check_reduction(const char *call, const char *what, const void *data, uint64_t n,
-                                 int type, int op, int world)
+hl_status hl_collective_check(const char *call, const char *what, const void *data, uint64_t n,
+                              int type, int op, int world)
 {
     uint64_t size = hl_collective_size(type), bytes;
     if (size == 0 || !hl_collective_op_fits(op, type))
         return hl_fail(HL_EINVAL, "%s of \"%s\": there is no type %d, or no operation %d for it",
-                       call, name_of(what), type, op);
+                       call, hl_collective_name(what), type, op);
     if (data == NULL && n > 0)
-        return hl_fail(HL_EINVAL, "%s of \"%s\": no data", call, name_of(what));
+        return hl_fail(HL_EINVAL, "%s of \"%s\": no data", call, hl_collective_name(what));
     if (__builtin_mul_overflow(n, size, &bytes) ||
         __builtin_mul_overflow(bytes, (uint64_t)world, &bytes))
         return hl_fail(HL_EINVAL, "%s of \"%s\": %" PRIu64 " elements are too many", call,
-                       name_of(what), n);
+                       hl_collective_name(what), n);
     return HL_OK;
 }
 
 int hybridps_group_allreduce(hybridps_group *g, const char *what, void *data, uint64_t n, int type,
                              int op)
 {
-    HL_TRY(check_reduction("allreduce", what, data, n, type, op, 1));
+    HL_TRY(hl_collective_check("allreduce", what, data, n, type, op, 1));
     HL_TRY(enter(g));
     int code = 0, step = op == HYBRIDPS_MEAN ? HYBRIDPS_SUM : op;
     if (n > 0 && g->t.world > 1)
-        code = allreduce(g, name_of(what), data, n, type, step);
+        code = allreduce(g, hl_collective_name(what), data, n, type, step);
     if (code == 0 && op == HYBRIDPS_MEAN && g->t.world > 1)
         hl_collective_divide(data, n, type, g->t.world);
     return leave(g, code);
@@ -265,8 +251,8 @@ int hybridps_group_allreduce(hybridps_group *g, const char *what, void *data, ui
 int hybridps_group_reduce_scatter(hybridps_group *g, const char *what, const void *in, void *out,
                                   uint64_t n, int type, int op)
 {
-    HL_TRY(check_reduction("reduce_scatter", what, out != NULL ? in : NULL, n, type, op,
-                           hybridps_group_world(g)));
+    HL_TRY(hl_collective_check("reduce_scatter", what, out != NULL ? in : NULL, n, type, op,
+                               hybridps_group_world(g)));
     HL_TRY(enter(g));
     const hybridps_transport *t = &g->t;
     uint64_t bytes = n * hl_collective_size(type);
@@ -275,8 +261,8 @@ int hybridps_group_reduce_scatter(hybridps_group *g, const char *what, const voi
         memcpy(out, in, bytes);
     else if (n > 0 && t->world > 1)
         code = t->reduce_scatter != NULL
-                   ? t->reduce_scatter(t->arg, name_of(what), in, out, n, type, step)
-                   : scatter_pieces(g, name_of(what), in, out, bytes, type, step);
+                   ? t->reduce_scatter(t->arg, hl_collective_name(what), in, out, n, type, step)
+                   : scatter_pieces(g, hl_collective_name(what), in, out, bytes, type, step);
     if (code == 0 && op == HYBRIDPS_MEAN && t->world > 1)
         hl_collective_divide(out, n, type, t->world);
     return leave(g, code);
@@ -286,13 +272,13 @@ int hybridps_group_alltoall(hybridps_group *g, const char *what, const void *in,
                             uint64_t bytes)
 {
     if ((in == NULL || out == NULL) && bytes > 0)
-        return hl_fail(HL_EINVAL, "alltoall of \"%s\": no data", name_of(what));
+        return hl_fail(HL_EINVAL, "alltoall of \"%s\": no data", hl_collective_name(what));
     HL_TRY(enter(g));
     int code = 0;
     if (g->t.world == 1 && in != out && bytes > 0)
         memcpy(out, in, bytes);
     else if (bytes > 0 && g->t.world > 1)
-        code = alltoall(g, name_of(what), in, out, bytes);
+        code = alltoall(g, hl_collective_name(what), in, out, bytes);
     return leave(g, code);
 }
 
@@ -300,16 +286,16 @@ static hl_status check_pair(hybridps_group *g, const char *call, const char *wha
                             uint64_t bytes, int peer)
 {
     if (data == NULL && bytes > 0)
-        return hl_fail(HL_EINVAL, "%s of \"%s\": no data", call, name_of(what));
+        return hl_fail(HL_EINVAL, "%s of \"%s\": no data", call, hl_collective_name(what));
     if (g != NULL && (peer < 0 || peer >= g->t.world || peer == g->t.rank))
         return hl_fail(HL_EINVAL,
                        "%s of \"%s\": with rank %d; this is rank %d, there are ranks 0 to %d", call,
-                       name_of(what), peer, g->t.rank, g->t.world - 1);
+                       hl_collective_name(what), peer, g->t.rank, g->t.world - 1);
     if (g != NULL && (g->t.send == NULL || g->t.recv == NULL))
         return hl_fail(HL_EUNSUPPORTED,
                        "%s of \"%s\": this group's transport has nothing between two ranks; "
                        "broadcast or alltoall do the same with all of them",
-                       call, name_of(what));
+                       call, hl_collective_name(what));
     return HL_OK;
 }
 
@@ -318,7 +304,7 @@ int hybridps_group_send(hybridps_group *g, const char *what, const void *data, u
 {
     HL_TRY(check_pair(g, "send", what, data, bytes, dst));
     HL_TRY(enter(g));
-    int code = bytes > 0 ? g->t.send(g->t.arg, name_of(what), data, bytes, dst, tag) : 0;
+    int code = bytes > 0 ? g->t.send(g->t.arg, hl_collective_name(what), data, bytes, dst, tag) : 0;
     return leave(g, code);
 }
 
@@ -327,7 +313,7 @@ int hybridps_group_recv(hybridps_group *g, const char *what, void *data, uint64_
 {
     HL_TRY(check_pair(g, "recv", what, data, bytes, src));
     HL_TRY(enter(g));
-    int code = bytes > 0 ? g->t.recv(g->t.arg, name_of(what), data, bytes, src, tag) : 0;
+    int code = bytes > 0 ? g->t.recv(g->t.arg, hl_collective_name(what), data, bytes, src, tag) : 0;
     return leave(g, code);
 }
 
@@ -336,13 +322,13 @@ int hybridps_group_broadcast(hybridps_group *g, const char *what, void *data, ui
 {
     if (g != NULL && (src < 0 || src >= g->t.world))
         return hl_fail(HL_EINVAL, "broadcast of \"%s\": src is %d, there are ranks 0 to %d",
-                       name_of(what), src, g->t.world - 1);
+                       hl_collective_name(what), src, g->t.world - 1);
     if (data == NULL && bytes > 0)
-        return hl_fail(HL_EINVAL, "broadcast of \"%s\": no data", name_of(what));
+        return hl_fail(HL_EINVAL, "broadcast of \"%s\": no data", hl_collective_name(what));
     HL_TRY(enter(g));
     int code = 0;
     if (bytes > 0 && g->t.world > 1)
-        code = g->t.broadcast(g->t.arg, name_of(what), data, bytes, src);
+        code = g->t.broadcast(g->t.arg, hl_collective_name(what), data, bytes, src);
     return leave(g, code);
 }
 
@@ -350,71 +336,12 @@ int hybridps_group_allgather(hybridps_group *g, const char *what, const void *mi
                              uint64_t bytes)
 {
     if ((mine == NULL || all == NULL) && bytes > 0)
-        return hl_fail(HL_EINVAL, "allgather of \"%s\": no data", name_of(what));
+        return hl_fail(HL_EINVAL, "allgather of \"%s\": no data", hl_collective_name(what));
     HL_TRY(enter(g));
     int code = 0;
     if (bytes > 0 && g->t.world > 1)
-        code = g->t.allgather(g->t.arg, name_of(what), mine, all, bytes);
+        code = g->t.allgather(g->t.arg, hl_collective_name(what), mine, all, bytes);
     else if (bytes > 0)
         memcpy(all, mine, bytes);
     return leave(g, code);
-}
-
-/* ---- managed results ---- */
-
-/* Its place on the host, with `local` in it. */
-static hl_status begin_result(hybridps *h, const char *name, const void *local, uint64_t bytes,
-                              uint32_t *tensor, void **data)
-{
-    hybridps_tensor_info info;
-    if (local == NULL || bytes == 0 || tensor == NULL)
-        return hl_fail(HL_EINVAL, "\"%s\": a result has at least one byte and a number",
-                       name_of(name));
-    if (*tensor == HYBRIDPS_NEW) {
-        HL_TRY((hl_status)hybridps_add(h, name, HYBRIDPS_OTHER, bytes, tensor));
-        HL_TRY((hl_status)hybridps_layout(h));
-    }
-    HL_TRY((hl_status)hybridps_tensor(h, *tensor, &info));
-    if (info.bytes != bytes || info.state == HYBRIDPS_COMPUTE)
-        return hl_fail(HL_EINVAL,
-                       "\"%s\" has %" PRIu64 " bytes, its tensor %" PRIu32 " has %" PRIu64 "%s",
-                       name_of(name), bytes, *tensor, info.bytes,
-                       info.state == HYBRIDPS_COMPUTE ? " and is in use" : "");
-    hybridps_use use = {.tensor = *tensor, .where = HYBRIDPS_HOST, .write = 1};
-    HL_TRY((hl_status)hybridps_access(h, &use, 1));
-    memcpy(use.address, local, bytes);
-    *data = use.address;
-    return HL_OK;
-}
-
-/* What others sent in part is no content. The text is that of `code`. */
-static int end_result(hybridps *h, uint32_t tensor, int code)
-{
-    char text[HL_ERROR_TEXT_MAX];
-    snprintf(text, sizeof(text), "%s", hl_error_text());
-    int rc = hybridps_release(h, &tensor, 1, code == 0 ? HYBRIDPS_HOLD : HYBRIDPS_FREE);
-    return code != 0 ? hl_fail((hl_status)code, "%s", text) : rc;
-}
-
-int hybridps_allreduce(hybridps *h, hybridps_group *g, const char *name, const void *local,
-                       uint64_t n, int type, int op, uint32_t *tensor)
-{
-    void *data = NULL;
-    HL_TRY(check_reduction("allreduce", name, local, n, type, op, 1));
-    HL_TRY(begin_result(h, name, local, n * hl_collective_size(type), tensor, &data));
-    int code = g != NULL ? hybridps_group_allreduce(g, name, data, n, type, op) : 0;
-    return end_result(h, *tensor, code);
-}
-
-int hybridps_broadcast(hybridps *h, hybridps_group *g, const char *name, const void *local,
-                       uint64_t bytes, int src, uint32_t *tensor)
-{
-    void *data = NULL;
-    int world = hybridps_group_world(g);
-    if (src < 0 || src >= world)
-        return hl_fail(HL_EINVAL, "broadcast of \"%s\": src is %d, there are ranks 0 to %d",
-                       name_of(name), src, world - 1);
-    HL_TRY(begin_result(h, name, local, bytes, tensor, &data));
-    int code = g != NULL ? hybridps_group_broadcast(g, name, data, bytes, src) : 0;
-    return end_result(h, *tensor, code);
 }

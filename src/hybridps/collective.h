@@ -23,6 +23,16 @@ hl_status hl_collective_shm_open(const hybridps_shm_options *options,
 hl_status hl_collective_net_open(const hybridps_net_options *options,
                                  hybridps_transport *out) HL_CHECK;
 
+/* Whether a reduction of n elements on `world` ranks can be asked for; call: for the message. */
+hl_status hl_collective_check(const char *call, const char *what, const void *data, uint64_t n,
+                              int type, int op, int world) HL_CHECK;
+
+/* The caller's name of what is communicated, or "". */
+static inline const char *hl_collective_name(const char *what)
+{
+    return what != NULL ? what : "";
+}
+
 /* Bytes of an element; 0 for what is no type. */
 size_t hl_collective_size(int type);
 /* Whether there is such an operation, and for this type. */

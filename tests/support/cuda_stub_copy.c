@@ -111,9 +111,36 @@ static void *stream_thread(void *arg)
     return NULL;
 }
 
+static struct CUstream_st *new_stream(void)
+{
+    struct CUstream_st *s = calloc(1, sizeof(*s));
+    if (s == NULL)
+        return NULL;
+    s->context = stub_context();
+    s->last = &s->first;
+    pthread_cond_init(&s->work, NULL);
+    if (pthread_create(&s->thread, NULL, stream_thread, s) != 0) {
+        free(s);
+        return NULL;
+    }
+    return s;
+}
+
+/* NULL is the context's own stream; it is there from its first use to the process's end. */
+static struct CUstream_st *given_stream(struct CUstream_st *s)
+{
+    static struct CUstream_st *own;
+    if (s != NULL)
+        return s;
+    if (own == NULL)
+        own = new_stream();
+    return own;
+}
+
 cu_result stub_add_task(struct CUstream_st *s, const struct stub_task *task)
 {
     struct stub_task *t = malloc(sizeof(*t));
+    s = given_stream(s);
     if (t == NULL || s == NULL || s->context != stub_context()) {
         free(t);
         return HL_CUDA_ERROR_INVALID_HANDLE;
@@ -160,18 +187,11 @@ cu_result cuMemcpyDtoDAsync_v2(cu_ptr dst, cu_ptr src, size_t len, struct CUstre
 cu_result cuStreamCreate(struct CUstream_st **out, unsigned int flags)
 {
     BEGIN(1);
-    struct CUstream_st *s = calloc(1, sizeof(*s));
-    if (s == NULL || flags != HL_CU_STREAM_NON_BLOCKING) { /* all that Helios asks for */
-        free(s);
+    if (flags != HL_CU_STREAM_NON_BLOCKING) /* all that Helios asks for */
         return stub_end(HL_CUDA_ERROR_INVALID_VALUE);
-    }
-    s->context = stub_context();
-    s->last = &s->first;
-    pthread_cond_init(&s->work, NULL);
-    if (pthread_create(&s->thread, NULL, stream_thread, s) != 0) {
-        free(s);
+    struct CUstream_st *s = new_stream();
+    if (s == NULL)
         return stub_end(HL_CUDA_ERROR_OUT_OF_MEMORY);
-    }
     stub_streams++;
     *out = s;
     return stub_end(HL_CUDA_SUCCESS);

@@ -1,0 +1,32 @@
+# Flags of everything that is compiled here.
+find_package(Threads REQUIRED)
+
+add_library(hl_options INTERFACE)
+target_compile_options(hl_options INTERFACE
+  $<$<COMPILE_LANGUAGE:C>:-Wall;-Wextra;-Wshadow;-Wstrict-prototypes;-Wmissing-prototypes;-Wvla;-Wundef;-Wwrite-strings;-Wimplicit-fallthrough>
+  $<$<COMPILE_LANGUAGE:CXX>:-Wall;-Wextra>
+  -funsigned-char -fvisibility=hidden -fno-omit-frame-pointer
+  $<$<BOOL:${HELIOS_WERROR}>:-Werror>)
+target_compile_definitions(hl_options INTERFACE _GNU_SOURCE HELIOS_VERSION="${PROJECT_VERSION}"
+  $<$<BOOL:${HELIOS_AUDIT}>:HELIOS_AUDIT>)
+target_link_libraries(hl_options INTERFACE Threads::Threads m)
+if(HELIOS_SANITIZE)
+  target_compile_options(hl_options INTERFACE -fsanitize=${HELIOS_SANITIZE} -fno-sanitize-recover=undefined)
+  target_link_options(hl_options INTERFACE -fsanitize=${HELIOS_SANITIZE})
+endif()
+
+# The kernels are plain loops that the compiler vectorises; only what torch fuses may be fused.
+function(hl_kernel_flags)
+  foreach(kernel adam collective_reduce half norm)
+    set_source_files_properties(${CMAKE_SOURCE_DIR}/src/hybridps/${kernel}.c PROPERTIES
+      COMPILE_OPTIONS "-O3;-ffp-contract=off;-fno-math-errno;-fno-trapping-math")
+  endforeach()
+  foreach(kernel body_elementwise body_matmul gemm)
+    set_source_files_properties(${CMAKE_SOURCE_DIR}/src/maco/${kernel}.c PROPERTIES
+      COMPILE_OPTIONS "-O3;-ffp-contract=off;-fno-math-errno;-fno-trapping-math")
+  endforeach()
+  foreach(kernel gemm_tile vec) # multiplies and adds in one step where the CPU can
+    set_source_files_properties(${CMAKE_SOURCE_DIR}/src/maco/${kernel}.c PROPERTIES
+      COMPILE_OPTIONS "-O3;-ffp-contract=fast;-fno-math-errno;-fno-trapping-math")
+  endforeach()
+endfunction()

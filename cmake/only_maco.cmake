@@ -1,0 +1,18 @@
+# -DHELIOS_ONLY=maco: a libhelios with MACO and groups of one node alone. It needs a C compiler and, for the GPU's kernels,
+# nvcc; no other library. Tests and programs are not built.
+function(hl_only_maco)
+  hl_kernel_flags()
+  file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/maco/*.c)
+  set(parts base/buf base/log base/status base/text client/version mem/cuda_driver
+    os/cgroup os/cpus os/file os/numa os/process os/process_cpuset os/shm)
+  foreach(name collective collective_join collective_mail collective_reduce collective_shm half)
+    list(APPEND parts hybridps/${name})
+  endforeach()
+  foreach(part ${parts})
+    list(APPEND sources ${CMAKE_SOURCE_DIR}/src/${part}.c)
+  endforeach()
+  add_library(helios SHARED ${sources})
+  target_link_libraries(helios PRIVATE hl_options ${CMAKE_DL_LIBS} -Wl,--no-undefined)
+  target_include_directories(helios PUBLIC ${CMAKE_SOURCE_DIR}/include PRIVATE ${CMAKE_SOURCE_DIR}/src)
+  set_target_properties(helios PROPERTIES SOVERSION 0 VERSION ${PROJECT_VERSION})
+endfunction()
