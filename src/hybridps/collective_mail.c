@@ -20,13 +20,15 @@ static int taken(const struct hl_collective_shm *g, const struct hl_collective_w
     return left <= w->goal ? 2 : 0;
 }
 
-/* There is a piece, and it is for this rank. */
+/* There is a piece, and it is for this rank. While a piece waits `to` stands still, and it waits as
+ * long as `taken` does: else another rank's piece and the next message's `to` look like ours. */
 static int arrived(const struct hl_collective_shm *g, const struct hl_collective_wait *w)
 {
     const struct hl_collective_row *row = &g->s->rows[w->rank];
-    return __atomic_load_n(w->word, __ATOMIC_SEQ_CST) !=
-               __atomic_load_n(&row->taken, __ATOMIC_SEQ_CST) &&
-           __atomic_load_n(&row->to, __ATOMIC_SEQ_CST) == (uint32_t)g->rank;
+    uint32_t taken = __atomic_load_n(&row->taken, __ATOMIC_SEQ_CST);
+    return __atomic_load_n(w->word, __ATOMIC_SEQ_CST) != taken &&
+           __atomic_load_n(&row->to, __ATOMIC_SEQ_CST) == (uint32_t)g->rank &&
+           __atomic_load_n(&row->taken, __ATOMIC_SEQ_CST) == taken;
 }
 
 static uint64_t piece_at(uint64_t at, uint64_t bytes)
