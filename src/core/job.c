@@ -445,8 +445,9 @@ static hl_status unknown_key(struct reader *r, const char *section, const char *
     if (near != NULL)
         return bad(r, 1, "'%.64s' is not a key of %s; did you mean '%s'?", key, of, near);
     char all[512] = "";
-    for (size_t i = 0; i < n; i++)
-        snprintf(all + strlen(all), sizeof(all) - strlen(all), "%s%s", i > 0 ? ", " : "", names[i]);
+    for (size_t i = 0, used = 0; i < n && used < sizeof(all); i++)
+        used +=
+            (size_t)snprintf(all + used, sizeof(all) - used, "%s%s", i > 0 ? ", " : "", names[i]);
     return bad(r, 1, "'%.64s' is not a key of %s; these are: %.400s", key, of, all);
 }
 
