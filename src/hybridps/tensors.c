@@ -71,13 +71,18 @@ static uint64_t aligned(uint64_t bytes)
     return (bytes + HL_TENSOR_ALIGN - 1) / HL_TENSOR_ALIGN * HL_TENSOR_ALIGN;
 }
 
+static uint64_t in_granules(struct hl_chunk_pool *pool, uint64_t bytes)
+{
+    struct hl_chunk_pool_stats s;
+    hl_chunk_pool_stats(pool, &s);
+    return (bytes + s.granule - 1) / s.granule * s.granule;
+}
+
 static hl_status new_chunk(struct hl_tensors *t, struct hl_chunk_pool *pool, int kind,
                            uint64_t bytes)
 {
-    struct hl_chunk_pool_stats s;
     uint32_t chunk;
-    hl_chunk_pool_stats(pool, &s);
-    bytes = (bytes + s.granule - 1) / s.granule * s.granule;
+    bytes = in_granules(pool, bytes);
     if (t->chunk_count == t->chunk_cap) {
         uint32_t cap = t->chunk_cap == 0 ? 64 : t->chunk_cap * 2;
         struct hl_tensor_chunk *chunks = realloc(t->chunks, cap * sizeof(*chunks));
@@ -143,6 +148,8 @@ hl_status hl_tensors_layout(struct hl_tensors *t, struct hl_chunk_pool *pool, ui
         return HL_OK;
     if (chunk_bytes == 0)
         HL_TRY(choose_size(t, pool, most, &chunk_bytes));
+    else if (chunk_bytes <= INT64_MAX) /* what a chunk gets is what its tensors may fill */
+        chunk_bytes = in_granules(pool, chunk_bytes);
     for (uint32_t i = t->placed; i < t->count; i++) {
         hl_status st = place(t, pool, &t->list[i], chunk_bytes);
         if (st == HL_OK)

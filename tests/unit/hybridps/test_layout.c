@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "helios/helios.h"
 #include "helios/hybridps.h"
@@ -127,7 +128,7 @@ static void test_bounds_are_kept_and_nonsense_is_refused(void **state)
 static void test_the_client_makes_the_chunks_that_the_layout_foresees(void **state)
 {
     (void)state;
-    hybridps_options o = {.device = "emu:1MiB", .chunk_bytes = 16384};
+    hybridps_options o = {.device = "emu:1MiB", .chunk_bytes = 16000}; /* no whole pages */
     struct hl_layout_item items[200];
     uint32_t at[200], first[200], tensor;
     struct hl_layout l;
@@ -225,13 +226,15 @@ static void test_the_client_fills_models_to_99_percent_by_itself(void **state)
 /* A bias behind an embedding would keep the embedding on the device whenever it is used. */
 static void test_a_tensor_longer_than_chunks_is_alone(void **state)
 {
-    const struct hl_layout_item items[] = {{5000, 0}, {64, 0}, {64, 0}, {9000, 0}, {64, 0}};
-    hybridps_options o = {.device = "emu:1MiB", .chunk_bytes = 4096};
+    const uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE);
+    const struct hl_layout_item items[] = {
+        {page + 904, 0}, {64, 0}, {64, 0}, {2 * page + 808, 0}, {64, 0}};
+    hybridps_options o = {.device = "emu:1MiB", .chunk_bytes = page};
     uint32_t at[5], tensor;
     struct hl_layout l;
     hybridps *h = NULL;
     (void)state;
-    assert_int_equal(hl_layout_fill(items, 5, 4096, 4096, at, &l), 0);
+    assert_int_equal(hl_layout_fill(items, 5, page, page, at, &l), 0);
     assert_int_equal(hybridps_open(&o, &h), 0);
     for (int i = 0; i < 5; i++)
         assert_int_equal(hybridps_add(h, "t", 0, items[i].bytes, &tensor), 0);
