@@ -168,6 +168,10 @@ struct hl_conf {
     uint64_t job_stop_grace_ms;
     uint64_t job_stop_resend_ms;
     int64_t versions_keep;
+    int64_t jobs_keep;
+    uint64_t jobs_keep_age_ms;
+    int64_t nodes_keep;
+    uint64_t nodes_keep_age_ms;
     uint64_t gc_interval_ms;
     uint64_t gc_grace_ms;
 

@@ -81,6 +81,7 @@ static void on_tick(void *arg)
     copies_tick(c);
     jobs_tick(c);
     gangs_tick(c);
+    retention_tick(c);
 }
 
 static hl_status load_catalog(void *arg, const char *key, json_t *value)
@@ -101,6 +102,14 @@ static hl_status load_job(void *arg, const char *key, json_t *value)
     return jobs_load(arg, value);
 }
 
+static hl_status load_seq(void *arg, const char *key, json_t *value)
+{
+    struct hl_controller *c = arg;
+    (void)key;
+    c->job_seq = hl_json_int(value, "last", 0);
+    return HL_OK;
+}
+
 /* Models before their versions before their shards; nodes before the jobs that run on them. */
 static hl_status load(struct hl_controller *c)
 {
@@ -109,6 +118,7 @@ static hl_status load(struct hl_controller *c)
     HL_TRY(hl_store_scan(c->store, "version/", load_catalog, c));
     HL_TRY(hl_store_scan(c->store, "shard/", load_catalog, c));
     HL_TRY(hl_store_scan(c->store, "node/", load_node, c));
+    HL_TRY(hl_store_scan(c->store, "seq/job", load_seq, c));
     HL_TRY(hl_store_scan(c->store, "job/", load_job, c));
     hl_info("state loaded models=%u shards=%u nodes=%u jobs=%u", HASH_COUNT(c->catalog.models),
             HASH_COUNT(c->catalog.shards), HASH_COUNT(c->nodes), HASH_COUNT(c->jobs));

@@ -10,6 +10,8 @@
 #ifndef HL_CONTROLLER_CONTROLLER_H
 #define HL_CONTROLLER_CONTROLLER_H
 
+#include <stdint.h>
+
 #include "base/buf.h"
 #include "base/status.h"
 
@@ -38,8 +40,11 @@ struct hl_controller_opts {
     int heartbeat_ms;       /* asked of Agents */
     int node_lost_ms;       /* silence after which a node is lost */
     int gc_interval_ms;
-    int gc_grace_ms;   /* age at which a shard nobody knows is freed */
-    int versions_keep; /* of one job; 0 = all */
+    int gc_grace_ms;                             /* age at which a shard nobody knows is freed */
+    int versions_keep;                           /* of one job; 0 = all */
+    int jobs_keep;                               /* ended ones; 0 = all */
+    int nodes_keep;                              /* lost ones; 0 = all */
+    int64_t jobs_keep_age_ms, nodes_keep_age_ms; /* 0 = for ever */
     int rpc_timeout_ms;
     int copy_timeout_ms; /* of one copy between tiers */
     int stop_grace_ms;   /* SIGTERM to SIGKILL */

@@ -26,6 +26,9 @@ struct node {
     uint64_t seen_ns; /* hl_now_ns of the last sign of life; 0 = not since this start */
     int64_t seen_ms;
     int lost;
+    int64_t lost_ms; /* since when */
+    int gone;        /* forgotten: no longer in `nodes`, answers may still come */
+    struct node *next_gone;
     /* copies.c: its store */
     uint64_t store_epoch; /* as told */
     uint64_t list_epoch, listed_epoch;
@@ -71,6 +74,7 @@ struct job {
     json_t *events; /* List(JobEvent), the newest JOB_EVENTS_MAX */
     json_t *saved;  /* run as last written to the store */
     int64_t seq;
+    uint64_t read_ns;              /* when a log of it was last asked for; 0 = not yet */
     int64_t load_version;          /* the version this attempt's ranks load; -1 = none */
     int unsaved;                   /* the store refused the last change: actions wait */
     int held, stepped;             /* job_events_hold; events came since */
@@ -95,6 +99,8 @@ struct hl_controller {
     struct hl_timer *tick;
     struct hl_timer *import_tick;
     struct node *nodes;
+    struct node *gone;     /* forgotten while calls were under way */
+    uint64_t retention_ns; /* of the last look at what is over */
     struct import *imports;
     struct job *jobs;
     struct hl_cluster cluster; /* what the planner sees */
@@ -187,11 +193,17 @@ void nodes_tick(struct hl_controller *c);
 /* Close the peers; calls under way end. */
 void nodes_disconnect(struct hl_controller *c);
 void nodes_fini(struct hl_controller *c);
+/* Take a lost node out of store, plan and copies. */
+hl_status node_forget(struct hl_controller *c, struct node *n) HL_CHECK;
+/* Free those that no answer can speak of any more. */
+void nodes_bury(struct hl_controller *c);
 /* Borrowed, NULL when unknown. */
 struct node *node_find(struct hl_controller *c, const char *name);
 /* What the node said of one of its containers between two heartbeats. */
 void node_container(struct node *n, json_t *status);
 int node_ready(const struct node *n);
+/* Some were here before this start and have yet the time to come back. */
+int nodes_expected(const struct hl_controller *c);
 
 /* jobs.c: the state machine at work */
 hl_status jobs_load(struct hl_controller *c, const json_t *value);
@@ -210,6 +222,11 @@ json_t *job_container_spec(const struct job *j, int index);
 void jobs_tick(struct hl_controller *c);
 void jobs_fini(struct hl_controller *c);
 void job_free(struct job *j);
+
+/* retention.c: what is over and when it is forgotten */
+void retention_tick(struct hl_controller *c);
+/* Of the containers that a node reported: have it forget ended ones that are older than any job. */
+void retention_strays(struct hl_controller *c, struct node *n, const json_t *containers);
 
 /* job_methods.c */
 void method_plan_job(struct hl_controller *c, struct hl_rpc_call *call, const json_t *params);

@@ -68,7 +68,7 @@ void copies_learn(struct hl_controller *c, struct node *n, const json_t *copy)
     struct hl_id id;
     enum hl_tier tier;
     const char *device = hl_json_str(copy, "device", "");
-    if (hl_id_parse(hl_json_str(copy, "id", ""), &id) != HL_OK ||
+    if (n->gone || hl_id_parse(hl_json_str(copy, "id", ""), &id) != HL_OK ||
         !parse_tier(hl_json_str(copy, "tier", ""), &tier) || tier > HL_TIER_L2)
         return;
     struct holding *h = holding_need(c, id);
@@ -130,6 +130,19 @@ void copies_forget(struct hl_controller *c, struct node *n, struct hl_id id, enu
     struct holding *h = holding_find(c, id);
     if (h != NULL)
         holding_prune(c, h, is_kind, &(struct kind){n, tier, device});
+}
+
+static int is_of(const struct copy *x, const void *node)
+{
+    return x->node == node;
+}
+
+void copies_forget_node(struct hl_controller *c, struct node *n)
+{
+    struct holding *h, *next;
+    HASH_ITER (hh, c->holdings, h, next) {
+        holding_prune(c, h, is_of, n);
+    }
 }
 
 void copies_dropping(struct hl_controller *c, const struct place *p, struct hl_id id, int on)

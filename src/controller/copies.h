@@ -61,6 +61,8 @@ void copies_learn(struct hl_controller *c, struct node *n, const json_t *copy);
 void copies_forget(struct hl_controller *c, struct node *n, struct hl_id id, enum hl_tier tier,
                    const char *device);
 void copies_dropping(struct hl_controller *c, const struct place *p, struct hl_id id, int on);
+/* None of the node's copies counts any more. */
+void copies_forget_node(struct hl_controller *c, struct node *n);
 /* The shard was removed: its copies go wherever they are, now or when their node is back. */
 void copies_remove(struct hl_controller *c, struct hl_id id);
 /* Ask the nodes that have changed what they hold; drop what nobody knows. */

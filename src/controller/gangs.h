@@ -55,6 +55,9 @@ void gangs_tick(struct hl_controller *c);
 /* Why a container waits or was lost: what its pod says, or what keeps us from having one; "" =
  * nothing. Into cap bytes. */
 void gangs_message(const struct job *j, int index, char *out, size_t cap);
+/* The job is forgotten: its fetched logs go too. 0: not now, its objects or a log's reader are
+ * there yet. A job of no gang has nothing to forget. */
+int gangs_forget(struct job *j);
 /* Answers the call. */
 void gangs_read_log(struct job *j, struct hl_rpc_call *call, int index, int rank,
                     const json_t *params);

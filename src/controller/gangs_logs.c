@@ -278,3 +278,44 @@ void gang_log_read(struct job *j, struct hl_rpc_call *call, const json_t *pod, i
     }
     g->calls++;
 }
+
+/* ---- a job that is forgotten ----------------------------------------------------------------- */
+
+static int has_objects(const struct gangs *g, const struct job *j)
+{
+    const char *name;
+    json_t *object;
+    json_object_foreach (g->jobs, name, object) {
+        if (hl_volcano_attempt_of(object, j->gang.id) > 0)
+            return 1;
+    }
+    return 0;
+}
+
+static void forget_log(struct gangs *g, const struct job *j, int attempt, int rank)
+{
+    char path[PATH_MAX], key[sizeof(g->spools->key)];
+    struct spool *s;
+    gang_log_path(g, j->id, attempt, rank, path);
+    unlink(path);
+    snprintf(key, sizeof(key), "%s.%d.%d", j->id, attempt, rank);
+    HASH_FIND_STR(g->spools, key, s);
+    if (s != NULL)
+        HASH_DEL(g->spools, s);
+    free(s);
+}
+
+int gangs_forget(struct job *j)
+{
+    struct gangs *g = j->controller->gangs;
+    if (g == NULL || j->gang.id[0] == '\0')
+        return 1;
+    if (!g->jobs_synced || j->gang.busy || has_objects(g, j) ||
+        pthread_mutex_trylock(&g->spool_lock) != 0) /* a worker fetches */
+        return 0;
+    for (int attempt = 1; attempt <= j->run.attempt; attempt++)
+        for (int rank = 0; rank < hl_rank_world(&j->spec.grid); rank++)
+            forget_log(g, j, attempt, rank);
+    pthread_mutex_unlock(&g->spool_lock);
+    return 1;
+}

@@ -88,8 +88,8 @@ static hl_status check_possible(struct hl_controller *c, const struct hl_job *sp
         hl_plan_free(plan);
         return HL_OK;
     }
-    if (c->cluster.count == 0)
-        return HL_OK; /* no Agent yet: it waits */
+    if (c->cluster.count == 0 || nodes_expected(c))
+        return HL_OK; /* an Agent may come yet: it waits */
     HL_TRY(hl_plan_make(spec, &c->cluster, &(struct hl_plan_opts){.ignore_busy = 1}, &plan));
     hl_status st = HL_OK;
     if (!plan->feasible && plan->never)
@@ -137,6 +137,17 @@ void method_submit_job(struct hl_controller *c, struct hl_rpc_call *call, const 
     hl_rpc_reply(call, json_pack("{s:s}", "id", j->id));
 }
 
+/* An id like NAME-7 with a number that a job has had. */
+static int was_given(const struct hl_controller *c, const char *id)
+{
+    const char *dash = strrchr(id, '-');
+    char *end;
+    if (dash == NULL || dash == id || dash[1] < '1' || dash[1] > '9')
+        return 0;
+    long long seq = strtoll(dash + 1, &end, 10);
+    return *end == '\0' && seq <= c->job_seq;
+}
+
 hl_status job_find(struct hl_controller *c, const char *id, struct job **out)
 {
     struct job *j;
@@ -145,6 +156,11 @@ hl_status job_find(struct hl_controller *c, const char *id, struct job **out)
         for (struct job *k = c->jobs; k != NULL; k = k->hh.next)
             if (strcmp(k->spec.name, id) == 0)
                 j = k;
+    if (j == NULL && was_given(c, id))
+        return hl_fail(HL_ENOENT,
+                       "job '%.100s' does not exist any more: ended jobs are forgotten with time "
+                       "(options jobs.keep, jobs.keep_age of helios-controller)",
+                       id);
     if (j == NULL)
         return hl_fail(HL_ENOENT, "job '%.100s' does not exist; `helios list` shows %u", id,
                        HASH_COUNT(c->jobs));
@@ -258,6 +274,8 @@ void method_read_log(struct hl_controller *c, struct hl_rpc_call *call, const js
     int rank = (int)hl_json_int(params, "rank", 0);
     hl_status st = job_find(c, hl_json_str(params, "id", ""), &j);
     int index = st == HL_OK ? container_of(j->run.plan, rank) : -1;
+    if (st == HL_OK)
+        j->read_ns = hl_now_ns();
     if (st == HL_OK && j->run.plan == NULL) {
         /* not placed yet: nothing to read, and more may come */
         hl_rpc_reply(call, json_pack("{s:b}", "finished", hl_job_state_ended(j->run.state)));

@@ -7,6 +7,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "controller/controller_private.h"
+#include "controller/copies.h"
 
 struct node *node_find(struct hl_controller *c, const char *name)
 {
@@ -20,9 +21,16 @@ int node_ready(const struct node *n)
     return n->seen_ns != 0 && !n->lost && n->incarnation[0] != '\0';
 }
 
-static void node_free(struct hl_controller *c, struct node *n)
+int nodes_expected(const struct hl_controller *c)
 {
-    HASH_DEL(c->nodes, n);
+    for (const struct node *n = c->nodes; n != NULL; n = n->hh.next)
+        if (!n->lost && n->incarnation[0] == '\0')
+            return 1;
+    return 0;
+}
+
+static void node_free(struct node *n)
+{
     json_decref(n->info);
     json_decref(n->telemetry);
     json_decref(n->containers);
@@ -35,13 +43,23 @@ void nodes_disconnect(struct hl_controller *c)
         hl_rpc_peer_close(n->agent);
         n->agent = NULL;
     }
+    for (struct node *n = c->gone; n != NULL; n = n->next_gone) {
+        hl_rpc_peer_close(n->agent);
+        n->agent = NULL;
+    }
 }
 
 void nodes_fini(struct hl_controller *c)
 {
     struct node *n, *next;
     HASH_ITER (hh, c->nodes, n, next) {
-        node_free(c, n);
+        HASH_DEL(c->nodes, n);
+        node_free(n);
+    }
+    while (c->gone != NULL) {
+        n = c->gone;
+        c->gone = n->next_gone;
+        node_free(n);
     }
     hl_cluster_fini(&c->cluster);
 }
@@ -91,6 +109,10 @@ hl_status nodes_load(struct hl_controller *c, const json_t *info)
 {
     struct node *n;
     HL_TRY(node_add(c, info, &n));
+    n->lost_ms = hl_json_int(info, "lostMs", 0);
+    n->seen_ms = hl_json_int(info, "seenMs", 0);
+    json_object_del(n->info, "lostMs"); /* of the record, not of the node */
+    json_object_del(n->info, "seenMs");
     hl_cluster_set_ready(&c->cluster, n->name, 0); /* until it registers again */
     n->seen_ns = hl_now_ns();                      /* gets a whole node_lost_ms to show up */
     return HL_OK;
@@ -103,6 +125,7 @@ static void node_seen(struct node *n)
     if (n->lost)
         hl_info("node is back node=%s", n->name);
     n->lost = 0;
+    n->lost_ms = 0;
 }
 
 static void node_containers(struct hl_controller *c, struct node *n, const json_t *params)
@@ -111,6 +134,7 @@ static void node_containers(struct hl_controller *c, struct node *n, const json_
     json_decref(n->containers);
     n->containers = json_incref(list);
     jobs_containers(c, n, list);
+    retention_strays(c, n, list);
 }
 
 void node_container(struct node *n, json_t *status)
@@ -197,18 +221,69 @@ void method_heartbeat(struct hl_controller *c, struct hl_rpc_call *call, const j
     hl_rpc_reply(call, json_pack("{s:b}", "known", known)); /* params end here */
 }
 
+/* Since when it is away is known after a restart too. */
+static void save_loss(struct hl_controller *c, struct node *n)
+{
+    char key[HL_CATALOG_KEY_MAX];
+    snprintf(key, sizeof(key), "node/%s", n->name);
+    json_t *record = json_copy(n->info);
+    json_object_set_new(record, "lostMs", json_integer((json_int_t)n->lost_ms));
+    json_object_set_new(record, "seenMs", json_integer((json_int_t)n->seen_ms));
+    struct hl_store_op op = {HL_STORE_PUT, key, record};
+    if (record == NULL || hl_store_commit(c->store, &op, 1) != HL_OK)
+        hl_warn(
+            "loss was not written down, its age counts from the next start node=%s error=\"%s\"",
+            n->name, hl_error_text());
+    json_decref(record);
+}
+
+static void lose(struct hl_controller *c, struct node *n)
+{
+    n->lost = 1;
+    n->incarnation[0] = '\0'; /* it must register again */
+    hl_cluster_set_ready(&c->cluster, n->name, 0);
+    hl_warn("node is lost node=%s silent_ms=%" PRIu64, n->name,
+            (hl_now_ns() - n->seen_ns) / HL_NS_PER_MS);
+    if (n->lost_ms == 0) { /* else it was lost before this start */
+        n->lost_ms = hl_wall_ms();
+        save_loss(c, n);
+    }
+    jobs_node_lost(c, n);
+}
+
+hl_status node_forget(struct hl_controller *c, struct node *n)
+{
+    char key[HL_CATALOG_KEY_MAX];
+    snprintf(key, sizeof(key), "node/%s", n->name);
+    struct hl_store_op op = {HL_STORE_DELETE, key, NULL};
+    HL_TRY(hl_store_commit(c->store, &op, 1));
+    hl_info("lost node is forgotten node=%s", n->name);
+    hl_cluster_remove(&c->cluster, n->name);
+    copies_forget_node(c, n);
+    HASH_DEL(c->nodes, n);
+    n->gone = 1;
+    n->next_gone = c->gone;
+    c->gone = n;
+    return HL_OK;
+}
+
+void nodes_bury(struct hl_controller *c)
+{
+    while (c->gone != NULL && c->refs == 1) { /* calls hold pointers to nodes */
+        struct node *n = c->gone;
+        c->gone = n->next_gone;
+        hl_rpc_peer_close(n->agent);
+        node_free(n);
+    }
+}
+
 void nodes_tick(struct hl_controller *c)
 {
     uint64_t limit = (uint64_t)c->opts.node_lost_ms * HL_NS_PER_MS;
     for (struct node *n = c->nodes; n != NULL; n = n->hh.next) {
         if (n->lost || hl_now_ns() - n->seen_ns <= limit)
             continue;
-        n->lost = 1;
-        n->incarnation[0] = '\0'; /* it must register again */
-        hl_cluster_set_ready(&c->cluster, n->name, 0);
-        hl_warn("node is lost node=%s silent_ms=%" PRIu64, n->name,
-                (hl_now_ns() - n->seen_ns) / HL_NS_PER_MS);
-        jobs_node_lost(c, n);
+        lose(c, n);
     }
 }
 

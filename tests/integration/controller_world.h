@@ -1,0 +1,377 @@
+/* The Controller over real RPC and SQLite, against an L3 and an Agent that do what the test says.
+ */
+#ifndef TESTS_INTEGRATION_CONTROLLER_WORLD_H
+#define TESTS_INTEGRATION_CONTROLLER_WORLD_H
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <poll.h>
+#include <pthread.h>
+#include <sqlite3.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "controller/controller.h"
+#include "core/json.h"
+#include "os/file.h"
+#include "os/loop.h"
+#include "rpc/rpc.h"
+
+#define CALL_MS 5000
+#define WAIT_MS 10000
+
+struct world {
+    int grace_ms, node_lost_ms; /* of the Controller */
+    int jobs_keep, nodes_keep;
+    int64_t keep_age_ms; /* of jobs and nodes */
+    char dir[64];
+    char store[128];
+    struct hl_rpc *rpc;
+    struct hl_loop *loop;
+    pthread_t thread;
+    struct hl_rpc_server *l3, *agent;
+    struct hl_controller *controller;
+    struct hl_rpc_peer *peer;
+    /* what the fakes, on the loop's thread, do and saw */
+    const char *_Atomic import_state; /* next importProgress: running, done, failed */
+    json_t *inventory;                /* ids the pool holds; under inventory_lock */
+    atomic_int freed, started, stopped, forgotten, inventories;
+    const char *_Atomic container_state; /* what startContainer answers; NULL = unavailable */
+};
+
+static pthread_mutex_t inventory_lock = PTHREAD_MUTEX_INITIALIZER;
+
+static struct world w;
+
+/* ---- fakes ---- */
+
+static json_t *extent(const char *id)
+{
+    return json_pack("{s:s s:i s:i}", "id", id, "offset", 65536, "sizeBytes", 100);
+}
+
+static json_t *import_progress(void)
+{
+    json_t *shards = json_array();
+    if (strcmp(w.import_state, "done") == 0) {
+        const char *id = "000000000000000000000000000000a1";
+        json_array_append_new(w.inventory, json_string(id));
+        json_array_append_new(shards,
+                              json_pack("{s:s s:s s:i s:i s:i}", "id", id, "part", "embedding",
+                                        "sizeBytes", 100, "crc32", 7, "tensors", 1));
+    }
+    return json_pack("{s:{s:s s:s s:s s:o s:s s:f}}", "progress", "state", w.import_state, "error",
+                     strcmp(w.import_state, "failed") == 0 ? "config.json: bad" : "", "errorStatus",
+                     strcmp(w.import_state, "failed") == 0 ? "EINVAL" : "", "shards", shards,
+                     "config", "{\"architecture\":\"llama\"}", "seconds", 0.1);
+}
+
+static void free_ids(const json_t *params)
+{
+    size_t i, k;
+    json_t *id, *have;
+    json_array_foreach (hl_json_list(params, "ids"), i, id) {
+        json_array_foreach (w.inventory, k, have) {
+            if (json_equal(id, have)) {
+                json_array_remove(w.inventory, k);
+                w.freed++;
+                break;
+            }
+        }
+    }
+}
+
+static void l3_handler(void *arg, struct hl_rpc_call *call, const char *method,
+                       const json_t *params)
+{
+    (void)arg;
+    pthread_mutex_lock(&inventory_lock);
+    if (strcmp(method, "poolInfo") == 0) {
+        hl_rpc_reply(call, json_pack("{s:{s:s s:s}}", "pool", "uuid", "u", "incarnation", "1"));
+    } else if (strcmp(method, "importProgress") == 0) {
+        hl_rpc_reply(call, import_progress());
+    } else if (strcmp(method, "inventory") == 0) {
+        json_t *list = json_array(), *id;
+        size_t i;
+        w.inventories++;
+        json_array_foreach (w.inventory, i, id) {
+            json_array_append_new(list, extent(json_string_value(id)));
+        }
+        hl_rpc_reply(call, json_pack("{s:o s:i}", "extents", list, "next", 0));
+    } else {
+        if (strcmp(method, "free") == 0)
+            free_ids(params);
+        hl_rpc_reply(call, NULL);
+    }
+    pthread_mutex_unlock(&inventory_lock);
+}
+
+static void agent_handler(void *arg, struct hl_rpc_call *call, const char *method,
+                          const json_t *params)
+{
+    (void)arg;
+    if (strcmp(method, "startContainer") == 0) {
+        const char *id = hl_json_str(json_object_get(params, "spec"), "id", "");
+        w.started++;
+        if (w.container_state == NULL) {
+            hl_rpc_reject(call, HL_EUNAVAIL, "the node is short of something");
+            return;
+        }
+        hl_rpc_reply(call,
+                     json_pack("{s:{s:s s:s}}", "status", "id", id, "state", w.container_state));
+        return;
+    }
+    w.stopped += strcmp(method, "stopContainer") == 0;
+    w.forgotten += strcmp(method, "forgetContainer") == 0;
+    hl_rpc_reply(call, NULL);
+}
+
+/* ---- set up ---- */
+
+static void *loop_thread(void *arg)
+{
+    (void)arg;
+    (void)!hl_loop_run(w.loop);
+    return NULL;
+}
+
+/* Run fn on the loop and wait for it. */
+struct errand {
+    void (*fn)(void);
+    volatile int done;
+};
+
+static void run_errand(void *arg)
+{
+    struct errand *e = arg;
+    e->fn();
+    __atomic_store_n(&e->done, 1, __ATOMIC_RELEASE);
+}
+
+static void on_loop(void (*fn)(void))
+{
+    struct errand e = {fn, 0};
+    hl_loop_post(w.loop, run_errand, &e);
+    while (!__atomic_load_n(&e.done, __ATOMIC_ACQUIRE))
+        poll(NULL, 0, 1);
+}
+
+static void start_fakes(void)
+{
+    assert_int_equal(
+        hl_rpc_serve(w.rpc,
+                     &(struct hl_rpc_serve_opts){"127.0.0.1:0", "L3", w.loop, l3_handler, NULL},
+                     &w.l3),
+        HL_OK);
+    assert_int_equal(hl_rpc_serve(w.rpc,
+                                  &(struct hl_rpc_serve_opts){"127.0.0.1:0", "Agent", w.loop,
+                                                              agent_handler, NULL},
+                                  &w.agent),
+                     HL_OK);
+}
+
+static void start_controller(void)
+{
+    hl_status st =
+        hl_controller_start(&(struct hl_controller_opts){.loop = w.loop,
+                                                         .rpc = w.rpc,
+                                                         .listen = "127.0.0.1:0",
+                                                         .store_url = w.store,
+                                                         .l3_address = hl_rpc_server_address(w.l3),
+                                                         .heartbeat_ms = 100,
+                                                         .node_lost_ms = w.node_lost_ms,
+                                                         .gc_interval_ms = 100,
+                                                         .gc_grace_ms = w.grace_ms,
+                                                         .versions_keep = 2,
+                                                         .jobs_keep = w.jobs_keep,
+                                                         .nodes_keep = w.nodes_keep,
+                                                         .jobs_keep_age_ms = w.keep_age_ms,
+                                                         .nodes_keep_age_ms = w.keep_age_ms,
+                                                         .rpc_timeout_ms = CALL_MS,
+                                                         .stop_grace_ms = 100,
+                                                         .stop_resend_ms = 1000,
+                                                         .start_timeout_ms = 60000},
+                            &w.controller);
+    assert_int_equal(st, HL_OK);
+}
+
+static void stop_controller(void)
+{
+    hl_controller_stop(w.controller);
+    w.controller = NULL;
+}
+
+static void stop_fakes(void)
+{
+    hl_rpc_server_close(w.l3);
+    hl_rpc_server_close(w.agent);
+}
+
+static void open_peer(void)
+{
+    hl_rpc_peer_close(w.peer);
+    assert_int_equal(hl_rpc_open(w.rpc, hl_controller_address(w.controller), "Controller", &w.peer),
+                     HL_OK);
+}
+
+static int setup(void **state)
+{
+    (void)state;
+    memset(&w, 0, sizeof(w));
+    snprintf(w.dir, sizeof(w.dir), "/tmp/helios-test-XXXXXX");
+    assert_non_null(mkdtemp(w.dir));
+    snprintf(w.store, sizeof(w.store), "sqlite:%s/c.db", w.dir);
+    w.inventory = json_array();
+    w.import_state = "running";
+    w.container_state = "running";
+    w.grace_ms = 300;
+    w.node_lost_ms = 60000;
+    assert_int_equal(hl_rpc_create(&w.rpc), HL_OK);
+    assert_int_equal(hl_loop_create(&w.loop), HL_OK);
+    pthread_create(&w.thread, NULL, loop_thread, NULL);
+    on_loop(start_fakes);
+    on_loop(start_controller);
+    open_peer();
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    (void)state;
+    hl_rpc_peer_close(w.peer);
+    on_loop(stop_controller);
+    on_loop(stop_fakes);
+    hl_loop_stop(w.loop);
+    pthread_join(w.thread, NULL);
+    hl_rpc_destroy(w.rpc);
+    hl_loop_destroy(w.loop);
+    json_decref(w.inventory);
+    return hl_dir_remove(w.dir) == HL_OK ? 0 : -1;
+}
+
+/* ---- helpers ---- */
+
+static hl_status call(const char *method, json_t *params, json_t **result)
+{
+    hl_status st = hl_rpc_call(w.peer, method, params, CALL_MS, result);
+    json_decref(params);
+    return st;
+}
+
+static json_t *ask(const char *method, json_t *params)
+{
+    json_t *result = NULL;
+    if (call(method, params, &result) != HL_OK)
+        fail_msg("%s: %s", method, hl_error_text());
+    return result;
+}
+
+static json_t *import_now(const char *name)
+{
+    return json_pack("{s:{s:s s:s s:i s:i}}", "request", "dir", "/data/x", "name", name, "tp", 1,
+                     "pp", 1);
+}
+
+static char *state_of(const char *import_id, json_t **out)
+{
+    static char text[32];
+    json_t *r = ask("importProgress", json_pack("{s:s}", "importId", import_id));
+    snprintf(text, sizeof(text), "%s", hl_json_str(json_object_get(r, "progress"), "state", ""));
+    if (out != NULL)
+        *out = json_incref(json_object_get(r, "progress"));
+    json_decref(r);
+    return text;
+}
+
+static void import_until(const char *name, const char *wanted)
+{
+    json_t *r = ask("importModel", import_now(name));
+    char id[64];
+    snprintf(id, sizeof(id), "%s", hl_json_str(r, "importId", ""));
+    json_decref(r);
+    uint64_t end = hl_now_ns() + WAIT_MS * HL_NS_PER_MS;
+    while (strcmp(state_of(id, NULL), wanted) != 0) {
+        assert_true(hl_now_ns() < end);
+        poll(NULL, 0, 10);
+    }
+}
+
+static int commit_part(int64_t version, int rank, const char *id)
+{
+    json_t *shard = json_pack("{s:s s:i s:i s:s s:i s:i s:i}", "id", id, "pp", 0, "tp", rank,
+                              "part", "embedding", "sizeBytes", 50, "crc32", 1, "tensors", 1);
+    json_t *r = ask("commitPart",
+                    json_pack("{s:s s:I s:i s:[o] s:s}", "model", "m", "version",
+                              (json_int_t)version, "rank", rank, "shards", shard, "meta", "{}"));
+    int visible = hl_json_bool(r, "visible", 0);
+    json_decref(r);
+    return visible;
+}
+
+static void wait_count(atomic_int *seen, int n)
+{
+    uint64_t end = hl_now_ns() + WAIT_MS * HL_NS_PER_MS;
+    while (*seen < n) {
+        assert_true(hl_now_ns() < end);
+        poll(NULL, 0, 10);
+    }
+}
+
+static void restart_controller(void)
+{
+    on_loop(stop_controller);
+    on_loop(start_controller);
+    open_peer();
+}
+
+static void register_node(const char *container)
+{
+    json_t *slot = json_pack("{s:i s:s s:i}", "numaId", 0, "cpus", "0", "memoryBytes", 1 << 30);
+    json_t *node = json_pack("{s:s s:s s:s s:s s:[o] s:s}", "name", "n0", "agentAddress",
+                             hl_rpc_server_address(w.agent), "incarnation", "1", "executor",
+                             "process", "slots", slot, "rankAddress", "127.0.0.1");
+    json_t *list = json_array();
+    if (container != NULL)
+        json_array_append_new(list, json_pack("{s:s s:s}", "id", container, "state", "running"));
+    json_decref(ask("registerNode", json_pack("{s:o s:o}", "node", node, "containers", list)));
+}
+
+static const char *job_state(const char *id)
+{
+    static char text[32];
+    json_t *r = ask("getJob", json_pack("{s:s}", "id", id));
+    snprintf(text, sizeof(text), "%s", hl_json_str(json_object_get(r, "job"), "state", ""));
+    json_decref(r);
+    return text;
+}
+
+static void wait_state(const char *id, const char *wanted)
+{
+    uint64_t end = hl_now_ns() + WAIT_MS * HL_NS_PER_MS;
+    while (strcmp(job_state(id), wanted) != 0) {
+        if (hl_now_ns() > end)
+            fail_msg("job is %s, not %s", job_state(id), wanted);
+        poll(NULL, 0, 10);
+    }
+}
+
+#define JOB_YAML                                                                                   \
+    "jobName: one\nparallelism: {pipeline_parallel_size: 1, tensor_parallel_size: 1, "             \
+    "data_parallel_size: 1}\ncommand: [/bin/true]\nresources: {ranks_per_slot: 1}\n"
+
+static void submit(const char *key, char *id, size_t cap)
+{
+    json_t *r = ask("submitJob", json_pack("{s:s s:s s:s s:s}", "yaml", JOB_YAML, "source",
+                                           "job.yaml", "idempotencyKey", key, "cwd", "/tmp"));
+    snprintf(id, cap, "%s", hl_json_str(r, "id", ""));
+    json_decref(r);
+}
+
+#endif

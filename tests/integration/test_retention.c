@@ -1,0 +1,142 @@
+/* What is over is forgotten, and what is still named is not. */
+#include "integration/controller_world.h"
+
+static size_t count_of(const char *method, const char *list)
+{
+    json_t *r = ask(method, NULL);
+    size_t n = json_array_size(hl_json_list(r, list));
+    json_decref(r);
+    return n;
+}
+
+static void wait_listed(const char *method, const char *list, size_t n)
+{
+    uint64_t end = hl_now_ns() + WAIT_MS * HL_NS_PER_MS;
+    while (count_of(method, list) != n) {
+        if (hl_now_ns() > end)
+            fail_msg("%s says %zu, not %zu", method, count_of(method, list), n);
+        poll(NULL, 0, 10);
+    }
+}
+
+static json_t *ended(const char *job, json_int_t finished_ms)
+{
+    char container[96];
+    snprintf(container, sizeof(container), "%s.1.0", job);
+    return json_pack("{s:s s:s s:I}", "id", container, "state", "succeeded", "finishedMs",
+                     finished_ms);
+}
+
+static void report(json_t *containers)
+{
+    json_decref(ask("heartbeat", json_pack("{s:s s:s s:o}", "name", "n0", "incarnation", "1",
+                                           "containers", containers)));
+}
+
+static void run_to_end(char *id, size_t cap)
+{
+    submit("", id, cap);
+    wait_state(id, "running");
+    report(json_pack("[o]", ended(id, hl_wall_ms())));
+}
+
+static void the_oldest_ended_jobs_are_forgotten_with_their_logs_and_no_id_comes_back(void **state)
+{
+    (void)state;
+    char ids[4][64];
+    json_t *r;
+    register_node(NULL);
+    for (int i = 0; i < 3; i++)
+        run_to_end(ids[i], sizeof(ids[i]));
+    wait_state(ids[2], "succeeded");
+    w.jobs_keep = 2;
+    restart_controller();
+    wait_listed("listJobs", "jobs", 2);
+    assert_string_equal(job_state(ids[2]), "succeeded");
+    assert_int_equal(call("getJob", json_pack("{s:s}", "id", ids[0]), &r), HL_ENOENT);
+    assert_non_null(strstr(hl_error_text(), "jobs.keep"));
+
+    register_node(NULL);
+    report(json_pack("[o]", ended(ids[1], 1)));
+    run_to_end(ids[3], sizeof(ids[3]));
+    report(json_pack("[oo]", ended(ids[1], 1), ended(ids[3], 1)));
+    wait_count(&w.forgotten, 1); /* of ids[1], which the node still listed */
+    assert_int_equal(count_of("listJobs", "jobs"), 2);
+
+    w.keep_age_ms = 1;
+    restart_controller();
+    wait_listed("listJobs", "jobs", 0);
+    register_node(NULL);
+    report(json_pack("[o]", ended(ids[3], 1)));
+    wait_count(&w.forgotten, 2); /* the node was away when its job went */
+    restart_controller();
+    submit("", ids[0], sizeof(ids[0])); /* its node has not come back yet: it waits */
+    assert_string_equal(ids[0], "one-5");
+}
+
+static void a_job_that_something_still_names_is_not_forgotten(void **state)
+{
+    (void)state;
+    char saved[64], followed[64], other[64];
+    w.keep_age_ms = 1;
+    w.import_state = "done";
+    restart_controller();
+    register_node(NULL);
+    import_until("m", "done");
+    submit("", saved, sizeof(saved));
+    wait_state(saved, "running");
+    json_t *r = ask("beginVersion", json_pack("{s:s s:s s:i s:i s:i}", "model", "m", "job", saved,
+                                              "attempt", 1, "step", 1, "world", 1));
+    int64_t version = hl_json_int(r, "version", -1);
+    json_decref(r);
+    assert_true(commit_part(version, 0, "000000000000000000000000000000b1"));
+    report(json_pack("[o]", ended(saved, hl_wall_ms())));
+
+    submit("", followed, sizeof(followed));
+    wait_state(followed, "running");
+    json_decref(ask("readLog", json_pack("{s:s s:i}", "id", followed, "rank", 0)));
+    report(json_pack("[o]", ended(followed, hl_wall_ms())));
+
+    run_to_end(other, sizeof(other));
+    wait_listed("listJobs", "jobs", 2);
+    assert_string_equal(job_state(saved), "succeeded");
+    assert_string_equal(job_state(followed), "succeeded");
+    restart_controller(); /* the reader asked another one */
+    wait_listed("listJobs", "jobs", 1);
+    json_decref(
+        ask("removeModel", json_pack("{s:s s:I}", "name", "m", "version", (json_int_t)version)));
+    wait_listed("listJobs", "jobs", 0);
+}
+
+static void a_lost_node_is_forgotten_with_time_and_may_come_back(void **state)
+{
+    (void)state;
+    char id[64];
+    register_node(NULL);
+    submit("", id, sizeof(id));
+    wait_state(id, "running");
+    w.node_lost_ms = 200;
+    w.keep_age_ms = 1;
+    restart_controller();
+    wait_state(id, "pending"); /* lost, and the job waits for another */
+    wait_listed("listNodes", "nodes", 0);
+    restart_controller();
+    assert_int_equal(count_of("listNodes", "nodes"), 0);
+    w.node_lost_ms = 60000;
+    restart_controller();
+    register_node(NULL);
+    wait_state(id, "running");
+    assert_int_equal(count_of("listNodes", "nodes"), 1);
+}
+
+#define CASE(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        CASE(the_oldest_ended_jobs_are_forgotten_with_their_logs_and_no_id_comes_back),
+        CASE(a_job_that_something_still_names_is_not_forgotten),
+        CASE(a_lost_node_is_forgotten_with_time_and_may_come_back),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
