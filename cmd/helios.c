@@ -98,7 +98,9 @@ static const struct cli_command commands[] = {
 
 static void print_help(FILE *to)
 {
-    fputs("usage: helios [--state DIR] [--controller ADDRESS] [-o text|json] COMMAND ...\n", to);
+    fputs("usage: helios [--state DIR] [--controller ADDRESS] [--rpc-timeout TIME] [-o text|json] "
+          "COMMAND ...\n",
+          to);
     for (size_t i = 0; i < HL_ARRAY_LEN(commands); i++) {
         const struct cli_command *c = &commands[i];
         if (c->run == NULL)
@@ -111,6 +113,8 @@ static void print_help(FILE *to)
           "~/.local/state/helios)\n"
           "  --controller ADDRESS  RPC address of the Controller (HELIOS_CONTROLLER, the local "
           "cluster's)\n"
+          "  --rpc-timeout TIME    deadline of one call to a daemon (HELIOS_RPC_TIMEOUT, option "
+          "rpc.timeout: 10s)\n"
           "  -o text|json          how results are printed\n"
           "\n`helios help COMMAND` says more about one command.\n",
           to);
@@ -172,7 +176,8 @@ static hl_status set_text(char **to, const char *value)
 /* Takes one global option with its value; *taken = number of arguments it was. */
 static hl_status global_option(struct cli *cli, int argc, char **argv, int *taken)
 {
-    static const char *const names[] = {"--state", "--controller", "-o", "--output"};
+    static const char *const names[] = {"--state", "--controller", "--rpc-timeout", "-o",
+                                        "--output"};
     *taken = 0;
     for (size_t i = 0; i < HL_ARRAY_LEN(names); i++) {
         size_t len = strlen(names[i]);
@@ -188,6 +193,8 @@ static hl_status global_option(struct cli *cli, int argc, char **argv, int *take
             return set_text(&cli->state, value);
         if (i == 1)
             return set_text(&cli->controller, value);
+        if (i == 2)
+            return set_text(&cli->rpc_timeout, value);
         cli->json = strcmp(value, "json") == 0;
         if (!cli->json && strcmp(value, "text") != 0) {
             cli->usage_failed = 1;

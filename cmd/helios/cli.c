@@ -19,6 +19,7 @@ void cli_fini(struct cli *cli)
     json_decref(cli->cluster);
     free(cli->state);
     free(cli->controller);
+    free(cli->rpc_timeout);
     *cli = (struct cli){0};
 }
 
@@ -193,6 +194,22 @@ hl_status cli_l3(struct cli *cli, struct hl_rpc_peer **out)
     return HL_OK;
 }
 
+hl_status cli_timeout(struct cli *cli, int *out)
+{
+    if (cli->timeout_ms == 0) {
+        struct hl_conf conf = {0};
+        char name[] = "helios", flag[] = "--rpc-timeout",
+             *own[] = {name, flag, cli->rpc_timeout, NULL};
+        hl_status st = hl_conf_load(HL_CLI, cli->rpc_timeout != NULL ? 3 : 1, own, &conf, NULL);
+        cli->usage_failed |= st == HL_EINVAL;
+        HL_TRY(st);
+        cli->timeout_ms = (int)conf.rpc_timeout_ms;
+        hl_conf_fini(&conf);
+    }
+    *out = cli->timeout_ms;
+    return HL_OK;
+}
+
 static hl_status call(struct hl_rpc_peer *peer, const char *method, json_t *params, int timeout_ms,
                       json_t **result)
 {
@@ -220,16 +237,25 @@ hl_status cli_call_for(struct cli *cli, const char *method, json_t *params, int 
 
 hl_status cli_call(struct cli *cli, const char *method, json_t *params, json_t **result)
 {
-    return cli_call_for(cli, method, params, CLI_CALL_TIMEOUT_MS, result);
+    int timeout_ms;
+    hl_status st = cli_timeout(cli, &timeout_ms);
+    if (st != HL_OK) {
+        json_decref(params);
+        return st;
+    }
+    return cli_call_for(cli, method, params, timeout_ms, result);
 }
 
 hl_status cli_call_l3(struct cli *cli, const char *method, json_t *params, json_t **result)
 {
     struct hl_rpc_peer *peer;
-    hl_status st = cli_l3(cli, &peer);
+    int timeout_ms;
+    hl_status st = cli_timeout(cli, &timeout_ms);
+    if (st == HL_OK)
+        st = cli_l3(cli, &peer);
     if (st != HL_OK) {
         json_decref(params);
         return st;
     }
-    return call(peer, method, params, CLI_CALL_TIMEOUT_MS, result);
+    return call(peer, method, params, timeout_ms, result);
 }

@@ -24,7 +24,6 @@
 #include "rpc/rpc.h"
 
 #define CLI_COLUMNS_MAX     24
-#define CLI_CALL_TIMEOUT_MS 10000
 #define CLI_COPY_TIMEOUT_MS (3600 * 1000) /* the Controller's deadline comes first */
 
 struct cli;
@@ -41,6 +40,8 @@ struct cli {
     const struct cli_command *command; /* that runs */
     char *state;                       /* directory of the local cluster */
     char *controller;                  /* --controller or $HELIOS_CONTROLLER, NULL = not given */
+    char *rpc_timeout;                 /* --rpc-timeout, NULL = not given */
+    int timeout_ms;                    /* of one call, 0 = not read yet */
     int json;                          /* -o json */
     int usage_failed;                  /* the failure is the caller's: exit 2 */
     char bin_dir[PATH_MAX];            /* where this program lies, and the daemons beside it */
@@ -78,6 +79,8 @@ hl_status cli_runtime(struct cli *cli, struct hl_rpc **out) HL_CHECK;
 hl_status cli_controller(struct cli *cli, struct hl_rpc_peer **out) HL_CHECK;
 /* The L3 daemon, as the Controller (or the local cluster) names it. */
 hl_status cli_l3(struct cli *cli, struct hl_rpc_peer **out) HL_CHECK;
+/* Deadline of one call: --rpc-timeout, else the option rpc.timeout as the daemons read it. */
+hl_status cli_timeout(struct cli *cli, int *out) HL_CHECK;
 /* Call the Controller. Takes the reference to params (NULL = defaults). */
 hl_status cli_call(struct cli *cli, const char *method, json_t *params, json_t **result) HL_CHECK;
 hl_status cli_call_for(struct cli *cli, const char *method, json_t *params, int timeout_ms,

@@ -239,12 +239,13 @@ static json_t *ask_node(struct cli *cli, const json_t *info)
 {
     struct hl_rpc *rpc;
     struct hl_rpc_peer *peer;
+    int timeout_ms = 0;
     json_t *result = NULL;
     json_t *tiers = json_deep_copy(json_object_get(info, "tiers"));
     const char *name = hl_json_str(info, "name", "");
-    if (cli_runtime(cli, &rpc) == HL_OK &&
+    if (cli_timeout(cli, &timeout_ms) == HL_OK && cli_runtime(cli, &rpc) == HL_OK &&
         hl_rpc_open(rpc, hl_json_str(info, "agentAddress", ""), "Agent", &peer) == HL_OK) {
-        if (hl_rpc_call(peer, "storeInfo", NULL, CLI_CALL_TIMEOUT_MS, &result) == HL_OK) {
+        if (hl_rpc_call(peer, "storeInfo", NULL, timeout_ms, &result) == HL_OK) {
             json_decref(tiers);
             tiers = json_deep_copy(json_object_get(result, "tiers"));
             json_decref(result);

@@ -11,15 +11,15 @@
 #include "helios/commands.h"
 #include "helios/prom.h"
 
-#define METRICS_TIMEOUT_MS 5000
-
 /* ---- asking ---------------------------------------------------------------------------------- */
 
 /* A daemon by the name that people use; the reference is the caller's. */
-static hl_status ask(struct hl_rpc_peer *peer, json_t **text)
+static hl_status ask(struct cli *cli, struct hl_rpc_peer *peer, json_t **text)
 {
     json_t *result;
-    HL_TRY(hl_rpc_call(peer, "metrics", NULL, METRICS_TIMEOUT_MS, &result));
+    int timeout_ms;
+    HL_TRY(cli_timeout(cli, &timeout_ms));
+    HL_TRY(hl_rpc_call(peer, "metrics", NULL, timeout_ms, &result));
     *text = json_incref(json_object_get(result, "text"));
     json_decref(result);
     return HL_OK;
@@ -31,7 +31,7 @@ static hl_status ask_agent(struct cli *cli, const char *address, json_t **text)
     struct hl_rpc_peer *peer;
     HL_TRY(cli_runtime(cli, &rpc));
     HL_TRY(hl_rpc_open(rpc, address, "Agent", &peer));
-    hl_status st = ask(peer, text);
+    hl_status st = ask(cli, peer, text);
     hl_rpc_peer_close(peer);
     return st;
 }
@@ -57,7 +57,7 @@ static hl_status ask_daemon(struct cli *cli, const char *name, json_t **text)
     if (strcmp(name, "controller") != 0 && strcmp(name, "l3") != 0)
         return ask_node(cli, name, text);
     HL_TRY(name[0] == 'c' ? cli_controller(cli, &peer) : cli_l3(cli, &peer));
-    return ask(peer, text);
+    return ask(cli, peer, text);
 }
 
 hl_status cmd_metrics(struct cli *cli, int argc, char **argv)

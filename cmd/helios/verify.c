@@ -4,16 +4,19 @@
 
 #include "helios/commands.h"
 
-#define CHUNK          ((uint64_t)1 << 20) /* what has a checksum of its own */
-#define SECONDS_PER_MS 1000
-#define SLOW_BYTES     ((uint64_t)64 << 20) /* per second, at worst */
-#define PIECES_TEXT    512
+#define CHUNK         ((uint64_t)1 << 20) /* what has a checksum of its own */
+#define MS_PER_SECOND 1000
+#define SLOW_BYTES    ((uint64_t)64 << 20) /* per second, at worst */
+#define PIECES_TEXT   512
 
 /* Reading all of a copy takes a time that depends on its size. */
-static int timeout_of(const json_t *copy)
+static hl_status timeout_of(struct cli *cli, const json_t *copy, int *out)
 {
+    int call_ms;
     uint64_t seconds = (uint64_t)hl_json_int(copy, "sizeBytes", 0) / SLOW_BYTES;
-    return CLI_CALL_TIMEOUT_MS + (int)(seconds < 3600 ? seconds : 3600) * SECONDS_PER_MS;
+    HL_TRY(cli_timeout(cli, &call_ms));
+    *out = call_ms + (int)(seconds < 3600 ? seconds : 3600) * MS_PER_SECOND;
+    return HL_OK;
 }
 
 /* The Agent that has the copy; borrowed from `nodes`. */
@@ -37,10 +40,12 @@ static hl_status ask_agent(struct cli *cli, const char *id, const json_t *nodes,
                            json_t **out)
 {
     struct hl_rpc_peer *agent;
+    int timeout_ms;
+    HL_TRY(timeout_of(cli, copy, &timeout_ms));
     HL_TRY(agent_of(cli, nodes, hl_json_str(copy, "node", ""), &agent));
     json_t *params = json_pack("{s:s s:s s:s}", "id", id, "tier", hl_json_str(copy, "tier", ""),
                                "device", hl_json_str(copy, "device", ""));
-    hl_status st = hl_rpc_call(agent, "storeVerify", params, timeout_of(copy), out);
+    hl_status st = hl_rpc_call(agent, "storeVerify", params, timeout_ms, out);
     json_decref(params);
     hl_rpc_peer_close(agent);
     return st;
@@ -49,9 +54,11 @@ static hl_status ask_agent(struct cli *cli, const char *id, const json_t *nodes,
 static hl_status ask_l3(struct cli *cli, const char *id, const json_t *copy, json_t **out)
 {
     struct hl_rpc_peer *l3;
+    int timeout_ms;
+    HL_TRY(timeout_of(cli, copy, &timeout_ms));
     HL_TRY(cli_l3(cli, &l3));
     json_t *params = json_pack("{s:s s:s}", "id", id, "tier", hl_json_str(copy, "tier", ""));
-    hl_status st = hl_rpc_call(l3, "verify", params, timeout_of(copy), out);
+    hl_status st = hl_rpc_call(l3, "verify", params, timeout_ms, out);
     json_decref(params);
     return st;
 }

@@ -4,9 +4,11 @@ import os
 import pathlib
 import pty
 import re
+import socket
 import struct
 import subprocess
 import sys
+import time
 import unittest
 import zlib
 
@@ -74,6 +76,19 @@ class Usage(unittest.TestCase):
         done = helios("--controller", "127.0.0.1:1", "model", "ls", env=env)
         self.assertEqual(done.returncode, 1)
         self.assertIn("127.0.0.1:1", done.stderr)
+
+    def test_a_controller_that_does_not_answer_is_left_at_the_deadline_that_was_set(self):
+        with socket.create_server(("127.0.0.1", 0)) as mute:
+            address = f"127.0.0.1:{mute.getsockname()[1]}"
+            for flags, env in ((("--rpc-timeout", "300ms"), {}), ((), {"HELIOS_RPC_TIMEOUT": "300ms"})):
+                start = time.monotonic()
+                done = helios("--controller", address, *flags, "list", env={**os.environ, **env})
+                self.assertLess(time.monotonic() - start, 8)  # the default is 10 s
+                self.assertEqual(done.returncode, 1, done.stderr)
+                self.assertIn(address, done.stderr)
+        done = helios("--controller", address, "--rpc-timeout", "soon", "list")
+        self.assertEqual(done.returncode, 2, done.stderr)
+        self.assertIn("--rpc-timeout", done.stderr)
 
     def test_the_library_exports_its_c_abi_and_nothing_else(self):
         out = subprocess.run(["nm", "-D", "--defined-only", str(BUILD / "lib" / "libhelios.so")], capture_output=True,
