@@ -37,6 +37,8 @@ static const struct cli_command commands[] = {
     {"Models", "", "", NULL},
     {"model import", "DIR --name NAME --tp T --pp P [options]",
      "Slice a Hugging Face checkpoint into the L3 pool.", cmd_model_import},
+    {"model cancel", "NAME", "End the import that is making a model; nothing of it stays.",
+     cmd_model_cancel},
     {"model ls", "", "List the models.", cmd_model_ls},
     {"model show", "NAME", "Show one model and its versions.", cmd_model_show},
     {"model rm", "NAME[@VERSION]", "Remove a model or one of its versions.", cmd_model_rm},
@@ -286,7 +288,7 @@ int main(int argc, char **argv)
     hl_log_init("helios", HL_LOG_WARN);
     hl_error_clear();
     hl_status st = dispatch(&cli, argc - 1, argv + 1);
-    if (st != HL_OK && st != HL_ECANCELED && hl_error_text()[0] != '\0')
+    if (st != HL_OK && hl_error_text()[0] != '\0') /* an answered --help has none */
         fprintf(stderr, "helios: %s\n", hl_error_text());
     int code = st == HL_OK || (st == HL_ECANCELED && hl_error_text()[0] == '\0') ? 0
                : cli.usage_failed                                                ? 2

@@ -406,6 +406,8 @@ interface Controller {
   reportBadCopy @24 (id :Text, node :Text, tier :Text) -> (state :Text, source :Text);
   # Which rank has which device, JSON as collective libraries read it; format v1, v2, 1.2, "" = the job's.
   rankTable @25 (id :Text, format :Text) -> (document :Text);
+  # By import id, or by the name of a model that is being imported: it never becomes visible, and its shards go.
+  cancelImport @26 (id :Text) -> (importId :Text);
 }
 
 # How a read of a shard's copy by a node would go now, and why.

@@ -31,6 +31,7 @@ hl_status cmd_ranktable(struct cli *cli, int argc, char **argv);
 hl_status cmd_cancel(struct cli *cli, int argc, char **argv);
 /* model.c */
 hl_status cmd_model_import(struct cli *cli, int argc, char **argv);
+hl_status cmd_model_cancel(struct cli *cli, int argc, char **argv);
 hl_status cmd_model_ls(struct cli *cli, int argc, char **argv);
 hl_status cmd_model_show(struct cli *cli, int argc, char **argv);
 hl_status cmd_model_rm(struct cli *cli, int argc, char **argv);

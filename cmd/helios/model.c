@@ -1,14 +1,16 @@
-/* model import, ls, show, rm. */
+/* model import, cancel, ls, show, rm. */
 #include <errno.h>
 #include <inttypes.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/clock.h"
 #include "helios/commands.h"
 
-#define POLL_MS    100
-#define SILENCE_NS (10 * HL_NS_PER_S) /* of the Controller during an import */
+#define POLL_MS        100
+#define CANCEL_WAIT_MS 60000
+#define SILENCE_NS     (10 * HL_NS_PER_S) /* of the Controller during an import */
 
 struct import_args {
     char *name;
@@ -56,6 +58,35 @@ static hl_status start_import(struct cli *cli, const char *dir, const struct imp
     return cli_call(cli, "importModel", request, out);
 }
 
+static volatile sig_atomic_t interrupted;
+
+static void on_interrupt(int number)
+{
+    (void)number;
+    interrupted = 1;
+}
+
+/* The first Ctrl-C cancels the import, a second one leaves it at that. */
+static void cancel_on_interrupt(void)
+{
+    struct sigaction sa = {.sa_handler = on_interrupt, .sa_flags = (int)SA_RESETHAND};
+    interrupted = 0;
+    sigaction(SIGINT, &sa, NULL);
+    sigaction(SIGTERM, &sa, NULL);
+}
+
+/* By import id or by the model's name; the id goes into `id`. */
+static hl_status cancel_import(struct cli *cli, const char *which, char *id, size_t cap)
+{
+    json_t *result, *params = json_pack("{s:s}", "id", which);
+    if (params == NULL)
+        return cli_usage(cli, "the name is not UTF-8");
+    HL_TRY(cli_call(cli, "cancelImport", params, &result));
+    snprintf(id, cap, "%s", hl_json_str(result, "importId", ""));
+    json_decref(result);
+    return HL_OK;
+}
+
 /* Until the import has ended; *progress is its last report. */
 static hl_status follow_import(struct cli *cli, const char *id, uint64_t timeout_ms,
                                json_t **progress)
@@ -63,10 +94,13 @@ static hl_status follow_import(struct cli *cli, const char *id, uint64_t timeout
     struct cli_progress bar;
     uint64_t start = hl_now_ns(), heard = start;
     hl_status st = HL_OK;
+    char same[40];
     cli_progress_start(&bar, "importing");
     for (;;) {
         json_t *result;
         uint64_t now = hl_now_ns();
+        if (interrupted)
+            interrupted = cancel_import(cli, id, same, sizeof(same)) != HL_OK;
         st = cli_call(cli, "importProgress", json_pack("{s:s}", "importId", id), &result);
         if (st == HL_OK) {
             json_t *p = json_incref(json_object_get(result, "progress"));
@@ -85,7 +119,8 @@ static hl_status follow_import(struct cli *cli, const char *id, uint64_t timeout
         if (now - start > timeout_ms * HL_NS_PER_MS) {
             st = hl_fail(HL_ETIMEDOUT,
                          "the import did not end in %" PRIu64
-                         " ms and goes on; `helios model ls` shows it when it is done",
+                         " ms and goes on; `helios model ls` shows it when it is done, "
+                         "`helios model cancel` ends it",
                          timeout_ms);
             break;
         }
@@ -118,24 +153,29 @@ static hl_status print_import(struct cli *cli, const struct import_args *a, int6
     return HL_OK;
 }
 
+/* What a report of an import that has not succeeded says. */
+static hl_status import_failure(const json_t *progress)
+{
+    hl_status st = hl_status_by_name(hl_json_str(progress, "errorStatus", "EINTERNAL"));
+    return hl_fail(st == HL_OK ? HL_EINTERNAL : st, "%s",
+                   hl_json_str(progress, "error", "the import failed without a reason"));
+}
+
 static hl_status import(struct cli *cli, const char *dir, const struct import_args *a)
 {
     json_t *started, *progress = NULL;
     if (a->name[0] == '\0')
         return cli_usage(cli, "--name is missing");
+    cancel_on_interrupt();
     HL_TRY(start_import(cli, dir, a, &started));
     int64_t version = hl_json_int(started, "version", 1);
     hl_status st =
         follow_import(cli, hl_json_str(started, "importId", ""), a->timeout_ms, &progress);
     json_decref(started);
     HL_TRY(st);
-    if (strcmp(hl_json_str(progress, "state", ""), "done") == 0) {
-        st = print_import(cli, a, version, progress);
-    } else {
-        st = hl_status_by_name(hl_json_str(progress, "errorStatus", "EINTERNAL"));
-        st = hl_fail(st == HL_OK ? HL_EINTERNAL : st, "%s",
-                     hl_json_str(progress, "error", "the import failed without a reason"));
-    }
+    st = strcmp(hl_json_str(progress, "state", ""), "done") == 0
+             ? print_import(cli, a, version, progress)
+             : import_failure(progress);
     json_decref(progress);
     return st;
 }
@@ -147,6 +187,24 @@ hl_status cmd_model_import(struct cli *cli, int argc, char **argv)
     hl_status st = import(cli, argv[0], &a);
     hl_args_fini(import_rows, HL_ARRAY_LEN(import_rows), &a);
     return st;
+}
+
+hl_status cmd_model_cancel(struct cli *cli, int argc, char **argv)
+{
+    char id[40];
+    json_t *progress = NULL;
+    HL_TRY(cli_no_args(cli, argc, argv, 1, 1));
+    HL_TRY(cancel_import(cli, argv[0], id, sizeof(id)));
+    HL_TRY(follow_import(cli, id, CANCEL_WAIT_MS, &progress));
+    hl_status st = import_failure(progress);
+    json_decref(progress);
+    if (st != HL_ECANCELED)
+        return st; /* it had failed by itself */
+    hl_error_clear();
+    if (cli->json)
+        return cli_print_json(json_pack("{s:s s:b}", "name", argv[0], "cancelled", 1));
+    printf("the import of %s is cancelled\n", argv[0]);
+    return HL_OK;
 }
 
 static uint64_t model_bytes(const json_t *model)

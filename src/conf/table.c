@@ -339,7 +339,7 @@ const struct hl_option hl_conf_table[] = {
      "How many of a job's newest versions stay in the pool; 0 for all.",
      HL_OPT_INT, 0, 1000000, NULL, AT(versions_keep), HL_CONTROLLER},
     {"jobs.keep", "--jobs-keep", "1000",
-     "How many ended jobs are remembered, with their logs; 0 for all. One that has a version stays.",
+     "How many ended jobs are remembered with their logs; 0 for all. One that has a version stays.",
      HL_OPT_INT, 0, 1000000, NULL, AT(jobs_keep), HL_CONTROLLER},
     {"jobs.keep_age", "--jobs-keep-age", "30d",
      "How long an ended job is remembered; 0 for ever. Likewise.",

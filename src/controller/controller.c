@@ -16,6 +16,7 @@ static const struct method {
     {"heartbeat", method_heartbeat},
     {"importModel", method_import_model},
     {"importProgress", method_import_progress},
+    {"cancelImport", method_cancel_import},
     {"listModels", method_list_models},
     {"getModel", method_get_model},
     {"removeModel", method_remove_model},

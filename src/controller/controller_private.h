@@ -45,6 +45,7 @@ struct import {
     json_t *request;  /* ImportRequest */
     json_t *progress; /* ImportProgress as last heard; state is ours */
     int polling;      /* an answer of L3 is awaited */
+    int cancelled;    /* L3 may not know yet */
     uint64_t heard_ns;
     struct hl_controller *controller;
     UT_hash_handle hh;
@@ -142,6 +143,7 @@ void reject(struct hl_rpc_call *call, hl_status st);
 void method_import_model(struct hl_controller *c, struct hl_rpc_call *call, const json_t *params);
 void method_import_progress(struct hl_controller *c, struct hl_rpc_call *call,
                             const json_t *params);
+void method_cancel_import(struct hl_controller *c, struct hl_rpc_call *call, const json_t *params);
 void method_list_models(struct hl_controller *c, struct hl_rpc_call *call, const json_t *params);
 void method_get_model(struct hl_controller *c, struct hl_rpc_call *call, const json_t *params);
 void method_remove_model(struct hl_controller *c, struct hl_rpc_call *call, const json_t *params);

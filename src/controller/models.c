@@ -62,7 +62,7 @@ static void free_shards(struct hl_controller *c, const json_t *shards)
     free(ids);
 }
 
-/* L3 says done: the model becomes visible, or its shards go. */
+/* L3 says done: the model becomes visible, or its shards go. It may not have heard of a cancel. */
 static void import_finish(struct import *im)
 {
     struct hl_controller *c = im->controller;
@@ -78,7 +78,8 @@ static void import_finish(struct import *im)
         .shards = hl_json_list(im->progress, "shards"),
     };
     struct hl_version_rec *v;
-    hl_status st = hl_catalog_import(&c->catalog, &done, commit_records, c, &v);
+    hl_status st = im->cancelled ? hl_fail(HL_ECANCELED, "the import was cancelled")
+                                 : hl_catalog_import(&c->catalog, &done, commit_records, c, &v);
     if (st != HL_OK) {
         import_fail(im, st, hl_error_text());
         free_shards(c, done.shards);
@@ -112,6 +113,24 @@ static void on_import_progress(void *arg, hl_status st, const char *text, json_t
     }
 }
 
+static void on_cancel_told(void *arg, hl_status st, const char *text, json_t *result)
+{
+    (void)result;
+    if (!controller_landed(arg) && st != HL_OK)
+        hl_debug("cancelled import is told again error=\"%s\"", text);
+}
+
+/* How far it is; that it was cancelled is said each time, as L3 may not have had it yet. */
+static void ask_l3(struct hl_controller *c, struct import *im)
+{
+    json_t *params = json_pack("{s:s}", "importId", im->id);
+    if (im->cancelled)
+        controller_call(c, c->l3, "cancelImport", params, on_cancel_told, c);
+    im->polling = 1;
+    controller_call(c, c->l3, "importProgress", params, on_import_progress, im);
+    json_decref(params);
+}
+
 void imports_tick(void *controller)
 {
     struct hl_controller *c = controller;
@@ -121,12 +140,8 @@ void imports_tick(void *controller)
         if (!import_running(im))
             continue;
         running = 1;
-        if (im->polling)
-            continue;
-        im->polling = 1;
-        json_t *params = json_pack("{s:s}", "importId", im->id);
-        controller_call(c, c->l3, "importProgress", params, on_import_progress, im);
-        json_decref(params);
+        if (!im->polling)
+            ask_l3(c, im);
     }
     if (!running) {
         hl_timer_destroy(c->import_tick);
@@ -220,6 +235,27 @@ void method_import_progress(struct hl_controller *c, struct hl_rpc_call *call, c
                        "import '%s' is not known; was the Controller restarted? import again", id));
     else
         hl_rpc_reply(call, json_pack("{s:O}", "progress", im->progress));
+}
+
+void method_cancel_import(struct hl_controller *c, struct hl_rpc_call *call, const json_t *params)
+{
+    const char *id = hl_json_str(params, "id", "");
+    struct import *im, *next, *found = NULL;
+    HASH_ITER (hh, c->imports, im, next) {
+        if (import_running(im) &&
+            (strcmp(im->id, id) == 0 || strcmp(hl_json_str(im->request, "name", ""), id) == 0))
+            found = im;
+    }
+    if (found == NULL) {
+        reject(call, hl_fail(HL_ENOENT,
+                             "nothing is being imported as '%.100s'; `helios model ls` shows what "
+                             "is there, `helios model rm` removes it",
+                             id));
+        return;
+    }
+    found->cancelled = 1;
+    hl_info("import is cancelled name=%s", hl_json_str(found->request, "name", "?"));
+    hl_rpc_reply(call, json_pack("{s:s}", "importId", found->id));
 }
 
 void method_list_models(struct hl_controller *c, struct hl_rpc_call *call, const json_t *params)

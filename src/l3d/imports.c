@@ -53,8 +53,10 @@ static int node_for(const struct hl_l3d *d, const struct hl_import_shard *s)
 static hl_status sink_alloc(void *arg, const struct hl_import_shard *shard,
                             struct hl_import_slot *out)
 {
-    struct hl_l3d *d = arg;
-    struct l4_want want = {.size = shard->size_bytes, .near = node_for(d, shard)};
+    struct import *im = arg;
+    struct hl_l3d *d = im->daemon;
+    struct l4_want want = {
+        .size = shard->size_bytes, .near = node_for(d, shard), .cancel = &im->cancel};
     struct hl_pool_extent *extent = malloc(sizeof(*extent));
     if (extent == NULL)
         return hl_fail(HL_ENOMEM, "shard of %llu bytes", (unsigned long long)want.size);
@@ -70,8 +72,8 @@ static hl_status sink_alloc(void *arg, const struct hl_import_shard *shard,
 static hl_status sink_seal(void *arg, struct hl_import_slot *slot, uint32_t crc32,
                            const uint32_t *chunk_crcs, size_t chunks)
 {
-    struct hl_l3d *d = arg;
-    HL_TRY(hl_pool_seal(d->pool, slot->handle, crc32, chunk_crcs, chunks, NULL));
+    const struct import *im = arg;
+    HL_TRY(hl_pool_seal(im->daemon->pool, slot->handle, crc32, chunk_crcs, chunks, NULL));
     free(slot->handle);
     slot->handle = NULL;
     return HL_OK;
@@ -79,16 +81,16 @@ static hl_status sink_seal(void *arg, struct hl_import_slot *slot, uint32_t crc3
 
 static void sink_abort(void *arg, struct hl_import_slot *slot)
 {
-    struct hl_l3d *d = arg;
-    hl_pool_abort(d->pool, slot->handle);
+    const struct import *im = arg;
+    hl_pool_abort(im->daemon->pool, slot->handle);
     free(slot->handle);
     slot->handle = NULL;
 }
 
 static void sink_discard(void *arg, struct hl_import_slot *slot)
 {
-    struct hl_l3d *d = arg;
-    l4_discard(d, slot->id);
+    const struct import *im = arg;
+    l4_discard(im->daemon, slot->id);
 }
 
 /* ---- one import ---- */
@@ -132,6 +134,8 @@ static hl_status check_room(struct import *im, struct hl_import *src)
         poll(NULL, 0, 20);
         hl_pool_info(im->daemon->pool, &info);
     }
+    if (atomic_load_explicit(&im->cancel, memory_order_relaxed))
+        return hl_fail(HL_ECANCELED, "the import was cancelled");
     if (need > info.free)
         return hl_fail(
             HL_ENOSPC,
@@ -144,7 +148,7 @@ static hl_status check_room(struct import *im, struct hl_import *src)
 
 static hl_status run_import(struct import *im, struct hl_import *src)
 {
-    struct hl_import_sink sink = {im->daemon, sink_alloc, sink_seal, sink_abort, sink_discard};
+    struct hl_import_sink sink = {im, sink_alloc, sink_seal, sink_abort, sink_discard};
     struct hl_import_run run = {.sink = &sink,
                                 .threads = im->daemon->import_threads,
                                 .cancel = &im->cancel,

@@ -12,6 +12,8 @@
 #ifndef HL_L3D_L4_H
 #define HL_L3D_L4_H
 
+#include <stdatomic.h>
+
 #include "base/buf.h"
 #include "base/id.h"
 #include "mem/archive.h"
@@ -62,6 +64,7 @@ struct l4_want {
     uint64_t size;
     int near;                         /* NUMA node; -1 = any */
     const struct hl_pool_ref *beside; /* other bytes for this shard; NULL: a new one */
+    const atomic_int *cancel;         /* non-zero: nobody waits any more; may be NULL */
 };
 
 /* Room in the pool, made by giving up archived shards; waits until they have rested. */

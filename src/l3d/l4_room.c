@@ -116,6 +116,8 @@ hl_status l4_alloc(struct hl_l3d *d, const struct l4_want *want, struct hl_pool_
             return st;
         if (atomic_load_explicit(&d->stopping, memory_order_relaxed))
             return hl_fail(HL_ECANCELED, "the L3 daemon ends");
+        if (want->cancel != NULL && atomic_load_explicit(want->cancel, memory_order_relaxed))
+            return hl_fail(HL_ECANCELED, "room is no longer wanted");
         if (hl_now_ns() >= deadline || !room_comes(d, want->size, 1))
             return alloc_once(d, want, out);
         poll(NULL, 0, WAIT_MS);

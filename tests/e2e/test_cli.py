@@ -4,6 +4,7 @@ import os
 import pathlib
 import pty
 import re
+import signal
 import socket
 import struct
 import subprocess
@@ -242,6 +243,36 @@ class Models(unittest.TestCase):
             self.assertIn(words, self.c.refuse("model", "import", *args))
         self.assertEqual(self.c.json("info")["pool"]["usedBytes"], before)
         self.assertIn("nobody", self.c.refuse("model", "rm", "nobody"))
+
+    def cancelled(self, end):
+        """An import is ended by `end(process)` while L3 stands still: it leaves no model and no shard."""
+        before = {s["id"] for s in self.c.json("shard", "ls")}
+        used = self.c.json("info")["pool"]["usedBytes"]
+        log = self.c.state / "log" / "controllerd.log"
+        told = log.read_text().count("import is cancelled")
+        command = [str(HELIOS), "--state", str(self.c.state), "model", "import", str(self.source), "--name", "late"]
+        os.kill(self.c.pid("l3d"), signal.SIGSTOP)
+        try:
+            process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+            wait_for("the import to begin", lambda: "right now" in self.c.run(*command[3:]).stderr)
+            ended = end(process)
+            wait_for("the cancel to arrive", lambda: log.read_text().count("import is cancelled") > told)
+        finally:
+            os.kill(self.c.pid("l3d"), signal.SIGCONT)
+        _, text = process.communicate(timeout=60)
+        self.assertEqual((process.returncode, text), (1, "helios: the import was cancelled\n"))
+        self.assertNotIn("late", [m["name"] for m in self.c.json("model", "ls")])
+        self.assertEqual({s["id"] for s in self.c.json("shard", "ls")}, before)
+        wait_for("the pool to be as it was", lambda: self.c.json("info")["pool"]["usedBytes"] == used)
+        return ended
+
+    def test_an_import_is_cancelled_by_ctrl_c_and_by_name(self):
+        self.cancelled(lambda process: process.send_signal(signal.SIGINT))
+        cancel = [str(HELIOS), "--state", str(self.c.state), "model", "cancel", "late"]
+        done = self.cancelled(lambda _: subprocess.Popen(cancel, stdout=subprocess.PIPE, text=True))
+        self.assertEqual(done.communicate(timeout=60)[0], "the import of late is cancelled\n")
+        self.assertEqual(done.returncode, 0)
+        self.assertIn("helios model ls", self.c.refuse("model", "cancel", "late"))
 
 
 class Corruption(unittest.TestCase):

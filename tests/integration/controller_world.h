@@ -42,7 +42,7 @@ struct world {
     /* what the fakes, on the loop's thread, do and saw */
     const char *_Atomic import_state; /* next importProgress: running, done, failed */
     json_t *inventory;                /* ids the pool holds; under inventory_lock */
-    atomic_int freed, started, stopped, forgotten, inventories;
+    atomic_int freed, cancels, started, stopped, forgotten, inventories;
     const char *_Atomic container_state; /* what startContainer answers; NULL = unavailable */
 };
 
@@ -108,6 +108,7 @@ static void l3_handler(void *arg, struct hl_rpc_call *call, const char *method,
     } else {
         if (strcmp(method, "free") == 0)
             free_ids(params);
+        w.cancels += strcmp(method, "cancelImport") == 0;
         hl_rpc_reply(call, NULL);
     }
     pthread_mutex_unlock(&inventory_lock);

@@ -74,6 +74,37 @@ static void a_failed_import_leaves_nothing(void **state)
     import_until("m", "done"); /* the name is free */
 }
 
+/* By its name; the id is that of the import. */
+static void cancel(const char *name, char *id, size_t cap)
+{
+    json_t *r = ask("cancelImport", json_pack("{s:s}", "id", name));
+    snprintf(id, cap, "%s", hl_json_str(r, "importId", ""));
+    json_decref(r);
+}
+
+static void a_cancelled_import_is_never_visible_even_when_l3_was_faster(void **state)
+{
+    (void)state;
+    char id[64];
+    json_t *r, *p = NULL;
+    json_decref(ask("importModel", import_now("m")));
+    cancel("m", id, sizeof(id));
+    wait_count(&w.cancels, 1);
+    w.import_state = "done";
+    uint64_t end = hl_now_ns() + WAIT_MS * HL_NS_PER_MS;
+    while (strcmp(state_of(id, NULL), "failed") != 0) {
+        assert_true(hl_now_ns() < end);
+        poll(NULL, 0, 10);
+    }
+    state_of(id, &p);
+    assert_string_equal(hl_json_str(p, "errorStatus", ""), "ECANCELED");
+    json_decref(p);
+    wait_count(&w.freed, 1);
+    assert_int_equal(call("getModel", json_pack("{s:s}", "name", "m"), &r), HL_ENOENT);
+    assert_int_equal(call("cancelImport", json_pack("{s:s}", "id", "m"), &r), HL_ENOENT);
+    import_until("m", "done"); /* its name is free again */
+}
+
 static void an_incomplete_version_is_never_served(void **state)
 {
     (void)state;
@@ -320,6 +351,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         CASE(an_import_is_visible_only_when_l3_is_done_and_survives_a_restart),
         CASE(a_failed_import_leaves_nothing),
+        CASE(a_cancelled_import_is_never_visible_even_when_l3_was_faster),
         CASE(an_incomplete_version_is_never_served),
         CASE(only_the_newest_versions_of_a_job_stay),
         CASE(orphans_are_freed_after_their_grace_and_known_shards_are_not),
