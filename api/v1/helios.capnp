@@ -132,6 +132,8 @@ interface Agent {
   storeVerify @13 (id :Text, tier :Text, device :Text) -> (ok :Bool, badChunks :List(UInt32));
   # Replace the rank table of a container that was started with one. ENOENT: it is not here. Idempotent.
   putRankTable @14 (id :Text, document :Text) -> ();
+  # The first of `ports` where nobody listens here, and which nobody was told lately. EBUSY: none.
+  findPort @15 (ports :List(UInt16)) -> (port :UInt16);
 }
 
 # One copy of a shard in one tier of one place.

@@ -157,6 +157,7 @@ hl_status hl_agent_start(const struct hl_agent_opts *opts, struct hl_agent **out
     struct hl_agent *a = calloc(1, sizeof(*a));
     if (a == NULL)
         return hl_fail(HL_ENOMEM, "agent");
+    pthread_mutex_init(&a->ports.lock, NULL);
     a->loop = opts->loop;
     a->rpc = opts->rpc;
     a->telemetry = opts->telemetry;
@@ -287,6 +288,7 @@ int hl_agent_stop(struct hl_agent *a)
     free(a->python_dir);
     free(a->library);
     json_decref(a->gpus);
+    pthread_mutex_destroy(&a->ports.lock);
     free(a);
     return 1;
 }

@@ -3,6 +3,7 @@
 #ifndef HL_AGENT_AGENT_PRIVATE_H
 #define HL_AGENT_AGENT_PRIVATE_H
 
+#include <pthread.h>
 #include <uv.h>
 
 #include "agent/agent.h"
@@ -24,6 +25,18 @@ struct link {
     uint64_t backoff_ms;
 };
 
+/* What the Controller was told lately. */
+struct ports {
+    pthread_mutex_t lock;
+
+    struct {
+        int port;
+        uint64_t until_ns;
+    } given[64];
+
+    size_t next;
+};
+
 struct hl_agent {
     struct hl_loop *loop;
     struct hl_rpc *rpc;
@@ -41,6 +54,7 @@ struct hl_agent {
     char *library;
     json_t *node; /* NodeInfo */
     struct store *store;
+    struct ports ports;
     struct chunks *chunks; /* NULL = the table could not be made */
     json_t *(*telemetry)(void *arg);
     void *telemetry_arg;
@@ -71,6 +85,9 @@ void chunks_close(struct chunks *c);
 const char *chunks_name(const struct chunks *c);
 /* Appends a TierInfo for the host and each device, while there are processes. */
 void chunks_add_tiers(struct chunks *c, json_t *tiers);
+
+/* ports.c: the first of List(UInt16) that is free here; HL_EBUSY when none is. Any thread. */
+hl_status ports_find(struct ports *p, const json_t *wanted, int *out) HL_CHECK;
 
 /* calls.c */
 void calls_handle(void *arg, struct hl_rpc_call *call, const char *method, const json_t *params);

@@ -87,6 +87,14 @@ static hl_status put_rank_table(struct request *r)
                                       hl_json_str(r->params, "document", ""));
 }
 
+static hl_status find_port(struct request *r)
+{
+    int port;
+    HL_TRY(ports_find(&r->agent->ports, hl_json_list(r->params, "ports"), &port));
+    r->result = json_pack("{si}", "port", port);
+    return HL_OK;
+}
+
 static hl_status info(struct request *r)
 {
     struct hl_agent *a = r->agent;
@@ -164,6 +172,7 @@ static const struct {
     {"readLog", read_log},
     {"forgetContainer", forget_container},
     {"putRankTable", put_rank_table},
+    {"findPort", find_port},
     {"info", info},
     {"storeInfo", store_info},
     {"storeDrop", drop_copy},

@@ -75,6 +75,8 @@ struct job {
     json_t *events; /* List(JobEvent), the newest JOB_EVENTS_MAX */
     json_t *saved;  /* run as last written to the store */
     int64_t seq;
+    int port, port_attempt; /* MASTER_PORT, and of which attempt; 0 = chosen blindly */
+    int port_skip, port_asked;
     uint64_t read_ns;              /* when a log of it was last asked for; 0 = not yet */
     int64_t load_version;          /* the version this attempt's ranks load; -1 = none */
     int unsaved;                   /* the store refused the last change: actions wait */
@@ -219,11 +221,21 @@ void job_events_go(struct job *j);
 /* The node reported these containers. */
 void jobs_containers(struct hl_controller *c, struct node *n, const json_t *containers);
 void jobs_node_lost(struct hl_controller *c, struct node *n);
+/* Write down what no event has changed; actions must wait when this fails. */
+hl_status job_keep(struct job *j) HL_CHECK;
+/* Start what is wanted and not confirmed; calls that failed for a reason that may pass. */
+void jobs_start_wanted(struct job *j);
 /* ContainerSpec of a container of the attempt that is placed; new reference. */
 json_t *job_container_spec(const struct job *j, int index);
 void jobs_tick(struct hl_controller *c);
 void jobs_fini(struct hl_controller *c);
 void job_free(struct job *j);
+
+/* master_port.c */
+/* MASTER_PORT of the attempt. */
+int master_port(const struct job *j);
+/* 1 when it was found and written down, else it is asked for; jobs_start_wanted follows. */
+int master_port_ready(struct job *j);
 
 /* retention.c: what is over and when it is forgotten */
 void retention_tick(struct hl_controller *c);

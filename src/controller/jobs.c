@@ -7,14 +7,11 @@
 #include <string.h>
 
 #include "base/clock.h"
-#include "base/crc32.h"
 #include "base/log.h"
 #include "controller/controller_private.h"
 #include "ranktable/plan.h"
 
-#define JOB_EVENTS_MAX    200
-#define MASTER_PORT_FIRST 20000
-#define MASTER_PORT_COUNT 10000
+#define JOB_EVENTS_MAX 200
 
 /* Context of a call to an Agent: the job may be gone when the answer comes. */
 struct container_call {
@@ -63,8 +60,9 @@ static hl_status job_save(struct job *j)
         return HL_OK;
     }
     struct hl_records records = {0};
-    json_t *value = json_pack("{s:O s:O s:O s:I}", "doc", j->doc, "run", run, "events", j->events,
-                              "loadVersion", (json_int_t)j->load_version);
+    json_t *value = json_pack("{s:O s:O s:O s:I s:i s:i}", "doc", j->doc, "run", run, "events",
+                              j->events, "loadVersion", (json_int_t)j->load_version, "port",
+                              j->port, "portAttempt", j->port_attempt);
     if (value == NULL) { /* a record without a value would delete the job's */
         json_decref(run);
         j->unsaved = 1;
@@ -81,6 +79,12 @@ static hl_status job_save(struct job *j)
     json_decref(run);
     j->unsaved = st != HL_OK;
     return st;
+}
+
+hl_status job_keep(struct job *j)
+{
+    j->unsaved = 1; /* the run is as it was, and more than the run is to be written */
+    return job_save(j);
 }
 
 static void record_event(struct job *j, const struct hl_job_action *a)
@@ -263,15 +267,6 @@ static void on_started(void *arg, hl_status st, const char *text, json_t *result
     free(k);
 }
 
-/* Where the ranks of an attempt meet. Clusters on one machine must not choose the same port: each
- * counts from one of its own, which its controller's address gives. */
-static int master_port(const struct job *j, int64_t attempt)
-{
-    const char *address = hl_controller_address(j->controller);
-    uint32_t first = hl_crc32(0, address, strlen(address)) % MASTER_PORT_COUNT;
-    return MASTER_PORT_FIRST + (int)((first + j->seq * 7 + attempt) % MASTER_PORT_COUNT);
-}
-
 json_t *job_container_spec(const struct job *j, int index)
 {
     const struct hl_controller *c = j->controller;
@@ -283,7 +278,7 @@ json_t *job_container_spec(const struct job *j, int index)
         .controller_address = hl_controller_address(c),
         .l3_address = l3,
         .model_version = j->load_version,
-        .master_port = master_port(j, j->run.attempt),
+        .master_port = master_port(j),
         .stop_grace_ms = j->spec.stop_grace_ms >= 0 ? j->spec.stop_grace_ms : c->opts.stop_grace_ms,
         .rank_table = HL_RANKTABLE_INITIALIZING,
     };
@@ -294,7 +289,7 @@ static void start_container(struct job *j, const struct hl_job_action *a)
 {
     struct hl_controller *c = j->controller;
     struct node *n = node_find(c, a->node);
-    if (n == NULL || j->starting == NULL || j->starting[a->index])
+    if (n == NULL || j->starting == NULL || j->starting[a->index] || !master_port_ready(j))
         return;
     json_t *spec = job_container_spec(j, a->index);
     struct container_call *k = call_new(j, a);
@@ -459,8 +454,7 @@ void jobs_node_lost(struct hl_controller *c, struct node *n)
     }
 }
 
-/* Starts whose call failed for a reason that may pass. */
-static void restart_wanted(struct job *j)
+void jobs_start_wanted(struct job *j)
 {
     if (j->run.state != HL_JOB_STARTING || on_kubernetes(j))
         return;
@@ -502,7 +496,7 @@ void jobs_tick(struct hl_controller *c)
             job_event(j, &(struct hl_job_event){.kind = HL_JOB_EV_SLOTS});
         if (hl_wall_ms() >= hl_jobrun_next_ms(&j->run))
             job_event(j, &(struct hl_job_event){.kind = HL_JOB_EV_TIMER});
-        restart_wanted(j);
+        jobs_start_wanted(j);
         rank_tables_tell(j);
     }
 }
@@ -553,6 +547,8 @@ static hl_status job_restore(struct job *j, const json_t *value)
     HL_TRY(hl_job_parse(json_object_get(j->doc, "spec"), NULL, &j->spec));
     HL_TRY(hl_jobrun_from_json(j->saved, &j->run));
     memcpy(j->id, j->run.id, sizeof(j->id));
+    j->port = (int)hl_json_int(value, "port", 0);
+    j->port_attempt = (int)hl_json_int(value, "portAttempt", j->run.attempt);
     j->starting = calloc((size_t)j->run.container_count + 1, 1);
     return rank_tables_reset(j, j->run.container_count);
 }

@@ -216,6 +216,8 @@ void method_import_model(struct hl_controller *c, struct hl_rpc_call *call, cons
     im->polling = 1;
     HASH_ADD_STR(c->imports, id, im);
 
+    hl_info("import begins name=%s dir=%s", hl_json_str(request, "name", ""),
+            hl_json_str(request, "dir", ""));
     json_t *l3_params = json_pack("{s:O}", "request", im->request);
     controller_call(c, c->l3, "importModel", l3_params, on_import_started, im);
     json_decref(l3_params);

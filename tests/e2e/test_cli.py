@@ -249,14 +249,14 @@ class Models(unittest.TestCase):
         before = {s["id"] for s in self.c.json("shard", "ls")}
         used = self.c.json("info")["pool"]["usedBytes"]
         log = self.c.state / "log" / "controllerd.log"
-        told = log.read_text().count("import is cancelled")
+        seen = log.read_text()
         command = [str(HELIOS), "--state", str(self.c.state), "model", "import", str(self.source), "--name", "late"]
         os.kill(self.c.pid("l3d"), signal.SIGSTOP)
         try:
             process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-            wait_for("the import to begin", lambda: "right now" in self.c.run(*command[3:]).stderr)
+            wait_for("the import to begin", lambda: "import begins name=late" in log.read_text()[len(seen):])
             ended = end(process)
-            wait_for("the cancel to arrive", lambda: log.read_text().count("import is cancelled") > told)
+            wait_for("the cancel to arrive", lambda: "import is cancelled name=late" in log.read_text()[len(seen):])
         finally:
             os.kill(self.c.pid("l3d"), signal.SIGCONT)
         _, text = process.communicate(timeout=60)

@@ -43,7 +43,9 @@ struct world {
     const char *_Atomic import_state; /* next importProgress: running, done, failed */
     json_t *inventory;                /* ids the pool holds; under inventory_lock */
     atomic_int freed, cancels, started, stopped, forgotten, inventories;
-    const char *_Atomic container_state; /* what startContainer answers; NULL = unavailable */
+    char master_ports[2][16];              /* of the last two starts; loop's thread */
+    atomic_int port_questions, ports_busy; /* how many of them find no port */
+    const char *_Atomic container_state;   /* what startContainer answers; NULL = unavailable */
 };
 
 static pthread_mutex_t inventory_lock = PTHREAD_MUTEX_INITIALIZER;
@@ -114,6 +116,27 @@ static void l3_handler(void *arg, struct hl_rpc_call *call, const char *method,
     pthread_mutex_unlock(&inventory_lock);
 }
 
+static void note_port(const json_t *env)
+{
+    size_t i;
+    const json_t *v;
+    json_array_foreach (env, i, v) {
+        if (strcmp(hl_json_str(v, "key", ""), "MASTER_PORT") == 0)
+            snprintf(w.master_ports[1], sizeof(w.master_ports[1]), "%s",
+                     hl_json_str(v, "value", ""));
+    }
+}
+
+/* The third of those asked for, or none. */
+static void find_port(struct hl_rpc_call *call, const json_t *params)
+{
+    if (w.port_questions++ < w.ports_busy)
+        hl_rpc_reject(call, HL_EBUSY, "all ports are in use");
+    else
+        hl_rpc_reply(call,
+                     json_pack("{s:O}", "port", json_array_get(hl_json_list(params, "ports"), 2)));
+}
+
 static void agent_handler(void *arg, struct hl_rpc_call *call, const char *method,
                           const json_t *params)
 {
@@ -121,12 +144,18 @@ static void agent_handler(void *arg, struct hl_rpc_call *call, const char *metho
     if (strcmp(method, "startContainer") == 0) {
         const char *id = hl_json_str(json_object_get(params, "spec"), "id", "");
         w.started++;
+        memcpy(w.master_ports[0], w.master_ports[1], sizeof(w.master_ports[0]));
+        note_port(json_object_get(json_object_get(params, "spec"), "env"));
         if (w.container_state == NULL) {
             hl_rpc_reject(call, HL_EUNAVAIL, "the node is short of something");
             return;
         }
         hl_rpc_reply(call,
                      json_pack("{s:{s:s s:s}}", "status", "id", id, "state", w.container_state));
+        return;
+    }
+    if (strcmp(method, "findPort") == 0) {
+        find_port(call, params);
         return;
     }
     w.stopped += strcmp(method, "stopContainer") == 0;

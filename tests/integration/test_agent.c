@@ -7,12 +7,14 @@
 #include <cmocka.h>
 
 #include <limits.h>
+#include <netinet/in.h>
 #include <poll.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -463,6 +465,35 @@ static void sigterm_ends_the_agent_soon_and_leaves_the_ranks(void **state)
     json_decref(status);
 }
 
+static json_t *ask_ports(int first)
+{
+    return json_pack("{s:[iii]}", "ports", first, first + 1, first + 2);
+}
+
+static void a_port_that_somebody_has_or_was_told_is_not_found(void **state)
+{
+    struct world *w = *state;
+    start_agent(w, NULL);
+    struct sockaddr_in taken = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t len = sizeof(taken);
+    int first, fd; /* of a port that somebody has */
+    fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    assert_int_equal(bind(fd, (struct sockaddr *)&taken, len), 0);
+    assert_int_equal(listen(fd, 1), 0);
+    assert_int_equal(getsockname(fd, (struct sockaddr *)&taken, &len), 0);
+    first = ntohs(taken.sin_port); /* those behind it are free but by bad luck, or none */
+    json_t *r = call(w, "findPort", ask_ports(first), HL_OK);
+    int found = (int)hl_json_int(r, "port", 0);
+    assert_true(found == first + 1 || found == first + 2);
+    json_decref(r);
+    r = call(w, "findPort", json_pack("{s:[ii]}", "ports", first, found), HL_EBUSY);
+    json_decref(r);
+    close(fd);
+    r = call(w, "findPort", json_pack("{s:[ii]}", "ports", first, found), HL_OK);
+    assert_int_equal(hl_json_int(r, "port", 0), first);
+    json_decref(r);
+}
+
 static void wrong_calls_are_answered_with_a_sentence(void **state)
 {
     struct world *w = *state;
@@ -521,6 +552,7 @@ int main(void)
         TEST(a_rank_knows_its_node_and_finds_the_bindings),
         TEST(ranks_survive_a_killed_agent_and_their_results_are_kept),
         TEST(sigterm_ends_the_agent_soon_and_leaves_the_ranks),
+        TEST(a_port_that_somebody_has_or_was_told_is_not_found),
         TEST(wrong_calls_are_answered_with_a_sentence),
         TEST(an_agent_that_cannot_serve_says_why),
     };

@@ -218,6 +218,29 @@ static void a_job_waits_for_a_node_runs_and_is_readopted_after_a_restart(void **
     assert_int_equal(w.started, 1);
 }
 
+static void all_starts_of_an_attempt_are_told_the_port_that_was_found_for_it(void **state)
+{
+    (void)state;
+    char id[64], first[16];
+    w.ports_busy = 1;
+    w.container_state = NULL; /* the node refuses, so that it is asked again and again */
+    register_node(NULL);
+    submit("", id, sizeof(id));
+    wait_count(&w.started, 1);
+    assert_int_equal(w.port_questions, 2); /* nothing starts without a port */
+    memcpy(first, w.master_ports[1], sizeof(first));
+    int port = atoi(first);
+    assert_true(port >= 20000 && port < 30000);
+    restart_controller(); /* at another address, from which it would choose another port */
+    register_node(NULL);
+    int started = w.started;
+    w.container_state = "running";
+    wait_count(&w.started, started + 1);
+    wait_state(id, "running");
+    assert_string_equal(w.master_ports[1], first);
+    assert_int_equal(w.port_questions, 2);
+}
+
 static void a_container_nobody_wants_is_stopped(void **state)
 {
     (void)state;
@@ -358,6 +381,7 @@ int main(void)
         CASE(what_a_dead_import_left_is_freed_at_once_where_nobody_writes),
         CASE(a_shard_that_the_pool_lost_is_shown_as_lost),
         CASE(a_job_waits_for_a_node_runs_and_is_readopted_after_a_restart),
+        CASE(all_starts_of_an_attempt_are_told_the_port_that_was_found_for_it),
         CASE(a_container_nobody_wants_is_stopped),
         CASE(a_failed_container_fails_the_job_with_its_message_and_frees_the_slot),
         CASE(a_cancelled_job_whose_start_failed_ends),

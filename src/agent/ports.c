@@ -1,0 +1,70 @@
+/* A TCP port for the ranks of a job to meet at. Who takes it is a rank, seconds later: until then
+ * nobody else is told the same one. Holding it open meanwhile would keep it from ranks that don't
+ * say SO_REUSEADDR. */
+#include <errno.h>
+#include <netinet/in.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "agent/agent_private.h"
+#include "base/clock.h"
+#include "core/json.h"
+#include "os/file.h"
+
+#define GIVEN_NS (600 * HL_NS_PER_S) /* a rank that loads its libraries first has so long */
+
+/* All addresses of both families, as torch's store listens; without IPv6 those of the one. */
+static int is_free(int port)
+{
+    int one = 1, off = 0;
+    struct sockaddr_in6 six = {.sin6_family = AF_INET6, .sin6_port = htons((uint16_t)port)};
+    struct sockaddr_in four = {.sin_family = AF_INET, .sin_port = htons((uint16_t)port)};
+    const struct sockaddr *addr = (const struct sockaddr *)&six;
+    socklen_t len = sizeof(six);
+    HL_AUTO(hl_closep) int fd = socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (fd < 0) {
+        fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+        addr = (const struct sockaddr *)&four;
+        len = sizeof(four);
+    } else {
+        setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof(off));
+    }
+    setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one));
+    return fd >= 0 && bind(fd, addr, len) == 0 && listen(fd, 1) == 0;
+}
+
+static int was_given(const struct ports *p, int port, uint64_t now)
+{
+    for (size_t i = 0; i < HL_ARRAY_LEN(p->given); i++)
+        if (p->given[i].port == port && now < p->given[i].until_ns)
+            return 1;
+    return 0;
+}
+
+hl_status ports_find(struct ports *p, const json_t *wanted, int *out)
+{
+    size_t i;
+    const json_t *item;
+    int found = 0;
+    uint64_t now = hl_now_ns();
+    pthread_mutex_lock(&p->lock);
+    json_array_foreach (wanted, i, item) {
+        json_int_t port = json_integer_value(item);
+        if (port < 1 || port > 65535 || was_given(p, (int)port, now) || !is_free((int)port))
+            continue;
+        found = (int)port;
+        break;
+    }
+    if (found != 0) {
+        p->given[p->next].port = found;
+        p->given[p->next].until_ns = now + GIVEN_NS;
+        p->next = (p->next + 1) % HL_ARRAY_LEN(p->given);
+    }
+    pthread_mutex_unlock(&p->lock);
+    if (found == 0)
+        return hl_fail(HL_EBUSY, "none of the %zu ports that were asked for is free on this node",
+                       json_array_size(wanted));
+    *out = found;
+    return HL_OK;
+}

@@ -1,0 +1,88 @@
+/* Where the ranks of an attempt meet: a port that the Agent of rank 0 found free just before the
+ * containers start. Nothing starts before it is in the store, so that all containers are told the
+ * same one whoever of us is restarted meanwhile. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/crc32.h"
+#include "base/log.h"
+#include "controller/controller_private.h"
+
+#define PORT_FIRST 20000
+#define PORT_COUNT 10000
+#define PORT_TRIES 64 /* candidates in one question */
+
+struct port_call {
+    struct hl_controller *c;
+    char job[HL_JOB_ID_MAX + 1];
+    int attempt;
+};
+
+/* Clusters on one machine must not look at the same ports: each counts from one of its own, which
+ * its Controller's address gives. `skip` candidates were refused before. */
+static int candidate(const struct job *j, int64_t attempt, int64_t skip)
+{
+    const char *address = hl_controller_address(j->controller);
+    uint32_t first = hl_crc32(0, address, strlen(address)) % PORT_COUNT;
+    return PORT_FIRST + (int)((first + j->seq * 7 + attempt + skip) % PORT_COUNT);
+}
+
+int master_port(const struct job *j)
+{
+    int known = j->port != 0 && j->port_attempt == j->run.attempt;
+    return known ? j->port : candidate(j, j->run.attempt, 0);
+}
+
+static void settle(struct job *j, int port)
+{
+    j->port = port;
+    j->port_attempt = j->run.attempt;
+    if (job_keep(j) == HL_OK)
+        jobs_start_wanted(j);
+    else
+        hl_error("port not saved, the job waits job=%s error=\"%s\"", j->id, hl_error_text());
+}
+
+static void on_port(void *arg, hl_status st, const char *text, json_t *result)
+{
+    struct port_call *k = arg;
+    struct job *j;
+    if (controller_landed(k->c)) {
+        free(k);
+        return;
+    }
+    HASH_FIND_STR(k->c->jobs, k->job, j);
+    if (j != NULL)
+        j->port_asked = 0;
+    if (j != NULL && j->run.attempt == k->attempt && j->run.state == HL_JOB_STARTING) {
+        if (st == HL_OK || !hl_status_retryable(st)) /* an Agent that knows no better: as ever */
+            settle(j, st == HL_OK ? (int)hl_json_int(result, "port", 0) : 0);
+        else
+            hl_warn("port is asked for again job=%s error=\"%s\"", j->id, text);
+        if (st == HL_EBUSY)
+            j->port_skip += PORT_TRIES;
+    }
+    free(k);
+}
+
+int master_port_ready(struct job *j)
+{
+    struct hl_controller *c = j->controller;
+    if (j->port_attempt == j->run.attempt)
+        return 1;
+    struct node *n = j->run.plan != NULL ? node_find(c, j->run.plan->master_node) : NULL;
+    struct port_call *k = j->port_asked || n == NULL ? NULL : calloc(1, sizeof(*k));
+    if (k == NULL)
+        return 0; /* the next tick asks */
+    k->c = c;
+    k->attempt = j->run.attempt;
+    memcpy(k->job, j->id, sizeof(k->job));
+    json_t *ports = json_array();
+    for (int i = 0; i < PORT_TRIES; i++)
+        json_array_append_new(ports, json_integer(candidate(j, j->run.attempt, j->port_skip + i)));
+    json_t *params = json_pack("{s:o}", "ports", ports);
+    j->port_asked = 1;
+    controller_call(c, n->agent, "findPort", params, on_port, k);
+    json_decref(params);
+    return 0;
+}
