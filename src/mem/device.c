@@ -256,7 +256,7 @@ hl_status hl_device_alloc(struct hl_device *d, uint64_t size, uint64_t at,
     hl_status st = take_room(d, size, at, &i);
     pthread_mutex_unlock(&d->lock);
     HL_TRY(st);
-    struct device_mem m = {.size = size};
+    struct device_mem m = {.size = size, .address = at == HL_DEVICE_UNMAPPED ? 0 : at};
     st = fill_block(d, at, &m);
     pthread_mutex_lock(&d->lock);
     if (st == HL_OK) {

@@ -20,6 +20,7 @@
 #include "base/clock.h"
 #include "base/copy.h"
 #include "base/text.h"
+#include "mem/device_parked.h"
 #include "mem/pool_extents.h"
 #include "os/file.h"
 #include "os/numa.h"
@@ -39,8 +40,9 @@ struct emu {
     uint8_t *window;
     uint64_t len; /* of both */
     int keeps_memory;
-    pthread_mutex_t lock; /* extents */
+    pthread_mutex_t lock; /* extents, parked */
     struct hl_extents *extents;
+    struct hl_parked parked; /* only where memory is kept */
 
     pthread_mutex_t queue_lock; /* all below */
     pthread_cond_t work, done;
@@ -131,6 +133,7 @@ static void emu_close(struct hl_device *d)
     if (e->fd >= 0)
         close(e->fd);
     hl_extents_destroy(e->extents);
+    hl_parked_fini(&e->parked);
     pthread_cond_destroy(&e->work);
     pthread_cond_destroy(&e->done);
     pthread_mutex_destroy(&e->lock);
@@ -191,10 +194,26 @@ static void give_extent(struct hl_device *d, const struct device_mem *m)
     pthread_mutex_unlock(&e->lock);
 }
 
+/* The memory that was mapped there last, if it is free: no page of it is missing. */
+static int take_parked(struct hl_device *d, struct device_mem *m)
+{
+    struct emu *e = emu_of(d);
+    pthread_mutex_lock(&e->lock);
+    const struct hl_parked_one *one = hl_parked_find(&e->parked, m->address, m->size);
+    int taken = one != NULL && hl_extents_claim(e->extents, one->offset / d->granule,
+                                                m->size / d->granule) == HL_OK;
+    if (taken)
+        m->offset = one->offset;
+    pthread_mutex_unlock(&e->lock);
+    return taken;
+}
+
 static hl_status emu_create(struct hl_device *d, struct device_mem *m)
 {
     struct emu *e = emu_of(d);
     uint64_t start, free, largest;
+    if (m->address != 0 && take_parked(d, m))
+        return HL_OK;
     pthread_mutex_lock(&e->lock);
     hl_status st = hl_extents_take(e->extents, m->size / d->granule, &start);
     free = hl_extents_free(e->extents) * d->granule;
@@ -234,28 +253,49 @@ static void emu_destroy(struct hl_device *d, struct device_mem *m)
     give_extent(d, m);
 }
 
+/* The mapping that is parked there is for this very memory. */
+static int unpark(struct emu *e, const struct device_mem *m, void *place)
+{
+    pthread_mutex_lock(&e->lock);
+    const struct hl_parked_one *one = hl_parked_find(&e->parked, (uintptr_t)place, m->size);
+    int same = one != NULL && one->offset == m->offset;
+    hl_parked_forget(&e->parked, (uintptr_t)place, m->size);
+    pthread_mutex_unlock(&e->lock);
+    return same && mprotect(place, m->size, PROT_READ | PROT_WRITE) == 0;
+}
+
 static hl_status emu_map(struct hl_device *d, struct device_mem *m, uint64_t at)
 {
     struct emu *e = emu_of(d);
     void *place =
         at == HL_DEVICE_ANYWHERE ? (void *)(e->window + m->offset) : (void *)(uintptr_t)at;
     /* Its pages are there already; finding them one fault at a time takes longer than a copy. */
-    void *p = mmap(place, m->size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED | MAP_POPULATE,
-                   e->fd, (off_t)m->offset);
-    if (p == MAP_FAILED)
+    if (!unpark(e, m, place) &&
+        mmap(place, m->size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED | MAP_POPULATE, e->fd,
+             (off_t)m->offset) == MAP_FAILED)
         return fail_errno(errno, "a mapping", m->size);
-    m->host = p;
-    m->address = (uintptr_t)p;
+    m->host = place;
+    m->address = (uintptr_t)place;
     return HL_OK;
+}
+
+static int park(struct emu *e, const struct device_mem *m)
+{
+    if (!e->keeps_memory || mprotect(m->host, m->size, PROT_NONE) != 0)
+        return 0;
+    pthread_mutex_lock(&e->lock);
+    int parked = hl_parked_add(&e->parked, m->address, m->size, m->offset);
+    pthread_mutex_unlock(&e->lock);
+    return parked;
 }
 
 static void emu_unmap(struct hl_device *d, struct device_mem *m)
 {
-    (void)d;
     /* The addresses stay taken: whoever still uses them faults. */
     if (m->own_address)
         munmap(m->host, m->size);
-    else if (mmap(m->host, m->size, PROT_NONE,
+    else if (!park(emu_of(d), m) &&
+             mmap(m->host, m->size, PROT_NONE,
                   MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0) == MAP_FAILED)
         (void)mprotect(m->host, m->size, PROT_NONE); /* too many mappings to add one */
     m->host = NULL;
@@ -274,7 +314,10 @@ static hl_status emu_reserve(struct hl_device *d, uint64_t size, uint64_t *addre
 
 static void emu_unreserve(struct hl_device *d, uint64_t address, uint64_t size)
 {
-    (void)d;
+    struct emu *e = emu_of(d);
+    pthread_mutex_lock(&e->lock);
+    hl_parked_forget(&e->parked, address, size);
+    pthread_mutex_unlock(&e->lock);
     munmap((void *)(uintptr_t)address, size);
 }
 

@@ -40,6 +40,7 @@ struct device_ops {
                       const struct hl_device_options *options);
     void (*settle)(struct hl_device *d); /* copies are over; their handles too */
     void (*close)(struct hl_device *d);  /* after settle; no block or range is left */
+    /* m->address is where it will be mapped at once; 0: nowhere, or where the back end chooses. */
     hl_status (*create)(struct hl_device *d, struct device_mem *m);
     void (*destroy)(struct hl_device *d, struct device_mem *m);
     /* `at` 0: the back end chooses. */

@@ -120,6 +120,47 @@ static void a_device_of_one_user_keeps_its_memory_and_still_faults(void **state)
     hl_device_close(d);
 }
 
+/* Blocks that come and go in a range, where the device keeps mappings too: each has memory of its
+ * own at its address, and none where there is no block. */
+static void blocks_of_a_range_never_share_memory(void **state)
+{
+    enum { PLACES = 6, ROUNDS = 4000 };
+    (void)state;
+    struct hl_device *d;
+    struct hl_device_options options = {.keeps_memory = 1};
+    struct hl_device_block b[PLACES] = {0};
+    int there[PLACES] = {0};
+    uint64_t range, size = 64 << 10, used = 0, random = 7;
+    assert_int_equal(hl_device_open("emu:256KiB", &options, &d), HL_OK); /* 4 of them */
+    assert_int_equal(hl_device_reserve(d, PLACES * size, &range), HL_OK);
+    for (int i = 0; i < ROUNDS; i++) {
+        random = random * 6364136223846793005u + 1442695040888963407u;
+        int k = (int)(random >> 33) % PLACES;
+        /* Two places are one longer block now and then. */
+        uint64_t len = k + 1 < PLACES && !there[k + 1] && random >> 62 == 3 ? 2 * size : size;
+        if (there[k]) {
+            assert_int_equal(((unsigned char *)b[k].host)[0], k + 1);
+            assert_int_equal(((unsigned char *)b[k].host)[b[k].size - 1], k + 1);
+            used -= b[k].size;
+            assert_int_equal(hl_device_free(d, &b[k]), HL_OK);
+            there[k] = 0;
+        } else if (used + len <= 256 << 10 && (k == 0 || !there[k - 1] || b[k - 1].size == size) &&
+                   hl_device_alloc(d, len, range + (uint64_t)k * size, &b[k]) == HL_OK) {
+            memset(b[k].host, k + 1, len);
+            used += len;
+            there[k] = 1;
+        }
+        if (i % 200 == 0)
+            for (int j = 0; j < PLACES; j++) {
+                int covered = there[j] || (j > 0 && there[j - 1] && b[j - 1].size > size);
+                volatile unsigned char *at = (void *)(uintptr_t)(range + (uint64_t)j * size);
+                assert_int_equal(touching(at, 0), covered ? 0 : SIGSEGV);
+            }
+    }
+    assert_int_equal(hl_device_audit(d), HL_OK);
+    hl_device_close(d);
+}
+
 static void an_exported_descriptor_can_neither_grow_nor_write_the_device(void **state)
 {
     struct rig *r = *state;
@@ -234,6 +275,7 @@ int main(void)
         T(an_evicted_range_faults_and_serves_again),
         T(freed_memory_goes_back_to_the_host_and_comes_zeroed),
         cmocka_unit_test(a_device_of_one_user_keeps_its_memory_and_still_faults),
+        cmocka_unit_test(blocks_of_a_range_never_share_memory),
         T(an_exported_descriptor_can_neither_grow_nor_write_the_device),
         T(a_memfd_that_could_shrink_is_not_imported),
         T(scattered_room_is_told_apart_from_no_room),
