@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 _OTHER_ADAMS = ("amsgrad", "maximize", "capturable", "differentiable", "fused")
 _NONE_BY_DEFAULT = int(torch.__version__.split(".")[0]) >= 2  # zero_grad's set_to_none
 _STATES = ("exp_avg", "exp_avg_sq", "master")
+_Batch = tuple[bytes, list[tuple["Slot", "_abi.Adam | None"]], "_abi.Bundle"]  # a moment of a step
 
 
 class Stepper:
@@ -36,7 +37,7 @@ class Stepper:
         self.client, self.optimizer = client, optimizer
         self.factor = 1.0  # of the gradients, in the next step
         self.layouts = -1
-        self.batches: list[tuple[bytes, list["Slot"], _abi.Bundle]] = []
+        self.batches: list[_Batch] = []
         self.originals = {k: optimizer.__dict__.get(k)
                           for k in ("step", "state_dict", "load_state_dict", "zero_grad")}
         self.native = native and self._is_adam()
@@ -200,8 +201,9 @@ class Stepper:
         original = self.originals["zero_grad"] or types.MethodType(
             type(self.optimizer).zero_grad, self.optimizer)
         if args[0] if args else kwargs.get("set_to_none", _NONE_BY_DEFAULT):
+            self.client.drop_grads(self._slots())
             for p in self.all_params():
-                p.grad = None
+                set_grad(p, None)
         original(*args, **kwargs)
 
     # ---- state ----
@@ -362,7 +364,7 @@ class Stepper:
                 if raw_grad(slot.param) is not None and self._mine(slot):
                     with self._states_of(slot):
                         self._refresh(slot)
-                        self._adam(groups[id(slot.param)], slot, HOST)
+                        self._adam(groups[id(slot.param)], slot)
                     slot.written = True
                     self._taken(slot)
         return loss
@@ -384,9 +386,10 @@ class Stepper:
             host[differs] = slot.host[differs].float()
         slot.suspect = False
 
-    def _adam(self, group: dict, slot: "Slot", where: int) -> None:
-        p = slot.param
-        state = self.optimizer.state[p]
+    def _adam(self, group: dict, slot: "Slot", constant: _abi.Adam | None = None) -> None:
+        """constant: _constant() of its memory on the device; None: it steps on the host, or by
+        CUDA."""
+        state = self.optimizer.state[slot.param]
         if "step" not in state:
             state["step"] = torch.tensor(0.0)
             if not self.apart:
@@ -394,37 +397,45 @@ class Stepper:
         step = int(state["step"]) + 1
         adamw = (isinstance(self.optimizer, torch.optim.AdamW) or
                  bool(group.get("decoupled_weight_decay")))
-        if where == DEVICE and slot.cuda:
+        if constant is None and self.on_device:
             self._adam_on_cuda(group, slot, step, adamw)
         else:
-            self.client.pool.adam(self._arguments(group, slot, where, step, adamw))
-        state["step"] = torch.tensor(float(step))
+            call = constant or self._constant(slot, _host_address(slot), self._host_grad(slot))
+            call.step, call.adamw, call.lr = step, adamw, group["lr"]
+            call.b1, call.b2 = group["betas"]
+            call.eps, call.wd, call.grad_scale = group["eps"], group["weight_decay"], self.factor
+            call.nthreads = torch.get_num_threads()
+            self.client.pool.adam(call)
+        if isinstance(state["step"], torch.Tensor):
+            state["step"].fill_(step)
+        else:
+            state["step"] = torch.tensor(float(step))  # of an older torch's checkpoint
 
-    def _arguments(self, group: dict, slot: "Slot", where: int, step: int,
-                   adamw: bool) -> _abi.Adam:
-        at = slot.address if where == DEVICE else _host_address(slot)
-        half = _half(slot)
-        grad = at(slot.gradient)
-        own = raw_grad(slot.param)
-        if where == HOST and own is not slot.grad_host:  # somebody assigned another one
-            if own.stride() != slot.param.stride() or own.dtype != slot.param.dtype:
-                own = torch.empty_like(slot.host).copy_(own)
-            grad = own.data_ptr()
-        kind = TYPES[slot.param.dtype]
-        arguments = _abi.Adam(
+    @staticmethod
+    def _constant(slot: "Slot", at: Any, grad: torch.Tensor | None = None) -> _abi.Adam:
+        """What is the same in every step. grad: the gradient, where it is not in its place."""
+        half, kind = _half(slot), TYPES[slot.param.dtype]
+        out = _abi.Adam(
             p=at(slot.states["master"][0]) if half else at(slot.tensor),
-            m=at(slot.states["exp_avg"][0]), v=at(slot.states["exp_avg_sq"][0]), g=grad,
-            grad_type=kind, p16=at(slot.tensor) if half else None,
-            p16_type=kind if half else _abi.BF16, n=slot.param.numel(), step=step,
-            lr=group["lr"], b1=group["betas"][0], b2=group["betas"][1], eps=group["eps"],
-            wd=group["weight_decay"], grad_scale=self.factor, adamw=int(adamw),
-            nthreads=torch.get_num_threads())
-        arguments.keep = own  # alive as long as its address is used
-        return arguments
+            m=at(slot.states["exp_avg"][0]), v=at(slot.states["exp_avg_sq"][0]),
+            g=at(slot.gradient) if grad is None else grad.data_ptr(), grad_type=kind,
+            p16=at(slot.tensor) if half else None, p16_type=kind if half else _abi.BF16,
+            n=slot.param.numel())
+        out.keep = grad  # alive as long as its address is used
+        return out
+
+    @staticmethod
+    def _host_grad(slot: "Slot") -> torch.Tensor | None:
+        own = raw_grad(slot.param)
+        if own is slot.grad_host:
+            return None
+        if own.stride() != slot.param.stride() or own.dtype != slot.param.dtype:
+            own = torch.empty_like(slot.host).copy_(own)
+        return own
 
     # ---- on the device ----
 
-    def _device_batches(self) -> list[tuple[bytes, list["Slot"], _abi.Bundle]]:
+    def _device_batches(self) -> list["_Batch"]:
         """Neighbours whose parameters, gradients and state lie in the same chunks."""
         pool = self.client.pool
         stepped = [s for s in self._slots() if s.has_grad and self._mine(s)]
@@ -439,7 +450,8 @@ class Stepper:
             batch = list(slots)
             written = [i for s in batch for i in _tensors(s) if i != s.grad]
             read = [s.grad for s in batch if not s.reuse]
-            self.batches.append((batch[0].name.encode(), batch,
+            constant = [None if s.cuda else self._constant(s, s.address) for s in batch]
+            self.batches.append((batch[0].name.encode(), list(zip(batch, constant)),
                                  _abi.Bundle(read, DEVICE, False, written)))
         return self.batches
 
@@ -456,11 +468,11 @@ class Stepper:
                 client.pool.moment(b"ADAM", name, client.tide())
                 client.pool.access(bundle)
                 try:
-                    for slot in slots:
-                        self._adam(groups[id(slot.param)], slot, DEVICE)
+                    for slot, constant in slots:
+                        self._adam(groups[id(slot.param)], slot, constant)
                 finally:
                     client.pool.release(bundle, HOLD)
-                for slot in slots:
+                for slot, _ in slots:
                     self._taken(slot)
         finally:
             client.pool.moment(b"ADAM", b"end", client.tide())

@@ -50,7 +50,7 @@ class _Managed:
         slot = _slots.get(id(self))
         if slot is not None:
             if value is None:
-                slot.client.drop_grad(slot)
+                slot.client.drop_grads([slot])
             else:
                 slot.client.look_at_grad(slot)
         set_grad(self, value)

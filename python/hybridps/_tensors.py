@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import ctypes
 import math
-from typing import Any, Iterator, Sequence
+from typing import Any, Sequence
 
 import torch
 
@@ -47,19 +47,25 @@ def is_dense(t: torch.Tensor) -> bool:
     return True
 
 
-def tensors_of(value: Any) -> Iterator[torch.Tensor]:
-    """Every tensor in nested tuples, lists, dicts and objects that are dicts or dataclasses."""
+def tensors_of(value: Any) -> list[torch.Tensor]:
+    """Every tensor in nested tuples, lists, dicts and objects that are dataclasses."""
+    found: list[torch.Tensor] = []
+    _collect(value, found)
+    return found
+
+
+def _collect(value: Any, found: list[torch.Tensor]) -> None:
     if isinstance(value, torch.Tensor):
-        yield value
-    elif isinstance(value, dict):
-        for item in value.values():
-            yield from tensors_of(item)
+        found.append(value)
     elif isinstance(value, (tuple, list)):
         for item in value:
-            yield from tensors_of(item)
+            _collect(item, found)
+    elif isinstance(value, dict):
+        for item in value.values():
+            _collect(item, found)
     elif hasattr(value, "__dataclass_fields__"):
         for name in value.__dataclass_fields__:
-            yield from tensors_of(getattr(value, name))
+            _collect(getattr(value, name), found)
 
 
 def backward_runs() -> bool:

@@ -2,9 +2,12 @@
 
 A unit's forward is wrapped on the instance, so keyword arguments and exceptions are seen on torch
 1.13 too. Backward: a hook on each output's gradient accesses the parameters before the unit's own
-graph runs; they are released when the gradients of its inputs, or of all its parameters, are done,
-at the latest when backward ends. Hooks and not identity functions: an identity's output may not be
-changed in place (nn.ReLU(inplace=True) after a layer), a hooked tensor may.
+graph runs; they are released when the gradients of all its inputs, or of all its parameters, are
+done, at the latest when backward ends. Hooks and not identity functions: an identity's output may
+not be changed in place (nn.ReLU(inplace=True) after a layer), a hooked tensor may.
+
+While a layer of _COVERING runs, its children need nothing of their own: it has accessed all that is
+theirs, and until its input's gradient is there, in backward too.
 """
 from __future__ import annotations
 
@@ -22,6 +25,15 @@ if TYPE_CHECKING:
 
 # Modules that use the parameters of their children without calling them.
 WHOLE = (torch.nn.MultiheadAttention, torch.nn.TransformerEncoderLayer)
+# Those of them (and no subclass, whose forward may be another) in which all that children compute
+# lies between the output and the one input.
+_COVERING = (torch.nn.TransformerEncoderLayer,)
+
+
+def _covers(module: torch.nn.Module) -> bool:
+    return (type(module) in _COVERING and "forward" not in module.__dict__ and
+            all(type(m).__module__.startswith("torch.nn.modules.") and not m._forward_pre_hooks
+                for m in module.modules()))
 
 
 class Unit:
@@ -36,6 +48,9 @@ class Unit:
         self.back: _abi.Bundle | None = None
         self.slots = slots
         self.calls: list[Call] = []  # pinned in the running backward
+        self.covers = _covers(module)
+        self.cover: Unit | None = None
+        self.running = 0  # forwards that are under way
         self.own_forward = module.__dict__.get("forward")
         module.__dict__["_hybridps_unit"] = self
         module.__dict__["forward"] = types.MethodType(_forward, module)
@@ -108,25 +123,36 @@ class Unit:
 class Call:
     """One forward of a unit that backward will come back to."""
 
-    __slots__ = ("unit", "pinned", "seen")
+    __slots__ = ("unit", "pinned", "seen", "inputs", "left")
 
     def __init__(self, unit: Unit) -> None:
         self.unit = unit
         self.pinned = False
         self.seen: set[int] = set()
+        self.inputs = self.left = 0  # whose gradients are wanted, and are still to come
 
     def before(self, gradient: Any = None) -> None:
         """Its graph is about to run: the parameters are accessed."""
         if not self.pinned:
             unit = self.unit
             if unit.client.begin_backward():
-                with unit.client.or_leave():
+                try:
                     unit.pin_backward()
+                except BaseException:
+                    unit.client.leave()  # an exception in backward ends it
+                    raise
                 self.pinned = True
                 self.seen.clear()
+                self.left = self.inputs
                 unit.calls.append(self)
 
-    def after(self, gradient: Any = None) -> None:
+    def input_done(self, gradient: Any = None) -> None:
+        """Of its inputs one has its gradient; another's may still be on its way."""
+        self.left -= 1
+        if self.left == 0:
+            self.after()
+
+    def after(self) -> None:
         """Its graph has run."""
         if self.pinned:
             self.pinned = False
@@ -138,9 +164,12 @@ def _forward(module: torch.nn.Module, *args: Any, **kwargs: Any) -> Any:
     unit = _unit(module)
     if unit is None:
         return type(module).forward(module, *args, **kwargs)
+    if unit.cover is not None and unit.cover.running:
+        return unit.plain(module)(*args, **kwargs)
     client = unit.client
     outer = client.begin_forward()
     client.depth += 1
+    unit.running += 1
     pinned = False
     try:
         unit.pin(b"FWD")
@@ -150,12 +179,14 @@ def _forward(module: torch.nn.Module, *args: Any, **kwargs: Any) -> Any:
             _hook(unit, (args, kwargs), out, outer)
     except BaseException:
         client.depth -= 1
+        unit.running -= 1
         if pinned:
             unit.unpin(_abi.HOLD)
         if outer:
             client.leave()
         raise
     client.depth -= 1
+    unit.running -= 1
     unit.unpin(_abi.AFTER_FWD)
     if outer:
         client.end_forward(out)
@@ -191,23 +222,23 @@ def _load_state_dict(module: torch.nn.Module, *args: Any, **kwargs: Any) -> Any:
 
 
 def _hook(unit: Unit, given: Any, out: Any, outer: bool) -> None:
+    outs = [t for t in tensors_of(out) if t.requires_grad and not t.is_leaf]
     if outer:
-        for t in tensors_of(out):
-            if t.requires_grad and t.grad_fn is not None:
-                t.register_hook(unit.client.outer_backward)
-    if not unit.bundle.count:
+        for t in outs:
+            t.register_hook(unit.client.outer_backward)
+    if not unit.bundle.count or not outs:
         return
     call = Call(unit)
     seen = set()
     for t in tensors_of(given):
         # A leaf's gradient may be done before the unit's whole graph has run.
-        if t.requires_grad and t.grad_fn is not None and id(t) not in seen:
-            t.register_hook(call.after)
+        if t.requires_grad and not t.is_leaf and id(t) not in seen:
+            t.register_hook(call.input_done)
+            call.inputs += 1
         seen.update((id(t), id(t._base)))
-    for t in tensors_of(out):
-        if t.requires_grad and t.grad_fn is not None:
-            t.register_hook(call.before)
-            # Changing a view in place takes its node, and the hook, out of the graph.
-            base = t._base
-            if base is not None and base.grad_fn is not None and id(base) not in seen:
-                base.register_hook(call.before)
+    for t in outs:
+        t.register_hook(call.before)
+        # Changing a view in place takes its node, and the hook, out of the graph.
+        base = t._base
+        if base is not None and not base.is_leaf and id(base) not in seen:
+            base.register_hook(call.before)

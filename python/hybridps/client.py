@@ -118,14 +118,22 @@ class Client:
         self._begin_alike(module, new)
         self._place(new)
         self.modules.append(module)
+        self._add_units(module, name, WHOLE + whole)
+
+    def _add_units(self, module: torch.nn.Module, name: str, whole: tuple[type, ...]) -> None:
+        cover, inside = None, ""  # of the covering unit that was met last
         for path, child in module.named_modules():
-            params = child.parameters(recurse=isinstance(child, WHOLE + whole))
+            params = child.parameters(recurse=isinstance(child, whole))
             slots = list({id(p): self.by_param[id(p)] for p in params if id(p) in self.by_param}
                          .values())
             if slots or child is module:
                 full = ".".join(n for n in (name, path) if n) or type(child).__name__
                 unit = Unit(self, child, full, slots)
                 self.units.append(unit)
+                if cover is not None and path.startswith(inside):
+                    unit.cover = cover
+                elif unit.covers:
+                    cover, inside = unit, f"{path}." if path else ""
                 if child is module:
                     unit.wrap_state_dict()
                 for slot in slots:
@@ -524,14 +532,16 @@ class Client:
             if slot.has_grad:
                 slot.grad_version = slot.grad_host._version
 
-    def drop_grad(self, slot: Slot) -> None:
-        """p.grad = None. Where it is not on the host, it need not come to be dropped."""
-        if (not self.inside and not self.grads_away) or slot.reuse or not slot.has_grad:
+    def drop_grads(self, slots: Iterable[Slot]) -> None:
+        """p.grad = None for each. Where they are not on the host, they need not come for that."""
+        if not self.inside and not self.grads_away:
             return
         if self.closed or _abi.forked(self.pid) or self._works():
             return
-        self.pool.drop([slot.grad])
-        slot.has_grad = False
+        there = [s for s in slots if s.has_grad and not s.reuse]
+        self.pool.drop([s.grad for s in there])
+        for slot in there:
+            slot.has_grad = False
         if self.grads_away and not any(s.has_grad for s in self.slots[:1] + self.slots[-1:]):
             self.grads_away = any(s.has_grad for s in self.slots)
 
@@ -683,15 +693,6 @@ class Client:
             if self.depth == 0:
                 self.leave()
 
-    @contextlib.contextmanager
-    def or_leave(self) -> Iterator[None]:
-        """An exception in backward ends it: all that it accessed is released."""
-        try:
-            yield
-        except BaseException:
-            self.leave()
-            raise
-
     def _unpin_calls(self) -> None:
         for unit in self.units:
             for call in list(unit.calls):
@@ -703,20 +704,24 @@ class Client:
             return
         if not grad.is_sparse:
             set_grad(slot.param, None)
-            with self.or_leave():
+            try:
                 if self.group is not None:
                     grad = self.group.allreduce(grad, "mean", slot.name)
                 self._add_up(slot, grad)
+            except BaseException:
+                self.leave()  # an exception in backward ends it
+                raise
         elif self.group is not None:
             raise HybridPSError(f"{slot.name} has a sparse gradient, which ranks can't sum up: "
                                 "use sparse=False" + self.facts())
         for unit in slot.units:
-            unit.accumulated(slot)
+            if unit.calls:
+                unit.accumulated(slot)
 
     def _add_up(self, slot: Slot, grad: torch.Tensor) -> None:
         if slot.reuse:
             self.is_needed([slot])
-        held = not slot.reuse and any(unit.calls for unit in slot.units)
+        held = not slot.reuse and any([unit.calls for unit in slot.units])
         if not held:
             self.pool.access(slot.grad_bundle)
         if slot.grad_device is None:
