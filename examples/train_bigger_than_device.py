@@ -91,16 +91,17 @@ class Picture:
     def sample(self) -> int:
         """Called at each moment; says how many bytes of the device others use: none here."""
         if self.client is not None:
-            stats = self.client.stats()
-            if stats["iterations"] != self.iteration:
-                self.iteration, self.moments = stats["iterations"], []
-            self.moments.append(stats["device_by_kind"])
+            iteration, by_kind = self.client.device_by_kind()
+            if iteration != self.iteration:
+                self.iteration, self.moments = iteration, []
+            self.moments.append(by_kind)
         return 0
 
     def draw(self, capacity: int, columns: int = 72, rows: int = 10) -> None:
         """p = parameters, g = gradients; from the first moment (left) to the last."""
         step = max(1, -(-len(self.moments) // columns))
-        shown = self.moments[::step]
+        wide = max(1, columns // len(self.moments))
+        shown = [kinds for kinds in self.moments[::step] for _ in range(wide)]
         for row in range(rows, 0, -1):
             line = ""
             for kinds in shown:

@@ -250,6 +250,8 @@ class Pool:
         self._h = handle
         self._access, self._release = self.lib.hybridps_access, self.lib.hybridps_release
         self._moment = self.lib.hybridps_moment
+        self._stats = _Stats()
+        self._stats_at = ctypes.byref(self._stats)
 
     def check(self, code: int) -> None:
         if code != 0:
@@ -312,6 +314,12 @@ class Pool:
         out = _Stats()
         self.check(self.lib.hybridps_stats(self._h, ctypes.byref(out)))
         return out.as_dict()
+
+    def device_by_kind(self) -> tuple[int, dict[str, int]]:
+        """The running iteration, and bytes."""
+        out = self._stats
+        self.check(self.lib.hybridps_stats(self._h, self._stats_at))
+        return out.iterations, dict(zip(KINDS, out.device_by_kind))
 
     def tensor(self, tensor: int) -> dict[str, Any]:
         out = _Info()

@@ -2,18 +2,20 @@
 
 A unit's forward is wrapped on the instance, so keyword arguments and exceptions are seen on torch
 1.13 too. Backward: a hook on each output's gradient accesses the parameters before the unit's own
-graph runs; they are released when the gradients of all its inputs, or of all its parameters, are
-done, at the latest when backward ends. Hooks and not identity functions: an identity's output may
-not be changed in place (nn.ReLU(inplace=True) after a layer), a hooked tensor may.
+graph runs; they are released when the gradient of an input (autograd runs last what was made first:
+then all of the unit's graph has run), or of all its parameters, is done, at the latest when backward
+ends. Hooks and not identity functions: an identity's output may not be changed in place
+(nn.ReLU(inplace=True) after a layer), a hooked tensor may.
 
-While a layer of _COVERING runs, its children need nothing of their own: it has accessed all that is
-theirs, and until its input's gradient is there, in backward too.
+While a unit runs that has its children's parameters too, the children access nothing: it has all that
+is theirs, and in backward has it until what its forward made has run. But a child's output may be
+reached when the unit's is not, in a loss of what a hook took from the middle.
 """
 from __future__ import annotations
 
 import types
 import weakref
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Container
 
 import torch
 
@@ -25,15 +27,6 @@ if TYPE_CHECKING:
 
 # Modules that use the parameters of their children without calling them.
 WHOLE = (torch.nn.MultiheadAttention, torch.nn.TransformerEncoderLayer)
-# Those of them (and no subclass, whose forward may be another) in which all that children compute
-# lies between the output and the one input.
-_COVERING = (torch.nn.TransformerEncoderLayer,)
-
-
-def _covers(module: torch.nn.Module) -> bool:
-    return (type(module) in _COVERING and "forward" not in module.__dict__ and
-            all(type(m).__module__.startswith("torch.nn.modules.") and not m._forward_pre_hooks
-                for m in module.modules()))
 
 
 class Unit:
@@ -48,8 +41,7 @@ class Unit:
         self.back: _abi.Bundle | None = None
         self.slots = slots
         self.calls: list[Call] = []  # pinned in the running backward
-        self.covers = _covers(module)
-        self.cover: Unit | None = None
+        self.cover: Unit | None = None  # that has its parameters too
         self.running = 0  # forwards that are under way
         self.own_forward = module.__dict__.get("forward")
         module.__dict__["_hybridps_unit"] = self
@@ -123,18 +115,17 @@ class Unit:
 class Call:
     """One forward of a unit that backward will come back to."""
 
-    __slots__ = ("unit", "pinned", "seen", "inputs", "left")
+    __slots__ = ("unit", "pinned", "seen")
 
     def __init__(self, unit: Unit) -> None:
         self.unit = unit
         self.pinned = False
         self.seen: set[int] = set()
-        self.inputs = self.left = 0  # whose gradients are wanted, and are still to come
 
     def before(self, gradient: Any = None) -> None:
         """Its graph is about to run: the parameters are accessed."""
-        if not self.pinned:
-            unit = self.unit
+        unit = self.unit
+        if not self.pinned and not (unit.cover is not None and unit.cover.calls):
             if unit.client.begin_backward():
                 try:
                     unit.pin_backward()
@@ -143,16 +134,9 @@ class Call:
                     raise
                 self.pinned = True
                 self.seen.clear()
-                self.left = self.inputs
                 unit.calls.append(self)
 
-    def input_done(self, gradient: Any = None) -> None:
-        """Of its inputs one has its gradient; another's may still be on its way."""
-        self.left -= 1
-        if self.left == 0:
-            self.after()
-
-    def after(self) -> None:
+    def after(self, gradient: Any = None) -> None:
         """Its graph has run."""
         if self.pinned:
             self.pinned = False
@@ -165,7 +149,10 @@ def _forward(module: torch.nn.Module, *args: Any, **kwargs: Any) -> Any:
     if unit is None:
         return type(module).forward(module, *args, **kwargs)
     if unit.cover is not None and unit.cover.running:
-        return unit.plain(module)(*args, **kwargs)
+        out = unit.plain(module)(*args, **kwargs)
+        if torch.is_grad_enabled():
+            _hook_outputs(Call(unit), [t for t in tensors_of(out) if t.requires_grad], ())
+        return out
     client = unit.client
     outer = client.begin_forward()
     client.depth += 1
@@ -233,12 +220,16 @@ def _hook(unit: Unit, given: Any, out: Any, outer: bool) -> None:
     for t in tensors_of(given):
         # A leaf's gradient may be done before the unit's whole graph has run.
         if t.requires_grad and not t.is_leaf and id(t) not in seen:
-            t.register_hook(call.input_done)
-            call.inputs += 1
+            t.register_hook(call.after)
         seen.update((id(t), id(t._base)))
+    _hook_outputs(call, outs, seen)
+
+
+def _hook_outputs(call: Call, outs: list[torch.Tensor], given: Container[int]) -> None:
+    """given: ids of what it was given, whose hooks are others'."""
     for t in outs:
         t.register_hook(call.before)
         # Changing a view in place takes its node, and the hook, out of the graph.
         base = t._base
-        if base is not None and not base.is_leaf and id(base) not in seen:
+        if base is not None and not base.is_leaf and id(base) not in given:
             base.register_hook(call.before)

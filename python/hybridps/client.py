@@ -121,7 +121,7 @@ class Client:
         self._add_units(module, name, WHOLE + whole)
 
     def _add_units(self, module: torch.nn.Module, name: str, whole: tuple[type, ...]) -> None:
-        cover, inside = None, ""  # of the covering unit that was met last
+        cover, inside = None, ""  # the last unit that has its children's parameters too
         for path, child in module.named_modules():
             params = child.parameters(recurse=isinstance(child, whole))
             slots = list({id(p): self.by_param[id(p)] for p in params if id(p) in self.by_param}
@@ -132,7 +132,7 @@ class Client:
                 self.units.append(unit)
                 if cover is not None and path.startswith(inside):
                     unit.cover = cover
-                elif unit.covers:
+                elif isinstance(child, whole):
                     cover, inside = unit, f"{path}." if path else ""
                 if child is module:
                     unit.wrap_state_dict()
@@ -204,6 +204,11 @@ class Client:
     def stats(self) -> dict[str, Any]:
         """Bytes each way, peaks, bytes by kind, of hybridps_stats."""
         return self.pool.stats()
+
+    def device_by_kind(self) -> tuple[int, dict[str, int]]:
+        """The number of the running iteration, and the bytes of each kind on the device now: for
+        a ``tide`` that looks at every moment."""
+        return self.pool.device_by_kind()
 
     def trace(self, phase: str | None = None) -> str:
         """The recorded iteration as JSON, for ``helios mem replay``."""

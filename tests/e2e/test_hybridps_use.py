@@ -75,6 +75,49 @@ class WhatUsersDoBesides(unittest.TestCase):
     def client_changed(self):
         self.model.__dict__["_hybridps_unit"].client.changed()
 
+    def test_a_child_of_a_layer_can_be_used_alone_and_replaced(self):
+        class Twice(nn.Linear):
+            def forward(self, x):
+                return super().forward(x) * 2
+
+        def make_layers():
+            torch.manual_seed(0)
+            return nn.ModuleList(nn.TransformerEncoderLayer(32, 2, 64, dropout=0.0, batch_first=True)
+                                 for _ in range(2))
+
+        def middle(layers, x):
+            """The first layer's own output is not used, the second takes its place on the device."""
+            taken = []
+            handle = layers[0].linear1.register_forward_hook(lambda _, __, out: taken.append(out))
+            layers[0](x)
+            handle.remove()
+            return layers[1](x).mean() + taken[0]
+
+        def replaced(layers):
+            linear = Twice(32, 64)
+            linear.load_state_dict(layers[0].linear1.state_dict())
+            layers[0].linear1 = linear
+            return layers
+
+        def grads(layers, call):
+            for _ in range(2):
+                layers.zero_grad(set_to_none=True)
+                torch.manual_seed(1)
+                call(layers, torch.randn(2, 4, 32)).square().sum().backward()
+            return [None if p.grad is None else p.grad.clone() for p in layers.parameters()]
+        calls = {"whole": lambda m, x: m[1](m[0](x)), "child": lambda m, x: m[0].linear1(x),
+                 "both": lambda m, x: m[0](x).sum() * m[0].linear1(x).mean(), "middle": middle,
+                 "checkpointed": lambda m, x: checkpoint(m[0], x.requires_grad_(),
+                                                         use_reentrant=False)}
+        for name, call in calls.items():
+            for change in (lambda layers: layers, replaced):
+                with self.subTest(name, replaced=change is replaced):
+                    expected, layers = grads(change(make_layers()), call), change(make_layers())
+                    with hybridps.manage(layers, device="emu:108KiB", policy="lru",
+                                         chunk_bytes=12288):
+                        for want, got in zip(expected, grads(layers, call)):
+                            self.assertTrue(want is got or torch.equal(want, got))
+
     def test_two_losses_with_one_backward_each(self):
         def grads():
             (x, y), (u, v) = batches(2)
