@@ -20,8 +20,7 @@ int hl_parked_add(struct hl_parked *p, uint64_t address, uint64_t size, uint64_t
         p->all = all;
         p->cap = cap;
     }
-    p->all[p->count++] =
-        (struct hl_parked_one){.address = address, .size = size, .offset = offset};
+    p->all[p->count++] = (struct hl_parked_one){.address = address, .size = size, .offset = offset};
     return 1;
 }
 

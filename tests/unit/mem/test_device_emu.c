@@ -125,6 +125,7 @@ static void a_device_of_one_user_keeps_its_memory_and_still_faults(void **state)
 static void blocks_of_a_range_never_share_memory(void **state)
 {
     enum { PLACES = 6, ROUNDS = 4000 };
+
     (void)state;
     struct hl_device *d;
     struct hl_device_options options = {.keeps_memory = 1};
