@@ -39,7 +39,8 @@ class Stepper:
         self.layouts = -1
         self.batches: list[_Batch] = []
         self.originals = {k: optimizer.__dict__.get(k)
-                          for k in ("step", "state_dict", "load_state_dict", "zero_grad")}
+                          for k in ("step", "state_dict", "load_state_dict", "zero_grad",
+                                    "__getstate__")}
         self.native = native and self._is_adam()
         self.on_device = self._choose_device()
         # Not accessed outside: it stays on the device, or the host has no room for all of it.
@@ -58,11 +59,11 @@ class Stepper:
     def _choose_device(self) -> bool:
         client = self.client
         wish = client.optimizer_device
-        if wish == "host" or not self.native or not self._plain_adam():
+        if wish == "host" or not self.native or not self._plain_adam() or not self._all_managed():
             if wish == "device":
                 raise HybridPSError("optimizer_device=\"device\" is for torch.optim.Adam and AdamW "
                                     "with native=True and none of " + ", ".join(_OTHER_ADAMS) +
-                                    client.facts())
+                                    ", of managed parameters of 16 or 32 bits" + client.facts())
             return False
         data = sum(s.param.numel() * (s.param.element_size() * 2 + 8 + 4 * _half(s))
                    for s in client.slots)
@@ -84,6 +85,8 @@ class Stepper:
             optimizer.__dict__["state_dict"] = self.state_dict
             optimizer.__dict__["load_state_dict"] = self.load_state_dict
         optimizer.__dict__["zero_grad"] = self.zero_grad
+        if self.apart:
+            optimizer.__dict__["__getstate__"] = self.getstate
 
     def close(self) -> None:
         """The state is plain tensors again, and step() the optimizer's own."""
@@ -260,6 +263,25 @@ class Stepper:
                 if drop:
                     pool.drop([tensor])
 
+    @contextlib.contextmanager
+    def _shown(self) -> Iterator[None]:
+        if self.apart:
+            self._show()
+        try:
+            yield
+        finally:
+            for slot, state in self._states() if self.apart else ():
+                for key in slot.states:
+                    state.pop(key, None)
+
+    def getstate(self) -> dict:
+        """What a copy of the optimizer is made of: with all state."""
+        self.client.leave()
+        with self._shown():
+            out = type(self.optimizer).__getstate__(self.optimizer)
+            copies = {p: dict(state) for p, state in out["state"].items()}
+        return {**out, "state": type(out["state"])(dict, copies)}
+
     def state_dict(self, *args: Any, **kwargs: Any) -> dict:
         """As the optimizer's own. Where ranks share the state, all of them call it together, and
         each gets all of it."""
@@ -267,13 +289,9 @@ class Stepper:
         client.leave()
         original = self.originals["state_dict"] or types.MethodType(
             type(self.optimizer).state_dict, self.optimizer)
-        if self.apart:
-            self._show()
-        out = original(*args, **kwargs)
-        out["state"] = {k: dict(state) for k, state in out["state"].items()}
-        for slot, state in self._states() if self.apart else ():
-            for key in slot.states:
-                state.pop(key, None)
+        with self._shown():
+            out = original(*args, **kwargs)
+            out["state"] = {k: dict(state) for k, state in out["state"].items()}
         if client.shard:
             for rank in range(client.group.world):
                 mine = out["state"] if rank == client.group.rank else None
@@ -317,6 +335,10 @@ class Stepper:
     def _is_adam(self) -> bool:
         return type(self.optimizer) in (torch.optim.Adam, torch.optim.AdamW)
 
+    def _all_managed(self) -> bool:
+        return all(id(p) in self.client.by_param and p.dtype in TYPES
+                   for p in self.all_params() if p.requires_grad)
+
     def _plain_adam(self) -> bool:
         return not any(g.get(key) or isinstance(g["lr"], torch.Tensor)
                        for g in self.optimizer.param_groups for key in _OTHER_ADAMS)
@@ -328,8 +350,10 @@ class Stepper:
             grad, slot = raw_grad(p), self.client.by_param.get(id(p))
             if grad is None or (slot is not None and not self._mine(slot)):
                 continue
-            if slot is None or grad.is_sparse or "exp_avg" not in slot.states:
+            if slot is None or grad.is_sparse or p.dtype not in TYPES:
                 return False
+            if "exp_avg" not in slot.states:
+                self._prepare()  # of a group that was added, or frozen until now
         return True
 
     def _prepare(self) -> None:

@@ -59,6 +59,12 @@ class _Managed:
     def grad(self) -> None:
         self.grad = None
 
+    def __repr__(self) -> str:
+        slot = _slots.get(id(self))
+        if slot is not None:
+            slot.client.taken(self)
+        return repr(type(self).__mro__[2](raw_data(self), self.requires_grad))
+
     def __deepcopy__(self, memo: dict) -> Any:
         plain = type(self).__mro__[2]
         copy = plain(self.data.clone(memory_format=torch.preserve_format), self.requires_grad)

@@ -20,7 +20,7 @@ class Slot:
     __slots__ = ("client", "param", "name", "tensor", "host", "device", "grad", "grad_host",
                  "grad_device", "grad_bundle", "has_grad", "version", "grad_version", "written",
                  "suspect", "states", "units", "hook", "cuda", "held", "bundle", "reuse", "owner",
-                 "addresses")
+                 "addresses", "home")
 
     def __init__(self, client: "Client", param: torch.nn.Parameter, name: str) -> None:
         self.client, self.param, self.name, self.cuda = client, param, name, client.cuda
@@ -39,6 +39,7 @@ class Slot:
         self.reuse = False  # its gradient takes its place
         self.owner = 0  # the rank whose optimizer steps it
         self.addresses: dict[int, int] = {}  # on the device
+        self.home = 0  # address on the host
 
     def view(self, tensor: int, where: int, dtype: torch.dtype | None = None) -> torch.Tensor:
         return view(self.client.pool.address(tensor, where), self.param.size(),

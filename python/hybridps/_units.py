@@ -10,12 +10,16 @@ ends. Hooks and not identity functions: an identity's output may not be changed 
 While a unit runs that has its children's parameters too, the children access nothing: it has all that
 is theirs, and in backward has it until what its forward made has run. But a child's output may be
 reached when the unit's is not, in a loss of what a hook took from the middle.
+
+Who takes a parameter of a module that does not run (functional.linear(x, self.layer.weight), a hook
+before forward that makes the weight) has it accessed too: the running unit learns that it uses it.
 """
 from __future__ import annotations
 
 import types
 import weakref
-from typing import TYPE_CHECKING, Any, Container
+from collections import OrderedDict
+from typing import TYPE_CHECKING, Any, Container, Iterator
 
 import torch
 
@@ -27,6 +31,43 @@ if TYPE_CHECKING:
 
 # Modules that use the parameters of their children without calling them.
 WHOLE = (torch.nn.MultiheadAttention, torch.nn.TransformerEncoderLayer)
+LISTS = (torch.nn.ParameterList, torch.nn.ParameterDict)
+# What is put into a module's __dict__.
+_OURS = ("_hybridps_unit", "forward", "state_dict", "load_state_dict", "__getstate__")
+
+
+def holders(module: torch.nn.Module) -> Iterator[torch.nn.Module]:
+    """Whose parameters it uses itself: its own, and those in lists, which nobody calls."""
+    yield module
+    for child in module.children():
+        if isinstance(child, LISTS):
+            yield from holders(child)
+
+
+def _plain(module: torch.nn.Module) -> OrderedDict:
+    return OrderedDict(OrderedDict.items(module._parameters))
+
+
+class _Parameters(OrderedDict):
+    """A module's parameters by name, which tell the client who takes them."""
+
+    unit: "Unit"
+
+    def __getitem__(self, name: str) -> Any:
+        param = OrderedDict.__getitem__(self, name)
+        if not self.unit.running and param is not None:
+            self.unit.client.taken(param)
+        return param
+
+    def __setitem__(self, name: str, param: Any) -> None:
+        """A new parameter made of a managed one's data (as weight_norm does) has memory of its own."""
+        if param is not None and hasattr(self, "unit"):
+            self.unit.client.welcome(param)
+        OrderedDict.__setitem__(self, name, param)
+
+    def items(self) -> Any:
+        self.unit.client.listed(self.unit.slots)
+        return OrderedDict.items(self)
 
 
 class Unit:
@@ -43,32 +84,46 @@ class Unit:
         self.calls: list[Call] = []  # pinned in the running backward
         self.cover: Unit | None = None  # that has its parameters too
         self.running = 0  # forwards that are under way
-        self.own_forward = module.__dict__.get("forward")
+        self.own = {name: module.__dict__[name] for name in _OURS if name in module.__dict__}
         module.__dict__["_hybridps_unit"] = self
-        module.__dict__["forward"] = types.MethodType(_forward, module)
+        self._put("forward", _forward)
+        self._put("__getstate__", _getstate)
+        self.holders = [weakref.ref(m) for m in holders(module)]
+        for holder in holders(module):
+            watched = holder.__dict__["_parameters"] = _Parameters(holder._parameters)
+            watched.unit = self
 
-    def __deepcopy__(self, memo: dict) -> None:
-        return None  # a copy of the module is a plain one
-
-    def __reduce__(self) -> tuple:
-        return (type(None), ())
+    def _put(self, name: str, function: Any) -> None:
+        module = self.module()
+        module.__dict__[name] = types.MethodType(function, module)
 
     def unwrap(self) -> None:
+        for holder in filter(None, (h() for h in self.holders)):
+            holder.__dict__["_parameters"] = _plain(holder)
         module = self.module()
         if module is not None:
-            for name in ("_hybridps_unit", "forward", "state_dict", "load_state_dict"):
+            for name in _OURS:
                 module.__dict__.pop(name, None)
-            if self.own_forward is not None:
-                module.__dict__["forward"] = self.own_forward
+            module.__dict__.update(self.own)
 
     def wrap_state_dict(self) -> None:
         """state_dict() and load_state_dict() of a registered module work on the host's values."""
-        module = self.module()
-        module.__dict__["state_dict"] = types.MethodType(_state_dict, module)
-        module.__dict__["load_state_dict"] = types.MethodType(_load_state_dict, module)
+        self._put("state_dict", _state_dict)
+        self._put("load_state_dict", _load_state_dict)
 
     def plain(self, module: torch.nn.Module) -> Any:
-        return self.own_forward or types.MethodType(type(module).forward, module)
+        return self.own.get("forward") or types.MethodType(type(module).forward, module)
+
+    def learn(self, slot: "Slot") -> None:
+        """The module uses a parameter of another one: from now on it is accessed with its own."""
+        grads = [slot.grad] if slot.grad >= 0 else []
+        runs, calls = self.client.running.count(self), len(self.calls)
+        self.client.pool.access(_abi.Bundle([slot.tensor] * (runs + calls), _abi.DEVICE, False,
+                                            grads * calls))
+        self.slots.append(slot)
+        slot.units.append(self)
+        self.bundle = _abi.Bundle([s.tensor for s in self.slots], _abi.DEVICE)
+        self.back = None
 
     def pin(self, stage: bytes) -> None:
         if self.bundle.count:
@@ -128,6 +183,8 @@ class Call:
         if not self.pinned and not (unit.cover is not None and unit.cover.calls):
             if unit.client.begin_backward():
                 try:
+                    if torch.is_grad_enabled():
+                        unit.client.keep_all()
                     unit.pin_backward()
                 except BaseException:
                     unit.client.leave()  # an exception in backward ends it
@@ -148,11 +205,16 @@ def _forward(module: torch.nn.Module, *args: Any, **kwargs: Any) -> Any:
     unit = _unit(module)
     if unit is None:
         return type(module).forward(module, *args, **kwargs)
-    if unit.cover is not None and unit.cover.running:
+    with unit.client.turn:
+        if unit.cover is None or not unit.cover.running:
+            return _run(unit, module, args, kwargs)
         out = unit.plain(module)(*args, **kwargs)
         if torch.is_grad_enabled():
             _hook_outputs(Call(unit), [t for t in tensors_of(out) if t.requires_grad], ())
         return out
+
+
+def _run(unit: Unit, module: torch.nn.Module, args: tuple, kwargs: dict) -> Any:
     client = unit.client
     outer = client.begin_forward()
     client.depth += 1
@@ -161,6 +223,7 @@ def _forward(module: torch.nn.Module, *args: Any, **kwargs: Any) -> Any:
     try:
         unit.pin(b"FWD")
         pinned = True
+        client.running.append(unit)
         out = unit.plain(module)(*args, **kwargs)
         if torch.is_grad_enabled():
             _hook(unit, (args, kwargs), out, outer)
@@ -168,16 +231,30 @@ def _forward(module: torch.nn.Module, *args: Any, **kwargs: Any) -> Any:
         client.depth -= 1
         unit.running -= 1
         if pinned:
+            client.running.pop()
             unit.unpin(_abi.HOLD)
         if outer:
             client.leave()
         raise
     client.depth -= 1
+    client.running.pop()
     unit.running -= 1
     unit.unpin(_abi.AFTER_FWD)
     if outer:
         client.end_forward(out)
     return out
+
+
+def _getstate(module: torch.nn.Module) -> Any:
+    """What a copy is made of: it is a plain module."""
+    unit = _unit(module)
+    own = getattr(type(module), "__getstate__", None)  # since Python 3.11 all objects have it
+    state = own(module) if own is not None else module.__dict__
+    if unit is None or not isinstance(state, dict):
+        return state
+    state = {k: v for k, v in state.items() if k not in _OURS}
+    state["_parameters"] = _plain(module)
+    return {**state, **unit.own}
 
 
 def _unit(module: torch.nn.Module) -> Unit | None:

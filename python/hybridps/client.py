@@ -15,17 +15,22 @@ from __future__ import annotations
 
 import contextlib
 import os
+import threading
 from typing import Any, Callable, Iterable, Iterator, Sequence
 
 import torch
+from torch.nn.parallel import DistributedDataParallel
 
 from . import _abi, _heap, _optim, _params, _save
 from ._abi import DEVICE, FREE, HOLD, HOST, Bundle, HybridPSError
 from ._group import Group
-from ._params import raw_grad, set_data, set_grad
+from ._params import raw_data, raw_grad, set_data, set_grad
 from ._slots import Managed, Slot
 from ._tensors import backward_runs, is_dense, tensors_of, view
-from ._units import WHOLE, Unit
+from ._units import LISTS, WHOLE, Unit, holders
+
+_DDP = ("DistributedDataParallel sums up gradients that managed memory has taken: manage the model "
+        "itself with group=hybridps.Group.torch() instead")
 
 
 class Client:
@@ -90,6 +95,12 @@ class Client:
         self.grads_seen = False  # outside, by somebody who may have written them
         self.in_backward = False
         self.depth = 0
+        self.running: list[Unit] = []  # whose forward has begun, the innermost last
+        self.loose: list[Bundle] = []  # accessed on the device for no unit, until leave
+        self.graph_grows = False  # the running backward makes a graph of its own
+        self.graph_waits = False  # for the backward that goes through it
+        self.by_hand = False  # somebody calls access and release, and knows where parameters are
+        self.turn = threading.RLock()  # of threads that call forward
         self.fresh = True  # the next training forward begins an iteration
         self.closed = False
         self.layouts = 0
@@ -113,6 +124,7 @@ class Client:
         if any(module is m for m in self.modules) or "_hybridps_unit" in module.__dict__:
             raise HybridPSError(f"module {name or type(module).__name__} is registered already" +
                                 self.facts())
+        self._check_wrappable(module)
         new = self._new_slots(module, name)
         self.leave()
         self._begin_alike(module, new)
@@ -123,7 +135,10 @@ class Client:
     def _add_units(self, module: torch.nn.Module, name: str, whole: tuple[type, ...]) -> None:
         cover, inside = None, ""  # the last unit that has its children's parameters too
         for path, child in module.named_modules():
-            params = child.parameters(recurse=isinstance(child, whole))
+            if isinstance(child, LISTS) and child is not module:
+                continue
+            params = (child.parameters() if isinstance(child, whole) else
+                      (p for m in holders(child) for p in m.parameters(recurse=False)))
             slots = list({id(p): self.by_param[id(p)] for p in params if id(p) in self.by_param}
                          .values())
             if slots or child is module:
@@ -165,6 +180,7 @@ class Client:
             raise HybridPSError(f"access of {slot.name}: its gradient has taken its place until "
                                 "the optimizer's step (gradients=\"reuse\")" + self.facts())
         self.pool.access(Bundle([slot.tensor], DEVICE, True) if write else slot.bundle)
+        self.by_hand = True
         slot.held += 1
         return slot.device
 
@@ -286,6 +302,15 @@ class Client:
                                 f"{len(self.slots)} parameters) is used after a fork, in process "
                                 f"{os.getpid()}: open another one in the child")
 
+    def _check_wrappable(self, module: torch.nn.Module) -> None:
+        for path, child in module.named_modules():
+            if isinstance(child, torch.jit.ScriptModule):
+                raise HybridPSError(f"module {path or type(child).__name__} is compiled by torch.jit"
+                                    ", which calls no hooks: manage the model that was compiled" +
+                                    self.facts())
+            if isinstance(child, DistributedDataParallel):
+                raise HybridPSError(_DDP + self.facts())
+
     def _slot(self, param: torch.Tensor) -> Slot:
         self._usable()
         slot = self.by_param.get(id(param))
@@ -330,6 +355,7 @@ class Client:
             slot.tensor = tensor
             slot.bundle = Bundle([tensor], DEVICE)
             slot.host = slot.view(tensor, HOST)
+            slot.home = slot.host.data_ptr()
             slot.reuse = self.gradients == "reuse" and slot.param.dtype != torch.float32
         self._add_grads(s for s in slots if s.param.requires_grad)
         self.hold(ids)
@@ -465,6 +491,8 @@ class Client:
         for slot in self.slots:
             if slot.gone:
                 continue
+            if slot.param.data_ptr() != slot.home:
+                self._moved_away(slot)
             if slot.written or slot.param._version != slot.version:
                 slot.suspect = slot.suspect or slot.param._version != slot.version
                 slot.written = False
@@ -486,6 +514,16 @@ class Client:
         self.grads_seen = False
         return written, dropped
 
+    def _moved_away(self, slot: Slot) -> None:
+        """Somebody gave the parameter other memory (set_, share_memory_, a queue to another process):
+        its values are taken home."""
+        value = raw_data(slot.param)
+        slot.host = slot.view(slot.tensor, HOST)
+        if slot.grad >= 0:  # its own too, perhaps
+            slot.grad_host = slot.view(slot.grad, HOST)
+        self.assign(slot, value)
+        set_data(slot.param, slot.host)
+
     def _take(self, slot: Slot, grad: torch.Tensor) -> None:
         """A gradient that somebody assigned."""
         bundle = self.bundle([slot.grad], HOST, True)
@@ -499,7 +537,10 @@ class Client:
         if not self.inside:
             return
         self._unpin_calls()
-        self.in_backward = False
+        for bundle in self.loose:
+            self.pool.release(bundle)
+        self.loose.clear()
+        self.in_backward = self.graph_grows = self.graph_waits = self.by_hand = False
         self.hold(self._held_outside(self.lazy))
         wrong = []
         for slot in self.slots:
@@ -557,9 +598,60 @@ class Client:
         if self.inside:
             if not slot.has_grad or self._works():
                 return
-            self.leave()
+            self._ask_to_leave(slot.name + ".grad")
         self.fetch_grads()
         self.grads_seen = True
+
+    def taken(self, param: torch.nn.Parameter) -> None:
+        """Somebody takes a parameter of a module that does not run."""
+        slot = self.by_param.get(id(param))
+        if slot is None or not self.inside:
+            return
+        if self.running:
+            if not any(unit in slot.units for unit in self.running):
+                self.running[-1].learn(slot)
+        elif self._works():  # a hook in backward
+            self._keep([slot.tensor])
+        else:
+            self.listed()
+
+    def _keep(self, tensors: list[int]) -> None:
+        bundle = Bundle(tensors, DEVICE)
+        self.pool.access(bundle)
+        self.loose.append(bundle)
+
+    def keep_all(self) -> None:
+        """Backward makes a graph (create_graph=True): whoever goes through it needs the parameters
+        in an order nobody tells. They stay until backward has ended that makes none."""
+        if not self.graph_grows:
+            self._keep([s.tensor for s in self.slots])
+            self.graph_grows = self.graph_waits = True
+
+    def _ask_to_leave(self, what: str) -> None:
+        if self.graph_waits:
+            raise HybridPSError(f"{what} is asked for between a backward with create_graph=True and "
+                                "the one that goes through its graph, which keeps all parameters on "
+                                "the device: ask (or call zero_grad) before the first of them, or "
+                                "after the second" + self.facts())
+        self.leave()
+
+    def welcome(self, param: torch.nn.Parameter) -> None:
+        """A parameter is put into a managed module."""
+        data = raw_data(param)
+        if id(param) not in self.by_param and any(data.data_ptr() == s.host.data_ptr() for s in self.slots):
+            set_data(param, data.clone())
+
+    def listed(self, slots: Sequence[Slot] = ()) -> None:
+        """Somebody takes the parameters of a module, perhaps to look at them."""
+        if not self.inside or self.closed or _abi.forked(self.pid):
+            return
+        if self.graph_waits or self.by_hand:
+            return  # they are there
+        if not self._works():
+            self.leave()
+        elif not self.running and slots:  # a hook in backward
+            with contextlib.suppress(HybridPSError):  # who wants the shapes needs no room
+                self._keep([s.tensor for s in slots])
 
     def _works(self) -> bool:
         """Inside a forward or a backward, whose course nobody may change."""
@@ -572,7 +664,7 @@ class Client:
         if self.inside:
             if self._works():
                 return  # in a forward, which may not write it
-            self.leave()
+            self._ask_to_leave(slot.name + ".data")
         slot.written = slot.suspect = True
 
     def assign(self, slot: Slot, value: torch.Tensor) -> None:
@@ -665,6 +757,8 @@ class Client:
         if self.in_backward:
             self.leave()  # the last backward ended in an exception
         train = torch.is_grad_enabled()
+        if train and DistributedDataParallel._active_ddp_module is not None:
+            raise HybridPSError(_DDP + self.facts())
         if not self.inside:
             self.enter()  # belongs to what went before, so that all iterations are alike
             if not train or self.fresh:
@@ -695,8 +789,9 @@ class Client:
         if self.in_backward and not self.closed:
             self.in_backward = False
             self._unpin_calls()
-            if self.depth == 0:
+            if self.depth == 0 and not self.graph_grows:
                 self.leave()
+            self.graph_grows = False
 
     def _unpin_calls(self) -> None:
         for unit in self.units:

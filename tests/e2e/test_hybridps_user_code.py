@@ -3,8 +3,13 @@
 less device memory than the model has parameters, or is refused by name."""
 from __future__ import annotations
 
+import copy
+import io
 import pathlib
+import pickle
 import sys
+import tempfile
+import threading
 import unittest
 
 try:
@@ -14,6 +19,7 @@ except ImportError:
     sys.exit(77)
 import torch.nn as nn
 import torch.nn.functional as F
+from torch.nn.utils import prune
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "support"))
 from hybridps_model import hybridps  # noqa: E402
@@ -162,6 +168,206 @@ class Gradients(Code):
                 optimizer.step()
             return out
         self.same(use, make)
+
+
+def several(model, optimizer):
+    return train(model, optimizer, data(5))
+
+
+class Models(Code):
+    def test_parameters_that_other_modules_use(self):
+        class Functional(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.own = nn.Parameter(torch.randn(WIDTH, WIDTH) * 0.1)
+                self.lists = nn.ModuleList([nn.ParameterList(nn.Parameter(torch.randn(WIDTH, WIDTH) * 0.1)
+                                                             for _ in range(3))])
+                self.named = nn.ParameterDict({"scale": nn.Parameter(torch.ones(WIDTH))})
+                self.layer, self.big = nn.Linear(WIDTH, WIDTH), nn.Linear(WIDTH, 2 * WIDTH)
+
+            def forward(self, x):
+                for weight in self.lists[0]:
+                    x = (x @ weight).tanh()
+                return F.linear(F.linear(x, self.own), self.layer.weight) * self.named["scale"]
+
+        def make():
+            torch.manual_seed(1)
+            return nn.Sequential(Functional(), nn.Linear(WIDTH, WIDTH), Functional())
+        self.same(several, make)
+
+    def test_weights_that_are_made_before_forward(self):
+        def make():
+            model = layers()
+            nn.utils.weight_norm(model[0])
+            nn.utils.spectral_norm(model[2])
+            return model
+
+        def within(model, optimizer):
+            losses = several(model, optimizer)
+            prune.l1_unstructured(model[2], "weight", 0.5)
+            nn.utils.weight_norm(model[0])
+            return losses + several(model, torch.optim.SGD(model.parameters(), 0.1))
+        roomy = [{**way, "device": "emu:160KiB"} for way in WAYS]
+        self.same(several, make, ways=roomy)
+        self.same(within, ways=roomy)
+
+    def test_parameters_are_looked_at_in_hooks_and_between_forward_and_backward(self):
+        def use(model, optimizer):
+            seen = []
+
+            def look(module, *_):
+                seen.append(module.weight.norm().item())
+                seen.extend(p.sum().item() for p in module.parameters())
+            model[1].inplace = False
+            for layer in model[::2]:
+                layer.register_full_backward_hook(look)
+                layer.register_forward_hook(look)
+            for x, y in data(3):
+                optimizer.zero_grad(set_to_none=True)
+                loss = F.mse_loss(model(x), y)
+                seen += [p.norm().item() for p in model.parameters()] + [repr(model[0].bias)]
+                loss = loss + 1e-3 * sum(p.square().sum() for p in model.parameters())
+                loss.backward()
+                optimizer.step()
+            return seen
+        self.same(use, ways=[{**way, "device": "emu:80KiB"} for way in WAYS])
+
+    def test_a_graph_of_the_gradients(self):
+        def use(model, optimizer):
+            losses = []
+            model[1] = nn.Tanh()
+            for x, y in data(4):
+                x.requires_grad_()
+                optimizer.zero_grad(set_to_none=True)
+                out = model(x)
+                slope, = torch.autograd.grad(out.sum(), x, create_graph=True)
+                loss = F.mse_loss(out, y) + slope.square().mean()
+                loss.backward()
+                optimizer.step()
+                losses.append(loss.item())
+            return losses
+        self.same(use)
+        model = layers()
+        with hybridps.manage(model, **{**TIGHT, "device": "emu:80KiB"}) as client:
+            model(data(1)[0][0]).sum().backward()
+            x = data(1)[0][0].requires_grad_()
+            torch.autograd.grad(model(x).square().sum(), x, create_graph=True)
+            with self.assertRaisesRegex(hybridps.HybridPSError, "weight.grad is asked for between.*create_graph"):
+                model[0].weight.grad.zero_()
+            self.assertEqual(client.stats()["pinned"], 36864)
+        model = layers()
+        with hybridps.manage(model, **{**TIGHT, "device": "emu:36KiB"}) as client:
+            with self.assertRaisesRegex(hybridps.HybridPSError, "needs [0-9]+ bytes on the device at once"):
+                torch.autograd.grad(model(x).sum(), x, create_graph=True)
+            self.assertEqual(client.stats()["pinned"], 0)
+
+    def test_types_that_native_adam_has_not(self):
+        class Mixed(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.a, self.b = nn.Linear(WIDTH, WIDTH), nn.Linear(WIDTH, WIDTH).double()
+                self.c = nn.Parameter(torch.randn(WIDTH, WIDTH, dtype=torch.complex64))
+                self.count = nn.Parameter(torch.arange(3), requires_grad=False)
+                self.nothing = nn.Parameter(torch.empty(0))
+
+            def forward(self, x):
+                return (self.b(self.a(x).double()).to(torch.complex64) @ self.c).abs()
+
+        def make():
+            torch.manual_seed(1)
+            return Mixed()
+        self.same(several, make, lambda ps: torch.optim.Adam(p for p in ps if p.requires_grad), WAYS[:2])
+
+    def test_memory_that_a_parameter_is_given(self):
+        def use(model, optimizer):
+            losses = several(model, optimizer)
+            with torch.no_grad():
+                model[0].weight.set_(torch.full((2 * WIDTH, WIDTH), 0.01))
+            losses += several(model, optimizer)
+            model.share_memory()
+            losses += several(model, optimizer)
+            model.to("cpu").float()
+            return losses + several(model, optimizer)
+        self.same(use)
+
+
+class Parts(Code):
+    def test_groups_that_are_added_and_parameters_that_thaw(self):
+        def use(model, optimizer):
+            del optimizer.param_groups[0]["params"][2:]
+            losses = several(model, optimizer)
+            optimizer.add_param_group({"params": list(model[2].parameters()), "lr": 1e-4})
+            model[0].requires_grad_(False)
+            losses += several(model, optimizer)
+            model[0].requires_grad_(True)
+            return losses + several(model, optimizer)
+        self.same(use)
+
+    def test_an_optimizer_of_more_than_is_managed(self):
+        for way in (None, {**TIGHT, "device": "emu:1MiB"}):
+            model = layers()
+            optimizer = torch.optim.Adam(model.parameters())
+            client = hybridps.manage(model[2], optimizer, **way) if way else None
+            out = train(model, optimizer, data(5)), list(model.parameters())
+            if client:
+                client.close()
+            expected = bits(out) if way is None else self.assertEqual(bits(out), expected)  # noqa: F821
+
+    def test_copies_are_plain_and_can_be_managed(self):
+        def use(model, optimizer):
+            out = several(model, optimizer)
+            file = io.BytesIO()
+            torch.save(model, file)
+            file.seek(0)
+            for other, theirs in ((torch.load(file), None), pickle.loads(pickle.dumps((model, optimizer))),
+                                  copy.deepcopy((model, optimizer))):
+                self.assertNotIn("forward", other[0].__dict__)
+                self.assertIs(type(other[0].weight), nn.Parameter)
+                theirs = theirs or torch.optim.Adam(other.parameters())
+                with hybridps.manage(other, theirs, **TIGHT):
+                    out += several(other, theirs)
+                out += list(other.parameters())
+            return out + several(model, optimizer)
+        self.same(use)
+
+    def test_threads_take_turns(self):
+        def use(model, optimizer):
+            out, inputs = several(model, optimizer), data(6)
+            results = [None] * len(inputs)
+
+            def evaluate(number):
+                with torch.no_grad():
+                    for _ in range(10):
+                        results[number] = model(inputs[number][0])
+            threads = [threading.Thread(target=evaluate, args=(i,)) for i in range(len(inputs))]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+            return out + results + several(model, optimizer)
+        self.same(use)
+
+    def test_what_can_not_be_managed_is_refused_by_name(self):
+        model = layers()
+        with self.assertRaisesRegex(hybridps.HybridPSError, "compiled by torch.jit"):
+            hybridps.manage(torch.jit.script(model), **TIGHT)
+        with hybridps.manage(model, **TIGHT), self.assertRaisesRegex(hybridps.HybridPSError, "bfloat16.*close the client"):
+            model.bfloat16()
+        with tempfile.NamedTemporaryFile() as file:
+            torch.distributed.init_process_group("gloo", init_method=f"file://{file.name}", rank=0, world_size=1)
+            try:
+                wrapped = nn.parallel.DistributedDataParallel(model)
+                with self.assertRaisesRegex(hybridps.HybridPSError, "group=hybridps.Group.torch"):
+                    hybridps.manage(wrapped, **TIGHT)
+                with hybridps.manage(model, **TIGHT):
+                    with self.assertRaisesRegex(hybridps.HybridPSError, "group=hybridps.Group.torch"):
+                        wrapped(data(1)[0][0])
+                    model(data(1)[0][0]).sum().backward()
+            finally:
+                torch.distributed.destroy_process_group()
+        embedding = nn.Embedding(8, WIDTH, max_norm=0.1)
+        with hybridps.manage(embedding, **TIGHT), self.assertRaisesRegex(hybridps.HybridPSError, "written in place"):
+            embedding(torch.arange(8)).sum().backward()
 
 
 if __name__ == "__main__":
