@@ -43,6 +43,7 @@ static hl_status start(struct daemon *d, int argc, char **argv)
     HL_TRY(hl_rpc_create(&d->rpc));
     struct hl_kube_opts kube = {
         .config = d->conf.kube_config,
+        .master = d->conf.kube_master,
         .ns = d->conf.kube_namespace,
         .queue = d->conf.kube_queue,
         .device = d->conf.kube_device,

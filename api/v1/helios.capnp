@@ -439,5 +439,7 @@ struct ClusterInfo {
   jobs @7 :UInt32; nodes @8 :UInt32;
   crcFailures @9 :UInt64; crcRetries @10 :UInt64; lostReads @11 :UInt64;
   reads @12 :List(PathCount);
+  kubernetesServer @13 :Text;   # which runs the containers; "" = the Agents do
+  kubernetesState @14 :Text;    # ready, or why not
 }
 struct PathCount { path @0 :Text; ops @1 :UInt64; bytes @2 :UInt64; }

@@ -18,6 +18,12 @@ struct up_args {
     char *devices;
     char *topology;
     char *executor;
+    char *address;
+    char *kubeconfig;
+    char *master;
+    char *kube_namespace;
+    char *kube_device;
+    int64_t kube_slot_devices;
     char *config;
     uint64_t timeout_ms;
 };
@@ -26,7 +32,8 @@ struct up_args {
 
 /* clang-format off */
 static const struct hl_option up_rows[] = {
-    {"nodes", "--nodes", "1", "Agents to start.", HL_OPT_INT, 1, 256, NULL, AT(nodes), 0},
+    {"nodes", "--nodes", "1", "Agents to start; 0 is for Kubernetes.",
+     HL_OPT_INT, 0, 256, NULL, AT(nodes), 0},
     {"slots", "--slots", "0", "Slots of each node; 0 for the NUMA nodes of its share.",
      HL_OPT_INT, 0, 1024, NULL, AT(slots), 0},
     {"l3-size", "--l3-size", "1GiB", "Capacity of the L3 pool.",
@@ -37,8 +44,25 @@ static const struct hl_option up_rows[] = {
      HL_OPT_STRING, 0, 0, NULL, AT(devices), 0},
     {"topology", "--topology", "", "hwloc XML (version 2) that every node takes its slots from.",
      HL_OPT_PATH, 0, 0, NULL, AT(topology), 0},
-    {"executor", "--executor", "process", "What runs containers.",
-     HL_OPT_ENUM, 0, 0, "process", AT(executor), 0},
+    {"executor", "--executor", "process",
+     "What runs containers: this machine, as processes, or Kubernetes with Volcano.",
+     HL_OPT_ENUM, 0, 0, "process|kubernetes", AT(executor), 0},
+    {"address", "--address", "127.0.0.1",
+     "Address or name of this machine that daemons serve on; pods must reach it.",
+     HL_OPT_STRING, 0, 0, NULL, AT(address), 0},
+    {"kubeconfig", "--kubeconfig", "",
+     "A kubeconfig; empty for $KUBECONFIG, ~/.kube/config, or what a pod is given.",
+     HL_OPT_PATH, 0, 0, NULL, AT(kubeconfig), 0},
+    {"master", "--master", "", "URL of the API server instead of the kubeconfig's.",
+     HL_OPT_STRING, 0, 0, NULL, AT(master), 0},
+    {"kube-namespace", "--kube-namespace", "", "Namespace of the jobs; empty for the context's.",
+     HL_OPT_STRING, 0, 0, NULL, AT(kube_namespace), 0},
+    {"kube-device", "--kube-device", "",
+     "Resource that a rank with a GPU or NPU asks for, as nvidia.com/gpu; empty for none.",
+     HL_OPT_STRING, 0, 0, NULL, AT(kube_device), 0},
+    {"kube-slot-devices", "--kube-slot-devices", "0",
+     "Devices of one NUMA node of the cluster; 0 for what kube.slot_devices says.",
+     HL_OPT_INT, 0, 64, NULL, AT(kube_slot_devices), 0},
     {"config", "--config", "",
      "YAML file of options for all daemons, as HELIOS_CONFIG. Of metrics.listen L3 takes the port, "
      "the Controller the next, then the nodes.",
@@ -52,52 +76,82 @@ static const struct hl_option up_rows[] = {
 
 /* The daemons read the file themselves, as they do HELIOS_...: it is only checked here, before
  * anything starts. */
-static hl_status pass_config(const struct up_args *a, char *metrics, size_t cap)
+static hl_status pass_config(const struct up_args *a, struct hl_conf *out)
 {
-    struct hl_conf conf = {0};
-    char path[PATH_MAX], program[] = "helios-l3d", *argv[] = {program, NULL};
+    char path[PATH_MAX], program[] = "helios-controller", *argv[] = {program, NULL};
     const char *file = a->config[0] != '\0' ? a->config : getenv("HELIOS_CONFIG");
     if (file != NULL && file[0] != '\0') {
         HL_TRY(cli_absolute(file, path));
         if (setenv("HELIOS_CONFIG", path, 1) != 0)
             return hl_fail(HL_ENOMEM, "environment");
     }
-    HL_TRY(hl_conf_load(HL_L3D, 1, argv, &conf, NULL));
-    snprintf(metrics, cap, "%s", conf.metrics_listen);
-    hl_conf_fini(&conf);
-    return HL_OK;
+    return hl_conf_load(HL_CONTROLLER, 1, argv, out, NULL);
 }
 
-static hl_status run_up(struct cli *cli, const struct up_args *a)
+static int is_loopback(const char *address)
+{
+    return strncmp(address, "127.", 4) == 0 || strcmp(address, "localhost") == 0 ||
+           strcmp(address, "::1") == 0 || strcmp(address, "[::1]") == 0;
+}
+
+static void print_up(const struct up_args *a, const json_t *result, int kubernetes)
+{
+    size_t n = json_array_size(json_object_get(result, "started"));
+    printf("%s: %d node%s, controller %s, L3 %s%s\n", n > 0 ? "up" : "already up", (int)a->nodes,
+           a->nodes == 1 ? "" : "s", hl_json_str(result, "controller", ""),
+           hl_json_str(result, "l3", ""), kubernetes ? ", gangs on Kubernetes" : "");
+    if (kubernetes && is_loopback(a->address))
+        fprintf(stderr,
+                "helios: pods on other machines do not reach %s; give --address, then also after "
+                "helios down\n",
+                a->address);
+}
+
+static hl_status start_up(struct cli *cli, const struct up_args *a, const struct hl_conf *conf)
 {
     struct hl_rpc *rpc;
-    char state[PATH_MAX], topology[PATH_MAX] = "", metrics[256];
+    char state[PATH_MAX], topology[PATH_MAX] = "", kubeconfig[PATH_MAX] = "";
+    int kubernetes = strcmp(a->executor, "kubernetes") == 0 ||
+                     strcmp(conf->controller_executor, "kubernetes") == 0;
     json_t *result;
-    HL_TRY(pass_config(a, metrics, sizeof(metrics)));
     HL_TRY(cli_runtime(cli, &rpc));
     HL_TRY(cli_absolute(cli->state, state));
     if (a->topology[0] != '\0')
         HL_TRY(cli_absolute(a->topology, topology));
+    if (a->kubeconfig[0] != '\0')
+        HL_TRY(cli_absolute(a->kubeconfig, kubeconfig));
+    struct local_kube kube = {.config = kubeconfig,
+                              .master = a->master,
+                              .ns = a->kube_namespace,
+                              .device = a->kube_device,
+                              .slot_devices = (int)a->kube_slot_devices};
     HL_TRY(local_up(&(struct local_opts){.rpc = rpc,
                                          .state = state,
                                          .nodes = (int)a->nodes,
                                          .slots = (int)a->slots,
                                          .topology = topology,
-                                         .executor = a->executor,
+                                         .address = a->address,
+                                         .kube = kubernetes ? &kube : NULL,
                                          .l3_size = a->l3_size,
                                          .l2_size = a->l2_size,
                                          .devices = a->devices,
                                          .ready_ms = a->timeout_ms,
-                                         .metrics = metrics},
+                                         .metrics = conf->metrics_listen},
                     &result));
     if (cli->json)
         return cli_print_json(result);
-    size_t n = json_array_size(json_object_get(result, "started"));
-    printf("%s: %d node%s, controller %s, L3 %s\n", n > 0 ? "up" : "already up", (int)a->nodes,
-           a->nodes > 1 ? "s" : "", hl_json_str(result, "controller", ""),
-           hl_json_str(result, "l3", ""));
+    print_up(a, result, kubernetes);
     json_decref(result);
     return HL_OK;
+}
+
+static hl_status run_up(struct cli *cli, const struct up_args *a)
+{
+    struct hl_conf conf = {0};
+    HL_TRY(pass_config(a, &conf));
+    hl_status st = start_up(cli, a, &conf);
+    hl_conf_fini(&conf);
+    return st;
 }
 
 hl_status cmd_up(struct cli *cli, int argc, char **argv)
@@ -243,6 +297,11 @@ hl_status cmd_info(struct cli *cli, int argc, char **argv)
     cli_cell(&t, "%s", hl_json_str(info, "version", ""));
     cli_cell(&t, "L3");
     cli_cell(&t, "%s, %s", hl_json_str(info, "l3Address", ""), hl_json_str(info, "l3State", ""));
+    if (hl_json_str(info, "kubernetesServer", "")[0] != '\0') {
+        cli_cell(&t, "Kubernetes");
+        cli_cell(&t, "%s, %s", hl_json_str(info, "kubernetesServer", ""),
+                 hl_json_str(info, "kubernetesState", ""));
+    }
     cli_cell(&t, "pool capacity");
     cli_cell_bytes(&t, (uint64_t)hl_json_int(pool, "capacityBytes", 0));
     cli_cell(&t, "pool used");

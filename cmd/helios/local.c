@@ -17,6 +17,7 @@
 
 #include "base/clock.h"
 #include "core/json.h"
+#include "helios/local_private.h"
 #include "hw/executor.h"
 #include "os/file.h"
 #include "os/process.h"
@@ -100,8 +101,7 @@ hl_status local_find(const char *state, json_t **out)
 /* ---- one daemon -------------------------------------------------------------------------------
  */
 
-/* pidfd of a daemon of cluster.json, -1 when it has ended. */
-static int daemon_open(const json_t *entry)
+int local_daemon_open(const json_t *entry)
 {
     struct hl_process p = {(pid_t)hl_json_int(entry, "pid", 0),
                            (uint64_t)hl_json_int(entry, "start", 0)};
@@ -232,7 +232,7 @@ static const char *metrics_of(const struct local *l, const char *name, char *out
 static hl_status ensure(struct local *l, const char *name, const char *program, const char **args)
 {
     json_t *old = json_object_get(l->doc, name);
-    int pidfd = daemon_open(old);
+    int pidfd = local_daemon_open(old);
     if (pidfd >= 0) {
         close(pidfd);
         if (hl_json_bool(old, "ready", 0))
@@ -245,7 +245,7 @@ static hl_status ensure(struct local *l, const char *name, const char *program, 
         return await(l, name, ready, log);
     unlink(ready);
     const char *argv[48] = {program};
-    char metrics[320];
+    char metrics[320], listen[320];
     size_t n = 1;
     while (*args != NULL && n < HL_ARRAY_LEN(argv) - 7)
         argv[n++] = *args++;
@@ -253,8 +253,9 @@ static hl_status ensure(struct local *l, const char *name, const char *program, 
         argv[n++] = "--metrics-listen";
         argv[n++] = metrics_of(l, name, metrics, sizeof(metrics));
     }
+    snprintf(listen, sizeof(listen), "%s:0", l->opts->address);
     argv[n++] = "--listen";
-    argv[n++] = hl_json_str(old, "address", "127.0.0.1:0");
+    argv[n++] = hl_json_str(old, "address", listen);
     argv[n++] = "--ready-file";
     argv[n++] = ready;
     struct hl_process p;
@@ -297,12 +298,10 @@ static hl_status ensure_agent(struct local *l, int i)
     const json_t *old = json_object_get(l->doc, name);
     snprintf(size, sizeof(size), "%" PRIu64, l->opts->l2_size);
     name_l2(l->pool, name, l2, sizeof(l2));
-    const char *args[32] = {"--name",         name,
-                            "--state",        state,
-                            "--rank-address", "127.0.0.1",
-                            "--executor",     l->opts->executor,
-                            "--controller",   hl_json_str(l->doc, "controller", "")};
-    size_t n = 10;
+    const char *args[32] = {
+        "--name",         name,        "--state",      state,
+        "--rank-address", "127.0.0.1", "--controller", hl_json_str(l->doc, "controller", "")};
+    size_t n = 8;
     if (l->opts->topology[0] != '\0') {
         args[n++] = "--topology";
         args[n++] = l->opts->topology;
@@ -320,9 +319,35 @@ static hl_status ensure_agent(struct local *l, int i)
     return ensure(l, name, "helios-agent", args);
 }
 
+static hl_status ensure_controller(struct local *l)
+{
+    const struct local_kube *k = l->opts->kube;
+    char state[PATH_MAX], devices[16];
+    const char *args[24] = {"--state",    state,
+                            "--l3",       hl_json_str(l->doc, "l3", ""),
+                            "--executor", k != NULL ? "kubernetes" : "agents"};
+    size_t n = 6;
+    snprintf(state, sizeof(state), "%s/controller", l->opts->state);
+    if (k != NULL) {
+        snprintf(devices, sizeof(devices), "%d", k->slot_devices);
+        const char *more[][2] = {{"--kubeconfig", k->config},
+                                 {"--master", k->master},
+                                 {"--kube-namespace", k->ns},
+                                 {"--kube-device", k->device},
+                                 {"--kube-slot-devices", k->slot_devices > 0 ? devices : ""}};
+        for (size_t i = 0; i < HL_ARRAY_LEN(more); i++)
+            if (more[i][1][0] != '\0') {
+                args[n++] = more[i][0];
+                args[n++] = more[i][1];
+            }
+    }
+    json_object_set_new(l->doc, "executor", json_string(args[5]));
+    return ensure(l, "controllerd", "helios-controller", args);
+}
+
 static hl_status start_all(struct local *l)
 {
-    char size[32], data[64], state[PATH_MAX], socket[PATH_MAX];
+    char size[32], data[64], socket[PATH_MAX];
     snprintf(size, sizeof(size), "%" PRIu64, l->opts->l3_size);
     snprintf(socket, sizeof(socket), "%s/l3.sock", l->opts->state);
     snprintf(data, sizeof(data), "%s",
@@ -335,9 +360,7 @@ static hl_status start_all(struct local *l)
     json_t *l3 = json_object_get(l->doc, "l3d");
     json_object_set_new(l->doc, "l3", json_string(hl_json_str(l3, "address", "")));
 
-    snprintf(state, sizeof(state), "%s/controller", l->opts->state);
-    const char *c_args[] = {"--state", state, "--l3", hl_json_str(l->doc, "l3", ""), NULL};
-    HL_TRY(ensure(l, "controllerd", "helios-controller", c_args));
+    HL_TRY(ensure_controller(l));
     json_object_set_new(
         l->doc, "controller",
         json_string(hl_json_str(json_object_get(l->doc, "controllerd"), "address", "")));
@@ -367,6 +390,7 @@ static hl_status wait_cluster(struct local *l)
     hl_status st;
     for (;;) {
         json_t *nodes = NULL, *info = NULL;
+        char kube[256] = "ready";
         int l3 = 0;
         st = hl_rpc_call(peer, "listNodes", NULL, CALL_MS, &nodes);
         if (st == HL_OK)
@@ -374,16 +398,20 @@ static hl_status wait_cluster(struct local *l)
         if (st == HL_OK) {
             ready = ready_nodes(hl_json_list(nodes, "nodes"));
             l3 = strcmp(hl_json_str(json_object_get(info, "info"), "l3State", ""), "ready") == 0;
+            snprintf(kube, sizeof(kube), "%s",
+                     hl_json_str(json_object_get(info, "info"), "kubernetesState", ""));
         }
         json_decref(nodes);
         json_decref(info);
-        if (st == HL_OK && l3 && ready >= l->opts->nodes)
+        int gangs = l->opts->kube == NULL || strcmp(kube, "ready") == 0;
+        if (st == HL_OK && l3 && gangs && ready >= l->opts->nodes)
             break;
         if (hl_now_ns() > end) {
             st = hl_fail(HL_ETIMEDOUT,
-                         "%d of %d nodes are ready and L3 is %s after %d s; logs are in %s/log",
+                         "%d of %d nodes are ready and L3 is %s after %d s%s%s; logs are in %s/log",
                          ready, l->opts->nodes, l3 ? "ready" : "not ready",
-                         (int)(l->opts->ready_ms / 1000), l->opts->state);
+                         (int)(l->opts->ready_ms / 1000),
+                         gangs ? "" : ", and Kubernetes: ", gangs ? "" : kube, l->opts->state);
             break;
         }
         poll(NULL, 0, 50);
@@ -420,9 +448,10 @@ static hl_status prepare(struct local *l)
 
 static hl_status check_opts(const struct local_opts *o)
 {
-    if (o->nodes < 1 || o->nodes > NODES_MAX)
-        return hl_fail(HL_EINVAL, "--nodes %d: 1 to %d are possible on one machine", o->nodes,
-                       NODES_MAX);
+    int least = o->kube == NULL;
+    if (o->nodes < least || o->nodes > NODES_MAX)
+        return hl_fail(HL_EINVAL, "--nodes %d: %d to %d are possible on one machine", o->nodes,
+                       least, NODES_MAX);
     if (o->slots < 0 || o->slots > 1024)
         return hl_fail(HL_EINVAL, "--slots %d: 1 to 1024 per node", o->slots);
     return HL_OK;
@@ -501,7 +530,7 @@ static hl_status stop_containers(struct hl_rpc *rpc, const char *address)
 
 static void end_daemon(const json_t *doc, const char *name, json_t *stopped)
 {
-    int pidfd = daemon_open(json_object_get(doc, name));
+    int pidfd = local_daemon_open(json_object_get(doc, name));
     if (pidfd < 0)
         return;
     if (hl_process_signal(pidfd, SIGTERM) == HL_OK && !hl_process_wait(pidfd, END_MS)) {
@@ -555,7 +584,7 @@ static void stop_all(struct hl_rpc *rpc, const char *state, const json_t *doc, j
     for (int i = 0; i < nodes; i++) {
         snprintf(name, sizeof(name), "node-%d", i);
         const json_t *agent = json_object_get(doc, name);
-        int pidfd = daemon_open(agent);
+        int pidfd = local_daemon_open(agent);
         if (pidfd < 0)
             continue;
         close(pidfd);
@@ -610,6 +639,8 @@ hl_status local_down(struct hl_rpc *rpc, const char *state, int keep, json_t **o
     hl_status st = local_find(state, &doc);
     if (st == HL_OK)
         st = lock_state(state, &lock);
+    if (st == HL_OK && !keep)
+        st = local_end_gangs(rpc, doc);
     if (st == HL_OK) {
         stop_all(rpc, state, doc, stopped);
         if (!keep)

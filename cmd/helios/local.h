@@ -19,6 +19,12 @@
 
 struct hl_rpc;
 
+/* Empty texts and 0: as the Controller's own options say. */
+struct local_kube {
+    const char *config, *master, *ns, *device;
+    int slot_devices;
+};
+
 struct local_opts {
     struct hl_rpc *rpc;
     const char *state; /* absolute */
@@ -26,7 +32,8 @@ struct local_opts {
     int slots; /* per node; 0 = what the machine or topology has */
     const char
         *topology; /* hwloc XML that every node takes its slots from; "" = shares of this machine */
-    const char *executor; /* process */
+    const char *address;           /* of this machine: where the daemons serve */
+    const struct local_kube *kube; /* NULL = Agents run the containers */
     uint64_t l3_size;
     uint64_t l2_size;    /* of each node; 0 = none */
     const char *devices; /* of each node, as agent.devices */
@@ -36,7 +43,8 @@ struct local_opts {
 
 /* Start what is not running. Result: cluster.json plus "started": [names]. */
 hl_status local_up(const struct local_opts *opts, json_t **out) HL_CHECK;
-/* Stop containers and daemons; without `keep` the pool, metadata and logs go too.
+/* Stop containers and daemons; without `keep` the pool, metadata, logs and gangs on Kubernetes go
+ * too.
  * Result: {"stopped": [names], "removed": bool}. Nothing running: fine. */
 hl_status local_down(struct hl_rpc *rpc, const char *state, int keep, json_t **out) HL_CHECK;
 /* cluster.json of a state directory; HL_ENOENT says to run `helios up`. */

@@ -76,6 +76,7 @@ struct hl_conf {
     char *controller_l3;       /* RPC address of helios-l3d */
     char *controller_executor; /* agents | kubernetes */
     char *kube_config;         /* "" = as kubectl finds it */
+    char *kube_master;         /* "" = the kubeconfig's */
     char *kube_namespace;      /* "" = the context's */
     char *kube_queue;
     char *kube_device; /* resource; "" = none */

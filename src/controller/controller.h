@@ -22,6 +22,7 @@ struct hl_controller;
 /* Where Kubernetes runs the jobs; texts are borrowed until hl_controller_start is back. */
 struct hl_kube_opts {
     const char *config; /* kubeconfig; "" = $KUBECONFIG, ~/.kube/config, or what a pod is given */
+    const char *master; /* URL; "" = the kubeconfig's */
     const char *ns;     /* "" = the context's */
     const char *queue;
     const char *device; /* resource of one GPU or NPU; "" = none */

@@ -357,7 +357,8 @@ static hl_status watch(struct gangs *g, const char *base, const char *kind,
 static hl_status copy_opts(struct gangs *g, const struct hl_kube_opts *o)
 {
     HL_TRY(hl_kube_config_load(
-        &(struct hl_kube_source){.path = o->config, .context = "", .master = ""}, &g->config));
+        &(struct hl_kube_source){.path = o->config, .context = "", .master = o->master},
+        &g->config));
     g->ns = strdup(o->ns[0] != '\0' ? o->ns : g->config->ns);
     g->queue = strdup(o->queue);
     g->device = strdup(o->device);
@@ -441,12 +442,24 @@ hl_status gangs_plan(const struct gangs *g, const struct hl_job *spec, const cha
     return hl_volcano_plan(spec, job_id, attempt, &g->volcano, out);
 }
 
-static void watch_problem(struct gangs *g, char *out, size_t cap)
+static void watch_problem(const struct gangs *g, char *out, size_t cap)
 {
     struct hl_kube_watcher_info jobs, pods;
     hl_kube_watcher_info(g->jobs_watch, &jobs);
     hl_kube_watcher_info(g->pods_watch, &pods);
     snprintf(out, cap, "%s", jobs.problem[0] != '\0' ? jobs.problem : pods.problem);
+}
+
+void gangs_state(const struct gangs *g, char *out, size_t cap)
+{
+    watch_problem(g, out, cap);
+    if (out[0] == '\0')
+        snprintf(out, cap, "%s", is_synced(g) ? "ready" : "not asked yet");
+}
+
+const char *gangs_server(const struct gangs *g)
+{
+    return g->config->server;
 }
 
 void gangs_message(const struct job *j, int index, char *out, size_t cap)

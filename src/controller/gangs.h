@@ -52,6 +52,9 @@ hl_status gangs_plan(const struct gangs *g, const struct hl_job *spec, const cha
 void gangs_keep(struct job *j);
 /* Once in a while, for all jobs. */
 void gangs_tick(struct hl_controller *c);
+/* "ready", or why nothing is known of the API server's objects. Into cap bytes. */
+void gangs_state(const struct gangs *g, char *out, size_t cap);
+const char *gangs_server(const struct gangs *g);
 /* Why a container waits or was lost: what its pod says, or what keeps us from having one; "" =
  * nothing. Into cap bytes. */
 void gangs_message(const struct job *j, int index, char *out, size_t cap);

@@ -26,8 +26,8 @@ struct call {
     char job[HL_JOB_ID_MAX + 1], gang[HL_ID_TEXT_LEN + 1];
     char name[HL_VOLCANO_NAME_MAX], map[GANG_MAP_MAX];
     int attempt;
-    json_t *doc, *map_doc; /* what is made, or the patch */
-    json_t *logs;          /* [[rank, local rank, pod]]: kept before they go */
+    json_t *doc, *map_doc, *vars_doc; /* what is made, or the patch */
+    json_t *logs;                     /* [[rank, local rank, pod]]: kept before they go */
     hl_status st;
     char text[HL_ERROR_TEXT_MAX];
 };
@@ -69,18 +69,29 @@ static hl_status make_one(struct call *k, const char *base, const char *kind, co
     return HL_OK;
 }
 
-/* The ConfigMap is there before pods look for it, and goes with its Job whoever deletes that. */
+static hl_status make_map(struct call *k, const char *name, const json_t *doc)
+{
+    json_t *map = NULL;
+    hl_status st = make_one(k, CORE, "configmaps", name, doc, &map);
+    json_decref(map);
+    return st;
+}
+
+/* The ConfigMaps are there before pods look for them, and go with their Job whoever deletes that.
+ */
 static hl_status run_make(struct call *k)
 {
-    json_t *map = NULL, *job = NULL;
-    HL_TRY(make_one(k, CORE, "configmaps", k->map, k->map_doc, &map));
-    json_decref(map);
+    json_t *job = NULL;
+    HL_TRY(make_map(k, k->map, k->map_doc));
+    HL_TRY(make_map(k, k->name, k->vars_doc));
     HL_TRY(make_one(k, JOBS, "jobs", k->name, k->doc, &job));
     json_t *owner =
         json_pack("{s:{s:[{s:s s:s s:s s:s}]}}", "metadata", "ownerReferences", "apiVersion",
                   "batch.volcano.sh/v1alpha1", "kind", "Job", "name", k->name, "uid",
                   hl_json_str(json_object_get(job, "metadata"), "uid", ""));
     hl_status st = request(k, "PATCH", CORE, "configmaps", k->map, owner, NULL);
+    if (st == HL_OK)
+        st = request(k, "PATCH", CORE, "configmaps", k->name, owner, NULL);
     json_decref(owner);
     json_decref(job);
     return st;
@@ -128,6 +139,7 @@ static hl_status run_unmake(struct call *k)
 {
     HL_TRY(run_logs(k));
     HL_TRY(unmake_one(k, JOBS, "jobs", k->name));
+    HL_TRY(unmake_one(k, CORE, "configmaps", k->name));
     return unmake_one(k, CORE, "configmaps", k->map);
 }
 
@@ -152,6 +164,7 @@ static void call_free(struct call *k)
 {
     json_decref(k->doc);
     json_decref(k->map_doc);
+    json_decref(k->vars_doc);
     json_decref(k->logs);
     free(k);
 }
@@ -244,18 +257,17 @@ static void call_send(struct job *j, struct call *k)
 static hl_status make_docs(struct job *j, struct call *k)
 {
     struct gangs *g = j->controller->gangs;
+    json_t *spec = job_container_spec(j, 0), *near = gangs_near(j);
     struct hl_volcano_gang gang = {.job_id = j->id,
                                    .gang = j->gang.id,
                                    .attempt = k->attempt,
+                                   .stop_grace_ms = hl_json_int(spec, "stopGraceMs", 0),
                                    .job = &j->spec,
                                    .plan = j->run.plan};
-    json_t *specs = json_array(), *near = gangs_near(j);
-    for (int i = 0; i < j->run.plan->container_count;
-         i += hl_volcano_task_pods(&j->spec, j->run.plan, i))
-        json_array_append_new(specs, job_container_spec(j, i));
-    hl_status st = hl_volcano_job(&gang, &g->volcano, specs, near, &k->doc);
+    hl_status st = hl_volcano_job(&gang, &g->volcano, near, &k->doc);
+    k->vars_doc = hl_volcano_variables(&gang, &g->volcano, spec);
     k->map_doc = hl_volcano_map(&gang, &g->volcano, HL_RANKTABLE_INITIALIZING);
-    json_decref(specs);
+    json_decref(spec);
     json_decref(near);
     return st;
 }

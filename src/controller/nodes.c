@@ -334,5 +334,11 @@ void method_cluster_info(struct hl_controller *c, struct hl_rpc_call *call, cons
         (json_int_t)c->lost_reads, "reads", reads);
     if (c->pool != NULL)
         json_object_set(info, "pool", c->pool);
+    if (c->gangs != NULL) {
+        char state[256];
+        gangs_state(c->gangs, state, sizeof(state));
+        json_object_set_new(info, "kubernetesServer", json_string(gangs_server(c->gangs)));
+        json_object_set_new(info, "kubernetesState", json_string(state));
+    }
     hl_rpc_reply(call, json_pack("{s:o}", "info", info));
 }

@@ -1,9 +1,10 @@
 /* volcano/gang.h - a gang as one Volcano Job of Kubernetes, and what its pods say about it.
  *
  * A container of the plan is a pod, a rank a container of it that sees its own devices only: for it
- * LOCAL_RANK is 0. In a small gang each pod is a task of its own, with the environment of its ranks
- * written out. A large one would not fit the store: there pods that differ in their ranks only are
- * replicas of one task, and a line of shell before the command counts the rank from the pod's name.
+ * LOCAL_RANK is 0. What all ranks have in their environment is in a ConfigMap. In a small gang each
+ * pod is a task of its own, in which its ranks' numbers are written out. A large one would not fit
+ * the store: there pods that differ in their ranks only are replicas of one task, and a line of
+ * shell before the command counts the rank from the pod's name.
  * Names follow from job, attempt and index, so that a request that is sent twice makes one object;
  * the label HL_VOLCANO_GANG tells ours from those of another cluster.
  * Source: batch.volcano.sh/v1alpha1 (volcano.sh, "VolcanoJob"), core/v1.
@@ -12,8 +13,8 @@
  * Threads: any. Pure.
  * Errors:  HL_EINVAL: what Kubernetes can't have of this job; HL_ENOMEM.
  * Units:   ms, seconds where a name ends in _s.
- * Limits:  HL_VOLCANO_RANKS_MAX ranks, a Job of HL_VOLCANO_BYTES_MAX (etcd takes 1.5 MiB): a few
- *          hundred ranks where the job leaves the command to its image.
+ * Limits:  HL_VOLCANO_RANKS_MAX ranks, a Job of HL_VOLCANO_BYTES_MAX (etcd takes 1.5 MiB):
+ *          about a thousand ranks where the job leaves the command to its image.
  */
 #ifndef HL_VOLCANO_GANG_H
 #define HL_VOLCANO_GANG_H
@@ -47,6 +48,7 @@ struct hl_volcano_gang {
     const char *job_id;
     const char *gang;
     int attempt;
+    int64_t stop_grace_ms;
     const struct hl_job *job;
     const struct hl_plan *plan;
 };
@@ -68,10 +70,15 @@ hl_status hl_volcano_plan(const struct hl_job *job, const char *job_id, int atte
  * job and plan alone. */
 int hl_volcano_task_pods(const struct hl_job *job, const struct hl_plan *plan, int first);
 
-/* specs: ContainerSpec of each task's first container, hl_plan_container_spec; near: for each
- * container the names of nodes that should be preferred, arrays of text. New references. */
+/* near: for each container the names of nodes that should be preferred, arrays of text. New
+ * references. */
 hl_status hl_volcano_job(const struct hl_volcano_gang *g, const struct hl_volcano_opts *opts,
-                         const json_t *specs, const json_t *near, json_t **out) HL_CHECK;
+                         const json_t *near, json_t **out) HL_CHECK;
+/* The ConfigMap of the Job's name with the variables that all ranks have; spec: ContainerSpec of
+ * any container, hl_plan_container_spec. */
+json_t *hl_volcano_variables(const struct hl_volcano_gang *g, const struct hl_volcano_opts *opts,
+                             const json_t *spec);
+/* The ConfigMap with the rank table. */
 json_t *hl_volcano_map(const struct hl_volcano_gang *g, const struct hl_volcano_opts *opts,
                        const char *table);
 /* Somebody else fills the rank table: the devices' addresses are in the pods' annotations. */

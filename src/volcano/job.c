@@ -15,12 +15,11 @@
 #define NEAR_MAX     64 /* names in one wish */
 #define POD_NAME     "HELIOS_POD"
 
-/* What the containers of one rank have in common, in all pods of a task. */
+/* Of the pods of a task. */
 struct pattern {
     const struct hl_volcano_gang *g;
     const struct hl_volcano_opts *opts;
-    const json_t *spec;
-    int first, pods; /* of the task; a task of one pod has everything written out */
+    int first, pods; /* containers of the plan; where there is one, its ranks are written out */
 };
 
 int hl_volcano_is_ascend(const struct hl_volcano_opts *opts)
@@ -28,23 +27,28 @@ int hl_volcano_is_ascend(const struct hl_volcano_opts *opts)
     return strncmp(opts->device, "huawei.com/", 11) == 0;
 }
 
-static json_t *labels_of(const struct hl_volcano_gang *g, const struct hl_volcano_opts *opts)
+static json_t *labels_of(const struct hl_volcano_gang *g)
 {
     char attempt[16];
     snprintf(attempt, sizeof(attempt), "%d", g->attempt);
-    json_t *l = json_pack("{s:s s:s s:s}", "app.kubernetes.io/managed-by", "helios",
-                          HL_VOLCANO_GANG, g->gang, HL_VOLCANO_ATTEMPT, attempt);
+    return json_pack("{s:s s:s s:s}", "app.kubernetes.io/managed-by", "helios", HL_VOLCANO_GANG,
+                     g->gang, HL_VOLCANO_ATTEMPT, attempt);
+}
+
+/* helios-ranktable is to look at it. */
+static json_t *with_table(json_t *meta, const struct hl_volcano_opts *opts)
+{
     if (hl_volcano_is_ascend(opts))
-        json_object_set_new(l, TABLE_LABEL, json_string(TABLE_VALUE));
-    return l;
+        json_object_set_new(json_object_get(meta, "labels"), TABLE_LABEL, json_string(TABLE_VALUE));
+    return meta;
 }
 
 /* name "": of a template. */
 static json_t *metadata(const struct hl_volcano_gang *g, const struct hl_volcano_opts *opts,
                         const char *name)
 {
-    json_t *m = json_pack("{s:o s:{s:s}}", "labels", labels_of(g, opts), "annotations",
-                          HL_VOLCANO_JOB, g->job_id);
+    json_t *m = json_pack("{s:o s:{s:s}}", "labels", labels_of(g), "annotations", HL_VOLCANO_JOB,
+                          g->job_id);
     if (name[0] != '\0') {
         json_object_set_new(m, "name", json_string(name));
         json_object_set_new(m, "namespace", json_string(opts->ns));
@@ -68,14 +72,6 @@ static json_t *doubled(const char *text)
     return v;
 }
 
-static void put_vars(json_t *all, const json_t *list)
-{
-    size_t i;
-    const json_t *v;
-    json_array_foreach (list, i, v)
-        json_object_set(all, hl_json_str(v, "key", ""), json_object_get(v, "value"));
-}
-
 static void put_int(json_t *all, const char *name, int value)
 {
     char text[16];
@@ -89,28 +85,12 @@ static void put_absent(json_t *all, const char *name, const char *value)
         json_object_set_new(all, name, json_string(value));
 }
 
-/* What the rank sees of its pod is its own container: a group of one. */
-static json_t *variables(const struct hl_plan *plan, const json_t *spec, const json_t *rank)
+static void put_var(json_t *list, const char *name, int value)
 {
-    json_t *all = json_object();
-    put_vars(all, json_object_get(spec, "env"));
-    put_vars(all, json_object_get(rank, "env"));
-    put_int(all, "LOCAL_RANK", 0);
-    put_int(all, "LOCAL_WORLD_SIZE", 1);
-    put_int(all, "GROUP_RANK", (int)hl_json_int(rank, "rank", 0));
-    put_int(all, "GROUP_WORLD_SIZE", plan->world_size);
-    put_absent(all, "RANK_TABLE_FILE", TABLE_DIR "/hccl.json");
-    put_absent(all, "PYTHONUNBUFFERED", "1");
-    return all;
+    char text[16];
+    snprintf(text, sizeof(text), "%d", value);
+    json_array_append_new(list, json_pack("{s:s s:s}", "name", name, "value", text));
 }
-
-/* Those that the pod's name decides. */
-static const char *const counted[] = {"RANK",
-                                      "GLOBAL_RANK",
-                                      "GROUP_RANK",
-                                      "TENSOR_PARALLEL_RANK",
-                                      "PIPELINE_PARALLEL_RANK",
-                                      "DATA_PARALLEL_RANK"};
 
 static void put_field(json_t *list, const char *name, const char *path)
 {
@@ -118,26 +98,36 @@ static void put_field(json_t *list, const char *name, const char *path)
                                           "fieldRef", "fieldPath", path));
 }
 
-static json_t *env_of(const struct pattern *p, const json_t *rank)
+/* What each rank has for itself, whatever the job says. */
+static const char *const own[] = {"HELIOS_NODE",
+                                  POD_NAME,
+                                  "RANK",
+                                  "GLOBAL_RANK",
+                                  "GROUP_RANK",
+                                  "TENSOR_PARALLEL_RANK",
+                                  "PIPELINE_PARALLEL_RANK",
+                                  "DATA_PARALLEL_RANK"};
+
+/* What no other rank has; the rest comes from the gang's ConfigMap. */
+static json_t *env_of(const struct pattern *p, const struct hl_plan_rank *r)
 {
-    json_t *all = variables(p->g->plan, p->spec, rank), *list = json_array(), *value;
-    const char *name;
-    for (size_t i = 0; p->pods > 1 && i < HL_ARRAY_LEN(counted); i++)
-        json_object_del(all, counted[i]);
-    json_object_del(all, POD_NAME);
-    put_field(list, POD_NAME, "metadata.name");
-    json_object_foreach (all, name, value) {
-        if (strcmp(name, "HELIOS_NODE") == 0)
-            put_field(list, name, "spec.nodeName");
-        else
-            json_array_append_new(list, json_pack("{s:s s:o}", "name", name, "value",
-                                                  doubled(json_string_value(value))));
+    json_t *list = json_array();
+    put_field(list, "HELIOS_NODE", "spec.nodeName");
+    if (p->pods > 1) {
+        put_field(list, POD_NAME, "metadata.name");
+        return list;
     }
-    json_decref(all);
+    put_var(list, "RANK", r->rank);
+    put_var(list, "GLOBAL_RANK", r->rank);
+    put_var(list, "GROUP_RANK", r->rank);
+    put_var(list, "TENSOR_PARALLEL_RANK", r->at.tp);
+    put_var(list, "PIPELINE_PARALLEL_RANK", r->at.pp);
+    put_var(list, "DATA_PARALLEL_RANK", r->at.dp);
     return list;
 }
 
-/* Shell that sets them, hl_rank_of as text; then it becomes the program that its arguments are. */
+/* Shell that sets them from the pod's name, hl_rank_of as text; then it becomes the program that
+ * its arguments are. */
 static void counting_script(const struct pattern *p, int local_rank, char *out, size_t cap)
 {
     const struct hl_plan_container *c = &p->g->plan->containers[p->first];
@@ -206,15 +196,18 @@ static json_t *mounts_of(const struct hl_job *job)
     return list;
 }
 
-static json_t *container(const struct pattern *p, const json_t *rank, int local_rank, int ranks)
+static json_t *container(const struct pattern *p, int local_rank)
 {
-    char name[HL_VOLCANO_NAME_MAX];
+    char name[HL_VOLCANO_NAME_MAX], vars[HL_VOLCANO_NAME_MAX];
     const struct hl_job *job = p->g->job;
-    int has_gpu = json_array_size(json_object_get(p->spec, "gpus")) > 0;
+    const struct hl_plan_container *at = &p->g->plan->containers[p->first];
+    const struct hl_plan_rank *r = &at->ranks[local_rank];
     hl_volcano_rank_name(local_rank, name);
-    json_t *c = json_pack("{s:s s:s s:o s:o s:o}", "name", name, "image", job->image, "env",
-                          env_of(p, rank), "resources", resources(p->g, p->opts, ranks, has_gpu),
-                          "volumeMounts", mounts_of(job));
+    hl_volcano_job_name(p->g->job_id, p->g->attempt, vars);
+    json_t *c = json_pack("{s:s s:s s:[{s:{s:s}}] s:o s:o s:o}", "name", name, "image", job->image,
+                          "envFrom", "configMapRef", "name", vars, "env", env_of(p, r), "resources",
+                          resources(p->g, p->opts, at->rank_count, *r->gpu != '\0'), "volumeMounts",
+                          mounts_of(job));
     if (job->command_count > 0)
         json_object_set_new(c, "command", command_of(p, local_rank));
     if (job->workdir[0] == '/')
@@ -276,15 +269,13 @@ static void put_affinity(json_t *pod, json_t *nodes)
 static json_t *pod_spec(const struct pattern *p, const json_t *near)
 {
     json_t *containers = json_array();
-    const json_t *ranks = json_object_get(p->spec, "ranks"), *rank;
-    size_t i;
-    json_array_foreach (ranks, i, rank)
-        json_array_append_new(containers, container(p, rank, (int)i, (int)json_array_size(ranks)));
-    json_t *pod = json_pack("{s:s s:s s:b s:b s:I s:o s:o}", "restartPolicy", "Never",
-                            "schedulerName", "volcano", "automountServiceAccountToken", 0,
-                            "enableServiceLinks", 0, "terminationGracePeriodSeconds",
-                            (json_int_t)(hl_json_int(p->spec, "stopGraceMs", 0) + 999) / 1000,
-                            "containers", containers, "volumes", volumes_of(p->g));
+    for (int i = 0; i < p->g->plan->containers[p->first].rank_count; i++)
+        json_array_append_new(containers, container(p, i));
+    json_t *pod =
+        json_pack("{s:s s:s s:b s:b s:I s:o s:o}", "restartPolicy", "Never", "schedulerName",
+                  "volcano", "automountServiceAccountToken", 0, "enableServiceLinks", 0,
+                  "terminationGracePeriodSeconds", (json_int_t)(p->g->stop_grace_ms + 999) / 1000,
+                  "containers", containers, "volumes", volumes_of(p->g));
     put_affinity(pod, nodes_near(p, near));
     return pod;
 }
@@ -302,11 +293,33 @@ static json_t *task(const struct pattern *p, const json_t *near)
     snprintf(name, sizeof(name), "c%d", p->first);
     return json_pack("{s:s s:i s:i s:s s:{s:o s:o}}", "name", name, "replicas", p->pods,
                      "minAvailable", p->pods, "topologyPolicy", policy_of(p->g, p->opts),
-                     "template", "metadata", metadata(p->g, p->opts, ""), "spec",
-                     pod_spec(p, near));
+                     "template", "metadata", with_table(metadata(p->g, p->opts, ""), p->opts),
+                     "spec", pod_spec(p, near));
 }
 
 /* ---- the Job --------------------------------------------------------------------------------- */
+
+/* What all ranks have, as the keys of a ConfigMap: a rank of a pod is alone in its container. */
+json_t *hl_volcano_variables(const struct hl_volcano_gang *g, const struct hl_volcano_opts *opts,
+                             const json_t *spec)
+{
+    char name[HL_VOLCANO_NAME_MAX];
+    size_t i;
+    const json_t *v;
+    json_t *all = json_object();
+    json_array_foreach (json_object_get(spec, "env"), i, v)
+        json_object_set(all, hl_json_str(v, "key", ""), json_object_get(v, "value"));
+    for (i = 0; i < HL_ARRAY_LEN(own); i++)
+        json_object_del(all, own[i]);
+    put_int(all, "LOCAL_RANK", 0);
+    put_int(all, "LOCAL_WORLD_SIZE", 1);
+    put_int(all, "GROUP_WORLD_SIZE", g->plan->world_size);
+    put_absent(all, "RANK_TABLE_FILE", TABLE_DIR "/hccl.json");
+    put_absent(all, "PYTHONUNBUFFERED", "1");
+    hl_volcano_job_name(g->job_id, g->attempt, name);
+    return json_pack("{s:s s:s s:o s:o}", "apiVersion", "v1", "kind", "ConfigMap", "metadata",
+                     metadata(g, opts, name), "data", all);
+}
 
 static hl_status check_size(const struct hl_volcano_gang *g, const json_t *doc)
 {
@@ -319,7 +332,8 @@ static hl_status check_size(const struct hl_volcano_gang *g, const json_t *doc)
                        "stored: %s",
                        g->job->name, g->plan->world_size, n, HL_VOLCANO_BYTES_MAX,
                        g->job->command_count == 0
-                           ? "give it a command, so that its pods can share a description"
+                           ? "give it a command, so that its pods can share a description, or more "
+                             "ranks to a pod (ranks_per_slot)"
                            : "use shorter variables, a shorter command or fewer ranks in a pod");
     return HL_OK;
 }
@@ -333,23 +347,23 @@ static json_t *plugins(void)
 /* Recovery is ours, so that a new attempt has new names: Volcano only ends what it evicts a part
  * of. */
 hl_status hl_volcano_job(const struct hl_volcano_gang *g, const struct hl_volcano_opts *opts,
-                         const json_t *specs, const json_t *near, json_t **out)
+                         const json_t *near, json_t **out)
 {
     char name[HL_VOLCANO_NAME_MAX];
     json_t *tasks = json_array();
     int n = g->plan->container_count;
     hl_volcano_job_name(g->job_id, g->attempt, name);
     for (struct pattern p = {.g = g, .opts = opts}; p.first < n; p.first += p.pods) {
-        p.spec = json_array_get(specs, json_array_size(tasks));
         p.pods = hl_volcano_task_pods(g->job, g->plan, p.first);
         json_array_append_new(tasks, task(&p, near));
     }
     json_t *doc =
         json_pack("{s:s s:s s:o s:{s:s s:s s:i s:i s:i s:o s:[{s:s s:s}] s:o}}", "apiVersion",
-                  "batch.volcano.sh/v1alpha1", "kind", "Job", "metadata", metadata(g, opts, name),
-                  "spec", "schedulerName", "volcano", "queue", opts->queue, "minAvailable", n,
-                  "maxRetry", 1, "ttlSecondsAfterFinished", opts->keep_s, "plugins", plugins(),
-                  "policies", "event", "PodEvicted", "action", "TerminateJob", "tasks", tasks);
+                  "batch.volcano.sh/v1alpha1", "kind", "Job", "metadata",
+                  with_table(metadata(g, opts, name), opts), "spec", "schedulerName", "volcano",
+                  "queue", opts->queue, "minAvailable", n, "maxRetry", 1, "ttlSecondsAfterFinished",
+                  opts->keep_s, "plugins", plugins(), "policies", "event", "PodEvicted", "action",
+                  "TerminateJob", "tasks", tasks);
     hl_status st = check_size(g, doc);
     if (st != HL_OK) {
         json_decref(doc);
@@ -365,5 +379,5 @@ json_t *hl_volcano_map(const struct hl_volcano_gang *g, const struct hl_volcano_
     char name[HL_VOLCANO_NAME_MAX + 16];
     hl_volcano_map_name(g->job_id, g->attempt, name, sizeof(name));
     return json_pack("{s:s s:s s:o s:{s:s}}", "apiVersion", "v1", "kind", "ConfigMap", "metadata",
-                     metadata(g, opts, name), "data", "hccl.json", table);
+                     with_table(metadata(g, opts, name), opts), "data", "hccl.json", table);
 }

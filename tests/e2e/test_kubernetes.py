@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import pathlib
+import shutil
 import sys
 import tempfile
 import unittest
@@ -12,7 +13,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 sys.dont_write_bytecode = True
 
 from support import gang_scenarios, kube_api, ranktable_scenarios, volcano  # noqa: E402
-from support.cluster import wait_for  # noqa: E402
+from support.cluster import Cluster, wait_for  # noqa: E402
 
 
 class OnScriptedServer(gang_scenarios.Gangs, unittest.TestCase):
@@ -88,6 +89,17 @@ class OnScriptedServer(gang_scenarios.Gangs, unittest.TestCase):
                           ("10.0.0.1", [("2", "192.168.0.3", "2"), ("3", "192.168.0.4", "3")])])
         self.end_ranks()
         c.wait_job(job, "succeeded")
+
+    def test_up_says_what_keeps_it_from_kubernetes(self):
+        c = Cluster(nodes=1, slots=1)
+        self.addCleanup(shutil.rmtree, c.dir, True)
+        self.addCleanup(c.run, "down")
+        up = ["up", "--executor", "kubernetes", "--nodes", 0, "--l3-size", "1MiB"]
+        told = c.refuse(*up, "--kubeconfig", c.dir / "none")
+        self.assertIn(f"executor kubernetes: {c.dir}/none can't be read", told)
+        told = c.refuse(*up, "--kubeconfig", self.kubeconfig, "--master", "http://127.0.0.1:1", "--timeout", "2s")
+        self.assertRegex(told, r"and Kubernetes: .*127\.0\.0\.1")
+        self.assertIn("1 to 256", c.refuse("up", "--nodes", 0))  # a machine that is to run ranks itself
 
     def test_a_right_that_is_missing_is_told(self):
         c = self.start_cluster()

@@ -61,9 +61,8 @@ command:
 
 class Gangs:
     def start_cluster(self, up=(), env=None):
-        self.cluster = Cluster(nodes=1, slots=1, up=up, env={
-            "HELIOS_CONTROLLER_EXECUTOR": "kubernetes", "HELIOS_KUBE_CONFIG": str(self.kubeconfig),
-            "HELIOS_KUBE_NAMESPACE": self.namespace, **(env or {})})
+        self.cluster = Cluster(nodes=1, slots=1, env=env, up=(
+            "--executor", "kubernetes", "--kubeconfig", str(self.kubeconfig), "--kube-namespace", self.namespace, *up))
         self.addCleanup(self.take_down)
         self.cluster.up()
         checkpoints.llama(self.cluster.dir / "hf")
@@ -250,12 +249,27 @@ class Gangs:
         c = self.start_cluster()
         job = c.submit(self.text())
         self.loaded()
-        self.assertEqual(len(self.objects("configmaps")), 1)
+        self.assertEqual(sorted(self.objects("configmaps")), [f"helios-{job}-a1", f"rings-config-helios-{job}-a1"])
         c.json("cancel", job)
         c.wait_job(job, "cancelled")
         self.wait_gone()
         self.assertIn("loaded", c.log(job, 1))
         self.assertEqual(list(self.volcano.pods), [])
+
+    def test_down_takes_its_gangs_along(self):
+        c = self.start_cluster()
+        info = c.json("info")
+        self.assertEqual((info["kubernetesServer"], info["kubernetesState"]),
+                         (json.loads(self.kubeconfig.read_text())["clusters"][0]["cluster"]["server"], "ready"))
+        c.submit(self.text())
+        self.loaded()
+        c.down("--keep")
+        self.assertEqual(len(self.objects("vcjobs")), 1)  # it goes on
+        c.up()
+        done = c.run("down")
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        self.wait_gone()
+        self.assertFalse(c.state.exists())
 
     def test_a_gang_waits_for_all_its_pods_and_says_so(self):
         c = self.start_cluster()

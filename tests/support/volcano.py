@@ -215,16 +215,19 @@ class Volcano:
 
     def _env(self, spec, pod, dirs):
         env = dict(self.image_env)
+        for source in spec.get("envFrom", []):
+            env.update(self.data[source["configMapRef"]["name"]])
         for var in spec.get("env", []):
             if "value" in var:
                 value = expand(var["value"], env)
             else:
                 value = {"spec.nodeName": self.node, "metadata.name": pod["metadata"]["name"],
                          "status.podIP": "127.0.0.1"}[var["valueFrom"]["fieldRef"]["fieldPath"]]
-            for mount in spec.get("volumeMounts", []):  # instead of a mount namespace
-                if mount["name"] in dirs and value.startswith(mount["mountPath"] + "/"):
-                    value = f"{dirs[mount['name']]}{value[len(mount['mountPath']):]}"
             env[var["name"]] = value
+        for mount in spec.get("volumeMounts", []):  # instead of a mount namespace
+            for name, value in env.items():
+                if mount["name"] in dirs and value.startswith(mount["mountPath"] + "/"):
+                    env[name] = f"{dirs[mount['name']]}{value[len(mount['mountPath']):]}"
         return env
 
     def _keep_pod(self, pod):

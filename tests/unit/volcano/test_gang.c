@@ -46,34 +46,41 @@ static struct hl_plan *plan_of(const struct hl_job *job, const struct hl_volcano
     return plan;
 }
 
-static json_t *specs_of(const struct hl_job *job, const struct hl_plan *plan)
+static struct hl_volcano_gang gang_of(const struct hl_job *job, const struct hl_plan *plan)
 {
-    json_t *specs = json_array();
-    for (int i = 0; i < plan->container_count; i += hl_volcano_task_pods(job, plan, i))
-        json_array_append_new(
-            specs, hl_plan_container_spec(job, plan, i,
-                                          &(struct hl_plan_spec_opts){.job_id = "gpt-7",
-                                                                      .attempt = 2,
-                                                                      .controller_address = "c:1",
-                                                                      .l3_address = "tcp://l:2",
-                                                                      .model_version = -1,
-                                                                      .master_port = 29500,
-                                                                      .stop_grace_ms = 1500}));
-    return specs;
+    return (struct hl_volcano_gang){.job_id = "gpt-7",
+                                    .gang = "abcd",
+                                    .attempt = 2,
+                                    .stop_grace_ms = 1500,
+                                    .job = job,
+                                    .plan = plan};
 }
 
 static hl_status make(const struct hl_job *job, const struct hl_volcano_opts *opts,
                       const json_t *near, json_t **out)
 {
     struct hl_plan *plan = plan_of(job, opts);
-    json_t *specs = specs_of(job, plan);
-    hl_status st = hl_volcano_job(
-        &(struct hl_volcano_gang){
-            .job_id = "gpt-7", .gang = "abcd", .attempt = 2, .job = job, .plan = plan},
-        opts, specs, near, out);
-    json_decref(specs);
+    struct hl_volcano_gang gang = gang_of(job, plan);
+    hl_status st = hl_volcano_job(&gang, opts, near, out);
     hl_plan_free(plan);
     return st;
+}
+
+static json_t *variables_of(const struct hl_job *job, const struct hl_volcano_opts *opts)
+{
+    struct hl_plan *plan = plan_of(job, opts);
+    struct hl_volcano_gang gang = gang_of(job, plan);
+    json_t *spec = hl_plan_container_spec(job, plan, 0,
+                                          &(struct hl_plan_spec_opts){.job_id = "gpt-7",
+                                                                      .attempt = 2,
+                                                                      .controller_address = "c:1",
+                                                                      .l3_address = "tcp://l:2",
+                                                                      .model_version = -1,
+                                                                      .master_port = 29500});
+    json_t *map = hl_volcano_variables(&gang, opts, spec);
+    json_decref(spec);
+    hl_plan_free(plan);
+    return map;
 }
 
 /* By "a.b.2.c". Borrowed; fails when it is not there. */
@@ -195,23 +202,41 @@ static void a_rank_is_a_container_with_its_own_identity(void **state)
     is_text(c, "volumeMounts.2.mountPath", "/in");
     assert_true(json_is_true(at(c, "volumeMounts.2.readOnly")));
     assert_true(json_is_false(at(c, "volumeMounts.3.readOnly")));
-    static const char *const want[][2] = {{"RANK", "3"},
-                                          {"WORLD_SIZE", "4"},
-                                          {"PIPELINE_PARALLEL_RANK", "1"},
-                                          {"TENSOR_PARALLEL_RANK", "1"},
+    static const char *const own[][2] = {{"RANK", "3"},
+                                         {"GROUP_RANK", "3"},
+                                         {"PIPELINE_PARALLEL_RANK", "1"},
+                                         {"TENSOR_PARALLEL_RANK", "1"}};
+    for (size_t i = 0; i < HL_ARRAY_LEN(own); i++)
+        assert_string_equal(hl_json_str(var(c, own[i][0]), "value", ""), own[i][1]);
+    is_text(c, "envFrom.0.configMapRef.name", "helios-gpt-7-a2");
+    json_t *node = json_object_get(var(c, "HELIOS_NODE"), "valueFrom");
+    is_text(node, "fieldRef.fieldPath", "spec.nodeName");
+    json_decref(doc);
+    hl_job_fini(&job);
+}
+
+static void what_all_ranks_have_is_in_a_config_map(void **state)
+{
+    (void)state;
+    struct hl_job job = job_of(gang_job);
+    json_t *map = variables_of(&job, &plain);
+    static const char *const want[][2] = {{"WORLD_SIZE", "4"},
                                           {"LOCAL_RANK", "0"},
                                           {"LOCAL_WORLD_SIZE", "1"},
-                                          {"GROUP_RANK", "3"},
-                                          {"PRICE", "$$5"},
+                                          {"GROUP_WORLD_SIZE", "4"},
+                                          {"PRICE", "$5"},
                                           {"OMP_NUM_THREADS", "3"},
                                           {"CONTROLLER_L3_CACHE_ADDRESS", "tcp://l:2"},
                                           {"MASTER_ADDR", "helios-gpt-7-a2-c0-0.helios-gpt-7-a2"},
                                           {"TORCHELASTIC_RESTART_COUNT", "1"}};
+    static const char *const own[] = {"RANK", "GROUP_RANK", "HELIOS_NODE", "DATA_PARALLEL_RANK"};
+    is_text(map, "metadata.name", "helios-gpt-7-a2");
+    assert_int_equal(hl_volcano_attempt_of(map, "abcd"), 2);
     for (size_t i = 0; i < HL_ARRAY_LEN(want); i++)
-        assert_string_equal(hl_json_str(var(c, want[i][0]), "value", ""), want[i][1]);
-    json_t *node = json_object_get(var(c, "HELIOS_NODE"), "valueFrom");
-    is_text(node, "fieldRef.fieldPath", "spec.nodeName");
-    json_decref(doc);
+        is_text(at(map, "data"), want[i][0], want[i][1]);
+    for (size_t i = 0; i < HL_ARRAY_LEN(own); i++)
+        assert_null(json_object_get(at(map, "data"), own[i]));
+    json_decref(map);
     hl_job_fini(&job);
 }
 
@@ -337,18 +362,8 @@ static void pods_of_a_large_gang_share_tasks_and_count_their_ranks(void **state)
     }
 }
 
-static int has_var(json_t *container, const char *name)
-{
-    size_t i;
-    json_t *v;
-    int n = 0;
-    json_array_foreach (at(container, "env"), i, v)
-        n += strcmp(hl_json_str(v, "name", ""), name) == 0;
-    return n;
-}
-
-/* But for the ranks' numbers, which the command sets, both ways give the same variables. */
-static void a_rank_has_the_same_variables_in_a_large_gang(void **state)
+/* No shell where none is needed; where one counts, nothing else says who a rank is. */
+static void a_small_gang_has_its_ranks_written_out(void **state)
 {
     (void)state;
     static const char *const counted[] = {"RANK",
@@ -362,17 +377,13 @@ static void a_rank_has_the_same_variables_in_a_large_gang(void **state)
     large_make(&many, "\"data_parallel_size\":130", 2);
     json_t *a = at(few.doc, "spec.tasks.0.template.spec.containers.1");
     json_t *b = at(many.doc, "spec.tasks.0.template.spec.containers.1");
-    assert_int_equal(json_array_size(at(a, "env")),
-                     json_array_size(at(b, "env")) + HL_ARRAY_LEN(counted));
-    for (size_t i = 0; i < HL_ARRAY_LEN(counted); i++) {
-        assert_int_equal(has_var(a, counted[i]), 1);
-        assert_int_equal(has_var(b, counted[i]), 0);
-    }
+    assert_int_equal(json_array_size(at(a, "env")), HL_ARRAY_LEN(counted) + 1);
+    assert_int_equal(json_array_size(at(b, "env")), 2);
+    for (size_t i = 0; i < HL_ARRAY_LEN(counted); i++)
+        var(a, counted[i]);
     json_t *pod = json_object_get(var(b, "HELIOS_POD"), "valueFrom");
     is_text(pod, "fieldRef.fieldPath", "metadata.name");
-    assert_string_equal(hl_json_str(var(b, "LOCAL_RANK"), "value", ""), "0");
-    assert_string_equal(hl_json_str(var(b, "WORLD_SIZE"), "value", ""), "130");
-    is_text(a, "command.0", "prog"); /* no shell where none is needed */
+    is_text(a, "command.0", "prog");
     large_free(&few);
     large_free(&many);
 }
@@ -441,13 +452,15 @@ static void what_kubernetes_can_not_have_is_refused(void **state)
     assert_non_null(strstr(hl_error_text(), "5000 ranks"));
     hl_job_fini(&job);
     job = job_of("{\"jobName\":\"g\",\"dockerImage\":\"i\",\"parallelism\":"
-                 "{\"data_parallel_size\":1000}}");
+                 "{\"data_parallel_size\":2000}}");
     json_t *doc = NULL;
     assert_int_equal(make(&job, &plain, NULL, &doc), HL_EINVAL);
     assert_non_null(strstr(hl_error_text(), "at most 1400000 can be stored"));
     assert_non_null(strstr(hl_error_text(), "give it a command"));
     assert_null(doc);
-    job.grid.dp = 300; /* that many fit */
+    job.grid = (struct hl_grid){.pp = 8, .tp = 8, .dp = 16}; /* that many fit, four to a pod */
+    assert_int_equal(make(&job, &with_gpus, NULL, &doc), HL_OK);
+    json_decref(doc);
     assert_int_equal(make(&job, &plain, NULL, &doc), HL_OK);
     json_decref(doc);
     hl_job_fini(&job);
@@ -459,8 +472,9 @@ int main(void)
         cmocka_unit_test(names_are_dns_labels_and_never_the_same),
         cmocka_unit_test(a_gang_is_one_job_of_all_or_nothing),
         cmocka_unit_test(a_rank_is_a_container_with_its_own_identity),
+        cmocka_unit_test(what_all_ranks_have_is_in_a_config_map),
         cmocka_unit_test(pods_of_a_large_gang_share_tasks_and_count_their_ranks),
-        cmocka_unit_test(a_rank_has_the_same_variables_in_a_large_gang),
+        cmocka_unit_test(a_small_gang_has_its_ranks_written_out),
         cmocka_unit_test(a_task_wants_to_be_near_what_its_pods_read),
         cmocka_unit_test(devices_are_asked_for_by_their_resource),
         cmocka_unit_test(what_kubernetes_can_not_have_is_refused),
