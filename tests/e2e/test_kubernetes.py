@@ -63,6 +63,38 @@ class OnScriptedServer(gang_scenarios.Gangs, unittest.TestCase):
         c.wait_job(job, "succeeded")
         self.assertEqual(self.kinds(job), ["submitted", "placed", "running", "succeeded"])
 
+    def test_lists_of_many_pages_whose_tokens_expire(self):
+        expired = []
+
+        def expire():
+            if len(expired) < 3:
+                expired.append(len(self.server.requests))
+                self.server.forget()
+
+        def lists(plural):
+            return sum(r[:2] == ("LIST", plural) for r in self.server.requests)
+
+        self.server.page = 1
+        c = self.start_cluster()
+        job = c.submit(self.text())
+        self.loaded()
+        c.wait_job(job, "running")
+        self.server.between_pages = expire
+        self.server.forget()  # watches end, and what they knew is too old: pods are listed again, one to a page
+        wait_for("tokens to expire", lambda: len(expired) == 3)
+        c.kill("controllerd")
+        expired.clear()
+        c.up()  # has the first list in pages, of which some come too late
+        wait_for("tokens to expire", lambda: len(expired) == 3)
+        self.assertEqual(c.job(job)["state"], "running")
+        before = lists("pods")
+        self.server.forget()
+        wait_for("a whole list", lambda: lists("pods") >= before + 2)
+        self.end_ranks()
+        c.wait_job(job, "succeeded")
+        self.assertEqual(self.kinds(job), ["submitted", "placed", "running", "succeeded"])  # a page that is missing is no pod lost
+        self.assertEqual(self.volcano.made, [f"helios-{job}-a1"])
+
     def test_what_keeps_a_gang_from_being_made_is_shown(self):
         away = kube_api.Refused(503, "ServiceUnavailable", "etcd has no leader")
         self.server.refusals = [["vcjobs", "POST", 1000, away]]

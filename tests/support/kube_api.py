@@ -393,7 +393,13 @@ class Client:
         return self.call("GET", path_of(plural, namespace, name))
 
     def list(self, plural, namespace):
-        return self.call("GET", path_of(plural, namespace))["items"]
+        items, more = [], ""
+        while True:
+            page = self.call("GET", path_of(plural, namespace) + (f"?continue={urllib.parse.quote(more)}" if more else ""))
+            items += page["items"]
+            more = page["metadata"].get("continue")
+            if not more:
+                return items
 
     def delete(self, plural, namespace, name):
         return self.call("DELETE", path_of(plural, namespace, name),
