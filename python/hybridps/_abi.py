@@ -155,6 +155,7 @@ _PROTOTYPES = {
     "hybridps_free_text": (None, [c_void_p]),
     "hybridps_adam_set_rounding": (c_int, [c_int]),
     "hybridps_adam_run": (c_int, [POINTER(Adam)]),
+    "hybridps_grad_put": (None, [c_void_p, c_void_p, c_size_t]),
     "hybridps_grad_norm": (c_int, [c_void_p, c_int, c_size_t, c_double, c_int, POINTER(c_double),
                                    POINTER(c_int)]),
     "hybridps_group_over": (c_int, [POINTER(Transport), POINTER(c_void_p)]),
@@ -249,7 +250,7 @@ class Pool:
         self.check(self.lib.hybridps_open(ctypes.byref(options), ctypes.byref(handle)))
         self._h = handle
         self._access, self._release = self.lib.hybridps_access, self.lib.hybridps_release
-        self._moment = self.lib.hybridps_moment
+        self._moment, self.grad_put = self.lib.hybridps_moment, self.lib.hybridps_grad_put
         self._stats = _Stats()
         self._stats_at = ctypes.byref(self._stats)
 

@@ -826,11 +826,14 @@ class Client:
             self.pool.access(slot.grad_bundle)
         if slot.grad_device is None:
             slot.grad_device = slot.view(slot.gradient, DEVICE)
-        with torch.no_grad():
-            if slot.has_grad:
-                slot.grad_device.add_(grad)
-            else:
-                slot.grad_device.copy_(grad)
+        there = slot.grad_device
+        if not (slot.has_grad or slot.cuda) and grad.stride() == there.stride() and \
+                grad.dtype == there.dtype:
+            self.pool.grad_put(slot.address(slot.gradient), grad.data_ptr(),
+                               grad.numel() * grad.element_size())
+        else:
+            with torch.no_grad():
+                there.add_(grad) if slot.has_grad else there.copy_(grad)
         slot.has_grad = True
         if not held:
             self.pool.release(slot.grad_bundle, _abi.AFTER_BWD)

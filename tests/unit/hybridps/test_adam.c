@@ -243,6 +243,22 @@ static void bad_arguments_are_refused_and_change_nothing(void **unused)
     assert_true(x == 1 && m == 0 && v == 0);
 }
 
+static void a_gradient_is_put_whole_and_nothing_beside_it(void **state)
+{
+    (void)state;
+    enum { MOST = 300 };
+    uint8_t from[MOST], to[MOST + 2];
+    for (size_t i = 0; i < MOST; i++)
+        from[i] = (uint8_t)(i * 7 + 1);
+    for (size_t n = 0; n <= MOST; n++) {
+        memset(to, 0xee, sizeof(to));
+        hybridps_grad_put(to + 1, from, n);
+        assert_memory_equal(to + 1, from, n);
+        assert_int_equal(to[0], 0xee);
+        assert_int_equal(to[n + 1], 0xee);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -252,6 +268,7 @@ int main(void)
         cmocka_unit_test(a_scaled_bf16_gradient_is_the_same_step_as_the_float_it_stands_for),
         cmocka_unit_test(the_norm_is_exact_on_small_integers_and_sees_what_is_not_finite),
         cmocka_unit_test(bad_arguments_are_refused_and_change_nothing),
+        cmocka_unit_test(a_gradient_is_put_whole_and_nothing_beside_it),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
