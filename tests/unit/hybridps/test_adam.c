@@ -246,7 +246,9 @@ static void bad_arguments_are_refused_and_change_nothing(void **unused)
 static void a_gradient_is_put_whole_and_nothing_beside_it(void **state)
 {
     (void)state;
+
     enum { MOST = 300 };
+
     uint8_t from[MOST], to[MOST + 2];
     for (size_t i = 0; i < MOST; i++)
         from[i] = (uint8_t)(i * 7 + 1);
