@@ -100,7 +100,8 @@ typedef struct hybridps_options {
     const char *spill;
     int plan_ahead; /* iterations that a plan of "opt" is made of: 3 to 1000; 0 = 6 */
     /* Of "heat": alpha * uses in the last `window` moments / window + beta * exp(-moments since the
-     * last / tau). 0 = 0.7, 0.3, 300, 60. */
+     * last / tau). All four 0: 0.7, 0.3, 300, 60; else they are taken as they are, and a weight of
+     * 0 is 0. */
     double heat_alpha, heat_beta, heat_window, heat_tau;
 } hybridps_options;
 

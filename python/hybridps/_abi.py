@@ -239,12 +239,12 @@ class Pool:
     def __init__(self, device: str, policy: str | None, mode: str | None, chunk_bytes: int,
                  host_bytes: int, manager: str | None, prefetch: int, seed: int = 0,
                  spill: str | None = None, plan_ahead: int = 0,
-                 heat: Sequence[float] = (0, 0, 0, 0)) -> None:
+                 heat: Sequence[float] | None = None) -> None:
         self.lib = load_library()
         text = [None if s is None else s.encode() for s in (device, policy, mode, manager,
                                                              spill)]
         options = _Options(text[0], text[1], text[2], chunk_bytes, host_bytes, text[3], prefetch,
-                           seed, text[4], plan_ahead, *heat)
+                           seed, text[4], plan_ahead, *(heat if heat is not None else (0, 0, 0, 0)))
         handle = c_void_p()
         self._h = None
         self.check(self.lib.hybridps_open(ctypes.byref(options), ctypes.byref(handle)))

@@ -54,7 +54,8 @@ class Client:
     state of its share of the parameters only, and sends their new values to the others.
     seed: of "random". plan_ahead: iterations that a plan of "opt" is made of, 3 or more; 0 = 6.
     heat: alpha, beta, window, tau of "heat", which keeps what has the highest alpha * uses in the
-    last window moments / window + beta * exp(-moments since the last / tau); 0 = 0.7, 0.3, 300, 60.
+    last window moments / window + beta * exp(-moments since the last / tau), a weight of 0 is 0;
+    None = 0.7, 0.3, 300, 60.
     keep_heap: what the process frees stays in its heap for the next step (glibc; see _heap.py), as
     activations on the host are freed and taken in every step; False leaves malloc as it is.
     Raises HybridPSError, from any method, with nothing changed.
@@ -66,7 +67,7 @@ class Client:
                  gradients: str = "separate", optimizer_device: str = "auto",
                  group: Group | None = None, shard: bool = True,
                  spill: str | None = None, keep_heap: bool = True, seed: int = 0,
-                 plan_ahead: int = 0, heat: Sequence[float] = (0, 0, 0, 0)) -> None:
+                 plan_ahead: int = 0, heat: Sequence[float] | None = None) -> None:
         if gradients not in ("separate", "reuse"):
             raise HybridPSError(f"gradients is {gradients!r}, it may be 'separate' or 'reuse'")
         if optimizer_device not in ("auto", "host", "device"):

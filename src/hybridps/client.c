@@ -89,6 +89,12 @@ static hl_status check_tuning(const hybridps_options *o)
         return hl_fail(HL_EINVAL,
                        "heat's alpha %g, beta %g, window %g, tau %g: none may be negative",
                        o->heat_alpha, o->heat_beta, o->heat_window, o->heat_tau);
+    int given = o->heat_alpha > 0 || o->heat_beta > 0 || o->heat_window > 0 || o->heat_tau > 0;
+    if (given && !(o->heat_window > 0 && o->heat_tau > 0))
+        return hl_fail(HL_EINVAL,
+                       "heat's alpha %g, beta %g, window %g, tau %g: window and tau must be above "
+                       "0, or all four 0 for the defaults",
+                       o->heat_alpha, o->heat_beta, o->heat_window, o->heat_tau);
     return HL_OK;
 }
 

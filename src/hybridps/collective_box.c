@@ -230,7 +230,8 @@ hl_status hl_mail_line_open(struct hl_mail_box *b, const char *address, int stal
     struct hl_put_queue_opts o = {.connect = {.address = address,
                                               .stall_ms = stall_ms,
                                               .mode = HL_NET_ASK,
-                                              .cancel = &l->cancel},
+                                              .cancel = &l->cancel,
+                                              .abandon = &l->cancel},
                                   .batch_ms = -1,
                                   .cancel = &l->cancel};
     hl_status st = hl_put_queue_open(&o, &l->queue);

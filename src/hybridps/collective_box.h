@@ -54,7 +54,7 @@ hl_status hl_mail_send(struct hl_mail_line *l, uint64_t group, int from, uint64_
                        const void *data, size_t size, int timeout_ms) HL_CHECK;
 /* 1 while the last send is under way, else *st is its end, and *words what went wrong. */
 int hl_mail_sending(struct hl_mail_line *l, hl_status *st, const char **words);
-/* What is in line is given up; what is under way comes to its end. NULL is allowed. */
+/* What is in line or under way is given up, soon. NULL is allowed. */
 void hl_mail_line_close(struct hl_mail_line *l);
 
 #endif

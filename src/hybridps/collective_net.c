@@ -564,6 +564,8 @@ static void close_net(void *arg)
     struct hl_collective_net *g = arg;
     if (g->pid != getpid()) /* a fork has neither the threads nor the connections */
         return;
+    if (g->ranks != NULL) /* what was said last; a rank that stands still has had its time */
+        wait_lines(g, hl_now_ns() + LAST_MS * HL_NS_PER_MS);
     for (int r = 0; r < g->world && g->ranks != NULL; r++) {
         hl_mail_line_close(g->ranks[r].line);
         free(g->ranks[r].got);

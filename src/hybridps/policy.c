@@ -93,10 +93,12 @@ hl_status hl_policy_create(const char *name, const struct hl_policy_options *opt
     p->rule = rule;
     if (options != NULL)
         p->o = *options;
-    p->o.alpha = p->o.alpha > 0 ? p->o.alpha : 0.7;
-    p->o.beta = p->o.beta > 0 ? p->o.beta : 0.3;
-    p->o.window = p->o.window > 0 ? p->o.window : 300;
-    p->o.tau = p->o.tau > 0 ? p->o.tau : 60;
+    if (!(p->o.window > 0)) {
+        p->o.alpha = 0.7;
+        p->o.beta = 0.3;
+        p->o.window = 300;
+        p->o.tau = 60;
+    }
     *out = p;
     return HL_OK;
 }

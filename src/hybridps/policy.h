@@ -21,11 +21,9 @@
 struct hl_policy;
 struct hl_chunk_plan;
 
-/* Zero takes the default. */
 struct hl_policy_options {
-    double alpha, beta;         /* 0.7, 0.3 */
-    double window;              /* T: 300 */
-    double tau;                 /* 60 */
+    /* Of heat, as they are, tau above 0; with window (T) 0 all four are 0.7, 0.3, 300, 60. */
+    double alpha, beta, window, tau;
     uint64_t seed;              /* of random */
     struct hl_chunk_plan *plan; /* of opt; NULL = none yet */
 };

@@ -106,6 +106,7 @@ struct hl_net_connect_opts {
     const struct hl_net_ops *ops; /* NULL: UCX */
     int rdma_only;                /* fail where it would do without RDMA */
     const atomic_int *cancel;     /* NULL, or the connect gives up soon after it was set */
+    const atomic_int *abandon;    /* likewise what is under way afterwards; outlives the client */
 };
 
 /* Numbers of the chunks that arrived with a wrong checksum. */

@@ -147,7 +147,7 @@ static void send_batch(struct hl_put_queue *q, size_t count, uint64_t deadline_n
             q->items[i].status = st;
             snprintf(q->items[i].words, q->items[i].words_cap, "%s", hl_error_text());
         }
-    if (st == HL_EUNAVAIL || st == HL_ETIMEDOUT || st == HL_EPROTO) {
+    if (st == HL_EUNAVAIL || st == HL_ETIMEDOUT || st == HL_EPROTO || st == HL_ECANCELED) {
         hl_net_close(q->client);
         q->client = NULL;
     }

@@ -322,7 +322,7 @@ static hl_status connect_by(const struct hl_net_connect_opts *opts, const struct
         return st;
     }
     c->stall_ns = (uint64_t)opts->stall_ms * HL_NS_PER_MS;
-    c->cancel = NULL;
+    c->cancel = opts->abandon;
     *out = c;
     return HL_OK;
 }

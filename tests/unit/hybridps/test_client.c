@@ -101,6 +101,13 @@ static void test_tuning_is_checked_and_used(void **state)
     o = (hybridps_options){.device = "emu:64KiB", .policy = "heat", .heat_tau = -1};
     assert_int_equal(hybridps_open(&o, &h), HL_EINVAL);
     assert_non_null(strstr(hl_error_text(), "tau -1"));
+    o = (hybridps_options){.device = "emu:64KiB", .policy = "heat", .heat_alpha = 1};
+    assert_int_equal(hybridps_open(&o, &h), HL_EINVAL);
+    assert_non_null(strstr(hl_error_text(), "window and tau must be above 0"));
+    o = (hybridps_options){
+        .device = "emu:64KiB", .policy = "heat", .heat_beta = 1, .heat_window = 9, .heat_tau = 9};
+    OK(hybridps_open(&o, &h));
+    hybridps_close(h);
     o = (hybridps_options){.device = "emu:64KiB", .plan_ahead = 4, .host_bytes = 1 << 20};
     OK(hybridps_open(&o, &h));
     OK(hybridps_stats(h, &s));

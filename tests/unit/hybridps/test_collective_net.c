@@ -7,7 +7,10 @@
 
 #include <arpa/inet.h>
 #include <cmocka.h>
+#include <poll.h>
+#include <pthread.h>
 #include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -239,25 +242,88 @@ static int stands_still(int rank, int world)
     return 0;
 }
 
+static pid_t still; /* the rank that stands still */
+static int told[2]; /* a pipe: the other one has all it needs */
+
+static int is_stopped(pid_t pid)
+{
+    char path[64], text[256] = "";
+    snprintf(path, sizeof(path), "/proc/%d/stat", (int)pid);
+    FILE *f = fopen(path, "r");
+    if (f != NULL && fgets(text, sizeof(text), f) == NULL)
+        text[0] = '\0';
+    if (f != NULL)
+        fclose(f);
+    const char *state = strrchr(text, ')');
+    return state != NULL && state[2] == 'T';
+}
+
+static void *cancels_in_the_middle(void *group)
+{
+    poll(NULL, 0, 500); /* of a message that nobody takes */
+    hybridps_group_cancel(group);
+    return NULL;
+}
+
+static int closes_soon(int rank, int world)
+{
+    static float x[2 << 20];
+    pthread_t thread;
+    hybridps_group *g = meet(rank, world, 60000);
+    WANT(g != NULL);
+    if (rank == 1) {
+        char byte;
+        WANT(hybridps_group_allreduce(g, "x", x, 4, HYBRIDPS_F32, 0) == 0);
+        WANT(read(told[0], &byte, 1) == 1); /* meanwhile its threads confirm what has come */
+        WANT(raise(SIGSTOP) == 0);
+        _exit(0);
+    }
+    WANT(hybridps_group_allreduce(g, "x", x, 4, HYBRIDPS_F32, 0) == 0);
+    WANT(write(told[1], "x", 1) == 1);
+    while (!is_stopped(still)) /* the alarm ends it */
+        poll(NULL, 0, 5);
+    WANT(pthread_create(&thread, NULL, cancels_in_the_middle, g) == 0);
+    WANT(hybridps_group_broadcast(g, "weights", x, sizeof(x), 0) == HELIOS_ECANCELED);
+    pthread_join(thread, NULL);
+    uint64_t began = hl_now_ns();
+    hybridps_group_close(g);
+    WANT(hl_now_ns() - began < UINT64_C(8) * HL_NS_PER_S);
+    return 0;
+}
+
 /* A child of a child is stopped; who waits for it tells. */
-static void a_rank_that_stands_still_is_named_at_the_deadline(void **state)
+static void with_one_that_stops(int (*fn)(int rank, int world))
 {
     int status;
-    (void)state;
     new_address();
-    pid_t stopped = fork();
-    if (stopped == 0)
-        _exit(stands_still(1, 2));
+    assert_int_equal(pipe(told), 0);
+    still = fork();
+    if (still == 0)
+        _exit(fn(1, 2));
     pid_t waits = fork();
     if (waits == 0) {
         alarm(CHILD_S);
-        _exit(stands_still(0, 2));
+        _exit(fn(0, 2));
     }
-    assert_true(stopped > 0 && waits > 0);
+    assert_true(still > 0 && waits > 0);
     assert_int_equal(waitpid(waits, &status, 0), waits);
-    assert_int_equal(kill(stopped, SIGKILL), 0);
-    assert_int_equal(waitpid(stopped, NULL, 0), stopped);
+    assert_int_equal(kill(still, SIGKILL), 0);
+    assert_int_equal(waitpid(still, NULL, 0), still);
+    close(told[0]);
+    close(told[1]);
     assert_int_equal(status, 0);
+}
+
+static void a_group_closes_soon_while_a_rank_stands_still_in_a_message(void **state)
+{
+    (void)state;
+    with_one_that_stops(closes_soon);
+}
+
+static void a_rank_that_stands_still_is_named_at_the_deadline(void **state)
+{
+    (void)state;
+    with_one_that_stops(stands_still);
 }
 
 static int says_another_world(int rank, int world)
@@ -298,6 +364,7 @@ int main(void)
         cmocka_unit_test(ranks_that_call_different_things_are_told_what_each_called),
         cmocka_unit_test(a_rank_that_died_is_found_long_before_the_deadline_and_named),
         cmocka_unit_test(a_rank_that_stands_still_is_named_at_the_deadline),
+        cmocka_unit_test(a_group_closes_soon_while_a_rank_stands_still_in_a_message),
         cmocka_unit_test(
             joining_fails_with_who_is_missing_or_says_otherwise), /* uses the network */
     };

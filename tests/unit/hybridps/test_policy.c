@@ -57,7 +57,7 @@ static void test_fifo_looks_at_arrival_and_lru_at_use(void **state)
 /* 0.7 * N / T + 0.3 * exp(-dt / tau), as the platform scores shards. */
 static void test_heat_is_the_platforms_score(void **state)
 {
-    struct hl_policy_options o = {.window = 10, .tau = 4};
+    struct hl_policy_options o = {.alpha = 0.7, .beta = 0.3, .window = 10, .tau = 4};
     struct hl_policy *p = policy("heat", &o);
     (void)state;
     for (uint64_t now = 1; now <= 12; now++)
@@ -72,6 +72,16 @@ static void test_heat_is_the_platforms_score(void **state)
     p = policy("heat", &o);
     hl_policy_used(p, 2, 1);
     assert_float_equal(hl_policy_rank(p, 2, 5, 0), -(0.1 / 10 + 0.9 * exp(-1.0)), 1e-6);
+    hl_policy_destroy(p);
+    o = (struct hl_policy_options){.window = 10, .tau = 4, .beta = 1}; /* a weight of nothing */
+    p = policy("heat", &o);
+    hl_policy_used(p, 2, 1);
+    assert_float_equal(hl_policy_rank(p, 2, 5, 0), -exp(-1.0), 1e-6);
+    hl_policy_destroy(p);
+    o = (struct hl_policy_options){0};
+    p = policy("heat", &o);
+    hl_policy_used(p, 2, 1);
+    assert_float_equal(hl_policy_rank(p, 2, 61, 0), -(0.7 / 300 + 0.3 * exp(-1.0)), 1e-6);
     hl_policy_destroy(p);
 }
 
