@@ -25,8 +25,8 @@ static const struct hl_option rows[] = {
      "bf16|fp16|fp32", AT(dtype), 0},
     {"gradients", "--gradients", "separate", "Beside the parameters, or over them.", HL_OPT_ENUM, 0,
      0, "separate|reuse", AT(gradients), 0},
-    {"world", "--world", "1", "Processes that share the model's data.", HL_OPT_INT, 1, 1000000,
-     NULL, AT(world), 0},
+    {"world", "--world", "1", "Processes that train it; they share the optimizer's state.",
+     HL_OPT_INT, 1, 1000000, NULL, AT(world), 0},
     {"granule", "--granule", "2MiB", "Of the device's memory; 2 MiB on CUDA.", HL_OPT_BYTES, 64,
      (int64_t)1 << 30, NULL, AT(granule), 0},
     {"chunk", "--chunk", "0", "Bytes of a chunk; 0: the size that wastes least.", HL_OPT_BYTES, 0,
@@ -87,9 +87,13 @@ static hl_status read_model(struct cli *cli, const char *text, struct hl_estimat
     return hl_estimate_of_count(count, out);
 }
 
-static uint64_t share(uint64_t bytes, int64_t world)
+/* Host memory of one process, in chunks. */
+static uint64_t per_process(const struct estimate_args *a, const struct hl_estimate *e)
 {
-    return (bytes + (uint64_t)world - 1) / (uint64_t)world;
+    uint64_t sum = 0;
+    for (int k = 0; k < HYBRIDPS_KINDS; k++)
+        sum += hl_estimate_share(e->allocated[k], k, (uint64_t)a->world);
+    return sum;
 }
 
 static json_t *estimate_json(const struct estimate_args *a, const struct hl_estimate *e)
@@ -105,10 +109,10 @@ static json_t *estimate_json(const struct estimate_args *a, const struct hl_esti
         (json_int_t)e->parameters, "dtype", a->dtype, "world", (json_int_t)a->world, "gradients",
         a->gradients, "kinds", list, "bytes", (json_int_t)e->total, "chunks", "bytes",
         (json_int_t)e->layout.chunk_bytes, "count", (json_int_t)e->layout.chunks, "utilisation",
-        hl_layout_utilisation(&e->layout), "l2", "bytes", (json_int_t)e->layout.allocated,
-        "perProcess", (json_int_t)share(e->layout.allocated, a->world), "l1", "smallest",
-        (json_int_t)e->smallest, "widest", e->modules[e->widest], "everything",
-        (json_int_t)share(e->layout.allocated, a->world));
+        hl_layout_utilisation(&e->layout), "l2", "bytes",
+        (json_int_t)(per_process(a, e) * (uint64_t)a->world), "perProcess",
+        (json_int_t)per_process(a, e), "l1", "smallest", (json_int_t)e->smallest, "widest",
+        e->modules[e->widest], "everything", (json_int_t)per_process(a, e));
     if (e->layers > 0)
         json_object_set_new(doc, "assumed",
                             json_pack("{s:I s:I}", "layers", (json_int_t)e->layers, "hidden",
@@ -127,12 +131,12 @@ static hl_status print_text(const struct estimate_args *a, const struct hl_estim
         cli_cell(&t, "%s", kinds[k]);
         cli_cell(&t, "%" PRIu64, e->per_parameter[k]);
         cli_cell_bytes(&t, e->bytes[k]);
-        cli_cell_bytes(&t, share(e->bytes[k], a->world));
+        cli_cell_bytes(&t, hl_estimate_share(e->bytes[k], k, (uint64_t)a->world));
     }
     cli_cell(&t, "host (L2), in chunks");
     cli_cell(&t, "-");
-    cli_cell_bytes(&t, e->layout.allocated);
-    cli_cell_bytes(&t, share(e->layout.allocated, a->world));
+    cli_cell_bytes(&t, per_process(a, e) * (uint64_t)a->world);
+    cli_cell_bytes(&t, per_process(a, e));
     cli_cell(&t, "device (L1), smallest");
     cli_cell(&t, "-");
     cli_cell(&t, "-");

@@ -7,9 +7,9 @@
 #include <string.h>
 
 #define TENSORS_MAX ((size_t)1 << 24)
-#define CHUNK_LEAST ((uint64_t)4 << 20) /* shorter copies don't reach the link's rate */
-#define CHUNK_MOST  ((uint64_t)512 << 20)
-#define ASPECT      64 /* width / depth of an assumed model */
+#define CHUNK_LEAST ((uint64_t)4 << 20)  /* shorter copies don't reach the link's rate */
+#define CHUNK_MOST  ((uint64_t)64 << 20) /* as a client: longer ones only pin more of the device */
+#define ASPECT      64                   /* width / depth of an assumed model */
 
 void hl_estimate_fini(struct hl_estimate *e)
 {
@@ -197,15 +197,25 @@ static uint64_t round_up(uint64_t n, uint64_t unit)
     return (n + unit - 1) / unit * unit;
 }
 
+uint64_t hl_estimate_share(uint64_t bytes, int kind, uint64_t world)
+{
+    if (kind == HYBRIDPS_PARAM || kind == HYBRIDPS_GRAD)
+        return bytes;
+    return bytes / world + (bytes % world != 0);
+}
+
 /* A chunk is as long as the layout says, or as its only tensor. */
-static void chunk_lengths(const struct hl_estimate *e, const struct hl_layout_item *items, size_t n,
+static void chunk_lengths(struct hl_estimate *e, const struct hl_layout_item *items, size_t n,
                           uint64_t granule, const uint32_t *chunk_of, uint64_t *out)
 {
     for (size_t i = 0; i < n; i++) {
         uint64_t length = e->layout.chunk_bytes;
         if (items[i].bytes > length)
             length = round_up(items[i].bytes, granule);
-        out[chunk_of[i]] = length > out[chunk_of[i]] ? length : out[chunk_of[i]];
+        if (length > out[chunk_of[i]]) {
+            e->allocated[items[i].kind] += length - out[chunk_of[i]];
+            out[chunk_of[i]] = length;
+        }
     }
 }
 

@@ -36,10 +36,14 @@ class Estimate(unittest.TestCase):
             single = json.loads(estimate(path, "--dtype", "fp32", "-o", "json"))
             self.assertEqual([k["perParameter"] for k in single["kinds"]], [4, 4, 4, 4])
 
-    def test_a_number_of_parameters_is_shared_by_the_world(self):
+    def test_the_world_shares_the_optimizer_s_state(self):
         doc = json.loads(estimate("1.5B", "--world", 3, "-o", "json"))
+        alone = json.loads(estimate("1.5B", "-o", "json"))
         self.assertEqual(doc["parameters"], 1500000000)
-        self.assertEqual(doc["l2"]["perProcess"], -(-doc["l2"]["bytes"] // 3))
+        self.assertEqual(doc["l2"]["perProcess"] * 3, doc["l2"]["bytes"])
+        self.assertGreaterEqual(doc["l2"]["perProcess"], 1500000000 * (2 + 2 + (4 + 4 + 4) / 3))
+        self.assertLess(doc["l2"]["perProcess"], 1.05 * 1500000000 * 8)
+        self.assertGreaterEqual(alone["l2"]["bytes"], alone["bytes"])
         self.assertGreater(doc["assumed"]["layers"], 0)
         self.assertIn("device (L1), smallest", estimate("1.5B"))
 
