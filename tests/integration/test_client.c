@@ -379,31 +379,39 @@ static void a_daemon_that_hangs_ends_in_the_deadline(void **state)
     }
 }
 
-#define QUICK_MS  100
-#define NOTICED_S 1.0
-#define SLACK_S   0.5 /* of a busy machine */
+#define PATIENCE_MS 5000
+#define NOTICED_S   1.0
 
-/* From the blow to the first read that fails. Each read has QUICK_MS, so the time is that of the
- * notice and not of the reads' own patience. */
+/* Until none of its threads runs any more, which on a busy machine is not at once. */
+static void strike_owner(int sig)
+{
+    siginfo_t info;
+    assert_int_equal(kill(world.pid, sig), 0);
+    assert_int_equal(waitid(P_PID, (id_t)world.pid, &info, WSTOPPED | WEXITED | WNOWAIT), 0);
+}
+
+/* How long after the blow the last read began that succeeded. When it began is ours to say: one
+ * that the machine keeps waiting does not count against the notice, one that begins too late does,
+ * however busy the machine is; nor does the patience of the read that fails. */
 static double mapped_reads_until_noticed(int sig)
 {
-    helios_client *c = world_client(&world, "shm", QUICK_MS, -1);
+    helios_client *c = world_client(&world, "shm", PATIENCE_MS, -1);
     helios_shard s = put_part(c, 85, NULL);
     char byte;
     int st = HELIOS_OK;
-    double start = now_s();
+    double start = now_s(), began, last;
     while (st == HELIOS_OK && now_s() < start + 0.3) /* long after it was connected */
         st = helios_get_range(c, s.id, 0, &byte, 1);
     assert_int_equal(st, HELIOS_OK);
-    start = now_s();
-    kill(world.pid, sig);
-    while (st == HELIOS_OK && now_s() < start + 20)
-        st = helios_get_range(c, s.id, 0, &byte, 1);
-    double took = now_s() - start;
+    strike_owner(sig);
+    start = last = now_s();
+    while (began = now_s(),
+           (st = helios_get_range(c, s.id, 0, &byte, 1)) == HELIOS_OK && began < start + 20)
+        last = began;
     assert_true(st == HELIOS_EUNAVAIL || st == HELIOS_ETIMEDOUT || st == HELIOS_ESTALE);
     assert_non_null(strstr(helios_last_error(), world.address));
     helios_close(c);
-    return took;
+    return last - start;
 }
 
 static void a_mapped_pool_whose_owner_is_killed_or_frozen_is_noticed_within_a_second(void **state)
@@ -426,7 +434,7 @@ static void a_mapped_pool_whose_owner_is_killed_or_frozen_is_noticed_within_a_se
         helios_client *c = world_client(&world, "shm", 0, 0); /* it serves again */
         (void)put_part(c, 86, NULL);
         helios_close(c);
-        assert_true(took < NOTICED_S + SLACK_S);
+        assert_true(took < NOTICED_S);
         fault_noticed("shm", blows[i].name, "noticed", (uint64_t)(took * 1e9));
     }
 }

@@ -7,12 +7,14 @@
 
 #include <cmocka.h>
 
+#include <fcntl.h>
 #include <poll.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -232,7 +234,16 @@ static void a_full_pool_and_none_at_all_are_said_and_what_is_there_stays(void **
     hybridps_close(c.h);
 }
 
-/* A child that spills once it may, says so, and waits to be killed. */
+/* ---- children, forked before there are threads: ThreadSanitizer lets others start none ---- */
+
+struct child {
+    pid_t pid;
+    int go, ready; /* a byte tells it to go on; one comes when it has spilled */
+};
+
+static struct child to_be_killed, to_be_stopped;
+
+/* Spills, says so, and waits to be killed. */
 static void spill_and_wait(const struct world *w, int go, int ready)
 {
     struct client c;
@@ -244,34 +255,7 @@ static void spill_and_wait(const struct world *w, int go, int ready)
         pause();
 }
 
-static void a_killed_client_leaves_nothing_in_the_pool(void **state)
-{
-    (void)state;
-    struct world w;
-    int status, ready[2], go[2];
-    char byte;
-    name_world(&w, CAPACITY);
-    assert_int_equal(pipe(ready), 0);
-    assert_int_equal(pipe(go), 0);
-    pid_t child = fork(); /* first of all tests: ThreadSanitizer wants no threads before it */
-    if (child == 0)
-        spill_and_wait(&w, go[0], ready[1]);
-    close(ready[1]);
-    owner_start(&w);
-    assert_int_equal(write(go[1], "x", 1), 1);
-    assert_int_equal(read(ready[0], &byte, 1), 1);
-    assert_int_equal(used(&w), (TENSORS - 2) * hl_pool_units(BYTES) * HL_POOL_UNIT);
-    kill(child, SIGKILL);
-    assert_int_equal(waitpid(child, &status, 0), child);
-    assert_true(WIFSIGNALED(status));
-    wait_until_empty(&w);
-    close(ready[0]);
-    close(go[0]);
-    close(go[1]);
-    world_end(&w);
-}
-
-/* A child that spills, and looks at everything when it is told to. */
+/* Spills, and looks at everything when it is told to. */
 static void spill_and_look(const struct world *w, int go, int ready)
 {
     struct client c;
@@ -285,35 +269,77 @@ static void spill_and_look(const struct world *w, int go, int ready)
     _exit(0);
 }
 
+static struct child child_start(void (*run)(const struct world *, int go, int ready))
+{
+    struct world w;
+    int go[2], ready[2];
+    name_world(&w, CAPACITY);
+    assert_int_equal(pipe2(go, O_CLOEXEC), 0);
+    assert_int_equal(pipe2(ready, O_CLOEXEC), 0);
+    pid_t pid = fork();
+    if (pid == 0) {
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        run(&w, go[0], ready[1]);
+    }
+    assert_true(pid > 0);
+    close(go[0]);
+    close(ready[1]); /* so that its death ends our read */
+    return (struct child){pid, go[1], ready[0]};
+}
+
+static int start_children(void **state)
+{
+    (void)state;
+    to_be_killed = child_start(spill_and_wait);
+    to_be_stopped = child_start(spill_and_look);
+    return 0;
+}
+
+static void child_spill(const struct child *c, struct world *w)
+{
+    char byte;
+    assert_int_equal(write(c->go, "x", 1), 1);
+    assert_int_equal(read(c->ready, &byte, 1), 1);
+    assert_int_equal(used(w), (TENSORS - 2) * hl_pool_units(BYTES) * HL_POOL_UNIT);
+}
+
+static int child_end(const struct child *c)
+{
+    int status;
+    assert_int_equal(waitpid(c->pid, &status, 0), c->pid);
+    close(c->go);
+    close(c->ready);
+    return status;
+}
+
+static void a_killed_client_leaves_nothing_in_the_pool(void **state)
+{
+    (void)state;
+    struct world w;
+    world_start(&w, CAPACITY);
+    child_spill(&to_be_killed, &w);
+    kill(to_be_killed.pid, SIGKILL);
+    assert_true(WIFSIGNALED(child_end(&to_be_killed)));
+    wait_until_empty(&w);
+    world_end(&w);
+}
+
 static void a_stopped_client_finds_its_chunks_after_a_restart(void **state)
 {
     (void)state;
     struct world w;
-    int status, ready[2], go[2];
-    char byte;
-    name_world(&w, CAPACITY);
-    assert_int_equal(pipe(ready), 0);
-    assert_int_equal(pipe(go), 0);
-    pid_t child = fork();
-    if (child == 0)
-        spill_and_look(&w, go[0], ready[1]);
-    owner_start(&w);
-    assert_int_equal(write(go[1], "x", 1), 1);
-    assert_int_equal(read(ready[0], &byte, 1), 1);
-    assert_int_equal(kill(child, SIGSTOP), 0);
-    assert_int_equal(waitpid(child, &status, WUNTRACED), child);
+    int status;
+    world_start(&w, CAPACITY);
+    child_spill(&to_be_stopped, &w);
+    assert_int_equal(kill(to_be_stopped.pid, SIGSTOP), 0);
+    assert_int_equal(waitpid(to_be_stopped.pid, &status, WUNTRACED), to_be_stopped.pid);
     owner_end(&w);
     owner_start(&w);
     pool_end_leases(w.pool, hl_now_ns() + 60 * HL_NS_PER_S); /* a minute later */
-    assert_int_equal(kill(child, SIGCONT), 0);
-    assert_int_equal(write(go[1], "x", 1), 1);
-    assert_int_equal(waitpid(child, &status, 0), child);
-    assert_int_equal(status, 0);
+    assert_int_equal(kill(to_be_stopped.pid, SIGCONT), 0);
+    assert_int_equal(write(to_be_stopped.go, "x", 1), 1);
+    assert_int_equal(child_end(&to_be_stopped), 0);
     wait_until_empty(&w);
-    for (int i = 0; i < 2; i++) {
-        close(ready[i]);
-        close(go[i]);
-    }
     world_end(&w);
 }
 
@@ -389,5 +415,5 @@ int main(void)
         cmocka_unit_test(chunks_outlive_a_restart_of_the_pools_owner),
         cmocka_unit_test(what_is_damaged_or_lost_below_is_said_and_kept_apart),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return cmocka_run_group_tests(tests, start_children, NULL);
 }
