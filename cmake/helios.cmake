@@ -114,6 +114,8 @@ endfunction()
 # tests/unit/MODULE/test_X.c (.cpp where it speaks to generated C++) tests src/MODULE;
 # tests/integration/test_X.c may use every module.
 function(hl_tests)
+  add_library(shm_left OBJECT ${CMAKE_SOURCE_DIR}/tests/support/shm_left.c)
+  target_link_libraries(shm_left PRIVATE hl_options)
   # A CUDA driver for tests, loaded by dlopen as the real one is.
   add_library(cuda_stub SHARED ${CMAKE_SOURCE_DIR}/tests/support/cuda_stub.c
     ${CMAKE_SOURCE_DIR}/tests/support/cuda_stub_copy.c ${CMAKE_SOURCE_DIR}/tests/support/cuda_stub_run.c)
@@ -136,7 +138,7 @@ function(hl_tests)
     get_filename_component(dir ${source} DIRECTORY)
     get_filename_component(module ${dir} NAME)
     get_filename_component(name ${source} NAME_WE)
-    hl_test(${module}_${name} ${source} unit 60 hl_${module})
+    hl_test(${module}_${name} ${source} unit 180 hl_${module})
   endforeach()
   # Where CUDA is installed, our declarations of its driver are held against its own.
   find_path(HL_CUDA_INCLUDE cuda.h PATHS /usr/local/cuda/include)
@@ -154,7 +156,7 @@ function(hl_tests)
     foreach(dep ${HL_CMD_DEPS})
       list(APPEND libs hl_${dep})
     endforeach()
-    hl_test(integration_${name} ${source} integration 120 ${libs})
+    hl_test(integration_${name} ${source} integration 360 ${libs})
   endforeach()
   foreach(name mem_test_device mem_test_device_cuda mem_test_plank mem_test_tier_conformance
           integration_test_store_route)
@@ -214,9 +216,9 @@ endfunction()
 
 function(hl_test name source label timeout)
   if(HELIOS_SANITIZE)
-    math(EXPR timeout "${timeout} * 6")
+    math(EXPR timeout "${timeout} * 3")
   endif()
-  add_executable(${name} ${source})
+  add_executable(${name} ${source} $<TARGET_OBJECTS:shm_left>)
   target_link_libraries(${name} PRIVATE ${ARGN} PkgConfig::CMOCKA PkgConfig::JANSSON)
   target_include_directories(${name} PRIVATE ${CMAKE_SOURCE_DIR}/tests)
   if(source MATCHES "\\.cpp$")

@@ -12,10 +12,13 @@
 #include "base/log.h"
 #include "core/json.h"
 #include "core/route.h"
+#include "hybridps/manager_sweep.h"
 #include "hybridps/manager_usage.h"
 
 #define LOCK_MS 1000
 #define REAP_MS 200
+#define IDLE_MS                                                                                    \
+    60000 /* an Agent that is started again may still have ranks that are about to come */
 
 struct chunks {
     struct hl_manager_table table;
@@ -54,6 +57,16 @@ static void make_name(const char *node, const char *state_dir, char *out, size_t
              hl_crc32(0, path, strlen(path)));
 }
 
+/* What Agents left that were killed and did not come back. */
+static void sweep(void)
+{
+    char begin[32];
+    snprintf(begin, sizeof(begin), "helios-%u-", (unsigned)getuid());
+    size_t n = hl_manager_sweep(begin, ".chunks", IDLE_MS);
+    if (n > 0)
+        hl_info("took away %zu tables of chunks whose Agents and ranks are dead", n);
+}
+
 hl_status chunks_open(const char *node, const char *state_dir, const json_t *slots, uint64_t limit,
                       struct chunks **out)
 {
@@ -61,6 +74,7 @@ hl_status chunks_open(const char *node, const char *state_dir, const json_t *slo
     struct chunks *c = calloc(1, sizeof(*c));
     if (c == NULL)
         return hl_fail(HL_ENOMEM, "table of chunks");
+    sweep();
     make_name(node, state_dir, c->name, sizeof(c->name));
     c->limited = limit > 0;
     struct hl_manager_options o = {.name = c->name,

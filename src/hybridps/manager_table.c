@@ -199,7 +199,7 @@ static hl_status make_table(struct hl_manager_table *t, const struct hl_manager_
     return HL_OK;
 }
 
-static hl_status check_layout(const struct hl_manager_table *t)
+hl_status hl_manager_check_layout(const struct hl_manager_table *t)
 {
     const struct hl_manager_shared *s = t->s;
     if (s->magic != MAGIC)
@@ -283,7 +283,7 @@ static hl_status join(struct hl_manager_table *t, const struct hl_manager_option
     t->s = p;
     if (t->s->magic == 0)
         HL_TRY(make_table(t, o));
-    HL_TRY(check_layout(t));
+    HL_TRY(hl_manager_check_layout(t));
     HL_TRY(hl_manager_reap(t, &freed));
     if (registered(t) == 0 && o->capacity != NULL) {
         __atomic_store_n(&t->s->magic, 0, __ATOMIC_RELEASE);

@@ -85,6 +85,9 @@ void hl_manager_table_close(struct hl_manager_table *t);
 hl_status hl_manager_lock(struct hl_manager_table *t, uint32_t device) HL_CHECK;
 void hl_manager_unlock(struct hl_manager_table *t, uint32_t device);
 
+/* Of a mapped table: HL_EPROTO, HL_EUNSUPPORTED. */
+hl_status hl_manager_check_layout(const struct hl_manager_table *t) HL_CHECK;
+
 /* Gives back what dead processes had; *freed bytes, in use and reserved. */
 hl_status hl_manager_reap(struct hl_manager_table *t, uint64_t *freed) HL_CHECK;
 /* The same, where nobody has looked for reap_ms. */

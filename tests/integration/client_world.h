@@ -91,7 +91,7 @@ static void world_wait(struct world *w)
 static void world_start(struct world *w, const char *size)
 {
     *w = (struct world){.size = size};
-    snprintf(w->dir, sizeof(w->dir), "/tmp/helios-test-client-XXXXXX");
+    snprintf(w->dir, sizeof(w->dir), "/tmp/helios-test-client-%d-XXXXXX", (int)getpid());
     assert_non_null(mkdtemp(w->dir));
     snprintf(w->pool, sizeof(w->pool), "/dev/shm/%s.pool", strrchr(w->dir, '/') + 1);
     snprintf(w->socket, sizeof(w->socket), "%s/l3.sock", w->dir);

@@ -26,6 +26,7 @@
 #include "base/clock.h"
 #include "base/crc32.h"
 #include "core/json.h"
+#include "hybridps/manager_sweep.h"
 #include "mem/l3_client.h"
 #include "os/file.h"
 #include "rpc/rpc.h"
@@ -293,24 +294,24 @@ static void import_model(struct world *w, const char *name)
     }
 }
 
-/* A shard of that many bytes of noise in the pool, in a version of the model that becomes visible.
- */
+/* A shard of that many bytes of noise in the pool, in a version of the model that becomes visible;
+ * begun before the bytes are there, as writers do, or the Controller's sweep may free them. */
 static struct hl_id make_shard(struct world *w, size_t size, uint64_t seed)
 {
     struct hl_l3_staging s;
     struct hl_pool_ref ref;
     uint8_t *bytes = noise(size, seed);
     char part[32];
-    assert_int_equal(hl_l3_staging_open(size, &s), HL_OK);
-    memcpy(s.ptr, bytes, size);
-    free(bytes);
-    assert_int_equal(hl_l3_put(w->pool, &s, size, MS, &ref), HL_OK);
-    hl_l3_staging_close(&s);
     json_t *r = must(w, CONTROLLER, "beginVersion",
                      json_pack("{s:s s:s s:i s:i s:i}", "model", "toy", "job", "", "attempt", 1,
                                "step", ++w->parts, "world", 1));
     w->version = hl_json_int(r, "version", -1);
     json_decref(r);
+    assert_int_equal(hl_l3_staging_open(size, &s), HL_OK);
+    memcpy(s.ptr, bytes, size);
+    free(bytes);
+    assert_int_equal(hl_l3_put(w->pool, &s, size, MS, &ref), HL_OK);
+    hl_l3_staging_close(&s);
     snprintf(part, sizeof(part), "layer-%04d", w->parts);
     json_t *shard = json_pack("{s:s s:i s:i s:s s:I s:I s:i}", "id", hl_id_format(ref.id).s, "pp",
                               0, "tp", 0, "part", part, "sizeBytes", (json_int_t)size, "crc32",
@@ -419,7 +420,7 @@ static void wait_l3(struct world *w)
 static void world_begin(struct world *w, const struct world_opts *o)
 {
     *w = (struct world){.version = -1};
-    snprintf(w->dir, sizeof(w->dir), "/tmp/helios-test-store-XXXXXX");
+    snprintf(w->dir, sizeof(w->dir), "/tmp/helios-test-store-%d-XXXXXX", (int)getpid());
     assert_non_null(mkdtemp(w->dir));
     assert_int_equal(hl_rpc_create(&w->rpc), HL_OK);
     world_args(w, o);
@@ -435,6 +436,20 @@ static void world_begin(struct world *w, const struct world_opts *o)
     wait_nodes(w, NODES);
     wait_l3(w);
     import_model(w, "toy");
+}
+
+/* What the Agents had in shared memory for their ranks' chunks, once they have been killed. */
+static void sweep_chunks(const struct world *w)
+{
+    for (int i = 0; i < NODES; i++) {
+        char state[96], path[PATH_MAX], begin[48], end[32];
+        snprintf(state, sizeof(state), "%s/node-%d", w->dir, i);
+        if (realpath(state, path) == NULL)
+            continue;
+        snprintf(begin, sizeof(begin), "helios-%u-node-%d-", (unsigned)getuid(), i);
+        snprintf(end, sizeof(end), "-%08x.chunks", hl_crc32(0, path, strlen(path)));
+        hl_manager_sweep(begin, end, 0);
+    }
 }
 
 static void world_end(struct world *w)
@@ -454,6 +469,7 @@ static void world_end(struct world *w)
         snprintf(path, sizeof(path), "/dev/shm/%s%s", base, files[i]);
         unlink(path);
     }
+    sweep_chunks(w);
     assert_int_equal(hl_dir_remove(w->dir), HL_OK);
 }
 

@@ -55,7 +55,7 @@ def ranks(note):
 def pool_pages(note):
     for cpu in ("0", "3"):  # from either node: a page that nobody bound comes from the toucher's
         done = subprocess.run(["taskset", "-c", cpu, BUILD / "tests/vm/vm_numa_pool", "/dev/shm/numa.pool", "0", "1"],
-                              text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=600, check=False)
+                              text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=840, check=False)
         note(done.stdout)
         assert done.returncode == 0, done.returncode
         assert done.stdout.count("misplaced 0") == 12, done.stdout

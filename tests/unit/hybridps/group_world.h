@@ -11,7 +11,7 @@
 #include "base/status.h"
 #include "helios/hybridps.h"
 
-#define CHILD_S 50 /* seconds that a rank may live */
+#define CHILD_S 300 /* seconds that a rank may live: for what hangs, not for what is slow */
 
 static char name[64];
 
