@@ -74,6 +74,42 @@ hl_status hl_buf_printf(struct hl_buf *b, const char *fmt, ...)
     return HL_OK;
 }
 
+static size_t quoted_len(const char *text)
+{
+    size_t n = 2;
+    for (; *text != '\0'; text++) {
+        unsigned char c = (unsigned char)*text;
+        n += c < 0x20 ? 6 : 1u + (c == '"' || c == '\\');
+    }
+    return n;
+}
+
+hl_status hl_buf_quote(struct hl_buf *b, const char *text)
+{
+    static const char hex[] = "0123456789abcdef";
+    size_t len = quoted_len(text);
+    char *to = hl_buf_room(b, len);
+    if (to == NULL)
+        return HL_ENOMEM;
+    *to++ = '"';
+    for (; *text != '\0'; text++) {
+        unsigned char c = (unsigned char)*text;
+        if (c < 0x20) {
+            memcpy(to, "\\u00", 4);
+            to[4] = hex[c >> 4];
+            to[5] = hex[c & 15];
+            to += 6;
+            continue;
+        }
+        if (c == '"' || c == '\\')
+            *to++ = '\\';
+        *to++ = (char)c;
+    }
+    memcpy(to, "\"", 2);
+    b->len += len;
+    return HL_OK;
+}
+
 char *hl_buf_take(struct hl_buf *b)
 {
     char *data = b->data;

@@ -33,6 +33,8 @@ void hl_buf_clear(struct hl_buf *b);
 char *hl_buf_room(struct hl_buf *b, size_t more);
 hl_status hl_buf_append(struct hl_buf *b, const void *data, size_t len);
 hl_status hl_buf_printf(struct hl_buf *b, const char *fmt, ...) HL_PRINTF(2, 3);
+/* As a JSON string, with its quotes. */
+hl_status hl_buf_quote(struct hl_buf *b, const char *text);
 /* Transfer the bytes to the caller (free()); the buffer is empty afterwards. */
 char *hl_buf_take(struct hl_buf *b);
 

@@ -122,41 +122,21 @@ void hl_safetensors_image_fini(struct hl_safetensors_image *image)
     *image = (struct hl_safetensors_image){0};
 }
 
-static void put_string(struct hl_buf *b, const char *s)
-{
-    (void)hl_buf_append(b, "\"", 1);
-    const char *plain = s;
-    for (;; s++) {
-        unsigned char ch = (unsigned char)*s;
-        if (ch != '\0' && ch != '"' && ch != '\\' && ch >= 0x20)
-            continue;
-        (void)hl_buf_append(b, plain, (size_t)(s - plain));
-        plain = s + 1;
-        if (ch == '\0')
-            break;
-        if (ch == '"' || ch == '\\')
-            (void)hl_buf_printf(b, "\\%c", ch);
-        else
-            (void)hl_buf_printf(b, "\\u%04x", ch);
-    }
-    (void)hl_buf_append(b, "\"", 1);
-}
-
 static void put_metadata(struct hl_buf *b, const struct hl_safetensors_layout *l, uint64_t *crc_at)
 {
     const char *comma = "";
     (void)hl_buf_printf(b, "\"__metadata__\":{");
     for (size_t i = 0; i < l->meta_count; i++, comma = ",") {
         (void)hl_buf_printf(b, "%s", comma);
-        put_string(b, l->meta[i].key);
+        (void)hl_buf_quote(b, l->meta[i].key);
         (void)hl_buf_printf(b, ":");
-        put_string(b, l->meta[i].value);
+        (void)hl_buf_quote(b, l->meta[i].value);
     }
     for (size_t i = 0; l->crc_fields && i < l->count; i++, comma = ",") {
         char key[sizeof(HL_CRC_KEY) + HL_TENSOR_NAME_MAX];
         snprintf(key, sizeof(key), HL_CRC_KEY "%s", l->tensors[i].name);
         (void)hl_buf_printf(b, "%s", comma);
-        put_string(b, key);
+        (void)hl_buf_quote(b, key);
         (void)hl_buf_printf(b, ":\"");
         crc_at[i] = b->len;
         (void)hl_buf_printf(b, "00000000\"");
@@ -167,7 +147,7 @@ static void put_metadata(struct hl_buf *b, const struct hl_safetensors_layout *l
 static void put_tensor(struct hl_buf *b, const struct hl_tensor *t)
 {
     char shape[192];
-    put_string(b, t->name);
+    (void)hl_buf_quote(b, t->name);
     (void)hl_buf_printf(
         b, ":{\"dtype\":\"%s\",\"shape\":%s,\"data_offsets\":[%" PRIu64 ",%" PRIu64 "]}",
         hl_dtype_name(t->dtype), hl_tensor_shape_text(t, shape, sizeof(shape)), t->offset,

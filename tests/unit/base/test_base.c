@@ -117,6 +117,21 @@ static void a_buffer_keeps_to_its_maximum(void **state)
     hl_buf_fini(&b);
 }
 
+static void a_text_is_quoted_as_json_wants_it(void **state)
+{
+    (void)state;
+    struct hl_buf b = HL_BUF(64), small = HL_BUF(12);
+    assert_int_equal(hl_buf_printf(&b, "x"), HL_OK);
+    assert_int_equal(hl_buf_quote(&b, "a\"\\/\n\x1f\x7f\xc3\xa9"), HL_OK);
+    assert_string_equal(b.data, "x\"a\\\"\\\\/\\u000a\\u001f\x7f\xc3\xa9\"");
+    assert_int_equal(b.len, strlen(b.data));
+    assert_int_equal(hl_buf_quote(&small, "12345678"), HL_OK);
+    hl_buf_clear(&small);
+    assert_int_equal(hl_buf_quote(&small, "1234567890"), HL_ENOMEM);
+    hl_buf_fini(&b);
+    hl_buf_fini(&small);
+}
+
 static void ids_are_32_hex_digits(void **state)
 {
     (void)state;
@@ -166,6 +181,7 @@ int main(void)
         cmocka_unit_test(
             a_copys_crc_is_zlibs_for_every_length_and_start_and_nothing_beside_it_is_touched),
         cmocka_unit_test(a_buffer_keeps_to_its_maximum),
+        cmocka_unit_test(a_text_is_quoted_as_json_wants_it),
         cmocka_unit_test(ids_are_32_hex_digits),
         cmocka_unit_test(base64_goes_both_ways),
     };
