@@ -8,7 +8,7 @@
 
 #include "base/clock.h"
 #include "core/json.h"
-#include "kube/skim.h"
+#include "kube/parse.h"
 
 #define CONNECT_MS      5000
 #define CALL_MS         30000
@@ -17,6 +17,9 @@
 #define HEADER_MAX      (HL_KUBE_TOKEN_MAX + 64)
 #define UNAUTHORIZED    401
 #define ANSWER_TEXT_MAX 200
+#define ACCEPT          "Accept: application/json"
+#define ACCEPT_METADATA                                                                            \
+    "Accept: application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json"
 
 struct hl_kube {
     const struct hl_kube_config *config;
@@ -34,6 +37,7 @@ struct hl_kube {
 struct exchange {
     struct hl_kube *k;
     const char *method, *path;
+    const char *accept;
     CURL *curl;
     struct hl_buf body;
     struct hl_kube_stream *stream; /* takes the body of a 200; NULL = `body` does */
@@ -250,7 +254,8 @@ static hl_status perform(struct exchange *x, const char *body, const char *type,
     char line[HEADER_MAX], kind[96], *url = NULL;
     HL_TRY(authorization(x->k, anew, line, sizeof(line)));
     snprintf(kind, sizeof(kind), "Content-Type: %s", type != NULL ? type : "application/json");
-    int ok = add_line(&headers, line) && add_line(&headers, "Accept: application/json") &&
+    int ok = add_line(&headers, line) &&
+             add_line(&headers, x->accept != NULL ? x->accept : ACCEPT) &&
              add_line(&headers, "User-Agent: helios/" HELIOS_VERSION) &&
              add_line(&headers, body != NULL ? kind : "") &&
              add_line(&connect_to, x->k->connect_to != NULL ? x->k->connect_to : "") &&
@@ -325,13 +330,15 @@ static uint64_t until(int timeout_ms)
     return hl_now_ns() + (uint64_t)(timeout_ms > 0 ? timeout_ms : CALL_MS) * HL_NS_PER_MS;
 }
 
-static hl_status skim(struct hl_buf *body, const char *const *names)
+static hl_status parse(const struct exchange *x, const char *const *skip, json_t **out)
 {
-    struct hl_buf less = HL_BUF(HL_KUBE_ANSWER_MAX);
-    hl_status st = hl_kube_skim(body->len > 0 ? body->data : "", body->len, names, &less);
-    hl_buf_fini(body);
-    *body = less;
-    return st;
+    char why[256];
+    hl_status st = hl_kube_parse(x->body.len > 0 ? x->body.data : "", x->body.len, skip, out);
+    if (st == HL_OK)
+        return HL_OK;
+    snprintf(why, sizeof(why), "%s", hl_error_text());
+    return hl_fail(st, "%s %.*s: the answer can't be read: %s", x->method,
+                   (int)strcspn(x->path, "?"), x->path, why);
 }
 
 hl_status hl_kube_call(struct hl_kube *k, const struct hl_kube_request *r, json_t **out)
@@ -339,21 +346,15 @@ hl_status hl_kube_call(struct hl_kube *k, const struct hl_kube_request *r, json_
     struct exchange x = {.k = k,
                          .method = r->method,
                          .path = r->path,
+                         .accept = r->only_metadata ? ACCEPT_METADATA : ACCEPT,
                          .body = HL_BUF(HL_KUBE_ANSWER_MAX),
                          .until_ns = until(r->timeout_ms)};
     HL_AUTO(hl_freep) char *body = r->body != NULL ? json_dumps(r->body, JSON_COMPACT) : NULL;
-    json_error_t why;
-    hl_status st = run(&x, body, r->type);
+    hl_status st = run(&x, body != NULL ? body : r->text, r->type);
     if (r->retry_after_s != NULL)
         *r->retry_after_s = x.retry_after_s;
-    if (st == HL_OK && out != NULL && r->skip != NULL)
-        st = skim(&x.body, r->skip);
-    if (st == HL_OK && out != NULL) {
-        *out = json_loadb(x.body.len > 0 ? x.body.data : "", x.body.len, 0, &why);
-        if (*out == NULL)
-            st = hl_fail(HL_EPROTO, "%s %.*s: the answer is no JSON: %s", r->method,
-                         (int)strcspn(r->path, "?"), r->path, why.text);
-    }
+    if (st == HL_OK && out != NULL)
+        st = parse(&x, r->skip, out);
     hl_buf_fini(&x.body);
     return st;
 }

@@ -33,9 +33,11 @@ struct hl_kube_request {
     const char *method;      /* GET POST PUT PATCH DELETE */
     const char *path;        /* "/api/v1/pods?limit=500", encoded */
     const json_t *body;      /* NULL = none */
+    const char *text;        /* of the body, where there is no object of it; NULL = none */
     const char *type;        /* of the body; NULL = application/json */
     int timeout_ms;          /* 0 = 30000 */
-    const char *const *skip; /* members of the answer that are left out (skim.h); NULL = none */
+    int only_metadata;       /* of the object that the server answers with */
+    const char *const *skip; /* members of the answer that are left out (parse.h); NULL = none */
     int *retry_after_s;      /* NULL, or what a refusal asked for; 0 = nothing */
 };
 

@@ -4,23 +4,19 @@
 #include <string.h>
 
 #include "core/json.h"
-#include "kube/skim.h"
+#include "kube/parse.h"
 
 void hl_kube_stream_init(struct hl_kube_stream *s, const char *version,
                          hl_status (*event)(void *arg, enum hl_kube_event type, json_t *object),
                          void *arg)
 {
-    *s = (struct hl_kube_stream){.line = HL_BUF(HL_KUBE_LINE_MAX),
-                                 .skimmed = HL_BUF(HL_KUBE_LINE_MAX),
-                                 .event = event,
-                                 .arg = arg};
+    *s = (struct hl_kube_stream){.line = HL_BUF(HL_KUBE_LINE_MAX), .event = event, .arg = arg};
     snprintf(s->version, sizeof(s->version), "%s", version);
 }
 
 void hl_kube_stream_fini(struct hl_kube_stream *s)
 {
     hl_buf_fini(&s->line);
-    hl_buf_fini(&s->skimmed);
 }
 
 hl_status hl_kube_status_fail(const json_t *status, const char *what)
@@ -72,22 +68,17 @@ static hl_status on_event(struct hl_kube_stream *s, const json_t *event)
 
 static hl_status on_line(struct hl_kube_stream *s, const char *line, size_t len)
 {
-    json_error_t why;
+    json_t *event = NULL;
     if (len == 0 || (len == 1 && line[0] == '\r'))
         return HL_OK;
-    if (s->skip != NULL) {
-        hl_buf_clear(&s->skimmed);
-        HL_TRY(hl_kube_skim(line, len, s->skip, &s->skimmed));
-        line = s->skimmed.data;
-        len = s->skimmed.len;
-    }
-    json_t *event = json_loadb(line, len, 0, &why);
-    if (!json_is_object(event)) {
+    hl_status st = hl_kube_parse(line, len, s->skip, &event);
+    if (st == HL_ENOMEM)
+        return st;
+    if (st != HL_OK || !json_is_object(event)) {
         json_decref(event);
-        return hl_fail(HL_EPROTO, "watch: a line of %zu bytes is no event: %s", len,
-                       event == NULL ? why.text : "no object");
+        return hl_fail(HL_EPROTO, "watch: a line of %zu bytes is no event", len);
     }
-    hl_status st = on_event(s, event);
+    st = on_event(s, event);
     json_decref(event);
     return st;
 }

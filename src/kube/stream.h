@@ -21,8 +21,8 @@
 enum hl_kube_event { HL_KUBE_ADDED, HL_KUBE_MODIFIED, HL_KUBE_DELETED };
 
 struct hl_kube_stream {
-    struct hl_buf line, skimmed;
-    const char *const *skip; /* members that are left out (skim.h); NULL = none */
+    struct hl_buf line;
+    const char *const *skip; /* members that are left out (parse.h); NULL = none */
     char version[64];        /* of the last event, bookmarks too; opaque */
     int retry_after_s;       /* that an ERROR event asked for */
     hl_status (*event)(void *arg, enum hl_kube_event type, json_t *object); /* borrowed */

@@ -232,6 +232,8 @@ class Server:
             h.close_connection = True
             h.connection.shutdown(2)
             return
+        if "as=PartialObjectMetadata" in (h.headers.get("accept") or "") and "metadata" in answer:
+            answer = {"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": answer["metadata"]}
         self._send(h, 200, answer)
 
     def _refuse(self, plural, verb):

@@ -1,0 +1,270 @@
+#include "kube/parse.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define DEPTH_MAX 2048
+#define SHORT_MAX 18 /* digits that any integer has room for */
+
+/* Where we are in the text; `end` is not part of it. */
+struct place {
+    const char *at, *begin, *end;
+    const char *const *skip;
+    unsigned depth;
+    int no_memory;
+};
+
+static json_t *parse_value(struct place *p);
+
+static int is_space(char c)
+{
+    return c == ' ' || c == '\t' || c == '\r' || c == '\n';
+}
+
+static void skip_space(struct place *p)
+{
+    while (p->at < p->end && is_space(*p->at))
+        p->at++;
+}
+
+/* 1: `c` stands here, and is passed. */
+static int take(struct place *p, char c)
+{
+    skip_space(p);
+    if (p->at == p->end || *p->at != c)
+        return 0;
+    p->at++;
+    return 1;
+}
+
+/* What is seldom is jansson's: its rules are ours. */
+static json_t *parse_slowly(struct place *p, const char *from)
+{
+    return json_loadb(from, (size_t)(p->at - from), JSON_DECODE_ANY, NULL);
+}
+
+static json_t *made(struct place *p, json_t *value)
+{
+    p->no_memory |= value == NULL;
+    return value;
+}
+
+/* ---- strings --------------------------------------------------------------------------------- */
+
+enum kind_of_string { STRING_OPEN, STRING_PLAIN, STRING_ODD };
+
+/* From its opening quote to behind its closing one, if it has one. */
+static enum kind_of_string pass_string(struct place *p)
+{
+    int plain = 1;
+    for (p->at++; p->at < p->end && *p->at != '"'; p->at++) {
+        unsigned char c = (unsigned char)*p->at;
+        plain &= c >= 0x20 && c < 0x80 && c != '\\';
+        if (c == '\\')
+            p->at++;
+    }
+    if (p->at >= p->end) {
+        p->at = p->end;
+        return STRING_OPEN;
+    }
+    p->at++;
+    return plain ? STRING_PLAIN : STRING_ODD;
+}
+
+/* What `\c` stands for; 0: we leave it to jansson. */
+static char escaped(char c)
+{
+    return c == '"' || c == '\\' || c == '/' ? c : c == 'n' ? '\n' : c == 't' ? '\t' : '\0';
+}
+
+/* A closed string that is not plain, `from` its first quote to `p->at`. */
+static json_t *parse_escaped(struct place *p, const char *from)
+{
+    const char *at = from + 1, *end = p->at - 1;
+    char *text = malloc((size_t)(end - at) + 1), *to = text;
+    if (text == NULL)
+        return made(p, NULL);
+    while (at < end) {
+        unsigned char c = (unsigned char)*at++;
+        *to = c != '\\' ? (char)c : escaped(*at++);
+        if ((c != '\\' && (c < 0x20 || c >= 0x80)) || *to == '\0') {
+            free(text);
+            return parse_slowly(p, from);
+        }
+        to++;
+    }
+    json_t *out = made(p, json_stringn_nocheck(text, (size_t)(to - text)));
+    free(text);
+    return out;
+}
+
+static json_t *parse_string(struct place *p)
+{
+    const char *from = p->at;
+    enum kind_of_string kind = pass_string(p);
+    if (kind == STRING_PLAIN)
+        return made(p, json_stringn_nocheck(from + 1, (size_t)(p->at - from) - 2));
+    return kind == STRING_ODD ? parse_escaped(p, from) : NULL;
+}
+
+/* ---- numbers and words ----------------------------------------------------------------------- */
+
+static json_t *parse_number(struct place *p)
+{
+    const char *from = p->at;
+    json_int_t n = 0;
+    while (p->at < p->end && *p->at >= '0' && *p->at <= '9' && p->at - from <= SHORT_MAX)
+        n = n * 10 + (*p->at++ - '0');
+    int done = p->at == p->end || strchr("0123456789.eE", *p->at) == NULL || *p->at == '\0';
+    if (done && p->at > from && p->at - from <= SHORT_MAX && (*from != '0' || p->at - from == 1))
+        return made(p, json_integer(n));
+    while (p->at < p->end && *p->at != '\0' && strchr("+-0123456789.eE", *p->at) != NULL)
+        p->at++;
+    return parse_slowly(p, from);
+}
+
+static json_t *parse_word(struct place *p, const char *word, json_t *value)
+{
+    size_t n = strlen(word);
+    if ((size_t)(p->end - p->at) < n || memcmp(p->at, word, n) != 0)
+        return NULL;
+    p->at += n;
+    return value;
+}
+
+/* ---- lists and objects ----------------------------------------------------------------------- */
+
+static json_t *parse_list(struct place *p)
+{
+    json_t *list = made(p, json_array());
+    p->at++;
+    if (list == NULL || take(p, ']'))
+        return list;
+    do {
+        json_t *value = parse_value(p);
+        if (value == NULL || json_array_append_new(list, value) != 0) {
+            json_decref(list);
+            return NULL;
+        }
+    } while (take(p, ','));
+    if (take(p, ']'))
+        return list;
+    json_decref(list);
+    return NULL;
+}
+
+static int is_skipped(const struct place *p, const char *key, size_t len)
+{
+    const char *const *name = p->skip;
+    for (; name != NULL && *name != NULL; name++)
+        if ((*name)[0] == key[0] && strlen(*name) == len && memcmp(*name, key, len) == 0)
+            return 1;
+    return 0;
+}
+
+static void pass_value(struct place *p)
+{
+    size_t depth = 0;
+    skip_space(p);
+    while (p->at < p->end) {
+        char c = *p->at;
+        if (depth == 0 && (c == ',' || c == '}' || c == ']'))
+            return;
+        if (c == '"') {
+            (void)pass_string(p);
+        } else {
+            depth += c == '{' || c == '[';
+            depth -= c == '}' || c == ']';
+            p->at++;
+        }
+    }
+}
+
+/* 0: no member, or it can't be had. */
+static int parse_member(struct place *p, json_t *object)
+{
+    skip_space(p);
+    const char *from = p->at, *key = from + 1;
+    if (p->at == p->end || *p->at != '"')
+        return 0;
+    int plain = pass_string(p) == STRING_PLAIN;
+    size_t len = plain ? (size_t)(p->at - from) - 2 : 0;
+    json_t *odd = plain ? NULL : parse_slowly(p, from);
+    if (!plain) {
+        key = json_string_value(odd);
+        len = json_string_length(odd);
+    }
+    int ok = key != NULL && take(p, ':');
+    if (ok && is_skipped(p, key, len)) {
+        pass_value(p);
+    } else if (ok) {
+        json_t *value = parse_value(p);
+        ok = value != NULL && json_object_setn_new_nocheck(object, key, len, value) == 0;
+    }
+    json_decref(odd);
+    return ok;
+}
+
+static json_t *parse_object(struct place *p)
+{
+    json_t *object = made(p, json_object());
+    p->at++;
+    if (object == NULL || take(p, '}'))
+        return object;
+    do {
+        if (!parse_member(p, object)) {
+            json_decref(object);
+            return NULL;
+        }
+    } while (take(p, ','));
+    if (take(p, '}'))
+        return object;
+    json_decref(object);
+    return NULL;
+}
+
+static json_t *parse_any(struct place *p)
+{
+    switch (*p->at) {
+    case '{':
+        return parse_object(p);
+    case '[':
+        return parse_list(p);
+    case '"':
+        return parse_string(p);
+    case 't':
+        return parse_word(p, "true", json_true());
+    case 'f':
+        return parse_word(p, "false", json_false());
+    case 'n':
+        return parse_word(p, "null", json_null());
+    default:
+        return parse_number(p);
+    }
+}
+
+static json_t *parse_value(struct place *p)
+{
+    skip_space(p);
+    if (p->at == p->end || p->depth == DEPTH_MAX)
+        return NULL;
+    p->depth++;
+    json_t *value = parse_any(p);
+    p->depth--;
+    return value;
+}
+
+hl_status hl_kube_parse(const char *text, size_t len, const char *const *skip, json_t **out)
+{
+    struct place p = {.at = text, .begin = text, .end = text + len, .skip = skip};
+    json_t *value = parse_value(&p);
+    skip_space(&p);
+    if (p.at == p.end && (json_is_object(value) || json_is_array(value))) {
+        *out = value;
+        return HL_OK;
+    }
+    json_decref(value);
+    return p.no_memory
+               ? hl_fail(HL_ENOMEM, "memory is short for %zu bytes of JSON", len)
+               : hl_fail(HL_EPROTO, "no JSON at byte %zu of %zu", (size_t)(p.at - p.begin), len);
+}

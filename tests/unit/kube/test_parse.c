@@ -1,0 +1,187 @@
+/* Our parser says what jansson says; and members that are left out. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "kube/parse.h"
+
+static const char *const names[] = {"drop", "env", NULL};
+
+/* From memory that ends with the text: a sanitizer sees one byte more. NULL: it is no JSON. */
+static json_t *parse(const char *text, size_t len, const char *const *skip)
+{
+    json_t *out = NULL;
+    char *exact = malloc(len > 0 ? len : 1);
+    memcpy(exact, text, len);
+    hl_status st = hl_kube_parse(exact, len, skip, &out);
+    assert_true(st == HL_OK || st == HL_EPROTO);
+    assert_int_equal(st == HL_OK, out != NULL);
+    free(exact);
+    return out;
+}
+
+/* 1: it is JSON. */
+static int expect_as_jansson(const char *text, size_t len)
+{
+    json_t *mine = parse(text, len, NULL), *theirs = json_loadb(text, len, 0, NULL);
+    if ((mine == NULL) != (theirs == NULL) || (mine != NULL && !json_equal(mine, theirs)))
+        fail_msg("%.*s: %s here", (int)len, text, mine == NULL ? "nothing" : "something else");
+    int is_json = mine != NULL;
+    json_decref(mine);
+    json_decref(theirs);
+    return is_json;
+}
+
+static void expect(const char *text, const char *want)
+{
+    json_t *mine = parse(text, strlen(text), names), *theirs = json_loads(want, 0, NULL);
+    assert_non_null(theirs);
+    if (mine == NULL || !json_equal(mine, theirs))
+        fail_msg("%s", text);
+    json_decref(mine);
+    json_decref(theirs);
+}
+
+static void members_that_go(void **state)
+{
+    (void)state;
+    expect("{\"drop\":1}", "{}");
+    expect("{\"drop\":1,\"a\":2}", "{\"a\":2}");
+    expect("{\"a\":2,\"drop\":1,\"b\":3}", "{\"a\":2,\"b\":3}");
+    expect("{\"drop\":1,\"env\":[],\"drop\":null}", "{}");
+    expect("{\"a\":[{\"env\":true},{\"b\":{\"drop\":{}}}]}", "{\"a\":[{},{\"b\":{}}]}");
+    expect("{\"drop\":{\"a\":[1,{\"b\":\"}]\\\"\"}],\"c\":{}},\"x\":1}", "{\"x\":1}");
+    expect("{\"drop\":\"a,b}\",\"x\":1}", "{\"x\":1}");
+    expect("{\"drop\":-1.5e3 , \"x\":1}", "{\"x\":1}");
+    expect("{ \"a\" : 2 ,\n \"drop\" : 1 ,\n \"env\": {}\n}", "{\"a\":2}");
+    expect("{\"dr\\u006fp\":7}", "{}");
+}
+
+/* Only keys count, and only whole ones. */
+static void what_stays(void **state)
+{
+    (void)state;
+
+    static const char *const all[] = {
+        "{\"a\":\"drop\"}", "[\"drop\",\"env\"]", "{\"dropped\":1,\"dro\":2}",
+        "{\"\\\"drop\":1}", "{\"\":1}",
+    };
+
+    for (size_t i = 0; i < sizeof(all) / sizeof(*all); i++)
+        expect(all[i], all[i]);
+}
+
+static void values_of_every_kind(void **state)
+{
+    (void)state;
+
+    static const char *const good[] = {
+        "{}",
+        " [ ] ",
+        "[0,-0,7,-7,123456789012345678,9223372036854775807,-9223372036854775808]",
+        "[0.5,1e3,1E+3,-1.5e-3,1234567890123456789.5,0e0]",
+        "[true,false,null,\"\"]",
+        "{\"a\":1,\"a\":2}",
+        "[\"\\\"\\\\\\/\\b\\f\\n\\r\\t\",\"\\u00e9\\ud83d\\ude00\",\"\xc3\xa9\",\"\x7f\"]",
+        "{\"\\u0061\xc3\xa9\":{\"b\":[[],{}]}}\r\n",
+    };
+    static const char *const bad[] = {
+        "",
+        "7",
+        "\"a\"",
+        "{}{}",
+        "[1,]",
+        "{\"a\":1,}",
+        "{,}",
+        "[01]",
+        "[1.]",
+        "[.5]",
+        "[-]",
+        "[1e400]",
+        "[9223372036854775808]",
+        "[12a]",
+        "[truer]",
+        "[nul]",
+        "{a:1}",
+        "{\"a\"1}",
+        "{1:2}",
+        "[\"\x01\"]",
+        "[\"\\x\"]",
+        "[\"\\u0000\"]",
+        "[\"\\ud83d\"]",
+        "[\"\xff\"]",
+        "[\"a\\\"]",
+        "[\"a",
+        "{\"a\\\":1}",
+    };
+
+    for (size_t i = 0; i < sizeof(good) / sizeof(*good); i++)
+        assert_true(expect_as_jansson(good[i], strlen(good[i])));
+    for (size_t i = 0; i < sizeof(bad) / sizeof(*bad); i++)
+        assert_false(expect_as_jansson(bad[i], strlen(bad[i])));
+    expect_as_jansson("[\"a\0b\"]", 7);
+    assert_null(parse("[1\0]", 4, NULL)); /* jansson passes over it */
+}
+
+static void as_deep_as_jansson(void **state)
+{
+    (void)state;
+    char text[2 * 2050 + 1];
+    for (size_t depth = 2047; depth <= 2050; depth++) {
+        memset(text, '[', depth);
+        memset(text + depth, ']', depth);
+        assert_int_equal(expect_as_jansson(text, 2 * depth), depth <= 2048);
+        text[depth] = '1'; /* what is in the last list counts, too */
+        memset(text + depth + 1, ']', depth);
+        assert_int_equal(expect_as_jansson(text, 2 * depth + 1), depth <= 2047);
+    }
+}
+
+static const char sample[] =
+    "{\"type\":\"MODIFIED\",\"object\":{\"metadata\":{\"name\":\"j\\u002d1\",\"n\":[1,-20,3.5e2],"
+    "\"drop\":[{\"x\":\"\\\\\"}]},\"data\":{\"t\":\"{\\\"a\\\":\\\"b\\\",\\n \\\"c\\\":[]}\"},"
+    "\"env\":\"y\\\"z\",\"u\":\"\xc3\xa9\",\"ok\":[true,false,null,{}]}}";
+
+static void cut_anywhere(void **state)
+{
+    (void)state;
+    for (size_t n = 0; n < sizeof(sample); n++) {
+        assert_int_equal(expect_as_jansson(sample, n), n == sizeof(sample) - 1);
+        json_t *less = parse(sample, n, names);
+        assert_int_equal(less != NULL, n == sizeof(sample) - 1);
+        json_decref(less);
+    }
+}
+
+/* Every byte becomes each of those that mean something. */
+static void one_byte_is_another(void **state)
+{
+    (void)state;
+    static const char bytes[] = "{}[]\",:\\ 0-.eutn/\x01\xc3\x80";
+    char text[sizeof(sample)];
+    unsigned json = 0;
+    for (size_t at = 0; at + 1 < sizeof(sample); at++)
+        for (size_t b = 0; b + 1 < sizeof(bytes); b++) {
+            memcpy(text, sample, sizeof(sample));
+            text[at] = bytes[b];
+            json += expect_as_jansson(text, sizeof(sample) - 1) != 0;
+            json_decref(parse(text, sizeof(sample) - 1, names));
+        }
+    assert_true(json > sizeof(sample));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(members_that_go),      cmocka_unit_test(what_stays),
+        cmocka_unit_test(values_of_every_kind), cmocka_unit_test(as_deep_as_jansson),
+        cmocka_unit_test(cut_anywhere),         cmocka_unit_test(one_byte_is_another),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
