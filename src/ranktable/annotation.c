@@ -98,7 +98,8 @@ static hl_status read_all(const json_t *doc, struct hl_ranktable_instance *out)
     HL_TRY(text_member(pod, doc, "super_pod_id", out->super_pod_id, sizeof(out->super_pod_id)));
     if (out->server_id[0] == '\0')
         return hl_fail(HL_EINVAL, "%s: its device annotation has no server_id", pod);
-    return read_devices(doc, out);
+    HL_TRY(read_devices(doc, out));
+    return hl_ranktable_check_devices(out);
 }
 
 hl_status hl_ranktable_annotation(const json_t *pod, struct hl_ranktable_instance *out)

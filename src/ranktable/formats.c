@@ -8,45 +8,57 @@
 /* ---- writing JSON: by hand, as a table may have ten thousand devices and change every second ---
  */
 
-static void separate(struct hl_buf *b)
+/* Where `more` bytes go; they count from now on. NULL: there is no room. */
+static char *room(struct hl_buf *b, size_t more)
 {
-    if (b->len > 0 && strchr("{[:", b->data[b->len - 1]) == NULL)
-        hl_buf_append(b, ",", 1);
+    char *to = b->cap - b->len > more ? b->data + b->len : hl_buf_room(b, more);
+    if (to != NULL)
+        to[more] = '\0';
+    b->len += to != NULL ? more : 0;
+    return to;
 }
 
-static void open_list(struct hl_buf *b, char bracket)
+static int needs_comma(const struct hl_buf *b)
 {
-    separate(b);
-    hl_buf_append(b, &bracket, 1);
+    char last = b->len > 0 ? b->data[b->len - 1] : '{';
+    return last != '{' && last != '[' && last != ':';
+}
+
+static void put_byte(struct hl_buf *b, char c)
+{
+    char *to = room(b, 1);
+    if (to != NULL)
+        *to = c;
 }
 
 static void close_list(struct hl_buf *b, char bracket)
 {
-    hl_buf_append(b, &bracket, 1);
+    put_byte(b, bracket);
+}
+
+static void open_list(struct hl_buf *b, char bracket)
+{
+    if (needs_comma(b))
+        put_byte(b, ',');
+    put_byte(b, bracket);
 }
 
 static void put_key(struct hl_buf *b, const char *key)
 {
-    separate(b);
-    hl_buf_append(b, "\"", 1);
-    hl_buf_append(b, key, strlen(key));
-    hl_buf_append(b, "\":", 2);
+    size_t comma = needs_comma(b), len = strlen(key);
+    char *to = room(b, comma + len + 3);
+    if (to == NULL)
+        return;
+    memcpy(to, ",\"", 2);
+    to[comma] = '"';
+    memcpy(to + comma + 1, key, len);
+    memcpy(to + comma + 1 + len, "\":", 2);
 }
 
 static void put_text(struct hl_buf *b, const char *key, const char *value)
 {
     put_key(b, key);
-    hl_buf_append(b, "\"", 1);
-    while (*value != '\0') {
-        size_t n = 0;
-        while ((unsigned char)value[n] >= 0x20 && value[n] != '"' && value[n] != '\\')
-            n++;
-        hl_buf_append(b, value, n);
-        value += n;
-        if (*value != '\0')
-            hl_buf_printf(b, "\\u%04x", (unsigned char)*value++);
-    }
-    hl_buf_append(b, "\"", 1);
+    hl_buf_quote(b, value);
 }
 
 static void put_known(struct hl_buf *b, const char *key, const char *value)
@@ -57,8 +69,12 @@ static void put_known(struct hl_buf *b, const char *key, const char *value)
 
 static void put_number(struct hl_buf *b, const char *key, uint64_t n)
 {
-    put_key(b, key);
-    hl_buf_printf(b, "\"%llu\"", (unsigned long long)n);
+    char text[24], *at = text + sizeof(text) - 1;
+    *at = '\0';
+    do
+        *--at = (char)('0' + n % 10);
+    while ((n /= 10) > 0);
+    put_text(b, key, at);
 }
 
 static void put_integer(struct hl_buf *b, const char *key, long long n)
@@ -136,7 +152,7 @@ static void server_v2(struct hl_buf *b, const struct hl_ranktable_instance *x, i
         put_known(b, "device_ip", from->ip);
         if (super)
             put_known(b, "super_device_id", from->super_id);
-        put_number(b, "rank_id", (uint64_t)from->rank);
+        put_number(b, "rank_id", (uint64_t)x->first_rank + d);
         close_list(b, '}');
     }
     close_list(b, ']');
@@ -218,7 +234,7 @@ static void ranks_2_0(struct hl_buf *b, const struct hl_ranktable *t)
         for (size_t d = 0; d < t->instances[i].device_count; d++) {
             const struct hl_ranktable_device *v = &t->instances[i].devices[d];
             open_list(b, '{');
-            put_integer(b, "rank_id", v->rank);
+            put_integer(b, "rank_id", t->instances[i].first_rank + (int)d);
             put_integer(b, "local_id", (long long)d);
             put_integer(b, "device_id", strtoll(v->id, NULL, 10));
             put_json(b, "level_list", v->levels);

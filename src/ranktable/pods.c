@@ -12,7 +12,8 @@ struct judging {
     const struct hl_ranktable_rules *rules;
     enum hl_ranktable_kind kind;
     const json_t *job, *spec;
-    const char *name, *ns, *uid, *born;
+    const char *name, *ns, *born;
+    char owner[128]; /* its uid, as it stands in a pod's `owners`; "" = it has none */
     const char *said;
     json_t *said_doc; /* parsed when somebody asks */
     int by_age;       /* nothing but `said` knows the place of a pod */
@@ -102,13 +103,11 @@ static hl_status read_tasks(struct judging *j)
 
 static int is_owned(const struct judging *j, const struct hl_ranktable_pod *pod)
 {
-    char uid[128];
     /* A ReplicaSet stands between: all that is known is that a pod is younger than its Deployment.
      */
     if (j->kind == HL_RANKTABLE_DEPLOYMENT)
         return strcmp(pod->born, j->born) >= 0;
-    snprintf(uid, sizeof(uid), "\n%.120s\n", j->uid);
-    return j->uid[0] != '\0' && strstr(pod->owners, uid) != NULL;
+    return j->owner[0] != '\0' && strstr(pod->owners, j->owner) != NULL;
 }
 
 /* It is this job's, of whatever incarnation, and neither going nor failed. */
@@ -173,7 +172,8 @@ static hl_status read_pod(struct judging *j, const struct hl_ranktable_pod *pod,
     if (pod->st != HL_OK)
         return hl_fail(pod->st, "%s", pod->reason);
     HL_TRY(group_of(j, pod, &group));
-    HL_TRY(hl_ranktable_instance_copy(&pod->instance, &x));
+    x = pod->instance;
+    x.is_borrowed = 1;
     x.group = group;
     x.place = place >= 0 ? (uint32_t)place : order;
     j->by_age |= place < 0;
@@ -312,10 +312,12 @@ hl_status hl_ranktable_judge(const struct hl_ranktable_rules *rules, enum hl_ran
                         .spec = json_object_get(job, "spec"),
                         .name = hl_json_str(meta(job), "name", ""),
                         .ns = hl_json_str(meta(job), "namespace", ""),
-                        .uid = hl_json_str(meta(job), "uid", ""),
                         .born = hl_json_str(meta(job), "creationTimestamp", ""),
                         .said = said,
                         .out = out};
+    const char *uid = hl_json_str(meta(job), "uid", "");
+    if (uid[0] != '\0')
+        snprintf(j.owner, sizeof(j.owner), "\n%.120s\n", uid);
     *out = (struct hl_ranktable_verdict){.state = HL_RANKTABLE_WAITING};
     hl_status st = read_tasks(&j);
     if (st == HL_EINVAL) {

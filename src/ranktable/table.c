@@ -19,26 +19,11 @@ static int is_address(const char *s)
 
 void hl_ranktable_instance_fini(struct hl_ranktable_instance *i)
 {
-    for (size_t d = 0; d < i->device_count; d++)
+    for (size_t d = 0; !i->is_borrowed && d < i->device_count; d++)
         json_decref(i->devices[d].levels);
-    free(i->devices);
+    if (!i->is_borrowed)
+        free(i->devices);
     *i = (struct hl_ranktable_instance){.rank_index = -1};
-}
-
-hl_status hl_ranktable_instance_copy(const struct hl_ranktable_instance *from,
-                                     struct hl_ranktable_instance *out)
-{
-    *out = *from;
-    out->devices = calloc(from->device_count + 1, sizeof(*out->devices));
-    if (out->devices == NULL) {
-        *out = (struct hl_ranktable_instance){.rank_index = -1};
-        return hl_fail(HL_ENOMEM, "memory is short for the devices of %s", from->name);
-    }
-    for (size_t d = 0; d < from->device_count; d++) {
-        out->devices[d] = from->devices[d];
-        json_incref(out->devices[d].levels);
-    }
-    return HL_OK;
 }
 
 void hl_ranktable_fini(struct hl_ranktable *t)
@@ -89,6 +74,13 @@ static hl_status check_device(const struct hl_ranktable_instance *i,
     return HL_OK;
 }
 
+hl_status hl_ranktable_check_devices(const struct hl_ranktable_instance *i)
+{
+    for (size_t d = 0; d < i->device_count; d++)
+        HL_TRY(check_device(i, &i->devices[d]));
+    return HL_OK;
+}
+
 static hl_status check_instance(const struct hl_ranktable *t, const struct hl_ranktable_instance *i)
 {
     if (i->group >= t->group_count)
@@ -101,9 +93,7 @@ static hl_status check_instance(const struct hl_ranktable *t, const struct hl_ra
     if (i->device_count > HL_RANKTABLE_DEVICES_MAX)
         return hl_fail(HL_EINVAL, "%s: %zu devices, at most %d", i->name, i->device_count,
                        HL_RANKTABLE_DEVICES_MAX);
-    for (size_t d = 0; d < i->device_count; d++)
-        HL_TRY(check_device(i, &i->devices[d]));
-    return HL_OK;
+    return i->is_borrowed ? HL_OK : hl_ranktable_check_devices(i);
 }
 
 static hl_status grow(struct hl_ranktable *t)
@@ -194,28 +184,56 @@ struct place {
     const struct hl_ranktable_device *device;
 };
 
-static int by_device(const void *a, const void *b)
+static int by_server(const void *a, const void *b)
+{
+    const struct hl_ranktable_instance *const *x = a, *const *y = b;
+    return strcmp((*x)->server_id, (*y)->server_id);
+}
+
+static int by_id(const void *a, const void *b)
 {
     const struct place *x = a, *y = b;
-    int servers = strcmp(x->instance->server_id, y->instance->server_id);
-    if (servers != 0)
-        return servers;
     return strcmp(x->device->id, y->device->id);
 }
 
-static hl_status check_places(const struct place *p, size_t n)
+/* The devices of one server. */
+static hl_status check_places(struct place *p, size_t n)
 {
-    int many = n > 0 && strcmp(p[0].instance->server_id, p[n - 1].instance->server_id) != 0;
-    for (size_t i = 0; i < n; i++) {
-        if (i > 0 && by_device(&p[i - 1], &p[i]) == 0)
+    qsort(p, n, sizeof(*p), by_id);
+    for (size_t i = 1; i < n; i++)
+        if (by_id(&p[i - 1], &p[i]) == 0)
             return hl_fail(HL_EINVAL, "device %s of server %s is claimed by %s and by %s",
                            p[i].device->id, p[i].instance->server_id, p[i - 1].instance->name,
                            p[i].instance->name);
-        if (many && p[i].device->ip[0] == '\0' && p[i].device->levels == NULL)
+    return HL_OK;
+}
+
+static hl_status check_addresses(const struct hl_ranktable_instance *x)
+{
+    for (size_t d = 0; d < x->device_count; d++)
+        if (x->devices[d].ip[0] == '\0' && x->devices[d].levels == NULL)
             return hl_fail(HL_EINVAL,
                            "%s: device %s has no address; a job on more than one server needs "
                            "them all",
-                           p[i].instance->name, p[i].device->id);
+                           x->name, x->devices[d].id);
+    return HL_OK;
+}
+
+/* `all`: `count` of them, by server. `places`: room for all their devices. */
+static hl_status check_servers(const struct hl_ranktable_instance **all, size_t count,
+                               struct place *places)
+{
+    size_t n = 0;
+    int many = count > 0 && by_server(&all[0], &all[count - 1]) != 0;
+    for (size_t i = 0; i < count; i++) {
+        if (i > 0 && by_server(&all[i - 1], &all[i]) != 0)
+            n = 0;
+        for (size_t d = 0; d < all[i]->device_count; d++)
+            places[n++] = (struct place){all[i], &all[i]->devices[d]};
+        if (many)
+            HL_TRY(check_addresses(all[i]));
+        if (i + 1 == count || by_server(&all[i], &all[i + 1]) != 0)
+            HL_TRY(check_places(places, n));
     }
     return HL_OK;
 }
@@ -223,14 +241,19 @@ static hl_status check_places(const struct place *p, size_t n)
 static hl_status check_devices(const struct hl_ranktable *t, size_t total)
 {
     size_t n = 0;
-    struct place *all = calloc(total > 0 ? total : 1, sizeof(*all));
-    if (all == NULL)
-        return hl_fail(HL_ENOMEM, "memory is short for a rank table");
-    for (size_t i = 0; i < t->count; i++)
-        for (size_t d = 0; d < t->instances[i].device_count; d++)
-            all[n++] = (struct place){&t->instances[i], &t->instances[i].devices[d]};
-    qsort(all, n, sizeof(*all), by_device);
-    hl_status st = check_places(all, n);
+    struct place *places = calloc(total + 1, sizeof(*places));
+    const struct hl_ranktable_instance **all = calloc(t->count + 1, sizeof(*all));
+    hl_status st = HL_ENOMEM;
+    if (places == NULL || all == NULL) {
+        (void)hl_fail(st, "memory is short for a rank table");
+    } else {
+        for (size_t i = 0; i < t->count; i++)
+            if (t->instances[i].device_count > 0)
+                all[n++] = &t->instances[i];
+        qsort(all, n, sizeof(*all), by_server);
+        st = check_servers(all, n, places);
+    }
+    free(places);
     free(all);
     return st;
 }
@@ -248,8 +271,8 @@ hl_status hl_ranktable_number(struct hl_ranktable *t)
         struct hl_ranktable_instance *x = &t->instances[i];
         if (!complete) /* leave room for those that are missing */
             rank = x->rank_index * (int)x->device_count;
-        for (size_t d = 0; d < x->device_count; d++)
-            x->devices[d].rank = rank++;
+        x->first_rank = rank;
+        rank += (int)x->device_count;
         devices += x->device_count;
     }
     return check_devices(t, devices);

@@ -6,11 +6,9 @@
  * Formats: hccl-controller's user guide, appendix 1 (v1); HCCL's "rank table" chapters (the
  * others).
  *
- * Owns:    the table owns what was added. Documents belong to the caller.
- * Threads: one at a time. Pure.
- * Errors:  HL_EINVAL naming instance and device, HL_EUNSUPPORTED when the format wants what an
- *          instance has not got, HL_ENOMEM.
- * Units:   none.
+ * Owns:    the table owns what was added, but for devices that are borrowed. Documents belong to
+ * the caller. Threads: one at a time. Pure. Errors:  HL_EINVAL naming instance and device,
+ * HL_EUNSUPPORTED when the format wants what an instance has not got, HL_ENOMEM. Units:   none.
  * Limits:  rank indices 0 to 10000; 64 devices per instance; documents of HL_RANKTABLE_TEXT_MAX.
  */
 #ifndef HL_RANKTABLE_TABLE_H
@@ -39,7 +37,6 @@ struct hl_ranktable_device {
     char ip[46]; /* IPv4 or IPv6; "" = not known, which one server may do without */
     char super_id[24];
     json_t *levels; /* an array, for 2.0; NULL = not known */
-    int rank;       /* set by hl_ranktable_number */
 };
 
 struct hl_ranktable_instance {
@@ -51,6 +48,8 @@ struct hl_ranktable_instance {
     int32_t rank_index; /* wanted, or -1: hl_ranktable_number sets the lowest free one */
     struct hl_ranktable_device *devices;
     size_t device_count;
+    int is_borrowed; /* the devices are another's, who has checked them and keeps them */
+    int first_rank;  /* of its devices; set by hl_ranktable_number */
 };
 
 struct hl_ranktable_group {
@@ -71,11 +70,11 @@ void hl_ranktable_fini(struct hl_ranktable *t);
 hl_status hl_ranktable_format_parse(const char *name, enum hl_ranktable_format *out) HL_CHECK;
 hl_status hl_ranktable_add_group(struct hl_ranktable *t, const char *name,
                                  uint32_t instances) HL_CHECK;
+/* Ids are numbers, addresses are some. */
+hl_status hl_ranktable_check_devices(const struct hl_ranktable_instance *i) HL_CHECK;
 /* Checked and taken: *i is empty afterwards, also on failure. */
 hl_status hl_ranktable_add(struct hl_ranktable *t, struct hl_ranktable_instance *i) HL_CHECK;
 void hl_ranktable_instance_fini(struct hl_ranktable_instance *i);
-hl_status hl_ranktable_instance_copy(const struct hl_ranktable_instance *from,
-                                     struct hl_ranktable_instance *out) HL_CHECK;
 
 /* Every group has as many instances as it should. */
 int hl_ranktable_is_complete(const struct hl_ranktable *t);

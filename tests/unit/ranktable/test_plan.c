@@ -159,7 +159,7 @@ static void a_gang_that_is_placed_elsewhere_keeps_its_ranks(void **state)
             char name[32];
             snprintf(name, sizeof(name), "gpt-1.%d", r);
             assert_string_equal(t.instances[r].name, name);
-            assert_int_equal(t.instances[r].devices[0].rank, r);
+            assert_int_equal(t.instances[r].first_rank, r);
             assert_string_equal(t.instances[r].server_id, plan->containers[r].node);
         }
         hl_ranktable_fini(&t);
