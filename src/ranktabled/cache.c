@@ -57,16 +57,22 @@ static void mark_owner(struct cache *c, const struct hl_ranktable_pod *pod)
     if (pod == NULL || pod->job == NULL)
         return;
     for (struct cached_job *j = c->jobs; j != NULL; j = j->next)
-        if (strcmp(cache_meta(j->object, "name"), pod->job) == 0 &&
-            strcmp(cache_meta(j->object, "namespace"), pod->ns) == 0)
+        if (strcmp(j->name, pod->job) == 0 && strcmp(j->ns, pod->ns) == 0)
             j->dirty = 1;
 }
 
-static void mark_users(struct cache *c, const char *ns, const char *map)
+/* `text`: what the map says now. What a job itself has written there is no news to it. */
+static void mark_users(struct cache *c, const char *ns, const char *map, const char *text)
 {
-    for (struct cached_job *j = c->jobs; j != NULL; j = j->next)
-        if (strcmp(j->map, map) == 0 && strcmp(cache_meta(j->object, "namespace"), ns) == 0)
+    for (struct cached_job *j = c->jobs; j != NULL; j = j->next) {
+        if (strcmp(j->map, map) != 0 || strcmp(j->ns, ns) != 0)
+            continue;
+        if (text == NULL || j->written == NULL || strcmp(text, j->written) != 0)
             j->dirty = 1;
+        if (!j->writing)
+            free(j->written);
+        j->written = NULL;
+    }
 }
 
 /* ---- jobs ------------------------------------------------------------------------------------ */
@@ -95,6 +101,8 @@ static hl_status put_job(struct cache *c, struct cache_entry *e, json_t *object)
     json_incref(object);
     json_decref(j->object);
     j->object = object;
+    j->ns = cache_meta(object, "namespace");
+    j->name = cache_meta(object, "name");
     hl_ranktable_config_map(object, j->map, sizeof(j->map));
     return HL_OK;
 }
@@ -110,6 +118,7 @@ void cache_forget(struct cache *c, struct cached_job *job)
 {
     DL_DELETE(c->jobs, job);
     json_decref(job->object);
+    free(job->written);
     free_entry(c, &job->entry);
 }
 
@@ -118,7 +127,7 @@ static void drop_job(struct cache *c, struct cache_entry *e)
 {
     struct cached_job *j = (struct cached_job *)e;
     j->gone = 1;
-    mark_users(c, cache_meta(j->object, "namespace"), j->map);
+    mark_users(c, j->ns, j->map, NULL);
     if (!j->writing)
         cache_forget(c, j);
 }
@@ -197,7 +206,7 @@ const struct hl_ranktable_pod **cache_pods_of(struct cache *c, const struct cach
     struct cached_group *g = NULL;
     const struct cached_pod *p;
     char key[CACHE_KEY_MAX];
-    full_name(cache_meta(job->object, "namespace"), cache_meta(job->object, "name"), key);
+    full_name(job->ns, job->name, key);
     HASH_FIND_STR(c->groups, key, g);
     size_t n = 0, cap = g != NULL ? g->count : 0;
     const struct hl_ranktable_pod **all = calloc(cap + 1, sizeof(struct hl_ranktable_pod *));
@@ -242,7 +251,7 @@ static hl_status put_map(struct cache *c, struct cache_entry *e, json_t *object)
         return no_memory();
     }
     if (m->ns == NULL || !same_text(m->text, now.text))
-        mark_users(c, now.ns, now.name);
+        mark_users(c, now.ns, now.name, now.text);
     free_map(m);
     m->ns = now.ns;
     m->name = now.name;
@@ -255,7 +264,7 @@ static hl_status put_map(struct cache *c, struct cache_entry *e, json_t *object)
 static void drop_map(struct cache *c, struct cache_entry *e)
 {
     struct cached_map *m = (struct cached_map *)e;
-    mark_users(c, m->ns, m->name);
+    mark_users(c, m->ns, m->name, NULL);
     free_map(m);
     free_entry(c, e);
 }
@@ -264,7 +273,7 @@ const struct cached_map *cache_map_of(struct cache *c, const struct cached_job *
 {
     struct cache_entry *e = NULL;
     char key[CACHE_KEY_MAX];
-    key_of(CACHE_MAPS, cache_meta(job->object, "namespace"), job->map, key);
+    key_of(CACHE_MAPS, job->ns, job->map, key);
     HASH_FIND_STR(c->all[CACHE_MAPS], key, e);
     return (struct cached_map *)e;
 }
@@ -278,10 +287,9 @@ static int came_before(const struct cached_job *a, const struct cached_job *b)
 
 const struct cached_job *cache_rival(struct cache *c, const struct cached_job *job)
 {
-    const char *ns = cache_meta(job->object, "namespace");
     for (const struct cached_job *j = c->jobs; j != NULL; j = j->next)
-        if (j != job && !j->gone && strcmp(j->map, job->map) == 0 &&
-            strcmp(cache_meta(j->object, "namespace"), ns) == 0 && came_before(j, job))
+        if (j != job && !j->gone && strcmp(j->map, job->map) == 0 && strcmp(j->ns, job->ns) == 0 &&
+            came_before(j, job))
             return j;
     return NULL;
 }

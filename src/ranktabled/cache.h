@@ -39,10 +39,13 @@ struct cached_job {
     struct cache_entry entry;
     struct cached_job *prev, *next;
     json_t *object;
+    const char *ns, *name; /* of the object */
     char map[256];         /* its ConfigMap */
     int dirty;             /* must be judged again */
     int writing;           /* a request is under way; what comes meanwhile waits for its end */
     int gone;              /* deleted while one was */
+    char *written;         /* what our last write says, till the map has news; while `writing` it is
+                              the request's; NULL = nothing */
     unsigned long awaited; /* serial of the ConfigMap that our last write has replaced; 0 = seen */
     uint64_t awaited_until_ns;
     uint64_t not_before_ns; /* of the next request, after a failure */

@@ -12,22 +12,28 @@
 #define BATCH_MS 100
 #define TURN_NS  (20 * HL_NS_PER_MS) /* of judging; then the loop's other callers have theirs */
 
-static const struct {
-    const char *path, *name;
-    int optional;
-} feed_rows[CACHE_KINDS] = {
-    [CACHE_VCJOBS] = {"/apis/batch.volcano.sh/v1alpha1/jobs", "vcjobs", 1},
-    [CACHE_JOBS] = {"/apis/batch/v1/jobs", "jobs", 0},
-    [CACHE_DEPLOYMENTS] = {"/apis/apps/v1/deployments", "deployments", 0},
-    [CACHE_PODS] = {"/api/v1/pods", "pods", 0},
-    [CACHE_MAPS] = {"/api/v1/configmaps", "configmaps", 0},
+/* Most of a pod, and nothing to a table. */
+static const char *const of_pods[] = {
+    "managedFields",  "env",           "volumeMounts",   "tolerations",       "affinity",
+    "conditions",     "volumes",       "initContainers", "containerStatuses", "readinessGates",
+    "command",        "args",          "ports",          "nodeSelector",      "securityContext",
+    "readinessProbe", "livenessProbe", "startupProbe",   "lifecycle",         NULL,
+};
+/* Among the volumes of a job's pods is its ConfigMap. */
+static const char *const of_others[] = {
+    "managedFields", "env", "volumeMounts", "tolerations", "affinity", "conditions", NULL,
 };
 
-/* Most of a pod, and nothing to a table. */
-static const char *const skipped[] = {
-    "managedFields",  "env",        "volumeMounts",   "tolerations",
-    "affinity",       "conditions", "initContainers", "containerStatuses",
-    "readinessGates", NULL,
+static const struct {
+    const char *path, *name;
+    const char *const *skip;
+    int optional;
+} feed_rows[CACHE_KINDS] = {
+    [CACHE_VCJOBS] = {"/apis/batch.volcano.sh/v1alpha1/jobs", "vcjobs", of_others, 1},
+    [CACHE_JOBS] = {"/apis/batch/v1/jobs", "jobs", of_others, 0},
+    [CACHE_DEPLOYMENTS] = {"/apis/apps/v1/deployments", "deployments", of_others, 0},
+    [CACHE_PODS] = {"/api/v1/pods", "pods", of_pods, 0},
+    [CACHE_MAPS] = {"/api/v1/configmaps", "configmaps", of_others, 0},
 };
 
 int ranktabled_leads(const struct hl_ranktabled *d)
@@ -125,7 +131,7 @@ static void judge(struct hl_ranktabled *d, struct cached_job *j)
     j->wanted = v.wanted;
     tell(d, j, v.state, v.reason);
     if (v.text != NULL && ranktabled_leads(d))
-        request_write(d, j, map, v.text);
+        request_write(d, j, map, hl_steal(&v.text));
     hl_ranktable_verdict_fini(&v);
 }
 
@@ -243,7 +249,7 @@ static hl_status start_feed(struct hl_ranktabled *d, enum cache_kind kind, const
                                        .loop = d->opts.loop,
                                        .path = feed_rows[kind].path,
                                        .selector = selector,
-                                       .skip = skipped,
+                                       .skip = feed_rows[kind].skip,
                                        .optional = feed_rows[kind].optional,
                                        .window_s = d->opts.window_s,
                                        .listed = on_listed,

@@ -32,9 +32,10 @@ struct hl_ranktabled {
 /* 1: this instance writes. */
 int ranktabled_leads(const struct hl_ranktabled *d);
 
-/* requests.c: a job's table into its ConfigMap; a warning on a job. Not waited for. */
+/* requests.c: a job's table, which is taken, into its ConfigMap; a warning on a job. Not waited
+ * for. */
 void request_write(struct hl_ranktabled *d, struct cached_job *job, const struct cached_map *map,
-                   const char *text);
+                   char *text);
 void request_event(struct hl_ranktabled *d, const struct cached_job *job, const char *reason);
 
 #endif

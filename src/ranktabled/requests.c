@@ -13,6 +13,7 @@
 #define AWAIT_MS    5000 /* what the watch may take to bring it, before we ask again */
 #define BACKOFF_MS  200
 #define BACKOFF_TOP 30000
+#define BODY_MAX    (6 * (size_t)HL_RANKTABLE_BYTES_MAX + 4096) /* quoted */
 
 struct call {
     uv_work_t work;
@@ -22,23 +23,47 @@ struct call {
     unsigned long serial; /* of the ConfigMap that was known then */
     char path[1024];
     const char *method;
-    json_t *body;
+    json_t *event; /* or a table and the version of the ConfigMap that it replaces: */
+    char *table, *version;
     hl_status st;
-    char text[HL_ERROR_TEXT_MAX];
+    char why[HL_ERROR_TEXT_MAX];
 };
+
+static void free_call(struct call *c)
+{
+    json_decref(c->event);
+    free(c->table);
+    free(c->version);
+    free(c->key);
+    free(c);
+}
+
+/* The table is quoted here, not on the loop; and not before its turn, as a hundred may wait. */
+static hl_status write_table(struct call *c, struct hl_kube_request *r)
+{
+    struct hl_buf body = HL_BUF(BODY_MAX);
+    hl_buf_printf(&body, "{\"metadata\":{\"resourceVersion\":");
+    hl_buf_quote(&body, c->version);
+    hl_buf_printf(&body, "},\"data\":{\"" HL_RANKTABLE_KEY "\":");
+    hl_buf_quote(&body, c->table);
+    hl_buf_printf(&body, "}}");
+    r->text = body.data;
+    r->type = HL_KUBE_MERGE;
+    r->only_metadata = 1;
+    hl_status st = body.failed ? hl_fail(HL_ENOMEM, "memory is short for a rank table")
+                               : hl_kube_call(c->d->kube, r, NULL);
+    hl_buf_fini(&body);
+    return st;
+}
 
 static void run(uv_work_t *work)
 {
     struct call *c = work->data;
-    c->st = hl_kube_call(c->d->kube,
-                         &(struct hl_kube_request){.method = c->method,
-                                                   .path = c->path,
-                                                   .body = c->body,
-                                                   .type = c->key != NULL ? HL_KUBE_MERGE : NULL,
-                                                   .timeout_ms = CALL_MS},
-                         NULL);
+    struct hl_kube_request r = {
+        .method = c->method, .path = c->path, .body = c->event, .timeout_ms = CALL_MS};
+    c->st = c->key != NULL ? write_table(c, &r) : hl_kube_call(c->d->kube, &r, NULL);
     if (c->st != HL_OK)
-        snprintf(c->text, sizeof(c->text), "%s", hl_error_text());
+        snprintf(c->why, sizeof(c->why), "%s", hl_error_text());
 }
 
 static void retry_in(struct cached_job *j, uint64_t ms)
@@ -50,6 +75,8 @@ static void retry_in(struct cached_job *j, uint64_t ms)
 static void on_written(struct hl_ranktabled *d, struct cached_job *j, struct call *c)
 {
     j->writing = 0;
+    if (j->written == c->table)
+        c->table = NULL; /* it is the job's from now on */
     if (c->st == HL_OK) {
         d->writes++;
         j->tries = 0;
@@ -62,7 +89,7 @@ static void on_written(struct hl_ranktabled *d, struct cached_job *j, struct cal
         uint64_t ms = (uint64_t)BACKOFF_MS << (j->tries < 8 ? j->tries : 8);
         j->tries++;
         d->failures++;
-        hl_warn("rank table of %s: %s", j->entry.key, c->text);
+        hl_warn("rank table of %s: %s", j->entry.key, c->why);
         retry_in(j, ms < BACKOFF_TOP ? ms : BACKOFF_TOP);
     }
     if (j->gone)
@@ -80,52 +107,52 @@ static void on_done(uv_work_t *work, int status)
     if (j != NULL)
         on_written(d, j, c);
     else if (c->key == NULL && c->st != HL_OK)
-        hl_warn("event: %s", c->text);
-    json_decref(c->body);
-    free(c->key);
-    free(c);
+        hl_warn("event: %s", c->why);
+    free_call(c);
 }
 
-static struct call *make(struct hl_ranktabled *d, const char *method, json_t *body)
+static struct call *make(struct hl_ranktabled *d, const char *method)
 {
     struct call *c = calloc(1, sizeof(*c));
-    if (c == NULL || body == NULL) {
-        free(c);
-        json_decref(body);
-        return NULL;
-    }
-    *c = (struct call){.d = d, .method = method, .body = body, .work = {.data = c}};
+    if (c != NULL)
+        *c = (struct call){.d = d, .method = method, .work = {.data = c}};
     return c;
 }
 
 static int send_call(struct call *c)
 {
-    if (uv_queue_work(hl_loop_uv(c->d->opts.loop), &c->work, run, on_done) == 0) {
+    int is_whole = c->key != NULL ? c->table != NULL && c->version != NULL : c->event != NULL;
+    if (is_whole && uv_queue_work(hl_loop_uv(c->d->opts.loop), &c->work, run, on_done) == 0) {
         c->d->calls++;
         return 1;
     }
-    json_decref(c->body);
-    free(c->key);
-    free(c);
+    free_call(c);
     return 0;
 }
 
 void request_write(struct hl_ranktabled *d, struct cached_job *job, const struct cached_map *map,
-                   const char *text)
+                   char *text)
 {
-    struct call *c = make(d, "PATCH",
-                          json_pack("{s:{s:s} s:{s:s}}", "metadata", "resourceVersion",
-                                    map->version, "data", HL_RANKTABLE_KEY, text));
-    if (c != NULL) {
-        snprintf(c->path, sizeof(c->path),
-                 "/api/v1/namespaces/%.300s/configmaps/%.300s?fieldManager=helios-ranktable",
-                 map->ns, map->name);
-        c->key = strdup(job->entry.key);
-        c->kind = job->entry.kind;
-        c->serial = map->serial;
-        job->writing = send_call(c);
+    struct call *c = make(d, "PATCH");
+    free(job->written);
+    job->written = NULL;
+    if (c == NULL || (c->key = strdup(job->entry.key)) == NULL) {
+        free(c);
+        free(text);
+        retry_in(job, BACKOFF_TOP);
+        return;
     }
-    if (!job->writing)
+    snprintf(c->path, sizeof(c->path),
+             "/api/v1/namespaces/%.300s/configmaps/%.300s?fieldManager=helios-ranktable", map->ns,
+             map->name);
+    c->table = text;
+    c->version = strdup(map->version);
+    c->kind = job->entry.kind;
+    c->serial = map->serial;
+    job->writing = send_call(c);
+    if (job->writing)
+        job->written = text;
+    else
         retry_in(job, BACKOFF_TOP);
 }
 
@@ -145,18 +172,17 @@ void request_event(struct hl_ranktabled *d, const struct cached_job *job, const 
     gmtime_r(&t, &utc);
     strftime(now, sizeof(now), "%Y-%m-%dT%H:%M:%SZ", &utc);
     const json_t *o = job->object;
-    struct call *c =
-        make(d, "POST",
-             json_pack("{s:{s:s s:s} s:{s:s s:s s:s s:s s:s} s:s s:s s:s s:{s:s} s:s s:s s:i}",
-                       "metadata", "generateName", "helios-ranktable-", "namespace",
-                       cache_meta(o, "namespace"), "involvedObject", "apiVersion",
-                       kinds[job->entry.kind].api, "kind", kinds[job->entry.kind].kind, "name",
-                       cache_meta(o, "name"), "namespace", cache_meta(o, "namespace"), "uid",
-                       cache_meta(o, "uid"), "type", "Warning", "reason", "RankTable", "message",
-                       reason, "source", "component", "helios-ranktable", "firstTimestamp", now,
-                       "lastTimestamp", now, "count", 1));
+    struct call *c = make(d, "POST");
     if (c == NULL)
         return;
+    c->event = json_pack("{s:{s:s s:s} s:{s:s s:s s:s s:s s:s} s:s s:s s:s s:{s:s} s:s s:s s:i}",
+                         "metadata", "generateName", "helios-ranktable-", "namespace",
+                         cache_meta(o, "namespace"), "involvedObject", "apiVersion",
+                         kinds[job->entry.kind].api, "kind", kinds[job->entry.kind].kind, "name",
+                         cache_meta(o, "name"), "namespace", cache_meta(o, "namespace"), "uid",
+                         cache_meta(o, "uid"), "type", "Warning", "reason", "RankTable", "message",
+                         reason, "source", "component", "helios-ranktable", "firstTimestamp", now,
+                         "lastTimestamp", now, "count", 1);
     snprintf(c->path, sizeof(c->path), "/api/v1/namespaces/%.300s/events",
              cache_meta(o, "namespace"));
     d->events += (unsigned long)send_call(c);

@@ -143,6 +143,38 @@ static void a_config_map_concerns_who_uses_it(void **state)
     cache_fini(&c);
 }
 
+/* What our own write brought is no news, once; anything else is. */
+static void what_was_written_is_no_news(void **state)
+{
+    (void)state;
+    struct cache c = two_jobs();
+    put(&c, CACHE_MAPS, make_map("rings-config-a", "1", "x"));
+    assert_true(was_dirty(&c, "vcjob ns/a"));
+    struct cached_job *job = job_of(&c, "vcjob ns/a");
+    job->written = strdup("y");
+    put(&c, CACHE_MAPS, make_map("rings-config-a", "2", "x")); /* another key of it, before */
+    put(&c, CACHE_MAPS, make_map("rings-config-a", "3", "y"));
+    assert_false(was_dirty(&c, "vcjob ns/a"));
+    put(&c, CACHE_MAPS, make_map("rings-config-a", "4", "x"));
+    assert_true(was_dirty(&c, "vcjob ns/a"));
+    put(&c, CACHE_MAPS, make_map("rings-config-a", "5", "y"));
+    assert_true(was_dirty(&c, "vcjob ns/a"));
+    /* Somebody was between; the text is the request's as long as it is under way. */
+    char text[] = "z";
+    job->written = text;
+    job->writing = 1;
+    put(&c, CACHE_MAPS, make_map("rings-config-a", "6", "x"));
+    assert_true(was_dirty(&c, "vcjob ns/a"));
+    put(&c, CACHE_MAPS, make_map("rings-config-a", "7", "z"));
+    assert_true(was_dirty(&c, "vcjob ns/a"));
+    job->writing = 0;
+    job->written = strdup("w");
+    drop(&c, CACHE_MAPS, make_map("rings-config-a", "8", "w"));
+    assert_true(was_dirty(&c, "vcjob ns/a"));
+    job->written = strdup("w");
+    cache_fini(&c);
+}
+
 /* Pods and ConfigMaps by the same loop: what a new list has not got is dropped at its end. */
 static void a_list_of_several_pages(void **state)
 {
@@ -213,6 +245,7 @@ int main(void)
         cmocka_unit_test(a_pod_concerns_its_job),
         cmocka_unit_test(what_of_a_job_counts),
         cmocka_unit_test(a_config_map_concerns_who_uses_it),
+        cmocka_unit_test(what_was_written_is_no_news),
         cmocka_unit_test(a_list_of_several_pages),
         cmocka_unit_test(the_older_of_two_has_the_map),
     };
