@@ -25,7 +25,7 @@ function(hl_kernel_flags)
     set_source_files_properties(${CMAKE_SOURCE_DIR}/src/maco/${kernel}.c PROPERTIES
       COMPILE_OPTIONS "-O3;-ffp-contract=off;-fno-math-errno;-fno-trapping-math")
   endforeach()
-  foreach(kernel gemm_tile vec) # multiplies and adds in one step where the CPU can
+  foreach(kernel gemm_few gemm_tile vec) # multiplies and adds in one step where the CPU can
     set_source_files_properties(${CMAKE_SOURCE_DIR}/src/maco/${kernel}.c PROPERTIES
       COMPILE_OPTIONS "-O3;-ffp-contract=fast;-fno-math-errno;-fno-trapping-math")
   endforeach()

@@ -1,5 +1,6 @@
 /* bench bodies: what tasks of MACO do on one CPU: our products, whose sums have one order, against
- * BLAS's; attention against our product's rate; rows and elements against memcpy. */
+ * BLAS's; attention against our product's rate; rows, elements and a decoder's single row against
+ * memcpy. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,6 +13,7 @@
 #define ROWS 256
 #define COLS 2048
 #define MOST ((size_t)1024 * 1024) /* elements of an array */
+#define FAR  ((size_t)128 << 20)   /* bytes that no cache holds */
 
 struct bodies_args {
     int64_t rounds;
@@ -24,6 +26,7 @@ static const struct hl_option rows[] = {
 
 struct bodies_bench {
     float *x, *y, *z;
+    void *far;
     int64_t rounds;
     struct hl_maco_scratch scratch;
     struct bench_samples a, b;
@@ -101,6 +104,43 @@ static hl_status time_attention(struct bodies_bench *b)
     return HL_OK;
 }
 
+/* What one token of a decoder does: one row against a matrix, one query against many keys. No cache
+ * holds these; what is read is as much as memcpy reads and writes. */
+static hl_status time_decode(struct bodies_bench *b, int dtype, int fixed)
+{
+    static const char *const names[] = {"f32", "f16", "bf16"};
+    int k = 4096, size = dtype == MACO_F32 ? 4 : 2, n = (int)(FAR / (size_t)(k * size));
+    int keys = (int)(FAR / 2 / 8 / 128 / (size_t)size);
+    uint64_t far = address(b->far);
+    maco_task tasks[] = {
+        {.type = MACO_TASK_LINEAR,
+         .flags = (uint16_t)(dtype | (fixed ? MACO_FLAG_DETERMINISTIC : 0)),
+         .inputs = {address(b->x), far},
+         .outputs = {address(b->z)},
+         .dims = {1, n, k, k, k, n}},
+        {.type = MACO_TASK_ATTENTION,
+         .flags = (uint16_t)dtype,
+         .inputs = {address(b->x), far, far + FAR / 2},
+         .outputs = {address(b->z)},
+         .dims = {1, 8, 8, 1, keys, 128},
+         .aux = {0.1f}},
+    };
+    maco_task copy = {.type = MACO_TASK_MEMCPY,
+                      .inputs = {far},
+                      .outputs = {far + FAR / 2},
+                      .dims = {1, FAR / 2, FAR / 2, FAR / 2}};
+    for (size_t i = 0; i < (fixed ? 1 : HL_ARRAY_LEN(tasks)); i++) {
+        const char *what = i == 1 ? "attention" : fixed ? "linear, fixed" : "linear";
+        char name[96];
+        HL_TRY(time_two(b, &tasks[i], &copy));
+        const struct bench_row *body = bench_row(&b->report, names[dtype], what, FAR, &b->a);
+        const struct bench_row *moved = bench_row(&b->report, "memcpy", "copy", FAR / 2, &b->b);
+        snprintf(name, sizeof(name), "%s %s of one row / copy bandwidth", names[dtype], what);
+        bench_ratio(&b->report, name, moved->min_us / body->min_us, 0, 0);
+    }
+    return HL_OK;
+}
+
 static hl_status time_rows(struct bodies_bench *b, int type, const char *what)
 {
     maco_task t = {.type = (uint16_t)type,
@@ -123,8 +163,10 @@ static hl_status run(struct bodies_bench *b)
     static const int sizes[] = {128, 512, 1024};
     uint32_t seed = 1;
     b->x = malloc(3 * MOST * sizeof(float));
-    if (b->x == NULL)
-        return hl_fail(HL_ENOMEM, "memory is short for three arrays of %zu floats", MOST);
+    b->far = malloc(FAR);
+    if (b->x == NULL || b->far == NULL)
+        return hl_fail(HL_ENOMEM, "memory is short for %zu bytes", 3 * MOST * sizeof(float) + FAR);
+    memset(b->far, 0x3c, FAR);
     b->y = b->x + MOST;
     b->z = b->y + MOST;
     for (size_t i = 0; i < 3 * MOST; i++) {
@@ -134,6 +176,9 @@ static hl_status run(struct bodies_bench *b)
     for (size_t i = 0; i < HL_ARRAY_LEN(sizes); i++)
         HL_TRY(time_product(b, sizes[i]));
     HL_TRY(time_attention(b));
+    for (int dtype = MACO_F32; dtype <= MACO_BF16; dtype++)
+        for (int fixed = 0; fixed <= 1; fixed++)
+            HL_TRY(time_decode(b, dtype, fixed));
     HL_TRY(time_rows(b, MACO_TASK_LAYERNORM, "layernorm"));
     HL_TRY(time_rows(b, MACO_TASK_RMSNORM, "rmsnorm"));
     HL_TRY(time_rows(b, MACO_TASK_SOFTMAX, "softmax"));
@@ -161,6 +206,7 @@ hl_status cmd_bench_bodies(struct cli *cli, int argc, char **argv)
         bench_samples_fini(&b->a);
         bench_samples_fini(&b->b);
         free(b->x);
+        free(b->far);
     }
     free(b);
     hl_args_fini(rows, HL_ARRAY_LEN(rows), &a);

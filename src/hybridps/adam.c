@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/cpu.h"
 #include "base/status.h"
 #include "base/text.h"
 #include "helios/hybridps.h"
@@ -157,10 +158,9 @@ span_avx512(const struct job *j, float *p, const float *g, float *m, float *v, s
 static span_fn best_span(void)
 {
 #if defined(__x86_64__)
-    __builtin_cpu_init();
-    if (__builtin_cpu_supports("avx512f"))
+    if (hl_cpu() == HL_CPU_AVX512)
         return span_avx512;
-    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"))
+    if (hl_cpu() == HL_CPU_AVX2)
         return span_avx2;
 #endif
     return span_portable;

@@ -5,6 +5,7 @@
 #include <stdint.h>
 #include <string.h>
 
+#include "base/cpu.h"
 #include "base/float_bits.h"
 #include "helios/hybridps.h"
 
@@ -70,9 +71,9 @@ HL_ALWAYS_INLINE void any_store_f16(const float *src, size_t n, uint16_t *dst)
     }                                                                                              \
     static void name(from, size_t n, to)                                                           \
     {                                                                                              \
-        if (__builtin_cpu_supports("avx512bw"))                                                    \
+        if (hl_cpu() == HL_CPU_AVX512)                                                             \
             name##_avx512(src, n, dst);                                                            \
-        else if (__builtin_cpu_supports("avx2"))                                                   \
+        else if (hl_cpu() == HL_CPU_AVX2)                                                          \
             name##_avx2(src, n, dst);                                                              \
         else                                                                                       \
             any_##name(src, n, dst);                                                               \

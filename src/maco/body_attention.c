@@ -87,11 +87,26 @@ static void soften(struct work *w, const struct head *h, size_t row, size_t i, s
         hl_vec_scale(w->out + i * w->wide, w->wide, keep);
 }
 
+/* The same where rows are few: nothing is packed. */
+static void few_keys(struct work *w, const struct head *h, size_t row, size_t rows, size_t key,
+                     size_t keys)
+{
+    size_t d = w->s->d, wide = w->wide;
+    hl_few(&(struct hl_few){&h->k, key, keys, 0, d, rows, wide, KEYS, w->q, w->scores, 0});
+    for (size_t i = 0; i < rows; i++)
+        soften(w, h, row + i, i, key, keys);
+    hl_few(&(struct hl_few){&h->v, 0, d, key, keys, rows, KEYS, wide, w->scores, w->out, 1});
+}
+
 static void key_block(struct work *w, const struct head *h, size_t row, size_t rows, size_t key)
 {
     const struct shape *s = w->s;
     size_t keys = s->sk - key < KEYS ? s->sk - key : KEYS;
     struct hl_matrix p = {w->scores, MACO_F32, KEYS, 0};
+    if (rows <= HL_FEW) {
+        few_keys(w, h, row, rows, key, keys);
+        return;
+    }
     hl_pack(&h->k, key, keys, 0, s->d, w->tile->nr, w->kv);
     hl_multiply(w->tile, rows, keys, s->d, w->q, w->kv, w->scores, KEYS, 0);
     for (size_t i = 0; i < rows; i++)
@@ -125,7 +140,10 @@ static void one_head(struct work *w, const struct head *h)
             w->most[i] = -INFINITY;
             w->sum[i] = 0;
         }
-        hl_pack(&h->q, row, rows, 0, s->d, w->tile->mr, w->q);
+        if (rows > HL_FEW)
+            hl_pack(&h->q, row, rows, 0, s->d, w->tile->mr, w->q);
+        for (size_t i = 0; rows <= HL_FEW && i < rows; i++)
+            hl_half_load(h->q.data, s->dtype, (row + i) * s->d, s->d, w->q + i * w->wide);
         memset(w->out, 0, ROWS * w->wide * sizeof(float));
         for (size_t key = 0; key < last; key += KEYS)
             key_block(w, h, row, rows, key);

@@ -26,7 +26,7 @@ static hl_status run(const maco_task *t, const struct hl_gemm *g, struct hl_maco
     int fixed = (t->flags & MACO_FLAG_DETERMINISTIC) != 0;
     if (g->m == 0 || g->n == 0)
         return HL_OK;
-    if (fixed || g->dtype != MACO_F32 || blas == NULL || g->k == 0)
+    if (fixed || g->dtype != MACO_F32 || blas == NULL || g->k == 0 || g->m <= HL_FEW)
         return hl_gemm(g, s);
     by_blas(blas, g);
     return HL_OK;

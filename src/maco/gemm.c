@@ -9,6 +9,7 @@
 #define BLOCK_N 768 /* a multiple of every tile's columns */
 #define BLOCK_M 96  /* and of its rows */
 #define HELD_M  768 /* rows whose sums wait at once */
+#define FEW_K   8192
 
 typedef float vec4 __attribute__((vector_size(16), aligned(4), may_alias));
 
@@ -161,9 +162,53 @@ static void block(const struct work *w, size_t m0, size_t rows, size_t n0, size_
     finish(w, m0, rows, n0, cols, ld);
 }
 
+/* A's rows as float32, one after the other. */
+static void lay_out(const struct hl_matrix *m, size_t rows, size_t k0, size_t n, float *to)
+{
+    float col[HL_FEW];
+    if (!m->transposed) {
+        for (size_t r = 0; r < rows; r++)
+            hl_half_load(m->data, m->dtype, r * m->ld + k0, n, to + r * FEW_K);
+        return;
+    }
+    for (size_t k = 0; k < n; k++) {
+        hl_half_load(m->data, m->dtype, (k0 + k) * m->ld, rows, col);
+        for (size_t r = 0; r < rows; r++)
+            to[r * FEW_K + k] = col[r];
+    }
+}
+
+static hl_status few_rows(const struct hl_gemm *g, struct hl_maco_scratch *s)
+{
+    struct work w = {.g = g};
+    size_t sums = HL_FEW * BLOCK_N;
+    void *data;
+    HL_TRY(hl_scratch_reserve(s, (g->m * FEW_K + sums + 2 * BLOCK_N) * sizeof(float), &data));
+    w.sums = data;
+    w.bias = w.sums + sums;
+    w.line = w.bias + BLOCK_N;
+    w.a = w.line + BLOCK_N;
+    for (size_t n = 0; n < g->n; n += BLOCK_N) {
+        size_t cols = g->n - n < BLOCK_N ? g->n - n : BLOCK_N;
+        for (size_t k = 0; k < g->k; k += FEW_K) {
+            size_t kn = g->k - k < FEW_K ? g->k - k : FEW_K;
+            if (n == 0 || g->k > FEW_K)
+                lay_out(&g->a, g->m, k, kn, w.a);
+            hl_few(
+                &(struct hl_few){&g->b, n, cols, k, kn, g->m, FEW_K, BLOCK_N, w.a, w.sums, k > 0});
+        }
+        if (g->k == 0)
+            memset(w.sums, 0, g->m * BLOCK_N * sizeof(float));
+        finish(&w, 0, g->m, n, cols, BLOCK_N);
+    }
+    return HL_OK;
+}
+
 hl_status hl_gemm(const struct hl_gemm *g, struct hl_maco_scratch *s)
 {
     struct work w = {.g = g, .tile = hl_tile()};
+    if (g->m <= HL_FEW)
+        return few_rows(g, s);
     HL_TRY(prepare(&w, s));
     for (size_t m = 0; m < g->m; m += HELD_M)
         for (size_t n = 0; n < g->n; n += BLOCK_N)

@@ -42,6 +42,22 @@ void hl_pack(const struct hl_matrix *m, size_t r0, size_t rows, size_t k0, size_
 void hl_multiply(const struct hl_tile *t, size_t rows, size_t cols, size_t k, const float *a,
                  const float *b, float *c, size_t ldc, int add);
 
+/* From this many rows on B is packed. */
+#define HL_FEW 8
+
+/* c[rows][cols] = (+) a x b over n of b's k from k0 on; a is float32. Columns are written up to a
+ * whole tile. */
+struct hl_few {
+    const struct hl_matrix *b;
+    size_t c0, cols, k0, n;
+    size_t rows, lda, ldc;
+    const float *a;
+    float *c;
+    int add;
+};
+
+void hl_few(const struct hl_few *f);
+
 struct hl_gemm {
     struct hl_matrix a, b;
     size_t m, n, k, ldc;

@@ -1,6 +1,7 @@
 /* Tiles in vector registers: two vectors of columns by as many rows as registers allow. */
 #include <string.h>
 
+#include "base/cpu.h"
 #include "maco/gemm.h"
 
 typedef float vec4 __attribute__((vector_size(16), aligned(4), may_alias));
@@ -41,9 +42,7 @@ const struct hl_tile *hl_tile(void)
 {
     static const struct hl_tile avx512 = {12, 32, run_avx512}, avx2 = {6, 16, run_avx2},
                                 sse = {4, 8, run_sse};
-    if (__builtin_cpu_supports("avx512f"))
-        return &avx512;
-    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") ? &avx2 : &sse;
+    return hl_cpu() == HL_CPU_AVX512 ? &avx512 : hl_cpu() == HL_CPU_AVX2 ? &avx2 : &sse;
 }
 #else
 TILE(run_plain, vec4, 8, ) /* 32 registers and more: POWER, Arm */

@@ -3,6 +3,7 @@
  * erf N. Juffa's two polynomials, both within two units in the last place. */
 #include <math.h>
 
+#include "base/cpu.h"
 #include "base/float_bits.h"
 #include "maco/body_private.h"
 
@@ -23,9 +24,9 @@ typedef int32_t bits __attribute__((vector_size(4 * HL_LANES)));
     }                                                                                              \
     type hl_vec_##name params                                                                      \
     {                                                                                              \
-        if (__builtin_cpu_supports("avx512f"))                                                     \
+        if (hl_cpu() == HL_CPU_AVX512)                                                             \
             return name##_avx512 args;                                                             \
-        if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"))                       \
+        if (hl_cpu() == HL_CPU_AVX2)                                                               \
             return name##_avx2 args;                                                               \
         return name##_any args;                                                                    \
     }

@@ -11,8 +11,10 @@
 #include "base/base64.h"
 #include "base/buf.h"
 #include "base/copy.h"
+#include "base/cpu.h"
 #include "base/crc32.h"
 #include "base/id.h"
+#include "base/log.h"
 #include "base/status.h"
 
 static hl_status refuse(void)
@@ -170,9 +172,32 @@ static void base64_goes_both_ways(void **state)
     hl_buf_fini(&b);
 }
 
+static void the_environment_limits_what_loops_use(void **state)
+{
+    (void)state;
+    static const char *const names[] = {"plain", "avx2", "avx512"};
+    setenv("HELIOS_CPU", "avx512", 1);
+    enum hl_cpu all = hl_cpu_limit(0);
+    for (int i = 0; i < 3; i++) {
+        enum hl_cpu level = (enum hl_cpu)(i + 1), least = level < all ? level : all;
+        setenv("HELIOS_CPU", names[i], 1);
+        assert_int_equal(hl_cpu_limit(0), least);
+        assert_int_equal(hl_cpu(), least);
+        setenv("HELIOS_CPU", "plain", 1);
+        assert_int_equal(hl_cpu_limit(level), least); /* what a test asks for comes first */
+    }
+    unsigned warnings = hl_log_count(HL_LOG_WARN);
+    setenv("HELIOS_CPU", "fast", 1);
+    assert_int_equal(hl_cpu_limit(0), all);
+    assert_int_equal(hl_log_count(HL_LOG_WARN), warnings + 1);
+    unsetenv("HELIOS_CPU");
+    assert_int_equal(hl_cpu_limit(0), all);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_environment_limits_what_loops_use),
         cmocka_unit_test(a_failure_carries_its_sentence_up),
         cmocka_unit_test(status_names_go_both_ways),
         cmocka_unit_test(crc_is_zlibs_for_every_length_and_alignment),

@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/cpu.h"
 #include "hybridps/half.h"
 #include "maco/blas.h"
 #include "maco/bodies.h"
@@ -77,6 +78,8 @@ static void products_are_those_of_double_precision(void **state)
         {97, 33, 300, 0, 0, 1, 0, 0, 1, 0},    {12, 32, 256, 0, 1, 1, 0, 0, 1, 0},
         {50, 800, 20, 0, 0, 0, 0, 7, 1, 0.5f}, {800, 17, 257, 1, 0, 1, 0, 0, 1, 0},
         {5, 6, 0, 0, 0, 1, 0, 0, 1, 0.5f},     {0, 6, 4, 0, 0, 0, 0, 0, 1, 0},
+        {1, 790, 300, 0, 1, 0, 0, 0, 1, 0},    {4, 16, 8200, 0, 1, 1, 0, 1, -1, 1},
+        {2, 790, 302, 1, 0, 1, 0, 2, 1, 0},    {8, 33, 8200, 1, 0, 0, 0, 0, 1, 0.5f},
     };
     for (size_t i = 0; i < HL_ARRAY_LEN(shapes); i++)
         for (int dtype = MACO_F32; dtype <= MACO_BF16; dtype++)
@@ -104,7 +107,8 @@ static void deterministic_products_have_the_bits_of_the_whole_in_any_chunks(void
 
     enum { M = 157, N = 203, K = 777 };
 
-    static const int steps[][2] = {{1, N}, {3, 17}, {13, 100}, {M, 1}, {100, 31}, {32, 64}};
+    static const int steps[][2] = {{1, N},   {3, 17},  {13, 100}, {M, 1}, {100, 31},
+                                   {32, 64}, {4, 203}, {7, 48},   {8, N}, {9, N}};
     for (int dtype = MACO_F32; dtype <= MACO_BF16; dtype++) {
         struct array v[] = {made(dtype, M * K, 1, 3, 0), made(dtype, N * K, 2, 1, 0),
                             made(dtype, N, 3, 1, 0), fresh(dtype, M * N), fresh(dtype, M * N)};
@@ -637,5 +641,14 @@ int main(void)
         cmocka_unit_test(what_has_no_body_is_refused),
         cmocka_unit_test(blas_has_its_threads_back_after_the_last_run),
     };
-    return cmocka_run_group_tests(tests, NULL, forget);
+    int failed = 0;
+#ifdef HL_PORTABLE
+    enum hl_cpu last = HL_CPU_PLAIN;
+#else
+    enum hl_cpu last = HL_CPU_AVX512;
+#endif
+    for (enum hl_cpu most = HL_CPU_PLAIN; most <= last; most++)
+        if (hl_cpu_limit(most) == most) /* every build of the loops that this CPU can run */
+            failed += cmocka_run_group_tests(tests, NULL, forget);
+    return failed;
 }
