@@ -20,7 +20,7 @@ U8 = 6
 class Op(C.Structure):
     _fields_ = [("type", C.c_int), ("dtype", C.c_int), ("deterministic", C.c_int), ("inputs", C.c_void_p * 4),
                 ("outputs", C.c_void_p * 2), ("dims", C.c_int32 * 8), ("aux", C.c_float * 4), ("group", C.c_uint32),
-                ("name", C.c_char_p), ("worker", C.c_int), ("priority", C.c_int), ("cost_ns", C.c_uint32),
+                ("name", C.c_char_p), ("on_worker", C.c_int), ("priority", C.c_int), ("cost_ns", C.c_uint32),
                 ("function", C.c_void_p), ("arg", C.c_void_p), ("reads", C.c_void_p), ("writes", C.c_void_p),
                 ("n_reads", C.c_uint32), ("n_writes", C.c_uint32)]
 
@@ -64,7 +64,7 @@ class Graph:
         lib("maco_graph_new", C.byref(self.g))
 
     def add(self, kind, inputs, outputs, dims, aux=(), dtype=None, group=0, worker=-1):
-        op, task = Op(type=kind, worker=worker, group=group), C.c_uint32()
+        op, task = Op(type=kind, on_worker=worker + 1, group=group), C.c_uint32()
         tensors = [t for t in (*inputs, *outputs) if t is not None]
         op.dtype = dtype if dtype is not None else self.dtypes[tensors[0].dtype] if tensors else 0
         for i, t in enumerate(inputs):

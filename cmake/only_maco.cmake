@@ -3,7 +3,7 @@
 function(hl_only_maco)
   hl_kernel_flags()
   file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/maco/*.c)
-  set(parts base/buf base/log base/status base/text client/version mem/cuda_driver
+  set(parts base/buf base/cpu base/log base/status base/text client/version mem/cuda_driver
     os/cgroup os/cpus os/file os/numa os/process os/process_cpuset os/shm)
   foreach(name collective collective_join collective_mail collective_reduce collective_shm half)
     list(APPEND parts hybridps/${name})

@@ -42,10 +42,8 @@ static hl_status make_plan(struct link *l, int n, int comm, struct bench_maco_pl
     int st = maco_graph_new(&out->graph);
     for (int i = 0; i < n && st == 0; i++) {
         uint32_t id, sent;
-        maco_op op = {
-            .type = MACO_TASK_CUSTOM_COMPUTE, .worker = -1, .function = compute, .arg = l};
-        maco_op send = {
-            .type = MACO_TASK_CUSTOM_COMM, .worker = -1, .function = send_chunk, .arg = l};
+        maco_op op = {.type = MACO_TASK_CUSTOM_COMPUTE, .function = compute, .arg = l};
+        maco_op send = {.type = MACO_TASK_CUSTOM_COMM, .function = send_chunk, .arg = l};
         st = maco_graph_add(out->graph, &op, &id);
         if (st == 0 && comm)
             st = maco_graph_add(out->graph, &send, &sent);

@@ -168,7 +168,7 @@ typedef struct maco_op {
     float aux[4];
     uint32_t group;
     const char *name; /* for messages and traces; NULL = TYPE and its number */
-    int worker;       /* the one that is to run it; -1 = any */
+    int on_worker;    /* 1 + the worker that is to run it; 0 = any */
     int priority;     /* of tasks that are ready at once the higher goes first */
     uint32_t cost_ns; /* 0 = estimated from dims */
     maco_function function;
@@ -268,6 +268,10 @@ typedef struct maco_runtime_options {
     hybridps_group *const
         *groups; /* of tasks' `group`; the caller's, not used otherwise meanwhile */
     uint32_t n_groups;
+    int (*poll)(void *arg); /* called by the thread in maco_run while it waits: four times a second,
+                               and after a signal; other than 0 ends the run as maco_cancel does.
+                               NULL = none */
+    void *poll_arg;
 } maco_runtime_options;
 
 HELIOS_API int maco_runtime_open(const maco_runtime_options *options, maco_runtime **out);

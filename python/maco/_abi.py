@@ -11,7 +11,7 @@ import functools
 import json
 import os
 import tempfile
-from typing import Any, Sequence
+from typing import Any, Iterator, Sequence
 
 from hybridps import _abi as base
 
@@ -82,7 +82,7 @@ class Op(ctypes.Structure):
     _fields_ = [("type", c_int), ("dtype", c_int), ("deterministic", c_int),
                 ("inputs", c_void_p * 4), ("outputs", c_void_p * 2), ("dims", c_int32 * 8),
                 ("aux", ctypes.c_float * 4), ("group", c_uint32), ("name", c_char_p),
-                ("worker", c_int), ("priority", c_int), ("cost_ns", c_uint32),
+                ("on_worker", c_int), ("priority", c_int), ("cost_ns", c_uint32),
                 ("function", FUNCTION), ("arg", c_void_p), ("reads", POINTER(Range)),
                 ("writes", POINTER(Range)), ("n_reads", c_uint32), ("n_writes", c_uint32)]
 
@@ -97,10 +97,14 @@ class _Virtual(ctypes.Structure):
                 ("link_latency_ns", c_uint64)]
 
 
+POLL = ctypes.CFUNCTYPE(c_int, c_void_p)
+
+
 class _RuntimeOptions(ctypes.Structure):
     _fields_ = [("workers", c_int), ("policy", c_int), ("balance", c_int),
                 ("timeout_ns", c_uint64), ("trace", c_int), ("ring", c_uint32),
-                ("groups", POINTER(c_void_p)), ("n_groups", c_uint32)]
+                ("groups", POINTER(c_void_p)), ("n_groups", c_uint32), ("poll", POLL),
+                ("poll_arg", c_void_p)]
 
 
 class _CudaOptions(ctypes.Structure):
@@ -116,7 +120,7 @@ class _Overlap(ctypes.Structure):
 
 
 # What a C compiler makes of maco.h on every 64-bit Linux; a mismatch would corrupt memory.
-_SIZES = {Task: 128, Range: 16, Op: 184, _CompileOptions: 24, _Virtual: 32, _RuntimeOptions: 48,
+_SIZES = {Task: 128, Range: 16, Op: 184, _CompileOptions: 24, _Virtual: 32, _RuntimeOptions: 64,
           _CudaOptions: 56, _Overlap: 56}
 
 _PROTOTYPES = {
@@ -300,6 +304,19 @@ class _Running(_Owned):
         return Trace(out) if out.value else None
 
 
+def _signals(caught: list[BaseException]) -> Iterator[int]:
+    """Answers of a poll: Python's handlers of signals run when it goes on from a yield, so what they
+    raise, such as KeyboardInterrupt, is raised inside the try, and can't get lost in ctypes."""
+    while True:
+        try:
+            while True:
+                yield len(caught)
+        except GeneratorExit:
+            raise
+        except BaseException as error:
+            caught.append(error.with_traceback(None))  # who clears its frames ends no generator
+
+
 class Runtime(_Running):
     release = "maco_runtime_close"
     names = {"cancel": "maco_cancel", "order": "maco_run_order", "trace": "maco_run_trace"}
@@ -308,14 +325,23 @@ class Runtime(_Running):
                  groups: Sequence[c_void_p]) -> None:
         lib, handle = load_library(), c_void_p()
         array = (c_void_p * len(groups))(*groups)
+        self._caught: list[BaseException] = []
+        answers = _signals(self._caught)
+        next(answers)
+        self._poll = POLL(answers.send)  # no function of Python's: it could be interrupted itself
         options = _RuntimeOptions(workers, POLICIES.index(policy), BALANCES.index(balance),
-                                  int(timeout_s * 1e9), int(trace), 0, array, len(groups))
+                                  int(timeout_s * 1e9), int(trace), 0, array, len(groups),
+                                  self._poll)
         check(lib.maco_runtime_open(ctypes.byref(options), ctypes.byref(handle)),
               {EINVAL: errors.NotCoResidentError})
         super().__init__(handle)
 
     def run(self, plan: Plan, stream: int = 0) -> None:
-        check(self.lib.maco_run(self.h, plan.h), _OF_A_RUN)
+        """What a signal's handler raises meanwhile ends the run, and is raised."""
+        code = self.lib.maco_run(self.h, plan.h)
+        if self._caught:
+            raise self._caught.pop()
+        check(code, _OF_A_RUN)
 
 
 def cuda_available() -> str:

@@ -85,12 +85,18 @@ class Result:
         self.seconds = 0.0
         self.trace: _abi.Trace | None = None
         self._thread: threading.Thread | None = None
+        self._cancel: Callable[[], None] = lambda: None
         self._error: BaseException | None = None
 
     def wait(self) -> "Result":
         """Until the run is done; raises what went wrong in it."""
         if self._thread is not None:
-            self._thread.join()
+            try:
+                self._thread.join()
+            except BaseException:  # KeyboardInterrupt: whoever stops waiting wants no run either
+                self._cancel()
+                self._thread.join()
+                raise
         if self._error is not None:
             raise self._error
         return self
@@ -407,7 +413,7 @@ class TaskGraph(Builders):
     def _op(self, task: Task, piece: Piece, found: Numbers, pieces: int = 1,
             name: str | None = None) -> _abi.Op:
         op = _abi.Op(type=piece.type, dtype=found.dtype, deterministic=int(self.deterministic),
-                     name=(name or task.name).encode(), worker=task.worker,
+                     name=(name or task.name).encode(), on_worker=task.worker + 1,
                      group=task.group if piece.type.is_comm else 0,
                      priority=task.priority * WAVES - (min(piece.wave, WAVES - 1)
                                                        if task.overlap is not None else 0),
@@ -449,6 +455,7 @@ class TaskGraph(Builders):
         if wait:
             self._run(plan, result, stream)
             return result.wait()
+        result._cancel = self.cancel
         result._thread = threading.Thread(target=self._run, args=(plan, result, stream),
                                           name="maco-run")
         result._thread.start()
@@ -499,7 +506,8 @@ class TaskGraph(Builders):
         return self.workers if self.policy == "static" else 0
 
     def _failed(self, error: BaseException) -> BaseException:
-        if isinstance(error, TimeoutError) or getattr(error, "code", 0) == _abi.EBUSY:
+        if isinstance(error, TimeoutError) or not isinstance(error, MacoError) or \
+                error.code == _abi.EBUSY or "still at work" in str(error):
             _abandoned.append((self._kept, self._calls, self.tasks))
         self._groups.failed(error)
         if isinstance(error, MacoError):

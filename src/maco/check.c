@@ -251,15 +251,16 @@ static hl_status check_memory(const struct checking *c)
 static hl_status check_numbers(const struct checking *c)
 {
     const maco_op *op = c->op;
-    if (op->worker < -1)
-        return hl_fail(HL_EINVAL, "worker is %d. Hint: -1 is any", op->worker);
+    if (op->on_worker < 0)
+        return hl_fail(HL_EINVAL, "on_worker is %d. Hint: 1 + the worker's number; 0 is any",
+                       op->on_worker);
     if (op->deterministic != 0 && op->deterministic != 1)
         return hl_fail(HL_EINVAL, "deterministic is %d. Hint: it is 0 or 1", op->deterministic);
-    if (hl_maco_is_comm(c->type->type) && op->worker != -1)
+    if (hl_maco_is_comm(c->type->type) && op->on_worker != 0)
         return hl_fail(HL_EINVAL,
                        "communication wants worker %d. Hint: the proxy of its group "
-                       "runs it, leave -1",
-                       op->worker);
+                       "runs it, ask for none",
+                       op->on_worker - 1);
     if (op->group > UINT16_MAX || (!hl_maco_is_comm(c->type->type) && op->group != 0))
         return hl_fail(HL_EINVAL,
                        "group is %u. Hint: at most 65535, and 0 where there is no "

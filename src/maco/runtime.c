@@ -103,6 +103,8 @@ int maco_runtime_open(const maco_runtime_options *options, maco_runtime **out)
     rt->policy = o->policy;
     rt->balance = o->balance;
     rt->tracing = o->trace != 0;
+    rt->poll = o->poll;
+    rt->poll_arg = o->poll_arg;
     rt->timeout_ns = o->timeout_ns > 0 ? o->timeout_ns : TIMEOUT_NS;
     rt->ring = o->ring > 0 ? o->ring : RING;
     rt->cpus = hl_cpus_usable();
@@ -136,15 +138,15 @@ int hl_maco_quiet(const maco_runtime *rt)
            __atomic_load_n(&rt->active, __ATOMIC_SEQ_CST) == 0;
 }
 
-/* 0: some thread is still in a task at that time. */
-static int await_quiet(maco_runtime *rt, uint64_t until)
+/* 0: some thread is still in a task at that time, or when the caller had enough. */
+static int await_quiet(maco_runtime *rt, uint64_t until, int (*poll)(void *arg))
 {
     for (;;) {
         uint32_t seen = __atomic_load_n(&rt->ended, __ATOMIC_SEQ_CST);
         if (hl_maco_quiet(rt))
             return 1;
         uint64_t now = hl_now_ns();
-        if (now >= until)
+        if (now >= until || (poll != NULL && poll(rt->poll_arg) != 0))
             return 0;
         hl_futex_wait(&rt->ended, seen, until - now < LOOK_MAX ? until - now : LOOK_MAX);
     }
@@ -177,7 +179,7 @@ void maco_runtime_close(maco_runtime *rt)
         return; /* after fork() the threads are the parent's */
     __atomic_store_n(&rt->quit, 1, __ATOMIC_SEQ_CST);
     /* A body that does not end keeps its thread, and with it this memory. */
-    int all = await_quiet(rt, hl_now_ns() + HL_MACO_GRACE_NS);
+    int all = await_quiet(rt, hl_now_ns() + HL_MACO_GRACE_NS, NULL);
     for (uint32_t i = 0; rt->seats != NULL && i < rt->n_seats; i++) {
         struct hl_maco_seat *w = &rt->seats[i];
         if (!w->started)
@@ -278,6 +280,13 @@ static void cut_collectives(maco_runtime *rt)
             hybridps_group_cancel(rt->groups[g]);
 }
 
+/* The caller may have had enough; what was ended is asked no more. */
+static void ask(maco_runtime *rt, uint64_t run)
+{
+    if (rt->poll != NULL && rt->poll(rt->poll_arg) != 0)
+        hl_maco_give_up(rt, run, HL_ECANCELED, "the run was cancelled by its caller");
+}
+
 /* Sleeps until the run is over and its threads have left it. */
 static void watch(maco_runtime *rt, uint64_t run, uint64_t deadline)
 {
@@ -309,6 +318,8 @@ static void watch(maco_runtime *rt, uint64_t run, uint64_t deadline)
         }
         uint64_t until = going && deadline < next ? deadline : next;
         hl_futex_wait(&rt->ended, seen, until > now ? until - now : 1);
+        if (going && !hl_maco_quiet(rt))
+            ask(rt, run);
     }
 }
 
@@ -362,7 +373,7 @@ hl_status hl_maco_run_once(maco_runtime *rt, const struct hl_maco_source *source
 static hl_status run_alone(maco_runtime *rt, const struct hl_maco_source *source)
 {
     uint64_t deadline = hl_now_ns() + rt->timeout_ns;
-    if (!await_quiet(rt, deadline))
+    if (!await_quiet(rt, deadline, rt->poll))
         return say_who(rt, HL_EBUSY, "");
     rt->plan = NULL;
     HL_TRY(hl_maco_agree(rt, source, deadline));

@@ -144,6 +144,8 @@ struct maco_runtime {
     struct hl_tick_span clock;
     pid_t pid;
     int busy; /* a run's caller is inside */
+    int (*poll)(void *arg);
+    void *poll_arg;
 };
 
 #define seat_workers(rt)  ((rt)->seats)

@@ -10,6 +10,7 @@ import pathlib
 import random
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -543,14 +544,7 @@ class Errors(unittest.TestCase):
         self.assertLess(time.monotonic() - begun, 10)
         self.assertIsInstance(error, TimeoutError)
         release.set()
-        for _ in range(1000):  # until the worker has come out of it
-            try:
-                self.assertEqual(g.execute().order, ["slow", "after"])
-                break
-            except maco.MacoError:
-                time.sleep(0.01)
-        else:
-            self.fail("the graph did not run again")
+        self.runs_again(g, ["slow", "after"])
         g.close()
 
     def test_exceptions_of_tasks_are_raised_where_the_graph_is_run(self):
@@ -582,6 +576,38 @@ class Errors(unittest.TestCase):
             release.set()
             with self.assertRaises(errors.CanceledError):
                 result.wait()
+
+    def test_an_interrupt_ends_a_run(self):
+        release, begun = threading.Event(), threading.Event()
+
+        def interrupt():
+            begun.wait(20)
+            signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
+
+        for wait in (True, False):
+            with self.subTest(wait=wait), TaskGraph(1, timeout_s=60) as g:
+                begun.clear()
+                release.clear()
+                slow = g.custom(lambda i, o: (begun.set(), release.wait(40)), name="slow")
+                g.add_dependency(g.nop(name="after"), slow)
+                other = threading.Thread(target=interrupt)
+                other.start()
+                start = time.monotonic()
+                with self.assertRaises(KeyboardInterrupt):
+                    g.execute(wait=wait).wait()
+                self.assertLess(time.monotonic() - start, 20)
+                other.join()
+                release.set()
+                self.runs_again(g, ["slow", "after"])
+
+    def runs_again(self, g, order):
+        for _ in range(1000):  # until the worker has come out of what it was in
+            try:
+                self.assertEqual(g.execute().order, order)
+                return
+            except maco.MacoError:
+                time.sleep(0.01)
+        self.fail("the graph did not run again")
 
     def test_two_graphs_over_one_group(self):
         begun, go = threading.Event(), threading.Event()

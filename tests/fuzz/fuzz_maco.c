@@ -63,9 +63,9 @@ static void add_task(maco_graph *g, struct bytes *b)
     char name[8] = {0};
     maco_range r[3];
     uint32_t bits = take(b, 2);
-    maco_op op = {.type = some_type(b), .worker = -1, .cost_ns = bits & 1 ? take(b, 4) : 0};
+    maco_op op = {.type = some_type(b), .cost_ns = bits & 1 ? take(b, 4) : 0};
     op.dtype = bits & 2 ? (int)take(b, 1) : 0;
-    op.worker = bits & 4 ? (int)(take(b, 1) % 8) - 2 : -1;
+    op.on_worker = bits & 4 ? (int)(take(b, 1) % 8) - 1 : 0;
     op.priority = bits & 8 ? (int)take(b, 4) : 0;
     op.group = bits & 16 ? take(b, 3) : 0;
     for (int i = 0; i < 4; i++)

@@ -73,7 +73,7 @@ static uint32_t add(maco_graph *g, int type, const char *name, float *x, maco_fu
                     int32_t count)
 {
     maco_range range = {(uint64_t)(uintptr_t)x, N * sizeof(float)};
-    maco_op op = {.type = type, .name = name, .worker = -1, .dims = {count}};
+    maco_op op = {.type = type, .name = name, .dims = {count}};
     uint32_t id = MACO_NONE;
     if (type == MACO_TASK_CUSTOM_COMPUTE) {
         op.function = f;

@@ -64,7 +64,6 @@ static inline uint32_t add_op(maco_graph *g, maco_op op)
 static inline uint32_t add_work(maco_graph *g, const char *name, uint32_t cost_ns)
 {
     return add_op(g, (maco_op){.type = MACO_TASK_CUSTOM_COMPUTE,
-                               .worker = -1,
                                .name = name,
                                .cost_ns = cost_ns,
                                .function = do_nothing});
@@ -73,7 +72,6 @@ static inline uint32_t add_work(maco_graph *g, const char *name, uint32_t cost_n
 static inline uint32_t add_comm(maco_graph *g, const char *name, uint32_t group, uint32_t cost_ns)
 {
     return add_op(g, (maco_op){.type = MACO_TASK_CUSTOM_COMM,
-                               .worker = -1,
                                .name = name,
                                .group = group,
                                .cost_ns = cost_ns,

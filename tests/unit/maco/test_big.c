@@ -33,7 +33,6 @@ static void layers_of_row_chunks_become_chains(void **state)
     for (uint32_t i = 0; i < N; i++) { /* 100 chunks, back and forth between two matrices */
         uint64_t from = (i / 100 % 2) << 20, to = (1 - i / 100 % 2) << 20, chunk = i % 100 * 4096;
         add_op(g, (maco_op){.type = MACO_TASK_GELU,
-                            .worker = -1,
                             .inputs = {at(from + chunk)},
                             .outputs = {at(to + chunk)},
                             .dims = {8, 128, 128, 128}});
@@ -54,12 +53,10 @@ static void slices_of_columns_and_their_reader_become_barriers(void **state)
     for (uint32_t i = 0; i < rounds * 65; i++)
         if (i % 65 < 64)
             add_op(g, (maco_op){.type = MACO_TASK_MEMSET,
-                                .worker = -1,
                                 .outputs = {at(i % 65 * 64)},
                                 .dims = {32, 64, 0, 4096}});
         else
             add_op(g, (maco_op){.type = MACO_TASK_MEMCPY,
-                                .worker = -1,
                                 .inputs = {at(0)},
                                 .outputs = {at(1 << 20)},
                                 .dims = {1, 4096 * 32, 4096 * 32, 4096 * 32}});
@@ -82,7 +79,6 @@ static void many_readers_and_a_writer(void **state)
     for (uint32_t i = 0; i < N; i++) {
         int last = i == N - 1;
         add_op(g, (maco_op){.type = MACO_TASK_CUSTOM_COMPUTE,
-                            .worker = -1,
                             .function = do_nothing,
                             .reads = shared,
                             .n_reads = last ? 0 : 8,
@@ -104,7 +100,6 @@ static void order_that_is_there_is_found(void **state)
     for (uint32_t i = 0; i < N; i++) {
         maco_range r = {MEMORY + i % 2 * 64, 64};
         add_op(g, (maco_op){.type = MACO_TASK_CUSTOM_COMPUTE,
-                            .worker = -1,
                             .function = do_nothing,
                             .writes = &r,
                             .n_writes = 1});
@@ -125,7 +120,7 @@ static void a_virtual_run_of_many_workers_and_pinned_tasks(void **state)
     (void)state;
     for (uint32_t i = 0; i < N; i++)
         add_op(g, (maco_op){.type = MACO_TASK_CUSTOM_COMPUTE,
-                            .worker = i % 3 == 0 ? (int)(i / 3 % 1000) : -1,
+                            .on_worker = i % 3 == 0 ? 1 + (int)(i / 3 % 1000) : 0,
                             .cost_ns = 10,
                             .function = do_nothing});
     maco_plan *p = compiled(g, 1, &v);

@@ -58,7 +58,6 @@ static maco_graph *graph_of(const struct spec *s, uint32_t skip_edge)
     for (uint32_t i = 0; i < s->n; i++)
         assert_int_equal(add_op(g, (maco_op){.type = s->comm[i] ? MACO_TASK_CUSTOM_COMM
                                                                 : MACO_TASK_CUSTOM_COMPUTE,
-                                             .worker = -1,
                                              .priority = s->priority[i],
                                              .group = s->comm[i] ? i % 2 : 0,
                                              .cost_ns = 1 + i * 7 % 5,
@@ -345,12 +344,8 @@ static void both_tasks_and_the_kind_of_use_are_named(void **state)
     float c[16], d[16];
     (void)state;
     OK(maco_graph_new(&g));
-    maco_op op = {.type = MACO_TASK_GELU,
-                  .worker = -1,
-                  .name = "act",
-                  .inputs = {c},
-                  .outputs = {d},
-                  .dims = {4, 4, 4, 4}};
+    maco_op op = {
+        .type = MACO_TASK_GELU, .name = "act", .inputs = {c}, .outputs = {d}, .dims = {4, 4, 4, 4}};
     add_op(g, op);
     op.name = "again";
     op.inputs[0] = d;
@@ -450,7 +445,7 @@ static void siblings_go_by_kind_then_priority(void **state)
     add_work(g, "root", 1);
     for (int i = 1; i < 4; i++)
         add_op(g, (maco_op){.type = MACO_TASK_CUSTOM_COMPUTE,
-                            .worker = 3,
+                            .on_worker = 4,
                             .priority = i == 3 ? 5 : 0,
                             .function = do_nothing});
     add_comm(g, "comm", 0, 1);
@@ -476,9 +471,7 @@ static void a_plan_has_its_functions_and_options_are_checked(void **state)
     OK(maco_graph_new(&g));
     REFUSED(maco_compile(g, NULL, &p), HL_EINVAL, "no tasks");
     add_work(g, NULL, 1);
-    add_op(g,
-           (maco_op){
-               .type = MACO_TASK_CUSTOM_COMPUTE, .worker = -1, .function = do_nothing, .arg = &g});
+    add_op(g, (maco_op){.type = MACO_TASK_CUSTOM_COMPUTE, .function = do_nothing, .arg = &g});
     REFUSED(maco_compile(g, &(maco_compile_options){.policy = 3}, &p), HL_EINVAL, "policy 3");
     REFUSED(maco_compile(g, &(maco_compile_options){.policy = MACO_STATIC}, &p), HL_EINVAL,
             "lists for 0 workers");

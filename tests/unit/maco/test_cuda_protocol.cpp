@@ -50,7 +50,6 @@ static void add_task(random_plan &p, uint32_t i)
     op.outputs[0] = row(p, i);
     const int32_t dims[8] = {1, WIDTH, WIDTH, WIDTH, WIDTH, MACO_ADD, MACO_F32, 0};
     memcpy(op.dims, dims, sizeof(dims));
-    op.worker = -1;
     assert_int_equal(maco_graph_add(p.graph, &op, &id), 0);
     assert_int_equal(id, i);
 }
@@ -331,7 +330,6 @@ static void make_chunks(random_plan &p, uint32_t chunks, int policy, int workers
         op.outputs[0] = row(p, i);
         op.dims[0] = WIDTH;
         op.group = i / 3 % 2;
-        op.worker = -1;
         assert_int_equal(maco_graph_add(p.graph, &op, &id), 0);
     }
     o.policy = policy;

@@ -84,7 +84,6 @@ static float *buffer(struct rig *r, int i)
 static uint32_t add_op(struct rig *r, maco_op op)
 {
     uint32_t id = MACO_NONE;
-    op.worker = op.worker == 0 ? -1 : op.worker;
     assert_int_equal(maco_graph_add(r->graph, &op, &id), 0);
     return id;
 }

@@ -9,7 +9,7 @@ static float x[4096], y[4096], w[4096], bias[64];
 
 static maco_op good(int type)
 {
-    maco_op op = {.type = type, .worker = -1, .name = "t", .inputs = {x}, .outputs = {y}};
+    maco_op op = {.type = type, .name = "t", .inputs = {x}, .outputs = {y}};
     static const maco_range r = {64, 8};
     switch (type) {
     case MACO_TASK_NOP:
@@ -17,7 +17,6 @@ static maco_op good(int type)
         break;
     case MACO_TASK_MATMUL:
         op = (maco_op){.type = type,
-                       .worker = -1,
                        .name = "t",
                        .inputs = {x, w},
                        .outputs = {y},
@@ -172,13 +171,13 @@ static void what_is_missing_or_too_much_is_named(void **state)
         BAD(type, "no dtype 16", op.dtype = 16);
         if (!t->all_dtypes)
             BAD(type, "can't compute in F64", op.dtype = MACO_F64);
-        BAD(type, "worker is -2", op.worker = -2);
+        BAD(type, "on_worker is -1", op.on_worker = -1);
         BAD(type, "deterministic is 3", op.deterministic = 3);
         BAD(type, "group is 70000", op.group = 70000);
         if (!hl_maco_is_comm(type))
             BAD(type, "group is 1", op.group = 1);
         else
-            BAD(type, "wants worker 0", op.worker = 0);
+            BAD(type, "wants worker 0", op.on_worker = 1);
         if (type != MACO_TASK_CUSTOM_COMPUTE && type != MACO_TASK_CUSTOM_COMM)
             BAD(type, "a function or ranges", op.function = do_nothing);
     }

@@ -121,9 +121,10 @@ static void lists_that_are_wrong_are_refused(void **state)
     (void)state;
     OK(maco_graph_new(&g));
     uint32_t a = add_work(g, "a", 1), c = add_comm(g, "talk", 0, 1);
-    uint32_t b = add_op(
-        g, (maco_op){
-               .type = MACO_TASK_CUSTOM_COMPUTE, .worker = 1, .name = "b", .function = do_nothing});
+    uint32_t b = add_op(g, (maco_op){.type = MACO_TASK_CUSTOM_COMPUTE,
+                                     .on_worker = 2,
+                                     .name = "b",
+                                     .function = do_nothing});
     maco_list l[2] = {{(uint32_t[]){a}, 1}, {(uint32_t[]){a}, 1}};
     maco_compile_options o = {.policy = MACO_STATIC, .workers = 2, .infer = 1, .lists = l};
     REFUSED(maco_compile(g, &o, &p), HL_EINVAL, "\"a\" is in lists twice");
@@ -155,15 +156,13 @@ static maco_plan *rank_of(int swap, int slow, int32_t count, maco_plan_view *v)
         int k = swap && (i == 4 || i == 5) ? 9 - i : i;
         add_work(g, NULL, slow ? (uint32_t)(1000 - 100 * i) : 5);
         uint32_t c = add_op(g, (maco_op){.type = MACO_TASK_BROADCAST,
-                                         .worker = -1,
                                          .inputs = {&x[k]},
                                          .outputs = {&x[k]},
                                          .group = (uint32_t)i % 2,
                                          .dims = {i == 7 ? count : 1, 0, 0, k}});
         OK(maco_graph_depend(g, c, c - 1));
     }
-    add_op(g,
-           (maco_op){.type = MACO_TASK_SEND, .worker = -1, .inputs = {x}, .dims = {1, 0, 0, slow}});
+    add_op(g, (maco_op){.type = MACO_TASK_SEND, .inputs = {x}, .dims = {1, 0, 0, slow}});
     OK(maco_compile(g, &(maco_compile_options){.infer = 1}, &p));
     maco_graph_free(g);
     maco_plan_read(p, v);

@@ -167,7 +167,6 @@ static void add_use(maco_graph *g, uint32_t place, uint64_t *seed, uint64_t stri
     int write = (int)below(seed, 2);
     size_t mine = (size_t)place * BYTES;
     maco_op op = {.type = write ? MACO_TASK_MEMSET : MACO_TASK_MEMCPY,
-                  .worker = -1,
                   .outputs = {(void *)(uintptr_t)s.first},
                   .dims = {(int32_t)s.rows, (int32_t)s.row_bytes, 0, (int32_t)s.stride}};
     memset(u, 0, sizeof(*u));
@@ -260,15 +259,12 @@ static void slices_of_columns_run_side_by_side(void **state)
     OK(maco_graph_new(&g));
     for (int s = 0; s < 4; s++)
         add_op(g, (maco_op){.type = MACO_TASK_LINEAR,
-                            .worker = -1,
                             .inputs = {x, w + s * 16},
                             .outputs = {c + s * 4},
                             .dims = {8, 4, 4, 4, 4, 16}});
-    add_op(g, (maco_op){.type = MACO_TASK_GELU,
-                        .worker = -1,
-                        .inputs = {c},
-                        .outputs = {out},
-                        .dims = {8, 16, 16, 16}});
+    add_op(g,
+           (maco_op){
+               .type = MACO_TASK_GELU, .inputs = {c}, .outputs = {out}, .dims = {8, 16, 16, 16}});
     OK(maco_compile(g, NULL, &p));
     maco_plan_read(p, &v);
     assert_int_equal(v.n_roots, 4);

@@ -44,7 +44,6 @@ static void make_chain(struct chain *c, int policy, int workers, maco_function f
         uint32_t id;
         maco_op op = {.type = MACO_TASK_CUSTOM_COMPUTE,
                       .name = names != NULL ? names[i] : NULL,
-                      .worker = -1,
                       .function = f,
                       .arg = args[i]};
         if (maco_graph_add(c->graph, &op, &id) != 0)
@@ -169,6 +168,7 @@ static void a_body_that_does_not_end_keeps_nobody(void **state)
 struct canceller {
     maco_runtime *rt;
     struct step *s;
+    int asked;
 };
 
 static void *cancel_it(void *arg)
@@ -190,13 +190,42 @@ static void a_run_is_cancelled_from_another_thread(void **state)
     struct chain c;
     make_chain(&c, MACO_DIRECT, 2, do_step, args_of(s, args), three, 3, 1);
     maco_runtime *rt = open_runtime(MACO_DIRECT, 2, 15000, 0);
-    struct canceller who = {rt, &s[0]};
+    struct canceller who = {.rt = rt, .s = &s[0]};
     pthread_t other;
     maco_cancel(rt); /* nothing runs: nothing happens */
     pthread_create(&other, NULL, cancel_it, &who);
     assert_int_equal(maco_run(rt, c.plan), HL_ECANCELED);
     pthread_join(other, NULL);
     assert_int_equal(s[1].calls, 0);
+    assert_int_equal(maco_run(rt, c.plan), 0);
+    maco_runtime_close(rt);
+    free_chain(&c);
+}
+
+/* Enough after the third time, when the task may end, too. */
+static int had_enough(void *arg)
+{
+    struct canceller *c = arg;
+    if (++c->asked < 3)
+        return 0;
+    __atomic_store_n(&c->s->go, 1, __ATOMIC_RELEASE);
+    return 1;
+}
+
+static void who_waits_is_asked_and_may_end_the_run(void **state)
+{
+    (void)state;
+    struct step s[3] = {{.what = BLOCK}, {.what = PASS}, {.what = PASS}};
+    void *args[3];
+    struct chain c;
+    make_chain(&c, MACO_DIRECT, 2, do_step, args_of(s, args), three, 3, 1);
+    struct canceller who = {.s = &s[0]};
+    maco_runtime_options o = {.workers = 2, .poll = had_enough, .poll_arg = &who};
+    maco_runtime *rt = NULL;
+    assert_int_equal(maco_runtime_open(&o, &rt), 0);
+    assert_int_equal(maco_run(rt, c.plan), HL_ECANCELED);
+    assert_true(who.asked == 3 && s[1].calls == 0);
+    who.asked = INT32_MIN;
     assert_int_equal(maco_run(rt, c.plan), 0);
     maco_runtime_close(rt);
     free_chain(&c);
@@ -428,7 +457,7 @@ static void wishes_for_a_worker_are_kept(void **state)
         for (uint32_t i = 0; i < N; i++) {
             uint32_t id;
             maco_op op = {.type = MACO_TASK_CUSTOM_COMPUTE,
-                          .worker = (int)(i % 3),
+                          .on_worker = 1 + (int)(i % 3),
                           .function = note_thread,
                           .arg = &who[i]};
             assert_int_equal(maco_graph_add(g, &op, &id), 0);
@@ -651,6 +680,7 @@ int main(void)
         cmocka_unit_test(a_late_run_tells_who_waits_and_what_runs),
         cmocka_unit_test(a_body_that_does_not_end_keeps_nobody),
         cmocka_unit_test(a_run_is_cancelled_from_another_thread),
+        cmocka_unit_test(who_waits_is_asked_and_may_end_the_run),
         cmocka_unit_test(one_trigger_less_is_noticed),
         cmocka_unit_test(a_second_parent_that_is_ignored_is_noticed),
         cmocka_unit_test(plans_that_make_no_sense_are_refused),

@@ -39,14 +39,12 @@ static maco_overlap run_pipeline(struct pipeline k)
         maco_range r = {(uintptr_t)(memory + i * (int)k.x_bytes), k.x_bytes};
         if (k.compute)
             add_op(g, (maco_op){.type = MACO_TASK_CUSTOM_COMPUTE,
-                                .worker = -1,
                                 .cost_ns = k.c_ns,
                                 .function = do_nothing,
                                 .writes = &r,
                                 .n_writes = 1});
         if (k.comm)
             add_op(g, (maco_op){.type = MACO_TASK_ALLREDUCE,
-                                .worker = -1,
                                 .dtype = MACO_U8,
                                 .inputs = {(void *)(uintptr_t)r.first},
                                 .outputs = {(void *)(uintptr_t)r.first},
@@ -125,7 +123,6 @@ static void unequal_chunks_follow_the_recurrence(void **state)
             uint32_t c = 1 + below(&seed, 1000), x = 1 + below(&seed, 1000);
             uint32_t a = add_work(g, NULL, c);
             uint32_t b = add_op(g, (maco_op){.type = MACO_TASK_SEND,
-                                             .worker = -1,
                                              .dtype = MACO_U8,
                                              .inputs = {&seed},
                                              .dims = {(int32_t)x},
@@ -200,7 +197,7 @@ static struct made make(uint64_t *seed, int workers)
                         : -1;
         m.work += m.comm[i] ? 0 : m.cost[i];
         add_op(m.g, (maco_op){.type = m.comm[i] ? MACO_TASK_CUSTOM_COMM : MACO_TASK_CUSTOM_COMPUTE,
-                              .worker = m.wish[i],
+                              .on_worker = m.wish[i] + 1,
                               .priority = (int)below(seed, 3),
                               .group = m.comm[i] ? below(seed, 2) : 0,
                               .cost_ns = m.cost[i],
@@ -321,7 +318,6 @@ static void the_higher_priority_goes_first(void **state)
     OK(maco_graph_new(&g));
     for (int i = 0; i < 6; i++)
         add_op(g, (maco_op){.type = MACO_TASK_CUSTOM_COMPUTE,
-                            .worker = -1,
                             .priority = i % 3,
                             .cost_ns = 5,
                             .function = do_nothing});
@@ -336,7 +332,7 @@ static void the_higher_priority_goes_first(void **state)
 static uint32_t add_pinned(maco_graph *g, const char *name, int worker, int priority, uint32_t ns)
 {
     return add_op(g, (maco_op){.type = MACO_TASK_CUSTOM_COMPUTE,
-                               .worker = worker,
+                               .on_worker = worker + 1,
                                .priority = priority,
                                .name = name,
                                .cost_ns = ns,
@@ -381,7 +377,7 @@ static void a_model_that_does_not_fit_is_refused(void **state)
     (void)state;
     OK(maco_graph_new(&g));
     add_op(g, (maco_op){.type = MACO_TASK_CUSTOM_COMPUTE,
-                        .worker = 2,
+                        .on_worker = 3,
                         .name = "far",
                         .cost_ns = UINT32_MAX,
                         .function = do_nothing});
