@@ -54,8 +54,10 @@ class Groups:
         """Number and ranks; it is made when first asked for."""
         asked = self.default if group is None else group
         if id(asked) not in self._number:
-            self.list.append(_group(asked))
-            self._number[id(asked)] = len(self.list) - 1
+            group = _group(asked)  # None and the group of all ranks are the same one
+            if group not in self.list:
+                self.list.append(group)
+            self._number[id(asked)] = self.list.index(group)
             self._asked.append(asked)
         number = self._number[id(asked)]
         return number, self.list[number].world

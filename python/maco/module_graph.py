@@ -21,6 +21,7 @@ from torch.utils import _pytree
 
 from hybridps._tensors import tensors_of
 
+from . import _module_comm
 from ._lowering import LOWERINGS, Lowered, rms_norm_of
 from .errors import (DTypeError, MacoError, NullInputError, ShapeMismatchError, UnsupportedError)
 from .task_graph import TaskGraph
@@ -33,6 +34,7 @@ RANDOM = {"rand", "randn", "randint", "randperm", "normal", "bernoulli", "multin
           "rand_like", "randn_like", "randint_like", "dropout", "alpha_dropout", "feature_dropout",
           "feature_alpha_dropout", "dropout_", "normal_", "uniform_", "bernoulli_", "rrelu",
           "random_", "exponential_"}
+EMPTY = {"empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided"}  # no values
 TOLERANCE = {torch.float32: 1e-4, torch.float16: 1e-2, torch.bfloat16: 5e-2}
 
 
@@ -143,7 +145,7 @@ class Trace(TorchFunctionMode):
         self.graph.random |= random
         if not made and not changed:
             return result
-        if not live and not random:
+        if (not live or name in EMPTY) and not random:
             self.constants.update((storage(t), t) for t in made)
             return result
         self.add(func, name, args, kwargs, result, made, changed)
@@ -169,6 +171,13 @@ class Trace(TorchFunctionMode):
         inputs = [t.detach() for t in tensors_of((args, kwargs)) if t.numel()]
         outputs = [t.detach() for t in (*made, *changed)]
         self.graph.custom(again, inputs, outputs, name=f"{name} {len(self.graph.tasks)}")
+
+    def wrote(self, tasks: list[Any]) -> None:
+        """Tasks that came by another way than a function of torch."""
+        written = [t for task in tasks for t in task.outputs]
+        self.held += written
+        for t in written:
+            self.constants.pop(storage(t), None)
 
     def lower(self, name: str, args: Any, kwargs: Any, result: Any, made: list[torch.Tensor],
               changed: list[torch.Tensor]) -> str | None:
@@ -240,8 +249,8 @@ def _watched(trace: Trace) -> Iterator[None]:
     patched.append((torch.Tensor, "__getitem__", lambda t, index: getitem(t, index) if trace.paused
                     else trace.call(getitem, (t, index), {})))
     if dist.is_available():
-        patched += [(dist, name, _collective(trace, name, getattr(dist, name)))
-                    for name in _COLLECTIVES if hasattr(dist, name)]
+        patched += [(dist, name, _module_comm.watched(trace, name, getattr(dist, name)))
+                    for name in _module_comm.NAMES if hasattr(dist, name)]
     old = [(owner, name, vars(owner).get(name)) for owner, name, _ in patched]
     for owner, name, value in patched:
         setattr(owner, name, value)
@@ -254,38 +263,6 @@ def _watched(trace: Trace) -> Iterator[None]:
                 delattr(owner, name)
             else:
                 setattr(owner, name, value)
-
-
-_COLLECTIVES = ("all_reduce", "all_gather", "all_gather_into_tensor", "_all_gather_base",
-                "reduce_scatter", "reduce_scatter_tensor", "_reduce_scatter_base", "broadcast",
-                "all_to_all", "all_to_all_single", "reduce", "gather", "scatter", "send", "recv",
-                "isend", "irecv", "barrier")
-
-
-def _collective(trace: Trace, name: str, call: Callable[..., Any]) -> Callable[..., Any]:
-    """all_reduce becomes a task; the others are refused."""
-    def refuse(*_args: Any, **_kwargs: Any) -> Any:
-        raise UnsupportedError(f"torch.distributed.{name}() in "
-                               f"{type(trace.graph.module).__name__}",
-                               "only all_reduce becomes a task of from_module")
-
-    def all_reduce(tensor: torch.Tensor, op: Any = dist.ReduceOp.SUM, group: Any = None,
-                   async_op: bool = False) -> Any:
-        names = {dist.ReduceOp.SUM: "sum", dist.ReduceOp.MIN: "min", dist.ReduceOp.MAX: "max",
-                 dist.ReduceOp.PRODUCT: "prod"}
-        found = [n for k, n in names.items() if op == k]
-        if not found:
-            refuse()
-        trace.paused = True
-        try:
-            work = call(tensor, op=op, group=group, async_op=async_op)
-        finally:
-            trace.paused = False
-        trace.graph.allreduce(tensor, found[0], out=tensor,
-                              name=f"all_reduce {len(trace.graph.tasks)}",
-                              **({} if group is None else {"group": group}))
-        return work
-    return all_reduce if name == "all_reduce" else refuse
 
 
 def _example(value: Any) -> Any:

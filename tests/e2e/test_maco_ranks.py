@@ -23,7 +23,8 @@ import torch.nn as nn
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 sys.path[:0] = [str(ROOT / "tests" / "support"), str(ROOT / "python")]
 import hybridps  # noqa: E402
-from maco import TaskGraph, errors  # noqa: E402
+from maco import TaskGraph, TaskType, errors  # noqa: E402
+from maco_models import SplitDit, SplitLlm, teach_gloo  # noqa: E402
 from ranks import ranks  # noqa: E402
 
 WORLD, ROWS, COLS = 2, 12, 5
@@ -251,38 +252,79 @@ class Trouble(unittest.TestCase):
         self.assertIn(got[0], ("CollectiveFailedError", "TimeoutError"))
 
     def test_a_collective_that_from_module_does_not_know(self):
-        class Gathers(nn.Module):
+        class Reduces(nn.Module):
             def forward(self, x):
-                parts = [torch.empty_like(x) for _ in range(WORLD)]
-                dist.all_gather(parts, x)
-                return torch.cat(parts)
+                dist.reduce(x, 0)
+                return x * 2
 
-        class Sums(nn.Module):
-            def __init__(self):
-                super().__init__()
-                self.linear = nn.Linear(3, 3)
-
+        class Odd(nn.Module):
             def forward(self, x):
-                y = self.linear(x)
-                dist.all_reduce(y)
-                return y * 2
+                dist.all_reduce(x, dist.ReduceOp.BXOR)
+                return x * 2
 
         def run(rank, _):
-            torch.manual_seed(0)
-            refused = None
-            try:
-                TaskGraph.from_module(Gathers(), torch.ones(2, 3))
-            except errors.UnsupportedError as error:
-                refused = str(error)
-            module, x = Sums(), whole(rank, 2, 3)
-            with TaskGraph.from_module(module, whole(5 + rank, 2, 3), strict=True) as graph:
-                types = graph.report()["types"]
-                with torch.no_grad():
-                    return refused, types, torch.allclose(graph(x), module(x), atol=1e-5)
-        for refused, types, same in on("gloo", run):
-            self.assertIn("all_gather()", refused)
-            self.assertEqual(types, {"LINEAR": 1, "ALLREDUCE": 1, "ELEMENTWISE": 1})
-            self.assertTrue(same)
+            refused = []
+            for module in (Reduces(), Odd()):
+                try:
+                    TaskGraph.from_module(module, torch.ones(2, 3))
+                except errors.UnsupportedError as error:
+                    refused.append(str(error))
+            return refused
+        for reduces, odd in on("gloo", run):
+            self.assertRegex(reduces, r"reduce\(\) in Reduces: it has no task type\nHint: .*all_gather")
+            self.assertRegex(odd, r"all_reduce\(\) in Odd: there is no reduction")
+
+    def test_blocks_that_are_split_over_ranks(self):
+        def run(rank, _):
+            teach_gloo()
+            torch.manual_seed(rank)  # parts differ
+            out = []
+            for module, shapes in ((SplitLlm(), [(4, 2, 32)]), (SplitDit(), [(2, 6, 32), (2, 32)])):
+                with TaskGraph.from_module(module, [torch.randn(s) for s in shapes],
+                                           strict=True) as graph:
+                    for _ in range(3):
+                        inputs = [torch.randn(s) for s in shapes]
+                        with torch.no_grad():
+                            torch.testing.assert_close(graph(*inputs), module(*inputs), rtol=1e-4,
+                                                       atol=1e-4)
+                    out.append({k: n for k, n in graph.report()["types"].items()
+                                if TaskType[k].is_comm})
+            return out
+        for llm, dit in on("gloo", run):
+            self.assertEqual(llm, {"ALLGATHER": 2, "REDUCE_SCATTER": 2})
+            self.assertEqual(dit, {"BROADCAST": 1, "ALLGATHER": 1, "ALLREDUCE": 2})
+
+    def test_each_collective_of_a_module(self):
+        class All(nn.Module):
+            def forward(self, x):
+                parts = list(x.clone().view(WORLD, -1))
+                mine = torch.empty_like(parts[0])
+                dist.reduce_scatter(mine, parts, op=dist.ReduceOp.MAX)
+                whole = torch.empty_like(x)
+                dist._all_gather_base(whole.view(-1), mine, group=dist.group.WORLD)
+                sums = torch.empty_like(mine)
+                dist._reduce_scatter_base(sums, whole.view(-1), dist.ReduceOp.SUM)
+                dist.broadcast(tensor=sums, src=1)
+                work = dist.all_reduce(whole, op=dist.ReduceOp.MIN, async_op=True)
+                work.wait()
+                return whole + sums.sum()
+
+        def run(rank, _):
+            teach_gloo()
+
+            def listed(output, input_list, op=None):
+                dist._reduce_scatter_base(output, torch.cat(input_list), op)
+            dist.reduce_scatter = listed
+            module = All()
+            with TaskGraph.from_module(module, whole(rank, 4, 3)) as graph:
+                for i in range(3):
+                    x = whole(2 * i + rank, 4, 3)
+                    if not torch.equal(graph(x), module(x)):
+                        return "differs"
+                return graph.report()["types"]
+        for types in on("gloo", run):
+            self.assertEqual([types[k] for k in ("REDUCE_SCATTER", "ALLGATHER", "BROADCAST",
+                                                 "ALLREDUCE")], [2, 1, 1, 1])
 
 
 if __name__ == "__main__":
