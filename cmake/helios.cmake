@@ -140,6 +140,13 @@ function(hl_tests)
     get_filename_component(name ${source} NAME_WE)
     hl_test(${module}_${name} ${source} unit 180 hl_${module})
   endforeach()
+  foreach(cpu plain avx2) # the bodies' other builds
+    if(TARGET maco_test_bodies)
+      add_test(NAME maco_test_bodies_${cpu} COMMAND maco_test_bodies)
+      set_tests_properties(maco_test_bodies_${cpu} PROPERTIES LABELS unit TIMEOUT 360 SKIP_RETURN_CODE 77
+        ENVIRONMENT HELIOS_CPU=${cpu})
+    endif()
+  endforeach()
   # Where CUDA is installed, our declarations of its driver are held against its own.
   find_path(HL_CUDA_INCLUDE cuda.h PATHS /usr/local/cuda/include)
   if(TARGET mem_test_cuda_driver AND HL_CUDA_INCLUDE)
