@@ -13,6 +13,7 @@ there, reading it faults. ``p.grad`` is None; finished gradients are added up in
 """
 from __future__ import annotations
 
+import collections
 import contextlib
 import os
 import threading
@@ -29,6 +30,7 @@ from ._slots import Managed, Slot
 from ._tensors import backward_runs, is_dense, tensors_of, view
 from ._units import LISTS, WHOLE, Unit, holders
 
+STATES = ("FREE", "HOLD", "COMPUTE", "AFTER_FWD", "AFTER_BWD")  # as hybridps.h counts them
 _DDP = ("DistributedDataParallel sums up gradients that managed memory has taken: manage the model "
         "itself with group=hybridps.Group.torch() instead")
 
@@ -237,14 +239,32 @@ class Client:
             return ""
         s = self.pool.stats()
 
-        def kinds(by_kind: dict[str, int]) -> str:
-            return ", ".join(f"{k} {v}" for k, v in by_kind.items() if v) or "nothing"
+        states = self._states()
+
+        def kinds(by_kind: dict[str, int], where: str) -> str:
+            return ", ".join(f"{kind} {size}{states[where, kind]}"
+                             for kind, size in by_kind.items() if size) or "nothing"
         pinned = [s.name for s in self.slots if s.held or any(u.calls for u in s.units)][:5]
         return (f" [device {self.device}: {s['capacity']} bytes, {s['avail']} for chunks in moment "
-                f"{s['moments']}; on it {kinds(s['device_by_kind'])}; on the host "
-                f"{kinds(s['host_by_kind'])}; {s['pinned']} bytes pinned"
+                f"{s['moments']}; on it {kinds(s['device_by_kind'], 'on_device')}; on the host "
+                f"{kinds(s['host_by_kind'], 'on_host')}; {s['pinned']} bytes pinned"
                 f"{' by ' + ', '.join(pinned) if pinned else ''}; {len(self.slots)} parameters of "
                 f"{len(self.modules)} modules]")
+
+    def _states(self) -> dict[tuple[str, str], str]:
+        """Bytes of tensors by place, kind and state, as text."""
+        found: dict[tuple[str, str], collections.Counter] = collections.defaultdict(
+            collections.Counter)
+        for slot in self.slots:
+            for tensor in (slot.tensor, slot.grad, *(i for i, _ in slot.states.values())):
+                info = self.pool.tensor(tensor) if tensor >= 0 else {}
+                for where in ("on_device", "on_host"):
+                    if info.get(where):
+                        found[where, _abi.KINDS[info["kind"]]][STATES[info["state"]]] += info["bytes"]
+        texts: dict[tuple[str, str], str] = collections.defaultdict(str)
+        for key, states in found.items():
+            texts[key] = f" ({', '.join(f'{state} {size}' for state, size in states.items())})"
+        return texts
 
     def __enter__(self) -> "Client":
         return self

@@ -557,8 +557,10 @@ class BadInput(unittest.TestCase):
         with hybridps.manage(self.model, self.optimizer, device="emu:8MiB", chunk_bytes=CHUNK) as client:
             client.access(self.model.head.weight)
             count = len(list(self.model.parameters()))
-            facts = (rf"device emu:8MiB: 8388608 bytes, 8388608 for chunks in moment [0-9]+; on it param {CHUNK}; on the "
-                     rf"host param [0-9]+, momentum [0-9]+, variance [0-9]+; {CHUNK} bytes pinned by head.weight; "
+            some = r"[0-9]+ \(HOLD [0-9]+\)"
+            facts = (rf"device emu:8MiB: 8388608 bytes, 8388608 for chunks in moment [0-9]+; on it param {CHUNK} "
+                     rf"\([A-Z 0-9,]*COMPUTE [0-9]+\); on the host param [0-9]+ \([A-Z 0-9,]+\), momentum {some}, "
+                     rf"variance {some}; {CHUNK} bytes pinned by head.weight; "
                      f"{count} parameters of 1 modules")
             for wrong in (lambda: client.register_module(self.model), lambda: client.access(torch.zeros(3)),
                           lambda: client.release(self.model.norm.weight),
