@@ -65,7 +65,7 @@ static int turns(int rank, int world)
 static void a_message_for_another_rank_is_never_taken_for_ones_own(void **state)
 {
     (void)state;
-    snprintf(name, sizeof(name), "helios-mail-%d", (int)getpid());
+    snprintf(name, sizeof(name), "helios-test-mail-%d", (int)getpid());
     together(3, turns);
 }
 
