@@ -330,6 +330,13 @@ class Parts(Code):
             return out + several(model, optimizer)
         self.same(use)
 
+    def test_inference_mode_comes_first(self):
+        def use(model, optimizer):
+            with torch.inference_mode():
+                seen = model(data(1)[0][0]).sum().item()
+            return [seen] + several(model, optimizer)
+        self.same(use)
+
     def test_threads_take_turns(self):
         def use(model, optimizer):
             out, inputs = several(model, optimizer), data(6)
