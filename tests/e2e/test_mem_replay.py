@@ -1,6 +1,8 @@
 """`helios mem replay` against a reference of its own: traces of training, each policy, both modes."""
+import itertools
 import json
 import pathlib
+import random
 import subprocess
 import sys
 import tempfile
@@ -87,6 +89,72 @@ def reference(trace, policy, mode):
     return result
 
 
+def anything(pick):
+    """A small trace that fits: chunks of several sizes, needs on both sides, contents that end."""
+    unit = pick.choice([1, 4096, 1000003])
+    chunks = [{"id": pick.choice([f"c{i}", i]), "kind": pick.choice(["param", "grad", "mine"]),
+               "bytes": unit * pick.randint(1, 3), "init": pick.choice(["cpu", "cpu", "none"])}
+              for i in range(pick.randint(2, 5))]
+    moments = []
+    for _ in range(pick.randint(2, 7)):
+        need = [[c["id"], pick.choice(["gpu", "gpu", "cpu"]), pick.choice("rrw")]
+                for c in pick.sample(chunks, pick.randint(1, 2))]
+        pinned = sum(c["bytes"] for c in chunks for n in need if n[:2] == [c["id"], "gpu"])
+        moments.append({"stage": "S", "op": str(len(moments)), "avail": pinned + pick.randint(0, 5 * unit),
+                        "need": need, "free": [c["id"] for c in chunks if pick.random() < 0.08]})
+    return {"chunks": chunks, "iteration": moments, "iterations": pick.randint(1, 3)}
+
+
+def least_bytes(trace, mode):
+    """Of all ways of evicting. A state is (on the device, on the host) of every chunk."""
+    ids, size = [c["id"] for c in trace["chunks"]], [c["bytes"] for c in trace["chunks"]]
+    costs = {tuple((0, int(c["init"] == "cpu")) for c in trace["chunks"]): 0}
+    for moment in trace["iteration"] * trace["iterations"]:
+        need = [(ids.index(chunk), place, how == "w") for chunk, place, how in moment["need"]]
+        wanted = {i for i, place, _ in need if place == "gpu"}
+        after = {}
+        for state, cost in costs.items():
+            may_leave = [i for i, (device, _) in enumerate(state) if device and i not in wanted]
+            for gone in itertools.chain.from_iterable(itertools.combinations(may_leave, k)
+                                                      for k in range(len(may_leave) + 1)):
+                now, total = list(state), cost + sum(size[i] for i in gone if not state[i][1])
+                for i in gone:
+                    now[i] = (0, 1)
+                for i, place, write in need:
+                    device, host = now[i]
+                    keep = mode == "copy" and not write
+                    if place == "gpu":
+                        total += size[i] if host and not device else 0
+                        now[i] = (1, int(host and keep))
+                    else:
+                        total += size[i] if device and not host else 0
+                        now[i] = (int(device and keep), 1)
+                if sum(s for s, (device, _) in zip(size, now) if device) > moment["avail"]:
+                    continue
+                for chunk in moment["free"]:
+                    now[ids.index(chunk)] = (0, 0)
+                after[tuple(now)] = min(total, after.get(tuple(now), total))
+        costs = after
+    return min(costs.values())
+
+
+def spoil(pick, value):
+    """Something in it is something else."""
+    places = []
+
+    def walk(node):
+        for key in node if isinstance(node, dict) else range(len(node)):
+            places.append((node, key))
+            if isinstance(node[key], (dict, list)):
+                walk(node[key])
+    walk(value)
+    node, key = pick.choice(places)
+    node[key] = pick.choice([None, -1, 0, 1e308, 2 ** 63, 2 ** 64 - 1, "", "\0x", "a" * 5000, [], {}, [[]], True, 1.5])
+    text = json.dumps(value)
+    at = pick.randrange(len(text))
+    return text if pick.random() < 0.8 else text[:at] + pick.choice(["", "}", "\0", "[" * 800, "1e999"]) + text[at:]
+
+
 class MemReplay(unittest.TestCase):
     def replay(self, trace, *args):
         with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
@@ -114,6 +182,27 @@ class MemReplay(unittest.TestCase):
                         ours = sum(i["h2d"] + i["d2h"] for i in self.result(trace, "opt", mode))
                         belady = sum(i["h2d"] + i["d2h"] for i in reference(trace, "belady", mode))
                         self.assertLessEqual(ours, belady)
+
+    def test_no_way_of_evicting_moves_less_than_opt_and_no_policy_less_than_that(self):
+        pick = random.Random(20)
+        for number in range(25):
+            trace = anything(pick)
+            for mode in ("move", "copy"):
+                least = least_bytes(trace, mode)
+                for policy in ("opt", ("lru", "fifo", "heat", "random")[number % 4]):
+                    moved = sum(i["h2d"] + i["d2h"] for i in self.result(trace, policy, mode))
+                    (self.assertEqual if policy == "opt" else self.assertGreaterEqual)(moved, least, json.dumps(trace))
+
+    def test_a_spoilt_trace_is_replayed_or_refused(self):
+        pick = random.Random(21)
+        refused = 0
+        for _ in range(60):
+            text = spoil(pick, anything(pick))
+            done = self.replay(text, "--policy", pick.choice(["opt", "lru"]), "-o", "json")
+            self.assertIn(done.returncode, (0, 1), text)
+            self.assertEqual(bool(done.stderr), done.returncode == 1, text)
+            refused += done.returncode
+        self.assertGreater(refused, 20)
 
     def test_a_bad_trace_is_refused_with_its_place(self):
         trace = training(3, 1, "gpu")
