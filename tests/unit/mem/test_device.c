@@ -251,6 +251,30 @@ static void copies_that_were_begun_end_with_their_bytes(void **state)
     drop(r, &b);
 }
 
+static void copies_of_the_same_memory_keep_their_order(void **state)
+{
+    enum { COUNT = 8, ROUNDS = 20 };
+    struct rig *r = *state;
+    struct hl_device_block b = block_of(r, MIB, 0);
+    struct hl_device_copy in[COUNT];
+    unsigned char *src = calloc(COUNT, MIB), *dst = calloc(1, MIB);
+    for (size_t i = 0; i < COUNT; i++)
+        memset(src + i * MIB, (int)i + 1, MIB);
+    for (size_t round = 0; round < ROUNDS; round++) {
+        for (size_t i = 0; i < COUNT; i++)
+            assert_int_equal(hl_device_begin_in(r->device, &b, 0, src + i * MIB, MIB, &in[i]),
+                             HL_OK);
+        for (size_t i = 0; i < COUNT; i++) /* from another end each time */
+            assert_int_equal(hl_device_wait(&in[(i + round) % COUNT], WAIT_MS), HL_OK);
+        assert_int_equal(hl_device_copy_out(r->device, &b, 0, dst, MIB), HL_OK);
+        assert_memory_equal(dst, src + (COUNT - 1) * MIB, MIB);
+        memset(dst, 0, MIB);
+    }
+    free(src);
+    free(dst);
+    drop(r, &b);
+}
+
 static void a_block_is_not_freed_under_a_copy(void **state)
 {
     struct rig *r = *state;
@@ -487,6 +511,7 @@ static int teardown(void **state)
             T(rig, memory_keeps_its_bytes_when_it_is_mapped_elsewhere),                            \
             T(rig, a_place_is_whole_granules_in_a_range_and_taken_once),                           \
             T(rig, copies_that_were_begun_end_with_their_bytes),                                   \
+            T(rig, copies_of_the_same_memory_keep_their_order),                                    \
             T(rig, a_block_is_not_freed_under_a_copy), T(rig, threads_keep_the_books_straight),    \
             T(rig, closing_ends_what_was_left), T(rig, what_is_no_exported_block_is_refused),      \
             T(rig, pinned_memory_copies_as_any_other),                                             \
