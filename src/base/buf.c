@@ -74,14 +74,15 @@ hl_status hl_buf_printf(struct hl_buf *b, const char *fmt, ...)
     return HL_OK;
 }
 
+/* Bytes that a byte takes besides itself. */
+static const uint8_t escape_len[256] = {[0 ... 0x1f] = 5, ['"'] = 1, ['\\'] = 1};
+
 static size_t quoted_len(const char *text)
 {
-    size_t n = 2;
-    for (; *text != '\0'; text++) {
-        unsigned char c = (unsigned char)*text;
-        n += c < 0x20 ? 6 : 1u + (c == '"' || c == '\\');
-    }
-    return n;
+    size_t n = strlen(text), more = 2;
+    for (size_t i = 0; i < n; i++)
+        more += escape_len[(unsigned char)text[i]];
+    return n + more;
 }
 
 hl_status hl_buf_quote(struct hl_buf *b, const char *text)
@@ -94,15 +95,15 @@ hl_status hl_buf_quote(struct hl_buf *b, const char *text)
     *to++ = '"';
     for (; *text != '\0'; text++) {
         unsigned char c = (unsigned char)*text;
-        if (c < 0x20) {
+        if (escape_len[c] == 5) {
             memcpy(to, "\\u00", 4);
             to[4] = hex[c >> 4];
             to[5] = hex[c & 15];
             to += 6;
             continue;
         }
-        if (c == '"' || c == '\\')
-            *to++ = '\\';
+        *to = '\\';
+        to += escape_len[c];
         *to++ = (char)c;
     }
     memcpy(to, "\"", 2);

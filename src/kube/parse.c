@@ -1,5 +1,6 @@
 #include "kube/parse.h"
 
+#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -53,22 +54,28 @@ static json_t *made(struct place *p, json_t *value)
 
 enum kind_of_string { STRING_OPEN, STRING_PLAIN, STRING_ODD };
 
+/* Of a byte in a string: it does not stand for itself; with the next it stands for another. */
+enum { ODD = 1, PAIR = 2 };
+
+static const uint8_t classes[256] = {
+    [0 ... 0x1f] = ODD, [0x80 ... 0xff] = ODD, ['\\'] = ODD | PAIR};
+
 /* From its opening quote to behind its closing one, if it has one. */
 static enum kind_of_string pass_string(struct place *p)
 {
-    int plain = 1;
-    for (p->at++; p->at < p->end && *p->at != '"'; p->at++) {
-        unsigned char c = (unsigned char)*p->at;
-        plain &= c >= 0x20 && c < 0x80 && c != '\\';
-        if (c == '\\')
-            p->at++;
+    const char *at = p->at + 1;
+    unsigned seen = 0;
+    for (; at < p->end; at++) {
+        unsigned class = classes[(unsigned char)*at];
+        if (*at == '"')
+            break;
+        seen |= class;
+        at += (class & PAIR) != 0;
     }
-    if (p->at >= p->end) {
-        p->at = p->end;
+    p->at = at < p->end ? at + 1 : p->end;
+    if (at >= p->end)
         return STRING_OPEN;
-    }
-    p->at++;
-    return plain ? STRING_PLAIN : STRING_ODD;
+    return (seen & ODD) == 0 ? STRING_PLAIN : STRING_ODD;
 }
 
 /* What `\c` stands for; 0: we leave it to jansson. */

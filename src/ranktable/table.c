@@ -74,14 +74,22 @@ static hl_status check_device(const struct hl_ranktable_instance *i,
     return HL_OK;
 }
 
-hl_status hl_ranktable_check_devices(const struct hl_ranktable_instance *i)
+hl_status hl_ranktable_check_devices(struct hl_ranktable_instance *i)
 {
-    for (size_t d = 0; d < i->device_count; d++)
-        HL_TRY(check_device(i, &i->devices[d]));
+    i->without_address = 0;
+    for (size_t d = 0; d < i->device_count; d++) {
+        const struct hl_ranktable_device *x = &i->devices[d];
+        HL_TRY(check_device(i, x));
+        for (size_t e = 0; e < d; e++)
+            if (strcmp(i->devices[e].id, x->id) == 0)
+                return hl_fail(HL_EINVAL, "%s: device %s is named twice", i->name, x->id);
+        if (i->without_address == 0 && x->ip[0] == '\0' && x->levels == NULL)
+            i->without_address = d + 1;
+    }
     return HL_OK;
 }
 
-static hl_status check_instance(const struct hl_ranktable *t, const struct hl_ranktable_instance *i)
+static hl_status check_instance(const struct hl_ranktable *t, struct hl_ranktable_instance *i)
 {
     if (i->group >= t->group_count)
         return hl_fail(HL_EINVAL, "%s: the job has no task number %u", i->name, i->group);
@@ -151,6 +159,15 @@ static int by_index(const void *a, const void *b)
     return x->rank_index < y->rank_index ? -1 : x->rank_index > y->rank_index;
 }
 
+static void sort(struct hl_ranktable *t, int (*order)(const void *a, const void *b))
+{
+    for (size_t i = 1; i < t->count; i++)
+        if (order(&t->instances[i - 1], &t->instances[i]) > 0) {
+            qsort(t->instances, t->count, sizeof(*t->instances), order);
+            return;
+        }
+}
+
 /* Wanted ones first; the others get what is left, from below. */
 static hl_status give_indices(struct hl_ranktable *t)
 {
@@ -196,44 +213,41 @@ static int by_id(const void *a, const void *b)
     return strcmp(x->device->id, y->device->id);
 }
 
-/* The devices of one server. */
-static hl_status check_places(struct place *p, size_t n)
+/* `all`: the instances of one server. `places`: room for their devices. */
+static hl_status check_server(const struct hl_ranktable_instance **all, size_t count,
+                              struct place *places)
 {
-    qsort(p, n, sizeof(*p), by_id);
+    size_t n = 0;
+    for (size_t i = 0; i < count; i++)
+        for (size_t d = 0; d < all[i]->device_count; d++)
+            places[n++] = (struct place){all[i], &all[i]->devices[d]};
+    qsort(places, n, sizeof(*places), by_id);
     for (size_t i = 1; i < n; i++)
-        if (by_id(&p[i - 1], &p[i]) == 0)
+        if (by_id(&places[i - 1], &places[i]) == 0)
             return hl_fail(HL_EINVAL, "device %s of server %s is claimed by %s and by %s",
-                           p[i].device->id, p[i].instance->server_id, p[i - 1].instance->name,
-                           p[i].instance->name);
+                           places[i].device->id, all[0]->server_id, places[i - 1].instance->name,
+                           places[i].instance->name);
     return HL_OK;
 }
 
-static hl_status check_addresses(const struct hl_ranktable_instance *x)
+static hl_status without_address(const struct hl_ranktable_instance *x)
 {
-    for (size_t d = 0; d < x->device_count; d++)
-        if (x->devices[d].ip[0] == '\0' && x->devices[d].levels == NULL)
-            return hl_fail(HL_EINVAL,
-                           "%s: device %s has no address; a job on more than one server needs "
-                           "them all",
-                           x->name, x->devices[d].id);
-    return HL_OK;
+    return hl_fail(HL_EINVAL,
+                   "%s: device %s has no address; a job on more than one server needs them all",
+                   x->name, x->devices[x->without_address - 1].id);
 }
 
-/* `all`: `count` of them, by server. `places`: room for all their devices. */
+/* `all`: `count` of them, by server. One alone on its server was checked when it was added. */
 static hl_status check_servers(const struct hl_ranktable_instance **all, size_t count,
                                struct place *places)
 {
-    size_t n = 0;
     int many = count > 0 && by_server(&all[0], &all[count - 1]) != 0;
-    for (size_t i = 0; i < count; i++) {
-        if (i > 0 && by_server(&all[i - 1], &all[i]) != 0)
-            n = 0;
-        for (size_t d = 0; d < all[i]->device_count; d++)
-            places[n++] = (struct place){all[i], &all[i]->devices[d]};
-        if (many)
-            HL_TRY(check_addresses(all[i]));
-        if (i + 1 == count || by_server(&all[i], &all[i + 1]) != 0)
-            HL_TRY(check_places(places, n));
+    for (size_t i = 0, end = 0; i < count; i = end) {
+        for (end = i; end < count && by_server(&all[i], &all[end]) == 0; end++)
+            if (many && all[end]->without_address > 0)
+                return without_address(all[end]);
+        if (end - i > 1)
+            HL_TRY(check_server(&all[i], end - i, places));
     }
     return HL_OK;
 }
@@ -262,11 +276,9 @@ hl_status hl_ranktable_number(struct hl_ranktable *t)
 {
     int rank = 0, complete = hl_ranktable_is_complete(t);
     size_t devices = 0;
-    if (t->count > 0)
-        qsort(t->instances, t->count, sizeof(*t->instances), by_place);
+    sort(t, by_place);
     HL_TRY(give_indices(t));
-    if (t->count > 0)
-        qsort(t->instances, t->count, sizeof(*t->instances), by_index);
+    sort(t, by_index);
     for (size_t i = 0; i < t->count; i++) {
         struct hl_ranktable_instance *x = &t->instances[i];
         if (!complete) /* leave room for those that are missing */

@@ -48,8 +48,9 @@ struct hl_ranktable_instance {
     int32_t rank_index; /* wanted, or -1: hl_ranktable_number sets the lowest free one */
     struct hl_ranktable_device *devices;
     size_t device_count;
-    int is_borrowed; /* the devices are another's, who has checked them and keeps them */
-    int first_rank;  /* of its devices; set by hl_ranktable_number */
+    int is_borrowed;        /* the devices are another's, who has checked them and keeps them */
+    size_t without_address; /* its first such device, from 1; set by hl_ranktable_check_devices */
+    int first_rank;         /* of its devices; set by hl_ranktable_number */
 };
 
 struct hl_ranktable_group {
@@ -70,8 +71,8 @@ void hl_ranktable_fini(struct hl_ranktable *t);
 hl_status hl_ranktable_format_parse(const char *name, enum hl_ranktable_format *out) HL_CHECK;
 hl_status hl_ranktable_add_group(struct hl_ranktable *t, const char *name,
                                  uint32_t instances) HL_CHECK;
-/* Ids are numbers, addresses are some. */
-hl_status hl_ranktable_check_devices(const struct hl_ranktable_instance *i) HL_CHECK;
+/* Ids are numbers and no two the same, addresses are some. */
+hl_status hl_ranktable_check_devices(struct hl_ranktable_instance *i) HL_CHECK;
 /* Checked and taken: *i is empty afterwards, also on failure. */
 hl_status hl_ranktable_add(struct hl_ranktable *t, struct hl_ranktable_instance *i) HL_CHECK;
 void hl_ranktable_instance_fini(struct hl_ranktable_instance *i);

@@ -217,6 +217,7 @@ static void bad_instances_are_refused(void **state)
     assert_refused(make("a", "", 0, 0, -1, "0=1.1.1.1"), "server_id");
     assert_refused(make("a", "s", 1, 0, -1, "0=1.1.1.1"), "task");
     assert_refused(make("a", "s", 0, 0, 10001, "0=1.1.1.1"), "10001");
+    assert_refused(make("a", "s", 0, 0, -1, "0=1.1.1.1 1=1.1.1.2 0=1.1.1.3"), "twice");
 }
 
 static void assert_clash(const char *device_a, const char *server_b, const char *device_b,
