@@ -14,7 +14,8 @@ from typing import Any, Callable, Protocol, Sequence
 import torch
 import torch.distributed as dist
 
-from .errors import CollectiveFailedError, MacoError, OrderMismatchError, TimeoutError
+from .errors import (CollectiveFailedError, MacoError, NullInputError, OrderMismatchError,
+                     TimeoutError)
 
 _NAMES = {"avg": "mean"}  # of hybridps.Group
 OPS = ("sum", "avg", "min", "max", "prod")
@@ -251,9 +252,13 @@ def carrier_of(group: Any = None) -> Carrier:
         return group
     if group is None and not (dist.is_available() and dist.is_initialized()):
         return Alone()
+    mine = hasattr(group, "allgather") and hasattr(group, "share")
+    if not mine and not (dist.is_available() and dist.is_initialized()):
+        raise NullInputError(f"group is {group!r}, and torch.distributed is not initialized",
+                             "a hybridps.Group, or one of torch.distributed's after its "
+                             "init_process_group()")
     known = _carriers.get(id(group))
     if known is None or known[0] is not group or group is None:
-        made = Proxy(group) if hasattr(group, "allgather") and hasattr(group, "share") else \
-            Torch(group)
+        made = Proxy(group) if mine else Torch(group)
         known = _carriers[id(group)] = (group, made)
     return known[1]

@@ -10,6 +10,7 @@ import torch
 
 from . import _abi
 from ._abi import TaskType
+from ._given import flag, real, whole
 from ._tensors import (DTYPES, FLOATS, LARGEST, Matrix, checked, dense, matrix, same_dtype,
                        same_shape)
 from .errors import DimensionError, DTypeError, NullInputError, ShapeMismatchError
@@ -38,6 +39,12 @@ class Call:
 
     def take(self, name: str, default: Any) -> Any:
         return self.attributes.pop(name, default)
+
+    def real(self, name: str, default: float) -> float:
+        return real(self.take(name, default), f"{name} of {self.what}")
+
+    def whole(self, name: str, default: int) -> int:
+        return whole(self.take(name, default), f"{name} of {self.what}")
 
     def tensors(self) -> list[torch.Tensor]:
         return [t for t in (*self.inputs, *self.outputs) if t is not None]
@@ -101,7 +108,7 @@ def _matmul(call: Call) -> Numbers:
     _check_vector(call, bias, mb.cols, "bias")
     return Numbers((ma.rows, mb.cols, ma.cols, ma.ld, mb.ld, mc.ld, int(ma.transposed),
                     int(mb.transposed)),
-                   (float(call.take("alpha", 1.0)), float(call.take("beta", 0.0))),
+                   (call.real("alpha", 1.0), call.real("beta", 0.0)),
                    same_dtype(call.tensors(), FLOATS, call.what))
 
 
@@ -154,8 +161,9 @@ def _attention(call: Call) -> Numbers:
                                      f"it is ({b}, {hq}, {sq})")
     scale = call.take("scale", None)
     used = [t for t in (q, k, v, mask, out) if t is not None]
-    return Numbers((b, hq, hkv, sq, sk, d, int(bool(call.take("causal", False)))),
-                   (1 / math.sqrt(d) if scale is None else float(scale),),
+    causal = flag(call.take("causal", False), f"causal of {call.what}")
+    return Numbers((b, hq, hkv, sq, sk, d, int(causal)),
+                   (1 / math.sqrt(d) if scale is None else real(scale, f"scale of {call.what}"),),
                    same_dtype(used, FLOATS, call.what))
 
 
@@ -167,11 +175,11 @@ def _rows(call: Call, trailing: int = 1) -> tuple[Matrix, Matrix]:
 
 def _norm(call: Call) -> Numbers:
     gamma = call.input(1)
-    trailing = call.take("trailing", max(gamma.dim(), 1) if gamma is not None else 1)
+    trailing = call.whole("trailing", max(gamma.dim(), 1) if gamma is not None else 1)
     mx, my = _rows(call, trailing)
     for i, name in ((1, "gamma"), (2, "beta")):
         _check_vector(call, call.input(i), mx.cols, name)
-    return Numbers((mx.rows, mx.cols, mx.ld, my.ld), (float(call.take("eps", 1e-5)),),
+    return Numbers((mx.rows, mx.cols, mx.ld, my.ld), (call.real("eps", 1e-5),),
                    same_dtype(call.tensors(), FLOATS, call.what))
 
 
@@ -209,7 +217,7 @@ def _elementwise(call: Call) -> Numbers:
     ldb = _ldb(call, call.inputs[0], call.inputs[1]) if two else 0
     out = same_dtype(call.outputs, FLOATS, f"Y of {call.what}")
     return Numbers((ma.rows, ma.cols, ma.ld, ldb, my.ld, _abi.ELEMENTWISE.index(op), out),
-                   (float(call.take("alpha", 1.0)), float(call.take("beta", 0.0))),
+                   (call.real("alpha", 1.0), call.real("beta", 0.0)),
                    same_dtype([t for t in call.inputs if t is not None], FLOATS, call.what))
 
 
@@ -236,12 +244,12 @@ def _collective(call: Call) -> Numbers:
     if op not in _abi.REDUCE:
         raise DimensionError(f"{call.what}: op is {op!r}",
                              "it is one of " + ", ".join(_abi.REDUCE))
-    peer = call.take("root", 0) if call.type is TaskType.BROADCAST else call.take("peer", 0)
+    peer = call.whole("root" if call.type is TaskType.BROADCAST else "peer", 0)
     if not 0 <= peer < world:
         raise DimensionError(f"{call.what}: rank {peer} of {world}", "a rank of the group")
     low, high = count & 0xFFFFFFFF, count >> 32
     return Numbers((low - (1 << 32) if low > LARGEST else low, high, _abi.REDUCE.index(op), peer,
-                    int(call.take("tag", 0)), world), (),
+                    call.whole("tag", 0), world), (),
                    same_dtype(call.tensors(), tuple(DTYPES), call.what))
 
 

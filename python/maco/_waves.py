@@ -13,6 +13,7 @@ from typing import Any, Iterator
 import torch
 
 from ._abi import TaskType
+from ._given import whole
 from ._tensors import Matrix, matrix
 from .errors import NotRowSeparableError
 
@@ -161,6 +162,13 @@ def parts_of(task: Any, most: int) -> int:
     return max(1, min(most, pieces, rows_of(task)))
 
 
+def link(link_bytes_per_s: int, link_latency_ns: int, hop_ns: int) -> dict[str, int]:
+    """Of the virtual clock."""
+    return {"link_bytes_per_s": whole(link_bytes_per_s, "link_bytes_per_s", 1, 2**62),
+            "link_latency_ns": whole(link_latency_ns, "link_latency_ns", 0, 2**62),
+            "hop_ns": whole(hop_ns, "hop_ns", 0, 2**62)}
+
+
 class Overlap:
     """Tasks that are cut into as many waves, so that the communication of one goes on while the next
     is computed. Memory says what waits for what inside; dependencies between its tasks are left
@@ -187,7 +195,7 @@ class Overlap:
     def with_waves(self, n: int) -> "Overlap":
         """NotRowSeparableError: there are not as many rows."""
         self.graph._open("overlap()")
-        if not 1 <= n <= self.most:
+        if not 1 <= whole(n, "with_waves()") <= self.most:
             raise NotRowSeparableError(f"{n} waves of tasks with {self.most} rows",
                                        f"1 to {self.most}")
         self.waves, self.model = n, None
@@ -198,8 +206,7 @@ class Overlap:
         """As many as take least on a virtual clock, with estimated costs and such a link: the same
         number on every rank."""
         self.graph._open("overlap()")
-        self.model = {"link_bytes_per_s": link_bytes_per_s, "link_latency_ns": link_latency_ns,
-                      "hop_ns": hop_ns}
+        self.model = link(link_bytes_per_s, link_latency_ns, hop_ns)
         return self
 
     def choices(self) -> list[int]:

@@ -19,7 +19,8 @@ from torch.autograd.function import once_differentiable
 
 from . import _cost
 from ._comm import OPS, Carrier, Pending, carrier_of
-from .errors import DimensionError, DTypeError, MacoError, NotRowSeparableError, ShapeMismatchError
+from .errors import (DimensionError, DTypeError, MacoError, NotRowSeparableError, NullInputError,
+                     ShapeMismatchError)
 
 COMM_OPS = ("allreduce", "allgather", "reduce_scatter")
 UNIT = 64  # rows that are computed together where bits must not depend on chunks
@@ -111,7 +112,13 @@ class Result:
 def start(spec: Overlap, function: Callable, args: tuple, kwargs: dict[str, Any]) -> Result:
     """All chunks are computed when it returns; the last ones may still be communicated."""
     carrier = carrier_of(spec.group)
-    x = kwargs[spec.split_arg] if isinstance(spec.split_arg, str) else args[spec.split_arg]
+    try:
+        x = kwargs[spec.split_arg] if isinstance(spec.split_arg, str) else args[spec.split_arg]
+    except (LookupError, TypeError):
+        raise NullInputError(f"{spec.name}: there is no argument {spec.split_arg!r} among "
+                             f"{len(args)} and {list(kwargs)}",
+                             "split_arg: the number of one given by position, or the name of one "
+                             "given by name") from None
 
     def call(part: torch.Tensor) -> torch.Tensor:
         if isinstance(spec.split_arg, str):

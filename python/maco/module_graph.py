@@ -23,7 +23,8 @@ from hybridps._tensors import tensors_of
 
 from . import _module_comm
 from ._lowering import LOWERINGS, Lowered, rms_norm_of
-from .errors import (DTypeError, MacoError, NullInputError, ShapeMismatchError, UnsupportedError)
+from .errors import (DTypeError, LayoutError, MacoError, NullInputError, ShapeMismatchError,
+                     UnsupportedError)
 from .task_graph import TaskGraph
 
 # What they return, or the shape of it, depends on values.
@@ -268,6 +269,9 @@ def _watched(trace: Trace) -> Iterator[None]:
 def _example(value: Any) -> Any:
     if not isinstance(value, torch.Tensor):
         return value
+    if value.layout is not torch.strided or value.device.type == "meta":
+        raise LayoutError(f"an example input has no memory of its own ({value.layout}, "
+                          f"{value.device})", "give dense tensors")
     return value.detach().clone()
 
 

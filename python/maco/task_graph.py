@@ -26,9 +26,11 @@ from hybridps._abi import forked
 from . import _abi, _groups
 from ._abi import TaskType
 from ._builders import Builders
+from ._given import name as given_name
+from ._given import flag, real, sequence, whole
 from ._tasks import Call, Numbers, check_output, numbers
 from ._tensors import checked, extent, one_device
-from ._waves import Overlap, Piece, cut, parts_of
+from ._waves import Overlap, Piece, cut, link, parts_of
 from .errors import (AlreadyCompiledError, CyclicDependencyError, DeviceError, DimensionError,
                      MacoError, NotCompiledError, NullInputError, TimeoutError)
 
@@ -129,8 +131,9 @@ class Plan:
                  link_latency_ns: int = 20_000) -> dict[str, Any]:
         """Overlap statistics of a run on a virtual clock, by costs and such a link: exact, and the
         same each time; nothing is computed."""
-        return _stats(self.handle.simulate(workers or self.graph.workers, hop_ns, link_bytes_per_s,
-                                           link_latency_ns))
+        workers = whole(workers, "workers", 0, 2**16) or self.graph.workers
+        return _stats(self.handle.simulate(workers, **link(link_bytes_per_s, link_latency_ns,
+                                                           hop_ns)))
 
     def execute(self, stream: Any = None, wait: bool = True) -> Result:
         return self.graph.execute(stream, wait)
@@ -200,10 +203,13 @@ class TaskGraph(Builders):
                                    (balance, _abi.BALANCES, "balance")):
             if value not in known:
                 raise DimensionError(f"{what} is {value!r}", "it is one of " + ", ".join(known))
-        if num_workers is not None and num_workers < 1:
+        if num_workers is not None and whole(num_workers, "num_workers") < 1:
             raise DimensionError(f"{num_workers} workers", "at least 1, or None")
-        if not timeout_s > 0:
+        if not 0 < real(timeout_s, "timeout_s") <= 1e9:
             raise DimensionError(f"timeout_s is {timeout_s}", "seconds, more than 0")
+        parts = whole(parts, "parts")
+        trace, infer = flag(trace, "trace"), flag(infer, "infer")
+        deterministic = flag(deterministic, "deterministic")
         self.policy, self.balance, self.timeout_s, self.trace = policy, balance, timeout_s, trace
         if not 1 <= parts < WAVES or parts > 1 and not infer:
             raise DimensionError(f"{parts} parts" + ("" if infer else " with infer=False"),
@@ -243,11 +249,14 @@ class TaskGraph(Builders):
             raise DimensionError(f"there is no task type {type!r}", "see maco.TaskType") from None
         if kind is TaskType.TERMINATE:
             raise DimensionError("TERMINATE is no task of a graph", "it is the runtime's")
-        task = Task(self, len(self.tasks), kind, name or f"{kind.name} {len(self.tasks)}")
-        if priority not in range(-2**18, 2**18):
-            raise DimensionError(f"priority of \"{task.name}\" is {priority}", "18 bits, signed")
-        task.priority, task.worker, task.cost_ns = priority, worker, int(cost or 0)
-        self._give(task, list(inputs), list(outputs), attributes)
+        said = f"{kind.name} {len(self.tasks)}"
+        task = Task(self, len(self.tasks), kind, said if name is None else
+                    given_name(name, "name of a task") or said)
+        task.priority = whole(priority, f"priority of \"{task.name}\"", -2**18, 2**18 - 1)
+        task.worker = whole(worker, f"worker of \"{task.name}\"", -1, 2**31 - 2)
+        task.cost_ns = 0 if cost is None else whole(cost, f"cost of \"{task.name}\"", 0, 2**32 - 1)
+        self._give(task, sequence(inputs, f"inputs of \"{task.name}\""),
+                   sequence(outputs, f"outputs of \"{task.name}\""), attributes)
         self.tasks.append(task)
         return task
 
@@ -300,7 +309,8 @@ class TaskGraph(Builders):
     def overlap(self, compute: Sequence[Task] | Task, comm: Sequence[Task] | Task) -> Overlap:
         """Cuts the tasks into waves: ``.with_waves(n)`` or ``.auto_waves()``."""
         self._open("overlap()")
-        both = [[t] if isinstance(t, Task) else list(t) for t in (compute, comm)]
+        both = [[t] if isinstance(t, Task) else sequence(t, f"{what} of overlap()")
+                for t, what in ((compute, "compute"), (comm, "comm"))]
         if not self.infer:
             raise DimensionError("overlap() in a graph with infer=False",
                                  "its pieces are ordered by the memory that they use")
@@ -557,7 +567,7 @@ class TaskGraph(Builders):
 def _device(device: Any) -> torch.device:
     try:
         found = torch.device(device)
-    except RuntimeError as error:
+    except (RuntimeError, TypeError) as error:
         raise DeviceError(f"there is no device {device!r}: {error}", "\"cpu\" or \"cuda\"") from None
     if found.type == "cuda":
         why = _abi.cuda_available() if torch.cuda.is_available() else "torch has none"
