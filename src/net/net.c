@@ -72,7 +72,7 @@ hl_status hl_net_connect(const char *address, int timeout_ms, struct hl_net_clie
     return hl_net_connect_with(&opts, out);
 }
 
-/* What fell back will be looked after. */
+/* What fell back, or came before its adapter, will be looked after. */
 static hl_status connect_and_watch(const struct hl_net_connect_opts *opts,
                                    struct hl_net_client **out)
 {
@@ -80,11 +80,10 @@ static hl_status connect_and_watch(const struct hl_net_connect_opts *opts,
     struct hl_net_client_info info;
     HL_TRY(opts->ops->connect(opts, &c));
     hl_net_client_info(c, &info);
-    if (info.fell_back) {
+    if (info.fell_back)
         hl_fault_count("rdma-failed", info.path);
-        if (opts->rdma_retry_ms > 0)
-            head_of(c)->retry = hl_net_retry_new(opts);
-    }
+    if ((info.fell_back || info.lacks) && opts->rdma_retry_ms > 0)
+        head_of(c)->retry = hl_net_retry_new(opts, info.fell_back);
     *out = c;
     return HL_OK;
 }

@@ -120,6 +120,7 @@ struct hl_net_client_info {
     uint64_t pool_len;
     struct hl_id server; /* random per hl_net_server_start: tells a restarted server */
     int fell_back;       /* both sides have RDMA, and it did not work */
+    int lacks;           /* this host had no adapter that could be used as it connected */
 };
 
 hl_status hl_net_connect(const char *address, int timeout_ms, struct hl_net_client **out) HL_CHECK;

@@ -13,11 +13,16 @@
 #include "base/log.h"
 #include "base/plane.h"
 
+#define DOUBLED_MAX 4
+
 enum state { RESTS, TRIES, IS_DONE };
 
 struct hl_net_retry {
     struct hl_net_connect_opts opts;
     char *address;
+    int both; /* sides have RDMA, as far as is known */
+    unsigned doubled;
+    hl_status st; /* of the last attempt */
     uint64_t due_ns;
     atomic_int state; /* enum state; the thread sets IS_DONE, all else is the caller's */
     atomic_int cancel;
@@ -25,7 +30,7 @@ struct hl_net_retry {
     struct hl_net_client *made; /* NULL: it failed */
 };
 
-struct hl_net_retry *hl_net_retry_new(const struct hl_net_connect_opts *opts)
+struct hl_net_retry *hl_net_retry_new(const struct hl_net_connect_opts *opts, int both)
 {
     struct hl_net_retry *r = calloc(1, sizeof(*r));
     if (r == NULL || (r->address = strdup(opts->address)) == NULL) {
@@ -33,6 +38,7 @@ struct hl_net_retry *hl_net_retry_new(const struct hl_net_connect_opts *opts)
         return NULL;
     }
     r->opts = *opts;
+    r->both = both;
     r->opts.address = r->address;
     r->opts.rdma_only = 1;
     r->opts.cancel = &r->cancel;
@@ -43,10 +49,12 @@ struct hl_net_retry *hl_net_retry_new(const struct hl_net_connect_opts *opts)
 static void *attempt(void *arg)
 {
     struct hl_net_retry *r = arg;
-    if (r->opts.ops->connect(&r->opts, &r->made) != HL_OK) {
+    r->st = r->opts.ops->connect(&r->opts, &r->made);
+    if (r->st != HL_OK) {
         r->made = NULL;
         if (!atomic_load(&r->cancel)) {
-            hl_fault_count("rdma-failed", "tcp");
+            if (r->both || r->st != HL_EUNSUPPORTED)
+                hl_fault_count("rdma-failed", "tcp");
             hl_debug("net: reads from %s still go without rdma: %s", r->address, hl_error_text());
         }
     }
@@ -60,7 +68,11 @@ static struct hl_net_client *collect(struct hl_net_retry *r)
     pthread_join(r->thread, NULL);
     made = r->made;
     r->made = NULL;
-    r->due_ns = hl_now_ns() + (uint64_t)r->opts.rdma_retry_ms * HL_NS_PER_MS;
+    if (r->both || r->st != HL_EUNSUPPORTED)
+        r->doubled = 0;
+    else if (r->doubled < DOUBLED_MAX)
+        r->doubled++;
+    r->due_ns = hl_now_ns() + ((uint64_t)r->opts.rdma_retry_ms << r->doubled) * HL_NS_PER_MS;
     atomic_store_explicit(&r->state, RESTS, memory_order_relaxed);
     return made;
 }
@@ -72,7 +84,7 @@ struct hl_net_client *hl_net_retry_poll(struct hl_net_retry *r)
         struct hl_net_client *made = collect(r);
         if (made != NULL) {
             hl_fault_count("rdma-back", "rdma");
-            hl_info("net: reads from %s go over rdma again", r->address);
+            hl_info("net: reads from %s go over rdma %s", r->address, r->both ? "again" : "now");
         }
         return made;
     }

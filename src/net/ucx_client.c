@@ -384,7 +384,9 @@ hl_status hl_ucx_connect(const struct hl_net_connect_opts *opts, struct hl_net_c
     if (opts->rdma_only)
         return hl_fail(HL_EUNSUPPORTED, "%s: no RDMA adapter that can be used is behind \"%s\"",
                        opts->address, device);
-    return connect_by(opts, &addr, &ucx, opts->timeout_ms, out);
+    HL_TRY(connect_by(opts, &addr, &ucx, opts->timeout_ms, out));
+    (*out)->lacks = opts->mode == HL_NET_AUTO;
+    return HL_OK;
 }
 
 void hl_ucx_close(struct hl_net_client *c)
@@ -397,6 +399,9 @@ void hl_ucx_close(struct hl_net_client *c)
 
 void hl_ucx_info(const struct hl_net_client *c, struct hl_net_client_info *out)
 {
-    *out = (struct hl_net_client_info){
-        .path = c->path, .pool_len = c->pool_len, .server = c->server, .fell_back = c->fell_back};
+    *out = (struct hl_net_client_info){.path = c->path,
+                                       .pool_len = c->pool_len,
+                                       .server = c->server,
+                                       .fell_back = c->fell_back,
+                                       .lacks = c->lacks};
 }

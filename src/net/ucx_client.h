@@ -44,7 +44,7 @@ struct hl_net_client {
     const char *path;
     int one_sided;            /* reads go by get */
     int offered;              /* the server gave a key for that */
-    int fell_back;            /* see net.h */
+    int fell_back, lacks;     /* see net.h */
     const atomic_int *cancel; /* of the connect, afterwards of all else; may be NULL */
     int lanes;                /* enum hl_ucx_lane */
     char address[HL_ADDR_TEXT_MAX];

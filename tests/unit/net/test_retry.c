@@ -28,6 +28,7 @@ struct hl_net_client {
 static atomic_int first_is_rdma;          /* what the first connection gets */
 static atomic_int rdma_works, rdma_hangs; /* what an attempt meets */
 static atomic_int attempts, canceled, open_clients;
+static atomic_int no_adapter; /* on this host */
 
 static hl_status make(const struct hl_net_connect_opts *opts, int rdma, struct hl_net_client **out)
 {
@@ -51,6 +52,8 @@ static hl_status fake_connect(const struct hl_net_connect_opts *opts, struct hl_
         atomic_fetch_add(&canceled, 1);
         return hl_fail(HL_ECANCELED, "nobody wants it any more");
     }
+    if (atomic_load(&no_adapter))
+        return hl_fail(HL_EUNSUPPORTED, "there is no adapter");
     return atomic_load(&rdma_works) ? make(opts, 1, out)
                                     : hl_fail(HL_EUNAVAIL, "the adapter is silent");
 }
@@ -64,7 +67,8 @@ static void fake_close(struct hl_net_client *client)
 static void fake_info(const struct hl_net_client *client, struct hl_net_client_info *out)
 {
     *out = (struct hl_net_client_info){.path = client->rdma ? "rdma" : "tcp",
-                                       .fell_back = !client->rdma};
+                                       .fell_back = !client->rdma && !atomic_load(&no_adapter),
+                                       .lacks = !client->rdma && atomic_load(&no_adapter)};
 }
 
 static const struct hl_net_ops fake_net = {
@@ -122,6 +126,23 @@ static unsigned long counted(const char *cause, const char *path)
     unsigned long n = at != NULL ? strtoul(at + strlen(key), NULL, 10) : 0;
     hl_buf_fini(&text);
     return n;
+}
+
+static void an_adapter_that_comes_later_is_found_and_its_lack_is_no_fault(void **state)
+{
+    (void)state;
+    unsigned long failed = counted("rdma-failed", "tcp"), back = counted("rdma-back", "rdma");
+    atomic_store(&no_adapter, 1);
+    struct hl_net_client *client = join(0, 1);
+    renew_until(&client, &attempts, 6); /* the pauses have grown to 16 ms */
+    assert_string_equal(hl_net_path_name(client), "tcp");
+    assert_int_equal(counted("rdma-failed", "tcp"), failed);
+    atomic_store(&rdma_works, 1);
+    atomic_store(&no_adapter, 0);
+    wait_for_rdma(&client);
+    assert_int_equal(counted("rdma-failed", "tcp"), failed);
+    assert_int_equal(counted("rdma-back", "rdma"), back + 1);
+    leave(client);
 }
 
 static void it_is_replaced_by_one_over_rdma_and_never_waits_for_it(void **state)
@@ -210,6 +231,7 @@ static void what_an_attempt_made_and_nobody_took_is_closed_with_the_connection(v
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(an_adapter_that_comes_later_is_found_and_its_lack_is_no_fault),
         cmocka_unit_test(it_is_replaced_by_one_over_rdma_and_never_waits_for_it),
         cmocka_unit_test(an_attempt_that_fails_is_repeated_and_counted),
         cmocka_unit_test(nothing_is_tried_before_its_time_or_when_it_is_not_wanted),
