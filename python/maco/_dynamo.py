@@ -20,6 +20,8 @@ from ._capture import Collective, Site
 NAMES = {"all_reduce": "allreduce", "all_gather_into_tensor": "allgather",
          "reduce_scatter_tensor": "reduce_scatter"}
 
+PRODUCTS = {"linear", "matmul", "__matmul__", "mm", "addmm", "bmm", "baddbmm"}
+
 
 def _operator(node: fx.Node) -> str:
     """"all_reduce" of _c10d_functional.all_reduce.default; "" for what is none of them."""
@@ -37,8 +39,8 @@ def _collective(node: fx.Node, group_of: Callable[[str], Any]) -> Collective | N
     """all_reduce(x, op, group), all_gather_into_tensor(x, size, group), reduce_scatter_tensor(x,
     op, size, group)."""
     kind = NAMES.get(_operator(node))
-    if kind is None or node.kwargs or len(node.args) < 3:
-        return None
+    if kind is None or node.kwargs or len(node.args) < 3 or not isinstance(node.args[-1], str):
+        return None  # torch 2.0 and 2.1 end with (tag, ranks, size) and no group's name
     op = "sum" if kind == "allgather" else {"product": "prod"}.get(node.args[1], node.args[1])
     return Collective(kind, op, group_of(node.args[-1]), grad="none")
 
@@ -67,18 +69,26 @@ def adopt(graph: fx.Graph, group_of: Callable[[str], Any]) -> int:
     return count
 
 
+def _fresh(graph: fx.Graph, node: fx.Node) -> bool:
+    """It makes a tensor that is no view of another one."""
+    if node.op == "call_module":
+        owner = graph.owning_module
+        return owner is not None and isinstance(owner.get_submodule(node.target), torch.nn.Linear)
+    return node.op in ("call_function", "call_method") and \
+        getattr(node.target, "__name__", node.target) in PRODUCTS
+
+
 def _drop_copy(graph: fx.Graph, new: fx.Node, source: Any) -> None:
     """x.copy_(sum of x): what was written in place; who uses x afterwards means the sum."""
     for user in list(new.users):
         if user.op == "call_method" and user.target == "copy_" and user.args == (source, new):
-            if source.op in ("placeholder", "get_attr"):
-                continue  # the caller sees it
-            seen = False
-            for node in list(graph.nodes):
-                if node is user:
-                    seen = True
-                elif seen and node is not new:
-                    node.replace_input_with(source, new)
+            if not _fresh(graph, source):
+                continue  # the caller sees it, or another view of it is used
+            order = {node: i for i, node in enumerate(graph.nodes)}
+            if any(order[u] < order[user] and u is not new for u in source.users):
+                continue  # as a view it would have changed, too
+            for node in [u for u in source.users if u not in (user, new)]:
+                node.replace_input_with(source, new)
             user.replace_all_uses_with(new)
             graph.erase_node(user)
 

@@ -322,6 +322,36 @@ class CompiledGraphs(unittest.TestCase):
             self.assertEqual((match.kind, match.collective.op, match.collective.group),
                              ("linear -> allreduce", "sum", "group 0"))
 
+    def test_what_is_seen_through_a_view_is_still_written(self):
+        root = nn.Module()
+        root.layer = nn.Linear(WIDTH, WIDTH)
+        x = torch.randn(3, WIDTH)
+        for early in (False, True):  # the view is summed; the sum is seen through a view
+            graph = self.graph(True, root)
+            y, = [n for n in graph.graph.nodes if n.op == "call_module"]
+            with graph.graph.inserting_after(y):
+                view = graph.graph.call_method("view", (y, -1, WIDTH))
+            end, = [n for n in graph.graph.nodes if n.target is torch.add]
+            if early:
+                end.replace_input_with(y, view)
+            else:
+                for node in [u for u in y.users if u not in (view, end)]:
+                    node.replace_input_with(y, view)
+            graph.recompile()
+            expected = graph(x)
+            self.assertEqual(_dynamo.adopt(graph.graph, lambda name: name), 1)
+            graph.recompile()
+            self.assertTrue(torch.equal(graph(x), expected))
+
+    def test_operators_without_a_groups_name_stay(self):
+        root = nn.Module()
+        root.layer = nn.Linear(WIDTH, WIDTH)
+        graph = self.graph(False, root)
+        for node in graph.graph.nodes:
+            if str(node.target).endswith("all_reduce.default"):
+                node.args = (*node.args[:2], "", [0, 1], 2)
+        self.assertEqual(_dynamo.adopt(graph.graph, lambda name: name), 0)
+
     def test_what_compile_calls_cuts_it_without_gradients_only(self):
         def child(rank):
             root = nn.Module()
