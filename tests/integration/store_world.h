@@ -386,6 +386,7 @@ static void world_args(struct world *w, const struct world_opts *o)
         world_arg(w, NODE0 + i, "--l2-pool", "/dev/shm/%s-%d.l2", base, i);
         world_arg(w, NODE0 + i, "--devices", "%s", o->devices != NULL ? o->devices : "");
         world_arg(w, NODE0 + i, "--quarantine", "100ms");
+        world_arg(w, NODE0 + i, "--data-stall", "10s"); /* a busy machine is no fault */
         if (o->apart)
             world_arg(w, NODE0 + i, "--host-id", "machine-%d", i);
     }

@@ -49,7 +49,7 @@ def daemon(size, wrap=()):
                                     "--ready-file", ready],
                                    env=dict(os.environ, **NETWORK), stdin=subprocess.DEVNULL, stdout=log, stderr=log)
         try:
-            wait_for("helios-l3d to serve", lambda: ready.exists() or process.poll() is not None, 240)
+            wait_for("helios-l3d to serve", lambda: ready.exists() or process.poll() is not None, 600)
             yield Daemon(process, json.loads(ready.read_text()))
             assert process.poll() is None, f"helios-l3d ended with {process.returncode}"
         except BaseException:
