@@ -224,6 +224,8 @@ endfunction()
 function(hl_test name source label timeout)
   if(HELIOS_SANITIZE)
     math(EXPR timeout "${timeout} * 3")
+  elseif(CMAKE_CROSSCOMPILING) # emulated
+    math(EXPR timeout "${timeout} * 10")
   endif()
   add_executable(${name} ${source} $<TARGET_OBJECTS:shm_left>)
   target_link_libraries(${name} PRIVATE ${ARGN} PkgConfig::CMOCKA PkgConfig::JANSSON)

@@ -28,11 +28,6 @@ TAGGED = ("grep -rl --include='*.go' '+k8s:openapi-gen=' {where} | grep -vE '_te
           " | xargs -n1 dirname | sort -u")
 
 
-def cache_folder():
-    base = os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache"
-    return pathlib.Path(base) / "helios"
-
-
 def say(text):
     print(f"test-k8s: {text}", flush=True)
 
@@ -127,7 +122,7 @@ def remove(folder):
 
 def folder(make=True):
     """Directory with the programs kube-apiserver and etcd; None when it would have to be made and must not be."""
-    cache = cache_folder()
+    cache = debian.cache_folder()
     try:
         key, text = cache_key()
     except debian.Missing:

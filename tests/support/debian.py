@@ -1,12 +1,19 @@
 """Debian's packages as this machine's apt gets them, without installing any; used to make what tests run in."""
 import contextlib
 import fcntl
+import os
 import pathlib
 import subprocess
 
 
 class Missing(Exception):
     """The sentence for the user."""
+
+
+def cache_folder():
+    """Where what takes long to make is kept between checkouts."""
+    base = os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache"
+    return pathlib.Path(base) / "helios"
 
 
 def output(*command):
@@ -61,9 +68,11 @@ def alone(cache):
 
 
 class Fetcher:
-    """apt with lists of its own, sources included: the machine's configuration stays as it is, and no right is needed."""
+    """apt with lists of its own, sources included: the machine's configuration stays as it is, and no right is needed.
 
-    def __init__(self, work, log):
+    Of another architecture it knows no package as installed."""
+
+    def __init__(self, work, log, architecture=None):
         self.work, self.log = work, log
         uri, codename = mirror()
         for part in ("lists/partial", "cache/archives/partial"):
@@ -74,6 +83,10 @@ class Fetcher:
         self.options = [f"-oDir::Etc::SourceList={work}/apt/sources.list", "-oDir::Etc::SourceParts=-",
                         f"-oDir::State::Lists={work}/apt/lists", f"-oDir::Cache={work}/apt/cache",
                         "-oAPT::Sandbox::User=", "-oAcquire::Languages=none", "-q"]
+        if architecture is not None:
+            (work / "apt" / "status").touch()
+            self.options += [f"-oAPT::Architecture={architecture}", f"-oAPT::Architectures::={architecture}",
+                             f"-oDir::State::status={work}/apt/status"]
         self._get("update")
 
     def _get(self, *words):
@@ -84,6 +97,12 @@ class Fetcher:
         debs.mkdir(parents=True)
         logged(self.log, "apt-get", *self.options, "download", package, cwd=debs)
         logged(self.log, "dpkg", "-x", next(debs.glob("*.deb")), into)
+
+    def unpack_all(self, packages, into):
+        """With all they depend on."""
+        self._get("install", "--yes", "--no-install-recommends", "--download-only", *packages)
+        for deb in sorted((self.work / "apt/cache/archives").glob("*.deb")):
+            logged(self.log, "dpkg", "-x", deb, into)
 
     def source(self, package, into):
         self._get("source", "--download-only", package)

@@ -1,0 +1,15 @@
+# What ./run cross compiles with; it gives HELIOS_TRIPLE and CMAKE_SYSROOT. Programs that run while building
+# (capnp) are this machine's.
+string(REGEX MATCH "^[^-]+" machine ${HELIOS_TRIPLE})
+set(CMAKE_SYSTEM_NAME Linux)
+set(CMAKE_SYSTEM_PROCESSOR ${machine})
+set(CMAKE_LIBRARY_ARCHITECTURE ${HELIOS_TRIPLE})
+set(CMAKE_C_COMPILER ${HELIOS_TRIPLE}-gcc)
+set(CMAKE_CXX_COMPILER ${HELIOS_TRIPLE}-g++)
+set(CMAKE_TRY_COMPILE_PLATFORM_VARIABLES HELIOS_TRIPLE)
+set(CMAKE_FIND_ROOT_PATH_MODE_PROGRAM NEVER)
+foreach(kind LIBRARY INCLUDE PACKAGE)
+  set(CMAKE_FIND_ROOT_PATH_MODE_${kind} ONLY)
+endforeach()
+set(ENV{PKG_CONFIG_SYSROOT_DIR} ${CMAKE_SYSROOT})
+set(ENV{PKG_CONFIG_LIBDIR} ${CMAKE_SYSROOT}/usr/lib/${HELIOS_TRIPLE}/pkgconfig:${CMAKE_SYSROOT}/usr/share/pkgconfig)
