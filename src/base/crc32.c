@@ -18,7 +18,7 @@ uint32_t hl_crc32(uint32_t crc, const void *data, size_t len)
 #if defined(__x86_64__)
     return crc32_gzip_refl(crc, data, len);
 #else
-    return (uint32_t)crc32_z(crc, data, len);
+    return len > 0 ? (uint32_t)crc32_z(crc, data, len) : crc; /* of no pointer it is 0 to zlib */
 #endif
 }
 
