@@ -16,6 +16,7 @@
 #ifndef HL_HYBRIDPS_COLLECTIVE_SHM_H
 #define HL_HYBRIDPS_COLLECTIVE_SHM_H
 
+#include "base/line.h"
 #include "hybridps/collective.h"
 #include "os/process.h"
 
@@ -31,22 +32,22 @@ struct hl_collective_call {
 };
 
 struct hl_collective_row {
-    _Alignas(64) struct hl_process process; /* pid 0 = nobody */
-    uint32_t left;                          /* it closed the group, or gave it up, */
-    uint32_t because;                       /* for the sake of this rank, counted from 1 */
-    _Alignas(64) uint32_t at;               /* a futex */
-    _Alignas(64) struct hl_collective_call calls[2];
-    _Alignas(64) struct hl_collective_call mail; /* what it sends; arg is the tag */
-    uint32_t to;                                 /* whom, */
-    uint32_t sent;                               /* pieces so far; a futex */
-    _Alignas(64) uint32_t taken;                 /* of them, by whom they are for; a futex */
+    _Alignas(HL_LINE) struct hl_process process; /* pid 0 = nobody */
+    uint32_t left;                               /* it closed the group, or gave it up, */
+    uint32_t because;                            /* for the sake of this rank, counted from 1 */
+    _Alignas(HL_LINE) uint32_t at;               /* a futex */
+    _Alignas(HL_LINE) struct hl_collective_call calls[2];
+    _Alignas(HL_LINE) struct hl_collective_call mail; /* what it sends; arg is the tag */
+    uint32_t to;                                      /* whom, */
+    uint32_t sent;                                    /* pieces so far; a futex */
+    _Alignas(HL_LINE) uint32_t taken;                 /* of them, by whom they are for; a futex */
 };
 
 struct hl_collective_shared {
     uint64_t magic; /* written last */
     uint32_t version, world;
     uint64_t size, pid_namespace;
-    _Alignas(64) uint32_t sleepers;
+    _Alignas(HL_LINE) uint32_t sleepers;
     struct hl_collective_row rows[HL_COLLECTIVE_RANKS];
     /* two sets of `world` slots and one for a result; two slots of mail of each rank */
 };

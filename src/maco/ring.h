@@ -23,6 +23,7 @@
 #include <stdint.h>
 #include <stdlib.h>
 
+#include "base/line.h"
 #include "base/status.h"
 
 /* Dropping a release is a planted fault: ThreadSanitizer must find it. */
@@ -35,11 +36,11 @@
 #endif
 
 struct hl_maco_spsc {
-    _Alignas(64) uint64_t head; /* published by the producer */
-    uint64_t staged;            /* the producer's own: written up to here */
+    _Alignas(HL_LINE) uint64_t head; /* published by the producer */
+    uint64_t staged;                 /* the producer's own: written up to here */
     uint64_t tail_seen;
-    _Alignas(64) uint64_t tail; /* published by the consumer */
-    _Alignas(64) uint32_t *slots;
+    _Alignas(HL_LINE) uint64_t tail; /* published by the consumer */
+    _Alignas(HL_LINE) uint32_t *slots;
     uint64_t mask;
 };
 
@@ -82,9 +83,9 @@ struct hl_maco_cell {
 };
 
 struct hl_maco_mpsc {
-    _Alignas(64) uint64_t ticket;
-    _Alignas(64) uint64_t taken; /* the consumer's own */
-    _Alignas(64) struct hl_maco_cell *cells;
+    _Alignas(HL_LINE) uint64_t ticket;
+    _Alignas(HL_LINE) uint64_t taken; /* the consumer's own */
+    _Alignas(HL_LINE) struct hl_maco_cell *cells;
     uint64_t mask;
 };
 
@@ -127,8 +128,8 @@ static inline int hl_maco_mpsc_pop(struct hl_maco_mpsc *q, uint32_t *value)
 }
 
 struct hl_maco_share {
-    _Alignas(64) uint64_t head;
-    _Alignas(64) uint64_t tail; /* written by the owner */
+    _Alignas(HL_LINE) uint64_t head;
+    _Alignas(HL_LINE) uint64_t tail; /* written by the owner */
     uint32_t *slots;
     uint64_t mask;
 };

@@ -53,7 +53,7 @@ static hl_status init_seat(maco_runtime *rt, uint32_t i)
 static hl_status make(maco_runtime *rt)
 {
     rt->n_seats = rt->workers + HL_MACO_GROUPS + 1;
-    rt->seats = aligned_alloc(64, rt->n_seats * sizeof(*rt->seats));
+    rt->seats = aligned_alloc(HL_LINE, rt->n_seats * sizeof(*rt->seats));
     rt->samples = calloc(rt->n_seats, sizeof(*rt->samples));
     if (rt->seats == NULL || rt->samples == NULL)
         return hl_fail(HL_ENOMEM, "memory is short for %u workers", rt->workers);
@@ -94,7 +94,7 @@ int maco_runtime_open(const maco_runtime_options *options, maco_runtime **out)
     if (out == NULL)
         return hl_fail(HL_EINVAL, "a place for the runtime is wanted");
     HL_TRY(check(o));
-    maco_runtime *rt = aligned_alloc(64, sizeof(*rt));
+    maco_runtime *rt = aligned_alloc(HL_LINE, sizeof(*rt));
     if (rt == NULL)
         return hl_fail(HL_ENOMEM, "memory is short for a runtime");
     memset(rt, 0, sizeof(*rt));

@@ -68,13 +68,13 @@ enum hl_maco_role { HL_MACO_WORKER, HL_MACO_PROXY, HL_MACO_SCHEDULER };
 
 /* A thread of the runtime. */
 struct hl_maco_seat {
-    _Alignas(64) uint32_t parked;            /* a futex: 1 = sleeps, or is about to */
-    uint32_t task;                           /* what it runs, MACO_NONE */
-    uint32_t waits;                          /* the event that it waits for, MACO_NONE */
-    uint32_t inbox;                          /* tasks that only it may run: a stack in next_task */
-    _Alignas(64) struct hl_maco_share ready; /* events that have fired */
-    struct hl_maco_spsc queue;               /* from the scheduler */
-    _Alignas(64) maco_runtime *rt;
+    _Alignas(HL_LINE) uint32_t parked; /* a futex: 1 = sleeps, or is about to */
+    uint32_t task;                     /* what it runs, MACO_NONE */
+    uint32_t waits;                    /* the event that it waits for, MACO_NONE */
+    uint32_t inbox;                    /* tasks that only it may run: a stack in next_task */
+    _Alignas(HL_LINE) struct hl_maco_share ready; /* events that have fired */
+    struct hl_maco_spsc queue;                    /* from the scheduler */
+    _Alignas(HL_LINE) maco_runtime *rt;
     uint64_t run;               /* the number it entered with */
     uint64_t last;              /* run in which it has nothing more to do */
     uint64_t at_run;            /* run that `at` belongs to */
@@ -111,7 +111,7 @@ struct hl_maco_question {
 };
 
 struct maco_runtime {
-    _Alignas(64) uint64_t run; /* odd: one goes on */
+    _Alignas(HL_LINE) uint64_t run; /* odd: one goes on */
     struct hl_maco_state *state;
     const maco_plan *plan; /* run last; NULL */
     int tracing, policy, balance;
@@ -119,13 +119,13 @@ struct maco_runtime {
     uint32_t spins;            /* looks before a thread sleeps */
     uint64_t hop_ticks;        /* of work that is not worth another processor's way to it */
     struct hl_maco_seat *seats;
-    _Alignas(64) uint32_t n_parked;
-    _Alignas(64) uint32_t active;
+    _Alignas(HL_LINE) uint32_t n_parked;
+    _Alignas(HL_LINE) uint32_t active;
     uint32_t ended; /* a futex: moves when the caller has to look */
     int quit;
-    _Alignas(64) struct hl_maco_mpsc events; /* to the scheduler */
-    uint32_t pending, pending_last;          /* events it has not yet handed out, in next_event */
-    uint32_t turn;                           /* round-robin */
+    _Alignas(HL_LINE) struct hl_maco_mpsc events; /* to the scheduler */
+    uint32_t pending, pending_last; /* events it has not yet handed out, in next_event */
+    uint32_t turn;                  /* round-robin */
     struct hl_maco_state plans[HL_MACO_PLANS];
     pthread_mutex_t verdict_lock;
     hl_status verdict;
