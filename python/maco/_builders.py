@@ -137,6 +137,7 @@ class Builders:
                              root=root, **options)
 
     def send(self, x: Any, peer: int, tag: int = 0, **options: Any) -> Any:
+        """Waits for the other's recv: of two ranks that exchange something one receives first."""
         return self.add_task(TaskType.SEND, [x], [], peer=peer, tag=tag, **options)
 
     def recv(self, out: Any, peer: int, tag: int = 0, **options: Any) -> Any:
