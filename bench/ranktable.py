@@ -9,6 +9,7 @@ import copy
 import itertools
 import json
 import pathlib
+import queue
 import sys
 import tempfile
 import threading
@@ -49,6 +50,7 @@ class Scripted:
     """Straight into the server's memory: its own HTTP is not what is measured."""
 
     name = "scripted"
+    drivers = 1
 
     def __init__(self, folder):
         self.server = kube_api.Server()
@@ -68,8 +70,20 @@ class Scripted:
         self.server.__exit__()
 
 
+class Kept:
+    """A connection that stays open; who has it for the moment may say close()."""
+
+    def __init__(self, connection):
+        self.request, self.getresponse = connection.request, connection.getresponse
+        self.used = time.monotonic()
+
+    def close(self):
+        self.used = time.monotonic()
+
+
 class Real:
     name = "kube-apiserver"
+    drivers = 8  # most of a request is waiting
 
     def __init__(self, folder):
         self.server = apiserver.shared_server()
@@ -79,13 +93,22 @@ class Real:
             self.server.namespace("bench")
         self.config = self.server.kubeconfig(folder / "kubeconfig", {
             "token": self.server.account_token("helios", "helios-ranktable")}, "helios")
-        api = self.server.admin
-        self.get, self.delete, self.patch = api.get, api.delete, api.patch
+        self.kept = threading.local()
+        self.connect = self.server.admin.connect
+        self.api = kube_api.Client(self.connection, self.server.admin_token)
+        self.get, self.delete, self.patch = self.api.get, self.api.delete, self.api.patch
+
+    def connection(self):
+        """One to a thread, as clients of Go have it: a handshake costs more than what is asked."""
+        old = getattr(self.kept, "connection", None)
+        if old is None or time.monotonic() - old.used > 20:  # the server gives idle ones up
+            self.kept.connection = Kept(self.connect())
+        return self.kept.connection
 
     def create(self, plural, obj):
         obj = copy.deepcopy(obj)
         obj["metadata"].pop("managedFields", None)  # it makes its own
-        return self.server.admin.create(plural, obj)
+        return self.api.create(plural, obj)
 
     def end(self):
         pass
@@ -99,6 +122,12 @@ def make_job(where, name, pods):
 
 def new_pod(job, index):
     return real_sized(pod_object(job, index))
+
+
+def new_ready_pod(job, index, server):
+    pod = new_pod(job, index)
+    pod["metadata"]["annotations"][KEY] = devices(server, DEVICES)
+    return pod
 
 
 def annotate(where, job, index, server):
@@ -171,7 +200,7 @@ def restarts(where, jobs, pods):
     for job in itertools.cycle(range(len(jobs))):
         lives = [replaced(where, jobs[job], index, job * pods + index) for index in range(pods)]
         for steps in zip(*lives):
-            yield from steps
+            yield from enumerate(steps)
 
 
 def losses(where, jobs, pods, at_once=100):
@@ -179,24 +208,55 @@ def losses(where, jobs, pods, at_once=100):
     def lives():
         for n in itertools.count():
             job, index = n % len(jobs), (n // len(jobs) * 7) % pods
-            yield replaced(where, jobs[job], index, job * pods + index)
+            yield n, replaced(where, jobs[job], index, job * pods + index)
     source = lives()
     under_way = collections.deque(next(source) for _ in range(at_once))
     while True:
-        life = under_way.popleft()
+        n, life = under_way.popleft()
         step = next(life, None)
         if step is None:
-            life = next(source)
+            n, life = next(source)
             step = next(life)
-        under_way.append(life)
-        yield step
+        under_way.append((n, life))
+        yield n, step
+
+
+class Drivers:
+    """Threads that carry out steps; those of one pod in their order."""
+
+    def __init__(self, count):
+        self.queues = [queue.Queue(2) for _ in range(count)]
+        self.threads = [threading.Thread(target=self.drive, args=(q,), daemon=True) for q in self.queues]
+        self.problem = None
+        for t in self.threads:
+            t.start()
+
+    def drive(self, steps):
+        for step in iter(steps.get, None):
+            try:
+                step()
+            except Exception as problem:  # pylint: disable=broad-except # told by put()
+                self.problem = problem
+
+    def put(self, pod, step):
+        if self.problem is not None:
+            raise self.problem
+        self.queues[pod % len(self.queues)].put(step)
+
+    def end(self):
+        for q in self.queues:
+            q.put(None)
+        for t in self.threads:
+            t.join()
+        if self.problem is not None:
+            raise self.problem
 
 
 def churn(where, jobs, pods, seconds, rate):
     """Pods of complete jobs are lost and made again: four events for each."""
     all_jobs = [make_job(where, f"j{n}", pods) for n in range(jobs)]
     for n, job in enumerate(all_jobs):
-        in_threads(lambda i, n=n, job=job: (where.create("pods", new_pod(job, i)), annotate(where, job, i, n * pods + i)), range(pods))
+        in_threads(lambda i, n=n, job=job: where.create("pods", new_ready_pod(job, i, n * pods + i)), range(pods))
     c = Controller(where.config, "--no-leader-elect")
     try:
         for n in range(jobs):
@@ -204,12 +264,15 @@ def churn(where, jobs, pods, seconds, rate):
         time.sleep(2)
         for what in (restarts, losses):
             before, cpu, writes, begin = c.memory_mib(), c.cpu_s(), c.writes(), time.monotonic()
-            for count, step in enumerate(what(where, all_jobs, pods), 1):
-                step()
+            drivers = Drivers(where.drivers)
+            for count, (pod, step) in enumerate(what(where, all_jobs, pods), 1):
+                drivers.put(pod, step)
                 now = time.monotonic() - begin
                 if now > seconds:
                     break
                 time.sleep(max(0, count / rate - now))
+            drivers.end()
+            now = time.monotonic() - begin
             print(f"{where.name}: {jobs} x {pods} pods, {what.__name__}, {count / now:.0f} pod events/s: "
                   f"{100 * (c.cpu_s() - cpu) / now:.1f} % of a core, {(c.writes() - writes) / now:.1f} writes/s, "
                   f"{c.memory_mib():.1f} MiB (peak {c.memory_mib('VmHWM'):.1f}, {before:.1f} before); "
