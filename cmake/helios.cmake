@@ -189,6 +189,13 @@ function(hl_tests)
     set_tests_properties(e2e_${name} PROPERTIES LABELS e2e TIMEOUT 300 SKIP_RETURN_CODE 77 RUN_SERIAL ${serial}
       ENVIRONMENT "HELIOS_BUILD=${CMAKE_BINARY_DIR};PYTHONPATH=${CMAKE_SOURCE_DIR}/python:${CMAKE_SOURCE_DIR}/tests")
   endforeach()
+  file(GLOB scripts CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/tests/k8s/test_*.py)
+  foreach(script ${scripts})
+    get_filename_component(name ${script} NAME_WE)
+    add_test(NAME k8s_${name} COMMAND /usr/bin/python3 ${CMAKE_SOURCE_DIR}/tests/k8s/run.py --if-built -p ${name}.py)
+    set_tests_properties(k8s_${name} PROPERTIES LABELS k8s TIMEOUT 900 SKIP_RETURN_CODE 77 RUN_SERIAL ON
+      ENVIRONMENT "HELIOS_BUILD=${CMAKE_BINARY_DIR};PYTHONPATH=${CMAKE_SOURCE_DIR}/python:${CMAKE_SOURCE_DIR}/tests")
+  endforeach()
 endfunction()
 
 # A planted fault: without the releases of MACO's counters and queues ThreadSanitizer must find a race, or it would
@@ -263,7 +270,7 @@ function(hl_fuzzers)
     add_dependencies(fuzzers ${name})
     target_compile_options(${name} PRIVATE -fsanitize=fuzzer)
     target_link_options(${name} PRIVATE -fsanitize=fuzzer)
-    target_link_libraries(${name} PRIVATE hl_core hl_conf hl_net hl_hybridps hl_maco)
+    target_link_libraries(${name} PRIVATE hl_core hl_conf hl_net hl_hybridps hl_maco hl_kube hl_volcano hl_ranktable)
     set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/fuzz)
     file(MAKE_DIRECTORY ${CMAKE_BINARY_DIR}/corpus/${corpus}) # finds stay out of the tree
     add_test(NAME ${name} COMMAND ${name} -max_total_time=15 -rss_limit_mb=2048 -max_len=4096

@@ -41,11 +41,11 @@ static hl_status on_error(struct hl_kube_stream *s, const json_t *status)
     return hl_kube_status_fail(status, "watch");
 }
 
-static void keep_version(struct hl_kube_stream *s, const json_t *object)
+static void read_version(const struct hl_kube_stream *s, const json_t *object, char *out)
 {
     const char *v = hl_json_str(json_object_get(object, "metadata"), "resourceVersion", "");
-    if (v[0] != '\0' && strlen(v) < sizeof(s->version))
-        snprintf(s->version, sizeof(s->version), "%s", v);
+    int fits = v[0] != '\0' && strlen(v) < sizeof(s->version);
+    snprintf(out, sizeof(s->version), "%s", fits ? v : s->version);
 }
 
 static hl_status on_event(struct hl_kube_stream *s, const json_t *event)
@@ -57,12 +57,14 @@ static hl_status on_event(struct hl_kube_stream *s, const json_t *event)
         return hl_fail(HL_EPROTO, "watch: an event without an object");
     if (strcmp(type, "ERROR") == 0)
         return on_error(s, object);
-    /* Kept after the event was taken: a version that is ahead of the cache loses what is between.
-     */
+    char version[sizeof(s->version)];
+    read_version(s, object, version); /* `event` may hand the object to another thread */
     for (size_t i = 0; i < HL_ARRAY_LEN(names); i++)
         if (strcmp(type, names[i]) == 0)
             HL_TRY(s->event(s->arg, (enum hl_kube_event)i, object));
-    keep_version(s, object); /* types of tomorrow are passed over, as BOOKMARK is */
+    /* Only now: a version that is ahead of the cache loses what is between. Types of tomorrow are
+     * passed over, as BOOKMARK is. */
+    memcpy(s->version, version, sizeof(s->version));
     return HL_OK;
 }
 

@@ -6,36 +6,16 @@ import json
 import pathlib
 import shutil
 import sys
-import tempfile
 import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 sys.dont_write_bytecode = True
 
-from support import gang_scenarios, kube_api, ranktable_scenarios, volcano  # noqa: E402
+from support import gang_scenarios, gang_scripted, kube_api, ranktable_scenarios  # noqa: E402
 from support.cluster import Cluster, wait_for  # noqa: E402
 
 
-class OnScriptedServer(gang_scenarios.Gangs, unittest.TestCase):
-    namespace = "train"
-
-    def setUp(self):
-        self.server = volcano.Server()
-        self.server.__enter__()
-        self.addCleanup(self.server.__exit__)
-        self.api = kube_api.client_of(self.server)
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.kubeconfig = pathlib.Path(folder.name) / "kubeconfig"
-        self.kubeconfig.write_text(json.dumps({
-            "current-context": "c", "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
-            "clusters": [{"name": "c", "cluster": {"server": f"http://127.0.0.1:{self.server.port}"}}],
-            "users": [{"name": "u", "user": {"token": "t"}}]}), encoding="utf-8")
-        self.volcano = volcano.Volcano(self.api, self.namespace)
-        self.server.volcano = self.volcano
-        self.volcano.__enter__()
-        self.addCleanup(self.volcano.__exit__)
-
+class OnScriptedServer(gang_scripted.Scripted, gang_scenarios.Gangs, unittest.TestCase):
     def test_an_answer_that_is_lost_makes_no_second_job(self):
         c = self.start_cluster()
         self.server.swallow_posts = 1

@@ -12,10 +12,10 @@ sys.dont_write_bytecode = True
 from support import volcano  # noqa: E402
 from support.apiserver import shared_server  # noqa: E402
 from support.cluster import wait_for  # noqa: E402
-from support.gang_scenarios import Gangs  # noqa: E402
+from support.gang_scenarios import Gangs, WideGangs  # noqa: E402
 
 
-class OnRealServer(Gangs, unittest.TestCase):
+class OnRealServer(Gangs, WideGangs, unittest.TestCase):
     count = 0
 
     @classmethod
