@@ -32,7 +32,7 @@ class CompileOptions(C.Structure):
 class CudaOptions(C.Structure):
     _fields_ = [("workers", C.c_int), ("reserved", C.c_int), ("timeout_ns", C.c_uint64), ("trace", C.c_int),
                 ("ring", C.c_uint32), ("comms", C.POINTER(C.c_void_p)), ("n_comms", C.c_uint32), ("driver", C.c_char_p),
-                ("nccl", C.c_char_p)]
+                ("nccl", C.c_char_p), ("groups", C.POINTER(C.c_void_p)), ("peer_ctas", C.c_uint32)]
 
 
 class CudaInfo(C.Structure):

@@ -210,7 +210,13 @@ function(hl_maco_mutant)
   endforeach()
   hl_test(maco_mutant_release "${sources}" unit 120 hl_maco)
   target_compile_definitions(maco_mutant_release PRIVATE HL_MACO_MUTATE_RELEASE)
-  set_tests_properties(maco_mutant_release PROPERTIES PASS_REGULAR_EXPRESSION "data race"
+  set(mutants maco_mutant_release)
+  foreach(part protocol peers) # the kernel's, on the CPU
+    hl_test(maco_mutant_cuda_${part} ${CMAKE_SOURCE_DIR}/tests/unit/maco/test_cuda_${part}.cpp unit 120 hl_maco)
+    target_compile_definitions(maco_mutant_cuda_${part} PRIVATE HL_GPU_MUTATE_RELEASE)
+    list(APPEND mutants maco_mutant_cuda_${part})
+  endforeach()
+  set_tests_properties(${mutants} PROPERTIES PASS_REGULAR_EXPRESSION "data race"
     ENVIRONMENT "TSAN_OPTIONS=halt_on_error=1")
 endfunction()
 

@@ -295,8 +295,8 @@ HELIOS_API int maco_run_trace(const maco_runtime *r, maco_trace **out);
  * workers, one the scheduler (MACO_SCHEDULER) and one the proxy of communication (where there is
  * any). Inputs and outputs are addresses of the device; CUSTOM_COMPUTE is refused. Communication
  * goes to a stream of its group: it waits for the task's event, NCCL communicates, and the stream
- * writes that it is done. CUSTOM_COMM is called on the driver's thread and may not call CUDA.
- * Threads: one at a time but for maco_cuda_cancel. */
+ * writes that it is done; or it is done inside the kernel (peer_ctas). CUSTOM_COMM is called on the
+ * driver's thread and may not call CUDA. Threads: one at a time but for maco_cuda_cancel. */
 typedef struct maco_cuda maco_cuda;
 
 typedef struct maco_cuda_options {
@@ -308,7 +308,12 @@ typedef struct maco_cuda_options {
     void *const *comms;  /* ncclComm_t of each group; the caller's, warmed up by a collective of
                             each kind. NULL = a group of one rank: the copy engine copies X to Y */
     uint32_t n_comms;
-    const char *driver, *nccl; /* libraries; NULL = libcuda.so.1, libnccl.so.2 */
+    const char *driver, *nccl;     /* libraries; NULL = libcuda.so.1, libnccl.so.2 */
+    hybridps_group *const *groups; /* n_comms: the ranks of each group, who compare their plans by
+                                      it; NULL or an entry NULL = by NCCL, if there is a comm */
+    uint32_t peer_ctas; /* > 0: each group that is in `groups` communicates inside the kernel, by
+                           so many CTAs, over its ranks' GPUs, which are one node's and reach each
+                           other's memory; the same on all ranks. 0 = by streams */
 } maco_cuda_options;
 
 typedef struct maco_cuda_info {
@@ -329,7 +334,8 @@ HELIOS_API void maco_cuda_close(maco_cuda *c); /* NULL is fine; waits for the ru
  * do. */
 HELIOS_API int maco_cuda_load(maco_cuda *c, const maco_plan *p);
 /* Puts a run into `stream` (CUstream, cudaStream_t; NULL = the default stream) behind what is in
- * it; what is put there next comes after it. */
+ * it; what is put there next comes after it. A plan's first run waits for the other ranks, who
+ * compare the order of their collectives: HELIOS_ECONFLICT names two that differ. */
 HELIOS_API int maco_cuda_start(maco_cuda *c, void *stream);
 /* Returns when the run is over, as maco_run does. The timeout counts from the kernel's start; a
  * run that fails aborts the communicators that it left waiting. */

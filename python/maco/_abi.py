@@ -110,7 +110,8 @@ class _RuntimeOptions(ctypes.Structure):
 class _CudaOptions(ctypes.Structure):
     _fields_ = [("workers", c_int), ("reserved", c_int), ("timeout_ns", c_uint64),
                 ("trace", c_int), ("ring", c_uint32), ("comms", POINTER(c_void_p)),
-                ("n_comms", c_uint32), ("driver", c_char_p), ("nccl", c_char_p)]
+                ("n_comms", c_uint32), ("driver", c_char_p), ("nccl", c_char_p),
+                ("groups", POINTER(c_void_p)), ("peer_ctas", c_uint32)]
 
 
 class _Overlap(ctypes.Structure):

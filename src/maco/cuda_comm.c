@@ -151,6 +151,8 @@ hl_status hl_cuda_comm_start(maco_cuda *c, const struct hl_gpu_run *run)
     for (uint32_t i = 0; i < c->view.n_comm; i++) {
         const maco_task *t = &c->view.tasks[c->view.comm[i]];
         struct CUstream_st *s = c->streams[t->group];
+        if (hl_cuda_peers_of(c, t->group) < c->n_peers)
+            continue;
         cu_ptr word = (cu_ptr)(uintptr_t)&run->comm_done[t->group];
         if (t->dependent_event != MACO_NONE)
             CUDA_TRY(&c->cu, cuStreamWaitValue64_v2,

@@ -29,27 +29,30 @@ hl_status hl_cuda_reset(maco_cuda *c)
     return HL_OK;
 }
 
-/* CTAs beside the workers. */
-static int helpers_of(const maco_plan_view *v)
+/* CTAs beside the workers: the scheduler, the proxy of streams, those of groups in the kernel. */
+static int helpers_of(const maco_cuda *c, const maco_plan_view *v)
 {
-    return (v->policy == MACO_SCHEDULER) + (v->n_comm > 0);
+    int streams = 0;
+    for (uint32_t i = 0; i < v->n_comm; i++)
+        streams |= hl_cuda_peers_of(c, v->tasks[v->comm[i]].group) == c->n_peers;
+    return (v->policy == MACO_SCHEDULER) + streams + (int)(c->n_peers * c->options.peer_ctas);
 }
 
 static hl_status choose_workers(const maco_cuda *c, const maco_plan_view *v, uint32_t *workers)
 {
     int each = c->info.limit / c->info.multiprocessors;
     int free_sms = c->info.multiprocessors - c->options.reserved;
-    int room = free_sms * each - helpers_of(v);
+    int room = free_sms * each - helpers_of(c, v);
     int n = v->policy == MACO_STATIC ? (int)v->n_lists : c->options.workers;
     if (n == 0)
         n = free_sms < room ? free_sms : room;
     if (n > room || n < 1)
         return hl_fail(
             HL_ENOSPC,
-            "NotCoResident: %d workers and %d CTAs for scheduler and proxy are more than "
+            "NotCoResident: %d workers and %d CTAs for scheduler and communication are more than "
             "%s holds at once (%d multiprocessors less %d reserved, %d CTAs each): ask "
             "for at most %d workers",
-            n, helpers_of(v), c->info.name, c->info.multiprocessors, c->options.reserved, each,
+            n, helpers_of(c, v), c->info.name, c->info.multiprocessors, c->options.reserved, each,
             room < 0 ? 0 : room);
     *workers = (uint32_t)n;
     return HL_OK;
@@ -74,15 +77,20 @@ static hl_status make_calls(maco_cuda *c)
 static hl_status load_inside(maco_cuda *c, const maco_plan *p)
 {
     void *host;
-    struct hl_cuda_shape shape = {
-        .ring = c->options.ring, .groups = c->options.n_comms, .trace = c->options.trace};
+    struct hl_cuda_shape shape = {.ring = c->options.ring,
+                                  .groups = c->options.n_comms,
+                                  .trace = c->options.trace,
+                                  .peers = c->peers,
+                                  .n_peers = c->n_peers,
+                                  .peer_ctas = c->options.peer_ctas};
     hl_cuda_unload(c);
     c->plan = p;
     maco_plan_read(p, &c->view);
     HL_TRY(choose_workers(c, &c->view, &shape.workers));
     HL_TRY(hl_cuda_tables_make(p, &shape, &c->tables));
     HL_TRY(make_calls(c));
-    c->ctas = shape.workers + (uint32_t)helpers_of(&c->view);
+    c->ctas = shape.workers + (uint32_t)helpers_of(c, &c->view);
+    c->agreed = 0;
     size_t bytes = sizeof(*c->host) + c->ctas * sizeof(c->host->state[0]);
     CUDA_TRY(&c->cu, cuMemHostAlloc, (&host, bytes, HL_CU_MEMHOSTALLOC_DEVICEMAP));
     c->host = host;

@@ -159,7 +159,9 @@ static hl_status open_groups(maco_cuda *c)
                        "%s: its streams can't wait for 64-bit words, which "
                        "communication needs",
                        c->info.name);
-    return any ? hl_nccl_load(c->options.nccl, &c->nccl) : HL_OK;
+    if (any)
+        HL_TRY(hl_nccl_load(c->options.nccl, &c->nccl));
+    return hl_cuda_peers_open(c);
 }
 
 /* ---- opening and closing ---- */
@@ -171,7 +173,7 @@ static hl_status take_options(maco_cuda *c, const maco_cuda_options *o)
                        o->workers, o->reserved);
     if (o->ring != 0 && (o->ring < 2 || o->ring > 65536 || (o->ring & (o->ring - 1)) != 0))
         return hl_fail(HL_EINVAL, "a ring of %u slots: a power of two from 2 to 65536", o->ring);
-    if (o->n_comms > HL_GPU_GROUPS || (o->n_comms > 0 && o->comms == NULL))
+    if (o->n_comms > HL_GPU_GROUPS || (o->n_comms > 0 && o->comms == NULL && o->groups == NULL))
         return hl_fail(HL_EINVAL, "%u communicators: at most %d, in an array", o->n_comms,
                        HL_GPU_GROUPS);
     c->options = *o;
@@ -179,9 +181,15 @@ static hl_status take_options(maco_cuda *c, const maco_cuda_options *o)
         c->options.timeout_ns = (uint64_t)60 * HL_NS_PER_S;
     if (o->ring == 0)
         c->options.ring = 1024;
-    for (uint32_t g = 0; g < o->n_comms; g++)
-        c->comms[g] = o->comms[g];
+    if (o->peer_ctas > HL_PEER_CTAS)
+        return hl_fail(HL_EINVAL, "%u CTAs for a group's communication: at most %d", o->peer_ctas,
+                       HL_PEER_CTAS);
+    for (uint32_t g = 0; g < o->n_comms; g++) {
+        c->comms[g] = o->comms != NULL ? o->comms[g] : NULL;
+        c->groups[g] = o->groups != NULL ? o->groups[g] : NULL;
+    }
     c->options.comms = NULL;
+    c->options.groups = NULL;
     return HL_OK;
 }
 
@@ -249,6 +257,7 @@ void maco_cuda_close(maco_cuda *c)
     }
     if (c->retained && hl_cuda_enter(c) == HL_OK) {
         hl_cuda_unload(c);
+        hl_cuda_peers_close(c);
         close_inside(c);
         hl_cuda_leave(c);
     }

@@ -1,4 +1,5 @@
-/* The halves of the CUDA runtime: cuda_open.c, cuda_load.c, cuda_run.c, cuda_comm.c, cuda_report.c.
+/* The parts of the CUDA runtime: cuda_open.c, cuda_load.c, cuda_run.c, cuda_comm.c, cuda_peers.c,
+ * cuda_agree.c, cuda_report.c.
  * Every call of the driver is made inside the device's primary context, pushed and popped. */
 #ifndef HL_MACO_CUDA_PRIVATE_H
 #define HL_MACO_CUDA_PRIVATE_H
@@ -17,6 +18,12 @@ struct hl_cuda_call {
     void *arg;
 };
 
+/* The memory of a group that communicates inside the kernel. */
+struct hl_cuda_peers {
+    cu_ptr own;
+    cu_ptr mapped[HL_GPU_RANKS]; /* of other processes; 0 */
+};
+
 struct maco_cuda {
     struct cuda_driver cu;
     struct hl_nccl nccl; /* loaded with the first group that has a communicator */
@@ -31,7 +38,12 @@ struct maco_cuda {
     maco_cuda_options options; /* its arrays are copies */
     void *comms[HL_GPU_GROUPS];
     struct CUstream_st *streams[HL_GPU_GROUPS];
-    int dead[HL_GPU_GROUPS]; /* its communicator was aborted */
+    int dead[HL_GPU_GROUPS]; /* its communicator was aborted, or its ranks don't meet any more */
+    hybridps_group *groups[HL_GPU_GROUPS];
+    struct hl_cuda_peers memories[HL_GPU_GROUPS];
+    struct hl_gpu_peers *peers; /* n_peers groups that communicate inside the kernel */
+    uint32_t n_peers;
+    int agreed; /* all ranks have the loaded plan's collectives */
 
     const maco_plan *plan;
     maco_plan_view view;
@@ -59,6 +71,19 @@ hl_status hl_cuda_await(maco_cuda *c, struct CUevent_st *event, uint64_t timeout
 void hl_cuda_unload(maco_cuda *c);
 /* The tables as they are before the first run. */
 hl_status hl_cuda_reset(maco_cuda *c) HL_CHECK;
+/* cuda_peers.c: memory of each group inside the kernel, mapped on all its ranks; with all of them.
+ */
+hl_status hl_cuda_peers_open(maco_cuda *c) HL_CHECK;
+void hl_cuda_peers_close(maco_cuda *c);
+/* The index into c->peers; n_peers: it communicates by its stream. */
+uint32_t hl_cuda_peers_of(const maco_cuda *c, uint32_t group);
+/* Ranks of groups inside the kernel that the loaded plan uses: they have lost count of each other.
+ */
+void hl_cuda_peers_abandon(maco_cuda *c);
+/* Refused where a run that failed has left the plan's ranks apart. */
+hl_status hl_cuda_peers_check(const maco_cuda *c) HL_CHECK;
+/* cuda_agree.c: once for each plan, with all ranks of its groups. */
+hl_status hl_cuda_agree(maco_cuda *c) HL_CHECK;
 /* Enqueues the run's communication, behind its kernel. */
 hl_status hl_cuda_comm_start(maco_cuda *c, const struct hl_gpu_run *run) HL_CHECK;
 /* Frees streams that still wait after a failed run. */

@@ -65,11 +65,14 @@ static void tell_cta(const maco_cuda *c, uint32_t i, struct text *out)
     const struct hl_gpu_state *s = &c->host->state[i];
     const char *name = s->task < c->view.n_tasks ? hl_maco_plan_name(c->plan, s->task) : "?";
     if (s->phase == HL_GPU_EVENT)
-        add(out, "; worker %u waits with %s for event %u: %" PRIu64 " of %" PRIu64, i, name,
-            s->event, s->have, s->need);
+        add(out, "; %s %u waits with %s for event %u: %" PRIu64 " of %" PRIu64,
+            i < (uint32_t)c->info.workers ? "worker" : "communication's CTA", i, name, s->event,
+            s->have, s->need);
     else if (s->phase == HL_GPU_COMM)
         add(out, "; communication %s is not done: %" PRIu64 " of %" PRIu64 " of its group are",
             name, s->have, s->need);
+    else if (s->phase == HL_GPU_PEER)
+        add(out, "; communication %s waits for rank %" PRIu64, name, s->have);
     else if (s->phase == HL_GPU_FULL)
         add(out, "; the scheduler has %s for worker %" PRIu64 ", whose ring is full", name,
             s->have);
@@ -113,6 +116,9 @@ hl_status hl_cuda_report(maco_cuda *c)
     if (outcome == HL_GPU_OVERRUN)
         return hl_fail(HL_ECORRUPT, "event %u of the plan was triggered more than %u times", task,
                        task < c->view.n_events ? c->view.events[task].needed : 0);
+    if (outcome == HL_GPU_LOST)
+        return hl_fail(HL_EUNAVAIL, "task %s: another rank of its group ended its run%s",
+                       task < c->view.n_tasks ? hl_maco_plan_name(c->plan, task) : "?", text.at);
     if (outcome == HL_GPU_CANCELED)
         return hl_fail(HL_ECANCELED, "the run was cancelled%s", text.at);
     return hl_fail(HL_ETIMEDOUT, "the run did not end in %" PRIu64 " ms%s",

@@ -66,7 +66,11 @@ int maco_cuda_start(maco_cuda *c, void *stream)
     if (c->view.n_tasks == 0)
         return HL_OK;
     HL_TRY(hl_cuda_enter(c));
-    hl_status st = start_inside(c, stream);
+    hl_status st = hl_cuda_agree(c);
+    if (st == HL_OK)
+        st = hl_cuda_peers_check(c);
+    if (st == HL_OK)
+        st = start_inside(c, stream);
     hl_cuda_leave(c);
     if (st != HL_OK && c->running) {
         /* The kernel waits for communication that will not come. */
@@ -94,6 +98,7 @@ static hl_status wait_inside(maco_cuda *c)
     }
     hl_status st = hl_cuda_report(c);
     hl_cuda_comm_abandon(c, &r);
+    hl_cuda_peers_abandon(c);
     return st;
 }
 

@@ -14,6 +14,20 @@ static int is_join(const maco_plan_view *v, uint32_t task)
     return v->id[task] == MACO_NONE && v->tasks[task].type == MACO_TASK_NOP;
 }
 
+/* Which of the groups inside the kernel it is; n_peers: none. */
+static uint32_t peers_of(const struct hl_cuda_shape *shape, uint32_t group)
+{
+    uint32_t i = 0;
+    while (i < shape->n_peers && shape->peers[i].group != group)
+        i++;
+    return i;
+}
+
+static int inside_kernel(const struct hl_cuda_shape *shape, const maco_task *t)
+{
+    return hl_maco_is_comm(t->type) && peers_of(shape, t->group) < shape->n_peers;
+}
+
 /* ---- what a GPU can do ---- */
 
 static hl_status check_task(const maco_plan *p, const maco_plan_view *v, uint32_t i,
@@ -33,7 +47,14 @@ static hl_status check_task(const maco_plan *p, const maco_plan_view *v, uint32_
         return hl_fail(HL_EINVAL,
                        "task %s is of group %u, and the runtime was opened with %u communicators",
                        name, t->group, shape->groups);
-    if (t->type == MACO_TASK_ALL_TO_ALL && t->inputs[0] == t->outputs[0])
+    if (inside_kernel(shape, t) && (t->type == MACO_TASK_SEND || t->type == MACO_TASK_RECV ||
+                                    t->type == MACO_TASK_CUSTOM_COMM))
+        return hl_fail(HL_EUNSUPPORTED,
+                       "task %s: group %u communicates inside the kernel, which has collectives "
+                       "alone; give it another group",
+                       name, t->group);
+    if (t->type == MACO_TASK_ALL_TO_ALL && t->inputs[0] == t->outputs[0] &&
+        !inside_kernel(shape, t))
         return hl_fail(HL_EUNSUPPORTED,
                        "task %s: NCCL has no ALL_TO_ALL in place; give it another "
                        "output",
@@ -85,7 +106,8 @@ static size_t put(size_t *size, size_t bytes)
 static void lay_out(const maco_plan_view *v, const struct hl_cuda_shape *shape,
                     struct hl_cuda_tables *t)
 {
-    size_t size = 0, lists = v->policy == MACO_STATIC ? v->first_of_list[v->n_lists] : 0;
+    size_t size = 0, workers = shape->workers;
+    size_t lists = v->policy == MACO_STATIC ? v->first_of_list[v->n_lists] : 0;
     size_t rings = v->policy == MACO_SCHEDULER ? (size_t)shape->workers * shape->ring : 0;
     t->tasks = put(&size, v->n_tasks * sizeof(maco_task));
     t->events = put(&size, v->n_events * sizeof(maco_event));
@@ -94,12 +116,19 @@ static void lay_out(const maco_plan_view *v, const struct hl_cuda_shape *shape,
     t->list = put(&size, lists * sizeof(uint32_t));
     t->first_of_list = put(&size, ((size_t)v->n_lists + 1) * sizeof(uint32_t));
     t->rings = put(&size, rings * sizeof(uint64_t));
-    t->taken = put(&size, shape->workers * sizeof(struct hl_gpu_line));
+    t->taken = put(&size, workers * sizeof(struct hl_gpu_line));
+    t->wishes = put(&size, t->n_wishes * sizeof(uint64_t));
+    t->first_of_wishes = put(&size, t->n_wishes > 0 ? (workers + 1) * sizeof(uint32_t) : 0);
+    t->wished = put(&size, t->n_wishes > 0 ? workers * sizeof(struct hl_gpu_line) : 0);
     t->spans = put(&size, shape->trace ? v->n_tasks * sizeof(struct hl_gpu_span) : 0);
     t->order = put(&size, shape->trace ? v->n_tasks * sizeof(uint32_t) : 0);
     t->comm = put(&size, v->n_comm * sizeof(uint32_t));
     t->first_of_comm = put(&size, ((size_t)shape->groups + 1) * sizeof(uint32_t));
     t->comm_done = put(&size, shape->groups * sizeof(struct hl_gpu_line));
+    t->peers = put(&size, shape->n_peers * sizeof(struct hl_gpu_peers));
+    t->peer_comm = put(&size, v->n_comm * sizeof(uint32_t));
+    t->first_of_peer_comm = put(&size, ((size_t)shape->n_peers + 1) * sizeof(uint32_t));
+    t->arrived = put(&size, v->n_comm * sizeof(uint64_t));
     t->size = size;
 }
 
@@ -120,7 +149,32 @@ static hl_status split_range(const maco_plan_view *v, uint32_t first, uint32_t l
     return HL_OK;
 }
 
-static hl_status make_events(const maco_plan_view *v, maco_event *events)
+/* A worker that the task wishes for and that is there; MACO_NONE. */
+static uint32_t wish(const maco_plan_view *v, const struct hl_cuda_shape *shape, uint32_t task)
+{
+    if (v->policy != MACO_DIRECT || v->id[task] == MACO_NONE ||
+        hl_maco_is_comm(v->tasks[task].type) || v->worker[task] >= shape->workers)
+        return MACO_NONE;
+    return v->worker[task];
+}
+
+static uint64_t flags_of(const maco_plan_view *v, const struct hl_cuda_shape *shape,
+                         const maco_event *e, uint32_t joins_end, uint32_t work)
+{
+    uint64_t flags = 0;
+    if (e->kind == MACO_EVENT_END)
+        return 0;
+    for (uint32_t i = joins_end; i < work; i++)
+        if (!inside_kernel(shape, &v->tasks[i]))
+            flags |= HL_EVENT_WATCHED;
+    for (uint32_t i = work; i < e->last; i++)
+        if (wish(v, shape, i) != MACO_NONE)
+            flags |= HL_EVENT_WISHED;
+    return flags;
+}
+
+static hl_status make_events(const maco_plan_view *v, const struct hl_cuda_shape *shape,
+                             maco_event *events)
 {
     memcpy(events, v->events, v->n_events * sizeof(*events));
     for (uint32_t i = 0; i < v->n_events; i++) {
@@ -135,7 +189,7 @@ static hl_status make_events(const maco_plan_view *v, maco_event *events)
             HL_TRY(split_range(v, e->first, e->last, &joins_end, &work));
         }
         e->count = e->cursor = 0;
-        e->reserved = work > joins_end && e->kind != MACO_EVENT_END ? HL_EVENT_WATCHED : 0;
+        e->reserved = flags_of(v, shape, e, joins_end, work);
         e->reserved2[0] = joins_end | (uint64_t)work << 32;
     }
     for (uint32_t i = 0; i < v->n_events; i++)
@@ -151,7 +205,8 @@ static uint32_t next_of(const maco_plan_view *v, const maco_event *events, const
 {
     const maco_event *e = &events[t->trigger_event];
     if (v->policy != MACO_DIRECT || e->needed != 1 || e->kind == MACO_EVENT_END ||
-        e->kind == MACO_EVENT_EMPTY || HL_EVENT_WORK(e) != e->first || e->last - e->first != 1)
+        e->kind == MACO_EVENT_EMPTY || HL_EVENT_WORK(e) != e->first || e->last - e->first != 1 ||
+        e->reserved & HL_EVENT_WISHED)
         return MACO_NONE;
     return e->first;
 }
@@ -163,16 +218,51 @@ static void make_tasks(const maco_plan_view *v, const maco_event *events, maco_t
         tasks[i].user = next_of(v, events, &tasks[i]) | (uint64_t)v->worker[i] << 32;
 }
 
-static void make_comm(const maco_plan_view *v, uint32_t groups, uint32_t *comm, uint32_t *first)
+/* Appends the communication of a group to `comm`, which has n. */
+static uint32_t tasks_of(const maco_plan_view *v, uint32_t group, uint32_t *comm, uint32_t n)
+{
+    for (uint32_t i = 0; i < v->n_comm; i++)
+        if (v->tasks[v->comm[i]].group == group)
+            comm[n++] = v->comm[i];
+    return n;
+}
+
+/* Communication by streams, which the proxy completes. How much it is. */
+static uint32_t make_comm(const maco_plan_view *v, const struct hl_cuda_shape *shape,
+                          uint32_t *comm, uint32_t *first)
 {
     uint32_t n = 0;
-    for (uint32_t g = 0; g < groups; g++) {
+    for (uint32_t g = 0; g < shape->groups; g++) {
         first[g] = n;
-        for (uint32_t i = 0; i < v->n_comm; i++)
-            if (v->tasks[v->comm[i]].group == g)
-                comm[n++] = v->comm[i];
+        if (peers_of(shape, g) == shape->n_peers)
+            n = tasks_of(v, g, comm, n);
     }
-    first[groups] = n;
+    first[shape->groups] = n;
+    return n;
+}
+
+/* Communication inside the kernel. */
+static void make_peers(const maco_plan_view *v, const struct hl_cuda_shape *shape,
+                       struct hl_cuda_tables *t)
+{
+    unsigned char *image = t->image;
+    uint32_t *first = (uint32_t *)(void *)(image + t->first_of_peer_comm), n = 0;
+    if (shape->n_peers > 0)
+        memcpy(image + t->peers, shape->peers, shape->n_peers * sizeof(struct hl_gpu_peers));
+    for (uint32_t i = 0; i < shape->n_peers; i++) {
+        first[i] = n;
+        n = tasks_of(v, shape->peers[i].group, (uint32_t *)(void *)(image + t->peer_comm), n);
+    }
+    first[shape->n_peers] = n;
+}
+
+static void make_wishes(const maco_plan_view *v, const struct hl_cuda_shape *shape,
+                        struct hl_cuda_tables *t)
+{
+    uint32_t *first = (uint32_t *)(void *)((unsigned char *)t->image + t->first_of_wishes);
+    for (uint32_t i = 0; t->n_wishes > 0 && i < v->n_tasks; i++)
+        for (uint32_t w = wish(v, shape, i); w < shape->workers; w++)
+            first[w + 1]++;
 }
 
 static hl_status fill(const maco_plan_view *v, const struct hl_cuda_shape *shape,
@@ -181,23 +271,27 @@ static hl_status fill(const maco_plan_view *v, const struct hl_cuda_shape *shape
     unsigned char *image = t->image;
     maco_event *events = (maco_event *)(void *)(image + t->events);
     uint32_t joins_end;
-    HL_TRY(make_events(v, events));
+    HL_TRY(make_events(v, shape, events));
     make_tasks(v, events, (maco_task *)(void *)(image + t->tasks));
     if (v->policy == MACO_STATIC) {
         memcpy(image + t->list, v->list, v->first_of_list[v->n_lists] * sizeof(uint32_t));
         memcpy(image + t->first_of_list, v->first_of_list,
                ((size_t)v->n_lists + 1) * sizeof(uint32_t));
     }
-    make_comm(v, shape->groups, (uint32_t *)(void *)(image + t->comm),
-              (uint32_t *)(void *)(image + t->first_of_comm));
+    make_wishes(v, shape, t);
+    make_peers(v, shape, t);
+    t->in_streams = make_comm(v, shape, (uint32_t *)(void *)(image + t->comm),
+                              (uint32_t *)(void *)(image + t->first_of_comm));
     for (uint32_t i = 0; i < v->n_tasks; i++)
         t->noted += v->id[i] != MACO_NONE;
     t->run = (struct hl_gpu_run){.n_tasks = v->n_tasks,
                                  .n_events = v->n_events,
                                  .n_roots = v->n_roots,
                                  .workers = shape->workers,
-                                 .groups = v->n_comm > 0 ? shape->groups : 0,
+                                 .groups = t->in_streams > 0 ? shape->groups : 0,
                                  .ring_slots = shape->ring,
+                                 .n_peers = shape->n_peers,
+                                 .peer_ctas = shape->peer_ctas,
                                  .policy = (uint16_t)v->policy,
                                  .balance = (uint16_t)v->balance};
     return split_range(v, 0, v->n_roots, &joins_end, &t->run.roots_work);
@@ -210,6 +304,8 @@ hl_status hl_cuda_tables_make(const maco_plan *p, const struct hl_cuda_shape *sh
     maco_plan_view v;
     maco_plan_read(p, &v);
     HL_TRY(check_plan(p, &v, shape));
+    for (uint32_t i = 0; i < v.n_tasks; i++)
+        t.n_wishes += wish(&v, shape, i) != MACO_NONE;
     lay_out(&v, shape, &t);
     t.image = calloc(1, t.size);
     if (t.image == NULL)
@@ -244,6 +340,11 @@ struct hl_gpu_run hl_cuda_tables_at(const struct hl_cuda_tables *t, uint64_t bas
     r.first_of_list = at(base, t->first_of_list);
     r.rings = at(base, t->rings);
     r.taken = at(base, t->taken);
+    if (t->n_wishes > 0) {
+        r.wishes = at(base, t->wishes);
+        r.first_of_wishes = at(base, t->first_of_wishes);
+        r.wished = at(base, t->wished);
+    }
     if (t->order > t->spans) { /* traced */
         r.spans = at(base, t->spans);
         r.order = at(base, t->order);
@@ -251,5 +352,9 @@ struct hl_gpu_run hl_cuda_tables_at(const struct hl_cuda_tables *t, uint64_t bas
     r.comm = at(base, t->comm);
     r.first_of_comm = at(base, t->first_of_comm);
     r.comm_done = at(base, t->comm_done);
+    r.peers = at(base, t->peers);
+    r.peer_comm = at(base, t->peer_comm);
+    r.first_of_peer_comm = at(base, t->first_of_peer_comm);
+    r.arrived = at(base, t->arrived);
     return r;
 }

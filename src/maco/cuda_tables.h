@@ -19,15 +19,20 @@
 struct hl_cuda_shape {
     uint32_t workers, ring, groups;
     int trace;
+    const struct hl_gpu_peers *peers; /* n_peers groups that communicate inside the kernel */
+    uint32_t n_peers, peer_ctas;
 };
 
 struct hl_cuda_tables {
     void *image;
     size_t size;
     /* clang-format off */
-    size_t tasks, events, ready, lines, list, first_of_list, rings, taken, spans, order, comm,
-        first_of_comm, comm_done;
+    size_t tasks, events, ready, lines, list, first_of_list, rings, taken, wishes, first_of_wishes,
+        wished, spans, order, comm, first_of_comm, comm_done, peers, peer_comm, first_of_peer_comm,
+        arrived;
     /* clang-format on */
+    uint32_t n_wishes;     /* tasks that wish for a worker, MACO_DIRECT */
+    uint32_t in_streams;   /* communication that is not inside the kernel */
     uint32_t noted;        /* tasks that a traced run notes */
     struct hl_gpu_run run; /* with NULL for what is on the device */
 };

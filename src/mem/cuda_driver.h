@@ -71,6 +71,9 @@
        unsigned int, unsigned int, struct CUstream_st *, void **))                                 \
     X(cuLaunchHostFunc, (struct CUstream_st *, cu_host_fn, void *))                                \
     X(cuMemcpyAsync, (cu_ptr, cu_ptr, size_t, struct CUstream_st *))                               \
+    X(cuIpcGetMemHandle, (struct cu_ipc_handle *, cu_ptr))                                         \
+    X(cuIpcOpenMemHandle_v2, (cu_ptr *, struct cu_ipc_handle, unsigned int))                       \
+    X(cuIpcCloseMemHandle, (cu_ptr))                                                               \
     X(cuMemHostAlloc, (void **, size_t, unsigned int))                                             \
     X(cuMemFreeHost, (void *))                                                                     \
     X(cuMemHostGetDevicePointer_v2, (cu_ptr *, void *, unsigned int))                              \

@@ -66,6 +66,7 @@ typedef void (*cu_host_fn)(void *);   /* CUhostFn */
     X(CU_EVENT_DISABLE_TIMING,                  2) \
     X(CU_MEMHOSTREGISTER_PORTABLE,              1) \
     X(CU_MEMHOSTALLOC_DEVICEMAP,                2) \
+    X(CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS,       1) \
     X(CU_STREAM_WAIT_VALUE_GEQ,                 0) \
     X(CU_STREAM_WRITE_VALUE_DEFAULT,            0)
 
@@ -76,6 +77,10 @@ enum {
 #define X(name, value) HL_##name = (value),
     CU_NUMBERS(X)
 #undef X
+};
+
+struct cu_ipc_handle { /* CUipcMemHandle */
+    char reserved[64];
 };
 
 struct cu_location { /* CUmemLocation */

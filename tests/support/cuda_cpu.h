@@ -32,6 +32,15 @@
 #define HL_TENSOR_CORES       1
 #define HL_UNROLL
 
+/* A planted fault, for a test that must find it. */
+#ifdef HL_GPU_MUTATE_RELEASE
+#define HL_CPU_RELEASE __ATOMIC_RELAXED
+#define HL_CPU_ACQ_REL __ATOMIC_ACQUIRE
+#else
+#define HL_CPU_RELEASE __ATOMIC_RELEASE
+#define HL_CPU_ACQ_REL __ATOMIC_ACQ_REL
+#endif
+
 namespace gpu
 {
 
@@ -267,7 +276,7 @@ HL_DEV void store_relaxed(uint64_t *p, uint64_t v)
 
 HL_DEV void store_release(uint64_t *p, uint64_t v)
 {
-    __atomic_store_n(p, v, __ATOMIC_RELEASE);
+    __atomic_store_n(p, v, HL_CPU_RELEASE);
 }
 
 HL_DEV void store_release_sys(uint64_t *p, uint64_t v)
@@ -282,7 +291,7 @@ HL_DEV uint64_t add_relaxed(uint64_t *p, uint64_t n)
 
 HL_DEV uint64_t add_acq_rel(uint64_t *p, uint64_t n)
 {
-    return __atomic_fetch_add(p, n, __ATOMIC_ACQ_REL);
+    return __atomic_fetch_add(p, n, HL_CPU_ACQ_REL);
 }
 
 HL_DEV uint64_t add_acq_rel_sys(uint64_t *p, uint64_t n)

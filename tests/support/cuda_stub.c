@@ -616,6 +616,29 @@ cu_result cuMemFree_v2(cu_ptr at)
     return stub_end(HL_CUDA_ERROR_INVALID_VALUE);
 }
 
+int stub_memfd(cu_ptr at, size_t *size)
+{
+    for (int i = 0; i < SOME; i++) {
+        *size = mappings[i].size;
+        if (mappings[i].memory != NULL && mappings[i].at == at && !mappings[i].memory->imported)
+            return mappings[i].memory->fd;
+    }
+    return -1;
+}
+
+cu_result stub_map(int fd, size_t size, cu_ptr *out)
+{
+    struct memory *m;
+    cu_result r = new_memory(size, fd, 1, &m);
+    if (r != HL_CUDA_SUCCESS)
+        return r;
+    *out = FAR + (uintptr_t)m->shadow;
+    r = add_mapping(*out, m, HL_CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
+    m->live = 0;
+    drop_memory(m);
+    return r;
+}
+
 cu_result cuMemHostRegister_v2(void *p, size_t size, unsigned int flags)
 {
     struct span *entry = NULL;

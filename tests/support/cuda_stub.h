@@ -27,6 +27,10 @@ struct CUctx_st *stub_context(void);
 /* Where the CPU finds these bytes of the device; NULL: not all of them are one mapping. */
 unsigned char *stub_shadow(cu_ptr at, size_t len, cu_enum *access);
 
+/* Memory for other processes: the file and size of what lies at this address, -1; the other way. */
+int stub_memfd(cu_ptr at, size_t *size);
+cu_result stub_map(int fd, size_t size, cu_ptr *out);
+
 /* What a stream does in its turn. */
 enum stub_what { STUB_COPY, STUB_EVENT, STUB_AWAIT_EVENT, STUB_AWAIT_VALUE, STUB_WRITE, STUB_CALL };
 

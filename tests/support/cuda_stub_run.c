@@ -4,9 +4,11 @@
  * CUDA_STUB_NEAR=1. A launch takes CUDA_STUB_MULTIPROCESSORS (8) times CUDA_STUB_BLOCKS (1) CTAs.
  */
 #include <dlfcn.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "support/cuda_stub.h"
 
@@ -142,4 +144,44 @@ cu_result cuMemHostGetDevicePointer_v2(cu_ptr *out, void *p, unsigned int flags)
         return stub_end(HL_CUDA_ERROR_INVALID_VALUE);
     *out = (uintptr_t)p;
     return stub_end(HL_CUDA_SUCCESS);
+}
+
+/* ---- memory of other processes: where its memfd is; not of this one, as on a real device ---- */
+
+struct ipc {
+    int pid, fd;
+    size_t size;
+};
+
+cu_result cuIpcGetMemHandle(struct cu_ipc_handle *out, cu_ptr at)
+{
+    BEGIN(1);
+    struct ipc ipc = {.pid = getpid()};
+    ipc.fd = stub_memfd(at, &ipc.size);
+    memset(out, 0, sizeof(*out));
+    memcpy(out, &ipc, sizeof(ipc));
+    return stub_end(ipc.fd >= 0 ? HL_CUDA_SUCCESS : HL_CUDA_ERROR_INVALID_VALUE);
+}
+
+cu_result cuIpcOpenMemHandle_v2(cu_ptr *out, struct cu_ipc_handle handle, unsigned int flags)
+{
+    struct ipc ipc;
+    char path[64];
+    BEGIN(1);
+    memcpy(&ipc, &handle, sizeof(ipc));
+    snprintf(path, sizeof(path), "/proc/%d/fd/%d", ipc.pid, ipc.fd);
+    int fd = -1;
+    if (ipc.pid != getpid() && flags == HL_CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS)
+        fd = open(path, O_RDWR | O_CLOEXEC);
+    if (fd < 0)
+        return stub_end(HL_CUDA_ERROR_INVALID_VALUE);
+    cu_result r = stub_map(fd, ipc.size, out);
+    if (r != HL_CUDA_SUCCESS)
+        close(fd);
+    return stub_end(r);
+}
+
+cu_result cuIpcCloseMemHandle(cu_ptr at)
+{
+    return cuMemFree_v2(at);
 }

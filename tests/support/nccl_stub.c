@@ -1,5 +1,7 @@
 /* An NCCL of one rank for tests: it writes down its calls, and copies in the stream as the real one
- * would for one rank. NCCL_STUB_FAIL names a call that fails. Linked with the driver for tests. */
+ * would for one rank. NCCL_STUB_FAIL names a call that fails. Of several ranks the others do as
+ * this one does; what rank 1 says in an ALLGATHER of bytes is NCCL_STUB_OTHER, if that is set.
+ * Linked with the driver for tests. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -85,8 +87,15 @@ nccl_result ncclReduceScatter(const void *x, void *y, size_t n, nccl_type t, ncc
 nccl_result ncclAllGather(const void *x, void *y, size_t n, nccl_type t, struct ncclComm *c,
                           struct CUstream_st *s)
 {
-    (void)c;
-    return copy(note("ncclAllGather", n, t, 0), x, y, n, t, s);
+    nccl_result r = note("ncclAllGather", n, t, 0);
+    const char *other = getenv("NCCL_STUB_OTHER");
+    if (t != HL_ncclUint8)
+        return copy(r, x, y, n, t, s);
+    for (int k = 0; r == 0 && k < c->ranks; k++)
+        r = cuMemcpyAsync((cu_ptr)(uintptr_t)y + (size_t)k * n, (cu_ptr)(uintptr_t)x, n, s) != 0;
+    if (r == 0 && other != NULL && c->ranks > 1)
+        r = cuMemcpyHtoDAsync_v2((cu_ptr)(uintptr_t)y + n, other, strnlen(other, n), s) != 0;
+    return r;
 }
 
 nccl_result ncclBroadcast(const void *x, void *y, size_t n, nccl_type t, int root,

@@ -50,12 +50,6 @@ HL_DEV uint32_t await_item(const hl_gpu_run *r, hl_patience *p, uint32_t at)
     return (uint32_t)slot;
 }
 
-HL_DEV uint32_t wish_of(const hl_gpu_run *r, uint32_t task, uint32_t otherwise)
-{
-    uint32_t wish = HL_TASK_WISH(&r->tasks[task]);
-    return wish < r->workers ? wish : otherwise;
-}
-
 /* A task for each lane, workers in turn. */
 HL_DEV int deal_in_turn(const hl_gpu_run *r, hl_scheduler_shared &sh, hl_patience *p,
                         uint32_t *turn, uint32_t first, uint32_t last)

@@ -23,6 +23,7 @@ thread_local gpu::cta_of_fibers *gpu::cta;
 struct random_plan {
     uint32_t n;
     std::vector<uint32_t> left, right; /* parents: n = the input */
+    std::vector<int> wish;             /* workers, -1 = any */
     std::vector<float> data;           /* n + 1 rows; the last is the input */
     maco_graph *graph = nullptr;
     maco_plan *plan = nullptr;
@@ -50,6 +51,7 @@ static void add_task(random_plan &p, uint32_t i)
     op.outputs[0] = row(p, i);
     const int32_t dims[8] = {1, WIDTH, WIDTH, WIDTH, WIDTH, MACO_ADD, MACO_F32, 0};
     memcpy(op.dims, dims, sizeof(dims));
+    op.on_worker = p.wish.empty() ? 0 : p.wish[i] + 1;
     assert_int_equal(maco_graph_add(p.graph, &op, &id), 0);
     assert_int_equal(id, i);
 }
@@ -62,8 +64,11 @@ static void make_random(random_plan &p, uint64_t seed, uint32_t n, int policy, i
     p.data.assign((size_t)(n + 1) * WIDTH, 0);
     p.left.resize(n);
     p.right.resize(n);
+    p.wish.assign(n, -1);
     assert_int_equal(maco_graph_new(&p.graph), 0);
     for (uint32_t i = 0; i < n; i++) {
+        if (policy != MACO_STATIC && seed % 4 != 0 && roll(&seed, 3) == 0)
+            p.wish[i] = (int)roll(&seed, (uint32_t)workers);
         /* chains, fans and joins: parents near by, far away, or the input */
         p.left[i] = i == 0 || roll(&seed, 6) == 0 ? n : i - 1 - roll(&seed, i < 9 ? i : 9);
         p.right[i] = i == 0 || roll(&seed, 2) == 0 ? p.left[i] : roll(&seed, i);
@@ -147,13 +152,28 @@ static void check_run(machine &m, random_plan &p, float input)
         uint32_t id = v.id[m.run.order[i]];
         assert_true(id < p.n);
         assert_int_equal(seen[id]++, 0);
+        if (!p.wish.empty() && p.wish[id] >= 0)
+            assert_int_equal(m.run.spans[m.run.order[i]].worker, p.wish[id]);
         assert_true(p.left[id] == p.n || seen[p.left[id]] == 1); /* parents were noted before */
         assert_true(p.right[id] == p.n || seen[p.right[id]] == 1);
     }
 }
 
-static void random_graphs_run_in_order(int policy, int balance, uint32_t ring, uint32_t graphs)
+/* Of `percent` of MACO_GRAPHS; docs/testing.md. */
+static uint32_t how_many(uint32_t percent)
 {
+    const char *text = getenv("MACO_GRAPHS");
+#ifdef __SANITIZE_THREAD__
+    unsigned long all = 1000;
+#else
+    unsigned long all = 10000;
+#endif
+    return (uint32_t)((text != nullptr ? strtoul(text, nullptr, 10) : all) * percent / 100);
+}
+
+static void random_graphs_run_in_order(int policy, int balance, uint32_t ring, uint32_t percent)
+{
+    uint32_t graphs = how_many(percent);
     for (uint64_t seed = 1; seed <= graphs; seed++) {
         random_plan p;
         machine m;
@@ -169,28 +189,28 @@ static void random_graphs_run_in_order(int policy, int balance, uint32_t ring, u
 
 static void direct(void **)
 {
-    random_graphs_run_in_order(MACO_DIRECT, 0, 2, 60);
+    random_graphs_run_in_order(MACO_DIRECT, 0, 2, 40);
 }
 
 static void scheduler_in_turn(void **)
 {
-    random_graphs_run_in_order(MACO_SCHEDULER, MACO_ROUND_ROBIN, 64, 30);
+    random_graphs_run_in_order(MACO_SCHEDULER, MACO_ROUND_ROBIN, 64, 10);
 }
 
 static void scheduler_least_loaded(void **)
 {
-    random_graphs_run_in_order(MACO_SCHEDULER, MACO_LEAST_LOADED, 64, 30);
+    random_graphs_run_in_order(MACO_SCHEDULER, MACO_LEAST_LOADED, 64, 10);
 }
 
 static void rings_of_two_slots_hold_back_and_lose_nothing(void **)
 {
-    random_graphs_run_in_order(MACO_SCHEDULER, MACO_ROUND_ROBIN, 2, 30);
+    random_graphs_run_in_order(MACO_SCHEDULER, MACO_ROUND_ROBIN, 2, 10);
     random_graphs_run_in_order(MACO_SCHEDULER, MACO_LEAST_LOADED, 2, 10);
 }
 
 static void static_lists(void **)
 {
-    random_graphs_run_in_order(MACO_STATIC, 0, 2, 60);
+    random_graphs_run_in_order(MACO_STATIC, 0, 2, 20);
 }
 
 static maco_event *event_of(machine &m, uint32_t at_least)
@@ -246,6 +266,99 @@ static void an_event_that_needs_less_is_found_out(void **)
         close_machine(m);
         drop(p);
     }
+}
+
+/* A long chain and a lone task, which both lead to the last one. */
+static void make_two_parents(random_plan &p)
+{
+    maco_compile_options o = {};
+    p.n = 8;
+    p.data.assign((size_t)(p.n + 1) * WIDTH, 0);
+    p.left = {8, 8, 1, 2, 3, 4, 5, 0};
+    p.right = {8, 8, 1, 2, 3, 4, 5, 6};
+    assert_int_equal(maco_graph_new(&p.graph), 0);
+    for (uint32_t i = 0; i < p.n; i++)
+        add_task(p, i);
+    o.policy = MACO_DIRECT;
+    o.infer = 1;
+    assert_int_equal(maco_compile(p.graph, &o, &p.plan), 0);
+}
+
+/* A plan that forgets a second parent gives a wrong value, or the oracle sees nothing at all. */
+static void a_second_parent_that_is_ignored_is_noticed(void **)
+{
+    random_plan p;
+    machine m;
+    make_two_parents(p);
+    open_machine(m, p, 1, 16, 0);
+    check_run(m, p, 1);
+    close_machine(m);
+    m = {};
+    open_machine(m, p, 1, 16, 0);
+    maco_event *join = event_of(m, 2), *end = &m.run.events[m.run.n_events - 1];
+    maco_task *tasks = (maco_task *)(uintptr_t)m.run.tasks;
+    uint32_t forgotten = 0;
+    assert_int_equal(end->kind, MACO_EVENT_END);
+    for (uint32_t i = 0; i < m.run.n_tasks; i++) /* the chain's end is the higher one */
+        if (tasks[i].trigger_event == (uint32_t)(join - m.run.events))
+            forgotten = i;
+    tasks[forgotten].trigger_event = m.run.n_events - 1;
+    tasks[forgotten].user |= MACO_NONE; /* nothing follows for certain */
+    join->needed = 1;
+    end->needed++;
+    for (uint32_t k = 0; k < WIDTH; k++)
+        row(p, p.n)[k] = 5;
+    assert_int_equal(go(m, 20000), HL_GPU_OK);
+    assert_true(row(p, 6)[0] == 5 * 64);
+    assert_true(row(p, 7)[0] != row(p, 0)[0] + row(p, 6)[0]);
+    close_machine(m);
+    drop(p);
+}
+
+/* Slots that are zero are empty, not task 0 nor the end: workers without work stay. */
+static void idle_workers_wait_though_all_slots_are_zero(void **)
+{
+    static const int policies[] = {MACO_DIRECT, MACO_SCHEDULER};
+    for (int policy : policies) {
+        random_plan p;
+        machine m;
+        make_two_parents(p);
+        maco_plan_free(p.plan);
+        maco_compile_options o = {};
+        o.policy = policy;
+        o.infer = 1;
+        assert_int_equal(maco_compile(p.graph, &o, &p.plan), 0);
+        open_machine(m, p, 4, 4, 0);
+        for (uint32_t i = 0; i < m.run.n_events + 2; i++)
+            assert_int_equal(m.run.ready[i], 0);
+        for (int run = 1; run < 20; run++)
+            check_run(m, p, (float)run);
+        close_machine(m);
+        drop(p);
+    }
+}
+
+/* A worker that nobody has is no wish; those of one worker alone go through its queue. */
+static void wishes_are_kept_and_impossible_ones_are_none(void **)
+{
+    random_plan p;
+    machine m;
+    p.wish = {2, 0, 1, 2, 0, 1, 2, 7};
+    make_two_parents(p);
+    open_machine(m, p, 3, 4, 0);
+    for (int run = 1; run < 50; run++) {
+        for (uint32_t k = 0; k < WIDTH; k++)
+            row(p, p.n)[k] = (float)run;
+        assert_int_equal(go(m, 60000), HL_GPU_OK);
+        assert_true(row(p, 7)[0] == (float)run * 66);
+        maco_plan_view v;
+        maco_plan_read(p.plan, &v);
+        for (uint32_t i = 0; i < v.n_tasks; i++)
+            if (v.id[i] < 7)
+                assert_int_equal(m.run.spans[i].worker, p.wish[v.id[i]]);
+    }
+    close_machine(m);
+    drop(p);
 }
 
 static void a_cancelled_run_ends(void **)
@@ -394,6 +507,9 @@ int main(void)
         cmocka_unit_test(static_lists),
         cmocka_unit_test(a_lost_trigger_ends_by_the_deadline),
         cmocka_unit_test(an_event_that_needs_less_is_found_out),
+        cmocka_unit_test(a_second_parent_that_is_ignored_is_noticed),
+        cmocka_unit_test(idle_workers_wait_though_all_slots_are_zero),
+        cmocka_unit_test(wishes_are_kept_and_impossible_ones_are_none),
         cmocka_unit_test(a_cancelled_run_ends),
         cmocka_unit_test(a_task_without_a_body_ends_the_run),
         cmocka_unit_test(communication_is_started_by_counts_and_starts_what_waits),

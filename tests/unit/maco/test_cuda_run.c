@@ -1,6 +1,7 @@
 /* The CUDA runtime against a driver for tests (support/cuda_stub.c) that runs the real kernels'
  * source on the CPU: loading, launching, deadlines, communication by streams, what is told. */
 #include <dlfcn.h>
+#include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -9,9 +10,11 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
+#include "helios/hybridps.h"
 #include "helios/maco.h"
 #include "maco/cuda/abi.h"
 #include "maco/cuda_image.h"
@@ -464,6 +467,163 @@ static void a_communicator_that_waits_is_aborted_with_the_run(void **state)
     assert_non_null(strstr(hl_error_text(), "communicator of group 1 was aborted"));
 }
 
+/* ---- several ranks: threads of this process, on one device ---- */
+
+struct member {
+    pthread_t thread;
+    struct rig *rig;
+    struct CUstream_st *stream;  /* its own: a run in another one's stream would wait for it */
+    int rank, world, runs, late; /* late: of rank 1, its plan sums fewer */
+    int started, status;
+    char why[512];
+};
+
+static maco_plan *plan_of(struct member *m)
+{
+    struct rig own = {.data = m->rig->data + (size_t)m->rank * 8 * N};
+    int32_t n = m->late && m->rank == 1 ? N - 4 : N;
+    assert_int_equal(maco_graph_new(&own.graph), 0);
+    add_step(&own, 0, 1, NULL);
+    add_op(&own, (maco_op){.type = MACO_TASK_ALLREDUCE,
+                           .inputs = {buffer(&own, 1)},
+                           .outputs = {buffer(&own, 2)},
+                           .dims = {n, 0, MACO_SUM},
+                           .name = "sum"});
+    add_step(&own, 2, 3, NULL);
+    compile(&own, MACO_DIRECT, 0);
+    maco_graph_free(own.graph);
+    return own.plan;
+}
+
+static int run_member(struct member *m, hybridps_group *g)
+{
+    hybridps_group *groups[1] = {g};
+    maco_cuda *c = NULL;
+    maco_plan *p = plan_of(m);
+    const maco_cuda_options o = {.driver = driver,
+                                 .workers = 1,
+                                 .groups = groups,
+                                 .n_comms = 1,
+                                 .peer_ctas = 2,
+                                 .timeout_ns = 20000000000};
+    int st = maco_cuda_open(0, &o, &c);
+    if (st == 0)
+        st = maco_cuda_load(c, p);
+    for (int run = 1; st == 0 && run <= m->runs; run++) {
+        struct rig own = {.data = m->rig->data + (size_t)m->rank * 8 * N};
+        set_input(&own, (float)(run + m->rank));
+        st = maco_cuda_run(c, m->stream);
+        float sum = 0; /* of 2 (run + rank) + 1 */
+        for (int k = 0; k < m->world; k++)
+            sum += (float)(2 * (run + k) + 1);
+        for (int i = 0; st == 0 && i < N; i++)
+            st = buffer(&own, 3)[i] == 2 * sum + 1 ? 0 : -1000 - i;
+    }
+    snprintf(m->why, sizeof(m->why), "%s", hl_error_text());
+    maco_cuda_close(c);
+    maco_plan_free(p);
+    return st;
+}
+
+static void *member_main(void *arg)
+{
+    struct member *m = arg;
+    hybridps_group *g = NULL;
+    char name[64];
+    snprintf(name, sizeof(name), "cuda-run-%d", (int)getpid());
+    const hybridps_shm_options o = {
+        .name = name, .rank = m->rank, .world = m->world, .timeout_ms = 20000};
+    m->status = hybridps_group_shm(&o, &g);
+    if (m->status == 0)
+        m->status = run_member(m, g);
+    hybridps_group_close(g);
+    return NULL;
+}
+
+static void together(struct rig *r, struct member *m, int world, int runs, int late)
+{
+    struct CUctx_st *old;
+    for (int k = 0; k < world; k++) {
+        m[k] = (struct member){.rig = r, .rank = k, .world = world, .runs = runs, .late = late};
+        MUST(r, cuCtxPushCurrent_v2, (r->context));
+        MUST(r, cuStreamCreate, (&m[k].stream, HL_CU_STREAM_NON_BLOCKING));
+        MUST(r, cuCtxPopCurrent_v2, (&old));
+        assert_int_equal(pthread_create(&m[k].thread, NULL, member_main, &m[k]), 0);
+    }
+    for (int k = 0; k < world; k++) {
+        pthread_join(m[k].thread, NULL);
+        MUST(r, cuCtxPushCurrent_v2, (r->context));
+        MUST(r, cuStreamDestroy_v2, (m[k].stream));
+        MUST(r, cuCtxPopCurrent_v2, (&old));
+    }
+}
+
+static void ranks_communicate_inside_the_kernel(void **state)
+{
+    struct member m[3];
+    together(*state, m, 3, 4, 0);
+    for (int k = 0; k < 3; k++)
+        if (m[k].status != 0)
+            fail_msg("rank %d: %d: %s", k, m[k].status, m[k].why);
+}
+
+static void ranks_with_different_plans_are_told_before_the_run(void **state)
+{
+    struct member m[3];
+    together(*state, m, 3, 1, 1);
+    for (int k = 0; k < 3; k++) {
+        if (m[k].status != HL_ECONFLICT)
+            fail_msg("rank %d: %d: %s", k, m[k].status, m[k].why);
+        assert_non_null(
+            strstr(m[k].why, "collective 0 is \"sum\" (ALLREDUCE of 64 F32) on rank 0"));
+        assert_non_null(strstr(m[k].why, "(ALLREDUCE of 60 F32) on rank 1"));
+    }
+}
+
+static void what_the_kernel_has_not_is_refused_for_its_groups(void **state)
+{
+    struct rig *r = *state;
+    hybridps_group *g = NULL;
+    const hybridps_shm_options alone = {.name = "cuda-run-alone", .world = 1};
+    assert_int_equal(hybridps_group_shm(&alone, &g), 0);
+    hybridps_group *groups[1] = {g};
+    add_op(r, (maco_op){.type = MACO_TASK_SEND,
+                        .inputs = {buffer(r, 0)},
+                        .dims = {N, 0, 0, 0, 0, 1},
+                        .name = "away"});
+    compile(r, MACO_DIRECT, 0);
+    const maco_cuda_options o = {.driver = driver, .groups = groups, .n_comms = 1, .peer_ctas = 1};
+    assert_int_equal(maco_cuda_open(0, &o, &r->cuda), 0);
+    assert_int_equal(maco_cuda_load(r->cuda, r->plan), HL_EUNSUPPORTED);
+    assert_non_null(strstr(hl_error_text(), "task away: group 0 communicates inside the kernel"));
+    maco_cuda_close(r->cuda);
+    r->cuda = NULL;
+    hybridps_group_close(g);
+}
+
+static void plans_are_compared_over_nccl_where_there_is_no_group(void **state)
+{
+    static int comm_of_two_ranks = 2;
+    struct rig *r = *state;
+    void *comms[1] = {&comm_of_two_ranks};
+    char *log = nccl_log();
+    add_step(r, 0, 1, NULL);
+    add_allreduce(r, 1, 2, 0, "sum");
+    compile(r, MACO_DIRECT, 0);
+    open_cuda(r, (maco_cuda_options){.workers = 2, .comms = comms, .n_comms = 1});
+    setenv("NCCL_STUB_OTHER", "another order", 1);
+    int st = maco_cuda_run(r->cuda, r->stream);
+    unsetenv("NCCL_STUB_OTHER");
+    assert_int_equal(st, HL_ECONFLICT);
+    assert_non_null(strstr(hl_error_text(), "group 0: collective 0 is \"sum\""));
+    assert_null(strstr(log, "ncclAllReduce"));
+    log[0] = '\0';
+    for (int run = 0; run < 2; run++)
+        assert_int_equal(maco_cuda_run(r->cuda, r->stream), 0);
+    assert_string_equal(log, "ncclAllGather(8, 1, 0) ncclAllReduce(64, 7, 0) "
+                             "ncclAllReduce(64, 7, 0) "); /* once for a plan */
+}
+
 /* Whatever call of the driver fails: an error with its name, and nothing stays behind. */
 static void each_call_may_fail(void **state)
 {
@@ -529,6 +689,10 @@ int main(void)
         TEST(nccl_is_called_in_the_order_of_the_plan),
         TEST(an_error_of_nccl_names_the_task_and_ends_the_run),
         TEST(a_communicator_that_waits_is_aborted_with_the_run),
+        TEST(ranks_communicate_inside_the_kernel),
+        TEST(ranks_with_different_plans_are_told_before_the_run),
+        TEST(what_the_kernel_has_not_is_refused_for_its_groups),
+        TEST(plans_are_compared_over_nccl_where_there_is_no_group),
         TEST(each_call_may_fail),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

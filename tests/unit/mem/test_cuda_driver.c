@@ -40,6 +40,8 @@ SAME(cu_access_desc, location, CUmemAccessDesc, location);
 SAME(cu_access_desc, flags, CUmemAccessDesc, flags);
 
 /* From here on the table's structures are the header's own. */
+_Static_assert(sizeof(struct cu_ipc_handle) == sizeof(CUipcMemHandle), "cu_ipc_handle");
+#define cu_ipc_handle  CUipcMemHandle_st
 #define cu_alloc_prop  CUmemAllocationProp_st
 #define cu_access_desc CUmemAccessDesc_st
 #include "mem/cuda_driver.h"
