@@ -1,7 +1,7 @@
 """MACO on a GPU: every body against torch, random graphs against an oracle, the demo, what a launch costs, how workers
-scale, products beside torch's, what a copy engine hides.
+scale, products beside torch's, what a copy engine hides, collectives inside the kernel.
 
-    python3 bench/maco_gpu.py --out DIR [--lib PATH] [--only bodies,graphs,demo,launch,sweep,speed,overlap] [--quick]
+    python3 bench/maco_gpu.py --out DIR [--lib PATH] [--only bodies,graphs,demo,launch,sweep,speed,overlap,peers] [--quick]
 
 One command on a machine with a GPU, torch >= 2, nvcc, cmake and a C compiler: without --lib it builds a libhelios that
 has MACO alone, for this GPU, into build-gpu-ARCH. Each section is a process of its own with a deadline, so that a kernel
@@ -11,16 +11,19 @@ import argparse
 import ctypes as C
 import json
 import math
+import os
 import pathlib
 import random
 import subprocess
 import sys
+import threading
+import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 from maco_gpu_lib import (  # noqa: E402
     ADD, ALLREDUCE, ATTENTION, AXPB, CAST, DIRECT, ELEMENTWISE, GELU, LAYERNORM, LINEAR, MATMUL, MEMCPY, MEMSET, MUL, NOP,
-    POLICIES, RELU, RMSNORM, SCALE_ADD, SCHEDULER, SILU, SOFTMAX, STATIC, SUB, U8, Cuda, Failed, Graph, Lib, Report, build,
-    microseconds)
+    POLICIES, RELU, RMSNORM, SCALE_ADD, SCHEDULER, SILU, SOFTMAX, STATIC, SUB, U8, Cuda, Failed, Graph, Lib, Report, ShmOptions,
+    build, microseconds)
 
 SECTION_S = 240
 
@@ -361,7 +364,7 @@ def overlap_graph(x, a, w, y, host, chunks, parts):
             add_tiles(graph, a, w, y, range(i * rows, (i + 1) * rows, 128), range(0, n, 128))
         if "comm" in parts:
             count = rows * n
-            graph.add(ALLREDUCE, [y[i * rows:]], [host[i * rows:]], [count & 0x7FFFFFFF, count >> 32, 0])
+            graph.add(ALLREDUCE, [y[i * rows:]], [host[i * rows:]], [count & 0xFFFFFFFF, count >> 32, 0])
     return graph
 
 
@@ -401,7 +404,67 @@ def overlap(x):
     x.report.bar(f"E over the bound of {chunks} dependent chunks, 0.9 or more", part, "", part >= 0.9)
 
 
-SECTIONS = {f.__name__: f for f in (bodies, graphs, demo, launch, sweep, speed, overlap)}
+# ---- collectives inside the kernel ----
+
+class Rank:
+    """A runtime of its own in a thread of this process: its part of the multiprocessors, its own stream."""
+
+    def __init__(self, x, rank, world, count, runs):
+        self.x, self.rank, self.world, self.runs, self.us, self.why = x, rank, world, runs, 0.0, None
+        self.data = x.rand(count, dtype=x.torch.bfloat16)
+        self.out = x.torch.zeros_like(self.data)
+        self.thread = threading.Thread(target=self.main)
+
+    def main(self):
+        group, lib = C.c_void_p(), self.x.lib
+        try:
+            name = f"helios-test-peers-{os.getpid()}".encode()
+            lib("hybridps_group_shm", C.byref(ShmOptions(name, self.rank, self.world, 30000)), C.byref(group))
+            self.communicate(group)
+        except Failed as why:
+            self.why = why
+        finally:
+            lib.so.hybridps_group_close(group)
+
+    def communicate(self, group):
+        torch, graph, count = self.x.torch, self.x.graph(), self.data.numel()
+        graph.add(ALLREDUCE, [self.data], [self.out], [count & 0xFFFFFFFF, count >> 32, 0, 0, 0, self.world])
+        stream = torch.cuda.Stream()
+        cuda = Cuda(self.x.lib, graph.compile(), lambda: stream.cuda_stream, workers=1, groups=(C.c_void_p * 1)(group),
+                    n_comms=1, peer_ctas=2 if self.x.quick else 16, timeout_ns=20_000_000_000)
+        try:
+            cuda.run()  # ranks compare their plans before
+            began = time.perf_counter()
+            for _ in range(self.runs):
+                cuda.run()
+            self.us = (time.perf_counter() - began) / self.runs * 1e6
+        finally:
+            cuda.close()
+
+
+def peers(x):
+    """ALLREDUCE inside the kernel: ranks that are threads here, each with some CTAs of this GPU; bits against the order of ranks."""
+    torch = x.torch
+    for world in (2, 3):
+        for count in ((1000,) if x.quick else (1000, 1 << 20, 1 << 24)):
+            ranks = [Rank(x, k, world, count, 2 if x.quick else 20) for k in range(world)]
+            torch.cuda.synchronize()
+            for r in ranks:
+                r.thread.start()
+            for r in ranks:
+                r.thread.join()
+            torch.cuda.synchronize()
+            want = ranks[0].data
+            for r in ranks[1:]:
+                want = (want.float() + r.data.float()).to(torch.bfloat16)
+            right = all(r.why is None and torch.equal(r.out, want) for r in ranks)
+            x.report.line(f"  {world} ranks, {count:9} bfloat16: {ranks[0].us:10.1f} us a run, bits right: {right}")
+            x.report.number(f"allreduce of {count}, {world} ranks", ranks[0].us, "us")
+            if not right:
+                x.wrong("; ".join(str(r.why) for r in ranks if r.why) or f"bits of {world} ranks, {count} elements")
+
+
+SECTIONS = {f.__name__: f for f in (bodies, graphs, demo, launch, sweep, speed, overlap, peers)}
 
 
 # ---- running them ----

@@ -35,6 +35,10 @@ class CudaOptions(C.Structure):
                 ("nccl", C.c_char_p), ("groups", C.POINTER(C.c_void_p)), ("peer_ctas", C.c_uint32)]
 
 
+class ShmOptions(C.Structure):
+    _fields_ = [("name", C.c_char_p), ("rank", C.c_int), ("world", C.c_int), ("timeout_ms", C.c_int)]
+
+
 class CudaInfo(C.Structure):
     _fields_ = [("name", C.c_char * 96), ("multiprocessors", C.c_int), ("major", C.c_int), ("minor", C.c_int),
                 ("limit", C.c_int), ("workers", C.c_int), ("image_bytes", C.c_uint64)]
@@ -48,6 +52,7 @@ class Lib:
     def __init__(self, path, driver=None):
         self.so = C.CDLL(str(path))
         self.so.helios_last_error.restype = C.c_char_p
+        self.so.hybridps_group_close.argtypes = [C.c_void_p]
         self.driver = driver.encode() if driver else None
 
     def __call__(self, name, *args):

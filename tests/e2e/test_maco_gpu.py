@@ -22,7 +22,7 @@ def run(*args, stub=False):
     env = dict(os.environ)
     if stub:
         env |= {"PYTHONPATH": str(ROOT / "tests/support/gpu_torch"), "CUDA_STUB_NEAR": "1", "CUDA_STUB_DELAY_US": "100",
-                "CUDA_STUB_KERNELS": str(BUILD / "tests/libcuda_cpu_kernels.so"), "CUDA_STUB_MULTIPROCESSORS": "5"}
+                "GPU_TORCH_DRIVER": str(BUILD / "tests/libcuda_stub.so"), "CUDA_STUB_KERNELS": str(BUILD / "tests/libcuda_cpu_kernels.so"), "CUDA_STUB_MULTIPROCESSORS": "5"}
     return subprocess.run([sys.executable, "-B", SCRIPT, *map(str, args)], env=env, capture_output=True, text=True,
                           timeout=250, check=False)
 
@@ -51,13 +51,13 @@ class Script(unittest.TestCase):
             self.skipTest("no nvcc: the library has no kernels")
         with tempfile.TemporaryDirectory() as out:
             done = run("--quick", "--out", out, "--lib", lib, "--driver", BUILD / "tests/libcuda_stub.so",
-                       "--only", "graphs,demo,overlap", stub=True)
+                       "--only", "graphs,demo,overlap,peers", stub=True)
             self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
             self.assertEqual(len(re.findall("3 graphs, 2 runs each, [a-z]+: right", done.stdout)), 3)
             self.assertEqual(done.stdout.count("rounds in order, values right: True"), 3)
             found = json.loads((pathlib.Path(out) / "numbers.json").read_text())["numbers"]
             wrong = {n["section"]: n["value"] for n in found if n["name"] == "wrong"}
-            self.assertEqual(wrong, {"graphs": 0, "demo": 0, "overlap": 0})
+            self.assertEqual(wrong, {"graphs": 0, "demo": 0, "overlap": 0, "peers": 0})
             self.assertIn("all right", (pathlib.Path(out) / "report.txt").read_text())
 
 

@@ -1,6 +1,8 @@
 """Debian's torch as one that sees a GPU: first on PYTHONPATH, it stands for torch 2 with CUDA, whose device is the
 memory of this process, as that of tests/support/cuda_stub.c is with CUDA_STUB_NEAR=1. Streams, events and graphs run
 at once. For scripts that are to run on a GPU and must be run where there is none."""
+import ctypes
+import os
 import sys
 import time
 import types
@@ -54,6 +56,19 @@ class Capture:
         return False
 
 
+class Stream:
+    """The stub's own: a run of a rank may not wait for another one's."""
+
+    def __init__(self):
+        driver = ctypes.CDLL(os.environ["GPU_TORCH_DRIVER"])
+        context, self.at = ctypes.c_void_p(), ctypes.c_void_p()
+        assert driver.cuInit(0) == 0 and driver.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0) == 0
+        assert driver.cuCtxPushCurrent_v2(context) == 0
+        assert driver.cuStreamCreate(ctypes.byref(self.at), 1) == 0
+        assert driver.cuCtxPopCurrent_v2(ctypes.byref(context)) == 0
+        self.cuda_stream = self.at.value
+
+
 def attend(q, k, v, is_causal=False):
     scores = q.float() @ k.float().transpose(-1, -2) * q.shape[-1] ** -0.5
     if is_causal:
@@ -76,5 +91,5 @@ cuda.get_device_name = lambda d=0: "no GPU: a stub"
 cuda.get_device_capability = lambda d=0: (9, 0)
 cuda.get_device_properties = lambda d=0: types.SimpleNamespace(multi_processor_count=4)
 cuda.current_stream = lambda d=None: types.SimpleNamespace(cuda_stream=0)
-cuda.Event, cuda.CUDAGraph, cuda.graph = Event, Graph, Capture
+cuda.Event, cuda.CUDAGraph, cuda.graph, cuda.Stream = Event, Graph, Capture, Stream
 sys.modules["torch.cuda"] = real.cuda = cuda
