@@ -246,7 +246,9 @@ class Models(unittest.TestCase):
 
     def cancelled(self, end):
         """An import is ended by `end(process)` while L3 stands still: it leaves no model and no shard."""
-        before = {s["id"] for s in self.c.json("shard", "ls")}
+        shards = self.c.json("shard", "ls")
+        before, held = {s["id"] for s in shards}, sum(s["sizeBytes"] for s in shards)
+        wait_for("the Controller to know the pool", lambda: self.c.json("info")["pool"]["usedBytes"] >= held)
         used = self.c.json("info")["pool"]["usedBytes"]
         log = self.c.state / "log" / "controllerd.log"
         seen = log.read_text()

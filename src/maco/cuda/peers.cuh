@@ -88,9 +88,11 @@ HL_DEV int meet(hl_peer &x, hl_peer_shared &sh)
         if (k != rank)
             store_release_sys(signal_of(x, k, rank), x.meetings);
     block_sync(); /* who waits has told all the others */
-    for (uint32_t k = thread_id(); k < x.g->ranks; k += thread_count())
-        if (k != rank && !await_rank(x, k))
-            sh.missing = 1 + k;
+    for (uint32_t k = thread_id(), here = 1; k < x.g->ranks && here; k += thread_count()) {
+        here = k == rank || await_rank(x, k);
+        if (!here)
+            sh.missing = 1 + k; /* those behind it have given up by now, or will */
+    }
     block_sync();
     if (sh.missing != 0 && thread_id() == 0)
         tell(x.r, HL_GPU_PEER, x.task, MACO_NONE, sh.missing - 1, x.meetings);
