@@ -122,7 +122,7 @@ class _Overlap(ctypes.Structure):
 
 # What a C compiler makes of maco.h on every 64-bit Linux; a mismatch would corrupt memory.
 _SIZES = {Task: 128, Range: 16, Op: 184, _CompileOptions: 24, _Virtual: 32, _RuntimeOptions: 64,
-          _CudaOptions: 56, _Overlap: 56}
+          _CudaOptions: 72, _Overlap: 56}
 
 _PROTOTYPES = {
     "helios_last_error": (c_char_p, []),
