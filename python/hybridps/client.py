@@ -772,7 +772,7 @@ class Client:
 
     def begin_forward(self) -> bool:
         """Whether this is an outermost forward (and not one that backward runs again)."""
-        if self.depth or (self.in_backward and backward_runs()):
+        if self._works():
             return False
         self._usable()
         if self.in_backward:
