@@ -131,6 +131,11 @@ static size_t on_header(char *line, size_t size, size_t n, void *arg)
     size_t len = size * n;
     if (len > strlen(name) && strncasecmp(line, name, strlen(name)) == 0)
         x->retry_after_s = atoi(line + strlen(name));
+    if (x->stream != NULL && x->stream->begun != NULL && len == 2 && line[0] == '\r') {
+        curl_easy_getinfo(x->curl, CURLINFO_RESPONSE_CODE, &x->code);
+        if (x->code == 200)
+            x->stream->begun(x->stream->arg);
+    }
     return len;
 }
 

@@ -26,6 +26,7 @@ struct hl_kube_stream {
     char version[64];        /* of the last event, bookmarks too; opaque */
     int retry_after_s;       /* that an ERROR event asked for */
     hl_status (*event)(void *arg, enum hl_kube_event type, json_t *object); /* borrowed */
+    void (*begun)(void *arg); /* the server has taken the watch up; NULL = nobody asks */
     void *arg;
 };
 

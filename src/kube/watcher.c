@@ -92,6 +92,15 @@ static hl_status on_event(void *arg, enum hl_kube_event type, json_t *object)
     return post(arg, object, (struct message){.type = type});
 }
 
+/* What kept the watch before from going on keeps this one no more, which may last ten minutes. */
+static void on_begun(void *arg)
+{
+    struct hl_kube_watcher *w = arg;
+    pthread_mutex_lock(&w->lock);
+    w->info.problem[0] = '\0';
+    pthread_mutex_unlock(&w->lock);
+}
+
 /* ---- listing --------------------------------------------------------------------------------- */
 
 static hl_status list_page(struct hl_kube_watcher *w, const char *after, int *retry_after_s,
@@ -163,6 +172,7 @@ static hl_status watch(struct hl_kube_watcher *w, int *retry_after_s)
              w->version);
     hl_kube_stream_init(&stream, w->version, on_event, w);
     stream.skip = w->opts.skip;
+    stream.begun = on_begun;
     hl_status st = hl_kube_watch(w->opts.kube, path, (window + LATE_S) * 1000, &stream);
     snprintf(w->version, sizeof(w->version), "%s", stream.version);
     *retry_after_s = stream.retry_after_s;

@@ -75,6 +75,18 @@ class OnScriptedServer(gang_scripted.Scripted, gang_scenarios.Gangs, unittest.Te
         self.assertEqual(self.kinds(job), ["submitted", "placed", "running", "succeeded"])  # a page that is missing is no pod lost
         self.assertEqual(self.volcano.made, [f"helios-{job}-a1"])
 
+    def test_a_watch_that_broke_and_goes_on_is_no_problem(self):
+        c = self.start_cluster()
+
+        def watches():
+            return sum(r[:2] == ("WATCH", "vcjobs") for r in self.server.requests)
+
+        wait_for("the watch", watches)
+        before = watches()
+        self.server.cut_watches()
+        wait_for("the watch to begin again", lambda: watches() > before)
+        wait_for("all to be well", lambda: c.json("info")["kubernetesState"] == "ready", 10)
+
     def test_what_keeps_a_gang_from_being_made_is_shown(self):
         away = kube_api.Refused(503, "ServiceUnavailable", "etcd has no leader")
         self.server.refusals = [["vcjobs", "POST", 1000, away]]
