@@ -135,7 +135,7 @@ class NetOptions(ctypes.Structure):
 
 # What a C compiler makes of hybridps.h on every 64-bit Linux; a mismatch would corrupt memory.
 _SIZES = {_Options: 112, Use: 24, _Traffic: 56, _Stats: 424, _Info: 40, Adam: 128,
-          Transport: 104}
+          Transport: 104, ShmOptions: 24, NetOptions: 32}
 
 _PROTOTYPES = {
     "helios_last_error": (c_char_p, []),

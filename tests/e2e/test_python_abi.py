@@ -1,11 +1,13 @@
 #!/usr/bin/python3
-"""Every call of the Python binding against a C library that writes down what it was called with."""
+"""Every call of the Python binding against a C library that writes down what it was called with, and
+every ctypes struct against a C compiler."""
 from __future__ import annotations
 
 import ctypes
 import gc
 import os
 import pathlib
+import re
 import shutil
 import subprocess
 import sys
@@ -13,7 +15,7 @@ import tempfile
 import unittest
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
-sys.path.insert(0, str(ROOT / "python"))
+sys.path[:0] = [str(ROOT / d) for d in ("python", "bench")]
 sys.dont_write_bytecode = True
 
 if not shutil.which("cc"):
@@ -26,11 +28,15 @@ subprocess.run(["cc", "-shared", "-fPIC", "-Wall", "-I", ROOT / "include", "-o",
                 ROOT / "tests/support/fake_libhelios.c"], check=True)
 os.environ["HELIOS_LIBRARY"] = FAKE
 
+import maco_gpu_lib  # noqa: E402
+
 import helios  # noqa: E402
 from helios import _abi, errors  # noqa: E402
 
 try:
     import torch
+    from hybridps import _abi as hybridps_abi
+    from maco import _abi as maco_abi
 except ImportError:
     torch = None
 
@@ -42,6 +48,88 @@ library.fake_set_bytes.argtypes = [ctypes.c_char_p, ctypes.c_size_t]
 def calls() -> list[str]:
     """What the library was called with since the last time."""
     return library.fake_calls().decode().splitlines()
+
+
+HEADERS = [ROOT / "include/helios" / f"{name}.h" for name in ("helios", "hybridps", "maco")]
+TEXT = re.sub(r"/\*.*?\*/", "", "".join(h.read_text() for h in HEADERS), flags=re.S)
+
+
+def members(struct: str) -> list[str]:
+    """What a header says is in it, in order."""
+    body = re.search(rf"typedef struct \w+ {{([^{{}}]*)}} {struct};|{struct} {{([^{{}}]*)}};", TEXT)
+    names = []
+    for one in (body[1] or body[2]).split(";"):
+        function = re.search(r"\(\*(\w+)\)", one)
+        names += [function[1]] if function else re.findall(r"(\w+)\s*(?:\[\w+\])?\s*(?:,|$)", one)
+    return names
+
+
+def described(module) -> dict[str, type[ctypes.Structure]]:
+    return {c.__name__: c for c in vars(module).values()
+            if isinstance(c, type) and hasattr(c, "_fields_")}
+
+
+class Structs(unittest.TestCase):
+    """All that a module describes, field by field: names, order, offsets, sizes."""
+
+    def compare(self, module, **structs: str) -> None:
+        ours = described(module)
+        self.assertEqual(set(ours), set(structs))
+        rows, expected = [], []
+        for name, c in structs.items():
+            fields = [field for field, _ in ours[name]._fields_]
+            self.assertEqual(fields, members(c), c)
+            rows += [f'P("{c}", sizeof({c}), (size_t)0);']
+            rows += [f'P("{c}.{f}", offsetof({c}, {f}), sizeof((({c} *)0)->{f}));' for f in fields]
+            expected += [(c, ctypes.sizeof(ours[name]), 0)]
+            expected += [(f"{c}.{f}", getattr(ours[name], f).offset, getattr(ours[name], f).size)
+                         for f in fields]
+        with tempfile.TemporaryDirectory() as home:
+            source = pathlib.Path(home, "p.c")
+            source.write_text("".join(f'#include "{h}"\n' for h in HEADERS) +
+                              '#include <stddef.h>\n#include <stdio.h>\n'
+                              '#define P(what, a, b) printf("%s,%zu,%zu\\n", what, a, b)\n'
+                              f'int main(void) {{ {" ".join(rows)} return 0; }}\n')
+            subprocess.run(["cc", "-I", ROOT / "include", source, "-o", f"{home}/p"], check=True)
+            said = subprocess.run([f"{home}/p"], check=True, capture_output=True, text=True).stdout
+        found = [line.split(",") for line in said.splitlines()]
+        self.assertEqual([(what, int(a), int(b)) for what, a, b in found], expected)
+
+    def sizes(self, module) -> None:
+        """What is asked when the module is loaded."""
+        self.assertEqual(module._SIZES, {c: ctypes.sizeof(c) for c in described(module).values()})
+
+    def test_of_helios(self):
+        self.sizes(_abi)
+        self.compare(_abi, _Options="helios_options", _Id="helios_id", _Shard="helios_shard",
+                     _ShardList="helios_shard_list", _Tensor="helios_tensor",
+                     _Stats="helios_stats")
+
+    @unittest.skipIf(torch is None, "torch is not installed")
+    def test_of_hybridps(self):
+        self.sizes(hybridps_abi)
+        self.compare(hybridps_abi, _Options="hybridps_options", Use="hybridps_use",
+                     _Traffic="hybridps_traffic", _Stats="hybridps_stats_t",
+                     _Info="hybridps_tensor_info", Adam="struct hybridps_adam",
+                     Transport="hybridps_transport", ShmOptions="hybridps_shm_options",
+                     NetOptions="hybridps_net_options")
+
+    @unittest.skipIf(torch is None, "torch is not installed")
+    def test_of_maco(self):
+        self.sizes(maco_abi)
+        self.compare(maco_abi, Task="maco_task", Range="maco_range", Op="maco_op",
+                     _CompileOptions="maco_compile_options", _Virtual="maco_virtual",
+                     _RuntimeOptions="maco_runtime_options", _CudaOptions="maco_cuda_options",
+                     _Overlap="maco_overlap")
+
+    def test_of_the_gpu_bench(self):
+        self.compare(maco_gpu_lib, Op="maco_op", CompileOptions="maco_compile_options",
+                     CudaOptions="maco_cuda_options", ShmOptions="hybridps_shm_options",
+                     CudaInfo="maco_cuda_info")
+        numbers = dict(re.findall(r"MACO_(?:TASK_)?([A-Z0-9_]+) =\s*(\d+)", TEXT))
+        known = {name: value for name, value in vars(maco_gpu_lib).items() if name in numbers}
+        self.assertLess(20, len(known))
+        self.assertEqual(known, {name: int(numbers[name]) for name in known})
 
 
 class Binding(unittest.TestCase):

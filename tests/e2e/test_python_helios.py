@@ -1,8 +1,7 @@
 #!/usr/bin/python3
-"""The Python package without daemons: its C structs, its file format, its layout, its sessions."""
+"""The Python package without daemons: its codes, its file format, its layout, its sessions."""
 from __future__ import annotations
 
-import ctypes
 import gc
 import json
 import os
@@ -28,35 +27,19 @@ try:
 except ImportError:
     torch = None
 
-STRUCTS = {
-    "helios_options": _abi._Options, "helios_id": _abi._Id, "helios_shard": _abi._Shard,
-    "helios_shard_list": _abi._ShardList, "helios_tensor": _abi._Tensor,
-    "helios_stats": _abi._Stats,
-}
-
 
 class Abi(unittest.TestCase):
     @unittest.skipUnless(shutil.which("cc"), "no C compiler")
-    def test_structs_and_codes_are_those_of_the_header(self):
-        rows = [f'P("{c}", sizeof({c}));' for c in STRUCTS]
-        rows += [f'P("{c}.{f}", offsetof({c}, {f}));'
-                 for c, s in STRUCTS.items() for f, _ in s._fields_]
+    def test_codes_are_those_of_the_header(self):
         header = (ROOT / "include/helios/helios.h").read_text()
-        rows += [f'P("{c}", {c});' for c in re.findall(r"^    (HELIOS_E[A-Z]+) = ", header, re.M)]
+        names = re.findall(r"^    (HELIOS_E[A-Z]+) = ", header, re.M)
         with tempfile.TemporaryDirectory() as home:
             source = pathlib.Path(home, "p.c")
-            source.write_text('#include <helios/helios.h>\n#include <stdio.h>\n'
-                              '#define P(n, v) printf("%s %ld\\n", n, (long)(v))\n'
-                              f'int main(void) {{ {" ".join(rows)} return 0; }}\n')
+            source.write_text('#include <helios/helios.h>\n#include <stdio.h>\nint main(void) { ' +
+                              "".join(f'printf("%d\\n", {name}); ' for name in names) + "}\n")
             subprocess.run(["cc", "-I", ROOT / "include", source, "-o", f"{home}/p"], check=True)
             text = subprocess.run([f"{home}/p"], check=True, capture_output=True, text=True).stdout
-        seen = dict(line.split() for line in text.splitlines())
-        for c, s in STRUCTS.items():
-            self.assertEqual(int(seen[c]), ctypes.sizeof(s), c)
-            for field, _ in s._fields_:
-                self.assertEqual(int(seen[f"{c}.{field}"]), getattr(s, field).offset, field)
-        numbers = {int(v) for k, v in seen.items() if k.startswith("HELIOS_E")}
-        self.assertEqual(numbers, set(errors._BY_CODE))
+        self.assertEqual({int(line) for line in text.split()}, set(errors._BY_CODE))
 
     def test_a_missing_library_is_one_sentence(self):
         environment = dict(os.environ, HELIOS_LIBRARY="/nowhere/libhelios.so.0",
