@@ -46,9 +46,12 @@ class Script(unittest.TestCase):
         lib = BUILD / "lib/libhelios.so"
         if not has("torch"):
             self.skipTest("python3-torch is not installed")
-        ctypes.CDLL(str(lib)).maco_cuda_available(b"none")
-        if not list(BUILD.glob("cuda/kernel.fatbin")):
-            self.skipTest("no nvcc: the library has no kernels")
+        library = ctypes.CDLL(str(lib))
+        library.helios_last_error.restype = ctypes.c_char_p
+        self.assertNotEqual(library.maco_cuda_available(b"no-driver.so"), 0)
+        why = library.helios_last_error().decode()
+        if "no GPU kernels" in why:
+            self.skipTest(why)
         with tempfile.TemporaryDirectory() as out:
             done = run("--quick", "--out", out, "--lib", lib, "--driver", BUILD / "tests/libcuda_stub.so",
                        "--only", "graphs,demo,overlap,peers", stub=True)
