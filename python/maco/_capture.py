@@ -8,7 +8,9 @@ and backward by themselves.
 from __future__ import annotations
 
 import contextlib
+import inspect
 import itertools
+import threading
 import types
 from dataclasses import dataclass
 from typing import Any, Callable, Iterator
@@ -16,6 +18,8 @@ from typing import Any, Callable, Iterator
 import torch
 import torch.distributed as dist
 from torch import fx
+
+from ._state import Guards, Kept, watched
 
 # Functions of torch.distributed with one tensor, and with two.
 IN_PLACE = ("all_reduce", "broadcast", "reduce")
@@ -120,9 +124,9 @@ def _node_maker(name: str, real: Callable) -> Callable:
 
 
 def _maker(real: Callable) -> Callable:
-    """In place of a function that makes a tensor, while a module is traced."""
+    """In place of a function that makes a tensor, while a module is traced in this thread."""
     def record(*args: Any, **kwargs: Any) -> Any:
-        if _tracer is None:
+        if _tracer is None or _tracer.thread != threading.get_ident():
             return real(*args, **kwargs)
         return _tracer.create_proxy("call_function", real, args, kwargs)
     return record
@@ -238,7 +242,51 @@ def _subclasses(cls: type) -> Iterator[type]:
 
 # ---- tracing ----
 
+def _mode() -> tuple[bool, ...]:
+    return (torch.is_grad_enabled(), torch.is_inference_mode_enabled(),
+            torch.is_autocast_enabled(), torch.is_autocast_cpu_enabled())
+
+
 class _Tracer(fx.Tracer):
+    """fixed: arguments that are no inputs of the graph, by name."""
+
+    proxy_buffer_attributes = True  # what is done in place with them is done at each call
+
+    def __init__(self, fixed: dict[str, Any] | None = None) -> None:
+        super().__init__()
+        self.fixed, self.mode, self.thread = fixed or {}, _mode(), threading.get_ident()
+
+    def create_node(self, *args: Any, **kwargs: Any) -> fx.Node:
+        if _mode() != self.mode:
+            raise Untraceable("it switches gradients off, or autocast, for a part of it, which a "
+                              "graph would not")
+        return super().create_node(*args, **kwargs)
+
+    def create_args_for_root(self, root_fn: Callable, is_module: bool,
+                             concrete_args: Any = None) -> tuple[Callable, list[Any]]:
+        """Inputs that are needed come first: the graph gets all of them by name."""
+        given: dict[str, Any] = {}
+        signature = inspect.signature(root_fn)
+        me, *parameters = signature.parameters.values()
+        for p in sorted(parameters, key=lambda p: p.default is not p.empty):
+            various = p.kind in (p.VAR_POSITIONAL, p.VAR_KEYWORD)
+            if various and p.name not in self.fixed:
+                raise Untraceable(f"it is called with {p}, of which a graph does not know how many")
+            if not various:
+                default = () if p.default is p.empty else (p.default,)
+                given[p.name] = self.create_proxy("placeholder", p.name, default, {})
+        bound = inspect.BoundArguments(signature, {  # type: ignore[arg-type]
+            me.name: self.root, **{p.name: self.fixed.get(p.name, given.get(p.name))
+                                  for p in parameters}})
+        return lambda *_: root_fn(*bound.args, **bound.kwargs), list(given.values())
+
+    def seen(self, module: torch.nn.Module, name: str, value: Any) -> Any:
+        """An attribute that forward reads: a tensor is read at each call."""
+        path = self.submodule_paths.get(module) if isinstance(value, torch.Tensor) else None
+        if path is None:
+            return value
+        return self.create_proxy("get_attr", f"{path}.{name}" if path else name, (), {})
+
     def is_leaf_module(self, module: torch.nn.Module, name: str) -> bool:
         return hasattr(module, "_maco_mark") or super().is_leaf_module(module, name)
 
@@ -293,20 +341,49 @@ def _recording(module: torch.nn.Module) -> Iterator[None]:
             step()
 
 
-def capture(module: torch.nn.Module) -> fx.GraphModule:
-    """Raises Untraceable. The mode (training or not) is part of the graph. The same module gives
-    the same names."""
+@contextlib.contextmanager
+def _no_autocast() -> Iterator[None]:
+    """What is switched within forward would be lost."""
+    real = torch.autocast.__enter__
+
+    def enter(_: Any) -> None:
+        raise Untraceable("it switches autocast for a part of it, which a graph would not")
+    torch.autocast.__enter__ = enter
+    try:
+        yield
+    finally:
+        torch.autocast.__enter__ = real
+
+
+def capture(module: torch.nn.Module, fixed: dict[str, Any] | None = None,
+            guards: Guards | None = None) -> fx.GraphModule:
+    """Raises Untraceable. fixed: arguments that are not inputs of the graph, by name. guards: told
+    what forward reads; the graph is right while they hold. The same module gives the same names."""
     global _numbers, _tracer
     _numbers = itertools.count()
-    with _recording(module):
-        _tracer = _Tracer()
+    kept = Kept(module)
+    with _recording(module), torch.inference_mode(False), torch.enable_grad(), _no_autocast():
+        tracer = _tracer = _Tracer(fixed)
+
+        def seen(owner: torch.nn.Module, name: str, value: Any) -> Any:
+            if guards is not None and not isinstance(value, torch.Tensor):
+                guards.read(owner, name, value)
+            return tracer.seen(owner, name, value)
+        inner = [m for name, m in module.named_modules()
+                 if not name or not tracer.is_leaf_module(m, name)]
         try:
-            graph = _tracer.trace(module)
+            with watched(inner, seen):
+                graph = tracer.trace(module)
         except Untraceable:
+            kept.restore()
             raise
         except Exception as error:  # whatever a model's code raises when it gets no tensors
+            kept.restore()
             text = str(error).split("\n", 1)[0]
             raise Untraceable(f"{type(module).__name__} can't be traced: {text}") from error
         finally:
             _tracer = None
+    changed = kept.restore()
+    if changed:
+        raise Untraceable(f"forward changes {changed[0]}, which a graph of it would do no more")
     return fx.GraphModule(module, graph)

@@ -14,7 +14,7 @@ from typing import Any, Callable, Protocol, Sequence
 import torch
 import torch.distributed as dist
 
-from .errors import (CollectiveFailedError, MacoError, NullInputError, OrderMismatchError,
+from .errors import (CollectiveFailedError, DTypeError, MacoError, NullInputError, OrderMismatchError,
                      TimeoutError)
 
 _NAMES = {"avg": "mean"}  # of hybridps.Group
@@ -117,6 +117,8 @@ class _Waiting:
 
 def _failure(what: str, error: BaseException) -> MacoError:
     text = f"{what}: {error}"
+    if "nvalid scalar type" in text:
+        return DTypeError(text, "gloo has no such type: float32, or a hybridps.Group")
     if "imed out" in text or "imeout" in text:
         return TimeoutError(text, "a rank is missing, or does something else")
     return CollectiveFailedError(text, "see what the other ranks say: one of them has ended")
@@ -149,6 +151,11 @@ class Torch(Carrier):
                            after=(lambda: tensor.div_(self.world)) if mean else None)
 
     def all_gather(self, out: torch.Tensor, tensor: torch.Tensor) -> Pending:
+        if self.backend == "gloo" and out.is_inference():  # which gloo's own threads can't write
+            with torch.inference_mode(False):
+                plain = torch.empty_like(out, memory_format=torch.contiguous_format)
+            return self._start("all-gather", dist.all_gather, list(plain.unbind(0)), tensor,
+                               after=lambda: out.copy_(plain))
         if self.backend == "gloo":
             return self._start("all-gather", dist.all_gather, list(out.unbind(0)), tensor)
         whole = getattr(dist, "all_gather_into_tensor", None) or dist._all_gather_base
@@ -242,6 +249,16 @@ def _serve(turns: "queue.SimpleQueue[_Turn]") -> None:
         turn.done.set()
 
 
+def _torch(group: Any) -> Torch:
+    try:
+        if dist.get_rank(group) >= 0:
+            return Torch(group)
+    except Exception as error:  # dist has many for it
+        raise NullInputError(f"group is {group!r}: {error}", "a group of torch.distributed, or a "
+                             "hybridps.Group") from None
+    raise NullInputError("this process is no rank of the group", "only its ranks call this")
+
+
 _carriers: dict[int, tuple[Any, Carrier]] = {}
 
 
@@ -259,6 +276,6 @@ def carrier_of(group: Any = None) -> Carrier:
                              "init_process_group()")
     known = _carriers.get(id(group))
     if known is None or known[0] is not group or group is None:
-        made = Proxy(group) if mine else Torch(group)
+        made = Proxy(group) if mine else _torch(group)
         known = _carriers[id(group)] = (group, made)
     return known[1]

@@ -57,6 +57,10 @@ class Overlap:
         if self.chunks != "auto" and not whole:
             raise MacoError(f"chunks is {self.chunks!r}", "\"auto\", or a number from 1")
 
+    def __deepcopy__(self, _: Any) -> "Overlap":
+        """Groups can't be copied; what a copy calls is chosen again."""
+        return replace(self, decisions={}, seen=set())
+
 
 def overlap_comm(comm_op: str = "allreduce", chunks: int | str = "auto", split_arg: int | str = 0,
                  split_dim: int = 0, op: str = "sum", group: Any = None, grad: str = "tp",

@@ -15,6 +15,7 @@ import copy
 import inspect
 import statistics
 import time
+import types
 from dataclasses import dataclass, replace
 from typing import Any, Callable, Iterator
 
@@ -26,8 +27,10 @@ from hybridps._tensors import tensors_of
 from . import _cost, _dynamo, _match
 from ._capture import Site, Untraceable, capture
 from ._comm import carrier_of
+from ._given import flag
+from ._state import Guards, Kept, has_hooks
 from .decorators import TOLERANCE, Overlap, start
-from .errors import MacoError, NothingToOptimizeError, SelfCheckError
+from .errors import MacoError, NothingToOptimizeError, NullInputError, SelfCheckError
 from .functional import same
 
 
@@ -65,20 +68,22 @@ class Report(list):
 class Pair:
     """A product and its collective, in chunks."""
 
-    def __init__(self, match: _match.Match, owner: "MacoOptimizer") -> None:
+    def __init__(self, match: _match.Match, choices: "_Choices") -> None:
         c = match.collective
         self.candidate = Candidate(match.kind, match.where, False, "not measured: it has not run")
         self.left = False  # measured, and not worth it
         self.function, self.stops = match.product.function, match.collective.stops
-        self.spec = Overlap(c.kind, owner.chunks, 0, c.dim, c.op,
-                            c.group if c.group is not None else owner.group, c.grad,
-                            deterministic=owner.deterministic, name=match.where)
+        self.spec = Overlap(c.kind, choices.chunks, 0, c.dim, c.op,
+                            c.group if c.group is not None else choices.group, c.grad,
+                            deterministic=choices.deterministic, name=match.where)
 
     def __call__(self, x: torch.Tensor, *rest: Any) -> torch.Tensor:
         spec, lead = self.spec, x.shape[:-1]
         if rest[0].dim() != 2:  # a batch of matrices: rows are not what is cut
             self.candidate.reason = "the second factor is no matrix"
             return start(replace(spec, chunks=1), self.function, (x, *rest), {}).wait()
+        if spec.comm_op == "allreduce" and not x.numel():  # on all ranks
+            return self.function(x, *rest)
         flat = spec.comm_op == "allreduce" and x.dim() != 2  # rows are rows, whatever the shape
         if flat:
             x = x.reshape(-1, x.shape[-1])
@@ -196,12 +201,24 @@ class _Rewriter:
         self._erase(comm)
 
 
+@dataclass(frozen=True)
+class _Choices:
+    """What the user has chosen."""
+
+    group: Any = None
+    chunks: int | str = "auto"
+    deterministic: bool = False
+
+    def __deepcopy__(self, _: Any) -> "_Choices":
+        return self  # groups can't be copied
+
+
 class _Cut:
     """What was found in one module, and what stands for it now."""
 
-    def __init__(self, owner: "MacoOptimizer", path: str) -> None:
-        self.owner, self.path = owner, path
-        self.steps: dict[str, Pair | Late] = {}  # by where they are; alike in both modes
+    def __init__(self, choices: _Choices, path: str) -> None:
+        self.choices, self.path = choices, path
+        self.steps: dict[str, Pair | Late] = {}  # by where they are; alike in all graphs of it
         self.refusals: dict[str, _match.Refusal] = {}
 
     def cut(self, captured: fx.GraphModule, root: nn.Module) -> None:
@@ -220,13 +237,13 @@ class _Cut:
         if step is not None and step.left:
             return
         late = match.kind == "independent"
-        if self.owner.deterministic and not late and match.collective.kind != "allreduce":
+        if self.choices.deterministic and not late and match.collective.kind != "allreduce":
             self.refusals[match.where] = _match.Refusal(match.kind, match.where,
                                                         "deterministic: only sums are cut")
             return
         if step is None:
-            step = Late(match, self.owner.group) if late else \
-                Pair(match, self.owner)
+            step = Late(match, self.choices.group) if late else \
+                Pair(match, self.choices)
             self.steps[match.where] = step
         (rewriter.late if late else rewriter.pair)(match, step)
 
@@ -242,52 +259,92 @@ class _Compiled(_Cut):
         return captured.forward
 
 
+def _constants(bound: inspect.BoundArguments) -> dict[str, Any]:
+    """Arguments that choose a way through forward: None, True and False, and that there are no
+    further ones."""
+    return {name: value for name, value in bound.arguments.items()
+            if value is None or isinstance(value, bool) or
+            _various(bound.signature.parameters[name]) and not value}
+
+
+def _various(parameter: inspect.Parameter) -> bool:
+    return parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
+
+
 class _Forward(_Cut):
-    """The forward of an optimized module: a graph for each of its two modes."""
+    """The forward of an optimized module: a graph for each way through it."""
 
-    def __init__(self, owner: "MacoOptimizer", module: nn.Module, path: str) -> None:
-        super().__init__(owner, path)
+    MOST = 16  # ways that are remembered
+
+    def __init__(self, choices: _Choices, module: nn.Module, path: str) -> None:
+        super().__init__(choices, path)
         self.module = module
-        self.__signature__ = inspect.signature(module.forward)
-        self.runs: dict[bool, Callable] = {}
+        self.signature = inspect.signature(types.MethodType(type(module).forward, module))
+        self.runs: list[tuple[dict[str, Any], Guards, Callable | None]] = []
 
-    def build(self) -> None:
-        """For the mode the module is in. Raises Untraceable."""
-        self.module.__dict__.pop("forward", None)
-        _traceable(self.module)
+    def __getstate__(self) -> dict[str, Any]:
+        """A copy's graphs are its own, and it chooses again."""
+        return {"choices": self.choices, "module": self.module, "path": self.path}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__init__(**state)  # type: ignore[misc]
+
+    @property
+    def __signature__(self) -> inspect.Signature:
+        return self.signature
+
+    def build(self, fixed: dict[str, Any]) -> Callable:
+        """For the way that such arguments, and the module as it is, take. Raises Untraceable."""
+        mine = self.module.__dict__.pop("forward", None)
+        guards = Guards(self.module)
+        run = None
         try:
-            captured = capture(self.module)
+            _traceable(self.module)
+            captured = capture(self.module, fixed, guards)
+            self.cut(captured, self.module)
+            run = type(captured).forward
         finally:
-            self.module.__dict__["forward"] = self
-        self.cut(captured, self.module)
-        self.runs[self.module.training] = type(captured).forward
+            if mine is not None:
+                self.module.__dict__["forward"] = mine
+            self.runs = [*self.runs[-self.MOST + 1:], (fixed, guards, run)]
+        return run
 
     def drop(self) -> None:
         """Steps that are not taken go back to what they were."""
         for step in self.steps.values():
             step.left = not step.candidate.taken
         if any(step.left for step in self.steps.values()):
-            self.runs = {}
-            self.build()
+            self.runs = []
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        mode = self.module.training
-        if mode not in self.runs:
-            self.build()
-        return self.runs[mode](self.module, *args, **kwargs)
+        bound = self.signature.bind(*args, **kwargs)
+        bound.apply_defaults()
+        run = self._run(_constants(bound))
+        if run is None:
+            return type(self.module).forward(self.module, *args, **kwargs)
+        return run(self.module, **{name: value for name, value in bound.arguments.items()
+                                   if not _various(bound.signature.parameters[name])})
 
-    def __deepcopy__(self, memo: dict) -> "_Forward":
-        """A copy's graph is its own, and it chooses again."""
-        return _Forward(self.owner, copy.deepcopy(self.module, memo), self.path)
+    def _run(self, fixed: dict[str, Any]) -> Callable | None:
+        """None: forward itself."""
+        for known, guards, run in self.runs:
+            if known == fixed and guards.hold():
+                return run
+        try:
+            return self.build(fixed)
+        except Untraceable as error:
+            where = self.path or type(self.module).__name__
+            self.refusals[where] = _match.Refusal("module", where, f"{error}; such calls stay as "
+                                                  "they are")
+            return None
 
 
 def _traceable(module: nn.Module) -> None:
     for name, child in module.named_modules():
-        if child._forward_hooks or child._forward_pre_hooks or child._backward_hooks:
+        if name and has_hooks(child):
             leaf = type(child).__module__.startswith("torch.nn")
             if not leaf:  # a leaf is called as a module, with its hooks
-                raise Untraceable(f"{name or type(child).__name__} has hooks, which a graph of it "
-                                  "would not call")
+                raise Untraceable(f"{name} has hooks, which a graph of it would not call")
 
 
 def _copy_tree(module: nn.Module, memo: dict[int, nn.Module]) -> nn.Module:
@@ -296,13 +353,31 @@ def _copy_tree(module: nn.Module, memo: dict[int, nn.Module]) -> nn.Module:
         made = memo[id(module)] = copy.copy(module)
         made.__dict__["_modules"] = type(module._modules)(
             (name, child and _copy_tree(child, memo)) for name, child in module._modules.items())
+        if isinstance(made.__dict__.get("forward"), (_Forward, _Marked)):
+            del made.__dict__["forward"]  # of a model that was optimized before
     return memo[id(module)]
+
+
+class _Marked:
+    """The forward of a module that is marked."""
+
+    def __init__(self, spec: Overlap, module: nn.Module, plain: Callable | None) -> None:
+        self.spec, self.module, self.plain = spec, module, plain
+
+    @property
+    def __signature__(self) -> inspect.Signature:
+        return inspect.signature(self.plain or type(self.module).forward.__get__(self.module))
+
+    def __call__(self, *args: Any, **kwargs: Any) -> torch.Tensor:
+        plain = self.plain or type(self.module).forward.__get__(self.module)
+        return start(self.spec, plain, args, kwargs).wait()
 
 
 # ---- the optimizer ----
 
 class MacoOptimizer:
-    """example_inputs: the arguments of a call of the model (a tuple; a tensor alone is one). With
+    """example_inputs: the arguments of a call of the model (a tuple; a tensor alone is one; a dict
+    gives them by name). With
     them everything is measured, and checked once, in optimize(), which all ranks call together;
     without, each shape at its first use. group: of collectives that name none. chunks: "auto", or
     how many. strict: NothingToOptimizeError where nothing could be overlapped. deterministic: bits
@@ -314,10 +389,11 @@ class MacoOptimizer:
         if not isinstance(model, nn.Module):
             raise MacoError(f"a {type(model).__name__} is no module", "pass a torch.nn.Module")
         Overlap("allreduce", chunks)  # says what is wrong with chunks
-        alone = isinstance(example_inputs, torch.Tensor)
-        self.example = (example_inputs,) if alone else example_inputs
-        self.model, self.group, self.chunks, self.strict = model, group, chunks, strict
-        self.deterministic = deterministic
+        self.example = _example(example_inputs)
+        if group is not None:
+            carrier_of(group)  # says what is wrong with it
+        self.model, self.strict = model, flag(strict, "strict")
+        self.choices = _Choices(group, chunks, flag(deterministic, "deterministic"))
         self._forwards: list[_Cut] = []
         self._others: list[Candidate] = []
         self._marked: list[tuple[str, Overlap]] = []
@@ -357,21 +433,23 @@ class MacoOptimizer:
         for name, child in module.named_modules():
             spec = getattr(child, "_maco_mark", None)
             if spec is not None:
-                plain = child.forward
-                child.__dict__["forward"] = _marked(spec, plain)
+                child.__dict__["forward"] = _Marked(spec, child, child.__dict__.get("forward"))
                 self._marked.append((name, spec))
 
     def _trace(self, module: nn.Module, path: str) -> None:
         """The whole, or those of its parts that have a graph."""
-        forward = _Forward(self, module, path)
         if hasattr(module, "_maco_mark"):
             return
+        if "forward" in module.__dict__:
+            self._others.append(Candidate("module", path or type(module).__name__, False,
+                                          "somebody has put another forward in place of its own"))
+            return
+        forward = _Forward(self.choices, module, path)
         try:
-            forward.build()
+            forward.build(self._way(forward))
         except Untraceable as error:
-            module.__dict__.pop("forward", None)
             if hasattr(torch, "compile"):
-                compiled = _Compiled(self, path)
+                compiled = _Compiled(self.choices, path)
                 module.__dict__["forward"] = torch.compile(
                     module.forward, backend=_dynamo.backend(compiled.build))
                 self._forwards.append(compiled)
@@ -384,9 +462,22 @@ class MacoOptimizer:
                     self._trace(child, f"{path}.{name}" if path else name)
             return
         if forward.steps or forward.refusals:
+            module.__dict__["forward"] = forward
             self._forwards.append(forward)
-        else:
-            module.__dict__.pop("forward", None)
+
+    def _way(self, forward: _Forward) -> dict[str, Any]:
+        """The example's, or that of a call with nothing but what is needed."""
+        if self.example is None or forward.path:
+            bound = forward.signature.bind_partial()
+            bound.apply_defaults()
+            return _constants(bound)
+        try:
+            bound = forward.signature.bind(*self.example[0], **self.example[1])
+        except TypeError as error:
+            raise NullInputError(f"example_inputs are not those of {type(self.model).__name__}: "
+                                 f"{error}", "the arguments of a call of it") from None
+        bound.apply_defaults()
+        return _constants(bound)
 
     def _steps(self) -> Iterator[Pair | Late]:
         for forward in self._forwards:
@@ -394,8 +485,13 @@ class MacoOptimizer:
 
     @torch.no_grad()
     def _run(self, module: nn.Module) -> Any:
-        with torch.random.fork_rng():
-            return module(*self.example)
+        """The example's result. Buffers, counters and generators are as they were afterwards."""
+        kept = Kept(module)
+        try:
+            args, kwargs = self.example
+            return module(*args, **kwargs)
+        finally:
+            kept.restore()
 
     def _measure(self, made: nn.Module) -> None:
         """What gains too little goes back to what it was."""
@@ -443,7 +539,15 @@ class MacoOptimizer:
                     "original's", "report it with the model; do the ranks have the same inputs?")
 
 
-def _marked(spec: Overlap, plain: Callable) -> Callable:
-    def forward(*args: Any, **kwargs: Any) -> torch.Tensor:
-        return start(spec, plain, args, kwargs).wait()
-    return forward
+def _example(given: Any) -> tuple[tuple, dict[str, Any]] | None:
+    """Arguments, and those by name."""
+    if given is None:
+        return None
+    if isinstance(given, torch.Tensor):
+        return (given,), {}
+    if isinstance(given, dict):
+        return (), given
+    if isinstance(given, (tuple, list)):
+        return tuple(given), {}
+    raise NullInputError(f"example_inputs are a {type(given).__name__}",
+                         "a tensor, a tuple of arguments, or a dict of named ones")

@@ -1,0 +1,153 @@
+"""What a module's forward depends on and changes besides its inputs and parameters.
+
+A graph stands for a forward only while what was read when it was traced stays (``Guards``), and only of
+a forward that changes nothing behind torch's back (``Kept``).
+"""
+from __future__ import annotations
+
+import contextlib
+import copy
+import random
+import sys
+from typing import Any, Callable, Iterator
+
+import torch
+from torch import nn
+
+from hybridps._tensors import tensors_of
+
+_PLAIN = (type(None), bool, int, float, complex, str, bytes, torch.dtype, torch.device)
+_OWN = set(nn.Module().__dict__) - {"training"} | {"forward"}
+_GONE = object()
+
+
+def has_hooks(module: nn.Module) -> bool:
+    return bool(module._forward_hooks or module._forward_pre_hooks or module._backward_hooks)
+
+
+class Guards:
+    """Begun before tracing; ``read`` is told what forward looks at."""
+
+    def __init__(self, module: nn.Module) -> None:
+        self.modules = list(module.modules())
+        self.children = [tuple(m._modules.values()) for m in self.modules]
+        self.hooks = [has_hooks(m) for m in self.modules]
+        self.attributes: dict[tuple[int, str], tuple[dict[str, Any], str, Any]] = {}
+
+    def read(self, module: nn.Module, name: str, value: Any) -> None:
+        self.attributes.setdefault((id(module), name), (module.__dict__, name, value))
+
+    def hold(self) -> bool:
+        """Whether forward would take the same way."""
+        for module, children, hooks in zip(self.modules, self.children, self.hooks):
+            if tuple(module._modules.values()) != children or has_hooks(module) != hooks:
+                return False
+        for attributes, name, value in self.attributes.values():
+            now = attributes.get(name, _GONE)
+            if now is not value and not (type(now) is type(value) and isinstance(value, _PLAIN) and
+                                         now == value):
+                return False
+        return True
+
+
+@contextlib.contextmanager
+def watched(modules: list[nn.Module], seen: Callable[[nn.Module, str, Any], Any]) -> Iterator[None]:
+    """seen(module, name, value) of each attribute of theirs that is read; what it returns is what
+    the reader gets."""
+    def reader(cls: type) -> Callable[[Any, str], Any]:
+        real = cls.__getattribute__
+
+        def read(module: Any, name: str) -> Any:
+            value = real(module, name)
+            if name in _OWN or name not in real(module, "__dict__"):
+                return value
+            return seen(module, name, value)
+        return read
+    classes = [cls for cls in {type(m): None for m in modules}]
+    readers = {cls: reader(cls) for cls in classes}
+    own = {cls: cls.__dict__.get("__getattribute__") for cls in classes}
+    try:
+        for cls in classes:
+            cls.__getattribute__ = readers[cls]  # type: ignore[method-assign, assignment]
+        yield
+    finally:
+        for cls in classes:
+            if own[cls] is None:
+                del cls.__getattribute__
+            else:
+                cls.__getattribute__ = own[cls]  # type: ignore[method-assign]
+
+
+def _contents(value: Any) -> Any:
+    """What tells whether a container was changed."""
+    return {k: id(v) for k, v in value.items()} if isinstance(value, dict) else \
+        set(value) if isinstance(value, set) else list(map(id, value))
+
+
+class Kept:
+    """Attributes, containers, tensors that are no parameters, and the states of generators, as they
+    are now."""
+
+    def __init__(self, module: nn.Module) -> None:
+        self.attributes: list[tuple[str, dict[str, Any], dict[str, Any]]] = []
+        self.containers: list[tuple[str, Any, Any, Any]] = []
+        self.tensors: dict[int, tuple[str, torch.Tensor, int, torch.Tensor]] = {}
+        self.random = _generators()
+        for path, m in module.named_modules():
+            name = path or type(module).__name__
+            self.attributes.append((name, m.__dict__, dict(m.__dict__)))
+            for key, value in m.__dict__.items():
+                if isinstance(value, (list, dict, set)):
+                    self.containers.append((f"{name}.{key}", value, copy.copy(value),
+                                            _contents(value)))
+                if key == "_buffers" or key not in _OWN:
+                    self._keep(f"{name}.{key}", value)
+
+    def _keep(self, name: str, value: Any) -> None:
+        for t in tensors_of(value):
+            if not isinstance(t, nn.Parameter) and id(t) not in self.tensors:
+                self.tensors[id(t)] = name, t, _version(t), t.detach().clone()
+
+    def restore(self) -> list[str]:
+        """Puts everything back; the names of what had changed."""
+        changed = []
+        for name, now, before in self.attributes:
+            other = [k for k in {**before, **now}
+                     if before.get(k, _GONE) is not now.get(k, _GONE)]
+            if other:
+                changed += [f"{name}.{k}" for k in other]
+                now.clear()
+                now.update(before)
+        for name, now, before, contents in self.containers:
+            if _contents(now) != contents:
+                changed.append(name)
+                now.clear()
+                (now.extend if isinstance(now, list) else now.update)(before)
+        for name, t, version, before in self.tensors.values():
+            if _version(t) != version:
+                changed.append(name)
+            if not torch.equal(t, before):  # batch_norm counts no version
+                with torch.no_grad(), torch.inference_mode(t.is_inference()):
+                    t.copy_(before)
+        if not _alike(_generators(), self.random):
+            changed.append("the state of a random generator")
+            torch.set_rng_state(self.random[0])
+            random.setstate(self.random[1])
+            if self.random[2] is not None:
+                sys.modules["numpy"].random.set_state(self.random[2])
+        return changed
+
+
+def _version(t: torch.Tensor) -> int:
+    return -1 if t.is_inference() else t._version
+
+
+def _generators() -> tuple[Any, ...]:
+    """States of torch's, Python's and numpy's."""
+    numpy = sys.modules.get("numpy")
+    return (torch.get_rng_state(), random.getstate(),
+            numpy.random.get_state(legacy=False) if numpy is not None else None)
+
+
+def _alike(a: tuple[Any, ...], b: tuple[Any, ...]) -> bool:
+    return torch.equal(a[0], b[0]) and a[1] == b[1] and repr(a[2]) == repr(b[2])
