@@ -120,10 +120,10 @@ static json_t *parse_number(struct place *p)
 {
     const char *from = p->at;
     json_int_t n = 0;
-    while (p->at < p->end && *p->at >= '0' && *p->at <= '9' && p->at - from <= SHORT_MAX)
+    while (p->at < p->end && *p->at >= '0' && *p->at <= '9' && p->at - from < SHORT_MAX)
         n = n * 10 + (*p->at++ - '0');
     int done = p->at == p->end || strchr("0123456789.eE", *p->at) == NULL || *p->at == '\0';
-    if (done && p->at > from && p->at - from <= SHORT_MAX && (*from != '0' || p->at - from == 1))
+    if (done && p->at > from && (*from != '0' || p->at - from == 1))
         return made(p, json_integer(n));
     while (p->at < p->end && *p->at != '\0' && strchr("+-0123456789.eE", *p->at) != NULL)
         p->at++;

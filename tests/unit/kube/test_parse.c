@@ -105,6 +105,7 @@ static void values_of_every_kind(void **state)
         "[-]",
         "[1e400]",
         "[9223372036854775808]",
+        "[9999999999999999999]",
         "[12a]",
         "[truer]",
         "[nul]",
