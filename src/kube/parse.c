@@ -141,23 +141,28 @@ static json_t *parse_word(struct place *p, const char *word, json_t *value)
 
 /* ---- lists and objects ----------------------------------------------------------------------- */
 
-static json_t *parse_list(struct place *p)
+/* What is between the brackets, one after the other into `group`; `one` says 0 where there is none,
+ * or it can't be had. */
+static json_t *parse_group(struct place *p, json_t *group, char end,
+                           int (*one)(struct place *p, json_t *group))
 {
-    json_t *list = made(p, json_array());
     p->at++;
-    if (list == NULL || take(p, ']'))
-        return list;
-    do {
-        json_t *value = parse_value(p);
-        if (value == NULL || json_array_append_new(list, value) != 0) {
-            json_decref(list);
-            return NULL;
-        }
-    } while (take(p, ','));
-    if (take(p, ']'))
-        return list;
-    json_decref(list);
+    if (made(p, group) == NULL || take(p, end))
+        return group;
+    int ok;
+    do
+        ok = one(p, group);
+    while (ok && take(p, ','));
+    if (ok && take(p, end))
+        return group;
+    json_decref(group);
     return NULL;
+}
+
+static int parse_item(struct place *p, json_t *list)
+{
+    json_t *value = parse_value(p);
+    return value != NULL && json_array_append_new(list, value) == 0;
 }
 
 static int is_skipped(const struct place *p, const char *key, size_t len)
@@ -187,7 +192,6 @@ static void pass_value(struct place *p)
     }
 }
 
-/* 0: no member, or it can't be had. */
 static int parse_member(struct place *p, json_t *object)
 {
     skip_space(p);
@@ -212,31 +216,13 @@ static int parse_member(struct place *p, json_t *object)
     return ok;
 }
 
-static json_t *parse_object(struct place *p)
-{
-    json_t *object = made(p, json_object());
-    p->at++;
-    if (object == NULL || take(p, '}'))
-        return object;
-    do {
-        if (!parse_member(p, object)) {
-            json_decref(object);
-            return NULL;
-        }
-    } while (take(p, ','));
-    if (take(p, '}'))
-        return object;
-    json_decref(object);
-    return NULL;
-}
-
 static json_t *parse_any(struct place *p)
 {
     switch (*p->at) {
     case '{':
-        return parse_object(p);
+        return parse_group(p, json_object(), '}', parse_member);
     case '[':
-        return parse_list(p);
+        return parse_group(p, json_array(), ']', parse_item);
     case '"':
         return parse_string(p);
     case 't':
