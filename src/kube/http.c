@@ -37,7 +37,7 @@ struct hl_kube {
 struct exchange {
     struct hl_kube *k;
     const char *method, *path;
-    const char *accept;
+    int only_metadata;
     CURL *curl;
     struct hl_buf body;
     struct hl_kube_stream *stream; /* takes the body of a 200; NULL = `body` does */
@@ -260,7 +260,7 @@ static hl_status perform(struct exchange *x, const char *body, const char *type,
     HL_TRY(authorization(x->k, anew, line, sizeof(line)));
     snprintf(kind, sizeof(kind), "Content-Type: %s", type != NULL ? type : "application/json");
     int ok = add_line(&headers, line) &&
-             add_line(&headers, x->accept != NULL ? x->accept : ACCEPT) &&
+             add_line(&headers, x->only_metadata ? ACCEPT_METADATA : ACCEPT) &&
              add_line(&headers, "User-Agent: helios/" HELIOS_VERSION) &&
              add_line(&headers, body != NULL ? kind : "") &&
              add_line(&connect_to, x->k->connect_to != NULL ? x->k->connect_to : "") &&
@@ -337,13 +337,10 @@ static uint64_t until(int timeout_ms)
 
 static hl_status parse(const struct exchange *x, const char *const *skip, json_t **out)
 {
-    char why[256];
     hl_status st = hl_kube_parse(x->body.len > 0 ? x->body.data : "", x->body.len, skip, out);
-    if (st == HL_OK)
-        return HL_OK;
-    snprintf(why, sizeof(why), "%s", hl_error_text());
-    return hl_fail(st, "%s %.*s: the answer can't be read: %s", x->method,
-                   (int)strcspn(x->path, "?"), x->path, why);
+    return st == HL_OK ? HL_OK
+                       : hl_fail_prefix(st, "%s %.*s: the answer can't be read: ", x->method,
+                                        (int)strcspn(x->path, "?"), x->path);
 }
 
 hl_status hl_kube_call(struct hl_kube *k, const struct hl_kube_request *r, json_t **out)
@@ -351,7 +348,7 @@ hl_status hl_kube_call(struct hl_kube *k, const struct hl_kube_request *r, json_
     struct exchange x = {.k = k,
                          .method = r->method,
                          .path = r->path,
-                         .accept = r->only_metadata ? ACCEPT_METADATA : ACCEPT,
+                         .only_metadata = r->only_metadata,
                          .body = HL_BUF(HL_KUBE_ANSWER_MAX),
                          .until_ns = until(r->timeout_ms)};
     HL_AUTO(hl_freep) char *body = r->body != NULL ? json_dumps(r->body, JSON_COMPACT) : NULL;
