@@ -134,25 +134,22 @@ void request_write(struct hl_ranktabled *d, struct cached_job *job, const struct
                    char *text)
 {
     struct call *c = make(d, "PATCH");
-    free(job->written);
-    job->written = NULL;
-    if (c == NULL || (c->key = strdup(job->entry.key)) == NULL) {
-        free(c);
+    if (c != NULL) {
+        snprintf(c->path, sizeof(c->path),
+                 "/api/v1/namespaces/%.300s/configmaps/%.300s?fieldManager=helios-ranktable",
+                 map->ns, map->name);
+        c->key = strdup(job->entry.key);
+        c->kind = job->entry.kind;
+        c->table = text;
+        c->version = strdup(map->version);
+        c->serial = map->serial;
+    } else {
         free(text);
-        retry_in(job, BACKOFF_TOP);
-        return;
     }
-    snprintf(c->path, sizeof(c->path),
-             "/api/v1/namespaces/%.300s/configmaps/%.300s?fieldManager=helios-ranktable", map->ns,
-             map->name);
-    c->table = text;
-    c->version = strdup(map->version);
-    c->kind = job->entry.kind;
-    c->serial = map->serial;
-    job->writing = send_call(c);
-    if (job->writing)
-        job->written = text;
-    else
+    free(job->written);
+    job->writing = c != NULL && send_call(c);
+    job->written = job->writing ? text : NULL;
+    if (!job->writing)
         retry_in(job, BACKOFF_TOP);
 }
 
