@@ -168,19 +168,16 @@ void request_event(struct hl_ranktabled *d, const struct cached_job *job, const 
     time_t t = time(NULL);
     gmtime_r(&t, &utc);
     strftime(now, sizeof(now), "%Y-%m-%dT%H:%M:%SZ", &utc);
-    const json_t *o = job->object;
     struct call *c = make(d, "POST");
     if (c == NULL)
         return;
     c->event = json_pack("{s:{s:s s:s} s:{s:s s:s s:s s:s s:s} s:s s:s s:s s:{s:s} s:s s:s s:i}",
-                         "metadata", "generateName", "helios-ranktable-", "namespace",
-                         cache_meta(o, "namespace"), "involvedObject", "apiVersion",
-                         kinds[job->entry.kind].api, "kind", kinds[job->entry.kind].kind, "name",
-                         cache_meta(o, "name"), "namespace", cache_meta(o, "namespace"), "uid",
-                         cache_meta(o, "uid"), "type", "Warning", "reason", "RankTable", "message",
-                         reason, "source", "component", "helios-ranktable", "firstTimestamp", now,
-                         "lastTimestamp", now, "count", 1);
-    snprintf(c->path, sizeof(c->path), "/api/v1/namespaces/%.300s/events",
-             cache_meta(o, "namespace"));
+                         "metadata", "generateName", "helios-ranktable-", "namespace", job->ns,
+                         "involvedObject", "apiVersion", kinds[job->entry.kind].api, "kind",
+                         kinds[job->entry.kind].kind, "name", job->name, "namespace", job->ns,
+                         "uid", cache_meta(job->object, "uid"), "type", "Warning", "reason",
+                         "RankTable", "message", reason, "source", "component", "helios-ranktable",
+                         "firstTimestamp", now, "lastTimestamp", now, "count", 1);
+    snprintf(c->path, sizeof(c->path), "/api/v1/namespaces/%.300s/events", job->ns);
     d->events += (unsigned long)send_call(c);
 }
