@@ -17,8 +17,8 @@
 
 #define LOCK_MS 1000
 #define REAP_MS 200
-#define IDLE_MS                                                                                    \
-    60000 /* an Agent that is started again may still have ranks that are about to come */
+/* An Agent that is started again may still have ranks that are about to come. */
+#define IDLE_MS 60000
 
 struct chunks {
     struct hl_manager_table table;

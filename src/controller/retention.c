@@ -53,7 +53,7 @@ static void forget_container(struct hl_controller *c, struct node *n, const char
 }
 
 /* Its containers' records and logs, where their node is there; else when it is back and they are
- * old enough (retention_stray). */
+ * old enough (retention_strays). */
 static void forget_logs(struct hl_controller *c, const struct job *j)
 {
     size_t i;

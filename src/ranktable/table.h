@@ -6,9 +6,11 @@
  * Formats: hccl-controller's user guide, appendix 1 (v1); HCCL's "rank table" chapters (the
  * others).
  *
- * Owns:    the table owns what was added, but for devices that are borrowed. Documents belong to
- * the caller. Threads: one at a time. Pure. Errors:  HL_EINVAL naming instance and device,
- * HL_EUNSUPPORTED when the format wants what an instance has not got, HL_ENOMEM. Units:   none.
+ * Owns:    the table owns what was added, but not devices that are borrowed, nor documents.
+ * Threads: one at a time. Pure.
+ * Errors:  HL_EINVAL naming instance and device, HL_EUNSUPPORTED when the format wants what an
+ *          instance has not got, HL_ENOMEM.
+ * Units:   none.
  * Limits:  rank indices 0 to 10000; 64 devices per instance; documents of HL_RANKTABLE_TEXT_MAX.
  */
 #ifndef HL_RANKTABLE_TABLE_H
