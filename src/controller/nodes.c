@@ -49,6 +49,22 @@ void nodes_disconnect(struct hl_controller *c)
     }
 }
 
+static void bury(struct hl_controller *c)
+{
+    while (c->gone != NULL) {
+        struct node *n = c->gone;
+        c->gone = n->next_gone;
+        hl_rpc_peer_close(n->agent);
+        node_free(n);
+    }
+}
+
+void nodes_bury(struct hl_controller *c)
+{
+    if (c->refs == 1) /* calls hold pointers to nodes */
+        bury(c);
+}
+
 void nodes_fini(struct hl_controller *c)
 {
     struct node *n, *next;
@@ -56,12 +72,17 @@ void nodes_fini(struct hl_controller *c)
         HASH_DEL(c->nodes, n);
         node_free(n);
     }
-    while (c->gone != NULL) {
-        n = c->gone;
-        c->gone = n->next_gone;
-        node_free(n);
-    }
+    bury(c);
     hl_cluster_fini(&c->cluster);
+}
+
+/* The node's record; NULL: there is none any more. */
+static hl_status node_write(struct hl_controller *c, const struct node *n, const json_t *record)
+{
+    char key[HL_CATALOG_KEY_MAX];
+    snprintf(key, sizeof(key), "node/%s", n->name);
+    struct hl_store_op op = {record != NULL ? HL_STORE_PUT : HL_STORE_DELETE, key, record};
+    return hl_store_commit(c->store, &op, 1);
 }
 
 static hl_status node_set_info(struct hl_controller *c, struct node *n, const json_t *info)
@@ -174,12 +195,8 @@ void method_register_node(struct hl_controller *c, struct hl_rpc_call *call, con
     hl_status st = check_name_is_free(c, info);
     if (st == HL_OK)
         st = node_add(c, info, &n);
-    if (st == HL_OK) {
-        char key[HL_CATALOG_KEY_MAX];
-        snprintf(key, sizeof(key), "node/%s", n->name);
-        struct hl_store_op op = {HL_STORE_PUT, key, info};
-        st = hl_store_commit(c->store, &op, 1);
-    }
+    if (st == HL_OK)
+        st = node_write(c, n, info);
     if (st != HL_OK) {
         reject(call, st);
         return;
@@ -224,13 +241,10 @@ void method_heartbeat(struct hl_controller *c, struct hl_rpc_call *call, const j
 /* Since when it is away is known after a restart too. */
 static void save_loss(struct hl_controller *c, struct node *n)
 {
-    char key[HL_CATALOG_KEY_MAX];
-    snprintf(key, sizeof(key), "node/%s", n->name);
     json_t *record = json_copy(n->info);
     json_object_set_new(record, "lostMs", json_integer((json_int_t)n->lost_ms));
     json_object_set_new(record, "seenMs", json_integer((json_int_t)n->seen_ms));
-    struct hl_store_op op = {HL_STORE_PUT, key, record};
-    if (record == NULL || hl_store_commit(c->store, &op, 1) != HL_OK)
+    if (record == NULL || node_write(c, n, record) != HL_OK)
         hl_warn(
             "loss was not written down, its age counts from the next start node=%s error=\"%s\"",
             n->name, hl_error_text());
@@ -253,10 +267,7 @@ static void lose(struct hl_controller *c, struct node *n)
 
 hl_status node_forget(struct hl_controller *c, struct node *n)
 {
-    char key[HL_CATALOG_KEY_MAX];
-    snprintf(key, sizeof(key), "node/%s", n->name);
-    struct hl_store_op op = {HL_STORE_DELETE, key, NULL};
-    HL_TRY(hl_store_commit(c->store, &op, 1));
+    HL_TRY(node_write(c, n, NULL));
     hl_info("lost node is forgotten node=%s", n->name);
     hl_cluster_remove(&c->cluster, n->name);
     copies_forget_node(c, n);
@@ -265,16 +276,6 @@ hl_status node_forget(struct hl_controller *c, struct node *n)
     n->next_gone = c->gone;
     c->gone = n;
     return HL_OK;
-}
-
-void nodes_bury(struct hl_controller *c)
-{
-    while (c->gone != NULL && c->refs == 1) { /* calls hold pointers to nodes */
-        struct node *n = c->gone;
-        c->gone = n->next_gone;
-        hl_rpc_peer_close(n->agent);
-        node_free(n);
-    }
 }
 
 void nodes_tick(struct hl_controller *c)
