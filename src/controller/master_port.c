@@ -18,19 +18,19 @@ struct port_call {
     int attempt;
 };
 
-/* Clusters on one machine must not look at the same ports: each counts from one of its own, which
- * its Controller's address gives. `skip` candidates were refused before. */
-static int candidate(const struct job *j, int64_t attempt, int64_t skip)
+/* Of the attempt. Clusters on one machine must not look at the same ports: each counts from one of
+ * its own, which its Controller's address gives. `skip` candidates come before. */
+static int candidate(const struct job *j, int64_t skip)
 {
     const char *address = hl_controller_address(j->controller);
     uint32_t first = hl_crc32(0, address, strlen(address)) % PORT_COUNT;
-    return PORT_FIRST + (int)((first + j->seq * 7 + attempt + skip) % PORT_COUNT);
+    return PORT_FIRST + (int)((first + j->seq * 7 + j->run.attempt + skip) % PORT_COUNT);
 }
 
 int master_port(const struct job *j)
 {
     int known = j->port != 0 && j->port_attempt == j->run.attempt;
-    return known ? j->port : candidate(j, j->run.attempt, 0);
+    return known ? j->port : candidate(j, 0);
 }
 
 static void settle(struct job *j, int port)
@@ -79,7 +79,7 @@ int master_port_ready(struct job *j)
     memcpy(k->job, j->id, sizeof(k->job));
     json_t *ports = json_array();
     for (int i = 0; i < PORT_TRIES; i++)
-        json_array_append_new(ports, json_integer(candidate(j, j->run.attempt, j->port_skip + i)));
+        json_array_append_new(ports, json_integer(candidate(j, j->port_skip + i)));
     json_t *params = json_pack("{s:o}", "ports", ports);
     j->port_asked = 1;
     controller_call(c, n->agent, "findPort", params, on_port, k);
