@@ -46,6 +46,12 @@ struct hl_net_retry *hl_net_retry_new(const struct hl_net_connect_opts *opts, in
     return r;
 }
 
+/* One of the two still has no RDMA, as was known. */
+static int is_without(const struct hl_net_retry *r)
+{
+    return !r->both && r->st == HL_EUNSUPPORTED;
+}
+
 static void *attempt(void *arg)
 {
     struct hl_net_retry *r = arg;
@@ -53,7 +59,7 @@ static void *attempt(void *arg)
     if (r->st != HL_OK) {
         r->made = NULL;
         if (!atomic_load(&r->cancel)) {
-            if (r->both || r->st != HL_EUNSUPPORTED)
+            if (!is_without(r))
                 hl_fault_count("rdma-failed", "tcp");
             hl_debug("net: reads from %s still go without rdma: %s", r->address, hl_error_text());
         }
@@ -68,7 +74,7 @@ static struct hl_net_client *collect(struct hl_net_retry *r)
     pthread_join(r->thread, NULL);
     made = r->made;
     r->made = NULL;
-    if (r->both || r->st != HL_EUNSUPPORTED)
+    if (!is_without(r))
         r->doubled = 0;
     else if (r->doubled < DOUBLED_MAX)
         r->doubled++;
