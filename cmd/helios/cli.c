@@ -7,6 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "core/jobstate.h"
 #include "os/file.h"
 
 #define CLUSTER_FILE_MAX (1 << 20)
@@ -208,6 +209,13 @@ hl_status cli_timeout(struct cli *cli, int *out)
     }
     *out = cli->timeout_ms;
     return HL_OK;
+}
+
+int cli_job_ended(const json_t *job)
+{
+    enum hl_job_state state;
+    return hl_job_state_parse(hl_json_str(job, "state", ""), &state) == HL_OK &&
+           hl_job_state_ended(state);
 }
 
 static hl_status call(struct hl_rpc_peer *peer, const char *method, json_t *params, int timeout_ms,

@@ -88,6 +88,9 @@ hl_status cli_call_for(struct cli *cli, const char *method, json_t *params, int 
 hl_status cli_call_l3(struct cli *cli, const char *method, json_t *params,
                       json_t **result) HL_CHECK;
 
+/* A job as the Controller tells it is over. */
+int cli_job_ended(const json_t *job);
+
 /* ---- output ---- */
 
 /* Takes the reference. */

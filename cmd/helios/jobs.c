@@ -290,9 +290,7 @@ static int job_ended(struct cli *cli, const char *id)
     json_t *job;
     if (get_job(cli, id, &job) != HL_OK)
         return 1;
-    const char *state = hl_json_str(job, "state", "");
-    int ended = strcmp(state, "succeeded") == 0 || strcmp(state, "failed") == 0 ||
-                strcmp(state, "cancelled") == 0;
+    int ended = cli_job_ended(job);
     json_decref(job);
     return ended;
 }

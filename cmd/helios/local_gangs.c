@@ -7,18 +7,12 @@
 
 #include "base/clock.h"
 #include "core/json.h"
+#include "helios/cli.h"
 #include "helios/local_private.h"
 #include "rpc/rpc.h"
 
 #define END_MS  60000 /* logs are fetched before pods go */
 #define CALL_MS 5000
-
-static int has_ended(const json_t *job)
-{
-    const char *state = hl_json_str(job, "state", "");
-    return strcmp(state, "succeeded") == 0 || strcmp(state, "failed") == 0 ||
-           strcmp(state, "cancelled") == 0;
-}
 
 /* Cancels what has not ended; how many there are. A job that stops already is left alone by it. */
 static hl_status cancel_all(struct hl_rpc_peer *peer, int *left)
@@ -29,7 +23,7 @@ static hl_status cancel_all(struct hl_rpc_peer *peer, int *left)
     hl_status st = HL_OK;
     *left = 0;
     json_array_foreach (hl_json_list(list, "jobs"), i, job) {
-        if (has_ended(job) || st != HL_OK)
+        if (cli_job_ended(job) || st != HL_OK)
             continue;
         json_t *params = json_pack("{s:s}", "id", hl_json_str(job, "id", ""));
         st = hl_rpc_call(peer, "cancelJob", params, CALL_MS, NULL);

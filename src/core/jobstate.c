@@ -27,6 +27,16 @@ const char *hl_job_state_name(enum hl_job_state s)
     return job_names[s];
 }
 
+hl_status hl_job_state_parse(const char *name, enum hl_job_state *out)
+{
+    for (int i = 0; i < HL_JOB_STATE_COUNT; i++)
+        if (strcmp(name, job_names[i]) == 0) {
+            *out = (enum hl_job_state)i;
+            return HL_OK;
+        }
+    return hl_fail(HL_EINVAL, "'%.64s' is not a state of a job", name);
+}
+
 int hl_job_state_ended(enum hl_job_state s)
 {
     return s >= HL_JOB_SUCCEEDED;

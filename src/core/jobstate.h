@@ -61,6 +61,7 @@ enum hl_container_state {
 };
 
 const char *hl_job_state_name(enum hl_job_state s);
+hl_status hl_job_state_parse(const char *name, enum hl_job_state *out) HL_CHECK;
 int hl_job_state_ended(enum hl_job_state s);
 const char *hl_container_state_name(enum hl_container_state s);
 hl_status hl_container_state_parse(const char *name, enum hl_container_state *out) HL_CHECK;

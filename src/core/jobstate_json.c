@@ -66,15 +66,12 @@ json_t *hl_jobrun_to_json(const struct hl_jobrun *run)
 static hl_status read_names(const json_t *doc, struct hl_jobrun *run)
 {
     const char *state = hl_json_str(doc, "state", ""), *goal = hl_json_str(doc, "goal", "");
-    int s = 0, g = 0;
-    while (s < HL_JOB_STATE_COUNT && strcmp(state, hl_job_state_name((enum hl_job_state)s)) != 0)
-        s++;
+    int g = 0;
     while (g < (int)HL_ARRAY_LEN(goal_names) && strcmp(goal, goal_names[g]) != 0)
         g++;
-    if (s == HL_JOB_STATE_COUNT || g == (int)HL_ARRAY_LEN(goal_names))
+    if (g == (int)HL_ARRAY_LEN(goal_names) || hl_job_state_parse(state, &run->state) != HL_OK)
         return hl_fail(HL_ECORRUPT, "record of a job: state '%.32s' or goal '%.32s' is unknown",
                        state, goal);
-    run->state = (enum hl_job_state)s;
     run->goal = (enum hl_job_goal)g;
     return HL_OK;
 }
