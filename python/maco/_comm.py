@@ -7,9 +7,10 @@ HybridPS's groups get one proxy thread here, which does one collective after the
 from __future__ import annotations
 
 import datetime
+import hashlib
 import queue
 import threading
-from typing import Any, Callable, Protocol, Sequence
+from typing import Any, Callable, NoReturn, Protocol, Sequence
 
 import torch
 import torch.distributed as dist
@@ -45,8 +46,23 @@ class Carrier:
         """tensor: (world, *out.shape); out: rank's row of the sum."""
         raise NotImplementedError
 
-    def agree(self, what: str) -> None:
-        """Every rank is about to do the same."""
+    def meet(self, what: str) -> Callable[[], None]:
+        """Every rank says what it is about to do, in few bytes. What is returned waits for the
+        others, and raises OrderMismatchError: sizes that differ would end the process in gloo."""
+        number = int.from_bytes(hashlib.blake2b(what.encode(), digest_size=8).digest(), "big",
+                                signed=True)
+        mine = torch.tensor([number], device=self.device)
+        out = torch.empty((self.world, 1), dtype=torch.int64, device=self.device)
+        pending = self.all_gather(out, mine)
+
+        def end() -> None:
+            pending.wait()
+            if bool((out != number).any()):
+                self._differ(what)
+        return end
+
+    def _differ(self, what: str) -> NoReturn:
+        """Raises what the others have said."""
         said = torch.zeros(256, dtype=torch.uint8)
         text = what.encode()[:256]
         said[:len(text)] = torch.tensor(list(text), dtype=torch.uint8)
@@ -59,6 +75,8 @@ class Carrier:
                 raise OrderMismatchError(
                     f"rank 0 is about to do \"{words[0]}\" and rank {rank} \"{word}\"",
                     "all ranks run the same model with inputs of the same shape")
+        raise OrderMismatchError(f"the ranks are about to do something else than \"{what}\" each",
+                                 "all ranks run the same model with inputs of the same shape")
 
     def largest(self, values: Sequence[float]) -> list[float]:
         """Of each value, the largest of all ranks: what all can decide alike."""
@@ -92,6 +110,32 @@ class Alone(Carrier):
     def reduce_scatter(self, out: torch.Tensor, tensor: torch.Tensor, op: str = "sum") -> Pending:
         out.copy_(tensor[0])
         return _Done()
+
+
+class Met(Carrier):
+    """A carrier whose first collective waits for ``met``."""
+
+    def __init__(self, carrier: Carrier, met: Callable[[], None]) -> None:
+        self.carrier, self.met = carrier, [met]
+        self.rank, self.world = carrier.rank, carrier.world
+
+    def _ready(self) -> Carrier:
+        while self.met:
+            self.met.pop()()
+        return self.carrier
+
+    def all_reduce(self, tensor: torch.Tensor, op: str = "sum") -> Pending:
+        return self._ready().all_reduce(tensor, op)
+
+    def all_gather(self, out: torch.Tensor, tensor: torch.Tensor) -> Pending:
+        return self._ready().all_gather(out, tensor)
+
+    def reduce_scatter(self, out: torch.Tensor, tensor: torch.Tensor, op: str = "sum") -> Pending:
+        return self._ready().reduce_scatter(out, tensor, op)
+
+    @property
+    def device(self) -> torch.device:
+        return self.carrier.device
 
 
 # ---- torch.distributed ----

@@ -10,7 +10,9 @@ call they differ where a matrix product of fewer rows rounds otherwise.
 """
 from __future__ import annotations
 
+import contextlib
 import functools
+import inspect
 from dataclasses import dataclass, field, replace
 from typing import Any, Callable, Sequence
 
@@ -18,9 +20,10 @@ import torch
 from torch.autograd.function import once_differentiable
 
 from . import _cost
-from ._comm import OPS, Carrier, Pending, carrier_of
-from .errors import (DimensionError, DTypeError, MacoError, NotRowSeparableError, NullInputError,
-                     ShapeMismatchError)
+from ._comm import OPS, Carrier, Met, Pending, carrier_of
+from ._given import flag, whole
+from .errors import (DimensionError, DTypeError, LayoutError, MacoError, NotRowSeparableError,
+                     NullInputError, ShapeMismatchError)
 
 COMM_OPS = ("allreduce", "allgather", "reduce_scatter")
 UNIT = 64  # rows that are computed together where bits must not depend on chunks
@@ -53,9 +56,15 @@ class Overlap:
                 raise MacoError(f"{what} is {value!r}", f"one of {', '.join(allowed)}")
         if self.deterministic and self.comm_op != "allreduce":
             raise MacoError(f"deterministic with {self.comm_op}", "there is it for allreduce only")
-        whole = isinstance(self.chunks, int) and self.chunks >= 1
-        if self.chunks != "auto" and not whole:
-            raise MacoError(f"chunks is {self.chunks!r}", "\"auto\", or a number from 1")
+        if self.chunks != "auto":
+            number = isinstance(self.chunks, int) and not isinstance(self.chunks, bool)
+            if not number or self.chunks < 1:
+                raise MacoError(f"chunks is {self.chunks!r}", "\"auto\", or a number from 1")
+        if not isinstance(self.split_arg, (int, str)):
+            raise MacoError(f"split_arg is {self.split_arg!r}", "an argument's number, or its name")
+        self.split_dim = whole(self.split_dim, "split_dim")
+        self.check = flag(self.check, "check")
+        self.deterministic = flag(self.deterministic, "deterministic")
 
     def __deepcopy__(self, _: Any) -> "Overlap":
         """Groups can't be copied; what a copy calls is chosen again."""
@@ -116,18 +125,13 @@ class Result:
 def start(spec: Overlap, function: Callable, args: tuple, kwargs: dict[str, Any]) -> Result:
     """All chunks are computed when it returns; the last ones may still be communicated."""
     carrier = carrier_of(spec.group)
-    try:
-        x = kwargs[spec.split_arg] if isinstance(spec.split_arg, str) else args[spec.split_arg]
-    except (LookupError, TypeError):
-        raise NullInputError(f"{spec.name}: there is no argument {spec.split_arg!r} among "
-                             f"{len(args)} and {list(kwargs)}",
-                             "split_arg: the number of one given by position, or the name of one "
-                             "given by name") from None
+    args, kwargs, place = _placed(spec, function, args, kwargs)
+    x = kwargs[place] if isinstance(place, str) else args[place]
 
     def call(part: torch.Tensor) -> torch.Tensor:
-        if isinstance(spec.split_arg, str):
-            return function(*args, **{**kwargs, spec.split_arg: part})
-        return function(*args[:spec.split_arg], part, *args[spec.split_arg + 1:], **kwargs)
+        if isinstance(place, str):
+            return function(*args, **{**kwargs, place: part})
+        return function(*args[:place], part, *args[place + 1:], **kwargs)
     if carrier.world == 1 and not spec.deterministic:
         value = call(x)
         return Result(lambda: value)
@@ -142,10 +146,34 @@ def start(spec: Overlap, function: Callable, args: tuple, kwargs: dict[str, Any]
                                  "reduce_scatter gives each rank as many rows")
         rows //= carrier.world
     run = _RUNS[spec.comm_op]
-    _prepare(spec, carrier, run, call, x, dim, rows)
     key = (tuple(x.shape), x.dtype)
+    met = _meet(spec, carrier, x, dim)
+    if key in spec.seen:
+        carrier = Met(carrier, met)  # the first chunk is computed meanwhile
+    else:
+        met()
+        _prepare(spec, carrier, run, call, x, dim, rows)
     chunks = spec.decisions[key].chunks if spec.chunks == "auto" else spec.chunks
     return run(spec, carrier, call, x, dim, bounds(rows, chunks, unit), spec.schedule)
+
+
+def _placed(spec: Overlap, function: Callable, args: tuple, kwargs: dict[str, Any]) -> \
+        tuple[tuple, dict[str, Any], int | str]:
+    """The arguments, and where among them is the one that is cut, by whatever way it was given."""
+    wanted = spec.split_arg
+    if isinstance(wanted, str) and wanted in kwargs:
+        return args, kwargs, wanted
+    if isinstance(wanted, int) and -len(args) <= wanted < len(args):
+        return args, kwargs, wanted % len(args)
+    with contextlib.suppress(TypeError, ValueError, LookupError):
+        signature = inspect.signature(function)
+        bound = signature.bind(*args, **kwargs)
+        name = wanted if isinstance(wanted, str) else list(signature.parameters)[wanted]
+        if name in bound.arguments:
+            names = list(bound.arguments)[:len(bound.args)]
+            return bound.args, bound.kwargs, names.index(name) if name in names else name
+    raise NullInputError(f"{spec.name}: there is no argument {wanted!r} among {len(args)} and "
+                         f"{list(kwargs)}", "split_arg: its number, or its name")
 
 
 def bounds(rows: int, chunks: int, unit: int = 1) -> list[tuple[int, int]]:
@@ -167,20 +195,29 @@ def _split_dim(spec: Overlap, x: Any) -> int:
     if not isinstance(x, torch.Tensor):
         raise DTypeError(f"{spec.name}: argument {spec.split_arg!r} is a {type(x).__name__}",
                          "split_arg says which tensor is cut")
+    if x.layout is not torch.strided:
+        raise LayoutError(f"{spec.name}: argument {spec.split_arg!r} is {x.layout}",
+                          "a dense tensor can be cut: .to_dense()")
     if not -x.dim() <= spec.split_dim < x.dim() or x.shape[spec.split_dim] == 0:
         raise DimensionError(f"{spec.name}: a tensor of shape {tuple(x.shape)} has no rows along "
                              f"dimension {spec.split_dim}", "split_dim says where it is cut")
     return spec.split_dim % x.dim()
 
 
+def _meet(spec: Overlap, carrier: Carrier, x: torch.Tensor, dim: int) -> Callable[[], None]:
+    """All ranks say what they are about to do; on a GPU, where it would stop the caller, the first
+    time only."""
+    again = (tuple(x.shape), x.dtype) in spec.seen
+    if again and carrier.device.type != "cpu":
+        return lambda: None
+    return carrier.meet(f"{'' if again else 'first '}{spec.comm_op} {spec.op} {spec.name} "
+                        f"{tuple(x.shape)} {x.dtype} along {dim} in {spec.chunks} chunks")
+
+
 def _prepare(spec: Overlap, carrier: Carrier, run: Callable, call: Callable, x: torch.Tensor,
              dim: int, rows: int) -> None:
-    """Once for each shape: all ranks agree, the function is looked at, chunks are chosen."""
+    """Once for each shape: the function is looked at, chunks are chosen."""
     key = (tuple(x.shape), x.dtype)
-    if key in spec.seen:
-        return
-    carrier.agree(f"{spec.comm_op} {spec.op} {spec.name} {tuple(x.shape)} {x.dtype} along {dim} "
-                  f"in {spec.chunks} chunks")
     with torch.no_grad(), torch.random.fork_rng():
         if spec.check:
             _check(spec, call, x, dim)
@@ -336,8 +373,14 @@ class _Flight:
 
     def finish(self) -> torch.Tensor:
         with torch.no_grad():
-            for pending in self.pending:
-                pending.wait()
+            for i, pending in enumerate(self.pending):
+                try:
+                    pending.wait()
+                except DTypeError:  # of all chunks, on all ranks: the group is as good as before
+                    for other in self.pending[i + 1:]:
+                        with contextlib.suppress(MacoError):
+                            other.wait()
+                    raise
             out = torch.cat(self.pieces, self.dim) if len(self.pieces) > 1 else self.pieces[0]
         self.pieces, self.pending, self.keep = [], [], []
         return out

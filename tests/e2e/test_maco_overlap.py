@@ -26,8 +26,9 @@ sys.path[:0] = [str(ROOT / "tests" / "support"), str(ROOT / "python")]
 import hybridps  # noqa: E402
 from maco import _comm, _cost  # noqa: E402
 from maco.decorators import bounds, overlap_comm  # noqa: E402
-from maco.errors import (CollectiveFailedError, DimensionError, DTypeError, MacoError,  # noqa: E402
-                         NotRowSeparableError, OrderMismatchError, ShapeMismatchError)
+from maco.errors import (CollectiveFailedError, DimensionError, DTypeError,  # noqa: E402
+                         LayoutError, MacoError, NotRowSeparableError, NullInputError,
+                         OrderMismatchError, ShapeMismatchError)
 from ranks import ranks  # noqa: E402
 
 WORLD = 2
@@ -257,6 +258,23 @@ class Refusals(unittest.TestCase):
             self.assertIn("(9, 5)", text)
 
     @both
+    def test_so_are_those_that_do_so_later(self, run):
+        """Shapes, and two functions, that every rank has called before."""
+        def child(rank, group):
+            w, out = whole(1, INNER, OUTER), []
+            f, g = (overlap_comm(chunks=n, group=group)(product) for n in (2, 1))
+            for rows in (8, 6):
+                f(whole(0, rows, INNER), w)
+                g(whole(0, rows, INNER), w)
+            for first, rows in ((f, 8 - 2 * rank), (f, 8 + rank), ((f, g)[rank], 8)):
+                try:
+                    first(whole(0, rows, INNER), w)
+                except OrderMismatchError as error:
+                    out.append("Hint:" in str(error))
+            return out, f(whole(0, 8, INNER), w).shape
+        self.assertEqual(run(child), [([True] * 3, (8, OUTER))] * WORLD)
+
+    @both
     def test_a_killed_rank_ends_the_wait_of_the_others(self, run):
         def child(rank, group):
             calls = []
@@ -298,10 +316,36 @@ class Refusals(unittest.TestCase):
                                      (DimensionError, True), (MacoError, True), (MacoError, True),
                                      (ShapeMismatchError, True)])
 
+    def test_an_argument_is_found_by_number_and_name(self):
+        def child(rank, _):
+            x, w = whole(rank, 6, INNER), whole(10 + rank, INNER, OUTER)
+            expected = overlap_comm(chunks=2)(product)(x, w)
+            good = [torch.equal(overlap_comm(chunks=2, split_arg=at)(product)(*args, **kwargs),
+                                expected)
+                    for at in (0, -2, "x")
+                    for args, kwargs in (((x, w), {}), ((x,), dict(w=w)), ((), dict(w=w, x=x)))
+                    if at != -2 or not kwargs]
+            wrong = []
+            for at, value in ((3, x), ("y", x), (0, x.to_sparse())):
+                try:
+                    overlap_comm(chunks=2, split_arg=at)(product)(value, w)
+                except MacoError as error:
+                    wrong.append(type(error))
+            try:
+                overlap_comm(chunks=2)(lambda x: x > 0)(x)
+            except DTypeError:  # gloo adds no bools
+                wrong.append(DTypeError)
+            good.append(torch.equal(overlap_comm(chunks=2)(product)(x, w), expected))
+            return good, wrong
+        self.assertEqual(Ranks("gloo")(child), [
+            ([True] * 8, [NullInputError, NullInputError, LayoutError, DTypeError])] * WORLD)
+
     def test_options_that_mean_nothing_are_refused(self):
         for options in (dict(comm_op="alltoall"), dict(chunks=0), dict(chunks="many"),
                         dict(op="median"), dict(grad="yes"),
-                        dict(comm_op="allgather", deterministic=True), dict(schedule="later")):
+                        dict(comm_op="allgather", deterministic=True), dict(schedule="later"),
+                        dict(chunks=True), dict(split_arg=None), dict(split_dim="rows"),
+                        dict(check="always")):
             with self.assertRaises(MacoError):
                 overlap_comm(**options)
 
