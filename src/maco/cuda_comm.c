@@ -133,20 +133,22 @@ static uint64_t needed(const maco_cuda *c, uint32_t event)
     return c->view.events[event].needed * c->iteration;
 }
 
+/* Of a run, in the group's stream. */
 static uint32_t tasks_of(const maco_cuda *c, uint32_t group)
 {
-    uint32_t n = 0;
-    for (uint32_t i = 0; i < c->view.n_comm; i++)
-        n += c->view.tasks[c->view.comm[i]].group == group;
-    return n;
+    const unsigned char *image = c->tables.image;
+    const uint32_t *first = (const uint32_t *)(const void *)(image + c->tables.first_of_comm);
+    return first[group + 1] - first[group];
 }
 
 hl_status hl_cuda_comm_start(maco_cuda *c, const struct hl_gpu_run *run)
 {
     uint64_t done[HL_GPU_GROUPS] = {0};
     for (uint32_t g = 0; c->view.n_comm > 0 && g < c->options.n_comms; g++) {
-        done[g] = (c->iteration - 1) * tasks_of(c, g);
-        CUDA_TRY(&c->cu, cuStreamWaitEvent, (c->streams[g], c->begun, 0));
+        uint32_t tasks = tasks_of(c, g);
+        done[g] = (c->iteration - 1) * tasks;
+        if (tasks > 0)
+            CUDA_TRY(&c->cu, cuStreamWaitEvent, (c->streams[g], c->begun, 0));
     }
     for (uint32_t i = 0; i < c->view.n_comm; i++) {
         const maco_task *t = &c->view.tasks[c->view.comm[i]];

@@ -38,11 +38,12 @@ static int helpers_of(const maco_cuda *c, const maco_plan_view *v)
     return (v->policy == MACO_SCHEDULER) + streams + (int)(c->n_peers * c->options.peer_ctas);
 }
 
-static hl_status choose_workers(const maco_cuda *c, const maco_plan_view *v, uint32_t *workers)
+static hl_status choose_workers(const maco_cuda *c, const maco_plan_view *v, int helpers,
+                                uint32_t *workers)
 {
     int each = c->info.limit / c->info.multiprocessors;
     int free_sms = c->info.multiprocessors - c->options.reserved;
-    int room = free_sms * each - helpers_of(c, v);
+    int room = free_sms * each - helpers;
     int n = v->policy == MACO_STATIC ? (int)v->n_lists : c->options.workers;
     if (n == 0)
         n = free_sms < room ? free_sms : room;
@@ -52,7 +53,7 @@ static hl_status choose_workers(const maco_cuda *c, const maco_plan_view *v, uin
             "NotCoResident: %d workers and %d CTAs for scheduler and communication are more than "
             "%s holds at once (%d multiprocessors less %d reserved, %d CTAs each): ask "
             "for at most %d workers",
-            n, helpers_of(c, v), c->info.name, c->info.multiprocessors, c->options.reserved, each,
+            n, helpers, c->info.name, c->info.multiprocessors, c->options.reserved, each,
             room < 0 ? 0 : room);
     *workers = (uint32_t)n;
     return HL_OK;
@@ -86,10 +87,11 @@ static hl_status load_inside(maco_cuda *c, const maco_plan *p)
     hl_cuda_unload(c);
     c->plan = p;
     maco_plan_read(p, &c->view);
-    HL_TRY(choose_workers(c, &c->view, &shape.workers));
+    int helpers = helpers_of(c, &c->view);
+    HL_TRY(choose_workers(c, &c->view, helpers, &shape.workers));
     HL_TRY(hl_cuda_tables_make(p, &shape, &c->tables));
     HL_TRY(make_calls(c));
-    c->ctas = shape.workers + (uint32_t)helpers_of(c, &c->view);
+    c->ctas = shape.workers + (uint32_t)helpers;
     c->agreed = 0;
     size_t bytes = sizeof(*c->host) + c->ctas * sizeof(c->host->state[0]);
     CUDA_TRY(&c->cu, cuMemHostAlloc, (&host, bytes, HL_CU_MEMHOSTALLOC_DEVICEMAP));

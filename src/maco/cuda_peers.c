@@ -161,14 +161,6 @@ void hl_cuda_peers_close(maco_cuda *c)
     c->n_peers = 0;
 }
 
-uint32_t hl_cuda_peers_of(const maco_cuda *c, uint32_t group)
-{
-    uint32_t i = 0;
-    while (i < c->n_peers && c->peers[i].group != group)
-        i++;
-    return i;
-}
-
 void hl_cuda_peers_abandon(maco_cuda *c)
 {
     for (uint32_t i = 0; i < c->view.n_comm; i++) {

@@ -6,6 +6,7 @@
 #include "base/clock.h"
 #include "maco/cuda_private.h"
 #include "maco/trace.h"
+#include "maco/types.h"
 
 #define GRACE_NS ((uint64_t)10 * HL_NS_PER_S) /* the kernel ends itself long before */
 
@@ -168,8 +169,7 @@ static size_t to_records(const maco_plan_view *v, const struct hl_gpu_span *span
     size_t n = 0;
     for (uint32_t i = 0; i < v->n_tasks; i++) {
         const struct hl_gpu_span *s = &spans[i];
-        int comm =
-            v->tasks[i].type >= MACO_TASK_ALLREDUCE && v->tasks[i].type <= MACO_TASK_CUSTOM_COMM;
+        int comm = hl_maco_is_comm(v->tasks[i].type);
         if (v->id[i] == MACO_NONE)
             continue;
         if (s->wait != 0 && s->wait <= s->start)

@@ -14,18 +14,22 @@ static int is_join(const maco_plan_view *v, uint32_t task)
     return v->id[task] == MACO_NONE && v->tasks[task].type == MACO_TASK_NOP;
 }
 
-/* Which of the groups inside the kernel it is; n_peers: none. */
-static uint32_t peers_of(const struct hl_cuda_shape *shape, uint32_t group)
+uint32_t hl_gpu_peers_find(const struct hl_gpu_peers *peers, uint32_t n, uint32_t group)
 {
     uint32_t i = 0;
-    while (i < shape->n_peers && shape->peers[i].group != group)
+    while (i < n && peers[i].group != group)
         i++;
     return i;
 }
 
+static int is_inside(const struct hl_cuda_shape *shape, uint32_t group)
+{
+    return hl_gpu_peers_find(shape->peers, shape->n_peers, group) < shape->n_peers;
+}
+
 static int inside_kernel(const struct hl_cuda_shape *shape, const maco_task *t)
 {
-    return hl_maco_is_comm(t->type) && peers_of(shape, t->group) < shape->n_peers;
+    return hl_maco_is_comm(t->type) && is_inside(shape, t->group);
 }
 
 /* ---- what a GPU can do ---- */
@@ -234,7 +238,7 @@ static uint32_t make_comm(const maco_plan_view *v, const struct hl_cuda_shape *s
     uint32_t n = 0;
     for (uint32_t g = 0; g < shape->groups; g++) {
         first[g] = n;
-        if (peers_of(shape, g) == shape->n_peers)
+        if (!is_inside(shape, g))
             n = tasks_of(v, g, comm, n);
     }
     first[shape->groups] = n;
@@ -280,15 +284,15 @@ static hl_status fill(const maco_plan_view *v, const struct hl_cuda_shape *shape
     }
     make_wishes(v, shape, t);
     make_peers(v, shape, t);
-    t->in_streams = make_comm(v, shape, (uint32_t *)(void *)(image + t->comm),
-                              (uint32_t *)(void *)(image + t->first_of_comm));
+    uint32_t in_streams = make_comm(v, shape, (uint32_t *)(void *)(image + t->comm),
+                                    (uint32_t *)(void *)(image + t->first_of_comm));
     for (uint32_t i = 0; i < v->n_tasks; i++)
         t->noted += v->id[i] != MACO_NONE;
     t->run = (struct hl_gpu_run){.n_tasks = v->n_tasks,
                                  .n_events = v->n_events,
                                  .n_roots = v->n_roots,
                                  .workers = shape->workers,
-                                 .groups = t->in_streams > 0 ? shape->groups : 0,
+                                 .groups = in_streams > 0 ? shape->groups : 0,
                                  .ring_slots = shape->ring,
                                  .n_peers = shape->n_peers,
                                  .peer_ctas = shape->peer_ctas,

@@ -42,7 +42,7 @@ void hl_pack(const struct hl_matrix *m, size_t r0, size_t rows, size_t k0, size_
 void hl_multiply(const struct hl_tile *t, size_t rows, size_t cols, size_t k, const float *a,
                  const float *b, float *c, size_t ldc, int add);
 
-/* From this many rows on B is packed. */
+/* B is packed for more rows than this. */
 #define HL_FEW 8
 
 /* c[rows][cols] = (+) a x b over n of b's k from k0 on; a is float32. Columns are written up to a

@@ -1,10 +1,8 @@
 /* Before a plan's first run its ranks compare the order of their collectives, group by group
  * (agree.h). The comparison is a run of its own, of one task for each group on the group's proxy,
  * so the deadline holds and a rank that does not come is named like any other wait. */
-#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "helios/hybridps.h"
 #include "maco/agree.h"
