@@ -108,8 +108,24 @@ class Kept:
             if not isinstance(t, nn.Parameter) and id(t) not in self.tensors:
                 self.tensors[id(t)] = name, t, _version(t), t.detach().clone()
 
-    def restore(self) -> list[str]:
-        """Puts everything back; the names of what had changed."""
+    def restore(self, attributes: bool = True) -> list[str]:
+        """Puts everything back, or tensors and generators only; the names of what had changed."""
+        changed = self._attributes() if attributes else []
+        for name, t, version, before in self.tensors.values():
+            if _version(t) != version:
+                changed.append(name)
+            if not torch.equal(t, before):  # batch_norm counts no version
+                with torch.no_grad(), torch.inference_mode(t.is_inference()):
+                    t.copy_(before)
+        if not _alike(_generators(), self.random):
+            changed.append("the state of a random generator")
+            torch.set_rng_state(self.random[0])
+            random.setstate(self.random[1])
+            if self.random[2] is not None:
+                sys.modules["numpy"].random.set_state(self.random[2])
+        return changed
+
+    def _attributes(self) -> list[str]:
         changed = []
         for name, now, before in self.attributes:
             other = [k for k in {**before, **now}
@@ -123,18 +139,6 @@ class Kept:
                 changed.append(name)
                 now.clear()
                 (now.extend if isinstance(now, list) else now.update)(before)
-        for name, t, version, before in self.tensors.values():
-            if _version(t) != version:
-                changed.append(name)
-            if not torch.equal(t, before):  # batch_norm counts no version
-                with torch.no_grad(), torch.inference_mode(t.is_inference()):
-                    t.copy_(before)
-        if not _alike(_generators(), self.random):
-            changed.append("the state of a random generator")
-            torch.set_rng_state(self.random[0])
-            random.setstate(self.random[1])
-            if self.random[2] is not None:
-                sys.modules["numpy"].random.set_state(self.random[2])
         return changed
 
 

@@ -22,6 +22,7 @@ from torch.utils import _pytree
 from hybridps._tensors import tensors_of
 
 from . import _module_comm
+from ._state import Kept
 from ._lowering import LOWERINGS, Lowered, rms_norm_of
 from .errors import (DTypeError, LayoutError, MacoError, NullInputError, ShapeMismatchError,
                      UnsupportedError)
@@ -56,9 +57,13 @@ class ModuleGraph(TaskGraph):
         self.in_spec: Any = None
         self.out_spec: Any = None
         self.calls: list[dict[str, Any]] = []  # functions that have no task type
-        self.random = self.stateful = False
-        self._homes = [(name, t, t.data_ptr()) for name, t in
-                       (*module.named_parameters(), *module.named_buffers())]
+        self.random = False
+        self.written: set[int] = set()  # inputs that the module changes
+        tensors = [*module.named_parameters(), *module.named_buffers()]
+        for name, t in tensors:
+            if isinstance(t, torch.nn.parameter.UninitializedTensorMixin):
+                raise UnsupportedError(f"{name} has no values yet", "call the module once before")
+        self._homes = [(name, t, t.data_ptr()) for name, t in tensors]
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         self._fill(args, kwargs)
@@ -67,6 +72,10 @@ class ModuleGraph(TaskGraph):
                 raise MacoError(f"{name} lies elsewhere than when the graph was made",
                                 "change parameters in place, or make the graph again")
         self.execute()
+        with torch.no_grad():
+            for i, new in enumerate(_pytree.tree_flatten((args, kwargs))[0]):
+                if i in self.written:
+                    new.copy_(self.inputs[i])
         return _pytree.tree_unflatten([t.clone() if isinstance(t, torch.Tensor) else t
                                        for t in self.outputs], self.out_spec)
 
@@ -127,6 +136,9 @@ class Trace(TorchFunctionMode):
         name = getattr(func, "__name__", str(func))
         used = list(tensors_of((args, kwargs)))
         live = [t for t in used if not self.is_constant(t)]
+        if torch.is_autocast_enabled() or torch.is_autocast_cpu_enabled():
+            raise UnsupportedError(f"{name}() under autocast in {type(self.graph.module).__name__}",
+                                   "a graph's types are its tensors': .bfloat16(), without autocast")
         if live and (name in BY_VALUE or _indexes_by_mask(name, args)):
             raise UnsupportedError(
                 f"{name}() of a tensor in {type(self.graph.module).__name__}: what follows would "
@@ -156,9 +168,9 @@ class Trace(TorchFunctionMode):
             made: list[torch.Tensor], changed: list[torch.Tensor]) -> None:
         for t in changed:  # no constant any more
             self.constants.pop(storage(t), None)
-        known = {storage(t) for t in self.held} | {storage(t) for t in self.graph.inputs
-                                                   if isinstance(t, torch.Tensor)}
-        self.graph.stateful |= any(storage(t) not in known for t in changed)
+        homes = {storage(t) for t in changed}
+        self.graph.written |= {i for i, t in enumerate(self.graph.inputs)
+                               if isinstance(t, torch.Tensor) and storage(t) in homes}
         why = self.lower(name, args, kwargs, result, made, changed)
         if why is None:
             return
@@ -288,9 +300,12 @@ def from_module(kind: type[TaskGraph], module: torch.nn.Module, example_inputs: 
     given, graph.in_spec = _pytree.tree_flatten((args, kwargs))
     graph.inputs = [_example(v) for v in given]
     own_args, own_kwargs = _pytree.tree_unflatten(graph.inputs, graph.in_spec)
-    trace = Trace(graph)
-    with _watched(trace):
-        result = module(*own_args, **own_kwargs)
+    trace, kept = Trace(graph), Kept(module)
+    try:
+        with _watched(trace):
+            result = module(*own_args, **own_kwargs)
+    finally:
+        kept.restore(attributes=False)
     graph.outputs, graph.out_spec = _pytree.tree_flatten(result)
     for value in graph.outputs:
         if not isinstance(value, (torch.Tensor, int, float, bool, str, type(None))):
@@ -305,9 +320,10 @@ def from_module(kind: type[TaskGraph], module: torch.nn.Module, example_inputs: 
         raise UnsupportedError(f"{type(module).__name__} needs calls into torch: {calls}",
                                "strict=False runs them as tasks")
     if not graph.tasks:
-        raise UnsupportedError(f"{type(module).__name__} computes nothing", "call it as it is")
-    if not graph.random and not graph.stateful:
-        _check(graph, args, kwargs)
+        raise UnsupportedError(f"{type(module).__name__} computes nothing that torch's functions "
+                               "show", "call it as it is")
+    if not graph.random:
+        _check(graph, args, kwargs, kept)
     return graph
 
 
@@ -319,14 +335,24 @@ def _turned(value: Any) -> Any:
     return own.flatten().flip(0).view(own.shape) if own.is_floating_point() else own
 
 
-def _check(graph: ModuleGraph, args: Any, kwargs: Any) -> None:
-    """Against the module, with other values than those it was traced with."""
+def _numbers(value: Any) -> Any:
+    return torch.view_as_real(value) if isinstance(value, torch.Tensor) and value.is_complex() \
+        else value
+
+
+def _check(graph: ModuleGraph, args: Any, kwargs: Any, kept: Kept) -> None:
+    """Against the module, with other values than those it was traced with, from the same state."""
     values, spec = _pytree.tree_flatten((args, kwargs))
-    args, kwargs = _pytree.tree_unflatten([_turned(v) for v in values], spec)
-    got, _ = _pytree.tree_flatten(graph(*args, **kwargs))
-    with torch.no_grad():
-        want, _ = _pytree.tree_flatten(graph.module(*args, **kwargs))
-    for i, (mine, theirs) in enumerate(zip(got, want)):
+    results = []
+    for run in (graph, graph.module):
+        own_args, own_kwargs = _pytree.tree_unflatten([_turned(v) for v in values], spec)
+        try:
+            with torch.no_grad():
+                flat, _ = _pytree.tree_flatten(run(*own_args, **own_kwargs))
+            results.append([v.clone() if isinstance(v, torch.Tensor) else v for v in flat])
+        finally:
+            kept.restore(attributes=False)
+    for i, (mine, theirs) in enumerate(zip(*(map(_numbers, r) for r in results))):
         if not isinstance(theirs, torch.Tensor):
             continue
         bound = TOLERANCE.get(theirs.dtype, 1e-6)
@@ -336,4 +362,5 @@ def _check(graph: ModuleGraph, args: Any, kwargs: Any) -> None:
                 equal_nan=True):
             raise UnsupportedError(
                 f"output {i} of the graph is not that of {type(graph.module).__name__}",
-                "does it depend on something that torch does not compute?")
+                "does it depend on something that torch does not compute, or on attributes that it "
+                "changes?")

@@ -2,6 +2,7 @@
 """TaskGraph.from_module: the module's results, what becomes of which function, what is refused."""
 from __future__ import annotations
 
+import copy
 import ctypes
 import pathlib
 import sys
@@ -31,6 +32,24 @@ class Of(nn.Module):
 
     def forward(self, *args):
         return self.function(*args, *self.parameters_)
+
+
+class Averaging(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("mean", torch.zeros(4))
+
+    def forward(self, x):
+        self.mean.mul_(0.5).add_(x.mean(0))
+        return x - self.mean
+
+
+class Counting(nn.Module):
+    calls = 0
+
+    def forward(self, x):
+        self.calls += 1
+        return x * self.calls
 
 
 class Case(unittest.TestCase):
@@ -185,6 +204,30 @@ class Functions(Case):
             return y + x
         self.of(f, torch.randn(4, 5), calls=2)  # a column is no row
 
+    def test_an_input_is_written_as_the_module_writes_it(self):
+        module = nn.Sequential(nn.ReLU(inplace=True), nn.Linear(4, 4))
+        graph, x = self.graph(module, torch.randn(3, 4)), torch.randn(3, 4)
+        theirs = x.clone()
+        with torch.no_grad():
+            torch.testing.assert_close(graph(x), module(theirs))
+        self.assertTrue(torch.equal(x, theirs))
+        self.assertTrue(bool((x == 0).any()))
+
+    def test_making_a_graph_leaves_the_module_as_it_was(self):
+        module = nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4), nn.Dropout(0.5), Averaging())
+        before = copy.deepcopy(module.state_dict())
+        twin, x = copy.deepcopy(module).eval(), torch.randn(8, 4)
+        random = torch.get_rng_state()
+        graph = self.graph(module, x)
+        self.assertTrue(torch.equal(torch.get_rng_state(), random))
+        for name, value in module.state_dict().items():
+            self.assertTrue(torch.equal(value, before[name]), name)
+        graph = self.graph(module.eval(), x)  # Averaging is checked against what it does from there
+        for _ in range(3):
+            with torch.no_grad():
+                torch.testing.assert_close(graph(x), twin(x))
+        torch.testing.assert_close(module.state_dict(), twin.state_dict())
+
     def test_what_depends_on_no_input_is_made_once(self):
         self.assertEqual(self.of(lambda x: x + torch.arange(4).float().view(2, 2) * 3,
                                  torch.randn(2, 2)), {"ELEMENTWISE": 1})
@@ -239,6 +282,16 @@ class Refused(Case):
     def test_strict_names_what_stays_torch_s(self):
         with self.assertRaisesRegex(errors.UnsupportedError, r"exp \(1 times\): it has no task"):
             self.graph(Of(lambda x: x.exp() * 2), torch.randn(3), strict=True)
+
+    def test_what_would_not_be_the_same_later(self):
+        def mixed(x):
+            with torch.autocast("cpu", torch.bfloat16):
+                return x @ x
+        for module, why in ((Counting(), "output 0 of the graph is not that"),
+                            (Of(mixed), "under autocast"),
+                            (nn.LazyLinear(3), "call the module once")):
+            with self.assertRaisesRegex(errors.UnsupportedError, why):
+                self.graph(module, torch.randn(3, 3))
 
     def test_no_module_and_nothing_to_do(self):
         with self.assertRaises(errors.NullInputError):
