@@ -344,6 +344,10 @@ class Runtime(_Running):
             raise self._caught.pop()
         check(code, _OF_A_RUN)
 
+    def at_work(self) -> bool:
+        """A thread is still in a task of the last run, whose memory it uses."""
+        return self.lib.maco_run_order(self.h, None, 0, ctypes.byref(c_uint32())) == EBUSY
+
 
 def cuda_available() -> str:
     """"" or why not."""
@@ -369,10 +373,18 @@ class Cuda(_Running):
                EUNAVAIL: errors.DeviceError, EUNSUPPORTED: errors.DeviceError})
         super().__init__(handle)
         self.loaded: Plan | None = None
+        self.begun = False
 
     def run(self, plan: Plan, stream: int = 0) -> None:
         if self.loaded is not plan:
             check(self.lib.maco_cuda_load(self.h, plan.h), {**_OF_A_RUN})
             self.loaded = plan
         check(self.lib.maco_cuda_start(self.h, stream), _OF_A_RUN)
-        check(self.lib.maco_cuda_wait(self.h), _OF_A_RUN)
+        self.begun = True
+        code = self.lib.maco_cuda_wait(self.h)
+        self.begun = code == ETIMEDOUT  # the kernel's own deadline, or there is no end of it
+        check(code, _OF_A_RUN)
+
+    def at_work(self) -> bool:
+        """The kernel of the last run may not have ended."""
+        return self.begun

@@ -32,7 +32,7 @@ from ._tasks import Call, Numbers, check_output, numbers
 from ._tensors import checked, extent, one_device
 from ._waves import Overlap, Piece, cut, link, parts_of
 from .errors import (AlreadyCompiledError, CyclicDependencyError, DeviceError, DimensionError,
-                     MacoError, NotCompiledError, NullInputError, TimeoutError)
+                     MacoError, NotCompiledError, NullInputError)
 
 __all__ = ["Plan", "Result", "Task", "TaskGraph", "TaskType"]
 
@@ -516,8 +516,7 @@ class TaskGraph(Builders):
         return self.workers if self.policy == "static" else 0
 
     def _failed(self, error: BaseException) -> BaseException:
-        if isinstance(error, TimeoutError) or not isinstance(error, MacoError) or \
-                error.code == _abi.EBUSY or "still at work" in str(error):
+        if self._runtime is not None and self._runtime.at_work():
             _abandoned.append((self._kept, self._calls, self.tasks))
         self._groups.failed(error)
         if isinstance(error, MacoError):

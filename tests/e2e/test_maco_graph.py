@@ -27,7 +27,7 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 sys.path[:0] = [str(ROOT / "tests" / "support"), str(ROOT / "python")]
 import hybridps  # noqa: E402
 import maco  # noqa: E402
-from maco import TaskGraph, TaskType, _abi, _sm, errors  # noqa: E402
+from maco import TaskGraph, TaskType, _abi, _sm, errors, task_graph  # noqa: E402
 from maco._sm import run_sm_scheduling_demo  # noqa: E402
 
 HEADER = (ROOT / "include" / "helios" / "maco.h").read_text()
@@ -515,9 +515,10 @@ class Errors(unittest.TestCase):
         g = TaskGraph(1, timeout_s=0.2)
         slow = g.custom(lambda i, o: release.wait(30), name="slow")
         g.add_dependency(g.nop(name="after"), slow)
-        begun = time.monotonic()
+        begun, kept = time.monotonic(), len(task_graph._abandoned)
         error = self.refused(errors.TimeoutError, "slow", g.execute)
         self.assertLess(time.monotonic() - begun, 10)
+        self.assertEqual(len(task_graph._abandoned), kept + 1)  # its memory, for it goes on
         self.assertIsInstance(error, TimeoutError)
         release.set()
         self.runs_again(g, ["slow", "after"])
@@ -526,7 +527,7 @@ class Errors(unittest.TestCase):
     def test_exceptions_of_tasks_are_raised_where_the_graph_is_run(self):
         class Mine(Exception):
             pass
-        ran = []
+        ran, kept = [], len(task_graph._abandoned)
 
         def bad(_in, _out):
             raise Mine("as I say")
@@ -540,6 +541,7 @@ class Errors(unittest.TestCase):
                 with self.assertRaises(Mine):
                     g.execute(wait=False).wait()
         self.assertEqual(ran, [])
+        self.assertEqual(len(task_graph._abandoned), kept)
 
     def test_a_run_is_cancelled_from_another_thread(self):
         with TaskGraph(1) as g:
