@@ -303,6 +303,16 @@ def _torch(group: Any) -> Torch:
     raise NullInputError("this process is no rank of the group", "only its ranks call this")
 
 
+def initialized() -> bool:
+    return dist.is_available() and dist.is_initialized()
+
+
+def unknown_group(group: Any) -> NullInputError:
+    return NullInputError(f"group is {group!r}, and torch.distributed is not initialized",
+                          "a hybridps.Group, or one of torch.distributed's after its "
+                          "init_process_group()")
+
+
 _carriers: dict[int, tuple[Any, Carrier]] = {}
 
 
@@ -311,13 +321,11 @@ def carrier_of(group: Any = None) -> Carrier:
     nobody else where it is not initialized."""
     if isinstance(group, Carrier):
         return group
-    if group is None and not (dist.is_available() and dist.is_initialized()):
+    if group is None and not initialized():
         return Alone()
     mine = hasattr(group, "allgather") and hasattr(group, "share")
-    if not mine and not (dist.is_available() and dist.is_initialized()):
-        raise NullInputError(f"group is {group!r}, and torch.distributed is not initialized",
-                             "a hybridps.Group, or one of torch.distributed's after its "
-                             "init_process_group()")
+    if not mine and not initialized():
+        raise unknown_group(group)
     known = _carriers.get(id(group))
     if known is None or known[0] is not group or group is None:
         made = Proxy(group) if mine else _torch(group)

@@ -12,7 +12,8 @@ import torch.distributed as dist
 import hybridps
 from hybridps._abi import HybridPSError
 
-from .errors import CollectiveFailedError, MacoError, NullInputError, OrderMismatchError, TimeoutError
+from ._comm import initialized, unknown_group
+from .errors import CollectiveFailedError, MacoError, OrderMismatchError, TimeoutError
 
 _count = itertools.count()
 _known: dict[int, tuple[int, Any, hybridps.Group]] = {}  # by process group; with its process
@@ -32,13 +33,10 @@ def _of_torch(process_group: Any) -> hybridps.Group:
 def _group(group: Any) -> hybridps.Group:
     if isinstance(group, hybridps.Group):
         return group
-    ready = dist.is_available() and dist.is_initialized()
-    if group is not None and not ready:
-        raise NullInputError(f"group is {group!r}, and torch.distributed is not initialized",
-                             "a hybridps.Group, or one of torch.distributed's after its "
-                             "init_process_group()")
+    if group is not None and not initialized():
+        raise unknown_group(group)
     try:
-        if ready:
+        if initialized():
             return _of_torch(group)
         return hybridps.Group.shm(f"maco-{os.getpid()}-{next(_count)}", 0, 1)
     except HybridPSError as error:

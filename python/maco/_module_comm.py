@@ -8,6 +8,7 @@ import torch
 import torch.distributed as dist
 
 from ._capture import op_name
+from ._comm import OPS
 from .errors import UnsupportedError
 
 NAMES = ("all_reduce", "all_gather", "all_gather_into_tensor", "_all_gather_base",
@@ -15,7 +16,6 @@ NAMES = ("all_reduce", "all_gather", "all_gather_into_tensor", "_all_gather_base
          "all_to_all", "all_to_all_single", "reduce", "gather", "scatter", "send", "recv",
          "isend", "irecv", "barrier", "batch_isend_irecv", "all_gather_coalesced",
          "all_reduce_coalesced")
-OPS = ("sum", "avg", "min", "max", "prod")
 
 
 def _all_reduce(graph: Any, group: dict[str, Any], tensor: torch.Tensor,
