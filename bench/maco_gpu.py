@@ -432,6 +432,7 @@ class Rank:
         stream = torch.cuda.Stream()
         cuda = Cuda(self.x.lib, graph.compile(), lambda: stream.cuda_stream, workers=1, groups=(C.c_void_p * 1)(group),
                     n_comms=1, peer_ctas=2 if self.x.quick else 16, timeout_ns=20_000_000_000)
+        self.route = self.x.lib.so.maco_cuda_route(cuda.c, 0).decode()
         try:
             cuda.run()  # ranks compare their plans before
             began = time.perf_counter()
@@ -458,6 +459,7 @@ def peers(x):
             for r in ranks[1:]:
                 want = (want.float() + r.data.float()).to(torch.bfloat16)
             right = all(r.why is None and torch.equal(r.out, want) for r in ranks)
+            x.report.line(f"  {ranks[0].route}")
             x.report.line(f"  {world} ranks, {count:9} bfloat16: {ranks[0].us:10.1f} us a run, bits right: {right}")
             x.report.number(f"allreduce of {count}, {world} ranks", ranks[0].us, "us")
             if not right:

@@ -1,9 +1,9 @@
 """The GPU kernels, compiled for every architecture that nvcc knows: no spills, registers, stack and shared memory
 within limits, one barrier; and in their PTX the instructions that the protocol and the bodies are made of.
 
-    check_kernels.py NVCC SOURCE BUILD
+    check_kernels.py NVCC SOURCE BUILD [FLAG...]
 
-The build compiles the oldest of each generation and keeps what ptxas said in BUILD; the others are compiled here, once
+FLAGs are nvcc's, beside the usual ones. The build compiles the oldest of each generation and keeps what ptxas said in BUILD; the others are compiled here, once
 for each content of the sources. 77: there is no nvcc."""
 import concurrent.futures
 import hashlib
@@ -13,7 +13,9 @@ import re
 import subprocess
 import sys
 
-REGISTERS, STACK, SHARED = 240, 512, 48 << 10
+# of each kernel: registers, bytes of the stack, of shared memory, barriers
+LIMITS = {"hl_maco_persistent": (240, 512, 48 << 10, 1), "hl_maco_window_": (32, 0, 0, 0)}
+FLAGS = sys.argv[4:]
 # (instruction, at least) in PTX of the oldest and of 8.0
 PTX = {
     "oldest": [("ld.acquire.gpu.global.u64", 4), ("ld.acquire.sys.u64", 2), ("st.release.gpu.global.u64", 4),
@@ -29,7 +31,7 @@ FORBIDDEN = ("ld.global.nc", "ld.nc", "ldu.")
 
 
 def nvcc_lines(nvcc, source, arguments):
-    command = [nvcc, "-std=c++17", "-O3", f"-I{source}/src", f"-I{source}/include", *arguments,
+    command = [nvcc, "-std=c++17", "-O3", f"-I{source}/src", f"-I{source}/include", *FLAGS, *arguments,
                str(source / "src/maco/cuda/kernel.cu")]
     done = subprocess.run(["nice", *command], capture_output=True, text=True, timeout=280)
     if done.returncode != 0:
@@ -66,28 +68,40 @@ def ptx(nvcc, source, out, key, arch):
     return once(out / f"check.{arch}.ptx.txt", key, make)
 
 
+def kernel_errors(arch, name, limits, text):
+    frames = re.findall(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads", text)
+    used = re.search(r"Used (\d+) registers, used (\d+) barriers", text)
+    if not frames or not used:
+        return [f"sm_{arch}: ptxas said nothing of {name}"]
+    stack, stores, loads = (max(map(int, column)) for column in zip(*frames, strict=True))
+    registers, barriers = map(int, used.groups())
+    shared = sum(map(int, re.findall(r"(\d+) bytes smem", text)))
+    print(f"sm_{arch}: {name}: {registers} registers, {shared} bytes of shared memory")
+    errors = [f"{stores} bytes of spill stores, {loads} of loads"] if stores or loads else []
+    for what, is_, most in zip(("registers", "bytes of stack", "bytes of shared memory"), (registers, stack, shared), limits[:3], strict=True):
+        if is_ > most:
+            errors.append(f"{is_} {what}, at most {most}")
+    if barriers != limits[3]:
+        errors.append(f"{barriers} barriers")
+    return [f"sm_{arch}: {name}: {e}" for e in errors]
+
+
 def resource_errors(arch, text):
+    """What ptxas said, kernel by kernel; functions that are no kernels count to the one before them."""
+    found = dict(re.findall(r"Compiling entry function '(\w+)'(.*?)(?=Compiling entry function|\Z)", text, re.DOTALL))
     errors = []
-    for stack, stores, loads in re.findall(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads", text):
-        if int(stores) or int(loads):
-            errors.append(f"sm_{arch}: {stores} bytes of spill stores, {loads} of loads")
-        if int(stack) > STACK:
-            errors.append(f"sm_{arch}: a stack of {stack} bytes, at most {STACK}")
-    used = re.search(r"Used (\d+) registers, used (\d+) barriers.*?(\d+) bytes smem", text)
-    if not used or "hl_maco_persistent" not in text:
-        return [f"sm_{arch}: ptxas said nothing of the kernel"]
-    registers, barriers, shared = map(int, used.groups())
-    print(f"sm_{arch}: {registers} registers, {shared} bytes of shared memory")
-    if registers > REGISTERS:
-        errors.append(f"sm_{arch}: {registers} registers, at most {REGISTERS}")
-    if shared > SHARED:
-        errors.append(f"sm_{arch}: {shared} bytes of shared memory, at most {SHARED}")
-    if barriers != 1:
-        errors.append(f"sm_{arch}: {barriers} barriers")
+    for prefix, limits in LIMITS.items():
+        name = next((n for n in found if n.startswith(prefix)), None)
+        if name:
+            errors += kernel_errors(arch, name, limits, found[name])
+        elif prefix == "hl_maco_persistent" or "-DHL_NCCL_DEVICE" in FLAGS:
+            errors.append(f"sm_{arch}: no kernel {prefix}")
     return errors
 
 
 def ptx_errors(name, text):
+    # A window of NCCL's never changes: its own header may read it so.
+    text = re.sub(r"\.entry hl_maco_window_.*?\n}\n", "", text, flags=re.DOTALL)
     errors = [f"PTX {name}: {text.count(word)} of {word}, at least {least}" for word, least in PTX[name] if text.count(word) < least]
     return errors + [f"PTX {name}: {word}" for word in FORBIDDEN if word in text]
 
@@ -99,7 +113,7 @@ def main():
         sys.exit(77)
     files = [*sorted((source / "src/maco/cuda").iterdir()), source / "include/helios/maco.h", pathlib.Path(__file__)]
     version = subprocess.run([nvcc, "--version"], capture_output=True, text=True, check=True).stdout
-    key = hashlib.sha256(version.encode() + b"".join(f.read_bytes() for f in files)).hexdigest()
+    key = hashlib.sha256(version.encode() + " ".join(FLAGS).encode() + b"".join(f.read_bytes() for f in files)).hexdigest()
     listed = subprocess.run([nvcc, "--list-gpu-arch"], capture_output=True, text=True, check=True).stdout
     archs = sorted(int(a) for a in re.findall(r"compute_(\d+)", listed))
     errors = []

@@ -305,8 +305,9 @@ typedef struct maco_cuda_options {
     uint64_t timeout_ns; /* of a run; 0 = 60 s */
     int trace;           /* 1: record what each worker does */
     uint32_t ring;       /* slots of a worker's ring (MACO_SCHEDULER), a power of two; 0 = 1024 */
-    void *const *comms;  /* ncclComm_t of each group; the caller's, warmed up by a collective of
-                            each kind. NULL = a group of one rank: the copy engine copies X to Y */
+    void *const *comms;  /* ncclComm_t of each group; the caller's, there until maco_cuda_close and
+                            warmed up by a collective of each kind. NULL = a group of one rank: the
+                            copy engine copies X to Y */
     uint32_t n_comms;
     const char *driver, *nccl;     /* libraries; NULL = libcuda.so.1, libnccl.so.2 */
     hybridps_group *const *groups; /* n_comms: the ranks of each group, who compare their plans by
@@ -348,6 +349,10 @@ HELIOS_API void maco_cuda_cancel(maco_cuda *c);
 HELIOS_API int maco_cuda_order(const maco_cuda *c, uint32_t *ids, uint32_t capacity, uint32_t *n);
 HELIOS_API int maco_cuda_trace(const maco_cuda *c, maco_trace **out);
 HELIOS_API int maco_cuda_describe(const maco_cuda *c, maco_cuda_info *out);
+/* How a group communicates, in words, and why not in the ways that are tried before: inside the
+ * kernel over NCCL's windows, over CUDA IPC, or by streams. All its ranks go the same way. Good as
+ * long as the runtime; NULL: no such group. */
+HELIOS_API const char *maco_cuda_route(const maco_cuda *c, uint32_t group);
 
 /* ---- traces ---- */
 HELIOS_API void maco_trace_free(maco_trace *t); /* NULL is fine */

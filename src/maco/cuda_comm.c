@@ -176,7 +176,8 @@ void hl_cuda_comm_abandon(maco_cuda *c, const struct hl_gpu_run *run)
     for (uint32_t g = 0; c->view.n_comm > 0 && g < c->options.n_comms; g++) {
         if (c->cu.cuStreamQuery(c->streams[g]) != HL_CUDA_ERROR_NOT_READY)
             continue;
-        if (c->comms[g] != NULL && !c->dead[g]) {
+        /* inside the kernel nobody waits for the communicator, whose windows are in use */
+        if (c->comms[g] != NULL && !c->dead[g] && hl_cuda_peers_of(c, g) == c->n_peers) {
             (void)c->nccl.ncclCommAbort(c->comms[g]);
             c->dead[g] = 1;
         }

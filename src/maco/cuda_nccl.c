@@ -21,6 +21,18 @@ hl_status hl_nccl_load(const char *library, struct hl_nccl *out)
     memcpy(&n.name, &symbol, sizeof(symbol));
     NCCL_CALLS(X)
 #undef X
+    n.lacks = NULL;
+#define X(name, result, args)                                                                      \
+    symbol = dlsym(so, #name);                                                                     \
+    if (symbol == NULL && n.lacks == NULL)                                                         \
+        n.lacks = #name;                                                                           \
+    memcpy(&n.name, &symbol, sizeof(symbol));
+    NCCL_WINDOW_CALLS(X)
+#undef X
+    symbol = dlsym(so, "ncclGetPeerDevicePointer");
+    memcpy(&n.ncclGetPeerDevicePointer, &symbol, sizeof(symbol));
+    if (n.ncclGetVersion(&n.version) != HL_ncclSuccess)
+        n.version = 0;
     *out = n;
     return HL_OK;
 }

@@ -7,7 +7,7 @@
  * Threads: any.
  * Errors:  HL_EUNAVAIL: no such library, or it lacks a function; HL_EIO with NCCL's text.
  * Units:   elements.
- * Limits:  NCCL 2.10 and later (averages).
+ * Limits:  NCCL 2.10 and later (averages); windows: 2.28 and later.
  */
 #ifndef HL_MACO_CUDA_NCCL_H
 #define HL_MACO_CUDA_NCCL_H
@@ -19,11 +19,16 @@
 #define NCCL_NAME "libnccl.so.2"
 
 struct ncclComm;
+struct ncclWindow_vidmem; /* on the device */
 struct CUstream_st;
 
 typedef int nccl_result; /* ncclResult_t */
 typedef int nccl_type;   /* ncclDataType_t */
 typedef int nccl_op;     /* ncclRedOp_t */
+
+struct nccl_team { /* ncclTeam_t */
+    int ranks, rank, stride;
+};
 
 /* clang-format off */
 #define NCCL_NUMBERS(X) \
@@ -41,6 +46,11 @@ typedef int nccl_op;     /* ncclRedOp_t */
     X(ncclFloat64,  8)  \
     X(ncclBfloat16, 9)
 
+#define NCCL_WINDOW_NUMBERS(X)     \
+    X(ncclInProgress,           7) \
+    X(NCCL_WIN_COLL_SYMMETRIC,  1) \
+    X(NCCL_WIN_REQUIRED_ALIGNMENT, 4096)
+
 #define NCCL_STREAM struct ncclComm *, struct CUstream_st *
 #define NCCL_CALLS(X)                                                                          \
     X(ncclGetErrorString, const char *, (nccl_result))                                         \
@@ -57,19 +67,39 @@ typedef int nccl_op;     /* ncclRedOp_t */
     X(ncclSend, nccl_result, (const void *, size_t, nccl_type, int, NCCL_STREAM))              \
     X(ncclRecv, nccl_result, (void *, size_t, nccl_type, int, NCCL_STREAM))
 
+/* Memory of all ranks, since NCCL 2.28; a library without them has no windows. */
+#define NCCL_WINDOW_CALLS(X)                                                                   \
+    X(ncclCommCuDevice, nccl_result, (const struct ncclComm *, int *))                         \
+    X(ncclCommUserRank, nccl_result, (const struct ncclComm *, int *))                         \
+    X(ncclCommGetAsyncError, nccl_result, (struct ncclComm *, nccl_result *))                  \
+    X(ncclMemAlloc, nccl_result, (void **, size_t))                                            \
+    X(ncclMemFree, nccl_result, (void *))                                                      \
+    X(ncclCommWindowRegister, nccl_result,                                                     \
+      (struct ncclComm *, void *, size_t, struct ncclWindow_vidmem **, int))                   \
+    X(ncclCommWindowDeregister, nccl_result, (struct ncclComm *, struct ncclWindow_vidmem *))  \
+    X(ncclTeamLsa, struct nccl_team, (struct ncclComm *))
+
+/* What a GPU's code asks a window for, asked by the host: since NCCL 2.29.2. */
+#define NCCL_POINTER_CALLS(X)                                                                  \
+    X(ncclGetPeerDevicePointer, nccl_result, (struct ncclWindow_vidmem *, size_t, int, void **))
+
 /* clang-format on */
 
 enum {
 
 #define X(name, value) HL_##name = (value),
-    NCCL_NUMBERS(X)
+    NCCL_NUMBERS(X) NCCL_WINDOW_NUMBERS(X)
 #undef X
 };
 
 struct hl_nccl {
 #define X(name, result, args) result(*name) args;
     NCCL_CALLS(X)
+    NCCL_WINDOW_CALLS(X)
+    NCCL_POINTER_CALLS(X)
 #undef X
+    int version;
+    const char *lacks; /* of NCCL_WINDOW_CALLS; NULL: all are there */
 };
 
 /* `library` NULL = NCCL_NAME. */

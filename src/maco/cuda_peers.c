@@ -1,30 +1,82 @@
-/* Memory that all ranks of a group reach, for collectives inside the kernel: each rank has a piece
- * and maps the others' (CUDA's handles between processes; within one process addresses are enough).
- * Who they are is exchanged over the group. */
+/* Memory that all ranks of a group reach, for collectives inside the kernel: from the first source
+ * that serves all of them. NCCL's windows come first: NCCL knows which GPUs reach each other, in
+ * one process as well and between hosts of one NVLink domain. CUDA's own handles need nothing but
+ * the driver. Where neither serves, a group with a communicator goes on by streams. */
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
+#include "base/log.h"
 #include "helios/hybridps.h"
-#include "maco/cuda_private.h"
+#include "maco/cuda_source.h"
 #include "os/process.h"
 
-/* What a rank tells the others of its piece. */
-struct offer {
-    uint64_t process, address;
-    uint32_t ctas, status;
-    int32_t device;
-    uint32_t unused;
-    struct cu_ipc_handle handle;
+static hl_status take_stream(maco_cuda *c, uint32_t g, size_t bytes, struct hl_peer_offer *mine)
+{
+    (void)bytes;
+    (void)mine;
+    return c->comms[g] != NULL ? HL_OK : hl_fail(HL_EUNAVAIL, "it has no communicator");
+}
+
+static void drop_nothing(maco_cuda *c, uint32_t g)
+{
+    (void)c;
+    (void)g;
+}
+
+static const struct hl_peer_source by_streams = {"by streams", take_stream, NULL, drop_nothing};
+
+static const struct hl_peer_source *const sources[] = {&hl_peer_window, &hl_peer_ipc, &by_streams};
+
+/* ---- what the ranks tell each other ---- */
+
+/* How a step went on a rank. */
+struct verdict {
+    int32_t status;
+    char why[156];
 };
 
 static hl_status allgather(maco_cuda *c, uint32_t g, const void *mine, void *all, size_t bytes)
 {
-    return (hl_status)hybridps_group_allgather(c->groups[g],
-                                               "memory for communication inside the "
-                                               "kernel",
-                                               mine, all, bytes);
+    return (hl_status)hybridps_group_allgather(
+        c->groups[g], "memory for communication inside the kernel", mine, all, bytes);
 }
+
+/* All ranks learn who refused first and why; lost: they could not tell each other. */
+static hl_status meet(maco_cuda *c, uint32_t g, hl_status st, int *lost)
+{
+    struct verdict mine = {.status = st}, all[HL_GPU_RANKS];
+    if (st != HL_OK)
+        snprintf(mine.why, sizeof(mine.why), "%s", hl_error_text());
+    hl_status told = allgather(c, g, &mine, all, sizeof(mine));
+    *lost = told != HL_OK;
+    HL_TRY(told);
+    for (int k = 0; k < hybridps_group_world(c->groups[g]); k++) {
+        all[k].why[sizeof(all[k].why) - 1] = '\0';
+        if (all[k].status != HL_OK)
+            return hl_fail((hl_status)all[k].status, "rank %d: %s", k, all[k].why);
+    }
+    return HL_OK;
+}
+
+static hl_status same_ctas(maco_cuda *c, uint32_t g)
+{
+    uint32_t mine = c->options.peer_ctas, all[HL_GPU_RANKS];
+    int world = hybridps_group_world(c->groups[g]);
+    if (world > HL_GPU_RANKS)
+        return hl_fail(HL_EUNSUPPORTED, "group %u has %d ranks; inside the kernel at most %d", g,
+                       world, HL_GPU_RANKS);
+    HL_TRY(allgather(c, g, &mine, all, sizeof(mine)));
+    for (int k = 0; k < world; k++)
+        if (all[k] != mine)
+            return hl_fail(HL_ECONFLICT, "group %u: %u CTAs here and %u on rank %d (peer_ctas)", g,
+                           mine, all[k], k);
+    return HL_OK;
+}
+
+/* ---- one source ---- */
 
 /* This process, told from those of other namespaces. */
 static uint64_t process_number(void)
@@ -32,92 +84,118 @@ static uint64_t process_number(void)
     return hl_pid_namespace() << 32 | (uint32_t)getpid();
 }
 
-static hl_status make_own(maco_cuda *c, uint32_t g, struct offer *mine)
+/* The words count from zero; the first buffer says for now whose memory this is. */
+static hl_status clear(maco_cuda *c, uint32_t g, const struct hl_peer_offer *mine, uint32_t ranks)
 {
-    struct hl_cuda_peers *m = &c->memories[g];
-    size_t ranks = (size_t)hybridps_group_world(c->groups[g]);
     size_t words = HL_PEER_WORDS(c->options.peer_ctas, ranks);
-    CUDA_TRY(&c->cu, cuMemAlloc_v2, (&m->own, HL_PEER_BYTES(c->options.peer_ctas, ranks)));
     void *zeros = calloc(1, words);
     if (zeros == NULL)
         return hl_fail(HL_ENOMEM, "memory is short for a group inside the kernel");
-    hl_status st = hl_cuda_upload(c, m->own, zeros, words);
+    hl_status st = hl_cuda_upload(c, c->memories[g].own, zeros, words);
     free(zeros);
     HL_TRY(st);
-    mine->address = m->own;
-    if (ranks > 1)
-        CUDA_TRY(&c->cu, cuIpcGetMemHandle, (&mine->handle, m->own));
-    return HL_OK;
+    return hl_cuda_upload(c, c->memories[g].own + words, mine, sizeof(*mine));
 }
 
-static hl_status map_one(maco_cuda *c, uint32_t g, int rank, const struct offer *mine,
-                         const struct offer *other, uint64_t *out)
+/* What lies at the address of each rank is that rank's. */
+static hl_status prove(maco_cuda *c, const struct hl_peer_offer *all, const struct hl_gpu_peers *p)
 {
-    *out = other->address;
-    if (other->process == mine->process && other->device != mine->device)
-        return hl_fail(HL_EUNSUPPORTED,
-                       "group %u: ranks of one process on devices %d and %d; inside the kernel "
-                       "they need a process each",
-                       g, mine->device, other->device);
-    if (other->process == mine->process)
-        return HL_OK;
-    CUDA_TRY(&c->cu, cuIpcOpenMemHandle_v2,
-             (&c->memories[g].mapped[rank], other->handle, HL_CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS));
-    *out = c->memories[g].mapped[rank];
-    return HL_OK;
-}
-
-static hl_status map_all(maco_cuda *c, uint32_t g, const struct offer *mine,
-                         const struct offer *all, struct hl_gpu_peers *p)
-{
+    size_t words = HL_PEER_WORDS(c->options.peer_ctas, p->ranks);
     for (uint32_t k = 0; k < p->ranks; k++) {
-        if (all[k].status != 0)
-            return hl_fail(HL_EUNAVAIL, "group %u: rank %u has no memory for its others", g, k);
-        if (all[k].ctas != mine->ctas)
-            return hl_fail(HL_ECONFLICT, "group %u: %u CTAs here and %u on rank %u (peer_ctas)", g,
-                           mine->ctas, all[k].ctas, k);
-        p->memory[k] = mine->address;
-        if (k != p->rank)
-            HL_TRY(map_one(c, g, (int)k, mine, &all[k], &p->memory[k]));
+        struct hl_peer_offer found;
+        HL_TRY(hl_cuda_download(c, &found, p->memory[k] + words, sizeof(found)));
+        if (memcmp(&found, &all[k], sizeof(found)) != 0)
+            return hl_fail(HL_ECORRUPT, "the address for rank %u leads to other memory", k);
     }
     return HL_OK;
 }
 
-/* The first status is this rank's; all learn whether one of them failed. */
-static hl_status settle(maco_cuda *c, uint32_t g, hl_status st, uint32_t ranks)
+static hl_status reach(maco_cuda *c, uint32_t g, const struct hl_peer_offer *all,
+                       struct hl_gpu_peers *p)
 {
-    char why[HL_ERROR_TEXT_MAX];
-    int32_t mine = st, all[HL_GPU_RANKS];
-    snprintf(why, sizeof(why), "%s", hl_error_text());
-    hl_status told = allgather(c, g, &mine, all, sizeof(mine));
-    if (st != HL_OK)
-        return hl_fail(st, "%s", why);
-    HL_TRY(told);
-    for (uint32_t k = 0; k < ranks; k++)
-        if (all[k] != HL_OK)
-            return hl_fail(HL_EUNAVAIL, "group %u: rank %u could not map the others' memory", g, k);
-    return HL_OK;
+    HL_TRY(c->memories[g].source->reach(c, g, all, p->memory));
+    p->memory[p->rank] = c->memories[g].own;
+    return clear(c, g, &all[p->rank], p->ranks);
 }
 
+static hl_status open_by(maco_cuda *c, uint32_t g, const struct hl_peer_source *source,
+                         struct hl_gpu_peers *p, int *lost)
+{
+    struct hl_peer_offer mine = {.process = process_number(), .device = c->device};
+    struct hl_peer_offer all[HL_GPU_RANKS];
+    size_t bytes = HL_PEER_BYTES(c->options.peer_ctas, p->ranks);
+    c->memories[g].source = source;
+    hl_status st = source->take(c, g, bytes, &mine);
+    mine.address = c->memories[g].own;
+    HL_TRY(meet(c, g, st, lost));
+    if (source->reach == NULL)
+        return HL_OK;
+    *lost = 1;
+    HL_TRY(allgather(c, g, &mine, all, sizeof(mine)));
+    HL_TRY(meet(c, g, reach(c, g, all, p), lost));
+    return meet(c, g, prove(c, all, p), lost);
+}
+
+static void drop(maco_cuda *c, uint32_t g)
+{
+    struct hl_cuda_peers *m = &c->memories[g];
+    if (m->source != NULL)
+        m->source->drop(c, g);
+    m->source = NULL;
+    m->own = 0;
+    m->window = NULL;
+    memset(m->mapped, 0, sizeof(m->mapped));
+}
+
+/* ---- a group ---- */
+
+static void add(char *text, size_t size, const char *fmt, ...) HL_PRINTF(3, 4);
+
+static void add(char *text, size_t size, const char *fmt, ...)
+{
+    size_t used = strlen(text);
+    va_list args;
+    va_start(args, fmt);
+    vsnprintf(text + used, size - used, fmt, args);
+    va_end(args);
+}
+
+static void tell(maco_cuda *c, uint32_t g, const char *refused)
+{
+    struct hl_cuda_peers *m = &c->memories[g];
+    int streams = m->source == &by_streams;
+    snprintf(m->route, sizeof(m->route), "%s%s%s", streams ? "" : "inside the kernel, ",
+             m->source->name, refused);
+    if (streams)
+        hl_warn("group %u communicates %s", g, m->route);
+    else
+        hl_debug("group %u communicates %s", g, m->route);
+}
+
+/* Goes through the sources with all ranks; *p is the group's unless it goes by streams. */
 static hl_status open_group(maco_cuda *c, uint32_t g, struct hl_gpu_peers *p)
 {
-    struct offer mine = {
-        .process = process_number(), .ctas = c->options.peer_ctas, .device = c->device};
-    struct offer all[HL_GPU_RANKS];
-    int world = hybridps_group_world(c->groups[g]);
-    if (world > HL_GPU_RANKS)
-        return hl_fail(HL_EUNSUPPORTED, "group %u has %d ranks; inside the kernel at most %d", g,
-                       world, HL_GPU_RANKS);
-    *p = (struct hl_gpu_peers){
-        .group = g, .rank = (uint32_t)hybridps_group_rank(c->groups[g]), .ranks = (uint32_t)world};
-    char why[HL_ERROR_TEXT_MAX];
-    hl_status st = make_own(c, g, &mine);
-    mine.status = st != HL_OK; /* the others are told before the error */
-    snprintf(why, sizeof(why), "%s", hl_error_text());
-    HL_TRY(allgather(c, g, &mine, all, sizeof(mine)));
-    if (st != HL_OK)
-        return hl_fail(st, "%s", why);
-    return settle(c, g, map_all(c, g, &mine, all, p), p->ranks);
+    char refused[400] = "";
+    hl_status st = HL_OK;
+    *p = (struct hl_gpu_peers){.group = g,
+                               .rank = (uint32_t)hybridps_group_rank(c->groups[g]),
+                               .ranks = (uint32_t)hybridps_group_world(c->groups[g])};
+    HL_TRY(same_ctas(c, g));
+    for (size_t i = 0; i < HL_ARRAY_LEN(sources); i++) {
+        int lost;
+        hl_status now = open_by(c, g, sources[i], p, &lost);
+        if (now == HL_OK) {
+            tell(c, g, refused);
+            return HL_OK;
+        }
+        if (lost)
+            return now;
+        add(refused, sizeof(refused), "; not %s: %.150s", sources[i]->name, hl_error_text());
+        drop(c, g);
+        st = sources[i]->reach != NULL ? now : st;
+    }
+    return hl_fail(st, "group %u communicates neither inside the kernel nor by streams%s", g,
+                   refused);
 }
 
 hl_status hl_cuda_peers_open(maco_cuda *c)
@@ -131,7 +209,7 @@ hl_status hl_cuda_peers_open(maco_cuda *c)
         if (c->groups[g] == NULL)
             continue;
         HL_TRY(open_group(c, g, &c->peers[c->n_peers]));
-        c->n_peers++;
+        c->n_peers += c->memories[g].source != &by_streams;
     }
     return HL_OK;
 }
@@ -147,15 +225,8 @@ static void part(maco_cuda *c)
 void hl_cuda_peers_close(maco_cuda *c)
 {
     part(c);
-    for (uint32_t g = 0; g < HL_GPU_GROUPS; g++) {
-        struct hl_cuda_peers *m = &c->memories[g];
-        for (uint32_t k = 0; k < HL_GPU_RANKS; k++)
-            if (m->mapped[k] != 0)
-                (void)c->cu.cuIpcCloseMemHandle(m->mapped[k]);
-        if (m->own != 0)
-            (void)c->cu.cuMemFree_v2(m->own);
-        *m = (struct hl_cuda_peers){0};
-    }
+    for (uint32_t g = 0; g < HL_GPU_GROUPS; g++)
+        drop(c, g);
     free(c->peers);
     c->peers = NULL;
     c->n_peers = 0;
@@ -181,4 +252,13 @@ hl_status hl_cuda_peers_check(const maco_cuda *c)
                            hl_maco_plan_name(c->plan, task), g);
     }
     return HL_OK;
+}
+
+const char *maco_cuda_route(const maco_cuda *c, uint32_t group)
+{
+    if (c == NULL || group >= c->options.n_comms)
+        return NULL;
+    if (c->memories[group].route[0] != '\0')
+        return c->memories[group].route;
+    return c->comms[group] != NULL ? "by streams" : "by copies in a stream";
 }

@@ -1,5 +1,5 @@
 /* The parts of the CUDA runtime: cuda_open.c, cuda_load.c, cuda_run.c, cuda_comm.c, cuda_peers.c,
- * cuda_agree.c, cuda_report.c.
+ * cuda_source.h (cuda_window.c, cuda_ipc.c), cuda_job.c, cuda_agree.c, cuda_report.c.
  * Every call of the driver is made inside the device's primary context, pushed and popped. */
 #ifndef HL_MACO_CUDA_PRIVATE_H
 #define HL_MACO_CUDA_PRIVATE_H
@@ -18,10 +18,14 @@ struct hl_cuda_call {
     void *arg;
 };
 
-/* The memory of a group that communicates inside the kernel. */
+/* The memory of a group that communicates inside the kernel, and how it came to that. */
 struct hl_cuda_peers {
+    const struct hl_peer_source *source; /* whose the rest is; NULL */
     cu_ptr own;
-    cu_ptr mapped[HL_GPU_RANKS]; /* of other processes; 0 */
+    size_t bytes;
+    cu_ptr mapped[HL_GPU_RANKS];      /* CUDA IPC: of other processes; 0 */
+    struct ncclWindow_vidmem *window; /* NCCL's; NULL */
+    char route[512];                  /* for maco_cuda_route */
 };
 
 struct maco_cuda {

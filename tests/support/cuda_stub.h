@@ -30,6 +30,8 @@ unsigned char *stub_shadow(cu_ptr at, size_t len, cu_enum *access);
 /* Memory for other processes: the file and size of what lies at this address, -1; the other way. */
 int stub_memfd(cu_ptr at, size_t *size);
 cu_result stub_map(int fd, size_t size, cu_ptr *out);
+/* A second address of what lies at this one, for cuMemFree. Takes the lock. */
+API cu_result stub_alias(cu_ptr at, cu_ptr *out);
 
 /* What a stream does in its turn. */
 enum stub_what { STUB_COPY, STUB_EVENT, STUB_AWAIT_EVENT, STUB_AWAIT_VALUE, STUB_WRITE, STUB_CALL };

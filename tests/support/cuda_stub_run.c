@@ -185,3 +185,12 @@ cu_result cuIpcCloseMemHandle(cu_ptr at)
 {
     return cuMemFree_v2(at);
 }
+
+cu_result stub_alias(cu_ptr at, cu_ptr *out)
+{
+    size_t size;
+    BEGIN(1);
+    int fd = stub_memfd(at, &size);
+    fd = fd >= 0 ? dup(fd) : -1;
+    return stub_end(fd >= 0 ? stub_map(fd, size, out) : HL_CUDA_ERROR_INVALID_VALUE);
+}

@@ -1,17 +1,14 @@
 /* An NCCL of one rank for tests: it writes down its calls, and copies in the stream as the real one
  * would for one rank. NCCL_STUB_FAIL names a call that fails. Of several ranks the others do as
  * this one does; what rank 1 says in an ALLGATHER of bytes is NCCL_STUB_OTHER, if that is set.
- * Linked with the driver for tests. */
+ * Linked with the driver for tests. Built three times: NCCL_STUB_VERSION 21805 has no windows
+ * (nccl_stub_window.c), 22809 has them, 22902 tells their addresses itself. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "maco/cuda_nccl.h"
 #include "support/cuda_stub.h"
-
-struct ncclComm {
-    int ranks;
-};
+#include "support/nccl_stub.h"
 
 #define X(name, result, args) API result name args;
 NCCL_CALLS(X)
@@ -19,12 +16,15 @@ NCCL_CALLS(X)
 
 API char nccl_stub_log[4096];
 
-static nccl_result note(const char *call, size_t count, nccl_type type, int more)
+nccl_result nccl_stub_note(const char *call, size_t count, int type, int more)
 {
+    static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
     const char *fails = getenv("NCCL_STUB_FAIL");
+    pthread_mutex_lock(&lock);
     size_t used = strlen(nccl_stub_log);
     snprintf(nccl_stub_log + used, sizeof(nccl_stub_log) - used, "%s(%zu, %d, %d) ", call, count,
              type, more);
+    pthread_mutex_unlock(&lock);
     return fails != NULL && strcmp(fails, call) == 0 ? 3 : HL_ncclSuccess;
 }
 
@@ -40,12 +40,12 @@ static nccl_result copy(nccl_result r, const void *from, void *to, size_t count,
 
 const char *ncclGetErrorString(nccl_result r)
 {
-    return r == 3 ? "internal error of the stub" : "no error";
+    return r == 3 ? "internal error of the stub" : r == 6 ? "another rank is gone" : "no error";
 }
 
 nccl_result ncclGetVersion(int *version)
 {
-    *version = 22809;
+    *version = NCCL_STUB_VERSION;
     return HL_ncclSuccess;
 }
 
@@ -57,37 +57,41 @@ nccl_result ncclCommCount(const struct ncclComm *c, int *n)
 
 nccl_result ncclCommAbort(struct ncclComm *c)
 {
-    return note("ncclCommAbort", 0, 0, c->ranks);
+#if NCCL_STUB_VERSION >= 22800
+    nccl_stub_drop_windows(c);
+#endif
+    c->aborted = 1;
+    return nccl_stub_note("ncclCommAbort", 0, 0, c->ranks);
 }
 
 nccl_result ncclGroupStart(void)
 {
-    return note("ncclGroupStart", 0, 0, 0);
+    return nccl_stub_note("ncclGroupStart", 0, 0, 0);
 }
 
 nccl_result ncclGroupEnd(void)
 {
-    return note("ncclGroupEnd", 0, 0, 0);
+    return nccl_stub_note("ncclGroupEnd", 0, 0, 0);
 }
 
 nccl_result ncclAllReduce(const void *x, void *y, size_t n, nccl_type t, nccl_op op,
                           struct ncclComm *c, struct CUstream_st *s)
 {
     (void)c;
-    return copy(note("ncclAllReduce", n, t, op), x, y, n, t, s);
+    return copy(nccl_stub_note("ncclAllReduce", n, t, op), x, y, n, t, s);
 }
 
 nccl_result ncclReduceScatter(const void *x, void *y, size_t n, nccl_type t, nccl_op op,
                               struct ncclComm *c, struct CUstream_st *s)
 {
     (void)c;
-    return copy(note("ncclReduceScatter", n, t, op), x, y, n, t, s);
+    return copy(nccl_stub_note("ncclReduceScatter", n, t, op), x, y, n, t, s);
 }
 
 nccl_result ncclAllGather(const void *x, void *y, size_t n, nccl_type t, struct ncclComm *c,
                           struct CUstream_st *s)
 {
-    nccl_result r = note("ncclAllGather", n, t, 0);
+    nccl_result r = nccl_stub_note("ncclAllGather", n, t, 0);
     const char *other = getenv("NCCL_STUB_OTHER");
     if (t != HL_ncclUint8)
         return copy(r, x, y, n, t, s);
@@ -102,7 +106,7 @@ nccl_result ncclBroadcast(const void *x, void *y, size_t n, nccl_type t, int roo
                           struct ncclComm *c, struct CUstream_st *s)
 {
     (void)c;
-    return copy(note("ncclBroadcast", n, t, root), x, y, n, t, s);
+    return copy(nccl_stub_note("ncclBroadcast", n, t, root), x, y, n, t, s);
 }
 
 /* What a rank sends itself: kept until it is received, in the same group of calls. */
@@ -114,12 +118,12 @@ nccl_result ncclSend(const void *x, size_t n, nccl_type t, int peer, struct nccl
     (void)c;
     (void)s;
     sent = x;
-    return note("ncclSend", n, t, peer);
+    return nccl_stub_note("ncclSend", n, t, peer);
 }
 
 nccl_result ncclRecv(void *y, size_t n, nccl_type t, int peer, struct ncclComm *c,
                      struct CUstream_st *s)
 {
     (void)c;
-    return copy(note("ncclRecv", n, t, peer), sent, y, n, t, s);
+    return copy(nccl_stub_note("ncclRecv", n, t, peer), sent, y, n, t, s);
 }

@@ -88,6 +88,16 @@ struct hl_gpu_peers {
     uint32_t group, rank, ranks, unused;
 };
 
+/* The argument of the kernel that asks a window of NCCL's where the ranks' memory is. Its name ends
+ * with the version of NCCL whose header it was compiled with: the window is that version's. */
+#define HL_GPU_WINDOW "hl_maco_window_"
+
+struct hl_gpu_window {
+    uint64_t window, out; /* out: an address for each rank */
+    uint32_t ranks;
+    int32_t rank[HL_GPU_RANKS]; /* in NCCL's communicator */
+};
+
 /* Mapped host memory. */
 struct hl_gpu_host {
     uint64_t cancel;  /* set by the host */

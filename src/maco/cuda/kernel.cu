@@ -5,6 +5,9 @@
 #include "maco/cuda/peers.cuh"
 #include "maco/cuda/proxy.cuh"
 #include "maco/cuda/scheduler.cuh"
+#ifdef HL_NCCL_DEVICE
+#include "maco/cuda/window.cuh"
+#endif
 #include "maco/cuda/worker.cuh"
 
 namespace gpu
@@ -39,4 +42,11 @@ HL_KERNEL hl_maco_persistent(HL_GRID_CONSTANT hl_gpu_run r)
 {
     kernel_of_cta(r);
 }
+
+#ifdef HL_NCCL_DEVICE
+HL_KERNEL HL_WINDOW_KERNEL(HL_GRID_CONSTANT hl_gpu_window w)
+{
+    gpu::pointers_of_window(w);
+}
+#endif
 #endif

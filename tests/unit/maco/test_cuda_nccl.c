@@ -21,6 +21,10 @@
 #ifdef HEADER
 #define X(name, value) _Static_assert((int)(name) == (value), #name);
 NCCL_NUMBERS(X)
+#if NCCL_VERSION_CODE >= 22800
+NCCL_WINDOW_NUMBERS(X)
+_Static_assert(__builtin_types_compatible_p(ncclWindow_t, struct ncclWindow_vidmem *), "windows");
+#endif
 #undef X
 
 _Static_assert(sizeof(nccl_result) == sizeof(ncclResult_t), "nccl_result");

@@ -19,6 +19,7 @@
 #include "maco/cuda/abi.h"
 #include "maco/cuda_image.h"
 #include "mem/cuda_driver.h"
+#include "support/nccl_stub.h"
 
 static char driver[512], kernels[512], nccl[512];
 
@@ -398,7 +399,7 @@ static char *nccl_log(void)
     return log;
 }
 
-static int comm_of_one_rank = 1; /* what the stand-in's communicator is */
+static struct ncclComm comm_of_one_rank = {.ranks = 1};
 
 static void nccl_is_called_in_the_order_of_the_plan(void **state)
 {
@@ -603,7 +604,7 @@ static void what_the_kernel_has_not_is_refused_for_its_groups(void **state)
 
 static void plans_are_compared_over_nccl_where_there_is_no_group(void **state)
 {
-    static int comm_of_two_ranks = 2;
+    static struct ncclComm comm_of_two_ranks = {.ranks = 2};
     struct rig *r = *state;
     void *comms[1] = {&comm_of_two_ranks};
     char *log = nccl_log();
@@ -666,7 +667,7 @@ int main(void)
     build = build != NULL ? build : "build";
     snprintf(driver, sizeof(driver), "%s/tests/libcuda_stub.so", build);
     snprintf(kernels, sizeof(kernels), "%s/tests/libcuda_cpu_kernels.so", build);
-    snprintf(nccl, sizeof(nccl), "%s/tests/libnccl_stub.so", build);
+    snprintf(nccl, sizeof(nccl), "%s/tests/libnccl_stub_21805.so", build);
     if (hl_maco_cuda_image(&image, &size) != HL_OK) {
         printf("skipped: %s\n", hl_error_text());
         return 77;
