@@ -59,7 +59,7 @@ static void fill(const job &j, uint32_t rank, unsigned char *to)
         float f = (float)(int32_t)state / 1e9f;
         uint16_t h = j.dtype == MACO_F16 ? gpu::half_of_float(f) : gpu::bfloat_of_float(f);
         double d = f;
-        int64_t w = (int64_t)(int32_t)state << 20;
+        int64_t w = (int64_t)(int32_t)state * (1 << 20);
         const void *from = &state;
         if (j.dtype == MACO_F32)
             from = &f;
