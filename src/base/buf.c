@@ -20,7 +20,8 @@ void hl_buf_clear(struct hl_buf *b)
         b->data[0] = '\0';
 }
 
-char *hl_buf_room(struct hl_buf *b, size_t more)
+/* `cap` never passes the maximum: what fits into it needs no check. */
+char *hl_buf_grow(struct hl_buf *b, size_t more)
 {
     size_t need;
     if (__builtin_add_overflow(b->len, more, &need) || need >= b->max) {
@@ -32,6 +33,8 @@ char *hl_buf_room(struct hl_buf *b, size_t more)
         size_t cap = b->cap < 128 ? 128 : b->cap * 2;
         if (cap < need + 1)
             cap = need + 1;
+        if (cap > b->max)
+            cap = b->max;
         char *data = realloc(b->data, cap);
         if (data == NULL) {
             b->failed = 1;
@@ -42,18 +45,6 @@ char *hl_buf_room(struct hl_buf *b, size_t more)
         b->cap = cap;
     }
     return b->data + b->len;
-}
-
-hl_status hl_buf_append(struct hl_buf *b, const void *data, size_t len)
-{
-    char *to = hl_buf_room(b, len);
-    if (to == NULL)
-        return HL_ENOMEM;
-    if (len > 0)
-        memcpy(to, data, len);
-    b->len += len;
-    b->data[b->len] = '\0';
-    return HL_OK;
 }
 
 hl_status hl_buf_printf(struct hl_buf *b, const char *fmt, ...)

@@ -11,6 +11,7 @@
 #define HL_BASE_BUF_H
 
 #include <stdint.h>
+#include <string.h>
 
 #include "base/status.h"
 
@@ -29,9 +30,27 @@ struct hl_buf {
 
 void hl_buf_fini(struct hl_buf *b);
 void hl_buf_clear(struct hl_buf *b);
+/* hl_buf_room's, where the bytes there are do not do. */
+char *hl_buf_grow(struct hl_buf *b, size_t more);
+
 /* Room for `more` bytes after len; returns where they go, NULL on failure. */
-char *hl_buf_room(struct hl_buf *b, size_t more);
-hl_status hl_buf_append(struct hl_buf *b, const void *data, size_t len);
+static inline char *hl_buf_room(struct hl_buf *b, size_t more)
+{
+    return more < b->cap - b->len ? b->data + b->len : hl_buf_grow(b, more);
+}
+
+static inline hl_status hl_buf_append(struct hl_buf *b, const void *data, size_t len)
+{
+    char *to = hl_buf_room(b, len);
+    if (to == NULL)
+        return HL_ENOMEM;
+    if (len > 0)
+        memcpy(to, data, len);
+    to[len] = '\0';
+    b->len += len;
+    return HL_OK;
+}
+
 hl_status hl_buf_printf(struct hl_buf *b, const char *fmt, ...) HL_PRINTF(2, 3);
 /* As a JSON string, with its quotes. */
 hl_status hl_buf_quote(struct hl_buf *b, const char *text);

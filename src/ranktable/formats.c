@@ -8,51 +8,30 @@
 /* ---- writing JSON: by hand, as a table may have ten thousand devices and change every second ---
  */
 
-/* Where `more` bytes go; they count from now on. NULL: there is no room. */
-static char *room(struct hl_buf *b, size_t more)
-{
-    char *to = b->cap - b->len > more ? b->data + b->len : hl_buf_room(b, more);
-    if (to != NULL)
-        to[more] = '\0';
-    b->len += to != NULL ? more : 0;
-    return to;
-}
-
-static int needs_comma(const struct hl_buf *b)
+static void separate(struct hl_buf *b)
 {
     char last = b->len > 0 ? b->data[b->len - 1] : '{';
-    return last != '{' && last != '[' && last != ':';
-}
-
-static void put_byte(struct hl_buf *b, char c)
-{
-    char *to = room(b, 1);
-    if (to != NULL)
-        *to = c;
-}
-
-static void close_list(struct hl_buf *b, char bracket)
-{
-    put_byte(b, bracket);
+    if (last != '{' && last != '[' && last != ':')
+        hl_buf_append(b, ",", 1);
 }
 
 static void open_list(struct hl_buf *b, char bracket)
 {
-    if (needs_comma(b))
-        put_byte(b, ',');
-    put_byte(b, bracket);
+    separate(b);
+    hl_buf_append(b, &bracket, 1);
+}
+
+static void close_list(struct hl_buf *b, char bracket)
+{
+    hl_buf_append(b, &bracket, 1);
 }
 
 static void put_key(struct hl_buf *b, const char *key)
 {
-    size_t comma = needs_comma(b), len = strlen(key);
-    char *to = room(b, comma + len + 3);
-    if (to == NULL)
-        return;
-    memcpy(to, ",\"", 2);
-    to[comma] = '"';
-    memcpy(to + comma + 1, key, len);
-    memcpy(to + comma + 1 + len, "\":", 2);
+    separate(b);
+    hl_buf_append(b, "\"", 1);
+    hl_buf_append(b, key, strlen(key));
+    hl_buf_append(b, "\":", 2);
 }
 
 static void put_text(struct hl_buf *b, const char *key, const char *value)

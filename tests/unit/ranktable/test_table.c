@@ -54,6 +54,9 @@ static void assert_document(struct hl_ranktable *t, enum hl_ranktable_format f, 
     json_t *doc = json_loads(text.data, JSON_REJECT_DUPLICATES, NULL);
     if (!json_equal(doc, expected))
         fail_msg("got %s", text.data);
+    struct hl_buf small = HL_BUF(text.len); /* and a byte for its end */
+    assert_int_equal(hl_ranktable_document(t, f, &small), HL_ENOMEM);
+    hl_buf_fini(&small);
     hl_buf_fini(&text);
     json_decref(doc);
     json_decref(expected);
