@@ -68,17 +68,18 @@ static hl_status check_alive(const struct hl_collective_shm *g, const struct hl_
 {
     const struct hl_collective_row *row = &g->s->rows[w->rank];
     uint32_t left = __atomic_load_n(&row->left, __ATOMIC_SEQ_CST);
+    int ended = left == 0 && (row->process.pid == 0 || hl_process_ended(row->process));
+    hl_error_clear();
     if (left == GAVE_UP)
         return given_up(g, w);
-    if (w->ready(g, w)) /* it may have left after this step */
+    if (w->ready(g, w)) /* asked last: it may have left, or ended, after this step */
         return HL_OK;
     if (left == LEFT)
         return hl_fail(HL_EUNAVAIL, "%s: rank %d has closed the group; %s waits for it in %s",
                        g->path, w->rank, g->who, w->what);
-    if (row->process.pid == 0 || hl_process_ended(row->process))
+    if (ended)
         return hl_fail(HL_EUNAVAIL, "%s: rank %d (process %d) has died; %s waits for it in %s",
                        g->path, w->rank, (int)row->process.pid, g->who, w->what);
-    hl_error_clear();
     return HL_OK;
 }
 
