@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/backoff.h"
 #include "base/clock.h"
 #include "base/log.h"
 #include "controller/gangs_private.h"
@@ -171,9 +172,8 @@ static void call_free(struct call *k)
 
 static void back_off(struct job *j)
 {
-    uint64_t ms = (uint64_t)BACKOFF_MS << (j->gang.tries < 8 ? j->gang.tries : 8);
-    j->gang.tries++;
-    j->gang.not_before_ns = hl_now_ns() + (ms < BACKOFF_TOP ? ms : BACKOFF_TOP) * HL_NS_PER_MS;
+    uint64_t ms = hl_backoff_ms(BACKOFF_MS, BACKOFF_TOP, j->gang.tries++);
+    j->gang.not_before_ns = hl_now_ns() + ms * HL_NS_PER_MS;
 }
 
 static void on_failure(struct job *j, const struct call *k)

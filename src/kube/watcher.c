@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/backoff.h"
 #include "base/clock.h"
 #include "base/id.h"
 #include "base/log.h"
@@ -205,10 +206,7 @@ static void pause_ms(struct hl_kube_watcher *w, uint64_t ms)
 
 static void back_off(struct hl_kube_watcher *w, hl_status st, int retry_after_s)
 {
-    uint64_t ms = (uint64_t)BACKOFF_MS << (w->tries < 8 ? w->tries : 8);
-    w->tries++;
-    if (ms > BACKOFF_TOP)
-        ms = BACKOFF_TOP;
+    uint64_t ms = hl_backoff_ms(BACKOFF_MS, BACKOFF_TOP, w->tries++);
     if (st == HL_ENOENT && w->opts.optional)
         ms = ABSENT_MS;
     ms = ms * 4 / 5 + hl_random_u64() % (ms * 2 / 5 + 1);

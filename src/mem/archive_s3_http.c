@@ -10,6 +10,7 @@
 #include <string.h>
 #include <strings.h>
 
+#include "base/backoff.h"
 #include "base/clock.h"
 #include "base/crc32.h"
 #include "base/id.h"
@@ -374,9 +375,7 @@ static int is_transient(const struct attempt *a, CURLcode rc)
 /* 0: the deadline comes first. */
 static int back_off(struct attempt *a, int tried)
 {
-    uint64_t ms = (uint64_t)BACKOFF_MS << (tried < 5 ? tried : 5);
-    if (ms > BACKOFF_TOP)
-        ms = BACKOFF_TOP;
+    uint64_t ms = hl_backoff_ms(BACKOFF_MS, BACKOFF_TOP, (unsigned)tried);
     ms = ms / 2 + hl_random_u64() % (ms / 2 + 1);
     uint64_t until = hl_now_ns() + ms * HL_NS_PER_MS;
     if (tried > 0 && until > a->since_ns + a->s->timeout_ms * HL_NS_PER_MS)

@@ -4,6 +4,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "base/backoff.h"
 #include "base/clock.h"
 #include "base/log.h"
 #include "ranktabled/ranktabled_private.h"
@@ -86,11 +87,9 @@ static void on_written(struct hl_ranktabled *d, struct cached_job *j, struct cal
         d->conflicts++;
         retry_in(j, CONFLICT_MS);
     } else if (c->st != HL_ECANCELED) {
-        uint64_t ms = (uint64_t)BACKOFF_MS << (j->tries < 8 ? j->tries : 8);
-        j->tries++;
         d->failures++;
         hl_warn("rank table of %s: %s", j->entry.key, c->why);
-        retry_in(j, ms < BACKOFF_TOP ? ms : BACKOFF_TOP);
+        retry_in(j, hl_backoff_ms(BACKOFF_MS, BACKOFF_TOP, j->tries++));
     }
     if (j->gone)
         cache_forget(&d->cache, j);

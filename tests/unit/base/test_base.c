@@ -8,6 +8,7 @@
 #include <string.h>
 #include <zlib.h>
 
+#include "base/backoff.h"
 #include "base/base64.h"
 #include "base/buf.h"
 #include "base/copy.h"
@@ -135,6 +136,15 @@ static void a_text_is_quoted_as_json_wants_it(void **state)
     hl_buf_fini(&small);
 }
 
+static void waits_double_up_to_the_longest(void **state)
+{
+    (void)state;
+    static const uint64_t want[] = {200, 400, 800, 1600, 3000, 3000};
+    for (unsigned failed = 0; failed < HL_ARRAY_LEN(want); failed++)
+        assert_int_equal(hl_backoff_ms(200, 3000, failed), want[failed]);
+    assert_int_equal(hl_backoff_ms(200, 3000, UINT32_MAX), 3000);
+}
+
 static void ids_are_32_hex_digits(void **state)
 {
     (void)state;
@@ -208,6 +218,7 @@ int main(void)
             a_copys_crc_is_zlibs_for_every_length_and_start_and_nothing_beside_it_is_touched),
         cmocka_unit_test(a_buffer_keeps_to_its_maximum),
         cmocka_unit_test(a_text_is_quoted_as_json_wants_it),
+        cmocka_unit_test(waits_double_up_to_the_longest),
         cmocka_unit_test(ids_are_32_hex_digits),
         cmocka_unit_test(base64_goes_both_ways),
     };
