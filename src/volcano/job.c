@@ -334,7 +334,7 @@ static hl_status check_size(const struct hl_volcano_gang *g, const json_t *doc)
                        g->job->command_count == 0
                            ? "give it a command, so that its pods can share a description, or more "
                              "ranks to a pod (ranks_per_slot)"
-                           : "use shorter variables, a shorter command or fewer ranks in a pod");
+                           : "use a shorter command or fewer ranks in a pod");
     return HL_OK;
 }
 
