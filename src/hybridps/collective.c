@@ -43,21 +43,16 @@ int hybridps_group_over(const hybridps_transport *transport, hybridps_group **ou
     return make_group(transport, out);
 }
 
-static hl_status make_own(const hybridps_transport *t, hybridps_group **out)
-{
-    hl_status st = make_group(t, out);
-    if (st != HL_OK)
-        t->close(t->arg);
-    return st;
-}
-
 int hybridps_group_shm(const hybridps_shm_options *options, hybridps_group **out)
 {
     hybridps_transport t;
     if (options == NULL || out == NULL)
         return hl_fail(HL_EINVAL, "a group wants options and a place for the result");
     HL_TRY(hl_collective_shm_open(options, &t));
-    return make_own(&t, out);
+    hl_status st = make_group(&t, out);
+    if (st != HL_OK)
+        t.close(t.arg);
+    return st;
 }
 
 void hybridps_group_close(hybridps_group *g)
