@@ -373,6 +373,14 @@ static void register_node(const char *container)
     json_decref(ask("registerNode", json_pack("{s:o s:o}", "node", node, "containers", list)));
 }
 
+static void heartbeat(json_t *containers)
+{
+    json_t *r = ask("heartbeat", json_pack("{s:s s:s s:o}", "name", "n0", "incarnation", "1",
+                                           "containers", containers));
+    assert_true(hl_json_bool(r, "known", 0));
+    json_decref(r);
+}
+
 static const char *job_state(const char *id)
 {
     static char text[32];

@@ -17,16 +17,10 @@ static void put(const char *id)
     pthread_mutex_unlock(&inventory_lock);
 }
 
-static void heartbeat(const char *container, const char *state)
+static void report(const char *container, const char *state)
 {
-    json_t *list = json_array();
-    if (container != NULL)
-        json_array_append_new(list, json_pack("{s:s s:s s:s}", "id", container, "state", state,
-                                              "message", "from a test"));
-    json_t *r = ask("heartbeat", json_pack("{s:s s:s s:o}", "name", "n0", "incarnation", "1",
-                                           "containers", list));
-    assert_true(hl_json_bool(r, "known", 0));
-    json_decref(r);
+    heartbeat(
+        json_pack("[{s:s s:s s:s}]", "id", container, "state", state, "message", "from a test"));
 }
 
 static size_t pool_count(void)
@@ -211,9 +205,9 @@ static void a_job_waits_for_a_node_runs_and_is_readopted_after_a_restart(void **
     restart_controller();
     assert_string_equal(job_state(id), "running");
     register_node("one-1.1.0");
-    heartbeat("one-1.1.0", "running");
+    report("one-1.1.0", "running");
     assert_string_equal(job_state(id), "running");
-    heartbeat("one-1.1.0", "succeeded");
+    report("one-1.1.0", "succeeded");
     wait_state(id, "succeeded");
     assert_int_equal(w.started, 1);
 }
@@ -245,7 +239,7 @@ static void a_container_nobody_wants_is_stopped(void **state)
 {
     (void)state;
     register_node(NULL);
-    heartbeat("ghost-7.1.0", "running");
+    report("ghost-7.1.0", "running");
     wait_count(&w.stopped, 1);
 }
 
@@ -256,7 +250,7 @@ static void a_failed_container_fails_the_job_with_its_message_and_frees_the_slot
     register_node(NULL);
     submit("", id, sizeof(id));
     wait_state(id, "running");
-    heartbeat("one-1.1.0", "failed");
+    report("one-1.1.0", "failed");
     wait_state(id, "failed");
     json_t *r = ask("getJob", json_pack("{s:s}", "id", "one")); /* by name */
     assert_non_null(strstr(hl_json_str(json_object_get(r, "job"), "reason", ""), "from a test"));
@@ -279,7 +273,7 @@ static void a_cancelled_job_whose_start_failed_ends(void **state)
     uint64_t end = hl_now_ns() + WAIT_MS * HL_NS_PER_MS;
     while (strcmp(job_state(id), "cancelled") != 0) {
         assert_true(hl_now_ns() < end);
-        heartbeat(NULL, "");
+        heartbeat(json_array());
         poll(NULL, 0, 10);
     }
     w.container_state = "running";
@@ -297,7 +291,7 @@ static void a_slot_is_freed_though_the_store_refused_the_end_of_its_job(void **s
     wait_state(id, "running");
     assert_int_equal(sqlite3_open(w.store + strlen("sqlite:"), &db), SQLITE_OK);
     assert_int_equal(sqlite3_exec(db, "BEGIN IMMEDIATE", NULL, NULL, NULL), SQLITE_OK);
-    heartbeat("one-1.1.0", "failed"); /* the store waits for the lock and gives up */
+    report("one-1.1.0", "failed"); /* the store waits for the lock and gives up */
     sqlite3_close(db);
     submit("", id, sizeof(id));
     wait_state(id, "running");
@@ -315,7 +309,7 @@ static void an_open_version_that_outlives_the_others_goes_with_its_model(void **
     json_decref(ask("beginVersion", json_pack("{s:s s:s s:i s:i s:i}", "model", "m", "job", id,
                                               "attempt", 1, "step", 5, "world", 2)));
     json_decref(ask("removeModel", json_pack("{s:s s:i}", "name", "m", "version", 1)));
-    heartbeat("one-1.1.0", "succeeded");
+    report("one-1.1.0", "succeeded");
     wait_state(id, "succeeded");
     json_t *r = ask("listModels", NULL);
     assert_int_equal(json_array_size(json_object_get(r, "models")), 0);
@@ -331,7 +325,7 @@ static void an_attempt_that_is_over_begins_no_version(void **state)
     register_node(NULL);
     submit("", id, sizeof(id));
     wait_state(id, "running");
-    heartbeat("one-1.1.0", "failed");
+    report("one-1.1.0", "failed");
     wait_state(id, "failed");
     assert_int_equal(call("beginVersion",
                           json_pack("{s:s s:s s:i s:i s:i}", "model", "m", "job", id, "attempt", 1,

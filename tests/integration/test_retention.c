@@ -27,17 +27,11 @@ static json_t *ended(const char *job, json_int_t finished_ms)
                      finished_ms);
 }
 
-static void report(json_t *containers)
-{
-    json_decref(ask("heartbeat", json_pack("{s:s s:s s:o}", "name", "n0", "incarnation", "1",
-                                           "containers", containers)));
-}
-
 static void run_to_end(char *id, size_t cap)
 {
     submit("", id, cap);
     wait_state(id, "running");
-    report(json_pack("[o]", ended(id, hl_wall_ms())));
+    heartbeat(json_pack("[o]", ended(id, hl_wall_ms())));
 }
 
 static void the_oldest_ended_jobs_are_forgotten_with_their_logs_and_no_id_comes_back(void **state)
@@ -57,9 +51,9 @@ static void the_oldest_ended_jobs_are_forgotten_with_their_logs_and_no_id_comes_
     assert_non_null(strstr(hl_error_text(), "jobs.keep"));
 
     register_node(NULL);
-    report(json_pack("[o]", ended(ids[1], 1)));
+    heartbeat(json_pack("[o]", ended(ids[1], 1)));
     run_to_end(ids[3], sizeof(ids[3]));
-    report(json_pack("[oo]", ended(ids[1], 1), ended(ids[3], 1)));
+    heartbeat(json_pack("[oo]", ended(ids[1], 1), ended(ids[3], 1)));
     wait_count(&w.forgotten, 1); /* of ids[1], which the node still listed */
     assert_int_equal(count_of("listJobs", "jobs"), 2);
 
@@ -67,7 +61,7 @@ static void the_oldest_ended_jobs_are_forgotten_with_their_logs_and_no_id_comes_
     restart_controller();
     wait_listed("listJobs", "jobs", 0);
     register_node(NULL);
-    report(json_pack("[o]", ended(ids[3], 1)));
+    heartbeat(json_pack("[o]", ended(ids[3], 1)));
     wait_count(&w.forgotten, 2); /* the node was away when its job went */
     restart_controller();
     submit("", ids[0], sizeof(ids[0])); /* its node has not come back yet: it waits */
@@ -90,12 +84,12 @@ static void a_job_that_something_still_names_is_not_forgotten(void **state)
     int64_t version = hl_json_int(r, "version", -1);
     json_decref(r);
     assert_true(commit_part(version, 0, "000000000000000000000000000000b1"));
-    report(json_pack("[o]", ended(saved, hl_wall_ms())));
+    heartbeat(json_pack("[o]", ended(saved, hl_wall_ms())));
 
     submit("", followed, sizeof(followed));
     wait_state(followed, "running");
     json_decref(ask("readLog", json_pack("{s:s s:i}", "id", followed, "rank", 0)));
-    report(json_pack("[o]", ended(followed, hl_wall_ms())));
+    heartbeat(json_pack("[o]", ended(followed, hl_wall_ms())));
 
     run_to_end(other, sizeof(other));
     wait_listed("listJobs", "jobs", 2);
