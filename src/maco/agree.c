@@ -38,6 +38,17 @@ static hl_status differs(const struct question *q, uint32_t n, int *rank)
     return st;
 }
 
+/* What else tells two of the same size apart. */
+static void detail(const maco_task *t, char out[16])
+{
+    static const char *const ops[] = {"", ", avg", ", min", ", max", ", prod"};
+    out[0] = '\0';
+    if (t->type == MACO_TASK_BROADCAST)
+        snprintf(out, 16, ", root %d", t->dims[3]);
+    else if (t->type == MACO_TASK_ALLREDUCE || t->type == MACO_TASK_REDUCE_SCATTER)
+        snprintf(out, 16, "%s", ops[t->dims[2]]);
+}
+
 static void describe(const struct question *q, uint32_t n, char out[TOLD])
 {
     uint32_t i = hl_maco_plan_collective(q->plan, q->group, n);
@@ -48,8 +59,11 @@ static void describe(const struct question *q, uint32_t n, char out[TOLD])
         return;
     }
     const maco_task *t = &v.tasks[i];
-    snprintf(out, TOLD, "\"%.40s\" (%s of %" PRIu64 " %s)", hl_maco_plan_name(q->plan, i),
-             hl_maco_type_name(t->type), hl_maco_count(t), hl_maco_dtype_name(hl_maco_dtype(t)));
+    char more[16];
+    detail(t, more);
+    snprintf(out, TOLD, "\"%.32s\" (%s of %" PRIu64 " %s%s)", hl_maco_plan_name(q->plan, i),
+             hl_maco_type_name(t->type), hl_maco_count(t), hl_maco_dtype_name(hl_maco_dtype(t)),
+             more);
 }
 
 static hl_status most(const struct question *q, uint32_t *n)

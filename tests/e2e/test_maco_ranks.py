@@ -180,19 +180,25 @@ class Waves(unittest.TestCase):
 
 class Trouble(unittest.TestCase):
     def test_other_collectives_on_one_rank(self):
-        def run(rank, group):
-            with TaskGraph(group=group, timeout_s=20) as g:
-                g.allreduce(torch.ones(8), name="first")
-                g.allreduce(torch.ones(8 if rank else 9), name="second")
-                begun = time.monotonic()
-                try:
-                    g.execute()
-                except errors.OrderMismatchError as error:
-                    return str(error), time.monotonic() - begun
-        for text, took in on("shm", run):
-            self.assertIn("second", text)
-            self.assertIn("\nHint: ", text)
-            self.assertLess(took, 15)
+        for second, told in ((lambda g, rank: g.allreduce(torch.ones(9 - rank), name="second"),
+                              ("of 9 F32)", "of 8 F32)")),
+                             (lambda g, rank: g.allreduce(torch.ones(8), ("min", "max")[rank],
+                                                          name="second"), ("F32, min)", "F32, max)")),
+                             (lambda g, rank: g.broadcast(torch.ones(8), rank, name="second"),
+                              ("root 0)", "root 1)"))):
+            def run(rank, group):
+                with TaskGraph(group=group, timeout_s=20) as g:
+                    g.allreduce(torch.ones(8), name="first")
+                    second(g, rank)
+                    begun = time.monotonic()
+                    try:
+                        g.execute()
+                    except errors.OrderMismatchError as error:
+                        return str(error), time.monotonic() - begun
+            for text, took in on("shm", run):
+                for word in ("second", "\nHint: ", *told):
+                    self.assertIn(word, text)
+                self.assertLess(took, 15)
 
     def test_a_rank_that_dies(self):
         def run(rank, group):
