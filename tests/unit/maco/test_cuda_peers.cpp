@@ -21,15 +21,16 @@ thread_local gpu::cta_of_fibers *gpu::cta;
 
 #define SLACK 64 /* bytes around an array, to see what is written beside it */
 
-/* What all ranks do: one collective after the other, on the result of a task. */
+/* What all ranks do: a collective; with `between` on what a worker has copied, and a worker copies
+ * its result. */
 struct job {
-    int type, dtype, op, in_place;
+    int type, dtype, op, in_place, between;
     uint64_t count;
     uint32_t ranks, ctas, threads, root;
 };
 
 struct rank_of {
-    std::vector<unsigned char> x, y, host;
+    std::vector<unsigned char> x, y, host, copy_of_x, copy_of_y;
     unsigned char *peer_memory = nullptr;
     maco_graph *graph = nullptr;
     maco_plan *plan = nullptr;
@@ -74,6 +75,22 @@ static void fill(const job &j, uint32_t rank, unsigned char *to)
     }
 }
 
+static void add_copy(maco_graph *g, const void *from, void *to, uint64_t bytes)
+{
+    maco_op op = {};
+    uint32_t id;
+    op.type = MACO_TASK_MEMCPY;
+    op.dtype = MACO_U8;
+    op.inputs[0] = from;
+    op.outputs[0] = to;
+    op.dims[0] = 1;
+    for (int i = 1; i < 4; i++)
+        op.dims[i] = (int32_t)bytes;
+    op.name = "copy";
+    if (maco_graph_add(g, &op, &id) != 0)
+        fail_msg("%s", hl_error_text());
+}
+
 static void open_rank(rank_of &r, const job &j, uint32_t rank, const hl_gpu_peers &peers,
                       uint64_t count)
 {
@@ -87,7 +104,9 @@ static void open_rank(rank_of &r, const job &j, uint32_t rank, const hl_gpu_peer
     fill(j, rank, r.x.data());
     op.type = j.type;
     op.dtype = j.dtype;
-    op.inputs[0] = r.x.data();
+    r.copy_of_x = r.x;
+    r.copy_of_y = r.y;
+    op.inputs[0] = j.between ? r.copy_of_x.data() : r.x.data();
     op.outputs[0] = j.in_place ? r.x.data() : r.y.data();
     op.dims[0] = (int32_t)count;
     op.dims[2] = j.op;
@@ -95,8 +114,12 @@ static void open_rank(rank_of &r, const job &j, uint32_t rank, const hl_gpu_peer
     op.dims[5] = (int32_t)j.ranks;
     op.name = "together";
     assert_int_equal(maco_graph_new(&r.graph), 0);
+    if (j.between)
+        add_copy(r.graph, r.x.data(), r.copy_of_x.data(), bytes_in(j));
     if (maco_graph_add(r.graph, &op, &id) != 0)
         fail_msg("%s", hl_error_text());
+    if (j.between)
+        add_copy(r.graph, r.y.data(), r.copy_of_y.data(), bytes_out(j));
     o.infer = 1;
     assert_int_equal(maco_compile(r.graph, &o, &r.plan), 0);
     shape.workers = 1;
@@ -200,7 +223,9 @@ static void check(const job &j, int runs)
         run_ranks(ranks, j, (uint64_t)run, 60000, MACO_NONE);
         for (uint32_t k = 0; k < j.ranks; k++) {
             std::vector<unsigned char> want = wanted(j, k);
-            const std::vector<unsigned char> &got = j.in_place ? ranks[k].x : ranks[k].y;
+            const std::vector<unsigned char> &got = j.between    ? ranks[k].copy_of_y
+                                                    : j.in_place ? ranks[k].x
+                                                                 : ranks[k].y;
             assert_int_equal(ranks[k].run.host->outcome, HL_GPU_OK);
             assert_memory_equal(got.data(), want.data(), want.size());
             for (int i = 0; i < SLACK; i++)
@@ -247,6 +272,18 @@ static void every_collective_over_sizes_ranks_and_runs(void **)
                 j.in_place = type != MACO_TASK_BROADCAST && count == 7;
                 check(j, 3);
             }
+}
+
+/* A worker's stores are there when CTAs of all ranks read them, and those of all CTAs when a worker
+ * reads the result. */
+static void between_tasks_of_a_worker(void **)
+{
+    for (int type : {MACO_TASK_ALLREDUCE, MACO_TASK_ALLGATHER, MACO_TASK_BROADCAST})
+        for (uint32_t ranks = 1; ranks <= 3; ranks++) {
+            job j = job_of(type, 3001, ranks);
+            j.between = 1;
+            check(j, 5);
+        }
 }
 
 /* Many chunks and steps: buffers are used again, shares are reduced by one rank for all. */
@@ -310,6 +347,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_type_and_operation_has_the_cpus_bits),
         cmocka_unit_test(every_collective_over_sizes_ranks_and_runs),
+        cmocka_unit_test(between_tasks_of_a_worker),
         cmocka_unit_test(more_than_the_buffers_hold),
         cmocka_unit_test(a_rank_that_never_comes_is_named),
         cmocka_unit_test(a_rank_that_ends_its_run_ends_the_others),
