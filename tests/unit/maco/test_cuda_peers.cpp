@@ -306,7 +306,7 @@ static void a_rank_that_never_comes_is_named(void **)
     job j = job_of(MACO_TASK_ALLREDUCE, 100, 3);
     std::vector<rank_of> ranks;
     open_ranks(ranks, j);
-    run_ranks(ranks, j, 1, 300, 1);
+    run_ranks(ranks, j, 1, 2000, 1); /* all CTAs are there by then */
     for (uint32_t k = 0; k < 3; k += 2) {
         const hl_gpu_host *h = ranks[k].run.host;
         int told = 0;
