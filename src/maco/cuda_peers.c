@@ -1,7 +1,8 @@
 /* Memory that all ranks of a group reach, for collectives inside the kernel: from the first source
  * that serves all of them. NCCL's windows come first: NCCL knows which GPUs reach each other, in
  * one process as well and between hosts of one NVLink domain. CUDA's own handles need nothing but
- * the driver. Where neither serves, a group with a communicator goes on by streams. */
+ * the driver. NVSHMEM takes a heap of its own and waits without deadlines. Where none serves, a
+ * group with a communicator goes on by streams. */
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -28,7 +29,8 @@ static void drop_nothing(maco_cuda *c, uint32_t g)
 
 static const struct hl_peer_source by_streams = {"by streams", take_stream, NULL, drop_nothing};
 
-static const struct hl_peer_source *const sources[] = {&hl_peer_window, &hl_peer_ipc, &by_streams};
+static const struct hl_peer_source *const sources[] = {&hl_peer_window, &hl_peer_ipc,
+                                                       &hl_peer_nvshmem, &by_streams};
 
 /* ---- what the ranks tell each other ---- */
 
@@ -141,10 +143,7 @@ static void drop(maco_cuda *c, uint32_t g)
     struct hl_cuda_peers *m = &c->memories[g];
     if (m->source != NULL)
         m->source->drop(c, g);
-    m->source = NULL;
-    m->own = 0;
-    m->window = NULL;
-    memset(m->mapped, 0, sizeof(m->mapped));
+    *m = (struct hl_cuda_peers){0};
 }
 
 /* ---- a group ---- */
@@ -175,7 +174,7 @@ static void tell(maco_cuda *c, uint32_t g, const char *refused)
 /* Goes through the sources with all ranks; *p is the group's unless it goes by streams. */
 static hl_status open_group(maco_cuda *c, uint32_t g, struct hl_gpu_peers *p)
 {
-    char refused[400] = "";
+    char refused[560] = "";
     hl_status st = HL_OK;
     *p = (struct hl_gpu_peers){.group = g,
                                .rank = (uint32_t)hybridps_group_rank(c->groups[g]),
@@ -192,7 +191,8 @@ static hl_status open_group(maco_cuda *c, uint32_t g, struct hl_gpu_peers *p)
             return now;
         add(refused, sizeof(refused), "; not %s: %.150s", sources[i]->name, hl_error_text());
         drop(c, g);
-        st = sources[i]->reach != NULL ? now : st;
+        if (st == HL_OK || now != HL_EUNAVAIL) /* what is missing says less than what failed */
+            st = now;
     }
     return hl_fail(st, "group %u communicates neither inside the kernel nor by streams%s", g,
                    refused);

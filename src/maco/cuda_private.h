@@ -1,6 +1,7 @@
 /* The parts of the CUDA runtime: cuda_open.c, cuda_load.c, cuda_run.c, cuda_comm.c, cuda_peers.c,
- * cuda_source.h (cuda_window.c, cuda_ipc.c), cuda_job.c, cuda_agree.c, cuda_report.c.
- * Every call of the driver is made inside the device's primary context, pushed and popped. */
+ * cuda_source.h (cuda_window.c, cuda_ipc.c, cuda_nvshmem.c), cuda_job.c, cuda_agree.c,
+ * cuda_report.c. Every call of the driver is made inside the device's primary context, pushed and
+ * popped. */
 #ifndef HL_MACO_CUDA_PRIVATE_H
 #define HL_MACO_CUDA_PRIVATE_H
 
@@ -25,7 +26,9 @@ struct hl_cuda_peers {
     size_t bytes;
     cu_ptr mapped[HL_GPU_RANKS];      /* CUDA IPC: of other processes; 0 */
     struct ncclWindow_vidmem *window; /* NCCL's; NULL */
-    char route[512];                  /* for maco_cuda_route */
+    const struct hl_nvshmem *nvshmem; /* NVSHMEM's; NULL */
+    int begun, entered;               /* its world: this rank went there, and is in it */
+    char route[640];                  /* for maco_cuda_route */
 };
 
 struct maco_cuda {

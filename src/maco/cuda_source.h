@@ -34,7 +34,8 @@ struct hl_peer_source {
     void (*drop)(maco_cuda *c, uint32_t g);
 };
 
-extern const struct hl_peer_source hl_peer_window; /* cuda_window.c */
-extern const struct hl_peer_source hl_peer_ipc;    /* cuda_ipc.c */
+extern const struct hl_peer_source hl_peer_window;  /* cuda_window.c */
+extern const struct hl_peer_source hl_peer_ipc;     /* cuda_ipc.c */
+extern const struct hl_peer_source hl_peer_nvshmem; /* cuda_nvshmem.c */
 
 #endif

@@ -64,8 +64,10 @@ cu_result cuModuleGetFunction(struct CUfunc_st **out, struct CUmod_st *m, const 
     struct CUfunc_st *f = functions;
     while (f->argument != 0 && memcmp(&f->run, &run, sizeof(run)) != 0)
         f++;
-    memcpy(&f->run, &run, sizeof(run));
-    f->argument = *argument;
+    if (f->argument == 0) { /* else somebody may be running it */
+        memcpy(&f->run, &run, sizeof(run));
+        f->argument = *argument;
+    }
     *out = f;
     return stub_end(HL_CUDA_SUCCESS);
 }
