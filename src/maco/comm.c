@@ -75,3 +75,15 @@ hl_status hl_maco_comm(const maco_task *t, const char *name, hybridps_group *gro
                        name != NULL ? name : "comm", t->type);
     }
 }
+
+hl_status hl_maco_comm_fits(const maco_task *t, const char *name, int world)
+{
+    int peer = t->dims[3], ranks = t->dims[5];
+    if (ranks != 0 && ranks != world)
+        return hl_fail(HL_EINVAL, "task %s is for %d ranks (dims[5]), and its group has %d", name,
+                       ranks, world);
+    if (peer >= world)
+        return hl_fail(HL_EINVAL, "task %s names rank %d (dims[3]), and its group has %d", name,
+                       peer, world);
+    return HL_OK;
+}

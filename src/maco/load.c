@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "maco/comm.h"
 #include "maco/plan.h"
 #include "maco/runtime_private.h"
 
@@ -140,7 +141,10 @@ static hl_status check_task(struct hl_maco_state *s, const maco_runtime *rt, uin
                        hl_maco_task_name(s, i), t->group);
     if (t->group >= s->n_proxies)
         s->n_proxies = t->group + 1;
-    return HL_OK;
+    if (t->type == MACO_TASK_CUSTOM_COMM)
+        return HL_OK; /* its group may be none */
+    return hl_maco_comm_fits(t, hl_maco_task_name(s, i),
+                             hybridps_group_world(rt->groups[t->group]));
 }
 
 /* Tasks for which key() is below n, by it, each list in the order of the plan, or of `order`. */

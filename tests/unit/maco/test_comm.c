@@ -125,6 +125,51 @@ static int mistaken(int rank, int world)
     return 0;
 }
 
+/* What a run says of a plan of one task, on a group of one rank. */
+static int run_alone(hybridps_group *g, const maco_op *op)
+{
+    const maco_runtime_options o = {.workers = 1, .groups = &g, .n_groups = 1};
+    maco_graph *graph;
+    maco_plan *plan;
+    maco_runtime *rt;
+    uint32_t id;
+    assert_int_equal(maco_graph_new(&graph), 0);
+    assert_int_equal(maco_graph_add(graph, op, &id), 0);
+    assert_int_equal(maco_compile(graph, NULL, &plan), 0);
+    assert_int_equal(maco_runtime_open(&o, &rt), 0);
+    int st = maco_run(rt, plan);
+    maco_runtime_close(rt);
+    maco_plan_free(plan);
+    maco_graph_free(graph);
+    return st;
+}
+
+static void a_plan_for_other_ranks_than_the_groups_is_refused(void **state)
+{
+    hybridps_group *g = join(0, 1, 20000);
+    float x[4] = {1}, y[8] = {0};
+    maco_op op = {.type = MACO_TASK_ALLGATHER,
+                  .name = "all of it",
+                  .inputs = {x},
+                  .outputs = {y},
+                  .dims = {4, 0, 0, 0, 0, 2}};
+    (void)state;
+    assert_non_null(g);
+    assert_int_equal(run_alone(g, &op), HL_EINVAL);
+    assert_non_null(strstr(hl_error_text(), "task all of it is for 2 ranks (dims[5]), and its "
+                                            "group has 1"));
+    op.dims[5] = 1;
+    assert_int_equal(run_alone(g, &op), 0);
+    assert_true(y[0] == 1);
+    op.type = MACO_TASK_BROADCAST;
+    op.dims[3] = 1;
+    op.dims[5] = 0;
+    assert_int_equal(run_alone(g, &op), HL_EINVAL);
+    assert_non_null(strstr(hl_error_text(), "task all of it names rank 1 (dims[3]), and its "
+                                            "group has 1"));
+    hybridps_group_close(g);
+}
+
 static void what_is_wrong_is_said_with_the_name_of_the_task(void **state)
 {
     (void)state;
@@ -136,6 +181,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_collective_task_is_a_call_of_its_group),
         cmocka_unit_test(what_is_wrong_is_said_with_the_name_of_the_task),
+        cmocka_unit_test(a_plan_for_other_ranks_than_the_groups_is_refused),
     };
     snprintf(name, sizeof(name), "helios-test-comm-%d", (int)getpid());
     return cmocka_run_group_tests(tests, NULL, NULL);
