@@ -1,7 +1,9 @@
 /* Before a plan's first run its ranks compare the order of their collectives, as those of the CPU's
- * runtime do (agree.h): over the group that the caller gave, else over its NCCL communicator. */
+ * runtime do (agree.h): over the group that the caller gave, else over its NCCL communicator. Then
+ * that the plan is for so many ranks. */
 #include "helios/hybridps.h"
 #include "maco/agree.h"
+#include "maco/comm.h"
 #include "maco/cuda_private.h"
 
 #define SAID 128 /* bytes that a rank says at once, at most */
@@ -39,28 +41,54 @@ static hl_status by_nccl(void *arg, const void *mine, size_t bytes, void *all)
     return hl_cuda_download(c, all, a->words + SAID, bytes * (size_t)a->world);
 }
 
-static hl_status agree_by_nccl(maco_cuda *c, struct ask *a)
+static hl_status agree_by_nccl(struct ask *a)
 {
-    nccl_result r = c->nccl.ncclCommCount(c->comms[a->group], &a->world);
-    if (r != HL_ncclSuccess)
-        return hl_nccl_fail(&c->nccl, "ncclCommCount", "of the order of collectives", r);
-    if (a->world < 2)
-        return HL_OK;
+    maco_cuda *c = a->c;
     CUDA_TRY(&c->cu, cuMemAlloc_v2, (&a->words, SAID * ((size_t)a->world + 1)));
     hl_status st = hl_maco_agree_on_order(c->plan, a->group, a->world, by_nccl, a);
+    if (st ==
+        HL_ETIMEDOUT) { /* NCCL waits for a rank, and to free what it uses would wait for it */
+        (void)c->nccl.ncclCommAbort(c->comms[a->group]);
+        c->dead[a->group] = 1;
+    }
     (void)c->cu.cuMemFree_v2(a->words);
     return st;
+}
+
+static hl_status world_of(const maco_cuda *c, uint32_t group, int *world)
+{
+    *world = 1;
+    if (c->groups[group] != NULL)
+        *world = hybridps_group_world(c->groups[group]);
+    else if (c->comms[group] != NULL) {
+        nccl_result r = c->nccl.ncclCommCount(c->comms[group], world);
+        if (r != HL_ncclSuccess)
+            return hl_nccl_fail(&c->nccl, "ncclCommCount", "of the order of collectives", r);
+    }
+    return HL_OK;
+}
+
+static hl_status check_ranks(const maco_cuda *c, uint32_t group, int world)
+{
+    for (uint32_t i = 0; i < c->view.n_comm; i++) {
+        const maco_task *t = &c->view.tasks[c->view.comm[i]];
+        if (t->group == group && t->type != MACO_TASK_CUSTOM_COMM)
+            HL_TRY(hl_maco_comm_fits(t, hl_maco_plan_name(c->plan, c->view.comm[i]), world));
+    }
+    return HL_OK;
 }
 
 static hl_status agree_on(maco_cuda *c, uint32_t group)
 {
     struct ask a = {.c = c, .group = group};
-    if (hl_maco_plan_collective(c->plan, group, 0) == MACO_NONE)
-        return HL_OK;
-    if (c->groups[group] == NULL)
-        return c->comms[group] != NULL && !c->dead[group] ? agree_by_nccl(c, &a) : HL_OK;
-    a.world = hybridps_group_world(c->groups[group]);
-    return a.world > 1 ? hl_maco_agree_on_order(c->plan, group, a.world, by_group, &a) : HL_OK;
+    int by_groups = c->groups[group] != NULL;
+    if (!by_groups && c->dead[group])
+        return HL_OK; /* who communicates is told */
+    HL_TRY(world_of(c, group, &a.world));
+    if (a.world > 1 && hl_maco_plan_collective(c->plan, group, 0) != MACO_NONE)
+        HL_TRY(by_groups ? hl_maco_agree_on_order(c->plan, group, a.world, by_group, &a)
+                         : agree_by_nccl(&a));
+    return check_ranks(c, group, a.world);
 }
 
 hl_status hl_cuda_agree(maco_cuda *c)

@@ -1,7 +1,8 @@
 /* An NCCL of one rank for tests: it writes down its calls, and copies in the stream as the real one
  * would for one rank. NCCL_STUB_FAIL names a call that fails. Of several ranks the others do as
- * this one does; what rank 1 says in an ALLGATHER of bytes is NCCL_STUB_OTHER, if that is set.
- * Linked with the driver for tests. Built three times: NCCL_STUB_VERSION 21805 has no windows
+ * this one does; what rank 1 says in an ALLGATHER of bytes is NCCL_STUB_OTHER, if that is set; with
+ * NCCL_STUB_ALONE they do not come to one, which lasts until the communicator is aborted. Linked
+ * with the driver for tests. Built three times: NCCL_STUB_VERSION 21805 has no windows
  * (nccl_stub_window.c), 22809 has them, 22902 tells their addresses itself. */
 #include <stdio.h>
 #include <stdlib.h>
@@ -55,11 +56,23 @@ nccl_result ncclCommCount(const struct ncclComm *c, int *n)
     return HL_ncclSuccess;
 }
 
+static cu_ptr missed; /* what the stream of an ALLGATHER waits for, while it is mapped */
+
+static nccl_result await_nobody(struct CUstream_st *s)
+{
+    if (cuMemAlloc_v2(&missed, sizeof(uint64_t)) != 0)
+        return 1;
+    return cuStreamWaitValue64_v2(s, missed, 1, HL_CU_STREAM_WAIT_VALUE_GEQ) != 0;
+}
+
 nccl_result ncclCommAbort(struct ncclComm *c)
 {
 #if NCCL_STUB_VERSION >= 22800
     nccl_stub_drop_windows(c);
 #endif
+    if (missed != 0)
+        (void)cuMemFree_v2(missed);
+    missed = 0;
     c->aborted = 1;
     return nccl_stub_note("ncclCommAbort", 0, 0, c->ranks);
 }
@@ -95,6 +108,8 @@ nccl_result ncclAllGather(const void *x, void *y, size_t n, nccl_type t, struct 
     const char *other = getenv("NCCL_STUB_OTHER");
     if (t != HL_ncclUint8)
         return copy(r, x, y, n, t, s);
+    if (getenv("NCCL_STUB_ALONE") != NULL)
+        return await_nobody(s);
     for (int k = 0; r == 0 && k < c->ranks; k++)
         r = cuMemcpyAsync((cu_ptr)(uintptr_t)y + (size_t)k * n, (cu_ptr)(uintptr_t)x, n, s) != 0;
     if (r == 0 && other != NULL && c->ranks > 1)

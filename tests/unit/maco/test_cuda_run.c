@@ -2,121 +2,39 @@
  * source on the CPU: loading, launching, deadlines, communication by streams, what is told. */
 #include <dlfcn.h>
 #include <pthread.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <time.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
 #include "helios/hybridps.h"
-#include "helios/maco.h"
 #include "maco/cuda/abi.h"
-#include "maco/cuda_image.h"
-#include "mem/cuda_driver.h"
 #include "support/nccl_stub.h"
+#include "unit/maco/cuda_rig.h"
 
-static char driver[512], kernels[512], nccl[512];
-
-#define N 64 /* floats of a buffer */
-
-/* What a program has: the driver, a context, memory, a stream. */
-struct rig {
-    struct cuda_driver cu;
-    struct CUctx_st *context;
-    struct CUstream_st *stream;
-    cu_ptr memory;
-    float *data; /* the same for the CPU */
-    maco_graph *graph;
-    maco_plan *plan;
-    maco_cuda *cuda;
-};
-
-#define MUST(r, call, args) assert_int_equal((r)->cu.call args, HL_CUDA_SUCCESS)
+static char nccl[512];
 
 static int open_rig(void **state)
 {
     struct rig *r = calloc(1, sizeof(*r));
-    struct CUctx_st *old;
-    setenv("CUDA_STUB_NEAR", "1", 1);
-    setenv("CUDA_STUB_KERNELS", kernels, 1);
     setenv("CUDA_STUB_THREADS", "1", 1);
-    setenv("CUDA_STUB_DELAY_US", "100", 1);
     setenv("CUDA_STUB_MULTIPROCESSORS", "8", 1);
     unsetenv("CUDA_STUB_FAIL");
     unsetenv("CUDA_STUB_WITHOUT");
-    assert_int_equal(cuda_driver_load(driver, &r->cu), HL_OK);
-    MUST(r, cuDevicePrimaryCtxRetain, (&r->context, 0));
-    MUST(r, cuCtxPushCurrent_v2, (r->context));
-    MUST(r, cuMemAlloc_v2, (&r->memory, 1 << 20));
-    MUST(r, cuStreamCreate, (&r->stream, HL_CU_STREAM_NON_BLOCKING));
-    MUST(r, cuCtxPopCurrent_v2, (&old));
-    r->data = (float *)(uintptr_t)r->memory;
+    open_device(r);
     assert_int_equal(maco_graph_new(&r->graph), 0);
     *state = r;
     return 0;
 }
 
-/* The stub ends the process if something is left when its last context goes. */
 static int close_rig(void **state)
 {
     struct rig *r = *state;
-    struct CUctx_st *old;
     unsetenv("CUDA_STUB_FAIL");
     maco_cuda_close(r->cuda);
     maco_plan_free(r->plan);
     maco_graph_free(r->graph);
-    MUST(r, cuCtxPushCurrent_v2, (r->context));
-    MUST(r, cuStreamDestroy_v2, (r->stream));
-    MUST(r, cuMemFree_v2, (r->memory));
-    MUST(r, cuCtxPopCurrent_v2, (&old));
-    MUST(r, cuDevicePrimaryCtxRelease_v2, (0));
+    close_device(r);
     free(r);
     return 0;
-}
-
-static float *buffer(struct rig *r, int i)
-{
-    return r->data + (size_t)i * N;
-}
-
-static uint32_t add_op(struct rig *r, maco_op op)
-{
-    uint32_t id = MACO_NONE;
-    assert_int_equal(maco_graph_add(r->graph, &op, &id), 0);
-    return id;
-}
-
-/* y = 2 x + 1 */
-static uint32_t add_step(struct rig *r, int from, int to, const char *name)
-{
-    return add_op(r, (maco_op){.type = MACO_TASK_ELEMENTWISE,
-                               .inputs = {buffer(r, from)},
-                               .outputs = {buffer(r, to)},
-                               .dims = {1, N, N, 0, N, MACO_AXPB, MACO_F32},
-                               .aux = {2, 1},
-                               .name = name});
-}
-
-static uint32_t add_allreduce(struct rig *r, int from, int to, uint32_t group, const char *name)
-{
-    return add_op(r, (maco_op){.type = MACO_TASK_ALLREDUCE,
-                               .inputs = {buffer(r, from)},
-                               .outputs = {buffer(r, to)},
-                               .dims = {N, 0, MACO_SUM},
-                               .group = group,
-                               .name = name});
-}
-
-static void compile(struct rig *r, int policy, int workers)
-{
-    const maco_compile_options o = {.policy = policy, .workers = workers, .infer = 1};
-    assert_int_equal(maco_compile(r->graph, &o, &r->plan), 0);
 }
 
 static void open_cuda(struct rig *r, maco_cuda_options o)
@@ -126,18 +44,6 @@ static void open_cuda(struct rig *r, maco_cuda_options o)
         o.nccl = nccl;
     assert_int_equal(maco_cuda_open(0, &o, &r->cuda), 0);
     assert_int_equal(maco_cuda_load(r->cuda, r->plan), 0);
-}
-
-static void set_input(struct rig *r, float x)
-{
-    for (int i = 0; i < N; i++)
-        buffer(r, 0)[i] = x;
-}
-
-static void assert_buffer(struct rig *r, int i, float x)
-{
-    for (int k = 0; k < N; k++)
-        assert_true(buffer(r, i)[k] == x);
 }
 
 /* ---- */
@@ -399,7 +305,21 @@ static char *nccl_log(void)
     return log;
 }
 
-static struct ncclComm comm_of_one_rank = {.ranks = 1};
+static struct ncclComm comm_of_one_rank = {.ranks = 1}, comm_of_two_ranks = {.ranks = 2};
+
+/* A step, its sum, another step. The empty log. */
+static char *open_sum(struct rig *r, void *comm, uint64_t timeout_ns)
+{
+    char *log = nccl_log();
+    add_step(r, 0, 1, NULL);
+    add_allreduce(r, 1, 2, 0, "sum");
+    add_step(r, 2, 3, NULL);
+    compile(r, MACO_DIRECT, 0);
+    open_cuda(r, (maco_cuda_options){
+                     .workers = 2, .comms = &comm, .n_comms = 1, .timeout_ns = timeout_ns});
+    log[0] = '\0';
+    return log;
+}
 
 static void nccl_is_called_in_the_order_of_the_plan(void **state)
 {
@@ -434,15 +354,8 @@ static void nccl_is_called_in_the_order_of_the_plan(void **state)
 static void an_error_of_nccl_names_the_task_and_ends_the_run(void **state)
 {
     struct rig *r = *state;
-    void *comms[1] = {&comm_of_one_rank};
-    char *log = nccl_log();
-    add_step(r, 0, 1, NULL);
-    add_allreduce(r, 1, 2, 0, "sum");
-    add_step(r, 2, 3, NULL);
-    compile(r, MACO_DIRECT, 0);
-    open_cuda(r, (maco_cuda_options){.workers = 2, .comms = comms, .n_comms = 1});
+    open_sum(r, &comm_of_one_rank, 0);
     setenv("NCCL_STUB_FAIL", "ncclAllReduce", 1);
-    log[0] = '\0';
     assert_int_equal(maco_cuda_run(r->cuda, r->stream), HL_EIO);
     assert_non_null(strstr(hl_error_text(), "task sum: ncclAllReduce: internal error of the stub"));
     unsetenv("NCCL_STUB_FAIL");
@@ -475,7 +388,7 @@ struct member {
     struct rig *rig;
     struct CUstream_st *stream;  /* its own: a run in another one's stream would wait for it */
     int rank, world, runs, late; /* late: of rank 1, its plan sums fewer */
-    int started, status;
+    int status;
     char why[512];
 };
 
@@ -602,17 +515,26 @@ static void what_the_kernel_has_not_is_refused_for_its_groups(void **state)
     hybridps_group_close(g);
 }
 
-static void plans_are_compared_over_nccl_where_there_is_no_group(void **state)
+static void a_plan_for_other_ranks_than_the_groups_is_refused(void **state)
 {
-    static struct ncclComm comm_of_two_ranks = {.ranks = 2};
     struct rig *r = *state;
     void *comms[1] = {&comm_of_two_ranks};
-    char *log = nccl_log();
-    add_step(r, 0, 1, NULL);
-    add_allreduce(r, 1, 2, 0, "sum");
+    add_op(r, (maco_op){.type = MACO_TASK_ALLGATHER,
+                        .inputs = {buffer(r, 0)},
+                        .outputs = {buffer(r, 1)},
+                        .dims = {N, 0, 0, 0, 0, 3},
+                        .name = "all of it"});
     compile(r, MACO_DIRECT, 0);
     open_cuda(r, (maco_cuda_options){.workers = 2, .comms = comms, .n_comms = 1});
-    log[0] = '\0';
+    assert_int_equal(maco_cuda_run(r->cuda, r->stream), HL_EINVAL);
+    assert_non_null(strstr(hl_error_text(), "task all of it is for 3 ranks (dims[5]), and its "
+                                            "group has 2"));
+}
+
+static void plans_are_compared_over_nccl_where_there_is_no_group(void **state)
+{
+    struct rig *r = *state;
+    char *log = open_sum(r, &comm_of_two_ranks, 0);
     setenv("NCCL_STUB_OTHER", "another order", 1);
     assert_int_equal(maco_cuda_run(r->cuda, r->stream), HL_ECONFLICT);
     unsetenv("NCCL_STUB_OTHER");
@@ -623,6 +545,19 @@ static void plans_are_compared_over_nccl_where_there_is_no_group(void **state)
         assert_int_equal(maco_cuda_run(r->cuda, r->stream), 0);
     assert_string_equal(log, "ncclAllGather(8, 1, 0) ncclAllReduce(64, 7, 0) "
                              "ncclAllReduce(64, 7, 0) "); /* once for a plan */
+}
+
+static void a_rank_that_does_not_come_to_the_comparison_costs_the_communicator(void **state)
+{
+    struct rig *r = *state;
+    char *log = open_sum(r, &comm_of_two_ranks, 200000000);
+    setenv("NCCL_STUB_ALONE", "1", 1);
+    assert_int_equal(maco_cuda_run(r->cuda, r->stream), HL_ETIMEDOUT);
+    unsetenv("NCCL_STUB_ALONE");
+    assert_non_null(strstr(hl_error_text(), "comparing the order of collectives over NCCL"));
+    assert_string_equal(log, "ncclAllGather(8, 1, 0) ncclCommAbort(0, 0, 2) ");
+    assert_int_equal(maco_cuda_run(r->cuda, r->stream), HL_ESTALE);
+    assert_non_null(strstr(hl_error_text(), "communicator of group 0 was aborted"));
 }
 
 /* Whatever call of the driver fails: an error with its name, and nothing stays behind. */
@@ -661,17 +596,10 @@ static void each_call_may_fail(void **state)
 
 int main(void)
 {
-    const void *image;
-    size_t size;
-    const char *build = getenv("HELIOS_BUILD");
-    build = build != NULL ? build : "build";
-    snprintf(driver, sizeof(driver), "%s/tests/libcuda_stub.so", build);
-    snprintf(kernels, sizeof(kernels), "%s/tests/libcuda_cpu_kernels.so", build);
-    snprintf(nccl, sizeof(nccl), "%s/tests/libnccl_stub_21805.so", build);
-    if (hl_maco_cuda_image(&image, &size) != HL_OK) {
-        printf("skipped: %s\n", hl_error_text());
-        return 77;
-    }
+    int skipped = find_stand_ins();
+    find_library("nccl_stub_21805", nccl);
+    if (skipped)
+        return skipped;
 #define TEST(f) cmocka_unit_test_setup_teardown(f, open_rig, close_rig)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_machine_without_a_driver_is_told),
@@ -693,7 +621,9 @@ int main(void)
         TEST(ranks_communicate_inside_the_kernel),
         TEST(ranks_with_different_plans_are_told_before_the_run),
         TEST(what_the_kernel_has_not_is_refused_for_its_groups),
+        TEST(a_plan_for_other_ranks_than_the_groups_is_refused),
         TEST(plans_are_compared_over_nccl_where_there_is_no_group),
+        TEST(a_rank_that_does_not_come_to_the_comparison_costs_the_communicator),
         TEST(each_call_may_fail),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -3,27 +3,15 @@
  * stand-ins for the driver and for NCCL, which end the process where something is left behind or
  * given back too early. */
 #include <pthread.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
 #include "helios/hybridps.h"
-#include "helios/maco.h"
-#include "maco/cuda_image.h"
-#include "mem/cuda_driver.h"
 #include "support/nccl_stub.h"
+#include "unit/maco/cuda_rig.h"
 
-#define N     64
 #define WORLD 3
 
-static char driver[512], kernels[512], nccl[3][512]; /* 2.18, 2.28.9, 2.29.2 */
+static char nccl[3][512]; /* 2.18, 2.28.9, 2.29.2 */
 
 enum { OLD, KERNEL, LIBRARY };
 
@@ -42,16 +30,13 @@ struct trial {
 struct member {
     pthread_t thread;
     struct trial *trial;
-    struct cuda_driver cu;
-    struct CUctx_st *context;
-    struct CUstream_st *stream;
-    cu_ptr memory;
+    struct rig rig;
     int rank;
 };
 
 static maco_plan *plan_of(struct member *m)
 {
-    float *x = (float *)(uintptr_t)m->memory;
+    float *x = m->rig.data;
     const maco_op sum = {.type = MACO_TASK_ALLREDUCE,
                          .inputs = {x},
                          .outputs = {x + N},
@@ -71,7 +56,7 @@ static maco_plan *plan_of(struct member *m)
 /* Inside the kernel the sum is over ranks; the stand-in's streams only copy. */
 static int run(struct member *m, maco_cuda *c)
 {
-    float *x = (float *)(uintptr_t)m->memory;
+    float *x = m->rig.data;
     int inside = strncmp(maco_cuda_route(c, 0), "inside", 6) == 0;
     maco_plan *p = plan_of(m);
     int st = maco_cuda_load(c, p);
@@ -81,7 +66,7 @@ static int run(struct member *m, maco_cuda *c)
             sum += (float)(k * (r + 1));
         for (int i = 0; i < N; i++)
             x[i] = (float)(k * (m->rank + 1));
-        st = maco_cuda_run(c, m->stream);
+        st = maco_cuda_run(c, m->rig.stream);
         for (int i = 0; st == 0 && i < N; i++)
             st = x[N + i] == (inside ? sum : x[i]) ? 0 : -1000 - i;
     }
@@ -126,30 +111,6 @@ static void *member_main(void *arg)
     return NULL;
 }
 
-#define MUST(m, call, args) assert_int_equal((m)->cu.call args, HL_CUDA_SUCCESS)
-
-static void begin(struct member *m)
-{
-    struct CUctx_st *old;
-    assert_int_equal(cuda_driver_load(driver, &m->cu), HL_OK);
-    MUST(m, cuDevicePrimaryCtxRetain, (&m->context, 0));
-    MUST(m, cuCtxPushCurrent_v2, (m->context));
-    MUST(m, cuMemAlloc_v2, (&m->memory, 2 * N * sizeof(float)));
-    MUST(m, cuStreamCreate, (&m->stream, HL_CU_STREAM_NON_BLOCKING));
-    MUST(m, cuCtxPopCurrent_v2, (&old));
-}
-
-/* The stub looks at what is left when the last context goes. */
-static void end(struct member *m)
-{
-    struct CUctx_st *old;
-    MUST(m, cuCtxPushCurrent_v2, (m->context));
-    MUST(m, cuStreamDestroy_v2, (m->stream));
-    MUST(m, cuMemFree_v2, (m->memory));
-    MUST(m, cuCtxPopCurrent_v2, (&old));
-    MUST(m, cuDevicePrimaryCtxRelease_v2, (0));
-}
-
 static void together(struct trial *t)
 {
     struct member m[WORLD];
@@ -157,14 +118,14 @@ static void together(struct trial *t)
         t->comms[k] = (struct ncclComm){
             .ranks = WORLD, .rank = t->reversed ? WORLD - 1 - k : k, .team = &t->team};
         m[k] = (struct member){.trial = t, .rank = k};
-        begin(&m[k]);
+        open_device(&m[k].rig);
     }
     for (int k = 0; k < WORLD; k++)
         assert_int_equal(pthread_create(&m[k].thread, NULL, member_main, &m[k]), 0);
     for (int k = 0; k < WORLD; k++)
         pthread_join(m[k].thread, NULL);
     for (int k = 0; k < WORLD; k++)
-        end(&m[k]);
+        close_device(&m[k].rig);
 }
 
 static void all_go(struct trial *t, const char *way)
@@ -335,23 +296,12 @@ static void each_call_of_the_driver_may_fail(void **state)
 
 int main(void)
 {
-    static const char *const versions[] = {"21805", "22809", "22902"};
-    const void *image;
-    size_t size;
-    const char *build = getenv("HELIOS_BUILD");
-    build = build != NULL ? build : "build";
-    snprintf(driver, sizeof(driver), "%s/tests/libcuda_stub.so", build);
-    snprintf(kernels, sizeof(kernels), "%s/tests/libcuda_cpu_kernels.so", build);
+    static const char *const stubs[] = {"nccl_stub_21805", "nccl_stub_22809", "nccl_stub_22902"};
+    int skipped = find_stand_ins();
     for (int i = 0; i < 3; i++)
-        snprintf(nccl[i], sizeof(nccl[i]), "%s/tests/libnccl_stub_%s.so", build, versions[i]);
-    if (hl_maco_cuda_image(&image, &size) != HL_OK) {
-        printf("skipped: %s\n", hl_error_text());
-        return 77;
-    }
-    setenv("CUDA_STUB_NEAR", "1", 1);
-    setenv("CUDA_STUB_KERNELS", kernels, 1);
-    setenv("CUDA_STUB_THREADS", "1", 1);
-    setenv("CUDA_STUB_DELAY_US", "100", 1);
+        find_library(stubs[i], nccl[i]);
+    if (skipped)
+        return skipped;
 #define TEST(f) cmocka_unit_test_setup_teardown(f, clean, clean)
     const struct CMUnitTest tests[] = {
         TEST(windows_by_the_kernel_and_by_the_library),
