@@ -350,8 +350,9 @@ HELIOS_API int maco_cuda_order(const maco_cuda *c, uint32_t *ids, uint32_t capac
 HELIOS_API int maco_cuda_trace(const maco_cuda *c, maco_trace **out);
 HELIOS_API int maco_cuda_describe(const maco_cuda *c, maco_cuda_info *out);
 /* How a group communicates, in words, and why not in the ways that are tried before: inside the
- * kernel over NCCL's windows, over CUDA IPC, or by streams. All its ranks go the same way. Good as
- * long as the runtime; NULL: no such group. */
+ * kernel over NCCL's windows, over CUDA IPC, over NVSHMEM, or by streams. All its ranks go the same
+ * way. A communicator whose ranks did not all come to register a window was aborted. Good as long
+ * as the runtime; NULL: no such group. */
 HELIOS_API const char *maco_cuda_route(const maco_cuda *c, uint32_t group);
 
 /* ---- traces ---- */

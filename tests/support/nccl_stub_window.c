@@ -124,6 +124,11 @@ static struct ncclWindow_vidmem *map_all(struct ncclComm *c)
         w->at[k] = at;
     }
     w->memory = c->team->memory[c->rank];
+    if (SETTING("NCCL_STUB_ASTRAY") == c->rank) {
+        uint64_t first = w->at[0];
+        w->at[0] = w->at[c->ranks - 1];
+        w->at[c->ranks - 1] = first;
+    }
     pthread_mutex_lock(&lock);
     allocation_at(w->memory)->windows++;
     w->next = c->windows;

@@ -145,8 +145,8 @@ static void all_go(struct trial *t, const char *way)
 
 static int clean(void **state)
 {
-    static const char *const names[] = {"CUDA_STUB_FAIL", "NCCL_STUB_FAIL", "NCCL_STUB_ABSENT",
-                                        "NCCL_STUB_LATE", "NCCL_WIN_ENABLE"};
+    static const char *const names[] = {"CUDA_STUB_FAIL", "NCCL_STUB_FAIL",  "NCCL_STUB_ABSENT",
+                                        "NCCL_STUB_LATE", "NCCL_WIN_ENABLE", "NCCL_STUB_ASTRAY"};
     (void)state;
     for (size_t i = 0; i < HL_ARRAY_LEN(names); i++)
         unsetenv(names[i]);
@@ -212,13 +212,12 @@ static void a_rank_that_never_registers(void **state)
     struct trial t = TRIAL(KERNEL);
     int late = 0;
     (void)state;
-    t.timeout_ns = 500000000;
+    t.timeout_ns = 2000000000;
     setenv("NCCL_STUB_ABSENT", "1", 1);
     together(&t);
     for (int k = 0; k < WORLD; k++) {
-        assert_string_equal(t.status[k] == 0 || t.status[k] == HL_ETIMEDOUT ? "" : t.route[k], "");
         assert_non_null(strstr(t.route[k], IPC "rank 0: ncclCommWindowRegister: "));
-        late += strstr(t.route[k], "not back after 500 ms, its communicator was aborted") != NULL;
+        late += strstr(t.route[k], "not back after 2000 ms, its communicator was aborted") != NULL;
     }
     /* rank 0 or rank 2 was the first to give up, which ended the other one's call */
     assert_true(late == WORLD || late == 0);
@@ -241,6 +240,16 @@ static void ranks_that_do_not_all_reach_each_other(void **state)
         (void)state;
         t.team.lsa = 1;
         all_go(&t, IPC "rank 0: 1 of its 3 ranks reach each other's memory");
+    }
+}
+
+static void an_address_that_leads_elsewhere(void **state)
+{
+    (void)state;
+    setenv("NCCL_STUB_ASTRAY", "1", 1);
+    for (int version = KERNEL; version <= LIBRARY; version++) {
+        struct trial t = TRIAL(version);
+        all_go(&t, IPC "rank 1: the address for rank 0 leads to other memory");
     }
 }
 
@@ -313,6 +322,7 @@ int main(void)
         TEST(a_rank_that_never_registers),
         TEST(no_symmetric_memory),
         TEST(ranks_that_do_not_all_reach_each_other),
+        TEST(an_address_that_leads_elsewhere),
         TEST(neither_goes_by_streams_if_all_have_a_communicator),
         TEST(different_ctas_are_told),
         TEST(each_call_of_the_driver_may_fail),
