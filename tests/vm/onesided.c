@@ -21,6 +21,7 @@
 
 #include "base/clock.h"
 #include "net/net.h"
+#include "support/process_state.h"
 
 #define KILL_AFTER_NS (300 * HL_NS_PER_MS)
 #define HELLO_MS      180000
@@ -90,15 +91,9 @@ static int fetch_one(struct hl_net_client *client, uint64_t *buf, size_t len, in
 
 static int thread_is_stopped(pid_t pid, const char *tid)
 {
-    char path[300], text[512], state = '?';
+    char path[300];
     snprintf(path, sizeof(path), "/proc/%d/task/%s/stat", (int)pid, tid);
-    FILE *f = fopen(path, "r");
-    if (f == NULL)
-        return 0;
-    if (fgets(text, sizeof(text), f) != NULL && strrchr(text, ')') != NULL)
-        sscanf(strrchr(text, ')') + 1, " %c", &state);
-    fclose(f);
-    return state == 'T';
+    return process_state(path) == 'T';
 }
 
 /* A signal takes its time; only when every thread is seen to stand still has none a part in what

@@ -27,6 +27,7 @@
 #include "os/cgroup.h"
 #include "os/file.h"
 #include "os/process.h"
+#include "support/process_state.h"
 
 #define DEADLINE_MS 15000
 
@@ -193,11 +194,8 @@ static inline int process_lives(pid_t pid)
 {
     char path[64];
     snprintf(path, sizeof(path), "/proc/%d/stat", (int)pid);
-    struct hl_buf text = HL_BUF(4096);
-    int lives = hl_file_read(path, &text) == HL_OK && text.len > 0 &&
-                strstr(text.data, ") Z ") == NULL && strstr(text.data, ") X ") == NULL;
-    hl_buf_fini(&text);
-    return lives;
+    char state = process_state(path);
+    return state != '\0' && state != 'Z' && state != 'X';
 }
 
 static inline void await_death(pid_t pid)

@@ -18,6 +18,7 @@
 #include "base/clock.h"
 #include "helios/helios.h"
 #include "hybridps/collective.h"
+#include "support/process_state.h"
 #include "unit/hybridps/group_world.h"
 
 static char address[64];
@@ -247,15 +248,9 @@ static int told[2]; /* a pipe: the other one has all it needs */
 
 static int is_stopped(pid_t pid)
 {
-    char path[64], text[256] = "";
+    char path[64];
     snprintf(path, sizeof(path), "/proc/%d/stat", (int)pid);
-    FILE *f = fopen(path, "r");
-    if (f != NULL && fgets(text, sizeof(text), f) == NULL)
-        text[0] = '\0';
-    if (f != NULL)
-        fclose(f);
-    const char *state = strrchr(text, ')');
-    return state != NULL && state[2] == 'T';
+    return process_state(path) == 'T';
 }
 
 static void *cancels_in_the_middle(void *group)
