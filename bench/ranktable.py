@@ -56,11 +56,7 @@ class Scripted:
         self.server = kube_api.Server()
         self.server.bookmark_s = 60
         self.server.__enter__()
-        self.config = folder / "kubeconfig"
-        self.config.write_text(json.dumps({
-            "current-context": "c", "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
-            "clusters": [{"name": "c", "cluster": {"server": f"http://127.0.0.1:{self.server.port}"}}],
-            "users": [{"name": "u", "user": {}}]}), encoding="utf-8")
+        self.config = self.server.kubeconfig(folder / "kubeconfig")
         self.create, self.get, self.delete = self.server.put, self.server.get, self.server.delete
 
     def patch(self, plural, ns, name, patch, status=False):

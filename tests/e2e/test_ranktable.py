@@ -29,11 +29,7 @@ class Scripted(World):
         self.api = kube_api.client_of(self.server)
         folder = tempfile.TemporaryDirectory()
         self.addCleanup(folder.cleanup)
-        self.config = pathlib.Path(folder.name) / "kubeconfig"
-        self.config.write_text(json.dumps({
-            "current-context": "c", "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
-            "clusters": [{"name": "c", "cluster": {"server": f"http://127.0.0.1:{self.server.port}"}}],
-            "users": [{"name": "u", "user": {"token": "t"}}]}), encoding="utf-8")
+        self.config = self.server.kubeconfig(pathlib.Path(folder.name) / "kubeconfig")
 
     def controller(self, *flags):
         c = Controller(self.config, *flags)

@@ -1,7 +1,6 @@
 """What the scenarios of gang_scenarios.py need, around an API server that a test can break: a mixin."""
 from __future__ import annotations
 
-import json
 import pathlib
 import tempfile
 
@@ -18,11 +17,7 @@ class Scripted:
         self.api = kube_api.client_of(self.server)
         folder = tempfile.TemporaryDirectory()
         self.addCleanup(folder.cleanup)
-        self.kubeconfig = pathlib.Path(folder.name) / "kubeconfig"
-        self.kubeconfig.write_text(json.dumps({
-            "current-context": "c", "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
-            "clusters": [{"name": "c", "cluster": {"server": f"http://127.0.0.1:{self.server.port}"}}],
-            "users": [{"name": "u", "user": {"token": "t"}}]}), encoding="utf-8")
+        self.kubeconfig = self.server.kubeconfig(pathlib.Path(folder.name) / "kubeconfig")
         self.volcano = volcano.Volcano(self.api, self.namespace)
         self.server.volcano = self.volcano
         self.volcano.__enter__()
