@@ -8,6 +8,7 @@ and backward by themselves.
 from __future__ import annotations
 
 import contextlib
+import dis
 import inspect
 import itertools
 import threading
@@ -30,7 +31,7 @@ KINDS = {"all_reduce": "allreduce", "all_gather": "allgather", "_all_gather_base
          "reduce_scatter_tensor": "reduce_scatter", "reduce_scatter": "reduce_scatter_list"}
 FRESH = ("contiguous", "clone")  # methods that change no values
 # Made at each call, and not once when the module is traced: they are written to, or random.
-MAKERS = ("empty", "zeros", "ones", "full", "rand", "randn", "randint", "randperm")
+MAKERS = ("empty", "zeros", "ones", "full", "arange", "rand", "randn", "randint", "randperm")
 _numbers = itertools.count()
 _tracer: "_Tracer | None" = None  # while a module is traced
 
@@ -130,6 +131,20 @@ def _maker(real: Callable) -> Callable:
             return real(*args, **kwargs)
         return _tracer.create_proxy("call_function", real, args, kwargs)
     return record
+
+
+def _items(proxy: fx.Proxy) -> Iterator[fx.Proxy]:
+    """Of ``a, b = proxy``, which torch 1.13 does not know on Python 3.11, and of a chunk()."""
+    frame = inspect.currentframe().f_back  # type: ignore[union-attr]
+    for instruction in dis.get_instructions(frame.f_code):  # type: ignore[union-attr]
+        if instruction.offset == frame.f_lasti and \
+                instruction.opname == "UNPACK_SEQUENCE":  # type: ignore[union-attr]
+            return (proxy[i] for i in range(instruction.argval))
+    node = proxy.node
+    count = node.args[1] if len(node.args) > 1 else node.kwargs.get("chunks")
+    if node.target in ("chunk", torch.chunk) and isinstance(count, int):
+        return (proxy[i] for i in range(count))
+    return proxy.tracer.iter(proxy)
 
 
 # ---- autograd functions ----
@@ -255,12 +270,22 @@ class _Tracer(fx.Tracer):
     def __init__(self, fixed: dict[str, Any] | None = None) -> None:
         super().__init__()
         self.fixed, self.mode, self.thread = fixed or {}, _mode(), threading.get_ident()
+        self.path = ""  # of the module that runs
 
     def create_node(self, *args: Any, **kwargs: Any) -> fx.Node:
         if _mode() != self.mode:
             raise Untraceable("it switches gradients off, or autocast, for a part of it, which a "
                               "graph would not")
-        return super().create_node(*args, **kwargs)
+        node = super().create_node(*args, **kwargs)
+        node.meta["maco_path"] = self.path
+        return node
+
+    def call_module(self, m: torch.nn.Module, *rest: Any, **more: Any) -> Any:
+        outer, self.path = self.path, self.path_of_module(m)
+        try:
+            return super().call_module(m, *rest, **more)
+        finally:
+            self.path = outer
 
     def create_args_for_root(self, root_fn: Callable, is_module: bool,
                              concrete_args: Any = None) -> tuple[Callable, list[Any]]:
@@ -320,6 +345,9 @@ def _recording(module: torch.nn.Module) -> Iterator[None]:
                 if isinstance(value, types.FunctionType) and value in makers:
                     names[key] = makers[value][1]
                     undo.append(lambda d=names, k=key, v=value: d.__setitem__(k, v))
+        iterate = fx.Proxy.__iter__
+        fx.Proxy.__iter__ = _items
+        undo.append(lambda: setattr(fx.Proxy, "__iter__", iterate))
         for name in MAKERS:
             real = getattr(torch, name)
             setattr(torch, name, _maker(real))

@@ -88,7 +88,10 @@ def _tensor(node: fx.Node) -> Any:
 def _name(value: Any) -> str:
     if not isinstance(value, fx.Node):
         return "?"
-    return str(value.target) if value.op == "call_module" else value.name
+    if value.op == "call_module":
+        return str(value.target)
+    path = value.meta.get("maco_path")
+    return f"{path}.{value.name}" if path else value.name
 
 
 # ---- products ----

@@ -73,9 +73,14 @@ class Pair:
         self.candidate = Candidate(match.kind, match.where, False, "not measured: it has not run")
         self.left = False  # measured, and not worth it
         self.function, self.stops = match.product.function, match.collective.stops
+        self.collective = c
         self.spec = Overlap(c.kind, choices.chunks, 0, c.dim, c.op,
                             c.group if c.group is not None else choices.group, c.grad,
                             deterministic=choices.deterministic, name=match.where)
+
+    def stands_for(self, match: _match.Match) -> bool:
+        return match.product is not None and match.product.function is self.function and \
+            match.collective == self.collective
 
     def __call__(self, x: torch.Tensor, *rest: Any) -> torch.Tensor:
         spec, lead = self.spec, x.shape[:-1]
@@ -119,6 +124,9 @@ class Late:
         self.late, self.left = True, False
         self.spans: list[float] | None = None  # seconds of each, while it is measured
         self.begun = 0.0
+
+    def stands_for(self, match: _match.Match) -> bool:
+        return match.product is None and match.collective == self.collective
 
     def begin(self, x: torch.Tensor) -> tuple[torch.Tensor, Any]:
         self.begun = time.perf_counter()
@@ -233,7 +241,11 @@ class _Cut:
         captured.recompile()
 
     def _add(self, rewriter: _Rewriter, match: _match.Match) -> None:
-        step = self.steps.get(match.where)
+        step, place, number = self.steps.get(match.where), match.where, 1
+        while step is not None and not step.stands_for(match):  # of another way through forward
+            number += 1
+            match.where = f"{place} ({number})"
+            step = self.steps.get(match.where)
         if step is not None and step.left:
             return
         late = match.kind == "independent"

@@ -525,6 +525,22 @@ class Optional(Inner):
         return y * 2 if double else y
 
 
+class Attending(Inner):
+    """Unpacks shapes and chunks; in one place of two graphs there are other groups."""
+
+    def __init__(self):
+        super().__init__()
+        groups = [dist.new_group([r]) for r in range(WORLD)]
+        self.alone = [groups[dist.get_rank()]]
+
+    def forward(self, x, alone=False):
+        rows, width = x.shape
+        a, b = (part * 2 for part in self.inner(x).chunk(2, -1))
+        y = F.linear(torch.cat([a + torch.arange(rows)[:, None], b], -1), self.outer.weight)
+        dist.all_reduce(y, group=self.alone[0] if alone else None)
+        return y * width
+
+
 class Modes(Inner):
     """Its way depends on what is no argument."""
 
@@ -612,8 +628,8 @@ class Ways(unittest.TestCase):
         def child(rank):
             out = []
             for example in (None, numbers(1, 4, WIDTH)):
-                plain = fill(make(), rank)
-                made = MacoOptimizer(copy.deepcopy(plain), example, chunks=2)
+                plain, twin = fill(make(), rank), fill(make(), rank)
+                made = MacoOptimizer(twin, example, chunks=2)
                 model = made.optimize()
                 out.append(all(alike(a, b) for a, b in zip(calls(plain), calls(model))))
                 out.append(any(c.taken for c in made.report()))
@@ -625,6 +641,16 @@ class Ways(unittest.TestCase):
         self.compared(Optional, lambda m: [
             outcome(m, x), outcome(m, x, mask), outcome(m, x, double=True), outcome(m, x=x),
             outcome(m, x, mask=mask, double=True), outcome(m, x, unknown=mask), outcome(m, x)])
+
+    def test_two_graphs_with_another_group_in_one_place(self):
+        x = numbers(2, 4, WIDTH)
+        self.compared(Attending, lambda m: [outcome(m, x), outcome(m, x, True), outcome(m, x)])
+
+        def child(rank):
+            optimizer = MacoOptimizer(nn.Sequential(Attending()), chunks=2)
+            optimizer.optimize()
+            return [c.where for c in optimizer.report()]
+        self.assertEqual(on_ranks(child), [["0.linear -> all_reduce_0"]] * WORLD)
 
     def test_modes_of_parts_and_attributes(self):
         x = numbers(2, 4, WIDTH)
