@@ -1,6 +1,6 @@
 /* core/json.h - reading members of JSON objects with defaults, for records and RPC parameters.
  *
- * Owns:    nothing; texts are borrowed from the object.
+ * Owns:    nothing; texts are borrowed from the object, what is taken is the caller's.
  * Threads: any.
  * Errors:  none: an absent member or one of another type gives the default.
  * Units:   none.
@@ -41,6 +41,16 @@ static inline json_t *hl_json_list(const json_t *obj, const char *key)
 {
     json_t *v = json_object_get(obj, key);
     return json_is_array(v) ? v : NULL;
+}
+
+/* The member, which leaves the object and is the caller's; NULL when there is none. What goes to
+ * another thread goes whole: jansson's counts are atomic, but the last to count down reads nothing
+ * of what the others did before. */
+static inline json_t *hl_json_take(json_t *obj, const char *key)
+{
+    json_t *v = json_incref(json_object_get(obj, key));
+    json_object_del(obj, key);
+    return v;
 }
 
 #endif

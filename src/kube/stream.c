@@ -48,20 +48,20 @@ static void read_version(const struct hl_kube_stream *s, const json_t *object, c
     snprintf(out, sizeof(s->version), "%s", fits ? v : s->version);
 }
 
-static hl_status on_event(struct hl_kube_stream *s, const json_t *event)
+static hl_status on_event(struct hl_kube_stream *s, json_t *event)
 {
     static const char *const names[] = {"ADDED", "MODIFIED", "DELETED"};
     const char *type = hl_json_str(event, "type", "");
-    json_t *object = json_object_get(event, "object");
+    const json_t *object = json_object_get(event, "object");
     if (!json_is_object(object))
         return hl_fail(HL_EPROTO, "watch: an event without an object");
     if (strcmp(type, "ERROR") == 0)
         return on_error(s, object);
     char version[sizeof(s->version)];
-    read_version(s, object, version); /* `event` may hand the object to another thread */
+    read_version(s, object, version);
     for (size_t i = 0; i < HL_ARRAY_LEN(names); i++)
         if (strcmp(type, names[i]) == 0)
-            HL_TRY(s->event(s->arg, (enum hl_kube_event)i, object));
+            HL_TRY(s->event(s->arg, (enum hl_kube_event)i, hl_json_take(event, "object")));
     /* Only now: a version that is ahead of the cache loses what is between. Types of tomorrow are
      * passed over, as BOOKMARK is. */
     memcpy(s->version, version, sizeof(s->version));

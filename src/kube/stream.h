@@ -25,7 +25,8 @@ struct hl_kube_stream {
     const char *const *skip; /* members that are left out (parse.h); NULL = none */
     char version[64];        /* of the last event, bookmarks too; opaque */
     int retry_after_s;       /* that an ERROR event asked for */
-    hl_status (*event)(void *arg, enum hl_kube_event type, json_t *object); /* borrowed */
+    /* Owns the object from now on, also when it fails. */
+    hl_status (*event)(void *arg, enum hl_kube_event type, json_t *object);
     void (*begun)(void *arg); /* the server has taken the watch up; NULL = nobody asks */
     void *arg;
 };

@@ -73,14 +73,18 @@ static void deliver(void *arg)
     unref(w);
 }
 
+/* The object goes along, or away. */
 static hl_status post(struct hl_kube_watcher *w, json_t *object, struct message what)
 {
     struct message *m = malloc(sizeof(*m));
-    if (m == NULL)
+    if (m == NULL || object == NULL) {
+        free(m);
+        json_decref(object);
         return hl_fail(HL_ENOMEM, "memory is short for an event of %s", w->path);
+    }
     *m = what;
     m->w = w;
-    m->object = json_incref(object);
+    m->object = object;
     pthread_mutex_lock(&w->lock);
     w->refs++;
     pthread_mutex_unlock(&w->lock);
@@ -125,23 +129,19 @@ static hl_status list_page(struct hl_kube_watcher *w, const char *after, int *re
                         out);
 }
 
-static hl_status take_page(struct hl_kube_watcher *w, const json_t *page, unsigned at, char *after,
+static hl_status take_page(struct hl_kube_watcher *w, json_t *page, unsigned at, char *after,
                            size_t cap)
 {
     const json_t *meta = json_object_get(page, "metadata");
-    json_t *none = json_array(), *items = json_object_get(page, "items");
+    int listed = json_is_array(json_object_get(page, "items"));
     snprintf(w->version, sizeof(w->version), "%s", hl_json_str(meta, "resourceVersion", ""));
     snprintf(after, cap, "%s", hl_json_str(meta, "continue", ""));
     if (after[0] == '\0')
         at |= HL_KUBE_LAST;
-    hl_status st = HL_OK;
     if (w->version[0] == '\0')
-        st = hl_fail(HL_EPROTO, "list of %s: it has no resourceVersion", w->path);
-    else
-        st = post(w, json_is_array(items) ? items : none,
-                  (struct message){.is_page = 1, .page = at});
-    json_decref(none);
-    return st;
+        return hl_fail(HL_EPROTO, "list of %s: it has no resourceVersion", w->path);
+    return post(w, listed ? hl_json_take(page, "items") : json_array(),
+                (struct message){.is_page = 1, .page = at});
 }
 
 static hl_status list(struct hl_kube_watcher *w, int *retry_after_s)

@@ -34,7 +34,7 @@ static hl_status on_event(void *arg, enum hl_kube_event type, json_t *object)
     hl_volcano_pod_read(object, 3, &pod);
     (void)hl_volcano_rank_ended(object, 1);
     (void)hl_volcano_job_trouble(object);
-    json_array_append_new(s->events, json_pack("[i O]", (int)type, object));
+    json_array_append_new(s->events, json_pack("[i o]", (int)type, object));
     return HL_OK;
 }
 

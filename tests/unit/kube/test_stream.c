@@ -24,6 +24,8 @@ static hl_status on_event(void *arg, enum hl_kube_event type, json_t *object)
     size_t n = strlen(s->text);
     snprintf(s->text + n, sizeof(s->text) - n, "%c%s ", "+~-"[type],
              json_string_value(json_object_get(meta, "name")));
+    assert_int_equal(object->refcount, 1); /* nobody else has it, whatever thread it goes to */
+    json_decref(object);
     return s->answer;
 }
 
