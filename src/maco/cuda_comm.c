@@ -153,7 +153,7 @@ hl_status hl_cuda_comm_start(maco_cuda *c, const struct hl_gpu_run *run)
     for (uint32_t i = 0; i < c->view.n_comm; i++) {
         const maco_task *t = &c->view.tasks[c->view.comm[i]];
         struct CUstream_st *s = c->streams[t->group];
-        if (hl_cuda_peers_of(c, t->group) < c->n_peers)
+        if (hl_cuda_is_inside(c, t->group))
             continue;
         cu_ptr word = (cu_ptr)(uintptr_t)&run->comm_done[t->group];
         if (t->dependent_event != MACO_NONE)
@@ -177,7 +177,7 @@ void hl_cuda_comm_abandon(maco_cuda *c, const struct hl_gpu_run *run)
         if (c->cu.cuStreamQuery(c->streams[g]) != HL_CUDA_ERROR_NOT_READY)
             continue;
         /* inside the kernel nobody waits for the communicator, whose windows are in use */
-        if (c->comms[g] != NULL && !c->dead[g] && hl_cuda_peers_of(c, g) == c->n_peers) {
+        if (c->comms[g] != NULL && !c->dead[g] && !hl_cuda_is_inside(c, g)) {
             (void)c->nccl.ncclCommAbort(c->comms[g]);
             c->dead[g] = 1;
         }

@@ -34,7 +34,7 @@ static int helpers_of(const maco_cuda *c, const maco_plan_view *v)
 {
     int streams = 0;
     for (uint32_t i = 0; i < v->n_comm; i++)
-        streams |= hl_cuda_peers_of(c, v->tasks[v->comm[i]].group) == c->n_peers;
+        streams |= !hl_cuda_is_inside(c, v->tasks[v->comm[i]].group);
     return (v->policy == MACO_SCHEDULER) + streams + (int)(c->n_peers * c->options.peer_ctas);
 }
 

@@ -236,7 +236,7 @@ void hl_cuda_peers_abandon(maco_cuda *c)
 {
     for (uint32_t i = 0; i < c->view.n_comm; i++) {
         uint32_t g = c->view.tasks[c->view.comm[i]].group;
-        if (hl_cuda_peers_of(c, g) < c->n_peers)
+        if (hl_cuda_is_inside(c, g))
             c->dead[g] = 1;
     }
 }
@@ -245,7 +245,7 @@ hl_status hl_cuda_peers_check(const maco_cuda *c)
 {
     for (uint32_t i = 0; i < c->view.n_comm; i++) {
         uint32_t task = c->view.comm[i], g = c->view.tasks[task].group;
-        if (c->dead[g] && hl_cuda_peers_of(c, g) < c->n_peers)
+        if (c->dead[g] && hl_cuda_is_inside(c, g))
             return hl_fail(HL_ESTALE,
                            "task %s: a run of group %u failed, and its ranks have lost count of "
                            "each other: open the runtime again on all of them",

@@ -83,10 +83,10 @@ hl_status hl_cuda_reset(maco_cuda *c) HL_CHECK;
 hl_status hl_cuda_peers_open(maco_cuda *c) HL_CHECK;
 void hl_cuda_peers_close(maco_cuda *c);
 
-/* The index into c->peers; n_peers: it communicates by its stream. */
-static inline uint32_t hl_cuda_peers_of(const maco_cuda *c, uint32_t group)
+/* It communicates inside the kernel, not by its stream. */
+static inline int hl_cuda_is_inside(const maco_cuda *c, uint32_t group)
 {
-    return hl_gpu_peers_find(c->peers, c->n_peers, group);
+    return hl_gpu_has_peers(c->peers, c->n_peers, group);
 }
 
 /* Ranks of groups inside the kernel that the loaded plan uses: they have lost count of each other.

@@ -14,22 +14,17 @@ static int is_join(const maco_plan_view *v, uint32_t task)
     return v->id[task] == MACO_NONE && v->tasks[task].type == MACO_TASK_NOP;
 }
 
-uint32_t hl_gpu_peers_find(const struct hl_gpu_peers *peers, uint32_t n, uint32_t group)
+int hl_gpu_has_peers(const struct hl_gpu_peers *peers, uint32_t n, uint32_t group)
 {
-    uint32_t i = 0;
-    while (i < n && peers[i].group != group)
-        i++;
-    return i;
-}
-
-static int is_inside(const struct hl_cuda_shape *shape, uint32_t group)
-{
-    return hl_gpu_peers_find(shape->peers, shape->n_peers, group) < shape->n_peers;
+    for (uint32_t i = 0; i < n; i++)
+        if (peers[i].group == group)
+            return 1;
+    return 0;
 }
 
 static int inside_kernel(const struct hl_cuda_shape *shape, const maco_task *t)
 {
-    return hl_maco_is_comm(t->type) && is_inside(shape, t->group);
+    return hl_maco_is_comm(t->type) && hl_gpu_has_peers(shape->peers, shape->n_peers, t->group);
 }
 
 /* ---- what a GPU can do ---- */
@@ -238,7 +233,7 @@ static uint32_t make_comm(const maco_plan_view *v, const struct hl_cuda_shape *s
     uint32_t n = 0;
     for (uint32_t g = 0; g < shape->groups; g++) {
         first[g] = n;
-        if (!is_inside(shape, g))
+        if (!hl_gpu_has_peers(shape->peers, shape->n_peers, g))
             n = tasks_of(v, g, comm, n);
     }
     first[shape->groups] = n;
@@ -264,9 +259,15 @@ static void make_wishes(const maco_plan_view *v, const struct hl_cuda_shape *sha
                         struct hl_cuda_tables *t)
 {
     uint32_t *first = (uint32_t *)(void *)((unsigned char *)t->image + t->first_of_wishes);
-    for (uint32_t i = 0; t->n_wishes > 0 && i < v->n_tasks; i++)
-        for (uint32_t w = wish(v, shape, i); w < shape->workers; w++)
+    if (t->n_wishes == 0)
+        return;
+    for (uint32_t i = 0; i < v->n_tasks; i++) {
+        uint32_t w = wish(v, shape, i);
+        if (w != MACO_NONE)
             first[w + 1]++;
+    }
+    for (uint32_t w = 0; w < shape->workers; w++)
+        first[w + 1] += first[w];
 }
 
 static hl_status fill(const maco_plan_view *v, const struct hl_cuda_shape *shape,

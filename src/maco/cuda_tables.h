@@ -41,7 +41,7 @@ hl_status hl_cuda_tables_make(const maco_plan *p, const struct hl_cuda_shape *sh
 void hl_cuda_tables_free(struct hl_cuda_tables *t);
 /* The argument for an image that lies at `base`. */
 struct hl_gpu_run hl_cuda_tables_at(const struct hl_cuda_tables *t, uint64_t base);
-/* Which of the n groups inside the kernel it is; n: none. */
-uint32_t hl_gpu_peers_find(const struct hl_gpu_peers *peers, uint32_t n, uint32_t group);
+/* Whether it is one of the n groups inside the kernel. */
+int hl_gpu_has_peers(const struct hl_gpu_peers *peers, uint32_t n, uint32_t group);
 
 #endif
