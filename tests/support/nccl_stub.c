@@ -70,9 +70,9 @@ nccl_result ncclCommAbort(struct ncclComm *c)
 #if NCCL_STUB_VERSION >= 22800
     nccl_stub_drop_windows(c);
 #endif
-    if (missed != 0)
-        (void)cuMemFree_v2(missed);
-    missed = 0;
+    cu_ptr word = __atomic_exchange_n(&missed, 0, __ATOMIC_ACQ_REL); /* ranks may abort at once */
+    if (word != 0)
+        (void)cuMemFree_v2(word);
     c->aborted = 1;
     return nccl_stub_note("ncclCommAbort", 0, 0, c->ranks);
 }
