@@ -3,7 +3,6 @@
  * one process as well and between hosts of one NVLink domain. CUDA's own handles need nothing but
  * the driver. NVSHMEM takes a heap of its own and waits without deadlines. Where none serves, a
  * group with a communicator goes on by streams. */
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -86,7 +85,7 @@ static uint64_t process_number(void)
     return hl_pid_namespace() << 32 | (uint32_t)getpid();
 }
 
-/* The words count from zero; the first buffer says for now whose memory this is. */
+/* The words count from zero; the first buffer says whose memory this is, until a run fills it. */
 static hl_status clear(maco_cuda *c, uint32_t g, const struct hl_peer_offer *mine, uint32_t ranks)
 {
     size_t words = HL_PEER_WORDS(c->options.peer_ctas, ranks);
@@ -148,17 +147,6 @@ static void drop(maco_cuda *c, uint32_t g)
 
 /* ---- a group ---- */
 
-static void add(char *text, size_t size, const char *fmt, ...) HL_PRINTF(3, 4);
-
-static void add(char *text, size_t size, const char *fmt, ...)
-{
-    size_t used = strlen(text);
-    va_list args;
-    va_start(args, fmt);
-    vsnprintf(text + used, size - used, fmt, args);
-    va_end(args);
-}
-
 static void tell(maco_cuda *c, uint32_t g, const char *refused)
 {
     struct hl_cuda_peers *m = &c->memories[g];
@@ -189,7 +177,9 @@ static hl_status open_group(maco_cuda *c, uint32_t g, struct hl_gpu_peers *p)
         }
         if (lost)
             return now;
-        add(refused, sizeof(refused), "; not %s: %.150s", sources[i]->name, hl_error_text());
+        size_t used = strlen(refused);
+        snprintf(refused + used, sizeof(refused) - used, "; not %s: %.150s", sources[i]->name,
+                 hl_error_text());
         drop(c, g);
         if (st == HL_OK || now != HL_EUNAVAIL) /* what is missing says less than what failed */
             st = now;
