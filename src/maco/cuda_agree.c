@@ -46,11 +46,9 @@ static hl_status agree_by_nccl(struct ask *a)
     maco_cuda *c = a->c;
     CUDA_TRY(&c->cu, cuMemAlloc_v2, (&a->words, SAID * ((size_t)a->world + 1)));
     hl_status st = hl_maco_agree_on_order(c->plan, a->group, a->world, by_nccl, a);
-    if (st ==
-        HL_ETIMEDOUT) { /* NCCL waits for a rank, and to free what it uses would wait for it */
-        (void)c->nccl.ncclCommAbort(c->comms[a->group]);
-        c->dead[a->group] = 1;
-    }
+    /* NCCL waits for a rank, and to free what it uses would wait for it. */
+    if (st == HL_ETIMEDOUT)
+        hl_cuda_comm_abort(c, a->group);
     (void)c->cu.cuMemFree_v2(a->words);
     return st;
 }

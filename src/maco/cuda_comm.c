@@ -167,6 +167,12 @@ hl_status hl_cuda_comm_start(maco_cuda *c, const struct hl_gpu_run *run)
     return HL_OK;
 }
 
+void hl_cuda_comm_abort(maco_cuda *c, uint32_t g)
+{
+    (void)c->nccl.ncclCommAbort(c->comms[g]);
+    c->dead[g] = 1;
+}
+
 /* Its wait is over when the counts are there; an aborted communicator's kernels end at once. What
  * goes wrong here is beyond the error that is being told. */
 void hl_cuda_comm_abandon(maco_cuda *c, const struct hl_gpu_run *run)
@@ -177,10 +183,8 @@ void hl_cuda_comm_abandon(maco_cuda *c, const struct hl_gpu_run *run)
         if (c->cu.cuStreamQuery(c->streams[g]) != HL_CUDA_ERROR_NOT_READY)
             continue;
         /* inside the kernel nobody waits for the communicator, whose windows are in use */
-        if (c->comms[g] != NULL && !c->dead[g] && !hl_cuda_is_inside(c, g)) {
-            (void)c->nccl.ncclCommAbort(c->comms[g]);
-            c->dead[g] = 1;
-        }
+        if (c->comms[g] != NULL && !c->dead[g] && !hl_cuda_is_inside(c, g))
+            hl_cuda_comm_abort(c, g);
         for (uint32_t i = 0; i < c->view.n_comm; i++) {
             const maco_task *t = &c->view.tasks[c->view.comm[i]];
             if (t->group == g && t->dependent_event != MACO_NONE)

@@ -98,6 +98,8 @@ hl_status hl_cuda_peers_check(const maco_cuda *c) HL_CHECK;
 hl_status hl_cuda_agree(maco_cuda *c) HL_CHECK;
 /* Enqueues the run's communication, behind its kernel. */
 hl_status hl_cuda_comm_start(maco_cuda *c, const struct hl_gpu_run *run) HL_CHECK;
+/* Ends what the group's communicator waits for; it is of no use afterwards. */
+void hl_cuda_comm_abort(maco_cuda *c, uint32_t g);
 /* Frees streams that still wait after a failed run. */
 void hl_cuda_comm_abandon(maco_cuda *c, const struct hl_gpu_run *run);
 /* The status of a run that the kernel ended early. */
