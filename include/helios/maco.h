@@ -314,7 +314,8 @@ typedef struct maco_cuda_options {
                                       it; NULL or an entry NULL = by NCCL, if there is a comm */
     uint32_t peer_ctas; /* > 0: each group that is in `groups` communicates inside the kernel, by
                            so many CTAs, over its ranks' GPUs, which are one node's and reach each
-                           other's memory; the same on all ranks. 0 = by streams */
+                           other's memory; the same on all ranks. More than 64 ranks go by
+                           streams, as do those that no memory serves. 0 = all by streams */
 } maco_cuda_options;
 
 typedef struct maco_cuda_info {

@@ -1,8 +1,8 @@
 /* Memory that all ranks of a group reach, for collectives inside the kernel: from the first source
  * that serves all of them. NCCL's windows come first: NCCL knows which GPUs reach each other, in
  * one process as well and between hosts of one NVLink domain. CUDA's own handles need nothing but
- * the driver. NVSHMEM takes a heap of its own and waits without deadlines. Where none serves, a
- * group with a communicator goes on by streams. */
+ * the driver. NVSHMEM takes a heap of its own and waits without deadlines. Where none serves, or
+ * the group has more ranks than the kernel knows, one with a communicator goes on by streams. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -45,16 +45,29 @@ static hl_status allgather(maco_cuda *c, uint32_t g, const void *mine, void *all
         c->groups[g], "memory for communication inside the kernel", mine, all, bytes);
 }
 
+/* What each of a group's ranks says; NULL, and said so. */
+static void *room_for(int world, size_t each)
+{
+    void *all = calloc((size_t)world, each);
+    if (all == NULL)
+        (void)hl_fail(HL_ENOMEM, "memory is short for what %d ranks say", world);
+    return all;
+}
+
 /* All ranks learn who refused first and why; lost: they could not tell each other. */
 static hl_status meet(maco_cuda *c, uint32_t g, hl_status st, int *lost)
 {
-    struct verdict mine = {.status = st}, all[HL_GPU_RANKS];
+    struct verdict mine = {.status = st};
+    int world = hybridps_group_world(c->groups[g]);
     if (st != HL_OK)
         snprintf(mine.why, sizeof(mine.why), "%s", hl_error_text());
-    hl_status told = allgather(c, g, &mine, all, sizeof(mine));
-    *lost = told != HL_OK;
-    HL_TRY(told);
-    for (int k = 0; k < hybridps_group_world(c->groups[g]); k++) {
+    *lost = 1;
+    HL_AUTO(hl_freep) struct verdict *all = room_for(world, sizeof(*all));
+    if (all == NULL)
+        return HL_ENOMEM;
+    HL_TRY(allgather(c, g, &mine, all, sizeof(mine)));
+    *lost = 0;
+    for (int k = 0; k < world; k++) {
         all[k].why[sizeof(all[k].why) - 1] = '\0';
         if (all[k].status != HL_OK)
             return hl_fail((hl_status)all[k].status, "rank %d: %s", k, all[k].why);
@@ -64,11 +77,11 @@ static hl_status meet(maco_cuda *c, uint32_t g, hl_status st, int *lost)
 
 static hl_status same_ctas(maco_cuda *c, uint32_t g)
 {
-    uint32_t mine = c->options.peer_ctas, all[HL_GPU_RANKS];
+    uint32_t mine = c->options.peer_ctas;
     int world = hybridps_group_world(c->groups[g]);
-    if (world > HL_GPU_RANKS)
-        return hl_fail(HL_EUNSUPPORTED, "group %u has %d ranks; inside the kernel at most %d", g,
-                       world, HL_GPU_RANKS);
+    HL_AUTO(hl_freep) uint32_t *all = room_for(world, sizeof(*all));
+    if (all == NULL)
+        return HL_ENOMEM;
     HL_TRY(allgather(c, g, &mine, all, sizeof(mine)));
     for (int k = 0; k < world; k++)
         if (all[k] != mine)
@@ -168,7 +181,14 @@ static hl_status open_group(maco_cuda *c, uint32_t g, struct hl_gpu_peers *p)
                                .rank = (uint32_t)hybridps_group_rank(c->groups[g]),
                                .ranks = (uint32_t)hybridps_group_world(c->groups[g])};
     HL_TRY(same_ctas(c, g));
-    for (size_t i = 0; i < HL_ARRAY_LEN(sources); i++) {
+    size_t i = 0;
+    if (p->ranks > HL_GPU_RANKS) { /* which all of them know */
+        i = HL_ARRAY_LEN(sources) - 1;
+        st = HL_EUNSUPPORTED;
+        snprintf(refused, sizeof(refused), "; not inside the kernel: its %u ranks are more than %d",
+                 p->ranks, HL_GPU_RANKS);
+    }
+    for (; i < HL_ARRAY_LEN(sources); i++) {
         int lost;
         hl_status now = open_by(c, g, sources[i], p, &lost);
         if (now == HL_OK) {

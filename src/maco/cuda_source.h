@@ -8,7 +8,7 @@
  * Threads: the runtime's.
  * Errors:  each source's own, in words that need no group: the caller adds it.
  * Units:   bytes.
- * Limits:  HL_GPU_RANKS ranks.
+ * Limits:  HL_GPU_RANKS ranks; a larger group goes by streams.
  */
 #ifndef HL_MACO_CUDA_SOURCE_H
 #define HL_MACO_CUDA_SOURCE_H

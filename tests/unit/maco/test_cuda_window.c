@@ -6,10 +6,12 @@
 #include <unistd.h>
 
 #include "helios/hybridps.h"
+#include "maco/cuda/abi.h"
 #include "support/nccl_stub.h"
 #include "unit/maco/cuda_rig.h"
 
 #define WORLD 3
+#define MANY  (HL_GPU_RANKS + 1)
 
 static char nccl[3][512]; /* 2.18, 2.28.9, 2.29.2 */
 
@@ -17,14 +19,15 @@ enum { OLD, KERNEL, LIBRARY };
 
 /* What is asked of the ranks, and what they found. */
 struct trial {
-    int version[WORLD], alone[WORLD]; /* alone: it has no communicator */
-    int reversed;                     /* NCCL counts the ranks the other way round */
+    int world;
+    int version[MANY], alone[MANY]; /* alone: it has no communicator */
+    int reversed;                   /* NCCL counts the ranks the other way round */
     uint64_t timeout_ns;
     struct nccl_stub_team team;
-    struct ncclComm comms[WORLD];
-    int status[WORLD];
-    char route[WORLD][512];
-    uint32_t peer_ctas[WORLD];
+    struct ncclComm comms[MANY];
+    int status[MANY];
+    char route[MANY][512];
+    uint32_t peer_ctas[MANY];
 };
 
 struct member {
@@ -62,7 +65,7 @@ static int run(struct member *m, maco_cuda *c)
     int st = maco_cuda_load(c, p);
     for (int k = 1; st == 0 && k <= 3; k++) {
         float sum = 0;
-        for (int r = 0; r < WORLD; r++)
+        for (int r = 0; r < m->trial->world; r++)
             sum += (float)(k * (r + 1));
         for (int i = 0; i < N; i++)
             x[i] = (float)(k * (m->rank + 1));
@@ -104,7 +107,7 @@ static void *member_main(void *arg)
     char name[64];
     snprintf(name, sizeof(name), "helios-test-cuda-window-%d", (int)getpid());
     const hybridps_shm_options o = {
-        .name = name, .rank = m->rank, .world = WORLD, .timeout_ms = 20000};
+        .name = name, .rank = m->rank, .world = m->trial->world, .timeout_ms = 20000};
     int st = hybridps_group_shm(&o, &g);
     m->trial->status[m->rank] = st == 0 ? open_and_run(m, g) : st;
     hybridps_group_close(g);
@@ -113,25 +116,25 @@ static void *member_main(void *arg)
 
 static void together(struct trial *t)
 {
-    struct member m[WORLD];
-    for (int k = 0; k < WORLD; k++) {
+    struct member m[MANY];
+    for (int k = 0; k < t->world; k++) {
         t->comms[k] = (struct ncclComm){
-            .ranks = WORLD, .rank = t->reversed ? WORLD - 1 - k : k, .team = &t->team};
+            .ranks = t->world, .rank = t->reversed ? t->world - 1 - k : k, .team = &t->team};
         m[k] = (struct member){.trial = t, .rank = k};
         open_device(&m[k].rig);
     }
-    for (int k = 0; k < WORLD; k++)
+    for (int k = 0; k < t->world; k++)
         assert_int_equal(pthread_create(&m[k].thread, NULL, member_main, &m[k]), 0);
-    for (int k = 0; k < WORLD; k++)
+    for (int k = 0; k < t->world; k++)
         pthread_join(m[k].thread, NULL);
-    for (int k = 0; k < WORLD; k++)
+    for (int k = 0; k < t->world; k++)
         close_device(&m[k].rig);
 }
 
 static void all_go(struct trial *t, const char *way)
 {
     together(t);
-    for (int k = 0; k < WORLD; k++) {
+    for (int k = 0; k < t->world; k++) {
         if (t->status[k] != 0 || strncmp(t->route[k], way, strlen(way)) != 0)
             fail_msg("rank %d: %d, \"%s\" and not \"%s\"", k, t->status[k], t->route[k], way);
     }
@@ -139,14 +142,15 @@ static void all_go(struct trial *t, const char *way)
 
 #define TRIAL(v)                                                                                   \
     {                                                                                              \
-        .version = {(v), (v), (v)}, .peer_ctas = {2, 2, 2}, .timeout_ns = 20000000000ull,          \
-        .team = NCCL_STUB_TEAM                                                                     \
+        .world = WORLD, .version = {[0 ... MANY - 1] = (v)}, .peer_ctas = {[0 ... MANY - 1] = 2},  \
+        .timeout_ns = 20000000000ull, .team = NCCL_STUB_TEAM                                       \
     }
 
 static int clean(void **state)
 {
-    static const char *const names[] = {"CUDA_STUB_FAIL", "NCCL_STUB_FAIL",  "NCCL_STUB_ABSENT",
-                                        "NCCL_STUB_LATE", "NCCL_WIN_ENABLE", "NCCL_STUB_ASTRAY"};
+    static const char *const names[] = {"CUDA_STUB_FAIL",  "NCCL_STUB_FAIL",  "NCCL_STUB_ABSENT",
+                                        "NCCL_STUB_LATE",  "NCCL_WIN_ENABLE", "NCCL_STUB_ASTRAY",
+                                        "CUDA_STUB_MEMORY"};
     (void)state;
     for (size_t i = 0; i < HL_ARRAY_LEN(names); i++)
         unsetenv(names[i]);
@@ -272,6 +276,30 @@ static void neither_goes_by_streams_if_all_have_a_communicator(void **state)
     }
 }
 
+#define TOO_MANY "; not inside the kernel: its 65 ranks are more than 64"
+
+static void more_ranks_than_the_kernel_knows_go_by_streams(void **state)
+{
+    struct trial t = TRIAL(OLD);
+    (void)state;
+    t.world = MANY;
+    setenv("CUDA_STUB_MEMORY", "536870912", 1); /* for as many */
+    all_go(&t, "by streams" TOO_MANY);
+}
+
+static void of_more_ranks_than_the_kernel_knows_all_need_a_communicator(void **state)
+{
+    struct trial t = TRIAL(OLD);
+    (void)state;
+    t.world = MANY;
+    t.alone[7] = 1;
+    together(&t);
+    for (int k = 0; k < MANY; k++) {
+        assert_int_equal(t.status[k], HL_EUNSUPPORTED);
+        assert_non_null(strstr(t.route[k], TOO_MANY "; not by streams: rank 7: it has no"));
+    }
+}
+
 static void different_ctas_are_told(void **state)
 {
     struct trial t = TRIAL(KERNEL);
@@ -324,6 +352,8 @@ int main(void)
         TEST(ranks_that_do_not_all_reach_each_other),
         TEST(an_address_that_leads_elsewhere),
         TEST(neither_goes_by_streams_if_all_have_a_communicator),
+        TEST(more_ranks_than_the_kernel_knows_go_by_streams),
+        TEST(of_more_ranks_than_the_kernel_knows_all_need_a_communicator),
         TEST(different_ctas_are_told),
         TEST(each_call_of_the_driver_may_fail),
     };
