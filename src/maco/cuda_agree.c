@@ -48,8 +48,9 @@ static hl_status agree_by_nccl(struct ask *a)
     hl_status st = hl_maco_agree_on_order(c->plan, a->group, a->world, by_nccl, a);
     /* NCCL waits for a rank, and to free what it uses would wait for it. */
     if (st == HL_ETIMEDOUT)
-        hl_cuda_comm_abort(c, a->group);
-    (void)c->cu.cuMemFree_v2(a->words);
+        (void)hl_cuda_comm_abort(c, a->group, a->words);
+    else
+        (void)c->cu.cuMemFree_v2(a->words);
     return st;
 }
 

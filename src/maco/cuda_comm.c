@@ -1,13 +1,18 @@
 /* Communication of a run, put into the streams of its groups behind the kernel's launch: wait for
  * the count of the task's event, communicate, write how many tasks of the group are done. The
- * kernel's proxy turns that number into triggers. Nothing here waits. */
+ * kernel's proxy turns that number into triggers. Nothing here waits but giving up, which NCCL may
+ * hold up. */
 #include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
 
-#include "maco/cuda_private.h"
+#include "base/clock.h"
+#include "base/log.h"
+#include "maco/cuda_job.h"
 #include "maco/types.h"
 
-#define DRAIN_NS ((uint64_t)5000000000)
+#define ABORT_NS ((uint64_t)5 * HL_NS_PER_S)
+#define DRAIN_NS ((uint64_t)5 * HL_NS_PER_S)
 
 #define NCCL_TRY(c, call, name, args)                                                              \
     do {                                                                                           \
@@ -167,10 +172,47 @@ hl_status hl_cuda_comm_start(maco_cuda *c, const struct hl_gpu_run *run)
     return HL_OK;
 }
 
-void hl_cuda_comm_abort(maco_cuda *c, uint32_t g)
+/* ---- giving up ---- */
+
+struct abort_call {
+    struct hl_cuda_job job;
+    struct hl_nccl nccl;
+    struct ncclComm *comm;
+    cu_ptr memory;
+};
+
+static void abort_comm(struct hl_cuda_job *job)
 {
-    (void)c->nccl.ncclCommAbort(c->comms[g]);
+    struct abort_call *a = (struct abort_call *)job;
+    (void)a->nccl.ncclCommAbort(a->comm);
+    if (a->memory != 0)
+        (void)job->cu.cuMemFree_v2(a->memory);
+}
+
+static hl_status abort_in_time(maco_cuda *c, uint32_t g, cu_ptr memory)
+{
+    struct abort_call *a = calloc(1, sizeof(*a));
+    if (a == NULL)
+        return hl_fail(HL_ENOMEM, "ncclCommAbort: memory is short for the call");
+    a->nccl = c->nccl;
+    a->comm = c->comms[g];
+    a->memory = memory;
+    HL_TRY(hl_cuda_job_start(c, &a->job, abort_comm));
+    hl_status st = hl_cuda_job_wait(&a->job, ABORT_NS, "ncclCommAbort");
+    hl_cuda_job_drop(&a->job);
+    return st;
+}
+
+int hl_cuda_comm_abort(maco_cuda *c, uint32_t g, cu_ptr memory)
+{
+    char why[HL_ERROR_TEXT_MAX];
+    snprintf(why, sizeof(why), "%s", hl_error_text());
     c->dead[g] = 1;
+    if (abort_in_time(c, g, memory) == HL_OK)
+        return 1;
+    hl_warn("group %u: %s: NCCL keeps what it has of it", g, hl_error_text());
+    (void)hl_fail(HL_ECANCELED, "%s", why); /* the text again; the status is the caller's */
+    return 0;
 }
 
 /* Its wait is over when the counts are there; an aborted communicator's kernels end at once. What
@@ -184,7 +226,7 @@ void hl_cuda_comm_abandon(maco_cuda *c, const struct hl_gpu_run *run)
             continue;
         /* inside the kernel nobody waits for the communicator, whose windows are in use */
         if (c->comms[g] != NULL && !c->dead[g] && !hl_cuda_is_inside(c, g))
-            hl_cuda_comm_abort(c, g);
+            (void)hl_cuda_comm_abort(c, g, 0);
         for (uint32_t i = 0; i < c->view.n_comm; i++) {
             const maco_task *t = &c->view.tasks[c->view.comm[i]];
             if (t->group == g && t->dependent_event != MACO_NONE)

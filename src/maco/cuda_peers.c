@@ -17,6 +17,8 @@ static hl_status take_stream(maco_cuda *c, uint32_t g, size_t bytes, struct hl_p
 {
     (void)bytes;
     (void)mine;
+    if (c->dead[g])
+        return hl_fail(HL_EUNAVAIL, "its communicator was aborted");
     return c->comms[g] != NULL ? HL_OK : hl_fail(HL_EUNAVAIL, "it has no communicator");
 }
 
@@ -246,8 +248,7 @@ void hl_cuda_peers_abandon(maco_cuda *c)
 {
     for (uint32_t i = 0; i < c->view.n_comm; i++) {
         uint32_t g = c->view.tasks[c->view.comm[i]].group;
-        if (hl_cuda_is_inside(c, g))
-            c->dead[g] = 1;
+        c->memories[g].apart = 1;
     }
 }
 
@@ -255,7 +256,7 @@ hl_status hl_cuda_peers_check(const maco_cuda *c)
 {
     for (uint32_t i = 0; i < c->view.n_comm; i++) {
         uint32_t task = c->view.comm[i], g = c->view.tasks[task].group;
-        if (c->dead[g] && hl_cuda_is_inside(c, g))
+        if (c->memories[g].apart && hl_cuda_is_inside(c, g))
             return hl_fail(HL_ESTALE,
                            "task %s: a run of group %u failed, and its ranks have lost count of "
                            "each other: open the runtime again on all of them",

@@ -28,6 +28,7 @@ struct hl_cuda_peers {
     struct ncclWindow_vidmem *window; /* NCCL's; NULL */
     const struct hl_nvshmem *nvshmem; /* NVSHMEM's; NULL */
     int begun, entered;               /* its world: this rank went there, and is in it */
+    int apart;                        /* a run failed: its ranks have lost count of each other */
     char route[640];                  /* for maco_cuda_route */
 };
 
@@ -45,7 +46,7 @@ struct maco_cuda {
     maco_cuda_options options; /* its arrays are copies */
     void *comms[HL_GPU_GROUPS];
     struct CUstream_st *streams[HL_GPU_GROUPS];
-    int dead[HL_GPU_GROUPS]; /* its communicator was aborted, or its ranks don't meet any more */
+    int dead[HL_GPU_GROUPS]; /* its communicator was aborted, or never ended what it did */
     hybridps_group *groups[HL_GPU_GROUPS];
     struct hl_cuda_peers memories[HL_GPU_GROUPS];
     struct hl_gpu_peers *peers; /* n_peers groups that communicate inside the kernel */
@@ -98,8 +99,10 @@ hl_status hl_cuda_peers_check(const maco_cuda *c) HL_CHECK;
 hl_status hl_cuda_agree(maco_cuda *c) HL_CHECK;
 /* Enqueues the run's communication, behind its kernel. */
 hl_status hl_cuda_comm_start(maco_cuda *c, const struct hl_gpu_run *run) HL_CHECK;
-/* Ends what the group's communicator waits for; it is of no use afterwards. */
-void hl_cuda_comm_abort(maco_cuda *c, uint32_t g);
+/* Ends what the group's communicator waits for; it is of no use afterwards. `memory` of the
+ * driver's, 0: none, is freed when NCCL has let go of it. 0: NCCL does not come back from that
+ * either; the error that is being told stays. */
+int hl_cuda_comm_abort(maco_cuda *c, uint32_t g, cu_ptr memory);
 /* Frees streams that still wait after a failed run. */
 void hl_cuda_comm_abandon(maco_cuda *c, const struct hl_gpu_run *run);
 /* The status of a run that the kernel ended early. */

@@ -15,7 +15,7 @@
 #include "maco/cuda_source.h"
 
 #define REGISTER_NS ((uint64_t)20 * HL_NS_PER_S) /* at most, and no more than a run has */
-#define ABORT_NS    ((uint64_t)5 * HL_NS_PER_S)
+#define ENDED_NS    ((uint64_t)5 * HL_NS_PER_S)  /* behind its communicator's end */
 #define NAP_NS      1000000
 #define THREADS     64
 
@@ -112,14 +112,7 @@ static void register_window(struct hl_cuda_job *job)
     }
 }
 
-static void abort_comm(struct hl_cuda_job *job)
-{
-    struct registration *r = (struct registration *)job;
-    r->result = r->nccl.ncclCommAbort(r->comm);
-}
-
-static hl_status start(maco_cuda *c, uint32_t g, void (*work)(struct hl_cuda_job *),
-                       struct registration **out)
+static hl_status start(maco_cuda *c, uint32_t g, struct registration **out)
 {
     struct registration *r = calloc(1, sizeof(*r));
     if (r == NULL)
@@ -128,7 +121,7 @@ static hl_status start(maco_cuda *c, uint32_t g, void (*work)(struct hl_cuda_job
     r->comm = c->comms[g];
     r->memory = (void *)(uintptr_t)c->memories[g].own;
     r->bytes = c->memories[g].bytes;
-    HL_TRY(hl_cuda_job_start(c, &r->job, work));
+    HL_TRY(hl_cuda_job_start(c, &r->job, register_window));
     *out = r;
     return HL_OK;
 }
@@ -136,24 +129,17 @@ static hl_status start(maco_cuda *c, uint32_t g, void (*work)(struct hl_cuda_job
 /* Ends the call that waits. Where NCCL does not come back from that either, it keeps the memory. */
 static void give_up(maco_cuda *c, uint32_t g, struct registration *waits)
 {
-    struct registration *r;
-    int ended = 0;
     __atomic_store_n(&waits->given_up, 1, __ATOMIC_RELEASE);
-    if (start(c, g, abort_comm, &r) == HL_OK) {
-        ended = hl_cuda_job_wait(&r->job, ABORT_NS, "ncclCommAbort") == HL_OK &&
-                hl_cuda_job_wait(&waits->job, ABORT_NS, "ncclCommWindowRegister") == HL_OK;
-        hl_cuda_job_drop(&r->job);
-    }
-    c->comms[g] = NULL;
-    if (!ended)
+    if (!hl_cuda_comm_abort(c, g, 0) ||
+        hl_cuda_job_wait(&waits->job, ENDED_NS, "ncclCommWindowRegister") != HL_OK)
         c->memories[g].own = 0;
 }
 
 static hl_status make_window(maco_cuda *c, uint32_t g)
 {
-    struct registration *r;
+    struct registration *r = NULL;
     uint64_t ns = c->options.timeout_ns < REGISTER_NS ? c->options.timeout_ns : REGISTER_NS;
-    HL_TRY(start(c, g, register_window, &r));
+    HL_TRY(start(c, g, &r));
     hl_status st = hl_cuda_job_wait(&r->job, ns, "ncclCommWindowRegister");
     if (st != HL_OK) {
         give_up(c, g, r);

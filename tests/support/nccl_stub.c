@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "support/cuda_stub.h"
 #include "support/nccl_stub.h"
@@ -16,6 +17,7 @@ NCCL_CALLS(X)
 #undef X
 
 API char nccl_stub_log[4096];
+API int nccl_stub_holds_aborts;
 
 nccl_result nccl_stub_note(const char *call, size_t count, int type, int more)
 {
@@ -67,6 +69,8 @@ static nccl_result await_nobody(struct CUstream_st *s)
 
 nccl_result ncclCommAbort(struct ncclComm *c)
 {
+    while (__atomic_load_n(&nccl_stub_holds_aborts, __ATOMIC_ACQUIRE))
+        nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
 #if NCCL_STUB_VERSION >= 22800
     nccl_stub_drop_windows(c);
 #endif

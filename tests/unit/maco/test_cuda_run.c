@@ -296,13 +296,18 @@ static void a_task_of_a_missing_group_is_named(void **state)
 
 /* ---- NCCL, by a stand-in that writes down its calls ---- */
 
-static char *nccl_log(void)
+static void *in_nccl(const char *name)
 {
     void *so = dlopen(nccl, RTLD_NOW | RTLD_LOCAL);
     assert_non_null(so);
-    char *log = dlsym(so, "nccl_stub_log");
-    assert_non_null(log);
-    return log;
+    void *at = dlsym(so, name);
+    assert_non_null(at);
+    return at;
+}
+
+static char *nccl_log(void)
+{
+    return in_nccl("nccl_stub_log");
 }
 
 static struct ncclComm comm_of_one_rank = {.ranks = 1}, comm_of_two_ranks = {.ranks = 2};
@@ -560,6 +565,36 @@ static void a_rank_that_does_not_come_to_the_comparison_costs_the_communicator(v
     assert_non_null(strstr(hl_error_text(), "communicator of group 0 was aborted"));
 }
 
+static size_t free_memory(struct rig *r)
+{
+    struct CUctx_st *old;
+    size_t free = 0, total;
+    MUST(r, cuCtxPushCurrent_v2, (r->context));
+    MUST(r, cuMemGetInfo_v2, (&free, &total));
+    MUST(r, cuCtxPopCurrent_v2, (&old));
+    return free;
+}
+
+/* Nobody waits for it then, and what NCCL may still write to is its own until it comes back. */
+static void an_abort_that_does_not_come_back_is_left_alone(void **state)
+{
+    struct rig *r = *state;
+    int *holds = in_nccl("nccl_stub_holds_aborts");
+    (void)open_sum(r, &comm_of_two_ranks, 200000000);
+    size_t before = free_memory(r);
+    setenv("NCCL_STUB_ALONE", "1", 1);
+    __atomic_store_n(holds, 1, __ATOMIC_RELEASE);
+    assert_int_equal(maco_cuda_run(r->cuda, r->stream), HL_ETIMEDOUT);
+    unsetenv("NCCL_STUB_ALONE");
+    assert_non_null(strstr(hl_error_text(), "comparing the order of collectives over NCCL"));
+    assert_true(free_memory(r) < before);
+    assert_int_equal(maco_cuda_run(r->cuda, r->stream), HL_ESTALE);
+    __atomic_store_n(holds, 0, __ATOMIC_RELEASE);
+    for (int i = 0; i < 10000 && free_memory(r) < before; i++)
+        nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+    assert_true(free_memory(r) == before);
+}
+
 /* Whatever call of the driver fails: an error with its name, and nothing stays behind. */
 static void each_call_may_fail(void **state)
 {
@@ -624,6 +659,7 @@ int main(void)
         TEST(a_plan_for_other_ranks_than_the_groups_is_refused),
         TEST(plans_are_compared_over_nccl_where_there_is_no_group),
         TEST(a_rank_that_does_not_come_to_the_comparison_costs_the_communicator),
+        TEST(an_abort_that_does_not_come_back_is_left_alone),
         TEST(each_call_may_fail),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -229,6 +229,21 @@ static void a_rank_that_never_registers(void **state)
     assert_false(t.comms[1].aborted);
 }
 
+static void a_communicator_that_was_given_up_serves_no_streams(void **state)
+{
+    struct trial t = TRIAL(KERNEL);
+    (void)state;
+    t.timeout_ns = 300000000;
+    setenv("NCCL_STUB_ABSENT", "1", 1);
+    setenv("CUDA_STUB_FAIL", "cuIpcGetMemHandle:1:801", 1);
+    together(&t);
+    for (int k = 0; k < WORLD; k++) {
+        assert_int_not_equal(t.status[k], 0);
+        assert_non_null(strstr(t.route[k], "; not by streams: rank "));
+        assert_non_null(strstr(t.route[k], ": its communicator was aborted"));
+    }
+}
+
 static void no_symmetric_memory(void **state)
 {
     struct trial t = TRIAL(LIBRARY);
@@ -348,6 +363,7 @@ int main(void)
         TEST(memory_is_refused),
         TEST(registration_is_refused_on_one_rank),
         TEST(a_rank_that_never_registers),
+        TEST(a_communicator_that_was_given_up_serves_no_streams),
         TEST(no_symmetric_memory),
         TEST(ranks_that_do_not_all_reach_each_other),
         TEST(an_address_that_leads_elsewhere),
