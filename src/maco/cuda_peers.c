@@ -244,19 +244,28 @@ void hl_cuda_peers_close(maco_cuda *c)
     c->n_peers = 0;
 }
 
-void hl_cuda_peers_abandon(maco_cuda *c)
+/* The loaded plan's in group `i` of those inside the kernel, as loading sorted them; MACO_NONE. */
+static uint32_t first_task(const maco_cuda *c, uint32_t i)
 {
-    for (uint32_t i = 0; i < c->view.n_comm; i++) {
-        uint32_t g = c->view.tasks[c->view.comm[i]].group;
-        c->memories[g].apart = 1;
-    }
+    const unsigned char *image = c->tables.image;
+    const uint32_t *first = (const uint32_t *)(const void *)(image + c->tables.first_of_peer_comm);
+    const uint32_t *comm = (const uint32_t *)(const void *)(image + c->tables.peer_comm);
+    return first[i + 1] > first[i] ? comm[first[i]] : MACO_NONE;
 }
 
+void hl_cuda_peers_abandon(maco_cuda *c)
+{
+    for (uint32_t i = 0; i < c->n_peers; i++)
+        if (first_task(c, i) != MACO_NONE)
+            c->memories[c->peers[i].group].apart = 1;
+}
+
+/* At each start: the last run may have failed. */
 hl_status hl_cuda_peers_check(const maco_cuda *c)
 {
-    for (uint32_t i = 0; i < c->view.n_comm; i++) {
-        uint32_t task = c->view.comm[i], g = c->view.tasks[task].group;
-        if (c->memories[g].apart && hl_cuda_is_inside(c, g))
+    for (uint32_t i = 0; i < c->n_peers; i++) {
+        uint32_t g = c->peers[i].group, task = first_task(c, i);
+        if (c->memories[g].apart && task != MACO_NONE)
             return hl_fail(HL_ESTALE,
                            "task %s: a run of group %u failed, and its ranks have lost count of "
                            "each other: open the runtime again on all of them",

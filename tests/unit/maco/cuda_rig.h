@@ -32,6 +32,7 @@ struct rig {
     maco_graph *graph;
     maco_plan *plan;
     maco_cuda *cuda;
+    hybridps_group *group;
 };
 
 /* Where the build has a library for tests. */

@@ -30,6 +30,7 @@ static int close_rig(void **state)
     struct rig *r = *state;
     unsetenv("CUDA_STUB_FAIL");
     maco_cuda_close(r->cuda);
+    hybridps_group_close(r->group);
     maco_plan_free(r->plan);
     maco_graph_free(r->graph);
     close_device(r);
@@ -497,15 +498,19 @@ static void ranks_with_different_plans_are_told_before_the_run(void **state)
     }
 }
 
-static void what_the_kernel_has_not_is_refused_for_its_groups(void **state)
+static hybridps_group *group_of_one(struct rig *r)
 {
-    struct rig *r = *state;
-    hybridps_group *g = NULL;
     char name[64];
     snprintf(name, sizeof(name), "helios-test-cuda-run-%d", (int)getpid());
     const hybridps_shm_options alone = {.name = name, .world = 1};
-    assert_int_equal(hybridps_group_shm(&alone, &g), 0);
-    hybridps_group *groups[1] = {g};
+    assert_int_equal(hybridps_group_shm(&alone, &r->group), 0);
+    return r->group;
+}
+
+static void what_the_kernel_has_not_is_refused_for_its_groups(void **state)
+{
+    struct rig *r = *state;
+    hybridps_group *groups[1] = {group_of_one(r)};
     add_op(r, (maco_op){.type = MACO_TASK_SEND,
                         .inputs = {buffer(r, 0)},
                         .dims = {N, 0, 0, 0, 0, 1},
@@ -515,9 +520,35 @@ static void what_the_kernel_has_not_is_refused_for_its_groups(void **state)
     assert_int_equal(maco_cuda_open(0, &o, &r->cuda), 0);
     assert_int_equal(maco_cuda_load(r->cuda, r->plan), HL_EUNSUPPORTED);
     assert_non_null(strstr(hl_error_text(), "task away: group 0 communicates inside the kernel"));
-    maco_cuda_close(r->cuda);
-    r->cuda = NULL;
-    hybridps_group_close(g);
+}
+
+/* Groups inside the kernel that a failed run used are of no use; what does without them goes on. */
+static void a_group_whose_run_failed_is_not_used_again(void **state)
+{
+    struct rig *r = *state;
+    struct gate gate = {0};
+    hybridps_group *groups[2] = {NULL, group_of_one(r)};
+    add_gate(r, &gate);
+    compile(r, MACO_DIRECT, 0);
+    maco_plan *without = r->plan;
+    add_allreduce(r, 3, 4, 1, "sum");
+    add_allreduce(r, 4, 5, 1, "sum of sums");
+    compile(r, MACO_DIRECT, 0);
+    open_cuda(
+        r,
+        (maco_cuda_options){
+            .workers = 2, .groups = groups, .n_comms = 2, .peer_ctas = 1, .timeout_ns = 500000000});
+    assert_int_equal(maco_cuda_run(r->cuda, r->stream), HL_ETIMEDOUT);
+    gate.open = 1;
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(maco_cuda_load(r->cuda, r->plan), 0);
+        assert_int_equal(maco_cuda_run(r->cuda, r->stream), HL_ESTALE);
+        assert_non_null(strstr(hl_error_text(), "task sum: a run of group 1 failed"));
+        assert_int_equal(maco_cuda_load(r->cuda, without), 0);
+        assert_int_equal(maco_cuda_run(r->cuda, r->stream), 0);
+    }
+    maco_plan_free(r->plan);
+    r->plan = without;
 }
 
 static void a_plan_for_other_ranks_than_the_groups_is_refused(void **state)
@@ -552,17 +583,23 @@ static void plans_are_compared_over_nccl_where_there_is_no_group(void **state)
                              "ncclAllReduce(64, 7, 0) "); /* once for a plan */
 }
 
-static void a_rank_that_does_not_come_to_the_comparison_costs_the_communicator(void **state)
+/* To the comparison; the next run finds no communicator. */
+static void nobody_comes(struct rig *r)
 {
-    struct rig *r = *state;
-    char *log = open_sum(r, &comm_of_two_ranks, 200000000);
     setenv("NCCL_STUB_ALONE", "1", 1);
     assert_int_equal(maco_cuda_run(r->cuda, r->stream), HL_ETIMEDOUT);
     unsetenv("NCCL_STUB_ALONE");
     assert_non_null(strstr(hl_error_text(), "comparing the order of collectives over NCCL"));
-    assert_string_equal(log, "ncclAllGather(8, 1, 0) ncclCommAbort(0, 0, 2) ");
     assert_int_equal(maco_cuda_run(r->cuda, r->stream), HL_ESTALE);
     assert_non_null(strstr(hl_error_text(), "communicator of group 0 was aborted"));
+}
+
+static void a_rank_that_does_not_come_to_the_comparison_costs_the_communicator(void **state)
+{
+    struct rig *r = *state;
+    char *log = open_sum(r, &comm_of_two_ranks, 200000000);
+    nobody_comes(r);
+    assert_string_equal(log, "ncclAllGather(8, 1, 0) ncclCommAbort(0, 0, 2) ");
 }
 
 static size_t free_memory(struct rig *r)
@@ -582,13 +619,9 @@ static void an_abort_that_does_not_come_back_is_left_alone(void **state)
     int *holds = in_nccl("nccl_stub_holds_aborts");
     (void)open_sum(r, &comm_of_two_ranks, 200000000);
     size_t before = free_memory(r);
-    setenv("NCCL_STUB_ALONE", "1", 1);
     __atomic_store_n(holds, 1, __ATOMIC_RELEASE);
-    assert_int_equal(maco_cuda_run(r->cuda, r->stream), HL_ETIMEDOUT);
-    unsetenv("NCCL_STUB_ALONE");
-    assert_non_null(strstr(hl_error_text(), "comparing the order of collectives over NCCL"));
+    nobody_comes(r);
     assert_true(free_memory(r) < before);
-    assert_int_equal(maco_cuda_run(r->cuda, r->stream), HL_ESTALE);
     __atomic_store_n(holds, 0, __ATOMIC_RELEASE);
     for (int i = 0; i < 10000 && free_memory(r) < before; i++)
         nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
@@ -656,6 +689,7 @@ int main(void)
         TEST(ranks_communicate_inside_the_kernel),
         TEST(ranks_with_different_plans_are_told_before_the_run),
         TEST(what_the_kernel_has_not_is_refused_for_its_groups),
+        TEST(a_group_whose_run_failed_is_not_used_again),
         TEST(a_plan_for_other_ranks_than_the_groups_is_refused),
         TEST(plans_are_compared_over_nccl_where_there_is_no_group),
         TEST(a_rank_that_does_not_come_to_the_comparison_costs_the_communicator),
