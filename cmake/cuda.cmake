@@ -35,14 +35,22 @@ function(hl_nccl_device bin out)
   endif()
 endfunction()
 
+# What the library says of itself where it has no kernels.
+function(hl_no_cuda why)
+  set_source_files_properties(${CMAKE_SOURCE_DIR}/src/maco/cuda_image.c PROPERTIES
+    COMPILE_DEFINITIONS "HL_NO_FATBIN=\"${why}\"")
+endfunction()
+
 # The fatbin, and the test of what is in it.
 function(hl_cuda)
   if(HELIOS_CUDA STREQUAL "OFF")
+    hl_no_cuda("it was built with HELIOS_CUDA=OFF")
     return()
   endif()
   find_program(HL_NVCC nvcc PATHS /usr/local/cuda/bin)
   if(NOT HL_NVCC)
     message(STATUS "no nvcc: MACO has no GPU kernels")
+    hl_no_cuda("nvcc was not found when it was built")
     return()
   endif()
   hl_cuda_architectures(all)

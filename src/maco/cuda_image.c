@@ -29,9 +29,8 @@ hl_status hl_maco_cuda_image(const void **image, size_t *size)
 {
     (void)image;
     (void)size;
-    return hl_fail(HL_EUNSUPPORTED,
-                   "this libhelios has no GPU kernels: nvcc was not there when it was built; the "
-                   "CPU's runtime (maco_runtime_open) runs the same plans");
+    return hl_fail(HL_EUNSUPPORTED, "this libhelios has no GPU kernels: " HL_NO_FATBIN
+                                    "; the CPU's runtime (maco_runtime_open) runs the same plans");
 }
 
 #endif

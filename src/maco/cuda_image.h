@@ -2,7 +2,7 @@
  *
  * Owns:    constant data.
  * Threads: any.
- * Errors:  HL_EUNSUPPORTED: built without nvcc.
+ * Errors:  HL_EUNSUPPORTED: built without them; the text says why.
  * Units:   bytes.
  * Limits:  none.
  */

@@ -65,21 +65,38 @@ class Script(unittest.TestCase):
 
 
 class OnlyMaco(unittest.TestCase):
-    def test_it_builds_without_the_packages_of_the_rest(self):
+    @classmethod
+    def setUpClass(cls):
+        cls.out = cls.enterClassContext(tempfile.TemporaryDirectory())
+
+    def build(self, *options):
         env = dict(os.environ, PKG_CONFIG_LIBDIR="/nonexistent", PKG_CONFIG_PATH="")
-        with tempfile.TemporaryDirectory() as out:
-            for command in (["cmake", "-S", ROOT, "-B", out, "-G", "Ninja", "-DHELIOS_ONLY=maco", "-DHELIOS_CUDA=OFF",
-                             "-DCMAKE_BUILD_TYPE=Debug", "-DCMAKE_DISABLE_FIND_PACKAGE_CapnProto=ON"], ["ninja", "-C", out, "-j", "2"]):
-                done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=250, check=False)
-                self.assertEqual(done.returncode, 0, done.stdout[-2000:] + done.stderr[-2000:])
-            path = pathlib.Path(out) / "lib/libhelios.so"
-            needed = subprocess.run(["readelf", "-d", path], capture_output=True, text=True, check=True).stdout
-            libraries = re.findall(r"NEEDED.*\[(.*?)\.so", needed)
-            self.assertLessEqual(set(libraries), {"libc", "libm", "ld-linux-x86-64", "ld64"})
-            lib, data, order = ctypes.CDLL(str(path)), (ctypes.c_float * 8)(*range(8)), (ctypes.c_int32 * 4)()
-            self.assertEqual(lib.maco_demo(data, ctypes.c_uint64(8), 2, 2, 0, order), 0)
-            self.assertEqual(sorted(order), [0, 1, 1000, 1001])
-            self.assertAlmostEqual(data[7], 7 * 2.25 + 0.25, places=4)
+        for command in (["cmake", "-S", ROOT, "-B", self.out, "-G", "Ninja", "-DHELIOS_ONLY=maco", "-DCMAKE_BUILD_TYPE=Debug",
+                         "-DCMAKE_DISABLE_FIND_PACKAGE_CapnProto=ON", *options], ["ninja", "-C", self.out, "-j", "2"]):
+            done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=250, check=False)
+            self.assertEqual(done.returncode, 0, done.stdout[-2000:] + done.stderr[-2000:])
+        return pathlib.Path(self.out) / "lib/libhelios.so"
+
+    def why_no_gpu(self, path):
+        ask = ("import ctypes, sys; lib = ctypes.CDLL(sys.argv[1]); lib.helios_last_error.restype = ctypes.c_char_p\n"
+               "print(lib.maco_cuda_available(None), lib.helios_last_error().decode())")
+        return subprocess.run([sys.executable, "-c", ask, path], capture_output=True, text=True, check=True).stdout
+
+    def test_it_builds_without_the_packages_of_the_rest(self):
+        path = self.build("-DHELIOS_CUDA=OFF")
+        needed = subprocess.run(["readelf", "-d", path], capture_output=True, text=True, check=True).stdout
+        libraries = re.findall(r"NEEDED.*\[(.*?)\.so", needed)
+        self.assertLessEqual(set(libraries), {"libc", "libm", "ld-linux-x86-64", "ld64"})
+        lib, data, order = ctypes.CDLL(str(path)), (ctypes.c_float * 8)(*range(8)), (ctypes.c_int32 * 4)()
+        self.assertEqual(lib.maco_demo(data, ctypes.c_uint64(8), 2, 2, 0, order), 0)
+        self.assertEqual(sorted(order), [0, 1, 1000, 1001])
+        self.assertAlmostEqual(data[7], 7 * 2.25 + 0.25, places=4)
+
+    def test_without_kernels_it_says_why(self):
+        for option, why in (("-DHELIOS_CUDA=OFF", "it was built with HELIOS_CUDA=OFF"),
+                            ("-DHELIOS_CUDA=AUTO", "nvcc was not found when it was built")):
+            said = self.why_no_gpu(self.build(option, "-DHL_NVCC="))
+            self.assertIn(f"-15 this libhelios has no GPU kernels: {why}; the CPU's runtime", said)
 
 
 if __name__ == "__main__":
