@@ -86,7 +86,8 @@ function(hl_cuda)
   add_custom_target(hl_fatbin DEPENDS ${fatbin})
   set_source_files_properties(${CMAKE_SOURCE_DIR}/src/maco/cuda_image.c PROPERTIES
     COMPILE_DEFINITIONS "HL_FATBIN=\"${fatbin}\"" OBJECT_DEPENDS ${fatbin})
+  list(JOIN archs "," built)
   add_test(NAME maco_kernels COMMAND /usr/bin/python3 ${CMAKE_SOURCE_DIR}/tools/check_kernels.py ${HL_NVCC}
-    ${CMAKE_SOURCE_DIR} ${dir} ${nccl})
+    ${CMAKE_SOURCE_DIR} ${dir} ${built} ${nccl})
   set_tests_properties(maco_kernels PROPERTIES LABELS cuda TIMEOUT 600 SKIP_RETURN_CODE 77)
 endfunction()

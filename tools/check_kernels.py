@@ -1,10 +1,10 @@
 """The GPU kernels, compiled for every architecture that nvcc knows: no spills, registers, stack and shared memory
 within limits, one barrier; and in their PTX the instructions that the protocol and the bodies are made of.
 
-    check_kernels.py NVCC SOURCE BUILD [FLAG...]
+    check_kernels.py NVCC SOURCE BUILD ARCHS [FLAG...]
 
-FLAGs are nvcc's, beside the usual ones. The build compiles the oldest of each generation and keeps what ptxas said in BUILD; the others are compiled here, once
-for each content of the sources. 77: there is no nvcc."""
+FLAGs are nvcc's, beside the usual ones. The build compiles ARCHS (as 80,90), PTX of the first, and keeps what ptxas said in BUILD; what
+an earlier configuration left there is not looked at. The others are compiled here, once for each content of the sources. 77: there is no nvcc."""
 import concurrent.futures
 import hashlib
 import os
@@ -15,7 +15,7 @@ import sys
 
 # of each kernel: registers, bytes of the stack, of shared memory, barriers
 LIMITS = {"hl_maco_persistent": (240, 512, 48 << 10, 1), "hl_maco_window_": (32, 0, 0, 0)}
-FLAGS = sys.argv[4:]
+BUILT, FLAGS = sys.argv[4].split(","), sys.argv[5:]
 # (instruction, at least) in PTX of the oldest and of 8.0
 PTX = {
     "oldest": [("ld.acquire.gpu.global.u64", 4), ("ld.acquire.sys.u64", 2), ("st.release.gpu.global.u64", 4),
@@ -50,7 +50,7 @@ def once(path, key, make):
 
 def resources(nvcc, source, out, key, arch):
     built = out / f"kernel.sm_{arch}.txt"
-    if built.exists():
+    if str(arch) in BUILT and built.exists():
         return built.read_text()
     cubin = out / f"check.sm_{arch}.cubin"
     return once(out / f"check.sm_{arch}.txt", key,
@@ -59,7 +59,7 @@ def resources(nvcc, source, out, key, arch):
 
 def ptx(nvcc, source, out, key, arch):
     built, path = out / f"kernel.compute_{arch}.ptx", out / f"check.{arch}.ptx"
-    if built.exists():
+    if str(arch) == BUILT[0] and built.exists():
         return built.read_text()
 
     def make():
