@@ -21,7 +21,7 @@ class Op(C.Structure):
     _fields_ = [("type", C.c_int), ("dtype", C.c_int), ("deterministic", C.c_int), ("inputs", C.c_void_p * 4),
                 ("outputs", C.c_void_p * 2), ("dims", C.c_int32 * 8), ("aux", C.c_float * 4), ("group", C.c_uint32),
                 ("name", C.c_char_p), ("on_worker", C.c_int), ("priority", C.c_int), ("cost_ns", C.c_uint32),
-                ("function", C.c_void_p), ("arg", C.c_void_p), ("reads", C.c_void_p), ("writes", C.c_void_p),
+                ("local_name", C.c_int), ("function", C.c_void_p), ("arg", C.c_void_p), ("reads", C.c_void_p), ("writes", C.c_void_p),
                 ("n_reads", C.c_uint32), ("n_writes", C.c_uint32)]
 
 

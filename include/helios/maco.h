@@ -167,10 +167,12 @@ typedef struct maco_op {
     int32_t dims[8];
     float aux[4];
     uint32_t group;
-    const char *name; /* for messages and traces; NULL = TYPE and its number */
+    const char *name; /* for messages and traces, and of a collective for all ranks to compare
+                         (maco_run); NULL = TYPE and its number, which they don't */
     int on_worker;    /* 1 + the worker that is to run it; 0 = any */
     int priority;     /* of tasks that are ready at once the higher goes first */
     uint32_t cost_ns; /* 0 = estimated from dims */
+    int local_name;   /* 1: ranks don't compare the name */
     maco_function function;
     void *arg;
     const maco_range *reads, *writes; /* of CUSTOM_... */
@@ -236,7 +238,7 @@ typedef struct maco_plan_view {
     const char *names;
     uint64_t names_bytes;
     uint64_t comm_hash; /* of the collectives in order, SEND and RECV left out: equal on all ranks,
-                           or they would hang */
+                           or they would hang, or mix up two that are alike */
     uint32_t n_comm;
 } maco_plan_view;
 
@@ -277,9 +279,10 @@ typedef struct maco_runtime_options {
 HELIOS_API int maco_runtime_open(const maco_runtime_options *options, maco_runtime **out);
 HELIOS_API void maco_runtime_close(maco_runtime *r); /* NULL is fine */
 /* Returns when all tasks are done. HELIOS_ETIMEDOUT names the tasks that wait, their events' have
- * and need, and what each worker does; HELIOS_ECONFLICT a rank whose plan has other collectives. A
- * failed runtime runs again. A collective that still waits a second after a run was given up is
- * cancelled, and its group lost. */
+ * and need, and what each worker does. HELIOS_ECONFLICT, before a plan's first run: a rank whose
+ * plan has other collectives, or the same ones in another order; those of one type, size, operation
+ * and name are told apart by the order of adding. A failed runtime runs again. A collective that
+ * still waits a second after a run was given up is cancelled, and its group lost. */
 HELIOS_API int maco_run(maco_runtime *r, const maco_plan *p);
 /* From any thread: the run ends with HELIOS_ECANCELED. */
 HELIOS_API void maco_cancel(maco_runtime *r);

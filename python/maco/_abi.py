@@ -83,6 +83,7 @@ class Op(ctypes.Structure):
                 ("inputs", c_void_p * 4), ("outputs", c_void_p * 2), ("dims", c_int32 * 8),
                 ("aux", ctypes.c_float * 4), ("group", c_uint32), ("name", c_char_p),
                 ("on_worker", c_int), ("priority", c_int), ("cost_ns", c_uint32),
+                ("local_name", c_int),
                 ("function", FUNCTION), ("arg", c_void_p), ("reads", POINTER(Range)),
                 ("writes", POINTER(Range)), ("n_reads", c_uint32), ("n_writes", c_uint32)]
 

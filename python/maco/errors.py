@@ -59,7 +59,8 @@ class NotCoResidentError(MacoError, RuntimeError):
 
 
 class OrderMismatchError(MacoError, RuntimeError):
-    """Ranks that would run different collectives, or the same in another order."""
+    """Ranks that would run different collectives, or the same in another order; of two that are alike
+    only names tell which is which, where a rank adds them the other way round."""
 
 
 class TimeoutError(MacoError, TimeoutError):  # noqa: A001 - also Python's own

@@ -43,8 +43,10 @@ _abandoned: list[Any] = []  # memory that a task which never ended may still use
 class Task:
     """A node of a graph."""
 
-    def __init__(self, graph: "TaskGraph", index: int, type: TaskType, name: str) -> None:
-        self.graph, self.index, self.type, self.name = graph, index, type, name
+    def __init__(self, graph: "TaskGraph", index: int, type: TaskType, name: str | None) -> None:
+        self.graph, self.index, self.type = graph, index, type
+        self.name = name or f"{type.name} {index}"
+        self.named = bool(name)  # by the caller: ranks compare the names of collectives
         self.inputs: list[torch.Tensor | None] = []
         self.outputs: list[torch.Tensor] = []
         self.attributes: dict[str, Any] = {}
@@ -234,9 +236,10 @@ class TaskGraph(Builders):
     def add_task(self, type: TaskType, inputs: Sequence[Any] = (), outputs: Sequence[Any] = (),
                  name: str | None = None, priority: int = 0, worker: int = -1,
                  cost: int | None = None, **attributes: Any) -> Task:
-        """inputs: tensors, or tasks for their output. priority: of tasks that are ready at once the
-        higher goes first. worker: the one that is to run it; -1 = any. cost: nanoseconds; None =
-        estimated.
+        """inputs: tensors, or tasks for their output. name: of a collective the same on all ranks,
+        who compare it: of two that are alike it tells which is which. priority: of tasks that are
+        ready at once the higher goes first. worker: the one that is to run it; -1 = any. cost:
+        nanoseconds; None = estimated.
 
         Attributes: MATMUL alpha, beta; ATTENTION causal, scale; LAYERNORM and RMSNORM eps; GELU
         approximate; ELEMENTWISE op, alpha, beta; collectives op, group, BROADCAST root, SEND and
@@ -249,9 +252,8 @@ class TaskGraph(Builders):
             raise DimensionError(f"there is no task type {type!r}", "see maco.TaskType") from None
         if kind is TaskType.TERMINATE:
             raise DimensionError("TERMINATE is no task of a graph", "it is the runtime's")
-        said = f"{kind.name} {len(self.tasks)}"
-        task = Task(self, len(self.tasks), kind, said if name is None else
-                    given_name(name, "name of a task") or said)
+        task = Task(self, len(self.tasks), kind,
+                    None if name is None else given_name(name, "name of a task"))
         task.priority = whole(priority, f"priority of \"{task.name}\"", -2**18, 2**18 - 1)
         task.worker = whole(worker, f"worker of \"{task.name}\"", -1, 2**31 - 2)
         task.cost_ns = 0 if cost is None else whole(cost, f"cost of \"{task.name}\"", 0, 2**32 - 1)
@@ -427,7 +429,7 @@ class TaskGraph(Builders):
                      group=task.group if piece.type.is_comm else 0,
                      priority=task.priority * WAVES - (min(piece.wave, WAVES - 1)
                                                        if task.overlap is not None else 0),
-                     cost_ns=task.cost_ns // pieces)
+                     cost_ns=task.cost_ns // pieces, local_name=int(not task.named))
         op.dims[:len(found.dims)] = list(found.dims)
         op.aux[:len(found.aux)] = list(found.aux)
         if task.function is not None:

@@ -6,7 +6,7 @@
 
 #include "maco/types.h"
 
-#define TOLD 96
+#define TOLD 128
 
 struct question {
     const maco_plan *plan;
@@ -59,11 +59,14 @@ static void describe(const struct question *q, uint32_t n, char out[TOLD])
         return;
     }
     const maco_task *t = &v.tasks[i];
-    char more[16];
+    uint32_t alike = hl_maco_plan_alike(q->plan, i);
+    char more[16], which[40] = "";
     detail(t, more);
-    snprintf(out, TOLD, "\"%.32s\" (%s of %" PRIu64 " %s%s)", hl_maco_plan_name(q->plan, i),
+    if (alike > 0)
+        snprintf(which, sizeof(which), ", number %" PRIu64 " of its like", (uint64_t)alike + 1);
+    snprintf(out, TOLD, "\"%.40s\" (%s of %" PRIu64 " %s%s%s)", hl_maco_plan_name(q->plan, i),
              hl_maco_type_name(t->type), hl_maco_count(t), hl_maco_dtype_name(hl_maco_dtype(t)),
-             more);
+             more, which);
 }
 
 static hl_status most(const struct question *q, uint32_t *n)
@@ -103,7 +106,8 @@ static hl_status name_first(const struct question *q, int rank)
     if (st == HL_OK)
         st = hl_fail(HL_ECONFLICT,
                      "group %u: collective %u is %s on rank 0 and %s on rank %d. Hint: all ranks "
-                     "add the same collectives in the same order",
+                     "add the same collectives in the same order, by the same names or none, and "
+                     "with the same dependencies and priorities",
                      q->group, same, (char *)all, (char *)all + (size_t)rank * TOLD, rank);
     free(all);
     return st;

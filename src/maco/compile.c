@@ -202,12 +202,59 @@ static uint64_t hash_more(uint64_t h, uint64_t v)
     return h ^ h >> 32;
 }
 
-uint64_t hl_maco_comm_key(const maco_task *t)
+/* Names that nobody gave have the task's number in them, in which ranks may rightly differ. */
+static uint64_t likeness(const maco_graph *g, uint32_t id)
 {
+    const maco_task *t = &g->tasks[id];
+    const char *name = g->nodes[id].named ? hl_maco_graph_name(g, id) : "";
     uint64_t h = hash_more(t->type, (uint64_t)hl_maco_dtype(t) << 32 | t->group);
     for (int i = 0; i < 6 && t->type != MACO_TASK_CUSTOM_COMM; i++)
         h = hash_more(h, (uint32_t)t->dims[i]);
+    for (; *name != '\0'; name++)
+        h = hash_more(h, (uint8_t)*name);
     return h;
+}
+
+struct alike {
+    uint64_t like;
+    uint32_t id, at; /* at: in the order of communication */
+};
+
+static int by_likeness(const void *left, const void *right)
+{
+    const struct alike *a = left, *b = right;
+    if (a->like != b->like)
+        return a->like < b->like ? -1 : 1;
+    return a->id < b->id ? -1 : a->id > b->id;
+}
+
+/* Two that are alike may have changed places on one rank, by its dependencies or priorities: they
+ * are counted as they were added. */
+static hl_status count_alike(const maco_graph *g, maco_plan *p)
+{
+    uint32_t n = p->view.n_comm, nth = 0;
+    struct alike *a = malloc(((size_t)n + 1) * sizeof(*a));
+    p->turns = malloc(((size_t)n + 1) * sizeof(*p->turns));
+    if (a == NULL || p->turns == NULL) {
+        free(a);
+        return no_memory();
+    }
+    for (uint32_t i = 0; i < n; i++) {
+        uint32_t id = p->id[p->comm[i]];
+        a[i] = (struct alike){likeness(g, id), id, i};
+    }
+    qsort(a, n, sizeof(*a), by_likeness);
+    for (uint32_t i = 0; i < n; i++) {
+        nth = i > 0 && a[i].like == a[i - 1].like ? nth + 1 : 0;
+        p->turns[a[i].at] = (struct hl_maco_turn){a[i].like, nth};
+    }
+    free(a);
+    return HL_OK;
+}
+
+static uint64_t hash_turn(uint64_t h, const maco_plan *p, uint32_t at)
+{
+    return hash_more(hash_more(h, p->turns[at].like), p->turns[at].nth);
 }
 
 /* By dependencies, priorities and ids alone, so that ranks with one program agree whatever their
@@ -227,16 +274,16 @@ static hl_status order_comm(struct compiling *c, maco_plan *p, const uint32_t *n
     p->comm = malloc(((size_t)n + 1) * sizeof(*p->comm));
     if (st == HL_OK && p->comm == NULL)
         st = no_memory();
-    for (uint32_t i = 0; i < placed && st == HL_OK; i++) {
-        const maco_task *t = &c->g->tasks[c->order[i]];
-        if (!hl_maco_is_comm(t->type))
-            continue;
-        p->comm[p->view.n_comm++] = number[c->order[i]];
-        if (hl_maco_is_collective(t->type))
-            p->view.comm_hash = hash_more(p->view.comm_hash, hl_maco_comm_key(t));
-    }
+    for (uint32_t i = 0; i < placed && st == HL_OK; i++)
+        if (hl_maco_is_comm(c->g->tasks[c->order[i]].type))
+            p->comm[p->view.n_comm++] = number[c->order[i]];
     p->view.comm = p->comm;
-    return st;
+    HL_TRY(st);
+    HL_TRY(count_alike(c->g, p));
+    for (uint32_t i = 0; i < n; i++)
+        if (hl_maco_is_collective(p->tasks[p->comm[i]].type))
+            p->view.comm_hash = hash_turn(p->view.comm_hash, p, i);
+    return HL_OK;
 }
 
 uint64_t hl_maco_plan_order_hash(const maco_plan *p, uint32_t group, uint32_t n)
@@ -246,7 +293,7 @@ uint64_t hl_maco_plan_order_hash(const maco_plan *p, uint32_t group, uint32_t n)
         const maco_task *t = &p->tasks[p->comm[i]];
         if (t->group != group || !hl_maco_is_collective(t->type))
             continue;
-        h = hash_more(h, hl_maco_comm_key(t));
+        h = hash_turn(h, p, i);
         k++;
     }
     return h;
@@ -260,6 +307,14 @@ uint32_t hl_maco_plan_collective(const maco_plan *p, uint32_t group, uint32_t n)
             return p->comm[i];
     }
     return MACO_NONE;
+}
+
+uint32_t hl_maco_plan_alike(const maco_plan *p, uint32_t task)
+{
+    for (uint32_t i = 0; i < p->view.n_comm; i++)
+        if (p->comm[i] == task)
+            return p->turns[i].nth;
+    return 0;
 }
 
 /* ---- all together ---- */

@@ -157,7 +157,9 @@ int maco_graph_add(maco_graph *g, const maco_op *op, uint32_t *id)
     if (g->n >= MACO_MAX_TASKS || g->n_ranges > UINT32_MAX - op->n_reads - op->n_writes)
         return hl_fail(HL_EINVAL, "task \"%s\": the graph is full. Hint: at most %u tasks", name,
                        MACO_MAX_TASKS);
-    struct hl_maco_node node = {.priority = op->priority, .worker = op->on_worker - 1};
+    struct hl_maco_node node = {.priority = op->priority,
+                                .worker = op->on_worker - 1,
+                                .named = op->name != NULL && !op->local_name};
     HL_TRY(make_room(g, op));
     HL_TRY(add_name(g, name, &t.name));
     if (op->function != NULL)

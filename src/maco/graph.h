@@ -20,6 +20,7 @@ struct hl_maco_node {
     int32_t worker;       /* -1 = any */
     uint32_t first_range; /* of CUSTOM_...: n_reads, then n_writes */
     uint32_t n_reads, n_writes;
+    int named; /* so that ranks compare it */
 };
 
 struct hl_maco_edge {

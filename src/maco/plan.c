@@ -14,6 +14,7 @@ void maco_plan_free(maco_plan *p)
     free(p->list);
     free(p->first_of_list);
     free(p->comm);
+    free(p->turns);
     free(p->names);
     free(p->calls);
     hl_maco_csr_fini(&p->parents);

@@ -23,12 +23,14 @@ hl_status hl_maco_plan_function(const maco_plan *p, uint64_t user, maco_function
 const uint32_t *hl_maco_plan_parents(const maco_plan *p, uint32_t task, uint32_t *n);
 const char *hl_maco_plan_name(const maco_plan *p, uint32_t task);
 
-/* Hash of one collective: type, dtype, count, op, root, tag, ranks, group. */
-uint64_t hl_maco_comm_key(const maco_task *t);
 /* Hash of the first n collectives of a group, SEND and RECV left out; of all where n is UINT32_MAX.
- * What the members of a group compare; the least n where they differ is the task that differs. */
+ * What the members of a group compare; the least n where they differ is the task that differs. In
+ * it goes of each: type, dtype, count, op, root, tag, ranks, the name that the caller gave, and how
+ * many that are alike in all this were added before it. */
 uint64_t hl_maco_plan_order_hash(const maco_plan *p, uint32_t group, uint32_t n);
 /* The nth collective (0..) of a group; MACO_NONE. */
 uint32_t hl_maco_plan_collective(const maco_plan *p, uint32_t group, uint32_t n);
+/* How many that are alike were added before this collective. */
+uint32_t hl_maco_plan_alike(const maco_plan *p, uint32_t task);
 
 #endif

@@ -6,6 +6,12 @@
 #include "maco/plan.h"
 #include "maco/topo.h"
 
+/* A collective as ranks compare it. */
+struct hl_maco_turn {
+    uint64_t like; /* a hash of what it does, and of its name where the caller gave one */
+    uint32_t nth;  /* of its like, in the order of adding */
+};
+
 struct maco_plan {
     uint64_t serial;
     maco_plan_view view;
@@ -15,6 +21,7 @@ struct maco_plan {
     int32_t *priority;
     uint32_t *list, *first_of_list;
     uint32_t *comm;
+    struct hl_maco_turn *turns; /* of each in comm */
     char *names;
     struct hl_maco_call *calls;
     size_t n_calls;

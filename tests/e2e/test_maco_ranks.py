@@ -200,6 +200,56 @@ class Trouble(unittest.TestCase):
                     self.assertIn(word, text)
                 self.assertLess(took, 15)
 
+    def test_alike_collectives_in_another_order_on_one_rank(self):
+        def swapped(g, rank):
+            for name in "ba" if rank else "ab":
+                g.allreduce(torch.ones(8), name=f"sum {name}")
+
+        def by_priority(g, rank):
+            for i in range(2):
+                g.allreduce(torch.ones(8), priority=i * rank)
+
+        def by_dependency(g, rank):
+            both = [g.allreduce(torch.ones(8)) for _ in range(2)]
+            if rank:
+                g.add_dependency(both[0], both[1])
+
+        def by_name(g, rank):
+            g.allreduce(torch.ones(8), name=f"of rank {rank}")
+        for build, words in ((swapped, ('"sum a"', '"sum b"', "collective 0")),
+                             (by_priority, ("number 2 of its like) on rank 1",)),
+                             (by_dependency, ("number 2 of its like) on rank 1",)),
+                             (by_name, ('"of rank 0"', '"of rank 1"'))):
+            def run(rank, group):
+                with TaskGraph(group=group, timeout_s=20) as g:
+                    build(g, rank)
+                    begun = time.monotonic()
+                    try:
+                        g.execute()
+                    except errors.OrderMismatchError as error:
+                        return str(error), time.monotonic() - begun
+            for kind in ("shm", "gloo"):
+                for text, took in on(kind, run):
+                    for word in ("group 0: collective 0 is", "\nHint: ", "names", *words):
+                        self.assertIn(word, text)
+                    self.assertLess(took, 15)
+
+    def test_alike_collectives_that_agree(self):
+        def run(rank, group):
+            with TaskGraph(group=group) as g:
+                x = torch.tensor([1.0, 10.0, 100.0]) * (rank + 1)
+                if rank:  # a task more, and with it other numbers in names that nobody gave
+                    g.copy(x)
+                sums = [g.allreduce(x[i:i + 1], name=name)
+                        for i, name in enumerate(("a", None, None))]
+                b = {i: g.allreduce(x[i:i + 1], name=f"sum {i}", priority=-1 - i)
+                     for i in ((1, 0) if rank else (0, 1))}  # named, and ordered by priority
+                for _ in range(2):
+                    g.execute()
+                return [t.output.item() for t in (*sums, b[0], b[1])]
+        for kind in ("shm", "gloo"):
+            self.assertEqual(on(kind, run), [[3, 30, 300, 3, 30]] * WORLD)
+
     def test_a_rank_that_dies(self):
         def run(rank, group):
             x = torch.ones(1000)

@@ -198,6 +198,70 @@ static void ranks_with_one_program_agree_and_others_do_not(void **state)
     maco_plan_free(pd);
 }
 
+/* Two sums of one size and one of another; `swapped` is added the other way round. */
+static maco_plan *alike(const char *a, const char *b, int local, int swapped, int first)
+{
+    static float x[3][4];
+    maco_graph *g = NULL;
+    maco_plan *p = NULL;
+    maco_plan_view v;
+    OK(maco_graph_new(&g));
+    for (int i = 0; i < 3; i++) {
+        int k = swapped && i < 2 ? 1 - i : i;
+        add_op(g, (maco_op){.type = MACO_TASK_ALLREDUCE,
+                            .inputs = {x[k]},
+                            .outputs = {x[k]},
+                            .dims = {k == 2 ? 3 : 4},
+                            .priority = k == first,
+                            .local_name = local,
+                            .name = k == 0   ? a
+                                    : k == 1 ? b
+                                             : NULL});
+    }
+    OK(maco_compile(g, &(maco_compile_options){.infer = 1}, &p));
+    maco_graph_free(g);
+    maco_plan_read(p, &v);
+    assert_int_equal(hl_maco_plan_alike(p, hl_maco_plan_collective(p, 0, 2)), 0);
+    return p;
+}
+
+/* Both hashes say the same of both. */
+static int agree(maco_plan *a, maco_plan *b)
+{
+    maco_plan_view va, vb;
+    maco_plan_read(a, &va);
+    maco_plan_read(b, &vb);
+    int same = va.comm_hash == vb.comm_hash;
+    assert_int_equal(hl_maco_plan_order_hash(a, 0, UINT32_MAX) ==
+                         hl_maco_plan_order_hash(b, 0, UINT32_MAX),
+                     same);
+    maco_plan_free(a);
+    maco_plan_free(b);
+    return same;
+}
+
+static void collectives_that_are_alike_are_told_apart(void **state)
+{
+    (void)state;
+    /* By their names, whatever the order of adding. */
+    assert_true(agree(alike("a", "b", 0, 0, 9), alike("a", "b", 0, 0, 9)));
+    assert_false(agree(alike("a", "b", 0, 0, 9), alike("a", "b", 0, 1, 9)));
+    assert_false(agree(alike("a", "b", 0, 0, 9), alike("a", "b", 0, 0, 1)));
+    assert_true(agree(alike("a", "b", 0, 0, 9), alike("a", "b", 0, 1, 0)));
+    assert_false(agree(alike("a", "b", 0, 0, 9), alike("a", "c", 0, 0, 9)));
+    assert_false(agree(alike("a", "b", 0, 0, 9), alike("a", NULL, 0, 0, 9)));
+    /* Without, or with names of a rank's own, by the order of adding. */
+    assert_false(agree(alike(NULL, NULL, 0, 0, 9), alike(NULL, NULL, 0, 0, 1)));
+    assert_false(agree(alike("same", "same", 0, 0, 9), alike("same", "same", 0, 0, 1)));
+    assert_true(agree(alike("a", "b", 1, 0, 9), alike("b", "c", 1, 0, 9)));
+    assert_true(agree(alike("a", "b", 1, 0, 9), alike(NULL, NULL, 0, 0, 9)));
+    /* Where that is what differs, nothing is left to tell by. */
+    assert_true(agree(alike(NULL, NULL, 0, 0, 9), alike(NULL, NULL, 0, 1, 9)));
+    maco_plan *p = alike(NULL, NULL, 0, 0, 1);
+    assert_int_equal(hl_maco_plan_alike(p, hl_maco_plan_collective(p, 0, 0)), 1);
+    maco_plan_free(p);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -207,6 +271,7 @@ int main(void)
         cmocka_unit_test(the_order_of_communication_counts_as_a_queue),
         cmocka_unit_test(lists_that_are_wrong_are_refused),
         cmocka_unit_test(ranks_with_one_program_agree_and_others_do_not),
+        cmocka_unit_test(collectives_that_are_alike_are_told_apart),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
