@@ -242,6 +242,29 @@ function(hl_maco_mutant)
     ENVIRONMENT "TSAN_OPTIONS=halt_on_error=1")
 endfunction()
 
+# MACO's CPU runtime on a machine whose loads may be late: its sources, with other atomics beneath them. Planted
+# faults, functions without sequential consistency, must be found there.
+function(hl_maco_weak)
+  if(HELIOS_SANITIZE OR NOT TARGET hl_maco) # it changes stacks by itself
+    return()
+  endif()
+  set(sources tests/unit/maco/weak_orders.c tests/support/weak_memory.c)
+  foreach(part complete direct load order record report ring runtime scheduler seat static task)
+    list(APPEND sources ${CMAKE_SOURCE_DIR}/src/maco/${part}.c)
+  endforeach()
+  hl_test(maco_weak_orders "${sources}" unit 120 hl_maco)
+  set(header ${CMAKE_SOURCE_DIR}/tests/support/weak_memory.h)
+  target_compile_options(maco_weak_orders PRIVATE -include ${header})
+  target_compile_definitions(maco_weak_orders PRIVATE LOOKS=1 SPINS=3 SPINS_FEW=3)
+  set_source_files_properties(tests/support/weak_memory.c PROPERTIES COMPILE_DEFINITIONS WM_REAL)
+  foreach(function start has_call mark run_batch hl_maco_spsc_room hl_maco_tally hl_maco_fired hl_maco_enter
+          hl_maco_leave hl_maco_quiet)
+    add_test(NAME maco_weak_mutant_${function} COMMAND maco_weak_orders ${function} 50)
+    set_tests_properties(maco_weak_mutant_${function} PROPERTIES LABELS unit TIMEOUT 360
+      PASS_REGULAR_EXPRESSION "a wake-up was lost|[1-9][0-9]* after it")
+  endforeach()
+endfunction()
+
 # tests/net: real daemons on "hosts" made of namespaces; peer.c is the end that the scripts drive.
 function(hl_net_tests)
   add_executable(net_peer ${CMAKE_SOURCE_DIR}/tests/net/peer.c)
