@@ -28,10 +28,8 @@
 
 /* Dropping a release is a planted fault: ThreadSanitizer must find it. */
 #ifdef HL_MACO_MUTATE_RELEASE
-#define HL_MACO_RELEASE __ATOMIC_RELAXED
 #define HL_MACO_ACQ_REL __ATOMIC_RELAXED
 #else
-#define HL_MACO_RELEASE __ATOMIC_RELEASE
 #define HL_MACO_ACQ_REL __ATOMIC_ACQ_REL
 #endif
 

@@ -235,8 +235,8 @@ static inline int hl_maco_tally(struct hl_maco_state *s, uint32_t event, uint32_
     uint64_t goal = e->needed * s->iteration;
     if (HL_UNLIKELY(e->reserved & HL_MACO_WAITED))
         return __atomic_add_fetch(&e->count, n, __ATOMIC_SEQ_CST) == goal;
-    if (e->needed == n) { /* nobody else adds to it in this run */
-        __atomic_store_n(&e->count, goal, HL_MACO_RELEASE);
+    if (e->needed == n) { /* nobody else adds to it in this run, nor waits for it */
+        __atomic_store_n(&e->count, goal, __ATOMIC_RELAXED); /* queues carry what follows */
         return 1;
     }
     return __atomic_add_fetch(&e->count, n, HL_MACO_ACQ_REL) == goal;

@@ -165,8 +165,9 @@ void *hl_maco_seat_main(void *arg)
 {
     struct hl_maco_seat *w = arg;
     maco_runtime *rt = w->rt;
-    while (!__atomic_load_n(&rt->quit, __ATOMIC_SEQ_CST)) {
-        uint64_t run = __atomic_load_n(&rt->run, __ATOMIC_SEQ_CST);
+    /* Only a look: who enters or sleeps looks again, and that counts. */
+    while (!__atomic_load_n(&rt->quit, __ATOMIC_RELAXED)) {
+        uint64_t run = __atomic_load_n(&rt->run, __ATOMIC_RELAXED);
         if ((run & 1) == 0 || run == w->last) {
             between_runs(w);
             continue;
