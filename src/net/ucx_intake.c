@@ -486,6 +486,15 @@ void hl_ucx_puts_answer(struct hl_net_server *s)
     }
 }
 
+int hl_ucx_puts_at_desk(const struct hl_net_server *s)
+{
+    const struct hl_ucx_put *put;
+    DL_FOREACH (s->puts, put)
+        if (put->state == HL_UCX_PUT_AT_DESK)
+            return 1;
+    return 0;
+}
+
 void hl_ucx_puts_tend(struct hl_net_server *s, uint64_t now_ns)
 {
     uint64_t limit_ns = (uint64_t)s->opts.put_timeout_ms * HL_NS_PER_MS;

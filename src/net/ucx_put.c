@@ -317,11 +317,13 @@ hl_status hl_ucx_put(struct hl_net_client *c, struct hl_net_item *items, size_t 
     if (st == HL_OK)
         st = run(&s, hl_ucx_deadline(hl_now_ns(), timeout_ms));
     c->store = NULL;
-    if (st != HL_OK) {
-        for (size_t i = 0; i < count; i++)
-            if (items[i].status == UNSETTLED)
-                settle_here(&s, i, st);
+    int open = 0; /* a server that stops may answer all and be gone in one breath */
+    for (size_t i = 0; i < count; i++)
+        if (items[i].status == UNSETTLED) {
+            settle_here(&s, i, st);
+            open = 1;
+        }
+    if (open)
         return st;
-    }
     return s.first == HL_OK ? HL_OK : hl_fail(s.first, "%s", s.words);
 }

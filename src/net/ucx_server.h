@@ -127,6 +127,7 @@ void hl_ucx_put_asked(struct hl_ucx_peer *p, const struct hl_wire *w);
 void hl_ucx_puts_collect(struct hl_net_server *s);
 /* Answer what the desk has done. */
 void hl_ucx_puts_answer(struct hl_net_server *s);
+int hl_ucx_puts_at_desk(const struct hl_net_server *s);
 /* Drop peers whose put is silent, tell the others that they are not forgotten. */
 void hl_ucx_puts_tend(struct hl_net_server *s, uint64_t now_ns);
 /* Before its endpoint is closed: take back the receives, leave the rest to the desk. */

@@ -21,6 +21,7 @@ struct store {
     size_t count;
     int open, open_max;
     int shut;           /* begin waits */
+    int at_door;        /* it does */
     uint64_t refuse_of; /* size that is refused */
 };
 
@@ -28,8 +29,10 @@ static hl_status store_begin(void *arg, struct hl_id id, uint64_t size, void **t
 {
     struct store *s = arg;
     pthread_mutex_lock(&s->lock);
-    while (s->shut)
+    while (s->shut) {
+        s->at_door = 1;
         pthread_cond_wait(&s->moved, &s->lock);
+    }
     struct object *o = size == s->refuse_of ? NULL : &s->objects[s->count++];
     if (o != NULL) {
         *o = (struct object){malloc(size), size, id, 1};
@@ -87,7 +90,7 @@ static void store_fini(struct store *s)
     pthread_mutex_destroy(&s->lock);
 }
 
-static void shut(struct store *s, int yes)
+static inline void shut(struct store *s, int yes)
 {
     pthread_mutex_lock(&s->lock);
     s->shut = yes;
@@ -95,7 +98,15 @@ static void shut(struct store *s, int yes)
     pthread_mutex_unlock(&s->lock);
 }
 
-static size_t begun(struct store *s)
+static inline int at_door(struct store *s)
+{
+    pthread_mutex_lock(&s->lock);
+    int yes = s->at_door;
+    pthread_mutex_unlock(&s->lock);
+    return yes;
+}
+
+static inline size_t begun(struct store *s)
 {
     pthread_mutex_lock(&s->lock);
     size_t n = s->count;
@@ -113,7 +124,7 @@ static size_t count_of(struct store *s, int state)
     return n;
 }
 
-static const struct object *object_of(struct store *s, struct hl_id id)
+static inline const struct object *object_of(struct store *s, struct hl_id id)
 {
     for (size_t i = 0; i < s->count; i++)
         if (hl_id_equal(s->objects[i].id, id))
