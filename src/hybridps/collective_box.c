@@ -14,7 +14,7 @@
 #include "net/put_queue.h"
 
 #define NUMBER_BITS 48
-#define WAITING     6 /* messages of a rank that nobody has taken yet */
+#define WAITING     6 /* messages of a rank and a kind that nobody has taken yet */
 
 struct hl_mail_box {
     struct hl_net_server *server;
@@ -68,7 +68,7 @@ static hl_status admit(struct hl_mail_box *b, struct hl_id id, uint64_t size, in
         return hl_fail(HL_ECONFLICT, "rank %d is there already", from);
     size_t waiting = 0;
     for (const struct hl_mail_message *m = b->first; m != NULL; m = m->next)
-        waiting += m->from == from;
+        waiting += m->from == from && ((m->number ^ number) & HL_MAIL_AHEAD) == 0;
     if (waiting >= WAITING)
         return hl_fail(HL_EBUSY, "%zu messages have not been taken yet", waiting);
     return HL_OK;
@@ -278,6 +278,13 @@ int hl_mail_sending(struct hl_mail_line *l, hl_status *st, const char **words)
     *words = l->words;
     pthread_mutex_unlock(&l->box->lock);
     return sending;
+}
+
+int hl_mail_line_is_tcp(struct hl_mail_line *l)
+{
+    struct hl_put_queue_stats stats;
+    hl_put_queue_stats(l->queue, &stats);
+    return strcmp(stats.path, "tcp") == 0;
 }
 
 void hl_mail_line_close(struct hl_mail_line *l)

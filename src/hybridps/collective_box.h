@@ -8,7 +8,8 @@
  * Threads: one at a time, but for the box's own.
  * Errors:  those of net/net.h, with the words of the failed put.
  * Units:   bytes; ns of hl_now_ns for deadlines.
- * Limits:  HL_MAIL_BYTES a message; numbers below 2^47.
+ * Limits:  HL_MAIL_BYTES a message; numbers below 2^47. Of each rank a box keeps six messages whose
+ *          numbers have HL_MAIL_AHEAD and six others; more are refused with HL_EBUSY.
  */
 #ifndef HL_HYBRIDPS_COLLECTIVE_BOX_H
 #define HL_HYBRIDPS_COLLECTIVE_BOX_H
@@ -20,6 +21,7 @@
 
 #define HL_MAIL_BYTES ((size_t)8 << 20)
 #define HL_MAIL_HELLO UINT64_C(0x48454c4c4f484c47) /* the group of those that have none yet */
+#define HL_MAIL_AHEAD (UINT64_C(1) << 46) /* in the number of what may come before it is wanted */
 
 struct hl_mail_box;
 struct hl_mail_line;
@@ -54,6 +56,8 @@ hl_status hl_mail_send(struct hl_mail_line *l, uint64_t group, int from, uint64_
                        const void *data, size_t size, int timeout_ms) HL_CHECK;
 /* 1 while the last send is under way, else *st is its end, and *words what went wrong. */
 int hl_mail_sending(struct hl_mail_line *l, hl_status *st, const char **words);
+/* 1: its last connection was one that any TCP client could make. */
+int hl_mail_line_is_tcp(struct hl_mail_line *l);
 /* What is in line or under way is given up, soon. NULL is allowed. */
 void hl_mail_line_close(struct hl_mail_line *l);
 

@@ -1,6 +1,7 @@
 /* How ranks on several hosts find each other: all say hello to rank 0, whose address they were
  * told, and it tells all of them where everybody is. */
 #include <arpa/inet.h>
+#include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,7 +15,8 @@
 
 #define MAGIC    0x48504752u
 #define VERSION  1
-#define AGAIN_MS 100   /* until the next try of rank 0's port */
+#define AGAIN_MS 100 /* until the next try of rank 0's port */
+#define PROBE_MS 200
 #define STALL_MS 30000 /* a transfer that moves no byte for so long has failed */
 
 struct card {
@@ -110,6 +112,18 @@ static int left_ms(uint64_t deadline_ns)
     return deadline_ns > now ? (int)((deadline_ns - now) / HL_NS_PER_MS) + 1 : 1;
 }
 
+int hl_collective_gone(struct hl_net_rank *p)
+{
+    struct hl_addr a;
+    if (hl_addr_resolve(p->address, PROBE_MS, &a) != HL_OK) {
+        hl_error_clear();
+        return 0;
+    }
+    int err = hl_addr_probe(&a, PROBE_MS);
+    p->answers |= err == 0;
+    return err == ECONNREFUSED && p->answers;
+}
+
 /* Rank 0 may not be there yet. What it refuses is final. */
 static hl_status say_hello(struct hl_collective_net *g, uint64_t deadline_ns)
 {
@@ -119,9 +133,31 @@ static hl_status say_hello(struct hl_collective_net *g, uint64_t deadline_ns)
         HL_TRY(
             hl_mail_send(l, HL_MAIL_HELLO, g->rank, 0, &mine, sizeof(mine), left_ms(deadline_ns)));
         hl_status st = sent(g, l);
+        g->ranks[0].answers |= st == HL_OK && hl_mail_line_is_tcp(l);
         if (st != HL_EUNAVAIL || hl_now_ns() >= deadline_ns)
             return st;
         hl_mail_wait(g->box, hl_now_ns() + AGAIN_MS * HL_NS_PER_MS);
+    }
+}
+
+static hl_status wait_for_rank0(struct hl_collective_net *g, uint64_t deadline_ns,
+                                struct hl_mail_message **out)
+{
+    for (;;) {
+        int gone = hl_collective_gone(&g->ranks[0]); /* looked at first: it may have said it all */
+        uint64_t now = hl_now_ns(), look_ns = now + HL_COLLECTIVE_LOOK_MS * HL_NS_PER_MS;
+        if ((*out = hl_mail_take(g->box, HL_MAIL_HELLO, 0, 0)) != NULL)
+            return HL_OK;
+        if (gone)
+            return hl_fail(HL_EUNAVAIL,
+                           "rank 0 has heard of rank %d and left before all %d had joined: it has "
+                           "said why",
+                           g->rank, g->world);
+        if (now >= deadline_ns)
+            return hl_fail(HL_ETIMEDOUT,
+                           "rank 0 has heard of rank %d, and not of all %d within %d ms", g->rank,
+                           g->world, g->timeout_ms);
+        hl_mail_wait(g->box, look_ns < deadline_ns ? look_ns : deadline_ns);
     }
 }
 
@@ -130,13 +166,7 @@ static hl_status hear_rank0(struct hl_collective_net *g, uint64_t deadline_ns)
     struct hl_mail_message *m = NULL;
     struct card c;
     HL_TRY(say_hello(g, deadline_ns));
-    while ((m = hl_mail_take(g->box, HL_MAIL_HELLO, 0, 0)) == NULL) {
-        if (hl_now_ns() >= deadline_ns)
-            return hl_fail(HL_ETIMEDOUT,
-                           "rank 0 has heard of rank %d, and not of all %d within %d ms", g->rank,
-                           g->world, g->timeout_ms);
-        hl_mail_wait(g->box, deadline_ns);
-    }
+    HL_TRY(wait_for_rank0(g, deadline_ns, &m));
     hl_status st = read_card(g, m, &c);
     size_t table = (size_t)g->world * HL_ADDR_TEXT_MAX;
     if (st == HL_OK && m->size != sizeof(c) + table)
@@ -248,12 +278,9 @@ static hl_status meet(const hybridps_net_options *o, struct hl_collective_net *g
 /* Over RDMA alone a port takes no TCP connection; then its refusal says nothing later. */
 static void probe_all(struct hl_collective_net *g)
 {
-    struct hl_addr a;
     for (int r = 0; r < g->world; r++)
-        if (r != g->rank &&
-            hl_addr_resolve(g->ranks[r].address, HL_COLLECTIVE_PROBE_MS, &a) == HL_OK)
-            g->ranks[r].answers = hl_addr_probe(&a, HL_COLLECTIVE_PROBE_MS) == 0;
-    hl_error_clear();
+        if (r != g->rank)
+            (void)hl_collective_gone(&g->ranks[r]);
 }
 
 hl_status hl_collective_meet(const hybridps_net_options *o, struct hl_collective_net *g)

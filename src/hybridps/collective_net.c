@@ -3,7 +3,6 @@
  * ranks there are; what is small goes to everybody at once. */
 #include "hybridps/collective_net.h"
 
-#include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,16 +15,14 @@
 #define VERSION  1
 #define PIECE    ((size_t)4 << 20)
 #define SMALL    ((size_t)32 << 10) /* summed by everybody */
-#define LOOK_MS  500                /* between two looks at the ports of those who are silent */
-#define LAST     ((UINT64_C(1) << 47) - 1) /* the number of what a rank says when it gives up */
+#define LOOK_MS  HL_COLLECTIVE_LOOK_MS
+#define LAST     (HL_MAIL_AHEAD - 1) /* the number of what a rank says when it gives up */
 #define LAST_MS  500
 #define AGAIN_MS 2 /* until a full box is tried again */
 #define HEADER   HL_COLLECTIVE_HEADER
 
 _Static_assert(sizeof(struct hl_net_call) <= HEADER, "a call fits its place");
 _Static_assert(PIECE + HEADER <= HL_MAIL_BYTES, "a piece is a message");
-
-#define PAIR (UINT64_C(1) << 46) /* numbers of what two ranks send each other */
 
 enum { ALLGATHER = 1, BROADCAST, ALLREDUCE, ALLTOALL, SEND };
 
@@ -83,21 +80,11 @@ static hl_status check_last(struct hl_collective_net *g, int r)
     return fail_rank(g, r, HL_EUNAVAIL, words);
 }
 
-/* A port that took a connection once and refuses one now belongs to nobody any more. A host that
- * does not answer may come back before the deadline. */
 static hl_status check_port(struct hl_collective_net *g, int r)
 {
-    struct hl_addr a;
-    struct hl_net_rank *p = &g->ranks[r];
-    if (hl_addr_resolve(p->address, HL_COLLECTIVE_PROBE_MS, &a) != HL_OK) {
-        hl_error_clear();
-        return HL_OK;
-    }
-    int err = hl_addr_probe(&a, HL_COLLECTIVE_PROBE_MS);
-    p->answers |= err == 0;
-    if (err == ECONNREFUSED && p->answers)
-        return fail_rank(g, r, HL_EUNAVAIL, "has died, or left the group");
-    return HL_OK;
+    return hl_collective_gone(&g->ranks[r])
+               ? fail_rank(g, r, HL_EUNAVAIL, "has died, or left the group")
+               : HL_OK;
 }
 
 static hl_status check_cancelled(const struct hl_collective_net *g)
@@ -165,6 +152,7 @@ static hl_status look(struct hl_collective_net *g, int *left)
     return HL_OK;
 }
 
+/* Who has been heard in this step may go: what is under way to it ends by itself. */
 static hl_status check_silent(struct hl_collective_net *g, uint64_t deadline_ns)
 {
     char text[80];
@@ -172,7 +160,8 @@ static hl_status check_silent(struct hl_collective_net *g, uint64_t deadline_ns)
     for (int r = 0; r < g->world; r++) {
         if (!g->ranks[r].waits && !g->ranks[r].sends)
             continue;
-        HL_TRY(check_port(g, r));
+        if (g->ranks[r].got == NULL)
+            HL_TRY(check_port(g, r));
         if (hl_now_ns() >= deadline_ns)
             return fail_rank(g, r, HL_ETIMEDOUT, text);
     }
@@ -497,7 +486,7 @@ static hl_status send_piece(struct hl_collective_net *g, int dst, const void *da
 {
     struct hl_net_rank *p = &g->ranks[dst];
     uint64_t deadline_ns = hl_now_ns() + (uint64_t)g->timeout_ms * HL_NS_PER_MS;
-    uint64_t number = PAIR | p->sent++;
+    uint64_t number = HL_MAIL_AHEAD | p->sent++;
     memset(g->out, 0, HEADER);
     memcpy(g->out, &g->call, sizeof(g->call));
     memcpy(g->out + HEADER, data, size);
@@ -531,14 +520,14 @@ static int recv_from(void *arg, const char *what, void *data, uint64_t bytes, in
 {
     struct hl_collective_net *g = arg;
     struct hl_net_rank *p = &g->ranks[src];
-    uint64_t deadline_ns = hl_now_ns() + (uint64_t)g->timeout_ms * HL_NS_PER_MS;
     hl_status st = HL_OK, unused = HL_OK;
     alone(g);
     say(g, SEND, what, bytes, tag, 0);
     for (uint64_t at = 0; at < bytes && st == HL_OK; at += PIECE) {
         size_t here = bytes - at < PIECE ? bytes - at : PIECE;
+        uint64_t deadline_ns = hl_now_ns() + (uint64_t)g->timeout_ms * HL_NS_PER_MS;
         p->waits = 1;
-        st = wait_for(g, src, PAIR | p->received++, deadline_ns, &unused);
+        st = wait_for(g, src, HL_MAIL_AHEAD | p->received++, deadline_ns, &unused);
         if (st == HL_OK)
             st = check_call(g, src);
         if (st == HL_OK && p->got->size != HEADER + here)

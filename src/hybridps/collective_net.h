@@ -21,8 +21,8 @@
 #include "hybridps/collective_box.h"
 #include "net/addr.h"
 
-#define HL_COLLECTIVE_HEADER   192 /* a multiple of 64 */
-#define HL_COLLECTIVE_PROBE_MS 200
+#define HL_COLLECTIVE_HEADER  192 /* a multiple of 64 */
+#define HL_COLLECTIVE_LOOK_MS 500 /* between two looks at the ports of those who are silent */
 
 /* What a rank is doing: the beginning of each message. */
 struct hl_net_call {
@@ -59,5 +59,8 @@ struct hl_collective_net {
 
 /* collective_meet.c: all ranks know each other's address, and the group's number. */
 hl_status hl_collective_meet(const hybridps_net_options *o, struct hl_collective_net *g) HL_CHECK;
+/* 1 when its port took a connection once and refuses one now: it belongs to nobody any more. A host
+ * that does not answer may come back before the deadline. */
+int hl_collective_gone(struct hl_net_rank *p);
 
 #endif
