@@ -58,9 +58,10 @@ const char *gangs_server(const struct gangs *g);
 /* Why a container waits or was lost: what its pod says, or what keeps us from having one; "" =
  * nothing. Into cap bytes. */
 void gangs_message(const struct job *j, int index, char *out, size_t cap);
-/* The job is forgotten: its fetched logs go too. 0: not now, its objects or a log's reader are
- * there yet. A job of no gang has nothing to forget. */
-int gangs_forget(struct job *j);
+/* 1: the job is not to be forgotten yet, its objects are there or not known. */
+int gangs_need(const struct job *j);
+/* The job was forgotten: its fetched logs go too, soon. A job of no gang has none. */
+void gangs_forget(const struct job *j);
 /* Answers the call. */
 void gangs_read_log(struct job *j, struct hl_rpc_call *call, int index, int rank,
                     const json_t *params);

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "base/base64.h"
+#include "base/log.h"
 #include "controller/gangs_private.h"
 #include "os/file.h"
 
@@ -292,30 +293,69 @@ static int has_objects(const struct gangs *g, const struct job *j)
     return 0;
 }
 
-static void forget_log(struct gangs *g, const struct job *j, int attempt, int rank)
+int gangs_need(const struct job *j)
+{
+    const struct gangs *g = j->controller->gangs;
+    if (g == NULL || j->gang.id[0] == '\0')
+        return 0;
+    return !g->jobs_synced || j->gang.busy || has_objects(g, j);
+}
+
+struct forgotten {
+    uv_work_t work;
+    struct gangs *g;
+    char job[HL_JOB_ID_MAX + 1];
+    int attempts, world;
+};
+
+static void forget_log(struct gangs *g, const char *job, int attempt, int rank)
 {
     char path[PATH_MAX], key[sizeof(g->spools->key)];
     struct spool *s;
-    gang_log_path(g, j->id, attempt, rank, path);
+    gang_log_path(g, job, attempt, rank, path);
     unlink(path);
-    snprintf(key, sizeof(key), "%s.%d.%d", j->id, attempt, rank);
+    snprintf(key, sizeof(key), "%s.%d.%d", job, attempt, rank);
     HASH_FIND_STR(g->spools, key, s);
     if (s != NULL)
         HASH_DEL(g->spools, s);
     free(s);
 }
 
-int gangs_forget(struct job *j)
+static void forget(uv_work_t *work)
+{
+    const struct forgotten *k = work->data;
+    pthread_mutex_lock(&k->g->spool_lock); /* another job's log may be fetched */
+    for (int attempt = 1; attempt <= k->attempts; attempt++)
+        for (int rank = 0; rank < k->world; rank++)
+            forget_log(k->g, k->job, attempt, rank);
+    pthread_mutex_unlock(&k->g->spool_lock);
+}
+
+static void on_forgotten(uv_work_t *work, int status)
+{
+    struct forgotten *k = work->data;
+    (void)status;
+    k->g->calls--;
+    free(k);
+}
+
+void gangs_forget(const struct job *j)
 {
     struct gangs *g = j->controller->gangs;
     if (g == NULL || j->gang.id[0] == '\0')
-        return 1;
-    if (!g->jobs_synced || j->gang.busy || has_objects(g, j) ||
-        pthread_mutex_trylock(&g->spool_lock) != 0) /* a worker fetches */
-        return 0;
-    for (int attempt = 1; attempt <= j->run.attempt; attempt++)
-        for (int rank = 0; rank < hl_rank_world(&j->spec.grid); rank++)
-            forget_log(g, j, attempt, rank);
-    pthread_mutex_unlock(&g->spool_lock);
-    return 1;
+        return;
+    struct forgotten *k = calloc(1, sizeof(*k));
+    if (k != NULL) {
+        k->work.data = k;
+        k->g = g;
+        k->attempts = j->run.attempt;
+        k->world = hl_rank_world(&j->spec.grid);
+        memcpy(k->job, j->id, sizeof(k->job));
+    }
+    if (k == NULL || uv_queue_work(hl_loop_uv(g->c->opts.loop), &k->work, forget, on_forgotten)) {
+        hl_warn("logs of a forgotten job stay, remove them files=\"%s/%s.*.log\"", g->logs, j->id);
+        free(k);
+        return;
+    }
+    g->calls++;
 }

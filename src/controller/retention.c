@@ -32,10 +32,10 @@ static int has_version(const struct hl_controller *c, const struct job *j)
     return 0;
 }
 
-static int is_needed(const struct hl_controller *c, struct job *j)
+static int is_needed(const struct hl_controller *c, const struct job *j)
 {
     int being_read = j->read_ns != 0 && hl_now_ns() - j->read_ns < READER_NS;
-    return being_read || j->unsaved || j->run.slots_held || has_version(c, j) || !gangs_forget(j);
+    return being_read || j->unsaved || j->run.slots_held || has_version(c, j) || gangs_need(j);
 }
 
 static void on_forgotten(void *arg, hl_status st, const char *text, json_t *result)
@@ -105,6 +105,7 @@ static hl_status forget_jobs(struct hl_controller *c, struct job **list, size_t 
     for (size_t i = 0; i < n && st == HL_OK; i++) {
         hl_info("ended job is forgotten job=%s", list[i]->id);
         forget_logs(c, list[i]);
+        gangs_forget(list[i]);
         HASH_DEL(c->jobs, list[i]);
         job_free(list[i]);
     }

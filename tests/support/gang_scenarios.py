@@ -261,6 +261,24 @@ class Gangs(World):
         self.wait_gone()
         self.assertEqual(c.log(job, 2).splitlines()[-1], "bye")
 
+    def test_a_forgotten_job_leaves_no_logs(self):
+        c = self.start_cluster(env={"HELIOS_JOBS_KEEP": "1", "HELIOS_GC_INTERVAL": "200ms"})
+        self.end_ranks()
+
+        def logs(job):
+            return len(list((c.state / "controller" / "logs").glob(f"{job}.1.*.log")))
+
+        jobs = []
+        for _ in range(2):
+            jobs.append(c.submit(self.text()))
+            c.wait_job(jobs[-1], "succeeded")
+            wait_for("its logs are kept", lambda: logs(jobs[-1]) == 4)
+        self.assertEqual(logs(jobs[0]), 4)  # its objects are there yet
+        self.api.delete("vcjobs", self.namespace, f"helios-{jobs[0]}-a1")
+        wait_for("the logs of the first job go", lambda: logs(jobs[0]) == 0)
+        self.assertEqual([j["id"] for j in c.json("list")["jobs"]], jobs[1:])
+        self.assertEqual(logs(jobs[1]), 4)
+
     def test_a_controller_that_comes_back_finds_its_gang(self):
         c = self.start_cluster()
         job = c.submit(self.text())
