@@ -18,7 +18,8 @@ import torch.distributed as dist
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "support"))
 from hybridps_model import CHUNK, adam, batches, hybridps, make  # noqa: E402
-from hybridps_world import WORLD, compare, free_port, managed, name, plain, ranks  # noqa: E402
+from hybridps_world import WORLD, compare, managed, name, plain, ranks  # noqa: E402
+from ports import free_port  # noqa: E402
 
 class World(unittest.TestCase):
     def test_clipping_and_accumulation(self):

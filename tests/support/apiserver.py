@@ -17,13 +17,13 @@ import pathlib
 import re
 import secrets
 import signal
-import socket
 import ssl
 import subprocess
 import tempfile
 
 from support import apiserver_build, kube_api
 from support.cluster import wait_for
+from support.ports import free_port
 
 READY_S = 120  # 4 to 7 s on a free machine
 # The least that Volcano's Job is to those who read and write it.
@@ -56,12 +56,6 @@ COLLECTIONS = {
     "Job": "/apis/{api}/namespaces/{ns}/jobs",
     "CustomResourceDefinition": "/apis/apiextensions.k8s.io/v1/customresourcedefinitions",
 }
-
-
-def free_port():
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return s.getsockname()[1]
 
 
 def die_with_parent():

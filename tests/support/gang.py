@@ -6,18 +6,13 @@ import os
 import pathlib
 import select
 import signal
-import socket
 import sys
 import tempfile
 import time
 
+from support.ports import free_port
+
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 def rank_of(order: str, pp: int, tp: int, dp: int, sizes: tuple[int, int, int]) -> int:

@@ -3,7 +3,6 @@ from __future__ import annotations
 
 import copy
 import os
-import socket
 import unittest
 
 import torch
@@ -14,12 +13,6 @@ from ranks import ranks
 
 WORLD = 2
 torch.set_num_threads(1)
-
-
-def free_port():
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return s.getsockname()[1]
 
 
 def name():
