@@ -235,7 +235,7 @@ class Models(unittest.TestCase):
         self.assertEqual(table[0].split()[:3], ["ID", "MODEL", "PP"])
 
     def test_refused_imports_say_what_is_wrong_and_leave_nothing(self):
-        before = wait_for("the pool to hold the model", lambda: self.c.json("info")["pool"]["usedBytes"], 5)
+        before = wait_for("the pool to hold the model", lambda: self.c.json("info")["pool"]["usedBytes"])
         for args, words in (((self.source, "--name", "toy"), "exists already"),
                             (("/no/such/checkpoint", "--name", "a"), "/no/such/checkpoint"),
                             ((self.source, "--name", "a", "--tp", 3), "3"),

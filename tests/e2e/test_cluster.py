@@ -51,7 +51,7 @@ class UpAndDown(unittest.TestCase):
             self.assertEqual(sorted(stopped["stopped"]), ["controllerd", "l3d", "node-0", "node-1"])
             self.assertFalse(pool.exists())
             self.assertFalse(c.state.exists())
-            wait_for("every process to be gone", lambda: not processes_of(c.state), 5)
+            wait_for("every process to be gone", lambda: not processes_of(c.state))
             self.assertEqual(c.down()["stopped"], [])  # again: fine
         finally:
             c.run("down")
@@ -98,7 +98,7 @@ class UpAndDown(unittest.TestCase):
             c.kill("node-0")
             c.down()
             self.assertFalse(c.state.exists())
-            wait_for("every rank to be gone", lambda: not processes_of(stop), 5)
+            wait_for("every rank to be gone", lambda: not processes_of(stop))
 
     def test_an_up_that_fails_or_is_killed_half_way_is_taken_down_or_finished(self):
         c = Cluster()
@@ -120,7 +120,7 @@ class UpAndDown(unittest.TestCase):
             c.up()
             self.assertEqual([n["state"] for n in c.json("nodes")["nodes"]], ["ready", "ready"])
             c.down()
-            wait_for("every process to be gone", lambda: not processes_of(c.state), 5)
+            wait_for("every process to be gone", lambda: not processes_of(c.state))
             self.assertFalse(pool.exists())
         finally:
             c.run("down")
@@ -158,7 +158,7 @@ class Models(unittest.TestCase):
             done = c.json("model", "import", directory, "--name", "m", "--tp", 2, "--pp", 2, "--vocab-divisor", 1)
             self.assertGreater(done["shards"], 0)
             # `info` shows the pool as the Controller last saw it; extents are rounded up.
-            wait_for("the pool to hold it", lambda: c.json("info")["pool"]["usedBytes"] >= done["bytes"], 5)
+            wait_for("the pool to hold it", lambda: c.json("info")["pool"]["usedBytes"] >= done["bytes"])
             self.assertEqual([m["name"] for m in c.json("model", "ls")], ["m"])
             out = c.dir / "r.safetensors"
             c.json("pull", "--model", "m", "--pp", 1, "--tp", 0, "--out", out)
@@ -170,7 +170,7 @@ class Models(unittest.TestCase):
             self.assertRegex(c.refuse("pull", "--model", "m", "--pp", 7, "--tp", 0, "--out", out), "pp 7")
             self.assertGreater(c.json("model", "rm", "m")["bytes"], 0)
             self.assertEqual(c.json("model", "ls"), [])
-            wait_for("the pool to be empty", lambda: c.json("info")["pool"]["usedBytes"] == before, 20)
+            wait_for("the pool to be empty", lambda: c.json("info")["pool"]["usedBytes"] == before)
 
     def test_bad_checkpoints_are_one_sentence_and_leak_nothing(self):
         with cluster() as c:
@@ -200,7 +200,7 @@ class Models(unittest.TestCase):
                 command = [str(HELIOS), "--state", str(c.state), "model", "import", str(big), "--name", "big",
                            "--tp", "2", "--pp", "2"]
                 with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as importing:
-                    wait_for("the import to write", lambda: c.json("info")["pool"]["usedBytes"] > 0, 20)
+                    wait_for("the import to write", lambda: c.json("info")["pool"]["usedBytes"] > 0)
                     c.kill(daemon)
                     importing.wait(60)
                 c.up()
@@ -291,7 +291,7 @@ class Jobs(unittest.TestCase):
             pids = [r["pid"] for k in c.wait_job(job, "running")["containers"] for r in k["ranks"]]
             c.json("cancel", job)
             c.wait_job(job, "cancelled")
-            wait_for("ranks to end", lambda: not any(alive(p) for p in pids), 10)
+            wait_for("ranks to end", lambda: not any(alive(p) for p in pids))
 
     def test_a_job_that_has_no_room_waits_and_then_runs(self):
         with cluster() as c:

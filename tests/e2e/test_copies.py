@@ -107,7 +107,7 @@ class Copies(unittest.TestCase):
         self.assertLess(took, NOTICED_S + SLACK_S)
         client.close()  # its last report
         told = 'helios_fault_total{cause="read-elsewhere",path="tcp"} 1'
-        wait_for("the Controller to know of it", lambda: told in self.c.run("metrics", "controller").stdout, 10)
+        wait_for("the Controller to know of it", lambda: told in self.c.run("metrics", "controller").stdout)
         fault("tcp-read", "kill", f"served-by-another-node ({took:.2f} s)")
 
     def test_a_bad_byte_in_the_pool_is_healed_from_a_nodes_copy(self):

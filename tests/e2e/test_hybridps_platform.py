@@ -77,7 +77,7 @@ class Platform(unittest.TestCase):
         self.assertEqual(tiers["", "pool"]["shards"], empty["", "pool"]["shards"])  # nobody finds them
 
         self.assertRegex(self.c.run("store").stdout, rf"pid {pid} +- +3\.0 MiB")
-        wait_for("the heartbeat", lambda: "2.0 MiB+3.0 MiB" in self.c.run("nodes").stdout, 10)
+        wait_for("the heartbeat", lambda: "2.0 MiB+3.0 MiB" in self.c.run("nodes").stdout)
         metrics = self.c.run("metrics", "node-0").stdout
         self.assertIn('helios_tier_bytes{tier="L2",name="chunks",state="used"} 3145728', metrics)
         self.assertIn('helios_tier_bytes{tier="L1",name="chunks:0",state="used"} 2097152', metrics)
@@ -95,12 +95,12 @@ class Platform(unittest.TestCase):
         self.c.kill("node-0")
         self.c.kill("l3d")
         self.c.up()
-        tiers = wait_for("the rank's chunks again", lambda: ("node-0", "chunks") in (t := self.tiers()) and t, 20)
+        tiers = wait_for("the rank's chunks again", lambda: ("node-0", "chunks") in (t := self.tiers()) and t)
         self.assertEqual(tiers["node-0", "chunks"]["processes"][0]["pid"], pid)
         self.assertGreaterEqual(tiers["", "pool"]["usedBytes"], spilled)
         self.c.run("cancel", job)
         self.c.wait_job(job, "cancelled")
-        wait_for("the pool to be empty", lambda: self.tiers()["", "pool"]["usedBytes"] == 0, 15)
+        wait_for("the pool to be empty", lambda: self.tiers()["", "pool"]["usedBytes"] == 0)
 
 
 try:
@@ -216,7 +216,7 @@ class Training(unittest.TestCase):
             for key, value in state.items():
                 self.assertTrue(torch.equal(value, states[i][key]), key)
                 self.assertTrue(torch.equal(value, optimizer.state_dict()["state"][i][key]), key)
-        wait_for("the pool to be as before", lambda: self.pool_used() == before, 10)
+        wait_for("the pool to be as before", lambda: self.pool_used() == before)
 
     def test_a_limit_that_only_the_node_sets_gives_the_same_bits(self):
         """As helios-agent --chunk-memory does: Adam's state gives way, and is spilled."""

@@ -85,7 +85,7 @@ class OnScriptedServer(gang_scripted.Scripted, gang_scenarios.Gangs, unittest.Te
         before = watches()
         self.server.cut_watches()
         wait_for("the watch to begin again", lambda: watches() > before)
-        wait_for("all to be well", lambda: c.json("info")["kubernetesState"] == "ready", 10)
+        wait_for("all to be well", lambda: c.json("info")["kubernetesState"] == "ready")
 
     def test_what_keeps_a_gang_from_being_made_is_shown(self):
         away = kube_api.Refused(503, "ServiceUnavailable", "etcd has no leader")

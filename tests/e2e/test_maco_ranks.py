@@ -284,9 +284,9 @@ class Trouble(unittest.TestCase):
                     return str(error), time.monotonic() - begun
                 finally:
                     os.write(tell, b".")
-        text, took = on("shm", run, timeout=2.0)[0]
+        text, took = on("shm", run, timeout=8.0)[0]  # of joining, too
         os.close(gone), os.close(tell)
-        self.assertLess(took, 10)
+        self.assertLess(took, 60)
         self.assertIn("Hint", text)
 
     def test_what_a_task_of_one_rank_raises(self):
@@ -303,7 +303,7 @@ class Trouble(unittest.TestCase):
                     g.execute()
                 except (KeyError, errors.MacoError) as error:
                     return type(error).__name__
-        got = on("shm", run, timeout=3.0)
+        got = on("shm", run, timeout=8.0)
         self.assertEqual(got[1], "KeyError")
         self.assertIn(got[0], ("CollectiveFailedError", "TimeoutError"))
 

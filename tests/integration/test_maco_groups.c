@@ -137,7 +137,7 @@ static void be_rank(const struct rank *r, const char *name, int policy)
 {
     hybridps_group *group = NULL;
     hybridps_shm_options o = {.name = name, .rank = r->rank, .world = r->world};
-    o.timeout_ms = r->what == HANGS ? 60000 : 3000;
+    o.timeout_ms = r->what == HANGS ? 60000 : 20000; /* of joining, too */
     if (hybridps_group_shm(&o, &group) != 0)
         _exit(9);
     uint64_t began = hl_now_ns();

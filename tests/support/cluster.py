@@ -70,7 +70,7 @@ class Cluster:
         pid = self.pid(daemon)
         os.kill(pid, number)
         if number == signal.SIGKILL:
-            wait_for(f"{daemon} to end", lambda: not alive(pid), 10)
+            wait_for(f"{daemon} to end", lambda: not alive(pid))
 
     def job(self, job):
         return self.json("describe", job)
