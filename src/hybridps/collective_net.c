@@ -80,11 +80,9 @@ static hl_status check_last(struct hl_collective_net *g, int r)
     return fail_rank(g, r, HL_EUNAVAIL, words);
 }
 
-static hl_status check_port(struct hl_collective_net *g, int r)
+static hl_status fail_gone(const struct hl_collective_net *g, int r)
 {
-    return hl_collective_gone(&g->ranks[r])
-               ? fail_rank(g, r, HL_EUNAVAIL, "has died, or left the group")
-               : HL_OK;
+    return fail_rank(g, r, HL_EUNAVAIL, "has died, or left the group");
 }
 
 static hl_status check_cancelled(const struct hl_collective_net *g)
@@ -123,8 +121,8 @@ static hl_status end_send(struct hl_collective_net *g, int r, hl_status st, cons
         return HL_OK;
     snprintf(text, sizeof(text), "does not take a message: %s", words);
     HL_TRY(check_last(g, r)); /* its own words are better */
-    if (gone)
-        HL_TRY(check_port(g, r));
+    if (gone && hl_collective_gone(&g->ranks[r]))
+        return fail_gone(g, r);
     return fail_rank(g, r, st, text);
 }
 
@@ -147,22 +145,27 @@ static hl_status look(struct hl_collective_net *g, int *left)
             p->sends = 0;
             HL_TRY(end_send(g, r, st, words));
         }
+        if (p->gone && p->got == NULL && (p->waits || p->sends))
+            return fail_gone(g, r);
         *left += p->waits + p->sends;
     }
     return HL_OK;
 }
 
-/* Who has been heard in this step may go: what is under way to it ends by itself. */
+/* Who has been heard in this step may go: what is under way to it ends by itself. Of the others the
+ * box is looked at once more: they may have sent all they had to before they went. */
 static hl_status check_silent(struct hl_collective_net *g, uint64_t deadline_ns)
 {
     char text[80];
     snprintf(text, sizeof(text), "does not answer within %d ms", g->timeout_ms);
     for (int r = 0; r < g->world; r++) {
-        if (!g->ranks[r].waits && !g->ranks[r].sends)
+        struct hl_net_rank *p = &g->ranks[r];
+        if (!p->waits && !p->sends)
             continue;
-        if (g->ranks[r].got == NULL)
-            HL_TRY(check_port(g, r));
-        if (hl_now_ns() >= deadline_ns)
+        p->gone = p->got == NULL && hl_collective_gone(p);
+        if (p->gone)
+            hl_mail_wake(g->box);
+        else if (hl_now_ns() >= deadline_ns)
             return fail_rank(g, r, HL_ETIMEDOUT, text);
     }
     return HL_OK;
@@ -461,6 +464,8 @@ static hl_status wait_for(struct hl_collective_net *g, int r, uint64_t number, u
             break;
         HL_TRY(check_cancelled(g));
         HL_TRY(check_last(g, r));
+        if (p->gone)
+            return fail_gone(g, r);
         if (hl_now_ns() >= next_look || hl_now_ns() >= deadline_ns) {
             HL_TRY(check_silent(g, deadline_ns));
             next_look = hl_now_ns() + LOOK_MS * HL_NS_PER_MS;

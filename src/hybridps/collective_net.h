@@ -39,6 +39,7 @@ struct hl_net_rank {
     struct hl_mail_line *line;
     struct hl_mail_message *got;
     int answers; /* its port took a connection once, so that a refusal means something */
+    int gone;    /* its port is nobody's any more */
     int waits;   /* for its message, in this step */
     int sends;   /* a message to it is under way */
     uint64_t sent, received; /* pieces, between the two of them */
