@@ -94,6 +94,7 @@ static hl_status check_cancelled(const struct hl_collective_net *g)
                    describe(&g->call, call, sizeof(call)));
 }
 
+/* Several ranks may get the same bytes, so all of them begin before the first is on its way. */
 static hl_status start_step(struct hl_collective_net *g, uint8_t *const *data, const size_t *size,
                             const uint8_t *hears)
 {
@@ -105,9 +106,11 @@ static hl_status start_step(struct hl_collective_net *g, uint8_t *const *data, c
             continue;
         memset(data[r], 0, HEADER);
         memcpy(data[r], &g->call, sizeof(g->call));
-        HL_TRY(
-            hl_mail_send(p->line, g->group, g->rank, g->number, data[r], size[r], g->timeout_ms));
     }
+    for (int r = 0; r < g->world; r++)
+        if (g->ranks[r].sends)
+            HL_TRY(hl_mail_send(g->ranks[r].line, g->group, g->rank, g->number, data[r], size[r],
+                                g->timeout_ms));
     return HL_OK;
 }
 
