@@ -21,7 +21,8 @@
 static void on_knock(ucp_conn_request_h request, void *arg)
 {
     struct hl_net_server *s = arg;
-    struct hl_ucx_knock *k = malloc(sizeof(*k));
+    int late = atomic_load_explicit(&s->stopping, memory_order_relaxed);
+    struct hl_ucx_knock *k = late ? NULL : malloc(sizeof(*k));
     if (k == NULL) {
         ucp_listener_reject(s->listener, request);
         return;
@@ -142,11 +143,13 @@ static void ucx_server_stop(struct hl_net_server *s)
             hl_debug("net server: waking the thread: %m");
         pthread_join(s->thread, NULL);
     }
-    if (s->listener != NULL)
-        ucp_listener_destroy(s->listener);
     if (s->ucx.worker != NULL)
         close_peers(s);
     hl_ucx_desk_stop(&s->desk);
+    /* Last before its worker: UCX 1.13 calls a listener that is gone when a connection it took over
+     * says who it is, and progress and UCX's own thread see to that. */
+    if (s->listener != NULL)
+        ucp_listener_destroy(s->listener);
     close_worker(s);
     hl_ucx_puts_free(s);
     if (s->summing != 0)
