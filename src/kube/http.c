@@ -381,6 +381,7 @@ hl_status hl_kube_watch(struct hl_kube *k, const char *path, int timeout_ms,
     struct exchange x = {.k = k,
                          .method = "GET",
                          .path = path,
+                         .only_metadata = stream->only_metadata,
                          .body = HL_BUF(HL_KUBE_ANSWER_MAX),
                          .stream = stream,
                          .until_ns = until(timeout_ms)};

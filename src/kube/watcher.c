@@ -173,6 +173,7 @@ static hl_status watch(struct hl_kube_watcher *w, int *retry_after_s)
              w->version);
     hl_kube_stream_init(&stream, w->version, on_event, w);
     stream.skip = w->opts.skip;
+    stream.only_metadata = w->opts.only_metadata;
     stream.begun = on_begun;
     hl_status st = hl_kube_watch(w->opts.kube, path, (window + LATE_S) * 1000, &stream);
     snprintf(w->version, sizeof(w->version), "%s", stream.version);

@@ -29,6 +29,7 @@ struct hl_kube_watcher_opts {
     const char *path;        /* "/api/v1/pods" */
     const char *selector;    /* of labels, encoded; "" = all */
     const char *const *skip; /* members that the objects come without (parse.h); NULL = none */
+    int only_metadata;       /* of what a watch brings; lists bring all */
     int optional;            /* a server that does not know the kind is looked at once a minute */
     int window_s;            /* of one watch; 0 = 300 to 600 by chance */
     /* A page of all there is now; an array, borrowed. */

@@ -7,6 +7,8 @@
 
 #include "core/json.h"
 
+#define PARTIAL "PartialObjectMetadata" /* the kind of what has no more than that */
+
 struct cached_pod {
     struct cache_entry entry;
     struct hl_ranktable_pod *pod;
@@ -61,18 +63,12 @@ static void mark_owner(struct cache *c, const struct hl_ranktable_pod *pod)
             j->dirty = 1;
 }
 
-/* `text`: what the map says now. What a job itself has written there is no news to it. */
-static void mark_users(struct cache *c, const char *ns, const char *map, const char *text)
+/* `but_writers`: who is writing there may be told of what it writes; the answer says. */
+static void mark_users(struct cache *c, const char *ns, const char *map, int but_writers)
 {
-    for (struct cached_job *j = c->jobs; j != NULL; j = j->next) {
-        if (strcmp(j->map, map) != 0 || strcmp(j->ns, ns) != 0)
-            continue;
-        if (text == NULL || j->written == NULL || strcmp(text, j->written) != 0)
+    for (struct cached_job *j = c->jobs; j != NULL; j = j->next)
+        if (strcmp(j->map, map) == 0 && strcmp(j->ns, ns) == 0 && !(but_writers && j->writing))
             j->dirty = 1;
-        if (!j->writing)
-            free(j->written);
-        j->written = NULL;
-    }
 }
 
 /* ---- jobs ------------------------------------------------------------------------------------ */
@@ -118,7 +114,6 @@ void cache_forget(struct cache *c, struct cached_job *job)
 {
     DL_DELETE(c->jobs, job);
     json_decref(job->object);
-    free(job->written);
     free_entry(c, &job->entry);
 }
 
@@ -127,7 +122,7 @@ static void drop_job(struct cache *c, struct cache_entry *e)
 {
     struct cached_job *j = (struct cached_job *)e;
     j->gone = 1;
-    mark_users(c, j->ns, j->map, NULL);
+    mark_users(c, j->ns, j->map, 0);
     if (!j->writing)
         cache_forget(c, j);
 }
@@ -219,63 +214,119 @@ const struct hl_ranktable_pod **cache_pods_of(struct cache *c, const struct cach
 
 /* ---- ConfigMaps ------------------------------------------------------------------------------ */
 
-static char *copy_or_null(const char *text)
+static int same_text(const char *a, const char *b)
 {
-    return text != NULL ? strdup(text) : NULL;
+    return a == NULL || b == NULL ? a == b : strcmp(a, b) == 0;
+}
+
+static int is_version(const char *version)
+{
+    return version[0] != '\0' && strlen(version) < CACHE_VERSION_MAX;
+}
+
+static void set_version(char *at, const char *version)
+{
+    snprintf(at, CACHE_VERSION_MAX, "%s", version);
+}
+
+/* A watch's. */
+static void see_version(struct cache *c, struct cached_map *m, const char *version)
+{
+    set_version(m->seen, version);
+    m->unread = strcmp(m->version, version) != 0;
+    if (m->unread)
+        mark_users(c, m->ns, m->name, 1);
+}
+
+/* A whole one. *news: its text is another. */
+static hl_status take_map(struct cached_map *m, const json_t *object, int *news)
+{
+    const char *text = hl_json_str(json_object_get(object, "data"), HL_RANKTABLE_KEY, NULL);
+    char *copy = text != NULL ? strdup(text) : NULL;
+    if (copy == NULL && text != NULL)
+        return no_memory();
+    *news = !same_text(m->text, text);
+    free(m->text);
+    m->text = copy;
+    set_version(m->version, cache_meta(object, "resourceVersion"));
+    return HL_OK;
+}
+
+static hl_status put_whole(struct cache *c, struct cached_map *m, const json_t *object, int is_new)
+{
+    int news;
+    HL_TRY(take_map(m, object, &news));
+    set_version(m->seen, m->version);
+    m->unread = 0;
+    if (is_new || news)
+        mark_users(c, m->ns, m->name, 0);
+    return HL_OK;
 }
 
 static void free_map(struct cached_map *m)
 {
     free(m->ns);
     free(m->name);
-    free(m->version);
     free(m->text);
-}
-
-static int same_text(const char *a, const char *b)
-{
-    return a == NULL || b == NULL ? a == b : strcmp(a, b) == 0;
 }
 
 static hl_status put_map(struct cache *c, struct cache_entry *e, json_t *object)
 {
     struct cached_map *m = (struct cached_map *)e;
-    const char *text = hl_json_str(json_object_get(object, "data"), HL_RANKTABLE_KEY, NULL);
-    struct cached_map now = {.ns = strdup(cache_meta(object, "namespace")),
-                             .name = strdup(cache_meta(object, "name")),
-                             .version = strdup(cache_meta(object, "resourceVersion")),
-                             .text = copy_or_null(text)};
-    if (now.ns == NULL || now.name == NULL || now.version == NULL ||
-        (now.text == NULL) != (text == NULL)) {
-        free_map(&now);
-        return no_memory();
+    const char *version = cache_meta(object, "resourceVersion");
+    int is_new = m->ns == NULL, is_whole = strcmp(hl_json_str(object, "kind", ""), PARTIAL) != 0;
+    if (!is_version(version))
+        return hl_fail(HL_EPROTO, "%s: '%.64s' is no version of it", e->key, version);
+    if (is_new) {
+        m->ns = strdup(cache_meta(object, "namespace"));
+        m->name = strdup(cache_meta(object, "name"));
     }
-    if (m->ns == NULL || !same_text(m->text, now.text))
-        mark_users(c, now.ns, now.name, now.text);
-    free_map(m);
-    m->ns = now.ns;
-    m->name = now.name;
-    m->version = now.version;
-    m->text = now.text;
-    m->serial = ++c->serial;
-    return HL_OK;
+    hl_status st = m->ns == NULL || m->name == NULL ? no_memory() : HL_OK;
+    if (st == HL_OK && is_whole)
+        st = put_whole(c, m, object, is_new);
+    else if (st == HL_OK)
+        see_version(c, m, version);
+    if (st != HL_OK && is_new)
+        free_map(m); /* its entry goes, too */
+    return st;
 }
 
 static void drop_map(struct cache *c, struct cache_entry *e)
 {
     struct cached_map *m = (struct cached_map *)e;
-    mark_users(c, m->ns, m->name, NULL);
+    mark_users(c, m->ns, m->name, 0);
     free_map(m);
     free_entry(c, e);
 }
 
-const struct cached_map *cache_map_of(struct cache *c, const struct cached_job *job)
+struct cached_map *cache_map_of(struct cache *c, const struct cached_job *job)
 {
-    struct cache_entry *e = NULL;
     char key[CACHE_KEY_MAX];
     key_of(CACHE_MAPS, job->ns, job->map, key);
-    HASH_FIND_STR(c->all[CACHE_MAPS], key, e);
-    return (struct cached_map *)e;
+    return cache_map(c, key);
+}
+
+int cache_wrote(struct cache *c, const struct cached_job *job, const char *before,
+                const char *after, char **text)
+{
+    struct cached_map *m = cache_map_of(c, job);
+    if (m == NULL || !is_version(after) || strcmp(m->version, before) != 0)
+        return 0;
+    free(m->text);
+    m->text = hl_steal(text);
+    set_version(m->version, after);
+    if (strcmp(m->seen, after) == 0)
+        m->unread = 0;
+    return !m->unread;
+}
+
+void cache_was_read(struct cached_map *m, const json_t *object, const char *seen)
+{
+    int news;
+    if (!is_version(cache_meta(object, "resourceVersion")) || take_map(m, object, &news) != HL_OK)
+        return;
+    /* It is newer than what had been seen then; of what was seen since, nobody knows. */
+    m->unread = strcmp(m->seen, seen) != 0 && strcmp(m->seen, m->version) != 0;
 }
 
 static int came_before(const struct cached_job *a, const struct cached_job *b)
@@ -313,6 +364,13 @@ struct cached_job *cache_job(struct cache *c, enum cache_kind kind, const char *
     struct cache_entry *e = NULL;
     HASH_FIND_STR(c->all[kind], key, e);
     return (struct cached_job *)e;
+}
+
+struct cached_map *cache_map(struct cache *c, const char *key)
+{
+    struct cache_entry *e = NULL;
+    HASH_FIND_STR(c->all[CACHE_MAPS], key, e);
+    return (struct cached_map *)e;
 }
 
 hl_status cache_put(struct cache *c, enum cache_kind kind, json_t *object)

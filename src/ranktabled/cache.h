@@ -1,9 +1,13 @@
 /* ranktabled/cache.h - what the API server has: jobs, their pods, ConfigMaps; and whom a change
  * concerns. Of pods and ConfigMaps it keeps only what a table needs: there may be ten thousand.
  *
+ * A watch brings of a ConfigMap its version only, as most of its versions are our own writes, whose
+ * text is known: 50 kB for a job of 100 pods, which came back encrypted and as JSON. One of another
+ * version is `unread`, and read by who needs it. Versions are opaque: equal or not.
+ *
  * Owns:    references to jobs, its own copies of the rest.
  * Threads: the loop's.
- * Errors:  HL_ENOMEM: the object is as it was before.
+ * Errors:  HL_ENOMEM, HL_EPROTO (a version that can't be one): the object is as it was before.
  * Units:   none.
  * Limits:  none.
  */
@@ -14,7 +18,8 @@
 
 #include "ranktable/pods.h"
 
-#define CACHE_KEY_MAX 1024
+#define CACHE_KEY_MAX     1024
+#define CACHE_VERSION_MAX 64
 
 /* Kinds of jobs are those of enum hl_ranktable_kind. */
 enum cache_kind {
@@ -39,15 +44,11 @@ struct cached_job {
     struct cache_entry entry;
     struct cached_job *prev, *next;
     json_t *object;
-    const char *ns, *name; /* of the object */
-    char map[256];         /* its ConfigMap */
-    int dirty;             /* must be judged again */
-    int writing;           /* a request is under way; what comes meanwhile waits for its end */
-    int gone;              /* deleted while one was */
-    char *written;         /* what our last write says, till the map has news; while `writing` it is
-                              the request's; NULL = nothing */
-    unsigned long awaited; /* serial of the ConfigMap that our last write has replaced; 0 = seen */
-    uint64_t awaited_until_ns;
+    const char *ns, *name;  /* of the object */
+    char map[256];          /* its ConfigMap */
+    int dirty;              /* must be judged again */
+    int writing;            /* a request is under way; what comes meanwhile waits for its end */
+    int gone;               /* deleted while one was */
     uint64_t not_before_ns; /* of the next request, after a failure */
     unsigned tries;
     enum hl_ranktable_state state;
@@ -57,9 +58,15 @@ struct cached_job {
 
 struct cached_map {
     struct cache_entry entry;
-    char *ns, *name, *version;
-    char *text;           /* HL_RANKTABLE_KEY; NULL = it has none */
-    unsigned long serial; /* another one with every news of it */
+    char *ns, *name;
+    char version[CACHE_VERSION_MAX]; /* of `text`; "" = it was never read */
+    char seen[CACHE_VERSION_MAX];    /* the last that the server told of */
+    char *text;                      /* HL_RANKTABLE_KEY; NULL = it has none */
+    int unread;                      /* there is a version that is neither ours nor read */
+    int reading;                     /* a request is under way */
+    uint64_t not_before_ns;          /* of the next one, after a failure */
+    unsigned tries;
+    uint64_t awaited_until_ns; /* when `version` is ours, and was not seen by then */
 };
 
 struct cached_pod;
@@ -70,7 +77,6 @@ struct cache {
     struct cache_entry *all[CACHE_KINDS];
     struct cached_job *jobs;     /* of all kinds */
     struct cached_group *groups; /* of pods, by "namespace/job" */
-    unsigned long serial;
 };
 
 /* A text of an object's metadata, "" when it has none; borrowed. */
@@ -82,13 +88,21 @@ void cache_drop(struct cache *c, enum cache_kind kind, const json_t *object);
 void cache_list_begin(struct cache *c, enum cache_kind kind);
 void cache_list_end(struct cache *c, enum cache_kind kind);
 
-/* NULL when it is gone. */
+/* NULL when they are gone. */
 struct cached_job *cache_job(struct cache *c, enum cache_kind kind, const char *key);
+struct cached_map *cache_map(struct cache *c, const char *key);
 /* The pods that name this job; the array is the caller's, NULL when memory is short. */
 const struct hl_ranktable_pod **cache_pods_of(struct cache *c, const struct cached_job *job,
                                               size_t *count);
 /* Its ConfigMap, NULL when there is none; borrowed. */
-const struct cached_map *cache_map_of(struct cache *c, const struct cached_job *job);
+struct cached_map *cache_map_of(struct cache *c, const struct cached_job *job);
+/* The job's ConfigMap of version `before` was written: it is `after` now and says *text, which is
+ * taken then. 1: nothing else has come in between. */
+int cache_wrote(struct cache *c, const struct cached_job *job, const char *before,
+                const char *after, char **text);
+/* A ConfigMap was read, when its version `seen` had been told of. It stays unread when there may be
+ * a newer one. */
+void cache_was_read(struct cached_map *map, const json_t *object, const char *seen);
 /* Another job that has the same ConfigMap and came before it; NULL = none. */
 const struct cached_job *cache_rival(struct cache *c, const struct cached_job *job);
 /* A job that was dropped while it was being written. */

@@ -27,13 +27,13 @@ static const char *const of_others[] = {
 static const struct {
     const char *path, *name;
     const char *const *skip;
-    int optional;
+    int optional, only_metadata;
 } feed_rows[CACHE_KINDS] = {
-    [CACHE_VCJOBS] = {"/apis/batch.volcano.sh/v1alpha1/jobs", "vcjobs", of_others, 1},
-    [CACHE_JOBS] = {"/apis/batch/v1/jobs", "jobs", of_others, 0},
-    [CACHE_DEPLOYMENTS] = {"/apis/apps/v1/deployments", "deployments", of_others, 0},
-    [CACHE_PODS] = {"/api/v1/pods", "pods", of_pods, 0},
-    [CACHE_MAPS] = {"/api/v1/configmaps", "configmaps", of_others, 0},
+    [CACHE_VCJOBS] = {"/apis/batch.volcano.sh/v1alpha1/jobs", "vcjobs", of_others, .optional = 1},
+    [CACHE_JOBS] = {"/apis/batch/v1/jobs", "jobs", of_others},
+    [CACHE_DEPLOYMENTS] = {"/apis/apps/v1/deployments", "deployments", of_others},
+    [CACHE_PODS] = {"/api/v1/pods", "pods", of_pods},
+    [CACHE_MAPS] = {"/api/v1/configmaps", "configmaps", of_others, .only_metadata = 1},
 };
 
 int ranktabled_leads(const struct hl_ranktabled *d)
@@ -135,16 +135,17 @@ static void judge(struct hl_ranktabled *d, struct cached_job *j)
     hl_ranktable_verdict_fini(&v);
 }
 
-/* Its last write was taken, and the watch has not brought it yet: what is known is of before. */
-static int is_awaited(struct hl_ranktabled *d, struct cached_job *j)
+/* What its ConfigMap says now must be read first, or its last write has not come back: then what
+ * comes next could not be told from the write of somebody else. Who does not write may well judge
+ * by what it said before. */
+static int is_behind(struct hl_ranktabled *d, const struct cached_job *j, uint64_t now)
 {
-    const struct cached_map *map = cache_map_of(&d->cache, j);
-    if (j->awaited == 0)
+    struct cached_map *map = cache_map_of(&d->cache, j);
+    if (map == NULL || !ranktabled_leads(d))
         return 0;
-    if (map != NULL && map->serial == j->awaited && hl_now_ns() < j->awaited_until_ns)
-        return 1;
-    j->awaited = 0;
-    return 0;
+    if (map->unread && !map->reading && now >= map->not_before_ns)
+        request_read(d, map);
+    return map->unread || (now < map->awaited_until_ns && strcmp(map->seen, map->version) != 0);
 }
 
 /* A table is only as good as what is known: nothing is said before pods and ConfigMaps are, nor
@@ -171,7 +172,7 @@ static void on_tick(void *arg)
     if (d->stopping || d->goes_on || !is_known(d))
         return;
     for (struct cached_job *j = d->cache.jobs; j != NULL; j = j->next) {
-        if (!j->dirty || j->writing || j->gone || now < j->not_before_ns || is_awaited(d, j))
+        if (!j->dirty || j->writing || j->gone || now < j->not_before_ns || is_behind(d, j, now))
             continue;
         j->dirty = 0;
         judge(d, j);
@@ -232,9 +233,12 @@ hl_status hl_ranktabled_gauges(struct hl_ranktabled *d, struct hl_buf *out)
                   "helios_ranktable_writes_total{result=\"ok\"} %lu\n"
                   "helios_ranktable_writes_total{result=\"conflict\"} %lu\n"
                   "helios_ranktable_writes_total{result=\"failed\"} %lu\n"
+                  "# HELP helios_ranktable_reads_total ConfigMaps read after others' changes.\n"
+                  "# TYPE helios_ranktable_reads_total counter\n"
+                  "helios_ranktable_reads_total %lu\n"
                   "# HELP helios_ranktable_leader 1 on the instance that writes.\n"
                   "# TYPE helios_ranktable_leader gauge\nhelios_ranktable_leader %d\n",
-                  d->writes, d->conflicts, d->failures, ranktabled_leads(d));
+                  d->writes, d->conflicts, d->failures, d->reads, ranktabled_leads(d));
     return out->failed ? hl_fail(HL_ENOMEM, "memory is short for metrics") : HL_OK;
 }
 
@@ -250,6 +254,7 @@ static hl_status start_feed(struct hl_ranktabled *d, enum cache_kind kind, const
                                        .path = feed_rows[kind].path,
                                        .selector = selector,
                                        .skip = feed_rows[kind].skip,
+                                       .only_metadata = feed_rows[kind].only_metadata,
                                        .optional = feed_rows[kind].optional,
                                        .window_s = d->opts.window_s,
                                        .listed = on_listed,

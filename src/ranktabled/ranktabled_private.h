@@ -26,16 +26,17 @@ struct hl_ranktabled {
     unsigned calls; /* requests under way */
     int stopping;
     int goes_on; /* a turn of judging was cut short; the next one is posted */
-    unsigned long writes, conflicts, failures, events;
+    unsigned long writes, conflicts, failures, reads, events;
 };
 
 /* 1: this instance writes. */
 int ranktabled_leads(const struct hl_ranktabled *d);
 
-/* requests.c: a job's table, which is taken, into its ConfigMap; a warning on a job. Not waited
- * for. */
+/* requests.c: a job's table, which is taken, into its ConfigMap; one that somebody else has
+ * changed; a warning on a job. Not waited for. */
 void request_write(struct hl_ranktabled *d, struct cached_job *job, const struct cached_map *map,
                    char *text);
+void request_read(struct hl_ranktabled *d, struct cached_map *map);
 void request_event(struct hl_ranktabled *d, const struct cached_job *job, const char *reason);
 
 #endif

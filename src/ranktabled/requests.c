@@ -10,22 +10,25 @@
 #include "ranktabled/ranktabled_private.h"
 
 #define CALL_MS     5000
-#define CONFLICT_MS 500  /* the watch brings what we did not know */
-#define AWAIT_MS    5000 /* what the watch may take to bring it, before we ask again */
+#define CONFLICT_MS 500  /* between two attempts where others write, too */
+#define AWAIT_MS    5000 /* what the watch may take to bring our own write */
 #define BACKOFF_MS  200
 #define BACKOFF_TOP 30000
 #define BODY_MAX    (6 * (size_t)HL_RANKTABLE_BYTES_MAX + 4096) /* quoted */
 
+enum what { WRITE, READ, EVENT };
+
 struct call {
     uv_work_t work;
     struct hl_ranktabled *d;
-    char *key; /* of the job whose table is written; NULL = an event */
+    enum what what;
+    char *key; /* of the job whose table is written, or of the ConfigMap that is read */
     enum cache_kind kind;
-    unsigned long serial; /* of the ConfigMap that was known then */
     char path[1024];
-    const char *method;
-    json_t *event; /* or a table and the version of the ConfigMap that it replaces: */
-    char *table, *version;
+    json_t *event;
+    char *table;                     /* written */
+    char version[CACHE_VERSION_MAX]; /* that the table replaces, or that was seen before reading */
+    json_t *answer;
     hl_status st;
     char why[HL_ERROR_TEXT_MAX];
 };
@@ -33,8 +36,8 @@ struct call {
 static void free_call(struct call *c)
 {
     json_decref(c->event);
+    json_decref(c->answer);
     free(c->table);
-    free(c->version);
     free(c->key);
     free(c);
 }
@@ -52,39 +55,52 @@ static hl_status write_table(struct call *c, struct hl_kube_request *r)
     r->type = HL_KUBE_MERGE;
     r->only_metadata = 1;
     hl_status st = body.failed ? hl_fail(HL_ENOMEM, "memory is short for a rank table")
-                               : hl_kube_call(c->d->kube, r, NULL);
+                               : hl_kube_call(c->d->kube, r, &c->answer);
     hl_buf_fini(&body);
     return st;
 }
 
 static void run(uv_work_t *work)
 {
+    static const char *const skip[] = {"managedFields", NULL};
+    static const char *const methods[] = {[WRITE] = "PATCH", [READ] = "GET", [EVENT] = "POST"};
     struct call *c = work->data;
-    struct hl_kube_request r = {
-        .method = c->method, .path = c->path, .body = c->event, .timeout_ms = CALL_MS};
-    c->st = c->key != NULL ? write_table(c, &r) : hl_kube_call(c->d->kube, &r, NULL);
+    struct hl_kube_request r = {.method = methods[c->what],
+                                .path = c->path,
+                                .body = c->event,
+                                .timeout_ms = CALL_MS,
+                                .skip = skip};
+    c->st = c->what == WRITE ? write_table(c, &r) : hl_kube_call(c->d->kube, &r, &c->answer);
     if (c->st != HL_OK)
         snprintf(c->why, sizeof(c->why), "%s", hl_error_text());
 }
 
+static uint64_t later(uint64_t ms)
+{
+    return hl_now_ns() + ms * HL_NS_PER_MS;
+}
+
 static void retry_in(struct cached_job *j, uint64_t ms)
 {
-    j->not_before_ns = hl_now_ns() + ms * HL_NS_PER_MS;
+    j->not_before_ns = later(ms);
     j->dirty = 1;
 }
 
 static void on_written(struct hl_ranktabled *d, struct cached_job *j, struct call *c)
 {
+    struct cached_map *map = cache_map_of(&d->cache, j);
     j->writing = 0;
-    if (j->written == c->table)
-        c->table = NULL; /* it is the job's from now on */
     if (c->st == HL_OK) {
         d->writes++;
         j->tries = 0;
-        j->awaited = c->serial;
-        j->awaited_until_ns = hl_now_ns() + AWAIT_MS * HL_NS_PER_MS;
+        j->dirty |= !cache_wrote(&d->cache, j, c->version, cache_meta(c->answer, "resourceVersion"),
+                                 &c->table);
+        if (map != NULL)
+            map->awaited_until_ns = later(AWAIT_MS);
     } else if (c->st == HL_ECONFLICT || c->st == HL_ENOENT) {
         d->conflicts++;
+        if (map != NULL)
+            map->unread = 1;
         retry_in(j, CONFLICT_MS);
     } else if (c->st != HL_ECANCELED) {
         d->failures++;
@@ -95,6 +111,24 @@ static void on_written(struct hl_ranktabled *d, struct cached_job *j, struct cal
         cache_forget(&d->cache, j);
 }
 
+/* One that is gone is the watch's to tell. */
+static void on_read(struct hl_ranktabled *d, struct call *c)
+{
+    struct cached_map *map = cache_map(&d->cache, c->key);
+    if (map == NULL)
+        return;
+    map->reading = 0;
+    if (c->st == HL_OK) {
+        d->reads++;
+        map->tries = 0;
+        cache_was_read(map, c->answer, c->version);
+    } else if (c->st != HL_ECANCELED) {
+        if (c->st != HL_ENOENT)
+            hl_warn("%s: %s", c->key, c->why);
+        map->not_before_ns = later(hl_backoff_ms(BACKOFF_MS, BACKOFF_TOP, map->tries++));
+    }
+}
+
 static void on_done(uv_work_t *work, int status)
 {
     struct call *c = work->data;
@@ -102,25 +136,32 @@ static void on_done(uv_work_t *work, int status)
     if (status != 0)
         c->st = HL_ECANCELED;
     d->calls--;
-    struct cached_job *j = c->key != NULL ? cache_job(&d->cache, c->kind, c->key) : NULL;
+    struct cached_job *j = c->what == WRITE ? cache_job(&d->cache, c->kind, c->key) : NULL;
     if (j != NULL)
         on_written(d, j, c);
-    else if (c->key == NULL && c->st != HL_OK)
+    else if (c->what == READ)
+        on_read(d, c);
+    else if (c->what == EVENT && c->st != HL_OK)
         hl_warn("event: %s", c->why);
     free_call(c);
 }
 
-static struct call *make(struct hl_ranktabled *d, const char *method)
+static struct call *make(struct hl_ranktabled *d, enum what what, const char *key)
 {
     struct call *c = calloc(1, sizeof(*c));
-    if (c != NULL)
-        *c = (struct call){.d = d, .method = method, .work = {.data = c}};
+    if (c == NULL || (key != NULL && (c->key = strdup(key)) == NULL)) {
+        free(c);
+        return NULL;
+    }
+    c->d = d;
+    c->what = what;
+    c->work.data = c;
     return c;
 }
 
 static int send_call(struct call *c)
 {
-    int is_whole = c->key != NULL ? c->table != NULL && c->version != NULL : c->event != NULL;
+    int is_whole = c->what != EVENT || c->event != NULL;
     if (is_whole && uv_queue_work(hl_loop_uv(c->d->opts.loop), &c->work, run, on_done) == 0) {
         c->d->calls++;
         return 1;
@@ -129,27 +170,40 @@ static int send_call(struct call *c)
     return 0;
 }
 
+/* Of the ConfigMap. */
+static struct call *make_for(struct hl_ranktabled *d, enum what what, const char *key,
+                             const struct cached_map *map, const char *version)
+{
+    struct call *c = make(d, what, key);
+    if (c == NULL)
+        return NULL;
+    snprintf(c->version, sizeof(c->version), "%s", version);
+    snprintf(c->path, sizeof(c->path), "/api/v1/namespaces/%.300s/configmaps/%.300s%s", map->ns,
+             map->name, what == WRITE ? "?fieldManager=helios-ranktable" : "");
+    return c;
+}
+
 void request_write(struct hl_ranktabled *d, struct cached_job *job, const struct cached_map *map,
                    char *text)
 {
-    struct call *c = make(d, "PATCH");
+    struct call *c = make_for(d, WRITE, job->entry.key, map, map->version);
     if (c != NULL) {
-        snprintf(c->path, sizeof(c->path),
-                 "/api/v1/namespaces/%.300s/configmaps/%.300s?fieldManager=helios-ranktable",
-                 map->ns, map->name);
-        c->key = strdup(job->entry.key);
         c->kind = job->entry.kind;
         c->table = text;
-        c->version = strdup(map->version);
-        c->serial = map->serial;
     } else {
         free(text);
     }
-    free(job->written);
     job->writing = c != NULL && send_call(c);
-    job->written = job->writing ? text : NULL;
     if (!job->writing)
         retry_in(job, BACKOFF_TOP);
+}
+
+void request_read(struct hl_ranktabled *d, struct cached_map *map)
+{
+    struct call *c = make_for(d, READ, map->entry.key, map, map->seen);
+    map->reading = c != NULL && send_call(c);
+    if (!map->reading)
+        map->not_before_ns = later(BACKOFF_TOP);
 }
 
 static const struct {
@@ -167,7 +221,7 @@ void request_event(struct hl_ranktabled *d, const struct cached_job *job, const 
     time_t t = time(NULL);
     gmtime_r(&t, &utc);
     strftime(now, sizeof(now), "%Y-%m-%dT%H:%M:%SZ", &utc);
-    struct call *c = make(d, "POST");
+    struct call *c = make(d, EVENT, NULL);
     if (c == NULL)
         return;
     c->event = json_pack("{s:{s:s s:s} s:{s:s s:s s:s s:s s:s} s:s s:s s:s s:{s:s} s:s s:s s:i}",

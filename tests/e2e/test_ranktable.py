@@ -151,6 +151,30 @@ class Faults(Scripted, unittest.TestCase):
         self.assertEqual(self.ranks(), {"1": 0, "2": 2})
         self.assertIn("jobs is forbidden", c.text())
 
+    def test_our_own_writes_come_late(self):
+        """They are not taken for somebody else's."""
+        job, c = self.two()
+        self.settle(c)
+        self.server.late["configmaps"] = 1.5
+        for server in (3, 4):
+            self.delete("pods", "j-w-0")
+            self.wait_status("initializing")
+            self.pod(job, 0, server=server)
+            self.wait_ranks({str(server): 0, "2": 2})
+        self.settle(c, 2)
+        self.assertEqual((c.writes(), c.reads()), (5, 0))
+
+    def test_a_config_map_that_may_not_be_read(self):
+        _, c = self.two()
+        self.settle(c)
+        self.server.refusals += [["configmaps", "GET", 3, kube_api.Refused(403, "Forbidden", "configmaps is forbidden")]]
+        writes = c.writes()
+        self.server.patch("configmaps", self.ns, "rings-config-j", {"data": {"hccl.json": INITIALIZING}})
+        wait_for("it is mended", lambda: c.writes() > writes, WAIT_S)
+        self.assertEqual(self.ranks(), {"1": 0, "2": 2})
+        self.assertIn("configmaps is forbidden", c.text())
+        self.assertEqual((c.writes() - writes, c.reads()), (1, 1))
+
     def test_a_stale_list_is_overtaken(self):
         job = self.job()
         self.pods_behind_the_scenes(job, range(2))

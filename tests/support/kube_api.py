@@ -54,7 +54,7 @@ class Server:
     def __init__(self):
         self.lock = threading.Condition()
         self.objects = {}       # (plural, namespace, name) -> object
-        self.history = []       # (version, plural, before, after), one for every version from FIRST
+        self.history = []       # (version, plural, before, after, time), one for every version from FIRST
         self.version = FIRST
         self.oldest = 0         # versions before are forgotten
         self.uids = 0
@@ -66,6 +66,7 @@ class Server:
         self.swallow = 0        # so many patches of ConfigMaps are carried out and not answered
         self.slow_answers = 0   # so many of them are carried out, and answered when `release` is set
         self.release = threading.Event()
+        self.late = {}          # plural -> by how many seconds watches bring what happened
         self.sent = {}          # plural -> the newest version that a watch sent
         self.page = 500         # objects in a page of a list, at most
         self.between_pages = None  # called before every page but the first
@@ -85,7 +86,7 @@ class Server:
         else:
             before = copy.deepcopy(before)
             before["metadata"]["resourceVersion"] = str(self.version)
-        self.history.append((self.version, plural, before, after))
+        self.history.append((self.version, plural, before, after, time.monotonic()))
         self.lock.notify_all()
 
     def put(self, plural, obj):
@@ -240,9 +241,13 @@ class Server:
             h.close_connection = True
             h.connection.shutdown(2)
             return
-        if "as=PartialObjectMetadata" in (h.headers.get("accept") or "") and "metadata" in answer:
-            answer = {"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": answer["metadata"]}
-        self._send(h, 200, answer)
+        self._send(h, 200, self._as_asked(h, answer))
+
+    @staticmethod
+    def _as_asked(h, obj):
+        if "as=PartialObjectMetadata" not in (h.headers.get("accept") or "") or "metadata" not in obj:
+            return obj
+        return {"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": obj["metadata"]}
 
     def _refuse(self, plural, verb):
         with self.lock:
@@ -306,7 +311,7 @@ class Server:
             version, objects = self.version, dict(self.objects)
             if self.stale_lists > 0 and self.history:
                 self.stale_lists -= 1
-                last, last_plural, before, after = self.history[-1]
+                last, last_plural, before, after, _ = self.history[-1]
                 version = last - 1
                 meta = (after or before)["metadata"]
                 key = (last_plural, meta["namespace"], meta["name"])
@@ -337,18 +342,19 @@ class Server:
         bookmark = time.monotonic() + self.bookmark_s
         while time.monotonic() < until:
             with self.lock:
-                news = [e for e in self.history[max(at - FIRST, 0):] if e[1] == plural]
+                happened = time.monotonic() - self.late.get(plural, 0)
+                news = [e for e in self.history[max(at - FIRST, 0):] if e[1] == plural and e[4] <= happened]
                 if not news and generation == self.generation:
                     self.lock.wait(STEP_S * 5)
                 if generation != self.generation:
                     h.close_connection = True
                     h.connection.shutdown(2)  # in the middle, without an end
                     return
-            for version, _, before, after in news:
+            for version, _, before, after, _ in news:
                 was, is_now = self._matches(before, selector), self._matches(after, selector)
                 kind = "MODIFIED" if was and is_now else "ADDED" if is_now else "DELETED"
                 if was or is_now:
-                    self._chunk(h, {"type": kind, "object": after if after is not None else before})
+                    self._chunk(h, {"type": kind, "object": self._as_asked(h, after if after is not None else before)})
                 at = self.sent[plural] = version
             if time.monotonic() > bookmark:
                 bookmark += self.bookmark_s

@@ -51,6 +51,9 @@ class Controller:
     def writes(self):
         return self.metric('helios_ranktable_writes_total{result="ok"}')
 
+    def reads(self):
+        return self.metric("helios_ranktable_reads_total")
+
     def leads(self):
         return self.metric("helios_ranktable_leader") == 1
 
@@ -216,7 +219,7 @@ class Scenarios(World):
         self.pod(job, 0, server=7)
         self.assertEqual(self.ranks(), {"7": 0, "2": 2})
         self.settle(c)
-        self.assertEqual(c.writes(), 3)
+        self.assertEqual((c.writes(), c.reads()), (3, 0))  # what is ours is known
 
     def test_a_pod_that_fails_is_lost(self):
         self.two()
@@ -343,6 +346,7 @@ class Scenarios(World):
         self.write("mine", "other")
         self.settle(c)
         self.assertEqual(self.data()["other"], "mine")
+        self.assertLessEqual(c.reads(), 5)  # one for each thing that was done to it
 
     def test_two_jobs_want_one_config_map(self):
         first = self.job()
@@ -417,7 +421,8 @@ class Scenarios(World):
         wait_for("the lease is held", first.leads, WAIT_S)
         second = self.controller("--lease-namespace", self.lease_ns)
         self.two(first)
-        self.assertEqual((second.leads(), second.writes()), (False, 0))
+        self.settle(second)
+        self.assertEqual((second.leads(), second.writes(), second.reads()), (False, 0, 0))
         first.end()  # sets it free
         self.delete("pods", "j-w-1")
         self.wait_status("initializing")

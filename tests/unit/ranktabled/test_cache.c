@@ -31,6 +31,13 @@ static json_t *make_map(const char *name, const char *version, const char *text)
                      "resourceVersion", version, "data", HL_RANKTABLE_KEY, text);
 }
 
+/* As a watch brings it. */
+static json_t *make_partial(const char *name, const char *version)
+{
+    return json_pack("{s:s s:{s:s s:s s:s}}", "kind", "PartialObjectMetadata", "metadata", "name",
+                     name, "namespace", "ns", "resourceVersion", version);
+}
+
 static void put(struct cache *c, enum cache_kind kind, json_t *object)
 {
     assert_non_null(object);
@@ -128,13 +135,11 @@ static void a_config_map_concerns_who_uses_it(void **state)
     put(&c, CACHE_MAPS, make_map("rings-config-a", "1", "x"));
     assert_true(was_dirty(&c, "vcjob ns/a"));
     assert_false(was_dirty(&c, "vcjob ns/b"));
-    unsigned long serial = cache_map_of(&c, job_of(&c, "vcjob ns/a"))->serial;
     put(&c, CACHE_MAPS, make_map("rings-config-a", "2", "x")); /* another key of it */
     assert_false(was_dirty(&c, "vcjob ns/a"));
     const struct cached_map *map = cache_map_of(&c, job_of(&c, "vcjob ns/a"));
     assert_string_equal(map->version, "2");
     assert_string_equal(map->text, "x");
-    assert_int_not_equal(map->serial, serial);
     put(&c, CACHE_MAPS, make_map("rings-config-a", "3", "y"));
     assert_true(was_dirty(&c, "vcjob ns/a"));
     drop(&c, CACHE_MAPS, make_map("rings-config-a", "4", "y"));
@@ -143,35 +148,113 @@ static void a_config_map_concerns_who_uses_it(void **state)
     cache_fini(&c);
 }
 
-/* What our own write brought is no news, once; anything else is. */
+static struct cached_map *map_of_a(struct cache *c)
+{
+    return cache_map_of(c, job_of(c, "vcjob ns/a"));
+}
+
+static void see(struct cache *c, const char *version)
+{
+    put(c, CACHE_MAPS, make_partial("rings-config-a", version));
+}
+
+static void read_now(struct cache *c, const char *version, const char *text, const char *seen)
+{
+    json_t *object = make_map("rings-config-a", version, text);
+    cache_was_read(map_of_a(c), object, seen);
+    json_decref(object);
+}
+
+/* 1: nothing came in between. */
+static int wrote(struct cache *c, const char *before, const char *after, const char *text)
+{
+    char *table = strdup(text);
+    int alone = cache_wrote(c, job_of(c, "vcjob ns/a"), before, after, &table);
+    free(table);
+    return alone;
+}
+
 static void what_was_written_is_no_news(void **state)
 {
     (void)state;
     struct cache c = two_jobs();
     put(&c, CACHE_MAPS, make_map("rings-config-a", "1", "x"));
     assert_true(was_dirty(&c, "vcjob ns/a"));
-    struct cached_job *job = job_of(&c, "vcjob ns/a");
-    job->written = strdup("y");
-    put(&c, CACHE_MAPS, make_map("rings-config-a", "2", "x")); /* another key of it, before */
-    put(&c, CACHE_MAPS, make_map("rings-config-a", "3", "y"));
+    /* The watch is later than the answer, */
+    assert_true(wrote(&c, "1", "2", "y"));
+    assert_string_equal(map_of_a(&c)->text, "y");
+    see(&c, "2");
+    assert_false(map_of_a(&c)->unread);
     assert_false(was_dirty(&c, "vcjob ns/a"));
-    put(&c, CACHE_MAPS, make_map("rings-config-a", "4", "x"));
+    /* or before it. */
+    job_of(&c, "vcjob ns/a")->writing = 1;
+    see(&c, "3");
+    assert_false(was_dirty(&c, "vcjob ns/a"));
+    assert_true(wrote(&c, "2", "3", "z"));
+    job_of(&c, "vcjob ns/a")->writing = 0;
+    assert_false(map_of_a(&c)->unread);
+    assert_string_equal(map_of_a(&c)->text, "z");
+    cache_fini(&c);
+}
+
+static void what_others_write_is_to_be_read(void **state)
+{
+    (void)state;
+    struct cache c = two_jobs();
+    see(&c, "1"); /* new, and never read */
     assert_true(was_dirty(&c, "vcjob ns/a"));
-    put(&c, CACHE_MAPS, make_map("rings-config-a", "5", "y"));
+    assert_true(map_of_a(&c)->unread);
+    read_now(&c, "1", "x", "1");
+    assert_false(map_of_a(&c)->unread);
+    /* After our write, before its answer. */
+    job_of(&c, "vcjob ns/a")->writing = 1;
+    see(&c, "2");
+    see(&c, "3");
+    assert_false(wrote(&c, "1", "2", "y"));
+    job_of(&c, "vcjob ns/a")->writing = 0;
+    assert_true(map_of_a(&c)->unread);
+    /* Read newer than seen: what is seen later is known then. */
+    read_now(&c, "5", "z", "3");
+    assert_false(map_of_a(&c)->unread);
+    (void)was_dirty(&c, "vcjob ns/a");
+    see(&c, "4");
+    assert_true(map_of_a(&c)->unread);
     assert_true(was_dirty(&c, "vcjob ns/a"));
-    /* Somebody was between; the text is the request's as long as it is under way. */
-    char text[] = "z";
-    job->written = text;
-    job->writing = 1;
-    put(&c, CACHE_MAPS, make_map("rings-config-a", "6", "x"));
+    see(&c, "5");
+    assert_false(map_of_a(&c)->unread);
+    /* Read before the last that was seen. */
+    see(&c, "6");
+    see(&c, "7");
+    read_now(&c, "6", "w", "6");
+    assert_true(map_of_a(&c)->unread);
+    read_now(&c, "7", "v", "7");
+    assert_false(map_of_a(&c)->unread);
+    assert_string_equal(map_of_a(&c)->text, "v");
+    cache_fini(&c);
+}
+
+/* The answer to a write of one that was made again meanwhile, and lists, which bring all. */
+static void answers_that_are_overtaken(void **state)
+{
+    (void)state;
+    struct cache c = two_jobs();
+    put(&c, CACHE_MAPS, make_map("rings-config-a", "1", "x"));
+    drop(&c, CACHE_MAPS, make_partial("rings-config-a", "3"));
     assert_true(was_dirty(&c, "vcjob ns/a"));
-    put(&c, CACHE_MAPS, make_map("rings-config-a", "7", "z"));
-    assert_true(was_dirty(&c, "vcjob ns/a"));
-    job->writing = 0;
-    job->written = strdup("w");
-    drop(&c, CACHE_MAPS, make_map("rings-config-a", "8", "w"));
-    assert_true(was_dirty(&c, "vcjob ns/a"));
-    job->written = strdup("w");
+    assert_false(wrote(&c, "1", "2", "y"));
+    see(&c, "4");
+    assert_false(wrote(&c, "1", "2", "y"));
+    assert_true(map_of_a(&c)->unread);
+    assert_null(map_of_a(&c)->text);
+    put(&c, CACHE_MAPS, make_map("rings-config-a", "5", "z"));
+    assert_false(map_of_a(&c)->unread);
+    assert_false(wrote(&c, "4", "6", "y"));
+    assert_false(wrote(&c, "5", "", "y")); /* not an answer that says what it did */
+    assert_string_equal(map_of_a(&c)->text, "z");
+    json_t *odd = make_map("rings-config-a", "", "z");
+    assert_int_equal(cache_put(&c, CACHE_MAPS, odd), HL_EPROTO);
+    assert_string_equal(map_of_a(&c)->version, "5");
+    json_decref(odd);
     cache_fini(&c);
 }
 
@@ -246,6 +329,8 @@ int main(void)
         cmocka_unit_test(what_of_a_job_counts),
         cmocka_unit_test(a_config_map_concerns_who_uses_it),
         cmocka_unit_test(what_was_written_is_no_news),
+        cmocka_unit_test(what_others_write_is_to_be_read),
+        cmocka_unit_test(answers_that_are_overtaken),
         cmocka_unit_test(a_list_of_several_pages),
         cmocka_unit_test(the_older_of_two_has_the_map),
     };
