@@ -339,13 +339,14 @@ static hl_status watch(struct gangs *g, const char *base, const char *kind,
     static const char *const skipped[] = {"managedFields", "env",     "command",  "args",
                                           "volumeMounts",  "volumes", "affinity", "resources",
                                           "tasks",         NULL};
+    static const struct hl_kube_members members = {.names = skipped};
     char path[512];
     snprintf(path, sizeof(path), "%s/namespaces/%s/%s", base, g->ns, kind);
     return hl_kube_watcher_start(&(struct hl_kube_watcher_opts){.kube = g->api,
                                                                 .loop = g->c->opts.loop,
                                                                 .path = path,
                                                                 .selector = HL_VOLCANO_SELECTOR,
-                                                                .skip = skipped,
+                                                                .members = &members,
                                                                 .listed = all,
                                                                 .changed = one,
                                                                 .arg = g},

@@ -8,7 +8,6 @@
 
 #include "base/clock.h"
 #include "core/json.h"
-#include "kube/parse.h"
 
 #define CONNECT_MS      5000
 #define CALL_MS         30000
@@ -335,9 +334,10 @@ static uint64_t until(int timeout_ms)
     return hl_now_ns() + (uint64_t)(timeout_ms > 0 ? timeout_ms : CALL_MS) * HL_NS_PER_MS;
 }
 
-static hl_status parse(const struct exchange *x, const char *const *skip, json_t **out)
+static hl_status parse(const struct exchange *x, const struct hl_kube_members *members,
+                       json_t **out)
 {
-    hl_status st = hl_kube_parse(x->body.len > 0 ? x->body.data : "", x->body.len, skip, out);
+    hl_status st = hl_kube_parse(x->body.len > 0 ? x->body.data : "", x->body.len, members, out);
     return st == HL_OK ? HL_OK
                        : hl_fail_prefix(st, "%s %.*s: the answer can't be read: ", x->method,
                                         (int)strcspn(x->path, "?"), x->path);
@@ -356,7 +356,7 @@ hl_status hl_kube_call(struct hl_kube *k, const struct hl_kube_request *r, json_
     if (r->retry_after_s != NULL)
         *r->retry_after_s = x.retry_after_s;
     if (st == HL_OK && out != NULL)
-        st = parse(&x, r->skip, out);
+        st = parse(&x, r->members, out);
     hl_buf_fini(&x.body);
     return st;
 }

@@ -16,6 +16,7 @@
 #include <stdatomic.h>
 
 #include "kube/config.h"
+#include "kube/parse.h"
 #include "kube/stream.h"
 
 #define HL_KUBE_ANSWER_MAX ((size_t)256 << 20)
@@ -30,15 +31,15 @@ hl_status hl_kube_open(const struct hl_kube_config *config, const atomic_int *ca
 void hl_kube_close(struct hl_kube *k);
 
 struct hl_kube_request {
-    const char *method;      /* GET POST PUT PATCH DELETE */
-    const char *path;        /* "/api/v1/pods?limit=500", encoded */
-    const json_t *body;      /* NULL = none */
-    const char *text;        /* of the body, where there is no object of it; NULL = none */
-    const char *type;        /* of the body; NULL = application/json */
-    int timeout_ms;          /* 0 = 30000 */
-    int only_metadata;       /* of the object that the server answers with */
-    const char *const *skip; /* members of the answer that are left out (parse.h); NULL = none */
-    int *retry_after_s;      /* NULL, or what a refusal asked for; 0 = nothing */
+    const char *method; /* GET POST PUT PATCH DELETE */
+    const char *path;   /* "/api/v1/pods?limit=500", encoded */
+    const json_t *body; /* NULL = none */
+    const char *text;   /* of the body, where there is no object of it; NULL = none */
+    const char *type;   /* of the body; NULL = application/json */
+    int timeout_ms;     /* 0 = 30000 */
+    int only_metadata;  /* of the object that the server answers with */
+    const struct hl_kube_members *members; /* of the answer that are taken (parse.h); NULL = all */
+    int *retry_after_s;                    /* NULL, or what a refusal asked for; 0 = nothing */
 };
 
 /* *out (may be NULL) is the answer's object; new reference. */

@@ -10,7 +10,7 @@
 /* Where we are in the text; `end` is not part of it. */
 struct place {
     const char *at, *begin, *end;
-    const char *const *skip;
+    const struct hl_kube_members *members;
     unsigned depth;
     int no_memory;
 };
@@ -167,13 +167,34 @@ static int parse_item(struct place *p, json_t *list)
     return value != NULL && json_array_append_new(list, value) == 0;
 }
 
-static int is_skipped(const struct place *p, const char *key, size_t len)
+/* What lists, events, bookmarks and refusals are made of. */
+static const char *const of_all[] = {
+    "type",   "object",  "items",   "metadata", "resourceVersion",   "continue", "code",
+    "reason", "message", "details", "status",   "retryAfterSeconds", NULL,
+};
+
+enum taken { LEFT_OUT, TAKEN, WITH_ALL };
+
+static enum taken is_in(const char *const *names, const char *key, size_t len)
 {
-    const char *const *name = p->skip;
-    for (; name != NULL && *name != NULL; name++)
-        if ((*name)[0] == key[0] && strlen(*name) == len && memcmp(*name, key, len) == 0)
-            return 1;
-    return 0;
+    for (; *names != NULL; names++) {
+        const char *name = *names;
+        if (name[0] == key[0] && strncmp(name, key, len) == 0 &&
+            (name[len] == '\0' || (name[len] == '*' && name[len + 1] == '\0')))
+            return name[len] == '*' ? WITH_ALL : TAKEN;
+    }
+    return LEFT_OUT;
+}
+
+static enum taken is_taken(const struct place *p, const char *key, size_t len)
+{
+    const struct hl_kube_members *m = p->members;
+    if (m == NULL)
+        return TAKEN;
+    enum taken how = is_in(m->names, key, len);
+    if (!m->only)
+        return how == LEFT_OUT ? TAKEN : LEFT_OUT;
+    return how != LEFT_OUT ? how : is_in(of_all, key, len);
 }
 
 static void pass_value(struct place *p)
@@ -208,10 +229,14 @@ static int parse_member(struct place *p, json_t *object)
         len = json_string_length(odd);
     }
     int ok = key != NULL && take(p, ':');
-    if (ok && is_skipped(p, key, len)) {
+    enum taken how = ok ? is_taken(p, key, len) : LEFT_OUT;
+    if (ok && how == LEFT_OUT) {
         pass_value(p);
     } else if (ok) {
+        const struct hl_kube_members *members = p->members;
+        p->members = how == WITH_ALL ? NULL : members;
         json_t *value = parse_value(p);
+        p->members = members;
         ok = value != NULL && json_object_setn_new_nocheck(object, key, len, value) == 0;
     }
     json_decref(odd);
@@ -249,9 +274,10 @@ static json_t *parse_value(struct place *p)
     return value;
 }
 
-hl_status hl_kube_parse(const char *text, size_t len, const char *const *skip, json_t **out)
+hl_status hl_kube_parse(const char *text, size_t len, const struct hl_kube_members *members,
+                        json_t **out)
 {
-    struct place p = {.at = text, .begin = text, .end = text + len, .skip = skip};
+    struct place p = {.at = text, .begin = text, .end = text + len, .members = members};
     json_t *value = parse_value(&p);
     skip_space(&p);
     if (p.at == p.end && (json_is_object(value) || json_is_array(value))) {

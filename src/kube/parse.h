@@ -17,9 +17,15 @@
 
 #include "base/status.h"
 
-/* *out: new reference. Members of the names in `skip` (ends with NULL; NULL = none) are left out,
- * wherever they are. */
-hl_status hl_kube_parse(const char *text, size_t len, const char *const *skip,
+/* Members of these names, wherever they are. */
+struct hl_kube_members {
+    const char *const *names; /* ends with NULL */
+    int only;                 /* they are all that is taken, but for what every answer has; a name
+                                 with a '*' behind it with all that is in it. 0 = all but they */
+};
+
+/* *out: new reference. `members` NULL: all. */
+hl_status hl_kube_parse(const char *text, size_t len, const struct hl_kube_members *members,
                         json_t **out) HL_CHECK;
 
 #endif

@@ -4,7 +4,6 @@
 #include <string.h>
 
 #include "core/json.h"
-#include "kube/parse.h"
 
 void hl_kube_stream_init(struct hl_kube_stream *s, const char *version,
                          hl_status (*event)(void *arg, enum hl_kube_event type, json_t *object),
@@ -73,7 +72,7 @@ static hl_status on_line(struct hl_kube_stream *s, const char *line, size_t len)
     json_t *event = NULL;
     if (len == 0 || (len == 1 && line[0] == '\r'))
         return HL_OK;
-    hl_status st = hl_kube_parse(line, len, s->skip, &event);
+    hl_status st = hl_kube_parse(line, len, s->members, &event);
     if (st == HL_ENOMEM)
         return st;
     if (st != HL_OK || !json_is_object(event)) {

@@ -15,6 +15,7 @@
 
 #include "base/buf.h"
 #include "base/status.h"
+#include "kube/parse.h"
 
 #define HL_KUBE_LINE_MAX ((size_t)16 << 20)
 
@@ -22,10 +23,10 @@ enum hl_kube_event { HL_KUBE_ADDED, HL_KUBE_MODIFIED, HL_KUBE_DELETED };
 
 struct hl_kube_stream {
     struct hl_buf line;
-    const char *const *skip; /* members that are left out (parse.h); NULL = none */
-    int only_metadata;       /* asked of the server; the parser takes what comes */
-    char version[64];        /* of the last event, bookmarks too; opaque */
-    int retry_after_s;       /* that an ERROR event asked for */
+    const struct hl_kube_members *members; /* that are taken (parse.h); NULL = all */
+    int only_metadata;                     /* asked of the server; the parser takes what comes */
+    char version[64];                      /* of the last event, bookmarks too; opaque */
+    int retry_after_s;                     /* that an ERROR event asked for */
     /* Owns the object from now on, also when it fails. */
     hl_status (*event)(void *arg, enum hl_kube_event type, json_t *object);
     void (*begun)(void *arg); /* the server has taken the watch up; NULL = nobody asks */

@@ -124,7 +124,7 @@ static hl_status list_page(struct hl_kube_watcher *w, const char *after, int *re
                         &(struct hl_kube_request){.method = "GET",
                                                   .path = path,
                                                   .timeout_ms = 60000,
-                                                  .skip = w->opts.skip,
+                                                  .members = w->opts.members,
                                                   .retry_after_s = retry_after_s},
                         out);
 }
@@ -172,7 +172,7 @@ static hl_status watch(struct hl_kube_watcher *w, int *retry_after_s)
              w->path, window, w->selector[0] != '\0' ? "&labelSelector=" : "", w->selector,
              w->version);
     hl_kube_stream_init(&stream, w->version, on_event, w);
-    stream.skip = w->opts.skip;
+    stream.members = w->opts.members;
     stream.only_metadata = w->opts.only_metadata;
     stream.begun = on_begun;
     hl_status st = hl_kube_watch(w->opts.kube, path, (window + LATE_S) * 1000, &stream);

@@ -26,12 +26,12 @@ enum { HL_KUBE_FIRST = 1, HL_KUBE_LAST = 2 };
 struct hl_kube_watcher_opts {
     struct hl_kube *kube;
     struct hl_loop *loop;
-    const char *path;        /* "/api/v1/pods" */
-    const char *selector;    /* of labels, encoded; "" = all */
-    const char *const *skip; /* members that the objects come without (parse.h); NULL = none */
-    int only_metadata;       /* of what a watch brings; lists bring all */
-    int optional;            /* a server that does not know the kind is looked at once a minute */
-    int window_s;            /* of one watch; 0 = 300 to 600 by chance */
+    const char *path;                      /* "/api/v1/pods" */
+    const char *selector;                  /* of labels, encoded; "" = all */
+    const struct hl_kube_members *members; /* of objects that are taken (parse.h); NULL = all */
+    int only_metadata;                     /* of what a watch brings; lists bring all */
+    int optional; /* a server that does not know the kind is looked at once a minute */
+    int window_s; /* of one watch; 0 = 300 to 600 by chance */
     /* A page of all there is now; an array, borrowed. */
     void (*listed)(void *arg, const json_t *objects, unsigned page);
     void (*changed)(void *arg, enum hl_kube_event type, json_t *object);

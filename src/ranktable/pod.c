@@ -8,6 +8,26 @@
 #include "core/json.h"
 #include "ranktable/annotation.h"
 
+const char *const hl_ranktable_pod_members[] = {
+    "metadata",
+    "name",
+    "namespace",
+    "uid",
+    "creationTimestamp",
+    "deletionTimestamp",
+    "ownerReferences",
+    "labels*",
+    "annotations*",
+    "spec",
+    "containers",
+    "resources",
+    "limits*",
+    "status",
+    "phase",
+    "podIP",
+    NULL,
+};
+
 static const json_t *meta(const json_t *object)
 {
     return json_object_get(object, "metadata");

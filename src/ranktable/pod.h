@@ -29,6 +29,9 @@ struct hl_ranktable_pod {
     struct hl_ranktable_instance instance; /* without group, place and, but for a wish, index */
 };
 
+/* The members of a pod, and of what is in it, that are looked at; those with a '*' whole. */
+extern const char *const hl_ranktable_pod_members[];
+
 hl_status hl_ranktable_pod_read(const json_t *from, struct hl_ranktable_pod **out) HL_CHECK;
 /* 1: to a table they are the same. */
 int hl_ranktable_pod_equal(const struct hl_ranktable_pod *a, const struct hl_ranktable_pod *b);

@@ -12,28 +12,23 @@
 #define BATCH_MS 100
 #define TURN_NS  (20 * HL_NS_PER_MS) /* of judging; then the loop's other callers have theirs */
 
-/* Most of a pod, and nothing to a table. */
-static const char *const of_pods[] = {
-    "managedFields",  "env",           "volumeMounts",   "tolerations",       "affinity",
-    "conditions",     "volumes",       "initContainers", "containerStatuses", "readinessGates",
-    "command",        "args",          "ports",          "nodeSelector",      "securityContext",
-    "readinessProbe", "livenessProbe", "startupProbe",   "lifecycle",         NULL,
-};
-/* Among the volumes of a job's pods is its ConfigMap. */
-static const char *const of_others[] = {
+/* Most of an object, and nothing to a table. Among the volumes of a job's pods is its ConfigMap. */
+static const char *const skipped[] = {
     "managedFields", "env", "volumeMounts", "tolerations", "affinity", "conditions", NULL,
 };
+static const struct hl_kube_members of_pods = {.names = hl_ranktable_pod_members, .only = 1};
+static const struct hl_kube_members of_others = {.names = skipped};
 
 static const struct {
     const char *path, *name;
-    const char *const *skip;
+    const struct hl_kube_members *members;
     int optional, only_metadata;
 } feed_rows[CACHE_KINDS] = {
-    [CACHE_VCJOBS] = {"/apis/batch.volcano.sh/v1alpha1/jobs", "vcjobs", of_others, .optional = 1},
-    [CACHE_JOBS] = {"/apis/batch/v1/jobs", "jobs", of_others},
-    [CACHE_DEPLOYMENTS] = {"/apis/apps/v1/deployments", "deployments", of_others},
-    [CACHE_PODS] = {"/api/v1/pods", "pods", of_pods},
-    [CACHE_MAPS] = {"/api/v1/configmaps", "configmaps", of_others, .only_metadata = 1},
+    [CACHE_VCJOBS] = {"/apis/batch.volcano.sh/v1alpha1/jobs", "vcjobs", &of_others, .optional = 1},
+    [CACHE_JOBS] = {"/apis/batch/v1/jobs", "jobs", &of_others},
+    [CACHE_DEPLOYMENTS] = {"/apis/apps/v1/deployments", "deployments", &of_others},
+    [CACHE_PODS] = {"/api/v1/pods", "pods", &of_pods},
+    [CACHE_MAPS] = {"/api/v1/configmaps", "configmaps", &of_others, .only_metadata = 1},
 };
 
 int ranktabled_leads(const struct hl_ranktabled *d)
@@ -253,7 +248,7 @@ static hl_status start_feed(struct hl_ranktabled *d, enum cache_kind kind, const
                                        .loop = d->opts.loop,
                                        .path = feed_rows[kind].path,
                                        .selector = selector,
-                                       .skip = feed_rows[kind].skip,
+                                       .members = feed_rows[kind].members,
                                        .only_metadata = feed_rows[kind].only_metadata,
                                        .optional = feed_rows[kind].optional,
                                        .window_s = d->opts.window_s,

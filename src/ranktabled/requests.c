@@ -62,14 +62,15 @@ static hl_status write_table(struct call *c, struct hl_kube_request *r)
 
 static void run(uv_work_t *work)
 {
-    static const char *const skip[] = {"managedFields", NULL};
+    static const char *const skipped[] = {"managedFields", NULL};
+    static const struct hl_kube_members members = {.names = skipped};
     static const char *const methods[] = {[WRITE] = "PATCH", [READ] = "GET", [EVENT] = "POST"};
     struct call *c = work->data;
     struct hl_kube_request r = {.method = methods[c->what],
                                 .path = c->path,
                                 .body = c->event,
                                 .timeout_ms = CALL_MS,
-                                .skip = skip};
+                                .members = &members};
     c->st = c->what == WRITE ? write_table(c, &r) : hl_kube_call(c->d->kube, &r, &c->answer);
     if (c->st != HL_OK)
         snprintf(c->why, sizeof(c->why), "%s", hl_error_text());

@@ -10,11 +10,14 @@
 #include "kube/parse.h"
 #include "kube/stream.h"
 #include "ranktable/annotation.h"
+#include "ranktable/pod.h"
 #include "volcano/gang.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 static const char *const skipped[] = {"managedFields", "env", "a", NULL};
+static const struct hl_kube_members but_skipped = {.names = skipped};
+static const struct hl_kube_members of_pods = {.names = hl_ranktable_pod_members, .only = 1};
 
 struct seen {
     json_t *events; /* [type, object] */
@@ -39,13 +42,13 @@ static hl_status on_event(void *arg, enum hl_kube_event type, json_t *object)
 }
 
 /* Pieces of `cut` bytes, 0 = in one. */
-static void run(const char *bytes, size_t len, size_t cut, const char *const *skip,
+static void run(const char *bytes, size_t len, size_t cut, const struct hl_kube_members *members,
                 struct seen *out)
 {
     struct hl_kube_stream s;
     *out = (struct seen){.events = json_array(), .st = HL_OK};
     hl_kube_stream_init(&s, "1", on_event, out);
-    s.skip = skip;
+    s.members = members;
     for (size_t at = 0; at < len && out->st == HL_OK;) {
         size_t n = cut == 0 || cut > len - at ? len - at : cut;
         char *piece = malloc(n); /* so that a read behind it is seen */
@@ -87,7 +90,7 @@ static void check_parse(const char *text, size_t len)
         abort();
     if (st == HL_OK && !json_equal(whole, same))
         abort();
-    if (hl_kube_parse(copy, len, skipped, &rest) != HL_OK) {
+    if (hl_kube_parse(copy, len, &but_skipped, &rest) != HL_OK) {
         if (st == HL_OK)
             abort();
     } else if (whole != NULL) {
@@ -101,9 +104,25 @@ static void check_parse(const char *text, size_t len)
     free(copy);
 }
 
+/* A pod is the same when only what is looked at was taken. */
+static int same_pods(const json_t *whole, const json_t *less)
+{
+    int same = json_array_size(whole) == json_array_size(less);
+    for (size_t i = 0; same && i < json_array_size(whole); i++) {
+        struct hl_ranktable_pod *a = NULL, *b = NULL;
+        if (hl_ranktable_pod_read(json_array_get(json_array_get(whole, i), 1), &a) != HL_OK ||
+            hl_ranktable_pod_read(json_array_get(json_array_get(less, i), 1), &b) != HL_OK)
+            abort();
+        same = hl_ranktable_pod_equal(a, b);
+        hl_ranktable_pod_free(a);
+        hl_ranktable_pod_free(b);
+    }
+    return same;
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    struct seen whole, cut, less;
+    struct seen whole, cut, less, pods;
     if (size < 2)
         return 0;
     const char *bytes = (const char *)data + 1;
@@ -112,12 +131,15 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if (whole.st != cut.st || strcmp(whole.version, cut.version) != 0 ||
         !json_equal(whole.events, cut.events))
         abort();
-    run(bytes, size - 1, 0, skipped, &less);
-    if (whole.st == HL_OK && json_array_size(whole.events) != json_array_size(less.events))
+    run(bytes, size - 1, 0, &but_skipped, &less);
+    run(bytes, size - 1, 0, &of_pods, &pods);
+    if (whole.st == HL_OK && (json_array_size(whole.events) != json_array_size(less.events) ||
+                              !same_pods(whole.events, pods.events)))
         abort();
     check_parse(bytes, size - 1);
     json_decref(whole.events);
     json_decref(cut.events);
     json_decref(less.events);
+    json_decref(pods.events);
     return 0;
 }

@@ -12,14 +12,15 @@
 #include "kube/parse.h"
 
 static const char *const names[] = {"drop", "env", NULL};
+static const struct hl_kube_members skipped = {.names = names};
 
 /* From memory that ends with the text: a sanitizer sees one byte more. NULL: it is no JSON. */
-static json_t *parse(const char *text, size_t len, const char *const *skip)
+static json_t *parse(const char *text, size_t len, const struct hl_kube_members *members)
 {
     json_t *out = NULL;
     char *exact = malloc(len > 0 ? len : 1);
     memcpy(exact, text, len);
-    hl_status st = hl_kube_parse(exact, len, skip, &out);
+    hl_status st = hl_kube_parse(exact, len, members, &out);
     assert_true(st == HL_OK || st == HL_EPROTO);
     assert_int_equal(st == HL_OK, out != NULL);
     free(exact);
@@ -38,14 +39,19 @@ static int expect_as_jansson(const char *text, size_t len)
     return is_json;
 }
 
-static void expect(const char *text, const char *want)
+static void expect_of(const struct hl_kube_members *members, const char *text, const char *want)
 {
-    json_t *mine = parse(text, strlen(text), names), *theirs = json_loads(want, 0, NULL);
+    json_t *mine = parse(text, strlen(text), members), *theirs = json_loads(want, 0, NULL);
     assert_non_null(theirs);
     if (mine == NULL || !json_equal(mine, theirs))
         fail_msg("%s", text);
     json_decref(mine);
     json_decref(theirs);
+}
+
+static void expect(const char *text, const char *want)
+{
+    expect_of(&skipped, text, want);
 }
 
 static void members_that_go(void **state)
@@ -61,6 +67,30 @@ static void members_that_go(void **state)
     expect("{\"drop\":-1.5e3 , \"x\":1}", "{\"x\":1}");
     expect("{ \"a\" : 2 ,\n \"drop\" : 1 ,\n \"env\": {}\n}", "{\"a\":2}");
     expect("{\"dr\\u006fp\":7}", "{}");
+}
+
+static void members_that_are_all(void **state)
+{
+    (void)state;
+
+    static const char *const wanted[] = {"a", "labels*", "spec", NULL};
+    static const struct hl_kube_members only = {.names = wanted, .only = 1};
+
+    expect_of(&only, "{\"a\":1,\"b\":{\"a\":2},\"spec\":{\"c\":3,\"a\":[{\"a\":4,\"d\":5}]}}",
+              "{\"a\":1,\"spec\":{\"a\":[{\"a\":4}]}}");
+    expect_of(&only, "{\"labels\":{\"x\":{\"y\":1}},\"z\":2,\"spec\":{\"z\":3}}",
+              "{\"labels\":{\"x\":{\"y\":1}},\"spec\":{}}");
+    expect_of(&only, "{\"label\":1,\"aa\":3,\"\":4,\"spe\\u0063\":{\"q\":5}}", "{\"spec\":{}}");
+    /* What every answer has. */
+    expect_of(
+        &only,
+        "{\"type\":\"ERROR\",\"object\":{\"kind\":\"Status\",\"code\":410,\"reason\":\"Expired\","
+        "\"details\":{\"retryAfterSeconds\":1}}}",
+        "{\"type\":\"ERROR\",\"object\":{\"code\":410,\"reason\":\"Expired\","
+        "\"details\":{\"retryAfterSeconds\":1}}}");
+    expect_of(&only,
+              "{\"metadata\":{\"resourceVersion\":\"7\",\"continue\":\"x\"},\"items\":[{\"b\":1}]}",
+              "{\"metadata\":{\"resourceVersion\":\"7\",\"continue\":\"x\"},\"items\":[{}]}");
 }
 
 /* Only keys count, and only whole ones. */
@@ -154,7 +184,7 @@ static void cut_anywhere(void **state)
     (void)state;
     for (size_t n = 0; n < sizeof(sample); n++) {
         assert_int_equal(expect_as_jansson(sample, n), n == sizeof(sample) - 1);
-        json_t *less = parse(sample, n, names);
+        json_t *less = parse(sample, n, &skipped);
         assert_int_equal(less != NULL, n == sizeof(sample) - 1);
         json_decref(less);
     }
@@ -172,7 +202,7 @@ static void one_byte_is_another(void **state)
             memcpy(text, sample, sizeof(sample));
             text[at] = bytes[b];
             json += expect_as_jansson(text, sizeof(sample) - 1) != 0;
-            json_decref(parse(text, sizeof(sample) - 1, names));
+            json_decref(parse(text, sizeof(sample) - 1, &skipped));
         }
     assert_true(json > sizeof(sample));
 }
@@ -180,9 +210,10 @@ static void one_byte_is_another(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(members_that_go),      cmocka_unit_test(what_stays),
-        cmocka_unit_test(values_of_every_kind), cmocka_unit_test(as_deep_as_jansson),
-        cmocka_unit_test(cut_anywhere),         cmocka_unit_test(one_byte_is_another),
+        cmocka_unit_test(members_that_go),     cmocka_unit_test(members_that_are_all),
+        cmocka_unit_test(what_stays),          cmocka_unit_test(values_of_every_kind),
+        cmocka_unit_test(as_deep_as_jansson),  cmocka_unit_test(cut_anywhere),
+        cmocka_unit_test(one_byte_is_another),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
