@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <utlist.h>
 
 #include "base/backoff.h"
 #include "base/clock.h"
@@ -27,17 +28,20 @@ struct hl_kube_watcher {
     char *path, *selector;
     pthread_t thread;
     atomic_int stopping;
-    pthread_mutex_t lock; /* info, live */
+    pthread_mutex_t lock; /* info, and up to refs */
     struct hl_kube_watcher_info info;
-    unsigned refs; /* the owner's, and one for each message on its way to the loop */
-    int dead;      /* stopped: messages are dropped */
+    struct message *waiting;
+    unsigned count; /* of them */
+    int called;     /* for the loop, which has not come yet */
+    unsigned refs;  /* the owner's, that of the call, and of who delivers */
+    int dead;       /* stopped: messages are dropped */
     char version[64];
     unsigned tries; /* failures in a row */
 };
 
 /* What goes to the loop. */
 struct message {
-    struct hl_kube_watcher *w;
+    struct message *prev, *next;
     json_t *object; /* or the array of a page */
     int is_page;
     unsigned page;
@@ -57,20 +61,51 @@ static void unref(struct hl_kube_watcher *w)
     free(w);
 }
 
-/* On the loop. */
-static void deliver(void *arg)
+static struct message *take_waiting(struct hl_kube_watcher *w)
 {
-    struct message *m = arg;
-    struct hl_kube_watcher *w = m->w;
-    if (!w->dead) {
-        if (m->is_page)
-            w->opts.listed(w->opts.arg, m->object, m->page);
-        else
-            w->opts.changed(w->opts.arg, m->type, m->object);
-    }
+    pthread_mutex_lock(&w->lock);
+    struct message *all = w->waiting;
+    w->waiting = NULL;
+    w->count = 0;
+    pthread_mutex_unlock(&w->lock);
+    return all;
+}
+
+static void deliver(struct hl_kube_watcher *w, struct message *m)
+{
+    if (!w->dead && m->is_page)
+        w->opts.listed(w->opts.arg, m->object, m->page);
+    else if (!w->dead)
+        w->opts.changed(w->opts.arg, m->type, m->object);
     json_decref(m->object);
     free(m);
+}
+
+/* With a reference: a callback may stop the watcher. */
+static void deliver_all(struct hl_kube_watcher *w)
+{
+    struct message *m, *next, *all = take_waiting(w);
+    DL_FOREACH_SAFE(all, m, next)
+    deliver(w, m);
     unref(w);
+}
+
+void hl_kube_watcher_deliver(struct hl_kube_watcher *w)
+{
+    pthread_mutex_lock(&w->lock);
+    w->refs++;
+    pthread_mutex_unlock(&w->lock);
+    deliver_all(w);
+}
+
+/* On the loop, which was called. */
+static void on_call(void *arg)
+{
+    struct hl_kube_watcher *w = arg;
+    pthread_mutex_lock(&w->lock);
+    w->called = 0;
+    pthread_mutex_unlock(&w->lock);
+    deliver_all(w);
 }
 
 /* The object goes along, or away. */
@@ -83,12 +118,16 @@ static hl_status post(struct hl_kube_watcher *w, json_t *object, struct message 
         return hl_fail(HL_ENOMEM, "memory is short for an event of %s", w->path);
     }
     *m = what;
-    m->w = w;
     m->object = object;
     pthread_mutex_lock(&w->lock);
-    w->refs++;
+    DL_APPEND(w->waiting, m);
+    w->count++;
+    int call = !w->called && (m->is_page || !w->opts.on_demand || w->count >= HL_KUBE_WAITING);
+    w->called |= call;
+    w->refs += (unsigned)call;
     pthread_mutex_unlock(&w->lock);
-    hl_loop_post(w->opts.loop, deliver, m);
+    if (call)
+        hl_loop_post(w->opts.loop, on_call, w);
     return HL_OK;
 }
 
@@ -298,5 +337,6 @@ void hl_kube_watcher_stop(struct hl_kube_watcher *w)
     atomic_store(&w->stopping, 1);
     pthread_join(w->thread, NULL);
     w->dead = 1;
+    hl_kube_watcher_deliver(w); /* to nobody */
     unref(w);
 }

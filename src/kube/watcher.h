@@ -4,7 +4,8 @@
  * vanished meanwhile is missing in the next list. Failures are waited out: 0.2 s, doubled to 30 s,
  * a fifth of it by chance; what the server asks for (Retry-After) counts when it is longer.
  *
- * Owns:    a thread. Its client and loop are borrowed.
+ * Owns:    a thread, and what it has brought until that is called for. Its client and loop are
+ *          borrowed.
  * Threads: start and stop on the loop's; `listed` and `changed` are called there.
  * Errors:  none reach the caller but at start: they are logged, and hl_kube_watcher_info has the
  *          last.
@@ -29,14 +30,18 @@ struct hl_kube_watcher_opts {
     const char *path;                      /* "/api/v1/pods" */
     const char *selector;                  /* of labels, encoded; "" = all */
     const struct hl_kube_members *members; /* of objects that are taken (parse.h); NULL = all */
-    int only_metadata;                     /* of what a watch brings; lists bring all */
-    int optional; /* a server that does not know the kind is looked at once a minute */
-    int window_s; /* of one watch; 0 = 300 to 600 by chance */
+    int on_demand;     /* what a watch brings waits for hl_kube_watcher_deliver, or for
+                          HL_KUBE_WAITING others: to wake a loop costs as much as an event */
+    int only_metadata; /* of what a watch brings; lists bring all */
+    int optional;      /* a server that does not know the kind is looked at once a minute */
+    int window_s;      /* of one watch; 0 = 300 to 600 by chance */
     /* A page of all there is now; an array, borrowed. */
     void (*listed)(void *arg, const json_t *objects, unsigned page);
     void (*changed)(void *arg, enum hl_kube_event type, json_t *object);
     void *arg;
 };
+
+#define HL_KUBE_WAITING 256
 
 struct hl_kube_watcher_info {
     unsigned long lists, watches, failures;
@@ -46,6 +51,8 @@ struct hl_kube_watcher_info {
 /* Texts are copied. */
 hl_status hl_kube_watcher_start(const struct hl_kube_watcher_opts *opts,
                                 struct hl_kube_watcher **out) HL_CHECK;
+/* What waits, now. */
+void hl_kube_watcher_deliver(struct hl_kube_watcher *w);
 void hl_kube_watcher_info(struct hl_kube_watcher *w, struct hl_kube_watcher_info *out);
 /* After the client's `cancel` was set: waits for the thread; nothing is called from then on. NULL
  * is fine. */

@@ -150,19 +150,18 @@ static int is_known(const struct hl_ranktabled *d)
     return d->feeds[CACHE_PODS].is_known && d->feeds[CACHE_MAPS].is_known;
 }
 
-static void on_tick(void *arg);
+static void take_turn(struct hl_ranktabled *d);
 
 /* On a busy loop others come first. */
 static void go_on(void *arg)
 {
     struct hl_ranktabled *d = arg;
     d->goes_on = 0;
-    on_tick(d);
+    take_turn(d);
 }
 
-static void on_tick(void *arg)
+static void take_turn(struct hl_ranktabled *d)
 {
-    struct hl_ranktabled *d = arg;
     uint64_t now = hl_now_ns();
     if (d->stopping || d->goes_on || !is_known(d))
         return;
@@ -177,6 +176,14 @@ static void on_tick(void *arg)
             return;
         }
     }
+}
+
+static void on_tick(void *arg)
+{
+    struct hl_ranktabled *d = arg;
+    for (int i = 0; i < CACHE_KINDS; i++)
+        hl_kube_watcher_deliver(d->feeds[i].watcher);
+    take_turn(d);
 }
 
 static void on_lease(void *arg)
@@ -249,6 +256,7 @@ static hl_status start_feed(struct hl_ranktabled *d, enum cache_kind kind, const
                                        .path = feed_rows[kind].path,
                                        .selector = selector,
                                        .members = feed_rows[kind].members,
+                                       .on_demand = 1,
                                        .only_metadata = feed_rows[kind].only_metadata,
                                        .optional = feed_rows[kind].optional,
                                        .window_s = d->opts.window_s,
