@@ -173,6 +173,7 @@ int main(int argc, char **argv)
 {
     struct program p = {0};
     mallopt(M_ARENA_MAX, 1); /* a dozen threads that mostly wait: one heap has fewer holes */
+    mallopt(M_MXFAST, 0); /* each TLS record takes a buffer that has malloc join all fast chunks */
     char **args = two_dashes(argc, argv);
     hl_status st = args != NULL ? start(&p, argc - 1, args + 1) : HL_ENOMEM;
     if (st == HL_OK)

@@ -179,6 +179,12 @@ void hl_ranktable_pod_free(struct hl_ranktable_pod *p)
 
 /* ---- comparing ------------------------------------------------------------------------------- */
 
+int hl_ranktable_pod_order(const struct hl_ranktable_pod *a, const struct hl_ranktable_pod *b)
+{
+    int order = strcmp(a->born, b->born);
+    return order != 0 ? order : strcmp(a->instance.name, b->instance.name);
+}
+
 static int same(const char *a, const char *b)
 {
     return a == NULL || b == NULL ? a == b : strcmp(a, b) == 0;

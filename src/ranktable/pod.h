@@ -33,6 +33,8 @@ struct hl_ranktable_pod {
 extern const char *const hl_ranktable_pod_members[];
 
 hl_status hl_ranktable_pod_read(const json_t *from, struct hl_ranktable_pod **out) HL_CHECK;
+/* By age, the oldest first; as qsort's and strcmp's. */
+int hl_ranktable_pod_order(const struct hl_ranktable_pod *a, const struct hl_ranktable_pod *b);
 /* 1: to a table they are the same. */
 int hl_ranktable_pod_equal(const struct hl_ranktable_pod *a, const struct hl_ranktable_pod *b);
 /* NULL is fine. */

@@ -186,10 +186,18 @@ static hl_status read_pod(struct judging *j, const struct hl_ranktable_pod *pod,
 
 static int by_age(const void *a, const void *b)
 {
-    const struct hl_ranktable_pod *x = *(const struct hl_ranktable_pod *const *)a;
-    const struct hl_ranktable_pod *y = *(const struct hl_ranktable_pod *const *)b;
-    int order = strcmp(x->born, y->born);
-    return order != 0 ? order : strcmp(x->instance.name, y->instance.name);
+    return hl_ranktable_pod_order(*(const struct hl_ranktable_pod *const *)a,
+                                  *(const struct hl_ranktable_pod *const *)b);
+}
+
+/* They mostly come so. */
+static void sort_by_age(const struct hl_ranktable_pod **pods, size_t count)
+{
+    for (size_t i = 1; i < count; i++)
+        if (hl_ranktable_pod_order(pods[i - 1], pods[i]) > 0) {
+            qsort(pods, count, sizeof(struct hl_ranktable_pod *), by_age);
+            return;
+        }
 }
 
 /* The job's pods of one incarnation, the oldest first: new pods may be seen before the job's own
@@ -209,8 +217,7 @@ static size_t pick_pods(struct judging *j, const struct hl_ranktable_pod *const 
         if (j->kind != HL_RANKTABLE_VOLCANO || !out[i]->has_version ||
             out[i]->version == j->version)
             out[kept++] = out[i];
-    if (kept > 0)
-        qsort(out, kept, sizeof(struct hl_ranktable_pod *), by_age);
+    sort_by_age(out, kept);
     return kept;
 }
 

@@ -13,13 +13,12 @@ struct cached_pod {
     struct cache_entry entry;
     struct hl_ranktable_pod *pod;
     struct cached_group *group;
-    struct cached_pod *prev, *next; /* in its group */
 };
 
 struct cached_group {
     char *key;
-    struct cached_pod *pods;
-    size_t count;
+    const struct hl_ranktable_pod **pods; /* by age: who asks for them has least to sort */
+    size_t count, cap;
     UT_hash_handle hh;
 };
 
@@ -146,16 +145,42 @@ static struct cached_group *group_of(struct cache *c, const struct hl_ranktable_
     return g;
 }
 
-static void leave_group(struct cache *c, struct cached_pod *p)
+static void end_if_empty(struct cache *c, struct cached_group *g)
 {
-    struct cached_group *g = p->group;
-    DL_DELETE(g->pods, p);
-    p->group = NULL;
-    if (--g->count > 0)
+    if (g->count > 0)
         return;
     HASH_DEL(c->groups, g);
+    free(g->pods);
     free(g->key);
     free(g);
+}
+
+static void leave_group(struct cache *c, const struct cached_pod *p)
+{
+    struct cached_group *g = p->group;
+    size_t i = 0;
+    while (g->pods[i] != p->pod)
+        i++;
+    memmove(&g->pods[i], &g->pods[i + 1], (--g->count - i) * sizeof(*g->pods));
+    end_if_empty(c, g);
+}
+
+static hl_status join_group(struct cached_group *g, const struct hl_ranktable_pod *pod)
+{
+    size_t i = g->count;
+    if (g->count == g->cap) {
+        size_t cap = g->cap > 0 ? 2 * g->cap : 4;
+        const struct hl_ranktable_pod **pods = realloc(g->pods, cap * sizeof(*pods));
+        if (pods == NULL)
+            return no_memory();
+        g->pods = pods;
+        g->cap = cap;
+    }
+    for (; i > 0 && hl_ranktable_pod_order(g->pods[i - 1], pod) > 0; i--)
+        g->pods[i] = g->pods[i - 1];
+    g->pods[i] = pod;
+    g->count++;
+    return HL_OK;
 }
 
 static hl_status put_pod(struct cache *c, struct cache_entry *e, json_t *object)
@@ -168,17 +193,16 @@ static hl_status put_pod(struct cache *c, struct cache_entry *e, json_t *object)
         return HL_OK;
     }
     struct cached_group *g = group_of(c, pod);
-    if (g == NULL) {
+    hl_status st = g != NULL ? join_group(g, pod) : no_memory();
+    if (st != HL_OK) {
+        if (g != NULL)
+            end_if_empty(c, g);
         hl_ranktable_pod_free(pod);
-        return no_memory();
+        return st;
     }
-    if (p->group != g) {
-        g->count++; /* first: it may be the last of the same */
-        if (p->group != NULL)
-            leave_group(c, p);
-        DL_APPEND(g->pods, p);
-        p->group = g;
-    }
+    if (p->group != NULL) /* only now: it may be the last of the same */
+        leave_group(c, p);
+    p->group = g;
     mark_owner(c, p->pod); /* it may have been another's */
     mark_owner(c, pod);
     hl_ranktable_pod_free(p->pod);
@@ -195,21 +219,15 @@ static void drop_pod(struct cache *c, struct cache_entry *e)
     free_entry(c, e);
 }
 
-const struct hl_ranktable_pod **cache_pods_of(struct cache *c, const struct cached_job *job,
-                                              size_t *count)
+const struct hl_ranktable_pod *const *cache_pods_of(struct cache *c, const struct cached_job *job,
+                                                    size_t *count)
 {
     struct cached_group *g = NULL;
-    const struct cached_pod *p;
     char key[CACHE_KEY_MAX];
     full_name(job->ns, job->name, key);
     HASH_FIND_STR(c->groups, key, g);
-    size_t n = 0, cap = g != NULL ? g->count : 0;
-    const struct hl_ranktable_pod **all = calloc(cap + 1, sizeof(struct hl_ranktable_pod *));
-    if (g != NULL && all != NULL)
-        DL_FOREACH (g->pods, p)
-            all[n++] = p->pod;
-    *count = n;
-    return all;
+    *count = g != NULL ? g->count : 0;
+    return g != NULL ? g->pods : NULL;
 }
 
 /* ---- ConfigMaps ------------------------------------------------------------------------------ */

@@ -91,9 +91,9 @@ void cache_list_end(struct cache *c, enum cache_kind kind);
 /* NULL when they are gone. */
 struct cached_job *cache_job(struct cache *c, enum cache_kind kind, const char *key);
 struct cached_map *cache_map(struct cache *c, const char *key);
-/* The pods that name this job; the array is the caller's, NULL when memory is short. */
-const struct hl_ranktable_pod **cache_pods_of(struct cache *c, const struct cached_job *job,
-                                              size_t *count);
+/* The pods that name this job, the oldest first; borrowed until one of them changes. */
+const struct hl_ranktable_pod *const *cache_pods_of(struct cache *c, const struct cached_job *job,
+                                                    size_t *count);
 /* Its ConfigMap, NULL when there is none; borrowed. */
 struct cached_map *cache_map_of(struct cache *c, const struct cached_job *job);
 /* The job's ConfigMap of version `before` was written: it is `after` now and says *text, which is

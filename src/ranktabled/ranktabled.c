@@ -102,9 +102,7 @@ static hl_status verdict_of(struct hl_ranktabled *d, const struct cached_job *j,
                             const struct cached_map *map, struct hl_ranktable_verdict *out)
 {
     size_t count;
-    HL_AUTO(hl_freep) const struct hl_ranktable_pod **pods = cache_pods_of(&d->cache, j, &count);
-    if (pods == NULL)
-        return hl_fail(HL_ENOMEM, "memory is short for its pods");
+    const struct hl_ranktable_pod *const *pods = cache_pods_of(&d->cache, j, &count);
     return hl_ranktable_judge(&d->opts.rules, (enum hl_ranktable_kind)j->entry.kind, j->object,
                               pods, count, map->text, out);
 }

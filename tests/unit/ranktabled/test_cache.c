@@ -69,7 +69,7 @@ static int was_dirty(struct cache *c, const char *key)
 static size_t pods_of(struct cache *c, const char *key)
 {
     size_t n = 99;
-    free(cache_pods_of(c, job_of(c, key), &n));
+    (void)cache_pods_of(c, job_of(c, key), &n);
     return n;
 }
 
@@ -105,6 +105,49 @@ static void a_pod_concerns_its_job(void **state)
     assert_true(was_dirty(&c, "vcjob ns/b"));
     drop(&c, CACHE_PODS, make_pod("p", "b"));
     assert_false(was_dirty(&c, "vcjob ns/b"));
+    cache_fini(&c);
+}
+
+/* "abc": the pods of job a, by their names. */
+static void expect_pods(struct cache *c, const char *names)
+{
+    size_t n = 0;
+    const struct hl_ranktable_pod *const *pods = cache_pods_of(c, job_of(c, "vcjob ns/a"), &n);
+    assert_int_equal(n, strlen(names));
+    for (size_t i = 0; i < n; i++)
+        assert_int_equal(pods[i]->instance.name[0], names[i]);
+}
+
+static json_t *make_aged(const char *uid, const char *born)
+{
+    json_t *pod = make_pod(uid, "a");
+    json_object_set_new(json_object_get(pod, "metadata"), "creationTimestamp", json_string(born));
+    return pod;
+}
+
+static void pods_come_by_age(void **state)
+{
+    (void)state;
+    struct cache c = two_jobs();
+    put(&c, CACHE_PODS, make_aged("d", "2026-01-01T00:00:02Z"));
+    put(&c, CACHE_PODS, make_aged("c", "2026-01-01T00:00:02Z"));
+    put(&c, CACHE_PODS, make_aged("e", "2026-01-01T00:00:01Z"));
+    put(&c, CACHE_PODS, make_aged("a", "2026-01-01T00:00:03Z"));
+    put(&c, CACHE_PODS, make_aged("b", "2026-01-01T00:00:01Z"));
+    expect_pods(&c, "becda");
+    /* What changes stays where it is. */
+    json_t *gone = make_aged("c", "2026-01-01T00:00:02Z");
+    json_object_set_new(json_object_get(gone, "metadata"), "deletionTimestamp", json_string("x"));
+    put(&c, CACHE_PODS, gone);
+    expect_pods(&c, "becda");
+    drop(&c, CACHE_PODS, make_pod("b", "a"));
+    drop(&c, CACHE_PODS, make_pod("a", "a"));
+    expect_pods(&c, "ecd");
+    put(&c, CACHE_PODS, make_pod("c", "b"));
+    expect_pods(&c, "ed");
+    put(&c, CACHE_PODS, make_pod("e", "b"));
+    put(&c, CACHE_PODS, make_pod("d", "b"));
+    expect_pods(&c, "");
     cache_fini(&c);
 }
 
@@ -326,6 +369,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_pod_concerns_its_job),
+        cmocka_unit_test(pods_come_by_age),
         cmocka_unit_test(what_of_a_job_counts),
         cmocka_unit_test(a_config_map_concerns_who_uses_it),
         cmocka_unit_test(what_was_written_is_no_news),
