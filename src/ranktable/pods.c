@@ -166,20 +166,18 @@ static int32_t index_before(struct judging *j, const struct hl_ranktable_instanc
 
 static hl_status read_pod(struct judging *j, const struct hl_ranktable_pod *pod, uint32_t order)
 {
-    struct hl_ranktable_instance x;
+    const struct hl_ranktable_instance *x = &pod->instance;
     uint32_t group;
+    int32_t rank_index = x->rank_index;
     int64_t place = j->kind == HL_RANKTABLE_VOLCANO ? pod->task_index : pod->index;
     if (pod->st != HL_OK)
         return hl_fail(pod->st, "%s", pod->reason);
     HL_TRY(group_of(j, pod, &group));
-    x = pod->instance;
-    x.is_borrowed = 1;
-    x.group = group;
-    x.place = place >= 0 ? (uint32_t)place : order;
     j->by_age |= place < 0;
-    if (x.rank_index < 0 && place < 0)
-        x.rank_index = index_before(j, &x);
-    return hl_ranktable_add(&j->table, &x);
+    if (rank_index < 0 && place < 0)
+        rank_index = index_before(j, x);
+    return hl_ranktable_borrow(&j->table, x, group, place >= 0 ? (uint32_t)place : order,
+                               rank_index);
 }
 
 /* ---- all of them ----------------------------------------------------------------------------- */

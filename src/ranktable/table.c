@@ -6,6 +6,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define CAP_MIN 16
+#define CAP_MAX 1024 /* at first: a job may ask for more than ever comes */
+
 static int is_number(const char *s)
 {
     return s[0] != '\0' && strspn(s, "0123456789") == strlen(s);
@@ -19,17 +22,17 @@ static int is_address(const char *s)
 
 void hl_ranktable_instance_fini(struct hl_ranktable_instance *i)
 {
-    for (size_t d = 0; !i->is_borrowed && d < i->device_count; d++)
+    for (size_t d = 0; d < i->device_count; d++)
         json_decref(i->devices[d].levels);
-    if (!i->is_borrowed)
-        free(i->devices);
+    free(i->devices);
     *i = (struct hl_ranktable_instance){.rank_index = -1};
 }
 
 void hl_ranktable_fini(struct hl_ranktable *t)
 {
     for (size_t i = 0; i < t->count; i++)
-        hl_ranktable_instance_fini(&t->instances[i]);
+        if (!t->instances[i].is_borrowed)
+            hl_ranktable_instance_fini(&t->instances[i]);
     free(t->instances);
     free(t->groups);
     *t = (struct hl_ranktable){0};
@@ -106,7 +109,11 @@ static hl_status check_instance(const struct hl_ranktable *t, struct hl_ranktabl
 
 static hl_status grow(struct hl_ranktable *t)
 {
-    size_t cap = t->cap > 0 ? t->cap * 2 : 16;
+    size_t cap = t->cap > 0 ? t->cap * 2 : CAP_MIN;
+    for (size_t g = 0; t->cap == 0 && g < t->group_count; g++)
+        cap += t->groups[g].instances;
+    if (t->cap == 0 && cap > CAP_MAX)
+        cap = CAP_MAX;
     struct hl_ranktable_instance *all = realloc(t->instances, cap * sizeof(*all));
     if (all == NULL)
         return hl_fail(HL_ENOMEM, "memory is short for a rank table");
@@ -126,6 +133,22 @@ hl_status hl_ranktable_add(struct hl_ranktable *t, struct hl_ranktable_instance 
     }
     t->instances[t->count++] = *i;
     *i = (struct hl_ranktable_instance){.rank_index = -1};
+    return HL_OK;
+}
+
+hl_status hl_ranktable_borrow(struct hl_ranktable *t, const struct hl_ranktable_instance *from,
+                              uint32_t group, uint32_t place, int32_t rank_index)
+{
+    if (t->count == t->cap)
+        HL_TRY(grow(t));
+    struct hl_ranktable_instance *i = &t->instances[t->count];
+    *i = *from;
+    i->is_borrowed = 1;
+    i->group = group;
+    i->place = place;
+    i->rank_index = rank_index;
+    HL_TRY(check_instance(t, i));
+    t->count++;
     return HL_OK;
 }
 

@@ -50,7 +50,7 @@ struct hl_ranktable_instance {
     int32_t rank_index; /* wanted, or -1: hl_ranktable_number sets the lowest free one */
     struct hl_ranktable_device *devices;
     size_t device_count;
-    int is_borrowed;        /* the devices are another's, who has checked them and keeps them */
+    int is_borrowed;        /* the devices are another's */
     size_t without_address; /* its first such device, from 1; set by hl_ranktable_check_devices */
     int first_rank;         /* of its devices; set by hl_ranktable_number */
 };
@@ -77,6 +77,9 @@ hl_status hl_ranktable_add_group(struct hl_ranktable *t, const char *name,
 hl_status hl_ranktable_check_devices(struct hl_ranktable_instance *i) HL_CHECK;
 /* Checked and taken: *i is empty afterwards, also on failure. */
 hl_status hl_ranktable_add(struct hl_ranktable *t, struct hl_ranktable_instance *i) HL_CHECK;
+/* A copy of `from`, in this place; its devices stay the lender's, who has checked them. */
+hl_status hl_ranktable_borrow(struct hl_ranktable *t, const struct hl_ranktable_instance *from,
+                              uint32_t group, uint32_t place, int32_t rank_index) HL_CHECK;
 void hl_ranktable_instance_fini(struct hl_ranktable_instance *i);
 
 /* Every group has as many instances as it should. */
