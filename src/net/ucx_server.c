@@ -17,12 +17,14 @@
 
 #define RESOLVE_MS   3000
 #define CLOSE_MAX_NS (2 * HL_NS_PER_S)
+#define QUIET_NS     (20 * HL_NS_PER_MS)
 
 static void on_knock(ucp_conn_request_h request, void *arg)
 {
     struct hl_net_server *s = arg;
     int late = atomic_load_explicit(&s->stopping, memory_order_relaxed);
     struct hl_ucx_knock *k = late ? NULL : malloc(sizeof(*k));
+    s->knocked_ns = hl_now_ns();
     if (k == NULL) {
         ucp_listener_reject(s->listener, request);
         return;
@@ -123,6 +125,17 @@ static void close_peers(struct hl_net_server *s)
     }
 }
 
+/* UCX 1.13 calls a listener that is gone when a connection that it took over then says who it is,
+ * and the clients that were left just now connect again at once: they are refused first. */
+static void refuse_late_ones(struct hl_net_server *s)
+{
+    uint64_t limit = hl_now_ns() + CLOSE_MAX_NS;
+    s->knocked_ns = hl_now_ns();
+    while (hl_now_ns() - s->knocked_ns < QUIET_NS && hl_now_ns() < limit)
+        if (ucp_worker_progress(s->ucx.worker) == 0)
+            sched_yield();
+}
+
 static void close_worker(struct hl_net_server *s)
 {
     if (s->key != NULL)
@@ -146,10 +159,10 @@ static void ucx_server_stop(struct hl_net_server *s)
     if (s->ucx.worker != NULL)
         close_peers(s);
     hl_ucx_desk_stop(&s->desk);
-    /* Last before its worker: UCX 1.13 calls a listener that is gone when a connection it took over
-     * says who it is, and progress and UCX's own thread see to that. */
-    if (s->listener != NULL)
+    if (s->listener != NULL) { /* last before its worker */
+        refuse_late_ones(s);
         ucp_listener_destroy(s->listener);
+    }
     close_worker(s);
     hl_ucx_puts_free(s);
     if (s->summing != 0)

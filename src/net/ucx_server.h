@@ -174,6 +174,7 @@ struct hl_net_server {
     int wake_fd;
     atomic_int stopping;
     struct hl_ucx_knock *knocks; /* connection requests, newest first */
+    uint64_t knocked_ns;         /* the last one */
     struct hl_ucx_peer *peers;
     struct hl_ucx_peer *by_ep;
     struct hl_ucx_peer *by_session;
