@@ -85,8 +85,8 @@ static void deliver(struct hl_kube_watcher *w, struct message *m)
 static void deliver_all(struct hl_kube_watcher *w)
 {
     struct message *m, *next, *all = take_waiting(w);
-    DL_FOREACH_SAFE(all, m, next)
-    deliver(w, m);
+    DL_FOREACH_SAFE (all, m, next)
+        deliver(w, m);
     unref(w);
 }
 

@@ -540,9 +540,9 @@ static void drop_put(struct hl_ucx_put *put)
 void hl_ucx_puts_of_peer_drop(struct hl_ucx_peer *p)
 {
     struct hl_ucx_put *put, *tmp;
-    DL_FOREACH_SAFE(p->server->puts, put, tmp)
-    if (put->peer == p)
-        drop_put(put);
+    DL_FOREACH_SAFE (p->server->puts, put, tmp)
+        if (put->peer == p)
+            drop_put(put);
     p->put = NULL;
     p->open_batches = 0;
 }
@@ -550,8 +550,7 @@ void hl_ucx_puts_of_peer_drop(struct hl_ucx_peer *p)
 void hl_ucx_puts_free(struct hl_net_server *s)
 {
     struct hl_ucx_put *put, *tmp;
-    DL_FOREACH_SAFE(s->puts, put, tmp)
-    {
+    DL_FOREACH_SAFE (s->puts, put, tmp) {
         if (put->base != NULL) { /* begun, neither committed nor given up */
             put->job = (struct hl_ucx_job){.task = HL_UCX_ABORT, .put = put};
             hl_ucx_put_work(&put->job);

@@ -133,8 +133,7 @@ unsigned hl_ucx_peers_tend(struct hl_net_server *s, uint64_t now_ns)
     struct hl_ucx_peer *p, *tmp;
     unsigned closing = 0;
     uint64_t hello_ns = (uint64_t)s->opts.connect_ms * HL_NS_PER_MS;
-    DL_FOREACH_SAFE(s->peers, p, tmp)
-    {
+    DL_FOREACH_SAFE (s->peers, p, tmp) {
         if (p->state == HL_UCX_PEER_NEW && now_ns > p->since_ns + hello_ns)
             hl_ucx_peer_fail(p, "no HELLO in time");
         int lingers = p->refusing > 0 && now_ns < p->since_ns + CLOSE_MAX_NS;
@@ -155,8 +154,8 @@ void hl_ucx_peers_free(struct hl_net_server *s)
     struct hl_ucx_peer *p, *tmp;
     HASH_CLEAR(hh, s->by_ep);
     HASH_CLEAR(hs, s->by_session);
-    DL_FOREACH_SAFE(s->peers, p, tmp)
-    remove_peer(p);
+    DL_FOREACH_SAFE (s->peers, p, tmp)
+        remove_peer(p);
 }
 
 static void on_answer_sent(void *owner, int failed)
