@@ -324,11 +324,9 @@ struct cached_map *cache_map_of(struct cache *c, const struct cached_job *job)
     return cache_map(c, key);
 }
 
-int cache_wrote(struct cache *c, const struct cached_job *job, const char *before,
-                const char *after, char **text)
+int cache_wrote(struct cached_map *m, const char *before, const char *after, char **text)
 {
-    struct cached_map *m = cache_map_of(c, job);
-    if (m == NULL || !is_version(after) || strcmp(m->version, before) != 0)
+    if (!is_version(after) || strcmp(m->version, before) != 0)
         return 0;
     free(m->text);
     m->text = hl_steal(text);

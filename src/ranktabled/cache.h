@@ -96,10 +96,9 @@ const struct hl_ranktable_pod *const *cache_pods_of(struct cache *c, const struc
                                                     size_t *count);
 /* Its ConfigMap, NULL when there is none; borrowed. */
 struct cached_map *cache_map_of(struct cache *c, const struct cached_job *job);
-/* The job's ConfigMap of version `before` was written: it is `after` now and says *text, which is
- * taken then. 1: nothing else has come in between. */
-int cache_wrote(struct cache *c, const struct cached_job *job, const char *before,
-                const char *after, char **text);
+/* The ConfigMap of version `before` was written: it is `after` now and says *text, which is taken
+ * then. 1: nothing else has come in between. */
+int cache_wrote(struct cached_map *map, const char *before, const char *after, char **text);
 /* A ConfigMap was read, when its version `seen` had been told of. It stays unread when there may be
  * a newer one. */
 void cache_was_read(struct cached_map *map, const json_t *object, const char *seen);

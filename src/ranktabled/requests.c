@@ -94,8 +94,9 @@ static void on_written(struct hl_ranktabled *d, struct cached_job *j, struct cal
     if (c->st == HL_OK) {
         d->writes++;
         j->tries = 0;
-        j->dirty |= !cache_wrote(&d->cache, j, c->version, cache_meta(c->answer, "resourceVersion"),
-                                 &c->table);
+        j->dirty |=
+            map == NULL ||
+            !cache_wrote(map, c->version, cache_meta(c->answer, "resourceVersion"), &c->table);
         if (map != NULL)
             map->awaited_until_ns = later(AWAIT_MS);
     } else if (c->st == HL_ECONFLICT || c->st == HL_ENOENT) {
