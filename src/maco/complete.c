@@ -47,7 +47,7 @@ hl_status hl_maco_run_tasks(const maco_runtime *rt, uint32_t **tasks, uint32_t *
         return hl_fail(HL_EBUSY, "a thread is still at work in the last run");
     struct merge m = {.rt = rt,
                       .have = calloc((size_t)s->view.n_events + 1, sizeof(*m.have)),
-                      .at = calloc(rt->n_seats, sizeof(*m.at))};
+                      .at = calloc(hl_maco_seats(rt), sizeof(*m.at))};
     uint32_t *list = malloc(((size_t)s->view.n_tasks + 1) * sizeof(*list)), total = 0, before;
     hl_status st = m.have == NULL || m.at == NULL || list == NULL
                        ? hl_fail(HL_ENOMEM, "memory is short for %u tasks", s->view.n_tasks)
@@ -55,7 +55,7 @@ hl_status hl_maco_run_tasks(const maco_runtime *rt, uint32_t **tasks, uint32_t *
     if (st == HL_OK) {
         do {
             before = total;
-            for (uint32_t i = 0; i < rt->n_seats; i++)
+            for (uint32_t i = 0; i < hl_maco_seats(rt); i++)
                 total = drain(&m, i, list, total);
         } while (total > before);
         *tasks = hl_steal(&list);

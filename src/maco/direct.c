@@ -109,7 +109,7 @@ static uint32_t take_own(struct hl_maco_seat *w)
 static uint32_t take_from_others(struct hl_maco_seat *w)
 {
     maco_runtime *rt = w->rt;
-    uint32_t n = rt->workers + rt->state->n_proxies, event;
+    uint32_t n = hl_maco_seats(rt), event;
     for (uint32_t k = 1; k < n; k++) {
         uint32_t i = w->index + k;
         i -= i >= n ? n : 0;
@@ -171,7 +171,8 @@ static inline uint32_t launched(struct hl_maco_seat *w, uint32_t event)
 {
     struct hl_maco_state *s = w->rt->state;
     const maco_event *e = &s->events[event];
-    if (HL_LIKELY(e->reserved == 0 && e->kind < MACO_EVENT_END && e->kind != MACO_EVENT_EMPTY))
+    if (HL_LIKELY((e->reserved & ~HL_MACO_LINK) == 0 && e->kind < MACO_EVENT_END &&
+                  e->kind != MACO_EVENT_EMPTY))
         return event;
     s->next_event[event] = MACO_NONE;
     uint32_t fired = event, first = hl_maco_launch(w, &fired);
@@ -212,6 +213,20 @@ static uint32_t run_span(struct hl_maco_seat *w, uint32_t i, uint32_t last)
     return launched(w, held.event);
 }
 
+/* The same for one task, and for all that follow it link by link. */
+static uint32_t run_chain(struct hl_maco_seat *w, uint32_t i)
+{
+    struct hl_maco_state *s = w->rt->state;
+    const struct hl_maco_hot *hot = &s->hot[i];
+    while (hl_maco_execute(w, hot, i)) {
+        if (hot->next == MACO_NONE)
+            return hl_maco_tally(s, hot->trigger, 1) ? launched(w, hot->trigger) : MACO_NONE;
+        i = hot->next;
+        hot = &s->hot[i];
+    }
+    return MACO_NONE;
+}
+
 static uint32_t run_event(struct hl_maco_seat *w, uint32_t event)
 {
     struct hl_maco_state *s = w->rt->state;
@@ -219,7 +234,7 @@ static uint32_t run_event(struct hl_maco_seat *w, uint32_t event)
     uint32_t first, last;
     int known = 0; /* to others */
     if (e->kind == MACO_EVENT_LAUNCH_TASK)
-        return run_span(w, e->first, e->last);
+        return s->picky ? run_span(w, e->first, e->last) : run_chain(w, e->first);
     while (claim(w->rt, e, &first, &last)) {
         int alone = w->rt->workers == 1;
         if (!known && !alone && has_more(s, e))
@@ -259,7 +274,7 @@ static uint32_t run_given(struct hl_maco_seat *w, uint32_t event)
 static int has_work(struct hl_maco_seat *w)
 {
     const maco_runtime *rt = w->rt;
-    uint32_t n = rt->workers + rt->state->n_proxies;
+    uint32_t n = hl_maco_seats(rt);
     if (__atomic_load_n(&w->inbox, __ATOMIC_SEQ_CST) != MACO_NONE)
         return 1;
     for (uint32_t i = 0; i < n; i++)
@@ -280,7 +295,7 @@ static int wait_for_work(struct hl_maco_seat *w, uint32_t *event)
                 hl_maco_record(w, MACO_NONE, HL_MACO_WAIT, from, hl_tick());
             return 1;
         }
-        if (hl_maco_relax(w->rt, k))
+        if (hl_maco_relax(w->rt->spins, k))
             continue;
         hl_maco_park(w, has_work);
         return 0;
@@ -328,7 +343,7 @@ void hl_maco_direct_offer(struct hl_maco_seat *w, uint32_t event)
 /* Between runs all queues are the caller's. */
 void hl_maco_direct_start(maco_runtime *rt)
 {
-    for (uint32_t i = 0; i < rt->workers + rt->state->n_proxies; i++) {
+    for (uint32_t i = 0; i < hl_maco_seats(rt); i++) {
         struct hl_maco_seat *w = &rt->seats[i];
         hl_maco_share_reset(&w->ready);
         w->spill = w->given = MACO_NONE;

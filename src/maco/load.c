@@ -239,7 +239,8 @@ static hl_status heat(struct hl_maco_state *s, const struct hl_maco_source *sour
     for (uint32_t i = 0; i < s->view.n_tasks; i++) {
         const maco_task *t = &s->view.tasks[i];
         struct hl_maco_hot *hot = &s->hot[i];
-        *hot = (struct hl_maco_hot){.trigger = t->trigger_event, .type = t->type};
+        *hot =
+            (struct hl_maco_hot){.trigger = t->trigger_event, .type = t->type, .next = MACO_NONE};
         hot->wish = s->view.worker != NULL ? s->view.worker[i] : MACO_NONE;
         if (t->type != MACO_TASK_CUSTOM_COMPUTE && t->type != MACO_TASK_CUSTOM_COMM)
             continue;
@@ -248,6 +249,19 @@ static hl_status heat(struct hl_maco_state *s, const struct hl_maco_source *sour
             return bad(s, i, "it has no function");
     }
     return HL_OK;
+}
+
+/* Where a task alone launches one other, the worker that ends the one goes on with the other. */
+static void mark_links(struct hl_maco_state *s)
+{
+    for (uint32_t i = 0; i < s->view.n_tasks; i++) {
+        maco_event *e = &s->events[s->hot[i].trigger];
+        if (e->kind != MACO_EVENT_LAUNCH_TASK || e->needed != 1 ||
+            (e->reserved & ~HL_MACO_LINK) != 0)
+            continue;
+        e->reserved |= HL_MACO_LINK;
+        s->hot[i].next = e->first;
+    }
 }
 
 /* Counts that somebody sleeps on are added to in a way that he sees. */
@@ -292,6 +306,8 @@ static hl_status fill(struct hl_maco_state *s, maco_runtime *rt,
     HL_TRY(heat(s, source));
     split_joins(s);
     mark_waited(s, is_static);
+    if (rt->policy == MACO_DIRECT && !s->picky)
+        mark_links(s);
     if (s->n_proxies > 0)
         HL_TRY(sort_lists(s, s->view.comm, s->view.comm != NULL ? s->view.n_comm : s->view.n_tasks,
                           s->n_proxies, group_of, &s->comm, &s->comm_first));

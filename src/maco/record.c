@@ -47,7 +47,7 @@ hl_status hl_maco_run_records(const maco_runtime *rt, struct hl_maco_record **re
     size_t total = 0, at = 0;
     if (!hl_maco_quiet(rt))
         return hl_fail(HL_EBUSY, "a thread is still at work in the last run");
-    for (uint32_t i = 0; i < rt->n_seats; i++) {
+    for (uint32_t i = 0; i < hl_maco_seats(rt); i++) {
         total += rt->seats[i].n_records;
         if (rt->seats[i].unrecorded)
             return hl_fail(HL_ENOMEM, "memory was short for the records of the run");
@@ -55,7 +55,7 @@ hl_status hl_maco_run_records(const maco_runtime *rt, struct hl_maco_record **re
     struct hl_maco_record *all = malloc((total + 1) * sizeof(*all));
     if (all == NULL)
         return hl_fail(HL_ENOMEM, "memory is short for %zu records", total);
-    for (uint32_t i = 0; i < rt->n_seats; i++)
+    for (uint32_t i = 0; i < hl_maco_seats(rt); i++)
         for (size_t k = 0; k < rt->seats[i].n_records; k++) {
             struct hl_maco_record r = rt->seats[i].records[k];
             r.start_ns = hl_tick_ns(&rt->clock, r.start_ns);

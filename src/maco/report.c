@@ -22,7 +22,7 @@ const char *hl_maco_task_name(const struct hl_maco_state *s, uint32_t task)
 
 void hl_maco_sample(maco_runtime *rt, uint64_t now)
 {
-    for (uint32_t i = 0; i < rt->n_seats; i++) {
+    for (uint32_t i = 0; i < hl_maco_seats(rt); i++) {
         const struct hl_maco_seat *w = &rt->seats[i];
         struct hl_maco_sample *old = &rt->samples[i], s;
         s.task = __atomic_load_n(&w->task, __ATOMIC_RELAXED);
@@ -48,11 +48,10 @@ static void append(char *out, size_t room, const char *fmt, ...)
 static void tell_seats(const maco_runtime *rt, uint64_t now, char *out, size_t room)
 {
     uint32_t told = 0;
-    for (uint32_t i = 0; i < rt->n_seats && told < SEATS_TOLD; i++) {
+    for (uint32_t i = 0; i < hl_maco_seats(rt) && told < SEATS_TOLD; i++) {
         const struct hl_maco_seat *w = &rt->seats[i];
         const struct hl_maco_sample *s = &rt->samples[i];
-        if (!w->started || (w->role == HL_MACO_PROXY && w->index >= rt->state->n_proxies) ||
-            w->role == HL_MACO_SCHEDULER)
+        if (!w->started || w->role == HL_MACO_SCHEDULER)
             continue;
         told++;
         append(out, room, "; %s %u ", w->role == HL_MACO_PROXY ? "proxy" : "worker", w->index);
@@ -68,7 +67,7 @@ static void tell_seats(const maco_runtime *rt, uint64_t now, char *out, size_t r
 static uint8_t *mark_done(const maco_runtime *rt)
 {
     uint8_t *done = calloc(1, (size_t)rt->state->view.n_tasks + 1);
-    for (uint32_t i = 0; done != NULL && i < rt->n_seats; i++) {
+    for (uint32_t i = 0; done != NULL && i < hl_maco_seats(rt); i++) {
         uint32_t n = __atomic_load_n(&rt->seats[i].done, __ATOMIC_ACQUIRE);
         for (uint32_t k = 0; k < n; k++)
             done[rt->seats[i].log[k]] = 1;
@@ -76,6 +75,19 @@ static uint8_t *mark_done(const maco_runtime *rt)
             done[rt->samples[i].task] = 2; /* it runs */
     }
     return done;
+}
+
+/* How often it was triggered in this run. */
+static uint32_t have_of(const struct hl_maco_state *s, uint32_t event, const uint8_t *done)
+{
+    const maco_event *e = &s->events[event];
+    uint64_t before = e->needed * (s->iteration - 1);
+    if ((e->reserved & HL_MACO_LINK) == 0)
+        return (uint32_t)(__atomic_load_n(&e->count, __ATOMIC_RELAXED) - before);
+    for (uint32_t i = 0; i < s->view.n_tasks; i++)
+        if (s->hot[i].trigger == event)
+            return done[i] == 1;
+    return 0;
 }
 
 static void tell_tasks(const maco_runtime *rt, const uint8_t *done, char *out, size_t room)
@@ -91,12 +103,9 @@ static void tell_tasks(const maco_runtime *rt, const uint8_t *done, char *out, s
             continue;
         append(out, room, told++ == 0 ? ": " : ", ");
         append(out, room, "%s", hl_maco_task_name(s, i));
-        if (t->dependent_event != MACO_NONE) {
-            const maco_event *e = &s->events[t->dependent_event];
-            uint64_t have = __atomic_load_n(&e->count, __ATOMIC_RELAXED);
-            append(out, room, " (event %u has %" PRIu64 " of %u)", t->dependent_event,
-                   have - e->needed * (s->iteration - 1), e->needed);
-        }
+        if (t->dependent_event != MACO_NONE)
+            append(out, room, " (event %u has %u of %u)", t->dependent_event,
+                   have_of(s, t->dependent_event, done), s->events[t->dependent_event].needed);
     }
     if (waiting > told)
         append(out, room, " and %u more", waiting - told);

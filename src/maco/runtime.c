@@ -41,10 +41,10 @@ static hl_status init_seat(maco_runtime *rt, uint32_t i)
 {
     struct hl_maco_seat *w = &rt->seats[i];
     w->rt = rt;
-    w->role = i < rt->workers       ? HL_MACO_WORKER
-              : i + 1 < rt->n_seats ? HL_MACO_PROXY
-                                    : HL_MACO_SCHEDULER;
-    w->index = w->role == HL_MACO_WORKER ? i : i - rt->workers;
+    w->role = i < rt->workers          ? HL_MACO_WORKER
+              : w >= seat_proxy(rt, 0) ? HL_MACO_PROXY
+                                       : HL_MACO_SCHEDULER;
+    w->index = w->role == HL_MACO_PROXY ? (uint32_t)(w - seat_proxy(rt, 0)) : i;
     w->task = w->waits = w->inbox = w->given = w->spill = MACO_NONE;
     HL_TRY(hl_maco_share_init(&w->ready, rt->ring));
     if (w->role == HL_MACO_WORKER && rt->policy == MACO_SCHEDULER)
@@ -54,7 +54,7 @@ static hl_status init_seat(maco_runtime *rt, uint32_t i)
 
 static hl_status make(maco_runtime *rt)
 {
-    rt->n_seats = rt->workers + HL_MACO_GROUPS + 1;
+    rt->n_seats = rt->workers + (rt->policy == MACO_SCHEDULER) + HL_MACO_GROUPS;
     rt->seats = aligned_alloc(HL_LINE, rt->n_seats * sizeof(*rt->seats));
     rt->samples = calloc(rt->n_seats, sizeof(*rt->samples));
     if (rt->seats == NULL || rt->samples == NULL)
@@ -64,7 +64,7 @@ static hl_status make(maco_runtime *rt)
         HL_TRY(init_seat(rt, i));
     if (rt->policy == MACO_SCHEDULER) {
         HL_TRY(hl_maco_mpsc_init(&rt->events, rt->ring));
-        HL_TRY(start_seat(rt, &rt->seats[rt->n_seats - 1]));
+        HL_TRY(start_seat(rt, seat_scheduler(rt)));
     }
     for (uint32_t i = 0; i < rt->workers; i++)
         HL_TRY(start_seat(rt, &rt->seats[i]));
@@ -213,18 +213,20 @@ static void mark_clock(maco_runtime *rt)
 static hl_status make_room(maco_runtime *rt)
 {
     uint32_t n = rt->state->view.n_tasks;
-    uint32_t threads = rt->workers + rt->state->n_proxies + (rt->policy == MACO_SCHEDULER);
-    __atomic_store_n(&rt->spins, threads > rt->cpus ? SPINS_FEW : SPINS, __ATOMIC_RELAXED);
-    for (uint32_t i = 0; i < rt->n_seats; i++) {
+    uint32_t threads = hl_maco_seats(rt);
+    rt->spins = threads > rt->cpus ? SPINS_FEW : SPINS;
+    /* The caller wants a processor then. */
+    __atomic_store_n(&rt->spins_between, threads + 1 > rt->cpus ? SPINS_FEW : SPINS,
+                     __ATOMIC_RELAXED);
+    for (uint32_t i = 0; i < threads; i++) {
         struct hl_maco_seat *w = &rt->seats[i];
         w->done = 0;
         w->n_records = 0;
         w->unrecorded = 0;
         __atomic_store_n(&w->task, MACO_NONE, __ATOMIC_RELAXED);
         __atomic_store_n(&w->waits, MACO_NONE, __ATOMIC_RELAXED);
-        if (w->role == HL_MACO_PROXY && w->index < rt->state->n_proxies)
-            HL_TRY(start_seat(rt, w));
-        if (!w->started || w->role == HL_MACO_SCHEDULER || w->log_room >= n)
+        HL_TRY(start_seat(rt, w)); /* a proxy is, when a plan has something for it */
+        if (w->role == HL_MACO_SCHEDULER || w->log_room >= n)
             continue;
         uint32_t *log = malloc(n * sizeof(*log)); /* pages come as they are written */
         if (log == NULL)
@@ -239,7 +241,7 @@ static hl_status make_room(maco_runtime *rt)
 static uint64_t start(maco_runtime *rt)
 {
     struct hl_maco_state *s = rt->state;
-    memset(rt->samples, 0, rt->n_seats * sizeof(*rt->samples));
+    memset(rt->samples, 0, hl_maco_seats(rt) * sizeof(*rt->samples));
     if (s->dirty)
         hl_maco_rewind(s);
     s->iteration++;
@@ -255,7 +257,7 @@ static uint64_t start(maco_runtime *rt)
     uint32_t wanted =
         rt->policy == MACO_STATIC || s->view.n_roots > rt->workers ? rt->workers : s->view.n_roots;
     if (rt->policy == MACO_SCHEDULER) {
-        hl_maco_unpark(&rt->seats[rt->n_seats - 1]);
+        hl_maco_unpark(seat_scheduler(rt));
         wanted = 0;
     }
     for (uint32_t i = 0; i < wanted; i++)
@@ -329,7 +331,7 @@ static void watch(maco_runtime *rt, uint64_t run, uint64_t deadline)
 static hl_status say_who(maco_runtime *rt, hl_status st, const char *before)
 {
     char text[HL_ERROR_TEXT_MAX - 200] = "";
-    for (uint32_t i = 0; i < rt->n_seats; i++) {
+    for (uint32_t i = 0; i < hl_maco_seats(rt); i++) {
         const struct hl_maco_seat *w = &rt->seats[i];
         uint32_t task = __atomic_load_n(&w->task, __ATOMIC_RELAXED);
         size_t used = strlen(text);

@@ -33,15 +33,19 @@
  * the one who fires it counts them at once, and [first, last) is the rest. */
 #define HL_MACO_WAITED 1u /* somebody may sleep on its count */
 #define HL_MACO_JOINS  2u /* reserved2[0] <= i < reserved2[1] are joins */
+#define HL_MACO_LINK   4u /* one task launches one, and nobody else asks: see hot.next */
 
 /* reserved2[2] is what a task of a range lasts, in ticks (direct.c). */
 
-/* What a worker reads of a task that is a call: half a cache line, not two. */
+/* What a worker reads of a task that is a call: half a cache line, not two. Along a chain it reads
+ * nothing else and writes no event, whose lines would go from one processor to the other with every
+ * run: such an event is not counted. */
 struct hl_maco_hot {
     maco_function call; /* NULL: a body, a collective, or nothing */
     void *arg;
     uint32_t trigger;
     uint32_t wish; /* a worker, MACO_NONE */
+    uint32_t next; /* direct: what its trigger, a link, launches; MACO_NONE */
     uint16_t type;
 };
 
@@ -115,8 +119,9 @@ struct maco_runtime {
     struct hl_maco_state *state;
     const maco_plan *plan; /* run last; NULL */
     int tracing, policy, balance;
-    uint32_t workers, n_seats; /* workers, then proxies, then the scheduler */
+    uint32_t workers, n_seats; /* workers, the scheduler if there is one, then proxies */
     uint32_t spins;            /* looks before a thread sleeps */
+    uint32_t spins_between;    /* the same where no run goes on; atomic */
     uint64_t hop_ticks;        /* of work that is not worth another processor's way to it */
     struct hl_maco_seat *seats;
     _Alignas(HL_LINE) uint32_t n_parked;
@@ -148,8 +153,14 @@ struct maco_runtime {
     void *poll_arg;
 };
 
-#define seat_workers(rt)  ((rt)->seats)
-#define seat_proxy(rt, g) (&(rt)->seats[(rt)->workers + (g)])
+#define seat_scheduler(rt) (&(rt)->seats[(rt)->workers])
+#define seat_proxy(rt, g)  (&(rt)->seats[(rt)->n_seats - HL_MACO_GROUPS + (g)])
+
+/* Those that this run is about: behind them are proxies of groups that its plan has nothing for. */
+static inline uint32_t hl_maco_seats(const maco_runtime *rt)
+{
+    return rt->n_seats - HL_MACO_GROUPS + rt->state->n_proxies;
+}
 
 /* ---- load.c ---- */
 hl_status hl_maco_load(maco_runtime *rt, const struct hl_maco_source *source,
@@ -169,8 +180,8 @@ void hl_maco_park(struct hl_maco_seat *w, int (*ready)(struct hl_maco_seat *w));
 void hl_maco_unpark(struct hl_maco_seat *w);
 /* One worker that sleeps. */
 void hl_maco_unpark_worker(maco_runtime *rt);
-/* The kth look in vain. 0: it is time to sleep. */
-int hl_maco_relax(const maco_runtime *rt, uint32_t k);
+/* The kth look in vain of at most `spins`. 0: it is time to sleep. */
+int hl_maco_relax(uint32_t spins, uint32_t k);
 /* Ends the run that `run` numbers; the first to end it decides how. Text as of hl_error_text. */
 void hl_maco_give_up(maco_runtime *rt, uint64_t run, hl_status st, const char *why);
 void hl_maco_finish(struct hl_maco_seat *w);

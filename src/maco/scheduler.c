@@ -22,7 +22,7 @@ static int has_event(struct hl_maco_seat *w)
 static void send(struct hl_maco_seat *w, uint32_t event)
 {
     maco_runtime *rt = w->rt;
-    struct hl_maco_seat *scheduler = &rt->seats[rt->n_seats - 1];
+    struct hl_maco_seat *scheduler = seat_scheduler(rt);
     while (!hl_maco_mpsc_push(&rt->events, event)) {
         if (hl_maco_over(w))
             return;
@@ -74,7 +74,7 @@ static int run_batch(struct hl_maco_seat *w, uint64_t tail, uint64_t head)
 void hl_maco_queue(struct hl_maco_seat *w)
 {
     maco_runtime *rt = w->rt;
-    struct hl_maco_seat *scheduler = &rt->seats[rt->n_seats - 1];
+    struct hl_maco_seat *scheduler = seat_scheduler(rt);
     uint64_t from = 0;
     if (rt->tracing)
         w->tick = hl_tick();
@@ -85,7 +85,7 @@ void hl_maco_queue(struct hl_maco_seat *w)
                 from = rt->tracing ? hl_tick() : 0;
                 __atomic_store_n(&w->task, MACO_NONE, __ATOMIC_RELAXED);
             }
-            if (hl_maco_relax(rt, k++))
+            if (hl_maco_relax(rt->spins, k++))
                 continue;
             hl_maco_park(w, queue_filled);
             return;
@@ -225,7 +225,7 @@ void hl_maco_schedule(struct hl_maco_seat *w)
                 continue;
             }
         }
-        if (hl_maco_relax(rt, k++))
+        if (hl_maco_relax(rt->spins, k++))
             continue;
         hl_maco_park(w, may_go_on);
         return;

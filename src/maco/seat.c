@@ -89,11 +89,10 @@ void hl_maco_unpark_worker(maco_runtime *rt)
         }
 }
 
-int hl_maco_relax(const maco_runtime *rt, uint32_t k)
+int hl_maco_relax(uint32_t spins, uint32_t k)
 {
     if (k < LOOKS)
         return 1;
-    uint32_t spins = __atomic_load_n(&rt->spins, __ATOMIC_RELAXED);
     if (k + YIELDS < spins) {
         hl_pause();
         return 1;
@@ -137,7 +136,8 @@ static int has_call(const struct hl_maco_seat *w)
 
 static void between_runs(struct hl_maco_seat *w)
 {
-    for (uint32_t k = 0; hl_maco_relax(w->rt, k); k++)
+    uint32_t spins = __atomic_load_n(&w->rt->spins_between, __ATOMIC_RELAXED);
+    for (uint32_t k = 0; hl_maco_relax(spins, k); k++)
         if (has_call(w))
             return;
     mark(w);

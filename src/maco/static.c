@@ -20,7 +20,7 @@ static int await(struct hl_maco_seat *w, uint32_t event)
                 hl_maco_record(w, MACO_NONE, HL_MACO_WAIT, from, hl_tick());
             return 1;
         }
-        if (hl_maco_relax(w->rt, k))
+        if (hl_maco_relax(w->rt->spins, k))
             continue;
         hl_maco_park(w, event_fired);
         return 0;

@@ -38,7 +38,7 @@ static void wake_waiters(maco_runtime *rt, uint32_t event)
 {
     if (__atomic_load_n(&rt->n_parked, __ATOMIC_SEQ_CST) == 0)
         return;
-    uint32_t last = rt->workers + rt->state->n_proxies;
+    uint32_t last = hl_maco_seats(rt);
     for (uint32_t i = 0; i < last; i++)
         if (__atomic_load_n(&rt->seats[i].waits, __ATOMIC_SEQ_CST) == event)
             hl_maco_unpark(&rt->seats[i]);

@@ -1,4 +1,4 @@
-/* Runs that fail, are late or cancelled, planted faults, queues, wishes, the demo. */
+/* Runs that fail, are late or cancelled, planted faults, queues, wishes. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -6,7 +6,6 @@
 
 #include <cmocka.h>
 
-#include <math.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <unistd.h>
@@ -123,12 +122,14 @@ static void a_late_run_tells_who_waits_and_what_runs(void **state)
 {
     (void)state;
     for (int policy = MACO_DIRECT; policy <= MACO_STATIC; policy++) {
-        struct step s[3] = {{.what = PASS}, {.what = BLOCK}, {.what = PASS}};
+        struct step s[3] = {{.what = PASS}, {.what = PASS}, {.what = PASS}};
         void *args[3];
         struct chain c;
         pthread_t other;
         make_chain(&c, policy, 2, do_step, args_of(s, args), three, 3, 1);
         maco_runtime *rt = open_runtime(policy, 2, 150, 0);
+        assert_int_equal(maco_run(rt, c.plan), 0); /* what is told is of the run after it */
+        s[1].what = BLOCK;
         pthread_create(&other, NULL, release_later, &s[1]);
         assert_int_equal(maco_run(rt, c.plan), HL_ETIMEDOUT);
         assert_non_null(strstr(hl_error_text(), "third (event"));
@@ -483,6 +484,29 @@ struct running {
     hl_status status;
 };
 
+/* What launches one task alone is followed without its event. */
+static void a_chain_is_followed_by_links(void **state)
+{
+    (void)state;
+    struct step s[3] = {{.what = PASS}, {.what = PASS}, {.what = PASS}};
+    void *args[3];
+    struct chain c;
+    make_chain(&c, MACO_DIRECT, 2, do_step, args_of(s, args), three, 3, 1);
+    maco_runtime *rt = open_runtime(MACO_DIRECT, 2, 10000, 0);
+    for (int run = 1; run <= 3; run++) {
+        assert_int_equal(maco_run(rt, c.plan), 0);
+        for (int i = 0; i < 3; i++)
+            assert_int_equal(s[i].calls, run);
+    }
+    const struct hl_maco_state *loaded = rt->state;
+    assert_int_equal(loaded->hot[0].next, 1);
+    assert_int_equal(loaded->hot[1].next, 2);
+    assert_int_equal(loaded->hot[2].next, MACO_NONE);
+    assert_int_equal(loaded->events[loaded->hot[1].trigger].count, 0);
+    maco_runtime_close(rt);
+    free_chain(&c);
+}
+
 static void *run_it(void *arg)
 {
     struct running *r = arg;
@@ -632,47 +656,6 @@ static void a_trace_and_the_order_come_with_the_graphs_ids(void **state)
     free_chain(&c);
 }
 
-/* ---- the demo ---- */
-
-static void the_demo_keeps_its_rounds(void **state)
-{
-    (void)state;
-
-    enum { N = 1003, ROUNDS = 10, WORKERS = 4 };
-
-    for (int policy = MACO_DIRECT; policy <= MACO_STATIC; policy++) {
-        float data[N], want[N];
-        int32_t order[ROUNDS * WORKERS];
-        uint8_t seen[WORKERS][ROUNDS] = {{0}};
-        for (int i = 0; i < N; i++) {
-            data[i] = want[i] = (float)i / 7;
-            for (int k = 0; k < ROUNDS; k++)
-                want[i] = fmaf(want[i], 1.5f, 0.1f);
-        }
-        if (maco_demo(data, N, ROUNDS, WORKERS, policy, order) != 0)
-            fail_msg("%s", hl_error_text());
-        assert_memory_equal(data, want, sizeof(data));
-        for (int i = 0; i < ROUNDS * WORKERS; i++) {
-            assert_int_equal(order[i] % 1000, i / WORKERS);
-            assert_in_range(order[i] / 1000, 0, WORKERS - 1);
-            assert_int_equal(seen[order[i] / 1000][order[i] % 1000]++, 0);
-        }
-    }
-}
-
-static void the_demo_refuses_what_it_could_not_tell(void **state)
-{
-    (void)state;
-    float data[4] = {0};
-    int32_t order[4];
-    assert_int_equal(maco_demo(data, 4, 1000, 1, MACO_DIRECT, order), HL_EINVAL);
-    assert_int_equal(maco_demo(data, 4, 0, 1, MACO_DIRECT, order), HL_EINVAL);
-    assert_int_equal(maco_demo(data, 4, 1, 5, MACO_DIRECT, order), HL_EINVAL);
-    assert_int_equal(maco_demo(data, 4, 1, 0, MACO_DIRECT, order), HL_EINVAL);
-    assert_int_equal(maco_demo(data, 4, 1, 1, 3, order), HL_EINVAL);
-    assert_int_equal(maco_demo(NULL, 4, 1, 1, MACO_DIRECT, order), HL_EINVAL);
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -688,13 +671,12 @@ int main(void)
         cmocka_unit_test(what_is_shared_is_taken_once),
         cmocka_unit_test(idle_workers_wait_for_their_first_task),
         cmocka_unit_test(wishes_for_a_worker_are_kept),
+        cmocka_unit_test(a_chain_is_followed_by_links),
         cmocka_unit_test(round_robin_spreads_evenly),
         cmocka_unit_test(the_least_loaded_gets_the_next),
         cmocka_unit_test(more_workers_than_processors_get_on),
         cmocka_unit_test(records_tell_each_task_once_and_one_at_a_time),
         cmocka_unit_test(a_trace_and_the_order_come_with_the_graphs_ids),
-        cmocka_unit_test(the_demo_keeps_its_rounds),
-        cmocka_unit_test(the_demo_refuses_what_it_could_not_tell),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
