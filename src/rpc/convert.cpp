@@ -317,7 +317,8 @@ void add_member(json_t *to, DynamicStruct::Reader from, StructSchema::Field fiel
 Json object_of(DynamicStruct::Reader from, const Path &at, Budget &budget)
 {
     Json object = made(json_object());
-    for (auto field : from.getSchema().getNonUnionFields())
+    auto fields = from.getSchema().getNonUnionFields();
+    for (auto field : fields)
         add_member(object.get(), from, field, at, budget);
     KJ_IF_MAYBE (field, from.which())
         add_member(object.get(), from, *field, at, budget);

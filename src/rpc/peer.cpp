@@ -4,6 +4,7 @@
  * than the timer. What comes later is dropped. */
 #include "rpc/convert.hpp"
 #include "rpc/runtime.hpp"
+#include "rpc/versions.hpp"
 
 #include <capnp/rpc-twoparty.h>
 
@@ -288,7 +289,7 @@ void PeerCore::retire_if_ended()
 kj::Promise<capnp::Response<AnyPointer>> PeerCore::send(ClientCall &call)
 {
     capnp::MessageSize hint{call.params->sizeInWords() + 8, 0};
-    auto request = connection->main.typelessRequest(call.interface_id, call.ordinal, hint);
+    auto request = typeless_request(connection->main, call.interface_id, call.ordinal, hint);
     request.set(call.params->getRoot<AnyPointer>().asReader());
     call.params = nullptr;
     call.sent = true;

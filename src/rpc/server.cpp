@@ -5,6 +5,7 @@
  * answer is dropped. */
 #include "rpc/convert.hpp"
 #include "rpc/runtime.hpp"
+#include "rpc/versions.hpp"
 
 #include <capnp/rpc-twoparty.h>
 
@@ -76,11 +77,11 @@ class ServerCore final : public Core,
 };
 
 /* The capability that clients get; it lives as long as somebody refers to it. */
-class Servant final : public capnp::DynamicCapability::Server
+class Servant final : public CancellableServer
 {
   public:
     explicit Servant(std::shared_ptr<ServerCore> c)
-        : capnp::DynamicCapability::Server(c->schema), core(std::move(c))
+        : CancellableServer(c->schema), core(std::move(c))
     {
     }
 
@@ -204,7 +205,7 @@ kj::Promise<void> ServerCore::call(capnp::InterfaceSchema::Method method, Contex
                             std::string("malformed message: ") + e.getDescription().cStr());
     }
     context.releaseParams();
-    context.allowCancellation();
+    Servant::may_be_cancelled(context);
     uint64_t id = ++last_id;
     call->core = shared_from_this();
     call->id = id;

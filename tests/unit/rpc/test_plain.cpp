@@ -5,6 +5,8 @@
 #include <capnp/ez-rpc.h>
 #include <kj/async-io.h>
 
+#include "rpc/versions.hpp"
+
 #include <atomic>
 #include <cstdarg>
 #include <cstring>
@@ -118,8 +120,8 @@ void a_generated_client_talks_to_a_helios_server(void **)
     missing.setName("missing");
     expect_exception(failure_of(missing, scope), kj::Exception::Type::FAILED,
                      "ENOENT: there is no model \"missing\"");
-    auto unknown =
-        controller.typelessRequest(capnp::typeId<Controller>(), 999, capnp::MessageSize{4, 0});
+    auto unknown = hl::rpc::typeless_request(controller, capnp::typeId<Controller>(), 999,
+                                             capnp::MessageSize{4, 0});
     expect_exception(failure_of(unknown, scope), kj::Exception::Type::UNIMPLEMENTED, "");
 }
 
