@@ -21,12 +21,11 @@ function(hl_kernel_flags)
     set_source_files_properties(${CMAKE_SOURCE_DIR}/src/hybridps/${kernel}.c PROPERTIES
       COMPILE_OPTIONS "-O3;-ffp-contract=off;-fno-math-errno;-fno-trapping-math")
   endforeach()
-  foreach(kernel body_elementwise body_matmul gemm)
+  foreach(kernel body_elementwise body_matmul gemm gemm_few gemm_tile)
     set_source_files_properties(${CMAKE_SOURCE_DIR}/src/maco/${kernel}.c PROPERTIES
       COMPILE_OPTIONS "-O3;-ffp-contract=off;-fno-math-errno;-fno-trapping-math")
   endforeach()
-  foreach(kernel gemm_few gemm_tile vec) # multiplies and adds in one step where the CPU can
-    set_source_files_properties(${CMAKE_SOURCE_DIR}/src/maco/${kernel}.c PROPERTIES
-      COMPILE_OPTIONS "-O3;-ffp-contract=fast;-fno-math-errno;-fno-trapping-math")
-  endforeach()
+  # multiplies and adds in one step where the CPU can
+  set_source_files_properties(${CMAKE_SOURCE_DIR}/src/maco/vec.c PROPERTIES
+    COMPILE_OPTIONS "-O3;-ffp-contract=fast;-fno-math-errno;-fno-trapping-math")
 endfunction()

@@ -3,6 +3,7 @@
 #include "base/cpu.h"
 #include "maco/body_private.h"
 #include "maco/gemm.h"
+#include "maco/madd.h"
 
 #define FEW   4    /* rows at once */
 #define SHORT 1024 /* bytes of a row that ends before the CPU's own prefetching begins */
@@ -15,6 +16,7 @@
 #define HIGH16 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31
 
 #define LANES 4
+#define MADD  hl_madd4
 #define LOW   LOW4
 #define HIGH  HIGH4
 #define HOW
@@ -23,6 +25,7 @@
 
 #if defined(__x86_64__) && !defined(HL_PORTABLE)
 #define LANES   8
+#define MADD    hl_madd8
 #define LOW     LOW8
 #define HIGH    HIGH8
 #define HOW     __attribute__((target("avx2,fma")))
@@ -30,6 +33,7 @@
 #include "maco/gemm_few_lanes.h"
 
 #define LANES   16
+#define MADD    hl_madd16
 #define LOW     LOW16
 #define HIGH    HIGH16
 #define HOW     __attribute__((target("avx512f,avx512bw,fma,prefer-vector-width=512")))

@@ -1,5 +1,5 @@
 /* maco/gemm_few_lanes.h - products of few rows, as code for vectors of LANES floats; included by
- * gemm_few.c once for each build, with LANES, NAME(x), HOW (attributes of its functions), and LOW
+ * gemm_few.c once for each build, with LANES, MADD, NAME(x), HOW (attributes of its functions), LOW
  * and HIGH, the indices that interleave the halves of two vectors; it takes these definitions back.
  *
  * Owns:    nothing.
@@ -46,7 +46,8 @@ INLINE void NAME(turn)(words x[LANES])
 
 INLINE void NAME(add)(vec acc[FEW], const float *a, size_t lda, const int rows, vec b)
 {
-    _Pragma("GCC unroll 4") for (int r = 0; r < rows; r++) acc[r] += a[(size_t)r * lda] * b;
+    _Pragma("GCC unroll 4") for (int r = 0; r < rows; r++) acc[r] =
+        MADD(a[(size_t)r * lda], b, acc[r]);
 }
 
 /* What is left of k where it is no whole vector. */
@@ -185,6 +186,7 @@ HOW static void NAME(few)(const struct hl_few *f, size_t rows, const float *a, f
 
 #undef INLINE
 #undef LANES
+#undef MADD
 #undef LOW
 #undef HIGH
 #undef HOW

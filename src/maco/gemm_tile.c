@@ -3,12 +3,9 @@
 
 #include "base/cpu.h"
 #include "maco/gemm.h"
+#include "maco/madd.h"
 
-typedef float vec4 __attribute__((vector_size(16), aligned(4), may_alias));
-typedef float vec8 __attribute__((vector_size(32), aligned(4), may_alias));
-typedef float vec16 __attribute__((vector_size(64), aligned(4), may_alias));
-
-#define TILE(name, vec, ROWS, how)                                                                 \
+#define TILE(name, vec, madd, ROWS, how)                                                           \
     how static void name(size_t k, const float *a, const float *b, float *c, size_t ldc, int add)  \
     {                                                                                              \
         enum { LEN = sizeof(vec) / sizeof(float) };                                                \
@@ -22,8 +19,8 @@ typedef float vec16 __attribute__((vector_size(64), aligned(4), may_alias));
             vec b0 = *(const vec *)b, b1 = *(const vec *)(b + LEN);                                \
             _Pragma("GCC unroll 16") for (int i = 0; i < ROWS; i++)                                \
             {                                                                                      \
-                acc[i][0] += a[i] * b0;                                                            \
-                acc[i][1] += a[i] * b1;                                                            \
+                acc[i][0] = madd(a[i], b0, acc[i][0]);                                             \
+                acc[i][1] = madd(a[i], b1, acc[i][1]);                                             \
             }                                                                                      \
         }                                                                                          \
         _Pragma("GCC unroll 16") for (int i = 0; i < ROWS; i++)                                    \
@@ -34,9 +31,9 @@ typedef float vec16 __attribute__((vector_size(64), aligned(4), may_alias));
     }
 
 #if defined(__x86_64__) && !defined(HL_PORTABLE)
-TILE(run_sse, vec4, 4, )
-TILE(run_avx2, vec8, 6, __attribute__((target("avx2,fma"))))
-TILE(run_avx512, vec16, 12, __attribute__((target("avx512f,fma"))))
+TILE(run_sse, hl_vec4, hl_madd4, 4, )
+TILE(run_avx2, hl_vec8, hl_madd8, 6, __attribute__((target("avx2,fma"))))
+TILE(run_avx512, hl_vec16, hl_madd16, 12, __attribute__((target("avx512f,fma"))))
 
 const struct hl_tile *hl_tile(void)
 {
@@ -45,7 +42,7 @@ const struct hl_tile *hl_tile(void)
     return hl_cpu() == HL_CPU_AVX512 ? &avx512 : hl_cpu() == HL_CPU_AVX2 ? &avx2 : &sse;
 }
 #else
-TILE(run_plain, vec4, 8, ) /* 32 registers and more: POWER, Arm */
+TILE(run_plain, hl_vec4, hl_madd4, 8, ) /* 32 registers and more: POWER, Arm */
 
 const struct hl_tile *hl_tile(void)
 {
