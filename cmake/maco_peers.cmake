@@ -11,8 +11,9 @@ function(hl_maco_peers)
     set_target_properties(maco_peer_gomp PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${out})
     add_dependencies(maco_peers maco_peer_gomp)
   endif()
-  find_program(HL_CLANG NAMES clang-14 clang)
-  find_library(HL_LOMP NAMES omp PATHS /usr/lib/llvm-14/lib)
+  find_program(HL_CLANG clang)
+  file(GLOB llvm /usr/lib/llvm-*/lib)
+  find_library(HL_LOMP NAMES omp PATHS ${llvm})
   if(HL_CLANG AND HL_LOMP)
     add_custom_command(OUTPUT ${out}/maco_peer_lomp DEPENDS ${dir}/omp.c ${dir}/peer.h
       COMMAND ${CMAKE_COMMAND} -E make_directory ${out}

@@ -44,6 +44,15 @@ def mirror():
                   "apt-get update")
 
 
+def apt_environment():
+    """debootstrap fetches by wget: it goes through the proxy that apt uses."""
+    env = dict(os.environ)
+    proxy = output("sh", "-c", "eval $(apt-config shell P Acquire::http::Proxy); echo \"${P:-}\"").strip()
+    if proxy:
+        env.setdefault("http_proxy", proxy)
+    return env
+
+
 def versions(packages):
     """package=candidate, one line each."""
     found, name = {}, None

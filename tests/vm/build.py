@@ -14,7 +14,7 @@ HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
 sys.path[:0] = [str(HERE.parent)]
 
-from support.debian import Missing, alone, logged, mirror, output, versions  # noqa: E402
+from support.debian import Missing, alone, apt_environment, logged, mirror, output, versions  # noqa: E402
 
 CACHE = ROOT / "build-vm"
 
@@ -51,15 +51,6 @@ def kernel_package():
         if kind == "Depends" and name.startswith("linux-image-"):
             return name
     raise Missing(f"apt does not know {KERNEL}; run apt-get update")
-
-
-def apt_environment():
-    """debootstrap fetches by wget: it goes through the proxy that apt uses."""
-    env = dict(os.environ)
-    proxy = output("sh", "-c", "eval $(apt-config shell P Acquire::http::Proxy); echo \"${P:-}\"").strip()
-    if proxy:
-        env.setdefault("http_proxy", proxy)
-    return env
 
 
 def make_root(root, work, log):

@@ -1,0 +1,86 @@
+"""./run debian RELEASE [COMMAND...]: ./run COMMAND on a fresh machine with another release of Debian, a root made by
+debootstrap: what is missing there is found as its user would find it. It brings another compiler, Python, torch and
+other libraries. Root and build are kept in ~/.cache/helios; --fresh makes them anew. Runs as root."""
+import argparse
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+import tempfile
+
+HERE = pathlib.Path(__file__).resolve().parent
+ROOT = HERE.parent.parent
+sys.path[:0] = [str(HERE.parent)]
+sys.dont_write_bytecode = True
+
+from support import debian  # noqa: E402
+
+# Mounts and processes of its own, so that nothing is left of either; the root is made theirs, as who enters such a
+# namespace from within gets its root.
+ENTER = """mount --bind "$1" "$1"
+cd "$1"; shift
+mount -t proc proc proc
+mount --rbind /sys sys
+mount --rbind /dev dev
+mkdir -p .host
+pivot_root . .host
+exec chroot . /usr/bin/env -i HOME=/root LANG=C.UTF-8 TERM="${TERM:-dumb}" \\
+    PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin \\
+    sh -c 'umount -l /.host && cd /helios && exec ./run "$@"' run "$@"
+"""
+
+
+def make_root(cache, root, release):
+    """Only what Debian calls minimal: ./run installs the rest."""
+    uri, _ = debian.mirror()
+    work = pathlib.Path(tempfile.mkdtemp(prefix="making-debian-", dir=cache))
+    print(f"debian: making a root of {release} (once, half a minute)", flush=True)
+    with open(work / "log", "w", encoding="utf-8") as log:
+        debian.logged(log, "debootstrap", "--variant=minbase", release, work / "root", uri, env=debian.apt_environment())
+    for part in pathlib.Path("/etc/apt/apt.conf.d").glob("*"):  # a proxy, for example
+        shutil.copy(part, work / "root/etc/apt/apt.conf.d")
+    (work / "root").rename(root)
+    shutil.rmtree(work)
+
+
+def bring(to):
+    """This checkout with what is not committed; what was built there stays."""
+    to.mkdir(exist_ok=True)
+    for old in to.iterdir():
+        if not old.name.startswith("build"):
+            shutil.rmtree(old) if old.is_dir() and not old.is_symlink() else old.unlink()
+    files = subprocess.run(["git", "ls-files", "-z", "-co", "--exclude-standard"], cwd=ROOT, capture_output=True, check=True)
+    names = b"\0".join(name for name in files.stdout.split(b"\0") if name and os.path.lexists(ROOT / os.fsdecode(name)))
+    packed = subprocess.run(["tar", "-c", "--null", "-T", "-"], cwd=ROOT, input=names, capture_output=True, check=True)
+    subprocess.run(["tar", "-x", "-C", to], input=packed.stdout, check=True)
+
+
+def main():
+    parser = argparse.ArgumentParser(prog="./run debian", description=__doc__)
+    parser.add_argument("--fresh", action="store_true", help="make the root anew")
+    parser.add_argument("release", help="trixie (Debian 13), for example")
+    parser.add_argument("command", nargs=argparse.REMAINDER, help="of ./run, with its arguments [test]")
+    args = parser.parse_args()
+    if os.geteuid() != 0:
+        sys.exit("debian: this needs root (debootstrap, mounts)")
+    cache = debian.cache_folder()
+    root = cache / f"debian-{args.release}"
+    try:
+        with debian.alone(cache):
+            for left in cache.glob("making-debian-*"):
+                shutil.rmtree(left)
+            if args.fresh and root.exists():
+                shutil.rmtree(root)
+            if not root.exists():
+                make_root(cache, root, args.release)
+            bring(root / "helios")
+    except debian.Missing as why:
+        sys.exit(f"debian: {why}")
+    done = subprocess.run(["unshare", "--mount", "--pid", "--fork", "--kill-child", "sh", "-ec", ENTER, "enter", root,
+                           *(args.command or ["test"])], check=False)
+    sys.exit(done.returncode)
+
+
+if __name__ == "__main__":
+    main()
