@@ -23,6 +23,10 @@ cd "$1"; shift
 mount -t proc proc proc
 mount --rbind /sys sys
 mount --rbind /dev dev
+if [ -d /usr/local/cuda ]; then
+    mkdir -p usr/local/cuda
+    mount --bind /usr/local/cuda usr/local/cuda # no package of Debian's
+fi
 mkdir -p .host
 pivot_root . .host
 exec chroot . /usr/bin/env -i HOME=/root LANG=C.UTF-8 TERM="${TERM:-dumb}" \\
