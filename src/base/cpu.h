@@ -18,6 +18,14 @@ enum hl_cpu {
     HL_CPU_AVX512 = 3, /* F and BW */
 };
 
+/* Attributes of a function's build for each. Only GCC has to be told to use whole registers. */
+#define HL_FOR_AVX2 __attribute__((target("avx2,fma")))
+#ifdef __clang__
+#define HL_FOR_AVX512 __attribute__((target("avx512f,avx512bw,fma")))
+#else
+#define HL_FOR_AVX512 __attribute__((target("avx512f,avx512bw,fma,prefer-vector-width=512")))
+#endif
+
 enum hl_cpu hl_cpu(void);
 /* From now on no more than this; 0 = what the environment says. Returns what hl_cpu is then. */
 enum hl_cpu hl_cpu_limit(enum hl_cpu most);

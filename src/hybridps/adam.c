@@ -142,14 +142,14 @@ static void span_portable(const struct job *j, float *p, const float *g, float *
 }
 
 #if defined(__x86_64__)
-__attribute__((target("avx2,fma"))) static void
-span_avx2(const struct job *j, float *p, const float *g, float *m, float *v, size_t n)
+HL_FOR_AVX2 static void span_avx2(const struct job *j, float *p, const float *g, float *m, float *v,
+                                  size_t n)
 {
     any_span(j, p, g, m, v, n);
 }
 
-__attribute__((target("avx512f,fma,prefer-vector-width=512"))) static void
-span_avx512(const struct job *j, float *p, const float *g, float *m, float *v, size_t n)
+HL_FOR_AVX512 static void span_avx512(const struct job *j, float *p, const float *g, float *m,
+                                      float *v, size_t n)
 {
     any_span(j, p, g, m, v, n);
 }

@@ -60,12 +60,11 @@ HL_ALWAYS_INLINE void any_store_f16(const float *src, size_t n, uint16_t *dst)
 
 #if defined(__x86_64__)
 #define BUILDS(name, from, to)                                                                     \
-    __attribute__((target("avx2"))) static void name##_avx2(from, size_t n, to)                    \
+    HL_FOR_AVX2 static void name##_avx2(from, size_t n, to)                                        \
     {                                                                                              \
         any_##name(src, n, dst);                                                                   \
     }                                                                                              \
-    __attribute__((target("avx512f,avx512bw,prefer-vector-width=512"))) static void name##_avx512( \
-        from, size_t n, to)                                                                        \
+    HL_FOR_AVX512 static void name##_avx512(from, size_t n, to)                                    \
     {                                                                                              \
         any_##name(src, n, dst);                                                                   \
     }                                                                                              \

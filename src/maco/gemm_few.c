@@ -28,7 +28,7 @@
 #define MADD    hl_madd8
 #define LOW     LOW8
 #define HIGH    HIGH8
-#define HOW     __attribute__((target("avx2,fma")))
+#define HOW     HL_FOR_AVX2
 #define NAME(x) x##_avx2
 #include "maco/gemm_few_lanes.h"
 
@@ -36,7 +36,7 @@
 #define MADD    hl_madd16
 #define LOW     LOW16
 #define HIGH    HIGH16
-#define HOW     __attribute__((target("avx512f,avx512bw,fma,prefer-vector-width=512")))
+#define HOW     HL_FOR_AVX512
 #define NAME(x) x##_avx512
 #include "maco/gemm_few_lanes.h"
 #endif

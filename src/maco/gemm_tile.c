@@ -32,8 +32,8 @@
 
 #if defined(__x86_64__) && !defined(HL_PORTABLE)
 TILE(run_sse, hl_vec4, hl_madd4, 4, )
-TILE(run_avx2, hl_vec8, hl_madd8, 6, __attribute__((target("avx2,fma"))))
-TILE(run_avx512, hl_vec16, hl_madd16, 12, __attribute__((target("avx512f,fma"))))
+TILE(run_avx2, hl_vec8, hl_madd8, 6, HL_FOR_AVX2)
+TILE(run_avx512, hl_vec16, hl_madd16, 12, HL_FOR_AVX512)
 
 const struct hl_tile *hl_tile(void)
 {

@@ -13,6 +13,8 @@
 #ifndef HL_MACO_MADD_H
 #define HL_MACO_MADD_H
 
+#include "base/cpu.h"
+
 #if defined(__x86_64__)
 #include <immintrin.h>
 #elif defined(__powerpc64__)
@@ -43,12 +45,12 @@ HL_MADD hl_vec4 hl_madd4(float a, hl_vec4 b, hl_vec4 sum)
 typedef float hl_vec8 __attribute__((vector_size(32), aligned(4), may_alias));
 typedef float hl_vec16 __attribute__((vector_size(64), aligned(4), may_alias));
 
-__attribute__((target("avx2,fma"))) HL_MADD hl_vec8 hl_madd8(float a, hl_vec8 b, hl_vec8 sum)
+HL_FOR_AVX2 HL_MADD hl_vec8 hl_madd8(float a, hl_vec8 b, hl_vec8 sum)
 {
     return (hl_vec8)_mm256_fmadd_ps(_mm256_set1_ps(a), (__m256)b, (__m256)sum);
 }
 
-__attribute__((target("avx512f,fma"))) HL_MADD hl_vec16 hl_madd16(float a, hl_vec16 b, hl_vec16 sum)
+HL_FOR_AVX512 HL_MADD hl_vec16 hl_madd16(float a, hl_vec16 b, hl_vec16 sum)
 {
     return (hl_vec16)_mm512_fmadd_ps(_mm512_set1_ps(a), (__m512)b, (__m512)sum);
 }

@@ -11,14 +11,12 @@ typedef float lanes __attribute__((vector_size(4 * HL_LANES), aligned(4), may_al
 typedef int32_t bits __attribute__((vector_size(4 * HL_LANES)));
 
 #if defined(__x86_64__) && !defined(HL_PORTABLE)
-#define AVX2   __attribute__((target("avx2,fma")))
-#define AVX512 __attribute__((target("avx512f,fma,prefer-vector-width=512")))
 #define BUILDS(type, name, params, args)                                                           \
-    AVX2 static type name##_avx2 params                                                            \
+    HL_FOR_AVX2 static type name##_avx2 params                                                     \
     {                                                                                              \
         return name##_any args;                                                                    \
     }                                                                                              \
-    AVX512 static type name##_avx512 params                                                        \
+    HL_FOR_AVX512 static type name##_avx512 params                                                 \
     {                                                                                              \
         return name##_any args;                                                                    \
     }                                                                                              \
