@@ -138,6 +138,7 @@ def _attention(to: Lowered, q: Any, k: Any, v: Any, attn_mask: Any = None, dropo
         _refuse("it returns weights, or drops some")
     if is_causal and q.shape[-2] != k.shape[-2]:
         _refuse("causal from the first key on")
+    attn_mask = _same_for_all(attn_mask)
     if attn_mask is not None and (attn_mask.dtype == torch.bool or attn_mask.dim() != 2):
         _refuse(f"a mask of {attn_mask.dtype} with {attn_mask.dim()} dimensions")
     out = to.out[0] if isinstance(to.out, (tuple, list)) else to.out
@@ -148,6 +149,13 @@ def _attention(to: Lowered, q: Any, k: Any, v: Any, attn_mask: Any = None, dropo
                        bool(is_causal), scale, out=target, name=to.name)
     if target is not whole:
         to.copy(target, whole)
+
+
+def _same_for_all(mask: Any) -> Any:
+    """The one mask of all batches and heads."""
+    while mask is not None and mask.dim() > 2 and (mask.shape[0] == 1 or mask.stride(0) == 0):
+        mask = mask[0]
+    return mask
 
 
 # ---- rows ----
@@ -165,8 +173,9 @@ def _layer_norm(to: Lowered, x: Any, normalized_shape: Any, weight: Any = None, 
 @lowers("rms_norm")
 def _rms_norm(to: Lowered, x: Any, normalized_shape: Any, weight: Any = None,
               eps: float | None = None) -> None:
-    to.graph.rmsnorm(x, weight, torch.finfo(x.dtype).eps if eps is None else eps, out=to.out,
-                     trailing=len(normalized_shape), name=to.name)
+    with to.target() as out:
+        to.graph.rmsnorm(to.rows(x), weight, torch.finfo(x.dtype).eps if eps is None else eps,
+                         out=out, trailing=len(normalized_shape), name=to.name)
 
 
 def rms_norm_of(module: torch.nn.Module, args: Any, kwargs: Any) -> Any:

@@ -142,6 +142,13 @@ class Kept:
         return changed
 
 
+def autocast() -> tuple[bool, bool]:
+    """Whether it is on for GPUs, and for the CPU."""
+    if hasattr(torch, "get_autocast_dtype"):  # torch 2.4
+        return torch.is_autocast_enabled("cuda"), torch.is_autocast_enabled("cpu")
+    return torch.is_autocast_enabled(), torch.is_autocast_cpu_enabled()
+
+
 def _version(t: torch.Tensor) -> int:
     return -1 if t.is_inference() else t._version
 

@@ -22,7 +22,7 @@ from torch.utils import _pytree
 from hybridps._tensors import tensors_of
 
 from . import _module_comm
-from ._state import Kept
+from ._state import Kept, autocast
 from ._lowering import LOWERINGS, Lowered, rms_norm_of
 from .errors import (DTypeError, LayoutError, MacoError, NullInputError, ShapeMismatchError,
                      UnsupportedError)
@@ -136,7 +136,7 @@ class Trace(TorchFunctionMode):
         name = getattr(func, "__name__", str(func))
         used = list(tensors_of((args, kwargs)))
         live = [t for t in used if not self.is_constant(t)]
-        if torch.is_autocast_enabled() or torch.is_autocast_cpu_enabled():
+        if any(autocast()):
             raise UnsupportedError(f"{name}() under autocast in {type(self.graph.module).__name__}",
                                    "a graph's types are its tensors': .bfloat16(), without autocast")
         if live and (name in BY_VALUE or _indexes_by_mask(name, args)):
@@ -328,10 +328,13 @@ def from_module(kind: type[TaskGraph], module: torch.nn.Module, example_inputs: 
 
 
 def _turned(value: Any) -> Any:
-    """Other numbers of the same kind."""
+    """Other numbers of the same kind. With infinite ones it is a mask, which stays: what is said of
+    it, that it is causal, is to stay true."""
     if not isinstance(value, torch.Tensor):
         return value
     own = value.detach().clone()
+    if own.is_floating_point() and bool(own.isinf().any()):
+        return own
     return own.flatten().flip(0).view(own.shape) if own.is_floating_point() else own
 
 
@@ -352,10 +355,12 @@ def _check(graph: ModuleGraph, args: Any, kwargs: Any, kept: Kept) -> None:
             results.append([v.clone() if isinstance(v, torch.Tensor) else v for v in flat])
         finally:
             kept.restore(attributes=False)
+    # What was computed in half precision is no better when it is cast.
+    rough = [TOLERANCE[t.dtype] for t in graph.held if t.dtype in (torch.float16, torch.bfloat16)]
     for i, (mine, theirs) in enumerate(zip(*(map(_numbers, r) for r in results))):
         if not isinstance(theirs, torch.Tensor):
             continue
-        bound = TOLERANCE.get(theirs.dtype, 1e-6)
+        bound = max([TOLERANCE.get(theirs.dtype, 1e-6), *rough])
         most = theirs.double().abs().nan_to_num(0, 0, 0).max().item()
         if mine.shape != theirs.shape or not torch.allclose(
                 mine.double(), theirs.double(), rtol=bound, atol=bound * most + 1e-30,

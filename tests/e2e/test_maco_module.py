@@ -139,13 +139,14 @@ class Modules(Case):
 class Functions(Case):
     """Each against torch; with what it becomes."""
 
-    def of(self, function, *inputs, calls=0, parameters=()):
+    def of(self, function, *inputs, calls=0, parameters=(), tolerance=1e-5):
         module = Of(function, *parameters)
         graph = self.graph(module, *inputs)
         report = graph.report()
         self.assertEqual(sum(c["count"] for c in report["calls"]), calls, report)
-        fresh = [torch.randn_like(x) if x.is_floating_point() else x for x in inputs]
-        self.same(module, graph, *fresh)
+        fresh = [torch.randn_like(x) if x.is_floating_point() and not x.isinf().any() else x
+                 for x in inputs]
+        self.same(module, graph, *fresh, rtol=tolerance, atol=tolerance)
         return report["types"]
 
     def test_elements(self):
@@ -238,22 +239,70 @@ class Functions(Case):
         graph = self.graph(nn.Dropout(0.5).train(), torch.ones(1000))
         self.assertAlmostEqual((graph(torch.ones(1000)) == 0).float().mean().item(), 0.5, delta=0.1)
 
-    @unittest.skipUnless(hasattr(F, "scaled_dot_product_attention"), "torch 2")
-    def test_attention_of_torch_2(self):
+    def test_attention(self):
+        """Torch 1.13 has it under another name, and returns the weights, too."""
+        def attend(q, k, v, mask=None, is_causal=False):
+            if hasattr(F, "scaled_dot_product_attention"):
+                return F.scaled_dot_product_attention(q, k, v, mask, is_causal=is_causal)
+            return F._scaled_dot_product_attention(q, k, v, mask, 0.0, False, is_causal)[0]
         q, k, v = (torch.randn(2, 4, 9, 8) for _ in "qkv")
-        for causal in (False, True):
-            types = self.of(lambda q, k, v: F.scaled_dot_product_attention(
-                q, k, v, is_causal=causal), q, k, v)
-            self.assertEqual(types["ATTENTION"], 1)
+        mask = torch.full((9, 9), float("-inf")).triu(1)
+        for f, more in ((attend, ()), (lambda *t: attend(*t, is_causal=True), ()),
+                        (attend, (torch.randn(9, 9),)), (attend, (mask,)),
+                        (lambda q, k, v, m: attend(q, k, v, m.expand(2, 4, 9, 9)), (mask,)),
+                        (lambda q, k, v: attend(q, k.transpose(1, 2).contiguous().transpose(1, 2),
+                                                v), ())):
+            self.assertEqual(self.of(f, q, k, v, *more)["ATTENTION"], 1)
+        self.of(lambda q, k, v, m: attend(q, k, v, m), q, k, v, torch.randn(2, 4, 9, 9), calls=1)
 
-    @unittest.skipUnless(hasattr(F, "_scaled_dot_product_attention"), "torch 1.13")
-    def test_attention_of_torch_1_13(self):
-        q, k, v = (torch.randn(2, 4, 9, 8) for _ in "qkv")
-        for causal in (False, True):
-            types = self.of(lambda q, k, v: F._scaled_dot_product_attention(
-                q, k.transpose(1, 2).contiguous().transpose(1, 2), v, None, 0.0, False, causal)[0],
-                q, k, v)
-            self.assertEqual(types["ATTENTION"], 1)
+    def test_attention_and_norms_of_torch_2(self):
+        attend, (q, k, v) = getattr(F, "scaled_dot_product_attention", None), \
+            (torch.randn(2, 4, 9, 8) for _ in "qkv")
+        if attend is not None:
+            few, rows = torch.randn(2, 4, 5, 8), torch.randn(2, 9, 4, 8)
+            for f, inputs in (
+                    (lambda q, k, v: attend(q, k, v, scale=0.3), (q, k, v)),
+                    (lambda q, k, v: attend(q, k, v, None, 0.0, True), (q, k, v)),
+                    (lambda q, k, v: attend(q, k, v), (q, few, few)),
+                    (lambda q, k, v: attend(q, k, v), (q[0], k[0], v[0])),
+                    (lambda *t: attend(*(x.transpose(1, 2) for x in t), is_causal=True).transpose(
+                        1, 2).reshape(2, 9, 32), (rows, rows, rows))):
+                self.assertEqual(self.of(f, *inputs)["ATTENTION"], 1)
+            self.of(lambda q, k, v: attend(q, k, v, is_causal=True), q, few, few, calls=1)
+            self.of(lambda q, k, v, m: attend(q, k, v, m), q, k, v, torch.ones(9, 9).tril().bool(),
+                    calls=1)
+        if "enable_gqa" in (getattr(attend, "__doc__", None) or ""):  # torch 2.5
+            half = torch.randn(2, 2, 9, 8)
+            self.of(lambda q, k, v: attend(q, k, v, enable_gqa=True), q, half, half)
+        if hasattr(nn, "RMSNorm"):  # torch 2.4
+            for norm in (nn.RMSNorm(8), nn.RMSNorm(8, eps=1e-5), nn.RMSNorm((9, 8)),
+                         nn.RMSNorm(8, elementwise_affine=False)):
+                self.assertEqual(self.of(norm, q), {"RMSNORM": 1})
+            self.of(lambda x: F.rms_norm(x.transpose(1, 2), (8,)), q)
+
+    def test_torch_s_attention_modules(self):
+        x, mask = torch.randn(2, 9, 32), torch.full((9, 9), float("-inf")).triu(1)
+        new = hasattr(F, "scaled_dot_product_attention")
+        attention = nn.MultiheadAttention(32, 4, batch_first=True)
+        self.of(lambda x: attention(x, x, x, need_weights=False)[0], x)
+        self.of(lambda x, m: attention(x, x, x, need_weights=False, attn_mask=m)[0], x, mask,
+                calls=0 if new else 1)
+        self.of(lambda x: attention(x, x, x)[0], x, calls=1)  # their mean
+        layer = nn.TransformerEncoderLayer(32, 4, 64, 0.0, batch_first=True)
+        encoder = nn.TransformerEncoder(layer, 2)
+        for mode in (True, False):
+            self.of(encoder.train(mode), x)
+            self.of(layer.train(mode), x)
+            self.of(lambda x, m: layer(x, m), x, mask, calls=0 if new else 1)
+            if new:
+                for module in (layer.train(mode), encoder.train(mode)):
+                    self.of(lambda x, m: module(x, m, is_causal=True), x, mask)
+        decoder = nn.TransformerDecoderLayer(32, 4, 64, 0.0, batch_first=True)
+        self.of(lambda x, y: decoder(x, y), x, torch.randn(2, 5, 32))
+
+    def test_half_precision_inside(self):
+        self.of(lambda x, w: F.linear(x.bfloat16(), w).float() + 1, torch.randn(8, 32),
+                parameters=[torch.randn(16, 32).bfloat16()], tolerance=5e-2)
 
 
 class Refused(Case):
