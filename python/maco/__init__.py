@@ -9,8 +9,8 @@
     graph.execute()
 
 ``TaskGraph.from_module`` makes a graph of a module; ``@overlap_comm`` and ``MacoOptimizer`` overlap
-the collectives of functions and models that stay torch's, training included. Run with torch 1.13;
-written for torch 2 too.
+the collectives of functions and models that stay torch's, training included. Run with torch 1.13 and
+2.6.
 """
 from __future__ import annotations
 

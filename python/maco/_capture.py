@@ -20,7 +20,7 @@ import torch
 import torch.distributed as dist
 from torch import fx
 
-from ._state import Guards, Kept, watched
+from ._state import Guards, Kept, autocast, watched
 
 # Functions of torch.distributed with one tensor, and with two.
 IN_PLACE = ("all_reduce", "broadcast", "reduce")
@@ -43,7 +43,8 @@ class Untraceable(Exception):
 @dataclass(frozen=True)
 class Collective:
     """What a node does. kind: "allreduce", "allgather", "reduce_scatter", or another's name, which
-    is only known to be a collective. in_place: its first argument becomes the result.
+    is only known to be a collective. in_place: its first argument becomes the result. stopped: it
+    has no gradient.
     """
 
     kind: str
@@ -53,11 +54,15 @@ class Collective:
     dim: int = 0
     in_place: bool = False
     asynchronous: bool = False
+    stopped: bool = False
 
     @property
     def stops(self) -> bool:
         """torch.distributed's own have no gradient; a sum in place lets it through by accident."""
-        return self.in_place and self.kind != "allreduce"
+        return self.stopped or self.in_place and self.kind != "allreduce"
+
+
+OTHER = Collective("function")  # an autograd function that communicates, and is no collective
 
 
 class Site:
@@ -71,6 +76,17 @@ class Site:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return self.call(*args, **kwargs)
+
+
+@contextlib.contextmanager
+def numbered() -> Iterator[None]:
+    """Sites are counted from 0: the same code gives the same names, on all ranks."""
+    global _numbers
+    outer, _numbers = _numbers, itertools.count()
+    try:
+        yield
+    finally:
+        _numbers = outer
 
 
 def site_of(node: fx.Node) -> Collective | None:
@@ -198,17 +214,25 @@ def _only(graph: fx.Graph | None) -> list[Collective] | None:
 
 
 def analyse(cls: type, args: tuple) -> Collective | None:
-    """An autograd function that only all-reduces its argument (the only one that is traced)."""
+    """An autograd function that only all-reduces its argument (the only one that is traced); OTHER
+    where it does more."""
     if sum(1 for _ in _proxies(args)) != 1 or not isinstance(args[0], fx.Proxy):
         return None
     context = _Context()
     real = getattr(cls.forward, "real", cls.forward)
-    forward = _only(_alone(lambda x: real(context, x, *args[1:])))
+    whole = _alone(lambda x: real(context, x, *args[1:]))
+    forward = _only(whole)
 
     def back(gradient: fx.Proxy) -> Any:
         out = cls.backward(context, gradient)
         return out[0] if isinstance(out, tuple) else out
     backward = _only(_alone(back))
+    return _summing(forward, backward) or \
+        (OTHER if whole is not None and any(map(site_of, whole.nodes)) else None)
+
+
+def _summing(forward: list[Collective] | None, backward: list[Collective] | None) -> \
+        Collective | None:
     if forward is None or backward is None or len(forward) != 1 or len(backward) > 1:
         return None
     first = forward[0]
@@ -258,8 +282,7 @@ def _subclasses(cls: type) -> Iterator[type]:
 # ---- tracing ----
 
 def _mode() -> tuple[bool, ...]:
-    return (torch.is_grad_enabled(), torch.is_inference_mode_enabled(),
-            torch.is_autocast_enabled(), torch.is_autocast_cpu_enabled())
+    return (torch.is_grad_enabled(), torch.is_inference_mode_enabled(), *autocast())
 
 
 class _Tracer(fx.Tracer):
@@ -387,10 +410,9 @@ def capture(module: torch.nn.Module, fixed: dict[str, Any] | None = None,
             guards: Guards | None = None) -> fx.GraphModule:
     """Raises Untraceable. fixed: arguments that are not inputs of the graph, by name. guards: told
     what forward reads; the graph is right while they hold. The same module gives the same names."""
-    global _numbers, _tracer
-    _numbers = itertools.count()
+    global _tracer
     kept = Kept(module)
-    with _recording(module), torch.inference_mode(False), torch.enable_grad(), _no_autocast():
+    with numbered(), _recording(module), torch.inference_mode(False), torch.enable_grad(), _no_autocast():
         tracer = _tracer = _Tracer(fixed)
 
         def seen(owner: torch.nn.Module, name: str, value: Any) -> Any:

@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import fx, nn
 
-from ._capture import Collective, site_of
+from ._capture import OTHER, Collective, site_of
 
 PRODUCTS = (torch.matmul, torch.mm, operator.matmul)
 LINEARS = (F.linear, torch._C._nn.linear)
@@ -17,6 +17,8 @@ LINEARS = (F.linear, torch._C._nn.linear)
 VIEWS = ("view", "reshape", "transpose", "permute", "contiguous", "unsqueeze", "squeeze", "size",
          "expand", "flatten", "unflatten", "detach", "t", "dim", "numel")
 WRITERS = (operator.setitem, operator.iadd, operator.isub, operator.imul, operator.itruediv)
+SWITCHES = ("_set_grad_enabled", "_enter_inference_mode", "_exit_inference_mode",
+            "_enter_autocast", "_exit_autocast")
 EMPTY = (torch.empty, torch.empty_like, torch.zeros_like)
 
 
@@ -64,6 +66,8 @@ def _look(node: fx.Node, collective: Collective, root: nn.Module,
           order: dict[fx.Node, int]) -> Match | Refusal:
     kind = collective.kind
     where = f"{_name(_tensor(node))} -> {node.name}"
+    if collective == OTHER:
+        return Refusal(kind, where, "forward or backward does more than to communicate")
     if collective.asynchronous:
         return Refusal(kind, where, "the model waits for it itself")
     if kind in ("allreduce", "reduce_scatter") and collective.op in ("sum", "avg"):
@@ -146,11 +150,24 @@ def _not_alone(product: Product, comm: fx.Node, order: dict[fx.Node, int]) -> st
     if collective.in_place and not replaced and not _fresh(comm.args[0], comm, order):
         return "the memory for its result is used before"
     inputs = [product.x, *(n for n in product.rest if isinstance(n, fx.Node))]
-    for node in comm.graph.nodes:
-        if order[made] < order[node] < order[comm]:
+    return _moves(made, comm, inputs, order)
+
+
+def _moves(first: fx.Node, last: fx.Node, inputs: list[Any],
+           order: dict[fx.Node, int]) -> str | None:
+    """Why what is computed from inputs at the first can't be at the last."""
+    for node in first.graph.nodes:
+        if order[first] < order[node] < order[last]:
+            if _switches(node):
+                return "gradients or autocast are switched between the two"
             if any(_changes(node, value) for value in inputs):
                 return f"{node.name} changes what it is computed from"
     return None
+
+
+def _switches(node: fx.Node) -> bool:
+    """What comes after it computes otherwise, or has no gradient."""
+    return node.op == "call_function" and getattr(node.target, "__name__", "") in SWITCHES
 
 
 def _fresh(out: Any, comm: fx.Node, order: dict[fx.Node, int]) -> bool:
@@ -164,14 +181,13 @@ def _fresh(out: Any, comm: fx.Node, order: dict[fx.Node, int]) -> bool:
 def _gathered(node: fx.Node, collective: Collective, root: nn.Module,
               order: dict[fx.Node, int]) -> Match | None:
     """all_gather into a list, cat, linear; into one tensor, linear; or maco's own, linear."""
-    whole, dim, drop = node, collective.dim, []
+    whole, dim, drop = node, collective.dim, [node]
     if collective.in_place:
         out = node.args[0]
         if isinstance(out, fx.Node):
             if not _fresh(out, node, order):
                 return None
             whole = out
-            drop = [node]
         else:
             cats = [u for u in out[0].users if u is not node] if out else []
             if len(cats) != 1 or cats[0].target is not torch.cat or cats[0].args[0] != out:
@@ -185,7 +201,7 @@ def _gathered(node: fx.Node, collective: Collective, root: nn.Module,
     if len(users) != 1 or not isinstance(dim, int):
         return None
     product = _product(users[0], root)
-    if product is None or product.x is not whole:
+    if product is None or product.x is not whole or _moves(node, users[0], [_tensor(node)], order):
         return None
     known = replace(collective, dim=dim)
     return Match("allgather -> linear", f"{node.name} -> {_name(product.node)}", known, node,
@@ -222,6 +238,8 @@ def _independent(node: fx.Node, collective: Collective, where: str,
         return Refusal(kind, where, "nobody uses its result")
     first = min(users, key=order.__getitem__)
     between = [n for n in node.graph.nodes if order[node] < order[n] < order[first]]
+    if any(map(_switches, between)):
+        return Refusal(kind, where, "gradients or autocast are switched before it is needed")
     if not any(_computes(n) for n in between):
         return Refusal(kind, where, f"{first.name} needs it at once, and no product is before it")
     return Match("independent", f"{where} beside {next(n.name for n in between if _computes(n))}",

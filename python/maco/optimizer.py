@@ -12,6 +12,7 @@ signature, the parameters, the keys of state_dict, the gradients.
 from __future__ import annotations
 
 import copy
+import functools
 import inspect
 import statistics
 import time
@@ -25,7 +26,7 @@ from torch import fx, nn
 from hybridps._tensors import tensors_of
 
 from . import _cost, _dynamo, _match
-from ._capture import Site, Untraceable, capture
+from ._capture import Collective, Site, Untraceable, capture
 from ._comm import carrier_of
 from ._given import flag
 from ._state import Guards, Kept, has_hooks
@@ -65,6 +66,10 @@ class Report(list):
         return "\n".join(lines)
 
 
+def _forward_of(collective: Collective) -> Collective:
+    return replace(collective, grad="tp", stopped=False)
+
+
 class Pair:
     """A product and its collective, in chunks."""
 
@@ -72,33 +77,48 @@ class Pair:
         c = match.collective
         self.candidate = Candidate(match.kind, match.where, False, "not measured: it has not run")
         self.left = False  # measured, and not worth it
-        self.function, self.stops = match.product.function, match.collective.stops
-        self.collective = c
+        self.function, self.collective = match.product.function, c
         self.spec = Overlap(c.kind, choices.chunks, 0, c.dim, c.op,
                             c.group if c.group is not None else choices.group, c.grad,
                             deterministic=choices.deterministic, name=match.where)
 
     def stands_for(self, match: _match.Match) -> bool:
+        """Graphs with and without gradients share what was measured."""
         return match.product is not None and match.product.function is self.function and \
-            match.collective == self.collective
+            _forward_of(match.collective) == _forward_of(self.collective)
 
-    def __call__(self, x: torch.Tensor, *rest: Any) -> torch.Tensor:
-        spec, lead = self.spec, x.shape[:-1]
+    def of(self, collective: Collective) -> Callable:
+        """For a graph, with the gradient that the collective has there."""
+        return functools.partial(self._run, replace(self.spec, grad=collective.grad),
+                                 collective.stops)
+
+    def _run(self, spec: Overlap, stops: bool, x: torch.Tensor, *rest: Any) -> torch.Tensor:
+        lead = x.shape[:-1]
         if rest[0].dim() != 2:  # a batch of matrices: rows are not what is cut
             self.candidate.reason = "the second factor is no matrix"
             return start(replace(spec, chunks=1), self.function, (x, *rest), {}).wait()
+        if spec.comm_op != "allreduce" and spec.split_dim % x.dim() == x.dim() - 1:
+            self.candidate.reason = "columns are no rows: they can't be cut"
+            return self._columns(spec, stops, x, *rest)
         if spec.comm_op == "allreduce" and not x.numel():  # on all ranks
             return self.function(x, *rest)
         flat = spec.comm_op == "allreduce" and x.dim() != 2  # rows are rows, whatever the shape
         if flat:
             x = x.reshape(-1, x.shape[-1])
-        if self.stops and spec.comm_op == "allgather":
+        if stops and spec.comm_op == "allgather":
             x = x.detach()
-        stops = self.stops and spec.comm_op == "reduce_scatter"
+        stops = stops and spec.comm_op == "reduce_scatter"
         with torch.set_grad_enabled(torch.is_grad_enabled() and not stops):
             y = start(spec, self.function, (x, *rest), {}).wait()
         self._tell()
         return y.reshape(*lead, y.shape[-1]) if flat else y
+
+    def _columns(self, spec: Overlap, stops: bool, x: torch.Tensor, *rest: Any) -> torch.Tensor:
+        """What is communicated along the last dimension."""
+        spec, gathers = replace(spec, chunks=1), spec.comm_op == "allgather"
+        y = x if gathers else self.function(x, *rest)
+        y = start(spec, same, (y.detach() if stops else y,), {}).wait()
+        return self.function(y, *rest) if gathers else y
 
     def _tell(self) -> None:
         c = self.candidate
@@ -126,15 +146,16 @@ class Late:
         self.begun = 0.0
 
     def stands_for(self, match: _match.Match) -> bool:
-        return match.product is None and match.collective == self.collective
+        return match.product is None and \
+            _forward_of(match.collective) == _forward_of(self.collective)
 
-    def begin(self, x: torch.Tensor) -> tuple[torch.Tensor, Any]:
+    def begin(self, grad: str, x: torch.Tensor) -> tuple[torch.Tensor, Any]:
         self.begun = time.perf_counter()
         if self.collective.in_place:
             pending = carrier_of(self.group).all_reduce(x.detach(), self.collective.op)
         else:
-            spec = Overlap("allreduce", 1, 0, 0, self.collective.op, self.group,
-                           self.collective.grad, name=self.candidate.where)
+            spec = Overlap("allreduce", 1, 0, 0, self.collective.op, self.group, grad,
+                           name=self.candidate.where)
             pending = start(spec, same, (x,), {})
         if not self.late:
             pending.wait()
@@ -185,7 +206,7 @@ class _Rewriter:
         gathers = match.collective.kind == "allgather"
         with self.graph.inserting_before(product.node if gathers else comm):
             x = comm.args[-1] if gathers else self._value(product.x)
-            new = self._call(pair, "maco_pair", x, *(self._value(r) for r in product.rest))
+            new = self._call(pair.of(match.collective), "maco_pair", x, *(self._value(r) for r in product.rest))
         gone = [product.node, comm]
         if match.collective.in_place and match.collective.kind == "reduce_scatter":
             gone.append(comm.args[0])
@@ -196,7 +217,8 @@ class _Rewriter:
     def late(self, match: _match.Match, late: Late) -> None:
         comm, source = match.comm, match.comm.args[-1]
         with self.graph.inserting_before(comm):
-            handle = self._call(late.begin, "maco_begin", source)
+            begin = functools.partial(late.begin, match.collective.grad)
+            handle = self._call(begin, "maco_begin", source)
         users = set(comm.users)
         if match.collective.in_place:
             users |= set(source.users) - {handle, comm}
@@ -261,14 +283,42 @@ class _Cut:
 
     def drop(self) -> None:
         """Steps that are not taken go back to what they were."""
+        for step in self.steps.values():
+            step.left = not step.candidate.taken
+
+
+def _state_of(forward: Any) -> dict[str, Any]:
+    """A copy's graphs are its own, and it chooses again."""
+    return {"choices": forward.choices, "module": forward.module, "path": forward.path}
+
+
+def _set_state(forward: Any, state: dict[str, Any]) -> None:
+    forward.__init__(**state)
 
 
 class _Compiled(_Cut):
-    """A module whose graphs torch.compile finds (torch 2)."""
+    """The forward of a module whose graphs torch.compile finds (torch 2)."""
 
-    def build(self, captured: fx.GraphModule) -> Callable:
-        self.cut(captured, captured)
-        return captured.forward
+    def __init__(self, choices: _Choices, module: nn.Module, path: str) -> None:
+        super().__init__(choices, path)
+        self.module = module
+        self.graphs = _dynamo.Graphs(lambda graph: self.cut(graph, graph))
+        self.compiled: Callable | None = None  # which can't be copied
+
+    __getstate__, __setstate__ = _state_of, _set_state
+
+    @property
+    def __signature__(self) -> inspect.Signature:
+        return inspect.signature(type(self.module).forward.__get__(self.module))
+
+    def drop(self) -> None:
+        super().drop()
+        self.graphs.stale()
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if self.compiled is None:
+            self.compiled = _dynamo.compiled(self.module, self.graphs)
+        return self.compiled(*args, **kwargs)
 
 
 def _constants(bound: inspect.BoundArguments) -> dict[str, Any]:
@@ -294,12 +344,7 @@ class _Forward(_Cut):
         self.signature = inspect.signature(types.MethodType(type(module).forward, module))
         self.runs: list[tuple[dict[str, Any], Guards, Callable | None]] = []
 
-    def __getstate__(self) -> dict[str, Any]:
-        """A copy's graphs are its own, and it chooses again."""
-        return {"choices": self.choices, "module": self.module, "path": self.path}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__init__(**state)  # type: ignore[misc]
+    __getstate__, __setstate__ = _state_of, _set_state
 
     @property
     def __signature__(self) -> inspect.Signature:
@@ -322,9 +367,7 @@ class _Forward(_Cut):
         return run
 
     def drop(self) -> None:
-        """Steps that are not taken go back to what they were."""
-        for step in self.steps.values():
-            step.left = not step.candidate.taken
+        super().drop()
         if any(step.left for step in self.steps.values()):
             self.runs = []
 
@@ -365,7 +408,7 @@ def _copy_tree(module: nn.Module, memo: dict[int, nn.Module]) -> nn.Module:
         made = memo[id(module)] = copy.copy(module)
         made.__dict__["_modules"] = type(module._modules)(
             (name, child and _copy_tree(child, memo)) for name, child in module._modules.items())
-        if isinstance(made.__dict__.get("forward"), (_Forward, _Marked)):
+        if isinstance(made.__dict__.get("forward"), (_Forward, _Compiled, _Marked)):
             del made.__dict__["forward"]  # of a model that was optimized before
     return memo[id(module)]
 
@@ -381,8 +424,17 @@ class _Marked:
         return inspect.signature(self.plain or type(self.module).forward.__get__(self.module))
 
     def __call__(self, *args: Any, **kwargs: Any) -> torch.Tensor:
-        plain = self.plain or type(self.module).forward.__get__(self.module)
+        plain = self.plain or functools.partial(type(self.module).forward, self.module)
         return start(self.spec, plain, args, kwargs).wait()
+
+
+def _marked_in(module: nn.Module) -> list[tuple[str, Any]]:
+    return [(name, child) for name, child in module.named_modules()
+            if hasattr(child, "_maco_mark")]
+
+
+def _reduce(child: nn.Module, spec: Overlap) -> None:
+    child.__dict__["forward"] = _Marked(spec, child, child.__dict__.get("forward"))
 
 
 # ---- the optimizer ----
@@ -412,7 +464,7 @@ class MacoOptimizer:
 
     def optimize(self) -> nn.Module:
         """The optimized model, which shares the parameters of the original."""
-        self._forwards, self._others, self._marked = [], [], []
+        self._forwards, self._others = [], []
         made = _copy_tree(self.model, {})
         self._mark(made)
         self._trace(made, "")
@@ -442,11 +494,9 @@ class MacoOptimizer:
         return out
 
     def _mark(self, module: nn.Module) -> None:
-        for name, child in module.named_modules():
-            spec = getattr(child, "_maco_mark", None)
-            if spec is not None:
-                child.__dict__["forward"] = _Marked(spec, child, child.__dict__.get("forward"))
-                self._marked.append((name, spec))
+        self._marked = [(name, child._maco_mark) for name, child in _marked_in(module)]
+        for _, child in _marked_in(module):
+            _reduce(child, child._maco_mark)
 
     def _trace(self, module: nn.Module, path: str) -> None:
         """The whole, or those of its parts that have a graph."""
@@ -460,14 +510,15 @@ class MacoOptimizer:
         try:
             forward.build(self._way(forward))
         except Untraceable as error:
-            if hasattr(torch, "compile"):
-                compiled = _Compiled(self.choices, path)
-                module.__dict__["forward"] = torch.compile(
-                    module.forward, backend=_dynamo.backend(compiled.build))
+            compiles = _dynamo.usable()
+            how = "torch.compile finds its graphs" if compiles else \
+                "its parts are looked at one by one"
+            self._others.append(Candidate("module", path or type(module).__name__, False,
+                                          f"{error}; {how}"))
+            if compiles:
+                compiled = module.__dict__["forward"] = _Compiled(self.choices, module, path)
                 self._forwards.append(compiled)
                 return
-            self._others.append(Candidate("module", path or type(module).__name__, False,
-                                          f"{error}; its parts are looked at one by one"))
             for name, child in module.named_children():
                 if next(child.children(), None) is not None or \
                         not type(child).__module__.startswith("torch.nn"):
@@ -539,8 +590,11 @@ class MacoOptimizer:
             "" if late.candidate.taken else f", less than {_cost.LEAST_GAIN * 100:.0f} %")
 
     def _check(self, made: nn.Module) -> None:
-        """One batch through both."""
-        expected = self._run(self.model)
+        """One batch through both. What is marked is reduced in one piece."""
+        plain = _copy_tree(self.model, {}) if self._marked else self.model
+        for _, child in _marked_in(plain):
+            _reduce(child, replace(child._maco_mark, chunks=1, decisions={}, seen=set()))
+        expected = self._run(plain)
         for i, (a, b) in enumerate(zip(tensors_of(expected), tensors_of(self._run(made)))):
             limit = TOLERANCE.get(a.dtype, 0.0)
             scale = float(a.abs().max()) if a.numel() and a.is_floating_point() else 0.0

@@ -43,6 +43,7 @@ def on_ranks(run):
             torch.set_num_threads(1)
             dist.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank,
                                     world_size=WORLD, timeout=datetime.timedelta(seconds=60))
+            dist.barrier()  # who is done early breaks the others' connections
             return run(rank)
         return ranks(child, WORLD)
 
@@ -169,6 +170,14 @@ class Sites(unittest.TestCase):
             self.assertEqual(self.found(Gathers(how)), [("allgather -> linear", True)], how)
         self.assertEqual(self.found(Gathers("used twice")), [("allgather", False)])
 
+        class Changes(Gathers):
+            def forward(self, x):
+                h = x * 2
+                whole = functional.all_gather(h)
+                h.add_(1)
+                return self.layer(whole) + h.sum()
+        self.assertEqual(self.found(Changes("own")), [("allgather", False)])
+
     def test_what_can_not_be_cut_is_named_with_a_reason(self):
         class Early(nn.Module):
             def __init__(self):
@@ -205,7 +214,7 @@ class Sites(unittest.TestCase):
             refusal, = _match.find(capture(module), module)
             self.assertIsInstance(refusal, _match.Refusal)
             self.assertIn(words, refusal.reason)
-        self.assertEqual(self.found(RowParallel(lambda y: Doubled.apply(y))), [])
+        self.assertEqual(self.found(RowParallel(lambda y: Doubled.apply(y))), [("function", False)])
         with self.assertRaisesRegex(Untraceable, "its backward can't be seen"):
             capture(RowParallel(ReduceBoth.apply))
 
@@ -236,9 +245,12 @@ class Sites(unittest.TestCase):
             capture(Branches())
         self.assertEqual(before, (dist.all_reduce, named_all_reduce,
                                   torch.autograd.Function.apply))
-        x = torch.ones(2, requires_grad=True)
-        Reversed.apply(x).sum().backward()
-        self.assertTrue(torch.equal(x.grad, -torch.ones(2)))
+
+        def child(rank):  # autograd's threads can't be forked
+            x = torch.ones(2, requires_grad=True)
+            Reversed.apply(x).sum().backward()
+            return torch.equal(x.grad, -torch.ones(2))
+        self.assertEqual(ranks(child, 1), [True])
 
 
 class Reversed(torch.autograd.Function):
@@ -285,7 +297,8 @@ class Everything(nn.Module):
 
 
 class CompiledGraphs(unittest.TestCase):
-    """Graphs as torch 2 makes them, with functions in place of its operators."""
+    """Graphs of torch.compile's form, with functions in place of its operators: for torch 1.13, too. Real
+    ones are in test_maco_compile.py."""
 
     class Operator:
         def __init__(self, name, function):
@@ -316,7 +329,7 @@ class CompiledGraphs(unittest.TestCase):
         for in_place in (False, True):
             graph = self.graph(in_place, root)
             expected = graph(x)
-            self.assertEqual(_dynamo.adopt(graph.graph, lambda name: f"group {name}"), 1)
+            self.assertEqual(_dynamo.adopt(graph, lambda name: f"group {name}"), 1)
             graph.graph.lint()
             graph.recompile()
             self.assertTrue(torch.equal(graph(x), expected))
@@ -341,7 +354,7 @@ class CompiledGraphs(unittest.TestCase):
                     node.replace_input_with(y, view)
             graph.recompile()
             expected = graph(x)
-            self.assertEqual(_dynamo.adopt(graph.graph, lambda name: name), 1)
+            self.assertEqual(_dynamo.adopt(graph, lambda name: name), 1)
             graph.recompile()
             self.assertTrue(torch.equal(graph(x), expected))
 
@@ -352,21 +365,23 @@ class CompiledGraphs(unittest.TestCase):
         for node in graph.graph.nodes:
             if str(node.target).endswith("all_reduce.default"):
                 node.args = (*node.args[:2], "", [0, 1], 2)
-        self.assertEqual(_dynamo.adopt(graph.graph, lambda name: name), 0)
+        self.assertEqual(_dynamo.adopt(graph, lambda name: name), 0)
 
-    def test_what_compile_calls_cuts_it_without_gradients_only(self):
+    def test_what_compile_calls_cuts_it_with_gradients_too(self):
         def child(rank):
             root = nn.Module()
             root.layer = fill(nn.Linear(WIDTH, WIDTH), 0)
             optimizer = MacoOptimizer(root, chunks=2)
-            graphs = _Compiled(optimizer.choices, "")
+            compiled = _Compiled(optimizer.choices, root, "")
             with unittest.mock.patch.object(_dynamo, "_group", lambda name: None):
-                run = _dynamo.backend(graphs.build)(self.graph(True, root), [])
+                run = compiled.graphs(self.graph(True, root), [])
             x = numbers(1, 4, WIDTH)
             with torch.no_grad():
                 cut = run(x)
-            taken = [s.candidate.taken for s in graphs.steps.values()]
-            return torch.equal(cut, run(x)), taken, run(x).requires_grad
+            again = run(x)
+            again.sum().backward()
+            taken = [s.candidate.taken for s in compiled.steps.values()]
+            return torch.equal(cut, again), taken, torch.equal(root.layer.weight.grad[0], x.sum(0))
         self.assertEqual(on_ranks(child), [(True, [True], True)] * WORLD)
 
 
@@ -408,6 +423,29 @@ class Models(unittest.TestCase):
             for kind in ("linear -> allreduce", "allgather -> linear", "linear -> reduce_scatter"):
                 self.assertIn(kind, result[4][4])
 
+    def test_columns_are_not_cut_and_nothing_is_gathered_twice(self):
+        class Columns(nn.Module):
+            def __init__(self, dim, width):
+                super().__init__()
+                self.layer, self.dim = nn.Linear(width, 4), dim
+
+            def forward(self, x):
+                return self.layer(functional.all_gather(x, self.dim)), \
+                    functional.reduce_scatter(self.layer.weight.sum() * self.layer(
+                        functional.all_gather(x, self.dim)), self.dim)
+
+        def child(rank):
+            out = []
+            for dim, width in ((1, 2 * WIDTH), (-1, 2 * WIDTH), (0, WIDTH)):
+                model = fill(Columns(dim, width), rank)
+                made = MacoOptimizer(model, chunks=2).optimize()
+                x = numbers(rank, 6, WIDTH)
+                out += [torch.equal(a, b) for a, b in zip(made(x), model(x))]
+                graph = made.forward.runs[0][2].__globals__
+                out.append(any("allgather" in name for name in graph))
+            return out
+        self.assertEqual(on_ranks(child), [[True, True, False] * 3] * WORLD)
+
     def test_dropout_follows_the_mode_and_keywords_their_names(self):
         class Dropping(RowParallel):
             def forward(self, x, scale: float = 1.0):
@@ -431,10 +469,12 @@ class Models(unittest.TestCase):
             self.assertEqual(result, ([True, True], True, True))
 
     def test_parts_of_a_model_without_a_graph_are_optimized_by_themselves(self):
+        """As on torch 1.13, and where torch 2 can't compile."""
         def child(rank):
             model = fill(Branches(), rank)
             optimizer = MacoOptimizer(model, numbers(1, 6, WIDTH), chunks=2)
-            made = optimizer.optimize()
+            with unittest.mock.patch.object(_dynamo, "usable", lambda: False):
+                made = optimizer.optimize()
             x = numbers(2, 6, WIDTH)
             own = "forward" in model.part.__dict__
             return (torch.equal(made(x), model(x)), own,
@@ -475,14 +515,16 @@ class Models(unittest.TestCase):
         def child(rank):
             layer = fill(nn.Linear(WIDTH, 4, bias=False), rank)
             model = nn.Sequential(nn.ReLU(), mark(layer, chunks=2))
-            optimizer = MacoOptimizer(model)
             x = numbers(5, 6, WIDTH)
-            made = optimizer.optimize()
-            total = model(x).detach()
+            total, out = model(x).detach(), []
             dist.all_reduce(total)
-            return torch.equal(made(x), total), [c.taken for c in optimizer.report()]
+            for example in (None, x):
+                optimizer = MacoOptimizer(model, example)
+                out += [torch.equal(optimizer.optimize()(x), total),
+                        [c.taken for c in optimizer.report()]]
+            return out
         for result in on_ranks(child):
-            self.assertEqual(result, (True, [True]))
+            self.assertEqual(result, [True, [True]] * 2)
 
     def test_a_model_that_comes_out_otherwise_is_noticed(self):
         """Forward depends on a counter: the second call differs from the first."""
@@ -589,6 +631,13 @@ class Counting(Inner):
         return self.last
 
 
+class Rounding(nn.Module):
+    """To a type that gloo has not."""
+
+    def forward(self, x):
+        return x.short()
+
+
 class Frozen(Inner):
     """A part has no gradients, another one its own precision."""
 
@@ -672,7 +721,7 @@ class Ways(unittest.TestCase):
     def test_what_forward_changes_is_changed_at_each_call(self):
         for make in (Averaging, Counting, Frozen):
             self.compared(make, lambda m: [outcome(m, numbers(i, 4, WIDTH)) for i in range(3)],
-                          make is Averaging)
+                          make is Averaging or _dynamo.usable())
 
     def test_the_example_leaves_no_trace(self):
         def child(rank):
@@ -718,9 +767,10 @@ class Ways(unittest.TestCase):
             made, x = MacoOptimizer(model, chunks=2).optimize(), numbers(2, 4, WIDTH)
             with torch.inference_mode():
                 same = torch.equal(made(x), model(x))
+            rounding = nn.Sequential(mark(Rounding(), chunks=2))
             with self.assertRaises(DTypeError) as raised:
-                made.bfloat16()(x.bfloat16())
-            return same, made.float()(x[:0]).shape == (0, WIDTH), "gloo" in raised.exception.hint
+                MacoOptimizer(rounding).optimize()(x)
+            return same, made(x[:0]).shape == (0, WIDTH), "gloo" in raised.exception.hint
         self.assertEqual(on_ranks(child), [(True, True, True)] * WORLD)
 
     def test_another_thread_makes_tensors_meanwhile(self):
