@@ -220,15 +220,23 @@ def analyse(cls: type, args: tuple) -> Collective | None:
         return None
     context = _Context()
     real = getattr(cls.forward, "real", cls.forward)
-    whole = _alone(lambda x: real(context, x, *args[1:]))
-    forward = _only(whole)
+    forward = _only(_alone(lambda x: real(context, x, *args[1:])))
 
     def back(gradient: fx.Proxy) -> Any:
         out = cls.backward(context, gradient)
         return out[0] if isinstance(out, tuple) else out
     backward = _only(_alone(back))
-    return _summing(forward, backward) or \
-        (OTHER if whole is not None and any(map(site_of, whole.nodes)) else None)
+    return _summing(forward, backward) or (OTHER if _names(real) & set(KINDS) else None)
+
+
+def _names(function: Any, depth: int = 4) -> set[str]:
+    """What its code, and that of functions that it calls by a global name, speaks of."""
+    code, found = getattr(function, "__code__", None), set()
+    if code is not None and depth:
+        found = set(code.co_names)
+        for name in code.co_names:
+            found |= _names(function.__globals__.get(name), depth - 1)
+    return found
 
 
 def _summing(forward: list[Collective] | None, backward: list[Collective] | None) -> \

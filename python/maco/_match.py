@@ -67,7 +67,7 @@ def _look(node: fx.Node, collective: Collective, root: nn.Module,
     kind = collective.kind
     where = f"{_name(_tensor(node))} -> {node.name}"
     if collective == OTHER:
-        return Refusal(kind, where, "forward or backward does more than to communicate")
+        return Refusal(kind, where, "an autograd function that does more than to sum")
     if collective.asynchronous:
         return Refusal(kind, where, "the model waits for it itself")
     if kind in ("allreduce", "reduce_scatter") and collective.op in ("sum", "avg"):

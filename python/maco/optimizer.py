@@ -509,6 +509,9 @@ class MacoOptimizer:
         forward = _Forward(self.choices, module, path)
         try:
             forward.build(self._way(forward))
+            others = [r for r in forward.refusals.values() if r.kind == "function"]
+            if others and _dynamo.usable():  # which sees what they do
+                raise Untraceable(f"{others[0].where}: {others[0].reason}")
         except Untraceable as error:
             compiles = _dynamo.usable()
             how = "torch.compile finds its graphs" if compiles else \

@@ -104,6 +104,18 @@ class Doubled(torch.autograd.Function):
         return gradient * 2
 
 
+def elsewhere(x):
+    out = torch.empty([len(x), *x.shape[1:]])  # fx can't trace it
+    dist.all_gather_into_tensor(out, x)
+    return out
+
+
+class Elsewhere(Doubled):
+    @staticmethod
+    def forward(ctx, x):
+        return elsewhere(x)
+
+
 class RowParallel(nn.Module):
     def __init__(self, reduce=None):
         super().__init__()
@@ -214,7 +226,9 @@ class Sites(unittest.TestCase):
             refusal, = _match.find(capture(module), module)
             self.assertIsInstance(refusal, _match.Refusal)
             self.assertIn(words, refusal.reason)
-        self.assertEqual(self.found(RowParallel(lambda y: Doubled.apply(y))), [("function", False)])
+        for function in (Doubled, Elsewhere):
+            self.assertEqual(self.found(RowParallel(lambda y: function.apply(y))),
+                             [("function", False)])
         with self.assertRaisesRegex(Untraceable, "its backward can't be seen"):
             capture(RowParallel(ReduceBoth.apply))
 
