@@ -129,6 +129,19 @@ __attribute__((unused)) static struct hl_net_client *join(const struct hl_net_se
     return client;
 }
 
+__attribute__((unused)) static void check_fetch(struct hl_net_client *client, uint64_t offset,
+                                                size_t len)
+{
+    uint8_t *dst = malloc(len + 2);
+    memset(dst, 0x5a, len + 2);
+    if (hl_net_fetch(client, offset, dst + 1, len, 5000) != HL_OK)
+        fail_msg("%zu bytes at %llu: %s", len, (unsigned long long)offset, hl_error_text());
+    assert_memory_equal(dst + 1, pool + offset, len);
+    assert_int_equal(dst[0], 0x5a);
+    assert_int_equal(dst[len + 1], 0x5a);
+    free(dst);
+}
+
 static uint32_t next_random(uint32_t *seed)
 {
     *seed ^= *seed << 13;
