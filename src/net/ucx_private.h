@@ -37,6 +37,7 @@ struct hl_ucx {
     ucp_context_h context;
     ucp_worker_h worker;
     int efd;
+    int listens;      /* a server */
     uint64_t spin_ns; /* it looks for so long before it sleeps */
 };
 

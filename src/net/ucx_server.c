@@ -126,7 +126,8 @@ static void close_peers(struct hl_net_server *s)
 }
 
 /* UCX 1.13 calls a listener that is gone when a connection that it took over then says who it is,
- * and the clients that were left just now connect again at once: they are refused first. */
+ * and the clients that were left just now connect again at once: they are refused first. What the
+ * closed peers left to the worker's progress is done meanwhile. */
 static void refuse_late_ones(struct hl_net_server *s)
 {
     uint64_t limit = hl_now_ns() + CLOSE_MAX_NS;

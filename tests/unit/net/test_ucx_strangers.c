@@ -1,4 +1,5 @@
 /* Clients that are not ours, by UCX and by plain bytes: refused and dropped, others are served. */
+#include "base/log.h"
 #include "support/fault.h"
 #include "unit/net/ucx_rig.h"
 
@@ -106,6 +107,20 @@ static void strangers_and_garbled_messages_are_refused_and_others_are_served(voi
     fault_shown("tcp-read", "foreign", "refused-served-on");
 }
 
+/* UCX 1.18 freed memory twice now and then, and said each time what it had left. */
+static void strangers_leave_in_a_rendezvous_and_ucx_has_nothing_left_over(void **state)
+{
+    (void)state;
+    struct hl_net_server *server = serve(NULL, HL_NET_AUTO);
+    struct hl_wire w = {.magic = HL_WIRE_MAGIC, .version = HL_WIRE_VERSION, .type = HL_WIRE_READY};
+    unsigned said = hl_log_count(HL_LOG_INFO);
+    for (int i = 0; i < 5; i++)
+        stranger_says(server, &w, sizeof(w), 2 * MIB,
+                      UCP_AM_SEND_FLAG_REPLY | UCP_AM_SEND_FLAG_RNDV);
+    hl_net_server_stop(server);
+    assert_int_equal(hl_log_count(HL_LOG_INFO), said);
+}
+
 static void who_connects_and_says_nothing_is_let_go(void **state)
 {
     (void)state;
@@ -150,6 +165,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(strangers_and_garbled_messages_are_refused_and_others_are_served),
+        cmocka_unit_test(strangers_leave_in_a_rendezvous_and_ucx_has_nothing_left_over),
         cmocka_unit_test(who_connects_and_says_nothing_is_let_go),
         cmocka_unit_test(bytes_of_no_protocol_on_the_port_do_not_hurt),
     };
