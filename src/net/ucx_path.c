@@ -31,6 +31,12 @@ static int pause_is_answered(void *arg)
     return ((const struct hl_net_client *)arg)->paused != 0;
 }
 
+/* Not one nap: the worker's events end it, and all tries would fall into the server's rest. */
+static int is_over(void *until_ns)
+{
+    return hl_now_ns() >= *(const uint64_t *)until_ns;
+}
+
 static void on_probe(void *request, ucs_status_t status, void *user_data)
 {
     struct probe *p = user_data;
@@ -79,7 +85,10 @@ static hl_status read_past_a_sleeper(struct hl_net_client *c, uint64_t deadline_
         if (*one_sided)
             break;
         /* Another client is testing, or this host is busy: come back later. */
-        hl_ucx_nap(&c->ucx, -1, HL_UCX_PAUSE_GAP_NS / 2);
+        uint64_t later_ns = hl_now_ns() + HL_UCX_PAUSE_GAP_NS / 2;
+        if (later_ns >= deadline_ns)
+            break;
+        HL_TRY(hl_ucx_client_wait(c, is_over, &later_ns, deadline_ns));
     }
     return HL_OK;
 }
