@@ -67,12 +67,12 @@ static hl_status set(ucp_config_t *config, const char *name, const char *value)
 /* The environment knows a transport's own option by the transport's prefix; ucp_config_modify does
  * so since UCX 1.18, and knew it without before. A wrong name is kept without a word until the
  * worker's log says that nobody took it. */
-static hl_status set_tcp(ucp_config_t *config, const char *name, const char *value)
+static hl_status set_own(ucp_config_t *config, const char *name, const char *value)
 {
     unsigned major, minor, release;
     ucp_get_version(&major, &minor, &release);
     int prefixed = major > 1 || minor >= 18;
-    return set_as(config, name, prefixed ? name : name + strlen("TCP_"), value);
+    return set_as(config, name, prefixed ? name : strchr(name, '_') + 1, value);
 }
 
 static hl_status configure(ucp_config_t *config, const struct hl_ucx_opts *opts)
@@ -80,16 +80,23 @@ static hl_status configure(ucp_config_t *config, const struct hl_ucx_opts *opts)
     const char *devices = opts->verbs ? opts->devices : opts->device;
     HL_TRY(set(config, "TLS", opts->verbs ? hl_ucx_verbs_transports() : "tcp"));
     HL_TRY(set(config, "KEEPALIVE_INTERVAL", "500ms"));
-    HL_TRY(set_tcp(config, "TCP_AF_PRIO", "inet"));
+    HL_TRY(set_own(config, "TCP_AF_PRIO", "inet"));
     /* UCT's put over TCP writes wherever the sender says, also after the endpoint was closed, and
      * asserts (ends the process) on an acknowledgement that comes late. */
-    HL_TRY(set_tcp(config, "TCP_PUT_ENABLE", "n"));
-    HL_TRY(set_tcp(config, "TCP_TX_SEG_SIZE", TCP_TX_SEGMENT));
-    HL_TRY(set_tcp(config, "TCP_RX_SEG_SIZE", TCP_RX_SEGMENT));
+    HL_TRY(set_own(config, "TCP_PUT_ENABLE", "n"));
+    HL_TRY(set_own(config, "TCP_TX_SEG_SIZE", TCP_TX_SEGMENT));
+    HL_TRY(set_own(config, "TCP_RX_SEG_SIZE", TCP_RX_SEGMENT));
     /* A message of the transport is received whole or not at all, so a receive can be taken back.
      */
     if (!opts->verbs)
         HL_TRY(set(config, "RNDV_THRESH", "inf"));
+    /* The other protocols, which UCX 1.18 would take, emulate every get over rc_verbs. */
+    if (opts->verbs)
+        HL_TRY(set(config, "PROTO_ENABLE", "n"));
+    /* Soft-RoCE of Linux 6.5 and later tells more than once that a queue pair is idle; UCX ends the
+     * process on the second time. */
+    if (opts->verbs && hl_ucx_verbs_soft("/sys"))
+        HL_TRY(set_own(config, "IB_ASYNC_EVENTS", "n"));
     return devices[0] != '\0' ? set(config, "NET_DEVICES", devices) : HL_OK;
 }
 

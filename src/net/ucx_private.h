@@ -65,6 +65,8 @@ const char *hl_ucx_verbs_transports(void);
 /* The adapters' ports that this network device belongs to, as "eth1,mlx5_0:1", read below `sys`
  * ("/sys"); 0: there are none. Others are never used, so each network keeps to its own. */
 int hl_ucx_verbs_devices(const char *sys, const char *device, char *devices, size_t cap);
+/* Whether one of this host's adapters is soft-RoCE, which alone names a device it stands on. */
+int hl_ucx_verbs_soft(const char *sys);
 hl_status hl_ucx_init(struct hl_ucx *u, const struct hl_ucx_opts *opts) HL_CHECK;
 void hl_ucx_fini(struct hl_ucx *u);
 /* Sleep until the worker or `fd` (-1: none) has something, at most wait_ns. */

@@ -104,6 +104,21 @@ int hl_ucx_verbs_devices(const char *sys, const char *device, char *devices, siz
     return strcmp(devices, device) != 0;
 }
 
+int hl_ucx_verbs_soft(const char *sys)
+{
+    char path[PATH_MAX];
+    int found = 0;
+    snprintf(path, sizeof(path), "%s/class/infiniband", sys);
+    DIR *dir = opendir(path);
+    for (const char *rdma = next_name(dir); rdma != NULL && !found; rdma = next_name(dir)) {
+        snprintf(path, sizeof(path), "%s/class/infiniband/%s/parent", sys, rdma);
+        found = access(path, F_OK) == 0;
+    }
+    if (dir != NULL)
+        closedir(dir);
+    return found;
+}
+
 /* Asks the kernel itself, which knows limits and privileges; no page is touched. */
 static int may_lock(size_t len)
 {

@@ -82,11 +82,21 @@ static void a_device_without_an_adapter_has_none(void **state)
     assert_false(hl_ucx_verbs_devices("/nowhere", "eth0", devices, sizeof(devices)));
 }
 
+static void an_adapter_that_stands_on_a_network_device_is_soft_roce(void **state)
+{
+    (void)state;
+    assert_false(hl_ucx_verbs_soft(sys));
+    assert_false(hl_ucx_verbs_soft("/nowhere"));
+    add("infiniband/rxe0/parent", "eth2\n");
+    assert_true(hl_ucx_verbs_soft(sys));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_network_takes_only_the_ports_behind_its_own_device),
         cmocka_unit_test(a_device_without_an_adapter_has_none),
+        cmocka_unit_test(an_adapter_that_stands_on_a_network_device_is_soft_roce),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }
