@@ -20,7 +20,7 @@ CACHE = ROOT / "build-vm"
 
 # What the programs need at run time and what the tests look with. Libraries of ours that are not
 # here come with the job (run.py), so a new dependency does not make a new image.
-PACKAGES = """libucx0 ibverbs-providers ibverbs-utils rdma-core libzmq5 libhwloc15 libuv1 libisal2 libsqlite3-0
+PACKAGES = """libucx0 ibverbs-providers ibverbs-utils rdma-core libzmq5 libhwloc15 libisal2 libsqlite3-0
  libjansson4 libyaml-0-2 libnuma1 numactl iproute2 kmod procps python3 busybox-static""".split()
 KERNEL = "linux-image-amd64"
 # In the root image, with everything they depend on. rxe wants its checksum by name, not by dependency.
@@ -89,6 +89,8 @@ def unpack_kernel(package, work, log):
     # apt's own user can't write here, and says so as a warning only.
     logged(log, "apt-get", "download", "-o", "APT::Sandbox::User=root", package, cwd=debs)
     logged(log, "dpkg", "-x", next(debs.glob("*.deb")), tree)
+    if not (tree / "lib").exists():  # since Debian 13
+        (tree / "lib").symlink_to("usr/lib")
     release = next((tree / "lib/modules").iterdir()).name
     logged(log, "depmod", "-b", tree, release)
     shutil.copy(tree / "boot" / f"vmlinuz-{release}", work / "vmlinuz")
