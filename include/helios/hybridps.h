@@ -33,8 +33,8 @@ HELIOS_API int hybridps_adam_set_rounding(int rounding);
 HELIOS_API int hybridps_adam_rounding(void);
 
 /* One step of torch.optim.Adam (adamw 0: weight decay is added to the gradient) or AdamW on n
- * float32 elements, bit-equal to that version's single-tensor code on a CPU with FMA. step counts
- * from 1. nthreads 0 = one per CPU. */
+ * float32 elements, bit-equal to that version's single-tensor and foreach code on a CPU with FMA:
+ * seen on 1.13.0 and 2.6.0. step counts from 1. nthreads 0 = one per CPU. */
 HELIOS_API int hybridps_adam_step(float *p, const float *g, float *m, float *v, size_t n, long step,
                                   double lr, double b1, double b2, double eps, double wd, int adamw,
                                   int nthreads);

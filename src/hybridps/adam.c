@@ -23,6 +23,8 @@
 struct consts {
     float keep; /* 1 - lr * wd, AdamW */
     float wd;
+    /* 1 - not_b1: torch's lerp is told not_b1 only, and 1 - 0.6f is not 0.4f */
+    float lerp_b1;
     float b1, not_b1, b2, not_b2;
     float step; /* -(lr / bias correction 1) */
     float root; /* sqrt(bias correction 2) */
@@ -47,7 +49,7 @@ ALWAYS float moment1(const struct consts *k, float g, float m, int torch1, int f
     if (torch1)
         return __builtin_fmaf(g, k->not_b1, m * k->b1);
     if (from_end)
-        return __builtin_fmaf(-(g - m), k->b1, g);
+        return __builtin_fmaf(-(g - m), k->lerp_b1, g);
     return __builtin_fmaf(k->not_b1, g - m, m);
 }
 
@@ -207,6 +209,7 @@ static struct consts make_consts(const struct hybridps_adam *s)
         .wd = (float)s->wd,
         .b1 = (float)s->b1,
         .not_b1 = (float)(1.0 - s->b1),
+        .lerp_b1 = 1.0f - (float)(1.0 - s->b1),
         .b2 = (float)s->b2,
         .not_b2 = (float)(1.0 - s->b2),
         .step = (float)-(s->lr / bc1),

@@ -60,7 +60,7 @@ static void oracle(struct state *s, size_t n, long step, const struct hyper *h)
         else if (rest1 < 0.5f)
             s->m[i] = fmaf(rest1, diff, s->m[i]);
         else
-            s->m[i] = fmaf(-diff, (float)h->b1, d);
+            s->m[i] = fmaf(-diff, 1.0f - rest1, d);
         volatile float kept = s->v[i] * (float)h->b2, scaled = rest2 * d;
         s->v[i] = fmaf(scaled, d, kept);
         volatile float root = sqrtf(s->v[i]) / (float)sqrt(bc2);
@@ -97,7 +97,7 @@ static void every_case_rounds_as_torch_does(void **unused)
     (void)unused;
     for (int c = 0; c < 16; c++) {
         struct hyper h = {.lr = 1e-3,
-                          .b1 = c & 8 ? 0.3 : 0.9,
+                          .b1 = c & 8 ? 0.4 : 0.9,
                           .b2 = 0.999,
                           .eps = 1e-8,
                           .wd = c & 1 ? 0.01 : 0,
