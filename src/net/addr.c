@@ -220,8 +220,14 @@ int hl_addr_probe(const struct hl_addr *a, int timeout_ms)
         err = errno;
         if (err == EINPROGRESS) {
             struct pollfd p = {.fd = fd, .events = POLLOUT};
+            uint64_t end = hl_now_ns() + (uint64_t)timeout_ms * HL_NS_PER_MS;
+            int ready;
+            do { /* a handler of the process we are in interrupts it */
+                uint64_t now = hl_now_ns();
+                ready = poll(&p, 1, now < end ? (int)((end - now) / HL_NS_PER_MS) + 1 : 0);
+            } while (ready < 0 && errno == EINTR);
             err = ETIMEDOUT;
-            if (poll(&p, 1, timeout_ms) > 0 && getsockopt(fd, SOL_SOCKET, SO_ERROR, &err, &len))
+            if (ready > 0 && getsockopt(fd, SOL_SOCKET, SO_ERROR, &err, &len))
                 err = errno;
         }
     }

@@ -7,7 +7,10 @@
 #include <arpa/inet.h>
 #include <cmocka.h>
 #include <errno.h>
+#include <signal.h>
 #include <string.h>
+#include <sys/time.h>
+#include <unistd.h>
 
 #include "base/clock.h"
 #include "net/addr.h"
@@ -100,6 +103,38 @@ static void probing_a_closed_port_says_refused(void **state)
     assert_int_equal(hl_addr_probe(&a, 1000), ECONNREFUSED);
 }
 
+static void ignore(int signum)
+{
+    (void)signum;
+}
+
+static void probing_a_silent_port_is_not_cut_short_by_signals(void **state)
+{
+    (void)state;
+    struct sockaddr_in sa = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t len = sizeof(sa);
+    int listener = socket(AF_INET, SOCK_STREAM, 0), first = socket(AF_INET, SOCK_STREAM, 0);
+    assert_int_equal(bind(listener, (struct sockaddr *)&sa, len), 0);
+    assert_int_equal(listen(listener, 0), 0);
+    assert_int_equal(getsockname(listener, (struct sockaddr *)&sa, &len), 0);
+    assert_int_equal(connect(first, (struct sockaddr *)&sa, len), 0); /* its queue is full now */
+    struct sigaction act = {.sa_handler = ignore}, old;
+    struct itimerval often = {{0, 5000}, {0, 5000}}, never = {{0, 0}, {0, 0}};
+    struct hl_addr a = {.len = len};
+    memcpy(&a.sa, &sa, len);
+    sigaction(SIGALRM, &act, &old);
+    setitimer(ITIMER_REAL, &often, NULL);
+    uint64_t began = hl_now_ns();
+    int err = hl_addr_probe(&a, 200);
+    uint64_t took = hl_now_ns() - began;
+    setitimer(ITIMER_REAL, &never, NULL);
+    sigaction(SIGALRM, &old, NULL);
+    assert_int_equal(err, ETIMEDOUT);
+    assert_true(took >= 200 * HL_NS_PER_MS);
+    close(first);
+    close(listener);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -108,6 +143,7 @@ int main(void)
         cmocka_unit_test(names_resolve_to_ipv4_and_unknown_ones_fail_in_time),
         cmocka_unit_test(the_device_of_the_loopback_address_is_found),
         cmocka_unit_test(probing_a_closed_port_says_refused),
+        cmocka_unit_test(probing_a_silent_port_is_not_cut_short_by_signals),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/time.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -141,6 +142,35 @@ static void a_process_is_known_by_its_start_time(void **state)
     assert_int_equal(hl_process_open(p, &fd), HL_ENOENT);
 }
 
+static void ignore(int signum)
+{
+    (void)signum;
+}
+
+static void waiting_is_not_cut_short_by_signals(void **state)
+{
+    (void)state;
+    int fd = -1;
+    struct hl_process p;
+    struct sigaction act = {.sa_handler = ignore}, old;
+    struct itimerval often = {{0, 5000}, {0, 5000}}, never = {{0, 0}, {0, 0}};
+    pid_t pid = fork();
+    if (pid == 0) {
+        usleep(100000);
+        _exit(0);
+    }
+    assert_int_equal(hl_process_identify(pid, &p), HL_OK);
+    assert_int_equal(hl_process_open(p, &fd), HL_OK);
+    sigaction(SIGALRM, &act, &old);
+    setitimer(ITIMER_REAL, &often, NULL);
+    int ended = hl_process_wait(fd, 20000);
+    setitimer(ITIMER_REAL, &never, NULL);
+    sigaction(SIGALRM, &old, NULL);
+    assert_int_equal(ended, 1);
+    assert_int_equal(waitpid(pid, NULL, 0), pid);
+    close(fd);
+}
+
 static void affinity_is_what_the_kernel_then_reports(void **state)
 {
     (void)state;
@@ -189,6 +219,7 @@ int main(void)
         cmocka_unit_test(a_process_gets_exactly_the_descriptors_it_was_given),
         cmocka_unit_test(a_failed_exec_says_why),
         cmocka_unit_test(a_process_is_known_by_its_start_time),
+        cmocka_unit_test(waiting_is_not_cut_short_by_signals),
         cmocka_unit_test(affinity_is_what_the_kernel_then_reports),
         cmocka_unit_test(a_program_is_found_along_a_path),
     };
