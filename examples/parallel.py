@@ -6,6 +6,7 @@ columns; each pair of them needs one all-reduce forward and one backward.
 from __future__ import annotations
 
 import datetime
+import os
 from dataclasses import dataclass
 from typing import Any, Callable, Optional
 
@@ -49,6 +50,7 @@ def make_grid(rank: int, world: int, pp: int, tp: int, dp: int, timeout_s: float
     Ranks tell each other their place, so that any rank order works. All ranks make all groups, in
     the same order, as torch demands; a peer that dies fails the others within `timeout_s` seconds.
     """
+    os.environ.setdefault("USE_LIBUV", "0")  # Debian's torch 2.6 asks for libuv and is built without
     limit = datetime.timedelta(seconds=timeout_s)
     dist.init_process_group("gloo", rank=rank, world_size=world, timeout=limit)
     mine = torch.tensor([pp, tp, dp])

@@ -157,7 +157,8 @@ class Group:
         if self.rank == src:
             flat = torch.frombuffer(bytearray(data.getvalue()), dtype=torch.uint8)
         self.broadcast_(flat, src, name)
-        return value if self.rank == src else torch.load(io.BytesIO(flat.numpy().tobytes()))
+        return value if self.rank == src else torch.load(
+            io.BytesIO(flat.numpy().tobytes()), weights_only=False)  # anything, as pickle has it
 
     def close(self) -> None:
         """Ranks that still wait for this one fail."""

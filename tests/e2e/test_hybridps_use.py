@@ -46,7 +46,7 @@ class WhatUsersDoBesides(unittest.TestCase):
                     saved = copy.deepcopy((self.model.state_dict(), self.optimizer.state_dict()))
                     goes_on = train(self.model, self.optimizer, 2)
                 plain.load_state_dict(saved[0])
-                theirs.load_state_dict(saved[1])
+                theirs.load_state_dict(copy.deepcopy(saved[1]))  # torch 2 keeps what it is given, and steps it
                 self.assertEqual(train(plain, theirs, 2), goes_on)
                 with self.manage(mode=mode):  # and back
                     self.model.load_state_dict(saved[0])

@@ -9,7 +9,7 @@ import torch
 import torch.nn as nn
 
 from hybridps_model import CHUNK, Watch, adam, batches, hybridps, make, model_bytes
-from ranks import ranks
+from ranks import alone, ranks
 
 WORLD = 2
 torch.set_num_threads(1)
@@ -25,8 +25,12 @@ def data_of(rank, steps):
             yield x, y
 
 
-def plain(dtype=torch.float32, clip=None, optimizer=adam, accumulate=1, steps=6):
+def plain(**options):
     """All ranks in one process: gradients of each, added in their order, halved."""
+    return alone(lambda: _plain(**options))
+
+
+def _plain(dtype=torch.float32, clip=None, optimizer=adam, accumulate=1, steps=6):
     models = [make(dtype=dtype) for _ in range(WORLD)]
     optimizers = [optimizer(m) for m in models]
     losses = [[] for _ in models]
