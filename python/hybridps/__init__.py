@@ -12,7 +12,7 @@
 the model and (``restore_optimizer``) the optimizer from ``helios.load_state_dict`` and manage them.
 
 ``manage`` and ``initialize`` wrap a ``Client``: register_module, register_optim, access, release,
-allreduce, broadcast. Run with torch 1.13; written for torch 2 too, which has not been run.
+allreduce, broadcast. Run with torch 1.13 on Python 3.11 and torch 2.6 on Python 3.13.
 """
 from ._abi import HybridPSError
 from ._group import Group

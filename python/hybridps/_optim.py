@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import itertools
+import sys
 import types
 from typing import TYPE_CHECKING, Any, Iterator
 
@@ -18,7 +19,7 @@ from . import _abi
 from ._abi import DEVICE, HOLD, HOST, HybridPSError
 from ._group import TYPES
 from ._params import raw_data, raw_grad, set_grad
-from ._tensors import kind_of_state
+from ._tensors import kind_of_state, uncompiled
 
 if TYPE_CHECKING:
     from .client import Client
@@ -130,6 +131,7 @@ class Stepper:
 
     # ---- steps ----
 
+    @uncompiled
     def step(self, step: Any, args: tuple, kwargs: dict) -> Any:
         client = self.client
         client._usable()
@@ -147,16 +149,44 @@ class Stepper:
             raise HybridPSError("a step with a closure, of an optimizer whose state ranks share: "
                                 "manage with shard=False" + client.facts())
         if native:
+            args, kwargs = self._before_step(args, kwargs)
             out = self._native_step(*args, **kwargs)
         else:
             with self._others_hidden():
                 out = step(*args, **kwargs)
+            self._fused_wrote()
         client.leave()  # a closure may have run a forward
         self.adopt()
         self._share()
+        if native:
+            for hook in self._step_hooks("post"):
+                hook(self.optimizer, (self.optimizer, *args), kwargs)
         self.factor = 1.0
         client.fresh = True
         return out
+
+    def _step_hooks(self, when: str) -> list:
+        """The hooks of torch 2, which its own step calls."""
+        torchs = sys.modules[torch.optim.Optimizer.__module__]
+        everywhere = getattr(torchs, f"_global_optimizer_{when}_hooks", {})
+        own = getattr(self.optimizer, f"_optimizer_step_{when}_hooks", {})
+        return [*everywhere.values(), *own.values()]
+
+    def _before_step(self, args: tuple, kwargs: dict) -> tuple[tuple, dict]:
+        """Hooks may give other arguments."""
+        for hook in self._step_hooks("pre"):
+            found = hook(self.optimizer, (self.optimizer, *args), kwargs)
+            if found is not None:
+                (_, *args), kwargs = found
+        return args, kwargs
+
+    def _fused_wrote(self) -> None:
+        """torch counts no writes of its fused steps."""
+        for p in itertools.chain.from_iterable(
+                g["params"] for g in self.optimizer.param_groups if g.get("fused")):
+            slot = self.client.by_param.get(id(p))
+            if slot is not None and raw_grad(p) is not None:
+                slot.written = slot.suspect = True
 
     @contextlib.contextmanager
     def _others_hidden(self) -> Iterator[None]:
@@ -199,6 +229,7 @@ class Stepper:
             set_grad(slot.param, None)
             self.client._show(slot)
 
+    @uncompiled
     def zero_grad(self, *args: Any, **kwargs: Any) -> None:
         """As the optimizer's own, that looks at each p.grad first: what is dropped need not come."""
         original = self.originals["zero_grad"] or types.MethodType(
@@ -340,8 +371,9 @@ class Stepper:
                    for p in self.all_params() if p.requires_grad)
 
     def _plain_adam(self) -> bool:
-        return not any(g.get(key) or isinstance(g["lr"], torch.Tensor)
-                       for g in self.optimizer.param_groups for key in _OTHER_ADAMS)
+        groups = self.optimizer.param_groups
+        return not (any(g.get(key) for g in groups for key in _OTHER_ADAMS) or
+                    any(isinstance(v, torch.Tensor) for g in groups for v in (g["lr"], *g["betas"])))
 
     def _can_native(self) -> bool:
         if not self._plain_adam():

@@ -59,6 +59,12 @@ class _Managed:
     def grad(self) -> None:
         self.grad = None
 
+    def register_post_accumulate_grad_hook(self, hook: Any) -> Any:
+        slot = _slots.get(id(self))
+        if slot is not None:
+            slot.client.refuse_grad_hook(slot.name)
+        return super().register_post_accumulate_grad_hook(hook)
+
     def __repr__(self) -> str:
         slot = _slots.get(id(self))
         if slot is not None:

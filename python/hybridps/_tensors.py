@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import ctypes
 import math
-from typing import Any, Sequence
+from typing import Any, Callable, Sequence
 
 import torch
 
@@ -66,6 +66,13 @@ def _collect(value: Any, found: list[torch.Tensor]) -> None:
     elif hasattr(value, "__dataclass_fields__"):
         for name in value.__dataclass_fields__:
             _collect(getattr(value, name), found)
+
+
+def uncompiled(function: Callable) -> Callable:
+    """torch.compile leaves it, and all that it calls, as it is: a graph would know the places where
+    parameters are when it is made."""
+    compiler = getattr(torch, "compiler", None)  # torch 2.1
+    return function if compiler is None else compiler.disable(function)
 
 
 def backward_runs() -> bool:

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, Container, Iterator
 import torch
 
 from . import _abi
-from ._tensors import tensors_of
+from ._tensors import tensors_of, uncompiled
 
 if TYPE_CHECKING:
     from .client import Client, Slot
@@ -65,6 +65,7 @@ class _Parameters(OrderedDict):
             self.unit.client.welcome(param)
         OrderedDict.__setitem__(self, name, param)
 
+    @uncompiled
     def items(self) -> Any:
         self.unit.client.listed(self.unit.slots)
         return OrderedDict.items(self)
@@ -177,6 +178,7 @@ class Call:
         self.pinned = False
         self.seen: set[int] = set()
 
+    @uncompiled
     def before(self, gradient: Any = None) -> None:
         """Its graph is about to run: the parameters are accessed."""
         unit = self.unit
@@ -193,6 +195,7 @@ class Call:
                 self.seen.clear()
                 unit.calls.append(self)
 
+    @uncompiled
     def after(self, gradient: Any = None) -> None:
         """Its graph has run."""
         if self.pinned:
@@ -201,6 +204,7 @@ class Call:
             self.unit.unpin_backward()
 
 
+@uncompiled
 def _forward(module: torch.nn.Module, *args: Any, **kwargs: Any) -> Any:
     unit = _unit(module)
     if unit is None:

@@ -16,6 +16,7 @@ from __future__ import annotations
 import collections
 import contextlib
 import os
+import sys
 import threading
 from typing import Any, Callable, Iterable, Iterator, Sequence
 
@@ -27,12 +28,13 @@ from ._abi import DEVICE, FREE, HOLD, HOST, Bundle, HybridPSError
 from ._group import Group
 from ._params import raw_data, raw_grad, set_data, set_grad
 from ._slots import Managed, Slot
-from ._tensors import backward_runs, is_dense, tensors_of, view
+from ._tensors import backward_runs, is_dense, tensors_of, uncompiled, view
 from ._units import LISTS, WHOLE, Unit, holders
 
 STATES = ("FREE", "HOLD", "COMPUTE", "AFTER_FWD", "AFTER_BWD")  # as hybridps.h counts them
-_DDP = ("DistributedDataParallel sums up gradients that managed memory has taken: manage the model "
-        "itself with group=hybridps.Group.torch() instead")
+_WRAPPERS = {"DistributedDataParallel", "FullyShardedDataParallel", "fully_shard", "replicate"}
+_DDP = (" sums up gradients that managed memory has taken: manage the model itself with "
+        "group=hybridps.Group.torch() instead")
 
 
 class Client:
@@ -329,8 +331,8 @@ class Client:
                 raise HybridPSError(f"module {path or type(child).__name__} is compiled by torch.jit"
                                     ", which calls no hooks: manage the model that was compiled" +
                                     self.facts())
-            if isinstance(child, DistributedDataParallel):
-                raise HybridPSError(_DDP + self.facts())
+            for wrapper in _WRAPPERS & _names(child):
+                raise HybridPSError(wrapper + _DDP + self.facts())
 
     def _slot(self, param: torch.Tensor) -> Slot:
         self._usable()
@@ -350,6 +352,11 @@ class Client:
             if id(param) in _params._slots:
                 raise HybridPSError(f"parameter {name} is registered already, with the client of "
                                     f"{_params._slots[id(param)].client.device}" + self.facts())
+            if getattr(param, "_post_accumulate_grad_hooks", None):
+                self.refuse_grad_hook(name)
+            if type(raw_data(param)).__torch_dispatch__ is not torch.Tensor.__torch_dispatch__:
+                raise HybridPSError(f"parameter {name} is a {type(raw_data(param)).__name__}: only "
+                                    "plain tensors can be managed" + self.facts())
             devices.setdefault(param.device, name)
             if not is_dense(param):
                 raise HybridPSError(f"parameter {name} has holes in memory (strides "
@@ -404,12 +411,18 @@ class Client:
         """Have _accumulated called whenever autograd has completed a gradient of it."""
         param = slot.param
         if hasattr(param, "register_post_accumulate_grad_hook"):  # torch 2.1
-            return param.register_post_accumulate_grad_hook(lambda _: self._accumulated(slot))
+            return torch.Tensor.register_post_accumulate_grad_hook(
+                param, lambda _: self._accumulated(slot))
         with torch.enable_grad():
             node = param.expand_as(param).grad_fn.next_functions[0][0]
         handle = node.register_hook(lambda *_: self._accumulated(slot))
         handle.node = node  # alive as long as the hook
         return handle
+
+    def refuse_grad_hook(self, name: str) -> None:
+        raise HybridPSError(f"{name}: no hooks after accumulation on managed parameters, whose "
+                            "gradient has gone to the device by then: register_hook sees it while "
+                            "backward runs, p.grad has it afterwards" + self.facts())
 
     def _layout(self) -> None:
         """New chunks do not belong to the running iteration: it ends here, the next forward
@@ -623,6 +636,7 @@ class Client:
         self.fetch_grads()
         self.grads_seen = True
 
+    @uncompiled
     def taken(self, param: torch.nn.Parameter) -> None:
         """Somebody takes a parameter of a module that does not run."""
         slot = self.by_param.get(id(param))
@@ -779,7 +793,7 @@ class Client:
             self.leave()  # the last backward ended in an exception
         train = torch.is_grad_enabled()
         if train and DistributedDataParallel._active_ddp_module is not None:
-            raise HybridPSError(_DDP + self.facts())
+            raise HybridPSError("DistributedDataParallel" + _DDP + self.facts())
         if not self.inside:
             self.enter()  # belongs to what went before, so that all iterations are alike
             if not train or self.fresh:
@@ -792,6 +806,7 @@ class Client:
         if not any(t.requires_grad for t in tensors_of(out)):
             self.leave()
 
+    @uncompiled
     def outer_backward(self, gradient: Any = None) -> None:
         """Backward reached the output of an outermost forward."""
         self.begin_backward()
@@ -819,6 +834,7 @@ class Client:
             for call in list(unit.calls):
                 call.after()
 
+    @uncompiled
     def _accumulated(self, slot: Slot) -> None:
         grad = raw_grad(slot.param)
         if grad is None or not self.inside or self.closed:
@@ -874,6 +890,13 @@ class _Alone:
         if src != 0:
             raise HybridPSError(f"{name}: src is {src}, there are ranks 0 to 0")
         return tensor.detach()
+
+
+def _names(module: torch.nn.Module) -> set[str]:
+    """Of its types, and of what torch.distributed has made of it."""
+    contract = sys.modules.get("torch.distributed._composable.contract")
+    made = (contract._get_registry(module) if contract is not None else None) or {}
+    return {kind.__name__ for kind in type(module).__mro__} | set(made)
 
 
 def _none() -> int:
