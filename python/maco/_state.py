@@ -106,13 +106,13 @@ class Kept:
     def _keep(self, name: str, value: Any) -> None:
         for t in tensors_of(value):
             if not isinstance(t, nn.Parameter) and id(t) not in self.tensors:
-                self.tensors[id(t)] = name, t, _version(t), t.detach().clone()
+                self.tensors[id(t)] = name, t, version_of(t), t.detach().clone()
 
     def restore(self, attributes: bool = True) -> list[str]:
         """Puts everything back, or tensors and generators only; the names of what had changed."""
         changed = self._attributes() if attributes else []
         for name, t, version, before in self.tensors.values():
-            if _version(t) != version:
+            if version_of(t) != version:
                 changed.append(name)
             if not torch.equal(t, before):  # batch_norm counts no version
                 with torch.no_grad(), torch.inference_mode(t.is_inference()):
@@ -149,7 +149,7 @@ def autocast() -> tuple[bool, bool]:
     return torch.is_autocast_enabled(), torch.is_autocast_cpu_enabled()
 
 
-def _version(t: torch.Tensor) -> int:
+def version_of(t: torch.Tensor) -> int:
     return -1 if t.is_inference() else t._version
 
 

@@ -22,7 +22,7 @@ from torch.utils import _pytree
 from hybridps._tensors import tensors_of
 
 from . import _module_comm
-from ._state import Kept, autocast
+from ._state import Kept, autocast, version_of
 from ._lowering import LOWERINGS, Lowered, rms_norm_of
 from .errors import (DTypeError, LayoutError, MacoError, NullInputError, ShapeMismatchError,
                      UnsupportedError)
@@ -144,13 +144,13 @@ class Trace(TorchFunctionMode):
                 f"{name}() of a tensor in {type(self.graph.module).__name__}: what follows would "
                 "depend on values", "shapes and control flow of a graph are fixed; take that part "
                 "out of the module, or use torch.where")
-        before = [_version(t) for t in used]
+        before = [version_of(t) for t in used]
         self.paused, paused = True, self.paused
         try:
             result = func(*args, **kwargs)
         finally:
             self.paused = paused
-        changed = [t for t, v in zip(used, before) if _version(t) != v]
+        changed = [t for t, v in zip(used, before) if version_of(t) != v]
         homes = {storage(t) for t in used}
         made = [t for t in tensors_of(result) if t.numel() and storage(t) not in homes]
         self.held += made
@@ -237,10 +237,6 @@ class Trace(TorchFunctionMode):
             except MacoError:
                 del self.graph.tasks[first:]
         return call(module, *args, **kwargs)
-
-
-def _version(t: torch.Tensor) -> int:
-    return -1 if t.is_inference() else t._version
 
 
 def _indexes_by_mask(name: str, args: Any) -> bool:

@@ -4,11 +4,9 @@ torch's, in inference and in training."""
 from __future__ import annotations
 
 import copy
-import datetime
 import pathlib
 import pickle
 import sys
-import tempfile
 import unittest
 import unittest.mock
 import warnings
@@ -31,38 +29,13 @@ sys.path[:0] = [str(ROOT / "tests" / "support"), str(ROOT / "python")]
 from maco import overlap_comm  # noqa: E402
 from maco.errors import NothingToOptimizeError  # noqa: E402
 from maco.optimizer import MacoOptimizer, mark  # noqa: E402
-from ranks import ranks  # noqa: E402
+from maco_ranks import fill, numbers, on_ranks  # noqa: E402
 
 WIDTH, HEADS = 8, 4
 
 
+warnings.simplefilter("ignore")  # of gradients that torch lets through
 torch.compile(lambda x: x + 1, backend="eager")(torch.ones(1))  # here, and not in each rank
-
-
-def on_ranks(run, world=2):
-    """run(rank) with torch.distributed over gloo."""
-    with tempfile.TemporaryDirectory() as folder:
-        def child(rank):
-            torch.set_num_threads(1)
-            warnings.simplefilter("ignore")  # of gradients that torch lets through
-            dist.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank,
-                                    world_size=world, timeout=datetime.timedelta(seconds=120))
-            dist.barrier()  # who is done early breaks the others' connections
-            return run(rank)
-        return ranks(child, world)
-
-
-def fill(model, rank):
-    """Small whole numbers, others on each rank: products and sums are exact."""
-    generator = torch.Generator().manual_seed(100 + rank)
-    with torch.no_grad():
-        for p in model.parameters():
-            p.copy_(torch.randint(-2, 3, p.shape, generator=generator))
-    return model
-
-
-def numbers(seed, *shape):
-    return torch.randint(-3, 4, shape, generator=torch.Generator().manual_seed(seed)).float()
 
 
 # ---- collectives with gradients, as Megatron has them ----

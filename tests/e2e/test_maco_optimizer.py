@@ -4,13 +4,10 @@ signatures and state_dict stay."""
 from __future__ import annotations
 
 import copy
-import datetime
 import inspect
-import os
 import pathlib
 import pickle
 import sys
-import tempfile
 import threading
 import unittest
 import unittest.mock
@@ -31,34 +28,10 @@ from maco import _dynamo, _match, functional  # noqa: E402
 from maco._capture import Untraceable, capture  # noqa: E402
 from maco.errors import DTypeError, MacoError, NothingToOptimizeError, SelfCheckError  # noqa: E402
 from maco.optimizer import MacoOptimizer, _Compiled, mark  # noqa: E402
+from maco_ranks import fill, numbers, on_ranks  # noqa: E402
 from ranks import ranks  # noqa: E402
 
 WORLD, WIDTH = 2, 8
-
-
-def on_ranks(run):
-    """run(rank) with torch.distributed over gloo."""
-    with tempfile.TemporaryDirectory() as folder:
-        def child(rank):
-            torch.set_num_threads(1)
-            dist.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank,
-                                    world_size=WORLD, timeout=datetime.timedelta(seconds=60))
-            dist.barrier()  # who is done early breaks the others' connections
-            return run(rank)
-        return ranks(child, WORLD)
-
-
-def fill(model, rank):
-    """Small whole numbers, others on each rank: products and sums are exact."""
-    generator = torch.Generator().manual_seed(100 + rank)
-    with torch.no_grad():
-        for p in model.parameters():
-            p.copy_(torch.randint(-2, 3, p.shape, generator=generator))
-    return model
-
-
-def numbers(seed, *shape):
-    return torch.randint(-3, 4, shape, generator=torch.Generator().manual_seed(seed)).float()
 
 
 class Reduce(torch.autograd.Function):
