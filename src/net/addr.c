@@ -5,7 +5,6 @@
 #include <errno.h>
 #include <ifaddrs.h>
 #include <netdb.h>
-#include <poll.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,6 +13,7 @@
 
 #include "base/clock.h"
 #include "net/addr.h"
+#include "os/poll.h"
 
 struct lookup {
     pthread_mutex_t lock;
@@ -219,15 +219,10 @@ int hl_addr_probe(const struct hl_addr *a, int timeout_ms)
     if (connect(fd, (const struct sockaddr *)&a->sa, a->len) != 0) {
         err = errno;
         if (err == EINPROGRESS) {
-            struct pollfd p = {.fd = fd, .events = POLLOUT};
             uint64_t end = hl_now_ns() + (uint64_t)timeout_ms * HL_NS_PER_MS;
-            int ready;
-            do { /* a handler of the process we are in interrupts it */
-                uint64_t now = hl_now_ns();
-                ready = poll(&p, 1, now < end ? (int)((end - now) / HL_NS_PER_MS) + 1 : 0);
-            } while (ready < 0 && errno == EINTR);
             err = ETIMEDOUT;
-            if (ready > 0 && getsockopt(fd, SOL_SOCKET, SO_ERROR, &err, &len))
+            if (hl_poll_until(fd, POLLOUT, end) > 0 &&
+                getsockopt(fd, SOL_SOCKET, SO_ERROR, &err, &len))
                 err = errno;
         }
     }

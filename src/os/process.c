@@ -4,7 +4,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
-#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,6 +17,7 @@
 #include "base/buf.h"
 #include "base/clock.h"
 #include "os/file.h"
+#include "os/poll.h"
 
 #define MPOL_BIND_MODE 2
 #define DYING_MS       5000
@@ -101,14 +101,7 @@ hl_status hl_process_signal(int pidfd, int signum)
 
 int hl_process_wait(int pidfd, int timeout_ms)
 {
-    struct pollfd p = {.fd = pidfd, .events = POLLIN};
-    uint64_t end = hl_now_ns() + (uint64_t)timeout_ms * HL_NS_PER_MS;
-    int ready;
-    do {
-        uint64_t now = hl_now_ns();
-        ready = poll(&p, 1, now < end ? (int)((end - now) / HL_NS_PER_MS) + 1 : 0);
-    } while (ready < 0 && errno == EINTR);
-    return ready == 1;
+    return hl_poll_until(pidfd, POLLIN, hl_now_ns() + (uint64_t)timeout_ms * HL_NS_PER_MS) == 1;
 }
 
 size_t hl_process_children(pid_t pid, pid_t *out, size_t max)

@@ -1,7 +1,6 @@
 #include "os/socket.h"
 
 #include <errno.h>
-#include <poll.h>
 #include <stdint.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -11,6 +10,7 @@
 
 #include "base/clock.h"
 #include "os/file.h"
+#include "os/poll.h"
 
 #define BACKLOG 128
 
@@ -86,20 +86,12 @@ static uint64_t deadline_of(int timeout_ms)
 /* Wait for `events`. HL_EBUSY at once when there is no time to wait. */
 static hl_status wait_for(int fd, short events, uint64_t deadline_ns)
 {
-    for (;;) {
-        uint64_t now = hl_now_ns();
-        if (deadline_ns == 0)
-            return HL_EBUSY;
-        if (now >= deadline_ns)
-            return hl_fail(HL_ETIMEDOUT, "the socket's peer did not answer in time");
-        struct pollfd p = {.fd = fd, .events = events};
-        uint64_t ms = (deadline_ns - now) / HL_NS_PER_MS + 1;
-        int rc = poll(&p, 1, ms > INT32_MAX ? INT32_MAX : (int)ms);
-        if (rc > 0)
-            return HL_OK;
-        if (rc < 0 && errno != EINTR)
-            return hl_fail(HL_EIO, "wait on a socket: %m");
-    }
+    if (deadline_ns == 0)
+        return HL_EBUSY;
+    int ready = hl_poll_until(fd, events, deadline_ns);
+    if (ready < 0)
+        return hl_fail(HL_EIO, "wait on a socket: %m");
+    return ready > 0 ? HL_OK : hl_fail(HL_ETIMEDOUT, "the socket's peer did not answer in time");
 }
 
 hl_status hl_socket_connect(const char *path, int timeout_ms, int *out)

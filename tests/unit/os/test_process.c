@@ -142,9 +142,14 @@ static void a_process_is_known_by_its_start_time(void **state)
     assert_int_equal(hl_process_open(p, &fd), HL_ENOENT);
 }
 
-static void ignore(int signum)
+static int enough[2]; /* a pipe */
+
+static void on_alarm(int signum)
 {
+    static int alarms;
     (void)signum;
+    if (++alarms == 5)
+        (void)!write(enough[1], "", 1);
 }
 
 static void waiting_is_not_cut_short_by_signals(void **state)
@@ -152,13 +157,13 @@ static void waiting_is_not_cut_short_by_signals(void **state)
     (void)state;
     int fd = -1;
     struct hl_process p;
-    struct sigaction act = {.sa_handler = ignore}, old;
+    struct sigaction act = {.sa_handler = on_alarm}, old;
     struct itimerval often = {{0, 5000}, {0, 5000}}, never = {{0, 0}, {0, 0}};
+    char byte;
+    assert_int_equal(pipe(enough), 0);
     pid_t pid = fork();
-    if (pid == 0) {
-        usleep(100000);
-        _exit(0);
-    }
+    if (pid == 0) /* it ends when the wait was interrupted five times */
+        _exit(read(enough[0], &byte, 1) != 1);
     assert_int_equal(hl_process_identify(pid, &p), HL_OK);
     assert_int_equal(hl_process_open(p, &fd), HL_OK);
     sigaction(SIGALRM, &act, &old);
@@ -169,6 +174,8 @@ static void waiting_is_not_cut_short_by_signals(void **state)
     assert_int_equal(ended, 1);
     assert_int_equal(waitpid(pid, NULL, 0), pid);
     close(fd);
+    close(enough[0]);
+    close(enough[1]);
 }
 
 static void affinity_is_what_the_kernel_then_reports(void **state)
