@@ -16,14 +16,13 @@ from __future__ import annotations
 import collections
 import contextlib
 import os
-import sys
 import threading
 from typing import Any, Callable, Iterable, Iterator, Sequence
 
 import torch
 from torch.nn.parallel import DistributedDataParallel
 
-from . import _abi, _heap, _optim, _params, _save
+from . import _abi, _heap, _optim, _params, _save, _wrappers
 from ._abi import DEVICE, FREE, HOLD, HOST, Bundle, HybridPSError
 from ._group import Group
 from ._params import raw_data, raw_grad, set_data, set_grad
@@ -32,9 +31,6 @@ from ._tensors import backward_runs, is_dense, tensors_of, uncompiled, view
 from ._units import LISTS, WHOLE, Unit, holders
 
 STATES = ("FREE", "HOLD", "COMPUTE", "AFTER_FWD", "AFTER_BWD")  # as hybridps.h counts them
-_WRAPPERS = {"DistributedDataParallel", "FullyShardedDataParallel", "fully_shard", "replicate"}
-_DDP = (" sums up gradients that managed memory has taken: manage the model itself with "
-        "group=hybridps.Group.torch() instead")
 
 
 class Client:
@@ -331,8 +327,8 @@ class Client:
                 raise HybridPSError(f"module {path or type(child).__name__} is compiled by torch.jit"
                                     ", which calls no hooks: manage the model that was compiled" +
                                     self.facts())
-            for wrapper in _WRAPPERS & _names(child):
-                raise HybridPSError(wrapper + _DDP + self.facts())
+            for wrapper in _wrappers.around(child):
+                raise HybridPSError(wrapper + _wrappers.WHY + self.facts())
 
     def _slot(self, param: torch.Tensor) -> Slot:
         self._usable()
@@ -793,7 +789,7 @@ class Client:
             self.leave()  # the last backward ended in an exception
         train = torch.is_grad_enabled()
         if train and DistributedDataParallel._active_ddp_module is not None:
-            raise HybridPSError("DistributedDataParallel" + _DDP + self.facts())
+            raise HybridPSError("DistributedDataParallel" + _wrappers.WHY + self.facts())
         if not self.inside:
             self.enter()  # belongs to what went before, so that all iterations are alike
             if not train or self.fresh:
@@ -890,13 +886,6 @@ class _Alone:
         if src != 0:
             raise HybridPSError(f"{name}: src is {src}, there are ranks 0 to 0")
         return tensor.detach()
-
-
-def _names(module: torch.nn.Module) -> set[str]:
-    """Of its types, and of what torch.distributed has made of it."""
-    contract = sys.modules.get("torch.distributed._composable.contract")
-    made = (contract._get_registry(module) if contract is not None else None) or {}
-    return {kind.__name__ for kind in type(module).__mro__} | set(made)
 
 
 def _none() -> int:
