@@ -246,10 +246,17 @@ class _Choices:
 class _Cut:
     """What was found in one module, and what stands for it now."""
 
-    def __init__(self, choices: _Choices, path: str) -> None:
-        self.choices, self.path = choices, path
+    def __init__(self, choices: _Choices, module: nn.Module, path: str) -> None:
+        self.choices, self.module, self.path = choices, module, path
         self.steps: dict[str, Pair | Late] = {}  # by where they are; alike in all graphs of it
         self.refusals: dict[str, _match.Refusal] = {}
+
+    def __getstate__(self) -> dict[str, Any]:
+        """A copy's graphs are its own, and it chooses again."""
+        return {"choices": self.choices, "module": self.module, "path": self.path}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__init__(**state)  # type: ignore[misc]
 
     def cut(self, captured: fx.GraphModule, root: nn.Module) -> None:
         """Rewrites the graph."""
@@ -287,25 +294,13 @@ class _Cut:
             step.left = not step.candidate.taken
 
 
-def _state_of(forward: Any) -> dict[str, Any]:
-    """A copy's graphs are its own, and it chooses again."""
-    return {"choices": forward.choices, "module": forward.module, "path": forward.path}
-
-
-def _set_state(forward: Any, state: dict[str, Any]) -> None:
-    forward.__init__(**state)
-
-
 class _Compiled(_Cut):
     """The forward of a module whose graphs torch.compile finds (torch 2)."""
 
     def __init__(self, choices: _Choices, module: nn.Module, path: str) -> None:
-        super().__init__(choices, path)
-        self.module = module
+        super().__init__(choices, module, path)
         self.graphs = _dynamo.Graphs(lambda graph: self.cut(graph, graph))
         self.compiled: Callable | None = None  # which can't be copied
-
-    __getstate__, __setstate__ = _state_of, _set_state
 
     @property
     def __signature__(self) -> inspect.Signature:
@@ -339,12 +334,9 @@ class _Forward(_Cut):
     MOST = 16  # ways that are remembered
 
     def __init__(self, choices: _Choices, module: nn.Module, path: str) -> None:
-        super().__init__(choices, path)
-        self.module = module
+        super().__init__(choices, module, path)
         self.signature = inspect.signature(types.MethodType(type(module).forward, module))
         self.runs: list[tuple[dict[str, Any], Guards, Callable | None]] = []
-
-    __getstate__, __setstate__ = _state_of, _set_state
 
     @property
     def __signature__(self) -> inspect.Signature:

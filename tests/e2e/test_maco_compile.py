@@ -29,7 +29,7 @@ sys.path[:0] = [str(ROOT / "tests" / "support"), str(ROOT / "python")]
 from maco import overlap_comm  # noqa: E402
 from maco.errors import NothingToOptimizeError  # noqa: E402
 from maco.optimizer import MacoOptimizer, mark  # noqa: E402
-from maco_ranks import fill, numbers, on_ranks  # noqa: E402
+from maco_ranks import ReduceBoth, fill, in_place, numbers, on_ranks  # noqa: E402
 
 WIDTH, HEADS = 8, 4
 
@@ -76,20 +76,6 @@ class Copy(torch.autograd.Function):
         return summed(gradient.clone(), ctx.group), None
 
 
-class ReduceBoth(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx, x):
-        out = x.contiguous().clone()
-        dist.all_reduce(out)
-        return out
-
-    @staticmethod
-    def backward(ctx, gradient):
-        out = gradient.contiguous().clone()
-        dist.all_reduce(out)
-        return out
-
-
 def scattered(x, group):
     out = torch.empty([x.size(0) // dist.get_world_size(group), *x.shape[1:]], dtype=x.dtype)
     dist.reduce_scatter_tensor(out, x.contiguous(), group=group)
@@ -134,11 +120,6 @@ class Doubled(torch.autograd.Function):
     @staticmethod
     def backward(ctx, gradient):
         return gradient * 2
-
-
-def in_place(y):
-    dist.all_reduce(y)
-    return y
 
 
 def listed(x, dim=0):

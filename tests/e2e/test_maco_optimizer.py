@@ -28,7 +28,7 @@ from maco import _dynamo, _match, functional  # noqa: E402
 from maco._capture import Untraceable, capture  # noqa: E402
 from maco.errors import DTypeError, MacoError, NothingToOptimizeError, SelfCheckError  # noqa: E402
 from maco.optimizer import MacoOptimizer, _Compiled, mark  # noqa: E402
-from maco_ranks import fill, numbers, on_ranks  # noqa: E402
+from maco_ranks import ReduceBoth, fill, in_place, numbers, on_ranks  # noqa: E402
 from ranks import ranks  # noqa: E402
 
 WORLD, WIDTH = 2, 8
@@ -47,20 +47,6 @@ class Reduce(torch.autograd.Function):
     @staticmethod
     def backward(ctx, gradient):
         return gradient, None
-
-
-class ReduceBoth(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx, x):
-        out = x.contiguous().clone()
-        dist.all_reduce(out)
-        return out
-
-    @staticmethod
-    def backward(ctx, gradient):
-        out = gradient.contiguous().clone()
-        dist.all_reduce(out)
-        return out
 
 
 class Doubled(torch.autograd.Function):
@@ -97,11 +83,6 @@ class RowParallel(nn.Module):
 
     def forward(self, x):
         return self.reduce(self.outer(F.relu(self.inner(x))))
-
-
-def in_place(y):
-    dist.all_reduce(y)
-    return y
 
 
 def by_name(y):

@@ -1,4 +1,4 @@
-"""Models on a few ranks, with numbers whose products and sums are exact."""
+"""Models on a few ranks, with numbers whose products and sums are exact, and sums as models have them."""
 from __future__ import annotations
 
 import datetime
@@ -34,3 +34,22 @@ def fill(model: torch.nn.Module, rank: int) -> torch.nn.Module:
 
 def numbers(seed: int, *shape: int) -> torch.Tensor:
     return torch.randint(-3, 4, shape, generator=torch.Generator().manual_seed(seed)).float()
+
+
+def in_place(y):
+    dist.all_reduce(y)
+    return y
+
+
+class ReduceBoth(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        out = x.contiguous().clone()
+        dist.all_reduce(out)
+        return out
+
+    @staticmethod
+    def backward(ctx, gradient):
+        out = gradient.contiguous().clone()
+        dist.all_reduce(out)
+        return out
