@@ -3,13 +3,13 @@
 Headers and libraries are Debian's packages of that architecture, which are unpacked, not installed: this machine's apt
 and dpkg stay as they are, and no right is needed. They are kept in ~/.cache/helios, by their versions."""
 import argparse
+import functools
 import hashlib
 import os
 import pathlib
 import shutil
 import subprocess
 import sys
-import tempfile
 
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
@@ -44,33 +44,21 @@ def relative_links(root):
             path.symlink_to(os.path.relpath(target, path.parent))
 
 
-def make_sysroot(cache, final, machine, packages):
-    work = pathlib.Path(tempfile.mkdtemp(prefix="making-sysroot-", dir=cache))
+def make_sysroot(machine, packages, work, log):
     say(f"fetching Debian's libraries for {machine} (80 MB, once)")
-    with open(work / "log", "w", encoding="utf-8") as log:
-        root = work / "root"
-        root.mkdir()
-        debian.Fetcher(work, log, MACHINES[machine][0]).unpack_all(packages, root)
-        for junk in ("doc", "locale", "man"):
-            shutil.rmtree(root / "usr/share" / junk, ignore_errors=True)
-        relative_links(root)
-    root.rename(final)
-    shutil.rmtree(work)
-    for old in cache.glob(f"sysroot-{machine}-*"):
-        if old != final:
-            shutil.rmtree(old)
+    root = work / "root"
+    root.mkdir()
+    debian.Fetcher(work, log, MACHINES[machine][0]).unpack_all(packages, root)
+    for junk in ("doc", "locale", "man"):
+        shutil.rmtree(root / "usr/share" / junk, ignore_errors=True)
+    relative_links(root)
+    return root
 
 
 def sysroot(machine, packages):
-    cache = debian.cache_folder()
     digest = hashlib.sha256(f"{RECIPE} {debian.versions(packages)}".encode()).hexdigest()[:8]
-    final = cache / f"sysroot-{machine}-{digest}"
-    with debian.alone(cache):
-        for left in cache.glob("making-sysroot-*"):
-            shutil.rmtree(left)
-        if not final.exists():
-            make_sysroot(cache, final, machine, packages)
-    return final
+    return debian.kept(debian.cache_folder() / f"sysroot-{machine}-{digest}", functools.partial(make_sysroot, machine, packages),
+                       replaces=f"sysroot-{machine}-*")
 
 
 def emulator(machine, root, build, page):

@@ -2,12 +2,12 @@
 debootstrap: what is missing there is found as its user would find it. It brings another compiler, Python, torch and
 other libraries. Root and build are kept in ~/.cache/helios; --fresh makes them anew. Runs as root."""
 import argparse
+import functools
 import os
 import pathlib
 import shutil
 import subprocess
 import sys
-import tempfile
 
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
@@ -35,17 +35,14 @@ exec chroot . /usr/bin/env -i HOME=/root LANG=C.UTF-8 TERM="${TERM:-dumb}" \\
 """
 
 
-def make_root(cache, root, release):
+def make_root(release, work, log):
     """Only what Debian calls minimal: ./run installs the rest."""
     uri, _ = debian.mirror()
-    work = pathlib.Path(tempfile.mkdtemp(prefix="making-debian-", dir=cache))
     print(f"debian: making a root of {release} (once, half a minute)", flush=True)
-    with open(work / "log", "w", encoding="utf-8") as log:
-        debian.logged(log, "debootstrap", "--variant=minbase", release, work / "root", uri, env=debian.apt_environment())
+    debian.logged(log, "debootstrap", "--variant=minbase", release, work / "root", uri, env=debian.apt_environment())
     for part in pathlib.Path("/etc/apt/apt.conf.d").glob("*"):  # a proxy, for example
         shutil.copy(part, work / "root/etc/apt/apt.conf.d")
-    (work / "root").rename(root)
-    shutil.rmtree(work)
+    return work / "root"
 
 
 def bring(to):
@@ -68,16 +65,12 @@ def main():
     args = parser.parse_args()
     if os.geteuid() != 0:
         sys.exit("debian: this needs root (debootstrap, mounts)")
-    cache = debian.cache_folder()
-    root = cache / f"debian-{args.release}"
+    root = debian.cache_folder() / f"debian-{args.release}"
     try:
-        with debian.alone(cache):
-            for left in cache.glob("making-debian-*"):
-                shutil.rmtree(left)
-            if args.fresh and root.exists():
-                shutil.rmtree(root)
-            if not root.exists():
-                make_root(cache, root, args.release)
+        if args.fresh and root.exists():
+            shutil.rmtree(root)
+        debian.kept(root, functools.partial(make_root, args.release))
+        with debian.alone(root.parent):
             bring(root / "helios")
     except debian.Missing as why:
         sys.exit(f"debian: {why}")

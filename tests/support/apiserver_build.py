@@ -3,14 +3,13 @@
 No Debian package has kube-apiserver, but the source package that kubernetes-client is made from does, and Debian's Go
 compiles it: 5 to 10 minutes of two cores, once. Nothing is installed and no right is needed."""
 import argparse
+import functools
 import hashlib
 import os
 import pathlib
 import shlex
 import shutil
-import subprocess
 import sys
-import tempfile
 
 if __name__ == "__main__":
     sys.path[:0] = [str(pathlib.Path(__file__).resolve().parent.parent)]
@@ -87,61 +86,38 @@ def compile_server(tree, work, version, out, env, log):
            cwd=tree)
 
 
-def build(cache, text, final):
-    work = pathlib.Path(tempfile.mkdtemp(prefix="making-kube-apiserver-", dir=cache))
+def build(text, work, log):
     version = text.splitlines()[0].partition("=")[2]
     made = work / "made"
     made.mkdir()
-    try:
-        with open(work / "log", "w", encoding="utf-8") as log:
-            say(f"fetching kubernetes {version} and Debian's Go")
-            fetch = debian.Fetcher(work, log)
-            fetch.unpack(ETCD, work / "etcd")
-            shutil.copy(work / "etcd/usr/bin/etcd", made / "etcd")
-            tree = prepare_source(fetch, work)
-            env = go_environment(fetch, work)
-            say(f"compiling kube-apiserver (5 to 10 minutes, once); {work}/log")
-            generate_openapi(tree, work, env, log)
-            compile_server(tree, work, version, made / "kube-apiserver", env, log)
-        (made / "packages").write_text(text)
-        made.rename(final)
-    except BaseException:
-        say(f"what was made so far lies in {work}")
-        raise
-    remove(work)
-    for old in cache.glob("kube-apiserver-*"):
-        if old != final:
-            remove(old)
-
-
-def remove(folder):
-    """Go writes its cache read-only in places."""
-    subprocess.run(["chmod", "-R", "u+w", folder], check=False)
-    shutil.rmtree(folder)
+    say(f"fetching kubernetes {version} and Debian's Go")
+    fetch = debian.Fetcher(work, log)
+    fetch.unpack(ETCD, work / "etcd")
+    shutil.copy(work / "etcd/usr/bin/etcd", made / "etcd")
+    tree = prepare_source(fetch, work)
+    env = go_environment(fetch, work)
+    say(f"compiling kube-apiserver (5 to 10 minutes, once); {log.name}")
+    generate_openapi(tree, work, env, log)
+    compile_server(tree, work, version, made / "kube-apiserver", env, log)
+    (made / "packages").write_text(text)
+    return made
 
 
 def folder(make=True):
     """Directory with the programs kube-apiserver and etcd; None when it would have to be made and must not be."""
-    cache = debian.cache_folder()
     try:
         key, text = cache_key()
     except debian.Missing:
         if make:
             raise
         return None
-    final = cache / key
+    final = debian.cache_folder() / key
     if final.exists() or not make:
         return final if final.exists() else None
     lacking = sorted({package for tool, package in TOOLS.items() if shutil.which(tool) is None})
     if lacking:
         raise debian.Missing(f"these packages are missing: {' '.join(lacking)}; ./run deps installs them")
-    with debian.alone(cache):
-        if not final.exists():
-            for left in cache.glob("making-kube-apiserver-*"):
-                remove(left)
-            build(cache, text, final)
-            say(f"kube-apiserver is in {final}")
-    return final
+    return debian.kept(final, functools.partial(build, text), replaces="kube-apiserver-*")
 
 
 def main():

@@ -3,7 +3,9 @@ import contextlib
 import fcntl
 import os
 import pathlib
+import shutil
 import subprocess
+import tempfile
 
 
 class Missing(Exception):
@@ -74,6 +76,38 @@ def alone(cache):
     with open(cache / "lock", "w", encoding="ascii") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
+
+
+def remove(folder):
+    if os.geteuid() != 0:  # Go writes its cache read-only in places
+        subprocess.run(["chmod", "-R", "u+w", folder], check=False)
+    shutil.rmtree(folder)
+
+
+def kept(final, make, replaces=None):
+    """The folder `final`, made when it is not there by make(work, log), which returns the folder in `work` to be it.
+
+    One is made at a time in a cache. What a failure left stays with its log until the next try. Siblings that match the
+    glob `replaces` are older ones of its kind and go."""
+    cache, prefix = final.parent, f"making-{final.name.partition('-')[0]}-"
+    with alone(cache):
+        for left in cache.glob(f"{prefix}*"):
+            remove(left)
+        if not final.exists():
+            work = pathlib.Path(tempfile.mkdtemp(prefix=prefix, dir=cache))
+            work.chmod(0o755)
+            try:
+                with open(work / "log", "w", encoding="utf-8") as log:
+                    make(work, log).rename(final)
+            except BaseException:
+                print(f"what was made so far lies in {work}", flush=True)
+                raise
+            remove(work)
+            print(f"it is kept in {final}", flush=True)
+            for old in cache.glob(replaces) if replaces else ():
+                if old != final:
+                    remove(old)
+    return final
 
 
 class Fetcher:

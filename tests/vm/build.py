@@ -2,19 +2,19 @@
 
 The packages come from the Debian mirror that this machine's apt uses. Runs as root (debootstrap needs chroot)."""
 import argparse
+import functools
 import hashlib
 import os
 import pathlib
 import shutil
 import subprocess
 import sys
-import tempfile
 
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
 sys.path[:0] = [str(HERE.parent)]
 
-from support.debian import Missing, alone, apt_environment, logged, mirror, output, versions  # noqa: E402
+from support.debian import Missing, apt_environment, kept, logged, mirror, output, versions  # noqa: E402
 
 CACHE = ROOT / "build-vm"
 
@@ -53,7 +53,7 @@ def kernel_package():
     raise Missing(f"apt does not know {KERNEL}; run apt-get update")
 
 
-def make_root(root, work, log):
+def make_root(root, made, log):
     uri, codename = mirror()
     say(f"making the root file system of Debian {codename} (a minute or two)")
     logged(log, "debootstrap", "--variant=minbase", f"--include={','.join(PACKAGES)}", codename, root, uri,
@@ -65,7 +65,7 @@ def make_root(root, work, log):
     shutil.copy(HERE / "image" / "vm-init", root / "vm-init")
     (root / "vm-init").chmod(0o755)
     names = sorted({p.name for d in ("lib", "usr/lib", "lib64") for p in (root / d).rglob("*.so*")})
-    (work / "libs").write_text("\n".join(names) + "\n")
+    (made / "libs").write_text("\n".join(names) + "\n")
 
 
 def module_files(kernel, release, names):
@@ -80,7 +80,7 @@ def module_files(kernel, release, names):
     return [pathlib.Path(f) for f in files]
 
 
-def unpack_kernel(package, work, log):
+def unpack_kernel(package, work, made, log):
     """(tree, release)"""
     say(f"taking the kernel out of {package}")
     tree = work / "kernel"
@@ -93,7 +93,7 @@ def unpack_kernel(package, work, log):
         (tree / "lib").symlink_to("usr/lib")
     release = next((tree / "lib/modules").iterdir()).name
     logged(log, "depmod", "-b", tree, release)
-    shutil.copy(tree / "boot" / f"vmlinuz-{release}", work / "vmlinuz")
+    shutil.copy(tree / "boot" / f"vmlinuz-{release}", made / "vmlinuz")
     return tree, release
 
 
@@ -107,7 +107,7 @@ def install_modules(tree, release, root, log):
     logged(log, "depmod", "-b", root, release)
 
 
-def make_initramfs(tree, release, work, log):
+def make_initramfs(tree, release, work, made, log):
     top = work / "early"
     for name in ("bin", "dev", "proc", "sys", "new", "modules"):
         (top / name).mkdir(parents=True)
@@ -116,12 +116,12 @@ def make_initramfs(tree, release, work, log):
         shutil.copy(path, top / "modules" / f"{number:02}-{path.name}")
     shutil.copy(HERE / "image" / "early-init", top / "init")
     (top / "init").chmod(0o755)
-    logged(log, "sh", "-c", f"find . | cpio -o -H newc | gzip > '{work}/initrd.gz'", cwd=top)
+    logged(log, "sh", "-c", f"find . | cpio -o -H newc | gzip > '{made}/initrd.gz'", cwd=top)
 
 
-def make_image(root, work, log):
+def make_image(root, made, log):
     used = int(output("du", "-sm", str(root)).split()[0])
-    logged(log, "mke2fs", "-q", "-F", "-t", "ext4", "-O", "^has_journal", "-d", root, work / "root.img",
+    logged(log, "mke2fs", "-q", "-F", "-t", "ext4", "-O", "^has_journal", "-d", root, made / "root.img",
            f"{used + used // 2 + 200}M")
 
 
@@ -134,43 +134,25 @@ def cache_key():
     return parts.hexdigest()[:16], kernel, text
 
 
-def build(cache, kernel, text, final):
+def build(kernel, text, work, log):
     if os.geteuid() != 0:
         raise Missing("the root file system is made by debootstrap, which needs root; run ./run test-vm as root")
-    work = pathlib.Path(tempfile.mkdtemp(prefix="making-", dir=cache))
-    work.chmod(0o755)
-    try:
-        with open(work / "log", "w", encoding="utf-8") as log:
-            root = work / "root"
-            make_root(root, work, log)
-            tree, release = unpack_kernel(kernel, work, log)
-            install_modules(tree, release, root, log)
-            make_initramfs(tree, release, work, log)
-            make_image(root, work, log)
-        (work / "packages").write_text(text)
-        for part in ("root", "kernel", "early", "debs"):
-            shutil.rmtree(work / part)
-        work.rename(final)
-    except BaseException:
-        say(f"what was made so far lies in {work}")
-        raise
-    for old in cache.glob("image-*"):
-        if old != final:
-            shutil.rmtree(old)
+    root, made = work / "root", work / "made"
+    made.mkdir()
+    make_root(root, made, log)
+    tree, release = unpack_kernel(kernel, work, made, log)
+    install_modules(tree, release, root, log)
+    make_initramfs(tree, release, work, made, log)
+    make_image(root, made, log)
+    (made / "packages").write_text(text)
+    return made
 
 
 def image(cache=CACHE):
     """Directory with vmlinuz, initrd.gz, root.img and the list `libs`; made when it is not there."""
     check_host()
     key, kernel, text = cache_key()
-    final = cache / f"image-{key}"
-    with alone(cache):
-        for left in cache.glob("making-*"):
-            shutil.rmtree(left)
-        if not final.exists():
-            build(cache, kernel, text, final)
-            say(f"the image is in {final}")
-    return final
+    return kept(cache / f"image-{key}", functools.partial(build, kernel, text), replaces="image-*")
 
 
 def main():
