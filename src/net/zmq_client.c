@@ -58,6 +58,7 @@ struct sender {
     struct hl_mig_pack *pack; /* NULL: nothing is compressed */
     struct rate rate;
     uint64_t start_ns, heard_ns, pong_ns, ping_ns, stall_ns, dead_ns;
+    int unanswered; /* pings since the last pong */
     struct hl_migrate_report report;
 };
 
@@ -278,10 +279,12 @@ static hl_status take(struct sender *s, void *sock, int *got)
     if ((parts == 1 || parts == 2) &&
         hl_mig_decode(zmq_msg_data(&header), zmq_msg_size(&header), &f) == HL_OK &&
         zmq_msg_size(&payload) == f.length) {
-        if (f.type == HL_MIG_PONG)
+        if (f.type == HL_MIG_PONG) {
             s->pong_ns = now;
-        else
+            s->unanswered = 0;
+        } else {
             st = on_answer(s, &f, zmq_msg_data(&payload), now);
+        }
     } else if (parts > 0) {
         hl_fault_count("foreign", "zmq");
     }
@@ -307,7 +310,8 @@ static uint32_t arrived(const struct sender *s)
     return s->ready && missing < s->object.chunk_count ? s->object.chunk_count - missing : 0;
 }
 
-/* Is the receiver there, and is there time left? */
+/* Is the receiver there, and is there time left? Only who was asked can be silent: a time that we
+ * spent compressing, or waiting for a processor, is none of its own. */
 static hl_status check_clock(struct sender *s, uint64_t deadline_ns)
 {
     uint64_t now = hl_now_ns();
@@ -318,7 +322,7 @@ static hl_status check_clock(struct sender *s, uint64_t deadline_ns)
                     "to go on",
                     s->timeout_ms, arrived(s), s->object.chunk_count);
     }
-    if (now - s->pong_ns > s->dead_ns) {
+    if (now - s->pong_ns > s->dead_ns && s->unanswered >= PULSES - 1) {
         hl_fault_count("dead-peer", "zmq");
         return fail(s, HL_EUNAVAIL,
                     "the receiver has not answered for %llu ms, with about %u of %u chunks sent; "
@@ -329,6 +333,7 @@ static hl_status check_clock(struct sender *s, uint64_t deadline_ns)
     if (now - s->ping_ns < s->dead_ns / PULSES)
         return HL_OK;
     s->ping_ns = now;
+    s->unanswered++;
     hl_status st =
         hl_mig_post(s->line->pulse, &(struct hl_mig_frame){.type = HL_MIG_PING}, NULL, NULL);
     return st == HL_EBUSY ? HL_OK : st;

@@ -495,6 +495,28 @@ static void objects_are_compressed_when_asked_for_and_when_they_shrink(void **st
     stop(server, &v);
 }
 
+/* The first two chunks are compressed before anything is asked: a second or more of silence that
+ * is not the receiver's. */
+static void a_sender_that_compresses_for_long_does_not_take_its_receiver_for_dead(void **state)
+{
+    (void)state;
+    struct vault v = {0};
+    struct hl_migrate_server *server = serve(&v, 4 * MIB);
+    size_t size = 4 * MIB;
+    uint8_t *slow = malloc(size);
+    for (size_t i = 0; i < size; i++)
+        slow[i] = source[i] & 15;
+    struct hl_migrate_send_opts opts = {.address = hl_migrate_server_address(server),
+                                        .chunk_size = 2 * MIB,
+                                        .zstd = HL_MIGRATE_ZSTD_MAX,
+                                        .dead_ms = 500};
+    if (hl_migrate_send(&opts, slow, size, hl_crc32(0, slow, size), 5 * SEND_MS, NULL) != HL_OK)
+        fail_msg("%s", hl_error_text());
+    assert_memory_equal(v.last, slow, size);
+    free(slow);
+    stop(server, &v);
+}
+
 struct job {
     const struct hl_migrate_server *server;
     size_t at, size;
@@ -611,6 +633,7 @@ int main(void)
         cmocka_unit_test(a_migration_is_canceled_by_somebody_else),
         cmocka_unit_test(a_line_carries_one_object_after_another_and_heals),
         cmocka_unit_test(objects_are_compressed_when_asked_for_and_when_they_shrink),
+        cmocka_unit_test(a_sender_that_compresses_for_long_does_not_take_its_receiver_for_dead),
         cmocka_unit_test(senders_at_once_share_the_receiver),
         cmocka_unit_test(an_abandoned_migration_is_aborted),
     };
