@@ -218,8 +218,7 @@ static void *beat_main(void *arg)
     clock_gettime(CLOCK_MONOTONIC, &next);
     pthread_mutex_lock(&pool->lock);
     while (!pool->beat_stop) {
-        POOL_SET(pool->super->heartbeat_ns, hl_now_ns());
-        pool_reap(pool, hl_now_ns());
+        pool_beat(pool);
         clock_gettime(CLOCK_MONOTONIC, &next);
         uint64_t ns = (uint64_t)next.tv_nsec + pool->beat_ms * HL_NS_PER_MS;
         next.tv_sec += (time_t)(ns / HL_NS_PER_S);

@@ -188,6 +188,8 @@ int pool_ref_stands(const struct hl_pool *pool, const struct hl_pool_ref *ref);
 void pool_slot_free(struct hl_pool *pool, uint32_t slot, uint64_t now_ns);
 void pool_rest(struct hl_pool *pool, uint32_t slot, uint64_t now_ns);
 void pool_reap(struct hl_pool *pool, uint64_t now_ns);
+/* A heartbeat: a sign of life, and what is due. */
+void pool_beat(struct hl_pool *pool);
 /* The slot's extent is free at once. */
 void pool_give(struct hl_pool *pool, uint32_t slot);
 /* Adopted leases that are still nobody's when their time is over. */

@@ -180,12 +180,18 @@ static int end_abandoned(struct hl_pool *pool)
     return 1;
 }
 
+void pool_beat(struct hl_pool *pool)
+{
+    uint64_t now = hl_now_ns();
+    POOL_SET(pool->super->heartbeat_ns, now);
+    pool_reap(pool, now);
+    pool_end_leases(pool, now);
+}
+
 void hl_pool_beat(struct hl_pool *pool)
 {
-    POOL_SET(pool->super->heartbeat_ns, hl_now_ns());
     pthread_mutex_lock(&pool->lock);
-    pool_reap(pool, hl_now_ns());
-    pool_end_leases(pool, hl_now_ns());
+    pool_beat(pool);
     pthread_mutex_unlock(&pool->lock);
 }
 

@@ -120,6 +120,26 @@ static void an_adopted_lease_waits_for_its_borrower(void **state)
     hl_pool_remove(pool);
 }
 
+/* Of an owner that has a thread for its heartbeat, as the daemons have. */
+static void the_heartbeat_thread_ends_an_adopted_lease_in_time(void **state)
+{
+    (void)state;
+    struct hl_pool *pool = open_pool(NULL);
+    struct hl_pool_ref mine = lease(pool, 300, 1), other = lease(pool, 400, 2);
+    uint64_t limit = hl_now_ns() + 10 * HL_NS_PER_S;
+    hl_pool_close(pool);
+    const struct hl_pool_options o = {
+        .path = path, .capacity = CAPACITY, .lease_ms = 1000, .beat_ms = 1};
+    assert_int_equal(hl_pool_open(&o, NULL, &pool), HL_OK);
+    assert_int_equal(hl_pool_pin(pool, mine.id, mine.offset, &mine), HL_OK);
+    while (POOL_GET(pool->index[other.slot].state) == HL_POOL_LEASED && hl_now_ns() < limit)
+        usleep(1000);
+    assert_int_equal(POOL_GET(pool->index[other.slot].state), HL_POOL_EMPTY);
+    check_space(pool, 1, 0);
+    check_bytes(pool, &mine, 1);
+    hl_pool_remove(pool);
+}
+
 /* Past the first seconds it is free for whoever needs the room, and not before somebody does. */
 static void an_adopted_lease_gives_way_where_room_is_short(void **state)
 {
@@ -156,6 +176,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_is_leased_is_found_by_nobody_and_free_at_once_with_the_last_unpin),
         cmocka_unit_test(an_adopted_lease_waits_for_its_borrower),
+        cmocka_unit_test(the_heartbeat_thread_ends_an_adopted_lease_in_time),
         cmocka_unit_test(an_adopted_lease_gives_way_where_room_is_short),
     };
     snprintf(path, sizeof(path), "/dev/shm/helios-test-lease-%d", (int)getpid());
