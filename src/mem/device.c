@@ -288,23 +288,31 @@ hl_status hl_device_free(struct hl_device *d, const struct hl_device_block *bloc
     return HL_OK;
 }
 
+/* The place is taken for the claimed block from here on. */
+static hl_status take_place(struct hl_device *d, uint32_t i, uint64_t at)
+{
+    struct device_mem *m = &d->slots[i].mem;
+    if (m->address != 0)
+        return hl_fail(HL_EEXIST, "%s: the block is mapped at %#" PRIx64 " already", d->name,
+                       m->address);
+    HL_TRY(check_place(d, at, m->size));
+    m->address = at;
+    return HL_OK;
+}
+
 hl_status hl_device_map(struct hl_device *d, uint64_t at, struct hl_device_block *block)
 {
     if (!d->has_ranges || at == HL_DEVICE_UNMAPPED)
         return hl_fail(HL_EUNSUPPORTED, "%s: a block can't be mapped there", d->name);
     uint32_t i = 0;
+    struct device_mem m = {0};
     pthread_mutex_lock(&d->lock);
     hl_status st = claim_slot(d, block->id, &i);
-    struct device_mem m = st == HL_OK ? d->slots[i].mem : (struct device_mem){0};
-    if (st == HL_OK && m.address != 0)
-        st = hl_fail(HL_EEXIST, "%s: the block is mapped at %#" PRIx64 " already", d->name,
-                     m.address);
-    if (st == HL_OK)
-        st = check_place(d, at, m.size);
-    if (st == HL_OK)
-        d->slots[i].mem.address = at;
-    else if (st != HL_ESTALE && st != HL_EBUSY)
-        d->slots[i].busy = 0;
+    if (st == HL_OK) {
+        m = d->slots[i].mem;
+        st = take_place(d, i, at);
+        d->slots[i].busy = st == HL_OK ? CLAIMED : 0;
+    }
     pthread_mutex_unlock(&d->lock);
     HL_TRY(st);
     st = d->ops->map(d, &m, at);

@@ -191,6 +191,10 @@ static void memory_keeps_its_bytes_when_it_is_mapped_elsewhere(void **state)
     assert_int_equal(hl_device_map(r->device, range + 4 * MIB, &b), HL_OK);
     assert_true(b.address == range + 4 * MIB);
     assert_int_equal(hl_device_map(r->device, range, &b), HL_EEXIST);
+    struct hl_device_block other = block_of(r, r->granule, HL_DEVICE_UNMAPPED);
+    assert_int_equal(hl_device_map(r->device, range + 4 * MIB, &other), HL_EBUSY);
+    assert_int_equal(hl_device_map(r->device, range, &other), HL_OK); /* it was not held by that */
+    drop(r, &other);
     put(r, &b, 9);
     assert_int_equal(hl_device_unmap(r->device, &b), HL_OK);
     assert_int_equal(hl_device_unmap(r->device, &b), HL_OK);
