@@ -1,4 +1,6 @@
-/* The way to the Controller: register, then heartbeat; one call under way at a time. */
+/* The way to the Controller: register, then heartbeat; one call under way at a time. What it tells
+ * is gathered by a thread of its own: the workers may all be busy for long, reading copies through
+ * or waiting for a disk, and a node that is silent meanwhile would be taken for lost. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,9 +13,9 @@
 #define BACKOFF_MAX_MS       5000
 #define HEARTBEAT_DEFAULT_MS 1000
 
-/* One round: gathered by a worker, sent from the loop. */
+/* One round: gathered by its thread, sent from the loop. */
 struct round {
-    uv_work_t work;
+    pthread_t thread;
     struct hl_agent *agent;
     json_t *containers;
     json_t *telemetry;
@@ -86,9 +88,11 @@ static int call_timeout(const struct hl_agent *a)
     return ms < (uint64_t)a->rpc_timeout_ms ? (int)ms : a->rpc_timeout_ms;
 }
 
-static void gather(uv_work_t *work)
+static void send_round(void *arg);
+
+static void *gather(void *arg)
 {
-    struct round *r = work->data;
+    struct round *r = arg;
     if (hl_executor_list(r->agent->executor, &r->containers) != HL_OK) {
         hl_error("%s", hl_error_text());
         r->containers = NULL;
@@ -97,13 +101,15 @@ static void gather(uv_work_t *work)
     r->tiers = agent_tiers(r->agent);
     if (r->agent->telemetry != NULL)
         r->telemetry = r->agent->telemetry(r->agent->telemetry_arg);
+    hl_loop_post(r->agent->loop, send_round, r);
+    return NULL;
 }
 
-static void send_round(uv_work_t *work, int status)
+static void send_round(void *arg)
 {
-    struct round *r = work->data;
+    struct round *r = arg;
     struct hl_agent *a = r->agent;
-    (void)status;
+    pthread_join(r->thread, NULL);
     if (a->closing || r->containers == NULL) {
         json_decref(r->containers);
         json_decref(r->telemetry);
@@ -142,16 +148,16 @@ static void on_timer(uv_timer_t *timer)
     if (a->link.in_flight || a->closing)
         return;
     struct round *r = calloc(1, sizeof(*r));
-    if (r == NULL) {
+    if (r != NULL)
+        r->agent = a;
+    if (r == NULL || pthread_create(&r->thread, NULL, gather, r) != 0) {
+        free(r);
         arm(a, HEARTBEAT_DEFAULT_MS);
         return;
     }
-    r->agent = a;
-    r->work.data = r;
     a->link.in_flight = 1;
     a->link.again = 0;
     a->pending++;
-    uv_queue_work(hl_loop_uv(a->loop), &r->work, gather, send_round);
 }
 
 void link_tell(struct hl_agent *a)

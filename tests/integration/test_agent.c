@@ -11,10 +11,12 @@
 #include <poll.h>
 #include <pthread.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -510,6 +512,39 @@ static void wrong_calls_are_answered_with_a_sentence(void **state)
     json_decref(call(w, "forgetContainer", json_pack("{ss}", "id", "nope"), HL_OK));
 }
 
+static void on_read(void *arg, hl_status st, const char *text, json_t *result)
+{
+    (void)st, (void)text, (void)result;
+    atomic_fetch_sub((atomic_int *)arg, 1);
+}
+
+/* A log that nobody can open now, as on a disk that does not answer: it holds every worker. */
+static void heartbeats_go_on_while_all_workers_wait_for_a_disk(void **state)
+{
+    struct world *w = *state;
+    char path[256];
+    atomic_int waiting = 8;
+    int beats;
+    start_agent(w, NULL);
+    json_decref(start_container(w, "done", "true"));
+    AWAIT(w, strcmp(reported(w, "done"), "succeeded") == 0);
+    snprintf(path, sizeof(path), "%s", in_dir(w, "state/containers/done/rank-0.log"));
+    unlink(path);
+    assert_int_equal(mkfifo(path, 0600), 0);
+    json_t *params = json_pack("{ss}", "id", "done");
+    for (int i = 0; i < 8; i++)
+        hl_rpc_call_async(w->peer, "readLog", params, CALL_MS, w->c.loop, on_read, &waiting);
+    json_decref(params);
+    poll(NULL, 0, 500); /* now they all wait */
+    pthread_mutex_lock(&w->c.lock);
+    beats = w->c.beats;
+    pthread_mutex_unlock(&w->c.lock);
+    AWAIT(w, w->c.beats >= beats + 5);
+    assert_int_equal(atomic_load(&waiting), 8);
+    kill_agent(w, SIGKILL);
+    AWAIT(w, atomic_load(&waiting) == 0);
+}
+
 static void expect_refusal(struct world *w, const char *listen, const char *dir, const char *why)
 {
     struct hl_buf text = HL_BUF(1 << 20);
@@ -554,6 +589,7 @@ int main(void)
         TEST(sigterm_ends_the_agent_soon_and_leaves_the_ranks),
         TEST(a_port_that_somebody_has_or_was_told_is_not_found),
         TEST(wrong_calls_are_answered_with_a_sentence),
+        TEST(heartbeats_go_on_while_all_workers_wait_for_a_disk),
         TEST(an_agent_that_cannot_serve_says_why),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
