@@ -15,6 +15,7 @@
 #include "hw/process_executor.h"
 #include "hw/telemetry.h"
 #include "hw/topology.h"
+#include "net/net.h"
 #include "os/loop.h"
 #include "rpc/rpc.h"
 
@@ -187,6 +188,7 @@ static hl_status start(struct daemon *d, int argc, char **argv)
     enum hl_log_level level;
     char python[PATH_MAX], library[PATH_MAX];
     struct hl_migrate_tuning tuning = {0};
+    hl_net_prepare();
     HL_TRY(hl_conf_load(HL_AGENT, argc, argv, &d->conf, NULL));
     HL_TRY(hl_log_level_parse(d->conf.log_level, &level));
     hl_log_init("agent", level);

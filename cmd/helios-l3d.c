@@ -10,6 +10,7 @@
 #include "conf/planes.h"
 #include "http/metrics.h"
 #include "l3d/l3d.h"
+#include "net/net.h"
 #include "os/loop.h"
 #include "rpc/rpc.h"
 
@@ -72,6 +73,7 @@ static hl_status start(struct daemon *d, int argc, char **argv)
 {
     enum hl_log_level level;
     const struct hl_conf *c = &d->conf;
+    hl_net_prepare();
     HL_TRY(hl_conf_load(HL_L3D, argc, argv, &d->conf, NULL));
     HL_TRY(hl_log_level_parse(c->log_level, &level));
     hl_log_init("l3d", level);

@@ -85,6 +85,9 @@ struct hl_net_server_stats {
     uint64_t refused;      /* ranges outside the pool, malformed messages, puts refused */
 };
 
+/* For the main of a program that serves, while it has one thread: it sets what UCX takes from the
+ * environment. Else the first server does, and nobody may use the environment meanwhile. */
+void hl_net_prepare(void);
 hl_status hl_net_server_start(const struct hl_net_server_opts *opts,
                               struct hl_net_server **out) HL_CHECK;
 /* "host:port" with the real port; borrowed until stop. */

@@ -125,31 +125,34 @@ static hl_status open_context(struct hl_ucx *u, const struct hl_ucx_opts *opts)
 }
 
 /* A restarted server must get its port again while old connections linger. UCX 1.13 takes this
- * setting of its connection manager from the environment only. */
-static ucs_status_t create_worker(struct hl_ucx *u, int listens)
+ * setting of its connection manager from the environment only. It stays there: each change of the
+ * environment may meet a thread that reads it. */
+void hl_net_prepare(void)
 {
-    static const char name[] = "UCX_TCP_CM_REUSEADDR";
-    int mine = listens && getenv(name) == NULL && setenv(name, "y", 0) == 0;
+    (void)setenv("UCX_TCP_CM_REUSEADDR", "y", 0);
+}
+
+static ucs_status_t create_worker(struct hl_ucx *u)
+{
     ucp_worker_params_t params = {
         .field_mask = UCP_WORKER_PARAM_FIELD_THREAD_MODE,
         .thread_mode = UCS_THREAD_MODE_SERIALIZED, /* one thread at a time, not always the same */
     };
-    ucs_status_t status = ucp_worker_create(u->context, &params, &u->worker);
-    if (mine)
-        unsetenv(name);
-    return status;
+    return ucp_worker_create(u->context, &params, &u->worker);
 }
 
 hl_status hl_ucx_init(struct hl_ucx *u, const struct hl_ucx_opts *opts)
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
     pthread_once(&once, take_ucx_log);
+    if (opts->listens)
+        hl_net_prepare();
     memset(u, 0, sizeof(*u));
     u->efd = -1;
     u->listens = opts->listens;
     u->spin_ns = (uint64_t)(opts->spin_us > 0 ? opts->spin_us : 0) * 1000;
     HL_TRY(open_context(u, opts));
-    ucs_status_t status = create_worker(u, opts->listens);
+    ucs_status_t status = create_worker(u);
     if (status == UCS_OK)
         status = ucp_worker_get_efd(u->worker, &u->efd);
     if (status != UCS_OK) {
