@@ -512,6 +512,7 @@ static void a_sender_that_compresses_for_long_does_not_take_its_receiver_for_dea
                                         .dead_ms = 500};
     if (hl_migrate_send(&opts, slow, size, hl_crc32(0, slow, size), 5 * SEND_MS, NULL) != HL_OK)
         fail_msg("%s", hl_error_text());
+    assert_int_equal(v.committed, 1);
     assert_memory_equal(v.last, slow, size);
     free(slow);
     stop(server, &v);
