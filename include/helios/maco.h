@@ -333,7 +333,10 @@ typedef struct maco_cuda_info {
  * and helios_last_error() why. `driver` NULL = libcuda.so.1 */
 HELIOS_API int maco_cuda_available(const char *driver);
 HELIOS_API int maco_cuda_open(int device, const maco_cuda_options *options, maco_cuda **out);
-HELIOS_API void maco_cuda_close(maco_cuda *c); /* NULL is fine; waits for the run under way */
+/* NULL is fine. Waits for the run under way, and for the ranks of groups inside the kernel to come
+ * here too; then 10 s at most for the driver and NCCL to take back what there is. What they have
+ * not by then they take later, and a warning says so. */
+HELIOS_API void maco_cuda_close(maco_cuda *c);
 /* The plan that is run from now on; it lives until another is loaded or the runtime is closed.
  * HELIOS_ENOSPC: more CTAs than fit (NotCoResident), HELIOS_EUNSUPPORTED: a task that a GPU can't
  * do. */

@@ -5,6 +5,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <time.h>
 
 #include "base/clock.h"
 #include "base/log.h"
@@ -13,6 +14,7 @@
 
 #define ABORT_NS ((uint64_t)5 * HL_NS_PER_S)
 #define DRAIN_NS ((uint64_t)5 * HL_NS_PER_S)
+#define NAP_NS   20000
 
 #define NCCL_TRY(c, call, name, args)                                                              \
     do {                                                                                           \
@@ -189,30 +191,69 @@ static void abort_comm(struct hl_cuda_job *job)
         (void)job->cu.cuMemFree_v2(a->memory);
 }
 
-static hl_status abort_in_time(maco_cuda *c, uint32_t g, cu_ptr memory)
+/* NULL: it can't be called, which is told. */
+static struct abort_call *begin_abort(maco_cuda *c, uint32_t g, cu_ptr memory)
 {
     struct abort_call *a = calloc(1, sizeof(*a));
+    hl_status st = HL_ENOMEM;
+    c->dead[g] = 1;
+    if (a != NULL) {
+        a->nccl = c->nccl;
+        a->comm = c->comms[g];
+        a->memory = memory;
+        st = hl_cuda_job_start(c, &a->job, abort_comm);
+    }
+    if (st != HL_OK)
+        hl_warn("group %u: memory is short for ncclCommAbort: NCCL keeps what it has of it", g);
+    return st == HL_OK ? a : NULL;
+}
+
+/* Whether it came back; several have one deadline. */
+static int end_abort(struct abort_call *a, uint32_t g, uint64_t until)
+{
+    uint64_t now = hl_now_ns();
     if (a == NULL)
-        return hl_fail(HL_ENOMEM, "ncclCommAbort: memory is short for the call");
-    a->nccl = c->nccl;
-    a->comm = c->comms[g];
-    a->memory = memory;
-    HL_TRY(hl_cuda_job_start(c, &a->job, abort_comm));
-    hl_status st = hl_cuda_job_wait(&a->job, ABORT_NS, "ncclCommAbort");
+        return 0;
+    hl_status st = hl_cuda_job_wait(&a->job, until > now ? until - now : 0, "ncclCommAbort");
     hl_cuda_job_drop(&a->job);
-    return st;
+    if (st != HL_OK)
+        hl_warn("group %u: ncclCommAbort: not back after %llu ms: NCCL keeps what it has of it", g,
+                (unsigned long long)(ABORT_NS / HL_NS_PER_MS));
+    return st == HL_OK;
 }
 
 int hl_cuda_comm_abort(maco_cuda *c, uint32_t g, cu_ptr memory)
 {
     char why[HL_ERROR_TEXT_MAX];
     snprintf(why, sizeof(why), "%s", hl_error_text());
-    c->dead[g] = 1;
-    if (abort_in_time(c, g, memory) == HL_OK)
-        return 1;
-    hl_warn("group %u: %s: NCCL keeps what it has of it", g, hl_error_text());
+    int back = end_abort(begin_abort(c, g, memory), g, hl_now_ns() + ABORT_NS);
     (void)hl_fail(HL_ECANCELED, "%s", why); /* the text again; the status is the caller's */
-    return 0;
+    return back;
+}
+
+/* What its stream waits for comes. */
+static void let_go(maco_cuda *c, const struct hl_gpu_run *run, uint32_t g)
+{
+    for (uint32_t i = 0; i < c->view.n_comm; i++) {
+        const maco_task *t = &c->view.tasks[c->view.comm[i]];
+        if (t->group == g && t->dependent_event != MACO_NONE)
+            (void)c->cu.cuStreamWriteValue64_v2(c->own, count_of(run, t->dependent_event),
+                                                needed(c, t->dependent_event),
+                                                HL_CU_STREAM_WRITE_VALUE_DEFAULT);
+    }
+}
+
+/* 0: not by then. */
+static int is_drained(maco_cuda *c, uint32_t g, uint64_t until)
+{
+    for (;;) {
+        cu_result r = c->cu.cuStreamQuery(c->streams[g]);
+        if (r != HL_CUDA_ERROR_NOT_READY)
+            return r == HL_CUDA_SUCCESS;
+        if (hl_now_ns() > until)
+            return 0;
+        nanosleep(&(struct timespec){.tv_nsec = NAP_NS}, NULL);
+    }
 }
 
 /* Its wait is over when the counts are there; an aborted communicator's kernels end at once. What
@@ -220,24 +261,26 @@ int hl_cuda_comm_abort(maco_cuda *c, uint32_t g, cu_ptr memory)
 void hl_cuda_comm_abandon(maco_cuda *c, const struct hl_gpu_run *run)
 {
     char why[HL_ERROR_TEXT_MAX];
+    uint32_t groups = c->view.n_comm > 0 ? c->options.n_comms : 0;
+    struct abort_call *aborts[HL_GPU_GROUPS] = {NULL};
+    int waits[HL_GPU_GROUPS] = {0};
     snprintf(why, sizeof(why), "%s", hl_error_text());
-    for (uint32_t g = 0; c->view.n_comm > 0 && g < c->options.n_comms; g++) {
-        if (c->cu.cuStreamQuery(c->streams[g]) != HL_CUDA_ERROR_NOT_READY)
-            continue;
+    for (uint32_t g = 0; g < groups; g++) {
+        waits[g] = c->cu.cuStreamQuery(c->streams[g]) == HL_CUDA_ERROR_NOT_READY;
         /* inside the kernel nobody waits for the communicator, whose windows are in use */
-        if (c->comms[g] != NULL && !c->dead[g] && !hl_cuda_is_inside(c, g))
-            (void)hl_cuda_comm_abort(c, g, 0);
-        for (uint32_t i = 0; i < c->view.n_comm; i++) {
-            const maco_task *t = &c->view.tasks[c->view.comm[i]];
-            if (t->group == g && t->dependent_event != MACO_NONE)
-                (void)c->cu.cuStreamWriteValue64_v2(c->own, count_of(run, t->dependent_event),
-                                                    needed(c, t->dependent_event),
-                                                    HL_CU_STREAM_WRITE_VALUE_DEFAULT);
-        }
-        if (c->cu.cuEventRecord(c->copied, c->streams[g]) == HL_CUDA_SUCCESS &&
-            hl_cuda_await(c, c->copied, DRAIN_NS, "an abandoned stream") != HL_OK)
-            c->dead[g] = 1;
+        if (waits[g] && c->comms[g] != NULL && !c->dead[g] && !hl_cuda_is_inside(c, g))
+            aborts[g] = begin_abort(c, g, 0);
     }
+    uint64_t until = hl_now_ns() + ABORT_NS;
+    for (uint32_t g = 0; g < groups; g++)
+        (void)end_abort(aborts[g], g, until);
+    for (uint32_t g = 0; g < groups; g++)
+        if (waits[g])
+            let_go(c, run, g);
+    until = hl_now_ns() + DRAIN_NS;
+    for (uint32_t g = 0; g < groups; g++)
+        if (waits[g] && !is_drained(c, g, until))
+            c->dead[g] = 1;
     hl_error_clear();
     (void)hl_fail(HL_ECANCELED, "%s", why); /* the text again; the status is the caller's */
 }

@@ -26,6 +26,7 @@ static void *job_main(void *arg)
     job->work(job);
     if (entered)
         (void)job->cu.cuCtxPopCurrent_v2(&old);
+    (void)job->cu.cuDevicePrimaryCtxRelease_v2(job->device);
     pthread_mutex_lock(&job->lock);
     job->is_over = 1;
     pthread_cond_signal(&job->changed);
@@ -39,9 +40,15 @@ hl_status hl_cuda_job_start(maco_cuda *c, struct hl_cuda_job *job,
 {
     pthread_t thread;
     pthread_condattr_t attr;
+    /* It may come back when the runtime is closed. */
+    cu_result r = c->cu.cuDevicePrimaryCtxRetain(&job->context, c->device);
+    if (r != HL_CUDA_SUCCESS) {
+        free(job);
+        return cuda_fail(&c->cu, "cuDevicePrimaryCtxRetain", r);
+    }
     job->work = work;
     job->cu = c->cu;
-    job->context = c->context;
+    job->device = c->device;
     job->holders = 2;
     pthread_mutex_init(&job->lock, NULL);
     pthread_condattr_init(&attr);
@@ -51,6 +58,7 @@ hl_status hl_cuda_job_start(maco_cuda *c, struct hl_cuda_job *job,
     if (pthread_create(&thread, NULL, job_main, job) != 0) {
         job->holders = 1;
         hl_cuda_job_drop(job);
+        (void)c->cu.cuDevicePrimaryCtxRelease_v2(c->device);
         return hl_fail(HL_ENOMEM, "no thread for a call that may wait");
     }
     pthread_detach(thread);

@@ -1,7 +1,8 @@
 /* maco/cuda_job.h - a call of a library that waits for other processes without a deadline, made on
  * a thread of its own so that the caller has one.
  *
- * Owns:    a job belongs to its caller and its thread; the last to let go frees it.
+ * Owns:    a job belongs to its caller and its thread; the last to let go frees it. Its thread
+ *          holds the device's context.
  * Threads: start, wait and drop from one; `work` runs on the job's, in the device's context.
  * Errors:  HL_ENOMEM: no thread; HL_ETIMEDOUT: not back yet, the job may be waited for again.
  * Units:   nanoseconds.
@@ -19,6 +20,7 @@ struct hl_cuda_job {
     void (*work)(struct hl_cuda_job *job);
     struct cuda_driver cu;
     struct CUctx_st *context;
+    cu_device device;
     pthread_mutex_t lock;
     pthread_cond_t changed;
     int is_over, holders;

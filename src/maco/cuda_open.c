@@ -1,3 +1,4 @@
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -5,11 +6,12 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "maco/cuda_image.h"
-#include "maco/cuda_private.h"
+#include "maco/cuda_job.h"
 
-#define COPY_NS ((uint64_t)30 * HL_NS_PER_S)
-#define SPIN_NS 50000
-#define NAP_NS  20000
+#define COPY_NS  ((uint64_t)30 * HL_NS_PER_S)
+#define CLOSE_NS ((uint64_t)10 * HL_NS_PER_S)
+#define SPIN_NS  50000
+#define NAP_NS   20000
 
 hl_status hl_cuda_enter(maco_cuda *c)
 {
@@ -225,8 +227,10 @@ int maco_cuda_open(int device, const maco_cuda_options *options, maco_cuda **out
     if (st == HL_OK)
         st = open_device(c, device);
     if (st != HL_OK) {
+        char why[HL_ERROR_TEXT_MAX];
+        snprintf(why, sizeof(why), "%s", hl_error_text());
         maco_cuda_close(c);
-        return st;
+        return hl_fail(st, "%s", why);
     }
     *out = c;
     return HL_OK;
@@ -247,6 +251,42 @@ static void close_inside(maco_cuda *c)
         (void)c->cu.cuModuleUnload(c->module);
 }
 
+/* In the device's context. */
+static void give_back(maco_cuda *c)
+{
+    hl_cuda_unload(c);
+    hl_cuda_peers_close(c);
+    close_inside(c);
+    (void)c->cu.cuDevicePrimaryCtxRelease_v2(c->device);
+    free(c);
+}
+
+struct closing {
+    struct hl_cuda_job job;
+    maco_cuda *c;
+};
+
+static void close_later(struct hl_cuda_job *job)
+{
+    give_back(((struct closing *)job)->c);
+}
+
+/* The driver frees nothing before the device is done with what it runs, and NCCL may wait for other
+ * ranks: all of it has one deadline. What comes back later is given back then. */
+static hl_status close_in_time(maco_cuda *c)
+{
+    struct closing *k = calloc(1, sizeof(*k));
+    if (k == NULL)
+        return HL_ENOMEM;
+    k->c = c;
+    HL_TRY(hl_cuda_job_start(c, &k->job, close_later));
+    if (hl_cuda_job_wait(&k->job, CLOSE_NS, "giving back what a runtime has") != HL_OK)
+        hl_warn("%s: it goes on; the device and communicators must be there until then",
+                hl_error_text());
+    hl_cuda_job_drop(&k->job);
+    return HL_OK;
+}
+
 void maco_cuda_close(maco_cuda *c)
 {
     if (c == NULL)
@@ -255,15 +295,19 @@ void maco_cuda_close(maco_cuda *c)
         maco_cuda_cancel(c);
         (void)maco_cuda_wait(c);
     }
-    if (c->retained && hl_cuda_enter(c) == HL_OK) {
-        hl_cuda_unload(c);
-        hl_cuda_peers_close(c);
-        close_inside(c);
-        hl_cuda_leave(c);
+    if (!c->retained) {
+        free(c);
+        return;
     }
-    if (c->retained)
-        (void)c->cu.cuDevicePrimaryCtxRelease_v2(c->device);
-    free(c);
+    hl_cuda_peers_part(c);
+    if (close_in_time(c) == HL_OK)
+        return;
+    struct CUctx_st *old; /* there is no thread for it */
+    const struct cuda_driver cu = c->cu;
+    int entered = hl_cuda_enter(c) == HL_OK;
+    give_back(c);
+    if (entered)
+        (void)cu.cuCtxPopCurrent_v2(&old);
 }
 
 int maco_cuda_describe(const maco_cuda *c, maco_cuda_info *out)

@@ -226,8 +226,8 @@ hl_status hl_cuda_peers_open(maco_cuda *c)
     return HL_OK;
 }
 
-/* Nobody gives back what another one may still read: all come here, or the group knows better. */
-static void part(maco_cuda *c)
+/* All come here, or the group knows better. */
+void hl_cuda_peers_part(maco_cuda *c)
 {
     char mine = 0, all[HL_GPU_RANKS];
     for (uint32_t i = 0; i < c->n_peers; i++)
@@ -236,7 +236,6 @@ static void part(maco_cuda *c)
 
 void hl_cuda_peers_close(maco_cuda *c)
 {
-    part(c);
     for (uint32_t g = 0; g < HL_GPU_GROUPS; g++)
         drop(c, g);
     free(c->peers);

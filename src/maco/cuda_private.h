@@ -82,6 +82,8 @@ hl_status hl_cuda_reset(maco_cuda *c) HL_CHECK;
 /* cuda_peers.c: memory of each group inside the kernel, mapped on all its ranks; with all of them.
  */
 hl_status hl_cuda_peers_open(maco_cuda *c) HL_CHECK;
+/* Before closing: with all ranks, so that nobody gives back what another one may still read. */
+void hl_cuda_peers_part(maco_cuda *c);
 void hl_cuda_peers_close(maco_cuda *c);
 
 /* It communicates inside the kernel, not by its stream. */

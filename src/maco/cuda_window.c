@@ -10,12 +10,14 @@
 #include <time.h>
 
 #include "base/clock.h"
+#include "base/log.h"
 #include "helios/hybridps.h"
 #include "maco/cuda_job.h"
 #include "maco/cuda_source.h"
 
 #define REGISTER_NS ((uint64_t)20 * HL_NS_PER_S) /* at most, and no more than a run has */
 #define ENDED_NS    ((uint64_t)5 * HL_NS_PER_S)  /* behind its communicator's end */
+#define DROP_NS     ((uint64_t)5 * HL_NS_PER_S)
 #define NAP_NS      1000000
 #define THREADS     64
 
@@ -203,13 +205,40 @@ static hl_status reach(maco_cuda *c, uint32_t g, const struct hl_peer_offer *all
     return HL_OK;
 }
 
+struct dropping {
+    struct hl_cuda_job job;
+    struct hl_nccl nccl;
+    struct ncclComm *comm;
+    struct ncclWindow_vidmem *window;
+    void *memory;
+};
+
+static void give_to_nccl(struct hl_cuda_job *job)
+{
+    struct dropping *d = (struct dropping *)job;
+    if (d->window != NULL)
+        (void)d->nccl.ncclCommWindowDeregister(d->comm, d->window);
+    if (d->memory != NULL)
+        (void)d->nccl.ncclMemFree(d->memory);
+}
+
 static void drop(maco_cuda *c, uint32_t g)
 {
-    struct hl_cuda_peers *m = &c->memories[g];
-    if (m->window != NULL)
-        (void)c->nccl.ncclCommWindowDeregister(c->comms[g], m->window);
-    if (m->own != 0)
-        (void)c->nccl.ncclMemFree((void *)(uintptr_t)m->own);
+    const struct hl_cuda_peers *m = &c->memories[g];
+    if (m->window == NULL && m->own == 0)
+        return;
+    struct dropping *d = calloc(1, sizeof(*d));
+    if (d == NULL)
+        return;
+    d->nccl = c->nccl;
+    d->comm = c->comms[g];
+    d->window = m->window;
+    d->memory = (void *)(uintptr_t)m->own;
+    if (hl_cuda_job_start(c, &d->job, give_to_nccl) != HL_OK)
+        return;
+    if (hl_cuda_job_wait(&d->job, DROP_NS, "ncclCommWindowDeregister and ncclMemFree") != HL_OK)
+        hl_warn("group %u: %s: NCCL keeps the memory until then", g, hl_error_text());
+    hl_cuda_job_drop(&d->job);
 }
 
 const struct hl_peer_source hl_peer_window = {"over NCCL's windows", take, reach, drop};

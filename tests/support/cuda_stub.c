@@ -601,8 +601,12 @@ cu_result cuMemAlloc_v2(cu_ptr *out, size_t size)
     return stub_end(r);
 }
 
+API int cuda_stub_holds_frees; /* as the real one while the device is busy */
+
 cu_result cuMemFree_v2(cu_ptr at)
 {
+    while (__atomic_load_n(&cuda_stub_holds_frees, __ATOMIC_ACQUIRE))
+        nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
     BEGIN(1);
     for (int i = 0; i < SOME; i++) {
         struct memory *m = mappings[i].memory;

@@ -12,6 +12,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "helios/maco.h"
 #include "maco/cuda_image.h"
@@ -83,6 +84,24 @@ static inline void close_device(struct rig *r)
     MUST(r, cuDevicePrimaryCtxRelease_v2, (0));
 }
 
+static inline size_t free_memory(struct rig *r)
+{
+    struct CUctx_st *old;
+    size_t free = 0, total;
+    MUST(r, cuCtxPushCurrent_v2, (r->context));
+    MUST(r, cuMemGetInfo_v2, (&free, &total));
+    MUST(r, cuCtxPopCurrent_v2, (&old));
+    return free;
+}
+
+/* What was left behind comes back. */
+static inline void await_memory(struct rig *r, size_t all)
+{
+    for (int i = 0; i < 10000 && free_memory(r) < all; i++)
+        nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+    assert_true(free_memory(r) == all);
+}
+
 static inline float *buffer(struct rig *r, int i)
 {
     return r->data + (size_t)i * N;
@@ -115,6 +134,38 @@ static inline uint32_t add_allreduce(struct rig *r, int from, int to, uint32_t g
                                .dims = {N, 0, MACO_SUM},
                                .group = group,
                                .name = name});
+}
+
+struct gate {
+    int open, calls, fails;
+};
+
+/* Communication of the caller: waits for its gate, a second at most. */
+static inline int pass(void *arg, const maco_task *task)
+{
+    struct gate *g = arg;
+    (void)task;
+    __atomic_fetch_add(&g->calls, 1, __ATOMIC_SEQ_CST);
+    for (int i = 0; i < 10000 && !__atomic_load_n(&g->open, __ATOMIC_SEQ_CST); i++)
+        nanosleep(&(struct timespec){.tv_nsec = 100000}, NULL);
+    return g->fails ? hl_fail(HL_EIO, "the gate is broken") : 0;
+}
+
+static inline void add_gate(struct rig *r, struct gate *g)
+{
+    static maco_range reads, writes;
+    reads = (maco_range){(uintptr_t)buffer(r, 1), N * sizeof(float)};
+    writes = (maco_range){(uintptr_t)buffer(r, 2), N * sizeof(float)};
+    add_step(r, 0, 1, "before");
+    add_op(r, (maco_op){.type = MACO_TASK_CUSTOM_COMM,
+                        .function = pass,
+                        .arg = g,
+                        .reads = &reads,
+                        .n_reads = 1,
+                        .writes = &writes,
+                        .n_writes = 1,
+                        .name = "gate"});
+    add_step(r, 2, 3, "after");
 }
 
 static inline void compile(struct rig *r, int policy, int workers)

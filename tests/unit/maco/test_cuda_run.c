@@ -5,10 +5,13 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "helios/hybridps.h"
 #include "maco/cuda/abi.h"
 #include "support/nccl_stub.h"
 #include "unit/maco/cuda_rig.h"
+
+#define GROUPS 3
 
 static char nccl[512];
 
@@ -200,38 +203,6 @@ static void completion_is_told_in_order(void **state)
         for (uint32_t i = 0; i < 6; i++)
             assert_int_equal(ids[i], i);
     }
-}
-
-struct gate {
-    int open, calls, fails;
-};
-
-/* Communication of the caller: waits for its gate, a second at most. */
-static int pass(void *arg, const maco_task *task)
-{
-    struct gate *g = arg;
-    (void)task;
-    __atomic_fetch_add(&g->calls, 1, __ATOMIC_SEQ_CST);
-    for (int i = 0; i < 10000 && !__atomic_load_n(&g->open, __ATOMIC_SEQ_CST); i++)
-        nanosleep(&(struct timespec){.tv_nsec = 100000}, NULL);
-    return g->fails ? hl_fail(HL_EIO, "the gate is broken") : 0;
-}
-
-static void add_gate(struct rig *r, struct gate *g)
-{
-    static maco_range reads, writes;
-    reads = (maco_range){(uintptr_t)buffer(r, 1), N * sizeof(float)};
-    writes = (maco_range){(uintptr_t)buffer(r, 2), N * sizeof(float)};
-    add_step(r, 0, 1, "before");
-    add_op(r, (maco_op){.type = MACO_TASK_CUSTOM_COMM,
-                        .function = pass,
-                        .arg = g,
-                        .reads = &reads,
-                        .n_reads = 1,
-                        .writes = &writes,
-                        .n_writes = 1,
-                        .name = "gate"});
-    add_step(r, 2, 3, "after");
 }
 
 static void a_run_that_waits_too_long_ends_and_says_for_what(void **state)
@@ -602,16 +573,6 @@ static void a_rank_that_does_not_come_to_the_comparison_costs_the_communicator(v
     assert_string_equal(log, "ncclAllGather(8, 1, 0) ncclCommAbort(0, 0, 2) ");
 }
 
-static size_t free_memory(struct rig *r)
-{
-    struct CUctx_st *old;
-    size_t free = 0, total;
-    MUST(r, cuCtxPushCurrent_v2, (r->context));
-    MUST(r, cuMemGetInfo_v2, (&free, &total));
-    MUST(r, cuCtxPopCurrent_v2, (&old));
-    return free;
-}
-
 /* Nobody waits for it then, and what NCCL may still write to is its own until it comes back. */
 static void an_abort_that_does_not_come_back_is_left_alone(void **state)
 {
@@ -623,9 +584,35 @@ static void an_abort_that_does_not_come_back_is_left_alone(void **state)
     nobody_comes(r);
     assert_true(free_memory(r) < before);
     __atomic_store_n(holds, 0, __ATOMIC_RELEASE);
-    for (int i = 0; i < 10000 && free_memory(r) < before; i++)
-        nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
-    assert_true(free_memory(r) == before);
+    await_memory(r, before);
+}
+
+/* They are given up together. */
+static void several_aborts_that_do_not_come_back_have_one_deadline(void **state)
+{
+    struct rig *r = *state;
+    static struct ncclComm each[GROUPS]; /* who aborts one may still be on the way back */
+    void *comms[GROUPS];
+    int *holds = in_nccl("nccl_stub_holds_aborts");
+    struct gate g = {0};
+    add_gate(r, &g);
+    for (uint32_t k = 0; k < GROUPS; k++) {
+        each[k] = (struct ncclComm){.ranks = 1};
+        comms[k] = &each[k];
+        add_allreduce(r, 3, 4 + (int)k, k, NULL);
+    }
+    compile(r, MACO_DIRECT, 0);
+    open_cuda(r, (maco_cuda_options){
+                     .workers = 2, .comms = comms, .n_comms = GROUPS, .timeout_ns = 200000000});
+    __atomic_store_n(holds, 1, __ATOMIC_RELEASE);
+    uint64_t began = hl_now_ns();
+    assert_int_equal(maco_cuda_run(r->cuda, r->stream), HL_ETIMEDOUT);
+    uint64_t took = hl_now_ns() - began;
+    __atomic_store_n(holds, 0, __ATOMIC_RELEASE);
+    for (uint32_t k = 0; k < GROUPS; k++)
+        while (!__atomic_load_n(&each[k].aborted, __ATOMIC_ACQUIRE)) /* CTest ends it */
+            nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+    assert_in_range(took, 5 * HL_NS_PER_S, 10 * HL_NS_PER_S);
 }
 
 /* Whatever call of the driver fails: an error with its name, and nothing stays behind. */
@@ -694,6 +681,7 @@ int main(void)
         TEST(plans_are_compared_over_nccl_where_there_is_no_group),
         TEST(a_rank_that_does_not_come_to_the_comparison_costs_the_communicator),
         TEST(an_abort_that_does_not_come_back_is_left_alone),
+        TEST(several_aborts_that_do_not_come_back_have_one_deadline),
         TEST(each_call_may_fail),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -2,6 +2,7 @@
  * all of them the same, whatever fails on one. Ranks are threads with a runtime each, against the
  * stand-ins for the driver and for NCCL, which end the process where something is left behind or
  * given back too early. */
+#include <dlfcn.h>
 #include <pthread.h>
 #include <unistd.h>
 
@@ -346,6 +347,58 @@ static void each_call_of_the_driver_may_fail(void **state)
     }
 }
 
+/* ---- closing waits a while, and then no longer ---- */
+
+static int *switch_of(const char *library, const char *name)
+{
+    void *so = dlopen(library, RTLD_NOW | RTLD_LOCAL);
+    assert_non_null(so);
+    int *found = dlsym(so, name);
+    assert_non_null(found);
+    return found;
+}
+
+static void a_window_that_does_not_come_back_is_left_alone(void **state)
+{
+    struct trial t = TRIAL(KERNEL);
+    struct rig r;
+    (void)state;
+    int *holds = switch_of(nccl[KERNEL], "nccl_stub_holds_windows");
+    open_device(&r);
+    size_t before = free_memory(&r);
+    __atomic_store_n(holds, 1, __ATOMIC_RELEASE);
+    all_go(&t, "inside the kernel, over NCCL's windows");
+    assert_true(free_memory(&r) < before);
+    __atomic_store_n(holds, 0, __ATOMIC_RELEASE);
+    await_memory(&r, before);
+    close_device(&r);
+}
+
+/* Its frees wait for what runs on the device; what is left is given back when they return. */
+static void a_driver_that_frees_nothing_does_not_hold_up_closing(void **state)
+{
+    const maco_cuda_options o = {.driver = driver, .workers = 1};
+    int *holds = switch_of(driver, "cuda_stub_holds_frees");
+    struct rig r = {0};
+    (void)state;
+    open_device(&r);
+    size_t before = free_memory(&r);
+    assert_int_equal(maco_graph_new(&r.graph), 0);
+    add_step(&r, 0, 1, NULL);
+    compile(&r, MACO_DIRECT, 0);
+    assert_int_equal(maco_cuda_open(0, &o, &r.cuda), 0);
+    assert_int_equal(maco_cuda_load(r.cuda, r.plan), 0);
+    assert_int_equal(maco_cuda_run(r.cuda, r.stream), 0);
+    __atomic_store_n(holds, 1, __ATOMIC_RELEASE);
+    maco_cuda_close(r.cuda);
+    assert_true(free_memory(&r) < before);
+    __atomic_store_n(holds, 0, __ATOMIC_RELEASE);
+    await_memory(&r, before);
+    maco_plan_free(r.plan);
+    maco_graph_free(r.graph);
+    close_device(&r);
+}
+
 int main(void)
 {
     static const char *const stubs[] = {"nccl_stub_21805", "nccl_stub_22809", "nccl_stub_22902"};
@@ -372,6 +425,8 @@ int main(void)
         TEST(of_more_ranks_than_the_kernel_knows_all_need_a_communicator),
         TEST(different_ctas_are_told),
         TEST(each_call_of_the_driver_may_fail),
+        TEST(a_window_that_does_not_come_back_is_left_alone),
+        TEST(a_driver_that_frees_nothing_does_not_hold_up_closing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
