@@ -285,7 +285,8 @@ typedef struct hybridps_net_options {
  * still or whose host is gone at the deadline, or after 30 s in the middle of a message. Nobody's
  * identity is checked and nothing is encrypted: for a network of trusted hosts. */
 HELIOS_API int hybridps_group_net(const hybridps_net_options *options, hybridps_group **out);
-/* NULL is fine. Others that still wait for this rank fail. */
+/* NULL is fine. Others that still wait for this rank fail, as does a call that another thread is
+ * in; no thread may begin one any more. */
 HELIOS_API void hybridps_group_close(hybridps_group *g);
 HELIOS_API int hybridps_group_rank(const hybridps_group *g);
 HELIOS_API int hybridps_group_world(const hybridps_group *g);

@@ -161,10 +161,10 @@ class Group:
             io.BytesIO(flat.numpy().tobytes()), weights_only=False)  # anything, as pickle has it
 
     def close(self) -> None:
-        """Ranks that still wait for this one fail."""
-        if self._h is not None:
-            self._lib.hybridps_group_close(self._h)
-            self._h = None
+        """Ranks that still wait for this one fail, as does a call that another thread is in."""
+        handle, self._h = self._h, None
+        if handle is not None:
+            self._lib.hybridps_group_close(handle)
 
     def __enter__(self) -> "Group":
         return self

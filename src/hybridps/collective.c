@@ -5,11 +5,16 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
+#include "base/clock.h"
+#include "base/log.h"
 #include "hybridps/collective.h"
 
-#define PIECE (1u << 20) /* of each rank, where sums are made of an allgather */
+#define PIECE    (1u << 20) /* of each rank, where sums are made of an allgather */
+#define CLOSE_NS ((uint64_t)3 * HL_NS_PER_S)
+#define NAP_NS   1000000
 
 struct hybridps_group {
     hybridps_transport t;
@@ -55,10 +60,33 @@ int hybridps_group_shm(const hybridps_shm_options *options, hybridps_group **out
     return st;
 }
 
+/* A call holds the lock; what it waits for ends with it. 0: it does not come back. */
+static int is_left(hybridps_group *g)
+{
+    uint64_t until = hl_now_ns() + CLOSE_NS;
+    int waited = 0;
+    if (g->pid != getpid())
+        return 1;
+    for (; pthread_mutex_trylock(&g->lock) != 0; waited = 1) {
+        if (hl_now_ns() > until)
+            return 0;
+        if (!waited)
+            hybridps_group_cancel(g);
+        nanosleep(&(struct timespec){.tv_nsec = NAP_NS}, NULL);
+    }
+    pthread_mutex_unlock(&g->lock);
+    return 1;
+}
+
 void hybridps_group_close(hybridps_group *g)
 {
     if (g == NULL)
         return;
+    if (!is_left(g)) {
+        hl_warn("rank %d closes its group within a call of another thread, which keeps it",
+                g->t.rank);
+        return;
+    }
     if (g->t.close != NULL)
         g->t.close(g->t.arg);
     pthread_mutex_destroy(&g->lock);

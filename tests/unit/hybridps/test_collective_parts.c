@@ -482,6 +482,82 @@ static void a_wait_can_be_cancelled_from_another_thread(void **state)
     hybridps_group_cancel(NULL);
 }
 
+/* A transport whose calls last until they are cancelled. */
+struct lasting {
+    int inside, cancelled, closed;
+    hybridps_group *group;
+};
+
+static int lasts(void *arg, const char *what, const void *mine, void *all, uint64_t bytes)
+{
+    struct lasting *l = arg;
+    (void)what, (void)mine, (void)all, (void)bytes;
+    __atomic_store_n(&l->inside, 1, __ATOMIC_RELEASE);
+    while (!__atomic_load_n(&l->cancelled, __ATOMIC_ACQUIRE))
+        usleep(1000);
+    __atomic_store_n(&l->inside, 0, __ATOMIC_RELEASE);
+    return HELIOS_ECANCELED;
+}
+
+static int no_broadcast(void *arg, const char *what, void *data, uint64_t bytes, int src)
+{
+    (void)arg, (void)what, (void)data, (void)bytes, (void)src;
+    return HELIOS_EUNAVAIL;
+}
+
+static void cancel_lasting(void *arg)
+{
+    __atomic_store_n(&((struct lasting *)arg)->cancelled, 1, __ATOMIC_RELEASE);
+}
+
+static void close_lasting(void *arg)
+{
+    struct lasting *l = arg;
+    l->closed = 1 + __atomic_load_n(&l->inside, __ATOMIC_ACQUIRE);
+}
+
+static void *call_lasting(void *arg)
+{
+    struct lasting *l = arg;
+    char mine = 1, all[2];
+    return hybridps_group_allgather(l->group, "long", &mine, all, 1) == HELIOS_ECANCELED ? l : NULL;
+}
+
+static void close_around_a_call(struct lasting *l, void (*cancel)(void *arg))
+{
+    const hybridps_transport t = {.world = 2,
+                                  .arg = l,
+                                  .allgather = lasts,
+                                  .broadcast = no_broadcast,
+                                  .close = close_lasting,
+                                  .cancel = cancel};
+    pthread_t thread;
+    void *found = NULL;
+    assert_int_equal(hybridps_group_over(&t, &l->group), 0);
+    assert_int_equal(pthread_create(&thread, NULL, call_lasting, l), 0);
+    while (!__atomic_load_n(&l->inside, __ATOMIC_ACQUIRE))
+        usleep(1000);
+    hybridps_group_close(l->group);
+    if (cancel == NULL) {
+        assert_int_equal(l->closed, 0);
+        assert_int_equal(l->inside, 1);
+        cancel_lasting(l);
+    }
+    pthread_join(thread, &found);
+    assert_ptr_equal(found, l);
+}
+
+/* An exception leaves a collective on its way, and the group with it. */
+static void a_group_is_closed_around_a_call_of_another_thread(void **state)
+{
+    struct lasting l = {0}, stays = {0};
+    (void)state;
+    close_around_a_call(&l, cancel_lasting);
+    assert_int_equal(l.closed, 1); /* when the call was back */
+    close_around_a_call(&stays, NULL);
+    free(stays.group); /* the call's, as it does not come back from it */
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -495,6 +571,7 @@ int main(void)
         cmocka_unit_test(all_others_name_the_rank_that_died),
         cmocka_unit_test(a_letter_that_does_not_come_ends_the_wait),
         cmocka_unit_test(a_wait_can_be_cancelled_from_another_thread),
+        cmocka_unit_test(a_group_is_closed_around_a_call_of_another_thread),
     };
     snprintf(name, sizeof(name), "helios-test-parts-%d", (int)getpid());
     return cmocka_run_group_tests(tests, NULL, NULL);
