@@ -149,6 +149,19 @@ def autocast() -> tuple[bool, bool]:
     return torch.is_autocast_enabled(), torch.is_autocast_cpu_enabled()
 
 
+@contextlib.contextmanager
+def trial() -> Iterator[None]:
+    """Without gradients. What autocast casts then is not kept: it would serve the calls that come
+    afterwards, and have no gradient there."""
+    kept = torch.is_autocast_cache_enabled()
+    torch.set_autocast_cache_enabled(False)
+    try:
+        with torch.no_grad():
+            yield
+    finally:
+        torch.set_autocast_cache_enabled(kept)
+
+
 def version_of(t: torch.Tensor) -> int:
     return -1 if t.is_inference() else t._version
 

@@ -22,6 +22,7 @@ from torch.autograd.function import once_differentiable
 from . import _cost
 from ._comm import OPS, Carrier, Met, Pending, carrier_of
 from ._given import flag, whole
+from ._state import trial
 from .errors import (DimensionError, DTypeError, LayoutError, MacoError, NotRowSeparableError,
                      NullInputError, ShapeMismatchError)
 
@@ -218,7 +219,7 @@ def _prepare(spec: Overlap, carrier: Carrier, run: Callable, call: Callable, x: 
              dim: int, rows: int) -> None:
     """Once for each shape: the function is looked at, chunks are chosen."""
     key = (tuple(x.shape), x.dtype)
-    with torch.no_grad(), torch.random.fork_rng():
+    with trial(), torch.random.fork_rng():
         if spec.check:
             _check(spec, call, x, dim)
         if spec.chunks == "auto":

@@ -29,7 +29,7 @@ from . import _cost, _dynamo, _match
 from ._capture import Collective, Site, Untraceable, capture
 from ._comm import carrier_of
 from ._given import flag
-from ._state import Guards, Kept, has_hooks
+from ._state import Guards, Kept, has_hooks, trial
 from .decorators import TOLERANCE, Overlap, start
 from .errors import MacoError, NothingToOptimizeError, NullInputError, SelfCheckError
 from .functional import same
@@ -541,7 +541,7 @@ class MacoOptimizer:
         for forward in self._forwards:
             yield from forward.steps.values()
 
-    @torch.no_grad()
+    @trial()
     def _run(self, module: nn.Module) -> Any:
         """The example's result. Buffers, counters and generators are as they were afterwards."""
         kept = Kept(module)

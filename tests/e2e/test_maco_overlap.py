@@ -223,6 +223,24 @@ class Gradients(unittest.TestCase):
                     for a, b in zip(got[rank], expected):
                         self.assertTrue(torch.equal(a, b), (comm_op, grad, dim, chunks, rank))
 
+    @both
+    def test_measuring_under_autocast_costs_no_gradient(self, run):
+        def child(rank, group):
+            w, out = whole(10 + rank, INNER, OUTER).requires_grad_(), []
+
+            @overlap_comm(group=group, check=True)  # the first call of a shape tries it without gradients
+            def f(x):
+                return (x @ w).float()  # gloo has no bfloat16
+            for _ in range(2):
+                w.grad = None
+                with torch.autocast("cpu", torch.bfloat16):
+                    y = f(whole(rank, 64, INNER))
+                out.append(y.requires_grad)
+                y.sum().backward()
+                out.append(w.grad is not None)
+            return out
+        self.assertEqual(run(child), [[True] * 4] * WORLD)
+
 
 def product_by_name(x, w):
     return x @ w
