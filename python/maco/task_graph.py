@@ -226,6 +226,7 @@ class TaskGraph(Builders):
         self._calls = _Calls()
         self._plan: Plan | None = None
         self._kept: list[Any] = []
+        self._places: dict[int, tuple[Task, torch.Tensor, int]] = {}
         self._runtime: _abi.Runtime | _abi.Cuda | None = None
         self._busy = threading.Lock()
         self._last: Result | None = None
@@ -390,6 +391,8 @@ class TaskGraph(Builders):
         policy = policy or self.policy
         graph, names = _abi.Graph(), []
         self._kept, self._calls = [], _Calls()
+        self._places = {id(t): (task, t, t.data_ptr()) for task in self.tasks
+                       for t in (*task.inputs, *task.outputs) if t is not None}
         ids: dict[Task, list[int]] = {}
         for task in self.tasks:
             pieces = task.overlap.pieces(task) if task.overlap else \
@@ -470,7 +473,11 @@ class TaskGraph(Builders):
         result._cancel = self.cancel
         result._thread = threading.Thread(target=self._run, args=(plan, result, stream),
                                           name="maco-run")
-        result._thread.start()
+        try:
+            result._thread.start()
+        except BaseException:
+            self._busy.release()
+            raise
         return result
 
     @property
@@ -502,6 +509,8 @@ class TaskGraph(Builders):
     def _run_alone(self, plan: Plan, result: Result, stream: Any) -> None:
         if self._runtime is None:
             self._runtime = self._opened()
+        self._groups.handles()  # they are there
+        self._in_place()
         begun = time.perf_counter()
         try:
             self._runtime.run(plan.handle, stream or 0)
@@ -513,6 +522,13 @@ class TaskGraph(Builders):
         if self.trace or not self._on_cuda:
             result.ids = self._runtime.order(len(plan.names))
             result.order = [plan.names[i] for i in result.ids]
+
+    def _in_place(self) -> None:
+        """The plan has addresses, which a tensor that is given other memory leaves behind."""
+        for task, t, home in self._places.values():
+            if t.data_ptr() != home:
+                raise MacoError(f"a tensor of task \"{task.name}\" lies elsewhere than when the graph was "
+                                "compiled", "write into it in place, or make the graph again")
 
     def _static_workers(self) -> int:
         return self.workers if self.policy == "static" else 0

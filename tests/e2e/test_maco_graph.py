@@ -15,6 +15,7 @@ import tempfile
 import threading
 import time
 import unittest
+import unittest.mock
 
 try:
     import torch
@@ -284,6 +285,36 @@ class Order(unittest.TestCase):
             [torch.empty(64, 64).fill_(7) for _ in range(50)]
             graph.execute()
             torch.testing.assert_close(last.output, want, rtol=1e-4, atol=1e-5)
+
+    def test_a_tensor_that_was_given_other_memory_is_refused(self):
+        for move in (lambda t: setattr(t, "data", torch.ones(1 << 20)),  # its own is gone
+                     lambda t: t.resize_(1 << 24), lambda t: t.set_(torch.ones(1 << 20))):
+            x = torch.ones(1 << 20)
+            with TaskGraph(2) as graph:
+                graph.elementwise("axpb", x, alpha=2.0, out=x, name="twice")
+                graph.execute()
+                move(x)
+                with self.assertRaisesRegex(errors.MacoError, "\"twice\" lies elsewhere"):
+                    graph.execute()
+
+    def test_a_group_that_was_closed_is_refused(self):
+        x = torch.ones(4)
+        with hybridps.Group.shm(f"helios-test-graph-{os.getpid()}", 0, 1) as group:
+            graph = TaskGraph(2, group=group)
+            graph.allreduce(x, out=x)
+            graph.execute()
+        with graph, self.assertRaisesRegex(errors.CollectiveFailedError, "closed"):
+            graph.execute()
+
+    def test_a_thread_that_does_not_start_leaves_a_graph_that_runs(self):
+        x = torch.ones(4)
+        with TaskGraph(2) as graph:
+            graph.elementwise("axpb", x, alpha=2.0, out=x)
+            with unittest.mock.patch("threading.Thread.start", side_effect=RuntimeError("no thread")), \
+                    self.assertRaisesRegex(RuntimeError, "no thread"):
+                graph.execute(wait=False)
+            graph.execute()
+        self.assertEqual(x.tolist(), [2.0] * 4)
 
     def test_a_run_in_the_background(self):
         go = threading.Event()
