@@ -26,6 +26,7 @@ class GradScaler:
         self._good = 0  # steps since the scale changed
         self._found: dict[int, bool] = {}  # by optimizer: a gradient that is not finite
         self._norms: dict[int, float] = {}
+        self._stepped: set[int] = set()
 
     def get_scale(self) -> float:
         return self._scale
@@ -59,18 +60,25 @@ class GradScaler:
 
     def step(self, optimizer: torch.optim.Optimizer, *args: Any, **kwargs: Any) -> Any:
         """The optimizer's step, unless a gradient is not finite."""
+        if id(optimizer) in self._stepped:
+            raise HybridPSError("step of this optimizer was called already since the last update: its "
+                                "gradients would count with the scale")
         if id(optimizer) not in self._found:
             self.unscale_(optimizer)
+        out = None
         if self._found[id(optimizer)]:
             _stepper(optimizer).factor = 1.0
-            return None
-        return optimizer.step(*args, **kwargs)
+        else:
+            out = optimizer.step(*args, **kwargs)
+        self._stepped.add(id(optimizer))
+        return out
 
     def update(self, new_scale: float | None = None) -> None:
         """After the steps: a smaller scale when one was skipped, a larger one after many."""
         bad = any(self._found.values())
         self._found.clear()
         self._norms.clear()
+        self._stepped.clear()
         if new_scale is not None:
             self._scale = float(new_scale)
         elif bad:

@@ -447,6 +447,21 @@ class SixteenBits(unittest.TestCase):
         with self.assertRaisesRegex(hybridps.HybridPSError, "growth_factor"):
             hybridps.GradScaler(growth_factor=1.0)
 
+    def test_a_scaler_steps_once_before_an_update(self):
+        for infinite in (False, True):
+            model, scaler = mixed(torch.float16), hybridps.GradScaler(2.0 ** 8)
+            optimizer = torch.optim.Adam(model.parameters())
+            with hybridps.manage(model, optimizer, device="emu:128KiB", chunk_bytes=8192):
+                for p in model.parameters():
+                    p.grad = torch.full_like(p, float("inf") if infinite else 1.0)
+                scaler.step(optimizer)
+                before = [p.clone() for p in model.parameters()]
+                with self.assertRaisesRegex(hybridps.HybridPSError, "step of this optimizer was called"):
+                    scaler.step(optimizer)
+                self.assertTrue(all(map(torch.equal, before, model.parameters())))
+                scaler.update()
+                scaler.step(optimizer)
+
     def test_gradients_in_the_place_of_parameters_take_14_bytes_a_parameter_and_change_no_bit(self):
         plain = mixed(torch.bfloat16)
         expected = loop_with_masters(plain, 10, kind=torch.optim.AdamW)
