@@ -362,7 +362,19 @@ class Client:
             raise HybridPSError("parameters on mixed devices: " +
                                 ", ".join(f"{n} on {d}" for d, n in devices.items()) +
                                 self.facts())
+        self._check_apart(slots)
         return slots
+
+    def _check_apart(self, slots: list[Slot]) -> None:
+        """Each gets memory of its own, so that writes to one would not be the other's any more."""
+        def place(slot: Slot) -> int:
+            return raw_data(slot.param).data_ptr()
+        there = sorted(filter(place, slots), key=place)
+        for one, other in zip(there, there[1:]):
+            if place(one) + one.param.numel() * one.param.element_size() > place(other):
+                raise HybridPSError(f"parameters {one.name} and {other.name} are two in the same memory: "
+                                    "make them one (module.weight = other.weight), or give each its own "
+                                    "(.clone())" + self.facts())
 
     def _begin_alike(self, module: torch.nn.Module, slots: list[Slot]) -> None:
         """Every rank begins with rank 0's values."""

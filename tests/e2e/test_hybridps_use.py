@@ -611,6 +611,13 @@ class BadInput(unittest.TestCase):
             with self.assertRaisesRegex(hybridps.HybridPSError, "weight is registered already, with the client"):
                 hybridps.manage(nn.ModuleList([self.model.head]), device="emu:8MiB")
 
+    def test_parameters_in_the_same_memory_are_refused(self):
+        self.model.head.weight = nn.Parameter(self.model.norm.weight.data[:-1])
+        with self.assertRaisesRegex(hybridps.HybridPSError, "norm.weight and head.weight are two in the same memory"):
+            hybridps.manage(self.model, device="emu:8MiB")
+        self.model.head.weight = nn.Parameter(self.model.norm.weight.data.clone())
+        hybridps.manage(self.model, device="emu:8MiB").close()
+
     def test_mixed_devices_are_refused(self):
         self.model.head.weight = nn.Parameter(torch.empty(VOCAB, WIDTH, device="meta"))
         with self.assertRaisesRegex(hybridps.HybridPSError, "mixed devices.*cpu.*head.weight on meta"):
