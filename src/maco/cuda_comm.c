@@ -33,24 +33,34 @@ static void *output(const maco_task *t)
     return (void *)(uintptr_t)t->outputs[0];
 }
 
-/* Each rank's part is sent to it, and its part for us received, in one group of NCCL's. */
-static hl_status all_to_all(maco_cuda *c, const maco_task *t, const char *name,
-                            struct ncclComm *comm, struct CUstream_st *s)
+static hl_status exchange(maco_cuda *c, const maco_task *t, const char *name, int ranks,
+                          struct ncclComm *comm, struct CUstream_st *s)
 {
     size_t count = hl_maco_count(t);
     size_t step = count * hl_maco_dtype_size(hl_maco_dtype(t));
     nccl_type type = hl_nccl_type(hl_maco_dtype(t));
-    int ranks = 0;
-    NCCL_TRY(c, ncclCommCount, name, (comm, &ranks));
-    NCCL_TRY(c, ncclGroupStart, name, ());
     for (int r = 0; r < ranks; r++) {
         const char *from = (const char *)input(t) + (size_t)r * step;
         char *to = (char *)output(t) + (size_t)r * step;
         NCCL_TRY(c, ncclSend, name, (from, count, type, r, comm, s));
         NCCL_TRY(c, ncclRecv, name, (to, count, type, r, comm, s));
     }
-    NCCL_TRY(c, ncclGroupEnd, name, ());
     return HL_OK;
+}
+
+/* Each rank's part is sent to it, and its part for us received, in one group of NCCL's. It is ended
+ * in any case: what this thread does with NCCL afterwards, whoever asks for it, would be in it. */
+static hl_status all_to_all(maco_cuda *c, const maco_task *t, const char *name,
+                            struct ncclComm *comm, struct CUstream_st *s)
+{
+    int ranks = 0;
+    NCCL_TRY(c, ncclCommCount, name, (comm, &ranks));
+    NCCL_TRY(c, ncclGroupStart, name, ());
+    hl_status st = exchange(c, t, name, ranks, comm, s);
+    nccl_result ended = c->nccl.ncclGroupEnd();
+    if (st == HL_OK && ended != HL_ncclSuccess)
+        st = hl_nccl_fail(&c->nccl, "ncclGroupEnd", name, ended);
+    return st;
 }
 
 static hl_status by_nccl(maco_cuda *c, const maco_task *t, const char *name, struct ncclComm *comm,

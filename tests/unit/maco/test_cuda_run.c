@@ -326,6 +326,11 @@ static void nccl_is_called_in_the_order_of_the_plan(void **state)
                              "ncclRecv(64, 7, 0) ncclGroupEnd(0, 0, 0) ncclBroadcast(64, 7, 0) "
                              "ncclAllReduce(64, 7, 0) ncclGroupStart(0, 0, 0) ncclSend(64, 7, 0) "
                              "ncclRecv(64, 7, 0) ncclGroupEnd(0, 0, 0) ncclBroadcast(64, 7, 0) ");
+    setenv("NCCL_STUB_FAIL", "ncclSend", 1);
+    assert_int_equal(maco_cuda_run(r->cuda, r->stream), HL_EIO);
+    unsetenv("NCCL_STUB_FAIL");
+    assert_non_null(strstr(hl_error_text(), "ncclSend: internal error of the stub"));
+    assert_non_null(strstr(log, "ncclSend(64, 7, 0) ncclGroupEnd(0, 0, 0) ")); /* even so */
 }
 
 static void an_error_of_nccl_names_the_task_and_ends_the_run(void **state)
