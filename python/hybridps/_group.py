@@ -18,7 +18,7 @@ import torch.distributed as dist
 
 from . import _abi
 from ._abi import HybridPSError
-from ._tensors import view
+from ._tensors import is_dense, view
 
 TYPES = {torch.float32: _abi.F32, torch.float16: _abi.F16, torch.bfloat16: _abi.BF16}
 _ADDED = {**TYPES, torch.float64: 3, torch.int32: 4, torch.int64: 5, torch.uint8: 6}
@@ -90,6 +90,7 @@ class Group:
     def allreduce_(self, tensor: torch.Tensor, op: str = "sum", name: str = "") -> None:
         """In place, for host tensors without holes."""
         kind, op_number = self._reduction("allreduce", tensor, op, name)
+        self._in_place("allreduce_", tensor, name)
         self._check(self._lib.hybridps_group_allreduce(self._h, name.encode(), tensor.data_ptr(),
                                                        tensor.numel(), kind, op_number))
 
@@ -134,6 +135,7 @@ class Group:
 
     def broadcast_(self, tensor: torch.Tensor, src: int = 0, name: str = "") -> None:
         """In place, for host tensors without holes."""
+        self._in_place("broadcast_", tensor, name)
         size = tensor.numel() * tensor.element_size()
         self._check(self._lib.hybridps_group_broadcast(self._h, name.encode(), tensor.data_ptr(),
                                                        size, src))
@@ -187,6 +189,13 @@ class Group:
             raise HybridPSError(f"{call} of {name!r}: {rows} rows for {self.world} ranks: there must "
                                 "be as many for each")
         return rows // self.world
+
+    @staticmethod
+    def _in_place(call: str, tensor: torch.Tensor, name: str) -> None:
+        if tensor.device.type != "cpu" or not (tensor.is_contiguous() or is_dense(tensor)):
+            raise HybridPSError(f"{call} of {name!r}: a tensor of shape {tuple(tensor.shape)} with strides "
+                                f"{tensor.stride()} on {tensor.device}: in place it is for tensors of the "
+                                "host without holes")
 
     @staticmethod
     def _host(tensor: torch.Tensor) -> torch.Tensor:

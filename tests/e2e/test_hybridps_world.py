@@ -210,6 +210,11 @@ class Collectives(unittest.TestCase):
             group.alltoall(torch.tensor(1.0), name="x")
         with self.assertRaisesRegex(hybridps.HybridPSError, "ranks 0 to 0"):
             group.broadcast(torch.zeros(1), 1)
+        for wrong in (torch.zeros(4, 6)[:, ::2], torch.zeros(1).expand(4), torch.zeros(4, device="meta")):
+            for call in (group.allreduce_, group.broadcast_):
+                with self.assertRaisesRegex(hybridps.HybridPSError, "_ of 'x'.*without holes"):
+                    call(wrong, name="x")
+        group.allreduce_(torch.zeros(4, 6).t())
         group.close()
         with self.assertRaisesRegex(hybridps.HybridPSError, "closed|no group"):
             group.allreduce(torch.zeros(1))
