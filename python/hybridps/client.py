@@ -802,6 +802,8 @@ class Client:
         train = torch.is_grad_enabled()
         if train and DistributedDataParallel._active_ddp_module is not None:
             raise HybridPSError("DistributedDataParallel" + _wrappers.WHY + self.facts())
+        for made in _wrappers.made_of(m for root in self.modules for m in root.modules()) if train else ():
+            raise HybridPSError(made + _wrappers.WHY + self.facts())
         if not self.inside:
             self.enter()  # belongs to what went before, so that all iterations are alike
             if not train or self.fresh:

@@ -471,6 +471,12 @@ class Torch2(Code):
                 for wrapped in (replicate(layers()), FullyShardedDataParallel(layers(), device_id=torch.device("cpu"))):
                     with self.assertRaisesRegex(hybridps.HybridPSError, "group=hybridps.Group.torch"):
                         hybridps.manage(wrapped, **TIGHT)
+                for part in (lambda m: m, lambda m: m[0], lambda m: m[0][0]):  # when it is managed already
+                    model = nn.Sequential(nn.Sequential(layers(), nn.ReLU()), nn.ReLU())
+                    with hybridps.manage(model, **TIGHT):
+                        replicate(part(model))
+                        with self.assertRaisesRegex(hybridps.HybridPSError, "replicate sums up.*group=hybridps.Group.torch"):
+                            model(data(1)[0][0])
             finally:
                 torch.distributed.destroy_process_group()
 
