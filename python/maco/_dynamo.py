@@ -8,8 +8,11 @@ A backend of torch.compile for modules that torch.fx alone can't trace. Run with
 from __future__ import annotations
 
 import copy
+import logging
+import pathlib
 import re
 import sys
+import threading
 import types
 from dataclasses import replace
 from typing import Any, Callable, Iterator
@@ -374,16 +377,43 @@ class Graphs:
         return run
 
 
-def compiled(module: torch.nn.Module, graphs: Graphs) -> Callable:
-    """The forward of its class, which nobody else's compiled graphs are counted for."""
+class _Stumbles(logging.Filter):
+    """What torch writes into its log when it does not compile code because of an error of its own."""
+
+    def __init__(self, tell: Callable[[str, str], None]) -> None:
+        super().__init__()
+        self.tell, self.thread = tell, threading.get_ident()
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        found = re.match(r"\s*WON'T CONVERT (\S+) (.*?)\s+line (\d+)", record.getMessage())
+        if not found or not record.exc_info or threading.get_ident() != self.thread:
+            return True
+        error = record.exc_info[1]
+        text = str(error).strip().split("\n", 1)[0]
+        # What is left of a function after a part that is not compiled is one of its own.
+        rest = re.match(r"torch_dynamo_resume_in_(\w+)_at_(\d+)$", found[1])
+        name, line = rest.groups() if rest else (found[1], found[3])
+        self.tell(f"{name} ({pathlib.Path(found[2]).name}:{line})", f"{type(error).__name__}: {text}")
+        return False
+
+
+def compiled(module: torch.nn.Module, graphs: Graphs, tell: Callable[[str, str], None]) -> Callable:
+    """The forward of its class, which nobody else's compiled graphs are counted for. tell: where torch
+    stumbled, and over what."""
     forward = type(module).forward
     own = types.FunctionType(forward.__code__.replace(), forward.__globals__, forward.__name__,
                              forward.__defaults__, forward.__closure__)
     own.__kwdefaults__ = forward.__kwdefaults__
     run = torch.compile(own.__get__(module), backend=graphs)
     config = sys.modules["torch._dynamo"].config
+    log = logging.getLogger("torch._dynamo.convert_frame")
 
     def call(*args: Any, **kwargs: Any) -> Any:
-        with config.patch(suppress_errors=True):  # what it stumbles over runs as it is
-            return run(*args, **kwargs)
+        stumbles = _Stumbles(tell)
+        log.addFilter(stumbles)
+        try:
+            with config.patch(suppress_errors=True):  # what it stumbles over runs as it is
+                return run(*args, **kwargs)
+        finally:
+            log.removeFilter(stumbles)
     return call

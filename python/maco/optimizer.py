@@ -312,8 +312,12 @@ class _Compiled(_Cut):
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if self.compiled is None:
-            self.compiled = _dynamo.compiled(self.module, self.graphs)
+            self.compiled = _dynamo.compiled(self.module, self.graphs, self._stumbled)
         return self.compiled(*args, **kwargs)
+
+    def _stumbled(self, where: str, why: str) -> None:
+        self.refusals.setdefault(where, _match.Refusal(
+            "function", where, f"torch.compile fails with it, and it runs as it is: {why}"))
 
 
 def _constants(bound: inspect.BoundArguments) -> dict[str, Any]:
