@@ -4,20 +4,26 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "core/json.h"
+
+#define SKEW_S 5
 
 /* What is known while pods are looked through. */
 struct judging {
     const struct hl_ranktable_rules *rules;
     enum hl_ranktable_kind kind;
     const json_t *job, *spec;
-    const char *name, *ns, *born;
-    char owner[128]; /* its uid, as it stands in a pod's `owners`; "" = it has none */
+    const char *name, *ns;
+    char earliest[32]; /* that a pod of a Deployment may be born */
+    char owner[128];   /* its uid, as it stands in a pod's `owners`; "" = it has none */
     const char *said;
     json_t *said_doc; /* parsed when somebody asks */
+    json_t *before;   /* devices -> the rank index that `said` has for them; made so, too */
     int by_age;       /* nothing but `said` knows the place of a pod */
-    int64_t version;  /* the incarnation that counts */
+    char taken[HL_RANKTABLE_INDEX_MAX + 1]; /* indices that pods have been given */
+    int64_t version;                        /* the incarnation that counts */
     struct hl_ranktable table;
     struct hl_ranktable_verdict *out;
 };
@@ -99,6 +105,19 @@ static hl_status read_tasks(struct judging *j)
     return HL_OK;
 }
 
+/* The API servers that stamped the two may have clocks that differ. */
+static void set_earliest(struct judging *j)
+{
+    static const char form[] = "%Y-%m-%dT%H:%M:%SZ";
+    const char *born = hl_json_str(meta(j->job), "creationTimestamp", "");
+    struct tm tm = {0};
+    const char *end = strptime(born, form, &tm);
+    time_t at = end != NULL && *end == '\0' ? timegm(&tm) - SKEW_S : -1;
+    if (at < 0 || gmtime_r(&at, &tm) == NULL ||
+        strftime(j->earliest, sizeof(j->earliest), form, &tm) == 0)
+        snprintf(j->earliest, sizeof(j->earliest), "%.31s", born);
+}
+
 /* ---- one pod --------------------------------------------------------------------------------- */
 
 static int is_owned(const struct judging *j, const struct hl_ranktable_pod *pod)
@@ -106,7 +125,7 @@ static int is_owned(const struct judging *j, const struct hl_ranktable_pod *pod)
     /* A ReplicaSet stands between: all that is known is that a pod is younger than its Deployment.
      */
     if (j->kind == HL_RANKTABLE_DEPLOYMENT)
-        return strcmp(pod->born, j->born) >= 0;
+        return strcmp(pod->born, j->earliest) >= 0;
     return j->owner[0] != '\0' && strstr(pod->owners, j->owner) != NULL;
 }
 
@@ -141,27 +160,42 @@ static int parse_rank(const char *s, size_t *out)
     return 1;
 }
 
+/* How an instance is found again in a table: by its server, its first device and how many it has.
+ */
+static void key_of(const char *server, const char *device, size_t count, char out[128])
+{
+    snprintf(out, 128, "%.63s %.11s %zu", server, device, count);
+}
+
+static void remember(struct judging *j, const json_t *server)
+{
+    const json_t *devices = hl_json_list(server, "device"), *first = json_array_get(devices, 0);
+    size_t rank, count = json_array_size(devices);
+    char key[128];
+    if (count == 0 || !parse_rank(hl_json_str(first, "rank_id", NULL), &rank) ||
+        rank % count != 0 || rank / count > HL_RANKTABLE_INDEX_MAX)
+        return;
+    key_of(hl_json_str(server, "server_id", ""), hl_json_str(first, "device_id", ""), count, key);
+    if (json_object_get(j->before, key) == NULL)
+        json_object_set_new(j->before, key, json_integer((json_int_t)(rank / count)));
+}
+
 /* The rank index that its first device has in the table there is, or -1. */
 static int32_t index_before(struct judging *j, const struct hl_ranktable_instance *x)
 {
     const json_t *server;
     size_t i;
-    json_array_foreach (hl_json_list(said(j), "server_list"), i, server) {
-        const json_t *devices = hl_json_list(server, "device"), *first = json_array_get(devices, 0);
-        size_t rank;
-        if (x->device_count == 0 || json_array_size(devices) != x->device_count ||
-            strcmp(hl_json_str(server, "server_id", ""), x->server_id) != 0 ||
-            strcmp(hl_json_str(first, "device_id", ""), x->devices[0].id) != 0 ||
-            !parse_rank(hl_json_str(first, "rank_id", NULL), &rank) ||
-            rank % x->device_count != 0 || rank / x->device_count > HL_RANKTABLE_INDEX_MAX)
-            continue;
-        int32_t index = (int32_t)(rank / x->device_count);
-        for (size_t k = 0; k < j->table.count; k++)
-            if (j->table.instances[k].rank_index == index)
-                return -1;
-        return index;
+    char key[128];
+    if (j->before == NULL) {
+        j->before = json_object();
+        json_array_foreach (hl_json_list(said(j), "server_list"), i, server)
+            remember(j, server);
     }
-    return -1;
+    if (x->device_count == 0)
+        return -1;
+    key_of(x->server_id, x->devices[0].id, x->device_count, key);
+    json_int_t index = hl_json_int(j->before, key, -1);
+    return index >= 0 && !j->taken[index] ? (int32_t)index : -1;
 }
 
 static hl_status read_pod(struct judging *j, const struct hl_ranktable_pod *pod, uint32_t order)
@@ -176,8 +210,11 @@ static hl_status read_pod(struct judging *j, const struct hl_ranktable_pod *pod,
     j->by_age |= place < 0;
     if (rank_index < 0 && place < 0)
         rank_index = index_before(j, x);
-    return hl_ranktable_borrow(&j->table, x, group, place >= 0 ? (uint32_t)place : order,
-                               rank_index);
+    HL_TRY(
+        hl_ranktable_borrow(&j->table, x, group, place >= 0 ? (uint32_t)place : order, rank_index));
+    if (rank_index >= 0)
+        j->taken[rank_index] = 1;
+    return HL_OK;
 }
 
 /* ---- all of them ----------------------------------------------------------------------------- */
@@ -317,13 +354,13 @@ hl_status hl_ranktable_judge(const struct hl_ranktable_rules *rules, enum hl_ran
                         .spec = json_object_get(job, "spec"),
                         .name = hl_json_str(meta(job), "name", ""),
                         .ns = hl_json_str(meta(job), "namespace", ""),
-                        .born = hl_json_str(meta(job), "creationTimestamp", ""),
                         .said = said,
                         .out = out};
     const char *uid = hl_json_str(meta(job), "uid", "");
     if (uid[0] != '\0')
         snprintf(j.owner, sizeof(j.owner), "\n%.120s\n", uid);
     *out = (struct hl_ranktable_verdict){.state = HL_RANKTABLE_WAITING};
+    set_earliest(&j);
     hl_status st = read_tasks(&j);
     if (st == HL_EINVAL) {
         note(&j, HL_RANKTABLE_UNABLE, hl_error_text());
@@ -335,6 +372,7 @@ hl_status hl_ranktable_judge(const struct hl_ranktable_rules *rules, enum hl_ran
     }
     hl_ranktable_fini(&j.table);
     json_decref(j.said_doc);
+    json_decref(j.before);
     if (st != HL_OK)
         hl_ranktable_verdict_fini(out);
     return st;

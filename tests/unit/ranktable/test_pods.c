@@ -318,15 +318,30 @@ static void strange_jobs(void **state)
     end(&w);
 }
 
+static json_t *make_deployment(void)
+{
+    return json_pack("{s:{s:s s:s s:s s:s s:{s:s}} s:{s:i}}", "metadata", "name", "j", "namespace",
+                     "ns", "uid", "u1", "creationTimestamp", "2026-01-01T00:00:00Z", "labels",
+                     HL_RANKTABLE_LABEL, "ascend-910", "spec", "replicas", 3);
+}
+
+static void give_to_deployment(struct world *w)
+{
+    size_t i;
+    json_t *pod;
+    json_array_foreach (w->pods, i, pod) {
+        json_object_del(json_object_get(meta(pod), "labels"), "volcano.sh/job-name");
+        json_object_set_new(json_object_get(meta(pod), "labels"), "deploy-name", json_string("j"));
+        json_object_del(meta(pod), "ownerReferences");
+    }
+}
+
 /* Its pods have no number: what the table says already stays. */
 static void a_deployment_keeps_its_ranks(void **state)
 {
     (void)state;
     struct hl_ranktable_verdict v;
-    json_t *job =
-        json_pack("{s:{s:s s:s s:s s:s s:{s:s}} s:{s:i}}", "metadata", "name", "j", "namespace",
-                  "ns", "uid", "u1", "creationTimestamp", "2026-01-01T00:00:00Z", "labels",
-                  HL_RANKTABLE_LABEL, "ascend-910", "spec", "replicas", 3);
+    json_t *job = make_deployment();
     struct world w = whole(2);
     char *text = NULL;
     for (int step = 0; step < 3; step++) {
@@ -334,14 +349,7 @@ static void a_deployment_keeps_its_ranks(void **state)
             json_array_remove(w.pods, 1);
         if (step == 2)
             give_devices(add_pod(&w, "late", 0), NEW_KEY, 9);
-        size_t i;
-        json_t *pod;
-        json_array_foreach (w.pods, i, pod) {
-            json_object_del(json_object_get(meta(pod), "labels"), "volcano.sh/job-name");
-            json_object_set_new(json_object_get(meta(pod), "labels"), "deploy-name",
-                                json_string("j"));
-            json_object_del(meta(pod), "ownerReferences");
-        }
+        give_to_deployment(&w);
         w.said = text;
         v = judge_as(&w, HL_RANKTABLE_DEPLOYMENT, job);
         assert_int_equal(v.state, step == 1 ? HL_RANKTABLE_WAITING : HL_RANKTABLE_COMPLETED);
@@ -356,6 +364,64 @@ static void a_deployment_keeps_its_ranks(void **state)
     json_t *doc = json_loads(v.text, 0, NULL);
     const json_t *servers = json_object_get(doc, "server_list");
     static const char *const want[] = {"10.0.0.1", "10.0.0.9", "10.0.0.3"};
+    for (size_t i = 0; i < 3; i++)
+        assert_string_equal(
+            json_string_value(json_object_get(json_array_get(servers, i), "server_id")), want[i]);
+    json_decref(doc);
+    hl_ranktable_verdict_fini(&v);
+    json_decref(job);
+    end(&w);
+}
+
+/* Pods of one that had its name do not count; clocks of API servers may differ by a little. */
+static void a_deployments_pods_are_younger_than_it(void **state)
+{
+    (void)state;
+
+    static const struct {
+        const char *born;
+        enum hl_ranktable_state state;
+    } rows[] = {
+        {"2025-12-31T23:59:58Z", HL_RANKTABLE_COMPLETED},
+        {"2025-12-31T23:59:55Z", HL_RANKTABLE_COMPLETED},
+        {"2025-12-31T23:59:54Z", HL_RANKTABLE_WAITING},
+        {"", HL_RANKTABLE_WAITING},
+    };
+
+    json_t *job = make_deployment();
+    struct world w = whole(2);
+    give_to_deployment(&w);
+    for (size_t i = 0; i < HL_ARRAY_LEN(rows); i++) {
+        json_object_set_new(meta(json_array_get(w.pods, 1)), "creationTimestamp",
+                            json_string(rows[i].born));
+        struct hl_ranktable_verdict v = judge_as(&w, HL_RANKTABLE_DEPLOYMENT, job);
+        assert_int_equal(v.state, rows[i].state);
+        hl_ranktable_verdict_fini(&v);
+    }
+    json_decref(job);
+    end(&w);
+}
+
+/* Somebody wrote that the second has the rank of the first: the older one keeps it. */
+static void a_rank_that_a_table_gives_twice(void **state)
+{
+    (void)state;
+
+#define SERVER(n, rank)                                                                            \
+    "{\"server_id\":\"10.0.0." n "\",\"device\":[{\"device_id\":\"0\",\"rank_id\":\"" rank         \
+    "\"},{\"device_id\":\"1\"}]}"
+    static const char said[] =
+        "{\"status\":\"initializing\",\"server_list\":[" SERVER("1", "4") "," SERVER(
+            "2", "4") "," SERVER("3", "x") "," SERVER("3", "1") "," SERVER("3", "0") "]}";
+    static const char *const want[] = {"10.0.0.3", "10.0.0.2", "10.0.0.1"};
+    json_t *job = make_deployment();
+    struct world w = whole(2);
+    give_to_deployment(&w);
+    w.said = said;
+    struct hl_ranktable_verdict v = judge_as(&w, HL_RANKTABLE_DEPLOYMENT, job);
+    assert_int_equal(v.state, HL_RANKTABLE_COMPLETED);
+    json_t *doc = json_loads(v.text, 0, NULL);
+    const json_t *servers = json_object_get(doc, "server_list");
     for (size_t i = 0; i < 3; i++)
         assert_string_equal(
             json_string_value(json_object_get(json_array_get(servers, i), "server_id")), want[i]);
@@ -446,6 +512,8 @@ int main(void)
         cmocka_unit_test(hostile_annotations_cost_their_own_job),
         cmocka_unit_test(strange_jobs),
         cmocka_unit_test(a_deployment_keeps_its_ranks),
+        cmocka_unit_test(a_deployments_pods_are_younger_than_it),
+        cmocka_unit_test(a_rank_that_a_table_gives_twice),
         cmocka_unit_test(an_incomplete_table_is_written_once),
         cmocka_unit_test(a_big_job_fits_and_a_huge_one_says_so),
         cmocka_unit_test(the_config_map_of_a_job),
