@@ -104,9 +104,12 @@ static hl_status read_cluster(const struct reading *r, const json_t *cluster)
 {
     struct hl_kube_config *c = r->out;
     const char *name = hl_json_str(cluster, "tls-server-name", "");
+    const char *proxy = hl_json_str(cluster, "proxy-url", "");
     HL_TRY(set_server(c, hl_json_str(cluster, "server", ""), r->path));
     HL_TRY(read_pem(r, cluster, "certificate-authority", &c->ca));
     c->insecure = hl_json_bool(cluster, "insecure-skip-tls-verify", 0);
+    if (proxy[0] != '\0')
+        HL_TRY(copy_text(proxy, &c->proxy));
     return name[0] != '\0' ? copy_text(name, &c->tls_server_name) : HL_OK;
 }
 
@@ -119,6 +122,11 @@ static hl_status read_user(const struct reading *r, const json_t *user)
         return hl_fail(HL_EUNSUPPORTED,
                        "%s: its user gets credentials from another program (exec, auth-provider), "
                        "which is not supported; use a token, a tokenFile or a client certificate",
+                       r->path);
+    if (json_object_get(user, "as") != NULL || json_object_get(user, "username") != NULL)
+        return hl_fail(HL_EUNSUPPORTED,
+                       "%s: its user acts as another (as) or has a password (username), which is "
+                       "not supported; use a token, a tokenFile or a client certificate",
                        r->path);
     HL_TRY(read_pem(r, user, "client-certificate", &c->cert));
     HL_TRY(read_pem(r, user, "client-key", &c->key));
@@ -248,8 +256,8 @@ void hl_kube_config_free(struct hl_kube_config *c)
 {
     if (c == NULL)
         return;
-    char **all[] = {&c->server, &c->ns,   &c->token, &c->token_file,
-                    &c->ca,     &c->cert, &c->key,   &c->tls_server_name};
+    char **all[] = {&c->server, &c->ns,  &c->token,           &c->token_file, &c->ca,
+                    &c->cert,   &c->key, &c->tls_server_name, &c->proxy};
     for (size_t i = 0; i < HL_ARRAY_LEN(all); i++) {
         if (*all[i] != NULL)
             explicit_bzero(*all[i], strlen(*all[i]));

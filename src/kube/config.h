@@ -8,7 +8,7 @@
  * Owns:    copies of all texts. Keys and tokens never reach a log.
  * Threads: load and free by one; hl_kube_config_token by any.
  * Errors:  HL_ENOENT (no file, not in a pod), HL_EINVAL (FILE: what is missing or wrong),
- *          HL_EUNSUPPORTED (exec and auth-provider credentials), HL_EPERM.
+ *          HL_EUNSUPPORTED (credentials by a program or a password, impersonation), HL_EPERM.
  * Units:   none.
  * Limits:  files of 1 MiB.
  */
@@ -27,6 +27,7 @@ struct hl_kube_config {
     /* PEM; NULL = none. */
     char *ca, *cert, *key;
     char *tls_server_name; /* what the certificate must name, NULL = the host of `server` */
+    char *proxy;           /* URL; NULL = what HTTPS_PROXY and its relatives say */
     int insecure;
 };
 

@@ -51,15 +51,19 @@ static const char base[] =
     "- name: three\n  context: {cluster: c2, user: u3}\n"
     "- name: four\n  context: {cluster: c2, user: u4}\n"
     "- name: five\n  context: {cluster: missing, user: u4}\n"
+    "- name: six\n  context: {cluster: c2, user: u6}\n"
+    "- name: seven\n  context: {cluster: c2, user: u7}\n"
     "clusters:\n"
     "- name: c1\n  cluster: {server: 'https://10.0.0.1:6443/', certificate-authority-data: "
-    "UEVN, tls-server-name: api}\n"
+    "UEVN, tls-server-name: api, proxy-url: 'http://proxy:3128'}\n"
     "- name: c2\n  cluster: {server: 'https://b', certificate-authority: ca.pem}\n"
     "users:\n"
     "- name: u1\n  user: {token: secret}\n"
     "- name: u2\n  user: {client-certificate: cert.pem, client-key-data: S0VZ}\n"
     "- name: u3\n  user: {exec: {command: aws}}\n"
-    "- name: u4\n  user: {client-certificate: cert.pem}\n";
+    "- name: u4\n  user: {client-certificate: cert.pem}\n"
+    "- name: u6\n  user: {token: t, as: 'system:serviceaccount:a:b'}\n"
+    "- name: u7\n  user: {username: me, password: secret}\n";
 
 static hl_status load(const char *context, struct hl_kube_config **out)
 {
@@ -80,6 +84,7 @@ static void the_current_context(void **state)
     assert_string_equal(c->ns, "train");
     assert_string_equal(c->ca, "PEM");
     assert_string_equal(c->tls_server_name, "api");
+    assert_string_equal(c->proxy, "http://proxy:3128");
     assert_int_equal(hl_kube_config_token(c, token, sizeof(token)), HL_OK);
     assert_string_equal(token, "secret");
     hl_kube_config_free(c);
@@ -99,6 +104,7 @@ static void certificates_by_relative_paths(void **state)
     assert_string_equal(c->key, "KEY");
     assert_string_equal(c->ns, "default");
     assert_null(c->tls_server_name);
+    assert_null(c->proxy);
     hl_kube_config_free(c);
 }
 
@@ -110,6 +116,8 @@ static void what_is_refused(void **state)
     write_file("ca.pem", "authority");
     write_file("cert.pem", "certificate");
     assert_int_equal(load("three", &c), HL_EUNSUPPORTED);
+    assert_int_equal(load("six", &c), HL_EUNSUPPORTED);
+    assert_int_equal(load("seven", &c), HL_EUNSUPPORTED);
     assert_int_equal(load("four", &c), HL_EINVAL);
     assert_non_null(strstr(hl_error_text(), "client-key"));
     assert_int_equal(load("five", &c), HL_EINVAL);
