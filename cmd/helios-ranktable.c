@@ -114,6 +114,21 @@ static hl_status gauges(void *arg, struct hl_buf *out)
     return p->daemon != NULL ? hl_ranktabled_gauges(p->daemon, out) : HL_OK;
 }
 
+/* It stands in the addresses of lists as it is. */
+static hl_status check_label(const char *value)
+{
+    static const char letters[] =
+        "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.";
+    size_t n = strlen(value);
+    if (n > 0 && n <= 63 && strspn(value, letters) == n && strchr("-_.", value[0]) == NULL &&
+        strchr("-_.", value[n - 1]) == NULL)
+        return HL_OK;
+    return hl_fail(HL_EINVAL,
+                   "--label-value: '%.64s' is no value of a label: 1 to 63 letters, digits, and "
+                   "- _ . between them",
+                   value);
+}
+
 static hl_status start_daemon(struct program *p)
 {
     const struct args *a = &p->args;
@@ -130,6 +145,7 @@ static hl_status start_daemon(struct program *p)
                     : a->lease_namespace[0] != '\0' ? a->lease_namespace
                                                     : p->config->ns,
     };
+    HL_TRY(check_label(a->label_value));
     gethostname(host, sizeof(host) - 1);
     snprintf(identity, sizeof(identity), "%s_%d", host, (int)getpid());
     HL_TRY(hl_ranktable_format_parse(a->json, &o.rules.format));

@@ -51,6 +51,13 @@ static hl_status no_memory(void)
     return hl_fail(HL_ENOMEM, "memory is short for the cache of the API server's objects");
 }
 
+static struct cache_entry *find(const struct cache *c, enum cache_kind kind, const char *key)
+{
+    struct cache_entry *e = NULL;
+    HASH_FIND_STR(c->all[kind], key, e);
+    return e;
+}
+
 /* ---- whom it concerns ------------------------------------------------------------------------ */
 
 static void mark_owner(struct cache *c, const struct hl_ranktable_pod *pod)
@@ -377,24 +384,19 @@ static const struct {
 
 struct cached_job *cache_job(struct cache *c, enum cache_kind kind, const char *key)
 {
-    struct cache_entry *e = NULL;
-    HASH_FIND_STR(c->all[kind], key, e);
-    return (struct cached_job *)e;
+    return (struct cached_job *)find(c, kind, key);
 }
 
 struct cached_map *cache_map(struct cache *c, const char *key)
 {
-    struct cache_entry *e = NULL;
-    HASH_FIND_STR(c->all[CACHE_MAPS], key, e);
-    return (struct cached_map *)e;
+    return (struct cached_map *)find(c, CACHE_MAPS, key);
 }
 
 hl_status cache_put(struct cache *c, enum cache_kind kind, json_t *object)
 {
-    struct cache_entry *e = NULL;
     char key[CACHE_KEY_MAX];
     key_of_object(kind, object, key);
-    HASH_FIND_STR(c->all[kind], key, e);
+    struct cache_entry *e = find(c, kind, key);
     int is_new = e == NULL;
     if (is_new) {
         e = calloc(1, kinds[kind].size);
@@ -414,10 +416,9 @@ hl_status cache_put(struct cache *c, enum cache_kind kind, json_t *object)
 
 void cache_drop(struct cache *c, enum cache_kind kind, const json_t *object)
 {
-    struct cache_entry *e = NULL;
     char key[CACHE_KEY_MAX];
     key_of_object(kind, object, key);
-    HASH_FIND_STR(c->all[kind], key, e);
+    struct cache_entry *e = find(c, kind, key);
     if (e != NULL)
         kinds[kind].drop(c, e);
 }

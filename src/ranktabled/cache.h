@@ -52,7 +52,7 @@ struct cached_job {
     uint64_t not_before_ns; /* of the next request, after a failure */
     unsigned tries;
     enum hl_ranktable_state state;
-    size_t counted, wanted;
+    size_t counted;                     /* pods in the table */
     char told[HL_RANKTABLE_REASON_MAX]; /* the last event on it; "" = none since it was well */
 };
 

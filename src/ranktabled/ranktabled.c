@@ -67,14 +67,14 @@ static void on_listed(void *arg, const json_t *objects, unsigned page)
 
 /* ---- judging --------------------------------------------------------------------------------- */
 
-/* What only the user can mend is said once, on the job. */
-static void tell(struct hl_ranktabled *d, struct cached_job *j, enum hl_ranktable_state state,
-                 const char *reason)
+void ranktabled_tell(struct hl_ranktabled *d, struct cached_job *j, enum hl_ranktable_state state,
+                     const char *reason)
 {
     j->state = state;
-    if (state == HL_RANKTABLE_COMPLETED)
+    if (state == HL_RANKTABLE_COMPLETED && !j->writing) /* else it is still to be written */
         j->told[0] = '\0';
-    if (state != HL_RANKTABLE_UNABLE || strcmp(j->told, reason) == 0 || !ranktabled_leads(d))
+    if (state != HL_RANKTABLE_UNABLE || strncmp(j->told, reason, sizeof(j->told) - 1) == 0 ||
+        !ranktabled_leads(d))
         return;
     snprintf(j->told, sizeof(j->told), "%s", reason);
     hl_warn("%s: no rank table: %s", j->entry.key, reason);
@@ -94,7 +94,7 @@ static int map_is_usable(struct hl_ranktabled *d, struct cached_job *j,
     else
         snprintf(reason, sizeof(reason), "there is no ConfigMap %s with the label %s=%s", j->map,
                  HL_RANKTABLE_LABEL, d->label_value);
-    tell(d, j, rival != NULL ? HL_RANKTABLE_UNABLE : HL_RANKTABLE_WAITING, reason);
+    ranktabled_tell(d, j, rival != NULL ? HL_RANKTABLE_UNABLE : HL_RANKTABLE_WAITING, reason);
     return 0;
 }
 
@@ -118,13 +118,10 @@ static void judge(struct hl_ranktabled *d, struct cached_job *j)
         j->dirty = 1;
         return;
     }
-    if (v.state == HL_RANKTABLE_COMPLETED && j->state != v.state)
-        hl_info("%s: completed, %zu pods", j->entry.key, v.counted);
     j->counted = v.counted;
-    j->wanted = v.wanted;
-    tell(d, j, v.state, v.reason);
     if (v.text != NULL && ranktabled_leads(d))
         request_write(d, j, map, hl_steal(&v.text));
+    ranktabled_tell(d, j, v.state, v.reason);
     hl_ranktable_verdict_fini(&v);
 }
 
@@ -136,7 +133,9 @@ static int is_behind(struct hl_ranktabled *d, const struct cached_job *j, uint64
     struct cached_map *map = cache_map_of(&d->cache, j);
     if (map == NULL || !ranktabled_leads(d))
         return 0;
-    if (map->unread && !map->reading && now >= map->not_before_ns)
+    /* Only who may write it reads it: while that one writes, its own write is what is unread. */
+    if (map->unread && !map->reading && now >= map->not_before_ns &&
+        cache_rival(&d->cache, j) == NULL)
         request_read(d, map);
     return map->unread || (now < map->awaited_until_ns && strcmp(map->seen, map->version) != 0);
 }

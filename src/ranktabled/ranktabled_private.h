@@ -31,6 +31,9 @@ struct hl_ranktabled {
 
 /* 1: this instance writes. */
 int ranktabled_leads(const struct hl_ranktabled *d);
+/* How far its table is. What only the user can mend is said once, on the job. */
+void ranktabled_tell(struct hl_ranktabled *d, struct cached_job *job, enum hl_ranktable_state state,
+                     const char *reason);
 
 /* requests.c: a job's table, which is taken, into its ConfigMap; one that somebody else has
  * changed; a warning on a job. Not waited for. */

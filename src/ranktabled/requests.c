@@ -94,6 +94,10 @@ static void on_written(struct hl_ranktabled *d, struct cached_job *j, struct cal
     if (c->st == HL_OK) {
         d->writes++;
         j->tries = 0;
+        if (j->state == HL_RANKTABLE_COMPLETED) {
+            j->told[0] = '\0';
+            hl_info("%s: completed, %zu pods", j->entry.key, j->counted);
+        }
         j->dirty |=
             map == NULL ||
             !cache_wrote(map, c->version, cache_meta(c->answer, "resourceVersion"), &c->table);
@@ -106,7 +110,10 @@ static void on_written(struct hl_ranktabled *d, struct cached_job *j, struct cal
         retry_in(j, CONFLICT_MS);
     } else if (c->st != HL_ECANCELED) {
         d->failures++;
-        hl_warn("rank table of %s: %s", j->entry.key, c->why);
+        if (c->st == HL_EINVAL) /* its ConfigMap does not take it: immutable, or full */
+            ranktabled_tell(d, j, HL_RANKTABLE_UNABLE, c->why);
+        else
+            hl_warn("rank table of %s: %s", j->entry.key, c->why);
         retry_in(j, hl_backoff_ms(BACKOFF_MS, BACKOFF_TOP, j->tries++));
     }
     if (j->gone)

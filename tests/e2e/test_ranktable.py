@@ -175,6 +175,41 @@ class Faults(Scripted, unittest.TestCase):
         self.assertIn("configmaps is forbidden", c.text())
         self.assertEqual((c.writes() - writes, c.reads()), (1, 1))
 
+    def test_a_config_map_that_does_not_take_the_table(self):
+        """Immutable, or full: who made it is told so once, and it is tried until it does."""
+        self.server.refusals += [["configmaps", "PATCH", 4, kube_api.Refused(422, "Invalid", "field is immutable")]]
+        _, c = self.two()
+        self.settle(c)
+        event, = self.api.list("events", self.ns)
+        self.assertIn("field is immutable", event["message"])
+        self.assertEqual(event["involvedObject"]["name"], "j")
+        self.assertEqual(c.text().count("field is immutable"), 1)
+        self.assertEqual(c.metric('helios_ranktable_jobs{state="completed"}'), 1)
+
+    def test_a_config_map_of_two_jobs_is_not_read_for_our_own_write(self):
+        """Our write comes back before its answer, and wakes the job that may not write."""
+        first = self.job()
+        time.sleep(1.1)  # creation times are whole seconds
+        self.job("other", config_map=False, volume="rings-config-j")
+        c = self.controller("--no-leader-elect")
+        self.server.slow_answers = 1
+        self.server.release.clear()
+        self.addCleanup(self.server.release.set)
+        self.pod(first, 0, server=1)
+        self.pod(first, 1, server=2)
+        self.wait_status("completed")
+        version = int(self.api.get("configmaps", self.ns, "rings-config-j")["metadata"]["resourceVersion"])
+        wait_for("the watch brought it", lambda: self.server.sent.get("configmaps", 0) >= version, WAIT_S)
+        time.sleep(0.5)  # long enough for a read
+        self.server.release.set()
+        self.settle(c)
+        self.assertEqual((c.writes(), c.reads()), (1, 0))
+
+    def test_by_a_proxy(self):
+        proxy = f"http://127.0.0.1:{self.server.port}"  # takes whole addresses, as proxies do
+        self.config = self.server.kubeconfig(self.config, **{"server": "http://kubernetes.invalid", "proxy-url": proxy})
+        self.two()
+
     def test_a_stale_list_is_overtaken(self):
         job = self.job()
         self.pods_behind_the_scenes(job, range(2))

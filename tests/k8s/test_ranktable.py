@@ -135,6 +135,24 @@ class Access(Real, unittest.TestCase):
                 mine.call(verb, path)
             self.assertEqual(refused.exception.code, 403)
 
+    def test_config_maps_that_do_not_take_a_table(self):
+        """Immutable, or full of something else: its job's owner is told."""
+        jobs = {"immutable": self.job("fixed"), "must have at most": self.job("full")}
+        self.api.patch("configmaps", self.ns, "rings-config-fixed", {"immutable": True})
+        self.api.patch("configmaps", self.ns, "rings-config-full", {"data": {"other": "x" * ((1 << 20) - 100)}})
+        c = self.controller()
+        for job in jobs.values():
+            for i in range(2):
+                self.pod(job, i, server=1 + i)
+        for word, job in jobs.items():
+            wait_for(f"an event says {word}", lambda w=word, j=job: [
+                e for e in self.api.list("events", self.ns)
+                if w in e["message"] and e["involvedObject"]["uid"] == j["metadata"]["uid"]], WAIT_S)
+        self.assertEqual(len(self.api.list("events", self.ns)), 2)
+        self.assertEqual(c.metric('helios_ranktable_jobs{state="unable"}'), 2)
+        self.api.patch("configmaps", self.ns, "rings-config-full", {"data": {"other": None}})
+        self.ranks(name="full")
+
     @unittest.skipUnless(os.geteuid() == 0, "a file system of its own needs root")
     def test_what_a_pod_is_given(self):
         """In-cluster configuration, in a mount namespace; the token there is replaced, too."""

@@ -147,11 +147,11 @@ class Server:
             self.generation += 1
             self.lock.notify_all()
 
-    def kubeconfig(self, path):
+    def kubeconfig(self, path, **cluster):
         """Any token will do."""
         path.write_text(json.dumps({
             "current-context": "c", "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
-            "clusters": [{"name": "c", "cluster": {"server": f"http://127.0.0.1:{self.port}"}}],
+            "clusters": [{"name": "c", "cluster": {"server": f"http://127.0.0.1:{self.port}", **cluster}}],
             "users": [{"name": "u", "user": {"token": "t"}}]}), encoding="utf-8")
         return path
 
