@@ -37,7 +37,7 @@ struct hl_kube_request {
     const char *text;   /* of the body, where there is no object of it; NULL = none */
     const char *type;   /* of the body; NULL = application/json */
     int timeout_ms;     /* 0 = 30000 */
-    int only_metadata;  /* of the object that the server answers with */
+    int only_metadata;  /* of the objects that the server answers with */
     const struct hl_kube_members *members; /* of the answer that are taken (parse.h); NULL = all */
     int *retry_after_s;                    /* NULL, or what a refusal asked for; 0 = nothing */
 };
@@ -47,8 +47,9 @@ hl_status hl_kube_call(struct hl_kube *k, const struct hl_kube_request *r, json_
 /* The answer as it is, appended to `out`; at most what that still takes. */
 hl_status hl_kube_text(struct hl_kube *k, const char *path, int timeout_ms,
                        struct hl_buf *out) HL_CHECK;
-/* Until the server ends the stream (HL_OK), it fails, or `timeout_ms` have passed. */
-hl_status hl_kube_watch(struct hl_kube *k, const char *path, int timeout_ms,
+/* A GET, until the server ends the stream (HL_OK), it fails, or `timeout_ms` have passed. What is
+ * taken of objects is the stream's to say. */
+hl_status hl_kube_watch(struct hl_kube *k, const struct hl_kube_request *r,
                         struct hl_kube_stream *stream) HL_CHECK;
 
 #endif

@@ -24,7 +24,6 @@ enum hl_kube_event { HL_KUBE_ADDED, HL_KUBE_MODIFIED, HL_KUBE_DELETED };
 struct hl_kube_stream {
     struct hl_buf line;
     const struct hl_kube_members *members; /* that are taken (parse.h); NULL = all */
-    int only_metadata;                     /* asked of the server; the parser takes what comes */
     char version[64];                      /* of the last event, bookmarks too; opaque */
     int retry_after_s;                     /* that an ERROR event asked for */
     /* Owns the object from now on, also when it fails. */

@@ -18,10 +18,22 @@
 #define BACKOFF_MS   200
 #define BACKOFF_TOP  30000
 #define ABSENT_MS    60000 /* a kind that the server does not know */
-#define WATCH_GAP_MS 1000  /* between two watches at least */
+#define WATCH_GAP_MS 1000  /* between two watches at least, and two lists of forgotten versions */
 #define STEP_MS      50
 #define WINDOW_S     300
-#define LATE_S       10 /* what a server may be late with the end of a watch */
+#define LATE_S       10    /* what a server may be late with the end of a watch */
+#define TELL_MS      10000 /* between two lines about the same trouble; doubled to the next one */
+#define TELL_TOP     3600000
+#define WELL_NS      (30 * HL_NS_PER_S) /* a watch that lasted so long was well */
+
+/* Failures since it was well, and what the log was told of them: the first, some at growing
+ * distances, and when it goes on. */
+struct trouble {
+    unsigned failures, lines;
+    uint64_t since_ns, line_ns;
+    int is_open; /* the last line is a failure */
+    char text[256];
+};
 
 struct hl_kube_watcher {
     struct hl_kube_watcher_opts opts;
@@ -36,7 +48,10 @@ struct hl_kube_watcher {
     unsigned refs;  /* the owner's, that of the call, and of who delivers */
     int dead;       /* stopped: messages are dropped */
     char version[64];
-    unsigned tries; /* failures in a row */
+    unsigned tries;      /* failures since a watch was well */
+    uint64_t listed_ns;  /* when the last list was begun */
+    uint64_t begun_ns;   /* when the server took the present watch up; 0 = not yet */
+    struct trouble told; /* the thread's */
 };
 
 /* What goes to the loop. */
@@ -136,13 +151,24 @@ static hl_status on_event(void *arg, enum hl_kube_event type, json_t *object)
     return post(arg, object, (struct message){.type = type});
 }
 
+static unsigned seconds_since(uint64_t ns)
+{
+    return (unsigned)((hl_now_ns() - ns) / HL_NS_PER_S);
+}
+
 /* What kept the watch before from going on keeps this one no more, which may last ten minutes. */
 static void on_begun(void *arg)
 {
     struct hl_kube_watcher *w = arg;
+    struct trouble *t = &w->told;
+    w->begun_ns = hl_now_ns();
     pthread_mutex_lock(&w->lock);
     w->info.problem[0] = '\0';
     pthread_mutex_unlock(&w->lock);
+    if (t->is_open)
+        hl_info("watch of %s goes on, failures=%u seconds=%u", w->path, t->failures,
+                seconds_since(t->since_ns));
+    t->is_open = 0;
 }
 
 /* ---- listing --------------------------------------------------------------------------------- */
@@ -187,6 +213,7 @@ static hl_status list(struct hl_kube_watcher *w, int *retry_after_s)
 {
     char after[4096] = "";
     unsigned at = HL_KUBE_FIRST;
+    w->listed_ns = hl_now_ns();
     do {
         json_t *page = NULL;
         HL_TRY(list_page(w, after, retry_after_s, &page));
@@ -212,29 +239,55 @@ static hl_status watch(struct hl_kube_watcher *w, int *retry_after_s)
              w->version);
     hl_kube_stream_init(&stream, w->version, on_event, w);
     stream.members = w->opts.members;
-    stream.only_metadata = w->opts.only_metadata;
     stream.begun = on_begun;
-    hl_status st = hl_kube_watch(w->opts.kube, path, (window + LATE_S) * 1000, &stream);
+    w->begun_ns = 0;
+    hl_status st = hl_kube_watch(w->opts.kube,
+                                 &(struct hl_kube_request){.path = path,
+                                                           .timeout_ms = (window + LATE_S) * 1000,
+                                                           .only_metadata = w->opts.only_metadata,
+                                                           .retry_after_s = retry_after_s},
+                                 &stream);
     snprintf(w->version, sizeof(w->version), "%s", stream.version);
-    *retry_after_s = stream.retry_after_s;
     hl_kube_stream_fini(&stream);
     return st;
 }
 
 /* ---- the thread ------------------------------------------------------------------------------ */
 
+/* A failure of another kind need not wait for its turn, but the two may be by turns. */
+static void tell_failure(struct hl_kube_watcher *w, hl_status st)
+{
+    struct trouble *t = &w->told;
+    const char *text = hl_error_text();
+    uint64_t now = hl_now_ns();
+    int news = strncmp(t->text, text, sizeof(t->text) - 1) != 0;
+    uint64_t gap_ms = news ? TELL_MS : hl_backoff_ms(TELL_MS, TELL_TOP, t->lines - 1);
+    if (t->failures++ == 0)
+        t->since_ns = now;
+    if (t->lines > 0 && (now - t->line_ns < gap_ms * HL_NS_PER_MS ||
+                         (!news && w->opts.optional && st == HL_ENOENT)))
+        return;
+    if (t->failures > 1)
+        hl_warn("%s, failures=%u seconds=%u", text, t->failures, seconds_since(t->since_ns));
+    else
+        hl_warn("%s", text);
+    t->lines++;
+    t->line_ns = now;
+    t->is_open = 1;
+    snprintf(t->text, sizeof(t->text), "%s", text);
+}
+
 static void note(struct hl_kube_watcher *w, int is_list, hl_status st)
 {
     pthread_mutex_lock(&w->lock);
     struct hl_kube_watcher_info *i = &w->info;
-    int news = strcmp(i->problem, st == HL_OK ? "" : hl_error_text()) != 0;
     i->lists += is_list && st == HL_OK;
     i->watches += !is_list;
     i->failures += st != HL_OK;
     snprintf(i->problem, sizeof(i->problem), "%s", st == HL_OK ? "" : hl_error_text());
     pthread_mutex_unlock(&w->lock);
-    if (st != HL_OK && news)
-        hl_warn("%s", hl_error_text());
+    if (st != HL_OK)
+        tell_failure(w, st);
 }
 
 static void pause_ms(struct hl_kube_watcher *w, uint64_t ms)
@@ -262,18 +315,26 @@ static int watch_on(struct hl_kube_watcher *w)
     int retry_after_s = 0;
     uint64_t since = hl_now_ns();
     hl_status st = watch(w, &retry_after_s);
+    int ended = st == HL_OK || (st == HL_ETIMEDOUT && w->begun_ns > 0);
     if (st == HL_ECANCELED)
         return 0;
-    if (st == HL_OK || st == HL_ETIMEDOUT) {
-        note(w, 0, HL_OK);
+    if (ended || (w->begun_ns > 0 && hl_now_ns() - w->begun_ns > WELL_NS)) {
+        w->told = (struct trouble){0};
         w->tries = 0;
+    }
+    if (ended) {
+        note(w, 0, HL_OK);
         uint64_t ms = (hl_now_ns() - since) / HL_NS_PER_MS;
         if (ms < WATCH_GAP_MS)
             pause_ms(w, WATCH_GAP_MS - ms);
         return 0;
     }
-    if (st == HL_ESTALE)
+    if (st == HL_ESTALE) {
+        uint64_t ms = (hl_now_ns() - w->listed_ns) / HL_NS_PER_MS;
+        if (ms < WATCH_GAP_MS) /* it forgets what it has just said */
+            pause_ms(w, WATCH_GAP_MS - ms);
         return 1;
+    }
     note(w, 0, st);
     back_off(w, st, retry_after_s);
     return st == HL_EPROTO || st == HL_ENOENT || st == HL_ENOMEM;
@@ -293,13 +354,11 @@ static void *run(void *arg)
         if (st == HL_ECANCELED)
             break;
         note(w, 1, st);
-        if (st == HL_OK)
-            w->tries = 0;
-        else if (st != HL_ESTALE || w->tries > 0) /* the first 410 between pages: at once */
-            back_off(w, st, retry_after_s);
-        else
-            w->tries++;
         stale = st != HL_OK;
+        if (st == HL_ESTALE && w->tries == 0) /* the first 410 between pages: at once */
+            w->tries++;
+        else if (stale)
+            back_off(w, st, retry_after_s);
     }
     return NULL;
 }

@@ -7,8 +7,8 @@
  * Owns:    a thread, and what it has brought until that is called for. Its client and loop are
  *          borrowed.
  * Threads: start and stop on the loop's; `listed` and `changed` are called there.
- * Errors:  none reach the caller but at start: they are logged, and hl_kube_watcher_info has the
- *          last.
+ * Errors:  none reach the caller but at start: hl_kube_watcher_info has the last; of those that
+ *          repeat themselves some are logged, and when it goes on.
  * Units:   seconds.
  * Limits:  none; lists are delivered by pages, so that no more than one need be in memory.
  */

@@ -205,6 +205,44 @@ class Faults(Scripted, unittest.TestCase):
         self.settle(c)
         self.assertEqual((c.writes(), c.reads()), (1, 0))
 
+    def test_a_watch_that_breaks_and_breaks_again(self):
+        """Told of the first time, then less and less, and when it goes on."""
+        self.server.refusals += [["pods", "WATCH", 2, kube_api.Refused(500, "InternalError", "no watch today")]]
+        _, c = self.two(self.controller("--no-leader-elect"))
+        wait_for("it goes on", lambda: "watch of /api/v1/pods goes on, failures=2" in c.text(), WAIT_S)
+        self.assertEqual(c.text().count("no watch today"), 1)
+        failures = 'helios_ranktable_watch_failures_total{kind="pods"}'
+
+        def watches():
+            return sum(r[:2] == ("WATCH", "pods") for r in self.server.requests)
+        for _ in range(4):
+            seen, before = watches(), c.metric(failures)
+            self.server.cut_watches()
+            wait_for("it breaks", lambda n=before: c.metric(failures) > n, WAIT_S)
+            wait_for("it is tried again", lambda n=seen: watches() > n, WAIT_S)
+        lines = [line for line in c.text().splitlines() if "/api/v1/pods" in line]
+        self.assertEqual(["goes on" in line for line in lines][:2], [False, True])
+        self.assertLessEqual(len(lines), 4)  # another time when it has broken ten seconds long
+
+    def test_a_server_that_takes_no_watch_up(self):
+        """It takes connections and says nothing: that is no watch that has ended in peace."""
+        _, c = self.two(self.controller("--watch-window", "1s"))
+        failures = 'helios_ranktable_watch_failures_total{kind="pods"}'
+        self.assertEqual(c.metric(failures), 0)
+        self.server.silent = True
+        self.addCleanup(setattr, self.server, "silent", False)
+        wait_for("it is a failure", lambda: c.metric(failures) > 0, 60)
+        self.assertIn("has not answered in time", c.text())
+
+    def test_versions_that_are_always_forgotten(self):
+        """Lists are not asked for without a pause."""
+        self.two()
+        self.server.amnesia = True
+        self.server.cut_watches()
+        time.sleep(3)
+        lists = [r for r in self.server.requests if r[:2] == ("LIST", "pods")]
+        self.assertLess(len(lists), 10)
+
     def test_by_a_proxy(self):
         proxy = f"http://127.0.0.1:{self.server.port}"  # takes whole addresses, as proxies do
         self.config = self.server.kubeconfig(self.config, **{"server": "http://kubernetes.invalid", "proxy-url": proxy})

@@ -75,6 +75,8 @@ class Server:
         self.requests = []      # (verb, plural, name)
         self.patched = []       # (name, text) of every patch of a ConfigMap that was taken
         self.generation = 0     # watches of before end
+        self.silent = False     # watches are not answered
+        self.amnesia = False    # every version of a watch is too old
         self.open = set()
 
     # ---- what is stored ----
@@ -330,13 +332,15 @@ class Server:
     def _watch(self, h, plural, query):
         selector, at = query.get("labelSelector", ""), int(query["resourceVersion"])
         until = time.monotonic() + min(float(query.get("timeoutSeconds", 300)), self.window_s)
+        while self.silent:
+            time.sleep(STEP_S)
         h.send_response(200)
         h.send_header("Content-Type", "application/json")
         h.send_header("Transfer-Encoding", "chunked")
         h.end_headers()
         with self.lock:
             generation = self.generation
-            if at < self.oldest:
+            if at < self.oldest or self.amnesia:
                 self._chunk(h, {"type": "ERROR", "object": Refused(410, "Expired", "too old").status()})
                 until = 0
         bookmark = time.monotonic() + self.bookmark_s
