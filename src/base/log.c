@@ -56,8 +56,13 @@ void hl_log_write(enum hl_log_level level, const char *fmt, ...)
     va_start(ap, fmt);
     int body = vsnprintf(line + n, sizeof(line) - n - 1, fmt, ap);
     va_end(ap);
+    size_t end = n;
     if (body > 0)
-        n += (size_t)body < sizeof(line) - n - 1 ? (size_t)body : sizeof(line) - n - 2;
+        end += (size_t)body < sizeof(line) - n - 1 ? (size_t)body : sizeof(line) - n - 2;
+    /* What others said stays in its line. */
+    for (; n < end; n++)
+        if ((unsigned char)line[n] < 0x20 || line[n] == 0x7f)
+            line[n] = ' ';
     line[n++] = '\n';
     fwrite(line, 1, n, stderr);
 }

@@ -4,8 +4,10 @@
 #include <stdint.h>
 
 #include <cmocka.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 #include <zlib.h>
 
 #include "base/backoff.h"
@@ -205,10 +207,31 @@ static void the_environment_limits_what_loops_use(void **state)
     assert_int_equal(hl_cpu_limit(0), all);
 }
 
+static void a_line_of_the_log_is_one(void **state)
+{
+    (void)state;
+    char text[256] = "";
+    int ends[2], saved = dup(STDERR_FILENO);
+    assert_int_equal(pipe(ends), 0);
+    dup2(ends[1], STDERR_FILENO);
+    hl_warn("it says: %s", "<html>\n\t<b>no\x1b[2J</b>\r\nerror controller: all is lost");
+    fflush(stderr);
+    dup2(saved, STDERR_FILENO);
+    close(saved);
+    close(ends[1]);
+    ssize_t n = read(ends[0], text, sizeof(text) - 1);
+    close(ends[0]);
+    assert_true(n > 0);
+    assert_ptr_equal(strchr(text, '\n'), &text[n - 1]);
+    assert_null(strpbrk(text, "\t\r\x1b"));
+    assert_non_null(strstr(text, "<html>  <b>no [2J</b>  error controller: all is lost"));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_environment_limits_what_loops_use),
+        cmocka_unit_test(a_line_of_the_log_is_one),
         cmocka_unit_test(a_failure_carries_its_sentence_up),
         cmocka_unit_test(status_names_go_both_ways),
         cmocka_unit_test(crc_is_zlibs_for_every_length_and_alignment),
