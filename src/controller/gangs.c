@@ -438,8 +438,15 @@ hl_status gangs_plan(const struct gangs *g, const struct hl_job *spec, const cha
                      int attempt, struct hl_plan **out)
 {
     if (spec->image[0] == '\0')
-        return hl_fail(HL_EINVAL, "job '%s': dockerImage is missing, which Kubernetes needs",
+        return hl_fail(HL_EINVAL,
+                       "job '%s': dockerImage is missing: Kubernetes runs the command in an image; "
+                       "add dockerImage: REGISTRY/IMAGE:TAG to the job file",
                        spec->name);
+    if (spec->workdir[0] != '/' && spec->workdir[0] != '\0' && strcmp(spec->workdir, ".") != 0)
+        return hl_fail(HL_EINVAL,
+                       "job '%s': workdir '%.200s' is relative: Kubernetes wants an absolute path "
+                       "in the image, or none for the image's own",
+                       spec->name, spec->workdir);
     return hl_volcano_plan(spec, job_id, attempt, &g->volcano, out);
 }
 

@@ -315,6 +315,8 @@ class Gangs(World):
         path = pathlib.Path(c.dir / "job.yaml")
         path.write_text("jobName: x\ncommand: 'true'\n")
         self.assertIn("dockerImage is missing", c.refuse("submit", path))
+        path.write_text("jobName: x\ndockerImage: i\nworkdir: src\n")
+        self.assertIn("workdir 'src' is relative", c.refuse("submit", path))
         path.write_text("jobName: x\ndockerImage: i\nresources: {gpus_per_rank: 1}\n")
         self.assertIn("--kube-device", c.refuse("submit", path))
         plan = c.json("plan", self.write(c, self.text()))
