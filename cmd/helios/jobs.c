@@ -24,6 +24,8 @@ static hl_status job_params(const char *path, json_t **out)
     char cwd[PATH_MAX];
     const char *file = strcmp(path, "-") == 0 ? "/dev/stdin" : path;
     hl_status st = hl_file_read(file, &text);
+    if (st == HL_OK && text.len > 0 && memchr(text.data, '\0', text.len) != NULL)
+        st = hl_fail(HL_EINVAL, "%s has bytes of value 0 and is no UTF-8 text", path);
     if (st == HL_OK && getcwd(cwd, sizeof(cwd)) == NULL)
         st = hl_fail(HL_EIO, "current directory: %m");
     if (st == HL_OK) {

@@ -417,6 +417,10 @@ hl_status hl_yaml_parse(const char *name, const char *text, size_t len, struct h
     if (len > HL_YAML_BYTES_MAX)
         return hl_fail(HL_EINVAL, "%s: %zu bytes of YAML, at most %u are read", name, len,
                        HL_YAML_BYTES_MAX);
+    if (len >= 3 && memcmp(text, "\xef\xbb\xbf", 3) == 0) { /* a mark of UTF-8, as editors leave */
+        text += 3;
+        len -= 3;
+    }
     struct reader r = {.doc = doc, .path = HL_BUF(4 * HL_YAML_BYTES_MAX)};
     if (!yaml_parser_initialize(&r.parser))
         return hl_fail(HL_ENOMEM, "%s: memory is short", name);

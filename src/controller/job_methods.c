@@ -1,5 +1,6 @@
 /* What users ask about jobs. */
 #include <inttypes.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -66,6 +67,9 @@ static hl_status resolve_workdir(struct hl_job *spec, const char *cwd)
         return hl_fail(HL_ENOMEM, "working directory of job '%s'", spec->name);
     free(spec->workdir);
     spec->workdir = path;
+    if (strlen(path) >= PATH_MAX) /* also more than a stored job may have */
+        return hl_fail(HL_EINVAL, "job '%s': workdir has %zu bytes, a path has less than %d",
+                       spec->name, strlen(path), PATH_MAX);
     return HL_OK;
 }
 

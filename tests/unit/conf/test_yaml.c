@@ -102,6 +102,18 @@ static void json_is_yaml_too(void **state)
     hl_yaml_free(doc);
 }
 
+/* As editors of other systems leave them. */
+static void a_mark_of_utf8_and_other_line_ends(void **state)
+{
+    (void)state;
+    struct hl_yaml *doc = parse("\xef\xbb\xbf"
+                                "a: 1\r\nb: x\r\n");
+    assert_int_equal(json_integer_value(json_object_get(hl_yaml_root(doc), "a")), 1);
+    assert_string_equal(json_string_value(json_object_get(hl_yaml_root(doc), "b")), "x");
+    assert_int_equal(hl_yaml_where(doc, "/b").line, 2);
+    hl_yaml_free(doc);
+}
+
 static void wrong_syntax_is_told_with_its_place(void **state)
 {
     (void)state;
@@ -182,6 +194,7 @@ int main(void)
         cmocka_unit_test(plain_scalars_have_the_types_of_the_core_schema),
         cmocka_unit_test(every_key_and_value_has_its_place),
         cmocka_unit_test(json_is_yaml_too),
+        cmocka_unit_test(a_mark_of_utf8_and_other_line_ends),
         cmocka_unit_test(wrong_syntax_is_told_with_its_place),
         cmocka_unit_test(an_alias_is_a_copy_at_its_own_place),
         cmocka_unit_test(aliases_that_grow_without_end_are_refused),
