@@ -468,7 +468,8 @@ hl_status local_up(const struct local_opts *opts, json_t **out)
         l.doc = json_object();
     l.started = json_array();
     json_object_set_new(l.doc, "state", json_string(opts->state));
-    json_object_set_new(l.doc, "nodes", json_integer(opts->nodes));
+    int known = (int)hl_json_int(l.doc, "nodes", 0); /* `down` ends those, too */
+    json_object_set_new(l.doc, "nodes", json_integer(opts->nodes > known ? opts->nodes : known));
     hl_status st = start_all(&l);
     if (st == HL_OK)
         st = wait_cluster(&l);

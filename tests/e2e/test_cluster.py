@@ -47,6 +47,7 @@ class UpAndDown(unittest.TestCase):
             self.assertEqual([n["state"] for n in nodes], ["ready", "ready"])
             self.assertEqual([len(n["slots"]) for n in nodes], [2, 2])
             self.assertEqual(c.up()["started"], [])  # a second time: nothing to do
+            self.assertEqual(c.json("up", "--nodes", 1)["started"], [])  # the second node is still ours
             stopped = c.down()
             self.assertEqual(sorted(stopped["stopped"]), ["controllerd", "l3d", "node-0", "node-1"])
             self.assertFalse(pool.exists())
