@@ -303,17 +303,20 @@ static hl_status stream_log(struct cli *cli, const char *job, const struct log_a
                             struct log_piece *p)
 {
     int64_t at = a->tail > 0 ? -a->tail : a->offset;
+    int begun = 0;
     for (;;) {
         int ended =
             a->follow ? job_ended(cli, job) : 1; /* asked before the read: nothing is missed */
         HL_TRY(read_piece(cli, job, a->rank, at, p));
-        if (at > p->size) {
+        if (begun && at > p->size) {
             at = 0;
             continue;
         }
         fwrite(p->text.data != NULL ? p->text.data : "", 1, p->text.len, stdout);
         fflush(stdout);
-        at = p->offset + (int64_t)p->text.len;
+        begun |= p->text.len > 0;
+        if (begun || at < 0)
+            at = p->offset + (int64_t)p->text.len;
         if (at < p->size && p->text.len > 0)
             continue;
         if (ended)

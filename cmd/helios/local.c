@@ -253,7 +253,8 @@ static hl_status ensure(struct local *l, const char *name, const char *program, 
         argv[n++] = "--metrics-listen";
         argv[n++] = metrics_of(l, name, metrics, sizeof(metrics));
     }
-    snprintf(listen, sizeof(listen), "%s:0", l->opts->address);
+    int bare = l->opts->address[0] != '[' && strchr(l->opts->address, ':') != NULL; /* IPv6 */
+    snprintf(listen, sizeof(listen), bare ? "[%s]:0" : "%s:0", l->opts->address);
     argv[n++] = "--listen";
     argv[n++] = hl_json_str(old, "address", listen);
     argv[n++] = "--ready-file";

@@ -58,6 +58,12 @@ class UpAndDown(unittest.TestCase):
             c.run("down")
             shutil.rmtree(c.dir, ignore_errors=True)
 
+    @unittest.skipUnless(socket.has_ipv6 and pathlib.Path("/proc/net/if_inet6").exists(), "this host has no IPv6")
+    def test_on_ipv6(self):
+        for address in ("::1", "[::1]"):
+            with cluster(nodes=1, up=("--address", address)) as c:
+                self.assertRegex(c.info["controller"], r"^\[::1\]:\d+$")
+
     def test_a_config_file_reaches_every_daemon_and_each_has_a_metrics_port(self):
         def free_from(port):
             try:
@@ -234,6 +240,9 @@ class Jobs(unittest.TestCase):
                              f"TENSOR_PARALLEL_RANK={rank % 2}", "DATA_PARALLEL_RANK=0",
                              "CONTROLLER_L3_CACHE_ADDRESS=", f"HELIOS_JOB={job}", "HELIOS_ATTEMPT=1", "MASTER_ADDR="):
                     self.assertIn(line, text)
+            for flags, shown in (((), text), (("--offset", 3), text[3:]), (("--tail", 3), text[-3:]), (("--offset", 1 << 30), ""),
+                                 (("-f", "--offset", 1 << 30), "")):
+                self.assertEqual(c.run("logs", job, "--rank", 3, *flags).stdout, shown, flags)
             self.assertTrue(all(s["job"] == "" for n in c.json("nodes")["nodes"] for s in n["slots"]))
 
     def test_a_controller_restart_loses_nothing_and_readopts_ranks(self):
