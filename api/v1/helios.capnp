@@ -32,6 +32,7 @@ struct NodeInfo {
   tiers @11 :List(TierInfo);
   storeEpoch @12 :UInt64;  # grows with every change of what the store holds
   hostAddress @13 :Text;   # rankAddress as an IP address; "" = it has none
+  stateDirectory @14 :Text; # identity of the Agent's state directory on its host, which one Agent at a time holds; "" = unknown
 }
 
 # One tier of one node (or of the L3 host): usage in bytes, exact at the moment of the answer.

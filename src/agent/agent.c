@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "agent/agent_private.h"
@@ -85,19 +86,30 @@ json_t *agent_tiers(struct hl_agent *a)
     return tiers;
 }
 
+/* The same for all Agents that come after one another there; the executor's lock keeps them apart.
+ */
+static void state_identity(const char *dir, char *out, size_t size)
+{
+    struct stat sb;
+    out[0] = '\0';
+    if (stat(dir, &sb) == 0)
+        snprintf(out, size, "%jx:%jx", (uintmax_t)sb.st_dev, (uintmax_t)sb.st_ino);
+}
+
 static hl_status make_node(struct hl_agent *a, const struct hl_agent_opts *opts)
 {
-    char data[256] = "", migrate[256] = "";
+    char data[256] = "", migrate[256] = "", state[64];
+    state_identity(opts->state_dir, state, sizeof(state));
     if (store_data_address(a->store)[0] != '\0')
         reachable_address(a, store_data_address(a->store), data, sizeof(data));
     if (store_migrate_address(a->store)[0] != '\0')
         reachable_address(a, store_migrate_address(a->store), migrate, sizeof(migrate));
-    a->node = json_pack("{ss ss ss ss ss ss sO ss ss ss ss ss}", "name", a->name, "agentAddress",
-                        a->address, "hostId", a->host_id, "incarnation",
-                        hl_id_format(hl_id_random()).s, "executor", a->executor->ops->name,
-                        "version", HELIOS_VERSION, "slots", opts->slots, "rankAddress",
-                        a->rank_address, "dataAddress", data, "migrateAddress", migrate,
-                        "storeSocket", store_socket(a->store), "hostAddress", a->host_address);
+    a->node = json_pack(
+        "{ss ss ss ss ss ss sO ss ss ss ss ss ss}", "name", a->name, "agentAddress", a->address,
+        "hostId", a->host_id, "incarnation", hl_id_format(hl_id_random()).s, "executor",
+        a->executor->ops->name, "version", HELIOS_VERSION, "slots", opts->slots, "rankAddress",
+        a->rank_address, "dataAddress", data, "migrateAddress", migrate, "storeSocket",
+        store_socket(a->store), "hostAddress", a->host_address, "stateDirectory", state);
     return a->node != NULL ? HL_OK : hl_fail(HL_EINVAL, "the node's name or address is not UTF-8");
 }
 

@@ -173,14 +173,21 @@ void node_container(struct node *n, json_t *status)
     json_array_append(n->containers, status);
 }
 
-/* Two Agents of one name would put each other out for ever. One that was restarted at another
- * address is taken once its old self has been silent long enough. */
+/* Whether both are of one text that is known. */
+static int same(const json_t *a, const json_t *b, const char *key)
+{
+    const char *text = hl_json_str(a, key, "");
+    return text[0] != '\0' && strcmp(text, hl_json_str(b, key, "")) == 0;
+}
+
+/* Two Agents of one name would put each other out for ever. One that was restarted is known by its
+ * address, or by its state directory, which its old self has given up; any other is taken once the
+ * old one has been silent long enough. */
 static hl_status check_name_is_free(struct hl_controller *c, const json_t *info)
 {
-    const char *address = hl_json_str(info, "agentAddress", "");
     struct node *n = node_find(c, hl_json_str(info, "name", ""));
-    if (n == NULL || !node_ready(n) ||
-        strcmp(hl_json_str(n->info, "agentAddress", ""), address) == 0)
+    if (n == NULL || !node_ready(n) || same(n->info, info, "agentAddress") ||
+        (same(n->info, info, "hostId") && same(n->info, info, "stateDirectory")))
         return HL_OK;
     return hl_fail(
         HL_EEXIST,

@@ -1,4 +1,5 @@
 """The programs as a user runs them: a cluster comes up, models and jobs go through it, daemons die, nothing is lost."""
+import contextlib
 import json
 import os
 import pathlib
@@ -280,6 +281,35 @@ class Jobs(unittest.TestCase):
             stop.touch()
             done = c.wait_job(job, "succeeded")
             self.assertEqual(done["attempt"], 1)
+
+    def test_an_agent_that_a_service_manager_restarts_at_another_port_keeps_its_ranks(self):
+        with cluster(nodes=1, slots=1) as c, contextlib.ExitStack() as stack:
+            def agent():
+                log = stack.enter_context(open(c.dir / "own.log", "a", encoding="utf-8"))
+                process = subprocess.Popen([BUILD / "bin/helios-agent", "--name", "own", "--controller", c.info["controller"], "--state",
+                                            c.dir / "own", "--rank-address", "127.0.0.1"], env=c.env, stdin=subprocess.DEVNULL,
+                                           stdout=log, stderr=log)
+                stack.callback(process.wait, 30)
+                stack.callback(process.terminate)
+                return process
+
+            def registered(times):
+                wait_for("the agent to register", lambda: (c.dir / "own.log").read_text().count("agent: registered") == times)
+
+            c.kill("node-0")
+            first = agent()
+            registered(1)
+            wait_for("node-0 to be lost", lambda: [n["node"]["name"] for n in c.json("nodes")["nodes"] if n["state"] == "ready"] == ["own"])
+            stop = c.dir / "stop"
+            job = c.submit((SLEEPER % stop).replace("_size: 2", "_size: 1"))
+            [pid] = [r["pid"] for k in c.wait_job(job, "running")["containers"] for r in k["ranks"]]
+            first.kill()
+            first.wait()
+            agent()
+            registered(2)
+            self.assertTrue(alive(pid))
+            stop.touch()
+            self.assertEqual(c.wait_job(job, "succeeded")["attempt"], 1)
 
     def test_a_killed_rank_restarts_the_gang_and_then_the_job_fails_with_its_reason(self):
         with cluster() as c:

@@ -43,12 +43,13 @@ struct world {
     const char *_Atomic import_state; /* next importProgress: running, done, failed */
     json_t *inventory;                /* ids the pool holds; under inventory_lock */
     atomic_int freed, cancels, started, stopped, forgotten, inventories;
-    char master_ports[2][16];              /* of the last two starts; loop's thread */
+    char master_port[16];                  /* of the last start; port_lock */
     atomic_int port_questions, ports_busy; /* how many of them find no port */
     const char *_Atomic container_state;   /* what startContainer answers; NULL = unavailable */
 };
 
 static pthread_mutex_t inventory_lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_mutex_t port_lock = PTHREAD_MUTEX_INITIALIZER;
 
 static struct world w;
 
@@ -120,11 +121,12 @@ static void note_port(const json_t *env)
 {
     size_t i;
     const json_t *v;
+    pthread_mutex_lock(&port_lock);
     json_array_foreach (env, i, v) {
         if (strcmp(hl_json_str(v, "key", ""), "MASTER_PORT") == 0)
-            snprintf(w.master_ports[1], sizeof(w.master_ports[1]), "%s",
-                     hl_json_str(v, "value", ""));
+            snprintf(w.master_port, sizeof(w.master_port), "%s", hl_json_str(v, "value", ""));
     }
+    pthread_mutex_unlock(&port_lock);
 }
 
 /* The third of those asked for, or none. */
@@ -144,7 +146,6 @@ static void agent_handler(void *arg, struct hl_rpc_call *call, const char *metho
     if (strcmp(method, "startContainer") == 0) {
         const char *id = hl_json_str(json_object_get(params, "spec"), "id", "");
         w.started++;
-        memcpy(w.master_ports[0], w.master_ports[1], sizeof(w.master_ports[0]));
         note_port(json_object_get(json_object_get(params, "spec"), "env"));
         if (w.container_state == NULL) {
             hl_rpc_reject(call, HL_EUNAVAIL, "the node is short of something");
@@ -361,16 +362,25 @@ static void restart_controller(void)
     open_peer();
 }
 
-static void register_node(const char *container)
+/* What an Agent of the node n0 says that serves at `address`; at most one container runs there. */
+static json_t *registration(const char *address, const char *host, const char *directory,
+                            const char *container)
 {
     json_t *slot = json_pack("{s:i s:s s:i}", "numaId", 0, "cpus", "0", "memoryBytes", 1 << 30);
-    json_t *node = json_pack("{s:s s:s s:s s:s s:[o] s:s}", "name", "n0", "agentAddress",
-                             hl_rpc_server_address(w.agent), "incarnation", "1", "executor",
-                             "process", "slots", slot, "rankAddress", "127.0.0.1");
+    json_t *node =
+        json_pack("{s:s s:s s:s s:s s:[o] s:s s:s s:s}", "name", "n0", "agentAddress", address,
+                  "incarnation", "1", "executor", "process", "slots", slot, "rankAddress",
+                  "127.0.0.1", "hostId", host, "stateDirectory", directory);
     json_t *list = json_array();
     if (container != NULL)
         json_array_append_new(list, json_pack("{s:s s:s}", "id", container, "state", "running"));
-    json_decref(ask("registerNode", json_pack("{s:o s:o}", "node", node, "containers", list)));
+    return json_pack("{s:o s:o}", "node", node, "containers", list);
+}
+
+static void register_node(const char *container)
+{
+    json_decref(ask("registerNode",
+                    registration(hl_rpc_server_address(w.agent), "here", "1:2", container)));
 }
 
 static void heartbeat(json_t *containers)

@@ -23,6 +23,13 @@ static void report(const char *container, const char *state)
         json_pack("[{s:s s:s s:s}]", "id", container, "state", state, "message", "from a test"));
 }
 
+static void last_port(char out[16])
+{
+    pthread_mutex_lock(&port_lock);
+    memcpy(out, w.master_port, sizeof(w.master_port));
+    pthread_mutex_unlock(&port_lock);
+}
+
 static size_t pool_count(void)
 {
     pthread_mutex_lock(&inventory_lock);
@@ -215,14 +222,14 @@ static void a_job_waits_for_a_node_runs_and_is_readopted_after_a_restart(void **
 static void all_starts_of_an_attempt_are_told_the_port_that_was_found_for_it(void **state)
 {
     (void)state;
-    char id[64], first[16];
+    char id[64], first[16], second[16];
     w.ports_busy = 1;
     w.container_state = NULL; /* the node refuses, so that it is asked again and again */
     register_node(NULL);
     submit("", id, sizeof(id));
     wait_count(&w.started, 1);
     assert_int_equal(w.port_questions, 2); /* nothing starts without a port */
-    memcpy(first, w.master_ports[1], sizeof(first));
+    last_port(first);
     int port = atoi(first);
     assert_true(port >= 20000 && port < 30000);
     restart_controller(); /* at another address, from which it would choose another port */
@@ -231,8 +238,30 @@ static void all_starts_of_an_attempt_are_told_the_port_that_was_found_for_it(voi
     w.container_state = "running";
     wait_count(&w.started, started + 1);
     wait_state(id, "running");
-    assert_string_equal(w.master_ports[1], first);
+    last_port(second);
+    assert_string_equal(second, first);
     assert_int_equal(w.port_questions, 2);
+}
+
+static void an_agent_restarted_at_another_address_keeps_its_containers(void **state)
+{
+    (void)state;
+    char id[64];
+    register_node(NULL);
+    submit("", id, sizeof(id));
+    wait_state(id, "running");
+    static const char *const strangers[][2] = {{"there", "1:2"}, {"here", "1:3"}, {"here", ""}};
+    for (size_t i = 0; i < HL_ARRAY_LEN(strangers); i++)
+        assert_int_equal(call("registerNode",
+                              registration("127.0.0.1:1", strangers[i][0], strangers[i][1], NULL),
+                              NULL),
+                         HL_EEXIST);
+    json_decref(ask("registerNode", registration("127.0.0.1:1", "here", "1:2", "one-1.1.0")));
+    report("one-1.1.0", "running");
+    assert_string_equal(job_state(id), "running");
+    report("one-1.1.0", "succeeded");
+    wait_state(id, "succeeded");
+    assert_int_equal(w.started, 1);
 }
 
 static void a_container_nobody_wants_is_stopped(void **state)
@@ -376,6 +405,7 @@ int main(void)
         CASE(a_shard_that_the_pool_lost_is_shown_as_lost),
         CASE(a_job_waits_for_a_node_runs_and_is_readopted_after_a_restart),
         CASE(all_starts_of_an_attempt_are_told_the_port_that_was_found_for_it),
+        CASE(an_agent_restarted_at_another_address_keeps_its_containers),
         CASE(a_container_nobody_wants_is_stopped),
         CASE(a_failed_container_fails_the_job_with_its_message_and_frees_the_slot),
         CASE(a_cancelled_job_whose_start_failed_ends),
