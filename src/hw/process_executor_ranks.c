@@ -11,8 +11,10 @@
 #include "base/log.h"
 #include "hw/process_executor_private.h"
 #include "os/file.h"
+#include "os/systemd.h"
 
 #define RANK_OOM_SCORE_ADJ 500
+#define SCOPE_MS           5000
 
 static const char *const inherited[] = {"PATH", "HOME", "LANG", "TZ", "LD_LIBRARY_PATH"};
 
@@ -69,6 +71,17 @@ static hl_status env_texts(const struct hl_env *env, char ***out)
     return HL_OK;
 }
 
+/* 1 when the shim is in a scope of its own, where systemd leaves its groups alone. */
+static int enter_scope(const struct hl_shim *s, const char *name)
+{
+    if (!hl_systemd_booted() || geteuid() != 0)
+        return 0;
+    if (hl_systemd_scope(name, SCOPE_MS) == HL_OK)
+        return 1;
+    hl_warn("container %s is bound by affinity alone: %s", s->spec.id, hl_error_text());
+    return 0;
+}
+
 /* The group is named after the directory too: two clusters on one machine may use the same ids. */
 static void make_group(struct hl_shim *s)
 {
@@ -80,6 +93,7 @@ static void make_group(struct hl_shim *s)
         .cpus = bind ? &s->binding.cpus : NULL,
         .mems = bind ? &s->binding.mems : NULL,
         .memory_bytes = s->spec.memory_bytes,
+        .delegated = enter_scope(s, name),
     };
     hl_cgroup_create(&spec, &s->cgroup);
     HL_AUTO(hl_buf_fini) struct hl_buf record = HL_BUF(8192);

@@ -12,6 +12,7 @@
 
 #include "base/clock.h"
 #include "os/file.h"
+#include "os/systemd.h"
 
 /* ---- where groups can be made ---- */
 
@@ -155,20 +156,41 @@ static unsigned set_memory(const char *dir, const char *file, const struct hl_cg
     return write_in(dir, file, text) == HL_OK ? HL_CGROUP_MEMORY : 0;
 }
 
-/* Where v2 carries the controllers, a group beside the caller's slice: its own one has processes
- * and so can't hand controllers down. */
+static int has_controllers(const char *dir)
+{
+    char path[HL_CGROUP_PATH + 64];
+    HL_AUTO(hl_buf_fini) struct hl_buf text = HL_BUF(4096);
+    snprintf(path, sizeof(path), "%s/cgroup.controllers", dir);
+    return dir[0] != '\0' && hl_file_read(path, &text) == HL_OK && text.len > 0 &&
+           strstr(text.data, "cpuset") != NULL;
+}
+
+/* A group that hands controllers down has no processes of its own. */
+static void leave(const char *dir)
+{
+    char leaf[HL_CGROUP_PATH + 16];
+    snprintf(leaf, sizeof(leaf), "%s/caller", dir);
+    if (mkdir(leaf, 0755) == 0 || errno == EEXIST)
+        (void)!write_in(leaf, "cgroup.procs", "0");
+}
+
+/* Where v2 carries the controllers, a group in what was delegated to the caller, else beside its
+ * slice. */
 static void make_v2(struct hl_cgroup *cg, const struct hl_cgroup_layout *where,
                     const struct hl_cgroup_spec *spec)
 {
-    char path[HL_CGROUP_PATH + 64];
-    const char *parent = where->v2;
-    HL_AUTO(hl_buf_fini) struct hl_buf controllers = HL_BUF(4096);
-    snprintf(path, sizeof(path), "%s/cgroup.controllers", where->v2_top);
-    if (where->v2_top[0] != '\0' && hl_file_read(path, &controllers) == HL_OK &&
-        controllers.len > 0 && strstr(controllers.data, "cpuset") != NULL) {
-        (void)!write_in(where->v2_top, "cgroup.subtree_control", "+cpuset");
-        (void)!write_in(where->v2_top, "cgroup.subtree_control", "+memory");
-        parent = where->v2_top;
+    struct hl_cgroup_spec kept = *spec;
+    const char *parent = spec->delegated ? where->v2 : where->v2_top;
+    if (has_controllers(parent)) {
+        if (spec->delegated)
+            leave(parent);
+        else if (hl_systemd_booted())
+            kept.cpus = NULL;
+        if (kept.cpus != NULL)
+            (void)!write_in(parent, "cgroup.subtree_control", "+cpuset");
+        (void)!write_in(parent, "cgroup.subtree_control", "+memory");
+    } else {
+        parent = where->v2;
     }
     if (!make_dir(cg, parent, spec->name) && !make_dir(cg, where->v2, spec->name))
         return;
@@ -176,7 +198,7 @@ static void make_v2(struct hl_cgroup *cg, const struct hl_cgroup_layout *where,
     unsigned means = HL_CGROUP_V2;
     if (exists_in(dir, "cgroup.kill"))
         means |= HL_CGROUP_KILL;
-    means |= set_cpuset(dir, spec);
+    means |= set_cpuset(dir, &kept);
     means |= set_memory(dir, "memory.max", spec);
     cg->dirs[cg->count - 1].means = means;
 }

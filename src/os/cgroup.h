@@ -2,7 +2,9 @@
  *
  * What there is decides: cgroup v2, v1, both (hybrid) or none; mounts are read from
  * /proc/self/mountinfo. A v1 group is made below the caller's own one, so that limits above it
- * hold.
+ * hold. A v2 group is made below the caller's own one if that is delegated (os/systemd.h), else
+ * beside everything; there it does not bind where systemd manages the machine, which would take
+ * the binding away.
  *
  * Owns:    up to HL_CGROUP_DIRS directories, one per hierarchy. hl_cgroup_close forgets them,
  *          hl_cgroup_remove kills what is inside and removes them.
@@ -58,6 +60,7 @@ struct hl_cgroup_spec {
     const struct hl_cpuset *cpus; /* NULL = no binding wanted */
     const struct hl_cpuset *mems;
     uint64_t memory_bytes; /* 0 = no limit */
+    int delegated; /* the caller's v2 group is the caller's alone; it enters a group in it */
 };
 
 /* Bitwise or of enum hl_cgroup_means over all directories. */

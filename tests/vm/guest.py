@@ -1,14 +1,20 @@
-"""Runs in the test machine as root: prepares soft-RoCE and runs the tests; one TAP line for each."""
+"""Runs in the test machine as root: prepares soft-RoCE and runs the tests; one TAP line for each.
+
+Under systemd it runs those of test_systemd.py, without it all others."""
+import os
 import sys
 
 import prepare
 from harness import run
 
-import test_cluster  # noqa: F401
-import test_numa  # noqa: F401
-import test_programs  # noqa: F401
-import test_puts  # noqa: F401
-import test_verbs  # noqa: F401
+if os.path.exists("/run/systemd/system"):
+    import test_systemd  # noqa: F401
+else:
+    import test_cluster  # noqa: F401
+    import test_numa  # noqa: F401
+    import test_programs  # noqa: F401
+    import test_puts  # noqa: F401
+    import test_verbs  # noqa: F401
 
 if __name__ == "__main__":
     prepare.rxe()

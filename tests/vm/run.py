@@ -5,6 +5,7 @@ import argparse
 import fcntl
 import os
 import pathlib
+import re
 import shutil
 import subprocess
 import sys
@@ -12,13 +13,26 @@ import time
 
 import build
 
-TREE_PARTS = ("tests/support", "tests/vm", "tests/data", "python")
+HERE = pathlib.Path(__file__).resolve().parent
+TREE_PARTS = ("tests/support", "tests/vm", "tests/data", "python", "deploy/systemd")
 PROGRAMS = ("build/bin", "build/lib", "build/tests/vm")
 # Tests of this machine that look different where there are verbs and nodes.
 UNIT_TESTS = ("hw_test_topology", "mem_test_pool", "mem_test_pool_regions")
 # What the tests drive.
 HELPERS = ("net_peer",)
 BOOT_SECONDS = 120
+# Process 1 of the machine, and the tests that are for it.
+INITS = {"none": ("test_cluster", "test_numa", "test_programs", "test_puts", "test_verbs"), "systemd": ("test_systemd",)}
+SERVICE = """[Unit]
+Wants=multi-user.target
+After=multi-user.target
+
+[Service]
+Type=oneshot
+TimeoutStartSec=infinity
+ExecStart=/bin/sh -c 'timeout -k 10 %d sh /job/run.sh </dev/null >/job/out/output 2>&1; echo $? >/job/out/rc'
+ExecStopPost=/bin/sh -c 'sync; echo o >/proc/sysrq-trigger'
+"""
 ENVIRONMENT = """export PATH=/job/tree/build/bin:/usr/sbin:/usr/bin:/sbin:/bin HOME=/root LANG=C.UTF-8
 export LD_LIBRARY_PATH=/job/tree/build/lib:/job/lib HELIOS_BUILD=/job/tree/build HELIOS_SOURCE=/job/tree
 export PYTHONPATH=/job/tree/python:/job/tree/tests PYTHONDONTWRITEBYTECODE=1
@@ -30,6 +44,8 @@ def arguments():
     parser = argparse.ArgumentParser(prog="./run test-vm", description=__doc__)
     parser.add_argument("-k", metavar="WORD", action="append", default=[],
                         help="only tests whose name has one of these words")
+    parser.add_argument("--init", choices=sorted(INITS), action="append",
+                        help="only with this process 1 [both, one after the other; none for --shell and --script]")
     parser.add_argument("--shell", action="store_true", help="a shell in the machine instead of the tests")
     parser.add_argument("--script", metavar="FILE", help="a shell script to run in the machine instead of the tests")
     parser.add_argument("--kvm", action="store_true", help="use KVM; the default, emulation, works everywhere")
@@ -53,7 +69,19 @@ def shared_libraries(programs, known):
     return needed
 
 
-def stage(job, image, args):
+def inits(args):
+    """Those that have a test which -k names."""
+    if args.init or args.shell or args.script:
+        return args.init or ["none"]
+    named = [init for init, files in INITS.items() if not args.k or any(
+        word in said for name in files for word in args.k
+        for said in re.findall(r'^@test\("(.*)"\)|^def (\w+)', (HERE / f"{name}.py").read_text(), re.M) for said in said)]
+    if not named:
+        raise build.Missing(f"no test has one of these words: {' '.join(args.k)}")
+    return named
+
+
+def stage(job, image, args, init):
     """The directory that host and guest share."""
     shutil.rmtree(job, ignore_errors=True)
     (job / "out").mkdir(parents=True)
@@ -73,6 +101,8 @@ def stage(job, image, args):
         shutil.copy(path, job / "lib" / name)
     (job / "tests").write_text("\n".join(UNIT_TESTS) + "\n")
     (job / "limit").write_text(f"{args.limit}\n")
+    if init == "systemd":
+        (job / "systemd").write_text(SERVICE % args.limit)
     guest = "python3 /job/tree/tests/vm/guest.py"
     words = " ".join(f"'{w}'" for w in args.k)
     work = f"exec {guest} {words}\n"
@@ -161,12 +191,16 @@ def main():
                 raise build.Missing("another ./run test-vm of this checkout is running") from None
             job = build.CACHE / "job"
             serial = build.CACHE / "serial.log"
-            stage(job, image, args)
-            command = qemu(image, job, args.kvm)
-            if args.shell:
-                sys.exit(subprocess.run(command, check=False).returncode)
-            seconds = boot(command, job, serial, args.limit)
-            sys.exit(report(job, serial, seconds))
+            failed = 0
+            for init in inits(args):
+                stage(job, image, args, init)
+                command = qemu(image, job, args.kvm)
+                if args.shell:
+                    sys.exit(subprocess.run(command, check=False).returncode)
+                failed |= report(job, serial, boot(command, job, serial, args.limit))
+                if failed:
+                    break
+            sys.exit(failed)
     except build.Missing as why:
         sys.exit(f"test-vm: {why}")
 
