@@ -332,7 +332,8 @@ function(hl_fuzzers)
   endforeach()
 endfunction()
 
-# bin/, lib/libhelios.so.0, include/helios, lib/helios/python (what helios-agent puts on PYTHONPATH).
+# bin/, lib/libhelios.so.0, include/helios, lib/helios/python (what helios-agent puts on PYTHONPATH), lib/systemd/system,
+# share/helios.
 function(hl_install)
   include(GNUInstallDirs)
   install(TARGETS ${HL_PROGRAMS} RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
@@ -345,6 +346,9 @@ function(hl_install)
   install(DIRECTORY ${CMAKE_SOURCE_DIR}/python/helios DESTINATION lib/helios/python FILES_MATCHING PATTERN "*.py")
   install(DIRECTORY ${CMAKE_SOURCE_DIR}/python/hybridps DESTINATION lib/helios/python FILES_MATCHING PATTERN "*.py")
   install(DIRECTORY ${CMAKE_SOURCE_DIR}/python/maco DESTINATION lib/helios/python FILES_MATCHING PATTERN "*.py")
+  install(FILES ${CMAKE_SOURCE_DIR}/python/helios.pth DESTINATION lib/python3/dist-packages)
+  install(DIRECTORY ${CMAKE_SOURCE_DIR}/deploy/systemd/ DESTINATION lib/systemd/system FILES_MATCHING PATTERN "*.service")
+  install(FILES ${CMAKE_SOURCE_DIR}/deploy/systemd/helios.yaml DESTINATION ${CMAKE_INSTALL_DATADIR}/helios)
   configure_file(${CMAKE_SOURCE_DIR}/cmake/helios.pc.in ${CMAKE_BINARY_DIR}/helios.pc @ONLY)
   install(FILES ${CMAKE_BINARY_DIR}/helios.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
 endfunction()

@@ -141,12 +141,12 @@ def _candidates() -> list[str]:
     if explicit:
         return [explicit]
     root = pathlib.Path(__file__).resolve().parent.parent.parent
-    beside = root / "build" / "lib" / SONAME
-    return [str(beside), SONAME] if beside.exists() else [SONAME]
+    places = (root / "build" / "lib" / SONAME, root.parent / SONAME)  # of a source tree; installed, as PREFIX/lib
+    return [str(place) for place in places if place.exists()] + [SONAME]
 
 
 def load_library() -> ctypes.CDLL:
-    """libhelios with prototypes set: $HELIOS_LIBRARY, the build next to this package, the system.
+    """libhelios with prototypes set: $HELIOS_LIBRARY, what was built or installed with this package, the system.
 
     Raises LibraryNotFound, or Unsupported when the library's ABI is not the one described here.
     """

@@ -181,14 +181,15 @@ def _candidates() -> list[str]:
     if explicit:
         return [explicit]
     build = os.environ.get("HELIOS_BUILD")
-    root = pathlib.Path(build) if build else pathlib.Path(__file__).resolve().parents[2] / "build"
-    beside = root / "lib" / SONAME
-    return [str(beside), SONAME] if beside.exists() else [SONAME]
+    root = pathlib.Path(__file__).resolve().parents[2]
+    built = pathlib.Path(build) if build else root / "build"
+    places = (built / "lib" / SONAME, root.parent / SONAME)  # the second: installed, as PREFIX/lib
+    return [str(place) for place in places if place.exists()] + [SONAME]
 
 
 def bind(header: str, sizes: dict[Any, int], prototypes: dict[str, tuple[Any, list[Any]]],
          error: type[Exception]) -> ctypes.CDLL:
-    """libhelios with prototypes: $HELIOS_LIBRARY, the build next to this package, the system."""
+    """libhelios with prototypes: $HELIOS_LIBRARY, what was built or installed with this package, the system."""
     for struct, size in sizes.items():
         if ctypes.sizeof(struct) != size:
             raise error(f"struct {struct.__name__} of {header} has {ctypes.sizeof(struct)} bytes "
