@@ -8,9 +8,9 @@ function(hl_package)
   set(CPACK_STRIP_FILES ON)
   set(CPACK_DEBIAN_FILE_NAME DEB-DEFAULT)
   set(CPACK_DEBIAN_PACKAGE_SECTION science)
-  set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS ON)    # what is linked
+  set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS ON)
   set(CPACK_DEBIAN_PACKAGE_GENERATE_SHLIBS ON)
-  set(CPACK_DEBIAN_PACKAGE_RECOMMENDS "python3, systemd") # busctl
+  set(CPACK_DEBIAN_PACKAGE_RECOMMENDS python3)
   set(CPACK_DEBIAN_PACKAGE_SUGGESTS "python3-torch, libopenblas0-pthread")
   include(CPack)
 endfunction()
