@@ -29,7 +29,7 @@ def said(*command, **kwargs):
     return done.stdout
 
 
-@unittest.skipUnless(shutil.which("dpkg-shlibdeps"), "dpkg-dev is not installed")
+@unittest.skipUnless(shutil.which("dpkg-shlibdeps") and shutil.which("file"), "dpkg-dev or file is not installed")
 class Package(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
