@@ -47,6 +47,17 @@ def is_dense(t: torch.Tensor) -> bool:
     return True
 
 
+def in_same_memory(tensors: Sequence[torch.Tensor]) -> tuple[int, int] | None:
+    """Which two overlap, of dense ones; those without memory don't."""
+    def place(i: int) -> int:
+        return tensors[i].data_ptr()
+    there = sorted(filter(place, range(len(tensors))), key=place)
+    for one, other in zip(there, there[1:]):
+        if place(one) + tensors[one].numel() * tensors[one].element_size() > place(other):
+            return one, other
+    return None
+
+
 def tensors_of(value: Any) -> list[torch.Tensor]:
     """Every tensor in nested tuples, lists, dicts and objects that are dataclasses."""
     found: list[torch.Tensor] = []

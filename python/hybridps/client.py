@@ -27,7 +27,7 @@ from ._abi import DEVICE, FREE, HOLD, HOST, Bundle, HybridPSError
 from ._group import Group
 from ._params import raw_data, raw_grad, set_data, set_grad
 from ._slots import Managed, Slot
-from ._tensors import backward_runs, is_dense, tensors_of, uncompiled, view
+from ._tensors import backward_runs, in_same_memory, is_dense, tensors_of, uncompiled, view
 from ._units import LISTS, WHOLE, Unit, holders
 
 STATES = ("FREE", "HOLD", "COMPUTE", "AFTER_FWD", "AFTER_BWD")  # as hybridps.h counts them
@@ -362,19 +362,12 @@ class Client:
             raise HybridPSError("parameters on mixed devices: " +
                                 ", ".join(f"{n} on {d}" for d, n in devices.items()) +
                                 self.facts())
-        self._check_apart(slots)
+        tied = in_same_memory([raw_data(slot.param) for slot in slots])
+        if tied:  # each gets memory of its own: writes to one would not be the other's any more
+            raise HybridPSError("parameters {} and {} are two in the same memory: make them one "
+                                "(module.weight = other.weight), or give each its own (.clone())"
+                                .format(*(slots[i].name for i in tied)) + self.facts())
         return slots
-
-    def _check_apart(self, slots: list[Slot]) -> None:
-        """Each gets memory of its own, so that writes to one would not be the other's any more."""
-        def place(slot: Slot) -> int:
-            return raw_data(slot.param).data_ptr()
-        there = sorted(filter(place, slots), key=place)
-        for one, other in zip(there, there[1:]):
-            if place(one) + one.param.numel() * one.param.element_size() > place(other):
-                raise HybridPSError(f"parameters {one.name} and {other.name} are two in the same memory: "
-                                    "make them one (module.weight = other.weight), or give each its own "
-                                    "(.clone())" + self.facts())
 
     def _begin_alike(self, module: torch.nn.Module, slots: list[Slot]) -> None:
         """Every rank begins with rank 0's values."""

@@ -6,21 +6,16 @@ import subprocess
 
 from harness import test
 from l3d import PATIENT, daemon, slow_cluster
+from numa import CPUS, allowed
 from prepare import sh
 from support.cluster import BUILD, HELIOS
 
-CPUS = {0: "0-1", 1: "2-3"}
 SLEEPER = """
 jobName: sleeper
 parallelism: {pipeline_parallel_size: 2, tensor_parallel_size: 1, data_parallel_size: 1}
 resources: {ranks_per_slot: 1}
 command: [/bin/sh, -c, 'echo here; while [ ! -e %s ]; do sleep 0.2; done']
 """
-
-
-def status(pid, key):
-    text = pathlib.Path(f"/proc/{pid}/status").read_text(encoding="ascii")
-    return re.search(rf"^{key}:\s*(\S+)", text, re.M)[1]
 
 
 @test("the machine has two nodes, and helios sees them as two slots with their CPUs")
@@ -43,7 +38,7 @@ def ranks(note):
         for k in running["plan"]["containers"]:
             for r in k["ranks"]:
                 pid = next(x["pid"] for held in running["containers"] for x in held["ranks"] if x["rank"] == r["rank"])
-                seen[k["numaId"]] = (status(pid, "Cpus_allowed_list"), status(pid, "Mems_allowed_list"))
+                seen[k["numaId"]] = (allowed(pid, "Cpus"), allowed(pid, "Mems"))
         note(seen)
         stop.touch()
         c.wait_job(job, "succeeded", seconds=300)

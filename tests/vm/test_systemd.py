@@ -9,13 +9,13 @@ import subprocess
 
 from harness import test
 from l3d import PATIENT
+from numa import CPUS, allowed
 from prepare import sh
 from support.cluster import BUILD, HELIOS, ROOT, alive, wait_for
 
 DAEMONS = ("l3d", "controller", "agent")
 CONTROLLER = "127.0.0.1:7400"
 GROUPS = pathlib.Path("/sys/fs/cgroup")
-CPUS = {0: "0-1", 1: "2-3"}
 SLEEPER = """
 jobName: sleeper
 parallelism: {pipeline_parallel_size: 2, tensor_parallel_size: 1, data_parallel_size: 1}
@@ -95,9 +95,7 @@ class Job:
 
 
 def bound(pid, numa):
-    text = pathlib.Path(f"/proc/{pid}/status").read_text(encoding="ascii")
-    found = {key: re.search(rf"^{key}_allowed_list:\s*(\S+)", text, re.M)[1] for key in ("Cpus", "Mems")}
-    return found == {"Cpus": CPUS[numa], "Mems": str(numa)}
+    return (allowed(pid, "Cpus"), allowed(pid, "Mems")) == (CPUS[numa], str(numa))
 
 
 def group(pid):
@@ -160,8 +158,7 @@ def no_bus(note):
             assert how == {"affinity"}, how
             sh("systemctl daemon-reload")
             for node, pid in numa.items():
-                text = pathlib.Path(f"/proc/{pid}/status").read_text(encoding="ascii")
-                assert f"Cpus_allowed_list:\t{CPUS[node]}\n" in text, text
+                assert allowed(pid, "Cpus") == CPUS[node], pid
             job.end()
         finally:
             sh("systemctl start dbus.socket dbus.service")

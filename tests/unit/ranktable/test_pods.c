@@ -336,6 +336,17 @@ static void give_to_deployment(struct world *w)
     }
 }
 
+/* In the order of their ranks. */
+static void expect_servers(const char *text, const char *const want[3])
+{
+    json_t *doc = json_loads(text, 0, NULL);
+    const json_t *servers = json_object_get(doc, "server_list");
+    for (size_t i = 0; i < 3; i++)
+        assert_string_equal(
+            json_string_value(json_object_get(json_array_get(servers, i), "server_id")), want[i]);
+    json_decref(doc);
+}
+
 /* Its pods have no number: what the table says already stays. */
 static void a_deployment_keeps_its_ranks(void **state)
 {
@@ -361,13 +372,7 @@ static void a_deployment_keeps_its_ranks(void **state)
     }
     free(text);
     /* 10.0.0.3 was third and is; the new one has the place of 10.0.0.2. */
-    json_t *doc = json_loads(v.text, 0, NULL);
-    const json_t *servers = json_object_get(doc, "server_list");
-    static const char *const want[] = {"10.0.0.1", "10.0.0.9", "10.0.0.3"};
-    for (size_t i = 0; i < 3; i++)
-        assert_string_equal(
-            json_string_value(json_object_get(json_array_get(servers, i), "server_id")), want[i]);
-    json_decref(doc);
+    expect_servers(v.text, (const char *const[]){"10.0.0.1", "10.0.0.9", "10.0.0.3"});
     hl_ranktable_verdict_fini(&v);
     json_decref(job);
     end(&w);
@@ -413,19 +418,13 @@ static void a_rank_that_a_table_gives_twice(void **state)
     static const char said[] =
         "{\"status\":\"initializing\",\"server_list\":[" SERVER("1", "4") "," SERVER(
             "2", "4") "," SERVER("3", "x") "," SERVER("3", "1") "," SERVER("3", "0") "]}";
-    static const char *const want[] = {"10.0.0.3", "10.0.0.2", "10.0.0.1"};
     json_t *job = make_deployment();
     struct world w = whole(2);
     give_to_deployment(&w);
     w.said = said;
     struct hl_ranktable_verdict v = judge_as(&w, HL_RANKTABLE_DEPLOYMENT, job);
     assert_int_equal(v.state, HL_RANKTABLE_COMPLETED);
-    json_t *doc = json_loads(v.text, 0, NULL);
-    const json_t *servers = json_object_get(doc, "server_list");
-    for (size_t i = 0; i < 3; i++)
-        assert_string_equal(
-            json_string_value(json_object_get(json_array_get(servers, i), "server_id")), want[i]);
-    json_decref(doc);
+    expect_servers(v.text, (const char *const[]){"10.0.0.3", "10.0.0.2", "10.0.0.1"});
     hl_ranktable_verdict_fini(&v);
     json_decref(job);
     end(&w);
