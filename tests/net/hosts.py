@@ -275,6 +275,6 @@ def main(module="__main__"):
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that atexit cleans up
     why = missing()
     if why is not None:
-        print(f"SKIP {pathlib.Path(sys.argv[0]).stem}: {why}")
+        print(f"skipped: {why}")
         sys.exit(77)
     unittest.main(module=module, verbosity=2)

@@ -1,7 +1,16 @@
-"""The matrix says what the log says, and nothing else."""
+"""The matrix and the summary say what the log says, and nothing else."""
+import contextlib
+import io
+import pathlib
+import sys
 import unittest
+from unittest import mock
 
-import matrix
+sys.path[:0] = [str(pathlib.Path(__file__).resolve().parent.parent)]
+
+import hosts  # noqa: E402
+import matrix  # noqa: E402
+import summary  # noqa: E402
 
 LOG = """\
 1/3 Testing: net_test_frame
@@ -50,8 +59,31 @@ class Matrix(unittest.TestCase):
         log = LOG + "4/4 Test: net_test_pool_faults\ntest_a (x.y.test_a) ... skipped 'no sch_tbf'\nTest Passed.\n"
         excused = matrix.gaps(cells, matrix.skips(log.splitlines()))
         self.assertEqual({m.split()[0] for m in excused}, {"path=shm", "path=plank", "path=archive-dir"})
+        log = LOG + f"4/4 Test: net_test_pool_faults\n{said_without_namespaces()}Test Passed.\n"
+        self.assertEqual(matrix.gaps(cells, matrix.skips(log.splitlines())), excused)
         whole = {(p, f): [("ok", "t")] for p in matrix.PATHS for f in matrix.FAULTS}
         self.assertEqual(matrix.gaps(whole, set()), [])
+
+
+def said_without_namespaces():
+    """The output of a test of this folder on a machine that makes no namespaces."""
+    said = io.StringIO()
+    with mock.patch.object(hosts, "missing", lambda: "no namespaces here"), contextlib.redirect_stdout(said):
+        try:
+            hosts.main()
+        except SystemExit as end:
+            assert end.code == 77
+    return said.getvalue()
+
+
+class Summary(unittest.TestCase):
+    def test_what_passed_failed_and_was_skipped_is_counted_and_named(self):
+        log = (LOG + "4/5 Test: net_hosts\n" + said_without_namespaces() + "Test Passed.\n"
+               "5/5 Test: mem_dir\n[  SKIPPED ] a_full_disk\n[  SKIPPED ] 1 test(s), listed below:\n[  SKIPPED ] a_full_disk\n"
+               "test_a (x.y.test_a) ... skipped 'no sch_tbf'\nTest Passed.\n")
+        self.assertEqual(summary.summary(summary.read(log.splitlines())), [
+            "skipped net_hosts: no namespaces here", "skipped in mem_dir: a_full_disk", "skipped in mem_dir: test_a: no sch_tbf",
+            "FAILED net_bad", "3 passed, 1 failed, 1 skipped"])
 
 
 if __name__ == "__main__":
