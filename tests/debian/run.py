@@ -29,10 +29,14 @@ if [ -d /usr/local/cuda ]; then
 fi
 mkdir -p .host
 pivot_root . .host
-exec chroot . /usr/bin/env -i HOME=/root LANG=C.UTF-8 TERM="${TERM:-dumb}" \\
+exec chroot . /usr/bin/env -i CONFINE="$CONFINE" HOME=/root LANG=C.UTF-8 TERM="${TERM:-dumb}" \\
     PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin \\
-    sh -c 'umount -l /.host && cd /helios && exec ./run "$@"' run "$@"
+    sh -c 'umount -l /.host && cd /helios && exec $CONFINE ./run "$@"' run "$@"
 """
+
+# What Docker leaves to root in a container: no namespaces, mounts or network devices.
+CAPABILITIES = ("chown dac_override fowner fsetid kill setgid setuid setpcap net_bind_service net_raw sys_chroot mknod "
+                "audit_write setfcap")
 
 
 def make_root(release, work, log):
@@ -57,9 +61,15 @@ def bring(to):
     subprocess.run(["tar", "-x", "-C", to], input=packed.stdout, check=True)
 
 
+def confinement():
+    kept = ",".join(f"+{name}" for name in CAPABILITIES.split())
+    return f"setpriv --inh-caps=-all,{kept} --bounding-set=-all,{kept}"
+
+
 def main():
     parser = argparse.ArgumentParser(prog="./run debian", description=__doc__)
     parser.add_argument("--fresh", action="store_true", help="make the root anew")
+    parser.add_argument("--container", action="store_true", help="with the capabilities of root in an ordinary container")
     parser.add_argument("release", help="trixie (Debian 13), for example")
     parser.add_argument("command", nargs=argparse.REMAINDER, help="of ./run, with its arguments [test]")
     args = parser.parse_args()
@@ -74,8 +84,9 @@ def main():
             bring(root / "helios")
     except debian.Missing as why:
         sys.exit(f"debian: {why}")
+    env = {**os.environ, "CONFINE": confinement() if args.container else ""}
     done = subprocess.run(["unshare", "--mount", "--pid", "--fork", "--kill-child", "sh", "-ec", ENTER, "enter", root,
-                           *(args.command or ["test"])], check=False)
+                           *(args.command or ["test"])], env=env, check=False)
     sys.exit(done.returncode)
 
 

@@ -78,6 +78,18 @@ def alone(cache):
         yield
 
 
+def is_making(cache):
+    """Whether a process makes something in this cache now."""
+    try:
+        with open(cache / "lock", "r", encoding="ascii") as lock:
+            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except FileNotFoundError:
+        return False
+    except BlockingIOError:
+        return True
+    return False
+
+
 def remove(folder):
     if os.geteuid() != 0:  # Go writes its cache read-only in places
         subprocess.run(["chmod", "-R", "u+w", folder], check=False)
