@@ -9,6 +9,9 @@
 using Cxx = import "/capnp/c++.capnp";
 $Cxx.namespace("helios::api");
 
+# Most values (members and elements, at any depth) that the parameters of a method may have; 65536 without it.
+annotation maxValues @0xd1f6a0c49bb3e27a (method) :UInt32;
+
 struct KeyValue { key @0 :Text; value @1 :Text; }
 
 # ---- nodes ---------------------------------------------------------------------------------------
@@ -127,7 +130,7 @@ interface Agent {
   storeDrop @9 (id :Text, tier :Text, device :Text) -> (dropped :Bool);
   storeList @10 (cursor :UInt64, limit :UInt32) -> (copies :List(Copy), next :UInt64);
   # For readers of other nodes: where copies lie in this node's L2 (offsets into the region served at dataAddress).
-  storeLocate @11 (ids :List(Text)) -> (extents :List(Extent));
+  storeLocate @11 (ids :List(Text)) -> (extents :List(Extent)) $maxValues(1048576);
   metrics @12 () -> (text :Text);   # Prometheus text format
   # Read a copy here through; device "" = every one of the tier. ENOENT: there is none.
   storeVerify @13 (id :Text, tier :Text, device :Text) -> (ok :Bool, badChunks :List(UInt32));
@@ -250,21 +253,21 @@ interface L3 {
   importModel @1 (request :ImportRequest) -> ();              # returns at once; idempotent by importId
   importProgress @2 (importId :Text) -> (progress :ImportProgress);
   cancelImport @3 (importId :Text) -> ();
-  locate @4 (ids :List(Text)) -> (extents :List(Extent));     # ENOENT names the missing one
+  locate @4 (ids :List(Text)) -> (extents :List(Extent)) $maxValues(1048576);     # ENOENT names the missing one
   inventory @5 (cursor :UInt64, limit :UInt32) -> (extents :List(Extent), next :UInt64);  # next 0 = end
-  free @6 (ids :List(Text)) -> (freed :UInt32);               # unknown ids are skipped
+  free @6 (ids :List(Text)) -> (freed :UInt32) $maxValues(1048576);               # unknown ids are skipped
   # tier: L3 or "", L4; a copy in the archive is good or bad as a whole.
   verify @7 (id :Text, tier :Text) -> (ok :Bool, badChunks :List(UInt32));
 
   # L4. `locate` loads what is only archived into memory first.
-  archive @8 (ids :List(Text)) -> (archived :UInt32, bytes :UInt64);  # already there: fine; answered when durable
-  evict @9 (ids :List(Text)) -> (evicted :UInt32, bytes :UInt64);     # from memory; only what is archived and not pinned
-  dropArchived @10 (ids :List(Text)) -> (dropped :UInt32);
+  archive @8 (ids :List(Text)) -> (archived :UInt32, bytes :UInt64) $maxValues(1048576);  # already there: fine; answered when durable
+  evict @9 (ids :List(Text)) -> (evicted :UInt32, bytes :UInt64) $maxValues(1048576);     # from memory; only what is archived and not pinned
+  dropArchived @10 (ids :List(Text)) -> (dropped :UInt32) $maxValues(1048576);
   listArchived @11 (cursor :UInt64, limit :UInt32) -> (extents :List(Extent), next :UInt64);
   # The copy in the pool is suspected: check it, and if it is bad replace it from the archive or from `sources`.
   heal @12 (id :Text, sources :List(CopyRequest)) -> (state :Text, source :Text);  # good healed lost
   metrics @13 () -> (text :Text);
-  touch @14 (ids :List(Text)) -> ();   # were read through the mapping: the last to be evicted
+  touch @14 (ids :List(Text)) -> () $maxValues(1048576);   # were read through the mapping: the last to be evicted
 }
 
 # ---- models --------------------------------------------------------------------------------------
@@ -364,10 +367,10 @@ struct Job {
 
 interface Controller {
   # Agents
-  registerNode @0 (node :NodeInfo, containers :List(ContainerStatus)) -> (heartbeatMs :Int32);
+  registerNode @0 (node :NodeInfo, containers :List(ContainerStatus)) -> (heartbeatMs :Int32) $maxValues(262144);
   # known = false: the Controller has forgotten this incarnation, register again.
   heartbeat @1 (name :Text, incarnation :Text, telemetry :Telemetry, containers :List(ContainerStatus),
-                tiers :List(TierInfo), storeEpoch :UInt64) -> (known :Bool);
+                tiers :List(TierInfo), storeEpoch :UInt64) -> (known :Bool) $maxValues(262144);
 
   # Models
   importModel @2 (request :ImportRequest) -> (importId :Text, version :Int64);
@@ -379,12 +382,12 @@ interface Controller {
   # Ranks and tools. version -1 = newest visible.
   requestShards @7 (model :Text, version :Int64, pp :Int32, tp :Int32) -> (shards :List(Shard), version :Int64, meta :Text, config :Text, l3Address :Text);
   listShards @8 (model :Text, version :Int64, cursor :Text, limit :UInt32) -> (shards :List(Shard), next :Text);
-  reportAccess @9 (node :Text, job :Text, rank :Int32, reports :List(AccessReport), transfers :List(TransferReport), faults :List(FaultReport)) -> ();
+  reportAccess @9 (node :Text, job :Text, rank :Int32, reports :List(AccessReport), transfers :List(TransferReport), faults :List(FaultReport)) -> () $maxValues(262144);
 
   # A new version becomes visible when all `world` ranks have committed. beginVersion is idempotent by
   # (model, job, attempt, step): every rank may call it.
   beginVersion @10 (model :Text, job :Text, attempt :Int32, step :Int64, world :Int32) -> (version :Int64, state :Text);
-  commitPart @11 (model :Text, version :Int64, rank :Int32, shards :List(Shard), meta :Text) -> (visible :Bool, committed :Int32);
+  commitPart @11 (model :Text, version :Int64, rank :Int32, shards :List(Shard), meta :Text) -> (visible :Bool, committed :Int32) $maxValues(262144);
 
   # Jobs
   planJob @12 (yaml :Text, source :Text) -> (plan :Plan);

@@ -2,9 +2,28 @@
 
 #include <stdarg.h>
 #include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
+
+#include "base/clock.h"
+
+#define LOG_LINES_PER_SECOND 50
+#define LOG_SLOTS            64
+
+/* How often a message was written lately. A busy table or slot costs a message its limit, never
+ * its line. */
+struct log_rate {
+    const char *fmt;
+    uint64_t second_began_ns;
+    unsigned lines;
+    unsigned dropped;
+};
+
+static struct log_rate log_rates[LOG_SLOTS];
+static atomic_flag log_rates_busy = ATOMIC_FLAG_INIT;
 
 static const char *const level_names[] = {"error", "warn", "info", "debug"};
 static const char *log_program = "helios";
@@ -38,10 +57,41 @@ unsigned hl_log_count(enum hl_log_level level)
     return atomic_load_explicit(&log_counts[level], memory_order_relaxed);
 }
 
+static bool log_rate_exceeded(struct log_rate *r, const char *fmt, uint64_t now, unsigned *dropped)
+{
+    if (r->fmt != fmt)
+        *r = (struct log_rate){fmt, now, 0, 0};
+    if (now - r->second_began_ns >= HL_NS_PER_S) {
+        *dropped = r->dropped;
+        *r = (struct log_rate){fmt, now, 0, 0};
+    }
+    if (r->lines >= LOG_LINES_PER_SECOND) {
+        r->dropped++;
+        return true;
+    }
+    r->lines++;
+    return false;
+}
+
+/* True when the line must be left out. `dropped`: lines of this message left out before it. */
+static bool log_is_limited(const char *fmt, unsigned *dropped)
+{
+    *dropped = 0;
+    if (atomic_flag_test_and_set_explicit(&log_rates_busy, memory_order_acquire))
+        return false;
+    struct log_rate *r = &log_rates[((uintptr_t)fmt >> 3) % LOG_SLOTS];
+    bool limited = log_rate_exceeded(r, fmt, hl_now_ns(), dropped);
+    atomic_flag_clear_explicit(&log_rates_busy, memory_order_release);
+    return limited;
+}
+
 void hl_log_write(enum hl_log_level level, const char *fmt, ...)
 {
+    unsigned dropped;
     atomic_fetch_add_explicit(&log_counts[level], 1, memory_order_relaxed);
     if ((int)level > atomic_load_explicit(&log_level, memory_order_relaxed))
+        return;
+    if (log_is_limited(fmt, &dropped))
         return;
 
     char line[2048];
@@ -59,7 +109,13 @@ void hl_log_write(enum hl_log_level level, const char *fmt, ...)
     size_t end = n;
     if (body > 0)
         end += (size_t)body < sizeof(line) - n - 1 ? (size_t)body : sizeof(line) - n - 2;
-    /* What others said stays in its line. */
+    if (dropped > 0) {
+        int more = snprintf(line + end, sizeof(line) - end - 1,
+                            " (%u lines of this message left out)", dropped);
+        if (more > 0 && (size_t)more < sizeof(line) - end - 1)
+            end += (size_t)more;
+    }
+    /* Untrusted text must not forge lines. */
     for (; n < end; n++)
         if ((unsigned char)line[n] < 0x20 || line[n] == 0x7f)
             line[n] = ' ';

@@ -4,7 +4,8 @@
  * Threads: any; a line is written with one write under stdio's lock.
  * Errors:  none; a line that can't be written is lost.
  * Units:   timestamps are UTC with milliseconds.
- * Limits:  a line is cut at 2 KiB.
+ * Limits:  a line is cut at 2 KiB. Of one message (one format string) 50 lines are written in a
+ *          second; the first one after that says how many were left out.
  */
 #ifndef HL_BASE_LOG_H
 #define HL_BASE_LOG_H

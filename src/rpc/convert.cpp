@@ -234,7 +234,8 @@ void fill_struct(DynamicStruct::Builder to, const json_t *from, const Path &at)
 /* ---- message to JSON ---- */
 
 struct Budget {
-    size_t left = max_values;
+    const size_t most;
+    size_t left;
 };
 
 Json made(json_t *json)
@@ -275,7 +276,7 @@ Json value_of(DynamicValue::Reader from, const Path &at, Budget &budget)
 {
     check_depth(at);
     if (budget.left == 0)
-        fail(HL_EINVAL, at, "the message has more than " + std::to_string(max_values) + " values");
+        fail(HL_EINVAL, at, "the message has more than " + std::to_string(budget.most) + " values");
     budget.left--;
     switch (from.getType()) {
     case DynamicValue::VOID:
@@ -375,10 +376,21 @@ Message message_from_json(const json_t *json, StructSchema schema)
     return message;
 }
 
-Json json_from_struct(DynamicStruct::Reader reader)
+Json json_from_struct(DynamicStruct::Reader reader, size_t &left)
 {
-    Budget budget;
+    Budget budget{left, left};
     Path top{nullptr, nullptr, 0, 0};
-    return object_of(reader, top, budget);
+    Json json = object_of(reader, top, budget);
+    left = budget.left;
+    return json;
+}
+
+size_t values_of(capnp::InterfaceSchema::Method method)
+{
+    constexpr uint64_t max_values_id = 0xd1f6a0c49bb3e27aull; /* $maxValues */
+    for (auto annotation : method.getProto().getAnnotations())
+        if (annotation.getId() == max_values_id)
+            return annotation.getValue().getUint32();
+    return request_values;
 }
 } // namespace hl::rpc

@@ -4,8 +4,8 @@
  * Threads: any; different messages at the same time.
  * Errors:  ConvertError, whose text names the field by its path ("containers[3].state").
  * Units:   none.
- * Limits:  JSON made from one message has at most max_values values and nests at most max_depth
- * deep.
+ * Limits:  JSON made from one message has at most so many values as the caller gives and nests at
+ *          most max_depth deep.
  */
 #ifndef HL_RPC_CONVERT_HPP
 #define HL_RPC_CONVERT_HPP
@@ -24,9 +24,14 @@ extern "C" {
 namespace hl::rpc
 {
 constexpr uint64_t max_message_words = 64ull << 20;
+constexpr uint64_t max_request_words = 8ull << 20;
 constexpr int max_depth = 64;
 /* A value of JSON takes about 40 bytes where Cap'n Proto needs as little as a bit. */
 constexpr size_t max_values = 16u << 20;
+/* Of a request whose method says no other number ($maxValues in helios.capnp). */
+constexpr size_t request_values = 65536;
+/* From so many on memory is given back to the system at once. */
+constexpr size_t many_values = 65536;
 
 struct ConvertError {
     hl_status status;
@@ -45,7 +50,10 @@ using Message = std::unique_ptr<capnp::MallocMessageBuilder>;
 
 /* A message whose root has this schema; NULL gives the defaults. */
 Message message_from_json(const json_t *json, capnp::StructSchema schema);
-Json json_from_struct(capnp::DynamicStruct::Reader reader);
+/* `left`: how many values there may be; what remains of them afterwards. */
+Json json_from_struct(capnp::DynamicStruct::Reader reader, size_t &left);
+/* How many values the parameters of a method may have. */
+size_t values_of(capnp::InterfaceSchema::Method method);
 /* Valid UTF-8 without NUL: every other byte becomes U+FFFD. */
 std::string clean_text(const char *text, size_t len);
 } // namespace hl::rpc

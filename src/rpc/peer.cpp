@@ -312,8 +312,9 @@ void PeerCore::answered(ClientCall &call, capnp::Response<AnyPointer> response)
     count_message(target.address, "answer", false, std::exchange(received, 0), 0, HL_OK);
     try {
         Json json;
+        size_t left = max_values;
         if (call.wants_result)
-            json = json_from_struct(response.getAs<capnp::DynamicStruct>(call.results));
+            json = json_from_struct(response.getAs<capnp::DynamicStruct>(call.results), left);
         call.finish({HL_OK, ""}, std::move(json));
     } catch (const ConvertError &e) {
         call.finish({HL_EPROTO, "the answer can't be used: " + e.text});

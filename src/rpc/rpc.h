@@ -18,9 +18,13 @@
  *          closed), and whatever status the remote handler rejected with. Every failure of a call
  *          names the method and the address.
  * Units:   milliseconds.
- * Limits:  a message has at most 64 Mi words (512 MiB), nests at most 64 deep and holds at most
- *          16 Mi values; a server has at most 512 connections and closes further ones at once.
- *          A process that forks must not use the child's copy of a runtime.
+ * Limits:  an answer has at most 512 MiB and 16 Mi values, a request 64 MiB and as many values as
+ *          $maxValues of its method in helios.capnp says, else 65536; both nest at most 64 deep.
+ *          A server has half as many connections as the process may have files, at most 16384. It
+ *          closes a connection without a call after 10 s. When all are taken it closes one without
+ *          a call, else one that has been idle for a minute, else it refuses the new one, whose
+ *          calls fail with HL_EBUSY. A process that forks must not use the child's copy of a
+ *          runtime.
  */
 #ifndef HL_RPC_RPC_H
 #define HL_RPC_RPC_H
@@ -54,6 +58,7 @@ struct hl_rpc_serve_opts {
     struct hl_loop *loop;
     hl_rpc_handler handler;
     void *arg;
+    unsigned max_connections; /* 0 = by the limit of files */
 };
 
 /* HL_EBUSY when the port is in use. */

@@ -9,12 +9,18 @@
 
 #include <capnp/rpc-twoparty.h>
 
+#include <malloc.h>
+#include <sys/resource.h>
+
+#include <algorithm>
 #include <atomic>
 #include <new>
 #include <unordered_map>
+#include <unordered_set>
 #include <utility>
 
 extern "C" {
+#include "base/clock.h"
 #include "base/log.h"
 #include "os/loop.h"
 #include "rpc/rpc.h"
@@ -28,7 +34,32 @@ using capnp::DynamicStruct;
 using Context = capnp::CallContext<DynamicStruct, DynamicStruct>;
 using VatId = capnp::rpc::twoparty::VatId;
 
-constexpr unsigned max_connections = 512;
+/* A client that has made no call yet is given this long; one that has may be idle for ever, and is
+ * closed only to make room. */
+constexpr uint64_t first_call_ns = 10 * HL_NS_PER_S;
+constexpr uint64_t idle_ns = 60 * HL_NS_PER_S;
+/* A client that is told that there is no room has so long to read it. */
+constexpr auto refusal_time = 2 * kj::SECONDS;
+constexpr unsigned max_refused = 64;
+constexpr unsigned most_connections = 16384;
+constexpr unsigned least_connections = 64;
+
+/* What the server knows of a connection. */
+struct Client {
+    uint64_t since_ns;      /* of its last call, or of its beginning */
+    unsigned calls_waiting; /* for their answers */
+    bool has_called;
+    kj::Own<kj::PromiseFulfiller<void>> close;
+};
+
+/* Half of the descriptors that the process may have: its files and other servers need some. */
+unsigned connections_by_limit()
+{
+    struct rlimit files;
+    if (getrlimit(RLIMIT_NOFILE, &files) != 0 || files.rlim_cur == RLIM_INFINITY)
+        return most_connections;
+    return (unsigned)std::clamp<rlim_t>(files.rlim_cur / 2, least_connections, most_connections);
+}
 
 class ServerCore final : public Core,
                          public std::enable_shared_from_this<ServerCore>,
@@ -38,13 +69,15 @@ class ServerCore final : public Core,
     ServerCore(std::shared_ptr<Runtime> rt, capnp::InterfaceSchema interface,
                const struct hl_rpc_serve_opts &opts)
         : runtime(std::move(rt)), schema(interface), loop(opts.loop), handler(opts.handler),
-          arg(opts.arg)
+          arg(opts.arg),
+          max_connections(opts.max_connections > 0 ? opts.max_connections : connections_by_limit())
     {
     }
 
     /* KJ thread. Takes the descriptor. */
     void listen(int fd, const std::string &where);
-    kj::Promise<void> call(capnp::InterfaceSchema::Method method, Context context);
+    kj::Promise<void> call(const std::shared_ptr<Client> &client,
+                           capnp::InterfaceSchema::Method method, Context context);
     void answer(uint64_t id, Message message);
     void reject(uint64_t id, hl_status st, const std::string &text);
     void shutdown() override;
@@ -64,44 +97,57 @@ class ServerCore final : public Core,
 
     kj::Promise<void> accept();
     void admit(kj::Own<kj::AsyncIoStream> stream);
+    void serve_client(kj::Own<kj::AsyncIoStream> stream);
+    void refuse(kj::Own<kj::AsyncIoStream> stream);
+    bool make_room();
+    kj::Promise<void> close_silent();
     void taskFailed(kj::Exception &&e) override;
 
     std::string address;
     kj::Own<kj::ConnectionReceiver> listener;
-    kj::Maybe<capnp::Capability::Client> bootstrap;
     kj::Own<kj::TaskSet> tasks; /* the accept loop and every connection */
-    unsigned connections = 0;
+    const unsigned max_connections;
+    std::unordered_set<std::shared_ptr<Client>> clients;
+    unsigned refused = 0;  /* connections that are being told so */
     uint64_t received = 0; /* bytes, since the last call */
     uint64_t last_id = 0;
     std::unordered_map<uint64_t, Pending> pending;
 };
 
-/* The capability that clients get; it lives as long as somebody refers to it. */
+/* The capability that a client gets; it lives as long as somebody refers to it. */
 class Servant final : public CancellableServer
 {
   public:
-    explicit Servant(std::shared_ptr<ServerCore> c)
-        : CancellableServer(c->schema), core(std::move(c))
+    Servant(std::shared_ptr<ServerCore> c, std::shared_ptr<Client> of)
+        : CancellableServer(c->schema), core(std::move(c)), client(std::move(of))
     {
     }
 
     kj::Promise<void> call(capnp::InterfaceSchema::Method method, Context context) override
     {
-        return core->call(method, kj::mv(context));
+        return core->call(client, method, kj::mv(context));
     }
 
   private:
     std::shared_ptr<ServerCore> core;
+    std::shared_ptr<Client> client;
 };
 
 /* Members are destroyed from the last to the first: the RPC system leaves before its stream. */
 struct Connection {
-    Connection(kj::Own<kj::AsyncIoStream> s, capnp::Capability::Client bootstrap,
-               capnp::ReaderOptions options)
-        : stream(kj::mv(s)), network(*stream, capnp::rpc::twoparty::Side::SERVER, options),
+    Connection(kj::Own<kj::AsyncIoStream> s, capnp::Capability::Client bootstrap)
+        : stream(kj::mv(s)), network(*stream, capnp::rpc::twoparty::Side::SERVER, options()),
           system(capnp::makeRpcServer(network, kj::mv(bootstrap)))
     {
-        system.setFlowLimit(max_message_words);
+        system.setFlowLimit(max_request_words);
+    }
+
+    static capnp::ReaderOptions options()
+    {
+        capnp::ReaderOptions o;
+        o.traversalLimitInWords = max_request_words;
+        o.nestingLimit = max_depth;
+        return o;
     }
 
     kj::Own<kj::AsyncIoStream> stream;
@@ -119,11 +165,19 @@ struct hl_rpc_server {
 };
 
 struct hl_rpc_call {
+    ~hl_rpc_call()
+    {
+        params.reset();
+        if (values >= hl::rpc::many_values) /* or the heap keeps what one message took */
+            malloc_trim(0);
+    }
+
     std::shared_ptr<hl::rpc::ServerCore> core;
     uint64_t id;
     std::string method;
     capnp::StructSchema results;
     hl::rpc::Json params;
+    size_t values = 0; /* in params */
 };
 }
 
@@ -147,44 +201,94 @@ void ServerCore::listen(int fd, const std::string &where)
     using Flags = kj::LowLevelAsyncIoProvider;
     listener = runtime->io().wrapListenSocketFd(fd, Flags::TAKE_OWNERSHIP | Flags::ALREADY_CLOEXEC |
                                                         Flags::ALREADY_NONBLOCK);
-    bootstrap = capnp::Capability::Client(
-        capnp::DynamicCapability::Client(kj::heap<Servant>(shared_from_this())));
     tasks = kj::heap<kj::TaskSet>(*this);
     tasks->add(accept());
+    tasks->add(close_silent());
     runtime->add(shared_from_this());
 }
 
 kj::Promise<void> ServerCore::accept()
 {
-    return listener->accept()
+    /* KJ throws here, not in the promise, when there is no descriptor. */
+    return kj::evalNow([this] { return listener->accept(); })
         .then(
             [this](kj::Own<kj::AsyncIoStream> stream) -> kj::Promise<void> {
                 admit(kj::mv(stream));
                 return kj::READY_NOW;
             },
             [this](kj::Exception &&e) {
-                /* Out of descriptors, most likely: wait for some to be closed. */
-                hl_debug("RPC: accept: %s", e.getDescription().cStr());
-                return runtime->timer().afterDelay(100 * kj::MILLISECONDS);
+                hl_warn("no connection can be accepted; the next try is in 1 s address=%s cause=%s",
+                        address.c_str(), e.getDescription().cStr());
+                return runtime->timer().afterDelay(1 * kj::SECONDS);
             })
         .then([this] { return accept(); });
 }
 
 void ServerCore::admit(kj::Own<kj::AsyncIoStream> stream)
 {
-    if (connections >= max_connections) {
-        hl_debug("RPC: connection refused: %u are open already", connections);
-        return;
-    }
     set_keepalive(*stream, address);
-    capnp::ReaderOptions options;
-    options.traversalLimitInWords = max_message_words;
-    options.nestingLimit = max_depth;
+    if (clients.size() < max_connections || make_room())
+        serve_client(kj::mv(stream));
+    else
+        refuse(kj::mv(stream));
+}
+
+void ServerCore::serve_client(kj::Own<kj::AsyncIoStream> stream)
+{
+    auto close = kj::newPromiseAndFulfiller<void>();
+    auto client = std::make_shared<Client>(Client{hl_now_ns(), 0, false, kj::mv(close.fulfiller)});
+    capnp::Capability::Client bootstrap(
+        capnp::DynamicCapability::Client(kj::heap<Servant>(shared_from_this(), client)));
+    auto connection = kj::heap<Connection>(counted(kj::mv(stream), received), kj::mv(bootstrap));
+    clients.insert(client);
+    auto gone = connection->network.onDisconnect().exclusiveJoin(kj::mv(close.promise));
+    tasks->add(
+        gone.attach(kj::mv(connection), kj::defer([this, client] { clients.erase(client); })));
+}
+
+/* The client reads why it is not served, as the answer to its first call. */
+void ServerCore::refuse(kj::Own<kj::AsyncIoStream> stream)
+{
+    std::string why = "too many connections: " + std::to_string(max_connections) +
+                      " are open; try again later, or raise the daemon's limit of open files";
+    hl_warn("a connection was refused address=%s connections=%u", address.c_str(), max_connections);
+    if (refused >= max_refused)
+        return;
     auto connection = kj::heap<Connection>(counted(kj::mv(stream), received),
-                                           KJ_ASSERT_NONNULL(bootstrap), options);
-    connections++;
-    auto gone = connection->network.onDisconnect();
-    tasks->add(gone.attach(kj::mv(connection), kj::defer([this] { connections--; })));
+                                           capnp::Capability::Client(exception_of(HL_EBUSY, why)));
+    refused++;
+    auto gone =
+        connection->network.onDisconnect().exclusiveJoin(runtime->timer().afterDelay(refusal_time));
+    tasks->add(gone.attach(kj::mv(connection), kj::defer([this] { refused--; })));
+}
+
+/* Close the client that has been silent for longest: one that never called, else one that has been
+ * idle for long. False when all are in use. */
+bool ServerCore::make_room()
+{
+    std::shared_ptr<Client> oldest;
+    uint64_t now = hl_now_ns();
+    for (const auto &c : clients) {
+        if (c->calls_waiting > 0 || (c->has_called && now - c->since_ns < idle_ns))
+            continue;
+        if (oldest == nullptr || c->has_called < oldest->has_called ||
+            (c->has_called == oldest->has_called && c->since_ns < oldest->since_ns))
+            oldest = c;
+    }
+    if (oldest == nullptr)
+        return false;
+    oldest->close->fulfill();
+    clients.erase(oldest);
+    return true;
+}
+
+kj::Promise<void> ServerCore::close_silent()
+{
+    uint64_t now = hl_now_ns();
+    for (const auto &c : clients)
+        if (!c->has_called && now - c->since_ns >= first_call_ns)
+            c->close->fulfill();
+    return runtime->timer().afterDelay(1 * kj::SECONDS).then([this] { return close_silent(); });
 }
 
 void ServerCore::taskFailed(kj::Exception &&e)
@@ -192,12 +296,17 @@ void ServerCore::taskFailed(kj::Exception &&e)
     hl_debug("RPC: connection ended: %s", e.getDescription().cStr());
 }
 
-kj::Promise<void> ServerCore::call(capnp::InterfaceSchema::Method method, Context context)
+kj::Promise<void> ServerCore::call(const std::shared_ptr<Client> &client,
+                                   capnp::InterfaceSchema::Method method, Context context)
 {
     auto call = std::make_unique<struct hl_rpc_call>();
+    client->has_called = true;
+    client->since_ns = hl_now_ns();
     count_message(address, "call", false, std::exchange(received, 0), 0, HL_OK);
     try {
-        call->params = json_from_struct(context.getParams());
+        size_t most = values_of(method), left = most;
+        call->params = json_from_struct(context.getParams(), left);
+        call->values = most - left;
     } catch (const ConvertError &e) {
         return exception_of(e.status, e.text);
     } catch (const kj::Exception &e) {
@@ -213,9 +322,13 @@ kj::Promise<void> ServerCore::call(capnp::InterfaceSchema::Method method, Contex
     call->results = method.getResultType();
     auto paf = kj::newPromiseAndFulfiller<void>();
     pending.emplace(id, Pending{kj::mv(paf.fulfiller), kj::mv(context)});
+    client->calls_waiting++;
     hl_loop_post(loop, deliver, call.release());
-    return paf.promise.attach(
-        kj::defer([self = shared_from_this(), id] { self->pending.erase(id); }));
+    return paf.promise.attach(kj::defer([self = shared_from_this(), client, id] {
+        self->pending.erase(id);
+        client->calls_waiting--;
+        client->since_ns = hl_now_ns();
+    }));
 }
 
 void ServerCore::answer(uint64_t id, Message message)
@@ -243,7 +356,6 @@ void ServerCore::shutdown()
 {
     tasks = nullptr; /* drops the connections, and with them the waiting calls */
     listener = nullptr;
-    bootstrap = nullptr;
     pending.clear();
 }
 

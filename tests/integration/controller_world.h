@@ -196,14 +196,20 @@ static void on_loop(void (*fn)(void))
 
 static void start_fakes(void)
 {
-    assert_int_equal(
-        hl_rpc_serve(w.rpc,
-                     &(struct hl_rpc_serve_opts){"127.0.0.1:0", "L3", w.loop, l3_handler, NULL},
-                     &w.l3),
-        HL_OK);
     assert_int_equal(hl_rpc_serve(w.rpc,
-                                  &(struct hl_rpc_serve_opts){"127.0.0.1:0", "Agent", w.loop,
-                                                              agent_handler, NULL},
+                                  &(struct hl_rpc_serve_opts){.address = "127.0.0.1:0",
+                                                              .interface = "L3",
+                                                              .loop = w.loop,
+                                                              .handler = l3_handler,
+                                                              .arg = NULL},
+                                  &w.l3),
+                     HL_OK);
+    assert_int_equal(hl_rpc_serve(w.rpc,
+                                  &(struct hl_rpc_serve_opts){.address = "127.0.0.1:0",
+                                                              .interface = "Agent",
+                                                              .loop = w.loop,
+                                                              .handler = agent_handler,
+                                                              .arg = NULL},
                                   &w.agent),
                      HL_OK);
 }

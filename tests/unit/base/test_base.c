@@ -1,5 +1,6 @@
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -13,6 +14,7 @@
 #include "base/backoff.h"
 #include "base/base64.h"
 #include "base/buf.h"
+#include "base/clock.h"
 #include "base/copy.h"
 #include "base/cpu.h"
 #include "base/crc32.h"
@@ -227,11 +229,42 @@ static void a_line_of_the_log_is_one(void **state)
     assert_non_null(strstr(text, "<html>  <b>no [2J</b>  error controller: all is lost"));
 }
 
+static void one_message_cannot_flood_the_log(void **state)
+{
+    (void)state;
+    static char text[1 << 16];
+    int ends[2], saved = dup(STDERR_FILENO);
+    assert_int_equal(pipe(ends), 0);
+    dup2(ends[1], STDERR_FILENO);
+    unsigned before = hl_log_count(HL_LOG_WARN);
+    uint64_t began = hl_now_ns();
+    for (int i = 0; i < 300; i++)
+        hl_warn("accept failed fd=%d", i);
+    bool within_a_second = hl_now_ns() - began < HL_NS_PER_S;
+    hl_warn("something else");
+    fflush(stderr);
+    dup2(saved, STDERR_FILENO);
+    close(saved);
+    close(ends[1]);
+    size_t len = 0;
+    for (ssize_t n; (n = read(ends[0], text + len, sizeof(text) - 1 - len)) > 0;)
+        len += (size_t)n;
+    close(ends[0]);
+    int lines = 0;
+    for (const char *at = text; (at = strstr(at, "accept failed")) != NULL; at++)
+        lines++;
+    if (within_a_second)
+        assert_int_equal(lines, 50);
+    assert_non_null(strstr(text, "something else"));
+    assert_int_equal(hl_log_count(HL_LOG_WARN), before + 301);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_environment_limits_what_loops_use),
         cmocka_unit_test(a_line_of_the_log_is_one),
+        cmocka_unit_test(one_message_cannot_flood_the_log),
         cmocka_unit_test(a_failure_carries_its_sentence_up),
         cmocka_unit_test(status_names_go_both_ways),
         cmocka_unit_test(crc_is_zlibs_for_every_length_and_alignment),

@@ -48,6 +48,7 @@ struct rig {
     struct hl_rpc_call *held[64];
     int held_count;
     int calls;
+    unsigned max_connections; /* set before rig_serve; 0 = the server's own */
 };
 
 /* How the handler answers:
@@ -127,14 +128,16 @@ static inline void rig_on_loop(struct rig *r, hl_loop_fn fn)
 
 static inline void rig_serve(struct rig *r, const char *address, const char *interface)
 {
-    assert_int_equal(hl_rpc_serve(r->rpc,
-                                  &(struct hl_rpc_serve_opts){.address = address,
-                                                              .interface = interface,
-                                                              .loop = r->loop,
-                                                              .handler = rig_handle,
-                                                              .arg = r},
-                                  &r->server),
-                     HL_OK);
+    assert_int_equal(
+        hl_rpc_serve(r->rpc,
+                     &(struct hl_rpc_serve_opts){.address = address,
+                                                 .interface = interface,
+                                                 .loop = r->loop,
+                                                 .handler = rig_handle,
+                                                 .arg = r,
+                                                 .max_connections = r->max_connections},
+                     &r->server),
+        HL_OK);
     snprintf(r->address, sizeof(r->address), "%s", hl_rpc_server_address(r->server));
 }
 

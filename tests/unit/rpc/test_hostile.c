@@ -2,6 +2,8 @@
  * others. */
 #include "unit/rpc/rig.h"
 
+#include "base/log.h"
+
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <poll.h>
@@ -251,45 +253,142 @@ static void damaged_answers_are_survived(void **state)
     rig_stop(&r);
 }
 
-static void more_connections_than_the_limit_are_closed(void **state)
+static int connect_to(const struct rig *r)
+{
+    struct sockaddr_in name = name_of(r->address);
+    int fd = socket(AF_INET, SOCK_STREAM, 0);
+    assert_true(fd >= 0);
+    assert_int_equal(connect(fd, (struct sockaddr *)&name, sizeof(name)), 0);
+    return fd;
+}
+
+/* True when the other side closes within the rig's patience. */
+static int is_closed_soon(int fd)
+{
+    struct pollfd p = {.fd = fd, .events = POLLIN};
+    char c;
+    return poll(&p, 1, RIG_PATIENCE_MS) == 1 && recv(fd, &c, 1, 0) <= 0;
+}
+
+static void rig_limit(struct rig *r, unsigned max_connections)
+{
+    rig_close_server(r);
+    hl_rpc_peer_close(r->peer);
+    r->max_connections = max_connections;
+    rig_serve(r, "127.0.0.1:0", "L3");
+    assert_int_equal(hl_rpc_open(r->rpc, r->address, "L3", &r->peer), HL_OK);
+}
+
+static void silent_connections_make_room_for_callers(void **state)
 {
     (void)state;
-    struct rlimit files;
-    assert_int_equal(getrlimit(RLIMIT_NOFILE, &files), 0);
-    files.rlim_cur = files.rlim_max;
-    if (files.rlim_max < 2000 || setrlimit(RLIMIT_NOFILE, &files) != 0) {
-        print_message("skipped: needs 2000 file descriptors\n");
-        skip();
-    }
+
+    enum { LIMIT = 32, SILENT = 100 };
     struct rig r;
     rig_start(&r, "127.0.0.1:0", "L3", NULL);
-    assert_alive(&r); /* one connection is the peer's */
-    struct sockaddr_in name = name_of(r.address);
-    static int fds[600];
-    int closed = 0;
-    for (int i = 0; i < 600; i++) {
-        fds[i] = socket(AF_INET, SOCK_STREAM, 0);
-        assert_int_equal(connect(fds[i], (struct sockaddr *)&name, sizeof(name)), 0);
-    }
-    for (int i = 511; i < 600; i++) {
-        struct pollfd p = {.fd = fds[i], .events = POLLIN};
-        char c;
-        assert_int_equal(poll(&p, 1, RIG_PATIENCE_MS), 1);
-        closed += recv(fds[i], &c, 1, 0) <= 0;
-    }
-    assert_int_equal(closed, 600 - 511);
+    rig_limit(&r, LIMIT);
+    assert_alive(&r); /* one connection is the peer's, and stays */
+    int fds[SILENT];
+    for (int i = 0; i < SILENT; i++)
+        fds[i] = connect_to(&r);
+    for (int i = 0; i < SILENT - (LIMIT - 1); i++)
+        assert_true(is_closed_soon(fds[i])); /* the oldest */
     assert_alive(&r);
-    for (int i = 0; i < 600; i++)
-        close(fds[i]);
     struct hl_rpc_peer *peer = NULL;
     assert_int_equal(hl_rpc_open(r.rpc, r.address, "L3", &peer), HL_OK);
+    assert_int_equal(hl_rpc_call(peer, "poolInfo", NULL, RIG_PATIENCE_MS, NULL), HL_OK);
+    hl_rpc_peer_close(peer);
+    for (int i = 0; i < SILENT; i++)
+        close(fds[i]);
+    rig_stop(&r);
+}
+
+static void a_connection_without_a_call_ends(void **state)
+{
+    (void)state;
+    struct rig r;
+    rig_start(&r, "127.0.0.1:0", "L3", NULL);
+    assert_alive(&r);
+    int silent = connect_to(&r), half = connect_to(&r);
+    assert_int_equal(send(half, "\0\0\0\0\x08", 5, MSG_NOSIGNAL), 5); /* of a header of 8 */
+    assert_true(is_closed_soon(silent));
+    assert_true(is_closed_soon(half));
+    assert_alive(&r);
+    close(silent);
+    close(half);
+    rig_stop(&r);
+}
+
+static void who_finds_no_room_reads_why(void **state)
+{
+    (void)state;
+
+    enum { LIMIT = 4 };
+    struct rig r;
+    rig_start(&r, "127.0.0.1:0", "L3", NULL);
+    rig_limit(&r, LIMIT);
+    struct hl_rpc_peer *peers[LIMIT] = {NULL}, *late = NULL;
+    for (int i = 0; i < LIMIT; i++) { /* all in use: they have called just now */
+        assert_int_equal(hl_rpc_open(r.rpc, r.address, "L3", &peers[i]), HL_OK);
+        assert_int_equal(hl_rpc_call(peers[i], "poolInfo", NULL, RIG_PATIENCE_MS, NULL), HL_OK);
+    }
+    assert_int_equal(hl_rpc_open(r.rpc, r.address, "L3", &late), HL_OK);
+    assert_int_equal(hl_rpc_call(late, "poolInfo", NULL, RIG_PATIENCE_MS, NULL), HL_EBUSY);
+    assert_error_has("too many connections");
+    hl_rpc_peer_close(peers[0]);
     uint64_t until = hl_now_ns() + RIG_PATIENCE_MS * HL_NS_PER_MS;
     hl_status st;
-    do
-        st = hl_rpc_call(peer, "poolInfo", NULL, RIG_PATIENCE_MS, NULL);
-    while (st == HL_EUNAVAIL && hl_now_ns() < until);
+    do { /* the refused connection ends by itself, too */
+        st = hl_rpc_call(late, "poolInfo", NULL, RIG_PATIENCE_MS, NULL);
+        if (st != HL_OK) {
+            hl_rpc_peer_close(late);
+            assert_int_equal(hl_rpc_open(r.rpc, r.address, "L3", &late), HL_OK);
+        }
+    } while (st != HL_OK && hl_now_ns() < until);
     assert_int_equal(st, HL_OK);
+    hl_rpc_peer_close(late);
+    for (int i = 1; i < LIMIT; i++)
+        hl_rpc_peer_close(peers[i]);
+    rig_stop(&r);
+}
+
+/* The number that the next descriptor would get. */
+static rlim_t next_descriptor(void)
+{
+    int fd = dup(STDERR_FILENO);
+    assert_true(fd >= 0);
+    close(fd);
+    return (rlim_t)fd;
+}
+
+static void a_server_that_ran_out_of_descriptors_serves_again(void **state)
+{
+    (void)state;
+    struct rig r;
+    struct rlimit files, none;
+    rig_start(&r, "127.0.0.1:0", "L3", NULL);
+    assert_alive(&r);
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &files), 0);
+    struct sockaddr_in name = name_of(r.address);
+    int fds[3];
+    for (int i = 0; i < 3; i++)
+        fds[i] = socket(AF_INET, SOCK_STREAM, 0);
+    unsigned warnings = hl_log_count(HL_LOG_WARN);
+    none = (struct rlimit){next_descriptor(), files.rlim_max};
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &none), 0);
+    for (int i = 0; i < 3; i++) /* the kernel takes them, the server can't */
+        assert_int_equal(connect(fds[i], (struct sockaddr *)&name, sizeof(name)), 0);
+    uint64_t until = hl_now_ns() + RIG_PATIENCE_MS * HL_NS_PER_MS;
+    while (hl_log_count(HL_LOG_WARN) < warnings + 2 && hl_now_ns() < until)
+        poll(NULL, 0, 10);
+    assert_in_range(hl_log_count(HL_LOG_WARN), warnings + 2, warnings + 30); /* it tries, slowly */
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &files), 0);
+    struct hl_rpc_peer *peer = NULL;
+    assert_int_equal(hl_rpc_open(r.rpc, r.address, "L3", &peer), HL_OK);
+    assert_int_equal(hl_rpc_call(peer, "poolInfo", NULL, RIG_PATIENCE_MS, NULL), HL_OK);
     hl_rpc_peer_close(peer);
+    for (int i = 0; i < 3; i++)
+        close(fds[i]);
     rig_stop(&r);
 }
 
@@ -299,7 +398,10 @@ int main(void)
         cmocka_unit_test(noise_is_survived),
         cmocka_unit_test(damaged_conversations_are_survived),
         cmocka_unit_test(damaged_answers_are_survived),
-        cmocka_unit_test(more_connections_than_the_limit_are_closed),
+        cmocka_unit_test(silent_connections_make_room_for_callers),
+        cmocka_unit_test(a_connection_without_a_call_ends),
+        cmocka_unit_test(who_finds_no_room_reads_why),
+        cmocka_unit_test(a_server_that_ran_out_of_descriptors_serves_again),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

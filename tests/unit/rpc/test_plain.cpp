@@ -2,6 +2,7 @@
  * side. */
 #include "helios.capnp.h"
 
+#include <capnp/any.h>
 #include <capnp/ez-rpc.h>
 #include <kj/async-io.h>
 
@@ -40,7 +41,7 @@ class Rig
         assert_int_equal(hl_loop_create(&loop), HL_OK);
         assert_int_equal(hl_rpc_create(&rpc), HL_OK);
         thread = std::thread([this] { status = hl_loop_run(loop); });
-        struct hl_rpc_serve_opts opts = {"127.0.0.1:0", "Controller", loop, handle, this};
+        struct hl_rpc_serve_opts opts = {"127.0.0.1:0", "Controller", loop, handle, this, 0};
         assert_int_equal(hl_rpc_serve(rpc, &opts, &server), HL_OK);
     }
 
@@ -151,6 +152,32 @@ void what_json_cannot_hold_is_replaced_or_refused(void **)
                      "EIO: a" BAD BAD "b" BAD BAD BAD BAD BAD "\xF0\x9F\x98\x80");
 }
 
+void a_small_message_cannot_become_a_large_one(void **)
+{
+    std::atomic<int> handled{0};
+    Rig rig([&](struct hl_rpc_call *call, const std::string &, const json_t *) {
+        handled++;
+        hl_rpc_reply(call, nullptr);
+    });
+    capnp::EzRpcClient client(rig.address());
+    auto &scope = client.getWaitScope();
+    auto controller = client.getMain<Controller>();
+    constexpr int reports = 2; /* among the pointers of its parameters */
+    /* Elements without a word of their own: two million of them fit into one packet. */
+    auto report = controller.reportAccessRequest();
+    capnp::toAny(report).getPointerSection()[reports].initAsListOfAnyStruct(0, 0, 1900000);
+    expect_exception(failure_of(report, scope), kj::Exception::Type::FAILED,
+                     "the message has more than 262144 values");
+    auto other = controller.submitJobRequest();
+    other.setYaml("x");
+    other.send().wait(scope);
+    auto many = controller.commitPartRequest();
+    many.initShards(262144);
+    expect_exception(failure_of(many, scope), kj::Exception::Type::FAILED,
+                     "the message has more than 262144 values");
+    assert_int_equal(handled.load(), 1);
+}
+
 /* An older daemon: it knows one method. */
 class OldController final : public Controller::Server
 {
@@ -231,6 +258,7 @@ int main()
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_generated_client_talks_to_a_helios_server),
         cmocka_unit_test(what_json_cannot_hold_is_replaced_or_refused),
+        cmocka_unit_test(a_small_message_cannot_become_a_large_one),
         cmocka_unit_test(a_helios_peer_talks_to_a_generated_server),
     };
     return cmocka_run_group_tests(tests, nullptr, nullptr);
