@@ -12,6 +12,7 @@
 #include "http/metrics.h"
 #include "os/file.h"
 #include "os/loop.h"
+#include "os/process.h"
 #include "rpc/rpc.h"
 
 struct daemon {
@@ -32,6 +33,7 @@ static hl_status start(struct daemon *d, int argc, char **argv)
 {
     enum hl_log_level level;
     char store[4200];
+    hl_process_raise_files();
     HL_TRY(hl_conf_load(HL_CONTROLLER, argc, argv, &d->conf, NULL));
     HL_TRY(hl_log_level_parse(d->conf.log_level, &level));
     hl_log_init("controller", level);

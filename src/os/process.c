@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -245,6 +246,18 @@ static void bind_child(const struct hl_spawn *spec, int fd)
     }
 }
 
+static struct rlimit files_before; /* of hl_process_raise_files; rlim_max 0 = not raised */
+
+void hl_process_raise_files(void)
+{
+    struct rlimit now;
+    if (getrlimit(RLIMIT_NOFILE, &now) != 0 || now.rlim_cur == now.rlim_max)
+        return;
+    struct rlimit raised = {now.rlim_max, now.rlim_max};
+    if (setrlimit(RLIMIT_NOFILE, &raised) == 0)
+        files_before = now;
+}
+
 static void child(const struct hl_spawn *spec, pid_t parent, int fd)
 {
     default_signals();
@@ -258,6 +271,8 @@ static void child(const struct hl_spawn *spec, pid_t parent, int fd)
     if (spec->workdir != NULL && chdir(spec->workdir) < 0)
         die(fd, STEP_WORKDIR);
     fd = place_descriptors(spec, fd);
+    if (files_before.rlim_max > 0)
+        (void)setrlimit(RLIMIT_NOFILE, &files_before);
     execve(spec->program, spec->argv, spec->env);
     die(fd, STEP_EXEC);
 }

@@ -77,6 +77,10 @@ struct hl_spawn {
     int die_with_parent;          /* SIGKILL when the calling thread ends */
 };
 
+/* Raise the soft limit of open files to the hard limit. What hl_process_spawn starts gets the limit
+ * of before: programs that use select() break above 1024. Once, before there are threads. */
+void hl_process_raise_files(void);
+
 /* Start in a session and process group of its own, with default signals and no other descriptor.
  * Returns when exec has succeeded or failed. The caller reaps it; it outlives the caller unless
  * die_with_parent says otherwise. */

@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/time.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -76,6 +77,37 @@ static void a_process_gets_exactly_the_descriptors_it_was_given(void **state)
     close(ends[0]);
     /* 5 is ls reading the directory */
     assert_string_equal(text, "hi\n0 1 2 3 4 5 ");
+}
+
+static void a_child_gets_the_file_limit_from_before_it_was_raised(void **state)
+{
+    (void)state;
+    struct rlimit first, now;
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &first), 0);
+    if (first.rlim_max <= 200)
+        skip();
+    struct rlimit low = {200, first.rlim_max};
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &low), 0);
+    hl_process_raise_files();
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &now), 0);
+    assert_int_equal(now.rlim_cur, first.rlim_max);
+    int ends[2];
+    char text[32] = "";
+    const char *const argv[] = {"sh", "-c", "ulimit -n", NULL};
+    assert_int_equal(pipe2(ends, O_CLOEXEC), 0);
+    pid_t pid;
+    assert_int_equal(hl_process_spawn(&(struct hl_spawn){.program = "/bin/sh",
+                                                         .argv = (char *const *)argv,
+                                                         .env = no_env,
+                                                         .std = {-1, ends[1], -1}},
+                                      &pid),
+                     HL_OK);
+    close(ends[1]);
+    assert_true(read(ends[0], text, sizeof(text) - 1) > 0);
+    close(ends[0]);
+    assert_int_equal(waitpid(pid, NULL, 0), pid);
+    assert_string_equal(text, "200\n");
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &first), 0);
 }
 
 static void a_failed_exec_says_why(void **state)
@@ -225,6 +257,7 @@ int main(void)
         cmocka_unit_test(a_list_of_cpus_that_is_none_is_refused),
         cmocka_unit_test(a_process_gets_exactly_the_descriptors_it_was_given),
         cmocka_unit_test(a_failed_exec_says_why),
+        cmocka_unit_test(a_child_gets_the_file_limit_from_before_it_was_raised),
         cmocka_unit_test(a_process_is_known_by_its_start_time),
         cmocka_unit_test(waiting_is_not_cut_short_by_signals),
         cmocka_unit_test(affinity_is_what_the_kernel_then_reports),
