@@ -1,6 +1,7 @@
 /* A suspected shard is read through; a bad or missing one is replaced from the archive, or from the
  * store of a node that has a copy. The new bytes lie beside the old ones until they are verified,
  * so readers meet the old shard or the new one, and a replacement that fails changes nothing. */
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 #include <uthash.h>
@@ -190,6 +191,11 @@ static hl_status treat(struct heal *h, struct patient *p)
         h->state = "lost";
         return l4_knows(h->d, h->id);
     }
+    struct hl_pool_info pool;
+    hl_pool_info(h->d->pool, &pool);
+    if (want.size > pool.capacity)
+        return hl_fail(HL_EINVAL, "shard %s: a size of %" PRIu64 " bytes is more than the pool has",
+                       hl_id_format(h->id).s, want.size);
     p->crc_known = p->old.size > 0 || first != NULL;
     p->crc = p->old.size > 0 ? p->old.crc32 : (uint32_t)hl_json_int(first, "crc32", 0);
     p->crcs = calloc(hl_chunks_count(want.size), sizeof(*p->crcs));

@@ -133,9 +133,11 @@ int hl_l3_connected(struct hl_l3_client *c)
     return !broken && !hl_socket_hung_up(c->fd);
 }
 
-static void ref_from(const struct hl_l3_answer *a, struct hl_pool_ref *out)
+/* Where the answer says that the shard lies; nothing outside the mapping is believed. */
+static hl_status ref_from(const struct hl_l3_client *c, const struct hl_l3_answer *a,
+                          struct hl_pool_ref *out)
 {
-    *out = (struct hl_pool_ref){
+    struct hl_pool_ref r = {
         .id = {a->id_hi, a->id_lo},
         .offset = a->offset,
         .size = a->size,
@@ -144,6 +146,11 @@ static void ref_from(const struct hl_l3_answer *a, struct hl_pool_ref *out)
         .gen = a->gen,
         .slot = a->slot,
     };
+    hl_status st = hl_pool_view_bounds(c->view, &r);
+    if (st != HL_OK)
+        return hl_fail_prefix(st, "pool socket %s: ", c->path);
+    *out = r;
+    return HL_OK;
 }
 
 hl_status hl_l3_pin(struct hl_l3_client *c, struct hl_id id, uint64_t offset, int timeout_ms,
@@ -153,8 +160,7 @@ hl_status hl_l3_pin(struct hl_l3_client *c, struct hl_id id, uint64_t offset, in
     struct hl_l3_request req = {
         .type = HL_L3_PIN, .id_hi = id.hi, .id_lo = id.lo, .offset = offset};
     HL_TRY(ask(c, &req, -1, timeout_ms, &a, NULL));
-    ref_from(&a, ref);
-    return HL_OK;
+    return ref_from(c, &a, ref);
 }
 
 hl_status hl_l3_unpin(struct hl_l3_client *c, const struct hl_pool_ref *ref, int timeout_ms)
@@ -203,8 +209,7 @@ static hl_status send_staging(struct hl_l3_client *c, struct hl_l3_request req,
                        s->size);
     req.size = size;
     HL_TRY(ask(c, &req, s->fd, timeout_ms, &a, NULL));
-    ref_from(&a, ref);
-    return HL_OK;
+    return ref_from(c, &a, ref);
 }
 
 hl_status hl_l3_put_as(struct hl_l3_client *c, struct hl_id id, const struct hl_l3_staging *s,

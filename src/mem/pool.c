@@ -198,6 +198,7 @@ static hl_status open_locked(const char *path, int *out)
         struct stat mine, named;
         if (fd < 0)
             return hl_fail(hl_status_of_errno(errno), "open pool %s: %m", path);
+        HL_TRY(hl_file_check_private(fd, path));
         if (flock(fd, LOCK_EX | LOCK_NB) != 0)
             return errno == EWOULDBLOCK ? fail_owned(fd, path)
                                         : hl_fail(HL_EIO, "lock pool %s: %m", path);

@@ -227,6 +227,9 @@ hl_status hl_pool_view_verify(const struct hl_pool_view *view, const struct hl_p
 /* HL_OK while the reference still stands, else HL_ESTALE. */
 hl_status hl_pool_view_check(const struct hl_pool_view *view,
                              const struct hl_pool_ref *ref) HL_CHECK;
+/* HL_EPROTO unless the extent lies inside the mapping: for references that others have made. */
+hl_status hl_pool_view_bounds(const struct hl_pool_view *view,
+                              const struct hl_pool_ref *ref) HL_CHECK;
 /* The shard's bytes in the mapping: pin it first (mem/l3_client.h). */
 const void *hl_pool_view_data(const struct hl_pool_view *view, const struct hl_pool_ref *ref);
 /* Its chunk table in the mapping. */

@@ -104,5 +104,7 @@ hl_status pool_adopt(struct hl_pool *pool, struct hl_pool_found *found)
         else
             empty = state == HL_POOL_EMPTY;
     }
+    for (uint64_t slot = 0; slot < pool->slots; slot++)
+        pool_slot_learn(pool, (uint32_t)slot);
     return HL_OK;
 }

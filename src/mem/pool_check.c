@@ -113,11 +113,10 @@ static struct sums sum_up(const struct hl_pool *pool)
 {
     struct sums s = {0};
     for (uint64_t i = 0; i < pool->slots; i++) {
-        const struct hl_pool_entry *e = &pool->index[i];
-        uint32_t state = POOL_GET(e->state);
+        uint32_t state = pool->notes[i].state;
         if (state == HL_POOL_EMPTY || state == HL_POOL_DELETED)
             continue;
-        uint64_t units = hl_pool_units(POOL_GET(e->size));
+        uint64_t units = hl_pool_units(pool->notes[i].size);
         s.taken++;
         s.shards += state == HL_POOL_SEALED;
         s.writing += state == HL_POOL_WRITING ? units : 0;

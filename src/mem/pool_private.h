@@ -4,6 +4,7 @@
 
 #include <pthread.h>
 #include <sched.h>
+#include <stdbool.h>
 #include <string.h>
 
 #include "base/clock.h"
@@ -17,8 +18,18 @@
 #define ENTRY_SPINS      64
 #define ENTRY_YIELDS     2000
 
-/* What only the owner knows about a slot; it dies with the owner. */
+/* What the owner knows about a slot; it dies with the owner. The first half is the slot's entry in
+ * the index. The owner decides by this copy, which nobody else can reach, and writes the entry
+ * again where that differs: a flipped bit in shared memory must not lead it to other bytes. */
 struct slot_note {
+    struct hl_id id;
+    uint64_t offset;
+    uint64_t size;
+    uint32_t crc32;
+    uint32_t table_crc;
+    uint32_t entry_crc;
+    uint32_t state;
+    uint32_t gen;
     uint64_t freed_ns;
     uint64_t used_ns; /* last use the owner was told of; 0 = none */
     uint32_t pins;
@@ -52,6 +63,8 @@ struct hl_pool {
     uint64_t shards;
     uint64_t lease_ns;
     uint64_t leases_sure_ns, leases_end_ns; /* of adopted ones that nobody has claimed; 0 = none */
+
+    uint64_t scrubbed; /* next slot to be compared with its note */
 
     pthread_t beat;
     pthread_cond_t beat_wake;
@@ -180,7 +193,10 @@ uint32_t pool_regions_near(const struct hl_pool *pool, int numa_id);
 hl_status pool_adopt(struct hl_pool *pool, struct hl_pool_found *found) HL_CHECK;
 
 /* With the lock held. */
-void pool_entry_set_state(struct hl_pool_entry *e, uint32_t state);
+/* Write the entry of a slot again if it is not what the owner wrote; true if it was damaged. */
+bool pool_slot_repair(struct hl_pool *pool, uint32_t slot);
+/* Take over what the index says of a slot: at adoption, once it is checked. */
+void pool_slot_learn(struct hl_pool *pool, uint32_t slot);
 void pool_slot_delete(struct hl_pool *pool, uint32_t slot);
 /* It is sealed, and still the one of that generation. */
 int pool_ref_stands(const struct hl_pool *pool, const struct hl_pool_ref *ref);

@@ -131,6 +131,15 @@ hl_status hl_pool_view_check(const struct hl_pool_view *view, const struct hl_po
     return hl_fail(HL_ESTALE, "shard %s was freed; find it again", hl_id_format(ref->id).s);
 }
 
+hl_status hl_pool_view_bounds(const struct hl_pool_view *view, const struct hl_pool_ref *ref)
+{
+    if (pool_extent_fits(view->super, ref->offset, ref->size))
+        return HL_OK;
+    return hl_fail(HL_EPROTO,
+                   "shard %s: %" PRIu64 " bytes at %" PRIu64 " are not in the mapped pool",
+                   hl_id_format(ref->id).s, ref->size, ref->offset);
+}
+
 const void *hl_pool_view_data(const struct hl_pool_view *view, const struct hl_pool_ref *ref)
 {
     return view->base + ref->offset;

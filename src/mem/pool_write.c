@@ -8,27 +8,91 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
+#include "base/log.h"
+#include "base/plane.h"
 #include "base/text.h"
 #include "mem/chunks.h"
 #include "mem/pool_private.h"
 
+#define SCRUB_SLOTS 4096
+
 /* ---- entries --------------------------------------------------------------------------------- */
 
-static void entry_begin(struct hl_pool_entry *e)
+static void entry_begin(struct hl_pool *pool, uint32_t slot)
 {
-    atomic_store_explicit(&e->gen, POOL_GET(e->gen) | 1, memory_order_relaxed);
+    atomic_store_explicit(&pool->index[slot].gen, pool->notes[slot].gen | 1, memory_order_relaxed);
 }
 
-static void entry_end(struct hl_pool_entry *e)
+static void entry_end(struct hl_pool *pool, uint32_t slot)
 {
-    POOL_SET(e->gen, POOL_GET(e->gen) + 1);
+    struct slot_note *n = &pool->notes[slot];
+    n->gen = (n->gen | 1) + 1;
+    POOL_SET(pool->index[slot].gen, n->gen);
 }
 
-void pool_entry_set_state(struct hl_pool_entry *e, uint32_t state)
+/* Store what the note says, between begin and end. */
+static void entry_store(struct hl_pool *pool, uint32_t slot)
 {
-    entry_begin(e);
-    POOL_SET(e->state, state);
-    entry_end(e);
+    const struct slot_note *n = &pool->notes[slot];
+    struct hl_pool_entry *e = &pool->index[slot];
+    POOL_SET(e->id_hi, n->id.hi);
+    POOL_SET(e->id_lo, n->id.lo);
+    POOL_SET(e->offset, n->offset);
+    POOL_SET(e->size, n->size);
+    POOL_SET(e->crc32, n->crc32);
+    POOL_SET(e->table_crc, n->table_crc);
+    POOL_SET(e->entry_crc, n->entry_crc);
+    POOL_SET(e->state, n->state);
+}
+
+static void entry_set_state(struct hl_pool *pool, uint32_t slot, uint32_t state)
+{
+    pool->notes[slot].state = state;
+    entry_begin(pool, slot);
+    POOL_SET(pool->index[slot].state, state);
+    entry_end(pool, slot);
+}
+
+void pool_slot_learn(struct hl_pool *pool, uint32_t slot)
+{
+    struct slot_note *n = &pool->notes[slot];
+    const struct hl_pool_entry *e = &pool->index[slot];
+    n->id = (struct hl_id){POOL_GET(e->id_hi), POOL_GET(e->id_lo)};
+    n->offset = POOL_GET(e->offset);
+    n->size = POOL_GET(e->size);
+    n->crc32 = POOL_GET(e->crc32);
+    n->table_crc = POOL_GET(e->table_crc);
+    n->entry_crc = POOL_GET(e->entry_crc);
+    n->state = POOL_GET(e->state);
+    n->gen = POOL_GET(e->gen);
+}
+
+bool pool_slot_repair(struct hl_pool *pool, uint32_t slot)
+{
+    const struct slot_note *n = &pool->notes[slot];
+    const struct hl_pool_entry *e = &pool->index[slot];
+    if (POOL_GET(e->state) == n->state && POOL_GET(e->gen) == n->gen &&
+        (n->state == HL_POOL_EMPTY || n->state == HL_POOL_DELETED ||
+         (POOL_GET(e->id_hi) == n->id.hi && POOL_GET(e->id_lo) == n->id.lo &&
+          POOL_GET(e->offset) == n->offset && POOL_GET(e->size) == n->size &&
+          POOL_GET(e->crc32) == n->crc32 && POOL_GET(e->table_crc) == n->table_crc &&
+          POOL_GET(e->entry_crc) == n->entry_crc)))
+        return false;
+    hl_warn("damaged index entry of the pool was written again pool=%s slot=%" PRIu32 " shard=%s",
+            pool->path, slot, hl_id_format(n->id).s);
+    hl_fault_count("corrupt", "pool-index");
+    entry_begin(pool, slot);
+    entry_store(pool, slot);
+    POOL_SET(pool->index[slot].gen, n->gen); /* the same bytes: references stay valid */
+    return true;
+}
+
+/* A share of the index with every heartbeat. */
+static void pool_scrub(struct hl_pool *pool)
+{
+    uint64_t share = pool->slots < SCRUB_SLOTS ? pool->slots : SCRUB_SLOTS;
+    for (uint64_t i = 0; i < share; i++, pool->scrubbed++)
+        (void)pool_slot_repair(pool, (uint32_t)(pool->scrubbed & (pool->slots - 1)));
 }
 
 /* Slot of that id in one of two states, NO_SLOT when there is none. */
@@ -36,12 +100,10 @@ static uint32_t slot_of(const struct hl_pool *pool, struct hl_id id, uint32_t st
 {
     uint64_t slot = hl_pool_home(id, pool->slots);
     for (uint64_t i = 0; i < pool->slots; i++, slot = (slot + 1) & (pool->slots - 1)) {
-        const struct hl_pool_entry *e = &pool->index[slot];
-        uint32_t now = POOL_GET(e->state);
-        if (now == HL_POOL_EMPTY)
+        const struct slot_note *n = &pool->notes[slot];
+        if (n->state == HL_POOL_EMPTY)
             break;
-        if ((now == state || now == other) && POOL_GET(e->id_lo) == id.lo &&
-            POOL_GET(e->id_hi) == id.hi)
+        if ((n->state == state || n->state == other) && hl_id_equal(n->id, id))
             return (uint32_t)slot;
     }
     return NO_SLOT;
@@ -55,13 +117,12 @@ static uint32_t slot_at(const struct hl_pool *pool, struct hl_id id, uint64_t of
         return slot_of(pool, id, HL_POOL_SEALED, HL_POOL_SEALED);
     uint64_t slot = hl_pool_home(id, pool->slots);
     for (uint64_t i = 0; i < pool->slots; i++, slot = (slot + 1) & (pool->slots - 1)) {
-        const struct hl_pool_entry *e = &pool->index[slot];
-        uint32_t now = POOL_GET(e->state);
-        if (now == HL_POOL_EMPTY)
+        const struct slot_note *n = &pool->notes[slot];
+        if (n->state == HL_POOL_EMPTY)
             break;
-        if ((now == HL_POOL_SEALED || now == HL_POOL_FREED || now == HL_POOL_LEASED) &&
-            POOL_GET(e->id_lo) == id.lo && POOL_GET(e->id_hi) == id.hi &&
-            POOL_GET(e->offset) == offset)
+        if ((n->state == HL_POOL_SEALED || n->state == HL_POOL_FREED ||
+             n->state == HL_POOL_LEASED) &&
+            hl_id_equal(n->id, id) && n->offset == offset)
             return (uint32_t)slot;
     }
     return NO_SLOT;
@@ -71,7 +132,7 @@ static uint32_t slot_for(const struct hl_pool *pool, struct hl_id id)
 {
     uint64_t slot = hl_pool_home(id, pool->slots);
     for (uint64_t i = 0; i < pool->slots; i++, slot = (slot + 1) & (pool->slots - 1)) {
-        uint32_t state = POOL_GET(pool->index[slot].state);
+        uint32_t state = pool->notes[slot].state;
         if (state == HL_POOL_EMPTY || state == HL_POOL_DELETED)
             return (uint32_t)slot;
     }
@@ -82,20 +143,23 @@ void pool_slot_delete(struct hl_pool *pool, uint32_t slot)
 {
     uint64_t mask = pool->slots - 1;
     pool->taken--;
-    pool_entry_set_state(&pool->index[slot], HL_POOL_DELETED);
-    if (POOL_GET(pool->index[(slot + 1) & mask].state) != HL_POOL_EMPTY)
+    entry_set_state(pool, slot, HL_POOL_DELETED);
+    if (pool->notes[(slot + 1) & mask].state != HL_POOL_EMPTY)
         return;
-    for (uint64_t i = slot; POOL_GET(pool->index[i].state) == HL_POOL_DELETED; i = (i - 1) & mask)
-        pool_entry_set_state(&pool->index[i], HL_POOL_EMPTY);
+    for (uint64_t i = slot; pool->notes[i].state == HL_POOL_DELETED; i = (i - 1) & mask)
+        entry_set_state(pool, (uint32_t)i, HL_POOL_EMPTY);
 }
 
 static struct hl_pool_ref ref_of(const struct hl_pool *pool, uint32_t slot)
 {
-    struct entry_copy e;
-    int whole = pool_entry_read(&pool->index[slot], slot, &e);
-    assert(whole); /* under the lock nobody changes it */
-    (void)whole;
-    return e.ref;
+    const struct slot_note *n = &pool->notes[slot];
+    return (struct hl_pool_ref){.id = n->id,
+                                .offset = n->offset,
+                                .size = n->size,
+                                .crc32 = n->crc32,
+                                .table_crc = n->table_crc,
+                                .gen = n->gen,
+                                .slot = slot};
 }
 
 static uint64_t first_unit(const struct hl_pool *pool, uint64_t offset)
@@ -156,7 +220,7 @@ void pool_end_leases(struct hl_pool *pool, uint64_t now_ns)
         return;
     pool->leases_end_ns = 0;
     for (uint64_t slot = 0; slot < pool->slots; slot++)
-        if (POOL_GET(pool->index[slot].state) == HL_POOL_LEASED && pool->notes[slot].pins == 0)
+        if (pool->notes[slot].state == HL_POOL_LEASED && pool->notes[slot].pins == 0)
             pool_give(pool, (uint32_t)slot);
 }
 
@@ -166,8 +230,8 @@ uint64_t pool_abandoned(const struct hl_pool *pool, uint64_t now_ns)
     if (pool->leases_end_ns == 0 || now_ns < pool->leases_sure_ns)
         return 0;
     for (uint64_t slot = 0; slot < pool->slots; slot++)
-        if (POOL_GET(pool->index[slot].state) == HL_POOL_LEASED && pool->notes[slot].pins == 0)
-            units += hl_pool_units(POOL_GET(pool->index[slot].size));
+        if (pool->notes[slot].state == HL_POOL_LEASED && pool->notes[slot].pins == 0)
+            units += hl_pool_units(pool->notes[slot].size);
     return units;
 }
 
@@ -186,6 +250,7 @@ void pool_beat(struct hl_pool *pool)
     POOL_SET(pool->super->heartbeat_ns, now);
     pool_reap(pool, now);
     pool_end_leases(pool, now);
+    pool_scrub(pool);
 }
 
 void hl_pool_beat(struct hl_pool *pool)
@@ -229,17 +294,16 @@ static hl_status alloc_locked(struct hl_pool *pool, struct hl_id id, uint64_t si
         return fail_no_room(pool, size);
     uint32_t slot = slot_for(pool, id);
     assert(slot != NO_SLOT);
-    struct hl_pool_entry *e = &pool->index[slot];
     uint64_t offset = pool->super->data_offset + first * HL_POOL_UNIT;
-    entry_begin(e);
-    POOL_SET(e->id_hi, id.hi);
-    POOL_SET(e->id_lo, id.lo);
-    POOL_SET(e->offset, offset);
-    POOL_SET(e->size, size);
-    POOL_SET(e->entry_crc, 0);
-    POOL_SET(e->state, HL_POOL_WRITING);
-    entry_end(e);
-    pool->notes[slot] = (struct slot_note){.next = NO_SLOT};
+    pool->notes[slot] = (struct slot_note){.id = id,
+                                           .offset = offset,
+                                           .size = size,
+                                           .state = HL_POOL_WRITING,
+                                           .gen = pool->notes[slot].gen,
+                                           .next = NO_SLOT};
+    entry_begin(pool, slot);
+    entry_store(pool, slot);
+    entry_end(pool, slot);
     pool->taken++;
     pool->used_units += units;
     pool->writing_units += units;
@@ -275,9 +339,8 @@ int pool_ref_stands(const struct hl_pool *pool, const struct hl_pool_ref *ref)
 {
     if (ref->slot >= pool->slots)
         return 0;
-    const struct hl_pool_entry *e = &pool->index[ref->slot];
-    return POOL_GET(e->state) == HL_POOL_SEALED && POOL_GET(e->gen) == ref->gen &&
-           POOL_GET(e->id_lo) == ref->id.lo && POOL_GET(e->id_hi) == ref->id.hi;
+    const struct slot_note *n = &pool->notes[ref->slot];
+    return n->state == HL_POOL_SEALED && n->gen == ref->gen && hl_id_equal(n->id, ref->id);
 }
 
 static hl_status fail_gone(const struct hl_pool *pool, const struct hl_pool_ref *ref)
@@ -307,9 +370,9 @@ static int is_open(const struct hl_pool *pool, const struct hl_pool_extent *x)
 {
     if (x->slot >= pool->slots)
         return 0;
-    const struct hl_pool_entry *e = &pool->index[x->slot];
-    return POOL_GET(e->state) == HL_POOL_WRITING && POOL_GET(e->id_lo) == x->id.lo &&
-           POOL_GET(e->id_hi) == x->id.hi && POOL_GET(e->offset) == x->offset;
+    const struct slot_note *n = &pool->notes[x->slot];
+    return n->state == HL_POOL_WRITING && hl_id_equal(n->id, x->id) && n->offset == x->offset &&
+           n->size == x->size;
 }
 
 /* The entry of a written extent, between begin and end. */
@@ -317,7 +380,7 @@ static void seal_entry(struct hl_pool *pool, const struct hl_pool_extent *x, uin
                        uint32_t crc32, const uint32_t *chunk_crcs, size_t chunks,
                        struct hl_pool_ref *out)
 {
-    struct hl_pool_entry *e = &pool->index[x->slot];
+    struct slot_note *n = &pool->notes[x->slot];
     size_t bytes = chunks * sizeof(uint32_t);
     memcpy(pool->base + x->offset + hl_pool_table_offset(x->size), chunk_crcs, bytes);
     *out = (struct hl_pool_ref){.id = x->id,
@@ -326,11 +389,12 @@ static void seal_entry(struct hl_pool *pool, const struct hl_pool_extent *x, uin
                                 .crc32 = crc32,
                                 .table_crc = hl_crc32(0, chunk_crcs, bytes),
                                 .slot = x->slot};
-    entry_begin(e);
-    POOL_SET(e->crc32, out->crc32);
-    POOL_SET(e->table_crc, out->table_crc);
-    POOL_SET(e->entry_crc, pool_entry_crc(out));
-    POOL_SET(e->state, state);
+    n->crc32 = out->crc32;
+    n->table_crc = out->table_crc;
+    n->entry_crc = pool_entry_crc(out);
+    n->state = state;
+    entry_begin(pool, x->slot);
+    entry_store(pool, x->slot);
     pool->shards += state == HL_POOL_SEALED;
     pool->writing_units -= hl_pool_units(x->size);
 }
@@ -350,8 +414,8 @@ static hl_status seal(struct hl_pool *pool, const struct hl_pool_extent *extent,
     int open = is_open(pool, extent);
     if (open) {
         seal_entry(pool, extent, state, crc32, chunk_crcs, chunks, &r);
-        entry_end(&pool->index[extent->slot]);
-        r.gen = POOL_GET(pool->index[extent->slot].gen);
+        entry_end(pool, extent->slot);
+        r.gen = pool->notes[extent->slot].gen;
         pool->notes[extent->slot].pins += state == HL_POOL_LEASED;
     }
     pthread_mutex_unlock(&pool->lock);
@@ -388,11 +452,11 @@ hl_status hl_pool_replace(struct hl_pool *pool, const struct hl_pool_ref *old,
                    : !pool_ref_stands(pool, old) || extent->size != old->size ? fail_gone(pool, old)
                                                                               : HL_OK;
     if (st == HL_OK) {
-        entry_begin(&pool->index[old->slot]);
+        entry_begin(pool, old->slot);
         seal_entry(pool, extent, HL_POOL_SEALED, old->crc32, chunk_crcs, chunks, &r);
         POOL_SET(pool->index[old->slot].state, HL_POOL_FREED);
-        entry_end(&pool->index[extent->slot]);
-        r.gen = POOL_GET(pool->index[extent->slot].gen);
+        entry_end(pool, extent->slot);
+        r.gen = pool->notes[extent->slot].gen;
         pool_slot_free(pool, old->slot, hl_now_ns());
     }
     pthread_mutex_unlock(&pool->lock);
@@ -423,8 +487,8 @@ static hl_status fail_missing(const struct hl_pool *pool, struct hl_id id)
 
 void pool_slot_free(struct hl_pool *pool, uint32_t slot, uint64_t now_ns)
 {
-    uint64_t units = hl_pool_units(POOL_GET(pool->index[slot].size));
-    pool_entry_set_state(&pool->index[slot], HL_POOL_FREED);
+    uint64_t units = hl_pool_units(pool->notes[slot].size);
+    entry_set_state(pool, slot, HL_POOL_FREED);
     pool->shards--;
     pool->used_units -= units;
     pool->rest_units += units;
@@ -443,7 +507,14 @@ hl_status hl_pool_free(struct hl_pool *pool, struct hl_id id)
 
 hl_status hl_pool_find(struct hl_pool *pool, struct hl_id id, struct hl_pool_ref *out)
 {
-    return pool_lookup(pool->index, pool->slots, id, out) == HL_OK ? HL_OK : fail_missing(pool, id);
+    pthread_mutex_lock(&pool->lock);
+    uint32_t slot = slot_of(pool, id, HL_POOL_SEALED, HL_POOL_SEALED);
+    if (slot != NO_SLOT) {
+        (void)pool_slot_repair(pool, slot);
+        *out = ref_of(pool, slot);
+    }
+    pthread_mutex_unlock(&pool->lock);
+    return slot != NO_SLOT ? HL_OK : fail_missing(pool, id);
 }
 
 hl_status hl_pool_pin(struct hl_pool *pool, struct hl_id id, uint64_t offset,
@@ -453,6 +524,7 @@ hl_status hl_pool_pin(struct hl_pool *pool, struct hl_id id, uint64_t offset,
     uint32_t slot = slot_at(pool, id, offset);
     struct hl_pool_ref r = {0};
     if (slot != NO_SLOT) {
+        (void)pool_slot_repair(pool, slot);
         pool->notes[slot].pins++;
         r = ref_of(pool, slot);
     }
@@ -469,7 +541,7 @@ void hl_pool_unpin(struct hl_pool *pool, const struct hl_pool_ref *ref)
     struct slot_note *note = &pool->notes[ref->slot];
     assert(note->pins > 0);
     note->pins--;
-    uint32_t state = POOL_GET(pool->index[ref->slot].state);
+    uint32_t state = note->state;
     if (note->pins == 0 && !note->queued && state == HL_POOL_FREED)
         pool_rest(pool, ref->slot, hl_now_ns());
     else if (note->pins == 0 && state == HL_POOL_LEASED)
@@ -481,11 +553,11 @@ size_t hl_pool_list(struct hl_pool *pool, uint64_t *cursor, struct hl_pool_ref *
 {
     size_t n = 0;
     uint64_t slot = *cursor;
-    for (; slot < pool->slots && n < max; slot++) {
-        struct entry_copy e;
-        if (pool_entry_read(&pool->index[slot], (uint32_t)slot, &e) && e.state == HL_POOL_SEALED)
-            out[n++] = e.ref;
-    }
+    pthread_mutex_lock(&pool->lock);
+    for (; slot < pool->slots && n < max; slot++)
+        if (pool->notes[slot].state == HL_POOL_SEALED)
+            out[n++] = ref_of(pool, (uint32_t)slot);
+    pthread_mutex_unlock(&pool->lock);
     *cursor = slot < pool->slots ? slot : 0;
     return n;
 }

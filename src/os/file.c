@@ -84,13 +84,24 @@ static int write_all(int fd, const char *data, size_t len)
     return 0;
 }
 
+/* Nobody's file or link of that name is written to: what lies there is left by a process that died,
+ * or laid for us. */
+static int open_temporary(const char *temp, mode_t mode)
+{
+    const int how = O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC;
+    int fd = open(temp, how, mode);
+    if (fd < 0 && errno == EEXIST && unlink(temp) == 0)
+        fd = open(temp, how, mode);
+    return fd;
+}
+
 hl_status hl_file_write_atomic(const char *path, const void *data, size_t len)
 {
     char temp[PATH_MAX];
     int n = snprintf(temp, sizeof(temp), "%s.%d.tmp", path, (int)gettid());
     if (n < 0 || (size_t)n >= sizeof(temp))
         return hl_fail(HL_EINVAL, "write %s: the path is too long", path);
-    HL_AUTO(hl_closep) int fd = open(temp, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+    HL_AUTO(hl_closep) int fd = open_temporary(temp, 0644);
     if (fd < 0)
         return fail_errno("write", path);
     if (write_all(fd, data, len) != 0 || rename(temp, path) != 0) {
@@ -119,7 +130,7 @@ hl_status hl_file_write_durable(const char *path, const void *data, size_t len, 
     int n = snprintf(temp, sizeof(temp), "%s.%d.tmp", path, (int)gettid());
     if (n < 0 || (size_t)n >= sizeof(temp))
         return hl_fail(HL_EINVAL, "write %s: the path is too long", path);
-    HL_AUTO(hl_closep) int fd = open(temp, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, mode);
+    HL_AUTO(hl_closep) int fd = open_temporary(temp, mode);
     if (fd < 0)
         return fail_errno("write", path);
     if (write_all(fd, data, len) != 0 || fchmod(fd, mode) != 0 || fsync(fd) != 0 ||
@@ -137,6 +148,20 @@ hl_status hl_file_write_control(const char *path, const char *text)
     if (fd < 0 || write(fd, text, strlen(text)) < 0)
         return fail_errno("write", path);
     return HL_OK;
+}
+
+hl_status hl_file_check_private(int fd, const char *path)
+{
+    struct stat sb;
+    if (fstat(fd, &sb) != 0)
+        return fail_errno("look at", path);
+    if (sb.st_uid == geteuid() && (sb.st_mode & 077) == 0 && sb.st_nlink <= 1)
+        return HL_OK;
+    return hl_fail(
+        HL_EPERM,
+        "%s is not ours alone: it belongs to user %u, has mode %03o and %u names; remove "
+        "it or choose another path",
+        path, (unsigned)sb.st_uid, (unsigned)sb.st_mode & 0777, (unsigned)sb.st_nlink);
 }
 
 hl_status hl_dir_make(const char *path, mode_t mode)

@@ -27,6 +27,10 @@ hl_status hl_file_write_durable(const char *path, const void *data, size_t len,
 /* One write into an existing file, as the control files of /proc and /sys want it. */
 hl_status hl_file_write_control(const char *path, const char *text) HL_CHECK;
 
+/* HL_EPERM unless the open file is ours alone: of our user, closed to others, with one name or
+ * none. For files in directories like /dev/shm, where anybody may have made them before us. */
+hl_status hl_file_check_private(int fd, const char *path) HL_CHECK;
+
 /* Make the directory and its parents; an existing one is fine. */
 hl_status hl_dir_make(const char *path, mode_t mode) HL_CHECK;
 /* Remove a directory with all it holds; links are removed, not followed. A missing one is fine. */

@@ -135,7 +135,9 @@ hl_status hl_shm_open_locked(const char *name, int make, int timeout_ms, int *fd
         int file = shm_open(name, make ? O_RDWR | O_CREAT : O_RDWR, 0600);
         if (file < 0)
             return hl_fail(hl_status_of_errno(errno), "open shared memory %s: %m", name);
-        hl_status st = hl_shm_lock(file, name, timeout_ms);
+        hl_status st = hl_file_check_private(file, name);
+        if (st == HL_OK)
+            st = hl_shm_lock(file, name, timeout_ms);
         if (st == HL_OK && fstat(file, &sb) == 0 && sb.st_nlink > 0) {
             *fd = file;
             return HL_OK;

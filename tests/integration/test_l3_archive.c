@@ -573,6 +573,21 @@ static void a_missing_shard_is_healed_like_a_bad_one(void **state)
     end(&p);
 }
 
+static json_t *source_of(const struct node *n, const struct shard *s);
+
+static void a_source_with_an_impossible_size_is_refused(void **state)
+{
+    struct place p;
+    struct shard s = {.size = (uint64_t)1 << 43};
+    (void)state;
+    begin(&p, "32MiB", "manual");
+    json_t *params =
+        json_pack("{s:s s:[o]}", "id", hl_id_format(id_of(7)).s, "sources", source_of(NULL, &s));
+    json_t *result = NULL;
+    assert_int_equal(call(&p, "heal", params, &result), HL_EINVAL);
+    end(&p);
+}
+
 static json_t *source_of(const struct node *n, const struct shard *s)
 {
     return json_pack("{s:s s:I s:I s:s s:s s:s s:i}", "id", hl_id_format(s->id).s, "sizeBytes",
@@ -640,6 +655,7 @@ int main(void)
         cmocka_unit_test(a_load_that_fails_tells_everybody_and_leaves_nothing),
         cmocka_unit_test(a_daemon_killed_while_it_archives_leaves_whole_shards),
         cmocka_unit_test(a_bad_shard_is_replaced_from_the_archive),
+        cmocka_unit_test(a_source_with_an_impossible_size_is_refused),
         cmocka_unit_test(a_missing_shard_is_healed_like_a_bad_one),
         cmocka_unit_test(a_bad_shard_is_replaced_from_a_node),
     };

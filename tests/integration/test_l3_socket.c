@@ -290,6 +290,84 @@ static void foreign_bytes_end_only_their_own_connection(void **state)
     fault_shown("shm", "foreign", "refused-served-on");
 }
 
+/* A server that has the pool and lies about where shards are. */
+struct liar {
+    int listener;
+    int pool_fd;
+    struct hl_pool_view_info info;
+    const uint64_t (*extents)[2]; /* offset and size of each answer; ends with 0, 0 */
+};
+
+static void *lie(void *arg)
+{
+    struct liar *l = arg;
+    int fd = -1;
+    struct pollfd p = {.fd = l->listener, .events = POLLIN};
+    assert_int_equal(poll(&p, 1, MS), 1);
+    assert_int_equal(hl_socket_accept(l->listener, &fd), HL_OK);
+    for (size_t i = 0;;) {
+        struct hl_l3_request req;
+        int passed = -1;
+        if (hl_socket_recv(fd, &req, sizeof(req), &passed, MS) != HL_OK)
+            break;
+        struct hl_l3_answer a = {.magic = HL_L3_MAGIC,
+                                 .version = HL_L3_VERSION,
+                                 .type = req.type,
+                                 .seq = req.seq,
+                                 .uuid_hi = l->info.uuid.hi,
+                                 .uuid_lo = l->info.uuid.lo,
+                                 .incarnation = l->info.incarnation};
+        if (req.type == HL_L3_PIN) {
+            a.offset = l->extents[i][0];
+            a.size = l->extents[i][1];
+            i++;
+        }
+        int pass = req.type == HL_L3_HELLO ? l->pool_fd : -1;
+        if (hl_socket_send(fd, &a, sizeof(a), pass, MS) != HL_OK)
+            break;
+    }
+    close(fd);
+    return NULL;
+}
+
+static void an_answer_that_leads_out_of_the_pool_is_refused(void **state)
+{
+    (void)state;
+    static const uint64_t extents[][2] = {{0, 100},
+                                          {UINT64_C(1) << 62, 100},
+                                          {MIB, UINT64_C(1) << 62},
+                                          {UINT64_MAX - 99, 100},
+                                          {MIB, UINT64_MAX},
+                                          {MIB, 0},
+                                          {0, 0}};
+    struct world w;
+    world_start(&w, 0);
+    struct liar l = {.extents = extents};
+    struct hl_pool_view *view = NULL;
+    struct hl_l3_client *c = NULL;
+    char path[128];
+    snprintf(path, sizeof(path), "%s-liar", w.socket_path);
+    assert_int_equal(hl_pool_reopen(w.pool, &l.pool_fd), HL_OK);
+    assert_int_equal(hl_pool_view_open(l.pool_fd, &view), HL_OK);
+    hl_pool_view_info(view, &l.info);
+    assert_int_equal(hl_socket_listen(path, &l.listener), HL_OK);
+    pthread_t thread;
+    assert_int_equal(pthread_create(&thread, NULL, lie, &l), 0);
+    assert_int_equal(hl_l3_connect(path, MS, &c), HL_OK);
+    for (size_t i = 0; i + 1 < HL_ARRAY_LEN(extents); i++) {
+        struct hl_pool_ref ref;
+        assert_int_equal(hl_l3_pin(c, (struct hl_id){1, i}, 0, MS, &ref), HL_EPROTO);
+        assert_non_null(strstr(hl_error_text(), path));
+    }
+    hl_l3_close(c);
+    pthread_join(thread, NULL);
+    hl_pool_view_put(view);
+    close(l.pool_fd);
+    close(l.listener);
+    unlink(path);
+    world_end(&w);
+}
+
 static void only_a_memfd_that_cannot_shrink_is_copied_from(void **state)
 {
     (void)state;
@@ -506,6 +584,7 @@ int main(void)
         cmocka_unit_test(a_lease_is_its_connections_alone_and_ends_with_it),
         cmocka_unit_test(a_client_killed_with_leases_leaves_nothing),
         cmocka_unit_test(foreign_bytes_end_only_their_own_connection),
+        cmocka_unit_test(an_answer_that_leads_out_of_the_pool_is_refused),
         cmocka_unit_test(only_a_memfd_that_cannot_shrink_is_copied_from),
         cmocka_unit_test(nobody_can_write_through_the_descriptor),
         cmocka_unit_test(more_clients_than_allowed_are_turned_away),

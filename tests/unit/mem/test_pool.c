@@ -336,6 +336,7 @@ static void write_file(const void *bytes, size_t len)
     assert_non_null(f);
     assert_int_equal(fwrite(bytes, 1, len, f), len);
     fclose(f);
+    assert_int_equal(chmod(path, 0600), 0);
 }
 
 static void foreign_and_damaged_files_are_refused_untouched(void **state)
@@ -368,6 +369,71 @@ static void foreign_and_damaged_files_are_refused_untouched(void **state)
     fclose(f);
     assert_int_equal(try_open(MIB), HL_ECORRUPT);
     unlink(path);
+}
+
+static void a_file_that_others_reach_is_no_pool(void **state)
+{
+    (void)state;
+    char other[80];
+    snprintf(other, sizeof(other), "%s.link", path);
+    struct hl_pool *pool = open_pool(MIB, 0, 0);
+    hl_pool_close(pool);
+    assert_int_equal(chmod(path, 0666), 0);
+    assert_int_equal(try_open(MIB), HL_EPERM);
+    assert_non_null(strstr(hl_error_text(), path));
+    assert_int_equal(chmod(path, 0600), 0);
+    assert_int_equal(link(path, other), 0);
+    assert_int_equal(try_open(MIB), HL_EPERM);
+    assert_int_equal(unlink(other), 0);
+    if (geteuid() == 0) {
+        assert_int_equal(chown(path, 12345, (gid_t)-1), 0);
+        assert_int_equal(try_open(MIB), HL_EPERM);
+        assert_int_equal(chown(path, 0, (gid_t)-1), 0);
+    }
+    assert_int_equal(try_open(MIB), HL_OK);
+    unlink(path);
+}
+
+/* Every bit of every entry in turn, as failing memory or a rank that writes where it must not. */
+static void a_flipped_bit_in_the_index_leads_the_owner_nowhere(void **state)
+{
+    (void)state;
+
+    enum { SHARDS = 3, ENTRY = 64, CHECKED = 52 };
+    struct hl_pool *pool = open_pool(8 * MIB, 16, 0);
+    struct hl_pool_ref refs[SHARDS], found;
+    for (uint64_t i = 0; i < SHARDS; i++)
+        refs[i] = put(pool, (i + 1) * MIB + i, i);
+    size_t len;
+    uint8_t *base = hl_pool_base(pool, &len);
+    uint64_t at = ((struct hl_pool_super *)base)->index_offset;
+    for (int i = 0; i < SHARDS; i++) {
+        uint8_t *entry = base + at + refs[i].slot * ENTRY, good[ENTRY];
+        memcpy(good, entry, ENTRY);
+        for (int bit = 0; bit < CHECKED * 8; bit++) {
+            uint32_t *bad = NULL;
+            size_t bad_count = 0;
+            entry[bit / 8] ^= (uint8_t)(1 << bit % 8);
+            assert_int_equal(hl_pool_find(pool, refs[i].id, &found), HL_OK);
+            assert_memory_equal(&found, &refs[i], sizeof(found));
+            entry[bit / 8] = good[bit / 8] ^ (uint8_t)(1 << bit % 8);
+            assert_int_equal(hl_pool_verify(pool, refs[i].id, NULL, &bad, &bad_count), HL_OK);
+            assert_memory_equal(entry, good, ENTRY);
+            entry[bit / 8] ^= (uint8_t)(1 << bit % 8);
+            hl_pool_beat(pool); /* it looks without being asked, too */
+            assert_memory_equal(entry, good, ENTRY);
+        }
+    }
+    assert_int_equal(hl_pool_audit(pool), HL_OK);
+    for (int i = 0; i < SHARDS; i++) {
+        base[at + refs[i].slot * ENTRY + 16] ^= 0x40; /* offset */
+        base[at + refs[i].slot * ENTRY + 26] ^= 0x40; /* size: 4 TiB more */
+        assert_int_equal(hl_pool_free(pool, refs[i].id), HL_OK);
+    }
+    wait_until_rested(pool);
+    check_space(pool, 0, 0);
+    assert_int_equal(hl_pool_audit(pool), HL_OK);
+    hl_pool_remove(pool);
 }
 
 static void a_pool_whose_making_was_cut_short_is_made_again(void **state)
@@ -451,6 +517,8 @@ int main(void)
         cmocka_unit_test(a_second_owner_is_refused_with_the_first_ones_pid),
         cmocka_unit_test(a_pool_larger_than_memory_is_refused_and_leaves_no_file),
         cmocka_unit_test(foreign_and_damaged_files_are_refused_untouched),
+        cmocka_unit_test(a_file_that_others_reach_is_no_pool),
+        cmocka_unit_test(a_flipped_bit_in_the_index_leads_the_owner_nowhere),
         cmocka_unit_test(a_pool_whose_making_was_cut_short_is_made_again),
         cmocka_unit_test(readers_notice_a_new_owner_and_a_silent_one),
         cmocka_unit_test(the_heartbeat_thread_beats_and_ends),

@@ -12,6 +12,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/ptrace.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -91,6 +92,7 @@ static void copy_file(const void *bytes, size_t len)
     assert_non_null(f);
     assert_int_equal(fwrite(bytes, 1, len, f), len);
     fclose(f);
+    assert_int_equal(chmod(copy_path, 0600), 0);
 }
 
 struct scene {

@@ -49,6 +49,26 @@ static void a_written_file_is_read_back_and_leaves_no_other(void **state)
     assert_int_equal(mkdir(dir, 0700), 0);
 }
 
+static void a_link_laid_in_the_way_is_not_written_through(void **state)
+{
+    (void)state;
+    struct hl_buf text = HL_BUF(64);
+    char temp[300];
+    assert_int_equal(hl_file_write_atomic(in_dir("victim"), "whole", 5), HL_OK);
+    snprintf(temp, sizeof(temp), "%s.%d.tmp", in_dir("a"), (int)gettid());
+    assert_int_equal(symlink("victim", temp), 0);
+    assert_int_equal(hl_file_write_atomic(in_dir("a"), "one", 3), HL_OK);
+    assert_int_equal(symlink("victim", temp), 0);
+    assert_int_equal(hl_file_write_durable(in_dir("a"), "two", 3, 0600), HL_OK);
+    assert_int_equal(hl_file_read(in_dir("victim"), &text), HL_OK);
+    assert_string_equal(text.data, "whole");
+    hl_buf_fini(&text);
+    assert_int_equal(unlink(in_dir("a")), 0);
+    assert_int_equal(unlink(in_dir("victim")), 0);
+    assert_int_equal(rmdir(dir), 0);
+    assert_int_equal(mkdir(dir, 0700), 0);
+}
+
 static void a_file_larger_than_allowed_is_refused(void **state)
 {
     (void)state;
@@ -124,6 +144,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         TEST(a_written_file_is_read_back_and_leaves_no_other),
+        TEST(a_link_laid_in_the_way_is_not_written_through),
         TEST(a_file_larger_than_allowed_is_refused),
         TEST(failures_name_the_path),
         TEST(directories_are_made_with_their_parents),
