@@ -17,7 +17,7 @@ struct hl_store {
     int scanning;
 };
 
-/* One operation of a batch with its value as JSON text. */
+/* One operation of a batch with its value as text: a checksum and JSON. */
 struct hl_store_row {
     enum hl_store_op_kind kind;
     const char *key;

@@ -13,7 +13,7 @@
 
 #include "store/ops.h"
 
-#define SCHEMA_VERSION  1
+#define SCHEMA_VERSION  2 /* 1: records without checksums; they stay readable */
 #define BUSY_TIMEOUT_MS 1000
 #define PATH_LEN_MAX    4000
 
@@ -177,7 +177,7 @@ static hl_status make_schema(struct lite *l)
                "BEGIN IMMEDIATE;"
                "CREATE TABLE kv(key TEXT PRIMARY KEY NOT NULL, value BLOB NOT NULL)"
                " STRICT, WITHOUT ROWID;"
-               "PRAGMA user_version = 1;"
+               "PRAGMA user_version = 2;"
                "COMMIT",
                "set up");
 }
@@ -195,6 +195,8 @@ static hl_status set_up(struct lite *l)
     HL_TRY(run(l, "PRAGMA synchronous = FULL", "open"));
     if (version == 0)
         HL_TRY(make_schema(l));
+    else if (version < SCHEMA_VERSION) /* an older program must not take our records for damaged */
+        HL_TRY(run(l, "PRAGMA user_version = 2", "upgrade"));
     HL_TRY(check_whole(l));
     for (int i = 0; i < STATEMENT_COUNT; i++) {
         rc = sqlite3_prepare_v3(l->db, sql[i], -1, SQLITE_PREPARE_PERSISTENT, &l->statements[i],

@@ -1,9 +1,13 @@
 /* The part all back ends share: the choice by URL, the limits, and JSON to text and back. */
 #include "store/store.h"
 
+#include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/buf.h"
+#include "base/crc32.h"
 #include "store/ops.h"
 
 #define KEY_MAX   512
@@ -46,9 +50,42 @@ static hl_status check_key(const char *key)
     return HL_OK;
 }
 
+static uint32_t record_crc(const char *key, const char *json, size_t len)
+{
+    uint32_t crc = hl_crc32(0, key, strlen(key) + 1);
+    return hl_crc32(crc, json, len);
+}
+
+/* A record is "crc32=1a2b3c4d {...}": text that JSON never begins with, so that records without a
+ * checksum are known. */
+#define CRC_MARK "crc32="
+#define CRC_LEN  (sizeof(CRC_MARK) - 1 + 8 + 1)
+
+static void format_crc(const char *key, const char *json, size_t len, char *out)
+{
+    char text[CRC_LEN + 1];
+    snprintf(text, sizeof(text), CRC_MARK "%08" PRIx32 " ", record_crc(key, json, len));
+    memcpy(out, text, CRC_LEN);
+}
+
+/* Skip the checksum, if there is one and it is right. */
+static hl_status check_crc(const char *key, const char **text, size_t *len)
+{
+    char expected[CRC_LEN];
+    if (*len < CRC_LEN || memcmp(*text, CRC_MARK, sizeof(CRC_MARK) - 1) != 0)
+        return HL_OK;
+    format_crc(key, *text + CRC_LEN, *len - CRC_LEN, expected);
+    if (memcmp(*text, expected, CRC_LEN) != 0)
+        return hl_fail(HL_ECORRUPT, "the record %s in the store fails its checksum", key);
+    *text += CRC_LEN;
+    *len -= CRC_LEN;
+    return HL_OK;
+}
+
 static hl_status decode(const char *key, const char *text, size_t len, json_t **out)
 {
     json_error_t error;
+    HL_TRY(check_crc(key, &text, &len));
     json_t *value = json_loadb(text, len, JSON_DECODE_ANY | JSON_ALLOW_NUL, &error);
     if (value == NULL)
         return hl_fail(HL_ECORRUPT, "the value of key %s in the store is no JSON: %s", key,
@@ -65,13 +102,19 @@ static hl_status encode(const struct hl_store_op *op, struct hl_store_row *row)
         return HL_OK;
     if (op->value == NULL)
         return hl_fail(HL_EINVAL, "key %s: there is no value to store", op->key);
-    row->text = json_dumps(op->value, JSON_COMPACT | JSON_ENCODE_ANY);
-    if (row->text == NULL)
+    HL_AUTO(hl_freep) char *json = json_dumps(op->value, JSON_COMPACT | JSON_ENCODE_ANY);
+    if (json == NULL)
         return hl_fail(HL_EINVAL, "key %s: the value can't be written as JSON", op->key);
-    row->len = strlen(row->text);
-    if (row->len > VALUE_MAX)
+    size_t len = strlen(json);
+    if (len > VALUE_MAX)
         return hl_fail(HL_EINVAL, "key %s: a value of %zu bytes is above the limit of %u", op->key,
-                       row->len, VALUE_MAX);
+                       len, VALUE_MAX);
+    row->text = malloc(CRC_LEN + len + 1);
+    if (row->text == NULL)
+        return hl_fail(HL_ENOMEM, "key %s: out of memory for its record", op->key);
+    format_crc(op->key, json, len, row->text);
+    memcpy(row->text + CRC_LEN, json, len + 1);
+    row->len = CRC_LEN + len;
     return HL_OK;
 }
 
@@ -124,6 +167,7 @@ hl_status hl_store_commit(struct hl_store *store, const struct hl_store_op *ops,
 
 struct scan {
     hl_store_visit visit;
+    hl_store_damaged damaged; /* NULL = ends the scan */
     void *arg;
 };
 
@@ -131,15 +175,19 @@ static hl_status show(void *arg, const char *key, const char *text, size_t len)
 {
     struct scan *scan = arg;
     json_t *value = NULL;
-    HL_TRY(decode(key, text, len, &value));
-    hl_status st = scan->visit(scan->arg, key, value);
+    hl_status st = decode(key, text, len, &value);
+    if (st == HL_ECORRUPT && scan->damaged != NULL)
+        return scan->damaged(scan->arg, key);
+    HL_TRY(st);
+    st = scan->visit(scan->arg, key, value);
     json_decref(value);
     return st;
 }
 
-hl_status hl_store_scan(struct hl_store *store, const char *prefix, hl_store_visit visit, void *arg)
+hl_status hl_store_scan_past_damage(struct hl_store *store, const char *prefix,
+                                    hl_store_visit visit, hl_store_damaged damaged, void *arg)
 {
-    struct scan scan = {visit, arg};
+    struct scan scan = {visit, damaged, arg};
     HL_TRY(check_idle(store));
     if (strnlen(prefix, KEY_MAX + 1) > KEY_MAX)
         return hl_fail(HL_EINVAL, "prefix \"%.64s...\" is longer than a key can be", prefix);
@@ -147,4 +195,9 @@ hl_status hl_store_scan(struct hl_store *store, const char *prefix, hl_store_vis
     hl_status st = store->ops->scan(store, prefix, show, &scan);
     store->scanning = 0;
     return st;
+}
+
+hl_status hl_store_scan(struct hl_store *store, const char *prefix, hl_store_visit visit, void *arg)
+{
+    return hl_store_scan_past_damage(store, prefix, visit, NULL, arg);
 }

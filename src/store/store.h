@@ -4,6 +4,9 @@
  * one after the other: deleting a key and creating it again in one batch is fine. Back ends: "mem"
  * (tests) and "sqlite" (default); all pass one conformance suite.
  *
+ * Each record carries a CRC-32 of its key and value, which every read checks: what the medium has
+ * changed is an error of that record, never another value. Records of before schema 2 have none.
+ *
  * Owns:    the connection to the back end; sqlite also PATH-lock, which keeps a second daemon out.
  * Threads: one owner thread.
  * Errors:  HL_ENOENT, HL_ECONFLICT (a precondition failed), HL_EBUSY (another process holds the
@@ -47,5 +50,11 @@ hl_status hl_store_commit(struct hl_store *store, const struct hl_store_op *ops,
 typedef hl_status (*hl_store_visit)(void *arg, const char *key, json_t *value);
 hl_status hl_store_scan(struct hl_store *store, const char *prefix, hl_store_visit visit,
                         void *arg) HL_CHECK;
+/* A record that is damaged, hl_error_text() says how: it is passed over, or ends the scan when this
+ * returns something else than HL_OK. */
+typedef hl_status (*hl_store_damaged)(void *arg, const char *key);
+hl_status hl_store_scan_past_damage(struct hl_store *store, const char *prefix,
+                                    hl_store_visit visit, hl_store_damaged damaged,
+                                    void *arg) HL_CHECK;
 
 #endif

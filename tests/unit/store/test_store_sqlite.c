@@ -161,9 +161,9 @@ static void a_newer_schema_is_refused(void **state)
     struct rig *r = *state;
     hl_store_close(r->store);
     r->store = NULL;
-    run_sql(r->path, "PRAGMA user_version = 2");
+    run_sql(r->path, "PRAGMA user_version = 3");
     expect_refusal(r, HL_EUNSUPPORTED,
-                   "has schema 2, this program knows 1: it was written by a newer Helios");
+                   "has schema 3, this program knows 2: it was written by a newer Helios");
 }
 
 static void a_database_of_something_else_is_refused_unchanged(void **state)
@@ -246,6 +246,88 @@ static void a_value_that_is_no_json_names_its_key(void **state)
     assert_value(r, "job/1", "1");
 }
 
+static void flip_bit(const char *path, const char *key, int bit)
+{
+    sqlite3 *db = NULL;
+    sqlite3_stmt *get = NULL, *set = NULL;
+    unsigned char text[256];
+    assert_int_equal(sqlite3_open(path, &db), SQLITE_OK);
+    sqlite3_prepare_v2(db, "SELECT value FROM kv WHERE key = ?1", -1, &get, NULL);
+    sqlite3_bind_text(get, 1, key, -1, SQLITE_STATIC);
+    assert_int_equal(sqlite3_step(get), SQLITE_ROW);
+    int len = sqlite3_column_bytes(get, 0);
+    assert_in_range(len, bit / 8 + 1, sizeof(text));
+    memcpy(text, sqlite3_column_blob(get, 0), (size_t)len);
+    sqlite3_finalize(get);
+    text[bit / 8] ^= (unsigned char)(1 << bit % 8);
+    sqlite3_prepare_v2(db, "UPDATE kv SET value = ?2 WHERE key = ?1", -1, &set, NULL);
+    sqlite3_bind_text(set, 1, key, -1, SQLITE_STATIC);
+    sqlite3_bind_blob(set, 2, text, len, SQLITE_STATIC);
+    assert_int_equal(sqlite3_step(set), SQLITE_DONE);
+    sqlite3_finalize(set);
+    assert_int_equal(sqlite3_close(db), SQLITE_OK);
+}
+
+static hl_status append_damaged(void *arg, const char *key)
+{
+    char *seen = arg; /* of RIG_SEEN_MAX bytes */
+    size_t len = strlen(seen);
+    snprintf(seen + len, RIG_SEEN_MAX - len, "damaged:%s ", key);
+    return HL_OK;
+}
+
+/* As rot of the disk that SQLite's page structure does not show. */
+static void a_flipped_bit_costs_its_record_and_no_other(void **state)
+{
+    struct rig *r = *state;
+    static const char json[] = "{\"pp\":0,\"tp\":1}";
+    put(r, "shard/a", json);
+    put(r, "shard/b", "7");
+    for (int bit = 0; bit < 8 * (int)(sizeof("crc32=XXXXXXXX ") - 1 + sizeof(json) - 1); bit++) {
+        json_t *out = NULL;
+        flip_bit(r->path, "shard/a", bit);
+        assert_int_equal(hl_store_get(r->store, "shard/a", &out), HL_ECORRUPT);
+        assert_error_has("shard/a");
+        assert_value(r, "shard/b", "7");
+        flip_bit(r->path, "shard/a", bit);
+        assert_value(r, "shard/a", json);
+    }
+    flip_bit(r->path, "shard/a", 0);
+    char seen[RIG_SEEN_MAX] = "";
+    assert_int_equal(
+        hl_store_scan_past_damage(r->store, "shard/", append_key, append_damaged, seen), HL_OK);
+    assert_string_equal(seen, "damaged:shard/a shard/b ");
+}
+
+static void a_record_of_another_key_is_damaged(void **state)
+{
+    struct rig *r = *state;
+    put(r, "shard/a", "1");
+    put(r, "shard/b", "2");
+    run_sql(r->path, "UPDATE kv SET value = (SELECT value FROM kv WHERE key = 'shard/a') "
+                     "WHERE key = 'shard/b'");
+    json_t *out = NULL;
+    assert_int_equal(hl_store_get(r->store, "shard/b", &out), HL_ECORRUPT);
+    assert_value(r, "shard/a", "1");
+}
+
+static void records_of_the_first_schema_are_read(void **state)
+{
+    struct rig *r = *state;
+    hl_store_close(r->store);
+    r->store = NULL;
+    unlink(r->path);
+    run_sql(r->path, "CREATE TABLE kv(key TEXT PRIMARY KEY NOT NULL, value BLOB NOT NULL)"
+                     " STRICT, WITHOUT ROWID; PRAGMA user_version = 1;"
+                     "INSERT INTO kv VALUES('job/1', CAST('{\"a\":1}' AS BLOB))");
+    assert_int_equal(hl_store_open(r->url, &r->store), HL_OK);
+    assert_value(r, "job/1", "{\"a\": 1}");
+    put(r, "job/2", "2");
+    reopen(r);
+    assert_value(r, "job/1", "{\"a\": 1}");
+    assert_value(r, "job/2", "2");
+}
+
 static void a_directory_that_is_missing_is_named(void **state)
 {
     (void)state;
@@ -274,6 +356,9 @@ int main(void)
         WITH_STORE(a_damaged_page_is_found_at_opening),
         WITH_STORE(a_truncated_file_is_corrupt),
         WITH_STORE(a_value_that_is_no_json_names_its_key),
+        WITH_STORE(a_flipped_bit_costs_its_record_and_no_other),
+        WITH_STORE(a_record_of_another_key_is_damaged),
+        WITH_STORE(records_of_the_first_schema_are_read),
         cmocka_unit_test(a_directory_that_is_missing_is_named),
     };
     rig_kind = "sqlite";
