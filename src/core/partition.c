@@ -28,17 +28,6 @@ hl_status hl_pad_parse(const char *text, enum hl_pad *out)
     return HL_OK;
 }
 
-hl_status hl_naming_parse(const char *text, enum hl_naming *out)
-{
-    if (text == NULL || *text == '\0' || strcmp(text, "local") == 0)
-        *out = HL_NAMING_LOCAL;
-    else if (strcmp(text, "te") == 0)
-        *out = HL_NAMING_TE;
-    else
-        return hl_fail(HL_EINVAL, "naming '%.40s' is unknown: use local or te", text);
-    return HL_OK;
-}
-
 uint64_t hl_partition_padded_vocab(uint64_t vocab, uint64_t divisor, uint64_t tp)
 {
     uint64_t unit = (divisor == 0 ? HL_VOCAB_DIVISOR_DEFAULT : divisor) * tp;

@@ -15,14 +15,13 @@
 #define HL_CORE_PARTITION_H
 
 #include "core/hf.h"
+#include "core/naming.h"
 #include "core/safetensors.h"
 
 #define HL_VOCAB_DIVISOR_DEFAULT 128
 #define HL_PARTITION_PART_MAX    32
 
 enum hl_pad { HL_PAD_REPEAT, HL_PAD_ZERO };
-
-enum hl_naming { HL_NAMING_LOCAL, HL_NAMING_TE };
 
 struct hl_partition_options {
     int tp;
@@ -35,9 +34,8 @@ struct hl_partition_options {
     int virtual_stages;     /* chunks per stage; 0 or 1 = none */
 };
 
-/* NULL or "" are the defaults, repeat and local. */
+/* NULL or "" is repeat. */
 hl_status hl_pad_parse(const char *text, enum hl_pad *out) HL_CHECK;
-hl_status hl_naming_parse(const char *text, enum hl_naming *out) HL_CHECK;
 
 enum hl_copy_kind {
     /* `rows` runs of `run` bytes, source starts `stride` bytes apart (0: the same run again). */

@@ -17,8 +17,7 @@ hl_status hl_partition_config(const struct hl_hf_config *c, const struct hl_part
         (json_int_t)c->vocab, "paddedVocab", (json_int_t)plan->padded_vocab, "maxPositions",
         (json_int_t)c->max_positions, "tied", c->tied, "normEps", c->norm_eps, "ropeTheta",
         c->rope_theta, "tp", o->tp, "pp", o->pp, "virtualStages",
-        o->virtual_stages > 1 ? o->virtual_stages : 1, "naming",
-        o->naming == HL_NAMING_TE ? "te" : "local", "pad",
+        o->virtual_stages > 1 ? o->virtual_stages : 1, "naming", hl_naming_name(o->naming), "pad",
         o->pad == HL_PAD_ZERO ? "zero" : "repeat", "vocabDivisor",
         o->vocab_divisor > 0 ? o->vocab_divisor : HL_VOCAB_DIVISOR_DEFAULT, "hf", c->hf);
     if (doc == NULL)
