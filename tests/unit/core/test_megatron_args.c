@@ -1,0 +1,207 @@
+/* What Megatron's parser would have made of the flags for these models, by hand. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "core/megatron_args.h"
+
+#define LLAMA                                                                                      \
+    "\"hf\":{\"model_type\":\"llama\",\"hidden_size\":64,\"intermediate_size\":96,"                \
+    "\"num_hidden_layers\":8,\"num_attention_heads\":4,\"num_key_value_heads\":2,"                 \
+    "\"vocab_size\":61,\"max_position_embeddings\":128,\"rms_norm_eps\":1e-6,"                     \
+    "\"rope_theta\":500000.0"
+#define CUT "\"vocabDivisor\":8,\"paddedVocab\":64,\"tp\":2,"
+#define EVEN                                                                                       \
+    "\"pp\":2,\"virtualStages\":1,\"stages\":[[{\"first\":0,\"count\":4}],"                        \
+    "[{\"first\":4,\"count\":4}]],"
+
+struct made {
+    json_t *args;
+    json_t *notes;
+};
+
+static struct made make(const char *config, struct hl_megatron_args in)
+{
+    struct made m;
+    in.config = config;
+    assert_int_equal(hl_megatron_args_make(&in, &m.args, &m.notes), HL_OK);
+    return m;
+}
+
+static void drop(struct made *m)
+{
+    json_decref(m->args);
+    json_decref(m->notes);
+}
+
+/* Members of `want` are what the args have; JSON tells integers from reals, as Python does. */
+static void has(const struct made *m, const char *want)
+{
+    json_t *doc = json_loads(want, 0, NULL);
+    const char *key;
+    json_t *value;
+    assert_non_null(doc);
+    json_object_foreach (doc, key, value) {
+        const json_t *got = json_object_get(m->args, key);
+        if (got == NULL || !json_equal(got, value))
+            fail_msg("%s is %s", key, got == NULL ? "absent" : json_dumps(got, JSON_ENCODE_ANY));
+    }
+    json_decref(doc);
+}
+
+static void a_llama_is_rms_norm_swiglu_rope_and_grouped_queries(void **state)
+{
+    (void)state;
+    struct made m = make(
+        "{" CUT EVEN LLAMA "}}",
+        (struct hl_megatron_args){.naming = HL_NAMING_TE, .dtype = HL_DTYPE_BF16, .iteration = 20});
+    has(&m, "{\"num_layers\":8,\"hidden_size\":64,\"ffn_hidden_size\":96,"
+            "\"num_attention_heads\":4,\"group_query_attention\":true,\"num_query_groups\":2,"
+            "\"kv_channels\":16,\"max_position_embeddings\":128,\"seq_length\":128,"
+            "\"position_embedding_type\":\"rope\",\"add_position_embedding\":true,"
+            "\"rotary_base\":500000,\"rotary_percent\":1.0,\"use_rope_scaling\":false,"
+            "\"swiglu\":true,\"normalization\":\"RMSNorm\",\"norm_epsilon\":1e-6,"
+            "\"add_bias_linear\":false,\"add_qkv_bias\":false,"
+            "\"untie_embeddings_and_output_weights\":true,\"padded_vocab_size\":64,"
+            "\"make_vocab_size_divisible_by\":8,\"attention_dropout\":0.0,\"hidden_dropout\":0.0,"
+            "\"num_experts\":null,\"spec\":null,\"sequence_parallel\":false,"
+            "\"apply_query_key_layer_scaling\":false}");
+    has(&m, "{\"tensor_model_parallel_size\":2,\"pipeline_model_parallel_size\":2,"
+            "\"virtual_pipeline_model_parallel_size\":null,"
+            "\"num_layers_per_virtual_pipeline_stage\":null,"
+            "\"decoder_first_pipeline_num_layers\":null,\"fp16\":false,\"bf16\":true,"
+            "\"params_dtype\":\"torch.bfloat16\",\"transformer_impl\":\"transformer_engine\","
+            "\"tokenizer_type\":\"HuggingFaceTokenizer\",\"ckpt_format\":\"torch\","
+            "\"no_save_optim\":true,\"iteration\":20}");
+    assert_int_equal(json_array_size(m.notes), 0);
+    char *flags;
+    assert_int_equal(hl_megatron_flags(m.args, &flags), HL_OK);
+    assert_string_equal(flags, " --transformer-impl transformer_engine"
+                               " --tensor-model-parallel-size 2 --pipeline-model-parallel-size 2"
+                               " --make-vocab-size-divisible-by 8 --norm-epsilon 1e-06"
+                               " --rotary-base 500000 --bf16");
+    free(flags);
+    drop(&m);
+}
+
+static void a_gpt2_is_layer_norm_gelu_learned_positions_and_biases(void **state)
+{
+    (void)state;
+    struct made m = make("{\"vocabDivisor\":128,\"paddedVocab\":50304,\"tp\":1,\"pp\":1,"
+                         "\"virtualStages\":1,\"stages\":[[{\"first\":0,\"count\":2}]],"
+                         "\"hf\":{\"model_type\":\"gpt2\",\"n_layer\":2,\"n_embd\":64,"
+                         "\"n_head\":4,\"n_positions\":32,\"vocab_size\":50257,"
+                         "\"attn_pdrop\":0.2}}",
+                         (struct hl_megatron_args){.dtype = HL_DTYPE_F32});
+    has(&m, "{\"position_embedding_type\":\"learned_absolute\",\"add_position_embedding\":true,"
+            "\"swiglu\":false,\"normalization\":\"LayerNorm\",\"norm_epsilon\":1e-5,"
+            "\"add_bias_linear\":true,\"add_qkv_bias\":true,\"ffn_hidden_size\":256,"
+            "\"group_query_attention\":false,\"num_query_groups\":1,\"kv_channels\":16,"
+            "\"untie_embeddings_and_output_weights\":false,\"attention_dropout\":0.2,"
+            "\"hidden_dropout\":0.1,\"params_dtype\":\"torch.float32\",\"fp16\":false,"
+            "\"bf16\":false,\"transformer_impl\":\"local\",\"tokenizer_type\":\"GPT2BPETokenizer\","
+            "\"iteration\":0}");
+    assert_null(json_object_get(m.args, "rotary_base"));
+    assert_int_equal(json_array_size(m.notes), 0);
+    drop(&m);
+}
+
+static void qwen2_has_biases_of_qkv_only(void **state)
+{
+    (void)state;
+    struct made m = make("{" CUT EVEN "\"hf\":{\"model_type\":\"qwen2\",\"hidden_size\":64,"
+                         "\"intermediate_size\":96,\"num_hidden_layers\":8,"
+                         "\"num_attention_heads\":4,\"vocab_size\":61,\"use_sliding_window\":false,"
+                         "\"sliding_window\":4096,\"tie_word_embeddings\":true}}",
+                         (struct hl_megatron_args){.dtype = HL_DTYPE_F16});
+    has(&m, "{\"add_bias_linear\":false,\"add_qkv_bias\":true,\"fp16\":true,"
+            "\"untie_embeddings_and_output_weights\":false,\"params_dtype\":\"torch.float16\","
+            "\"group_query_attention\":false}");
+    assert_int_equal(json_array_size(m.notes), 0);
+    drop(&m);
+}
+
+static void virtual_and_uneven_stages_are_said_as_megatrons_flags_say_them(void **state)
+{
+    (void)state;
+    struct hl_megatron_args in = {.dtype = HL_DTYPE_F32};
+    struct made m = make("{" CUT "\"pp\":2,\"virtualStages\":2,"
+                         "\"stages\":[[{\"first\":0,\"count\":2},{\"first\":4,\"count\":2}],"
+                         "[{\"first\":2,\"count\":2},{\"first\":6,\"count\":2}]]," LLAMA "}}",
+                         in);
+    has(&m, "{\"virtual_pipeline_model_parallel_size\":2,"
+            "\"num_layers_per_virtual_pipeline_stage\":2,"
+            "\"num_virtual_stages_per_pipeline_rank\":null,"
+            "\"decoder_first_pipeline_num_layers\":null}");
+    drop(&m);
+    m = make("{" CUT "\"pp\":2,\"virtualStages\":1,\"stages\":[[{\"first\":0,\"count\":3}],"
+             "[{\"first\":3,\"count\":5}]]," LLAMA "}}",
+             in);
+    has(&m, "{\"decoder_first_pipeline_num_layers\":3,\"decoder_last_pipeline_num_layers\":null,"
+            "\"virtual_pipeline_model_parallel_size\":null}");
+    drop(&m);
+    m = make("{" CUT "\"pp\":4,\"virtualStages\":1,\"stages\":[[{\"first\":0,\"count\":2}],"
+             "[{\"first\":2,\"count\":2}],[{\"first\":4,\"count\":2}],[{\"first\":6,\"count\":1}]]"
+             "," LLAMA "}}",
+             in);
+    has(&m, "{\"decoder_first_pipeline_num_layers\":null,\"decoder_last_pipeline_num_layers\":1}");
+    drop(&m);
+}
+
+static void what_megatron_has_no_argument_for_is_said(void **state)
+{
+    (void)state;
+    struct hl_megatron_args in = {.dtype = HL_DTYPE_F32};
+    struct made m = make("{" CUT EVEN LLAMA ",\"attention_bias\":true,\"hidden_act\":\"gelu\","
+                         "\"sliding_window\":4096,"
+                         "\"rope_scaling\":{\"rope_type\":\"yarn\",\"factor\":4.0}}}",
+                         in);
+    char *text = json_dumps(m.notes, 0);
+    assert_int_equal(json_array_size(m.notes), 4);
+    assert_non_null(strstr(text, "yarn"));
+    assert_non_null(strstr(text, "sliding_window 4096"));
+    assert_non_null(strstr(text, "hidden_act gelu"));
+    assert_non_null(strstr(text, "add_bias_linear"));
+    free(text);
+    assert_null(json_object_get(m.args, "add_bias_linear"));
+    assert_null(json_object_get(m.args, "swiglu"));
+    drop(&m);
+    m = make("{" CUT EVEN LLAMA ",\"rope_scaling\":{\"rope_type\":\"llama3\",\"factor\":8.0,"
+             "\"low_freq_factor\":1.0,\"high_freq_factor\":4.0,"
+             "\"original_max_position_embeddings\":8192}}}",
+             in);
+    has(&m, "{\"use_rope_scaling\":true,\"rope_scaling_factor\":8.0}");
+    assert_int_equal(json_array_size(m.notes), 0);
+    drop(&m);
+}
+
+static void a_config_without_a_hugging_face_config_is_told_apart_from_a_bad_one(void **state)
+{
+    (void)state;
+    struct made m = {0};
+    assert_int_equal(hl_megatron_args_make(&(struct hl_megatron_args){.config = "{\"tp\":1}"},
+                                           &m.args, &m.notes),
+                     HL_ENOENT);
+    assert_int_equal(hl_megatron_args_make(&(struct hl_megatron_args){.config = "{\"hf\":{}}"},
+                                           &m.args, &m.notes),
+                     HL_EINVAL);
+    assert_null(m.args);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_llama_is_rms_norm_swiglu_rope_and_grouped_queries),
+        cmocka_unit_test(a_gpt2_is_layer_norm_gelu_learned_positions_and_biases),
+        cmocka_unit_test(qwen2_has_biases_of_qkv_only),
+        cmocka_unit_test(virtual_and_uneven_stages_are_said_as_megatrons_flags_say_them),
+        cmocka_unit_test(what_megatron_has_no_argument_for_is_said),
+        cmocka_unit_test(a_config_without_a_hugging_face_config_is_told_apart_from_a_bad_one),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
