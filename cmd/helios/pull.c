@@ -8,7 +8,7 @@
 #include "helios/rankfile.h"
 
 struct pull_args {
-    char *model, *out, *path, *kind;
+    char *model, *out, *path, *kind, *naming;
     int64_t tp, pp;
     uint64_t timeout_ms;
 };
@@ -23,6 +23,9 @@ static const struct hl_option pull_rows[] = {
     {"out", "--out", "", "File to write; - for stdout.", HL_OPT_PATH, 0, 0, NULL, AT(out), 0},
     {"kind", "--kind", "all", "Tensors of the model, of the optimizer, or both.", HL_OPT_ENUM, 0, 0,
      "all|model|optim", AT(kind), 0},
+    {"naming", "--naming", "model",
+     "Megatron's names of the norms: --transformer-impl local, Transformer Engine, or as imported.",
+     HL_OPT_ENUM, 0, 0, "model|local|te", AT(naming), 0},
     {"path", "--path", "auto", "How to read: the mapped pool, the network, or what fits.",
      HL_OPT_ENUM, 0, 0, "auto|shm|net", AT(path), 0},
     {"timeout", "--timeout", "30s", "Deadline of one read.", HL_OPT_DURATION, 1, 86400000, NULL,
@@ -45,12 +48,12 @@ static hl_status tell(struct cli *cli, const struct pull_args *a, const struct r
     double read_s = (double)s.read_ns / 1e9;
     double gbps = read_s > 0 ? (double)s.read_bytes / read_s / 1e9 : 0;
     if (cli->json) {
-        json_t *doc =
-            json_pack("{s:s s:I s:I s:I s:I s:s s:I s:f s:f s:I s:I}", "model", a->model, "version",
-                      (json_int_t)r->version, "pp", (json_int_t)a->pp, "tp", (json_int_t)a->tp,
-                      "parts", (json_int_t)r->count, "path", s.path, "bytes", (json_int_t)bytes,
-                      "seconds", seconds, "gbps", gbps, "crcFailures", (json_int_t)s.crc_failures,
-                      "retries", (json_int_t)s.retries);
+        json_t *doc = json_pack(
+            "{s:s s:I s:I s:I s:I s:s s:s s:I s:f s:f s:I s:I}", "model", a->model, "version",
+            (json_int_t)r->version, "pp", (json_int_t)a->pp, "tp", (json_int_t)a->tp, "parts",
+            (json_int_t)r->count, "naming", hl_naming_name(r->naming), "path", s.path, "bytes",
+            (json_int_t)bytes, "seconds", seconds, "gbps", gbps, "crcFailures",
+            (json_int_t)s.crc_failures, "retries", (json_int_t)s.retries);
         if (strcmp(a->out, "-") != 0)
             return cli_print_json(doc);
         json_dumpf(doc, stderr, JSON_COMPACT);
@@ -60,9 +63,9 @@ static hl_status tell(struct cli *cli, const struct pull_args *a, const struct r
     }
     fprintf(stderr,
             "pulled %s@%" PRId64 " pp%" PRId64 " tp%" PRId64
-            ": path %s, %zu parts, %s in %.3f s, read at %.2f GB/s, %" PRIu64
+            ": path %s, %zu parts, naming %s, %s in %.3f s, read at %.2f GB/s, %" PRIu64
             " checksum failures, %" PRIu64 " retries\n",
-            a->model, r->version, a->pp, a->tp, s.path, r->count,
+            a->model, r->version, a->pp, a->tp, s.path, r->count, hl_naming_name(r->naming),
             hl_format_bytes(bytes, size, sizeof(size)), seconds, gbps, s.crc_failures, s.retries);
     return HL_OK;
 }
@@ -86,7 +89,8 @@ static hl_status pull_to(struct cli *cli, const struct pull_args *a,
 
 static hl_status pull(struct cli *cli, const struct pull_args *a)
 {
-    struct rankfile_where where = {.pp = (int)a->pp, .tp = (int)a->tp, .kind = kind_of(a->kind)};
+    struct rankfile_where where = {
+        .pp = (int)a->pp, .tp = (int)a->tp, .kind = kind_of(a->kind), .naming = a->naming};
     struct outfile file;
     helios_client *client;
     char name[160];

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/json.h"
 #include "core/torchzip.h"
 
 #define HEADER_GUESS ((uint64_t)64 << 10)
@@ -39,9 +40,14 @@ hl_status rankfile_header(helios_client *client, const helios_shard *shard,
     return st == HL_OK ? st : hl_fail_prefix(st, "part '%s': ", shard->part);
 }
 
+static bool is_optimizer(const helios_shard *s)
+{
+    return strncmp(s->part, "optim-", 6) == 0;
+}
+
 static int wanted(const helios_shard *s, enum rankfile_kind kind)
 {
-    int optim = strncmp(s->part, "optim-", 6) == 0;
+    bool optim = is_optimizer(s);
     return kind == RANKFILE_ALL || optim == (kind == RANKFILE_OPTIM);
 }
 
@@ -56,9 +62,23 @@ static hl_status read_headers(struct rankfile *r, enum rankfile_kind kind)
             continue;
         r->parts[r->count] = r->list->shards[i];
         HL_TRY(rankfile_header(r->client, &r->parts[r->count], &r->headers[r->count]));
-        r->count++;
+        r->count++; /* from here on rankfile_fini frees the header */
+        hl_status st = hl_naming_apply(&r->headers[r->count - 1], r->naming);
+        if (st != HL_OK)
+            return hl_fail_prefix(st, "part '%s': ", r->parts[r->count - 1].part);
     }
     return HL_OK;
+}
+
+/* Ranks save under either naming, so the model's own is what its import recorded. */
+static hl_status choose_naming(struct rankfile *r, const char *wanted_naming)
+{
+    if (strcmp(wanted_naming, "model") != 0)
+        return hl_naming_parse(wanted_naming, &r->naming);
+    json_t *config = json_loads(r->list->config_json, 0, NULL);
+    hl_status st = hl_naming_parse(hl_json_str(config, "naming", ""), &r->naming);
+    json_decref(config);
+    return st;
 }
 
 hl_status rankfile_open(helios_client *client, const struct rankfile_where *w, struct rankfile *out)
@@ -66,7 +86,9 @@ hl_status rankfile_open(helios_client *client, const struct rankfile_where *w, s
     struct rankfile r = {.client = client};
     HL_TRY((hl_status)helios_request_shards(client, w->model, w->version, w->pp, w->tp, &r.list));
     r.version = r.list->version;
-    hl_status st = read_headers(&r, w->kind);
+    hl_status st = choose_naming(&r, w->naming);
+    if (st == HL_OK)
+        st = read_headers(&r, w->kind);
     if (st == HL_OK && r.count == 0)
         st = hl_fail(HL_ENOENT, "%s@%lld has no such parts at pp %d, tp %d", w->model,
                      (long long)r.version, w->pp, w->tp);
@@ -86,6 +108,23 @@ void rankfile_fini(struct rankfile *r)
     free(r->parts);
     helios_shard_list_free(r->list);
     *r = (struct rankfile){0};
+}
+
+enum hl_dtype rankfile_dtype(const struct rankfile *r)
+{
+    for (size_t i = 0; i < r->count; i++)
+        for (size_t k = 0; k < r->headers[i].count && !is_optimizer(&r->parts[i]); k++)
+            if (r->headers[i].tensors[k].rank == 2)
+                return r->headers[i].tensors[k].dtype;
+    return HL_DTYPE_F32;
+}
+
+bool rankfile_has_optimizer(const struct rankfile *r)
+{
+    for (size_t i = 0; i < r->list->count; i++)
+        if (is_optimizer(&r->list->shards[i]))
+            return true;
+    return false;
 }
 
 static hl_status write_data(struct rankfile *r, size_t part, struct outfile *to)
@@ -151,7 +190,8 @@ static void torch_plan_fini(struct torch_plan *p)
     free(p->sources);
 }
 
-static hl_status plan_torch(const struct rankfile *r, struct torch_plan *p)
+static hl_status plan_torch(const struct rankfile *r, const struct hl_torchzip_options *options,
+                            struct torch_plan *p)
 {
     size_t total = 0;
     for (size_t i = 0; i < r->count; i++)
@@ -164,12 +204,13 @@ static hl_status plan_torch(const struct rankfile *r, struct torch_plan *p)
         for (size_t k = 0; k < r->headers[i].count; k++) {
             const struct hl_tensor *t = &r->headers[i].tensors[k];
             p->tensors[p->count].tensor = t;
+            p->tensors[p->count].optimizer = is_optimizer(&r->parts[i]);
             HL_TRY(hl_safetensors_crc(&r->headers[i], t->name, &p->tensors[p->count].crc32));
             p->sources[p->count] =
                 (struct torch_source){.part = i, .offset = r->headers[i].data_offset + t->offset};
             p->count++;
         }
-    return hl_torchzip_plan(p->tensors, p->count, 0, &p->zip);
+    return hl_torchzip_plan(p->tensors, p->count, options, &p->zip);
 }
 
 /* Segments follow the tensors' order, so a part is mapped once. */
@@ -203,10 +244,12 @@ static hl_status write_segments(struct rankfile *r, const struct torch_plan *p, 
     return st;
 }
 
-hl_status rankfile_write_torch(struct rankfile *r, struct outfile *to)
+hl_status rankfile_write_torch(struct rankfile *r, int64_t iteration, const json_t *args,
+                               struct outfile *to)
 {
     struct torch_plan p = {0};
-    hl_status st = plan_torch(r, &p);
+    struct hl_torchzip_options options = {.iteration = iteration, .args = args};
+    hl_status st = plan_torch(r, &options, &p);
     if (st == HL_OK)
         st = write_segments(r, &p, to);
     torch_plan_fini(&p);

@@ -12,7 +12,9 @@
 #ifndef HL_CMD_HELIOS_RANKFILE_H
 #define HL_CMD_HELIOS_RANKFILE_H
 
-#include "core/safetensors.h"
+#include <jansson.h>
+
+#include "core/naming.h"
 #include "helios/cli.h"
 #include "helios/helios.h"
 #include "helios/outfile.h"
@@ -24,11 +26,13 @@ struct rankfile_where {
     int64_t version;
     int pp, tp;
     enum rankfile_kind kind;
+    const char *naming; /* "local", "te"; "model" = as the model was imported */
 };
 
 struct rankfile {
     helios_client *client; /* borrowed */
     int64_t version;
+    enum hl_naming naming; /* of the tensors in `headers`, whatever they were saved under */
     size_t count;
     helios_shard *parts;            /* chosen by kind */
     struct hl_safetensors *headers; /* one per part */
@@ -44,8 +48,13 @@ hl_status rankfile_open(helios_client *client, const struct rankfile_where *wher
 void rankfile_fini(struct rankfile *r);
 /* One safetensors file of all parts. */
 hl_status rankfile_write_safetensors(struct rankfile *r, struct outfile *to) HL_CHECK;
-/* Megatron's model_optim_rng.pt. */
-hl_status rankfile_write_torch(struct rankfile *r, struct outfile *to) HL_CHECK;
+/* Megatron's model_optim_rng.pt; args as in hl_torchzip_options. */
+hl_status rankfile_write_torch(struct rankfile *r, int64_t iteration, const json_t *args,
+                               struct outfile *to) HL_CHECK;
+/* Dtype of the first weight matrix of the model; F32 if there is none. */
+enum hl_dtype rankfile_dtype(const struct rankfile *r);
+/* Does the rank have optimizer state among its parts? */
+bool rankfile_has_optimizer(const struct rankfile *r);
 /* Header of one shard, checked. */
 hl_status rankfile_header(helios_client *client, const helios_shard *shard,
                           struct hl_safetensors *out) HL_CHECK;

@@ -1,7 +1,7 @@
 /* Every entry is stored and has zip64 sizes, whatever its size: one form, so that the one that huge
  * files need is the one that is always tested. Data of a tensor is aligned by an 'FB' extra field,
- * as torch's own writer does. The pickle needs only opcodes and globals that weights_only loading
- * admits. */
+ * as torch's own writer does. Apart from argparse.Namespace, the pickle needs only opcodes and
+ * globals that weights_only loading admits. */
 #include "core/torchzip.h"
 
 #include <stdio.h>
@@ -137,7 +137,7 @@ static void put_chunk(struct hl_buf *b, const struct hl_torchzip_tensor *tensors
     op(b, '(');
     for (size_t i = 0; i < count; i++) {
         const char *name;
-        if (chunk_of(tensors[i].tensor->name, &name) != chunk)
+        if (tensors[i].optimizer || chunk_of(tensors[i].tensor->name, &name) != chunk)
             continue;
         put_word(b, name);
         put_tensor(b, tensors[i].tensor, i);
@@ -145,14 +145,86 @@ static void put_chunk(struct hl_buf *b, const struct hl_torchzip_tensor *tensors
     op(b, 'u'); /* SETITEMS */
 }
 
-static void put_pickle(struct hl_buf *b, const struct hl_torchzip_tensor *tensors, size_t count,
-                       int64_t iteration)
+static void put_optimizer(struct hl_buf *b, const struct hl_torchzip_tensor *tensors, size_t count)
+{
+    put_word(b, "helios_optimizer");
+    put_ordered_dict(b);
+    op(b, '(');
+    for (size_t i = 0; i < count; i++) {
+        if (!tensors[i].optimizer)
+            continue;
+        put_word(b, tensors[i].tensor->name);
+        put_tensor(b, tensors[i].tensor, i);
+    }
+    op(b, 'u');
+}
+
+static void put_signed(struct hl_buf *b, int64_t v)
+{
+    if (v >= 0) {
+        put_int(b, (uint64_t)v);
+        return;
+    }
+    op(b, '\x8a'); /* LONG1, two's complement */
+    put_u(b, 8, 1);
+    put_u(b, (uint64_t)v, 8);
+}
+
+static void put_real(struct hl_buf *b, double v)
+{
+    uint64_t bits;
+    op(b, 'G'); /* BINFLOAT, big endian */
+    memcpy(&bits, &v, sizeof(bits));
+    bits = __builtin_bswap64(bits);
+    put_u(b, bits, 8);
+}
+
+HL_CHECK static hl_status put_argument(struct hl_buf *b, const char *name, const json_t *value)
+{
+    const char *text = json_string_value(value);
+    put_word(b, name);
+    if (text != NULL && strncmp(text, "torch.", 6) == 0)
+        (void)hl_buf_printf(b, "ctorch\n%s\n", text + 6);
+    else if (text != NULL)
+        put_word(b, text);
+    else if (json_is_integer(value))
+        put_signed(b, json_integer_value(value));
+    else if (json_is_number(value))
+        put_real(b, json_number_value(value));
+    else if (json_is_boolean(value))
+        op(b, json_is_true(value) ? '\x88' : '\x89');
+    else if (json_is_null(value))
+        op(b, 'N');
+    else
+        return hl_fail(HL_EINVAL, "argument '%s' is a list or an object", name);
+    return HL_OK;
+}
+
+/* argparse.Namespace, as Python pickles one: NEWOBJ without arguments, BUILD from a dictionary. */
+HL_CHECK static hl_status put_namespace(struct hl_buf *b, const json_t *args)
+{
+    const char *name;
+    json_t *value;
+    put_word(b, "args");
+    (void)hl_buf_printf(b, "cargparse\nNamespace\n)\x81}(");
+    json_object_foreach ((json_t *)args, name, value)
+        HL_TRY(put_argument(b, name, value));
+    put(b, "ub", 2);
+    return HL_OK;
+}
+
+HL_CHECK static hl_status put_pickle(struct hl_buf *b, const struct hl_torchzip_tensor *tensors,
+                                     size_t count, const struct hl_torchzip_options *options)
 {
     unsigned char present[CHUNKS_MAX + 1] = {0};
+    bool optimizer = false;
     const char *rest;
-    for (size_t i = 0; i < count; i++)
-        present[chunk_of(tensors[i].tensor->name, &rest) + 1] = 1;
-    present[0] |= count == 0;
+    for (size_t i = 0; i < count; i++) {
+        optimizer |= tensors[i].optimizer;
+        if (!tensors[i].optimizer)
+            present[chunk_of(tensors[i].tensor->name, &rest) + 1] = 1;
+    }
+    present[0] |= memchr(present, 1, sizeof(present)) == NULL;
     put(b, "\x80\x02}(", 4); /* PROTO 2, EMPTY_DICT, MARK */
     for (int chunk = -1; chunk < CHUNKS_MAX; chunk++)
         if (present[chunk + 1])
@@ -160,8 +232,13 @@ static void put_pickle(struct hl_buf *b, const struct hl_torchzip_tensor *tensor
     put_word(b, "checkpoint_version");
     put_int(b, 3); /* equal to 3.0 in Python; torch 1.13's safe unpickler knows no floats */
     put_word(b, "iteration");
-    put_int(b, (uint64_t)iteration);
+    put_int(b, options->iteration > 0 ? (uint64_t)options->iteration : 0);
+    if (options->args != NULL)
+        HL_TRY(put_namespace(b, options->args));
+    if (optimizer)
+        put_optimizer(b, tensors, count);
     put(b, "u.", 2);
+    return HL_OK;
 }
 
 /* ---- zip ------------------------------------------------------------------------------------- */
@@ -299,6 +376,30 @@ static void put_end(struct writer *w)
     put_u(b, 0, 2);
 }
 
+static int by_name(const void *a, const void *b)
+{
+    const struct hl_torchzip_tensor *x = *(const struct hl_torchzip_tensor *const *)a;
+    const struct hl_torchzip_tensor *y = *(const struct hl_torchzip_tensor *const *)b;
+    return x->optimizer != y->optimizer ? x->optimizer - y->optimizer
+                                        : strcmp(x->tensor->name, y->tensor->name);
+}
+
+/* A dictionary would keep the last of two silently. */
+HL_CHECK static hl_status check_names(const struct hl_torchzip_tensor *tensors, size_t count)
+{
+    HL_AUTO(hl_freep) const struct hl_torchzip_tensor **list = calloc(count + 1, sizeof(*list));
+    if (list == NULL)
+        return hl_fail(HL_ENOMEM, "out of memory sorting %zu tensors", count);
+    for (size_t i = 0; i < count; i++)
+        list[i] = &tensors[i];
+    qsort(list, count, sizeof(*list), by_name);
+    for (size_t i = 1; i < count; i++)
+        if (by_name(&list[i - 1], &list[i]) == 0)
+            return hl_fail(HL_EINVAL, "tensor '%s' is in two parts of one rank",
+                           list[i]->tensor->name);
+    return HL_OK;
+}
+
 HL_CHECK static hl_status check_tensors(const struct hl_torchzip_tensor *tensors, size_t count)
 {
     if (count > TENSORS_MAX)
@@ -309,15 +410,15 @@ HL_CHECK static hl_status check_tensors(const struct hl_torchzip_tensor *tensors
             return hl_fail(HL_EUNSUPPORTED, "tensor '%s': torch has no storage of dtype %s",
                            t->name, hl_dtype_name(t->dtype));
     }
-    return HL_OK;
+    return check_names(tensors, count);
 }
 
 HL_CHECK static hl_status lay_out(struct writer *w, const struct hl_torchzip_tensor *tensors,
-                                  size_t count, int64_t iteration)
+                                  size_t count, const struct hl_torchzip_options *options)
 {
     char name[64];
     HL_AUTO(hl_buf_fini) struct hl_buf pickle = HL_BUF(BYTES_MAX);
-    put_pickle(&pickle, tensors, count, iteration);
+    HL_TRY(put_pickle(&pickle, tensors, count, options));
     if (pickle.failed)
         return hl_fail(HL_ENOMEM, "pickle of %zu tensors", count);
     put_file(w, STEM "/data.pkl", pickle.data, pickle.len);
@@ -336,12 +437,12 @@ HL_CHECK static hl_status lay_out(struct writer *w, const struct hl_torchzip_ten
 }
 
 hl_status hl_torchzip_plan(const struct hl_torchzip_tensor *tensors, size_t count,
-                           int64_t iteration, struct hl_torchzip *out)
+                           const struct hl_torchzip_options *options, struct hl_torchzip *out)
 {
     HL_TRY(check_tensors(tensors, count));
     struct hl_torchzip z = {.bytes = HL_BUF(BYTES_MAX)};
     struct writer w = {.z = &z, .central = HL_BUF(BYTES_MAX)};
-    hl_status st = lay_out(&w, tensors, count, iteration < 0 ? 0 : iteration);
+    hl_status st = lay_out(&w, tensors, count, options);
     hl_buf_fini(&w.central);
     if (st != HL_OK) {
         hl_torchzip_fini(&z);

@@ -45,10 +45,12 @@ static struct hl_torchzip plan(const char *prefix_of_odd)
                                         : prefix_of_odd,
                  input[i].tensor.name);
         copies[i].name = names[i];
-        list[i] = (struct hl_torchzip_tensor){&copies[i],
-                                              hl_crc32(0, input[i].data, input[i].tensor.size)};
+        list[i] = (struct hl_torchzip_tensor){
+            .tensor = &copies[i], .crc32 = hl_crc32(0, input[i].data, input[i].tensor.size)};
     }
-    assert_int_equal(hl_torchzip_plan(list, COUNT, 70000, &z), HL_OK);
+    assert_int_equal(
+        hl_torchzip_plan(list, COUNT, &(struct hl_torchzip_options){.iteration = 70000}, &z),
+        HL_OK);
     return z;
 }
 
@@ -154,12 +156,93 @@ static void torch_loads_it_with_the_safe_unpickler(void **state)
     assert_int_equal(rc, 0);
 }
 
+/* The file with these args, and with the tensors but the first as optimizer state. */
+static int python_with_args(const char *code, json_t *args)
+{
+    char path[] = "/tmp/hl_torchzip_XXXXXX", command[2048];
+    struct hl_torchzip_tensor list[COUNT];
+    struct hl_torchzip z;
+    for (size_t i = 0; i < COUNT; i++)
+        list[i] = (struct hl_torchzip_tensor){
+            .tensor = &input[i].tensor,
+            .crc32 = hl_crc32(0, input[i].data, input[i].tensor.size),
+            .optimizer = i > 0,
+        };
+    const struct hl_torchzip_options options = {.iteration = 7, .args = args};
+    assert_int_equal(hl_torchzip_plan(list, COUNT, &options, &z), HL_OK);
+    save(&z, path);
+    hl_torchzip_fini(&z);
+    json_decref(args);
+    snprintf(command, sizeof(command), "LD_PRELOAD= /usr/bin/python3 -W ignore -c '%s' %s", code,
+             path);
+    int rc = system(command);
+    unlink(path);
+    return rc == -1 ? -1 : rc >> 8;
+}
+
+static void args_are_a_namespace_of_pythons_types(void **state)
+{
+    (void)state;
+    if (access("/usr/bin/python3", X_OK) != 0)
+        skip();
+    json_t *args = json_pack("{s:i s:i s:I s:i s:f s:b s:b s:n s:s s:s}", "small", 7, "word", 70000,
+                             "large", (json_int_t)1 << 40, "negative", -3, "real", 0.1, "yes", 1,
+                             "no", 0, "none", "text", "rope", "dtype", "torch.bfloat16");
+    int rc = python_with_args(
+        "import sys, argparse\n"
+        "try: import torch\n"
+        "except ImportError: sys.exit(77)\n"
+        "d = torch.load(sys.argv[1])\n"
+        "assert list(d) == [\"model\", \"checkpoint_version\", \"iteration\", \"args\","
+        " \"helios_optimizer\"]\n"
+        "a = d[\"args\"]\n"
+        "assert type(a) is argparse.Namespace and d[\"iteration\"] == 7\n"
+        "assert vars(a) == dict(small=7, word=70000, large=1 << 40, negative=-3, real=0.1,"
+        " yes=True, no=False, none=None, text=\"rope\", dtype=torch.bfloat16)\n"
+        "assert [type(v).__name__ for v in vars(a).values()] == "
+        "[\"int\"] * 4 + [\"float\", \"bool\", \"bool\", \"NoneType\", \"str\", \"dtype\"]\n"
+        "assert list(d[\"model\"]) == [\"decoder.w\"]\n"
+        "o = d[\"helios_optimizer\"]\n"
+        "assert list(o) == [\"decoder.b\", \"n\", \"empty\", \"last\"]\n"
+        "assert o[\"last\"].tolist() == [1, 2, 3, 4, 5]\n",
+        args);
+    if (rc == 77)
+        skip();
+    assert_int_equal(rc, 0);
+}
+
+static void an_argument_that_is_a_list_is_refused_by_name(void **state)
+{
+    (void)state;
+    json_t *args = json_pack("{s:[i]}", "data_path", 1);
+    const struct hl_torchzip_options options = {.args = args};
+    struct hl_torchzip z;
+    assert_int_equal(hl_torchzip_plan(NULL, 0, &options, &z), HL_EINVAL);
+    assert_non_null(strstr(hl_error_text(), "data_path"));
+    json_decref(args);
+}
+
+static void two_tensors_of_one_name_are_refused(void **state)
+{
+    (void)state;
+    struct hl_torchzip_tensor list[2] = {{.tensor = &input[0].tensor},
+                                         {.tensor = &input[0].tensor, .optimizer = true}};
+    const struct hl_torchzip_options options = {0};
+    struct hl_torchzip z;
+    assert_int_equal(hl_torchzip_plan(list, 2, &options, &z), HL_OK); /* they go to other keys */
+    hl_torchzip_fini(&z);
+    list[1].optimizer = false;
+    assert_int_equal(hl_torchzip_plan(list, 2, &options, &z), HL_EINVAL);
+    assert_non_null(strstr(hl_error_text(), "decoder.w"));
+}
+
 static void a_dtype_without_storage_is_refused_by_name(void **state)
 {
     (void)state;
     struct hl_tensor t = {.name = "x", .dtype = HL_DTYPE_F8_E4M3, .rank = 1, .shape = {1}};
     struct hl_torchzip z;
-    assert_int_equal(hl_torchzip_plan(&(struct hl_torchzip_tensor){&t, 0}, 1, 0, &z),
+    assert_int_equal(hl_torchzip_plan(&(struct hl_torchzip_tensor){.tensor = &t}, 1,
+                                      &(struct hl_torchzip_options){0}, &z),
                      HL_EUNSUPPORTED);
     assert_non_null(strstr(hl_error_text(), "tensor 'x'"));
 }
@@ -170,6 +253,9 @@ int main(void)
         cmocka_unit_test(segments_follow_each_other_and_data_is_aligned),
         cmocka_unit_test(python_reads_the_zip_and_its_checksums),
         cmocka_unit_test(torch_loads_it_with_the_safe_unpickler),
+        cmocka_unit_test(args_are_a_namespace_of_pythons_types),
+        cmocka_unit_test(an_argument_that_is_a_list_is_refused_by_name),
+        cmocka_unit_test(two_tensors_of_one_name_are_refused),
         cmocka_unit_test(a_dtype_without_storage_is_refused_by_name),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
