@@ -28,7 +28,7 @@ from .session import Rank, Saved, Session
 __version__ = "0.1.0"
 __all__ = [
     "init", "close", "session", "rank", "load_state_dict", "save_state_dict", "model_config",
-    "meta", "version", "stats", "Session", "Rank", "Saved", "Layout", "hugging_face_config",
+    "meta", "naming", "version", "stats", "Session", "Rank", "Saved", "Layout", "hugging_face_config",
     "HeliosError", "AlreadyExists", "Busy", "Canceled", "Conflict", "Corrupt", "InternalError",
     "InvalidArgument", "IoFailed", "LibraryNotFound", "NoSpace", "NotFound", "NotPermitted",
     "OutOfMemory", "ProtocolViolation", "Stale", "TimedOut", "Unavailable", "Unsupported",
@@ -88,6 +88,10 @@ def meta() -> dict[str, Any]:
     return session().meta()
 
 
+def naming() -> str:
+    return session().naming()
+
+
 def version() -> int:
     return session().version()
 
@@ -96,6 +100,7 @@ def stats() -> dict[str, Any]:
     return session().stats()
 
 
-for _name in ("load_state_dict", "save_state_dict", "model_config", "meta", "version", "stats"):
+for _name in ("load_state_dict", "save_state_dict", "model_config", "meta", "naming", "version",
+              "stats"):
     globals()[_name].__doc__ = getattr(Session, _name).__doc__
 del _name

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Mapping, NamedTuple
 
 from . import _abi, _tensors
+from ._naming import NAMINGS, differ, rename
 from .errors import Corrupt, InvalidArgument, NotFound
 from .layout import Layout
 
@@ -117,6 +118,7 @@ class Session:
         self._listed: tuple[tuple[str, int, int, int], _abi.ShardList] | None = None
         self._parts: dict[str, str] = {}  # of names in this rank's stage, from what was loaded
         self._layout: Layout | None = None
+        self._naming: str | None = None  # of what was loaded last
 
     def __enter__(self) -> "Session":
         return self
@@ -150,13 +152,19 @@ class Session:
 
     def load_state_dict(self, model: str | None = None, version: int | None = None,
                         pp: int | None = None, tp: int | None = None, kind: str = "model",
-                        copy: bool = False) -> dict[str, "torch.Tensor"]:
+                        copy: bool = False, naming: str | None = None
+                        ) -> dict[str, "torch.Tensor"]:
         """Pull the tensors of one (pp, tp) position: Megatron-core name -> tensor, CPU.
 
         Shapes and names are those the rank's own modules have: split by tensor parallelism, layers
         numbered from 0 in the stage. `kind` selects "model" tensors, the "optim" state that a
         training wrote back (empty when there is none), or "all". `version` None: the one that
         HELIOS_MODEL names, else the newest visible one.
+
+        `naming` is how Megatron names the norms of a layer: "local" is that of `--transformer-impl
+        local`, "te" that of Transformer Engine, which Megatron takes by default. None: the naming
+        the model was imported with, which `naming()` tells. Tensors get these names whatever they
+        were saved under.
 
         The tensors alias verified, READ-ONLY shared memory, which lives as long as any of them:
         writing into one in place is a segmentation fault. Copy them into your parameters, or ask
@@ -167,14 +175,21 @@ class Session:
         """
         if kind not in KINDS:
             raise InvalidArgument(f"kind {kind!r} must be one of {', '.join(KINDS)}")
+        if naming not in (None, *NAMINGS):
+            raise InvalidArgument(f"naming {naming!r} must be one of {', '.join(NAMINGS)}")
         listed = self._list(model, version, pp, tp)
+        self._naming = naming or self._model_naming()
         name, _, pp, tp = self._listed[0]
         out: dict[str, Any] = {}
         for shard in listed.shards:
             if kind != "all" and shard.part.startswith(OPTIM) != (kind == "optim"):
                 continue
             where = f"{name}@{listed.version}/pp{pp}/tp{tp}/{shard.part}"
-            tensors = _tensors.views(self.client.map(shard), where, copy)
+            stored = _tensors.views(self.client.map(shard), where, copy)
+            names = rename(stored, self._naming)
+            tensors = {names[old]: tensor for old, tensor in stored.items()}
+            if len(tensors) != len(stored):
+                raise Corrupt(f"{where}: a norm is there under both namings, local and te")
             double = set(out) & set(tensors)
             if double:
                 raise Corrupt(f"{where}: tensor '{min(double)}' is in another part as well")
@@ -193,6 +208,17 @@ class Session:
     def meta(self) -> dict[str, Any]:
         """What rank 0 attached to the version that was loaded last; {} for an imported one."""
         return json.loads(self._last().meta_json)
+
+    def _model_naming(self) -> str:
+        naming = self.model_config().get("naming", "local")
+        if naming not in NAMINGS:
+            raise Corrupt(f"the model's config has the unknown naming {naming!r}")
+        return naming
+
+    def naming(self) -> str:
+        """Naming of the tensors that were loaded last, "local" or "te" (or, before any load, the
+        one that the model was imported with)."""
+        return self._naming or self._model_naming()
 
     def version(self) -> int:
         """Number of the version that was loaded last (or, before any load, of the newest)."""
@@ -215,7 +241,20 @@ class Session:
         groups: dict[str, dict[str, Any]] = {}
         for name, tensor in state.items():
             groups.setdefault(self._part(name, prefix), {})[name] = tensor
+        if differ(state):  # all versions of a model have its naming
+            naming = self._model_naming()
+            groups = {part: self._stored_names(tensors, naming)
+                      for part, tensors in groups.items()}
         return dict(sorted(groups.items()))
+
+    @staticmethod
+    def _stored_names(tensors: dict[str, Any], naming: str) -> dict[str, Any]:
+        names = rename(tensors, naming)
+        out = {names[old]: tensor for old, tensor in tensors.items()}
+        if len(out) != len(tensors):
+            raise InvalidArgument("a norm is there under both namings, local and te: "
+                                  f"{', '.join(sorted(set(tensors) - set(out)))}")
+        return out
 
     def save_state_dict(self, state: Mapping[str, "torch.Tensor"] | Any, step: int,
                         meta: Mapping[str, Any] | None = None,
@@ -223,6 +262,7 @@ class Session:
                         model: str | None = None) -> Saved:
         """Write this rank's tensors as part of a new version of the model.
 
+        Names may follow either naming of load_state_dict; they are stored under the model's.
         Every rank of the gang calls it with the same `step`; the version becomes visible, as a
         whole, when the last rank has committed. Ranks with dp > 0 hold the same tensors as dp 0
         and only commit. `optim` holds optimizer state under names that contain the parameter's

@@ -19,7 +19,7 @@ sys.path[:0] = [str(ROOT / d) for d in ("python", "tests")]
 sys.dont_write_bytecode = True
 
 import helios  # noqa: E402
-from helios import _abi, errors, safetensors  # noqa: E402
+from helios import _abi, _naming, errors, safetensors  # noqa: E402
 
 try:
     import torch
@@ -116,6 +116,38 @@ class Layouts(unittest.TestCase):
                        {"stages": stages([(0, 2)], [(3, 1)])}):
             with self.assertRaises(errors.Corrupt, msg=config):
                 helios.Layout.from_config(config)
+
+
+class Namings(unittest.TestCase):
+    # local, te; by hand from Megatron-core's layer specs
+    PAIRS = (
+        ("decoder.layers.0.input_layernorm.weight",
+         "decoder.layers.0.self_attention.linear_qkv.layer_norm_weight"),
+        ("model1.decoder.layers.12.pre_mlp_layernorm.bias",
+         "model1.decoder.layers.12.mlp.linear_fc1.layer_norm_bias"),
+        ("exp_avg.decoder.layers.0.pre_mlp_layernorm.weight",
+         "exp_avg.decoder.layers.0.mlp.linear_fc1.layer_norm_weight"),
+        ("decoder.layers.0.mlp.linear_fc1.weight", "decoder.layers.0.mlp.linear_fc1.weight"),
+        ("decoder.layers.0.input_layernorm._extra_state",
+         "decoder.layers.0.input_layernorm._extra_state"),
+        ("decoder.final_layernorm.weight", "decoder.final_layernorm.weight"))
+
+    def test_each_name_becomes_the_others_and_back_and_its_own_stays(self):
+        local, te = [list(names) for names in zip(*self.PAIRS)]
+        for names in (local, te):
+            self.assertEqual(list(_naming.rename(names, "te").values()), te)
+            self.assertEqual(list(_naming.rename(names, "local").values()), local)
+        with self.assertRaisesRegex(errors.InvalidArgument, "'TE'"):
+            _naming.rename(local, "TE")
+
+    def test_a_layer_with_experts_keeps_the_norm_before_its_mlp(self):
+        names = ["decoder.layers.1.mlp.router.weight", "decoder.layers.1.pre_mlp_layernorm.weight",
+                 "decoder.layers.10.pre_mlp_layernorm.weight",
+                 "decoder.layers.1.input_layernorm.weight"]
+        self.assertEqual(list(_naming.rename(names, "te").values()), [
+            "decoder.layers.1.mlp.router.weight", "decoder.layers.1.pre_mlp_layernorm.weight",
+            "decoder.layers.10.mlp.linear_fc1.layer_norm_weight",
+            "decoder.layers.1.self_attention.linear_qkv.layer_norm_weight"])
 
 
 class Format(unittest.TestCase):
@@ -271,6 +303,40 @@ class Sessions(unittest.TestCase):
                 names = self.stage(1)
                 self.assertEqual(set(both), {x + n for n in names for x in ("", "exp_avg.")})
                 self.assertEqual(again.load_state_dict().keys(), self.stage(1).keys())
+
+    def test_names_are_of_the_naming_asked_for_and_stored_under_the_models(self):
+        local = "decoder.layers.0.input_layernorm.weight"
+        te = "decoder.layers.0.self_attention.linear_qkv.layer_norm_weight"
+        for own in ("local", "te"):
+            with self.subTest(own):
+                shutil.rmtree(self.root)
+                self.root.mkdir()
+                # The stored names are of the other naming, as an earlier Helios kept them.
+                self.publish({"stages": stages([(0, 2)], [(2, 2)]), "naming": own},
+                             naming="te" if own == "local" else "local")
+                session = self.session(pp_size=1, world_size=1)
+                self.assertEqual(session.naming(), own)
+                for step, (asked, name) in enumerate((
+                        ("local", local), ("te", te), (None, {"local": local, "te": te}[own]))):
+                    state = session.load_state_dict(version=1, naming=asked)
+                    self.assertEqual([n for n in (local, te) if n in state], [name])
+                    self.assertEqual(session.naming(), asked or own)
+                    self.assertEqual(len(state), 1 + 2 * 6)
+                    want = self.hf["model.layers.0.input_layernorm.weight"]
+                    self.assertTrue(torch.equal(state[name], want))
+                    saved = session.save_state_dict(state, step,
+                                                    optim={f"exp_avg.{name}": want})
+                    home = self.root / "m" / str(saved.version)
+                    stored = {n for path in home.glob("*.safetensors")
+                              for n in safetensors.read_header(path).entries}
+                    own_name = {"local": local, "te": te}[own]
+                    self.assertEqual({n for n in stored if n.endswith((local, te))},
+                                     {own_name, f"exp_avg.{own_name}"})
+                both = {local: want, te: want}
+                with self.assertRaisesRegex(errors.InvalidArgument, "both namings"):
+                    session.save_state_dict(both, 6)
+                with self.assertRaisesRegex(errors.InvalidArgument, "naming 'TE'"):
+                    session.load_state_dict(naming="TE")
 
     def test_only_data_rank_0_writes_and_everyone_commits(self):
         self.publish()
