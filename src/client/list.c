@@ -41,6 +41,30 @@ static hl_status take_shard(helios_client *c, const char *model, const json_t *f
     return HL_OK;
 }
 
+/* A rank whose job divides its stages into other chunks than the model would train other layers
+ * than it loads. Both are known only for the model that the job names. */
+static hl_status check_virtual_stages(const char *model, const char *config)
+{
+    const char *own = getenv("HELIOS_MODEL"), *job = getenv("VIRTUAL_PIPELINE_PARALLEL_SIZE");
+    if (own == NULL || job == NULL || *job == '\0')
+        return HL_OK;
+    size_t n = strcspn(own, "@");
+    if (strncmp(model, own, n) != 0 || model[n] != '\0')
+        return HL_OK;
+    json_t *doc = json_loads(config, 0, NULL);
+    int64_t chunks = hl_json_int(doc, "virtualStages", 1);
+    json_decref(doc);
+    char *end;
+    long long wanted = strtoll(job, &end, 10);
+    if (*end != '\0' || wanted != (chunks > 1 ? chunks : 1))
+        return hl_fail(HL_EINVAL,
+                       "VIRTUAL_PIPELINE_PARALLEL_SIZE is '%.20s', but model '%s' was imported "
+                       "with --virtual-stages %lld; submit the job with that "
+                       "virtual_pipeline_parallel_size or import the model again",
+                       job, model, (long long)(chunks > 1 ? chunks : 1));
+    return HL_OK;
+}
+
 static hl_status take_list(helios_client *c, const char *model, const json_t *result,
                            struct owned_list *o)
 {
@@ -49,6 +73,7 @@ static hl_status take_list(helios_client *c, const char *model, const json_t *re
     const json_t *s;
     const char *meta = hl_json_str(result, "meta", "");
     const char *config = hl_json_str(result, "config", "");
+    HL_TRY(check_virtual_stages(model, config));
     o->list.version = hl_json_int(result, "version", -1);
     o->list.count = count;
     o->list.shards = calloc(count + 1, sizeof(*o->list.shards));

@@ -24,6 +24,13 @@ static hl_status check_model(struct hl_controller *c, const struct hl_job *spec)
                        "sliced TP%d x PP%d; "
                        "import it again for these sizes",
                        spec->grid.tp, spec->grid.pp, m->name, m->tp, m->pp);
+    int chunks = m->virtual_stages > 1 ? m->virtual_stages : 1;
+    if (chunks != spec->virtual_stages)
+        return hl_fail(HL_EINVAL,
+                       "parallelism: the job has virtual_pipeline_parallel_size %d, but model '%s' "
+                       "was imported with --virtual-stages %d; set the job's to %d or import the "
+                       "model again",
+                       spec->virtual_stages, m->name, chunks, chunks);
     return HL_OK;
 }
 
