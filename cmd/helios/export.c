@@ -23,7 +23,7 @@ static const struct hl_option export_rows[] = {
     {"format", "--format", "safetensors", "What the files are.", HL_OPT_ENUM, 0, 0,
      "safetensors|torch", AT(format), 0},
     {"naming", "--naming", "model",
-     "Megatron's names of the norms: --transformer-impl local, Transformer Engine, or as imported.",
+     "Names for Megatron's --transformer-impl local, for transformer_engine (te), or as imported.",
      HL_OPT_ENUM, 0, 0, "model|local|te", AT(naming), 0},
     {"out", "--out", "", "Directory to write into; made when it is missing.", HL_OPT_PATH, 0, 0,
      NULL, AT(out), 0},
@@ -52,9 +52,11 @@ struct export
     int64_t version;
     enum hl_naming naming;
     bool has_optimizer; /* the version has; what is written is asked->optimizer */
+    bool has_extra;     /* likewise, opaque blobs of modules, which are never written */
     bool has_args;      /* they were written */
     char *flags;        /* for Megatron's command line */
-    json_t *warnings;
+    json_t *warnings;   /* texts */
+    bool noted;         /* those about the args are there; they are the same for every rank */
     uint64_t bytes;
     unsigned files;
 };
@@ -92,6 +94,7 @@ static hl_status export_path(const struct export *e, char path[PATH_MAX])
     rank_name(e, e->where.tp, e->where.pp, rank, sizeof(rank));
     if (!e->torch) {
         snprintf(rank + strlen(rank), sizeof(rank) - strlen(rank), ".safetensors");
+        HL_TRY(hl_dir_make(e->asked->out, 0755));
         return join(e, rank, "", path);
     }
     HL_TRY(join(e, rank, "", path));
@@ -145,8 +148,9 @@ static hl_status make_args(struct export *e, const struct rankfile *r, json_t **
     HL_TRY(st);
     if (e->flags == NULL)
         st = hl_megatron_flags(args, &e->flags);
-    if (e->warnings == NULL)
-        e->warnings = json_incref(notes);
+    if (!e->noted)
+        json_array_extend(e->warnings, notes);
+    e->noted = true;
     json_decref(notes);
     if (st == HL_OK && e->asked->args) {
         e->has_args = true;
@@ -167,22 +171,73 @@ static hl_status write_rank(struct export *e, struct rankfile *r, struct outfile
     return st;
 }
 
+static bool has_part(const struct rankfile *r, const char *part)
+{
+    for (size_t i = 0; i < r->count; i++)
+        if (strcmp(r->parts[i].part, part) == 0)
+            return true;
+    return false;
+}
+
+/* A version may have been saved without all of the model; Megatron would not complain either. */
+static void warn_of_missing(struct export *e, const struct rankfile *r)
+{
+    size_t i;
+    const json_t *run;
+    char part[32], first[32] = "";
+    int pp = e->where.pp, missing = 0;
+    json_t *config = json_loads(r->list->config_json, 0, NULL);
+    if (pp == 0 && !has_part(r, "embedding") && missing++ == 0)
+        snprintf(first, sizeof(first), "embedding");
+    json_array_foreach (json_array_get(hl_json_list(config, "stages"), (size_t)pp), i, run) {
+        int64_t from = hl_json_int(run, "first", 0), count = hl_json_int(run, "count", 0);
+        for (int64_t n = from; n < from + count; n++) {
+            snprintf(part, sizeof(part), "layer-%04" PRId64, n);
+            if (!has_part(r, part) && missing++ == 0)
+                snprintf(first, sizeof(first), "%s", part);
+        }
+    }
+    if (pp == e->pp_size - 1 && !has_part(r, "head") && missing++ == 0)
+        snprintf(first, sizeof(first), "head");
+    if (missing > 0)
+        json_array_append_new(e->warnings,
+                              json_sprintf("%s@%" PRId64
+                                           " is incomplete: at pp %d, tp %d it has no %s%s",
+                                           e->where.model, r->version, pp, e->where.tp, first,
+                                           missing > 1 ? " and other parts" : ""));
+    json_decref(config);
+}
+
+/* Can all of the optimizer state be written, and is there any? */
+static hl_status check_optimizer(const struct export *e, const struct rankfile *r)
+{
+    if (!rankfile_has(r, HL_PART_OPTIM))
+        return hl_fail(HL_ENOENT,
+                       "%s@%" PRId64 " has no optimizer state at pp %d, tp %d; export it without "
+                       "--optimizer",
+                       e->where.model, r->version, e->where.pp, e->where.tp);
+    if (rankfile_shares(r) > 1)
+        return hl_fail(HL_EUNSUPPORTED,
+                       "the optimizer state of %s@%" PRId64 " was saved in %d shares of "
+                       "data-parallel ranks, which one file cannot hold; take each with `helios "
+                       "pull --kind optim --dp N`",
+                       e->where.model, r->version, rankfile_shares(r));
+    return HL_OK;
+}
+
 static hl_status export_rank(struct export *e)
 {
     struct rankfile r;
     struct outfile file;
     char path[PATH_MAX];
-    HL_TRY(export_path(e, path));
     HL_TRY(rankfile_open(e->client, &e->where, &r));
     e->version = r.version;
     e->naming = r.naming;
-    e->has_optimizer |= rankfile_has_optimizer(&r);
-    hl_status st = HL_OK;
-    if (e->asked->optimizer && !rankfile_has_optimizer(&r))
-        st = hl_fail(HL_ENOENT,
-                     "%s@%" PRId64 " has no optimizer state at pp %d, tp %d; export it without "
-                     "--optimizer",
-                     e->where.model, r.version, e->where.pp, e->where.tp);
+    e->has_optimizer |= rankfile_has(&r, HL_PART_OPTIM);
+    e->has_extra |= rankfile_has(&r, HL_PART_EXTRA);
+    hl_status st = e->asked->optimizer ? check_optimizer(e, &r) : HL_OK;
+    if (st == HL_OK)
+        st = export_path(e, path);
     if (st == HL_OK)
         st = outfile_open(path, &file);
     if (st == HL_OK) {
@@ -191,6 +246,7 @@ static hl_status export_rank(struct export *e)
         if (st == HL_OK)
             st = outfile_commit(&file);
         outfile_abort(&file);
+        warn_of_missing(e, &r);
     }
     rankfile_fini(&r);
     e->files += st == HL_OK;
@@ -205,6 +261,8 @@ static json_t *left_out(const struct export *e)
     json_t *list = json_array();
     if (e->has_optimizer && !e->asked->optimizer)
         json_array_append_new(list, json_string("optimizer state (--optimizer writes it)"));
+    if (e->has_extra)
+        json_array_append_new(list, json_string("extra state of modules (`helios pull` has it)"));
     if (e->torch && e->trained) {
         json_array_append_new(list, json_string("learning-rate scheduler"));
         json_array_append_new(list, json_string("random number state"));
@@ -310,7 +368,6 @@ static hl_status export_all(struct cli *cli, struct export *e)
         HL_TRY(check_folder(e));
         HL_TRY(set_tracker(e, false));
     }
-    HL_TRY(hl_dir_make(e->asked->out, 0755));
     for (e->where.pp = 0; e->where.pp < e->pp_size; e->where.pp++)
         for (e->where.tp = 0; e->where.tp < e->tp_size; e->where.tp++)
             HL_TRY(export_rank(e));
@@ -349,14 +406,15 @@ static hl_status read_model(struct cli *cli, struct export *e)
 static hl_status export(struct cli *cli, const char *text, const struct export_args *a)
 {
     HL_AUTO(export_fini)
-    struct export e = {.asked = a, .torch = strcmp(a->format, "torch") == 0};
+    struct export e = {
+        .asked = a, .torch = strcmp(a->format, "torch") == 0, .warnings = json_array()};
     char name[160];
     if (a->out[0] == '\0')
         return cli_usage(cli, "--out is missing");
     HL_TRY(cli_split_model(cli, text, name, sizeof(name), &e.where.version));
     e.where.model = name;
     e.where.naming = a->naming;
-    e.where.kind = a->optimizer ? RANKFILE_ALL : RANKFILE_MODEL;
+    e.where.kind = a->optimizer ? RANKFILE_MODEL_OPTIM : RANKFILE_MODEL;
     HL_TRY(read_model(cli, &e));
     HL_TRY(cli_client(cli, a->path, (int)a->timeout_ms, &e.client));
     return export_all(cli, &e);

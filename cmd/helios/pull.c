@@ -9,7 +9,7 @@
 
 struct pull_args {
     char *model, *out, *path, *kind, *naming;
-    int64_t tp, pp;
+    int64_t tp, pp, dp;
     uint64_t timeout_ms;
 };
 
@@ -21,10 +21,12 @@ static const struct hl_option pull_rows[] = {
     {"pp", "--pp", "0", "Pipeline stage, from 0.", HL_OPT_INT, 0, 4095, NULL, AT(pp), 0},
     {"tp", "--tp", "0", "Tensor-parallel rank, from 0.", HL_OPT_INT, 0, 4095, NULL, AT(tp), 0},
     {"out", "--out", "", "File to write; - for stdout.", HL_OPT_PATH, 0, 0, NULL, AT(out), 0},
+    {"dp", "--dp", "0", "Data-parallel rank, from 0, for optimizer state that was saved in shares.",
+     HL_OPT_INT, 0, 1000000, NULL, AT(dp), 0},
     {"kind", "--kind", "all", "Tensors of the model, of the optimizer, or both.", HL_OPT_ENUM, 0, 0,
      "all|model|optim", AT(kind), 0},
     {"naming", "--naming", "model",
-     "Megatron's names of the norms: --transformer-impl local, Transformer Engine, or as imported.",
+     "Names for Megatron's --transformer-impl local, for transformer_engine (te), or as imported.",
      HL_OPT_ENUM, 0, 0, "model|local|te", AT(naming), 0},
     {"path", "--path", "auto", "How to read: the mapped pool, the network, or what fits.",
      HL_OPT_ENUM, 0, 0, "auto|shm|net", AT(path), 0},
@@ -89,8 +91,11 @@ static hl_status pull_to(struct cli *cli, const struct pull_args *a,
 
 static hl_status pull(struct cli *cli, const struct pull_args *a)
 {
-    struct rankfile_where where = {
-        .pp = (int)a->pp, .tp = (int)a->tp, .kind = kind_of(a->kind), .naming = a->naming};
+    struct rankfile_where where = {.pp = (int)a->pp,
+                                   .tp = (int)a->tp,
+                                   .dp = (int)a->dp,
+                                   .kind = kind_of(a->kind),
+                                   .naming = a->naming};
     struct outfile file;
     helios_client *client;
     char name[160];

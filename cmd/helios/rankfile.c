@@ -42,23 +42,42 @@ hl_status rankfile_header(helios_client *client, const helios_shard *shard,
 
 static bool is_optimizer(const helios_shard *s)
 {
-    return strncmp(s->part, "optim-", 6) == 0;
+    return hl_part_of(s->part).kind == HL_PART_OPTIM;
 }
 
-static int wanted(const helios_shard *s, enum rankfile_kind kind)
+int rankfile_shares(const struct rankfile *r)
 {
-    bool optim = is_optimizer(s);
-    return kind == RANKFILE_ALL || optim == (kind == RANKFILE_OPTIM);
+    int shares = 1;
+    for (size_t i = 0; i < r->list->count; i++) {
+        struct hl_part part = hl_part_of(r->list->shards[i].part);
+        if (part.dp_size > shares)
+            shares = part.dp_size;
+    }
+    return shares;
 }
 
-static hl_status read_headers(struct rankfile *r, enum rankfile_kind kind)
+static bool is_chosen(const struct rankfile *r, const helios_shard *s,
+                      const struct rankfile_where *w)
+{
+    struct hl_part part = hl_part_of(s->part);
+    switch (part.kind) {
+    case HL_PART_OPTIM: /* where there are no shares every data-parallel rank has the same state */
+        return w->kind != RANKFILE_MODEL && part.dp == (rankfile_shares(r) > 1 ? w->dp : 0);
+    case HL_PART_EXTRA:
+        return w->kind == RANKFILE_ALL;
+    default:
+        return w->kind != RANKFILE_OPTIM;
+    }
+}
+
+static hl_status read_headers(struct rankfile *r, const struct rankfile_where *w)
 {
     r->parts = calloc(r->list->count + 1, sizeof(*r->parts));
     r->headers = calloc(r->list->count + 1, sizeof(*r->headers));
     if (r->parts == NULL || r->headers == NULL)
         return hl_fail(HL_ENOMEM, "memory is short for %zu parts", r->list->count);
     for (size_t i = 0; i < r->list->count; i++) {
-        if (!wanted(&r->list->shards[i], kind))
+        if (!is_chosen(r, &r->list->shards[i], w))
             continue;
         r->parts[r->count] = r->list->shards[i];
         HL_TRY(rankfile_header(r->client, &r->parts[r->count], &r->headers[r->count]));
@@ -68,6 +87,22 @@ static hl_status read_headers(struct rankfile *r, enum rankfile_kind kind)
             return hl_fail_prefix(st, "part '%s': ", r->parts[r->count - 1].part);
     }
     return HL_OK;
+}
+
+/* A share that was asked for and is not there must not look like a rank without state. */
+static hl_status check_share(const struct rankfile *r, const struct rankfile_where *w)
+{
+    int shares = rankfile_shares(r);
+    if (w->kind == RANKFILE_MODEL || shares == 1)
+        return HL_OK;
+    for (size_t i = 0; i < r->count; i++)
+        if (is_optimizer(&r->parts[i]))
+            return HL_OK;
+    return hl_fail(
+        HL_ENOENT,
+        "%s@%lld has no optimizer state of data-parallel rank %d at pp %d, tp %d: it was "
+        "saved in %d shares",
+        w->model, (long long)r->version, w->dp, w->pp, w->tp, shares);
 }
 
 /* Ranks save under either naming, so the model's own is what its import recorded. */
@@ -88,7 +123,9 @@ hl_status rankfile_open(helios_client *client, const struct rankfile_where *w, s
     r.version = r.list->version;
     hl_status st = choose_naming(&r, w->naming);
     if (st == HL_OK)
-        st = read_headers(&r, w->kind);
+        st = read_headers(&r, w);
+    if (st == HL_OK)
+        st = check_share(&r, w);
     if (st == HL_OK && r.count == 0)
         st = hl_fail(HL_ENOENT, "%s@%lld has no such parts at pp %d, tp %d", w->model,
                      (long long)r.version, w->pp, w->tp);
@@ -119,10 +156,10 @@ enum hl_dtype rankfile_dtype(const struct rankfile *r)
     return HL_DTYPE_F32;
 }
 
-bool rankfile_has_optimizer(const struct rankfile *r)
+bool rankfile_has(const struct rankfile *r, enum hl_part_kind kind)
 {
     for (size_t i = 0; i < r->list->count; i++)
-        if (is_optimizer(&r->list->shards[i]))
+        if (hl_part_of(r->list->shards[i].part).kind == kind)
             return true;
     return false;
 }

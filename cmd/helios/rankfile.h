@@ -15,17 +15,24 @@
 #include <jansson.h>
 
 #include "core/naming.h"
+#include "core/part.h"
 #include "helios/cli.h"
 #include "helios/helios.h"
 #include "helios/outfile.h"
 
-enum rankfile_kind { RANKFILE_MODEL, RANKFILE_OPTIM, RANKFILE_ALL };
+enum rankfile_kind {
+    RANKFILE_MODEL,       /* parameters */
+    RANKFILE_OPTIM,       /* optimizer state */
+    RANKFILE_MODEL_OPTIM, /* both */
+    RANKFILE_ALL,         /* and opaque blobs of modules */
+};
 
 struct rankfile_where {
     const char *model;
     int64_t version;
     int pp, tp;
     enum rankfile_kind kind;
+    int dp;             /* whose share of optimizer state that was saved in shares */
     const char *naming; /* "local", "te"; "model" = as the model was imported */
 };
 
@@ -53,8 +60,10 @@ hl_status rankfile_write_torch(struct rankfile *r, int64_t iteration, const json
                                struct outfile *to) HL_CHECK;
 /* Dtype of the first weight matrix of the model; F32 if there is none. */
 enum hl_dtype rankfile_dtype(const struct rankfile *r);
-/* Does the rank have optimizer state among its parts? */
-bool rankfile_has_optimizer(const struct rankfile *r);
+/* Among all parts of the rank, chosen or not: is there one of that kind? */
+bool rankfile_has(const struct rankfile *r, enum hl_part_kind kind);
+/* In how many shares its optimizer state was saved; 1 = every data-parallel rank has the same. */
+int rankfile_shares(const struct rankfile *r);
 /* Header of one shard, checked. */
 hl_status rankfile_header(helios_client *client, const helios_shard *shard,
                           struct hl_safetensors *out) HL_CHECK;

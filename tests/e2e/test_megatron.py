@@ -207,6 +207,7 @@ class Exports(unittest.TestCase):
         version = self.train("toy", STEP)
         done, out = self.export("toy")
         self.assertEqual((done["version"], done["iteration"]), (version, STEP))
+        self.assertEqual(done["warnings"], [])
         self.assertEqual((out / "latest_checkpointed_iteration.txt").read_text(), "20")
         state = self.file(out, "iter_0000020", 1, 1)
         self.assertEqual((state["iteration"], state["args"].iteration), (STEP, STEP))
@@ -277,7 +278,9 @@ class Exports(unittest.TestCase):
         out = self.c.dir / "no-optimizer"
         text = self.c.refuse("model", "export", "virtual", "--format", "torch", "--optimizer", "--out", out)
         self.assertIn("optimizer state", text)
-        self.assertFalse((out / "latest_checkpointed_iteration.txt").exists())
+        self.assertFalse(out.exists())
+        self.assertIn("version 9", self.c.refuse("model", "export", "virtual@9", "--out", out))
+        self.assertFalse(out.exists())
 
     def test_files_of_another_layout_are_not_mixed_with(self):
         _, out = self.export("toy@1")

@@ -1,0 +1,26 @@
+/* core/part.h - what a part of a rank's shards holds, by its name.
+ *
+ * "embedding", "layer-0003" and "head" hold parameters, "optim-PART" optimizer state of PART that
+ * every data-parallel rank shares, "optim-dp1of2-PART" the share of data-parallel rank 1 of 2, and
+ * "extra-PART" opaque blobs of modules.
+ *
+ * Owns:    nothing.
+ * Threads: any; pure.
+ * Errors:  none; any other name is one of parameters.
+ * Units:   none.
+ * Limits:  data-parallel ranks below 10^9.
+ */
+#ifndef HL_CORE_PART_H
+#define HL_CORE_PART_H
+
+enum hl_part_kind { HL_PART_MODEL, HL_PART_OPTIM, HL_PART_EXTRA };
+
+struct hl_part {
+    enum hl_part_kind kind;
+    int dp;      /* OPTIM: whose share it is; 0 for state that is shared */
+    int dp_size; /* 1 for state that is shared */
+};
+
+struct hl_part hl_part_of(const char *name);
+
+#endif
