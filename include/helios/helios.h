@@ -90,7 +90,9 @@ typedef struct helios_shard_list {
 } helios_shard_list;
 
 /* The shards of model/version at (pp, tp). version -1: the newest visible one.
- * Release with helios_shard_list_free. */
+ * HELIOS_EINVAL when the model is the rank's own ($HELIOS_MODEL) and was imported with another
+ * number of virtual stages than $VIRTUAL_PIPELINE_PARALLEL_SIZE. Release with
+ * helios_shard_list_free. */
 HELIOS_API int helios_request_shards(helios_client *client, const char *model, int64_t version,
                                      int pp, int tp, helios_shard_list **out);
 HELIOS_API void helios_shard_list_free(helios_shard_list *list);
