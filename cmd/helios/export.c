@@ -225,6 +225,29 @@ static hl_status check_optimizer(const struct export *e, const struct rankfile *
     return HL_OK;
 }
 
+/* The file that says which folder Megatron loads. It is written last, and `write` false takes it
+ * away if it names this folder: a loader never finds it without all the files. */
+static hl_status set_tracker(const struct export *e, bool write)
+{
+    char path[PATH_MAX], text[32] = "release";
+    int n = snprintf(path, sizeof(path), "%s/latest_checkpointed_iteration.txt", e->asked->out);
+    if (n < 0 || (size_t)n >= sizeof(path))
+        return hl_fail(HL_EINVAL, "path '%.64s…' is too long", e->asked->out);
+    if (e->trained)
+        snprintf(text, sizeof(text), "%" PRId64, e->iteration);
+    if (write)
+        return outfile_text(path, text);
+    HL_AUTO(hl_buf_fini) struct hl_buf old = HL_BUF(4096);
+    if (hl_file_read(path, &old) != HL_OK) {
+        hl_error_clear();
+        return HL_OK;
+    }
+    size_t len = old.len > 0 ? strcspn(old.data, " \t\r\n") : 0;
+    if (len == strlen(text) && strncmp(old.data, text, len) == 0)
+        unlink(path);
+    return HL_OK;
+}
+
 static hl_status export_rank(struct export *e)
 {
     struct rankfile r;
@@ -238,6 +261,8 @@ static hl_status export_rank(struct export *e)
     hl_status st = e->asked->optimizer ? check_optimizer(e, &r) : HL_OK;
     if (st == HL_OK)
         st = export_path(e, path);
+    if (st == HL_OK && e->torch && e->files == 0)
+        st = set_tracker(e, false);
     if (st == HL_OK)
         st = outfile_open(path, &file);
     if (st == HL_OK) {
@@ -339,35 +364,11 @@ static hl_status report(struct cli *cli, const struct export *e, double seconds)
 
 /* ---- the export ------------------------------------------------------------------------------ */
 
-/* The file that says which folder Megatron loads. `write` false takes it away if it says this one:
- * it is written last, so that a loader never finds it without all the files. */
-static hl_status set_tracker(const struct export *e, bool write)
-{
-    char path[PATH_MAX], text[32] = "release";
-    int n = snprintf(path, sizeof(path), "%s/latest_checkpointed_iteration.txt", e->asked->out);
-    if (n < 0 || (size_t)n >= sizeof(path))
-        return hl_fail(HL_EINVAL, "path '%.64s…' is too long", e->asked->out);
-    if (e->trained)
-        snprintf(text, sizeof(text), "%" PRId64, e->iteration);
-    if (write)
-        return outfile_text(path, text);
-    HL_AUTO(hl_buf_fini) struct hl_buf old = HL_BUF(4096);
-    if (hl_file_read(path, &old) != HL_OK) {
-        hl_error_clear();
-        return HL_OK;
-    }
-    if (strncmp(old.data, text, strlen(text)) == 0)
-        unlink(path);
-    return HL_OK;
-}
-
 static hl_status export_all(struct cli *cli, struct export *e)
 {
     uint64_t start = hl_now_ns();
-    if (e->torch) {
+    if (e->torch)
         HL_TRY(check_folder(e));
-        HL_TRY(set_tracker(e, false));
-    }
     for (e->where.pp = 0; e->where.pp < e->pp_size; e->where.pp++)
         for (e->where.tp = 0; e->where.tp < e->tp_size; e->where.tp++)
             HL_TRY(export_rank(e));

@@ -284,11 +284,25 @@ class Exports(unittest.TestCase):
 
     def test_files_of_another_layout_are_not_mixed_with(self):
         _, out = self.export("toy@1")
+        tracker = out / "latest_checkpointed_iteration.txt"
+        self.assertIn("version 9", self.c.refuse("model", "export", "toy@9", "--format", "torch",
+                                                 "--out", out))
+        self.assertEqual(tracker.read_text(), "release")  # what was there is still whole
         (out / "release/mp_rank_00").mkdir()
         text = self.c.refuse("model", "export", "toy@1", "--format", "torch", "--out", out)
         self.assertIn("mp_rank_00", text)
         (out / "release/mp_rank_00").rmdir()
+        tracker.write_text("")
         self.c.json("model", "export", "toy@1", "--format", "torch", "--out", out)
+        self.assertEqual(tracker.read_text(), "release")
+
+    def test_a_failed_export_leaves_no_tracker_of_mixed_files(self):
+        _, out = self.export("toy@1")
+        victim = out / "release/mp_rank_01_001/model_optim_rng.pt"
+        victim.unlink()
+        victim.mkdir()  # the last rank's file cannot be written
+        self.c.refuse("model", "export", "toy@1", "--format", "torch", "--naming", "te", "--out", out)
+        self.assertFalse((out / "latest_checkpointed_iteration.txt").exists())
 
     JOB = """\
 jobName: v
