@@ -88,7 +88,9 @@ hl_status cli_call_for(struct cli *cli, const char *method, json_t *params, int 
 hl_status cli_call_l3(struct cli *cli, const char *method, json_t *params,
                       json_t **result) HL_CHECK;
 
-/* A job as the Controller tells it is over. */
+/* A job as the Controller tells it, with events, containers and plan; new reference. */
+hl_status cli_job(struct cli *cli, const char *id, json_t **out) HL_CHECK;
+/* Such a job is over. */
 int cli_job_ended(const json_t *job);
 
 /* ---- output ---- */

@@ -26,9 +26,10 @@ hl_status cmd_plan(struct cli *cli, int argc, char **argv);
 hl_status cmd_submit(struct cli *cli, int argc, char **argv);
 hl_status cmd_list(struct cli *cli, int argc, char **argv);
 hl_status cmd_describe(struct cli *cli, int argc, char **argv);
-hl_status cmd_logs(struct cli *cli, int argc, char **argv);
 hl_status cmd_ranktable(struct cli *cli, int argc, char **argv);
 hl_status cmd_cancel(struct cli *cli, int argc, char **argv);
+/* logs.c */
+hl_status cmd_logs(struct cli *cli, int argc, char **argv);
 /* model.c */
 hl_status cmd_model_import(struct cli *cli, int argc, char **argv);
 hl_status cmd_model_cancel(struct cli *cli, int argc, char **argv);
