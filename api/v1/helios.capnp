@@ -97,7 +97,10 @@ struct ContainerSpec {
   rankTable @15 :Text;     # what the file that RANK_TABLE_FILE names says first; "" = there is none
 }
 
-struct RankStatus { rank @0 :Int32; pid @1 :Int32; state @2 :Text; exitCode @3 :Int32; signal @4 :Int32; }
+struct RankStatus {
+  rank @0 :Int32; pid @1 :Int32; state @2 :Text; exitCode @3 :Int32; signal @4 :Int32;
+  finishedMs @5 :Int64;
+}
 
 struct ContainerStatus {
   id @0 :Text;
@@ -109,6 +112,7 @@ struct ContainerStatus {
   startedMs @6 :Int64;
   finishedMs @7 :Int64;
   ranks @8 :List(RankStatus);
+  warning @9 :Text;        # what is wrong while it goes on: output that could not be kept
 }
 
 interface Agent {
@@ -363,6 +367,7 @@ struct Job {
   containers @12 :List(ContainerStatus);
   events @13 :List(JobEvent);
   worldSize @14 :Int32;
+  warning @15 :Text;       # of its containers or its record; "" = none
 }
 
 interface Controller {
@@ -396,8 +401,13 @@ interface Controller {
   listJobs @14 () -> (jobs :List(Job));            # without plan, events, yaml
   getJob @15 (id :Text) -> (job :Job);             # id or unique name of the newest job
   cancelJob @16 (id :Text) -> (state :Text);
-  readLog @17 (id :Text, rank :Int32, offset :Int64, maxBytes :UInt32)
-          -> (data :Data, offset :Int64, size :Int64, finished :Bool);
+  # A slice of what a rank wrote in one attempt; offset < 0 counts from the end. rank -1: the one that failed
+  # first, else 0. attempt 0: the last one that was placed. What the job was when it was asked comes with it.
+  readLog @17 (id :Text, rank :Int32, offset :Int64, maxBytes :UInt32, attempt :Int32)
+          -> (data :Data, offset :Int64, size :Int64, finished :Bool, rank :Int32, attempt :Int32,
+              lastAttempt :Int32,       # the newest; it may still wait for slots
+              failedRank :Int32 = -1,   # which failed first in this attempt, once that is over
+              job :Text, jobState :Text, jobReason :Text);
 
   # Cluster
   listNodes @18 () -> (nodes :List(NodeState));

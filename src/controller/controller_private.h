@@ -248,9 +248,13 @@ void method_submit_job(struct hl_controller *c, struct hl_rpc_call *call, const 
 void method_list_jobs(struct hl_controller *c, struct hl_rpc_call *call, const json_t *params);
 void method_get_job(struct hl_controller *c, struct hl_rpc_call *call, const json_t *params);
 void method_cancel_job(struct hl_controller *c, struct hl_rpc_call *call, const json_t *params);
-void method_read_log(struct hl_controller *c, struct hl_rpc_call *call, const json_t *params);
 /* By id, else the newest job of that name. */
 hl_status job_find(struct hl_controller *c, const char *id, struct job **out);
+
+/* job_logs.c */
+/* Job id to what is wrong with the job while it goes on; new reference. */
+json_t *jobs_warnings(const struct hl_controller *c);
+void method_read_log(struct hl_controller *c, struct hl_rpc_call *call, const json_t *params);
 
 /* rank_tables.c */
 /* A new attempt: nobody was told anything. */

@@ -197,6 +197,7 @@ void hl_shim_start_ranks(struct hl_shim *s)
             s->failed = 1;
             r->state = HL_RUN_FAILED;
             r->exit_code = s->status.exit_code = 127;
+            r->finished_ms = hl_wall_ms();
             (void)!hl_text_set(&s->status.message, "rank %d: %s", r->rank, hl_error_text());
         }
     }

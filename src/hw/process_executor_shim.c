@@ -104,6 +104,7 @@ static void rank_ended(struct hl_shim *s, struct hl_rank_status *r, int how)
     int stopping = s->kill_at_ns != 0;
     s->live--;
     s->dirty = 1;
+    r->finished_ms = hl_wall_ms();
     r->exit_code = WIFEXITED(how) ? WEXITSTATUS(how) : 128 + WTERMSIG(how);
     r->signal = WIFSIGNALED(how) ? WTERMSIG(how) : 0;
     if (r->exit_code == 0) {
