@@ -170,6 +170,14 @@ hl_status cli_controller(struct cli *cli, struct hl_rpc_peer **out)
     return HL_OK;
 }
 
+void cli_disconnect(struct cli *cli)
+{
+    hl_rpc_peer_close(cli->controller_peer);
+    cli->controller_peer = NULL;
+    json_decref(cli->cluster);
+    cli->cluster = NULL;
+}
+
 static const char *skip_scheme(const char *address)
 {
     const char *at = strstr(address, "://");

@@ -81,6 +81,8 @@ hl_status cli_controller(struct cli *cli, struct hl_rpc_peer **out) HL_CHECK;
 hl_status cli_l3(struct cli *cli, struct hl_rpc_peer **out) HL_CHECK;
 /* Deadline of one call: --rpc-timeout, else the option rpc.timeout as the daemons read it. */
 hl_status cli_timeout(struct cli *cli, int *out) HL_CHECK;
+/* Forget the Controller's connection and address: it may have come back elsewhere. */
+void cli_disconnect(struct cli *cli);
 /* Call the Controller. Takes the reference to params (NULL = defaults). */
 hl_status cli_call(struct cli *cli, const char *method, json_t *params, json_t **result) HL_CHECK;
 hl_status cli_call_for(struct cli *cli, const char *method, json_t *params, int timeout_ms,

@@ -8,6 +8,7 @@
 
 #include "conf/options.h"
 #include "helios/commands.h"
+#include "helios/logs.h"
 #include "os/file.h"
 
 #define JOB_FILE_MAX ((size_t)1 << 20)
@@ -89,17 +90,51 @@ hl_status cmd_plan(struct cli *cli, int argc, char **argv)
     return st;
 }
 
+struct submit_args {
+    char *key;
+    int64_t wait, logs;
+    uint64_t retry_ms;
+};
+
+/* The job's end is the command's. Takes the reference to submitJob's answer. */
+static hl_status submit_wait(struct cli *cli, json_t *result, const struct submit_args *a)
+{
+    json_t *job = NULL;
+    const char *id = hl_json_str(result, "id", "");
+    hl_status st = HL_OK;
+    if (!cli->json) {
+        puts(id);
+        fflush(stdout); /* who stops waiting knows it */
+    }
+    if (a->logs && !cli->json)
+        st = logs_follow(cli, id, a->retry_ms);
+    else
+        st = job_await(cli, id, a->retry_ms, &job);
+    if (job != NULL && cli->json)
+        st = cli_print_json(json_pack("{s:s s:s s:s}", "id", id, "state",
+                                      hl_json_str(job, "state", ""), "reason",
+                                      hl_json_str(job, "reason", "")));
+    if (job != NULL && st == HL_OK)
+        st = job_verdict(id, hl_json_str(job, "state", ""), hl_json_str(job, "reason", ""));
+    json_decref(job);
+    json_decref(result);
+    return st;
+}
+
 hl_status cmd_submit(struct cli *cli, int argc, char **argv)
 {
     static const struct hl_option rows[] = {
         {"key", "--key", "", "Submitting twice with the same key makes one job.", HL_OPT_STRING, 0,
-         0, NULL, 0, 0},
+         0, NULL, offsetof(struct submit_args, key), 0},
+        {"wait", "--wait", "false", "Wait for the job's end; 0 when it succeeded, else 1.",
+         HL_OPT_BOOL, 0, 0, NULL, offsetof(struct submit_args, wait), 0},
+        {"logs", "--logs", "false", "Wait, and show the output as `helios logs -f` does.",
+         HL_OPT_BOOL, 0, 0, NULL, offsetof(struct submit_args, logs), 0},
+        {"retry", "--retry", LOG_RETRY,
+         "While waiting: how long to wait for a daemon that does not answer.", HL_OPT_DURATION, 0,
+         0, NULL, offsetof(struct submit_args, retry_ms), 0},
     };
-
-    struct {
-        char *key;
-    } a = {0};
-
+    struct submit_args a = {0};
     json_t *params, *result;
     hl_status st = cli_args(cli, rows, HL_ARRAY_LEN(rows), argc, argv, &a, 1, 1);
     if (st == HL_OK)
@@ -108,8 +143,10 @@ hl_status cmd_submit(struct cli *cli, int argc, char **argv)
         json_object_set_new(params, "idempotencyKey", json_string(a.key));
         st = cli_call(cli, "submitJob", params, &result);
     }
-    hl_args_fini(rows, HL_ARRAY_LEN(rows), &a);
+    hl_args_fini(rows, HL_ARRAY_LEN(rows), &a); /* the key alone is freed */
     HL_TRY(st);
+    if (a.wait || a.logs)
+        return submit_wait(cli, result, &a);
     if (cli->json)
         return cli_print_json(result);
     puts(hl_json_str(result, "id", ""));
@@ -135,7 +172,10 @@ hl_status cmd_list(struct cli *cli, int argc, char **argv)
         cli_cell(&t, "%s",
                  hl_json_str(job, "model", "")[0] != '\0' ? hl_json_str(job, "model", "") : "-");
         cli_cell_time(&t, hl_json_int(job, "submittedMs", 0));
-        cli_cell(&t, "%s", hl_json_str(job, "reason", ""));
+        const char *reason = hl_json_str(job, "reason", "");
+        const char *warning = hl_json_str(job, "warning", "");
+        cli_cell(&t, "%s%s%s%s", reason, reason[0] != '\0' && warning[0] != '\0' ? "; " : "",
+                 warning[0] != '\0' ? "warning: " : "", warning);
     }
     json_decref(result);
     return cli_table_print(&t);
@@ -159,6 +199,8 @@ static hl_status print_job(const json_t *job)
            hl_json_str(job, "state", ""), hl_json_int(job, "attempt", 0),
            hl_json_int(job, "maxRestarts", 0) + 1,
            hl_json_str(job, "reason", "")[0] != '\0' ? ": " : "", hl_json_str(job, "reason", ""));
+    if (hl_json_str(job, "warning", "")[0] != '\0')
+        printf("warning: %s\n", hl_json_str(job, "warning", ""));
     puts("");
     cli_table_init(&t, "CONTAINER|STATE|>EXIT|BOUND BY|MESSAGE");
     json_array_foreach (hl_json_list(job, "containers"), i, row) {
@@ -166,7 +208,10 @@ static hl_status print_job(const json_t *job)
         cli_cell(&t, "%s", hl_json_str(row, "state", ""));
         cli_cell(&t, "%" PRId64, hl_json_int(row, "exitCode", 0));
         cli_cell(&t, "%s", hl_json_str(row, "binding", ""));
-        cli_cell(&t, "%s", hl_json_str(row, "message", ""));
+        const char *message = hl_json_str(row, "message", "");
+        const char *warning = hl_json_str(row, "warning", "");
+        cli_cell(&t, "%s%s%s", message, message[0] != '\0' && warning[0] != '\0' ? "; " : "",
+                 warning);
     }
     HL_TRY(cli_table_print(&t));
     puts("");
