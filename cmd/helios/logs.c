@@ -28,6 +28,7 @@ struct log_args {
     int64_t offset;
     int64_t tail; /* lines; -1 = all */
     uint64_t retry_ms;
+    bool patient; /* even when nobody answers the first question: the cluster was there just now */
 };
 
 #define AT(field) offsetof(struct log_args, field)
@@ -343,7 +344,12 @@ static hl_status view_open(struct log_view *v, struct cli *cli, const char *job,
     if (strlen(job) > HL_JOB_ID_MAX)
         return hl_fail(HL_ENOENT, "job '%.100s' does not exist", job);
     snprintf(v->job, sizeof(v->job), "%s", job);
-    HL_TRY(view_read(v, &rank, 0, 1));
+    hl_status st;
+    while ((st = view_read(v, &rank, 0, 1)) != HL_OK) {
+        if (!args->patient)
+            return st;
+        HL_TRY(patience_lose(&v->patience, cli, st));
+    }
     if (!args->all) {
         if (args->rank == -1 && v->failed_rank == rank)
             note("rank %" PRId64 " failed first in attempt %" PRId64 ": its output follows", rank,
@@ -560,7 +566,8 @@ static hl_status show(struct cli *cli, const char *job, const struct log_args *a
 
 hl_status logs_follow(struct cli *cli, const char *job, uint64_t retry_ms)
 {
-    struct log_args a = {.rank = -1, .tail = -1, .follow = 1, .attempt = 1, .retry_ms = retry_ms};
+    struct log_args a = {
+        .rank = -1, .tail = -1, .follow = 1, .attempt = 1, .retry_ms = retry_ms, .patient = true};
     return show(cli, job, &a);
 }
 
