@@ -260,6 +260,7 @@ static int watch_signals(void)
     sigprocmask(SIG_BLOCK, &set, NULL);
     signal(SIGHUP, SIG_IGN);
     signal(SIGPIPE, SIG_IGN);
+    signal(SIGXFSZ, SIG_IGN); /* a log at `ulimit -f` is like one on a full disk */
     return signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
 }
 
