@@ -8,9 +8,14 @@
 
 #define AWAIT_POLL_MS 200
 
+bool failure_may_pass(hl_status st)
+{
+    return hl_status_retryable(st) || st == HL_ECANCELED;
+}
+
 hl_status patience_lose(struct patience *p, struct cli *cli, hl_status st)
 {
-    if (!hl_status_retryable(st))
+    if (!failure_may_pass(st))
         return st;
     uint64_t now = hl_now_ns();
     if (p->since_ns == 0) {

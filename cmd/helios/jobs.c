@@ -106,7 +106,7 @@ static hl_status submit_wait(struct cli *cli, json_t *result, const struct submi
         puts(id);
         fflush(stdout); /* who stops waiting knows it */
     }
-    if (a->logs && !cli->json)
+    if (a->logs)
         st = logs_follow(cli, id, a->retry_ms);
     else
         st = job_await(cli, id, a->retry_ms, &job);
@@ -137,13 +137,15 @@ hl_status cmd_submit(struct cli *cli, int argc, char **argv)
     struct submit_args a = {0};
     json_t *params, *result;
     hl_status st = cli_args(cli, rows, HL_ARRAY_LEN(rows), argc, argv, &a, 1, 1);
+    if (st == HL_OK && a.logs && cli->json)
+        st = cli_usage(cli, "--logs shows text only: leave out -o json, or take --wait");
     if (st == HL_OK)
         st = job_params(argv[0], &params);
     if (st == HL_OK) {
         json_object_set_new(params, "idempotencyKey", json_string(a.key));
         st = cli_call(cli, "submitJob", params, &result);
     }
-    hl_args_fini(rows, HL_ARRAY_LEN(rows), &a); /* the key alone is freed */
+    hl_args_fini(rows, HL_ARRAY_LEN(rows), &a); /* frees the key; flags stay */
     HL_TRY(st);
     if (a.wait || a.logs)
         return submit_wait(cli, result, &a);

@@ -85,6 +85,7 @@ struct log_view {
     char state[32];       /* of the job */
     char reason[HL_JOB_TEXT_MAX];
     bool prefix;
+    bool closed; /* nobody takes what we write */
     struct log_stream *streams;
     size_t count;
     struct log_piece piece;
@@ -178,10 +179,11 @@ static hl_status stream_tail(struct log_view *v, struct log_stream *s)
  */
 
 /* A reader that has seen enough closes the pipe: no failure of ours, and nothing to say. */
-static hl_status output_flush(void)
+static hl_status view_flush(struct log_view *v)
 {
     if (fflush(stdout) == 0 && !ferror(stdout))
         return HL_OK;
+    v->closed = true;
     if (errno == EPIPE) {
         hl_error_clear();
         return HL_ECANCELED;
@@ -300,7 +302,7 @@ static hl_status stream_advance(struct log_view *v, struct log_stream *s)
     do {
         HL_TRY(view_read(v, &s->rank, s->at, LOG_PIECE));
         HL_TRY(stream_take(v, s));
-        HL_TRY(output_flush());
+        HL_TRY(view_flush(v));
         if (bound == INT64_MAX)
             bound = v->piece.size; /* a rank that goes on writing must not keep us for ever */
     } while (s->at < bound && v->piece.text.len > 0);
@@ -397,7 +399,7 @@ static hl_status view_show(struct log_view *v)
     for (size_t i = 0; i < v->count; i++) {
         struct log_stream *s = &v->streams[i];
         hl_status st = stream_advance(v, s);
-        if (st != HL_OK && (!v->prefix || st == HL_ECANCELED))
+        if (st != HL_OK && (!v->prefix || v->closed))
             return st;
         if (st != HL_OK) {
             note("rank %" PRId64 ": %s", s->rank, hl_error_text());
@@ -407,7 +409,7 @@ static hl_status view_show(struct log_view *v)
             stream_end_line(v, s);
         wrote |= s->wrote || s->at > 0;
     }
-    HL_TRY(output_flush());
+    HL_TRY(view_flush(v));
     if (failed != HL_OK)
         return hl_fail(failed, "not every rank's output could be read");
     return wrote ? HL_OK : view_explain_silence(v);
@@ -422,7 +424,7 @@ static hl_status stream_lose(struct log_view *v, struct log_stream *s, hl_status
     char text[HL_ERROR_TEXT_MAX];
     json_t *doc;
     uint64_t now = hl_now_ns();
-    if (st != HL_ENOENT && !hl_status_retryable(st))
+    if (st != HL_ENOENT && !failure_may_pass(st))
         return st;
     snprintf(text, sizeof(text), "%.900s", hl_error_text());
     if (s->lost_ns == 0)
@@ -447,7 +449,7 @@ static hl_status stream_follow(struct log_view *v, struct log_stream *s)
 {
     hl_status st = stream_advance(v, s);
     if (st != HL_OK)
-        return st == HL_ECANCELED ? st : stream_lose(v, s, st);
+        return v->closed ? st : stream_lose(v, s, st);
     s->lost_ns = 0;
     s->done = view_attempt_over(v) && s->at >= v->piece.size;
     return HL_OK;
@@ -505,7 +507,7 @@ static hl_status view_follow(struct log_view *v)
         }
         for (size_t i = 0; i < v->count; i++)
             stream_end_line(v, &v->streams[i]);
-        HL_TRY(output_flush());
+        HL_TRY(view_flush(v));
         view_name_culprit(v);
         if (v->last_attempt == v->attempt)
             return job_verdict(v->job, v->state, v->reason);

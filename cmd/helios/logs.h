@@ -13,6 +13,8 @@
 #ifndef HL_CMD_HELIOS_LOGS_H
 #define HL_CMD_HELIOS_LOGS_H
 
+#include <stdbool.h>
+
 #include "helios/cli.h"
 
 #define LOG_LINE_MAX ((size_t)1 << 20)
@@ -25,6 +27,9 @@ hl_status logs_follow(struct cli *cli, const char *job, uint64_t retry_ms) HL_CH
 hl_status job_await(struct cli *cli, const char *job, uint64_t retry_ms, json_t **out) HL_CHECK;
 /* HL_OK when the job succeeded, else a failure with its reason. */
 hl_status job_verdict(const char *job, const char *state, const char *reason) HL_CHECK;
+
+/* A daemon that is away may come back; one that ends in good order cancels its calls. */
+bool failure_may_pass(hl_status st);
 
 /* How long a daemon may stay silent. Zero-initialise all but limit_ms. */
 struct patience {

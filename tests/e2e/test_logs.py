@@ -7,6 +7,7 @@ import os
 import pathlib
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import unittest
@@ -14,7 +15,7 @@ import unittest
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 sys.dont_write_bytecode = True
 
-from support.cluster import HELIOS, Cluster, cluster, wait_for  # noqa: E402
+from support.cluster import HELIOS, Cluster, alive, cluster, wait_for  # noqa: E402
 
 JOB = """jobName: %s
 parallelism: {pipeline_parallel_size: %d, tensor_parallel_size: %d, data_parallel_size: 1}
@@ -93,11 +94,13 @@ class Follow(unittest.TestCase):
             stop = c.dir / "stop"
             name = c.submit(job(f"i=0; while [ ! -e {stop} ]; do i=$((i+1)); echo line $i; sleep 0.01; done; echo last $i"))
             with following(c, "logs", "-f", name) as (process, out, err):
-                for daemon in ("controllerd", "node-0", "controllerd"):
-                    before = out.stat().st_size
+                for daemon, how in (("controllerd", signal.SIGKILL), ("node-0", signal.SIGKILL), ("controllerd", signal.SIGTERM),
+                                    ("node-0", signal.SIGTERM)):
+                    before, pid, told = out.stat().st_size, c.pid(daemon), err.read_text().count("trying again")
                     wait_for("lines", lambda b=before: out.stat().st_size > b + 100)
-                    c.kill(daemon)
-                    wait_for("the loss to be told", lambda: "trying again" in err.read_text())
+                    os.kill(pid, how)
+                    wait_for(f"{daemon} to end", lambda p=pid: not alive(p))
+                    wait_for("the loss to be told", lambda t=told: err.read_text().count("trying again") > t)
                     c.up()
                     before = out.stat().st_size
                     wait_for(f"lines after {daemon} was killed", lambda b=before: out.stat().st_size > b + 100)
@@ -216,6 +219,7 @@ class Wait(unittest.TestCase):
             self.assertEqual((code, out), (1, b"job-3\n"))
             self.assertRegex(err, "job-3 failed.*code 7")
             self.assertEqual(raw(c, "submit", path, "--wait", "--logs")[:2], (1, b"job-4\nbad\n"))
+            c.refuse("submit", path, "--logs", "-o", "json", code=2)
             done = c.run("submit", path, "--wait", "-o", "json")
             self.assertEqual(done.returncode, 1)
             self.assertRegex(done.stdout, '"state": "failed"')
