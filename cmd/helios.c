@@ -9,6 +9,7 @@
 
 #include "base/log.h"
 #include "helios/commands.h"
+#include "helios/help.h"
 
 /* clang-format off */
 static const struct cli_command commands[] = {
@@ -100,72 +101,35 @@ static const struct cli_command commands[] = {
 
 /* clang-format on */
 
-static void print_help(FILE *to)
-{
-    fputs("usage: helios [--state DIR] [--controller ADDRESS] [--rpc-timeout TIME] [-o text|json] "
-          "COMMAND ...\n",
-          to);
-    for (size_t i = 0; i < HL_ARRAY_LEN(commands); i++) {
-        const struct cli_command *c = &commands[i];
-        if (c->run == NULL)
-            fprintf(to, "\n%s\n", c->name);
-        else
-            fprintf(to, "  %-14s  %s\n", c->name, c->help);
-    }
-    fputs("\nOptions of every command\n"
-          "  --state DIR           directory of the local cluster (HELIOS_STATE, "
-          "~/.local/state/helios)\n"
-          "  --controller ADDRESS  RPC address of the Controller (HELIOS_CONTROLLER, the local "
-          "cluster's)\n"
-          "  --rpc-timeout TIME    deadline of one call to a daemon (HELIOS_RPC_TIMEOUT, option "
-          "rpc.timeout: 10s)\n"
-          "  -o text|json          how results are printed\n"
-          "\n`helios help COMMAND` says more about one command.\n",
-          to);
-}
+/* clang-format off */
+static const struct hl_option globals[] = {
+    {"state", "--state", "",
+     "Directory of the local cluster, as HELIOS_STATE; empty for ~/.local/state/helios.",
+     HL_OPT_PATH, 0, 0, NULL, offsetof(struct cli_globals, state), 0},
+    {"controller", "--controller", "",
+     "Address of the Controller, as HELIOS_CONTROLLER; empty for the local cluster's.",
+     HL_OPT_STRING, 0, 0, NULL, offsetof(struct cli_globals, controller), 0},
+    {"rpc-timeout", "--rpc-timeout", "",
+     "Deadline of one call to a daemon; empty for HELIOS_RPC_TIMEOUT or the option rpc.timeout.",
+     HL_OPT_DURATION, 10, 3600000, NULL, offsetof(struct cli_globals, timeout_ms), 0},
+    {"output", "-o,--output", "text",
+     "How results are printed: tables cut to the terminal, whole tables, or JSON.",
+     HL_OPT_ENUM, 0, 0, "text|wide|json", offsetof(struct cli_globals, output), 0},
+    {"wide", "--wide", "false", "Print whole tables, as -o wide.",
+     HL_OPT_BOOL, 0, 0, NULL, offsetof(struct cli_globals, wide), 0},
+    {"verbose", "-v,--verbose", "false",
+     "Say with an error which call to which daemon failed, as HELIOS_LOG_LEVEL=debug.",
+     HL_OPT_BOOL, 0, 0, NULL, offsetof(struct cli_globals, verbose), 0},
+};
 
-/* The command whose words argv begins with; *words says how many they are. */
-static const struct cli_command *find_command(int argc, char **argv, int *words)
-{
-    char name[128];
-    for (int n = argc < 2 ? argc : 2; n > 0; n--) {
-        snprintf(name, sizeof(name), n == 2 ? "%s %s" : "%s", argv[0], n == 2 ? argv[1] : "");
-        for (size_t i = 0; i < HL_ARRAY_LEN(commands); i++)
-            if (commands[i].run != NULL && strcmp(commands[i].name, name) == 0) {
-                *words = n;
-                return &commands[i];
-            }
-    }
-    return NULL;
-}
+/* clang-format on */
 
-static hl_status unknown_command(struct cli *cli, int argc, char **argv)
-{
-    const char *names[HL_ARRAY_LEN(commands)];
-    size_t count = 0, len = strlen(argv[0]);
-    char typed[128], group[512] = "";
-    for (size_t i = 0; i < HL_ARRAY_LEN(commands); i++) {
-        const struct cli_command *c = &commands[i];
-        if (c->run == NULL)
-            continue;
-        names[count++] = c->name;
-        if (strncmp(c->name, argv[0], len) == 0 && c->name[len] == ' ') {
-            size_t at = strlen(group);
-            snprintf(group + at, sizeof(group) - at, "%s%s", at > 0 ? ", " : "", c->name + len + 1);
-        }
-    }
-    cli->usage_failed = 1;
-    if (group[0] != '\0')
-        return hl_fail(HL_EINVAL, "'helios %s' wants one of: %s", argv[0], group);
-    snprintf(typed, sizeof(typed), "%s%s%s", argv[0], argc > 1 && argv[1][0] != '-' ? " " : "",
-             argc > 1 && argv[1][0] != '-' ? argv[1] : "");
-    const char *near = hl_did_you_mean(typed, names, count);
-    if (near == NULL)
-        near = hl_did_you_mean(argv[0], names, count);
-    if (near != NULL)
-        return hl_fail(HL_EINVAL, "'%s' is no command, did you mean 'helios %s'?", argv[0], near);
-    return hl_fail(HL_EINVAL, "'%s' is no command; `helios help` lists them", argv[0]);
-}
+static const struct help_tree tree = {
+    .rows = commands,
+    .count = HL_ARRAY_LEN(commands),
+    .globals = globals,
+    .global_count = HL_ARRAY_LEN(globals),
+};
 
 static hl_status set_text(char **to, const char *value)
 {
@@ -177,55 +141,67 @@ static hl_status set_text(char **to, const char *value)
     return HL_OK;
 }
 
-/* Takes one global option with its value; *taken = number of arguments it was. */
-static hl_status global_option(struct cli *cli, int argc, char **argv, int *taken)
+/* How many of argv[0..] are one global option with its value; 0 for anything else. The short -o may
+ * stand together with its value: -ojson. */
+static int global_words(int argc, char **argv)
 {
-    static const char *const names[] = {"--state", "--controller", "--rpc-timeout", "-o",
-                                        "--output"};
-    *taken = 0;
-    for (size_t i = 0; i < HL_ARRAY_LEN(names); i++) {
-        size_t len = strlen(names[i]);
-        if (strncmp(argv[0], names[i], len) != 0 || (argv[0][len] != '\0' && argv[0][len] != '='))
-            continue;
-        const char *value = argv[0][len] == '=' ? argv[0] + len + 1 : argc > 1 ? argv[1] : NULL;
-        *taken = argv[0][len] == '=' ? 1 : 2;
-        if (value == NULL || value[0] == '\0') {
-            cli->usage_failed = 1;
-            return hl_fail(HL_EINVAL, "%s wants a value", names[i]);
+    for (size_t i = 0; i < HL_ARRAY_LEN(globals); i++) {
+        const struct hl_option *row = &globals[i];
+        for (const char *flag = row->flag; *flag != '\0';) {
+            size_t len = strcspn(flag, ",");
+            if (strncmp(argv[0], flag, len) == 0 && (argv[0][len] == '\0' || argv[0][len] == '='))
+                return argv[0][len] == '=' || row->kind == HL_OPT_BOOL || argc < 2 ? 1 : 2;
+            flag += len + (flag[len] == ',');
         }
-        if (i == 0)
-            return set_text(&cli->state, value);
-        if (i == 1)
-            return set_text(&cli->controller, value);
-        if (i == 2)
-            return set_text(&cli->rpc_timeout, value);
-        cli->json = strcmp(value, "json") == 0;
-        if (!cli->json && strcmp(value, "text") != 0) {
-            cli->usage_failed = 1;
-            return hl_fail(HL_EINVAL, "-o '%s' is neither text nor json", value);
-        }
-        return HL_OK;
     }
+    return strncmp(argv[0], "-o", 2) == 0 ? 1 : 0;
+}
+
+static hl_status set_globals(struct cli *cli, struct cli_globals *g)
+{
+    if (g->state[0] != '\0')
+        HL_TRY(set_text(&cli->state, g->state));
+    if (g->controller[0] != '\0')
+        HL_TRY(set_text(&cli->controller, g->controller));
+    cli->timeout_ms = (int)g->timeout_ms;
+    cli->json = strcmp(g->output, "json") == 0;
+    cli->wide = g->wide || strcmp(g->output, "wide") == 0;
+    cli->verbose = g->verbose != 0;
     return HL_OK;
 }
 
 /* Global options may stand anywhere before "--"; they are taken out of argv. */
 static hl_status take_globals(struct cli *cli, int *argc, char **argv)
 {
-    int kept = 0, i = 0;
-    while (i < *argc) {
-        int taken = 0;
-        if (strcmp(argv[i], "--") == 0)
-            break;
-        HL_TRY(global_option(cli, *argc - i, argv + i, &taken));
-        if (taken == 0)
+    struct cli_globals g = {0};
+    int kept = 0, taken = 0, i = 0, none;
+    char short_output[] = "-o";
+    HL_AUTO(hl_freep) char **own = calloc(2 * (size_t)*argc + 1, sizeof(*own));
+    if (own == NULL)
+        return hl_fail(HL_ENOMEM, "out of memory reading the arguments");
+    while (i < *argc && strcmp(argv[i], "--") != 0) {
+        int words = global_words(*argc - i, argv + i);
+        if (words == 0) {
             argv[kept++] = argv[i++];
-        i += taken;
+            continue;
+        }
+        if (strncmp(argv[i], "-o", 2) == 0 && argv[i][2] != '\0' && argv[i][2] != '=') {
+            own[taken++] = short_output;
+            own[taken++] = argv[i++] + 2;
+            continue;
+        }
+        for (int k = 0; k < words; k++)
+            own[taken++] = argv[i++];
     }
     while (i < *argc)
         argv[kept++] = argv[i++];
     *argc = kept;
-    return HL_OK;
+    hl_status st = hl_args_parse(globals, HL_ARRAY_LEN(globals), "helios", taken, own, &g, &none);
+    cli->usage_failed |= st == HL_EINVAL;
+    HL_TRY(st);
+    st = set_globals(cli, &g);
+    hl_args_fini(globals, HL_ARRAY_LEN(globals), &g);
+    return st;
 }
 
 static hl_status init(struct cli *cli)
@@ -248,36 +224,58 @@ static hl_status init(struct cli *cli)
     return set_text(&cli->state, state);
 }
 
+static bool is_help(const char *word)
+{
+    return strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0;
+}
+
+/* `helios`, `helios --help`, `helios help ...`, `helios GROUP --help`. */
+static hl_status print_help(struct cli *cli, int argc, char **argv)
+{
+    int words = 0;
+    if (argc == 0 || is_help(argv[0])) {
+        help_print(&tree, stdout);
+        return HL_OK;
+    }
+    if (strcmp(argv[0], "--dump-json") == 0) /* for generators; not listed */
+        return help_dump(cli, &tree);
+    cli->command = help_find(&tree, argc, argv, &words);
+    if (cli->command != NULL) {
+        char *ask[] = {(char[]){"--help"}, NULL};
+        return cli->command->run(cli, 1, ask);
+    }
+    if (!help_is_group(&tree, argv[0]) || (argc > 1 && !is_help(argv[1])))
+        return help_unknown(cli, &tree, argc, argv);
+    help_print_group(&tree, argv[0], stdout);
+    return HL_OK;
+}
+
 static hl_status dispatch(struct cli *cli, int argc, char **argv)
 {
     int words = 0;
     HL_TRY(init(cli));
     HL_TRY(take_globals(cli, &argc, argv));
-    int help = argc > 0 && (strcmp(argv[0], "help") == 0 || strcmp(argv[0], "--help") == 0 ||
-                            strcmp(argv[0], "-h") == 0);
     if (argc == 0) {
-        print_help(stderr);
+        help_print(&tree, stderr);
         cli->usage_failed = 1;
         return HL_EINVAL;
     }
-    if (help && argc == 1) {
-        print_help(stdout);
-        return HL_OK;
-    }
+    if (strcmp(argv[0], "help") == 0)
+        return print_help(cli, argc - 1, argv + 1);
+    if (is_help(argv[0]) || (argc > 1 && help_is_group(&tree, argv[0]) && is_help(argv[1])))
+        return print_help(cli, argc - is_help(argv[0]), argv + is_help(argv[0]));
     if (strcmp(argv[0], "--version") == 0 || strcmp(argv[0], "version") == 0) {
         puts("helios " HELIOS_VERSION);
         return HL_OK;
     }
-    argc -= help;
-    argv += help;
-    cli->command = find_command(argc, argv, &words);
-    if (cli->command == NULL)
-        return unknown_command(cli, argc, argv);
-    if (help) {
-        char *ask[] = {(char[]){"--help"}, NULL};
-        return cli->command->run(cli, 1, ask);
-    }
-    return cli->command->run(cli, argc - words, argv + words);
+    cli->command = help_find(&tree, argc, argv, &words);
+    if (cli->command != NULL)
+        return cli->command->run(cli, argc - words, argv + words);
+    if (argc > 1 || !help_is_group(&tree, argv[0]))
+        return help_unknown(cli, &tree, argc, argv);
+    help_print_group(&tree, argv[0], stderr);
+    cli->usage_failed = 1;
+    return HL_EINVAL;
 }
 
 int main(int argc, char **argv)

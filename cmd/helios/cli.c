@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "core/jobstate.h"
+#include "helios/help.h"
 #include "os/file.h"
 
 #define CLUSTER_FILE_MAX (1 << 20)
@@ -20,7 +21,6 @@ void cli_fini(struct cli *cli)
     json_decref(cli->cluster);
     free(cli->state);
     free(cli->controller);
-    free(cli->rpc_timeout);
     *cli = (struct cli){0};
 }
 
@@ -41,6 +41,10 @@ hl_status cli_args(struct cli *cli, const struct hl_option *rows, size_t count, 
 {
     char usage[1024];
     int rest = 0;
+    if (cli->dump != NULL) {
+        HL_TRY(help_dump_options(cli, rows, count));
+        return HL_ECANCELED;
+    }
     snprintf(usage, sizeof(usage), "helios %s %s\n\n%s", cli->command->name, cli->command->args,
              cli->command->help);
     hl_status st = hl_args_parse(rows, count, usage, argc, argv, target, &rest);
@@ -49,13 +53,14 @@ hl_status cli_args(struct cli *cli, const struct hl_option *rows, size_t count, 
     if (st == HL_ECANCELED) /* help was printed: no failure to explain */
         hl_error_clear();
     HL_TRY(st);
-    if (rest < min || rest > max) {
-        hl_args_fini(rows, count, target);
-        if (rest > max)
-            return cli_usage(cli, "'%s' is one argument too many", argv[max]);
-        return cli_usage(cli, "%d of %d arguments are given", rest, min);
-    }
-    return HL_OK;
+    if (rest >= min && rest <= max)
+        return HL_OK;
+    hl_args_fini(rows, count, target);
+    if (rest > max)
+        return cli_usage(cli, "'%s' is one argument too many", argv[max]);
+    struct help_argument missing;
+    return cli_usage(cli, "%s is missing",
+                     help_argument(cli->command, rest, &missing) ? missing.name : "an argument");
 }
 
 hl_status cli_no_args(struct cli *cli, int argc, char **argv, int min, int max)
@@ -207,9 +212,8 @@ hl_status cli_timeout(struct cli *cli, int *out)
 {
     if (cli->timeout_ms == 0) {
         struct hl_conf conf = {0};
-        char name[] = "helios", flag[] = "--rpc-timeout",
-             *own[] = {name, flag, cli->rpc_timeout, NULL};
-        hl_status st = hl_conf_load(HL_CLI, cli->rpc_timeout != NULL ? 3 : 1, own, &conf, NULL);
+        char name[] = "helios", *own[] = {name, NULL};
+        hl_status st = hl_conf_load(HL_CLI, 1, own, &conf, NULL);
         cli->usage_failed |= st == HL_EINVAL;
         HL_TRY(st);
         cli->timeout_ms = (int)conf.rpc_timeout_ms;

@@ -15,6 +15,7 @@
 
 #include <jansson.h>
 #include <limits.h>
+#include <stdbool.h>
 #include <stdio.h>
 
 #include "base/buf.h"
@@ -36,13 +37,22 @@ struct cli_command {
     hl_status (*run)(struct cli *cli, int argc, char **argv);
 };
 
+/* Values of the options of every command. */
+struct cli_globals {
+    char *state, *controller, *output;
+    uint64_t timeout_ms;
+    int64_t wide, verbose;
+};
+
 struct cli {
     const struct cli_command *command; /* that runs */
     char *state;                       /* directory of the local cluster */
     char *controller;                  /* --controller or $HELIOS_CONTROLLER, NULL = not given */
-    char *rpc_timeout;                 /* --rpc-timeout, NULL = not given */
     int timeout_ms;                    /* of one call, 0 = not read yet */
     int json;                          /* -o json */
+    bool wide;                         /* -o wide: tables are not cut */
+    bool verbose;                      /* -v */
+    json_t *dump;                      /* not NULL: cli_args adds the options and runs nothing */
     int usage_failed;                  /* the failure is the caller's: exit 2 */
     char bin_dir[PATH_MAX];            /* where this program lies, and the daemons beside it */
     json_t *cluster;                   /* STATE/cluster.json, NULL = not read yet */

@@ -298,7 +298,7 @@ hl_status hl_flags_scan(const struct hl_flags *f, int argc, char **argv, int *re
     return HL_OK;
 }
 
-static const char *kind_word(const struct hl_option *row)
+const char *hl_option_value_word(const struct hl_option *row)
 {
     static const char *const words[] = {
         [HL_OPT_STRING] = "TEXT",     [HL_OPT_PATH] = "PATH",  [HL_OPT_ENUM] = "",
@@ -316,7 +316,7 @@ void hl_options_help(const struct hl_option *rows, size_t count, unsigned progra
         char head[128], env[80];
         if (!(row->programs & programs))
             continue;
-        const char *word = kind_word(row);
+        const char *word = hl_option_value_word(row);
         snprintf(head, sizeof(head), "%s%s%s", row->flag, *word != '\0' ? " " : "", word);
         (void)hl_buf_printf(out, "  %-30s %s", head, row->help);
         if (row->text[0] != '\0' && !(row->kind == HL_OPT_BOOL && strcmp(row->text, "false") == 0))
@@ -325,6 +325,15 @@ void hl_options_help(const struct hl_option *rows, size_t count, unsigned progra
             (void)hl_buf_printf(out, "\n  %-30s %s, %s", "", row->name,
                                 hl_option_env(row, env, sizeof(env)));
         (void)hl_buf_printf(out, "\n");
+    }
+}
+
+void hl_args_help(const struct hl_option *rows, size_t count, struct hl_buf *out)
+{
+    for (size_t i = 0; i < count; i++) {
+        struct hl_option row = rows[i];
+        row.programs = HL_CLI;
+        hl_options_help(&row, 1, HL_CLI, 0, out);
     }
 }
 

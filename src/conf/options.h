@@ -18,6 +18,7 @@
 #include <jansson.h>
 #include <stdint.h>
 
+#include "base/buf.h"
 #include "base/status.h"
 #include "base/text.h"
 
@@ -203,5 +204,9 @@ char *hl_conf_help(enum hl_program program);
 hl_status hl_args_parse(const struct hl_option *rows, size_t count, const char *usage, int argc,
                         char **argv, void *target, int *rest_count) HL_CHECK;
 void hl_args_fini(const struct hl_option *rows, size_t count, void *target);
+/* The lines of --help about `rows`, one option each. */
+void hl_args_help(const struct hl_option *rows, size_t count, struct hl_buf *out);
+/* What stands for the option's value in --help: "N", "PATH", "a|b"; "" for a switch. */
+const char *hl_option_value_word(const struct hl_option *row);
 
 #endif

@@ -44,7 +44,7 @@ def helios(*args, **kwargs):
 class Usage(unittest.TestCase):
     def commands(self):
         text = helios("help").stdout
-        return [m[1] for m in re.finditer(r"^  ((?:model|shard|bench) [a-z]+|[a-z]+) {2,}", text, re.M)]
+        return [m[1] for m in re.finditer(r"^  ((?:model|shard|mem|bench) [a-z]+|[a-z]+) {2,}", text, re.M)]
 
     def test_every_command_has_help_and_refuses_an_unknown_flag(self):
         commands = self.commands()
@@ -59,11 +59,41 @@ class Usage(unittest.TestCase):
             self.assertEqual(done.returncode, 2, command)
             self.assertEqual(len(done.stderr.splitlines()), 1, done.stderr)
 
+    def test_a_group_of_commands_has_a_help_page_with_one_line_for_each(self):
+        for group in ("model", "shard", "mem", "bench"):
+            members = [c.split()[1] for c in self.commands() if c.startswith(group + " ")]
+            pages = [helios(*args) for args in ((group, "--help"), ("help", group), (group, "-h"), (group,))]
+            self.assertEqual([p.returncode for p in pages], [0, 0, 0, 2], group)
+            self.assertEqual([p.stderr for p in pages[:3]], ["", "", ""])
+            self.assertEqual({p.stdout + p.stderr for p in pages}, {pages[0].stdout})
+            self.assertEqual(re.findall(r"^  ([a-z]+) {2,}\S", pages[0].stdout, re.M), members)
+
+    def test_the_dump_of_the_command_tree_has_what_every_help_page_shows(self):
+        tree = json.loads(helios("help", "--dump-json").stdout)
+        self.assertEqual([c["name"] for c in tree["commands"]], self.commands())
+        for command in tree["commands"]:
+            page = helios("help", *command["name"].split()).stdout
+            self.assertIn(command["summary"], page)
+            flags = re.findall(r"^  (-\S+)", page, re.M)
+            self.assertEqual([",".join(o["flags"]) for o in command["options"]], flags, command["name"])
+        by_name = {c["name"]: c for c in tree["commands"]}
+        self.assertEqual(by_name["submit"]["arguments"], [{"name": "FILE", "required": True, "repeated": False}])
+        self.assertEqual(by_name["store"]["arguments"], [{"name": "NODE", "required": False, "repeated": False}])
+        self.assertEqual(by_name["shard rm"]["arguments"], [{"name": "ID", "required": True, "repeated": True}])
+        self.assertEqual(by_name["pull"]["arguments"], [])
+        tp = next(o for o in by_name["model import"]["options"] if o["flags"] == ["--tp"])
+        self.assertEqual((tp["type"], tp["default"], tp["min"], tp["max"]), ("int", "1", 1, 4096))
+
+    def test_the_output_format_is_taken_in_every_common_spelling(self):
+        for args in (("-o", "json"), ("-ojson",), ("-o=json",), ("--output", "json"), ("--output=json",)):
+            self.assertIn("l3.size", json.dumps(json.loads(helios(*args, "conf").stdout)), args)
+            self.assertIn("l3.size", json.dumps(json.loads(helios("conf", *args).stdout)), args)
+
     def test_slips_of_the_hand_are_exit_2_and_one_sentence(self):
         for args, words in (((), "usage"), (("modle", "ls"), "did you mean 'helios model ls'"), (("model",), "import"),
                             (("model", "ls", "-o", "xml"), "xml"), (("pull", "--model", "x"), "--out"),
                             (("pull", "--model", "x@y", "--out", "f"), "version number"),
-                            (("shard", "show", "12"), "32 hexadecimal"), (("model", "show"), "0 of 1"),
+                            (("shard", "show", "12"), "32 hexadecimal"), (("model", "show"), "NAME is missing"),
                             (("bench", "get", "--size", "4XB"), "4XB"), (("model", "ls", "--state"), "--state")):
             done = helios(*args)
             self.assertEqual(done.returncode, 2, args)
