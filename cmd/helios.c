@@ -166,7 +166,10 @@ static hl_status set_globals(struct cli *cli, struct cli_globals *g)
     cli->timeout_ms = (int)g->timeout_ms;
     cli->json = strcmp(g->output, "json") == 0;
     cli->wide = g->wide || strcmp(g->output, "wide") == 0;
-    cli->verbose = g->verbose != 0;
+    cli_output_setup(cli->wide);
+    const char *level = getenv("HELIOS_LOG_LEVEL");
+    if (g->verbose || (level != NULL && strcmp(level, "debug") == 0))
+        hl_log_set_level(HL_LOG_DEBUG);
     return HL_OK;
 }
 
@@ -278,6 +281,15 @@ static hl_status dispatch(struct cli *cli, int argc, char **argv)
     return HL_EINVAL;
 }
 
+/* One line, whatever is in the text. */
+static void print_error(const char *text)
+{
+    char line[HL_ERROR_TEXT_MAX];
+    snprintf(line, sizeof(line), "%s", text);
+    cli_make_printable(line, 0);
+    fprintf(stderr, "helios: %s\n", line);
+}
+
 int main(int argc, char **argv)
 {
     struct cli cli = {0};
@@ -289,7 +301,7 @@ int main(int argc, char **argv)
     hl_error_clear();
     hl_status st = dispatch(&cli, argc - 1, argv + 1);
     if (st != HL_OK && hl_error_text()[0] != '\0') /* an answered --help has none */
-        fprintf(stderr, "helios: %s\n", hl_error_text());
+        print_error(hl_error_text());
     int code = st == HL_OK || (st == HL_ECANCELED && hl_error_text()[0] == '\0') ? 0
                : cli.usage_failed                                                ? 2
                                                                                  : 1;

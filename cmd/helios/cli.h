@@ -51,7 +51,6 @@ struct cli {
     int timeout_ms;                    /* of one call, 0 = not read yet */
     int json;                          /* -o json */
     bool wide;                         /* -o wide: tables are not cut */
-    bool verbose;                      /* -v */
     json_t *dump;                      /* not NULL: cli_args adds the options and runs nothing */
     int usage_failed;                  /* the failure is the caller's: exit 2 */
     char bin_dir[PATH_MAX];            /* where this program lies, and the daemons beside it */
@@ -107,29 +106,44 @@ int cli_job_ended(const json_t *job);
 
 /* ---- output ---- */
 
+/* How stdout is written: not cut when `wide`, else to COLUMNS or the terminal's width; colours on
+ * terminals only and never with NO_COLOR. Called once, before anything is printed. */
+void cli_output_setup(bool wide);
+/* Replaces in place what could change a terminal instead of being shown (controls, what is no
+ * UTF-8) by '?' or a space; `keep` may stay, 0 = none. The text never grows. */
+void cli_make_printable(char *text, char keep);
+/* fprintf for texts of others: only printable characters and line breaks come out. */
+void cli_print(FILE *to, const char *fmt, ...) HL_PRINTF(2, 3);
 /* Takes the reference. */
 hl_status cli_print_json(json_t *value) HL_CHECK;
+/* The shape of every list: {"items": [...]}. Takes the reference. */
+hl_status cli_print_items(json_t *items) HL_CHECK;
+/* Every crc32 and chunkCrcs in the document becomes text of 8 hexadecimal digits. */
+void cli_hex_checksums(json_t *doc);
 
 struct cli_table {
     size_t columns;
-    int right[CLI_COLUMNS_MAX]; /* aligned to the right */
-    char **cells;               /* row after row, the header first */
+    int right[CLI_COLUMNS_MAX];    /* aligned to the right */
+    int optional[CLI_COLUMNS_MAX]; /* left out where a terminal is too narrow */
+    char **cells;                  /* row after row, the header first */
     size_t count;
     size_t cap;
     int failed;
 };
 
-/* "NAME|>SIZE|STATE": '>' aligns a column to the right. */
+/* "NAME|>SIZE|?>READS": '>' aligns a column to the right, '?' before it makes it optional. */
 void cli_table_init(struct cli_table *t, const char *header);
 /* The next cell. */
 void cli_cell(struct cli_table *t, const char *fmt, ...) HL_PRINTF(2, 3);
-/* Aligned by what a terminal shows, not by bytes. Ends the table. */
+/* Aligned by what a terminal shows, not by bytes, and cut to its width. Ends the table. */
 hl_status cli_table_print(struct cli_table *t) HL_CHECK;
 
 /* "1.5 GiB" as a cell. */
 void cli_cell_bytes(struct cli_table *t, uint64_t bytes);
 /* "2026-01-31 12:30:05" in local time, "-" for 0. */
 void cli_cell_time(struct cli_table *t, int64_t ms);
+/* "4.2s", "3m05s", "2h03m", "5d02h"; "-" if negative. */
+void cli_cell_duration(struct cli_table *t, int64_t ms);
 
 /* One line on stderr that is drawn anew; nothing when stderr is no terminal. */
 struct cli_progress {

@@ -16,6 +16,7 @@ import zlib
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 from support import checkpoints  # noqa: E402
 from support.cluster import BUILD, HELIOS, cluster, wait_for  # noqa: E402
+from support.terminal import on_terminal  # noqa: E402
 
 LAYERS, HIDDEN, VOCAB = 4, 64, 61
 
@@ -88,6 +89,39 @@ class Usage(unittest.TestCase):
         for args in (("-o", "json"), ("-ojson",), ("-o=json",), ("--output", "json"), ("--output=json",)):
             self.assertIn("l3.size", json.dumps(json.loads(helios(*args, "conf").stdout)), args)
             self.assertIn("l3.size", json.dumps(json.loads(helios("conf", *args).stdout)), args)
+
+    def test_a_table_fits_the_terminal_and_is_whole_in_a_pipe_and_with_wide(self):
+        whole = helios("conf").stdout
+        self.assertGreater(max(map(len, whole.splitlines())), 150)
+        self.assertNotIn("…", whole)
+        for columns in (60, 80, 120):
+            code, shown = on_terminal([HELIOS, "conf"], columns)
+            self.assertEqual(code, 0)
+            self.assertLessEqual(max(map(len, shown.splitlines())), columns)
+            self.assertIn("…\n", shown)
+            self.assertEqual(len(shown.splitlines()), len(whole.splitlines()))
+            for option in ("-owide", "--wide", "--output=wide"):
+                self.assertEqual(on_terminal([HELIOS, "conf", option], columns), (0, whole))
+        narrow = helios("conf", env={**os.environ, "COLUMNS": "70"}).stdout  # asked for, in a pipe too
+        self.assertEqual(max(map(len, narrow.splitlines())), 70)
+        self.assertEqual(on_terminal([HELIOS, "conf", "-o", "json"])[1], helios("conf", "-o", "json").stdout)
+
+    def test_a_reader_that_has_seen_enough_is_no_error(self):
+        done = subprocess.run(f"{HELIOS} conf -o json | head -1; {HELIOS} conf | head -1", shell=True, text=True,
+                              capture_output=True, check=False, timeout=60)
+        self.assertEqual(done.stderr, "")
+
+    def test_control_characters_of_others_never_reach_the_terminal(self):
+        nasty = "a\x1b[31mb\x07c\x9b31md\u202ee\nf"
+        done = helios(nasty)
+        self.assertEqual(done.returncode, 2)
+        self.assertEqual(len(done.stderr.splitlines()), 1)
+        self.assertIn("a?[31mb?c?31md?e f", done.stderr)
+        shown = helios("conf", env={**os.environ, "HELIOS_AGENT_NAME": nasty})
+        self.assertIn("a?[31mb?c?31md?e f ", shown.stdout)
+        raw = helios("conf", "-o", "json", env={**os.environ, "HELIOS_AGENT_NAME": nasty}).stdout
+        self.assertFalse(set("\x1b\x07\x9b\u202e") & set(raw))
+        self.assertIn(nasty, [row["value"] for row in json.loads(raw)])
 
     def test_slips_of_the_hand_are_exit_2_and_one_sentence(self):
         for args, words in (((), "usage"), (("modle", "ls"), "did you mean 'helios model ls'"), (("model",), "import"),
