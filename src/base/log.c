@@ -41,6 +41,11 @@ void hl_log_set_level(enum hl_log_level level)
     atomic_store_explicit(&log_level, (int)level, memory_order_relaxed);
 }
 
+bool hl_log_shows(enum hl_log_level level)
+{
+    return (int)level <= atomic_load_explicit(&log_level, memory_order_relaxed);
+}
+
 hl_status hl_log_level_parse(const char *text, enum hl_log_level *out)
 {
     for (size_t i = 0; i < HL_ARRAY_LEN(level_names); i++) {
@@ -89,7 +94,7 @@ void hl_log_write(enum hl_log_level level, const char *fmt, ...)
 {
     unsigned dropped;
     atomic_fetch_add_explicit(&log_counts[level], 1, memory_order_relaxed);
-    if ((int)level > atomic_load_explicit(&log_level, memory_order_relaxed))
+    if (!hl_log_shows(level))
         return;
     if (log_is_limited(fmt, &dropped))
         return;

@@ -10,6 +10,8 @@
 #ifndef HL_BASE_LOG_H
 #define HL_BASE_LOG_H
 
+#include <stdbool.h>
+
 #include "base/status.h"
 
 enum hl_log_level { HL_LOG_ERROR, HL_LOG_WARN, HL_LOG_INFO, HL_LOG_DEBUG };
@@ -17,6 +19,8 @@ enum hl_log_level { HL_LOG_ERROR, HL_LOG_WARN, HL_LOG_INFO, HL_LOG_DEBUG };
 /* Name shown in every line ("controller"); borrowed for the life of the process. */
 void hl_log_init(const char *program, enum hl_log_level level);
 void hl_log_set_level(enum hl_log_level level);
+/* Are lines of this level written? */
+bool hl_log_shows(enum hl_log_level level);
 /* Level by name ("error", "warn", "info", "debug"). */
 hl_status hl_log_level_parse(const char *text, enum hl_log_level *out) HL_CHECK;
 /* Number of error and warning lines so far: tests fail on unexpected ones. */

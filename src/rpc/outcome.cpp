@@ -49,11 +49,13 @@ Outcome outcome_of(const kj::Exception &e)
         return {HL_EUNSUPPORTED, "the daemon there doesn't know this method; is it of an older "
                                  "version, or another daemon?"};
     case kj::Exception::Type::OVERLOADED:
-        return split(text, &out) ? out : Outcome{HL_EBUSY, text};
+        out.refused = split(text, &out);
+        return out.refused ? out : Outcome{HL_EBUSY, text};
     case kj::Exception::Type::FAILED:
         break;
     }
-    if (split(text, &out))
+    out.refused = split(text, &out);
+    if (out.refused)
         return out;
     if (remote)
         return {HL_EINTERNAL, text};

@@ -17,6 +17,7 @@
 
 extern "C" {
 #include "base/clock.h"
+#include "base/log.h"
 #include "base/plane.h"
 #include "os/loop.h"
 #include "rpc/rpc.h"
@@ -111,7 +112,7 @@ Outcome ClientCall::prepare(const json_t *json)
 
 void ClientCall::finish(Outcome o, Json json)
 {
-    if (o.status != HL_OK)
+    if (o.status != HL_OK && (!o.refused || hl_log_shows(HL_LOG_DEBUG)))
         o.text += " (" + target.interface + "." + method + " at " + target.address + ")";
     Locked lock(mutex);
     if (finished)

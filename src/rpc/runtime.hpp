@@ -145,6 +145,7 @@ kj::Own<kj::AsyncIoStream> counted(kj::Own<kj::AsyncIoStream> stream, uint64_t &
 struct Outcome {
     hl_status status;
     std::string text;
+    bool refused = false; /* by the daemon itself, whose sentence says all that users need */
 };
 
 /* What a failed call says: its status and a sentence. */

@@ -11,6 +11,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/log.h"
+
 static const struct rig_answer models[] = {{"getModel", "{\"model\": {\"tp\": 2}}"}, {NULL, NULL}};
 
 static void every_interface_can_be_served_and_called(void **state)
@@ -45,15 +47,20 @@ static void every_status_reaches_the_caller_with_its_text(void **state)
     static const char *names[] = {HL_STATUS_MAP(X)};
 #undef X
     for (size_t i = 1; i < HL_ARRAY_LEN(names); i++) {
-        char params[64], want[512];
+        char params[64];
         snprintf(params, sizeof(params), "{\"name\": \"%s\"}", names[i]);
         json_t *result = NULL;
         assert_int_equal(rig_call(&r, "getModel", params, &result), hl_status_by_name(names[i]));
-        snprintf(want, sizeof(want), "as asked (Controller.getModel at %s)", r.address);
-        assert_string_equal(hl_error_text(), want);
+        assert_string_equal(hl_error_text(), "as asked");
         assert_null(result);
     }
     json_t *result = NULL;
+    char want[512];
+    hl_log_set_level(HL_LOG_DEBUG);
+    assert_int_equal(rig_call(&r, "getModel", "{\"name\": \"ENOENT\"}", &result), HL_ENOENT);
+    hl_log_set_level(HL_LOG_INFO);
+    snprintf(want, sizeof(want), "as asked (Controller.getModel at %s)", r.address);
+    assert_string_equal(hl_error_text(), want);
     assert_int_equal(rig_call(&r, "getModel", "{\"name\": \"m\"}", &result), HL_OK);
     assert_int_equal(json_integer_value(json_object_get(json_object_get(result, "model"), "tp")),
                      2);
@@ -184,7 +191,7 @@ static void a_handler_may_answer_later_and_out_of_order(void **state)
     hl_rpc_reject(first, HL_ECONFLICT, NULL);
     wait_for_answers(&t, 1);
     assert_int_equal(t.last, HL_ECONFLICT);
-    assert_int_equal(strncmp(t.text, "two at once (Controller.getModel at ", 36), 0);
+    assert_string_equal(t.text, "two at once");
     json_decref(hold);
     rig_stop(&r);
 }
