@@ -176,7 +176,7 @@ def run(args, state, work):
     title(3, "Slice it TP2 x PP2 into the pool")
     imported = helios("model", "import", work / "hf", "--name", "demo", "--tp", 2, "--pp", 2, state=state)
     say(f"  {imported['shards']} shards, {imported['bytes']:,} bytes in {imported['seconds'] * 1e3:.1f} ms "
-        f"({imported['gbps']:.2f} GB/s)")
+        f"({imported['bytesPerSecond'] / 1e9:.2f} GB/s)")
 
     title(4, "Place and run the gang")
     plan = helios("plan", "examples/job.yaml", state=state)
@@ -197,7 +197,7 @@ def run(args, state, work):
     progress = logs[LOSS_RANK].of("PROGRESS")
     seconds = sum(p["seconds"] for p in pulls)
     table([
-        ("import", f"{imported['gbps']:.2f} GB/s"),
+        ("import", f"{imported['bytesPerSecond'] / 1e9:.2f} GB/s"),
         ("pull", f"{sum(p['bytes'] for p in pulls) / max(seconds, 1e-9) / 1e9:.2f} GB/s verified, "
                  f"path {', '.join(sorted({p['path'] for p in pulls}))}, {len(pulls)} pulls"),
         ("CRC failures", str(cluster["crcFailures"])),

@@ -16,7 +16,7 @@ One table for all programs: built-in default < `--config FILE` (YAML) < environm
 
 
 def page(helios):
-    rows = json.loads(subprocess.run([helios, "conf", "-o", "json"], env={}, check=True, capture_output=True).stdout)
+    rows = json.loads(subprocess.run([helios, "conf", "-o", "json"], env={}, check=True, capture_output=True).stdout)["items"]
     lines = []
     for row in rows:
         programs = ", ".join(row["programs"]) if isinstance(row["programs"], list) else row["programs"]

@@ -252,6 +252,16 @@ struct ImportProgress {
   config @8 :Text;              # JSON: architecture, sizes, Hugging Face config
 }
 
+# An import that runs; its model is not listed yet.
+struct ImportSummary {
+  importId @0 :Text;
+  name @1 :Text;
+  dir @2 :Text;
+  tp @3 :Int32; pp @4 :Int32;
+  doneBytes @5 :UInt64;
+  totalBytes @6 :UInt64;        # 0 = not known yet
+}
+
 interface L3 {
   poolInfo @0 () -> (pool :PoolInfo);
   importModel @1 (request :ImportRequest) -> ();              # returns at once; idempotent by importId
@@ -380,7 +390,7 @@ interface Controller {
   # Models
   importModel @2 (request :ImportRequest) -> (importId :Text, version :Int64);
   importProgress @3 (importId :Text) -> (progress :ImportProgress);
-  listModels @4 () -> (models :List(Model));
+  listModels @4 () -> (models :List(Model), imports :List(ImportSummary));
   getModel @5 (name :Text) -> (model :Model);
   removeModel @6 (name :Text, version :Int64) -> (shards :UInt32, bytes :UInt64);   # version -1 = all
 

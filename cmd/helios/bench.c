@@ -109,7 +109,7 @@ static hl_status print_bench_json(const struct bench_report *r)
                                               w->system, "op", w->op, "size", (json_int_t)w->size,
                                               "n", (json_int_t)w->n, "min_us", w->min_us, "p50_us",
                                               w->p50_us, "p99_us", w->p99_us, "mean_us", w->mean_us,
-                                              "gbps", w->gbps));
+                                              "gb_per_s", w->gbps));
     }
     for (size_t i = 0; i < r->ratio_count; i++) {
         const struct bench_ratio *q = &r->ratios[i];
@@ -128,7 +128,7 @@ hl_status bench_print(struct cli *cli, const struct bench_report *r)
 {
     if (cli->json)
         return print_bench_json(r);
-    puts("system,op,size,n,min_us,p50_us,p99_us,mean_us,gbps");
+    puts("system,op,size,n,min_us,p50_us,p99_us,mean_us,gb_per_s");
     for (size_t i = 0; i < r->row_count; i++) {
         const struct bench_row *w = &r->rows[i];
         printf("%s,%s,%llu,%zu,%.3f,%.3f,%.3f,%.3f,%.3f\n", w->system, w->op,

@@ -12,6 +12,7 @@
 #include "os/file.h"
 
 #define CLUSTER_FILE_MAX (1 << 20)
+#define JOBS_NAMED       4 /* when a prefix fits several */
 
 void cli_fini(struct cli *cli)
 {
@@ -278,4 +279,58 @@ hl_status cli_call_l3(struct cli *cli, const char *method, json_t *params, json_
         return st;
     }
     return call(peer, method, params, timeout_ms, result);
+}
+
+/* Names those jobs whose ids begin with the text. */
+static hl_status several_jobs(struct cli *cli, const json_t *jobs, const char *text, size_t count)
+{
+    struct hl_buf names = HL_BUF(1 << 12);
+    size_t i, named = 0;
+    const json_t *job;
+    json_array_foreach (jobs, i, job) {
+        const char *id = hl_json_str(job, "id", "");
+        if (strncmp(id, text, strlen(text)) == 0 && named < JOBS_NAMED)
+            (void)!hl_buf_printf(&names, "%s%s", named++ > 0 ? ", " : "", id);
+    }
+    cli->usage_failed = 1;
+    hl_status st = hl_fail(HL_EINVAL, "%zu job ids begin with %s: %s%s", count, text,
+                           names.data != NULL ? names.data : "", count > named ? ", ..." : "");
+    hl_buf_fini(&names);
+    return st;
+}
+
+/* NAME-NUMBER: never the beginning of another id. train-1 may be forgotten, train-12 is another. */
+static bool looks_like_job_id(const char *text)
+{
+    const char *dash = strrchr(text, '-');
+    return dash != NULL && dash[1] != '\0' && dash[1 + strspn(dash + 1, "0123456789")] == '\0';
+}
+
+hl_status cli_job_id(struct cli *cli, const char *text, char out[CLI_JOB_ID_MAX])
+{
+    json_t *result;
+    size_t i, count = 0;
+    const json_t *job, *found = NULL, *jobs;
+    bool is_whole = looks_like_job_id(text);
+    if (text[0] == '\0' || strlen(text) >= CLI_JOB_ID_MAX || mbstowcs(NULL, text, 0) == (size_t)-1)
+        return cli_usage(cli, "'%.64s' is no id of a job", text);
+    HL_TRY(cli_call(cli, "listJobs", NULL, &result));
+    jobs = hl_json_list(result, "jobs");
+    snprintf(out, CLI_JOB_ID_MAX, "%s", text);
+    json_array_foreach (jobs, i, job) {
+        if (strcmp(hl_json_str(job, "id", ""), text) == 0 ||
+            strcmp(hl_json_str(job, "name", ""), text) == 0) {
+            json_decref(result);
+            return HL_OK;
+        }
+        if (!is_whole && strncmp(hl_json_str(job, "id", ""), text, strlen(text)) == 0) {
+            found = job;
+            count++;
+        }
+    }
+    if (count == 1)
+        snprintf(out, CLI_JOB_ID_MAX, "%s", hl_json_str(found, "id", ""));
+    hl_status st = count > 1 ? several_jobs(cli, jobs, text, count) : HL_OK;
+    json_decref(result);
+    return st;
 }

@@ -25,6 +25,7 @@
 #include "rpc/rpc.h"
 
 #define CLI_COLUMNS_MAX     24
+#define CLI_JOB_ID_MAX      256
 #define CLI_COPY_TIMEOUT_MS (3600 * 1000) /* the Controller's deadline comes first */
 
 struct cli;
@@ -101,7 +102,11 @@ hl_status cli_call_l3(struct cli *cli, const char *method, json_t *params,
 
 /* A job as the Controller tells it, with events, containers and plan; new reference. */
 hl_status cli_job(struct cli *cli, const char *id, json_t **out) HL_CHECK;
-/* Such a job is over. */
+/* What the user calls a job to what the Controller takes: an id, a name, or the first characters of
+ * an id that no other id has. HL_EINVAL with the candidates if several have them. A text that
+ * fits nothing is passed on; the Controller knows about forgotten jobs. */
+hl_status cli_job_id(struct cli *cli, const char *text, char out[CLI_JOB_ID_MAX]) HL_CHECK;
+/* A job of cli_job is over. */
 int cli_job_ended(const json_t *job);
 
 /* ---- output ---- */

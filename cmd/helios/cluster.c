@@ -267,10 +267,13 @@ hl_status cmd_nodes(struct cli *cli, int argc, char **argv)
     size_t i;
     HL_TRY(cli_no_args(cli, argc, argv, 0, 0));
     HL_TRY(cli_call(cli, "listNodes", NULL, &result));
-    if (cli->json)
-        return cli_print_json(result);
+    if (cli->json) {
+        json_t *nodes = json_incref(hl_json_list(result, "nodes"));
+        json_decref(result);
+        return cli_print_items(nodes);
+    }
     struct cli_table t;
-    cli_table_init(&t, "SLOT|STATE|CPUS|>MEMORY|>GPUS|>NICS|>BUSY|>L1|>L2|>CHUNKS|JOB");
+    cli_table_init(&t, "SLOT|STATE|CPUS|>MEMORY|>GPUS|?>NICS|?>HOST CPU|?>L1|?>L2|?>CHUNKS|JOB");
     json_array_foreach (hl_json_list(result, "nodes"), i, node) {
         node_rows(&t, node);
     }
@@ -278,10 +281,42 @@ hl_status cmd_nodes(struct cli *cli, int argc, char **argv)
     return cli_table_print(&t);
 }
 
+static void print_count(const char *what, int64_t count)
+{
+    printf("%-14s  %" PRId64 "\n", what, count);
+}
+
+static void print_info(const json_t *info)
+{
+    const json_t *pool = json_object_get(info, "pool"), *path;
+    size_t i;
+    char used[32], capacity[32], read[32];
+    printf("%-14s  %s\n%-14s  %s, %s\n", "version", hl_json_str(info, "version", ""), "L3",
+           hl_json_str(info, "l3Address", ""), hl_json_str(info, "l3State", ""));
+    if (hl_json_str(info, "kubernetesServer", "")[0] != '\0')
+        printf("%-14s  %s, %s\n", "Kubernetes", hl_json_str(info, "kubernetesServer", ""),
+               hl_json_str(info, "kubernetesState", ""));
+    printf("%-14s  %s of %s used\n", "pool",
+           hl_format_bytes((uint64_t)hl_json_int(pool, "usedBytes", 0), used, sizeof(used)),
+           hl_format_bytes((uint64_t)hl_json_int(pool, "capacityBytes", 0), capacity,
+                           sizeof(capacity)));
+    print_count("models", hl_json_int(info, "models", 0));
+    print_count("versions", hl_json_int(info, "versions", 0));
+    print_count("shards", hl_json_int(info, "shards", 0));
+    print_count("nodes", hl_json_int(info, "nodes", 0));
+    print_count("jobs", hl_json_int(info, "jobs", 0));
+    json_array_foreach (hl_json_list(info, "reads"), i, path)
+        printf("reads by %-5s  %" PRId64 ", %s\n", hl_json_str(path, "path", ""),
+               hl_json_int(path, "ops", 0),
+               hl_format_bytes((uint64_t)hl_json_int(path, "bytes", 0), read, sizeof(read)));
+    printf("%-14s  %" PRId64 " (%" PRId64 " retries, %" PRId64 " reads lost)\n", "CRC failures",
+           hl_json_int(info, "crcFailures", 0), hl_json_int(info, "crcRetries", 0),
+           hl_json_int(info, "lostReads", 0));
+}
+
 hl_status cmd_info(struct cli *cli, int argc, char **argv)
 {
-    json_t *result, *path;
-    size_t i;
+    json_t *result;
     HL_TRY(cli_no_args(cli, argc, argv, 0, 0));
     HL_TRY(cli_call(cli, "clusterInfo", NULL, &result));
     json_t *info = json_object_get(result, "info");
@@ -290,40 +325,9 @@ hl_status cmd_info(struct cli *cli, int argc, char **argv)
         json_decref(result);
         return cli_print_json(info);
     }
-    const json_t *pool = json_object_get(info, "pool");
-    struct cli_table t;
-    cli_table_init(&t, "WHAT|VALUE");
-    cli_cell(&t, "version");
-    cli_cell(&t, "%s", hl_json_str(info, "version", ""));
-    cli_cell(&t, "L3");
-    cli_cell(&t, "%s, %s", hl_json_str(info, "l3Address", ""), hl_json_str(info, "l3State", ""));
-    if (hl_json_str(info, "kubernetesServer", "")[0] != '\0') {
-        cli_cell(&t, "Kubernetes");
-        cli_cell(&t, "%s, %s", hl_json_str(info, "kubernetesServer", ""),
-                 hl_json_str(info, "kubernetesState", ""));
-    }
-    cli_cell(&t, "pool capacity");
-    cli_cell_bytes(&t, (uint64_t)hl_json_int(pool, "capacityBytes", 0));
-    cli_cell(&t, "pool used");
-    cli_cell_bytes(&t, (uint64_t)hl_json_int(pool, "usedBytes", 0));
-    cli_cell(&t, "holds");
-    cli_cell(&t, "%" PRId64 " models, %" PRId64 " versions, %" PRId64 " shards",
-             hl_json_int(info, "models", 0), hl_json_int(info, "versions", 0),
-             hl_json_int(info, "shards", 0));
-    cli_cell(&t, "nodes, jobs");
-    cli_cell(&t, "%" PRId64 ", %" PRId64, hl_json_int(info, "nodes", 0),
-             hl_json_int(info, "jobs", 0));
-    json_array_foreach (hl_json_list(info, "reads"), i, path) {
-        cli_cell(&t, "reads by %s", hl_json_str(path, "path", ""));
-        cli_cell(&t, "%" PRId64 " (%" PRId64 " bytes)", hl_json_int(path, "ops", 0),
-                 hl_json_int(path, "bytes", 0));
-    }
-    cli_cell(&t, "CRC failures");
-    cli_cell(&t, "%" PRId64 ", %" PRId64 " retries, %" PRId64 " reads lost",
-             hl_json_int(info, "crcFailures", 0), hl_json_int(info, "crcRetries", 0),
-             hl_json_int(info, "lostReads", 0));
+    print_info(info);
     json_decref(result);
-    return cli_table_print(&t);
+    return HL_OK;
 }
 
 hl_status cmd_topo(struct cli *cli, int argc, char **argv)
@@ -338,7 +342,7 @@ hl_status cmd_topo(struct cli *cli, int argc, char **argv)
         return cli_print_json(doc);
     }
     struct cli_table t;
-    cli_table_init(&t, "SLOT|CPUS|>MEMORY|GPUS|NICS");
+    cli_table_init(&t, ">SLOT|CPUS|>MEMORY|GPUS|NICS");
     for (size_t i = 0; i < topo.slot_count; i++) {
         const struct hl_topo_slot *s = &topo.slots[i];
         struct hl_buf gpus = HL_BUF(4096), nics = HL_BUF(4096);
@@ -371,7 +375,7 @@ hl_status cmd_conf(struct cli *cli, int argc, char **argv)
     json_t *rows = hl_conf_dump(&conf), *row;
     hl_conf_fini(&conf);
     if (cli->json)
-        return cli_print_json(rows);
+        return cli_print_items(rows);
     struct cli_table t;
     size_t i;
     cli_table_init(&t, "NAME|VALUE|FROM|WHAT");

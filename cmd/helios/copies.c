@@ -4,8 +4,9 @@
 #include <string.h>
 #include <strings.h>
 
-#include "base/id.h"
+#include "core/route.h"
 #include "helios/commands.h"
+#include "helios/shard_id.h"
 
 struct copy_args {
     char *to, *from;
@@ -17,8 +18,9 @@ struct copy_args {
 static const struct hl_option copy_rows[] = {
     {"to", "--to", "", "Where to: NODE, NODE:l2, NODE:l1, NODE:l1:DEVICE, l3 or l4.", HL_OPT_STRING,
      0, 0, NULL, AT(to), 0},
-    {"migrate", "--migrate", "false", "From a node's L2 by the migration network.", HL_OPT_BOOL, 0,
-     0, NULL, AT(migrate), 0},
+    {"migrate", "--migrate", "false",
+     "From a node's L2, over the migration network where the hosts differ.", HL_OPT_BOOL, 0, 0,
+     NULL, AT(migrate), 0},
     {"write", "--write", "false", "The source sends, by the path of highest bandwidth.",
      HL_OPT_BOOL, 0, 0, NULL, AT(write), 0},
 };
@@ -57,14 +59,6 @@ static hl_status parse_place(struct cli *cli, const char *id, const char *text, 
     return HL_OK;
 }
 
-static hl_status check_id(struct cli *cli, const char *text)
-{
-    struct hl_id id;
-    if (hl_id_parse(text, &id) != HL_OK)
-        return cli_usage(cli, "'%s' is no shard id (32 hexadecimal digits)", text);
-    return HL_OK;
-}
-
 /* "L2 of node-1, emu:0" */
 static void print_place(const json_t *copy)
 {
@@ -73,35 +67,50 @@ static void print_place(const json_t *copy)
            device[0] != '\0' ? ", " : "", device);
 }
 
-static hl_status shard_copy(struct cli *cli, const char *id, const struct copy_args *a)
+/* The Controller takes the nearest way: what was asked for and what was done may differ. */
+static void print_copied(const json_t *copy, const struct copy_args *a)
+{
+    char size[32];
+    const char *path = hl_json_str(copy, "path", "");
+    print_place(copy);
+    printf(": %s",
+           hl_format_bytes((uint64_t)hl_json_int(copy, "sizeBytes", 0), size, sizeof(size)));
+    if (path[0] != '\0')
+        printf(" by %s (%s, %s) in %.6f s", path, hl_json_str(copy, "transport", ""),
+               hl_json_str(copy, "reason", ""), hl_json_real(copy, "seconds", 0));
+    puts("");
+    if (a->migrate && strcmp(path, hl_route_path_name(HL_PATH_ZMQ)) != 0) {
+        enum hl_route_reason reason = hl_route_reason_by_name(hl_json_str(copy, "reason", ""));
+        printf("the migration network was not used: %s\n",
+               path[0] == '\0'            ? "the copy was there already"
+               : reason < HL_REASON_COUNT ? hl_route_reason_text(reason)
+                                          : hl_json_str(copy, "reason", ""));
+    }
+}
+
+static hl_status shard_copy(struct cli *cli, const char *shard, const struct copy_args *a)
 {
     json_t *params, *result;
-    char size[32];
-    HL_TRY(check_id(cli, id));
+    char id[HL_ID_TEXT_LEN + 1];
     if (a->to[0] == '\0')
         return cli_usage(cli, "--to is missing");
     if (a->migrate && a->write)
         return cli_usage(cli, "--migrate and --write exclude each other");
+    HL_TRY(shard_resolve(cli, shard, id));
     HL_TRY(parse_place(cli, id, a->to, &params));
     json_object_set_new(params, "operation",
                         json_string(a->migrate ? "migrate"
                                     : a->write ? "write"
                                                : "read"));
     HL_TRY(cli_call_for(cli, "copyShard", params, CLI_COPY_TIMEOUT_MS, &result));
-    const json_t *copy = json_object_get(result, "copy");
+    json_t *copy = json_object_get(result, "copy");
     if (cli->json) {
-        json_t *doc = json_deep_copy(copy);
+        cli_hex_checksums(copy);
+        json_incref(copy);
         json_decref(result);
-        return cli_print_json(doc);
+        return cli_print_json(copy);
     }
-    print_place(copy);
-    printf(": %s",
-           hl_format_bytes((uint64_t)hl_json_int(copy, "sizeBytes", 0), size, sizeof(size)));
-    if (hl_json_str(copy, "path", "")[0] != '\0')
-        printf(" by %s (%s, %s) in %.6f s", hl_json_str(copy, "path", ""),
-               hl_json_str(copy, "transport", ""), hl_json_str(copy, "reason", ""),
-               hl_json_real(copy, "seconds", 0));
-    puts("");
+    print_copied(copy, a);
     json_decref(result);
     return HL_OK;
 }
@@ -115,12 +124,13 @@ hl_status cmd_shard_copy(struct cli *cli, int argc, char **argv)
     return st;
 }
 
-static hl_status shard_drop(struct cli *cli, const char *id, const char *from)
+static hl_status shard_drop(struct cli *cli, const char *shard, const char *from)
 {
     json_t *params, *result;
-    HL_TRY(check_id(cli, id));
+    char id[HL_ID_TEXT_LEN + 1];
     if (from[0] == '\0')
         return cli_usage(cli, "--from is missing");
+    HL_TRY(shard_resolve(cli, shard, id));
     HL_TRY(parse_place(cli, id, from, &params));
     HL_TRY(cli_call(cli, "dropCopy", params, &result));
     int dropped = hl_json_bool(result, "dropped", 0);
@@ -147,7 +157,7 @@ hl_status copies_print(const json_t *shard)
     struct cli_table t;
     size_t i;
     const json_t *x;
-    cli_table_init(&t, "TIER|NODE|DEVICE|>SIZE|>NUMA|PATH|TRANSPORT|>SECONDS|WHY|MADE");
+    cli_table_init(&t, "TIER|NODE|?DEVICE|>SIZE|?>NUMA|PATH|?TRANSPORT|?>SECONDS|WHY|MADE");
     json_array_foreach (hl_json_list(shard, "copies"), i, x) {
         const char *path = hl_json_str(x, "path", "");
         cli_cell(&t, "%s", hl_json_str(x, "tier", ""));
@@ -306,10 +316,10 @@ hl_status cmd_store(struct cli *cli, int argc, char **argv)
     HL_TRY(cli_no_args(cli, argc, argv, 0, 1));
     HL_TRY(gather(cli, argc > 0 ? argv[0] : "", &all));
     if (cli->json)
-        return cli_print_json(all);
+        return cli_print_items(all);
     struct cli_table t;
-    cli_table_init(&t, "NODE|TIER|NAME|>QUOTA|>USED|>WRITING|>RESTING|>SHARDS|>LOW|>HIGH|PRESSURE|"
-                       ">REGIONS|BACKING");
+    cli_table_init(&t, "NODE|TIER|NAME|>QUOTA|>USED|?>WRITING|?>QUARANTINED|>SHARDS|?>LOW|?>HIGH|"
+                       "PRESSURE|?>REGIONS|?BACKING");
     json_array_foreach (all, i, n) {
         const char *name = hl_json_str(n, "node", "");
         json_array_foreach (hl_json_list(n, "tiers"), k, tier) {

@@ -156,32 +156,113 @@ hl_status cmd_submit(struct cli *cli, int argc, char **argv)
     return HL_OK;
 }
 
-hl_status cmd_list(struct cli *cli, int argc, char **argv)
+/* ---- list ------------------------------------------------------------------------------------ */
+
+static int newest_first(const void *a, const void *b)
 {
-    json_t *result, *job;
-    size_t i;
-    HL_TRY(cli_no_args(cli, argc, argv, 0, 0));
-    HL_TRY(cli_call(cli, "listJobs", NULL, &result));
-    if (cli->json)
-        return cli_print_json(result);
+    int64_t left = hl_json_int(*(json_t *const *)a, "submittedMs", 0);
+    int64_t right = hl_json_int(*(json_t *const *)b, "submittedMs", 0);
+    return left < right ? 1 : left > right ? -1 : 0;
+}
+
+/* New reference: the `last` newest jobs, 0 = all. */
+static json_t *sort_jobs(const json_t *jobs, size_t last)
+{
+    size_t i, count = json_array_size(jobs);
+    json_t *list = json_array(), *job;
+    HL_AUTO(hl_freep) json_t **order = calloc(count + 1, sizeof(json_t *));
+    if (order == NULL) {
+        json_decref(list);
+        return NULL;
+    }
+    json_array_foreach (jobs, i, job)
+        order[i] = job;
+    qsort(order, count, sizeof(json_t *), newest_first);
+    for (i = 0; i < count && (last == 0 || i < last); i++)
+        json_array_append(list, order[i]);
+    return list;
+}
+
+/* A job without the fields that this answer does not fill: they would read as "no plan". */
+static void drop_placeholders(json_t *job)
+{
+    static const char *const lists[] = {"containers", "events"};
+    if (hl_json_str(job, "yaml", "")[0] == '\0')
+        json_object_del(job, "yaml");
+    if (json_array_size(json_object_get(json_object_get(job, "plan"), "containers")) == 0)
+        json_object_del(job, "plan");
+    for (size_t i = 0; i < HL_ARRAY_LEN(lists); i++)
+        if (json_array_size(json_object_get(job, lists[i])) == 0)
+            json_object_del(job, lists[i]);
+}
+
+static int64_t elapsed_ms(const json_t *job)
+{
+    int64_t start = hl_json_int(job, "startedMs", 0), end = hl_json_int(job, "finishedMs", 0);
+    if (start <= 0)
+        return -1;
+    return (end > 0 ? end : hl_wall_ms()) - start;
+}
+
+static void text_cell(struct cli_table *t, const json_t *row, const char *key)
+{
+    const char *text = hl_json_str(row, key, "");
+    cli_cell(t, "%s", text[0] != '\0' ? text : "-");
+}
+
+static hl_status print_jobs(const json_t *jobs)
+{
     struct cli_table t;
-    cli_table_init(&t, "JOB|STATE|>RANKS|>ATTEMPT|MODEL|SUBMITTED|REASON");
-    json_array_foreach (hl_json_list(result, "jobs"), i, job) {
+    size_t i;
+    const json_t *job;
+    cli_table_init(&t,
+                   "JOB|STATE|>RANKS|?>ATTEMPT|?MODEL|?USER|?SUBMITTED|STARTED|>ELAPSED|REASON");
+    json_array_foreach (jobs, i, job) {
         cli_cell(&t, "%s", hl_json_str(job, "id", ""));
         cli_cell(&t, "%s", hl_json_str(job, "state", ""));
         cli_cell(&t, "%" PRId64, hl_json_int(job, "worldSize", 0));
         cli_cell(&t, "%" PRId64, hl_json_int(job, "attempt", 0));
-        cli_cell(&t, "%s",
-                 hl_json_str(job, "model", "")[0] != '\0' ? hl_json_str(job, "model", "") : "-");
+        text_cell(&t, job, "model");
+        text_cell(&t, job, "user");
         cli_cell_time(&t, hl_json_int(job, "submittedMs", 0));
+        cli_cell_time(&t, hl_json_int(job, "startedMs", 0));
+        cli_cell_duration(&t, elapsed_ms(job));
         const char *reason = hl_json_str(job, "reason", "");
         const char *warning = hl_json_str(job, "warning", "");
         cli_cell(&t, "%s%s%s%s", reason, reason[0] != '\0' && warning[0] != '\0' ? "; " : "",
                  warning[0] != '\0' ? "warning: " : "", warning);
     }
-    json_decref(result);
     return cli_table_print(&t);
 }
+
+hl_status cmd_list(struct cli *cli, int argc, char **argv)
+{
+    static const struct hl_option rows[] = {
+        {"last", "-n,--last", "0", "Only the N newest jobs; 0 for all.", HL_OPT_INT, 0, INT32_MAX,
+         NULL, 0, 0},
+    };
+
+    struct {
+        int64_t last;
+    } a = {0};
+
+    json_t *result, *job;
+    size_t i;
+    HL_TRY(cli_args(cli, rows, HL_ARRAY_LEN(rows), argc, argv, &a, 0, 0));
+    HL_TRY(cli_call(cli, "listJobs", NULL, &result));
+    json_t *jobs = sort_jobs(hl_json_list(result, "jobs"), (size_t)a.last);
+    json_decref(result);
+    if (cli->json) {
+        json_array_foreach (jobs, i, job)
+            drop_placeholders(job);
+        return cli_print_items(jobs);
+    }
+    hl_status st = jobs != NULL ? print_jobs(jobs) : hl_fail(HL_ENOMEM, "out of memory");
+    json_decref(jobs);
+    return st;
+}
+
+/* ---- one job --------------------------------------------------------------------------------- */
 
 hl_status cli_job(struct cli *cli, const char *id, json_t **out)
 {
@@ -204,7 +285,7 @@ static hl_status print_job(const json_t *job)
     if (hl_json_str(job, "warning", "")[0] != '\0')
         printf("warning: %s\n", hl_json_str(job, "warning", ""));
     puts("");
-    cli_table_init(&t, "CONTAINER|STATE|>EXIT|BOUND BY|MESSAGE");
+    cli_table_init(&t, "CONTAINER|STATE|>EXIT|?BOUND BY|MESSAGE");
     json_array_foreach (hl_json_list(job, "containers"), i, row) {
         cli_cell(&t, "%s", hl_json_str(row, "id", ""));
         cli_cell(&t, "%s", hl_json_str(row, "state", ""));
@@ -235,10 +316,14 @@ static hl_status print_job(const json_t *job)
 hl_status cmd_describe(struct cli *cli, int argc, char **argv)
 {
     json_t *job;
+    char id[CLI_JOB_ID_MAX];
     HL_TRY(cli_no_args(cli, argc, argv, 1, 1));
-    HL_TRY(cli_job(cli, argv[0], &job));
-    if (cli->json)
+    HL_TRY(cli_job_id(cli, argv[0], id));
+    HL_TRY(cli_job(cli, id, &job));
+    if (cli->json) {
+        drop_placeholders(job);
         return cli_print_json(job);
+    }
     hl_status st = print_job(job);
     json_decref(job);
     return st;
@@ -256,9 +341,12 @@ hl_status cmd_ranktable(struct cli *cli, int argc, char **argv)
     } a = {0};
 
     json_t *result = NULL;
+    char id[CLI_JOB_ID_MAX];
     hl_status st = cli_args(cli, rows, HL_ARRAY_LEN(rows), argc, argv, &a, 1, 1);
     if (st == HL_OK)
-        st = cli_call(cli, "rankTable", json_pack("{s:s s:s}", "id", argv[0], "format", a.format),
+        st = cli_job_id(cli, argv[0], id);
+    if (st == HL_OK)
+        st = cli_call(cli, "rankTable", json_pack("{s:s s:s}", "id", id, "format", a.format),
                       &result);
     hl_args_fini(rows, HL_ARRAY_LEN(rows), &a);
     HL_TRY(st);
@@ -271,8 +359,10 @@ hl_status cmd_ranktable(struct cli *cli, int argc, char **argv)
 hl_status cmd_cancel(struct cli *cli, int argc, char **argv)
 {
     json_t *result;
+    char id[CLI_JOB_ID_MAX];
     HL_TRY(cli_no_args(cli, argc, argv, 1, 1));
-    HL_TRY(cli_call(cli, "cancelJob", json_pack("{s:s}", "id", argv[0]), &result));
+    HL_TRY(cli_job_id(cli, argv[0], id));
+    HL_TRY(cli_call(cli, "cancelJob", json_pack("{s:s}", "id", id), &result));
     if (cli->json)
         return cli_print_json(result);
     printf("%s: %s\n", argv[0], hl_json_str(result, "state", ""));

@@ -36,8 +36,8 @@ static const struct hl_option import_rows[] = {
      HL_OPT_INT, 0, 1 << 20, NULL, AT(first), 0},
     {"last_stage_layers", "--last-stage-layers", "0", "Layers of the last stage; 0 for even.",
      HL_OPT_INT, 0, 1 << 20, NULL, AT(last), 0},
-    {"virtual_stages", "--virtual-stages", "1", "Chunks per pipeline stage.", HL_OPT_INT, 1, 4096,
-     NULL, AT(virtual_stages), 0},
+    {"virtual_stages", "--virtual-stages", "1", "Virtual stages (model chunks) per pipeline stage.",
+     HL_OPT_INT, 1, 4096, NULL, AT(virtual_stages), 0},
     {"timeout", "--timeout", "2h", "How long the import may take.", HL_OPT_DURATION, 1, INT64_MAX,
      NULL, AT(timeout_ms), 0},
 };
@@ -136,20 +136,20 @@ static hl_status print_import(struct cli *cli, const struct import_args *a, int6
     size_t i, shards = json_array_size(hl_json_list(p, "shards"));
     json_t *s;
     uint64_t bytes = 0;
-    char text[32];
+    char text[32], rate_text[32];
     json_array_foreach (hl_json_list(p, "shards"), i, s)
         bytes += (uint64_t)hl_json_int(s, "sizeBytes", 0);
     double seconds = hl_json_real(p, "seconds", 0);
-    double gbps = seconds > 0 ? (double)bytes / seconds / 1e9 : 0;
+    uint64_t rate = seconds > 0 ? (uint64_t)((double)bytes / seconds) : 0;
     if (cli->json)
         return cli_print_json(json_pack(
-            "{s:s s:I s:I s:I s:I s:I s:f s:f}", "name", a->name, "version", (json_int_t)version,
+            "{s:s s:I s:I s:I s:I s:I s:f s:I}", "name", a->name, "version", (json_int_t)version,
             "tp", (json_int_t)a->tp, "pp", (json_int_t)a->pp, "shards", (json_int_t)shards, "bytes",
-            (json_int_t)bytes, "seconds", seconds, "gbps", gbps));
+            (json_int_t)bytes, "seconds", seconds, "bytesPerSecond", (json_int_t)rate));
     printf("imported %s@%" PRId64 " as TP%" PRId64 " x PP%" PRId64
-           ": %zu shards, %s in %.2f s (%.2f GB/s)\n",
+           ": %zu shards, %s in %.2f s (%s/s)\n",
            a->name, version, a->tp, a->pp, shards, hl_format_bytes(bytes, text, sizeof(text)),
-           seconds, gbps);
+           seconds, hl_format_bytes(rate, rate_text, sizeof(rate_text)));
     return HL_OK;
 }
 
@@ -226,6 +226,91 @@ static void cell_latest(struct cli_table *t, const json_t *model)
         cli_cell(t, "%" PRId64, latest);
 }
 
+/* Numbers for a person: 134.5M parameters. */
+static void cell_count(struct cli_table *t, int64_t count)
+{
+    static const char units[] = " KMBT";
+    double value = (double)count;
+    size_t unit = 0;
+    while (value >= 999.95 && unit + 2 < sizeof(units)) {
+        value /= 1000;
+        unit++;
+    }
+    if (unit == 0)
+        cli_cell(t, "%" PRId64, count);
+    else
+        cli_cell(t, "%.1f%c", value, units[unit]);
+}
+
+static const char *model_state(const json_t *model)
+{
+    return hl_json_int(model, "latest", -1) >= 0 ? "ready" : "empty";
+}
+
+static void model_row(struct cli_table *t, const json_t *m)
+{
+    cli_cell(t, "%s", hl_json_str(m, "name", ""));
+    cli_cell(t, "%s", model_state(m));
+    cell_latest(t, m);
+    cli_cell(t, "%s", hl_json_str(m, "architecture", ""));
+    cli_cell(t, "%s", hl_json_str(m, "dtype", ""));
+    cell_count(t, hl_json_int(m, "parameters", 0));
+    cli_cell(t, "%" PRId64, hl_json_int(m, "tp", 0));
+    cli_cell(t, "%" PRId64, hl_json_int(m, "pp", 0));
+    cli_cell(t, "%zu", json_array_size(hl_json_list(m, "versions")));
+    cli_cell_bytes(t, model_bytes(m));
+    cli_cell_time(t, hl_json_int(m, "createdMs", 0));
+}
+
+static void import_row(struct cli_table *t, const json_t *im)
+{
+    int64_t done = hl_json_int(im, "doneBytes", 0), total = hl_json_int(im, "totalBytes", 0);
+    cli_cell(t, "%s", hl_json_str(im, "name", ""));
+    cli_cell(t, "importing %d%%", total > 0 ? (int)(100.0 * (double)done / (double)total) : 0);
+    for (int k = 0; k < 4; k++)
+        cli_cell(t, "-");
+    cli_cell(t, "%" PRId64, hl_json_int(im, "tp", 0));
+    cli_cell(t, "%" PRId64, hl_json_int(im, "pp", 0));
+    cli_cell(t, "-");
+    cli_cell_bytes(t, (uint64_t)total);
+    cli_cell(t, "-");
+}
+
+/* JSON that the daemons carry as text becomes part of the document; no text, no member. */
+static void unfold(json_t *object, const char *key)
+{
+    const char *text = json_string_value(json_object_get(object, key));
+    json_t *value = text != NULL ? json_loads(text, JSON_DECODE_ANY, NULL) : NULL;
+    if (value != NULL)
+        json_object_set_new(object, key, value);
+    else if (text != NULL && text[0] == '\0')
+        json_object_del(object, key);
+}
+
+static void unfold_model(json_t *model)
+{
+    size_t i;
+    json_t *v;
+    unfold(model, "config");
+    json_array_foreach (hl_json_list(model, "versions"), i, v)
+        unfold(v, "meta");
+    json_object_set_new(model, "state", json_string(model_state(model)));
+}
+
+static hl_status models_json(json_t *result)
+{
+    json_t *items = json_deep_copy(hl_json_list(result, "models")), *m;
+    size_t i;
+    json_array_foreach (items, i, m)
+        unfold_model(m);
+    json_array_foreach (hl_json_list(result, "imports"), i, m) {
+        json_object_set_new(m, "state", json_string("importing"));
+        json_array_append(items, m);
+    }
+    json_decref(result);
+    return cli_print_items(items);
+}
+
 hl_status cmd_model_ls(struct cli *cli, int argc, char **argv)
 {
     struct cli_table t;
@@ -233,26 +318,15 @@ hl_status cmd_model_ls(struct cli *cli, int argc, char **argv)
     size_t i;
     HL_TRY(cli_no_args(cli, argc, argv, 0, 0));
     HL_TRY(cli_call(cli, "listModels", NULL, &result));
-    json_t *models = hl_json_list(result, "models");
-    if (cli->json) {
-        json_incref(models);
-        json_decref(result);
-        return cli_print_json(models);
-    }
+    if (cli->json)
+        return models_json(result);
     cli_table_init(&t,
-                   "NAME|>LATEST|ARCHITECTURE|DTYPE|>PARAMETERS|>TP|>PP|>VERSIONS|>SIZE|CREATED");
-    json_array_foreach (models, i, m) {
-        cli_cell(&t, "%s", hl_json_str(m, "name", ""));
-        cell_latest(&t, m);
-        cli_cell(&t, "%s", hl_json_str(m, "architecture", ""));
-        cli_cell(&t, "%s", hl_json_str(m, "dtype", ""));
-        cli_cell(&t, "%" PRId64, hl_json_int(m, "parameters", 0));
-        cli_cell(&t, "%" PRId64, hl_json_int(m, "tp", 0));
-        cli_cell(&t, "%" PRId64, hl_json_int(m, "pp", 0));
-        cli_cell(&t, "%zu", json_array_size(hl_json_list(m, "versions")));
-        cli_cell_bytes(&t, model_bytes(m));
-        cli_cell_time(&t, hl_json_int(m, "createdMs", 0));
-    }
+                   "NAME|STATE|>LATEST|?ARCHITECTURE|?DTYPE|>PARAMETERS|>TP|>PP|?>VERSIONS|>SIZE"
+                   "|?CREATED");
+    json_array_foreach (hl_json_list(result, "models"), i, m)
+        model_row(&t, m);
+    json_array_foreach (hl_json_list(result, "imports"), i, m)
+        import_row(&t, m);
     json_decref(result);
     return cli_table_print(&t);
 }
@@ -262,7 +336,7 @@ static hl_status print_versions(const json_t *model)
     struct cli_table t;
     size_t i;
     json_t *v;
-    cli_table_init(&t, ">VERSION|STATE|>STEP|JOB|>COMMITTED|>SHARDS|>SIZE|CREATED|ERROR");
+    cli_table_init(&t, ">VERSION|STATE|>STEP|JOB|?>COMMITTED|>SHARDS|>SIZE|CREATED|ERROR");
     json_array_foreach (hl_json_list(model, "versions"), i, v) {
         int64_t world = hl_json_int(v, "world", 0);
         const char *job = hl_json_str(v, "job", "");
@@ -292,14 +366,19 @@ hl_status cmd_model_show(struct cli *cli, int argc, char **argv)
     HL_TRY(cli_call(cli, "getModel", params, &result));
     json_t *m = json_incref(json_object_get(result, "model"));
     json_decref(result);
-    if (cli->json)
+    if (cli->json) {
+        unfold_model(m);
         return cli_print_json(m);
-    printf("name          %s\nsource        %s\narchitecture  %s, %s, %" PRId64 " parameters\n"
-           "slices        TP%" PRId64 " x PP%" PRId64 ", %" PRId64 " chunk(s) per stage\n\n",
-           hl_json_str(m, "name", ""), hl_json_str(m, "source", ""),
-           hl_json_str(m, "architecture", "?"), hl_json_str(m, "dtype", "?"),
-           hl_json_int(m, "parameters", 0), hl_json_int(m, "tp", 0), hl_json_int(m, "pp", 0),
-           hl_json_int(m, "virtualStages", 1) > 0 ? hl_json_int(m, "virtualStages", 1) : 1);
+    }
+    int64_t stages =
+        hl_json_int(m, "virtualStages", 1) > 0 ? hl_json_int(m, "virtualStages", 1) : 1;
+    cli_print(stdout,
+              "name          %s\nsource        %s\narchitecture  %s, %s, %" PRId64 " parameters\n"
+              "slices        TP%" PRId64 " x PP%" PRId64 ", %" PRId64 " virtual stage%s\n\n",
+              hl_json_str(m, "name", ""), hl_json_str(m, "source", ""),
+              hl_json_str(m, "architecture", "?"), hl_json_str(m, "dtype", "?"),
+              hl_json_int(m, "parameters", 0), hl_json_int(m, "tp", 0), hl_json_int(m, "pp", 0),
+              stages, stages == 1 ? " per stage" : "s per stage");
     hl_status st = print_versions(m);
     json_decref(m);
     return st;

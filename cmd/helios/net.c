@@ -241,7 +241,7 @@ static hl_status print_planes(const json_t *planes)
     struct cli_table t;
     size_t i;
     const json_t *row;
-    cli_table_init(&t, "DAEMON|PLANE|ADDRESS|>RATE|>OPS|>IN|>OUT|>FAILED|>P50|>P99|>BUSY");
+    cli_table_init(&t, "DAEMON|PLANE|?ADDRESS|?>RATE|>OPS|>IN|>OUT|?>FAILED|>P50|?>P99|?>BUSY");
     json_array_foreach (planes, i, row) {
         json_int_t ops = hl_json_int(row, "receivedOps", 0) + hl_json_int(row, "sentOps", 0);
         const char *interface = hl_json_str(row, "interface", "");

@@ -45,17 +45,17 @@ static hl_status tell(struct cli *cli, const struct pull_args *a, const struct r
                       helios_client *client, uint64_t bytes, double seconds)
 {
     helios_stats s;
-    char size[32];
+    char size[32], rate_text[32];
     HL_TRY((hl_status)helios_get_stats(client, &s));
     double read_s = (double)s.read_ns / 1e9;
-    double gbps = read_s > 0 ? (double)s.read_bytes / read_s / 1e9 : 0;
+    uint64_t rate = read_s > 0 ? (uint64_t)((double)s.read_bytes / read_s) : 0;
     if (cli->json) {
         json_t *doc = json_pack(
-            "{s:s s:I s:I s:I s:I s:s s:s s:I s:f s:f s:I s:I}", "model", a->model, "version",
+            "{s:s s:I s:I s:I s:I s:s s:s s:I s:f s:I s:I s:I}", "model", a->model, "version",
             (json_int_t)r->version, "pp", (json_int_t)a->pp, "tp", (json_int_t)a->tp, "parts",
             (json_int_t)r->count, "naming", hl_naming_name(r->naming), "path", s.path, "bytes",
-            (json_int_t)bytes, "seconds", seconds, "gbps", gbps, "crcFailures",
-            (json_int_t)s.crc_failures, "retries", (json_int_t)s.retries);
+            (json_int_t)bytes, "seconds", seconds, "bytesPerSecond", (json_int_t)rate,
+            "crcFailures", (json_int_t)s.crc_failures, "retries", (json_int_t)s.retries);
         if (strcmp(a->out, "-") != 0)
             return cli_print_json(doc);
         json_dumpf(doc, stderr, JSON_COMPACT);
@@ -65,10 +65,11 @@ static hl_status tell(struct cli *cli, const struct pull_args *a, const struct r
     }
     fprintf(stderr,
             "pulled %s@%" PRId64 " pp%" PRId64 " tp%" PRId64
-            ": path %s, %zu parts, naming %s, %s in %.3f s, read at %.2f GB/s, %" PRIu64
+            ": path %s, %zu parts, naming %s, %s in %.3f s, read at %s/s, %" PRIu64
             " checksum failures, %" PRIu64 " retries\n",
             a->model, r->version, a->pp, a->tp, s.path, r->count, hl_naming_name(r->naming),
-            hl_format_bytes(bytes, size, sizeof(size)), seconds, gbps, s.crc_failures, s.retries);
+            hl_format_bytes(bytes, size, sizeof(size)), seconds,
+            hl_format_bytes(rate, rate_text, sizeof(rate_text)), s.crc_failures, s.retries);
     return HL_OK;
 }
 

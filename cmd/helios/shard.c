@@ -3,11 +3,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/id.h"
 #include "helios/commands.h"
 #include "helios/rankfile.h"
-
-#define PAGE 5000
+#include "helios/shard_id.h"
 
 struct shard_args {
     char *model, *out, *path;
@@ -37,37 +35,15 @@ static const struct hl_option rm_rows[] = {
      0, 0, NULL, AT(force), 0},
 };
 
-/* New reference: all shards of the model, "" = of all models. */
-static hl_status list_shards(struct cli *cli, const char *model, int64_t version, json_t **out)
-{
-    json_t *all = json_array();
-    char cursor[64] = "0";
-    while (cursor[0] != '\0') {
-        json_t *result;
-        hl_status st = cli_call(cli, "listShards",
-                                json_pack("{s:s s:I s:s s:i}", "model", model, "version",
-                                          (json_int_t)version, "cursor", cursor, "limit", PAGE),
-                                &result);
-        if (st != HL_OK) {
-            json_decref(all);
-            return st;
-        }
-        json_array_extend(all, hl_json_list(result, "shards"));
-        snprintf(cursor, sizeof(cursor), "%s", hl_json_str(result, "next", ""));
-        json_decref(result);
-    }
-    *out = all;
-    return HL_OK;
-}
-
-static hl_status print_shards(const json_t *shards)
+/* Ids are cut to `digits`. */
+static hl_status print_shards(const json_t *shards, size_t digits)
 {
     struct cli_table t;
     size_t i;
     json_t *s;
-    cli_table_init(&t, "ID|MODEL|>PP|>TP|PART|>SIZE|CRC32|>TENSORS|STATE|>READS");
+    cli_table_init(&t, "ID|MODEL|>PP|>TP|PART|>SIZE|?CRC32|?>TENSORS|STATE|?>READS");
     json_array_foreach (shards, i, s) {
-        cli_cell(&t, "%s", hl_json_str(s, "id", ""));
+        cli_cell(&t, "%.*s", (int)digits, hl_json_str(s, "id", ""));
         cli_cell(&t, "%s@%" PRId64, hl_json_str(s, "model", ""), hl_json_int(s, "version", 0));
         cli_cell(&t, "%" PRId64, hl_json_int(s, "pp", 0));
         cli_cell(&t, "%" PRId64, hl_json_int(s, "tp", 0));
@@ -81,17 +57,52 @@ static hl_status print_shards(const json_t *shards)
     return cli_table_print(&t);
 }
 
+/* A name of which there is nothing is a slip, not an empty list. */
+static hl_status check_model(struct cli *cli, const char *name, int64_t version)
+{
+    json_t *result, *v;
+    size_t i;
+    json_t *params = json_pack("{s:s}", "name", name);
+    if (params == NULL)
+        return cli_usage(cli, "the name is not UTF-8");
+    HL_TRY(cli_call(cli, "getModel", params, &result));
+    bool found = version < 0;
+    json_array_foreach (hl_json_list(json_object_get(result, "model"), "versions"), i, v)
+        found |= hl_json_int(v, "version", -1) == version;
+    json_decref(result);
+    if (!found)
+        return hl_fail(HL_ENOENT,
+                       "model '%s' has no version %" PRId64 "; `helios model show %s` lists them",
+                       name, version, name);
+    return HL_OK;
+}
+
+/* The digits tell a shard apart from those of all models, not only from the listed ones. */
+static hl_status print_short(struct cli *cli, const json_t *shards, bool filtered)
+{
+    json_t *all = NULL;
+    if (filtered)
+        HL_TRY(shard_list(cli, "", -1, &all));
+    hl_status st = print_shards(
+        shards, cli->wide ? HL_ID_TEXT_LEN : shard_unique_digits(all != NULL ? all : shards));
+    json_decref(all);
+    return st;
+}
+
 static hl_status shard_ls(struct cli *cli, const struct shard_args *a)
 {
     char name[160] = "";
     int64_t version = -1;
     json_t *shards;
-    if (a->model[0] != '\0')
+    if (a->model[0] != '\0') {
         HL_TRY(cli_split_model(cli, a->model, name, sizeof(name), &version));
-    HL_TRY(list_shards(cli, name, version, &shards));
+        HL_TRY(check_model(cli, name, version));
+    }
+    HL_TRY(shard_list(cli, name, version, &shards));
+    cli_hex_checksums(cli->json ? shards : NULL);
     if (cli->json)
-        return cli_print_json(shards);
-    hl_status st = print_shards(shards);
+        return cli_print_items(shards);
+    hl_status st = print_short(cli, shards, name[0] != '\0');
     json_decref(shards);
     return st;
 }
@@ -105,11 +116,13 @@ hl_status cmd_shard_ls(struct cli *cli, int argc, char **argv)
     return st;
 }
 
-static hl_status parse_id(struct cli *cli, const char *text, helios_id *out)
+/* An id, a prefix or a key of a shard. */
+static hl_status find_id(struct cli *cli, const char *text, helios_id *out)
 {
+    char whole[HL_ID_TEXT_LEN + 1];
     struct hl_id id;
-    if (hl_id_parse(text, &id) != HL_OK)
-        return cli_usage(cli, "'%s' is no shard id (32 hexadecimal digits)", text);
+    HL_TRY(shard_resolve(cli, text, whole));
+    HL_TRY(hl_id_parse(whole, &id));
     *out = (helios_id){.hi = id.hi, .lo = id.lo};
     return HL_OK;
 }
@@ -183,7 +196,7 @@ static hl_status print_shard(const struct hl_safetensors *h, const json_t *exten
            meta_or(h, "helios.tp"), meta_or(h, "helios.part"));
     printf("size        %" PRIu64 " bytes (%s), header %" PRIu64 "\n", bytes,
            hl_format_bytes(bytes, size, sizeof(size)), h->data_offset);
-    printf("extent      offset %" PRId64 ", generation %" PRId64 ", %zu chunk(s), CRC-32 %08" PRIx32
+    printf("extent      offset %" PRId64 ", generation %" PRId64 ", %zu chunks, CRC-32 %08" PRIx32
            "\n",
            hl_json_int(extent, "offset", 0), hl_json_int(extent, "generation", 0),
            json_array_size(hl_json_list(extent, "chunkCrcs")),
@@ -199,7 +212,7 @@ static void add_copies(json_t *doc, const json_t *known)
     const json_t *shard = json_object_get(known, "shard");
     if (known == NULL)
         return;
-    json_object_set(doc, "copies", json_object_get(shard, "copies"));
+    json_object_set_new(doc, "copies", json_deep_copy(json_object_get(shard, "copies")));
     json_object_set(doc, "routes", json_object_get(known, "routes"));
     json_object_set(doc, "state", json_object_get(shard, "state"));
 }
@@ -220,6 +233,7 @@ static hl_status show_header(struct cli *cli, helios_id id, const json_t *extent
         if (verified != NULL)
             json_object_set_new(doc, "verify", json_deep_copy(verified));
         add_copies(doc, known);
+        cli_hex_checksums(doc);
         st = cli_print_json(doc);
     } else {
         st = print_shard(&h, extent, verified, known);
@@ -246,6 +260,7 @@ static hl_status show_absent(struct cli *cli, const char *id, const json_t *veri
         json_object_set(doc, "routes", json_object_get(known, "routes"));
         if (verified != NULL)
             json_object_set_new(doc, "verify", json_deep_copy(verified));
+        cli_hex_checksums(doc);
         return cli_print_json(doc);
     }
     printf("id          %s\nbelongs to  %s@%" PRId64 "/pp%" PRId64 "/tp%" PRId64 "/%s\n"
@@ -257,42 +272,13 @@ static hl_status show_absent(struct cli *cli, const char *id, const json_t *veri
     return print_copies(known);
 }
 
-/* "model@3/pp0/tp1/layer-0002" to its id; an id stays one. */
-static hl_status resolve(struct cli *cli, const char *text, char out[HL_ID_TEXT_LEN + 1])
-{
-    json_t *shards, *s;
-    size_t i;
-    char key[320];
-    hl_status st = HL_OK;
-    if (strchr(text, '/') == NULL) {
-        helios_id id;
-        HL_TRY(parse_id(cli, text, &id));
-        snprintf(out, HL_ID_TEXT_LEN + 1, "%s", text);
-        return HL_OK;
-    }
-    out[0] = '\0';
-    HL_TRY(list_shards(cli, "", -1, &shards));
-    json_array_foreach (shards, i, s) {
-        snprintf(key, sizeof(key), "%s@%" PRId64 "/pp%" PRId64 "/tp%" PRId64 "/%s",
-                 hl_json_str(s, "model", ""), hl_json_int(s, "version", 0), hl_json_int(s, "pp", 0),
-                 hl_json_int(s, "tp", 0), hl_json_str(s, "part", ""));
-        if (strcmp(key, text) == 0)
-            snprintf(out, HL_ID_TEXT_LEN + 1, "%s", hl_json_str(s, "id", ""));
-    }
-    if (out[0] == '\0')
-        st =
-            hl_fail(HL_ENOENT, "there is no shard '%s'; a key is MODEL@VERSION/ppP/tpT/PART", text);
-    json_decref(shards);
-    return st;
-}
-
 /* `extent` is NULL when the pool has not got it, `known` when no version has it. */
 static hl_status show(struct cli *cli, const char *text, int verify, const json_t *extent,
                       const json_t *known)
 {
     helios_id id = {0};
     json_t *verified = NULL;
-    HL_TRY(parse_id(cli, text, &id));
+    HL_TRY(find_id(cli, text, &id));
     if (verify)
         HL_TRY(verify_copies(cli, text, json_object_get(known, "shard"), extent, &verified));
     hl_status st = extent != NULL ? show_header(cli, id, extent, verified, known)
@@ -310,7 +296,7 @@ static hl_status shard_show(struct cli *cli, const char *text, int verify)
 {
     char id[HL_ID_TEXT_LEN + 1];
     json_t *located = NULL, *known = NULL;
-    HL_TRY(resolve(cli, text, id));
+    HL_TRY(shard_resolve(cli, text, id));
     HL_TRY(ask_controller(cli, id, &known));
     hl_status st = cli_call_l3(cli, "locate", json_pack("{s:[s]}", "ids", id), &located);
     if (st == HL_OK || known != NULL)
@@ -344,9 +330,9 @@ static hl_status shard_get(struct cli *cli, const char *text, const struct shard
     helios_id id;
     helios_client *client;
     struct outfile file;
-    HL_TRY(parse_id(cli, text, &id));
     if (a->out[0] == '\0')
         return cli_usage(cli, "--out is missing");
+    HL_TRY(find_id(cli, text, &id));
     HL_TRY(outfile_open(a->out, &file));
     hl_status st = cli_client(cli, a->path, 0, &client);
     if (st == HL_OK) {
@@ -367,46 +353,63 @@ hl_status cmd_shard_get(struct cli *cli, int argc, char **argv)
 }
 
 /* Shards of a model are named: who frees them should mean it. */
-static hl_status refuse_owned(struct cli *cli, char **ids, int count)
+static hl_status refuse_owned(struct cli *cli, const json_t *ids)
 {
-    json_t *shards, *s;
-    size_t i;
+    json_t *shards, *s, *id;
+    size_t i, k;
     hl_status st = HL_OK;
-    HL_TRY(list_shards(cli, "", -1, &shards));
+    HL_TRY(shard_list(cli, "", -1, &shards));
     json_array_foreach (shards, i, s)
-        for (int k = 0; k < count && st == HL_OK; k++)
-            if (strcmp(hl_json_str(s, "id", ""), ids[k]) == 0)
+        json_array_foreach (ids, k, id)
+            if (st == HL_OK && strcmp(hl_json_str(s, "id", ""), json_string_value(id)) == 0)
                 st = hl_fail(HL_EBUSY,
                              "shard %s belongs to %s@%" PRId64
                              "; remove the version with `helios model rm`, or add --force",
-                             ids[k], hl_json_str(s, "model", ""), hl_json_int(s, "version", 0));
+                             json_string_value(id), hl_json_str(s, "model", ""),
+                             hl_json_int(s, "version", 0));
     json_decref(shards);
     return st;
 }
 
-static hl_status shard_rm(struct cli *cli, char **ids, int count, int force)
+/* Takes the reference to the ids. */
+static hl_status free_shards(struct cli *cli, json_t *ids)
 {
-    helios_id id;
-    json_t *result, *list;
-    for (int i = 0; i < count; i++)
-        HL_TRY(parse_id(cli, ids[i], &id));
-    if (!force)
-        HL_TRY(refuse_owned(cli, ids, count));
-    list = json_array();
-    for (int i = 0; i < count; i++)
-        json_array_append_new(list, json_string(ids[i]));
-    HL_TRY(cli_call_l3(cli, "free", json_pack("{s:o}", "ids", list), &result));
+    json_t *result;
+    int64_t count = (int64_t)json_array_size(ids);
+    HL_TRY(cli_call_l3(cli, "free", json_pack("{s:o}", "ids", ids), &result));
     int64_t freed = hl_json_int(result, "freed", 0);
     if (cli->json)
         HL_TRY(cli_print_json(result));
     else
         json_decref(result);
+    if (freed == 0)
+        return hl_fail(HL_ENOENT, count == 1 ? "the pool has no shard of this id; nothing was freed"
+                                             : "the pool has no shard of these ids; nothing was "
+                                               "freed");
     if (freed != count)
-        return hl_fail(HL_ENOENT, "%" PRId64 " of %d shards were there and are freed now", freed,
-                       count);
+        return hl_fail(HL_ENOENT,
+                       "freed %" PRId64 " shards; the pool has no shard of the other %" PRId64
+                       " ids",
+                       freed, count - freed);
     if (!cli->json)
-        printf("freed %" PRId64 " shard(s)\n", freed);
+        printf("freed %" PRId64 " shard%s\n", freed, freed == 1 ? "" : "s");
     return HL_OK;
+}
+
+static hl_status shard_rm(struct cli *cli, char **names, int count, int force)
+{
+    hl_status st = HL_OK;
+    json_t *ids = json_array();
+    char id[HL_ID_TEXT_LEN + 1];
+    for (int i = 0; i < count && st == HL_OK; i++)
+        if ((st = shard_resolve(cli, names[i], id)) == HL_OK)
+            json_array_append_new(ids, json_string(id));
+    if (st == HL_OK && !force)
+        st = refuse_owned(cli, ids);
+    if (st == HL_OK)
+        return free_shards(cli, ids);
+    json_decref(ids);
+    return st;
 }
 
 hl_status cmd_shard_rm(struct cli *cli, int argc, char **argv)

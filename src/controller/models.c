@@ -260,13 +260,26 @@ void method_cancel_import(struct hl_controller *c, struct hl_rpc_call *call, con
     hl_rpc_reply(call, json_pack("{s:s}", "importId", found->id));
 }
 
+static json_t *import_summary(const struct import *im)
+{
+    const json_t *r = im->request, *p = im->progress;
+    return json_pack("{s:s s:s s:s s:I s:I s:I s:I}", "importId", im->id, "name",
+                     hl_json_str(r, "name", ""), "dir", hl_json_str(r, "dir", ""), "tp",
+                     (json_int_t)hl_json_int(r, "tp", 1), "pp", (json_int_t)hl_json_int(r, "pp", 1),
+                     "doneBytes", (json_int_t)hl_json_int(p, "doneBytes", 0), "totalBytes",
+                     (json_int_t)hl_json_int(p, "totalBytes", 0));
+}
+
 void method_list_models(struct hl_controller *c, struct hl_rpc_call *call, const json_t *params)
 {
     (void)params;
-    json_t *models = json_array();
+    json_t *models = json_array(), *imports = json_array();
+    for (struct import *im = c->imports; im != NULL; im = im->hh.next)
+        if (import_running(im))
+            json_array_append_new(imports, import_summary(im));
     for (struct hl_model_rec *m = c->catalog.models; m != NULL; m = m->hh.next)
         json_array_append_new(models, hl_model_rec_to_json(m));
-    hl_rpc_reply(call, json_pack("{s:o}", "models", models));
+    hl_rpc_reply(call, json_pack("{s:o s:o}", "models", models, "imports", imports));
 }
 
 void method_get_model(struct hl_controller *c, struct hl_rpc_call *call, const json_t *params)

@@ -45,12 +45,12 @@ class Archive(unittest.TestCase):
     def test_store_tells_the_limits_of_the_pool_and_the_archive(self):
         with cluster(env=dict(self.env, HELIOS_ARCHIVE_QUOTA="96MiB", HELIOS_TIER_HIGH="80", HELIOS_TIER_LOW="50")) as c:
             self.load(c, "m", 1)
-            shards = c.json("shard", "ls", "--model", "m")
+            shards = c.json("shard", "ls", "--model", "m")["items"]
             self.wait_archived(c, len(shards))
             total = sum(s["sizeBytes"] for s in shards)
 
             def rows():
-                return {t["tier"]: t for n in c.json("store") if n["node"] == "" for t in n["tiers"]}
+                return {t["tier"]: t for n in c.json("store")["items"] if n["node"] == "" for t in n["tiers"]}
             wait_for("the archive to have ended its puts", lambda: rows()["L4"]["writingBytes"] == 0)
             seen = rows()
             self.assertEqual((seen["L3"]["quotaBytes"], seen["L3"]["highBytes"], seen["L3"]["lowBytes"]),
@@ -65,7 +65,7 @@ class Archive(unittest.TestCase):
     def test_after_a_reboot_every_archived_model_is_served(self):
         with cluster(env=self.env) as c:
             self.load(c, "kept", 1)
-            shards = c.json("shard", "ls", "--model", "kept")
+            shards = c.json("shard", "ls", "--model", "kept")["items"]
             self.wait_archived(c, len(shards))  # nobody asked for it
             before = pulled(c, "kept")
             pool = pathlib.Path(c.info["pool"])
@@ -74,7 +74,7 @@ class Archive(unittest.TestCase):
             c.up()
             self.assertEqual(pulled(c, "kept"), before)
             # what is archived is never lost, and removed models leave nothing behind
-            again = c.json("shard", "ls", "--model", "kept")
+            again = c.json("shard", "ls", "--model", "kept")["items"]
             self.assertEqual({s["state"] for s in again}, {"sealed"})
             c.json("model", "rm", "kept")
             self.wait_archived(c, 0)
@@ -82,7 +82,7 @@ class Archive(unittest.TestCase):
     def test_verify_reads_the_archived_copy_too(self):
         with cluster(env=self.env) as c:
             self.load(c, "m", 1)
-            shards = c.json("shard", "ls", "--model", "m")
+            shards = c.json("shard", "ls", "--model", "m")["items"]
             self.wait_archived(c, len(shards))
             one = shards[0]["id"]
             verified = wait_for("both copies to be known", lambda: [
@@ -105,7 +105,7 @@ class Archive(unittest.TestCase):
             count = 0
             for i, name in enumerate(names):
                 self.load(c, name, i, hidden=192)
-                count += len(c.json("shard", "ls", "--model", name))
+                count += len(c.json("shard", "ls", "--model", name)["items"])
             self.wait_archived(c, count)
             capacity = c.json("info")["pool"]["capacityBytes"]
             self.assertGreater(sum(f.stat().st_size for f in files(self.archive)), capacity)
@@ -114,13 +114,13 @@ class Archive(unittest.TestCase):
                 self.assertEqual(pulled(c, name), first[name])
             self.assertEqual(len({v[0, 0] for v in first.values()}), len(names))
             for name in names:
-                states = {s["state"] for s in c.json("shard", "ls", "--model", name)}
+                states = {s["state"] for s in c.json("shard", "ls", "--model", name)["items"]}
                 self.assertEqual(states, {"sealed"})
 
     def test_orphans_in_the_archive_are_swept(self):
         with cluster(env=self.env) as c:
             self.load(c, "kept", 1)
-            n = len(c.json("shard", "ls", "--model", "kept"))
+            n = len(c.json("shard", "ls", "--model", "kept")["items"])
             self.wait_archived(c, n)
             orphan = files(self.archive)[0]
             name = "0123456789abcdef0123456789abcdef.safetensors"

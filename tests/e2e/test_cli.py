@@ -121,13 +121,13 @@ class Usage(unittest.TestCase):
         self.assertIn("a?[31mb?c?31md?e f ", shown.stdout)
         raw = helios("conf", "-o", "json", env={**os.environ, "HELIOS_AGENT_NAME": nasty}).stdout
         self.assertFalse(set("\x1b\x07\x9b\u202e") & set(raw))
-        self.assertIn(nasty, [row["value"] for row in json.loads(raw)])
+        self.assertIn(nasty, [row["value"] for row in json.loads(raw)["items"]])
 
     def test_slips_of_the_hand_are_exit_2_and_one_sentence(self):
         for args, words in (((), "usage"), (("modle", "ls"), "did you mean 'helios model ls'"), (("model",), "import"),
                             (("model", "ls", "-o", "xml"), "xml"), (("pull", "--model", "x"), "--out"),
                             (("pull", "--model", "x@y", "--out", "f"), "version number"),
-                            (("shard", "show", "12"), "32 hexadecimal"), (("model", "show"), "NAME is missing"),
+                            (("shard", "show", "xyz"), "32 hexadecimal"), (("model", "show"), "NAME is missing"),
                             (("bench", "get", "--size", "4XB"), "4XB"), (("model", "ls", "--state"), "--state")):
             done = helios(*args)
             self.assertEqual(done.returncode, 2, args)
@@ -222,7 +222,7 @@ class Models(unittest.TestCase):
         stream = subprocess.run([str(HELIOS), "--state", str(self.c.state), "pull", "--model", "toy@1", "--pp", "1",
                                  "--tp", "1", "--out", "-"], capture_output=True, timeout=60, check=True)
         self.assertEqual(stream.stdout, raw)
-        self.assertIn(b"GB/s", stream.stderr)
+        self.assertIn(b"iB/s, 0 checksum failures", stream.stderr)
 
     def test_bytes_are_not_written_to_a_terminal(self):
         main, side = pty.openpty()
@@ -277,10 +277,10 @@ class Models(unittest.TestCase):
         self.c.json("model", "export", "flat", "--out", out)
         self.assertEqual([p.name for p in out.iterdir()], ["mp_rank_00.safetensors"])
         self.assertGreater(self.c.json("model", "rm", "flat")["bytes"], 0)
-        self.assertEqual([m["name"] for m in self.c.json("model", "ls")], ["toy"])
+        self.assertEqual([m["name"] for m in self.c.json("model", "ls")["items"]], ["toy"])
 
     def test_shards_are_listed_shown_and_copied(self):
-        shards = self.c.json("shard", "ls", "--model", "toy")
+        shards = self.c.json("shard", "ls", "--model", "toy")["items"]
         self.assertEqual(len(shards), self.imported["shards"])
         one = next(s for s in shards if s["part"] == "layer-0003" and s["tp"] == 1)
         shown = self.c.json("shard", "show", one["id"], "--verify")
@@ -289,15 +289,83 @@ class Models(unittest.TestCase):
         out = self.c.dir / "one.safetensors"
         self.assertEqual(self.c.run("shard", "get", one["id"], "--out", out).returncode, 0)
         raw = out.read_bytes()
-        self.assertEqual((len(raw), zlib.crc32(raw)), (one["sizeBytes"], one["crc32"]))
+        self.assertEqual((len(raw), zlib.crc32(raw)), (one["sizeBytes"], int(one["crc32"], 16)))
         tensors, _ = read(raw)
         self.assertEqual({t["name"]: (t["dtype"], t["shape"], t["crc32"]) for t in shown["tensors"]},
-                         {n: (d, s, zlib.crc32(b)) for n, (d, s, b) in tensors.items()})
+                         {n: (d, s, f"{zlib.crc32(b):08x}") for n, (d, s, b) in tensors.items()})
         self.assertIn("toy@1", self.c.refuse("shard", "rm", one["id"]))
-        self.assertIn("0 of 1", self.c.refuse("shard", "rm", "0" * 31 + "1"))
+        self.assertIn("nothing was freed", self.c.refuse("shard", "rm", "0" * 31 + "1"))
         table = self.c.run("shard", "ls").stdout.splitlines()
         self.assertEqual(len(table), len(shards) + 1)
         self.assertEqual(table[0].split()[:3], ["ID", "MODEL", "PP"])
+
+    def test_a_shard_is_named_by_the_first_digits_of_its_id(self):
+        ids = [s["id"] for s in self.c.json("shard", "ls")["items"]]
+        table = self.c.run("shard", "ls").stdout.splitlines()[1:]
+        shown = [line.split()[0] for line in table]
+        self.assertEqual({len(i) for i in shown}, {8})  # 12 random ids: 8 digits tell them apart
+        self.assertEqual([[i for i in ids if i.startswith(s)] for s in shown], [[i] for i in ids])
+        wide = self.c.run("shard", "ls", "-o", "wide").stdout.splitlines()[1:]
+        self.assertEqual([line.split()[0] for line in wide], ids)
+        self.assertEqual(self.c.json("shard", "show", shown[3])["id"], ids[3])
+        self.assertEqual(self.c.run("shard", "get", shown[3], "--out", self.c.dir / "short").returncode, 0)
+        self.assertIn("toy@1", self.c.refuse("shard", "rm", shown[3]))
+        self.assertIn(self.absent(ids), self.c.refuse("shard", "show", self.absent(ids)))
+        for text in ("1", "xyz", "0" * 33):
+            self.assertIn("32 hexadecimal digits", self.c.refuse("shard", "show", text, code=2))
+
+    @staticmethod
+    def absent(ids):
+        """Four digits that no id begins with."""
+        return next(p for p in (f"{n:04x}" for n in range(65536)) if not any(i.startswith(p) for i in ids))
+
+    def test_digits_that_several_ids_begin_with_are_refused_with_the_candidates(self):
+        before = wait_for("the pool to hold the model", lambda: self.c.json("info")["pool"]["usedBytes"])
+        twins, names = [], []
+        while not twins:  # of 257 ids two begin with the same 2 digits; 12 more come each time
+            names.append(f"many{len(names)}")
+            self.c.json("model", "import", self.source, "--name", names[-1], "--tp", 2, "--pp", 2)
+            ids = [s["id"] for s in self.c.json("shard", "ls")["items"]]
+            twins = [i for i in ids if sum(j[:2] == i[:2] for j in ids) > 1]
+        said = self.c.refuse("shard", "show", twins[0][:2], code=2)
+        for one in (i for i in ids if i[:2] == twins[0][:2]):
+            self.assertIn(one[:8] + " (", said)
+        for name in names:
+            self.c.json("model", "rm", name)
+        wait_for("the pool to be as it was", lambda: self.c.json("info")["pool"]["usedBytes"] == before)
+
+    def test_the_shards_of_a_model_that_does_not_exist_are_an_error(self):
+        self.assertIn("nope", self.c.refuse("shard", "ls", "--model", "nope"))
+        self.assertIn("99", self.c.refuse("shard", "ls", "--model", "toy@99"))
+
+    def test_lists_have_one_shape_and_their_texts_are_unfolded(self):
+        for command in (("nodes",), ("list",), ("store",), ("model", "ls"), ("shard", "ls"), ("conf",)):
+            doc = self.c.json(*command)
+            self.assertEqual(list(doc), ["items"], command)
+            self.assertIsInstance(doc["items"], list, command)
+        model = self.c.json("model", "show", "toy")
+        self.assertEqual(model["config"]["layers"], LAYERS)
+        self.assertEqual(self.c.json("model", "ls")["items"][0]["config"], model["config"])
+        self.assertEqual(model["versions"][0]["meta"], {})
+        for shard in self.c.json("shard", "ls")["items"]:
+            self.assertRegex(shard["crc32"], "^[0-9a-f]{8}$")
+        shown = self.c.json("shard", "show", shard["id"])
+        for crc in (shown["crc32"], *shown["chunkCrcs"], *(c["crc32"] for c in shown["copies"])):
+            self.assertRegex(crc, "^[0-9a-f]{8}$")
+        self.assertEqual(shown["crc32"], shard["crc32"])
+
+    def test_states_have_colours_on_a_terminal_only_and_tables_there_fit(self):
+        command = [HELIOS, "--state", self.c.state, "shard", "ls"]
+        code, shown = on_terminal(command)
+        self.assertEqual(code, 0)
+        self.assertIn("\x1b[32msealed\x1b[0m", shown)
+        plain = re.sub(r"\x1b\[[0-9]+m", "", shown)
+        self.assertLessEqual(max(map(len, plain.splitlines())), 80)
+        self.assertNotIn("\x1b", on_terminal(command, env={**os.environ, "NO_COLOR": "1"})[1])
+        self.assertNotIn("\x1b", self.c.run("shard", "ls").stdout)
+        for table in (("nodes",), ("store",), ("model", "ls"), ("model", "show", "toy"), ("net",), ("info",)):
+            shown = re.sub(r"\x1b\[[0-9]+m", "", on_terminal([HELIOS, "--state", self.c.state, *table])[1])
+            self.assertLessEqual(max(map(len, shown.splitlines())), 80, table)
 
     def test_refused_imports_say_what_is_wrong_and_leave_nothing(self):
         before = wait_for("the pool to hold the model", lambda: self.c.json("info")["pool"]["usedBytes"])
@@ -311,7 +379,7 @@ class Models(unittest.TestCase):
 
     def cancelled(self, end):
         """An import is ended by `end(process)` while L3 stands still: it leaves no model and no shard."""
-        shards = self.c.json("shard", "ls")
+        shards = self.c.json("shard", "ls")["items"]
         before, held = {s["id"] for s in shards}, sum(s["sizeBytes"] for s in shards)
         wait_for("the Controller to know the pool", lambda: self.c.json("info")["pool"]["usedBytes"] >= held)
         used = self.c.json("info")["pool"]["usedBytes"]
@@ -328,8 +396,8 @@ class Models(unittest.TestCase):
             os.kill(self.c.pid("l3d"), signal.SIGCONT)
         _, text = process.communicate(timeout=60)
         self.assertEqual((process.returncode, text), (1, "helios: the import was cancelled\n"))
-        self.assertNotIn("late", [m["name"] for m in self.c.json("model", "ls")])
-        self.assertEqual({s["id"] for s in self.c.json("shard", "ls")}, before)
+        self.assertNotIn("late", [m["name"] for m in self.c.json("model", "ls")["items"]])
+        self.assertEqual({s["id"] for s in self.c.json("shard", "ls")["items"]}, before)
         wait_for("the pool to be as it was", lambda: self.c.json("info")["pool"]["usedBytes"] == used)
         return ended
 
@@ -348,7 +416,7 @@ class Corruption(unittest.TestCase):
             source = c.dir / "checkpoint"
             checkpoints.llama(source)
             c.json("model", "import", source, "--name", "toy")
-            shard = next(s for s in c.json("shard", "ls") if s["part"] == "layer-0001")
+            shard = next(s for s in c.json("shard", "ls")["items"] if s["part"] == "layer-0001")
             offset = c.json("shard", "show", shard["id"])["offset"]
             with open(c.info["pool"], "r+b") as pool:
                 pool.seek(offset + shard["sizeBytes"] - 1)
@@ -376,7 +444,7 @@ class Bench(unittest.TestCase):
         self.assertGreater(len(report["ratios"]), 3)
         done = helios("bench", "import", "--gb", "0.05", "--tp", 2, "--rounds", 1)
         self.assertEqual(done.returncode, 0, done.stderr)
-        self.assertTrue(done.stdout.startswith("system,op,size,n,min_us,p50_us,p99_us,mean_us,gbps\n"))
+        self.assertTrue(done.stdout.startswith("system,op,size,n,min_us,p50_us,p99_us,mean_us,gb_per_s\n"))
         self.assertEqual(sorted(pathlib.Path("/dev/shm").glob("helios-bench-*")), before)
 
     def test_bench_group_and_bodies_need_nothing_else(self):

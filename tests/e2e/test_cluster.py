@@ -44,7 +44,7 @@ class UpAndDown(unittest.TestCase):
             info = c.up()
             pool = pathlib.Path(info["pool"])
             self.assertTrue(pool.exists())
-            nodes = c.json("nodes")["nodes"]
+            nodes = c.json("nodes")["items"]
             self.assertEqual([n["state"] for n in nodes], ["ready", "ready"])
             self.assertEqual([len(n["slots"]) for n in nodes], [2, 2])
             self.assertEqual(c.up()["started"], [])  # a second time: nothing to do
@@ -126,7 +126,7 @@ class UpAndDown(unittest.TestCase):
                 wait_for("the first daemon", lambda: (c.state / "cluster.json").exists())
                 killed.kill()
             c.up()
-            self.assertEqual([n["state"] for n in c.json("nodes")["nodes"]], ["ready", "ready"])
+            self.assertEqual([n["state"] for n in c.json("nodes")["items"]], ["ready", "ready"])
             c.down()
             wait_for("every process to be gone", lambda: not processes_of(c.state))
             self.assertFalse(pool.exists())
@@ -167,7 +167,7 @@ class Models(unittest.TestCase):
             self.assertGreater(done["shards"], 0)
             # `info` shows the pool as the Controller last saw it; extents are rounded up.
             wait_for("the pool to hold it", lambda: c.json("info")["pool"]["usedBytes"] >= done["bytes"])
-            self.assertEqual([m["name"] for m in c.json("model", "ls")], ["m"])
+            self.assertEqual([m["name"] for m in c.json("model", "ls")["items"]], ["m"])
             out = c.dir / "r.safetensors"
             c.json("pull", "--model", "m", "--pp", 1, "--tp", 0, "--out", out)
             names, data = checkpoints.read(out)
@@ -177,7 +177,7 @@ class Models(unittest.TestCase):
             self.assertIn("'nope'", c.refuse("pull", "--model", "nope", "--pp", 0, "--tp", 0, "--out", out))
             self.assertRegex(c.refuse("pull", "--model", "m", "--pp", 7, "--tp", 0, "--out", out), "pp 7")
             self.assertGreater(c.json("model", "rm", "m")["bytes"], 0)
-            self.assertEqual(c.json("model", "ls"), [])
+            self.assertEqual(c.json("model", "ls")["items"], [])
             wait_for("the pool to be empty", lambda: c.json("info")["pool"]["usedBytes"] == before)
 
     def test_bad_checkpoints_are_one_sentence_and_leak_nothing(self):
@@ -212,7 +212,7 @@ class Models(unittest.TestCase):
                     c.kill(daemon)
                     importing.wait(60)
                 c.up()
-                models = [m["name"] for m in c.json("model", "ls")]
+                models = [m["name"] for m in c.json("model", "ls")["items"]]
                 self.assertIn(models, ([], ["big"]))  # all or nothing
                 if models:
                     c.json("model", "rm", "big")
@@ -245,13 +245,13 @@ class Jobs(unittest.TestCase):
                                  (("--offset", 1 << 30), ""),
                                  (("-f", "--offset", 1 << 30), "")):
                 self.assertEqual(c.run("logs", job, "--rank", 3, *flags).stdout, shown, flags)
-            self.assertTrue(all(s["job"] == "" for n in c.json("nodes")["nodes"] for s in n["slots"]))
+            self.assertTrue(all(s["job"] == "" for n in c.json("nodes")["items"] for s in n["slots"]))
 
     def test_a_controller_restart_loses_nothing_and_readopts_ranks(self):
         with cluster() as c:
             directory, _ = checkpoints.llama(c.dir / "hf", layers=2, seed=3)
             c.json("model", "import", directory, "--name", "m", "--tp", 2, "--pp", 2)
-            shards = c.json("shard", "ls")
+            shards = c.json("shard", "ls")["items"]
             stop = c.dir / "stop"
             job = c.submit(SLEEPER % stop)
             before = c.wait_job(job, "running")
@@ -262,7 +262,7 @@ class Jobs(unittest.TestCase):
             after = c.job(job)
             self.assertEqual((after["state"], after["attempt"]), ("running", 1))
             self.assertTrue(all(alive(p) for p in pids))
-            again = c.json("shard", "ls")
+            again = c.json("shard", "ls")["items"]
             self.assertEqual([s["id"] for s in again], [s["id"] for s in shards])
             stop.touch()
             c.wait_job(job, "succeeded")
@@ -300,7 +300,7 @@ class Jobs(unittest.TestCase):
             c.kill("node-0")
             first = agent()
             registered(1)
-            wait_for("node-0 to be lost", lambda: [n["node"]["name"] for n in c.json("nodes")["nodes"] if n["state"] == "ready"] == ["own"])
+            wait_for("node-0 to be lost", lambda: [n["node"]["name"] for n in c.json("nodes")["items"] if n["state"] == "ready"] == ["own"])
             stop = c.dir / "stop"
             job = c.submit((SLEEPER % stop).replace("_size: 2", "_size: 1"))
             [pid] = [r["pid"] for k in c.wait_job(job, "running")["containers"] for r in k["ranks"]]
@@ -324,7 +324,7 @@ class Jobs(unittest.TestCase):
                 os.kill(pid, signal.SIGKILL)
             failed = c.wait_job(job, "failed")
             self.assertRegex(failed["reason"], "rank 2.*(signal 9|killed)")
-            self.assertTrue(all(s["job"] == "" for n in c.json("nodes")["nodes"] for s in n["slots"]))
+            self.assertTrue(all(s["job"] == "" for n in c.json("nodes")["items"] for s in n["slots"]))
 
     def test_cancel_ends_every_process(self):
         with cluster() as c:
@@ -361,7 +361,7 @@ class Jobs(unittest.TestCase):
                 path = c.dir / "job.yaml"
                 path.write_text(text % () if "%s" not in text else text % "x")
                 self.assertRegex(c.refuse("submit", path), expected)
-            self.assertEqual(c.json("list")["jobs"], [])
+            self.assertEqual(c.json("list")["items"], [])
             self.assertIn("gone.yaml", c.refuse("submit", c.dir / "gone.yaml"))
             spec = pathlib.Path(__file__).resolve().parent.parent.parent / "examples" / "spec-job.yaml"
             plan = c.json("plan", spec)

@@ -41,7 +41,7 @@ class Copies(unittest.TestCase):
         self.addCleanup(self.world.__exit__, None, None, None)
         source, _ = checkpoints.llama(self.c.dir / "hf")
         self.c.json("model", "import", source, "--name", "m", "--tp", 1, "--pp", 1)
-        self.nodes = {n["node"]["name"]: n["node"] for n in self.c.json("nodes")["nodes"]}
+        self.nodes = {n["node"]["name"]: n["node"] for n in self.c.json("nodes")["items"]}
 
     def client(self, node="", **options):
         """A rank's client: on `node`, or where there is no store."""

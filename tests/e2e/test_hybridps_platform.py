@@ -47,7 +47,7 @@ class Platform(unittest.TestCase):
         (cls.c.dir / "rank.py").write_text(RANK)
 
     def tiers(self):
-        return {(n["node"], t["name"]): t for n in self.c.json("store") for t in n["tiers"]}
+        return {(n["node"], t["name"]): t for n in self.c.json("store")["items"] for t in n["tiers"]}
 
     def start(self):
         """A running rank: its pid, and what it has spilled."""
@@ -195,7 +195,7 @@ class Training(unittest.TestCase):
         return client, limit
 
     def pool_used(self):
-        return next(t["usedBytes"] for n in self.c.json("store") for t in n["tiers"] if t["name"] == "pool")
+        return next(t["usedBytes"] for n in self.c.json("store")["items"] for t in n["tiers"] if t["name"] == "pool")
 
     def test_a_host_that_is_smaller_than_the_model_s_data_gives_the_same_bits(self):
         plain, theirs = self.make()

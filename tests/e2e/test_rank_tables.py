@@ -131,7 +131,7 @@ class RankTables(unittest.TestCase):
     def test_ranks_with_gpus_find_what_torch_and_nccl_want(self):
         power = ROOT / "tests" / "data" / "topo" / "power-2slots.xml"
         with cluster(nodes=1, slots=2, up=("--topology", power)) as c:
-            slots = c.json("nodes")["nodes"][0]["node"]["slots"]
+            slots = c.json("nodes")["items"][0]["node"]["slots"]
             gpus = sorted(g["id"] for s in slots for g in s["gpus"])
             name = c.submit(job(c.dir, tp=1))
             table = json.loads(notes(c.dir, 1, "whole", 2)[0])

@@ -15,19 +15,19 @@ class Tiers(unittest.TestCase):
         cls.addClassCleanup(context.__exit__, None, None, None)
         checkpoints.llama(cls.c.dir / "toy")
         cls.c.json("model", "import", cls.c.dir / "toy", "--name", "toy", "--tp", 2, "--pp", 1)
-        cls.shards = cls.c.json("shard", "ls")
+        cls.shards = cls.c.json("shard", "ls")["items"]
 
     def copies(self, shard):
         shown = self.c.json("shard", "show", shard)
         return {(x["tier"], x["node"], x["device"]) for x in shown["copies"]}
 
     def test_store_lists_every_tier_with_its_quota(self):
-        seen = {(n["node"], t["tier"], t["name"]): t for n in self.c.json("store") for t in n["tiers"]}
+        seen = {(n["node"], t["tier"], t["name"]): t for n in self.c.json("store")["items"] for t in n["tiers"]}
         for node in ("node-0", "node-1"):
             self.assertEqual(seen[node, "L2", "host"]["quotaBytes"], 32 << 20)
             self.assertEqual(seen[node, "L1", "emu:0"]["quotaBytes"], 8 << 20)
             self.assertEqual(seen[node, "L1", "emu:1"]["quotaBytes"], 4 << 20)
-        only = self.c.json("store", "node-1")
+        only = self.c.json("store", "node-1")["items"]
         self.assertEqual([n["node"] for n in only], ["node-1"])
         self.assertIn("node-9", self.c.refuse("store", "node-9"))
         self.assertIn("emu:1", self.c.run("store").stdout)

@@ -46,7 +46,7 @@ class Cluster:
                              "--controller", self.address, "--l2-size", l2_size, "--l2-pool", host.dir / "l2",
                              "--quarantine", "100ms", "--listen", f"{host.ip('management')}:7404")
         wait_for(f"{host.name} to be a node", lambda: any(
-            n["node"]["name"] == host.name and n["state"] == "ready" for n in self.helios(self.a, "nodes")["nodes"]))
+            n["node"]["name"] == host.name and n["state"] == "ready" for n in self.helios(self.a, "nodes")["items"]))
         return agent
 
     def helios(self, host, *args, check=True, timeout=60):

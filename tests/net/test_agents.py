@@ -19,7 +19,7 @@ class Agents(unittest.TestCase):
         self.world = Cluster(self.lab)
         self.world.import_model()
         self.agents = {host.name: self.world.start_agent(host) for host in self.lab.hosts}
-        shards = self.world.helios(self.a, "shard", "ls", "--model", "m")
+        shards = self.world.helios(self.a, "shard", "ls", "--model", "m")["items"]
         self.shard = max(shards, key=lambda s: s["sizeBytes"])
         self.id, self.size = self.shard["id"], self.shard["sizeBytes"]
 

@@ -119,9 +119,9 @@ class Planes(unittest.TestCase):
     def test_a_migration_goes_over_the_migration_network(self):
         self.world.import_model()
         here, there = self.world.start_agent(self.a), self.world.start_agent(self.b)
-        listing = self.world.helios(self.a, "shard", "ls", "--model", "m")
+        listing = self.world.helios(self.a, "shard", "ls", "--model", "m")["items"]
         shard = max(listing, key=lambda s: s["sizeBytes"])
-        common = {"id": shard["id"], "sizeBytes": shard["sizeBytes"], "crc32": shard["crc32"], "tier": "L2", "numaId": -1,
+        common = {"id": shard["id"], "sizeBytes": shard["sizeBytes"], "crc32": int(shard["crc32"], 16), "tier": "L2", "numaId": -1,
                   "operation": "migrate", "timeoutMs": 20000}
         agent = self.world.caller(self.a, here.ready["address"], "Agent")
         l3 = self.world.l3.ready

@@ -199,7 +199,7 @@ class Gangs(World):
 
     def test_pods_are_drawn_to_the_nodes_that_hold_their_shards(self):
         c = self.start_cluster(up=("--l2-size", "16MiB"))
-        shards = [s for s in c.json("shard", "ls", "--model", "tiny") if s["pp"] == 1]
+        shards = [s for s in c.json("shard", "ls", "--model", "tiny")["items"] if s["pp"] == 1]
         c.json("shard", "copy", shards[0]["id"], "--to", "node-0:l2")
         self.volcano.paused = True
         job = c.submit(self.text())
@@ -286,7 +286,7 @@ class Gangs(World):
         self.assertEqual(logs(jobs[0]), 4)  # its objects are there yet
         self.api.delete("vcjobs", self.namespace, f"helios-{jobs[0]}-a1")
         wait_for("the logs of the first job go", lambda: logs(jobs[0]) == 0)
-        self.assertEqual([j["id"] for j in c.json("list")["jobs"]], jobs[1:])
+        self.assertEqual([j["id"] for j in c.json("list")["items"]], jobs[1:])
         self.assertEqual(logs(jobs[1]), 4)
 
     def test_a_controller_that_comes_back_finds_its_gang(self):

@@ -85,7 +85,7 @@ def far_agent(c, name):
 def copy(note):
     with slow_cluster(slots=1, env=NETWORK) as c, far_agent(c, "far"):
         toy(c)
-        shard = max(c.json("shard", "ls"), key=lambda s: s["sizeBytes"])
+        shard = max(c.json("shard", "ls")["items"], key=lambda s: s["sizeBytes"])
         before = packets()
         done = c.json("shard", "copy", shard["id"], "--to", "far:l2")
         after = packets()
@@ -101,7 +101,7 @@ def copy_from_l2(note):
     with slow_cluster(slots=1, env=NETWORK) as c, far_agent(c, "near"), far_agent(c, "far"):
         toy(c)
         _, mapped = pulled(c, "shm")
-        shard = max(c.json("shard", "ls"), key=lambda s: s["sizeBytes"])
+        shard = max(c.json("shard", "ls")["items"], key=lambda s: s["sizeBytes"])
         c.json("shard", "copy", shard["id"], "--to", "near:l2")
         c.json("shard", "drop", shard["id"], "--from", "l3")
         before = packets()

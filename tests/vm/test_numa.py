@@ -29,7 +29,7 @@ def slots(note):
 @test("an Agent offers two slots, and a job's ranks run on their node's CPUs and memory only")
 def ranks(note):
     with slow_cluster(slots=0, env=PATIENT) as c:
-        nodes = c.json("nodes")["nodes"]
+        nodes = c.json("nodes")["items"]
         assert sorted(s["numaId"] for s in nodes[0]["slots"]) == [0, 1], nodes
         stop = c.dir / "stop"
         job = c.submit(SLEEPER % stop)

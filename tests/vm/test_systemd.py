@@ -66,7 +66,7 @@ def services():
 
 def registered():
     with contextlib.suppress(AssertionError):
-        return [n for n in helios("nodes")["nodes"] if n["state"] == "ready"]
+        return [n for n in helios("nodes")["items"] if n["state"] == "ready"]
     return None
 
 
