@@ -211,7 +211,8 @@ typedef struct maco_compile_options {
                                communication once; NULL = made from costs */
 } maco_compile_options;
 
-/* HELIOS_ECONFLICT: a cycle, named task by task; unordered writers; lists whose order deadlocks. */
+/* HELIOS_ECONFLICT: a cycle, named task by task; unordered writers; with `infer`, dependencies that
+ * put a task before the one, added earlier, whose result it reads; lists whose order deadlocks. */
 HELIOS_API int maco_compile(const maco_graph *g, const maco_compile_options *options,
                             maco_plan **out);
 HELIOS_API void maco_plan_free(maco_plan *p); /* NULL is fine */

@@ -1,5 +1,6 @@
 /* From a graph to a plan: order (explicit, inferred), then events and numbers, then the order of
  * communication, then lists. */
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -57,6 +58,40 @@ static hl_status order_explicit(struct compiling *c)
     return HL_OK;
 }
 
+/* ---- order that contradicts what tasks read ---- */
+
+static hl_status check_reader(void *arg, uint32_t task, uint32_t on, enum hl_maco_conflict how)
+{
+    const struct compiling *c = arg;
+    if (how != HL_MACO_RAW || c->place[task] > c->place[on])
+        return HL_OK;
+    return hl_fail(HL_ECONFLICT,
+                   "task \"%s\" reads what task \"%s\" writes, but dependencies put \"%s\" first, "
+                   "so that it would read memory before that is written. Hint: the arguments are "
+                   "(task, the one that it waits for); to read the old contents, add \"%s\" first",
+                   hl_maco_graph_name(c->g, task), hl_maco_graph_name(c->g, on),
+                   hl_maco_graph_name(c->g, task), hl_maco_graph_name(c->g, task));
+}
+
+/* A task uses the result of the last one added before it that writes there. Dependencies may
+ * reorder writers, but not a reader before its writer. */
+static hl_status refuse_early_readers(struct compiling *c)
+{
+    bool reordered = false;
+    for (uint32_t i = 0; i < c->n; i++)
+        reordered |= c->order[i] != i;
+    if (!reordered)
+        return HL_OK;
+    uint32_t *added = malloc((size_t)c->n * sizeof(*added));
+    if (added == NULL)
+        return no_memory();
+    for (uint32_t i = 0; i < c->n; i++)
+        added[i] = i;
+    hl_status st = hl_maco_conflicts(c->g, added, check_reader, c);
+    free(added);
+    return st;
+}
+
 /* ---- order that is inferred ---- */
 
 static hl_status add_edge(void *arg, uint32_t task, uint32_t on, enum hl_maco_conflict how)
@@ -70,6 +105,7 @@ static hl_status add_edge(void *arg, uint32_t task, uint32_t on, enum hl_maco_co
 
 static hl_status infer(struct compiling *c)
 {
+    HL_TRY(refuse_early_readers(c));
     HL_TRY(hl_maco_grow(&c->edges, &c->edge_cap, 0, c->g->n_edges + 1, sizeof(*c->edges)));
     if (c->g->n_edges > 0)
         memcpy(c->edges, c->g->edges, c->g->n_edges * sizeof(*c->edges));

@@ -512,6 +512,13 @@ class Errors(unittest.TestCase):
             g.add_dependency(two, one)
             g.execute()
 
+    def test_a_dependency_the_wrong_way_round_is_refused(self):
+        g = TaskGraph()
+        one = g.gelu(rand(4, 4), name="one")
+        two = g.silu(one.output, name="two")
+        g.add_dependency(one, two)
+        self.refused(errors.OverlapError, '"two" reads what task "one" writes', g.compile)
+
     def test_a_cycle_is_named(self):
         g = TaskGraph()
         a, b, c = (g.nop(name=n) for n in "abc")

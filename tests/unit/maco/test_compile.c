@@ -118,6 +118,41 @@ static void program_order(const struct spec *s, const struct order *o, uint32_t 
         }
 }
 
+/* Does a task read bytes whose last writer, as tasks were added, comes only after it? */
+static int reads_too_early(const struct spec *s)
+{
+    struct order o = explicit_order(s);
+    uint32_t line[TASKS_MAX], place[TASKS_MAX];
+    int early = 0;
+    program_order(s, &o, line);
+    for (uint32_t i = 0; i < s->n; i++)
+        place[line[i]] = i;
+    for (uint64_t byte = 0x1000; byte < 0x1000 + BYTES; byte++) {
+        uint32_t writer = MACO_NONE;
+        for (uint32_t i = 0; i < s->n; i++) {
+            for (uint32_t k = 0; k < s->n_reads[i]; k++)
+                early |= meet(s->read[i][k], (maco_range){byte, 1}) && writer != MACO_NONE &&
+                         place[writer] > place[i];
+            if (s->n_writes[i] && meet(s->write[i], (maco_range){byte, 1}))
+                writer = i;
+        }
+    }
+    return early;
+}
+
+/* Compiling it must fail if dependencies contradict what it reads. */
+static int refused_as_too_early(const struct spec *s)
+{
+    maco_plan *p = NULL;
+    if (!reads_too_early(s))
+        return 0;
+    maco_graph *g = graph_of(s, MACO_NONE);
+    REFUSED(maco_compile(g, &(maco_compile_options){.infer = 1}, &p), HL_ECONFLICT,
+            "dependencies put");
+    maco_graph_free(g);
+    return 1;
+}
+
 static struct order full_order(const struct spec *s)
 {
     struct order o = explicit_order(s);
@@ -212,10 +247,15 @@ static void check_barriers(const maco_plan_view *v, const struct order *o)
 static void random_graphs_mean_what_was_said(void **state)
 {
     uint64_t seed = 1;
+    int refused = 0;
     (void)state;
     for (int k = 0; k < GRAPHS; k++) {
         struct spec s = some_graph(&seed, k % 2);
         struct order want = full_order(&s);
+        if (refused_as_too_early(&s)) {
+            refused++;
+            continue;
+        }
         maco_graph *g = graph_of(&s, MACO_NONE);
         maco_plan_view v;
         maco_plan *p = compiled(g, (maco_compile_options){.infer = 1}, &v);
@@ -229,6 +269,44 @@ static void random_graphs_mean_what_was_said(void **state)
         check_barriers(&v, &want);
         maco_plan_free(p);
     }
+    assert_in_range(refused, 500, GRAPHS / 2 - 500); /* half of them use memory */
+}
+
+static void a_dependency_that_puts_a_reader_before_its_writer_is_refused(void **state)
+{
+    maco_graph *g = NULL;
+    maco_plan *p = NULL;
+    float a[16], b[16];
+    (void)state;
+    OK(maco_graph_new(&g));
+    maco_op op = {.type = MACO_TASK_GELU,
+                  .name = "make",
+                  .inputs = {a},
+                  .outputs = {b},
+                  .dims = {4, 4, 4, 4}};
+    add_op(g, op);
+    op.name = "use"; /* in place */
+    op.inputs[0] = op.outputs[0] = b;
+    add_op(g, op);
+    maco_compile_options infer = {.infer = 1};
+    OK(maco_graph_depend(g, 0, 1));
+    REFUSED(maco_compile(g, &infer, &p), HL_ECONFLICT,
+            "task \"use\" reads what task \"make\" writes, but dependencies put \"use\" first");
+    maco_graph_free(g);
+    OK(maco_graph_new(
+        &g)); /* "clear" before "make", whose result nobody reads between them: fine */
+    op = (maco_op){.type = MACO_TASK_GELU,
+                   .name = "make",
+                   .inputs = {a},
+                   .outputs = {b},
+                   .dims = {4, 4, 4, 4}};
+    add_op(g, op);
+    op.name = "clear";
+    add_op(g, op);
+    OK(maco_graph_depend(g, 0, 1));
+    OK(maco_compile(g, &infer, &p));
+    maco_plan_free(p);
+    maco_graph_free(g);
 }
 
 /* ---- the checker checks ---- */
@@ -258,6 +336,8 @@ static void one_trigger_less_is_noticed(void **state)
     for (int k = 0; k < 2000; k++) {
         struct spec s = some_graph(&seed, k % 2);
         struct order want = full_order(&s);
+        if (refused_as_too_early(&s))
+            continue;
         maco_graph *g = graph_of(&s, MACO_NONE);
         maco_plan_view v;
         maco_plan *p = compiled(g, (maco_compile_options){.infer = 1}, &v);
@@ -493,6 +573,7 @@ int main(void)
         cmocka_unit_test(one_trigger_less_is_noticed),
         cmocka_unit_test(a_forgotten_parent_is_noticed),
         cmocka_unit_test(without_inference_unordered_writers_are_refused),
+        cmocka_unit_test(a_dependency_that_puts_a_reader_before_its_writer_is_refused),
         cmocka_unit_test(both_tasks_and_the_kind_of_use_are_named),
         cmocka_unit_test(a_cycle_is_named_task_by_task),
         cmocka_unit_test(a_long_cycle_fits_a_message),
