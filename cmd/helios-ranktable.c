@@ -166,6 +166,10 @@ static hl_status start(struct program *p, int argc, char **argv)
 {
     int rest = 0;
     struct args *a = &p->args;
+    if (argc > 0 && strcmp(argv[0], "--version") == 0) {
+        puts("helios-ranktable " HELIOS_VERSION);
+        return HL_ECANCELED;
+    }
     HL_TRY(hl_args_parse(rows, HL_ARRAY_LEN(rows), "helios-ranktable [options]", argc, argv, a,
                          &rest));
     if (rest > 0)

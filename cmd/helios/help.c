@@ -3,7 +3,9 @@
 
 #include <string.h>
 
-#define NAMES_MAX 128
+#define NAMES_MAX      128
+#define COLUMNS        80
+#define SUMMARY_INDENT 18
 
 static bool is_heading(const struct cli_command *c)
 {
@@ -49,6 +51,14 @@ static void print_options(const struct hl_option *rows, size_t count, FILE *to)
     hl_buf_fini(&text);
 }
 
+static void print_command(const char *name, const char *summary, FILE *to)
+{
+    struct hl_buf text = HL_BUF(1 << 12);
+    hl_text_wrap(&text, summary, SUMMARY_INDENT, COLUMNS);
+    fprintf(to, "  %-*s  %s\n", SUMMARY_INDENT - 4, name, text.data != NULL ? text.data : "");
+    hl_buf_fini(&text);
+}
+
 void help_print(const struct help_tree *tree, FILE *to)
 {
     fputs("usage: helios [options] COMMAND ...\n", to);
@@ -57,7 +67,7 @@ void help_print(const struct help_tree *tree, FILE *to)
         if (is_heading(c))
             fprintf(to, "\n%s\n", c->name);
         else
-            fprintf(to, "  %-14s  %s\n", c->name, c->help);
+            print_command(c->name, c->help, to);
     }
     fputs("\nOptions of every command\n", to);
     print_options(tree->globals, tree->global_count, to);
@@ -70,7 +80,7 @@ void help_print_group(const struct help_tree *tree, const char *group, FILE *to)
     for (size_t i = 0; i < tree->count; i++) {
         const char *name = name_in_group(&tree->rows[i], group);
         if (name != NULL)
-            fprintf(to, "  %-14s  %s\n", name, tree->rows[i].help);
+            print_command(name, tree->rows[i].help, to);
     }
     fprintf(to, "\n`helios help %s COMMAND` says more about one command.\n", group);
 }

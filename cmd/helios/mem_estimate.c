@@ -23,12 +23,13 @@ struct estimate_args {
 static const struct hl_option rows[] = {
     {"dtype", "--dtype", "bf16", "Type of the parameters on the device.", HL_OPT_ENUM, 0, 0,
      "bf16|fp16|fp32", AT(dtype), 0},
-    {"gradients", "--gradients", "separate", "Beside the parameters, or over them.", HL_OPT_ENUM, 0,
-     0, "separate|reuse", AT(gradients), 0},
+    {"gradients", "--gradients", "separate",
+     "Whether gradients have memory of their own or reuse the parameters'.", HL_OPT_ENUM, 0, 0,
+     "separate|reuse", AT(gradients), 0},
     {"world", "--world", "1", "Processes that train it; they share the optimizer's state.",
      HL_OPT_INT, 1, 1000000, NULL, AT(world), 0},
-    {"granule", "--granule", "2MiB", "Of the device's memory; 2 MiB on CUDA.", HL_OPT_BYTES, 64,
-     (int64_t)1 << 30, NULL, AT(granule), 0},
+    {"granule", "--granule", "2MiB", "Allocation unit of the device's memory; 2 MiB on CUDA.",
+     HL_OPT_BYTES, 64, (int64_t)1 << 30, NULL, AT(granule), 0},
     {"chunk", "--chunk", "0", "Bytes of a chunk; 0: the size that wastes least.", HL_OPT_BYTES, 0,
      (int64_t)1 << 40, NULL, AT(chunk), 0},
 };
@@ -142,12 +143,16 @@ static hl_status print_text(const struct estimate_args *a, const struct hl_estim
     cli_cell(&t, "-");
     cli_cell_bytes(&t, e->smallest);
     HL_TRY(cli_table_print(&t));
-    printf("%" PRIu64 " parameters in %" PRIu64 " chunks of %s, %.1f %% in use", e->parameters,
-           e->layout.chunks, hl_format_bytes(e->layout.chunk_bytes, bytes, sizeof(bytes)),
-           100 * hl_layout_utilisation(&e->layout));
+    printf("%" PRIu64 " parameters in %" PRIu64 " chunks of %s", e->parameters, e->layout.chunks,
+           hl_format_bytes(e->layout.chunk_bytes, bytes, sizeof(bytes)));
+    if (e->layout.longest > e->layout.chunk_bytes) /* a longer tensor has a chunk of its own */
+        printf(" to %s", hl_format_bytes(e->layout.longest, bytes, sizeof(bytes)));
+    printf(", %.1f %% in use\n", 100 * hl_layout_utilisation(&e->layout));
     if (e->layers > 0)
-        printf("; assumed a GPT of %" PRIu64 " layers of %" PRIu64, e->layers, e->hidden);
-    printf("\nthe device holds at least what %s pins; activations come on top\n",
+        printf("assumed a GPT with %" PRIu64 " layers of hidden size %" PRIu64
+               "; a config.json gives the real shape\n",
+               e->layers, e->hidden);
+    printf("the device must hold at least what %s pins; activations come on top\n",
            e->modules[e->widest]);
     return fflush(stdout) == 0 ? HL_OK : hl_fail(HL_EIO, "writing to stdout: %s", strerror(errno));
 }

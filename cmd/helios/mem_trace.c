@@ -3,6 +3,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/text.h"
 #include "helios/commands.h"
@@ -75,7 +76,11 @@ static hl_status run(const struct trace_args *a, struct shown *s)
     s->capacity = s->t.capacity > s->capacity ? s->t.capacity : s->capacity;
     s->capacity = s->capacity > 0 ? s->capacity : 1;
     o.scale = bytes / REPLAY_BYTES + 1;
+    uint64_t last = s->t.iterations > 2 ? s->t.iterations - 1 : 1; /* 1 repeats a single one */
     s->iteration = (uint64_t)a->iteration;
+    if (s->iteration > last)
+        return hl_fail(HL_EINVAL, "the trace has no iteration %" PRIu64 "; it has 0 to %" PRIu64,
+                       s->iteration, last);
     struct hl_trace t = s->t; /* borrowed; a record says only how often it was planned for */
     t.iterations = t.iterations > s->iteration ? t.iterations : s->iteration + 1;
     s->views = calloc(s->t.moment_count, sizeof(*s->views));
@@ -202,6 +207,8 @@ static hl_status write_file(const char *path, const struct trace_args *a, const 
                                  : hl_trace_print(&s->t, &json);
     if (st == HL_OK)
         st = outfile_text(path, json != NULL ? json : out.data);
+    if (st == HL_OK && strcmp(path, "-") != 0)
+        cli_print(stderr, "wrote %s\n", path);
     free(json);
     hl_buf_fini(&out);
     return st;

@@ -11,7 +11,7 @@
 #include "helios/cli.h"
 
 #define PROGRESS_INTERVAL_NS (100 * HL_NS_PER_MS)
-#define PROGRESS_BAR         28
+#define PROGRESS_BAR         16
 
 #define COLUMNS_DEFAULT 80 /* of a terminal that does not tell */
 #define GAP             2  /* between columns */
@@ -432,23 +432,39 @@ void cli_progress_start(struct cli_progress *p, const char *title)
         .title = title, .started_ns = hl_now_ns(), .tty = isatty(STDERR_FILENO)};
 }
 
+/* "12 s left", nothing while there is no rate to tell it from. */
+static void time_left(double seconds, uint64_t done, uint64_t total, char *buf, size_t cap)
+{
+    buf[0] = '\0';
+    if (done == 0 || done >= total || seconds <= 0)
+        return;
+    double left = seconds * (double)(total - done) / (double)done;
+    if (left < 60)
+        snprintf(buf, cap, "  %.0f s left", left + 0.5);
+    else
+        snprintf(buf, cap, "  %.0f min left", left / 60 + 0.5);
+}
+
 void cli_progress_update(struct cli_progress *p, uint64_t done, uint64_t total)
 {
     uint64_t now = hl_now_ns();
-    if (!p->tty || (p->shown && now - p->drawn_ns < PROGRESS_INTERVAL_NS && done < total))
+    if (!p->tty || total == 0 || /* nothing is known yet */
+        (p->shown && now - p->drawn_ns < PROGRESS_INTERVAL_NS && done < total))
         return;
     p->drawn_ns = now;
     p->shown = 1;
-    double share = total > 0 ? (double)done / (double)total : 0;
+    double share = (double)done / (double)total;
     double seconds = (double)(now - p->started_ns) / 1e9;
-    char bar[PROGRESS_BAR + 1], a[32], b[32];
+    uint64_t rate = seconds > 0 ? (uint64_t)((double)done / seconds) : 0;
+    char bar[PROGRESS_BAR + 1], a[32], b[32], c[32], left[32];
     int filled = (int)(share * PROGRESS_BAR);
     memset(bar, '-', PROGRESS_BAR);
     memset(bar, '#', (size_t)(filled > PROGRESS_BAR ? PROGRESS_BAR : filled));
     bar[PROGRESS_BAR] = '\0';
-    fprintf(stderr, "\r\033[K%s [%s] %3.0f%%  %s of %s  %.2f GB/s", p->title, bar, share * 100,
+    time_left(seconds, done, total, left, sizeof(left));
+    fprintf(stderr, "\r\033[K%s [%s] %3.0f%%  %s of %s  %s/s%s", p->title, bar, share * 100,
             hl_format_bytes(done, a, sizeof(a)), hl_format_bytes(total, b, sizeof(b)),
-            seconds > 0 ? (double)done / seconds / 1e9 : 0.0);
+            hl_format_bytes(rate, c, sizeof(c)), left);
     fflush(stderr);
 }
 

@@ -146,6 +146,22 @@ static size_t squeeze(const char *text, char *out)
     return n;
 }
 
+void hl_text_wrap(struct hl_buf *out, const char *text, size_t indent, size_t width)
+{
+    size_t at = indent;
+    for (const char *p = text; *p != '\0';) {
+        size_t len = strcspn(p, " ");
+        if (at > indent && at + 1 + len > width) {
+            (void)hl_buf_printf(out, "\n%*s", (int)indent, "");
+            at = indent;
+        }
+        (void)hl_buf_printf(out, "%s%.*s", at > indent ? " " : "", (int)len, p);
+        at += len + (at > indent);
+        p += len;
+        p += strspn(p, " ");
+    }
+}
+
 const char *hl_did_you_mean(const char *text, const char *const *names, size_t count)
 {
     char want[WORD_MAX], name[WORD_MAX];

@@ -12,6 +12,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/buf.h"
 #include "base/status.h"
 
 /* "4096", "512MiB", "2GB". KiB MiB GiB TiB are powers of 1024, KB MB GB TB of 1000, and K M G T
@@ -23,6 +24,9 @@ hl_status hl_parse_duration_ms(const char *text, uint64_t *out) HL_CHECK;
 hl_status hl_parse_rate(const char *text, uint64_t *out) HL_CHECK;
 /* "2.0 GiB" into buf. */
 const char *hl_format_bytes(uint64_t bytes, char *buf, size_t cap);
+/* Appends the text in lines of at most `width` columns; those after the first are indented. The
+ * first one begins at column `indent` of what is there. */
+void hl_text_wrap(struct hl_buf *out, const char *text, size_t indent, size_t width);
 /* The nearest of `names` when it is near enough to be a slip of the hand, else NULL. */
 const char *hl_did_you_mean(const char *text, const char *const *names, size_t count);
 

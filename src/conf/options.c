@@ -3,11 +3,16 @@
 #include "conf/options.h"
 
 #include <errno.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "conf/options_private.h"
+
+#define HELP_COLUMNS  80
+#define HELP_INDENT   33 /* of the texts beside the flags */
+#define HELP_TEXT_MAX 1024
 
 static void *field(void *target, const struct hl_option *row)
 {
@@ -31,12 +36,13 @@ static hl_status parse_bool(const char *text, int64_t *out)
     return hl_fail(HL_EINVAL, "'%.64s' is neither true nor false", text);
 }
 
-static hl_status parse_int(const char *text, int64_t *out)
+static hl_status parse_int(const char *text, int64_t *out, bool *overflow)
 {
     char *end;
     errno = 0;
     long long v = strtoll(text, &end, 10);
-    if (errno != 0 || end == text || *end != '\0')
+    *overflow = errno == ERANGE && *end == '\0'; /* v is the largest or smallest number */
+    if ((errno != 0 && !*overflow) || end == text || *end != '\0')
         return hl_fail(HL_EINVAL, "'%.64s' is not a whole number", text);
     *out = v;
     return HL_OK;
@@ -59,6 +65,9 @@ static hl_status check_range(const struct hl_option *row, double value, const ch
         (value >= (double)row->min && value <= (double)row->max))
         return HL_OK;
     char low[32], high[32];
+    const char *how = value > (double)row->max ? "large" : "small";
+    if (row->kind == HL_OPT_INT && row->max == INT64_MAX)
+        return hl_fail(HL_EINVAL, "'%.64s' is too small: at least %lld", text, (long long)row->min);
     if (row->kind == HL_OPT_BYTES) {
         hl_format_bytes((uint64_t)row->min, low, sizeof(low));
         hl_format_bytes((uint64_t)row->max, high, sizeof(high));
@@ -67,7 +76,7 @@ static hl_status check_range(const struct hl_option *row, double value, const ch
         snprintf(low, sizeof(low), "%lld%s", (long long)row->min, unit);
         snprintf(high, sizeof(high), "%lld%s", (long long)row->max, unit);
     }
-    return hl_fail(HL_EINVAL, "'%.64s' is out of range: %s to %s", text, low, high);
+    return hl_fail(HL_EINVAL, "'%.64s' is too %s: %s to %s", text, how, low, high);
 }
 
 static hl_status check_choice(const struct hl_option *row, const char *text)
@@ -107,14 +116,17 @@ hl_status hl_option_set(const struct hl_option *row, void *target, const char *t
     uint64_t size = 0;
     int64_t number = 0;
     double percent = 0;
+    bool overflow = false;
     switch (row->kind) {
     case HL_OPT_STRING:
     case HL_OPT_PATH:
     case HL_OPT_ENUM:
         return set_text(row, target, text);
     case HL_OPT_INT:
-        HL_TRY(parse_int(text, &number));
+        HL_TRY(parse_int(text, &number, &overflow));
         HL_TRY(check_range(row, (double)number, text));
+        if (overflow)
+            return hl_fail(HL_EINVAL, "'%.64s' is too large", text);
         *(int64_t *)field(target, row) = number;
         return HL_OK;
     case HL_OPT_BOOL:
@@ -318,9 +330,15 @@ void hl_options_help(const struct hl_option *rows, size_t count, unsigned progra
             continue;
         const char *word = hl_option_value_word(row);
         snprintf(head, sizeof(head), "%s%s%s", row->flag, *word != '\0' ? " " : "", word);
-        (void)hl_buf_printf(out, "  %-30s %s", head, row->help);
-        if (row->text[0] != '\0' && !(row->kind == HL_OPT_BOOL && strcmp(row->text, "false") == 0))
-            (void)hl_buf_printf(out, " [%s]", row->text);
+        char help[HELP_TEXT_MAX];
+        int shown =
+            row->text[0] != '\0' && !(row->kind == HL_OPT_BOOL && strcmp(row->text, "false") == 0);
+        snprintf(help, sizeof(help), "%s%s%s%s", row->help, shown ? " [" : "",
+                 shown ? row->text : "", shown ? "]" : "");
+        (void)hl_buf_printf(out, "  %-30s ", head);
+        if (strlen(head) > HELP_INDENT - 3)
+            (void)hl_buf_printf(out, "\n%*s", HELP_INDENT, "");
+        hl_text_wrap(out, help, HELP_INDENT, HELP_COLUMNS);
         if (with_env)
             (void)hl_buf_printf(out, "\n  %-30s %s, %s", "", row->name,
                                 hl_option_env(row, env, sizeof(env)));

@@ -26,13 +26,15 @@ const struct hl_option hl_conf_table[] = {
      "What its line carries, as 100Gbit; 0 to ask the driver.",
      HL_OPT_RATE, 0, 0, NULL, AT(plane_backbone_rate), HL_DAEMONS},
     {"plane.migration", "--plane-migration", "",
-     "This host on the migration network (L2 to L2, ZeroMQ), likewise.",
+     "This host on the migration network (L2 to L2, ZeroMQ): an address, a network in CIDR form or "
+     "an interface; empty for the loopback.",
      HL_OPT_STRING, 0, 0, NULL, AT(plane_migration), HL_DAEMONS},
     {"plane.migration_rate", "--plane-migration-rate", "0",
      "What its line carries, as 200Gbit; 0 to ask the driver.",
      HL_OPT_RATE, 0, 0, NULL, AT(plane_migration_rate), HL_DAEMONS},
     {"plane.management", "--plane-management", "",
-     "This host on the management network (RPC, heartbeats, metrics), likewise.",
+     "This host on the management network (RPC, heartbeats, metrics): an address, a network in "
+     "CIDR form or an interface; empty for the loopback.",
      HL_OPT_STRING, 0, 0, NULL, AT(plane_management), HL_DAEMONS},
     {"plane.management_rate", "--plane-management-rate", "0",
      "What its line carries, as 2.5Gbit; 0 to ask the driver.",
@@ -112,8 +114,8 @@ const struct hl_option hl_conf_table[] = {
      "How long a freed extent rests before it is used again.",
      HL_OPT_DURATION, 100, DAY_MS, NULL, AT(l3_quarantine_ms), HL_L3D | HL_AGENT},
     {"l3.lease", "--lease", "10m",
-     "How long a restarted daemon keeps what a rank had spilled and does not come back for, such "
-     "as one that is stopped; after the first 10 s only as long as nobody needs the room.",
+     "After a restart, how long spilled data of a rank that has not reconnected is kept; after the "
+     "first 10 s only while there is room.",
      HL_OPT_DURATION, 1000, DAY_MS, NULL, AT(l3_lease_ms), HL_L3D | HL_AGENT},
     {"l3.beat", "--beat", "10ms",
      "Interval of the heartbeat in the pool's superblock.",
@@ -280,7 +282,8 @@ const struct hl_option hl_conf_table[] = {
      "variable; a rank has its Agent's value.",
      HL_OPT_INT, 0, 100, NULL, AT(read_retries), HL_AGENT},
     {"read.timeout", "--read-timeout", "30s",
-     "Deadline of one operation of libhelios, such as the read of a shard. Likewise.",
+     "Deadline of one operation of libhelios, such as the read of a shard. libhelios reads the "
+     "environment variable; a rank has its Agent's value.",
      HL_OPT_DURATION, 10, 3600000, NULL, AT(read_timeout_ms), HL_AGENT},
 
     {"copy.timeout", "--copy-timeout", "60s",
@@ -312,21 +315,24 @@ const struct hl_option hl_conf_table[] = {
      "Agent's value.",
      HL_OPT_DURATION, 100, 3600000, NULL, AT(data_connect_timeout_ms), HL_L3D | HL_AGENT},
     {"data.endpoints", "--data-endpoints", "2",
-     "Connections that the pieces of a large read are dealt out to. Likewise.",
+     "Connections over which the pieces of a large read are spread. libhelios reads the "
+     "environment variable; a rank has its Agent's value.",
      HL_OPT_INT, 1, 8, NULL, AT(data_endpoints), HL_AGENT},
     {"data.batch_bytes", "--data-batch-bytes", "64KiB",
      "Small writes over the network, and small copies that are sent, share messages of at most so "
      "many bytes. libhelios reads the environment variable; a rank has its Agent's value.",
      HL_OPT_BYTES, 1024, 64 << 10, NULL, AT(data_batch_bytes), HL_AGENT},
     {"data.batch_ms", "--data-batch-ms", "1ms",
-     "How long a small write waits for others that are expected; 0 not at all. Likewise.",
+     "How long a small write waits for others that are expected; 0 not at all. libhelios reads the "
+     "environment variable; a rank has its Agent's value.",
      HL_OPT_DURATION, 0, 1000, NULL, AT(data_batch_ms), HL_AGENT},
     {"data.stall", "--data-stall", "800ms",
-     "A transfer over the network that moves no byte for so long has failed. Likewise.",
+     "A transfer over the network that moves no byte for so long has failed. libhelios reads the "
+     "environment variable; a rank has its Agent's value.",
      HL_OPT_DURATION, 10, 60000, NULL, AT(data_stall_ms), HL_AGENT},
     {"data.rdma_retry", "--data-rdma-retry", "60s",
      "A connection that fell back from RDMA to TCP tries RDMA again after so long, beside its "
-     "reads; 0 never. Likewise.",
+     "reads; 0 never. libhelios reads the environment variable; a rank has its Agent's value.",
      HL_OPT_DURATION, 0, DAY_MS, NULL, AT(data_rdma_retry_ms), HL_AGENT},
 
     {"job.start_timeout", "--job-start-timeout", "5m",
@@ -345,13 +351,13 @@ const struct hl_option hl_conf_table[] = {
      "How many ended jobs are remembered with their logs; 0 for all. One that has a version stays.",
      HL_OPT_INT, 0, 1000000, NULL, AT(jobs_keep), HL_CONTROLLER},
     {"jobs.keep_age", "--jobs-keep-age", "30d",
-     "How long an ended job is remembered; 0 for ever. Likewise.",
+     "How long an ended job is remembered with its logs; 0 for ever. One that has a version stays.",
      HL_OPT_DURATION, 0, 3650 * DAY_MS, NULL, AT(jobs_keep_age_ms), HL_CONTROLLER},
     {"nodes.keep", "--nodes-keep", "1000",
      "How many lost nodes are remembered; 0 for all. One that a job waits for stays.",
      HL_OPT_INT, 0, 1000000, NULL, AT(nodes_keep), HL_CONTROLLER},
     {"nodes.keep_age", "--nodes-keep-age", "7d",
-     "How long a lost node is remembered; 0 for ever. Likewise.",
+     "How long a lost node is remembered; 0 for ever. One that a job waits for stays.",
      HL_OPT_DURATION, 0, 3650 * DAY_MS, NULL, AT(nodes_keep_age_ms), HL_CONTROLLER},
     {"gc.interval", "--gc-interval", "10s",
      "Interval at which shards that belong to no version are looked for and freed.",

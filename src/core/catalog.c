@@ -89,10 +89,14 @@ void hl_catalog_fini(struct hl_catalog *c)
 hl_status hl_model_name_check(const char *name)
 {
     size_t n = strlen(name);
-    if (n == 0 || n > HL_MODEL_NAME_MAX || !isalnum((unsigned char)name[0]))
-        return hl_fail(HL_EINVAL,
-                       "model name '%.140s': start with a letter or digit, at most %d characters",
-                       name, HL_MODEL_NAME_MAX);
+    if (n == 0)
+        return hl_fail(HL_EINVAL, "the model name is empty");
+    if (n > HL_MODEL_NAME_MAX)
+        return hl_fail(HL_EINVAL, "model name '%.140s' has %zu characters; at most %d are allowed",
+                       name, n, HL_MODEL_NAME_MAX);
+    if (!isalnum((unsigned char)name[0]))
+        return hl_fail(HL_EINVAL, "model name '%.140s' does not start with a letter or digit",
+                       name);
     for (size_t i = 0; i < n; i++)
         if (!isalnum((unsigned char)name[i]) && strchr("._-", name[i]) == NULL)
             return hl_fail(

@@ -6,6 +6,7 @@
 
 #include <inttypes.h>
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,6 +14,7 @@
 #include "core/partition_private.h"
 
 #define PARALLEL_MAX 4096
+#define TPS_NAMED    16 /* in a message */
 #define DIVISOR_MAX  65536
 #define TABLE_MAX    ((size_t)1 << 24)
 #define NAMES_MAX    ((size_t)4 << 30)
@@ -111,31 +113,62 @@ void hl_partition_stage(const struct hl_partition_options *o, uint64_t layers, i
 
 /* ---- options --------------------------------------------------------------------------------- */
 
-HL_CHECK static hl_status divide(const char *what, uint64_t n, int tp)
+static bool kv_heads_fit(const struct hl_hf_config *c, uint64_t tp)
 {
+    return c->kv_heads % tp == 0 || tp % c->kv_heads == 0;
+}
+
+static uint64_t qkv_rows(const struct hl_hf_config *c)
+{
+    return (c->heads + 2 * c->kv_heads) * c->head_dim;
+}
+
+/* "1, 2 or 4": every tp that the model can be cut by. */
+static const char *fitting_tps(const struct hl_hf_config *c, char *buf, size_t cap)
+{
+    uint64_t fit[TPS_NAMED];
+    size_t count = 0, at = 0;
+    for (uint64_t tp = 1; tp <= c->heads && tp <= PARALLEL_MAX && count < TPS_NAMED; tp++)
+        if (c->heads % tp == 0 && c->ffn % tp == 0 && kv_heads_fit(c, tp) && qkv_rows(c) % tp == 0)
+            fit[count++] = tp;
+    buf[0] = '\0';
+    for (size_t i = 0; i < count && at < cap; i++)
+        at += (size_t)snprintf(buf + at, cap - at, "%s%" PRIu64,
+                               i == 0           ? ""
+                               : i + 1 == count ? " or "
+                                                : ", ",
+                               fit[i]);
+    return buf;
+}
+
+HL_CHECK static hl_status divide(const struct hl_hf_config *c, const char *what, uint64_t n, int tp)
+{
+    char fit[TPS_NAMED * 8];
     if (n % (uint64_t)tp == 0)
         return HL_OK;
-    return hl_fail(HL_EINVAL, "tp %d: %s %" PRIu64 " over %d ranks leaves %" PRIu64, tp, what, n,
-                   tp, n % (uint64_t)tp);
+    return hl_fail(HL_EINVAL, "tp %d does not divide the %" PRIu64 " %s of this model; use tp %s",
+                   tp, n, what, fitting_tps(c, fit, sizeof(fit)));
 }
 
 HL_CHECK static hl_status check_options(const struct hl_hf_config *c,
                                         const struct hl_partition_options *o)
 {
     uint64_t tp = (uint64_t)o->tp;
+    char fit[TPS_NAMED * 8];
     if (o->tp < 1 || o->tp > PARALLEL_MAX)
         return hl_fail(HL_EINVAL, "tp %d is not 1..%d", o->tp, PARALLEL_MAX);
     if (o->vocab_divisor < 0 || o->vocab_divisor > DIVISOR_MAX)
         return hl_fail(HL_EINVAL, "vocabulary divisor %d is not 0..%d", o->vocab_divisor,
                        DIVISOR_MAX);
     HL_TRY(hl_partition_check_layers(o, c->layers));
-    HL_TRY(divide("attention heads", c->heads, o->tp));
-    HL_TRY(divide("MLP size", c->ffn, o->tp));
-    if (c->kv_heads % tp != 0 && tp % c->kv_heads != 0)
+    HL_TRY(divide(c, "attention heads", c->heads, o->tp));
+    HL_TRY(divide(c, "MLP columns", c->ffn, o->tp));
+    if (!kv_heads_fit(c, tp))
         return hl_fail(HL_EINVAL,
-                       "tp %d is neither a divisor nor a multiple of the %" PRIu64 " query groups",
-                       o->tp, c->kv_heads);
-    return divide("fused QKV rows", (c->heads + 2 * c->kv_heads) * c->head_dim, o->tp);
+                       "tp %d is neither a divisor nor a multiple of the %" PRIu64
+                       " query groups; use tp %s",
+                       o->tp, c->kv_heads, fitting_tps(c, fit, sizeof(fit)));
+    return divide(c, "fused QKV rows", qkv_rows(c), o->tp);
 }
 
 /* ---- sources --------------------------------------------------------------------------------- */

@@ -223,7 +223,9 @@ static hl_status explain_refusal(const struct shape *s, const struct tally *t, s
     if (t->lost_nodes > 0)
         (void)hl_buf_printf(&text, "; %d server%s not ready", t->lost_nodes,
                             t->lost_nodes == 1 ? " is" : "s are");
-    if (plan->never)
+    if (plan->never && s->use_gpus && s->most_gpus == 0)
+        (void)hl_buf_printf(&text, "; no slot of this cluster has a GPU (`helios nodes`)");
+    else if (plan->never)
         (void)hl_buf_printf(&text,
                             "; even an idle cluster has only %d such slot%s: add servers or "
                             "make the job smaller",

@@ -11,6 +11,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/text.h"
 #include "core/json.h"
 #include "l3d/l3d_private.h"
 #include "l3d/l4.h"
@@ -124,6 +125,7 @@ static hl_status read_options(const json_t *r, struct hl_import_options *out)
 static hl_status check_room(struct import *im, struct hl_import *src)
 {
     struct hl_pool_info info;
+    char text[3][32];
     uint64_t need = hl_import_total_bytes(src);
     uint64_t deadline = hl_now_ns() + REST_WAIT_NS;
     hl_pool_info(im->daemon->pool, &info);
@@ -139,10 +141,11 @@ static hl_status check_room(struct import *im, struct hl_import *src)
     if (need > info.free)
         return hl_fail(
             HL_ENOSPC,
-            "model '%s' needs %llu bytes, the pool has %llu free of %llu; remove models or start "
-            "helios-l3d with a larger --size",
-            hl_json_str(im->request, "name", ""), (unsigned long long)need,
-            (unsigned long long)info.free, (unsigned long long)info.capacity);
+            "model '%s' needs %s, but %s of %s are free in the pool; remove models (`helios model "
+            "rm`) or make the pool larger (`helios up --l3-size`, option l3.size)",
+            hl_json_str(im->request, "name", ""), hl_format_bytes(need, text[0], sizeof(text[0])),
+            hl_format_bytes(info.free, text[1], sizeof(text[1])),
+            hl_format_bytes(info.capacity, text[2], sizeof(text[2])));
     return HL_OK;
 }
 

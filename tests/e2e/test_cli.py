@@ -106,6 +106,18 @@ class Usage(unittest.TestCase):
         self.assertEqual(max(map(len, narrow.splitlines())), 70)
         self.assertEqual(on_terminal([HELIOS, "conf", "-o", "json"])[1], helios("conf", "-o", "json").stdout)
 
+    def test_every_program_knows_its_version_and_every_help_fits_80_columns(self):
+        for program in ("helios", "helios-controller", "helios-l3d", "helios-agent", "helios-ranktable"):
+            done = subprocess.run([str(BUILD / "bin" / program), "--version"], capture_output=True, text=True, timeout=60,
+                                  check=False)
+            self.assertEqual((done.returncode, done.stderr), (0, ""), program)
+            self.assertRegex(done.stdout, rf"^{program} \d+\.\d+\.\d+\n$")
+        pages = [helios("help").stdout] + [helios("help", *c.split()).stdout for c in self.commands()]
+        lines = [line for page in pages for line in page.splitlines() if not line.startswith("usage: ")]
+        self.assertEqual([line for line in lines if len(line) > 80], [])
+        options = json.loads(helios("conf", "-o", "json").stdout)["items"]
+        self.assertEqual([o["name"] for o in options if "ikewise" in o["help"]], [])  # a help stands alone
+
     def test_a_reader_that_has_seen_enough_is_no_error(self):
         done = subprocess.run(f"{HELIOS} conf -o json | head -1; {HELIOS} conf | head -1", shell=True, text=True,
                               capture_output=True, check=False, timeout=60)
@@ -371,11 +383,25 @@ class Models(unittest.TestCase):
         before = wait_for("the pool to hold the model", lambda: self.c.json("info")["pool"]["usedBytes"])
         for args, words in (((self.source, "--name", "toy"), "exists already"),
                             (("/no/such/checkpoint", "--name", "a"), "/no/such/checkpoint"),
-                            ((self.source, "--name", "a", "--tp", 3), "3"),
-                            ((self.source, "--name", "a b"), "a b")):
-            self.assertIn(words, self.c.refuse("model", "import", *args))
+                            ((self.source, "--name", "a", "--tp", 3), "tp 3 does not divide the "),
+                            ((self.source, "--name", "a", "--tp", 3), "use tp 1, 2"),
+                            ((self.source, "--name", "a b"), "a b"), ((self.source, "--name", "../x"), "start with"),
+                            ((self.source, "--name", "x" * 129), "129 characters"), ((self.big(), "--name", "a"), "--l3-size")):
+            said = self.c.refuse("model", "import", *args)
+            self.assertIn(words, said)
+            self.assertNotIn("Controller.", said)  # which call was refused is for developers
+        self.assertRegex(self.c.refuse("model", "import", self.big(), "--name", "a"), r"needs \d+\.\d MiB, but \d+\.\d MiB of 64\.0 MiB")
+        self.assertIn("(Controller.getModel at 127.0.0.1", self.c.refuse("model", "show", "nobody", "-v"))
+        self.assertIn("too large: 1 to 4096", self.c.refuse("model", "import", "x", "--name", "a", "--tp", "9" * 20, code=2))
         self.assertEqual(self.c.json("info")["pool"]["usedBytes"], before)
         self.assertIn("nobody", self.c.refuse("model", "rm", "nobody"))
+
+    def big(self):
+        """A checkpoint that the pool of 64 MiB has no room for."""
+        path = self.c.dir / "big"
+        if not path.exists():
+            checkpoints.llama(path, layers=6, hidden=1024, vocab=61)
+        return path
 
     def cancelled(self, end):
         """An import is ended by `end(process)` while L3 stands still: it leaves no model and no shard."""
@@ -390,6 +416,9 @@ class Models(unittest.TestCase):
         try:
             process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
             wait_for("the import to begin", lambda: "import begins name=late" in log.read_text()[len(seen):])
+            listed = next(m for m in self.c.json("model", "ls")["items"] if m["name"] == "late")
+            self.assertEqual((listed["state"], listed["tp"], listed["doneBytes"]), ("importing", 1, 0))
+            self.assertRegex(self.c.run("model", "ls").stdout, "(?m)^late +importing 0%")
             ended = end(process)
             wait_for("the cancel to arrive", lambda: "import is cancelled name=late" in log.read_text()[len(seen):])
         finally:

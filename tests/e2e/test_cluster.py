@@ -3,6 +3,7 @@ import contextlib
 import json
 import os
 import pathlib
+import re
 import shutil
 import signal
 import socket
@@ -15,6 +16,7 @@ import urllib.request
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 from support import checkpoints  # noqa: E402
 from support.cluster import BUILD, HELIOS, Cluster, alive, cluster, wait_for  # noqa: E402
+from support.terminal import on_terminal  # noqa: E402
 
 SLEEPER = """
 jobName: sleeper
@@ -345,6 +347,39 @@ class Jobs(unittest.TestCase):
             stop.touch()
             c.wait_job(first, "succeeded")
             c.wait_job(second, "succeeded")
+
+    def test_the_list_of_jobs_is_newest_first_with_times_and_fits_the_terminal(self):
+        with cluster(nodes=1, slots=1) as c:
+            text = "jobName: %s\nparallelism: {tensor_parallel_size: 1}\ncommand: [/bin/sh, -c, '%s']\n"
+            jobs = [c.submit(text % ("tick", "sleep 1.2"))]
+            done = c.wait_job(jobs[0], "succeeded")
+            jobs.append(c.submit(text % ("tick", "true")))
+            c.wait_job(jobs[1], "succeeded")
+            jobs.append(c.submit(text % ("tock", "exit 3") + "workdir: /no/such/" + "long/" * 40 + "\n"))
+            c.wait_job(jobs[2], "failed")
+            listed = c.json("list")["items"]
+            self.assertEqual([j["id"] for j in listed], jobs[::-1])
+            self.assertEqual([j["id"] for j in c.json("list", "--last", 1)["items"]], jobs[2:])
+            for key in ("plan", "yaml", "containers", "events"):
+                self.assertNotIn(key, listed[1])
+            self.assertEqual(len(c.job(jobs[1])["events"][0]["kind"]) > 0, True)
+            self.assertGreaterEqual(done["finishedMs"] - done["startedMs"], 1000)
+            table = c.run("list").stdout.splitlines()
+            self.assertEqual([line.split()[0] for line in table], ["JOB", *jobs[::-1]])
+            elapsed = float(re.search(r" ([0-9.]+)s(?: |$)", table[3])[1])  # of the first job
+            self.assertAlmostEqual(elapsed, (done["finishedMs"] - done["startedMs"]) / 1000, delta=0.06)
+            self.assertIn("long/long", table[1])
+            code, shown = on_terminal([HELIOS, "--state", c.state, "list"])
+            plain = re.sub(r"\x1b\[[0-9]+m", "", shown).splitlines()
+            self.assertEqual((code, len(plain)), (0, 4))
+            self.assertLessEqual(max(map(len, plain)), 80)
+            self.assertIn("\x1b[31mfailed\x1b[0m", shown)
+            # prefixes of ids
+            self.assertEqual(c.job("toc")["id"], jobs[2])
+            self.assertEqual(c.job("tick")["id"], jobs[1])  # a name is its newest job
+            said = c.refuse("describe", "tic", code=2)
+            self.assertTrue(jobs[0] in said and jobs[1] in said, said)
+            self.assertIn("'tock-", c.refuse("cancel", jobs[2][:-1] + "99"))
 
     def test_bad_job_files_are_one_sentence_with_their_place(self):
         with cluster() as c:

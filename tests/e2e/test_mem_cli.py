@@ -1,6 +1,7 @@
 """helios mem estimate through the command line; needs no cluster."""
 import json
 import pathlib
+import re
 import subprocess
 import sys
 import tempfile
@@ -45,7 +46,13 @@ class Estimate(unittest.TestCase):
         self.assertLess(doc["l2"]["perProcess"], 1.05 * 1500000000 * 8)
         self.assertGreaterEqual(alone["l2"]["bytes"], alone["bytes"])
         self.assertGreater(doc["assumed"]["layers"], 0)
-        self.assertIn("device (L1), smallest", estimate("1.5B"))
+        text = estimate("1.5B")
+        self.assertIn("device (L1), smallest", text)
+        self.assertIn("config.json gives the real shape", text)
+        # what is said of the chunks can hold what is said of the bytes
+        count, low, high = re.search(r"(\d+) chunks of ([0-9.]+) MiB to ([0-9.]+) MiB", text).groups()
+        self.assertLess(int(count) * float(low) * 2 ** 20, alone["kinds"][0]["bytes"])
+        self.assertGreater(int(count) * float(high) * 2 ** 20, alone["kinds"][0]["bytes"])
 
     def test_nonsense_is_a_usage_error_and_a_bad_config_a_failure(self):
         for text in ("0", "-1B", "1.5X", "nan", "1e30", "/no/such/config.json"):

@@ -113,6 +113,16 @@ class Trace(unittest.TestCase):
             for y, row in zip(drawn, rows):
                 self.assertAlmostEqual(y, height(value(row)), delta=0.06)
 
+    def test_an_iteration_that_the_trace_does_not_have_is_refused(self):
+        self.assertIn("no iteration 3; it has 0 to 2", run("trace", self.path, "--iteration", 3, rc=1))
+        self.assertIn("BWD", run("trace", self.path, "--iteration", 2))
+
+    def test_what_was_written_is_said(self):
+        out = self.folder / "out.svg"
+        done = subprocess.run([str(HELIOS), "mem", "trace", str(self.path), "--svg", str(out)], capture_output=True,
+                              text=True, timeout=120, check=True)
+        self.assertEqual((done.stdout, done.stderr), ("", f"wrote {out}\n"))
+
     def test_many_moments_are_drawn_in_groups(self):
         self.trace["iteration"] = self.trace["iteration"] * 60  # 1440
         self.path.write_text(json.dumps(self.trace))

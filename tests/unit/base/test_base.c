@@ -21,6 +21,7 @@
 #include "base/id.h"
 #include "base/log.h"
 #include "base/status.h"
+#include "base/text.h"
 
 static hl_status refuse(void)
 {
@@ -259,9 +260,25 @@ static void one_message_cannot_flood_the_log(void **state)
     assert_int_equal(hl_log_count(HL_LOG_WARN), before + 301);
 }
 
+static void a_text_is_wrapped_between_words_with_a_hanging_indent(void **state)
+{
+    (void)state;
+    struct hl_buf out = HL_BUF(1024);
+    hl_text_wrap(&out, "one two three four", 4, 13);
+    assert_string_equal(out.data, "one two\n    three\n    four");
+    hl_buf_clear(&out);
+    hl_text_wrap(&out, "aaaa bbbbbbbbbbbb", 2, 8); /* a word is never cut */
+    assert_string_equal(out.data, "aaaa\n  bbbbbbbbbbbb");
+    hl_buf_clear(&out);
+    hl_text_wrap(&out, "exactly ten", 0, 11);
+    assert_string_equal(out.data, "exactly ten");
+    hl_buf_fini(&out);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_text_is_wrapped_between_words_with_a_hanging_indent),
         cmocka_unit_test(the_environment_limits_what_loops_use),
         cmocka_unit_test(a_line_of_the_log_is_one),
         cmocka_unit_test(one_message_cannot_flood_the_log),

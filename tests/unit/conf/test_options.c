@@ -120,7 +120,7 @@ static void mistakes_are_told_with_place_and_guess(void **state)
           "unknown flag --sise; did you mean --size?");
     fails(load(HL_L3D, WORDS("--size"), &conf, NULL), "--size needs a value");
     fails(load(HL_L3D, WORDS("--size=big"), &conf, NULL), "--size: 'big' is not a size");
-    fails(load(HL_L3D, WORDS("--size=1KiB"), &conf, NULL), "out of range: 1.0 MiB to");
+    fails(load(HL_L3D, WORDS("--size=1KiB"), &conf, NULL), "too small: 1.0 MiB to");
     fails(load(HL_L3D, WORDS("--log-level=loud"), &conf, NULL),
           "'loud' is not one of error|warn|info|debug");
     fails(load(HL_L3D, WORDS("now"), &conf, NULL), "unexpected argument 'now'");
@@ -229,7 +229,9 @@ static void a_subcommand_takes_flags_and_arguments_in_any_order(void **state)
     assert_int_equal(a.nodes, 3);
     assert_true(a.high == 70.5);
     hl_args_fini(arg_rows, 5, &a);
-    fails(args(WORDS("--nodes", "65"), &a), "--nodes: '65' is out of range: 1 to 64");
+    fails(args(WORDS("--nodes", "65"), &a), "--nodes: '65' is too large: 1 to 64");
+    fails(args(WORDS("--nodes", "99999999999999999999"), &a), "99999' is too large: 1 to 64");
+    fails(args(WORDS("--nodes", "-99999999999999999999"), &a), "99999' is too small: 1 to 64");
     fails(args(WORDS("--folow"), &a), "did you mean --follow?");
     fails(args(WORDS("--no-color=1"), &a), "takes no value");
     fails(args(WORDS("--follow=maybe"), &a), "neither true nor false");

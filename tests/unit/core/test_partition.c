@@ -322,8 +322,9 @@ static void what_does_not_divide_is_refused_with_the_arithmetic(void **state)
     struct hf_fixture f = llama;
     f.layers = 3;
     refuse(&f, (struct hl_partition_options){.tp = 3, .pp = 1},
-           "attention heads 4 over 3 ranks leaves 1");
-    refuse(&f, (struct hl_partition_options){.tp = 4, .pp = 1}, "MLP size 6 over 4 ranks leaves 2");
+           "tp 3 does not divide the 4 attention heads of this model; use tp 1 or 2");
+    refuse(&f, (struct hl_partition_options){.tp = 4, .pp = 1},
+           "tp 4 does not divide the 6 MLP columns");
     refuse(&f, (struct hl_partition_options){.tp = 1, .pp = 2}, "3 layers over 2 stages leave 1");
     refuse(&f, (struct hl_partition_options){.tp = 0, .pp = 1}, "tp 0");
     refuse(&f, (struct hl_partition_options){.tp = 1, .pp = 1, .vocab_divisor = -1}, "divisor -1");
@@ -336,7 +337,9 @@ static void what_does_not_divide_is_refused_with_the_arithmetic(void **state)
     refuse(&f, (struct hl_partition_options){.tp = 1, .pp = 3, .first_stage_layers = 3}, "leave 0");
     f.heads = 6;
     f.kv_heads = 3;
-    refuse(&f, (struct hl_partition_options){.tp = 2, .pp = 1}, "3 query groups");
+    refuse(&f, (struct hl_partition_options){.tp = 2, .pp = 1}, "3 query groups; use tp 1, 3 or 6");
+    f.heads = f.kv_heads = f.ffn = 12;
+    refuse(&f, (struct hl_partition_options){.tp = 5, .pp = 1}, "use tp 1, 2, 3, 4, 6 or 12");
 }
 
 static void missing_and_unknown_tensors_are_named(void **state)

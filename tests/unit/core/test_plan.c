@@ -182,11 +182,15 @@ static void a_gang_that_does_not_fit_is_refused_with_numbers(void **state)
     big.memory_bytes = 1ull << 30;
     p = make(&big, &c);
     assert_true(p->never);
-    assert_string_equal(
-        p->reason, "needs 7 slots with at least 1 GPU, at least 1.0 GiB, 0 are free of 4 on 2 "
-                   "ready servers; 2 more free ones are too small; 1 server is not ready; even "
-                   "an idle cluster has only 0 such slots: add servers or make the job "
-                   "smaller");
+    assert_string_equal(p->reason,
+                        "needs 7 slots with at least 1 GPU, at least 1.0 GiB, 0 are free of 4 on 2 "
+                        "ready servers; 2 more free ones are too small; 1 server is not ready; no "
+                        "slot of this cluster has a GPU (`helios nodes`)");
+    hl_plan_free(p);
+    big.gpus_per_rank = 0;
+    p = make(&big, &c);
+    assert_true(p->never);
+    assert_non_null(strstr(p->reason, "even an idle cluster has only "));
     hl_plan_free(p);
     hl_cluster_fini(&c);
     p = make(&job, &c); /* no node at all */
