@@ -37,6 +37,19 @@ hl_status cli_usage(struct cli *cli, const char *fmt, ...)
                    cli->command->args);
 }
 
+/* Other programs have --json; some commands here have one that means a file or a format. */
+static hl_status check_json_flag(struct cli *cli, const struct hl_option *rows, size_t count,
+                                 int argc, char **argv)
+{
+    for (size_t i = 0; i < count; i++)
+        if (strcmp(rows[i].flag, "--json") == 0)
+            return HL_OK;
+    for (int i = 0; i < argc && strcmp(argv[i], "--") != 0; i++)
+        if (strcmp(argv[i], "--json") == 0)
+            return cli_usage(cli, "unknown flag --json; for JSON give -o json");
+    return HL_OK;
+}
+
 hl_status cli_args(struct cli *cli, const struct hl_option *rows, size_t count, int argc,
                    char **argv, void *target, int min, int max)
 {
@@ -46,6 +59,7 @@ hl_status cli_args(struct cli *cli, const struct hl_option *rows, size_t count, 
         HL_TRY(help_dump_options(cli, rows, count));
         return HL_ECANCELED;
     }
+    HL_TRY(check_json_flag(cli, rows, count, argc, argv));
     snprintf(usage, sizeof(usage), "helios %s %s\n\n%s", cli->command->name, cli->command->args,
              cli->command->help);
     hl_status st = hl_args_parse(rows, count, usage, argc, argv, target, &rest);

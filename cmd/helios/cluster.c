@@ -291,27 +291,28 @@ static void print_info(const json_t *info)
     const json_t *pool = json_object_get(info, "pool"), *path;
     size_t i;
     char used[32], capacity[32], read[32];
-    printf("%-14s  %s\n%-14s  %s, %s\n", "version", hl_json_str(info, "version", ""), "L3",
-           hl_json_str(info, "l3Address", ""), hl_json_str(info, "l3State", ""));
+    cli_print(stdout, "%-14s  %s\n%-14s  %s, %s\n", "version", hl_json_str(info, "version", ""),
+              "L3", hl_json_str(info, "l3Address", ""), hl_json_str(info, "l3State", ""));
     if (hl_json_str(info, "kubernetesServer", "")[0] != '\0')
-        printf("%-14s  %s, %s\n", "Kubernetes", hl_json_str(info, "kubernetesServer", ""),
-               hl_json_str(info, "kubernetesState", ""));
-    printf("%-14s  %s of %s used\n", "pool",
-           hl_format_bytes((uint64_t)hl_json_int(pool, "usedBytes", 0), used, sizeof(used)),
-           hl_format_bytes((uint64_t)hl_json_int(pool, "capacityBytes", 0), capacity,
-                           sizeof(capacity)));
+        cli_print(stdout, "%-14s  %s, %s\n", "Kubernetes",
+                  hl_json_str(info, "kubernetesServer", ""),
+                  hl_json_str(info, "kubernetesState", ""));
+    cli_print(stdout, "%-14s  %s of %s used\n", "pool",
+              hl_format_bytes((uint64_t)hl_json_int(pool, "usedBytes", 0), used, sizeof(used)),
+              hl_format_bytes((uint64_t)hl_json_int(pool, "capacityBytes", 0), capacity,
+                              sizeof(capacity)));
     print_count("models", hl_json_int(info, "models", 0));
     print_count("versions", hl_json_int(info, "versions", 0));
     print_count("shards", hl_json_int(info, "shards", 0));
     print_count("nodes", hl_json_int(info, "nodes", 0));
     print_count("jobs", hl_json_int(info, "jobs", 0));
     json_array_foreach (hl_json_list(info, "reads"), i, path)
-        printf("reads by %-5s  %" PRId64 ", %s\n", hl_json_str(path, "path", ""),
-               hl_json_int(path, "ops", 0),
-               hl_format_bytes((uint64_t)hl_json_int(path, "bytes", 0), read, sizeof(read)));
-    printf("%-14s  %" PRId64 " (%" PRId64 " retries, %" PRId64 " reads lost)\n", "CRC failures",
-           hl_json_int(info, "crcFailures", 0), hl_json_int(info, "crcRetries", 0),
-           hl_json_int(info, "lostReads", 0));
+        cli_print(stdout, "reads by %-5s  %" PRId64 ", %s\n", hl_json_str(path, "path", ""),
+                  hl_json_int(path, "ops", 0),
+                  hl_format_bytes((uint64_t)hl_json_int(path, "bytes", 0), read, sizeof(read)));
+    cli_print(stdout, "%-14s  %" PRId64 " (%" PRId64 " retries, %" PRId64 " reads lost)\n",
+              "CRC failures", hl_json_int(info, "crcFailures", 0),
+              hl_json_int(info, "crcRetries", 0), hl_json_int(info, "lostReads", 0));
 }
 
 hl_status cmd_info(struct cli *cli, int argc, char **argv)

@@ -63,8 +63,8 @@ static hl_status parse_place(struct cli *cli, const char *id, const char *text, 
 static void print_place(const json_t *copy)
 {
     const char *node = hl_json_str(copy, "node", ""), *device = hl_json_str(copy, "device", "");
-    printf("%s%s%s%s%s", hl_json_str(copy, "tier", ""), node[0] != '\0' ? " of " : "", node,
-           device[0] != '\0' ? ", " : "", device);
+    cli_print(stdout, "%s%s%s%s%s", hl_json_str(copy, "tier", ""), node[0] != '\0' ? " of " : "",
+              node, device[0] != '\0' ? ", " : "", device);
 }
 
 /* The Controller takes the nearest way: what was asked for and what was done may differ. */
@@ -73,18 +73,18 @@ static void print_copied(const json_t *copy, const struct copy_args *a)
     char size[32];
     const char *path = hl_json_str(copy, "path", "");
     print_place(copy);
-    printf(": %s",
-           hl_format_bytes((uint64_t)hl_json_int(copy, "sizeBytes", 0), size, sizeof(size)));
+    cli_print(stdout, ": %s",
+              hl_format_bytes((uint64_t)hl_json_int(copy, "sizeBytes", 0), size, sizeof(size)));
     if (path[0] != '\0')
-        printf(" by %s (%s, %s) in %.6f s", path, hl_json_str(copy, "transport", ""),
-               hl_json_str(copy, "reason", ""), hl_json_real(copy, "seconds", 0));
+        cli_print(stdout, " by %s (%s, %s) in %.6f s", path, hl_json_str(copy, "transport", ""),
+                  hl_json_str(copy, "reason", ""), hl_json_real(copy, "seconds", 0));
     puts("");
     if (a->migrate && strcmp(path, hl_route_path_name(HL_PATH_ZMQ)) != 0) {
         enum hl_route_reason reason = hl_route_reason_by_name(hl_json_str(copy, "reason", ""));
-        printf("the migration network was not used: %s\n",
-               path[0] == '\0'            ? "the copy was there already"
-               : reason < HL_REASON_COUNT ? hl_route_reason_text(reason)
-                                          : hl_json_str(copy, "reason", ""));
+        cli_print(stdout, "the migration network was not used: %s\n",
+                  path[0] == '\0'            ? "the copy was there already"
+                  : reason < HL_REASON_COUNT ? hl_route_reason_text(reason)
+                                             : hl_json_str(copy, "reason", ""));
     }
 }
 

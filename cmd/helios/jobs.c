@@ -40,7 +40,7 @@ static void print_lines(const json_t *lines, const char *mark)
     size_t i;
     json_t *line;
     json_array_foreach (lines, i, line) {
-        printf("%s%s\n", mark, json_string_value(line));
+        cli_print(stdout, "%s%s\n", mark, json_string_value(line));
     }
 }
 
@@ -183,17 +183,12 @@ static json_t *sort_jobs(const json_t *jobs, size_t last)
     return list;
 }
 
-/* A job without the fields that this answer does not fill: they would read as "no plan". */
-static void drop_placeholders(json_t *job)
+/* The list has no details; its empty fields would read as "no plan". */
+static void drop_details(json_t *job)
 {
-    static const char *const lists[] = {"containers", "events"};
-    if (hl_json_str(job, "yaml", "")[0] == '\0')
-        json_object_del(job, "yaml");
-    if (json_array_size(json_object_get(json_object_get(job, "plan"), "containers")) == 0)
-        json_object_del(job, "plan");
-    for (size_t i = 0; i < HL_ARRAY_LEN(lists); i++)
-        if (json_array_size(json_object_get(job, lists[i])) == 0)
-            json_object_del(job, lists[i]);
+    static const char *const details[] = {"plan", "yaml", "containers", "events", "launch"};
+    for (size_t i = 0; i < HL_ARRAY_LEN(details); i++)
+        json_object_del(job, details[i]);
 }
 
 static int64_t elapsed_ms(const json_t *job)
@@ -254,7 +249,7 @@ hl_status cmd_list(struct cli *cli, int argc, char **argv)
     json_decref(result);
     if (cli->json) {
         json_array_foreach (jobs, i, job)
-            drop_placeholders(job);
+            drop_details(job);
         return cli_print_items(jobs);
     }
     hl_status st = jobs != NULL ? print_jobs(jobs) : hl_fail(HL_ENOMEM, "out of memory");
@@ -321,7 +316,8 @@ hl_status cmd_describe(struct cli *cli, int argc, char **argv)
     HL_TRY(cli_job_id(cli, argv[0], id));
     HL_TRY(cli_job(cli, id, &job));
     if (cli->json) {
-        drop_placeholders(job);
+        if (json_array_size(json_object_get(json_object_get(job, "plan"), "containers")) == 0)
+            json_object_del(job, "plan");
         return cli_print_json(job);
     }
     hl_status st = print_job(job);

@@ -146,10 +146,11 @@ static hl_status print_import(struct cli *cli, const struct import_args *a, int6
             "{s:s s:I s:I s:I s:I s:I s:f s:I}", "name", a->name, "version", (json_int_t)version,
             "tp", (json_int_t)a->tp, "pp", (json_int_t)a->pp, "shards", (json_int_t)shards, "bytes",
             (json_int_t)bytes, "seconds", seconds, "bytesPerSecond", (json_int_t)rate));
-    printf("imported %s@%" PRId64 " as TP%" PRId64 " x PP%" PRId64
-           ": %zu shards, %s in %.2f s (%s/s)\n",
-           a->name, version, a->tp, a->pp, shards, hl_format_bytes(bytes, text, sizeof(text)),
-           seconds, hl_format_bytes(rate, rate_text, sizeof(rate_text)));
+    cli_print(stdout,
+              "imported %s@%" PRId64 " as TP%" PRId64 " x PP%" PRId64
+              ": %zu shards, %s in %.2f s (%s/s)\n",
+              a->name, version, a->tp, a->pp, shards, hl_format_bytes(bytes, text, sizeof(text)),
+              seconds, hl_format_bytes(rate, rate_text, sizeof(rate_text)));
     return HL_OK;
 }
 
@@ -203,7 +204,7 @@ hl_status cmd_model_cancel(struct cli *cli, int argc, char **argv)
     hl_error_clear();
     if (cli->json)
         return cli_print_json(json_pack("{s:s s:b}", "name", argv[0], "cancelled", 1));
-    printf("the import of %s is cancelled\n", argv[0]);
+    cli_print(stdout, "the import of %s is cancelled\n", argv[0]);
     return HL_OK;
 }
 

@@ -191,16 +191,18 @@ static hl_status print_shard(const struct hl_safetensors *h, const json_t *exten
 {
     char size[32];
     uint64_t bytes = (uint64_t)hl_json_int(extent, "sizeBytes", 0);
-    printf("id          %s\nbelongs to  %s@%s/pp%s/tp%s/%s\n", hl_json_str(extent, "id", ""),
-           meta_or(h, "helios.model"), meta_or(h, "helios.version"), meta_or(h, "helios.pp"),
-           meta_or(h, "helios.tp"), meta_or(h, "helios.part"));
-    printf("size        %" PRIu64 " bytes (%s), header %" PRIu64 "\n", bytes,
-           hl_format_bytes(bytes, size, sizeof(size)), h->data_offset);
-    printf("extent      offset %" PRId64 ", generation %" PRId64 ", %zu chunks, CRC-32 %08" PRIx32
-           "\n",
-           hl_json_int(extent, "offset", 0), hl_json_int(extent, "generation", 0),
-           json_array_size(hl_json_list(extent, "chunkCrcs")),
-           (uint32_t)hl_json_int(extent, "crc32", 0));
+    cli_print(stdout, "id          %s\nbelongs to  %s@%s/pp%s/tp%s/%s\n",
+              hl_json_str(extent, "id", ""), meta_or(h, "helios.model"),
+              meta_or(h, "helios.version"), meta_or(h, "helios.pp"), meta_or(h, "helios.tp"),
+              meta_or(h, "helios.part"));
+    cli_print(stdout, "size        %" PRIu64 " bytes (%s), header %" PRIu64 "\n", bytes,
+              hl_format_bytes(bytes, size, sizeof(size)), h->data_offset);
+    cli_print(stdout,
+              "extent      offset %" PRId64 ", generation %" PRId64
+              ", %zu chunks, CRC-32 %08" PRIx32 "\n",
+              hl_json_int(extent, "offset", 0), hl_json_int(extent, "generation", 0),
+              json_array_size(hl_json_list(extent, "chunkCrcs")),
+              (uint32_t)hl_json_int(extent, "crc32", 0));
     verify_print(verified);
     HL_TRY(print_copies(known));
     puts("");
@@ -263,11 +265,12 @@ static hl_status show_absent(struct cli *cli, const char *id, const json_t *veri
         cli_hex_checksums(doc);
         return cli_print_json(doc);
     }
-    printf("id          %s\nbelongs to  %s@%" PRId64 "/pp%" PRId64 "/tp%" PRId64 "/%s\n"
-           "state       %s, not in the pool\n",
-           id, hl_json_str(shard, "model", ""), hl_json_int(shard, "version", 0),
-           hl_json_int(shard, "pp", 0), hl_json_int(shard, "tp", 0), hl_json_str(shard, "part", ""),
-           hl_json_str(shard, "state", ""));
+    cli_print(stdout,
+              "id          %s\nbelongs to  %s@%" PRId64 "/pp%" PRId64 "/tp%" PRId64 "/%s\n"
+              "state       %s, not in the pool\n",
+              id, hl_json_str(shard, "model", ""), hl_json_int(shard, "version", 0),
+              hl_json_int(shard, "pp", 0), hl_json_int(shard, "tp", 0),
+              hl_json_str(shard, "part", ""), hl_json_str(shard, "state", ""));
     verify_print(verified);
     return print_copies(known);
 }

@@ -163,11 +163,11 @@ void verify_print(const json_t *verified)
     char place[384];
     json_array_foreach (hl_json_list(verified, "copies"), i, row) {
         const char *state = hl_json_str(row, "state", "");
-        printf("verified    %s: ", place_text(row, place, sizeof(place)));
+        cli_print(stdout, "verified    %s: ", place_text(row, place, sizeof(place)));
         if (strcmp(state, "bad") == 0)
             print_bad(row);
         else if (strcmp(state, "unknown") == 0)
-            printf("not known, %s\n", hl_json_str(row, "error", ""));
+            cli_print(stdout, "not known, %s\n", hl_json_str(row, "error", ""));
         else
             puts("ok, every chunk");
     }

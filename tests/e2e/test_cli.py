@@ -136,7 +136,7 @@ class Usage(unittest.TestCase):
         self.assertIn(nasty, [row["value"] for row in json.loads(raw)["items"]])
 
     def test_slips_of_the_hand_are_exit_2_and_one_sentence(self):
-        for args, words in (((), "usage"), (("modle", "ls"), "did you mean 'helios model ls'"), (("model",), "import"),
+        for args, words in (((), "usage"), (("modle", "ls"), "did you mean 'helios model ls'"), (("model",), "import"), (("nodes", "--json"), "-o json"),
                             (("model", "ls", "-o", "xml"), "xml"), (("pull", "--model", "x"), "--out"),
                             (("pull", "--model", "x@y", "--out", "f"), "version number"),
                             (("shard", "show", "xyz"), "32 hexadecimal"), (("model", "show"), "NAME is missing"),

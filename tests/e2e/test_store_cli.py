@@ -49,6 +49,25 @@ class Tiers(unittest.TestCase):
         self.c.json("shard", "drop", s["id"], "--from", "node-0")
         self.assertEqual(self.copies(s["id"]), {("L3", "", "")})
 
+    def test_a_copy_that_did_not_use_the_migration_network_says_why(self):
+        short = self.shards[3]["id"][:8]
+        self.c.json("shard", "copy", short, "--to", "node-0")
+        done = self.c.run("shard", "copy", short, "--to", "node-1", "--migrate")
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        self.assertRegex(done.stdout, r"^L2 of node-1: .* by mapped .*\nthe migration network was not used: .* host.*\n$")
+        for node in ("node-0", "node-1"):
+            self.assertEqual(self.c.run("shard", "drop", short, "--from", node).stdout, "dropped\n")
+        self.assertEqual(self.copies(short), {("L3", "", "")})
+
+    def test_columns_are_called_what_json_calls_them(self):
+        header = self.c.run("store").stdout.splitlines()[0].split()
+        tier = self.c.json("store")["items"][0]["tiers"][0]
+        self.assertIn("QUARANTINED", header)
+        self.assertIn("quarantinedBytes", tier)
+        self.assertIn("HOST CPU", self.c.run("nodes").stdout.splitlines()[0])  # not whether a slot is taken
+        info = dict(line.split(None, 1) for line in self.c.run("info").stdout.splitlines())
+        self.assertEqual((info["nodes"], info["models"], info["jobs"].isdigit()), ("2", "1", True))
+
     def test_a_key_names_a_shard(self):
         s = self.shards[1]
         key = f"{s['model']}@{s['version']}/pp{s['pp']}/tp{s['tp']}/{s['part']}"
