@@ -33,8 +33,8 @@ hl_status cli_usage(struct cli *cli, const char *fmt, ...)
     vsnprintf(text, sizeof(text), fmt, ap);
     va_end(ap);
     cli->usage_failed = 1;
-    return hl_fail(HL_EINVAL, "%s; usage: helios %s %s", text, cli->command->name,
-                   cli->command->args);
+    return hl_fail(HL_EINVAL, "%s; usage: helios %s%s%s", text, cli->command->name,
+                   cli->command->args[0] != '\0' ? " " : "", cli->command->args);
 }
 
 /* Other programs have --json; some commands here have one that means a file or a format. */
@@ -60,8 +60,8 @@ hl_status cli_args(struct cli *cli, const struct hl_option *rows, size_t count, 
         return HL_ECANCELED;
     }
     HL_TRY(check_json_flag(cli, rows, count, argc, argv));
-    snprintf(usage, sizeof(usage), "helios %s %s\n\n%s", cli->command->name, cli->command->args,
-             cli->command->help);
+    snprintf(usage, sizeof(usage), "helios %s%s%s\n\n%s", cli->command->name,
+             cli->command->args[0] != '\0' ? " " : "", cli->command->args, cli->command->help);
     hl_status st = hl_args_parse(rows, count, usage, argc, argv, target, &rest);
     if (st == HL_EINVAL)
         cli->usage_failed = 1;

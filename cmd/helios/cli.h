@@ -129,6 +129,7 @@ void cli_hex_checksums(json_t *doc);
 struct cli_table {
     size_t columns;
     int right[CLI_COLUMNS_MAX];    /* aligned to the right */
+    int fixed[CLI_COLUMNS_MAX];    /* never cut */
     int optional[CLI_COLUMNS_MAX]; /* left out where a terminal is too narrow */
     char **cells;                  /* row after row, the header first */
     size_t count;
@@ -136,7 +137,8 @@ struct cli_table {
     int failed;
 };
 
-/* "NAME|>SIZE|?>READS": '>' aligns a column to the right, '?' before it makes it optional. */
+/* "NAME|>SIZE|?>READS": '>' aligns a column to the right, '!' keeps its texts whole (numbers and
+ * the first column always are), '?' before that makes it optional. */
 void cli_table_init(struct cli_table *t, const char *header);
 /* The next cell. */
 void cli_cell(struct cli_table *t, const char *fmt, ...) HL_PRINTF(2, 3);

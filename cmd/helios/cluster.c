@@ -273,7 +273,7 @@ hl_status cmd_nodes(struct cli *cli, int argc, char **argv)
         return cli_print_items(nodes);
     }
     struct cli_table t;
-    cli_table_init(&t, "SLOT|STATE|CPUS|>MEMORY|>GPUS|?>NICS|?>HOST CPU|?>L1|?>L2|?>CHUNKS|JOB");
+    cli_table_init(&t, "SLOT|!STATE|CPUS|>MEMORY|>GPUS|?>NICS|?>HOST CPU|?>L1|?>L2|?>CHUNKS|JOB");
     json_array_foreach (hl_json_list(result, "nodes"), i, node) {
         node_rows(&t, node);
     }

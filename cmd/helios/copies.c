@@ -157,7 +157,7 @@ hl_status copies_print(const json_t *shard)
     struct cli_table t;
     size_t i;
     const json_t *x;
-    cli_table_init(&t, "TIER|NODE|?DEVICE|>SIZE|?>NUMA|PATH|?TRANSPORT|?>SECONDS|WHY|MADE");
+    cli_table_init(&t, "TIER|NODE|?DEVICE|>SIZE|?>NUMA|PATH|?TRANSPORT|?>SECONDS|WHY|!MADE");
     json_array_foreach (hl_json_list(shard, "copies"), i, x) {
         const char *path = hl_json_str(x, "path", "");
         cli_cell(&t, "%s", hl_json_str(x, "tier", ""));
@@ -319,7 +319,7 @@ hl_status cmd_store(struct cli *cli, int argc, char **argv)
         return cli_print_items(all);
     struct cli_table t;
     cli_table_init(&t, "NODE|TIER|NAME|>QUOTA|>USED|?>WRITING|?>QUARANTINED|>SHARDS|?>LOW|?>HIGH|"
-                       "PRESSURE|?>REGIONS|?BACKING");
+                       "!PRESSURE|?>REGIONS|?BACKING");
     json_array_foreach (all, i, n) {
         const char *name = hl_json_str(n, "node", "");
         json_array_foreach (hl_json_list(n, "tiers"), k, tier) {

@@ -211,7 +211,7 @@ static hl_status print_jobs(const json_t *jobs)
     size_t i;
     const json_t *job;
     cli_table_init(&t,
-                   "JOB|STATE|>RANKS|?>ATTEMPT|?MODEL|?USER|?SUBMITTED|STARTED|>ELAPSED|REASON");
+                   "JOB|!STATE|>RANKS|?>ATTEMPT|?MODEL|?USER|?!SUBMITTED|!STARTED|>ELAPSED|REASON");
     json_array_foreach (jobs, i, job) {
         cli_cell(&t, "%s", hl_json_str(job, "id", ""));
         cli_cell(&t, "%s", hl_json_str(job, "state", ""));
@@ -280,7 +280,7 @@ static hl_status print_job(const json_t *job)
     if (hl_json_str(job, "warning", "")[0] != '\0')
         printf("warning: %s\n", hl_json_str(job, "warning", ""));
     puts("");
-    cli_table_init(&t, "CONTAINER|STATE|>EXIT|?BOUND BY|MESSAGE");
+    cli_table_init(&t, "CONTAINER|!STATE|>EXIT|?BOUND BY|MESSAGE");
     json_array_foreach (hl_json_list(job, "containers"), i, row) {
         cli_cell(&t, "%s", hl_json_str(row, "id", ""));
         cli_cell(&t, "%s", hl_json_str(row, "state", ""));

@@ -322,8 +322,8 @@ hl_status cmd_model_ls(struct cli *cli, int argc, char **argv)
     if (cli->json)
         return models_json(result);
     cli_table_init(&t,
-                   "NAME|STATE|>LATEST|?ARCHITECTURE|?DTYPE|>PARAMETERS|>TP|>PP|?>VERSIONS|>SIZE"
-                   "|?CREATED");
+                   "NAME|!STATE|>LATEST|?ARCHITECTURE|?DTYPE|>PARAMETERS|>TP|>PP|?>VERSIONS|>SIZE"
+                   "|?!CREATED");
     json_array_foreach (hl_json_list(result, "models"), i, m)
         model_row(&t, m);
     json_array_foreach (hl_json_list(result, "imports"), i, m)
@@ -337,7 +337,7 @@ static hl_status print_versions(const json_t *model)
     struct cli_table t;
     size_t i;
     json_t *v;
-    cli_table_init(&t, ">VERSION|STATE|>STEP|JOB|?>COMMITTED|>SHARDS|>SIZE|CREATED|ERROR");
+    cli_table_init(&t, ">VERSION|!STATE|>STEP|JOB|?>COMMITTED|?>SHARDS|>SIZE|!CREATED|ERROR");
     json_array_foreach (hl_json_list(model, "versions"), i, v) {
         int64_t world = hl_json_int(v, "world", 0);
         const char *job = hl_json_str(v, "job", "");
@@ -375,11 +375,11 @@ hl_status cmd_model_show(struct cli *cli, int argc, char **argv)
         hl_json_int(m, "virtualStages", 1) > 0 ? hl_json_int(m, "virtualStages", 1) : 1;
     cli_print(stdout,
               "name          %s\nsource        %s\narchitecture  %s, %s, %" PRId64 " parameters\n"
-              "slices        TP%" PRId64 " x PP%" PRId64 ", %" PRId64 " virtual stage%s\n\n",
+              "slices        TP%" PRId64 " x PP%" PRId64 ", %" PRId64 " virtual stage%s each\n\n",
               hl_json_str(m, "name", ""), hl_json_str(m, "source", ""),
               hl_json_str(m, "architecture", "?"), hl_json_str(m, "dtype", "?"),
               hl_json_int(m, "parameters", 0), hl_json_int(m, "tp", 0), hl_json_int(m, "pp", 0),
-              stages, stages == 1 ? " per stage" : "s per stage");
+              stages, stages == 1 ? "" : "s");
     hl_status st = print_versions(m);
     json_decref(m);
     return st;

@@ -231,8 +231,9 @@ void cli_table_init(struct cli_table *t, const char *header)
             t->optional[t->columns] = 1;
             header++;
         }
-        if (*header == '>') {
-            t->right[t->columns] = 1;
+        if (*header == '!' || *header == '>') {
+            t->fixed[t->columns] = 1;
+            t->right[t->columns] = *header == '>';
             header++;
         }
         size_t len = strcspn(header, "|");
@@ -343,7 +344,7 @@ static size_t min_width(const struct cli_table *t, const struct layout *l, size_
 {
     size_t width = l->widths[c], header = width_of(t->cells[c]);
     size_t least = header > floor ? header : floor;
-    return c == 0 || t->right[c] || width < least ? width : least;
+    return c == 0 || t->fixed[c] || width < least ? width : least;
 }
 
 /* Columns of the whole table if every text were cut to `floor`; SIZE_MAX: not cut at all. */
@@ -360,7 +361,7 @@ static size_t table_width(const struct cli_table *t, const struct layout *l, siz
 }
 
 /* Optional columns go first, the last one before the others; then the longest texts are cut. The
- * first column, by which people name a row, and numbers stay whole. */
+ * first column, by which people name a row, numbers and fixed columns stay whole. */
 static void fit_table(const struct cli_table *t, struct layout *l)
 {
     if (terminal.columns == 0)

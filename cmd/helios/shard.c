@@ -41,7 +41,7 @@ static hl_status print_shards(const json_t *shards, size_t digits)
     struct cli_table t;
     size_t i;
     json_t *s;
-    cli_table_init(&t, "ID|MODEL|>PP|>TP|PART|>SIZE|?CRC32|?>TENSORS|STATE|?>READS");
+    cli_table_init(&t, "ID|MODEL|>PP|>TP|PART|>SIZE|?CRC32|?>TENSORS|!STATE|?>READS");
     json_array_foreach (shards, i, s) {
         cli_cell(&t, "%.*s", (int)digits, hl_json_str(s, "id", ""));
         cli_cell(&t, "%s@%" PRId64, hl_json_str(s, "model", ""), hl_json_int(s, "version", 0));
@@ -191,6 +191,7 @@ static hl_status print_shard(const struct hl_safetensors *h, const json_t *exten
 {
     char size[32];
     uint64_t bytes = (uint64_t)hl_json_int(extent, "sizeBytes", 0);
+    size_t chunks = json_array_size(hl_json_list(extent, "chunkCrcs"));
     cli_print(stdout, "id          %s\nbelongs to  %s@%s/pp%s/tp%s/%s\n",
               hl_json_str(extent, "id", ""), meta_or(h, "helios.model"),
               meta_or(h, "helios.version"), meta_or(h, "helios.pp"), meta_or(h, "helios.tp"),
@@ -199,10 +200,9 @@ static hl_status print_shard(const struct hl_safetensors *h, const json_t *exten
               hl_format_bytes(bytes, size, sizeof(size)), h->data_offset);
     cli_print(stdout,
               "extent      offset %" PRId64 ", generation %" PRId64
-              ", %zu chunks, CRC-32 %08" PRIx32 "\n",
-              hl_json_int(extent, "offset", 0), hl_json_int(extent, "generation", 0),
-              json_array_size(hl_json_list(extent, "chunkCrcs")),
-              (uint32_t)hl_json_int(extent, "crc32", 0));
+              ", %zu chunk%s, CRC-32 %08" PRIx32 "\n",
+              hl_json_int(extent, "offset", 0), hl_json_int(extent, "generation", 0), chunks,
+              chunks == 1 ? "" : "s", (uint32_t)hl_json_int(extent, "crc32", 0));
     verify_print(verified);
     HL_TRY(print_copies(known));
     puts("");
