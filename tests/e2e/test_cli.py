@@ -1,4 +1,5 @@
 """Models, shards and pulls through the command line, checked with readers that share no code with it."""
+import concurrent.futures
 import json
 import os
 import pathlib
@@ -396,11 +397,11 @@ class Models(unittest.TestCase):
         self.assertEqual(self.c.json("info")["pool"]["usedBytes"], before)
         self.assertIn("nobody", self.c.refuse("model", "rm", "nobody"))
 
-    def big(self):
-        """A checkpoint that the pool of 64 MiB has no room for."""
-        path = self.c.dir / "big"
+    def big(self, layers=6):
+        """A checkpoint of 13 MiB a layer; the pool has 64 MiB."""
+        path = self.c.dir / f"big-{layers}"
         if not path.exists():
-            checkpoints.llama(path, layers=6, hidden=1024, vocab=61)
+            checkpoints.llama(path, layers=layers, hidden=1024, vocab=61)
         return path
 
     def cancelled(self, end):
@@ -429,6 +430,25 @@ class Models(unittest.TestCase):
         self.assertEqual({s["id"] for s in self.c.json("shard", "ls")["items"]}, before)
         wait_for("the pool to be as it was", lambda: self.c.json("info")["pool"]["usedBytes"] == used)
         return ended
+
+    def test_an_import_shows_how_far_it_is_once_it_knows(self):
+        log = self.c.state / "log" / "controllerd.log"
+        seen = log.read_text()
+        command = [HELIOS, "--state", self.c.state, "model", "import", self.big(layers=3), "--name", "shown"]
+        os.kill(self.c.pid("l3d"), signal.SIGSTOP)
+        try:
+            with concurrent.futures.ThreadPoolExecutor() as pool:
+                importing = pool.submit(on_terminal, command, stream="stderr")
+                wait_for("the import to begin", lambda: "import begins name=shown" in log.read_text()[len(seen):])
+                wait_for("some reports without a total", lambda: self.c.json("model", "ls")["items"][-1]["totalBytes"] == 0)
+                os.kill(self.c.pid("l3d"), signal.SIGCONT)
+                code, shown = importing.result(60)
+        finally:
+            os.kill(self.c.pid("l3d"), signal.SIGCONT)
+        self.c.json("model", "rm", "shown")
+        self.assertEqual(code, 0, shown)
+        self.assertNotIn(" of 0 B", shown)
+        self.assertRegex(shown, r"importing \[#{16}\] 100%  (\d+\.\d MiB) of \1  \d+\.\d [MG]iB/s\r\x1b\[K$")
 
     def test_an_import_is_cancelled_by_ctrl_c_and_by_name(self):
         self.cancelled(lambda process: process.send_signal(signal.SIGINT))

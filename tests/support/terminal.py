@@ -9,14 +9,15 @@ import termios
 import time
 
 
-def on_terminal(command, columns=80, env=None, seconds=60):
-    """The command with stdout on a pseudo-terminal of `columns`; its exit status and everything it wrote there."""
+def on_terminal(command, columns=80, env=None, seconds=60, stream="stdout"):
+    """The command with `stream` on a pseudo-terminal of `columns`; its exit status and everything it wrote there."""
     master, slave = pty.openpty()
     fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
     variables = {k: v for k, v in (env or os.environ).items() if k not in ("COLUMNS", "NO_COLOR")}
     variables.update({k: v for k, v in (env or {}).items() if k in ("COLUMNS", "NO_COLOR")})
     variables.setdefault("TERM", "xterm")
-    program = subprocess.Popen([*map(str, command)], stdin=subprocess.DEVNULL, stdout=slave, env=variables)
+    program = subprocess.Popen([*map(str, command)], stdin=subprocess.DEVNULL, env=variables,
+                               **({"stdout": subprocess.DEVNULL} | {stream: slave}))
     os.close(slave)
     raw, deadline = b"", time.monotonic() + seconds
     while time.monotonic() < deadline:
