@@ -321,7 +321,7 @@ static void a_cancelled_and_a_too_large_import_leave_nothing(void **state)
     p = wait_import(&d, id, 0);
     assert_string_equal(hl_json_str(p, "state", ""), "failed");
     assert_string_equal(hl_json_str(p, "errorStatus", ""), "ENOSPC");
-    assert_non_null(strstr(hl_json_str(p, "error", ""), "--size"));
+    assert_non_null(strstr(hl_json_str(p, "error", ""), "l3.size"));
     assert_int_equal(check_pool(&d), 0);
     json_decref(p);
     end(&d);
