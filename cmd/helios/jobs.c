@@ -6,6 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "conf/options.h"
 #include "helios/commands.h"
 #include "helios/logs.h"

@@ -576,6 +576,7 @@ hl_status logs_follow(struct cli *cli, const char *job, uint64_t retry_ms)
 hl_status cmd_logs(struct cli *cli, int argc, char **argv)
 {
     struct log_args a = {0};
+    char job[CLI_JOB_ID_MAX];
     HL_TRY(cli_args(cli, log_rows, HL_ARRAY_LEN(log_rows), argc, argv, &a, 1, 1));
     hl_status st;
     if (a.all && a.rank >= 0)
@@ -584,8 +585,8 @@ hl_status cmd_logs(struct cli *cli, int argc, char **argv)
         st = cli_usage(cli, "--tail and --offset exclude each other");
     else if (a.follow && cli->json)
         st = cli_usage(cli, "-f shows text only: leave out -o json, or read on with --offset");
-    else
-        st = show(cli, argv[0], &a);
+    else if ((st = cli_job_id(cli, argv[0], job)) == HL_OK)
+        st = show(cli, job, &a);
     hl_args_fini(log_rows, HL_ARRAY_LEN(log_rows), &a);
     return st;
 }

@@ -376,6 +376,7 @@ class Jobs(unittest.TestCase):
             self.assertIn("\x1b[31mfailed\x1b[0m", shown)
             # prefixes of ids
             self.assertEqual(c.job("toc")["id"], jobs[2])
+            self.assertEqual(c.run("logs", "toc").stdout, c.run("logs", jobs[2]).stdout)
             self.assertEqual(c.job("tick")["id"], jobs[1])  # a name is its newest job
             said = c.refuse("describe", "tic", code=2)
             self.assertTrue(jobs[0] in said and jobs[1] in said, said)
