@@ -336,23 +336,36 @@ function(hl_fuzzers)
   endforeach()
 endfunction()
 
-# bin/, lib/libhelios.so.0, include/helios, lib/helios/python (what helios-agent puts on PYTHONPATH), lib/systemd/system,
-# share/helios.
+# What is installed: bin/, lib/libhelios.so.0, include/helios, lib/helios/python (what helios-agent puts on PYTHONPATH),
+# lib/systemd/system, share/man, completions, share/doc/helios. A component is what one Debian package has of it
+# (tools/deb.py).
 function(hl_install)
   include(GNUInstallDirs)
-  install(TARGETS ${HL_PROGRAMS} RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
-  install(TARGETS helios LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
+  install(TARGETS ${HL_PROGRAMS} RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} COMPONENT programs)
+  install(TARGETS helios LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT library NAMELINK_COMPONENT development)
+  add_custom_target(installed DEPENDS ${HL_PROGRAMS} helios) # all that `cmake --install` takes
   if(TARGET helios_nvshmem)
-    install(TARGETS helios_nvshmem LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
+    install(TARGETS helios_nvshmem LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT library)
+    add_dependencies(installed helios_nvshmem)
   endif()
-  install(DIRECTORY ${CMAKE_SOURCE_DIR}/include/helios DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} FILES_MATCHING PATTERN "*.h")
-  install(FILES ${CMAKE_SOURCE_DIR}/api/v1/helios.capnp DESTINATION ${CMAKE_INSTALL_DATADIR}/helios)
-  install(DIRECTORY ${CMAKE_SOURCE_DIR}/python/helios DESTINATION lib/helios/python FILES_MATCHING PATTERN "*.py")
-  install(DIRECTORY ${CMAKE_SOURCE_DIR}/python/hybridps DESTINATION lib/helios/python FILES_MATCHING PATTERN "*.py")
-  install(DIRECTORY ${CMAKE_SOURCE_DIR}/python/maco DESTINATION lib/helios/python FILES_MATCHING PATTERN "*.py")
-  install(FILES ${CMAKE_SOURCE_DIR}/python/helios.pth DESTINATION lib/python3/dist-packages)
-  install(DIRECTORY ${CMAKE_SOURCE_DIR}/deploy/systemd/ DESTINATION lib/systemd/system FILES_MATCHING PATTERN "*.service")
-  install(FILES ${CMAKE_SOURCE_DIR}/deploy/systemd/helios.yaml DESTINATION ${CMAKE_INSTALL_DATADIR}/helios)
   configure_file(${CMAKE_SOURCE_DIR}/cmake/helios.pc.in ${CMAKE_BINARY_DIR}/helios.pc @ONLY)
-  install(FILES ${CMAKE_BINARY_DIR}/helios.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
+  install(FILES ${CMAKE_BINARY_DIR}/helios.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig COMPONENT development)
+  install(DIRECTORY ${CMAKE_SOURCE_DIR}/include/helios DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} COMPONENT development
+    FILES_MATCHING PATTERN "*.h")
+  install(FILES ${CMAKE_SOURCE_DIR}/api/v1/helios.capnp DESTINATION ${CMAKE_INSTALL_DATADIR}/helios COMPONENT development)
+  foreach(package helios hybridps maco)
+    install(DIRECTORY ${CMAKE_SOURCE_DIR}/python/${package} DESTINATION lib/helios/python COMPONENT python
+      FILES_MATCHING PATTERN "*.py" PATTERN py.typed PATTERN __pycache__ EXCLUDE)
+  endforeach()
+  install(FILES ${CMAKE_SOURCE_DIR}/python/helios.pth DESTINATION lib/python3/dist-packages COMPONENT python)
+  install(DIRECTORY ${CMAKE_SOURCE_DIR}/deploy/systemd/ DESTINATION lib/systemd/system COMPONENT programs
+    FILES_MATCHING PATTERN "*.service")
+  install(FILES ${CMAKE_SOURCE_DIR}/deploy/systemd/helios.sysusers DESTINATION lib/sysusers.d COMPONENT programs
+    RENAME helios.conf)
+  install(FILES ${CMAKE_SOURCE_DIR}/deploy/systemd/helios.yaml DESTINATION ${CMAKE_INSTALL_DATADIR}/helios
+    COMPONENT example)
+  install(DIRECTORY ${CMAKE_SOURCE_DIR}/docs/ DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT programs
+    FILES_MATCHING PATTERN "*.md" PATTERN "*.svg")
+  install(DIRECTORY ${CMAKE_SOURCE_DIR}/examples DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT programs
+    FILES_MATCHING PATTERN "*.py" PATTERN "*.yaml" PATTERN __pycache__ EXCLUDE)
 endfunction()
