@@ -368,4 +368,31 @@ function(hl_install)
     FILES_MATCHING PATTERN "*.md" PATTERN "*.svg")
   install(DIRECTORY ${CMAKE_SOURCE_DIR}/examples DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT programs
     FILES_MATCHING PATTERN "*.py" PATTERN "*.yaml" PATTERN __pycache__ EXCLUDE)
+  hl_manual()
+endfunction()
+
+# Manual pages and shell completion, written by the programs that were built. Programs for another processor or with a
+# sanitizer are not run for it.
+function(hl_manual)
+  if(CMAKE_CROSSCOMPILING OR HELIOS_SANITIZE OR NOT EXISTS /usr/bin/python3)
+    message(STATUS "no manual pages and no shell completion are made in this build")
+    return()
+  endif()
+  set(made ${CMAKE_BINARY_DIR}/manual)
+  file(GLOB generators CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/tools/gen_manual.py ${CMAKE_SOURCE_DIR}/tools/roff.py
+    ${CMAKE_SOURCE_DIR}/tools/gen_completion.py ${CMAKE_SOURCE_DIR}/deploy/completion.*)
+  add_custom_command(OUTPUT ${made}/stamp
+    COMMAND /usr/bin/python3 ${CMAKE_SOURCE_DIR}/tools/gen_manual.py ${CMAKE_BINARY_DIR}/bin ${made}
+    COMMAND /usr/bin/python3 ${CMAKE_SOURCE_DIR}/tools/gen_completion.py ${CMAKE_BINARY_DIR}/bin/helios ${made}
+    COMMAND ${CMAKE_COMMAND} -E touch ${made}/stamp
+    DEPENDS helios_prog helios-ranktable_prog ${generators} ${CMAKE_SOURCE_DIR}/docs/job.md
+      ${CMAKE_SOURCE_DIR}/deploy/systemd/helios.yaml ${CMAKE_SOURCE_DIR}/deploy/debian/changelog
+    COMMENT "Manual pages and completion")
+  add_custom_target(manual ALL DEPENDS ${made}/stamp)
+  add_dependencies(installed manual)
+  foreach(section 1 5 8)
+    install(DIRECTORY ${made}/man${section} DESTINATION ${CMAKE_INSTALL_MANDIR} COMPONENT manual)
+  endforeach()
+  install(FILES ${made}/helios DESTINATION ${CMAKE_INSTALL_DATADIR}/bash-completion/completions COMPONENT manual)
+  install(FILES ${made}/_helios DESTINATION ${CMAKE_INSTALL_DATADIR}/zsh/site-functions COMPONENT manual)
 endfunction()

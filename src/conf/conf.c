@@ -241,11 +241,11 @@ json_t *hl_conf_dump(const struct hl_conf *conf)
         if (conf->program != HL_CLI && !(row->programs & conf->program))
             continue;
         HL_AUTO(hl_freep) char *value = hl_option_show(row, conf);
-        json_t *item = json_pack("{s:s, s:s, s:s, s:s, s:s, s:s, s:s, s:o}", "name", row->name,
-                                 "value", value != NULL ? value : "", "origin", conf->origin[i],
-                                 "default", row->text, "help", row->help, "flag", row->flag, "env",
-                                 hl_option_env(row, env, sizeof(env)), "programs",
-                                 program_list(row->programs));
+        json_t *item = json_pack(
+            "{s:s, s:s, s:s, s:s, s:s, s:s, s:s, s:s, s:o}", "name", row->name, "value",
+            value != NULL ? value : "", "origin", conf->origin[i], "default", row->text, "help",
+            row->help, "flag", row->flag, "argument", hl_option_value_word(row), "env",
+            hl_option_env(row, env, sizeof(env)), "programs", program_list(row->programs));
         if (value == NULL || item == NULL || json_array_append_new(list, item) != 0) {
             json_decref(list);
             return NULL;

@@ -191,8 +191,8 @@ void hl_conf_fini(struct hl_conf *conf);
 /* Tell whoever started the daemon that it serves: `doc` (its reference is taken) and the pid go to
  * ready_file. Nothing happens without one. */
 hl_status hl_conf_announce(const struct hl_conf *conf, json_t *doc) HL_CHECK;
-/* New reference: [{"name", "value", "origin", "default", "help", "flag", "env", "programs"}] of the
- * rows of conf's program (all rows for HL_CLI). */
+/* New reference: [{"name", "value", "origin", "default", "help", "flag", "argument", "env",
+ * "programs"}] of the rows of conf's program (all rows for HL_CLI). */
 json_t *hl_conf_dump(const struct hl_conf *conf);
 /* The --help text of a program; caller frees. NULL when memory is short. */
 char *hl_conf_help(enum hl_program program);

@@ -127,8 +127,10 @@ class Package(unittest.TestCase):
         shown = json.loads(said(self.root / "usr/bin/helios", "conf", "-o", "json", env=dict(self.env, HELIOS_CONFIG=str(conf))))["items"]
         found = {option["name"]: option["value"] for option in shown if option["origin"].startswith(f"file {conf}:")}
         self.assertEqual(found, {"plane.management": "10.0.0.0/16", "plane.backbone": "10.1.0.0/16", "plane.migration": "10.2.0.0/16",
-                                 "l3.size": str(512 << 30), "controller.l3": "10.0.0.1:7402", "agent.controller": "10.0.0.1:7400",
-                                 "agent.l2_size": str(64 << 30)})
+                                 "plane.backbone_rate": str(100 * 10**9), "l3.size": str(512 << 30),
+                                 "controller.l3": "10.0.0.1:7402", "archive.url": "dir:/srv/helios", "archive.mode": "write-behind",
+                                 "agent.controller": "10.0.0.1:7400", "agent.l2_size": str(64 << 30),
+                                 "agent.devices": "cuda:0,cuda:1", "agent.log_max": str(64 << 20), "log.level": "info"})
 
     def test_a_rank_imports_what_was_installed(self):
         env = dict(self.env, HELIOS_STATE=str(self.dir / "state"))
