@@ -1,4 +1,5 @@
-"""The Debian packages: what is in them, and unpacked they run a cluster and a job and are found by Python."""
+"""The Debian packages: what is in them; unpacked anywhere they run a cluster; installed on a machine their services run by the
+users that the units name; an older package is replaced; what stays when they are removed."""
 import configparser
 import gzip
 import json
@@ -12,15 +13,28 @@ import tempfile
 import unittest
 
 sys.path[:0] = [str(pathlib.Path(__file__).resolve().parent.parent)]
-from support import checkpoints  # noqa: E402
+from support import checkpoints, machine  # noqa: E402
 from support.cluster import BUILD, ROOT, wait_for  # noqa: E402
 
+PACKAGES = ("libhelios0", "libhelios-dev", "helios", "python3-helios")
 JOB = """
 jobName: who
 model: {name: toy}
 parallelism: {pipeline_parallel_size: 1, tensor_parallel_size: 1, data_parallel_size: 1}
 command: [%s, -c, "import helios; helios.init(); print(helios.__file__, len(helios.load_state_dict()), 'tensors')"]
 """
+CLUSTER = ("helios", "--controller", "127.0.0.1:7400")
+PATH_JOB = """
+jobName: who
+model: {name: toy}
+parallelism: {pipeline_parallel_size: 1, tensor_parallel_size: 1, data_parallel_size: 1}
+command: [/usr/bin/python3, -c, "import helios, os; helios.init(); print(os.getuid(), helios.__file__, helios.stats()['path'],
+  len(helios.load_state_dict()), helios.stats()['path'])"]
+"""
+# What the package was before it was divided.
+OLD = {"usr/lib/libhelios.so.0": "old", "usr/include/helios/helios.h": "old", "usr/lib/helios/python/helios/__init__.py": "old",
+       "usr/bin/helios": "old", "DEBIAN/control": "Package: helios\nVersion: 0.1.0\nArchitecture: all\nMaintainer: nobody\n"
+       "Description: memory-centric platform\n"}
 
 
 def said(*command, **kwargs):
@@ -35,67 +49,73 @@ def fields(deb):
     return dict(line.split(": ", 1) for line in said("dpkg-deb", "-f", deb).splitlines() if not line.startswith(" "))
 
 
-@unittest.skipUnless(shutil.which("dpkg-shlibdeps"), "dpkg-dev is not installed")
+def setUpModule():
+    global DEBS  # pylint: disable=global-variable-undefined
+    if not shutil.which("dpkg-shlibdeps"):
+        raise unittest.SkipTest("dpkg-dev is not installed")
+    made = pathlib.Path(unittest.enterModuleContext(tempfile.TemporaryDirectory()))
+    paths = said(sys.executable, ROOT / "tools/deb.py", BUILD, made).split()
+    DEBS = {pathlib.Path(deb).name.partition("_")[0]: deb for deb in paths}
+
+
 class Package(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
         cls.dir = pathlib.Path(cls.enterClassContext(tempfile.TemporaryDirectory()))
-        made = said(sys.executable, ROOT / "tools/deb.py", BUILD, cls.dir / "made").split()
-        cls.debs = {pathlib.Path(deb).name.partition("_")[0]: deb for deb in made}
         cls.root = cls.dir / "root"
-        for deb in made:
+        for deb in DEBS.values():
             said("dpkg-deb", "-x", deb, cls.root)
         # Nothing of the build is to be found by accident.
         cls.env = {k: v for k, v in os.environ.items() if not k.startswith(("HELIOS_", "PYTHONPATH", "LD_"))}
 
     def files(self, package):
         """Paths of a package's files, directories left out."""
-        return [line.split()[5][1:] for line in said("dpkg-deb", "-c", self.debs[package]).splitlines() if line[0] != "d"]
+        return [line.split()[5][1:] for line in said("dpkg-deb", "-c", DEBS[package]).splitlines() if line[0] != "d"]
 
     def test_library_headers_programs_and_python_are_packages_of_their_own(self):
-        self.assertEqual(set(self.debs), {"libhelios0", "libhelios-dev", "helios", "python3-helios"})
+        self.assertEqual(set(DEBS), set(PACKAGES))
         homes = {"/usr/lib/libhelios.so.0": "libhelios0", "/usr/lib/libhelios.so": "libhelios-dev",
                  "/usr/include/helios/helios.h": "libhelios-dev", "/usr/lib/pkgconfig/helios.pc": "libhelios-dev",
                  "/usr/bin/helios": "helios", "/usr/bin/helios-agent": "helios", "/etc/helios/helios.yaml": "helios",
                  "/usr/lib/sysusers.d/helios.conf": "helios", "/usr/share/doc/helios/job.md": "helios",
                  "/usr/share/doc/helios/examples/job.yaml": "helios",
                  "/usr/lib/helios/python/helios/__init__.py": "python3-helios"}
-        found = {file: package for package in self.debs for file in self.files(package) if file in homes}
+        found = {file: package for package in DEBS for file in self.files(package) if file in homes}
         self.assertEqual(found, homes)
 
     def test_no_file_is_in_two_packages_and_none_is_bytecode(self):
-        files = [file for package in self.debs for file in self.files(package)]
+        files = [file for package in DEBS for file in self.files(package)]
         self.assertEqual([f for f in files if files.count(f) > 1], [])
-        self.assertEqual([line for deb in self.debs.values() for line in said("dpkg-deb", "-c", deb).splitlines()
+        self.assertEqual([line for deb in DEBS.values() for line in said("dpkg-deb", "-c", deb).splitlines()
                           if "__pycache__" in line], [])
 
     def test_everything_belongs_to_root_and_is_readable(self):
-        for deb in self.debs.values():
+        for deb in DEBS.values():
             for line in said("dpkg-deb", "-c", deb).splitlines():
                 self.assertRegex(line, r"^(drwxr-xr-x|-rwxr-xr-x|-rw-r--r--|lrwxrwxrwx) root/root ")
 
     def test_every_package_has_copyright_and_changelog(self):
-        for package in self.debs:
+        for package in DEBS:
             self.assertIn("License: Apache-2.0", (self.root / f"usr/share/doc/{package}/copyright").read_text())
             with gzip.open(self.root / f"usr/share/doc/{package}/changelog.Debian.gz", "rt") as changelog:
-                self.assertTrue(changelog.readline().startswith(f"helios ({fields(self.debs[package])['Version']})"))
+                self.assertTrue(changelog.readline().startswith(f"helios ({fields(DEBS[package])['Version']})"))
 
     def test_they_depend_on_what_they_are_linked_with(self):
-        helios = fields(self.debs["helios"])["Depends"]
+        helios = fields(DEBS["helios"])["Depends"]
         for library in ("libhelios0 (= ", "libucx0", "libzmq5", "libcapnp-", "libsqlite3-0", "libhwloc15"):
             self.assertIn(library, helios)
-        library = fields(self.debs["libhelios0"])["Depends"]
+        library = fields(DEBS["libhelios0"])["Depends"]
         self.assertIn("libucx0", library)
         self.assertNotIn("libsqlite3", library)
-        self.assertEqual(fields(self.debs["python3-helios"])["Architecture"], "all")
+        self.assertEqual(fields(DEBS["python3-helios"])["Architecture"], "all")
 
     def test_files_of_the_undivided_package_are_taken_over(self):
         for package in ("libhelios0", "libhelios-dev", "python3-helios"):
             for field in ("Breaks", "Replaces"):
-                self.assertEqual(fields(self.debs[package])[field], "helios (<< 0.1.0-1)")
+                self.assertEqual(fields(DEBS[package])[field], "helios (<< 0.1.0-1)")
 
     def test_the_configuration_is_a_conffile_that_says_nothing_by_itself(self):
-        self.assertEqual(said("dpkg-deb", "-I", self.debs["helios"], "conffiles"), "/etc/helios/helios.yaml\n")
+        self.assertEqual(said("dpkg-deb", "-I", DEBS["helios"], "conffiles"), "/etc/helios/helios.yaml\n")
         shown = json.loads(said(self.root / "usr/bin/helios", "conf", "-o", "json",
                                 env=dict(self.env, HELIOS_CONFIG=str(self.root / "etc/helios/helios.yaml"))))
         self.assertEqual([o["name"] for o in shown if o["origin"] != "default"], [])
@@ -106,7 +126,7 @@ class Package(unittest.TestCase):
         flags = said("pkg-config", "--cflags", "--libs", "helios",
                      env=dict(self.env, PKG_CONFIG_PATH=str(self.root / "usr/lib/pkgconfig"))).split()
         said("cc", "-o", out, source, *flags, f"-Wl,-rpath,{self.root}/usr/lib")
-        self.assertEqual(said(out, env=self.env).strip(), fields(self.debs["libhelios0"])["Version"].partition("-")[0])
+        self.assertEqual(said(out, env=self.env).strip(), fields(DEBS["libhelios0"])["Version"].partition("-")[0])
 
     def test_every_unit_starts_an_installed_program_with_options_that_it_has(self):
         units = sorted((self.root / "usr/lib/systemd/system").glob("*.service"))
@@ -155,6 +175,127 @@ class Package(unittest.TestCase):
         package, library, same = said(sys.executable, "-c", ask, env=self.env, cwd=self.dir).split()
         self.assertTrue(package.startswith(f"{self.root}/usr/lib/helios/python/"), package)
         self.assertEqual((library, same), (f"{self.root}/usr/lib/libhelios.so.0",) * 2)
+
+
+class OnMachine(unittest.TestCase):
+    """Installed on a machine of its own."""
+
+    @classmethod
+    def setUpClass(cls):
+        if os.geteuid() != 0 or not machine.supported():
+            raise unittest.SkipTest("this needs root, overlayfs and namespaces")
+        cls.machine = cls.enterClassContext(machine.Machine())
+        cls.machine.path("/root/debs").mkdir()
+        for deb in DEBS.values():
+            cls.machine.copy(deb, "/root/debs")
+        if " installed" in cls.machine.run("dpkg-query", "-W", "-f=${Package} ${db:Status-Status} ", *PACKAGES).stdout:
+            raise unittest.SkipTest("helios is installed here")
+        cls.begin()
+
+    @classmethod
+    def begin(cls):
+        cls.install()
+
+    @classmethod
+    def install(cls):
+        return cls.machine.said("sh", "-c", "dpkg -i /root/debs/*.deb")
+
+
+class Installed(OnMachine):
+    def test_there_is_a_system_user_and_no_unit_is_enabled(self):
+        name, _, uid, _, _, home, shell = self.machine.said("getent", "passwd", "helios").strip().split(":")
+        self.assertEqual((name, home, shell), ("helios", "/var/lib/helios", "/usr/sbin/nologin"))
+        self.assertLess(int(uid), 1000)
+        self.assertEqual(self.machine.run("sh", "-c", "ls -d /etc/systemd/system/*/helios* 2>/dev/null").stdout, "")
+
+    def test_programs_library_and_packages_are_found_without_any_setting(self):
+        self.assertRegex(self.machine.said("helios", "--version"), r"^helios \d")
+        ask = ("import helios._abi, importlib.util as i; print(helios._abi.library()._name, i.find_spec('hybridps').origin, "
+               "i.find_spec('maco').origin)")
+        self.assertEqual(self.machine.said("/usr/bin/python3", "-c", ask).split(), [
+            "/usr/lib/libhelios.so.0", *(f"/usr/lib/helios/python/{name}/__init__.py" for name in ("hybridps", "maco"))])
+        self.assertIn("libhelios.so.0 ", self.machine.said("ldconfig", "-p"))
+
+    def start_unit(self, name):
+        """What systemd does for it, as far as users and directories go."""
+        unit = configparser.RawConfigParser(strict=False)
+        unit.optionxform = str
+        unit.read(self.machine.path(f"/usr/lib/systemd/system/helios-{name}.service"))
+        service = unit["Service"]
+        user = service.get("User", "root")
+        if "StateDirectory" in service:
+            self.machine.said("install", "-d", "-o", user, "-m", service["StateDirectoryMode"], f"/var/lib/{service['StateDirectory']}")
+        confine = ["setpriv", f"--reuid={user}", f"--regid={user}", "--clear-groups"]
+        if service.get("NoNewPrivileges") == "yes":
+            confine.append("--no-new-privs")
+        if service.get("CapabilityBoundingSet") == "":
+            confine.append("--bounding-set=-all")
+        self.machine.start(f"/run/{name}.log", *confine, "sh", "-c",
+                           f"umask {service.get('UMask', '0022')}; exec {service['ExecStart']}")
+
+    def test_the_services_run_a_job_with_pool_and_catalogue_of_their_own_user(self):
+        self.machine.path("/etc/helios/helios.yaml").write_text("l3: {size: 64MiB}\n")
+        directory, _ = checkpoints.llama(self.machine.path("/tmp/hf"), layers=2, hidden=64, ffn=128, seed=5)
+        self.machine.path("/tmp/job.yaml").write_text(PATH_JOB)
+        self.machine.said("chmod", "-R", "go+rX", "/tmp/hf")
+        for name in ("l3d", "controller", "agent"):
+            self.start_unit(name)
+        try:
+            wait_for("L3 to serve", lambda: "serving" in self.machine.path("/run/l3d.log").read_text(), 60)
+            wait_for("the node to be ready", lambda: "ready" in self.machine.run(*CLUSTER, "nodes").stdout, 60)
+            self.machine.said(*CLUSTER, "model", "import", "/tmp/hf", "--name", "toy", "--tp", 1, "--pp", 1)
+            job = json.loads(self.machine.said(*CLUSTER, "submit", "/tmp/job.yaml", "-o", "json"))["id"]
+            wait_for("the job to end", lambda: re.search("succeeded|failed", self.machine.said(*CLUSTER, "describe", job)), 60)
+            log = self.machine.said(*CLUSTER, "logs", job)
+        except BaseException:
+            for file in sorted(self.machine.path("/run").glob("*.log")):
+                print(f"--- {file.name}\n{file.read_text()[-3000:]}")
+            raise
+        self.assertRegex(log, r"(?m)^0 /usr/lib/helios/python/helios/__init__\.py .*\d+ shm$")
+        uid = self.machine.said("id", "-u", "helios").strip()
+        self.assertEqual(self.machine.said("stat", "-c", "%U %a", f"/dev/shm/helios-{uid}-default.pool"), "helios 600\n")
+        self.assertEqual(self.machine.said("stat", "-c", "%U %a", "/var/lib/helios/controller"), "helios 700\n")
+        readable = self.machine.said("find", "/var/lib/helios/controller", "/dev/shm", "-type", "f", "-user", "helios", "-perm", "/077")
+        self.assertEqual(readable, "")
+
+    def test_an_edited_configuration_survives_installing_again(self):
+        conf = self.machine.path("/etc/helios/helios.yaml")
+        conf.write_text("l3: {size: 64MiB}\n")
+        self.install()
+        self.assertEqual(conf.read_text(), "l3: {size: 64MiB}\n")
+
+
+class Replaced(OnMachine):
+    """Over the package of before, and removed."""
+
+    @classmethod
+    def begin(cls):
+        with tempfile.TemporaryDirectory() as folder:
+            tree = pathlib.Path(folder, "tree")
+            for name, text in OLD.items():
+                (tree / name).parent.mkdir(parents=True, exist_ok=True)
+                (tree / name).write_text(text)
+            said("dpkg-deb", "-b", tree, f"{folder}/old.deb")
+            cls.machine.copy(f"{folder}/old.deb", "/root/old.deb")
+        cls.machine.said("dpkg", "-i", "/root/old.deb")
+        cls.install()
+
+    def test_the_undivided_package_is_replaced_and_nothing_of_the_new_ones_stays_but_data_of_a_cluster(self):
+        for file, package in (("/usr/lib/libhelios.so.0", "libhelios0"), ("/usr/include/helios/helios.h", "libhelios-dev"),
+                              ("/usr/lib/helios/python/helios/__init__.py", "python3-helios"), ("/usr/bin/helios", "helios")):
+            self.assertEqual(self.machine.said("dpkg", "-S", file), f"{package}: {file}\n")
+        self.assertEqual(self.machine.run("dpkg", "-V", *PACKAGES).stdout, "")
+        # And purged, after root's Python has written bytecode beside the packages.
+        self.machine.said("/usr/bin/python3", "-c", "import helios")
+        data = self.machine.path("/var/lib/helios/controller/catalogue")
+        data.parent.mkdir(parents=True)
+        data.write_text("models")
+        told = self.machine.said("dpkg", "--purge", *PACKAGES)
+        self.assertNotIn("not empty", told)
+        self.assertIn("/var/lib/helios", told)
+        self.assertEqual(data.read_text(), "models")
+        for gone in ("/etc/helios", "/usr/lib/helios", "/usr/share/helios", "/usr/share/doc/helios"):
+            self.assertFalse(self.machine.path(gone).exists(), gone)
 
 
 if __name__ == "__main__":
