@@ -7,14 +7,12 @@ from __future__ import annotations
 
 import ctypes
 import os
-import pathlib
 import threading
 from dataclasses import dataclass
 from typing import Any, Callable, Sequence
 
-from . import errors
+from . import _loader, errors
 
-SONAME = "libhelios.so.0"
 ABI = "0.1"  # major.minor of helios_version() that the structs below describe
 
 c_int, c_int64 = ctypes.c_int, ctypes.c_int64
@@ -136,17 +134,8 @@ class Mapping:
         self._client.unmap(self.address)
 
 
-def _candidates() -> list[str]:
-    explicit = os.environ.get("HELIOS_LIBRARY")
-    if explicit:
-        return [explicit]
-    root = pathlib.Path(__file__).resolve().parent.parent.parent
-    places = (root / "build" / "lib" / SONAME, root.parent / SONAME)  # of a source tree; installed, as PREFIX/lib
-    return [str(place) for place in places if place.exists()] + [SONAME]
-
-
 def load_library() -> ctypes.CDLL:
-    """libhelios with prototypes set: $HELIOS_LIBRARY, what was built or installed with this package, the system.
+    """libhelios with prototypes set, from where _loader.candidates() says.
 
     Raises LibraryNotFound, or Unsupported when the library's ABI is not the one described here.
     """
@@ -155,17 +144,11 @@ def load_library() -> ctypes.CDLL:
             raise errors.Unsupported(
                 f"struct {struct.__name__[1:].lower()} of helios.h has {ctypes.sizeof(struct)} "
                 f"bytes here and {size} in the ABI: use a 64-bit Linux Python")
-    tried = []
-    for path in _candidates():
-        try:
-            library = ctypes.CDLL(path)
-            break
-        except OSError as error:
-            tried.append(str(error))
-    else:
-        raise errors.LibraryNotFound(
-            f"{SONAME} cannot be loaded ({'; '.join(tried)}): build it with './run build', or name "
-            "it in HELIOS_LIBRARY")
+    try:
+        library = _loader.load()
+    except OSError as error:
+        raise errors.LibraryNotFound(str(error)) from None
+    path = library._name
     try:
         for name, (result, arguments) in _PROTOTYPES.items():
             function = getattr(library, name)

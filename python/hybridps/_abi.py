@@ -9,10 +9,9 @@ import contextlib
 import ctypes
 import functools
 import os
-import pathlib
 from typing import Any, Iterator, Sequence
 
-SONAME = "libhelios.so.0"
+from helios import _loader
 
 HOST, DEVICE = 0, 1
 PARAM, GRAD, P32, MOMENTUM, VARIANCE, OTHER = range(6)
@@ -176,41 +175,25 @@ _PROTOTYPES = {
 }
 
 
-def _candidates() -> list[str]:
-    explicit = os.environ.get("HELIOS_LIBRARY")
-    if explicit:
-        return [explicit]
-    build = os.environ.get("HELIOS_BUILD")
-    root = pathlib.Path(__file__).resolve().parents[2]
-    built = pathlib.Path(build) if build else root / "build"
-    places = (built / "lib" / SONAME, root.parent / SONAME)  # the second: installed, as PREFIX/lib
-    return [str(place) for place in places if place.exists()] + [SONAME]
-
-
 def bind(header: str, sizes: dict[Any, int], prototypes: dict[str, tuple[Any, list[Any]]],
          error: type[Exception]) -> ctypes.CDLL:
-    """libhelios with prototypes: $HELIOS_LIBRARY, what was built or installed with this package, the system."""
+    """libhelios with prototypes, from where helios._loader.candidates() says."""
     for struct, size in sizes.items():
         if ctypes.sizeof(struct) != size:
             raise error(f"struct {struct.__name__} of {header} has {ctypes.sizeof(struct)} bytes "
                         f"here and {size} in the ABI: use a 64-bit Linux Python")
-    tried = []
-    for path in _candidates():
+    try:
+        lib = _loader.load()
+    except OSError as failed:
+        raise error(str(failed)) from None
+    for name, (result, arguments) in prototypes.items():
         try:
-            lib = ctypes.CDLL(path)
-        except OSError as failed:
-            tried.append(str(failed))
-            continue
-        for name, (result, arguments) in prototypes.items():
-            try:
-                function = getattr(lib, name)
-            except AttributeError:
-                raise error(f"{path} has no {name}: it is older than this package; "
-                            "build it again") from None
-            function.restype, function.argtypes = result, arguments
-        return lib
-    raise error("libhelios is not found (" + "; ".join(tried) +
-                "): build it, or set HELIOS_LIBRARY")
+            function = getattr(lib, name)
+        except AttributeError:
+            raise error(f"{lib._name} has no {name}: it is older than this package; "
+                        "install both from the same release") from None
+        function.restype, function.argtypes = result, arguments
+    return lib
 
 
 @functools.lru_cache(maxsize=None)
