@@ -67,7 +67,7 @@ class Manual:
     def __init__(self, binaries, out):
         self.binaries, self.out = binaries, out
         self.tree = json.loads(output(binaries / "helios", "help", "--dump-json"))
-        self.rows = json.loads(output(binaries / "helios", "conf", "-o", "json"))
+        self.rows = json.loads(output(binaries / "helios", "conf", "-o", "json"))["items"]
         self.words = {}  # first words of commands, in the order of the tree
         for command in self.tree["commands"]:
             self.words.setdefault(command["name"].split()[0], []).append(command)

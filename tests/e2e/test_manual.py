@@ -167,7 +167,7 @@ class Completion(unittest.TestCase):
         self.assertEqual(bash(self.env, "pull", "--model", ""), ["toy"])
         self.assertEqual(bash(self.env, "store", ""), ["node-0", "node-1"])
         self.assertEqual(bash(self.env, "metrics", ""), ["controller", "l3", "node-0", "node-1"])
-        shards = [s["id"] for s in self.cluster.json("shard", "ls")]
+        shards = [s["id"] for s in self.cluster.json("shard", "ls")["items"]]
         self.assertGreater(len(shards), 2)
         self.assertEqual(bash(self.env, "shard", "show", ""), shards)
 

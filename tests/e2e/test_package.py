@@ -117,7 +117,7 @@ class Package(unittest.TestCase):
     def test_the_configuration_is_a_conffile_that_says_nothing_by_itself(self):
         self.assertEqual(said("dpkg-deb", "-I", DEBS["helios"], "conffiles"), "/etc/helios/helios.yaml\n")
         shown = json.loads(said(self.root / "usr/bin/helios", "conf", "-o", "json",
-                                env=dict(self.env, HELIOS_CONFIG=str(self.root / "etc/helios/helios.yaml"))))
+                                env=dict(self.env, HELIOS_CONFIG=str(self.root / "etc/helios/helios.yaml"))))["items"]
         self.assertEqual([o["name"] for o in shown if o["origin"] != "default"], [])
 
     def test_a_program_is_built_against_the_headers(self):

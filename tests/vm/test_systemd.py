@@ -37,6 +37,7 @@ def install():
         link = pathlib.Path("/usr/local/bin", program.name)
         link.unlink(missing_ok=True)
         link.symlink_to(program)
+    pathlib.Path("/etc/sysusers.d").mkdir(exist_ok=True)
     conf = pathlib.Path("/etc/helios/helios.yaml")
     conf.parent.mkdir(parents=True, exist_ok=True)
     conf.write_text("l3: {size: 64MiB}\n")
@@ -46,7 +47,8 @@ def install():
         more = pathlib.Path(f"/etc/systemd/system/helios-{name}.service.d")
         more.mkdir(exist_ok=True)
         (more / "patience.conf").write_text(f"[Service]\n{environment}")
-    sh("systemctl daemon-reload")
+    shutil.copy(ROOT / "deploy/systemd/helios.sysusers", "/etc/sysusers.d/helios.conf")
+    sh("systemd-sysusers helios.conf && systemctl daemon-reload")
 
 
 @contextlib.contextmanager
