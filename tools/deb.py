@@ -106,7 +106,7 @@ def control_files(work, package, stage, version):
 def main():
     parser = argparse.ArgumentParser(prog="deb.py", description=__doc__)
     parser.add_argument("build", type=lambda p: pathlib.Path(p).resolve())
-    parser.add_argument("out", type=pathlib.Path)
+    parser.add_argument("out", type=lambda p: pathlib.Path(p).resolve())
     args = parser.parse_args()
     project, version = versions(args.build)
     args.out.mkdir(parents=True, exist_ok=True)
