@@ -55,7 +55,7 @@ CONFIG = ("/etc/helios/helios.yaml", "Configuration of the programs on this host
 
 
 def output(*command):
-    return subprocess.run([*map(str, command)], check=True, capture_output=True, text=True, env={"LANG": "C.UTF-8"}).stdout
+    return subprocess.run([*map(str, command)], check=True, capture_output=True, text=True, env={"LANG": "C.UTF-8", "HELIOS_CONFIG": "/dev/null"}).stdout
 
 
 def manual_link(page):
