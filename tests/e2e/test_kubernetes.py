@@ -117,7 +117,7 @@ class OnScriptedServer(gang_scripted.Scripted, gang_scenarios.Gangs, unittest.Te
     def test_up_says_what_keeps_it_from_kubernetes(self):
         c = Cluster(nodes=1, slots=1)
         self.addCleanup(shutil.rmtree, c.dir, True)
-        self.addCleanup(c.run, "down")
+        self.addCleanup(c.run, "down", "--purge")
         up = ["up", "--executor", "kubernetes", "--nodes", 0, "--l3-size", "1MiB"]
         told = c.refuse(*up, "--kubeconfig", c.dir / "none")
         self.assertIn(f"executor kubernetes: {c.dir}/none can't be read", told)
