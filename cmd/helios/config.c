@@ -142,7 +142,7 @@ static hl_status unknown_option(struct cli *cli, const json_t *table, const char
     const char *near = hl_did_you_mean(name, names, count);
     return cli_usage(cli,
                      near != NULL ? "there is no option '%s'; did you mean '%s'?"
-                                  : "there is no option '%s'",
+                                  : "there is no option '%s'; `helios conf` lists them",
                      name, near);
 }
 

@@ -58,8 +58,9 @@ hl_status local_settings_load(const json_t *given, const json_t *before,
 void local_settings_fini(struct local_settings *s);
 /* The daemons that run have other settings: HL_EINVAL names the first one. */
 hl_status local_settings_compare(const struct local_settings *s, const json_t *before) HL_CHECK;
-/* A pool that was kept has another size: HL_EINVAL. */
-hl_status local_settings_fit_pool(const struct local_settings *s, const json_t *before,
+/* A pool that was kept has the size that is taken where none is asked for; HL_EINVAL when another
+ * one is. */
+hl_status local_settings_fit_pool(struct local_settings *s, const json_t *before,
                                   const char *pool) HL_CHECK;
 
 struct local_flag {

@@ -83,7 +83,8 @@ static hl_status choose_file(const struct local_settings *s)
             return hl_fail(errno == ENOENT ? HL_ENOENT : HL_EIO,
                            "configuration file %s: %m; --config names another one", file);
         file = real;
-        if (json_object_get(s->environment, CONFIG_ENV) != NULL)
+        if (json_object_get(s->flags, "config") == NULL &&
+            json_object_get(s->environment, CONFIG_ENV) != NULL)
             json_object_set_new(s->environment, CONFIG_ENV, json_string(real));
     }
     if (setenv(CONFIG_ENV, file, 1) != 0)
@@ -130,13 +131,12 @@ static hl_status load(const struct local_settings *s, enum hl_program program, s
 /* An option that only one node can have. */
 static hl_status check_one_node(const struct local_settings *s)
 {
-    static const char *const names[] = {"agent.name", "agent.share", "agent.l2_pool",
-                                        "agent.host_id"};
+    static const char *const names[] = {"agent.name", "agent.share", "agent.l2_pool"};
     const char *const ports[][2] = {{"agent.listen", s->agent.agent_listen},
                                     {"agent.data_listen", s->agent.agent_data_listen},
                                     {"agent.migrate_listen", s->agent.agent_migrate_listen}};
     const char *one = NULL;
-    for (size_t i = 0; i + 1 < HL_ARRAY_LEN(names); i++) /* a host_id may be common to all */
+    for (size_t i = 0; i < HL_ARRAY_LEN(names); i++)
         if (hl_conf_is_set(&s->agent, names[i]))
             one = names[i];
     for (size_t i = 0; i < HL_ARRAY_LEN(ports); i++) {
@@ -262,8 +262,7 @@ hl_status local_settings_compare(const struct local_settings *s, const json_t *b
     return compare_program(&s->agent, json_object_get(settings, "agent"));
 }
 
-hl_status local_settings_fit_pool(const struct local_settings *s, const json_t *before,
-                                  const char *pool)
+hl_status local_settings_fit_pool(struct local_settings *s, const json_t *before, const char *pool)
 {
     const json_t *l3 = json_object_get(json_object_get(before, "settings"), "l3");
     const char *old = hl_json_str(l3, "l3.size", "");
@@ -271,6 +270,11 @@ hl_status local_settings_fit_pool(const struct local_settings *s, const json_t *
     char flag[64] = "";
     if (has == 0 || has == want || access(pool, F_OK) != 0)
         return HL_OK;
+    if (!hl_conf_is_set(&s->l3, "l3.size")) { /* nobody asks for a size: as before */
+        json_object_set_new(s->flags, "l3-size", json_string(old));
+        hl_conf_fini(&s->l3);
+        return load(s, HL_L3D, &s->l3);
+    }
     char now[32];
     snprintf(now, sizeof(now), "%llu", (unsigned long long)want);
     HL_AUTO(hl_freep) char *has_text = hl_conf_text("l3.size", old);

@@ -177,8 +177,12 @@ static void describe(const json_t *result, char *out, size_t cap)
         snprintf(jobs, sizeof(jobs), "the logs of %" PRId64 " job%s", (int64_t)n,
                  n == 1 ? "" : "s");
     }
-    hl_format_bytes((uint64_t)hl_json_int(result, "poolBytes", 0), size, sizeof(size));
-    snprintf(out, cap, "the pool (%s%s), the metadata and %s", size, content, jobs);
+    json_int_t bytes = hl_json_int(result, "poolBytes", 0);
+    hl_format_bytes((uint64_t)bytes, size, sizeof(size));
+    if (bytes > 0)
+        snprintf(out, cap, "the pool (%s%s), the metadata and %s", size, content, jobs);
+    else /* a reboot empties /dev/shm */
+        snprintf(out, cap, "the metadata and %s (the pool was gone already)", jobs);
 }
 
 static void print_down(const json_t *result)

@@ -114,6 +114,19 @@ class Again(Case):
         cpus = [s["cpus"] for n in c.json("nodes")["nodes"] if n["state"] == "ready" for s in n["node"]["slots"]]
         self.assertEqual(len(cpus), 2)
 
+    def test_a_kept_pool_has_its_size_when_nobody_asks_for_one(self):
+        c = self.cluster()
+        config = c.dir / "c.yaml"
+        config.write_text("l3.size: 24MiB\n")
+        c.json("up", "--config", config)
+        c.down("--keep")
+        config.write_text("gc.interval: 5s\n")  # read again: it says no size any more
+        c.json("up")
+        rows = {r["name"]: r["value"] for r in c.json("conf")}
+        self.assertEqual((rows["l3.size"], rows["gc.interval"]), (str(24 << 20), "5000ms"))
+        config.write_text("gc.interval: 6s\n")
+        self.assertRegex(c.refuse("up"), f"gc.interval.*5s.*6s.*{config}:1")
+
     def test_the_environment_is_remembered_and_a_change_is_seen(self):
         c = self.cluster(env={"HELIOS_L3_SIZE": "24MiB"})
         c.up_args = ["up"]
