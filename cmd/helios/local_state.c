@@ -52,6 +52,17 @@ hl_status local_read_json(const char *path, json_t **out)
     return st;
 }
 
+/* What `up` was given may hold one, and cluster.json remembers it. */
+static bool holds_password(const json_t *texts)
+{
+    const char *name;
+    json_t *text;
+    json_object_foreach ((json_t *)texts, name, text)
+        if (hl_conf_has_password(json_string_value(text)))
+            return true;
+    return false;
+}
+
 hl_status local_save(const char *state, const json_t *doc)
 {
     char path[PATH_MAX];
@@ -59,7 +70,10 @@ hl_status local_save(const char *state, const json_t *doc)
     char *text = json_dumps(doc, JSON_INDENT(2) | JSON_SORT_KEYS);
     if (text == NULL)
         return hl_fail(HL_ENOMEM, "out of memory writing %s", path);
-    hl_status st = hl_file_write_atomic(path, text, strlen(text));
+    bool secret = holds_password(json_object_get(doc, "environment")) ||
+                  holds_password(json_object_get(doc, "flags"));
+    hl_status st = secret ? hl_file_write_durable(path, text, strlen(text), 0600)
+                          : hl_file_write_atomic(path, text, strlen(text));
     free(text);
     return st;
 }

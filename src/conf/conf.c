@@ -280,22 +280,38 @@ static json_t *program_list(unsigned programs)
     return list;
 }
 
-/* "s3://key:secret@host/x" to "s3://key:***@host/x", in place: what is shown and sent to others
- * holds no password. */
+/* The password of "s3://key:secret@host/x" and its length; NULL without one. */
+static const char *find_password(const char *text, size_t *len)
+{
+    const char *from = strstr(text, "://");
+    if (from == NULL)
+        return NULL;
+    from += 3;
+    const char *at = memrchr(from, '@', strcspn(from, "/?#"));
+    const char *colon = at != NULL ? memchr(from, ':', (size_t)(at - from)) : NULL;
+    if (colon == NULL || at - colon < 2)
+        return NULL;
+    *len = (size_t)(at - colon) - 1;
+    return colon + 1;
+}
+
+bool hl_conf_has_password(const char *value)
+{
+    size_t len;
+    return find_password(value, &len) != NULL;
+}
+
+/* In place, to "s3://key:***@host/x". */
 static void mask_password(char *text)
 {
-    char *from = strstr(text, "://");
-    if (from == NULL)
+    size_t len, stars;
+    const char *password = find_password(text, &len);
+    if (password == NULL)
         return;
-    from += 3;
-    size_t authority = strcspn(from, "/?#");
-    char *at = memrchr(from, '@', authority);
-    char *colon = at != NULL ? memchr(from, ':', (size_t)(at - from)) : NULL;
-    if (colon == NULL || at - colon < 2)
-        return;
-    size_t stars = at - colon - 1 < 3 ? (size_t)(at - colon - 1) : 3;
-    memset(colon + 1, '*', stars);
-    memmove(colon + 1 + stars, at, strlen(at) + 1);
+    char *at = text + (password - text);
+    stars = len < 3 ? len : 3;
+    memset(at, '*', stars);
+    memmove(at + stars, at + len, strlen(at + len) + 1);
 }
 
 json_t *hl_conf_dump(const struct hl_conf *conf)

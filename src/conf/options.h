@@ -210,6 +210,8 @@ json_t *hl_conf_variables(void);
 /* A value of hl_conf_dump as people write it, "1GiB" for 1073741824; caller frees, NULL when out of
  * memory. */
 char *hl_conf_text(const char *name, const char *value);
+/* The value is a URL with a password in it. */
+bool hl_conf_has_password(const char *value);
 /* A daemon makes its options known to whoever asks it by RPC; once, before it serves. */
 hl_status hl_conf_publish(const struct hl_conf *conf) HL_CHECK;
 /* New reference: [{"name", "value", "origin"}] of what was published, [] before. */

@@ -99,6 +99,14 @@ class Again(Case):
         self.assertEqual((info["nodes"], len(info["started"])), (2, 4))
         self.assertEqual(c.json("conf", "l3.size")[0]["value"], str(32 << 20))
 
+    def test_a_password_in_the_environment_is_remembered_for_the_owner_only(self):
+        c = self.cluster(env={"HELIOS_KUBE_MASTER": "http://me:hush@127.0.0.1:1"})  # not used by this cluster
+        c.up()
+        self.assertEqual((c.state / "cluster.json").stat().st_mode & 0o777, 0o600)
+        shown = c.run("conf", "-o", "json").stdout
+        self.assertIn("http://me:***@127.0.0.1:1", shown)
+        self.assertNotIn("hush", shown)
+
     def test_a_flag_that_differs_from_what_runs_is_an_error(self):
         c = self.cluster()
         c.up()

@@ -404,6 +404,7 @@ static void what_is_shown_holds_no_password(void **state)
             assert_string_equal(json_string_value(json_object_get(row, "value")), urls[i][1]);
         }
         assert_int_equal(seen, 1);
+        assert_int_equal(hl_conf_has_password(urls[i][0]), strcmp(urls[i][0], urls[i][1]) != 0);
         assert_string_equal(conf.archive_url, urls[i][0]); /* the daemon has it whole */
         json_decref(rows);
         hl_conf_fini(&conf);
