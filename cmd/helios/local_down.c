@@ -163,6 +163,18 @@ static hl_status note_kept(const char *state, json_t *doc, const json_t *content
     return local_save(state, doc);
 }
 
+/* Nothing is removed from under a daemon that could not be stopped. */
+static hl_status check_ended(const json_t *doc)
+{
+    const char *name;
+    json_t *entry;
+    json_object_foreach ((json_t *)doc, name, entry)
+        if (json_is_object(entry) && local_daemon_runs(entry))
+            return hl_fail(HL_EBUSY, "%s (process %d) could not be stopped; nothing was removed",
+                           name, (int)hl_json_int(entry, "pid", 0));
+    return HL_OK;
+}
+
 static hl_status take_down(struct hl_rpc *rpc, const char *state, json_t *doc, bool remove,
                            json_t *stopped)
 {
@@ -170,8 +182,10 @@ static hl_status take_down(struct hl_rpc *rpc, const char *state, json_t *doc, b
     hl_status st = remove ? local_end_gangs(rpc, doc) : HL_OK;
     if (st == HL_OK) {
         stop_all(rpc, state, doc, stopped);
-        st = remove ? local_remove(state, doc, true) : note_kept(state, doc, content);
+        st = check_ended(doc);
     }
+    if (st == HL_OK)
+        st = remove ? local_remove(state, doc, true) : note_kept(state, doc, content);
     json_object_update(doc, content);
     json_decref(content);
     return st;

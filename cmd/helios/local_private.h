@@ -34,7 +34,7 @@ void local_name_l2(const char *pool, const char *node, char *out, size_t cap);
 /* Remove what `up` makes: state and, with `pools`, the pool and the L2 of every node; a directory
  * that holds something else stays. The last failure, after everything was tried. */
 hl_status local_remove(const char *state, const json_t *doc, bool pools) HL_CHECK;
-/* SIGTERM, then SIGKILL; waits. Appends the name to `stopped` when it ran. */
+/* SIGTERM, then SIGKILL; waits. Appends the name to `stopped` when that has ended it. */
 void local_end_daemon(const json_t *doc, const char *name, json_t *stopped);
 
 /* ---- local_settings.c: what is asked for, now and earlier ---- */

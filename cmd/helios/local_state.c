@@ -104,12 +104,12 @@ int local_daemon_open(const json_t *entry)
     return pidfd;
 }
 
+/* Not by opening it, which may fail for other reasons: a pool is removed by this answer. */
 bool local_daemon_runs(const json_t *entry)
 {
-    int pidfd = local_daemon_open(entry);
-    if (pidfd >= 0)
-        close(pidfd);
-    return pidfd >= 0;
+    struct hl_process p = {(pid_t)hl_json_int(entry, "pid", 0),
+                           (uint64_t)hl_json_int(entry, "start", 0)};
+    return p.pid > 0 && !hl_process_ended(p);
 }
 
 bool local_runs(const json_t *doc)
@@ -132,9 +132,10 @@ void local_end_daemon(const json_t *doc, const char *name, json_t *stopped)
         (void)!hl_process_signal(pidfd, SIGKILL);
         hl_process_wait(pidfd, LOCAL_END_MS);
     }
+    if (hl_process_wait(pidfd, 0))
+        json_array_append_new(stopped, json_string(name));
     close(pidfd);
     waitpid((pid_t)hl_json_int(entry, "pid", 0), NULL, WNOHANG); /* where it is our child */
-    json_array_append_new(stopped, json_string(name));
 }
 
 /* ---- logs ------------------------------------------------------------------------------------ */

@@ -76,6 +76,27 @@ class Down(Case):
             self.assertIn(word, said)
         self.assertFalse(pool.exists())
 
+    @unittest.skipUnless(os.geteuid() == 0, "another user's process takes root")
+    def test_nothing_is_removed_from_under_a_daemon_that_can_not_be_stopped(self):
+        nobody = 65534
+        with tempfile.TemporaryDirectory(prefix="helios-nobody-") as directory, subprocess.Popen(["sleep", "1000"]) as other:
+            state, pool = pathlib.Path(directory, "state"), pathlib.Path(directory, "pool")
+            state.mkdir()
+            pool.write_bytes(b"shards")
+            start = int(pathlib.Path(f"/proc/{other.pid}/stat").read_text().rsplit(")", 1)[1].split()[19])
+            (state / "cluster.json").write_text(json.dumps({"nodes": 0, "pool": str(pool), "l3d": {"pid": other.pid, "start": start}}))
+            for path in (directory, state, pool, state / "cluster.json"):
+                os.chown(path, nobody, nobody)
+            try:
+                for flags in ((), ("--purge",)):
+                    done = subprocess.run([HELIOS, "--state", state, "down", *flags], capture_output=True, text=True, timeout=60,
+                                          check=False, user=nobody, env={"HELIOS_CONFIG": ""})
+                    self.assertEqual(done.returncode, 1, done.stdout)
+                    self.assertRegex(done.stderr, f"l3d.*{other.pid}")
+                    self.assertTrue(pool.exists())
+            finally:
+                other.kill()
+
     def test_keep_and_purge_exclude_each_other(self):
         self.assertIn("--purge", self.cluster().refuse("down", "--keep", "--purge", code=2))
 
@@ -216,20 +237,37 @@ class Failed(Case):
 
 
 class Filling(Case):
-    """A daemon that is stopped (SIGSTOP) while it fills its pool, so that no machine is too fast."""
+    """A pool's daemon that fills 1 of 64 MiB and goes on when a file appears: no machine is too fast or too slow for it."""
+
+    SLOW = """#!/bin/sh
+pool=$(echo "$*" | sed 's/.*--pool \\([^ ]*\\).*/\\1/')
+truncate -s 64M "$pool"
+dd if=/dev/zero of="$pool" bs=1M count=1 conv=notrunc 2>/dev/null
+while [ ! -e {go} ]; do sleep 0.05; done
+rm "$pool"
+exec {real} "$@"
+"""
+
+    def slow(self, c):
+        """Programs of which the pool's daemon is slow; the command line `up`."""
+        bin_ = c.dir / "bin"
+        bin_.mkdir()
+        for program in ("helios", "helios-controller", "helios-agent"):
+            shutil.copy2(BUILD / "bin" / program, bin_)
+        (bin_ / "helios-l3d").write_text(self.SLOW.format(go=c.dir / "go", real=BUILD / "bin/helios-l3d"))
+        (bin_ / "helios-l3d").chmod(0o755)
+        return [bin_ / "helios", "--state", c.state, *c.up_args]
 
     def test_progress_is_shown_on_a_terminal_and_none_of_it_stays(self):
-        c = self.cluster(size="512MiB")
+        c = self.cluster()
         main, side = pty.openpty()
-        with subprocess.Popen([HELIOS, "--state", c.state, *c.up_args], stdout=side, stderr=side, env=c.env) as up:
+        with subprocess.Popen(self.slow(c), stdout=side, stderr=side, env=c.env) as up:
             os.close(side)
-            wait_for("the pool's daemon", lambda: (c.state / "cluster.json").exists())
-            os.kill(c.pid("l3d"), signal.SIGSTOP)
             seen, deadline = b"", time.monotonic() + 30
-            while b"l3d" not in seen and time.monotonic() < deadline:
+            while b"l3d: 1.0 MiB of 64.0 MiB" not in seen and time.monotonic() < deadline:
                 if select.select([main], [], [], 1)[0]:
                     seen += os.read(main, 4096)
-            os.kill(c.pid("l3d"), signal.SIGCONT)
+            (c.dir / "go").touch()
             while True:
                 try:
                     part = os.read(main, 4096)
@@ -239,23 +277,25 @@ class Filling(Case):
                     break
                 seen += part
         os.close(main)
-        self.assertRegex(seen.decode(), r"l3d")
+        self.assertIn("l3d: 1.0 MiB of 64.0 MiB", seen.decode())
         self.assertRegex(seen.decode().rsplit("\x1b[K", 1)[1], r"^up: 1 node")
         self.assertEqual(up.returncode, 0)
 
+    def test_without_a_terminal_a_line_says_how_far_it_is(self):
+        c = self.cluster()
+        with subprocess.Popen(self.slow(c), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=c.env) as up:
+            line = up.stderr.readline()
+            (c.dir / "go").touch()
+            up.communicate(timeout=60)
+        self.assertIn("l3d: 1.0 MiB of 64.0 MiB", line)
+        self.assertEqual(up.returncode, 0)
+
     def test_without_progress_the_timeout_ends_it_and_says_how_far_it_was(self):
-        c = self.cluster(size="64MiB", up=("--timeout", "1s"))
-        with subprocess.Popen([HELIOS, "--state", c.state, *c.up_args], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-                              env=c.env) as up:
-            wait_for("the pool's daemon", lambda: (c.state / "cluster.json").exists())
-            pid = c.pid("l3d")
-            os.kill(pid, signal.SIGSTOP)
-            _, said = up.communicate(timeout=60)
-        self.assertEqual(up.returncode, 1)
-        self.assertRegex(said, "l3d is (still filling|not ready).*1 s")
-        self.assertIn("--timeout", said)
-        self.assertFalse(alive(pid))
-        self.assertFalse(c.state.exists())
+        c = self.cluster(up=("--timeout", "1s"))
+        done = subprocess.run(self.slow(c), capture_output=True, text=True, env=c.env, timeout=60, check=False)
+        self.assertEqual(done.returncode, 1)
+        self.assertRegex(done.stderr, "l3d is still filling.*1.0 MiB of 64.0 MiB.*1 s.*--timeout")
+        self.assertFalse(c.state.exists() or pool_of(c.state).exists())
 
 
 class Configuration(Case):
