@@ -14,6 +14,10 @@ annotation maxValues @0xd1f6a0c49bb3e27a (method) :UInt32;
 
 struct KeyValue { key @0 :Text; value @1 :Text; }
 
+# One option of a daemon as it is in force; origin: "default", "file PATH:LINE", "environment NAME", "flag --NAME".
+# Passwords in URLs are masked.
+struct OptionValue { name @0 :Text; value @1 :Text; origin @2 :Text; }
+
 # ---- nodes ---------------------------------------------------------------------------------------
 
 struct Device { kind @0 :Text; id @1 :Text; name @2 :Text; memoryBytes @3 :UInt64; numaId @4 :Int32; }
@@ -142,6 +146,7 @@ interface Agent {
   putRankTable @14 (id :Text, document :Text) -> ();
   # The first of `ports` where nobody listens here, and which nobody was told lately. EBUSY: none.
   findPort @15 (ports :List(UInt16)) -> (port :UInt16);
+  options @16 () -> (options :List(OptionValue));
 }
 
 # One copy of a shard in one tier of one place.
@@ -282,6 +287,7 @@ interface L3 {
   heal @12 (id :Text, sources :List(CopyRequest)) -> (state :Text, source :Text);  # good healed lost
   metrics @13 () -> (text :Text);
   touch @14 (ids :List(Text)) -> () $maxValues(1048576);   # were read through the mapping: the last to be evicted
+  options @15 () -> (options :List(OptionValue));
 }
 
 # ---- models --------------------------------------------------------------------------------------
@@ -434,6 +440,7 @@ interface Controller {
   rankTable @25 (id :Text, format :Text) -> (document :Text);
   # By import id, or by the name of a model that is being imported: it never becomes visible, and its shards go.
   cancelImport @26 (id :Text) -> (importId :Text);
+  options @27 () -> (options :List(OptionValue));   # the Controller's own
 }
 
 # How a read of a shard's copy by a node would go now, and why.

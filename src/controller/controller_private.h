@@ -158,6 +158,7 @@ void method_list_shards(struct hl_controller *c, struct hl_rpc_call *call, const
 /* metrics.c: ranks are short-lived, so that what they transferred is kept and shown here. */
 void metrics_report(struct hl_controller *c, const json_t *transfers, const json_t *faults);
 void method_metrics(struct hl_controller *c, struct hl_rpc_call *call, const json_t *params);
+void method_options(struct hl_controller *c, struct hl_rpc_call *call, const json_t *params);
 void method_report_access(struct hl_controller *c, struct hl_rpc_call *call, const json_t *params);
 void method_begin_version(struct hl_controller *c, struct hl_rpc_call *call, const json_t *params);
 void method_commit_part(struct hl_controller *c, struct hl_rpc_call *call, const json_t *params);

@@ -80,7 +80,7 @@ class World:
                 print(f"--- {log.name}\n{log.read_text()[-3000:]}")
             for (pod, name), container in self.volcano.logs.items():
                 print(f"--- {pod} {name} {container.process.poll()}\n" + "\n".join(t for _, t in container.lines[-20:]))
-        self.cluster.run("down")
+        self.cluster.run("down", "--purge")
         shutil.rmtree(self.cluster.dir, ignore_errors=True)
 
     def text(self, then=HOLD, restarts=0):
