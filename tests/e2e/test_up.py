@@ -57,7 +57,7 @@ class Down(Case):
             self.assertIn(word, again.stdout)
         self.assertTrue(pool.exists())
         c.json("up")
-        self.assertEqual([m["name"] for m in c.json("model", "ls")], ["m"])
+        self.assertEqual([m["name"] for m in c.json("model", "ls")["items"]], ["m"])
         self.assertIn("said before the end", c.log(job))  # logs survive, too
         c.down("--keep")
         gone = c.run("down", "--purge").stdout
@@ -185,7 +185,7 @@ class Failed(Case):
         self.assertTrue(pool.exists())
         self.assertEqual(c.json("down")["stopped"], [])
         c.json("up")
-        self.assertEqual([m["name"] for m in c.json("model", "ls")], ["m"])
+        self.assertEqual([m["name"] for m in c.json("model", "ls")["items"]], ["m"])
 
     def stopped_half_way(self, c, end):
         """`up` while its Controller hangs; `end(process)` ends the wait. What `up` said."""
