@@ -5,7 +5,7 @@
     helios.init()                               # who and where: from the rank's environment
     me = helios.rank()                          # me.pp, me.tp, me.dp, sizes, job ...
     for name, tensor in helios.load_state_dict().items():
-        parameters[name].data.copy_(tensor)     # the pulled tensors are read-only
+        parameters[name].data.copy_(tensor)     # or module.load_state_dict(..., assign=True)
     ...
     helios.save_state_dict(state, step=100, meta={"loss": 1.2}, optim=optimizer_tensors)
 

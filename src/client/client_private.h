@@ -8,6 +8,7 @@
 
 #include <pthread.h>
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <uthash.h>
 
 #include "base/clock.h"
@@ -56,14 +57,16 @@ int operation_socket_ms(const struct operation *op);
 int operation_pause(const struct operation *op, int ms);
 int operation_expired(const struct operation *op);
 
-/* A view handed out by helios_map. */
+/* A view handed out by helios_map or helios_map_private. */
 struct mapping {
     const void *data;
     uint64_t size;
     unsigned refs;
     struct hl_pool_ref ref;
-    struct shm *shm; /* whose memory it is; NULL = private copy */
-    struct shm *pin; /* whose connection pins it; NULL = none */
+    struct hl_pool_private own; /* memory of this view alone; base NULL = the pool itself */
+    struct shm *shm;            /* whose pages it shows; NULL = it is a copy */
+    struct shm *pin;            /* whose connection pins it; NULL = none */
+    bool net;                   /* its bytes came over the network */
     UT_hash_handle hh;
 };
 
@@ -224,8 +227,9 @@ hl_status shm_load(struct operation *op, struct hl_id id) HL_CHECK;
 /* Verified copy of [off, off+len); `whole`: off is 0 and len must be the shard's size. */
 hl_status shm_read(struct operation *op, struct shm *shm, struct hl_id id, uint64_t off, void *buf,
                    uint64_t len, int whole) HL_CHECK;
-/* Check a pinned shard in place. */
-hl_status shm_verify(struct operation *op, struct shm *shm, const struct hl_pool_ref *ref) HL_CHECK;
+/* Check a pinned shard where it is mapped. */
+hl_status shm_verify(struct operation *op, struct shm *shm, const struct hl_pool_ref *ref,
+                     const void *data) HL_CHECK;
 
 /* ---- netpath.c: a pool of another host ---- */
 /* question: the owner's method that says where shards lie; a literal. */
