@@ -55,7 +55,10 @@ HELIOS_API const char *helios_last_error(void);
 HELIOS_API const char *helios_strerror(int code);
 
 typedef struct helios_options {
-    const char *controller; /* RPC address; NULL: $HELIOS_CONTROLLER */
+    /* RPC address; NULL: $HELIOS_CONTROLLER. Where nothing names it or an L3 address either: that
+     * of the local cluster ($HELIOS_STATE, else ~/.local/state/helios), else of the configuration.
+     */
+    const char *controller;
     const char *l3;   /* L3 address; NULL: $CONTROLLER_L3_CACHE_ADDRESS, else ask the Controller */
     const char *path; /* NULL or "auto"; "shm" or "net" force one way of reading */
     int timeout_ms;   /* deadline of one operation; 0: $HELIOS_READ_TIMEOUT, else 30000 */

@@ -40,6 +40,10 @@ _session: Session | None = None
 def init(controller: str | None = None, l3: str | None = None, **options: Any) -> Session:
     """Connect this process; arguments as in Session. Replaces an earlier session of the process.
 
+    Without arguments: to the cluster of the job that this process is a rank of; outside of a job,
+    in a notebook, to the cluster that the `helios` command would call (HELIOS_STATE, else what
+    `helios up` started for this user, else the configuration files).
+
     Usable as a context manager: ``with helios.init(): ...``.
     """
     global _session

@@ -32,6 +32,10 @@ enum renew { RENEW_WAIT, RENEW_ONCE, RENEW_QUICK };
 
 enum client_way { WAY_AUTO, WAY_SHM, WAY_NET };
 
+/* Who said where the Controller is: the caller or its environment, cluster.json, the configuration,
+ * or nobody. */
+enum found { FOUND_GIVEN, FOUND_LOCAL, FOUND_CONFIGURED, FOUND_DEFAULT };
+
 struct shm;
 struct net;
 struct copies;
@@ -116,6 +120,7 @@ struct counters {
 struct helios_client {
     pthread_mutex_t lock; /* serialises everything but reads and puts; guards pending */
     char *controller_address;
+    enum found controller_found;
     char *l3_address;
     enum client_way way;
     int timeout_ms;
@@ -181,6 +186,13 @@ void names_add(helios_client *client, struct hl_id id, const char *model, int64_
 /* "shard model@3/pp0/tp1/head (id …)" or "shard <id>" into buf; returns buf. */
 const char *names_text(helios_client *client, struct hl_id id, char *buf, size_t cap);
 void names_fini(helios_client *client);
+
+/* ---- find.c ---- */
+/* The address that the `helios` command would call: of cluster.json in the state directory, else of
+ * the configuration files. HL_EUNAVAIL says what to do. The caller frees it. */
+hl_status find_controller(char **address, enum found *how) HL_CHECK;
+/* Nobody answers there: st, with a text that says what to do. */
+hl_status find_explain(enum found how, hl_status st);
 
 /* ---- attach.c ---- */
 hl_status attach_init(helios_client *client) HL_CHECK;

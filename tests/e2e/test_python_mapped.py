@@ -39,7 +39,7 @@ def same(a, b):
     return torch.equal(a.detach().view(torch.int32), b.detach().view(torch.int32))
 
 
-class Mapped(unittest.TestCase):
+class World(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
         cls.world = cls.enterClassContext(cluster(nodes=1, size="64MiB"))
@@ -48,6 +48,9 @@ class Mapped(unittest.TestCase):
         done = cls.world.run("model", "import", directory, "--name", "toy", "--tp", "1", "--pp", "1")
         assert done.returncode == 0, done.stderr
         cls.controller = cls.world.info["controller"]
+        cls.home = home / "user"
+        (cls.home / ".local/state").mkdir(parents=True)
+        (cls.home / ".local/state/helios").symlink_to(cls.world.state)
 
     def setUp(self):
         self.session = self.enterContext(helios.Session(self.controller))
@@ -57,13 +60,14 @@ class Mapped(unittest.TestCase):
 
     def python(self, code, **env):
         """Run a program with the package; its exit status, output and errors."""
-        env = {**os.environ, "PYTHONPATH": str(ROOT / "python"), "CONTROLLER": self.controller, **env}
-        for name in ("HELIOS_STATE", "HELIOS_CONTROLLER", "CONTROLLER_L3_CACHE_ADDRESS"):
-            if name not in env or env[name] is None or env[name] == "":
-                env.pop(name, None)
+        outside = {k: v for k, v in os.environ.items() if not k.startswith(("HELIOS_", "CONTROLLER_"))}
+        env = {**outside, "HELIOS_LIBRARY": os.environ["HELIOS_LIBRARY"], "CONTROLLER": self.controller,
+               "PYTHONPATH": str(ROOT / "python"), **env}
         return subprocess.run([sys.executable, "-c", textwrap.dedent(code)], env=env, text=True,
                               capture_output=True, timeout=100, check=False)
 
+
+class Mapped(World):
     def test_a_write_in_place_is_the_process_own_and_the_pool_keeps_its_bytes(self):
         for path in ("shm", "net"):
             with self.subTest(path), helios.Session(self.controller, path=path) as session:
@@ -148,6 +152,52 @@ class Mapped(unittest.TestCase):
             print("dropped")
         """)
         self.assertEqual((done.returncode, done.stdout, done.stderr), (0, "dropped\n", ""))
+
+
+class Find(World):
+    """Outside of a job, without an address."""
+
+    INIT = """
+        import helios, sys
+        try:
+            helios.init()
+            print(len(helios.load_state_dict("toy")))
+        except helios.HeliosError as error:
+            print(type(error).__name__, error)
+    """
+
+    def test_the_local_cluster_is_found_as_the_command_finds_it(self):
+        for env in ({"HELIOS_STATE": str(self.world.state)}, {"HOME": str(self.home)}):
+            done = self.python(self.INIT, **env)
+            self.assertEqual((done.stdout, done.stderr), (f"{len(self.load())}\n", ""))
+
+    def test_a_configuration_file_names_the_controller(self):
+        with tempfile.TemporaryDirectory() as home:
+            path = pathlib.Path(home) / ".config/helios/helios.yaml"
+            path.parent.mkdir(parents=True)
+            path.write_text(f"controller:\n  address: {self.controller}\n")
+            done = self.python(self.INIT, HOME=home)
+            self.assertEqual((done.stdout, done.stderr), (f"{len(self.load())}\n", ""))
+            path.write_text("controller:\n  address: 127.0.0.1:1\n")
+            self.assertRegex(self.python(self.INIT, HOME=home).stdout, "Unavailable .*127.0.0.1:1")
+
+    def test_without_a_cluster_it_says_what_to_do(self):
+        with tempfile.TemporaryDirectory() as empty:
+            for env in ({"HELIOS_STATE": empty}, {"HOME": empty}):
+                text = self.python(self.INIT, **env).stdout
+                self.assertTrue(text.startswith("Unavailable "), text)
+                for word in ("not in a Helios job", "`helios up`", 'controller="HOST:7400"', empty):
+                    self.assertIn(word, text)
+
+    def test_a_cluster_that_is_down_is_named(self):
+        with tempfile.TemporaryDirectory() as state:
+            path = pathlib.Path(state) / "cluster.json"
+            path.write_text('{"controller": "127.0.0.1:1"}')
+            text = self.python(self.INIT, HELIOS_STATE=state).stdout
+            self.assertRegex(text, f"Unavailable .*{state} is down; `helios up`")
+            path.write_text("{}")
+            text = self.python(self.INIT, HELIOS_STATE=state).stdout
+            self.assertRegex(text, f"Unavailable .*`helios up` in {state} did not finish")
 
 
 if __name__ == "__main__":
