@@ -32,6 +32,9 @@ from ._slots import Managed, Slot
 from ._tensors import backward_runs, in_same_memory, is_dense, tensors_of, uncompiled, view
 from ._units import LISTS, WHOLE, Unit, holders
 
+# What users call; the rest is for the other files of this package.
+_API = {"register_module", "register_optim", "access", "release", "allreduce", "broadcast", "changed",
+        "helios_state", "stats", "device_by_kind", "trace", "close"}
 STATES = ("FREE", "HOLD", "COMPUTE", "AFTER_FWD", "AFTER_BWD")  # as hybridps.h counts them
 
 
@@ -169,10 +172,23 @@ class Client:
         if any(optimizer is s.optimizer for s in self.optimizers):
             raise HybridPSError(f"optimizer {type(optimizer).__name__} is registered already" +
                                 self.facts())
+        self._check_optimizer(optimizer)
         self.leave()
         self.fetch_grads()
         self.optimizers.append(_optim.Stepper(self, optimizer, native))
         self.lazy = any(s.on_device for s in self.optimizers)
+
+    def _check_optimizer(self, optimizer: torch.optim.Optimizer) -> None:
+        params = [p for group in optimizer.param_groups for p in group["params"]]
+        if not self.slots or not params or any(id(p) in self.by_param for p in params):
+            return
+        raise HybridPSError(f"optimizer {type(optimizer).__name__} has none of the {len(self.slots)} "
+                            f"managed parameters, but {len(params)} others, the first of shape "
+                            f"{tuple(params[0].shape)}: make it of model.parameters() of the model "
+                            "that is managed" + self.facts())
+
+    def __dir__(self) -> list[str]:
+        return sorted(_API)
 
     def access(self, param: torch.nn.Parameter, write: bool = False) -> torch.Tensor:
         """The parameter's values on the device, there until as many releases."""

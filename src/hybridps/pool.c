@@ -35,9 +35,13 @@ hl_status hl_chunk_pool_open(const struct hl_chunk_pool_options *options,
     p->o.device = p->info.name;
     p->s.capacity = p->s.avail = p->info.capacity;
     p->s.granule = p->info.granule;
-    if (!p->info.ranges) {
+    if (p->info.capacity == 0)
+        st = hl_fail(HL_EINVAL, "device \"%s\" has no memory: say how much, as in emu:256MiB",
+                     options->device);
+    else if (!p->info.ranges)
         st = hl_fail(HL_EUNSUPPORTED, "%s: chunks need addresses that can be reserved",
                      p->info.name);
+    if (st != HL_OK) {
         hl_chunk_pool_close(p);
         return st;
     }
