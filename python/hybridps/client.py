@@ -437,7 +437,7 @@ class Client:
     def _hook(self, slot: Slot) -> Any:
         """Have _accumulated called whenever autograd has completed a gradient of it."""
         param = slot.param
-        if hasattr(param, "register_post_accumulate_grad_hook"):  # torch 2.1
+        if hasattr(torch.Tensor, "register_post_accumulate_grad_hook"):  # torch 2.1
             return torch.Tensor.register_post_accumulate_grad_hook(
                 param, lambda _: self._accumulated(slot))
         with torch.enable_grad():

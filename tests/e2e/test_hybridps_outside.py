@@ -283,6 +283,24 @@ class Write(Uses):
                 model(data(1)[0][0])
 
 
+class Frozen(Uses):
+    def test_a_parameter_that_is_unfrozen_while_it_is_managed_is_trained(self):
+        def make():
+            model = layers()
+            model.train_later = [model[0].weight, model[0].bias]
+            for p in model.train_later:
+                p.requires_grad_(False)
+            return model
+
+        def loss_of(model, x, y):
+            model.steps = getattr(model, "steps", 0) + 1
+            if model.steps == 2:
+                for p in model.train_later:
+                    p.requires_grad_(True)
+            return F.mse_loss(model(x), y)
+        self.same(make, loss_of, ways=WAYS[:2])
+
+
 class Lost(Uses):
     def test_content_that_has_ended_is_named_and_the_model_is_given_back(self):
         torch.manual_seed(1)
