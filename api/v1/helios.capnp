@@ -345,6 +345,7 @@ struct Plan {
   feasible @5 :Bool;
   reason @6 :Text;         # why not
   masterNode @7 :Text;
+  never @8 :Bool;          # infeasible also when every slot is free: submitJob refuses it
 }
 
 struct JobEvent { timeMs @0 :Int64; attempt @1 :Int32; kind @2 :Text; text @3 :Text; }
@@ -390,8 +391,8 @@ interface Controller {
   commitPart @11 (model :Text, version :Int64, rank :Int32, shards :List(Shard), meta :Text) -> (visible :Bool, committed :Int32) $maxValues(262144);
 
   # Jobs
-  planJob @12 (yaml :Text, source :Text) -> (plan :Plan);
-  # A relative or missing workdir of the job is meant from `cwd`, where the user submits it.
+  # Both check the same. A relative or missing workdir of the job is meant from `cwd`, where the user submits it.
+  planJob @12 (yaml :Text, source :Text, cwd :Text) -> (plan :Plan);
   submitJob @13 (yaml :Text, source :Text, idempotencyKey :Text, cwd :Text) -> (id :Text);
   listJobs @14 () -> (jobs :List(Job));            # without plan, events, yaml
   getJob @15 (id :Text) -> (job :Job);             # id or unique name of the newest job

@@ -55,10 +55,8 @@ static hl_status print_plan(const json_t *plan)
     json_t *container, *rank;
     print_lines(hl_json_list(plan, "arithmetic"), "");
     print_lines(hl_json_list(plan, "warnings"), "warning: ");
-    if (!hl_json_bool(plan, "feasible", 0)) {
-        printf("does not fit now: %s\n", hl_json_str(plan, "reason", ""));
+    if (!hl_json_bool(plan, "feasible", 0))
         return HL_OK;
-    }
     puts("");
     cli_table_init(&t, ">CONTAINER|SLOT|CPUS|>RANK|>PP|>TP|>DP|GPU");
     json_array_foreach (hl_json_list(plan, "containers"), i, container) {
@@ -78,18 +76,28 @@ static hl_status print_plan(const json_t *plan)
     return cli_table_print(&t);
 }
 
+/* A script can tell by the exit status whether the job would start now. */
+static hl_status plan_verdict(const json_t *plan)
+{
+    const char *reason = hl_json_str(plan, "reason", "");
+    if (hl_json_bool(plan, "feasible", 0))
+        return HL_OK;
+    if (hl_json_bool(plan, "never", 0))
+        return hl_fail(HL_EINVAL, "it can never run here: %s", reason);
+    return hl_fail(HL_EBUSY, "it does not fit now and would wait: %s", reason);
+}
+
 hl_status cmd_plan(struct cli *cli, int argc, char **argv)
 {
     json_t *params, *result;
     HL_TRY(cli_no_args(cli, argc, argv, 1, 1));
     HL_TRY(job_params(argv[0], &params));
-    json_object_del(params, "cwd");
     HL_TRY(cli_call(cli, "planJob", params, &result));
     json_t *plan = json_incref(json_object_get(result, "plan"));
     json_decref(result);
-    if (cli->json)
-        return cli_print_json(plan);
-    hl_status st = print_plan(plan);
+    hl_status st = cli->json ? cli_print_json(json_incref(plan)) : print_plan(plan);
+    if (st == HL_OK)
+        st = plan_verdict(plan);
     json_decref(plan);
     return st;
 }

@@ -9,13 +9,18 @@
 #include "conf/yaml.h"
 #include "controller/controller_private.h"
 
-/* Everything about the job that can be known before it waits for slots. */
+/* The image's own command may bring the weights of a model that this cluster does not have. */
+static int loads_from_us(const struct hl_job *spec)
+{
+    return spec->model[0] != '\0' && spec->command_count > 0;
+}
+
 static hl_status check_model(struct hl_controller *c, const struct hl_job *spec)
 {
     struct hl_model_rec *m;
     struct hl_version_rec *v;
-    if (spec->model[0] == '\0' || spec->command_count == 0)
-        return HL_OK; /* nothing of ours is loaded */
+    if (!loads_from_us(spec))
+        return HL_OK;
     HL_TRY(hl_catalog_model(&c->catalog, spec->model, &m));
     HL_TRY(hl_catalog_version(m, spec->model_version, &v));
     if (m->tp != spec->grid.tp || m->pp != spec->grid.pp)
@@ -34,35 +39,19 @@ static hl_status check_model(struct hl_controller *c, const struct hl_job *spec)
     return HL_OK;
 }
 
-static hl_status parse_job(const json_t *params, struct hl_job *out)
+static hl_status parse_job(const struct hl_controller *c, const json_t *params, struct hl_job *out)
 {
     const char *yaml = hl_json_str(params, "yaml", "");
     const char *source = hl_json_str(params, "source", "job");
     HL_AUTO(hl_yaml_freep) struct hl_yaml *doc = NULL;
     HL_TRY(hl_yaml_parse(source, yaml, strlen(yaml), &doc));
-    struct hl_job_source where = {source, hl_yaml_locate, doc};
+    struct hl_job_source where = {
+        .name = source,
+        .where = hl_yaml_locate,
+        .ctx = doc,
+        .executor = c->gangs != NULL ? HL_JOB_EXECUTOR_KUBERNETES : HL_JOB_EXECUTOR_PROCESS,
+    };
     return hl_job_parse(hl_yaml_root(doc), &where, out);
-}
-
-void method_plan_job(struct hl_controller *c, struct hl_rpc_call *call, const json_t *params)
-{
-    struct hl_job spec = {0};
-    struct hl_plan *plan = NULL;
-    hl_status st = parse_job(params, &spec);
-    if (st != HL_OK) {
-        reject(call, st);
-        return;
-    }
-    st = check_model(c, &spec);
-    if (st == HL_OK)
-        st = c->gangs != NULL ? gangs_plan(c->gangs, &spec, spec.name, 1, &plan)
-                              : hl_plan_make(&spec, &c->cluster, NULL, &plan);
-    if (st == HL_OK)
-        hl_rpc_reply(call, json_pack("{s:o}", "plan", hl_plan_to_json(plan)));
-    else
-        reject(call, st);
-    hl_plan_free(plan);
-    hl_job_fini(&spec);
 }
 
 static hl_status resolve_workdir(struct hl_job *spec, const char *cwd)
@@ -80,6 +69,56 @@ static hl_status resolve_workdir(struct hl_job *spec, const char *cwd)
     return HL_OK;
 }
 
+/* Where the job would run now. plan->never: waiting would not help. */
+static hl_status plan_now(struct hl_controller *c, const struct hl_job *spec, struct hl_plan **out)
+{
+    if (c->gangs != NULL)
+        return gangs_plan(c->gangs, spec, spec->name, 1, out);
+    HL_TRY(hl_plan_make(spec, &c->cluster, NULL, out));
+    if (c->cluster.count == 0 || nodes_expected(c))
+        (*out)->never = 0; /* an Agent may come yet */
+    return HL_OK;
+}
+
+/* All that can be known of a job before it waits for slots: planJob and submitJob both ask this,
+ * so that what can be planned can be submitted. End *spec and *out also after a failure. */
+static hl_status examine(struct hl_controller *c, const json_t *params, struct hl_job *spec,
+                         struct hl_plan **out)
+{
+    HL_TRY(parse_job(c, params, spec));
+    HL_TRY(check_model(c, spec));
+    if (c->gangs == NULL) /* an image has its own directory */
+        HL_TRY(resolve_workdir(spec, hl_json_str(params, "cwd", "")));
+    return plan_now(c, spec, out);
+}
+
+static json_t *plan_answer(struct hl_controller *c, const struct hl_job *spec,
+                           const struct hl_plan *plan)
+{
+    json_t *doc = hl_plan_to_json(plan);
+    struct hl_model_rec *m;
+    if (spec->model[0] != '\0' && !loads_from_us(spec) &&
+        hl_catalog_model(&c->catalog, spec->model, &m) != HL_OK)
+        json_array_append_new(json_object_get(doc, "warnings"),
+                              json_sprintf("this cluster has no model '%s': the image's own "
+                                           "command must bring the weights",
+                                           spec->model));
+    return doc;
+}
+
+void method_plan_job(struct hl_controller *c, struct hl_rpc_call *call, const json_t *params)
+{
+    struct hl_job spec = {0};
+    struct hl_plan *plan = NULL;
+    hl_status st = examine(c, params, &spec, &plan);
+    if (st == HL_OK)
+        hl_rpc_reply(call, json_pack("{s:o}", "plan", plan_answer(c, &spec, plan)));
+    else
+        reject(call, st);
+    hl_plan_free(plan);
+    hl_job_fini(&spec);
+}
+
 static struct job *find_by_key(struct hl_controller *c, const char *key)
 {
     if (key[0] == '\0')
@@ -90,56 +129,30 @@ static struct job *find_by_key(struct hl_controller *c, const char *key)
     return NULL;
 }
 
-/* A gang that no state of the cluster could hold is refused at once. */
-static hl_status check_possible(struct hl_controller *c, const struct hl_job *spec)
+/* The job is taken over on HL_OK. A gang that no state of the cluster could hold is refused. */
+static hl_status submit(struct hl_controller *c, const json_t *params, struct job *j)
 {
     struct hl_plan *plan = NULL;
-    if (c->gangs != NULL) {
-        HL_TRY(gangs_plan(c->gangs, spec, spec->name, 1, &plan));
-        hl_plan_free(plan);
-        return HL_OK;
-    }
-    if (c->cluster.count == 0 || nodes_expected(c))
-        return HL_OK; /* an Agent may come yet: it waits */
-    HL_TRY(hl_plan_make(spec, &c->cluster, &(struct hl_plan_opts){.ignore_busy = 1}, &plan));
-    hl_status st = HL_OK;
-    if (!plan->feasible && plan->never)
-        st = hl_fail(HL_EINVAL, "job '%s' can never run here: %s", spec->name, plan->reason);
+    hl_status st = examine(c, params, &j->spec, &plan);
+    if (st == HL_OK && plan->never)
+        st = hl_fail(HL_EINVAL, "job '%s' can never run here: %s", j->spec.name, plan->reason);
     hl_plan_free(plan);
-    return st;
+    HL_TRY(st);
+    j->doc = json_pack("{s:s s:s s:s s:o}", "yaml", hl_json_str(params, "yaml", ""), "source",
+                       hl_json_str(params, "source", ""), "key",
+                       hl_json_str(params, "idempotencyKey", ""), "spec", hl_job_to_json(&j->spec));
+    return job_submit(c, j);
 }
 
 void method_submit_job(struct hl_controller *c, struct hl_rpc_call *call, const json_t *params)
 {
-    const char *key = hl_json_str(params, "idempotencyKey", "");
-    struct job *j = find_by_key(c, key);
+    struct job *j = find_by_key(c, hl_json_str(params, "idempotencyKey", ""));
     if (j != NULL) {
         hl_rpc_reply(call, json_pack("{s:s}", "id", j->id));
         return;
     }
     j = calloc(1, sizeof(*j));
-    hl_status st = j == NULL ? hl_fail(HL_ENOMEM, "job record") : parse_job(params, &j->spec);
-    if (st != HL_OK) {
-        free(j);
-        reject(call, st);
-        return;
-    }
-    st = check_model(c, &j->spec);
-    if (st == HL_OK && j->spec.command_count == 0 && c->gangs == NULL)
-        st = hl_fail(
-            HL_EINVAL,
-            "job '%s': command is missing; the process executor has no image to take one from",
-            j->spec.name);
-    if (st == HL_OK)
-        st = check_possible(c, &j->spec);
-    if (st == HL_OK && c->gangs == NULL) /* an image has its own directory */
-        st = resolve_workdir(&j->spec, hl_json_str(params, "cwd", ""));
-    if (st == HL_OK) {
-        j->doc = json_pack("{s:s s:s s:s s:o}", "yaml", hl_json_str(params, "yaml", ""), "source",
-                           hl_json_str(params, "source", ""), "key", key, "spec",
-                           hl_job_to_json(&j->spec));
-        st = job_submit(c, j);
-    }
+    hl_status st = j != NULL ? submit(c, params, j) : hl_fail(HL_ENOMEM, "job record");
     if (st != HL_OK) {
         reject(call, st);
         job_free(j);

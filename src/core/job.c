@@ -65,7 +65,22 @@ static const struct key job_keys[] = {
     {"checkpoint.every", KEY_INT64, 1, INT64_MAX, AT(checkpoint_every)},
     {"rankTable", KEY_TABLE, 0, 0, AT(rank_table)},
 };
+
 /* clang-format on */
+
+/* Keys that one executor cannot honour: why, and what to do instead. */
+static const struct {
+    const char *name;
+    enum hl_job_executor executor;
+    const char *instead;
+} unsupported[] = {
+    {"dockerImage", HL_JOB_EXECUTOR_PROCESS,
+     "this cluster runs ranks as processes, without images; remove the key and give command, or "
+     "submit to a cluster that runs jobs on Kubernetes"},
+    {"mounts", HL_JOB_EXECUTOR_PROCESS,
+     "this cluster runs ranks as processes, which see the node's own files; remove the key and use "
+     "the nodes' paths, or submit to a cluster that runs jobs on Kubernetes"},
+};
 
 /* Variables that say who a rank is: a job that sets them would lie to its own ranks. */
 static const char *const reserved_vars[] = {"GLOBAL_RANK",
@@ -372,11 +387,25 @@ static hl_status set_env(struct reader *r, const json_t *v)
 
 /* ---- the document --------------------------------------------------------------------------- */
 
+static enum hl_job_executor executor_of(const struct reader *r)
+{
+    return r->src != NULL ? r->src->executor : HL_JOB_EXECUTOR_ANY;
+}
+
+static hl_status check_supported(const struct reader *r, const struct key *k)
+{
+    for (size_t i = 0; i < HL_ARRAY_LEN(unsupported); i++)
+        if (unsupported[i].executor == executor_of(r) && strcmp(unsupported[i].name, k->name) == 0)
+            return bad(r, 1, "%s", unsupported[i].instead);
+    return HL_OK;
+}
+
 static hl_status set_key(struct reader *r, const struct key *k, const json_t *v)
 {
     void *to = (char *)r->job + k->offset;
     const char *text = NULL;
     int64_t n = 0;
+    HL_TRY(check_supported(r, k));
     switch (k->kind) {
     case KEY_TEXT:
     case KEY_NAME:
@@ -496,6 +525,29 @@ static hl_status read_section(struct reader *r, const char *section, const json_
     return HL_OK;
 }
 
+/* What runs, and where: each executor takes it from another key. */
+static hl_status check_program(struct reader *r)
+{
+    const struct hl_job *job = r->job;
+    enum hl_job_executor executor = executor_of(r);
+    if (executor == HL_JOB_EXECUTOR_PROCESS && job->command_count == 0)
+        return bad(r, 0, "command is missing; add command: [PROGRAM, ARGUMENT, ...]");
+    if (executor == HL_JOB_EXECUTOR_KUBERNETES && job->image == NULL)
+        return bad(r, 0,
+                   "dockerImage is missing, and Kubernetes runs ranks in an image; add "
+                   "dockerImage: REGISTRY/IMAGE:TAG");
+    if (job->image == NULL && job->command_count == 0)
+        return bad(r, 0, "nothing to run: give command or dockerImage");
+    if (executor != HL_JOB_EXECUTOR_KUBERNETES || job->workdir == NULL || job->workdir[0] == '/' ||
+        strcmp(job->workdir, ".") == 0)
+        return HL_OK;
+    enter(r, "workdir", "/workdir");
+    return bad(r, 0,
+               "'%.200s' is relative; on Kubernetes give an absolute path in the image, or "
+               "leave it out for the image's own",
+               job->workdir);
+}
+
 /* What no single key can tell. */
 static hl_status check_whole(struct reader *r)
 {
@@ -504,8 +556,7 @@ static hl_status check_whole(struct reader *r)
     enter(r, "", "");
     if (job->name == NULL)
         return bad(r, 0, "jobName is missing");
-    if (job->image == NULL && job->command_count == 0)
-        return bad(r, 0, "nothing to run: give command or dockerImage");
+    HL_TRY(check_program(r));
     if (job->model == NULL && (job->model_size != NULL || job->model_version >= 0)) {
         enter(r, "model", "/model");
         return bad(r, 0, "model.name is missing");

@@ -59,10 +59,19 @@ struct hl_job {
 typedef void (*hl_job_where_fn)(const void *ctx, const char *pointer, int of_key, int *line,
                                 int *column);
 
+/* What runs the containers. A key that it cannot honour is an error. */
+enum hl_job_executor {
+    HL_JOB_EXECUTOR_ANY, /* not checked: the job was accepted before */
+    HL_JOB_EXECUTOR_PROCESS,
+    HL_JOB_EXECUTOR_KUBERNETES,
+    HL_JOB_EXECUTOR_COUNT
+};
+
 struct hl_job_source {
     const char *name;      /* file name for messages; NULL = "job" */
     hl_job_where_fn where; /* may be NULL */
     const void *ctx;
+    enum hl_job_executor executor;
 };
 
 /* src may be NULL. *out is overwritten on success only. */

@@ -159,10 +159,9 @@ static hl_status explain_shape(const struct shape *s, struct hl_plan *plan)
                     "one serverId:numaId slot each",
                     g->pp, g->tp, g->dp, s->world, plural(s->world), k, plural(k), s->containers,
                     plural(s->containers)));
-    HL_TRY(add_line(&plan->arithmetic,
-                    "PP %d × TP %d = %d pipeline/tensor instance%s make one data-parallel replica; "
-                    "there %s %d",
-                    g->pp, g->tp, replica, plural(replica), g->dp == 1 ? "is" : "are", g->dp));
+    if (g->dp > 1)
+        HL_TRY(add_line(&plan->arithmetic, "%d data-parallel replicas of PP %d × TP %d = %d rank%s",
+                        g->dp, g->pp, g->tp, replica, plural(replica)));
     HL_TRY(add_line(&plan->arithmetic, "ranks count tp first, then %s: order %s",
                     g->order == HL_ORDER_TP_DP_PP ? "dp, then pp" : "pp, then dp",
                     hl_rank_order_name(g->order)));
@@ -184,7 +183,7 @@ struct tally {
     int free;      /* that fit */
     int too_small; /* free, but they don't fit */
     int total;     /* of ready nodes */
-    int fitting;   /* free or not */
+    int fitting;   /* free or not; also of nodes that are away, for they may come back */
     int ready_nodes, lost_nodes;
 };
 
@@ -223,7 +222,9 @@ static hl_status explain_refusal(const struct shape *s, const struct tally *t, s
     if (t->lost_nodes > 0)
         (void)hl_buf_printf(&text, "; %d server%s not ready", t->lost_nodes,
                             t->lost_nodes == 1 ? " is" : "s are");
-    if (plan->never)
+    if (plan->never && s->use_gpus && s->most_gpus == 0 && t->lost_nodes == 0)
+        (void)hl_buf_printf(&text, "; no slot of this cluster has a GPU (`helios nodes`)");
+    else if (plan->never)
         (void)hl_buf_printf(&text,
                             "; even an idle cluster has only %d such slot%s: add servers or "
                             "make the job smaller",
@@ -247,11 +248,13 @@ static struct tally count_slots(const struct shape *s, int ignore_busy, int *fre
         free_slots[i] = 0;
         t.ready_nodes += node->ready != 0;
         t.lost_nodes += !node->ready;
-        for (int j = 0; node->ready && j < node->slot_count; j++) {
+        for (int j = 0; j < node->slot_count; j++) {
             int fits = slot_fits(s, &node->slots[j], s->per_container);
             int is_free = ignore_busy || !node->slots[j].busy;
-            t.total++;
             t.fitting += fits;
+            if (!node->ready)
+                continue;
+            t.total++;
             free_slots[i] += fits && is_free;
             t.too_small += !fits && is_free;
         }

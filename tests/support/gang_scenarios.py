@@ -316,9 +316,13 @@ class Gangs(World):
         path.write_text("jobName: x\ncommand: 'true'\n")
         self.assertIn("dockerImage is missing", c.refuse("submit", path))
         path.write_text("jobName: x\ndockerImage: i\nworkdir: src\n")
-        self.assertIn("workdir 'src' is relative", c.refuse("submit", path))
+        self.assertIn("workdir: 'src' is relative", c.refuse("submit", path))
         path.write_text("jobName: x\ndockerImage: i\nresources: {gpus_per_rank: 1}\n")
         self.assertIn("--kube-device", c.refuse("submit", path))
+        plan = c.json("plan", ROOT / "examples" / "spec-job.yaml")  # the specification's own file
+        self.assertEqual((plan["feasible"], plan["worldSize"], len(plan["containers"])), (True, 1024, 1024))
+        self.assertRegex(" ".join(plan["arithmetic"]), "16 .*64 ranks")
+        self.assertIn("'gpt3'", " ".join(plan["warnings"]))  # which the image must bring
         plan = c.json("plan", self.write(c, self.text()))
         self.assertEqual([len(p["ranks"]) for p in plan["containers"]], [2, 2])
         self.assertEqual(self.objects("vcjobs"), {})

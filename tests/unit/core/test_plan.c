@@ -152,8 +152,7 @@ static void the_specs_sixty_four_are_explained(void **state)
     assert_int_equal(p->container_count, 512);
     assert_true(says(p->arithmetic, "PP 8 × TP 8 × DP 16 = 1024 ranks; 2 ranks per container → 512 "
                                     "containers"));
-    assert_true(says(p->arithmetic, "PP 8 × TP 8 = 64 pipeline/tensor instances make one "
-                                    "data-parallel replica; there are 16"));
+    assert_true(says(p->arithmetic, "16 data-parallel replicas of PP 8 × TP 8 = 64 ranks"));
     assert_true(says(p->warnings, "128 of 128 tensor-parallel groups are spread over up to 2 "
                                   "servers, because one group needs 4 slots"));
     assert_int_equal(p->containers[1].numa_id, 8);
@@ -176,6 +175,11 @@ static void a_gang_that_does_not_fit_is_refused_with_numbers(void **state)
     assert_null(p->containers);
     assert_string_equal(p->reason, "needs 4 slots, 2 are free of 4 on 2 ready servers; 1 server is "
                                    "not ready");
+    hl_plan_free(p);
+    struct hl_job six = job_of(1, 1, 6);
+    p = make(&six, &c);
+    assert_false(p->feasible);
+    assert_false(p->never); /* node-2 may come back */
     hl_plan_free(p);
     struct hl_job big = job_of(1, 1, 7);
     big.gpus_per_rank = 1;
@@ -545,7 +549,7 @@ static void a_plan_written_out_reads_back_the_same(void **state)
     struct hl_plan *p = make(&job, &c);
     json_t *x = hl_plan_to_json(p);
     assert_non_null(x);
-    assert_int_equal(json_object_size(x), 8); /* the fields of struct Plan and no others */
+    assert_int_equal(json_object_size(x), 9); /* the fields of struct Plan and no others */
     assert_int_equal(hl_plan_from_json(x, &q), HL_OK);
     json_t *y = hl_plan_to_json(q);
     assert_true(json_equal(x, y));
