@@ -364,6 +364,9 @@ struct Job {
   containers @12 :List(ContainerStatus);
   events @13 :List(JobEvent);
   worldSize @14 :Int32;
+  restarts @15 :Int32;     # used, of maxRestarts
+  nodeLosses @16 :Int32;   # attempts that ended with a lost node; they use no restarts
+  cause @17 :Text;         # why this attempt was begun; "" = it is the first
 }
 
 interface Controller {

@@ -163,15 +163,27 @@ static hl_status get_job(struct cli *cli, const char *id, json_t **out)
     return HL_OK;
 }
 
+/* "demo-1: running, attempt 2 (restarts: 0; repeated because node node-0 was lost ...)" */
+static void print_state(const json_t *job)
+{
+    const char *cause = hl_json_str(job, "cause", ""), *reason = hl_json_str(job, "reason", "");
+    int64_t max = hl_json_int(job, "maxRestarts", 0);
+    printf("%s: %s, attempt %" PRId64 " (restarts: ", hl_json_str(job, "id", ""),
+           hl_json_str(job, "state", ""), hl_json_int(job, "attempt", 0));
+    if (max > 0)
+        printf("%" PRId64 " of %" PRId64 " used", hl_json_int(job, "restarts", 0), max);
+    else
+        printf("0");
+    printf("%s%s)%s%s\n", cause[0] != '\0' ? "; repeated because " : "", cause,
+           reason[0] != '\0' ? ": " : "", reason);
+}
+
 static hl_status print_job(const json_t *job)
 {
     struct cli_table t;
     size_t i;
     json_t *row;
-    printf("%s: %s, attempt %" PRId64 " of at most %" PRId64 "%s%s\n", hl_json_str(job, "id", ""),
-           hl_json_str(job, "state", ""), hl_json_int(job, "attempt", 0),
-           hl_json_int(job, "maxRestarts", 0) + 1,
-           hl_json_str(job, "reason", "")[0] != '\0' ? ": " : "", hl_json_str(job, "reason", ""));
+    print_state(job);
     puts("");
     cli_table_init(&t, "CONTAINER|STATE|>EXIT|BOUND BY|MESSAGE");
     json_array_foreach (hl_json_list(job, "containers"), i, row) {

@@ -206,6 +206,8 @@ struct node *node_find(struct hl_controller *c, const char *name);
 /* What the node said of one of its containers between two heartbeats. */
 void node_container(struct node *n, json_t *status);
 int node_ready(const struct node *n);
+/* Ms since its last sign of life. */
+int64_t node_silent_ms(const struct node *n);
 /* Some were here before this start and have yet the time to come back. */
 int nodes_expected(const struct hl_controller *c);
 
@@ -220,7 +222,11 @@ void job_events_hold(struct job *j);
 void job_events_go(struct job *j);
 /* The node reported these containers. */
 void jobs_containers(struct hl_controller *c, struct node *n, const json_t *containers);
-void jobs_node_lost(struct hl_controller *c, struct node *n);
+/* A node does not answer, or does again; its containers may run on. */
+void jobs_node_silent(struct hl_controller *c, struct node *n);
+void jobs_node_back(struct hl_controller *c, struct node *n);
+/* Ms of silence after which a node is lost for a job whose containers are in this state. */
+int64_t job_patience_ms(const struct job *j, enum hl_container_state state);
 /* Write down what no event has changed; actions must wait when this fails. */
 hl_status job_keep(struct job *j) HL_CHECK;
 /* Start what is wanted and not confirmed; calls that failed for a reason that may pass. */

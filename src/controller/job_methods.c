@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/text.h"
 #include "conf/yaml.h"
 #include "controller/controller_private.h"
 
@@ -50,6 +51,7 @@ static hl_status parse_job(const struct hl_controller *c, const json_t *params, 
         .where = hl_yaml_locate,
         .ctx = doc,
         .executor = c->gangs != NULL ? HL_JOB_EXECUTOR_KUBERNETES : HL_JOB_EXECUTOR_PROCESS,
+        .node_lost_min_ms = c->gangs != NULL ? 0 : c->opts.node_lost_ms,
     };
     return hl_job_parse(hl_yaml_root(doc), &where, out);
 }
@@ -192,12 +194,34 @@ hl_status job_find(struct hl_controller *c, const char *id, struct job **out)
     return HL_OK;
 }
 
-static json_t *job_to_json(const struct job *j)
+/* What a job that runs waits for: the first of its nodes that does not answer. */
+static void silent_node(struct hl_controller *c, const struct job *j, char *out, size_t cap)
+{
+    for (int i = 0; j->gang.id[0] == '\0' && i < j->run.container_count; i++) {
+        const struct hl_jobrun_container *k = &j->run.containers[i];
+        const struct node *n = k->state <= HL_CONTAINER_RUNNING ? node_find(c, k->node) : NULL;
+        char silence[32], limit[32];
+        if (n == NULL || !n->lost)
+            continue;
+        snprintf(
+            out, cap, "node %s has not answered for %s, its ranks may run on; lost after %s",
+            n->name, hl_format_duration_ms((uint64_t)node_silent_ms(n), silence, sizeof(silence)),
+            hl_format_duration_ms((uint64_t)job_patience_ms(j, k->state), limit, sizeof(limit)));
+        return;
+    }
+}
+
+static json_t *job_to_json(struct hl_controller *c, const struct job *j)
 {
     const struct hl_jobrun *r = &j->run;
-    return json_pack("{s:s s:s s:s s:s s:i s:i s:s s:I s:I s:I s:i}", "id", j->id, "name",
-                     j->spec.name, "state", hl_job_state_name(r->state), "reason", r->reason,
-                     "attempt", r->attempt, "maxRestarts", r->max_restarts, "model", j->spec.model,
+    char reason[HL_JOB_TEXT_MAX];
+    snprintf(reason, sizeof(reason), "%s", r->reason);
+    if (reason[0] == '\0' && (r->state == HL_JOB_STARTING || r->state == HL_JOB_RUNNING))
+        silent_node(c, j, reason, sizeof(reason));
+    return json_pack("{s:s s:s s:s s:s s:i s:i s:i s:i s:s s:s s:I s:I s:I s:i}", "id", j->id,
+                     "name", j->spec.name, "state", hl_job_state_name(r->state), "reason", reason,
+                     "attempt", r->attempt, "maxRestarts", r->max_restarts, "restarts", r->restarts,
+                     "nodeLosses", r->node_losses, "cause", r->cause, "model", j->spec.model,
                      "submittedMs", (json_int_t)r->submitted_ms, "startedMs",
                      (json_int_t)r->started_ms, "finishedMs", (json_int_t)r->finished_ms,
                      "worldSize", (int)hl_rank_world(&j->spec.grid));
@@ -208,7 +232,7 @@ void method_list_jobs(struct hl_controller *c, struct hl_rpc_call *call, const j
     (void)params;
     json_t *jobs = json_array();
     for (struct job *j = c->jobs; j != NULL; j = j->hh.next)
-        json_array_append_new(jobs, job_to_json(j));
+        json_array_append_new(jobs, job_to_json(c, j));
     hl_rpc_reply(call, json_pack("{s:o}", "jobs", jobs));
 }
 
@@ -251,7 +275,7 @@ void method_get_job(struct hl_controller *c, struct hl_rpc_call *call, const jso
         reject(call, st);
         return;
     }
-    json_t *job = job_to_json(j);
+    json_t *job = job_to_json(c, j);
     json_object_set_new(job, "yaml", json_string(hl_json_str(j->doc, "yaml", "")));
     json_object_set(job, "events", j->events);
     json_object_set_new(job, "containers", containers_of(c, j));

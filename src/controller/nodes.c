@@ -21,6 +21,11 @@ int node_ready(const struct node *n)
     return n->seen_ns != 0 && !n->lost && n->incarnation[0] != '\0';
 }
 
+int64_t node_silent_ms(const struct node *n)
+{
+    return (int64_t)((hl_now_ns() - n->seen_ns) / HL_NS_PER_MS);
+}
+
 int nodes_expected(const struct hl_controller *c)
 {
     for (const struct node *n = c->nodes; n != NULL; n = n->hh.next)
@@ -141,12 +146,15 @@ hl_status nodes_load(struct hl_controller *c, const json_t *info)
 
 static void node_seen(struct node *n)
 {
+    int was_lost = n->lost;
     n->seen_ns = hl_now_ns();
     n->seen_ms = hl_wall_ms();
-    if (n->lost)
-        hl_info("node is back node=%s", n->name);
     n->lost = 0;
     n->lost_ms = 0;
+    if (was_lost) {
+        hl_info("node is back node=%s", n->name);
+        jobs_node_back(n->controller, n);
+    }
 }
 
 static void node_containers(struct hl_controller *c, struct node *n, const json_t *params)
@@ -263,13 +271,12 @@ static void lose(struct hl_controller *c, struct node *n)
     n->lost = 1;
     n->incarnation[0] = '\0'; /* it must register again */
     hl_cluster_set_ready(&c->cluster, n->name, 0);
-    hl_warn("node is lost node=%s silent_ms=%" PRIu64, n->name,
-            (hl_now_ns() - n->seen_ns) / HL_NS_PER_MS);
+    hl_warn("node is lost node=%s silent_ms=%" PRId64, n->name, node_silent_ms(n));
     if (n->lost_ms == 0) { /* else it was lost before this start */
         n->lost_ms = hl_wall_ms();
         save_loss(c, n);
     }
-    jobs_node_lost(c, n);
+    jobs_node_silent(c, n);
 }
 
 hl_status node_forget(struct hl_controller *c, struct node *n)
@@ -287,12 +294,9 @@ hl_status node_forget(struct hl_controller *c, struct node *n)
 
 void nodes_tick(struct hl_controller *c)
 {
-    uint64_t limit = (uint64_t)c->opts.node_lost_ms * HL_NS_PER_MS;
-    for (struct node *n = c->nodes; n != NULL; n = n->hh.next) {
-        if (n->lost || hl_now_ns() - n->seen_ns <= limit)
-            continue;
-        lose(c, n);
-    }
+    for (struct node *n = c->nodes; n != NULL; n = n->hh.next)
+        if (!n->lost && node_silent_ms(n) > c->opts.node_lost_ms)
+            lose(c, n);
 }
 
 void method_list_nodes(struct hl_controller *c, struct hl_rpc_call *call, const json_t *params)

@@ -23,6 +23,8 @@ enum kind {
     KEY_ENV,
     KEY_MOUNTS,
     KEY_TABLE,
+    KEY_LOST_TIME, /* int64_t ms */
+    KEY_LOST_GOAL,
 };
 
 struct key {
@@ -59,6 +61,8 @@ static const struct key job_keys[] = {
     {"resources.cpus_per_rank", KEY_INT, 1, 4096, AT(cpus_per_rank)},
     {"resources.memory", KEY_BYTES, 1 << 20, INT64_MAX, AT(memory_bytes)},
     {"restarts", KEY_INT, 0, 1000, AT(restarts)},
+    {"nodeLostAfter", KEY_LOST_TIME, 200, 30 * DAY_MS, AT(node_lost_ms)},
+    {"onNodeLost", KEY_LOST_GOAL, 0, 0, AT(on_node_lost)},
     {"timeouts.start", KEY_TIME, 100, 30 * DAY_MS, AT(start_timeout_ms)},
     {"timeouts.run", KEY_TIME, 100, 3650 * DAY_MS, AT(run_timeout_ms)},
     {"stopGrace", KEY_TIME, 0, DAY_MS, AT(stop_grace_ms)},
@@ -193,6 +197,8 @@ static hl_status set_text(struct reader *r, const struct key *k, const json_t *v
         HL_TRY(want_name(r, s));
     if (k->kind == KEY_TABLE)
         HL_TRY(want_table(r, s));
+    if (k->kind == KEY_LOST_GOAL && strcmp(s, "restart") != 0 && strcmp(s, "fail") != 0)
+        return bad(r, 0, "'%.64s' is neither restart nor fail", s);
     if (k->kind == KEY_IMAGE)
         HL_TRY(want_word(r, s));
     if (k->kind == KEY_MODEL && hl_model_name_check(s) != HL_OK) {
@@ -392,6 +398,20 @@ static enum hl_job_executor executor_of(const struct reader *r)
     return r->src != NULL ? r->src->executor : HL_JOB_EXECUTOR_ANY;
 }
 
+static hl_status set_lost_time(const struct reader *r, const struct key *k, const json_t *v,
+                               int64_t *out)
+{
+    int64_t ms = 0, least = r->src != NULL ? r->src->node_lost_min_ms : 0;
+    HL_TRY(want_time(r, k, v, &ms));
+    if (ms < least)
+        return bad(r, 0,
+                   "is %lld ms, but this cluster notices a silent node after %lld ms (option "
+                   "node_lost); give at least that",
+                   (long long)ms, (long long)least);
+    *out = ms;
+    return HL_OK;
+}
+
 static hl_status check_supported(const struct reader *r, const struct key *k)
 {
     for (size_t i = 0; i < HL_ARRAY_LEN(unsupported); i++)
@@ -412,6 +432,7 @@ static hl_status set_key(struct reader *r, const struct key *k, const json_t *v)
     case KEY_MODEL:
     case KEY_IMAGE:
     case KEY_TABLE:
+    case KEY_LOST_GOAL:
         return set_text(r, k, v, to);
     case KEY_INT:
         HL_TRY(want_int(r, k, v, &n));
@@ -423,6 +444,8 @@ static hl_status set_key(struct reader *r, const struct key *k, const json_t *v)
         return want_bytes(r, k, v, to);
     case KEY_TIME:
         return want_time(r, k, v, to);
+    case KEY_LOST_TIME:
+        return set_lost_time(r, k, v, to);
     case KEY_ORDER:
         HL_TRY(want_text(r, v, &text));
         if (hl_rank_order_parse(text, &r->job->grid.order) != HL_OK)
@@ -575,7 +598,8 @@ static hl_status check_whole(struct reader *r)
 
 static hl_status fill_empty(struct hl_job *job)
 {
-    char **texts[] = {&job->model, &job->model_size, &job->dataset, &job->image, &job->workdir};
+    char **texts[] = {&job->model, &job->model_size, &job->dataset,
+                      &job->image, &job->workdir,    &job->on_node_lost};
     for (size_t i = 0; i < HL_ARRAY_LEN(texts); i++)
         if (*texts[i] == NULL && (*texts[i] = strdup("")) == NULL)
             return short_of_memory();
@@ -590,6 +614,7 @@ hl_status hl_job_parse(const json_t *doc, const struct hl_job_source *src, struc
                          .grid = {1, 1, 1, HL_ORDER_TP_DP_PP},
                          .virtual_stages = 1,
                          .gpus_per_rank = -1,
+                         .node_lost_ms = -1,
                          .start_timeout_ms = -1,
                          .stop_grace_ms = -1};
     struct reader r = {.src = src, .job = &job};
@@ -608,10 +633,16 @@ hl_status hl_job_parse(const json_t *doc, const struct hl_job_source *src, struc
     return HL_OK;
 }
 
+bool hl_job_restarts_lost(const struct hl_job *job)
+{
+    return job->on_node_lost[0] != '\0' ? strcmp(job->on_node_lost, "restart") == 0
+                                        : job->restarts > 0;
+}
+
 void hl_job_fini(struct hl_job *job)
 {
     char *texts[] = {job->name,  job->model,   job->model_size, job->dataset,
-                     job->image, job->workdir, job->rank_table};
+                     job->image, job->workdir, job->rank_table, job->on_node_lost};
     for (size_t i = 0; i < HL_ARRAY_LEN(texts); i++)
         free(texts[i]);
     free_list(job->command, job->command_count);

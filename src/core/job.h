@@ -13,6 +13,7 @@
 #define HL_CORE_JOB_H
 
 #include <jansson.h>
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "base/status.h"
@@ -48,6 +49,8 @@ struct hl_job {
     int cpus_per_rank;        /* resources.cpus_per_rank; 0 = any */
     uint64_t memory_bytes;    /* resources.memory of one container; 0 = no limit */
     int restarts;             /* of the whole gang, after a failure */
+    int64_t node_lost_ms;     /* nodeLostAfter; -1 = the Controller's */
+    char *on_node_lost;       /* onNodeLost: "restart", "fail"; "" = restart if restarts > 0 */
     int64_t start_timeout_ms; /* timeouts.start; -1 = the Controller's */
     int64_t run_timeout_ms;   /* timeouts.run; 0 = none */
     int64_t stop_grace_ms;    /* stopGrace; -1 = the Controller's */
@@ -72,12 +75,15 @@ struct hl_job_source {
     hl_job_where_fn where; /* may be NULL */
     const void *ctx;
     enum hl_job_executor executor;
+    int64_t node_lost_min_ms; /* the least nodeLostAfter that can be kept */
 };
 
 /* src may be NULL. *out is overwritten on success only. */
 hl_status hl_job_parse(const json_t *doc, const struct hl_job_source *src,
                        struct hl_job *out) HL_CHECK;
 void hl_job_fini(struct hl_job *job);
+/* True when another attempt is wanted after a node was lost. */
+bool hl_job_restarts_lost(const struct hl_job *job);
 /* New reference; hl_job_parse reads it back to the same job. NULL when memory is short. */
 json_t *hl_job_to_json(const struct hl_job *job);
 

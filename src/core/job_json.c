@@ -94,6 +94,9 @@ json_t *hl_job_to_json(const struct hl_job *job)
     put_section(doc, "resources", resources(job));
     if (job->restarts > 0)
         put(doc, "restarts", json_integer(job->restarts));
+    if (job->node_lost_ms >= 0)
+        put_time(doc, "nodeLostAfter", job->node_lost_ms);
+    put_text(doc, "onNodeLost", job->on_node_lost);
     put_section(doc, "timeouts", timeouts(job));
     if (job->stop_grace_ms >= 0)
         put_time(doc, "stopGrace", job->stop_grace_ms);

@@ -76,6 +76,7 @@ static const char full_job[] =
     " \"resources\": {\"ranks_per_slot\": 2, \"gpus_per_rank\": 0, \"cpus_per_rank\": 3,"
     "   \"memory\": \"4GiB\"},"
     " \"restarts\": 2, \"timeouts\": {\"start\": \"90s\", \"run\": \"2h\"}, \"stopGrace\": \"3s\","
+    " \"nodeLostAfter\": \"20s\", \"onNodeLost\": \"fail\","
     " \"checkpoint\": {\"every\": 50}, \"rankTable\": \"1.2\"}";
 
 static void every_key_lands_in_its_field(void **state)
@@ -106,7 +107,31 @@ static void every_key_lands_in_its_field(void **state)
     assert_int_equal(job.stop_grace_ms, 3000);
     assert_int_equal(job.checkpoint_every, 50);
     assert_string_equal(job.rank_table, "1.2");
+    assert_int_equal(job.node_lost_ms, 20000);
+    assert_false(hl_job_restarts_lost(&job)); /* in spite of its restarts */
     hl_job_fini(&job);
+}
+
+static void a_lost_node_restarts_a_job_that_may_be_restarted(void **state)
+{
+    (void)state;
+
+    static const struct {
+        const char *text;
+        bool restarts;
+    } rows[] = {
+        {"{\"jobName\": \"x\", \"command\": \"y\"}", false},
+        {"{\"jobName\": \"x\", \"command\": \"y\", \"restarts\": 1}", true},
+        {"{\"jobName\": \"x\", \"command\": \"y\", \"onNodeLost\": \"restart\"}", true},
+    };
+
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        struct hl_job job;
+        assert_int_equal(parse(rows[i].text, &job), HL_OK);
+        assert_int_equal(hl_job_restarts_lost(&job), rows[i].restarts);
+        assert_int_equal(job.node_lost_ms, -1);
+        hl_job_fini(&job);
+    }
 }
 
 static void a_job_written_out_reads_back_the_same(void **state)
@@ -126,6 +151,8 @@ static void a_job_written_out_reads_back_the_same(void **state)
         assert_int_equal(a.memory_bytes, b.memory_bytes);
         assert_int_equal(a.checkpoint_every, b.checkpoint_every);
         assert_string_equal(a.rank_table, b.rank_table);
+        assert_int_equal(a.node_lost_ms, b.node_lost_ms);
+        assert_string_equal(a.on_node_lost, b.on_node_lost);
         json_decref(one);
         json_decref(two);
         hl_job_fini(&a);
@@ -252,6 +279,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_specs_job_is_accepted_unchanged),
         cmocka_unit_test(every_key_lands_in_its_field),
+        cmocka_unit_test(a_lost_node_restarts_a_job_that_may_be_restarted),
         cmocka_unit_test(a_job_written_out_reads_back_the_same),
         cmocka_unit_test(a_command_in_one_text_is_run_by_the_shell),
         cmocka_unit_test(unknown_keys_are_told_with_place_and_guess),
