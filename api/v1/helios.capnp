@@ -398,8 +398,10 @@ interface Controller {
   planJob @12 (yaml :Text, source :Text, cwd :Text) -> (plan :Plan);
   submitJob @13 (yaml :Text, source :Text, idempotencyKey :Text, cwd :Text) -> (id :Text);
   listJobs @14 () -> (jobs :List(Job));            # without plan, events, yaml
-  getJob @15 (id :Text) -> (job :Job);             # id or unique name of the newest job
-  cancelJob @16 (id :Text) -> (state :Text);
+  # `id` of a job may be its name. Of several jobs of a name the one that is not over is meant, or else the
+  # newest; ECONFLICT names the ids when several are not over.
+  getJob @15 (id :Text) -> (job :Job);
+  cancelJob @16 (id :Text) -> (state :Text, id :Text);
   readLog @17 (id :Text, rank :Int32, offset :Int64, maxBytes :UInt32)
           -> (data :Data, offset :Int64, size :Int64, finished :Bool);
 

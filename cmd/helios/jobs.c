@@ -253,7 +253,7 @@ hl_status cmd_cancel(struct cli *cli, int argc, char **argv)
     HL_TRY(cli_call(cli, "cancelJob", json_pack("{s:s}", "id", argv[0]), &result));
     if (cli->json)
         return cli_print_json(result);
-    printf("%s: %s\n", argv[0], hl_json_str(result, "state", ""));
+    printf("%s: %s\n", hl_json_str(result, "id", ""), hl_json_str(result, "state", ""));
     json_decref(result);
     return HL_OK;
 }

@@ -255,7 +255,8 @@ void method_list_jobs(struct hl_controller *c, struct hl_rpc_call *call, const j
 void method_get_job(struct hl_controller *c, struct hl_rpc_call *call, const json_t *params);
 void method_cancel_job(struct hl_controller *c, struct hl_rpc_call *call, const json_t *params);
 void method_read_log(struct hl_controller *c, struct hl_rpc_call *call, const json_t *params);
-/* By id, else the newest job of that name. */
+/* By id, else by a name: that of the only job that is not over, or of ended ones. HL_ECONFLICT
+ * names the ids when several are not over. */
 hl_status job_find(struct hl_controller *c, const char *id, struct job **out);
 
 /* rank_tables.c */

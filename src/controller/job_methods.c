@@ -174,14 +174,38 @@ static int was_given(const struct hl_controller *c, const char *id)
     return *end == '\0' && seq <= c->job_seq;
 }
 
+/* The job of that name that is not over, else the newest one; NULL: there is none. */
+static hl_status find_by_name(struct hl_controller *c, const char *name, struct job **out)
+{
+    struct job *newest = NULL, *live = NULL;
+    char ids[256] = "";
+    size_t at = 0;
+    int count = 0;
+    for (struct job *k = c->jobs; k != NULL; k = k->hh.next) {
+        if (strcmp(k->spec.name, name) != 0)
+            continue;
+        newest = k;
+        if (hl_job_state_ended(k->run.state))
+            continue;
+        live = k;
+        if (count++ < 5 && at + strlen(k->id) + 8 < sizeof(ids))
+            at += (size_t)snprintf(ids + at, sizeof(ids) - at, "%s%s", at > 0 ? ", " : "", k->id);
+        else
+            snprintf(ids + at, sizeof(ids) - at, ", ...");
+    }
+    if (count > 1)
+        return hl_fail(HL_ECONFLICT, "%d jobs named '%.64s' are not over: give the id of one (%s)",
+                       count, name, ids);
+    *out = live != NULL ? live : newest;
+    return HL_OK;
+}
+
 hl_status job_find(struct hl_controller *c, const char *id, struct job **out)
 {
     struct job *j;
     HASH_FIND_STR(c->jobs, id, j);
     if (j == NULL)
-        for (struct job *k = c->jobs; k != NULL; k = k->hh.next)
-            if (strcmp(k->spec.name, id) == 0)
-                j = k;
+        HL_TRY(find_by_name(c, id, &j));
     if (j == NULL && was_given(c, id))
         return hl_fail(HL_ENOENT,
                        "job '%.100s' does not exist any more: ended jobs are forgotten with time "
@@ -294,7 +318,8 @@ void method_cancel_job(struct hl_controller *c, struct hl_rpc_call *call, const 
     }
     if (!hl_job_state_ended(j->run.state))
         job_event(j, &(struct hl_job_event){.kind = HL_JOB_EV_CANCEL, .text = "by the user"});
-    hl_rpc_reply(call, json_pack("{s:s}", "state", hl_job_state_name(j->run.state)));
+    hl_rpc_reply(call,
+                 json_pack("{s:s s:s}", "state", hl_job_state_name(j->run.state), "id", j->id));
 }
 
 /* Container index that holds a rank, -1 when the plan has none. */

@@ -333,6 +333,26 @@ class Jobs(unittest.TestCase):
             c.wait_job(job, "cancelled")
             wait_for("ranks to end", lambda: not any(alive(p) for p in pids))
 
+    def test_a_name_that_means_several_jobs_is_refused_with_their_ids(self):
+        with cluster(nodes=1, slots=2) as c:
+            text = "jobName: dup\ncommand: [/bin/sh, -c, 'echo of $HELIOS_JOB; while [ ! -e %s/%d ]; do sleep 0.05; done']\n"
+            one, two = (c.submit(text % (c.dir, i)) for i in (1, 2))
+            for job in (one, two):
+                c.wait_job(job, "running")
+            for command in ("cancel", "describe", "logs"):
+                self.assertRegex(c.refuse(command, "dup"), f"'dup'.*{one}, {two}")
+            self.assertEqual({j["state"] for j in c.json("list")["jobs"]}, {"running"})
+            (c.dir / "2").touch()
+            c.wait_job(two, "succeeded")
+            self.assertEqual(c.job("dup")["id"], one)  # the only one that is not over
+            self.assertIn(f"of {one}", c.log("dup"))
+            self.assertEqual(c.job(two)["state"], "succeeded")
+            done = c.run("cancel", "dup")
+            self.assertTrue(done.stdout.startswith(f"{one}: "), done.stdout + done.stderr)
+            c.wait_job(one, "cancelled")
+            self.assertEqual(c.job("dup")["id"], two)  # all are over: the newest
+            self.assertEqual(c.json("cancel", "dup"), {"state": "succeeded", "id": two})
+
     def test_a_job_that_has_no_room_waits_and_then_runs(self):
         with cluster() as c:
             stop = c.dir / "stop"
