@@ -95,6 +95,11 @@ struct ContainerSpec {
   stopGraceMs @13 :Int32;
   mounts @14 :List(Text);  # HOST:CONTAINER[:ro], container engines only
   rankTable @15 :Text;     # what the file that RANK_TABLE_FILE names says first; "" = there is none
+  # Which Python the ranks have, one of: directory of a virtual environment; directory or name of a conda
+  # environment; path of the interpreter. "" = none.
+  venv @16 :Text;
+  conda @17 :Text;
+  python @18 :Text;
 }
 
 struct RankStatus { rank @0 :Int32; pid @1 :Int32; state @2 :Text; exitCode @3 :Int32; signal @4 :Int32; }
@@ -348,6 +353,20 @@ struct Plan {
   never @8 :Bool;          # infeasible also when every slot is free: submitJob refuses it
 }
 
+# What the ranks are started with. Names of variables only: values may be secrets.
+struct JobLaunch {
+  file @0 :Text;           # the job file, absolute on the submitter's machine; "" = standard input
+  command @1 :List(Text);  # empty = the image's own
+  workdir @2 :Text;        # "" = the image's own
+  variables @3 :List(Text);  # of the job file
+  exported @4 :List(Text);   # of the submitter
+  venv @5 :Text;
+  conda @6 :Text;
+  python @7 :Text;
+  nodeLostAfterMs @8 :Int64; # 0 = Kubernetes's own
+  onNodeLost @9 :Text;     # restart or fail
+}
+
 struct JobEvent { timeMs @0 :Int64; attempt @1 :Int32; kind @2 :Text; text @3 :Text; }
 
 struct Job {
@@ -367,6 +386,7 @@ struct Job {
   restarts @15 :Int32;     # used, of maxRestarts
   nodeLosses @16 :Int32;   # attempts that ended with a lost node; they use no restarts
   cause @17 :Text;         # why this attempt was begun; "" = it is the first
+  launch @18 :JobLaunch;
 }
 
 interface Controller {
@@ -395,8 +415,11 @@ interface Controller {
 
   # Jobs
   # Both check the same. A relative or missing workdir of the job is meant from `cwd`, where the user submits it.
-  planJob @12 (yaml :Text, source :Text, cwd :Text) -> (plan :Plan);
-  submitJob @13 (yaml :Text, source :Text, idempotencyKey :Text, cwd :Text) -> (id :Text);
+  # `exported` replaces variables of the job file, `inherited` gives way to them. `file` is only shown.
+  planJob @12 (yaml :Text, source :Text, cwd :Text, exported :List(KeyValue), inherited :List(KeyValue), file :Text)
+          -> (plan :Plan, launch :JobLaunch);
+  submitJob @13 (yaml :Text, source :Text, idempotencyKey :Text, cwd :Text, exported :List(KeyValue),
+                 inherited :List(KeyValue), file :Text) -> (id :Text);
   listJobs @14 () -> (jobs :List(Job));            # without plan, events, yaml
   # `id` of a job may be its name. Of several jobs of a name the one that is not over is meant, or else the
   # newest; ECONFLICT names the ids when several are not over.
