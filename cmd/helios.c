@@ -25,8 +25,10 @@ static const struct cli_command commands[] = {
     {"conf", "", "Show every option, its value, and where that comes from.", cmd_conf},
 
     {"Jobs", "", "", NULL},
-    {"plan", "FILE", "Show what a job would get: ranks, slots and the arithmetic.", cmd_plan},
-    {"submit", "FILE [--key KEY]", "Submit a job; prints its id.", cmd_submit},
+    {"plan", "FILE [--export LIST]",
+     "Show what a job would get: ranks, slots, environment; exits with 1 when it does not fit.",
+     cmd_plan},
+    {"submit", "FILE [--export LIST] [--key KEY]", "Submit a job; prints its id.", cmd_submit},
     {"list", "", "List the jobs.", cmd_list},
     {"describe", "JOB", "Show a job's containers, events and plan.", cmd_describe},
     {"logs", "JOB [--rank R] [-f] [--tail BYTES]", "Show the output of a rank.", cmd_logs},

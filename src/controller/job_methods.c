@@ -56,19 +56,29 @@ static hl_status parse_job(const struct hl_controller *c, const json_t *params, 
     return hl_job_parse(hl_yaml_root(doc), &where, out);
 }
 
-static hl_status resolve_workdir(struct hl_job *spec, const char *cwd)
+static hl_status export_all(struct hl_job *spec, const json_t *list, enum hl_job_var_origin origin)
 {
-    if (spec->workdir[0] == '/' || cwd[0] != '/')
-        return HL_OK;
-    char *path = NULL;
-    if (asprintf(&path, "%s%s%s", cwd, spec->workdir[0] != '\0' ? "/" : "", spec->workdir) < 0)
-        return hl_fail(HL_ENOMEM, "working directory of job '%s'", spec->name);
-    free(spec->workdir);
-    spec->workdir = path;
-    if (strlen(path) >= PATH_MAX) /* also more than a stored job may have */
-        return hl_fail(HL_EINVAL, "job '%s': workdir has %zu bytes, a path has less than %d",
-                       spec->name, strlen(path), PATH_MAX);
+    size_t i;
+    const json_t *var;
+    json_array_foreach (list, i, var)
+        HL_TRY(hl_job_export(spec, hl_json_str(var, "key", ""), hl_json_str(var, "value", ""),
+                             origin));
     return HL_OK;
+}
+
+/* What the submitter's shell gives to the ranks: its variables and its directory. */
+static hl_status add_submitter(struct hl_controller *c, const json_t *params, struct hl_job *spec)
+{
+    const json_t *inherited = hl_json_list(params, "inherited");
+    if (c->gangs != NULL && json_array_size(inherited) > 0)
+        return hl_fail(HL_EINVAL, "--export ALL is not possible on Kubernetes, where it would "
+                                  "replace PATH and HOME of the image; name the variables");
+    HL_TRY(export_all(spec, hl_json_list(params, "exported"), HL_JOB_VAR_EXPORT));
+    HL_TRY(export_all(spec, inherited, HL_JOB_VAR_ALL));
+    if (c->gangs != NULL) /* an image has its own directories */
+        return HL_OK;
+    hl_status st = hl_job_resolve(spec, hl_json_str(params, "cwd", ""));
+    return st == HL_OK ? HL_OK : hl_fail_prefix(st, "job '%s': ", spec->name);
 }
 
 /* Where the job would run now. plan->never: waiting would not help. */
@@ -89,8 +99,7 @@ static hl_status examine(struct hl_controller *c, const json_t *params, struct h
 {
     HL_TRY(parse_job(c, params, spec));
     HL_TRY(check_model(c, spec));
-    if (c->gangs == NULL) /* an image has its own directory */
-        HL_TRY(resolve_workdir(spec, hl_json_str(params, "cwd", "")));
+    HL_TRY(add_submitter(c, params, spec));
     return plan_now(c, spec, out);
 }
 
@@ -108,13 +117,31 @@ static json_t *plan_answer(struct hl_controller *c, const struct hl_job *spec,
     return doc;
 }
 
+/* What the ranks are started with, for people: values of variables may be secrets. */
+static json_t *launch_of(const struct hl_controller *c, const struct hl_job *spec, const char *file)
+{
+    json_t *command = json_array(), *from_file = json_array(), *exported = json_array();
+    for (size_t i = 0; i < spec->command_count; i++)
+        json_array_append_new(command, json_string(spec->command[i]));
+    for (size_t i = 0; i < spec->env_count; i++)
+        json_array_append_new(spec->env[i].exported ? exported : from_file,
+                              json_string(spec->env[i].name));
+    int64_t lost_ms = c->gangs != NULL ? 0 : c->opts.lost_after_ms;
+    return json_pack("{s:s s:o s:s s:o s:o s:s s:s s:s s:I s:s}", "file", file, "command", command,
+                     "workdir", spec->workdir, "variables", from_file, "exported", exported, "venv",
+                     spec->venv, "conda", spec->conda, "python", spec->python, "nodeLostAfterMs",
+                     (json_int_t)(spec->node_lost_ms >= 0 ? spec->node_lost_ms : lost_ms),
+                     "onNodeLost", hl_job_restarts_lost(spec) ? "restart" : "fail");
+}
+
 void method_plan_job(struct hl_controller *c, struct hl_rpc_call *call, const json_t *params)
 {
     struct hl_job spec = {0};
     struct hl_plan *plan = NULL;
     hl_status st = examine(c, params, &spec, &plan);
     if (st == HL_OK)
-        hl_rpc_reply(call, json_pack("{s:o}", "plan", plan_answer(c, &spec, plan)));
+        hl_rpc_reply(call, json_pack("{s:o s:o}", "plan", plan_answer(c, &spec, plan), "launch",
+                                     launch_of(c, &spec, hl_json_str(params, "file", ""))));
     else
         reject(call, st);
     hl_plan_free(plan);
@@ -140,9 +167,12 @@ static hl_status submit(struct hl_controller *c, const json_t *params, struct jo
         st = hl_fail(HL_EINVAL, "job '%s' can never run here: %s", j->spec.name, plan->reason);
     hl_plan_free(plan);
     HL_TRY(st);
-    j->doc = json_pack("{s:s s:s s:s s:o}", "yaml", hl_json_str(params, "yaml", ""), "source",
+    j->doc = json_pack("{s:s s:s s:s s:o s:o}", "yaml", hl_json_str(params, "yaml", ""), "source",
                        hl_json_str(params, "source", ""), "key",
-                       hl_json_str(params, "idempotencyKey", ""), "spec", hl_job_to_json(&j->spec));
+                       hl_json_str(params, "idempotencyKey", ""), "spec", hl_job_to_json(&j->spec),
+                       "launch", launch_of(c, &j->spec, hl_json_str(params, "file", "")));
+    if (j->doc == NULL)
+        return hl_fail(HL_ENOMEM, "out of memory for the record of job '%s'", j->spec.name);
     return job_submit(c, j);
 }
 
@@ -302,6 +332,8 @@ void method_get_job(struct hl_controller *c, struct hl_rpc_call *call, const jso
     json_t *job = job_to_json(c, j);
     json_object_set_new(job, "yaml", json_string(hl_json_str(j->doc, "yaml", "")));
     json_object_set(job, "events", j->events);
+    if (json_object_get(j->doc, "launch") != NULL)
+        json_object_set(job, "launch", json_object_get(j->doc, "launch"));
     json_object_set_new(job, "containers", containers_of(c, j));
     if (j->run.plan != NULL)
         json_object_set_new(job, "plan", hl_plan_to_json(j->run.plan));

@@ -23,6 +23,8 @@ enum kind {
     KEY_ENV,
     KEY_MOUNTS,
     KEY_TABLE,
+    KEY_PLACE,     /* a path on the nodes */
+    KEY_CONDA,     /* or the name of an environment */
     KEY_LOST_TIME, /* int64_t ms */
     KEY_LOST_GOAL,
 };
@@ -36,7 +38,7 @@ struct key {
 
 #define AT(field)   offsetof(struct hl_job, field)
 #define DAY_MS      86400000ll
-#define TEXT_MAX    65536
+#define TEXT_MAX    HL_JOB_VALUE_MAX
 #define POINTER_MAX 512
 
 /* clang-format off */
@@ -54,6 +56,9 @@ static const struct key job_keys[] = {
     {"dockerImage", KEY_IMAGE, 0, 0, AT(image)},
     {"command", KEY_COMMAND, 0, 0, AT(command)},
     {"workdir", KEY_TEXT, 0, 0, AT(workdir)},
+    {"venv", KEY_PLACE, 0, 0, AT(venv)},
+    {"conda", KEY_CONDA, 0, 0, AT(conda)},
+    {"python", KEY_PLACE, 0, 0, AT(python)},
     {"env", KEY_ENV, 0, 0, AT(env)},
     {"mounts", KEY_MOUNTS, 0, 0, AT(mounts)},
     {"resources.ranks_per_slot", KEY_INT, 1, 1024, AT(ranks_per_slot)},
@@ -72,6 +77,10 @@ static const struct key job_keys[] = {
 
 /* clang-format on */
 
+#define IMAGE_PYTHON                                                                               \
+    "on Kubernetes the image brings its own Python; remove the key and begin command with the "    \
+    "interpreter's path in the image"
+
 /* Keys that one executor cannot honour: why, and what to do instead. */
 static const struct {
     const char *name;
@@ -81,33 +90,13 @@ static const struct {
     {"dockerImage", HL_JOB_EXECUTOR_PROCESS,
      "this cluster runs ranks as processes, without images; remove the key and give command, or "
      "submit to a cluster that runs jobs on Kubernetes"},
+    {"venv", HL_JOB_EXECUTOR_KUBERNETES, IMAGE_PYTHON},
+    {"conda", HL_JOB_EXECUTOR_KUBERNETES, IMAGE_PYTHON},
+    {"python", HL_JOB_EXECUTOR_KUBERNETES, IMAGE_PYTHON},
     {"mounts", HL_JOB_EXECUTOR_PROCESS,
      "this cluster runs ranks as processes, which see the node's own files; remove the key and use "
      "the nodes' paths, or submit to a cluster that runs jobs on Kubernetes"},
 };
-
-/* Variables that say who a rank is: a job that sets them would lie to its own ranks. */
-static const char *const reserved_vars[] = {"GLOBAL_RANK",
-                                            "PIPELINE_PARALLEL_RANK",
-                                            "TENSOR_PARALLEL_RANK",
-                                            "DATA_PARALLEL_RANK",
-                                            "PIPELINE_PARALLEL_SIZE",
-                                            "TENSOR_PARALLEL_SIZE",
-                                            "DATA_PARALLEL_SIZE",
-                                            "CONTROLLER_L3_CACHE_ADDRESS",
-                                            "HELIOS_CONTROLLER",
-                                            "HELIOS_JOB",
-                                            "HELIOS_ATTEMPT",
-                                            "HELIOS_MODEL",
-                                            "HELIOS_NODE",
-                                            "RANK",
-                                            "WORLD_SIZE",
-                                            "LOCAL_RANK",
-                                            "LOCAL_WORLD_SIZE",
-                                            "GROUP_RANK",
-                                            "GROUP_WORLD_SIZE",
-                                            "MASTER_ADDR",
-                                            "MASTER_PORT"};
 
 struct reader {
     const struct hl_job_source *src;
@@ -182,6 +171,14 @@ static hl_status want_word(const struct reader *r, const char *s)
     return *s != '-' ? HL_OK : bad(r, 0, "must not begin with -");
 }
 
+static hl_status want_place(const struct reader *r, const char *s)
+{
+    if (strpbrk(s, ":\n") != NULL)
+        return bad(r, 0, "'%.128s' must not hold ':' or a line break, it becomes a part of PATH",
+                   s);
+    return *s != '~' ? HL_OK : bad(r, 0, "~ is not expanded; write the whole path");
+}
+
 static hl_status want_table(const struct reader *r, const char *s)
 {
     if (strcmp(s, "v1") == 0 || strcmp(s, "v2") == 0 || strcmp(s, "1.2") == 0)
@@ -200,6 +197,10 @@ static hl_status set_text(struct reader *r, const struct key *k, const json_t *v
     if (k->kind == KEY_LOST_GOAL && strcmp(s, "restart") != 0 && strcmp(s, "fail") != 0)
         return bad(r, 0, "'%.64s' is neither restart nor fail", s);
     if (k->kind == KEY_IMAGE)
+        HL_TRY(want_word(r, s));
+    if (k->kind == KEY_PLACE || (k->kind == KEY_CONDA && strchr(s, '/') != NULL))
+        HL_TRY(want_place(r, s));
+    else if (k->kind == KEY_CONDA)
         HL_TRY(want_word(r, s));
     if (k->kind == KEY_MODEL && hl_model_name_check(s) != HL_OK) {
         char why[HL_ERROR_TEXT_MAX];
@@ -358,14 +359,9 @@ static hl_status set_command(struct reader *r, const struct key *k, const json_t
 
 static hl_status want_var(const struct reader *r, const char *name)
 {
-    static const char letters[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz_";
-    for (size_t i = 0; i < HL_ARRAY_LEN(reserved_vars); i++)
-        if (strcmp(name, reserved_vars[i]) == 0)
-            return bad(r, 1, "is set by Helios for every rank; remove it");
-    size_t n = strspn(name, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz_0123456789");
-    if (*name == '\0' || strlen(name) > 128 || name[n] != '\0' || strchr(letters, name[0]) == NULL)
-        return bad(r, 1, "is not a name of a variable: letters, digits and _");
-    return HL_OK;
+    /* What was accepted once stays: no source, no check of what Helios sets. */
+    const char *why = hl_job_var_problem(name, r->src != NULL ? HL_JOB_VAR_FILE : HL_JOB_VAR_ANY);
+    return why == NULL ? HL_OK : bad(r, 1, "%s", why);
 }
 
 static hl_status set_env(struct reader *r, const json_t *v)
@@ -432,6 +428,8 @@ static hl_status set_key(struct reader *r, const struct key *k, const json_t *v)
     case KEY_MODEL:
     case KEY_IMAGE:
     case KEY_TABLE:
+    case KEY_PLACE:
+    case KEY_CONDA:
     case KEY_LOST_GOAL:
         return set_text(r, k, v, to);
     case KEY_INT:
@@ -580,6 +578,8 @@ static hl_status check_whole(struct reader *r)
     if (job->name == NULL)
         return bad(r, 0, "jobName is missing");
     HL_TRY(check_program(r));
+    if ((job->venv != NULL) + (job->conda != NULL) + (job->python != NULL) > 1)
+        return bad(r, 0, "venv, conda and python exclude each other; give one");
     if (job->model == NULL && (job->model_size != NULL || job->model_version >= 0)) {
         enter(r, "model", "/model");
         return bad(r, 0, "model.name is missing");
@@ -599,7 +599,8 @@ static hl_status check_whole(struct reader *r)
 static hl_status fill_empty(struct hl_job *job)
 {
     char **texts[] = {&job->model, &job->model_size, &job->dataset,
-                      &job->image, &job->workdir,    &job->on_node_lost};
+                      &job->image, &job->workdir,    &job->venv,
+                      &job->conda, &job->python,     &job->on_node_lost};
     for (size_t i = 0; i < HL_ARRAY_LEN(texts); i++)
         if (*texts[i] == NULL && (*texts[i] = strdup("")) == NULL)
             return short_of_memory();
@@ -641,8 +642,9 @@ bool hl_job_restarts_lost(const struct hl_job *job)
 
 void hl_job_fini(struct hl_job *job)
 {
-    char *texts[] = {job->name,  job->model,   job->model_size, job->dataset,
-                     job->image, job->workdir, job->rank_table, job->on_node_lost};
+    char *texts[] = {job->name,   job->model,      job->model_size,  job->dataset,
+                     job->image,  job->workdir,    job->venv,        job->conda,
+                     job->python, job->rank_table, job->on_node_lost};
     for (size_t i = 0; i < HL_ARRAY_LEN(texts); i++)
         free(texts[i]);
     free_list(job->command, job->command_count);

@@ -22,10 +22,12 @@
 #define HL_JOB_WORLD_MAX 1000000
 #define HL_JOB_NAME_MAX  63
 #define HL_JOB_LIST_MAX  4096
+#define HL_JOB_VALUE_MAX 65536 /* bytes of a variable's value */
 
 struct hl_job_var {
     char *name;
     char *value;
+    bool exported; /* by the submitter; not kept by hl_job_to_json */
 };
 
 struct hl_job {
@@ -40,6 +42,9 @@ struct hl_job {
     char **command;        /* list; a text becomes /bin/sh -c TEXT; empty = the image's own */
     size_t command_count;
     char *workdir; /* as written, may be relative; "" = executor\'s choice */
+    char *venv;    /* directory of a Python virtual environment; "" = none */
+    char *conda;   /* conda environment, a directory or a name; "" = none */
+    char *python;  /* the interpreter that python and python3 mean; "" = as PATH has them */
     struct hl_job_var *env;
     size_t env_count;
     char **mounts; /* HOST:CONTAINER[:ro] */
@@ -82,6 +87,26 @@ struct hl_job_source {
 hl_status hl_job_parse(const json_t *doc, const struct hl_job_source *src,
                        struct hl_job *out) HL_CHECK;
 void hl_job_fini(struct hl_job *job);
+
+/* job_env.c: what the ranks are started with. */
+
+/* Who sets a variable, and what Helios therefore keeps for itself. */
+enum hl_job_var_origin {
+    HL_JOB_VAR_ANY,    /* only the name is checked */
+    HL_JOB_VAR_FILE,   /* env of the job file: not what tells a rank who it is */
+    HL_JOB_VAR_EXPORT, /* --export NAME: nor what belongs to Helios */
+    HL_JOB_VAR_ALL,    /* --export ALL: nor what describes the submitter's shell and its devices */
+};
+
+/* Why a job may not have that variable; NULL = it may. Static. */
+const char *hl_job_var_problem(const char *name, enum hl_job_var_origin origin);
+/* Give the ranks a variable of the submitter. EXPORT replaces one of the job file, ALL gives way
+ * to it. HL_EINVAL names the variable. */
+hl_status hl_job_export(struct hl_job *job, const char *name, const char *value,
+                        enum hl_job_var_origin origin) HL_CHECK;
+/* Relative paths of workdir, venv, conda and python are meant from cwd, as is an absent workdir.
+ * HL_EINVAL: one is too long. */
+hl_status hl_job_resolve(struct hl_job *job, const char *cwd) HL_CHECK;
 /* True when another attempt is wanted after a node was lost. */
 bool hl_job_restarts_lost(const struct hl_job *job);
 /* New reference; hl_job_parse reads it back to the same job. NULL when memory is short. */

@@ -100,6 +100,13 @@ static void a_key_that_the_executor_can_not_honour_is_an_error_at_its_place(void
         {HL_JOB_EXECUTOR_KUBERNETES,
          "jobName: x\ndockerImage: i\nworkdir: /src\nmounts: ['/a:/b']\n", NULL},
         {HL_JOB_EXECUTOR_PROCESS, "jobName: x\ncommand: y\nworkdir: src\n", NULL},
+        {HL_JOB_EXECUTOR_PROCESS, "jobName: x\ncommand: y\nconda: train\n", NULL},
+        {HL_JOB_EXECUTOR_KUBERNETES, "jobName: x\ndockerImage: i\nconda: train\n",
+         "job.yaml:3:1: conda: "},
+        {HL_JOB_EXECUTOR_KUBERNETES, "jobName: x\ndockerImage: i\nvenv: /v\n",
+         "job.yaml:3:1: venv: "},
+        {HL_JOB_EXECUTOR_KUBERNETES, "jobName: x\ndockerImage: i\npython: /p\n",
+         "job.yaml:3:1: python: "},
     };
 
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {

@@ -3,6 +3,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include <cmocka.h>
@@ -132,6 +133,74 @@ static void a_lost_node_restarts_a_job_that_may_be_restarted(void **state)
         assert_int_equal(job.node_lost_ms, -1);
         hl_job_fini(&job);
     }
+}
+
+static void an_exported_variable_wins_over_the_file_when_it_is_named(void **state)
+{
+    (void)state;
+    struct hl_job job;
+    assert_int_equal(parse(full_job, &job), HL_OK); /* LR, STEPS, FAST */
+    assert_int_equal(hl_job_export(&job, "LR", "of ALL", HL_JOB_VAR_ALL), HL_OK);
+    assert_string_equal(job.env[0].value, "1e-3");
+    assert_false(job.env[0].exported);
+    assert_int_equal(hl_job_export(&job, "LR", "named", HL_JOB_VAR_EXPORT), HL_OK);
+    assert_string_equal(job.env[0].value, "named");
+    assert_true(job.env[0].exported);
+    assert_int_equal(hl_job_export(&job, "NEW", "", HL_JOB_VAR_ALL), HL_OK);
+    assert_int_equal(job.env_count, 4);
+    assert_string_equal(job.env[3].name, "NEW");
+    assert_true(job.env[3].exported);
+
+    static const struct {
+        const char *name;
+        enum hl_job_var_origin refused_from;
+    } rows[] = {
+        {"1X", HL_JOB_VAR_ANY},
+        {"", HL_JOB_VAR_ANY},
+        {"BASH_FUNC_x%%", HL_JOB_VAR_ANY},
+        {"WORLD_SIZE", HL_JOB_VAR_FILE},
+        {"MASTER_PORT", HL_JOB_VAR_FILE},
+        {"HELIOS_JOB", HL_JOB_VAR_FILE},
+        {"HELIOS_X", HL_JOB_VAR_EXPORT},
+        {"RANK_TABLE_FILE", HL_JOB_VAR_EXPORT},
+        {"PWD", HL_JOB_VAR_ALL},
+        {"CUDA_VISIBLE_DEVICES", HL_JOB_VAR_ALL},
+    };
+
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
+        for (int from = HL_JOB_VAR_ANY; from <= HL_JOB_VAR_ALL; from++) {
+            int refused = hl_job_var_problem(rows[i].name, (enum hl_job_var_origin)from) != NULL;
+            assert_int_equal(refused, from >= (int)rows[i].refused_from);
+        }
+    assert_int_equal(hl_job_export(&job, "HELIOS_X", "1", HL_JOB_VAR_EXPORT), HL_EINVAL);
+    assert_non_null(strstr(hl_error_text(), "HELIOS_X"));
+    hl_job_fini(&job);
+}
+
+static void relative_paths_are_meant_from_where_the_job_is_submitted(void **state)
+{
+    (void)state;
+    struct hl_job job;
+    assert_int_equal(parse("{\"jobName\": \"x\", \"command\": \"y\", \"venv\": \"v/w\"}", &job),
+                     HL_OK);
+    assert_int_equal(hl_job_resolve(&job, ""), HL_OK); /* nobody said from where */
+    assert_string_equal(job.venv, "v/w");
+    assert_int_equal(hl_job_resolve(&job, "/home/me"), HL_OK);
+    assert_string_equal(job.venv, "/home/me/v/w");
+    assert_string_equal(job.workdir, "/home/me");
+    assert_string_equal(job.python, "");
+    hl_job_fini(&job);
+    assert_int_equal(parse("{\"jobName\": \"x\", \"command\": \"y\", \"conda\": \"train\","
+                           " \"workdir\": \"/w\"}",
+                           &job),
+                     HL_OK);
+    assert_int_equal(hl_job_resolve(&job, "/home/me"), HL_OK);
+    assert_string_equal(job.conda, "train"); /* a name */
+    free(job.venv);
+    job.venv = strdup("v");
+    assert_int_equal(hl_job_resolve(&job, "/home/a:b"), HL_EINVAL); /* it could not be in PATH */
+    assert_string_equal(job.workdir, "/w");
+    hl_job_fini(&job);
 }
 
 static void a_job_written_out_reads_back_the_same(void **state)
@@ -280,6 +349,8 @@ int main(void)
         cmocka_unit_test(the_specs_job_is_accepted_unchanged),
         cmocka_unit_test(every_key_lands_in_its_field),
         cmocka_unit_test(a_lost_node_restarts_a_job_that_may_be_restarted),
+        cmocka_unit_test(an_exported_variable_wins_over_the_file_when_it_is_named),
+        cmocka_unit_test(relative_paths_are_meant_from_where_the_job_is_submitted),
         cmocka_unit_test(a_job_written_out_reads_back_the_same),
         cmocka_unit_test(a_command_in_one_text_is_run_by_the_shell),
         cmocka_unit_test(unknown_keys_are_told_with_place_and_guess),

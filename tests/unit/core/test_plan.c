@@ -59,6 +59,11 @@ static struct hl_job job_of(int pp, int tp, int dp)
                            .dataset = empty,
                            .image = empty,
                            .workdir = empty,
+                           .venv = empty,
+                           .conda = empty,
+                           .python = empty,
+                           .on_node_lost = empty,
+                           .node_lost_ms = -1,
                            .model_version = -1,
                            .virtual_stages = 1,
                            .gpus_per_rank = -1,
@@ -580,7 +585,7 @@ static void a_container_is_told_everything_about_its_ranks(void **state)
     struct hl_cluster c = {0};
     struct hl_job job = job_of(2, 2, 1);
     static char model[] = "gpt", key[] = "LR", value[] = "1e-3";
-    struct hl_job_var var = {key, value};
+    struct hl_job_var var = {.name = key, .value = value};
     job.model = model;
     job.env = &var;
     job.env_count = 1;
