@@ -102,6 +102,7 @@ struct hl_controller {
     struct hl_timer *tick;
     struct hl_timer *import_tick;
     struct node *nodes;
+    uint64_t nodes_ns;     /* of the last look at the nodes; 0 = none yet */
     struct node *gone;     /* forgotten while calls were under way */
     uint64_t retention_ns; /* of the last look at what is over */
     struct import *imports;
@@ -225,8 +226,8 @@ void jobs_containers(struct hl_controller *c, struct node *n, const json_t *cont
 /* A node does not answer, or does again; its containers may run on. */
 void jobs_node_silent(struct hl_controller *c, struct node *n);
 void jobs_node_back(struct hl_controller *c, struct node *n);
-/* Ms of silence after which a node is lost for a job whose containers are in this state. */
-int64_t job_patience_ms(const struct job *j, enum hl_container_state state);
+/* Ms of silence after which the job gives up its containers on the node. */
+int64_t job_patience_ms(const struct job *j, const char *node);
 /* Write down what no event has changed; actions must wait when this fails. */
 hl_status job_keep(struct job *j) HL_CHECK;
 /* Start what is wanted and not confirmed; calls that failed for a reason that may pass. */

@@ -260,7 +260,7 @@ static void silent_node(struct hl_controller *c, const struct job *j, char *out,
         snprintf(
             out, cap, "node %s has not answered for %s, its ranks may run on; lost after %s",
             n->name, hl_format_duration_ms((uint64_t)node_silent_ms(n), silence, sizeof(silence)),
-            hl_format_duration_ms((uint64_t)job_patience_ms(j, k->state), limit, sizeof(limit)));
+            hl_format_duration_ms((uint64_t)job_patience_ms(j, n->name), limit, sizeof(limit)));
         return;
     }
 }

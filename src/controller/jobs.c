@@ -446,14 +446,25 @@ void jobs_containers(struct hl_controller *c, struct node *n, const json_t *cont
     }
 }
 
-int64_t job_patience_ms(const struct job *j, enum hl_container_state state)
+/* True when the node's Agent has said that a rank of this attempt began there. */
+static bool has_begun_on(const struct job *j, const char *node)
+{
+    for (int i = 0; i < j->run.container_count; i++) {
+        const struct hl_jobrun_container *k = &j->run.containers[i];
+        if (k->state != HL_CONTAINER_WANTED && strcmp(k->node, node) == 0)
+            return true;
+    }
+    return false;
+}
+
+int64_t job_patience_ms(const struct job *j, const char *node)
 {
     const struct hl_controller_opts *opts = &j->controller->opts;
     int64_t ms = j->spec.node_lost_ms >= 0 ? j->spec.node_lost_ms : opts->lost_after_ms;
-    /* Nothing is to be saved: the gang is being stopped, or its ranks here were never confirmed. */
-    if (j->run.state == HL_JOB_STOPPING || state == HL_CONTAINER_WANTED)
+    /* There is nothing to save in a gang that is being stopped, or where none has begun. */
+    if (j->run.state == HL_JOB_STOPPING || !has_begun_on(j, node) || ms < opts->node_lost_ms)
         return opts->node_lost_ms;
-    return ms > opts->node_lost_ms ? ms : opts->node_lost_ms;
+    return ms;
 }
 
 void jobs_node_silent(struct hl_controller *c, struct node *n)
@@ -463,9 +474,9 @@ void jobs_node_silent(struct hl_controller *c, struct node *n)
         char text[96], limit[32];
         if (hl_job_state_ended(j->run.state) || j->gang.id[0] != '\0')
             continue;
-        snprintf(text, sizeof(text), "its ranks may run on; it is lost after %s of silence",
-                 hl_format_duration_ms((uint64_t)job_patience_ms(j, HL_CONTAINER_RUNNING), limit,
-                                       sizeof(limit)));
+        snprintf(
+            text, sizeof(text), "its ranks may run on; it is lost after %s of silence",
+            hl_format_duration_ms((uint64_t)job_patience_ms(j, n->name), limit, sizeof(limit)));
         job_event(j, &(struct hl_job_event){
                          .kind = HL_JOB_EV_NODE_SILENT, .node = n->name, .text = text});
     }
@@ -490,7 +501,7 @@ static void give_up_silent_node(struct job *j)
         if (k->state > HL_CONTAINER_RUNNING)
             continue;
         const struct node *n = node_find(j->controller, k->node);
-        if (n == NULL || !n->lost || node_silent_ms(n) < job_patience_ms(j, k->state))
+        if (n == NULL || !n->lost || node_silent_ms(n) < job_patience_ms(j, n->name))
             continue;
         memcpy(name, k->node, sizeof(name));
         snprintf(text, sizeof(text), "silent for %s",

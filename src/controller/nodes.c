@@ -9,6 +9,8 @@
 #include "controller/controller_private.h"
 #include "controller/copies.h"
 
+#define OWN_PAUSE_NS (2 * HL_NS_PER_S) /* ticks come every 0.5 s */
+
 struct node *node_find(struct hl_controller *c, const char *name)
 {
     struct node *n;
@@ -292,8 +294,22 @@ hl_status node_forget(struct hl_controller *c, struct node *n)
     return HL_OK;
 }
 
+/* While this process stood still (SIGSTOP, a paused machine) nobody could be heard. */
+static void forgive_own_pause(struct hl_controller *c)
+{
+    uint64_t now = hl_now_ns(), pause = c->nodes_ns > 0 ? now - c->nodes_ns : 0;
+    c->nodes_ns = now;
+    if (pause < OWN_PAUSE_NS)
+        return;
+    hl_warn("the Controller stood still, which is not counted as silence of nodes ms=%" PRIu64,
+            pause / HL_NS_PER_MS);
+    for (struct node *n = c->nodes; n != NULL; n = n->hh.next)
+        n->seen_ns = n->seen_ns + pause < now ? n->seen_ns + pause : now;
+}
+
 void nodes_tick(struct hl_controller *c)
 {
+    forgive_own_pause(c);
     for (struct node *n = c->nodes; n != NULL; n = n->hh.next)
         if (!n->lost && node_silent_ms(n) > c->opts.node_lost_ms)
             lose(c, n);

@@ -1,6 +1,9 @@
 """What a job does when one of its nodes does not answer: it waits for `nodeLostAfter`, then fails or is repeated elsewhere."""
+import os
 import pathlib
+import signal
 import sys
+import time
 import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
@@ -83,6 +86,20 @@ class LostNodes(unittest.TestCase):
             wait_for("the silence to be noticed", lambda: "node-silent" in self.kinds(c, job))
             c.json("cancel", job)
             c.wait_job(job, "cancelled", seconds=20)  # not after the 2 minutes of a job that runs
+
+    def test_a_controller_that_stood_still_takes_no_node_for_silent(self):
+        with cluster(slots=1, env=QUICK) as c:
+            job, pids = self.start(c, "nodeLostAfter: 1s\n")
+            pid = c.pid("controllerd")
+            os.kill(pid, signal.SIGSTOP)
+            time.sleep(4)  # longer than any silence that a node may keep
+            os.kill(pid, signal.SIGCONT)
+            log = c.state / "log" / "controllerd.log"
+            wait_for("it to notice", lambda: "stood still" in log.read_text())
+            (c.dir / "stop").touch()
+            done = c.wait_job(job, "succeeded")
+            self.assertEqual(done["attempt"], 1)
+            self.assertFalse(any(alive(p) for p in pids.values()))
 
     def test_a_time_that_can_not_be_kept_is_refused(self):
         with cluster(nodes=1, slots=1, env=QUICK) as c:

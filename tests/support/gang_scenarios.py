@@ -333,6 +333,11 @@ class Gangs(World):
         self.assertIn("dockerImage is missing", c.refuse("submit", path))
         path.write_text("jobName: x\ndockerImage: i\nworkdir: src\n")
         self.assertIn("workdir: 'src' is relative", c.refuse("submit", path))
+        path.write_text("jobName: x\ndockerImage: i\nvenv: /v\n")
+        self.assertIn("job.yaml:3:1: venv: ", c.refuse("submit", path))
+        path.write_text("jobName: x\ndockerImage: i\n")
+        self.assertIn("name the variables", c.refuse("plan", path, "--export", "ALL"))
+        self.assertEqual(c.json("plan", path, "--export", "A=1")["launch"]["exported"], ["A"])
         path.write_text("jobName: x\ndockerImage: i\nresources: {gpus_per_rank: 1}\n")
         self.assertIn("--kube-device", c.refuse("submit", path))
         plan = c.json("plan", ROOT / "examples" / "spec-job.yaml")  # the specification's own file
