@@ -578,8 +578,10 @@ static hl_status check_whole(struct reader *r)
     if (job->name == NULL)
         return bad(r, 0, "jobName is missing");
     HL_TRY(check_program(r));
-    if ((job->venv != NULL) + (job->conda != NULL) + (job->python != NULL) > 1)
-        return bad(r, 0, "venv, conda and python exclude each other; give one");
+    if ((job->venv != NULL) + (job->conda != NULL) + (job->python != NULL) > 1) {
+        enter(r, "", job->python != NULL ? "/python" : "/conda");
+        return bad(r, 1, "venv, conda and python exclude each other; give one");
+    }
     if (job->model == NULL && (job->model_size != NULL || job->model_version >= 0)) {
         enter(r, "model", "/model");
         return bad(r, 0, "model.name is missing");

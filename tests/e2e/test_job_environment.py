@@ -70,7 +70,7 @@ class JobEnvironment(unittest.TestCase):
             job = self.submit(c, f"jobName: gone\n{show}venv: gone\n")
             self.assertRegex(c.wait_job(job, "failed")["reason"], f"node-0.*venv.*{c.dir}/gone")
             path = c.dir / "job.yaml"
-            for text, expected in (("venv: a\npython: b\n", "venv, conda and python"), ("venv: ~/x\n", "job.yaml:3:7: venv: ~")):
+            for text, expected in (("venv: a\npython: b\n", "job.yaml:4:1: venv, conda and python"), ("venv: ~/x\n", "job.yaml:3:7: venv: ~")):
                 path.write_text("jobName: x\ncommand: 'true'\n" + text)
                 self.assertRegex(c.refuse("plan", path), expected)
 
