@@ -86,7 +86,7 @@ static hl_status plan_now(struct hl_controller *c, const struct hl_job *spec, st
 {
     if (c->gangs != NULL)
         return gangs_plan(c->gangs, spec, spec->name, 1, out);
-    HL_TRY(hl_plan_make(spec, &c->cluster, NULL, out));
+    HL_TRY(hl_plan_make(spec, &c->cluster, out));
     if (c->cluster.count == 0 || nodes_expected(c))
         (*out)->never = 0; /* an Agent may come yet */
     return HL_OK;

@@ -185,7 +185,7 @@ static void place(struct job *j)
     hl_status st = choose_version(j);
     if (st == HL_OK)
         st = j->gang.id[0] != '\0' ? gang_plan(j, &plan)
-                                   : hl_plan_make(&j->spec, &c->cluster, NULL, &plan);
+                                   : hl_plan_make(&j->spec, &c->cluster, &plan);
     if (st != HL_OK || !plan->feasible) {
         char why[HL_JOB_TEXT_MAX];
         snprintf(why, sizeof(why), "%s", st != HL_OK ? hl_error_text() : plan->reason);

@@ -72,7 +72,6 @@ enum hl_job_executor {
     HL_JOB_EXECUTOR_ANY, /* not checked: the job was accepted before */
     HL_JOB_EXECUTOR_PROCESS,
     HL_JOB_EXECUTOR_KUBERNETES,
-    HL_JOB_EXECUTOR_COUNT
 };
 
 struct hl_job_source {

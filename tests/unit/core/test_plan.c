@@ -73,7 +73,7 @@ static struct hl_job job_of(int pp, int tp, int dp)
 static struct hl_plan *make(const struct hl_job *job, const struct hl_cluster *c)
 {
     struct hl_plan *plan = NULL;
-    assert_int_equal(hl_plan_make(job, c, NULL, &plan), HL_OK);
+    assert_int_equal(hl_plan_make(job, c, &plan), HL_OK);
     return plan;
 }
 
@@ -203,16 +203,16 @@ static void a_gang_that_does_not_fit_is_refused_with_numbers(void **state)
     hl_plan_free(p);
 }
 
-static void busy_slots_can_be_ignored_for_what_if_questions(void **state)
+static void a_job_that_fits_the_idle_cluster_is_not_refused_for_ever(void **state)
 {
     (void)state;
     struct hl_cluster c = {0};
     struct hl_job job = job_of(1, 2, 1);
-    struct hl_plan *p = NULL;
     add_nodes(&c, 1, plain);
     hl_cluster_set_busy(&c, "node-0", 0, 1);
-    assert_int_equal(hl_plan_make(&job, &c, &(struct hl_plan_opts){.ignore_busy = 1}, &p), HL_OK);
-    assert_true(p->feasible);
+    struct hl_plan *p = make(&job, &c);
+    assert_false(p->feasible);
+    assert_false(p->never);
     hl_plan_free(p);
     hl_cluster_fini(&c);
 }
@@ -658,7 +658,7 @@ int main(void)
         cmocka_unit_test(two_by_two_on_two_nodes_puts_each_stage_on_its_own_node),
         cmocka_unit_test(the_specs_sixty_four_are_explained),
         cmocka_unit_test(a_gang_that_does_not_fit_is_refused_with_numbers),
-        cmocka_unit_test(busy_slots_can_be_ignored_for_what_if_questions),
+        cmocka_unit_test(a_job_that_fits_the_idle_cluster_is_not_refused_for_ever),
         cmocka_unit_test(containers_hold_as_many_ranks_as_slots_have_gpus),
         cmocka_unit_test(a_job_without_gpus_leaves_them_to_others),
         cmocka_unit_test(what_is_not_as_one_would_like_is_said),
