@@ -38,6 +38,7 @@ static hl_status start(struct daemon *d, int argc, char **argv)
     HL_TRY(hl_log_level_parse(d->conf.log_level, &level));
     hl_log_init("controller", level);
     HL_TRY(hl_planes_apply(&d->conf));
+    HL_TRY(hl_conf_publish(&d->conf));
     HL_TRY(hl_dir_make(d->conf.controller_state, 0755));
     snprintf(store, sizeof(store), "sqlite:%s/controller.db", d->conf.controller_state);
     HL_TRY(hl_loop_create(&d->loop));

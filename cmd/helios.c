@@ -15,23 +15,27 @@ static const struct cli_command commands[] = {
     {"Cluster", "", "", NULL},
     {"up", "[--nodes N] [--slots M] [--l3-size BYTES] [--l2-size BYTES] [options]",
      "Start a local cluster of real daemons in the background.", cmd_up},
-    {"down", "[--keep]", "Stop it, with its containers and its pool.", cmd_down},
+    {"down", "[--keep|--purge]",
+     "Stop the local cluster and its containers; remove its pool, or keep it.", cmd_down},
     {"nodes", "", "List the nodes' slots and who holds them.", cmd_nodes},
     {"store", "[NODE]", "Show the tiers: quota, use, watermarks, pressure, backing.", cmd_store},
     {"info", "", "Show the pool and the counters of the cluster.", cmd_info},
     {"net", "", "Show the traffic of the three networks: by daemon, by path, and why.", cmd_net},
     {"metrics", "controller|l3|NODE", "Print a daemon's metrics, Prometheus text.", cmd_metrics},
     {"topo", "[FILE.xml]", "Show the slots of this machine or of an hwloc XML file.", cmd_topo},
-    {"conf", "", "Show every option, its value, and where that comes from.", cmd_conf},
+    {"conf", "[NAME] [--config FILE]",
+     "Show the options in force in the cluster, and where each value comes from.", cmd_conf},
 
     {"Jobs", "", "", NULL},
     {"plan", "FILE [--export LIST]",
      "Show what a job would get: ranks, slots, environment; exits with 1 when it does not fit.",
      cmd_plan},
-    {"submit", "FILE [--export LIST] [--key KEY]", "Submit a job; prints its id.", cmd_submit},
+    {"submit", "FILE [--export LIST] [--key KEY] [--wait [--logs]]",
+     "Submit a job; prints its id. With --wait the exit status is the job's.", cmd_submit},
     {"list", "", "List the jobs.", cmd_list},
     {"describe", "JOB", "Show a job's containers, events and plan.", cmd_describe},
-    {"logs", "JOB [--rank R] [-f] [--tail BYTES]", "Show the output of a rank.", cmd_logs},
+    {"logs", "JOB [--rank R|--all] [--attempt N] [-f] [--tail LINES]",
+     "Show the output of a rank, or of all.", cmd_logs},
     {"ranktable", "JOB [--json v1|v2|1.2]",
      "Print a job's rank table: which rank has which device at which address.", cmd_ranktable},
     {"cancel", "JOB", "Stop a job and all its processes.", cmd_cancel},
@@ -116,7 +120,8 @@ static void print_help(FILE *to)
           "  --state DIR           directory of the local cluster (HELIOS_STATE, "
           "~/.local/state/helios)\n"
           "  --controller ADDRESS  RPC address of the Controller (HELIOS_CONTROLLER, the local "
-          "cluster's)\n"
+          "cluster's,\n"
+          "                        option controller.address)\n"
           "  --rpc-timeout TIME    deadline of one call to a daemon (HELIOS_RPC_TIMEOUT, option "
           "rpc.timeout: 10s)\n"
           "  -o text|json          how results are printed\n"
@@ -193,10 +198,14 @@ static hl_status global_option(struct cli *cli, int argc, char **argv, int *take
             cli->usage_failed = 1;
             return hl_fail(HL_EINVAL, "%s wants a value", names[i]);
         }
-        if (i == 0)
+        if (i == 0) {
+            cli->state_given = CLI_BY_FLAG;
             return set_text(&cli->state, value);
-        if (i == 1)
+        }
+        if (i == 1) {
+            cli->controller_given = CLI_BY_FLAG;
             return set_text(&cli->controller, value);
+        }
         if (i == 2)
             return set_text(&cli->rpc_timeout, value);
         cli->json = strcmp(value, "json") == 0;
@@ -238,9 +247,13 @@ static hl_status init(struct cli *cli)
     char *slash = strrchr(cli->bin_dir, '/');
     if (slash != NULL)
         *slash = '\0';
-    if (controller != NULL && controller[0] != '\0')
+    if (controller != NULL && controller[0] != '\0') {
+        cli->controller_given = CLI_BY_ENVIRONMENT;
         HL_TRY(set_text(&cli->controller, controller));
+    }
+    cli->state_given = CLI_BY_ENVIRONMENT;
     if (state == NULL || state[0] == '\0') {
+        cli->state_given = CLI_NOT_GIVEN;
         const char *home = getenv("HOME");
         snprintf(path, sizeof(path), "%s/.local/state/helios", home != NULL ? home : "");
         state = path;

@@ -14,6 +14,10 @@ annotation maxValues @0xd1f6a0c49bb3e27a (method) :UInt32;
 
 struct KeyValue { key @0 :Text; value @1 :Text; }
 
+# One option of a daemon as it is in force; origin: "default", "file PATH:LINE", "environment NAME", "flag --NAME".
+# Passwords in URLs are masked.
+struct OptionValue { name @0 :Text; value @1 :Text; origin @2 :Text; }
+
 # ---- nodes ---------------------------------------------------------------------------------------
 
 struct Device { kind @0 :Text; id @1 :Text; name @2 :Text; memoryBytes @3 :UInt64; numaId @4 :Int32; }
@@ -102,7 +106,10 @@ struct ContainerSpec {
   python @18 :Text;
 }
 
-struct RankStatus { rank @0 :Int32; pid @1 :Int32; state @2 :Text; exitCode @3 :Int32; signal @4 :Int32; }
+struct RankStatus {
+  rank @0 :Int32; pid @1 :Int32; state @2 :Text; exitCode @3 :Int32; signal @4 :Int32;
+  finishedMs @5 :Int64;
+}
 
 struct ContainerStatus {
   id @0 :Text;
@@ -114,6 +121,7 @@ struct ContainerStatus {
   startedMs @6 :Int64;
   finishedMs @7 :Int64;
   ranks @8 :List(RankStatus);
+  warning @9 :Text;        # what is wrong while it goes on: output that could not be kept
 }
 
 interface Agent {
@@ -143,6 +151,7 @@ interface Agent {
   putRankTable @14 (id :Text, document :Text) -> ();
   # The first of `ports` where nobody listens here, and which nobody was told lately. EBUSY: none.
   findPort @15 (ports :List(UInt16)) -> (port :UInt16);
+  options @16 () -> (options :List(OptionValue));
 }
 
 # One copy of a shard in one tier of one place.
@@ -273,6 +282,7 @@ interface L3 {
   heal @12 (id :Text, sources :List(CopyRequest)) -> (state :Text, source :Text);  # good healed lost
   metrics @13 () -> (text :Text);
   touch @14 (ids :List(Text)) -> () $maxValues(1048576);   # were read through the mapping: the last to be evicted
+  options @15 () -> (options :List(OptionValue));
 }
 
 # ---- models --------------------------------------------------------------------------------------
@@ -387,6 +397,7 @@ struct Job {
   nodeLosses @16 :Int32;   # attempts that ended with a lost node; they use no restarts
   cause @17 :Text;         # why this attempt was begun; "" = it is the first
   launch @18 :JobLaunch;
+  warning @19 :Text;       # of its containers or its record; "" = none
 }
 
 interface Controller {
@@ -425,8 +436,13 @@ interface Controller {
   # newest; ECONFLICT names the ids when several are not over.
   getJob @15 (id :Text) -> (job :Job);
   cancelJob @16 (id :Text) -> (state :Text, id :Text);
-  readLog @17 (id :Text, rank :Int32, offset :Int64, maxBytes :UInt32)
-          -> (data :Data, offset :Int64, size :Int64, finished :Bool);
+  # A slice of what a rank wrote in one attempt; offset < 0 counts from the end. rank -1: the one that failed
+  # first, else 0. attempt 0: the last one that was placed. What the job was when it was asked comes with it.
+  readLog @17 (id :Text, rank :Int32, offset :Int64, maxBytes :UInt32, attempt :Int32)
+          -> (data :Data, offset :Int64, size :Int64, finished :Bool, rank :Int32, attempt :Int32,
+              lastAttempt :Int32,       # the newest; it may still wait for slots
+              failedRank :Int32 = -1,   # which failed first in this attempt, once that is over
+              job :Text, jobState :Text, jobReason :Text);
 
   # Cluster
   listNodes @18 () -> (nodes :List(NodeState));
@@ -443,6 +459,7 @@ interface Controller {
   rankTable @25 (id :Text, format :Text) -> (document :Text);
   # By import id, or by the name of a model that is being imported: it never becomes visible, and its shards go.
   cancelImport @26 (id :Text) -> (importId :Text);
+  options @27 () -> (options :List(OptionValue));   # the Controller's own
 }
 
 # How a read of a shard's copy by a node would go now, and why.

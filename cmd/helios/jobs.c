@@ -1,23 +1,19 @@
-/* Jobs: plan, submit, list, describe, logs, ranktable, cancel. */
+/* Jobs: plan, submit, list, describe, ranktable, cancel. */
 #include <inttypes.h>
 #include <limits.h>
-#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-#include "base/base64.h"
-#include "base/clock.h"
 #include "base/text.h"
 #include "conf/options.h"
 #include "helios/commands.h"
+#include "helios/logs.h"
 #include "helios/submitter.h"
 #include "os/file.h"
 
 #define JOB_FILE_MAX ((size_t)1 << 20)
-#define LOG_PIECE    262144
-#define LOG_POLL_MS  200
 
 /* {"yaml", "source", "cwd", "file"} of a job file; "-" is standard input. */
 static hl_status job_file(const char *path, json_t **out)
@@ -163,6 +159,8 @@ static hl_status plan_verdict(const json_t *plan)
 struct submit_args {
     char *key;
     char *export;
+    int64_t wait, logs;
+    uint64_t retry_ms;
 };
 
 /* clang-format off */
@@ -172,6 +170,13 @@ static const struct hl_option submit_rows[] = {
      HL_OPT_STRING, 0, 0, NULL, offsetof(struct submit_args, export), 0},
     {"key", "--key", "", "Submitting twice with the same key makes one job.", HL_OPT_STRING, 0,
      0, NULL, offsetof(struct submit_args, key), 0},
+    {"wait", "--wait", "false", "Wait for the job's end; 0 when it succeeded, else 1.",
+     HL_OPT_BOOL, 0, 0, NULL, offsetof(struct submit_args, wait), 0},
+    {"logs", "--logs", "false", "Wait, and show the output as `helios logs -f` does.",
+     HL_OPT_BOOL, 0, 0, NULL, offsetof(struct submit_args, logs), 0},
+    {"retry", "--retry", LOG_RETRY,
+     "While waiting: how long to wait for a daemon that does not answer.", HL_OPT_DURATION, 0,
+     0, NULL, offsetof(struct submit_args, retry_ms), 0},
 };
 /* clang-format on */
 
@@ -205,19 +210,48 @@ hl_status cmd_plan(struct cli *cli, int argc, char **argv)
     return st;
 }
 
+/* The job's end is the command's. Takes the reference to submitJob's answer. */
+static hl_status submit_wait(struct cli *cli, json_t *result, const struct submit_args *a)
+{
+    json_t *job = NULL;
+    const char *id = hl_json_str(result, "id", "");
+    hl_status st = HL_OK;
+    if (!cli->json) {
+        puts(id);
+        fflush(stdout); /* who stops waiting knows it */
+    }
+    if (a->logs)
+        st = logs_follow(cli, id, a->retry_ms);
+    else
+        st = job_await(cli, id, a->retry_ms, &job);
+    if (job != NULL && cli->json)
+        st = cli_print_json(json_pack("{s:s s:s s:s}", "id", id, "state",
+                                      hl_json_str(job, "state", ""), "reason",
+                                      hl_json_str(job, "reason", "")));
+    if (job != NULL && st == HL_OK)
+        st = job_verdict(id, hl_json_str(job, "state", ""), hl_json_str(job, "reason", ""));
+    json_decref(job);
+    json_decref(result);
+    return st;
+}
+
 hl_status cmd_submit(struct cli *cli, int argc, char **argv)
 {
     struct submit_args a = {0};
     json_t *params, *result;
     hl_status st = cli_args(cli, submit_rows, HL_ARRAY_LEN(submit_rows), argc, argv, &a, 1, 1);
+    if (st == HL_OK && a.logs && cli->json)
+        st = cli_usage(cli, "--logs shows text only: leave out -o json, or take --wait");
     if (st == HL_OK)
         st = job_params(argv[0], a.export, &params);
     if (st == HL_OK) {
         json_object_set_new(params, "idempotencyKey", json_string(a.key));
         st = cli_call(cli, "submitJob", params, &result);
     }
-    hl_args_fini(submit_rows, HL_ARRAY_LEN(submit_rows), &a);
+    hl_args_fini(submit_rows, HL_ARRAY_LEN(submit_rows), &a); /* frees the texts; flags stay */
     HL_TRY(st);
+    if (a.wait || a.logs)
+        return submit_wait(cli, result, &a);
     if (cli->json)
         return cli_print_json(result);
     puts(hl_json_str(result, "id", ""));
@@ -243,13 +277,16 @@ hl_status cmd_list(struct cli *cli, int argc, char **argv)
         cli_cell(&t, "%s",
                  hl_json_str(job, "model", "")[0] != '\0' ? hl_json_str(job, "model", "") : "-");
         cli_cell_time(&t, hl_json_int(job, "submittedMs", 0));
-        cli_cell(&t, "%s", hl_json_str(job, "reason", ""));
+        const char *reason = hl_json_str(job, "reason", "");
+        const char *warning = hl_json_str(job, "warning", "");
+        cli_cell(&t, "%s%s%s%s", reason, reason[0] != '\0' && warning[0] != '\0' ? "; " : "",
+                 warning[0] != '\0' ? "warning: " : "", warning);
     }
     json_decref(result);
     return cli_table_print(&t);
 }
 
-static hl_status get_job(struct cli *cli, const char *id, json_t **out)
+hl_status cli_job(struct cli *cli, const char *id, json_t **out)
 {
     json_t *result;
     HL_TRY(cli_call(cli, "getJob", json_pack("{s:s}", "id", id), &result));
@@ -279,6 +316,8 @@ static hl_status print_job(const json_t *job)
     size_t i;
     json_t *row;
     print_state(job);
+    if (hl_json_str(job, "warning", "")[0] != '\0')
+        printf("warning: %s\n", hl_json_str(job, "warning", ""));
     print_launch(json_object_get(job, "launch"));
     puts("");
     cli_table_init(&t, "CONTAINER|STATE|>EXIT|BOUND BY|MESSAGE");
@@ -287,7 +326,10 @@ static hl_status print_job(const json_t *job)
         cli_cell(&t, "%s", hl_json_str(row, "state", ""));
         cli_cell(&t, "%" PRId64, hl_json_int(row, "exitCode", 0));
         cli_cell(&t, "%s", hl_json_str(row, "binding", ""));
-        cli_cell(&t, "%s", hl_json_str(row, "message", ""));
+        const char *message = hl_json_str(row, "message", "");
+        const char *warning = hl_json_str(row, "warning", "");
+        cli_cell(&t, "%s%s%s", message, message[0] != '\0' && warning[0] != '\0' ? "; " : "",
+                 warning);
     }
     HL_TRY(cli_table_print(&t));
     puts("");
@@ -311,7 +353,7 @@ hl_status cmd_describe(struct cli *cli, int argc, char **argv)
 {
     json_t *job;
     HL_TRY(cli_no_args(cli, argc, argv, 1, 1));
-    HL_TRY(get_job(cli, argv[0], &job));
+    HL_TRY(cli_job(cli, argv[0], &job));
     if (cli->json)
         return cli_print_json(job);
     hl_status st = print_job(job);
@@ -353,122 +395,4 @@ hl_status cmd_cancel(struct cli *cli, int argc, char **argv)
     printf("%s: %s\n", hl_json_str(result, "id", ""), hl_json_str(result, "state", ""));
     json_decref(result);
     return HL_OK;
-}
-
-/* ---- logs -------------------------------------------------------------------------------------
- */
-
-struct log_args {
-    int64_t rank;
-    int64_t follow;
-    int64_t offset;
-    int64_t tail;
-};
-
-#define AT(field) offsetof(struct log_args, field)
-
-/* clang-format off */
-static const struct hl_option log_rows[] = {
-    {"rank", "--rank", "0", "Whose output.", HL_OPT_INT, 0, INT32_MAX, NULL, AT(rank), 0},
-    {"follow", "-f", "false", "Go on until the job ends; over restarts too.",
-     HL_OPT_BOOL, 0, 0, NULL, AT(follow), 0},
-    {"offset", "--offset", "0", "First byte to show.",
-     HL_OPT_INT, 0, INT64_MAX, NULL, AT(offset), 0},
-    {"tail", "--tail", "0", "Show only so many bytes at the end; 0 for all.",
-     HL_OPT_INT, 0, INT64_MAX, NULL, AT(tail), 0},
-};
-
-/* clang-format on */
-
-struct log_piece {
-    struct hl_buf text;
-    int64_t offset; /* of the piece */
-    int64_t size;   /* of the log */
-    int finished;
-};
-
-static hl_status read_piece(struct cli *cli, const char *job, int64_t rank, int64_t offset,
-                            struct log_piece *out)
-{
-    json_t *result;
-    hl_buf_clear(&out->text);
-    HL_TRY(cli_call(cli, "readLog",
-                    json_pack("{s:s s:I s:I s:i}", "id", job, "rank", (json_int_t)rank, "offset",
-                              (json_int_t)offset, "maxBytes", LOG_PIECE),
-                    &result));
-    out->offset = hl_json_int(result, "offset", 0);
-    out->size = hl_json_int(result, "size", 0);
-    out->finished = hl_json_bool(result, "finished", 0);
-    hl_status st = hl_base64_decode(hl_json_str(result, "data", ""), &out->text);
-    json_decref(result);
-    return st;
-}
-
-static int job_ended(struct cli *cli, const char *id)
-{
-    json_t *job;
-    if (get_job(cli, id, &job) != HL_OK)
-        return 1;
-    int ended = cli_job_ended(job);
-    json_decref(job);
-    return ended;
-}
-
-/* Write what comes until the log (or, following, the job) ends. A log that shrank is that of a new
- * attempt. */
-static hl_status stream_log(struct cli *cli, const char *job, const struct log_args *a,
-                            struct log_piece *p)
-{
-    int64_t at = a->tail > 0 ? -a->tail : a->offset;
-    int begun = 0;
-    for (;;) {
-        int ended =
-            a->follow ? job_ended(cli, job) : 1; /* asked before the read: nothing is missed */
-        HL_TRY(read_piece(cli, job, a->rank, at, p));
-        if (begun && at > p->size) {
-            at = 0;
-            continue;
-        }
-        fwrite(p->text.data != NULL ? p->text.data : "", 1, p->text.len, stdout);
-        fflush(stdout);
-        begun |= p->text.len > 0;
-        if (begun || at < 0)
-            at = p->offset + (int64_t)p->text.len;
-        if (at < p->size && p->text.len > 0)
-            continue;
-        if (ended)
-            return HL_OK;
-        poll(NULL, 0, LOG_POLL_MS);
-    }
-}
-
-/* One piece as JSON: {"text", "offset", "size", "finished"}. Bytes that are not UTF-8 become '?'.
- */
-static hl_status log_json(struct cli *cli, const char *job, const struct log_args *a,
-                          struct log_piece *p)
-{
-    HL_TRY(read_piece(cli, job, a->rank, a->tail > 0 ? -a->tail : a->offset, p));
-    char *text = p->text.data != NULL ? p->text.data : (char[]){0};
-    json_t *value = json_stringn(text, p->text.len);
-    if (value == NULL) {
-        for (size_t i = 0; i < p->text.len; i++)
-            if ((unsigned char)text[i] >= 0x80)
-                text[i] = '?';
-        value = json_stringn(text, p->text.len);
-    }
-    return cli_print_json(json_pack("{s:o s:I s:I s:b}", "text", value, "offset",
-                                    (json_int_t)p->offset, "size", (json_int_t)p->size, "finished",
-                                    p->finished));
-}
-
-hl_status cmd_logs(struct cli *cli, int argc, char **argv)
-{
-    struct log_args a = {0};
-    struct log_piece p = {.text = HL_BUF(LOG_PIECE * 2)};
-    hl_status st = cli_args(cli, log_rows, HL_ARRAY_LEN(log_rows), argc, argv, &a, 1, 1);
-    if (st == HL_OK)
-        st = cli->json ? log_json(cli, argv[0], &a, &p) : stream_log(cli, argv[0], &a, &p);
-    hl_buf_fini(&p.text);
-    hl_args_fini(log_rows, HL_ARRAY_LEN(log_rows), &a);
-    return st;
 }

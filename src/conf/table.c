@@ -53,6 +53,10 @@ const struct hl_option hl_conf_table[] = {
     {"controller.executor", "--executor", "agents",
      "Who runs the containers: the Agents, or Kubernetes with Volcano, a gang as one Volcano Job.",
      HL_OPT_ENUM, 0, 0, "agents|kubernetes", AT(controller_executor), HL_CONTROLLER},
+    {"controller.address", "--controller", "",
+     "RPC address of the Controller that the command line calls where there is no local cluster; "
+     "empty for agent.controller. HELIOS_CONTROLLER comes before it.",
+     HL_OPT_STRING, 0, 0, NULL, AT(controller_address), HL_CLI},
     {"kube.config", "--kubeconfig", "",
      "A kubeconfig; empty for $KUBECONFIG, ~/.kube/config, or what a pod is given.",
      HL_OPT_PATH, 0, 0, NULL, AT(kube_config), HL_CONTROLLER},

@@ -38,6 +38,7 @@ static const struct method {
     {"dropCopy", method_drop_copy},
     {"reportBadCopy", method_report_bad_copy},
     {"metrics", method_metrics},
+    {"options", method_options},
     {"rankTable", method_rank_table},
 };
 

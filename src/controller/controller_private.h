@@ -159,6 +159,7 @@ void method_list_shards(struct hl_controller *c, struct hl_rpc_call *call, const
 /* metrics.c: ranks are short-lived, so that what they transferred is kept and shown here. */
 void metrics_report(struct hl_controller *c, const json_t *transfers, const json_t *faults);
 void method_metrics(struct hl_controller *c, struct hl_rpc_call *call, const json_t *params);
+void method_options(struct hl_controller *c, struct hl_rpc_call *call, const json_t *params);
 void method_report_access(struct hl_controller *c, struct hl_rpc_call *call, const json_t *params);
 void method_begin_version(struct hl_controller *c, struct hl_rpc_call *call, const json_t *params);
 void method_commit_part(struct hl_controller *c, struct hl_rpc_call *call, const json_t *params);
@@ -255,10 +256,14 @@ void method_submit_job(struct hl_controller *c, struct hl_rpc_call *call, const 
 void method_list_jobs(struct hl_controller *c, struct hl_rpc_call *call, const json_t *params);
 void method_get_job(struct hl_controller *c, struct hl_rpc_call *call, const json_t *params);
 void method_cancel_job(struct hl_controller *c, struct hl_rpc_call *call, const json_t *params);
-void method_read_log(struct hl_controller *c, struct hl_rpc_call *call, const json_t *params);
 /* By id, else by a name: that of the only job that is not over, or of ended ones. HL_ECONFLICT
  * names the ids when several are not over. */
 hl_status job_find(struct hl_controller *c, const char *id, struct job **out);
+
+/* job_logs.c */
+/* Job id to what is wrong with the job while it goes on; new reference. */
+json_t *jobs_warnings(const struct hl_controller *c);
+void method_read_log(struct hl_controller *c, struct hl_rpc_call *call, const json_t *params);
 
 /* rank_tables.c */
 /* A new attempt: nobody was told anything. */

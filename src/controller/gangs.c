@@ -445,6 +445,15 @@ hl_status gangs_plan(const struct gangs *g, const struct hl_job *spec, const cha
     return hl_volcano_plan(spec, job_id, attempt, &g->volcano, out);
 }
 
+const struct hl_plan *gangs_plan_of(const struct job *j, int attempt, struct hl_plan **made)
+{
+    if (attempt == j->run.containers_attempt)
+        return j->run.plan;
+    if (gangs_plan(j->controller->gangs, &j->spec, j->id, attempt, made) != HL_OK)
+        return NULL;
+    return *made;
+}
+
 static void watch_problem(const struct gangs *g, char *out, size_t cap)
 {
     struct hl_kube_watcher_info jobs, pods;
@@ -481,9 +490,18 @@ void gangs_message(const struct job *j, int index, char *out, size_t cap)
         watch_problem(g, out, cap);
 }
 
-void gangs_read_log(struct job *j, struct hl_rpc_call *call, int index, int rank,
-                    const json_t *params)
+void gangs_read_log(struct job *j, struct hl_rpc_call *call, const struct log_ask *ask)
 {
-    gang_log_read(j, call, pod_of(j, index), rank,
-                  rank - j->run.plan->containers[index].ranks[0].rank, params);
+    struct hl_plan *made = NULL;
+    const struct hl_plan *plan = gangs_plan_of(j, ask->attempt, &made);
+    if (plan == NULL) {
+        hl_rpc_reject(call, HL_EINTERNAL, hl_error_text());
+        return;
+    }
+    const struct hl_plan_container *c = &plan->containers[ask->index];
+    const json_t *pod = json_object_get(j->controller->gangs->pods, c->node);
+    if (hl_volcano_attempt_of(pod, j->gang.id) != ask->attempt)
+        pod = NULL;
+    gang_log_read(j, call, pod, ask->rank - c->ranks[0].rank, ask);
+    hl_plan_free(made);
 }

@@ -62,8 +62,17 @@ void gangs_message(const struct job *j, int index, char *out, size_t cap);
 int gangs_need(const struct job *j);
 /* The job was forgotten: its fetched logs go too, soon. A job of no gang has none. */
 void gangs_forget(const struct job *j);
+
+/* Which part of whose output is asked for. */
+struct log_ask {
+    int index, rank; /* container of the plan, and one of its ranks */
+    int attempt;
+    int64_t offset; /* < 0 counts from the end */
+    int64_t max_bytes;
+    json_t *about; /* borrowed: what the answer says beside the bytes */
+};
+
 /* Answers the call. */
-void gangs_read_log(struct job *j, struct hl_rpc_call *call, int index, int rank,
-                    const json_t *params);
+void gangs_read_log(struct job *j, struct hl_rpc_call *call, const struct log_ask *ask);
 
 #endif

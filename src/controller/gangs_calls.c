@@ -288,17 +288,20 @@ void gang_make(struct job *j)
     call_free(k);
 }
 
-/* Pods of the attempt that the plan names. */
+/* Pods of the attempt; the next one may be placed already. */
 static json_t *logs_of(const struct job *j, int attempt)
 {
+    struct hl_plan *made = NULL;
+    const struct hl_plan *plan = gangs_plan_of(j, attempt, &made);
     json_t *list = json_array();
-    for (int i = 0; attempt == j->run.containers_attempt && i < j->run.plan->container_count; i++) {
-        const struct hl_plan_container *c = &j->run.plan->containers[i];
+    for (int i = 0; plan != NULL && i < plan->container_count; i++) {
+        const struct hl_plan_container *c = &plan->containers[i];
         if (json_object_get(j->controller->gangs->pods, c->node) == NULL)
             continue;
         for (int r = 0; r < c->rank_count && json_array_size(list) < LOGS_MAX; r++)
             json_array_append_new(list, json_pack("[i i s]", c->ranks[r].rank, r, c->node));
     }
+    hl_plan_free(made);
     return list;
 }
 

@@ -168,8 +168,10 @@ struct ask {
     struct hl_rpc_call *call;
     char job[HL_JOB_ID_MAX + 1], pod[HL_VOLCANO_NAME_MAX];
     int attempt, rank, local_rank, ended;
+    int past; /* of an earlier attempt: only what was kept is there */
     int64_t offset, size;
     size_t max;
+    json_t *about;
     json_t *result;
     hl_status st;
     char text[HL_ERROR_TEXT_MAX];
@@ -182,6 +184,12 @@ static hl_status read_file(struct ask *k, struct hl_buf *out)
     struct stat sb;
     gang_log_path(k->g, k->job, k->attempt, k->rank, path);
     HL_AUTO(hl_closep) int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0 && errno == ENOENT && k->past)
+        return hl_fail(
+            HL_ENOENT,
+            "the log of rank %d of attempt %d of job '%s' was not kept: Kubernetes drops "
+            "it with its pod, and nobody had read it before",
+            k->rank, k->attempt, k->job);
     if (fd < 0 && errno == ENOENT)
         return HL_OK;
     if (fd < 0 || fstat(fd, &sb) != 0)
@@ -239,35 +247,40 @@ static void on_done(uv_work_t *work, int status)
 {
     struct ask *k = work->data;
     k->g->calls--;
-    if (status == 0 && k->st == HL_OK)
+    if (status == 0 && k->st == HL_OK) {
+        json_object_update(k->result, k->about);
         hl_rpc_reply(k->call, hl_steal(&k->result));
-    else
+    } else {
         hl_rpc_reject(k->call, status != 0 ? HL_ECANCELED : k->st,
                       status != 0 ? "the Controller ends" : k->text);
+    }
     json_decref(k->result);
+    json_decref(k->about);
     free(k);
 }
 
-void gang_log_read(struct job *j, struct hl_rpc_call *call, const json_t *pod, int rank,
-                   int local_rank, const json_t *params)
+void gang_log_read(struct job *j, struct hl_rpc_call *call, const json_t *pod, int local_rank,
+                   const struct log_ask *ask)
 {
     struct gangs *g = j->controller->gangs;
-    int64_t max = hl_json_int(params, "maxBytes", 65536);
     struct ask *k = calloc(1, sizeof(*k));
     if (k == NULL) {
-        hl_rpc_reject(call, HL_ENOMEM, "memory is short for a log");
+        hl_rpc_reject(call, HL_ENOMEM, "out of memory reading a log");
         return;
     }
     k->work.data = k;
     k->g = g;
     k->call = call;
-    k->attempt = j->run.containers_attempt;
-    k->rank = rank;
+    k->attempt = ask->attempt;
+    k->rank = ask->rank;
     k->local_rank = local_rank;
-    k->offset = hl_json_int(params, "offset", 0);
-    k->max = max > 0 && (size_t)max < SLICE_MAX ? (size_t)max : SLICE_MAX;
-    k->ended = pod != NULL ? hl_volcano_rank_ended(pod, local_rank)
-                           : hl_job_state_ended(j->run.state) || j->run.state == HL_JOB_PENDING;
+    k->offset = ask->offset;
+    k->max = ask->max_bytes > 0 && (size_t)ask->max_bytes < SLICE_MAX ? (size_t)ask->max_bytes
+                                                                      : SLICE_MAX;
+    k->past = ask->attempt < j->run.containers_attempt;
+    k->ended = pod != NULL
+                   ? hl_volcano_rank_ended(pod, local_rank)
+                   : k->past || hl_job_state_ended(j->run.state) || j->run.state == HL_JOB_PENDING;
     memcpy(k->job, j->id, sizeof(k->job));
     if (pod != NULL)
         snprintf(k->pod, sizeof(k->pod), "%s",
@@ -277,6 +290,7 @@ void gang_log_read(struct job *j, struct hl_rpc_call *call, const json_t *pod, i
         free(k);
         return;
     }
+    k->about = json_incref(ask->about);
     g->calls++;
 }
 

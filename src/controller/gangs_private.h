@@ -52,6 +52,9 @@ void gang_tell(struct job *j, const char *table);
 void gang_keep_logs(struct job *j);
 
 /* gangs.c */
+/* The plan of an attempt, earlier ones too; *made (NULL before) is the caller's to free. NULL and
+ * a failure recorded: it can't be made. */
+const struct hl_plan *gangs_plan_of(const struct job *j, int attempt, struct hl_plan **made);
 /* Tell the state machine what its pods say, then gangs_keep. */
 void gangs_look(struct job *j);
 
@@ -68,8 +71,8 @@ hl_status gang_log_fetch(struct gangs *g, const struct gang_log *log) HL_CHECK;
 void gang_log_path(const struct gangs *g, const char *job, int attempt, int rank,
                    char out[PATH_MAX]);
 /* Answers the call; pod: the rank's, NULL = it is gone. */
-void gang_log_read(struct job *j, struct hl_rpc_call *call, const json_t *pod, int rank,
-                   int local_rank, const json_t *params);
+void gang_log_read(struct job *j, struct hl_rpc_call *call, const json_t *pod, int local_rank,
+                   const struct log_ask *ask);
 /* At the end: forget how far logs were fetched. */
 void gang_logs_fini(struct gangs *g);
 

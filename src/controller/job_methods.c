@@ -265,28 +265,30 @@ static void silent_node(struct hl_controller *c, const struct job *j, char *out,
     }
 }
 
-static json_t *job_to_json(struct hl_controller *c, const struct job *j)
+static json_t *job_to_json(struct hl_controller *c, const struct job *j, const json_t *warnings)
 {
     const struct hl_jobrun *r = &j->run;
     char reason[HL_JOB_TEXT_MAX];
     snprintf(reason, sizeof(reason), "%s", r->reason);
     if (reason[0] == '\0' && (r->state == HL_JOB_STARTING || r->state == HL_JOB_RUNNING))
         silent_node(c, j, reason, sizeof(reason));
-    return json_pack("{s:s s:s s:s s:s s:i s:i s:i s:i s:s s:s s:I s:I s:I s:i}", "id", j->id,
+    return json_pack("{s:s s:s s:s s:s s:i s:i s:i s:i s:s s:s s:I s:I s:I s:i s:s}", "id", j->id,
                      "name", j->spec.name, "state", hl_job_state_name(r->state), "reason", reason,
                      "attempt", r->attempt, "maxRestarts", r->max_restarts, "restarts", r->restarts,
                      "nodeLosses", r->node_losses, "cause", r->cause, "model", j->spec.model,
                      "submittedMs", (json_int_t)r->submitted_ms, "startedMs",
                      (json_int_t)r->started_ms, "finishedMs", (json_int_t)r->finished_ms,
-                     "worldSize", (int)hl_rank_world(&j->spec.grid));
+                     "worldSize", (int)hl_rank_world(&j->spec.grid), "warning",
+                     hl_json_str(warnings, j->id, ""));
 }
 
 void method_list_jobs(struct hl_controller *c, struct hl_rpc_call *call, const json_t *params)
 {
     (void)params;
-    json_t *jobs = json_array();
+    json_t *jobs = json_array(), *warnings = jobs_warnings(c);
     for (struct job *j = c->jobs; j != NULL; j = j->hh.next)
-        json_array_append_new(jobs, job_to_json(c, j));
+        json_array_append_new(jobs, job_to_json(c, j, warnings));
+    json_decref(warnings);
     hl_rpc_reply(call, json_pack("{s:o}", "jobs", jobs));
 }
 
@@ -329,7 +331,9 @@ void method_get_job(struct hl_controller *c, struct hl_rpc_call *call, const jso
         reject(call, st);
         return;
     }
-    json_t *job = job_to_json(c, j);
+    json_t *warnings = jobs_warnings(c);
+    json_t *job = job_to_json(c, j, warnings);
+    json_decref(warnings);
     json_object_set_new(job, "yaml", json_string(hl_json_str(j->doc, "yaml", "")));
     json_object_set(job, "events", j->events);
     if (json_object_get(j->doc, "launch") != NULL)
@@ -352,62 +356,6 @@ void method_cancel_job(struct hl_controller *c, struct hl_rpc_call *call, const 
         job_event(j, &(struct hl_job_event){.kind = HL_JOB_EV_CANCEL, .text = "by the user"});
     hl_rpc_reply(call,
                  json_pack("{s:s s:s}", "state", hl_job_state_name(j->run.state), "id", j->id));
-}
-
-/* Container index that holds a rank, -1 when the plan has none. */
-static int container_of(const struct hl_plan *plan, int rank)
-{
-    for (int i = 0; plan != NULL && i < plan->container_count; i++)
-        for (int k = 0; k < plan->containers[i].rank_count; k++)
-            if (plan->containers[i].ranks[k].rank == rank)
-                return i;
-    return -1;
-}
-
-static void on_log(void *arg, hl_status st, const char *text, json_t *result)
-{
-    struct hl_rpc_call *call = arg;
-    if (st != HL_OK)
-        hl_rpc_reject(call, st, text);
-    else
-        hl_rpc_reply(call, json_incref(result));
-}
-
-void method_read_log(struct hl_controller *c, struct hl_rpc_call *call, const json_t *params)
-{
-    struct job *j = NULL;
-    int rank = (int)hl_json_int(params, "rank", 0);
-    hl_status st = job_find(c, hl_json_str(params, "id", ""), &j);
-    int index = st == HL_OK ? container_of(j->run.plan, rank) : -1;
-    if (st == HL_OK)
-        j->read_ns = hl_now_ns();
-    if (st == HL_OK && j->run.plan == NULL) {
-        /* not placed yet: nothing to read, and more may come */
-        hl_rpc_reply(call, json_pack("{s:b}", "finished", hl_job_state_ended(j->run.state)));
-        return;
-    }
-    if (st == HL_OK && index < 0)
-        st = hl_fail(HL_ENOENT, "job '%s' has no rank %d, its ranks are 0 to %d", j->id, rank,
-                     (int)hl_rank_world(&j->spec.grid) - 1);
-    if (st == HL_OK && c->gangs != NULL && j->gang.id[0] != '\0') {
-        gangs_read_log(j, call, index, rank, params);
-        return;
-    }
-    struct node *n = st == HL_OK ? node_find(c, j->run.plan->containers[index].node) : NULL;
-    if (st == HL_OK && n == NULL)
-        st = hl_fail(HL_EUNAVAIL, "node '%s', which has the log, is not known any more",
-                     j->run.plan->containers[index].node);
-    if (st != HL_OK) {
-        reject(call, st);
-        return;
-    }
-    char id[HL_JOB_ID_MAX + 24];
-    hl_container_id(j->id, j->run.containers_attempt, index, id, sizeof(id));
-    json_t *ask = json_pack("{s:s s:i s:I s:I}", "id", id, "rank", rank, "offset",
-                            (json_int_t)hl_json_int(params, "offset", 0), "maxBytes",
-                            (json_int_t)hl_json_int(params, "maxBytes", 65536));
-    hl_rpc_call_async(n->agent, "readLog", ask, c->opts.rpc_timeout_ms, c->opts.loop, on_log, call);
-    json_decref(ask);
 }
 
 void jobs_slot_holder(const struct hl_controller *c, const char *node, int numa_id,

@@ -111,22 +111,25 @@ void hl_container_status_fini(struct hl_container_status *status)
 {
     free(status->id);
     free(status->message);
+    free(status->warning);
     free(status->binding);
     free(status->ranks);
     memset(status, 0, sizeof(*status));
 }
 
-static hl_status status_alloc(const char *id, const char *message, const char *binding,
-                              size_t ranks, struct hl_container_status *out)
+static hl_status status_alloc(const char *id, const char *message, const char *warning,
+                              const char *binding, size_t ranks, struct hl_container_status *out)
 {
     struct hl_container_status s = {
         .id = strdup(id),
         .message = strdup(message),
+        .warning = strdup(warning),
         .binding = strdup(binding),
         .ranks = calloc(ranks + 1, sizeof(*s.ranks)),
         .rank_count = ranks,
     };
-    if (s.id == NULL || s.message == NULL || s.binding == NULL || s.ranks == NULL) {
+    if (s.id == NULL || s.message == NULL || s.warning == NULL || s.binding == NULL ||
+        s.ranks == NULL) {
         hl_container_status_fini(&s);
         return hl_fail(HL_ENOMEM, "status of container %s", id);
     }
@@ -138,7 +141,7 @@ hl_status hl_container_status_init(const struct hl_container_spec *spec,
                                    struct hl_container_status *out)
 {
     struct hl_container_status s;
-    HL_TRY(status_alloc(spec->id, "", "none", spec->rank_count, &s));
+    HL_TRY(status_alloc(spec->id, "", "", "none", spec->rank_count, &s));
     for (size_t i = 0; i < spec->rank_count; i++)
         s.ranks[i].rank = spec->ranks[i].rank;
     *out = s;
@@ -149,7 +152,8 @@ hl_status hl_container_status_copy(const struct hl_container_status *from,
                                    struct hl_container_status *out)
 {
     struct hl_container_status s;
-    HL_TRY(status_alloc(from->id, from->message, from->binding, from->rank_count, &s));
+    HL_TRY(
+        status_alloc(from->id, from->message, from->warning, from->binding, from->rank_count, &s));
     s.state = from->state;
     s.exit_code = from->exit_code;
     s.signal = from->signal;

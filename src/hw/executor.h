@@ -83,6 +83,7 @@ struct hl_rank_status {
     enum hl_run_state state;
     int exit_code;
     int signal;
+    int64_t finished_ms; /* 0 = it runs */
 };
 
 /* The schema's ContainerStatus. Texts are never NULL after hl_container_status_init. */
@@ -92,6 +93,7 @@ struct hl_container_status {
     int exit_code; /* of the first rank that failed */
     int signal;
     char *message;
+    char *warning; /* what is wrong while it goes on; "" = nothing */
     char *binding; /* "cpuset-cgroup", "affinity", "none" */
     int64_t started_ms;
     int64_t finished_ms;

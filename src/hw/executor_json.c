@@ -186,6 +186,7 @@ static hl_status status_decode(const json_t *json, struct hl_container_status *o
     HL_TRY(get_int(json, "exitCode", INT_MIN, INT_MAX, 0, &out->exit_code));
     HL_TRY(get_int(json, "signal", 0, INT_MAX, 0, &out->signal));
     HL_TRY(get_text(json, "message", &out->message));
+    HL_TRY(get_text(json, "warning", &out->warning));
     HL_TRY(get_text(json, "binding", &out->binding));
     out->started_ms = hl_json_int(json, "startedMs", 0);
     out->finished_ms = hl_json_int(json, "finishedMs", 0);
@@ -201,6 +202,7 @@ static hl_status status_decode(const json_t *json, struct hl_container_status *o
         HL_TRY(get_state(r, &out->ranks[i].state));
         HL_TRY(get_int(r, "exitCode", INT_MIN, INT_MAX, 0, &out->ranks[i].exit_code));
         HL_TRY(get_int(r, "signal", 0, INT_MAX, 0, &out->ranks[i].signal));
+        out->ranks[i].finished_ms = hl_json_int(r, "finishedMs", 0);
     }
     return HL_OK;
 }
@@ -278,13 +280,14 @@ json_t *hl_container_status_encode(const struct hl_container_status *s)
     json_t *ranks = json_array();
     for (size_t i = 0; i < s->rank_count; i++) {
         const struct hl_rank_status *r = &s->ranks[i];
-        json_array_append_new(ranks, json_pack("{si si ss si si}", "rank", r->rank, "pid", r->pid,
-                                               "state", hl_run_state_text(r->state), "exitCode",
-                                               r->exit_code, "signal", r->signal));
+        json_array_append_new(ranks, json_pack("{si si ss si si sI}", "rank", r->rank, "pid",
+                                               r->pid, "state", hl_run_state_text(r->state),
+                                               "exitCode", r->exit_code, "signal", r->signal,
+                                               "finishedMs", (json_int_t)r->finished_ms));
     }
-    return json_pack("{so ss si si so so sI sI so}", "id", text_json(s->id), "state",
+    return json_pack("{so ss si si so so so sI sI so}", "id", text_json(s->id), "state",
                      hl_run_state_text(s->state), "exitCode", s->exit_code, "signal", s->signal,
-                     "message", text_json(s->message), "binding", text_json(s->binding),
-                     "startedMs", (json_int_t)s->started_ms, "finishedMs",
+                     "message", text_json(s->message), "warning", text_json(s->warning), "binding",
+                     text_json(s->binding), "startedMs", (json_int_t)s->started_ms, "finishedMs",
                      (json_int_t)s->finished_ms, "ranks", ranks);
 }

@@ -318,9 +318,17 @@ static hl_status log_state(struct hl_px *px, const char *id, int rank, int *ende
     return st;
 }
 
+/* `offset`, or where the bytes behind what was trimmed begin. */
+static int64_t kept_from(int fd, int64_t offset, int64_t size)
+{
+    off_t data = lseek(fd, offset, SEEK_DATA);
+    return data > offset && data < size ? data : offset;
+}
+
 static hl_status read_slice(int fd, size_t max, int64_t offset, struct hl_log_slice *out)
 {
     struct stat sb;
+    ssize_t n;
     if (fstat(fd, &sb) != 0)
         return hl_fail(HL_EIO, "size of a log: %s", strerror(errno));
     out->size = sb.st_size;
@@ -328,18 +336,17 @@ static hl_status read_slice(int fd, size_t max, int64_t offset, struct hl_log_sl
         offset = out->size + offset < 0 ? 0 : out->size + offset;
     if (offset > out->size)
         offset = out->size;
-    off_t data = lseek(fd, offset, SEEK_DATA); /* skips what was trimmed */
-    if (data > offset && data < out->size)
-        offset = data;
-    out->offset = offset;
-    if ((int64_t)max > out->size - offset)
-        max = (size_t)(out->size - offset);
     char *to = hl_buf_room(&out->data, max);
     if (to == NULL)
         return hl_fail(HL_ENOMEM, "slice of a log");
-    ssize_t n = max > 0 ? pread(fd, to, max, offset) : 0;
-    if (n < 0)
-        return hl_fail(HL_EIO, "read a log: %s", strerror(errno));
+    do { /* again when it was trimmed meanwhile: that reads as zeros */
+        offset = out->offset = kept_from(fd, offset, out->size);
+        if ((int64_t)max > out->size - offset)
+            max = (size_t)(out->size - offset);
+        n = max > 0 ? pread(fd, to, max, offset) : 0;
+        if (n < 0)
+            return hl_fail(HL_EIO, "read a log: %s", strerror(errno));
+    } while (kept_from(fd, offset, out->size) != offset);
     out->data.len += (size_t)n;
     out->data.data[out->data.len] = '\0';
     return HL_OK;

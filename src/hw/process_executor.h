@@ -6,7 +6,12 @@
  * lock on DIR/shim.pid and is found again by pid and start time.
  *
  *   STATE/executor.lock          held by the executor
- *   STATE/containers/ID/spec.json status.json shim.pid shim.log cgroup stop rank-N.log work/
+ *   STATE/containers/ID/spec.json status.json status.reserve shim.pid shim.log cgroup stop
+ *                       rank-N.log work/
+ *
+ * Ranks write into pipes; the shim writes what comes to rank-N.log, the only output that is kept.
+ * Where the disk has no room it goes on reading, and status.json carries a warning; status.reserve
+ * is space for status.json on a full disk.
  *
  * Owns:    STATE/containers, a watcher thread.
  * Threads: see hw/executor.h; hl_shim_main owns its whole process.

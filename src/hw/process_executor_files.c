@@ -1,3 +1,4 @@
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -5,6 +6,8 @@
 
 #include "hw/process_executor_private.h"
 #include "os/file.h"
+
+#define RESERVE "status.reserve"
 
 struct hl_path hl_path_in(const char *dir, const char *name)
 {
@@ -71,9 +74,25 @@ hl_status hl_status_file_read(const char *dir, struct hl_container_status *out)
     return st == HL_OK ? HL_OK : hl_fail_prefix(st, "%s: ", path.s);
 }
 
+void hl_status_reserve(const char *dir, size_t ranks)
+{
+    struct hl_path path = hl_path_in(dir, RESERVE);
+    HL_AUTO(hl_closep) int fd = open(path.s, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    if (fd >= 0 && posix_fallocate(fd, 0, (off_t)(8192 + 256 * ranks)) != 0)
+        unlink(path.s); /* the next write of the status tries again */
+}
+
 hl_status hl_status_file_write(const char *dir, const struct hl_container_status *s)
 {
-    return hl_json_write(hl_path_in(dir, "status.json").s, hl_container_status_encode(s));
+    struct hl_path path = hl_path_in(dir, "status.json");
+    hl_status st = hl_json_write(path.s, hl_container_status_encode(s));
+    if (st == HL_ENOSPC && unlink(hl_path_in(dir, RESERVE).s) == 0)
+        st = hl_json_write(path.s, hl_container_status_encode(s));
+    if (st == HL_OK && hl_run_state_ended(s->state))
+        unlink(hl_path_in(dir, RESERVE).s); /* that was the last one */
+    else if (st == HL_OK)
+        hl_status_reserve(dir, s->rank_count);
+    return st;
 }
 
 hl_status hl_binding_choose(const struct hl_container_spec *spec, int foreign,

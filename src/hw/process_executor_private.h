@@ -4,6 +4,7 @@
 
 #include <limits.h>
 #include <pthread.h>
+#include <stdbool.h>
 #include <uthash.h>
 
 #include "hw/executor.h"
@@ -27,7 +28,10 @@ struct hl_path hl_path_of_rank_table(const char *dir);
 hl_status hl_json_read(const char *path, json_t **out) HL_CHECK;
 hl_status hl_json_write(const char *path, json_t *take) HL_CHECK;
 hl_status hl_status_file_read(const char *dir, struct hl_container_status *out) HL_CHECK;
+/* On a full disk the space that hl_status_reserve set aside is used. */
 hl_status hl_status_file_write(const char *dir, const struct hl_container_status *s) HL_CHECK;
+/* Set space aside for a status of so many ranks, where there is none yet. */
+void hl_status_reserve(const char *dir, size_t ranks);
 /* Nothing happens when the file says the same already. */
 hl_status hl_rank_table_write(const char *dir, const char *text) HL_CHECK;
 
@@ -91,6 +95,18 @@ void hl_px_signal(const struct hl_px_entry *e, int signum);
 /* Body of the watcher thread. */
 void *hl_px_watcher(void *arg);
 
+/* What a rank writes, on its way into its log. */
+struct hl_shim_output {
+    int pipe; /* end that the shim reads; -1 = nobody writes any more */
+    int log;
+    bool midline;         /* the log ends inside a line */
+    uint64_t lost;        /* bytes for which there was no room since the log last had some */
+    uint64_t lost_before; /* and in gaps that the log tells of */
+    int error;            /* errno of the last failure */
+    uint64_t retry_ns;    /* when room is looked for again */
+    uint64_t untrimmed;   /* bytes since trimming was last thought of */
+};
+
 /* The parts of the shim. */
 struct hl_shim {
     const char *dir;
@@ -99,13 +115,26 @@ struct hl_shim {
     struct hl_cgroup cgroup;
     struct hl_binding binding;
     uint64_t log_max;
-    size_t live;         /* ranks running */
-    int requested;       /* stop was asked for */
-    int failed;          /* a rank failed, the message says which */
-    uint64_t kill_at_ns; /* 0 = not stopping */
+    struct hl_shim_output *outputs; /* one to a rank */
+    struct pollfd *polls;           /* one more */
+    size_t live;                    /* ranks running */
+    int requested;                  /* stop was asked for */
+    int failed;                     /* a rank failed, the message says which */
+    uint64_t kill_at_ns;            /* 0 = not stopping */
     int killed;
     int dirty; /* status.json is behind */
 };
+
+/* One output to a rank of the status. */
+hl_status hl_shim_outputs_init(struct hl_shim *shim) HL_CHECK;
+/* *out is where the rank writes; the caller closes it. */
+hl_status hl_shim_output_open(struct hl_shim *shim, size_t i, int *out) HL_CHECK;
+/* Into the log what is in the pipe: one block; how many bytes. Never waits for a writer. */
+size_t hl_shim_output_take(struct hl_shim *shim, size_t i);
+/* All that was in the pipe when this was called. */
+void hl_shim_output_drain(struct hl_shim *shim, size_t i);
+/* The ranks have ended: drain and close. */
+void hl_shim_outputs_fini(struct hl_shim *shim);
 
 /* Complete a rank's environment so that `python` is what the spec's venv, conda or python names.
  * HL_ENOENT, HL_EINVAL: it is not on this machine. */

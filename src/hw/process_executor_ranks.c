@@ -120,20 +120,16 @@ static hl_status rank_workdir(struct hl_shim *s, struct hl_path *out)
     return hl_dir_make(out->s, 0755);
 }
 
-static hl_status spawn_rank(struct hl_shim *s, const struct hl_rank_spec *rank,
-                            const struct hl_env *env, pid_t *out)
+static hl_status spawn_rank(struct hl_shim *s, size_t i, const struct hl_env *env, pid_t *out)
 {
     HL_AUTO(texts_freep) char **texts = NULL;
-    struct hl_path program, workdir, log = hl_path_of_log(s->dir, rank->rank);
+    struct hl_path program, workdir;
     HL_TRY(env_texts(env, &texts));
     HL_TRY(rank_workdir(s, &workdir));
     HL_TRY(
         hl_process_find(s->spec.command[0], hl_env_get(env, "PATH"), program.s, sizeof(program.s)));
-    HL_AUTO(hl_closep) int fd = open(log.s, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
-    if (fd < 0) {
-        int err = errno;
-        return hl_fail(hl_status_of_errno(err), "log %s: %s", log.s, strerror(err));
-    }
+    HL_AUTO(hl_closep) int fd = -1;
+    HL_TRY(hl_shim_output_open(s, i, &fd));
     int join[HL_CGROUP_DIRS];
     size_t join_count = hl_cgroup_join_open(&s->cgroup, join);
     int affinity = hl_cpuset_count(&s->binding.cpus) > 0 &&
@@ -153,8 +149,8 @@ static hl_status spawn_rank(struct hl_shim *s, const struct hl_rank_spec *rank,
         .die_with_parent = 1,
     };
     hl_status st = hl_process_spawn(&spawn, out);
-    for (size_t i = 0; i < join_count; i++)
-        close(join[i]);
+    for (size_t k = 0; k < join_count; k++)
+        close(join[k]);
     return st;
 }
 
@@ -174,7 +170,7 @@ static hl_status start_rank(struct hl_shim *s, size_t i)
     pid_t pid;
     hl_status st = rank_env(s, &s->spec.ranks[i], &env);
     if (st == HL_OK)
-        st = spawn_rank(s, &s->spec.ranks[i], &env, &pid);
+        st = spawn_rank(s, i, &env, &pid);
     env_free(&env);
     HL_TRY(st);
     s->status.ranks[i].pid = pid;
@@ -198,6 +194,7 @@ void hl_shim_start_ranks(struct hl_shim *s)
             s->failed = 1;
             r->state = HL_RUN_FAILED;
             r->exit_code = s->status.exit_code = 127;
+            r->finished_ms = hl_wall_ms();
             (void)!hl_text_set(&s->status.message, "rank %d: %s", r->rank, hl_error_text());
         }
     }

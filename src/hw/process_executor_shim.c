@@ -21,7 +21,7 @@
 
 #define TICK_MS        1000
 #define RESULT_RETRY_S 60
-#define LOG_ALIGN      65536
+#define STOP_RETRY_S   2
 
 static void write_status(struct hl_shim *s)
 {
@@ -99,11 +99,15 @@ static void explain_failure(struct hl_shim *s, const struct hl_rank_status *r)
         hl_error("%s", hl_error_text());
 }
 
-static void rank_ended(struct hl_shim *s, struct hl_rank_status *r, int how)
+/* Its log is whole before its status says so. */
+static void rank_ended(struct hl_shim *s, size_t i, int how)
 {
+    struct hl_rank_status *r = &s->status.ranks[i];
     int stopping = s->kill_at_ns != 0;
+    hl_shim_output_drain(s, i);
     s->live--;
     s->dirty = 1;
+    r->finished_ms = hl_wall_ms();
     r->exit_code = WIFEXITED(how) ? WEXITSTATUS(how) : 128 + WTERMSIG(how);
     r->signal = WIFSIGNALED(how) ? WTERMSIG(how) : 0;
     if (r->exit_code == 0) {
@@ -127,25 +131,7 @@ static void reap(struct hl_shim *s)
     while ((pid = waitpid(-1, &how, WNOHANG)) > 0)
         for (size_t i = 0; i < s->status.rank_count; i++)
             if (s->status.ranks[i].pid == pid && s->status.ranks[i].state == HL_RUN_RUNNING)
-                rank_ended(s, &s->status.ranks[i], how);
-}
-
-/* ---- output ---- */
-
-/* Give the oldest output back to the file system; offsets stay what they are. */
-static void trim_logs(struct hl_shim *s)
-{
-    for (size_t i = 0; s->log_max > 0 && i < s->status.rank_count; i++) {
-        struct stat sb;
-        struct hl_path path = hl_path_of_log(s->dir, s->status.ranks[i].rank);
-        if (stat(path.s, &sb) != 0 || (uint64_t)sb.st_size <= s->log_max + LOG_ALIGN ||
-            (uint64_t)sb.st_blocks * 512 <= s->log_max + LOG_ALIGN)
-            continue;
-        off_t drop = (sb.st_size - (off_t)s->log_max) & ~(off_t)(LOG_ALIGN - 1);
-        HL_AUTO(hl_closep) int fd = open(path.s, O_WRONLY | O_CLOEXEC);
-        if (fd >= 0 && fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, drop) != 0)
-            hl_debug("%s can't be trimmed: %s", path.s, strerror(errno));
-    }
+                rank_ended(s, i, how);
 }
 
 /* ---- life ---- */
@@ -182,23 +168,42 @@ static int next_wait_ms(const struct hl_shim *s)
 
 static void watch(struct hl_shim *s, int signals)
 {
+    struct pollfd *fds = s->polls;
+    fds[s->status.rank_count] = (struct pollfd){.fd = signals, .events = POLLIN};
     while (s->live > 0) {
-        struct pollfd p = {.fd = signals, .events = POLLIN};
-        poll(&p, 1, next_wait_ms(s));
+        for (size_t i = 0; i < s->status.rank_count; i++)
+            fds[i] = (struct pollfd){.fd = s->outputs[i].pipe, .events = POLLIN};
+        poll(fds, s->status.rank_count + 1, next_wait_ms(s));
+        for (size_t i = 0; i < s->status.rank_count; i++)
+            if (fds[i].revents != 0)
+                hl_shim_output_take(s, i);
         take_signals(s, signals);
         reap(s);
         if (s->live > 0 && s->kill_at_ns != 0 && hl_now_ns() >= s->kill_at_ns)
             kill_all(s);
-        trim_logs(s);
         if (s->dirty && s->live > 0)
             write_status(s);
     }
 }
 
-static void finish(struct hl_shim *s)
+/* The result is worth some patience with a full disk: more than with whoever wants us to stop. */
+static void insist(struct hl_shim *s, int signals)
+{
+    struct pollfd p = {.fd = signals, .events = POLLIN};
+    int seconds = s->requested ? STOP_RETRY_S : RESULT_RETRY_S;
+    s->requested = s->failed = 0; /* both are in the status: what comes now is another stop */
+    for (int i = 0; s->dirty && i < seconds && !s->requested; i++) {
+        poll(&p, 1, 1000);
+        take_signals(s, signals);
+        write_status(s);
+    }
+}
+
+static void finish(struct hl_shim *s, int signals)
 {
     uint64_t oom = hl_cgroup_oom_kills(&s->cgroup);
     end_orphans(s);
+    hl_shim_outputs_fini(s);
     if (s->failed)
         s->status.state = HL_RUN_FAILED;
     else
@@ -209,11 +214,7 @@ static void finish(struct hl_shim *s)
                            (unsigned long long)oom);
     s->status.finished_ms = hl_wall_ms();
     write_status(s);
-    /* The result is worth some patience with a full disk. */
-    for (int i = 0; s->dirty && i < RESULT_RETRY_S; i++) {
-        poll(NULL, 0, 1000);
-        write_status(s);
-    }
+    insist(s, signals);
 }
 
 static hl_status load(struct hl_shim *s)
@@ -259,7 +260,16 @@ static int watch_signals(void)
     sigprocmask(SIG_BLOCK, &set, NULL);
     signal(SIGHUP, SIG_IGN);
     signal(SIGPIPE, SIG_IGN);
+    signal(SIGXFSZ, SIG_IGN); /* a log at `ulimit -f` is like one on a full disk */
     return signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
+}
+
+static void shim_fini(struct hl_shim *s)
+{
+    free(s->outputs);
+    free(s->polls);
+    hl_container_spec_fini(&s->spec);
+    hl_container_status_fini(&s->status);
 }
 
 int hl_shim_main(const char *dir)
@@ -269,27 +279,26 @@ int hl_shim_main(const char *dir)
     int signals = watch_signals();
     sign();
     prctl(PR_SET_CHILD_SUBREAPER, 1);
-    if (signals < 0 || load(&s) != HL_OK) {
+    if (signals < 0 || load(&s) != HL_OK || hl_shim_outputs_init(&s) != HL_OK) {
         hl_error("%s", signals < 0 ? "signalfd failed" : hl_error_text());
-        hl_container_spec_fini(&s.spec);
-        hl_container_status_fini(&s.status);
+        shim_fini(&s);
         return 1;
     }
+    hl_status_reserve(dir, s.status.rank_count);
     hl_shim_start_ranks(&s);
     if (s.failed && s.live > 0)
         begin_stop(&s, s.spec.stop_grace_ms);
     if (s.live > 0)
         write_status(&s);
     else
-        finish(&s);
+        finish(&s, signals);
     int ended = s.live == 0;
     close(HL_SHIM_READY_FD);
     watch(&s, signals);
     if (!ended)
-        finish(&s);
+        finish(&s, signals);
     close(signals);
     int rc = s.dirty;
-    hl_container_spec_fini(&s.spec);
-    hl_container_status_fini(&s.status);
+    shim_fini(&s);
     return rc;
 }

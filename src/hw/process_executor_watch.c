@@ -108,6 +108,7 @@ static void fail_without_result(struct hl_px_entry *e)
         s->ranks[i].state = HL_RUN_FAILED;
         s->ranks[i].signal = SIGKILL;
         s->ranks[i].exit_code = 128 + SIGKILL;
+        s->ranks[i].finished_ms = s->finished_ms;
     }
     if (hl_text_set(
             &s->message,

@@ -82,7 +82,7 @@ class World:
                 print(f"--- {log.name}\n{log.read_text()[-3000:]}")
             for (pod, name), container in self.volcano.logs.items():
                 print(f"--- {pod} {name} {container.process.poll()}\n" + "\n".join(t for _, t in container.lines[-20:]))
-        self.cluster.run("down")
+        self.cluster.run("down", "--purge")
         shutil.rmtree(self.cluster.dir, ignore_errors=True)
 
     def text(self, then=HOLD, restarts=0, lost="restart"):
@@ -159,6 +159,8 @@ class Gangs(World):
     def test_a_failed_rank_restarts_the_gang_and_its_log_stays(self):
         c = self.start_cluster()
         job = c.submit(self.text(then="[ $RANK.$HELIOS_ATTEMPT != 3.1 ] || { echo what went wrong; exit 7; }\n" + HOLD, restarts=1))
+        followed = subprocess.Popen([str(HELIOS), "--state", str(c.state), "logs", job, "--rank", "3", "-f", "--attempt", "1"], stdout=subprocess.PIPE,
+                                    stderr=subprocess.DEVNULL, text=True, env=c.env)
         self.loaded(2)
         seen = c.job(job)
         self.assertEqual(seen["attempt"], 2)
@@ -170,6 +172,14 @@ class Gangs(World):
         self.assertIn("rank 2 was killed by signal 9", ended["reason"])
         self.wait_gone()
         self.assertIn("loaded", c.log(job, 2))  # of pods that are gone
+        first, second = (c.run("logs", job, "--rank", 3, "--attempt", attempt).stdout for attempt in (1, 2))
+        self.assertEqual(first.splitlines()[-1], "what went wrong")
+        with followed:
+            self.assertEqual(followed.stdout.read(), first + second)
+        self.assertEqual(followed.returncode, 1)
+        shown = c.run("logs", job)
+        self.assertIn("rank 2 failed first", shown.stderr)
+        self.assertEqual(shown.stdout, c.log(job, 2))
         self.assertEqual(self.volcano.made, [f"helios-{job}-a1", f"helios-{job}-a2"])
 
     def test_pods_that_are_taken_away_do_not_use_up_restarts(self):

@@ -52,9 +52,10 @@ static void a_status_survives_the_way_there_and_back(void **state)
     (void)state;
     struct hl_container_status s, copy;
     json_t *json = parse("{\"id\":\"c\",\"state\":\"failed\",\"exitCode\":137,\"signal\":9,"
-                         "\"message\":\"why\",\"binding\":\"affinity\",\"startedMs\":5,"
+                         "\"message\":\"why\",\"warning\":\"full\","
+                         "\"binding\":\"affinity\",\"startedMs\":5,"
                          "\"finishedMs\":6,\"ranks\":[{\"rank\":1,\"pid\":7,\"state\":\"stopped\","
-                         "\"exitCode\":1,\"signal\":0}]}");
+                         "\"exitCode\":1,\"signal\":0,\"finishedMs\":4}]}");
     assert_int_equal(hl_container_status_decode(json, &s), HL_OK);
     assert_int_equal(hl_container_status_copy(&s, &copy), HL_OK);
     json_t *back = hl_container_status_encode(&copy);
