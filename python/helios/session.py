@@ -166,9 +166,9 @@ class Session:
         the model was imported with, which `naming()` tells. Tensors get these names whatever they
         were saved under.
 
-        The tensors alias verified, READ-ONLY shared memory, which lives as long as any of them:
-        writing into one in place is a segmentation fault. Copy them into your parameters, or ask
-        for `copy=True`.
+        The tensors alias verified shared memory, copy-on-write, which lives as long as any of them:
+        what is written in place is this process's own copy of the pages that were written, and no
+        other process or later load sees it. `copy=True` copies everything at once.
 
         Raises NotFound (no such model, version or position), Corrupt (bytes stayed bad after every
         retry; names the shard), Unavailable, TimedOut.
