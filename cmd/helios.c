@@ -29,7 +29,7 @@ static const struct cli_command commands[] = {
 
     {"Jobs", "", "", NULL},
     {"plan", "FILE [--export LIST]",
-     "Show what a job would get: ranks, slots, environment; exits with 1 when it does not fit.",
+     "Show what a job would get; exits with 1 if it does not fit.",
      cmd_plan},
     {"submit", "FILE [--export LIST] [--key KEY] [--wait [--logs]]",
      "Submit a job; prints its id. With --wait the exit status is the job's.", cmd_submit},
