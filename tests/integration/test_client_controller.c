@@ -161,7 +161,9 @@ static void a_commit_names_every_shard_once_and_only_of_its_version(void **state
     int visible = 0;
     helios_client *c = open_client("auto");
     (void)put(c, 2, "head"); /* of a version that was given up */
-    assert_int_equal(helios_version_begin(c, "toy", "job-1", 1, 50, 2, &version), HELIOS_OK);
+    const helios_version_spec spec = {
+        .model = "toy", .job = "job-1", .attempt = 1, .step = 50, .rank = 1, .world = 2};
+    assert_int_equal(helios_version_open(c, &spec, &version), HELIOS_OK);
     assert_int_equal(version, 4);
     helios_shard a = put(c, version, "layer-0001"), b = put(c, version, "optim-layer-0001");
     assert_int_equal(helios_version_commit(c, "toy", version, 3, "{\"loss\": 1}", &visible),

@@ -1,0 +1,142 @@
+/* What a new version has to have in common with its model: the same parameters at every position
+ * (pp, tp), unless whoever began it wants otherwise. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "core/catalog_private.h"
+
+#define OPTIM "optim-"
+#define EXTRA "extra-" /* opaque blobs of modules: nothing to compare */
+
+static bool has_parameters(const char *part)
+{
+    return strncmp(part, OPTIM, strlen(OPTIM)) != 0 && strncmp(part, EXTRA, strlen(EXTRA)) != 0;
+}
+
+/* "layer-0003" of "optim-layer-0003" and of "optim-dp1of2-layer-0003". */
+static const char *parameters_of(const char *optim)
+{
+    int dp, dp_size, len = 0;
+    const char *part = optim + strlen(OPTIM);
+    if (sscanf(part, "dp%9dof%9d-%n", &dp, &dp_size, &len) == 2 && len > 0)
+        part += len;
+    return part;
+}
+
+/* The version whose layout is the model's; NULL when nothing is visible. */
+static const struct hl_version_rec *oldest_visible(const struct hl_model_rec *m)
+{
+    const struct hl_version_rec *found = NULL;
+    for (const struct hl_version_rec *v = m->versions; v != NULL; v = v->next)
+        if (v->state == HL_VERSION_VISIBLE)
+            found = v;
+    return found;
+}
+
+static const struct hl_shard_rec *find_part(struct hl_shard_rec *const *list, size_t n, int pp,
+                                            int tp, const char *part)
+{
+    for (size_t i = 0; i < n; i++)
+        if (list[i]->pp == pp && list[i]->tp == tp && strcmp(list[i]->part, part) == 0)
+            return list[i];
+    return NULL;
+}
+
+static hl_status compare_part(const struct hl_shard_rec *want, const struct hl_shard_rec *got,
+                              enum hl_layout_check check)
+{
+    if (want->layout != NULL && got->layout != NULL)
+        return hl_layout_compare(want->layout, got->layout, check);
+    if (want->tensors == got->tensors)
+        return HL_OK;
+    return hl_fail(HL_EINVAL, "it has %u tensors, expected %u", got->tensors, want->tensors);
+}
+
+static hl_status check_shard(const struct hl_version_rec *base, const struct hl_shard_rec *s,
+                             enum hl_layout_check check)
+{
+    bool parameters = has_parameters(s->part);
+    if (!parameters && strncmp(s->part, EXTRA, strlen(EXTRA)) == 0)
+        return HL_OK;
+    const struct hl_shard_rec *want = find_part(base->shards, base->shard_count, s->pp, s->tp,
+                                                parameters ? s->part : parameters_of(s->part));
+    if (want == NULL)
+        return hl_fail(HL_EINVAL, "the model has no such part at this position");
+    if (parameters)
+        return compare_part(want, s, check);
+    if (want->layout == NULL || s->layout == NULL)
+        return HL_OK;
+    return hl_layout_names_parameters(want->layout, s->layout);
+}
+
+/* A rank writes all parameters of a position, and all ranks together those of every position. */
+static hl_status check_whole(const struct hl_version_rec *base, const struct hl_version_rec *v,
+                             struct hl_shard_rec *const *list, size_t n, bool last)
+{
+    for (size_t i = 0; i < base->shard_count; i++) {
+        const struct hl_shard_rec *want = base->shards[i];
+        bool mine = last;
+        for (size_t k = 0; k < n && !mine; k++)
+            mine =
+                list[k]->pp == want->pp && list[k]->tp == want->tp && has_parameters(list[k]->part);
+        if (!mine || !has_parameters(want->part) ||
+            find_part(list, n, want->pp, want->tp, want->part) != NULL ||
+            find_part(v->shards, v->shard_count, want->pp, want->tp, want->part) != NULL)
+            continue;
+        return hl_fail(HL_EINVAL, "part %s at pp %d, tp %d: all %u tensors are missing, %.*s first",
+                       want->part, want->pp, want->tp, want->tensors,
+                       want->layout != NULL ? (int)strcspn(want->layout, "\t") : 3,
+                       want->layout != NULL ? want->layout : "any");
+    }
+    return HL_OK;
+}
+
+static hl_status fail_layout(const struct hl_version_rec *v, const struct hl_version_rec *base)
+{
+    char why[HL_ERROR_TEXT_MAX];
+    snprintf(why, sizeof(why), "%s", hl_error_text());
+    return hl_fail(HL_EINVAL,
+                   "version %" PRId64 " does not match the layout of %s@%" PRId64
+                   ": %s; if that is meant, save with strict=False (any_dtype=True for other "
+                   "dtypes only)",
+                   v->number, v->model->name, base->number, why);
+}
+
+static hl_status check_twice(const struct hl_version_rec *v, struct hl_shard_rec *const *list,
+                             size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        const struct hl_shard_rec *s = list[i];
+        const struct hl_shard_rec *other =
+            find_part(v->shards, v->shard_count, s->pp, s->tp, s->part);
+        if (other == NULL)
+            other = find_part(list, i, s->pp, s->tp, s->part);
+        if (other != NULL)
+            return hl_fail(HL_ECONFLICT,
+                           "part %s at pp %d, tp %d of version %" PRId64
+                           " was committed already, by rank %d",
+                           s->part, s->pp, s->tp, v->number, other->rank);
+    }
+    return HL_OK;
+}
+
+hl_status hl_version_check(const struct hl_version_rec *v, struct hl_shard_rec *const *list,
+                           size_t n, bool last)
+{
+    const struct hl_version_rec *base = oldest_visible(v->model);
+    HL_TRY(check_twice(v, list, n));
+    if (v->check == HL_LAYOUT_UNCHECKED || base == NULL)
+        return HL_OK;
+    for (size_t i = 0; i < n; i++) {
+        const struct hl_shard_rec *s = list[i];
+        hl_status st = check_shard(base, s, v->check);
+        if (st != HL_OK) {
+            (void)hl_fail_prefix(st, "part %s at pp %d, tp %d: ", s->part, s->pp, s->tp);
+            return fail_layout(v, base);
+        }
+    }
+    if (check_whole(base, v, list, n, last) != HL_OK)
+        return fail_layout(v, base);
+    return HL_OK;
+}
