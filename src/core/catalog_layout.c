@@ -62,7 +62,11 @@ static hl_status check_shard(const struct hl_version_rec *base, const struct hl_
     const struct hl_shard_rec *want = find_part(base->shards, base->shard_count, s->pp, s->tp,
                                                 parameters ? s->part : parameters_of(s->part));
     if (want == NULL)
-        return hl_fail(HL_EINVAL, "the model has no such part at this position");
+        return hl_fail(HL_EINVAL,
+                       "the model has no such part at this position, where '%.*s' is the first of "
+                       "%u tensors",
+                       s->layout != NULL ? (int)strcspn(s->layout, "\t") : 1,
+                       s->layout != NULL ? s->layout : "?", s->tensors);
     if (parameters)
         return compare_part(want, s, check);
     if (want->layout == NULL || s->layout == NULL)
