@@ -400,7 +400,7 @@ interface Controller {
   # A new version becomes visible when all `world` ranks have committed. A rank joins the oldest open version
   # of (model, job, attempt, step) that it has not begun yet, else it makes one. `token` is random for every
   # save of a rank: a message that is repeated with it gets the same number.
-  # check: exact, any-dtype, unchecked or "" = how much of the model's layout the parameters must keep.
+  # check: exact, any-dtype or unchecked = how much of the model's layout the parameters must keep; "" = exact.
   beginVersion @10 (model :Text, job :Text, attempt :Int32, step :Int64, world :Int32, rank :Int32, token :Text, check :Text) -> (version :Int64, state :Text);
   # May be repeated with the same shards. ECANCELED: another rank has given the version up.
   commitPart @11 (model :Text, version :Int64, rank :Int32, shards :List(Shard), meta :Text) -> (visible :Bool, committed :Int32) $maxValues(262144);

@@ -158,6 +158,9 @@ void method_begin_version(struct hl_controller *c, struct hl_rpc_call *call, con
     struct hl_version_rec *v;
     struct job *j;
     hl_status st = hl_layout_check_parse(hl_json_str(params, "check", ""), &b.check);
+    if (st == HL_OK && b.token == 0) /* it would join whatever is open, and may mix two saves */
+        st = hl_fail(HL_EUNSUPPORTED, "a version is begun without a token of the save: this client "
+                                      "is older than the Controller; install the same release");
     HASH_FIND_STR(c->jobs, b.job, j);
     if (j != NULL && (hl_job_state_ended(j->run.state) || b.attempt != j->run.attempt)) {
         reject(call, hl_fail(HL_ECONFLICT,

@@ -151,7 +151,7 @@ struct hl_version_rec *hl_version_rec_from_json(const json_t *value)
     if (v == NULL)
         return NULL;
     v->state = state_parse(hl_json_str(value, "state", ""));
-    if (hl_layout_check_parse(hl_json_str(value, "check", ""), &v->check) != HL_OK)
+    if (hl_layout_check_parse(hl_json_str(value, "check", "unchecked"), &v->check) != HL_OK)
         v->check = HL_LAYOUT_EXACT; /* of a later release: the strictest we know */
     const char *error = hl_json_str(value, "error", "");
     v->error = error[0] != '\0' ? hl_text_copy(error) : NULL;

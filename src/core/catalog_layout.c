@@ -2,6 +2,7 @@
  * (pp, tp), unless whoever began it wants otherwise. */
 #include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "core/catalog_private.h"
@@ -34,11 +35,42 @@ static const struct hl_version_rec *oldest_visible(const struct hl_model_rec *m)
     return found;
 }
 
-static const struct hl_shard_rec *find_part(struct hl_shard_rec *const *list, size_t n, int pp,
-                                            int tp, const char *part)
+struct place {
+    int pp, tp;
+    const char *part;
+};
+
+static struct place place_of(const struct hl_shard_rec *s)
+{
+    return (struct place){s->pp, s->tp, s->part};
+}
+
+static int place_order(const void *key, const void *element)
+{
+    const struct place *p = key;
+    const struct hl_shard_rec *s = *(struct hl_shard_rec *const *)element;
+    if (p->pp != s->pp)
+        return p->pp < s->pp ? -1 : 1;
+    if (p->tp != s->tp)
+        return p->tp < s->tp ? -1 : 1;
+    return strcmp(p->part, s->part);
+}
+
+/* The version's shards are in the order that hl_version_link() leaves. */
+static const struct hl_shard_rec *find_linked(const struct hl_version_rec *v, struct place p)
+{
+    if (v->shard_count == 0)
+        return NULL;
+    struct hl_shard_rec **found =
+        bsearch(&p, v->shards, v->shard_count, sizeof(*v->shards), place_order);
+    return found != NULL ? *found : NULL;
+}
+
+static const struct hl_shard_rec *find_listed(struct hl_shard_rec *const *list, size_t n,
+                                              struct place p)
 {
     for (size_t i = 0; i < n; i++)
-        if (list[i]->pp == pp && list[i]->tp == tp && strcmp(list[i]->part, part) == 0)
+        if (place_order(&p, &list[i]) == 0)
             return list[i];
     return NULL;
 }
@@ -59,8 +91,8 @@ static hl_status check_shard(const struct hl_version_rec *base, const struct hl_
     bool parameters = has_parameters(s->part);
     if (!parameters && strncmp(s->part, EXTRA, strlen(EXTRA)) == 0)
         return HL_OK;
-    const struct hl_shard_rec *want = find_part(base->shards, base->shard_count, s->pp, s->tp,
-                                                parameters ? s->part : parameters_of(s->part));
+    const struct hl_shard_rec *want = find_linked(
+        base, (struct place){s->pp, s->tp, parameters ? s->part : parameters_of(s->part)});
     if (want == NULL)
         return hl_fail(HL_EINVAL,
                        "the model has no such part at this position, where '%.*s' is the first of "
@@ -84,9 +116,8 @@ static hl_status check_whole(const struct hl_version_rec *base, const struct hl_
         for (size_t k = 0; k < n && !mine; k++)
             mine =
                 list[k]->pp == want->pp && list[k]->tp == want->tp && has_parameters(list[k]->part);
-        if (!mine || !has_parameters(want->part) ||
-            find_part(list, n, want->pp, want->tp, want->part) != NULL ||
-            find_part(v->shards, v->shard_count, want->pp, want->tp, want->part) != NULL)
+        if (!mine || !has_parameters(want->part) || find_listed(list, n, place_of(want)) != NULL ||
+            find_linked(v, place_of(want)) != NULL)
             continue;
         return hl_fail(HL_EINVAL, "part %s at pp %d, tp %d: all %u tensors are missing, %.*s first",
                        want->part, want->pp, want->tp, want->tensors,
@@ -112,10 +143,9 @@ static hl_status check_twice(const struct hl_version_rec *v, struct hl_shard_rec
 {
     for (size_t i = 0; i < n; i++) {
         const struct hl_shard_rec *s = list[i];
-        const struct hl_shard_rec *other =
-            find_part(v->shards, v->shard_count, s->pp, s->tp, s->part);
+        const struct hl_shard_rec *other = find_linked(v, place_of(s));
         if (other == NULL)
-            other = find_part(list, i, s->pp, s->tp, s->part);
+            other = find_listed(list, i, place_of(s));
         if (other != NULL)
             return hl_fail(HL_ECONFLICT,
                            "part %s at pp %d, tp %d of version %" PRId64

@@ -23,7 +23,7 @@ const char *hl_layout_check_name(enum hl_layout_check check)
 hl_status hl_layout_check_parse(const char *name, enum hl_layout_check *out)
 {
     if (name[0] == '\0')
-        name = check_names[HL_LAYOUT_UNCHECKED];
+        name = check_names[HL_LAYOUT_EXACT];
     for (int i = 0; i < HL_LAYOUT_CHECK_COUNT; i++) {
         if (strcmp(name, check_names[i]) == 0) {
             *out = (enum hl_layout_check)i;

@@ -26,7 +26,7 @@ enum hl_layout_check {
     HL_LAYOUT_CHECK_COUNT
 };
 
-/* "unchecked", "any-dtype", "exact"; "" is read as unchecked. */
+/* "unchecked", "any-dtype", "exact"; "" is read as exact. */
 const char *hl_layout_check_name(enum hl_layout_check check);
 hl_status hl_layout_check_parse(const char *name, enum hl_layout_check *out) HL_CHECK;
 

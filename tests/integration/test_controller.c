@@ -3,7 +3,8 @@
 
 static int64_t begin(int64_t step)
 {
-    json_t *r = ask("beginVersion", json_pack("{s:s s:s s:i s:I s:i}", "model", "m", "job", "j-1",
+    json_t *r = ask("beginVersion", json_pack("{s:s s:s s:s s:s s:i s:I s:i}", "token", "1",
+                                              "check", "unchecked", "model", "m", "job", "j-1",
                                               "attempt", 1, "step", (json_int_t)step, "world", 2));
     int64_t v = hl_json_int(r, "version", -1);
     json_decref(r);
@@ -344,8 +345,9 @@ static void an_open_version_that_outlives_the_others_goes_with_its_model(void **
     register_node(NULL);
     submit("", id, sizeof(id));
     wait_state(id, "running");
-    json_decref(ask("beginVersion", json_pack("{s:s s:s s:i s:i s:i}", "model", "m", "job", id,
-                                              "attempt", 1, "step", 5, "world", 2)));
+    json_decref(ask("beginVersion",
+                    json_pack("{s:s s:s s:s s:s s:i s:i s:i}", "token", "1", "check", "unchecked",
+                              "model", "m", "job", id, "attempt", 1, "step", 5, "world", 2)));
     json_decref(
         ask("removeModel", json_pack("{s:s s:i s:b}", "name", "m", "version", 1, "force", 1)));
     report("one-1.1.0", "succeeded");
@@ -366,11 +368,12 @@ static void an_attempt_that_is_over_begins_no_version(void **state)
     wait_state(id, "running");
     report("one-1.1.0", "failed");
     wait_state(id, "failed");
-    assert_int_equal(call("beginVersion",
-                          json_pack("{s:s s:s s:i s:i s:i}", "model", "m", "job", id, "attempt", 1,
-                                    "step", 5, "world", 2),
-                          NULL),
-                     HL_ECONFLICT);
+    assert_int_equal(
+        call("beginVersion",
+             json_pack("{s:s s:s s:s s:s s:i s:i s:i}", "token", "1", "check", "unchecked", "model",
+                       "m", "job", id, "attempt", 1, "step", 5, "world", 2),
+             NULL),
+        HL_ECONFLICT);
 }
 
 static void wait_sweeps(int n)
@@ -389,8 +392,9 @@ static void a_shard_of_a_version_being_written_outlives_the_grace(void **state)
     wait_state(id, "running");
     put("000000000000000000000000000000e0"); /* older than the version: nobody's */
     wait_sweeps(2);
-    json_t *r = ask("beginVersion", json_pack("{s:s s:s s:i s:i s:i}", "model", "m", "job", id,
-                                              "attempt", 1, "step", 5, "world", 1));
+    json_t *r = ask("beginVersion",
+                    json_pack("{s:s s:s s:s s:s s:i s:i s:i}", "token", "1", "check", "unchecked",
+                              "model", "m", "job", id, "attempt", 1, "step", 5, "world", 1));
     int64_t v = hl_json_int(r, "version", -1);
     json_decref(r);
     put("000000000000000000000000000000e1");
@@ -461,6 +465,19 @@ static void a_version_whose_writer_is_gone_is_closed_after_the_grace(void **stat
                      HL_ENOENT);
 }
 
+static void a_client_that_sends_no_token_is_told_its_age(void **state)
+{
+    (void)state;
+    w.import_state = "done";
+    import_until("m", "done");
+    assert_int_equal(call("beginVersion",
+                          json_pack("{s:s s:s s:i s:i s:i}", "model", "m", "job", "j-1", "attempt",
+                                    1, "step", 5, "world", 2),
+                          NULL),
+                     HL_EUNSUPPORTED);
+    assert_int_equal(version_count(), 1);
+}
+
 static void a_save_that_one_rank_gave_up_frees_what_the_others_committed(void **state)
 {
     (void)state;
@@ -501,6 +518,7 @@ int main(void)
         CASE(a_shard_of_a_version_being_written_outlives_the_grace),
         CASE(a_model_in_use_is_removed_only_by_force_or_when_its_job_is_over),
         CASE(a_version_whose_writer_is_gone_is_closed_after_the_grace),
+        CASE(a_client_that_sends_no_token_is_told_its_age),
         CASE(a_save_that_one_rank_gave_up_frees_what_the_others_committed),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -107,7 +107,7 @@ static void optimizer_state_ends_with_the_name_of_its_parameter(void **state)
         assert_int_equal(hl_layout_names_parameters(TWO, bad[i]), HL_EINVAL);
 }
 
-static void checks_have_names_and_none_means_unchecked(void **state)
+static void checks_have_names_and_none_means_exact(void **state)
 {
     (void)state;
     enum hl_layout_check check;
@@ -115,8 +115,10 @@ static void checks_have_names_and_none_means_unchecked(void **state)
     assert_int_equal(check, HL_LAYOUT_EXACT);
     assert_int_equal(hl_layout_check_parse("any-dtype", &check), HL_OK);
     assert_int_equal(check, HL_LAYOUT_ANY_DTYPE);
-    assert_int_equal(hl_layout_check_parse("", &check), HL_OK);
+    assert_int_equal(hl_layout_check_parse("unchecked", &check), HL_OK);
     assert_int_equal(check, HL_LAYOUT_UNCHECKED);
+    assert_int_equal(hl_layout_check_parse("", &check), HL_OK);
+    assert_int_equal(check, HL_LAYOUT_EXACT);
     assert_int_equal(hl_layout_check_parse("strict", &check), HL_EINVAL);
 }
 
@@ -129,7 +131,7 @@ int main(void)
         cmocka_unit_test(a_difference_is_refused_by_the_name_of_its_tensor),
         cmocka_unit_test(another_dtype_may_be_allowed_and_another_shape_not),
         cmocka_unit_test(optimizer_state_ends_with_the_name_of_its_parameter),
-        cmocka_unit_test(checks_have_names_and_none_means_unchecked),
+        cmocka_unit_test(checks_have_names_and_none_means_exact),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
