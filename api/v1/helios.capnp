@@ -437,7 +437,8 @@ interface Controller {
   cancelImport @26 (id :Text) -> (importId :Text);
   options @27 () -> (options :List(OptionValue));   # the Controller's own
   # A rank can't complete its part: the version fails, the others hear why. ECONFLICT: it is visible.
-  abandonVersion @28 (model :Text, version :Int64, rank :Int32, reason :Text) -> ();
+  # ids: shards that the rank has put and not committed; they are freed too.
+  abandonVersion @28 (model :Text, version :Int64, rank :Int32, reason :Text, ids :List(Text)) -> ();
 }
 
 # How a read of a shard's copy by a node would go now, and why.

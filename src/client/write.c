@@ -274,6 +274,16 @@ int helios_version_commit(helios_client *client, const char *model, int64_t vers
     return st;
 }
 
+/* Ids of what was put for the version and is not committed. */
+static json_t *pending_ids(const helios_client *c, const char *model, int64_t version)
+{
+    json_t *ids = json_array();
+    for (const struct pending *p = c->pending; p != NULL; p = p->next)
+        if (p->version == version && strcmp(p->model, model) == 0)
+            json_array_append(ids, json_object_get(p->shard, "id"));
+    return ids;
+}
+
 int helios_version_abandon(helios_client *client, const char *model, int64_t version, int rank,
                            const char *reason)
 {
@@ -285,9 +295,10 @@ int helios_version_abandon(helios_client *client, const char *model, int64_t ver
     pthread_mutex_lock(&client->lock);
     operation_begin(&op, client);
     hl_status st = call_controller(&op, "abandonVersion",
-                                   json_pack("{s:s s:I s:i s:s}", "model", model, "version",
+                                   json_pack("{s:s s:I s:i s:s s:o}", "model", model, "version",
                                              (json_int_t)version, "rank", rank, "reason",
-                                             reason != NULL ? reason : "no reason was given"),
+                                             reason != NULL ? reason : "no reason was given", "ids",
+                                             pending_ids(client, model, version)),
                                    &result);
     if (st == HL_OK) {
         forget_pending(client, model, version);

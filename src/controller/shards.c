@@ -178,6 +178,21 @@ void method_begin_version(struct hl_controller *c, struct hl_rpc_call *call, con
     hl_rpc_reply(call, json_pack("{s:I s:s}", "version", (json_int_t)v->number, "state", "open"));
 }
 
+/* What a rank put and can't commit any more. */
+static void free_uncommitted(struct hl_controller *c, const json_t *texts)
+{
+    struct hl_id *ids = calloc(json_array_size(texts) + 1, sizeof(*ids));
+    size_t i, n = 0;
+    json_t *text;
+    json_array_foreach (ids == NULL ? NULL : texts, i, text) {
+        if (hl_id_parse(json_string_value(text), &ids[n]) == HL_OK &&
+            hl_catalog_shard(&c->catalog, ids[n]) == NULL)
+            n++;
+    }
+    free_in_pool(c, ids, n);
+    free(ids);
+}
+
 void method_abandon_version(struct hl_controller *c, struct hl_rpc_call *call, const json_t *params)
 {
     struct hl_version_abandon a = {
@@ -197,6 +212,7 @@ void method_abandon_version(struct hl_controller *c, struct hl_rpc_call *call, c
             hl_json_str(params, "model", ""), hl_json_int(params, "version", -1), a.rank, a.reason);
     free_in_pool(c, ids, n);
     free(ids);
+    free_uncommitted(c, hl_json_list(params, "ids"));
     hl_rpc_reply(call, NULL);
 }
 

@@ -174,6 +174,21 @@ class Save(unittest.TestCase):
                          [False, True])
         self.assertEqual([state for _, state in self.versions()], ["visible", "visible"])
 
+    def test_a_save_into_a_full_pool_gives_back_what_it_had_put(self):
+        def used():
+            return next(t["usedBytes"] for n in self.c.json("store") for t in n["tiers"] if t["tier"] == "L3")
+
+        session = self.session()
+        before = used()
+        huge = {f"{part}.huge": torch.zeros(6 << 20) for part in ("embedding", "head", "decoder.layers.0")}
+        for n in range(3):  # two parts of 24 MiB fit into the 64 MiB of the pool, the third does not
+            with self.assertRaises(errors.NoSpace):
+                session.save_state_dict(huge, n, strict=False)
+            wait_for("the shards to be freed", lambda: used() == before, 5)
+            two = self.session(1)
+            with self.assertRaisesRegex(errors.Canceled, "rank 0: NoSpace"):
+                two.save_state_dict({}, n, strict=False)
+
     def test_a_value_that_cannot_be_stored_is_refused_before_a_version_is_begun(self):
         with self.assertRaisesRegex(errors.InvalidArgument, "not a torch tensor"):
             self.session().save_state_dict({PARAMETER: "text"}, 3)
