@@ -438,7 +438,7 @@ interface Controller {
   options @27 () -> (options :List(OptionValue));   # the Controller's own
   # A rank can't complete its part: the version fails, the others hear why. ECONFLICT: it is visible.
   # ids: shards that the rank has put and not committed; they are freed too.
-  abandonVersion @28 (model :Text, version :Int64, rank :Int32, reason :Text, ids :List(Text)) -> ();
+  abandonVersion @28 (model :Text, version :Int64, rank :Int32, reason :Text, ids :List(Text)) -> () $maxValues(262144);
 }
 
 # How a read of a shard's copy by a node would go now, and why.

@@ -10,7 +10,7 @@
 #define OPTIM "optim-"
 #define EXTRA "extra-" /* opaque blobs of modules: nothing to compare */
 
-static bool has_parameters(const char *part)
+bool hl_part_has_parameters(const char *part)
 {
     return strncmp(part, OPTIM, strlen(OPTIM)) != 0 && strncmp(part, EXTRA, strlen(EXTRA)) != 0;
 }
@@ -88,7 +88,7 @@ static hl_status compare_part(const struct hl_shard_rec *want, const struct hl_s
 static hl_status check_shard(const struct hl_version_rec *base, const struct hl_shard_rec *s,
                              enum hl_layout_check check)
 {
-    bool parameters = has_parameters(s->part);
+    bool parameters = hl_part_has_parameters(s->part);
     if (!parameters && strncmp(s->part, EXTRA, strlen(EXTRA)) == 0)
         return HL_OK;
     const struct hl_shard_rec *want = find_linked(
@@ -114,10 +114,10 @@ static hl_status check_whole(const struct hl_version_rec *base, const struct hl_
         const struct hl_shard_rec *want = base->shards[i];
         bool mine = last;
         for (size_t k = 0; k < n && !mine; k++)
-            mine =
-                list[k]->pp == want->pp && list[k]->tp == want->tp && has_parameters(list[k]->part);
-        if (!mine || !has_parameters(want->part) || find_listed(list, n, place_of(want)) != NULL ||
-            find_linked(v, place_of(want)) != NULL)
+            mine = list[k]->pp == want->pp && list[k]->tp == want->tp &&
+                   hl_part_has_parameters(list[k]->part);
+        if (!mine || !hl_part_has_parameters(want->part) ||
+            find_listed(list, n, place_of(want)) != NULL || find_linked(v, place_of(want)) != NULL)
             continue;
         return hl_fail(HL_EINVAL, "part %s at pp %d, tp %d: all %u tensors are missing, %.*s first",
                        want->part, want->pp, want->tp, want->tensors,

@@ -35,7 +35,9 @@ hl_status hl_version_describe(struct hl_records *r, const struct hl_version_rec 
 /* The deletion of a shard's record. */
 hl_status hl_shard_describe_removal(struct hl_records *r, const struct hl_shard_rec *s) HL_CHECK;
 
-/* catalog_layout.c: these shards may become part of the version, the last ones when `last`. */
+/* catalog_layout.c: not optimizer state, nor opaque blobs. */
+bool hl_part_has_parameters(const char *part);
+/* These shards may become part of the version, the last ones when `last`. */
 hl_status hl_version_check(const struct hl_version_rec *v, struct hl_shard_rec *const *list,
                            size_t n, bool last) HL_CHECK;
 
