@@ -119,10 +119,10 @@ static hl_status check_whole(const struct hl_version_rec *base, const struct hl_
         if (!mine || !hl_part_has_parameters(want->part) ||
             find_listed(list, n, place_of(want)) != NULL || find_linked(v, place_of(want)) != NULL)
             continue;
-        return hl_fail(HL_EINVAL, "part %s at pp %d, tp %d: all %u tensors are missing, %.*s first",
-                       want->part, want->pp, want->tp, want->tensors,
-                       want->layout != NULL ? (int)strcspn(want->layout, "\t") : 3,
-                       want->layout != NULL ? want->layout : "any");
+        const char *first = want->layout != NULL ? want->layout : "";
+        return hl_fail(
+            HL_EINVAL, "part %s at pp %d, tp %d is missing, with %u tensors such as '%.*s'",
+            want->part, want->pp, want->tp, want->tensors, (int)strcspn(first, "\t"), first);
     }
     return HL_OK;
 }
