@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Any, Mapping, NamedTuple
 
 from . import _abi, _state, _tensors
 from ._naming import NAMINGS, differ, rename
-from .errors import Conflict, Corrupt, HeliosError, InvalidArgument, NotFound
+from .errors import (
+    Conflict, Corrupt, HeliosError, InvalidArgument, NotFound, TimedOut, Unavailable,
+)
 from .layout import Layout
 
 if TYPE_CHECKING:
@@ -293,8 +295,8 @@ class Session:
             state, managed = state.helios_state()
             # Every data rank has all of it, and rank 0 saves it.
             optim = {**(managed if me.dp == 0 else {}), **(optim or {})}
-        optim = _state.of_optimizer(optim or {}, state)
         tensors, blobs = _state.split(state)
+        optim = _state.of_optimizer(optim or {}, state)
         both = set(tensors) & set(optim)
         if both:
             raise InvalidArgument(f"'{min(both)}' is in both state and optim")
@@ -304,8 +306,8 @@ class Session:
             groups.update(self._grouped(model, blobs, _state.EXTRA))
         return dict(sorted(groups.items()))
 
-    def _is_visible(self, model: str, version: int, error: BaseException) -> bool:
-        """After a failed save: give the version up, unless every commit has arrived."""
+    def _give_up(self, model: str, version: int, error: BaseException) -> bool:
+        """After a failed save. True: it is too late, as all ranks' commits have arrived."""
         try:
             self.client.version_abandon(model, version, self.rank.global_rank,
                                         f"{type(error).__name__}: {error}")
@@ -360,17 +362,18 @@ class Session:
             _abi.LAYOUT_ANY_DTYPE if any_dtype else _abi.LAYOUT_EXACT
         version = self.client.version_open(
             name, self._gang(), me.attempt, step, me.global_rank, me.world_size, layout)
+        commit = (name, version, me.global_rank, text if me.global_rank == 0 else None)
         try:
             for part, tensors in groups.items():
                 refs, alive = _tensors.refs(tensors)
                 written += self.client.version_put(name, version, me.pp, me.tp, part, refs).size
                 del alive
-            visible = self.client.version_commit(
-                name, version, me.global_rank, text if me.global_rank == 0 else None)
+            visible = self.client.version_commit(*commit)
         except BaseException as error:
-            if not self._is_visible(name, version, error):
+            late = self._give_up(name, version, error)
+            if not late or not isinstance(error, (TimedOut, Unavailable)):
                 raise
-            visible = True  # only the answer to the commit was lost
+            visible = self.client.version_commit(*commit)  # only the answer was lost: ask for it
         return Saved(version, visible, written, time.monotonic() - started)
 
     def stats(self) -> dict[str, Any]:

@@ -200,6 +200,7 @@ class Save(unittest.TestCase):
         commit = two.client.version_commit
 
         def lost(*args):
+            two.client.version_commit = commit
             commit(*args)
             raise errors.Unavailable("the connection broke")
 
@@ -207,6 +208,28 @@ class Save(unittest.TestCase):
         saved = two.save_state_dict(clones(two.load_state_dict()), 3)
         self.assertEqual(saved[:2], (2, True))
         self.assertEqual(self.versions()[-1], (2, "visible"))
+
+    def test_an_interrupt_in_a_save_is_never_swallowed(self):
+        one, two = self.gang()
+        one.save_state_dict(clones(one.load_state_dict()), 3)
+        commit = two.client.version_commit
+
+        def interrupted(*args):
+            commit(*args)
+            raise KeyboardInterrupt
+
+        two.client.version_commit = interrupted
+        with self.assertRaises(KeyboardInterrupt):
+            two.save_state_dict(clones(two.load_state_dict()), 3)
+
+    def test_a_commit_of_other_shards_is_a_conflict_though_the_version_is_visible(self):
+        one, two = self.gang()
+        state = clones(two.load_state_dict())
+        one.save_state_dict(clones(one.load_state_dict()), 3)
+        saved = two.save_state_dict(state, 3)
+        two.client.version_open = lambda *_: saved.version  # as if a begin had joined it
+        with self.assertRaisesRegex(errors.Conflict, "rank 1 has committed"):
+            two.save_state_dict(state, 3)
 
     def test_megatron_state_dicts_keep_their_blobs_and_lose_their_prefixes(self):
         blob = io.BytesIO()
