@@ -120,6 +120,7 @@ class Session:
         # By model: parts of the names in this rank's stage, from what was loaded; config.
         self._parts: dict[str, dict[str, str]] = {}
         self._configs: dict[str, dict[str, Any]] = {}
+        self._layouts: dict[str, Layout] = {}
         self._naming: str | None = None  # of what was loaded last
 
     def __enter__(self) -> "Session":
@@ -147,6 +148,8 @@ class Session:
         pp, tp = self.rank.pp if pp is None else pp, self.rank.tp if tp is None else tp
         shards = self.client.request_shards(name, number, pp, tp)
         self._listed = ((name, number, pp, tp), shards)
+        self._configs.pop(name, None)  # it may be another model of that name
+        self._layouts.pop(name, None)
         return shards
 
     def _last(self) -> _abi.ShardList:
@@ -258,7 +261,9 @@ class Session:
             if part is not None:
                 return prefix + part
             tail = tail.partition(".")[2] if prefix else ""
-        return prefix + Layout.from_config(self._config(model)).part(name, self.rank.pp)
+        if model not in self._layouts:
+            self._layouts[model] = Layout.from_config(self._config(model))
+        return prefix + self._layouts[model].part(name, self.rank.pp)
 
     def _grouped(self, model: str, tensors: Mapping[str, Any],
                  prefix: str) -> dict[str, dict[str, Any]]:

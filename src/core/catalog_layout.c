@@ -6,23 +6,11 @@
 #include <string.h>
 
 #include "core/catalog_private.h"
-
-#define OPTIM "optim-"
-#define EXTRA "extra-" /* opaque blobs of modules: nothing to compare */
+#include "core/part.h"
 
 bool hl_part_has_parameters(const char *part)
 {
-    return strncmp(part, OPTIM, strlen(OPTIM)) != 0 && strncmp(part, EXTRA, strlen(EXTRA)) != 0;
-}
-
-/* "layer-0003" of "optim-layer-0003" and of "optim-dp1of2-layer-0003". */
-static const char *parameters_of(const char *optim)
-{
-    int dp, dp_size, len = 0;
-    const char *part = optim + strlen(OPTIM);
-    if (sscanf(part, "dp%9dof%9d-%n", &dp, &dp_size, &len) == 2 && len > 0)
-        part += len;
-    return part;
+    return hl_part_of(part).kind == HL_PART_MODEL;
 }
 
 /* The version whose layout is the model's; NULL when nothing is visible. */
@@ -88,18 +76,17 @@ static hl_status compare_part(const struct hl_shard_rec *want, const struct hl_s
 static hl_status check_shard(const struct hl_version_rec *base, const struct hl_shard_rec *s,
                              enum hl_layout_check check)
 {
-    bool parameters = hl_part_has_parameters(s->part);
-    if (!parameters && strncmp(s->part, EXTRA, strlen(EXTRA)) == 0)
+    struct hl_part part = hl_part_of(s->part);
+    if (part.kind == HL_PART_EXTRA)
         return HL_OK;
-    const struct hl_shard_rec *want = find_linked(
-        base, (struct place){s->pp, s->tp, parameters ? s->part : parameters_of(s->part)});
+    const struct hl_shard_rec *want = find_linked(base, (struct place){s->pp, s->tp, part.of});
     if (want == NULL)
         return hl_fail(HL_EINVAL,
                        "the model has no such part at this position, where '%.*s' is the first of "
                        "%u tensors",
                        s->layout != NULL ? (int)strcspn(s->layout, "\t") : 1,
                        s->layout != NULL ? s->layout : "?", s->tensors);
-    if (parameters)
+    if (part.kind == HL_PART_MODEL)
         return compare_part(want, s, check);
     if (want->layout == NULL || s->layout == NULL)
         return HL_OK;
