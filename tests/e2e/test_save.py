@@ -6,6 +6,7 @@ from __future__ import annotations
 import io
 import os
 import pathlib
+import shutil
 import sys
 import textwrap
 import unittest
@@ -51,6 +52,7 @@ class Save(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
         cls.c = Cluster(nodes=1, slots=1, size="64MiB")
+        cls.addClassCleanup(shutil.rmtree, cls.c.dir, ignore_errors=True)
         cls.addClassCleanup(cls.c.run, "down")
         cls.c.up()
         cls.count = 0
