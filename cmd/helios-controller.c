@@ -64,6 +64,7 @@ static hl_status start(struct daemon *d, int argc, char **argv)
             .l3_address = d->conf.controller_l3,
             .heartbeat_ms = (int)d->conf.heartbeat_ms,
             .node_lost_ms = (int)d->conf.node_lost_ms,
+            .lost_after_ms = (int64_t)d->conf.nodes_lost_after_ms,
             .gc_interval_ms = (int)d->conf.gc_interval_ms,
             .gc_grace_ms = (int)d->conf.gc_grace_ms,
             .versions_keep = (int)d->conf.versions_keep,

@@ -27,8 +27,10 @@ static const struct cli_command commands[] = {
      "Show the options in force in the cluster, and where each value comes from.", cmd_conf},
 
     {"Jobs", "", "", NULL},
-    {"plan", "FILE", "Show what a job would get: ranks, slots and the arithmetic.", cmd_plan},
-    {"submit", "FILE [--key KEY] [--wait [--logs]]",
+    {"plan", "FILE [--export LIST]",
+     "Show what a job would get: ranks, slots, environment; exits with 1 when it does not fit.",
+     cmd_plan},
+    {"submit", "FILE [--export LIST] [--key KEY] [--wait [--logs]]",
      "Submit a job; prints its id. With --wait the exit status is the job's.", cmd_submit},
     {"list", "", "List the jobs.", cmd_list},
     {"describe", "JOB", "Show a job's containers, events and plan.", cmd_describe},

@@ -99,6 +99,11 @@ struct ContainerSpec {
   stopGraceMs @13 :Int32;
   mounts @14 :List(Text);  # HOST:CONTAINER[:ro], container engines only
   rankTable @15 :Text;     # what the file that RANK_TABLE_FILE names says first; "" = there is none
+  # Which Python the ranks have, one of: directory of a virtual environment; directory or name of a conda
+  # environment; path of the interpreter. "" = none.
+  venv @16 :Text;
+  conda @17 :Text;
+  python @18 :Text;
 }
 
 struct RankStatus {
@@ -356,6 +361,21 @@ struct Plan {
   feasible @5 :Bool;
   reason @6 :Text;         # why not
   masterNode @7 :Text;
+  never @8 :Bool;          # infeasible also when every slot is free: submitJob refuses it
+}
+
+# What the ranks are started with. Names of variables only: values may be secrets.
+struct JobLaunch {
+  file @0 :Text;           # the job file, absolute on the submitter's machine; "" = standard input
+  command @1 :List(Text);  # empty = the image's own
+  workdir @2 :Text;        # "" = the image's own
+  variables @3 :List(Text);  # of the job file
+  exported @4 :List(Text);   # of the submitter
+  venv @5 :Text;
+  conda @6 :Text;
+  python @7 :Text;
+  nodeLostAfterMs @8 :Int64; # 0 = Kubernetes's own
+  onNodeLost @9 :Text;     # restart or fail
 }
 
 struct JobEvent { timeMs @0 :Int64; attempt @1 :Int32; kind @2 :Text; text @3 :Text; }
@@ -374,7 +394,11 @@ struct Job {
   containers @12 :List(ContainerStatus);
   events @13 :List(JobEvent);
   worldSize @14 :Int32;
-  warning @15 :Text;       # of its containers or its record; "" = none
+  restarts @15 :Int32;     # used, of maxRestarts
+  nodeLosses @16 :Int32;   # attempts that ended with a lost node; they use no restarts
+  cause @17 :Text;         # why this attempt was begun; "" = it is the first
+  launch @18 :JobLaunch;
+  warning @19 :Text;       # of its containers or its record; "" = none
 }
 
 interface Controller {
@@ -406,12 +430,17 @@ interface Controller {
   commitPart @11 (model :Text, version :Int64, rank :Int32, shards :List(Shard), meta :Text) -> (visible :Bool, committed :Int32) $maxValues(262144);
 
   # Jobs
-  planJob @12 (yaml :Text, source :Text) -> (plan :Plan);
-  # A relative or missing workdir of the job is meant from `cwd`, where the user submits it.
-  submitJob @13 (yaml :Text, source :Text, idempotencyKey :Text, cwd :Text) -> (id :Text);
+  # Both check the same. A relative or missing workdir of the job is meant from `cwd`, where the user submits it.
+  # `exported` replaces variables of the job file, `inherited` gives way to them. `file` is only shown.
+  planJob @12 (yaml :Text, source :Text, cwd :Text, exported :List(KeyValue), inherited :List(KeyValue), file :Text)
+          -> (plan :Plan, launch :JobLaunch);
+  submitJob @13 (yaml :Text, source :Text, idempotencyKey :Text, cwd :Text, exported :List(KeyValue),
+                 inherited :List(KeyValue), file :Text) -> (id :Text);
   listJobs @14 () -> (jobs :List(Job));            # without plan, events, yaml
-  getJob @15 (id :Text) -> (job :Job);             # id or unique name of the newest job
-  cancelJob @16 (id :Text) -> (state :Text);
+  # `id` of a job may be its name. Of several jobs of a name the one that is not over is meant, or else the
+  # newest; ECONFLICT names the ids when several are not over.
+  getJob @15 (id :Text) -> (job :Job);
+  cancelJob @16 (id :Text) -> (state :Text, id :Text);
   # A slice of what a rank wrote in one attempt; offset < 0 counts from the end. rank -1: the one that failed
   # first, else 0. attempt 0: the last one that was placed. What the job was when it was asked comes with it.
   readLog @17 (id :Text, rank :Int32, offset :Int64, maxBytes :UInt32, attempt :Int32)

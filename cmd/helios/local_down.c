@@ -151,8 +151,9 @@ static json_t *content_of(struct hl_rpc *rpc, const char *state, const json_t *d
     return content;
 }
 
-/* The counts stand in cluster.json while no Controller can be asked. */
-static hl_status note_kept(const char *state, json_t *doc, const json_t *content)
+/* The counts stand in cluster.json while no Controller can be asked. Without them, on a full disk,
+ * everything is kept all the same. */
+static void note_kept(const char *state, json_t *doc, const json_t *content)
 {
     static const char *const keys[] = {"models", "versions", "jobs"};
     json_t *kept = json_object();
@@ -160,7 +161,8 @@ static hl_status note_kept(const char *state, json_t *doc, const json_t *content
         if (json_object_get(content, keys[i]) != NULL)
             json_object_set(kept, keys[i], json_object_get(content, keys[i]));
     json_object_set_new(doc, "kept", kept);
-    return local_save(state, doc);
+    if (local_save(state, doc) != HL_OK)
+        fprintf(stderr, "helios: how much is kept could not be noted: %s\n", hl_error_text());
 }
 
 /* Nothing is removed from under a daemon that could not be stopped. */
@@ -184,8 +186,10 @@ static hl_status take_down(struct hl_rpc *rpc, const char *state, json_t *doc, b
         stop_all(rpc, state, doc, stopped);
         st = check_ended(doc);
     }
-    if (st == HL_OK)
-        st = remove ? local_remove(state, doc, true) : note_kept(state, doc, content);
+    if (st == HL_OK && remove)
+        st = local_remove(state, doc, true);
+    else if (st == HL_OK)
+        note_kept(state, doc, content);
     json_object_update(doc, content);
     json_decref(content);
     return st;

@@ -55,7 +55,10 @@ HELIOS_API const char *helios_last_error(void);
 HELIOS_API const char *helios_strerror(int code);
 
 typedef struct helios_options {
-    const char *controller; /* RPC address; NULL: $HELIOS_CONTROLLER */
+    /* RPC address; NULL: $HELIOS_CONTROLLER. Where nothing names it or an L3 address either: that
+     * of the local cluster ($HELIOS_STATE, else ~/.local/state/helios), else of the configuration.
+     */
+    const char *controller;
     const char *l3;   /* L3 address; NULL: $CONTROLLER_L3_CACHE_ADDRESS, else ask the Controller */
     const char *path; /* NULL or "auto"; "shm" or "net" force one way of reading */
     int timeout_ms;   /* deadline of one operation; 0: $HELIOS_READ_TIMEOUT, else 30000 */
@@ -108,6 +111,12 @@ HELIOS_API int helios_get_range(helios_client *client, helios_id id, uint64_t of
  * elsewhere. The bytes stay as they are until helios_unmap or helios_close, also when the shard is
  * removed. Writing through the view is a segmentation fault. */
 HELIOS_API int helios_map(helios_client *client, helios_id id, const void **data, size_t *size);
+/* The same for whoever wants to write: the view is the caller's alone, and what is written to it is
+ * the process's own copy, which the pool never sees. Memory is taken for the pages that are
+ * written; for the whole shard where the bytes come from another host, or where the pool lies in
+ * huge pages (hugetlbfs) of which none are left. */
+HELIOS_API int helios_map_private(helios_client *client, helios_id id, void **data, size_t *size);
+/* Ends a view of either kind. */
 HELIOS_API int helios_unmap(helios_client *client, const void *data);
 
 /* A shard's copy in the memory of one of this node's devices (L1), mapped read-only. */

@@ -9,6 +9,7 @@ import ctypes
 import os
 import pathlib
 import threading
+import weakref
 from dataclasses import dataclass
 from typing import Any, Callable, Sequence
 
@@ -77,7 +78,7 @@ _PROTOTYPES = {
     "helios_request_shards": (c_int, [c_void_p, c_char_p, c_int64, c_int, c_int,
                                       POINTER(POINTER(_ShardList))]),
     "helios_shard_list_free": (None, [POINTER(_ShardList)]),
-    "helios_map": (c_int, [c_void_p, _Id, POINTER(c_void_p), POINTER(c_size_t)]),
+    "helios_map_private": (c_int, [c_void_p, _Id, POINTER(c_void_p), POINTER(c_size_t)]),
     "helios_unmap": (c_int, [c_void_p, c_void_p]),
     "helios_version_open": (c_int, [c_void_p, POINTER(_VersionSpec), POINTER(c_int64)]),
     "helios_version_put": (c_int, [c_void_p, c_char_p, c_int64, c_int, c_int, c_char_p,
@@ -128,21 +129,20 @@ class TensorRef:
 
 
 class Mapping:
-    """Verified read-only bytes of one shard; unmapped when the last reference goes."""
+    """Verified bytes of one shard; unmapped when the last reference goes, or by the end of the
+    process. They may be written: what is written is this process's own copy."""
 
     def __init__(self, client: "Client", address: int, size: int) -> None:
-        self._client = client
         self.address = address
         self.size = size
+        # Unlike __del__, it does nothing once the interpreter has begun to take modules down.
+        weakref.finalize(self, client.unmap, address).atexit = False
 
     def buffer(self) -> Any:
-        """The bytes as a ctypes array that keeps this mapping alive. Writing to it is a fault."""
+        """The bytes as a ctypes array that keeps this mapping alive."""
         array = (ctypes.c_uint8 * self.size).from_address(self.address)
         array.mapping = self
         return array
-
-    def __del__(self) -> None:
-        self._client.unmap(self.address)
 
 
 def _candidates() -> list[str]:
@@ -223,6 +223,7 @@ class Client:
         self._handle: c_void_p | None = None
         self._mapped = 0
         self._closed = True
+        self._getpid = os.getpid  # unmap may run when this module's globals are gone
         self._lib = library()
         options = _Options(_bytes(controller), _bytes(l3), _bytes(path), timeout_ms, retries)
         handle = c_void_p()
@@ -258,19 +259,21 @@ class Client:
             self._lib.helios_shard_list_free(out)
 
     def map(self, shard: Shard) -> Mapping:
-        """Verified read-only view of a whole shard."""
+        """Verified view of a whole shard, copy-on-write."""
         data, size = c_void_p(), c_size_t()
         handle = self._use()
-        self._check(self._lib.helios_map(
+        self._check(self._lib.helios_map_private(
             handle, _Id(*shard.id), ctypes.byref(data), ctypes.byref(size)))
         with self._lock:
             self._mapped += 1
         return Mapping(self, data.value or 0, size.value)
 
     def unmap(self, address: int) -> None:
-        """Called by Mapping. The last mapping of a closed client takes the C client with it."""
+        """Called by Mapping. The last mapping of a closed client takes the C client with it.
+
+        Uses no global name: while the interpreter ends they may be None."""
         with self._lock:
-            if self._handle is None or os.getpid() != self._pid:
+            if self._handle is None or self._getpid() != self._pid:
                 return
             self._mapped -= 1
             last = self._closed and self._mapped == 0

@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import sys
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Mapping
 
@@ -19,7 +20,9 @@ def _torch() -> ModuleType:
     try:
         import torch
     except ImportError as error:
-        raise Unsupported(f"torch cannot be imported ({error}): install python3-torch") from None
+        raise Unsupported(f"torch cannot be imported by {sys.executable} ({error}): install it there "
+                          f"({sys.executable} -m pip install torch), or run the Python that has it "
+                          "(Debian's python3-torch is for /usr/bin/python3)") from None
     return torch
 
 

@@ -175,9 +175,9 @@ class Session:
         Optimizer state that several data-parallel ranks saved comes back as this rank's own share,
         and only to a gang of the same data-parallel size; `dp` asks for the share of one rank.
 
-        The tensors alias verified, READ-ONLY shared memory, which lives as long as any of them:
-        writing into one in place is a segmentation fault. Copy them into your parameters, or ask
-        for `copy=True`.
+        The tensors alias verified shared memory, copy-on-write, which lives as long as any of them:
+        what is written in place is this process's own copy of the pages that were written, and no
+        other process or later load sees it. `copy=True` copies everything at once.
 
         Raises NotFound (no such model, version or position), InvalidArgument (optimizer state of
         another data-parallel size), Corrupt (bytes stayed bad after every

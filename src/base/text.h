@@ -23,6 +23,8 @@ hl_status hl_parse_duration_ms(const char *text, uint64_t *out) HL_CHECK;
 hl_status hl_parse_rate(const char *text, uint64_t *out) HL_CHECK;
 /* "2.0 GiB" into buf. */
 const char *hl_format_bytes(uint64_t bytes, char *buf, size_t cap);
+/* "200 ms", "5.5 s", "2 min 1 s", "3.0 h" into buf. */
+const char *hl_format_duration_ms(uint64_t ms, char *buf, size_t cap);
 /* The nearest of `names` when it is near enough to be a slip of the hand, else NULL. */
 const char *hl_did_you_mean(const char *text, const char *const *names, size_t count);
 

@@ -150,6 +150,7 @@ struct hl_conf {
 
     uint64_t heartbeat_ms;
     uint64_t node_lost_ms;
+    uint64_t nodes_lost_after_ms;
     uint64_t rpc_timeout_ms;
     int64_t read_retries;
     uint64_t read_timeout_ms;

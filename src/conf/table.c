@@ -274,8 +274,12 @@ const struct hl_option hl_conf_table[] = {
      "Interval of the Agents' heartbeats.",
      HL_OPT_DURATION, 50, 60000, NULL, AT(heartbeat_ms), HL_CONTROLLER},
     {"node_lost", "--node-lost", "5s",
-     "A node that is silent for so long is lost.",
+     "A node that is silent for so long is shown as lost and gets no new containers.",
      HL_OPT_DURATION, 200, 3600000, NULL, AT(node_lost_ms), HL_CONTROLLER},
+    {"nodes.lost_after", "--nodes-lost-after", "2m",
+     "A running job gives up its containers on a node that is silent for so long, when the job "
+     "doesn't say (nodeLostAfter); never less than node_lost.",
+     HL_OPT_DURATION, 200, 30 * DAY_MS, NULL, AT(nodes_lost_after_ms), HL_CONTROLLER},
     {"rpc.timeout", "--rpc-timeout", "10s",
      "Deadline of one remote call.",
      HL_OPT_DURATION, 10, 3600000, NULL, AT(rpc_timeout_ms), HL_CONTROLLER | HL_AGENT | HL_CLI},

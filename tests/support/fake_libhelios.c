@@ -92,7 +92,7 @@ void helios_shard_list_free(helios_shard_list *list)
     CALL("free %zu\n", list->count);
 }
 
-int helios_map(helios_client *client, helios_id id, const void **data, size_t *size)
+int helios_map_private(helios_client *client, helios_id id, void **data, size_t *size)
 {
     CALL("map %llx %llx\n", (unsigned long long)id.hi, (unsigned long long)id.lo);
     client->mapped++;
