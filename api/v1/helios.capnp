@@ -208,6 +208,7 @@ struct Shard {
   accesses @11 :UInt64;
   lastAccessMs @12 :Int64;
   copies @13 :List(Copy);  # known copies, L3 and L4 included
+  layout @14 :Text;        # its tensors, as in core/layout.h: NAME TAB DTYPE TAB EXTENTS LF, sorted; only towards the Controller
 }
 
 # Where a shard lies in the pool: what a remote reader needs for a one-sided read.
@@ -299,7 +300,7 @@ interface L3 {
 
 struct ModelVersion {
   version @0 :Int64;
-  state @1 :Text;          # importing open visible failed
+  state @1 :Text;          # open visible failed
   step @2 :Int64;
   job @3 :Text;
   createdMs @4 :Int64;
@@ -422,16 +423,20 @@ interface Controller {
   importProgress @3 (importId :Text) -> (progress :ImportProgress);
   listModels @4 () -> (models :List(Model), imports :List(ImportSummary));
   getModel @5 (name :Text) -> (model :Model);
-  removeModel @6 (name :Text, version :Int64) -> (shards :UInt32, bytes :UInt64);   # version -1 = all
+  # version -1 = all. EBUSY when a job that is not over or an open version needs it, unless `force`.
+  removeModel @6 (name :Text, version :Int64, force :Bool) -> (shards :UInt32, bytes :UInt64);
 
   # Ranks and tools. version -1 = newest visible.
   requestShards @7 (model :Text, version :Int64, pp :Int32, tp :Int32) -> (shards :List(Shard), version :Int64, meta :Text, config :Text, l3Address :Text);
   listShards @8 (model :Text, version :Int64, cursor :Text, limit :UInt32) -> (shards :List(Shard), next :Text);
   reportAccess @9 (node :Text, job :Text, rank :Int32, reports :List(AccessReport), transfers :List(TransferReport), faults :List(FaultReport)) -> () $maxValues(262144);
 
-  # A new version becomes visible when all `world` ranks have committed. beginVersion is idempotent by
-  # (model, job, attempt, step): every rank may call it.
-  beginVersion @10 (model :Text, job :Text, attempt :Int32, step :Int64, world :Int32) -> (version :Int64, state :Text);
+  # A new version becomes visible when all `world` ranks have committed. A rank joins the oldest open version
+  # of (model, job, attempt, step) that it has not begun yet, else it makes one. `token` is random for every
+  # save of a rank: a message that is repeated with it gets the same number.
+  # check: exact, any-dtype or unchecked = how much of the model's layout the parameters must keep; "" = exact.
+  beginVersion @10 (model :Text, job :Text, attempt :Int32, step :Int64, world :Int32, rank :Int32, token :Text, check :Text) -> (version :Int64, state :Text);
+  # May be repeated with the same shards. ECANCELED: another rank has given the version up.
   commitPart @11 (model :Text, version :Int64, rank :Int32, shards :List(Shard), meta :Text) -> (visible :Bool, committed :Int32) $maxValues(262144);
 
   # Jobs
@@ -470,6 +475,9 @@ interface Controller {
   # By import id, or by the name of a model that is being imported: it never becomes visible, and its shards go.
   cancelImport @26 (id :Text) -> (importId :Text);
   options @27 () -> (options :List(OptionValue));   # the Controller's own
+  # A rank can't complete its part: the version fails, the others hear why. ECONFLICT: it is visible.
+  # ids: shards that the rank has put and not committed; they are freed too.
+  abandonVersion @28 (model :Text, version :Int64, rank :Int32, reason :Text, ids :List(Text)) -> () $maxValues(262144);
 }
 
 # How a read of a shard's copy by a node would go now, and why.

@@ -48,6 +48,14 @@ class _Tensor(ctypes.Structure):
                 ("rank", c_int), ("data", c_void_p)]
 
 
+class _VersionSpec(ctypes.Structure):
+    _fields_ = [("model", c_char_p), ("job", c_char_p), ("attempt", c_int), ("step", c_int64),
+                ("rank", c_int), ("world", c_int), ("layout", c_int)]
+
+
+LAYOUT_EXACT, LAYOUT_ANY_DTYPE, LAYOUT_UNCHECKED = range(3)
+
+
 class _Stats(ctypes.Structure):
     _fields_ = [("path", ctypes.c_char * 16),
                 ("reads", c_uint64), ("read_bytes", c_uint64), ("read_ns", c_uint64),
@@ -58,7 +66,8 @@ class _Stats(ctypes.Structure):
 _Fill = ctypes.CFUNCTYPE(c_int, c_void_p, c_size_t, c_void_p, c_size_t)
 
 # What a C compiler makes of helios.h on every 64-bit Linux; a mismatch here would corrupt memory.
-_SIZES = {_Options: 32, _Id: 16, _Shard: 96, _ShardList: 40, _Tensor: 40, _Stats: 80}
+_SIZES = {_Options: 32, _Id: 16, _Shard: 96, _ShardList: 40, _Tensor: 40, _VersionSpec: 48,
+          _Stats: 80}
 
 _PROTOTYPES = {
     "helios_version": (c_char_p, []),
@@ -71,8 +80,7 @@ _PROTOTYPES = {
     "helios_shard_list_free": (None, [POINTER(_ShardList)]),
     "helios_map_private": (c_int, [c_void_p, _Id, POINTER(c_void_p), POINTER(c_size_t)]),
     "helios_unmap": (c_int, [c_void_p, c_void_p]),
-    "helios_version_begin": (c_int, [c_void_p, c_char_p, c_char_p, c_int, c_int64, c_int,
-                                     POINTER(c_int64)]),
+    "helios_version_open": (c_int, [c_void_p, POINTER(_VersionSpec), POINTER(c_int64)]),
     "helios_version_put": (c_int, [c_void_p, c_char_p, c_int64, c_int, c_int, c_char_p,
                                    POINTER(_Tensor), c_size_t, POINTER(_Shard)]),
     "helios_version_put_from": (c_int, [c_void_p, c_char_p, c_int64, c_int, c_int, c_char_p,
@@ -80,6 +88,7 @@ _PROTOTYPES = {
                                         POINTER(_Shard)]),
     "helios_version_commit": (c_int, [c_void_p, c_char_p, c_int64, c_int, c_char_p,
                                       POINTER(c_int)]),
+    "helios_version_abandon": (c_int, [c_void_p, c_char_p, c_int64, c_int, c_char_p]),
     "helios_get_stats": (c_int, [c_void_p, POINTER(_Stats)]),
 }
 
@@ -275,12 +284,13 @@ class Client:
         if last:
             self._lib.helios_close(handle)
 
-    def version_begin(self, model: str, job: str, attempt: int, step: int, world: int) -> int:
-        """Number of the new version; the same for every rank that asks with the same arguments."""
+    def version_open(self, model: str, job: str, attempt: int, step: int, rank: int, world: int,
+                     layout: int = LAYOUT_EXACT) -> int:
+        """Number of the new version; the same for every rank of the gang in the same save."""
         version = c_int64()
-        self._check(self._lib.helios_version_begin(
-            self._use(), model.encode(), job.encode(), attempt, step, world,
-            ctypes.byref(version)))
+        spec = _VersionSpec(model.encode(), job.encode(), attempt, step, rank, world, layout)
+        self._check(self._lib.helios_version_open(
+            self._use(), ctypes.byref(spec), ctypes.byref(version)))
         return version.value
 
     def version_put(self, model: str, version: int, pp: int, tp: int, part: str,
@@ -320,6 +330,11 @@ class Client:
         self._check(self._lib.helios_version_commit(
             self._use(), model.encode(), version, rank, _bytes(meta_json), ctypes.byref(visible)))
         return bool(visible.value)
+
+    def version_abandon(self, model: str, version: int, rank: int, reason: str) -> None:
+        """This rank can't complete its part. Conflict: the version is visible already."""
+        self._check(self._lib.helios_version_abandon(
+            self._use(), model.encode(), version, rank, reason.encode(errors="replace")))
 
     def stats(self) -> dict[str, Any]:
         """Counters of this client since it was opened: bytes, nanoseconds, path name."""

@@ -371,7 +371,8 @@ const struct hl_option hl_conf_table[] = {
      "Interval at which shards that belong to no version are looked for and freed.",
      HL_OPT_DURATION, 100, DAY_MS, NULL, AT(gc_interval_ms), HL_CONTROLLER},
     {"gc.grace", "--gc-grace", "10m",
-     "How long such a shard is left alone while somebody writes a version.",
+     "How long such a shard is left alone while somebody writes a version, and how long a version "
+     "that no job writes may stay open without a commit.",
      HL_OPT_DURATION, 0, DAY_MS, NULL, AT(gc_grace_ms), HL_CONTROLLER},
 };
 /* clang-format on */

@@ -163,10 +163,14 @@ void method_options(struct hl_controller *c, struct hl_rpc_call *call, const jso
 void method_report_access(struct hl_controller *c, struct hl_rpc_call *call, const json_t *params);
 void method_begin_version(struct hl_controller *c, struct hl_rpc_call *call, const json_t *params);
 void method_commit_part(struct hl_controller *c, struct hl_rpc_call *call, const json_t *params);
+void method_abandon_version(struct hl_controller *c, struct hl_rpc_call *call,
+                            const json_t *params);
 /* Free shards in the pool; failures are left to the sweep. */
 void free_in_pool(struct hl_controller *c, const struct hl_id *ids, size_t n);
-/* Drop the open versions of a job whose attempt is below `attempt` (INT_MAX: all). */
+/* Drop the open and failed versions of a job whose attempt is below `attempt` (INT_MAX: all). */
 void drop_open_versions(struct hl_controller *c, const char *job, int attempt);
+/* Drop open and failed versions that no job of ours writes and nobody has touched for gc.grace. */
+void drop_stale_versions(struct hl_controller *c);
 
 /* behind.c */
 /* After a sweep: archive what is not yet, where the L3 daemon wants that. */
