@@ -66,9 +66,9 @@ static void print_names(const char *what, const json_t *names)
     size_t i;
     const json_t *name;
     if (json_array_size(names) > 0)
-        printf("%s", what);
+        cli_print(stdout, "%s", what);
     json_array_foreach (names, i, name)
-        printf("%s%s", i > 0 ? ", " : " ", json_string_value(name));
+        cli_print(stdout, "%s%s", i > 0 ? ", " : " ", json_string_value(name));
     if (json_array_size(names) > 0)
         puts("");
 }
@@ -83,15 +83,15 @@ static void print_command(const json_t *command)
     if (n == 0)
         return;
     if (n == 3 && strcmp(words[0], "/bin/sh") == 0 && strcmp(words[1], "-c") == 0) {
-        printf("command      %s\n", words[2]);
+        cli_print(stdout, "command      %s\n", words[2]);
         return;
     }
-    printf("command     ");
+    cli_print(stdout, "command     ");
     for (size_t i = 0; i < n; i++) {
         const char *word = json_string_value(json_array_get(command, i));
         const char *quote =
             *word == '\0' || strpbrk(word, " \t\n'\"$&;|<>()*?\\`") != NULL ? "'" : "";
-        printf(" %s%s%s", quote, word, quote);
+        cli_print(stdout, " %s%s%s", quote, word, quote);
     }
     puts("");
 }
@@ -111,12 +111,13 @@ static void print_launch(const json_t *launch)
     print_command(hl_json_list(launch, "command"));
     for (size_t i = 0; i < HL_ARRAY_LEN(rows); i++)
         if (hl_json_str(launch, rows[i][0], "")[0] != '\0')
-            printf("%s%s\n", rows[i][1], hl_json_str(launch, rows[i][0], ""));
+            cli_print(stdout, "%s%s\n", rows[i][1], hl_json_str(launch, rows[i][0], ""));
     print_names("env         ", hl_json_list(launch, "variables"));
     print_names("exported    ", hl_json_list(launch, "exported"));
     if (lost_ms > 0)
-        printf("lost node    %s after %s of silence\n", hl_json_str(launch, "onNodeLost", ""),
-               hl_format_duration_ms((uint64_t)lost_ms, text, sizeof(text)));
+        cli_print(stdout, "lost node    %s after %s of silence\n",
+                  hl_json_str(launch, "onNodeLost", ""),
+                  hl_format_duration_ms((uint64_t)lost_ms, text, sizeof(text)));
 }
 
 static hl_status print_plan(const json_t *plan)
@@ -377,14 +378,14 @@ static void print_state(const json_t *job)
 {
     const char *cause = hl_json_str(job, "cause", ""), *reason = hl_json_str(job, "reason", "");
     int64_t max = hl_json_int(job, "maxRestarts", 0);
-    printf("%s: %s, attempt %" PRId64 " (restarts: ", hl_json_str(job, "id", ""),
-           hl_json_str(job, "state", ""), hl_json_int(job, "attempt", 0));
+    cli_print(stdout, "%s: %s, attempt %" PRId64 " (restarts: ", hl_json_str(job, "id", ""),
+              hl_json_str(job, "state", ""), hl_json_int(job, "attempt", 0));
     if (max > 0)
-        printf("%" PRId64 " of %" PRId64 " used", hl_json_int(job, "restarts", 0), max);
+        cli_print(stdout, "%" PRId64 " of %" PRId64 " used", hl_json_int(job, "restarts", 0), max);
     else
-        printf("0");
-    printf("%s%s)%s%s\n", cause[0] != '\0' ? "; repeated because " : "", cause,
-           reason[0] != '\0' ? ": " : "", reason);
+        cli_print(stdout, "0");
+    cli_print(stdout, "%s%s)%s%s\n", cause[0] != '\0' ? "; repeated because " : "", cause,
+              reason[0] != '\0' ? ": " : "", reason);
 }
 
 static hl_status print_job(const json_t *job)
@@ -394,7 +395,7 @@ static hl_status print_job(const json_t *job)
     json_t *row;
     print_state(job);
     if (hl_json_str(job, "warning", "")[0] != '\0')
-        printf("warning: %s\n", hl_json_str(job, "warning", ""));
+        cli_print(stdout, "warning: %s\n", hl_json_str(job, "warning", ""));
     print_launch(json_object_get(job, "launch"));
     puts("");
     cli_table_init(&t, "CONTAINER|!STATE|>EXIT|?BOUND BY|MESSAGE");
@@ -479,7 +480,7 @@ hl_status cmd_cancel(struct cli *cli, int argc, char **argv)
     HL_TRY(cli_call(cli, "cancelJob", json_pack("{s:s}", "id", id), &result));
     if (cli->json)
         return cli_print_json(result);
-    printf("%s: %s\n", hl_json_str(result, "id", ""), hl_json_str(result, "state", ""));
+    cli_print(stdout, "%s: %s\n", hl_json_str(result, "id", ""), hl_json_str(result, "state", ""));
     json_decref(result);
     return HL_OK;
 }

@@ -158,12 +158,12 @@ class Save(unittest.TestCase):
     def test_a_failed_save_names_its_rank_to_the_others_and_leaves_no_shard(self):
         one, two = self.gang()
         right = [clones(s.load_state_dict()) for s in (one, two)]
-        before = len(self.c.json("shard", "ls", "--model", self.model))
+        before = len(self.c.json("shard", "ls", "--model", self.model)["items"])
         two.save_state_dict(right[1], 3)
         with self.assertRaises(errors.InvalidArgument):
             one.save_state_dict({**right[0], PARAMETER: torch.zeros(2)}, 3)
         self.assertEqual(self.versions(), [(1, "visible")])
-        self.assertEqual(len(self.c.json("shard", "ls", "--model", self.model)), before)
+        self.assertEqual(len(self.c.json("shard", "ls", "--model", self.model)["items"]), before)
 
         with self.assertRaises(errors.InvalidArgument):
             one.save_state_dict({**right[0], PARAMETER: torch.zeros(2)}, 4)
@@ -178,7 +178,7 @@ class Save(unittest.TestCase):
 
     def test_a_save_into_a_full_pool_gives_back_what_it_had_put(self):
         def used():
-            return next(t["usedBytes"] for n in self.c.json("store") for t in n["tiers"] if t["tier"] == "L3")
+            return next(t["usedBytes"] for n in self.c.json("store")["items"] for t in n["tiers"] if t["tier"] == "L3")
 
         session = self.session()
         before = used()
