@@ -195,6 +195,7 @@ static hl_status start(struct daemon *d, int argc, char **argv)
     HL_TRY(hl_log_level_parse(d->conf.log_level, &level));
     hl_log_init("agent", level);
     HL_TRY(hl_planes_apply(&d->conf));
+    HL_TRY(hl_conf_publish(&d->conf));
     HL_TRY(migrate_tuning(&d->conf, &tuning));
     HL_TRY(find_slots(&d->conf, &offer));
     find_python(&d->conf, python, sizeof(python));

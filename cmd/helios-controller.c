@@ -38,6 +38,7 @@ static hl_status start(struct daemon *d, int argc, char **argv)
     HL_TRY(hl_log_level_parse(d->conf.log_level, &level));
     hl_log_init("controller", level);
     HL_TRY(hl_planes_apply(&d->conf));
+    HL_TRY(hl_conf_publish(&d->conf));
     HL_TRY(hl_dir_make(d->conf.controller_state, 0755));
     snprintf(store, sizeof(store), "sqlite:%s/controller.db", d->conf.controller_state);
     HL_TRY(hl_loop_create(&d->loop));
@@ -63,6 +64,7 @@ static hl_status start(struct daemon *d, int argc, char **argv)
             .l3_address = d->conf.controller_l3,
             .heartbeat_ms = (int)d->conf.heartbeat_ms,
             .node_lost_ms = (int)d->conf.node_lost_ms,
+            .lost_after_ms = (int64_t)d->conf.nodes_lost_after_ms,
             .gc_interval_ms = (int)d->conf.gc_interval_ms,
             .gc_grace_ms = (int)d->conf.gc_grace_ms,
             .versions_keep = (int)d->conf.versions_keep,

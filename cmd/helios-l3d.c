@@ -80,6 +80,7 @@ static hl_status start(struct daemon *d, int argc, char **argv)
     HL_TRY(hl_log_level_parse(c->log_level, &level));
     hl_log_init("l3d", level);
     HL_TRY(hl_planes_apply(&d->conf));
+    HL_TRY(hl_conf_publish(&d->conf));
     default_paths(d);
     HL_TRY(hl_pool_regions_parse(c->l3_numa, c->l3_size, d->regions, &d->region_count));
     HL_TRY(hl_loop_create(&d->loop));

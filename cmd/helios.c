@@ -16,18 +16,22 @@ static const struct cli_command commands[] = {
     {"Cluster", "", "", NULL},
     {"up", "[--nodes N] [--slots M] [--l3-size BYTES] [--l2-size BYTES] [options]",
      "Start a local cluster of real daemons in the background.", cmd_up},
-    {"down", "[--keep]", "Stop the local cluster and its containers; remove its pool.", cmd_down},
+    {"down", "[--keep|--purge]",
+     "Stop the local cluster; remove its pool, or keep it.", cmd_down},
     {"nodes", "", "List the nodes' slots and who holds them.", cmd_nodes},
     {"store", "[NODE]", "Show every tier: quota, use, watermarks, pressure, backing.", cmd_store},
     {"info", "", "Show the pool and the counters of the cluster.", cmd_info},
     {"net", "", "Show the traffic of the three networks by daemon and path.", cmd_net},
     {"metrics", "controller|l3|NODE", "Print a daemon's metrics, Prometheus text.", cmd_metrics},
     {"topo", "[FILE.xml]", "Show the slots of this machine or of an hwloc XML file.", cmd_topo},
-    {"conf", "", "Show every option, its value, and where that comes from.", cmd_conf},
+    {"conf", "[NAME] [--config FILE]",
+     "Show the options in force in the cluster, and where each value comes from.", cmd_conf},
 
     {"Jobs", "", "", NULL},
-    {"plan", "FILE", "Show what a job would get: ranks, slots and the arithmetic.", cmd_plan},
-    {"submit", "FILE [--key KEY] [--wait [--logs]]",
+    {"plan", "FILE [--export LIST]",
+     "Show what a job would get; exits with 1 if it does not fit.",
+     cmd_plan},
+    {"submit", "FILE [--export LIST] [--key KEY] [--wait [--logs]]",
      "Submit a job; prints its id. With --wait the exit status is the job's.", cmd_submit},
     {"list", "[--last N]", "List the jobs, the newest first.", cmd_list},
     {"describe", "JOB", "Show a job's containers, events and plan.", cmd_describe},
@@ -107,7 +111,8 @@ static const struct hl_option globals[] = {
      "Directory of the local cluster, as HELIOS_STATE; empty for ~/.local/state/helios.",
      HL_OPT_PATH, 0, 0, NULL, offsetof(struct cli_globals, state), 0},
     {"controller", "--controller", "",
-     "Address of the Controller, as HELIOS_CONTROLLER; empty for the local cluster's.",
+     "Address of the Controller, as HELIOS_CONTROLLER; empty for the local cluster's "
+     "or the option controller.address.",
      HL_OPT_STRING, 0, 0, NULL, offsetof(struct cli_globals, controller), 0},
     {"rpc-timeout", "--rpc-timeout", "",
      "Deadline of one call to a daemon; empty for HELIOS_RPC_TIMEOUT or the option rpc.timeout.",
@@ -159,10 +164,14 @@ static int global_words(int argc, char **argv)
 
 static hl_status set_globals(struct cli *cli, struct cli_globals *g)
 {
-    if (g->state[0] != '\0')
+    if (g->state[0] != '\0') {
+        cli->state_given = CLI_BY_FLAG;
         HL_TRY(set_text(&cli->state, g->state));
-    if (g->controller[0] != '\0')
+    }
+    if (g->controller[0] != '\0') {
+        cli->controller_given = CLI_BY_FLAG;
         HL_TRY(set_text(&cli->controller, g->controller));
+    }
     cli->timeout_ms = (int)g->timeout_ms;
     cli->json = strcmp(g->output, "json") == 0;
     cli->wide = g->wide || strcmp(g->output, "wide") == 0;
@@ -217,9 +226,13 @@ static hl_status init(struct cli *cli)
     char *slash = strrchr(cli->bin_dir, '/');
     if (slash != NULL)
         *slash = '\0';
-    if (controller != NULL && controller[0] != '\0')
+    if (controller != NULL && controller[0] != '\0') {
+        cli->controller_given = CLI_BY_ENVIRONMENT;
         HL_TRY(set_text(&cli->controller, controller));
+    }
+    cli->state_given = CLI_BY_ENVIRONMENT;
     if (state == NULL || state[0] == '\0') {
+        cli->state_given = CLI_NOT_GIVEN;
         const char *home = getenv("HOME");
         snprintf(path, sizeof(path), "%s/.local/state/helios", home != NULL ? home : "");
         state = path;

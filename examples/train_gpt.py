@@ -157,7 +157,9 @@ class Trainer:
             {name: p.data for name, p in self.parameters.items()}, self.step,
             meta={"step": self.step, "loss": value.item(), "seed": self.args.seed,
                   "job": self.me.job},
-            optim=adamw.export_state(self.optimizer, self.parameters))
+            # The same on every data rank, so that rank 0 saves it for all.
+            optim=adamw.export_state(self.optimizer, self.parameters) if self.me.dp == 0 else None,
+            any_dtype=True)  # a bf16 model is trained in fp32
         dist.barrier()  # now every rank has committed: the version is visible
         if self.me.global_rank == self.grid.reporter:
             report("SAVED", version=saved.version, step=self.step, rank_bytes=saved.bytes,

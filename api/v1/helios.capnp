@@ -14,6 +14,10 @@ annotation maxValues @0xd1f6a0c49bb3e27a (method) :UInt32;
 
 struct KeyValue { key @0 :Text; value @1 :Text; }
 
+# One option of a daemon as it is in force; origin: "default", "file PATH:LINE", "environment NAME", "flag --NAME".
+# Passwords in URLs are masked.
+struct OptionValue { name @0 :Text; value @1 :Text; origin @2 :Text; }
+
 # ---- nodes ---------------------------------------------------------------------------------------
 
 struct Device { kind @0 :Text; id @1 :Text; name @2 :Text; memoryBytes @3 :UInt64; numaId @4 :Int32; }
@@ -95,6 +99,11 @@ struct ContainerSpec {
   stopGraceMs @13 :Int32;
   mounts @14 :List(Text);  # HOST:CONTAINER[:ro], container engines only
   rankTable @15 :Text;     # what the file that RANK_TABLE_FILE names says first; "" = there is none
+  # Which Python the ranks have, one of: directory of a virtual environment; directory or name of a conda
+  # environment; path of the interpreter. "" = none.
+  venv @16 :Text;
+  conda @17 :Text;
+  python @18 :Text;
 }
 
 struct RankStatus {
@@ -142,6 +151,7 @@ interface Agent {
   putRankTable @14 (id :Text, document :Text) -> ();
   # The first of `ports` where nobody listens here, and which nobody was told lately. EBUSY: none.
   findPort @15 (ports :List(UInt16)) -> (port :UInt16);
+  options @16 () -> (options :List(OptionValue));
 }
 
 # One copy of a shard in one tier of one place.
@@ -198,6 +208,7 @@ struct Shard {
   accesses @11 :UInt64;
   lastAccessMs @12 :Int64;
   copies @13 :List(Copy);  # known copies, L3 and L4 included
+  layout @14 :Text;        # its tensors, as in core/layout.h: NAME TAB DTYPE TAB EXTENTS LF, sorted; only towards the Controller
 }
 
 # Where a shard lies in the pool: what a remote reader needs for a one-sided read.
@@ -282,13 +293,14 @@ interface L3 {
   heal @12 (id :Text, sources :List(CopyRequest)) -> (state :Text, source :Text);  # good healed lost
   metrics @13 () -> (text :Text);
   touch @14 (ids :List(Text)) -> () $maxValues(1048576);   # were read through the mapping: the last to be evicted
+  options @15 () -> (options :List(OptionValue));
 }
 
 # ---- models --------------------------------------------------------------------------------------
 
 struct ModelVersion {
   version @0 :Int64;
-  state @1 :Text;          # importing open visible failed
+  state @1 :Text;          # open visible failed
   step @2 :Int64;
   job @3 :Text;
   createdMs @4 :Int64;
@@ -359,6 +371,21 @@ struct Plan {
   feasible @5 :Bool;
   reason @6 :Text;         # why not
   masterNode @7 :Text;
+  never @8 :Bool;          # infeasible also when every slot is free: submitJob refuses it
+}
+
+# What the ranks are started with. Names of variables only: values may be secrets.
+struct JobLaunch {
+  file @0 :Text;           # the job file, absolute on the submitter's machine; "" = standard input
+  command @1 :List(Text);  # empty = the image's own
+  workdir @2 :Text;        # "" = the image's own
+  variables @3 :List(Text);  # of the job file
+  exported @4 :List(Text);   # of the submitter
+  venv @5 :Text;
+  conda @6 :Text;
+  python @7 :Text;
+  nodeLostAfterMs @8 :Int64; # 0 = Kubernetes's own
+  onNodeLost @9 :Text;     # restart or fail
 }
 
 struct JobEvent { timeMs @0 :Int64; attempt @1 :Int32; kind @2 :Text; text @3 :Text; }
@@ -377,7 +404,11 @@ struct Job {
   containers @12 :List(ContainerStatus);
   events @13 :List(JobEvent);
   worldSize @14 :Int32;
-  warning @15 :Text;       # of its containers or its record; "" = none
+  restarts @15 :Int32;     # used, of maxRestarts
+  nodeLosses @16 :Int32;   # attempts that ended with a lost node; they use no restarts
+  cause @17 :Text;         # why this attempt was begun; "" = it is the first
+  launch @18 :JobLaunch;
+  warning @19 :Text;       # of its containers or its record; "" = none
 }
 
 interface Controller {
@@ -392,25 +423,34 @@ interface Controller {
   importProgress @3 (importId :Text) -> (progress :ImportProgress);
   listModels @4 () -> (models :List(Model), imports :List(ImportSummary));
   getModel @5 (name :Text) -> (model :Model);
-  removeModel @6 (name :Text, version :Int64) -> (shards :UInt32, bytes :UInt64);   # version -1 = all
+  # version -1 = all. EBUSY when a job that is not over or an open version needs it, unless `force`.
+  removeModel @6 (name :Text, version :Int64, force :Bool) -> (shards :UInt32, bytes :UInt64);
 
   # Ranks and tools. version -1 = newest visible.
   requestShards @7 (model :Text, version :Int64, pp :Int32, tp :Int32) -> (shards :List(Shard), version :Int64, meta :Text, config :Text, l3Address :Text);
   listShards @8 (model :Text, version :Int64, cursor :Text, limit :UInt32) -> (shards :List(Shard), next :Text);
   reportAccess @9 (node :Text, job :Text, rank :Int32, reports :List(AccessReport), transfers :List(TransferReport), faults :List(FaultReport)) -> () $maxValues(262144);
 
-  # A new version becomes visible when all `world` ranks have committed. beginVersion is idempotent by
-  # (model, job, attempt, step): every rank may call it.
-  beginVersion @10 (model :Text, job :Text, attempt :Int32, step :Int64, world :Int32) -> (version :Int64, state :Text);
+  # A new version becomes visible when all `world` ranks have committed. A rank joins the oldest open version
+  # of (model, job, attempt, step) that it has not begun yet, else it makes one. `token` is random for every
+  # save of a rank: a message that is repeated with it gets the same number.
+  # check: exact, any-dtype or unchecked = how much of the model's layout the parameters must keep; "" = exact.
+  beginVersion @10 (model :Text, job :Text, attempt :Int32, step :Int64, world :Int32, rank :Int32, token :Text, check :Text) -> (version :Int64, state :Text);
+  # May be repeated with the same shards. ECANCELED: another rank has given the version up.
   commitPart @11 (model :Text, version :Int64, rank :Int32, shards :List(Shard), meta :Text) -> (visible :Bool, committed :Int32) $maxValues(262144);
 
   # Jobs
-  planJob @12 (yaml :Text, source :Text) -> (plan :Plan);
-  # A relative or missing workdir of the job is meant from `cwd`, where the user submits it.
-  submitJob @13 (yaml :Text, source :Text, idempotencyKey :Text, cwd :Text) -> (id :Text);
+  # Both check the same. A relative or missing workdir of the job is meant from `cwd`, where the user submits it.
+  # `exported` replaces variables of the job file, `inherited` gives way to them. `file` is only shown.
+  planJob @12 (yaml :Text, source :Text, cwd :Text, exported :List(KeyValue), inherited :List(KeyValue), file :Text)
+          -> (plan :Plan, launch :JobLaunch);
+  submitJob @13 (yaml :Text, source :Text, idempotencyKey :Text, cwd :Text, exported :List(KeyValue),
+                 inherited :List(KeyValue), file :Text) -> (id :Text);
   listJobs @14 () -> (jobs :List(Job));            # without plan, events, yaml
-  getJob @15 (id :Text) -> (job :Job);             # id or unique name of the newest job
-  cancelJob @16 (id :Text) -> (state :Text);
+  # `id` of a job may be its name. Of several jobs of a name the one that is not over is meant, or else the
+  # newest; ECONFLICT names the ids when several are not over.
+  getJob @15 (id :Text) -> (job :Job);
+  cancelJob @16 (id :Text) -> (state :Text, id :Text);
   # A slice of what a rank wrote in one attempt; offset < 0 counts from the end. rank -1: the one that failed
   # first, else 0. attempt 0: the last one that was placed. What the job was when it was asked comes with it.
   readLog @17 (id :Text, rank :Int32, offset :Int64, maxBytes :UInt32, attempt :Int32)
@@ -434,6 +474,10 @@ interface Controller {
   rankTable @25 (id :Text, format :Text) -> (document :Text);
   # By import id, or by the name of a model that is being imported: it never becomes visible, and its shards go.
   cancelImport @26 (id :Text) -> (importId :Text);
+  options @27 () -> (options :List(OptionValue));   # the Controller's own
+  # A rank can't complete its part: the version fails, the others hear why. ECONFLICT: it is visible.
+  # ids: shards that the rank has put and not committed; they are freed too.
+  abandonVersion @28 (model :Text, version :Int64, rank :Int32, reason :Text, ids :List(Text)) -> () $maxValues(262144);
 }
 
 # How a read of a shard's copy by a node would go now, and why.

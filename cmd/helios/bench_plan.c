@@ -66,7 +66,7 @@ static hl_status time_plans(struct plan_bench *b, const char *op, uint64_t serve
     for (int i = 0; i < rounds; i++) {
         struct hl_plan *plan = NULL;
         uint64_t start = hl_now_ns();
-        HL_TRY(hl_plan_make(&b->job, &b->cluster, NULL, &plan));
+        HL_TRY(hl_plan_make(&b->job, &b->cluster, &plan));
         bench_add(&b->samples, hl_now_ns() - start);
         int got = plan->feasible;
         hl_plan_free(plan);

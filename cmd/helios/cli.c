@@ -9,6 +9,7 @@
 
 #include "core/jobstate.h"
 #include "helios/help.h"
+#include "helios/local.h"
 #include "os/file.h"
 
 #define CLUSTER_FILE_MAX (1 << 20)
@@ -20,6 +21,9 @@ void cli_fini(struct cli *cli)
     hl_rpc_peer_close(cli->controller_peer);
     hl_rpc_destroy(cli->rpc);
     json_decref(cli->cluster);
+    if (cli->conf != NULL)
+        hl_conf_fini(cli->conf);
+    free(cli->conf);
     free(cli->state);
     free(cli->controller);
     *cli = (struct cli){0};
@@ -50,8 +54,8 @@ static hl_status check_json_flag(struct cli *cli, const struct hl_option *rows, 
     return HL_OK;
 }
 
-hl_status cli_args(struct cli *cli, const struct hl_option *rows, size_t count, int argc,
-                   char **argv, void *target, int min, int max)
+hl_status cli_args_given(struct cli *cli, const struct hl_option *rows, size_t count, int argc,
+                         char **argv, void *target, int min, int max, json_t **given)
 {
     char usage[1024];
     int rest = 0;
@@ -62,7 +66,7 @@ hl_status cli_args(struct cli *cli, const struct hl_option *rows, size_t count, 
     HL_TRY(check_json_flag(cli, rows, count, argc, argv));
     snprintf(usage, sizeof(usage), "helios %s%s%s\n\n%s", cli->command->name,
              cli->command->args[0] != '\0' ? " " : "", cli->command->args, cli->command->help);
-    hl_status st = hl_args_parse(rows, count, usage, argc, argv, target, &rest);
+    hl_status st = hl_args_parse_given(rows, count, usage, argc, argv, target, &rest, given);
     if (st == HL_EINVAL)
         cli->usage_failed = 1;
     if (st == HL_ECANCELED) /* help was printed: no failure to explain */
@@ -71,11 +75,22 @@ hl_status cli_args(struct cli *cli, const struct hl_option *rows, size_t count, 
     if (rest >= min && rest <= max)
         return HL_OK;
     hl_args_fini(rows, count, target);
+    json_decref(*given);
+    *given = NULL;
     if (rest > max)
         return cli_usage(cli, "'%s' is one argument too many", argv[max]);
     struct help_argument missing;
     return cli_usage(cli, "%s is missing",
                      help_argument(cli->command, rest, &missing) ? missing.name : "an argument");
+}
+
+hl_status cli_args(struct cli *cli, const struct hl_option *rows, size_t count, int argc,
+                   char **argv, void *target, int min, int max)
+{
+    json_t *given = NULL;
+    hl_status st = cli_args_given(cli, rows, count, argc, argv, target, min, max, &given);
+    json_decref(given);
+    return st;
 }
 
 hl_status cli_no_args(struct cli *cli, int argc, char **argv, int min, int max)
@@ -147,26 +162,90 @@ hl_status cli_cluster(struct cli *cli, const json_t **out)
     return HL_OK;
 }
 
+hl_status cli_conf(struct cli *cli, const struct hl_conf **out)
+{
+    if (cli->conf == NULL) {
+        char name[] = "helios", *own[] = {name, NULL};
+        struct hl_conf *conf = calloc(1, sizeof(*conf));
+        if (conf == NULL)
+            return hl_fail(HL_ENOMEM, "out of memory reading the options");
+        hl_status st = hl_conf_load(HL_CLI, 1, own, conf, NULL);
+        if (st != HL_OK) {
+            free(conf);
+            cli->usage_failed |= st == HL_EINVAL;
+            return st;
+        }
+        cli->conf = conf;
+    }
+    *out = cli->conf;
+    return HL_OK;
+}
+
+static hl_status local_controller(struct cli *cli, const json_t *cluster, const char **out)
+{
+    const char *address = hl_json_str(cluster, "controller", "");
+    if (address[0] == '\0')
+        return hl_fail(HL_EUNAVAIL,
+                       "the last `helios up` in %s did not finish; repeat it, or remove what it "
+                       "left with `helios down`",
+                       cli->state);
+    cli->controller_from = CLI_LOCAL;
+    *out = address;
+    return HL_OK;
+}
+
+static hl_status configured_controller(struct cli *cli, const char **out)
+{
+    const struct hl_conf *conf;
+    HL_TRY(cli_conf(cli, &conf));
+    int own = conf->controller_address[0] != '\0';
+    cli->controller_from =
+        own || hl_conf_is_set(conf, "agent.controller") ? CLI_CONFIG : CLI_DEFAULT;
+    *out = own ? conf->controller_address : conf->agent_controller;
+    return HL_OK;
+}
+
+static hl_status no_cluster(struct cli *cli)
+{
+    if (cli->controller_from == CLI_GIVEN)
+        cli->controller_from = CLI_LOCAL;
+    return hl_fail(HL_EUNAVAIL,
+                   "no cluster: %s/cluster.json does not exist; start one with `helios up`, or "
+                   "name a Controller with --controller, HELIOS_CONTROLLER or the option "
+                   "controller.address",
+                   cli->state);
+}
+
 hl_status cli_controller_address(struct cli *cli, const char **out)
 {
     const json_t *cluster;
-    if (cli->controller != NULL) {
+    if (cli->controller != NULL && cli->controller_given >= cli->state_given) {
+        cli->controller_from = CLI_GIVEN;
         *out = cli->controller;
         return HL_OK;
     }
     hl_status st = cli_cluster(cli, &cluster);
-    if (st == HL_ENOENT)
+    if (st == HL_OK)
+        return local_controller(cli, cluster, out);
+    if (st != HL_ENOENT)
+        return st;
+    return cli->state_given != CLI_NOT_GIVEN ? no_cluster(cli) : configured_controller(cli, out);
+}
+
+/* Nobody answered at the address: say what that means for whoever did not name it. */
+static hl_status explain_absence(struct cli *cli)
+{
+    if (cli->controller_from == CLI_DEFAULT)
+        return no_cluster(cli);
+    if (cli->controller_from != CLI_LOCAL ||
+        local_daemon_runs(json_object_get(cli->cluster, "controllerd")))
+        return HL_EUNAVAIL;
+    if (local_runs(cli->cluster))
         return hl_fail(HL_EUNAVAIL,
-                       "no cluster: %s/cluster.json does not exist; start one with `helios up`, or "
-                       "name a Controller with --controller or HELIOS_CONTROLLER",
+                       "the Controller of the cluster of %s is not running; `helios up` starts it "
+                       "again",
                        cli->state);
-    HL_TRY(st);
-    const char *address = hl_json_str(cluster, "controller", NULL);
-    if (address == NULL)
-        return hl_fail(HL_EINVAL, "%s/cluster.json has no \"controller\"; run `helios up` again",
-                       cli->state);
-    *out = address;
-    return HL_OK;
+    return hl_fail(HL_EUNAVAIL, "the cluster of %s is down; `helios up` starts it", cli->state);
 }
 
 hl_status cli_runtime(struct cli *cli, struct hl_rpc **out)
@@ -226,13 +305,9 @@ hl_status cli_l3(struct cli *cli, struct hl_rpc_peer **out)
 hl_status cli_timeout(struct cli *cli, int *out)
 {
     if (cli->timeout_ms == 0) {
-        struct hl_conf conf = {0};
-        char name[] = "helios", *own[] = {name, NULL};
-        hl_status st = hl_conf_load(HL_CLI, 1, own, &conf, NULL);
-        cli->usage_failed |= st == HL_EINVAL;
-        HL_TRY(st);
-        cli->timeout_ms = (int)conf.rpc_timeout_ms;
-        hl_conf_fini(&conf);
+        const struct hl_conf *conf = NULL;
+        HL_TRY(cli_conf(cli, &conf));
+        cli->timeout_ms = (int)conf->rpc_timeout_ms;
     }
     *out = cli->timeout_ms;
     return HL_OK;
@@ -267,7 +342,8 @@ hl_status cli_call_for(struct cli *cli, const char *method, json_t *params, int 
         json_decref(params);
         return st;
     }
-    return call(peer, method, params, timeout_ms, result);
+    st = call(peer, method, params, timeout_ms, result);
+    return st == HL_EUNAVAIL ? explain_absence(cli) : st;
 }
 
 hl_status cli_call(struct cli *cli, const char *method, json_t *params, json_t **result)

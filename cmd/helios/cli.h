@@ -45,17 +45,30 @@ struct cli_globals {
     int64_t wide, verbose;
 };
 
+enum cli_given { CLI_NOT_GIVEN, CLI_BY_ENVIRONMENT, CLI_BY_FLAG };
+
+/* How the Controller's address was found. */
+enum cli_controller_from {
+    CLI_GIVEN,   /* --controller or HELIOS_CONTROLLER */
+    CLI_LOCAL,   /* the local cluster */
+    CLI_CONFIG,  /* controller.address or agent.controller */
+    CLI_DEFAULT, /* the default of agent.controller */
+};
+
 struct cli {
     const struct cli_command *command; /* that runs */
     char *state;                       /* directory of the local cluster */
-    char *controller;                  /* --controller or $HELIOS_CONTROLLER, NULL = not given */
-    int timeout_ms;                    /* of one call, 0 = not read yet */
-    int json;                          /* -o json */
-    bool wide;                         /* -o wide: tables are not cut */
-    json_t *dump;                      /* not NULL: cli_args adds the options and runs nothing */
-    int usage_failed;                  /* the failure is the caller's: exit 2 */
-    char bin_dir[PATH_MAX];            /* where this program lies, and the daemons beside it */
-    json_t *cluster;                   /* STATE/cluster.json, NULL = not read yet */
+    enum cli_given state_given, controller_given;
+    enum cli_controller_from controller_from;
+    struct hl_conf *conf;   /* the CLI's own options, NULL = not read yet */
+    char *controller;       /* --controller or $HELIOS_CONTROLLER, NULL = not given */
+    int timeout_ms;         /* of one call, 0 = not read yet */
+    int json;               /* -o json */
+    bool wide;              /* -o wide: tables are not cut */
+    json_t *dump;           /* not NULL: cli_args adds the options and runs nothing */
+    int usage_failed;       /* the failure is the caller's: exit 2 */
+    char bin_dir[PATH_MAX]; /* where this program lies, and the daemons beside it */
+    json_t *cluster;        /* STATE/cluster.json, NULL = not read yet */
     struct hl_rpc *rpc;
     struct hl_rpc_peer *controller_peer;
     struct hl_rpc_peer *l3_peer;
@@ -69,6 +82,9 @@ void cli_fini(struct cli *cli);
  * in argv[0..]. */
 hl_status cli_args(struct cli *cli, const struct hl_option *rows, size_t count, int argc,
                    char **argv, void *target, int min, int max) HL_CHECK;
+/* The same; *given is that of hl_args_parse_given. */
+hl_status cli_args_given(struct cli *cli, const struct hl_option *rows, size_t count, int argc,
+                         char **argv, void *target, int min, int max, json_t **given) HL_CHECK;
 /* The same for a command without options. */
 hl_status cli_no_args(struct cli *cli, int argc, char **argv, int min, int max) HL_CHECK;
 /* A failure of the one who typed; the command's usage line is added. */
@@ -83,7 +99,11 @@ hl_status cli_absolute(const char *path, char out[PATH_MAX]) HL_CHECK;
 
 /* STATE/cluster.json as `helios up` wrote it; borrowed. HL_ENOENT without a cluster there. */
 hl_status cli_cluster(struct cli *cli, const json_t **out) HL_CHECK;
-/* Address of the Controller: --controller, $HELIOS_CONTROLLER, the local cluster's. Borrowed. */
+/* The CLI's own options, from file, environment and global flags; borrowed. */
+hl_status cli_conf(struct cli *cli, const struct hl_conf **out) HL_CHECK;
+/* Address of the Controller: --controller, --state's cluster, $HELIOS_CONTROLLER, $HELIOS_STATE's
+ * cluster, the user's local cluster, option controller.address, option agent.controller; the first
+ * of them that there is. Borrowed. HL_EUNAVAIL: a directory was named and no cluster is there. */
 hl_status cli_controller_address(struct cli *cli, const char **out) HL_CHECK;
 hl_status cli_runtime(struct cli *cli, struct hl_rpc **out) HL_CHECK;
 hl_status cli_controller(struct cli *cli, struct hl_rpc_peer **out) HL_CHECK;

@@ -11,13 +11,15 @@
 
 #include "helios/cli.h"
 
-/* cluster.c */
+/* up.c */
 hl_status cmd_up(struct cli *cli, int argc, char **argv);
 hl_status cmd_down(struct cli *cli, int argc, char **argv);
+/* config.c */
+hl_status cmd_conf(struct cli *cli, int argc, char **argv);
+/* cluster.c */
 hl_status cmd_nodes(struct cli *cli, int argc, char **argv);
 hl_status cmd_info(struct cli *cli, int argc, char **argv);
 hl_status cmd_topo(struct cli *cli, int argc, char **argv);
-hl_status cmd_conf(struct cli *cli, int argc, char **argv);
 /* net.c */
 hl_status cmd_net(struct cli *cli, int argc, char **argv);
 hl_status cmd_metrics(struct cli *cli, int argc, char **argv);

@@ -7,32 +7,48 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/text.h"
 #include "conf/options.h"
 #include "helios/commands.h"
 #include "helios/logs.h"
+#include "helios/submitter.h"
 #include "os/file.h"
 
 #define JOB_FILE_MAX ((size_t)1 << 20)
 
-/* {"yaml", "source", "cwd"} of a job file; "-" is standard input. */
-static hl_status job_params(const char *path, json_t **out)
+/* {"yaml", "source", "cwd", "file"} of a job file; "-" is standard input. */
+static hl_status job_file(const char *path, json_t **out)
 {
     struct hl_buf text = HL_BUF(JOB_FILE_MAX);
-    char cwd[PATH_MAX];
+    char cwd[PATH_MAX], full[PATH_MAX] = "";
     const char *file = strcmp(path, "-") == 0 ? "/dev/stdin" : path;
     hl_status st = hl_file_read(file, &text);
     if (st == HL_OK && text.len > 0 && memchr(text.data, '\0', text.len) != NULL)
         st = hl_fail(HL_EINVAL, "%s has bytes of value 0 and is no UTF-8 text", path);
     if (st == HL_OK && getcwd(cwd, sizeof(cwd)) == NULL)
         st = hl_fail(HL_EIO, "current directory: %m");
+    if (st == HL_OK && strcmp(path, "-") != 0)
+        st = cli_absolute(path, full);
     if (st == HL_OK) {
         const char *name = strrchr(path, '/');
-        *out = json_pack("{s:s% s:s s:s}", "yaml", text.data != NULL ? text.data : "", text.len,
-                         "source", name != NULL ? name + 1 : path, "cwd", cwd);
+        *out = json_pack("{s:s% s:s s:s s:s}", "yaml", text.data != NULL ? text.data : "", text.len,
+                         "source", name != NULL ? name + 1 : path, "cwd", cwd, "file", full);
         if (*out == NULL)
             st = hl_fail(HL_EINVAL, "%s is not UTF-8 text", path);
     }
     hl_buf_fini(&text);
+    return st;
+}
+
+static hl_status job_params(const char *path, const char *export, json_t **out)
+{
+    json_t *params;
+    HL_TRY(job_file(path, &params));
+    hl_status st = submitter_export(export, params);
+    if (st == HL_OK)
+        *out = params;
+    else
+        json_decref(params);
     return st;
 }
 
@@ -45,17 +61,73 @@ static void print_lines(const json_t *lines, const char *mark)
     }
 }
 
+static void print_names(const char *what, const json_t *names)
+{
+    size_t i;
+    const json_t *name;
+    if (json_array_size(names) > 0)
+        cli_print(stdout, "%s", what);
+    json_array_foreach (names, i, name)
+        cli_print(stdout, "%s%s", i > 0 ? ", " : " ", json_string_value(name));
+    if (json_array_size(names) > 0)
+        puts("");
+}
+
+/* As a shell would take it; of a text for /bin/sh -c only the text. */
+static void print_command(const json_t *command)
+{
+    size_t n = json_array_size(command);
+    const char *words[3] = {"", "", ""};
+    for (size_t i = 0; i < n && i < 3; i++)
+        words[i] = json_string_value(json_array_get(command, i));
+    if (n == 0)
+        return;
+    if (n == 3 && strcmp(words[0], "/bin/sh") == 0 && strcmp(words[1], "-c") == 0) {
+        cli_print(stdout, "command      %s\n", words[2]);
+        return;
+    }
+    cli_print(stdout, "command     ");
+    for (size_t i = 0; i < n; i++) {
+        const char *word = json_string_value(json_array_get(command, i));
+        const char *quote =
+            *word == '\0' || strpbrk(word, " \t\n'\"$&;|<>()*?\\`") != NULL ? "'" : "";
+        cli_print(stdout, " %s%s%s", quote, word, quote);
+    }
+    puts("");
+}
+
+/* What the ranks are started with. */
+static void print_launch(const json_t *launch)
+{
+    static const char *const rows[][2] = {{"file", "file         "},
+                                          {"workdir", "workdir      "},
+                                          {"venv", "venv         "},
+                                          {"conda", "conda        "},
+                                          {"python", "python       "}};
+    char text[32];
+    int64_t lost_ms = hl_json_int(launch, "nodeLostAfterMs", 0);
+    if (launch == NULL)
+        return;
+    print_command(hl_json_list(launch, "command"));
+    for (size_t i = 0; i < HL_ARRAY_LEN(rows); i++)
+        if (hl_json_str(launch, rows[i][0], "")[0] != '\0')
+            cli_print(stdout, "%s%s\n", rows[i][1], hl_json_str(launch, rows[i][0], ""));
+    print_names("env         ", hl_json_list(launch, "variables"));
+    print_names("exported    ", hl_json_list(launch, "exported"));
+    if (lost_ms > 0)
+        cli_print(stdout, "lost node    %s after %s of silence\n",
+                  hl_json_str(launch, "onNodeLost", ""),
+                  hl_format_duration_ms((uint64_t)lost_ms, text, sizeof(text)));
+}
+
 static hl_status print_plan(const json_t *plan)
 {
     struct cli_table t;
     size_t i, k;
     json_t *container, *rank;
-    print_lines(hl_json_list(plan, "arithmetic"), "");
     print_lines(hl_json_list(plan, "warnings"), "warning: ");
-    if (!hl_json_bool(plan, "feasible", 0)) {
-        printf("does not fit now: %s\n", hl_json_str(plan, "reason", ""));
+    if (!hl_json_bool(plan, "feasible", 0))
         return HL_OK;
-    }
     puts("");
     cli_table_init(&t, ">CONTAINER|SLOT|CPUS|>RANK|>PP|>TP|>DP|GPU");
     json_array_foreach (hl_json_list(plan, "containers"), i, container) {
@@ -75,27 +147,70 @@ static hl_status print_plan(const json_t *plan)
     return cli_table_print(&t);
 }
 
-hl_status cmd_plan(struct cli *cli, int argc, char **argv)
+/* A script can tell by the exit status whether the job would start now. */
+static hl_status plan_verdict(const json_t *plan)
 {
-    json_t *params, *result;
-    HL_TRY(cli_no_args(cli, argc, argv, 1, 1));
-    HL_TRY(job_params(argv[0], &params));
-    json_object_del(params, "cwd");
-    HL_TRY(cli_call(cli, "planJob", params, &result));
-    json_t *plan = json_incref(json_object_get(result, "plan"));
-    json_decref(result);
-    if (cli->json)
-        return cli_print_json(plan);
-    hl_status st = print_plan(plan);
-    json_decref(plan);
-    return st;
+    const char *reason = hl_json_str(plan, "reason", "");
+    if (hl_json_bool(plan, "feasible", 0))
+        return HL_OK;
+    if (hl_json_bool(plan, "never", 0))
+        return hl_fail(HL_EINVAL, "it can never run here: %s", reason);
+    return hl_fail(HL_EBUSY, "it does not fit now and would wait: %s", reason);
 }
 
 struct submit_args {
     char *key;
+    char *export;
     int64_t wait, logs;
     uint64_t retry_ms;
 };
+
+/* clang-format off */
+static const struct hl_option submit_rows[] = {
+    {"export", "--export", "",
+     "Variables of this shell for the ranks: NAME, NAME=VALUE, or ALL, with commas between.",
+     HL_OPT_STRING, 0, 0, NULL, offsetof(struct submit_args, export), 0},
+    {"key", "--key", "", "Submitting twice with the same key makes one job.", HL_OPT_STRING, 0,
+     0, NULL, offsetof(struct submit_args, key), 0},
+    {"wait", "--wait", "false", "Wait for the job's end; 0 when it succeeded, else 1.",
+     HL_OPT_BOOL, 0, 0, NULL, offsetof(struct submit_args, wait), 0},
+    {"logs", "--logs", "false", "Wait, and show the output as `helios logs -f` does.",
+     HL_OPT_BOOL, 0, 0, NULL, offsetof(struct submit_args, logs), 0},
+    {"retry", "--retry", LOG_RETRY,
+     "While waiting: how long to wait for a daemon that does not answer.", HL_OPT_DURATION, 0,
+     0, NULL, offsetof(struct submit_args, retry_ms), 0},
+};
+/* clang-format on */
+
+#define PLAN_ROWS 1 /* the first */
+
+hl_status cmd_plan(struct cli *cli, int argc, char **argv)
+{
+    struct submit_args a = {0};
+    json_t *params, *result;
+    hl_status st = cli_args(cli, submit_rows, PLAN_ROWS, argc, argv, &a, 1, 1);
+    if (st == HL_OK)
+        st = job_params(argv[0], a.export, &params);
+    hl_args_fini(submit_rows, PLAN_ROWS, &a);
+    HL_TRY(st);
+    HL_TRY(cli_call(cli, "planJob", params, &result));
+    json_t *plan = json_incref(json_object_get(result, "plan"));
+    json_t *launch = json_incref(json_object_get(result, "launch"));
+    json_decref(result);
+    if (cli->json) {
+        json_object_set(plan, "launch", launch);
+        st = cli_print_json(json_incref(plan));
+    } else {
+        print_lines(hl_json_list(plan, "arithmetic"), "");
+        print_launch(launch);
+        st = print_plan(plan);
+    }
+    if (st == HL_OK)
+        st = plan_verdict(plan);
+    json_decref(launch);
+    json_decref(plan);
+    return st;
+}
 
 /* The job's end is the command's. Takes the reference to submitJob's answer. */
 static hl_status submit_wait(struct cli *cli, json_t *result, const struct submit_args *a)
@@ -124,29 +239,18 @@ static hl_status submit_wait(struct cli *cli, json_t *result, const struct submi
 
 hl_status cmd_submit(struct cli *cli, int argc, char **argv)
 {
-    static const struct hl_option rows[] = {
-        {"key", "--key", "", "Submitting twice with the same key makes one job.", HL_OPT_STRING, 0,
-         0, NULL, offsetof(struct submit_args, key), 0},
-        {"wait", "--wait", "false", "Wait for the job's end; 0 when it succeeded, else 1.",
-         HL_OPT_BOOL, 0, 0, NULL, offsetof(struct submit_args, wait), 0},
-        {"logs", "--logs", "false", "Wait, and show the output as `helios logs -f` does.",
-         HL_OPT_BOOL, 0, 0, NULL, offsetof(struct submit_args, logs), 0},
-        {"retry", "--retry", LOG_RETRY,
-         "While waiting: how long to wait for a daemon that does not answer.", HL_OPT_DURATION, 0,
-         0, NULL, offsetof(struct submit_args, retry_ms), 0},
-    };
     struct submit_args a = {0};
     json_t *params, *result;
-    hl_status st = cli_args(cli, rows, HL_ARRAY_LEN(rows), argc, argv, &a, 1, 1);
+    hl_status st = cli_args(cli, submit_rows, HL_ARRAY_LEN(submit_rows), argc, argv, &a, 1, 1);
     if (st == HL_OK && a.logs && cli->json)
         st = cli_usage(cli, "--logs shows text only: leave out -o json, or take --wait");
     if (st == HL_OK)
-        st = job_params(argv[0], &params);
+        st = job_params(argv[0], a.export, &params);
     if (st == HL_OK) {
         json_object_set_new(params, "idempotencyKey", json_string(a.key));
         st = cli_call(cli, "submitJob", params, &result);
     }
-    hl_args_fini(rows, HL_ARRAY_LEN(rows), &a); /* frees the key; flags stay */
+    hl_args_fini(submit_rows, HL_ARRAY_LEN(submit_rows), &a); /* frees the texts; flags stay */
     HL_TRY(st);
     if (a.wait || a.logs)
         return submit_wait(cli, result, &a);
@@ -269,17 +373,30 @@ hl_status cli_job(struct cli *cli, const char *id, json_t **out)
     return HL_OK;
 }
 
+/* "demo-1: running, attempt 2 (restarts: 0; repeated because node node-0 was lost ...)" */
+static void print_state(const json_t *job)
+{
+    const char *cause = hl_json_str(job, "cause", ""), *reason = hl_json_str(job, "reason", "");
+    int64_t max = hl_json_int(job, "maxRestarts", 0);
+    cli_print(stdout, "%s: %s, attempt %" PRId64 " (restarts: ", hl_json_str(job, "id", ""),
+              hl_json_str(job, "state", ""), hl_json_int(job, "attempt", 0));
+    if (max > 0)
+        cli_print(stdout, "%" PRId64 " of %" PRId64 " used", hl_json_int(job, "restarts", 0), max);
+    else
+        cli_print(stdout, "0");
+    cli_print(stdout, "%s%s)%s%s\n", cause[0] != '\0' ? "; repeated because " : "", cause,
+              reason[0] != '\0' ? ": " : "", reason);
+}
+
 static hl_status print_job(const json_t *job)
 {
     struct cli_table t;
     size_t i;
     json_t *row;
-    printf("%s: %s, attempt %" PRId64 " of at most %" PRId64 "%s%s\n", hl_json_str(job, "id", ""),
-           hl_json_str(job, "state", ""), hl_json_int(job, "attempt", 0),
-           hl_json_int(job, "maxRestarts", 0) + 1,
-           hl_json_str(job, "reason", "")[0] != '\0' ? ": " : "", hl_json_str(job, "reason", ""));
+    print_state(job);
     if (hl_json_str(job, "warning", "")[0] != '\0')
-        printf("warning: %s\n", hl_json_str(job, "warning", ""));
+        cli_print(stdout, "warning: %s\n", hl_json_str(job, "warning", ""));
+    print_launch(json_object_get(job, "launch"));
     puts("");
     cli_table_init(&t, "CONTAINER|!STATE|>EXIT|?BOUND BY|MESSAGE");
     json_array_foreach (hl_json_list(job, "containers"), i, row) {
@@ -304,6 +421,7 @@ static hl_status print_job(const json_t *job)
     HL_TRY(cli_table_print(&t));
     if (json_object_get(json_object_get(job, "plan"), "containers") != NULL) {
         puts("");
+        print_lines(hl_json_list(json_object_get(job, "plan"), "arithmetic"), "");
         return print_plan(json_object_get(job, "plan"));
     }
     return HL_OK;
@@ -362,7 +480,7 @@ hl_status cmd_cancel(struct cli *cli, int argc, char **argv)
     HL_TRY(cli_call(cli, "cancelJob", json_pack("{s:s}", "id", id), &result));
     if (cli->json)
         return cli_print_json(result);
-    printf("%s: %s\n", argv[0], hl_json_str(result, "state", ""));
+    cli_print(stdout, "%s: %s\n", hl_json_str(result, "id", ""), hl_json_str(result, "state", ""));
     json_decref(result);
     return HL_OK;
 }

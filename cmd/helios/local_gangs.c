@@ -43,10 +43,11 @@ static hl_status end_all(struct hl_rpc_peer *peer)
         if (left == 0)
             return HL_OK;
         if (hl_now_ns() > end)
-            return hl_fail(HL_ETIMEDOUT,
-                           "%d jobs have not ended on Kubernetes after %d s (helios describe says "
-                           "why); to leave them there: helios down --keep, then helios down",
-                           left, END_MS / 1000);
+            return hl_fail(
+                HL_ETIMEDOUT,
+                "%d jobs have not ended on Kubernetes after %d s (helios describe says "
+                "why); to leave them there: helios down --keep, then helios down --purge",
+                left, END_MS / 1000);
         poll(NULL, 0, 100);
     }
 }
@@ -59,8 +60,8 @@ hl_status local_end_gangs(struct hl_rpc *rpc, const json_t *doc)
         return HL_OK;
     int pidfd = local_daemon_open(controller);
     if (pidfd < 0) {
-        fprintf(stderr, "helios: the Controller does not run; what it has on Kubernetes (label "
-                        "app.kubernetes.io/managed-by=helios) stays there\n");
+        fprintf(stderr, "helios: the Controller is not running; its jobs on Kubernetes (label "
+                        "app.kubernetes.io/managed-by=helios) stay there\n");
         return HL_OK;
     }
     close(pidfd);

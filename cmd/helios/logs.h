@@ -18,7 +18,7 @@
 #include "helios/cli.h"
 
 #define LOG_LINE_MAX ((size_t)1 << 20)
-#define LOG_RETRY    "1m" /* default of --retry */
+#define LOG_RETRY    "3m" /* default of --retry */
 
 /* Show what a rank writes (the first; where the job has failed already, the one that failed first)
  * until the job has ended; HL_OK when it succeeded. */

@@ -385,21 +385,39 @@ hl_status cmd_model_show(struct cli *cli, int argc, char **argv)
     return st;
 }
 
-hl_status cmd_model_rm(struct cli *cli, int argc, char **argv)
+struct rm_args {
+    int force;
+};
+
+static const struct hl_option rm_rows[] = {
+    {"force", "--force", "false", "Remove it also while a job uses or writes it.", HL_OPT_BOOL, 0,
+     0, NULL, offsetof(struct rm_args, force), 0},
+};
+
+static hl_status model_remove(struct cli *cli, const char *which, int force)
 {
     char name[160], text[32];
     int64_t version;
     json_t *result;
-    HL_TRY(cli_no_args(cli, argc, argv, 1, 1));
-    HL_TRY(cli_split_model(cli, argv[0], name, sizeof(name), &version));
-    json_t *params = json_pack("{s:s s:I}", "name", name, "version", (json_int_t)version);
+    HL_TRY(cli_split_model(cli, which, name, sizeof(name), &version));
+    json_t *params =
+        json_pack("{s:s s:I s:b}", "name", name, "version", (json_int_t)version, "force", force);
     if (params == NULL)
         return cli_usage(cli, "the name is not UTF-8");
     HL_TRY(cli_call(cli, "removeModel", params, &result));
     if (cli->json)
         return cli_print_json(result);
-    printf("removed %s: %" PRId64 " shards, %s\n", argv[0], hl_json_int(result, "shards", 0),
+    printf("removed %s: %" PRId64 " shards, %s\n", which, hl_json_int(result, "shards", 0),
            hl_format_bytes((uint64_t)hl_json_int(result, "bytes", 0), text, sizeof(text)));
     json_decref(result);
     return HL_OK;
+}
+
+hl_status cmd_model_rm(struct cli *cli, int argc, char **argv)
+{
+    struct rm_args a = {0};
+    HL_TRY(cli_args(cli, rm_rows, HL_ARRAY_LEN(rm_rows), argc, argv, &a, 1, 1));
+    hl_status st = model_remove(cli, argv[0], a.force);
+    hl_args_fini(rm_rows, HL_ARRAY_LEN(rm_rows), &a);
+    return st;
 }

@@ -55,7 +55,10 @@ HELIOS_API const char *helios_last_error(void);
 HELIOS_API const char *helios_strerror(int code);
 
 typedef struct helios_options {
-    const char *controller; /* RPC address; NULL: $HELIOS_CONTROLLER */
+    /* RPC address; NULL: $HELIOS_CONTROLLER. Where nothing names it or an L3 address either: that
+     * of the local cluster ($HELIOS_STATE, else ~/.local/state/helios), else of the configuration.
+     */
+    const char *controller;
     const char *l3;   /* L3 address; NULL: $CONTROLLER_L3_CACHE_ADDRESS, else ask the Controller */
     const char *path; /* NULL or "auto"; "shm" or "net" force one way of reading */
     int timeout_ms;   /* deadline of one operation; 0: $HELIOS_READ_TIMEOUT, else 30000 */
@@ -108,6 +111,12 @@ HELIOS_API int helios_get_range(helios_client *client, helios_id id, uint64_t of
  * elsewhere. The bytes stay as they are until helios_unmap or helios_close, also when the shard is
  * removed. Writing through the view is a segmentation fault. */
 HELIOS_API int helios_map(helios_client *client, helios_id id, const void **data, size_t *size);
+/* The same for whoever wants to write: the view is the caller's alone, and what is written to it is
+ * the process's own copy, which the pool never sees. Memory is taken for the pages that are
+ * written; for the whole shard where the bytes come from another host, or where the pool lies in
+ * huge pages (hugetlbfs) of which none are left. */
+HELIOS_API int helios_map_private(helios_client *client, helios_id id, void **data, size_t *size);
+/* Ends a view of either kind. */
 HELIOS_API int helios_unmap(helios_client *client, const void *data);
 
 /* A shard's copy in the memory of one of this node's devices (L1), mapped read-only. */
@@ -132,11 +141,35 @@ typedef struct helios_tensor {
     const void *data;
 } helios_tensor;
 
+/* How much of the model's layout the parameters of a new version must keep: the names, shapes and
+ * dtypes of the tensors of the model's oldest version, at every position (pp, tp). */
+enum {
+    HELIOS_LAYOUT_EXACT = 0,
+    HELIOS_LAYOUT_ANY_DTYPE = 1, /* names and shapes */
+    HELIOS_LAYOUT_UNCHECKED = 2
+};
+
+typedef struct helios_version_spec {
+    const char *model;
+    const char *job; /* names the gang: the same on all of its ranks, and on no other gang's */
+    int attempt;
+    int64_t step;
+    int rank; /* of this process in the gang, from 0 */
+    int world;
+    int layout; /* HELIOS_LAYOUT_…, the same on all ranks */
+} helios_version_spec;
+
 /* Open a new version that becomes visible when `world` ranks have committed. Every rank of the gang
- * calls it with the same (model, job, attempt, step) and gets the same number. */
-HELIOS_API int helios_version_begin(helios_client *client, const char *model, const char *job,
-                                    int attempt, int64_t step, int world, int64_t *version);
-/* Write one shard of that version (one part at pp, tp). Data is copied before the call returns. */
+ * calls it with the same (model, job, attempt, step) and gets the same number. Each further call of
+ * a rank is a further save and gives another version, at the same step too. HELIOS_ECANCELED, once,
+ * when another rank has given that version up; the next call is a new save. */
+HELIOS_API int helios_version_open(helios_client *client, const helios_version_spec *spec,
+                                   int64_t *version);
+/* Write one shard of that version (one part at pp, tp). Data is copied before the call returns.
+ * Parts are "embedding", "layer-0003" and "head" as in the model; "optim-PART" holds optimizer
+ * state of PART, in tensors whose names end with a parameter's ("exp_avg.NAME");
+ * "optim-dp1of2-PART" holds what only data-parallel rank 1 of 2 has; "extra-PART" holds anything.
+ * One rank writes all parameters of a position (pp, tp). */
 HELIOS_API int helios_version_put(helios_client *client, const char *model, int64_t version, int pp,
                                   int tp, const char *part, const helios_tensor *tensors,
                                   size_t count, helios_shard *out);
@@ -150,9 +183,16 @@ HELIOS_API int helios_version_put_from(helios_client *client, const char *model,
                                        const helios_tensor *tensors, size_t count, helios_fill fill,
                                        void *arg, helios_shard *out);
 /* This rank has put all its shards. meta_json (rank 0's is kept) may be NULL. visible: 1 when this
- * commit was the last one needed. */
+ * commit was the last one needed. HELIOS_EINVAL names a tensor that does not match the model's
+ * layout; HELIOS_ECANCELED says which rank gave the version up, and why. After a failure the caller
+ * repeats the commit or calls helios_version_abandon. */
 HELIOS_API int helios_version_commit(helios_client *client, const char *model, int64_t version,
                                      int rank, const char *meta_json, int *visible);
+/* This rank can't complete its part: its shards are freed, the version never becomes visible, and
+ * the other ranks' next call for it fails with `reason`. HELIOS_ECONFLICT when it is visible: then
+ * this rank's commit has arrived, and so have all others. */
+HELIOS_API int helios_version_abandon(helios_client *client, const char *model, int64_t version,
+                                      int rank, const char *reason);
 
 typedef struct helios_stats {
     char path[16]; /* how bytes came last: shm rdma tcp emulated, "" before the first read */

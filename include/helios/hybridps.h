@@ -171,6 +171,19 @@ HELIOS_API int hybridps_iteration(hybridps *h, const char *phase);
 HELIOS_API int hybridps_moment(hybridps *h, const char *stage, const char *op,
                                uint64_t other_bytes);
 
+/* From now on, using the address of a tensor where its chunk is not does not fault: the tensor's
+ * content is found there, as a copy in host memory beside the device's and the host's limits. What
+ * is written becomes the tensor's content when its chunk is accessed next, at the latest with
+ * hybridps_settle. Nothing moves for it, and it is in no record. Any thread may fault, but none
+ * that is in a call of this library. After hybridps_close, and in a forked child, addresses fault
+ * as before. It handles SIGSEGV; other faults go to whoever handled it before. HELIOS_EUNSUPPORTED
+ * on a device whose memory the CPU does not reach (CUDA). */
+HELIOS_API int hybridps_serve_faults(hybridps *h);
+/* What was written in that way becomes content; the copies end. HELIOS_ESTALE, once, when a tensor
+ * was used that had no content any more (it was released as FREE, or dropped): it was shown as
+ * bytes of which no float is a number. */
+HELIOS_API int hybridps_settle(hybridps *h);
+
 typedef struct hybridps_traffic {
     uint64_t h2d, d2h;         /* bytes */
     uint64_t loads, evictions; /* copies to the device; chunks that left it */
@@ -191,7 +204,9 @@ typedef struct hybridps_stats_t {
     hybridps_traffic total, iteration, last;  /* all; the running iteration; the one before */
     uint64_t spilled, spilled_peak;           /* bytes of chunks below the host */
     uint64_t spill_out, spill_in;             /* bytes that went there, and came back */
-    uint64_t host_limit; /* of host memory: host_bytes, or the manager's table's; 0 = none */
+    uint64_t host_limit;  /* of host memory: host_bytes, or the manager's table's; 0 = none */
+    uint64_t faults;      /* accesses outside of hybridps_access that were served */
+    uint64_t fault_bytes; /* bytes copied for them */
 } hybridps_stats_t;
 
 HELIOS_API int hybridps_stats(hybridps *h, hybridps_stats_t *out);

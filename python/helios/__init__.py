@@ -5,7 +5,7 @@
     helios.init()                               # who and where: from the rank's environment
     me = helios.rank()                          # me.pp, me.tp, me.dp, sizes, job ...
     for name, tensor in helios.load_state_dict().items():
-        parameters[name].data.copy_(tensor)     # the pulled tensors are read-only
+        parameters[name].data.copy_(tensor)     # or module.load_state_dict(..., assign=True)
     ...
     helios.save_state_dict(state, step=100, meta={"loss": 1.2}, optim=optimizer_tensors)
 
@@ -39,6 +39,10 @@ _session: Session | None = None
 
 def init(controller: str | None = None, l3: str | None = None, **options: Any) -> Session:
     """Connect this process; arguments as in Session. Replaces an earlier session of the process.
+
+    Without arguments: to the cluster of the job that this process is a rank of; outside of a job,
+    in a notebook, to the cluster that the `helios` command would call (HELIOS_STATE, else what
+    `helios up` started for this user, else the configuration files).
 
     Usable as a context manager: ``with helios.init(): ...``.
     """

@@ -8,6 +8,7 @@ from __future__ import annotations
 import ctypes
 import os
 import threading
+import weakref
 from dataclasses import dataclass
 from typing import Any, Callable, Sequence
 
@@ -45,6 +46,14 @@ class _Tensor(ctypes.Structure):
                 ("rank", c_int), ("data", c_void_p)]
 
 
+class _VersionSpec(ctypes.Structure):
+    _fields_ = [("model", c_char_p), ("job", c_char_p), ("attempt", c_int), ("step", c_int64),
+                ("rank", c_int), ("world", c_int), ("layout", c_int)]
+
+
+LAYOUT_EXACT, LAYOUT_ANY_DTYPE, LAYOUT_UNCHECKED = range(3)
+
+
 class _Stats(ctypes.Structure):
     _fields_ = [("path", ctypes.c_char * 16),
                 ("reads", c_uint64), ("read_bytes", c_uint64), ("read_ns", c_uint64),
@@ -55,7 +64,8 @@ class _Stats(ctypes.Structure):
 _Fill = ctypes.CFUNCTYPE(c_int, c_void_p, c_size_t, c_void_p, c_size_t)
 
 # What a C compiler makes of helios.h on every 64-bit Linux; a mismatch here would corrupt memory.
-_SIZES = {_Options: 32, _Id: 16, _Shard: 96, _ShardList: 40, _Tensor: 40, _Stats: 80}
+_SIZES = {_Options: 32, _Id: 16, _Shard: 96, _ShardList: 40, _Tensor: 40, _VersionSpec: 48,
+          _Stats: 80}
 
 _PROTOTYPES = {
     "helios_version": (c_char_p, []),
@@ -66,10 +76,9 @@ _PROTOTYPES = {
     "helios_request_shards": (c_int, [c_void_p, c_char_p, c_int64, c_int, c_int,
                                       POINTER(POINTER(_ShardList))]),
     "helios_shard_list_free": (None, [POINTER(_ShardList)]),
-    "helios_map": (c_int, [c_void_p, _Id, POINTER(c_void_p), POINTER(c_size_t)]),
+    "helios_map_private": (c_int, [c_void_p, _Id, POINTER(c_void_p), POINTER(c_size_t)]),
     "helios_unmap": (c_int, [c_void_p, c_void_p]),
-    "helios_version_begin": (c_int, [c_void_p, c_char_p, c_char_p, c_int, c_int64, c_int,
-                                     POINTER(c_int64)]),
+    "helios_version_open": (c_int, [c_void_p, POINTER(_VersionSpec), POINTER(c_int64)]),
     "helios_version_put": (c_int, [c_void_p, c_char_p, c_int64, c_int, c_int, c_char_p,
                                    POINTER(_Tensor), c_size_t, POINTER(_Shard)]),
     "helios_version_put_from": (c_int, [c_void_p, c_char_p, c_int64, c_int, c_int, c_char_p,
@@ -77,6 +86,7 @@ _PROTOTYPES = {
                                         POINTER(_Shard)]),
     "helios_version_commit": (c_int, [c_void_p, c_char_p, c_int64, c_int, c_char_p,
                                       POINTER(c_int)]),
+    "helios_version_abandon": (c_int, [c_void_p, c_char_p, c_int64, c_int, c_char_p]),
     "helios_get_stats": (c_int, [c_void_p, POINTER(_Stats)]),
 }
 
@@ -117,21 +127,20 @@ class TensorRef:
 
 
 class Mapping:
-    """Verified read-only bytes of one shard; unmapped when the last reference goes."""
+    """Verified bytes of one shard; unmapped when the last reference goes, or by the end of the
+    process. They may be written: what is written is this process's own copy."""
 
     def __init__(self, client: "Client", address: int, size: int) -> None:
-        self._client = client
         self.address = address
         self.size = size
+        # Unlike __del__, it does nothing once the interpreter has begun to take modules down.
+        weakref.finalize(self, client.unmap, address).atexit = False
 
     def buffer(self) -> Any:
-        """The bytes as a ctypes array that keeps this mapping alive. Writing to it is a fault."""
+        """The bytes as a ctypes array that keeps this mapping alive."""
         array = (ctypes.c_uint8 * self.size).from_address(self.address)
         array.mapping = self
         return array
-
-    def __del__(self) -> None:
-        self._client.unmap(self.address)
 
 
 def load_library() -> ctypes.CDLL:
@@ -197,6 +206,7 @@ class Client:
         self._handle: c_void_p | None = None
         self._mapped = 0
         self._closed = True
+        self._getpid = os.getpid  # unmap may run when this module's globals are gone
         self._lib = library()
         options = _Options(_bytes(controller), _bytes(l3), _bytes(path), timeout_ms, retries)
         handle = c_void_p()
@@ -232,19 +242,21 @@ class Client:
             self._lib.helios_shard_list_free(out)
 
     def map(self, shard: Shard) -> Mapping:
-        """Verified read-only view of a whole shard."""
+        """Verified view of a whole shard, copy-on-write."""
         data, size = c_void_p(), c_size_t()
         handle = self._use()
-        self._check(self._lib.helios_map(
+        self._check(self._lib.helios_map_private(
             handle, _Id(*shard.id), ctypes.byref(data), ctypes.byref(size)))
         with self._lock:
             self._mapped += 1
         return Mapping(self, data.value or 0, size.value)
 
     def unmap(self, address: int) -> None:
-        """Called by Mapping. The last mapping of a closed client takes the C client with it."""
+        """Called by Mapping. The last mapping of a closed client takes the C client with it.
+
+        Uses no global name: while the interpreter ends they may be None."""
         with self._lock:
-            if self._handle is None or os.getpid() != self._pid:
+            if self._handle is None or self._getpid() != self._pid:
                 return
             self._mapped -= 1
             last = self._closed and self._mapped == 0
@@ -255,12 +267,13 @@ class Client:
         if last:
             self._lib.helios_close(handle)
 
-    def version_begin(self, model: str, job: str, attempt: int, step: int, world: int) -> int:
-        """Number of the new version; the same for every rank that asks with the same arguments."""
+    def version_open(self, model: str, job: str, attempt: int, step: int, rank: int, world: int,
+                     layout: int = LAYOUT_EXACT) -> int:
+        """Number of the new version; the same for every rank of the gang in the same save."""
         version = c_int64()
-        self._check(self._lib.helios_version_begin(
-            self._use(), model.encode(), job.encode(), attempt, step, world,
-            ctypes.byref(version)))
+        spec = _VersionSpec(model.encode(), job.encode(), attempt, step, rank, world, layout)
+        self._check(self._lib.helios_version_open(
+            self._use(), ctypes.byref(spec), ctypes.byref(version)))
         return version.value
 
     def version_put(self, model: str, version: int, pp: int, tp: int, part: str,
@@ -300,6 +313,11 @@ class Client:
         self._check(self._lib.helios_version_commit(
             self._use(), model.encode(), version, rank, _bytes(meta_json), ctypes.byref(visible)))
         return bool(visible.value)
+
+    def version_abandon(self, model: str, version: int, rank: int, reason: str) -> None:
+        """This rank can't complete its part. Conflict: the version is visible already."""
+        self._check(self._lib.helios_version_abandon(
+            self._use(), model.encode(), version, rank, reason.encode(errors="replace")))
 
     def stats(self) -> dict[str, Any]:
         """Counters of this client since it was opened: bytes, nanoseconds, path name."""

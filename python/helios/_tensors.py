@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import sys
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Mapping
 
@@ -19,7 +20,9 @@ def _torch() -> ModuleType:
     try:
         import torch
     except ImportError as error:
-        raise Unsupported(f"torch cannot be imported ({error}): install python3-torch") from None
+        raise Unsupported(f"torch cannot be imported by {sys.executable} ({error}): install it there "
+                          f"({sys.executable} -m pip install torch), or run the Python that has it "
+                          "(Debian's python3-torch is for /usr/bin/python3)") from None
     return torch
 
 
@@ -64,16 +67,33 @@ def views(mapped: Mapped, where: str, copy: bool) -> dict[str, "torch.Tensor"]:
     return out
 
 
+def from_bytes(data: bytes | bytearray) -> "torch.Tensor":
+    """The bytes as a new U8 tensor."""
+    torch = _torch()
+    return torch.frombuffer(bytearray(data), dtype=torch.uint8) if data else \
+        torch.empty(0, dtype=torch.uint8)
+
+
+def to_bytes(tensor: "torch.Tensor") -> bytes:
+    """The bytes of a contiguous CPU tensor."""
+    size = tensor.numel() * tensor.element_size()
+    return ctypes.string_at(tensor.data_ptr(), size) if size else b""
+
+
+def check(name: str, tensor: Any) -> None:
+    """Raises InvalidArgument when the value cannot be stored."""
+    if not isinstance(tensor, _torch().Tensor) and not hasattr(tensor, "read_into"):
+        raise InvalidArgument(f"'{name}' is a {type(tensor).__name__}, not a torch tensor")
+    if tensor.dtype not in _names():
+        raise InvalidArgument(f"tensor '{name}': Helios cannot store {tensor.dtype}")
+
+
 def refs(tensors: Mapping[str, "torch.Tensor"]) -> tuple[list[TensorRef], list[Any]]:
     """What the C ABI needs to write tensors, and the objects to keep until it has."""
-    torch = _torch()
     out, alive = [], []
     for name, tensor in tensors.items():
+        check(name, tensor)
         read_into = getattr(tensor, "read_into", None)
-        if not isinstance(tensor, torch.Tensor) and read_into is None:
-            raise InvalidArgument(f"'{name}' is a {type(tensor).__name__}, not a torch tensor")
-        if tensor.dtype not in _names():
-            raise InvalidArgument(f"tensor '{name}': Helios cannot store {tensor.dtype}")
         if read_into is not None:
             out.append(TensorRef(name, _names()[tensor.dtype], tuple(tensor.shape), 0, read_into))
             continue

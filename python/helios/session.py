@@ -7,16 +7,17 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Mapping, NamedTuple
 
-from . import _abi, _tensors
+from . import _abi, _state, _tensors
 from ._naming import NAMINGS, differ, rename
-from .errors import Corrupt, InvalidArgument, NotFound
+from .errors import (
+    Conflict, Corrupt, HeliosError, InvalidArgument, NotFound, TimedOut, Unavailable,
+)
 from .layout import Layout
 
 if TYPE_CHECKING:
     import torch
 
-OPTIM = "optim-"  # prefix of the parts that hold optimizer state
-KINDS = ("model", "optim", "all")
+KINDS = ("model", "optim", "extra", "all")
 
 
 @dataclass(frozen=True)
@@ -116,8 +117,10 @@ class Session:
         self.rank = rank or Rank.from_environment()
         self.client = client or _abi.Client(controller, l3, path, timeout_ms, retries)
         self._listed: tuple[tuple[str, int, int, int], _abi.ShardList] | None = None
-        self._parts: dict[str, str] = {}  # of names in this rank's stage, from what was loaded
-        self._layout: Layout | None = None
+        # By model: parts of the names in this rank's stage, from what was loaded; config.
+        self._parts: dict[str, dict[str, str]] = {}
+        self._configs: dict[str, dict[str, Any]] = {}
+        self._layouts: dict[str, Layout] = {}
         self._naming: str | None = None  # of what was loaded last
 
     def __enter__(self) -> "Session":
@@ -144,7 +147,9 @@ class Session:
         name, number = self._model(model, version)
         pp, tp = self.rank.pp if pp is None else pp, self.rank.tp if tp is None else tp
         shards = self.client.request_shards(name, number, pp, tp)
-        self._listed, self._layout = ((name, number, pp, tp), shards), None
+        self._listed = ((name, number, pp, tp), shards)
+        self._configs.pop(name, None)  # it may be another model of that name
+        self._layouts.pop(name, None)
         return shards
 
     def _last(self) -> _abi.ShardList:
@@ -152,13 +157,14 @@ class Session:
 
     def load_state_dict(self, model: str | None = None, version: int | None = None,
                         pp: int | None = None, tp: int | None = None, kind: str = "model",
-                        copy: bool = False, naming: str | None = None
+                        copy: bool = False, naming: str | None = None, dp: int | None = None
                         ) -> dict[str, "torch.Tensor"]:
         """Pull the tensors of one (pp, tp) position: Megatron-core name -> tensor, CPU.
 
         Shapes and names are those the rank's own modules have: split by tensor parallelism, layers
         numbered from 0 in the stage. `kind` selects "model" tensors, the "optim" state that a
-        training wrote back (empty when there is none), or "all". `version` None: the one that
+        training wrote back (empty when there is none), the "extra" blobs of its modules (extra state:
+        tensors, or BytesIO where BytesIO was saved), or "all". `version` None: the one that
         HELIOS_MODEL names, else the newest visible one.
 
         `naming` is how Megatron names the norms of a layer: "local" is that of `--transformer-impl
@@ -166,11 +172,15 @@ class Session:
         the model was imported with, which `naming()` tells. Tensors get these names whatever they
         were saved under.
 
-        The tensors alias verified, READ-ONLY shared memory, which lives as long as any of them:
-        writing into one in place is a segmentation fault. Copy them into your parameters, or ask
-        for `copy=True`.
+        Optimizer state that several data-parallel ranks saved comes back as this rank's own share,
+        and only to a gang of the same data-parallel size; `dp` asks for the share of one rank.
 
-        Raises NotFound (no such model, version or position), Corrupt (bytes stayed bad after every
+        The tensors alias verified shared memory, copy-on-write, which lives as long as any of them:
+        what is written in place is this process's own copy of the pages that were written, and no
+        other process or later load sees it. `copy=True` copies everything at once.
+
+        Raises NotFound (no such model, version or position), InvalidArgument (optimizer state of
+        another data-parallel size), Corrupt (bytes stayed bad after every
         retry; names the shard), Unavailable, TimedOut.
         """
         if kind not in KINDS:
@@ -178,25 +188,34 @@ class Session:
         if naming not in (None, *NAMINGS):
             raise InvalidArgument(f"naming {naming!r} must be one of {', '.join(NAMINGS)}")
         listed = self._list(model, version, pp, tp)
-        self._naming = naming or self._model_naming()
         name, _, pp, tp = self._listed[0]
+        self._naming = naming or self._model_naming(name)
         out: dict[str, Any] = {}
+        prefix = ""
+        if kind in ("optim", "all"):
+            prefix = _state.select_share(
+                [shard.part for shard in listed.shards], self.rank.dp if dp is None else dp,
+                self.rank.dp_size if dp is None else None, f"{name}@{listed.version}")
         for shard in listed.shards:
-            if kind != "all" and shard.part.startswith(OPTIM) != (kind == "optim"):
+            if not _state.is_chosen(shard.part, kind, prefix):
                 continue
             where = f"{name}@{listed.version}/pp{pp}/tp{tp}/{shard.part}"
             stored = _tensors.views(self.client.map(shard), where, copy)
-            names = rename(stored, self._naming)
-            tensors = {names[old]: tensor for old, tensor in stored.items()}
-            if len(tensors) != len(stored):
-                raise Corrupt(f"{where}: a norm is there under both namings, local and te")
+            if shard.part.startswith(_state.EXTRA):
+                tensors = dict(_state.blob(*item) for item in stored.items())
+            else:
+                names = rename(stored, self._naming)
+                tensors = {names[old]: tensor for old, tensor in stored.items()}
+                if len(tensors) != len(stored):
+                    raise Corrupt(f"{where}: a norm is there under both namings, local and te")
             double = set(out) & set(tensors)
             if double:
                 raise Corrupt(f"{where}: tensor '{min(double)}' is in another part as well")
             out.update(tensors)
-            if (name, pp) == (self.rank.model, self.rank.pp):  # names are local to the stage
-                self._parts.update(dict.fromkeys(tensors, shard.part))
-        if not out and kind != "optim":
+            if pp == self.rank.pp and _state.is_chosen(shard.part, "model", ""):
+                parts = self._parts.setdefault(name, {})  # names are local to the stage
+                parts.update(dict.fromkeys(tensors, shard.part))
+        if not out and kind not in ("optim", "extra"):
             raise NotFound(f"{name}@{listed.version} has no tensors at pp {pp}, tp {tp}: "
                            "is the model imported with these sizes?")
         return out
@@ -209,42 +228,51 @@ class Session:
         """What rank 0 attached to the version that was loaded last; {} for an imported one."""
         return json.loads(self._last().meta_json)
 
-    def _model_naming(self) -> str:
-        naming = self.model_config().get("naming", "local")
+    def _model_naming(self, model: str) -> str:
+        naming = self._config(model).get("naming", "local")
         if naming not in NAMINGS:
-            raise Corrupt(f"the model's config has the unknown naming {naming!r}")
+            raise Corrupt(f"the config of model '{model}' has the unknown naming {naming!r}")
         return naming
 
     def naming(self) -> str:
         """Naming of the tensors that were loaded last, "local" or "te" (or, before any load, the
         one that the model was imported with)."""
-        return self._naming or self._model_naming()
+        self._last()
+        return self._naming or self._model_naming(self._listed[0][0])
 
     def version(self) -> int:
         """Number of the version that was loaded last (or, before any load, of the newest)."""
         return self._last().version
 
-    def _part(self, name: str, prefix: str) -> str:
+    def _config(self, model: str) -> dict[str, Any]:
+        """Config of the model, whichever was loaded last."""
+        if model not in self._configs:
+            listed = self._last() if self._listed and self._listed[0][0] == model else \
+                self.client.request_shards(model, -1, self.rank.pp, self.rank.tp)
+            self._configs[model] = json.loads(listed.config_json)
+        return self._configs[model]
+
+    def _part(self, model: str, name: str, prefix: str) -> str:
         """The part a tensor, or the parameter its name ends with, was loaded from; else the
         layout's."""
-        tail = name
+        tail, parts = name, self._parts.get(model, {})
         while tail:
-            part = self._parts.get(tail)
+            part = parts.get(tail)
             if part is not None:
-                return prefix + part.removeprefix(OPTIM)
+                return prefix + part
             tail = tail.partition(".")[2] if prefix else ""
-        if self._layout is None:
-            self._layout = Layout.from_config(self.model_config())
-        return prefix + self._layout.part(name, self.rank.pp)
+        if model not in self._layouts:
+            self._layouts[model] = Layout.from_config(self._config(model))
+        return prefix + self._layouts[model].part(name, self.rank.pp)
 
-    def _grouped(self, state: Mapping[str, Any], prefix: str) -> dict[str, dict[str, Any]]:
+    def _grouped(self, model: str, tensors: Mapping[str, Any],
+                 prefix: str) -> dict[str, dict[str, Any]]:
         groups: dict[str, dict[str, Any]] = {}
-        for name, tensor in state.items():
-            groups.setdefault(self._part(name, prefix), {})[name] = tensor
-        if differ(state):  # all versions of a model have its naming
-            naming = self._model_naming()
-            groups = {part: self._stored_names(tensors, naming)
-                      for part, tensors in groups.items()}
+        for name, tensor in tensors.items():
+            groups.setdefault(self._part(model, name, prefix), {})[name] = tensor
+        if differ(tensors):  # all versions of a model have its naming
+            naming = self._model_naming(model)
+            groups = {part: self._stored_names(values, naming) for part, values in groups.items()}
         return dict(sorted(groups.items()))
 
     @staticmethod
@@ -256,50 +284,101 @@ class Session:
                                   f"{', '.join(sorted(set(tensors) - set(out)))}")
         return out
 
+    def _gang(self) -> str:
+        """Name of the gang that saves together."""
+        if not self.rank.job and self.rank.world_size > 1:
+            raise InvalidArgument(
+                f"{self.rank.world_size} ranks save one version together and have no job: set "
+                "HELIOS_JOB to a name that only the ranks of this run have")
+        return self.rank.job or "local"
+
+    def _groups(self, model: str, state: Any,
+                optim: Mapping[str, Any] | None) -> dict[str, dict[str, Any]]:
+        """This rank's tensors by part, every one of them checked."""
+        me = self.rank
+        if hasattr(state, "helios_state"):
+            state, managed = state.helios_state()
+            # Every data rank has all of it, and rank 0 saves it.
+            optim = {**(managed if me.dp == 0 else {}), **(optim or {})}
+        tensors, blobs = _state.split(state)
+        optim = _state.of_optimizer(optim or {}, state)
+        both = set(tensors) & set(optim)
+        if both:
+            raise InvalidArgument(f"'{min(both)}' is in both state and optim")
+        groups = self._grouped(model, optim, _state.share(me.dp, me.dp_size))
+        if me.dp == 0:
+            groups.update(self._grouped(model, tensors, ""))
+            groups.update(self._grouped(model, blobs, _state.EXTRA))
+        return dict(sorted(groups.items()))
+
+    def _give_up(self, model: str, version: int, error: BaseException) -> bool:
+        """After a failed save. True: it is too late, as all ranks' commits have arrived."""
+        try:
+            self.client.version_abandon(model, version, self.rank.global_rank,
+                                        f"{type(error).__name__}: {error}")
+        except Conflict:
+            return True
+        except HeliosError:
+            pass  # out of reach: it is closed when the attempt ends
+        return False
+
     def save_state_dict(self, state: Mapping[str, "torch.Tensor"] | Any, step: int,
                         meta: Mapping[str, Any] | None = None,
                         optim: Mapping[str, "torch.Tensor"] | None = None,
-                        model: str | None = None) -> Saved:
+                        model: str | None = None, *, strict: bool = True,
+                        any_dtype: bool = False) -> Saved:
         """Write this rank's tensors as part of a new version of the model.
 
         Names may follow either naming of load_state_dict; they are stored under the model's.
         Every rank of the gang calls it with the same `step`; the version becomes visible, as a
-        whole, when the last rank has committed. Ranks with dp > 0 hold the same tensors as dp 0
-        and only commit. `optim` holds optimizer state under names that contain the parameter's
-        (``exp_avg.decoder.layers.0.mlp.linear_fc1.weight``). `meta` is kept from rank 0 and must be
-        JSON. Bytes are copied before this returns.
+        whole, when the last rank has committed. Every call is a new version, at the same step too.
+        `meta` is kept from rank 0 and must be JSON. Bytes are copied before this returns.
 
-        Raises NoSpace when the pool is full, Conflict when ranks disagree, InvalidArgument for
-        names in both dicts or values that cannot be stored.
+        `state` must have the tensors that the model has for this rank, with the names, shapes and
+        dtypes of its oldest version. `any_dtype=True`: dtypes may differ (a bf16 model that is
+        trained in fp32). `strict=False`: anything may. All ranks pass the same.
+
+        `optim` holds optimizer state under names that end with the parameter's
+        (``exp_avg.decoder.layers.0.mlp.linear_fc1.weight``). `state` is taken from dp 0, as all data
+        ranks have the same; `optim` from every rank that passes some. What is the same on all data
+        ranks should be passed on dp 0 only: it is then given to all of them. Else each rank gets its
+        own share back (a distributed optimizer's), see load_state_dict.
+
+        ``None`` values are left out; ``_extra_state`` and BytesIO values are kept as blobs (kind
+        "extra" of load_state_dict); leading ``module.`` are dropped from names.
+
+        Raises NoSpace when the pool is full, Conflict when ranks disagree, Canceled when another
+        rank's save of this version has failed, InvalidArgument for tensors that do not fit the model
+        and for names or values that cannot be stored. A failed save leaves no version behind.
 
         `state` may be what `hybridps.manage` gave (anything with `helios_state()`): then parameters
         and optimizer state go straight from its chunks into the shards, one tensor after the other.
         Memory is needed for one part at a time, and for no second copy of the state. Values may
         also be objects with `shape`, `dtype` and `read_into(address, size)`.
         """
-        if hasattr(state, "helios_state"):
-            state, managed = state.helios_state()
-            optim = {**managed, **(optim or {})}
-        both = set(state) & set(optim or {})
-        if both:
-            raise InvalidArgument(f"'{min(both)}' is in both state and optim")
         try:
             text = json.dumps(dict(meta or {}), allow_nan=False)
         except (TypeError, ValueError) as error:
             raise InvalidArgument(f"meta is not JSON: {error}") from None
         name, _ = self._model(model)
         me, started, written = self.rank, time.monotonic(), 0
-        groups: dict[str, dict[str, Any]] = {}
-        if me.dp == 0:
-            groups = {**self._grouped(state, ""), **self._grouped(optim or {}, OPTIM)}
-        version = self.client.version_begin(
-            name, me.job or "local", me.attempt, step, me.world_size)
-        for part, tensors in groups.items():
-            refs, alive = _tensors.refs(tensors)
-            written += self.client.version_put(name, version, me.pp, me.tp, part, refs).size
-            del alive
-        visible = self.client.version_commit(
-            name, version, me.global_rank, text if me.global_rank == 0 else None)
+        groups = self._groups(name, state, optim)
+        layout = _abi.LAYOUT_UNCHECKED if not strict else \
+            _abi.LAYOUT_ANY_DTYPE if any_dtype else _abi.LAYOUT_EXACT
+        version = self.client.version_open(
+            name, self._gang(), me.attempt, step, me.global_rank, me.world_size, layout)
+        commit = (name, version, me.global_rank, text if me.global_rank == 0 else None)
+        try:
+            for part, tensors in groups.items():
+                refs, alive = _tensors.refs(tensors)
+                written += self.client.version_put(name, version, me.pp, me.tp, part, refs).size
+                del alive
+            visible = self.client.version_commit(*commit)
+        except BaseException as error:
+            late = self._give_up(name, version, error)
+            if not late or not isinstance(error, (TimedOut, Unavailable)):
+                raise
+            visible = self.client.version_commit(*commit)  # only the answer was lost: ask for it
         return Saved(version, visible, written, time.monotonic() - started)
 
     def stats(self) -> dict[str, Any]:

@@ -14,6 +14,16 @@ the model and (``restore_optimizer``) the optimizer from ``helios.load_state_dic
 ``manage`` and ``initialize`` wrap a ``Client``: register_module, register_optim, access, release,
 allreduce, broadcast. Run with torch 1.13 on Python 3.11 and torch 2.6 on Python 3.13.
 """
+import sys as _sys
+
+try:
+    import torch as _torch
+except ImportError as _error:
+    raise ImportError(
+        f"torch cannot be imported by {_sys.executable} ({_error}): install it there "
+        f"({_sys.executable} -m pip install torch), or run the Python that has it (Debian's "
+        "python3-torch is for /usr/bin/python3)", name="torch") from None
+
 from ._abi import HybridPSError
 from ._group import Group
 from ._save import restore_optimizer

@@ -89,7 +89,8 @@ class _Stats(_Fields):
                 [("planned", c_int), ("total", _Traffic), ("iteration", _Traffic),
                  ("last", _Traffic)] +
                 [(name, c_uint64) for name in
-                 ("spilled", "spilled_peak", "spill_out", "spill_in", "host_limit")])
+                 ("spilled", "spilled_peak", "spill_out", "spill_in", "host_limit", "faults",
+                  "fault_bytes")])
 
 
 class _Info(_Fields):
@@ -133,7 +134,7 @@ class NetOptions(ctypes.Structure):
 
 
 # What a C compiler makes of hybridps.h on every 64-bit Linux; a mismatch would corrupt memory.
-_SIZES = {_Options: 112, Use: 24, _Traffic: 56, _Stats: 424, _Info: 40, Adam: 128,
+_SIZES = {_Options: 112, Use: 24, _Traffic: 56, _Stats: 440, _Info: 40, Adam: 128,
           Transport: 104, ShmOptions: 24, NetOptions: 32}
 
 _PROTOTYPES = {
@@ -146,6 +147,8 @@ _PROTOTYPES = {
     "hybridps_release": (c_int, [c_void_p, c_void_p, c_size_t, c_int]),
     "hybridps_drop": (c_int, [c_void_p, c_void_p, c_size_t]),
     "hybridps_address": (c_int, [c_void_p, c_uint32, c_int, POINTER(c_void_p)]),
+    "hybridps_serve_faults": (c_int, [c_void_p]),
+    "hybridps_settle": (c_int, [c_void_p]),
     "hybridps_iteration": (c_int, [c_void_p, c_char_p]),
     "hybridps_moment": (c_int, [c_void_p, c_char_p, c_char_p, c_uint64]),
     "hybridps_stats": (c_int, [c_void_p, POINTER(_Stats)]),
@@ -235,6 +238,7 @@ class Pool:
         self._h = handle
         self._access, self._release = self.lib.hybridps_access, self.lib.hybridps_release
         self._moment, self.grad_put = self.lib.hybridps_moment, self.lib.hybridps_grad_put
+        self._settle = self.lib.hybridps_settle
         self._stats = _Stats()
         self._stats_at = ctypes.byref(self._stats)
 
@@ -286,6 +290,16 @@ class Pool:
         out = c_void_p()
         self.check(self.lib.hybridps_address(self._h, tensor, where, ctypes.byref(out)))
         return out.value or 0
+
+    def serve_faults(self) -> None:
+        """Tensors that are used where their chunk is not are shown there."""
+        self.check(self.lib.hybridps_serve_faults(self._h))
+
+    def settle(self) -> None:
+        """What was written to such tensors becomes their content."""
+        code = self._settle(self._h)
+        if code:
+            self.check(code)
 
     def iteration(self, phase: str | None) -> None:
         self.check(self.lib.hybridps_iteration(self._h, phase.encode() if phase else None))

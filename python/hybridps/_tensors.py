@@ -1,7 +1,7 @@
 """Torch tensors over addresses of a pool: no copy, no ownership.
 
 A view is made once and stays right for ever, as a chunk has one address in each place for all its
-life; where the chunk is not, reading the view faults (SIGSEGV).
+life; where the chunk is not, touching the view is a fault, which the library serves.
 """
 from __future__ import annotations
 

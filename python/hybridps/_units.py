@@ -272,6 +272,8 @@ def _state_dict(module: torch.nn.Module, *args: Any, **kwargs: Any) -> Any:
     unit = _unit(module)
     if unit is None:
         return type(module).state_dict(module, *args, **kwargs)
+    if unit.client.runs():
+        return unit.client.copies(type(module).state_dict(module, *args, **kwargs))
     with unit.client.all_shown():
         out = type(module).state_dict(module, *args, **kwargs)
     if unit.client.mode == "move":
@@ -284,6 +286,9 @@ def _state_dict(module: torch.nn.Module, *args: Any, **kwargs: Any) -> Any:
 def _load_state_dict(module: torch.nn.Module, *args: Any, **kwargs: Any) -> Any:
     unit = _unit(module)
     if unit is not None:
+        if unit.client.runs():
+            raise _abi.HybridPSError("load_state_dict in a forward or a backward, whose parameters "
+                                     "are in use: call it before or after" + unit.client.facts())
         unit.client.leave()
         unit.client.zero_gone()
     return type(module).load_state_dict(module, *args, **kwargs)

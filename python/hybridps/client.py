@@ -9,7 +9,9 @@ until somebody reads ``p.grad``.
 
 Inside (from the first forward to the end of backward): nothing is accessed but by units (see
 _units.py), on the device. ``p.data`` is the parameter's device memory; where the chunk is not
-there, reading it faults. ``p.grad`` is None; finished gradients are added up in managed memory.
+there, the library serves the fault of whoever touches it (hybridps_serve_faults): it is read and
+written all the same. On CUDA there are no such faults: what is not accessed is kept by access until
+the end of backward, or refused. ``p.grad`` is None; finished gradients are added up in managed memory.
 """
 from __future__ import annotations
 
@@ -30,6 +32,9 @@ from ._slots import Managed, Slot
 from ._tensors import backward_runs, in_same_memory, is_dense, tensors_of, uncompiled, view
 from ._units import LISTS, WHOLE, Unit, holders
 
+# What users call; the rest is for the other files of this package.
+_API = {"register_module", "register_optim", "access", "release", "allreduce", "broadcast", "changed",
+        "helios_state", "stats", "device_by_kind", "trace", "close"}
 STATES = ("FREE", "HOLD", "COMPUTE", "AFTER_FWD", "AFTER_BWD")  # as hybridps.h counts them
 
 
@@ -76,6 +81,8 @@ class Client:
         self.pool = _abi.Pool(device, policy, mode, chunk_bytes, host_bytes, manager, prefetch,
                               seed, spill, plan_ahead, heat)
         self.limited = self.pool.stats()["host_limit"] > 0
+        if not device.startswith("cuda"):
+            self.pool.serve_faults()
         self.cuda = ":".join(device.split(":")[:2]) if device.startswith("cuda") else None
         self.device, self.mode = device, mode or "copy"
         self.tide = tide or (self._reserved if self.cuda else _none)
@@ -165,10 +172,23 @@ class Client:
         if any(optimizer is s.optimizer for s in self.optimizers):
             raise HybridPSError(f"optimizer {type(optimizer).__name__} is registered already" +
                                 self.facts())
+        self._check_optimizer(optimizer)
         self.leave()
         self.fetch_grads()
         self.optimizers.append(_optim.Stepper(self, optimizer, native))
         self.lazy = any(s.on_device for s in self.optimizers)
+
+    def _check_optimizer(self, optimizer: torch.optim.Optimizer) -> None:
+        params = [p for group in optimizer.param_groups for p in group["params"]]
+        if not self.slots or not params or any(id(p) in self.by_param for p in params):
+            return
+        raise HybridPSError(f"optimizer {type(optimizer).__name__} has none of the {len(self.slots)} "
+                            f"managed parameters, but {len(params)} others, the first of shape "
+                            f"{tuple(params[0].shape)}: make it of model.parameters() of the model "
+                            "that is managed" + self.facts())
+
+    def __dir__(self) -> list[str]:
+        return sorted(_API)
 
     def access(self, param: torch.nn.Parameter, write: bool = False) -> torch.Tensor:
         """The parameter's values on the device, there until as many releases."""
@@ -277,7 +297,12 @@ class Client:
         for slot in self.slots:
             if slot.hook is not None:
                 slot.hook.remove()
+        wrong = None
         if not _abi.forked(self.pid):
+            try:
+                self.leave()
+            except HybridPSError as error:  # of what was done before; all is given back first
+                wrong = error
             self._give_back()
         for slot in self.slots:
             _params.give_back(slot)
@@ -285,9 +310,10 @@ class Client:
             unit.unwrap()
         self.closed = True
         self.pool.close()
+        if wrong is not None:
+            raise wrong
 
     def _give_back(self) -> None:
-        self.leave()
         self.fetch_grads()
         self._restore([s for s in self.slots if s.gone and raw_grad(s.param) is None])
         for slot in self.slots:
@@ -411,7 +437,7 @@ class Client:
     def _hook(self, slot: Slot) -> Any:
         """Have _accumulated called whenever autograd has completed a gradient of it."""
         param = slot.param
-        if hasattr(param, "register_post_accumulate_grad_hook"):  # torch 2.1
+        if hasattr(torch.Tensor, "register_post_accumulate_grad_hook"):  # torch 2.1
             return torch.Tensor.register_post_accumulate_grad_hook(
                 param, lambda _: self._accumulated(slot))
         with torch.enable_grad():
@@ -488,6 +514,7 @@ class Client:
         if self.inside:
             return
         self._check_reuse()
+        self.pool.settle()
         self._add_grads([s for s in self.slots if s.param.requires_grad and s.hook is None])
         self.let_go()
         for slot in self.slots:
@@ -575,6 +602,7 @@ class Client:
         for bundle in self.loose:
             self.pool.release(bundle)
         self.loose.clear()
+        lost = self._settle()
         self.in_backward = self.graph_grows = self.graph_waits = self.by_hand = False
         self.hold(self._held_outside(self.lazy))
         wrong = []
@@ -593,6 +621,17 @@ class Client:
                                 "end of backward, where the device has a copy that is only read: "
                                 "write before or after, or to access(p, write=True)" +
                                 self.facts())
+        if lost is not None:
+            raise lost
+
+    def _settle(self) -> HybridPSError | None:
+        """Writes to tensors that were not there become content. What could not be read is raised
+        when the phase has ended."""
+        try:
+            self.pool.settle()
+        except HybridPSError as error:
+            return error
+        return None
 
     def _show(self, slot: Slot) -> None:
         """p.data outside. While a gradient is in its place nobody takes it for the parameter."""
@@ -645,9 +684,14 @@ class Client:
             return
         if self.running:
             if not any(unit in slot.units for unit in self.running):
-                self.running[-1].learn(slot)
+                try:
+                    self.running[-1].learn(slot)
+                except HybridPSError:
+                    if self.cuda:
+                        raise
         elif self._works():  # a hook in backward
-            self._keep([slot.tensor])
+            if self.cuda:
+                self._keep([slot.tensor])
         else:
             self.listed()
 
@@ -685,9 +729,13 @@ class Client:
             return  # they are there
         if not self._works():
             self.leave()
-        elif not self.running and slots:  # a hook in backward
+        elif slots and self.cuda:
             with contextlib.suppress(HybridPSError):  # who wants the shapes needs no room
                 self._keep([s.tensor for s in slots])
+
+    def runs(self) -> bool:
+        """Whether a forward or a backward of the managed modules is under way in this process."""
+        return not self.closed and not _abi.forked(self.pid) and self.inside and self._works()
 
     def _works(self) -> bool:
         """Inside a forward or a backward, whose course nobody may change."""
@@ -699,25 +747,55 @@ class Client:
             return
         if self.inside:
             if self._works():
-                return  # in a forward, which may not write it
+                self._may_write(slot)
+                return
             self._ask_to_leave(slot.name + ".data")
         slot.written = slot.suspect = True
+
+    def _may_write(self, slot: Slot) -> None:
+        """Somebody takes p.data in a forward or a backward, perhaps to write it."""
+        where = self.pool.tensor(slot.tensor)
+        if self.cuda or (where["on_device"] and where["on_host"]):  # else the fault tells
+            bundle = Bundle([slot.tensor], DEVICE, True)
+            self.pool.access(bundle)  # the host's copy is void
+            if self.cuda:
+                self.loose.append(bundle)
+            else:
+                self.pool.release(bundle)
+        slot.suspect = True
+
+    def copies(self, values: dict[str, Any]) -> dict[str, Any]:
+        """The values of a state_dict in a forward or a backward, for keeps."""
+        out = values.__class__(values)
+        addresses = {raw_data(s.param).data_ptr(): s for s in self.slots}
+        for key, value in values.items():
+            slot = addresses.get(value.data_ptr()) if isinstance(value, torch.Tensor) else None
+            if slot is None:
+                continue
+            self.is_needed([slot])
+            if self.cuda:
+                self.pool.access(slot.bundle)
+            out[key] = value.clone()
+            if self.cuda:
+                self.pool.release(slot.bundle)
+        return out
 
     def assign(self, slot: Slot, value: torch.Tensor) -> None:
         """Somebody says p.data = value."""
         param = slot.param
         same = (value.shape == param.shape and value.dtype == param.dtype and
                 value.device == slot.host.device)
-        if not same or self.depth or slot.gone:
+        if not same or slot.gone:
             raise HybridPSError(
                 f"{slot.name}.data = a tensor of {tuple(value.shape)}, {value.dtype}, on "
                 f"{value.device}: the parameter is managed as {tuple(param.shape)}, {param.dtype}"
-                f"{', and is in use' if self.depth or slot.gone else ''}; close the client first" +
+                f"{', and its gradient is in its place' if slot.gone else ''}; close the client "
+                "first" +
                 self.facts())
         self._usable()
         self.look(slot)
         with torch.no_grad():
-            slot.host.copy_(value)
+            (raw_data(param) if self.inside else slot.host).copy_(value)
 
     # ---- gradients in the place of parameters ----
 

@@ -1,15 +1,23 @@
 """The two ways to use a client without a changed training loop: manage and initialize."""
 from __future__ import annotations
 
-from typing import Any, Iterable
+from typing import Any, Callable, Iterable, Sequence
 
 import torch
 
+from ._group import Group
 from .client import Client
 
 
 def manage(model: Any, optimizer: Any = None, device: str = "emu:256MiB",
-           native: bool = True, whole: tuple[type, ...] = (), **options: Any) -> Client:
+           native: bool = True, whole: tuple[type, ...] = (), *,
+           policy: str | None = "opt", mode: str | None = "copy",
+           chunk_bytes: int = 0, host_bytes: int = 0, manager: str | None = None,
+           prefetch: int = -1, tide: Callable[[], int] | None = None,
+           gradients: str = "separate", optimizer_device: str = "auto",
+           group: Group | None = None, shard: bool = True, spill: str | None = None,
+           keep_heap: bool = True, seed: int = 0, plan_ahead: int = 0,
+           heat: Sequence[float] | None = None) -> Client:
     """Put a model (or several) and its optimizer (or several, or None) into managed memory.
 
     Use it in ``with``: at its end the model and the optimizer own their memory again, with the
@@ -17,7 +25,10 @@ def manage(model: Any, optimizer: Any = None, device: str = "emu:256MiB",
     native, whole: see Client.register_optim and register_module.
     Raises HybridPSError, with model and optimizer as they were.
     """
-    client = Client(device, **options)
+    client = Client(device, policy=policy, mode=mode, chunk_bytes=chunk_bytes, host_bytes=host_bytes,
+                    manager=manager, prefetch=prefetch, tide=tide, gradients=gradients,
+                    optimizer_device=optimizer_device, group=group, shard=shard, spill=spill,
+                    keep_heap=keep_heap, seed=seed, plan_ahead=plan_ahead, heat=heat)
     try:
         for number, module in enumerate(_several(model, torch.nn.Module)):
             client.register_module(module, f"model{number}" if number else "", whole)
@@ -66,6 +77,19 @@ class Engine:
 
 
 def initialize(model: torch.nn.Module, optimizer: torch.optim.Optimizer | None = None,
-               **options: Any) -> tuple[Engine, torch.optim.Optimizer | None]:
+               device: str = "emu:256MiB", native: bool = True, whole: tuple[type, ...] = (), *,
+               policy: str | None = "opt", mode: str | None = "copy",
+               chunk_bytes: int = 0, host_bytes: int = 0, manager: str | None = None,
+               prefetch: int = -1, tide: Callable[[], int] | None = None,
+               gradients: str = "separate", optimizer_device: str = "auto",
+               group: Group | None = None, shard: bool = True, spill: str | None = None,
+               keep_heap: bool = True, seed: int = 0, plan_ahead: int = 0,
+               heat: Sequence[float] | None = None
+               ) -> tuple[Engine, torch.optim.Optimizer | None]:
     """``manage`` without a ``with``: an engine and the optimizer. Options as manage's."""
-    return Engine(model, optimizer, manage(model, optimizer, **options)), optimizer
+    client = manage(model, optimizer, device, native, whole, policy=policy, mode=mode,
+                    chunk_bytes=chunk_bytes, host_bytes=host_bytes, manager=manager,
+                    prefetch=prefetch, tide=tide, gradients=gradients,
+                    optimizer_device=optimizer_device, group=group, shard=shard, spill=spill,
+                    keep_heap=keep_heap, seed=seed, plan_ahead=plan_ahead, heat=heat)
+    return Engine(model, optimizer, client), optimizer

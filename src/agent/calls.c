@@ -7,6 +7,7 @@
 #include "base/base64.h"
 #include "base/log.h"
 #include "base/plane.h"
+#include "conf/options.h"
 #include "core/json.h"
 #include "core/tier_metrics.h"
 
@@ -162,6 +163,12 @@ static hl_status metrics(struct request *r)
     return st;
 }
 
+static hl_status options(struct request *r)
+{
+    r->result = json_pack("{s:o}", "options", hl_conf_published());
+    return r->result != NULL ? HL_OK : hl_fail(HL_ENOMEM, "out of memory listing the options");
+}
+
 static const struct {
     const char *name;
     method_fn fn;
@@ -179,6 +186,7 @@ static const struct {
     {"storeList", list_copies},
     {"storeLocate", locate_copies},
     {"metrics", metrics},
+    {"options", options},
     {"storeVerify", verify_copy},
 };
 

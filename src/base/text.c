@@ -108,6 +108,22 @@ const char *hl_format_bytes(uint64_t bytes, char *buf, size_t cap)
     return buf;
 }
 
+const char *hl_format_duration_ms(uint64_t ms, char *buf, size_t cap)
+{
+    unsigned s = (unsigned)(ms / 1000);
+    if (ms < 1000)
+        snprintf(buf, cap, "%u ms", (unsigned)ms);
+    else if (s < 120)
+        snprintf(buf, cap, "%.3g s", (double)ms / 1000);
+    else if (s < 7200 && s % 60 == 0)
+        snprintf(buf, cap, "%u min", s / 60);
+    else if (s < 7200)
+        snprintf(buf, cap, "%u min %u s", s / 60, s % 60);
+    else
+        snprintf(buf, cap, "%.1f h", (double)ms / 3600000);
+    return buf;
+}
+
 #define WORD_MAX 64
 
 static size_t min3(size_t a, size_t b, size_t c)

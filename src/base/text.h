@@ -27,6 +27,8 @@ const char *hl_format_bytes(uint64_t bytes, char *buf, size_t cap);
 /* Appends the text in lines of at most `width` columns; those after the first are indented. The
  * first one begins at column `indent` of what is there. */
 void hl_text_wrap(struct hl_buf *out, const char *text, size_t indent, size_t width);
+/* "200 ms", "5.5 s", "2 min 1 s", "3.0 h" into buf. */
+const char *hl_format_duration_ms(uint64_t ms, char *buf, size_t cap);
 /* The nearest of `names` when it is near enough to be a slip of the hand, else NULL. */
 const char *hl_did_you_mean(const char *text, const char *const *names, size_t count);
 

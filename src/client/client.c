@@ -160,7 +160,10 @@ static hl_status read_options(helios_client *c, const helios_options *o)
     HL_TRY(copy_address(o->controller, "HELIOS_CONTROLLER", &c->controller_address));
     /* who started this rank was there, and is waited for while it is restarted */
     atomic_store_explicit(&c->controller_seen, getenv("HELIOS_JOB") != NULL, memory_order_relaxed);
-    return copy_address(o->l3, "CONTROLLER_L3_CACHE_ADDRESS", &c->l3_address);
+    HL_TRY(copy_address(o->l3, "CONTROLLER_L3_CACHE_ADDRESS", &c->l3_address));
+    if (o->controller != NULL || c->controller_address != NULL || c->l3_address != NULL)
+        return HL_OK;
+    return find_controller(&c->controller_address, &c->controller_found);
 }
 
 /* Without an L3 address the Controller knows it. */
@@ -170,9 +173,12 @@ static hl_status ask_l3_address(struct operation *op)
     json_t *result;
     if (c->controller == NULL)
         return hl_fail(HL_EINVAL,
-                       "no address: set CONTROLLER_L3_CACHE_ADDRESS or HELIOS_CONTROLLER, or name "
-                       "one in helios_options");
-    HL_TRY(call_controller(op, "clusterInfo", json_object(), &result));
+                       "helios_options names neither a Controller nor an L3 daemon; NULL "
+                       "for both finds the local cluster");
+    hl_status st = call_controller(op, "clusterInfo", json_object(), &result);
+    if (st == HL_EUNAVAIL)
+        st = find_explain(c->controller_found, st);
+    HL_TRY(st);
     const char *address = hl_json_str(json_object_get(result, "info"), "l3Address", "");
     if (address[0] != '\0')
         c->l3_address = strdup(strip_scheme(address));

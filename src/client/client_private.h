@@ -8,6 +8,7 @@
 
 #include <pthread.h>
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <uthash.h>
 
 #include "base/clock.h"
@@ -30,6 +31,10 @@
 enum renew { RENEW_WAIT, RENEW_ONCE, RENEW_QUICK };
 
 enum client_way { WAY_AUTO, WAY_SHM, WAY_NET };
+
+/* Who said where the Controller is: the caller or its environment, cluster.json, the configuration,
+ * or nobody. */
+enum found { FOUND_GIVEN, FOUND_LOCAL, FOUND_CONFIGURED, FOUND_DEFAULT };
 
 struct shm;
 struct net;
@@ -56,14 +61,16 @@ int operation_socket_ms(const struct operation *op);
 int operation_pause(const struct operation *op, int ms);
 int operation_expired(const struct operation *op);
 
-/* A view handed out by helios_map. */
+/* A view handed out by helios_map or helios_map_private. */
 struct mapping {
     const void *data;
     uint64_t size;
     unsigned refs;
     struct hl_pool_ref ref;
-    struct shm *shm; /* whose memory it is; NULL = private copy */
-    struct shm *pin; /* whose connection pins it; NULL = none */
+    struct hl_pool_private own; /* memory of this view alone; base NULL = the pool itself */
+    struct shm *shm;            /* whose pages it shows; NULL = it is a copy */
+    struct shm *pin;            /* whose connection pins it; NULL = none */
+    bool net;                   /* its bytes came over the network */
     UT_hash_handle hh;
 };
 
@@ -113,6 +120,7 @@ struct counters {
 struct helios_client {
     pthread_mutex_t lock; /* serialises everything but reads and puts; guards pending */
     char *controller_address;
+    enum found controller_found;
     char *l3_address;
     enum client_way way;
     int timeout_ms;
@@ -179,6 +187,13 @@ void names_add(helios_client *client, struct hl_id id, const char *model, int64_
 const char *names_text(helios_client *client, struct hl_id id, char *buf, size_t cap);
 void names_fini(helios_client *client);
 
+/* ---- find.c ---- */
+/* The address that the `helios` command would call: of cluster.json in the state directory, else of
+ * the configuration files. HL_EUNAVAIL says what to do. The caller frees it. */
+hl_status find_controller(char **address, enum found *how) HL_CHECK;
+/* Nobody answers there: st, with a text that says what to do. */
+hl_status find_explain(enum found how, hl_status st);
+
 /* ---- attach.c ---- */
 hl_status attach_init(helios_client *client) HL_CHECK;
 void attach_fini(helios_client *client);
@@ -224,8 +239,9 @@ hl_status shm_load(struct operation *op, struct hl_id id) HL_CHECK;
 /* Verified copy of [off, off+len); `whole`: off is 0 and len must be the shard's size. */
 hl_status shm_read(struct operation *op, struct shm *shm, struct hl_id id, uint64_t off, void *buf,
                    uint64_t len, int whole) HL_CHECK;
-/* Check a pinned shard in place. */
-hl_status shm_verify(struct operation *op, struct shm *shm, const struct hl_pool_ref *ref) HL_CHECK;
+/* Check a pinned shard where it is mapped. */
+hl_status shm_verify(struct operation *op, struct shm *shm, const struct hl_pool_ref *ref,
+                     const void *data) HL_CHECK;
 
 /* ---- netpath.c: a pool of another host ---- */
 /* question: the owner's method that says where shards lie; a literal. */

@@ -1,33 +1,81 @@
-/* Views: the pool itself, pinned, where it is mapped; a private copy elsewhere. */
+/* Views: the pool itself, pinned, where it is mapped; a private copy elsewhere. A view that may be
+ * written has a mapping of its own, copy-on-write, or is a copy where the kernel refuses that. */
 #include <errno.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 
 #include "client/client_private.h"
 
+/* What the caller of helios_map or helios_map_private wants. */
+struct wish {
+    struct hl_id id;
+    bool writable;
+};
+
+/* Anonymous memory; its content is read into it by the caller. */
+static hl_status copy_create(uint64_t size, struct mapping **out)
+{
+    struct mapping *m = calloc(1, sizeof(*m));
+    void *copy = MAP_FAILED;
+    if (m != NULL)
+        copy = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (copy == MAP_FAILED) {
+        free(m);
+        return hl_fail(HL_ENOMEM, "out of memory for a copy of %llu bytes",
+                       (unsigned long long)size);
+    }
+    *m = (struct mapping){.data = copy, .size = size, .refs = 1};
+    m->own = (struct hl_pool_private){.data = copy, .base = copy, .len = size};
+    *out = m;
+    return HL_OK;
+}
+
+/* Takes the pin on `ref`. Caller holds attach.lock. */
+static hl_status view_create(struct shm *shm, const struct hl_pool_ref *ref, bool writable,
+                             struct mapping **out)
+{
+    struct hl_pool_private own = {0};
+    if (writable)
+        HL_TRY(hl_pool_view_map_private(shm->view, ref, &own));
+    struct mapping *m = calloc(1, sizeof(*m));
+    if (m == NULL) {
+        hl_pool_view_unmap_private(&own);
+        return hl_fail(HL_ENOMEM, "out of memory for a mapping");
+    }
+    *m = (struct mapping){.data = writable ? own.data : hl_pool_view_data(shm->view, ref),
+                          .size = ref->size,
+                          .ref = *ref,
+                          .own = own,
+                          .shm = shm,
+                          .pin = shm};
+    shm->refs++;
+    *out = m;
+    return HL_OK;
+}
+
 /* Caller holds attach.lock. */
-static hl_status pin_locked(struct operation *op, struct shm *shm, struct hl_id id,
+static hl_status pin_locked(struct operation *op, struct shm *shm, const struct wish *wish,
                             struct mapping **out)
 {
     struct attach *a = &op->client->attach;
     struct mapping *m = NULL;
     struct hl_pool_ref ref;
     HL_TRY(shm_check(shm, hl_now_ns()));
-    HL_TRY(hl_l3_pin(shm->socket, id, 0, operation_socket_ms(op), &ref));
+    HL_TRY(hl_l3_pin(shm->socket, wish->id, 0, operation_socket_ms(op), &ref));
     const void *data = hl_pool_view_data(shm->view, &ref);
-    HASH_FIND_PTR(a->mappings, &data, m);
+    if (!wish->writable)
+        HASH_FIND_PTR(a->mappings, &data, m);
     if (m != NULL) {
-        /* One pin is enough for all views of a shard. */
+        /* One pin is enough for all views of a shard that nobody writes. */
         (void)!hl_l3_unpin(shm->socket, &ref, operation_socket_ms(op));
     } else {
-        m = calloc(1, sizeof(*m));
-        if (m == NULL) {
+        hl_status st = view_create(shm, &ref, wish->writable, &m);
+        if (st != HL_OK) {
             (void)!hl_l3_unpin(shm->socket, &ref, operation_socket_ms(op));
-            return hl_fail(HL_ENOMEM, "memory is short for a mapping");
+            return st;
         }
-        *m = (struct mapping){.data = data, .size = ref.size, .ref = ref, .shm = shm, .pin = shm};
-        shm->refs++;
         HASH_ADD_PTR(a->mappings, data, m);
     }
     m->refs++;
@@ -42,9 +90,8 @@ static void release(struct operation *op, struct mapping *m)
     if (--m->refs > 0)
         return;
     HASH_DEL(a->mappings, m);
-    if (m->shm == NULL) {
-        munmap((void *)m->data, m->size);
-    } else {
+    hl_pool_view_unmap_private(&m->own);
+    if (m->shm != NULL) {
         /* A connection that was replaced has dropped its pins by itself. */
         if (m->pin != NULL && (m->pin == atomic_load_explicit(&a->shm, memory_order_relaxed) ||
                                m->pin == atomic_load_explicit(&a->near, memory_order_relaxed)))
@@ -55,17 +102,17 @@ static void release(struct operation *op, struct mapping *m)
 }
 
 /* place: attach.shm or attach.near. HL_ENOENT when nothing is mapped there. */
-static hl_status map_pool(struct operation *op, _Atomic(struct shm *) *place, struct hl_id id,
-                          struct mapping **out)
+static hl_status map_pool(struct operation *op, _Atomic(struct shm *) *place,
+                          const struct wish *wish, struct mapping **out)
 {
     struct attach *a = &op->client->attach;
     pthread_mutex_lock(&a->lock);
     struct shm *shm = atomic_load_explicit(place, memory_order_relaxed);
-    hl_status st = shm != NULL ? pin_locked(op, shm, id, out) : HL_ENOENT;
+    hl_status st = shm != NULL ? pin_locked(op, shm, wish, out) : HL_ENOENT;
     pthread_mutex_unlock(&a->lock);
     HL_TRY(st);
     /* The reference keeps the memory; only the clock of this thread is spent here. */
-    st = shm_verify(op, (*out)->shm, &(*out)->ref);
+    st = shm_verify(op, (*out)->shm, &(*out)->ref, (*out)->data);
     if (st != HL_OK) {
         pthread_mutex_lock(&a->lock);
         release(op, *out);
@@ -75,50 +122,71 @@ static hl_status map_pool(struct operation *op, _Atomic(struct shm *) *place, st
 }
 
 /* Without a text of its own when the store has not got it. */
-static hl_status map_near(struct operation *op, struct hl_id id, struct mapping **out)
+static hl_status map_near(struct operation *op, const struct wish *wish, struct mapping **out)
 {
     struct attach *a = &op->client->attach;
     struct hl_pool_ref ref;
     (void)attach_enter(op->client);
     struct shm *near = attach_near(op->client, op->started_ns);
-    hl_status st = near != NULL ? hl_pool_view_find(near->view, id, &ref) : HL_ENOENT;
+    hl_status st = near != NULL ? hl_pool_view_find(near->view, wish->id, &ref) : HL_ENOENT;
     attach_leave(op->client);
     if (st == HL_OK)
-        st = map_pool(op, &a->near, id, out);
+        st = map_pool(op, &a->near, wish, out);
     if (st == HL_ECORRUPT)
-        copies_suspect(op->client->copies, id, "L2");
+        copies_suspect(op->client->copies, wish->id, "L2");
     return st;
 }
 
-/* A private copy: from the pool, or from another node's store. */
-static hl_status map_copy(struct operation *op, struct hl_id id, int elsewhere,
+/* Where a copy comes from. */
+enum source { FROM_POOL, FROM_NET, FROM_ELSEWHERE };
+
+static hl_status source_find(struct operation *op, enum source source, struct hl_id id,
+                             uint64_t *size)
+{
+    uint32_t crc32;
+    struct hl_pool_ref ref = {0};
+    if (source == FROM_NET)
+        return net_find(op, op->client->attach.net, id, size, &crc32);
+    if (source == FROM_ELSEWHERE)
+        return copies_find(op, id, size, &crc32);
+    struct shm *shm = attach_enter(op->client);
+    hl_status st = shm != NULL ? shm_find(op, shm, id, &ref) : HL_ESTALE;
+    attach_leave(op->client);
+    *size = ref.size;
+    return st;
+}
+
+static hl_status source_read(struct operation *op, enum source source, struct hl_id id, void *copy,
+                             uint64_t size)
+{
+    const char *path;
+    if (source == FROM_NET)
+        return net_read(op, op->client->attach.net, id, 0, copy, size, 1);
+    if (source == FROM_ELSEWHERE)
+        return copies_read(op, id, 0, copy, size, 1, &path);
+    struct shm *shm = attach_enter(op->client);
+    hl_status st = shm != NULL ? shm_read(op, shm, id, 0, copy, size, 1) : HL_ESTALE;
+    attach_leave(op->client);
+    return st;
+}
+
+static hl_status map_copy(struct operation *op, const struct wish *wish, enum source source,
                           struct mapping **out)
 {
     struct attach *a = &op->client->attach;
-    uint64_t size;
-    uint32_t crc32;
-    const char *path;
-    HL_TRY(elsewhere ? copies_find(op, id, &size, &crc32)
-                     : net_find(op, a->net, id, &size, &crc32));
-    struct mapping *m = calloc(1, sizeof(*m));
-    void *copy = MAP_FAILED;
-    if (m != NULL)
-        copy = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (copy == MAP_FAILED) {
-        free(m);
-        return hl_fail(HL_ENOMEM, "memory is short for a copy of %llu bytes",
-                       (unsigned long long)size);
-    }
-    hl_status st = elsewhere ? copies_read(op, id, 0, copy, size, 1, &path)
-                             : net_read(op, a->net, id, 0, copy, size, 1);
-    if (st == HL_OK && mprotect(copy, size, PROT_READ) != 0)
+    struct mapping *m = NULL;
+    uint64_t size = 0;
+    HL_TRY(source_find(op, source, wish->id, &size));
+    HL_TRY(copy_create(size, &m));
+    m->net = source != FROM_POOL;
+    hl_status st = source_read(op, source, wish->id, m->own.data, size);
+    if (st == HL_OK && !wish->writable && mprotect(m->own.data, size, PROT_READ) != 0)
         st = hl_fail(HL_ENOMEM, "protecting a copy: %s", strerror(errno));
     if (st != HL_OK) {
-        munmap(copy, size);
+        hl_pool_view_unmap_private(&m->own);
         free(m);
         return st;
     }
-    *m = (struct mapping){.data = copy, .size = size, .refs = 1};
     pthread_mutex_lock(&a->lock);
     HASH_ADD_PTR(a->mappings, data, m);
     pthread_mutex_unlock(&a->lock);
@@ -137,61 +205,81 @@ static int pool_misses(struct operation *op, struct hl_id id)
     return misses;
 }
 
-static hl_status map_once(struct operation *op, struct hl_id id, struct mapping **out)
+static hl_status map_once(struct operation *op, const struct wish *wish, struct mapping **out)
 {
     struct attach *a = &op->client->attach;
     int mapped = atomic_load_explicit(&a->shm, memory_order_relaxed) != NULL;
-    if (pool_misses(op, id)) {
-        if (map_near(op, id, out) == HL_OK)
+    if (pool_misses(op, wish->id)) {
+        if (map_near(op, wish, out) == HL_OK)
             return HL_OK;
-        HL_TRY(shm_load(op, id)); /* it may take longer than an answer on the socket should */
+        HL_TRY(shm_load(op, wish->id)); /* may take longer than an answer on the socket should */
     }
-    hl_status st = map_pool(op, &a->shm, id, out);
-    if (st != HL_OK && map_near(op, id, out) == HL_OK)
+    hl_status st = map_pool(op, &a->shm, wish, out);
+    if (st != HL_OK && map_near(op, wish, out) == HL_OK)
         return HL_OK;
-    return mapped || st == HL_OK ? st : map_copy(op, id, 0, out);
+    if (st == HL_ENOMEM && wish->writable)
+        return map_copy(op, wish, FROM_POOL, out);
+    return mapped || st == HL_OK ? st : map_copy(op, wish, FROM_NET, out);
 }
 
 /* The pool failed: have its copy healed, or take one from another node. */
-static hl_status map_hard(struct operation *op, struct hl_id id, hl_status st, struct mapping **out)
+static hl_status map_hard(struct operation *op, const struct wish *wish, hl_status st,
+                          struct mapping **out)
 {
     char text[HL_ERROR_TEXT_MAX];
     if ((st == HL_ESTALE || st == HL_EUNAVAIL) && attach_renew(op, RENEW_QUICK) == HL_OK)
-        st = map_once(op, id, out);
+        st = map_once(op, wish, out);
     snprintf(text, sizeof(text), "%s", hl_error_text());
-    if (st == HL_ECORRUPT && copies_heal(op, id) == HL_OK && map_once(op, id, out) == HL_OK)
+    if (st == HL_ECORRUPT && copies_heal(op, wish->id) == HL_OK && map_once(op, wish, out) == HL_OK)
         st = HL_OK;
-    if (st != HL_OK && read_worth_looking(st) && map_copy(op, id, 1, out) == HL_OK)
+    if (st != HL_OK && read_worth_looking(st) && map_copy(op, wish, FROM_ELSEWHERE, out) == HL_OK)
         st = HL_OK;
     if (st != HL_OK)
         st = hl_fail(st, "%s", text);
     while (st != HL_OK && read_recover(op, &st))
-        st = map_once(op, id, out);
+        st = map_once(op, wish, out);
+    return st;
+}
+
+static hl_status map_shard(helios_client *client, const struct wish *wish, struct mapping **out)
+{
+    struct operation op;
+    hl_error_clear();
+    pthread_mutex_lock(&client->lock);
+    operation_begin(&op, client);
+    hl_status st = map_once(&op, wish, out);
+    if (st != HL_OK)
+        st = map_hard(&op, wish, st, out);
+    int net = st == HL_OK ? (*out)->net : atomic_load(&client->attach.shm) == NULL;
+    read_account(&op, wish->id, st == HL_OK ? (*out)->size : 0, net, st);
+    if (st == HL_OK)
+        hl_error_clear();
+    pthread_mutex_unlock(&client->lock);
     return st;
 }
 
 int helios_map(helios_client *client, helios_id id, const void **data, size_t *size)
 {
-    struct operation op;
     struct mapping *m = NULL;
     if (client == NULL || data == NULL)
         return hl_fail(HL_EINVAL, "helios_map: client and data must not be NULL");
-    hl_error_clear();
-    pthread_mutex_lock(&client->lock);
-    operation_begin(&op, client);
-    hl_status st = map_once(&op, id_of(id), &m);
-    if (st != HL_OK)
-        st = map_hard(&op, id_of(id), st, &m);
-    int net = st == HL_OK ? m->shm == NULL : atomic_load(&client->attach.shm) == NULL;
-    read_account(&op, id_of(id), st == HL_OK ? m->size : 0, net, st);
-    if (st == HL_OK) {
-        hl_error_clear();
-        *data = m->data;
-        if (size != NULL)
-            *size = m->size;
-    }
-    pthread_mutex_unlock(&client->lock);
-    return st;
+    HL_TRY(map_shard(client, &(struct wish){.id = id_of(id)}, &m));
+    *data = m->data;
+    if (size != NULL)
+        *size = m->size;
+    return HL_OK;
+}
+
+int helios_map_private(helios_client *client, helios_id id, void **data, size_t *size)
+{
+    struct mapping *m = NULL;
+    if (client == NULL || data == NULL)
+        return hl_fail(HL_EINVAL, "helios_map_private: client and data must not be NULL");
+    HL_TRY(map_shard(client, &(struct wish){.id = id_of(id), .writable = true}, &m));
+    *data = m->own.data;
+    if (size != NULL)
+        *size = m->size;
+    return HL_OK;
 }
 
 int helios_unmap(helios_client *client, const void *data)

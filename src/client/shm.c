@@ -167,11 +167,12 @@ hl_status shm_read(struct operation *op, struct shm *shm, struct hl_id id, uint6
     return st;
 }
 
-hl_status shm_verify(struct operation *op, struct shm *shm, const struct hl_pool_ref *ref)
+hl_status shm_verify(struct operation *op, struct shm *shm, const struct hl_pool_ref *ref,
+                     const void *data)
 {
     uint32_t bad = 0, tried = 0;
     hl_status st;
-    while ((st = hl_pool_view_verify(shm->view, ref, &bad)) == HL_ECORRUPT) {
+    while ((st = hl_pool_view_verify_at(shm->view, ref, data, &bad)) == HL_ECORRUPT) {
         HL_TRY(retry_piece(op, ref->id, bad, hl_pool_chunks(ref->size), tried));
         tried++;
     }

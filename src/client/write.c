@@ -7,15 +7,16 @@
 
 #include "client/client_private.h"
 #include "client/shard_image.h"
+#include "core/layout.h"
 
 #define PART_MAX sizeof(((helios_shard *)0)->part)
 
-static void forget_pending(helios_client *c, const char *model, int64_t version, int same)
+static void forget_pending(helios_client *c, const char *model, int64_t version)
 {
     struct pending **at = &c->pending;
     while (*at != NULL) {
         struct pending *p = *at;
-        if (strcmp(p->model, model) != 0 || (p->version == version) != same) {
+        if (strcmp(p->model, model) != 0 || p->version != version) {
             at = &p->next;
             continue;
         }
@@ -26,28 +27,48 @@ static void forget_pending(helios_client *c, const char *model, int64_t version,
     }
 }
 
-int helios_version_begin(helios_client *client, const char *model, const char *job, int attempt,
-                         int64_t step, int world, int64_t *version)
+static hl_status check_spec(const helios_client *client, const helios_version_spec *spec,
+                            const int64_t *version)
 {
+    if (client == NULL || spec == NULL || spec->model == NULL || spec->job == NULL ||
+        version == NULL)
+        return hl_fail(HL_EINVAL,
+                       "helios_version_open: client, model, job and version must not be NULL");
+    if (spec->world < 1 || spec->rank < 0 || spec->rank >= spec->world)
+        return hl_fail(HL_EINVAL, "helios_version_open: rank %d is not in a gang of %d", spec->rank,
+                       spec->world);
+    if (spec->layout < HELIOS_LAYOUT_EXACT || spec->layout > HELIOS_LAYOUT_UNCHECKED)
+        return hl_fail(HL_EINVAL, "helios_version_open: layout %d is no HELIOS_LAYOUT_ value",
+                       spec->layout);
+    return HL_OK;
+}
+
+int helios_version_open(helios_client *client, const helios_version_spec *spec, int64_t *version)
+{
+    static const enum hl_layout_check checks[] = {
+        [HELIOS_LAYOUT_EXACT] = HL_LAYOUT_EXACT,
+        [HELIOS_LAYOUT_ANY_DTYPE] = HL_LAYOUT_ANY_DTYPE,
+        [HELIOS_LAYOUT_UNCHECKED] = HL_LAYOUT_UNCHECKED,
+    };
     struct operation op;
     json_t *result;
-    if (client == NULL || model == NULL || job == NULL || version == NULL)
-        return hl_fail(HL_EINVAL,
-                       "helios_version_begin: client, model, job and version must not be NULL");
-    if (world < 1)
-        return hl_fail(HL_EINVAL, "helios_version_begin: a gang of %d ranks can't commit", world);
+    char token[17];
+    HL_TRY(check_spec(client, spec, version));
+    snprintf(token, sizeof(token), "%016llx", (unsigned long long)(hl_id_random().lo | 1));
     hl_error_clear();
     pthread_mutex_lock(&client->lock);
     operation_begin(&op, client);
-    hl_status st =
-        call_controller(&op, "beginVersion",
-                        json_pack("{s:s s:s s:i s:I s:i}", "model", model, "job", job, "attempt",
-                                  attempt, "step", (json_int_t)step, "world", world),
-                        &result);
+    hl_status st = call_controller(&op, "beginVersion",
+                                   json_pack("{s:s s:s s:i s:I s:i s:i s:s s:s}", "model",
+                                             spec->model, "job", spec->job, "attempt",
+                                             spec->attempt, "step", (json_int_t)spec->step, "world",
+                                             spec->world, "rank", spec->rank, "token", token,
+                                             "check", hl_layout_check_name(checks[spec->layout])),
+                                   &result);
     if (st == HL_OK) {
         int64_t number = hl_json_int(result, "version", -1);
         json_decref(result);
-        forget_pending(client, model, number, 0);
+        forget_pending(client, spec->model, number); /* left from a removed model of this name */
         hl_error_clear();
         *version = number;
     }
@@ -117,23 +138,25 @@ static hl_status put_bytes(struct operation *op, const struct hl_l3_staging *s, 
     return st;
 }
 
-static hl_status remember(helios_client *c, const char *model, int64_t version, int pp, int tp,
+static hl_status remember(helios_client *c, const struct hl_shard_spec *spec, const char *layout,
                           const helios_shard *s)
 {
     struct pending *p = calloc(1, sizeof(*p));
-    if (p == NULL || (p->model = strdup(model)) == NULL) {
+    if (p == NULL || (p->model = strdup(spec->model)) == NULL) {
         free(p);
-        return hl_fail(HL_ENOMEM, "memory is short for the record of a shard");
+        return hl_fail(HL_ENOMEM, "out of memory for the record of a shard");
     }
-    p->version = version;
-    p->shard = json_pack(
-        "{s:s s:s s:I s:i s:i s:s s:I s:I s:I}", "id", hl_id_format(id_of(s->id)).s, "model", model,
-        "version", (json_int_t)version, "pp", pp, "tp", tp, "part", s->part, "sizeBytes",
-        (json_int_t)s->size, "crc32", (json_int_t)s->crc32, "tensors", (json_int_t)s->tensors);
+    p->version = spec->version;
+    p->shard =
+        json_pack("{s:s s:s s:I s:i s:i s:s s:I s:I s:I s:s}", "id", hl_id_format(id_of(s->id)).s,
+                  "model", spec->model, "version", (json_int_t)spec->version, "pp", spec->pp, "tp",
+                  spec->tp, "part", s->part, "sizeBytes", (json_int_t)s->size, "crc32",
+                  (json_int_t)s->crc32, "tensors", (json_int_t)s->tensors, "layout", layout);
     if (p->shard == NULL) {
         free(p->model);
         free(p);
-        return hl_fail(HL_EINVAL, "model '%s' or part '%s' is not UTF-8", model, s->part);
+        return hl_fail(HL_EINVAL, "model '%s', part '%s' or one of its tensors is not UTF-8",
+                       spec->model, s->part);
     }
     struct pending **end = &c->pending;
     while (*end != NULL)
@@ -148,8 +171,11 @@ static hl_status put_part(struct operation *op, const struct hl_shard_spec *spec
     struct hl_l3_staging staging;
     helios_shard shard = {0};
     struct hl_id id;
+    HL_AUTO(hl_freep) char *layout = NULL;
     HL_TRY(hl_shard_image_plan(spec, &image));
-    hl_status st = hl_l3_staging_open(image.size, &staging);
+    hl_status st = hl_layout_text(image.tensors, image.count, &layout);
+    if (st == HL_OK)
+        st = hl_l3_staging_open(image.size, &staging);
     if (st == HL_OK) {
         shard.size = image.size;
         shard.tensors = (uint32_t)image.count;
@@ -167,7 +193,7 @@ static hl_status put_part(struct operation *op, const struct hl_shard_spec *spec
     shard.id = (helios_id){.hi = id.hi, .lo = id.lo};
     memcpy(shard.part, spec->part, strlen(spec->part));
     pthread_mutex_lock(&op->client->lock);
-    st = remember(op->client, spec->model, spec->version, spec->pp, spec->tp, &shard);
+    st = remember(op->client, spec, layout, &shard);
     pthread_mutex_unlock(&op->client->lock);
     HL_TRY(st);
     names_add(op->client, id, spec->model, spec->version, spec->pp, spec->tp, spec->part);
@@ -237,12 +263,47 @@ int helios_version_commit(helios_client *client, const char *model, int64_t vers
                                              "meta", meta_json != NULL ? meta_json : ""),
                                    &result);
     if (st == HL_OK) {
-        forget_pending(client, model, version, 1);
+        forget_pending(client, model, version);
         int all = hl_json_bool(result, "visible", 0);
         json_decref(result);
         hl_error_clear();
         if (visible != NULL)
             *visible = all;
+    }
+    pthread_mutex_unlock(&client->lock);
+    return st;
+}
+
+/* Ids of what was put for the version and is not committed. */
+static json_t *pending_ids(const helios_client *c, const char *model, int64_t version)
+{
+    json_t *ids = json_array();
+    for (const struct pending *p = c->pending; p != NULL; p = p->next)
+        if (p->version == version && strcmp(p->model, model) == 0)
+            json_array_append(ids, json_object_get(p->shard, "id"));
+    return ids;
+}
+
+int helios_version_abandon(helios_client *client, const char *model, int64_t version, int rank,
+                           const char *reason)
+{
+    struct operation op;
+    json_t *result;
+    if (client == NULL || model == NULL)
+        return hl_fail(HL_EINVAL, "helios_version_abandon: client and model must not be NULL");
+    hl_error_clear();
+    pthread_mutex_lock(&client->lock);
+    operation_begin(&op, client);
+    hl_status st = call_controller(&op, "abandonVersion",
+                                   json_pack("{s:s s:I s:i s:s s:o}", "model", model, "version",
+                                             (json_int_t)version, "rank", rank, "reason",
+                                             reason != NULL ? reason : "no reason was given", "ids",
+                                             pending_ids(client, model, version)),
+                                   &result);
+    if (st == HL_OK) {
+        forget_pending(client, model, version);
+        json_decref(result);
+        hl_error_clear();
     }
     pthread_mutex_unlock(&client->lock);
     return st;

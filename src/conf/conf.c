@@ -1,6 +1,8 @@
 /* The daemons' options: the table of table.c filled from file, environment and flags, with the
  * origin of every value kept for `helios conf`. */
 #include <ctype.h>
+#include <errno.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -128,6 +130,38 @@ static hl_status load_file(struct hl_conf *conf, const char *path)
     return walk_file(conf, doc, root, "", "");
 }
 
+/* ---- which file ------------------------------------------------------------------------------ */
+
+const char *hl_conf_system_file = "/etc/helios/helios.yaml";
+
+bool hl_conf_user_file(char *out, size_t cap)
+{
+    const char *base = getenv("XDG_CONFIG_HOME"), *home = getenv("HOME");
+    int n = -1;
+    if (base != NULL && base[0] == '/') /* the XDG specification has relative ones ignored */
+        n = snprintf(out, cap, "%s/helios/helios.yaml", base);
+    else if (home != NULL && home[0] == '/')
+        n = snprintf(out, cap, "%s/.config/helios/helios.yaml", home);
+    return n > 0 && (size_t)n < cap;
+}
+
+static hl_status load_if_there(struct hl_conf *conf, const char *path)
+{
+    if (access(path, F_OK) != 0 && (errno == ENOENT || errno == ENOTDIR))
+        return HL_OK;
+    return load_file(conf, path);
+}
+
+/* `given`: of --config or HELIOS_CONFIG; "" = none, NULL = look in the usual places. */
+static hl_status load_files(struct hl_conf *conf, const char *given)
+{
+    char path[PATH_MAX];
+    if (given != NULL)
+        return given[0] != '\0' ? load_file(conf, given) : HL_OK;
+    HL_TRY(load_if_there(conf, hl_conf_system_file));
+    return hl_conf_user_file(path, sizeof(path)) ? load_if_there(conf, path) : HL_OK;
+}
+
 /* ---- environment, flags --------------------------------------------------------------------- */
 
 static hl_status load_env(struct hl_conf *conf)
@@ -165,8 +199,7 @@ static hl_status load_all(struct hl_conf *conf, int argc, char **argv, int *rest
     HL_TRY(hl_options_defaults(hl_conf_table, hl_conf_table_count, conf));
     for (size_t i = 0; i < hl_conf_table_count; i++)
         HL_TRY(set_origin(conf, &hl_conf_table[i], "default"));
-    if (file != NULL && *file != '\0')
-        HL_TRY(load_file(conf, file));
+    HL_TRY(load_files(conf, file));
     HL_TRY(load_env(conf));
     f.apply = 1;
     return hl_flags_scan(&f, argc, argv, rest);
@@ -207,6 +240,20 @@ void hl_conf_fini(struct hl_conf *conf)
     }
 }
 
+const char *hl_conf_origin(const struct hl_conf *conf, const char *name)
+{
+    for (size_t i = 0; i < hl_conf_table_count; i++)
+        if (strcmp(hl_conf_table[i].name, name) == 0)
+            return conf->origin[i] != NULL ? conf->origin[i] : "default";
+    return NULL;
+}
+
+bool hl_conf_is_set(const struct hl_conf *conf, const char *name)
+{
+    const char *origin = hl_conf_origin(conf, name);
+    return origin != NULL && strcmp(origin, "default") != 0;
+}
+
 /* ---- showing it ----------------------------------------------------------------------------- */
 
 char *hl_conf_help(enum hl_program program)
@@ -216,8 +263,9 @@ char *hl_conf_help(enum hl_program program)
                         program == HL_CLI ? " COMMAND [arguments]" : "");
     hl_options_help(hl_conf_table, hl_conf_table_count, program, 1, &text);
     (void)hl_buf_printf(&text, "  %-30s %s\n  %-30s %s\n", "--config PATH",
-                        "YAML file of options, as HELIOS_CONFIG.", "--help, --version",
-                        "Say so and end.");
+                        "YAML file of options, as HELIOS_CONFIG; without either "
+                        "/etc/helios/helios.yaml, then ~/.config/helios/helios.yaml.",
+                        "--help, --version", "Print this text or the version.");
     return hl_buf_take(&text);
 }
 
@@ -232,6 +280,40 @@ static json_t *program_list(unsigned programs)
     return list;
 }
 
+/* The password of "s3://key:secret@host/x" and its length; NULL without one. */
+static const char *find_password(const char *text, size_t *len)
+{
+    const char *from = strstr(text, "://");
+    if (from == NULL)
+        return NULL;
+    from += 3;
+    const char *at = memrchr(from, '@', strcspn(from, "/?#"));
+    const char *colon = at != NULL ? memchr(from, ':', (size_t)(at - from)) : NULL;
+    if (colon == NULL || at - colon < 2)
+        return NULL;
+    *len = (size_t)(at - colon) - 1;
+    return colon + 1;
+}
+
+bool hl_conf_has_password(const char *value)
+{
+    size_t len;
+    return find_password(value, &len) != NULL;
+}
+
+/* In place, to "s3://key:***@host/x". */
+static void mask_password(char *text)
+{
+    size_t len, stars;
+    const char *password = find_password(text, &len);
+    if (password == NULL)
+        return;
+    char *at = text + (password - text);
+    stars = len < 3 ? len : 3;
+    memset(at, '*', stars);
+    memmove(at + stars, at + len, strlen(at + len) + 1);
+}
+
 json_t *hl_conf_dump(const struct hl_conf *conf)
 {
     json_t *list = json_array();
@@ -241,6 +323,8 @@ json_t *hl_conf_dump(const struct hl_conf *conf)
         if (conf->program != HL_CLI && !(row->programs & conf->program))
             continue;
         HL_AUTO(hl_freep) char *value = hl_option_show(row, conf);
+        if (value != NULL)
+            mask_password(value);
         json_t *item = json_pack(
             "{s:s, s:s, s:s, s:s, s:s, s:s, s:s, s:s, s:o}", "name", row->name, "value",
             value != NULL ? value : "", "origin", conf->origin[i], "default", row->text, "help",
@@ -250,6 +334,77 @@ json_t *hl_conf_dump(const struct hl_conf *conf)
             json_decref(list);
             return NULL;
         }
+    }
+    return list;
+}
+
+json_t *hl_conf_variables(void)
+{
+    json_t *names = json_array();
+    for (size_t i = 0; i < hl_conf_table_count; i++) {
+        char name[80];
+        json_array_append_new(names,
+                              json_string(hl_option_env(&hl_conf_table[i], name, sizeof(name))));
+    }
+    return names;
+}
+
+/* 1073741824 as "1GiB": the largest unit of which it is a whole number. */
+static char *in_units(uint64_t n, const char *const *names, const uint64_t *sizes, size_t count)
+{
+    char *out = NULL;
+    for (size_t i = 0; i < count; i++)
+        if (n != 0 && n % sizes[i] == 0)
+            return asprintf(&out, "%llu%s", (unsigned long long)(n / sizes[i]), names[i]) >= 0
+                       ? out
+                       : NULL;
+    return asprintf(&out, "%llu", (unsigned long long)n) >= 0 ? out : NULL;
+}
+
+char *hl_conf_text(const char *name, const char *value)
+{
+    static const char *const bytes[] = {"TiB", "GiB", "MiB", "KiB"};
+    static const uint64_t byte_sizes[] = {1ull << 40, 1ull << 30, 1ull << 20, 1ull << 10};
+    static const char *const times[] = {"d", "h", "m", "s", "ms"};
+    static const uint64_t time_sizes[] = {86400000, 3600000, 60000, 1000, 1};
+    static const char *const rates[] = {"Gbit", "Mbit", "Kbit"};
+    static const uint64_t rate_sizes[] = {1000000000, 1000000, 1000};
+    enum hl_option_kind kind = HL_OPT_STRING;
+    for (size_t i = 0; i < hl_conf_table_count; i++)
+        if (strcmp(hl_conf_table[i].name, name) == 0)
+            kind = hl_conf_table[i].kind;
+    uint64_t n = strtoull(value, NULL, 10);
+    if (kind == HL_OPT_BYTES)
+        return in_units(n, bytes, byte_sizes, HL_ARRAY_LEN(bytes));
+    if (kind == HL_OPT_DURATION)
+        return in_units(n, times, time_sizes, HL_ARRAY_LEN(times));
+    if (kind == HL_OPT_RATE)
+        return in_units(n, rates, rate_sizes, HL_ARRAY_LEN(rates));
+    return strdup(value);
+}
+
+static json_t *in_force; /* written once, before the daemon serves */
+
+hl_status hl_conf_publish(const struct hl_conf *conf)
+{
+    json_t *rows = hl_conf_dump(conf);
+    if (rows == NULL)
+        return hl_fail(HL_ENOMEM, "out of memory listing the options");
+    json_decref(in_force);
+    in_force = rows;
+    return HL_OK;
+}
+
+json_t *hl_conf_published(void)
+{
+    json_t *list = json_array(), *row;
+    size_t i;
+    json_array_foreach (in_force, i, row) {
+        json_array_append_new(list,
+                              json_pack("{s:s s:s s:s}", "name",
+                                        json_string_value(json_object_get(row, "name")), "value",
+                                        json_string_value(json_object_get(row, "value")), "origin",
+                                        json_string_value(json_object_get(row, "origin"))));
     }
     return list;
 }

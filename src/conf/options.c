@@ -355,8 +355,22 @@ void hl_args_help(const struct hl_option *rows, size_t count, struct hl_buf *out
     }
 }
 
-hl_status hl_args_parse(const struct hl_option *rows, size_t count, const char *usage, int argc,
-                        char **argv, void *target, int *rest_count)
+struct given {
+    const void *target;
+    json_t *texts;
+};
+
+static hl_status note_given(void *arg, const struct hl_option *row)
+{
+    struct given *g = arg;
+    HL_AUTO(hl_freep) char *text = hl_option_show(row, g->target);
+    if (text == NULL || json_object_set_new(g->texts, row->name, json_string(text)) != 0)
+        return hl_fail(HL_EINVAL, "%s: not valid UTF-8", hl_option_long_flag(row));
+    return HL_OK;
+}
+
+static hl_status args_parse(const struct hl_option *rows, size_t count, const char *usage, int argc,
+                            char **argv, void *target, int *rest_count, struct given *given)
 {
     HL_AUTO(hl_freep) struct hl_option *own = calloc(count + 1, sizeof(*own));
     if (own == NULL)
@@ -371,7 +385,9 @@ hl_status hl_args_parse(const struct hl_option *rows, size_t count, const char *
                          .programs = HL_CLI,
                          .target = target,
                          .apply = 1,
-                         .permute = 1};
+                         .permute = 1,
+                         .seen = given != NULL ? note_given : NULL,
+                         .seen_arg = given};
     hl_status st = hl_flags_scan(&f, argc, argv, rest_count);
     if (st == HL_ECANCELED) {
         struct hl_buf text = HL_BUF(1 << 16);
@@ -382,6 +398,24 @@ hl_status hl_args_parse(const struct hl_option *rows, size_t count, const char *
     }
     if (st != HL_OK)
         hl_args_fini(rows, count, target);
+    return st;
+}
+
+hl_status hl_args_parse(const struct hl_option *rows, size_t count, const char *usage, int argc,
+                        char **argv, void *target, int *rest_count)
+{
+    return args_parse(rows, count, usage, argc, argv, target, rest_count, NULL);
+}
+
+hl_status hl_args_parse_given(const struct hl_option *rows, size_t count, const char *usage,
+                              int argc, char **argv, void *target, int *rest_count, json_t **given)
+{
+    struct given g = {.target = target, .texts = json_object()};
+    hl_status st = args_parse(rows, count, usage, argc, argv, target, rest_count, &g);
+    if (st == HL_OK)
+        *given = g.texts;
+    else
+        json_decref(g.texts);
     return st;
 }
 

@@ -8,6 +8,7 @@
  * Owns:    the texts in the target struct and the origins; end with hl_conf_fini / hl_args_fini.
  * Threads: one at a time; afterwards the struct is read-only and may be read anywhere.
  * Errors:  HL_EINVAL with the flag, variable or FILE:LINE:COL, what is allowed, and "did you mean".
+ *          A configuration file that exists and cannot be read is an error.
  *          HL_ECANCELED when --help or --version was answered on stdout: the program exits with 0.
  * Units:   bytes, milliseconds, bits per second, percent.
  * Limits:  HL_OPTIONS_MAX rows.
@@ -16,6 +17,7 @@
 #define HL_CONF_OPTIONS_H
 
 #include <jansson.h>
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "base/buf.h"
@@ -76,6 +78,7 @@ struct hl_conf {
     char *controller_state;    /* directory of the metadata */
     char *controller_l3;       /* RPC address of helios-l3d */
     char *controller_executor; /* agents | kubernetes */
+    char *controller_address;  /* that the CLI calls; "" = agent_controller */
     char *kube_config;         /* "" = as kubectl finds it */
     char *kube_master;         /* "" = the kubeconfig's */
     char *kube_namespace;      /* "" = the context's */
@@ -148,6 +151,7 @@ struct hl_conf {
 
     uint64_t heartbeat_ms;
     uint64_t node_lost_ms;
+    uint64_t nodes_lost_after_ms;
     uint64_t rpc_timeout_ms;
     int64_t read_retries;
     uint64_t read_timeout_ms;
@@ -180,20 +184,41 @@ struct hl_conf {
     char *origin[HL_OPTIONS_MAX]; /* per row of the table, in its order */
 };
 
-/* Zero-initialise `conf` before. Reads defaults, --config FILE (or HELIOS_CONFIG), environment and
- * flags of the program, in this order. Parsing of flags stops at the first argument that is not
- * one, or after
+/* Zero-initialise `conf` before. Reads defaults, configuration files, environment and flags of the
+ * program, in this order. The file is --config FILE, else HELIOS_CONFIG (empty: no file at all);
+ * without either /etc/helios/helios.yaml and then the user's, where they exist. Parsing of flags
+ * stops at the first argument that is not one, or after
  * "--": *rest is its index in argv (argc when there is none). rest NULL: further arguments are an
  * error. */
 hl_status hl_conf_load(enum hl_program program, int argc, char **argv, struct hl_conf *conf,
                        int *rest) HL_CHECK;
 void hl_conf_fini(struct hl_conf *conf);
+/* Path of the user's configuration file, which need not exist: $XDG_CONFIG_HOME/helios/helios.yaml,
+ * else ~/.config/helios/helios.yaml. False when neither directory is known. */
+bool hl_conf_user_file(char *out, size_t cap);
+/* "default", "file PATH:LINE", "environment NAME" or "flag --NAME"; NULL: no such option. Borrowed.
+ */
+const char *hl_conf_origin(const struct hl_conf *conf, const char *name);
+/* The option has been given: its origin is not "default". */
+bool hl_conf_is_set(const struct hl_conf *conf, const char *name);
 /* Tell whoever started the daemon that it serves: `doc` (its reference is taken) and the pid go to
  * ready_file. Nothing happens without one. */
 hl_status hl_conf_announce(const struct hl_conf *conf, json_t *doc) HL_CHECK;
 /* New reference: [{"name", "value", "origin", "default", "help", "flag", "argument", "env",
- * "programs"}] of the rows of conf's program (all rows for HL_CLI). */
+ * "programs"}] of the rows of conf's program (all rows for HL_CLI). Passwords in URLs are masked.
+ */
 json_t *hl_conf_dump(const struct hl_conf *conf);
+/* New reference: names of the environment variables of all options. */
+json_t *hl_conf_variables(void);
+/* A value of hl_conf_dump as people write it, "1GiB" for 1073741824; caller frees, NULL when out of
+ * memory. */
+char *hl_conf_text(const char *name, const char *value);
+/* The value is a URL with a password in it. */
+bool hl_conf_has_password(const char *value);
+/* A daemon makes its options known to whoever asks it by RPC; once, before it serves. */
+hl_status hl_conf_publish(const struct hl_conf *conf) HL_CHECK;
+/* New reference: [{"name", "value", "origin"}] of what was published, [] before. */
+json_t *hl_conf_published(void);
 /* The --help text of a program; caller frees. NULL when memory is short. */
 char *hl_conf_help(enum hl_program program);
 
@@ -203,6 +228,11 @@ char *hl_conf_help(enum hl_program program);
  * argument, not the name. */
 hl_status hl_args_parse(const struct hl_option *rows, size_t count, const char *usage, int argc,
                         char **argv, void *target, int *rest_count) HL_CHECK;
+/* The same, and *given (new reference) has what was given: {"l3_size": "1073741824"}, texts that
+ * parse to the same value. */
+hl_status hl_args_parse_given(const struct hl_option *rows, size_t count, const char *usage,
+                              int argc, char **argv, void *target, int *rest_count,
+                              json_t **given) HL_CHECK;
 void hl_args_fini(const struct hl_option *rows, size_t count, void *target);
 /* The lines of --help about `rows`, one option each. */
 void hl_args_help(const struct hl_option *rows, size_t count, struct hl_buf *out);

@@ -6,6 +6,9 @@
 #include "base/buf.h"
 #include "conf/options.h"
 
+/* Read by every program that is given no other file; tests put another path here. */
+extern const char *hl_conf_system_file;
+
 struct hl_flags {
     const struct hl_option *rows;
     size_t count;

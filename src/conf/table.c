@@ -55,6 +55,10 @@ const struct hl_option hl_conf_table[] = {
     {"controller.executor", "--executor", "agents",
      "Who runs the containers: the Agents, or Kubernetes with Volcano, a gang as one Volcano Job.",
      HL_OPT_ENUM, 0, 0, "agents|kubernetes", AT(controller_executor), HL_CONTROLLER},
+    {"controller.address", "--controller", "",
+     "RPC address of the Controller that the command line calls where there is no local cluster; "
+     "empty for agent.controller. HELIOS_CONTROLLER comes before it.",
+     HL_OPT_STRING, 0, 0, NULL, AT(controller_address), HL_CLI},
     {"kube.config", "--kubeconfig", "",
      "A kubeconfig; empty for $KUBECONFIG, ~/.kube/config, or what a pod is given.",
      HL_OPT_PATH, 0, 0, NULL, AT(kube_config), HL_CONTROLLER},
@@ -272,8 +276,12 @@ const struct hl_option hl_conf_table[] = {
      "Interval of the Agents' heartbeats.",
      HL_OPT_DURATION, 50, 60000, NULL, AT(heartbeat_ms), HL_CONTROLLER},
     {"node_lost", "--node-lost", "5s",
-     "A node that is silent for so long is lost.",
+     "A node that is silent for so long is shown as lost and gets no new containers.",
      HL_OPT_DURATION, 200, 3600000, NULL, AT(node_lost_ms), HL_CONTROLLER},
+    {"nodes.lost_after", "--nodes-lost-after", "2m",
+     "A running job gives up its containers on a node that is silent for so long, when the job "
+     "doesn't say (nodeLostAfter); never less than node_lost.",
+     HL_OPT_DURATION, 200, 30 * DAY_MS, NULL, AT(nodes_lost_after_ms), HL_CONTROLLER},
     {"rpc.timeout", "--rpc-timeout", "10s",
      "Deadline of one remote call.",
      HL_OPT_DURATION, 10, 3600000, NULL, AT(rpc_timeout_ms), HL_CONTROLLER | HL_AGENT | HL_CLI},
@@ -363,7 +371,8 @@ const struct hl_option hl_conf_table[] = {
      "Interval at which shards that belong to no version are looked for and freed.",
      HL_OPT_DURATION, 100, DAY_MS, NULL, AT(gc_interval_ms), HL_CONTROLLER},
     {"gc.grace", "--gc-grace", "10m",
-     "How long such a shard is left alone while somebody writes a version.",
+     "How long such a shard is left alone while somebody writes a version, and how long a version "
+     "that no job writes may stay open without a commit.",
      HL_OPT_DURATION, 0, DAY_MS, NULL, AT(gc_grace_ms), HL_CONTROLLER},
 };
 /* clang-format on */

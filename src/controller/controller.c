@@ -25,6 +25,7 @@ static const struct method {
     {"reportAccess", method_report_access},
     {"beginVersion", method_begin_version},
     {"commitPart", method_commit_part},
+    {"abandonVersion", method_abandon_version},
     {"planJob", method_plan_job},
     {"submitJob", method_submit_job},
     {"listJobs", method_list_jobs},
@@ -38,6 +39,7 @@ static const struct method {
     {"dropCopy", method_drop_copy},
     {"reportBadCopy", method_report_bad_copy},
     {"metrics", method_metrics},
+    {"options", method_options},
     {"rankTable", method_rank_table},
 };
 

@@ -40,6 +40,7 @@ struct hl_controller_opts {
     const char *l3_address; /* host:port of helios-l3d */
     int heartbeat_ms;       /* asked of Agents */
     int node_lost_ms;       /* silence after which a node is lost */
+    int64_t lost_after_ms;  /* and after which a running job gives up its containers there */
     int gc_interval_ms;
     int gc_grace_ms;                             /* age at which a shard nobody knows is freed */
     int versions_keep;                           /* of one job; 0 = all */

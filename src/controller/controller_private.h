@@ -102,6 +102,7 @@ struct hl_controller {
     struct hl_timer *tick;
     struct hl_timer *import_tick;
     struct node *nodes;
+    uint64_t nodes_ns;     /* of the last look at the nodes; 0 = none yet */
     struct node *gone;     /* forgotten while calls were under way */
     uint64_t retention_ns; /* of the last look at what is over */
     struct import *imports;
@@ -158,13 +159,18 @@ void method_list_shards(struct hl_controller *c, struct hl_rpc_call *call, const
 /* metrics.c: ranks are short-lived, so that what they transferred is kept and shown here. */
 void metrics_report(struct hl_controller *c, const json_t *transfers, const json_t *faults);
 void method_metrics(struct hl_controller *c, struct hl_rpc_call *call, const json_t *params);
+void method_options(struct hl_controller *c, struct hl_rpc_call *call, const json_t *params);
 void method_report_access(struct hl_controller *c, struct hl_rpc_call *call, const json_t *params);
 void method_begin_version(struct hl_controller *c, struct hl_rpc_call *call, const json_t *params);
 void method_commit_part(struct hl_controller *c, struct hl_rpc_call *call, const json_t *params);
+void method_abandon_version(struct hl_controller *c, struct hl_rpc_call *call,
+                            const json_t *params);
 /* Free shards in the pool; failures are left to the sweep. */
 void free_in_pool(struct hl_controller *c, const struct hl_id *ids, size_t n);
-/* Drop the open versions of a job whose attempt is below `attempt` (INT_MAX: all). */
+/* Drop the open and failed versions of a job whose attempt is below `attempt` (INT_MAX: all). */
 void drop_open_versions(struct hl_controller *c, const char *job, int attempt);
+/* Drop open and failed versions that no job of ours writes and nobody has touched for gc.grace. */
+void drop_stale_versions(struct hl_controller *c);
 
 /* behind.c */
 /* After a sweep: archive what is not yet, where the L3 daemon wants that. */
@@ -206,6 +212,8 @@ struct node *node_find(struct hl_controller *c, const char *name);
 /* What the node said of one of its containers between two heartbeats. */
 void node_container(struct node *n, json_t *status);
 int node_ready(const struct node *n);
+/* Ms since its last sign of life. */
+int64_t node_silent_ms(const struct node *n);
 /* Some were here before this start and have yet the time to come back. */
 int nodes_expected(const struct hl_controller *c);
 
@@ -220,7 +228,11 @@ void job_events_hold(struct job *j);
 void job_events_go(struct job *j);
 /* The node reported these containers. */
 void jobs_containers(struct hl_controller *c, struct node *n, const json_t *containers);
-void jobs_node_lost(struct hl_controller *c, struct node *n);
+/* A node does not answer, or does again; its containers may run on. */
+void jobs_node_silent(struct hl_controller *c, struct node *n);
+void jobs_node_back(struct hl_controller *c, struct node *n);
+/* Ms of silence after which the job gives up its containers on the node. */
+int64_t job_patience_ms(const struct job *j, const char *node);
 /* Write down what no event has changed; actions must wait when this fails. */
 hl_status job_keep(struct job *j) HL_CHECK;
 /* Start what is wanted and not confirmed; calls that failed for a reason that may pass. */
@@ -248,7 +260,8 @@ void method_submit_job(struct hl_controller *c, struct hl_rpc_call *call, const 
 void method_list_jobs(struct hl_controller *c, struct hl_rpc_call *call, const json_t *params);
 void method_get_job(struct hl_controller *c, struct hl_rpc_call *call, const json_t *params);
 void method_cancel_job(struct hl_controller *c, struct hl_rpc_call *call, const json_t *params);
-/* By id, else the newest job of that name. */
+/* By id, else by a name: that of the only job that is not over, or of ended ones. HL_ECONFLICT
+ * names the ids when several are not over. */
 hl_status job_find(struct hl_controller *c, const char *id, struct job **out);
 
 /* job_logs.c */

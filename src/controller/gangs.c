@@ -437,16 +437,11 @@ void gangs_stop(struct gangs *g)
 hl_status gangs_plan(const struct gangs *g, const struct hl_job *spec, const char *job_id,
                      int attempt, struct hl_plan **out)
 {
-    if (spec->image[0] == '\0')
+    if (hl_volcano_is_ascend(&g->volcano) && strcmp(spec->rank_table, "v2") != 0)
         return hl_fail(HL_EINVAL,
-                       "job '%s': dockerImage is missing: Kubernetes runs the command in an image; "
-                       "add dockerImage: REGISTRY/IMAGE:TAG to the job file",
+                       "job '%s': rankTable: on huawei.com devices helios-ranktable writes the "
+                       "table, in the format of its own option --json; remove the key",
                        spec->name);
-    if (spec->workdir[0] != '/' && spec->workdir[0] != '\0' && strcmp(spec->workdir, ".") != 0)
-        return hl_fail(HL_EINVAL,
-                       "job '%s': workdir '%.200s' is relative: Kubernetes wants an absolute path "
-                       "in the image, or none for the image's own",
-                       spec->name, spec->workdir);
     return hl_volcano_plan(spec, job_id, attempt, &g->volcano, out);
 }
 

@@ -6,16 +6,22 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/text.h"
 #include "conf/yaml.h"
 #include "controller/controller_private.h"
 
-/* Everything about the job that can be known before it waits for slots. */
+/* The image's own command may bring the weights of a model that this cluster does not have. */
+static int loads_from_us(const struct hl_job *spec)
+{
+    return spec->model[0] != '\0' && spec->command_count > 0;
+}
+
 static hl_status check_model(struct hl_controller *c, const struct hl_job *spec)
 {
     struct hl_model_rec *m;
     struct hl_version_rec *v;
-    if (spec->model[0] == '\0' || spec->command_count == 0)
-        return HL_OK; /* nothing of ours is loaded */
+    if (!loads_from_us(spec))
+        return HL_OK;
     HL_TRY(hl_catalog_model(&c->catalog, spec->model, &m));
     HL_TRY(hl_catalog_version(m, spec->model_version, &v));
     if (m->tp != spec->grid.tp || m->pp != spec->grid.pp)
@@ -34,50 +40,112 @@ static hl_status check_model(struct hl_controller *c, const struct hl_job *spec)
     return HL_OK;
 }
 
-static hl_status parse_job(const json_t *params, struct hl_job *out)
+static hl_status parse_job(const struct hl_controller *c, const json_t *params, struct hl_job *out)
 {
     const char *yaml = hl_json_str(params, "yaml", "");
     const char *source = hl_json_str(params, "source", "job");
     HL_AUTO(hl_yaml_freep) struct hl_yaml *doc = NULL;
     HL_TRY(hl_yaml_parse(source, yaml, strlen(yaml), &doc));
-    struct hl_job_source where = {source, hl_yaml_locate, doc};
+    struct hl_job_source where = {
+        .name = source,
+        .where = hl_yaml_locate,
+        .ctx = doc,
+        .executor = c->gangs != NULL ? HL_JOB_EXECUTOR_KUBERNETES : HL_JOB_EXECUTOR_PROCESS,
+        .node_lost_min_ms = c->gangs != NULL ? 0 : c->opts.node_lost_ms,
+    };
     return hl_job_parse(hl_yaml_root(doc), &where, out);
+}
+
+static hl_status export_all(struct hl_job *spec, const json_t *list, enum hl_job_var_origin origin)
+{
+    size_t i;
+    const json_t *var;
+    json_array_foreach (list, i, var)
+        HL_TRY(hl_job_export(spec, hl_json_str(var, "key", ""), hl_json_str(var, "value", ""),
+                             origin));
+    return HL_OK;
+}
+
+/* What the submitter's shell gives to the ranks: its variables and its directory. */
+static hl_status add_submitter(struct hl_controller *c, const json_t *params, struct hl_job *spec)
+{
+    const json_t *inherited = hl_json_list(params, "inherited");
+    if (c->gangs != NULL && json_array_size(inherited) > 0)
+        return hl_fail(HL_EINVAL, "--export ALL is not possible on Kubernetes, where it would "
+                                  "replace PATH and HOME of the image; name the variables");
+    HL_TRY(export_all(spec, hl_json_list(params, "exported"), HL_JOB_VAR_EXPORT));
+    HL_TRY(export_all(spec, inherited, HL_JOB_VAR_ALL));
+    if (c->gangs != NULL) /* an image has its own directories */
+        return HL_OK;
+    hl_status st = hl_job_resolve(spec, hl_json_str(params, "cwd", ""));
+    return st == HL_OK ? HL_OK : hl_fail_prefix(st, "job '%s': ", spec->name);
+}
+
+/* Where the job would run now. plan->never: waiting would not help. */
+static hl_status plan_now(struct hl_controller *c, const struct hl_job *spec, struct hl_plan **out)
+{
+    if (c->gangs != NULL)
+        return gangs_plan(c->gangs, spec, spec->name, 1, out);
+    HL_TRY(hl_plan_make(spec, &c->cluster, out));
+    if (c->cluster.count == 0 || nodes_expected(c))
+        (*out)->never = 0; /* an Agent may come yet */
+    return HL_OK;
+}
+
+/* All that can be known of a job before it waits for slots: planJob and submitJob both ask this,
+ * so that what can be planned can be submitted. End *spec and *out also after a failure. */
+static hl_status examine(struct hl_controller *c, const json_t *params, struct hl_job *spec,
+                         struct hl_plan **out)
+{
+    HL_TRY(parse_job(c, params, spec));
+    HL_TRY(check_model(c, spec));
+    HL_TRY(add_submitter(c, params, spec));
+    return plan_now(c, spec, out);
+}
+
+static json_t *plan_answer(struct hl_controller *c, const struct hl_job *spec,
+                           const struct hl_plan *plan)
+{
+    json_t *doc = hl_plan_to_json(plan);
+    struct hl_model_rec *m;
+    if (spec->model[0] != '\0' && !loads_from_us(spec) &&
+        hl_catalog_model(&c->catalog, spec->model, &m) != HL_OK)
+        json_array_append_new(json_object_get(doc, "warnings"),
+                              json_sprintf("this cluster has no model '%s': the image's own "
+                                           "command must bring the weights",
+                                           spec->model));
+    return doc;
+}
+
+/* What the ranks are started with, for people: values of variables may be secrets. */
+static json_t *launch_of(const struct hl_controller *c, const struct hl_job *spec, const char *file)
+{
+    json_t *command = json_array(), *from_file = json_array(), *exported = json_array();
+    for (size_t i = 0; i < spec->command_count; i++)
+        json_array_append_new(command, json_string(spec->command[i]));
+    for (size_t i = 0; i < spec->env_count; i++)
+        json_array_append_new(spec->env[i].exported ? exported : from_file,
+                              json_string(spec->env[i].name));
+    int64_t lost_ms = c->gangs != NULL ? 0 : c->opts.lost_after_ms;
+    return json_pack("{s:s s:o s:s s:o s:o s:s s:s s:s s:I s:s}", "file", file, "command", command,
+                     "workdir", spec->workdir, "variables", from_file, "exported", exported, "venv",
+                     spec->venv, "conda", spec->conda, "python", spec->python, "nodeLostAfterMs",
+                     (json_int_t)(spec->node_lost_ms >= 0 ? spec->node_lost_ms : lost_ms),
+                     "onNodeLost", hl_job_restarts_lost(spec) ? "restart" : "fail");
 }
 
 void method_plan_job(struct hl_controller *c, struct hl_rpc_call *call, const json_t *params)
 {
     struct hl_job spec = {0};
     struct hl_plan *plan = NULL;
-    hl_status st = parse_job(params, &spec);
-    if (st != HL_OK) {
-        reject(call, st);
-        return;
-    }
-    st = check_model(c, &spec);
+    hl_status st = examine(c, params, &spec, &plan);
     if (st == HL_OK)
-        st = c->gangs != NULL ? gangs_plan(c->gangs, &spec, spec.name, 1, &plan)
-                              : hl_plan_make(&spec, &c->cluster, NULL, &plan);
-    if (st == HL_OK)
-        hl_rpc_reply(call, json_pack("{s:o}", "plan", hl_plan_to_json(plan)));
+        hl_rpc_reply(call, json_pack("{s:o s:o}", "plan", plan_answer(c, &spec, plan), "launch",
+                                     launch_of(c, &spec, hl_json_str(params, "file", ""))));
     else
         reject(call, st);
     hl_plan_free(plan);
     hl_job_fini(&spec);
-}
-
-static hl_status resolve_workdir(struct hl_job *spec, const char *cwd)
-{
-    if (spec->workdir[0] == '/' || cwd[0] != '/')
-        return HL_OK;
-    char *path = NULL;
-    if (asprintf(&path, "%s%s%s", cwd, spec->workdir[0] != '\0' ? "/" : "", spec->workdir) < 0)
-        return hl_fail(HL_ENOMEM, "working directory of job '%s'", spec->name);
-    free(spec->workdir);
-    spec->workdir = path;
-    if (strlen(path) >= PATH_MAX) /* also more than a stored job may have */
-        return hl_fail(HL_EINVAL, "job '%s': workdir has %zu bytes, a path has less than %d",
-                       spec->name, strlen(path), PATH_MAX);
-    return HL_OK;
 }
 
 static struct job *find_by_key(struct hl_controller *c, const char *key)
@@ -90,56 +158,33 @@ static struct job *find_by_key(struct hl_controller *c, const char *key)
     return NULL;
 }
 
-/* A gang that no state of the cluster could hold is refused at once. */
-static hl_status check_possible(struct hl_controller *c, const struct hl_job *spec)
+/* The job is taken over on HL_OK. A gang that no state of the cluster could hold is refused. */
+static hl_status submit(struct hl_controller *c, const json_t *params, struct job *j)
 {
     struct hl_plan *plan = NULL;
-    if (c->gangs != NULL) {
-        HL_TRY(gangs_plan(c->gangs, spec, spec->name, 1, &plan));
-        hl_plan_free(plan);
-        return HL_OK;
-    }
-    if (c->cluster.count == 0 || nodes_expected(c))
-        return HL_OK; /* an Agent may come yet: it waits */
-    HL_TRY(hl_plan_make(spec, &c->cluster, &(struct hl_plan_opts){.ignore_busy = 1}, &plan));
-    hl_status st = HL_OK;
-    if (!plan->feasible && plan->never)
-        st = hl_fail(HL_EINVAL, "job '%s' can never run here: %s", spec->name, plan->reason);
+    hl_status st = examine(c, params, &j->spec, &plan);
+    if (st == HL_OK && plan->never)
+        st = hl_fail(HL_EINVAL, "job '%s' can never run here: %s", j->spec.name, plan->reason);
     hl_plan_free(plan);
-    return st;
+    HL_TRY(st);
+    j->doc = json_pack("{s:s s:s s:s s:o s:o}", "yaml", hl_json_str(params, "yaml", ""), "source",
+                       hl_json_str(params, "source", ""), "key",
+                       hl_json_str(params, "idempotencyKey", ""), "spec", hl_job_to_json(&j->spec),
+                       "launch", launch_of(c, &j->spec, hl_json_str(params, "file", "")));
+    if (j->doc == NULL)
+        return hl_fail(HL_ENOMEM, "out of memory for the record of job '%s'", j->spec.name);
+    return job_submit(c, j);
 }
 
 void method_submit_job(struct hl_controller *c, struct hl_rpc_call *call, const json_t *params)
 {
-    const char *key = hl_json_str(params, "idempotencyKey", "");
-    struct job *j = find_by_key(c, key);
+    struct job *j = find_by_key(c, hl_json_str(params, "idempotencyKey", ""));
     if (j != NULL) {
         hl_rpc_reply(call, json_pack("{s:s}", "id", j->id));
         return;
     }
     j = calloc(1, sizeof(*j));
-    hl_status st = j == NULL ? hl_fail(HL_ENOMEM, "job record") : parse_job(params, &j->spec);
-    if (st != HL_OK) {
-        free(j);
-        reject(call, st);
-        return;
-    }
-    st = check_model(c, &j->spec);
-    if (st == HL_OK && j->spec.command_count == 0 && c->gangs == NULL)
-        st = hl_fail(
-            HL_EINVAL,
-            "job '%s': command is missing; the process executor has no image to take one from",
-            j->spec.name);
-    if (st == HL_OK)
-        st = check_possible(c, &j->spec);
-    if (st == HL_OK && c->gangs == NULL) /* an image has its own directory */
-        st = resolve_workdir(&j->spec, hl_json_str(params, "cwd", ""));
-    if (st == HL_OK) {
-        j->doc = json_pack("{s:s s:s s:s s:o}", "yaml", hl_json_str(params, "yaml", ""), "source",
-                           hl_json_str(params, "source", ""), "key", key, "spec",
-                           hl_job_to_json(&j->spec));
-        st = job_submit(c, j);
-    }
+    hl_status st = j != NULL ? submit(c, params, j) : hl_fail(HL_ENOMEM, "job record");
     if (st != HL_OK) {
         reject(call, st);
         job_free(j);
@@ -159,14 +204,38 @@ static int was_given(const struct hl_controller *c, const char *id)
     return *end == '\0' && seq <= c->job_seq;
 }
 
+/* The job of that name that is not over, else the newest one; NULL: there is none. */
+static hl_status find_by_name(struct hl_controller *c, const char *name, struct job **out)
+{
+    struct job *newest = NULL, *live = NULL;
+    char ids[256] = "";
+    size_t at = 0;
+    int count = 0;
+    for (struct job *k = c->jobs; k != NULL; k = k->hh.next) {
+        if (strcmp(k->spec.name, name) != 0)
+            continue;
+        newest = k;
+        if (hl_job_state_ended(k->run.state))
+            continue;
+        live = k;
+        if (count++ < 5 && at + strlen(k->id) + 8 < sizeof(ids))
+            at += (size_t)snprintf(ids + at, sizeof(ids) - at, "%s%s", at > 0 ? ", " : "", k->id);
+        else
+            snprintf(ids + at, sizeof(ids) - at, ", ...");
+    }
+    if (count > 1)
+        return hl_fail(HL_ECONFLICT, "%d jobs named '%.64s' are not over: give the id of one (%s)",
+                       count, name, ids);
+    *out = live != NULL ? live : newest;
+    return HL_OK;
+}
+
 hl_status job_find(struct hl_controller *c, const char *id, struct job **out)
 {
     struct job *j;
     HASH_FIND_STR(c->jobs, id, j);
     if (j == NULL)
-        for (struct job *k = c->jobs; k != NULL; k = k->hh.next)
-            if (strcmp(k->spec.name, id) == 0)
-                j = k;
+        HL_TRY(find_by_name(c, id, &j));
     if (j == NULL && was_given(c, id))
         return hl_fail(HL_ENOENT,
                        "job '%.100s' does not exist any more: ended jobs are forgotten with time "
@@ -179,12 +248,34 @@ hl_status job_find(struct hl_controller *c, const char *id, struct job **out)
     return HL_OK;
 }
 
-static json_t *job_to_json(const struct job *j, const json_t *warnings)
+/* What a job that runs waits for: the first of its nodes that does not answer. */
+static void silent_node(struct hl_controller *c, const struct job *j, char *out, size_t cap)
+{
+    for (int i = 0; j->gang.id[0] == '\0' && i < j->run.container_count; i++) {
+        const struct hl_jobrun_container *k = &j->run.containers[i];
+        const struct node *n = k->state <= HL_CONTAINER_RUNNING ? node_find(c, k->node) : NULL;
+        char silence[32], limit[32];
+        if (n == NULL || !n->lost)
+            continue;
+        snprintf(
+            out, cap, "node %s has not answered for %s, its ranks may run on; lost after %s",
+            n->name, hl_format_duration_ms((uint64_t)node_silent_ms(n), silence, sizeof(silence)),
+            hl_format_duration_ms((uint64_t)job_patience_ms(j, n->name), limit, sizeof(limit)));
+        return;
+    }
+}
+
+static json_t *job_to_json(struct hl_controller *c, const struct job *j, const json_t *warnings)
 {
     const struct hl_jobrun *r = &j->run;
-    return json_pack("{s:s s:s s:s s:s s:i s:i s:s s:I s:I s:I s:i s:s}", "id", j->id, "name",
-                     j->spec.name, "state", hl_job_state_name(r->state), "reason", r->reason,
-                     "attempt", r->attempt, "maxRestarts", r->max_restarts, "model", j->spec.model,
+    char reason[HL_JOB_TEXT_MAX];
+    snprintf(reason, sizeof(reason), "%s", r->reason);
+    if (reason[0] == '\0' && (r->state == HL_JOB_STARTING || r->state == HL_JOB_RUNNING))
+        silent_node(c, j, reason, sizeof(reason));
+    return json_pack("{s:s s:s s:s s:s s:i s:i s:i s:i s:s s:s s:I s:I s:I s:i s:s}", "id", j->id,
+                     "name", j->spec.name, "state", hl_job_state_name(r->state), "reason", reason,
+                     "attempt", r->attempt, "maxRestarts", r->max_restarts, "restarts", r->restarts,
+                     "nodeLosses", r->node_losses, "cause", r->cause, "model", j->spec.model,
                      "submittedMs", (json_int_t)r->submitted_ms, "startedMs",
                      (json_int_t)r->started_ms, "finishedMs", (json_int_t)r->finished_ms,
                      "worldSize", (int)hl_rank_world(&j->spec.grid), "warning",
@@ -196,7 +287,7 @@ void method_list_jobs(struct hl_controller *c, struct hl_rpc_call *call, const j
     (void)params;
     json_t *jobs = json_array(), *warnings = jobs_warnings(c);
     for (struct job *j = c->jobs; j != NULL; j = j->hh.next)
-        json_array_append_new(jobs, job_to_json(j, warnings));
+        json_array_append_new(jobs, job_to_json(c, j, warnings));
     json_decref(warnings);
     hl_rpc_reply(call, json_pack("{s:o}", "jobs", jobs));
 }
@@ -241,10 +332,12 @@ void method_get_job(struct hl_controller *c, struct hl_rpc_call *call, const jso
         return;
     }
     json_t *warnings = jobs_warnings(c);
-    json_t *job = job_to_json(j, warnings);
+    json_t *job = job_to_json(c, j, warnings);
     json_decref(warnings);
     json_object_set_new(job, "yaml", json_string(hl_json_str(j->doc, "yaml", "")));
     json_object_set(job, "events", j->events);
+    if (json_object_get(j->doc, "launch") != NULL)
+        json_object_set(job, "launch", json_object_get(j->doc, "launch"));
     json_object_set_new(job, "containers", containers_of(c, j));
     if (j->run.plan != NULL)
         json_object_set_new(job, "plan", hl_plan_to_json(j->run.plan));
@@ -261,7 +354,8 @@ void method_cancel_job(struct hl_controller *c, struct hl_rpc_call *call, const 
     }
     if (!hl_job_state_ended(j->run.state))
         job_event(j, &(struct hl_job_event){.kind = HL_JOB_EV_CANCEL, .text = "by the user"});
-    hl_rpc_reply(call, json_pack("{s:s}", "state", hl_job_state_name(j->run.state)));
+    hl_rpc_reply(call,
+                 json_pack("{s:s s:s}", "state", hl_job_state_name(j->run.state), "id", j->id));
 }
 
 void jobs_slot_holder(const struct hl_controller *c, const char *node, int numa_id,

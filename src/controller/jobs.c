@@ -8,6 +8,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/text.h"
 #include "controller/controller_private.h"
 #include "ranktable/plan.h"
 
@@ -184,7 +185,7 @@ static void place(struct job *j)
     hl_status st = choose_version(j);
     if (st == HL_OK)
         st = j->gang.id[0] != '\0' ? gang_plan(j, &plan)
-                                   : hl_plan_make(&j->spec, &c->cluster, NULL, &plan);
+                                   : hl_plan_make(&j->spec, &c->cluster, &plan);
     if (st != HL_OK || !plan->feasible) {
         char why[HL_JOB_TEXT_MAX];
         snprintf(why, sizeof(why), "%s", st != HL_OK ? hl_error_text() : plan->reason);
@@ -445,12 +446,69 @@ void jobs_containers(struct hl_controller *c, struct node *n, const json_t *cont
     }
 }
 
-void jobs_node_lost(struct hl_controller *c, struct node *n)
+/* True when the node's Agent has said that a rank of this attempt began there. */
+static bool has_begun_on(const struct job *j, const char *node)
+{
+    for (int i = 0; i < j->run.container_count; i++) {
+        const struct hl_jobrun_container *k = &j->run.containers[i];
+        if (k->state != HL_CONTAINER_WANTED && strcmp(k->node, node) == 0)
+            return true;
+    }
+    return false;
+}
+
+int64_t job_patience_ms(const struct job *j, const char *node)
+{
+    const struct hl_controller_opts *opts = &j->controller->opts;
+    int64_t ms = j->spec.node_lost_ms >= 0 ? j->spec.node_lost_ms : opts->lost_after_ms;
+    /* There is nothing to save in a gang that is being stopped, or where none has begun. */
+    if (j->run.state == HL_JOB_STOPPING || !has_begun_on(j, node) || ms < opts->node_lost_ms)
+        return opts->node_lost_ms;
+    return ms;
+}
+
+void jobs_node_silent(struct hl_controller *c, struct node *n)
 {
     struct job *j, *next;
     HASH_ITER (hh, c->jobs, j, next) {
-        if (!hl_job_state_ended(j->run.state))
-            job_event(j, &(struct hl_job_event){.kind = HL_JOB_EV_NODE_LOST, .node = n->name});
+        char text[96], limit[32];
+        if (hl_job_state_ended(j->run.state) || j->gang.id[0] != '\0')
+            continue;
+        snprintf(
+            text, sizeof(text), "its ranks may run on; it is lost after %s of silence",
+            hl_format_duration_ms((uint64_t)job_patience_ms(j, n->name), limit, sizeof(limit)));
+        job_event(j, &(struct hl_job_event){
+                         .kind = HL_JOB_EV_NODE_SILENT, .node = n->name, .text = text});
+    }
+}
+
+void jobs_node_back(struct hl_controller *c, struct node *n)
+{
+    struct job *j, *next;
+    HASH_ITER (hh, c->jobs, j, next) {
+        if (!hl_job_state_ended(j->run.state) && j->gang.id[0] == '\0')
+            job_event(j, &(struct hl_job_event){.kind = HL_JOB_EV_NODE_BACK, .node = n->name});
+    }
+}
+
+/* Give up the first node that has been silent for longer than the job waits. The others follow
+ * with the next ticks. */
+static void give_up_silent_node(struct job *j)
+{
+    for (int i = 0; i < j->run.container_count; i++) {
+        const struct hl_jobrun_container *k = &j->run.containers[i];
+        char text[64], silence[32], name[HL_NODE_NAME_MAX + 1];
+        if (k->state > HL_CONTAINER_RUNNING)
+            continue;
+        const struct node *n = node_find(j->controller, k->node);
+        if (n == NULL || !n->lost || node_silent_ms(n) < job_patience_ms(j, n->name))
+            continue;
+        memcpy(name, k->node, sizeof(name));
+        snprintf(text, sizeof(text), "silent for %s",
+                 hl_format_duration_ms((uint64_t)node_silent_ms(n), silence, sizeof(silence)));
+        job_event(j,
+                  &(struct hl_job_event){.kind = HL_JOB_EV_NODE_LOST, .node = name, .text = text});
+        return;
     }
 }
 
@@ -494,6 +552,8 @@ void jobs_tick(struct hl_controller *c)
         }
         if (slots_changed && j->run.state == HL_JOB_PENDING)
             job_event(j, &(struct hl_job_event){.kind = HL_JOB_EV_SLOTS});
+        if (j->gang.id[0] == '\0')
+            give_up_silent_node(j);
         if (hl_wall_ms() >= hl_jobrun_next_ms(&j->run))
             job_event(j, &(struct hl_job_event){.kind = HL_JOB_EV_TIMER});
         jobs_start_wanted(j);
@@ -522,6 +582,7 @@ hl_status job_submit(struct hl_controller *c, struct job *j)
     struct hl_jobrun_opts opts = {
         .id = j->id,
         .max_restarts = j->spec.restarts,
+        .restart_lost = hl_job_restarts_lost(&j->spec),
         .start_timeout_ms = j->spec.start_timeout_ms >= 0 ? j->spec.start_timeout_ms : start_ms,
         .run_timeout_ms = j->spec.run_timeout_ms,
         .stop_resend_ms = c->opts.stop_resend_ms,

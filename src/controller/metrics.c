@@ -1,6 +1,7 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include "conf/options.h"
 #include "controller/controller_private.h"
 #include "core/route.h"
 
@@ -106,4 +107,11 @@ void method_metrics(struct hl_controller *c, struct hl_rpc_call *call, const jso
     else
         reject(call, st);
     hl_buf_fini(&text);
+}
+
+void method_options(struct hl_controller *c, struct hl_rpc_call *call, const json_t *params)
+{
+    (void)c;
+    (void)params;
+    hl_rpc_reply(call, json_pack("{s:o}", "options", hl_conf_published()));
 }

@@ -292,16 +292,68 @@ void method_get_model(struct hl_controller *c, struct hl_rpc_call *call, const j
         hl_rpc_reply(call, json_pack("{s:o}", "model", hl_model_rec_to_json(m)));
 }
 
+static int is_newest_visible(const struct hl_version_rec *v)
+{
+    struct hl_version_rec *newest;
+    if (hl_catalog_version(v->model, -1, &newest) == HL_OK)
+        return newest == v;
+    hl_error_clear();
+    return 0;
+}
+
+/* The job's ranks load the version, or would after a restart. */
+static int job_needs(const struct job *j, const struct hl_version_rec *v)
+{
+    if (hl_job_state_ended(j->run.state) || strcmp(j->spec.model, v->model->name) != 0)
+        return 0;
+    return v->number == j->load_version || v->number == j->spec.model_version ||
+           is_newest_visible(v);
+}
+
+static hl_status check_unused(const struct hl_controller *c, const struct hl_version_rec *v)
+{
+    if (v->state == HL_VERSION_OPEN)
+        return hl_fail(HL_EBUSY,
+                       "version %" PRId64
+                       " of '%s' is being written by job '%s': %d of %d ranks have committed; "
+                       "`helios model rm --force` removes it all the same",
+                       v->number, v->model->name, v->job, v->committed_count, v->world);
+    for (const struct job *j = c->jobs; j != NULL; j = j->hh.next)
+        if (job_needs(j, v))
+            return hl_fail(HL_EBUSY,
+                           "version %" PRId64
+                           " of '%s' is used by job '%s', which is %s; wait or `helios cancel "
+                           "%s`, or remove it all the same with `helios model rm --force`",
+                           v->number, v->model->name, j->id, hl_job_state_name(j->run.state),
+                           j->id);
+    return HL_OK;
+}
+
+static hl_status check_removable(const struct hl_controller *c, const struct hl_model_rec *m,
+                                 int64_t number)
+{
+    struct hl_version_rec *only;
+    if (number != -1) {
+        HL_TRY(hl_catalog_version(m, number, &only));
+        return check_unused(c, only);
+    }
+    for (const struct hl_version_rec *v = m->versions; v != NULL; v = v->next)
+        HL_TRY(check_unused(c, v));
+    return HL_OK;
+}
+
 void method_remove_model(struct hl_controller *c, struct hl_rpc_call *call, const json_t *params)
 {
     struct hl_model_rec *m;
     struct hl_id *ids = NULL;
     size_t n = 0;
     uint64_t bytes = 0;
+    int64_t number = hl_json_int(params, "version", -1);
     hl_status st = hl_catalog_model(&c->catalog, hl_json_str(params, "name", ""), &m);
+    if (st == HL_OK && !hl_json_bool(params, "force", 0))
+        st = check_removable(c, m, number);
     if (st == HL_OK)
-        st = hl_catalog_remove(&c->catalog, m, hl_json_int(params, "version", -1), commit_records,
-                               c, &ids, &n, &bytes);
+        st = hl_catalog_remove(&c->catalog, m, number, commit_records, c, &ids, &n, &bytes);
     if (st != HL_OK) {
         reject(call, st);
         return;

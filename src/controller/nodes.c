@@ -9,6 +9,8 @@
 #include "controller/controller_private.h"
 #include "controller/copies.h"
 
+#define OWN_PAUSE_NS (2 * HL_NS_PER_S) /* ticks come every 0.5 s */
+
 struct node *node_find(struct hl_controller *c, const char *name)
 {
     struct node *n;
@@ -19,6 +21,11 @@ struct node *node_find(struct hl_controller *c, const char *name)
 int node_ready(const struct node *n)
 {
     return n->seen_ns != 0 && !n->lost && n->incarnation[0] != '\0';
+}
+
+int64_t node_silent_ms(const struct node *n)
+{
+    return (int64_t)((hl_now_ns() - n->seen_ns) / HL_NS_PER_MS);
 }
 
 int nodes_expected(const struct hl_controller *c)
@@ -141,12 +148,15 @@ hl_status nodes_load(struct hl_controller *c, const json_t *info)
 
 static void node_seen(struct node *n)
 {
+    int was_lost = n->lost;
     n->seen_ns = hl_now_ns();
     n->seen_ms = hl_wall_ms();
-    if (n->lost)
-        hl_info("node is back node=%s", n->name);
     n->lost = 0;
     n->lost_ms = 0;
+    if (was_lost) {
+        hl_info("node is back node=%s", n->name);
+        jobs_node_back(n->controller, n);
+    }
 }
 
 static void node_containers(struct hl_controller *c, struct node *n, const json_t *params)
@@ -263,13 +273,12 @@ static void lose(struct hl_controller *c, struct node *n)
     n->lost = 1;
     n->incarnation[0] = '\0'; /* it must register again */
     hl_cluster_set_ready(&c->cluster, n->name, 0);
-    hl_warn("node is lost node=%s silent_ms=%" PRIu64, n->name,
-            (hl_now_ns() - n->seen_ns) / HL_NS_PER_MS);
+    hl_warn("node is lost node=%s silent_ms=%" PRId64, n->name, node_silent_ms(n));
     if (n->lost_ms == 0) { /* else it was lost before this start */
         n->lost_ms = hl_wall_ms();
         save_loss(c, n);
     }
-    jobs_node_lost(c, n);
+    jobs_node_silent(c, n);
 }
 
 hl_status node_forget(struct hl_controller *c, struct node *n)
@@ -285,14 +294,25 @@ hl_status node_forget(struct hl_controller *c, struct node *n)
     return HL_OK;
 }
 
+/* While this process stood still (SIGSTOP, a paused machine) nobody could be heard. */
+static void forgive_own_pause(struct hl_controller *c)
+{
+    uint64_t now = hl_now_ns(), pause = c->nodes_ns > 0 ? now - c->nodes_ns : 0;
+    c->nodes_ns = now;
+    if (pause < OWN_PAUSE_NS)
+        return;
+    hl_warn("the Controller stood still, which is not counted as silence of nodes ms=%" PRIu64,
+            pause / HL_NS_PER_MS);
+    for (struct node *n = c->nodes; n != NULL; n = n->hh.next)
+        n->seen_ns = n->seen_ns + pause < now ? n->seen_ns + pause : now;
+}
+
 void nodes_tick(struct hl_controller *c)
 {
-    uint64_t limit = (uint64_t)c->opts.node_lost_ms * HL_NS_PER_MS;
-    for (struct node *n = c->nodes; n != NULL; n = n->hh.next) {
-        if (n->lost || hl_now_ns() - n->seen_ns <= limit)
-            continue;
-        lose(c, n);
-    }
+    forgive_own_pause(c);
+    for (struct node *n = c->nodes; n != NULL; n = n->hh.next)
+        if (!n->lost && node_silent_ms(n) > c->opts.node_lost_ms)
+            lose(c, n);
 }
 
 void method_list_nodes(struct hl_controller *c, struct hl_rpc_call *call, const json_t *params)

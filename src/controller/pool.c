@@ -54,18 +54,14 @@ static void note_extent(struct hl_controller *c, const json_t *extent, int archi
         s->seen_round = c->sweep_round;
 }
 
-/* A version that a gang is writing was begun before its first shard was put; until it is committed,
- * whatever came later may be its. */
+/* An open version was begun before its first shard was put; until it is committed, whatever came
+ * later may be its. One that nobody writes any more is closed by drop_stale_versions(). */
 static int being_written(const struct hl_controller *c, const struct orphan *o)
 {
     for (const struct hl_model_rec *m = c->catalog.models; m != NULL; m = m->hh.next)
-        for (const struct hl_version_rec *v = m->versions; v != NULL; v = v->next) {
-            struct job *j = NULL;
+        for (const struct hl_version_rec *v = m->versions; v != NULL; v = v->next)
             if (v->state == HL_VERSION_OPEN && v->created_ms <= o->since_ms)
-                HASH_FIND_STR(c->jobs, v->job, j);
-            if (j != NULL && !hl_job_state_ended(j->run.state))
                 return 1;
-        }
     return 0;
 }
 

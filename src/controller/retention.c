@@ -189,6 +189,7 @@ void retention_tick(struct hl_controller *c)
     if (hl_now_ns() - c->retention_ns < (uint64_t)c->opts.gc_interval_ms * HL_NS_PER_MS)
         return;
     c->retention_ns = hl_now_ns();
+    drop_stale_versions(c);
     keep_jobs(c);
     keep_nodes(c);
 }

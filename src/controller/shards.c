@@ -21,7 +21,10 @@ void method_request_shards(struct hl_controller *c, struct hl_rpc_call *call, co
 {
     struct hl_version_rec *v;
     hl_status st = find_version(c, params, &v);
-    if (st == HL_OK && v->state != HL_VERSION_VISIBLE)
+    if (st == HL_OK && v->state == HL_VERSION_FAILED)
+        st = hl_fail(HL_ENOENT, "version %" PRId64 " of '%s' was given up by %s", v->number,
+                     v->model->name, v->error != NULL ? v->error : "a rank");
+    else if (st == HL_OK && v->state != HL_VERSION_VISIBLE)
         st = hl_fail(HL_EBUSY,
                      "version %" PRId64 " of '%s' is not complete: %d of %d ranks have committed",
                      v->number, v->model->name, v->committed_count, v->world);
@@ -147,11 +150,17 @@ void method_begin_version(struct hl_controller *c, struct hl_rpc_call *call, con
         .job = hl_json_str(params, "job", ""),
         .attempt = (int)hl_json_int(params, "attempt", 0),
         .step = hl_json_int(params, "step", 0),
+        .rank = (int)hl_json_int(params, "rank", 0),
         .world = (int)hl_json_int(params, "world", 0),
+        .token = strtoull(hl_json_str(params, "token", ""), NULL, 16),
         .now_ms = hl_wall_ms(),
     };
     struct hl_version_rec *v;
     struct job *j;
+    hl_status st = hl_layout_check_parse(hl_json_str(params, "check", ""), &b.check);
+    if (st == HL_OK && b.token == 0) /* it would join whatever is open, and may mix two saves */
+        st = hl_fail(HL_EUNSUPPORTED, "a version is begun without a token of the save: this client "
+                                      "is older than the Controller; install the same release");
     HASH_FIND_STR(c->jobs, b.job, j);
     if (j != NULL && (hl_job_state_ended(j->run.state) || b.attempt != j->run.attempt)) {
         reject(call, hl_fail(HL_ECONFLICT,
@@ -160,13 +169,51 @@ void method_begin_version(struct hl_controller *c, struct hl_rpc_call *call, con
                              b.attempt, j->id, hl_job_state_name(j->run.state), j->run.attempt));
         return;
     }
-    hl_status st = hl_catalog_begin(&c->catalog, &b, commit_records, c, &v);
+    if (st == HL_OK)
+        st = hl_catalog_begin(&c->catalog, &b, commit_records, c, &v);
     if (st != HL_OK) {
         reject(call, st);
         return;
     }
-    hl_rpc_reply(call, json_pack("{s:I s:s}", "version", (json_int_t)v->number, "state",
-                                 v->state == HL_VERSION_VISIBLE ? "visible" : "open"));
+    hl_rpc_reply(call, json_pack("{s:I s:s}", "version", (json_int_t)v->number, "state", "open"));
+}
+
+/* What a rank put and can't commit any more. */
+static void free_uncommitted(struct hl_controller *c, const json_t *texts)
+{
+    struct hl_id *ids = calloc(json_array_size(texts) + 1, sizeof(*ids));
+    size_t i, n = 0;
+    json_t *text;
+    json_array_foreach (ids == NULL ? NULL : texts, i, text) {
+        if (hl_id_parse(json_string_value(text), &ids[n]) == HL_OK &&
+            hl_catalog_shard(&c->catalog, ids[n]) == NULL)
+            n++;
+    }
+    free_in_pool(c, ids, n);
+    free(ids);
+}
+
+void method_abandon_version(struct hl_controller *c, struct hl_rpc_call *call, const json_t *params)
+{
+    struct hl_version_abandon a = {
+        .rank = (int)hl_json_int(params, "rank", -1),
+        .reason = hl_json_str(params, "reason", ""),
+    };
+    struct hl_id *ids = NULL;
+    size_t n = 0;
+    hl_status st = find_version(c, params, &a.version);
+    if (st == HL_OK)
+        st = hl_catalog_abandon(&c->catalog, &a, commit_records, c, &ids, &n);
+    if (st != HL_OK) {
+        reject(call, st);
+        return;
+    }
+    hl_warn("version given up model=%s version=%" PRId64 " rank=%d reason=\"%s\"",
+            hl_json_str(params, "model", ""), hl_json_int(params, "version", -1), a.rank, a.reason);
+    free_in_pool(c, ids, n);
+    free(ids);
+    free_uncommitted(c, hl_json_list(params, "ids"));
+    hl_rpc_reply(call, NULL);
 }
 
 static int drop_version(struct hl_controller *c, struct hl_model_rec *m, int64_t number)
@@ -253,10 +300,11 @@ void free_in_pool(struct hl_controller *c, const struct hl_id *ids, size_t n)
     json_decref(params);
 }
 
-static struct hl_version_rec *find_open(struct hl_model_rec *m, const char *job, int attempt)
+/* An open or failed one. */
+static struct hl_version_rec *find_incomplete(struct hl_model_rec *m, const char *job, int attempt)
 {
     for (struct hl_version_rec *v = m->versions; v != NULL; v = v->next)
-        if (v->state == HL_VERSION_OPEN && v->attempt < attempt && strcmp(v->job, job) == 0)
+        if (v->state != HL_VERSION_VISIBLE && v->attempt < attempt && strcmp(v->job, job) == 0)
             return v;
     return NULL;
 }
@@ -266,7 +314,7 @@ void drop_open_versions(struct hl_controller *c, const char *job, int attempt)
     struct hl_model_rec *m, *next;
     HASH_ITER (hh, c->catalog.models, m, next) {
         struct hl_version_rec *v;
-        while ((v = find_open(m, job, attempt)) != NULL) {
+        while ((v = find_incomplete(m, job, attempt)) != NULL) {
             hl_info("incomplete version dropped model=%s version=%" PRId64
                     " job=%s committed=%d/%d",
                     m->name, v->number, job, v->committed_count, v->world);
@@ -276,5 +324,41 @@ void drop_open_versions(struct hl_controller *c, const char *job, int attempt)
             if (last)
                 break;
         }
+    }
+}
+
+static int is_written_by_job(const struct hl_controller *c, const struct hl_version_rec *v)
+{
+    struct job *j;
+    HASH_FIND_STR(c->jobs, v->job, j);
+    return j != NULL && !hl_job_state_ended(j->run.state);
+}
+
+/* No job of ours, and no begin or commit for the grace period: its writer has died. */
+static struct hl_version_rec *find_stale(struct hl_controller *c, struct hl_model_rec *m,
+                                         int64_t now_ms)
+{
+    for (struct hl_version_rec *v = m->versions; v != NULL; v = v->next) {
+        if (v->state == HL_VERSION_VISIBLE || is_written_by_job(c, v))
+            continue;
+        if (v->touched_ms == 0)
+            v->touched_ms = now_ms; /* it was there before this start */
+        if (now_ms - v->touched_ms > c->opts.gc_grace_ms)
+            return v;
+    }
+    return NULL;
+}
+
+void drop_stale_versions(struct hl_controller *c)
+{
+    struct hl_model_rec *m, *next;
+    HASH_ITER (hh, c->catalog.models, m, next) {
+        struct hl_version_rec *v = find_stale(c, m, hl_wall_ms());
+        if (v == NULL)
+            continue; /* one in a round: the model may go with it */
+        hl_warn("incomplete version dropped, its writer is gone model=%s version=%" PRId64
+                " job=%s committed=%d/%d",
+                m->name, v->number, v->job, v->committed_count, v->world);
+        drop_version(c, m, v->number);
     }
 }

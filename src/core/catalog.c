@@ -63,16 +63,28 @@ static hl_status add_version(struct hl_records *r, const struct hl_version_rec *
     return add_value(r, hl_version_rec_store(v), key);
 }
 
-static hl_status add_shard(struct hl_records *r, const struct hl_shard_rec *s, int keep)
+static void shard_record_key(const struct hl_shard_rec *s, char *key, size_t cap)
+{
+    snprintf(key, cap, "shard/%s/%010" PRId64 "/%s", s->version->model->name, s->version->number,
+             hl_id_format(s->id).s);
+}
+
+hl_status hl_shard_describe_removal(struct hl_records *r, const struct hl_shard_rec *s)
 {
     char key[HL_CATALOG_KEY_MAX];
-    snprintf(key, sizeof(key), "shard/%s/%010" PRId64 "/%s", s->version->model->name,
-             s->version->number, hl_id_format(s->id).s);
-    if (!keep)
-        return hl_records_add(r, NULL, "%s", key);
+    shard_record_key(s, key, sizeof(key));
+    return hl_records_add(r, NULL, "%s", key);
+}
+
+static hl_status add_shard(struct hl_records *r, const struct hl_shard_rec *s)
+{
+    char key[HL_CATALOG_KEY_MAX];
+    shard_record_key(s, key, sizeof(key));
     json_t *value = hl_shard_rec_to_json(s);
     if (value != NULL)
         json_object_set_new(value, "rank", json_integer(s->rank));
+    if (value != NULL && s->layout != NULL && hl_part_has_parameters(s->part))
+        json_object_set_new(value, "layout", json_string(s->layout));
     return add_value(r, value, key);
 }
 
@@ -158,8 +170,7 @@ static int shard_order(const void *a, const void *b)
     return strcmp(x->part, y->part);
 }
 
-/* Make room for n more shards of a version without linking them yet. */
-static hl_status reserve_shards(struct hl_version_rec *v, size_t n)
+hl_status hl_version_reserve(struct hl_version_rec *v, size_t n)
 {
     struct hl_shard_rec **list = realloc(v->shards, (v->shard_count + n + 1) * sizeof(*list));
     if (list == NULL)
@@ -168,20 +179,24 @@ static hl_status reserve_shards(struct hl_version_rec *v, size_t n)
     return HL_OK;
 }
 
-static void link_shards(struct hl_catalog *c, struct hl_version_rec *v, struct hl_shard_rec **list,
-                        size_t n)
+void hl_version_link(struct hl_catalog *c, struct hl_version_rec *v, struct hl_shard_rec **list,
+                     size_t n)
 {
     for (size_t i = 0; i < n; i++) {
+        if (!hl_part_has_parameters(list[i]->part)) { /* nothing is compared with it */
+            free(list[i]->layout);
+            list[i]->layout = NULL;
+        }
         v->shards[v->shard_count++] = list[i];
         HASH_ADD(hh, c->shards, id, sizeof(struct hl_id), list[i]);
     }
     qsort(v->shards, v->shard_count, sizeof(*v->shards), shard_order);
 }
 
-static void free_shards(struct hl_shard_rec **list, size_t n)
+void hl_shard_recs_free(struct hl_shard_rec **list, size_t n)
 {
     for (size_t i = 0; i < n; i++)
-        free(list[i]);
+        hl_shard_rec_free(list[i]);
     free(list);
 }
 
@@ -196,7 +211,7 @@ static hl_status parse_shard(const struct hl_catalog *c, struct hl_version_rec *
     if (twin != NULL || hl_catalog_shard(c, s->id) != NULL) {
         hl_status st = hl_fail(HL_EEXIST, "shard %s is in the %s already", hl_id_format(s->id).s,
                                twin != NULL ? "list" : "catalogue");
-        free(s);
+        hl_shard_rec_free(s);
         return st;
     }
     s->version = v;
@@ -205,10 +220,8 @@ static hl_status parse_shard(const struct hl_catalog *c, struct hl_version_rec *
     return HL_OK;
 }
 
-/* The whole list or nothing. */
-static hl_status parse_shards(const struct hl_catalog *c, struct hl_version_rec *v,
-                              const json_t *shards, int rank, struct hl_shard_rec ***out,
-                              size_t *out_n)
+hl_status hl_shards_parse(const struct hl_catalog *c, struct hl_version_rec *v,
+                          const json_t *shards, int rank, struct hl_shard_rec ***out, size_t *out_n)
 {
     size_t n = 0, total = json_array_size(shards);
     struct hl_shard_rec *seen = NULL, *s, *next, **list = calloc(total + 1, sizeof(*list));
@@ -220,7 +233,7 @@ static hl_status parse_shards(const struct hl_catalog *c, struct hl_version_rec 
         if (st == HL_OK)
             list[n++] = s;
         else
-            free(s);
+            hl_shard_rec_free(s);
     }
     if (st != HL_OK) {
         free(list);
@@ -257,12 +270,12 @@ static hl_status load_shard(struct hl_catalog *c, const json_t *value)
     if (s == NULL)
         return HL_ECORRUPT;
     s->version = v;
-    hl_status st = reserve_shards(v, 1);
+    hl_status st = hl_version_reserve(v, 1);
     if (st != HL_OK) {
-        free(s);
+        hl_shard_rec_free(s);
         return st;
     }
-    link_shards(c, v, &s, 1);
+    hl_version_link(c, v, &s, 1);
     return HL_OK;
 }
 
@@ -282,14 +295,13 @@ hl_status hl_catalog_load(struct hl_catalog *c, const char *key, const json_t *v
     return st == HL_OK ? HL_OK : hl_fail_prefix(HL_ECORRUPT, "record %s: ", key);
 }
 
-/* The records of a new version and its shards. */
-static hl_status describe(struct hl_records *r, const struct hl_version_rec *v,
-                          struct hl_shard_rec **list, size_t n)
+hl_status hl_version_describe(struct hl_records *r, const struct hl_version_rec *v,
+                              struct hl_shard_rec **list, size_t n)
 {
     HL_TRY(add_model(r, v->model));
     HL_TRY(add_version(r, v));
     for (size_t i = 0; i < n; i++)
-        HL_TRY(add_shard(r, list[i], 1));
+        HL_TRY(add_shard(r, list[i]));
     return HL_OK;
 }
 
@@ -332,22 +344,23 @@ hl_status hl_catalog_import(struct hl_catalog *c, const struct hl_import_done *d
     v->state = HL_VERSION_VISIBLE;
     v->created_ms = v->visible_ms = done->now_ms;
     v->import_seconds = done->seconds;
-    st = parse_shards(c, v, done->shards, -1, &list, &n);
+    st = hl_shards_parse(c, v, done->shards, -1, &list, &n);
     if (st != HL_OK)
         goto fail;
-    if ((st = reserve_shards(v, n)) != HL_OK || (st = describe(&records, v, list, n)) != HL_OK ||
+    if ((st = hl_version_reserve(v, n)) != HL_OK ||
+        (st = hl_version_describe(&records, v, list, n)) != HL_OK ||
         (st = commit(arg, &records)) != HL_OK)
         goto fail_shards;
     HASH_ADD_STR(c->models, name, m);
     m->versions = v;
-    link_shards(c, v, list, n);
+    hl_version_link(c, v, list, n);
     free(list);
     hl_records_fini(&records);
     *out = v;
     return HL_OK;
 
 fail_shards:
-    free_shards(list, n);
+    hl_shard_recs_free(list, n);
 fail:
     hl_records_fini(&records);
     hl_version_rec_free(v);
@@ -355,108 +368,13 @@ fail:
     return st;
 }
 
-static struct hl_version_rec *find_begun(struct hl_model_rec *m, const struct hl_version_begin *b)
+void hl_version_unlink_shards(struct hl_catalog *c, struct hl_version_rec *v)
 {
-    for (struct hl_version_rec *v = m->versions; v != NULL; v = v->next)
-        if (v->world > 0 && v->step == b->step && v->attempt == b->attempt &&
-            strcmp(v->job, b->job) == 0)
-            return v;
-    return NULL;
-}
-
-hl_status hl_catalog_begin(struct hl_catalog *c, const struct hl_version_begin *b,
-                           hl_catalog_commit_fn commit, void *arg, struct hl_version_rec **out)
-{
-    struct hl_model_rec *m;
-    HL_TRY(hl_catalog_model(c, b->model, &m));
-    if (b->world < 1 || b->world > 1000000 || strlen(b->job) >= sizeof((*out)->job))
-        return hl_fail(HL_EINVAL,
-                       "version of '%s': world %d must be 1..1000000, job id at most 95 bytes",
-                       b->model, b->world);
-    struct hl_version_rec *v = find_begun(m, b);
-    if (v != NULL) {
-        if (v->world != b->world)
-            return hl_fail(HL_ECONFLICT,
-                           "version %" PRId64 " of '%s' was begun with world %d, not %d", v->number,
-                           m->name, v->world, b->world);
-        *out = v;
-        return HL_OK;
+    for (size_t i = 0; i < v->shard_count; i++) {
+        HASH_DEL(c->shards, v->shards[i]);
+        hl_shard_rec_free(v->shards[i]);
     }
-    v = hl_version_rec_new(m->next_version, b->world);
-    if (v == NULL)
-        return hl_fail(HL_ENOMEM, "version record");
-    v->model = m;
-    v->step = b->step;
-    v->attempt = b->attempt;
-    v->created_ms = b->now_ms;
-    snprintf(v->job, sizeof(v->job), "%s", b->job);
-
-    struct hl_records records = {0};
-    m->next_version++;
-    hl_status st = describe(&records, v, NULL, 0);
-    if (st == HL_OK)
-        st = commit(arg, &records);
-    hl_records_fini(&records);
-    if (st != HL_OK) {
-        m->next_version--;
-        hl_version_rec_free(v);
-        return st;
-    }
-    v->next = m->versions;
-    m->versions = v;
-    *out = v;
-    return HL_OK;
-}
-
-hl_status hl_catalog_commit_part(struct hl_catalog *c, const struct hl_version_commit *p,
-                                 hl_catalog_commit_fn commit, void *arg)
-{
-    struct hl_version_rec *v = p->version;
-    if (v->world == 0)
-        return hl_fail(HL_ECONFLICT,
-                       "version %" PRId64 " of '%s' was imported, nobody can commit to it",
-                       v->number, v->model->name);
-    if (p->rank < 0 || p->rank >= v->world)
-        return hl_fail(HL_EINVAL, "rank %d is outside the %d ranks of version %" PRId64, p->rank,
-                       v->world, v->number);
-    if (v->committed[p->rank])
-        return HL_OK;
-    struct hl_shard_rec **list;
-    size_t n;
-    HL_TRY(parse_shards(c, v, p->shards, p->rank, &list, &n));
-    char *meta =
-        p->rank == 0 && p->meta != NULL && p->meta[0] != '\0' ? hl_text_copy(p->meta) : NULL;
-    char *old_meta = v->meta;
-    struct hl_records records = {0};
-    hl_status st = reserve_shards(v, n);
-
-    v->committed[p->rank] = 1;
-    v->committed_count++;
-    if (meta != NULL)
-        v->meta = meta;
-    if (v->committed_count == v->world) {
-        v->state = HL_VERSION_VISIBLE;
-        v->visible_ms = p->now_ms;
-    }
-    if (st == HL_OK)
-        st = describe(&records, v, list, n);
-    if (st == HL_OK)
-        st = commit(arg, &records);
-    hl_records_fini(&records);
-    if (st != HL_OK) {
-        v->committed[p->rank] = 0;
-        v->committed_count--;
-        v->state = HL_VERSION_OPEN;
-        v->meta = old_meta;
-        free(meta);
-        free_shards(list, n);
-        return st;
-    }
-    if (meta != NULL)
-        free(old_meta);
-    link_shards(c, v, list, n);
-    free(list);
-    return HL_OK;
+    v->shard_count = 0;
 }
 
 static void unlink_version(struct hl_catalog *c, struct hl_model_rec *m, struct hl_version_rec *v)
@@ -465,8 +383,7 @@ static void unlink_version(struct hl_catalog *c, struct hl_model_rec *m, struct 
     while (*at != v)
         at = &(*at)->next;
     *at = v->next;
-    for (size_t i = 0; i < v->shard_count; i++)
-        HASH_DEL(c->shards, v->shards[i]);
+    hl_version_unlink_shards(c, v);
     hl_version_rec_free(v);
 }
 
@@ -483,7 +400,7 @@ static hl_status describe_removal(struct hl_records *r, const struct hl_model_re
             continue;
         }
         for (size_t i = 0; i < v->shard_count; i++) {
-            HL_TRY(add_shard(r, v->shards[i], 0));
+            HL_TRY(hl_shard_describe_removal(r, v->shards[i]));
             ids[(*n)++] = v->shards[i]->id;
             *bytes += v->shards[i]->size_bytes;
         }

@@ -1,24 +1,33 @@
 /* core/catalog.h - which models exist, in which versions, made of which shards.
  *
- * A version is `open` while ranks write it and `visible` once every rank of its gang has committed;
- * only visible versions are served. Every change is first described as a list of records (key,
- * JSON) that the caller commits to the store in one batch, and applied here only after that: memory
- * never runs ahead of the disk.
+ * A version is `open` while ranks write it, `visible` once every rank of its gang has committed,
+ * and `failed` when a rank gave it up; only visible versions are served. A failed version has no
+ * shards and stays until every rank has heard of it. Every change is first described as a list of
+ * records (key, JSON) that the caller commits to the store in one batch, and applied here only
+ * after that: memory never runs ahead of the disk.
+ *
+ * A version's parameters have to match the model's layout (core/layout.h): that of the oldest
+ * visible version. A shard stored by an earlier release has no layout; its number of tensors is
+ * compared.
  *
  * Owns:    every struct reachable from the catalogue; pointers handed out are borrowed until the
- * next change. Threads: one owner thread. Pure: no I/O, no clock. Errors:  HL_ENOENT, HL_EEXIST,
- * HL_ECONFLICT, HL_EINVAL with a sentence. Units:   bytes; ms since 1970. Limits:  model names
+ *          next change.
+ * Threads: one owner thread. Pure: no I/O, no clock.
+ * Errors:  HL_ENOENT, HL_EEXIST, HL_ECONFLICT, HL_EINVAL with a sentence; HL_ECANCELED for a
+ * version that another rank gave up. Units:   bytes; ms since 1970. Limits:  model names
  * [A-Za-z0-9][A-Za-z0-9._-]{0,127}; part names up to 63 bytes.
  */
 #ifndef HL_CORE_CATALOG_H
 #define HL_CORE_CATALOG_H
 
 #include <jansson.h>
+#include <stdbool.h>
 #include <stdint.h>
 #include <uthash.h>
 
 #include "base/id.h"
 #include "base/status.h"
+#include "core/layout.h"
 
 #define HL_MODEL_NAME_MAX  128
 #define HL_PART_MAX        64
@@ -33,6 +42,7 @@ struct hl_shard_rec {
     uint64_t size_bytes;
     uint32_t crc32;
     uint32_t tensors;
+    char *layout;        /* core/layout.h; NULL = stored by an earlier release */
     int lost;            /* missing from two inventories of the pool in a row */
     unsigned seen_round; /* last inventory that had it */
     unsigned missed;     /* inventories in a row that had not */
@@ -45,7 +55,7 @@ struct hl_shard_rec {
     UT_hash_handle hh; /* in catalog->shards, by id */
 };
 
-enum hl_version_state { HL_VERSION_OPEN, HL_VERSION_VISIBLE };
+enum hl_version_state { HL_VERSION_OPEN, HL_VERSION_VISIBLE, HL_VERSION_FAILED };
 
 struct hl_version_rec {
     int64_t number;
@@ -54,12 +64,16 @@ struct hl_version_rec {
     char job[96];
     int attempt;
     int world;
+    enum hl_layout_check check;
     int64_t created_ms;
+    int64_t touched_ms; /* last begin or commit; not stored */
     int64_t visible_ms;
     double import_seconds;
     char *meta;               /* JSON text */
-    unsigned char *committed; /* one byte per rank of `world` */
+    char *error;              /* why it failed, else NULL */
+    unsigned char *committed; /* one byte per rank of `world`; failed: or that has heard of it */
     int committed_count;
+    uint64_t *begun; /* open: per rank the token of its begin, 0 = none; not stored; may be NULL */
     struct hl_shard_rec **shards;
     size_t shard_count;
     struct hl_model_rec *model;
@@ -140,11 +154,17 @@ struct hl_version_begin {
     const char *job;
     int attempt;
     int64_t step;
+    int rank;
     int world;
+    uint64_t token; /* of this save of this rank, the same when the message is repeated; 0 = none */
+    enum hl_layout_check check;
     int64_t now_ms;
 };
 
-/* The open or visible version of (model, job, attempt, step), made when there is none. */
+/* The version that this save of the rank belongs to: the one its token has begun, else the oldest
+ * open one of (model, job, attempt, step) that the rank has not begun, else a new one. So ranks
+ * that are one save apart do not mix, and a rank's second save at a step is another version.
+ * HL_ECANCELED, once per rank, when that version was given up. */
 hl_status hl_catalog_begin(struct hl_catalog *c, const struct hl_version_begin *b,
                            hl_catalog_commit_fn commit, void *arg,
                            struct hl_version_rec **out) HL_CHECK;
@@ -157,9 +177,23 @@ struct hl_version_commit {
     int64_t now_ms;
 };
 
-/* A rank's part is in; repeated commits of a rank are fine and change nothing. */
+/* A rank's part is in. A repeated commit changes nothing: it is fine when it names only shards that
+ * the rank committed, else HL_ECONFLICT. HL_EINVAL when tensors do not match the model's layout. */
 hl_status hl_catalog_commit_part(struct hl_catalog *c, const struct hl_version_commit *p,
                                  hl_catalog_commit_fn commit, void *arg) HL_CHECK;
+
+struct hl_version_abandon {
+    struct hl_version_rec *version;
+    int rank;
+    const char *reason;
+};
+
+/* A rank can't complete an open version: it fails, its shards leave the catalogue (ids appended to
+ * `ids`, caller frees). With the last rank that had to hear of it the version is forgotten.
+ * HL_ECONFLICT when it is visible. */
+hl_status hl_catalog_abandon(struct hl_catalog *c, const struct hl_version_abandon *a,
+                             hl_catalog_commit_fn commit, void *arg, struct hl_id **ids,
+                             size_t *id_count) HL_CHECK;
 
 /* Forget a version (its shard ids are appended to `ids`, caller frees) or the whole model with
  * number -1. A model whose last version goes is forgotten too. */

@@ -29,14 +29,23 @@ struct hl_version_rec *hl_version_rec_new(int64_t number, int world)
     return v;
 }
 
+void hl_shard_rec_free(struct hl_shard_rec *s)
+{
+    if (s != NULL)
+        free(s->layout);
+    free(s);
+}
+
 void hl_version_rec_free(struct hl_version_rec *v)
 {
     if (v == NULL)
         return;
     for (size_t i = 0; i < v->shard_count; i++)
-        free(v->shards[i]);
+        hl_shard_rec_free(v->shards[i]);
     free(v->shards);
     free(v->committed);
+    free(v->begun);
+    free(v->error);
     free(v->meta);
     free(v);
 }
@@ -53,6 +62,25 @@ void hl_model_rec_free(struct hl_model_rec *m)
     free(m->config);
     free(m->source);
     free(m);
+}
+
+static const char *const state_names[] = {
+    [HL_VERSION_OPEN] = "open",
+    [HL_VERSION_VISIBLE] = "visible",
+    [HL_VERSION_FAILED] = "failed",
+};
+
+const char *hl_version_state_name(enum hl_version_state state)
+{
+    return state_names[state];
+}
+
+static enum hl_version_state state_parse(const char *name)
+{
+    for (size_t i = 0; i < HL_ARRAY_LEN(state_names); i++)
+        if (strcmp(name, state_names[i]) == 0)
+            return (enum hl_version_state)i;
+    return HL_VERSION_OPEN;
 }
 
 json_t *hl_shard_rec_to_json(const struct hl_shard_rec *s)
@@ -90,6 +118,14 @@ struct hl_shard_rec *hl_shard_rec_from_json(const json_t *value)
     s->tp = (int)hl_json_int(value, "tp", 0);
     s->rank = (int)hl_json_int(value, "rank", -1);
     s->tensors = (uint32_t)hl_json_int(value, "tensors", 0);
+    const char *layout = hl_json_str(value, "layout", "");
+    if (layout[0] == '\0')
+        return s;
+    if (hl_layout_verify(layout) != HL_OK ||
+        ((s->layout = strdup(layout)) == NULL && hl_fail(HL_ENOMEM, "shard record") != HL_OK)) {
+        hl_shard_rec_free(s);
+        return NULL;
+    }
     return s;
 }
 
@@ -99,12 +135,13 @@ json_t *hl_version_rec_store(const struct hl_version_rec *v)
     for (int i = 0; i < v->world; i++)
         if (v->committed[i])
             json_array_append_new(ranks, json_integer(i));
-    return json_pack("{s:I s:s s:I s:s s:i s:i s:I s:I s:f s:s s:o}", "version",
-                     (json_int_t)v->number, "state",
-                     v->state == HL_VERSION_VISIBLE ? "visible" : "open", "step",
+    return json_pack("{s:I s:s s:I s:s s:i s:i s:s s:I s:I s:f s:s s:s s:o}", "version",
+                     (json_int_t)v->number, "state", hl_version_state_name(v->state), "step",
                      (json_int_t)v->step, "job", v->job, "attempt", v->attempt, "world", v->world,
-                     "createdMs", (json_int_t)v->created_ms, "visibleMs", (json_int_t)v->visible_ms,
-                     "importSeconds", v->import_seconds, "meta", v->meta, "committed", ranks);
+                     "check", hl_layout_check_name(v->check), "createdMs",
+                     (json_int_t)v->created_ms, "visibleMs", (json_int_t)v->visible_ms,
+                     "importSeconds", v->import_seconds, "meta", v->meta, "error",
+                     v->error != NULL ? v->error : "", "committed", ranks);
 }
 
 struct hl_version_rec *hl_version_rec_from_json(const json_t *value)
@@ -113,8 +150,11 @@ struct hl_version_rec *hl_version_rec_from_json(const json_t *value)
         hl_version_rec_new(hl_json_int(value, "version", 0), (int)hl_json_int(value, "world", 0));
     if (v == NULL)
         return NULL;
-    v->state = strcmp(hl_json_str(value, "state", ""), "visible") == 0 ? HL_VERSION_VISIBLE
-                                                                       : HL_VERSION_OPEN;
+    v->state = state_parse(hl_json_str(value, "state", ""));
+    if (hl_layout_check_parse(hl_json_str(value, "check", "unchecked"), &v->check) != HL_OK)
+        v->check = HL_LAYOUT_EXACT; /* of a later release: the strictest we know */
+    const char *error = hl_json_str(value, "error", "");
+    v->error = error[0] != '\0' ? hl_text_copy(error) : NULL;
     v->step = hl_json_int(value, "step", 0);
     v->attempt = (int)hl_json_int(value, "attempt", 0);
     v->created_ms = hl_json_int(value, "createdMs", 0);
@@ -140,13 +180,13 @@ json_t *hl_version_rec_to_json(const struct hl_version_rec *v)
     uint64_t bytes = 0;
     for (size_t i = 0; i < v->shard_count; i++)
         bytes += v->shards[i]->size_bytes;
-    return json_pack("{s:I s:s s:I s:s s:I s:I s:I s:I s:s s:f s:i s:i}", "version",
-                     (json_int_t)v->number, "state",
-                     v->state == HL_VERSION_VISIBLE ? "visible" : "open", "step",
-                     (json_int_t)v->step, "job", v->job, "createdMs", (json_int_t)v->created_ms,
-                     "visibleMs", (json_int_t)v->visible_ms, "shards", (json_int_t)v->shard_count,
-                     "bytes", (json_int_t)bytes, "meta", v->meta, "importSeconds",
-                     v->import_seconds, "committedRanks", v->committed_count, "world", v->world);
+    return json_pack(
+        "{s:I s:s s:I s:s s:I s:I s:I s:I s:s s:s s:f s:i s:i}", "version", (json_int_t)v->number,
+        "state", hl_version_state_name(v->state), "step", (json_int_t)v->step, "job", v->job,
+        "createdMs", (json_int_t)v->created_ms, "visibleMs", (json_int_t)v->visible_ms, "shards",
+        (json_int_t)v->shard_count, "bytes", (json_int_t)bytes, "meta", v->meta, "error",
+        v->error != NULL ? v->error : "", "importSeconds", v->import_seconds, "committedRanks",
+        v->state == HL_VERSION_FAILED ? 0 : v->committed_count, "world", v->world);
 }
 
 json_t *hl_model_rec_store(const struct hl_model_rec *m)

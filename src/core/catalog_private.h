@@ -1,4 +1,4 @@
-/* What catalog.c and catalog_json.c share. */
+/* What the catalogue's files share. */
 #ifndef HL_CORE_CATALOG_PRIVATE_H
 #define HL_CORE_CATALOG_PRIVATE_H
 
@@ -13,6 +13,32 @@ json_t *hl_version_rec_store(const struct hl_version_rec *v);
 void hl_model_rec_free(struct hl_model_rec *m);
 void hl_version_rec_free(struct hl_version_rec *v);
 struct hl_version_rec *hl_version_rec_new(int64_t number, int world);
+void hl_shard_rec_free(struct hl_shard_rec *s);
 char *hl_text_copy(const char *s);
+const char *hl_version_state_name(enum hl_version_state state);
+
+/* catalog.c */
+/* The whole list or nothing, not linked; every id is new to the catalogue. */
+hl_status hl_shards_parse(const struct hl_catalog *c, struct hl_version_rec *v,
+                          const json_t *shards, int rank, struct hl_shard_rec ***out,
+                          size_t *out_n) HL_CHECK;
+void hl_shard_recs_free(struct hl_shard_rec **list, size_t n);
+/* Room for n more shards of a version, without linking them yet. */
+hl_status hl_version_reserve(struct hl_version_rec *v, size_t n) HL_CHECK;
+void hl_version_link(struct hl_catalog *c, struct hl_version_rec *v, struct hl_shard_rec **list,
+                     size_t n);
+/* Take every shard of the version out of the catalogue and free it. */
+void hl_version_unlink_shards(struct hl_catalog *c, struct hl_version_rec *v);
+/* The records of a version, its model and the given shards. */
+hl_status hl_version_describe(struct hl_records *r, const struct hl_version_rec *v,
+                              struct hl_shard_rec **list, size_t n) HL_CHECK;
+/* The deletion of a shard's record. */
+hl_status hl_shard_describe_removal(struct hl_records *r, const struct hl_shard_rec *s) HL_CHECK;
+
+/* catalog_layout.c: not optimizer state, nor opaque blobs. */
+bool hl_part_has_parameters(const char *part);
+/* These shards may become part of the version, the last ones when `last`. */
+hl_status hl_version_check(const struct hl_version_rec *v, struct hl_shard_rec *const *list,
+                           size_t n, bool last) HL_CHECK;
 
 #endif

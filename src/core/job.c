@@ -23,6 +23,10 @@ enum kind {
     KEY_ENV,
     KEY_MOUNTS,
     KEY_TABLE,
+    KEY_PLACE,     /* a path on the nodes */
+    KEY_CONDA,     /* or the name of an environment */
+    KEY_LOST_TIME, /* int64_t ms */
+    KEY_LOST_GOAL,
 };
 
 struct key {
@@ -34,7 +38,7 @@ struct key {
 
 #define AT(field)   offsetof(struct hl_job, field)
 #define DAY_MS      86400000ll
-#define TEXT_MAX    65536
+#define TEXT_MAX    HL_JOB_VALUE_MAX
 #define POINTER_MAX 512
 
 /* clang-format off */
@@ -52,6 +56,9 @@ static const struct key job_keys[] = {
     {"dockerImage", KEY_IMAGE, 0, 0, AT(image)},
     {"command", KEY_COMMAND, 0, 0, AT(command)},
     {"workdir", KEY_TEXT, 0, 0, AT(workdir)},
+    {"venv", KEY_PLACE, 0, 0, AT(venv)},
+    {"conda", KEY_CONDA, 0, 0, AT(conda)},
+    {"python", KEY_PLACE, 0, 0, AT(python)},
     {"env", KEY_ENV, 0, 0, AT(env)},
     {"mounts", KEY_MOUNTS, 0, 0, AT(mounts)},
     {"resources.ranks_per_slot", KEY_INT, 1, 1024, AT(ranks_per_slot)},
@@ -59,36 +66,37 @@ static const struct key job_keys[] = {
     {"resources.cpus_per_rank", KEY_INT, 1, 4096, AT(cpus_per_rank)},
     {"resources.memory", KEY_BYTES, 1 << 20, INT64_MAX, AT(memory_bytes)},
     {"restarts", KEY_INT, 0, 1000, AT(restarts)},
+    {"nodeLostAfter", KEY_LOST_TIME, 200, 30 * DAY_MS, AT(node_lost_ms)},
+    {"onNodeLost", KEY_LOST_GOAL, 0, 0, AT(on_node_lost)},
     {"timeouts.start", KEY_TIME, 100, 30 * DAY_MS, AT(start_timeout_ms)},
     {"timeouts.run", KEY_TIME, 100, 3650 * DAY_MS, AT(run_timeout_ms)},
     {"stopGrace", KEY_TIME, 0, DAY_MS, AT(stop_grace_ms)},
     {"checkpoint.every", KEY_INT64, 1, INT64_MAX, AT(checkpoint_every)},
     {"rankTable", KEY_TABLE, 0, 0, AT(rank_table)},
 };
+
 /* clang-format on */
 
-/* Variables that say who a rank is: a job that sets them would lie to its own ranks. */
-static const char *const reserved_vars[] = {"GLOBAL_RANK",
-                                            "PIPELINE_PARALLEL_RANK",
-                                            "TENSOR_PARALLEL_RANK",
-                                            "DATA_PARALLEL_RANK",
-                                            "PIPELINE_PARALLEL_SIZE",
-                                            "TENSOR_PARALLEL_SIZE",
-                                            "DATA_PARALLEL_SIZE",
-                                            "CONTROLLER_L3_CACHE_ADDRESS",
-                                            "HELIOS_CONTROLLER",
-                                            "HELIOS_JOB",
-                                            "HELIOS_ATTEMPT",
-                                            "HELIOS_MODEL",
-                                            "HELIOS_NODE",
-                                            "RANK",
-                                            "WORLD_SIZE",
-                                            "LOCAL_RANK",
-                                            "LOCAL_WORLD_SIZE",
-                                            "GROUP_RANK",
-                                            "GROUP_WORLD_SIZE",
-                                            "MASTER_ADDR",
-                                            "MASTER_PORT"};
+#define IMAGE_PYTHON                                                                               \
+    "on Kubernetes the image brings its own Python; remove the key and begin command with the "    \
+    "interpreter's path in the image"
+
+/* Keys that one executor cannot honour: why, and what to do instead. */
+static const struct {
+    const char *name;
+    enum hl_job_executor executor;
+    const char *instead;
+} unsupported[] = {
+    {"dockerImage", HL_JOB_EXECUTOR_PROCESS,
+     "this cluster runs ranks as processes, without images; remove the key and give command, or "
+     "submit to a cluster that runs jobs on Kubernetes"},
+    {"venv", HL_JOB_EXECUTOR_KUBERNETES, IMAGE_PYTHON},
+    {"conda", HL_JOB_EXECUTOR_KUBERNETES, IMAGE_PYTHON},
+    {"python", HL_JOB_EXECUTOR_KUBERNETES, IMAGE_PYTHON},
+    {"mounts", HL_JOB_EXECUTOR_PROCESS,
+     "this cluster runs ranks as processes, which see the node's own files; remove the key and use "
+     "the nodes' paths, or submit to a cluster that runs jobs on Kubernetes"},
+};
 
 struct reader {
     const struct hl_job_source *src;
@@ -163,6 +171,14 @@ static hl_status want_word(const struct reader *r, const char *s)
     return *s != '-' ? HL_OK : bad(r, 0, "must not begin with -");
 }
 
+static hl_status want_place(const struct reader *r, const char *s)
+{
+    if (strpbrk(s, ":\n") != NULL)
+        return bad(r, 0, "'%.128s' must not hold ':' or a line break, it becomes a part of PATH",
+                   s);
+    return *s != '~' ? HL_OK : bad(r, 0, "~ is not expanded; write the whole path");
+}
+
 static hl_status want_table(const struct reader *r, const char *s)
 {
     if (strcmp(s, "v1") == 0 || strcmp(s, "v2") == 0 || strcmp(s, "1.2") == 0)
@@ -178,7 +194,13 @@ static hl_status set_text(struct reader *r, const struct key *k, const json_t *v
         HL_TRY(want_name(r, s));
     if (k->kind == KEY_TABLE)
         HL_TRY(want_table(r, s));
+    if (k->kind == KEY_LOST_GOAL && strcmp(s, "restart") != 0 && strcmp(s, "fail") != 0)
+        return bad(r, 0, "'%.64s' is neither restart nor fail", s);
     if (k->kind == KEY_IMAGE)
+        HL_TRY(want_word(r, s));
+    if (k->kind == KEY_PLACE || (k->kind == KEY_CONDA && strchr(s, '/') != NULL))
+        HL_TRY(want_place(r, s));
+    else if (k->kind == KEY_CONDA)
         HL_TRY(want_word(r, s));
     if (k->kind == KEY_MODEL && hl_model_name_check(s) != HL_OK) {
         char why[HL_ERROR_TEXT_MAX];
@@ -337,14 +359,9 @@ static hl_status set_command(struct reader *r, const struct key *k, const json_t
 
 static hl_status want_var(const struct reader *r, const char *name)
 {
-    static const char letters[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz_";
-    for (size_t i = 0; i < HL_ARRAY_LEN(reserved_vars); i++)
-        if (strcmp(name, reserved_vars[i]) == 0)
-            return bad(r, 1, "is set by Helios for every rank; remove it");
-    size_t n = strspn(name, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz_0123456789");
-    if (*name == '\0' || strlen(name) > 128 || name[n] != '\0' || strchr(letters, name[0]) == NULL)
-        return bad(r, 1, "is not a name of a variable: letters, digits and _");
-    return HL_OK;
+    /* What was accepted once stays: no source, no check of what Helios sets. */
+    const char *why = hl_job_var_problem(name, r->src != NULL ? HL_JOB_VAR_FILE : HL_JOB_VAR_ANY);
+    return why == NULL ? HL_OK : bad(r, 1, "%s", why);
 }
 
 static hl_status set_env(struct reader *r, const json_t *v)
@@ -372,17 +389,48 @@ static hl_status set_env(struct reader *r, const json_t *v)
 
 /* ---- the document --------------------------------------------------------------------------- */
 
+static enum hl_job_executor executor_of(const struct reader *r)
+{
+    return r->src != NULL ? r->src->executor : HL_JOB_EXECUTOR_ANY;
+}
+
+static hl_status set_lost_time(const struct reader *r, const struct key *k, const json_t *v,
+                               int64_t *out)
+{
+    int64_t ms = 0, least = r->src != NULL ? r->src->node_lost_min_ms : 0;
+    HL_TRY(want_time(r, k, v, &ms));
+    if (ms < least)
+        return bad(r, 0,
+                   "is %lld ms, but this cluster notices a silent node after %lld ms (option "
+                   "node_lost); give at least that",
+                   (long long)ms, (long long)least);
+    *out = ms;
+    return HL_OK;
+}
+
+static hl_status check_supported(const struct reader *r, const struct key *k)
+{
+    for (size_t i = 0; i < HL_ARRAY_LEN(unsupported); i++)
+        if (unsupported[i].executor == executor_of(r) && strcmp(unsupported[i].name, k->name) == 0)
+            return bad(r, 1, "%s", unsupported[i].instead);
+    return HL_OK;
+}
+
 static hl_status set_key(struct reader *r, const struct key *k, const json_t *v)
 {
     void *to = (char *)r->job + k->offset;
     const char *text = NULL;
     int64_t n = 0;
+    HL_TRY(check_supported(r, k));
     switch (k->kind) {
     case KEY_TEXT:
     case KEY_NAME:
     case KEY_MODEL:
     case KEY_IMAGE:
     case KEY_TABLE:
+    case KEY_PLACE:
+    case KEY_CONDA:
+    case KEY_LOST_GOAL:
         return set_text(r, k, v, to);
     case KEY_INT:
         HL_TRY(want_int(r, k, v, &n));
@@ -394,6 +442,8 @@ static hl_status set_key(struct reader *r, const struct key *k, const json_t *v)
         return want_bytes(r, k, v, to);
     case KEY_TIME:
         return want_time(r, k, v, to);
+    case KEY_LOST_TIME:
+        return set_lost_time(r, k, v, to);
     case KEY_ORDER:
         HL_TRY(want_text(r, v, &text));
         if (hl_rank_order_parse(text, &r->job->grid.order) != HL_OK)
@@ -496,6 +546,29 @@ static hl_status read_section(struct reader *r, const char *section, const json_
     return HL_OK;
 }
 
+/* What runs, and where: each executor takes it from another key. */
+static hl_status check_program(struct reader *r)
+{
+    const struct hl_job *job = r->job;
+    enum hl_job_executor executor = executor_of(r);
+    if (executor == HL_JOB_EXECUTOR_PROCESS && job->command_count == 0)
+        return bad(r, 0, "command is missing; add command: [PROGRAM, ARGUMENT, ...]");
+    if (executor == HL_JOB_EXECUTOR_KUBERNETES && job->image == NULL)
+        return bad(r, 0,
+                   "dockerImage is missing, and Kubernetes runs ranks in an image; add "
+                   "dockerImage: REGISTRY/IMAGE:TAG");
+    if (job->image == NULL && job->command_count == 0)
+        return bad(r, 0, "nothing to run: give command or dockerImage");
+    if (executor != HL_JOB_EXECUTOR_KUBERNETES || job->workdir == NULL || job->workdir[0] == '/' ||
+        strcmp(job->workdir, ".") == 0)
+        return HL_OK;
+    enter(r, "workdir", "/workdir");
+    return bad(r, 0,
+               "'%.200s' is relative; on Kubernetes give an absolute path in the image, or "
+               "leave it out for the image's own",
+               job->workdir);
+}
+
 /* What no single key can tell. */
 static hl_status check_whole(struct reader *r)
 {
@@ -504,8 +577,11 @@ static hl_status check_whole(struct reader *r)
     enter(r, "", "");
     if (job->name == NULL)
         return bad(r, 0, "jobName is missing");
-    if (job->image == NULL && job->command_count == 0)
-        return bad(r, 0, "nothing to run: give command or dockerImage");
+    HL_TRY(check_program(r));
+    if ((job->venv != NULL) + (job->conda != NULL) + (job->python != NULL) > 1) {
+        enter(r, "", job->python != NULL ? "/python" : "/conda");
+        return bad(r, 1, "venv, conda and python exclude each other; give one");
+    }
     if (job->model == NULL && (job->model_size != NULL || job->model_version >= 0)) {
         enter(r, "model", "/model");
         return bad(r, 0, "model.name is missing");
@@ -524,7 +600,9 @@ static hl_status check_whole(struct reader *r)
 
 static hl_status fill_empty(struct hl_job *job)
 {
-    char **texts[] = {&job->model, &job->model_size, &job->dataset, &job->image, &job->workdir};
+    char **texts[] = {&job->model, &job->model_size, &job->dataset,
+                      &job->image, &job->workdir,    &job->venv,
+                      &job->conda, &job->python,     &job->on_node_lost};
     for (size_t i = 0; i < HL_ARRAY_LEN(texts); i++)
         if (*texts[i] == NULL && (*texts[i] = strdup("")) == NULL)
             return short_of_memory();
@@ -539,6 +617,7 @@ hl_status hl_job_parse(const json_t *doc, const struct hl_job_source *src, struc
                          .grid = {1, 1, 1, HL_ORDER_TP_DP_PP},
                          .virtual_stages = 1,
                          .gpus_per_rank = -1,
+                         .node_lost_ms = -1,
                          .start_timeout_ms = -1,
                          .stop_grace_ms = -1};
     struct reader r = {.src = src, .job = &job};
@@ -557,10 +636,17 @@ hl_status hl_job_parse(const json_t *doc, const struct hl_job_source *src, struc
     return HL_OK;
 }
 
+bool hl_job_restarts_lost(const struct hl_job *job)
+{
+    return job->on_node_lost[0] != '\0' ? strcmp(job->on_node_lost, "restart") == 0
+                                        : job->restarts > 0;
+}
+
 void hl_job_fini(struct hl_job *job)
 {
-    char *texts[] = {job->name,  job->model,   job->model_size, job->dataset,
-                     job->image, job->workdir, job->rank_table};
+    char *texts[] = {job->name,   job->model,      job->model_size,  job->dataset,
+                     job->image,  job->workdir,    job->venv,        job->conda,
+                     job->python, job->rank_table, job->on_node_lost};
     for (size_t i = 0; i < HL_ARRAY_LEN(texts); i++)
         free(texts[i]);
     free_list(job->command, job->command_count);

@@ -13,6 +13,7 @@
 #define HL_CORE_JOB_H
 
 #include <jansson.h>
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "base/status.h"
@@ -21,10 +22,12 @@
 #define HL_JOB_WORLD_MAX 1000000
 #define HL_JOB_NAME_MAX  63
 #define HL_JOB_LIST_MAX  4096
+#define HL_JOB_VALUE_MAX 65536 /* bytes of a variable's value */
 
 struct hl_job_var {
     char *name;
     char *value;
+    bool exported; /* by the submitter; not kept by hl_job_to_json */
 };
 
 struct hl_job {
@@ -39,6 +42,9 @@ struct hl_job {
     char **command;        /* list; a text becomes /bin/sh -c TEXT; empty = the image's own */
     size_t command_count;
     char *workdir; /* as written, may be relative; "" = executor\'s choice */
+    char *venv;    /* directory of a Python virtual environment; "" = none */
+    char *conda;   /* conda environment, a directory or a name; "" = none */
+    char *python;  /* the interpreter that python and python3 mean; "" = as PATH has them */
     struct hl_job_var *env;
     size_t env_count;
     char **mounts; /* HOST:CONTAINER[:ro] */
@@ -48,6 +54,8 @@ struct hl_job {
     int cpus_per_rank;        /* resources.cpus_per_rank; 0 = any */
     uint64_t memory_bytes;    /* resources.memory of one container; 0 = no limit */
     int restarts;             /* of the whole gang, after a failure */
+    int64_t node_lost_ms;     /* nodeLostAfter; -1 = the Controller's */
+    char *on_node_lost;       /* onNodeLost: "restart", "fail"; "" = restart if restarts > 0 */
     int64_t start_timeout_ms; /* timeouts.start; -1 = the Controller's */
     int64_t run_timeout_ms;   /* timeouts.run; 0 = none */
     int64_t stop_grace_ms;    /* stopGrace; -1 = the Controller's */
@@ -59,16 +67,47 @@ struct hl_job {
 typedef void (*hl_job_where_fn)(const void *ctx, const char *pointer, int of_key, int *line,
                                 int *column);
 
+/* What runs the containers. A key that it cannot honour is an error. */
+enum hl_job_executor {
+    HL_JOB_EXECUTOR_ANY, /* not checked: the job was accepted before */
+    HL_JOB_EXECUTOR_PROCESS,
+    HL_JOB_EXECUTOR_KUBERNETES,
+};
+
 struct hl_job_source {
     const char *name;      /* file name for messages; NULL = "job" */
     hl_job_where_fn where; /* may be NULL */
     const void *ctx;
+    enum hl_job_executor executor;
+    int64_t node_lost_min_ms; /* the least nodeLostAfter that can be kept */
 };
 
 /* src may be NULL. *out is overwritten on success only. */
 hl_status hl_job_parse(const json_t *doc, const struct hl_job_source *src,
                        struct hl_job *out) HL_CHECK;
 void hl_job_fini(struct hl_job *job);
+
+/* job_env.c: what the ranks are started with. */
+
+/* Who sets a variable, and what Helios therefore keeps for itself. */
+enum hl_job_var_origin {
+    HL_JOB_VAR_ANY,    /* only the name is checked */
+    HL_JOB_VAR_FILE,   /* env of the job file: not what tells a rank who it is */
+    HL_JOB_VAR_EXPORT, /* --export NAME: nor what belongs to Helios */
+    HL_JOB_VAR_ALL,    /* --export ALL: nor what describes the submitter's shell and its devices */
+};
+
+/* Why a job may not have that variable; NULL = it may. Static. */
+const char *hl_job_var_problem(const char *name, enum hl_job_var_origin origin);
+/* Give the ranks a variable of the submitter. EXPORT replaces one of the job file, ALL gives way
+ * to it. HL_EINVAL names the variable. */
+hl_status hl_job_export(struct hl_job *job, const char *name, const char *value,
+                        enum hl_job_var_origin origin) HL_CHECK;
+/* Relative paths of workdir, venv, conda and python are meant from cwd, as is an absent workdir.
+ * HL_EINVAL: one is too long. */
+hl_status hl_job_resolve(struct hl_job *job, const char *cwd) HL_CHECK;
+/* True when another attempt is wanted after a node was lost. */
+bool hl_job_restarts_lost(const struct hl_job *job);
 /* New reference; hl_job_parse reads it back to the same job. NULL when memory is short. */
 json_t *hl_job_to_json(const struct hl_job *job);
 

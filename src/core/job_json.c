@@ -86,6 +86,9 @@ json_t *hl_job_to_json(const struct hl_job *job)
     put_text(doc, "dockerImage", job->image);
     put_list(doc, "command", job->command, job->command_count);
     put_text(doc, "workdir", job->workdir);
+    put_text(doc, "venv", job->venv);
+    put_text(doc, "conda", job->conda);
+    put_text(doc, "python", job->python);
     json_t *env = json_object();
     for (size_t i = 0; i < job->env_count; i++)
         put(env, job->env[i].name, json_string(job->env[i].value));
@@ -94,6 +97,9 @@ json_t *hl_job_to_json(const struct hl_job *job)
     put_section(doc, "resources", resources(job));
     if (job->restarts > 0)
         put(doc, "restarts", json_integer(job->restarts));
+    if (job->node_lost_ms >= 0)
+        put_time(doc, "nodeLostAfter", job->node_lost_ms);
+    put_text(doc, "onNodeLost", job->on_node_lost);
     put_section(doc, "timeouts", timeouts(job));
     if (job->stop_grace_ms >= 0)
         put_time(doc, "stopGrace", job->stop_grace_ms);

@@ -174,6 +174,7 @@ static void restart(struct step *s)
     run->goal = HL_GOAL_NONE;
     run->deadline_ms = 0;
     run->attempt++;
+    copy_text(run->cause, sizeof(run->cause), run->reason);
     record(s, "restarting", "attempt %d, because %s", run->attempt, run->reason);
     (void)act(s->out, HL_JOB_DO_PLACE, run->attempt);
 }
@@ -297,6 +298,26 @@ static void set_failed(struct step *s, int index, const char *message)
     copy_text(c->message, sizeof(c->message), message);
 }
 
+/* Active containers on the event's node. */
+static int active_on_node(const struct step *s)
+{
+    int n = 0;
+    for (int i = 0; i < s->run->container_count; i++) {
+        const struct hl_jobrun_container *c = &s->run->containers[i];
+        n += is_active(c->state) && strcmp(c->node, s->ev->node) == 0;
+    }
+    return n;
+}
+
+/* True when a rank of the attempt may have begun its program. */
+static bool has_begun(const struct hl_jobrun *run)
+{
+    for (int i = 0; i < run->container_count; i++)
+        if (run->containers[i].state != HL_CONTAINER_WANTED)
+            return true;
+    return false;
+}
+
 /* Marks what ran on the lost node; how many were active. */
 static int lose_node(struct step *s)
 {
@@ -395,9 +416,25 @@ static void on_absent_stopping(struct step *s)
     stopped_yet(s);
 }
 
+static void on_node_silent(struct step *s)
+{
+    int n = active_on_node(s);
+    if (n > 0)
+        record(s, "node-silent", "node %s with %d of %d containers does not answer%s%s",
+               s->ev->node, n, s->run->container_count, s->ev->text != NULL ? ": " : "",
+               s->ev->text != NULL ? s->ev->text : "");
+}
+
+static void on_node_back(struct step *s)
+{
+    if (active_on_node(s) > 0)
+        record(s, "node-back", "node %s answers again", s->ev->node);
+}
+
 static void on_node_lost(struct step *s)
 {
     struct hl_jobrun *run = s->run;
+    bool begun = has_begun(run);
     int lost = lose_node(s);
     if (lost == 0)
         return;
@@ -406,6 +443,13 @@ static void on_node_lost(struct step *s)
                s->ev->text != NULL ? s->ev->text : "");
     record(s, "node-lost", "%s", run->reason);
     run->node_losses++;
+    if (begun && !run->restart_lost) {
+        set_reason(run, "%s; not repeated (%s)", run->reason,
+                   run->max_restarts > 0 ? "onNodeLost: fail"
+                                         : "restarts: 0; onNodeLost: restart would repeat it");
+        begin_stop(s, HL_GOAL_FAIL);
+        return;
+    }
     begin_stop(s, run->node_losses <= HL_JOB_NODE_LOSSES_MAX ? HL_GOAL_RESTART : HL_GOAL_FAIL);
 }
 
@@ -483,6 +527,8 @@ static const handler handlers[HL_JOB_STATE_COUNT][HL_JOB_EV_COUNT] = {
     [HL_JOB_STARTING] = {
         [HL_JOB_EV_CONTAINER] = on_status,
         [HL_JOB_EV_ABSENT] = on_absent,
+        [HL_JOB_EV_NODE_SILENT] = on_node_silent,
+        [HL_JOB_EV_NODE_BACK] = on_node_back,
         [HL_JOB_EV_NODE_LOST] = on_node_lost,
         [HL_JOB_EV_CANCEL] = on_cancel,
         [HL_JOB_EV_TIMER] = on_timer_starting,
@@ -490,6 +536,8 @@ static const handler handlers[HL_JOB_STATE_COUNT][HL_JOB_EV_COUNT] = {
     [HL_JOB_RUNNING] = {
         [HL_JOB_EV_CONTAINER] = on_status,
         [HL_JOB_EV_ABSENT] = on_absent,
+        [HL_JOB_EV_NODE_SILENT] = on_node_silent,
+        [HL_JOB_EV_NODE_BACK] = on_node_back,
         [HL_JOB_EV_NODE_LOST] = on_node_lost,
         [HL_JOB_EV_CANCEL] = on_cancel,
         [HL_JOB_EV_TIMER] = on_timer_running,
@@ -564,8 +612,8 @@ hl_status hl_jobrun_step(struct hl_jobrun *run, const struct hl_job_event *ev,
         return HL_OK;
     if (ev->kind == HL_JOB_EV_PLACED)
         HL_TRY(take_plan(run, ev->plan));
-    if (ev->kind == HL_JOB_EV_NODE_LOST && ev->node == NULL)
-        return hl_fail(HL_EINVAL, "a lost node needs a name");
+    if (ev->kind >= HL_JOB_EV_NODE_SILENT && ev->kind <= HL_JOB_EV_NODE_LOST && ev->node == NULL)
+        return hl_fail(HL_EINVAL, "an event of a node needs its name");
     if (handlers[run->state][ev->kind] != NULL)
         handlers[run->state][ev->kind](&s);
     return HL_OK;
@@ -599,6 +647,7 @@ hl_status hl_jobrun_init(struct hl_jobrun *run, const struct hl_jobrun_opts *opt
     *run = (struct hl_jobrun){.state = HL_JOB_PENDING,
                               .attempt = 1,
                               .max_restarts = opts->max_restarts,
+                              .restart_lost = opts->restart_lost,
                               .start_timeout_ms = opts->start_timeout_ms,
                               .run_timeout_ms = opts->run_timeout_ms,
                               .stop_resend_ms = opts->stop_resend_ms};

@@ -9,7 +9,7 @@
  * carries out the actions; all of them are idempotent, so that after a crash hl_jobrun_resume may
  * repeat them. A new attempt is placed only after every container of the old one has ended or its
  * node is lost, so two attempts are never wanted at once. Statuses may come late, twice or out of
- * order.
+ * order. How long a node may be silent before it is lost is the caller's decision.
  *
  * Owns:    the run owns its plan and containers.
  * Threads: one owner. Pure: time comes with the event.
@@ -22,6 +22,7 @@
 #define HL_CORE_JOBSTATE_H
 
 #include <jansson.h>
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "base/status.h"
@@ -82,7 +83,9 @@ struct hl_jobrun {
     enum hl_job_goal goal;
     char reason[HL_JOB_TEXT_MAX]; /* why it waits, stops or failed */
     int attempt;                  /* 1, 2, ...: the one placed, or to be placed next */
+    char cause[HL_JOB_TEXT_MAX];  /* why this attempt was begun; "" = it is the first */
     int max_restarts;
+    bool restart_lost;                        /* begin another attempt after a lost node */
     int restarts;                             /* used, for failures of the program */
     int node_losses;                          /* attempts lost with a node */
     int64_t start_timeout_ms, run_timeout_ms; /* 0 = none */
@@ -100,6 +103,7 @@ struct hl_jobrun {
 struct hl_jobrun_opts {
     const char *id;
     int max_restarts;
+    bool restart_lost;
     int64_t start_timeout_ms, run_timeout_ms, stop_resend_ms;
 };
 
@@ -112,8 +116,10 @@ enum hl_job_event_kind {
                           */
     HL_JOB_EV_ABSENT, /* attempt, index, node: the Agent doesn't have it, and no start is under way
                        */
-    HL_JOB_EV_NODE_LOST, /* node; text: why, may be NULL */
-    HL_JOB_EV_CANCEL,    /* text: by whom, may be NULL */
+    HL_JOB_EV_NODE_SILENT, /* node; its containers may run on. text: what follows */
+    HL_JOB_EV_NODE_BACK,   /* node; in time */
+    HL_JOB_EV_NODE_LOST,   /* node; text: why, may be NULL */
+    HL_JOB_EV_CANCEL,      /* text: by whom, may be NULL */
     HL_JOB_EV_TIMER,
     HL_JOB_EV_COUNT
 };

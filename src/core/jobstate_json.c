@@ -60,6 +60,10 @@ json_t *hl_jobrun_to_json(const struct hl_jobrun *run)
         containers);
     if (doc != NULL && run->plan != NULL)
         json_object_set_new(doc, "plan", plan_record(run->plan));
+    if (doc != NULL) {
+        json_object_set_new(doc, "restartLost", json_boolean(run->restart_lost));
+        json_object_set_new(doc, "cause", json_string(run->cause));
+    }
     return doc;
 }
 
@@ -113,6 +117,7 @@ hl_status hl_jobrun_from_json(const json_t *doc, struct hl_jobrun *out)
 {
     struct hl_jobrun run = {.attempt = (int)hl_json_int(doc, "attempt", 1),
                             .max_restarts = (int)hl_json_int(doc, "maxRestarts", 0),
+                            .restart_lost = hl_json_bool(doc, "restartLost", 1),
                             .restarts = (int)hl_json_int(doc, "restarts", 0),
                             .node_losses = (int)hl_json_int(doc, "nodeLosses", 0),
                             .start_timeout_ms = hl_json_int(doc, "startTimeoutMs", 0),
@@ -129,6 +134,7 @@ hl_status hl_jobrun_from_json(const json_t *doc, struct hl_jobrun *out)
         return hl_fail(HL_ECORRUPT, "record of a job without id");
     snprintf(run.id, sizeof(run.id), "%s", id);
     snprintf(run.reason, sizeof(run.reason), "%s", hl_json_str(doc, "reason", ""));
+    snprintf(run.cause, sizeof(run.cause), "%s", hl_json_str(doc, "cause", ""));
     hl_status st = read_names(doc, &run);
     if (st == HL_OK)
         st = read_lists(doc, &run);

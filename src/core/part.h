@@ -4,7 +4,7 @@
  * every data-parallel rank shares, "optim-dp1of2-PART" the share of data-parallel rank 1 of 2, and
  * "extra-PART" opaque blobs of modules.
  *
- * Owns:    nothing.
+ * Owns:    nothing; `of` is borrowed from the name.
  * Threads: any; pure.
  * Errors:  none; any other name is one of parameters.
  * Units:   none.
@@ -17,8 +17,9 @@ enum hl_part_kind { HL_PART_MODEL, HL_PART_OPTIM, HL_PART_EXTRA };
 
 struct hl_part {
     enum hl_part_kind kind;
-    int dp;      /* OPTIM: whose share it is; 0 for state that is shared */
-    int dp_size; /* 1 for state that is shared */
+    int dp;         /* OPTIM: whose share it is; 0 for state that is shared */
+    int dp_size;    /* 1 for state that is shared */
+    const char *of; /* "layer-0003": whose state or blobs, or itself; in the given name */
 };
 
 struct hl_part hl_part_of(const char *name);

@@ -159,10 +159,9 @@ static hl_status explain_shape(const struct shape *s, struct hl_plan *plan)
                     "one serverId:numaId slot each",
                     g->pp, g->tp, g->dp, s->world, plural(s->world), k, plural(k), s->containers,
                     plural(s->containers)));
-    HL_TRY(add_line(&plan->arithmetic,
-                    "PP %d × TP %d = %d pipeline/tensor instance%s make one data-parallel replica; "
-                    "there %s %d",
-                    g->pp, g->tp, replica, plural(replica), g->dp == 1 ? "is" : "are", g->dp));
+    if (g->dp > 1)
+        HL_TRY(add_line(&plan->arithmetic, "%d data-parallel replicas of PP %d × TP %d = %d rank%s",
+                        g->dp, g->pp, g->tp, replica, plural(replica)));
     HL_TRY(add_line(&plan->arithmetic, "ranks count tp first, then %s: order %s",
                     g->order == HL_ORDER_TP_DP_PP ? "dp, then pp" : "pp, then dp",
                     hl_rank_order_name(g->order)));
@@ -171,6 +170,8 @@ static hl_status explain_shape(const struct shape *s, struct hl_plan *plan)
                         plural(k));
     if (!s->use_gpus)
         return add_line(&plan->arithmetic, "1 rank per slot because it uses no GPU");
+    if (s->most_gpus == 0)
+        return add_line(&plan->arithmetic, "1 rank per slot because no ready slot has a GPU");
     if (k < s->most_gpus)
         return add_line(&plan->arithmetic,
                         "%d of up to %d GPUs of a slot are used, so that enough slots fit and no "
@@ -184,7 +185,7 @@ struct tally {
     int free;      /* that fit */
     int too_small; /* free, but they don't fit */
     int total;     /* of ready nodes */
-    int fitting;   /* free or not */
+    int fitting;   /* free or not; also of nodes that are away, for they may come back */
     int ready_nodes, lost_nodes;
 };
 
@@ -223,7 +224,7 @@ static hl_status explain_refusal(const struct shape *s, const struct tally *t, s
     if (t->lost_nodes > 0)
         (void)hl_buf_printf(&text, "; %d server%s not ready", t->lost_nodes,
                             t->lost_nodes == 1 ? " is" : "s are");
-    if (plan->never && s->use_gpus && s->most_gpus == 0)
+    if (plan->never && s->use_gpus && s->most_gpus == 0 && t->lost_nodes == 0)
         (void)hl_buf_printf(&text, "; no slot of this cluster has a GPU (`helios nodes`)");
     else if (plan->never)
         (void)hl_buf_printf(&text,
@@ -241,7 +242,7 @@ static hl_status explain_refusal(const struct shape *s, const struct tally *t, s
 
 /* ---- slots and ranks ------------------------------------------------------------------------ */
 
-static struct tally count_slots(const struct shape *s, int ignore_busy, int *free_slots)
+static struct tally count_slots(const struct shape *s, int *free_slots)
 {
     struct tally t = {0};
     for (size_t i = 0; i < s->cluster->count; i++) {
@@ -249,11 +250,13 @@ static struct tally count_slots(const struct shape *s, int ignore_busy, int *fre
         free_slots[i] = 0;
         t.ready_nodes += node->ready != 0;
         t.lost_nodes += !node->ready;
-        for (int j = 0; node->ready && j < node->slot_count; j++) {
+        for (int j = 0; j < node->slot_count; j++) {
             int fits = slot_fits(s, &node->slots[j], s->per_container);
-            int is_free = ignore_busy || !node->slots[j].busy;
-            t.total++;
+            int is_free = !node->slots[j].busy;
             t.fitting += fits;
+            if (!node->ready)
+                continue;
+            t.total++;
             free_slots[i] += fits && is_free;
             t.too_small += !fits && is_free;
         }
@@ -263,14 +266,14 @@ static struct tally count_slots(const struct shape *s, int ignore_busy, int *fre
 }
 
 /* The next slot of a node for this job: fewest GPUs first, so that GPUs stay for who needs them. */
-static const struct hl_cluster_slot *next_slot(const struct shape *s, int ignore_busy,
+static const struct hl_cluster_slot *next_slot(const struct shape *s,
                                                const struct hl_cluster_node *node,
                                                const struct hl_cluster_slot *after)
 {
     const struct hl_cluster_slot *best = NULL;
     for (int j = 0; j < node->slot_count; j++) {
         const struct hl_cluster_slot *x = &node->slots[j];
-        if ((x->busy && !ignore_busy) || !slot_fits(s, x, s->per_container))
+        if (x->busy || !slot_fits(s, x, s->per_container))
             continue;
         if (after != NULL &&
             (x->gpu_count < after->gpu_count || (x->gpu_count == after->gpu_count && x <= after)))
@@ -307,8 +310,7 @@ static hl_status fill_container(const struct shape *s, int index,
     return HL_OK;
 }
 
-static hl_status fill_containers(const struct shape *s, int ignore_busy, const int *where,
-                                 struct hl_plan *plan)
+static hl_status fill_containers(const struct shape *s, const int *where, struct hl_plan *plan)
 {
     const struct hl_cluster_node *nodes = s->cluster->nodes;
     const struct hl_cluster_slot **last = calloc(s->cluster->count + 1, sizeof(void *));
@@ -316,7 +318,7 @@ static hl_status fill_containers(const struct shape *s, int ignore_busy, const i
     hl_status st = last != NULL && plan->containers != NULL ? HL_OK : short_of_memory();
     for (int i = 0; st == HL_OK && i < s->containers; i++) {
         const struct hl_cluster_node *node = &nodes[where[i]];
-        last[where[i]] = next_slot(s, ignore_busy, node, last[where[i]]);
+        last[where[i]] = next_slot(s, node, last[where[i]]);
         st = fill_container(s, i, node, last[where[i]], &plan->containers[i]);
     }
     free(last);
@@ -474,21 +476,19 @@ static hl_status set_text(char **to, const char *text)
     return HL_OK;
 }
 
-static hl_status fill_plan(const struct shape *s, const struct hl_plan_opts *opts,
-                           struct hl_plan *plan)
+static hl_status fill_plan(const struct shape *s, struct hl_plan *plan)
 {
-    int ignore_busy = opts != NULL && opts->ignore_busy;
     HL_AUTO(hl_freep) int *seen = calloc(s->cluster->count + 1, sizeof(int));
     if (seen == NULL)
         return short_of_memory();
-    struct tally t = count_slots(s, ignore_busy, seen);
+    struct tally t = count_slots(s, seen);
     if (t.free < s->containers)
         return explain_refusal(s, &t, plan);
     HL_AUTO(hl_freep) int *where = calloc((size_t)s->containers, sizeof(int));
     if (where == NULL)
         return short_of_memory();
     HL_TRY(place(s, seen, where));
-    HL_TRY(fill_containers(s, ignore_busy, where, plan));
+    HL_TRY(fill_containers(s, where, plan));
     HL_TRY(set_text(&plan->master_node, s->cluster->nodes[where[0]].name));
     HL_TRY(set_text(&plan->master_address, s->cluster->nodes[where[0]].rank_address));
     memset(seen, 0, s->cluster->count * sizeof(int));
@@ -500,7 +500,7 @@ static hl_status fill_plan(const struct shape *s, const struct hl_plan_opts *opt
 }
 
 hl_status hl_plan_make(const struct hl_job *job, const struct hl_cluster *cluster,
-                       const struct hl_plan_opts *opts, struct hl_plan **out)
+                       struct hl_plan **out)
 {
     HL_AUTO(hl_plan_freep) struct hl_plan *plan = calloc(1, sizeof(*plan));
     struct shape s = {.job = job, .cluster = cluster};
@@ -514,7 +514,7 @@ hl_status hl_plan_make(const struct hl_job *job, const struct hl_cluster *cluste
     plan->ranks_per_container = s.per_container;
     plan->container_count = s.containers;
     HL_TRY(explain_shape(&s, plan));
-    HL_TRY(fill_plan(&s, opts, plan));
+    HL_TRY(fill_plan(&s, plan));
     *out = hl_steal(&plan);
     return HL_OK;
 }

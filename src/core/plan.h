@@ -96,13 +96,9 @@ struct hl_plan {
     char *master_address; /* its rankAddress */
 };
 
-struct hl_plan_opts {
-    int ignore_busy; /* plan as if every slot of a ready node were free */
-};
-
-/* opts may be NULL. Zero cost on the cluster: nothing is held; the caller marks the slots busy. */
+/* Zero cost on the cluster: nothing is held; the caller marks the slots busy. */
 hl_status hl_plan_make(const struct hl_job *job, const struct hl_cluster *cluster,
-                       const struct hl_plan_opts *opts, struct hl_plan **out) HL_CHECK;
+                       struct hl_plan **out) HL_CHECK;
 void hl_plan_free(struct hl_plan *plan);
 void hl_plan_freep(struct hl_plan **plan);
 /* Hold (busy = 1) or free the slots of a feasible plan. */

@@ -32,11 +32,11 @@ json_t *hl_plan_to_json(const struct hl_plan *plan)
     json_t *containers = json_array();
     for (int i = 0; plan->containers != NULL && i < plan->container_count; i++)
         json_array_append_new(containers, container_to_json(&plan->containers[i]));
-    return json_pack("{s:o, s:i, s:i, s:o, s:o, s:b, s:s, s:s}", "containers", containers,
+    return json_pack("{s:o, s:i, s:i, s:o, s:o, s:b, s:s, s:s, s:b}", "containers", containers,
                      "worldSize", plan->world_size, "ranksPerContainer", plan->ranks_per_container,
                      "arithmetic", lines_to_json(plan->arithmetic), "warnings",
                      lines_to_json(plan->warnings), "feasible", plan->feasible, "reason",
-                     plan->reason, "masterNode", plan->master_node);
+                     plan->reason, "masterNode", plan->master_node, "never", plan->never);
 }
 
 static hl_status short_of_memory(void)
@@ -103,6 +103,7 @@ hl_status hl_plan_from_json(const json_t *doc, struct hl_plan **out)
     if (!json_is_object(doc))
         return hl_fail(HL_EINVAL, "a plan must be an object");
     plan->feasible = hl_json_bool(doc, "feasible", 0);
+    plan->never = hl_json_bool(doc, "never", 0);
     plan->world_size = (int)hl_json_int(doc, "worldSize", 0);
     plan->ranks_per_container = (int)hl_json_int(doc, "ranksPerContainer", 0);
     plan->containers = calloc(json_array_size(list) + 1, sizeof(*plan->containers));

@@ -113,14 +113,16 @@ json_t *hl_plan_container_spec(const struct hl_job *job, const struct hl_plan *p
             json_array_append_new(gpus, json_string(c->ranks[i].gpu));
     }
     return json_pack(
-        "{s:s, s:s, s:i, s:i, s:i, s:s, s:I, s:s, s:o, s:s, s:o, s:o, s:o, s:i, s:o, s:s}", "id",
-        hl_container_id(opts->job_id, opts->attempt, index, id, sizeof(id)), "job", opts->job_id,
-        "attempt", opts->attempt, "index", index, "numaId", c->numa_id, "cpus", c->cpus,
-        "memoryBytes", (json_int_t)job->memory_bytes, "image", job->image, "command",
+        "{s:s, s:s, s:i, s:i, s:i, s:s, s:I, s:s, s:o, s:s, s:o, s:o, s:o, s:i, s:o, s:s, "
+        "s:s, s:s, s:s}",
+        "id", hl_container_id(opts->job_id, opts->attempt, index, id, sizeof(id)), "job",
+        opts->job_id, "attempt", opts->attempt, "index", index, "numaId", c->numa_id, "cpus",
+        c->cpus, "memoryBytes", (json_int_t)job->memory_bytes, "image", job->image, "command",
         text_list(job->command, job->command_count), "workdir", job->workdir, "env",
         container_env(job, plan, c, opts), "ranks", ranks, "gpus", gpus, "stopGraceMs",
         (int)opts->stop_grace_ms, "mounts", text_list(job->mounts, job->mount_count), "rankTable",
-        opts->rank_table != NULL ? opts->rank_table : "");
+        opts->rank_table != NULL ? opts->rank_table : "", "venv", job->venv, "conda", job->conda,
+        "python", job->python);
 }
 
 const char *hl_container_id(const char *job_id, int attempt, int index, char *buf, size_t cap)

@@ -93,6 +93,9 @@ void hl_container_spec_fini(struct hl_container_spec *spec)
     free(spec->cpus);
     free(spec->image);
     free(spec->workdir);
+    free(spec->venv);
+    free(spec->conda);
+    free(spec->python);
     free(spec->rank_table);
     texts_fini(spec->command, spec->command_count);
     texts_fini(spec->gpus, spec->gpu_count);

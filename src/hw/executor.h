@@ -62,6 +62,10 @@ struct hl_container_spec {
     int stop_grace_ms;
     char **mounts; /* NULL-terminated */
     size_t mount_count;
+    /* Which Python the ranks have; at most one is not "". */
+    char *venv;       /* directory of a virtual environment */
+    char *conda;      /* directory or name of a conda environment */
+    char *python;     /* path of the interpreter */
     char *rank_table; /* first content of the file that RANK_TABLE_FILE names; "" = no file */
 };
 

@@ -154,6 +154,9 @@ static hl_status spec_decode(const json_t *json, struct hl_container_spec *out)
     HL_TRY(get_texts(json, "gpus", &out->gpus, &out->gpu_count));
     HL_TRY(get_int(json, "stopGraceMs", 0, INT_MAX, 0, &out->stop_grace_ms));
     HL_TRY(get_text(json, "rankTable", &out->rank_table));
+    HL_TRY(get_text(json, "venv", &out->venv));
+    HL_TRY(get_text(json, "conda", &out->conda));
+    HL_TRY(get_text(json, "python", &out->python));
     return get_texts(json, "mounts", &out->mounts, &out->mount_count);
 }
 
@@ -260,14 +263,16 @@ json_t *hl_container_spec_encode(const struct hl_container_spec *spec)
                                                "tp", r->tp, "dp", r->dp, "localRank", r->local_rank,
                                                "env", env_json(&r->env)));
     }
-    return json_pack(
-        "{so so si si si so sI so so so so so so si so so}", "id", text_json(spec->id), "job",
-        text_json(spec->job), "attempt", spec->attempt, "index", spec->index, "numaId",
-        spec->numa_id, "cpus", text_json(spec->cpus), "memoryBytes", (json_int_t)spec->memory_bytes,
-        "image", text_json(spec->image), "command", texts_json(spec->command, spec->command_count),
-        "workdir", text_json(spec->workdir), "env", env_json(&spec->env), "ranks", ranks, "gpus",
-        texts_json(spec->gpus, spec->gpu_count), "stopGraceMs", spec->stop_grace_ms, "mounts",
-        texts_json(spec->mounts, spec->mount_count), "rankTable", text_json(spec->rank_table));
+    return json_pack("{so so si si si so sI so so so so so so si so so so so so}", "id",
+                     text_json(spec->id), "job", text_json(spec->job), "attempt", spec->attempt,
+                     "index", spec->index, "numaId", spec->numa_id, "cpus", text_json(spec->cpus),
+                     "memoryBytes", (json_int_t)spec->memory_bytes, "image", text_json(spec->image),
+                     "command", texts_json(spec->command, spec->command_count), "workdir",
+                     text_json(spec->workdir), "env", env_json(&spec->env), "ranks", ranks, "gpus",
+                     texts_json(spec->gpus, spec->gpu_count), "stopGraceMs", spec->stop_grace_ms,
+                     "mounts", texts_json(spec->mounts, spec->mount_count), "rankTable",
+                     text_json(spec->rank_table), "venv", text_json(spec->venv), "conda",
+                     text_json(spec->conda), "python", text_json(spec->python));
 }
 
 json_t *hl_container_status_encode(const struct hl_container_status *s)

@@ -136,6 +136,9 @@ void hl_shim_output_drain(struct hl_shim *shim, size_t i);
 /* The ranks have ended: drain and close. */
 void hl_shim_outputs_fini(struct hl_shim *shim);
 
+/* Complete a rank's environment so that `python` is what the spec's venv, conda or python names.
+ * HL_ENOENT, HL_EINVAL: it is not on this machine. */
+hl_status hl_shim_set_python(const struct hl_shim *shim, struct hl_env *env) HL_CHECK;
 /* Group, binding and ranks; a failure is in the status afterwards. */
 void hl_shim_start_ranks(struct hl_shim *shim);
 

@@ -48,7 +48,8 @@ static hl_status rank_env(const struct hl_shim *s, const struct hl_rank_spec *ra
     if (spec->rank_table[0] != '\0')
         HL_TRY(hl_env_set(out, "RANK_TABLE_FILE", hl_path_of_rank_table(s->dir).s));
     HL_TRY(env_merge(out, &spec->env));
-    return env_merge(out, &rank->env);
+    HL_TRY(env_merge(out, &rank->env));
+    return hl_shim_set_python(s, out);
 }
 
 static void texts_freep(char ***texts)

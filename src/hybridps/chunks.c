@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "os/file.h"
@@ -123,6 +124,16 @@ void hl_chunk_device_drop(struct hl_chunk_memory *m)
     m->count = 0;
 }
 
+hl_status hl_chunk_device_show(struct hl_chunk_memory *m, int shown)
+{
+    int prot = shown ? PROT_READ | PROT_WRITE : PROT_NONE;
+    if (mprotect((void *)(uintptr_t)m->address, m->span, prot) != 0)
+        return hl_fail(hl_status_of_errno(errno),
+                       "device memory of a chunk of %" PRIu64 " bytes: %s", m->span,
+                       strerror(errno));
+    return HL_OK;
+}
+
 /* ---- host ---- */
 
 hl_status hl_chunk_host_set(struct hl_chunk_memory *m, enum hl_chunk_host state)
@@ -139,6 +150,59 @@ hl_status hl_chunk_host_set(struct hl_chunk_memory *m, enum hl_chunk_host state)
         return hl_fail(hl_status_of_errno(errno), "host memory of a chunk of %" PRIu64 " bytes: %s",
                        m->span, strerror(errno));
     m->host_state = state;
+    return HL_OK;
+}
+
+/* ---- views ---- */
+
+static void *view_address(const struct hl_chunk_memory *m, int on_host)
+{
+    return on_host ? m->host : (void *)(uintptr_t)m->address;
+}
+
+void hl_chunk_view_drop(struct hl_chunk_memory *m, int on_host)
+{
+    void *at = view_address(m, on_host);
+    if (mmap(at, m->span, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1,
+             0) == MAP_FAILED)
+        (void)mprotect(at, m->span, PROT_NONE); /* too many mappings to add one */
+    if (on_host)
+        (void)madvise(at, m->span, MADV_HUGEPAGE); /* a wish */
+}
+
+/* It is filled before it appears at its address, as other threads may be reading there. libucm's
+ * mremap loses the fifth argument, so the kernel is called; libucm hears of the change by the mmap
+ * before it. */
+hl_status hl_chunk_view_put(struct hl_chunk_memory *m, int on_host, const void *content)
+{
+    void *p = mmap(NULL, m->span, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (p == MAP_FAILED)
+        return hl_fail(hl_status_of_errno(errno), "a view of %" PRIu64 " bytes: %s", m->span,
+                       strerror(errno));
+    if (content != NULL)
+        memcpy(p, content, m->span);
+    else
+        memset(p, 0xff, m->span);
+    if (!on_host)
+        hl_device_range_reset(m->device, m->address, m->span);
+    hl_chunk_view_drop(m, on_host);
+    if (mprotect(p, m->span, PROT_READ) != 0 ||
+        syscall(SYS_mremap, p, m->span, m->span, MREMAP_MAYMOVE | MREMAP_FIXED,
+                view_address(m, on_host)) == -1) {
+        int err = errno;
+        munmap(p, m->span);
+        return hl_fail(hl_status_of_errno(err), "a view of %" PRIu64 " bytes: %s", m->span,
+                       strerror(err));
+    }
+    return HL_OK;
+}
+
+hl_status hl_chunk_view_open(struct hl_chunk_memory *m, int on_host, int writable)
+{
+    int prot = writable ? PROT_READ | PROT_WRITE : PROT_READ;
+    if (mprotect(view_address(m, on_host), m->span, prot) != 0)
+        return hl_fail(hl_status_of_errno(errno), "a view of %" PRIu64 " bytes: %s", m->span,
+                       strerror(errno));
     return HL_OK;
 }
 

@@ -39,8 +39,18 @@ void hl_chunk_memory_fini(struct hl_chunk_memory *m);
 
 hl_status hl_chunk_device_take(struct hl_chunk_memory *m) HL_CHECK;
 void hl_chunk_device_drop(struct hl_chunk_memory *m);
+/* Close what was taken to the CPU's users, or open it: for memory that the CPU reaches, where
+ * copies do not need it open. */
+hl_status hl_chunk_device_show(struct hl_chunk_memory *m, int shown) HL_CHECK;
 /* Hidden memory keeps its content. What is new is zero. */
 hl_status hl_chunk_host_set(struct hl_chunk_memory *m, enum hl_chunk_host state) HL_CHECK;
+
+/* A snapshot of `content` (NULL: bytes of which no float is a number) where the chunk is not: at
+ * its device address, or at its host address. It can be read; and written once it is opened. */
+hl_status hl_chunk_view_put(struct hl_chunk_memory *m, int on_host, const void *content) HL_CHECK;
+hl_status hl_chunk_view_open(struct hl_chunk_memory *m, int on_host, int writable) HL_CHECK;
+/* Nothing is at that address any more. */
+void hl_chunk_view_drop(struct hl_chunk_memory *m, int on_host);
 
 /* The whole chunk, in or out. Each copy that began is waited for, until anything but HL_ETIMEDOUT.
  */

@@ -126,6 +126,7 @@ static hl_status open_parts(struct hybridps *h, const hybridps_options *o)
 
 static void free_client(struct hybridps *h)
 {
+    hl_pagefault_remove(h->faults);
     hl_record_fini(&h->record);
     hl_next_use_free(h->order);
     hl_chunk_pool_close(h->pool);
@@ -169,7 +170,7 @@ void hybridps_close(hybridps *h)
         free_client(h);
 }
 
-static hl_status enter(hybridps *h)
+hl_status client_enter(hybridps *h)
 {
     if (h == NULL)
         return hl_fail(HL_EINVAL, "there is no client");
@@ -178,13 +179,15 @@ static hl_status enter(hybridps *h)
                        "process %d is a fork of %d, which alone may use its device: open another "
                        "client",
                        (int)getpid(), (int)h->pid);
+    hl_pagefault_suspend(); /* serving takes the lock */
     pthread_mutex_lock(&h->lock);
     return HL_OK;
 }
 
-static int leave(hybridps *h, hl_status st)
+int client_leave(hybridps *h, hl_status st)
 {
     pthread_mutex_unlock(&h->lock);
+    hl_pagefault_resume();
     return st;
 }
 
@@ -192,20 +195,21 @@ static int leave(hybridps *h, hl_status st)
 
 int hybridps_add(hybridps *h, const char *name, int kind, uint64_t bytes, uint32_t *tensor)
 {
-    HL_TRY(enter(h));
-    return leave(h, hl_tensors_add(&h->tensors, name != NULL ? name : "", kind, bytes, tensor));
+    HL_TRY(client_enter(h));
+    return client_leave(h,
+                        hl_tensors_add(&h->tensors, name != NULL ? name : "", kind, bytes, tensor));
 }
 
 int hybridps_layout(hybridps *h)
 {
     struct hl_chunk_pool_stats s;
-    HL_TRY(enter(h));
+    HL_TRY(client_enter(h));
     hl_chunk_pool_stats(h->pool, &s);
     /* Where nobody says how long chunks are, several must fit the device at once. */
     uint64_t most =
         s.capacity / CHUNKS_MIN < CHUNK_BYTES_MAX ? s.capacity / CHUNKS_MIN : CHUNK_BYTES_MAX;
     most = most > s.granule ? most : s.granule;
-    return leave(h, hl_tensors_layout(&h->tensors, h->pool, h->chunk_bytes, most));
+    return client_leave(h, hl_tensors_layout(&h->tensors, h->pool, h->chunk_bytes, most));
 }
 
 static hl_status find(const struct hybridps *h, uint32_t tensor, const struct hl_tensor **out)
@@ -228,7 +232,7 @@ static void *address_of(const struct hybridps *h, const struct hl_tensor *x, int
 int hybridps_address(hybridps *h, uint32_t tensor, int where, void **address)
 {
     const struct hl_tensor *x = NULL;
-    HL_TRY(enter(h));
+    HL_TRY(client_enter(h));
     hl_status st = find(h, tensor, &x);
     if (st == HL_OK && x->chunk == HL_TENSOR_NONE)
         st = hl_fail(HL_EINVAL, "tensor \"%s\" has no chunk yet: a layout comes first", x->name);
@@ -236,13 +240,13 @@ int hybridps_address(hybridps *h, uint32_t tensor, int where, void **address)
         st = hl_fail(HL_EINVAL, "tensor \"%s\": %d is neither host nor device", x->name, where);
     if (st == HL_OK)
         *address = address_of(h, x, where);
-    return leave(h, st);
+    return client_leave(h, st);
 }
 
 int hybridps_tensor(hybridps *h, uint32_t tensor, hybridps_tensor_info *out)
 {
     const struct hl_tensor *x = NULL;
-    HL_TRY(enter(h));
+    HL_TRY(client_enter(h));
     hl_status st = find(h, tensor, &x);
     if (st == HL_OK) {
         struct hl_chunk_info info = {0};
@@ -257,7 +261,7 @@ int hybridps_tensor(hybridps *h, uint32_t tensor, hybridps_tensor_info *out)
                                       .on_host = has && info.on_host && !info.below,
                                       .on_device = has && info.on_device};
     }
-    return leave(h, st);
+    return client_leave(h, st);
 }
 
 /* ---- moments ---- */
@@ -299,7 +303,7 @@ static hl_status begin_moment(struct hybridps *h, uint64_t other)
 int hybridps_moment(hybridps *h, const char *stage, const char *op, uint64_t other_bytes)
 {
     char old_stage[sizeof(h->stage)], old_op[sizeof(h->op)];
-    HL_TRY(enter(h));
+    HL_TRY(client_enter(h));
     uint64_t old_other = h->other;
     memcpy(old_stage, h->stage, sizeof(old_stage));
     memcpy(old_op, h->op, sizeof(old_op));
@@ -311,7 +315,7 @@ int hybridps_moment(hybridps *h, const char *stage, const char *op, uint64_t oth
         st = client_explain(h, st, NULL, 0);
         set_moment(h, old_stage, old_op, old_other);
     }
-    return leave(h, st);
+    return client_leave(h, st);
 }
 
 /* Without it the least recently used goes. */
@@ -337,7 +341,7 @@ static hybridps_traffic since(hybridps_traffic a, hybridps_traffic b)
 int hybridps_iteration(hybridps *h, const char *phase)
 {
     struct hl_chunk_pool_stats s;
-    HL_TRY(enter(h));
+    HL_TRY(client_enter(h));
     int running = h->record.phase != NULL;
     hl_status st = hl_record_iteration(&h->record, phase);
     if (st == HL_OK) {
@@ -350,7 +354,7 @@ int hybridps_iteration(hybridps *h, const char *phase)
         h->moments = 0;
         h->begun = h->released = 0;
     }
-    return leave(h, st);
+    return client_leave(h, st);
 }
 
 /* ---- access and release ---- */
@@ -395,12 +399,12 @@ static void note_access(struct hybridps *h, hybridps_use *uses, size_t n)
 
 int hybridps_access(hybridps *h, hybridps_use *uses, size_t n)
 {
-    HL_TRY(enter(h));
+    HL_TRY(client_enter(h));
     hl_status st = hl_tensors_check_access(&h->tensors, uses, n);
     if (st == HL_OK)
         st = room_for_uses(h, n);
     if (st != HL_OK || n == 0)
-        return leave(h, st == HL_OK ? st : client_explain(h, st, NULL, 0));
+        return client_leave(h, st == HL_OK ? st : client_explain(h, st, NULL, 0));
     for (size_t i = 0; i < n; i++)
         h->uses[i] = (struct hl_trace_use){.chunk = h->tensors.list[uses[i].tensor].chunk,
                                            .on_host = uses[i].where == HYBRIDPS_HOST,
@@ -414,7 +418,7 @@ int hybridps_access(hybridps *h, hybridps_use *uses, size_t n)
     } else {
         st = client_explain(h, st, uses, n);
     }
-    return leave(h, st);
+    return client_leave(h, st);
 }
 
 static void become_free(struct hybridps *h, struct hl_tensor *x)
@@ -429,7 +433,7 @@ static void become_free(struct hybridps *h, struct hl_tensor *x)
 
 int hybridps_release(hybridps *h, const uint32_t *tensors, size_t n, int state)
 {
-    HL_TRY(enter(h));
+    HL_TRY(client_enter(h));
     hl_status st = hl_tensors_check_release(&h->tensors, tensors, n, state);
     for (size_t i = 0; i < n && st == HL_OK; i++) {
         struct hl_tensor *x = &h->tensors.list[tensors[i]];
@@ -441,17 +445,17 @@ int hybridps_release(hybridps *h, const uint32_t *tensors, size_t n, int state)
             become_free(h, x);
     }
     h->released |= st == HL_OK && n > 0;
-    return leave(h, st == HL_OK ? st : client_explain(h, st, NULL, 0));
+    return client_leave(h, st == HL_OK ? st : client_explain(h, st, NULL, 0));
 }
 
 int hybridps_drop(hybridps *h, const uint32_t *tensors, size_t n)
 {
-    HL_TRY(enter(h));
+    HL_TRY(client_enter(h));
     hl_status st = hl_tensors_check_drop(&h->tensors, tensors, n);
     for (size_t i = 0; i < n && st == HL_OK; i++)
         if (h->tensors.list[tensors[i]].state != HYBRIDPS_FREE)
             become_free(h, &h->tensors.list[tensors[i]]);
-    return leave(h, st);
+    return client_leave(h, st);
 }
 
 /* ---- telling ---- */
@@ -459,7 +463,7 @@ int hybridps_drop(hybridps *h, const uint32_t *tensors, size_t n)
 int hybridps_stats(hybridps *h, hybridps_stats_t *out)
 {
     struct hl_chunk_pool_stats s;
-    HL_TRY(enter(h));
+    HL_TRY(client_enter(h));
     hl_chunk_pool_stats(h->pool, &s);
     *out = (hybridps_stats_t){.capacity = s.capacity,
                               .granule = s.granule,
@@ -483,20 +487,22 @@ int hybridps_stats(hybridps *h, hybridps_stats_t *out)
                               .spilled_peak = s.below_peak,
                               .spill_out = s.below_out,
                               .spill_in = s.below_in,
-                              .host_limit = h->host_limit};
+                              .host_limit = h->host_limit,
+                              .faults = s.faults,
+                              .fault_bytes = s.fault_bytes};
     memcpy(out->device_by_kind, s.device_by_kind, sizeof(out->device_by_kind));
     memcpy(out->host_by_kind, s.host_by_kind, sizeof(out->host_by_kind));
-    return leave(h, HL_OK);
+    return client_leave(h, HL_OK);
 }
 
 int hybridps_trace(hybridps *h, const char *phase, char **json)
 {
     const struct hl_trace *t = NULL;
-    HL_TRY(enter(h));
+    HL_TRY(client_enter(h));
     hl_status st = hl_record_find(&h->record, phase, &t);
     if (st == HL_OK)
         st = hl_trace_print(t, json);
-    return leave(h, st);
+    return client_leave(h, st);
 }
 
 void hybridps_free_text(char *text)

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/text.h"
 #include "hybridps/client_private.h"
 
 #define TOP  5
@@ -128,6 +129,30 @@ static uint64_t wanted_on_host(const struct hybridps *h, const hybridps_use *use
     return bytes;
 }
 
+/* What a person can do about it, before all that is of use to others. */
+static void add_remedy(const struct hybridps *h, struct text *t, const hybridps_use *uses, size_t n)
+{
+    struct hl_chunk_pool_stats s;
+    char need[32], have[32], other[48] = "";
+    uint64_t bytes = wanted(h, uses, n) + h->other;
+    hl_chunk_pool_stats(h->pool, &s);
+    if (h->other > 0)
+        snprintf(other, sizeof(other), " (%" PRIu64 " bytes of it for others)", h->other);
+    if (strcmp(h->stage, "FWD") == 0 || strcmp(h->stage, "BWD") == 0)
+        add(t, "module %s", h->op);
+    else if (h->stage[0] != '\0' || h->op[0] != '\0')
+        add(t, "%s%s%s", h->stage, h->stage[0] != '\0' && h->op[0] != '\0' ? " " : "", h->op);
+    else
+        add(t, "tensor \"%.100s\"", n > 0 ? h->tensors.list[uses[0].tensor].name : "");
+    add(t, " needs %s of device memory at once%s; device %s has %s",
+        hl_format_bytes(bytes, need, sizeof(need)), other, hl_chunk_pool_device(h->pool),
+        hl_format_bytes(s.capacity, have, sizeof(have)));
+    if (strncmp(hl_chunk_pool_device(h->pool), "emu", 3) == 0)
+        add(t, ". Use at least emu:%" PRIu64 "KiB. Details: ", (bytes + 1023) / 1024);
+    else
+        add(t, ". Use a device with more memory. Details: ");
+}
+
 hl_status client_explain(const struct hybridps *h, hl_status st, const hybridps_use *uses, size_t n)
 {
     struct text t = {.len = 0};
@@ -135,6 +160,10 @@ hl_status client_explain(const struct hybridps *h, hl_status st, const hybridps_
         return hl_fail_prefix(
             st, "%s, moment %" PRIu64 " (%s%s%s): ", hl_chunk_pool_device(h->pool), h->moments,
             h->stage, h->stage[0] != '\0' && h->op[0] != '\0' ? " " : "", h->op);
+    struct hl_chunk_pool_stats s;
+    hl_chunk_pool_stats(h->pool, &s);
+    if (st == HL_ENOSPC && !s.host_short)
+        add_remedy(h, &t, uses, n);
     add(&t, "moment %" PRIu64 " (%s%s%s)", h->moments, h->stage,
         h->stage[0] != '\0' && h->op[0] != '\0' ? " " : "", h->op);
     if (n > 0)
@@ -142,16 +171,11 @@ hl_status client_explain(const struct hybridps *h, hl_status st, const hybridps_
     if (n > 1)
         add(&t, " and %zu more", n - 1);
     add(&t, ": %s", hl_error_text());
-    struct hl_chunk_pool_stats s;
-    hl_chunk_pool_stats(h->pool, &s);
     add_kinds(h, &t, s.host_short);
     add_pinned(h, &t, s.host_short ? HYBRIDPS_HOST : HYBRIDPS_DEVICE);
-    if (t.len > sizeof(t.data) - ROOM) /* what would fit is said in any case */
+    if (t.len > sizeof(t.data) - ROOM) /* the last words are said in any case */
         t.len = sizeof(t.data) - ROOM;
     if (st == HL_ENOSPC && s.host_short)
         add(&t, "; %" PRIu64 " bytes must be on the host at once", wanted_on_host(h, uses, n));
-    else if (st == HL_ENOSPC)
-        add(&t, "; it would fit a device of %" PRIu64 " bytes (%" PRIu64 " of them for others)",
-            wanted(h, uses, n) + h->other, h->other);
     return hl_fail(st, "%s", t.data);
 }

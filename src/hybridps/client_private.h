@@ -30,7 +30,15 @@ struct hybridps {
     hybridps_traffic at_start, last;
     struct hl_trace_use *uses; /* of a call */
     size_t uses_cap;
+
+    struct hl_pagefault *faults; /* NULL = not served */
+    uint32_t lost;               /* a tensor that was touched without content, + 1; 0 = none */
 };
+
+/* Around every call: HL_EINVAL, HL_EPERM after a fork; then the lock is held until client_leave,
+ * which returns st. */
+hl_status client_enter(hybridps *h) HL_CHECK;
+int client_leave(hybridps *h, hl_status st);
 
 /* Adds device and moment to the text of a failed call; where room was short or a chunk in use, who
  * pins what, and what would fit. */

@@ -35,9 +35,13 @@ hl_status hl_chunk_pool_open(const struct hl_chunk_pool_options *options,
     p->o.device = p->info.name;
     p->s.capacity = p->s.avail = p->info.capacity;
     p->s.granule = p->info.granule;
-    if (!p->info.ranges) {
+    if (p->info.capacity == 0)
+        st = hl_fail(HL_EINVAL, "device \"%s\" has no memory: say how much, as in emu:256MiB",
+                     options->device);
+    else if (!p->info.ranges)
         st = hl_fail(HL_EUNSUPPORTED, "%s: chunks need addresses that can be reserved",
                      p->info.name);
+    if (st != HL_OK) {
         hl_chunk_pool_close(p);
         return st;
     }
@@ -50,8 +54,10 @@ void hl_chunk_pool_close(struct hl_chunk_pool *p)
     if (p == NULL)
         return;
     pool_settle_ahead(p);
-    for (uint32_t i = 0; i < p->count; i++)
+    for (uint32_t i = 0; i < p->count; i++) {
+        pool_drop_view(p, &p->chunks[i]);
         hl_chunk_memory_fini(&p->chunks[i].mem);
+    }
     if (p->o.spill != NULL)
         p->o.spill->close(p->o.spill_arg);
     hl_device_close(p->device);
@@ -158,6 +164,8 @@ static void discharge(struct hl_chunk_pool *p, int on_host, uint64_t bytes)
 hl_status pool_set_host(struct hl_chunk_pool *p, struct chunk *c, enum hl_chunk_host state)
 {
     int had = c->mem.host_state != HL_CHUNK_HOST_NONE, has = state != HL_CHUNK_HOST_NONE;
+    if (c->view == VIEW_HOST && state != c->mem.host_state)
+        pool_end_view(p, c);
     if (has && !had)
         HL_TRY(pool_charge_host(p, c->bytes));
     hl_status st = hl_chunk_host_set(&c->mem, state);
@@ -428,6 +436,7 @@ static void let_go(struct hl_chunk_pool *p)
 /* Device memory for chunk c and its content under way. Its bytes are counted from here on. */
 hl_status pool_begin_load(struct hl_chunk_pool *p, struct chunk *c, int alone)
 {
+    pool_end_view(p, c);
     HL_TRY(charge_device(p, c->bytes));
     hl_status st = hl_chunk_device_take(&c->mem);
     if (st != HL_OK) {
@@ -436,7 +445,15 @@ hl_status pool_begin_load(struct hl_chunk_pool *p, struct chunk *c, int alone)
     }
     c->loading = 1;
     count_device(p, c, 1);
+    if (p->serves && c->host)
+        HL_TRY(hl_chunk_device_show(&c->mem, 0));
     return c->host ? pool_begin(p, c, 0, alone) : HL_OK;
+}
+
+/* Its copy has ended with st. */
+hl_status pool_loaded(struct hl_chunk_pool *p, struct chunk *c, hl_status st)
+{
+    return st == HL_OK && p->serves ? hl_chunk_device_show(&c->mem, 1) : st;
 }
 
 static hl_status load(struct hl_chunk_pool *p)
@@ -457,7 +474,7 @@ static hl_status load(struct hl_chunk_pool *p)
         struct chunk *c = &p->chunks[p->wanted[i]];
         if (!c->flight)
             continue;
-        hl_status mine = pool_wait(p, c);
+        hl_status mine = pool_loaded(p, c, pool_wait(p, c));
         st = st == HL_OK ? mine : st;
         waited = 1;
         if (mine == HL_OK) {
@@ -564,6 +581,8 @@ hl_status hl_chunk_pool_access(struct hl_chunk_pool *p, const struct hl_trace_us
     if (p->lost)
         return hl_fail(HL_EUNAVAIL, "%s: the device did not answer; end the process", p->info.name);
     pool_settle_ahead(p);
+    for (size_t i = 0; i < count; i++)
+        pool_end_view(p, &p->chunks[uses[i].chunk]);
     p->s.host_short = 0;
     hl_status st = merge(p, uses, count);
     if (st == HL_OK)
@@ -605,6 +624,7 @@ void hl_chunk_pool_end(struct hl_chunk_pool *p, uint32_t chunk)
     assert(chunk < p->count && c->host_pins == 0 && c->device_pins == 0);
     if (c->ahead)
         pool_settle_ahead(p);
+    pool_drop_view(p, c);
     if (c->device)
         pool_leave_device(p, c);
     pool_end_below(p, c);

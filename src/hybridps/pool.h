@@ -24,6 +24,7 @@
 #include "hybridps/policy.h"
 #include "hybridps/spill.h"
 #include "hybridps/trace.h"
+#include "os/pagefault.h"
 
 struct hl_chunk_pool;
 
@@ -66,6 +67,7 @@ struct hl_chunk_pool_stats {
     uint64_t below_out, below_in; /* bytes that went there, and came back */
     int host_short;               /* the last access failed for want of host memory */
     uint64_t chunks, pins;        /* pins: of both places, not released */
+    uint64_t faults, fault_bytes; /* that were served; bytes that were copied for them */
     hybridps_traffic total;
 };
 
@@ -99,6 +101,18 @@ hl_status hl_chunk_pool_access(struct hl_chunk_pool *p, const struct hl_trace_us
 void hl_chunk_pool_release(struct hl_chunk_pool *p, uint32_t chunk, int on_host);
 /* The content of a chunk that is not pinned ends. */
 void hl_chunk_pool_end(struct hl_chunk_pool *p, uint32_t chunk);
+
+/* Somebody touched `address`, where its chunk is not: the content is shown there, whichever place
+ * it is in, in host memory and beside all that moves; nothing is counted or recorded but the fault.
+ * What is written there becomes the content when the view ends: with the next access of the chunk,
+ * at the latest with hl_chunk_pool_end_views. *chunk is which; *lost: it has no content, and bytes
+ * that are no numbers are shown. HL_ENOENT without text: the address is none of a chunk. */
+hl_status hl_chunk_pool_fault(struct hl_chunk_pool *p, const struct hl_pagefault_access *access,
+                              uint32_t *chunk, bool *lost) HL_CHECK;
+void hl_chunk_pool_end_views(struct hl_chunk_pool *p);
+/* From now on hl_chunk_pool_fault may be called. HL_EUNSUPPORTED where the CPU does not reach the
+ * device's memory. */
+hl_status hl_chunk_pool_serve(struct hl_chunk_pool *p) HL_CHECK;
 
 void hl_chunk_pool_info(const struct hl_chunk_pool *p, uint32_t chunk, struct hl_chunk_info *out);
 void hl_chunk_pool_stats(const struct hl_chunk_pool *p, struct hl_chunk_pool_stats *out);

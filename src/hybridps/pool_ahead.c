@@ -149,6 +149,8 @@ void pool_settle_ahead(struct hl_chunk_pool *p)
         struct chunk *c = &p->chunks[p->ahead[i]];
         int in = c->ahead == AHEAD_IN;
         hl_status st = pool_wait(p, c);
+        if (in)
+            st = pool_loaded(p, c, st);
         if (st == HL_ETIMEDOUT)
             return; /* the device is lost, and this memory with it */
         if (st != HL_OK)

@@ -23,7 +23,14 @@ struct chunk {
     /* within an access */
     uint8_t want, leaving, loading, flight, arrived, fresh, host_before;
     uint8_t ahead; /* a copy was begun for the next moment: AHEAD_IN or AHEAD_OUT */
+    /* a view for those who touch it where it is not; see pool_fault.c */
+    uint8_t view;         /* VIEW_NONE, or the place that it is in */
+    uint8_t view_written; /* it may have been */
+    uint64_t view_made;   /* its number */
+    void *view_twin;      /* what it was before; NULL unless view_written */
 };
+
+enum { VIEW_NONE, VIEW_DEVICE, VIEW_HOST };
 
 enum { AHEAD_IN = 1, AHEAD_OUT = 2 };
 
@@ -42,6 +49,8 @@ struct hl_chunk_pool {
     size_t wanted_count, leaving_count, out_count;
     uint32_t *ahead; /* chunks with a copy begun for the next moment */
     size_t ahead_count;
+    bool serves;                    /* faults; so nobody may see a chunk half loaded */
+    uint64_t view_bytes, view_last; /* of views that there are; the last one's number */
 };
 
 /* pool.c, for the other parts. A move: chunks wanted, leaving and copied out are listed; then all
@@ -56,6 +65,7 @@ hl_status pool_set_host(struct hl_chunk_pool *p, struct chunk *c,
 void pool_lower_host(struct hl_chunk_pool *p, struct chunk *c, enum hl_chunk_host state);
 hl_status pool_begin(struct hl_chunk_pool *p, struct chunk *c, int out, int alone) HL_CHECK;
 hl_status pool_begin_load(struct hl_chunk_pool *p, struct chunk *c, int alone) HL_CHECK;
+hl_status pool_loaded(struct hl_chunk_pool *p, struct chunk *c, hl_status st) HL_CHECK;
 hl_status pool_wait(struct hl_chunk_pool *p, struct chunk *c) HL_CHECK;
 void pool_count_stall(struct hl_chunk_pool *p, uint64_t began);
 /* pool_spill.c: room for `more` bytes under the host's limit, and in somebody else's books; others
@@ -64,9 +74,15 @@ hl_status pool_host_room(struct hl_chunk_pool *p, uint64_t more) HL_CHECK;
 hl_status pool_charge_host(struct hl_chunk_pool *p, uint64_t bytes) HL_CHECK;
 /* What is wanted and lies below comes to the host. */
 hl_status pool_fetch(struct hl_chunk_pool *p) HL_CHECK;
+hl_status pool_fetch_one(struct hl_chunk_pool *p, struct chunk *c) HL_CHECK;
 /* Content that lies below ends. */
 void pool_end_below(struct hl_chunk_pool *p, struct chunk *c);
 /* pool_ahead.c: copies begun ahead come to their end. One that failed has done nothing. */
 void pool_settle_ahead(struct hl_chunk_pool *p);
+/* pool_fault.c: the chunk's view ends, before its content moves or changes; what was written to it
+ * becomes content. */
+void pool_end_view(struct hl_chunk_pool *p, struct chunk *c);
+/* The content ends, and the view with it. */
+void pool_drop_view(struct hl_chunk_pool *p, struct chunk *c);
 
 #endif

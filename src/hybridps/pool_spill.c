@@ -52,6 +52,7 @@ static void forget_below(struct hl_chunk_pool *p, struct chunk *c)
 static hl_status put_below(struct hl_chunk_pool *p, struct chunk *c)
 {
     uint64_t handle = 0;
+    pool_end_view(p, c);
     HL_TRY(p->o.spill->put(p->o.spill_arg, c->mem.host, c->mem.span, &handle));
     c->below = handle;
     c->host = 0;
@@ -129,7 +130,7 @@ hl_status pool_charge_host(struct hl_chunk_pool *p, uint64_t bytes)
     }
 }
 
-static hl_status fetch(struct hl_chunk_pool *p, struct chunk *c)
+hl_status pool_fetch_one(struct hl_chunk_pool *p, struct chunk *c)
 {
     HL_TRY(pool_set_host(p, c, HL_CHUNK_HOST_SHOWN));
     hl_status st = p->o.spill->get(p->o.spill_arg, c->below, c->mem.host, c->mem.span);
@@ -148,7 +149,7 @@ hl_status pool_fetch(struct hl_chunk_pool *p)
 {
     for (size_t i = 0; i < p->wanted_count; i++)
         if (p->chunks[p->wanted[i]].below != 0)
-            HL_TRY(fetch(p, &p->chunks[p->wanted[i]]));
+            HL_TRY(pool_fetch_one(p, &p->chunks[p->wanted[i]]));
     return HL_OK;
 }
 

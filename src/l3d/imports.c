@@ -13,6 +13,7 @@
 #include "base/log.h"
 #include "base/text.h"
 #include "core/json.h"
+#include "core/layout.h"
 #include "l3d/l3d_private.h"
 #include "l3d/l4.h"
 #include "mem/import.h"
@@ -38,6 +39,7 @@ struct import {
     char error[HL_ERROR_TEXT_MAX];
     char *config;
     struct hl_import_shard *shards;
+    char **layouts; /* core/layout.h, one per shard */
     size_t shard_count;
     double seconds;
     UT_hash_handle hh;
@@ -149,6 +151,18 @@ static hl_status check_room(struct import *im, struct hl_import *src)
     return HL_OK;
 }
 
+static hl_status take_layouts(struct import *im, const struct hl_partition_plan *plan)
+{
+    im->layouts = calloc(plan->shard_count + 1, sizeof(*im->layouts));
+    if (im->layouts == NULL)
+        return hl_fail(HL_ENOMEM, "out of memory listing %zu shards", plan->shard_count);
+    for (size_t i = 0; i < plan->shard_count; i++) {
+        const struct hl_partition_shard *s = &plan->shards[i];
+        HL_TRY(hl_layout_text(&plan->tensors[s->tensor_first], s->tensor_count, &im->layouts[i]));
+    }
+    return HL_OK;
+}
+
 static hl_status run_import(struct import *im, struct hl_import *src)
 {
     struct hl_import_sink sink = {im, sink_alloc, sink_seal, sink_abort, sink_discard};
@@ -161,6 +175,7 @@ static hl_status run_import(struct import *im, struct hl_import *src)
     HL_TRY(check_room(im, src));
     HL_TRY(hl_import_run(src, &run, &im->shards));
     im->shard_count = hl_import_shard_count(src);
+    HL_TRY(take_layouts(im, hl_import_plan(src)));
     im->config = strdup(hl_import_config(src));
     return im->config != NULL ? HL_OK : hl_fail(HL_ENOMEM, "description of the model");
 }
@@ -209,6 +224,9 @@ static void import_free(struct hl_l3d *d, struct import *im)
     HASH_DEL(d->imports, im);
     json_decref(im->request);
     free(im->config);
+    for (size_t i = 0; im->layouts != NULL && i < im->shard_count; i++)
+        free(im->layouts[i]);
+    free(im->layouts);
     free(im->shards);
     free(im);
 }
@@ -265,12 +283,13 @@ static json_t *shards_to_json(const struct import *im)
     for (size_t i = 0; i < im->shard_count; i++) {
         const struct hl_import_shard *s = &im->shards[i];
         json_array_append_new(
-            list, json_pack("{s:s s:s s:I s:i s:i s:s s:I s:I s:i s:s s:s}", "id",
-                            hl_id_format(s->id).s, "model", hl_json_str(im->request, "name", ""),
-                            "version", (json_int_t)hl_json_int(im->request, "version", 1), "pp",
-                            s->pp, "tp", s->tp, "part", s->part, "sizeBytes",
-                            (json_int_t)s->size_bytes, "crc32", (json_int_t)s->crc32, "tensors",
-                            (int)s->tensors, "state", "sealed", "location", "L3"));
+            list,
+            json_pack("{s:s s:s s:I s:i s:i s:s s:I s:I s:i s:s s:s s:s}", "id",
+                      hl_id_format(s->id).s, "model", hl_json_str(im->request, "name", ""),
+                      "version", (json_int_t)hl_json_int(im->request, "version", 1), "pp", s->pp,
+                      "tp", s->tp, "part", s->part, "sizeBytes", (json_int_t)s->size_bytes, "crc32",
+                      (json_int_t)s->crc32, "tensors", (int)s->tensors, "state", "sealed",
+                      "location", "L3", "layout", im->layouts[i]));
     }
     return list;
 }

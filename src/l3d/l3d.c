@@ -8,6 +8,7 @@
 
 #include "base/log.h"
 #include "base/plane.h"
+#include "conf/options.h"
 #include "core/json.h"
 #include "core/tier_metrics.h"
 #include "l3d/l3d_private.h"
@@ -88,6 +89,13 @@ static void method_metrics(struct hl_l3d *d, struct hl_rpc_call *call, const jso
     else
         reject(call, st);
     hl_buf_fini(&text);
+}
+
+static void method_options(struct hl_l3d *d, struct hl_rpc_call *call, const json_t *params)
+{
+    (void)d;
+    (void)params;
+    hl_rpc_reply(call, json_pack("{s:o}", "options", hl_conf_published()));
 }
 
 static void method_import_model(struct hl_l3d *d, struct hl_rpc_call *call, const json_t *params)
@@ -231,6 +239,7 @@ static const struct method {
     {"heal", method_heal},
     {"touch", method_touch},
     {"metrics", method_metrics},
+    {"options", method_options},
 };
 
 static void dispatch(void *arg, struct hl_rpc_call *call, const char *method, const json_t *params)

@@ -67,11 +67,32 @@ static hl_status fail_cancelled(struct hl_id id)
     return hl_fail(HL_ECANCELED, "archive: shard %s: the daemon ends", hl_id_format(id).s);
 }
 
+/* Only the last directory of the path is made. Where its parent is missing, a disk is not mounted:
+ * the archive must not fill the file system that the path leads to now. */
+static hl_status dir_make(const char *path)
+{
+    struct stat sb;
+    if (path[0] == '\0')
+        return hl_fail(HL_EINVAL, "archive: 'dir:' wants a directory, as in dir:/srv/helios");
+    if (mkdir(path, 0755) == 0 || errno == EEXIST) {
+        if (stat(path, &sb) == 0 && S_ISDIR(sb.st_mode))
+            return HL_OK;
+        return hl_fail(HL_EIO, "archive: %s is not a directory", path);
+    }
+    if (errno == ENOENT)
+        return hl_fail(
+            HL_ENOENT,
+            "archive: the parent directory of %s does not exist; mount its disk, or make "
+            "the directory",
+            path);
+    return hl_fail(hl_status_of_errno(errno), "archive: make directory %s: %m", path);
+}
+
 static hl_status dir_open(const char *rest, const struct hl_archive_options *options,
                           struct hl_archive **out)
 {
     (void)options;
-    HL_TRY(hl_dir_make(rest, 0755));
+    HL_TRY(dir_make(rest));
     struct dir *d = calloc(1, sizeof(*d));
     if (d == NULL)
         return hl_fail(HL_ENOMEM, "archive %s: no memory", rest);

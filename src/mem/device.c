@@ -407,6 +407,12 @@ hl_status hl_device_unreserve(struct hl_device *d, uint64_t address)
     return HL_OK;
 }
 
+void hl_device_range_reset(struct hl_device *d, uint64_t address, uint64_t size)
+{
+    if (d->ops->range_reset != NULL)
+        d->ops->range_reset(d, address, size);
+}
+
 /* ---- copies ---- */
 
 static hl_status check_copy(struct hl_device *d, const struct device_mem *m, uint64_t id,
@@ -432,7 +438,8 @@ static hl_status enter(struct hl_device *d, uint64_t id, uint64_t offset, size_t
     if (st != HL_OK)
         leave(d, id);
     else
-        *address = d->slots[i].mem.address + offset;
+        *address = offset + (d->ops->reach != NULL ? d->ops->reach(d, &d->slots[i].mem)
+                                                   : d->slots[i].mem.address);
     return st;
 }
 

@@ -104,6 +104,9 @@ hl_status hl_device_free(struct hl_device *d, const struct hl_device_block *bloc
 hl_status hl_device_reserve(struct hl_device *d, uint64_t size, uint64_t *address) HL_CHECK;
 /* HL_EBUSY while blocks are mapped in it. */
 hl_status hl_device_unreserve(struct hl_device *d, uint64_t address) HL_CHECK;
+/* The caller has put memory of its own at addresses of a range where no block is mapped: nothing is
+ * kept of the mappings that were there. */
+void hl_device_range_reset(struct hl_device *d, uint64_t address, uint64_t size);
 /* The block (not mapped now) gets an address; both write the block's new face into it. */
 hl_status hl_device_map(struct hl_device *d, uint64_t at, struct hl_device_block *block) HL_CHECK;
 hl_status hl_device_unmap(struct hl_device *d, struct hl_device_block *block) HL_CHECK;

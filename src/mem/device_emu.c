@@ -38,7 +38,8 @@ struct job {
 struct emu {
     int fd; /* -1: no memory of its own */
     uint8_t *window;
-    uint64_t len; /* of both */
+    uint64_t len;   /* of both */
+    uint8_t *alias; /* all of the memory, for copies: users' mappings may be closed; NULL: none */
     int keeps_memory;
     pthread_mutex_t lock; /* extents, parked */
     struct hl_extents *extents;
@@ -121,6 +122,11 @@ static hl_status open_memory(struct emu *e, int *node)
     if (w == MAP_FAILED)
         return fail_errno(errno, "addresses", e->len);
     e->window = w;
+    if (e->keeps_memory) {
+        void *all;
+        HL_TRY(hl_shm_map(e->fd, e->len, 1, &all));
+        e->alias = all;
+    }
     uint64_t units = e->len / (uint64_t)sysconf(_SC_PAGESIZE);
     return hl_extents_create(units, units < BLOCKS_MAX ? (uint32_t)units : BLOCKS_MAX, &e->extents);
 }
@@ -130,6 +136,7 @@ static void emu_close(struct hl_device *d)
     struct emu *e = emu_of(d);
     if (e->window != NULL)
         munmap(e->window, e->len);
+    hl_shm_unmap(e->alias, e->len);
     if (e->fd >= 0)
         close(e->fd);
     hl_extents_destroy(e->extents);
@@ -312,12 +319,17 @@ static hl_status emu_reserve(struct hl_device *d, uint64_t size, uint64_t *addre
     return HL_OK;
 }
 
-static void emu_unreserve(struct hl_device *d, uint64_t address, uint64_t size)
+static void emu_range_reset(struct hl_device *d, uint64_t address, uint64_t size)
 {
     struct emu *e = emu_of(d);
     pthread_mutex_lock(&e->lock);
     hl_parked_forget(&e->parked, address, size);
     pthread_mutex_unlock(&e->lock);
+}
+
+static void emu_unreserve(struct hl_device *d, uint64_t address, uint64_t size)
+{
+    emu_range_reset(d, address, size);
     munmap((void *)(uintptr_t)address, size);
 }
 
@@ -369,6 +381,12 @@ static void move(const struct device_op *op)
         memmove(dst, src, op->len);
     else
         hl_copy_cold(dst, src, op->len);
+}
+
+static uint64_t emu_reach(struct hl_device *d, const struct device_mem *m)
+{
+    const uint8_t *alias = emu_of(d)->alias;
+    return alias != NULL && !m->imported ? (uintptr_t)alias + m->offset : m->address;
 }
 
 static hl_status emu_copy(struct hl_device *d, const struct device_op *op)
@@ -477,6 +495,8 @@ const struct device_ops device_emu = {
     .unmap = emu_unmap,
     .reserve = emu_reserve,
     .unreserve = emu_unreserve,
+    .range_reset = emu_range_reset,
+    .reach = emu_reach,
     .copy = emu_copy,
     .begin = emu_begin,
     .wait = emu_wait,

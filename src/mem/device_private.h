@@ -48,6 +48,10 @@ struct device_ops {
     void (*unmap)(struct hl_device *d, struct device_mem *m);
     hl_status (*reserve)(struct hl_device *d, uint64_t size, uint64_t *address);
     void (*unreserve)(struct hl_device *d, uint64_t address, uint64_t size);
+    /* Its mappings in that part of a range were replaced. NULL: it keeps none. */
+    void (*range_reset)(struct hl_device *d, uint64_t address, uint64_t size);
+    /* Where copies find the block, mapped or open to users or not. NULL: at its address. */
+    uint64_t (*reach)(struct hl_device *d, const struct device_mem *m);
     hl_status (*copy)(struct hl_device *d, const struct device_op *op);
     hl_status (*begin)(struct hl_device *d, const struct device_op *op, void **handle);
     /* Anything but HL_ETIMEDOUT ends the copy and the handle. */

@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "base/text.h"
+#include "mem/pool_fill.h"
 #include "mem/pool_private.h"
 #include "os/file.h"
 #include "os/shm.h"
@@ -101,7 +102,11 @@ static hl_status make(struct hl_pool *pool, const struct hl_pool_options *o, uin
         (!hl_shm_is_memory(pool->fd) && pwrite(pool->fd, &making, sizeof(making), 0) < 0))
         return hl_fail(hl_status_of_errno(errno), "make pool %s: %m", pool->path);
     HL_TRY(pool_regions_plan(pool, o, capacity, data_offset_of(slots), granule));
-    HL_TRY(make_pages(pool, o, size, data_offset_of(slots)));
+    struct hl_pool_fill fill;
+    hl_pool_fill_begin(&fill, pool->path, pool->fd, size, true);
+    hl_status st = make_pages(pool, o, size, data_offset_of(slots));
+    hl_pool_fill_end(&fill);
+    HL_TRY(st);
     struct hl_pool_super *s = (struct hl_pool_super *)pool->base;
     POOL_SET(s->magic, making);
     s->layout = HL_POOL_LAYOUT;
@@ -138,8 +143,11 @@ static hl_status map_existing(struct hl_pool *pool, const struct hl_pool_options
     pool_regions_load(pool, s);
     pool_regions_bind(pool, s->data_offset);
     if (o->prefault) {
+        struct hl_pool_fill fill;
+        hl_pool_fill_begin(&fill, pool->path, pool->fd, file_size, false);
         pool_regions_collapse(pool, s->data_offset);
         pool_regions_prefault(pool, s->data_offset);
+        hl_pool_fill_end(&fill);
     }
     pool_regions_look(pool, s->data_offset, o->prefault);
     return HL_OK;

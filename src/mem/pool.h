@@ -197,7 +197,7 @@ hl_status hl_pool_audit(struct hl_pool *pool) HL_CHECK;
 
 /* ---- readers --------------------------------------------------------------------------------- */
 
-/* Map the pool behind `fd` for reading; fd is not kept. */
+/* Map the pool behind `fd` for reading; a copy of fd is kept. */
 hl_status hl_pool_view_open(int fd, struct hl_pool_view **out) HL_CHECK;
 struct hl_pool_view *hl_pool_view_get(struct hl_pool_view *view);
 /* Drop a reference; the last one unmaps. NULL is fine. */
@@ -224,6 +224,9 @@ hl_status hl_pool_view_read(const struct hl_pool_view *view, const struct hl_poo
 /* The same check of the whole shard in place. *bad_chunk (may be NULL) is set on HL_ECORRUPT. */
 hl_status hl_pool_view_verify(const struct hl_pool_view *view, const struct hl_pool_ref *ref,
                               uint32_t *bad_chunk) HL_CHECK;
+/* The same check of bytes that lie elsewhere. */
+hl_status hl_pool_view_verify_at(const struct hl_pool_view *view, const struct hl_pool_ref *ref,
+                                 const void *data, uint32_t *bad_chunk) HL_CHECK;
 /* HL_OK while the reference still stands, else HL_ESTALE. */
 hl_status hl_pool_view_check(const struct hl_pool_view *view,
                              const struct hl_pool_ref *ref) HL_CHECK;
@@ -232,6 +235,19 @@ hl_status hl_pool_view_bounds(const struct hl_pool_view *view,
                               const struct hl_pool_ref *ref) HL_CHECK;
 /* The shard's bytes in the mapping: pin it first (mem/l3_client.h). */
 const void *hl_pool_view_data(const struct hl_pool_view *view, const struct hl_pool_ref *ref);
+
+/* The shard's bytes in a mapping of their own that may be written: what is written is the caller's
+ * copy, and the pool never changes. Pin it first, and keep it pinned while it is mapped: pages that
+ * were not written are the pool's. */
+struct hl_pool_private {
+    void *data;
+    void *base; /* of the mapping, whole pages */
+    uint64_t len;
+};
+
+hl_status hl_pool_view_map_private(const struct hl_pool_view *view, const struct hl_pool_ref *ref,
+                                   struct hl_pool_private *out) HL_CHECK;
+void hl_pool_view_unmap_private(struct hl_pool_private *mapping);
 /* Its chunk table in the mapping. */
 const uint32_t *hl_pool_view_chunk_crcs(const struct hl_pool_view *view,
                                         const struct hl_pool_ref *ref);

@@ -4,12 +4,14 @@
  * The owner's death is invisible to loads, so the incarnation is compared on every read (the line
  * is in cache anyway) and the heartbeat's age by whoever wants to know (hl_pool_view_alive). */
 #include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <sys/stat.h>
 
 #include "mem/chunks.h"
 #include "mem/pool_private.h"
+#include "os/file.h"
 #include "os/shm.h"
 
 struct hl_pool_view {
@@ -20,6 +22,7 @@ struct hl_pool_view {
     uint64_t file_size;
     uint64_t incarnation;
     atomic_uint refs;
+    int fd; /* nobody can write through it */
 };
 
 hl_status hl_pool_view_open(int fd, struct hl_pool_view **out)
@@ -34,8 +37,11 @@ hl_status hl_pool_view_open(int fd, struct hl_pool_view **out)
     if (v == NULL)
         return hl_fail(HL_ENOMEM, "view of the pool");
     v->file_size = (uint64_t)sb.st_size;
-    hl_status st = hl_shm_map(fd, v->file_size, 0, &base);
+    v->fd = fcntl(fd, F_DUPFD_CLOEXEC, 3);
+    hl_status st = v->fd >= 0 ? hl_shm_map(fd, v->file_size, 0, &base)
+                              : hl_fail(hl_status_of_errno(errno), "copy a descriptor: %m");
     if (st != HL_OK) {
+        hl_closep(&v->fd);
         free(v);
         return st;
     }
@@ -68,6 +74,7 @@ void hl_pool_view_put(struct hl_pool_view *view)
     if (view == NULL || atomic_fetch_sub_explicit(&view->refs, 1, memory_order_acq_rel) != 1)
         return;
     hl_shm_unmap((void *)view->base, view->file_size);
+    hl_closep(&view->fd);
     free(view);
 }
 
@@ -191,14 +198,38 @@ hl_status hl_pool_view_read(const struct hl_pool_view *view, const struct hl_poo
     return hl_pool_view_check(view, ref);
 }
 
+hl_status hl_pool_view_map_private(const struct hl_pool_view *view, const struct hl_pool_ref *ref,
+                                   struct hl_pool_private *out)
+{
+    struct hl_pool_private m;
+    HL_TRY(check_ref(view, ref));
+    uint64_t before = ref->offset % hl_shm_granule(view->fd);
+    HL_TRY(hl_shm_map_private(view->fd, ref->offset - before, before + ref->size, &m.base, &m.len));
+    m.data = (uint8_t *)m.base + before;
+    *out = m;
+    return HL_OK;
+}
+
+void hl_pool_view_unmap_private(struct hl_pool_private *mapping)
+{
+    hl_shm_unmap(mapping->base, mapping->len);
+    *mapping = (struct hl_pool_private){0};
+}
+
 hl_status hl_pool_view_verify(const struct hl_pool_view *view, const struct hl_pool_ref *ref,
                               uint32_t *bad_chunk)
+{
+    return hl_pool_view_verify_at(view, ref, view->base + ref->offset, bad_chunk);
+}
+
+hl_status hl_pool_view_verify_at(const struct hl_pool_view *view, const struct hl_pool_ref *ref,
+                                 const void *bytes, uint32_t *bad_chunk)
 {
     HL_TRY(check_ref(view, ref));
     uint64_t chunks = hl_pool_chunks(ref->size);
     for (uint64_t i = 0; i < chunks; i++) {
         uint64_t len = i + 1 < chunks ? HL_POOL_CHUNK : ref->size - i * HL_POOL_CHUNK;
-        const uint8_t *data = view->base + ref->offset + i * HL_POOL_CHUNK;
+        const uint8_t *data = (const uint8_t *)bytes + i * HL_POOL_CHUNK;
         if (hl_crc32(0, data, len) == chunk_crc(view, ref, i))
             continue;
         hl_status st = fail_chunk(view, ref, i);

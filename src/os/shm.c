@@ -165,6 +165,34 @@ hl_status hl_shm_map(int fd, uint64_t size, int writable, void **out)
     return HL_OK;
 }
 
+hl_status hl_shm_map_private(int fd, uint64_t offset, uint64_t size, void **out, uint64_t *len)
+{
+    uint64_t granule = hl_shm_granule(fd), huge = huge_page_bytes();
+    uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE);
+    size_t n = (size_t)((size + granule - 1) / granule * granule);
+    /* Only what is written takes memory. Huge pages are promised or not there at all. */
+    int flags = MAP_PRIVATE | (granule == page ? MAP_NORESERVE : 0);
+    /* A huge page of the file is mapped as one where its address is aligned as its offset is. */
+    void *room = granule == page && huge > 0 && n >= huge
+                     ? reserve_aligned(n + (size_t)(offset % huge), (size_t)huge)
+                     : NULL;
+    uint8_t *at = room != NULL ? (uint8_t *)room + offset % huge : NULL;
+    void *p = mmap(at, n, PROT_READ | PROT_WRITE, flags | (at != NULL ? MAP_FIXED : 0), fd,
+                   (off_t)offset);
+    int err = errno;
+    if (room != NULL && at > (uint8_t *)room)
+        munmap(room, (size_t)(at - (uint8_t *)room));
+    if (p == MAP_FAILED) {
+        if (at != NULL)
+            munmap(at, n);
+        return hl_fail(hl_status_of_errno(err), "map %" PRIu64 " bytes copy-on-write: %s", size,
+                       strerror(err));
+    }
+    *out = p;
+    *len = n;
+    return HL_OK;
+}
+
 void hl_shm_unmap(void *ptr, uint64_t size)
 {
     if (ptr != NULL)

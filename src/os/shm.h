@@ -25,6 +25,12 @@ hl_status hl_shm_reserve(int fd, const char *path, uint64_t size) HL_CHECK;
 /* At an address that is a multiple of a huge page when it is as long as one. */
 hl_status hl_shm_map(int fd, uint64_t size, int writable, void **out) HL_CHECK;
 void hl_shm_unmap(void *ptr, uint64_t size);
+/* Map part of a file copy-on-write, for reading and writing: written pages become the process's
+ * own, and the file never changes. `fd` may be read-only. `offset` is a multiple of the granule of
+ * the file. Unmap *out with *len. HL_ENOMEM also where huge pages can't be promised: without that
+ * promise a write could end the process. */
+hl_status hl_shm_map_private(int fd, uint64_t offset, uint64_t size, void **out,
+                             uint64_t *len) HL_CHECK;
 /* A file of POSIX shared memory that several processes come to and leave: open (make: or create)
  * and flock it, also where another one takes its name away in between. HL_ENOENT, HL_ETIMEDOUT. */
 hl_status hl_shm_open_locked(const char *name, int make, int timeout_ms, int *fd) HL_CHECK;

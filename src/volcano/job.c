@@ -266,6 +266,22 @@ static void put_affinity(json_t *pod, json_t *nodes)
                                   "kubernetes.io/hostname", "operator", "In", "values", nodes));
 }
 
+/* nodeLostAfter: Kubernetes evicts a pod from a node that is away after so many seconds; its own
+ * default is 300. */
+static void put_tolerations(json_t *pod, const struct hl_job *job)
+{
+    static const char *const taints[] = {"node.kubernetes.io/not-ready",
+                                         "node.kubernetes.io/unreachable"};
+    if (job->node_lost_ms < 0)
+        return;
+    json_t *list = json_array();
+    for (size_t i = 0; i < HL_ARRAY_LEN(taints); i++)
+        json_array_append_new(list, json_pack("{s:s s:s s:s s:I}", "key", taints[i], "operator",
+                                              "Exists", "effect", "NoExecute", "tolerationSeconds",
+                                              (json_int_t)(job->node_lost_ms + 999) / 1000));
+    json_object_set_new(pod, "tolerations", list);
+}
+
 static json_t *pod_spec(const struct pattern *p, const json_t *near)
 {
     json_t *containers = json_array();
@@ -277,6 +293,7 @@ static json_t *pod_spec(const struct pattern *p, const json_t *near)
                   "terminationGracePeriodSeconds", (json_int_t)(p->g->stop_grace_ms + 999) / 1000,
                   "containers", containers, "volumes", volumes_of(p->g));
     put_affinity(pod, nodes_near(p, near));
+    put_tolerations(pod, p->g->job);
     return pod;
 }
 

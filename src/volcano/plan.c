@@ -87,7 +87,7 @@ static hl_status make(const struct hl_job *job, const struct hl_cluster *cluster
                       const char *job_id, int attempt, struct hl_plan **out)
 {
     HL_AUTO(hl_plan_freep) struct hl_plan *plan = NULL;
-    HL_TRY(hl_plan_make(job, cluster, NULL, &plan));
+    HL_TRY(hl_plan_make(job, cluster, &plan));
     if (!plan->feasible)
         return hl_fail(HL_EINVAL, "job '%s': %s", job->name, plan->reason);
     name_pods(job, job_id, attempt, plan);

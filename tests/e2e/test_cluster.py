@@ -15,7 +15,7 @@ import urllib.request
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 from support import checkpoints  # noqa: E402
-from support.cluster import BUILD, HELIOS, Cluster, alive, cluster, wait_for  # noqa: E402
+from support.cluster import BUILD, HELIOS, ROOT, Cluster, alive, cluster, wait_for  # noqa: E402
 from support.terminal import on_terminal  # noqa: E402
 
 SLEEPER = """
@@ -50,7 +50,7 @@ class UpAndDown(unittest.TestCase):
             self.assertEqual([n["state"] for n in nodes], ["ready", "ready"])
             self.assertEqual([len(n["slots"]) for n in nodes], [2, 2])
             self.assertEqual(c.up()["started"], [])  # a second time: nothing to do
-            self.assertEqual(c.json("up", "--nodes", 1)["started"], [])  # the second node is still ours
+            self.assertIn("--nodes 1", c.refuse("up", "--nodes", 1))
             stopped = c.down()
             self.assertEqual(sorted(stopped["stopped"]), ["controllerd", "l3d", "node-0", "node-1"])
             self.assertFalse(pool.exists())
@@ -58,7 +58,7 @@ class UpAndDown(unittest.TestCase):
             wait_for("every process to be gone", lambda: not processes_of(c.state))
             self.assertEqual(c.down()["stopped"], [])  # again: fine
         finally:
-            c.run("down")
+            c.run("down", "--purge")
             shutil.rmtree(c.dir, ignore_errors=True)
 
     @unittest.skipUnless(socket.has_ipv6 and pathlib.Path("/proc/net/if_inet6").exists(), "this host has no IPv6")
@@ -98,7 +98,7 @@ class UpAndDown(unittest.TestCase):
                 self.assertIn("did you mean 'plane.backbone'", c.refuse(*c.up_args))
                 self.assertFalse((c.state / "cluster.json").exists())  # before anything was started
             finally:
-                c.run("down")
+                c.run("down", "--purge")
                 shutil.rmtree(c.dir, ignore_errors=True)
 
     def test_down_ends_the_ranks_of_an_agent_that_died(self):
@@ -120,20 +120,19 @@ class UpAndDown(unittest.TestCase):
             up = [bin_ / "helios", "--state", c.state, *c.up_args]
             done = subprocess.run(up, capture_output=True, text=True, timeout=60, check=False)
             self.assertEqual(done.returncode, 1)
-            pool = pathlib.Path(json.loads((c.state / "cluster.json").read_text())["pool"])
-            self.assertTrue(pool.exists())
-            self.assertEqual(c.down()["stopped"], ["l3d"])
-            self.assertFalse(pool.exists())
+            self.assertIn("controllerd", done.stderr)
+            self.assertFalse(c.state.exists())
+            self.assertFalse(processes_of(c.state))
             with subprocess.Popen(up) as killed:
                 wait_for("the first daemon", lambda: (c.state / "cluster.json").exists())
                 killed.kill()
-            c.up()
+            pool = pathlib.Path(c.up()["pool"])
             self.assertEqual([n["state"] for n in c.json("nodes")["items"]], ["ready", "ready"])
             c.down()
             wait_for("every process to be gone", lambda: not processes_of(c.state))
             self.assertFalse(pool.exists())
         finally:
-            c.run("down")
+            c.run("down", "--purge")
             shutil.rmtree(c.dir, ignore_errors=True)
 
     def test_a_pool_daemon_that_can_not_listen_leaves_no_pool(self):
@@ -156,7 +155,7 @@ class UpAndDown(unittest.TestCase):
             self.assertIn("l3d", text)
             self.assertFalse(processes_of(c.state))
         finally:
-            c.run("down")
+            c.run("down", "--purge")
             shutil.rmtree(c.dir, ignore_errors=True)
 
 
@@ -336,6 +335,26 @@ class Jobs(unittest.TestCase):
             c.wait_job(job, "cancelled")
             wait_for("ranks to end", lambda: not any(alive(p) for p in pids))
 
+    def test_a_name_that_means_several_jobs_is_refused_with_their_ids(self):
+        with cluster(nodes=1, slots=2) as c:
+            text = "jobName: dup\ncommand: [/bin/sh, -c, 'echo of $HELIOS_JOB; while [ ! -e %s/%d ]; do sleep 0.05; done']\n"
+            one, two = (c.submit(text % (c.dir, i)) for i in (1, 2))
+            for job in (one, two):
+                c.wait_job(job, "running")
+            for command in ("cancel", "describe", "logs"):
+                self.assertRegex(c.refuse(command, "dup"), f"'dup'.*{one}, {two}")
+            self.assertEqual({j["state"] for j in c.json("list")["items"]}, {"running"})
+            (c.dir / "2").touch()
+            c.wait_job(two, "succeeded")
+            self.assertEqual(c.job("dup")["id"], one)  # the only one that is not over
+            self.assertIn(f"of {one}", c.log("dup"))
+            self.assertEqual(c.job(two)["state"], "succeeded")
+            done = c.run("cancel", "dup")
+            self.assertTrue(done.stdout.startswith(f"{one}: "), done.stdout + done.stderr)
+            c.wait_job(one, "cancelled")
+            self.assertEqual(c.job("dup")["id"], two)  # all are over: the newest
+            self.assertEqual(c.json("cancel", "dup"), {"state": "succeeded", "id": two})
+
     def test_a_job_that_has_no_room_waits_and_then_runs(self):
         with cluster() as c:
             stop = c.dir / "stop"
@@ -399,11 +418,43 @@ class Jobs(unittest.TestCase):
                 self.assertRegex(c.refuse("submit", path), expected)
             self.assertEqual(c.json("list")["items"], [])
             self.assertIn("gone.yaml", c.refuse("submit", c.dir / "gone.yaml"))
-            spec = pathlib.Path(__file__).resolve().parent.parent.parent / "examples" / "spec-job.yaml"
-            plan = c.json("plan", spec)
-            self.assertEqual(plan["worldSize"], 1024)
-            self.assertFalse(plan["feasible"])
-            self.assertIn("64", " ".join(plan["arithmetic"]))
+
+    def test_plan_and_submit_refuse_the_same_jobs_with_the_same_words(self):
+        with cluster() as c:
+            spec = ROOT / "examples" / "spec-job.yaml"  # the specification's own, for Kubernetes
+            line = 1 + spec.read_text().splitlines().index(next(n for n in spec.read_text().splitlines() if "dockerImage" in n))
+            path = c.dir / "job.yaml"
+            cases = [
+                (spec.read_text(), f"job.yaml:{line}:1: dockerImage: "),
+                ("jobName: x\ncommand: 'true'\nmounts: ['/a:/b']\n", "job.yaml:3:1: mounts: "),
+                ("jobName: x\n", "command"),
+                ("jobName: x\nmodel: {name: gone}\ncommand: 'true'\n", "'gone'"),
+                (f"jobName: x\ncommand: 'true'\nworkdir: {'d' * 65530}\n", "workdir has"),
+                ("jobName: x\ncommand: 'true'\nresources: {gpus_per_rank: 1}\n", "can never run here.*GPU"),
+            ]
+            for text, expected in cases:
+                path.write_text(text)
+                told = [c.refuse(command, path).replace(f"Controller.{command}Job", "") for command in ("plan", "submit")]
+                self.assertRegex(told[0], expected)
+                self.assertRegex(told[1], expected)
+            self.assertEqual(c.json("list")["items"], [])
+
+    def test_the_exit_status_of_plan_says_whether_the_job_fits_now(self):
+        with cluster() as c:
+            path = c.dir / "job.yaml"
+            for size, status, never in ((2, 0, False), (4, 1, True)):
+                path.write_text(SLEEPER.replace("tensor_parallel_size: 2", f"tensor_parallel_size: {size}") % "x")
+                self.assertEqual(c.run("plan", path).returncode, status)
+                done = c.run("plan", path, "-o", "json")
+                self.assertEqual(done.returncode, status, done.stderr)
+                plan = json.loads(done.stdout)  # printed in either case
+                self.assertEqual((plan["feasible"], plan["never"], plan["worldSize"]), (status == 0, never, 2 * size))
+            job = c.submit(SLEEPER % (c.dir / "stop"))
+            c.wait_job(job, "running")
+            path.write_text(SLEEPER % "x")
+            self.assertIn("would wait", c.refuse("plan", path))
+            (c.dir / "stop").touch()
+            c.wait_job(job, "succeeded")
 
 
 if __name__ == "__main__":

@@ -117,12 +117,12 @@ class OnScriptedServer(gang_scripted.Scripted, gang_scenarios.Gangs, unittest.Te
     def test_up_says_what_keeps_it_from_kubernetes(self):
         c = Cluster(nodes=1, slots=1)
         self.addCleanup(shutil.rmtree, c.dir, True)
-        self.addCleanup(c.run, "down")
+        self.addCleanup(c.run, "down", "--purge")
         up = ["up", "--executor", "kubernetes", "--nodes", 0, "--l3-size", "1MiB"]
         told = c.refuse(*up, "--kubeconfig", c.dir / "none")
         self.assertIn(f"executor kubernetes: {c.dir}/none can't be read", told)
         told = c.refuse(*up, "--kubeconfig", self.kubeconfig, "--master", "http://127.0.0.1:1", "--timeout", "2s")
-        self.assertRegex(told, r"and Kubernetes: .*127\.0\.0\.1")
+        self.assertRegex(told, r"Kubernetes is not ready.*127\.0\.0\.1")
         self.assertIn("1 to 256", c.refuse("up", "--nodes", 0))  # a machine that is to run ranks itself
 
     def test_a_right_that_is_missing_is_told(self):

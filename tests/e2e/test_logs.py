@@ -251,7 +251,7 @@ class FullDisk(unittest.TestCase):
             c.up()
             yield c
         finally:
-            c.run("down")
+            c.run("down", "--purge")
             shutil.rmtree(c.dir)
 
     def fill(self):

@@ -282,6 +282,36 @@ class Exports(unittest.TestCase):
         self.assertIn("version 9", self.c.refuse("model", "export", "virtual@9", "--out", out))
         self.assertFalse(out.exists())
 
+    def test_shares_extra_state_and_missing_parts_are_said(self):
+        source, sessions = self.c.dir / "checkpoint", []
+        self.c.json("model", "import", source, "--name", "shared", "--vocab-divisor", 8)
+        for dp in (0, 1):
+            rank = helios.Rank(dp=dp, dp_size=2, world_size=2, global_rank=dp, job="s", model="shared")
+            sessions.append(helios.Session(self.c.info["controller"], rank=rank))
+        state = {"decoder.final_layernorm.weight": torch.ones(HIDDEN),
+                 "output_layer.weight": torch.ones(64, HIDDEN),
+                 "decoder.layers.0.mlp.linear_fc1._extra_state": torch.ones(3, dtype=torch.uint8)}
+        for dp, session in enumerate(sessions):
+            with session:
+                session.save_state_dict(state, 7, strict=False,
+                                        optim={"exp_avg.output_layer.weight": torch.full((4,), 1.0 + dp)})
+        done, out = self.export("shared")
+        self.assertEqual(set(torch.load(out / "iter_0000007/mp_rank_00/model_optim_rng.pt",
+                                        weights_only=False)["model"]),
+                         {"decoder.final_layernorm.weight", "output_layer.weight"})
+        self.assertEqual([text.split()[0] for text in done["leftOut"]],
+                         ["optimizer", "extra", "learning-rate", "random"])
+        self.assertEqual(len(done["warnings"]), 1)
+        self.assertIn("embedding", done["warnings"][0])
+        text = self.c.refuse("model", "export", "shared", "--format", "torch", "--optimizer", "--out", out)
+        self.assertIn("2 shares", text)
+        for dp in (0, 1):
+            path = self.c.dir / f"share-{dp}.safetensors"
+            done = self.c.run("pull", "--model", "shared", "--kind", "optim", "--dp", dp, "--out", path)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            self.assertEqual(path.read_bytes()[-16:], torch.full((4,), 1.0 + dp).numpy().tobytes())
+        self.assertIn("2 shares", self.c.refuse("pull", "--model", "shared", "--dp", 2, "--out", path))
+
     def test_files_of_another_layout_are_not_mixed_with(self):
         _, out = self.export("toy@1")
         tracker = out / "latest_checkpointed_iteration.txt"

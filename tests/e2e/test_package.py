@@ -144,7 +144,7 @@ class Package(unittest.TestCase):
         text = (self.root / "etc/helios/helios.yaml").read_text()
         conf = self.dir / "helios.yaml"
         conf.write_text(re.sub(r"^#(?! \S)", "", text, flags=re.M))  # what is no sentence
-        shown = json.loads(said(self.root / "usr/bin/helios", "conf", "-o", "json", env=dict(self.env, HELIOS_CONFIG=str(conf))))["items"]
+        shown = json.loads(said(self.root / "usr/bin/helios", "conf", "--config", conf, "-o", "json", env=self.env))["items"]
         found = {option["name"]: option["value"] for option in shown if option["origin"].startswith(f"file {conf}:")}
         self.assertEqual(found, {"plane.management": "10.0.0.0/16", "plane.backbone": "10.1.0.0/16", "plane.migration": "10.2.0.0/16",
                                  "plane.backbone_rate": str(100 * 10**9), "l3.size": str(512 << 30),

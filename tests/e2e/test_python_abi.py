@@ -102,6 +102,7 @@ class Structs(unittest.TestCase):
     def test_of_helios(self):
         self.sizes(_abi)
         self.compare(_abi, _Options="helios_options", _Id="helios_id", _Shard="helios_shard",
+                     _VersionSpec="helios_version_spec",
                      _ShardList="helios_shard_list", _Tensor="helios_tensor",
                      _Stats="helios_stats")
 
@@ -218,7 +219,7 @@ class Package(unittest.TestCase):
     def test_saving_hands_over_names_shapes_and_bytes(self):
         rank = helios.Rank(model="m", job="j", attempt=2, global_rank=0, world_size=1, tp=0)
         helios.init("c:1", rank=rank)
-        helios.session()._parts.update({"a": "layer-0001", "b": "layer-0001", "c": "head"})
+        helios.session()._parts["m"] = {"a": "layer-0001", "b": "layer-0001", "c": "head"}
         calls()
         saved = helios.save_state_dict(
             {"c": torch.tensor(7, dtype=torch.uint8),
@@ -227,7 +228,7 @@ class Package(unittest.TestCase):
             step=6, meta={"x": 1})
         self.assertEqual(saved[:3], (1 << 34, True, 8192))
         self.assertEqual(calls(), [
-            "begin m j 2 6 1", f"put m {1 << 34} 0 0 head", "  c U8 rank=0 first=7",
+            "open m j 2 6 0/1 layout=0", f"put m {1 << 34} 0 0 head", "  c U8 rank=0 first=7",
             f"put m {1 << 34} 0 0 layer-0001", "  a I64 rank=1 3 first=1",
             "  b F32 rank=2 1 2 first=0", f'commit m {1 << 34} 0 {{"x": 1}}'])
 
@@ -241,7 +242,7 @@ class Package(unittest.TestCase):
 
         rank = helios.Rank(model="m", job="j", attempt=2, global_rank=0, world_size=1, tp=0)
         helios.init("c:1", rank=rank)
-        helios.session()._parts.update({"a": "head", "b": "head"})
+        helios.session()._parts["m"] = {"a": "head", "b": "head"}
         source = Source()
 
         class Managed:

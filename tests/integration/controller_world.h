@@ -224,6 +224,7 @@ static void start_controller(void)
                                                          .l3_address = hl_rpc_server_address(w.l3),
                                                          .heartbeat_ms = 100,
                                                          .node_lost_ms = w.node_lost_ms,
+                                                         .lost_after_ms = w.node_lost_ms,
                                                          .gc_interval_ms = 100,
                                                          .gc_grace_ms = w.grace_ms,
                                                          .versions_keep = 2,
@@ -418,7 +419,8 @@ static void wait_state(const char *id, const char *wanted)
 
 #define JOB_YAML                                                                                   \
     "jobName: one\nparallelism: {pipeline_parallel_size: 1, tensor_parallel_size: 1, "             \
-    "data_parallel_size: 1}\ncommand: [/bin/true]\nresources: {ranks_per_slot: 1}\n"
+    "data_parallel_size: 1}\ncommand: [/bin/true]\nresources: {ranks_per_slot: 1}\n"               \
+    "onNodeLost: restart\n"
 
 static void submit(const char *key, char *id, size_t cap)
 {

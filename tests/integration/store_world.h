@@ -302,9 +302,10 @@ static struct hl_id make_shard(struct world *w, size_t size, uint64_t seed)
     struct hl_pool_ref ref;
     uint8_t *bytes = noise(size, seed);
     char part[32];
-    json_t *r = must(w, CONTROLLER, "beginVersion",
-                     json_pack("{s:s s:s s:i s:i s:i}", "model", "toy", "job", "", "attempt", 1,
-                               "step", ++w->parts, "world", 1));
+    json_t *r =
+        must(w, CONTROLLER, "beginVersion",
+             json_pack("{s:s s:s s:s s:s s:i s:i s:i}", "token", "1", "check", "unchecked", "model",
+                       "toy", "job", "", "attempt", 1, "step", ++w->parts, "world", 1));
     w->version = hl_json_int(r, "version", -1);
     json_decref(r);
     assert_int_equal(hl_l3_staging_open(size, &s), HL_OK);

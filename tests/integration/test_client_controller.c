@@ -19,6 +19,8 @@ static struct {
     char address[64];
     json_t *shards;  /* what requestShards answers */
     json_t *commits; /* parameters of every commitPart */
+    json_t *begins;  /* of every beginVersion */
+    json_t *gaveup;  /* of every abandonVersion */
     json_t *reports; /* every AccessReport */
     json_t *copies;  /* what getShard answers */
     int nodes_asked; /* calls of listNodes */
@@ -31,6 +33,10 @@ static json_t *answer(const char *method, const json_t *params)
     if (strcmp(method, "requestShards") == 0)
         return json_pack("{s:O s:i s:s s:s s:s}", "shards", boss.shards, "version", 3, "meta",
                          "{\"step\": 5}", "config", "", "l3Address", world.address);
+    if (strcmp(method, "abandonVersion") == 0)
+        json_array_append_new(boss.gaveup, json_deep_copy(params));
+    if (strcmp(method, "beginVersion") == 0)
+        json_array_append_new(boss.begins, json_deep_copy(params));
     if (strcmp(method, "beginVersion") == 0)
         return json_pack("{s:i s:s}", "version", 4, "state", "open");
     if (strcmp(method, "commitPart") == 0) {
@@ -84,6 +90,8 @@ static int setup(void **state)
     world_start(&world, "32MiB");
     boss.shards = json_array();
     boss.commits = json_array();
+    boss.begins = json_array();
+    boss.gaveup = json_array();
     boss.reports = json_array();
     boss.copies = json_array();
     assert_int_equal(hl_loop_create(&boss.loop), HL_OK);
@@ -113,6 +121,8 @@ static int teardown(void **state)
     hl_loop_destroy(boss.loop);
     json_decref(boss.shards);
     json_decref(boss.commits);
+    json_decref(boss.begins);
+    json_decref(boss.gaveup);
     json_decref(boss.reports);
     json_decref(boss.copies);
     world_end(&world);
@@ -161,7 +171,9 @@ static void a_commit_names_every_shard_once_and_only_of_its_version(void **state
     int visible = 0;
     helios_client *c = open_client("auto");
     (void)put(c, 2, "head"); /* of a version that was given up */
-    assert_int_equal(helios_version_begin(c, "toy", "job-1", 1, 50, 2, &version), HELIOS_OK);
+    const helios_version_spec spec = {
+        .model = "toy", .job = "job-1", .attempt = 1, .step = 50, .rank = 1, .world = 2};
+    assert_int_equal(helios_version_open(c, &spec, &version), HELIOS_OK);
     assert_int_equal(version, 4);
     helios_shard a = put(c, version, "layer-0001"), b = put(c, version, "optim-layer-0001");
     assert_int_equal(helios_version_commit(c, "toy", version, 3, "{\"loss\": 1}", &visible),
@@ -184,6 +196,73 @@ static void a_commit_names_every_shard_once_and_only_of_its_version(void **state
     /* A commit that is repeated has nothing new to tell. */
     assert_int_equal(json_array_size(json_object_get(json_array_get(boss.commits, 1), "shards")),
                      0);
+    helios_close(c);
+}
+
+static void every_save_has_a_token_of_its_own(void **state)
+{
+    (void)state;
+    int64_t version;
+    helios_client *c = open_client("auto");
+    helios_version_spec spec = {.model = "toy",
+                                .job = "job-1",
+                                .step = 50,
+                                .rank = 3,
+                                .world = 4,
+                                .layout = HELIOS_LAYOUT_ANY_DTYPE};
+    forget(boss.begins);
+    assert_int_equal(helios_version_open(c, &spec, &version), HELIOS_OK);
+    assert_int_equal(helios_version_open(c, &spec, &version), HELIOS_OK);
+    json_t *first = json_array_get(told(boss.begins), 0), *second = json_array_get(boss.begins, 1);
+    assert_int_equal(json_integer_value(json_object_get(first, "rank")), 3);
+    assert_string_equal(json_string_value(json_object_get(first, "check")), "any-dtype");
+    assert_int_equal(strlen(json_string_value(json_object_get(first, "token"))), 16);
+    assert_string_not_equal(json_string_value(json_object_get(first, "token")),
+                            json_string_value(json_object_get(second, "token")));
+    spec.rank = 4;
+    assert_int_equal(helios_version_open(c, &spec, &version), HELIOS_EINVAL);
+    spec.rank = 0;
+    spec.layout = 3;
+    assert_int_equal(helios_version_open(c, &spec, &version), HELIOS_EINVAL);
+    helios_close(c);
+}
+
+static void who_gives_a_version_up_names_what_was_put_and_why(void **state)
+{
+    (void)state;
+    char id[33];
+    helios_client *c = open_client("auto");
+    forget(boss.gaveup);
+    helios_shard s = put(c, 4, "head");
+    (void)put(c, 5, "head"); /* of another version */
+    assert_int_equal(helios_version_abandon(c, "toy", 4, 2, "the disk is full"), HELIOS_OK);
+    json_t *sent = json_array_get(told(boss.gaveup), 0), *ids = json_object_get(sent, "ids");
+    snprintf(id, sizeof(id), "%016llx%016llx", (unsigned long long)s.id.hi,
+             (unsigned long long)s.id.lo);
+    assert_int_equal(json_array_size(ids), 1);
+    assert_string_equal(json_string_value(json_array_get(ids, 0)), id);
+    assert_int_equal(json_integer_value(json_object_get(sent, "rank")), 2);
+    assert_string_equal(json_string_value(json_object_get(sent, "reason")), "the disk is full");
+    /* What was given up is not committed with the next one of that number. */
+    forget(boss.commits);
+    assert_int_equal(helios_version_commit(c, "toy", 4, 2, NULL, NULL), HELIOS_OK);
+    json_t *shards = json_object_get(json_array_get(told(boss.commits), 0), "shards");
+    assert_int_equal(json_array_size(shards), 0);
+    forget(boss.commits);
+    helios_close(c);
+}
+
+static void a_commit_tells_the_layout_of_every_part(void **state)
+{
+    (void)state;
+    helios_client *c = open_client("auto");
+    forget(boss.commits);
+    (void)put(c, 6, "layer-0001");
+    assert_int_equal(helios_version_commit(c, "toy", 6, 0, NULL, NULL), HELIOS_OK);
+    json_t *shards = json_object_get(json_array_get(told(boss.commits), 0), "shards");
+    assert_string_equal(json_string_value(json_object_get(json_array_get(shards, 0), "layout")),
+                        "layer-0001\tU8\t100\n");
+    forget(boss.commits);
     helios_close(c);
 }
 
@@ -287,6 +366,9 @@ int main(void)
     }
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_commit_names_every_shard_once_and_only_of_its_version),
+        cmocka_unit_test(every_save_has_a_token_of_its_own),
+        cmocka_unit_test(who_gives_a_version_up_names_what_was_put_and_why),
+        cmocka_unit_test(a_commit_tells_the_layout_of_every_part),
         cmocka_unit_test(a_list_is_in_part_order_and_reads_are_reported_at_the_end),
         cmocka_unit_test(a_lost_shard_is_reported_with_its_troubles),
         cmocka_unit_test(where_the_nodes_are_is_asked_only_when_one_has_a_copy),

@@ -3,11 +3,19 @@
 
 static int64_t begin(int64_t step)
 {
-    json_t *r = ask("beginVersion", json_pack("{s:s s:s s:i s:I s:i}", "model", "m", "job", "j-1",
+    json_t *r = ask("beginVersion", json_pack("{s:s s:s s:s s:s s:i s:I s:i}", "token", "1",
+                                              "check", "unchecked", "model", "m", "job", "j-1",
                                               "attempt", 1, "step", (json_int_t)step, "world", 2));
     int64_t v = hl_json_int(r, "version", -1);
     json_decref(r);
     return v;
+}
+
+/* No version of a writer that the Controller does not know is closed during the test. */
+static void keep_open_versions(void)
+{
+    w.grace_ms = 10 * WAIT_MS;
+    restart_controller();
 }
 
 static void put(const char *id)
@@ -109,6 +117,7 @@ static void a_cancelled_import_is_never_visible_even_when_l3_was_faster(void **s
 static void an_incomplete_version_is_never_served(void **state)
 {
     (void)state;
+    keep_open_versions();
     w.import_state = "done";
     import_until("m", "done");
     put("000000000000000000000000000000b0");
@@ -134,6 +143,7 @@ static void only_the_newest_versions_of_a_job_stay(void **state)
 {
     (void)state;
     char id[33];
+    keep_open_versions();
     w.import_state = "done";
     import_until("m", "done");
     for (int i = 0; i < 4; i++) {
@@ -335,9 +345,11 @@ static void an_open_version_that_outlives_the_others_goes_with_its_model(void **
     register_node(NULL);
     submit("", id, sizeof(id));
     wait_state(id, "running");
-    json_decref(ask("beginVersion", json_pack("{s:s s:s s:i s:i s:i}", "model", "m", "job", id,
-                                              "attempt", 1, "step", 5, "world", 2)));
-    json_decref(ask("removeModel", json_pack("{s:s s:i}", "name", "m", "version", 1)));
+    json_decref(ask("beginVersion",
+                    json_pack("{s:s s:s s:s s:s s:i s:i s:i}", "token", "1", "check", "unchecked",
+                              "model", "m", "job", id, "attempt", 1, "step", 5, "world", 2)));
+    json_decref(
+        ask("removeModel", json_pack("{s:s s:i s:b}", "name", "m", "version", 1, "force", 1)));
     report("one-1.1.0", "succeeded");
     wait_state(id, "succeeded");
     json_t *r = ask("listModels", NULL);
@@ -356,11 +368,12 @@ static void an_attempt_that_is_over_begins_no_version(void **state)
     wait_state(id, "running");
     report("one-1.1.0", "failed");
     wait_state(id, "failed");
-    assert_int_equal(call("beginVersion",
-                          json_pack("{s:s s:s s:i s:i s:i}", "model", "m", "job", id, "attempt", 1,
-                                    "step", 5, "world", 2),
-                          NULL),
-                     HL_ECONFLICT);
+    assert_int_equal(
+        call("beginVersion",
+             json_pack("{s:s s:s s:s s:s s:i s:i s:i}", "token", "1", "check", "unchecked", "model",
+                       "m", "job", id, "attempt", 1, "step", 5, "world", 2),
+             NULL),
+        HL_ECONFLICT);
 }
 
 static void wait_sweeps(int n)
@@ -379,8 +392,9 @@ static void a_shard_of_a_version_being_written_outlives_the_grace(void **state)
     wait_state(id, "running");
     put("000000000000000000000000000000e0"); /* older than the version: nobody's */
     wait_sweeps(2);
-    json_t *r = ask("beginVersion", json_pack("{s:s s:s s:i s:i s:i}", "model", "m", "job", id,
-                                              "attempt", 1, "step", 5, "world", 1));
+    json_t *r = ask("beginVersion",
+                    json_pack("{s:s s:s s:s s:s s:i s:i s:i}", "token", "1", "check", "unchecked",
+                              "model", "m", "job", id, "attempt", 1, "step", 5, "world", 1));
     int64_t v = hl_json_int(r, "version", -1);
     json_decref(r);
     put("000000000000000000000000000000e1");
@@ -388,6 +402,95 @@ static void a_shard_of_a_version_being_written_outlives_the_grace(void **state)
     wait_sweeps(4); /* they are further apart than the grace */
     assert_int_equal(w.freed, 1);
     assert_true(commit_part(v, 0, "000000000000000000000000000000e1"));
+}
+
+static hl_status remove_model(int64_t version, int force)
+{
+    return call(
+        "removeModel",
+        json_pack("{s:s s:I s:b}", "name", "m", "version", (json_int_t)version, "force", force),
+        NULL);
+}
+
+static size_t version_count(void)
+{
+    json_t *r = ask("getModel", json_pack("{s:s}", "name", "m"));
+    size_t n = json_array_size(json_object_get(json_object_get(r, "model"), "versions"));
+    json_decref(r);
+    return n;
+}
+
+static void a_model_in_use_is_removed_only_by_force_or_when_its_job_is_over(void **state)
+{
+    (void)state;
+    char id[64];
+    keep_open_versions();
+    w.import_state = "done";
+    import_until("m", "done");
+    register_node(NULL);
+    json_t *r = ask("submitJob", json_pack("{s:s s:s s:s}", "yaml", JOB_YAML "model: {name: m}\n",
+                                           "source", "job.yaml", "cwd", "/tmp"));
+    snprintf(id, sizeof(id), "%s", hl_json_str(r, "id", ""));
+    json_decref(r);
+    wait_state(id, "running");
+    assert_int_equal(remove_model(-1, 0), HL_EBUSY);
+    assert_non_null(strstr(hl_error_text(), id));
+    assert_int_equal(remove_model(1, 0), HL_EBUSY);
+    assert_non_null(strstr(hl_error_text(), "--force"));
+    report("one-1.1.0", "succeeded");
+    wait_state(id, "succeeded");
+    int64_t open = begin(10);
+    assert_int_equal(remove_model(open, 0), HL_EBUSY); /* is being written */
+    assert_int_equal(remove_model(-1, 0), HL_EBUSY);
+    assert_int_equal(remove_model(open, 1), HL_OK);
+    assert_int_equal(remove_model(-1, 0), HL_OK);
+}
+
+static void a_version_whose_writer_is_gone_is_closed_after_the_grace(void **state)
+{
+    (void)state;
+    w.import_state = "done";
+    import_until("m", "done");
+    int64_t v = begin(10); /* of a job that the Controller does not know */
+    assert_int_equal(version_count(), 2);
+    uint64_t end = hl_now_ns() + WAIT_MS * HL_NS_PER_MS;
+    while (version_count() > 1) {
+        assert_true(hl_now_ns() < end);
+        poll(NULL, 0, 20);
+    }
+    assert_int_equal(call("commitPart",
+                          json_pack("{s:s s:I s:i s:[]}", "model", "m", "version", (json_int_t)v,
+                                    "rank", 0, "shards"),
+                          NULL),
+                     HL_ENOENT);
+}
+
+static void a_client_that_sends_no_token_is_told_its_age(void **state)
+{
+    (void)state;
+    w.import_state = "done";
+    import_until("m", "done");
+    assert_int_equal(call("beginVersion",
+                          json_pack("{s:s s:s s:i s:i s:i}", "model", "m", "job", "j-1", "attempt",
+                                    1, "step", 5, "world", 2),
+                          NULL),
+                     HL_EUNSUPPORTED);
+    assert_int_equal(version_count(), 1);
+}
+
+static void a_save_that_one_rank_gave_up_frees_what_the_others_committed(void **state)
+{
+    (void)state;
+    keep_open_versions();
+    w.import_state = "done";
+    import_until("m", "done");
+    put("000000000000000000000000000000b0");
+    int64_t v = begin(10);
+    assert_false(commit_part(v, 0, "000000000000000000000000000000b0"));
+    json_decref(ask("abandonVersion", json_pack("{s:s s:I s:i s:s}", "model", "m", "version",
+                                                (json_int_t)v, "rank", 1, "reason", "disk full")));
+    wait_count(&w.freed, 1);
+    assert_int_equal(version_count(), 1); /* both ranks know */
 }
 
 #define CASE(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
@@ -413,6 +516,10 @@ int main(void)
         CASE(an_open_version_that_outlives_the_others_goes_with_its_model),
         CASE(an_attempt_that_is_over_begins_no_version),
         CASE(a_shard_of_a_version_being_written_outlives_the_grace),
+        CASE(a_model_in_use_is_removed_only_by_force_or_when_its_job_is_over),
+        CASE(a_version_whose_writer_is_gone_is_closed_after_the_grace),
+        CASE(a_client_that_sends_no_token_is_told_its_age),
+        CASE(a_save_that_one_rank_gave_up_frees_what_the_others_committed),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -11,12 +11,18 @@
 #include "conf/yaml.h"
 #include "core/job.h"
 
-static hl_status read_job(const char *text, struct hl_job *job)
+static hl_status read_job_for(enum hl_job_executor executor, const char *text, struct hl_job *job)
 {
     HL_AUTO(hl_yaml_freep) struct hl_yaml *doc = NULL;
     HL_TRY(hl_yaml_parse("job.yaml", text, strlen(text), &doc));
-    struct hl_job_source src = {.name = "job.yaml", .where = hl_yaml_locate, .ctx = doc};
+    struct hl_job_source src = {
+        .name = "job.yaml", .where = hl_yaml_locate, .ctx = doc, .executor = executor};
     return hl_job_parse(hl_yaml_root(doc), &src, job);
+}
+
+static hl_status read_job(const char *text, struct hl_job *job)
+{
+    return read_job_for(HL_JOB_EXECUTOR_ANY, text, job);
 }
 
 /* Copied from the specification, chapter 4, step 1. */
@@ -74,11 +80,51 @@ static void mistakes_are_told_with_line_and_column(void **state)
     }
 }
 
+static void a_key_that_the_executor_can_not_honour_is_an_error_at_its_place(void **state)
+{
+    (void)state;
+
+    static const struct {
+        enum hl_job_executor executor;
+        const char *text;
+        const char *said; /* NULL = accepted */
+    } rows[] = {
+        {HL_JOB_EXECUTOR_KUBERNETES, spec_yaml, NULL},
+        {HL_JOB_EXECUTOR_PROCESS, spec_yaml, "job.yaml:11:1: dockerImage: "},
+        {HL_JOB_EXECUTOR_PROCESS, "jobName: x\ncommand: y\nmounts:\n  - /a:/b\n",
+         "job.yaml:3:1: mounts: "},
+        {HL_JOB_EXECUTOR_PROCESS, "jobName: x\n", "command is missing"},
+        {HL_JOB_EXECUTOR_KUBERNETES, "jobName: x\ncommand: y\n", "dockerImage is missing"},
+        {HL_JOB_EXECUTOR_KUBERNETES, "jobName: x\ndockerImage: i\nworkdir: src\n",
+         "job.yaml:3:10: workdir: 'src' is relative"},
+        {HL_JOB_EXECUTOR_KUBERNETES,
+         "jobName: x\ndockerImage: i\nworkdir: /src\nmounts: ['/a:/b']\n", NULL},
+        {HL_JOB_EXECUTOR_PROCESS, "jobName: x\ncommand: y\nworkdir: src\n", NULL},
+        {HL_JOB_EXECUTOR_PROCESS, "jobName: x\ncommand: y\nconda: train\n", NULL},
+        {HL_JOB_EXECUTOR_KUBERNETES, "jobName: x\ndockerImage: i\nconda: train\n",
+         "job.yaml:3:1: conda: "},
+        {HL_JOB_EXECUTOR_KUBERNETES, "jobName: x\ndockerImage: i\nvenv: /v\n",
+         "job.yaml:3:1: venv: "},
+        {HL_JOB_EXECUTOR_KUBERNETES, "jobName: x\ndockerImage: i\npython: /p\n",
+         "job.yaml:3:1: python: "},
+    };
+
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        struct hl_job job = {0};
+        hl_status st = read_job_for(rows[i].executor, rows[i].text, &job);
+        assert_int_equal(st, rows[i].said != NULL ? HL_EINVAL : HL_OK);
+        if (rows[i].said != NULL && strstr(hl_error_text(), rows[i].said) == NULL)
+            fail_msg("'%s' should hold '%s'", hl_error_text(), rows[i].said);
+        hl_job_fini(&job);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_specs_file_is_accepted_unchanged),
         cmocka_unit_test(mistakes_are_told_with_line_and_column),
+        cmocka_unit_test(a_key_that_the_executor_can_not_honour_is_an_error_at_its_place),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -79,8 +79,9 @@ static void a_job_that_something_still_names_is_not_forgotten(void **state)
     import_until("m", "done");
     submit("", saved, sizeof(saved));
     wait_state(saved, "running");
-    json_t *r = ask("beginVersion", json_pack("{s:s s:s s:i s:i s:i}", "model", "m", "job", saved,
-                                              "attempt", 1, "step", 1, "world", 1));
+    json_t *r = ask("beginVersion",
+                    json_pack("{s:s s:s s:s s:s s:i s:i s:i}", "token", "1", "check", "unchecked",
+                              "model", "m", "job", saved, "attempt", 1, "step", 1, "world", 1));
     int64_t version = hl_json_int(r, "version", -1);
     json_decref(r);
     assert_true(commit_part(version, 0, "000000000000000000000000000000b1"));

@@ -32,7 +32,8 @@ class Cluster:
     def __init__(self, nodes=2, slots=2, size="128MiB", env=None, up=(), patience=1):
         self.dir = pathlib.Path(tempfile.mkdtemp(prefix="helios-e2e-"))
         self.state = self.dir / "state"
-        self.env = dict(os.environ, **(env or {}))
+        # HELIOS_CONFIG="": no configuration file that lies on the machine is read
+        self.env = {**os.environ, "HELIOS_CONFIG": "", **(env or {})}
         self.up_args = ["up", "--nodes", str(nodes), "--slots", str(slots), "--l3-size", size, *up]
         self.limit = 120 * patience
         self.info = None
@@ -107,5 +108,5 @@ def cluster(**kwargs):
             print(f"--- {log.name}\n{log.read_text()[-3000:]}")
         raise
     finally:
-        made.run("down")
+        made.run("down", "--purge")
         shutil.rmtree(made.dir, ignore_errors=True)

@@ -92,7 +92,7 @@ void helios_shard_list_free(helios_shard_list *list)
     CALL("free %zu\n", list->count);
 }
 
-int helios_map(helios_client *client, helios_id id, const void **data, size_t *size)
+int helios_map_private(helios_client *client, helios_id id, void **data, size_t *size)
 {
     CALL("map %llx %llx\n", (unsigned long long)id.hi, (unsigned long long)id.lo);
     client->mapped++;
@@ -108,12 +108,20 @@ int helios_unmap(helios_client *client, const void *data)
     return 0;
 }
 
-int helios_version_begin(helios_client *client, const char *model, const char *job, int attempt,
-                         int64_t step, int world, int64_t *version)
+int helios_version_open(helios_client *client, const helios_version_spec *spec, int64_t *version)
 {
     (void)client;
-    CALL("begin %s %s %d %lld %d\n", model, job, attempt, (long long)step, world);
+    CALL("open %s %s %d %lld %d/%d layout=%d\n", spec->model, spec->job, spec->attempt,
+         (long long)spec->step, spec->rank, spec->world, spec->layout);
     *version = 1ll << 34;
+    return 0;
+}
+
+int helios_version_abandon(helios_client *client, const char *model, int64_t version, int rank,
+                           const char *reason)
+{
+    (void)client;
+    CALL("abandon %s %lld %d %s\n", model, (long long)version, rank, reason);
     return 0;
 }
 

@@ -55,8 +55,10 @@ class FileClient:
     def unmap(self, address: int) -> None:
         pass
 
-    def version_begin(self, model: str, job: str, attempt: int, step: int, world: int) -> int:
-        """One file per number, made exclusively, says for whom the number is."""
+    def version_open(self, model: str, job: str, attempt: int, step: int, rank: int, world: int,
+                     layout: int = 0) -> int:
+        """One file per number, made exclusively, says for which gang and step the number is, and one
+        per rank, that the rank has begun it."""
         key = json.dumps([job, attempt, step, world])
         number = 2  # 1 is the imported version
         while True:
@@ -66,13 +68,25 @@ class FileClient:
             draft.write_text(key)
             try:
                 os.link(draft, home / "key")
-                return number
             except FileExistsError:
-                if (home / "key").read_text() == key:
-                    return number
-                number += 1
+                pass
             finally:
                 draft.unlink()
+            try:
+                if (home / "key").read_text() == key:
+                    (home / f"begin-{rank}").touch(exist_ok=False)
+                    return number
+            except FileExistsError:
+                pass
+            number += 1
+
+    def version_abandon(self, model, version, rank, reason) -> None:
+        home = self.root / model / str(version)
+        if (home / "visible").exists():
+            raise errors.Conflict(f"version {version} is visible")
+        for path in home.glob("*.safetensors"):
+            path.unlink()
+        (home / "failed").write_text(f"rank {rank}: {reason}")
 
     def version_put(self, model, version, pp, tp, part, tensors) -> _abi.Shard:
         path = self.root / model / str(version) / f"pp{pp}-tp{tp}-{part}.safetensors"
@@ -93,6 +107,8 @@ class FileClient:
 
     def version_commit(self, model, version, rank, meta_json) -> bool:
         home = self.root / model / str(version)
+        if (home / "failed").exists():
+            raise errors.Canceled((home / "failed").read_text())
         if meta_json is not None:
             (home / "meta.json").write_text(meta_json)
         (home / f"commit-{rank}").touch()

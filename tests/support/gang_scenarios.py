@@ -23,6 +23,8 @@ dockerImage: registry.example/train:1
 resources: {ranks_per_slot: 2, cpus_per_rank: 1, memory: 2GiB}
 stopGrace: 1s
 restarts: %(restarts)d
+onNodeLost: %(lost)s
+nodeLostAfter: 90500ms
 env: {PRICE: "$5 for $(RANK) and $$"}
 command: [/bin/sh, -ec, %(script)s]
 """
@@ -80,13 +82,13 @@ class World:
                 print(f"--- {log.name}\n{log.read_text()[-3000:]}")
             for (pod, name), container in self.volcano.logs.items():
                 print(f"--- {pod} {name} {container.process.poll()}\n" + "\n".join(t for _, t in container.lines[-20:]))
-        self.cluster.run("down")
+        self.cluster.run("down", "--purge")
         shutil.rmtree(self.cluster.dir, ignore_errors=True)
 
-    def text(self, then=HOLD, restarts=0):
+    def text(self, then=HOLD, restarts=0, lost="restart"):
         at = {"dir": self.cluster.dir}
         script = RANK % {**at, "helios": BUILD / "bin" / "helios", "then": then % at}
-        return JOB % {"restarts": restarts, "script": json.dumps(script)}
+        return JOB % {"restarts": restarts, "lost": lost, "script": json.dumps(script)}
 
     def end_ranks(self):
         (self.cluster.dir / "end").touch()
@@ -121,6 +123,9 @@ class Gangs(World):
         self.assertEqual([t["topologyPolicy"] for t in doc["spec"]["tasks"]], ["best-effort"] * 2)
         limits = doc["spec"]["tasks"][0]["template"]["spec"]["containers"][0]["resources"]["limits"]
         self.assertEqual(limits, {"cpu": "1", "memory": str(1 << 30)})
+        self.assertEqual([(t["key"].rsplit("/")[1], t["effect"], t["tolerationSeconds"])
+                          for t in doc["spec"]["tasks"][1]["template"]["spec"]["tolerations"]],
+                         [("not-ready", "NoExecute", 91), ("unreachable", "NoExecute", 91)])  # nodeLostAfter, in whole seconds
         self.assertEqual(sorted(self.objects("pods")), [f"helios-{job}-a1-c0-0", f"helios-{job}-a1-c1-0"])
 
         for rank, file in enumerate(files):
@@ -196,6 +201,17 @@ class Gangs(World):
         self.end_ranks()
         c.wait_job(job, "succeeded")
         self.assertEqual(self.volcano.made, [f"helios-{job}-a{n}" for n in (1, 2, 3, 4)])
+
+    def test_a_job_that_may_not_be_repeated_fails_with_an_evicted_pod(self):
+        c = self.start_cluster()
+        job = c.submit(self.text(lost="fail"))
+        self.loaded(1)
+        c.wait_job(job, "running")
+        self.volcano.evict(f"helios-{job}-a1-c1-0")
+        failed = c.wait_job(job, "failed")
+        self.assertRegex(failed["reason"], "Evicted.*not repeated")
+        self.wait_gone()
+        self.assertEqual(self.volcano.made, [f"helios-{job}-a1"])
 
     def test_pods_are_drawn_to_the_nodes_that_hold_their_shards(self):
         c = self.start_cluster(up=("--l2-size", "16MiB"))
@@ -326,9 +342,18 @@ class Gangs(World):
         path.write_text("jobName: x\ncommand: 'true'\n")
         self.assertIn("dockerImage is missing", c.refuse("submit", path))
         path.write_text("jobName: x\ndockerImage: i\nworkdir: src\n")
-        self.assertIn("workdir 'src' is relative", c.refuse("submit", path))
+        self.assertIn("workdir: 'src' is relative", c.refuse("submit", path))
+        path.write_text("jobName: x\ndockerImage: i\nvenv: /v\n")
+        self.assertIn("job.yaml:3:1: venv: ", c.refuse("submit", path))
+        path.write_text("jobName: x\ndockerImage: i\n")
+        self.assertIn("name the variables", c.refuse("plan", path, "--export", "ALL"))
+        self.assertEqual(c.json("plan", path, "--export", "A=1")["launch"]["exported"], ["A"])
         path.write_text("jobName: x\ndockerImage: i\nresources: {gpus_per_rank: 1}\n")
         self.assertIn("--kube-device", c.refuse("submit", path))
+        plan = c.json("plan", ROOT / "examples" / "spec-job.yaml")  # the specification's own file
+        self.assertEqual((plan["feasible"], plan["worldSize"], len(plan["containers"])), (True, 1024, 1024))
+        self.assertRegex(" ".join(plan["arithmetic"]), "16 .*64 ranks")
+        self.assertIn("'gpt3'", " ".join(plan["warnings"]))  # which the image must bring
         plan = c.json("plan", self.write(c, self.text()))
         self.assertEqual([len(p["ranks"]) for p in plan["containers"]], [2, 2])
         self.assertEqual(self.objects("vcjobs"), {})

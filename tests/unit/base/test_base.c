@@ -275,6 +275,24 @@ static void a_text_is_wrapped_between_words_with_a_hanging_indent(void **state)
     hl_buf_fini(&out);
 }
 
+static void durations_are_written_for_people(void **state)
+{
+    (void)state;
+
+    static const struct {
+        uint64_t ms;
+        const char *text;
+    } rows[] = {
+        {0, "0 ms"},       {999, "999 ms"},       {5500, "5.5 s"},    {119999, "120 s"},
+        {120000, "2 min"}, {121999, "2 min 1 s"}, {7200000, "2.0 h"}, {36ull * 3600000, "36.0 h"},
+    };
+
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        char text[32];
+        assert_string_equal(hl_format_duration_ms(rows[i].ms, text, sizeof(text)), rows[i].text);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -282,6 +300,7 @@ int main(void)
         cmocka_unit_test(the_environment_limits_what_loops_use),
         cmocka_unit_test(a_line_of_the_log_is_one),
         cmocka_unit_test(one_message_cannot_flood_the_log),
+        cmocka_unit_test(durations_are_written_for_people),
         cmocka_unit_test(a_failure_carries_its_sentence_up),
         cmocka_unit_test(status_names_go_both_ways),
         cmocka_unit_test(crc_is_zlibs_for_every_length_and_alignment),

@@ -5,11 +5,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cmocka.h>
 
 #include "conf/options.h"
+#include "conf/options_private.h"
 #include "conf/table_private.h"
 
 static char file[] = "/tmp/helios-conf-XXXXXX";
@@ -298,8 +300,163 @@ static void a_slip_of_the_hand_is_guessed_and_nonsense_is_not(void **state)
     assert_null(hl_did_you_mean("model", names, 0));
 }
 
+/* Two directories with a configuration file each, as /etc and ~/.config are. */
+struct places {
+    char root[64], system[128], user[128];
+};
+
+static void write_text(const char *path, const char *text)
+{
+    FILE *f = fopen(path, "w");
+    assert_non_null(f);
+    fputs(text, f);
+    fclose(f);
+}
+
+static void make_places(struct places *p)
+{
+    char dir[96];
+    snprintf(p->root, sizeof(p->root), "/tmp/helios-places-XXXXXX");
+    assert_non_null(mkdtemp(p->root));
+    snprintf(p->system, sizeof(p->system), "%s/system.yaml", p->root);
+    snprintf(dir, sizeof(dir), "%s/helios", p->root);
+    assert_int_equal(mkdir(dir, 0755), 0);
+    snprintf(p->user, sizeof(p->user), "%s/helios.yaml", dir);
+    hl_conf_system_file = p->system;
+    setenv("XDG_CONFIG_HOME", p->root, 1);
+    unsetenv("HELIOS_CONFIG");
+}
+
+static void remove_places(struct places *p)
+{
+    char dir[96];
+    unlink(p->system);
+    unlink(p->user);
+    snprintf(dir, sizeof(dir), "%s/helios", p->root);
+    assert_int_equal(rmdir(dir), 0);
+    assert_int_equal(rmdir(p->root), 0);
+    unsetenv("XDG_CONFIG_HOME");
+    setenv("HELIOS_CONFIG", "", 1);
+}
+
+static void the_files_of_the_system_and_of_the_user_are_found(void **state)
+{
+    (void)state;
+    struct places p;
+    struct hl_conf conf = {0};
+    char want[160];
+    make_places(&p);
+    assert_int_equal(load(HL_L3D, WORDS(), &conf, NULL), HL_OK); /* neither is there */
+    assert_string_equal(origin_of(&conf, "l3.size"), "default");
+    hl_conf_fini(&conf);
+
+    write_text(p.system, "l3: {size: 2GiB, name: ofsystem}\n");
+    write_text(p.user, "l3.size: 3GiB\n");
+    assert_int_equal(load(HL_L3D, WORDS(), &conf, NULL), HL_OK);
+    assert_int_equal(conf.l3_size, 3ull << 30); /* the user's comes after the system's */
+    assert_string_equal(conf.l3_name, "ofsystem");
+    snprintf(want, sizeof(want), "file %s:1", p.user);
+    assert_string_equal(origin_of(&conf, "l3.size"), want);
+    hl_conf_fini(&conf);
+
+    write_text(p.user, "l3.sise: 3GiB\n");
+    fails(load(HL_L3D, WORDS(), &conf, NULL), p.user); /* a mistake in it is told */
+    remove_places(&p);
+}
+
+static void a_file_that_is_given_is_the_only_one(void **state)
+{
+    (void)state;
+    struct places p;
+    struct hl_conf conf = {0};
+    make_places(&p);
+    write_text(p.system, "l3.size: 2GiB\n");
+    write_text(p.user, "l3.size: 3GiB\n");
+    put("l3.name: given\n");
+    assert_int_equal(load(HL_L3D, WORDS("--config", file), &conf, NULL), HL_OK);
+    assert_int_equal(conf.l3_size, 1ull << 30);
+    assert_string_equal(conf.l3_name, "given");
+    hl_conf_fini(&conf);
+    setenv("HELIOS_CONFIG", "", 1); /* no file at all */
+    assert_int_equal(load(HL_L3D, WORDS(), &conf, NULL), HL_OK);
+    assert_int_equal(conf.l3_size, 1ull << 30);
+    hl_conf_fini(&conf);
+    remove_places(&p);
+}
+
+static void what_is_shown_holds_no_password(void **state)
+{
+    (void)state;
+    static const char *const urls[][2] = {
+        {"s3://key:secret@host/b", "s3://key:***@host/b"},
+        {"s3://key@host/b", "s3://key@host/b"},
+        {"dir:/a:b@c", "dir:/a:b@c"},
+        {"http://host/p:q@r", "http://host/p:q@r"},
+        {"http://u:x@h", "http://u:*@h"},
+    };
+    for (size_t i = 0; i < HL_ARRAY_LEN(urls); i++) {
+        struct hl_conf conf = {0};
+        assert_int_equal(load(HL_L3D, WORDS("--archive", urls[i][0]), &conf, NULL), HL_OK);
+        json_t *rows = hl_conf_dump(&conf), *row;
+        size_t k, seen = 0;
+        json_array_foreach (rows, k, row) {
+            if (strcmp(json_string_value(json_object_get(row, "name")), "archive.url") != 0)
+                continue;
+            seen++;
+            assert_string_equal(json_string_value(json_object_get(row, "value")), urls[i][1]);
+        }
+        assert_int_equal(seen, 1);
+        assert_int_equal(hl_conf_has_password(urls[i][0]), strcmp(urls[i][0], urls[i][1]) != 0);
+        assert_string_equal(conf.archive_url, urls[i][0]); /* the daemon has it whole */
+        json_decref(rows);
+        hl_conf_fini(&conf);
+    }
+}
+
+static void values_are_shown_as_people_write_them(void **state)
+{
+    (void)state;
+    static const char *const texts[][3] = {
+        {"l3.size", "1073741824", "1GiB"},
+        {"l3.size", "100663296", "96MiB"},
+        {"l3.size", "1048577", "1048577"},
+        {"node_lost", "5000ms", "5s"},
+        {"node_lost", "1500ms", "1500ms"},
+        {"jobs.keep_age", "2592000000ms", "30d"},
+        {"archive.quota", "0", "0"},
+        {"plane.backbone_rate", "25000000000", "25Gbit"},
+        {"l3.name", "1073741824", "1073741824"},
+    };
+    for (size_t i = 0; i < HL_ARRAY_LEN(texts); i++) {
+        char *text = hl_conf_text(texts[i][0], texts[i][1]);
+        assert_string_equal(text, texts[i][2]);
+        free(text);
+    }
+}
+
+static void only_what_was_typed_counts_as_given(void **state)
+{
+    (void)state;
+    static const struct hl_option rows[] = {
+        {"size", "--size", "1MiB", "", HL_OPT_BYTES, 0, 0, NULL, 0, 0},
+        {"count", "--count", "2", "", HL_OPT_INT, 0, 9, NULL, 8, 0},
+        {"keep", "--keep", "false", "", HL_OPT_BOOL, 0, 0, NULL, 16, 0},
+    };
+    uint64_t target[3] = {0};
+    char *argv[8];
+    int rest = 0, argc = copy_words((const char *const[]){"--size", "1MiB", "--keep", NULL}, argv);
+    json_t *given = NULL;
+    assert_int_equal(hl_args_parse_given(rows, 3, "x", argc, argv, target, &rest, &given), HL_OK);
+    assert_int_equal(json_object_size(given), 2); /* the default, typed, is given */
+    assert_string_equal(json_string_value(json_object_get(given, "size")), "1048576");
+    assert_string_equal(json_string_value(json_object_get(given, "keep")), "true");
+    assert_int_equal(target[1], 2);
+    json_decref(given);
+}
+
 int main(void)
 {
+    setenv("HELIOS_CONFIG", "", 1); /* whatever lies on the machine that runs this */
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(defaults_stand_when_nothing_is_said),
         cmocka_unit_test(the_later_source_wins_and_is_named),
@@ -308,6 +465,11 @@ int main(void)
         cmocka_unit_test(every_row_is_in_order),
         cmocka_unit_test(a_subcommand_takes_flags_and_arguments_in_any_order),
         cmocka_unit_test(sizes_and_durations_are_read_as_people_write_them),
+        cmocka_unit_test(the_files_of_the_system_and_of_the_user_are_found),
+        cmocka_unit_test(a_file_that_is_given_is_the_only_one),
+        cmocka_unit_test(what_is_shown_holds_no_password),
+        cmocka_unit_test(values_are_shown_as_people_write_them),
+        cmocka_unit_test(only_what_was_typed_counts_as_given),
         cmocka_unit_test(a_slip_of_the_hand_is_guessed_and_nonsense_is_not),
     };
     return cmocka_run_group_tests(tests, write_file, remove_file);

@@ -240,6 +240,354 @@ static void names_that_could_escape_a_path_are_refused(void **state)
     assert_int_equal(hl_model_name_check("Llama-3.1_8B"), HL_OK);
 }
 
+/* ---- saving -----------------------------------------------------------------------------------
+ */
+
+struct saving {
+    struct hl_catalog c;
+    struct fake_store s;
+    struct hl_version_rec *base;
+};
+
+static void saving_init(struct saving *t)
+{
+    *t = (struct saving){.s = {json_object(), 0}};
+    t->base = import_two_shards(&t->c, &t->s, "tiny", 1);
+    assert_non_null(t->base);
+}
+
+static void saving_fini(struct saving *t)
+{
+    hl_catalog_fini(&t->c);
+    json_decref(t->s.records);
+}
+
+/* Save of a rank of two at step 10; its version, NULL with hl_error_text(). */
+static struct hl_version_rec *begin(struct saving *t, int rank, uint64_t token)
+{
+    struct hl_version_begin b = {.model = "tiny",
+                                 .job = "j",
+                                 .attempt = 1,
+                                 .step = 10,
+                                 .rank = rank,
+                                 .world = 2,
+                                 .token = token,
+                                 .now_ms = 5};
+    struct hl_version_rec *v = NULL;
+    return hl_catalog_begin(&t->c, &b, fake_commit, &t->s, &v) == HL_OK ? v : NULL;
+}
+
+/* Takes the reference to shards. */
+static hl_status commit(struct saving *t, struct hl_version_rec *v, int rank, json_t *shards)
+{
+    struct hl_version_commit p = {
+        .version = v, .rank = rank, .shards = shards, .meta = "", .now_ms = 6};
+    hl_status st = hl_catalog_commit_part(&t->c, &p, fake_commit, &t->s);
+    json_decref(shards);
+    return st;
+}
+
+static json_t *one(unsigned id, int tp)
+{
+    return json_pack("[o]", shard(id, 0, tp, "embedding", 100));
+}
+
+static void a_second_save_at_a_step_is_another_version(void **state)
+{
+    (void)state;
+    struct saving t;
+    saving_init(&t);
+    struct hl_version_rec *v[3];
+    for (unsigned save = 0; save < 3; save++) { /* both ranks save three times */
+        assert_non_null(v[save] = begin(&t, 0, 100 + save));
+        assert_int_equal(commit(&t, v[save], 0, one(20 + 2 * save, 0)), HL_OK);
+    }
+    assert_int_equal(v[0]->number, 2);
+    assert_int_equal(v[1]->number, 3);
+    assert_int_equal(v[2]->number, 4);
+    for (unsigned save = 0; save < 3; save++) { /* the other rank is three saves behind */
+        assert_ptr_equal(begin(&t, 1, 200 + save), v[save]);
+        assert_int_equal(commit(&t, v[save], 1, one(21 + 2 * save, 1)), HL_OK);
+        assert_int_equal(v[save]->state, HL_VERSION_VISIBLE);
+        assert_int_equal(v[save]->shard_count, 2);
+    }
+    saving_fini(&t);
+}
+
+static void a_repeated_begin_joins_and_another_writer_never_does(void **state)
+{
+    (void)state;
+    struct saving t;
+    saving_init(&t);
+    struct hl_version_rec *a = begin(&t, 0, 7), *b = begin(&t, 0, 8);
+    assert_int_equal(a->number, 2);
+    assert_int_equal(b->number, 3);
+    assert_ptr_equal(begin(&t, 0, 7), a);
+    assert_ptr_equal(begin(&t, 0, 8), b);
+    assert_int_equal(a->model->next_version, 4);
+    saving_fini(&t);
+}
+
+static void a_repeated_commit_may_not_bring_other_shards(void **state)
+{
+    (void)state;
+    struct saving t;
+    saving_init(&t);
+    struct hl_version_rec *v = begin(&t, 0, 1);
+    for (size_t ranks = 1; ranks <= 2; ranks++) { /* while it is open, and when it is visible */
+        assert_int_equal(commit(&t, v, 0, one(20, 0)), HL_OK);
+        assert_int_equal(commit(&t, v, 0, json_array()), HL_OK);
+        assert_int_equal(commit(&t, v, 0, one(21, 0)), HL_ECONFLICT);
+        assert_non_null(strstr(hl_error_text(), "rank 0"));
+        assert_int_equal(v->shard_count, ranks);
+        assert_int_equal(commit(&t, v, 1, one(22, 1)), HL_OK);
+    }
+    saving_fini(&t);
+}
+
+static void a_part_of_a_position_is_committed_once(void **state)
+{
+    (void)state;
+    struct saving t;
+    saving_init(&t);
+    struct hl_version_rec *v = begin(&t, 0, 1);
+    assert_int_equal(commit(&t, v, 0, one(20, 0)), HL_OK);
+    assert_int_equal(commit(&t, v, 1, one(21, 0)), HL_ECONFLICT);
+    assert_non_null(strstr(hl_error_text(), "embedding"));
+    assert_int_equal(v->state, HL_VERSION_OPEN);
+    saving_fini(&t);
+}
+
+static void abandon(struct saving *t, struct hl_version_rec *v, int rank, hl_status want,
+                    size_t freed)
+{
+    struct hl_version_abandon a = {.version = v, .rank = rank, .reason = "NoSpace: pool is full"};
+    struct hl_id *ids = NULL;
+    size_t n = 0;
+    assert_int_equal(hl_catalog_abandon(&t->c, &a, fake_commit, &t->s, &ids, &n), want);
+    assert_int_equal(n, freed);
+    free(ids);
+}
+
+static void a_failed_save_tells_each_other_rank_once_and_leaves_nothing(void **state)
+{
+    (void)state;
+    struct saving t;
+    saving_init(&t);
+    struct hl_version_rec *v = begin(&t, 0, 1), *again;
+    assert_int_equal(HASH_COUNT(t.c.shards), 2);
+    abandon(&t, v, 0, HL_OK, 0);
+    assert_int_equal(v->state, HL_VERSION_FAILED);
+
+    struct hl_catalog d = {0}; /* also after a restart */
+    assert_int_equal(load_all(&d, t.s.records, "model/"), 0);
+    assert_int_equal(load_all(&d, t.s.records, "version/"), 0);
+    assert_int_equal(d.models->versions->state, HL_VERSION_FAILED);
+    assert_string_equal(d.models->versions->error, "rank 0: NoSpace: pool is full");
+    hl_catalog_fini(&d);
+
+    assert_ptr_not_equal(again = begin(&t, 0, 3), v); /* who gave it up saves again */
+    assert_null(begin(&t, 1, 2));
+    assert_non_null(strstr(hl_error_text(), "rank 0: NoSpace: pool is full"));
+    assert_int_equal(hl_catalog_version(t.base->model, 2, &v), HL_ENOENT); /* all have heard */
+    assert_ptr_equal(begin(&t, 1, 4), again);
+    saving_fini(&t);
+}
+
+static void a_failed_save_frees_what_other_ranks_had_committed(void **state)
+{
+    (void)state;
+    struct saving t;
+    saving_init(&t);
+    struct hl_version_rec *v = begin(&t, 0, 1);
+    assert_ptr_equal(begin(&t, 1, 2), v);
+    assert_int_equal(commit(&t, v, 0, one(20, 0)), HL_OK);
+    t.s.fail = 1;
+    abandon(&t, v, 1, HL_EIO, 0);
+    assert_int_equal(v->state, HL_VERSION_OPEN);
+    t.s.fail = 0;
+    abandon(&t, v, 1, HL_OK, 1);
+    assert_int_equal(hl_catalog_version(t.base->model, 2, &v), HL_ENOENT);
+    assert_int_equal(HASH_COUNT(t.c.shards), 2);
+    assert_int_equal(json_object_size(t.s.records), 4); /* model, version 1, two shards */
+    saving_fini(&t);
+}
+
+static void a_commit_to_a_failed_version_says_who_gave_it_up(void **state)
+{
+    (void)state;
+    struct saving t;
+    saving_init(&t);
+    struct hl_version_rec *v = begin(&t, 0, 1);
+    assert_ptr_equal(begin(&t, 1, 2), v);
+    abandon(&t, v, 0, HL_OK, 0);
+    assert_int_equal(commit(&t, v, 1, one(20, 1)), HL_ECANCELED);
+    assert_non_null(strstr(hl_error_text(), "rank 0"));
+    assert_int_equal(HASH_COUNT(t.c.shards), 2);
+    saving_fini(&t);
+}
+
+static void a_visible_version_cannot_be_given_up(void **state)
+{
+    (void)state;
+    struct saving t;
+    saving_init(&t);
+    struct hl_version_rec *v = begin(&t, 0, 1);
+    assert_int_equal(commit(&t, v, 0, one(20, 0)), HL_OK);
+    assert_int_equal(commit(&t, v, 1, one(21, 1)), HL_OK);
+    abandon(&t, v, 1, HL_ECONFLICT, 0);
+    assert_int_equal(v->state, HL_VERSION_VISIBLE);
+    saving_fini(&t);
+}
+
+/* ---- layouts ----------------------------------------------------------------------------------
+ */
+
+static json_t *laid_out(unsigned id, int tp, const char *part, const char *layout)
+{
+    json_t *s = shard(id, 0, tp, part, 100);
+    int lines = 0;
+    for (const char *at = layout; (at = strchr(at, '\n')) != NULL; at++)
+        lines++;
+    json_object_set_new(s, "tensors", json_integer(lines));
+    json_object_set_new(s, "layout", json_string(layout));
+    return s;
+}
+
+#define EMBEDDING "e.weight\tBF16\t8,4\n"
+#define HEAD      "norm\tBF16\t4\nout.weight\tBF16\t8,4\n"
+
+/* TP 2: each position has an embedding and a head. */
+static void layout_init(struct saving *t)
+{
+    *t = (struct saving){.s = {json_object(), 0}};
+    json_t *shards =
+        json_pack("[o,o,o,o]", laid_out(1, 0, "embedding", EMBEDDING), laid_out(2, 0, "head", HEAD),
+                  laid_out(3, 1, "embedding", EMBEDDING), laid_out(4, 1, "head", HEAD));
+    struct hl_import_done done = {
+        .name = "tiny", .tp = 2, .pp = 1, .config = "{}", .shards = shards};
+    assert_int_equal(hl_catalog_import(&t->c, &done, fake_commit, &t->s, &t->base), HL_OK);
+    json_decref(shards);
+}
+
+static struct hl_version_rec *begin_checked(struct saving *t, int world, enum hl_layout_check check)
+{
+    struct hl_version_begin b = {
+        .model = "tiny", .job = "j", .step = 1, .world = world, .check = check};
+    struct hl_version_rec *v = NULL;
+    return hl_catalog_begin(&t->c, &b, fake_commit, &t->s, &v) == HL_OK ? v : NULL;
+}
+
+static void refuse(struct saving *t, json_t *shards, const char *name)
+{
+    struct hl_version_rec *v = begin_checked(t, 2, HL_LAYOUT_EXACT);
+    assert_non_null(v);
+    assert_int_equal(commit(t, v, 0, shards), HL_EINVAL);
+    if (strstr(hl_error_text(), name) == NULL || strstr(hl_error_text(), "strict=False") == NULL)
+        fail_msg("'%s' or strict=False is not in: %s", name, hl_error_text());
+    assert_int_equal(v->committed_count, 0);
+    assert_int_equal(HASH_COUNT(t->c.shards), 4);
+    abandon(t, v, 0, HL_OK, 0);
+    abandon(t, v, 1, HL_OK, 0);
+}
+
+static void tensors_that_do_not_fit_the_model_are_refused_by_name(void **state)
+{
+    (void)state;
+    struct saving t;
+    layout_init(&t);
+    json_t *embedding = laid_out(10, 0, "embedding", EMBEDDING);
+    refuse(&t, json_pack("[o]", laid_out(11, 0, "head", "lm_head\tF32\t3\n")), "'lm_head'");
+    refuse(&t, json_pack("[O,o]", embedding, laid_out(11, 0, "head", "norm\tBF16\t4\n")),
+           "'out.weight'");
+    refuse(&t, json_pack("[O,o]", embedding, laid_out(11, 0, "layer-0000", "x\tF32\t1\n")),
+           "layer-0000");
+    refuse(&t, json_pack("[O]", embedding), "norm"); /* the whole head is missing */
+    refuse(&t,
+           json_pack("[O,o,o]", embedding, laid_out(11, 0, "head", HEAD),
+                     laid_out(12, 0, "optim-head", "exp_avg.norn\tF32\t4\n")),
+           "'exp_avg.norn'");
+    refuse(&t,
+           json_pack("[O,o]", embedding,
+                     laid_out(11, 0, "head", "norm\tF32\t4\nout.weight\tF32\t8,4\n")),
+           "'norm'");
+    json_decref(embedding);
+    saving_fini(&t);
+}
+
+static json_t *position(unsigned id, int tp)
+{
+    return json_pack("[o,o,o,o,o]", laid_out(id, tp, "embedding", EMBEDDING),
+                     laid_out(id + 1, tp, "head", HEAD),
+                     laid_out(id + 2, tp, "optim-head", "exp_avg.norm\tF32\t4\n"),
+                     laid_out(id + 3, tp, "optim-dp1of2-head", "exp_avg.out.weight\tF32\t9\n"),
+                     laid_out(id + 4, tp, "extra-head", "anything\tU8\t9\n"));
+}
+
+static void a_version_is_visible_only_with_every_position_of_the_model(void **state)
+{
+    (void)state;
+    struct saving t;
+    layout_init(&t);
+    struct hl_version_rec *v = begin_checked(&t, 2, HL_LAYOUT_EXACT);
+    assert_int_equal(commit(&t, v, 0, position(10, 0)), HL_OK);
+    assert_int_equal(commit(&t, v, 1, json_array()), HL_EINVAL);
+    assert_non_null(strstr(hl_error_text(), "tp 1"));
+    assert_int_equal(v->state, HL_VERSION_OPEN);
+    assert_int_equal(commit(&t, v, 1, position(20, 1)), HL_OK);
+    assert_int_equal(v->state, HL_VERSION_VISIBLE);
+
+    struct hl_catalog d = {0}; /* layouts are kept */
+    assert_int_equal(load_all(&d, t.s.records, "model/"), 0);
+    assert_int_equal(load_all(&d, t.s.records, "version/"), 0);
+    assert_int_equal(load_all(&d, t.s.records, "shard/"), 0);
+    assert_string_equal(d.models->versions->shards[0]->layout, EMBEDDING);
+    hl_catalog_fini(&d);
+    saving_fini(&t);
+}
+
+static void who_means_another_layout_may_save_it_with_all_ranks_agreed(void **state)
+{
+    (void)state;
+    struct saving t;
+    layout_init(&t);
+    struct hl_version_rec *v = begin_checked(&t, 1, HL_LAYOUT_UNCHECKED);
+    assert_null(begin_checked(&t, 1, HL_LAYOUT_EXACT));
+    assert_non_null(strstr(hl_error_text(), "strict"));
+    json_t *odd = json_pack("[o]", laid_out(11, 0, "head", "lm_head\tF32\t3\n"));
+    assert_int_equal(commit(&t, v, 0, odd), HL_OK);
+    assert_int_equal(v->state, HL_VERSION_VISIBLE);
+    /* The model's layout is that of its oldest version still. */
+    v = begin_checked(&t, 1, HL_LAYOUT_EXACT);
+    assert_int_equal(commit(&t, v, 0, position(20, 0)), HL_EINVAL);
+    assert_non_null(strstr(hl_error_text(), "tiny@1"));
+    saving_fini(&t);
+}
+
+static void what_an_earlier_release_imported_is_compared_by_numbers_of_tensors(void **state)
+{
+    (void)state;
+    struct saving t;
+    saving_init(&t); /* an embedding at tp 0 and a layer at tp 1, two tensors each, no layouts */
+    struct hl_version_rec *v = begin_checked(&t, 2, HL_LAYOUT_EXACT);
+    assert_int_equal(commit(&t, v, 0, json_pack("[o]", laid_out(11, 0, "embedding", EMBEDDING))),
+                     HL_EINVAL);
+    assert_int_equal(commit(&t, v, 0, json_pack("[o]", laid_out(11, 0, "embedding", HEAD))), HL_OK);
+    saving_fini(&t);
+}
+
+static void a_shard_with_a_layout_that_is_none_is_refused(void **state)
+{
+    (void)state;
+    struct saving t;
+    layout_init(&t);
+    struct hl_version_rec *v = begin_checked(&t, 1, HL_LAYOUT_UNCHECKED);
+    assert_int_equal(commit(&t, v, 0, json_pack("[o]", laid_out(11, 0, "head", "no layout\n"))),
+                     HL_EINVAL);
+    assert_int_equal(HASH_COUNT(t.c.shards), 4);
+    saving_fini(&t);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -250,6 +598,19 @@ int main(void)
         cmocka_unit_test(removing_gives_the_ids_and_forgets_an_empty_model),
         cmocka_unit_test(a_list_with_a_shard_twice_is_refused_whole),
         cmocka_unit_test(names_that_could_escape_a_path_are_refused),
+        cmocka_unit_test(a_second_save_at_a_step_is_another_version),
+        cmocka_unit_test(a_repeated_begin_joins_and_another_writer_never_does),
+        cmocka_unit_test(a_repeated_commit_may_not_bring_other_shards),
+        cmocka_unit_test(a_part_of_a_position_is_committed_once),
+        cmocka_unit_test(a_failed_save_tells_each_other_rank_once_and_leaves_nothing),
+        cmocka_unit_test(a_failed_save_frees_what_other_ranks_had_committed),
+        cmocka_unit_test(a_commit_to_a_failed_version_says_who_gave_it_up),
+        cmocka_unit_test(a_visible_version_cannot_be_given_up),
+        cmocka_unit_test(tensors_that_do_not_fit_the_model_are_refused_by_name),
+        cmocka_unit_test(a_version_is_visible_only_with_every_position_of_the_model),
+        cmocka_unit_test(who_means_another_layout_may_save_it_with_all_ranks_agreed),
+        cmocka_unit_test(what_an_earlier_release_imported_is_compared_by_numbers_of_tensors),
+        cmocka_unit_test(a_shard_with_a_layout_that_is_none_is_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

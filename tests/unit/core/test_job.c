@@ -3,6 +3,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include <cmocka.h>
@@ -76,6 +77,7 @@ static const char full_job[] =
     " \"resources\": {\"ranks_per_slot\": 2, \"gpus_per_rank\": 0, \"cpus_per_rank\": 3,"
     "   \"memory\": \"4GiB\"},"
     " \"restarts\": 2, \"timeouts\": {\"start\": \"90s\", \"run\": \"2h\"}, \"stopGrace\": \"3s\","
+    " \"nodeLostAfter\": \"20s\", \"onNodeLost\": \"fail\","
     " \"checkpoint\": {\"every\": 50}, \"rankTable\": \"1.2\"}";
 
 static void every_key_lands_in_its_field(void **state)
@@ -106,6 +108,98 @@ static void every_key_lands_in_its_field(void **state)
     assert_int_equal(job.stop_grace_ms, 3000);
     assert_int_equal(job.checkpoint_every, 50);
     assert_string_equal(job.rank_table, "1.2");
+    assert_int_equal(job.node_lost_ms, 20000);
+    assert_false(hl_job_restarts_lost(&job)); /* in spite of its restarts */
+    hl_job_fini(&job);
+}
+
+static void a_lost_node_restarts_a_job_that_may_be_restarted(void **state)
+{
+    (void)state;
+
+    static const struct {
+        const char *text;
+        bool restarts;
+    } rows[] = {
+        {"{\"jobName\": \"x\", \"command\": \"y\"}", false},
+        {"{\"jobName\": \"x\", \"command\": \"y\", \"restarts\": 1}", true},
+        {"{\"jobName\": \"x\", \"command\": \"y\", \"onNodeLost\": \"restart\"}", true},
+    };
+
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        struct hl_job job;
+        assert_int_equal(parse(rows[i].text, &job), HL_OK);
+        assert_int_equal(hl_job_restarts_lost(&job), rows[i].restarts);
+        assert_int_equal(job.node_lost_ms, -1);
+        hl_job_fini(&job);
+    }
+}
+
+static void an_exported_variable_wins_over_the_file_when_it_is_named(void **state)
+{
+    (void)state;
+    struct hl_job job;
+    assert_int_equal(parse(full_job, &job), HL_OK); /* LR, STEPS, FAST */
+    assert_int_equal(hl_job_export(&job, "LR", "of ALL", HL_JOB_VAR_ALL), HL_OK);
+    assert_string_equal(job.env[0].value, "1e-3");
+    assert_false(job.env[0].exported);
+    assert_int_equal(hl_job_export(&job, "LR", "named", HL_JOB_VAR_EXPORT), HL_OK);
+    assert_string_equal(job.env[0].value, "named");
+    assert_true(job.env[0].exported);
+    assert_int_equal(hl_job_export(&job, "NEW", "", HL_JOB_VAR_ALL), HL_OK);
+    assert_int_equal(job.env_count, 4);
+    assert_string_equal(job.env[3].name, "NEW");
+    assert_true(job.env[3].exported);
+
+    static const struct {
+        const char *name;
+        enum hl_job_var_origin refused_from;
+    } rows[] = {
+        {"1X", HL_JOB_VAR_ANY},
+        {"", HL_JOB_VAR_ANY},
+        {"BASH_FUNC_x%%", HL_JOB_VAR_ANY},
+        {"WORLD_SIZE", HL_JOB_VAR_FILE},
+        {"MASTER_PORT", HL_JOB_VAR_FILE},
+        {"HELIOS_JOB", HL_JOB_VAR_FILE},
+        {"HELIOS_X", HL_JOB_VAR_EXPORT},
+        {"RANK_TABLE_FILE", HL_JOB_VAR_EXPORT},
+        {"PWD", HL_JOB_VAR_ALL},
+        {"CUDA_VISIBLE_DEVICES", HL_JOB_VAR_ALL},
+    };
+
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
+        for (int from = HL_JOB_VAR_ANY; from <= HL_JOB_VAR_ALL; from++) {
+            int refused = hl_job_var_problem(rows[i].name, (enum hl_job_var_origin)from) != NULL;
+            assert_int_equal(refused, from >= (int)rows[i].refused_from);
+        }
+    assert_int_equal(hl_job_export(&job, "HELIOS_X", "1", HL_JOB_VAR_EXPORT), HL_EINVAL);
+    assert_non_null(strstr(hl_error_text(), "HELIOS_X"));
+    hl_job_fini(&job);
+}
+
+static void relative_paths_are_meant_from_where_the_job_is_submitted(void **state)
+{
+    (void)state;
+    struct hl_job job;
+    assert_int_equal(parse("{\"jobName\": \"x\", \"command\": \"y\", \"venv\": \"v/w\"}", &job),
+                     HL_OK);
+    assert_int_equal(hl_job_resolve(&job, ""), HL_OK); /* nobody said from where */
+    assert_string_equal(job.venv, "v/w");
+    assert_int_equal(hl_job_resolve(&job, "/home/me"), HL_OK);
+    assert_string_equal(job.venv, "/home/me/v/w");
+    assert_string_equal(job.workdir, "/home/me");
+    assert_string_equal(job.python, "");
+    hl_job_fini(&job);
+    assert_int_equal(parse("{\"jobName\": \"x\", \"command\": \"y\", \"conda\": \"train\","
+                           " \"workdir\": \"/w\"}",
+                           &job),
+                     HL_OK);
+    assert_int_equal(hl_job_resolve(&job, "/home/me"), HL_OK);
+    assert_string_equal(job.conda, "train"); /* a name */
+    free(job.venv);
+    job.venv = strdup("v");
+    assert_int_equal(hl_job_resolve(&job, "/home/a:b"), HL_EINVAL); /* it could not be in PATH */
+    assert_string_equal(job.workdir, "/w");
     hl_job_fini(&job);
 }
 
@@ -126,6 +220,8 @@ static void a_job_written_out_reads_back_the_same(void **state)
         assert_int_equal(a.memory_bytes, b.memory_bytes);
         assert_int_equal(a.checkpoint_every, b.checkpoint_every);
         assert_string_equal(a.rank_table, b.rank_table);
+        assert_int_equal(a.node_lost_ms, b.node_lost_ms);
+        assert_string_equal(a.on_node_lost, b.on_node_lost);
         json_decref(one);
         json_decref(two);
         hl_job_fini(&a);
@@ -252,6 +348,9 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_specs_job_is_accepted_unchanged),
         cmocka_unit_test(every_key_lands_in_its_field),
+        cmocka_unit_test(a_lost_node_restarts_a_job_that_may_be_restarted),
+        cmocka_unit_test(an_exported_variable_wins_over_the_file_when_it_is_named),
+        cmocka_unit_test(relative_paths_are_meant_from_where_the_job_is_submitted),
         cmocka_unit_test(a_job_written_out_reads_back_the_same),
         cmocka_unit_test(a_command_in_one_text_is_run_by_the_shell),
         cmocka_unit_test(unknown_keys_are_told_with_place_and_guess),

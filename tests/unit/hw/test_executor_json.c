@@ -17,7 +17,7 @@ static const char full_spec[] =
     "\"ranks\":[{\"rank\":4,\"pp\":1,\"tp\":2,\"dp\":3,\"localRank\":0,"
     "\"env\":[{\"key\":\"RANK\",\"value\":\"4\"}]}],"
     "\"gpus\":[\"0004:04:00.0\"],\"stopGraceMs\":5000,\"mounts\":[\"/a:/b:ro\"],"
-    "\"rankTable\":\"{}\"}";
+    "\"rankTable\":\"{}\",\"venv\":\"/v\",\"conda\":\"\",\"python\":\"\"}";
 
 static json_t *parse(const char *text)
 {

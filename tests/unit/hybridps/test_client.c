@@ -254,11 +254,11 @@ static void test_what_does_not_fit_says_all_there_is_to_know(void **state)
              "on the device: param %llu (COMPUTE %llu), grad %llu (COMPUTE %llu)",
              (unsigned long long)page(), (unsigned long long)page(), (unsigned long long)page(),
              (unsigned long long)page());
-    snprintf(fit, sizeof(fit), "would fit a device of %llu bytes",
-             (unsigned long long)(4 * page()));
+    snprintf(fit, sizeof(fit), "Use at least emu:%lluKiB.",
+             (unsigned long long)(4 * page() / 1024));
     expect_failure(hybridps_access(h, both, 2), -5,
-                   SAYS("emu:", "moment 1 (FWD first)", "\"c\" and 1 more", need, "pinned by \"a\"",
-                        "\"b\"", kinds, fit));
+                   SAYS("module first needs ", "moment 1 (FWD first)", "\"c\" and 1 more", need,
+                        "pinned by \"a\"", "\"b\"", kinds, fit));
     OK(hybridps_stats(h, &after));
     assert_memory_equal(&before, &after, sizeof(before));
     /* The tide: what is pinned does not fit beside the others. */
@@ -273,8 +273,8 @@ static void test_what_does_not_fit_says_all_there_is_to_know(void **state)
     hybridps_close(h);
 }
 
-/* Many long names in use: what is cut is the list, not what would fit. */
-static void test_what_would_fit_is_said_after_any_list(void **state)
+/* Many long names in use: what is cut is the end of the list, and what to do comes first. */
+static void test_what_to_do_is_said_before_any_list(void **state)
 {
     hybridps *h = open_with(6, NULL, NULL);
     char name[160];
@@ -290,8 +290,8 @@ static void test_what_would_fit_is_said_after_any_list(void **state)
         use(h, i, HYBRIDPS_DEVICE, 1);
     hybridps_use more = {.tensor = 6, .where = HYBRIDPS_DEVICE};
     char fit[64];
-    snprintf(fit, sizeof(fit), "would fit a device of %llu bytes",
-             (unsigned long long)(7 * page()));
+    snprintf(fit, sizeof(fit), "Use at least emu:%lluKiB.",
+             (unsigned long long)(7 * page() / 1024));
     expect_failure(hybridps_access(h, &more, 1), -5, SAYS("a stage with", "pinned by", fit));
     hybridps_close(h);
 }
@@ -600,7 +600,7 @@ int main(void)
         cmocka_unit_test(test_another_course_falls_back_and_is_recorded),
         cmocka_unit_test(test_another_tide_is_planned_for_and_no_deviation),
         cmocka_unit_test(test_what_does_not_fit_says_all_there_is_to_know),
-        cmocka_unit_test(test_what_would_fit_is_said_after_any_list),
+        cmocka_unit_test(test_what_to_do_is_said_before_any_list),
         cmocka_unit_test(test_wrong_use_is_refused_and_changes_nothing),
         cmocka_unit_test(test_a_fork_is_refused_in_the_child),
         cmocka_unit_test(test_use_where_a_chunk_is_not_faults_and_works_again_when_it_is_back),

@@ -80,7 +80,7 @@ static void iteration(hybridps *h, const struct course *c, uint64_t seed)
                           .write = pick(&seed, 3) == 0};
         if (c->tide > 0 && pick(&seed, 3) == 0 &&
             hybridps_moment(h, "S", "op", page() * pick(&seed, c->tide)) != 0)
-            assert_non_null(strstr(hl_error_text(), "would fit"));
+            assert_non_null(strstr(hl_error_text(), "Use at least"));
         for (unsigned k = 0; k < count; k++)
             known |= held[k] == u.tensor;
         if (what < 6 && count < c->held && !known) {

@@ -6,6 +6,7 @@
 
 #include <cmocka.h>
 
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -100,7 +101,7 @@ struct rig {
     uint64_t version[CHUNKS]; /* 0 = no content */
     uint64_t next[CHUNKS];
     uint64_t seed, last, books, books_max; /* 0 = no books */
-    int next_known;
+    int next_known, faults;
 };
 
 static int next_use(void *arg, uint32_t chunk, uint64_t *moments)
@@ -309,6 +310,31 @@ static unsigned pick(struct rig *r, unsigned below)
     return (unsigned)(r->seed >> 33) % below;
 }
 
+/* Somebody uses a chunk where it may not be, outside of an access. */
+static void fault(struct rig *r, uint32_t c, int on_host, int write)
+{
+    struct hl_chunk_info before;
+    uint64_t *p = words(r, c, on_host);
+    struct hl_pagefault_access a = {.address = p + 1, .write_known = pick(r, 2) > 0};
+    uint32_t found = CHUNKS;
+    bool lost = false;
+    hl_chunk_pool_info(r->pool, c, &before);
+    assert_int_equal(hl_chunk_pool_fault(r->pool, &a, &found, &lost), HL_OK);
+    assert_int_equal(found, c);
+    audit(r);
+    if (lost) { /* ended, or the place below gave nothing */
+        assert_true(p[0] == UINT64_MAX);
+        return;
+    }
+    touch(r, c, on_host, 0);
+    bool home = on_host ? before.on_host && !before.below : before.on_device != 0;
+    if (!write || r->version[c] == 0 || home)
+        return; /* what is at home is written in an access */
+    a.write = a.write_known;
+    assert_int_equal(hl_chunk_pool_fault(r->pool, &a, &found, &lost), HL_OK);
+    touch(r, c, on_host, 1);
+}
+
 /* One operation; 1 when it failed, and then it is tried once more. */
 static int operate(struct rig *r)
 {
@@ -323,6 +349,12 @@ static int operate(struct rig *r)
         hl_chunk_pool_moment(r->pool, (1 + pick(r, 3)) * page());
     r->next[c] = pick(r, 100);
     r->next_known = (int)pick(r, 2);
+    if (r->faults && pick(r, 3) == 0) {
+        fault(r, c, on_host, write);
+        return 0;
+    }
+    if (r->faults && pick(r, 8) == 0)
+        hl_chunk_pool_end_views(r->pool);
     hl_status st = use(r, c, on_host, write);
     if (st == HL_OK)
         return 0;
@@ -336,10 +368,13 @@ static int operate(struct rig *r)
 static void whichever_call_fails_contents_and_books_are_right(void **state)
 {
     (void)state;
-    for (unsigned every = 0; every < 8; every++) {
+    for (unsigned round = 0; round < 16; round++) {
+        unsigned every = round % 8, failed = 0;
         struct rig r = {.seed = every, .books_max = (every % 3 == 2) * 4 * page()};
-        unsigned failed = 0;
         open_rig(&r, 3, 4, every % 2 == 0);
+        r.faults = round >= 8;
+        if (r.faults)
+            assert_int_equal(hl_chunk_pool_serve(r.pool), HL_OK);
         r.fake.every = every == 1 ? 11 : every; /* with every call failing nothing would work */
         for (int i = 0; i < OPERATIONS / 8; i++)
             failed += (unsigned)operate(&r);

@@ -87,7 +87,17 @@ static void a_directory_that_cannot_be_one_is_refused(void **state)
     assert_error_has("/file");
     snprintf(other.url, sizeof(other.url), "dir:");
     assert_int_equal(rig_try_open(&other), HL_EINVAL);
-    snprintf(other.url, sizeof(other.url), "dir:%s/new/below", r->dir);
+}
+
+static void only_the_last_directory_is_made_since_a_disk_may_not_be_mounted(void **state)
+{
+    struct rig *r = *state, other = *r;
+    snprintf(other.url, sizeof(other.url), "dir:%s/disk/below", r->dir);
+    assert_int_equal(rig_try_open(&other), HL_ENOENT);
+    assert_error_has("/disk/below");
+    struct text disk = in_dir(r, "disk");
+    assert_int_not_equal(access(disk.s, F_OK), 0);
+    assert_int_equal(mkdir(disk.s, 0755), 0);
     assert_int_equal(rig_try_open(&other), HL_OK);
     rig_close(&other);
 }
@@ -400,6 +410,7 @@ int main(void)
         IN_RIG(a_shard_is_a_plain_file_named_by_its_id),
         IN_RIG(two_owners_are_refused),
         IN_RIG(a_directory_that_cannot_be_one_is_refused),
+        IN_RIG(only_the_last_directory_is_made_since_a_disk_may_not_be_mounted),
         IN_RIG(foreign_things_are_counted_and_left_alone),
         IN_RIG(a_put_does_not_replace_what_is_not_its_own),
         IN_RIG(damage_on_the_disk_is_noticed),

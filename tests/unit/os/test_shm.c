@@ -118,6 +118,32 @@ static void collapse_beyond_the_room(void **state)
     assert_int_equal(rmdir(dir), 0);
 }
 
+static void a_private_mapping_is_written_and_the_file_is_not(void **state)
+{
+    (void)state;
+    int fd = make(SIZE), reader;
+    uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE), offset = 2 * MIB + page, len;
+    uint8_t *file = map(fd, SIZE, 1);
+    for (uint64_t i = 0; i < SIZE; i++)
+        file[i] = (uint8_t)(i >> 12);
+    assert_int_equal(hl_shm_reopen(fd, &reader), HL_OK);
+    static const uint64_t sizes[] = {5, 4096, 5 * MIB};
+    for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
+        void *p;
+        assert_int_equal(hl_shm_map_private(reader, offset, sizes[i], &p, &len), HL_OK);
+        assert_int_equal(len, (sizes[i] + page - 1) / page * page);
+        assert_memory_equal(p, file + offset, sizes[i]);
+        memset(p, 0xee, sizes[i]);
+        assert_int_equal(file[offset], (uint8_t)(offset >> 12));
+        hl_shm_unmap(p, len);
+    }
+    void *p;
+    assert_int_not_equal(hl_shm_map_private(-1, 0, 5, &p, &len), HL_OK);
+    close(reader);
+    hl_shm_unmap(file, SIZE);
+    close(fd);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -125,6 +151,7 @@ int main(void)
         cmocka_unit_test(collapse_keeps_content),
         cmocka_unit_test(collapse_makes_huge_pages),
         cmocka_unit_test(collapse_beyond_the_room),
+        cmocka_unit_test(a_private_mapping_is_written_and_the_file_is_not),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -37,7 +37,7 @@ static struct hl_plan *plan_of(const char *job, const struct hl_cluster *c)
     json_t *doc = json_loads(job, 0, NULL);
     assert_non_null(doc);
     assert_int_equal(hl_job_parse(doc, NULL, &spec), HL_OK);
-    assert_int_equal(hl_plan_make(&spec, c, NULL, &plan), HL_OK);
+    assert_int_equal(hl_plan_make(&spec, c, &plan), HL_OK);
     assert_true(plan->feasible);
     hl_job_fini(&spec);
     json_decref(doc);

@@ -1,0 +1,100 @@
+/* The Controller of this machine's cluster, for a process that was told of none: the one that the
+ * `helios` command would call. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/buf.h"
+#include "client/client_private.h"
+#include "conf/options.h"
+#include "os/file.h"
+
+#define CLUSTER_FILE_MAX (1u << 20)
+#define PATH_BYTES       4096
+
+/* HELIOS_STATE, else the directory that `helios up` takes without it. */
+static bool find_state(char *out, size_t cap)
+{
+    const char *state = getenv("HELIOS_STATE"), *home = getenv("HOME");
+    bool given = state != NULL && state[0] != '\0';
+    if (given)
+        snprintf(out, cap, "%s", state);
+    else
+        snprintf(out, cap, "%s/.local/state/helios", home != NULL ? home : "");
+    return given;
+}
+
+static hl_status fail_nowhere(const char *state)
+{
+    return hl_fail(HL_EUNAVAIL,
+                   "not in a Helios job, and no cluster is running here (%s/cluster.json does not "
+                   "exist): start one with `helios up`, or name a Controller with "
+                   "helios.init(controller=\"HOST:7400\"), helios_options.controller or "
+                   "HELIOS_CONTROLLER",
+                   state);
+}
+
+/* HL_ENOENT: no cluster was started there. */
+static hl_status read_cluster(const char *state, char **out)
+{
+    char path[PATH_BYTES + 16];
+    struct hl_buf text = HL_BUF(CLUSTER_FILE_MAX);
+    json_error_t err;
+    snprintf(path, sizeof(path), "%s/cluster.json", state);
+    hl_status st = hl_file_read(path, &text);
+    json_t *cluster = st == HL_OK ? json_loadb(text.data, text.len, 0, &err) : NULL;
+    hl_buf_fini(&text);
+    HL_TRY(st);
+    const char *address = hl_json_str(cluster, "controller", "");
+    if (address[0] == '\0')
+        st = hl_fail(HL_EUNAVAIL,
+                     "the last `helios up` in %s did not finish; repeat it, or remove what it left "
+                     "with `helios down`",
+                     state);
+    else if ((*out = strdup(address)) == NULL)
+        st = hl_fail(HL_ENOMEM, "out of memory for an address");
+    json_decref(cluster);
+    return st;
+}
+
+/* controller.address of the configuration files and the environment, else agent.controller. */
+static hl_status read_configured(char **out, enum found *how)
+{
+    char name[] = "libhelios", *argv[] = {name, NULL};
+    struct hl_conf *conf = calloc(1, sizeof(*conf));
+    if (conf == NULL)
+        return hl_fail(HL_ENOMEM, "out of memory for the configuration");
+    hl_status st = hl_conf_load(HL_CLI, 1, argv, conf, NULL);
+    const char *own = conf->controller_address, *agents = conf->agent_controller;
+    if (st == HL_OK && (*out = strdup(own[0] != '\0' ? own : agents)) == NULL)
+        st = hl_fail(HL_ENOMEM, "out of memory for an address");
+    if (st == HL_OK) {
+        *how = own[0] != '\0' || hl_conf_is_set(conf, "agent.controller") ? FOUND_CONFIGURED
+                                                                          : FOUND_DEFAULT;
+        hl_conf_fini(conf);
+    }
+    free(conf);
+    return st;
+}
+
+hl_status find_controller(char **address, enum found *how)
+{
+    char state[PATH_BYTES];
+    bool given = find_state(state, sizeof(state));
+    hl_status st = read_cluster(state, address);
+    *how = FOUND_LOCAL;
+    if (st != HL_ENOENT)
+        return st;
+    return given ? fail_nowhere(state) : read_configured(address, how);
+}
+
+hl_status find_explain(enum found how, hl_status st)
+{
+    char state[PATH_BYTES], text[HL_ERROR_TEXT_MAX];
+    if (how != FOUND_LOCAL && how != FOUND_DEFAULT)
+        return st;
+    snprintf(text, sizeof(text), "%s", hl_error_text());
+    find_state(state, sizeof(state));
+    if (how == FOUND_DEFAULT)
+        return fail_nowhere(state);
+    return hl_fail(st, "the cluster of %s is down; `helios up` starts it (%s)", state, text);
+}

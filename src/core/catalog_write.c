@@ -1,0 +1,359 @@
+/* A version from its first rank's begin to its last rank's commit, or to the rank that gave it up.
+ */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/catalog_private.h"
+#include "core/json.h"
+
+#define REASON_MAX 512
+
+/* ---- failed versions ------------------------------------------------------------------------- */
+
+/* The version's record as it is now. */
+static hl_status keep_version(const struct hl_version_rec *v, hl_catalog_commit_fn commit,
+                              void *arg)
+{
+    struct hl_records records = {0};
+    hl_status st = hl_version_describe(&records, v, NULL, 0);
+    if (st == HL_OK)
+        st = commit(arg, &records);
+    hl_records_fini(&records);
+    return st;
+}
+
+static hl_status forget_version(struct hl_catalog *c, struct hl_version_rec *v,
+                                hl_catalog_commit_fn commit, void *arg)
+{
+    struct hl_id *ids;
+    size_t n;
+    uint64_t bytes = 0;
+    HL_TRY(hl_catalog_remove(c, v->model, v->number, commit, arg, &ids, &n, &bytes));
+    free(ids);
+    return HL_OK;
+}
+
+/* The rank hears that the version failed; with the last rank it is forgotten, and *v may be gone.
+ */
+static hl_status tell_failed(struct hl_catalog *c, struct hl_version_rec *v, int rank,
+                             hl_catalog_commit_fn commit, void *arg)
+{
+    if (v->committed[rank])
+        return HL_OK;
+    if (v->committed_count + 1 == v->world)
+        return forget_version(c, v, commit, arg);
+    v->committed[rank] = 1;
+    hl_status st = keep_version(v, commit, arg);
+    if (st != HL_OK)
+        v->committed[rank] = 0;
+    else
+        v->committed_count++;
+    return st;
+}
+
+static hl_status fail_failed(struct hl_catalog *c, struct hl_version_rec *v, int rank,
+                             hl_catalog_commit_fn commit, void *arg)
+{
+    char why[HL_ERROR_TEXT_MAX];
+    snprintf(why, sizeof(why), "version %" PRId64 " of '%s' at step %" PRId64 " was given up by %s",
+             v->number, v->model->name, v->step, v->error != NULL ? v->error : "a rank");
+    HL_TRY(tell_failed(c, v, rank, commit, arg));
+    return hl_fail(HL_ECANCELED, "%s", why);
+}
+
+/* ---- begin ----------------------------------------------------------------------------------- */
+
+static bool version_is_of(const struct hl_version_rec *v, const struct hl_version_begin *b)
+{
+    return v->world > 0 && v->state != HL_VERSION_VISIBLE && v->step == b->step &&
+           v->attempt == b->attempt && strcmp(v->job, b->job) == 0;
+}
+
+static uint64_t token_of(const struct hl_version_rec *v, int rank)
+{
+    return v->begun != NULL && rank < v->world ? v->begun[rank] : 0;
+}
+
+/* NULL: there is none that this save of the rank could belong to. */
+static struct hl_version_rec *find_begun(struct hl_model_rec *m, const struct hl_version_begin *b)
+{
+    struct hl_version_rec *oldest = NULL;
+    for (struct hl_version_rec *v = m->versions; v != NULL; v = v->next) {
+        if (!version_is_of(v, b) || (b->rank < v->world && v->committed[b->rank]))
+            continue;
+        uint64_t token = token_of(v, b->rank);
+        if (token != 0 && token == b->token)
+            return v;
+        if (token == 0 || b->token == 0)
+            oldest = v;
+    }
+    return oldest;
+}
+
+static hl_status check_begin(const struct hl_version_begin *b)
+{
+    if (b->world < 1 || b->world > 1000000 ||
+        strlen(b->job) >= sizeof(((struct hl_version_rec *)0)->job))
+        return hl_fail(HL_EINVAL,
+                       "version of '%s': world %d must be 1..1000000, job id at most 95 bytes",
+                       b->model, b->world);
+    if (b->rank < 0 || b->rank >= b->world)
+        return hl_fail(HL_EINVAL, "version of '%s': rank %d is not in a gang of %d", b->model,
+                       b->rank, b->world);
+    return HL_OK;
+}
+
+/* The rank may write to this version, and it is written down who began it. */
+static hl_status join_version(struct hl_version_rec *v, const struct hl_version_begin *b)
+{
+    if (v->world != b->world)
+        return hl_fail(HL_ECONFLICT, "version %" PRId64 " of '%s' was begun with world %d, not %d",
+                       v->number, v->model->name, v->world, b->world);
+    if (v->check != b->check)
+        return hl_fail(HL_ECONFLICT,
+                       "version %" PRId64
+                       " of '%s' was begun with layout check '%s', and rank %d wants '%s': use the "
+                       "same strict and any_dtype on every rank",
+                       v->number, v->model->name, hl_layout_check_name(v->check), b->rank,
+                       hl_layout_check_name(b->check));
+    if (v->begun == NULL)
+        v->begun = calloc((size_t)v->world, sizeof(*v->begun));
+    if (v->begun == NULL)
+        return hl_fail(HL_ENOMEM, "out of memory for the ranks of a version");
+    v->begun[b->rank] = b->token;
+    v->touched_ms = b->now_ms;
+    return HL_OK;
+}
+
+static hl_status version_new(struct hl_model_rec *m, const struct hl_version_begin *b,
+                             struct hl_version_rec **out)
+{
+    struct hl_version_rec *v = hl_version_rec_new(m->next_version, b->world);
+    if (v == NULL)
+        return hl_fail(HL_ENOMEM, "version record");
+    v->model = m;
+    v->step = b->step;
+    v->attempt = b->attempt;
+    v->check = b->check;
+    v->created_ms = b->now_ms;
+    snprintf(v->job, sizeof(v->job), "%s", b->job);
+    hl_status st = join_version(v, b);
+    if (st != HL_OK) {
+        hl_version_rec_free(v);
+        return st;
+    }
+    *out = v;
+    return HL_OK;
+}
+
+hl_status hl_catalog_begin(struct hl_catalog *c, const struct hl_version_begin *b,
+                           hl_catalog_commit_fn commit, void *arg, struct hl_version_rec **out)
+{
+    struct hl_model_rec *m;
+    HL_TRY(hl_catalog_model(c, b->model, &m));
+    HL_TRY(check_begin(b));
+    struct hl_version_rec *v = find_begun(m, b);
+    if (v != NULL && v->state == HL_VERSION_FAILED && b->rank < v->world)
+        return fail_failed(c, v, b->rank, commit, arg);
+    if (v != NULL) {
+        HL_TRY(join_version(v, b));
+        *out = v;
+        return HL_OK;
+    }
+    HL_TRY(version_new(m, b, &v));
+    m->next_version++;
+    hl_status st = keep_version(v, commit, arg);
+    if (st != HL_OK) {
+        m->next_version--;
+        hl_version_rec_free(v);
+        return st;
+    }
+    v->next = m->versions;
+    m->versions = v;
+    *out = v;
+    return HL_OK;
+}
+
+/* ---- commit ---------------------------------------------------------------------------------- */
+
+/* The rank has committed: nothing that it names now may be lost. */
+static hl_status check_repeated(const struct hl_catalog *c, const struct hl_version_commit *p)
+{
+    size_t i;
+    const json_t *value;
+    json_array_foreach (p->shards, i, value) {
+        struct hl_id id;
+        HL_TRY(hl_id_parse(hl_json_str(value, "id", ""), &id));
+        const struct hl_shard_rec *s = hl_catalog_shard(c, id);
+        if (s == NULL || s->version != p->version || s->rank != p->rank)
+            return hl_fail(HL_ECONFLICT,
+                           "rank %d has committed its part of version %" PRId64
+                           " of '%s' already, without shard %s (part %s)",
+                           p->rank, p->version->number, p->version->model->name, hl_id_format(id).s,
+                           hl_json_str(value, "part", "?"));
+    }
+    return HL_OK;
+}
+
+/* Apply, store, or take it back. */
+static hl_status commit_shards(struct hl_catalog *c, const struct hl_version_commit *p,
+                               struct hl_shard_rec **list, size_t n, hl_catalog_commit_fn commit,
+                               void *arg)
+{
+    struct hl_version_rec *v = p->version;
+    char *meta =
+        p->rank == 0 && p->meta != NULL && p->meta[0] != '\0' ? hl_text_copy(p->meta) : NULL;
+    char *old_meta = v->meta;
+    struct hl_records records = {0};
+    v->committed[p->rank] = 1;
+    v->committed_count++;
+    if (meta != NULL)
+        v->meta = meta;
+    if (v->committed_count == v->world) {
+        v->state = HL_VERSION_VISIBLE;
+        v->visible_ms = p->now_ms;
+    }
+    hl_status st = hl_version_describe(&records, v, list, n);
+    if (st == HL_OK)
+        st = commit(arg, &records);
+    hl_records_fini(&records);
+    if (st != HL_OK) {
+        v->committed[p->rank] = 0;
+        v->committed_count--;
+        v->state = HL_VERSION_OPEN;
+        v->meta = old_meta;
+        free(meta);
+        return st;
+    }
+    if (meta != NULL)
+        free(old_meta);
+    hl_version_link(c, v, list, n);
+    return HL_OK;
+}
+
+hl_status hl_catalog_commit_part(struct hl_catalog *c, const struct hl_version_commit *p,
+                                 hl_catalog_commit_fn commit, void *arg)
+{
+    struct hl_version_rec *v = p->version;
+    struct hl_shard_rec **list;
+    size_t n;
+    if (v->world == 0)
+        return hl_fail(HL_ECONFLICT,
+                       "version %" PRId64 " of '%s' was imported, nobody can commit to it",
+                       v->number, v->model->name);
+    if (p->rank < 0 || p->rank >= v->world)
+        return hl_fail(HL_EINVAL, "rank %d is outside the %d ranks of version %" PRId64, p->rank,
+                       v->world, v->number);
+    if (v->state == HL_VERSION_FAILED)
+        return fail_failed(c, v, p->rank, commit, arg);
+    if (v->committed[p->rank])
+        return check_repeated(c, p);
+    HL_TRY(hl_shards_parse(c, v, p->shards, p->rank, &list, &n));
+    hl_status st = hl_version_check(v, list, n, v->committed_count + 1 == v->world);
+    if (st == HL_OK)
+        st = hl_version_reserve(v, n);
+    if (st == HL_OK)
+        st = commit_shards(c, p, list, n, commit, arg);
+    if (st != HL_OK) {
+        hl_shard_recs_free(list, n);
+        return st;
+    }
+    free(list);
+    v->touched_ms = p->now_ms;
+    if (v->state == HL_VERSION_VISIBLE) {
+        free(v->begun);
+        v->begun = NULL;
+    }
+    return HL_OK;
+}
+
+/* ---- giving up ------------------------------------------------------------------------------- */
+
+/* The failed version without its shards, as one change of the store. */
+static hl_status keep_failed(const struct hl_version_rec *v, hl_catalog_commit_fn commit, void *arg)
+{
+    struct hl_records records = {0};
+    hl_status st = hl_version_describe(&records, v, NULL, 0);
+    for (size_t i = 0; i < v->shard_count && st == HL_OK; i++)
+        st = hl_shard_describe_removal(&records, v->shards[i]);
+    if (st == HL_OK)
+        st = commit(arg, &records);
+    hl_records_fini(&records);
+    return st;
+}
+
+static hl_status fail_version(struct hl_catalog *c, const struct hl_version_abandon *a, char *error,
+                              hl_catalog_commit_fn commit, void *arg, struct hl_id **ids,
+                              size_t *id_count)
+{
+    struct hl_version_rec *v = a->version;
+    struct hl_id *list = calloc(v->shard_count + 1, sizeof(*list));
+    if (list == NULL)
+        return hl_fail(HL_ENOMEM, "list of %zu ids", v->shard_count);
+    unsigned char had_committed = v->committed[a->rank];
+    v->state = HL_VERSION_FAILED;
+    v->error = error;
+    v->committed[a->rank] = 1;
+    hl_status st = keep_failed(v, commit, arg);
+    if (st != HL_OK) {
+        v->state = HL_VERSION_OPEN;
+        v->error = NULL;
+        v->committed[a->rank] = had_committed;
+        free(list);
+        return st;
+    }
+    v->committed_count += !had_committed;
+    for (size_t i = 0; i < v->shard_count; i++)
+        list[i] = v->shards[i]->id;
+    *ids = list;
+    *id_count = v->shard_count;
+    hl_version_unlink_shards(c, v);
+    free(v->begun);
+    v->begun = NULL;
+    return HL_OK;
+}
+
+/* "rank 3: why"; what is cut off is cut between two characters of UTF-8. */
+static char *reason_text(const struct hl_version_abandon *a)
+{
+    char text[REASON_MAX];
+    int len = snprintf(text, sizeof(text), "rank %d: %s", a->rank, a->reason);
+    if (len >= (int)sizeof(text)) {
+        size_t end = sizeof(text) - 2;
+        while (end > 0 && (text[end] & 0xc0) == 0x80)
+            end--;
+        text[end] = '\0';
+    }
+    return strdup(text);
+}
+
+hl_status hl_catalog_abandon(struct hl_catalog *c, const struct hl_version_abandon *a,
+                             hl_catalog_commit_fn commit, void *arg, struct hl_id **ids,
+                             size_t *id_count)
+{
+    struct hl_version_rec *v = a->version;
+    uint64_t bytes = 0;
+    if (v->state == HL_VERSION_VISIBLE)
+        return hl_fail(HL_ECONFLICT, "version %" PRId64 " of '%s' is visible and can't be given up",
+                       v->number, v->model->name);
+    if (a->rank < 0 || a->rank >= v->world)
+        return hl_fail(HL_EINVAL, "rank %d is outside the %d ranks of version %" PRId64, a->rank,
+                       v->world, v->number);
+    if (v->state == HL_VERSION_FAILED) {
+        *ids = NULL;
+        *id_count = 0;
+        return tell_failed(c, v, a->rank, commit, arg);
+    }
+    int others = v->world - v->committed_count - !v->committed[a->rank];
+    if (others == 0) /* nobody is left who would have to hear of it */
+        return hl_catalog_remove(c, v->model, v->number, commit, arg, ids, id_count, &bytes);
+    char *copy = reason_text(a);
+    if (copy == NULL)
+        return hl_fail(HL_ENOMEM, "out of memory for the reason of a failed save");
+    hl_status st = fail_version(c, a, copy, commit, arg, ids, id_count);
+    if (st != HL_OK)
+        free(copy);
+    return st;
+}

@@ -1,0 +1,43 @@
+/* os/pagefault.h - memory whose faults the process serves itself.
+ *
+ * A part of the process that takes memory away from under its addresses gives it back when somebody
+ * touches it: it is called on the thread that faulted, and the access is tried again. All other
+ * faults go to whoever handled SIGSEGV before, or end the process as they would have.
+ *
+ * Owns:    the process's handler of SIGSEGV, from the first hl_pagefault_add on.
+ * Threads: any. One fault is served at a time. A server may lock and allocate: the thread was at an
+ *          access to such memory, not inside of malloc. It must not wait for a thread that waits
+ *          for a fault to be served.
+ * Errors:  HL_EUNSUPPORTED where the handler can't be installed.
+ * Units:   none.
+ * Limits:  after fork() the child's faults are not served. A system call that is given such memory
+ *          fails with EFAULT instead. A thread that has SIGSEGV blocked is ended by the kernel.
+ */
+#ifndef HL_OS_PAGEFAULT_H
+#define HL_OS_PAGEFAULT_H
+
+#include <stdbool.h>
+
+#include "base/status.h"
+
+struct hl_pagefault_access {
+    void *address;
+    bool write;       /* certain only if */
+    bool write_known; /* the processor says so; else the second fault at a place is a write */
+};
+
+/* True: it was served, try again. False: the address is not this server's. */
+typedef bool (*hl_pagefault_serve)(void *arg, const struct hl_pagefault_access *access);
+
+struct hl_pagefault;
+
+hl_status hl_pagefault_add(hl_pagefault_serve serve, void *arg, struct hl_pagefault **out) HL_CHECK;
+/* Waits for a fault that is being served. NULL is fine. */
+void hl_pagefault_remove(struct hl_pagefault *fault);
+
+/* Between these, faults of the calling thread are not served: it holds a lock that a server takes.
+ * They nest. */
+void hl_pagefault_suspend(void);
+void hl_pagefault_resume(void);
+
+#endif

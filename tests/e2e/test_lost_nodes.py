@@ -1,0 +1,115 @@
+"""What a job does when one of its nodes does not answer: it waits for `nodeLostAfter`, then fails or is repeated elsewhere."""
+import os
+import pathlib
+import signal
+import sys
+import time
+import unittest
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
+from support.cluster import alive, cluster, wait_for  # noqa: E402
+
+QUICK = {"HELIOS_NODE_LOST": "1s", "HELIOS_HEARTBEAT": "200ms"}
+
+# One rank on each of two nodes.
+JOB = """
+jobName: two
+parallelism: {pipeline_parallel_size: 2}
+resources: {ranks_per_slot: 1}
+command: [/bin/sh, -c, 'while [ ! -e %s ]; do sleep 0.05; done']
+stopGrace: 500ms
+"""
+
+
+class LostNodes(unittest.TestCase):
+    def start(self, c, more=""):
+        """A running job, and the pids of its ranks by node."""
+        job = c.submit(JOB % (c.dir / "stop") + more)
+        running = c.wait_job(job, "running")
+        nodes = [k["node"] for k in running["plan"]["containers"]]
+        return job, dict(zip(nodes, (k["ranks"][0]["pid"] for k in running["containers"])))
+
+    def kinds(self, c, job):
+        return [e["kind"] for e in c.job(job)["events"]]
+
+    def test_an_agent_that_comes_back_in_time_costs_nothing(self):
+        with cluster(slots=1, env=QUICK) as c:
+            job, pids = self.start(c)
+            c.kill("node-0")
+            wait_for("the silence to be noticed", lambda: "node-silent" in self.kinds(c, job))
+            seen = c.job(job)
+            self.assertEqual((seen["state"], seen["attempt"]), ("running", 1))
+            self.assertRegex(seen["reason"], "node-0.*2 min")  # nodes.lost_after
+            self.assertIn("node-0", next(j["reason"] for j in c.json("list")["items"] if j["id"] == job))
+            c.up()
+            wait_for("the node to be back", lambda: "node-back" in self.kinds(c, job))
+            self.assertEqual(c.job(job)["reason"], "")
+            self.assertTrue(all(alive(p) for p in pids.values()))
+            (c.dir / "stop").touch()
+            done = c.wait_job(job, "succeeded")
+            self.assertEqual((done["attempt"], done["nodeLosses"]), (1, 0))
+
+    def test_a_job_without_restarts_is_not_run_twice(self):
+        with cluster(nodes=3, slots=1, env=QUICK) as c:
+            job, pids = self.start(c, "nodeLostAfter: 2s\n")
+            lost = next(n for n in pids)
+            c.kill(lost)
+            failed = c.wait_job(job, "failed")
+            self.assertRegex(failed["reason"], f"{lost}.*restarts: 0.*onNodeLost")
+            self.assertEqual(failed["attempt"], 1)
+            self.assertTrue(alive(pids[lost]))  # nobody is there who could stop it
+            self.assertRegex(c.run("describe", job).stdout, r"failed, attempt 1 \(restarts: 0\): node")
+            c.up()
+            wait_for("the rank that is of no use any more to end", lambda: not alive(pids[lost]))
+
+    def test_a_job_that_says_so_is_repeated_elsewhere_and_the_old_ranks_end_with_their_nodes_return(self):
+        with cluster(nodes=3, slots=1, env=QUICK) as c:
+            job, pids = self.start(c, "nodeLostAfter: 2s\nonNodeLost: restart\n")
+            lost = next(n for n in pids)
+            c.kill(lost)
+            again = wait_for("the second attempt", lambda: (d := c.job(job))["attempt"] == 2 and d["state"] == "running" and d, 30)
+            self.assertNotIn(lost, [k["node"] for k in again["plan"]["containers"]])
+            self.assertEqual((again["restarts"], again["nodeLosses"]), (0, 1))
+            self.assertRegex(c.run("describe", job).stdout, rf"attempt 2 \(restarts: 0; repeated because node {lost} was lost")
+            self.assertTrue(alive(pids[lost]))
+            c.up()
+            wait_for("the rank of the first attempt to end", lambda: not alive(pids[lost]))
+            now = c.job(job)
+            self.assertEqual((now["attempt"], now["state"]), (2, "running"))
+            (c.dir / "stop").touch()
+            c.wait_job(job, "succeeded")
+
+    def test_a_job_that_ends_does_not_wait_for_a_silent_node(self):
+        with cluster(slots=1, env=QUICK) as c:
+            job, _ = self.start(c)
+            c.kill("node-1")
+            wait_for("the silence to be noticed", lambda: "node-silent" in self.kinds(c, job))
+            c.json("cancel", job)
+            c.wait_job(job, "cancelled", seconds=20)  # not after the 2 minutes of a job that runs
+
+    def test_a_controller_that_stood_still_takes_no_node_for_silent(self):
+        with cluster(slots=1, env=QUICK) as c:
+            job, pids = self.start(c, "nodeLostAfter: 1s\n")
+            pid = c.pid("controllerd")
+            os.kill(pid, signal.SIGSTOP)
+            time.sleep(4)  # longer than any silence that a node may keep
+            os.kill(pid, signal.SIGCONT)
+            log = c.state / "log" / "controllerd.log"
+            wait_for("it to notice", lambda: "stood still" in log.read_text())
+            (c.dir / "stop").touch()
+            done = c.wait_job(job, "succeeded")
+            self.assertEqual(done["attempt"], 1)
+            self.assertFalse(any(alive(p) for p in pids.values()))
+
+    def test_a_time_that_can_not_be_kept_is_refused(self):
+        with cluster(nodes=1, slots=1, env=QUICK) as c:
+            path = c.dir / "job.yaml"
+            path.write_text("jobName: x\ncommand: 'true'\nnodeLostAfter: 500ms\n")
+            for command in ("plan", "submit"):
+                self.assertRegex(c.refuse(command, path), "job.yaml:3:16: nodeLostAfter: .*node_lost")
+            path.write_text("jobName: x\ncommand: 'true'\nonNodeLost: wait\n")
+            self.assertRegex(c.refuse("submit", path), "job.yaml:3:13: onNodeLost: 'wait' .*restart")
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)

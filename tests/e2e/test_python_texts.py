@@ -1,0 +1,94 @@
+#!/usr/bin/python3
+"""What the Python packages say about wrong arguments and a missing torch, and what an editor completes."""
+from __future__ import annotations
+
+import inspect
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+import unittest
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
+sys.path.insert(0, str(ROOT / "tests" / "support"))
+sys.dont_write_bytecode = True
+
+try:
+    import torch
+except ImportError as missing:
+    print(f"skipped: torch is not installed ({missing})")
+    sys.exit(77)
+
+from hybridps_model import hybridps  # noqa: E402
+
+
+class HybridPS(unittest.TestCase):
+    def refuse(self, pattern, *args, **options):
+        with self.assertRaisesRegex(hybridps.HybridPSError, pattern):
+            hybridps.manage(*args, **options)
+
+    def test_a_device_without_a_size_is_refused_at_once(self):
+        model = torch.nn.Linear(8, 8)
+        self.refuse('"emu" has no memory.*emu:256MiB', model, None, device="emu")
+        self.assertNotIn("forward", model.__dict__)
+
+    def test_an_optimizer_of_another_model_is_refused_at_once(self):
+        model, other = torch.nn.Linear(8, 8), torch.nn.Linear(3, 5)
+        before = [p.data_ptr() for p in other.parameters()]
+        self.refuse(r"optimizer Adam has none of the 2 managed parameters.*\(5, 3\)", model,
+                    torch.optim.Adam(other.parameters()), device="emu:1MiB")
+        self.assertEqual([p.data_ptr() for p in other.parameters()], before)
+        self.assertIs(type(model.weight), torch.nn.Parameter)
+        shared = torch.optim.SGD([*model.parameters(), *other.parameters()], lr=0.1)
+        hybridps.manage(model, shared, device="emu:1MiB").close()
+
+    def test_a_device_that_is_too_small_says_what_would_do(self):
+        model = torch.nn.Sequential()
+        model.add_module("gru", torch.nn.Linear(512, 100))  # 204800 and 400 bytes
+        with hybridps.manage(model, None, device="emu:64KiB", chunk_bytes=4096):
+            with self.assertRaises(hybridps.HybridPSError) as caught:
+                model(torch.ones(1, 512))
+        text = str(caught.exception)
+        self.assertRegex(text, r"^module gru needs 204\.0 KiB of device memory at once; device emu:64KiB has "
+                               r"64\.0 KiB\. Use at least emu:204KiB\. ")
+        with hybridps.manage(model, None, device="emu:204KiB", chunk_bytes=4096), torch.no_grad():
+            model(torch.ones(1, 512))
+
+    def test_what_may_be_given_is_in_the_signature(self):
+        client = inspect.signature(hybridps.Client.__init__).parameters
+        for function in (hybridps.manage, hybridps.initialize):
+            given = inspect.signature(function).parameters
+            for name, parameter in client.items():
+                if name not in ("self", "device"):
+                    self.assertEqual(given[name].default, parameter.default, name)
+            self.assertFalse([p for p in given.values() if p.kind is p.VAR_KEYWORD])
+        with self.assertRaises(TypeError):
+            hybridps.manage(torch.nn.Linear(2, 2), None, devise="emu:1MiB")
+
+    def test_the_options_reach_the_client(self):
+        with hybridps.manage(torch.nn.Linear(2, 2), None, "emu:1MiB", mode="move", host_bytes=1 << 20) as client:
+            self.assertEqual((client.mode, client.stats()["host_limit"]), ("move", 1 << 20))
+            self.assertIn("register_module", dir(client))
+            self.assertLess(len(dir(client)), 20)
+
+    def test_the_packages_say_that_they_have_types(self):
+        for name in ("helios", "hybridps", "maco"):
+            self.assertTrue((ROOT / "python" / name / "py.typed").exists(), name)
+
+
+class NoTorch(unittest.TestCase):
+    def test_the_interpreter_and_both_ways_out_are_named(self):
+        with tempfile.TemporaryDirectory() as home:
+            (pathlib.Path(home) / "torch.py").write_text("raise ImportError(\"No module named 'torch'\")\n")
+            for code in ("import hybridps", "import helios._tensors as t; t._torch()"):
+                done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60,
+                                      check=False, env={**os.environ, "PYTHONPATH": f"{home}:{ROOT / 'python'}"})
+                self.assertEqual(done.returncode, 1)
+                last = done.stderr.strip().splitlines()[-1]
+                for word in (sys.executable, "pip install torch", "python3-torch", "No module named 'torch'"):
+                    self.assertIn(word, last)
+
+
+if __name__ == "__main__":
+    unittest.main()

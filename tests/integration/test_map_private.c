@@ -1,0 +1,133 @@
+/* Views that may be written: helios_map_private, against a real helios-l3d. */
+#include "client_world.h"
+
+#include "rpc/rpc.h"
+
+#define BYTES (3 * MIB + 12345)
+
+static struct world world;
+
+static int setup(void **state)
+{
+    (void)state;
+    world_start(&world, "32MiB");
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    (void)state;
+    world_end(&world);
+    return 0;
+}
+
+static helios_shard put(helios_client *c, const char *model, const void *data)
+{
+    static const int64_t shape[] = {(int64_t)BYTES};
+    const helios_tensor t = {.name = "w", .dtype = "U8", .shape = shape, .rank = 1, .data = data};
+    helios_shard shard;
+    if (helios_version_put(c, model, 1, 0, 0, "head", &t, 1, &shard) != HELIOS_OK)
+        fail_msg("helios_version_put: %s", helios_last_error());
+    return shard;
+}
+
+static void free_shard(const helios_shard *s)
+{
+    struct hl_rpc *rpc;
+    struct hl_rpc_peer *peer;
+    char id[33];
+    snprintf(id, sizeof(id), "%016llx%016llx", (unsigned long long)s->id.hi,
+             (unsigned long long)s->id.lo);
+    assert_int_equal(hl_rpc_create(&rpc), HL_OK);
+    assert_int_equal(hl_rpc_open(rpc, world.address, "L3", &peer), HL_OK);
+    json_t *params = json_pack("{s:[s]}", "ids", id);
+    assert_int_equal(hl_rpc_call(peer, "free", params, 5000, NULL), HL_OK);
+    json_decref(params);
+    hl_rpc_peer_close(peer);
+    hl_rpc_destroy(rpc);
+}
+
+static void what_is_written_is_seen_by_nobody_else(void **state)
+{
+    (void)state;
+    static const char *const paths[] = {"shm", "net"};
+    for (size_t i = 0; i < 2; i++) {
+        unsigned char *w = noise(BYTES, 15);
+        helios_client *c = world_client(&world, paths[i], 0, 0);
+        helios_shard s = put(c, "one", w);
+        const void *shared;
+        void *mine, *other;
+        size_t size;
+        assert_int_equal(helios_map(c, s.id, &shared, NULL), HELIOS_OK);
+        assert_int_equal(helios_map_private(c, s.id, &mine, &size), HELIOS_OK);
+        assert_int_equal(helios_map_private(c, s.id, &other, NULL), HELIOS_OK);
+        assert_int_equal(size, s.size);
+        assert_memory_equal(mine, shared, size);
+        memset(mine, 0xa5, size / 2);
+        assert_memory_equal(other, shared, size);
+        assert_memory_equal((char *)mine + size / 2, (const char *)shared + size / 2,
+                            size - size / 2);
+        assert_non_null(memmem(shared, size, w, BYTES));
+        unsigned char *copy = malloc(size);
+        assert_int_equal(helios_get(c, s.id, copy, size), HELIOS_OK); /* checks every MiB */
+        assert_memory_equal(copy, shared, size);
+        assert_int_equal(helios_unmap(c, shared), HELIOS_OK);
+        assert_int_equal(helios_unmap(c, mine), HELIOS_OK);
+        assert_memory_equal(other, copy, size);
+        assert_int_equal(helios_unmap(c, other), HELIOS_OK);
+        assert_int_equal(helios_unmap(c, mine), HELIOS_EINVAL);
+        free(copy);
+        free(w);
+        helios_close(c);
+    }
+}
+
+/* Pages that were not written are the pool's: the pin must hold them, also after a restart. */
+static void it_stays_as_it_is_when_its_shard_is_removed(void **state)
+{
+    (void)state;
+    for (int killed = 0; killed < 2; killed++) {
+        unsigned char *w = noise(BYTES, 16), *zeros = calloc(1, BYTES);
+        helios_client *c = world_client(&world, "shm", 0, 0);
+        helios_shard s = put(c, "kept", w), other = put(c, "other", w);
+        void *view, *more;
+        size_t size, count = 0;
+        char byte;
+        assert_int_equal(helios_map_private(c, s.id, &view, &size), HELIOS_OK);
+        if (killed) {
+            world_kill(&world);
+            world_launch(&world);
+            world_wait(&world);
+            /* This needs the socket, so the old pin is there again when it returns. */
+            assert_int_equal(helios_map_private(c, other.id, &more, NULL), HELIOS_OK);
+        }
+        free_shard(&s);
+        assert_int_equal(helios_get_range(c, s.id, 0, &byte, 1), HELIOS_ENOENT);
+        /* Fill all that is free, again and again, longer than the quarantine. */
+        double start = now_s();
+        while (now_s() < start + 0.5 || (count <= 3 && now_s() < start + 20)) {
+            helios_shard filler;
+            static const int64_t shape[] = {(int64_t)BYTES};
+            const helios_tensor t = {
+                .name = "z", .dtype = "U8", .shape = shape, .rank = 1, .data = zeros};
+            if (helios_version_put(c, "filler", 1, 0, 0, "head", &t, 1, &filler) == HELIOS_OK)
+                count++;
+        }
+        assert_true(count > 3);
+        assert_non_null(memmem(view, size, w, BYTES));
+        free(zeros);
+        free(w);
+        helios_close(c);
+        world_end(&world); /* a fresh pool for whoever comes next */
+        world_start(&world, "32MiB");
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(what_is_written_is_seen_by_nobody_else),
+        cmocka_unit_test(it_stays_as_it_is_when_its_shard_is_removed),
+    };
+    return cmocka_run_group_tests(tests, setup, teardown);
+}

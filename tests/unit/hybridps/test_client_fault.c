@@ -1,0 +1,193 @@
+/* Tensors that are touched where their chunk is not: hybridps_serve_faults. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/status.h"
+#include "helios/hybridps.h"
+
+#define OK(call) assert_int_equal(call, 0)
+#define COUNT    40 /* tensors, two to a chunk */
+
+static const char *const modes[] = {"copy", "move"};
+
+struct world {
+    hybridps *h;
+    uint32_t t[COUNT];
+    size_t bytes; /* of a tensor */
+};
+
+static void access_one(const struct world *w, size_t i, int where, int write)
+{
+    hybridps_use use = {.tensor = w->t[i], .where = where, .write = write};
+    OK(hybridps_access(w->h, &use, 1));
+}
+
+static void release_one(const struct world *w, size_t i, int state)
+{
+    OK(hybridps_release(w->h, &w->t[i], 1, state));
+}
+
+static volatile uint8_t *at(const struct world *w, size_t i, int where)
+{
+    void *p;
+    OK(hybridps_address(w->h, w->t[i], where, &p));
+    return p;
+}
+
+/* Tensor i is full of i + 1, on the host. The device has room for six chunks. */
+static struct world world_make(const char *mode, const char *policy)
+{
+    size_t chunk = 64 * (size_t)sysconf(_SC_PAGESIZE);
+    char device[64];
+    struct world w = {.bytes = chunk / 2};
+    snprintf(device, sizeof(device), "emu:%zu", 6 * chunk);
+    const hybridps_options o = {.device = device,
+                                .mode = mode,
+                                .policy = policy,
+                                .chunk_bytes = chunk,
+                                .prefetch = -1,
+                                .manager = "none"};
+    OK(hybridps_open(&o, &w.h));
+    for (size_t i = 0; i < COUNT; i++)
+        OK(hybridps_add(w.h, "tensor", HYBRIDPS_PARAM, w.bytes, &w.t[i]));
+    OK(hybridps_layout(w.h));
+    OK(hybridps_serve_faults(w.h));
+    for (size_t i = 0; i < COUNT; i++) {
+        access_one(&w, i, HYBRIDPS_HOST, 1);
+        memset((void *)at(&w, i, HYBRIDPS_HOST), (int)i + 1, w.bytes);
+        release_one(&w, i, HYBRIDPS_HOLD);
+    }
+    return w;
+}
+
+static hybridps_stats_t stats_of(const struct world *w)
+{
+    hybridps_stats_t s;
+    OK(hybridps_stats(w->h, &s));
+    return s;
+}
+
+static void what_is_elsewhere_can_be_read_in_both_places_and_nothing_moves(void **state)
+{
+    (void)state;
+    for (size_t m = 0; m < 2; m++) {
+        struct world w = world_make(modes[m], "lru");
+        hybridps_stats_t before = stats_of(&w);
+        for (size_t i = 0; i < COUNT; i++)
+            assert_int_equal(at(&w, i, HYBRIDPS_DEVICE)[w.bytes - 1], i + 1);
+        hybridps_stats_t after = stats_of(&w);
+        assert_int_equal(after.faults, COUNT / 2);
+        assert_int_equal(after.total.h2d, before.total.h2d);
+        assert_int_equal(after.device, before.device);
+        /* On the device alone, and read on the host. */
+        access_one(&w, 0, HYBRIDPS_DEVICE, 1);
+        memset((void *)at(&w, 0, HYBRIDPS_DEVICE), 77, w.bytes);
+        assert_int_equal(at(&w, 0, HYBRIDPS_HOST)[5], 77);
+        assert_int_equal(at(&w, 1, HYBRIDPS_HOST)[5], 2);
+        release_one(&w, 0, HYBRIDPS_HOLD);
+        access_one(&w, 0, HYBRIDPS_HOST, 0);
+        assert_int_equal(at(&w, 0, HYBRIDPS_HOST)[5], 77);
+        release_one(&w, 0, HYBRIDPS_HOLD);
+        OK(hybridps_settle(w.h));
+        hybridps_close(w.h);
+    }
+}
+
+static void what_is_written_elsewhere_becomes_the_content(void **state)
+{
+    (void)state;
+    for (size_t m = 0; m < 2; m++) {
+        struct world w = world_make(modes[m], "lru");
+        /* by settle */
+        memset((void *)at(&w, 4, HYBRIDPS_DEVICE), 91, w.bytes);
+        OK(hybridps_settle(w.h));
+        access_one(&w, 4, HYBRIDPS_HOST, 0);
+        assert_int_equal(at(&w, 4, HYBRIDPS_HOST)[w.bytes - 1], 91);
+        assert_int_equal(at(&w, 5, HYBRIDPS_HOST)[0], 6);
+        release_one(&w, 4, HYBRIDPS_HOLD);
+        /* by the next access, in the other place and in this one */
+        memset((void *)at(&w, 4, HYBRIDPS_DEVICE), 92, w.bytes);
+        access_one(&w, 4, HYBRIDPS_DEVICE, 0);
+        assert_int_equal(at(&w, 4, HYBRIDPS_DEVICE)[1], 92);
+        release_one(&w, 4, HYBRIDPS_HOLD);
+        for (size_t i = 10; i < COUNT; i++) { /* drives it out, copied or dropped */
+            access_one(&w, i, HYBRIDPS_DEVICE, 0);
+            release_one(&w, i, HYBRIDPS_HOLD);
+        }
+        assert_int_equal(at(&w, 4, HYBRIDPS_DEVICE)[1], 92);
+        hybridps_close(w.h);
+    }
+}
+
+/* The view is a snapshot of the chunk: writing it back whole would undo what others wrote. */
+static void a_write_elsewhere_keeps_what_others_wrote_in_the_chunk_meanwhile(void **state)
+{
+    (void)state;
+    struct world w = world_make("copy", "lru");
+    access_one(&w, 7, HYBRIDPS_HOST, 1);
+    at(&w, 6, HYBRIDPS_DEVICE)[3] = 50;
+    memset((void *)at(&w, 7, HYBRIDPS_HOST), 60, w.bytes);
+    release_one(&w, 7, HYBRIDPS_HOLD);
+    OK(hybridps_settle(w.h));
+    access_one(&w, 6, HYBRIDPS_HOST, 0);
+    assert_int_equal(at(&w, 6, HYBRIDPS_HOST)[3], 50);
+    assert_int_equal(at(&w, 6, HYBRIDPS_HOST)[4], 7);
+    assert_int_equal(at(&w, 7, HYBRIDPS_HOST)[4], 60);
+    release_one(&w, 6, HYBRIDPS_HOLD);
+    hybridps_close(w.h);
+}
+
+static void what_has_no_content_is_no_number_and_is_named(void **state)
+{
+    (void)state;
+    struct world w = world_make("copy", "lru");
+    OK(hybridps_drop(w.h, w.t + 2, 2)); /* both of a chunk */
+    assert_int_equal(at(&w, 2, HYBRIDPS_HOST)[8], 0xff);
+    assert_int_equal(hybridps_settle(w.h), HL_ESTALE);
+    assert_non_null(strstr(hl_error_text(), "\"tensor\""));
+    OK(hybridps_settle(w.h)); /* once */
+    hybridps_close(w.h);
+}
+
+static void what_is_copied_to_the_device_ahead_is_never_seen_half(void **state)
+{
+    (void)state;
+    struct world w = world_make("copy", "opt");
+    for (int k = 0; k < 30; k++) {
+        OK(hybridps_iteration(w.h, "train"));
+        for (size_t i = 0; i < COUNT; i++) { /* so that old device memory is wrong */
+            access_one(&w, i, HYBRIDPS_HOST, 1);
+            memset((void *)at(&w, i, HYBRIDPS_HOST), (int)i + k, w.bytes);
+            release_one(&w, i, HYBRIDPS_HOLD);
+        }
+        for (size_t i = 0; i < COUNT; i++) {
+            OK(hybridps_moment(w.h, "FWD", "x", 0));
+            access_one(&w, i, HYBRIDPS_DEVICE, 0);
+            for (size_t j = 0; j < COUNT; j++) /* some of them are on their way */
+                assert_int_equal(at(&w, j, HYBRIDPS_DEVICE)[w.bytes - 1], (int)j + k);
+            release_one(&w, i, HYBRIDPS_HOLD);
+        }
+    }
+    hybridps_close(w.h);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(what_is_elsewhere_can_be_read_in_both_places_and_nothing_moves),
+        cmocka_unit_test(what_is_written_elsewhere_becomes_the_content),
+        cmocka_unit_test(a_write_elsewhere_keeps_what_others_wrote_in_the_chunk_meanwhile),
+        cmocka_unit_test(what_has_no_content_is_no_number_and_is_named),
+        cmocka_unit_test(what_is_copied_to_the_device_ahead_is_never_seen_half),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
