@@ -322,9 +322,9 @@ static void print_result(const struct export *e, double seconds)
     char size[32];
     size_t i;
     const json_t *text;
-    printf("exported %s@%" PRId64 " to %s: %u files, %s in %.2f s, naming %s", e->where.model,
-           e->version, e->asked->out, e->files, hl_format_bytes(e->bytes, size, sizeof(size)),
-           seconds, hl_naming_name(e->naming));
+    printf("exported %s@%" PRId64 " to %s: %u file%s, %s in %.2f s, naming %s", e->where.model,
+           e->version, e->asked->out, e->files, e->files == 1 ? "" : "s",
+           hl_format_bytes(e->bytes, size, sizeof(size)), seconds, hl_naming_name(e->naming));
     if (e->torch && e->trained)
         printf(", iteration %" PRId64, e->iteration);
     printf("\n");
