@@ -139,7 +139,9 @@ class Follow(unittest.TestCase):
 class Read(unittest.TestCase):
     def test_earlier_attempts_stay_on_their_nodes(self):
         with cluster(nodes=2, slots=1) as c:
-            name = c.submit(job('echo "attempt $HELIOS_ATTEMPT rank $RANK"; [ $HELIOS_ATTEMPT = 3 ] || [ $RANK = 0 ] || exit 1; sleep 0.5',
+            wrote = f"{c.dir}/wrote-$HELIOS_ATTEMPT"  # rank 1 fails when both have
+            name = c.submit(job(f'echo "attempt $HELIOS_ATTEMPT rank $RANK"; [ $RANK = 1 ] || touch {wrote}; '
+                                f'until [ -e {wrote} ]; do sleep 0.02; done; [ $HELIOS_ATTEMPT = 3 ] || [ $RANK = 0 ] || exit 1; sleep 0.5',
                                 pp=2, restarts=2))
             c.wait_job(name, "succeeded")
             for attempt in (1, 2, 3):
