@@ -7,9 +7,9 @@
  *
  * Owns:    nothing.
  * Threads: any.
- * Errors:  a decoder answers no (0, or -1 in a list) for anything that is not exactly ours.
+ * Errors:  a decoder answers no (0) for anything that is not exactly ours.
  * Units:   bytes; little endian. Payloads may lie at any address.
- * Limits:  a text or key is at most HL_WIRE_TEXT_MAX bytes, a list HL_WIRE_LIST_MAX.
+ * Limits:  a text or key is at most HL_WIRE_TEXT_MAX bytes.
  */
 #ifndef HL_NET_UCX_WIRE_H
 #define HL_NET_UCX_WIRE_H
@@ -18,11 +18,12 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "net/put_list.h"
+
 #define HL_WIRE_AM_ID    0x48
 #define HL_WIRE_MAGIC    0x314e4c48u /* "HLN1" */
 #define HL_WIRE_VERSION  2
 #define HL_WIRE_TEXT_MAX 1024
-#define HL_WIRE_LIST_MAX (64u << 10)
 
 enum hl_wire_type {
     HL_WIRE_HELLO = 1, /* c->s  first message of a connection */
@@ -78,43 +79,5 @@ struct hl_wire_tag {
 
 uint64_t hl_wire_tag(const struct hl_wire_tag *t);
 int hl_wire_tag_decode(uint64_t tag, struct hl_wire_tag *out);
-
-/* ---- lists: each entry begins at a multiple of HL_WIRE_ALIGN ---- */
-
-#define HL_WIRE_ALIGN 8
-
-/* An object of a batch; its bytes follow. */
-struct hl_wire_item {
-    uint64_t id_hi; /* name it wants, 0 = any */
-    uint64_t id_lo;
-    uint32_t len; /* not 0 */
-    uint32_t crc;
-};
-
-/* What became of an object; words follow. */
-struct hl_wire_result {
-    uint64_t id_hi;
-    uint64_t id_lo;
-    int32_t status; /* never positive */
-    uint32_t len;   /* of the words */
-};
-
-static_assert(sizeof(struct hl_wire_item) == 24 && sizeof(struct hl_wire_result) == 24,
-              "entries have no padding");
-
-struct hl_wire_list {
-    const uint8_t *at;
-    size_t left;
-};
-
-/* 1 = *out and *bytes (borrowed), 0 = the end, -1 = the rest is not a list of such entries. */
-int hl_wire_next_item(struct hl_wire_list *list, struct hl_wire_item *out, const uint8_t **bytes);
-int hl_wire_next_result(struct hl_wire_list *list, struct hl_wire_result *out,
-                        const uint8_t **bytes);
-/* Bytes of an entry with `len` bytes behind its head. */
-size_t hl_wire_entry(size_t len);
-/* Write one at `to`; returns hl_wire_entry(len). */
-size_t hl_wire_add_item(uint8_t *to, const struct hl_wire_item *item, const void *bytes);
-size_t hl_wire_add_result(uint8_t *to, const struct hl_wire_result *result, const void *bytes);
 
 #endif
