@@ -167,6 +167,20 @@ hl_status hl_net_fetch_verified(struct hl_net_client *client, uint64_t offset, v
     return ops_of(client)->fetch(client, offset, dst, len, chunk_crcs, timeout_ms, bad);
 }
 
+void hl_net_bad_note(struct hl_net_bad *bad, size_t chunk)
+{
+    size_t i = bad->count < HL_NET_BAD_MAX ? bad->count : HL_NET_BAD_MAX;
+    bad->count++;
+    if (i == HL_NET_BAD_MAX) {
+        if (bad->chunk[i - 1] < chunk)
+            return;
+        i--;
+    }
+    for (; i > 0 && bad->chunk[i - 1] > chunk; i--)
+        bad->chunk[i] = bad->chunk[i - 1];
+    bad->chunk[i] = (uint32_t)chunk;
+}
+
 hl_status hl_net_put_many(struct hl_net_client *client, struct hl_net_item *items, size_t count,
                           int timeout_ms)
 {

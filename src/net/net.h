@@ -29,6 +29,8 @@
 #define HL_NET_CHUNK     (1u << 20)
 #define HL_NET_BAD_MAX   64
 #define HL_NET_PEERS_MAX 1024
+/* Bytes of the key that a client shows; all zero = none. */
+#define HL_NET_KEY 32
 
 #define HL_NET_ENDPOINTS_MAX 8
 /* When nobody says how long to wait for a connection. */
@@ -70,6 +72,7 @@ struct hl_net_server_opts {
     int put_timeout_ms;            /* a put that stands still for so long is given up; 0 = 10000 */
     int connect_ms;                /* a client has so long to say HELLO; 0 = HL_NET_CONNECT_MS */
     int spin_us; /* its thread looks so long for work before it sleeps; 0 = 60, < 0 none */
+    uint8_t key[HL_NET_KEY];      /* clients must show it; none: everybody may connect (TCP) */
     const struct hl_net_ops *ops; /* NULL: UCX */
 };
 
@@ -106,6 +109,7 @@ struct hl_net_connect_opts {
     int rdma_retry_ms;   /* rest before RDMA is looked for again, see hl_net_renew; 0 = 60000, < 0
                             never */
     enum hl_net_mode mode;
+    uint8_t key[HL_NET_KEY];      /* that the server asks for (TCP) */
     const struct hl_net_ops *ops; /* NULL: UCX */
     int rdma_only;                /* fail where it would do without RDMA */
     const atomic_int *cancel;     /* NULL, or the connect gives up soon after it was set */
@@ -197,6 +201,10 @@ struct hl_net_ops {
                      int timeout_ms);
 };
 
+/* One more chunk with a wrong checksum; for back ends. */
+void hl_net_bad_note(struct hl_net_bad *bad, size_t chunk);
+
+const struct hl_net_ops *hl_net_tcp(void);
 const struct hl_net_ops *hl_net_ucx(void);
 
 #endif

@@ -41,25 +41,11 @@ struct hl_ucx_fetch {
     struct slot slots[HL_UCX_WINDOW];
 };
 
-static void note_bad(struct hl_net_bad *bad, size_t chunk)
-{
-    size_t i = bad->count < HL_NET_BAD_MAX ? bad->count : HL_NET_BAD_MAX;
-    bad->count++;
-    if (i == HL_NET_BAD_MAX) {
-        if (bad->chunk[i - 1] < chunk)
-            return;
-        i--;
-    }
-    for (; i > 0 && bad->chunk[i - 1] > chunk; i--)
-        bad->chunk[i] = bad->chunk[i - 1];
-    bad->chunk[i] = (uint32_t)chunk;
-}
-
 static void slot_landed(struct slot *s)
 {
     struct hl_ucx_fetch *f = s->fetch;
     if (f->crcs != NULL && s->crc != f->crcs[s->chunk])
-        note_bad(f->bad, s->chunk);
+        hl_net_bad_note(f->bad, s->chunk);
     s->op = 0;
     f->busy--;
     f->client->moved = 1;
