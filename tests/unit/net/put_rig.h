@@ -2,7 +2,7 @@
 #ifndef HL_TEST_PUT_RIG_H
 #define HL_TEST_PUT_RIG_H
 
-#include "unit/net/ucx_rig.h"
+#include "unit/net/net_rig.h"
 
 #define OBJECTS_MAX 512
 
@@ -141,7 +141,8 @@ static struct hl_net_server *serve_store(struct store *s, int queue, int put_tim
                                       .pool_len = POOL_LEN,
                                       .put = {store_begin, store_commit, store_abort, s},
                                       .put_queue = queue,
-                                      .put_timeout_ms = put_timeout_ms};
+                                      .put_timeout_ms = put_timeout_ms,
+                                      .ops = back_end};
     if (hl_net_server_start(&opts, &server) != HL_OK)
         fail_msg("%s", hl_error_text());
     return server;

@@ -33,8 +33,8 @@ static void small_puts_of_many_threads_share_messages(void **state)
     struct queuer queuers[8];
     store_init(&s);
     struct hl_net_server *server = serve_store(&s, 0, 0);
-    struct hl_put_queue_opts opts = {.connect.address = hl_net_server_address(server),
-                                     .batch_ms = 20};
+    struct hl_put_queue_opts opts = {
+        .connect.address = hl_net_server_address(server), .connect.ops = back_end, .batch_ms = 20};
     assert_int_equal(hl_put_queue_open(&opts, &q), HL_OK);
     for (size_t i = 0; i < 8; i++) {
         queuers[i] = (struct queuer){.q = q, .first = i * 40};
@@ -69,8 +69,10 @@ static void each_put_of_a_queue_has_its_own_result_and_a_lost_server_is_found_ag
     s.refuse_of = 777;
     struct hl_net_server *server = serve_store(&s, 0, 0);
     snprintf(address, sizeof(address), "%s", hl_net_server_address(server));
-    assert_int_equal(hl_put_queue_open(&(struct hl_put_queue_opts){.connect.address = address}, &q),
-                     HL_OK);
+    assert_int_equal(
+        hl_put_queue_open(
+            &(struct hl_put_queue_opts){.connect.address = address, .connect.ops = back_end}, &q),
+        HL_OK);
     uint32_t crc = hl_crc32(0, pool, 777);
     assert_int_equal(hl_put_queue_put(q, pool, 777, crc, 5000, &id), HL_ENOSPC);
     assert_string_equal(hl_error_text(), "no room for 777");
@@ -83,7 +85,8 @@ static void each_put_of_a_queue_has_its_own_result_and_a_lost_server_is_found_ag
     struct hl_net_server_opts again = {.listen = address,
                                        .pool = pool,
                                        .pool_len = POOL_LEN,
-                                       .put = {store_begin, store_commit, store_abort, &s}};
+                                       .put = {store_begin, store_commit, store_abort, &s},
+                                       .ops = back_end};
     if (hl_net_server_start(&again, &server) != HL_OK)
         fail_msg("%s", hl_error_text());
     if (hl_put_queue_put(q, pool, 100, crc, 5000, &id) != HL_OK)
@@ -146,6 +149,7 @@ static void puts_that_nobody_waits_for_share_messages_until_they_are_cancelled(v
     store_init(&s);
     struct hl_net_server *server = serve_store(&s, 0, 0);
     struct hl_put_queue_opts opts = {.connect.address = hl_net_server_address(server),
+                                     .connect.ops = back_end,
                                      .cancel = &cancel};
     assert_int_equal(hl_put_queue_open(&opts, &q), HL_OK);
     assert_int_equal(hl_put_queue_start(q, &(struct hl_put_queue_order){.done = on_end}),
@@ -175,5 +179,5 @@ int main(void)
         cmocka_unit_test(each_put_of_a_queue_has_its_own_result_and_a_lost_server_is_found_again),
         cmocka_unit_test(puts_that_nobody_waits_for_share_messages_until_they_are_cancelled),
     };
-    return cmocka_run_group_tests(tests, set_up_pool, NULL);
+    return cmocka_run_group_tests(tests, over_tcp, NULL);
 }

@@ -21,7 +21,7 @@
 #include "net/net.h"
 #include "net/ucx_client.h"
 #include "support/fault.h"
-#include "unit/net/ucx_rig.h"
+#include "unit/net/net_rig.h"
 
 /* Checksums of pool[offset, offset+len) by the bitwise definition of CRC-32, slow and independent.
  */
@@ -86,14 +86,15 @@ static void any_number_of_endpoints_reads_the_same_and_all_of_them_are_used(void
     static const enum hl_net_mode modes[] = {HL_NET_ASK, HL_NET_GET};
 
     (void)state;
-    for (size_t m = 0; m < HL_ARRAY_LEN(modes); m++)
+    for (size_t m = 0; m < (back_end == hl_net_ucx() ? 2 : 1); m++)
         for (int endpoints = 1; endpoints <= 4; endpoints++) {
             struct hl_net_server *server = serve(NULL, modes[m]);
             struct hl_net_client *client = NULL;
             struct hl_net_connect_opts opts = {.address = hl_net_server_address(server),
                                                .timeout_ms = 5000,
                                                .mode = modes[m],
-                                               .endpoints = endpoints};
+                                               .endpoints = endpoints,
+                                               .ops = back_end};
             assert_int_equal(hl_net_connect_with(&opts, &client), HL_OK);
             assert_int_equal(peers_of(server), endpoints);
             check_fetch(client, 5, 17 * MIB + 3);
@@ -130,8 +131,8 @@ static void a_server_without_keys_refuses_the_get_mode_with_a_sentence(void **st
     (void)state;
     struct hl_net_server *server = serve(NULL, HL_NET_ASK);
     struct hl_net_client *client = NULL;
-    struct hl_net_connect_opts opts = {.address = hl_net_server_address(server),
-                                       .mode = HL_NET_GET};
+    struct hl_net_connect_opts opts = {
+        .address = hl_net_server_address(server), .mode = HL_NET_GET, .ops = back_end};
     assert_int_equal(hl_net_connect_with(&opts, &client), HL_EUNSUPPORTED);
     assert_non_null(strstr(hl_error_text(), "no key"));
     hl_net_server_stop(server);
@@ -327,7 +328,7 @@ static void *read_randomly(void *arg)
     struct reader *r = arg;
     struct hl_net_client *client = NULL;
     uint8_t *dst = malloc(3 * MIB);
-    r->st = hl_net_connect(hl_net_server_address(r->server), 5000, &client);
+    r->st = reach(hl_net_server_address(r->server), 5000, &client);
     for (int i = 0; r->st == HL_OK && i < 60; i++) {
         size_t len = next_random(&r->seed) % (3 * MIB);
         uint64_t offset = next_random(&r->seed) % (POOL_LEN - len);
@@ -360,10 +361,11 @@ static void ipv6_is_refused_with_the_reason_and_localhost_means_ipv4(void **stat
     (void)state;
     struct hl_net_server *server = NULL;
     struct hl_net_client *client = NULL;
-    struct hl_net_server_opts opts = {.listen = "[::1]:0", .pool = pool, .pool_len = POOL_LEN};
+    struct hl_net_server_opts opts = {
+        .listen = "[::1]:0", .pool = pool, .pool_len = POOL_LEN, .ops = back_end};
     assert_int_equal(hl_net_server_start(&opts, &server), HL_EUNSUPPORTED);
     assert_non_null(strstr(hl_error_text(), "IPv4"));
-    assert_int_equal(hl_net_connect("[::1]:7", 1000, &client), HL_EUNSUPPORTED);
+    assert_int_equal(reach("[::1]:7", 1000, &client), HL_EUNSUPPORTED);
     opts.listen = "localhost:0";
     if (hl_net_server_start(&opts, &server) != HL_OK)
         fail_msg("%s", hl_error_text());
@@ -378,13 +380,14 @@ static void a_server_on_all_addresses_is_reached_by_the_loopback_one(void **stat
     (void)state;
     struct hl_net_server *server = NULL;
     struct hl_net_client *client = NULL;
-    struct hl_net_server_opts opts = {.listen = "0.0.0.0:0", .pool = pool, .pool_len = POOL_LEN};
+    struct hl_net_server_opts opts = {
+        .listen = "0.0.0.0:0", .pool = pool, .pool_len = POOL_LEN, .ops = back_end};
     char address[64];
     if (hl_net_server_start(&opts, &server) != HL_OK)
         fail_msg("%s", hl_error_text());
     assert_int_equal(strncmp(hl_net_server_address(server), "0.0.0.0:", 8), 0);
     snprintf(address, sizeof(address), "127.0.0.1:%s", hl_net_server_address(server) + 8);
-    if (hl_net_connect(address, 5000, &client) != HL_OK)
+    if (reach(address, 5000, &client) != HL_OK)
         fail_msg("%s", hl_error_text());
     check_fetch(client, 9, 3 * MIB);
     hl_net_close(client);
@@ -396,7 +399,7 @@ static void connecting_to_a_closed_port_is_a_sentence_within_the_deadline(void *
     (void)state;
     struct hl_net_client *client = NULL;
     uint64_t begin = hl_now_ns();
-    assert_int_equal(hl_net_connect("tcp://127.0.0.1:1", 1000, &client), HL_EUNAVAIL);
+    assert_int_equal(reach("tcp://127.0.0.1:1", 1000, &client), HL_EUNAVAIL);
     assert_true(hl_now_ns() - begin < 2 * HL_NS_PER_S);
     assert_non_null(strstr(hl_error_text(), "connect to 127.0.0.1:1: Connection refused"));
     assert_null(client);
@@ -415,7 +418,7 @@ static void a_listener_that_is_no_data_server_is_reported_within_the_deadline(vo
     snprintf(address, sizeof(address), "127.0.0.1:%u", ntohs(a.sin_port));
     struct hl_net_client *client = NULL;
     uint64_t begin = hl_now_ns();
-    assert_int_equal(hl_net_connect(address, 300, &client), HL_ETIMEDOUT);
+    assert_int_equal(reach(address, 300, &client), HL_ETIMEDOUT);
     assert_true(hl_now_ns() - begin < 1500 * HL_NS_PER_MS);
     assert_non_null(strstr(hl_error_text(), "did not answer as a Helios data server"));
     close(fd);
@@ -426,8 +429,10 @@ static void a_port_in_use_and_a_foreign_address_are_refused_with_words(void **st
     (void)state;
     struct hl_net_server *first = serve(NULL, HL_NET_AUTO);
     struct hl_net_server *second = NULL;
-    struct hl_net_server_opts opts = {
-        .listen = hl_net_server_address(first), .pool = pool, .pool_len = POOL_LEN};
+    struct hl_net_server_opts opts = {.listen = hl_net_server_address(first),
+                                      .pool = pool,
+                                      .pool_len = POOL_LEN,
+                                      .ops = back_end};
     assert_int_equal(hl_net_server_start(&opts, &second), HL_EBUSY);
     assert_non_null(strstr(hl_error_text(), "in use"));
     opts.listen = "198.51.100.7:7402";
@@ -465,7 +470,8 @@ static void a_restarted_server_gets_its_port_again_and_a_new_identity(void **sta
     hl_net_client_info(client, &first);
     hl_net_server_stop(server); /* closes first: the port is left in TIME_WAIT */
     hl_net_close(client);
-    struct hl_net_server_opts opts = {.listen = address, .pool = pool, .pool_len = POOL_LEN};
+    struct hl_net_server_opts opts = {
+        .listen = address, .pool = pool, .pool_len = POOL_LEN, .ops = back_end};
     if (hl_net_server_start(&opts, &server) != HL_OK)
         fail_msg("%s", hl_error_text());
     client = join(server, HL_NET_AUTO);
@@ -513,11 +519,9 @@ static void an_idle_server_sleeps(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
+    const struct CMUnitTest contract[] = {
         cmocka_unit_test(fetches_of_all_sizes_and_ranges_equal_the_pool),
         cmocka_unit_test(any_number_of_endpoints_reads_the_same_and_all_of_them_are_used),
-        cmocka_unit_test(requests_over_tcp_are_called_tcp_and_emulated_gets_emulated),
-        cmocka_unit_test(a_server_without_keys_refuses_the_get_mode_with_a_sentence),
         cmocka_unit_test(ranges_outside_the_pool_are_refused_and_the_client_lives_on),
         cmocka_unit_test(chunks_with_a_wrong_checksum_are_named),
         cmocka_unit_test(more_bad_chunks_than_fit_are_counted_and_the_first_are_kept_in_order),
@@ -526,15 +530,22 @@ int main(void)
         cmocka_unit_test(a_put_with_a_wrong_checksum_is_aborted_and_refused),
         cmocka_unit_test(the_words_of_a_refusing_put_handler_reach_the_client),
         cmocka_unit_test(two_clients_at_once_both_get_their_bytes),
-        cmocka_unit_test(ipv6_is_refused_with_the_reason_and_localhost_means_ipv4),
         cmocka_unit_test(a_server_on_all_addresses_is_reached_by_the_loopback_one),
         cmocka_unit_test(connecting_to_a_closed_port_is_a_sentence_within_the_deadline),
         cmocka_unit_test(a_listener_that_is_no_data_server_is_reported_within_the_deadline),
         cmocka_unit_test(a_port_in_use_and_a_foreign_address_are_refused_with_words),
         cmocka_unit_test(a_client_of_a_stopped_server_fails_soon_and_stays_dead),
         cmocka_unit_test(a_restarted_server_gets_its_port_again_and_a_new_identity),
-        cmocka_unit_test(the_options_of_the_transport_take_effect_without_a_word),
         cmocka_unit_test(an_idle_server_sleeps),
     };
-    return cmocka_run_group_tests(tests, set_up_pool, NULL);
+    const struct CMUnitTest own[] = {
+        cmocka_unit_test(requests_over_tcp_are_called_tcp_and_emulated_gets_emulated),
+        cmocka_unit_test(a_server_without_keys_refuses_the_get_mode_with_a_sentence),
+        cmocka_unit_test(ipv6_is_refused_with_the_reason_and_localhost_means_ipv4),
+        cmocka_unit_test(the_options_of_the_transport_take_effect_without_a_word),
+    };
+    int failed = cmocka_run_group_tests_name("over tcp", contract, over_tcp, NULL);
+    failed += cmocka_run_group_tests_name("over ucx", contract, over_ucx, NULL);
+    failed += cmocka_run_group_tests_name("of ucx", own, over_ucx, NULL);
+    return failed;
 }

@@ -57,8 +57,8 @@ static void more_small_puts_than_batches_in_flight_are_all_stored(void **state)
     store_init(&s);
     struct hl_net_server *server = serve_store(&s, 0, 0);
     struct hl_net_client *client = NULL;
-    struct hl_net_connect_opts opts = {.address = hl_net_server_address(server),
-                                       .batch_bytes = 1024};
+    struct hl_net_connect_opts opts = {
+        .address = hl_net_server_address(server), .batch_bytes = 1024, .ops = back_end};
     assert_int_equal(hl_net_connect_with(&opts, &client), HL_OK);
     for (size_t i = 0; i < 500; i++)
         items[i] = (struct hl_net_item){
@@ -120,7 +120,7 @@ static void *put_once(void *arg)
     struct putter *p = arg;
     struct hl_net_client *client = NULL;
     struct hl_id id;
-    p->st = hl_net_connect(p->address, 5000, &client);
+    p->st = reach(p->address, 5000, &client);
     if (p->st == HL_OK)
         p->st = hl_net_put(client, pool, p->len, hl_crc32(0, pool, p->len), 20000, &id);
     snprintf(p->text, sizeof(p->text), "%s", p->st != HL_OK ? hl_error_text() : "");
@@ -536,7 +536,7 @@ static void a_piece_that_is_too_long_and_breaks_off_gives_its_room_back(void **s
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
+    const struct CMUnitTest contract[] = {
         cmocka_unit_test(many_puts_of_all_sizes_each_land_as_themselves),
         cmocka_unit_test(more_small_puts_than_batches_in_flight_are_all_stored),
         cmocka_unit_test(one_refused_put_of_many_leaves_the_others),
@@ -545,6 +545,8 @@ int main(void)
         cmocka_unit_test(puts_beyond_the_queue_wait_their_turn),
         cmocka_unit_test(what_is_stored_while_the_server_stops_is_answered),
         cmocka_unit_test(a_stop_with_puts_at_the_handler_and_in_line_leaves_nothing_open),
+    };
+    const struct CMUnitTest own[] = {
         cmocka_unit_test(
             pieces_that_are_twice_unasked_or_of_a_wrong_size_end_the_put_and_the_connection),
         cmocka_unit_test(pieces_in_another_order_land_in_their_places),
@@ -552,5 +554,8 @@ int main(void)
         cmocka_unit_test(a_silent_put_is_given_up_after_the_limit),
         cmocka_unit_test(a_piece_that_is_too_long_and_breaks_off_gives_its_room_back),
     };
-    return cmocka_run_group_tests(tests, set_up_pool, NULL);
+    int failed = cmocka_run_group_tests_name("over tcp", contract, over_tcp, NULL);
+    failed += cmocka_run_group_tests_name("over ucx", contract, over_ucx, NULL);
+    failed += cmocka_run_group_tests_name("of ucx", own, over_ucx, NULL);
+    return failed;
 }

@@ -3,7 +3,7 @@
 #include <stdatomic.h>
 
 #include "support/fault.h"
-#include "unit/net/ucx_rig.h"
+#include "unit/net/net_rig.h"
 
 #include "base/plane.h"
 
@@ -192,7 +192,7 @@ static hl_status fetch_from_liar(enum lie lie)
         crcs[i] = hl_crc32(0, pool + FRAGMENT + i * PIECE, PIECE);
     memset(dst, 0x5a, LEN + 2 * FRAGMENT);
     liar_start(&l, lie);
-    if (hl_net_connect(l.address, 5000, &client) != HL_OK)
+    if (reach(l.address, 5000, &client) != HL_OK)
         fail_msg("%s", hl_error_text());
     uint64_t begin = hl_now_ns();
     hl_status st = hl_net_fetch_verified(client, FRAGMENT, at, LEN, crcs, 5000, &bad);
@@ -292,5 +292,5 @@ int main(void)
         cmocka_unit_test(a_fragment_of_a_wrong_size_is_never_taken),
         cmocka_unit_test(what_nobody_asked_for_is_dropped),
     };
-    return cmocka_run_group_tests(tests, set_up_pool, NULL);
+    return cmocka_run_group_tests(tests, over_ucx, NULL);
 }

@@ -1,7 +1,7 @@
 /* Clients that are not ours, by UCX and by plain bytes: refused and dropped, others are served. */
 #include "base/log.h"
 #include "support/fault.h"
-#include "unit/net/ucx_rig.h"
+#include "unit/net/net_rig.h"
 
 static void wait_for_refusals(struct hl_net_server *server, uint64_t count)
 {
@@ -125,8 +125,11 @@ static void who_connects_and_says_nothing_is_let_go(void **state)
 {
     (void)state;
     struct hl_net_server *server;
-    struct hl_net_server_opts opts = {
-        .listen = "127.0.0.1:0", .pool = pool, .pool_len = POOL_LEN, .connect_ms = 50};
+    struct hl_net_server_opts opts = {.listen = "127.0.0.1:0",
+                                      .pool = pool,
+                                      .pool_len = POOL_LEN,
+                                      .connect_ms = 50,
+                                      .ops = back_end};
     struct hl_net_server_stats stats;
     struct stranger s;
     uint64_t limit = hl_now_ns() + 20 * HL_NS_PER_S;
@@ -169,5 +172,5 @@ int main(void)
         cmocka_unit_test(who_connects_and_says_nothing_is_let_go),
         cmocka_unit_test(bytes_of_no_protocol_on_the_port_do_not_hurt),
     };
-    return cmocka_run_group_tests(tests, set_up_pool, NULL);
+    return cmocka_run_group_tests(tests, over_ucx, NULL);
 }

@@ -1,6 +1,6 @@
-/* The pool, a put handler that remembers, and connections for the UCX tests. */
-#ifndef HL_TEST_UCX_RIG_H
-#define HL_TEST_UCX_RIG_H
+/* The pool, a put handler that remembers, and connections for the tests of both back ends. */
+#ifndef HL_TEST_NET_RIG_H
+#define HL_TEST_NET_RIG_H
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -28,6 +28,7 @@
 #define CHUNKS   (POOL_LEN / MIB + 1)
 
 static uint8_t *pool;
+static const struct hl_net_ops *back_end; /* that serve and join use */
 
 /* What a put handler saw, and knobs to make it fail. */
 struct vault {
@@ -110,7 +111,7 @@ __attribute__((unused)) static struct hl_net_server *serve(struct vault *v, enum
 {
     struct hl_net_server *server = NULL;
     struct hl_net_server_opts opts = {
-        .listen = "127.0.0.1:0", .pool = pool, .pool_len = POOL_LEN, .mode = mode};
+        .listen = "127.0.0.1:0", .pool = pool, .pool_len = POOL_LEN, .mode = mode, .ops = back_end};
     if (v != NULL)
         opts.put = (struct hl_net_put_handler){vault_begin, vault_commit, vault_abort, v};
     if (hl_net_server_start(&opts, &server) != HL_OK)
@@ -122,11 +123,22 @@ __attribute__((unused)) static struct hl_net_client *join(const struct hl_net_se
                                                           enum hl_net_mode mode)
 {
     struct hl_net_client *client = NULL;
-    struct hl_net_connect_opts opts = {
-        .address = hl_net_server_address(server), .timeout_ms = 5000, .mode = mode};
+    struct hl_net_connect_opts opts = {.address = hl_net_server_address(server),
+                                       .timeout_ms = 5000,
+                                       .mode = mode,
+                                       .ops = back_end};
     if (hl_net_connect_with(&opts, &client) != HL_OK)
         fail_msg("%s", hl_error_text());
     return client;
+}
+
+/* hl_net_connect over the back end under test. */
+__attribute__((unused)) static hl_status reach(const char *address, int timeout_ms,
+                                               struct hl_net_client **out)
+{
+    struct hl_net_connect_opts opts = {
+        .address = address, .timeout_ms = timeout_ms, .ops = back_end};
+    return hl_net_connect_with(&opts, out);
 }
 
 __attribute__((unused)) static void check_fetch(struct hl_net_client *client, uint64_t offset,
@@ -150,13 +162,28 @@ static uint32_t next_random(uint32_t *seed)
     return *seed;
 }
 
-static int set_up_pool(void **state)
+static void set_up_bytes(void)
 {
-    (void)state;
     uint32_t seed = 0x9e3779b9;
     pool = mmap(NULL, POOL_LEN, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     for (size_t i = 0; i < POOL_LEN / 4; i++)
         ((uint32_t *)pool)[i] = next_random(&seed);
+}
+
+/* Group set-ups: the tests run over UCX, or over TCP. */
+__attribute__((unused)) static int over_ucx(void **state)
+{
+    (void)state;
+    back_end = hl_net_ucx();
+    set_up_bytes();
+    return 0;
+}
+
+__attribute__((unused)) static int over_tcp(void **state)
+{
+    (void)state;
+    back_end = hl_net_tcp();
+    set_up_bytes();
     return 0;
 }
 
