@@ -159,7 +159,7 @@ static void on_welcome(struct hl_net_client *c, const struct hl_tcp_lane *lane,
     }
     c->pool_len = m->len;
     c->server = m->id;
-    c->ucx_port = (unsigned)m->offset;
+    c->offered = (m->offset & HL_TCP_HAS_RDMA) != 0;
 }
 
 static void on_refused(struct hl_net_client *c, struct hl_tcp_lane *lane,
@@ -167,6 +167,8 @@ static void on_refused(struct hl_net_client *c, struct hl_tcp_lane *lane,
 {
     if (m->op == 0)
         hl_tcp_client_break(c, m->status, "the server refuses it: %.*s", (int)m->payload, words);
+    else if (c->meeting != NULL)
+        hl_tcp_meeting_on_answer(c, m, words);
     else if (c->store != NULL)
         hl_tcp_store_on_answer(c, m, words);
     else
@@ -180,6 +182,8 @@ static void dispatch(struct hl_net_client *c, struct hl_tcp_lane *lane, const st
         on_welcome(c, lane, m);
     else if (m->type == HL_TCP_TYPE_REFUSED)
         on_refused(c, lane, m, payload);
+    else if (m->type == HL_TCP_TYPE_MET)
+        hl_tcp_meeting_on_answer(c, m, payload);
     else if (m->type != HL_TCP_TYPE_WAIT)
         hl_tcp_store_on_answer(c, m, payload);
 }
@@ -238,7 +242,8 @@ static ssize_t fill(struct hl_tcp_lane *lane)
 
 static bool expects(const struct hl_net_client *c, const struct hl_tcp_lane *lane)
 {
-    return lane->asked > 0 || c->greeted == lane || (c->store != NULL && lane == c->lanes[0]);
+    bool talks = c->store != NULL || c->meeting != NULL;
+    return lane->asked > 0 || c->greeted == lane || (talks && lane == c->lanes[0]);
 }
 
 /* Take what has come on a lane; true when something had. */

@@ -20,13 +20,15 @@
 #include "net/addr.h"
 #include "net/net.h"
 #include "net/put_list.h"
+#include "net/tcp.h"
 #include "net/tcp_wire.h"
 
 #define HL_TCP_WINDOW  4
 #define HL_TCP_BATCHES 4
 
-struct hl_tcp_fetch; /* tcp_fetch.c */
-struct hl_tcp_store; /* tcp_put.c */
+struct hl_tcp_fetch;   /* tcp_fetch.c */
+struct hl_tcp_store;   /* tcp_put.c */
+struct hl_tcp_meeting; /* tcp_connect.c */
 
 /* A piece of a read that was asked for; a chunk of the range. */
 struct hl_tcp_piece {
@@ -63,8 +65,8 @@ struct hl_net_client {
     char address[HL_ADDR_TEXT_MAX];
     uint64_t pool_len;
     struct hl_id server;
-    unsigned ucx_port;        /* the server's for RDMA; 0 = none */
-    int fell_back, lacks;     /* see net.h */
+    bool offered;             /* the server has RDMA */
+    bool fell_back, lacks;    /* see net.h */
     const atomic_int *cancel; /* of the connect, afterwards of all else; may be NULL */
     uint64_t stall_ns, spin_ns;
     size_t batch_bytes; /* a batch is at most so long */
@@ -79,6 +81,7 @@ struct hl_net_client {
     char dead_text[HL_ERROR_TEXT_MAX];
     struct hl_tcp_fetch *fetch;
     struct hl_tcp_store *store;
+    struct hl_tcp_meeting *meeting;
 };
 
 /* Send and receive until done(arg). Kills the client on its error, deadline or stall. */
@@ -111,6 +114,9 @@ void hl_tcp_fetch_on_refused(struct hl_net_client *c, struct hl_tcp_lane *lane,
                              const struct hl_tcp_msg *m, const uint8_t *words);
 void hl_tcp_store_on_answer(struct hl_net_client *c, const struct hl_tcp_msg *m,
                             const uint8_t *payload);
+
+void hl_tcp_meeting_on_answer(struct hl_net_client *c, const struct hl_tcp_msg *m,
+                              const uint8_t *payload);
 
 /* The table's entries. */
 hl_status hl_tcp_connect(const struct hl_net_connect_opts *opts, struct hl_net_client **out);

@@ -119,12 +119,13 @@ static bool gather(struct hl_tcp_conn *c, size_t len)
 static bool welcome(struct hl_tcp_conn *c)
 {
     const struct hl_net_server *s = c->server;
-    return hl_tcp_conn_say(c,
-                           &(struct hl_tcp_msg){.type = HL_TCP_TYPE_WELCOME,
-                                                .offset = s->ucx_port,
-                                                .len = s->opts.pool_len,
-                                                .id = s->id},
-                           NULL);
+    return hl_tcp_conn_say(
+        c,
+        &(struct hl_tcp_msg){.type = HL_TCP_TYPE_WELCOME,
+                             .offset = s->rdma.meet != NULL ? HL_TCP_HAS_RDMA : 0,
+                             .len = s->opts.pool_len,
+                             .id = s->id},
+        NULL);
 }
 
 static void count_served(struct hl_net_server *s, uint64_t bytes)
@@ -162,6 +163,19 @@ static bool on_ask(struct hl_tcp_conn *c, const struct hl_tcp_msg *m)
     return sent;
 }
 
+static bool on_meet(struct hl_tcp_conn *c, const struct hl_tcp_msg *m)
+{
+    const struct hl_tcp_rdma *rdma = &c->server->rdma;
+    unsigned port;
+    struct hl_tcp_msg met = {.type = HL_TCP_TYPE_MET, .op = m->op};
+    if (rdma->meet == NULL)
+        return hl_tcp_conn_refuse(c, m->op,
+                                  hl_fail(HL_EUNSUPPORTED, "%s has no RDMA", c->server->address));
+    rdma->meet(rdma->arg, &port, &met.id);
+    met.offset = port;
+    return hl_tcp_conn_say(c, &met, NULL);
+}
+
 /* False: the connection is to be closed. */
 static bool serve_one(struct hl_tcp_conn *c)
 {
@@ -178,9 +192,16 @@ static bool serve_one(struct hl_tcp_conn *c)
         return false;
     const uint8_t *payload = c->in + c->at + HL_TCP_HEAD;
     c->at += HL_TCP_HEAD + m.payload;
-    if (m.type == HL_TCP_TYPE_ASK)
+    switch (m.type) {
+    case HL_TCP_TYPE_ASK:
         return on_ask(c, &m);
-    return m.type == HL_TCP_TYPE_PUT ? hl_tcp_on_put(c, &m) : hl_tcp_on_batch(c, &m, payload);
+    case HL_TCP_TYPE_PUT:
+        return hl_tcp_on_put(c, &m);
+    case HL_TCP_TYPE_BATCH:
+        return hl_tcp_on_batch(c, &m, payload);
+    default: /* the decoder knows the direction */
+        return on_meet(c, &m);
+    }
 }
 
 /* ---- life ---- */

@@ -141,3 +141,64 @@ hl_status hl_tcp_connect(const struct hl_net_connect_opts *opts, struct hl_net_c
     *out = c;
     return HL_OK;
 }
+
+/* ---- on the way to RDMA ---- */
+
+struct hl_tcp_meeting {
+    uint64_t op;
+    bool answered;
+    unsigned port;
+    struct hl_id ticket;
+    hl_status refused;
+    char words[HL_ERROR_TEXT_MAX];
+};
+
+void hl_tcp_meeting_on_answer(struct hl_net_client *c, const struct hl_tcp_msg *m,
+                              const uint8_t *payload)
+{
+    struct hl_tcp_meeting *w = c->meeting;
+    if (w == NULL || m->op != w->op || w->answered) {
+        hl_tcp_client_fault(c, m->op <= c->last_op ? "duplicate" : "foreign");
+        return;
+    }
+    w->answered = true;
+    w->port = (unsigned)m->offset;
+    w->ticket = m->id;
+    w->refused = m->status;
+    snprintf(w->words, sizeof(w->words), "%.*s", (int)m->payload, (const char *)payload);
+}
+
+static bool is_answered(void *arg)
+{
+    return ((const struct hl_tcp_meeting *)arg)->answered;
+}
+
+hl_status hl_tcp_client_meet(struct hl_net_client *c, uint64_t deadline_ns, unsigned *port,
+                             struct hl_id *ticket)
+{
+    HL_TRY(hl_tcp_client_usable(c));
+    struct hl_tcp_meeting w = {.op = ++c->last_op};
+    c->call = (struct hl_tcp_call){.kind = HL_TCP_CONNECTS, .since_ns = hl_now_ns()};
+    HL_TRY(hl_tcp_client_ask(c, c->lanes[0],
+                             &(struct hl_tcp_msg){.type = HL_TCP_TYPE_MEET, .op = w.op}));
+    c->meeting = &w;
+    hl_status st = hl_tcp_client_wait(c, is_answered, &w, deadline_ns);
+    c->meeting = NULL;
+    HL_TRY(st);
+    if (w.refused != HL_OK)
+        return hl_fail(w.refused, "%s", w.words);
+    *port = w.port;
+    *ticket = w.ticket;
+    return HL_OK;
+}
+
+bool hl_tcp_client_offered_rdma(const struct hl_net_client *c)
+{
+    return c->offered;
+}
+
+void hl_tcp_client_set_lack(struct hl_net_client *c, bool fell_back, bool lacks)
+{
+    c->fell_back = fell_back;
+    c->lacks = lacks;
+}

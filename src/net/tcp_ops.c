@@ -4,7 +4,7 @@
 
 static hl_status start(const struct hl_net_server_opts *opts, struct hl_net_server **out)
 {
-    return hl_tcp_server_start(opts, 0, out);
+    return hl_tcp_server_start(opts, NULL, hl_id_random(), out);
 }
 
 const struct hl_net_ops *hl_net_tcp(void)

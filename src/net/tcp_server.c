@@ -83,8 +83,8 @@ void hl_tcp_server_stop(struct hl_net_server *s)
     free(s);
 }
 
-hl_status hl_tcp_server_start(const struct hl_net_server_opts *opts, unsigned ucx_port,
-                              struct hl_net_server **out)
+hl_status hl_tcp_server_start(const struct hl_net_server_opts *opts, const struct hl_tcp_rdma *rdma,
+                              struct hl_id id, struct hl_net_server **out)
 {
     pthread_condattr_t attr;
     struct hl_net_server *s = calloc(1, sizeof(*s));
@@ -92,9 +92,10 @@ hl_status hl_tcp_server_start(const struct hl_net_server_opts *opts, unsigned uc
         return hl_fail(HL_ENOMEM, "net server on %s: out of memory", opts->listen);
     s->ops = hl_net_tcp();
     s->opts = *opts;
-    s->id = hl_id_random();
+    s->id = id;
     s->spin_ns = (uint64_t)(opts->spin_us > 0 ? opts->spin_us : 0) * 1000;
-    s->ucx_port = ucx_port;
+    if (rdma != NULL)
+        s->rdma = *rdma;
     s->listener = s->wake_fd = -1;
     pthread_mutex_init(&s->lock, NULL);
     pthread_mutex_init(&s->handler, NULL);

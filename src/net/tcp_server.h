@@ -23,6 +23,7 @@
 #include "net/addr.h"
 #include "net/net.h"
 #include "net/put_list.h"
+#include "net/tcp.h"
 #include "net/tcp_wire.h"
 
 #define HL_TCP_HALF_OPEN 64
@@ -65,7 +66,7 @@ struct hl_net_server {
     const struct hl_net_ops *ops;
     struct hl_net_server_opts opts;
     struct hl_id id;
-    unsigned ucx_port; /* told to clients; 0 = none */
+    struct hl_tcp_rdma rdma; /* meet == NULL: there is none */
     char address[HL_ADDR_TEXT_MAX];
     uint64_t spin_ns;
     int listener, wake_fd;
@@ -91,9 +92,6 @@ static inline void hl_tcp_count(_Atomic uint64_t *counter, uint64_t n)
     atomic_fetch_add_explicit(counter, n, memory_order_relaxed);
 }
 
-/* As hl_net_server_start; clients are told of `ucx_port` (0 = none). */
-hl_status hl_tcp_server_start(const struct hl_net_server_opts *opts, unsigned ucx_port,
-                              struct hl_net_server **out) HL_CHECK;
 const char *hl_tcp_server_address(const struct hl_net_server *s);
 void hl_tcp_server_stats(const struct hl_net_server *s, struct hl_net_server_stats *out);
 void hl_tcp_server_stop(struct hl_net_server *s);

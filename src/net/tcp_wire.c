@@ -66,7 +66,7 @@ void hl_tcp_encode(const struct hl_tcp_msg *msg, uint8_t head[HL_TCP_HEAD])
 static bool is_for_server(enum hl_tcp_type type)
 {
     return type == HL_TCP_TYPE_HELLO || type == HL_TCP_TYPE_ASK || type == HL_TCP_TYPE_PUT ||
-           type == HL_TCP_TYPE_BATCH;
+           type == HL_TCP_TYPE_BATCH || type == HL_TCP_TYPE_MEET;
 }
 
 /* Each field that a type does not use is 0. */
@@ -77,7 +77,7 @@ static bool fields_fit(const struct hl_tcp_msg *m)
     case HL_TCP_TYPE_HELLO:
         return plain && m->op == 0 && m->len == 0 && m->payload == HL_NET_KEY;
     case HL_TCP_TYPE_WELCOME:
-        return m->op == 0 && m->offset <= UINT16_MAX && m->len > 0 && !hl_id_is_none(m->id) &&
+        return m->op == 0 && m->offset <= HL_TCP_HAS_RDMA && m->len > 0 && !hl_id_is_none(m->id) &&
                m->crc == 0 && m->status == 0 && m->payload == 0;
     case HL_TCP_TYPE_ASK:
         return m->op > 0 && m->len > 0 && m->len <= HL_NET_CHUNK && hl_id_is_none(m->id) &&
@@ -101,6 +101,11 @@ static bool fields_fit(const struct hl_tcp_msg *m)
     case HL_TCP_TYPE_RESULTS:
         return plain && m->op > 0 && m->len == 0 && m->payload > 0 &&
                m->payload <= HL_WIRE_LIST_MAX;
+    case HL_TCP_TYPE_MEET:
+        return plain && m->op > 0 && m->len == 0 && m->payload == 0;
+    case HL_TCP_TYPE_MET:
+        return m->op > 0 && m->offset > 0 && m->offset <= UINT16_MAX && m->len == 0 &&
+               !hl_id_is_none(m->id) && m->crc == 0 && m->status == 0 && m->payload == 0;
     default:
         return false;
     }

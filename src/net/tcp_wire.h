@@ -24,10 +24,12 @@
 #define HL_TCP_VERSION  1
 #define HL_TCP_HELLO    (HL_TCP_HEAD + HL_NET_KEY)
 #define HL_TCP_TEXT_MAX 1024
+/* Flags of WELCOME: the server has RDMA, and MEET is answered. */
+#define HL_TCP_HAS_RDMA 1u
 
 enum hl_tcp_type {
     HL_TCP_TYPE_HELLO = 1, /* c->s  first message of a connection; payload: the key */
-    HL_TCP_TYPE_WELCOME,   /* s->c  offset = port of UCX or 0, len = pool, id = server */
+    HL_TCP_TYPE_WELCOME,   /* s->c  offset = flags, len = pool, id = server */
     HL_TCP_TYPE_ASK,       /* c->s  op, offset, len: 1 to HL_NET_CHUNK bytes of the pool */
     HL_TCP_TYPE_DATA,      /* s->c  op, offset, len; payload: the bytes */
     HL_TCP_TYPE_REFUSED,   /* s->c  op, status; payload: words */
@@ -37,6 +39,8 @@ enum hl_tcp_type {
     HL_TCP_TYPE_STORED,    /* s->c  op, id */
     HL_TCP_TYPE_BATCH,     /* c->s  op; payload: a list of items (net/put_list.h) */
     HL_TCP_TYPE_RESULTS,   /* s->c  op; payload: a list of results */
+    HL_TCP_TYPE_MEET,      /* c->s  op: the client has RDMA too */
+    HL_TCP_TYPE_MET,       /* s->c  op, offset = port of UCX, id = ticket for its HELLO */
     HL_TCP_TYPE_END
 };
 

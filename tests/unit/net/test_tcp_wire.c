@@ -38,7 +38,7 @@ static void a_request_has_the_documented_bytes(void **state)
 
 static const struct hl_tcp_msg good[] = {
     {.type = HL_TCP_TYPE_HELLO, .payload = HL_NET_KEY},
-    {.type = HL_TCP_TYPE_WELCOME, .offset = 65535, .len = 1, .id = {1, 2}},
+    {.type = HL_TCP_TYPE_WELCOME, .offset = HL_TCP_HAS_RDMA, .len = 1, .id = {1, 2}},
     {.type = HL_TCP_TYPE_ASK, .op = 1, .offset = UINT64_MAX, .len = HL_NET_CHUNK},
     {.type = HL_TCP_TYPE_DATA, .op = 1, .offset = 7, .len = 9, .payload = 9},
     {.type = HL_TCP_TYPE_REFUSED, .op = 1, .status = HL_EINVAL, .payload = HL_TCP_TEXT_MAX},
@@ -49,12 +49,14 @@ static const struct hl_tcp_msg good[] = {
     {.type = HL_TCP_TYPE_STORED, .op = 2, .id = {3, 4}},
     {.type = HL_TCP_TYPE_BATCH, .op = 3, .payload = HL_WIRE_LIST_MAX},
     {.type = HL_TCP_TYPE_RESULTS, .op = 3, .payload = 24},
+    {.type = HL_TCP_TYPE_MEET, .op = 4},
+    {.type = HL_TCP_TYPE_MET, .op = 4, .offset = 65535, .id = {5, 6}},
 };
 
 static bool goes_to_server(enum hl_tcp_type type)
 {
     return type == HL_TCP_TYPE_HELLO || type == HL_TCP_TYPE_ASK || type == HL_TCP_TYPE_PUT ||
-           type == HL_TCP_TYPE_BATCH;
+           type == HL_TCP_TYPE_BATCH || type == HL_TCP_TYPE_MEET;
 }
 
 static void every_message_comes_back_in_its_direction_only(void **state)
@@ -97,7 +99,7 @@ static void lengths_and_fields_out_of_bounds_are_refused(void **state)
         {.type = HL_TCP_TYPE_HELLO, .payload = HL_NET_KEY, .op = 1},
         {.type = HL_TCP_TYPE_WELCOME, .len = 0, .id = {1, 2}},
         {.type = HL_TCP_TYPE_WELCOME, .len = 1},
-        {.type = HL_TCP_TYPE_WELCOME, .offset = 65536, .len = 1, .id = {1, 2}},
+        {.type = HL_TCP_TYPE_WELCOME, .offset = 2, .len = 1, .id = {1, 2}},
         {.type = HL_TCP_TYPE_ASK, .op = 1, .len = 0},
         {.type = HL_TCP_TYPE_ASK, .op = 0, .len = 1},
         {.type = HL_TCP_TYPE_ASK, .op = 1, .len = HL_NET_CHUNK + 1},
@@ -115,6 +117,9 @@ static void lengths_and_fields_out_of_bounds_are_refused(void **state)
         {.type = HL_TCP_TYPE_BATCH, .op = 1, .payload = 0},
         {.type = HL_TCP_TYPE_BATCH, .op = 1, .payload = HL_WIRE_LIST_MAX + 1},
         {.type = HL_TCP_TYPE_RESULTS, .op = 1, .payload = UINT32_MAX},
+        {.type = HL_TCP_TYPE_MEET, .op = 1, .payload = 1},
+        {.type = HL_TCP_TYPE_MET, .op = 1, .offset = 65536, .id = {5, 6}},
+        {.type = HL_TCP_TYPE_MET, .op = 1, .offset = 7},
         {.type = (enum hl_tcp_type)0},
         {.type = HL_TCP_TYPE_END},
         {.type = (enum hl_tcp_type)255},
