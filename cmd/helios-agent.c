@@ -15,7 +15,6 @@
 #include "hw/process_executor.h"
 #include "hw/telemetry.h"
 #include "hw/topology.h"
-#include "net/net.h"
 #include "os/loop.h"
 #include "os/process.h"
 #include "rpc/rpc.h"
@@ -189,7 +188,6 @@ static hl_status start(struct daemon *d, int argc, char **argv)
     enum hl_log_level level;
     char python[PATH_MAX], library[PATH_MAX];
     struct hl_migrate_tuning tuning = {0};
-    hl_net_prepare();
     hl_process_raise_files();
     HL_TRY(hl_conf_load(HL_AGENT, argc, argv, &d->conf, NULL));
     HL_TRY(hl_log_level_parse(d->conf.log_level, &level));

@@ -10,7 +10,6 @@
 #include "conf/planes.h"
 #include "http/metrics.h"
 #include "l3d/l3d.h"
-#include "net/net.h"
 #include "os/loop.h"
 #include "os/process.h"
 #include "rpc/rpc.h"
@@ -74,7 +73,6 @@ static hl_status start(struct daemon *d, int argc, char **argv)
 {
     enum hl_log_level level;
     const struct hl_conf *c = &d->conf;
-    hl_net_prepare();
     hl_process_raise_files();
     HL_TRY(hl_conf_load(HL_L3D, argc, argv, &d->conf, NULL));
     HL_TRY(hl_log_level_parse(c->log_level, &level));

@@ -46,7 +46,7 @@ hl_status hl_net_server_start(const struct hl_net_server_opts *opts, struct hl_n
     if (full.spin_us == 0)
         full.spin_us = DEFAULT_SPIN_US;
     if (full.ops == NULL)
-        full.ops = hl_net_ucx();
+        full.ops = hl_net_auto();
     return full.ops->server_start(&full, out);
 }
 
@@ -113,7 +113,7 @@ hl_status hl_net_connect_with(const struct hl_net_connect_opts *opts, struct hl_
     if (full.rdma_retry_ms == 0)
         full.rdma_retry_ms = DEFAULT_RDMA_RETRY_MS;
     if (full.ops == NULL)
-        full.ops = hl_net_ucx();
+        full.ops = hl_net_auto();
     return connect_and_watch(&full, out);
 }
 

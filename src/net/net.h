@@ -1,20 +1,24 @@
 /* net/net.h - the wire between hosts: reading a pool by offset, and putting new bytes into it.
  *
- * Owns:    a server owns its progress thread and its listener and borrows the pool's memory until
- *          hl_net_server_stop; a client owns its connection.
- * Threads: hl_net_server_* from one thread at a time; the put handler is called on a thread of the
+ * Between two hosts that both have RDMA the bytes travel by UCX, between all others over TCP
+ * (docs/formats.md). A server listens on one TCP port; UCX listens on none.
+ *
+ * Owns:    a server owns its threads and its listener and borrows the pool's memory until
+ *          hl_net_server_stop; a client owns its connections.
+ * Threads: hl_net_server_* from one thread at a time; the put handler is called on threads of the
  *          server's own, one call at a time; it may take its time, but other puts wait for it. A
  *          client is used by one thread at a time.
  * Errors:  HL_EUNAVAIL the peer is dead, refused or unreachable; HL_ETIMEDOUT the deadline or the
  *          stall limit passed; HL_EINVAL a range outside the pool; HL_ECORRUPT a checksum differs;
+ *          HL_EPERM the server does not accept the key; HL_EBUSY it has too many connections;
  *          HL_EPROTO the peer does not speak this protocol. After HL_EUNAVAIL, HL_ETIMEDOUT and
  *          HL_EPROTO the connection is gone for good: close the client and connect again; the words
  *          name peer, range or objects, path and elapsed time. No buffer given to a call is
  *          written to or read after the call has returned.
  * Units:   bytes, milliseconds, chunk numbers (a chunk is HL_NET_CHUNK bytes, the last is shorter).
- *          UCX checks nobody's identity: whoever reaches the port reads the pool, so it belongs on
- * a network of trusted hosts. Limits:  no limit on a range; HL_NET_PEERS_MAX endpoints per server;
- * HL_NET_BAD_MAX reported chunks.
+ * Limits:  no limit on a range; HL_NET_PEERS_MAX connections per server; HL_NET_BAD_MAX reported
+ *          chunks. A server without a key lets everybody read the pool who reaches its port: it
+ *          belongs on a network of trusted hosts. Bytes are not encrypted, and neither is the key.
  */
 #ifndef HL_NET_NET_H
 #define HL_NET_NET_H
@@ -58,12 +62,12 @@ struct hl_net_put_handler {
 /* How reads travel. */
 enum hl_net_mode {
     HL_NET_AUTO, /* one-sided where the host has verbs and the self-test proves it, else requests */
-    HL_NET_GET,  /* always the transport's get; over TCP that is emulated, and is called so */
+    HL_NET_GET,  /* always one-sided: fails without RDMA */
     HL_NET_ASK,  /* always requests answered by the server's thread */
 };
 
 struct hl_net_server_opts {
-    const char *listen;            /* "host:port", port 0 = any free one; UCX: IPv4 only */
+    const char *listen;            /* "host:port", port 0 = any free one; RDMA: IPv4 only */
     void *pool;                    /* memory that clients read by offset; page aligned */
     size_t pool_len;               /* bytes */
     struct hl_net_put_handler put; /* begin == NULL: puts are refused */
@@ -72,8 +76,8 @@ struct hl_net_server_opts {
     int put_timeout_ms;            /* a put that stands still for so long is given up; 0 = 10000 */
     int connect_ms;                /* a client has so long to say HELLO; 0 = HL_NET_CONNECT_MS */
     int spin_us; /* its thread looks so long for work before it sleeps; 0 = 60, < 0 none */
-    uint8_t key[HL_NET_KEY];      /* clients must show it; none: everybody may connect (TCP) */
-    const struct hl_net_ops *ops; /* NULL: UCX */
+    uint8_t key[HL_NET_KEY];      /* clients must show it; none: everybody may connect */
+    const struct hl_net_ops *ops; /* NULL: hl_net_auto */
 };
 
 struct hl_net_server_stats {
@@ -88,9 +92,6 @@ struct hl_net_server_stats {
     uint64_t refused;      /* ranges outside the pool, malformed messages, puts refused */
 };
 
-/* For the main of a program that serves, while it has one thread: it sets what UCX takes from the
- * environment. Else the first server does, and nobody may use the environment meanwhile. */
-void hl_net_prepare(void);
 hl_status hl_net_server_start(const struct hl_net_server_opts *opts,
                               struct hl_net_server **out) HL_CHECK;
 /* "host:port" with the real port; borrowed until stop. */
@@ -109,8 +110,8 @@ struct hl_net_connect_opts {
     int rdma_retry_ms;   /* rest before RDMA is looked for again, see hl_net_renew; 0 = 60000, < 0
                             never */
     enum hl_net_mode mode;
-    uint8_t key[HL_NET_KEY];      /* that the server asks for (TCP) */
-    const struct hl_net_ops *ops; /* NULL: UCX */
+    uint8_t key[HL_NET_KEY];      /* that the server asks for */
+    const struct hl_net_ops *ops; /* NULL: hl_net_auto */
     int rdma_only;                /* fail where it would do without RDMA */
     const atomic_int *cancel;     /* NULL, or the connect gives up soon after it was set */
     const atomic_int *abandon;    /* likewise what is under way afterwards; outlives the client */
@@ -204,7 +205,10 @@ struct hl_net_ops {
 /* One more chunk with a wrong checksum; for back ends. */
 void hl_net_bad_note(struct hl_net_bad *bad, size_t chunk);
 
+/* TCP, and RDMA by UCX between two hosts that both have it. */
+const struct hl_net_ops *hl_net_auto(void);
 const struct hl_net_ops *hl_net_tcp(void);
+/* UCX over TCP, behind a listener of its own: for tests only, since foreign bytes end UCX there. */
 const struct hl_net_ops *hl_net_ucx(void);
 
 #endif

@@ -249,7 +249,9 @@ static int is_welcome(void *arg)
 static hl_status greet(struct hl_net_client *c, size_t lane, uint64_t deadline_ns)
 {
     c->welcome = 0;
-    HL_TRY(hl_ucx_send_control(c, lane, &(struct hl_wire){.type = HL_WIRE_HELLO}));
+    HL_TRY(hl_ucx_send_control(
+        c, lane,
+        &(struct hl_wire){.type = HL_WIRE_HELLO, .id_hi = c->ticket.hi, .id_lo = c->ticket.lo}));
     return hl_ucx_client_wait(c, is_welcome, c, deadline_ns);
 }
 
@@ -296,27 +298,31 @@ static hl_status explain(const struct hl_net_client *c, const struct hl_addr *ad
                    c->address, timeout_ms, words);
 }
 
-/* The clock starts when the transports are open, which is this host's own affair. */
-static hl_status connect_by(const struct hl_net_connect_opts *opts, const struct hl_addr *addr,
-                            const struct hl_ucx_opts *ucx, int timeout_ms,
+/* Not connected yet. */
+static hl_status client_new(const struct hl_net_connect_opts *opts, const struct hl_ucx_opts *ucx,
                             struct hl_net_client **out)
 {
     struct hl_net_client *c = calloc(1, sizeof(*c));
     if (c == NULL)
-        return hl_fail(HL_ENOMEM, "connect to %s", opts->address);
-    c->head.ops = opts->ops;
+        return hl_fail(HL_ENOMEM, "connect to %s: out of memory", opts->address);
+    c->head.ops = hl_net_ucx();
     c->cancel = opts->cancel;
     c->path = ucx->verbs ? "rdma" : "tcp";
     c->doing = (struct hl_ucx_doing){.what = "connect to", .since_ns = hl_now_ns()};
     c->batch_bytes = opts->batch_bytes;
     c->stall_ns = (uint64_t)opts->timeout_ms * HL_NS_PER_MS;
-    hl_addr_format(addr, hl_addr_port(addr), c->address);
+    snprintf(c->address, sizeof(c->address), "%s", opts->address);
     hl_status st = hl_ucx_init(&c->ucx, ucx);
-    if (st == HL_OK) {
-        st = shake_hands(c, opts, addr, hl_ucx_deadline(hl_now_ns(), timeout_ms));
-        if (st != HL_OK && st != HL_ECANCELED && !c->welcome && !ucx->verbs)
-            st = explain(c, addr, st, opts->timeout_ms);
-    }
+    if (st != HL_OK)
+        hl_ucx_close(c);
+    else
+        *out = c;
+    return st;
+}
+
+static hl_status connected(const struct hl_net_connect_opts *opts, struct hl_net_client *c,
+                           hl_status st, struct hl_net_client **out)
+{
     if (st != HL_OK) {
         hl_ucx_close(c);
         return st;
@@ -327,66 +333,53 @@ static hl_status connect_by(const struct hl_net_connect_opts *opts, const struct
     return HL_OK;
 }
 
-/* It stands, but one-sided reads did not pass their test. */
-static hl_status without_reads(const struct hl_net_connect_opts *opts, struct hl_net_client *c,
-                               struct hl_net_client **out)
+static hl_status check_one_sided(const struct hl_net_connect_opts *opts,
+                                 const struct hl_net_client *c)
 {
-    if (opts->rdma_only) {
-        hl_status st = hl_fail(HL_EUNSUPPORTED, "%s: a one-sided read does not pass its test: %s",
-                               opts->address, c->path);
-        hl_ucx_close(c);
-        return st;
-    }
-    c->fell_back = opts->mode == HL_NET_AUTO && c->offered;
-    if (c->fell_back)
-        hl_warn("net: reads from %s go without rdma (%s): a one-sided one did not pass its test",
-                opts->address, c->path);
-    *out = c;
-    return HL_OK;
+    if (opts->mode == HL_NET_ASK || c->one_sided)
+        return HL_OK;
+    return hl_fail(HL_EUNSUPPORTED, "%s: a one-sided read does not pass its test: %s",
+                   opts->address, c->path);
 }
 
-/* Over RDMA first where it can be. A network that looks fine and lets nothing through shows only
- * as silence, so that attempt gets two thirds of the time and TCP the rest. */
-static hl_status connect_verbs_first(const struct hl_net_connect_opts *opts,
-                                     const struct hl_addr *addr, struct hl_ucx_opts *ucx,
-                                     struct hl_net_client **out)
+/* The clock starts when the transports are open, which is this host's own affair. */
+hl_status hl_ucx_connect_rdma(const struct hl_net_connect_opts *opts,
+                              const struct hl_ucx_meeting *meeting, struct hl_net_client **out)
 {
-    int third_ms = opts->rdma_only ? 0 : opts->timeout_ms / 3 + 1;
-    char why[HL_ERROR_TEXT_MAX];
+    struct hl_addr addr;
     struct hl_net_client *c;
-    hl_status st = connect_by(opts, addr, ucx, opts->timeout_ms - third_ms, &c);
-    if (st == HL_OK && !c->one_sided)
-        return without_reads(opts, c, out);
+    struct hl_ucx_opts ucx = {.device = meeting->device,
+                              .devices = meeting->devices,
+                              .verbs = 1,
+                              .rma = opts->mode != HL_NET_ASK,
+                              .spin_us = opts->spin_us};
+    HL_TRY(hl_addr_resolve(opts->address, opts->timeout_ms, &addr));
+    HL_TRY(hl_ucx_check_family(&addr));
+    ((struct sockaddr_in *)&addr.sa)->sin_port = htons((uint16_t)meeting->port);
+    HL_TRY(client_new(opts, &ucx, &c));
+    c->ticket = meeting->ticket;
+    hl_status st = shake_hands(c, opts, &addr, hl_ucx_deadline(hl_now_ns(), opts->timeout_ms));
     if (st == HL_OK)
-        *out = c;
-    if (st == HL_OK || opts->mode == HL_NET_GET || opts->rdma_only)
-        return st;
-    snprintf(why, sizeof(why), "%s", hl_error_text());
-    ucx->verbs = ucx->rma = 0;
-    HL_TRY(connect_by(opts, addr, ucx, third_ms, out));
-    (*out)->fell_back = opts->mode == HL_NET_AUTO;
-    hl_warn("net: reads from %s go over tcp, rdma did not work: %s", opts->address, why);
-    return HL_OK;
+        st = check_one_sided(opts, c);
+    return connected(opts, c, st, out);
 }
 
+/* Over TCP, to a listener of UCX: for tests. */
 hl_status hl_ucx_connect(const struct hl_net_connect_opts *opts, struct hl_net_client **out)
 {
     struct hl_addr addr;
-    char device[IF_NAMESIZE], devices[512];
+    char device[IF_NAMESIZE];
+    struct hl_net_client *c;
     HL_TRY(hl_addr_resolve(opts->address, opts->timeout_ms, &addr));
     HL_TRY(hl_ucx_check_family(&addr));
     hl_addr_route_device(&addr, device);
-    struct hl_ucx_opts ucx = {.device = device, .devices = devices, .spin_us = opts->spin_us};
-    ucx.verbs = hl_ucx_verbs_usable(device, 0, devices, sizeof(devices));
-    ucx.rma = opts->mode == HL_NET_GET || (opts->mode == HL_NET_AUTO && ucx.verbs);
-    if (ucx.verbs)
-        return connect_verbs_first(opts, &addr, &ucx, out);
-    if (opts->rdma_only)
-        return hl_fail(HL_EUNSUPPORTED, "%s: no RDMA adapter that can be used is behind \"%s\"",
-                       opts->address, device);
-    HL_TRY(connect_by(opts, &addr, &ucx, opts->timeout_ms, out));
-    (*out)->lacks = opts->mode == HL_NET_AUTO;
-    return HL_OK;
+    struct hl_ucx_opts ucx = {
+        .device = device, .rma = opts->mode == HL_NET_GET, .spin_us = opts->spin_us};
+    HL_TRY(client_new(opts, &ucx, &c));
+    hl_status st = shake_hands(c, opts, &addr, hl_ucx_deadline(hl_now_ns(), opts->timeout_ms));
+    if (st != HL_OK && st != HL_ECANCELED && !c->welcome)
+        st = explain(c, &addr, st, opts->timeout_ms);
+    return connected(opts, c, st, out);
 }
 
 void hl_ucx_close(struct hl_net_client *c)
@@ -399,9 +392,6 @@ void hl_ucx_close(struct hl_net_client *c)
 
 void hl_ucx_info(const struct hl_net_client *c, struct hl_net_client_info *out)
 {
-    *out = (struct hl_net_client_info){.path = c->path,
-                                       .pool_len = c->pool_len,
-                                       .server = c->server,
-                                       .fell_back = c->fell_back,
-                                       .lacks = c->lacks};
+    *out =
+        (struct hl_net_client_info){.path = c->path, .pool_len = c->pool_len, .server = c->server};
 }

@@ -44,16 +44,16 @@ struct hl_net_client {
     const char *path;
     int one_sided;            /* reads go by get */
     int offered;              /* the server gave a key for that */
-    int fell_back, lacks;     /* see net.h */
     const atomic_int *cancel; /* of the connect, afterwards of all else; may be NULL */
     int lanes;                /* enum hl_ucx_lane */
     char address[HL_ADDR_TEXT_MAX];
     uint64_t stall_ns;
     struct hl_ucx_doing doing;
     uint64_t last_op;
-    uint32_t session;   /* for tags */
-    uint64_t batches;   /* sent so far */
-    size_t batch_bytes; /* a batch is at most so long */
+    struct hl_id ticket; /* for HELLO */
+    uint32_t session;    /* for tags */
+    uint64_t batches;    /* sent so far */
+    size_t batch_bytes;  /* a batch is at most so long */
     uint8_t *batch[HL_UCX_BATCHES];
     int moved;          /* a byte or an answer came since moved_ns */
     uint64_t moved_ns;  /* when the wait in progress saw that last */

@@ -75,10 +75,20 @@ static hl_status set_own(ucp_config_t *config, const char *name, const char *val
     return set_as(config, name, prefixed ? name : strchr(name, '_') + 1, value);
 }
 
+/* "eth0,mlx5_0:1" without its first entry, which is the network device. */
+static const char *adapters_of(const char *devices)
+{
+    const char *comma = strchr(devices, ',');
+    return comma != NULL ? comma + 1 : "";
+}
+
 static hl_status configure(ucp_config_t *config, const struct hl_ucx_opts *opts)
 {
-    const char *devices = opts->verbs ? opts->devices : opts->device;
+    const char *devices = opts->verbs ? adapters_of(opts->devices) : opts->device;
     HL_TRY(set(config, "TLS", opts->verbs ? hl_ucx_verbs_transports() : "tcp"));
+    /* Of a listener on a TCP port foreign bytes would end UCX; this one hears RDMA only. */
+    if (opts->verbs)
+        HL_TRY(set(config, "SOCKADDR_TLS_PRIORITY", "rdmacm"));
     HL_TRY(set(config, "KEEPALIVE_INTERVAL", "500ms"));
     HL_TRY(set_own(config, "TCP_AF_PRIO", "inet"));
     /* UCT's put over TCP writes wherever the sender says, also after the endpoint was closed, and
@@ -127,7 +137,7 @@ static hl_status open_context(struct hl_ucx *u, const struct hl_ucx_opts *opts)
 /* A restarted server must get its port again while old connections linger. UCX 1.13 takes this
  * setting of its connection manager from the environment only. It stays there: each change of the
  * environment may meet a thread that reads it. */
-void hl_net_prepare(void)
+static void reuse_ports(void)
 {
     (void)setenv("UCX_TCP_CM_REUSEADDR", "y", 0);
 }
@@ -145,8 +155,8 @@ hl_status hl_ucx_init(struct hl_ucx *u, const struct hl_ucx_opts *opts)
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
     pthread_once(&once, take_ucx_log);
-    if (opts->listens)
-        hl_net_prepare();
+    if (opts->listens && !opts->verbs)
+        reuse_ports();
     memset(u, 0, sizeof(*u));
     u->efd = -1;
     u->listens = opts->listens;

@@ -203,10 +203,14 @@ void hl_ucx_peer_refuse(struct hl_ucx_peer *p, uint64_t op, hl_status st, const 
                           });
 }
 
-static void on_hello(struct hl_ucx_peer *p)
+static void on_hello(struct hl_ucx_peer *p, const struct hl_wire *w)
 {
     struct hl_net_server *s = p->server;
     char text[1024];
+    if (!hl_ucx_server_knows(s, (struct hl_id){w->id_hi, w->id_lo})) {
+        hl_ucx_peer_fail(p, "its HELLO has no ticket");
+        return;
+    }
     p->lanes = hl_ucx_lanes(p->ep, text, sizeof(text));
     hl_debug("net server on %s: a client lanes=\"%s\"", s->address, text);
     enter(p, HL_UCX_PEER_READY);
@@ -289,7 +293,7 @@ static void dispatch(struct hl_ucx_peer *p, const struct hl_wire *w)
     case 0:
         break;
     case HL_WIRE_HELLO:
-        on_hello(p);
+        on_hello(p, w);
         break;
     case HL_WIRE_PAUSE:
         on_pause(p, w);

@@ -27,6 +27,9 @@
 #define HL_UCX_ROOMS 64
 /* Batches of small puts of one client that are not answered yet. */
 #define HL_UCX_BATCHES 4
+/* So long, and so many at a time, a ticket is good. */
+#define HL_UCX_TICKET_NS 60000000000ull
+#define HL_UCX_TICKETS   256
 /* Longest nap: keepalive rounds and deadlines are looked at this often. */
 #define HL_UCX_NAP_NS 100000000ull
 /* Longest stand-still of a server for the self-test, and the shortest time between two. */
@@ -43,7 +46,7 @@ struct hl_ucx {
 
 struct hl_ucx_opts {
     const char *device;  /* restrict to this network device; "" = all */
-    int verbs;           /* use RDMA too */
+    int verbs;           /* use RDMA, and nothing else; without: TCP, for tests */
     const char *devices; /* with verbs: what hl_ucx_verbs_usable wrote */
     int rma;             /* open the door for remote gets */
     int listens;         /* a server */
@@ -62,6 +65,8 @@ struct hl_ucx_msg {
  * bytes of its own; `devices` then is UCX's list of the device and its adapters, "" for all. */
 int hl_ucx_verbs_usable(const char *device, size_t pinned, char *devices, size_t cap);
 const char *hl_ucx_verbs_transports(void);
+/* Whether this host has an adapter at all. */
+int hl_ucx_verbs_present(void);
 /* The adapters' ports that this network device belongs to, as "eth1,mlx5_0:1", read below `sys`
  * ("/sys"); 0: there are none. Others are never used, so each network keeps to its own. */
 int hl_ucx_verbs_devices(const char *sys, const char *device, char *devices, size_t cap);
@@ -72,6 +77,28 @@ void hl_ucx_fini(struct hl_ucx *u);
 /* Sleep until the worker or `fd` (-1: none) has something, at most wait_ns. */
 void hl_ucx_nap(struct hl_ucx *u, int fd, uint64_t wait_ns);
 hl_status hl_ucx_status(ucs_status_t status);
+
+/* ---- RDMA alone: UCX listens by the RDMA connection manager, on no TCP port; a client gets port
+ * and ticket over TCP (auto.c) ---- */
+
+/* As hl_net_server_start, on any free port. `device` and `devices`: the network device and what
+ * hl_ucx_verbs_usable wrote for it; `id` is what clients are told. */
+hl_status hl_ucx_server_start_rdma(const struct hl_net_server_opts *opts, const char *device,
+                                   const char *devices, struct hl_id id,
+                                   struct hl_net_server **out) HL_CHECK;
+/* The port, and a ticket that HELLO may carry for HL_UCX_TICKET_NS; any thread. */
+void hl_ucx_server_meet(struct hl_net_server *s, unsigned *port, struct hl_id *ticket);
+
+struct hl_ucx_meeting {
+    const char *device, *devices; /* as above */
+    unsigned port;                /* in place of that of opts->address */
+    struct hl_id ticket;
+};
+
+/* Fails where a one-sided read does not pass its test, but for HL_NET_ASK, which needs none. */
+hl_status hl_ucx_connect_rdma(const struct hl_net_connect_opts *opts,
+                              const struct hl_ucx_meeting *meeting,
+                              struct hl_net_client **out) HL_CHECK;
 
 /* Refuses IPv6. */
 hl_status hl_ucx_check_family(const struct hl_addr *addr) HL_CHECK;

@@ -44,6 +44,30 @@ static void answer_knocks(struct hl_net_server *s)
     }
 }
 
+void hl_ucx_server_meet(struct hl_net_server *s, unsigned *port, struct hl_id *ticket)
+{
+    struct hl_ucx_ticket made = {hl_id_random(), hl_now_ns()};
+    pthread_mutex_lock(&s->door);
+    s->tickets[s->next_ticket++ % HL_UCX_TICKETS] = made;
+    pthread_mutex_unlock(&s->door);
+    *port = s->port;
+    *ticket = made.id;
+}
+
+int hl_ucx_server_knows(struct hl_net_server *s, struct hl_id ticket)
+{
+    int known = !s->asks_ticket;
+    uint64_t now = hl_now_ns();
+    pthread_mutex_lock(&s->door);
+    for (size_t i = 0; i < HL_UCX_TICKETS; i++) {
+        const struct hl_ucx_ticket *t = &s->tickets[i];
+        known |= !hl_id_is_none(t->id) && hl_id_equal(t->id, ticket) &&
+                 now - t->since_ns < HL_UCX_TICKET_NS;
+    }
+    pthread_mutex_unlock(&s->door);
+    return known;
+}
+
 static void tend(struct hl_net_server *s, uint64_t now, uint64_t *next_tick)
 {
     if (!s->attention && now < *next_tick)
@@ -171,6 +195,7 @@ static void ucx_server_stop(struct hl_net_server *s)
     hl_ucx_peers_free(s);
     if (s->wake_fd >= 0)
         close(s->wake_fd);
+    pthread_mutex_destroy(&s->door);
     free(s);
 }
 
@@ -240,43 +265,22 @@ static hl_status open_listener(struct hl_net_server *s, const struct hl_addr *ad
                        ucs_status_string(status));
     struct hl_addr real = *addr;
     real.sa = attr.sockaddr;
+    s->port = hl_addr_port(&real);
     hl_addr_format(addr, hl_addr_port(&real), s->address);
     return HL_OK;
 }
 
-/* An adapter that can't be used must not keep the pool from being read over TCP. */
-static hl_status open_worker(struct hl_net_server *s, const struct hl_addr *addr)
+static hl_status open_worker(struct hl_net_server *s, const char *device, const char *devices)
 {
-    char device[IF_NAMESIZE], devices[512];
-    hl_addr_device((const struct sockaddr *)&addr->sa, device);
-    struct hl_ucx_opts ucx = {
-        .device = device, .devices = devices, .listens = 1, .spin_us = s->opts.spin_us};
-    int export = s->opts.mode != HL_NET_ASK;
-    ucx.verbs =
-        hl_ucx_verbs_usable(device, export ? s->opts.pool_len : 0, devices, sizeof(devices));
-    if (ucx.verbs)
-        hl_info("net server on %s: rdma devices=\"%s\"", s->opts.listen,
-                devices[0] != '\0' ? devices : "all");
-    ucx.rma = s->opts.mode == HL_NET_GET || (export && ucx.verbs);
-    hl_status st = hl_ucx_init(&s->ucx, &ucx);
-    if (st == HL_OK && ucx.rma)
-        st = export_pool(s);
-    if (st == HL_OK || !ucx.verbs || s->opts.mode == HL_NET_GET)
-        return st;
-    hl_warn("net server on %s: without rdma, which does not work here: %s", s->opts.listen,
-            hl_error_text());
-    close_worker(s);
-    ucx.verbs = ucx.rma = 0;
-    return hl_ucx_init(&s->ucx, &ucx);
-}
-
-static hl_status set_up(struct hl_net_server *s)
-{
-    struct hl_addr addr;
-    HL_TRY(hl_addr_resolve(s->opts.listen, RESOLVE_MS, &addr));
-    HL_TRY(hl_ucx_check_family(&addr));
-    HL_TRY(try_address(s, &addr));
-    HL_TRY(open_worker(s, &addr));
+    struct hl_ucx_opts ucx = {.device = device,
+                              .devices = devices,
+                              .verbs = devices != NULL,
+                              .listens = 1,
+                              .spin_us = s->opts.spin_us};
+    ucx.rma = s->opts.mode == HL_NET_GET || (s->opts.mode != HL_NET_ASK && ucx.verbs);
+    HL_TRY(hl_ucx_init(&s->ucx, &ucx));
+    if (ucx.rma)
+        HL_TRY(export_pool(s));
     HL_TRY(hl_ucx_puts_prepare(s));
     ucp_am_handler_param_t handler = {
         .field_mask = UCP_AM_HANDLER_PARAM_FIELD_ID | UCP_AM_HANDLER_PARAM_FIELD_CB |
@@ -289,7 +293,11 @@ static hl_status set_up(struct hl_net_server *s)
     ucs_status_t status = ucp_worker_set_am_recv_handler(s->ucx.worker, &handler);
     if (status != UCS_OK)
         return hl_fail(HL_EINTERNAL, "UCX message handler: %s", ucs_status_string(status));
-    HL_TRY(open_listener(s, &addr));
+    return HL_OK;
+}
+
+static hl_status start_threads(struct hl_net_server *s)
+{
     s->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     if (s->wake_fd < 0)
         return hl_fail(HL_EIO, "net server: eventfd: %m");
@@ -304,17 +312,54 @@ static hl_status set_up(struct hl_net_server *s)
     return HL_OK;
 }
 
-static hl_status ucx_server_start(const struct hl_net_server_opts *opts, struct hl_net_server **out)
+static hl_status set_up_listener(struct hl_net_server *s)
+{
+    struct hl_addr addr;
+    char device[IF_NAMESIZE];
+    HL_TRY(hl_addr_resolve(s->opts.listen, RESOLVE_MS, &addr));
+    HL_TRY(hl_ucx_check_family(&addr));
+    HL_TRY(try_address(s, &addr));
+    hl_addr_device((const struct sockaddr *)&addr.sa, device);
+    HL_TRY(open_worker(s, device, NULL));
+    HL_TRY(open_listener(s, &addr));
+    return start_threads(s);
+}
+
+static void forget_port(struct hl_addr *addr)
+{
+    ((struct sockaddr_in *)&addr->sa)->sin_port = 0;
+}
+
+static hl_status set_up_rdma(struct hl_net_server *s, const char *device, const char *devices)
+{
+    struct hl_addr addr;
+    s->asks_ticket = 1;
+    HL_TRY(hl_addr_resolve(s->opts.listen, RESOLVE_MS, &addr));
+    HL_TRY(hl_ucx_check_family(&addr));
+    forget_port(&addr);
+    HL_TRY(open_worker(s, device, devices));
+    HL_TRY(open_listener(s, &addr));
+    return start_threads(s);
+}
+
+static struct hl_net_server *server_new(const struct hl_net_server_opts *opts, struct hl_id id)
 {
     struct hl_net_server *s = calloc(1, sizeof(*s));
-    if (s == NULL)
-        return hl_fail(HL_ENOMEM, "net server on %s", opts->listen);
-    s->ops = opts->ops;
+    if (s == NULL) {
+        (void)hl_fail(HL_ENOMEM, "net server on %s: out of memory", opts->listen);
+        return NULL;
+    }
+    s->ops = hl_net_ucx();
     s->opts = *opts;
     s->wake_fd = -1;
     s->ucx.efd = -1;
-    s->id = hl_id_random();
-    hl_status st = set_up(s);
+    s->id = id;
+    pthread_mutex_init(&s->door, NULL);
+    return s;
+}
+
+static hl_status started(struct hl_net_server *s, hl_status st, struct hl_net_server **out)
+{
     if (st != HL_OK) {
         ucx_server_stop(s);
         return st;
@@ -322,6 +367,19 @@ static hl_status ucx_server_start(const struct hl_net_server_opts *opts, struct 
     s->opts.listen = s->address;
     *out = s;
     return HL_OK;
+}
+
+hl_status hl_ucx_server_start_rdma(const struct hl_net_server_opts *opts, const char *device,
+                                   const char *devices, struct hl_id id, struct hl_net_server **out)
+{
+    struct hl_net_server *s = server_new(opts, id);
+    return s != NULL ? started(s, set_up_rdma(s, device, devices), out) : HL_ENOMEM;
+}
+
+static hl_status ucx_server_start(const struct hl_net_server_opts *opts, struct hl_net_server **out)
+{
+    struct hl_net_server *s = server_new(opts, hl_id_random());
+    return s != NULL ? started(s, set_up_listener(s), out) : HL_ENOMEM;
 }
 
 static const char *ucx_server_address(const struct hl_net_server *s)

@@ -159,11 +159,22 @@ struct hl_ucx_knock {
     struct hl_ucx_knock *next;
 };
 
+/* What the HELLO of a client must carry where the server is for RDMA. */
+struct hl_ucx_ticket {
+    struct hl_id id;
+    uint64_t since_ns;
+};
+
 struct hl_net_server {
     const struct hl_net_ops *ops;
     struct hl_net_server_opts opts;
     struct hl_ucx ucx;
     ucp_listener_h listener;
+    int asks_ticket;
+    unsigned port;
+    pthread_mutex_t door; /* around the tickets, which other threads give out */
+    struct hl_ucx_ticket tickets[HL_UCX_TICKETS];
+    size_t next_ticket;
     ucp_mem_h memory;
     void *key; /* packed, for clients that read one-sidedly */
     size_t key_len;
@@ -194,6 +205,8 @@ struct hl_net_server {
 /* Active-message handler of the worker; arg is the server. */
 ucs_status_t hl_ucx_on_message(void *arg, const void *header, size_t header_len, void *data,
                                size_t len, const ucp_am_recv_param_t *param);
+/* Whether a HELLO with this ticket is welcome. */
+int hl_ucx_server_knows(struct hl_net_server *s, struct hl_id ticket);
 /* An endpoint for a connection request, or its rejection. */
 void hl_ucx_peer_accept(struct hl_net_server *s, ucp_conn_request_h request);
 void hl_ucx_peer_fail(struct hl_ucx_peer *p, const char *why);

@@ -41,7 +41,7 @@ static const char *next_name(DIR *dir)
     return e != NULL ? e->d_name : NULL;
 }
 
-static int host_has_verbs(void)
+int hl_ucx_verbs_present(void)
 {
     DIR *dir = opendir(SYS_IB);
     int found = next_name(dir) != NULL;
@@ -150,7 +150,7 @@ static void warn_once(size_t pinned)
 int hl_ucx_verbs_usable(const char *device, size_t pinned, char *devices, size_t cap)
 {
     devices[0] = '\0';
-    if (!host_has_verbs() || operator_forbids())
+    if (!hl_ucx_verbs_present() || operator_forbids())
         return 0;
     if (device[0] != '\0' && !hl_ucx_verbs_devices(SYS, device, devices, cap)) {
         hl_debug("net: no RDMA adapter is behind %s: TCP is used there", device);
@@ -176,6 +176,7 @@ const char *hl_ucx_verbs_transports(void)
     }
     if (dir != NULL)
         closedir(dir);
-    /* Connections are made over sockets, so ud, which UCX would take along, is not needed. */
-    return mlx5 ? "rc_mlx5,rc_verbs,tcp" : "rc_verbs,tcp";
+    /* Connections are made by the connection manager, so ud, which UCX would take along, is not
+     * needed. */
+    return mlx5 ? "rc_mlx5,rc_verbs" : "rc_verbs";
 }

@@ -4,6 +4,7 @@ import os
 import pathlib
 import re
 import signal
+import socket
 import subprocess
 import sys
 
@@ -61,6 +62,20 @@ def auto_is_rdma(note):
     after = packets()
     # 9 MiB in packets of at most 4 KiB.
     assert after[1] - before[1] > (9 << 20) // 4096, (before, after)
+
+
+@test("the owner listens on one TCP port, which is not UCX's, and a stranger there hurts nobody")
+def one_port(note):
+    with owner() as (address, pid):
+        ports = [line.split()[3] for line in sh("ss -Hltnp").splitlines() if f"pid={pid}," in line]
+        note(ports)
+        assert ports == [address], (ports, address)
+        host, port = address.split(":")
+        for noise in (bytes(17), b"A" * 3000):
+            with socket.create_connection((host, int(port)), 60) as s:
+                s.sendall(noise)
+        lines, code = fetch(address, "live", pid, SIZES)
+    assert code == 0 and lines[0].startswith("path rdma"), lines
 
 
 @test("a read succeeds while the owner is stopped: it is one-sided")
