@@ -132,6 +132,14 @@ __attribute__((unused)) static struct hl_net_client *join(const struct hl_net_se
     return client;
 }
 
+__attribute__((unused)) static struct hl_net_server_stats
+stats_of(const struct hl_net_server *server)
+{
+    struct hl_net_server_stats stats;
+    hl_net_server_stats(server, &stats);
+    return stats;
+}
+
 /* hl_net_connect over the back end under test. */
 __attribute__((unused)) static hl_status reach(const char *address, int timeout_ms,
                                                struct hl_net_client **out)

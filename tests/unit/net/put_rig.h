@@ -148,11 +148,4 @@ static struct hl_net_server *serve_store(struct store *s, int queue, int put_tim
     return server;
 }
 
-static struct hl_net_server_stats stats_of(const struct hl_net_server *server)
-{
-    struct hl_net_server_stats stats;
-    hl_net_server_stats(server, &stats);
-    return stats;
-}
-
 #endif

@@ -85,24 +85,17 @@ __attribute__((unused)) static int greeted_connect(const char *address)
     return fd;
 }
 
-__attribute__((unused)) static struct hl_net_server_stats seen_by(const struct hl_net_server *s)
-{
-    struct hl_net_server_stats stats;
-    hl_net_server_stats(s, &stats);
-    return stats;
-}
-
 __attribute__((unused)) static void wait_for_peers(const struct hl_net_server *s, uint64_t count)
 {
     uint64_t limit = hl_now_ns() + PATIENCE_NS;
-    while (seen_by(s).peers_now != count)
+    while (stats_of(s).peers_now != count)
         assert_true(hl_now_ns() < limit);
 }
 
 __attribute__((unused)) static void wait_for_refusals(const struct hl_net_server *s, uint64_t count)
 {
     uint64_t limit = hl_now_ns() + PATIENCE_NS;
-    while (seen_by(s).refused < count)
+    while (stats_of(s).refused < count)
         assert_true(hl_now_ns() < limit);
 }
 

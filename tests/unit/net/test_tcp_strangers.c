@@ -76,7 +76,7 @@ static void mutated_first_messages_leave_the_server_alive_and_still(void **state
             check_fetch(client, (uint64_t)i, 4096);
     }
     wait_for_peers(server, 2);
-    assert_true(seen_by(server).refused > (uint64_t)mutations / 10);
+    assert_true(stats_of(server).refused > (uint64_t)mutations / 10);
     assert_int_equal(hl_log_count(HL_LOG_WARN), said);
     uint64_t before = cpu_ns();
     poll(NULL, 0, 300); /* the measured interval, nothing is waited for */
@@ -145,7 +145,7 @@ static void who_says_no_hello_is_let_go_after_connect_ms(void **state)
     assert_int_equal(hl_net_server_start(&opts, &server), HL_OK);
     int fd = plain_connect(hl_net_server_address(server));
     assert_true(is_closed(fd));
-    assert_int_equal(seen_by(server).peers_now, 0);
+    assert_int_equal(stats_of(server).peers_now, 0);
     close(fd);
     hl_net_server_stop(server);
 }
@@ -184,7 +184,7 @@ static void only_who_shows_the_key_is_let_in(void **state)
     assert_int_equal(join_with_key(server, wrong, &client), HL_EPERM);
     assert_non_null(strstr(hl_error_text(), "key"));
     assert_null(client);
-    assert_int_equal(seen_by(server).refused, 2);
+    assert_int_equal(stats_of(server).refused, 2);
     assert_int_equal(join_with_key(server, key, &client), HL_OK);
     check_fetch(client, 5, 2 * MIB);
     hl_net_close(client);
