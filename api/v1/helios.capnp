@@ -3,7 +3,7 @@
 # Every daemon serves one bootstrap capability: helios-controller a Controller, helios-agent an Agent,
 # helios-l3d an L3. Errors are Cap'n Proto exceptions whose description begins with "ENAME: " (the status
 # names of the C ABI) followed by one sentence. Units stand last in names. Ids are 32 lower-case hex digits.
-# Bytes of shards never travel here: they are read from the pool (mapped, or by UCX).
+# Bytes of shards never travel here: they are read from the pool (mapped, or by the data protocol).
 @0xd4a1c9f0e85b3a27;
 
 using Cxx = import "/capnp/c++.capnp";
@@ -33,7 +33,7 @@ struct NodeInfo {
   version @5 :Text;
   slots @6 :List(Slot);
   rankAddress @7 :Text;    # host name or IP that ranks of other nodes can reach (MASTER_ADDR)
-  dataAddress @8 :Text;    # host:port of the UCX listener that serves the node's L2; "" = none
+  dataAddress @8 :Text;    # host:port where the node's L2 is read and written; "" = none
   migrateAddress @9 :Text; # host:port where the node's L2 takes migrations (ZeroMQ); "" = none
   storeSocket @10 :Text;   # Unix socket that hands out the L2 pool to ranks of this node; "" = no L2
   tiers @11 :List(TierInfo);
@@ -181,7 +181,7 @@ struct CopyRequest {
   sourceNode @7 :Text;     # "" = L3
   sourceHostId @8 :Text;
   sourceAddress @9 :Text;      # RPC of the source: L3 daemon or Agent
-  sourceDataAddress @10 :Text; # UCX of the source
+  sourceDataAddress @10 :Text; # data address of the source
   targetAddress @11 :Text;     # storeSend: migrateAddress of the Agent, or dataAddress of L3
   operation @12 :Text;     # read write migrate
   timeoutMs @13 :UInt32;
@@ -189,7 +189,7 @@ struct CopyRequest {
   sourceSocket @15 :Text;      # Unix socket of the source, for a target on its host
   targetHostId @16 :Text;      # storeSend
   targetSocket @17 :Text;      # storeSend: Unix socket of the target
-  targetDataAddress @18 :Text; # storeSend: UCX of the target, when the migration network is down
+  targetDataAddress @18 :Text; # storeSend: data address of the target, when the migration network is down
   migrationId @19 :Text;       # storeSend: one for all attempts of an order, so that a further one
                                # sends only what is missing; "" = a random one
 }
@@ -230,7 +230,7 @@ struct PoolInfo {
   usedBytes @5 :UInt64;
   quarantinedBytes @6 :UInt64;
   shards @7 :UInt64;
-  dataAddress @8 :Text;    # host:port of the UCX listener
+  dataAddress @8 :Text;    # host:port of the data protocol
   poolPath @9 :Text;
   freeBytes @10 :UInt64;   # largest single shard that fits now is at most this
   tiers @11 :List(TierInfo);   # L3 and, where there is an archive, L4

@@ -71,7 +71,7 @@ struct bench_l3d {
     char pool[96];
     char socket[128]; /* Unix socket */
     char address[128];
-    char data[128]; /* for UCX */
+    char data[128]; /* of the data protocol */
 };
 
 /* helios-l3d beside this program, with a pool of its own. */
@@ -100,7 +100,7 @@ struct bench_verify_of {
     const helios_id *ids;
     size_t count; /* shards of 1 MiB */
     int net;
-    const char *data; /* address for UCX */
+    const char *data; /* address of the data protocol */
 };
 
 hl_status bench_verify(struct bench_report *r, const struct bench_verify_of *of) HL_CHECK;

@@ -1,5 +1,5 @@
 /* bench plank: bytes that go straight into an emulated device's memory against bytes that go
- * through staging, over the same link: a copy within the host, and UCX over TCP from another
+ * through staging, over the same link: a copy within the host, and TCP from another
  * process. The checksums are verified either way. Both take turns, so that a busy minute hits both.
  *
  * What the plank costs is one more copy of every byte (the row "copy": warm pieces into the

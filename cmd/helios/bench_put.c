@@ -1,4 +1,4 @@
-/* bench put: objects into a private L3 daemon, over the network (UCX) and through its local socket,
+/* bench put: objects into a private L3 daemon, over the network and through its local socket,
  * against raw TCP and memcpy, in one run, taking turns. The pool keeps every object until the end,
  * so it is made as large as all of them. */
 #include <stdlib.h>

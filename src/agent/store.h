@@ -1,9 +1,9 @@
 /* agent/store.h - the store of a node: L2 in its memory, L1 in its devices, copies made on order.
  *
  * The L2 is a pool in a named file, so it outlives the Agent and is adopted by the next one; ranks
- * of this host map it through its Unix socket, other nodes read it by UCX and send migrations to it
- * by ZeroMQ. An L1 lives as long as the Agent. What is here is known by looking (inventory), never
- * by remembering.
+ * of this host map it through its Unix socket, other nodes read it over the network and send
+ * migrations to it by ZeroMQ. An L1 lives as long as the Agent. What is here is known by looking
+ * (inventory), never by remembering.
  *
  * Owns:    pool, devices, servers, connections, and the threads that copy.
  * Threads: open, close and submit on the loop's thread; everything else from any. Copies run in
@@ -69,7 +69,7 @@ struct store_opts {
     int retries;             /* of a piece with a wrong checksum */
     uint64_t retry_first_ms; /* rest of the direct path after a failure */
     uint64_t retry_max_ms;
-    const struct hl_net_ops *net; /* of fetches; NULL = UCX */
+    const struct hl_net_ops *net; /* of fetches; NULL = hl_net_auto */
     void (*changed)(void *arg);   /* what the store holds has changed */
     void *arg;
 };

@@ -1,5 +1,6 @@
-/* The doors of the L2: a Unix socket for this host, UCX for other nodes, ZeroMQ for migrations.
- * What comes in by the latter two lands in a slot of the tier under the shard's own id. */
+/* The doors of the L2: a Unix socket for this host, the data port for other nodes, ZeroMQ for
+ * migrations. What comes in by the latter two lands in a slot of the tier under the shard's own id.
+ */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

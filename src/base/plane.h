@@ -29,7 +29,7 @@ extern "C" {
 
 enum hl_plane {
     HL_PLANE_INSIDE,     /* within a host: no network */
-    HL_PLANE_BACKBONE,   /* L3 and L2 reads and writes: UCX */
+    HL_PLANE_BACKBONE,   /* L3 and L2 reads and writes: TCP or RDMA */
     HL_PLANE_MIGRATION,  /* L2 to L2 between nodes: ZeroMQ */
     HL_PLANE_MANAGEMENT, /* heartbeats, telemetry, RPC */
     HL_PLANE_COUNT

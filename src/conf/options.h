@@ -90,7 +90,7 @@ struct hl_conf {
 
     char *l3_name;
     char *l3_listen;      /* RPC */
-    char *l3_data_listen; /* UCX; port 0 = any, "" = none */
+    char *l3_data_listen; /* port 0 = any, "" = none */
     uint64_t l3_size;
     char *l3_pool;             /* file; "" = /dev/shm/helios-UID-NAME.pool */
     char *l3_numa;             /* auto, off or nodes */
@@ -135,7 +135,7 @@ struct hl_conf {
     char *device_cuda_driver; /* "" = libcuda.so.1 */
     uint64_t plank_piece;
     int64_t plank_buffers;
-    char *agent_data_listen;    /* UCX; "" = none */
+    char *agent_data_listen;    /* "" = none */
     char *agent_migrate_listen; /* ZeroMQ; "" = none */
     char *agent_nic_class;
     char *agent_host_id; /* "" = the system's */

@@ -19,7 +19,7 @@ const struct hl_option hl_conf_table[] = {
      HL_OPT_PATH, 0, 0, NULL, AT(ready_file), HL_DAEMONS},
 
     {"plane.backbone", "--plane-backbone", "",
-     "This host on the data backbone (reads and writes of shards, UCX): an address, a network in "
+     "This host on the data backbone (reads and writes of shards): an address, a network in "
      "CIDR form or an interface; empty for the loopback.",
      HL_OPT_STRING, 0, 0, NULL, AT(plane_backbone), HL_DAEMONS},
     {"plane.backbone_rate", "--plane-backbone-rate", "0",
@@ -93,7 +93,7 @@ const struct hl_option hl_conf_table[] = {
      "Address where helios-l3d serves RPC; no host: on its network; port 0: a free one.",
      HL_OPT_STRING, 0, 0, NULL, AT(l3_listen), HL_L3D},
     {"l3.data_listen", "--data-listen", ":0",
-     "Address of the UCX listener for ranks on other hosts; empty for none.",
+     "Address where ranks of other hosts read and write shards; empty for none.",
      HL_OPT_STRING, 0, 0, NULL, AT(l3_data_listen), HL_L3D},
     {"l3.size", "--size", "1GiB",
      "Capacity of the L3 pool.",
@@ -232,7 +232,7 @@ const struct hl_option hl_conf_table[] = {
      "Staging buffers of one such transfer; its two legs overlap by them.",
      HL_OPT_INT, 2, 64, NULL, AT(plank_buffers), HL_AGENT},
     {"agent.data_listen", "--data-listen", ":0",
-     "Address of the UCX listener that serves the L2 to other nodes; empty for none.",
+     "Address where other nodes read and write the L2; empty for none.",
      HL_OPT_STRING, 0, 0, NULL, AT(agent_data_listen), HL_AGENT},
     {"agent.migrate_listen", "--migrate-listen", ":0",
      "Address where the L2 takes migrations (ZeroMQ); empty for none.",

@@ -57,7 +57,7 @@ enum hl_route_direct {
     X(MAPPED,        "mapped")        /* shared memory, read in place */          \
     X(DIRECT,        "direct")        /* RDMA between the memories themselves */  \
     X(PLANK,         "plank")         /* staged through host memory, overlapped */\
-    X(TCP,           "tcp")           /* UCX over TCP, the owner takes part */    \
+    X(TCP,           "tcp")           /* the owner takes part */    \
     X(UCX_TAGGED,    "ucx-tagged")                          \
     X(ZMQ,           "zmq")                                 \
     X(ARCHIVE_LOAD,  "archive-load")                        \

@@ -1,4 +1,4 @@
-/* l3d/l3d.h - the L3 daemon: a pool, its socket for this host, its UCX port for others, and
+/* l3d/l3d.h - the L3 daemon: a pool, its socket for this host, its data port for others, and
  * imports.
  *
  * Owns:    the pool, the archive, the socket, the network server, the RPC server, the running
@@ -22,7 +22,7 @@ struct hl_l3d_opts {
     struct hl_loop *loop;
     struct hl_rpc *rpc;
     const char *listen;                                    /* host:port of the RPC */
-    const char *data_listen;                               /* host:port for UCX; "" = none */
+    const char *data_listen;                               /* host:port; "" = none */
     int data_spin_us, data_put_queue, data_put_timeout_ms; /* as in net.h; 0 = its defaults */
     int data_connect_ms; /* of a connection, its own or a client's; 0 = HL_NET_CONNECT_MS */
     const char *socket_path;

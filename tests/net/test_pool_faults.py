@@ -106,7 +106,7 @@ class Reads(unittest.TestCase):
         wait_for(f"{self.used} to be used, not {self.world.used()}", lambda: self.world.used() == self.used)
 
     def struck(self, kind, strike, repair, put):
-        """One transfer over UCX that is hit in its middle."""
+        """One transfer over TCP that is hit in its middle."""
         self.slow()
         path = "tcp-put" if put else "tcp-read"
         process = self.putter() if put else self.getter()
