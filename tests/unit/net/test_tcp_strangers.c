@@ -1,6 +1,8 @@
 /* Clients that are not ours at the TCP port: refused and disconnected, and others are served.
  *
  * An argument is the number of mutated first messages (100000 by default). */
+#include <sys/resource.h>
+
 #include "base/log.h"
 #include "support/fault.h"
 #include "unit/net/tcp_rig.h"
@@ -150,6 +152,49 @@ static void who_says_no_hello_is_let_go_after_connect_ms(void **state)
     hl_net_server_stop(server);
 }
 
+static int last_fd(void)
+{
+    int fd = dup(0);
+    close(fd);
+    return fd;
+}
+
+static void a_shortage_of_descriptors_is_warned_of_once_a_second_and_passes(void **state)
+{
+    (void)state;
+    struct rlimit before, few;
+    struct hl_net_server *server = serve(NULL, HL_NET_AUTO);
+    struct hl_net_client *client = join(server, HL_NET_AUTO);
+    int fds[8];
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &before), 0);
+    for (size_t i = 0; i < HL_ARRAY_LEN(fds); i++)
+        fds[i] = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0); /* before the shortage */
+    struct hl_addr addr;
+    assert_int_equal(hl_addr_resolve(hl_net_server_address(server), 1000, &addr), HL_OK);
+    few = before;
+    few.rlim_cur = (rlim_t)last_fd();
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &few), 0);
+    unsigned said = hl_log_count(HL_LOG_WARN);
+    for (size_t i = 0; i < HL_ARRAY_LEN(fds); i++)
+        assert_int_equal(connect(fds[i], (struct sockaddr *)&addr.sa, addr.len), 0);
+    uint64_t limit = hl_now_ns() + PATIENCE_NS;
+    while (hl_log_count(HL_LOG_WARN) == said)
+        assert_true(hl_now_ns() < limit);
+    uint64_t from = cpu_ns();
+    poll(NULL, 0, 500); /* the measured interval, nothing is waited for */
+    assert_true(cpu_ns() - from < 100 * HL_NS_PER_MS);
+    check_fetch(client, 5, 2 * MIB); /* who is in is served */
+    assert_true(hl_log_count(HL_LOG_WARN) <= said + 2);
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);
+    struct hl_net_client *later = join(server, HL_NET_AUTO);
+    check_fetch(later, 5, 2 * MIB);
+    hl_net_close(later);
+    hl_net_close(client);
+    hl_net_server_stop(server);
+    for (size_t i = 0; i < HL_ARRAY_LEN(fds); i++)
+        close(fds[i]);
+}
+
 /* ---- the key ---- */
 
 static struct hl_net_server *serve_with_key(const uint8_t key[HL_NET_KEY])
@@ -284,6 +329,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(zeros_and_letters_are_turned_away_at_once),
         cmocka_unit_test(half_open_connections_keep_nobody_out),
         cmocka_unit_test(who_says_no_hello_is_let_go_after_connect_ms),
+        cmocka_unit_test(a_shortage_of_descriptors_is_warned_of_once_a_second_and_passes),
         cmocka_unit_test(only_who_shows_the_key_is_let_in),
         cmocka_unit_test(another_version_is_told_so),
         cmocka_unit_test(what_is_no_request_ends_the_connection_that_sent_it),
