@@ -86,7 +86,7 @@ static hl_status configure(ucp_config_t *config, const struct hl_ucx_opts *opts)
 {
     const char *devices = opts->verbs ? adapters_of(opts->devices) : opts->device;
     HL_TRY(set(config, "TLS", opts->verbs ? hl_ucx_verbs_transports() : "tcp"));
-    /* Of a listener on a TCP port foreign bytes would end UCX; this one hears RDMA only. */
+    /* Foreign bytes on a TCP port would end UCX; this connection manager hears RDMA only. */
     if (opts->verbs)
         HL_TRY(set(config, "SOCKADDR_TLS_PRIORITY", "rdmacm"));
     HL_TRY(set(config, "KEEPALIVE_INTERVAL", "500ms"));
