@@ -1,12 +1,17 @@
 #include "controller/controller.h"
 
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/log.h"
 #include "controller/controller_private.h"
 #include "controller/copies.h"
 #include "os/loop.h"
+
+#define TICK_MS       500
+#define PAUSE_TOLD_NS (2 * HL_NS_PER_S)
 
 static const struct method {
     const char *name;
@@ -48,8 +53,21 @@ void reject(struct hl_rpc_call *call, hl_status st)
     hl_rpc_reject(call, st, NULL);
 }
 
+void controller_check_clocks(struct hl_controller *c)
+{
+    struct hl_listening_gap gap = hl_listening_check(&c->listening, hl_now_ns(), hl_wall_ms());
+    if (gap.paused_ns >= PAUSE_TOLD_NS)
+        hl_warn("the Controller stood still, which is not counted as silence of others ms=%" PRIu64,
+                gap.paused_ns / HL_NS_PER_MS);
+    if (gap.stepped_ms != 0)
+        hl_warn("the wall clock was set, ages and deadlines are kept ms=%" PRId64, gap.stepped_ms);
+    if (gap.paused_ns > 0 || gap.stepped_ms != 0)
+        jobs_shift_deadlines(c, &gap);
+}
+
 static void dispatch(void *arg, struct hl_rpc_call *call, const char *method, const json_t *params)
 {
+    controller_check_clocks(arg);
     for (size_t i = 0; i < HL_ARRAY_LEN(methods); i++) {
         if (strcmp(methods[i].name, method) == 0) {
             methods[i].fn(arg, call, params);
@@ -79,6 +97,7 @@ hl_status commit_records(void *arg, const struct hl_records *records)
 static void on_tick(void *arg)
 {
     struct hl_controller *c = arg;
+    controller_check_clocks(c);
     pool_tick(c);
     nodes_tick(c);
     copies_tick(c);
@@ -135,6 +154,7 @@ hl_status hl_controller_start(const struct hl_controller_opts *opts, struct hl_c
         return hl_fail(HL_ENOMEM, "controller");
     c->opts = *opts;
     c->refs = 1;
+    hl_listening_init(&c->listening, 2 * TICK_MS * HL_NS_PER_MS, hl_now_ns(), hl_wall_ms());
     hl_status st = hl_rpc_open(opts->rpc, opts->l3_address, "L3", &c->l3);
     if (st == HL_OK)
         st = load(c);
@@ -150,7 +170,7 @@ hl_status hl_controller_start(const struct hl_controller_opts *opts, struct hl_c
         st = gangs_start(c, opts->kube, &c->gangs);
     c->opts.kube = NULL; /* only borrowed for this */
     if (st == HL_OK)
-        st = hl_timer_create(opts->loop, 0, 500, on_tick, c, &c->tick);
+        st = hl_timer_create(opts->loop, 0, TICK_MS, on_tick, c, &c->tick);
     if (st != HL_OK) {
         hl_controller_stop(c);
         return st;
@@ -189,6 +209,8 @@ void controller_call_for(struct hl_controller *c, struct hl_rpc_peer *peer, cons
 int controller_landed(struct hl_controller *c)
 {
     int closing = c->closing;
+    if (!closing)
+        controller_check_clocks(c);
     controller_drop(c);
     return closing;
 }

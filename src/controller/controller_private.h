@@ -11,6 +11,7 @@
 #include "core/catalog.h"
 #include "core/jobstate.h"
 #include "core/json.h"
+#include "core/listening.h"
 #include "rpc/rpc.h"
 #include "store/store.h"
 
@@ -23,7 +24,7 @@ struct node {
     json_t *telemetry;  /* Telemetry, NULL before the first heartbeat */
     json_t *containers; /* List(ContainerStatus), as last reported */
     struct hl_rpc_peer *agent;
-    uint64_t seen_ns; /* hl_now_ns of the last sign of life; 0 = not since this start */
+    uint64_t seen_ns; /* listened_ns of the last sign of life; 0 = not since this start */
     int64_t seen_ms;
     int lost;
     int64_t lost_ms; /* since when */
@@ -42,11 +43,11 @@ struct node {
 
 struct import {
     char id[HL_ID_TEXT_LEN + 1];
-    json_t *request;  /* ImportRequest */
-    json_t *progress; /* ImportProgress as last heard; state is ours */
-    int polling;      /* an answer of L3 is awaited */
-    int cancelled;    /* L3 may not know yet */
-    uint64_t heard_ns;
+    json_t *request;   /* ImportRequest */
+    json_t *progress;  /* ImportProgress as last heard; state is ours */
+    int polling;       /* an answer of L3 is awaited */
+    int cancelled;     /* L3 may not know yet */
+    uint64_t heard_ns; /* listened_ns of the last answer */
     struct hl_controller *controller;
     UT_hash_handle hh;
 };
@@ -100,9 +101,9 @@ struct hl_controller {
     struct hl_rpc_server *server;
     struct hl_rpc_peer *l3;
     struct hl_timer *tick;
+    struct hl_listening listening; /* the time for every deadline by which others are judged */
     struct hl_timer *import_tick;
     struct node *nodes;
-    uint64_t nodes_ns;     /* of the last look at the nodes; 0 = none yet */
     struct node *gone;     /* forgotten while calls were under way */
     uint64_t retention_ns; /* of the last look at what is over */
     struct import *imports;
@@ -129,6 +130,9 @@ struct hl_controller {
 /* A method: answers `call` now or later. */
 typedef void (*method_fn)(struct hl_controller *c, struct hl_rpc_call *call, const json_t *params);
 
+/* Look at the clocks. Everything that comes from outside begins with it, so that a pause of this
+ * process is known before anything is judged. */
+void controller_check_clocks(struct hl_controller *c);
 /* hl_catalog_commit_fn: arg is the controller. */
 hl_status commit_records(void *arg, const struct hl_records *records);
 /* Call somebody; the Controller outlives the answer. `done` begins with controller_landed. */
@@ -240,6 +244,8 @@ void jobs_start_wanted(struct job *j);
 /* ContainerSpec of a container of the attempt that is placed; new reference. */
 json_t *job_container_spec(const struct job *j, int index);
 void jobs_tick(struct hl_controller *c);
+/* The clocks had a gap: deadlines move by it. */
+void jobs_shift_deadlines(struct hl_controller *c, const struct hl_listening_gap *gap);
 void jobs_fini(struct hl_controller *c);
 void job_free(struct job *j);
 

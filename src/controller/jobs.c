@@ -491,6 +491,17 @@ void jobs_node_back(struct hl_controller *c, struct node *n)
     }
 }
 
+void jobs_shift_deadlines(struct hl_controller *c, const struct hl_listening_gap *gap)
+{
+    for (struct job *j = c->jobs; j != NULL; j = j->hh.next) {
+        int64_t before = j->run.deadline_ms;
+        hl_jobrun_shift(&j->run, (int64_t)(gap->paused_ns / HL_NS_PER_MS), gap->stepped_ms);
+        if (j->run.deadline_ms != before && job_keep(j) != HL_OK)
+            hl_warn("moved deadline was not written down job=%s error=\"%s\"", j->id,
+                    hl_error_text());
+    }
+}
+
 /* Give up the first node that has been silent for longer than the job waits. The others follow
  * with the next ticks. */
 static void give_up_silent_node(struct job *j)

@@ -97,7 +97,7 @@ static void on_import_progress(void *arg, hl_status st, const char *text, json_t
         return;
     im->polling = 0;
     if (st == HL_OK) {
-        im->heard_ns = hl_now_ns();
+        im->heard_ns = im->controller->listening.listened_ns;
         json_t *progress = json_object_get(result, "progress");
         json_object_update(im->progress, progress);
         const char *state = hl_json_str(progress, "state", "");
@@ -108,7 +108,7 @@ static void on_import_progress(void *arg, hl_status st, const char *text, json_t
             import_finish(im);
     } else if (st == HL_ENOENT) {
         import_fail(im, HL_EUNAVAIL, "the L3 daemon was restarted during the import; import again");
-    } else if (hl_now_ns() - im->heard_ns > IMPORT_SILENCE_NS) {
+    } else if (im->controller->listening.listened_ns - im->heard_ns > IMPORT_SILENCE_NS) {
         import_fail(im, st, text);
     }
 }
@@ -208,7 +208,7 @@ void method_import_model(struct hl_controller *c, struct hl_rpc_call *call, cons
     }
     memcpy(im->id, hl_id_format(hl_id_random()).s, sizeof(im->id));
     im->controller = c;
-    im->heard_ns = hl_now_ns();
+    im->heard_ns = c->listening.listened_ns;
     im->request = json_deep_copy(request);
     json_object_set_new(im->request, "importId", json_string(im->id));
     json_object_set_new(im->request, "version", json_integer(1));

@@ -9,8 +9,6 @@
 #include "controller/controller_private.h"
 #include "controller/copies.h"
 
-#define OWN_PAUSE_NS (2 * HL_NS_PER_S) /* ticks come every 0.5 s */
-
 struct node *node_find(struct hl_controller *c, const char *name)
 {
     struct node *n;
@@ -25,7 +23,7 @@ int node_ready(const struct node *n)
 
 int64_t node_silent_ms(const struct node *n)
 {
-    return (int64_t)((hl_now_ns() - n->seen_ns) / HL_NS_PER_MS);
+    return (int64_t)((n->controller->listening.listened_ns - n->seen_ns) / HL_NS_PER_MS);
 }
 
 int nodes_expected(const struct hl_controller *c)
@@ -142,14 +140,14 @@ hl_status nodes_load(struct hl_controller *c, const json_t *info)
     json_object_del(n->info, "lostMs"); /* of the record, not of the node */
     json_object_del(n->info, "seenMs");
     hl_cluster_set_ready(&c->cluster, n->name, 0); /* until it registers again */
-    n->seen_ns = hl_now_ns();                      /* gets a whole node_lost_ms to show up */
+    n->seen_ns = c->listening.listened_ns;         /* gets a whole node_lost_ms to show up */
     return HL_OK;
 }
 
 static void node_seen(struct node *n)
 {
     int was_lost = n->lost;
-    n->seen_ns = hl_now_ns();
+    n->seen_ns = n->controller->listening.listened_ns;
     n->seen_ms = hl_wall_ms();
     n->lost = 0;
     n->lost_ms = 0;
@@ -294,22 +292,8 @@ hl_status node_forget(struct hl_controller *c, struct node *n)
     return HL_OK;
 }
 
-/* While this process stood still (SIGSTOP, a paused machine) nobody could be heard. */
-static void forgive_own_pause(struct hl_controller *c)
-{
-    uint64_t now = hl_now_ns(), pause = c->nodes_ns > 0 ? now - c->nodes_ns : 0;
-    c->nodes_ns = now;
-    if (pause < OWN_PAUSE_NS)
-        return;
-    hl_warn("the Controller stood still, which is not counted as silence of nodes ms=%" PRIu64,
-            pause / HL_NS_PER_MS);
-    for (struct node *n = c->nodes; n != NULL; n = n->hh.next)
-        n->seen_ns = n->seen_ns + pause < now ? n->seen_ns + pause : now;
-}
-
 void nodes_tick(struct hl_controller *c)
 {
-    forgive_own_pause(c);
     for (struct node *n = c->nodes; n != NULL; n = n->hh.next)
         if (!n->lost && node_silent_ms(n) > c->opts.node_lost_ms)
             lose(c, n);
