@@ -78,22 +78,6 @@ static void dispatch(void *arg, struct hl_rpc_call *call, const char *method, co
                   "this Controller does not know the method; is it older than the caller?");
 }
 
-hl_status commit_records(void *arg, const struct hl_records *records)
-{
-    struct hl_controller *c = arg;
-    struct hl_store_op *ops = calloc(records->count + 1, sizeof(*ops));
-    if (ops == NULL)
-        return hl_fail(HL_ENOMEM, "batch of %zu records", records->count);
-    for (size_t i = 0; i < records->count; i++) {
-        const struct hl_record *r = &records->list[i];
-        ops[i] = (struct hl_store_op){r->value == NULL ? HL_STORE_DELETE : HL_STORE_PUT, r->key,
-                                      r->value};
-    }
-    hl_status st = hl_store_commit(c->store, ops, records->count);
-    free(ops);
-    return st;
-}
-
 static void on_tick(void *arg)
 {
     struct hl_controller *c = arg;
@@ -158,6 +142,8 @@ hl_status hl_controller_start(const struct hl_controller_opts *opts, struct hl_c
     hl_status st = hl_rpc_open(opts->rpc, opts->l3_address, "L3", &c->l3);
     if (st == HL_OK)
         st = load(c);
+    if (st == HL_OK)
+        st = hl_store_writer_start(c->store, opts->loop, &c->writer);
     if (st == HL_OK)
         st = hl_rpc_serve(opts->rpc,
                           &(struct hl_rpc_serve_opts){.address = opts->listen,
@@ -228,6 +214,9 @@ void hl_controller_stop(struct hl_controller *c)
     c->gangs = NULL;
     nodes_disconnect(c);
     hl_rpc_peer_close(c->l3);
+    changes_stop(c);
+    jobs_stop(c);
+    hl_store_writer_stop(c->writer); /* what was put is still committed */
     hl_store_close(c->store);
     controller_drop(c);
 }

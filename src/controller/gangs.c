@@ -206,7 +206,7 @@ static void keep_table(struct job *j)
 void gangs_keep(struct job *j)
 {
     struct gangs *g = j->controller->gangs;
-    if (g == NULL || j->gang.id[0] == '\0' || !is_synced(g) || j->gang.busy ||
+    if (g == NULL || j->gang.id[0] == '\0' || !is_synced(g) || j->gang.busy || !job_is_saved(j) ||
         hl_now_ns() < j->gang.not_before_ns)
         return;
     int away = stray(j), attempt = j->run.attempt;
