@@ -254,7 +254,8 @@ hl_status job_find(struct hl_controller *c, const char *id, struct job **out)
     return HL_OK;
 }
 
-/* A job as the store has it: what others are told of it can't be undone by a crash. */
+/* A job as the store has it: what others are told of it can't be undone by a crash. Where the store
+ * refuses its record it is told as it is, with a warning (jobs_warnings). */
 struct job_view {
     struct hl_jobrun copy;
     const struct hl_jobrun *run;
@@ -264,7 +265,7 @@ struct job_view {
 static void job_view_init(struct job_view *view, const struct job *j)
 {
     *view = (struct job_view){.run = &j->run, .events = j->events};
-    if (job_is_saved(j))
+    if (job_is_saved(j) || j->unsaved)
         return;
     if (hl_jobrun_from_json(json_object_get(j->saved, "run"), &view->copy) != HL_OK)
         return; /* out of memory: rather what it is now than nothing */

@@ -125,6 +125,7 @@ static void on_job_written(void *arg, hl_status st, const char *text)
     }
     json_decref(j->saved);
     j->saved = written;
+    j->unsaved = 0;
     if (j->behind)
         job_save(j);
     else
@@ -176,7 +177,6 @@ void job_save(struct job *j)
         return;
     }
     j->saving = record;
-    j->unsaved = 0;
     j->keep = false;
 }
 
