@@ -60,9 +60,17 @@ void controller_check_clocks(struct hl_controller *c)
         hl_warn("the Controller stood still, which is not counted as silence of others ms=%" PRIu64,
                 gap.paused_ns / HL_NS_PER_MS);
     if (gap.stepped_ms != 0)
-        hl_warn("the wall clock was set, ages and deadlines are kept ms=%" PRId64, gap.stepped_ms);
+        hl_warn(
+            "the wall clock was set; ages and deadlines do not change by it stepped_ms=%" PRId64,
+            gap.stepped_ms);
     if (gap.paused_ns > 0 || gap.stepped_ms != 0)
         jobs_shift_deadlines(c, &gap);
+    shift_open_versions(c, gap.stepped_ms);
+}
+
+int64_t controller_steady_ms(const struct hl_controller *c)
+{
+    return hl_listening_steady_ms(&c->listening, hl_now_ns());
 }
 
 static void dispatch(void *arg, struct hl_rpc_call *call, const char *method, const json_t *params)

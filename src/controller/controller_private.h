@@ -29,9 +29,10 @@ struct node {
     uint64_t seen_ns; /* listened_ns of the last sign of life; 0 = not since this start */
     int64_t seen_ms;
     int lost;
-    int64_t lost_ms; /* since when */
-    bool forgetting; /* its record is being deleted */
-    int gone;        /* forgotten: no longer in `nodes`, answers may still come */
+    int64_t lost_ms;        /* since when, for people */
+    int64_t lost_steady_ms; /* and for its age */
+    bool forgetting;        /* its record is being deleted */
+    int gone;               /* forgotten: no longer in `nodes`, answers may still come */
     struct node *next_gone;
     /* copies.c: its store */
     uint64_t store_epoch; /* as told */
@@ -90,6 +91,7 @@ struct job {
     bool behind;                   /* it changed after `saving` was made */
     bool resume;                   /* actions were dropped: hl_jobrun_resume says them again */
     bool forgetting;               /* its record is being deleted */
+    int64_t ended_steady_ms;       /* for its age; 0 = no round has seen the end yet */
     struct job_waiter *waiters;    /* calls that are answered once `saving` is durable */
     int held, stepped;             /* job_events_hold; events came since */
     struct hl_job_actions actions; /* of these */
@@ -168,6 +170,8 @@ typedef void (*method_fn)(struct hl_controller *c, struct hl_rpc_call *call, con
 /* Look at the clocks. Everything that comes from outside begins with it, so that a pause of this
  * process is known before anything is judged. */
 void controller_check_clocks(struct hl_controller *c);
+/* For ages: wall time at the start, from then on the monotonic clock. */
+int64_t controller_steady_ms(const struct hl_controller *c);
 /* commits.c */
 /* hl_catalog_commit_fn: arg is the controller. Within a change it never blocks; elsewhere it waits
  * for the disk, and fails with HL_EBUSY while a change is under way. */
@@ -217,6 +221,8 @@ void method_abandon_version(struct hl_controller *c, struct hl_rpc_call *call,
 void free_in_pool(struct hl_controller *c, const struct hl_id *ids, size_t n);
 /* Drop the open and failed versions of a job whose attempt is below `attempt` (INT_MAX: all). */
 void drop_open_versions(struct hl_controller *c, const char *job, int attempt);
+/* The wall clock was set: the grace of what is open does not change. */
+void shift_open_versions(struct hl_controller *c, int64_t stepped_ms);
 /* Drop open and failed versions that no job of ours writes and nobody has touched for gc.grace. */
 void drop_stale_versions(struct hl_controller *c);
 

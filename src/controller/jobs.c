@@ -526,6 +526,8 @@ static hl_status job_restore(struct job *j, const json_t *value)
     HL_TRY(hl_job_parse(json_object_get(j->doc, "spec"), NULL, &j->spec));
     HL_TRY(hl_jobrun_from_json(json_object_get(value, "run"), &j->run));
     memcpy(j->id, j->run.id, sizeof(j->id));
+    int64_t now = controller_steady_ms(j->controller); /* the wall clock, at a start */
+    j->ended_steady_ms = j->run.finished_ms < now ? j->run.finished_ms : now;
     j->port = (int)hl_json_int(value, "port", 0);
     j->port_attempt = (int)hl_json_int(value, "portAttempt", j->run.attempt);
     j->starting = calloc((size_t)j->run.container_count + 1, 1);

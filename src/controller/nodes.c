@@ -143,6 +143,8 @@ hl_status nodes_load(struct hl_controller *c, const json_t *info)
     HL_TRY(node_add(c, info, &n));
     n->lost_ms = hl_json_int(info, "lostMs", 0);
     n->seen_ms = hl_json_int(info, "seenMs", 0);
+    int64_t now = controller_steady_ms(c); /* the wall clock, at a start */
+    n->lost_steady_ms = n->lost_ms < now ? n->lost_ms : now;
     json_object_del(n->info, "lostMs"); /* of the record, not of the node */
     json_object_del(n->info, "seenMs");
     hl_cluster_set_ready(&c->cluster, n->name, 0); /* until it registers again */
@@ -333,6 +335,7 @@ static void lose(struct hl_controller *c, struct node *n)
     hl_warn("node is lost node=%s silent_ms=%" PRId64, n->name, node_silent_ms(n));
     if (n->lost_ms == 0) { /* else it was lost before this start */
         n->lost_ms = hl_wall_ms();
+        n->lost_steady_ms = controller_steady_ms(c);
         save_loss(c, n);
     }
     jobs_node_silent(c, n);

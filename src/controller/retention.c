@@ -18,7 +18,9 @@
 static int by_end(const void *x, const void *y)
 {
     const struct job *a = *(struct job *const *)x, *b = *(struct job *const *)y;
-    if (a->run.finished_ms != b->run.finished_ms)
+    if (a->ended_steady_ms != b->ended_steady_ms)
+        return a->ended_steady_ms < b->ended_steady_ms ? -1 : 1;
+    if (a->run.finished_ms != b->run.finished_ms) /* one round has seen both end */
         return a->run.finished_ms < b->run.finished_ms ? -1 : 1;
     return a->seq < b->seq ? -1 : a->seq > b->seq;
 }
@@ -76,7 +78,7 @@ void retention_strays(struct hl_controller *c, struct node *n, const json_t *con
     size_t i;
     const json_t *status;
     int sent = 0;
-    int64_t age = c->opts.jobs_keep_age_ms, now = hl_wall_ms();
+    int64_t age = c->opts.jobs_keep_age_ms, now = controller_steady_ms(c);
     json_array_foreach (age > 0 ? containers : NULL, i, status) {
         const char *id = hl_json_str(status, "id", "");
         int64_t ended = hl_json_int(status, "finishedMs", 0);
@@ -165,14 +167,18 @@ static void keep_jobs(struct hl_controller *c)
     size_t count = 0, n = 0;
     if (ended == NULL)
         return; /* the next round */
-    for (struct job *j = c->jobs; j != NULL; j = j->hh.next)
-        if (hl_job_state_ended(j->run.state))
-            ended[count++] = j;
+    int64_t age = c->opts.jobs_keep_age_ms, now = controller_steady_ms(c);
+    for (struct job *j = c->jobs; j != NULL; j = j->hh.next) {
+        if (!hl_job_state_ended(j->run.state))
+            continue;
+        if (j->ended_steady_ms == 0)
+            j->ended_steady_ms = now;
+        ended[count++] = j;
+    }
     qsort(ended, count, sizeof(*ended), by_end);
     size_t keep = (size_t)c->opts.jobs_keep, over = keep > 0 && count > keep ? count - keep : 0;
-    int64_t age = c->opts.jobs_keep_age_ms, now = hl_wall_ms();
     for (size_t i = 0; i < count && n < ROUND_MAX; i++) {
-        int old = age > 0 && now - ended[i]->run.finished_ms > age;
+        int old = age > 0 && now - ended[i]->ended_steady_ms > age;
         if (i >= over && !old)
             break; /* sorted: all others are younger */
         if (!is_needed(c, ended[i]))
@@ -188,8 +194,8 @@ static void keep_jobs(struct hl_controller *c)
 static int by_loss(const void *x, const void *y)
 {
     const struct node *a = *(struct node *const *)x, *b = *(struct node *const *)y;
-    if (a->lost_ms != b->lost_ms)
-        return a->lost_ms < b->lost_ms ? -1 : 1;
+    if (a->lost_steady_ms != b->lost_steady_ms)
+        return a->lost_steady_ms < b->lost_steady_ms ? -1 : 1;
     return strcmp(a->name, b->name);
 }
 
@@ -221,9 +227,9 @@ static void keep_nodes(struct hl_controller *c)
             lost[count++] = n;
     qsort(lost, count, sizeof(*lost), by_loss);
     size_t keep = (size_t)c->opts.nodes_keep, over = keep > 0 && count > keep ? count - keep : 0;
-    int64_t age = c->opts.nodes_keep_age_ms, now = hl_wall_ms();
+    int64_t age = c->opts.nodes_keep_age_ms, now = controller_steady_ms(c);
     for (size_t i = 0; i < count && i < ROUND_MAX; i++) {
-        int old = age > 0 && now - lost[i]->lost_ms > age;
+        int old = age > 0 && now - lost[i]->lost_steady_ms > age;
         if ((i < over || old) && !has_job(c, lost[i]))
             node_forget(c, lost[i]);
     }

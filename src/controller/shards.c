@@ -459,6 +459,14 @@ static struct hl_version_rec *find_stale(struct hl_controller *c, struct hl_mode
     return NULL;
 }
 
+void shift_open_versions(struct hl_controller *c, int64_t stepped_ms)
+{
+    for (struct hl_model_rec *m = stepped_ms != 0 ? c->catalog.models : NULL; m != NULL;
+         m = m->hh.next)
+        for (struct hl_version_rec *v = m->versions; v != NULL; v = v->next)
+            v->touched_ms += v->touched_ms != 0 ? stepped_ms : 0;
+}
+
 void drop_stale_versions(struct hl_controller *c)
 {
     struct hl_model_rec *m, *next;
