@@ -15,6 +15,7 @@
 #include "hw/process_executor.h"
 #include "hw/telemetry.h"
 #include "hw/topology.h"
+#include "os/logfile.h"
 #include "os/loop.h"
 #include "os/process.h"
 #include "rpc/rpc.h"
@@ -23,6 +24,7 @@
 
 struct daemon {
     struct hl_conf conf;
+    struct hl_logfile *log;
     struct hl_loop *loop;
     struct hl_rpc *rpc;
     struct hl_agent *agent;
@@ -200,6 +202,9 @@ static hl_status start(struct daemon *d, int argc, char **argv)
     find_library(library, sizeof(library));
     hl_status st = hl_loop_create(&d->loop);
     if (st == HL_OK)
+        st = hl_logfile_start(d->loop, d->conf.log_file, d->conf.log_max_size,
+                              (int)d->conf.log_keep, &d->log);
+    if (st == HL_OK)
         st = hl_loop_stop_on_signals(d->loop);
     if (st == HL_OK)
         st = hl_rpc_create(&d->rpc);
@@ -264,6 +269,7 @@ int main(int argc, char **argv)
     if (!hl_agent_stop(d.agent))
         _exit(0);
     hl_rpc_destroy(d.rpc);
+    hl_logfile_stop(d.log);
     hl_loop_destroy(d.loop);
     hl_conf_fini(&d.conf);
     hl_telemetry_fini(&d.probe);

@@ -11,12 +11,14 @@
 #include "controller/controller.h"
 #include "http/metrics.h"
 #include "os/file.h"
+#include "os/logfile.h"
 #include "os/loop.h"
 #include "os/process.h"
 #include "rpc/rpc.h"
 
 struct daemon {
     struct hl_conf conf;
+    struct hl_logfile *log;
     struct hl_loop *loop;
     struct hl_rpc *rpc;
     struct hl_controller *controller;
@@ -42,6 +44,8 @@ static hl_status start(struct daemon *d, int argc, char **argv)
     HL_TRY(hl_dir_make(d->conf.controller_state, 0755));
     snprintf(store, sizeof(store), "sqlite:%s/controller.db", d->conf.controller_state);
     HL_TRY(hl_loop_create(&d->loop));
+    HL_TRY(hl_logfile_start(d->loop, d->conf.log_file, d->conf.log_max_size, (int)d->conf.log_keep,
+                            &d->log));
     HL_TRY(hl_loop_stop_on_signals(d->loop));
     HL_TRY(hl_rpc_create(&d->rpc));
     struct hl_kube_opts kube = {
@@ -102,6 +106,7 @@ int main(int argc, char **argv)
     hl_metrics_stop(d.metrics);
     hl_controller_stop(d.controller);
     hl_rpc_destroy(d.rpc);
+    hl_logfile_stop(d.log);
     hl_loop_destroy(d.loop);
     hl_conf_fini(&d.conf);
     return st == HL_OK || st == HL_ECANCELED ? 0 : st == HL_EINVAL ? 2 : 1;

@@ -10,12 +10,14 @@
 #include "conf/planes.h"
 #include "http/metrics.h"
 #include "l3d/l3d.h"
+#include "os/logfile.h"
 #include "os/loop.h"
 #include "os/process.h"
 #include "rpc/rpc.h"
 
 struct daemon {
     struct hl_conf conf;
+    struct hl_logfile *log;
     struct hl_loop *loop;
     struct hl_rpc *rpc;
     struct hl_l3d *l3d;
@@ -82,6 +84,7 @@ static hl_status start(struct daemon *d, int argc, char **argv)
     default_paths(d);
     HL_TRY(hl_pool_regions_parse(c->l3_numa, c->l3_size, d->regions, &d->region_count));
     HL_TRY(hl_loop_create(&d->loop));
+    HL_TRY(hl_logfile_start(d->loop, c->log_file, c->log_max_size, (int)c->log_keep, &d->log));
     HL_TRY(hl_loop_stop_on_signals(d->loop));
     HL_TRY(hl_rpc_create(&d->rpc));
     HL_TRY(hl_l3d_start(
@@ -133,6 +136,7 @@ int main(int argc, char **argv)
     hl_metrics_stop(d.metrics);
     hl_l3d_stop(d.l3d);
     hl_rpc_destroy(d.rpc);
+    hl_logfile_stop(d.log);
     hl_loop_destroy(d.loop);
     hl_conf_fini(&d.conf);
     return st == HL_OK || st == HL_ECANCELED ? 0 : st == HL_EINVAL ? 2 : 1;

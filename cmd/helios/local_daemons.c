@@ -35,6 +35,7 @@ static void add_given(struct local_daemon *d, const struct local *l, enum hl_pro
     size_t n = local_settings_flags(&l->settings, program, flags);
     for (size_t i = 0; i < n; i++)
         add(d, flags[i].name, "%s", flags[i].value);
+    add(d, "--log-file", "%s/log/%s.log", l->opts->state, d->name);
 }
 
 /* Where the daemon served before, for its peers remember that; where the options say; else on any

@@ -64,6 +64,9 @@ struct hl_option {
 struct hl_conf {
     enum hl_program program;
     char *log_level;
+    char *log_file; /* "" = stderr */
+    uint64_t log_max_size;
+    int64_t log_keep;
     char *ready_file;
 
     char *plane_backbone; /* address, CIDR or interface; "" = loopback */

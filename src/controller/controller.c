@@ -1,12 +1,17 @@
 #include "controller/controller.h"
 
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/log.h"
 #include "controller/controller_private.h"
 #include "controller/copies.h"
 #include "os/loop.h"
+
+#define TICK_MS       500
+#define PAUSE_TOLD_NS (2 * HL_NS_PER_S)
 
 static const struct method {
     const char *name;
@@ -48,8 +53,29 @@ void reject(struct hl_rpc_call *call, hl_status st)
     hl_rpc_reject(call, st, NULL);
 }
 
+void controller_check_clocks(struct hl_controller *c)
+{
+    struct hl_listening_gap gap = hl_listening_check(&c->listening, hl_now_ns(), hl_wall_ms());
+    if (gap.paused_ns >= PAUSE_TOLD_NS)
+        hl_warn("the Controller stood still, which is not counted as silence of others ms=%" PRIu64,
+                gap.paused_ns / HL_NS_PER_MS);
+    if (gap.stepped_ms != 0)
+        hl_warn(
+            "the wall clock was set; ages and deadlines do not change by it stepped_ms=%" PRId64,
+            gap.stepped_ms);
+    if (gap.paused_ns > 0 || gap.stepped_ms != 0)
+        jobs_shift_deadlines(c, &gap);
+    shift_open_versions(c, gap.stepped_ms);
+}
+
+int64_t controller_steady_ms(const struct hl_controller *c)
+{
+    return hl_listening_steady_ms(&c->listening, hl_now_ns());
+}
+
 static void dispatch(void *arg, struct hl_rpc_call *call, const char *method, const json_t *params)
 {
+    controller_check_clocks(arg);
     for (size_t i = 0; i < HL_ARRAY_LEN(methods); i++) {
         if (strcmp(methods[i].name, method) == 0) {
             methods[i].fn(arg, call, params);
@@ -60,25 +86,10 @@ static void dispatch(void *arg, struct hl_rpc_call *call, const char *method, co
                   "this Controller does not know the method; is it older than the caller?");
 }
 
-hl_status commit_records(void *arg, const struct hl_records *records)
-{
-    struct hl_controller *c = arg;
-    struct hl_store_op *ops = calloc(records->count + 1, sizeof(*ops));
-    if (ops == NULL)
-        return hl_fail(HL_ENOMEM, "batch of %zu records", records->count);
-    for (size_t i = 0; i < records->count; i++) {
-        const struct hl_record *r = &records->list[i];
-        ops[i] = (struct hl_store_op){r->value == NULL ? HL_STORE_DELETE : HL_STORE_PUT, r->key,
-                                      r->value};
-    }
-    hl_status st = hl_store_commit(c->store, ops, records->count);
-    free(ops);
-    return st;
-}
-
 static void on_tick(void *arg)
 {
     struct hl_controller *c = arg;
+    controller_check_clocks(c);
     pool_tick(c);
     nodes_tick(c);
     copies_tick(c);
@@ -135,9 +146,12 @@ hl_status hl_controller_start(const struct hl_controller_opts *opts, struct hl_c
         return hl_fail(HL_ENOMEM, "controller");
     c->opts = *opts;
     c->refs = 1;
+    hl_listening_init(&c->listening, 2 * TICK_MS * HL_NS_PER_MS, hl_now_ns(), hl_wall_ms());
     hl_status st = hl_rpc_open(opts->rpc, opts->l3_address, "L3", &c->l3);
     if (st == HL_OK)
         st = load(c);
+    if (st == HL_OK)
+        st = hl_store_writer_start(c->store, opts->loop, &c->writer);
     if (st == HL_OK)
         st = hl_rpc_serve(opts->rpc,
                           &(struct hl_rpc_serve_opts){.address = opts->listen,
@@ -150,7 +164,7 @@ hl_status hl_controller_start(const struct hl_controller_opts *opts, struct hl_c
         st = gangs_start(c, opts->kube, &c->gangs);
     c->opts.kube = NULL; /* only borrowed for this */
     if (st == HL_OK)
-        st = hl_timer_create(opts->loop, 0, 500, on_tick, c, &c->tick);
+        st = hl_timer_create(opts->loop, 0, TICK_MS, on_tick, c, &c->tick);
     if (st != HL_OK) {
         hl_controller_stop(c);
         return st;
@@ -189,6 +203,8 @@ void controller_call_for(struct hl_controller *c, struct hl_rpc_peer *peer, cons
 int controller_landed(struct hl_controller *c)
 {
     int closing = c->closing;
+    if (!closing)
+        controller_check_clocks(c);
     controller_drop(c);
     return closing;
 }
@@ -206,6 +222,9 @@ void hl_controller_stop(struct hl_controller *c)
     c->gangs = NULL;
     nodes_disconnect(c);
     hl_rpc_peer_close(c->l3);
+    changes_stop(c);
+    jobs_stop(c);
+    hl_store_writer_stop(c->writer); /* what was put is still committed */
     hl_store_close(c->store);
     controller_drop(c);
 }

@@ -11,8 +11,10 @@
 #include "core/catalog.h"
 #include "core/jobstate.h"
 #include "core/json.h"
+#include "core/listening.h"
 #include "rpc/rpc.h"
 #include "store/store.h"
+#include "store/writer.h"
 
 struct hl_timer;
 
@@ -20,14 +22,17 @@ struct node {
     char name[128];
     char incarnation[64];
     json_t *info;       /* NodeInfo */
+    json_t *written;    /* its record in the store; NULL = not known */
     json_t *telemetry;  /* Telemetry, NULL before the first heartbeat */
     json_t *containers; /* List(ContainerStatus), as last reported */
     struct hl_rpc_peer *agent;
-    uint64_t seen_ns; /* hl_now_ns of the last sign of life; 0 = not since this start */
+    uint64_t seen_ns; /* listened_ns of the last sign of life; 0 = not since this start */
     int64_t seen_ms;
     int lost;
-    int64_t lost_ms; /* since when */
-    int gone;        /* forgotten: no longer in `nodes`, answers may still come */
+    int64_t lost_ms;        /* since when, for people */
+    int64_t lost_steady_ms; /* and for its age */
+    bool forgetting;        /* its record is being deleted */
+    int gone;               /* forgotten: no longer in `nodes`, answers may still come */
     struct node *next_gone;
     /* copies.c: its store */
     uint64_t store_epoch; /* as told */
@@ -42,11 +47,12 @@ struct node {
 
 struct import {
     char id[HL_ID_TEXT_LEN + 1];
-    json_t *request;  /* ImportRequest */
-    json_t *progress; /* ImportProgress as last heard; state is ours */
-    int polling;      /* an answer of L3 is awaited */
-    int cancelled;    /* L3 may not know yet */
-    uint64_t heard_ns;
+    json_t *request;   /* ImportRequest */
+    json_t *progress;  /* ImportProgress as last heard; state is ours */
+    json_t *result;    /* of L3, while it is being written to the store; else NULL */
+    int polling;       /* an answer of L3 is awaited */
+    int cancelled;     /* L3 may not know yet */
+    uint64_t heard_ns; /* listened_ns of the last answer */
     struct hl_controller *controller;
     UT_hash_handle hh;
 };
@@ -73,13 +79,20 @@ struct job {
     struct hl_jobrun run;
     json_t *doc;    /* stored once: yaml, source, key, seq */
     json_t *events; /* List(JobEvent), the newest JOB_EVENTS_MAX */
-    json_t *saved;  /* run as last written to the store */
+    json_t *saved;  /* record as last written to the store; NULL = never, the job is unknown */
     int64_t seq;
     int port, port_attempt; /* MASTER_PORT, and of which attempt; 0 = chosen blindly */
     int port_skip, port_asked;
     uint64_t read_ns;              /* when a log of it was last asked for; 0 = not yet */
     int64_t load_version;          /* the version this attempt's ranks load; -1 = none */
     int unsaved;                   /* the store refused the last change: actions wait */
+    json_t *saving;                /* record that is being written; its actions wait; else NULL */
+    bool keep;                     /* more than the run has changed */
+    bool behind;                   /* it changed after `saving` was made */
+    bool resume;                   /* actions were dropped: hl_jobrun_resume says them again */
+    bool forgetting;               /* its record is being deleted */
+    int64_t ended_steady_ms;       /* for its age; 0 = no round has seen the end yet */
+    struct job_waiter *waiters;    /* calls that are answered once `saving` is durable */
     int held, stepped;             /* job_events_hold; events came since */
     struct hl_job_actions actions; /* of these */
     int marked;                    /* the planner sees its slots as held */
@@ -96,13 +109,17 @@ struct hl_controller {
     unsigned refs; /* its owner's, and one per call under way */
     int closing;
     struct hl_store *store;
+    struct hl_store_writer *writer;
+    struct change *changes; /* of the catalogue: the first is being written */
+    bool making;            /* the first is being made */
+    bool forgetting_jobs;
     struct hl_catalog catalog;
     struct hl_rpc_server *server;
     struct hl_rpc_peer *l3;
     struct hl_timer *tick;
+    struct hl_listening listening; /* the time for every deadline by which others are judged */
     struct hl_timer *import_tick;
     struct node *nodes;
-    uint64_t nodes_ns;     /* of the last look at the nodes; 0 = none yet */
     struct node *gone;     /* forgotten while calls were under way */
     uint64_t retention_ns; /* of the last look at what is over */
     struct import *imports;
@@ -126,11 +143,46 @@ struct hl_controller {
     struct hl_plane_stats ranks[HL_PLANE_COUNT]; /* sums of their reports */
 };
 
+/* A change of the catalogue that is on its way: the first member of what it needs. */
+struct change {
+    /* Call one hl_catalog_* function with commit_records and `c`; called twice (commits.c). What
+     * depends on more than the catalogue is checked only while !durable. */
+    hl_status (*make)(struct change *ch);
+    /* After the last make, or when the commit failed, with hl_error_text(); frees the change. */
+    void (*done)(struct change *ch, hl_status st);
+    struct hl_controller *c;
+    struct change *next;
+    struct hl_records records; /* as last written */
+    bool writing, durable, applied;
+    int tries;
+};
+
+/* A call that waits until a job is written. */
+struct job_waiter {
+    struct job_waiter *next;
+    struct hl_rpc_call *call;
+    json_t *(*answer)(const struct job *j);
+};
+
 /* A method: answers `call` now or later. */
 typedef void (*method_fn)(struct hl_controller *c, struct hl_rpc_call *call, const json_t *params);
 
-/* hl_catalog_commit_fn: arg is the controller. */
+/* Look at the clocks. Everything that comes from outside begins with it, so that a pause of this
+ * process is known before anything is judged. */
+void controller_check_clocks(struct hl_controller *c);
+/* For ages: wall time at the start, from then on the monotonic clock. */
+int64_t controller_steady_ms(const struct hl_controller *c);
+/* commits.c */
+/* hl_catalog_commit_fn: arg is the controller. Within a change it never blocks; elsewhere it waits
+ * for the disk, and fails with HL_EBUSY while a change is under way. */
 hl_status commit_records(void *arg, const struct hl_records *records);
+/* Write and go on. The Controller outlives `done`, which begins with controller_landed. */
+hl_status controller_write(struct hl_controller *c, const struct hl_records *records,
+                           hl_store_written done, void *arg) HL_CHECK;
+/* Takes the change; it is made when those before it are done. */
+void change_start(struct hl_controller *c, struct change *ch);
+/* End what is under way with HL_ECANCELED. */
+void changes_stop(struct hl_controller *c);
 /* Call somebody; the Controller outlives the answer. `done` begins with controller_landed. */
 void controller_call(struct hl_controller *c, struct hl_rpc_peer *peer, const char *method,
                      const json_t *params, hl_rpc_done done, void *arg);
@@ -169,6 +221,8 @@ void method_abandon_version(struct hl_controller *c, struct hl_rpc_call *call,
 void free_in_pool(struct hl_controller *c, const struct hl_id *ids, size_t n);
 /* Drop the open and failed versions of a job whose attempt is below `attempt` (INT_MAX: all). */
 void drop_open_versions(struct hl_controller *c, const char *job, int attempt);
+/* The wall clock was set: the grace of what is open does not change. */
+void shift_open_versions(struct hl_controller *c, int64_t stepped_ms);
 /* Drop open and failed versions that no job of ours writes and nobody has touched for gc.grace. */
 void drop_stale_versions(struct hl_controller *c);
 
@@ -204,7 +258,7 @@ void nodes_tick(struct hl_controller *c);
 void nodes_disconnect(struct hl_controller *c);
 void nodes_fini(struct hl_controller *c);
 /* Take a lost node out of store, plan and copies. */
-hl_status node_forget(struct hl_controller *c, struct node *n) HL_CHECK;
+void node_forget(struct hl_controller *c, struct node *n);
 /* Free those that no answer can speak of any more. */
 void nodes_bury(struct hl_controller *c);
 /* Borrowed, NULL when unknown. */
@@ -221,7 +275,11 @@ int nodes_expected(const struct hl_controller *c);
 hl_status jobs_load(struct hl_controller *c, const json_t *value);
 /* After everything is loaded: hold slots, repeat what was under way. */
 void jobs_resume(struct hl_controller *c);
-hl_status job_submit(struct hl_controller *c, struct job *j);
+/* On HL_OK the job is taken over, and the call answered when it is saved; when that fails the call
+ * is rejected and the job is gone. */
+hl_status job_submit(struct hl_controller *c, struct job *j, struct hl_rpc_call *call,
+                     json_t *(*answer)(const struct job *j)) HL_CHECK;
+/* job_save.c */
 void job_event(struct job *j, struct hl_job_event *ev);
 /* The events from here to `go` are written at once, and only then carried out. */
 void job_events_hold(struct job *j);
@@ -233,13 +291,26 @@ void jobs_node_silent(struct hl_controller *c, struct node *n);
 void jobs_node_back(struct hl_controller *c, struct node *n);
 /* Ms of silence after which the job gives up its containers on the node. */
 int64_t job_patience_ms(const struct job *j, const char *node);
-/* Write down what no event has changed; actions must wait when this fails. */
-hl_status job_keep(struct job *j) HL_CHECK;
+/* Write down what no event has changed; then do what the job's state asks for. */
+void job_keep(struct job *j);
+/* Write what changed since the last time, then carry out j->actions. */
+void job_save(struct job *j);
+/* What the store has is what the job is: actions may be carried out. */
+bool job_is_saved(const struct job *j);
+/* Answer when the job is saved, maybe now; or reject when that fails. */
+void job_wait(struct job *j, struct hl_rpc_call *call, json_t *(*answer)(const struct job *j));
+/* Reject the calls that wait. */
+void jobs_stop(struct hl_controller *c);
+/* What the state asks for, whatever was done before. */
+void job_resume(struct job *j);
+void job_carry_out(struct job *j, const struct hl_job_actions *actions);
 /* Start what is wanted and not confirmed; calls that failed for a reason that may pass. */
 void jobs_start_wanted(struct job *j);
 /* ContainerSpec of a container of the attempt that is placed; new reference. */
 json_t *job_container_spec(const struct job *j, int index);
 void jobs_tick(struct hl_controller *c);
+/* The clocks had a gap: deadlines move by it. */
+void jobs_shift_deadlines(struct hl_controller *c, const struct hl_listening_gap *gap);
 void jobs_fini(struct hl_controller *c);
 void job_free(struct job *j);
 

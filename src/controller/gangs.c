@@ -101,13 +101,14 @@ static void look_at_job(struct job *j)
     const json_t *job = job_of(j, j->run.attempt);
     const char *why = job != NULL ? hl_volcano_job_trouble(job) : NULL;
     char text[HL_JOB_TEXT_MAX];
+    uint64_t now = j->controller->listening.listened_ns;
     if (why == NULL) {
         j->gang.trouble_ns = 0;
         return;
     }
     if (j->gang.trouble_ns == 0)
-        j->gang.trouble_ns = hl_now_ns();
-    if (hl_now_ns() - j->gang.trouble_ns < TROUBLE_NS)
+        j->gang.trouble_ns = now;
+    if (now - j->gang.trouble_ns < TROUBLE_NS)
         return;
     j->gang.trouble_ns = 0;
     const json_t *state = json_object_get(json_object_get(job, "status"), "state");
@@ -205,7 +206,7 @@ static void keep_table(struct job *j)
 void gangs_keep(struct job *j)
 {
     struct gangs *g = j->controller->gangs;
-    if (g == NULL || j->gang.id[0] == '\0' || !is_synced(g) || j->gang.busy ||
+    if (g == NULL || j->gang.id[0] == '\0' || !is_synced(g) || j->gang.busy || !job_is_saved(j) ||
         hl_now_ns() < j->gang.not_before_ns)
         return;
     int away = stray(j), attempt = j->run.attempt;

@@ -158,8 +158,14 @@ static struct job *find_by_key(struct hl_controller *c, const char *key)
     return NULL;
 }
 
+static json_t *id_answer(const struct job *j)
+{
+    return json_pack("{s:s}", "id", j->id);
+}
+
 /* The job is taken over on HL_OK. A gang that no state of the cluster could hold is refused. */
-static hl_status submit(struct hl_controller *c, const json_t *params, struct job *j)
+static hl_status submit(struct hl_controller *c, struct hl_rpc_call *call, const json_t *params,
+                        struct job *j)
 {
     struct hl_plan *plan = NULL;
     hl_status st = examine(c, params, &j->spec, &plan);
@@ -173,24 +179,22 @@ static hl_status submit(struct hl_controller *c, const json_t *params, struct jo
                        "launch", launch_of(c, &j->spec, hl_json_str(params, "file", "")));
     if (j->doc == NULL)
         return hl_fail(HL_ENOMEM, "out of memory for the record of job '%s'", j->spec.name);
-    return job_submit(c, j);
+    return job_submit(c, j, call, id_answer);
 }
 
 void method_submit_job(struct hl_controller *c, struct hl_rpc_call *call, const json_t *params)
 {
     struct job *j = find_by_key(c, hl_json_str(params, "idempotencyKey", ""));
     if (j != NULL) {
-        hl_rpc_reply(call, json_pack("{s:s}", "id", j->id));
+        job_wait(j, call, id_answer);
         return;
     }
     j = calloc(1, sizeof(*j));
-    hl_status st = j != NULL ? submit(c, params, j) : hl_fail(HL_ENOMEM, "job record");
+    hl_status st = j != NULL ? submit(c, call, params, j) : hl_fail(HL_ENOMEM, "job record");
     if (st != HL_OK) {
         reject(call, st);
         job_free(j);
-        return;
     }
-    hl_rpc_reply(call, json_pack("{s:s}", "id", j->id));
 }
 
 /* An id like NAME-7 with a number that a job has had. */
@@ -212,7 +216,7 @@ static hl_status find_by_name(struct hl_controller *c, const char *name, struct 
     size_t at = 0;
     int count = 0;
     for (struct job *k = c->jobs; k != NULL; k = k->hh.next) {
-        if (strcmp(k->spec.name, name) != 0)
+        if (k->saved == NULL || strcmp(k->spec.name, name) != 0)
             continue;
         newest = k;
         if (hl_job_state_ended(k->run.state))
@@ -234,6 +238,8 @@ hl_status job_find(struct hl_controller *c, const char *id, struct job **out)
 {
     struct job *j;
     HASH_FIND_STR(c->jobs, id, j);
+    if (j != NULL && j->saved == NULL)
+        j = NULL; /* nobody has been told of it yet */
     if (j == NULL)
         HL_TRY(find_by_name(c, id, &j));
     if (j == NULL && was_given(c, id))
@@ -246,6 +252,30 @@ hl_status job_find(struct hl_controller *c, const char *id, struct job **out)
                        HASH_COUNT(c->jobs));
     *out = j;
     return HL_OK;
+}
+
+/* A job as the store has it: what others are told of it can't be undone by a crash. Where the store
+ * refuses its record it is told as it is, with a warning (jobs_warnings). */
+struct job_view {
+    struct hl_jobrun copy;
+    const struct hl_jobrun *run;
+    const json_t *events;
+};
+
+static void job_view_init(struct job_view *view, const struct job *j)
+{
+    *view = (struct job_view){.run = &j->run, .events = j->events};
+    if (job_is_saved(j) || j->unsaved)
+        return;
+    if (hl_jobrun_from_json(json_object_get(j->saved, "run"), &view->copy) != HL_OK)
+        return; /* out of memory: rather what it is now than nothing */
+    view->run = &view->copy;
+    view->events = json_object_get(j->saved, "events");
+}
+
+static void job_view_fini(struct job_view *view)
+{
+    hl_jobrun_fini(&view->copy);
 }
 
 /* What a job that runs waits for: the first of its nodes that does not answer. */
@@ -265,9 +295,9 @@ static void silent_node(struct hl_controller *c, const struct job *j, char *out,
     }
 }
 
-static json_t *job_to_json(struct hl_controller *c, const struct job *j, const json_t *warnings)
+static json_t *job_to_json(struct hl_controller *c, const struct job *j, const struct hl_jobrun *r,
+                           const json_t *warnings)
 {
-    const struct hl_jobrun *r = &j->run;
     char reason[HL_JOB_TEXT_MAX];
     snprintf(reason, sizeof(reason), "%s", r->reason);
     if (reason[0] == '\0' && (r->state == HL_JOB_STARTING || r->state == HL_JOB_RUNNING))
@@ -286,8 +316,14 @@ void method_list_jobs(struct hl_controller *c, struct hl_rpc_call *call, const j
 {
     (void)params;
     json_t *jobs = json_array(), *warnings = jobs_warnings(c);
-    for (struct job *j = c->jobs; j != NULL; j = j->hh.next)
-        json_array_append_new(jobs, job_to_json(c, j, warnings));
+    for (struct job *j = c->jobs; j != NULL; j = j->hh.next) {
+        struct job_view view;
+        if (j->saved == NULL)
+            continue;
+        job_view_init(&view, j);
+        json_array_append_new(jobs, job_to_json(c, j, view.run, warnings));
+        job_view_fini(&view);
+    }
     json_decref(warnings);
     hl_rpc_reply(call, json_pack("{s:o}", "jobs", jobs));
 }
@@ -302,9 +338,10 @@ static void add_pod(const struct job *j, int index, json_t *container)
 }
 
 /* The Agent's own report where it has one (pids, binding), else what the job remembers. */
-static json_t *containers_of(struct hl_controller *c, const struct job *j)
+static json_t *containers_of(struct hl_controller *c, const struct job *j,
+                             const struct hl_jobrun *run)
 {
-    json_t *list = hl_jobrun_containers_to_json(&j->run);
+    json_t *list = hl_jobrun_containers_to_json(run);
     size_t i;
     json_t *mine;
     json_array_foreach (list, i, mine) {
@@ -312,7 +349,7 @@ static json_t *containers_of(struct hl_controller *c, const struct job *j)
             add_pod(j, (int)i, mine);
             continue;
         }
-        struct node *n = node_find(c, j->run.containers[i].node);
+        struct node *n = node_find(c, run->containers[i].node);
         size_t k;
         json_t *reported;
         json_array_foreach (n == NULL ? NULL : n->containers, k, reported) {
@@ -332,16 +369,24 @@ void method_get_job(struct hl_controller *c, struct hl_rpc_call *call, const jso
         return;
     }
     json_t *warnings = jobs_warnings(c);
-    json_t *job = job_to_json(c, j, warnings);
+    struct job_view view;
+    job_view_init(&view, j);
+    json_t *job = job_to_json(c, j, view.run, warnings);
     json_decref(warnings);
     json_object_set_new(job, "yaml", json_string(hl_json_str(j->doc, "yaml", "")));
-    json_object_set(job, "events", j->events);
+    json_object_set(job, "events", (json_t *)view.events);
     if (json_object_get(j->doc, "launch") != NULL)
         json_object_set(job, "launch", json_object_get(j->doc, "launch"));
-    json_object_set_new(job, "containers", containers_of(c, j));
-    if (j->run.plan != NULL)
-        json_object_set_new(job, "plan", hl_plan_to_json(j->run.plan));
+    json_object_set_new(job, "containers", containers_of(c, j, view.run));
+    if (view.run->plan != NULL)
+        json_object_set_new(job, "plan", hl_plan_to_json(view.run->plan));
+    job_view_fini(&view);
     hl_rpc_reply(call, json_pack("{s:o}", "job", job));
+}
+
+static json_t *state_answer(const struct job *j)
+{
+    return json_pack("{s:s s:s}", "state", hl_job_state_name(j->run.state), "id", j->id);
 }
 
 void method_cancel_job(struct hl_controller *c, struct hl_rpc_call *call, const json_t *params)
@@ -354,8 +399,7 @@ void method_cancel_job(struct hl_controller *c, struct hl_rpc_call *call, const 
     }
     if (!hl_job_state_ended(j->run.state))
         job_event(j, &(struct hl_job_event){.kind = HL_JOB_EV_CANCEL, .text = "by the user"});
-    hl_rpc_reply(call,
-                 json_pack("{s:s s:s}", "state", hl_job_state_name(j->run.state), "id", j->id));
+    job_wait(j, call, state_answer);
 }
 
 void jobs_slot_holder(const struct hl_controller *c, const char *node, int numa_id,

@@ -1,6 +1,6 @@
 /* Jobs: every event goes through the pure state machine, the result is written to the store, and
- * only then the actions are carried out. They are idempotent: after a crash, or when the store
- * refused a write, hl_jobrun_resume says them again. */
+ * only then the actions are carried out (job_save.c). They are idempotent: after a crash, or when
+ * the store refused a write, hl_jobrun_resume says them again. */
 #include <inttypes.h>
 #include <limits.h>
 #include <stdlib.h>
@@ -12,8 +12,6 @@
 #include "controller/controller_private.h"
 #include "ranktable/plan.h"
 
-#define JOB_EVENTS_MAX 200
-
 /* Context of a call to an Agent: the job may be gone when the answer comes. */
 struct container_call {
     struct hl_controller *c;
@@ -22,9 +20,6 @@ struct container_call {
     int index;
     char node[HL_NODE_NAME_MAX + 1];
 };
-
-static void carry_out(struct job *j, const struct hl_job_actions *actions);
-static void resume_actions(struct job *j);
 
 void job_free(struct job *j)
 {
@@ -36,6 +31,7 @@ void job_free(struct job *j)
     json_decref(j->doc);
     json_decref(j->events);
     json_decref(j->saved);
+    json_decref(j->saving);
     free(j->starting);
     free(j->told);
     free(j->table);
@@ -49,101 +45,6 @@ void jobs_fini(struct hl_controller *c)
         HASH_DEL(c->jobs, j);
         job_free(j);
     }
-}
-
-static hl_status job_save(struct job *j)
-{
-    json_t *run = hl_jobrun_to_json(&j->run);
-    if (run == NULL)
-        return hl_fail(HL_ENOMEM, "record of job %s", j->id);
-    if (!j->unsaved && json_equal(run, j->saved)) {
-        json_decref(run);
-        return HL_OK;
-    }
-    struct hl_records records = {0};
-    json_t *value = json_pack("{s:O s:O s:O s:I s:i s:i}", "doc", j->doc, "run", run, "events",
-                              j->events, "loadVersion", (json_int_t)j->load_version, "port",
-                              j->port, "portAttempt", j->port_attempt);
-    if (value == NULL) { /* a record without a value would delete the job's */
-        json_decref(run);
-        j->unsaved = 1;
-        return hl_fail(HL_ENOMEM, "record of job %s", j->id);
-    }
-    hl_status st = hl_records_add(&records, value, "job/%s", j->id);
-    if (st == HL_OK)
-        st = commit_records(j->controller, &records);
-    hl_records_fini(&records);
-    if (st == HL_OK) {
-        json_decref(j->saved);
-        j->saved = json_incref(run);
-    }
-    json_decref(run);
-    j->unsaved = st != HL_OK;
-    return st;
-}
-
-hl_status job_keep(struct job *j)
-{
-    j->unsaved = 1; /* the run is as it was, and more than the run is to be written */
-    return job_save(j);
-}
-
-static void record_event(struct job *j, const struct hl_job_action *a)
-{
-    json_array_append_new(j->events,
-                          json_pack("{s:I s:i s:s s:s}", "timeMs", (json_int_t)hl_wall_ms(),
-                                    "attempt", a->attempt, "kind", a->word, "text", a->text));
-    if (json_array_size(j->events) > JOB_EVENTS_MAX)
-        json_array_remove(j->events, 0);
-    hl_info("job %s job=%s attempt=%d text=\"%s\"", a->word, j->id, a->attempt, a->text);
-}
-
-/* What the steps changed is written, then done. */
-static void settle(struct job *j)
-{
-    struct hl_job_actions actions = j->actions; /* carrying them out may give events */
-    int behind = j->unsaved;
-    j->actions = (struct hl_job_actions){0};
-    hl_status st = job_save(j);
-    if (st == HL_OK && behind)
-        resume_actions(j); /* with those of the events before */
-    else if (st == HL_OK)
-        carry_out(j, &actions);
-    else
-        hl_error("job state not saved, its actions wait job=%s error=\"%s\"", j->id,
-                 hl_error_text());
-    if (st == HL_OK)
-        rank_tables_tell(j);
-    hl_job_actions_fini(&actions);
-}
-
-void job_event(struct job *j, struct hl_job_event *ev)
-{
-    size_t at = j->actions.count;
-    ev->now_ms = hl_wall_ms();
-    if (hl_jobrun_step(&j->run, ev, &j->actions) != HL_OK) {
-        hl_error("job event refused job=%s error=\"%s\"", j->id, hl_error_text());
-        return;
-    }
-    for (; at < j->actions.count; at++)
-        if (j->actions.list[at].kind == HL_JOB_DO_RECORD)
-            record_event(j, &j->actions.list[at]);
-    j->stepped = 1;
-    if (!j->held)
-        job_events_go(j);
-}
-
-void job_events_hold(struct job *j)
-{
-    j->held = 1;
-}
-
-void job_events_go(struct job *j)
-{
-    int stepped = j->stepped;
-    j->held = j->stepped = 0;
-    if (stepped)
-        settle(j);
 }
 
 /* ---- placing ----------------------------------------------------------------------------------
@@ -348,7 +249,7 @@ static int on_kubernetes(const struct job *j)
     return j->controller->gangs != NULL && j->gang.id[0] != '\0';
 }
 
-static void carry_out(struct job *j, const struct hl_job_actions *actions)
+void job_carry_out(struct job *j, const struct hl_job_actions *actions)
 {
     int want_place = 0, away = on_kubernetes(j);
     for (size_t i = 0; i < actions->count; i++) {
@@ -491,6 +392,12 @@ void jobs_node_back(struct hl_controller *c, struct node *n)
     }
 }
 
+void jobs_shift_deadlines(struct hl_controller *c, const struct hl_listening_gap *gap)
+{
+    for (struct job *j = c->jobs; j != NULL; j = j->hh.next)
+        hl_jobrun_shift(&j->run, (int64_t)(gap->paused_ns / HL_NS_PER_MS), gap->stepped_ms);
+}
+
 /* Give up the first node that has been silent for longer than the job waits. The others follow
  * with the next ticks. */
 static void give_up_silent_node(struct job *j)
@@ -525,46 +432,57 @@ void jobs_start_wanted(struct job *j)
     }
 }
 
-static void resume_actions(struct job *j)
+void job_resume(struct job *j)
 {
     struct hl_job_actions actions = {0};
     if (!j->run.slots_held)
         release(j);
     if (hl_jobrun_resume(&j->run, &actions) == HL_OK)
-        carry_out(j, &actions);
+        job_carry_out(j, &actions);
     else
         hl_error("job can't go on job=%s error=\"%s\"", j->id, hl_error_text());
     hl_job_actions_fini(&actions);
 }
 
+static void job_tick(struct job *j, bool slots_changed)
+{
+    bool wants_slots = slots_changed && j->run.state == HL_JOB_PENDING;
+    if (j->saving != NULL) {
+        j->behind |= wants_slots; /* it is placed again once the store has it */
+        return;
+    }
+    if (j->unsaved) {
+        job_save(j);
+        return;
+    }
+    if (wants_slots)
+        job_event(j, &(struct hl_job_event){.kind = HL_JOB_EV_SLOTS});
+    if (j->gang.id[0] == '\0')
+        give_up_silent_node(j);
+    if (hl_wall_ms() >= hl_jobrun_next_ms(&j->run))
+        job_event(j, &(struct hl_job_event){.kind = HL_JOB_EV_TIMER});
+    if (!job_is_saved(j))
+        return;
+    jobs_start_wanted(j);
+    rank_tables_tell(j);
+}
+
 void jobs_tick(struct hl_controller *c)
 {
-    int slots_changed = c->slots_changed;
+    bool slots_changed = c->slots_changed;
     c->slots_changed = 0;
     struct job *j, *next;
     HASH_ITER (hh, c->jobs, j, next) {
-        if (hl_job_state_ended(j->run.state) && !j->unsaved)
-            continue;
-        if (j->unsaved) {
-            if (job_save(j) == HL_OK)
-                resume_actions(j);
-            continue;
-        }
-        if (slots_changed && j->run.state == HL_JOB_PENDING)
-            job_event(j, &(struct hl_job_event){.kind = HL_JOB_EV_SLOTS});
-        if (j->gang.id[0] == '\0')
-            give_up_silent_node(j);
-        if (hl_wall_ms() >= hl_jobrun_next_ms(&j->run))
-            job_event(j, &(struct hl_job_event){.kind = HL_JOB_EV_TIMER});
-        jobs_start_wanted(j);
-        rank_tables_tell(j);
+        if (!hl_job_state_ended(j->run.state) || !job_is_saved(j))
+            job_tick(j, slots_changed);
     }
 }
 
 /* ---- submit and load --------------------------------------------------------------------------
  */
 
-hl_status job_submit(struct hl_controller *c, struct job *j)
+hl_status job_submit(struct hl_controller *c, struct job *j, struct hl_rpc_call *call,
+                     json_t *(*answer)(const struct job *j))
 {
     int64_t seq = c->job_seq + 1;
     j->controller = c;
@@ -588,9 +506,9 @@ hl_status job_submit(struct hl_controller *c, struct job *j)
         .stop_resend_ms = c->opts.stop_resend_ms,
     };
     HL_TRY(hl_jobrun_init(&j->run, &opts));
-    HL_TRY(job_save(j));
     c->job_seq = seq;
     HASH_ADD_STR(c->jobs, id, j);
+    job_wait(j, call, answer);
     job_event(j, &(struct hl_job_event){.kind = HL_JOB_EV_SUBMITTED});
     return HL_OK;
 }
@@ -598,16 +516,18 @@ hl_status job_submit(struct hl_controller *c, struct job *j)
 static hl_status job_restore(struct job *j, const json_t *value)
 {
     j->doc = json_incref(json_object_get(value, "doc"));
-    j->saved = json_incref(json_object_get(value, "run"));
-    j->events = json_incref(json_object_get(value, "events"));
+    j->saved = json_incref((json_t *)value);
+    j->events = json_copy(json_object_get(value, "events"));
     j->load_version = hl_json_int(value, "loadVersion", -1);
     j->seq = hl_json_int(j->doc, "seq", 0);
     snprintf(j->gang.id, sizeof(j->gang.id), "%s", hl_json_str(j->doc, "gang", ""));
     if (!json_is_object(j->doc) || !json_is_array(j->events))
         return hl_fail(HL_ECORRUPT, "job record without doc or events");
     HL_TRY(hl_job_parse(json_object_get(j->doc, "spec"), NULL, &j->spec));
-    HL_TRY(hl_jobrun_from_json(j->saved, &j->run));
+    HL_TRY(hl_jobrun_from_json(json_object_get(value, "run"), &j->run));
     memcpy(j->id, j->run.id, sizeof(j->id));
+    int64_t now = controller_steady_ms(j->controller); /* the wall clock, at a start */
+    j->ended_steady_ms = j->run.finished_ms < now ? j->run.finished_ms : now;
     j->port = (int)hl_json_int(value, "port", 0);
     j->port_attempt = (int)hl_json_int(value, "portAttempt", j->run.attempt);
     j->starting = calloc((size_t)j->run.container_count + 1, 1);
@@ -645,5 +565,5 @@ void jobs_resume(struct hl_controller *c)
             j->marked = 1;
         }
     for (struct job *j = c->jobs; j != NULL; j = j->hh.next)
-        resume_actions(j); /* an ended one too: it may hold versions yet */
+        job_resume(j); /* an ended one too: it may hold versions yet */
 }

@@ -37,10 +37,7 @@ static void settle(struct job *j, int port)
 {
     j->port = port;
     j->port_attempt = j->run.attempt;
-    if (job_keep(j) == HL_OK)
-        jobs_start_wanted(j);
-    else
-        hl_error("port not saved, the job waits job=%s error=\"%s\"", j->id, hl_error_text());
+    job_keep(j); /* then its containers are started */
 }
 
 static void on_port(void *arg, hl_status st, const char *text, json_t *result)

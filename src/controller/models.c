@@ -32,6 +32,7 @@ static void import_free(struct hl_controller *c, struct import *im)
     HASH_DEL(c->imports, im);
     json_decref(im->request);
     json_decref(im->progress);
+    json_decref(im->result);
     free(im);
 }
 
@@ -62,32 +63,66 @@ static void free_shards(struct hl_controller *c, const json_t *shards)
     free(ids);
 }
 
+struct import_change {
+    struct change change; /* first */
+    struct import *im;
+    int64_t now_ms;
+    struct hl_version_rec *version;
+};
+
 /* L3 says done: the model becomes visible, or its shards go. It may not have heard of a cancel. */
-static void import_finish(struct import *im)
+static hl_status import_make(struct change *ch)
 {
-    struct hl_controller *c = im->controller;
+    struct import_change *ic = (struct import_change *)ch;
+    const struct import *im = ic->im;
     struct hl_import_done done = {
         .name = hl_json_str(im->request, "name", ""),
         .source = hl_json_str(im->request, "dir", ""),
         .tp = (int)hl_json_int(im->request, "tp", 1),
         .pp = (int)hl_json_int(im->request, "pp", 1),
         .virtual_stages = (int)hl_json_int(im->request, "virtualStages", 1),
-        .config = hl_json_str(im->progress, "config", "{}"),
-        .seconds = hl_json_real(im->progress, "seconds", 0),
-        .now_ms = hl_wall_ms(),
-        .shards = hl_json_list(im->progress, "shards"),
+        .config = hl_json_str(im->result, "config", "{}"),
+        .seconds = hl_json_real(im->result, "seconds", 0),
+        .now_ms = ic->now_ms,
+        .shards = hl_json_list(im->result, "shards"),
     };
-    struct hl_version_rec *v;
-    hl_status st = im->cancelled ? hl_fail(HL_ECANCELED, "the import was cancelled")
-                                 : hl_catalog_import(&c->catalog, &done, commit_records, c, &v);
+    if (!ch->durable && im->cancelled)
+        return hl_fail(HL_ECANCELED, "the import was cancelled");
+    return hl_catalog_import(&ch->c->catalog, &done, commit_records, ch->c, &ic->version);
+}
+
+static void import_done(struct change *ch, hl_status st)
+{
+    struct import_change *ic = (struct import_change *)ch;
+    struct import *im = ic->im;
+    json_t *result = im->result;
+    im->result = NULL;
     if (st != HL_OK) {
         import_fail(im, st, hl_error_text());
-        free_shards(c, done.shards);
-        return;
+        free_shards(ch->c, hl_json_list(result, "shards"));
+    } else {
+        json_object_update(im->progress, result);
+        ch->c->sweep_ns = 0; /* it may have to be archived */
+        hl_info("model imported name=%s shards=%zu seconds=%.3f",
+                hl_json_str(im->request, "name", ""), ic->version->shard_count,
+                hl_json_real(result, "seconds", 0));
     }
-    c->sweep_ns = 0; /* it may have to be archived */
-    hl_info("model imported name=%s shards=%zu seconds=%.3f", done.name, v->shard_count,
-            done.seconds);
+    json_decref(result);
+    free(ic);
+}
+
+/* It is "running" until the store has it. */
+static void import_finish(struct import *im, json_t *result)
+{
+    struct import_change *ic = calloc(1, sizeof(*ic));
+    if (ic == NULL)
+        return; /* L3 is asked again, and says so again */
+    ic->change.make = import_make;
+    ic->change.done = import_done;
+    ic->im = im;
+    ic->now_ms = hl_wall_ms();
+    im->result = json_incref(result);
+    change_start(im->controller, &ic->change);
 }
 
 static void on_import_progress(void *arg, hl_status st, const char *text, json_t *result)
@@ -97,18 +132,19 @@ static void on_import_progress(void *arg, hl_status st, const char *text, json_t
         return;
     im->polling = 0;
     if (st == HL_OK) {
-        im->heard_ns = hl_now_ns();
+        im->heard_ns = im->controller->listening.listened_ns;
         json_t *progress = json_object_get(result, "progress");
-        json_object_update(im->progress, progress);
         const char *state = hl_json_str(progress, "state", "");
+        if (strcmp(state, "done") != 0)
+            json_object_update(im->progress, progress);
         if (strcmp(state, "failed") == 0)
             hl_warn("import failed name=%s error=\"%s\"", hl_json_str(im->request, "name", "?"),
                     hl_json_str(progress, "error", ""));
         else if (strcmp(state, "done") == 0)
-            import_finish(im);
+            import_finish(im, progress);
     } else if (st == HL_ENOENT) {
         import_fail(im, HL_EUNAVAIL, "the L3 daemon was restarted during the import; import again");
-    } else if (hl_now_ns() - im->heard_ns > IMPORT_SILENCE_NS) {
+    } else if (im->controller->listening.listened_ns - im->heard_ns > IMPORT_SILENCE_NS) {
         import_fail(im, st, text);
     }
 }
@@ -140,7 +176,7 @@ void imports_tick(void *controller)
         if (!import_running(im))
             continue;
         running = 1;
-        if (!im->polling)
+        if (!im->polling && im->result == NULL)
             ask_l3(c, im);
     }
     if (!running) {
@@ -208,7 +244,7 @@ void method_import_model(struct hl_controller *c, struct hl_rpc_call *call, cons
     }
     memcpy(im->id, hl_id_format(hl_id_random()).s, sizeof(im->id));
     im->controller = c;
-    im->heard_ns = hl_now_ns();
+    im->heard_ns = c->listening.listened_ns;
     im->request = json_deep_copy(request);
     json_object_set_new(im->request, "importId", json_string(im->id));
     json_object_set_new(im->request, "version", json_integer(1));
@@ -244,7 +280,7 @@ void method_cancel_import(struct hl_controller *c, struct hl_rpc_call *call, con
     const char *id = hl_json_str(params, "id", "");
     struct import *im, *next, *found = NULL;
     HASH_ITER (hh, c->imports, im, next) {
-        if (import_running(im) &&
+        if (import_running(im) && im->result == NULL &&
             (strcmp(im->id, id) == 0 || strcmp(hl_json_str(im->request, "name", ""), id) == 0))
             found = im;
     }
@@ -342,23 +378,51 @@ static hl_status check_removable(const struct hl_controller *c, const struct hl_
     return HL_OK;
 }
 
+struct removal {
+    struct change change; /* first */
+    struct hl_rpc_call *call;
+    const json_t *params; /* of the call, valid until it is answered */
+    struct hl_id *ids;
+    size_t count;
+    uint64_t bytes;
+};
+
+static hl_status removal_make(struct change *ch)
+{
+    struct removal *r = (struct removal *)ch;
+    struct hl_model_rec *m;
+    int64_t number = hl_json_int(r->params, "version", -1);
+    HL_TRY(hl_catalog_model(&ch->c->catalog, hl_json_str(r->params, "name", ""), &m));
+    if (!ch->durable && !hl_json_bool(r->params, "force", 0))
+        HL_TRY(check_removable(ch->c, m, number));
+    return hl_catalog_remove(&ch->c->catalog, m, number, commit_records, ch->c, &r->ids, &r->count,
+                             &r->bytes);
+}
+
+static void removal_done(struct change *ch, hl_status st)
+{
+    struct removal *r = (struct removal *)ch;
+    if (st != HL_OK) {
+        reject(r->call, st);
+    } else {
+        free_in_pool(ch->c, r->ids, r->count);
+        hl_rpc_reply(r->call, json_pack("{s:I s:I}", "shards", (json_int_t)r->count, "bytes",
+                                        (json_int_t)r->bytes));
+    }
+    free(r->ids);
+    free(r);
+}
+
 void method_remove_model(struct hl_controller *c, struct hl_rpc_call *call, const json_t *params)
 {
-    struct hl_model_rec *m;
-    struct hl_id *ids = NULL;
-    size_t n = 0;
-    uint64_t bytes = 0;
-    int64_t number = hl_json_int(params, "version", -1);
-    hl_status st = hl_catalog_model(&c->catalog, hl_json_str(params, "name", ""), &m);
-    if (st == HL_OK && !hl_json_bool(params, "force", 0))
-        st = check_removable(c, m, number);
-    if (st == HL_OK)
-        st = hl_catalog_remove(&c->catalog, m, number, commit_records, c, &ids, &n, &bytes);
-    if (st != HL_OK) {
-        reject(call, st);
+    struct removal *r = calloc(1, sizeof(*r));
+    if (r == NULL) {
+        reject(call, hl_fail(HL_ENOMEM, "out of memory for the removal of a model"));
         return;
     }
-    free_in_pool(c, ids, n);
-    free(ids);
-    hl_rpc_reply(call, json_pack("{s:I s:I}", "shards", (json_int_t)n, "bytes", (json_int_t)bytes));
+    r->change.make = removal_make;
+    r->change.done = removal_done;
+    r->call = call;
+    r->params = params;
+    change_start(c, &r->change);
 }

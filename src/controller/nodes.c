@@ -9,8 +9,6 @@
 #include "controller/controller_private.h"
 #include "controller/copies.h"
 
-#define OWN_PAUSE_NS (2 * HL_NS_PER_S) /* ticks come every 0.5 s */
-
 struct node *node_find(struct hl_controller *c, const char *name)
 {
     struct node *n;
@@ -25,7 +23,7 @@ int node_ready(const struct node *n)
 
 int64_t node_silent_ms(const struct node *n)
 {
-    return (int64_t)((hl_now_ns() - n->seen_ns) / HL_NS_PER_MS);
+    return (int64_t)((n->controller->listening.listened_ns - n->seen_ns) / HL_NS_PER_MS);
 }
 
 int nodes_expected(const struct hl_controller *c)
@@ -39,6 +37,7 @@ int nodes_expected(const struct hl_controller *c)
 static void node_free(struct node *n)
 {
     json_decref(n->info);
+    json_decref(n->written);
     json_decref(n->telemetry);
     json_decref(n->containers);
     free(n);
@@ -84,12 +83,17 @@ void nodes_fini(struct hl_controller *c)
 }
 
 /* The node's record; NULL: there is none any more. */
-static hl_status node_write(struct hl_controller *c, const struct node *n, const json_t *record)
+static hl_status node_write(struct node *n, const json_t *record, hl_store_written done, void *arg)
 {
-    char key[HL_CATALOG_KEY_MAX];
-    snprintf(key, sizeof(key), "node/%s", n->name);
-    struct hl_store_op op = {record != NULL ? HL_STORE_PUT : HL_STORE_DELETE, key, record};
-    return hl_store_commit(c->store, &op, 1);
+    struct hl_records records = {0};
+    json_t *value = json_incref((json_t *)record);
+    hl_status st = hl_records_add(&records, value, "node/%s", n->name);
+    if (st == HL_OK)
+        st = controller_write(n->controller, &records, done, arg);
+    hl_records_fini(&records);
+    json_decref(n->written);
+    n->written = NULL; /* until `done` says so */
+    return st;
 }
 
 static hl_status node_set_info(struct hl_controller *c, struct node *n, const json_t *info)
@@ -139,17 +143,19 @@ hl_status nodes_load(struct hl_controller *c, const json_t *info)
     HL_TRY(node_add(c, info, &n));
     n->lost_ms = hl_json_int(info, "lostMs", 0);
     n->seen_ms = hl_json_int(info, "seenMs", 0);
+    int64_t now = controller_steady_ms(c); /* the wall clock, at a start */
+    n->lost_steady_ms = n->lost_ms < now ? n->lost_ms : now;
     json_object_del(n->info, "lostMs"); /* of the record, not of the node */
     json_object_del(n->info, "seenMs");
     hl_cluster_set_ready(&c->cluster, n->name, 0); /* until it registers again */
-    n->seen_ns = hl_now_ns();                      /* gets a whole node_lost_ms to show up */
+    n->seen_ns = c->listening.listened_ns;         /* gets a whole node_lost_ms to show up */
     return HL_OK;
 }
 
 static void node_seen(struct node *n)
 {
     int was_lost = n->lost;
-    n->seen_ns = hl_now_ns();
+    n->seen_ns = n->controller->listening.listened_ns;
     n->seen_ms = hl_wall_ms();
     n->lost = 0;
     n->lost_ms = 0;
@@ -205,19 +211,20 @@ static hl_status check_name_is_free(struct hl_controller *c, const json_t *info)
         n->name, hl_json_str(n->info, "agentAddress", ""));
 }
 
-void method_register_node(struct hl_controller *c, struct hl_rpc_call *call, const json_t *params)
+struct registration {
+    struct hl_controller *c;
+    struct hl_rpc_call *call;
+    const json_t *params; /* of the call, valid until it is answered */
+};
+
+static hl_status register_written(struct hl_controller *c, const json_t *params)
 {
     const json_t *info = json_object_get(params, "node");
     struct node *n;
-    hl_status st = check_name_is_free(c, info);
-    if (st == HL_OK)
-        st = node_add(c, info, &n);
-    if (st == HL_OK)
-        st = node_write(c, n, info);
-    if (st != HL_OK) {
-        reject(call, st);
-        return;
-    }
+    HL_TRY(check_name_is_free(c, info)); /* while its record was written another may have come */
+    HL_TRY(node_add(c, info, &n));
+    json_decref(n->written);
+    n->written = json_deep_copy(info);
     snprintf(n->incarnation, sizeof(n->incarnation), "%s", hl_json_str(info, "incarnation", ""));
     node_seen(n);
     n->store_epoch = (uint64_t)hl_json_int(info, "storeEpoch", 0);
@@ -229,7 +236,53 @@ void method_register_node(struct hl_controller *c, struct hl_rpc_call *call, con
     c->slots_changed = 1;
     rank_tables_node(c, n->name);
     node_containers(c, n, params);
-    hl_rpc_reply(call, json_pack("{s:i}", "heartbeatMs", c->opts.heartbeat_ms));
+    return HL_OK;
+}
+
+static void registration_end(struct hl_controller *c, struct hl_rpc_call *call,
+                             const json_t *params, hl_status st)
+{
+    if (st == HL_OK)
+        st = register_written(c, params);
+    if (st == HL_OK)
+        hl_rpc_reply(call, json_pack("{s:i}", "heartbeatMs", c->opts.heartbeat_ms));
+    else
+        reject(call, st);
+}
+
+static void on_node_written(void *arg, hl_status st, const char *text)
+{
+    struct registration *r = arg;
+    struct hl_rpc_call *call = r->call;
+    struct hl_controller *c = r->c;
+    const json_t *params = r->params;
+    free(r);
+    if (controller_landed(c))
+        reject(call, hl_fail(HL_ECANCELED, "the Controller was stopped"));
+    else
+        registration_end(c, call, params, st == HL_OK ? st : hl_fail(st, "%s", text));
+}
+
+void method_register_node(struct hl_controller *c, struct hl_rpc_call *call, const json_t *params)
+{
+    const json_t *info = json_object_get(params, "node");
+    struct node *n = NULL;
+    hl_status st = check_name_is_free(c, info);
+    if (st == HL_OK)
+        st = node_add(c, info, &n);
+    struct registration *r = NULL;
+    if (st == HL_OK && !json_equal(n->written, info)) {
+        r = calloc(1, sizeof(*r));
+        st = r != NULL ? HL_OK : hl_fail(HL_ENOMEM, "out of memory to register a node");
+    }
+    if (r != NULL) {
+        *r = (struct registration){c, call, params};
+        st = node_write(n, info, on_node_written, r);
+        if (st == HL_OK)
+            return;
+        free(r);
+    }
+    registration_end(c, call, params, st);
 }
 
 static void node_store(struct node *n, const json_t *params)
@@ -255,16 +308,22 @@ void method_heartbeat(struct hl_controller *c, struct hl_rpc_call *call, const j
     hl_rpc_reply(call, json_pack("{s:b}", "known", known)); /* params end here */
 }
 
+static void on_loss_written(void *arg, hl_status st, const char *text)
+{
+    if (!controller_landed(arg) && st != HL_OK)
+        hl_warn("loss of a node was not written down, its age counts from the next start "
+                "error=\"%s\"",
+                text);
+}
+
 /* Since when it is away is known after a restart too. */
 static void save_loss(struct hl_controller *c, struct node *n)
 {
     json_t *record = json_copy(n->info);
     json_object_set_new(record, "lostMs", json_integer((json_int_t)n->lost_ms));
     json_object_set_new(record, "seenMs", json_integer((json_int_t)n->seen_ms));
-    if (record == NULL || node_write(c, n, record) != HL_OK)
-        hl_warn(
-            "loss was not written down, its age counts from the next start node=%s error=\"%s\"",
-            n->name, hl_error_text());
+    if (record == NULL || node_write(n, record, on_loss_written, c) != HL_OK)
+        hl_warn("loss was not written down, its age counts from the next start node=%s", n->name);
     json_decref(record);
 }
 
@@ -276,40 +335,59 @@ static void lose(struct hl_controller *c, struct node *n)
     hl_warn("node is lost node=%s silent_ms=%" PRId64, n->name, node_silent_ms(n));
     if (n->lost_ms == 0) { /* else it was lost before this start */
         n->lost_ms = hl_wall_ms();
+        n->lost_steady_ms = controller_steady_ms(c);
         save_loss(c, n);
     }
     jobs_node_silent(c, n);
 }
 
-hl_status node_forget(struct hl_controller *c, struct node *n)
+struct forgetting {
+    struct hl_controller *c;
+    char name[sizeof(((struct node *)0)->name)];
+};
+
+static void on_node_deleted(void *arg, hl_status st, const char *text)
 {
-    HL_TRY(node_write(c, n, NULL));
+    struct forgetting f = *(struct forgetting *)arg;
+    free(arg);
+    if (controller_landed(f.c))
+        return;
+    struct node *n = node_find(f.c, f.name);
+    if (n == NULL)
+        return;
+    n->forgetting = false;
+    if (st != HL_OK) {
+        hl_error("lost node was not forgotten node=%s error=\"%s\"", n->name, text);
+        return;
+    }
+    if (!n->lost) /* it came back; its record was written after this */
+        return;
     hl_info("lost node is forgotten node=%s", n->name);
-    hl_cluster_remove(&c->cluster, n->name);
-    copies_forget_node(c, n);
-    HASH_DEL(c->nodes, n);
+    hl_cluster_remove(&f.c->cluster, n->name);
+    copies_forget_node(f.c, n);
+    HASH_DEL(f.c->nodes, n);
     n->gone = 1;
-    n->next_gone = c->gone;
-    c->gone = n;
-    return HL_OK;
+    n->next_gone = f.c->gone;
+    f.c->gone = n;
 }
 
-/* While this process stood still (SIGSTOP, a paused machine) nobody could be heard. */
-static void forgive_own_pause(struct hl_controller *c)
+void node_forget(struct hl_controller *c, struct node *n)
 {
-    uint64_t now = hl_now_ns(), pause = c->nodes_ns > 0 ? now - c->nodes_ns : 0;
-    c->nodes_ns = now;
-    if (pause < OWN_PAUSE_NS)
+    struct forgetting *f = n->forgetting ? NULL : calloc(1, sizeof(*f));
+    if (f == NULL)
+        return; /* the next round */
+    f->c = c;
+    snprintf(f->name, sizeof(f->name), "%s", n->name);
+    n->forgetting = true;
+    if (node_write(n, NULL, on_node_deleted, f) == HL_OK)
         return;
-    hl_warn("the Controller stood still, which is not counted as silence of nodes ms=%" PRIu64,
-            pause / HL_NS_PER_MS);
-    for (struct node *n = c->nodes; n != NULL; n = n->hh.next)
-        n->seen_ns = n->seen_ns + pause < now ? n->seen_ns + pause : now;
+    hl_error("lost node was not forgotten node=%s error=\"%s\"", n->name, hl_error_text());
+    n->forgetting = false;
+    free(f);
 }
 
 void nodes_tick(struct hl_controller *c)
 {
-    forgive_own_pause(c);
     for (struct node *n = c->nodes; n != NULL; n = n->hh.next)
         if (!n->lost && node_silent_ms(n) > c->opts.node_lost_ms)
             lose(c, n);

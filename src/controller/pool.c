@@ -58,9 +58,11 @@ static void note_extent(struct hl_controller *c, const json_t *extent, int archi
  * later may be its. One that nobody writes any more is closed by drop_stale_versions(). */
 static int being_written(const struct hl_controller *c, const struct orphan *o)
 {
+    int64_t now_ms = hl_wall_ms(); /* created after that: the wall clock was set back */
     for (const struct hl_model_rec *m = c->catalog.models; m != NULL; m = m->hh.next)
         for (const struct hl_version_rec *v = m->versions; v != NULL; v = v->next)
-            if (v->state == HL_VERSION_OPEN && v->created_ms <= o->since_ms)
+            if (v->state == HL_VERSION_OPEN &&
+                (v->created_ms <= o->since_ms || v->created_ms > now_ms))
                 return 1;
     return 0;
 }

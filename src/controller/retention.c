@@ -18,7 +18,9 @@
 static int by_end(const void *x, const void *y)
 {
     const struct job *a = *(struct job *const *)x, *b = *(struct job *const *)y;
-    if (a->run.finished_ms != b->run.finished_ms)
+    if (a->ended_steady_ms != b->ended_steady_ms)
+        return a->ended_steady_ms < b->ended_steady_ms ? -1 : 1;
+    if (a->run.finished_ms != b->run.finished_ms) /* one round has seen both end */
         return a->run.finished_ms < b->run.finished_ms ? -1 : 1;
     return a->seq < b->seq ? -1 : a->seq > b->seq;
 }
@@ -35,7 +37,8 @@ static int has_version(const struct hl_controller *c, const struct job *j)
 static int is_needed(const struct hl_controller *c, const struct job *j)
 {
     int being_read = j->read_ns != 0 && hl_now_ns() - j->read_ns < READER_NS;
-    return being_read || j->unsaved || j->run.slots_held || has_version(c, j) || gangs_need(j);
+    return being_read || !job_is_saved(j) || j->run.slots_held || has_version(c, j) ||
+           gangs_need(j);
 }
 
 static void on_forgotten(void *arg, hl_status st, const char *text, json_t *result)
@@ -75,7 +78,7 @@ void retention_strays(struct hl_controller *c, struct node *n, const json_t *con
     size_t i;
     const json_t *status;
     int sent = 0;
-    int64_t age = c->opts.jobs_keep_age_ms, now = hl_wall_ms();
+    int64_t age = c->opts.jobs_keep_age_ms, now = controller_steady_ms(c);
     json_array_foreach (age > 0 ? containers : NULL, i, status) {
         const char *id = hl_json_str(status, "id", "");
         int64_t ended = hl_json_int(status, "finishedMs", 0);
@@ -91,41 +94,91 @@ void retention_strays(struct hl_controller *c, struct node *n, const json_t *con
     }
 }
 
+/* Jobs whose records are being deleted. */
+struct jobs_leaving {
+    struct hl_controller *c;
+    size_t count;
+    char ids[ROUND_MAX][HL_JOB_ID_MAX + 1];
+};
+
+static void job_forget(struct hl_controller *c, struct job *j)
+{
+    hl_info("ended job is forgotten job=%s", j->id);
+    forget_logs(c, j);
+    gangs_forget(j);
+    HASH_DEL(c->jobs, j);
+    job_free(j);
+}
+
+static void on_jobs_deleted(void *arg, hl_status st, const char *text)
+{
+    struct jobs_leaving *l = arg;
+    struct hl_controller *c = l->c;
+    if (controller_landed(c)) {
+        free(l);
+        return;
+    }
+    c->forgetting_jobs = false;
+    if (st != HL_OK)
+        hl_error("ended jobs were not forgotten error=\"%s\"", text);
+    for (size_t i = 0; i < l->count; i++) {
+        struct job *j;
+        HASH_FIND_STR(c->jobs, l->ids[i], j);
+        if (j != NULL && st == HL_OK)
+            job_forget(c, j);
+        else if (j != NULL)
+            j->forgetting = false;
+    }
+    free(l);
+}
+
 /* The number of the last job goes with them: an id is never given twice. */
 static hl_status forget_jobs(struct hl_controller *c, struct job **list, size_t n)
 {
     struct hl_records records = {0};
+    struct jobs_leaving *l = calloc(1, sizeof(*l));
+    if (l == NULL)
+        return hl_fail(HL_ENOMEM, "out of memory for a list of jobs");
+    l->c = c;
+    l->count = n;
     hl_status st =
         hl_records_add(&records, json_pack("{s:I}", "last", (json_int_t)c->job_seq), "seq/job");
-    for (size_t i = 0; i < n && st == HL_OK; i++)
-        st = hl_records_add(&records, NULL, "job/%s", list[i]->id);
-    if (st == HL_OK)
-        st = commit_records(c, &records);
-    hl_records_fini(&records);
     for (size_t i = 0; i < n && st == HL_OK; i++) {
-        hl_info("ended job is forgotten job=%s", list[i]->id);
-        forget_logs(c, list[i]);
-        gangs_forget(list[i]);
-        HASH_DEL(c->jobs, list[i]);
-        job_free(list[i]);
+        memcpy(l->ids[i], list[i]->id, sizeof(l->ids[i]));
+        st = hl_records_add(&records, NULL, "job/%s", list[i]->id);
     }
-    return st;
+    if (st == HL_OK)
+        st = controller_write(c, &records, on_jobs_deleted, l);
+    hl_records_fini(&records);
+    if (st != HL_OK) {
+        free(l);
+        return st;
+    }
+    c->forgetting_jobs = true;
+    for (size_t i = 0; i < n; i++)
+        list[i]->forgetting = true;
+    return HL_OK;
 }
 
 static void keep_jobs(struct hl_controller *c)
 {
-    struct job **ended = calloc(HASH_COUNT(c->jobs) + 1, sizeof(struct job *));
+    struct job **ended =
+        c->forgetting_jobs ? NULL : calloc(HASH_COUNT(c->jobs) + 1, sizeof(struct job *));
     size_t count = 0, n = 0;
     if (ended == NULL)
         return; /* the next round */
-    for (struct job *j = c->jobs; j != NULL; j = j->hh.next)
-        if (hl_job_state_ended(j->run.state))
-            ended[count++] = j;
+    int64_t age = c->opts.jobs_keep_age_ms, now = controller_steady_ms(c);
+    for (struct job *j = c->jobs; j != NULL; j = j->hh.next) {
+        if (!hl_job_state_ended(j->run.state))
+            continue;
+        if (j->ended_steady_ms == 0)
+            j->ended_steady_ms = now;
+        ended[count++] = j;
+    }
     qsort(ended, count, sizeof(*ended), by_end);
     size_t keep = (size_t)c->opts.jobs_keep, over = keep > 0 && count > keep ? count - keep : 0;
-    int64_t age = c->opts.jobs_keep_age_ms, now = hl_wall_ms();
     for (size_t i = 0; i < count && n < ROUND_MAX; i++) {
-        int old = age > 0 && now - ended[i]->run.finished_ms > age;
+        int old = age > 0 && now - ended[i]->ended_steady_ms > age;
         if (i >= over && !old)
             break; /* sorted: all others are younger */
         if (!is_needed(c, ended[i]))
@@ -141,8 +194,8 @@ static void keep_jobs(struct hl_controller *c)
 static int by_loss(const void *x, const void *y)
 {
     const struct node *a = *(struct node *const *)x, *b = *(struct node *const *)y;
-    if (a->lost_ms != b->lost_ms)
-        return a->lost_ms < b->lost_ms ? -1 : 1;
+    if (a->lost_steady_ms != b->lost_steady_ms)
+        return a->lost_steady_ms < b->lost_steady_ms ? -1 : 1;
     return strcmp(a->name, b->name);
 }
 
@@ -174,11 +227,11 @@ static void keep_nodes(struct hl_controller *c)
             lost[count++] = n;
     qsort(lost, count, sizeof(*lost), by_loss);
     size_t keep = (size_t)c->opts.nodes_keep, over = keep > 0 && count > keep ? count - keep : 0;
-    int64_t age = c->opts.nodes_keep_age_ms, now = hl_wall_ms();
+    int64_t age = c->opts.nodes_keep_age_ms, now = controller_steady_ms(c);
     for (size_t i = 0; i < count && i < ROUND_MAX; i++) {
-        int old = age > 0 && now - lost[i]->lost_ms > age;
-        if ((i < over || old) && !has_job(c, lost[i]) && node_forget(c, lost[i]) != HL_OK)
-            hl_error("lost node was not forgotten error=\"%s\"", hl_error_text());
+        int old = age > 0 && now - lost[i]->lost_steady_ms > age;
+        if ((i < over || old) && !has_job(c, lost[i]))
+            node_forget(c, lost[i]);
     }
     free(lost);
 }

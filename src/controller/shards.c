@@ -143,8 +143,60 @@ void method_report_access(struct hl_controller *c, struct hl_rpc_call *call, con
     hl_rpc_reply(call, NULL);
 }
 
-void method_begin_version(struct hl_controller *c, struct hl_rpc_call *call, const json_t *params)
+/* A change of a version: by a call of a rank, or by ourselves (drop). */
+struct version_change {
+    struct change change; /* first */
+    struct hl_rpc_call *call;
+    const json_t *params; /* of the call, valid until it is answered */
+    int64_t now_ms;
+    struct hl_version_rec *version; /* found or made */
+    char *model;                    /* drop */
+    int64_t number;                 /* drop */
+    struct hl_id *ids;              /* shards that nobody needs any more */
+    size_t id_count;
+};
+
+static void version_change_free(struct version_change *vc)
 {
+    free(vc->model);
+    free(vc->ids);
+    free(vc);
+}
+
+static void version_change_start(struct hl_controller *c, struct hl_rpc_call *call,
+                                 const json_t *params, hl_status (*make)(struct change *),
+                                 void (*done)(struct change *, hl_status))
+{
+    struct version_change *vc = calloc(1, sizeof(*vc));
+    if (vc == NULL) {
+        reject(call, hl_fail(HL_ENOMEM, "out of memory for a change of a version"));
+        return;
+    }
+    vc->change.make = make;
+    vc->change.done = done;
+    vc->call = call;
+    vc->params = params;
+    vc->now_ms = hl_wall_ms();
+    change_start(c, &vc->change);
+}
+
+/* A rank of an attempt that is over can't begin a version. */
+static hl_status check_attempt(struct hl_controller *c, const struct hl_version_begin *b)
+{
+    struct job *j;
+    HASH_FIND_STR(c->jobs, b->job, j);
+    if (j == NULL || (!hl_job_state_ended(j->run.state) && b->attempt == j->run.attempt))
+        return HL_OK;
+    return hl_fail(HL_ECONFLICT,
+                   "attempt %d of job '%s' is over and can't begin a version; it is %s in attempt "
+                   "%d",
+                   b->attempt, j->id, hl_job_state_name(j->run.state), j->run.attempt);
+}
+
+static hl_status begin_make(struct change *ch)
+{
+    struct version_change *vc = (struct version_change *)ch;
+    const json_t *params = vc->params;
     struct hl_version_begin b = {
         .model = hl_json_str(params, "model", ""),
         .job = hl_json_str(params, "job", ""),
@@ -153,29 +205,32 @@ void method_begin_version(struct hl_controller *c, struct hl_rpc_call *call, con
         .rank = (int)hl_json_int(params, "rank", 0),
         .world = (int)hl_json_int(params, "world", 0),
         .token = strtoull(hl_json_str(params, "token", ""), NULL, 16),
-        .now_ms = hl_wall_ms(),
+        .now_ms = vc->now_ms,
     };
-    struct hl_version_rec *v;
-    struct job *j;
-    hl_status st = hl_layout_check_parse(hl_json_str(params, "check", ""), &b.check);
-    if (st == HL_OK && b.token == 0) /* it would join whatever is open, and may mix two saves */
-        st = hl_fail(HL_EUNSUPPORTED, "a version is begun without a token of the save: this client "
-                                      "is older than the Controller; install the same release");
-    HASH_FIND_STR(c->jobs, b.job, j);
-    if (j != NULL && (hl_job_state_ended(j->run.state) || b.attempt != j->run.attempt)) {
-        reject(call, hl_fail(HL_ECONFLICT,
-                             "attempt %d of job '%s' is over and can't begin a version; it is %s "
-                             "in attempt %d",
-                             b.attempt, j->id, hl_job_state_name(j->run.state), j->run.attempt));
-        return;
-    }
-    if (st == HL_OK)
-        st = hl_catalog_begin(&c->catalog, &b, commit_records, c, &v);
-    if (st != HL_OK) {
-        reject(call, st);
-        return;
-    }
-    hl_rpc_reply(call, json_pack("{s:I s:s}", "version", (json_int_t)v->number, "state", "open"));
+    HL_TRY(hl_layout_check_parse(hl_json_str(params, "check", ""), &b.check));
+    if (b.token == 0) /* it would join whatever is open, and may mix two saves */
+        return hl_fail(HL_EUNSUPPORTED, "a version is begun without a token of the save: this "
+                                        "client is older than the Controller; install the same "
+                                        "release");
+    if (!ch->durable)
+        HL_TRY(check_attempt(ch->c, &b));
+    return hl_catalog_begin(&ch->c->catalog, &b, commit_records, ch->c, &vc->version);
+}
+
+static void begin_done(struct change *ch, hl_status st)
+{
+    struct version_change *vc = (struct version_change *)ch;
+    if (st != HL_OK)
+        reject(vc->call, st);
+    else
+        hl_rpc_reply(vc->call, json_pack("{s:I s:s}", "version", (json_int_t)vc->version->number,
+                                         "state", "open"));
+    version_change_free(vc);
+}
+
+void method_begin_version(struct hl_controller *c, struct hl_rpc_call *call, const json_t *params)
+{
+    version_change_start(c, call, params, begin_make, begin_done);
 }
 
 /* What a rank put and can't commit any more. */
@@ -193,43 +248,87 @@ static void free_uncommitted(struct hl_controller *c, const json_t *texts)
     free(ids);
 }
 
-void method_abandon_version(struct hl_controller *c, struct hl_rpc_call *call, const json_t *params)
+static hl_status abandon_make(struct change *ch)
 {
+    struct version_change *vc = (struct version_change *)ch;
     struct hl_version_abandon a = {
-        .rank = (int)hl_json_int(params, "rank", -1),
-        .reason = hl_json_str(params, "reason", ""),
+        .rank = (int)hl_json_int(vc->params, "rank", -1),
+        .reason = hl_json_str(vc->params, "reason", ""),
     };
-    struct hl_id *ids = NULL;
-    size_t n = 0;
-    hl_status st = find_version(c, params, &a.version);
-    if (st == HL_OK)
-        st = hl_catalog_abandon(&c->catalog, &a, commit_records, c, &ids, &n);
+    HL_TRY(find_version(ch->c, vc->params, &a.version));
+    return hl_catalog_abandon(&ch->c->catalog, &a, commit_records, ch->c, &vc->ids, &vc->id_count);
+}
+
+static void abandon_done(struct change *ch, hl_status st)
+{
+    struct version_change *vc = (struct version_change *)ch;
+    const json_t *params = vc->params;
     if (st != HL_OK) {
-        reject(call, st);
+        reject(vc->call, st);
+        version_change_free(vc);
         return;
     }
     hl_warn("version given up model=%s version=%" PRId64 " rank=%d reason=\"%s\"",
-            hl_json_str(params, "model", ""), hl_json_int(params, "version", -1), a.rank, a.reason);
-    free_in_pool(c, ids, n);
-    free(ids);
-    free_uncommitted(c, hl_json_list(params, "ids"));
-    hl_rpc_reply(call, NULL);
+            hl_json_str(params, "model", ""), hl_json_int(params, "version", -1),
+            (int)hl_json_int(params, "rank", -1), hl_json_str(params, "reason", ""));
+    free_in_pool(ch->c, vc->ids, vc->id_count);
+    free_uncommitted(ch->c, hl_json_list(params, "ids"));
+    hl_rpc_reply(vc->call, NULL);
+    version_change_free(vc);
 }
 
-static int drop_version(struct hl_controller *c, struct hl_model_rec *m, int64_t number)
+void method_abandon_version(struct hl_controller *c, struct hl_rpc_call *call, const json_t *params)
 {
-    struct hl_id *ids;
-    size_t n;
+    version_change_start(c, call, params, abandon_make, abandon_done);
+}
+
+static hl_status drop_make(struct change *ch)
+{
+    struct version_change *vc = (struct version_change *)ch;
+    struct hl_model_rec *m;
     uint64_t bytes;
-    hl_status st = hl_catalog_remove(&c->catalog, m, number, commit_records, c, &ids, &n, &bytes);
-    if (st != HL_OK) {
-        hl_error("version not removed model=%s version=%" PRId64 " error=\"%s\"", m->name, number,
-                 hl_error_text());
-        return 0;
+    HL_TRY(hl_catalog_model(&ch->c->catalog, vc->model, &m));
+    return hl_catalog_remove(&ch->c->catalog, m, vc->number, commit_records, ch->c, &vc->ids,
+                             &vc->id_count, &bytes);
+}
+
+static void drop_done(struct change *ch, hl_status st)
+{
+    struct version_change *vc = (struct version_change *)ch;
+    if (st == HL_OK)
+        free_in_pool(ch->c, vc->ids, vc->id_count);
+    else if (st != HL_ENOENT && st != HL_ECANCELED) /* somebody else has removed it; stopped */
+        hl_error("version not removed model=%s version=%" PRId64 " error=\"%s\"", vc->model,
+                 vc->number, hl_error_text());
+    version_change_free(vc);
+}
+
+static bool is_being_dropped(const struct hl_controller *c, const struct hl_version_rec *v)
+{
+    for (const struct change *ch = c->changes; ch != NULL; ch = ch->next) {
+        const struct version_change *vc = (const struct version_change *)ch;
+        if (ch->make == drop_make && vc->number == v->number &&
+            strcmp(vc->model, v->model->name) == 0)
+            return true;
     }
-    free_in_pool(c, ids, n);
-    free(ids);
-    return 1;
+    return false;
+}
+
+/* Have it removed, which waits for the disk. */
+static void drop_version(struct hl_controller *c, const struct hl_version_rec *v)
+{
+    struct version_change *vc = calloc(1, sizeof(*vc));
+    char *model = strdup(v->model->name);
+    if (vc == NULL || model == NULL) {
+        free(vc);
+        free(model);
+        return; /* a later round finds it again */
+    }
+    vc->change.make = drop_make;
+    vc->change.done = drop_done;
+    vc->model = model;
+    vc->number = v->number;
+    change_start(c, &vc->change);
 }
 
 /* The newest `versions_keep` visible versions of a job stay; imports and other jobs' versions
@@ -243,38 +342,52 @@ static void drop_old_versions(struct hl_controller *c, struct hl_version_rec *ne
         next = v->next;
         if (v->state != HL_VERSION_VISIBLE || v->world == 0 || strcmp(v->job, newest->job) != 0)
             continue;
-        if (++seen <= c->opts.versions_keep)
+        if (++seen <= c->opts.versions_keep || is_being_dropped(c, v))
             continue;
-        hl_info("old version removed model=%s version=%" PRId64, m->name, v->number);
-        drop_version(c, m, v->number);
+        hl_info("old version is removed model=%s version=%" PRId64, m->name, v->number);
+        drop_version(c, v);
     }
+}
+
+static hl_status commit_part_make(struct change *ch)
+{
+    struct version_change *vc = (struct version_change *)ch;
+    struct hl_version_commit p = {
+        .rank = (int)hl_json_int(vc->params, "rank", -1),
+        .shards = hl_json_list(vc->params, "shards"),
+        .meta = hl_json_str(vc->params, "meta", ""),
+        .now_ms = vc->now_ms,
+    };
+    HL_TRY(find_version(ch->c, vc->params, &p.version));
+    vc->version = p.version;
+    return hl_catalog_commit_part(&ch->c->catalog, &p, commit_records, ch->c);
+}
+
+static void commit_part_done(struct change *ch, hl_status st)
+{
+    struct version_change *vc = (struct version_change *)ch;
+    struct hl_version_rec *v = vc->version;
+    if (st != HL_OK) {
+        reject(vc->call, st);
+        version_change_free(vc);
+        return;
+    }
+    int visible = v->state == HL_VERSION_VISIBLE;
+    if (visible)
+        hl_info("version visible model=%s version=%" PRId64 " step=%" PRId64 " shards=%zu",
+                v->model->name, v->number, v->step, v->shard_count);
+    hl_rpc_reply(vc->call,
+                 json_pack("{s:b s:i}", "visible", visible, "committed", v->committed_count));
+    if (visible) {
+        drop_old_versions(ch->c, v);
+        ch->c->sweep_ns = 0; /* it may have to be archived */
+    }
+    version_change_free(vc);
 }
 
 void method_commit_part(struct hl_controller *c, struct hl_rpc_call *call, const json_t *params)
 {
-    struct hl_version_commit p = {
-        .rank = (int)hl_json_int(params, "rank", -1),
-        .shards = hl_json_list(params, "shards"),
-        .meta = hl_json_str(params, "meta", ""),
-        .now_ms = hl_wall_ms(),
-    };
-    hl_status st = find_version(c, params, &p.version);
-    if (st == HL_OK)
-        st = hl_catalog_commit_part(&c->catalog, &p, commit_records, c);
-    if (st != HL_OK) {
-        reject(call, st);
-        return;
-    }
-    int visible = p.version->state == HL_VERSION_VISIBLE;
-    if (visible)
-        hl_info("version visible model=%s version=%" PRId64 " step=%" PRId64 " shards=%zu",
-                p.version->model->name, p.version->number, p.version->step, p.version->shard_count);
-    hl_rpc_reply(
-        call, json_pack("{s:b s:i}", "visible", visible, "committed", p.version->committed_count));
-    if (visible) {
-        drop_old_versions(c, p.version);
-        c->sweep_ns = 0; /* it may have to be archived */
-    }
+    version_change_start(c, call, params, commit_part_make, commit_part_done);
 }
 
 static void on_freed(void *arg, hl_status st, const char *text, json_t *result)
@@ -286,7 +399,7 @@ static void on_freed(void *arg, hl_status st, const char *text, json_t *result)
 
 void free_in_pool(struct hl_controller *c, const struct hl_id *ids, size_t n)
 {
-    if (n == 0)
+    if (n == 0 || c->closing) /* then the sweep of the next start frees them */
         return;
     json_t *list = json_array();
     for (size_t i = 0; i < n; i++) {
@@ -300,30 +413,27 @@ void free_in_pool(struct hl_controller *c, const struct hl_id *ids, size_t n)
     json_decref(params);
 }
 
-/* An open or failed one. */
-static struct hl_version_rec *find_incomplete(struct hl_model_rec *m, const char *job, int attempt)
+/* An open or failed one that is not being dropped. */
+static struct hl_version_rec *find_incomplete(const struct hl_controller *c, const char *job,
+                                              int attempt)
 {
-    for (struct hl_version_rec *v = m->versions; v != NULL; v = v->next)
-        if (v->state != HL_VERSION_VISIBLE && v->attempt < attempt && strcmp(v->job, job) == 0)
-            return v;
+    for (struct hl_model_rec *m = c->catalog.models; m != NULL; m = m->hh.next)
+        for (struct hl_version_rec *v = m->versions; v != NULL; v = v->next)
+            if (v->state != HL_VERSION_VISIBLE && v->attempt < attempt &&
+                strcmp(v->job, job) == 0 && !is_being_dropped(c, v))
+                return v;
     return NULL;
 }
 
 void drop_open_versions(struct hl_controller *c, const char *job, int attempt)
 {
-    struct hl_model_rec *m, *next;
-    HASH_ITER (hh, c->catalog.models, m, next) {
-        struct hl_version_rec *v;
-        while ((v = find_incomplete(m, job, attempt)) != NULL) {
-            hl_info("incomplete version dropped model=%s version=%" PRId64
-                    " job=%s committed=%d/%d",
-                    m->name, v->number, job, v->committed_count, v->world);
-            int last = m->versions == v && v->next == NULL; /* the model goes with it */
-            if (!drop_version(c, m, v->number))
-                return;
-            if (last)
-                break;
-        }
+    struct hl_version_rec *v;
+    while (!c->closing && (v = find_incomplete(c, job, attempt)) != NULL) {
+        hl_info("incomplete version is dropped model=%s version=%" PRId64 " job=%s committed=%d/%d",
+                v->model->name, v->number, job, v->committed_count, v->world);
+        drop_version(c, v);
+        if (!is_being_dropped(c, v))
+            return; /* refused at once: drop_stale_versions tries again */
     }
 }
 
@@ -339,7 +449,7 @@ static struct hl_version_rec *find_stale(struct hl_controller *c, struct hl_mode
                                          int64_t now_ms)
 {
     for (struct hl_version_rec *v = m->versions; v != NULL; v = v->next) {
-        if (v->state == HL_VERSION_VISIBLE || is_written_by_job(c, v))
+        if (v->state == HL_VERSION_VISIBLE || is_written_by_job(c, v) || is_being_dropped(c, v))
             continue;
         if (v->touched_ms == 0)
             v->touched_ms = now_ms; /* it was there before this start */
@@ -349,16 +459,24 @@ static struct hl_version_rec *find_stale(struct hl_controller *c, struct hl_mode
     return NULL;
 }
 
+void shift_open_versions(struct hl_controller *c, int64_t stepped_ms)
+{
+    for (struct hl_model_rec *m = stepped_ms != 0 ? c->catalog.models : NULL; m != NULL;
+         m = m->hh.next)
+        for (struct hl_version_rec *v = m->versions; v != NULL; v = v->next)
+            v->touched_ms += v->touched_ms != 0 ? stepped_ms : 0;
+}
+
 void drop_stale_versions(struct hl_controller *c)
 {
     struct hl_model_rec *m, *next;
     HASH_ITER (hh, c->catalog.models, m, next) {
         struct hl_version_rec *v = find_stale(c, m, hl_wall_ms());
         if (v == NULL)
-            continue; /* one in a round: the model may go with it */
-        hl_warn("incomplete version dropped, its writer is gone model=%s version=%" PRId64
+            continue;
+        hl_warn("incomplete version is dropped, its writer is gone model=%s version=%" PRId64
                 " job=%s committed=%d/%d",
                 m->name, v->number, v->job, v->committed_count, v->world);
-        drop_version(c, m, v->number);
+        drop_version(c, v);
     }
 }

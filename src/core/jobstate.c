@@ -282,7 +282,7 @@ static int take_status(struct step *s)
     c->signal = ev->signal;
     copy_text(c->message, sizeof(c->message), ev->text != NULL ? ev->text : "");
     if (c->started_ms == 0)
-        c->started_ms = ev->now_ms;
+        c->started_ms = c->confirmed_ms = ev->now_ms;
     if (!is_active(c->state))
         c->finished_ms = ev->now_ms;
     else if (back)
@@ -390,7 +390,7 @@ static void on_status_stopping(struct step *s)
 static int list_may_be_older(const struct step *s)
 {
     const struct hl_jobrun_container *c = &s->run->containers[s->ev->index];
-    return c->started_ms > 0 && s->ev->now_ms - c->started_ms < HL_JOB_ABSENT_GRACE_MS;
+    return c->confirmed_ms > 0 && s->ev->now_ms - c->confirmed_ms < HL_JOB_ABSENT_GRACE_MS;
 }
 
 static void on_absent(struct step *s)
@@ -638,6 +638,15 @@ hl_status hl_jobrun_resume(const struct hl_jobrun *run, struct hl_job_actions *o
 int64_t hl_jobrun_next_ms(const struct hl_jobrun *run)
 {
     return run->deadline_ms > 0 ? run->deadline_ms : INT64_MAX;
+}
+
+void hl_jobrun_shift(struct hl_jobrun *run, int64_t paused_ms, int64_t stepped_ms)
+{
+    if (run->deadline_ms > 0)
+        run->deadline_ms += stepped_ms + (run->state == HL_JOB_RUNNING ? 0 : paused_ms);
+    for (int i = 0; i < run->container_count; i++)
+        if (run->containers[i].confirmed_ms > 0)
+            run->containers[i].confirmed_ms += stepped_ms + paused_ms;
 }
 
 hl_status hl_jobrun_init(struct hl_jobrun *run, const struct hl_jobrun_opts *opts)

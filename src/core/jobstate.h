@@ -75,6 +75,7 @@ struct hl_jobrun_container {
     int signal;
     char message[HL_JOB_TEXT_MAX];
     int64_t started_ms, finished_ms;
+    int64_t confirmed_ms; /* started_ms, moved by gaps of the clocks */
 };
 
 struct hl_jobrun {
@@ -172,6 +173,9 @@ hl_status hl_jobrun_step(struct hl_jobrun *run, const struct hl_job_event *ev,
 hl_status hl_jobrun_resume(const struct hl_jobrun *run, struct hl_job_actions *out) HL_CHECK;
 /* When a TIMER event is due; INT64_MAX = never. */
 int64_t hl_jobrun_next_ms(const struct hl_jobrun *run);
+/* The caller was paused, or the wall clock was set: what is judged by a deadline gets that time on
+ * top. A limit of the user's for how long the job may run counts during a pause too. */
+void hl_jobrun_shift(struct hl_jobrun *run, int64_t paused_ms, int64_t stepped_ms);
 /* Containers that may still occupy their slot. */
 int hl_jobrun_active(const struct hl_jobrun *run);
 

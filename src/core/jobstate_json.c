@@ -89,7 +89,7 @@ static hl_status read_container(const json_t *v, struct hl_jobrun_container *c)
     c->numa_id = (int)hl_json_int(v, "numaId", 0);
     c->exit_code = (int)hl_json_int(v, "exitCode", 0);
     c->signal = (int)hl_json_int(v, "signal", 0);
-    c->started_ms = hl_json_int(v, "startedMs", 0);
+    c->started_ms = c->confirmed_ms = hl_json_int(v, "startedMs", 0);
     c->finished_ms = hl_json_int(v, "finishedMs", 0);
     return HL_OK;
 }

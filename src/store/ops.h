@@ -1,12 +1,16 @@
 /* store/ops.h - what a back end of the store has to do.
  *
  * Owns:    the back end embeds struct hl_store as its first member and frees it in close.
- * Threads: one owner thread.
+ * Threads: one call at a time; the lock is held above.
  * Errors:  as in store.h; limits, JSON and re-entrance are checked above, the back end sees only
- * text. Units:   bytes. Limits:  as in store.h.
+ *          text.
+ * Units:   bytes.
+ * Limits:  as in store.h.
  */
 #ifndef HL_STORE_OPS_H
 #define HL_STORE_OPS_H
+
+#include <pthread.h>
 
 #include "store/store.h"
 
@@ -14,15 +18,21 @@ struct hl_store_ops;
 
 struct hl_store {
     const struct hl_store_ops *ops;
-    int scanning;
+    pthread_mutex_t lock; /* of the back end */
+    int scanning;         /* by the thread that opened it */
 };
 
 /* One operation of a batch with its value as text: a checksum and JSON. */
 struct hl_store_row {
     enum hl_store_op_kind kind;
-    const char *key;
+    char *key;
     char *text; /* NULL for DELETE */
     size_t len;
+};
+
+struct hl_store_batch {
+    struct hl_store_row *rows;
+    size_t count;
 };
 
 typedef hl_status (*hl_store_text_visit)(void *arg, const char *key, const char *text, size_t len);

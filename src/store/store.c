@@ -20,16 +20,21 @@ hl_status hl_store_open(const char *url, struct hl_store **out)
 {
     for (size_t i = 0; i < HL_ARRAY_LEN(backends); i++) {
         size_t n = strlen(backends[i]->scheme);
-        if (strncmp(url, backends[i]->scheme, n) == 0 && url[n] == ':')
-            return backends[i]->open(url + n + 1, out);
+        if (strncmp(url, backends[i]->scheme, n) != 0 || url[n] != ':')
+            continue;
+        HL_TRY(backends[i]->open(url + n + 1, out));
+        pthread_mutex_init(&(*out)->lock, NULL);
+        return HL_OK;
     }
     return hl_fail(HL_EINVAL, "store \"%s\": expected mem: or sqlite:PATH", url);
 }
 
 void hl_store_close(struct hl_store *store)
 {
-    if (store != NULL)
-        store->ops->close(store);
+    if (store == NULL)
+        return;
+    pthread_mutex_destroy(&store->lock);
+    store->ops->close(store);
 }
 
 /* A change in the middle of a scan would make it see half of it, in a way each back end has its
@@ -97,7 +102,9 @@ static hl_status decode(const char *key, const char *text, size_t len, json_t **
 static hl_status encode(const struct hl_store_op *op, struct hl_store_row *row)
 {
     HL_TRY(check_key(op->key));
-    *row = (struct hl_store_row){.kind = op->kind, .key = op->key};
+    *row = (struct hl_store_row){.kind = op->kind, .key = strdup(op->key)};
+    if (row->key == NULL)
+        return hl_fail(HL_ENOMEM, "key %s: out of memory for its record", op->key);
     if (op->kind == HL_STORE_DELETE)
         return HL_OK;
     if (op->value == NULL)
@@ -133,35 +140,90 @@ hl_status hl_store_get(struct hl_store *store, const char *key, json_t **out)
     struct got got = {NULL};
     HL_TRY(check_idle(store));
     HL_TRY(check_key(key));
-    HL_TRY(store->ops->get(store, key, keep, &got));
+    pthread_mutex_lock(&store->lock);
+    hl_status st = store->ops->get(store, key, keep, &got);
+    pthread_mutex_unlock(&store->lock);
+    HL_TRY(st);
     *out = got.value;
     return HL_OK;
 }
 
-static void rows_free(struct hl_store_row *rows, size_t n)
+void hl_store_batch_destroy(struct hl_store_batch *batch)
 {
+    for (size_t i = 0; batch != NULL && i < batch->count; i++) {
+        free(batch->rows[i].key);
+        free(batch->rows[i].text);
+    }
+    if (batch != NULL)
+        free(batch->rows);
+    free(batch);
+}
+
+size_t hl_store_batch_size(const struct hl_store_batch *batch)
+{
+    return batch->count;
+}
+
+hl_status hl_store_batch_create(const struct hl_store_op *ops, size_t n,
+                                struct hl_store_batch **out)
+{
+    if (n > BATCH_MAX)
+        return hl_fail(HL_EINVAL, "a batch of %zu operations is above the limit of %u", n,
+                       BATCH_MAX);
+    struct hl_store_batch *batch = calloc(1, sizeof(*batch));
+    if (batch != NULL)
+        batch->rows = calloc(n + 1, sizeof(*batch->rows));
+    if (batch == NULL || batch->rows == NULL) {
+        free(batch);
+        return hl_fail(HL_ENOMEM, "a batch of %zu operations", n);
+    }
+    batch->count = n; /* rows that are not encoded yet are empty */
+    hl_status st = HL_OK;
+    for (size_t i = 0; i < n && st == HL_OK; i++)
+        st = encode(&ops[i], &batch->rows[i]);
+    if (st != HL_OK) {
+        hl_store_batch_destroy(batch);
+        return st;
+    }
+    *out = batch;
+    return HL_OK;
+}
+
+static hl_status write_rows(struct hl_store *store, const struct hl_store_row *rows, size_t n)
+{
+    pthread_mutex_lock(&store->lock);
+    hl_status st = store->ops->commit(store, rows, n);
+    pthread_mutex_unlock(&store->lock);
+    return st;
+}
+
+hl_status hl_store_write(struct hl_store *store, struct hl_store_batch *const *batches, size_t n)
+{
+    size_t count = 0, at = 0;
     for (size_t i = 0; i < n; i++)
-        free(rows[i].text);
+        count += batches[i]->count;
+    if (count == 0)
+        return HL_OK;
+    struct hl_store_row *rows = calloc(count, sizeof(*rows)); /* the batches keep what is inside */
+    if (rows == NULL)
+        return hl_fail(HL_ENOMEM, "out of memory for a commit of %zu operations", count);
+    for (size_t i = 0; i < n; i++)
+        for (size_t k = 0; k < batches[i]->count; k++)
+            rows[at++] = batches[i]->rows[k];
+    hl_status st = write_rows(store, rows, count);
     free(rows);
+    return st;
 }
 
 hl_status hl_store_commit(struct hl_store *store, const struct hl_store_op *ops, size_t n)
 {
+    struct hl_store_batch *batch;
     HL_TRY(check_idle(store));
     if (n == 0)
         return HL_OK;
-    if (n > BATCH_MAX)
-        return hl_fail(HL_EINVAL, "a batch of %zu operations is above the limit of %u", n,
-                       BATCH_MAX);
-    struct hl_store_row *rows = calloc(n, sizeof(*rows));
-    if (rows == NULL)
-        return hl_fail(HL_ENOMEM, "a batch of %zu operations", n);
-    hl_status st = HL_OK;
-    for (size_t i = 0; i < n && st == HL_OK; i++)
-        st = encode(&ops[i], &rows[i]);
-    if (st == HL_OK)
-        st = store->ops->commit(store, rows, n);
-    rows_free(rows, n);
+    HL_TRY(hl_store_batch_create(ops, n, &batch));
+    hl_status st = hl_store_write(store, &batch, 1);
+    hl_store_batch_destroy(batch);
     return st;
 }
 
@@ -191,9 +253,11 @@ hl_status hl_store_scan_past_damage(struct hl_store *store, const char *prefix,
     HL_TRY(check_idle(store));
     if (strnlen(prefix, KEY_MAX + 1) > KEY_MAX)
         return hl_fail(HL_EINVAL, "prefix \"%.64s...\" is longer than a key can be", prefix);
+    pthread_mutex_lock(&store->lock);
     store->scanning = 1;
     hl_status st = store->ops->scan(store, prefix, show, &scan);
     store->scanning = 0;
+    pthread_mutex_unlock(&store->lock);
     return st;
 }
 

@@ -8,7 +8,7 @@
  * changed is an error of that record, never another value. Records of before schema 2 have none.
  *
  * Owns:    the connection to the back end; sqlite also PATH-lock, which keeps a second daemon out.
- * Threads: one owner thread.
+ * Threads: hl_store_write() may be called from any thread; the rest belongs to one.
  * Errors:  HL_ENOENT, HL_ECONFLICT (a precondition failed), HL_EBUSY (another process holds the
  *          database, waited 1 s; or used inside of a scan's callback), HL_EINVAL (limits),
  *          HL_ENOSPC, HL_EPERM, HL_EIO, HL_ECORRUPT (damaged file or value), HL_EUNSUPPORTED
@@ -45,6 +45,16 @@ void hl_store_close(struct hl_store *store);
 hl_status hl_store_get(struct hl_store *store, const char *key, json_t **out) HL_CHECK;
 /* All or nothing, durable on return. */
 hl_status hl_store_commit(struct hl_store *store, const struct hl_store_op *ops, size_t n) HL_CHECK;
+/* A batch as text, which no longer refers to the values: made on one thread, written on another. */
+struct hl_store_batch;
+hl_status hl_store_batch_create(const struct hl_store_op *ops, size_t n,
+                                struct hl_store_batch **out) HL_CHECK;
+void hl_store_batch_destroy(struct hl_store_batch *batch);
+/* Operations in it. */
+size_t hl_store_batch_size(const struct hl_store_batch *batch);
+/* All batches, in this order, as one commit: all or nothing, durable on return. */
+hl_status hl_store_write(struct hl_store *store, struct hl_store_batch *const *batches,
+                         size_t n) HL_CHECK;
 /* Every key with this prefix ("" = all), in key order; a callback result other than HL_OK ends the
  * scan with it. Key and value are borrowed for the call. The callback must not touch the store. */
 typedef hl_status (*hl_store_visit)(void *arg, const char *key, json_t *value);

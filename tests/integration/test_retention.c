@@ -1,6 +1,18 @@
 /* What is over is forgotten, and what is still named is not. */
 #include "integration/controller_world.h"
 
+#include <sys/syscall.h>
+
+static atomic_llong wall_step_s; /* added to the wall clock of this process */
+
+int clock_gettime(clockid_t clock, struct timespec *ts)
+{
+    long rc = syscall(SYS_clock_gettime, clock, ts);
+    if (clock == CLOCK_REALTIME)
+        ts->tv_sec += wall_step_s;
+    return (int)rc;
+}
+
 static size_t count_of(const char *method, const char *list)
 {
     json_t *r = ask(method, NULL);
@@ -124,6 +136,36 @@ static void a_lost_node_is_forgotten_with_time_and_may_come_back(void **state)
     assert_int_equal(count_of("listNodes", "nodes"), 1);
 }
 
+static void a_step_of_the_wall_clock_forgets_nothing(void **state)
+{
+    (void)state;
+    char id[64];
+    json_t *r;
+    w.import_state = "done";
+    w.keep_age_ms = INT64_C(3600) * 1000;
+    w.grace_ms = 3600 * 1000; /* the version's writer is not known here */
+    w.node_lost_ms = 1000;
+    restart_controller();
+    import_until("m", "done");
+    register_node(NULL);
+    run_to_end(id, sizeof(id));
+    wait_state(id, "succeeded");
+    json_decref(ask("beginVersion", json_pack("{s:s s:s s:s s:s s:i s:i s:i}", "token", "1",
+                                              "check", "unchecked", "model", "m", "job",
+                                              "elsewhere", "attempt", 1, "step", 1, "world", 1)));
+    wait_count(&w.inventories, w.inventories + 2); /* rounds */
+    wall_step_s = 400 * 86400;
+    wait_count(&w.inventories, w.inventories + 3);
+    wall_step_s = -3 * 86400;
+    wait_count(&w.inventories, w.inventories + 3);
+    assert_string_equal(job_state(id), "succeeded");
+    assert_int_equal(count_of("listNodes", "nodes"), 1); /* silent by now */
+    r = ask("getModel", json_pack("{s:s}", "name", "m"));
+    assert_int_equal(json_array_size(hl_json_list(json_object_get(r, "model"), "versions")), 2);
+    json_decref(r);
+    wall_step_s = 0;
+}
+
 #define CASE(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
 
 int main(void)
@@ -132,6 +174,7 @@ int main(void)
         CASE(the_oldest_ended_jobs_are_forgotten_with_their_logs_and_no_id_comes_back),
         CASE(a_job_that_something_still_names_is_not_forgotten),
         CASE(a_lost_node_is_forgotten_with_time_and_may_come_back),
+        CASE(a_step_of_the_wall_clock_forgets_nothing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

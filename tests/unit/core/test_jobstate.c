@@ -355,6 +355,31 @@ static void a_container_that_vanishes_counts_as_failed(void **state)
     hl_jobrun_fini(&run);
 }
 
+static void deadlines_that_judge_others_move_by_a_pause_and_all_by_a_step_of_the_clock(void **state)
+{
+    (void)state;
+    struct hl_jobrun run = started(1, 0); /* at 0 ms; has 60 s to start */
+    int64_t due = run.deadline_ms;
+    hl_jobrun_shift(&run, 20000, 0);
+    assert_int_equal(run.deadline_ms, due + 20000);
+    STATUS(1, 0, RUNNING, .now_ms = 2000);
+    hl_jobrun_shift(&run, 20000, 0); /* a list from before the pause waited in the queue */
+    STEP(.kind = HL_JOB_EV_ABSENT, .attempt = 1, .index = 0, .node = "node-0", .now_ms = 23000);
+    assert_int_equal(run.state, HL_JOB_RUNNING);
+    hl_jobrun_fini(&run);
+
+    run = started(1, 0);
+    run.run_timeout_ms = 1000;
+    STATUS(1, 0, RUNNING, .now_ms = 5000);
+    hl_jobrun_shift(&run, 20000, 0); /* the job has run on */
+    assert_int_equal(run.deadline_ms, 6000);
+    hl_jobrun_shift(&run, 0, 86400000);
+    assert_int_equal(run.deadline_ms, 86406000);
+    hl_jobrun_shift(&run, 0, -86400000);
+    assert_int_equal(run.deadline_ms, 6000);
+    hl_jobrun_fini(&run);
+}
+
 static void a_plan_nobody_asked_for_is_not_taken(void **state)
 {
     (void)state;
@@ -436,6 +461,8 @@ int main(void)
         cmocka_unit_test(the_cause_of_an_attempt_is_kept),
         cmocka_unit_test(deadlines_are_kept),
         cmocka_unit_test(a_container_that_vanishes_counts_as_failed),
+        cmocka_unit_test(
+            deadlines_that_judge_others_move_by_a_pause_and_all_by_a_step_of_the_clock),
         cmocka_unit_test(a_plan_nobody_asked_for_is_not_taken),
         cmocka_unit_test(a_run_survives_the_controllers_restart),
         cmocka_unit_test(a_long_message_is_cut_between_characters),

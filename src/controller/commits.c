@@ -1,0 +1,158 @@
+/* What is written to the store. Nothing here waits for the disk: a thread of the store's commits,
+ * and the answer comes back to the loop.
+ *
+ * The catalogue's operations commit and then apply, in one call. Such a change is made twice: the
+ * first time its commit takes a copy of the records and fails, so that memory stays as it was; once
+ * the records are durable it is made again, and the same commit succeeds. Changes come one after
+ * the other, so that the second time finds the catalogue as the first time did, and readers see
+ * only what is durable. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "controller/controller_private.h"
+
+#define CHANGE_TRIES 3
+
+static void changes_run(struct hl_controller *c);
+
+/* Operations that borrow from the records; free() them. */
+static struct hl_store_op *ops_of(const struct hl_records *records)
+{
+    struct hl_store_op *ops = calloc(records->count + 1, sizeof(*ops));
+    for (size_t i = 0; ops != NULL && i < records->count; i++) {
+        const struct hl_record *r = &records->list[i];
+        ops[i] = (struct hl_store_op){r->value == NULL ? HL_STORE_DELETE : HL_STORE_PUT, r->key,
+                                      r->value};
+    }
+    return ops;
+}
+
+hl_status controller_write(struct hl_controller *c, const struct hl_records *records,
+                           hl_store_written done, void *arg)
+{
+    struct hl_store_op *ops = ops_of(records);
+    if (ops == NULL)
+        return hl_fail(HL_ENOMEM, "out of memory for a batch of %zu records", records->count);
+    c->refs++;
+    hl_store_writer_put(c->writer, ops, records->count, done, arg);
+    free(ops);
+    return HL_OK;
+}
+
+/* ---- changes of the catalogue ---------------------------------------------------------------- */
+
+static hl_status records_copy(const struct hl_records *from, struct hl_records *to)
+{
+    for (size_t i = 0; i < from->count; i++) {
+        const struct hl_record *r = &from->list[i];
+        json_t *value = r->value != NULL ? json_deep_copy(r->value) : NULL;
+        if (r->value != NULL && value == NULL)
+            return hl_fail(HL_ENOMEM, "out of memory for the record %s", r->key);
+        HL_TRY(hl_records_add(to, value, "%s", r->key));
+    }
+    return HL_OK;
+}
+
+static bool records_equal(const struct hl_records *a, const struct hl_records *b)
+{
+    if (a->count != b->count)
+        return false;
+    for (size_t i = 0; i < a->count; i++) {
+        const struct hl_record *x = &a->list[i], *y = &b->list[i];
+        bool same = x->value == NULL || y->value == NULL ? x->value == y->value
+                                                         : json_equal(x->value, y->value);
+        if (!same || strcmp(x->key, y->key) != 0)
+            return false;
+    }
+    return true;
+}
+
+/* The head of the queue is over. */
+static void change_end(struct hl_controller *c, hl_status st)
+{
+    struct change *ch = c->changes;
+    c->changes = ch->next;
+    hl_records_fini(&ch->records);
+    ch->done(ch, st);
+}
+
+static void on_change_written(void *arg, hl_status st, const char *text)
+{
+    struct hl_controller *c = arg;
+    if (controller_landed(c))
+        return;
+    struct change *ch = c->changes;
+    ch->writing = false;
+    ch->durable = st == HL_OK;
+    if (st != HL_OK)
+        change_end(c, hl_fail(st, "%s", text));
+    changes_run(c);
+}
+
+/* The commit of the change that is being made now. */
+static hl_status change_commit(struct hl_controller *c, struct change *ch,
+                               const struct hl_records *records)
+{
+    if (ch->durable && records_equal(&ch->records, records)) {
+        ch->applied = true;
+        return HL_OK;
+    }
+    if (ch->tries++ == CHANGE_TRIES)
+        return hl_fail(HL_EINTERNAL, "the records of a change differ each time it is made");
+    hl_records_fini(&ch->records);
+    HL_TRY(records_copy(records, &ch->records));
+    HL_TRY(controller_write(c, &ch->records, on_change_written, c));
+    ch->writing = true;
+    return hl_fail(HL_EBUSY, "the change is being written");
+}
+
+hl_status commit_records(void *arg, const struct hl_records *records)
+{
+    struct hl_controller *c = arg;
+    if (c->making)
+        return change_commit(c, c->changes, records);
+    if (c->changes != NULL) /* what was computed now may be wrong once that is applied */
+        return hl_fail(HL_EBUSY, "another change of the catalogue is being written; try again");
+    struct hl_store_op *ops = ops_of(records);
+    if (ops == NULL)
+        return hl_fail(HL_ENOMEM, "out of memory for a batch of %zu records", records->count);
+    hl_status st = hl_store_commit(c->store, ops, records->count);
+    free(ops);
+    return st;
+}
+
+/* Make the head of the queue, and those after it, until one waits for the disk. */
+static void changes_run(struct hl_controller *c)
+{
+    while (!c->making && !c->closing && c->changes != NULL && !c->changes->writing) {
+        struct change *ch = c->changes;
+        c->making = true;
+        hl_status st = ch->make(ch);
+        c->making = false;
+        if (ch->writing)
+            return;
+        if (ch->durable && !ch->applied)
+            hl_error("a change is in the store and was not applied; restart the Controller "
+                     "error=\"%s\"",
+                     hl_error_text());
+        change_end(c, st);
+    }
+}
+
+void change_start(struct hl_controller *c, struct change *ch)
+{
+    struct change **at = &c->changes;
+    while (*at != NULL)
+        at = &(*at)->next;
+    ch->c = c;
+    ch->next = NULL;
+    *at = ch;
+    changes_run(c);
+}
+
+void changes_stop(struct hl_controller *c)
+{
+    while (c->changes != NULL)
+        change_end(c, hl_fail(HL_ECANCELED, "the Controller was stopped"));
+}

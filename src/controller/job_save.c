@@ -1,0 +1,229 @@
+/* A job's events, and its record in the store. An event changes the job in memory; its actions are
+ * carried out, and calls answered, once the record with that change is durable. While one record is
+ * being written further events only mark the job as behind: the next record has all of them, and
+ * hl_jobrun_resume says the actions that were dropped. Others see the job as the store has it. */
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "controller/controller_private.h"
+
+#define JOB_EVENTS_MAX 200
+
+/* The job may be gone when its record is written. */
+struct job_write {
+    struct hl_controller *c;
+    char id[HL_JOB_ID_MAX + 1];
+};
+
+bool job_is_saved(const struct job *j)
+{
+    return j->saved != NULL && j->saving == NULL && !j->unsaved && !j->behind;
+}
+
+/* ---- calls that wait ------------------------------------------------------------------------- */
+
+static void waiters_end(struct job *j, hl_status st, const char *text)
+{
+    struct job_waiter *list = j->waiters;
+    j->waiters = NULL;
+    while (list != NULL) {
+        struct job_waiter *w = list;
+        list = w->next;
+        if (st == HL_OK)
+            hl_rpc_reply(w->call, w->answer(j));
+        else
+            hl_rpc_reject(w->call, st, text);
+        free(w);
+    }
+}
+
+void job_wait(struct job *j, struct hl_rpc_call *call, json_t *(*answer)(const struct job *j))
+{
+    struct job_waiter *w = job_is_saved(j) ? NULL : malloc(sizeof(*w));
+    if (job_is_saved(j)) {
+        hl_rpc_reply(call, answer(j));
+    } else if (w == NULL) {
+        reject(call, hl_fail(HL_ENOMEM, "out of memory for a call that waits for job %s", j->id));
+    } else {
+        *w = (struct job_waiter){j->waiters, call, answer};
+        j->waiters = w;
+    }
+}
+
+void jobs_stop(struct hl_controller *c)
+{
+    for (struct job *j = c->jobs; j != NULL; j = j->hh.next)
+        waiters_end(j, HL_ECANCELED, "the Controller was stopped");
+}
+
+/* ---- the record ------------------------------------------------------------------------------ */
+
+/* What the job is now; NULL when memory is short. */
+static json_t *job_record(const struct job *j)
+{
+    json_t *run = hl_jobrun_to_json(&j->run), *events = json_copy(j->events);
+    return json_pack("{s:O s:o s:o s:I s:i s:i}", "doc", j->doc, "run", run, "events", events,
+                     "loadVersion", (json_int_t)j->load_version, "port", j->port, "portAttempt",
+                     j->port_attempt);
+}
+
+/* The store has what the job is. */
+static void job_saved(struct job *j)
+{
+    struct hl_job_actions actions = j->actions; /* carrying them out may give events */
+    bool resume = j->resume;
+    j->actions = (struct hl_job_actions){0};
+    j->resume = false;
+    waiters_end(j, HL_OK, "");
+    if (resume)
+        job_resume(j);
+    else
+        job_carry_out(j, &actions);
+    if (job_is_saved(j))
+        rank_tables_tell(j);
+    hl_job_actions_fini(&actions);
+}
+
+/* The actions of what is not written wait, and are derived from the state when it is. */
+static void job_not_saved(struct job *j, hl_status st, const char *text)
+{
+    char why[HL_ERROR_TEXT_MAX];
+    snprintf(why, sizeof(why), "%s", text);
+    hl_job_actions_fini(&j->actions);
+    j->actions = (struct hl_job_actions){0};
+    j->unsaved = 1;
+    j->behind = false;
+    waiters_end(j, st, why);
+    if (j->saved == NULL) { /* the submission was refused: the job never was */
+        hl_warn("job not accepted, its record can't be written job=%s error=\"%s\"", j->id, why);
+        HASH_DEL(j->controller->jobs, j);
+        job_free(j);
+        return;
+    }
+    hl_error("job state not saved, its actions wait job=%s error=\"%s\"", j->id, why);
+}
+
+static void on_job_written(void *arg, hl_status st, const char *text)
+{
+    struct job_write w = *(struct job_write *)arg;
+    struct job *j;
+    free(arg);
+    if (controller_landed(w.c))
+        return;
+    HASH_FIND_STR(w.c->jobs, w.id, j);
+    if (j == NULL)
+        return;
+    json_t *written = j->saving;
+    j->saving = NULL;
+    if (st != HL_OK) {
+        json_decref(written);
+        job_not_saved(j, st, text);
+        return;
+    }
+    json_decref(j->saved);
+    j->saved = written;
+    j->unsaved = 0;
+    if (j->behind)
+        job_save(j);
+    else
+        job_saved(j);
+}
+
+static hl_status job_write(struct job *j, json_t *record)
+{
+    struct hl_records records = {0};
+    struct job_write *w = calloc(1, sizeof(*w));
+    hl_status st = w != NULL ? HL_OK : hl_fail(HL_ENOMEM, "record of job %s", j->id);
+    if (st == HL_OK) {
+        w->c = j->controller;
+        memcpy(w->id, j->id, sizeof(w->id));
+        st = hl_records_add(&records, json_incref(record), "job/%s", j->id);
+    }
+    if (st == HL_OK)
+        st = controller_write(j->controller, &records, on_job_written, w);
+    hl_records_fini(&records);
+    if (st != HL_OK)
+        free(w);
+    return st;
+}
+
+void job_save(struct job *j)
+{
+    if (j->saving != NULL) {
+        j->behind = true;
+        return;
+    }
+    j->resume |= j->behind || j->unsaved;
+    json_t *record = job_record(j);
+    if (record == NULL) { /* without a value it would delete the job's */
+        job_not_saved(j, HL_ENOMEM, "out of memory for the record of the job");
+        return;
+    }
+    bool same = j->saved != NULL && !j->keep && !j->unsaved &&
+                json_equal(json_object_get(record, "run"), json_object_get(j->saved, "run"));
+    j->behind = false;
+    if (same) {
+        json_decref(record);
+        job_saved(j);
+        return;
+    }
+    hl_status st = job_write(j, record);
+    if (st != HL_OK) {
+        json_decref(record);
+        job_not_saved(j, st, hl_error_text());
+        return;
+    }
+    j->saving = record;
+    j->keep = false;
+}
+
+void job_keep(struct job *j)
+{
+    j->keep = true; /* the run is as it was, and more than the run is to be written */
+    j->resume = true;
+    job_save(j);
+}
+
+/* ---- events ---------------------------------------------------------------------------------- */
+
+static void record_event(struct job *j, const struct hl_job_action *a)
+{
+    json_array_append_new(j->events,
+                          json_pack("{s:I s:i s:s s:s}", "timeMs", (json_int_t)hl_wall_ms(),
+                                    "attempt", a->attempt, "kind", a->word, "text", a->text));
+    if (json_array_size(j->events) > JOB_EVENTS_MAX)
+        json_array_remove(j->events, 0);
+    hl_info("job %s job=%s attempt=%d text=\"%s\"", a->word, j->id, a->attempt, a->text);
+}
+
+void job_event(struct job *j, struct hl_job_event *ev)
+{
+    size_t at = j->actions.count;
+    ev->now_ms = hl_wall_ms();
+    if (hl_jobrun_step(&j->run, ev, &j->actions) != HL_OK) {
+        hl_error("job event refused job=%s error=\"%s\"", j->id, hl_error_text());
+        return;
+    }
+    for (; at < j->actions.count; at++)
+        if (j->actions.list[at].kind == HL_JOB_DO_RECORD)
+            record_event(j, &j->actions.list[at]);
+    j->stepped = 1;
+    if (!j->held)
+        job_events_go(j);
+}
+
+void job_events_hold(struct job *j)
+{
+    j->held = 1;
+}
+
+void job_events_go(struct job *j)
+{
+    int stepped = j->stepped;
+    j->held = j->stepped = 0;
+    if (stepped)
+        job_save(j);
+}

@@ -1,0 +1,289 @@
+/* The Controller while the disk of its store is slow, or refuses: fdatasync() and fsync() of this
+ * process wait at a gate. */
+#include <stdbool.h>
+
+#include "integration/controller_world.h"
+
+#define SEEN_BY_LIBRARIES __attribute__((visibility("default")))
+
+static pthread_mutex_t gate_lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t gate_moved = PTHREAD_COND_INITIALIZER;
+static bool gate_closed;
+static int gate_waiting;
+
+static int pass_gate(void)
+{
+    pthread_mutex_lock(&gate_lock);
+    gate_waiting++;
+    pthread_cond_broadcast(&gate_moved);
+    while (gate_closed)
+        pthread_cond_wait(&gate_moved, &gate_lock);
+    gate_waiting--;
+    pthread_mutex_unlock(&gate_lock);
+    return 0;
+}
+
+/* SQLite finds these before those of libc. */
+SEEN_BY_LIBRARIES int fdatasync(int fd)
+{
+    (void)fd;
+    return pass_gate();
+}
+
+SEEN_BY_LIBRARIES int fsync(int fd)
+{
+    (void)fd;
+    return pass_gate();
+}
+
+static void gate_set(bool closed)
+{
+    pthread_mutex_lock(&gate_lock);
+    gate_closed = closed;
+    pthread_cond_broadcast(&gate_moved);
+    pthread_mutex_unlock(&gate_lock);
+}
+
+/* A commit has come to the disk. */
+static void gate_wait(void)
+{
+    struct timespec until;
+    clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_sec += WAIT_MS / 1000;
+    pthread_mutex_lock(&gate_lock);
+    int rc = 0;
+    while (gate_waiting == 0 && rc == 0)
+        rc = pthread_cond_timedwait(&gate_moved, &gate_lock, &until);
+    pthread_mutex_unlock(&gate_lock);
+    assert_int_equal(rc, 0);
+}
+
+static int open_teardown(void **state)
+{
+    gate_set(false);
+    return teardown(state);
+}
+
+/* A call that is under way. */
+struct asked {
+    pthread_t thread;
+    const char *method;
+    json_t *params, *result;
+    hl_status st;
+    char text[HL_ERROR_TEXT_MAX];
+    atomic_bool answered;
+};
+
+static void *ask_thread(void *arg)
+{
+    struct asked *a = arg;
+    a->st = hl_rpc_call(w.peer, a->method, a->params, WAIT_MS, &a->result);
+    snprintf(a->text, sizeof(a->text), "%s", hl_error_text());
+    a->answered = true;
+    return NULL;
+}
+
+/* Takes params. */
+static void ask_begin(struct asked *a, const char *method, json_t *params)
+{
+    *a = (struct asked){.method = method, .params = params};
+    assert_int_equal(pthread_create(&a->thread, NULL, ask_thread, a), 0);
+}
+
+static void ask_end(struct asked *a)
+{
+    pthread_join(a->thread, NULL);
+    json_decref(a->params);
+}
+
+static json_t *submission(const char *key)
+{
+    return json_pack("{s:s s:s s:s s:s}", "yaml", JOB_YAML, "source", "job.yaml", "idempotencyKey",
+                     key, "cwd", "/tmp");
+}
+
+static size_t count_jobs(void)
+{
+    json_t *r = ask("listJobs", NULL);
+    size_t n = json_array_size(hl_json_list(r, "jobs"));
+    json_decref(r);
+    return n;
+}
+
+static json_t *beginning(int rank)
+{
+    char token[8];
+    snprintf(token, sizeof(token), "%d", rank + 1);
+    return json_pack("{s:s s:s s:s s:s s:i s:I s:i s:i}", "token", token, "check", "unchecked",
+                     "model", "m", "job", "elsewhere-1", "attempt", 1, "step", (json_int_t)5,
+                     "rank", rank, "world", 2);
+}
+
+static void a_controller_that_waits_for_its_disk_is_not_deaf(void **state)
+{
+    (void)state;
+    struct asked a, same;
+    register_node(NULL);
+    gate_set(true);
+    ask_begin(&a, "submitJob", submission("k"));
+    gate_wait();
+    ask_begin(&same, "submitJob", submission("k")); /* the CLI tries again */
+    heartbeat(json_array());
+    json_decref(ask("listNodes", NULL));
+    assert_int_equal(count_jobs(), 0); /* a crash would leave none */
+    json_t *r = NULL;
+    assert_int_equal(call("getJob", json_pack("{s:s}", "id", "one-1"), &r), HL_ENOENT);
+    assert_false(a.answered);
+    assert_false(same.answered);
+    gate_set(false);
+    ask_end(&a);
+    ask_end(&same);
+    assert_int_equal(a.st, HL_OK);
+    assert_string_equal(hl_json_str(a.result, "id", ""), "one-1");
+    assert_string_equal(hl_json_str(same.result, "id", ""), "one-1");
+    json_decref(a.result);
+    json_decref(same.result);
+    wait_state("one-1", "running");
+    assert_int_equal(count_jobs(), 1);
+}
+
+static void the_end_of_a_job_is_told_when_it_is_durable(void **state)
+{
+    (void)state;
+    char id[64];
+    register_node(NULL);
+    submit("", id, sizeof(id));
+    wait_state(id, "running");
+    gate_set(true);
+    heartbeat(json_pack("[{s:s s:s}]", "id", "one-1.1.0", "state", "succeeded"));
+    gate_wait();
+    assert_string_equal(job_state(id), "running");
+    gate_set(false);
+    wait_state(id, "succeeded");
+}
+
+static void a_cancel_is_answered_when_it_is_durable(void **state)
+{
+    (void)state;
+    char id[64];
+    struct asked a;
+    register_node(NULL);
+    submit("", id, sizeof(id));
+    wait_state(id, "running");
+    int stopped = w.stopped;
+    gate_set(true);
+    ask_begin(&a, "cancelJob", json_pack("{s:s}", "id", id));
+    gate_wait();
+    heartbeat(json_pack("[{s:s s:s}]", "id", "one-1.1.0", "state", "running"));
+    assert_false(a.answered);
+    assert_int_equal(w.stopped, stopped); /* nor is anything done */
+    gate_set(false);
+    ask_end(&a);
+    assert_int_equal(a.st, HL_OK);
+    assert_string_equal(hl_json_str(a.result, "state", ""), "stopping");
+    json_decref(a.result);
+    wait_count(&w.stopped, stopped + 1);
+}
+
+static void ranks_that_begin_while_the_disk_is_slow_get_one_version(void **state)
+{
+    (void)state;
+    struct asked a[2];
+    w.import_state = "done";
+    w.grace_ms = 10 * WAIT_MS; /* the job is not known here, its version stays */
+    restart_controller();
+    import_until("m", "done");
+    gate_set(true);
+    ask_begin(&a[0], "beginVersion", beginning(0));
+    gate_wait();
+    ask_begin(&a[1], "beginVersion", beginning(1));
+    json_t *r = ask("getModel", json_pack("{s:s}", "name", "m"));
+    assert_int_equal(json_array_size(hl_json_list(json_object_get(r, "model"), "versions")), 1);
+    json_decref(r);
+    gate_set(false);
+    for (int i = 0; i < 2; i++) {
+        ask_end(&a[i]);
+        assert_int_equal(a[i].st, HL_OK);
+        assert_int_equal(hl_json_int(a[i].result, "version", 0), 2);
+        json_decref(a[i].result);
+    }
+    assert_false(commit_part(2, 0, "00000000000000000000000000000101"));
+    assert_true(commit_part(2, 1, "00000000000000000000000000000102"));
+}
+
+static void what_was_under_way_at_a_stop_is_there_after_the_start(void **state)
+{
+    (void)state;
+    struct asked a;
+    register_node(NULL);
+    gate_set(true);
+    ask_begin(&a, "submitJob", submission(""));
+    gate_wait();
+    gate_set(false);
+    restart_controller(); /* waits for the commit, whoever comes first */
+    ask_end(&a);
+    json_decref(a.result);
+    assert_int_equal(count_jobs(), 1);
+}
+
+/* Somebody holds the database locked: the store waits a second and gives up. */
+static sqlite3 *lock_store(void)
+{
+    sqlite3 *db;
+    assert_int_equal(sqlite3_open(w.store + strlen("sqlite:"), &db), SQLITE_OK);
+    assert_int_equal(sqlite3_exec(db, "BEGIN IMMEDIATE", NULL, NULL, NULL), SQLITE_OK);
+    return db;
+}
+
+static void a_job_that_the_store_refuses_never_was(void **state)
+{
+    (void)state;
+    char id[64];
+    struct asked a;
+    register_node(NULL);
+    sqlite3 *db = lock_store();
+    ask_begin(&a, "submitJob", submission("k"));
+    ask_end(&a);
+    sqlite3_close(db);
+    assert_int_equal(a.st, HL_EBUSY);
+    assert_int_equal(count_jobs(), 0);
+    submit("k", id, sizeof(id)); /* the same key: nothing of it is left */
+    wait_state(id, "running");
+}
+
+static void a_version_that_the_store_refuses_never_was(void **state)
+{
+    (void)state;
+    struct asked a;
+    w.import_state = "done";
+    w.grace_ms = 10 * WAIT_MS;
+    restart_controller();
+    import_until("m", "done");
+    sqlite3 *db = lock_store();
+    ask_begin(&a, "beginVersion", beginning(0));
+    ask_end(&a);
+    assert_int_equal(a.st, HL_EBUSY);
+    ask_begin(&a, "removeModel", json_pack("{s:s s:i}", "name", "m", "version", -1));
+    ask_end(&a);
+    assert_int_equal(a.st, HL_EBUSY);
+    sqlite3_close(db);
+    json_t *r = ask("beginVersion", beginning(0));
+    assert_int_equal(hl_json_int(r, "version", 0), 2);
+    json_decref(r);
+}
+
+#define CASE(name) cmocka_unit_test_setup_teardown(name, setup, open_teardown)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        CASE(a_controller_that_waits_for_its_disk_is_not_deaf),
+        CASE(the_end_of_a_job_is_told_when_it_is_durable),
+        CASE(a_cancel_is_answered_when_it_is_durable),
+        CASE(ranks_that_begin_while_the_disk_is_slow_get_one_version),
+        CASE(what_was_under_way_at_a_stop_is_there_after_the_start),
+        CASE(a_job_that_the_store_refuses_never_was),
+        CASE(a_version_that_the_store_refuses_never_was),
+    };
+    return cmocka_run_group_tests_name("Controller, slow store", tests, NULL, NULL);
+}
