@@ -201,7 +201,7 @@ class Run:
     def summary(self) -> None:
         """Fault x phase: rounds that ended ok / refused or failed with a reason; * when no strike came in time."""
         columns = [p for p in self.phases if any(key[1] == p for key in self.table)]
-        print(f"\n{'fault':16}" + "".join(f"{c:>14}" for c in columns))
+        print(f"\n{'fault':16}" + "".join(f"{c:>20}" for c in columns))
         total = collections.Counter()
         for fault in self.faults:
             cells = []
@@ -210,7 +210,7 @@ class Run:
                 total.update(cell)
                 hit = cell.pop("hit", 0)
                 text = " ".join(f"{n} {o}" for o, n in sorted(cell.items()))
-                cells.append(f"{text + ('*' if cell and not hit else '') or '-':>14}")
+                cells.append(f"{text + ('*' if cell and not hit else '') or '-':>20}")
             if any(c.strip() != "-" for c in cells):
                 print(f"{fault:16}" + "".join(cells))
         hits = total.pop("hit", 0)
