@@ -1,6 +1,7 @@
 /* Messages of an RPC peer. The first two bytes choose a method and the way: bytes of a message to
- * JSON, as a server reads parameters and a caller results, or JSON to a message, as what we are
- * given to send. What came from a message must make a message that reads the same. */
+ * JSON, as a server reads parameters and a caller results; JSON to a message, as what we are given
+ * to send; or JSON, a byte 0 and patches (two bytes of where, one of what) of the message it makes.
+ * What came from a message must make a message that reads the same. */
 #include <capnp/schema.h>
 #include <capnp/serialize.h>
 
@@ -90,6 +91,23 @@ void from_bytes(const Side &side, const uint8_t *data, size_t size)
     if (two == nullptr || !json_equal(one.get(), two.get()))
         abort();
 }
+
+void from_patched(const Side &side, const uint8_t *data, size_t size)
+{
+    const void *end = memchr(data, 0, size);
+    size_t len = end != nullptr ? static_cast<const uint8_t *>(end) - data : size;
+    Json json(json_loadb(reinterpret_cast<const char *>(data), len, 0, nullptr));
+    if (json == nullptr)
+        return;
+    try {
+        auto words = capnp::messageToFlatArray(*message_from_json(json.get(), side.schema));
+        auto bytes = words.asBytes();
+        for (size_t i = len + 1; i + 3 <= size; i += 3)
+            bytes[(data[i] | data[i + 1] << 8) % bytes.size()] = data[i + 2];
+        from_bytes(side, bytes.begin(), bytes.size());
+    } catch (const ConvertError &) {
+    }
+}
 } // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
@@ -97,8 +115,12 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if (size < 2)
         return 0;
     const Side &side = sides()[data[0] % sides().size()];
-    if (data[1] % 2 == 0) {
+    if (data[1] % 3 == 0) {
         from_bytes(side, data + 2, size - 2);
+        return 0;
+    }
+    if (data[1] % 3 == 2) {
+        from_patched(side, data + 2, size - 2);
         return 0;
     }
     json_t *json = json_loadb(reinterpret_cast<const char *>(data + 2), size - 2, 0, nullptr);
