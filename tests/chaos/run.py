@@ -155,6 +155,7 @@ class Run:
             outcome = played.play()
         except self.world_module.Absent as error:
             self.skipped[fault] = str(error)
+            time.sleep(0.1)
             return True
         except Exception as error:  # pylint: disable=broad-except
             self.table[fault, phase, "FAILED"] += 1
@@ -196,7 +197,9 @@ class Run:
             if self.world is not None:
                 self.world.close(self.args.keep and self.failures > 0)
             self.summary()
-        return 1 if self.failures else 0
+        if not self.table:
+            print("chaos: no round was played")
+        return 1 if self.failures or not self.table else 0
 
     def summary(self) -> None:
         """Fault x phase: rounds that ended ok / refused or failed with a reason; * when no strike came in time."""
