@@ -122,6 +122,10 @@ function(hl_tests)
   target_link_libraries(cuda_stub PRIVATE hl_options)
   target_include_directories(cuda_stub PRIVATE ${CMAKE_SOURCE_DIR}/src ${CMAKE_SOURCE_DIR}/tests)
   set_target_properties(cuda_stub PROPERTIES LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
+  # Preloaded by tests/chaos: daemons whose wall clock jumps.
+  add_library(clock_jump SHARED ${CMAKE_SOURCE_DIR}/tests/support/clock_jump.c)
+  target_link_libraries(clock_jump PRIVATE hl_options)
+  set_target_properties(clock_jump PROPERTIES LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
   foreach(version 21805 22809 22902) # without windows, with them, with their addresses
     set(name nccl_stub_${version})
     add_library(${name} SHARED ${CMAKE_SOURCE_DIR}/tests/support/nccl_stub.c)
@@ -208,7 +212,11 @@ function(hl_tests)
     if(name MATCHES "_matrix_") # one process of one thread or two, and no ports
       set(serial OFF)
     endif()
-    set_tests_properties(e2e_${name} PROPERTIES LABELS e2e TIMEOUT 300 SKIP_RETURN_CODE 77 RUN_SERIAL ${serial}
+    set(timeout 300)
+    if(name STREQUAL "test_chaos") # two minutes of rounds, and the end of the last one
+      set(timeout 660)
+    endif()
+    set_tests_properties(e2e_${name} PROPERTIES LABELS e2e TIMEOUT ${timeout} SKIP_RETURN_CODE 77 RUN_SERIAL ${serial}
       ENVIRONMENT "HELIOS_BUILD=${CMAKE_BINARY_DIR};PYTHONPATH=${CMAKE_SOURCE_DIR}/python:${CMAKE_SOURCE_DIR}/tests")
   endforeach()
 endfunction()
@@ -315,10 +323,10 @@ function(hl_vm_programs)
   endforeach()
 endfunction()
 
-# tests/fuzz/fuzz_X.c with a corpus in tests/fuzz/corpus/X.
+# tests/fuzz/fuzz_X.c (.cpp where it speaks to generated C++) with a corpus in tests/fuzz/corpus/X.
 function(hl_fuzzers)
   add_custom_target(fuzzers)
-  file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/tests/fuzz/fuzz_*.c)
+  file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/tests/fuzz/fuzz_*.c ${CMAKE_SOURCE_DIR}/tests/fuzz/fuzz_*.cpp)
   foreach(source ${sources})
     get_filename_component(name ${source} NAME_WE)
     string(REGEX REPLACE "^fuzz_" "" corpus ${name})
@@ -326,7 +334,11 @@ function(hl_fuzzers)
     add_dependencies(fuzzers ${name})
     target_compile_options(${name} PRIVATE -fsanitize=fuzzer)
     target_link_options(${name} PRIVATE -fsanitize=fuzzer)
-    target_link_libraries(${name} PRIVATE hl_core hl_conf hl_net hl_hybridps hl_maco hl_kube hl_volcano hl_ranktable)
+    target_link_libraries(${name} PRIVATE hl_core hl_conf hl_net hl_hybridps hl_kube hl_volcano hl_ranktable hl_rpc hl_mem)
+    if(name STREQUAL "fuzz_maco") # its kernels take minutes to compile
+      target_link_libraries(${name} PRIVATE hl_maco)
+    endif()
+    target_include_directories(${name} PRIVATE ${CMAKE_BINARY_DIR}/api)
     set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/fuzz)
     file(MAKE_DIRECTORY ${CMAKE_BINARY_DIR}/corpus/${corpus}) # finds stay out of the tree
     add_test(NAME ${name} COMMAND ${name} -max_total_time=15 -rss_limit_mb=2048 -max_len=4096

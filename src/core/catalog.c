@@ -254,6 +254,12 @@ static hl_status load_version(struct hl_catalog *c, const char *key, const json_
     struct hl_version_rec *v = hl_version_rec_from_json(value);
     if (v == NULL)
         return hl_fail(HL_ENOMEM, "version record");
+    if (m->versions != NULL && v->number <= m->versions->number) {
+        hl_status st = hl_fail(HL_EEXIST, "version %" PRId64 " does not follow version %" PRId64,
+                               v->number, m->versions->number);
+        hl_version_rec_free(v);
+        return st;
+    }
     v->model = m;
     v->next = m->versions; /* keys come in ascending order */
     m->versions = v;
@@ -270,7 +276,9 @@ static hl_status load_shard(struct hl_catalog *c, const json_t *value)
     if (s == NULL)
         return HL_ECORRUPT;
     s->version = v;
-    hl_status st = hl_version_reserve(v, 1);
+    hl_status st = hl_catalog_shard(c, s->id) == NULL
+                       ? hl_version_reserve(v, 1)
+                       : hl_fail(HL_EEXIST, "shard %s is there already", hl_id_format(s->id).s);
     if (st != HL_OK) {
         hl_shard_rec_free(s);
         return st;
@@ -279,14 +287,26 @@ static hl_status load_shard(struct hl_catalog *c, const json_t *value)
     return HL_OK;
 }
 
+static hl_status load_model(struct hl_catalog *c, const json_t *value)
+{
+    struct hl_model_rec *twin, *m = hl_model_rec_from_json(value);
+    if (m == NULL)
+        return hl_fail(HL_ENOMEM, "model record");
+    HASH_FIND_STR(c->models, m->name, twin);
+    if (twin != NULL) {
+        hl_status st = hl_fail(HL_EEXIST, "model '%s' is there already", m->name);
+        hl_model_rec_free(m);
+        return st;
+    }
+    HASH_ADD_STR(c->models, name, m);
+    return HL_OK;
+}
+
 hl_status hl_catalog_load(struct hl_catalog *c, const char *key, const json_t *value)
 {
     hl_status st = HL_OK;
     if (strncmp(key, "model/", 6) == 0) {
-        struct hl_model_rec *m = hl_model_rec_from_json(value);
-        if (m == NULL)
-            return hl_fail(HL_ENOMEM, "model record");
-        HASH_ADD_STR(c->models, name, m);
+        st = load_model(c, value);
     } else if (strncmp(key, "version/", 8) == 0) {
         st = load_version(c, key, value);
     } else if (strncmp(key, "shard/", 6) == 0) {

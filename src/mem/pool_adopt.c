@@ -89,11 +89,27 @@ static hl_status adopt_entry(struct hl_pool *pool, uint32_t slot, uint64_t now_n
     return HL_OK;
 }
 
+/* An entry whose state has become EMPTY, by a flipped bit, would end searches for the entries
+ * behind it: between an entry and its home slot there is no empty one. */
+static void bridge_gaps(struct hl_pool *pool, uint32_t slot)
+{
+    const struct hl_pool_entry *e = &pool->index[slot];
+    uint32_t state = POOL_GET(e->state);
+    if (state == HL_POOL_EMPTY || state == HL_POOL_DELETED)
+        return;
+    uint64_t at = hl_pool_home(fields_of(e, slot).id, pool->slots);
+    for (; at != slot; at = (at + 1) & (pool->slots - 1))
+        if (POOL_GET(pool->index[at].state) == HL_POOL_EMPTY)
+            settle(&pool->index[at], HL_POOL_DELETED);
+}
+
 hl_status pool_adopt(struct hl_pool *pool, struct hl_pool_found *found)
 {
     uint64_t now = hl_now_ns();
     for (uint64_t slot = 0; slot < pool->slots; slot++)
         HL_TRY(adopt_entry(pool, (uint32_t)slot, now, found));
+    for (uint64_t slot = 0; slot < pool->slots; slot++)
+        bridge_gaps(pool, (uint32_t)slot);
     /* Deleted slots before an empty one end no search any more: twice around, for the wrap. */
     int empty = 0;
     for (uint64_t i = 2 * pool->slots; i-- > 0;) {

@@ -101,6 +101,7 @@ static inline void pool_acquire_fence(void)
 static inline int pool_entry_read(const struct hl_pool_entry *e, uint32_t slot,
                                   struct entry_copy *out)
 {
+    out->entry_crc = 0;
     for (int i = 0; i < ENTRY_SPINS + ENTRY_YIELDS; i++) {
         uint32_t gen = POOL_GET(e->gen);
         if ((gen & 1) == 0) {
@@ -128,7 +129,15 @@ static inline int pool_entry_read(const struct hl_pool_entry *e, uint32_t slot,
     return 0;
 }
 
-/* Find a sealed shard. HL_ENOENT and HL_EBUSY come without text. */
+static inline uint32_t pool_entry_crc(const struct hl_pool_ref *r)
+{
+    uint64_t words[5] = {r->id.hi, r->id.lo, r->offset, r->size,
+                         (uint64_t)r->crc32 << 32 | r->table_crc};
+    return hl_crc32(0, words, sizeof(words));
+}
+
+/* Find a sealed shard. HL_ENOENT, HL_EBUSY and HL_ECORRUPT (its entry fails its CRC) come without
+ * text. */
 static inline hl_status pool_lookup(const struct hl_pool_entry *index, uint64_t slots,
                                     struct hl_id id, struct hl_pool_ref *out)
 {
@@ -143,18 +152,13 @@ static inline hl_status pool_lookup(const struct hl_pool_entry *index, uint64_t 
         if (e.state == HL_POOL_EMPTY)
             break;
         if (e.state == HL_POOL_SEALED && hl_id_equal(e.ref.id, id)) {
+            if (e.entry_crc != pool_entry_crc(&e.ref))
+                return HL_ECORRUPT;
             *out = e.ref;
             return HL_OK;
         }
     }
     return missing;
-}
-
-static inline uint32_t pool_entry_crc(const struct hl_pool_ref *r)
-{
-    uint64_t words[5] = {r->id.hi, r->id.lo, r->offset, r->size,
-                         (uint64_t)r->crc32 << 32 | r->table_crc};
-    return hl_crc32(0, words, sizeof(words));
 }
 
 /* 1 when the extent lies on units inside the data area. */

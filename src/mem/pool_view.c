@@ -121,9 +121,9 @@ hl_status hl_pool_view_find(const struct hl_pool_view *view, struct hl_id id,
     if (st == HL_EBUSY)
         return hl_fail(st, "the pool's index is being changed; look for shard %s again",
                        hl_id_format(id).s);
-    if (st != HL_OK)
+    if (st == HL_ENOENT)
         return hl_fail(st, "shard %s is not in the pool", hl_id_format(id).s);
-    if (!pool_extent_fits(view->super, r.offset, r.size))
+    if (st != HL_OK || !pool_extent_fits(view->super, r.offset, r.size))
         return hl_fail(HL_ECORRUPT, "the pool's index entry of shard %s is damaged",
                        hl_id_format(id).s);
     *out = r;

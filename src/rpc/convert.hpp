@@ -30,6 +30,10 @@ constexpr int max_depth = 64;
 constexpr size_t max_values = 16u << 20;
 /* Of a request whose method says no other number ($maxValues in helios.capnp). */
 constexpr size_t request_values = 65536;
+/* An answer has at most so many, and so many more for each byte of it: a list whose elements have
+ * no bytes may claim any length. */
+constexpr size_t answer_values = 4096;
+constexpr size_t values_per_byte = 32;
 /* From so many on memory is given back to the system at once. */
 constexpr size_t many_values = 65536;
 

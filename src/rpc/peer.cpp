@@ -204,6 +204,7 @@ class PeerCore final : public Core, public kj::TaskSet::ErrorHandler
 
     bool closed = false;
     uint64_t received = 0;      /* bytes, since the last answer */
+    uint64_t values = 0;        /* that earlier answers might have had and had not */
     kj::Own<kj::TaskSet> tasks; /* calls, and watches over connections */
     kj::Own<Connection> connection;
     uint64_t last_number = 0;
@@ -310,12 +311,16 @@ kj::Promise<capnp::Response<AnyPointer>> PeerCore::begin(std::shared_ptr<ClientC
 
 void PeerCore::answered(ClientCall &call, capnp::Response<AnyPointer> response)
 {
-    count_message(target.address, "answer", false, std::exchange(received, 0), 0, HL_OK);
+    uint64_t bytes = std::exchange(received, 0);
+    count_message(target.address, "answer", false, bytes, 0, HL_OK);
+    /* The bytes may have come with an earlier answer: what that has left over counts too. */
+    size_t left = std::min<uint64_t>(values + answer_values + bytes * values_per_byte, max_values);
+    values = 0;
     try {
         Json json;
-        size_t left = max_values;
         if (call.wants_result)
             json = json_from_struct(response.getAs<capnp::DynamicStruct>(call.results), left);
+        values = left;
         call.finish({HL_OK, ""}, std::move(json));
     } catch (const ConvertError &e) {
         call.finish({HL_EPROTO, "the answer can't be used: " + e.text});

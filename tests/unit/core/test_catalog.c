@@ -588,6 +588,29 @@ static void a_shard_with_a_layout_that_is_none_is_refused(void **state)
     saving_fini(&t);
 }
 
+static void a_record_that_is_there_already_is_corrupt(void **state)
+{
+    (void)state;
+    struct hl_catalog c = {0}, loaded = {0};
+    struct fake_store s = {json_object(), 0};
+    const char *key;
+    json_t *value;
+    assert_non_null(import_two_shards(&c, &s, "tiny", 1));
+    assert_int_equal(load_all(&loaded, s.records, "model/"), 0);
+    assert_int_equal(load_all(&loaded, s.records, "version/"), 0);
+    assert_int_equal(load_all(&loaded, s.records, "shard/"), 0);
+    json_object_foreach (s.records, key, value) {
+        assert_int_equal(hl_catalog_load(&loaded, key, value), HL_ECORRUPT);
+        assert_non_null(strstr(hl_error_text(), key));
+    }
+    assert_int_equal(HASH_COUNT(loaded.models), 1);
+    assert_int_equal(HASH_COUNT(loaded.shards), 2);
+    assert_null(loaded.models->versions->next);
+    hl_catalog_fini(&c);
+    hl_catalog_fini(&loaded);
+    json_decref(s.records);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -611,6 +634,7 @@ int main(void)
         cmocka_unit_test(who_means_another_layout_may_save_it_with_all_ranks_agreed),
         cmocka_unit_test(what_an_earlier_release_imported_is_compared_by_numbers_of_tensors),
         cmocka_unit_test(a_shard_with_a_layout_that_is_none_is_refused),
+        cmocka_unit_test(a_record_that_is_there_already_is_corrupt),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

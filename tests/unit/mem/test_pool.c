@@ -436,6 +436,27 @@ static void a_flipped_bit_in_the_index_leads_the_owner_nowhere(void **state)
     hl_pool_remove(pool);
 }
 
+/* Chunk CRCs lie with the bytes, so another shard's bytes would pass for right ones. */
+static void an_entry_that_leads_to_another_shard_is_damaged(void **state)
+{
+    (void)state;
+    struct hl_pool *pool = open_pool(64 * HL_POOL_UNIT, 16, 1);
+    struct hl_pool_view *view = open_view(pool);
+    struct hl_pool_ref one = put(pool, HL_POOL_CHUNK + 5, 1),
+                       other = put(pool, HL_POOL_CHUNK + 5, 2);
+    struct hl_pool_ref found;
+    size_t len;
+    struct hl_pool_super *super = hl_pool_base(pool, &len);
+    struct hl_pool_entry *index = (struct hl_pool_entry *)((uint8_t *)super + super->index_offset);
+    assert_int_equal(hl_pool_view_find(view, one.id, &found), HL_OK);
+    atomic_store(&index[one.slot].offset, other.offset);
+    assert_int_equal(hl_pool_view_find(view, one.id, &found), HL_ECORRUPT);
+    assert_non_null(strstr(hl_error_text(), hl_id_format(one.id).s));
+    assert_int_equal(hl_pool_view_find(view, other.id, &found), HL_OK);
+    hl_pool_view_put(view);
+    hl_pool_remove(pool);
+}
+
 static void a_pool_whose_making_was_cut_short_is_made_again(void **state)
 {
     (void)state;
@@ -519,6 +540,7 @@ int main(void)
         cmocka_unit_test(foreign_and_damaged_files_are_refused_untouched),
         cmocka_unit_test(a_file_that_others_reach_is_no_pool),
         cmocka_unit_test(a_flipped_bit_in_the_index_leads_the_owner_nowhere),
+        cmocka_unit_test(an_entry_that_leads_to_another_shard_is_damaged),
         cmocka_unit_test(a_pool_whose_making_was_cut_short_is_made_again),
         cmocka_unit_test(readers_notice_a_new_owner_and_a_silent_one),
         cmocka_unit_test(the_heartbeat_thread_beats_and_ends),

@@ -326,6 +326,37 @@ static void adoption_of_a_crowded_index_loses_nobody(void **state)
     }
 }
 
+/* One bit makes SEALED (2) EMPTY (0), and the entry's CRC says nothing of the state. */
+static void an_entry_emptied_by_a_flipped_bit_hides_no_other(void **state)
+{
+    (void)state;
+    struct hl_pool *pool = NULL;
+    struct hl_pool_options o = {
+        .path = path, .capacity = CAPACITY, .index_slots = 32, .quarantine_ms = 1};
+    struct hl_pool_extent x;
+    struct hl_pool_ref ref;
+    size_t len;
+    assert_int_equal(hl_pool_open(&o, NULL, &pool), HL_OK);
+    for (uint64_t i = 0; i < 3; i++) { /* all at home in slot 31: they take 31, 0 and 1 */
+        assert_int_equal(hl_pool_alloc_at(pool, (struct hl_id){0, 31 + 32 * i}, 100, -1, &x),
+                         HL_OK);
+        memset(x.ptr, 100, 100);
+        uint32_t crc = hl_crc32(0, x.ptr, 100);
+        assert_int_equal(hl_pool_seal(pool, &x, crc, &crc, 1, NULL), HL_OK);
+    }
+    struct hl_pool_super *super = hl_pool_base(pool, &len);
+    struct hl_pool_entry *index = (struct hl_pool_entry *)((uint8_t *)super + super->index_offset);
+    assert_int_equal(atomic_load(&index[0].state), HL_POOL_SEALED);
+    atomic_store(&index[0].state, HL_POOL_EMPTY);
+    hl_pool_close(pool);
+    assert_int_equal(hl_pool_open(&o, NULL, &pool), HL_OK);
+    assert_int_equal(hl_pool_find(pool, (struct hl_id){0, 31}, &ref), HL_OK);
+    assert_int_equal(hl_pool_find(pool, (struct hl_id){0, 63}, &ref), HL_ENOENT);
+    assert_int_equal(hl_pool_find(pool, (struct hl_id){0, 95}, &ref), HL_OK);
+    check_adopted(pool);
+    hl_pool_remove(pool);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -334,6 +365,7 @@ int main(void)
         cmocka_unit_test(adoption_of_a_crowded_index_loses_nobody),
         cmocka_unit_test(overlapping_extents_are_refused),
         cmocka_unit_test(a_damaged_entry_or_chunk_table_is_dropped_and_counted),
+        cmocka_unit_test(an_entry_emptied_by_a_flipped_bit_hides_no_other),
     };
     snprintf(path, sizeof(path), "/dev/shm/helios-test-crash-%d", (int)getpid());
     snprintf(copy_path, sizeof(copy_path), "%s.copy", path);

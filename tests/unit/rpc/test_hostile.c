@@ -253,6 +253,55 @@ static void damaged_answers_are_survived(void **state)
     rig_stop(&r);
 }
 
+/* The list of five structs in the message becomes one of `count` structs without a byte. */
+static void empty_the_structs(unsigned char *message, size_t len, uint64_t count)
+{
+    int found = 0;
+    for (size_t at = 0; at + 8 <= len; at += 8) {
+        uint64_t pointer, tag;
+        memcpy(&pointer, message + at, 8);
+        int64_t target = (int64_t)at + 8 + ((int32_t)(uint32_t)pointer >> 2) * (int64_t)8;
+        if ((pointer & 3) != 1 || (pointer >> 32 & 7) != 7 || target < 0 ||
+            target + 8 > (int64_t)len)
+            continue;
+        memcpy(&tag, message + target, 8);
+        if ((uint32_t)tag != 5 << 2)
+            continue;
+        tag = count << 2;
+        memcpy(message + target, &tag, 8);
+        found++;
+    }
+    assert_int_equal(found, 1);
+}
+
+static void an_answer_that_claims_more_than_its_bytes_is_refused(void **state)
+{
+    (void)state;
+    static const struct rig_answer answers[] = {
+        {"locate", "{\"extents\": [{\"id\": \"a\"}, {}, {}, {}, {}]}"}, {NULL, NULL}};
+    static unsigned char call[CAPTURE_MAX], answer[CAPTURE_MAX];
+    struct hl_rpc_peer *peer = NULL;
+    struct rig r;
+    char address[64];
+    pthread_t thread;
+    rig_start(&r, "127.0.0.1:0", "L3", answers);
+    size_t call_len = capture(&r, "locate", "{\"ids\": [\"a\"]}", call);
+    struct liar liar = {.good = answer, .rounds = 1};
+    liar.len = capture_answer(&r, call, call_len, answer);
+    empty_the_structs(answer, liar.len, 200000);
+    liar.fd = listen_here(address, sizeof(address));
+    assert_int_equal(pthread_create(&thread, NULL, lie, &liar), 0);
+    json_t *params = json_pack("{s: [s]}", "ids", "a"), *result = NULL;
+    assert_int_equal(hl_rpc_open(r.rpc, address, "L3", &peer), HL_OK);
+    assert_int_equal(hl_rpc_call(peer, "locate", params, RIG_PATIENCE_MS, &result), HL_EPROTO);
+    assert_non_null(strstr(hl_error_text(), "extents"));
+    json_decref(params);
+    hl_rpc_peer_close(peer);
+    pthread_join(thread, NULL);
+    close(liar.fd);
+    rig_stop(&r);
+}
+
 static int connect_to(const struct rig *r)
 {
     struct sockaddr_in name = name_of(r->address);
@@ -398,6 +447,7 @@ int main(void)
         cmocka_unit_test(noise_is_survived),
         cmocka_unit_test(damaged_conversations_are_survived),
         cmocka_unit_test(damaged_answers_are_survived),
+        cmocka_unit_test(an_answer_that_claims_more_than_its_bytes_is_refused),
         cmocka_unit_test(silent_connections_make_room_for_callers),
         cmocka_unit_test(a_connection_without_a_call_ends),
         cmocka_unit_test(who_finds_no_room_reads_why),

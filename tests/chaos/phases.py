@@ -1,0 +1,159 @@
+"""What happens while a fault strikes. A phase returns how it ended: "ok", "refused" (the CLI said why) or "failed"
+(a job that said why); it raises Broken when an answer was wrong, Absent when it has nothing to work on."""
+from __future__ import annotations
+
+import json
+import pathlib
+import random
+import time
+from typing import Callable
+
+import content
+import poolfile
+from world import BASE, BASE_PP, BASE_TP, BUILD, NODES, Absent, Broken, World, rows, until
+
+HERE = pathlib.Path(__file__).resolve().parent
+ROOT = HERE.parent.parent
+ENDED = ("succeeded", "failed", "cancelled")
+JOB_S = 90.0  # a short job has ended, gang restarts and a busy machine included
+
+SAVE = """
+jobName: %s
+model: {name: %s}
+parallelism: {pipeline_parallel_size: %d, tensor_parallel_size: %d, data_parallel_size: 1}
+resources: {ranks_per_slot: 1}
+restarts: 20
+command: [/usr/bin/python3, %s, %s, %s, %s, %s, '%d']
+"""
+SHORT = """
+jobName: %s
+parallelism: {pipeline_parallel_size: 2, tensor_parallel_size: 1, data_parallel_size: 1}
+resources: {ranks_per_slot: 1}
+restarts: 20
+command: [/bin/sh, -c, 'sleep 0.%d; echo "rank $GLOBAL_RANK said %s"']
+"""
+
+
+def import_model(world: World, rng: random.Random, number: int) -> str:
+    name, tp, pp = f"m-{number}", rng.choice((1, 2)), rng.choice((1, 2))
+    directory, raw = world.checkpoint("import", rng.randrange(1 << 30), hidden=rng.choice((64, 128, 192)))
+    want = content.imported(directory, raw, tp, pp)
+    world.maybe[name] = want
+    ok, _ = world.call("model", "import", directory, "--name", name, "--tp", tp, "--pp", pp)
+    if not ok:
+        return "refused"
+    world.truth[name, 1] = want
+    return "ok"
+
+
+def pull(world: World, rng: random.Random, _: int) -> str:
+    outcome = "ok"
+    for _ in range(4):
+        model, version = world.pick()
+        places = world.truth[model, version]
+        place = rng.choice(sorted(places))
+        if world.pull(model, version, place, places[place], rng.choice(("auto", "net"))):
+            outcome = "refused"
+    return outcome
+
+
+def _find_job(world: World, name: str) -> str:
+    """Its id, whether the submit was answered or not; "" for none."""
+    return next((job["id"] for job in rows(world.c.json("list")) if job["id"].startswith(name + "-")), "")
+
+
+def _run_job(world: World, name: str, text: str) -> tuple[str, str]:
+    """Submit and wait for the end: (job id or "", state). Calls that fail meanwhile are made again."""
+    world.job_name = name
+    ok, said = world.call("submit", world.job_file(text), "-o", "json")
+    if not ok:
+        return "", "refused"
+    job = json.loads(said)["id"]
+    end = time.monotonic() + JOB_S
+    while time.monotonic() < end:
+        done = world.c.run("describe", job, "-o", "json")
+        if done.returncode == 0 and (state := json.loads(done.stdout)["state"]) in ENDED:
+            return job, state
+        time.sleep(0.1)
+    raise Broken(f"job {job} has not ended within {JOB_S:.0f} s")
+
+
+def save(world: World, rng: random.Random, number: int) -> str:
+    seed, name = f"save-{number}-{rng.randrange(1 << 30)}", f"save{number}"
+    world.maybe_saved[seed] = content.saved(world.truth[BASE, 1], seed)
+    text = SAVE % (name, BASE, BASE_PP, BASE_TP, HERE / "saver.py", ROOT, BUILD / "lib" / "libhelios.so.0", world.shapes, seed, number)
+    _, state = _run_job(world, name, text)
+    if state == "succeeded":
+        world.must_have_saved.add(seed)
+    return "ok" if state == "succeeded" else state
+
+
+def submit(world: World, rng: random.Random, number: int) -> str:
+    name, word = f"short{number}", f"word-{rng.randrange(1 << 30)}"
+    job, state = _run_job(world, name, SHORT % (name, rng.randrange(1, 9), word))
+    if state == "succeeded":
+        world.must_have_said.append((job, word))
+    return "ok" if state == "succeeded" else state
+
+
+def _shard_in_pool(world: World, rng: random.Random, model: str, version: int) -> str:
+    """Id of one of its shards that the pool holds."""
+    here = poolfile.sealed(world.pool)
+    ids = sorted({s["id"] for s in world.shards(model, version)} & set(here))
+    if not ids:
+        raise Absent("no shard of the version is in the pool")
+    return rng.choice(ids)
+
+
+def copy(world: World, rng: random.Random, _: int) -> str:
+    """Into one node's memory, and by the migration network into the other's."""
+    shard = _shard_in_pool(world, rng, *world.pick())
+    world.copied.append(shard)
+    there, other = rng.sample(NODES, 2)
+    world.fault_may_begin.set()
+    for args in ((there,), (other, "--migrate")):
+        ok, _ = world.call("shard", "copy", shard, "--to", *args)
+        if not ok:
+            return "refused"
+    return "ok"
+
+
+def archive(world: World, rng: random.Random, _: int) -> str:
+    """Give up the pool's copies of a rank's shards, then read them: they come from the archive."""
+    model, version = world.pick()
+    place = rng.choice(sorted(world.truth[model, version]))
+    mine = [s for s in world.shards(model, version) if (s["pp"], s["tp"]) == place]
+    ids, outcome = {s["id"] for s in mine}, "ok"
+    until("the version to be archived", lambda: ids <= {p.stem for p in world.archived()})
+    world.fault_may_begin.set()
+    for shard in sorted(ids & set(poolfile.sealed(world.pool))):
+        ok, _ = world.call("shard", "drop", shard, "--from", "l3")
+        outcome = outcome if ok else "refused"
+    if world.pull(model, version, place, world.truth[model, version][place]):
+        outcome = "refused"
+    return outcome
+
+
+PHASES: dict[str, Callable[[World, random.Random, int], str]] = {
+    "import": import_model, "pull": pull, "save": save, "submit": submit, "copy": copy, "archive": archive}
+WAITS = {"copy", "archive"}  # they say by fault_may_begin when they are ready to be hit
+
+
+# ---- once there is no fault any more ----
+
+def finish(world: World, excused: bool) -> None:
+    """Bring what the phase began to its end. `excused`: a job may have failed with a reason."""
+    job = _find_job(world, world.job_name) if world.job_name else ""
+    if job:
+        state = until(f"job {job} to end", lambda: (s := world.job_state(job)) in ENDED and s, JOB_S)
+        if state != "succeeded" and not (excused and world.c.job(job)["reason"]):
+            raise Broken(f"job {job} {state}: {world.c.job(job)['reason']}")
+    for job, word in world.must_have_said:
+        for rank in range(2):
+            text = world.c.log(job, rank)
+            if f"rank {rank} said {word}" not in text and not excused:
+                raise Broken(f"the output of rank {rank} of {job} is lost: {text!r}")
+    for shard in world.copied:
+        for copied in world.c.json("shard", "show", shard)["copies"]:
+            if copied["tier"] == "L2":
+                world.call("shard", "drop", shard, "--from", copied["node"])
