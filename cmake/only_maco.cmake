@@ -3,7 +3,7 @@
 function(hl_only_maco)
   hl_kernel_flags()
   file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/maco/*.c ${CMAKE_SOURCE_DIR}/src/os/*.c)
-  list(FILTER sources EXCLUDE REGEX /os/loop) # the rest of src/os wants libc alone, and its parts come to need one another
+  list(FILTER sources EXCLUDE REGEX "/os/(loop|logfile)") # the rest of src/os wants libc alone, and its parts come to need one another
   set(parts base/buf base/cpu base/log base/status base/text client/version mem/cuda_driver)
   foreach(name collective collective_join collective_mail collective_reduce collective_shm half)
     list(APPEND parts hybridps/${name})
