@@ -15,7 +15,7 @@ import unittest
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 sys.dont_write_bytecode = True
 
-from support.cluster import HELIOS, Cluster, alive, cluster, wait_for  # noqa: E402
+from support.cluster import HELIOS, Cluster, alive, cluster, small_disk, wait_for  # noqa: E402
 
 JOB = """jobName: %s
 parallelism: {pipeline_parallel_size: %d, tensor_parallel_size: %d, data_parallel_size: 1}
@@ -229,13 +229,7 @@ class Wait(unittest.TestCase):
 
 class FullDisk(unittest.TestCase):
     def setUp(self):
-        self.disk = pathlib.Path(f"/tmp/helios-full-{os.getpid()}")
-        self.disk.mkdir()
-        self.addCleanup(self.disk.rmdir)
-        mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=4m", "helios-test", self.disk], capture_output=True, check=False)
-        if mounted.returncode != 0:
-            self.skipTest("mounting a small disk is not allowed here")
-        self.addCleanup(subprocess.run, ["umount", "-l", self.disk], check=True)
+        self.disk = self.enterContext(small_disk(self, "4m"))
 
     def shims(self):
         found = []

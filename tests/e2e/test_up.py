@@ -15,7 +15,7 @@ import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 from support import checkpoints  # noqa: E402
-from support.cluster import BUILD, HELIOS, Cluster, alive, cluster, wait_for  # noqa: E402
+from support.cluster import BUILD, HELIOS, Cluster, alive, cluster, small_disk, wait_for  # noqa: E402
 
 JOB = """
 jobName: hello
@@ -220,20 +220,15 @@ class Failed(Case):
         said = self.stopped_half_way(self.cluster(), lambda _, doc: os.kill(doc["controllerd"]["pid"], signal.SIGKILL))
         self.assertRegex(said, "controllerd.*killed by signal 9")
 
-    @unittest.skipUnless(os.geteuid() == 0, "mounting takes root")
     def test_a_full_disk_leaves_no_pool(self):
         for size in ("16k", "32k", "48k"):
-            with tempfile.TemporaryDirectory(prefix="helios-full-") as directory:
-                subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size}", "none", directory], check=True)
-                try:
-                    command = [HELIOS, "--state", f"{directory}/state", "up", "--l3-size", "8MiB"]
-                    done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, "HELIOS_CONFIG": ""},
-                                          timeout=60, check=False)
-                    self.assertEqual(done.returncode, 1)
-                    self.assertRegex(done.stderr, "No space left|is full|disk")
-                    self.assertFalse(pool_of(f"{directory}/state").exists())
-                finally:
-                    subprocess.run(["umount", directory], check=True)
+            with small_disk(self, size) as directory:
+                command = [HELIOS, "--state", f"{directory}/state", "up", "--l3-size", "8MiB"]
+                done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, "HELIOS_CONFIG": ""},
+                                      timeout=60, check=False)
+                self.assertEqual(done.returncode, 1)
+                self.assertRegex(done.stderr, "No space left|is full|disk")
+                self.assertFalse(pool_of(f"{directory}/state").exists())
 
 
 class Filling(Case):
