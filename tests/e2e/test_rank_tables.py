@@ -10,12 +10,13 @@ import unittest
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 from support.cluster import ROOT, cluster, wait_for  # noqa: E402
 
-# A rank notes what the table says when it starts, waits until it is complete, and then for its end.
+# A rank notes what the table says when it starts, waits until it is complete, and then for its end. cp would fail on a
+# file that is replaced while it is copied.
 RANK = """
-cp "$RANK_TABLE_FILE" %(dir)s/$RANK.$HELIOS_ATTEMPT.first
+cat "$RANK_TABLE_FILE" > %(dir)s/$RANK.$HELIOS_ATTEMPT.first
 env > %(dir)s/$RANK.$HELIOS_ATTEMPT.env
 until grep -q '"completed"' "$RANK_TABLE_FILE"; do sleep 0.02; done
-cp "$RANK_TABLE_FILE" %(dir)s/.$RANK && mv %(dir)s/.$RANK %(dir)s/$RANK.$HELIOS_ATTEMPT.whole
+cat "$RANK_TABLE_FILE" > %(dir)s/.$RANK && mv %(dir)s/.$RANK %(dir)s/$RANK.$HELIOS_ATTEMPT.whole
 while [ ! -e %(dir)s/end ]; do sleep 0.05; done
 """
 
