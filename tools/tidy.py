@@ -21,6 +21,13 @@ def functions(lines):
             start = None
 
 
+def check_contract(where, head, errors):
+    """Each label is there and begins a line, with its text behind it."""
+    for word in CONTRACT:
+        if not re.search(rf"^ \* {word} +\S", head, re.MULTILINE):
+            errors.append(f"{where}: the contract comment has no line that begins with '{word}'")
+
+
 def check(path, errors):
     where = path.relative_to(ROOT)
     text = path.read_text()
@@ -39,11 +46,8 @@ def check(path, errors):
         for start, length in functions(lines):
             if length > FUNCTION_LINES:
                 errors.append(f"{where}:{start}: function of {length} lines, at most {FUNCTION_LINES}")
-    if path.suffix == ".h" and where.parts[0] == "src" and not path.stem.endswith("_private"):
-        head = text[: text.find("#ifndef")]
-        for word in CONTRACT:
-            if word not in head:
-                errors.append(f"{where}: the contract comment has no '{word}'")
+    if path.suffix == ".h" and where.parts[0] in ("src", "include") and not path.stem.endswith("_private"):
+        check_contract(where, text[: text.find("#ifndef")], errors)
     if text and not text.endswith("\n"):
         errors.append(f"{where}: no newline at the end")
 
