@@ -9,6 +9,10 @@ FUNCTION_LINES, FILE_LINES, LINE_COLUMNS = 70, 700, 100
 CONTRACT = ("Owns:", "Threads:", "Errors:", "Units:", "Limits:")
 BANNED = re.compile(r"\b(strcpy|strcat|sprintf|strtok|gets|ctime|asctime|alloca)\s*\(")
 
+# Phrases of no one's technical English, in what users read: "out of memory allocating X", "X is not a Y", "invalid X".
+PHRASES = re.compile(r"memory is short|(?<!here )(?<!has )\bis no (?!more|longer|less|other)[a-z]|\bcan't be$")
+TEXT = re.compile(r'"((?:[^"\\]|\\.)*)"')
+
 
 def functions(lines):
     """(first line, length) of every function body: an opening brace in column 0 up to its closing one."""
@@ -40,6 +44,10 @@ def check(path, errors):
             errors.append(f"{where}:{number}: {len(line)} columns, at most {LINE_COLUMNS}")
         if source and BANNED.search(line):
             errors.append(f"{where}:{number}: {BANNED.search(line)[1]} is banned")
+        if where.parts[0] in ("src", "cmd", "include"):
+            for literal in TEXT.findall(line):
+                if found := PHRASES.search(literal):
+                    errors.append(f"{where}:{number}: '{found[0]}' in a message; see PHRASES in tools/tidy.py")
         if line != line.rstrip():
             errors.append(f"{where}:{number}: trailing space")
     if source:
