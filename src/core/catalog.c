@@ -11,6 +11,7 @@
 
 #include "core/catalog_private.h"
 #include "core/json.h"
+#include "core/part.h"
 
 void hl_records_fini(struct hl_records *r)
 {
@@ -56,11 +57,11 @@ static hl_status add_model(struct hl_records *r, const struct hl_model_rec *m)
     return add_value(r, hl_model_rec_store(m), key);
 }
 
-static hl_status add_version(struct hl_records *r, const struct hl_version_rec *v)
+static hl_status add_version(struct hl_records *r, const struct hl_version_rec *v, size_t shards)
 {
     char key[HL_CATALOG_KEY_MAX];
     snprintf(key, sizeof(key), "version/%s/%010" PRId64, v->model->name, v->number);
-    return add_value(r, hl_version_rec_store(v), key);
+    return add_value(r, hl_version_rec_store(v, shards), key);
 }
 
 static void shard_record_key(const struct hl_shard_rec *s, char *key, size_t cap)
@@ -132,12 +133,16 @@ hl_status hl_catalog_model(const struct hl_catalog *c, const char *name, struct 
 hl_status hl_catalog_version(const struct hl_model_rec *m, int64_t number,
                              struct hl_version_rec **out)
 {
-    for (struct hl_version_rec *v = m->versions; v != NULL; v = v->next) {
-        if (v->number == number || (number == -1 && v->state == HL_VERSION_VISIBLE)) {
-            *out = v;
-            return HL_OK;
-        }
+    struct hl_version_rec *v = number == -1 ? hl_catalog_newest(m) : m->versions;
+    while (v != NULL && number != -1 && v->number != number)
+        v = v->next;
+    if (v != NULL) {
+        *out = v;
+        return HL_OK;
     }
+    char why[512];
+    if (number == -1 && hl_catalog_skipped(m, why, sizeof(why))[0] != '\0')
+        return hl_fail(HL_ENOENT, "no version of model '%s' is whole: %s", m->name, why);
     if (number == -1)
         return hl_fail(HL_ENOENT, "model '%s' has no visible version yet", m->name);
     return hl_fail(HL_ENOENT,
@@ -204,6 +209,7 @@ void hl_shard_recs_free(struct hl_shard_rec **list, size_t n)
 static hl_status parse_shard(const struct hl_catalog *c, struct hl_version_rec *v,
                              const json_t *value, int rank, struct hl_shard_rec **seen)
 {
+    HL_TRY(hl_part_name_check(hl_json_str(value, "part", "")));
     struct hl_shard_rec *twin, *s = hl_shard_rec_from_json(value);
     if (s == NULL)
         return HL_EINVAL;
@@ -319,7 +325,7 @@ hl_status hl_version_describe(struct hl_records *r, const struct hl_version_rec 
                               struct hl_shard_rec **list, size_t n)
 {
     HL_TRY(add_model(r, v->model));
-    HL_TRY(add_version(r, v));
+    HL_TRY(add_version(r, v, v->state == HL_VERSION_FAILED ? 0 : v->shard_count + n));
     for (size_t i = 0; i < n; i++)
         HL_TRY(add_shard(r, list[i]));
     return HL_OK;

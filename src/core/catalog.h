@@ -45,6 +45,7 @@ struct hl_shard_rec {
     uint32_t tensors;
     char *layout;        /* core/layout.h; NULL = stored by an earlier release */
     int lost;            /* missing from two inventories of the pool in a row */
+    bool damaged;        /* its record can't be read: only id and version are known */
     unsigned seen_round; /* last inventory that had it */
     unsigned missed;     /* inventories in a row that had not */
     int dropping;        /* is being taken out of the pool on order */
@@ -74,6 +75,9 @@ struct hl_version_rec {
     char *error;              /* why it failed, else NULL */
     unsigned char *committed; /* one byte per rank of `world`; failed: or that has heard of it */
     int committed_count;
+    bool damaged;           /* its record can't be read: only number and shards are known */
+    int64_t stated_shards;  /* by its record; -1 = stored by an earlier release */
+    size_t records_missing; /* of those, when the store was loaded */
     uint64_t *begun; /* open: per rank the token of its begin, 0 = none; not stored; may be NULL */
     struct hl_shard_rec **shards;
     size_t shard_count;
@@ -90,6 +94,7 @@ struct hl_model_rec {
     char *source;
     int64_t created_ms;
     int64_t next_version;
+    bool damaged;                    /* its record can't be read: only the name is known */
     struct hl_version_rec *versions; /* newest first */
     UT_hash_handle hh;
 };
@@ -120,14 +125,33 @@ void hl_catalog_fini(struct hl_catalog *c);
 /* Feed one stored record back ("model/…", "version/…", "shard/…"), in key order. HL_ECORRUPT names
  * the key. */
 hl_status hl_catalog_load(struct hl_catalog *c, const char *key, const json_t *value) HL_CHECK;
+/* In place of a record that can't be read, in the same order: what its key names is kept, and
+ * makes no version that needs it whole. HL_ENOENT: the key names nothing of the catalogue. */
+hl_status hl_catalog_damaged(struct hl_catalog *c, const char *key) HL_CHECK;
+/* After the last record. */
+void hl_catalog_loaded(struct hl_catalog *c);
 
 hl_status hl_model_name_check(const char *name) HL_CHECK;
 /* Borrowed; HL_ENOENT lists what exists. */
 hl_status hl_catalog_model(const struct hl_catalog *c, const char *name,
                            struct hl_model_rec **out) HL_CHECK;
-/* number -1: newest visible. Open versions are found by number only. */
+/* number -1: the newest visible one that is whole; HL_ENOENT says what the others lack. Open
+ * versions are found by number only. */
 hl_status hl_catalog_version(const struct hl_model_rec *m, int64_t number,
                              struct hl_version_rec **out) HL_CHECK;
+/* The newest visible version that is whole; NULL: there is none. */
+struct hl_version_rec *hl_catalog_newest(const struct hl_model_rec *m);
+/* The visible versions newer than that, and what each lacks, into buf; "" = none. */
+const char *hl_catalog_skipped(const struct hl_model_rec *m, char *buf, size_t cap);
+/* Every record of it can be read, and no shard of it is lost. */
+bool hl_version_whole(const struct hl_version_rec *v);
+/* Shards of it that are lost or unknown. */
+size_t hl_version_lost(const struct hl_version_rec *v);
+/* What keeps it from being whole, as a clause in buf; "" = nothing. */
+const char *hl_version_trouble(const struct hl_version_rec *v, char *buf, size_t cap);
+/* All that the position has can be read: HL_ENOENT names a lost shard, HL_ECORRUPT damaged
+ * records, of which nobody knows to which position they belong. */
+hl_status hl_version_readable(const struct hl_version_rec *v, int pp, int tp) HL_CHECK;
 struct hl_shard_rec *hl_catalog_shard(const struct hl_catalog *c, struct hl_id id);
 /* "model@3/pp0/tp1/layer-0002" into buf. */
 const char *hl_shard_key(const struct hl_shard_rec *s, char *buf, size_t cap);
@@ -182,6 +206,9 @@ struct hl_version_commit {
  * the rank committed, else HL_ECONFLICT. HL_EINVAL when tensors do not match the model's layout. */
 hl_status hl_catalog_commit_part(struct hl_catalog *c, const struct hl_version_commit *p,
                                  hl_catalog_commit_fn commit, void *arg) HL_CHECK;
+
+/* The rank's commit is the last one: with it the version becomes visible. */
+bool hl_catalog_completes(const struct hl_version_rec *v, int rank);
 
 struct hl_version_abandon {
     struct hl_version_rec *version;

@@ -20,6 +20,7 @@ struct hl_version_rec *hl_version_rec_new(int64_t number, int world)
         return NULL;
     v->number = number;
     v->world = world;
+    v->stated_shards = -1;
     v->committed = calloc((size_t)(world > 0 ? world : 1), 1);
     v->meta = hl_text_copy("{}");
     if (v->committed == NULL || v->meta == NULL) {
@@ -89,8 +90,11 @@ json_t *hl_shard_rec_to_json(const struct hl_shard_rec *s)
                      hl_id_format(s->id).s, "model", s->version->model->name, "version",
                      (json_int_t)s->version->number, "pp", s->pp, "tp", s->tp, "part", s->part,
                      "sizeBytes", (json_int_t)s->size_bytes, "crc32", (json_int_t)s->crc32,
-                     "tensors", (int)s->tensors, "state", s->lost ? "lost" : "sealed", "location",
-                     s->archived && s->missed > 0 ? "L4" : "L3", "accesses",
+                     "tensors", (int)s->tensors, "state",
+                     s->damaged ? "damaged"
+                     : s->lost  ? "lost"
+                                : "sealed",
+                     "location", s->archived && s->missed > 0 ? "L4" : "L3", "accesses",
                      (json_int_t)s->accesses, "lastAccessMs", (json_int_t)s->last_access_ms);
 }
 
@@ -129,19 +133,19 @@ struct hl_shard_rec *hl_shard_rec_from_json(const json_t *value)
     return s;
 }
 
-json_t *hl_version_rec_store(const struct hl_version_rec *v)
+json_t *hl_version_rec_store(const struct hl_version_rec *v, size_t shards)
 {
     json_t *ranks = json_array();
     for (int i = 0; i < v->world; i++)
         if (v->committed[i])
             json_array_append_new(ranks, json_integer(i));
-    return json_pack("{s:I s:s s:I s:s s:i s:i s:s s:I s:I s:f s:s s:s s:o}", "version",
-                     (json_int_t)v->number, "state", hl_version_state_name(v->state), "step",
-                     (json_int_t)v->step, "job", v->job, "attempt", v->attempt, "world", v->world,
-                     "check", hl_layout_check_name(v->check), "createdMs",
-                     (json_int_t)v->created_ms, "visibleMs", (json_int_t)v->visible_ms,
-                     "importSeconds", v->import_seconds, "meta", v->meta, "error",
-                     v->error != NULL ? v->error : "", "committed", ranks);
+    return json_pack(
+        "{s:I s:s s:I s:s s:i s:i s:s s:I s:I s:f s:s s:s s:I s:o}", "version",
+        (json_int_t)v->number, "state", hl_version_state_name(v->state), "step",
+        (json_int_t)v->step, "job", v->job, "attempt", v->attempt, "world", v->world, "check",
+        hl_layout_check_name(v->check), "createdMs", (json_int_t)v->created_ms, "visibleMs",
+        (json_int_t)v->visible_ms, "importSeconds", v->import_seconds, "meta", v->meta, "error",
+        v->error != NULL ? v->error : "", "shards", (json_int_t)shards, "committed", ranks);
 }
 
 struct hl_version_rec *hl_version_rec_from_json(const json_t *value)
@@ -151,6 +155,7 @@ struct hl_version_rec *hl_version_rec_from_json(const json_t *value)
     if (v == NULL)
         return NULL;
     v->state = state_parse(hl_json_str(value, "state", ""));
+    v->stated_shards = hl_json_int(value, "shards", -1);
     if (hl_layout_check_parse(hl_json_str(value, "check", "unchecked"), &v->check) != HL_OK)
         v->check = HL_LAYOUT_EXACT; /* of a later release: the strictest we know */
     const char *error = hl_json_str(value, "error", "");
@@ -178,15 +183,20 @@ struct hl_version_rec *hl_version_rec_from_json(const json_t *value)
 json_t *hl_version_rec_to_json(const struct hl_version_rec *v)
 {
     uint64_t bytes = 0;
+    char trouble[160];
     for (size_t i = 0; i < v->shard_count; i++)
         bytes += v->shards[i]->size_bytes;
-    return json_pack(
-        "{s:I s:s s:I s:s s:I s:I s:I s:I s:s s:s s:f s:i s:i}", "version", (json_int_t)v->number,
-        "state", hl_version_state_name(v->state), "step", (json_int_t)v->step, "job", v->job,
-        "createdMs", (json_int_t)v->created_ms, "visibleMs", (json_int_t)v->visible_ms, "shards",
-        (json_int_t)v->shard_count, "bytes", (json_int_t)bytes, "meta", v->meta, "error",
-        v->error != NULL ? v->error : "", "importSeconds", v->import_seconds, "committedRanks",
-        v->state == HL_VERSION_FAILED ? 0 : v->committed_count, "world", v->world);
+    const char *error = v->error != NULL ? v->error : "";
+    if (v->state == HL_VERSION_VISIBLE)
+        error = hl_version_trouble(v, trouble, sizeof(trouble));
+    return json_pack("{s:I s:s s:I s:s s:I s:I s:I s:I s:s s:s s:f s:i s:i s:I}", "version",
+                     (json_int_t)v->number, "state", hl_version_state_name(v->state), "step",
+                     (json_int_t)v->step, "job", v->job, "createdMs", (json_int_t)v->created_ms,
+                     "visibleMs", (json_int_t)v->visible_ms, "shards", (json_int_t)v->shard_count,
+                     "bytes", (json_int_t)bytes, "meta", v->meta, "error", error, "importSeconds",
+                     v->import_seconds, "committedRanks",
+                     v->state == HL_VERSION_FAILED ? 0 : v->committed_count, "world", v->world,
+                     "lostShards", (json_int_t)hl_version_lost(v));
 }
 
 json_t *hl_model_rec_store(const struct hl_model_rec *m)
@@ -216,20 +226,17 @@ struct hl_model_rec *hl_model_rec_from_json(const json_t *value)
 json_t *hl_model_rec_to_json(const struct hl_model_rec *m)
 {
     json_t *versions = json_array();
-    json_int_t latest = -1;
-    for (const struct hl_version_rec *v = m->versions; v != NULL; v = v->next) {
-        if (v->state == HL_VERSION_VISIBLE && latest < 0)
-            latest = (json_int_t)v->number;
+    const struct hl_version_rec *newest = hl_catalog_newest(m);
+    for (const struct hl_version_rec *v = m->versions; v != NULL; v = v->next)
         json_array_append_new(versions, hl_version_rec_to_json(v));
-    }
     json_t *config = json_loads(m->config, 0, NULL);
-    json_t *out = json_pack("{s:s s:i s:i s:i s:s s:s s:I s:s s:s s:I s:I s:o}", "name", m->name,
-                            "tp", m->tp, "pp", m->pp, "virtualStages", m->virtual_stages,
-                            "architecture", hl_json_str(config, "architecture", ""), "dtype",
-                            hl_json_str(config, "dtype", ""), "parameters",
-                            (json_int_t)hl_json_int(config, "parameters", 0), "config", m->config,
-                            "source", m->source, "createdMs", (json_int_t)m->created_ms, "latest",
-                            latest, "versions", versions);
+    json_t *out = json_pack(
+        "{s:s s:i s:i s:i s:s s:s s:I s:s s:s s:I s:I s:o}", "name", m->name, "tp", m->tp, "pp",
+        m->pp, "virtualStages", m->virtual_stages, "architecture",
+        hl_json_str(config, "architecture", ""), "dtype", hl_json_str(config, "dtype", ""),
+        "parameters", (json_int_t)hl_json_int(config, "parameters", 0), "config", m->config,
+        "source", m->source, "createdMs", (json_int_t)m->created_ms, "latest",
+        (json_int_t)(newest != NULL ? newest->number : -1), "versions", versions);
     json_decref(config);
     return out;
 }

@@ -14,13 +14,22 @@ bool hl_part_has_parameters(const char *part)
 }
 
 /* The version whose layout is the model's; NULL when nothing is visible. */
-static const struct hl_version_rec *oldest_visible(const struct hl_model_rec *m)
+static hl_status oldest_visible(const struct hl_model_rec *m, const struct hl_version_rec **out)
 {
-    const struct hl_version_rec *found = NULL;
-    for (const struct hl_version_rec *v = m->versions; v != NULL; v = v->next)
-        if (v->state == HL_VERSION_VISIBLE)
-            found = v;
-    return found;
+    bool visible = false;
+    *out = NULL;
+    for (const struct hl_version_rec *v = m->versions; v != NULL; v = v->next) {
+        visible |= v->state == HL_VERSION_VISIBLE;
+        if (v->state == HL_VERSION_VISIBLE && hl_version_has_all_records(v))
+            *out = v;
+    }
+    if (visible && *out == NULL)
+        return hl_fail(HL_ECORRUPT,
+                       "every version of '%s' has damaged records: there is no layout to compare "
+                       "with; restore the Controller's store from a backup, or save with "
+                       "strict=False",
+                       m->name);
+    return HL_OK;
 }
 
 struct place {
@@ -145,9 +154,12 @@ static hl_status check_twice(const struct hl_version_rec *v, struct hl_shard_rec
 hl_status hl_version_check(const struct hl_version_rec *v, struct hl_shard_rec *const *list,
                            size_t n, bool last)
 {
-    const struct hl_version_rec *base = oldest_visible(v->model);
+    const struct hl_version_rec *base;
     HL_TRY(check_twice(v, list, n));
-    if (v->check == HL_LAYOUT_UNCHECKED || base == NULL)
+    if (v->check == HL_LAYOUT_UNCHECKED)
+        return HL_OK;
+    HL_TRY(oldest_visible(v->model, &base));
+    if (base == NULL)
         return HL_OK;
     for (size_t i = 0; i < n; i++) {
         const struct hl_shard_rec *s = list[i];

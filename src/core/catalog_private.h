@@ -9,7 +9,8 @@ struct hl_version_rec *hl_version_rec_from_json(const json_t *value);
 /* NULL when a member is missing or bad; says which in hl_error_text(). */
 struct hl_shard_rec *hl_shard_rec_from_json(const json_t *value);
 json_t *hl_model_rec_store(const struct hl_model_rec *m);
-json_t *hl_version_rec_store(const struct hl_version_rec *v);
+/* shards: how many it has with this change. */
+json_t *hl_version_rec_store(const struct hl_version_rec *v, size_t shards);
 void hl_model_rec_free(struct hl_model_rec *m);
 void hl_version_rec_free(struct hl_version_rec *v);
 struct hl_version_rec *hl_version_rec_new(int64_t number, int world);
@@ -34,6 +35,9 @@ hl_status hl_version_describe(struct hl_records *r, const struct hl_version_rec 
                               struct hl_shard_rec **list, size_t n) HL_CHECK;
 /* The deletion of a shard's record. */
 hl_status hl_shard_describe_removal(struct hl_records *r, const struct hl_shard_rec *s) HL_CHECK;
+
+/* catalog_whole.c */
+bool hl_version_has_all_records(const struct hl_version_rec *v);
 
 /* catalog_layout.c: not optimizer state, nor opaque blobs. */
 bool hl_part_has_parameters(const char *part);

@@ -154,6 +154,11 @@ hl_status hl_catalog_begin(struct hl_catalog *c, const struct hl_version_begin *
     struct hl_model_rec *m;
     HL_TRY(hl_catalog_model(c, b->model, &m));
     HL_TRY(check_begin(b));
+    if (m->damaged) /* its record would be written anew, without what it held */
+        return hl_fail(HL_ECORRUPT,
+                       "the record of model '%s' in the Controller's store is damaged: nothing can "
+                       "be saved to it; restore the store from a backup",
+                       m->name);
     struct hl_version_rec *v = find_begun(m, b);
     if (v != NULL && v->state == HL_VERSION_FAILED && b->rank < v->world)
         return fail_failed(c, v, b->rank, commit, arg);
@@ -231,6 +236,12 @@ static hl_status commit_shards(struct hl_catalog *c, const struct hl_version_com
         free(old_meta);
     hl_version_link(c, v, list, n);
     return HL_OK;
+}
+
+bool hl_catalog_completes(const struct hl_version_rec *v, int rank)
+{
+    return v->state == HL_VERSION_OPEN && rank >= 0 && rank < v->world && !v->committed[rank] &&
+           v->committed_count + 1 == v->world;
 }
 
 hl_status hl_catalog_commit_part(struct hl_catalog *c, const struct hl_version_commit *p,

@@ -1,8 +1,24 @@
 #include "core/part.h"
 
+#include <ctype.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
+
+#define NAME_MAX_LEN 63
+
+hl_status hl_part_name_check(const char *name)
+{
+    size_t n = strnlen(name, NAME_MAX_LEN + 1), good = 0;
+    while (good < n && (isalnum((unsigned char)name[good]) || strchr("._-:", name[good]) != NULL))
+        good++;
+    if (n >= 1 && n <= NAME_MAX_LEN && good == n && name[0] != '.')
+        return HL_OK;
+    return hl_fail(HL_EINVAL,
+                   "invalid part name '%.64s' (expected 1 to %d letters, digits, '.', '_', '-' or "
+                   "':', the first of them not '.')",
+                   name, NAME_MAX_LEN);
+}
 
 struct hl_part hl_part_of(const char *name)
 {

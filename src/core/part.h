@@ -6,12 +6,15 @@
  *
  * Owns:    nothing; `of` is borrowed from the name.
  * Threads: any; pure.
- * Errors:  none; any other name is one of parameters.
+ * Errors:  HL_EINVAL for a name that is none; any other name is one of parameters.
  * Units:   none.
- * Limits:  data-parallel ranks below 10^9.
+ * Limits:  data-parallel ranks below 10^9; names of 1 to 63 letters, digits, '.', '_', '-', ':',
+ *          the first of them not '.'.
  */
 #ifndef HL_CORE_PART_H
 #define HL_CORE_PART_H
+
+#include "base/status.h"
 
 enum hl_part_kind { HL_PART_MODEL, HL_PART_OPTIM, HL_PART_EXTRA };
 
@@ -23,5 +26,6 @@ struct hl_part {
 };
 
 struct hl_part hl_part_of(const char *name);
+hl_status hl_part_name_check(const char *name) HL_CHECK;
 
 #endif

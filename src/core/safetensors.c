@@ -225,3 +225,29 @@ void hl_safetensors_patch_crc(const struct hl_safetensors_image *image, void *he
     for (int k = 0; k < 8; k++)
         at[k] = digits[crc >> (28 - 4 * k) & 15];
 }
+
+static hl_status compare_origin(const struct hl_safetensors *st, const char *part, const char *key,
+                                const char *want)
+{
+    const char *has = hl_safetensors_meta(st, key);
+    if (has == NULL || strcmp(has, want) == 0)
+        return HL_OK;
+    return hl_fail(HL_ECORRUPT,
+                   "part '%s': the shard's own header says %s = '%.128s', not '%s': the catalogue "
+                   "is wrong; use another version",
+                   part, key, has, want);
+}
+
+hl_status hl_safetensors_check_origin(const struct hl_safetensors *st, const char *model,
+                                      int64_t version, int pp, int tp, const char *part)
+{
+    char text[24];
+    HL_TRY(compare_origin(st, part, "helios.model", model));
+    snprintf(text, sizeof(text), "%" PRId64, version);
+    HL_TRY(compare_origin(st, part, "helios.version", text));
+    snprintf(text, sizeof(text), "%d", pp);
+    HL_TRY(compare_origin(st, part, "helios.pp", text));
+    snprintf(text, sizeof(text), "%d", tp);
+    HL_TRY(compare_origin(st, part, "helios.tp", text));
+    return compare_origin(st, part, "helios.part", part);
+}
