@@ -294,7 +294,11 @@ interface L3 {
   metrics @13 () -> (text :Text);
   touch @14 (ids :List(Text)) -> () $maxValues(1048576);   # were read through the mapping: the last to be evicted
   options @15 () -> (options :List(OptionValue));
+  # Which of these exist, sealed in the pool or in the archive; nothing is loaded or read. Unknown ids are left
+  # out. crc32Known: false for an archived copy whose checksum has not been read yet.
+  look @16 (ids :List(Text)) -> (shards :List(FoundShard)) $maxValues(1048576);
 }
+struct FoundShard { id @0 :Text; sizeBytes @1 :UInt64; crc32 @2 :UInt32; crc32Known @3 :Bool; tier @4 :Text; }
 
 # ---- models --------------------------------------------------------------------------------------
 
@@ -312,6 +316,7 @@ struct ModelVersion {
   importSeconds @10 :Float64;
   committedRanks @11 :UInt32;
   world @12 :UInt32;
+  lostShards @13 :UInt32;  # of a visible version: lost, or with a damaged record; `error` says what it lacks
 }
 
 struct Model {
@@ -426,8 +431,9 @@ interface Controller {
   # version -1 = all. EBUSY when a job that is not over or an open version needs it, unless `force`.
   removeModel @6 (name :Text, version :Int64, force :Bool) -> (shards :UInt32, bytes :UInt64);
 
-  # Ranks and tools. version -1 = newest visible.
-  requestShards @7 (model :Text, version :Int64, pp :Int32, tp :Int32) -> (shards :List(Shard), version :Int64, meta :Text, config :Text, l3Address :Text);
+  # Ranks and tools. version -1 = newest visible one of which nothing is lost.
+  requestShards @7 (model :Text, version :Int64, pp :Int32, tp :Int32) -> (shards :List(Shard), version :Int64, meta :Text, config :Text, l3Address :Text,
+      skipped :Text);  # visible versions newer than that, and what each lacks
   listShards @8 (model :Text, version :Int64, cursor :Text, limit :UInt32) -> (shards :List(Shard), next :Text);
   reportAccess @9 (node :Text, job :Text, rank :Int32, reports :List(AccessReport), transfers :List(TransferReport), faults :List(FaultReport)) -> () $maxValues(262144);
 
@@ -509,5 +515,6 @@ struct ClusterInfo {
   reads @12 :List(PathCount);
   kubernetesServer @13 :Text;   # which runs the containers; "" = the Agents do
   kubernetesState @14 :Text;    # ready, or why not
+  damagedRecords @15 :List(Text);  # keys of the Controller's store that can't be read, and why
 }
 struct PathCount { path @0 :Text; ops @1 :UInt64; bytes @2 :UInt64; }

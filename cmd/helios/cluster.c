@@ -101,6 +101,14 @@ static void print_count(const char *what, int64_t count)
     printf("%-14s  %" PRId64 "\n", what, count);
 }
 
+static void print_damaged(const json_t *info)
+{
+    size_t i;
+    const json_t *record;
+    json_array_foreach (hl_json_list(info, "damagedRecords"), i, record)
+        cli_print(stdout, "%-14s  %s\n", "damaged", json_string_value(record));
+}
+
 static void print_info(const json_t *info)
 {
     const json_t *pool = json_object_get(info, "pool"), *path;
@@ -112,6 +120,7 @@ static void print_info(const json_t *info)
         cli_print(stdout, "%-14s  %s, %s\n", "Kubernetes",
                   hl_json_str(info, "kubernetesServer", ""),
                   hl_json_str(info, "kubernetesState", ""));
+    print_damaged(info);
     cli_print(stdout, "%-14s  %s of %s used\n", "pool",
               hl_format_bytes((uint64_t)hl_json_int(pool, "usedBytes", 0), used, sizeof(used)),
               hl_format_bytes((uint64_t)hl_json_int(pool, "capacityBytes", 0), capacity,

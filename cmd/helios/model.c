@@ -332,6 +332,14 @@ hl_status cmd_model_ls(struct cli *cli, int argc, char **argv)
     return cli_table_print(&t);
 }
 
+/* A visible one that lacks something is not served by default. */
+static const char *version_state(const json_t *version)
+{
+    const char *state = hl_json_str(version, "state", "");
+    bool whole = hl_json_str(version, "error", "")[0] == '\0';
+    return strcmp(state, "visible") != 0 || whole ? state : "damaged";
+}
+
 static hl_status print_versions(const json_t *model)
 {
     struct cli_table t;
@@ -342,7 +350,7 @@ static hl_status print_versions(const json_t *model)
         int64_t world = hl_json_int(v, "world", 0);
         const char *job = hl_json_str(v, "job", "");
         cli_cell(&t, "%" PRId64, hl_json_int(v, "version", 0));
-        cli_cell(&t, "%s", hl_json_str(v, "state", ""));
+        cli_cell(&t, "%s", version_state(v));
         cli_cell(&t, "%" PRId64, hl_json_int(v, "step", 0));
         cli_cell(&t, "%s", job[0] != '\0' ? job : "-");
         if (world > 0)

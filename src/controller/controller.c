@@ -98,47 +98,6 @@ static void on_tick(void *arg)
     retention_tick(c);
 }
 
-static hl_status load_catalog(void *arg, const char *key, json_t *value)
-{
-    struct hl_controller *c = arg;
-    return hl_catalog_load(&c->catalog, key, value);
-}
-
-static hl_status load_node(void *arg, const char *key, json_t *value)
-{
-    (void)key;
-    return nodes_load(arg, value);
-}
-
-static hl_status load_job(void *arg, const char *key, json_t *value)
-{
-    (void)key;
-    return jobs_load(arg, value);
-}
-
-static hl_status load_seq(void *arg, const char *key, json_t *value)
-{
-    struct hl_controller *c = arg;
-    (void)key;
-    c->job_seq = hl_json_int(value, "last", 0);
-    return HL_OK;
-}
-
-/* Models before their versions before their shards; nodes before the jobs that run on them. */
-static hl_status load(struct hl_controller *c)
-{
-    HL_TRY(hl_store_open(c->opts.store_url, &c->store));
-    HL_TRY(hl_store_scan(c->store, "model/", load_catalog, c));
-    HL_TRY(hl_store_scan(c->store, "version/", load_catalog, c));
-    HL_TRY(hl_store_scan(c->store, "shard/", load_catalog, c));
-    HL_TRY(hl_store_scan(c->store, "node/", load_node, c));
-    HL_TRY(hl_store_scan(c->store, "seq/job", load_seq, c));
-    HL_TRY(hl_store_scan(c->store, "job/", load_job, c));
-    hl_info("state loaded models=%u shards=%u nodes=%u jobs=%u", HASH_COUNT(c->catalog.models),
-            HASH_COUNT(c->catalog.shards), HASH_COUNT(c->nodes), HASH_COUNT(c->jobs));
-    return HL_OK;
-}
-
 hl_status hl_controller_start(const struct hl_controller_opts *opts, struct hl_controller **out)
 {
     struct hl_controller *c = calloc(1, sizeof(*c));
@@ -149,7 +108,7 @@ hl_status hl_controller_start(const struct hl_controller_opts *opts, struct hl_c
     hl_listening_init(&c->listening, 2 * TICK_MS * HL_NS_PER_MS, hl_now_ns(), hl_wall_ms());
     hl_status st = hl_rpc_open(opts->rpc, opts->l3_address, "L3", &c->l3);
     if (st == HL_OK)
-        st = load(c);
+        st = state_load(c);
     if (st == HL_OK)
         st = hl_store_writer_start(c->store, opts->loop, &c->writer);
     if (st == HL_OK)
@@ -183,6 +142,7 @@ static void controller_drop(struct hl_controller *c)
     nodes_fini(c);
     imports_fini(c);
     pool_fini(c);
+    json_decref(c->damaged);
     hl_catalog_fini(&c->catalog);
     free(c);
 }

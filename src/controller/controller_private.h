@@ -114,6 +114,7 @@ struct hl_controller {
     bool making;            /* the first is being made */
     bool forgetting_jobs;
     struct hl_catalog catalog;
+    json_t *damaged; /* key of a record that can't be read: why; NULL = none */
     struct hl_rpc_server *server;
     struct hl_rpc_peer *l3;
     struct hl_timer *tick;
@@ -225,6 +226,24 @@ void drop_open_versions(struct hl_controller *c, const char *job, int attempt);
 void shift_open_versions(struct hl_controller *c, int64_t stepped_ms);
 /* Drop open and failed versions that no job of ours writes and nobody has touched for gc.grace. */
 void drop_stale_versions(struct hl_controller *c);
+
+/* state_load.c */
+/* Everything from the store. A record that can't be read costs its object, which is named in the
+ * log and in c->damaged; it stays in the store as it is. */
+hl_status state_load(struct hl_controller *c) HL_CHECK;
+/* The record of this job is damaged: what it runs is neither known nor to be touched. */
+bool job_is_damaged(const struct hl_controller *c, const char *id);
+/* Give such a job up: its record goes, and the Agents are told to stop its containers. */
+void job_drop_damaged(struct hl_controller *c, const char *id, struct hl_rpc_call *call);
+/* A version, or with -1 the model, was removed with its records. */
+void damaged_forget(struct hl_controller *c, const char *model, int64_t version);
+
+/* commit_check.c */
+/* Ids of the version's shards and of those that a rank names (List(Shard)). New reference. */
+json_t *commit_check_ids(const struct hl_version_rec *v, const json_t *named);
+/* found: what L3.look has answered about them. HL_ENOENT, HL_EINVAL name the shard. */
+hl_status commit_check(const struct hl_version_rec *v, const json_t *named,
+                       const json_t *found) HL_CHECK;
 
 /* behind.c */
 /* After a sweep: archive what is not yet, where the L3 daemon wants that. */

@@ -242,6 +242,12 @@ hl_status job_find(struct hl_controller *c, const char *id, struct job **out)
         j = NULL; /* nobody has been told of it yet */
     if (j == NULL)
         HL_TRY(find_by_name(c, id, &j));
+    if (j == NULL && job_is_damaged(c, id))
+        return hl_fail(HL_ECORRUPT,
+                       "the record of job '%.100s' in the Controller's store is damaged: its "
+                       "containers run on and nothing is known of it; restore the store from a "
+                       "backup, or `helios cancel` ends it",
+                       id);
     if (j == NULL && was_given(c, id))
         return hl_fail(HL_ENOENT,
                        "job '%.100s' does not exist any more: ended jobs are forgotten with time "
@@ -392,7 +398,12 @@ static json_t *state_answer(const struct job *j)
 void method_cancel_job(struct hl_controller *c, struct hl_rpc_call *call, const json_t *params)
 {
     struct job *j = NULL;
-    hl_status st = job_find(c, hl_json_str(params, "id", ""), &j);
+    const char *id = hl_json_str(params, "id", "");
+    if (job_is_damaged(c, id)) {
+        job_drop_damaged(c, id, call);
+        return;
+    }
+    hl_status st = job_find(c, id, &j);
     if (st != HL_OK) {
         reject(call, st);
         return;

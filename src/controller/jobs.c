@@ -62,7 +62,7 @@ static hl_status choose_version(struct job *j)
     HL_TRY(hl_catalog_version(m, j->spec.model_version, &v));
     /* A restarted job goes on from what it wrote, also when it was pinned to an older version. */
     for (struct hl_version_rec *w = m->versions; w != NULL && w != v; w = w->next) {
-        if (w->state == HL_VERSION_VISIBLE && strcmp(w->job, j->id) == 0) {
+        if (w->state == HL_VERSION_VISIBLE && hl_version_whole(w) && strcmp(w->job, j->id) == 0) {
             v = w;
             break;
         }
@@ -333,8 +333,11 @@ void jobs_containers(struct hl_controller *c, struct node *n, const json_t *cont
         char job_id[HL_JOB_ID_MAX + 1];
         int attempt, index;
         struct job *j = NULL;
-        if (hl_container_id_parse(id, job_id, sizeof(job_id), &attempt, &index) == HL_OK)
+        bool named = hl_container_id_parse(id, job_id, sizeof(job_id), &attempt, &index) == HL_OK;
+        if (named)
             HASH_FIND_STR(c->jobs, job_id, j);
+        if (j == NULL && named && job_is_damaged(c, job_id))
+            continue;
         if (j == NULL || attempt != j->run.attempt || hl_job_state_ended(j->run.state))
             stop_stray(c, n, id, status);
         if (j != NULL)

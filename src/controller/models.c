@@ -406,6 +406,8 @@ static void removal_done(struct change *ch, hl_status st)
         reject(r->call, st);
     } else {
         free_in_pool(ch->c, r->ids, r->count);
+        damaged_forget(ch->c, hl_json_str(r->params, "name", ""),
+                       hl_json_int(r->params, "version", -1));
         hl_rpc_reply(r->call, json_pack("{s:I s:I}", "shards", (json_int_t)r->count, "bytes",
                                         (json_int_t)r->bytes));
     }

@@ -419,6 +419,15 @@ void method_list_nodes(struct hl_controller *c, struct hl_rpc_call *call, const 
     hl_rpc_reply(call, json_pack("{s:o}", "nodes", nodes));
 }
 
+static json_t *damaged_list(const struct hl_controller *c)
+{
+    json_t *list = json_array(), *why;
+    const char *key;
+    json_object_foreach (c->damaged, key, why)
+        json_array_append_new(list, json_sprintf("%s: %s", key, json_string_value(why)));
+    return list;
+}
+
 void method_cluster_info(struct hl_controller *c, struct hl_rpc_call *call, const json_t *params)
 {
     (void)params;
@@ -440,6 +449,7 @@ void method_cluster_info(struct hl_controller *c, struct hl_rpc_call *call, cons
         (json_int_t)c->lost_reads, "reads", reads);
     if (c->pool != NULL)
         json_object_set(info, "pool", c->pool);
+    json_object_set_new(info, "damagedRecords", damaged_list(c));
     if (c->gangs != NULL) {
         char state[256];
         gangs_state(c->gangs, state, sizeof(state));

@@ -89,7 +89,7 @@ void retention_strays(struct hl_controller *c, struct node *n, const json_t *con
             hl_container_id_parse(id, job, sizeof(job), &attempt, &index) != HL_OK)
             continue;
         HASH_FIND_STR(c->jobs, job, j);
-        if (j == NULL && sent++ < FORGETS_MAX)
+        if (j == NULL && !job_is_damaged(c, job) && sent++ < FORGETS_MAX)
             forget_container(c, n, id);
     }
 }

@@ -28,12 +28,14 @@ void method_request_shards(struct hl_controller *c, struct hl_rpc_call *call, co
         st = hl_fail(HL_EBUSY,
                      "version %" PRId64 " of '%s' is not complete: %d of %d ranks have committed",
                      v->number, v->model->name, v->committed_count, v->world);
+    int pp = (int)hl_json_int(params, "pp", 0);
+    int tp = (int)hl_json_int(params, "tp", 0);
+    if (st == HL_OK)
+        st = hl_version_readable(v, pp, tp);
     if (st != HL_OK) {
         reject(call, st);
         return;
     }
-    int pp = (int)hl_json_int(params, "pp", 0);
-    int tp = (int)hl_json_int(params, "tp", 0);
     json_t *shards = json_array();
     for (size_t i = 0; i < v->shard_count; i++)
         if (v->shards[i]->pp == pp && v->shards[i]->tp == tp)
@@ -46,9 +48,12 @@ void method_request_shards(struct hl_controller *c, struct hl_rpc_call *call, co
                              v->model->name, v->number, pp, tp, v->model->tp, v->model->pp));
         return;
     }
-    hl_rpc_reply(call, json_pack("{s:o s:I s:s s:s s:s}", "shards", shards, "version",
+    char skipped[512] = "";
+    if (hl_json_int(params, "version", -1) == -1)
+        hl_catalog_skipped(v->model, skipped, sizeof(skipped));
+    hl_rpc_reply(call, json_pack("{s:o s:I s:s s:s s:s s:s}", "shards", shards, "version",
                                  (json_int_t)v->number, "meta", v->meta, "config", v->model->config,
-                                 "l3Address", c->opts.l3_address));
+                                 "l3Address", c->opts.l3_address, "skipped", skipped));
 }
 
 /* The cursor is "INDEX": shards of a version keep their order while it lives. */
@@ -154,6 +159,8 @@ struct version_change {
     int64_t number;                 /* drop */
     struct hl_id *ids;              /* shards that nobody needs any more */
     size_t id_count;
+    bool completes; /* commit: the version would become visible; L3 is asked for its shards first */
+    bool looked;    /* L3 has them */
 };
 
 static void version_change_free(struct version_change *vc)
@@ -349,6 +356,36 @@ static void drop_old_versions(struct hl_controller *c, struct hl_version_rec *ne
     }
 }
 
+static void on_looked(void *arg, hl_status st, const char *text, json_t *result)
+{
+    struct version_change *vc = arg;
+    struct hl_controller *c = vc->change.c;
+    struct hl_version_rec *v;
+    if (controller_landed(c))
+        st = hl_fail(HL_ECANCELED, "the Controller was stopped");
+    else if (st != HL_OK)
+        st = hl_fail(st, "the version's shards can't be looked up in the pool: %s", text);
+    else if ((st = find_version(c, vc->params, &v)) == HL_OK)
+        st = commit_check(v, hl_json_list(vc->params, "shards"), hl_json_list(result, "shards"));
+    if (st != HL_OK) {
+        reject(vc->call, st);
+        version_change_free(vc);
+        return;
+    }
+    vc->looked = true;
+    vc->change = (struct change){.make = vc->change.make, .done = vc->change.done};
+    change_start(c, &vc->change);
+}
+
+static void look_up(struct hl_controller *c, struct version_change *vc)
+{
+    json_t *params = json_pack("{s:o}", "ids",
+                               commit_check_ids(vc->version, hl_json_list(vc->params, "shards")));
+    vc->completes = false;
+    controller_call(c, c->l3, "look", params, on_looked, vc);
+    json_decref(params);
+}
+
 static hl_status commit_part_make(struct change *ch)
 {
     struct version_change *vc = (struct version_change *)ch;
@@ -360,6 +397,9 @@ static hl_status commit_part_make(struct change *ch)
     };
     HL_TRY(find_version(ch->c, vc->params, &p.version));
     vc->version = p.version;
+    vc->completes = !ch->durable && !vc->looked && hl_catalog_completes(p.version, p.rank);
+    if (vc->completes)
+        return hl_fail(HL_EBUSY, "L3 is asked for the shards first");
     return hl_catalog_commit_part(&ch->c->catalog, &p, commit_records, ch->c);
 }
 
@@ -367,6 +407,10 @@ static void commit_part_done(struct change *ch, hl_status st)
 {
     struct version_change *vc = (struct version_change *)ch;
     struct hl_version_rec *v = vc->version;
+    if (st == HL_EBUSY && vc->completes) {
+        look_up(ch->c, vc);
+        return;
+    }
     if (st != HL_OK) {
         reject(vc->call, st);
         version_change_free(vc);

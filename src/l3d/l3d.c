@@ -240,6 +240,7 @@ static const struct method {
     {"touch", method_touch},
     {"metrics", method_metrics},
     {"options", method_options},
+    {"look", method_look},
 };
 
 static void dispatch(void *arg, struct hl_rpc_call *call, const char *method, const json_t *params)

@@ -50,6 +50,7 @@ void imports_stop(struct hl_l3d *d);
 
 /* locate.c */
 void method_locate(struct hl_l3d *d, struct hl_rpc_call *call, const json_t *params);
+void method_look(struct hl_l3d *d, struct hl_rpc_call *call, const json_t *params);
 json_t *extent_json(const struct hl_pool_ref *ref);
 
 /* heal.c */

@@ -166,3 +166,33 @@ void method_locate(struct hl_l3d *d, struct hl_rpc_call *call, const json_t *par
                          .rounds = ROUNDS};
     locate_step(l);
 }
+
+/* NULL: it is nowhere. */
+static json_t *look_for(struct hl_l3d *d, const char *text)
+{
+    struct hl_id id;
+    struct hl_pool_ref ref;
+    uint64_t size;
+    if (hl_id_parse(text, &id) != HL_OK)
+        return NULL;
+    if (hl_pool_find(d->pool, id, &ref) == HL_OK)
+        return json_pack("{s:s s:I s:I s:b s:s}", "id", text, "sizeBytes", (json_int_t)ref.size,
+                         "crc32", (json_int_t)ref.crc32, "crc32Known", 1, "tier", "L3");
+    if (l4_has(d, id, &size))
+        return json_pack("{s:s s:I s:b s:s}", "id", text, "sizeBytes", (json_int_t)size,
+                         "crc32Known", 0, "tier", "L4");
+    return NULL;
+}
+
+void method_look(struct hl_l3d *d, struct hl_rpc_call *call, const json_t *params)
+{
+    json_t *shards = json_array(), *text;
+    size_t i;
+    json_array_foreach (hl_json_list(params, "ids"), i, text) {
+        json_t *found = look_for(d, json_string_value(text));
+        if (found != NULL)
+            json_array_append_new(shards, found);
+    }
+    hl_error_clear();
+    hl_rpc_reply(call, json_pack("{s:o}", "shards", shards));
+}

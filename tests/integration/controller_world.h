@@ -13,6 +13,7 @@
 #include <pthread.h>
 #include <sqlite3.h>
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -42,6 +43,7 @@ struct world {
     /* what the fakes, on the loop's thread, do and saw */
     const char *_Atomic import_state; /* next importProgress: running, done, failed */
     json_t *inventory;                /* ids the pool holds; under inventory_lock */
+    atomic_int look_size, look_crc;   /* of each of them, by `look` */
     atomic_int freed, cancels, started, stopped, forgotten, inventories;
     char master_port[16];                  /* of the last start; port_lock */
     atomic_int port_questions, ports_busy; /* how many of them find no port */
@@ -76,6 +78,32 @@ static json_t *import_progress(void)
                      "config", "{\"architecture\":\"llama\"}", "seconds", 0.1);
 }
 
+/* Under inventory_lock. */
+static bool holds(const char *id)
+{
+    size_t i;
+    const json_t *have;
+    json_array_foreach (w.inventory, i, have) {
+        if (strcmp(json_string_value(have), id) == 0)
+            return true;
+    }
+    return false;
+}
+
+static json_t *look(const json_t *params)
+{
+    json_t *shards = json_array();
+    size_t i;
+    const json_t *id;
+    json_array_foreach (hl_json_list(params, "ids"), i, id) {
+        if (holds(json_string_value(id)))
+            json_array_append_new(shards, json_pack("{s:s s:i s:i s:b}", "id",
+                                                    json_string_value(id), "sizeBytes", w.look_size,
+                                                    "crc32", w.look_crc, "crc32Known", 1));
+    }
+    return json_pack("{s:o}", "shards", shards);
+}
+
 static void free_ids(const json_t *params)
 {
     size_t i, k;
@@ -100,6 +128,8 @@ static void l3_handler(void *arg, struct hl_rpc_call *call, const char *method,
         hl_rpc_reply(call, json_pack("{s:{s:s s:s}}", "pool", "uuid", "u", "incarnation", "1"));
     } else if (strcmp(method, "importProgress") == 0) {
         hl_rpc_reply(call, import_progress());
+    } else if (strcmp(method, "look") == 0) {
+        hl_rpc_reply(call, look(params));
     } else if (strcmp(method, "inventory") == 0) {
         json_t *list = json_array(), *id;
         size_t i;
@@ -267,6 +297,8 @@ static int setup(void **state)
     assert_non_null(mkdtemp(w.dir));
     snprintf(w.store, sizeof(w.store), "sqlite:%s/c.db", w.dir);
     w.inventory = json_array();
+    w.look_size = 50; /* as commit_part states */
+    w.look_crc = 1;
     w.import_state = "running";
     w.container_state = "running";
     w.grace_ms = 300;
@@ -341,13 +373,26 @@ static void import_until(const char *name, const char *wanted)
     }
 }
 
-static int commit_part(int64_t version, int rank, const char *id)
+static void put(const char *id)
+{
+    pthread_mutex_lock(&inventory_lock);
+    if (!holds(id))
+        json_array_append_new(w.inventory, json_string(id));
+    pthread_mutex_unlock(&inventory_lock);
+}
+
+static json_t *part(int64_t version, int rank, const char *id)
 {
     json_t *shard = json_pack("{s:s s:i s:i s:s s:i s:i s:i}", "id", id, "pp", 0, "tp", rank,
                               "part", "embedding", "sizeBytes", 50, "crc32", 1, "tensors", 1);
-    json_t *r = ask("commitPart",
-                    json_pack("{s:s s:I s:i s:[o] s:s}", "model", "m", "version",
-                              (json_int_t)version, "rank", rank, "shards", shard, "meta", "{}"));
+    return json_pack("{s:s s:I s:i s:[o] s:s}", "model", "m", "version", (json_int_t)version,
+                     "rank", rank, "shards", shard, "meta", "{}");
+}
+
+static int commit_part(int64_t version, int rank, const char *id)
+{
+    put(id);
+    json_t *r = ask("commitPart", part(version, rank, id));
     int visible = hl_json_bool(r, "visible", 0);
     json_decref(r);
     return visible;

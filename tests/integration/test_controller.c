@@ -18,13 +18,6 @@ static void keep_open_versions(void)
     restart_controller();
 }
 
-static void put(const char *id)
-{
-    pthread_mutex_lock(&inventory_lock);
-    json_array_append_new(w.inventory, json_string(id));
-    pthread_mutex_unlock(&inventory_lock);
-}
-
 static void report(const char *container, const char *state)
 {
     heartbeat(

@@ -1,0 +1,345 @@
+/* Versions that lack something: never visible, never the newest, never taken for garbage. What they
+ * lack is a shard that L3 has not got, or a record of the store that can't be read. */
+#include "integration/controller_world.h"
+
+#define ID_A "000000000000000000000000000000b0"
+#define ID_B "000000000000000000000000000000b1"
+
+static int64_t begin_version(void)
+{
+    json_t *r = ask("beginVersion",
+                    json_pack("{s:s s:s s:s s:s s:i s:i s:i}", "token", "1", "check", "unchecked",
+                              "model", "m", "job", "j-1", "attempt", 1, "step", 10, "world", 2));
+    int64_t v = hl_json_int(r, "version", -1);
+    json_decref(r);
+    return v;
+}
+
+/* Version 1 of "m" with one shard; nothing open is closed during the test. */
+static int model_setup(void **state)
+{
+    setup(state);
+    w.grace_ms = 10 * WAIT_MS;
+    restart_controller();
+    w.import_state = "done";
+    import_until("m", "done");
+    return 0;
+}
+
+static int64_t save(void)
+{
+    int64_t v = begin_version();
+    assert_false(commit_part(v, 0, ID_A));
+    assert_true(commit_part(v, 1, ID_B));
+    return v;
+}
+
+static void take(const char *id)
+{
+    size_t i;
+    const json_t *have;
+    pthread_mutex_lock(&inventory_lock);
+    json_array_foreach (w.inventory, i, have) {
+        if (strcmp(json_string_value(have), id) == 0) {
+            json_array_remove(w.inventory, i);
+            break;
+        }
+    }
+    pthread_mutex_unlock(&inventory_lock);
+}
+
+/* Version that a rank at tp 0 is given for -1; what was passed over into `skipped`. */
+static int64_t newest(char *skipped, size_t cap)
+{
+    json_t *r = ask("requestShards", json_pack("{s:s s:i}", "model", "m", "version", -1));
+    int64_t v = hl_json_int(r, "version", -1);
+    snprintf(skipped, cap, "%s", hl_json_str(r, "skipped", "?"));
+    json_decref(r);
+    return v;
+}
+
+static hl_status request(int64_t version, int tp)
+{
+    json_t *r = NULL;
+    hl_status st = call(
+        "requestShards",
+        json_pack("{s:s s:I s:i}", "model", "m", "version", (json_int_t)version, "tp", tp), &r);
+    json_decref(r);
+    return st;
+}
+
+static json_t *version(int64_t number)
+{
+    json_t *r = ask("getModel", json_pack("{s:s}", "name", "m")), *v, *found = NULL;
+    size_t i;
+    json_array_foreach (hl_json_list(json_object_get(r, "model"), "versions"), i, v) {
+        if (hl_json_int(v, "version", -1) == number)
+            found = json_incref(v);
+    }
+    json_decref(r);
+    assert_non_null(found);
+    return found;
+}
+
+static void wait_newest(int64_t number)
+{
+    char skipped[512];
+    uint64_t end = hl_now_ns() + WAIT_MS * HL_NS_PER_MS;
+    while (newest(skipped, sizeof(skipped)) != number) {
+        assert_true(hl_now_ns() < end);
+        poll(NULL, 0, 20);
+    }
+}
+
+static void assert_said(const char *what)
+{
+    if (strstr(hl_error_text(), what) == NULL)
+        fail_msg("'%s' is not in: %s", what, hl_error_text());
+}
+
+/* ---- commits --------------------------------------------------------------------------------- */
+
+static void refuse_last_commit(hl_status st, const char *what)
+{
+    char skipped[512];
+    int64_t v = begin_version();
+    assert_false(commit_part(v, 0, ID_A));
+    assert_int_equal(call("commitPart", part(v, 1, ID_B), NULL), st);
+    assert_said(what);
+    assert_said(ID_B);
+    json_t *shown = version(v);
+    assert_string_equal(hl_json_str(shown, "state", ""), "open");
+    json_decref(shown);
+    assert_int_equal(newest(skipped, sizeof(skipped)), 1);
+    assert_string_equal(skipped, "");
+}
+
+static void a_shard_that_was_never_put_keeps_the_version_invisible(void **state)
+{
+    (void)state;
+    refuse_last_commit(HL_ENOENT, "neither in the pool nor in the archive");
+    put(ID_B);
+    assert_true(commit_part(2, 1, ID_B)); /* the rank may say it again */
+}
+
+static void a_shard_that_an_earlier_rank_named_is_looked_for_too(void **state)
+{
+    (void)state;
+    int64_t v = begin_version();
+    assert_false(commit_part(v, 0, ID_A));
+    take(ID_A);
+    put(ID_B);
+    assert_int_equal(call("commitPart", part(v, 1, ID_B), NULL), HL_ENOENT);
+    assert_said(ID_A);
+    assert_said("m@2/pp0/tp0/embedding");
+}
+
+static void a_shard_of_another_size_keeps_the_version_invisible(void **state)
+{
+    (void)state;
+    put(ID_B);
+    int64_t v = begin_version();
+    assert_false(commit_part(v, 0, ID_A));
+    w.look_size = 49;
+    assert_int_equal(call("commitPart", part(v, 1, ID_B), NULL), HL_EINVAL);
+    assert_said("49 bytes in the pool, but 50 stated");
+}
+
+static void a_shard_of_another_checksum_keeps_the_version_invisible(void **state)
+{
+    (void)state;
+    put(ID_B);
+    int64_t v = begin_version();
+    assert_false(commit_part(v, 0, ID_A));
+    w.look_crc = 2;
+    assert_int_equal(call("commitPart", part(v, 1, ID_B), NULL), HL_EINVAL);
+    assert_said("CRC-32 00000002 in the pool, but 00000001 stated");
+}
+
+static void a_part_whose_name_is_a_path_is_refused(void **state)
+{
+    (void)state;
+    int64_t v = begin_version();
+    json_t *params = part(v, 0, ID_A);
+    json_t *shard = json_array_get(json_object_get(params, "shards"), 0);
+    json_object_set_new(shard, "part", json_string("../../../x"));
+    assert_int_equal(call("commitPart", params, NULL), HL_EINVAL);
+    assert_said("invalid part name '../../../x'");
+}
+
+/* ---- lost shards ----------------------------------------------------------------------------- */
+
+static void the_newest_version_is_the_newest_whole_one(void **state)
+{
+    (void)state;
+    char skipped[512];
+    int64_t v = save();
+    assert_int_equal(newest(skipped, sizeof(skipped)), v);
+    take(ID_B);
+    wait_newest(1);
+    newest(skipped, sizeof(skipped));
+    assert_string_equal(skipped, "version 2: 1 of its 2 shards are lost");
+    assert_int_equal(request(v, 1), HL_ENOENT);
+    assert_said("m@2/pp0/tp1/embedding");
+    assert_int_equal(request(v, 0), HL_OK); /* this position has lost nothing */
+    json_t *shown = version(v);
+    assert_int_equal(hl_json_int(shown, "lostShards", -1), 1);
+    json_decref(shown);
+    put(ID_B);
+    wait_newest(v);
+}
+
+/* ---- damaged records ------------------------------------------------------------------------- */
+
+static void sql(const char *text)
+{
+    sqlite3 *db;
+    assert_int_equal(sqlite3_open(w.store + strlen("sqlite:"), &db), SQLITE_OK);
+    assert_int_equal(sqlite3_exec(db, text, NULL, NULL, NULL), SQLITE_OK);
+    assert_int_equal(sqlite3_changes(db), 1);
+    sqlite3_close(db);
+}
+
+static void restart_with(const char *change)
+{
+    on_loop(stop_controller);
+    sql(change);
+    on_loop(start_controller);
+    open_peer();
+}
+
+/* Sweeps have come and gone, and nothing was taken for garbage. */
+static void assert_nothing_freed(void)
+{
+    wait_count(&w.inventories, w.inventories + 4);
+    assert_int_equal(w.freed, 0);
+}
+
+static void assert_damaged(const char *key)
+{
+    json_t *r = ask("clusterInfo", NULL);
+    const json_t *list = hl_json_list(json_object_get(r, "info"), "damagedRecords");
+    assert_int_equal(json_array_size(list), 1);
+    const char *text = json_string_value(json_array_get(list, 0));
+    assert_int_equal(strncmp(text, key, strlen(key)), 0);
+    json_decref(r);
+}
+
+#define FLIP "UPDATE kv SET value = CAST(replace(value, '\"pp\":0', '\"pp\":1') AS BLOB) WHERE key"
+
+static void a_damaged_shard_record_costs_its_version(void **state)
+{
+    (void)state;
+    char skipped[512];
+    int64_t v = save();
+    restart_with(FLIP " = 'shard/m/0000000002/" ID_B "'");
+    assert_damaged("shard/m/0000000002/" ID_B);
+    assert_int_equal(newest(skipped, sizeof(skipped)), 1);
+    assert_non_null(strstr(skipped, "the records of 1 of its 2 shards are damaged or missing"));
+    assert_int_equal(request(v, 0), HL_ECORRUPT); /* whose part it was nobody knows */
+    assert_int_equal(request(v, 1), HL_ECORRUPT);
+    assert_nothing_freed();
+    assert_int_equal(call("removeModel", json_pack("{s:s s:i}", "name", "m", "version", 2), NULL),
+                     HL_OK);
+    wait_count(&w.freed, 2);
+    json_t *r = ask("clusterInfo", NULL);
+    assert_int_equal(json_array_size(hl_json_list(json_object_get(r, "info"), "damagedRecords")),
+                     0);
+    json_decref(r);
+    restart_controller();
+    assert_int_equal(newest(skipped, sizeof(skipped)), 1);
+    assert_string_equal(skipped, "");
+}
+
+static void a_shard_record_that_is_gone_costs_its_version(void **state)
+{
+    (void)state;
+    char skipped[512];
+    save();
+    restart_with("DELETE FROM kv WHERE key = 'shard/m/0000000002/" ID_B "'");
+    assert_int_equal(newest(skipped, sizeof(skipped)), 1);
+    assert_non_null(strstr(skipped, "the records of 1 of its 2 shards are damaged or missing"));
+}
+
+static void a_damaged_version_record_costs_its_version_and_its_number_stays_taken(void **state)
+{
+    (void)state;
+    char skipped[512];
+    save();
+    restart_with("UPDATE kv SET value = CAST('{}' AS BLOB) WHERE key = 'version/m/0000000002'");
+    assert_damaged("version/m/0000000002");
+    assert_int_equal(newest(skipped, sizeof(skipped)), 1);
+    assert_string_equal(skipped, "version 2: its record in the Controller's store is damaged");
+    assert_nothing_freed();
+    assert_int_equal(begin_version(), 3);
+}
+
+static void a_damaged_model_record_costs_its_model(void **state)
+{
+    (void)state;
+    save();
+    restart_with("UPDATE kv SET value = CAST('x' AS BLOB) WHERE key = 'model/m'");
+    assert_damaged("model/m");
+    assert_nothing_freed();
+    assert_int_equal(
+        call("beginVersion",
+             json_pack("{s:s s:s s:s s:s s:i s:i s:i}", "token", "2", "check", "unchecked", "model",
+                       "m", "job", "j-1", "attempt", 1, "step", 11, "world", 2),
+             NULL),
+        HL_ECORRUPT);
+    assert_int_equal(call("importModel", import_now("m"), NULL), HL_EEXIST);
+    assert_int_equal(call("removeModel",
+                          json_pack("{s:s s:i s:b}", "name", "m", "version", -1, "force", 1), NULL),
+                     HL_OK);
+    wait_count(&w.freed, 3);
+}
+
+static void a_damaged_record_costs_no_other_model(void **state)
+{
+    (void)state;
+    restart_with("INSERT INTO kv VALUES('model/other', CAST('x' AS BLOB))");
+    assert_int_equal(request(-1, 0), HL_OK);
+    assert_damaged("model/other");
+}
+
+static void containers_of_a_job_with_a_damaged_record_run_on_until_it_is_cancelled(void **state)
+{
+    (void)state;
+    char id[64], next[64];
+    register_node(NULL);
+    submit("k", id, sizeof(id));
+    wait_state(id, "running");
+    restart_with("UPDATE kv SET value = CAST('x' AS BLOB) WHERE key = 'job/one-1'");
+    assert_damaged("job/one-1");
+    register_node("one-1.1.0");
+    heartbeat(json_pack("[{s:s s:s}]", "id", "one-1.1.0", "state", "running"));
+    assert_int_equal(w.stopped, 0);
+    assert_int_equal(call("getJob", json_pack("{s:s}", "id", id), NULL), HL_ECORRUPT);
+    assert_said("its containers run on");
+    submit("k2", next, sizeof(next));
+    assert_string_equal(next, "one-2"); /* its number is not given again */
+    assert_int_equal(call("cancelJob", json_pack("{s:s}", "id", id), NULL), HL_OK);
+    heartbeat(json_pack("[{s:s s:s}]", "id", "one-1.1.0", "state", "running"));
+    wait_count(&w.stopped, 1);
+}
+
+#define CASE(f) cmocka_unit_test_setup_teardown(f, model_setup, teardown)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        CASE(a_shard_that_was_never_put_keeps_the_version_invisible),
+        CASE(a_shard_that_an_earlier_rank_named_is_looked_for_too),
+        CASE(a_shard_of_another_size_keeps_the_version_invisible),
+        CASE(a_shard_of_another_checksum_keeps_the_version_invisible),
+        CASE(a_part_whose_name_is_a_path_is_refused),
+        CASE(the_newest_version_is_the_newest_whole_one),
+        CASE(a_damaged_shard_record_costs_its_version),
+        CASE(a_shard_record_that_is_gone_costs_its_version),
+        CASE(a_damaged_version_record_costs_its_version_and_its_number_stays_taken),
+        CASE(a_damaged_model_record_costs_its_model),
+        CASE(a_damaged_record_costs_no_other_model),
+        CASE(containers_of_a_job_with_a_damaged_record_run_on_until_it_is_cancelled),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
