@@ -41,8 +41,9 @@ static enum rankfile_kind kind_of(const char *text)
                                         : RANKFILE_ALL;
 }
 
-static hl_status tell(struct cli *cli, const struct pull_args *a, const struct rankfile *r,
-                      helios_client *client, uint64_t bytes, double seconds)
+static hl_status tell(struct cli *cli, const struct pull_args *a, const char *name,
+                      const struct rankfile *r, helios_client *client, uint64_t bytes,
+                      double seconds)
 {
     helios_stats s;
     char size[32], rate_text[32];
@@ -50,12 +51,13 @@ static hl_status tell(struct cli *cli, const struct pull_args *a, const struct r
     double read_s = (double)s.read_ns / 1e9;
     uint64_t rate = read_s > 0 ? (uint64_t)((double)s.read_bytes / read_s) : 0;
     if (cli->json) {
-        json_t *doc = json_pack(
-            "{s:s s:I s:I s:I s:I s:s s:s s:I s:f s:I s:I s:I}", "model", a->model, "version",
-            (json_int_t)r->version, "pp", (json_int_t)a->pp, "tp", (json_int_t)a->tp, "parts",
-            (json_int_t)r->count, "naming", hl_naming_name(r->naming), "path", s.path, "bytes",
-            (json_int_t)bytes, "seconds", seconds, "bytesPerSecond", (json_int_t)rate,
-            "crcFailures", (json_int_t)s.crc_failures, "retries", (json_int_t)s.retries);
+        json_t *doc = json_pack("{s:s s:I s:I s:I s:I s:s s:s s:I s:f s:I s:I s:I s:s}", "model",
+                                name, "version", (json_int_t)r->version, "pp", (json_int_t)a->pp,
+                                "tp", (json_int_t)a->tp, "parts", (json_int_t)r->count, "naming",
+                                hl_naming_name(r->naming), "path", s.path, "bytes",
+                                (json_int_t)bytes, "seconds", seconds, "bytesPerSecond",
+                                (json_int_t)rate, "crcFailures", (json_int_t)s.crc_failures,
+                                "retries", (json_int_t)s.retries, "skipped", r->list->skipped);
         if (strcmp(a->out, "-") != 0)
             return cli_print_json(doc);
         json_dumpf(doc, stderr, JSON_COMPACT);
@@ -67,7 +69,7 @@ static hl_status tell(struct cli *cli, const struct pull_args *a, const struct r
             "pulled %s@%" PRId64 " pp%" PRId64 " tp%" PRId64
             ": path %s, %zu parts, naming %s, %s in %.3f s, read at %s/s, %" PRIu64
             " checksum failures, %" PRIu64 " retries\n",
-            a->model, r->version, a->pp, a->tp, s.path, r->count, hl_naming_name(r->naming),
+            name, r->version, a->pp, a->tp, s.path, r->count, hl_naming_name(r->naming),
             hl_format_bytes(bytes, size, sizeof(size)), seconds,
             hl_format_bytes(rate, rate_text, sizeof(rate_text)), s.crc_failures, s.retries);
     return HL_OK;
@@ -85,7 +87,7 @@ static hl_status pull_to(struct cli *cli, const struct pull_args *a,
     if (st == HL_OK)
         st = outfile_commit(file);
     if (st == HL_OK)
-        st = tell(cli, a, &r, client, bytes, (double)(hl_now_ns() - start) / 1e9);
+        st = tell(cli, a, where->model, &r, client, bytes, (double)(hl_now_ns() - start) / 1e9);
     rankfile_fini(&r);
     return st;
 }

@@ -82,6 +82,8 @@ static hl_status read_headers(struct rankfile *r, const struct rankfile_where *w
         r->parts[r->count] = r->list->shards[i];
         HL_TRY(rankfile_header(r->client, &r->parts[r->count], &r->headers[r->count]));
         r->count++; /* from here on rankfile_fini frees the header */
+        HL_TRY(hl_safetensors_check_origin(&r->headers[r->count - 1], w->model, r->version, w->pp,
+                                           w->tp, r->parts[r->count - 1].part));
         hl_status st = hl_naming_apply(&r->headers[r->count - 1], r->naming);
         if (st != HL_OK)
             return hl_fail_prefix(st, "part '%s': ", r->parts[r->count - 1].part);

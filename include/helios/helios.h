@@ -93,9 +93,13 @@ typedef struct helios_shard_list {
     helios_shard *shards;    /* in part order */
     const char *meta_json;   /* what rank 0 attached to the version; "{}" if nothing */
     const char *config_json; /* architecture and Hugging Face config of the model */
+    const char *skipped;     /* version -1: newer ones with lost shards or damaged records, and what
+                                each lacks; "" = none */
 } helios_shard_list;
 
-/* The shards of model/version at (pp, tp). version -1: the newest visible one.
+/* The shards of model/version at (pp, tp). version -1: the newest visible one that is whole. A read
+ * of a listed shard by helios_map or helios_map_private fails with HELIOS_ECORRUPT when what is
+ * found has another size or checksum than the list says.
  * HELIOS_EINVAL when the model is the rank's own ($HELIOS_MODEL) and was imported with another
  * number of virtual stages than $VIRTUAL_PIPELINE_PARALLEL_SIZE. Release with
  * helios_shard_list_free. */

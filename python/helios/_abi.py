@@ -38,7 +38,7 @@ class _Shard(ctypes.Structure):
 
 class _ShardList(ctypes.Structure):
     _fields_ = [("version", c_int64), ("count", c_size_t), ("shards", POINTER(_Shard)),
-                ("meta_json", c_char_p), ("config_json", c_char_p)]
+                ("meta_json", c_char_p), ("config_json", c_char_p), ("skipped", c_char_p)]
 
 
 class _Tensor(ctypes.Structure):
@@ -110,6 +110,7 @@ class ShardList:
     shards: tuple[Shard, ...]
     meta_json: str
     config_json: str
+    skipped: str = ""  # newer versions that are not whole, and what each lacks; "" = none
 
 
 @dataclass(frozen=True)
@@ -229,7 +230,7 @@ class Client:
         return self._handle
 
     def request_shards(self, model: str, version: int, pp: int, tp: int) -> ShardList:
-        """The shards of model/version at (pp, tp); version -1 is the newest visible one."""
+        """The shards of model/version at (pp, tp); version -1 is the newest visible one that is whole."""
         out = POINTER(_ShardList)()
         self._check(self._lib.helios_request_shards(
             self._use(), model.encode(), version, pp, tp, ctypes.byref(out)))
@@ -237,7 +238,7 @@ class Client:
             raw = out.contents
             shards = tuple(_shard(raw.shards[i]) for i in range(raw.count))
             return ShardList(raw.version, shards, (raw.meta_json or b"{}").decode(),
-                             (raw.config_json or b"{}").decode())
+                             (raw.config_json or b"{}").decode(), (raw.skipped or b"").decode())
         finally:
             self._lib.helios_shard_list_free(out)
 

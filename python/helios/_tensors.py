@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Mapping
 
 from . import safetensors
 from ._abi import Mapping as Mapped, TensorRef
-from .errors import InvalidArgument, Unsupported
+from .errors import Corrupt, InvalidArgument, Unsupported
 
 if TYPE_CHECKING:
     import torch
@@ -39,8 +39,9 @@ def _names() -> dict[Any, str]:
     return {dtype: name for name, dtype in _dtypes().items()}
 
 
-def views(mapped: Mapped, where: str, copy: bool) -> dict[str, "torch.Tensor"]:
-    """The tensors of one mapped shard, in file order.
+def views(mapped: Mapped, where: str, copy: bool, origin: Mapping[str, str] | None = None) -> dict[str, "torch.Tensor"]:
+    """The tensors of one mapped shard, in file order. Raises Corrupt where the shard's header says another
+    ``helios.*`` than `origin`.
 
     They alias the mapping and keep it alive, unless `copy`, or a tensor that is not aligned to its
     element size (never so in shards that Helios wrote), which is copied.
@@ -50,6 +51,10 @@ def views(mapped: Mapped, where: str, copy: bool) -> dict[str, "torch.Tensor"]:
     length = int.from_bytes(ctypes.string_at(mapped.address, min(8, mapped.size)), "little")
     head = ctypes.string_at(mapped.address, min(8 + length, mapped.size))
     header = safetensors.parse_header(head, mapped.size, where)
+    for key, value in (origin or {}).items():
+        if header.metadata.get(key, value) != value:
+            raise Corrupt(f"{where}: the shard's own header says {key} = {header.metadata[key]!r}, not {value!r}: "
+                          "the catalogue is wrong; use another version")
     out = {}
     for entry in sorted(header.entries.values(), key=lambda e: (e.begin, e.end)):
         dtype, width = _dtypes()[entry.dtype], safetensors.DTYPE_BYTES[entry.dtype]

@@ -200,7 +200,9 @@ class Session:
             if not _state.is_chosen(shard.part, kind, prefix):
                 continue
             where = f"{name}@{listed.version}/pp{pp}/tp{tp}/{shard.part}"
-            stored = _tensors.views(self.client.map(shard), where, copy)
+            stored = _tensors.views(self.client.map(shard), where, copy, {
+                "helios.model": name, "helios.version": str(listed.version), "helios.pp": str(pp),
+                "helios.tp": str(tp), "helios.part": shard.part})
             if shard.part.startswith(_state.EXTRA):
                 tensors = dict(_state.blob(*item) for item in stored.items())
             else:

@@ -99,6 +99,9 @@ struct pending {
 struct shard_name {
     struct hl_id id;
     char *text; /* "model@3/pp0/tp1/layer-0002" */
+    bool listed;
+    uint64_t size; /* of the catalogue, where listed */
+    uint32_t crc32;
     UT_hash_handle hh;
 };
 
@@ -185,6 +188,11 @@ void names_add(helios_client *client, struct hl_id id, const char *model, int64_
                int tp, const char *part);
 /* "shard model@3/pp0/tp1/head (id …)" or "shard <id>" into buf; returns buf. */
 const char *names_text(helios_client *client, struct hl_id id, char *buf, size_t cap);
+/* What the catalogue says of the shard, which has a name. */
+void names_expect(helios_client *client, struct hl_id id, uint64_t size, uint32_t crc32);
+/* HL_ECORRUPT when what was found is not that. */
+hl_status names_check(helios_client *client, struct hl_id id, uint64_t size,
+                      uint32_t crc32) HL_CHECK;
 void names_fini(helios_client *client);
 
 /* ---- find.c ---- */

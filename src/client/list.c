@@ -2,6 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/log.h"
 #include "client/client_private.h"
 
 /* The texts live behind the list in one allocation each. */
@@ -9,6 +10,7 @@ struct owned_list {
     helios_shard_list list;
     char *meta;
     char *config;
+    char *skipped;
 };
 
 void helios_shard_list_free(helios_shard_list *list)
@@ -19,6 +21,7 @@ void helios_shard_list_free(helios_shard_list *list)
     free(o->list.shards);
     free(o->meta);
     free(o->config);
+    free(o->skipped);
     free(o);
 }
 
@@ -38,6 +41,7 @@ static hl_status take_shard(helios_client *c, const char *model, const json_t *f
     to->tensors = (uint32_t)hl_json_int(from, "tensors", 0);
     names_add(c, id, model, hl_json_int(from, "version", -1), (int)hl_json_int(from, "pp", 0),
               (int)hl_json_int(from, "tp", 0), part);
+    names_expect(c, id, to->size, to->crc32);
     return HL_OK;
 }
 
@@ -79,10 +83,15 @@ static hl_status take_list(helios_client *c, const char *model, const json_t *re
     o->list.shards = calloc(count + 1, sizeof(*o->list.shards));
     o->meta = strdup(meta[0] != '\0' ? meta : "{}");
     o->config = strdup(config[0] != '\0' ? config : "{}");
-    if (o->list.shards == NULL || o->meta == NULL || o->config == NULL)
+    o->skipped = strdup(hl_json_str(result, "skipped", ""));
+    if (o->list.shards == NULL || o->meta == NULL || o->config == NULL || o->skipped == NULL)
         return hl_fail(HL_ENOMEM, "out of memory allocating a list of %zu shards", count);
     o->list.meta_json = o->meta;
     o->list.config_json = o->config;
+    o->list.skipped = o->skipped;
+    if (o->skipped[0] != '\0') /* what is read is older than what was saved last */
+        hl_warn("model %s: version %lld is read, newer ones are not whole (%s)", model,
+                (long long)o->list.version, o->skipped);
     json_array_foreach (shards, i, s)
         HL_TRY(take_shard(c, model, s, &o->list.shards[i]));
     return HL_OK;

@@ -64,6 +64,11 @@ static hl_status pin_locked(struct operation *op, struct shm *shm, const struct 
     struct hl_pool_ref ref;
     HL_TRY(shm_check(shm, hl_now_ns()));
     HL_TRY(hl_l3_pin(shm->socket, wish->id, 0, operation_socket_ms(op), &ref));
+    hl_status listed = names_check(op->client, wish->id, ref.size, ref.crc32);
+    if (listed != HL_OK) {
+        (void)!hl_l3_unpin(shm->socket, &ref, operation_socket_ms(op));
+        return listed;
+    }
     const void *data = hl_pool_view_data(shm->view, &ref);
     if (!wish->writable)
         HASH_FIND_PTR(a->mappings, &data, m);
@@ -141,18 +146,18 @@ static hl_status map_near(struct operation *op, const struct wish *wish, struct 
 enum source { FROM_POOL, FROM_NET, FROM_ELSEWHERE };
 
 static hl_status source_find(struct operation *op, enum source source, struct hl_id id,
-                             uint64_t *size)
+                             uint64_t *size, uint32_t *crc32)
 {
-    uint32_t crc32;
     struct hl_pool_ref ref = {0};
     if (source == FROM_NET)
-        return net_find(op, op->client->attach.net, id, size, &crc32);
+        return net_find(op, op->client->attach.net, id, size, crc32);
     if (source == FROM_ELSEWHERE)
-        return copies_find(op, id, size, &crc32);
+        return copies_find(op, id, size, crc32);
     struct shm *shm = attach_enter(op->client);
     hl_status st = shm != NULL ? shm_find(op, shm, id, &ref) : HL_ESTALE;
     attach_leave(op->client);
     *size = ref.size;
+    *crc32 = ref.crc32;
     return st;
 }
 
@@ -176,7 +181,9 @@ static hl_status map_copy(struct operation *op, const struct wish *wish, enum so
     struct attach *a = &op->client->attach;
     struct mapping *m = NULL;
     uint64_t size = 0;
-    HL_TRY(source_find(op, source, wish->id, &size));
+    uint32_t crc32 = 0;
+    HL_TRY(source_find(op, source, wish->id, &size, &crc32));
+    HL_TRY(names_check(op->client, wish->id, size, crc32));
     HL_TRY(copy_create(size, &m));
     m->net = source != FROM_POOL;
     hl_status st = source_read(op, source, wish->id, m->own.data, size);

@@ -36,6 +36,36 @@ void names_add(helios_client *client, struct hl_id id, const char *model, int64_
     pthread_mutex_unlock(&client->names_lock);
 }
 
+void names_expect(helios_client *client, struct hl_id id, uint64_t size, uint32_t crc32)
+{
+    struct shard_name *n = NULL;
+    pthread_mutex_lock(&client->names_lock);
+    HASH_FIND(hh, client->names, &id, sizeof(id), n);
+    if (n != NULL) {
+        n->listed = true;
+        n->size = size;
+        n->crc32 = crc32;
+    }
+    pthread_mutex_unlock(&client->names_lock);
+}
+
+hl_status names_check(helios_client *client, struct hl_id id, uint64_t size, uint32_t crc32)
+{
+    struct shard_name *n = NULL, want = {0};
+    char name[400];
+    pthread_mutex_lock(&client->names_lock);
+    HASH_FIND(hh, client->names, &id, sizeof(id), n);
+    if (n != NULL)
+        want = *n;
+    pthread_mutex_unlock(&client->names_lock);
+    if (!want.listed || (want.size == size && want.crc32 == crc32))
+        return HL_OK;
+    return hl_fail(HL_ECORRUPT,
+                   "%s: found %" PRIu64 " bytes with CRC-32 %08x, but the catalogue says %" PRIu64
+                   " bytes with %08x; use another version",
+                   names_text(client, id, name, sizeof(name)), size, crc32, want.size, want.crc32);
+}
+
 const char *names_text(helios_client *client, struct hl_id id, char *buf, size_t cap)
 {
     struct shard_name *n = NULL;
