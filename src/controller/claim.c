@@ -152,8 +152,8 @@ static void refuse_other(struct hl_controller *c)
     const struct claim_found *f = &c->claim.found;
     int pool = !hl_id_is_none(f->cluster) && !hl_id_equal(f->cluster, c->claim.cluster);
     if (!pool && f->archive_damaged)
-        refuse(c, "the archive's helios-cluster.json is damaged, so it may be another cluster's; "
-                  RECOVER);
+        refuse(c, "the archive's helios-cluster.json is damaged, so it may be another "
+                  "cluster's; " RECOVER);
     else
         refuse(c,
                "the %s belongs to cluster %s, this is cluster %s: the Controller's state was lost, "

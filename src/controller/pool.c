@@ -1,7 +1,7 @@
 /* The sweep: the pool's inventory against the catalogue. A shard that nobody knows for a whole
  * grace period (ranks put shards before they commit them) is freed, its archived copy goes to the
- * trash; a shard that the pool has lost is marked. Each sweep begins with a claim (claim.h): what is
- * not this cluster's is looked at and left alone. */
+ * trash; a shard that the pool has lost is marked. Each sweep begins with a claim (claim.h): what
+ * is not this cluster's is looked at and left alone. */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -92,8 +92,8 @@ static void on_orphan_freed(void *arg, hl_status st, const char *text, json_t *r
 static void free_orphan(struct hl_controller *c, const struct orphan *o)
 {
     struct hl_id_text id = hl_id_format(o->id);
-    json_t *params = json_pack("{s:[s] s:s s:b}", "ids", id.s, "cluster", claim_cluster(c).s,
-                               "trash", 1);
+    json_t *params =
+        json_pack("{s:[s] s:s s:b}", "ids", id.s, "cluster", claim_cluster(c).s, "trash", 1);
     copies_remove(c, o->id);
     if (o->archived) {
         hl_warn("orphan shard goes to the archive's trash id=%s", id.s);
