@@ -538,5 +538,6 @@ struct ClusterInfo {
   kubernetesState @14 :Text;    # ready, or why not
   cluster @15 :Text;            # id of the cluster, made with the Controller's state
   revision @16 :UInt64;         # of the catalogue; grows with every change
+  claim @17 :Text;              # ok; unknown (L3 is silent); refused: pool and archive are not changed, l3State says why
 }
 struct PathCount { path @0 :Text; ops @1 :UInt64; bytes @2 :UInt64; }

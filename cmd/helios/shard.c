@@ -374,8 +374,7 @@ static hl_status refuse_owned(struct cli *cli, const json_t *ids)
     return st;
 }
 
-/* For calls that take shards out of the pool: which cluster the Controller is of. It says "ready"
- * when the pool is that cluster's. */
+/* For calls that take shards out of the pool: which cluster the Controller is of. */
 static hl_status own_cluster(struct cli *cli, char out[HL_ID_TEXT_LEN + 1])
 {
     json_t *result;
@@ -383,7 +382,7 @@ static hl_status own_cluster(struct cli *cli, char out[HL_ID_TEXT_LEN + 1])
     const json_t *info = json_object_get(result, "info");
     const char *state = hl_json_str(info, "l3State", "");
     hl_status st = HL_OK;
-    if (strcmp(state, "ready") != 0)
+    if (strcmp(hl_json_str(info, "claim", ""), "refused") == 0)
         st = hl_fail(HL_EPERM, "nothing was freed: %s", state);
     else
         snprintf(out, HL_ID_TEXT_LEN + 1, "%s", hl_json_str(info, "cluster", ""));

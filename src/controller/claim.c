@@ -113,6 +113,12 @@ hl_status claim_check(const struct hl_controller *c)
     return hl_fail(HL_EPERM, "%s", c->claim.why);
 }
 
+const char *claim_word(const struct hl_controller *c)
+{
+    static const char *const words[] = {"unknown", "ok", "refused"};
+    return words[c->claim.state];
+}
+
 const struct claim_found *claim_found(const struct hl_controller *c)
 {
     return &c->claim.found;

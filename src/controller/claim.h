@@ -63,6 +63,8 @@ struct hl_id_text claim_cluster(const struct hl_controller *c);
 int claim_ok(const struct hl_controller *c, char *why, size_t cap);
 /* HL_EPERM once L3 has refused. While L3 is silent: HL_OK, for nothing can reach it. */
 hl_status claim_check(const struct hl_controller *c) HL_CHECK;
+/* ok, unknown, refused. */
+const char *claim_word(const struct hl_controller *c);
 /* What L3 said last; state "" = nothing yet. */
 const struct claim_found *claim_found(const struct hl_controller *c);
 

@@ -165,6 +165,7 @@ static void end_sweep(struct hl_controller *c)
     settle_lost(c);
     if (claim_ok(c, NULL, 0))
         archive_behind(c);
+    hl_debug("sweep ended round=%u claim=%s", c->sweep_round, claim_word(c));
 }
 
 static void ask_archived(struct hl_controller *c, json_int_t cursor);
