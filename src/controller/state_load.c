@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/log.h"
+#include "controller/claim.h"
 #include "controller/controller_private.h"
 
 #define SEQ_GAP 1000 /* job numbers left out when nobody knows the last one */
@@ -95,6 +96,13 @@ hl_status state_load(struct hl_controller *c)
     };
 
     HL_TRY(hl_store_open(c->opts.store_url, &c->store));
+    hl_status st = claim_load(c);
+    if (st == HL_ECORRUPT) { /* the pool knows whose it is: helios recover takes that over */
+        note_damaged(c, HL_CLAIM_ID_KEY);
+        claim_load_none(c);
+    } else if (st != HL_OK) {
+        return st;
+    }
     for (size_t i = 0; i < HL_ARRAY_LEN(kinds); i++)
         HL_TRY(hl_store_scan_past_damage(c->store, kinds[i].prefix, kinds[i].visit,
                                          kinds[i].damaged, c));

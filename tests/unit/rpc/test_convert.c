@@ -162,7 +162,7 @@ static void lists_of_100000_integers_pass_unchanged(void **state)
     }
     json_t *params = json_pack("{s: o}", "ids", ids);
     assert_int_equal(hl_rpc_call(r.peer, "free", params, RIG_PATIENCE_MS, NULL), HL_OK);
-    assert_true(json_equal(params, r.seen));
+    assert_true(json_equal(ids, json_object_get(r.seen, "ids")));
     json_decref(params);
     json_t *crcs = json_array();
     for (json_int_t i = 0; i < 100000; i++)
