@@ -16,6 +16,7 @@
 #include "mem/pool_fill.h"
 #include "mem/pool_private.h"
 #include "os/file.h"
+#include "os/map_guard.h"
 #include "os/shm.h"
 
 #define SLOTS_MIN     1024
@@ -77,6 +78,7 @@ static hl_status make_pages(struct hl_pool *pool, const struct hl_pool_options *
     HL_TRY(hl_shm_map(pool->fd, size, 1, &base));
     pool->base = base;
     pool->file_size = size;
+    pool->guard = hl_map_guard_add(base, size, pool->fd, true);
     pool_regions_bind(pool, data_offset);
     if (o->prefault)
         pool_regions_collapse(pool, data_offset);
@@ -132,6 +134,7 @@ static hl_status map_existing(struct hl_pool *pool, const struct hl_pool_options
     HL_TRY(hl_shm_map(pool->fd, file_size, 1, &base));
     pool->base = base;
     pool->file_size = file_size;
+    pool->guard = hl_map_guard_add(base, file_size, pool->fd, true);
     const struct hl_pool_super *s = base;
     HL_TRY(pool_super_check(s, file_size, pool->path));
     if (s->capacity != capacity)
@@ -286,7 +289,7 @@ hl_status hl_pool_open(const struct hl_pool_options *options, struct hl_pool_fou
     pthread_cond_init(&pool->beat_wake, &attr);
     pthread_condattr_destroy(&attr);
     pthread_mutex_init(&pool->lock, NULL);
-    pool->fd = -1;
+    pool->fd = pool->guard = -1;
     pool->rest_head = pool->rest_tail = NO_SLOT;
     pool->beat_ms = options->beat_ms;
     pool->rest_ns =
@@ -326,6 +329,7 @@ void hl_pool_close(struct hl_pool *pool)
     }
     hl_extents_destroy(pool->extents);
     free(pool->notes);
+    hl_map_guard_remove(pool->guard);
     hl_shm_unmap(pool->base, pool->file_size);
     hl_closep(&pool->fd);
     pthread_cond_destroy(&pool->beat_wake);

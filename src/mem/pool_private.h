@@ -40,6 +40,7 @@ struct slot_note {
 struct hl_pool {
     char *path;
     int fd;
+    int guard; /* of the mapping */
     uint8_t *base;
     uint64_t file_size;
     struct hl_pool_super *super;

@@ -7,12 +7,15 @@
 #include <assert.h>
 #include <inttypes.h>
 #include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include "base/log.h"
 #include "base/plane.h"
 #include "base/text.h"
 #include "mem/chunks.h"
 #include "mem/pool_private.h"
+#include "os/map_guard.h"
 
 #define SCRUB_SLOTS 4096
 
@@ -244,10 +247,26 @@ static int end_abandoned(struct hl_pool *pool)
     return 1;
 }
 
+/* What is written to a pool that was cut short is lost, and so is what was in it: nothing may be
+ * answered from it any longer. Whoever starts the daemon again gets what the file has left. */
+static void end_if_damaged(const struct hl_pool *pool)
+{
+    struct stat sb;
+    if (!hl_map_guard_damaged(pool->guard))
+        return;
+    if (fstat(pool->fd, &sb) != 0)
+        sb.st_size = 0;
+    hl_error("pool file was cut short by another program, this process ends path=%s has=%lld "
+             "had=%" PRIu64,
+             pool->path, (long long)sb.st_size, pool->file_size);
+    _exit(1);
+}
+
 void pool_beat(struct hl_pool *pool)
 {
     uint64_t now = hl_now_ns();
     POOL_SET(pool->super->heartbeat_ns, now);
+    end_if_damaged(pool);
     pool_reap(pool, now);
     pool_end_leases(pool, now);
     pool_scrub(pool);

@@ -110,6 +110,16 @@ class Supervise(unittest.TestCase):
         (c.dir / "bad").unlink()
         wait_for("its return", lambda: (e := self.doc(c)["node-0"])["ready"] and alive(e["pid"]), seconds=60)
 
+    def test_a_pool_that_is_cut_short_ends_its_daemon_with_a_sentence_and_not_by_a_signal(self):
+        c = self.cluster()
+        pool = pathlib.Path(c.up()["pool"])
+        agent = c.pid("node-0")
+        os.truncate(pool, 0)
+        entry = self.again(c, "l3d", 1)  # with an empty pool
+        self.assertEqual(entry["end"]["how"], "ended with status 1")
+        self.assertRegex((c.state / "log" / "l3d.log").read_text(), f"cut short by another program.*path={pool} has=0 ")
+        self.assertEqual((c.pid("node-0"), alive(agent)), (agent, True))
+
     def test_the_caller_of_up_is_not_kept_waiting_by_the_supervisor(self):
         c = self.cluster()
         c.up()  # reads its output to the end
