@@ -19,6 +19,7 @@
 #include "os/map_guard.h"
 #include "os/shm.h"
 
+#define LATE_MS       1000 /* a heartbeat that comes later was kept from it */
 #define SLOTS_MIN     1024
 #define SLOTS_MAX     ((uint64_t)1 << 22)
 #define CAPACITY_MAX  ((uint64_t)1 << 56)
@@ -254,6 +255,9 @@ static hl_status take_over(struct hl_pool *pool, struct hl_pool_found *found, in
     /* Readers of the last owner's time must be stale before anything changes. */
     POOL_SET(pool->super->incarnation, 0);
     found->adopted = !made;
+    uint64_t late_ms = 2 * (uint64_t)pool->beat_ms;
+    hl_listening_init(&pool->listening, (late_ms > LATE_MS ? late_ms : LATE_MS) * HL_NS_PER_MS,
+                      hl_now_ns(), hl_wall_ms());
     if (!made)
         HL_TRY(pool_adopt(pool, found));
     uint64_t incarnation = hl_random_u64();

@@ -227,6 +227,15 @@ void pool_end_leases(struct hl_pool *pool, uint64_t now_ns)
             pool_give(pool, (uint32_t)slot);
 }
 
+void pool_listen(struct hl_pool *pool, uint64_t now_ns)
+{
+    struct hl_listening_gap gap = hl_listening_check(&pool->listening, now_ns, hl_wall_ms());
+    if (gap.paused_ns == 0 || pool->leases_end_ns == 0)
+        return;
+    pool->leases_end_ns += gap.paused_ns;
+    pool->leases_sure_ns += gap.paused_ns;
+}
+
 uint64_t pool_abandoned(const struct hl_pool *pool, uint64_t now_ns)
 {
     uint64_t units = 0;
@@ -241,6 +250,7 @@ uint64_t pool_abandoned(const struct hl_pool *pool, uint64_t now_ns)
 /* Room is short: what a borrower may still come back for goes, if it was kept long enough. */
 static int end_abandoned(struct hl_pool *pool)
 {
+    pool_listen(pool, hl_now_ns());
     if (pool->leases_end_ns == 0 || hl_now_ns() < pool->leases_sure_ns)
         return 0;
     pool_end_leases(pool, UINT64_MAX);
@@ -268,6 +278,7 @@ void pool_beat(struct hl_pool *pool)
     POOL_SET(pool->super->heartbeat_ns, now);
     end_if_damaged(pool);
     pool_reap(pool, now);
+    pool_listen(pool, now);
     pool_end_leases(pool, now);
     pool_scrub(pool);
 }
