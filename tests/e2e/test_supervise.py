@@ -120,6 +120,15 @@ class Supervise(unittest.TestCase):
         self.assertRegex((c.state / "log" / "l3d.log").read_text(), f"cut short by another program.*path={pool} has=0 ")
         self.assertEqual((c.pid("node-0"), alive(agent)), (agent, True))
 
+    def test_down_kills_a_daemon_that_does_not_end_and_says_so(self):
+        c = self.cluster()
+        c.up()
+        c.kill("l3d", signal.SIGSTOP)
+        done = c.run("down")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertRegex(done.stderr, "l3d did not end within 10 s of SIGTERM; it is killed")
+        self.assertFalse(c.state.exists())
+
     def test_the_caller_of_up_is_not_kept_waiting_by_the_supervisor(self):
         c = self.cluster()
         c.up()  # reads its output to the end
