@@ -49,8 +49,8 @@ class Cluster:
         self.state = self.dir / "state"
         # HELIOS_CONFIG="": no configuration file that lies on the machine is read
         self.env = {**os.environ, "HELIOS_CONFIG": "", **(env or {})}
-        self.up_args = ["up", "--nodes", str(nodes), "--slots", str(slots), "--l3-size", size, *up]
-        self.up_args += [] if supervise else ["--no-supervise"]
+        alone = [] if supervise else ["--no-supervise"]
+        self.up_args = ["up", *alone, "--nodes", str(nodes), "--slots", str(slots), "--l3-size", size, *up]
         self.limit = 120 * patience
         self.info = None
 
