@@ -248,7 +248,7 @@ static hl_status supervisor_init(struct supervisor *s, const char *state)
         return hl_fail(HL_ECORRUPT, "%s/cluster.json: %d nodes", state, s->count - 2);
     s->wards = calloc((size_t)s->count, sizeof(*s->wards));
     if (s->wards == NULL)
-        return hl_fail(HL_ENOMEM, "out of memory for the supervisor");
+        return hl_fail(HL_ENOMEM, "out of memory allocating the supervisor");
     for (int i = 0; i < s->count; i++) {
         s->wards[i].index = i;
         local_daemon_name(i, s->wards[i].name, sizeof(s->wards[i].name));
@@ -276,7 +276,7 @@ hl_status local_supervise(const char *state)
     struct sigaction stop = {.sa_handler = note_stop};
     sigset_t block, before;
     if (s == NULL)
-        return hl_fail(HL_ENOMEM, "out of memory for the supervisor");
+        return hl_fail(HL_ENOMEM, "out of memory allocating the supervisor");
     sigemptyset(&block);
     sigaddset(&block, SIGTERM);
     sigaddset(&block, SIGINT);
