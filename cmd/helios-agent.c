@@ -17,6 +17,7 @@
 #include "hw/topology.h"
 #include "os/logfile.h"
 #include "os/loop.h"
+#include "os/map_guard.h"
 #include "os/process.h"
 #include "rpc/rpc.h"
 
@@ -191,6 +192,7 @@ static hl_status start(struct daemon *d, int argc, char **argv)
     char python[PATH_MAX], library[PATH_MAX];
     struct hl_migrate_tuning tuning = {0};
     hl_process_raise_files();
+    hl_map_guard_install();
     HL_TRY(hl_conf_load(HL_AGENT, argc, argv, &d->conf, NULL));
     HL_TRY(hl_log_level_parse(d->conf.log_level, &level));
     hl_log_init("agent", level);

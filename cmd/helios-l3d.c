@@ -12,6 +12,7 @@
 #include "l3d/l3d.h"
 #include "os/logfile.h"
 #include "os/loop.h"
+#include "os/map_guard.h"
 #include "os/process.h"
 #include "rpc/rpc.h"
 
@@ -77,6 +78,7 @@ static hl_status start(struct daemon *d, int argc, char **argv)
     enum hl_log_level level;
     const struct hl_conf *c = &d->conf;
     hl_process_raise_files();
+    hl_map_guard_install();
     HL_TRY(hl_conf_load(HL_L3D, argc, argv, &d->conf, NULL));
     HL_TRY(hl_log_level_parse(c->log_level, &level));
     hl_log_init("l3d", level);

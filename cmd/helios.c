@@ -10,6 +10,7 @@
 #include "base/log.h"
 #include "helios/commands.h"
 #include "helios/help.h"
+#include "helios/up_process.h"
 
 /* clang-format off */
 static const struct cli_command commands[] = {
@@ -284,6 +285,8 @@ static hl_status dispatch(struct cli *cli, int argc, char **argv)
         puts("helios " HELIOS_VERSION);
         return HL_OK;
     }
+    if (strcmp(argv[0], "supervise") == 0 && argc == 1) /* what `up` goes on as; not listed */
+        return cmd_supervise(cli);
     cli->command = help_find(&tree, argc, argv, &words);
     if (cli->command != NULL)
         return cli->command->run(cli, argc - words, argv + words);

@@ -169,6 +169,9 @@ hl_status cli_table_print(struct cli_table *t) HL_CHECK;
 void cli_cell_bytes(struct cli_table *t, uint64_t bytes);
 /* "2026-01-31 12:30:05" in local time, "-" for 0. */
 void cli_cell_time(struct cli_table *t, int64_t ms);
+#define CLI_END_MAX 192
+/* "killed by signal 9 (Killed) at 2026-01-31 12:30:05, 2 restarts", of an entry of local_ends. */
+void cli_format_end(const json_t *end, char *out, size_t cap);
 /* "4.2s", "3m05s", "2h03m", "5d02h"; "-" if negative. */
 void cli_cell_duration(struct cli_table *t, int64_t ms);
 

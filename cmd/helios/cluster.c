@@ -5,6 +5,7 @@
 
 #include "core/topo.h"
 #include "helios/commands.h"
+#include "helios/local.h"
 #include "hw/topology.h"
 
 static int is_of_shards(const json_t *tier)
@@ -139,18 +140,41 @@ static void print_info(const json_t *info)
               hl_json_int(info, "crcRetries", 0), hl_json_int(info, "lostReads", 0));
 }
 
+/* Of the local cluster's daemons, which ended, how and when. */
+static json_t *ends_of(struct cli *cli)
+{
+    const json_t *cluster;
+    if (cli->controller_from != CLI_LOCAL || cli_cluster(cli, &cluster) != HL_OK)
+        return json_array();
+    return local_ends(cluster);
+}
+
+static void print_ends(const json_t *ends)
+{
+    const json_t *x;
+    size_t i;
+    json_array_foreach (ends, i, x) {
+        char line[CLI_END_MAX];
+        cli_format_end(x, line, sizeof(line));
+        cli_print(stdout, "%-14s  %s\n", hl_json_str(x, "name", ""), line);
+    }
+}
+
 hl_status cmd_info(struct cli *cli, int argc, char **argv)
 {
     json_t *result;
     HL_TRY(cli_no_args(cli, argc, argv, 0, 0));
     HL_TRY(cli_call(cli, "clusterInfo", NULL, &result));
-    json_t *info = json_object_get(result, "info");
+    json_t *info = json_object_get(result, "info"), *ends = ends_of(cli);
     if (cli->json) {
+        json_object_set_new(info, "ends", ends);
         json_incref(info);
         json_decref(result);
         return cli_print_json(info);
     }
     print_info(info);
+    print_ends(ends);
+    json_decref(ends);
     json_decref(result);
     return HL_OK;
 }

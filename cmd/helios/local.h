@@ -6,7 +6,8 @@
  * directory.
  *
  * Owns:    the results handed out (new references).
- * Threads: one; the state directory is locked while it changes.
+ * Threads: one; the state directory is locked while it changes. A lock that is held is waited for,
+ *          two seconds at most: the supervisor holds it for moments.
  * Errors:  HL_EBUSY (another up or down is at work, a port in use), HL_EINVAL (what is asked for
  *          is not what runs), HL_ETIMEDOUT, HL_ECANCELED (a signal), HL_EIO with the last line of
  *          the daemon's log. A start that fails stops what it had started and removes what it had
@@ -30,6 +31,8 @@ struct local_opts {
     const char *state;   /* absolute */
     const json_t *given; /* flags of `helios up` that were given: {"nodes": "2"}; paths absolute */
     uint64_t ready_ms;   /* longest wait in which no daemon makes any progress */
+    bool *supervises; /* set when this process is the cluster's supervisor from now on and goes on
+                       * as local_supervise, also after a failure; NULL: it can't be */
 };
 
 enum local_down {
@@ -46,6 +49,12 @@ hl_status local_up(const struct local_opts *opts, json_t **out) HL_CHECK;
  * where they are known "models", "versions", "jobs"}. Nothing there: fine. */
 hl_status local_down(struct hl_rpc *rpc, const char *state, enum local_down mode,
                      json_t **out) HL_CHECK;
+/* Start daemons that end again, until SIGTERM or until cluster.json names another supervisor. What
+ * this process has not started itself is watched too, but how it ended is not known then. */
+hl_status local_supervise(const char *state) HL_CHECK;
+/* What became of the daemons since `up`, of those that have ended: [{"name", "runs", "restarts",
+ * "end": {"how", "at"}}]. New reference. */
+json_t *local_ends(const json_t *doc);
 /* cluster.json of a state directory; HL_ENOENT says to run `helios up`. */
 hl_status local_find(const char *state, json_t **out) HL_CHECK;
 /* The daemon of an entry of cluster.json runs; any daemon of the cluster does. */

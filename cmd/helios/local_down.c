@@ -95,6 +95,9 @@ static void stop_all(struct hl_rpc *rpc, const char *state, const json_t *doc, j
 {
     char name[64];
     int nodes = (int)hl_json_int(doc, "nodesEver", hl_json_int(doc, "nodes", 0));
+    json_t *supervisor = json_array(); /* no daemon */
+    local_end_daemon(doc, "supervisor", supervisor);
+    json_decref(supervisor);
     local_end_daemon(doc, "controllerd", stopped); /* first: it would start replacements */
     for (int i = 0; i < nodes; i++) {
         snprintf(name, sizeof(name), "node-%d", i);
@@ -216,7 +219,12 @@ hl_status local_down(struct hl_rpc *rpc, const char *state, enum local_down mode
         return HL_OK;
     }
     if (st == HL_OK)
-        st = local_lock(state, &lock);
+        st = local_lock(state, LOCAL_LOCK_MS, &lock);
+    if (st == HL_OK) { /* the supervisor may have started something before */
+        json_decref(doc);
+        doc = NULL;
+        st = local_find(state, &doc);
+    }
     json_t *stopped = json_array();
     bool remove = mode == LOCAL_DOWN_PURGE || (mode == LOCAL_DOWN && local_runs(doc));
     if (st == HL_OK)

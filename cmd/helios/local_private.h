@@ -12,6 +12,9 @@
 
 #define LOCAL_CALL_MS   5000
 #define LOCAL_END_MS    10000
+#define LOCAL_KILL_MS   60000 /* after SIGKILL: a loaded machine takes its time to free a pool */
+#define LOCAL_LOCK_MS   2000
+#define LOCAL_HOW_MAX   96
 #define LOCAL_NODES_MAX 256
 #define LOCAL_ARGS_MAX  64
 #define LOCAL_FLAGS_MAX 16
@@ -19,8 +22,8 @@
 /* ---- local_state.c: the state directory ---- */
 
 void local_unlock(int *fd);
-/* HL_EBUSY when another up or down has it. */
-hl_status local_lock(const char *state, int *fd) HL_CHECK;
+/* HL_EBUSY when another up or down has it, after wait_ms. */
+hl_status local_lock(const char *state, int wait_ms, int *fd) HL_CHECK;
 hl_status local_read_json(const char *path, json_t **out) HL_CHECK;
 /* cluster.json of the directory. */
 hl_status local_save(const char *state, const json_t *doc) HL_CHECK;
@@ -47,6 +50,7 @@ struct local_settings {
     const char *address; /* of this machine: where daemons serve */
     bool address_given;
     bool kubernetes;
+    bool supervise; /* daemons that end are started again */
     struct hl_conf l3, controller,
         agent; /* options of each program, without those of `up` itself */
 };
@@ -104,8 +108,24 @@ void local_daemon_fini(struct local_daemon *d);
 
 /* ---- local_start.c: one daemon until it serves ---- */
 
+/* "killed by signal 9 (Killed)", "ended with status 3": of what waitpid says. */
+void local_how(int status, char *out, size_t cap);
+/* How a daemon that has ended did; false and "ended" when it is not this process's child. */
+bool local_reap(pid_t pid, char *out, size_t cap);
+/* Start a daemon that has ended, and note it; its ready file tells when it serves. */
+hl_status local_daemon_launch(struct local *l, int index) HL_CHECK;
+/* What the ready file of a daemon says goes to cluster.json; false when it does not serve yet. */
+bool local_daemon_settle(struct local *l, const char *name);
+
 /* Start it unless it runs, and wait until it serves. */
 hl_status local_daemon_start(struct local *l, int index) HL_CHECK;
+
+/* ---- local_up.c ---- */
+
+/* Where the programs are, beside this one. */
+hl_status local_find_programs(struct local *l) HL_CHECK;
+/* Daemon 0, 1, ... of a cluster: "l3d", "controllerd", "node-0". */
+void local_daemon_name(int index, char *out, size_t cap);
 
 /* ---- local_progress.c: the wait as people see it ---- */
 

@@ -169,6 +169,7 @@ hl_status local_settings_load(const json_t *given, const json_t *before, struct 
     out->kubernetes = strcmp(out->controller.controller_executor, "kubernetes") == 0;
     out->nodes = atoi(hl_json_str(out->flags, "nodes", "1"));
     out->slots = atoi(hl_json_str(out->flags, "slots", "0"));
+    out->supervise = strcmp(hl_json_str(out->flags, "no-supervise", "false"), "true") != 0;
     out->address_given = json_object_get(out->flags, "address") != NULL;
     out->address = hl_json_str(out->flags, "address", "127.0.0.1");
     return check_counts(out);

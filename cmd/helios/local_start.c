@@ -25,7 +25,7 @@ struct wait {
     const struct local *l;
     const struct local_daemon *daemon;
     struct hl_process process;
-    char ready[PATH_MAX], log[PATH_MAX];
+    char ready[2 * PATH_MAX], log[2 * PATH_MAX];
     off_t log_from; /* what this start writes */
     struct local_watch watch;
 };
@@ -52,36 +52,40 @@ static bool disk_is_full(const char *path)
     return statvfs(path, &fs) == 0 && fs.f_blocks > 0 && fs.f_bavail == 0;
 }
 
-/* How a daemon that is our child ended: "it was killed by signal 9 (Killed)"; "" = as its log says.
- */
-static void describe_end(const struct wait *w, bool silent, char *out, size_t cap)
+void local_how(int status, char *out, size_t cap)
 {
-    int how = 0;
-    out[0] = '\0';
-    if (waitpid(w->process.pid, &how, 0) != w->process.pid)
-        return;
-    if (WIFSIGNALED(how))
-        snprintf(out, cap, "it was killed by signal %d (%s)", WTERMSIG(how),
-                 strsignal(WTERMSIG(how)));
-    else if (silent)
-        snprintf(out, cap, "it ended with status %d", WEXITSTATUS(how));
+    if (WIFSIGNALED(status))
+        snprintf(out, cap, "killed by signal %d (%s)", WTERMSIG(status),
+                 strsignal(WTERMSIG(status)));
+    else
+        snprintf(out, cap, "ended with status %d", WEXITSTATUS(status));
+}
+
+bool local_reap(pid_t pid, char *out, size_t cap)
+{
+    int status = 0;
+    snprintf(out, cap, "ended");
+    if (waitpid(pid, &status, WNOHANG) != pid)
+        return false;
+    local_how(status, out, cap);
+    return true;
 }
 
 static hl_status fail_ended(const struct wait *w)
 {
-    char line[512], end[64], hint[PATH_MAX];
+    char line[512], how[LOCAL_HOW_MAX], hint[PATH_MAX];
     bool silent = !local_last_line_from(w->log, w->log_from, line, sizeof(line));
-    describe_end(w, silent, end, sizeof(end));
+    local_reap(w->process.pid, how, sizeof(how));
     log_hint(w, hint, sizeof(hint));
     if (silent && disk_is_full(w->l->opts->state))
         return hl_fail(HL_ENOSPC, "%s did not start: the filesystem of %s is full", w->daemon->name,
                        w->l->opts->state);
     if (silent)
-        return hl_fail(HL_EIO, "%s did not start: %s and wrote nothing to its log%s",
-                       w->daemon->name, end[0] != '\0' ? end : "it ended", hint);
-    return hl_fail(HL_EIO, "%s did not start: %s%s%s%s", w->daemon->name, end,
-                   end[0] != '\0' ? "; the last line of its log: " : "", without_program(w, line),
-                   hint);
+        return hl_fail(HL_EIO, "%s did not start: it %s%s and wrote nothing to its log%s",
+                       w->daemon->name, strncmp(how, "killed", 6) == 0 ? "was " : "", how, hint);
+    return hl_fail(HL_EIO, "%s did not start: it %s%s; the last line of its log: %s%s",
+                   w->daemon->name, strncmp(how, "killed", 6) == 0 ? "was " : "", how,
+                   without_program(w, line), hint);
 }
 
 static hl_status fail_late(const struct wait *w)
@@ -155,6 +159,14 @@ static void note(struct local *l, const char *name, const json_t *more)
     json_object_update(entry, (json_t *)more);
 }
 
+static void note_serving(struct local *l, const char *name, pid_t pid, json_t *serving)
+{
+    json_object_set_new(serving, "pid", json_integer(pid));
+    json_object_set_new(serving, "ready", json_true());
+    note(l, name, serving);
+    json_decref(serving);
+}
+
 /* Until the daemon of cluster.json serves. */
 static hl_status await(struct local *l, struct wait *w)
 {
@@ -166,10 +178,7 @@ static hl_status await(struct local *l, struct wait *w)
     if (pidfd >= 0)
         close(pidfd);
     HL_TRY(st);
-    json_object_set_new(serving, "pid", json_integer(w->process.pid));
-    json_object_set_new(serving, "ready", json_true());
-    note(l, w->daemon->name, serving);
-    json_decref(serving);
+    note_serving(l, w->daemon->name, w->process.pid, serving);
     return local_save(l->opts->state, l->doc);
 }
 
@@ -210,6 +219,13 @@ static hl_status launch(struct local *l, struct wait *w)
     return local_save(l->opts->state, l->doc);
 }
 
+static void name_files(struct wait *w)
+{
+    const char *state = w->l->opts->state, *name = w->daemon->name;
+    snprintf(w->ready, sizeof(w->ready), "%s/%s.json", state, name);
+    snprintf(w->log, sizeof(w->log), "%s/log/%s.log", state, name);
+}
+
 static hl_status start(struct local *l, const struct local_daemon *d)
 {
     const json_t *old = json_object_get(l->doc, d->name);
@@ -220,8 +236,7 @@ static hl_status start(struct local *l, const struct local_daemon *d)
         .process = {(pid_t)hl_json_int(old, "pid", 0), (uint64_t)hl_json_int(old, "start", 0)}};
     if (runs && hl_json_bool(old, "ready", 0))
         return HL_OK;
-    snprintf(w.ready, sizeof(w.ready), "%s/%s.json", l->opts->state, d->name);
-    snprintf(w.log, sizeof(w.log), "%s/log/%s.log", l->opts->state, d->name);
+    name_files(&w);
     if (!runs) /* else an `up` that was killed has started it */
         HL_TRY(launch(l, &w));
     return await(l, &w);
@@ -234,4 +249,27 @@ hl_status local_daemon_start(struct local *l, int index)
     hl_status st = start(l, &d);
     local_daemon_fini(&d);
     return st;
+}
+
+hl_status local_daemon_launch(struct local *l, int index)
+{
+    struct local_daemon d = {0};
+    HL_TRY(local_daemon_describe(l, index, &d));
+    struct wait w = {.l = l, .daemon = &d};
+    name_files(&w);
+    hl_status st = launch(l, &w);
+    local_daemon_fini(&d);
+    return st;
+}
+
+bool local_daemon_settle(struct local *l, const char *name)
+{
+    char ready[PATH_MAX];
+    json_t *serving = NULL;
+    const json_t *entry = json_object_get(l->doc, name);
+    snprintf(ready, sizeof(ready), "%s/%s.json", l->opts->state, name);
+    if (access(ready, R_OK) != 0 || local_read_json(ready, &serving) != HL_OK)
+        return false;
+    note_serving(l, name, (pid_t)hl_json_int(entry, "pid", 0), serving);
+    return true;
 }

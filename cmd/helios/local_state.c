@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,10 +11,13 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "core/json.h"
 #include "helios/local_private.h"
 #include "os/file.h"
 #include "os/process.h"
+
+#define LOCK_LOOK_MS 20
 
 void local_unlock(int *fd)
 {
@@ -21,14 +25,19 @@ void local_unlock(int *fd)
         close(*fd);
 }
 
-hl_status local_lock(const char *state, int *fd)
+hl_status local_lock(const char *state, int wait_ms, int *fd)
 {
+    uint64_t end = hl_now_ns() + (uint64_t)wait_ms * HL_NS_PER_MS;
     char path[PATH_MAX];
     snprintf(path, sizeof(path), "%s/lock", state);
     int lock = open(path, O_CREAT | O_RDWR | O_CLOEXEC, 0644);
     if (lock < 0)
         return hl_fail(hl_status_of_errno(errno), "open %s: %m", path);
-    if (flock(lock, LOCK_EX | LOCK_NB) != 0) {
+    while (flock(lock, LOCK_EX | LOCK_NB) != 0) {
+        if (hl_now_ns() < end) {
+            poll(NULL, 0, LOCK_LOOK_MS);
+            continue;
+        }
         close(lock);
         return hl_fail(HL_EBUSY, "another helios up or down is at work in %s", state);
     }
@@ -126,11 +135,16 @@ void local_end_daemon(const json_t *doc, const char *name, json_t *stopped)
 {
     const json_t *entry = json_object_get(doc, name);
     int pidfd = local_daemon_open(entry);
-    if (pidfd < 0)
+    if (pidfd < 0) {
+        if (local_daemon_runs(entry))
+            fprintf(stderr, "helios: %s was not stopped: %s\n", name, hl_error_text());
         return;
+    }
     if (hl_process_signal(pidfd, SIGTERM) == HL_OK && !hl_process_wait(pidfd, LOCAL_END_MS)) {
+        fprintf(stderr, "helios: %s did not end within %d s of SIGTERM; it is killed\n", name,
+                LOCAL_END_MS / 1000);
         (void)!hl_process_signal(pidfd, SIGKILL);
-        hl_process_wait(pidfd, LOCAL_END_MS);
+        hl_process_wait(pidfd, LOCAL_KILL_MS);
     }
     if (hl_process_wait(pidfd, 0))
         json_array_append_new(stopped, json_string(name));

@@ -11,6 +11,7 @@
 #include "core/json.h"
 #include "helios/local_private.h"
 #include "os/file.h"
+#include "os/process.h"
 #include "rpc/rpc.h"
 
 #define SOCKET_PATH_MAX 107
@@ -18,6 +19,14 @@
 static void set_text(json_t *doc, const char *key, const char *text)
 {
     json_object_set_new(doc, key, json_string(text));
+}
+
+void local_daemon_name(int index, char *out, size_t cap)
+{
+    if (index < 2)
+        snprintf(out, cap, "%s", index == 0 ? "l3d" : "controllerd");
+    else
+        snprintf(out, cap, "node-%d", index - 2);
 }
 
 static hl_status start_all(struct local *l)
@@ -67,21 +76,19 @@ static hl_status look(struct hl_rpc_peer *peer, struct sight *out)
 /* A daemon that ended meanwhile is the cause more often than not. */
 static hl_status fail_dead(const struct local *l, const char *name)
 {
-    char log[PATH_MAX], line[512];
+    char log[PATH_MAX], line[512], how[LOCAL_HOW_MAX];
     snprintf(log, sizeof(log), "%s/log/%s.log", l->opts->state, name);
     local_last_line(log, line, sizeof(line));
-    return hl_fail(HL_EIO, "%s ended just after its start: %s", name, line);
+    local_reap((pid_t)hl_json_int(json_object_get(l->doc, name), "pid", 0), how, sizeof(how));
+    return hl_fail(HL_EIO, "%s ended just after its start: %s; the last line of its log: %s", name,
+                   how, line);
 }
 
 static hl_status check_alive(const struct local *l)
 {
     char name[32];
-    if (!local_daemon_runs(json_object_get(l->doc, "l3d")))
-        return fail_dead(l, "l3d");
-    if (!local_daemon_runs(json_object_get(l->doc, "controllerd")))
-        return fail_dead(l, "controllerd");
-    for (int i = 0; i < l->settings.nodes; i++) {
-        snprintf(name, sizeof(name), "node-%d", i);
+    for (int i = 0; i < l->settings.nodes + 2; i++) {
+        local_daemon_name(i, name, sizeof(name));
         if (!local_daemon_runs(json_object_get(l->doc, name)))
             return fail_dead(l, name);
     }
@@ -148,7 +155,7 @@ static void name_pool(const char *state, char *out, size_t cap)
              (unsigned long long)h);
 }
 
-static hl_status find_programs(struct local *l)
+hl_status local_find_programs(struct local *l)
 {
     if (strlen(l->opts->state) + strlen("/l3.sock") > SOCKET_PATH_MAX)
         return hl_fail(HL_EINVAL,
@@ -175,8 +182,64 @@ static hl_status prepare(struct local *l, const json_t *before)
     return before != NULL ? local_settings_fit_pool(&l->settings, before, l->pool) : HL_OK;
 }
 
+/* Every daemon runs and serves, or the supervisor sees to that. */
+static bool all_serve(const struct local *l)
+{
+    char name[32];
+    for (int i = 0; i < l->settings.nodes + 2; i++) {
+        local_daemon_name(i, name, sizeof(name));
+        const json_t *entry = json_object_get(l->doc, name);
+        if (!local_daemon_runs(entry) || !hl_json_bool(entry, "ready", 0))
+            return false;
+    }
+    return true;
+}
+
+/* One supervisor at a time: it stays where there is nothing to start, else this process takes over,
+ * which is the parent of what it starts. */
+static void take_over(struct local *l)
+{
+    struct hl_process self;
+    const json_t *now = json_object_get(l->doc, "supervisor");
+    bool wanted = l->settings.supervise && l->opts->supervises != NULL;
+    if (wanted && local_daemon_runs(now) && all_serve(l))
+        return;
+    json_t *ended = json_array();
+    local_end_daemon(l->doc, "supervisor", ended);
+    json_decref(ended);
+    json_object_del(l->doc, "supervisor");
+    if (!wanted || hl_process_identify(getpid(), &self) != HL_OK)
+        return;
+    json_object_set_new(
+        l->doc, "supervisor",
+        json_pack("{s:i s:I}", "pid", (int)self.pid, "start", (json_int_t)self.start));
+    *l->opts->supervises = true;
+}
+
+/* Of a cluster that goes on as it was before. */
+static void keep_supervisor(struct local *l, json_t *before)
+{
+    const json_t *now = json_object_get(l->doc, "supervisor");
+    json_object_del(before, "supervisor");
+    if (now != NULL && local_runs(before))
+        json_object_set(before, "supervisor", (json_t *)now);
+    else if (l->opts->supervises != NULL)
+        *l->opts->supervises = false;
+}
+
+/* Restarts are counted since the cluster came up. */
+static void forget_ends(struct local *l)
+{
+    char name[32];
+    for (int i = 0; i < l->settings.nodes + 2; i++) {
+        local_daemon_name(i, name, sizeof(name));
+        json_object_del(json_object_get(l->doc, name), "restarts");
+        json_object_del(json_object_get(l->doc, name), "end");
+    }
+}
+
 /* Stop what was started, last first, and remove what was made. */
-static void undo(struct local *l, const json_t *before)
+static void undo(struct local *l, json_t *before)
 {
     char text[HL_ERROR_TEXT_MAX];
     json_t *ended = json_array(), *path;
@@ -186,6 +249,10 @@ static void undo(struct local *l, const json_t *before)
         local_end_daemon(l->doc, json_string_value(json_array_get(l->started, i - 1)), ended);
     json_array_foreach (l->made, i, path)
         unlink(json_string_value(path));
+    if (before != NULL)
+        keep_supervisor(l, before);
+    else if (l->opts->supervises != NULL)
+        *l->opts->supervises = false;
     hl_status st = before != NULL ? local_save(l->opts->state, before)
                                   : local_remove(l->opts->state, l->doc, false);
     if (st != HL_OK)
@@ -199,7 +266,7 @@ static void undo(struct local *l, const json_t *before)
     json_decref(ended);
 }
 
-static hl_status bring_up(struct local *l, const json_t *before)
+static hl_status bring_up(struct local *l, json_t *before)
 {
     HL_TRY(prepare(l, before));
     l->doc = before != NULL ? json_deep_copy(before) : json_object();
@@ -207,6 +274,9 @@ static hl_status bring_up(struct local *l, const json_t *before)
     set_text(l->doc, "pool", l->pool);
     json_object_del(l->doc, "kept");
     local_settings_store(&l->settings, l->doc);
+    if (!l->warm)
+        forget_ends(l);
+    take_over(l);
     hl_status st = start_all(l);
     if (st == HL_OK)
         st = wait_cluster(l);
@@ -232,7 +302,7 @@ static hl_status locked_up(struct local *l, json_t **out)
 {
     HL_AUTO(local_unlock) int lock = -1;
     json_t *before = NULL;
-    HL_TRY(local_lock(l->opts->state, &lock));
+    HL_TRY(local_lock(l->opts->state, LOCAL_LOCK_MS, &lock));
     hl_status st = local_find(l->opts->state, &before);
     l->fresh = st == HL_ENOENT;
     if (st != HL_OK && st != HL_ENOENT)
@@ -265,7 +335,7 @@ hl_status local_up(const struct local_opts *opts, json_t **out)
     if (l == NULL)
         return hl_fail(HL_ENOMEM, "out of memory");
     l->opts = opts;
-    hl_status st = find_programs(l);
+    hl_status st = local_find_programs(l);
     snprintf(path, sizeof(path), "%s/log", opts->state);
     if (st == HL_OK)
         st = hl_dir_make(path, 0755);

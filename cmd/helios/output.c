@@ -262,13 +262,29 @@ void cli_cell_bytes(struct cli_table *t, uint64_t bytes)
     cli_cell(t, "%s", hl_format_bytes(bytes, text, sizeof(text)));
 }
 
-void cli_cell_time(struct cli_table *t, int64_t ms)
+static void format_time(int64_t ms, char *out, size_t cap)
 {
-    char text[32] = "-";
     time_t at = (time_t)(ms / 1000);
     struct tm tm;
-    if (ms > 0 && localtime_r(&at, &tm) != NULL)
-        strftime(text, sizeof(text), "%Y-%m-%d %H:%M:%S", &tm);
+    if (ms <= 0 || localtime_r(&at, &tm) == NULL ||
+        strftime(out, cap, "%Y-%m-%d %H:%M:%S", &tm) == 0)
+        snprintf(out, cap, "-");
+}
+
+void cli_format_end(const json_t *end, char *out, size_t cap)
+{
+    const json_t *last = json_object_get(end, "end");
+    int restarts = (int)hl_json_int(end, "restarts", 0);
+    char at[32];
+    format_time(hl_json_int(last, "at", 0), at, sizeof(at));
+    snprintf(out, cap, "%s at %s, %d restart%s%s", hl_json_str(last, "how", ""), at, restarts,
+             restarts == 1 ? "" : "s", hl_json_bool(end, "runs", 0) ? "" : "; it does not run");
+}
+
+void cli_cell_time(struct cli_table *t, int64_t ms)
+{
+    char text[32];
+    format_time(ms, text, sizeof(text));
     cli_cell(t, "%s", text);
 }
 

@@ -6,6 +6,7 @@
 
 #include "helios/commands.h"
 #include "helios/local.h"
+#include "helios/up_process.h"
 
 /* Only parsed into: local_up takes the flags that were given by their names. */
 struct up_args {
@@ -23,6 +24,7 @@ struct up_args {
     char *kube_device;
     int64_t kube_slot_devices;
     char *config;
+    int64_t no_supervise;
     uint64_t timeout_ms;
 };
 
@@ -66,6 +68,9 @@ static const struct hl_option up_rows[] = {
      "~/.config/helios/helios.yaml. Of metrics.listen L3 takes the port, the Controller the next, "
      "then the nodes.",
      HL_OPT_PATH, 0, 0, NULL, AT(config), 0},
+    {"no-supervise", "--no-supervise", "false",
+     "Leave a daemon that ends as it is; without it, it is started again.",
+     HL_OPT_BOOL, 0, 0, NULL, AT(no_supervise), 0},
     {"timeout", "--timeout", "60s",
      "How long a daemon may make no progress before it is ready. A pool that is being filled makes "
      "progress.",
@@ -93,6 +98,18 @@ static void join_names(const json_t *names, char *out, size_t cap)
     }
 }
 
+static void print_ends(const json_t *doc)
+{
+    json_t *ends = local_ends(doc), *x;
+    size_t i;
+    json_array_foreach (ends, i, x) {
+        char line[CLI_END_MAX];
+        cli_format_end(x, line, sizeof(line));
+        printf("  %s: %s\n", hl_json_str(x, "name", ""), line);
+    }
+    json_decref(ends);
+}
+
 static void print_up(const json_t *result)
 {
     char names[512];
@@ -109,6 +126,7 @@ static void print_up(const json_t *result)
     printf("%d node%s, controller %s, L3 %s%s\n", nodes, nodes == 1 ? "" : "s",
            hl_json_str(result, "controller", ""), hl_json_str(result, "l3", ""),
            kubernetes ? ", gangs on Kubernetes" : "");
+    print_ends(result);
     const char *address = hl_json_str(result, "serving", "");
     if (kubernetes && is_loopback(address))
         fprintf(stderr,
@@ -132,23 +150,40 @@ static hl_status make_absolute(json_t *given)
     return HL_OK;
 }
 
-static hl_status run_up(struct cli *cli, const struct up_args *a, json_t *given)
+static hl_status run_up(struct cli *cli, const char *state, const struct up_args *a, json_t *given,
+                        bool *supervises)
 {
     struct hl_rpc *rpc;
-    char state[PATH_MAX];
     json_t *result;
-    json_object_del(given, "timeout"); /* of this call only */
-    HL_TRY(make_absolute(given));
     HL_TRY(cli_runtime(cli, &rpc));
-    HL_TRY(cli_absolute(cli->state, state));
-    HL_TRY(local_up(
-        &(struct local_opts){.rpc = rpc, .state = state, .given = given, .ready_ms = a->timeout_ms},
-        &result));
+    HL_TRY(local_up(&(struct local_opts){.rpc = rpc,
+                                         .state = state,
+                                         .given = given,
+                                         .ready_ms = a->timeout_ms,
+                                         .supervises = supervises},
+                    &result));
     if (cli->json)
         return cli_print_json(result);
     print_up(result);
     json_decref(result);
     return HL_OK;
+}
+
+static hl_status start_up(struct cli *cli, const struct up_args *a, json_t *given)
+{
+    char state[PATH_MAX];
+    struct up_process process;
+    bool supervises = false;
+    json_object_del(given, "timeout"); /* of this call only */
+    HL_TRY(make_absolute(given));
+    HL_TRY(cli_absolute(cli->state, state));
+    if (a->no_supervise)
+        return run_up(cli, state, a, given, NULL);
+    HL_TRY(up_process_begin(cli, &process));
+    if (!process.works)
+        return HL_OK;
+    hl_status st = run_up(cli, state, a, given, &supervises);
+    return supervises ? up_process_supervise(cli, &process, state, st) : st;
 }
 
 hl_status cmd_up(struct cli *cli, int argc, char **argv)
@@ -158,7 +193,7 @@ hl_status cmd_up(struct cli *cli, int argc, char **argv)
     hl_status st =
         cli_args_given(cli, up_rows, HL_ARRAY_LEN(up_rows), argc, argv, &a, 0, 0, &given);
     if (st == HL_OK)
-        st = run_up(cli, &a, given);
+        st = start_up(cli, &a, given);
     json_decref(given);
     hl_args_fini(up_rows, HL_ARRAY_LEN(up_rows), &a);
     return st;

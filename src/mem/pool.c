@@ -16,8 +16,10 @@
 #include "mem/pool_fill.h"
 #include "mem/pool_private.h"
 #include "os/file.h"
+#include "os/map_guard.h"
 #include "os/shm.h"
 
+#define LATE_MS       1000 /* a heartbeat that comes later was kept from it */
 #define SLOTS_MIN     1024
 #define SLOTS_MAX     ((uint64_t)1 << 22)
 #define CAPACITY_MAX  ((uint64_t)1 << 56)
@@ -77,6 +79,7 @@ static hl_status make_pages(struct hl_pool *pool, const struct hl_pool_options *
     HL_TRY(hl_shm_map(pool->fd, size, 1, &base));
     pool->base = base;
     pool->file_size = size;
+    pool->guard = hl_map_guard_add(base, size, pool->fd, true);
     pool_regions_bind(pool, data_offset);
     if (o->prefault)
         pool_regions_collapse(pool, data_offset);
@@ -132,6 +135,7 @@ static hl_status map_existing(struct hl_pool *pool, const struct hl_pool_options
     HL_TRY(hl_shm_map(pool->fd, file_size, 1, &base));
     pool->base = base;
     pool->file_size = file_size;
+    pool->guard = hl_map_guard_add(base, file_size, pool->fd, true);
     const struct hl_pool_super *s = base;
     HL_TRY(pool_super_check(s, file_size, pool->path));
     if (s->capacity != capacity)
@@ -251,6 +255,9 @@ static hl_status take_over(struct hl_pool *pool, struct hl_pool_found *found, in
     /* Readers of the last owner's time must be stale before anything changes. */
     POOL_SET(pool->super->incarnation, 0);
     found->adopted = !made;
+    uint64_t late_ms = 2 * (uint64_t)pool->beat_ms;
+    hl_listening_init(&pool->listening, (late_ms > LATE_MS ? late_ms : LATE_MS) * HL_NS_PER_MS,
+                      hl_now_ns(), hl_wall_ms());
     if (!made)
         HL_TRY(pool_adopt(pool, found));
     uint64_t incarnation = hl_random_u64();
@@ -286,7 +293,7 @@ hl_status hl_pool_open(const struct hl_pool_options *options, struct hl_pool_fou
     pthread_cond_init(&pool->beat_wake, &attr);
     pthread_condattr_destroy(&attr);
     pthread_mutex_init(&pool->lock, NULL);
-    pool->fd = -1;
+    pool->fd = pool->guard = -1;
     pool->rest_head = pool->rest_tail = NO_SLOT;
     pool->beat_ms = options->beat_ms;
     pool->rest_ns =
@@ -326,6 +333,7 @@ void hl_pool_close(struct hl_pool *pool)
     }
     hl_extents_destroy(pool->extents);
     free(pool->notes);
+    hl_map_guard_remove(pool->guard);
     hl_shm_unmap(pool->base, pool->file_size);
     hl_closep(&pool->fd);
     pthread_cond_destroy(&pool->beat_wake);

@@ -3,9 +3,13 @@
  * The last owner may have died between any two stores. An odd generation says that the entry was
  * being changed: a new shard not yet acknowledged to anybody, or one that was to be freed. Both are
  * given up. What was freed rests once more, since a reader may still be on it; what was leased
- * waits for its borrower. */
+ * waits for its borrower. Of two entries that claim the same bytes only one can be right, which
+ * their checksums tell. */
 #include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
 
+#include "base/log.h"
 #include "mem/pool_private.h"
 
 static int table_is_good(const struct hl_pool *pool, const struct hl_pool_ref *r)
@@ -36,6 +40,78 @@ static void settle(struct hl_pool_entry *e, uint32_t state)
     POOL_SET(e->state, state);
     POOL_SET(e->gen, (gen | 1) + 1);
 }
+
+/* ---- overlaps -------------------------------------------------------------------------------- */
+
+static int by_offset(const void *a, const void *b)
+{
+    const struct hl_pool_ref *x = a, *y = b;
+    return x->offset < y->offset ? -1 : x->offset > y->offset;
+}
+
+static int is_claim(const struct hl_pool *pool, uint32_t slot, struct hl_pool_ref *out)
+{
+    const struct hl_pool_entry *e = &pool->index[slot];
+    uint32_t state = POOL_GET(e->state);
+    *out = fields_of(e, slot);
+    return (state == HL_POOL_SEALED || state == HL_POOL_FREED || state == HL_POOL_LEASED) &&
+           POOL_GET(e->entry_crc) == pool_entry_crc(out) &&
+           pool_extent_fits(pool->super, out->offset, out->size);
+}
+
+static int is_good(const struct hl_pool *pool, const struct hl_pool_ref *r)
+{
+    return table_is_good(pool, r) && pool_bytes_are_good(pool, r);
+}
+
+static void drop_claim(struct hl_pool *pool, const struct hl_pool_ref *r,
+                       const struct hl_pool_ref *other, struct hl_pool_found *found)
+{
+    char id[HL_ID_TEXT_LEN + 1];
+    snprintf(id, sizeof(id), "%s", hl_id_format(r->id).s);
+    hl_warn("index entry is dropped, it claims bytes of another one pool=%s shard=%s slot=%" PRIu32
+            " offset=%" PRIu64 " size=%" PRIu64 " other=%s",
+            pool->path, id, r->slot, r->offset, r->size, hl_id_format(other->id).s);
+    settle(&pool->index[r->slot], HL_POOL_DELETED);
+    found->corrupt++;
+}
+
+/* The one whose bytes are good stays; two that look good are both doubtful. What stays, or NULL. */
+static const struct hl_pool_ref *resolve(struct hl_pool *pool, const struct hl_pool_ref *a,
+                                         const struct hl_pool_ref *b, struct hl_pool_found *found)
+{
+    int good_a = is_good(pool, a), good_b = is_good(pool, b);
+    if (!good_a || good_b)
+        drop_claim(pool, a, b, found);
+    if (!good_b || good_a)
+        drop_claim(pool, b, a, found);
+    return good_a && !good_b ? a : good_b && !good_a ? b : NULL;
+}
+
+static hl_status drop_overlaps(struct hl_pool *pool, struct hl_pool_found *found)
+{
+    struct hl_pool_ref one;
+    size_t n = 0;
+    for (uint64_t slot = 0; slot < pool->slots; slot++)
+        n += is_claim(pool, (uint32_t)slot, &one) != 0;
+    HL_AUTO(hl_freep) struct hl_pool_ref *all = calloc(n + 1, sizeof(*all));
+    if (all == NULL)
+        return hl_fail(HL_ENOMEM, "adopting pool %s: %zu entries", pool->path, n);
+    size_t at = 0;
+    for (uint64_t slot = 0; slot < pool->slots && at < n; slot++)
+        at += is_claim(pool, (uint32_t)slot, &all[at]) != 0;
+    qsort(all, at, sizeof(*all), by_offset);
+    const struct hl_pool_ref *last = NULL; /* of those that stay */
+    for (size_t i = 0; i < at; i++) {
+        if (last != NULL && all[i].offset < last->offset + hl_pool_units(last->size) * HL_POOL_UNIT)
+            last = resolve(pool, last, &all[i], found);
+        else
+            last = &all[i];
+    }
+    return HL_OK;
+}
+
+/* ---- entries --------------------------------------------------------------------------------- */
 
 static hl_status claim(struct hl_pool *pool, const struct hl_pool_ref *r)
 {
@@ -106,6 +182,7 @@ static void bridge_gaps(struct hl_pool *pool, uint32_t slot)
 hl_status pool_adopt(struct hl_pool *pool, struct hl_pool_found *found)
 {
     uint64_t now = hl_now_ns();
+    HL_TRY(drop_overlaps(pool, found));
     for (uint64_t slot = 0; slot < pool->slots; slot++)
         HL_TRY(adopt_entry(pool, (uint32_t)slot, now, found));
     for (uint64_t slot = 0; slot < pool->slots; slot++)

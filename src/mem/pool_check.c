@@ -31,6 +31,15 @@ static hl_status verify_pinned(const struct hl_pool *pool, const struct hl_pool_
                    hl_id_format(r->id).s, *count, chunks, bad[0]);
 }
 
+int pool_bytes_are_good(const struct hl_pool *pool, const struct hl_pool_ref *ref)
+{
+    HL_AUTO(hl_freep) uint32_t *bad = calloc(hl_pool_chunks(ref->size) + 1, sizeof(*bad));
+    size_t count = 0;
+    hl_status st = bad != NULL ? verify_pinned(pool, ref, NULL, bad, &count) : HL_ENOMEM;
+    hl_error_clear();
+    return st == HL_OK;
+}
+
 hl_status hl_pool_verify(struct hl_pool *pool, struct hl_id id, const atomic_int *cancel,
                          uint32_t **bad, size_t *bad_count)
 {

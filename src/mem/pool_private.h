@@ -9,6 +9,7 @@
 
 #include "base/clock.h"
 #include "base/crc32.h"
+#include "core/listening.h"
 #include "mem/pool.h"
 #include "mem/pool_extents.h"
 
@@ -40,6 +41,7 @@ struct slot_note {
 struct hl_pool {
     char *path;
     int fd;
+    int guard; /* of the mapping */
     uint8_t *base;
     uint64_t file_size;
     struct hl_pool_super *super;
@@ -63,6 +65,8 @@ struct hl_pool {
     uint64_t shards;
     uint64_t lease_ns;
     uint64_t leases_sure_ns, leases_end_ns; /* of adopted ones that nobody has claimed; 0 = none */
+
+    struct hl_listening listening;
 
     uint64_t scrubbed; /* next slot to be compared with its note */
 
@@ -214,6 +218,10 @@ void pool_beat(struct hl_pool *pool);
 void pool_give(struct hl_pool *pool, uint32_t slot);
 /* Adopted leases that are still nobody's when their time is over. */
 void pool_end_leases(struct hl_pool *pool, uint64_t now_ns);
+/* A time in which this process could hear no borrower prolongs the leases. */
+void pool_listen(struct hl_pool *pool, uint64_t now_ns);
+/* The bytes of an entry that nobody changes fit their checksums. */
+int pool_bytes_are_good(const struct hl_pool *pool, const struct hl_pool_ref *ref);
 /* Units of those that may go when somebody needs the room. */
 uint64_t pool_abandoned(const struct hl_pool *pool, uint64_t now_ns);
 

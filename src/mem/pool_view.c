@@ -12,6 +12,7 @@
 #include "mem/chunks.h"
 #include "mem/pool_private.h"
 #include "os/file.h"
+#include "os/map_guard.h"
 #include "os/shm.h"
 
 struct hl_pool_view {
@@ -23,6 +24,7 @@ struct hl_pool_view {
     uint64_t incarnation;
     atomic_uint refs;
     int fd; /* nobody can write through it */
+    int guard;
 };
 
 hl_status hl_pool_view_open(int fd, struct hl_pool_view **out)
@@ -46,6 +48,7 @@ hl_status hl_pool_view_open(int fd, struct hl_pool_view **out)
         return st;
     }
     v->base = base;
+    v->guard = hl_map_guard_add(base, v->file_size, v->fd, false);
     v->super = base;
     atomic_init(&v->refs, 1);
     st = pool_super_check(v->super, v->file_size, "the mapped pool");
@@ -73,6 +76,7 @@ void hl_pool_view_put(struct hl_pool_view *view)
 {
     if (view == NULL || atomic_fetch_sub_explicit(&view->refs, 1, memory_order_acq_rel) != 1)
         return;
+    hl_map_guard_remove(view->guard);
     hl_shm_unmap((void *)view->base, view->file_size);
     hl_closep(&view->fd);
     free(view);
@@ -97,6 +101,9 @@ void hl_pool_view_info(const struct hl_pool_view *view, struct hl_pool_view_info
 
 static hl_status check_owner(const struct hl_pool_view *v)
 {
+    if (hl_map_guard_damaged(v->guard))
+        return hl_fail(HL_EUNAVAIL,
+                       "the pool's file was cut short while it was mapped; connect to it again");
     if (POOL_GET(v->super->incarnation) == v->incarnation)
         return HL_OK;
     return hl_fail(HL_ESTALE, "the pool's owner has restarted or ended; connect to it again");
@@ -192,8 +199,10 @@ hl_status hl_pool_view_read(const struct hl_pool_view *view, const struct hl_poo
     struct hl_chunks c = {ref->size, ref->crc32, hl_pool_view_chunk_crcs(view, ref)};
     HL_TRY(check_ref(view, ref));
     HL_TRY(hl_chunks_range(ref->id, ref->size, offset, len));
-    if (!hl_chunks_copy(&c, view->base + ref->offset, offset, buf, len, &bad))
+    if (!hl_chunks_copy(&c, view->base + ref->offset, offset, buf, len, &bad)) {
+        HL_TRY(check_owner(view));
         return fail_chunk(view, ref, bad);
+    }
     pool_acquire_fence();
     return hl_pool_view_check(view, ref);
 }

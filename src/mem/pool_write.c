@@ -7,12 +7,15 @@
 #include <assert.h>
 #include <inttypes.h>
 #include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include "base/log.h"
 #include "base/plane.h"
 #include "base/text.h"
 #include "mem/chunks.h"
 #include "mem/pool_private.h"
+#include "os/map_guard.h"
 
 #define SCRUB_SLOTS 4096
 
@@ -224,6 +227,15 @@ void pool_end_leases(struct hl_pool *pool, uint64_t now_ns)
             pool_give(pool, (uint32_t)slot);
 }
 
+void pool_listen(struct hl_pool *pool, uint64_t now_ns)
+{
+    struct hl_listening_gap gap = hl_listening_check(&pool->listening, now_ns, hl_wall_ms());
+    if (gap.paused_ns == 0 || pool->leases_end_ns == 0)
+        return;
+    pool->leases_end_ns += gap.paused_ns;
+    pool->leases_sure_ns += gap.paused_ns;
+}
+
 uint64_t pool_abandoned(const struct hl_pool *pool, uint64_t now_ns)
 {
     uint64_t units = 0;
@@ -238,17 +250,35 @@ uint64_t pool_abandoned(const struct hl_pool *pool, uint64_t now_ns)
 /* Room is short: what a borrower may still come back for goes, if it was kept long enough. */
 static int end_abandoned(struct hl_pool *pool)
 {
+    pool_listen(pool, hl_now_ns());
     if (pool->leases_end_ns == 0 || hl_now_ns() < pool->leases_sure_ns)
         return 0;
     pool_end_leases(pool, UINT64_MAX);
     return 1;
 }
 
+/* What is written to a pool that was cut short is lost, and so is what was in it: nothing may be
+ * answered from it any longer. Whoever starts the daemon again gets what the file has left. */
+static void end_if_damaged(const struct hl_pool *pool)
+{
+    struct stat sb;
+    if (!hl_map_guard_damaged(pool->guard))
+        return;
+    if (fstat(pool->fd, &sb) != 0)
+        sb.st_size = 0;
+    hl_error("pool file was cut short by another program, this process ends path=%s has=%lld "
+             "had=%" PRIu64,
+             pool->path, (long long)sb.st_size, pool->file_size);
+    _exit(1);
+}
+
 void pool_beat(struct hl_pool *pool)
 {
     uint64_t now = hl_now_ns();
     POOL_SET(pool->super->heartbeat_ns, now);
+    end_if_damaged(pool);
     pool_reap(pool, now);
+    pool_listen(pool, now);
     pool_end_leases(pool, now);
     pool_scrub(pool);
 }

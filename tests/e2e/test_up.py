@@ -33,9 +33,11 @@ def pool_of(state):
 
 
 class Case(unittest.TestCase):
+    supervise = False  # a test that kills a daemon starts it
+
     def cluster(self, **kwargs):
         """A cluster that is not up yet, one node of 32 MiB."""
-        made = Cluster(**{"nodes": 1, "slots": 1, "size": "32MiB", **kwargs})
+        made = Cluster(**{"nodes": 1, "slots": 1, "size": "32MiB", "supervise": self.supervise, **kwargs})
         self.addCleanup(shutil.rmtree, made.dir, True)
         self.addCleanup(made.run, "down", "--purge")
         return made
@@ -167,6 +169,8 @@ class Again(Case):
 
 
 class Failed(Case):
+    supervise = True
+
     def test_a_typo_leaves_nothing(self):
         for flags, words in ((("--devices", "emu:32MiB"), "node-0.*--l2-size"), (("--topology", "/etc/passwd"), "node-0.*hwloc"),
                              (("--config", "/no/such.yaml"), "/no/such.yaml")):

@@ -41,14 +41,16 @@ def wait_for(what, condition, seconds=30.0):
 
 
 class Cluster:
-    """`helios up` in a directory of its own. `patience`: how many times longer a command may take than elsewhere."""
+    """`helios up` in a directory of its own. `patience`: how many times longer a command may take than elsewhere.
+    `supervise`: daemons that end are started again by the cluster itself; else a test that kills one starts it."""
 
-    def __init__(self, nodes=2, slots=2, size="128MiB", env=None, up=(), patience=1):
+    def __init__(self, nodes=2, slots=2, size="128MiB", env=None, up=(), patience=1, supervise=False):
         self.dir = pathlib.Path(tempfile.mkdtemp(prefix="helios-e2e-"))
         self.state = self.dir / "state"
         # HELIOS_CONFIG="": no configuration file that lies on the machine is read
         self.env = {**os.environ, "HELIOS_CONFIG": "", **(env or {})}
-        self.up_args = ["up", "--nodes", str(nodes), "--slots", str(slots), "--l3-size", size, *up]
+        alone = [] if supervise else ["--no-supervise"]
+        self.up_args = ["up", *alone, "--nodes", str(nodes), "--slots", str(slots), "--l3-size", size, *up]
         self.limit = 120 * patience
         self.info = None
 

@@ -247,29 +247,50 @@ static void a_killed_owner_loses_nothing_it_had_acknowledged(void **state)
     munmap(j, sizeof(*j));
 }
 
-static void overlapping_extents_are_refused(void **state)
+/* Shards of 100 and of `size` bytes; then the second one's entry says that it lies on the first. */
+static void put_on_top(uint64_t size, struct hl_id *under, struct hl_id *over)
 {
-    (void)state;
     struct hl_pool *pool = adopt(path, NULL);
-    struct hl_id a, b;
-    struct hl_pool_ref ra, rb;
+    struct hl_pool_ref a, b;
     size_t len;
-    assert_int_equal(put(pool, 100, &a), HL_OK);
-    assert_int_equal(put(pool, 100, &b), HL_OK);
-    assert_int_equal(hl_pool_find(pool, a, &ra), HL_OK);
-    assert_int_equal(hl_pool_find(pool, b, &rb), HL_OK);
+    assert_int_equal(put(pool, 100, under), HL_OK);
+    assert_int_equal(put(pool, size, over), HL_OK);
+    assert_int_equal(hl_pool_find(pool, *under, &a), HL_OK);
+    assert_int_equal(hl_pool_find(pool, *over, &b), HL_OK);
     struct hl_pool_super *super = hl_pool_base(pool, &len);
     struct hl_pool_entry *index = (struct hl_pool_entry *)((uint8_t *)super + super->index_offset);
-    uint64_t words[5] = {b.hi, b.lo, ra.offset, 100, (uint64_t)rb.crc32 << 32 | rb.table_crc};
-    atomic_store(&index[rb.slot].offset, ra.offset);
-    atomic_store(&index[rb.slot].entry_crc, hl_crc32(0, words, sizeof(words)));
+    uint64_t words[5] = {over->hi, over->lo, a.offset, size, (uint64_t)b.crc32 << 32 | b.table_crc};
+    atomic_store(&index[b.slot].offset, a.offset);
+    atomic_store(&index[b.slot].entry_crc, hl_crc32(0, words, sizeof(words)));
     hl_pool_close(pool);
-    pool = NULL;
-    assert_int_equal(
-        hl_pool_open(&(struct hl_pool_options){.path = path, .capacity = CAPACITY}, NULL, &pool),
-        HL_ECORRUPT);
-    assert_non_null(strstr(hl_error_text(), "lies on bytes of another"));
-    unlink(path);
+}
+
+static void of_overlapping_entries_the_one_with_good_bytes_stays(void **state)
+{
+    (void)state;
+    struct hl_id under, over;
+    struct hl_pool_found found;
+    struct hl_pool_ref ref;
+    put_on_top(101, &under, &over);
+    struct hl_pool *pool = adopt(path, &found);
+    assert_int_equal(found.corrupt, 1);
+    assert_int_equal(found.kept, 1);
+    assert_int_equal(hl_pool_find(pool, under, &ref), HL_OK);
+    assert_int_equal(hl_pool_find(pool, over, &ref), HL_ENOENT);
+    assert_int_equal(check_adopted(pool), 1);
+    hl_pool_remove(pool);
+}
+
+static void overlapping_entries_that_both_look_good_both_go(void **state)
+{
+    (void)state;
+    struct hl_id under, over;
+    struct hl_pool_found found;
+    put_on_top(100, &under, &over);
+    struct hl_pool *pool = adopt(path, &found);
+    assert_int_equal(found.corrupt, 2);
+    assert_int_equal(check_adopted(pool), 0);
+    hl_pool_remove(pool);
 }
 
 static void a_damaged_entry_or_chunk_table_is_dropped_and_counted(void **state)
@@ -363,7 +384,8 @@ int main(void)
         cmocka_unit_test(a_pool_can_be_adopted_after_every_single_store),
         cmocka_unit_test(a_killed_owner_loses_nothing_it_had_acknowledged),
         cmocka_unit_test(adoption_of_a_crowded_index_loses_nobody),
-        cmocka_unit_test(overlapping_extents_are_refused),
+        cmocka_unit_test(of_overlapping_entries_the_one_with_good_bytes_stays),
+        cmocka_unit_test(overlapping_entries_that_both_look_good_both_go),
         cmocka_unit_test(a_damaged_entry_or_chunk_table_is_dropped_and_counted),
         cmocka_unit_test(an_entry_emptied_by_a_flipped_bit_hides_no_other),
     };

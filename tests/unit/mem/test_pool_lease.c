@@ -120,6 +120,26 @@ static void an_adopted_lease_waits_for_its_borrower(void **state)
     hl_pool_remove(pool);
 }
 
+/* Stopped and continued: in that time no borrower was heard. */
+static void a_pause_of_the_owner_prolongs_adopted_leases(void **state)
+{
+    (void)state;
+    const uint64_t lease_ns = HL_POOL_LEASE_MS * HL_NS_PER_MS;
+    struct hl_pool *pool = open_pool(NULL);
+    struct hl_pool_ref ref = lease(pool, 300, 1);
+    hl_pool_close(pool);
+    pool = open_pool(NULL);
+    uint64_t resumed = hl_now_ns() + 2 * lease_ns;
+    pool_listen(pool, resumed);
+    pool_end_leases(pool, resumed);
+    check_space(pool, 1, 0);
+    assert_int_equal(pool_abandoned(pool, resumed), 0);
+    pool_end_leases(pool, resumed + lease_ns + HL_NS_PER_S);
+    check_space(pool, 0, 0);
+    assert_int_equal(hl_pool_pin(pool, ref.id, ref.offset, &ref), HL_ENOENT);
+    hl_pool_remove(pool);
+}
+
 /* Of an owner that has a thread for its heartbeat, as the daemons have. */
 static void the_heartbeat_thread_ends_an_adopted_lease_in_time(void **state)
 {
@@ -176,6 +196,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_is_leased_is_found_by_nobody_and_free_at_once_with_the_last_unpin),
         cmocka_unit_test(an_adopted_lease_waits_for_its_borrower),
+        cmocka_unit_test(a_pause_of_the_owner_prolongs_adopted_leases),
         cmocka_unit_test(the_heartbeat_thread_ends_an_adopted_lease_in_time),
         cmocka_unit_test(an_adopted_lease_gives_way_where_room_is_short),
     };

@@ -1,0 +1,110 @@
+#include "os/map_guard.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stddef.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/* Read by the handler, so without a lock: `base` is set last and cleared first. */
+struct guard {
+    _Atomic uintptr_t base; /* 0 = free */
+    uintptr_t size;
+    int fd, prot;
+    atomic_bool damaged;
+};
+
+static struct guard guards[HL_MAP_GUARDS];
+static pthread_mutex_t changes = PTHREAD_MUTEX_INITIALIZER;
+static struct sigaction before;
+static atomic_bool installed;
+static uintptr_t page;
+
+/* Zeros from `at` on: where the file has ended to the mapping's end, else one page. */
+static bool replace(struct guard *g, uintptr_t base, uintptr_t at)
+{
+    struct stat sb;
+    uintptr_t len = page;
+    if (fstat(g->fd, &sb) == 0 && (uintptr_t)sb.st_size <= at - base) {
+        at = base + ((uintptr_t)sb.st_size + page - 1) / page * page;
+        len = base + g->size - at;
+    }
+    if (mmap((void *)at, len, g->prot, MAP_FIXED | MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1,
+             0) == MAP_FAILED)
+        return false;
+    atomic_store_explicit(&g->damaged, true, memory_order_release);
+    return true;
+}
+
+static bool cover(uintptr_t address)
+{
+    for (int i = 0; i < HL_MAP_GUARDS; i++) {
+        struct guard *g = &guards[i];
+        uintptr_t base = atomic_load_explicit(&g->base, memory_order_acquire);
+        if (base != 0 && address >= base && address - base < g->size)
+            return replace(g, base, address / page * page);
+    }
+    return false;
+}
+
+static void on_bus(int number, siginfo_t *info, void *context)
+{
+    int saved = errno;
+    bool covered = info->si_code == BUS_ADRERR && cover((uintptr_t)info->si_addr);
+    errno = saved;
+    if (covered)
+        return;
+    if ((before.sa_flags & SA_SIGINFO) != 0)
+        before.sa_sigaction(number, info, context);
+    else if (before.sa_handler != SIG_DFL && before.sa_handler != SIG_IGN)
+        before.sa_handler(number);
+    else
+        signal(SIGBUS, SIG_DFL); /* the load is tried again and ends the process */
+}
+
+void hl_map_guard_install(void)
+{
+    struct sigaction on = {.sa_sigaction = on_bus, .sa_flags = SA_SIGINFO | SA_RESTART};
+    pthread_mutex_lock(&changes);
+    if (!atomic_load(&installed)) {
+        page = (uintptr_t)sysconf(_SC_PAGESIZE);
+        sigemptyset(&on.sa_mask);
+        atomic_store(&installed, sigaction(SIGBUS, &on, &before) == 0);
+    }
+    pthread_mutex_unlock(&changes);
+}
+
+int hl_map_guard_add(void *ptr, uint64_t size, int fd, bool writable)
+{
+    int found = -1;
+    if (!atomic_load(&installed))
+        return -1;
+    pthread_mutex_lock(&changes);
+    for (int i = 0; i < HL_MAP_GUARDS && found < 0; i++)
+        if (atomic_load(&guards[i].base) == 0)
+            found = i;
+    if (found >= 0) {
+        struct guard *g = &guards[found];
+        g->size = size;
+        g->fd = fd;
+        g->prot = writable ? PROT_READ | PROT_WRITE : PROT_READ;
+        atomic_store(&g->damaged, false);
+        atomic_store_explicit(&g->base, (uintptr_t)ptr, memory_order_release);
+    }
+    pthread_mutex_unlock(&changes);
+    return found;
+}
+
+void hl_map_guard_remove(int guard)
+{
+    if (guard >= 0)
+        atomic_store_explicit(&guards[guard].base, 0, memory_order_release);
+}
+
+bool hl_map_guard_damaged(int guard)
+{
+    return guard >= 0 && atomic_load_explicit(&guards[guard].damaged, memory_order_acquire);
+}

@@ -1,0 +1,142 @@
+"""Daemons of `helios up` that end: started again, counted, and told by their exit status or signal."""
+import json
+import os
+import pathlib
+import shutil
+import signal
+import subprocess
+import sys
+import unittest
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
+from support.cluster import BUILD, Cluster, alive, wait_for  # noqa: E402
+
+JOB = """jobName: long
+command: [/bin/sh, -c, "echo started; exec sleep 1000"]
+parallelism: {pipeline_parallel_size: 1, tensor_parallel_size: 1, data_parallel_size: 1}
+"""
+
+
+class Supervise(unittest.TestCase):
+    def cluster(self, **kwargs):
+        made = Cluster(**{"nodes": 1, "slots": 1, "size": "16MiB", "supervise": True, **kwargs})
+        self.addCleanup(shutil.rmtree, made.dir, True)
+        self.addCleanup(made.run, "down", "--purge")
+        return made
+
+    @staticmethod
+    def doc(c):
+        return json.loads((c.state / "cluster.json").read_text())
+
+    def again(self, c, daemon, restarts):
+        """The daemon's entry, once it serves after so many restarts."""
+        return wait_for(f"restart {restarts} of {daemon}", lambda: (e := self.doc(c)[daemon]).get("restarts") == restarts
+                        and e["ready"] and alive(e["pid"]) and e, seconds=60)
+
+    def test_every_daemon_that_is_killed_comes_back_where_it_was(self):
+        c = self.cluster()
+        c.up()
+        before = self.doc(c)
+        for daemon in ("l3d", "controllerd", "node-0"):
+            c.kill(daemon)
+            entry = self.again(c, daemon, 1)
+            self.assertEqual(entry["address"], before[daemon]["address"])
+            self.assertEqual(entry["end"]["how"], "killed by signal 9 (Killed)")
+            self.assertRegex((c.state / "log" / "supervisor.log").read_text(), f"{daemon} .*killed by signal 9")
+        wait_for("a node", lambda: c.run("nodes").returncode == 0 and "ready" in c.run("nodes").stdout, seconds=60)
+        self.assertRegex(c.run("info").stdout, r"l3d +killed by signal 9 \(Killed\) at 20..-.*, 1 restart\n")
+        self.assertIn("controllerd: killed by signal 9", c.run("up").stdout)
+        c.kill("l3d")
+        self.again(c, "l3d", 2)
+
+    def test_ranks_go_on_when_their_agent_is_started_again(self):
+        c = self.cluster()
+        c.up()
+        job = c.submit(JOB)
+        wait_for("the rank", lambda: "started" in c.log(job), seconds=60)
+        c.kill("node-0")
+        self.again(c, "node-0", 1)
+        wait_for("the node", lambda: c.run("nodes").returncode == 0 and "ready" in c.run("nodes").stdout, seconds=60)
+        self.assertEqual((c.job(job)["state"], c.job(job)["attempt"]), ("running", 1))
+
+    def test_down_stops_the_supervisor_and_nothing_is_left(self):
+        c = self.cluster()
+        c.up()
+        doc = self.doc(c)
+        c.kill("l3d")
+        said = c.run("down")
+        self.assertEqual(said.returncode, 0, said.stderr)
+        self.assertFalse(alive(doc["supervisor"]["pid"]))
+        self.assertFalse(c.state.exists())
+
+    def test_a_supervisor_that_is_killed_takes_nothing_along_and_up_starts_another(self):
+        c = self.cluster()
+        c.up()
+        before = self.doc(c)
+        c.kill("supervisor")
+        self.assertTrue(all(alive(before[d]["pid"]) for d in ("l3d", "controllerd", "node-0")))
+        self.assertEqual(c.json("up")["started"], [])
+        self.assertNotEqual(self.doc(c)["supervisor"]["pid"], before["supervisor"]["pid"])
+        c.kill("l3d")
+        self.again(c, "l3d", 1)
+        self.assertEqual(c.json("up")["started"], [])
+        self.assertIn("supervisor", self.doc(c))
+
+    def test_a_cluster_without_supervisor_is_repaired_by_up_only(self):
+        c = self.cluster(supervise=False)
+        c.up()
+        self.assertNotIn("supervisor", self.doc(c))
+        c.kill("l3d")
+        self.assertEqual(c.json("up")["started"], ["l3d"])  # the flag is remembered
+        self.assertNotIn("supervisor", self.doc(c))
+
+    def test_what_a_daemon_prints_before_it_ends_stands_in_its_log(self):
+        c = self.cluster()
+        bin_ = c.dir / "bin"
+        bin_.mkdir()
+        for program in ("helios", "helios-l3d", "helios-controller"):
+            shutil.copy2(BUILD / "bin" / program, bin_)
+        (bin_ / "helios-agent").write_text(f'#!/bin/sh\n[ -e {c.dir}/bad ] || exec {BUILD}/bin/helios-agent "$@"\n'
+                                           'echo "no luck today" >&2\nexit 3\n')
+        (bin_ / "helios-agent").chmod(0o755)
+        done = subprocess.run([bin_ / "helios", "--state", c.state, *c.up_args], capture_output=True, text=True, env=c.env,
+                              timeout=120, check=False)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        (c.dir / "bad").touch()
+        c.kill("node-0")
+        wait_for("its failed restart", lambda: self.doc(c)["node-0"].get("end", {}).get("how") == "ended with status 3", seconds=60)
+        self.assertIn("no luck today", (c.state / "log" / "node-0.log").read_text())
+        wait_for("a second attempt", lambda: self.doc(c)["node-0"]["restarts"] >= 2, seconds=60)
+        (c.dir / "bad").unlink()
+        wait_for("its return", lambda: (e := self.doc(c)["node-0"])["ready"] and alive(e["pid"]), seconds=60)
+
+    def test_a_pool_that_is_cut_short_ends_its_daemon_with_a_sentence_and_not_by_a_signal(self):
+        c = self.cluster()
+        pool = pathlib.Path(c.up()["pool"])
+        agent = c.pid("node-0")
+        os.truncate(pool, 0)
+        entry = self.again(c, "l3d", 1)  # with an empty pool
+        self.assertEqual(entry["end"]["how"], "ended with status 1")
+        self.assertRegex((c.state / "log" / "l3d.log").read_text(), f"cut short by another program.*path={pool} has=0 ")
+        self.assertEqual((c.pid("node-0"), alive(agent)), (agent, True))
+
+    def test_down_kills_a_daemon_that_does_not_end_and_says_so(self):
+        c = self.cluster()
+        c.up()
+        c.kill("l3d", signal.SIGSTOP)
+        done = c.run("down")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertRegex(done.stderr, "l3d did not end within 10 s of SIGTERM; it is killed")
+        self.assertFalse(c.state.exists())
+
+    def test_the_caller_of_up_is_not_kept_waiting_by_the_supervisor(self):
+        c = self.cluster()
+        c.up()  # reads its output to the end
+        pid = self.doc(c)["supervisor"]["pid"]
+        self.assertEqual(os.getsid(pid), pid)
+        os.kill(pid, signal.SIGTERM)
+        wait_for("its end", lambda: not alive(pid))
+
+
+if __name__ == "__main__":
+    unittest.main()
