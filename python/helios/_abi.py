@@ -64,7 +64,7 @@ class _Stats(ctypes.Structure):
 _Fill = ctypes.CFUNCTYPE(c_int, c_void_p, c_size_t, c_void_p, c_size_t)
 
 # What a C compiler makes of helios.h on every 64-bit Linux; a mismatch here would corrupt memory.
-_SIZES = {_Options: 32, _Id: 16, _Shard: 96, _ShardList: 40, _Tensor: 40, _VersionSpec: 48,
+_SIZES = {_Options: 32, _Id: 16, _Shard: 96, _ShardList: 48, _Tensor: 40, _VersionSpec: 48,
           _Stats: 80}
 
 _PROTOTYPES = {

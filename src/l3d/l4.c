@@ -64,6 +64,8 @@ hl_status l4_fetch(struct hl_l3d *d, const struct hl_pool_extent *x, uint32_t *c
     uint64_t begun_ns = hl_now_ns();
     hl_status st = hl_archive_get(a, x->id, x->ptr, x->size, want);
     count(HL_TIER_L4, HL_TIER_L3, x->size, begun_ns, st);
+    if (st == HL_ECORRUPT)
+        l4_bad_mark(d, x->id);
     if (st != HL_OK)
         return st;
     for (uint64_t i = 0, n = hl_pool_chunks(x->size); i < n; i++) {
@@ -88,6 +90,8 @@ static hl_status load_now(struct hl_l3d *d, struct hl_id id)
     HL_AUTO(hl_freep) uint32_t *crcs = calloc(hl_pool_chunks(size) + 1, sizeof(*crcs));
     if (crcs == NULL)
         return hl_fail(HL_ENOMEM, "checksums of shard %s", hl_id_format(id).s);
+    if (l4_bad_has(d, id))
+        return hl_fail(HL_ECORRUPT, "the only copy, in %s, is damaged", d->l4->url);
     HL_TRY(l4_alloc(d, &(struct l4_want){.near = -1, .id = id, .size = size}, &x));
     atomic_fetch_add_explicit(&d->l4->filling, 1, memory_order_relaxed);
     hl_status st = l4_fetch(d, &x, &crc, crcs);
@@ -111,6 +115,10 @@ hl_status l4_store_now(struct hl_l3d *d, struct hl_id id)
     HL_TRY(l4_need(d, &a));
     HL_TRY(claim_sign(d, a));
     HL_TRY(hl_pool_pin(d->pool, id, 0, &ref));
+    if (l4_bad_has(d, id)) { /* there is a good one to replace it */
+        (void)!hl_archive_remove(a, id);
+        hl_error_clear();
+    }
     size_t len;
     const char *base = hl_pool_base(d->pool, &len);
     uint64_t begun_ns = hl_now_ns();
@@ -118,7 +126,9 @@ hl_status l4_store_now(struct hl_l3d *d, struct hl_id id)
     if (st != HL_EEXIST)
         count(HL_TIER_L3, HL_TIER_L4, ref.size, begun_ns, st);
     hl_pool_unpin(d->pool, &ref);
-    return st == HL_EEXIST ? HL_OK : st;
+    if (st == HL_OK)
+        l4_bad_clear(d, id);
+    return st == HL_EEXIST && !l4_bad_has(d, id) ? HL_OK : st;
 }
 
 static void task_run(struct work *w)
@@ -137,6 +147,8 @@ static void task_run(struct work *w)
         t->st = untrash_now(l4_archive(d), t->key.id);
     else
         t->st = hl_archive_remove(l4_archive(d), t->key.id);
+    if (t->st == HL_OK && (t->key.kind == L4_DROP || t->key.kind == L4_TRASH))
+        l4_bad_clear(d, t->key.id);
     if (t->st != HL_OK)
         snprintf(t->text, sizeof(t->text), "%s", hl_error_text());
 }
@@ -273,14 +285,19 @@ void l4_run(struct hl_l3d *d, struct work *work)
 int l4_has(struct hl_l3d *d, struct hl_id id, uint64_t *size)
 {
     struct hl_archive *a = l4_archive(d);
-    return a != NULL && hl_archive_size(a, id, size) == HL_OK;
+    return a != NULL && !l4_bad_has(d, id) && hl_archive_size(a, id, size) == HL_OK;
 }
 
 hl_status l4_verify(struct hl_l3d *d, struct hl_id id)
 {
     struct hl_archive *a;
     HL_TRY(l4_need(d, &a));
-    return hl_archive_verify(a, id);
+    hl_status st = hl_archive_verify(a, id);
+    if (st == HL_ECORRUPT)
+        l4_bad_mark(d, id);
+    else if (st == HL_OK)
+        l4_bad_clear(d, id);
+    return st;
 }
 
 /* ---- start and stop -------------------------------------------------------------------------- */
@@ -296,6 +313,7 @@ hl_status l4_start(struct hl_l3d *d, const struct l4_opts *opts)
     l4->opts = *opts;
     l4->opts.archive = (struct hl_archive_options){.url = l4->url};
     pthread_mutex_init(&l4->room_lock, NULL);
+    pthread_mutex_init(&l4->bad_lock, NULL);
     pthread_mutex_init(&l4->sign_lock, NULL);
     HL_TRY(workers_start(d->loop, opts->threads, &l4->loads));
     if (opts->archive.url[0] == '\0')
@@ -327,6 +345,7 @@ void l4_fini(struct hl_l3d *d)
     l4_open_fini(d);
     pthread_mutex_destroy(&l4->sign_lock);
     pthread_mutex_destroy(&l4->room_lock);
+    l4_bad_fini(d);
     free(l4->url);
     free(l4);
     d->l4 = NULL;

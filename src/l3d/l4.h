@@ -58,6 +58,7 @@ void l4_run(struct hl_l3d *d, struct work *work);
 
 /* The archived copy, all of it; waits. */
 hl_status l4_verify(struct hl_l3d *d, struct hl_id id) HL_CHECK;
+/* There is an archived copy, and nobody has found it damaged. */
 int l4_has(struct hl_l3d *d, struct hl_id id, uint64_t *size);
 /* Of what the pool has not got: HL_OK, or HL_EUNAVAIL while the archive is away and may have it. */
 hl_status l4_knows(const struct hl_l3d *d, struct hl_id id) HL_CHECK;

@@ -167,9 +167,10 @@ void method_list_archived(struct hl_l3d *d, struct hl_rpc_call *call, const json
         cursor = 0;
     json_t *extents = json_array();
     for (size_t i = 0; i < n; i++)
-        json_array_append_new(extents, json_pack("{s:s s:I s:I}", "id", hl_id_format(refs[i].id).s,
-                                                 "sizeBytes", (json_int_t)refs[i].size, "crc32",
-                                                 (json_int_t)refs[i].crc));
+        if (!l4_bad_has(d, refs[i].id))
+            json_array_append_new(
+                extents, json_pack("{s:s s:I s:I}", "id", hl_id_format(refs[i].id).s, "sizeBytes",
+                                   (json_int_t)refs[i].size, "crc32", (json_int_t)refs[i].crc));
     hl_rpc_reply(call, json_pack("{s:o s:I}", "extents", extents, "next", (json_int_t)cursor));
 }
 

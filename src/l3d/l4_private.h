@@ -3,11 +3,13 @@
 #define HL_L3D_L4_PRIVATE_H
 
 #include <pthread.h>
+#include <stdbool.h>
 
 #include "l3d/l3d_private.h"
 #include "l3d/l4.h"
 #include "l3d/workers.h"
 
+struct l4_bad;
 struct l4_opener;
 struct task;
 struct trash;
@@ -24,6 +26,8 @@ struct l4 {
     atomic_uint filling;       /* loads that have room: soon they can be given up again */
     struct trash *trash;       /* NULL: nothing leaves it by time */
     pthread_mutex_t sign_lock; /* one at a time looks whether the archive knows its owner */
+    struct l4_bad *bad;        /* by id; under bad_lock */
+    pthread_mutex_t bad_lock;
     pthread_mutex_t room_lock; /* one eviction at a time, so that each sees what rests already */
 };
 
@@ -38,6 +42,13 @@ hl_status untrash_now(struct hl_archive *a, struct hl_id id) HL_CHECK;
 hl_status trash_start(struct hl_l3d *d) HL_CHECK;
 void trash_stop(struct hl_l3d *d);
 void trash_fini(struct hl_l3d *d);
+
+/* l4_bad.c: any thread */
+/* The archived copy is not the shard's bytes; hl_error_text() says how. */
+void l4_bad_mark(struct hl_l3d *d, struct hl_id id);
+void l4_bad_clear(struct hl_l3d *d, struct hl_id id);
+bool l4_bad_has(struct hl_l3d *d, struct hl_id id);
+void l4_bad_fini(struct hl_l3d *d);
 
 /* l4_open.c */
 /* Once it is there it stays; NULL: none, or away. Any thread. */

@@ -91,10 +91,13 @@ int l4_makes_room(struct hl_l3d *d, uint64_t bytes)
 
 void l4_discard(struct hl_l3d *d, struct hl_id id)
 {
-    uint64_t size;
     int gone = hl_pool_free(d->pool, id) == HL_OK;
-    if (l4_has(d, id, &size))
-        gone = hl_archive_remove(l4_archive(d), id) == HL_OK;
+    struct hl_archive *a = l4_archive(d);
+    uint64_t size;
+    if (a != NULL && hl_archive_size(a, id, &size) == HL_OK) { /* a damaged copy too */
+        gone = hl_archive_remove(a, id) == HL_OK;
+        l4_bad_clear(d, id);
+    }
     if (!gone)
         hl_warn("shard not discarded id=%s error=\"%s\"", hl_id_format(id).s, hl_error_text());
 }

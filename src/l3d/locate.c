@@ -3,7 +3,7 @@
 
 #include "core/json.h"
 #include "l3d/l3d_private.h"
-#include "l3d/l4.h"
+#include "l3d/l4_private.h"
 #include "mem/pool_evict.h"
 
 #define ROUNDS 4 /* of loading what other loads have driven out meanwhile */
@@ -103,8 +103,11 @@ static int must_load(struct locate *l, const char *text, struct hl_id *id, uint6
 static hl_status missing_for(const struct locate *l, hl_status st, const char *text)
 {
     struct hl_id id;
-    if (st == HL_ENOENT && hl_id_parse(text, &id) == HL_OK)
-        HL_TRY(l4_knows(l->d, id));
+    if (st != HL_ENOENT || hl_id_parse(text, &id) != HL_OK)
+        return st;
+    HL_TRY(l4_knows(l->d, id));
+    if (l4_bad_has(l->d, id))
+        return hl_fail(HL_ECORRUPT, "shard %s: the only copy, in the archive, is damaged", text);
     return st;
 }
 
