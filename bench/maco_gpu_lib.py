@@ -177,8 +177,8 @@ def build(arch, log):
     if not shutil.which("cmake"):
         raise Failed("no cmake: build where it is (cmake -DHELIOS_ONLY=maco) and give --lib")
     ninja = ["-G", "Ninja"] if shutil.which("ninja") else []
-    for command in (["cmake", "-S", str(ROOT), "-B", str(out), *ninja, "-DHELIOS_ONLY=maco", f"-DHELIOS_CUDA_ARCHS={arch}",
-                     f"-DHL_NVCC={nvcc}"],
+    for command in (["cmake", "-S", str(ROOT), "-B", str(out), *ninja, "-DHELIOS_ONLY=maco", "-DHELIOS_CUDA=AUTO",
+                     f"-DHELIOS_CUDA_ARCHS={arch}", f"-DHL_NVCC={nvcc}"],
                     ["cmake", "--build", str(out), "-j", "8", "--target", "helios"]):
         done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=500, check=False)
         log(done.stdout)

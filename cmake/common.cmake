@@ -10,6 +10,12 @@ target_compile_options(hl_options INTERFACE
 target_compile_definitions(hl_options INTERFACE _GNU_SOURCE HELIOS_VERSION="${PROJECT_VERSION}"
   $<$<BOOL:${HELIOS_AUDIT}>:HELIOS_AUDIT>)
 target_link_libraries(hl_options INTERFACE Threads::Threads m)
+target_link_options(hl_options INTERFACE -Wl,-z,relro,-z,now)
+include(CheckPIESupported) # makes the linker, too, follow CMAKE_POSITION_INDEPENDENT_CODE
+check_pie_supported()
+if(NOT HELIOS_SANITIZE) # the sanitizers' own checks are better
+  target_compile_options(hl_options INTERFACE -fstack-protector-strong $<$<NOT:$<CONFIG:Debug>>:-U_FORTIFY_SOURCE;-D_FORTIFY_SOURCE=2>)
+endif()
 if(HELIOS_SANITIZE)
   target_compile_options(hl_options INTERFACE -fsanitize=${HELIOS_SANITIZE} -fno-sanitize-recover=undefined)
   target_link_options(hl_options INTERFACE -fsanitize=${HELIOS_SANITIZE})

@@ -1,7 +1,7 @@
 # The GPU kernels of src/maco/cuda: one cubin for each generation that this nvcc knows (a cubin runs on later chips of
 # its generation), PTX of the oldest for all others, in one fatbin that src/maco/cuda_image.c puts into the library.
 # Nothing here links CUDA: the driver loads the fatbin. Without nvcc the library has the CPU's runtime alone.
-set(HELIOS_CUDA AUTO CACHE STRING "GPU kernels: AUTO (where nvcc is) or OFF")
+set(HELIOS_CUDA OFF CACHE STRING "GPU kernels: OFF or AUTO (where nvcc is; it compiles for minutes)")
 set(HELIOS_CUDA_ARCHS "" CACHE STRING "Architectures of the GPU kernels, as 80;90; empty: the oldest of each generation")
 
 function(hl_cuda_architectures out)

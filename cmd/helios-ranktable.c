@@ -124,7 +124,7 @@ static hl_status check_label(const char *value)
         strchr("-_.", value[n - 1]) == NULL)
         return HL_OK;
     return hl_fail(HL_EINVAL,
-                   "--label-value: '%.64s' is no value of a label: 1 to 63 letters, digits, and "
+                   "--label-value: '%.64s' is not a value of a label: 1 to 63 letters, digits, and "
                    "- _ . between them",
                    value);
 }
@@ -173,7 +173,7 @@ static hl_status start(struct program *p, int argc, char **argv)
     HL_TRY(hl_args_parse(rows, HL_ARRAY_LEN(rows), "helios-ranktable [options]", argc, argv, a,
                          &rest));
     if (rest > 0)
-        return hl_fail(HL_EINVAL, "'%.64s' is no option; see --help", argv[0]);
+        return hl_fail(HL_EINVAL, "unknown option '%.64s'; see --help", argv[0]);
     HL_TRY(set_log(a));
     HL_TRY(hl_kube_config_load(
         &(struct hl_kube_source){.path = a->kubeconfig, .context = a->context, .master = a->master},

@@ -140,7 +140,7 @@ static hl_status set_text(char **to, const char *value)
 {
     char *copy = strdup(value);
     if (copy == NULL)
-        return hl_fail(HL_ENOMEM, "memory is short");
+        return hl_fail(HL_ENOMEM, "out of memory");
     free(*to);
     *to = copy;
     return HL_OK;

@@ -9,6 +9,10 @@ FUNCTION_LINES, FILE_LINES, LINE_COLUMNS = 70, 700, 100
 CONTRACT = ("Owns:", "Threads:", "Errors:", "Units:", "Limits:")
 BANNED = re.compile(r"\b(strcpy|strcat|sprintf|strtok|gets|ctime|asctime|alloca)\s*\(")
 
+# Phrases of no one's technical English, in what users read: "out of memory allocating X", "X is not a Y", "invalid X".
+PHRASES = re.compile(r"memory is short|(?<!here )(?<!has )\bis no (?!more|longer|less|other)[a-z]|\bcan't be$")
+TEXT = re.compile(r'"((?:[^"\\]|\\.)*)"')
+
 
 def functions(lines):
     """(first line, length) of every function body: an opening brace in column 0 up to its closing one."""
@@ -19,6 +23,13 @@ def functions(lines):
         elif line == "}" and start:
             yield start, number - start + 1
             start = None
+
+
+def check_contract(where, head, errors):
+    """Each label is there and begins a line, with its text behind it."""
+    for word in CONTRACT:
+        if not re.search(rf"^ \* {word} +\S", head, re.MULTILINE):
+            errors.append(f"{where}: the contract comment has no line that begins with '{word}'")
 
 
 def check(path, errors):
@@ -33,17 +44,18 @@ def check(path, errors):
             errors.append(f"{where}:{number}: {len(line)} columns, at most {LINE_COLUMNS}")
         if source and BANNED.search(line):
             errors.append(f"{where}:{number}: {BANNED.search(line)[1]} is banned")
+        if where.parts[0] in ("src", "cmd", "include"):
+            for literal in TEXT.findall(line):
+                if found := PHRASES.search(literal):
+                    errors.append(f"{where}:{number}: '{found[0]}' in a message; see PHRASES in tools/tidy.py")
         if line != line.rstrip():
             errors.append(f"{where}:{number}: trailing space")
     if source:
         for start, length in functions(lines):
             if length > FUNCTION_LINES:
                 errors.append(f"{where}:{start}: function of {length} lines, at most {FUNCTION_LINES}")
-    if path.suffix == ".h" and where.parts[0] == "src" and not path.stem.endswith("_private"):
-        head = text[: text.find("#ifndef")]
-        for word in CONTRACT:
-            if word not in head:
-                errors.append(f"{where}: the contract comment has no '{word}'")
+    if path.suffix == ".h" and where.parts[0] in ("src", "include") and not path.stem.endswith("_private"):
+        check_contract(where, text[: text.find("#ifndef")], errors)
     if text and not text.endswith("\n"):
         errors.append(f"{where}: no newline at the end")
 

@@ -22,7 +22,7 @@ hl_status bench_samples_init(struct bench_samples *s, size_t cap)
     if (cap > s->cap) {
         uint64_t *ns = realloc(s->ns, cap * sizeof(*ns));
         if (ns == NULL)
-            return hl_fail(HL_ENOMEM, "memory is short for %zu samples", cap);
+            return hl_fail(HL_ENOMEM, "out of memory allocating %zu samples", cap);
         s->ns = ns;
         s->cap = cap;
     }
@@ -54,7 +54,7 @@ hl_status bench_sizes(struct cli *cli, const char *flag, const char *text, uint6
         memcpy(one, text, len);
         one[len] = '\0';
         if (hl_parse_bytes(one, &out[*count]) != HL_OK || out[*count] == 0 || out[*count] > most)
-            return cli_usage(cli, "%s '%s' is no size from 1 to %llu bytes", flag, one,
+            return cli_usage(cli, "%s '%s' is not a size from 1 to %llu bytes", flag, one,
                              (unsigned long long)most);
         ++*count;
         text += len + (text[len] == ',');

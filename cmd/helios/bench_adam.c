@@ -113,7 +113,7 @@ static hl_status make_arrays(struct arrays *a, size_t n)
     for (int i = 0; i < 4; i++) {
         *all[i] = aligned_alloc(HUGE, bytes);
         if (*all[i] == NULL)
-            return hl_fail(HL_ENOMEM, "memory is short for 4 arrays of %zu floats", n);
+            return hl_fail(HL_ENOMEM, "out of memory allocating 4 arrays of %zu floats", n);
         (void)madvise(*all[i], bytes, MADV_HUGEPAGE); /* as the memory of chunks */
     }
     a->n = n;

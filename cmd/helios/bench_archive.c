@@ -62,7 +62,7 @@ static hl_status make_shard(struct archive_bench *b, uint64_t size)
     b->back = malloc(header + data);
     if (b->bytes == NULL || b->back == NULL) {
         hl_safetensors_image_fini(&image);
-        return hl_fail(HL_ENOMEM, "memory is short for a shard of %llu bytes",
+        return hl_fail(HL_ENOMEM, "out of memory allocating a shard of %llu bytes",
                        (unsigned long long)size);
     }
     for (uint64_t i = 0; i + 8 <= data; i += 8) { /* nothing a disk could compress */
@@ -241,7 +241,7 @@ hl_status cmd_bench_archive(struct cli *cli, int argc, char **argv)
     struct archive_bench_args args = {0};
     struct archive_bench *b = calloc(1, sizeof(*b));
     if (b == NULL)
-        return hl_fail(HL_ENOMEM, "memory is short");
+        return hl_fail(HL_ENOMEM, "out of memory");
     hl_status st = cli_args(cli, archive_bench_rows, HL_ARRAY_LEN(archive_bench_rows), argc, argv,
                             &args, 0, 0);
     if (st == HL_OK) {

@@ -165,7 +165,8 @@ static hl_status run(struct bodies_bench *b)
     b->x = malloc(3 * MOST * sizeof(float));
     b->far = malloc(FAR);
     if (b->x == NULL || b->far == NULL)
-        return hl_fail(HL_ENOMEM, "memory is short for %zu bytes", 3 * MOST * sizeof(float) + FAR);
+        return hl_fail(HL_ENOMEM, "out of memory allocating %zu bytes",
+                       3 * MOST * sizeof(float) + FAR);
     memset(b->far, 0x3c, FAR);
     b->y = b->x + MOST;
     b->z = b->y + MOST;

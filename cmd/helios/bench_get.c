@@ -77,7 +77,7 @@ static hl_status memory(uint64_t len, unsigned char **out)
 {
     unsigned char *p = mmap(NULL, len, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (p == MAP_FAILED)
-        return hl_fail(HL_ENOMEM, "memory is short for %llu bytes", (unsigned long long)len);
+        return hl_fail(HL_ENOMEM, "out of memory allocating %llu bytes", (unsigned long long)len);
     (void)madvise(p, len, MADV_HUGEPAGE);
     for (uint64_t i = 0; i < len; i += 8) {
         uint64_t word = i * UINT64_C(0x9e3779b97f4a7c15);
@@ -95,7 +95,7 @@ static hl_status put_shards(struct get_bench *b, struct size_run *run, struct hl
         run->shards = SHARDS_MAX;
     run->ids = calloc(run->shards, sizeof(*run->ids));
     if (run->ids == NULL)
-        return hl_fail(HL_ENOMEM, "memory is short for %zu ids", run->shards);
+        return hl_fail(HL_ENOMEM, "out of memory allocating %zu ids", run->shards);
     HL_TRY(hl_l3_staging_open(run->size, &s));
     hl_status st = HL_OK;
     for (size_t i = 0; i < run->shards && st == HL_OK; i++) {
@@ -305,7 +305,7 @@ hl_status cmd_bench_get(struct cli *cli, int argc, char **argv)
     struct get_args a = {0};
     struct get_bench *b = calloc(1, sizeof(*b));
     if (b == NULL)
-        return hl_fail(HL_ENOMEM, "memory is short");
+        return hl_fail(HL_ENOMEM, "out of memory");
     hl_status st = cli_args(cli, get_rows, HL_ARRAY_LEN(get_rows), argc, argv, &a, 0, 0);
     if (st == HL_OK) {
         b->shm = strcmp(a.path, "net") != 0;

@@ -129,7 +129,8 @@ static hl_status copy_once(struct import_bench *b, int rounds)
     unsigned char *p =
         mmap(NULL, 2 * len, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (p == MAP_FAILED)
-        return hl_fail(HL_ENOMEM, "memory is short for %llu bytes", (unsigned long long)(2 * len));
+        return hl_fail(HL_ENOMEM, "out of memory allocating %llu bytes",
+                       (unsigned long long)(2 * len));
     (void)madvise(p, 2 * len, MADV_HUGEPAGE);
     memset(p, 1, 2 * len);
     for (int r = 0; r < rounds; r++) {
@@ -190,7 +191,7 @@ static hl_status start(struct cli *cli, struct import_bench *b, const struct imp
     char *end;
     double gb = strtod(a->gb, &end);
     if (*end != '\0' || !(gb >= 0.05) || gb > 1000)
-        return cli_usage(cli, "--gb '%s' is no size from 0.05 to 1000", a->gb);
+        return cli_usage(cli, "--gb '%s' is not a size from 0.05 to 1000", a->gb);
     int n = snprintf(b->dir, sizeof(b->dir), "%s/helios-bench-model-XXXXXX", a->dir);
     if (n < 0 || (size_t)n >= sizeof(b->dir))
         return cli_usage(cli, "--dir is too long");
@@ -209,7 +210,7 @@ hl_status cmd_bench_import(struct cli *cli, int argc, char **argv)
     struct import_bench_args a = {0};
     struct import_bench *b = calloc(1, sizeof(*b));
     if (b == NULL)
-        return hl_fail(HL_ENOMEM, "memory is short");
+        return hl_fail(HL_ENOMEM, "out of memory");
     hl_status st =
         cli_args(cli, import_bench_rows, HL_ARRAY_LEN(import_bench_rows), argc, argv, &a, 0, 0);
     if (st == HL_OK) {

@@ -335,7 +335,7 @@ static hl_status run(struct table *t)
 static hl_status bench(struct table *t)
 {
     if (t->args.tasks % BENCH_MACO_WIDTH != 0)
-        return cli_usage(t->cli, "--tasks %lld is no multiple of %d", (long long)t->args.tasks,
+        return cli_usage(t->cli, "--tasks %lld is not a multiple of %d", (long long)t->args.tasks,
                          BENCH_MACO_WIDTH);
     t->report = calloc(1, sizeof(*t->report));
     if (t->report == NULL)

@@ -77,7 +77,8 @@ static hl_status make_source(struct migrate_bench *b)
     uint64_t mib = (b->largest + HL_NET_CHUNK - 1) / HL_NET_CHUNK;
     void *m = mmap(NULL, b->largest, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (m == MAP_FAILED)
-        return hl_fail(HL_ENOMEM, "memory is short for %llu bytes", (unsigned long long)b->largest);
+        return hl_fail(HL_ENOMEM, "out of memory allocating %llu bytes",
+                       (unsigned long long)b->largest);
     b->source = m;
     (void)madvise(m, b->largest, MADV_HUGEPAGE);
     uint64_t x = 88172645463325252u; /* noise: nothing in it is compressible */
@@ -89,7 +90,8 @@ static hl_status make_source(struct migrate_bench *b)
     }
     b->crcs = calloc(mib, sizeof(*b->crcs));
     if (b->crcs == NULL)
-        return hl_fail(HL_ENOMEM, "memory is short for %llu checksums", (unsigned long long)mib);
+        return hl_fail(HL_ENOMEM, "out of memory allocating %llu checksums",
+                       (unsigned long long)mib);
     for (uint64_t i = 0; i < mib; i++) {
         uint64_t at = i * HL_NET_CHUNK, left = b->largest - at;
         b->crcs[i] = hl_crc32(0, b->source + at, left < HL_NET_CHUNK ? left : HL_NET_CHUNK);
@@ -294,7 +296,7 @@ hl_status cmd_bench_migrate(struct cli *cli, int argc, char **argv)
     struct migrate_args a = {0};
     struct migrate_bench *b = calloc(1, sizeof(*b));
     if (b == NULL)
-        return hl_fail(HL_ENOMEM, "memory is short");
+        return hl_fail(HL_ENOMEM, "out of memory");
     hl_status st = cli_args(cli, migrate_rows, HL_ARRAY_LEN(migrate_rows), argc, argv, &a, 0, 0);
     if (st == HL_OK) {
         st = configure(cli, &a, b);

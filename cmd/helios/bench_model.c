@@ -103,7 +103,7 @@ static hl_status write_noise(struct outfile *f, uint64_t len)
     HL_AUTO(hl_freep) uint64_t *block = malloc(BLOCK);
     uint64_t x = 0x243f6a8885a308d3;
     if (block == NULL)
-        return hl_fail(HL_ENOMEM, "memory is short");
+        return hl_fail(HL_ENOMEM, "out of memory");
     for (size_t i = 0; i < BLOCK / 8; i++) {
         x ^= x << 13;
         x ^= x >> 7;
@@ -166,7 +166,7 @@ hl_status bench_model_make(const char *dir, uint64_t bytes, int tp, int pp, uint
     hl_status st = HL_OK;
     snprintf(path, sizeof(path), "%s/model.safetensors", dir);
     if (l.tensors == NULL || l.names == NULL)
-        st = hl_fail(HL_ENOMEM, "memory is short for %zu tensors", max);
+        st = hl_fail(HL_ENOMEM, "out of memory allocating %zu tensors", max);
     if (st == HL_OK)
         st = write_config(dir, &s);
     if (st == HL_OK)

@@ -149,7 +149,7 @@ static hl_status map_room(struct bench_peer *p, uint64_t room)
 {
     void *m = mmap(NULL, room, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (m == MAP_FAILED)
-        return hl_fail(HL_ENOMEM, "memory is short for %llu bytes", (unsigned long long)room);
+        return hl_fail(HL_ENOMEM, "out of memory allocating %llu bytes", (unsigned long long)room);
     p->memory = m;
     p->room = room;
     (void)madvise(m, room, MADV_HUGEPAGE);

@@ -148,7 +148,7 @@ static hl_status make_source(struct plank_bench *b)
     b->source_len = (FOOTPRINT + b->largest + 65535) / 65536 * 65536;
     void *m = mmap(NULL, b->source_len, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (m == MAP_FAILED)
-        return hl_fail(HL_ENOMEM, "memory is short for %llu bytes",
+        return hl_fail(HL_ENOMEM, "out of memory allocating %llu bytes",
                        (unsigned long long)b->source_len);
     b->source = m;
     for (uint64_t i = 0; i < b->source_len; i += 8) {
@@ -165,7 +165,8 @@ static hl_status make_crcs(struct plank_bench *b, struct size_run *run)
     run->chunks = (run->size + HL_NET_CHUNK - 1) / HL_NET_CHUNK;
     run->crcs = calloc(run->slots * run->chunks, sizeof(*run->crcs));
     if (run->crcs == NULL)
-        return hl_fail(HL_ENOMEM, "memory is short for %zu checksums", run->slots * run->chunks);
+        return hl_fail(HL_ENOMEM, "out of memory allocating %zu checksums",
+                       run->slots * run->chunks);
     for (size_t i = 0; i < run->slots * run->chunks; i++) {
         uint64_t chunk = i % run->chunks * HL_NET_CHUNK, left = run->size - chunk;
         run->crcs[i] = hl_crc32(0, b->source + i / run->chunks * run->stride + chunk,
@@ -387,7 +388,7 @@ hl_status cmd_bench_plank(struct cli *cli, int argc, char **argv)
     struct plank_args a = {0};
     struct plank_bench *b = calloc(1, sizeof(*b));
     if (b == NULL)
-        return hl_fail(HL_ENOMEM, "memory is short");
+        return hl_fail(HL_ENOMEM, "out of memory");
     hl_status st = cli_args(cli, plank_rows, HL_ARRAY_LEN(plank_rows), argc, argv, &a, 0, 0);
     if (st == HL_OK) {
         b->local = strcmp(a.link, "tcp") != 0;

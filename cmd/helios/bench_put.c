@@ -87,7 +87,8 @@ static hl_status setup(struct cli *cli, struct put_bench *b)
     b->source = malloc(b->len + MANY);
     b->sink = malloc(b->len);
     if (b->source == NULL || b->sink == NULL)
-        return hl_fail(HL_ENOMEM, "memory is short for %llu bytes", (unsigned long long)b->len);
+        return hl_fail(HL_ENOMEM, "out of memory allocating %llu bytes",
+                       (unsigned long long)b->len);
     for (uint64_t i = 0; i < b->len + MANY; i++)
         b->source[i] = (unsigned char)(i * 167 + (i >> 11));
     memset(b->sink, 0, b->len);
@@ -241,7 +242,7 @@ hl_status cmd_bench_put(struct cli *cli, int argc, char **argv)
     struct put_args a = {0};
     struct put_bench *b = calloc(1, sizeof(*b));
     if (b == NULL)
-        return hl_fail(HL_ENOMEM, "memory is short");
+        return hl_fail(HL_ENOMEM, "out of memory");
     hl_status st = cli_args(cli, put_rows, HL_ARRAY_LEN(put_rows), argc, argv, &a, 0, 0);
     if (st == HL_OK) {
         b->rounds = (int)a.rounds;

@@ -115,7 +115,7 @@ hl_status bench_verify(struct bench_report *r, const struct bench_verify_of *of)
 {
     void *buf = malloc(HL_NET_CHUNK);
     if (buf == NULL)
-        return hl_fail(HL_ENOMEM, "memory is short for a read");
+        return hl_fail(HL_ENOMEM, "out of memory allocating a read");
     memset(buf, 0, HL_NET_CHUNK);
     hl_status st = HL_OK;
     if (of->shm != NULL)

@@ -403,7 +403,7 @@ hl_status cli_job_id(struct cli *cli, const char *text, char out[CLI_JOB_ID_MAX]
     const json_t *job, *found = NULL, *jobs;
     bool is_whole = looks_like_job_id(text);
     if (text[0] == '\0' || strlen(text) >= CLI_JOB_ID_MAX || mbstowcs(NULL, text, 0) == (size_t)-1)
-        return cli_usage(cli, "'%.64s' is no id of a job", text);
+        return cli_usage(cli, "invalid job id '%.64s'", text);
     HL_TRY(cli_call(cli, "listJobs", NULL, &result));
     jobs = hl_json_list(result, "jobs");
     snprintf(out, CLI_JOB_ID_MAX, "%s", text);

@@ -40,8 +40,8 @@ static hl_status parse_place(struct cli *cli, const char *id, const char *text, 
     } else {
         size_t len = colon != NULL ? (size_t)(colon - text) : strlen(text);
         if (len == 0 || len >= sizeof(node))
-            return cli_usage(cli, "'%s' is no place; NODE, NODE:l2, NODE:l1:DEVICE, l3, l4 are",
-                             text);
+            return cli_usage(
+                cli, "unknown place '%s' (expected NODE, NODE:l2, NODE:l1:DEVICE, l3 or l4)", text);
         snprintf(node, sizeof(node), "%.*s", (int)len, text);
         if (colon != NULL && strncasecmp(colon + 1, "l1", 2) != 0 &&
             strcasecmp(colon + 1, "l2") != 0)

@@ -101,11 +101,11 @@ hl_status help_unknown(struct cli *cli, const struct help_tree *tree, int argc, 
     if (near == NULL && !help_is_group(tree, argv[0]))
         near = hl_did_you_mean(argv[0], names, count);
     if (near != NULL)
-        return hl_fail(HL_EINVAL, "'%s' is no command, did you mean 'helios %s'?", typed, near);
+        return hl_fail(HL_EINVAL, "unknown command '%s', did you mean 'helios %s'?", typed, near);
     if (help_is_group(tree, argv[0]))
-        return hl_fail(HL_EINVAL, "'%s' is no command; `helios help %s` lists them", typed,
+        return hl_fail(HL_EINVAL, "unknown command '%s'; `helios help %s` lists them", typed,
                        argv[0]);
-    return hl_fail(HL_EINVAL, "'%s' is no command; `helios help` lists them", typed);
+    return hl_fail(HL_EINVAL, "unknown command '%s'; `helios help` lists them", typed);
 }
 
 bool help_argument(const struct cli_command *command, int index, struct help_argument *out)

@@ -297,5 +297,5 @@ hl_status picture_draw(const struct picture *p, struct hl_buf *out)
     draw_moment_axis(&c);
     draw_legends(&c);
     hl_buf_printf(out, "</svg>\n");
-    return out->failed ? hl_fail(HL_ENOMEM, "memory is short for a picture") : HL_OK;
+    return out->failed ? hl_fail(HL_ENOMEM, "out of memory allocating a picture") : HL_OK;
 }

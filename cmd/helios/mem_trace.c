@@ -85,7 +85,7 @@ static hl_status run(const struct trace_args *a, struct shown *s)
     t.iterations = t.iterations > s->iteration ? t.iterations : s->iteration + 1;
     s->views = calloc(s->t.moment_count, sizeof(*s->views));
     if (s->views == NULL)
-        return hl_fail(HL_ENOMEM, "memory is short for %zu moments", s->t.moment_count);
+        return hl_fail(HL_ENOMEM, "out of memory allocating %zu moments", s->t.moment_count);
     hl_status st = hl_replay(&t, &o, &r);
     hl_replay_fini(&r);
     return st;
@@ -134,7 +134,7 @@ static hl_status make_csv(const struct shown *s, struct hl_buf *out)
                                              : v->host_by_kind[k - HYBRIDPS_KINDS]);
         hl_buf_printf(out, ",%" PRIu64 ",%" PRIu64 "\n", v->h2d, v->d2h);
     }
-    return out->failed ? hl_fail(HL_ENOMEM, "memory is short for a table") : HL_OK;
+    return out->failed ? hl_fail(HL_ENOMEM, "out of memory allocating a table") : HL_OK;
 }
 
 static json_t *by_kind(const uint64_t *bytes)

@@ -85,7 +85,8 @@ hl_status prom_read(const char *text, struct prom *out)
         if (s == NULL)
             st = hl_fail(HL_ENOMEM, "metrics");
         else if (!take_line(line, s))
-            st = hl_fail(HL_EPROTO, "metrics: '%.80s' is no line of the Prometheus format", line);
+            st =
+                hl_fail(HL_EPROTO, "metrics: '%.80s' is not a line of the Prometheus format", line);
     }
     if (st != HL_OK) {
         prom_fini(&p);

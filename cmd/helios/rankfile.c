@@ -23,13 +23,13 @@ hl_status rankfile_header(helios_client *client, const helios_shard *shard,
     HL_AUTO(hl_freep) unsigned char *bytes = malloc(n > 0 ? n : 1);
     uint64_t header;
     if (bytes == NULL)
-        return hl_fail(HL_ENOMEM, "memory is short for a header");
+        return hl_fail(HL_ENOMEM, "out of memory allocating a header");
     HL_TRY((hl_status)helios_get_range(client, shard->id, 0, bytes, n));
     hl_status st = hl_safetensors_header_len(bytes, n, shard->size, &header);
     if (st == HL_OK && 8 + header > n) {
         unsigned char *more = realloc(bytes, 8 + header);
         if (more == NULL)
-            return hl_fail(HL_ENOMEM, "memory is short for a header of %llu bytes",
+            return hl_fail(HL_ENOMEM, "out of memory allocating a header of %llu bytes",
                            (unsigned long long)header);
         bytes = more;
         HL_TRY((hl_status)helios_get_range(client, shard->id, n, bytes + n, 8 + header - n));
@@ -75,7 +75,7 @@ static hl_status read_headers(struct rankfile *r, const struct rankfile_where *w
     r->parts = calloc(r->list->count + 1, sizeof(*r->parts));
     r->headers = calloc(r->list->count + 1, sizeof(*r->headers));
     if (r->parts == NULL || r->headers == NULL)
-        return hl_fail(HL_ENOMEM, "memory is short for %zu parts", r->list->count);
+        return hl_fail(HL_ENOMEM, "out of memory allocating %zu parts", r->list->count);
     for (size_t i = 0; i < r->list->count; i++) {
         if (!is_chosen(r, &r->list->shards[i], w))
             continue;
@@ -181,7 +181,7 @@ static hl_status merge_headers(const struct rankfile *r, struct hl_safetensors_i
     HL_AUTO(hl_freep)
     const struct hl_safetensors **headers = calloc(r->count, sizeof(*headers));
     if (headers == NULL)
-        return hl_fail(HL_ENOMEM, "memory is short for %zu parts", r->count);
+        return hl_fail(HL_ENOMEM, "out of memory allocating %zu parts", r->count);
     for (size_t i = 0; i < r->count; i++)
         headers[i] = &r->headers[i];
     return hl_safetensors_merge(headers, r->count, image, offsets);
@@ -192,7 +192,7 @@ hl_status rankfile_write_safetensors(struct rankfile *r, struct outfile *to)
     struct hl_safetensors_image image = {0};
     HL_AUTO(hl_freep) uint64_t *offsets = calloc(r->count, sizeof(*offsets));
     if (offsets == NULL)
-        return hl_fail(HL_ENOMEM, "memory is short for %zu parts", r->count);
+        return hl_fail(HL_ENOMEM, "out of memory allocating %zu parts", r->count);
     HL_TRY(merge_headers(r, &image, offsets));
     hl_status st = outfile_write(to, image.bytes, image.size);
     for (size_t i = 0; i < r->count && st == HL_OK; i++) {
@@ -236,7 +236,7 @@ static hl_status plan_torch(const struct rankfile *r, const struct hl_torchzip_o
     p->tensors = calloc(total + 1, sizeof(*p->tensors));
     p->sources = calloc(total + 1, sizeof(*p->sources));
     if (p->tensors == NULL || p->sources == NULL)
-        return hl_fail(HL_ENOMEM, "memory is short for %zu tensors", total);
+        return hl_fail(HL_ENOMEM, "out of memory allocating %zu tensors", total);
     for (size_t i = 0; i < r->count; i++)
         for (size_t k = 0; k < r->headers[i].count; k++) {
             const struct hl_tensor *t = &r->headers[i].tensors[k];

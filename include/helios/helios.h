@@ -4,13 +4,16 @@
  * is an immutable safetensors file (u64 little-endian header length, JSON header, tensor data) held
  * in the L3 pool, checksummed as a whole, per tensor and per MiB.
  *
+ * Owns:    a client its connections and mappings; what a function hands out is released by the
+ *          function named in its comment, nothing else.
  * Threads: a helios_client may be used from any thread; calls on it are serialised except
- * helios_get, helios_get_range, helios_find and the helios_version_put's, which run in parallel.
- * Never use a client after fork(). Errors:  functions return 0 or a negative HELIOS_E… code;
- * helios_last_error() explains the last failure of the calling thread in one sentence (what, where,
- * what to do). Outputs are untouched on failure. Units:   sizes and offsets in bytes, times in
- * milliseconds. Memory:  what a function hands out is released by the function named in its
- * comment, nothing else.
+ *          helios_get, helios_get_range, helios_find and the helios_version_put's, which run in
+ *          parallel. Never use a client after fork().
+ * Errors:  functions return 0 or a negative HELIOS_E… code; helios_last_error() explains the last
+ *          failure of the calling thread in one sentence (what, where, what to do). Outputs are
+ *          untouched on failure.
+ * Units:   sizes and offsets in bytes, times in milliseconds.
+ * Limits:  names of models have 127 bytes, of parts 63.
  */
 #ifndef HELIOS_HELIOS_H
 #define HELIOS_HELIOS_H

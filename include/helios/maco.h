@@ -5,13 +5,15 @@
  *     maco_run                                                    as often as wanted
  *
  * Owns:    a graph its tasks, a plan a copy of what it needs of the graph; a runtime its threads.
- * Memory that tasks name stays the caller's and must live while a plan runs. Threads: a graph
- * belongs to one thread at a time; a plan is read only and any number of runtimes may run it, but
- * only one at a time where its tasks write the same memory; one run at a time per runtime. Errors:
- * 0, or a negative HELIOS_E... code of helios.h; helios_last_error() says what, which task, and
- *          what to do. Any wait ends by the run's deadline.
+ *          Memory that tasks name stays the caller's and must live while a plan runs.
+ * Threads: a graph belongs to one thread at a time; a plan is read only and any number of runtimes
+ *          may run it, but only one at a time where its tasks write the same memory; one run at a
+ *          time per runtime.
+ * Errors:  0, or a negative HELIOS_E... code of helios.h; helios_last_error() says what, which
+ *          task, and what to do. Any wait ends by the run's deadline.
  * Units:   bytes, elements, nanoseconds; strides count elements.
- * Limits:  MACO_MAX_TASKS tasks in a graph, 4 inputs and 2 outputs a task, 2^31 - 1 in a dimension.
+ * Limits:  MACO_MAX_TASKS tasks in a graph, 4 inputs and 2 outputs a task, 2^31 - 1 in a
+ *          dimension.
  */
 #ifndef HELIOS_MACO_H
 #define HELIOS_MACO_H

@@ -64,7 +64,7 @@ def _entry(where: str, name: str, raw: Any) -> Entry:
     if dtype not in DTYPE_BYTES:
         raise Corrupt(f"{where}: tensor '{name}' has the unknown dtype {dtype!r}")
     if not isinstance(shape, list) or not all(map(_count, shape)):
-        raise Corrupt(f"{where}: tensor '{name}' has a shape that is no list of sizes")
+        raise Corrupt(f"{where}: tensor '{name}' has a shape that is not a list of sizes")
     if not isinstance(offsets, list) or len(offsets) != 2 or not all(map(_count, offsets)):
         raise Corrupt(f"{where}: tensor '{name}' has data_offsets that are no [begin, end]")
     begin, end = offsets

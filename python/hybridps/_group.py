@@ -220,7 +220,7 @@ def _number(variable: str, value: int | None) -> int:
         return value
     text = os.environ.get(variable, "")
     if not text.isdigit():
-        raise HybridPSError(f"neither an argument nor ${variable} says it: {text!r} is no number")
+        raise HybridPSError(f"neither an argument nor ${variable} says it: {text!r} is not a number")
     return int(text)
 
 

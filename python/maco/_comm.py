@@ -300,7 +300,7 @@ def _torch(group: Any) -> Torch:
     except Exception as error:  # dist has many for it
         raise NullInputError(f"group is {group!r}: {error}", "a group of torch.distributed, or a "
                              "hybridps.Group") from None
-    raise NullInputError("this process is no rank of the group", "only its ranks call this")
+    raise NullInputError("this process is not a rank of the group", "only its ranks call this")
 
 
 def initialized() -> bool:

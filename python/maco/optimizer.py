@@ -95,7 +95,7 @@ class Pair:
     def _run(self, spec: Overlap, stops: bool, x: torch.Tensor, *rest: Any) -> torch.Tensor:
         lead = x.shape[:-1]
         if rest[0].dim() != 2:  # a batch of matrices: rows are not what is cut
-            self.candidate.reason = "the second factor is no matrix"
+            self.candidate.reason = "the second factor is not a matrix"
             return start(replace(spec, chunks=1), self.function, (x, *rest), {}).wait()
         if spec.comm_op != "allreduce" and spec.split_dim % x.dim() == x.dim() - 1:
             self.candidate.reason = "columns are no rows: they can't be cut"
@@ -447,7 +447,7 @@ class MacoOptimizer:
                  chunks: int | str = "auto", strict: bool = False,
                  deterministic: bool = False) -> None:
         if not isinstance(model, nn.Module):
-            raise MacoError(f"a {type(model).__name__} is no module", "pass a torch.nn.Module")
+            raise MacoError(f"a {type(model).__name__} is not a module", "pass a torch.nn.Module")
         Overlap("allreduce", chunks)  # says what is wrong with chunks
         self.example = _example(example_inputs)
         if group is not None:

@@ -250,9 +250,9 @@ class TaskGraph(Builders):
         try:
             kind = TaskType(type)
         except ValueError:
-            raise DimensionError(f"there is no task type {type!r}", "see maco.TaskType") from None
+            raise DimensionError(f"there is not a task type {type!r}", "see maco.TaskType") from None
         if kind is TaskType.TERMINATE:
-            raise DimensionError("TERMINATE is no task of a graph", "it is the runtime's")
+            raise DimensionError("TERMINATE is not a task of a graph", "it is the runtime's")
         task = Task(self, len(self.tasks), kind,
                     None if name is None else given_name(name, "name of a task"))
         task.priority = whole(priority, f"priority of \"{task.name}\"", -2**18, 2**18 - 1)
@@ -301,7 +301,7 @@ class TaskGraph(Builders):
         self._open("add_dependency()")
         for t in (task, on):
             if not isinstance(t, Task) or t.graph is not self:
-                raise NullInputError(f"{t!r} is no task of this graph", "add_task() returns them")
+                raise NullInputError(f"{t!r} is not a task of this graph", "add_task() returns them")
         if task is on:
             error = CyclicDependencyError(f"task \"{task.name}\" would wait for itself",
                                           "(task, the one that it waits for)")
@@ -320,7 +320,7 @@ class TaskGraph(Builders):
         for i, tasks in enumerate(both):
             for t in tasks:
                 if not isinstance(t, Task) or t.graph is not self:
-                    raise NullInputError(f"{t!r} is no task of this graph",
+                    raise NullInputError(f"{t!r} is not a task of this graph",
                                          "add_task() returns them")
                 if t.type.is_comm != bool(i):
                     raise DimensionError(f"task \"{t.name}\" is {t.type.name}",

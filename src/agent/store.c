@@ -170,7 +170,7 @@ hl_status store_tier_parse(const char *text, enum hl_tier *out)
             *out = (enum hl_tier)t;
             return HL_OK;
         }
-    return hl_fail(HL_EINVAL, "'%.40s' is no tier; L1, L2, L3 and L4 are", text);
+    return hl_fail(HL_EINVAL, "unknown tier '%.40s' (expected L1, L2, L3 or L4)", text);
 }
 
 /* Better candidates score higher; -1 = no candidate. */

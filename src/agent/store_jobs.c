@@ -51,7 +51,7 @@ static hl_status parse_op(const char *text, enum hl_route_op *out)
             *out = (enum hl_route_op)op;
             return HL_OK;
         }
-    return hl_fail(HL_EINVAL, "'%.40s' is no operation; read, write and migrate are", text);
+    return hl_fail(HL_EINVAL, "unknown operation '%.40s' (expected read, write or migrate)", text);
 }
 
 static hl_status parse(const json_t *p, struct store_request *out)

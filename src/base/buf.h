@@ -2,7 +2,7 @@
  *
  * Owns:    its bytes. Zero-initialise with HL_BUF(max), end with hl_buf_fini.
  * Threads: one at a time.
- * Errors:  HL_ENOMEM when the maximum would be passed or memory is short; the buffer is then
+ * Errors:  HL_ENOMEM when the maximum would be passed or out of memory; the buffer is then
  * unchanged. After a failed append `failed` stays set, so a builder may check once at the end.
  * Units:   bytes.
  * Limits:  `max` given at init.

@@ -1,8 +1,11 @@
 /* base/clock.h - reading the clocks; the pure core gets times as arguments and never calls these.
  *
- * Owns: nothing.  Threads: any.  Errors: none.
+ * Owns:    nothing.
+ * Threads: any.
+ * Errors:  none.
  * Units:   ns of CLOCK_MONOTONIC for intervals and deadlines, ms since 1970 for records shown to
- * people. Limits:  none.
+ *          people.
+ * Limits:  none.
  */
 #ifndef HL_BASE_CLOCK_H
 #define HL_BASE_CLOCK_H

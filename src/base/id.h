@@ -1,7 +1,10 @@
 /* base/id.h - 128-bit random identifiers and their 32-hex-digit text.
  *
- * Owns: nothing.  Threads: any.  Errors: HL_EINVAL for text that is not 32 hex digits.
- * Units: none.  Limits: the all-zero id means "none".
+ * Owns:    nothing.
+ * Threads: any.
+ * Errors:  HL_EINVAL for text that is not 32 hex digits.
+ * Units:   none.
+ * Limits:  the all-zero id means "none".
  */
 #ifndef HL_BASE_ID_H
 #define HL_BASE_ID_H

@@ -3,8 +3,10 @@
  * Owns:    nothing; the text of the last failure is a per-thread buffer.
  * Threads: any; each thread sees only its own last failure.
  * Errors:  the function that decides a failure calls hl_fail(); callers pass the status up
- * unchanged; the edge (RPC handler, CLI, loop callback) logs or prints hl_error_text() once. Units:
- * none. Limits:  a failure text is cut at HL_ERROR_TEXT_MAX - 1 bytes.
+ *          unchanged; the edge (RPC handler, CLI, loop callback) logs or prints hl_error_text()
+ *          once.
+ * Units:   none.
+ * Limits:  a failure text is cut at HL_ERROR_TEXT_MAX - 1 bytes.
  */
 #ifndef HL_BASE_STATUS_H
 #define HL_BASE_STATUS_H

@@ -32,7 +32,7 @@ hl_status access_create(struct access_table **out)
 {
     struct access_table *t = aligned_alloc(LINE, sizeof(*t));
     if (t == NULL)
-        return hl_fail(HL_ENOMEM, "memory is short for access counts");
+        return hl_fail(HL_ENOMEM, "out of memory allocating access counts");
     memset(t, 0, sizeof(*t));
     *out = t;
     return HL_OK;

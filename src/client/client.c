@@ -55,7 +55,7 @@ hl_status call_controller(struct operation *op, const char *method, json_t *para
     helios_client *c = op->client;
     hl_status st;
     if (params == NULL)
-        return hl_fail(HL_EINVAL, "%s: a text is not UTF-8, or memory is short", method);
+        return hl_fail(HL_EINVAL, "%s: a text is not UTF-8, or out of memory", method);
     if (c->controller == NULL) {
         json_decref(params);
         return hl_fail(HL_EINVAL,
@@ -88,7 +88,7 @@ static hl_status copy_address(const char *given, const char *variable, char **ou
     if (value == NULL || value[0] == '\0')
         return HL_OK;
     *out = strdup(strip_scheme(value));
-    return *out != NULL ? HL_OK : hl_fail(HL_ENOMEM, "memory is short for an address");
+    return *out != NULL ? HL_OK : hl_fail(HL_ENOMEM, "out of memory allocating an address");
 }
 
 /* A row of src/conf/table.c, as this process' environment has it. */
@@ -227,7 +227,7 @@ int helios_open(const helios_options *opts, helios_client **out)
         return hl_fail(HL_EINVAL, "helios_open: out is NULL");
     helios_client *c = calloc(1, sizeof(*c));
     if (c == NULL)
-        return hl_fail(HL_ENOMEM, "memory is short for a client");
+        return hl_fail(HL_ENOMEM, "out of memory allocating a client");
     pthread_mutex_init(&c->lock, NULL);
     pthread_mutex_init(&c->names_lock, NULL);
     pthread_mutex_init(&c->keeper_lock, NULL);

@@ -42,7 +42,7 @@ hl_status copies_create(struct copies **out)
     struct copies *k = calloc(1, sizeof(*k));
     const char *node = getenv("HELIOS_NODE");
     if (k == NULL)
-        return hl_fail(HL_ENOMEM, "memory is short for a client");
+        return hl_fail(HL_ENOMEM, "out of memory allocating a client");
     pthread_mutex_init(&k->lock, NULL);
     k->node = node != NULL ? node : "";
     *out = k;
@@ -159,7 +159,7 @@ static hl_status add_store(helios_client *c, const char *node, const char *addre
 {
     struct store *s = calloc(1, sizeof(*s));
     if (s == NULL)
-        return hl_fail(HL_ENOMEM, "memory is short for the store of node %s", node);
+        return hl_fail(HL_ENOMEM, "out of memory allocating the store of node %s", node);
     snprintf(s->node, sizeof(s->node), "%s", node);
     snprintf(s->address, sizeof(s->address), "%s", address);
     hl_status st = net_create("storeLocate", &s->net);

@@ -95,7 +95,7 @@ int helios_map_device(helios_client *client, helios_id id, helios_device_view *v
         return hl_fail(HL_EINVAL, "helios_map_device: client and view must not be NULL");
     struct device_mapping *m = calloc(1, sizeof(*m));
     if (m == NULL)
-        return hl_fail(HL_ENOMEM, "memory is short for a mapping");
+        return hl_fail(HL_ENOMEM, "out of memory allocating a mapping");
     operation_begin(&op, client);
     return map_device(&op, id_of(id), m, view);
 }

@@ -80,7 +80,7 @@ static hl_status take_list(helios_client *c, const char *model, const json_t *re
     o->meta = strdup(meta[0] != '\0' ? meta : "{}");
     o->config = strdup(config[0] != '\0' ? config : "{}");
     if (o->list.shards == NULL || o->meta == NULL || o->config == NULL)
-        return hl_fail(HL_ENOMEM, "memory is short for a list of %zu shards", count);
+        return hl_fail(HL_ENOMEM, "out of memory allocating a list of %zu shards", count);
     o->list.meta_json = o->meta;
     o->list.config_json = o->config;
     json_array_foreach (shards, i, s)
@@ -127,7 +127,7 @@ static hl_status request(struct operation *op, const char *model, int64_t versio
                            &result));
     struct owned_list *o = calloc(1, sizeof(*o));
     hl_status st = o != NULL ? take_list(op->client, model, result, o)
-                             : hl_fail(HL_ENOMEM, "memory is short for a list of shards");
+                             : hl_fail(HL_ENOMEM, "out of memory allocating a list of shards");
     json_decref(result);
     if (st != HL_OK) {
         if (o != NULL)

@@ -297,7 +297,7 @@ int helios_unmap(helios_client *client, const void *data)
     pthread_mutex_unlock(&client->attach.lock);
     pthread_mutex_unlock(&client->lock);
     return m != NULL ? HL_OK
-                     : hl_fail(HL_EINVAL, "helios_unmap: %p is no view of this client", data);
+                     : hl_fail(HL_EINVAL, "helios_unmap: %p is not a view of this client", data);
 }
 
 void map_fini(helios_client *client)

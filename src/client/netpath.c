@@ -55,7 +55,7 @@ hl_status net_create(const char *question, struct net **out)
 {
     struct net *n = calloc(1, sizeof(*n));
     if (n == NULL)
-        return hl_fail(HL_ENOMEM, "memory is short for a client");
+        return hl_fail(HL_ENOMEM, "out of memory allocating a client");
     pthread_mutex_init(&n->lock, NULL);
     atomic_store_explicit(&n->path, "", memory_order_relaxed);
     n->question = question;
@@ -239,7 +239,7 @@ static hl_status parse_place(const json_t *extent, struct place **out)
     const json_t *crc;
     struct place *p = calloc(1, sizeof(*p) + count * sizeof(p->crcs[0]));
     if (p == NULL)
-        return hl_fail(HL_ENOMEM, "memory is short for %zu checksums", count);
+        return hl_fail(HL_ENOMEM, "out of memory allocating %zu checksums", count);
     p->offset = (uint64_t)hl_json_int(extent, "offset", 0);
     p->size = (uint64_t)hl_json_int(extent, "sizeBytes", 0);
     p->crc32 = (uint32_t)hl_json_int(extent, "crc32", 0);
@@ -425,7 +425,7 @@ static hl_status fetch_part(struct operation *op, struct net *net, struct loan *
     uint64_t chunk = off / CLIENT_CHUNK;
     HL_AUTO(hl_freep) unsigned char *whole = malloc(chunk_len(p, chunk));
     if (whole == NULL)
-        return hl_fail(HL_ENOMEM, "memory is short for one chunk");
+        return hl_fail(HL_ENOMEM, "out of memory allocating one chunk");
     HL_TRY(fetch_chunks(op, net, loan, p, chunk, 1, whole));
     memcpy(dst, whole + off % CLIENT_CHUNK, len);
     return HL_OK;
@@ -505,7 +505,7 @@ static hl_status open_puts(helios_client *c, struct net *net, struct shared_puts
         return no_data_port(net);
     struct shared_puts *puts = calloc(1, sizeof(*puts));
     if (puts == NULL)
-        return hl_fail(HL_ENOMEM, "memory is short for a put");
+        return hl_fail(HL_ENOMEM, "out of memory allocating a put");
     hl_status st = hl_put_queue_open(&opts, &puts->queue);
     if (st != HL_OK) {
         free(puts);

@@ -20,7 +20,7 @@ struct planes_told {
 hl_status planes_create(struct planes_told **out)
 {
     *out = calloc(1, sizeof(**out));
-    return *out != NULL ? HL_OK : hl_fail(HL_ENOMEM, "memory is short for a client");
+    return *out != NULL ? HL_OK : hl_fail(HL_ENOMEM, "out of memory allocating a client");
 }
 
 void planes_destroy(struct planes_told *told)

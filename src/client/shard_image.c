@@ -16,7 +16,7 @@ static hl_status take_tensor(const helios_tensor *from, size_t i, int may_come,
         return hl_fail(HL_EINVAL, "tensor %zu: its name must have 1 to %d bytes", i,
                        HL_TENSOR_NAME_MAX);
     if (from->dtype == NULL || hl_dtype_parse(from->dtype, &to->dtype) != HL_OK)
-        return hl_fail(HL_EINVAL, "tensor '%s': dtype '%s' is no safetensors dtype", from->name,
+        return hl_fail(HL_EINVAL, "tensor '%s': unknown safetensors dtype '%s'", from->name,
                        from->dtype != NULL ? from->dtype : "");
     if (from->rank < 0 || from->rank > HL_TENSOR_RANK_MAX ||
         (from->rank > 0 && from->shape == NULL))
@@ -76,7 +76,7 @@ hl_status hl_shard_image_plan(const struct hl_shard_spec *spec, struct hl_shard_
                        TENSORS_MAX, spec->count);
     image.tensors = calloc(spec->count, sizeof(*image.tensors));
     if (image.tensors == NULL)
-        return hl_fail(HL_ENOMEM, "memory is short for %zu tensors", spec->count);
+        return hl_fail(HL_ENOMEM, "out of memory allocating %zu tensors", spec->count);
     hl_status st = HL_OK;
     for (size_t i = 0; i < spec->count && st == HL_OK; i++)
         st = take_tensor(&spec->tensors[i], i, spec->fill != NULL, &image.tensors[i]);

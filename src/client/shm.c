@@ -25,7 +25,7 @@ hl_status shm_attach(const char *socket_path, struct hl_id uuid, int timeout_ms,
         return hl_fail(HL_ENOENT, "there is no socket %s on this host", socket_path);
     struct shm *s = calloc(1, sizeof(*s));
     if (s == NULL)
-        return hl_fail(HL_ENOMEM, "memory is short for a connection to %s", socket_path);
+        return hl_fail(HL_ENOMEM, "out of memory allocating a connection to %s", socket_path);
     hl_status st = hl_l3_connect(socket_path, timeout_ms, &s->socket);
     if (st != HL_OK) {
         free(s);

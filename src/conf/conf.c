@@ -47,7 +47,7 @@ static hl_status set_origin(struct hl_conf *conf, const struct hl_option *row, c
     int n = vasprintf(&text, fmt, ap);
     va_end(ap);
     if (n < 0)
-        return hl_fail(HL_ENOMEM, "memory is short");
+        return hl_fail(HL_ENOMEM, "out of memory");
     free(conf->origin[row - hl_conf_table]);
     conf->origin[row - hl_conf_table] = text;
     return HL_OK;

@@ -105,7 +105,7 @@ static hl_status set_text(const struct hl_option *row, void *target, const char 
         copy = strdup(text);
     }
     if (copy == NULL)
-        return hl_fail(HL_ENOMEM, "memory is short");
+        return hl_fail(HL_ENOMEM, "out of memory");
     free(*to);
     *to = copy;
     return HL_OK;
@@ -374,7 +374,7 @@ static hl_status args_parse(const struct hl_option *rows, size_t count, const ch
 {
     HL_AUTO(hl_freep) struct hl_option *own = calloc(count + 1, sizeof(*own));
     if (own == NULL)
-        return hl_fail(HL_ENOMEM, "memory is short");
+        return hl_fail(HL_ENOMEM, "out of memory");
     for (size_t i = 0; i < count; i++) {
         own[i] = rows[i];
         own[i].programs = HL_CLI;

@@ -223,7 +223,7 @@ bool hl_conf_has_password(const char *value);
 hl_status hl_conf_publish(const struct hl_conf *conf) HL_CHECK;
 /* New reference: [{"name", "value", "origin"}] of what was published, [] before. */
 json_t *hl_conf_published(void);
-/* The --help text of a program; caller frees. NULL when memory is short. */
+/* The --help text of a program; caller frees. NULL when out of memory. */
 char *hl_conf_help(enum hl_program program);
 
 /* For a subcommand: flags of `rows` and positional arguments, in any order, into *target (zeroed by

@@ -64,7 +64,7 @@ static hl_status HL_PRINTF(3, 4)
 
 static hl_status out_of_memory(struct reader *r)
 {
-    return hl_fail(HL_ENOMEM, "%s: memory is short", r->doc->name);
+    return hl_fail(HL_ENOMEM, "%s: out of memory", r->doc->name);
 }
 
 static hl_status next_event(struct reader *r, yaml_event_t *ev)
@@ -413,7 +413,7 @@ hl_status hl_yaml_parse(const char *name, const char *text, size_t len, struct h
 {
     HL_AUTO(hl_yaml_freep) struct hl_yaml *doc = calloc(1, sizeof(*doc));
     if (doc == NULL || (doc->name = strdup(name)) == NULL)
-        return hl_fail(HL_ENOMEM, "%s: memory is short", name);
+        return hl_fail(HL_ENOMEM, "%s: out of memory", name);
     if (len > HL_YAML_BYTES_MAX)
         return hl_fail(HL_EINVAL, "%s: %zu bytes of YAML, at most %u are read", name, len,
                        HL_YAML_BYTES_MAX);
@@ -423,7 +423,7 @@ hl_status hl_yaml_parse(const char *name, const char *text, size_t len, struct h
     }
     struct reader r = {.doc = doc, .path = HL_BUF(4 * HL_YAML_BYTES_MAX)};
     if (!yaml_parser_initialize(&r.parser))
-        return hl_fail(HL_ENOMEM, "%s: memory is short", name);
+        return hl_fail(HL_ENOMEM, "%s: out of memory", name);
     yaml_parser_set_encoding(&r.parser, YAML_UTF8_ENCODING);
     yaml_parser_set_input_string(&r.parser, (const unsigned char *)text, len);
     hl_status st = read_document(&r);

@@ -36,7 +36,7 @@ static hl_status parse_place(struct hl_controller *c, const json_t *params, stru
     while (tier < HL_TIER_COUNT && strcasecmp(text, hl_tier_name((enum hl_tier)tier)) != 0)
         tier++;
     if (tier == HL_TIER_COUNT)
-        return hl_fail(HL_EINVAL, "'%.40s' is no tier; L1, L2, L3 and L4 are", text);
+        return hl_fail(HL_EINVAL, "unknown tier '%.40s' (expected L1, L2, L3 or L4)", text);
     *out = (struct place){.tier = (enum hl_tier)tier};
     if (tier >= HL_TIER_L3 && name[0] != '\0')
         return hl_fail(HL_EINVAL, "%s is at the L3 host, not at node '%.100s'", text, name);
@@ -179,7 +179,7 @@ static hl_status parse_op(const char *text, enum hl_route_op *out)
             *out = (enum hl_route_op)op;
             return HL_OK;
         }
-    return hl_fail(HL_EINVAL, "'%.40s' is no operation; read, write and migrate are", text);
+    return hl_fail(HL_EINVAL, "unknown operation '%.40s' (expected read, write or migrate)", text);
 }
 
 static void on_copied(void *arg, hl_status st, const char *text, const json_t *copy)

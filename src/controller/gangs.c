@@ -366,7 +366,7 @@ static hl_status copy_opts(struct gangs *g, const struct hl_kube_opts *o)
     g->device = strdup(o->device);
     g->policy = strdup(o->topology_policy);
     if (g->ns == NULL || g->queue == NULL || g->device == NULL || g->policy == NULL)
-        return hl_fail(HL_ENOMEM, "memory is short for the Kubernetes executor");
+        return hl_fail(HL_ENOMEM, "out of memory allocating the Kubernetes executor");
     g->volcano = (struct hl_volcano_opts){.ns = g->ns,
                                           .queue = g->queue,
                                           .device = g->device,
@@ -394,7 +394,7 @@ hl_status gangs_start(struct hl_controller *c, const struct hl_kube_opts *opts, 
 {
     struct gangs *g = calloc(1, sizeof(*g));
     if (g == NULL)
-        return hl_fail(HL_ENOMEM, "memory is short for the Kubernetes executor");
+        return hl_fail(HL_ENOMEM, "out of memory allocating the Kubernetes executor");
     g->c = c;
     pthread_mutex_init(&g->spool_lock, NULL);
     g->jobs = json_object();

@@ -45,7 +45,7 @@ static hl_status spool_find(struct gangs *g, const char *job, int attempt, int r
     if (s == NULL) {
         s = calloc(1, sizeof(*s));
         if (s == NULL)
-            return hl_fail(HL_ENOMEM, "memory is short for a log");
+            return hl_fail(HL_ENOMEM, "out of memory allocating a log");
         memcpy(s->key, key, sizeof(s->key));
         HASH_ADD_STR(g->spools, key, s);
     }

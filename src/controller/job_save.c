@@ -61,7 +61,7 @@ void jobs_stop(struct hl_controller *c)
 
 /* ---- the record ------------------------------------------------------------------------------ */
 
-/* What the job is now; NULL when memory is short. */
+/* What the job is now; NULL when out of memory. */
 static json_t *job_record(const struct job *j)
 {
     json_t *run = hl_jobrun_to_json(&j->run), *events = json_copy(j->events);

@@ -23,7 +23,7 @@ hl_status rank_tables_reset(struct job *j, int containers)
     j->table = NULL;
     free(j->told);
     j->told = calloc((size_t)containers + 1, 1);
-    return j->told != NULL ? HL_OK : hl_fail(HL_ENOMEM, "memory is short for a rank table");
+    return j->told != NULL ? HL_OK : hl_fail(HL_ENOMEM, "out of memory allocating a rank table");
 }
 
 static hl_status table_text(const struct job *j, const char *format, char **out)

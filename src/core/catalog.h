@@ -14,8 +14,9 @@
  *          next change.
  * Threads: one owner thread. Pure: no I/O, no clock.
  * Errors:  HL_ENOENT, HL_EEXIST, HL_ECONFLICT, HL_EINVAL with a sentence; HL_ECANCELED for a
- * version that another rank gave up. Units:   bytes; ms since 1970. Limits:  model names
- * [A-Za-z0-9][A-Za-z0-9._-]{0,127}; part names up to 63 bytes.
+ *          version that another rank gave up.
+ * Units:   bytes; ms since 1970.
+ * Limits:  model names [A-Za-z0-9][A-Za-z0-9._-]{0,127}; part names up to 63 bytes.
  */
 #ifndef HL_CORE_CATALOG_H
 #define HL_CORE_CATALOG_H

@@ -125,7 +125,7 @@ static hl_status HL_PRINTF(3, 4) bad(const struct reader *r, int of_key, const c
 
 static hl_status short_of_memory(void)
 {
-    return hl_fail(HL_ENOMEM, "memory is short for the job");
+    return hl_fail(HL_ENOMEM, "out of memory allocating the job");
 }
 
 static void enter(struct reader *r, const char *field, const char *pointer)

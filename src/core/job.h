@@ -108,7 +108,7 @@ hl_status hl_job_export(struct hl_job *job, const char *name, const char *value,
 hl_status hl_job_resolve(struct hl_job *job, const char *cwd) HL_CHECK;
 /* True when another attempt is wanted after a node was lost. */
 bool hl_job_restarts_lost(const struct hl_job *job);
-/* New reference; hl_job_parse reads it back to the same job. NULL when memory is short. */
+/* New reference; hl_job_parse reads it back to the same job. NULL when out of memory. */
 json_t *hl_job_to_json(const struct hl_job *job);
 
 #endif

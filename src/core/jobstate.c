@@ -34,7 +34,7 @@ hl_status hl_job_state_parse(const char *name, enum hl_job_state *out)
             *out = (enum hl_job_state)i;
             return HL_OK;
         }
-    return hl_fail(HL_EINVAL, "'%.64s' is not a state of a job", name);
+    return hl_fail(HL_EINVAL, "unknown job state '%.64s'", name);
 }
 
 int hl_job_state_ended(enum hl_job_state s)
@@ -54,7 +54,7 @@ hl_status hl_container_state_parse(const char *name, enum hl_container_state *ou
             *out = (enum hl_container_state)i;
             return HL_OK;
         }
-    return hl_fail(HL_EINVAL, "'%.64s' is not a state of a container", name);
+    return hl_fail(HL_EINVAL, "unknown container state '%.64s'", name);
 }
 
 /* A text that was cut must not end inside a character: JSON takes only whole ones. */
@@ -101,7 +101,7 @@ static hl_status reserve(struct hl_job_actions *a, size_t more)
         return HL_OK;
     struct hl_job_action *list = realloc(a->list, (a->count + more) * sizeof(*list));
     if (list == NULL)
-        return hl_fail(HL_ENOMEM, "memory is short for the actions of a job");
+        return hl_fail(HL_ENOMEM, "out of memory allocating the actions of a job");
     a->list = list;
     a->cap = a->count + more;
     return HL_OK;
@@ -580,7 +580,7 @@ static hl_status take_plan(struct hl_jobrun *run, struct hl_plan *plan)
                        job_names[run->state]);
     struct hl_jobrun_container *list = calloc((size_t)plan->container_count, sizeof(*list));
     if (list == NULL)
-        return hl_fail(HL_ENOMEM, "memory is short for %d containers", plan->container_count);
+        return hl_fail(HL_ENOMEM, "out of memory allocating %d containers", plan->container_count);
     for (int i = 0; i < plan->container_count; i++) {
         memcpy(list[i].node, plan->containers[i].node, sizeof(list[i].node));
         list[i].numa_id = plan->containers[i].numa_id;

@@ -100,7 +100,7 @@ static hl_status read_lists(const json_t *doc, struct hl_jobrun *run)
     size_t i;
     run->containers = calloc(json_array_size(list) + 1, sizeof(*run->containers));
     if (run->containers == NULL)
-        return hl_fail(HL_ENOMEM, "memory is short for the record of a job");
+        return hl_fail(HL_ENOMEM, "out of memory allocating the record of a job");
     run->container_count = (int)json_array_size(list);
     json_array_foreach (list, i, v)
         HL_TRY(read_container(v, &run->containers[i]));

@@ -12,7 +12,7 @@
 
 static hl_status short_of_memory(void)
 {
-    return hl_fail(HL_ENOMEM, "memory is short for a plan");
+    return hl_fail(HL_ENOMEM, "out of memory allocating a plan");
 }
 
 /* ---- how many ranks a container holds ------------------------------------------------------- */

@@ -104,7 +104,7 @@ void hl_plan_freep(struct hl_plan **plan);
 /* Hold (busy = 1) or free the slots of a feasible plan. */
 void hl_plan_mark(const struct hl_plan *plan, struct hl_cluster *cluster, int busy);
 
-/* struct Plan of helios.capnp; new reference, NULL when memory is short. */
+/* struct Plan of helios.capnp; new reference, NULL when out of memory. */
 json_t *hl_plan_to_json(const struct hl_plan *plan);
 hl_status hl_plan_from_json(const json_t *doc, struct hl_plan **out) HL_CHECK;
 
@@ -121,7 +121,7 @@ struct hl_plan_spec_opts {
 };
 
 /* ContainerSpec of helios.capnp for containers[index], with the whole rank environment; new
- * reference. NULL when memory is short. */
+ * reference. NULL when out of memory. */
 json_t *hl_plan_container_spec(const struct hl_job *job, const struct hl_plan *plan, int index,
                                const struct hl_plan_spec_opts *opts);
 /* "JOB.ATTEMPT.INDEX" into buf, and back (JOB may hold dots). */

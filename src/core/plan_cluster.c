@@ -50,7 +50,7 @@ static size_t position(const struct hl_cluster *c, const char *name, int *found)
 
 static hl_status short_of_memory(void)
 {
-    return hl_fail(HL_ENOMEM, "memory is short for a node");
+    return hl_fail(HL_ENOMEM, "out of memory allocating a node");
 }
 
 static hl_status read_slot(const json_t *v, struct hl_cluster_slot *s)

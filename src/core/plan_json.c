@@ -41,7 +41,7 @@ json_t *hl_plan_to_json(const struct hl_plan *plan)
 
 static hl_status short_of_memory(void)
 {
-    return hl_fail(HL_ENOMEM, "memory is short for a plan");
+    return hl_fail(HL_ENOMEM, "out of memory allocating a plan");
 }
 
 static hl_status read_text(const json_t *doc, const char *key, char **out)

@@ -69,7 +69,7 @@ static hl_status placer_init(struct placer *p, const struct hl_place_request *re
     p->units = calloc(req->servers + 1, sizeof(int));
     if (p->classes == NULL || p->order == NULL || p->next == NULL || p->left == NULL ||
         p->units == NULL)
-        return hl_fail(HL_ENOMEM, "memory is short for a plan over %zu servers", req->servers);
+        return hl_fail(HL_ENOMEM, "out of memory allocating a plan over %zu servers", req->servers);
     if (req->servers > 0)
         memcpy(p->left, req->free, req->servers * sizeof(int));
     return HL_OK;

@@ -2,8 +2,11 @@
  *
  * Megatron's default order is tp fastest, then dp, then pp: rank = tp + TP * (dp + DP * pp).
  *
- * Owns: nothing.  Threads: any.  Errors: HL_EINVAL for an unknown order name.
- * Units: none.  Limits: pp * tp * dp fits an int (checked where a job is parsed).
+ * Owns:    nothing.
+ * Threads: any.
+ * Errors:  HL_EINVAL for an unknown order name.
+ * Units:   none.
+ * Limits:  pp * tp * dp fits an int (checked where a job is parsed).
  */
 #ifndef HL_CORE_RANK_H
 #define HL_CORE_RANK_H

@@ -184,7 +184,7 @@ hl_status hl_topo_add_slot(struct hl_topo *topo, int numa_id, struct hl_topo_slo
     struct hl_topo_slot *slots =
         realloc(topo->slots, (topo->slot_count + 1) * sizeof(*topo->slots));
     if (slots == NULL)
-        return hl_fail(HL_ENOMEM, "memory is short for %zu slots", topo->slot_count + 1);
+        return hl_fail(HL_ENOMEM, "out of memory allocating %zu slots", topo->slot_count + 1);
     topo->slots = slots;
     memmove(&slots[at + 1], &slots[at], (topo->slot_count - at) * sizeof(*slots));
     slots[at] = (struct hl_topo_slot){.numa_id = numa_id};
@@ -200,7 +200,7 @@ hl_status hl_topo_add_device(struct hl_topo_slot *slot, enum hl_pci_kind kind,
     size_t *count = kind == HL_PCI_GPU ? &slot->gpu_count : &slot->nic_count;
     struct hl_topo_device *more = realloc(*list, (*count + 1) * sizeof(**list));
     if (more == NULL)
-        return hl_fail(HL_ENOMEM, "memory is short for devices");
+        return hl_fail(HL_ENOMEM, "out of memory allocating devices");
     *list = more;
     more[(*count)++] = *dev;
     return HL_OK;

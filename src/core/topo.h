@@ -29,7 +29,7 @@ int hl_cpus_count(const struct hl_cpus *set);
 int hl_cpus_overlap(const struct hl_cpus *a, const struct hl_cpus *b);
 /* "0-3,8". HL_EINVAL. "" is the empty set. */
 hl_status hl_cpus_parse(const char *text, struct hl_cpus *out) HL_CHECK;
-/* Caller frees; NULL when memory is short. */
+/* Caller frees; NULL when out of memory. */
 char *hl_cpus_format(const struct hl_cpus *set);
 
 /* Generations of ConnectX boards, which decide the plank path. */
@@ -109,7 +109,7 @@ size_t hl_topo_numa_of(const struct hl_topo *machine, const struct hl_topo *offe
 /* "I/N" or "I/NxM" as the option agent.share has it; slots is 0 without M. HL_EINVAL. */
 hl_status hl_topo_share_parse(const char *text, int *index, int *nodes, int *slots) HL_CHECK;
 
-/* List(Slot) of helios.capnp; new reference, NULL when memory is short. */
+/* List(Slot) of helios.capnp; new reference, NULL when out of memory. */
 json_t *hl_topo_to_json(const struct hl_topo *topo);
 hl_status hl_topo_from_json(const json_t *slots, struct hl_topo *out) HL_CHECK;
 

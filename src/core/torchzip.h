@@ -14,7 +14,9 @@
  * Threads: any; pure.
  * Errors:  HL_EUNSUPPORTED names a tensor whose dtype torch has no storage for; HL_EINVAL for too
  *          many tensors, two of one name, and for an argument that is a list or an object;
- * HL_ENOMEM. Units:   bytes. Limits:  2^20 tensors, 1024 chunks of a virtual pipeline.
+ *          HL_ENOMEM.
+ * Units:   bytes.
+ * Limits:  2^20 tensors, 1024 chunks of a virtual pipeline.
  */
 #ifndef HL_CORE_TORCHZIP_H
 #define HL_CORE_TORCHZIP_H

@@ -5,11 +5,12 @@
  * `health` says follows the "ok".
  *
  * Owns:    a listening socket and a thread per connection.
- * Threads: start and stop on the loop's thread; `gauges` and `health` run there, and nothing of the
- * daemon is touched from the connections' threads. Errors:  HL_EINVAL (no host:port), HL_EBUSY (the
- * port is in use), HL_EIO. Units:   milliseconds. Limits:  HL_METRICS_CONNECTIONS at a time,
- * HL_METRICS_IDLE_S each without a byte, HL_METRICS_TEXT bytes of text; other paths and methods are
- * refused.
+ * Threads: start and stop on the loop's thread; `gauges` and `health` run there, and nothing of
+ *          the daemon is touched from the connections' threads.
+ * Errors:  HL_EINVAL (no host:port), HL_EBUSY (the port is in use), HL_EIO.
+ * Units:   milliseconds.
+ * Limits:  HL_METRICS_CONNECTIONS at a time, HL_METRICS_IDLE_S each without a byte,
+ *          HL_METRICS_TEXT bytes of text; other paths and methods are refused.
  */
 #ifndef HL_HTTP_METRICS_H
 #define HL_HTTP_METRICS_H

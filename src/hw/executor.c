@@ -26,7 +26,7 @@ hl_status hl_run_state_parse(const char *text, enum hl_run_state *out)
             return HL_OK;
         }
     }
-    return hl_fail(HL_EINVAL, "'%s' is no state of a container", text);
+    return hl_fail(HL_EINVAL, "unknown container state '%s'", text);
 }
 
 hl_status hl_text_set(char **field, const char *fmt, ...)

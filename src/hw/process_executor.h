@@ -16,7 +16,9 @@
  * Owns:    STATE/containers, a watcher thread.
  * Threads: see hw/executor.h; hl_shim_main owns its whole process.
  * Errors:  a shim that ends without a result (kill -9) takes its ranks with it, and the container
- * is failed with a message. Units:   milliseconds. Limits:  see hw/executor.h.
+ *          is failed with a message.
+ * Units:   milliseconds.
+ * Limits:  see hw/executor.h.
  */
 #ifndef HL_HW_PROCESS_EXECUTOR_H
 #define HL_HW_PROCESS_EXECUTOR_H

@@ -36,7 +36,7 @@ struct hl_telemetry_probe {
 void hl_telemetry_init(struct hl_telemetry_probe *p, const char *root);
 void hl_telemetry_fini(struct hl_telemetry_probe *p);
 hl_status hl_telemetry_read(struct hl_telemetry_probe *p, struct hl_telemetry *out) HL_CHECK;
-/* struct Telemetry; new reference, NULL when memory is short. */
+/* struct Telemetry; new reference, NULL when out of memory. */
 json_t *hl_telemetry_to_json(const struct hl_telemetry *t);
 
 #endif

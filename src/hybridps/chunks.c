@@ -37,7 +37,7 @@ hl_status hl_chunk_memory_init(struct hl_chunk_memory *m, struct hl_device *d, u
     uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE);
     uint64_t unit = info.granule > page ? info.granule : page;
     if (bytes == 0 || bytes > INT64_MAX - unit)
-        return hl_fail(HL_EINVAL, "%s: a chunk of %" PRIu64 " bytes can't be", info.name, bytes);
+        return hl_fail(HL_EINVAL, "%s: invalid chunk size of %" PRIu64 " bytes", info.name, bytes);
     struct hl_chunk_memory c = {.device = d, .span = (bytes + unit - 1) / unit * unit};
     HL_TRY(hl_device_reserve(d, c.span, &c.address));
     void *p = reserve_host(c.span);
@@ -81,7 +81,7 @@ static hl_status grow(struct hl_chunk_memory *m)
     if (copies != NULL)
         m->copies = copies;
     if (blocks == NULL || copies == NULL)
-        return hl_fail(HL_ENOMEM, "memory is short for a chunk's pieces");
+        return hl_fail(HL_ENOMEM, "out of memory allocating a chunk's pieces");
     m->cap = cap;
     return HL_OK;
 }

@@ -149,7 +149,7 @@ int hybridps_open(const hybridps_options *options, hybridps **out)
     HL_TRY(check_tuning(options));
     struct hybridps *h = calloc(1, sizeof(*h));
     if (h == NULL)
-        return hl_fail(HL_ENOMEM, "memory is short for a client");
+        return hl_fail(HL_ENOMEM, "out of memory allocating a client");
     h->pid = getpid();
     h->copy = mode[0] == 'c';
     h->chunk_bytes = options->chunk_bytes;
@@ -365,7 +365,7 @@ static hl_status room_for_uses(struct hybridps *h, size_t n)
         return HL_OK;
     struct hl_trace_use *uses = realloc(h->uses, n * sizeof(*uses));
     if (uses == NULL)
-        return hl_fail(HL_ENOMEM, "memory is short for %zu tensors", n);
+        return hl_fail(HL_ENOMEM, "out of memory allocating %zu tensors", n);
     h->uses = uses;
     h->uses_cap = n;
     return HL_OK;

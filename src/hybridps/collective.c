@@ -28,7 +28,7 @@ static hl_status make_group(const hybridps_transport *t, hybridps_group **out)
 {
     struct hybridps_group *g = calloc(1, sizeof(*g));
     if (g == NULL)
-        return hl_fail(HL_ENOMEM, "memory is short for a group");
+        return hl_fail(HL_ENOMEM, "out of memory allocating a group");
     g->t = *t;
     g->pid = getpid();
     pthread_mutex_init(&g->lock, NULL);
@@ -155,8 +155,8 @@ static int reduce_pieces(hybridps_group *g, const char *what, uint8_t *data, uin
     uint64_t most = bytes < PIECE ? bytes : PIECE;
     HL_AUTO(hl_freep) uint8_t *all = malloc((size_t)t->world * most);
     if (all == NULL)
-        return hl_fail(HL_ENOMEM, "memory is short for %d pieces of %" PRIu64 " bytes", t->world,
-                       most);
+        return hl_fail(HL_ENOMEM, "out of memory allocating %d pieces of %" PRIu64 " bytes",
+                       t->world, most);
     for (uint64_t at = 0; at < bytes; at += most) {
         uint64_t here = bytes - at < most ? bytes - at : most;
         int code = t->allgather(t->arg, what, data + at, all, here);
@@ -189,7 +189,7 @@ static int exchange_pieces(hybridps_group *g, const char *what, const uint8_t *i
     most = bytes < most ? bytes : most;
     HL_AUTO(hl_freep) uint8_t *mine = malloc((world + 1) * world * most);
     if (mine == NULL)
-        return hl_fail(HL_ENOMEM, "memory is short for %d pieces of %" PRIu64 " bytes",
+        return hl_fail(HL_ENOMEM, "out of memory allocating %d pieces of %" PRIu64 " bytes",
                        t->world * t->world, most);
     uint8_t *all = mine + world * most;
     for (uint64_t at = 0; at < bytes; at += most) {
@@ -222,8 +222,8 @@ static int scatter_pieces(hybridps_group *g, const char *what, const uint8_t *in
     most = bytes < most ? bytes : most;
     HL_AUTO(hl_freep) uint8_t *mine = malloc(2 * world * most);
     if (mine == NULL)
-        return hl_fail(HL_ENOMEM, "memory is short for %d pieces of %" PRIu64 " bytes", g->t.world,
-                       most);
+        return hl_fail(HL_ENOMEM, "out of memory allocating %d pieces of %" PRIu64 " bytes",
+                       g->t.world, most);
     uint8_t *theirs = mine + world * most;
     for (uint64_t at = 0; at < bytes; at += most) {
         uint64_t here = bytes - at < most ? bytes - at : most;

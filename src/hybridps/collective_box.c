@@ -84,7 +84,7 @@ static hl_status begin(void *arg, struct hl_id id, uint64_t size, void **token, 
     HL_TRY(st);
     struct hl_mail_message *m = NULL;
     if (posix_memalign((void **)&m, 64, sizeof(*m) + size) != 0)
-        return hl_fail(HL_ENOMEM, "memory is short for a message of %llu bytes",
+        return hl_fail(HL_ENOMEM, "out of memory allocating a message of %llu bytes",
                        (unsigned long long)size);
     *m = (struct hl_mail_message){.group = id.hi,
                                   .number = id.lo & ((UINT64_C(1) << NUMBER_BITS) - 1),
@@ -130,7 +130,7 @@ static hl_status init(struct hl_mail_box *b)
     void *page =
         mmap(NULL, b->page_len, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (page == MAP_FAILED)
-        return hl_fail(HL_ENOMEM, "memory is short for a group");
+        return hl_fail(HL_ENOMEM, "out of memory allocating a group");
     b->page = page;
     return HL_OK;
 }
@@ -139,7 +139,7 @@ hl_status hl_mail_open(const char *listen, int ranks, struct hl_mail_box **out)
 {
     struct hl_mail_box *b = calloc(1, sizeof(*b));
     if (b == NULL)
-        return hl_fail(HL_ENOMEM, "memory is short for a group");
+        return hl_fail(HL_ENOMEM, "out of memory allocating a group");
     b->ranks = ranks;
     b->hellos = 1;
     hl_status st = init(b);
@@ -225,7 +225,7 @@ hl_status hl_mail_line_open(struct hl_mail_box *b, const char *address, int stal
 {
     struct hl_mail_line *l = calloc(1, sizeof(*l));
     if (l == NULL)
-        return hl_fail(HL_ENOMEM, "memory is short for a group");
+        return hl_fail(HL_ENOMEM, "out of memory allocating a group");
     l->box = b;
     struct hl_put_queue_opts o = {.connect = {.address = address,
                                               .stall_ms = stall_ms,

@@ -52,7 +52,8 @@ static hl_status check_layout(const struct hl_collective_shm *g, uint64_t size)
 {
     const struct hl_collective_shared *s = g->s;
     if (s->magic != MAGIC)
-        return hl_fail(HL_EPROTO, "/dev/shm%s is no group's memory; choose another name", g->path);
+        return hl_fail(HL_EPROTO, "/dev/shm%s is not a group's memory; choose another name",
+                       g->path);
     if (s->version != VERSION)
         return hl_fail(HL_EPROTO,
                        "group %s: version %u, this library has %d; let all ranks use one library",
@@ -94,7 +95,8 @@ static hl_status map(struct hl_collective_shm *g, int fd, int *again)
     if (size == 0)
         return make(g, fd);
     if (size < sizeof(*g->s))
-        return hl_fail(HL_EPROTO, "/dev/shm%s is no group's memory; choose another name", g->path);
+        return hl_fail(HL_EPROTO, "/dev/shm%s is not a group's memory; choose another name",
+                       g->path);
     HL_TRY(hl_shm_map(fd, size, 1, &p));
     g->s = p;
     hl_status st = HL_OK;

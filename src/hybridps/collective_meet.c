@@ -226,7 +226,7 @@ static hl_status tell_all(struct hl_collective_net *g, uint64_t deadline_ns)
     struct card mine = card_of(g);
     hl_status st = HL_OK;
     if (table == NULL)
-        return hl_fail(HL_ENOMEM, "memory is short for a group");
+        return hl_fail(HL_ENOMEM, "out of memory allocating a group");
     memcpy(table, &mine, sizeof(mine));
     for (int r = 0; r < g->world; r++)
         memcpy(table + sizeof(mine) + (size_t)r * HL_ADDR_TEXT_MAX, g->ranks[r].address,
@@ -256,7 +256,7 @@ static hl_status meet(const hybridps_net_options *o, struct hl_collective_net *g
     uint64_t deadline_ns = hl_now_ns() + (uint64_t)g->timeout_ms * HL_NS_PER_MS;
     g->ranks = calloc((size_t)g->world, sizeof(*g->ranks));
     if (g->ranks == NULL)
-        return hl_fail(HL_ENOMEM, "memory is short for a group");
+        return hl_fail(HL_ENOMEM, "out of memory allocating a group");
     HL_TRY(open_box(o, g));
     if (g->rank == 0) {
         g->group = hl_random_u64() | 1;

@@ -53,7 +53,7 @@ static hl_status check_call(const struct hl_collective_net *g, int r)
     struct hl_net_call c;
     char theirs[256], own[256];
     if (m->size < HEADER)
-        return fail_rank(g, r, HL_EPROTO, "sends what is no message of a group");
+        return fail_rank(g, r, HL_EPROTO, "sends what is not a message of a group");
     memcpy(&c, m->data, sizeof(c));
     c.what[sizeof(c.what) - 1] = '\0';
     if (c.magic != MAGIC || c.version != VERSION)
@@ -577,12 +577,12 @@ hl_status hl_collective_net_open(const hybridps_net_options *o, hybridps_transpo
 {
     struct hl_collective_net *g = calloc(1, sizeof(*g));
     if (g == NULL)
-        return hl_fail(HL_ENOMEM, "memory is short for a group");
+        return hl_fail(HL_ENOMEM, "out of memory allocating a group");
     g->pid = getpid();
     hl_status st = hl_collective_meet(o, g);
     if (st == HL_OK) {
         g->out = malloc(PIECE + ((size_t)g->world + 1) * (HEADER + 64));
-        st = g->out != NULL ? HL_OK : hl_fail(HL_ENOMEM, "memory is short for a group");
+        st = g->out != NULL ? HL_OK : hl_fail(HL_ENOMEM, "out of memory allocating a group");
     }
     if (st != HL_OK) {
         char words[HL_ERROR_TEXT_MAX];

@@ -372,7 +372,7 @@ hl_status hl_collective_shm_open(const hybridps_shm_options *options, hybridps_t
 {
     struct hl_collective_shm *g = calloc(1, sizeof(*g));
     if (g == NULL)
-        return hl_fail(HL_ENOMEM, "memory is short for a group");
+        return hl_fail(HL_ENOMEM, "out of memory allocating a group");
     hl_status st = hl_collective_join(options, g);
     if (st != HL_OK) {
         free(g);

@@ -22,7 +22,7 @@ void hl_estimate_fini(struct hl_estimate *e)
 
 static hl_status fail_memory(void)
 {
-    return hl_fail(HL_ENOMEM, "memory is short for the tensors of the model");
+    return hl_fail(HL_ENOMEM, "out of memory allocating the tensors of the model");
 }
 
 static hl_status add_tensor(struct hl_estimate *e, uint64_t elements)
@@ -138,7 +138,7 @@ hl_status hl_estimate_of_count(uint64_t parameters, struct hl_estimate *out)
 {
     *out = (struct hl_estimate){0};
     if (parameters == 0 || parameters > (uint64_t)1 << 50)
-        return hl_fail(HL_EINVAL, "%" PRIu64 " parameters are no model", parameters);
+        return hl_fail(HL_EINVAL, "%" PRIu64 " is an invalid number of parameters", parameters);
     hl_status st = add_count(out, parameters);
     if (st != HL_OK)
         hl_estimate_fini(out);
@@ -256,7 +256,7 @@ static hl_status lay_out(struct hl_estimate *e, const struct hl_estimate_options
 hl_status hl_estimate_run(struct hl_estimate *e, const struct hl_estimate_options *o)
 {
     if (o->element_bytes != 2 && o->element_bytes != 4)
-        return hl_fail(HL_EINVAL, "parameters of %" PRIu64 " bytes can't be", o->element_bytes);
+        return hl_fail(HL_EINVAL, "invalid parameter size of %" PRIu64 " bytes", o->element_bytes);
     weigh(e, o);
     size_t most = e->count * HYBRIDPS_KINDS;
     struct hl_layout_item *items = calloc(most, sizeof(*items));

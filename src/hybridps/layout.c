@@ -42,7 +42,7 @@ static hl_status check(const struct hl_layout_item *items, size_t n)
 {
     uint64_t sum = 0;
     if (n == 0 || n >= UINT32_MAX)
-        return hl_fail(HL_EINVAL, "a layout of %zu tensors can't be", n);
+        return hl_fail(HL_EINVAL, "invalid number of tensors %zu", n);
     for (size_t i = 0; i < n; i++)
         if (items[i].kind >= HL_LAYOUT_KINDS || items[i].bytes == 0 ||
             items[i].bytes > INT64_MAX / 4 || (sum += items[i].bytes) > INT64_MAX / 4)
@@ -85,7 +85,8 @@ static hl_status make_rooms(size_t n, struct rooms *r)
     while (r->leaves < n)
         r->leaves *= 2;
     r->tree = calloc(2 * r->leaves, sizeof(*r->tree));
-    return r->tree != NULL ? HL_OK : hl_fail(HL_ENOMEM, "memory is short for a layout of %zu", n);
+    return r->tree != NULL ? HL_OK
+                           : hl_fail(HL_ENOMEM, "out of memory allocating a layout of %zu", n);
 }
 
 static void fill(const struct hl_layout_item *items, size_t n, uint64_t chunk_bytes,
@@ -107,7 +108,7 @@ hl_status hl_layout_fill(const struct hl_layout_item *items, size_t n, uint64_t 
     struct rooms r;
     HL_TRY(check(items, n));
     if (chunk_bytes > INT64_MAX / 4)
-        return hl_fail(HL_EINVAL, "a chunk of %" PRIu64 " bytes can't be", chunk_bytes);
+        return hl_fail(HL_EINVAL, "invalid chunk size of %" PRIu64 " bytes", chunk_bytes);
     HL_TRY(make_rooms(n, &r));
     fill(items, n, chunk_bytes, granule > ALIGN ? granule : ALIGN, chunk_of, &r, out);
     free(r.tree);
@@ -210,7 +211,7 @@ hl_status hl_layout_search(const struct hl_layout_item *items, size_t n,
     size_t cap = n * (n < STARTS_MAX ? n : STARTS_MAX) + 1;
     uint64_t *sizes = calloc(cap, sizeof(*sizes));
     if (sizes == NULL)
-        return hl_fail(HL_ENOMEM, "memory is short for a layout of %zu", n);
+        return hl_fail(HL_ENOMEM, "out of memory allocating a layout of %zu", n);
     hl_status st = make_rooms(n, &r);
     if (st == HL_OK) {
         size_t count = make_sizes(items, n, o, granule, sizes, cap);

@@ -55,7 +55,7 @@ int hybridps_manager_open(const hybridps_manager_options *options, hybridps_mana
         return hl_fail(HL_EINVAL, "manager: capacities of devices, but none of the host");
     struct hybridps_manager *m = calloc(1, sizeof(*m));
     if (m == NULL)
-        return hl_fail(HL_ENOMEM, "memory is short for a manager");
+        return hl_fail(HL_ENOMEM, "out of memory allocating a manager");
     hl_status st = hl_manager_table_open(&o, &m->t);
     if (st != HL_OK) {
         free(m);

@@ -203,7 +203,7 @@ hl_status hl_manager_check_layout(const struct hl_manager_table *t)
 {
     const struct hl_manager_shared *s = t->s;
     if (s->magic != MAGIC)
-        return hl_fail(HL_EPROTO, "/dev/shm%s is no table of a manager; choose another name",
+        return hl_fail(HL_EPROTO, "/dev/shm%s is not a table of a manager; choose another name",
                        t->path);
     if (s->version != VERSION || s->size != sizeof(*s) || s->devices == 0 ||
         s->devices > HL_MANAGER_DEVICES)

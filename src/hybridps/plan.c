@@ -86,7 +86,7 @@ static hl_status choose(const struct plan_model *m, struct hl_chunk_plan *p)
 {
     struct plan_cost *costs = calloc(p->iterations + 1, sizeof(*costs));
     uint64_t least = 0;
-    hl_status st = costs != NULL ? HL_OK : hl_fail(HL_ENOMEM, "memory is short for a plan");
+    hl_status st = costs != NULL ? HL_OK : hl_fail(HL_ENOMEM, "out of memory allocating a plan");
     for (int rule = 0; rule < PLAN_RULES && st == HL_OK; rule++) {
         st = plan_simulate(m, p, (enum plan_rule)rule, p->iterations, costs, NULL);
         uint64_t sum = total(costs, p->iterations);
@@ -108,7 +108,7 @@ static hl_status make(struct plan_model *m, struct hl_chunk_plan *p)
     p->current = calloc(chunks + 1, sizeof(*p->current));
     p->costs = calloc(p->iterations + 1, sizeof(*p->costs));
     if (m->room == NULL || p->first == NULL || p->current == NULL || p->costs == NULL)
-        return hl_fail(HL_ENOMEM, "memory is short for a plan");
+        return hl_fail(HL_ENOMEM, "out of memory allocating a plan");
     HL_TRY(plan_walk(m, p));
     HL_TRY(plan_pack(m));
     for (size_t i = 0; i < m->item_count; i++)
@@ -137,7 +137,7 @@ hl_status hl_chunk_plan_make(const struct hl_trace *t, const struct hl_chunk_pla
                        (unsigned long long)o.iterations, t->moment_count, needs);
     struct hl_chunk_plan *p = calloc(1, sizeof(*p));
     if (p == NULL)
-        return hl_fail(HL_ENOMEM, "memory is short for a plan");
+        return hl_fail(HL_ENOMEM, "out of memory allocating a plan");
     struct plan_model m = {.t = t, .o = o, .end = (int64_t)(o.iterations * t->moment_count)};
     p->copy = o.copy;
     p->chunk_count = t->chunk_count;

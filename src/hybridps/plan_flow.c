@@ -60,7 +60,7 @@ static hl_status flow_init(struct flow *f, uint32_t slots, size_t items)
     if (f->first == NULL || f->arcs == NULL || f->high == NULL || f->dist == NULL ||
         f->heap == NULL || f->place == NULL || f->next == NULL || f->path == NULL ||
         f->seen == NULL)
-        return hl_fail(HL_ENOMEM, "memory is short for a plan");
+        return hl_fail(HL_ENOMEM, "out of memory allocating a plan");
     return HL_OK;
 }
 

@@ -115,7 +115,7 @@ hl_status plan_choose_loop(const struct plan_model *m, struct hl_chunk_plan *p)
     p->costs = costs != NULL ? costs : p->costs;
     p->places = calloc((count + 1) * p->chunk_count + 1, 1);
     if (costs == NULL || p->places == NULL)
-        return hl_fail(HL_ENOMEM, "memory is short for a plan");
+        return hl_fail(HL_ENOMEM, "out of memory allocating a plan");
     p->cost_count = count;
     HL_TRY(try_rules(m, p, 0, &best));
     HL_TRY(try_flow(m, p, &best));
@@ -134,7 +134,7 @@ hl_status hl_chunk_plan_end(struct hl_chunk_plan *p, const struct hl_trace *t,
                        (unsigned long long)p->iterations, (unsigned long long)total);
     struct plan_cost *costs = realloc(p->costs, (total + 1) * sizeof(*costs));
     if (costs == NULL)
-        return hl_fail(HL_ENOMEM, "memory is short for a plan");
+        return hl_fail(HL_ENOMEM, "out of memory allocating a plan");
     free(p->places);
     p->places = NULL;
     p->again = p->again_end = 0;

@@ -84,7 +84,7 @@ static hl_status pack_init(struct pack *p)
     if (p->slot_of == NULL || p->cap == NULL || p->left == NULL || p->flow == NULL ||
         p->which == NULL || p->share == NULL || p->decided == NULL || p->fixed == NULL ||
         p->kept == NULL || p->left_out == NULL || p->best == NULL)
-        return hl_fail(HL_ENOMEM, "memory is short for a plan");
+        return hl_fail(HL_ENOMEM, "out of memory allocating a plan");
     return HL_OK;
 }
 
@@ -361,7 +361,7 @@ static hl_status search(struct pack *p)
     struct choice *stack = calloc(p->m->epoch_count + p->m->item_count + 1, sizeof(*stack)), next;
     size_t depth = 0;
     int rounds = ROUNDS_ROOT, more = 0;
-    hl_status st = stack != NULL ? HL_OK : hl_fail(HL_ENOMEM, "memory is short for a plan");
+    hl_status st = stack != NULL ? HL_OK : hl_fail(HL_ENOMEM, "out of memory allocating a plan");
     while (st == HL_OK) {
         st = bound_node(p, rounds, &next, &more);
         rounds = ROUNDS;

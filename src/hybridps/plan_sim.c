@@ -50,7 +50,7 @@ static hl_status push(struct sim *s, uint32_t chunk)
         size_t cap = s->cap == 0 ? 256 : s->cap * 2;
         struct entry *heap = realloc(s->heap, cap * sizeof(*heap));
         if (heap == NULL)
-            return hl_fail(HL_ENOMEM, "memory is short for a plan");
+            return hl_fail(HL_ENOMEM, "out of memory allocating a plan");
         s->heap = heap;
         s->cap = cap;
     }
@@ -221,7 +221,7 @@ hl_status plan_simulate(const struct plan_model *m, struct hl_chunk_plan *p, enu
     s.needed = calloc(n, sizeof(*s.needed));
     hl_status st = HL_OK;
     if (s.device == NULL || s.host == NULL || s.version == NULL || s.needed == NULL)
-        st = hl_fail(HL_ENOMEM, "memory is short for a plan");
+        st = hl_fail(HL_ENOMEM, "out of memory allocating a plan");
     else
         st = start(&s);
     for (uint64_t k = 0; k < iterations && st == HL_OK; k++) {

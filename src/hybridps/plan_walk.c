@@ -27,7 +27,7 @@ struct walk {
 
 static hl_status fail_memory(void)
 {
-    return hl_fail(HL_ENOMEM, "memory is short for a plan");
+    return hl_fail(HL_ENOMEM, "out of memory allocating a plan");
 }
 
 /* ---- events by chunk ---- */

@@ -89,7 +89,7 @@ hl_status hl_policy_create(const char *name, const struct hl_policy_options *opt
         return hl_fail(HL_EINVAL, "policy \"%s\" is none of opt, lru, fifo, heat, random", name);
     struct hl_policy *p = calloc(1, sizeof(*p));
     if (p == NULL)
-        return hl_fail(HL_ENOMEM, "memory is short for a policy");
+        return hl_fail(HL_ENOMEM, "out of memory allocating a policy");
     p->rule = rule;
     if (options != NULL)
         p->o = *options;
@@ -124,7 +124,7 @@ hl_status hl_policy_grow(struct hl_policy *p, size_t count)
         return HL_OK;
     struct memory *m = realloc(p->chunks, count * sizeof(*m));
     if (m == NULL)
-        return hl_fail(HL_ENOMEM, "memory is short for a policy");
+        return hl_fail(HL_ENOMEM, "out of memory allocating a policy");
     memset(m + p->count, 0, (count - p->count) * sizeof(*m));
     p->chunks = m;
     p->count = count;

@@ -20,7 +20,7 @@ hl_status hl_chunk_pool_open(const struct hl_chunk_pool_options *options,
     if (p == NULL) {
         if (options->spill != NULL)
             options->spill->close(options->spill_arg);
-        return hl_fail(HL_ENOMEM, "memory is short for chunks");
+        return hl_fail(HL_ENOMEM, "out of memory allocating chunks");
     }
     p->o = *options;
     struct hl_device_options device = {.keeps_memory = 1};
@@ -88,7 +88,7 @@ static hl_status grow(struct hl_chunk_pool *p)
     uint32_t *ahead = realloc(p->ahead, cap * sizeof(*ahead));
     p->ahead = ahead != NULL ? ahead : p->ahead;
     if (ahead == NULL || chunks == NULL || wanted == NULL || leaving == NULL || leave == NULL)
-        return hl_fail(HL_ENOMEM, "memory is short for chunks");
+        return hl_fail(HL_ENOMEM, "out of memory allocating chunks");
     p->cap = cap;
     return HL_OK;
 }

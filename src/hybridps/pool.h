@@ -9,11 +9,12 @@
  *
  * Owns:    the device, the chunks, the policy (hl_chunk_pool_close).
  * Threads: one at a time; the caller holds a lock. Copies run beside the caller within a call.
- * Errors:  HL_ENOSPC with what is needed, available and pinned; HL_EBUSY for a chunk that is pinned
- *          in the other place; the device's. After a failure contents and pins are as they were;
- *          chunks may have left the device or the host. HL_ETIMEDOUT of a copy: the device is lost,
- * and every later call fails. Units:   bytes of chunks as they were added; moments. Limits:  2^32 -
- * 1 chunks.
+ * Errors:  HL_ENOSPC with what is needed, available and pinned; HL_EBUSY for a chunk that is
+ *          pinned in the other place; the device's. After a failure contents and pins are as they
+ *          were; chunks may have left the device or the host. HL_ETIMEDOUT of a copy: the device
+ *          is lost, and every later call fails.
+ * Units:   bytes of chunks as they were added; moments.
+ * Limits:  2^32 - 1 chunks.
  */
 #ifndef HL_HYBRIDPS_POOL_H
 #define HL_HYBRIDPS_POOL_H

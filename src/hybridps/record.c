@@ -144,7 +144,7 @@ static hl_status find_phase(struct hl_record *r, const char *name, struct hl_rec
     if (r->phases == NULL)
         r->phases = calloc(HL_RECORD_PHASES, sizeof(*r->phases));
     if (r->phases == NULL)
-        return hl_fail(HL_ENOMEM, "memory is short for a record");
+        return hl_fail(HL_ENOMEM, "out of memory allocating a record");
     *out = &r->phases[r->phase_count++];
     snprintf((*out)->name, sizeof((*out)->name), "%s", name);
     return HL_OK;
@@ -254,7 +254,7 @@ static hl_status note_content(struct hl_record *r)
     if (s.chunks > r->content_count) {
         uint8_t *content = realloc(r->content, s.chunks);
         if (content == NULL)
-            return hl_fail(HL_ENOMEM, "memory is short for a record");
+            return hl_fail(HL_ENOMEM, "out of memory allocating a record");
         r->content = content;
         r->content_count = s.chunks;
     }
@@ -326,7 +326,7 @@ static hl_status room_for_hits(struct hl_record *r, size_t count)
     if (count > r->hits_cap) {
         uint8_t *hits = realloc(r->hits, count);
         if (hits == NULL)
-            return hl_fail(HL_ENOMEM, "memory is short for a record");
+            return hl_fail(HL_ENOMEM, "out of memory allocating a record");
         r->hits = hits;
         r->hits_cap = count;
     }

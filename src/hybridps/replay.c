@@ -229,7 +229,7 @@ hl_status hl_replay(const struct hl_trace *t, const struct hl_replay_options *op
     r.span = calloc(n, sizeof(*r.span));
     hl_status st = HL_OK;
     if (result.iterations == NULL || r.version == NULL || r.live == NULL || r.span == NULL)
-        st = hl_fail(HL_ENOMEM, "memory is short for a replay");
+        st = hl_fail(HL_ENOMEM, "out of memory allocating a replay");
     else
         st = add_chunks(&r);
     if (st == HL_OK)

@@ -3,8 +3,10 @@
  * Owns:    the place what it keeps; `close` ends all of it.
  * Threads: one at a time; the pool's caller holds a lock.
  * Errors:  HL_ENOSPC (full), HL_EUNAVAIL (gone), HL_ECORRUPT, HL_ESTALE (what it kept is lost),
- * each with a sentence. A put that fails keeps nothing; a get that fails keeps what it has. Units:
- * bytes. Limits:  the implementation's.
+ *          each with a sentence. A put that fails keeps nothing; a get that fails keeps what it
+ *          has.
+ * Units:   bytes.
+ * Limits:  the implementation's.
  */
 #ifndef HL_HYBRIDPS_SPILL_H
 #define HL_HYBRIDPS_SPILL_H

@@ -168,7 +168,7 @@ static hl_status find_free(struct place *l, size_t *out)
     size_t cap = l->kept_cap == 0 ? 64 : l->kept_cap * 2;
     struct kept *k = realloc(l->kept, cap * sizeof(*k));
     if (k == NULL)
-        return hl_fail(HL_ENOMEM, "memory is short for the list of chunks in the pool");
+        return hl_fail(HL_ENOMEM, "out of memory allocating the list of chunks in the pool");
     memset(k + l->kept_cap, 0, (cap - l->kept_cap) * sizeof(*k));
     l->kept = k;
     l->kept_cap = cap;
@@ -227,7 +227,7 @@ static hl_status put_locked(struct place *l, const void *data, uint64_t bytes, u
     struct kept *k = &l->kept[at];
     k->pieces = calloc((bytes + PIECE - 1) / PIECE, sizeof(*k->pieces));
     if (k->pieces == NULL)
-        return hl_fail(HL_ENOMEM, "memory is short for the pieces of a chunk");
+        return hl_fail(HL_ENOMEM, "out of memory allocating the pieces of a chunk");
     hl_status st = put_pieces(l, k, data, bytes, deadline_ns);
     if (st == HL_OK) {
         *handle = at + 1;
@@ -327,7 +327,7 @@ hl_status hl_spill_l3_open(const char *socket_path, int timeout_ms, const struct
     struct place *l = calloc(1, sizeof(*l));
     if (l == NULL || (l->path = strdup(socket_path)) == NULL) {
         free(l);
-        return hl_fail(HL_ENOMEM, "memory is short for the pool at %s", socket_path);
+        return hl_fail(HL_ENOMEM, "out of memory allocating the pool at %s", socket_path);
     }
     l->timeout_ms = timeout_ms > 0 ? timeout_ms : TIMEOUT_MS;
     l->staging.fd = -1;

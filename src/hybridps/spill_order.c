@@ -35,7 +35,7 @@ hl_status hl_next_use_make(const struct hl_trace *t, struct hl_next_use **out)
     if (n == NULL || at == NULL || n->first == NULL || n->uses == NULL) {
         hl_next_use_free(n);
         free(at);
-        return hl_fail(HL_ENOMEM, "memory is short for the order of uses");
+        return hl_fail(HL_ENOMEM, "out of memory allocating the order of uses");
     }
     for (size_t i = 0; i < t->moment_count; i++)
         for (size_t k = 0; k < t->moments[i].need_count; k++)

@@ -8,7 +8,7 @@
 
 static hl_status fail_memory(void)
 {
-    return hl_fail(HL_ENOMEM, "memory is short for the index of tensors");
+    return hl_fail(HL_ENOMEM, "out of memory allocating the index of tensors");
 }
 
 const char *hl_tensor_kind_name(int kind)
@@ -44,9 +44,9 @@ hl_status hl_tensors_add(struct hl_tensors *t, const char *name, int kind, uint6
                          uint32_t *tensor)
 {
     if (kind < 0 || kind >= HYBRIDPS_KINDS)
-        return hl_fail(HL_EINVAL, "tensor \"%s\": %d is no kind", name, kind);
+        return hl_fail(HL_EINVAL, "tensor \"%s\": unknown kind %d", name, kind);
     if (bytes == 0 || bytes > HL_TRACE_BYTES_MAX)
-        return hl_fail(HL_EINVAL, "tensor \"%s\": %" PRIu64 " bytes can't be", name, bytes);
+        return hl_fail(HL_EINVAL, "tensor \"%s\": invalid size of %" PRIu64 " bytes", name, bytes);
     if (t->count == t->cap) {
         uint32_t cap = t->cap == 0 ? 64 : t->cap * 2;
         struct hl_tensor *list = cap > t->cap ? realloc(t->list, cap * sizeof(*list)) : NULL;

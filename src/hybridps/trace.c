@@ -9,7 +9,7 @@
 
 static hl_status fail_memory(void)
 {
-    return hl_fail(HL_ENOMEM, "memory is short for a trace");
+    return hl_fail(HL_ENOMEM, "out of memory allocating a trace");
 }
 
 /* Room for one more of `size` bytes. */
@@ -162,7 +162,7 @@ static hl_status get_count(const json_t *obj, const char *key, uint64_t max, uin
     }
     double real = json_is_real(v) ? json_real_value(v) : -1;
     if (real < 0 || real > (double)max || floor(real) < real)
-        return hl_fail(HL_EINVAL, ".%s is no whole number from 0 to %" PRIu64, key, max);
+        return hl_fail(HL_EINVAL, ".%s is not a whole number from 0 to %" PRIu64, key, max);
     *out = (uint64_t)real;
     return HL_OK;
 }
@@ -199,7 +199,7 @@ static hl_status read_chunk(struct reader *r, const json_t *c)
     char key[256], kind[256];
     uint64_t bytes;
     if (!json_is_object(c))
-        return hl_fail(HL_EINVAL, " is no object");
+        return hl_fail(HL_EINVAL, " is not an object");
     hl_status st = id_key(json_object_get(c, "id"), key, sizeof(key));
     if (st == HL_OK)
         st = get_label(json_object_get(c, "kind"), "kind", kind, sizeof(kind));
@@ -285,7 +285,7 @@ static hl_status read_moment(struct reader *r, const json_t *m)
     char stage[256], op[256];
     uint64_t avail;
     if (!json_is_object(m))
-        return hl_fail(HL_EINVAL, " is no object");
+        return hl_fail(HL_EINVAL, " is not an object");
     hl_status st = get_label(json_object_get(m, "stage"), "stage", stage, sizeof(stage));
     if (st == HL_OK)
         st = get_label(json_object_get(m, "op"), "op", op, sizeof(op));
@@ -302,7 +302,7 @@ static hl_status read_moment(struct reader *r, const json_t *m)
 static hl_status read_all(struct reader *r, const json_t *doc)
 {
     if (!json_is_object(doc))
-        return hl_fail(HL_EINVAL, "it is no object");
+        return hl_fail(HL_EINVAL, "it is not an object");
     HL_TRY(read_list(r, doc, "chunks", 1, read_chunk));
     HL_TRY(read_list(r, doc, "iteration", 1, read_moment));
     if (r->t.moment_count == 0)
@@ -380,7 +380,7 @@ hl_status hl_trace_print(const struct hl_trace *t, char **out)
     char *text = doc != NULL ? json_dumps(doc, JSON_COMPACT) : NULL;
     json_decref(doc);
     if (text == NULL)
-        return hl_fail(HL_EINVAL, "a trace can't be printed: memory is short, or a text is no "
+        return hl_fail(HL_EINVAL, "a trace can't be printed: out of memory, or a text is not "
                                   "UTF-8");
     *out = text;
     return HL_OK;

@@ -27,7 +27,7 @@ static hl_status copy_text(const char *from, char **to)
 {
     free(*to);
     *to = strdup(from);
-    return *to != NULL ? HL_OK : hl_fail(HL_ENOMEM, "memory is short for a kubeconfig");
+    return *to != NULL ? HL_OK : hl_fail(HL_ENOMEM, "out of memory allocating a kubeconfig");
 }
 
 static hl_status read_file(const char *path, char **out)
@@ -92,7 +92,7 @@ static hl_status named(const struct reading *r, const char *lists, const char *k
 static hl_status set_server(struct hl_kube_config *c, const char *url, const char *where)
 {
     if (strncmp(url, "https://", 8) != 0 && strncmp(url, "http://", 7) != 0)
-        return hl_fail(HL_EINVAL, "%s: the server '%.200s' is no http:// or https:// address",
+        return hl_fail(HL_EINVAL, "%s: the server '%.200s' is not an http:// or https:// address",
                        where, url);
     HL_TRY(copy_text(url, &c->server));
     for (size_t n = strlen(c->server); n > 0 && c->server[n - 1] == '/'; n--)
@@ -172,7 +172,7 @@ static hl_status load_pod(const char *dir, struct hl_kube_config *out)
     const char *host = getenv("KUBERNETES_SERVICE_HOST"), *port = getenv("KUBERNETES_SERVICE_PORT");
     char path[PATH_MAX], server[512];
     if (host == NULL || port == NULL)
-        return hl_fail(HL_ENOENT, "there is no kubeconfig, and this is no pod "
+        return hl_fail(HL_ENOENT, "there is no kubeconfig, and this is not a pod "
                                   "(KUBERNETES_SERVICE_HOST is not set); give --kubeconfig");
     snprintf(server, sizeof(server),
              strchr(host, ':') != NULL ? "https://[%s]:%s" : "https://%s:%s", host, port);
@@ -226,7 +226,7 @@ hl_status hl_kube_config_load(const struct hl_kube_source *from, struct hl_kube_
 {
     struct hl_kube_config *c = calloc(1, sizeof(*c));
     if (c == NULL)
-        return hl_fail(HL_ENOMEM, "memory is short for a kubeconfig");
+        return hl_fail(HL_ENOMEM, "out of memory allocating a kubeconfig");
     hl_status st = load(from, c);
     if (st != HL_OK) {
         hl_kube_config_free(c);

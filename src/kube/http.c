@@ -80,7 +80,7 @@ hl_status hl_kube_open(const struct hl_kube_config *config, const atomic_int *ca
 {
     struct hl_kube *k = calloc(1, sizeof(*k));
     if (k == NULL)
-        return hl_fail(HL_ENOMEM, "memory is short for an API client");
+        return hl_fail(HL_ENOMEM, "out of memory allocating an API client");
     k->config = config;
     k->cancel = cancel;
     pthread_mutex_init(&k->lock, NULL);
@@ -88,7 +88,7 @@ hl_status hl_kube_open(const struct hl_kube_config *config, const atomic_int *ca
     if (config->tls_server_name != NULL)
         st = use_server_name(k);
     else if ((k->base = strdup(config->server)) == NULL)
-        st = hl_fail(HL_ENOMEM, "memory is short for an API client");
+        st = hl_fail(HL_ENOMEM, "out of memory allocating an API client");
     if (st != HL_OK) {
         hl_kube_close(k);
         return st;
@@ -283,7 +283,7 @@ static hl_status perform(struct exchange *x, const char *body, const char *type,
     curl_slist_free_all(headers);
     curl_slist_free_all(connect_to);
     free(url);
-    return x->curl != NULL ? HL_OK : hl_fail(HL_ENOMEM, "memory is short for a request");
+    return x->curl != NULL ? HL_OK : hl_fail(HL_ENOMEM, "out of memory allocating a request");
 }
 
 /* ---- what came of it ------------------------------------------------------------------------- */

@@ -286,6 +286,6 @@ hl_status hl_kube_parse(const char *text, size_t len, const struct hl_kube_membe
     }
     json_decref(value);
     return p.no_memory
-               ? hl_fail(HL_ENOMEM, "memory is short for %zu bytes of JSON", len)
+               ? hl_fail(HL_ENOMEM, "out of memory allocating %zu bytes of JSON", len)
                : hl_fail(HL_EPROTO, "no JSON at byte %zu of %zu", (size_t)(p.at - p.begin), len);
 }

@@ -77,7 +77,7 @@ static hl_status on_line(struct hl_kube_stream *s, const char *line, size_t len)
         return st;
     if (st != HL_OK || !json_is_object(event)) {
         json_decref(event);
-        return hl_fail(HL_EPROTO, "watch: a line of %zu bytes is no event", len);
+        return hl_fail(HL_EPROTO, "watch: a line of %zu bytes is not an event", len);
     }
     st = on_event(s, event);
     json_decref(event);

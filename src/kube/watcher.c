@@ -130,7 +130,7 @@ static hl_status post(struct hl_kube_watcher *w, json_t *object, struct message 
     if (m == NULL || object == NULL) {
         free(m);
         json_decref(object);
-        return hl_fail(HL_ENOMEM, "memory is short for an event of %s", w->path);
+        return hl_fail(HL_ENOMEM, "out of memory allocating an event of %s", w->path);
     }
     *m = what;
     m->object = object;
@@ -368,7 +368,7 @@ hl_status hl_kube_watcher_start(const struct hl_kube_watcher_opts *opts,
 {
     struct hl_kube_watcher *w = calloc(1, sizeof(*w));
     if (w == NULL)
-        return hl_fail(HL_ENOMEM, "memory is short for a watcher");
+        return hl_fail(HL_ENOMEM, "out of memory allocating a watcher");
     w->opts = *opts;
     w->refs = 1;
     w->path = strdup(opts->path);

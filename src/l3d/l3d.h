@@ -2,9 +2,12 @@
  * imports.
  *
  * Owns:    the pool, the archive, the socket, the network server, the RPC server, the running
- * imports. Threads: calls on the loop's thread; imports have one thread each (and its workers), the
- * network a thread of its own. Errors:  start-up failures as status; later ones are answered to the
- * caller. Units:   bytes, ms. Limits:  4 imports at a time, 1000 remembered.
+ *          imports.
+ * Threads: calls on the loop's thread; imports have one thread each (and its workers), the network
+ *          a thread of its own.
+ * Errors:  start-up failures as status; later ones are answered to the caller.
+ * Units:   bytes, ms.
+ * Limits:  4 imports at a time, 1000 remembered.
  */
 #ifndef HL_L3D_L3D_H
 #define HL_L3D_L3D_H

@@ -5,9 +5,10 @@
  * Owns:    the archive, its workers, the tasks.
  * Threads: the loop's, but l4_alloc, l4_verify and l4_store_now, which wait: any other thread.
  * Errors:  HL_ENOENT (in neither), HL_EUNAVAIL (the archive is away), HL_ETIMEDOUT (the task goes
- * on), HL_ENOSPC (nothing that could be given up), HL_ECANCELED (the daemon ends), and the
- * archive's own. Units:   bytes, ms. Limits:  without an archive everything behaves as if an empty
- * one were there.
+ *          on), HL_ENOSPC (nothing that could be given up), HL_ECANCELED (the daemon ends), and
+ *          the archive's own.
+ * Units:   bytes, ms.
+ * Limits:  without an archive everything behaves as if an empty one were there.
  */
 #ifndef HL_L3D_L4_H
 #define HL_L3D_L4_H

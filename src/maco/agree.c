@@ -20,7 +20,7 @@ static hl_status ask(const struct question *q, const void *mine, size_t bytes, v
 {
     *all = malloc(bytes * (size_t)q->world);
     if (*all == NULL)
-        return hl_fail(HL_ENOMEM, "memory is short to compare the order of collectives");
+        return hl_fail(HL_ENOMEM, "out of memory comparing the order of collectives");
     return q->ask(q->arg, mine, bytes, *all);
 }
 

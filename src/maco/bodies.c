@@ -43,7 +43,8 @@ hl_status hl_scratch_reserve(struct hl_maco_scratch *s, size_t bytes, void **out
         size_t size = hl_round_up(bytes, 4096);
         void *data = aligned_alloc(4096, size);
         if (data == NULL)
-            return hl_fail(HL_ENOMEM, "memory is short for %zu bytes that a task works in", size);
+            return hl_fail(HL_ENOMEM, "out of memory allocating %zu bytes that a task works in",
+                           size);
         free(s->data);
         s->data = data;
         s->bytes = size;

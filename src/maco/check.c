@@ -90,7 +90,7 @@ static hl_status check_attention(const struct checking *c)
     const int32_t *d = c->op->dims;
     if (d[1] % d[2] != 0)
         return hl_fail(HL_EINVAL,
-                       "Hq %d is no multiple of Hkv %d. Hint: as many query heads share "
+                       "Hq %d is not a multiple of Hkv %d. Hint: as many query heads share "
                        "each key head",
                        d[1], d[2]);
     if (d[6] && d[3] > d[4])

@@ -71,7 +71,7 @@ hl_status hl_maco_comm(const maco_task *t, const char *name, hybridps_group *gro
     case MACO_TASK_RECV:
         return (hl_status)hybridps_group_recv(group, name, c.out, c.bytes, c.peer, c.tag);
     default:
-        return hl_fail(HL_EINVAL, "%s: a task of type %d is no collective",
+        return hl_fail(HL_EINVAL, "%s: a task of type %d is not a collective",
                        name != NULL ? name : "comm", t->type);
     }
 }

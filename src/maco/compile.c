@@ -23,7 +23,7 @@ struct compiling {
 
 static hl_status no_memory(void)
 {
-    return hl_fail(HL_ENOMEM, "memory is short to compile a graph of tasks");
+    return hl_fail(HL_ENOMEM, "out of memory compiling a graph of tasks");
 }
 
 /* ---- explicit order ---- */

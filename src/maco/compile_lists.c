@@ -14,7 +14,7 @@
 
 static hl_status no_memory(void)
 {
-    return hl_fail(HL_ENOMEM, "memory is short for lists of tasks");
+    return hl_fail(HL_ENOMEM, "out of memory allocating lists of tasks");
 }
 
 static int is_listed(const maco_plan *p, uint32_t task)

@@ -50,7 +50,7 @@ hl_status hl_maco_run_tasks(const maco_runtime *rt, uint32_t **tasks, uint32_t *
                       .at = calloc(hl_maco_seats(rt), sizeof(*m.at))};
     uint32_t *list = malloc(((size_t)s->view.n_tasks + 1) * sizeof(*list)), total = 0, before;
     hl_status st = m.have == NULL || m.at == NULL || list == NULL
-                       ? hl_fail(HL_ENOMEM, "memory is short for %u tasks", s->view.n_tasks)
+                       ? hl_fail(HL_ENOMEM, "out of memory allocating %u tasks", s->view.n_tasks)
                        : HL_OK;
     if (st == HL_OK) {
         do {

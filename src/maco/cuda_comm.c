@@ -214,7 +214,8 @@ static struct abort_call *begin_abort(maco_cuda *c, uint32_t g, cu_ptr memory)
         st = hl_cuda_job_start(c, &a->job, abort_comm);
     }
     if (st != HL_OK)
-        hl_warn("group %u: memory is short for ncclCommAbort: NCCL keeps what it has of it", g);
+        hl_warn("group %u: out of memory allocating ncclCommAbort: NCCL keeps what it has of it",
+                g);
     return st == HL_OK ? a : NULL;
 }
 

@@ -64,7 +64,7 @@ static hl_status make_calls(maco_cuda *c)
     const maco_plan_view *v = &c->view;
     c->calls = calloc((size_t)v->n_comm + 1, sizeof(*c->calls));
     if (c->calls == NULL)
-        return hl_fail(HL_ENOMEM, "memory is short for the functions of %u tasks", v->n_comm);
+        return hl_fail(HL_ENOMEM, "out of memory allocating the functions of %u tasks", v->n_comm);
     for (uint32_t i = 0; i < v->n_comm; i++) {
         const maco_task *t = &v->tasks[v->comm[i]];
         c->calls[i] = (struct hl_cuda_call){.cuda = c, .task = v->comm[i]};

@@ -34,7 +34,7 @@ static hl_status load(const struct hl_nvshmem **out)
         return hl_fail(HL_EUNAVAIL, "no NVSHMEM: %s", dlerror());
     void *symbol = dlsym(so, HL_NVSHMEM_PLUGIN);
     if (symbol == NULL)
-        return hl_fail(HL_EUNAVAIL, "%s is no plug-in of this libhelios", name);
+        return hl_fail(HL_EUNAVAIL, "%s does not belong to this libhelios", name);
     memcpy(&plugin, &symbol, sizeof(symbol));
     *out = plugin();
     return HL_OK;
@@ -129,7 +129,7 @@ static hl_status reach(maco_cuda *c, uint32_t g, const struct hl_peer_offer *all
 {
     struct world *w = calloc(1, sizeof(*w));
     if (w == NULL)
-        return hl_fail(HL_ENOMEM, "memory is short for NVSHMEM");
+        return hl_fail(HL_ENOMEM, "out of memory allocating NVSHMEM");
     w->n = c->memories[g].nvshmem;
     w->rank = hybridps_group_rank(c->groups[g]);
     w->ranks = hybridps_group_world(c->groups[g]);

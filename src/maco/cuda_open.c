@@ -222,7 +222,7 @@ int maco_cuda_open(int device, const maco_cuda_options *options, maco_cuda **out
         return hl_fail(HL_EINVAL, "a place for the runtime is wanted");
     maco_cuda *c = calloc(1, sizeof(*c));
     if (c == NULL)
-        return hl_fail(HL_ENOMEM, "memory is short for a runtime");
+        return hl_fail(HL_ENOMEM, "out of memory allocating a runtime");
     hl_status st = take_options(c, options != NULL ? options : &usual);
     if (st == HL_OK)
         st = open_device(c, device);

@@ -52,7 +52,7 @@ static void *room_for(int world, size_t each)
 {
     void *all = calloc((size_t)world, each);
     if (all == NULL)
-        (void)hl_fail(HL_ENOMEM, "memory is short for what %d ranks say", world);
+        (void)hl_fail(HL_ENOMEM, "out of memory gathering the answers of %d ranks", world);
     return all;
 }
 
@@ -106,7 +106,7 @@ static hl_status clear(maco_cuda *c, uint32_t g, const struct hl_peer_offer *min
     size_t words = HL_PEER_WORDS(c->options.peer_ctas, ranks);
     void *zeros = calloc(1, words);
     if (zeros == NULL)
-        return hl_fail(HL_ENOMEM, "memory is short for a group inside the kernel");
+        return hl_fail(HL_ENOMEM, "out of memory allocating a group inside the kernel");
     hl_status st = hl_cuda_upload(c, c->memories[g].own, zeros, words);
     free(zeros);
     HL_TRY(st);
@@ -216,7 +216,7 @@ hl_status hl_cuda_peers_open(maco_cuda *c)
         return HL_OK;
     c->peers = calloc(HL_GPU_GROUPS, sizeof(*c->peers));
     if (c->peers == NULL)
-        return hl_fail(HL_ENOMEM, "memory is short for groups inside the kernel");
+        return hl_fail(HL_ENOMEM, "out of memory allocating groups inside the kernel");
     for (uint32_t g = 0; g < c->options.n_comms; g++) {
         if (c->groups[g] == NULL)
             continue;

@@ -152,7 +152,7 @@ int maco_cuda_order(const maco_cuda *c, uint32_t *ids, uint32_t capacity, uint32
     uint32_t noted = c->tables.noted;
     uint32_t *tasks = malloc(((size_t)noted + 1) * sizeof(*tasks));
     if (tasks == NULL)
-        return hl_fail(HL_ENOMEM, "memory is short for the order of %u tasks", noted);
+        return hl_fail(HL_ENOMEM, "out of memory allocating the order of %u tasks", noted);
     /* Asking changes nothing that a caller sees: the context is put back. */
     hl_status st = fetch((maco_cuda *)(uintptr_t)c, c->tables.order, tasks, noted * sizeof(*tasks));
     for (uint32_t i = 0; st == HL_OK && i < noted && i < capacity; i++)
@@ -195,7 +195,7 @@ int maco_cuda_trace(const maco_cuda *c, maco_trace **out)
     struct hl_maco_record *records = malloc((2 * n + 1) * sizeof(*records));
     hl_status st = HL_OK;
     if (spans == NULL || records == NULL)
-        st = hl_fail(HL_ENOMEM, "memory is short for the trace of %zu tasks", n);
+        st = hl_fail(HL_ENOMEM, "out of memory allocating the trace of %zu tasks", n);
     if (st == HL_OK)
         st = fetch((maco_cuda *)(uintptr_t)c, c->tables.spans, spans, n * sizeof(*spans));
     if (st == HL_OK)

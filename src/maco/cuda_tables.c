@@ -314,7 +314,7 @@ hl_status hl_cuda_tables_make(const maco_plan *p, const struct hl_cuda_shape *sh
     lay_out(&v, shape, &t);
     t.image = calloc(1, t.size);
     if (t.image == NULL)
-        return hl_fail(HL_ENOMEM, "memory is short for the tables of %u tasks", v.n_tasks);
+        return hl_fail(HL_ENOMEM, "out of memory allocating the tables of %u tasks", v.n_tasks);
     hl_status st = fill(&v, shape, &t);
     if (st == HL_OK)
         *out = t;

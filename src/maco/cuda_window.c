@@ -118,7 +118,7 @@ static hl_status start(maco_cuda *c, uint32_t g, struct registration **out)
 {
     struct registration *r = calloc(1, sizeof(*r));
     if (r == NULL)
-        return hl_fail(HL_ENOMEM, "memory is short for a call of NCCL");
+        return hl_fail(HL_ENOMEM, "out of memory allocating a call of NCCL");
     r->nccl = c->nccl;
     r->comm = c->comms[g];
     r->memory = (void *)(uintptr_t)c->memories[g].own;

@@ -56,7 +56,7 @@ static hl_status make(struct demo *d, float *data, uint64_t n, uint32_t rounds, 
     d->functions = calloc(workers, sizeof(*d->functions));
     if (d->tasks == NULL || d->events == NULL || d->worker == NULL || d->parts == NULL ||
         d->functions == NULL)
-        return hl_fail(HL_ENOMEM, "memory is short for %zu tasks", total);
+        return hl_fail(HL_ENOMEM, "out of memory allocating %zu tasks", total);
     for (uint32_t w = 0; w < workers; w++) {
         uint64_t first = w * (n / workers);
         d->parts[w] = (struct part){.data = data + first,

@@ -161,5 +161,5 @@ int maco_plan_describe(const maco_plan *p, char **json)
     if (!short_of)
         *json = hl_buf_take(&d.b);
     hl_buf_fini(&d.b);
-    return short_of ? hl_fail(HL_ENOMEM, "memory is short to describe a plan") : HL_OK;
+    return short_of ? hl_fail(HL_ENOMEM, "out of memory describing a plan") : HL_OK;
 }

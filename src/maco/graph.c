@@ -18,8 +18,8 @@ hl_status hl_maco_grow(void *list, size_t *cap, size_t count, size_t more, size_
     want = want < count + more ? count + more : want;
     p = reallocarray(p, want, size);
     if (p == NULL)
-        return hl_fail(HL_ENOMEM, "memory is short for %zu x %zu bytes of a graph of tasks", want,
-                       size);
+        return hl_fail(HL_ENOMEM, "out of memory allocating %zu x %zu bytes of a graph of tasks",
+                       want, size);
     memcpy(list, &p, sizeof(p));
     *cap = want;
     return HL_OK;
@@ -31,7 +31,7 @@ int maco_graph_new(maco_graph **out)
         return hl_fail(HL_EINVAL, "maco_graph_new: out is NULL");
     maco_graph *g = calloc(1, sizeof(*g));
     if (g == NULL)
-        return hl_fail(HL_ENOMEM, "memory is short for a graph of tasks");
+        return hl_fail(HL_ENOMEM, "out of memory allocating a graph of tasks");
     *out = g;
     return HL_OK;
 }

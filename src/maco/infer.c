@@ -189,7 +189,7 @@ static hl_status walk_alloc(struct walk *w, size_t tasks)
     w->told = malloc((tasks + 1) * sizeof(*w->told));
     if (!ok || w->lo == NULL || w->hi == NULL || w->writer == NULL || w->readers == NULL ||
         w->told == NULL)
-        return hl_fail(HL_ENOMEM, "memory is short to compare what tasks write");
+        return hl_fail(HL_ENOMEM, "out of memory comparing what tasks write");
     memset(w->writer, 0xff, most * sizeof(*w->writer));
     memset(w->readers, 0xff, most * sizeof(*w->readers));
     memset(w->told, 0xff, (tasks + 1) * sizeof(*w->told));
@@ -202,7 +202,7 @@ static hl_status walk_all(struct walk *w, size_t tasks)
     uint64_t *key = malloc((w->pieces.n * 2 + 1) * sizeof(*key));
     uint32_t *end = malloc((w->pieces.n * 2 + 1) * sizeof(*end));
     hl_status st = key == NULL || end == NULL
-                       ? hl_fail(HL_ENOMEM, "memory is short to compare what tasks write")
+                       ? hl_fail(HL_ENOMEM, "out of memory comparing what tasks write")
                        : number(w, key, end);
     free(key);
     free(end);

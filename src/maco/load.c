@@ -21,7 +21,7 @@ static int is_join(const struct hl_maco_state *s, uint32_t i)
 
 static hl_status memory(void)
 {
-    return hl_fail(HL_ENOMEM, "memory is short to make a plan ready");
+    return hl_fail(HL_ENOMEM, "out of memory preparing a plan");
 }
 
 void hl_maco_unload(struct hl_maco_state *s)

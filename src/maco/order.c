@@ -38,7 +38,7 @@ static hl_status learn(maco_runtime *rt, uint64_t serial)
 {
     uint64_t *more = realloc(rt->agreed, (rt->n_agreed + 1) * sizeof(*more));
     if (more == NULL)
-        return hl_fail(HL_ENOMEM, "memory is short for one more plan");
+        return hl_fail(HL_ENOMEM, "out of memory allocating one more plan");
     rt->agreed = more;
     rt->agreed[rt->n_agreed++] = serial;
     return HL_OK;

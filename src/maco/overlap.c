@@ -111,7 +111,7 @@ int maco_trace_overlap(const maco_trace *t, maco_overlap *out)
     maco_overlap o = {0};
     hl_status st = HL_OK;
     if (compute.list == NULL || comm.list == NULL || busy == NULL)
-        st = hl_fail(HL_ENOMEM, "memory is short to measure a trace");
+        st = hl_fail(HL_ENOMEM, "out of memory measuring a trace");
     else
         measure(t, &compute, &comm, busy, &o);
     free(compute.list);

@@ -125,7 +125,7 @@ static hl_status find_cuts(struct matrix *m)
     uint32_t *unused = calloc(most, sizeof(*unused));
     hl_status st = HL_OK;
     if (cut == NULL || unused == NULL)
-        st = hl_fail(HL_ENOMEM, "memory is short to compare what tasks write");
+        st = hl_fail(HL_ENOMEM, "out of memory comparing what tasks write");
     for (size_t i = 0; i < m->count && st == HL_OK; i++)
         for (int k = rects_of(m, span_at(m, i), r); k-- > 0;) {
             cut[n++] = r[k].col;
@@ -205,7 +205,7 @@ static hl_status sort_pieces(struct hl_maco_pieces *p)
     struct hl_maco_piece *piece = malloc((p->n + 1) * sizeof(*piece));
     hl_status st = HL_OK;
     if (key == NULL || place == NULL || piece == NULL)
-        st = hl_fail(HL_ENOMEM, "memory is short to compare what tasks write");
+        st = hl_fail(HL_ENOMEM, "out of memory comparing what tasks write");
     for (size_t i = 0; i < p->n && st == HL_OK; i++) {
         key[i] = p->piece[i].access;
         place[i] = (uint32_t)i;
@@ -248,7 +248,7 @@ static hl_status add_strided(struct hl_maco_pieces *p)
     uint32_t *sorted = malloc((p->n_access + 1) * sizeof(*sorted));
     hl_status st = HL_OK;
     if (key == NULL || sorted == NULL)
-        st = hl_fail(HL_ENOMEM, "memory is short to compare what tasks write");
+        st = hl_fail(HL_ENOMEM, "out of memory comparing what tasks write");
     for (size_t i = 0; i < p->n_access && st == HL_OK; i++) {
         key[i] = p->access[i].span.first;
         sorted[i] = (uint32_t)i;

@@ -54,7 +54,7 @@ hl_status hl_maco_run_records(const maco_runtime *rt, struct hl_maco_record **re
     }
     struct hl_maco_record *all = malloc((total + 1) * sizeof(*all));
     if (all == NULL)
-        return hl_fail(HL_ENOMEM, "memory is short for %zu records", total);
+        return hl_fail(HL_ENOMEM, "out of memory allocating %zu records", total);
     for (uint32_t i = 0; i < hl_maco_seats(rt); i++)
         for (size_t k = 0; k < rt->seats[i].n_records; k++) {
             struct hl_maco_record r = rt->seats[i].records[k];

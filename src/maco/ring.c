@@ -2,7 +2,7 @@
 
 static hl_status short_of(uint32_t slots)
 {
-    return hl_fail(HL_ENOMEM, "memory is short for a queue of %u slots", slots);
+    return hl_fail(HL_ENOMEM, "out of memory allocating a queue of %u slots", slots);
 }
 
 hl_status hl_maco_spsc_init(struct hl_maco_spsc *q, uint32_t slots)

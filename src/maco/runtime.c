@@ -58,7 +58,7 @@ static hl_status make(maco_runtime *rt)
     rt->seats = aligned_alloc(HL_LINE, rt->n_seats * sizeof(*rt->seats));
     rt->samples = calloc(rt->n_seats, sizeof(*rt->samples));
     if (rt->seats == NULL || rt->samples == NULL)
-        return hl_fail(HL_ENOMEM, "memory is short for %u workers", rt->workers);
+        return hl_fail(HL_ENOMEM, "out of memory allocating %u workers", rt->workers);
     memset(rt->seats, 0, rt->n_seats * sizeof(*rt->seats));
     for (uint32_t i = 0; i < rt->n_seats; i++)
         HL_TRY(init_seat(rt, i));
@@ -98,7 +98,7 @@ int maco_runtime_open(const maco_runtime_options *options, maco_runtime **out)
     HL_TRY(check(o));
     maco_runtime *rt = aligned_alloc(HL_LINE, sizeof(*rt));
     if (rt == NULL)
-        return hl_fail(HL_ENOMEM, "memory is short for a runtime");
+        return hl_fail(HL_ENOMEM, "out of memory allocating a runtime");
     memset(rt, 0, sizeof(*rt));
     pthread_mutex_init(&rt->verdict_lock, NULL);
     rt->pid = getpid();
@@ -117,7 +117,7 @@ int maco_runtime_open(const maco_runtime_options *options, maco_runtime **out)
     if (o->n_groups > 0) {
         hybridps_group **groups = malloc(o->n_groups * sizeof(*groups));
         if (groups == NULL)
-            st = hl_fail(HL_ENOMEM, "memory is short for %u groups", o->n_groups);
+            st = hl_fail(HL_ENOMEM, "out of memory allocating %u groups", o->n_groups);
         else
             memcpy(groups, o->groups, o->n_groups * sizeof(*groups));
         rt->groups = groups;
@@ -230,7 +230,7 @@ static hl_status make_room(maco_runtime *rt)
             continue;
         uint32_t *log = malloc(n * sizeof(*log)); /* pages come as they are written */
         if (log == NULL)
-            return hl_fail(HL_ENOMEM, "memory is short for the notes of %u tasks", n);
+            return hl_fail(HL_ENOMEM, "out of memory allocating the notes of %u tasks", n);
         free(w->log);
         w->log = log;
         w->log_room = n;

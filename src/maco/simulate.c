@@ -272,7 +272,7 @@ static hl_status sort_comm(struct run *r)
     r->link = malloc(((size_t)r->n_groups + 1) * sizeof(*r->link));
     r->order = malloc(((size_t)v->n_comm + 1) * sizeof(*r->order));
     if (r->links == NULL || r->link == NULL || r->order == NULL)
-        return hl_fail(HL_ENOMEM, "memory is short for a virtual run");
+        return hl_fail(HL_ENOMEM, "out of memory allocating a virtual run");
     for (uint32_t i = 0; i < v->n_comm; i++)
         r->links[v->tasks[v->comm[i]].group].end++;
     for (uint32_t g = 0, at = 0; g < r->n_groups; g++) {
@@ -297,7 +297,7 @@ static hl_status prepare(struct run *r)
     r->workers = calloc(r->n_workers, sizeof(*r->workers));
     if (r->count == NULL || r->next == NULL || r->ran_on == NULL || r->ready == NULL ||
         r->workers == NULL)
-        return hl_fail(HL_ENOMEM, "memory is short for a virtual run");
+        return hl_fail(HL_ENOMEM, "out of memory allocating a virtual run");
     for (uint32_t w = 0; w < r->n_workers; w++) {
         r->workers[w].head = MACO_NONE;
         r->workers[w].at = r->m->policy == MACO_STATIC ? v->first_of_list[w] : 0;

@@ -8,7 +8,7 @@
 
 static hl_status no_memory(void)
 {
-    return hl_fail(HL_ENOMEM, "memory is short to order tasks");
+    return hl_fail(HL_ENOMEM, "out of memory ordering tasks");
 }
 
 /* ---- lists ---- */

@@ -23,7 +23,7 @@ void maco_trace_free(maco_trace *t)
 
 static hl_status no_memory(void)
 {
-    return hl_fail(HL_ENOMEM, "memory is short for a trace");
+    return hl_fail(HL_ENOMEM, "out of memory allocating a trace");
 }
 
 static int ran(const struct hl_maco_record *r)

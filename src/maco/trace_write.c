@@ -119,7 +119,7 @@ int maco_trace_write(const maco_trace *t, int rank, const char *path)
         return hl_fail(HL_EINVAL, "maco_trace_write: the trace or the path is NULL");
     uint8_t *seen = calloc(3, UINT16_MAX + 1);
     if (seen == NULL)
-        return hl_fail(HL_ENOMEM, "memory is short to write a trace");
+        return hl_fail(HL_ENOMEM, "out of memory writing a trace");
     FILE *f = fopen(path, "we");
     uint64_t arrows = 0;
     if (f == NULL) {

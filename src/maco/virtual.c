@@ -19,7 +19,7 @@ int maco_run_virtual(const maco_plan *p, const maco_virtual *model, maco_trace *
     struct hl_maco_record *records = malloc(p->view.n_tasks * sizeof(*records));
     size_t n = 0;
     if (records == NULL)
-        return hl_fail(HL_ENOMEM, "memory is short for a virtual run");
+        return hl_fail(HL_ENOMEM, "out of memory allocating a virtual run");
     hl_status st = hl_maco_simulate(p, &m, records, &n);
     if (st == HL_OK)
         st = hl_maco_trace_new(p, records, n, out);

@@ -193,7 +193,7 @@ static hl_status s3_open(const char *rest, const struct hl_archive_options *o,
     if (st == HL_OK)
         st = parse_place(s, rest);
     if (st == HL_OK && !is_plain(s->region, "-"))
-        st = hl_fail(HL_EINVAL, "archive.s3_region '%s' is no region", s->region);
+        st = hl_fail(HL_EINVAL, "invalid archive.s3_region '%s'", s->region);
     if (st == HL_OK)
         st = find_endpoint(s, o->s3_endpoint);
     if (st == HL_OK)

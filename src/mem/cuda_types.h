@@ -3,7 +3,10 @@
  * Declared here because Helios is built where no CUDA is installed; tests/unit/mem/
  * test_cuda_driver.c holds every line against cuda.h where there is one.
  *
- * Owns: nothing.  Threads: any.  Errors: none.  Units: bytes.
+ * Owns:    nothing.
+ * Threads: any.
+ * Errors:  none.
+ * Units:   bytes.
  * Limits:  Linux, 64 bits.
  */
 #ifndef HL_MEM_CUDA_TYPES_H

@@ -19,7 +19,7 @@ static const struct device_ops *const back_ends[] = {&device_emu, &device_cuda};
 
 static hl_status fail_memory(void)
 {
-    return hl_fail(HL_ENOMEM, "memory is short for the books of a device");
+    return hl_fail(HL_ENOMEM, "out of memory allocating device metadata");
 }
 
 hl_status hl_device_open(const char *spec, const struct hl_device_options *options,
@@ -246,7 +246,7 @@ hl_status hl_device_alloc(struct hl_device *d, uint64_t size, uint64_t at,
                           struct hl_device_block *out)
 {
     if (size == 0 || size > INT64_MAX - d->granule)
-        return hl_fail(HL_EINVAL, "%s: a block of %" PRIu64 " bytes can't be", d->name, size);
+        return hl_fail(HL_EINVAL, "%s: invalid block size of %" PRIu64 " bytes", d->name, size);
     if (at != HL_DEVICE_ANYWHERE && !d->has_ranges)
         return hl_fail(HL_EUNSUPPORTED, "%s: the driver can't map memory at a chosen address",
                        d->name);
@@ -353,7 +353,7 @@ hl_status hl_device_reserve(struct hl_device *d, uint64_t size, uint64_t *addres
     if (!d->has_ranges)
         return hl_fail(HL_EUNSUPPORTED, "%s: the driver can't reserve addresses", d->name);
     if (size == 0 || size > INT64_MAX - d->granule)
-        return hl_fail(HL_EINVAL, "%s: a range of %" PRIu64 " bytes can't be", d->name, size);
+        return hl_fail(HL_EINVAL, "%s: invalid range of %" PRIu64 " bytes", d->name, size);
     size = (size + d->granule - 1) / d->granule * d->granule;
     HL_TRY(d->ops->reserve(d, size, &at));
     hl_status st = HL_OK;
@@ -586,7 +586,8 @@ hl_status hl_device_import(struct hl_device *d, const struct hl_device_share *sh
     if (share->size == 0 || share->size % d->granule != 0 || share->offset % d->granule != 0 ||
         share->size > INT64_MAX || share->offset > INT64_MAX - share->size)
         return hl_fail(HL_EINVAL,
-                       "%s: %" PRIu64 " bytes at %" PRIu64 " are no block in granules of %" PRIu64,
+                       "%s: %" PRIu64 " bytes at %" PRIu64
+                       " are not a block in granules of %" PRIu64,
                        d->name, share->size, share->offset, d->granule);
     HL_TRY(d->ops->import(d, share->fd, &m));
     pthread_mutex_lock(&d->lock);

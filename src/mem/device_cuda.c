@@ -221,7 +221,7 @@ static hl_status cuda_open(struct hl_device *d, const char *rest,
     HL_TRY(cuda_driver_load(options->cuda_driver, &cu));
     struct cuda *c = calloc(1, sizeof(*c));
     if (c == NULL)
-        return hl_fail(HL_ENOMEM, "memory is short");
+        return hl_fail(HL_ENOMEM, "out of memory");
     c->cu = cu;
     pthread_mutex_init(&c->lock, NULL);
     d->impl = c;
@@ -446,7 +446,7 @@ static hl_status take_flight(struct hl_device *d, struct flight **out)
     if (f == NULL) {
         f = calloc(1, sizeof(*f));
         if (f == NULL)
-            return hl_fail(HL_ENOMEM, "memory is short");
+            return hl_fail(HL_ENOMEM, "out of memory");
         cu_result r = c->cu.cuEventCreate(&f->event, HL_CU_EVENT_DISABLE_TIMING);
         if (r != HL_CUDA_SUCCESS) {
             free(f);

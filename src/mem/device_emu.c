@@ -97,7 +97,7 @@ static hl_status parse(const char *rest, struct spec *out)
     char *word = strtok_r(text, ":", &save);
     HL_TRY(hl_parse_bytes(word != NULL ? word : "", &out->bytes));
     if (out->bytes == 0)
-        return hl_fail(HL_EINVAL, "0 bytes are no device");
+        return hl_fail(HL_EINVAL, "a device of 0 bytes is not possible");
     for (word = strtok_r(NULL, ":", &save); word != NULL; word = strtok_r(NULL, ",", &save))
         HL_TRY(parse_word(word, out));
     return HL_OK;
@@ -169,7 +169,7 @@ static hl_status emu_open(struct hl_device *d, const char *rest,
                        page);
     struct emu *e = calloc(1, sizeof(*e));
     if (e == NULL)
-        return hl_fail(HL_ENOMEM, "memory is short");
+        return hl_fail(HL_ENOMEM, "out of memory");
     *e = (struct emu){.fd = -1,
                       .len = spec.bytes / page * page,
                       .keeps_memory = options != NULL && options->keeps_memory};
@@ -424,7 +424,7 @@ static hl_status emu_begin(struct hl_device *d, const struct device_op *op, void
     struct emu *e = emu_of(d);
     struct job *job = calloc(1, sizeof(*job));
     if (job == NULL)
-        return hl_fail(HL_ENOMEM, "memory is short");
+        return hl_fail(HL_ENOMEM, "out of memory");
     job->op = *op;
     pthread_mutex_lock(&e->queue_lock);
     if (!e->started && pthread_create(&e->thread, NULL, engine, e) != 0) {

@@ -104,7 +104,7 @@ hl_status hl_plank_create(const struct hl_plank_options *options, struct hl_plan
                        buffers, lanes, HL_PLANK_BUFFERS_MAX, HL_PLANK_LANES_MAX);
     struct hl_plank *p = calloc(1, sizeof(*p));
     if (p == NULL)
-        return hl_fail(HL_ENOMEM, "memory is short");
+        return hl_fail(HL_ENOMEM, "out of memory");
     *p = (struct hl_plank){.piece = piece,
                            .lane_len = (piece * buffers + STAGE - 1) / STAGE * STAGE,
                            .buffers = buffers,
@@ -127,7 +127,7 @@ static hl_status get_memory(struct hl_plank *p, struct lane *l)
 {
     void *m = mmap(NULL, p->lane_len, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (m == MAP_FAILED)
-        return hl_fail(HL_ENOMEM, "plank: memory is short for %" PRIu64 " bytes of staging",
+        return hl_fail(HL_ENOMEM, "plank: out of memory allocating %" PRIu64 " bytes of staging",
                        p->lane_len);
     (void)madvise(m, p->lane_len, MADV_HUGEPAGE);
     if (p->numa >= 0 && hl_numa_bind(m, p->lane_len, p->numa) != HL_OK)
@@ -170,7 +170,7 @@ static hl_status find_lane(struct hl_plank *p, uint64_t deadline, struct lane **
     } else {
         l = new_lane(p);
         if (l == NULL)
-            return hl_fail(HL_ENOMEM, "memory is short");
+            return hl_fail(HL_ENOMEM, "out of memory");
         p->all[p->made++] = l;
     }
     p->busy++;

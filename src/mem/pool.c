@@ -170,7 +170,7 @@ static hl_status make_or_map(struct hl_pool *pool, const struct hl_pool_options 
     if (fstat(pool->fd, &sb) != 0)
         return hl_fail(HL_EIO, "look at %s: %m", pool->path);
     if (!S_ISREG(sb.st_mode))
-        return hl_fail(HL_EINVAL, "%s is no regular file; choose another path for the pool",
+        return hl_fail(HL_EINVAL, "%s is not a regular file; choose another path for the pool",
                        pool->path);
     if (sb.st_size > 0 && pread(pool->fd, &magic, sizeof(magic), 0) < (ssize_t)sizeof(magic))
         magic = 1;

@@ -6,12 +6,14 @@
  * sealed nor aborted is dropped when the tier is closed, or adopted again.
  *
  * Owns:    the tier owns its accounting and its index; whether it owns what is beneath (pool,
- * device, archive) says the function that made it. Threads: any. The bytes of a slot between
- * reserve and seal belong to whoever reserved it. Errors:  HL_ENOSPC (quota or medium, with asked
- * and free bytes; nothing changed), HL_EEXIST (the shard is here, or being written here),
- * HL_ENOENT, HL_ECORRUPT (bytes are not those of the CRC; a failing seal leaves the slot the
- * caller's, to be aborted), HL_EBUSY (pinned), HL_EUNSUPPORTED, HL_EIO. Units:   bytes; CRC-32 as
- * in base/crc32.h; chunk CRCs are of every started MiB. Limits:  shards of 1 byte to the quota.
+ *          device, archive) says the function that made it.
+ * Threads: any. The bytes of a slot between reserve and seal belong to whoever reserved it.
+ * Errors:  HL_ENOSPC (quota or medium, with asked and free bytes; nothing changed), HL_EEXIST (the
+ *          shard is here, or being written here), HL_ENOENT, HL_ECORRUPT (bytes are not those of
+ *          the CRC; a failing seal leaves the slot the caller's, to be aborted), HL_EBUSY
+ *          (pinned), HL_EUNSUPPORTED, HL_EIO.
+ * Units:   bytes; CRC-32 as in base/crc32.h; chunk CRCs are of every started MiB.
+ * Limits:  shards of 1 byte to the quota.
  */
 #ifndef HL_MEM_TIER_H
 #define HL_MEM_TIER_H

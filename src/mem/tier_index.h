@@ -4,10 +4,12 @@
  * of the medium are announced (begin, end): between them the audit does not compare it.
  *
  * Owns:    its entries; what they hold in the medium is the back end's.
- * Threads: any; one mutex, not held during I/O. An entry that is WRITING or DROPPING belongs to the
- *          thread that made it so; one that is held or pinned stays where it is.
+ * Threads: any; one mutex, not held during I/O. An entry that is WRITING or DROPPING belongs to
+ *          the thread that made it so; one that is held or pinned stays where it is.
  * Errors:  HL_EEXIST, HL_ENOENT, HL_EBUSY (pinned, or held too long), HL_ESTALE, HL_ENOMEM,
- * HL_ECORRUPT. Units:   bytes; `room` in the medium's whole units. Limits:  2^32 - 1 entries.
+ *          HL_ECORRUPT.
+ * Units:   bytes; `room` in the medium's whole units.
+ * Limits:  2^32 - 1 entries.
  */
 #ifndef HL_MEM_TIER_INDEX_H
 #define HL_MEM_TIER_INDEX_H

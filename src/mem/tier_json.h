@@ -2,7 +2,7 @@
  *
  * Owns:    nothing.
  * Threads: any.
- * Errors:  NULL when memory is short.
+ * Errors:  NULL when out of memory.
  * Units:   bytes.
  * Limits:  none.
  */

@@ -189,7 +189,7 @@ hl_status hl_put_queue_open(const struct hl_put_queue_opts *opts, struct hl_put_
         q->address = strdup(opts->connect.address);
     if (q == NULL || q->address == NULL) {
         free(q);
-        return hl_fail(HL_ENOMEM, "put queue to %s: memory is short", opts->connect.address);
+        return hl_fail(HL_ENOMEM, "put queue to %s: out of memory", opts->connect.address);
     }
     q->connect = opts->connect;
     q->connect.address = q->address;
@@ -272,7 +272,7 @@ hl_status hl_put_queue_start(struct hl_put_queue *q, const struct hl_put_queue_o
     HL_TRY(check_len(order->len));
     struct started *s = calloc(1, sizeof(*s));
     if (s == NULL)
-        return hl_fail(HL_ENOMEM, "put to %s: memory is short", q->address);
+        return hl_fail(HL_ENOMEM, "put to %s: out of memory", q->address);
     s->order = *order;
     s->entry = (struct entry){
         .item = {.data = order->data, .len = order->len, .crc = order->crc, .id = order->id},

@@ -252,7 +252,7 @@ bool hl_tcp_on_batch(struct hl_tcp_conn *c, const struct hl_tcp_msg *m, const ui
     const uint8_t *data;
     if (left == 0) {
         hl_tcp_count(&s->stat_refused, 1);
-        hl_debug("net server: client %s sent a batch that is no list of objects", c->name);
+        hl_debug("net server: client %s sent a batch that is not a list of objects", c->name);
         return false;
     }
     if (!place_take(c))

@@ -320,7 +320,7 @@ static void begun(struct hl_ucx_put *put)
     put->piece_crcs = calloc(put->pieces, sizeof(*put->piece_crcs));
     put->sums = later ? calloc(put->pieces, sizeof(*put->sums)) : NULL;
     if (put->peer != NULL && (put->piece_crcs == NULL || (later && put->sums == NULL)))
-        hl_ucx_peer_fail(put->peer, "memory is short for its put");
+        hl_ucx_peer_fail(put->peer, "out of memory allocating its put");
     if (put->peer == NULL || put->peer->state != HL_UCX_PEER_READY) {
         if (put->peer != NULL)
             put->peer->put = NULL;
@@ -396,7 +396,7 @@ static void receive_batch(struct hl_ucx_peer *p, ucp_tag_message_h message, size
     if (put == NULL) {
         free(items);
         refuse_message(p->server, p, message);
-        hl_ucx_peer_fail(p, "memory is short for a batch");
+        hl_ucx_peer_fail(p, "out of memory allocating a batch");
         return;
     }
     put->op = p->batches++;

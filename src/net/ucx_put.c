@@ -242,7 +242,7 @@ static hl_status put_batch(struct hl_ucx_store *s, size_t first, uint64_t deadli
     struct batch *b = idle_batch(s);
     uint8_t **bytes = &c->batch[b - s->batches];
     if (*bytes == NULL && (*bytes = malloc(c->batch_bytes)) == NULL) {
-        settle_here(s, first, hl_fail(HL_ENOMEM, "put to %s: memory is short", c->address));
+        settle_here(s, first, hl_fail(HL_ENOMEM, "put to %s: out of memory", c->address));
         *next = first + 1;
         return HL_OK;
     }

@@ -150,10 +150,10 @@ static hl_status unpack(struct hl_ucx_put *put)
     struct hl_wire_item item;
     const uint8_t *bytes;
     if (left == 0)
-        return hl_fail(HL_EPROTO, "a batch that is no list of objects");
+        return hl_fail(HL_EPROTO, "a batch that is not a list of objects");
     put->results = malloc(HL_WIRE_LIST_MAX);
     if (put->results == NULL)
-        return hl_fail(HL_ENOMEM, "memory is short for the results of a batch");
+        return hl_fail(HL_ENOMEM, "out of memory allocating the results of a batch");
     while (hl_wire_next_item(&list, &item, &bytes) == 1) {
         struct hl_id id = {0, 0};
         hl_status st = store_item(put->server, &item, bytes, &id);

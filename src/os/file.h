@@ -3,8 +3,9 @@
  * Owns:    nothing.
  * Threads: any.
  * Errors:  HL_ENOENT, HL_EPERM, HL_ENOSPC, HL_EINVAL (larger than the maximum), HL_EIO; the text
- * names the path and says what the system said. Units:   bytes. Limits:  paths of PATH_MAX - 32
- * bytes.
+ *          names the path and says what the system said.
+ * Units:   bytes.
+ * Limits:  paths of PATH_MAX - 32 bytes.
  */
 #ifndef HL_OS_FILE_H
 #define HL_OS_FILE_H

@@ -2,8 +2,9 @@
  *
  * Owns:    nothing; descriptors handed out belong to the caller and are close-on-exec.
  * Threads: any. With `die_with_parent` the child dies with the *thread* that called
- * hl_process_spawn. Errors:  HL_ENOENT (no such process or program), HL_EPERM, HL_EINVAL, HL_EIO; a
- * failed exec is reported by hl_process_spawn itself ("exec /no/such: No such file or directory").
+ *          hl_process_spawn.
+ * Errors:  HL_ENOENT (no such process or program), HL_EPERM, HL_EINVAL, HL_EIO; a failed exec is
+ *          reported by hl_process_spawn itself ("exec /no/such: No such file or directory").
  * Units:   start times are clock ticks since boot, as in /proc/PID/stat.
  * Limits:  CPUs and memory nodes 0..HL_CPUSET_MAX-1.
  */

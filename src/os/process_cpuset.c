@@ -43,16 +43,16 @@ hl_status hl_cpuset_parse(const char *text, struct hl_cpuset *out)
         if (q != NULL && *q == '-')
             q = parse_number(q + 1, &last);
         if (q == NULL || last < first)
-            return hl_fail(HL_EINVAL, "'%.64s' is no list of CPUs such as 0-3,8 (at '%.16s')", text,
-                           p);
+            return hl_fail(HL_EINVAL, "'%.64s' is not a list of CPUs such as 0-3,8 (at '%.16s')",
+                           text, p);
         for (unsigned i = first; i <= last; i++)
             hl_cpuset_add(&set, i);
         p = skip_space(q);
         if (*p == ',' && *skip_space(p + 1) != '\0')
             p = skip_space(p + 1);
         else if (*p != '\0')
-            return hl_fail(HL_EINVAL, "'%.64s' is no list of CPUs such as 0-3,8 (at '%.16s')", text,
-                           p);
+            return hl_fail(HL_EINVAL, "'%.64s' is not a list of CPUs such as 0-3,8 (at '%.16s')",
+                           text, p);
     }
     *out = set;
     return HL_OK;

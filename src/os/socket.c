@@ -49,7 +49,7 @@ hl_status hl_socket_listen(const char *path, int *out)
     if (lstat(path, &sb) == 0) {
         if (!S_ISSOCK(sb.st_mode))
             return hl_fail(HL_EEXIST,
-                           "listen on %s: there is a file that is no socket; move it "
+                           "listen on %s: there is a file that is not a socket; move it "
                            "away or choose another path",
                            path);
         if (somebody_listens(&addr))

@@ -60,12 +60,12 @@ static hl_status read_device(const char *pod, const json_t *from, struct hl_rank
 {
     json_t *levels = json_object_get(from, "levelList");
     if (!json_is_object(from))
-        return hl_fail(HL_EINVAL, "%.253s: a device in its annotation is no object", pod);
+        return hl_fail(HL_EINVAL, "%.253s: a device in its annotation is not an object", pod);
     HL_TRY(text_member(pod, from, "device_id", out->id, sizeof(out->id)));
     HL_TRY(text_member(pod, from, "device_ip", out->ip, sizeof(out->ip)));
     HL_TRY(text_member(pod, from, "super_device_id", out->super_id, sizeof(out->super_id)));
     if (levels != NULL && !json_is_array(levels))
-        return hl_fail(HL_EINVAL, "%.253s: levelList in its device annotation is no list", pod);
+        return hl_fail(HL_EINVAL, "%.253s: levelList in its device annotation is not a list", pod);
     out->levels = json_incref(levels);
     return HL_OK;
 }
@@ -79,7 +79,7 @@ static hl_status read_devices(const json_t *doc, struct hl_ranktable_instance *o
                        out->name, n, HL_RANKTABLE_DEVICES_MAX);
     out->devices = calloc(n, sizeof(*out->devices));
     if (out->devices == NULL)
-        return hl_fail(HL_ENOMEM, "memory is short for the devices of %s", out->name);
+        return hl_fail(HL_ENOMEM, "out of memory allocating the devices of %s", out->name);
     for (size_t i = 0; i < n; i++) {
         out->device_count = i + 1;
         HL_TRY(read_device(out->name, json_array_get(list, i), &out->devices[i]));

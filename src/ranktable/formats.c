@@ -256,5 +256,5 @@ hl_status hl_ranktable_document(const struct hl_ranktable *t, enum hl_ranktable_
     if (format == HL_RANKTABLE_1_2)
         super_pod_list(out, t);
     close_list(out, '}');
-    return out->failed ? hl_fail(HL_ENOMEM, "memory is short for a rank table") : HL_OK;
+    return out->failed ? hl_fail(HL_ENOMEM, "out of memory allocating a rank table") : HL_OK;
 }

@@ -52,7 +52,7 @@ static hl_status make_instance(const struct hl_plan *plan, const struct hl_plan_
     x->rank_index = c->index;
     x->devices = calloc((size_t)c->rank_count + 1, sizeof(*x->devices));
     if (x->devices == NULL)
-        return hl_fail(HL_ENOMEM, "memory is short for a rank table");
+        return hl_fail(HL_ENOMEM, "out of memory allocating a rank table");
     for (int k = 0; k < c->rank_count; k++) {
         const struct hl_plan_rank *r = &c->ranks[k];
         struct hl_ranktable_device *d = &x->devices[x->device_count++];

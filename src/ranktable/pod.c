@@ -47,7 +47,7 @@ static const char *mark(const json_t *pod, const char *key)
 
 static hl_status no_memory(void)
 {
-    return hl_fail(HL_ENOMEM, "memory is short for a pod");
+    return hl_fail(HL_ENOMEM, "out of memory allocating a pod");
 }
 
 static hl_status copy_text(const char *from, char **to)

@@ -261,7 +261,7 @@ static hl_status read_pods(struct judging *j, const struct hl_ranktable_pod *con
 {
     const struct hl_ranktable_pod **list = calloc(count + 1, sizeof(struct hl_ranktable_pod *));
     if (list == NULL)
-        return hl_fail(HL_ENOMEM, "memory is short for %zu pods", count);
+        return hl_fail(HL_ENOMEM, "out of memory allocating %zu pods", count);
     hl_status st = HL_OK;
     size_t n = pick_pods(j, pods, count, list);
     for (size_t i = 0; i < n && st == HL_OK; i++) {
@@ -315,7 +315,7 @@ static hl_status say_initializing(struct judging *j, int numbered)
         st = make_text(j);
     if (st != HL_OK)
         v->text = strdup("{\"status\":\"initializing\"}");
-    return v->text != NULL ? HL_OK : hl_fail(HL_ENOMEM, "memory is short for a rank table");
+    return v->text != NULL ? HL_OK : hl_fail(HL_ENOMEM, "out of memory allocating a rank table");
 }
 
 /* HL_OK also when it can't be made: then it says why. */

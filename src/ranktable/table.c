@@ -54,7 +54,7 @@ hl_status hl_ranktable_add_group(struct hl_ranktable *t, const char *name, uint3
     struct hl_ranktable_group *groups =
         realloc(t->groups, (t->group_count + 1) * sizeof(*t->groups));
     if (groups == NULL)
-        return hl_fail(HL_ENOMEM, "memory is short for a rank table");
+        return hl_fail(HL_ENOMEM, "out of memory allocating a rank table");
     t->groups = groups;
     struct hl_ranktable_group *g = &groups[t->group_count++];
     *g = (struct hl_ranktable_group){.instances = instances};
@@ -116,7 +116,7 @@ static hl_status grow(struct hl_ranktable *t)
         cap = CAP_MAX;
     struct hl_ranktable_instance *all = realloc(t->instances, cap * sizeof(*all));
     if (all == NULL)
-        return hl_fail(HL_ENOMEM, "memory is short for a rank table");
+        return hl_fail(HL_ENOMEM, "out of memory allocating a rank table");
     t->instances = all;
     t->cap = cap;
     return HL_OK;
@@ -282,7 +282,7 @@ static hl_status check_devices(const struct hl_ranktable *t, size_t total)
     const struct hl_ranktable_instance **all = calloc(t->count + 1, sizeof(*all));
     hl_status st = HL_ENOMEM;
     if (places == NULL || all == NULL) {
-        (void)hl_fail(st, "memory is short for a rank table");
+        (void)hl_fail(st, "out of memory allocating a rank table");
     } else {
         for (size_t i = 0; i < t->count; i++)
             if (t->instances[i].device_count > 0)

@@ -48,7 +48,7 @@ static void key_of_object(enum cache_kind kind, const json_t *object, char *out)
 
 static hl_status no_memory(void)
 {
-    return hl_fail(HL_ENOMEM, "memory is short for the cache of the API server's objects");
+    return hl_fail(HL_ENOMEM, "out of memory allocating the cache of the API server's objects");
 }
 
 static struct cache_entry *find(const struct cache *c, enum cache_kind kind, const char *key)
@@ -301,7 +301,7 @@ static hl_status put_map(struct cache *c, struct cache_entry *e, json_t *object)
     const char *version = cache_meta(object, "resourceVersion");
     int is_new = m->ns == NULL, is_whole = strcmp(hl_json_str(object, "kind", ""), PARTIAL) != 0;
     if (!is_version(version))
-        return hl_fail(HL_EPROTO, "%s: '%.64s' is no version of it", e->key, version);
+        return hl_fail(HL_EPROTO, "%s: invalid resourceVersion '%.64s'", e->key, version);
     if (is_new) {
         m->ns = strdup(cache_meta(object, "namespace"));
         m->name = strdup(cache_meta(object, "name"));

@@ -167,7 +167,7 @@ hl_status lease_start(const struct lease_opts *opts, struct lease **out)
     struct lease *l = calloc(1, sizeof(*l));
     if (l == NULL || (l->identity = strdup(opts->identity)) == NULL) {
         free(l);
-        return hl_fail(HL_ENOMEM, "memory is short for a lease");
+        return hl_fail(HL_ENOMEM, "out of memory allocating a lease");
     }
     l->opts = *opts;
     atomic_init(&l->refs, 1);

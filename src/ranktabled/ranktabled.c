@@ -238,7 +238,7 @@ hl_status hl_ranktabled_gauges(struct hl_ranktabled *d, struct hl_buf *out)
                   "# HELP helios_ranktable_leader 1 on the instance that writes.\n"
                   "# TYPE helios_ranktable_leader gauge\nhelios_ranktable_leader %d\n",
                   d->writes, d->conflicts, d->failures, d->reads, ranktabled_leads(d));
-    return out->failed ? hl_fail(HL_ENOMEM, "memory is short for metrics") : HL_OK;
+    return out->failed ? hl_fail(HL_ENOMEM, "out of memory allocating metrics") : HL_OK;
 }
 
 /* ---- start and stop -------------------------------------------------------------------------- */
@@ -288,7 +288,7 @@ hl_status hl_ranktabled_start(const struct hl_ranktabled_opts *opts, struct hl_r
     struct hl_ranktabled *d = calloc(1, sizeof(*d));
     if (d == NULL || (d->label_value = strdup(opts->rules.label_value)) == NULL) {
         free(d);
-        return hl_fail(HL_ENOMEM, "memory is short");
+        return hl_fail(HL_ENOMEM, "out of memory");
     }
     d->opts = *opts;
     d->opts.rules.label_value = d->label_value;

@@ -54,7 +54,7 @@ static hl_status write_table(struct call *c, struct hl_kube_request *r)
     r->text = body.data;
     r->type = HL_KUBE_MERGE;
     r->only_metadata = 1;
-    hl_status st = body.failed ? hl_fail(HL_ENOMEM, "memory is short for a rank table")
+    hl_status st = body.failed ? hl_fail(HL_ENOMEM, "out of memory allocating a rank table")
                                : hl_kube_call(c->d->kube, r, &c->answer);
     hl_buf_fini(&body);
     return st;

@@ -110,7 +110,8 @@ hl_status clear_stale(const char *address, const struct sockaddr_un *name)
     if (lstat(name->sun_path, &st) != 0)
         return HL_OK;
     if (!S_ISSOCK(st.st_mode))
-        return hl_fail(HL_EEXIST, "listen on %s: a file that is no socket is in the way", address);
+        return hl_fail(HL_EEXIST, "listen on %s: a file that is not a socket is in the way",
+                       address);
     Fd probe(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
     if (probe.get() < 0)
         return listen_failed(address, errno);

@@ -342,7 +342,7 @@ static hl_status check_size(const struct hl_volcano_gang *g, const json_t *doc)
 {
     size_t n = doc != NULL ? json_dumpb(doc, NULL, 0, JSON_COMPACT) : 0;
     if (n == 0)
-        return hl_fail(HL_ENOMEM, "memory is short for a Volcano Job");
+        return hl_fail(HL_ENOMEM, "out of memory allocating a Volcano Job");
     if (n > HL_VOLCANO_BYTES_MAX)
         return hl_fail(HL_EINVAL,
                        "job '%s' with %d ranks is a Volcano Job of %zu bytes, at most %d can be "

@@ -38,7 +38,7 @@ static hl_status set_address(struct hl_plan *plan, const char *job_id, int attem
         plan->master_address = NULL;
     return plan->master_node != NULL && plan->master_address != NULL
                ? HL_OK
-               : hl_fail(HL_ENOMEM, "memory is short for a plan");
+               : hl_fail(HL_ENOMEM, "out of memory allocating a plan");
 }
 
 /* Equal: they read the same shards, so that what is near to one is near to the other. */

@@ -656,10 +656,8 @@ static void each_call_may_fail(void **state)
 
 int main(void)
 {
-    int skipped = find_stand_ins();
+    find_stand_ins();
     find_library("nccl_stub_21805", nccl);
-    if (skipped)
-        return skipped;
 #define TEST(f) cmocka_unit_test_setup_teardown(f, open_rig, close_rig)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_machine_without_a_driver_is_told),

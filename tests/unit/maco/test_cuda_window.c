@@ -402,11 +402,9 @@ static void a_driver_that_frees_nothing_does_not_hold_up_closing(void **state)
 int main(void)
 {
     static const char *const stubs[] = {"nccl_stub_21805", "nccl_stub_22809", "nccl_stub_22902"};
-    int skipped = find_stand_ins();
+    find_stand_ins();
     for (int i = 0; i < 3; i++)
         find_library(stubs[i], nccl[i]);
-    if (skipped)
-        return skipped;
 #define TEST(f) cmocka_unit_test_setup_teardown(f, clean, clean)
     const struct CMUnitTest tests[] = {
         TEST(windows_by_the_kernel_and_by_the_library),

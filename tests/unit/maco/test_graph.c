@@ -190,7 +190,7 @@ static void shapes_that_make_no_sense_are_refused(void **state)
         op.dims[3] = 15);
     BAD(MACO_TASK_MATMUL, "lda (dims[3]) is 3, less than M = 4", op.dims[6] = 1, op.dims[3] = 3);
     BAD(MACO_TASK_MATMUL, "ldb (dims[4]) is 8, less than K = 16", op.dims[7] = 1);
-    BAD(MACO_TASK_ATTENTION, "Hq 4 is no multiple of Hkv 3", op.dims[2] = 3);
+    BAD(MACO_TASK_ATTENTION, "Hq 4 is not a multiple of Hkv 3", op.dims[2] = 3);
     BAD(MACO_TASK_ATTENTION, "Sq 6 over Sk 5", op.dims[3] = 6);
     BAD(MACO_TASK_LAYERNORM, "input 2 is given and 1 is NULL", op.inputs[2] = w);
     BAD(MACO_TASK_ELEMENTWISE, "no op 7", op.dims[5] = 7);
