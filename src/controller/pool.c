@@ -178,6 +178,10 @@ static void on_archived_page(void *arg, hl_status st, const char *text, json_t *
     (void)text;
     if (controller_landed(c))
         return;
+    if (st == HL_EUNAVAIL && c->claim.comparing && c->claim.found.archived == 0) {
+        end_sweep(c); /* an archive that is away is not claimed now */
+        return;
+    }
     if (st != HL_OK) {
         c->sweeping = 0;
         return;

@@ -83,6 +83,9 @@ static void what_is_refused_is_left_alone_until_it_is_not(void **state)
         assert_int_equal(w.freed, freed);
         assert_all_refused(states[i][1]);
         assert_non_null(strstr(info("l3State"), states[i][1]));
+        json_t *r = ask("metrics", NULL);
+        assert_non_null(strstr(hl_json_str(r, "text", ""), "\nhelios_pool_refused 1\n"));
+        json_decref(r);
         json_decref(ask("getModel", json_pack("{s:s}", "name", "m"))); /* is served */
         w.claim_state = "claimed";
         wait_info("claim", "ok");
