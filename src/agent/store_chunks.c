@@ -21,9 +21,11 @@
 #define IDLE_MS 60000
 
 struct chunks {
-    struct hl_manager_table table;
+    struct hl_manager_table table; /* no mapping: it was cut short, and there is no other yet */
     char name[200];
     int limited; /* the host, by somebody's word */
+    uint64_t capacity[HL_MANAGER_DEVICES];
+    uint32_t devices;
 };
 
 /* The host, then the GPUs as they are numbered; where there is none, an emulated device. */
@@ -67,19 +69,11 @@ static void sweep(void)
         hl_info("took away %zu tables of chunks whose Agents and ranks are dead", n);
 }
 
-hl_status chunks_open(const char *node, const char *state_dir, const json_t *slots, uint64_t limit,
-                      struct chunks **out)
+static hl_status open_table(struct chunks *c)
 {
-    uint64_t capacity[HL_MANAGER_DEVICES];
-    struct chunks *c = calloc(1, sizeof(*c));
-    if (c == NULL)
-        return hl_fail(HL_ENOMEM, "table of chunks");
-    sweep();
-    make_name(node, state_dir, c->name, sizeof(c->name));
-    c->limited = limit > 0;
     struct hl_manager_options o = {.name = c->name,
-                                   .capacity = capacity,
-                                   .devices = capacities(slots, limit, capacity),
+                                   .capacity = c->capacity,
+                                   .devices = c->devices,
                                    .lock_ms = LOCK_MS,
                                    .reap_ms = REAP_MS};
     hl_status st = hl_manager_table_open(&o, &c->table);
@@ -89,6 +83,20 @@ hl_status chunks_open(const char *node, const char *state_dir, const json_t *slo
         o.capacity = NULL;
         st = hl_manager_table_open(&o, &c->table);
     }
+    return st;
+}
+
+hl_status chunks_open(const char *node, const char *state_dir, const json_t *slots, uint64_t limit,
+                      struct chunks **out)
+{
+    struct chunks *c = calloc(1, sizeof(*c));
+    if (c == NULL)
+        return hl_fail(HL_ENOMEM, "out of memory allocating the table of chunks");
+    sweep();
+    make_name(node, state_dir, c->name, sizeof(c->name));
+    c->limited = limit > 0;
+    c->devices = capacities(slots, limit, c->capacity);
+    hl_status st = open_table(c);
     if (st != HL_OK)
         free(c);
     else
@@ -129,10 +137,24 @@ static json_t *tier(const struct chunks *c, uint32_t device, const struct hl_man
                      (json_int_t)used, "numaId", -1, "processes", processes);
 }
 
+/* A table that was cut short is replaced: for ranks to come, those that use it are lost. */
+static int renew(struct chunks *c)
+{
+    if (c->table.s != NULL && hl_manager_check_whole(&c->table) == HL_OK)
+        return 1;
+    if (c->table.s != NULL)
+        hl_error("table of chunks is made again, ranks that use it end: %s", hl_error_text());
+    hl_manager_table_close(&c->table);
+    hl_status st = open_table(c);
+    if (st != HL_OK)
+        hl_warn("table of chunks is not made: %s", hl_error_text());
+    return st == HL_OK;
+}
+
 void chunks_add_tiers(struct chunks *c, json_t *tiers)
 {
     struct hl_manager_use uses[HL_MANAGER_PROCESSES];
-    if (c == NULL)
+    if (c == NULL || !renew(c))
         return;
     if (hl_manager_reap_by_age(&c->table) != HL_OK)
         hl_debug("chunks: %s", hl_error_text());

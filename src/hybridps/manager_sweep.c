@@ -12,6 +12,7 @@
 #include "base/clock.h"
 #include "hybridps/manager_table.h"
 #include "os/file.h"
+#include "os/map_guard.h"
 #include "os/shm.h"
 
 #define SHM_DIR "/dev/shm"
@@ -36,9 +37,11 @@ static int forsaken(int fd, struct hl_manager_table *t, int idle_ms)
         (uint64_t)sb.st_size != sizeof(*t->s) || hl_shm_map(fd, sizeof(*t->s), 0, &p) != HL_OK)
         return 0;
     t->s = p;
+    t->guard = hl_map_guard_add(p, sizeof(*t->s), fd, false);
     uint64_t looked = __atomic_load_n(&t->s->reaped_ns, __ATOMIC_RELAXED);
     int dead = hl_manager_check_layout(t) == HL_OK &&
                hl_now_ns() >= looked + (uint64_t)idle_ms * HL_NS_PER_MS && !lives(t->s);
+    hl_map_guard_remove(t->guard);
     hl_shm_unmap(p, sizeof(*t->s));
     return dead;
 }

@@ -13,6 +13,7 @@
 
 #include "base/clock.h"
 #include "os/file.h"
+#include "os/map_guard.h"
 #include "os/process.h"
 #include "os/shm.h"
 
@@ -164,6 +165,13 @@ hl_status hl_manager_reap(struct hl_manager_table *t, uint64_t *freed)
     return st;
 }
 
+hl_status hl_manager_check_whole(const struct hl_manager_table *t)
+{
+    if (!hl_map_guard_check(t->guard))
+        return HL_OK;
+    return hl_fail(HL_EUNAVAIL, "manager %s: its file was cut short by another program", t->path);
+}
+
 hl_status hl_manager_reap_by_age(struct hl_manager_table *t)
 {
     uint64_t now = hl_now_coarse_ns(), freed;
@@ -281,6 +289,7 @@ static hl_status join(struct hl_manager_table *t, const struct hl_manager_option
     void *p;
     HL_TRY(hl_shm_map(t->fd, sizeof(*t->s), 1, &p));
     t->s = p;
+    t->guard = hl_map_guard_add(p, sizeof(*t->s), t->fd, true);
     if (t->s->magic == 0)
         HL_TRY(make_table(t, o));
     HL_TRY(hl_manager_check_layout(t));
@@ -296,6 +305,7 @@ static hl_status join(struct hl_manager_table *t, const struct hl_manager_option
 hl_status hl_manager_table_open(const struct hl_manager_options *o, struct hl_manager_table *out)
 {
     struct hl_manager_table t = {.fd = -1,
+                                 .guard = -1,
                                  .pid = getpid(),
                                  .row = NOBODY,
                                  .lock_ms = o->lock_ms > 0 ? o->lock_ms : 5000,
@@ -314,6 +324,7 @@ hl_status hl_manager_table_open(const struct hl_manager_options *o, struct hl_ma
     st = join(&t, o);
     flock(t.fd, LOCK_UN);
     if (st != HL_OK) {
+        hl_map_guard_remove(t.guard);
         hl_shm_unmap(t.s, sizeof(*t.s));
         close(t.fd);
         return st;
@@ -322,11 +333,24 @@ hl_status hl_manager_table_open(const struct hl_manager_options *o, struct hl_ma
     return HL_OK;
 }
 
+/* With the file locked. Nobody can use it again, and nobody could make another by its name. */
+static void remove_cut(const struct hl_manager_table *t)
+{
+    struct stat sb;
+    if (fstat(t->fd, &sb) == 0 && sb.st_nlink > 0)
+        shm_unlink(t->path);
+}
+
 void hl_manager_table_close(struct hl_manager_table *t)
 {
     if (t->s == NULL)
         return;
-    if (t->pid == getpid()) {
+    int ours = t->pid == getpid();
+    if (ours && hl_map_guard_check(t->guard)) {
+        if (hl_shm_lock(t->fd, t->path, t->lock_ms) == HL_OK)
+            remove_cut(t);
+        flock(t->fd, LOCK_UN);
+    } else if (ours) {
         uint64_t freed = 0;
         int alone = hl_shm_lock(t->fd, t->path, t->lock_ms) == HL_OK;
         /* What can't be given back now is when this process has ended. */
@@ -337,7 +361,8 @@ void hl_manager_table_close(struct hl_manager_table *t)
         }
         flock(t->fd, LOCK_UN);
     }
+    hl_map_guard_remove(t->guard);
     hl_shm_unmap(t->s, sizeof(*t->s));
     close(t->fd);
-    *t = (struct hl_manager_table){.fd = -1};
+    *t = (struct hl_manager_table){.fd = -1, .guard = -1};
 }

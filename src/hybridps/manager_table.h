@@ -10,7 +10,9 @@
  * Owns:    a table its mapping, its descriptor and its row.
  * Threads: any.
  * Errors:  HL_ETIMEDOUT names the process that holds the lock; HL_EPROTO another layout;
- *          HL_ECONFLICT other capacities than the ones the others gave; HL_EPERM after fork().
+ *          HL_ECONFLICT other capacities than the ones the others gave; HL_EPERM after fork();
+ *          HL_EUNAVAIL where the file was cut short: close the table and open another. Only
+ *          processes with os/map_guard live to see it.
  * Units:   bytes; times are CLOCK_MONOTONIC, which all processes of a host share.
  * Limits:  below; the processes share one PID namespace (else their deaths can't be seen).
  */
@@ -67,8 +69,8 @@ struct hl_manager_options {
 
 struct hl_manager_table {
     struct hl_manager_shared *s;
-    int fd;
-    pid_t pid; /* who opened it */
+    int fd, guard; /* of the mapping */
+    pid_t pid;     /* who opened it */
     uint32_t row;
     int lock_ms, reap_ms;
     char path[256]; /* of shm_open */
@@ -77,8 +79,8 @@ struct hl_manager_table {
 /* Joins the table, or makes it where there is none, or where all who used it have died. */
 hl_status hl_manager_table_open(const struct hl_manager_options *o,
                                 struct hl_manager_table *out) HL_CHECK;
-/* Gives back what this process had; the last one takes the table away. After fork() it only
- * unmaps. */
+/* Gives back what this process had; the last one takes the table away, and so does
+ * who finds it cut short. After fork() it only unmaps. */
 void hl_manager_table_close(struct hl_manager_table *t);
 
 /* The sums are right when this returns HL_OK, also after somebody died holding the lock. */
@@ -87,6 +89,8 @@ void hl_manager_unlock(struct hl_manager_table *t, uint32_t device);
 
 /* Of a mapped table: HL_EPROTO, HL_EUNSUPPORTED. */
 hl_status hl_manager_check_layout(const struct hl_manager_table *t) HL_CHECK;
+/* Its file has all of it: HL_EUNAVAIL. */
+hl_status hl_manager_check_whole(const struct hl_manager_table *t) HL_CHECK;
 
 /* Gives back what dead processes had; *freed bytes, in use and reserved. */
 hl_status hl_manager_reap(struct hl_manager_table *t, uint64_t *freed) HL_CHECK;

@@ -262,7 +262,7 @@ static int end_abandoned(struct hl_pool *pool)
 static void end_if_damaged(const struct hl_pool *pool)
 {
     struct stat sb;
-    if (!hl_map_guard_damaged(pool->guard))
+    if (!hl_map_guard_check(pool->guard))
         return;
     if (fstat(pool->fd, &sb) != 0)
         sb.st_size = 0;
@@ -434,6 +434,17 @@ static hl_status fail_not_open(const struct hl_pool_extent *x)
     return hl_fail(HL_EINVAL, "shard %s is not being written", hl_id_format(x->id).s);
 }
 
+/* With the entry written: what a file has lost can't be acknowledged. The beat ends this process.
+ */
+static hl_status check_whole(const struct hl_pool *pool)
+{
+    if (!hl_map_guard_check(pool->guard))
+        return HL_OK;
+    return hl_fail(HL_EUNAVAIL,
+                   "pool %s was cut short by another program; repeat this once it is made again",
+                   pool->path);
+}
+
 static hl_status seal(struct hl_pool *pool, const struct hl_pool_extent *extent, uint32_t state,
                       uint32_t crc32, const uint32_t *chunk_crcs, size_t chunks,
                       struct hl_pool_ref *ref)
@@ -451,6 +462,7 @@ static hl_status seal(struct hl_pool *pool, const struct hl_pool_extent *extent,
     pthread_mutex_unlock(&pool->lock);
     if (!open)
         return fail_not_open(extent);
+    HL_TRY(check_whole(pool));
     if (ref != NULL)
         *ref = r;
     return HL_OK;
@@ -490,6 +502,8 @@ hl_status hl_pool_replace(struct hl_pool *pool, const struct hl_pool_ref *old,
         pool_slot_free(pool, old->slot, hl_now_ns());
     }
     pthread_mutex_unlock(&pool->lock);
+    if (st == HL_OK)
+        st = check_whole(pool);
     if (st == HL_OK && ref != NULL)
         *ref = r;
     return st;

@@ -61,8 +61,10 @@ static void on_bus(int number, siginfo_t *info, void *context)
         before.sa_sigaction(number, info, context);
     else if (before.sa_handler != SIG_DFL && before.sa_handler != SIG_IGN)
         before.sa_handler(number);
-    else
-        signal(SIGBUS, SIG_DFL); /* the load is tried again and ends the process */
+    else { /* pending until this handler returns; a load would only be tried again */
+        signal(SIGBUS, SIG_DFL);
+        raise(SIGBUS);
+    }
 }
 
 void hl_map_guard_install(void)
@@ -107,4 +109,15 @@ void hl_map_guard_remove(int guard)
 bool hl_map_guard_damaged(int guard)
 {
     return guard >= 0 && atomic_load_explicit(&guards[guard].damaged, memory_order_acquire);
+}
+
+bool hl_map_guard_check(int guard)
+{
+    struct stat sb;
+    if (guard < 0)
+        return false;
+    struct guard *g = &guards[guard];
+    if (fstat(g->fd, &sb) == 0 && (uintptr_t)sb.st_size < g->size)
+        atomic_store_explicit(&g->damaged, true, memory_order_release);
+    return hl_map_guard_damaged(guard);
 }

@@ -3,7 +3,7 @@
  * A load from a mapped page that its file has no longer is a SIGBUS, which ends the process. In a
  * process that has installed the guard, memory of guarded mappings reads as zeros there instead,
  * and the mapping is damaged: whoever reads with checksums sees an error. Every other SIGBUS goes
- * to whoever handled it before. A good path costs nothing.
+ * to whoever handled it before, or ends the process. A good path costs nothing.
  *
  * Owns:    the action of SIGBUS, once installed. A guard borrows its mapping and descriptor.
  * Threads: any.
@@ -25,7 +25,9 @@ void hl_map_guard_install(void);
 int hl_map_guard_add(void *ptr, uint64_t size, int fd, bool writable);
 /* Before the mapping goes; -1 is fine. */
 void hl_map_guard_remove(int guard);
-/* Something of it was lost since it was added; -1: no. */
+/* A load has found something of it lost since it was added; -1: no. */
 bool hl_map_guard_damaged(int guard);
+/* The same, also where nothing was loaded from what is lost: looks at the file's length. */
+bool hl_map_guard_check(int guard);
 
 #endif

@@ -120,6 +120,29 @@ class Supervise(unittest.TestCase):
         self.assertRegex((c.state / "log" / "l3d.log").read_text(), f"cut short by another program.*path={pool} has=0 ")
         self.assertEqual((c.pid("node-0"), alive(agent)), (agent, True))
 
+    def test_a_pool_is_missed_where_nobody_reads_what_it_has_lost(self):
+        c = self.cluster()
+        pool = pathlib.Path(c.up()["pool"])
+        size = pool.stat().st_size
+        os.truncate(pool, size // 2)
+        entry = wait_for("the daemon's end", lambda: self.doc(c)["l3d"].get("end"), seconds=60)
+        self.assertEqual(entry["how"], "ended with status 1")
+        self.assertRegex((c.state / "log" / "l3d.log").read_text(), f"cut short by another program.* has={size // 2} had={size}")
+
+    def test_an_agent_outlives_a_table_of_chunks_that_is_cut_short(self):
+        c = self.cluster()
+        c.up()
+        agent = c.pid("node-0")
+        maps = pathlib.Path(f"/proc/{agent}/maps").read_text().split()
+        table = pathlib.Path(next(word for word in maps if word.endswith(".chunks")))
+        size = table.stat().st_size
+        os.truncate(table, 0)
+        log = c.state / "log" / "node-0.log"
+        wait_for("its word", lambda: "table of chunks is made again" in log.read_text(), seconds=60)
+        wait_for("another table", lambda: table.exists() and table.stat().st_size == size, seconds=60)
+        self.assertEqual((c.pid("node-0"), alive(agent)), (agent, True))
+        self.assertNotIn("end", self.doc(c)["node-0"])
+
     def test_down_kills_a_daemon_that_does_not_end_and_says_so(self):
         c = self.cluster()
         c.up()

@@ -163,8 +163,8 @@ static json_t *place(struct hl_id id, const char *node, const char *tier)
 }
 
 /* copyShard; new reference to the copy. */
-static json_t *copy_to(struct world *w, struct hl_id id, const char *node, const char *tier,
-                       const char *operation)
+static inline json_t *copy_to(struct world *w, struct hl_id id, const char *node, const char *tier,
+                              const char *operation)
 {
     json_t *p = place(id, node, tier);
     json_object_set_new(p, "operation", json_string(operation));
@@ -174,7 +174,8 @@ static json_t *copy_to(struct world *w, struct hl_id id, const char *node, const
     return copy;
 }
 
-static hl_status try_copy(struct world *w, struct hl_id id, const char *node, const char *tier)
+static inline hl_status try_copy(struct world *w, struct hl_id id, const char *node,
+                                 const char *tier)
 {
     json_t *r = NULL;
     hl_status st = call(w, CONTROLLER, "copyShard", place(id, node, tier), &r);
@@ -182,7 +183,8 @@ static hl_status try_copy(struct world *w, struct hl_id id, const char *node, co
     return st;
 }
 
-static hl_status try_drop(struct world *w, struct hl_id id, const char *node, const char *tier)
+static inline hl_status try_drop(struct world *w, struct hl_id id, const char *node,
+                                 const char *tier)
 {
     json_t *r = NULL;
     hl_status st = call(w, CONTROLLER, "dropCopy", place(id, node, tier), &r);
@@ -205,7 +207,8 @@ static int copies_known(struct world *w, struct hl_id id, const char *node, cons
     return n;
 }
 
-static void wait_copies(struct world *w, struct hl_id id, const char *node, const char *tier, int n)
+static inline void wait_copies(struct world *w, struct hl_id id, const char *node, const char *tier,
+                               int n)
 {
     uint64_t end = hl_now_ns() + WAIT_MS * HL_NS_PER_MS;
     while (copies_known(w, id, node, tier) != n) {
@@ -296,7 +299,7 @@ static void import_model(struct world *w, const char *name)
 
 /* A shard of that many bytes of noise in the pool, in a version of the model that becomes visible;
  * begun before the bytes are there, as writers do, or the Controller's sweep may free them. */
-static struct hl_id make_shard(struct world *w, size_t size, uint64_t seed)
+static inline struct hl_id make_shard(struct world *w, size_t size, uint64_t seed)
 {
     struct hl_l3_staging s;
     struct hl_pool_ref ref;

@@ -15,6 +15,7 @@
 
 #include "hybridps/manager_sweep.h"
 #include "hybridps/manager_table.h"
+#include "os/map_guard.h"
 
 #define END "-sweep"
 
@@ -80,6 +81,29 @@ static void the_dead_ones_table_goes_and_anothers_stays(void **state)
     assert_false(exists("shared"));
 }
 
+/* By somebody, while a daemon has it mapped, which lives on and makes another. */
+static void a_table_that_was_cut_short_is_an_error_and_is_replaced(void **state)
+{
+    (void)state;
+    const off_t sizes[] = {0, sizeof(struct hl_manager_shared) / 2};
+    hl_map_guard_install(); /* cmocka takes the signal for each test */
+    for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
+        struct hl_manager_table t;
+        assert_int_equal(open_table("cut", &t), HL_OK);
+        int fd = file_of("cut");
+        assert_int_equal(ftruncate(fd, sizes[i]), 0);
+        close(fd);
+        (void)!hl_manager_reap_by_age(&t); /* lives on */
+        assert_int_equal(hl_manager_check_whole(&t), HL_EUNAVAIL);
+        assert_non_null(strstr(hl_error_text(), "cut short"));
+        hl_manager_table_close(&t);
+        assert_false(exists("cut"));
+        assert_int_equal(open_table("cut", &t), HL_OK);
+        assert_int_equal(hl_manager_check_whole(&t), HL_OK);
+        hl_manager_table_close(&t);
+    }
+}
+
 static void a_table_that_somebody_is_about_to_open_stays(void **state)
 {
     (void)state;
@@ -133,6 +157,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_dead_ones_table_goes_and_anothers_stays),
+        cmocka_unit_test(a_table_that_was_cut_short_is_an_error_and_is_replaced),
         cmocka_unit_test(a_table_that_somebody_is_about_to_open_stays),
         cmocka_unit_test(one_that_was_looked_into_of_late_stays),
         cmocka_unit_test(what_is_no_table_of_ours_stays),

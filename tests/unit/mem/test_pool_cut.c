@@ -120,6 +120,70 @@ static void an_owner_ends_with_a_sentence(void **state)
     assert_non_null(strstr(said, path));
 }
 
+/* Half of it goes, and nothing looks at that half. */
+static void an_owner_notices_a_cut_that_nobody_reads(void **state)
+{
+    (void)state;
+    int how = 0;
+    pid_t pid = fork();
+    if (pid == 0) {
+        hl_map_guard_install();
+        struct hl_pool *pool = open_pool(10);
+        size_t size;
+        hl_pool_base(pool, &size);
+        if (truncate(path, (off_t)(size / 2)) != 0)
+            _exit(99);
+        alarm(30); /* the beat ends this process before */
+        for (;;)
+            pause();
+    }
+    assert_int_equal(waitpid(pid, &how, 0), pid);
+    snprintf(path, sizeof(path), "/dev/shm/helios-test-cut-%d.pool", (int)pid);
+    unlink(path);
+    assert_true(WIFEXITED(how));
+    assert_int_equal(WEXITSTATUS(how), 1);
+}
+
+static void nothing_is_acknowledged_in_a_pool_that_was_cut_short(void **state)
+{
+    (void)state;
+    hl_map_guard_install();
+    struct hl_pool *pool = open_pool(0);
+    struct hl_pool_extent x, lease, other;
+    struct hl_pool_ref ref, old = put(pool, 1);
+    assert_int_equal(hl_pool_alloc(pool, MIB, &x), HL_OK);
+    assert_int_equal(hl_pool_alloc(pool, MIB, &lease), HL_OK);
+    assert_int_equal(hl_pool_alloc(pool, MIB, &other), HL_OK);
+    memset(x.ptr, 1, MIB);
+    uint32_t crc = hl_crc32(0, x.ptr, MIB);
+    size_t size;
+    hl_pool_base(pool, &size);
+    assert_int_equal(truncate(path, (off_t)(size - MIB)), 0);
+    assert_int_equal(hl_pool_seal(pool, &x, crc, &crc, 1, &ref), HL_EUNAVAIL);
+    assert_non_null(strstr(hl_error_text(), path));
+    assert_int_equal(hl_pool_seal_leased(pool, &lease, crc, &crc, 1, &ref), HL_EUNAVAIL);
+    assert_int_equal(hl_pool_replace(pool, &old, &other, &crc, 1, &ref), HL_EUNAVAIL);
+    hl_pool_close(pool);
+    unlink(path);
+}
+
+/* Not a load that failed: somebody else's signal, for which nothing was installed before. */
+static void a_signal_that_was_sent_ends_the_process(void **state)
+{
+    (void)state;
+    int how = 0;
+    pid_t pid = fork();
+    if (pid == 0) {
+        signal(SIGBUS, SIG_DFL);
+        hl_map_guard_install();
+        kill(getpid(), SIGBUS);
+        _exit(99);
+    }
+    assert_int_equal(waitpid(pid, &how, 0), pid);
+    assert_true(WIFSIGNALED(how));
+    assert_int_equal(WTERMSIG(how), SIGBUS);
+}
+
 static sigjmp_buf elsewhere;
 
 static void note_elsewhere(int number)
@@ -156,8 +220,11 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(an_owner_ends_with_a_sentence),
+        cmocka_unit_test(an_owner_notices_a_cut_that_nobody_reads),
+        cmocka_unit_test(a_signal_that_was_sent_ends_the_process),
         cmocka_unit_test(other_mappings_are_left_to_the_handler_before),
         cmocka_unit_test(readers_get_an_error_where_the_file_has_ended),
+        cmocka_unit_test(nothing_is_acknowledged_in_a_pool_that_was_cut_short),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
