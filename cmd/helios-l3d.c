@@ -55,6 +55,7 @@ static struct l4_opts archive_opts(const struct hl_conf *c)
                             .threads = (unsigned)c->archive_threads,
                             .load_timeout_ms = (unsigned)c->archive_load_timeout_ms,
                             .retry_ms = (unsigned)c->archive_retry_ms,
+                            .trash_keep_ms = (uint64_t)c->archive_trash_keep_ms,
                             .hold_ms = (unsigned)c->archive_hold_ms,
                             .low_pct = c->tier_low};
 }

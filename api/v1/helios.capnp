@@ -235,6 +235,16 @@ struct PoolInfo {
   freeBytes @10 :UInt64;   # largest single shard that fits now is at most this
   tiers @11 :List(TierInfo);   # L3 and, where there is an archive, L4
   archiveMode @12 :Text;   # "" = no archive, manual, write-behind (visible versions are archived by the Controller's sweep)
+  cluster @13 :Text;       # whose pool it is; "" = unclaimed
+  revision @14 :UInt64;    # newest of that cluster's catalogue that the pool has heard of
+}
+
+# A shard that was moved out of the archive's shards and is kept for archive.trash_keep.
+struct Trashed {
+  id @0 :Text;
+  sizeBytes @1 :UInt64;
+  trashedMs @2 :Int64;
+  place @3 :Text;          # below the archive's URL
 }
 
 struct ImportRequest {
@@ -275,25 +285,42 @@ struct ImportSummary {
 
 interface L3 {
   poolInfo @0 () -> (pool :PoolInfo);
-  importModel @1 (request :ImportRequest) -> ();              # returns at once; idempotent by importId
+  # Returns at once; idempotent by importId. `cluster`: as of `free`, but may be missing.
+  importModel @1 (request :ImportRequest, cluster :Text) -> ();
   importProgress @2 (importId :Text) -> (progress :ImportProgress);
   cancelImport @3 (importId :Text) -> ();
   locate @4 (ids :List(Text)) -> (extents :List(Extent)) $maxValues(1048576);     # ENOENT names the missing one
   inventory @5 (cursor :UInt64, limit :UInt32) -> (extents :List(Extent), next :UInt64);  # next 0 = end
-  free @6 (ids :List(Text)) -> (freed :UInt32) $maxValues(1048576);               # unknown ids are skipped
+  # Unknown ids are skipped. `cluster`: who calls; EPERM unless it is the pool's, once the pool is claimed.
+  free @6 (ids :List(Text), cluster :Text) -> (freed :UInt32) $maxValues(1048576);
   # tier: L3 or "", L4; a copy in the archive is good or bad as a whole.
   verify @7 (id :Text, tier :Text) -> (ok :Bool, badChunks :List(UInt32));
 
   # L4. `locate` loads what is only archived into memory first.
   archive @8 (ids :List(Text)) -> (archived :UInt32, bytes :UInt64) $maxValues(1048576);  # already there: fine; answered when durable
-  evict @9 (ids :List(Text)) -> (evicted :UInt32, bytes :UInt64) $maxValues(1048576);     # from memory; only what is archived and not pinned
-  dropArchived @10 (ids :List(Text)) -> (dropped :UInt32) $maxValues(1048576);
+  # From memory; only what is archived and not pinned. `cluster`: as of `free`.
+  evict @9 (ids :List(Text), cluster :Text) -> (evicted :UInt32, bytes :UInt64) $maxValues(1048576);
+  # For ever, or into the trash. `cluster`: as of `free`, of the pool and of the archive.
+  dropArchived @10 (ids :List(Text), cluster :Text, trash :Bool) -> (dropped :UInt32) $maxValues(1048576);
   listArchived @11 (cursor :UInt64, limit :UInt32) -> (extents :List(Extent), next :UInt64);
   # The copy in the pool is suspected: check it, and if it is bad replace it from the archive or from `sources`.
   heal @12 (id :Text, sources :List(CopyRequest)) -> (state :Text, source :Text);  # good healed lost
   metrics @13 () -> (text :Text);
   touch @14 (ids :List(Text)) -> () $maxValues(1048576);   # were read through the mapping: the last to be evicted
   options @15 () -> (options :List(OptionValue));
+
+  # Binds pool and archive to one cluster, both or none. `revision`: of its catalogue, recorded. `seen`: the newest
+  # of its own that the caller knows of; more than that recorded here means that the caller's catalogue is old.
+  # mode: "" takes what is its own or empty; "adopt" also what holds shards and is unclaimed; "take" whatever it is.
+  # state: claimed; or nothing was changed: unclaimed (holds shards of nobody known), other (another cluster's),
+  # newer (has heard of a newer catalogue). The rest is how it was found, and of a success how it is now.
+  claim @16 (cluster :Text, revision :UInt64, seen :UInt64, mode :Text)
+        -> (state :Text, cluster :Text, revision :UInt64, shards :UInt64,
+            archiveCluster :Text, archiveRevision :UInt64, archived :UInt64, trashed :UInt64,
+            archiveDamaged :Bool);      # what the archive says of its owner can't be read
+  listTrash @17 (cursor :UInt64, limit :UInt32) -> (trashed :List(Trashed), next :UInt64);
+  # Back into the archive. Ids that are not in the trash are skipped. `cluster`: as of `free`.
+  untrash @18 (ids :List(Text), cluster :Text) -> (restored :UInt32) $maxValues(1048576);
 }
 
 # ---- models --------------------------------------------------------------------------------------
@@ -501,7 +528,7 @@ struct NodeState {
 struct ClusterInfo {
   version @0 :Text;
   l3Address @1 :Text;
-  l3State @2 :Text;        # ready, or why not
+  l3State @2 :Text;        # ready, or why not: silent, or this Controller may not change its pool
   pool @3 :PoolInfo;
   models @4 :UInt32; versions @5 :UInt32; shards @6 :UInt32;
   jobs @7 :UInt32; nodes @8 :UInt32;
@@ -509,5 +536,8 @@ struct ClusterInfo {
   reads @12 :List(PathCount);
   kubernetesServer @13 :Text;   # which runs the containers; "" = the Agents do
   kubernetesState @14 :Text;    # ready, or why not
+  cluster @15 :Text;            # id of the cluster, made with the Controller's state
+  revision @16 :UInt64;         # of the catalogue; grows with every change
+  claim @17 :Text;              # ok; unknown (L3 is silent); refused: pool and archive are not changed, l3State says why
 }
 struct PathCount { path @0 :Text; ops @1 :UInt64; bytes @2 :UInt64; }

@@ -38,7 +38,7 @@ static hl_status start_all(struct local *l)
 
 struct sight {
     int ready;
-    bool l3, kube;
+    bool l3, kube, refused;
     char l3_state[512], kube_state[512];
 };
 
@@ -57,9 +57,10 @@ static hl_status look(struct hl_rpc_peer *peer, struct sight *out)
     snprintf(out->l3_state, sizeof(out->l3_state), "%s", hl_json_str(info, "l3State", ""));
     snprintf(out->kube_state, sizeof(out->kube_state), "%s",
              hl_json_str(info, "kubernetesState", ""));
-    json_decref(answer);
-    out->l3 = strcmp(out->l3_state, "ready") == 0;
+    out->refused = strcmp(hl_json_str(info, "claim", ""), "refused") == 0;
+    out->l3 = out->refused || strcmp(out->l3_state, "ready") == 0;
     out->kube = strcmp(out->kube_state, "ready") == 0;
+    json_decref(answer);
     return HL_OK;
 }
 
@@ -129,6 +130,9 @@ static hl_status wait_cluster(struct local *l)
     }
     local_progress_end(&progress);
     hl_rpc_peer_close(peer);
+    if (st == HL_OK && s.refused)
+        fprintf(stderr, "helios: the cluster is up and changes nothing in its pool: %s\n",
+                s.l3_state);
     return st;
 }
 

@@ -374,12 +374,30 @@ static hl_status refuse_owned(struct cli *cli, const json_t *ids)
     return st;
 }
 
-/* Takes the reference to the ids. */
+/* For calls that take shards out of the pool: which cluster the Controller is of. */
+static hl_status own_cluster(struct cli *cli, char out[HL_ID_TEXT_LEN + 1])
+{
+    json_t *result;
+    HL_TRY(cli_call(cli, "clusterInfo", NULL, &result));
+    const json_t *info = json_object_get(result, "info");
+    const char *state = hl_json_str(info, "l3State", "");
+    hl_status st = HL_OK;
+    if (strcmp(hl_json_str(info, "claim", ""), "refused") == 0)
+        st = hl_fail(HL_EPERM, "nothing was freed: %s", state);
+    else
+        snprintf(out, HL_ID_TEXT_LEN + 1, "%s", hl_json_str(info, "cluster", ""));
+    json_decref(result);
+    return st;
+}
+
 static hl_status free_shards(struct cli *cli, json_t *ids)
 {
     json_t *result;
+    char cluster[HL_ID_TEXT_LEN + 1];
     int64_t count = (int64_t)json_array_size(ids);
-    HL_TRY(cli_call_l3(cli, "free", json_pack("{s:o}", "ids", ids), &result));
+    HL_TRY(own_cluster(cli, cluster));
+    HL_TRY(
+        cli_call_l3(cli, "free", json_pack("{s:O s:s}", "ids", ids, "cluster", cluster), &result));
     int64_t freed = hl_json_int(result, "freed", 0);
     if (cli->json)
         HL_TRY(cli_print_json(result));
@@ -410,7 +428,7 @@ static hl_status shard_rm(struct cli *cli, char **names, int count, int force)
     if (st == HL_OK && !force)
         st = refuse_owned(cli, ids);
     if (st == HL_OK)
-        return free_shards(cli, ids);
+        st = free_shards(cli, ids);
     json_decref(ids);
     return st;
 }

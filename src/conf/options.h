@@ -114,6 +114,7 @@ struct hl_conf {
     uint64_t archive_load_timeout_ms;
     uint64_t archive_hold_ms;
     uint64_t archive_retry_ms;
+    uint64_t archive_trash_keep_ms;
     char *archive_s3_endpoint; /* "" = AWS's */
     char *archive_s3_region;
     char *archive_s3_credentials; /* file; "" = environment */

@@ -168,6 +168,9 @@ const struct hl_option hl_conf_table[] = {
      "Longest pause between two attempts to reach an archive that was away when the daemon "
      "started; the first is half a second.",
      HL_OPT_DURATION, 100, DAY_MS, NULL, AT(archive_retry_ms), HL_L3D},
+    {"archive.trash_keep", "--archive-trash-keep", "7d",
+     "How long shards that nobody knew stay in the archive's trash; 0 to keep them for ever.",
+     HL_OPT_DURATION, 0, 3650 * DAY_MS, NULL, AT(archive_trash_keep_ms), HL_L3D},
     {"archive.s3_endpoint", "--archive-s3-endpoint", "",
      "Address of the S3 store, http://HOST:PORT or https://HOST; empty for AWS in the region.",
      HL_OPT_STRING, 0, 0, NULL, AT(archive_s3_endpoint), HL_L3D},

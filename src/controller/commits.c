@@ -54,12 +54,13 @@ static hl_status records_copy(const struct hl_records *from, struct hl_records *
     return HL_OK;
 }
 
-static bool records_equal(const struct hl_records *a, const struct hl_records *b)
+/* `written` has one record more than `made`: the revision. */
+static bool records_equal(const struct hl_records *written, const struct hl_records *made)
 {
-    if (a->count != b->count)
+    if (written->count != made->count + 1)
         return false;
-    for (size_t i = 0; i < a->count; i++) {
-        const struct hl_record *x = &a->list[i], *y = &b->list[i];
+    for (size_t i = 0; i < made->count; i++) {
+        const struct hl_record *x = &written->list[i], *y = &made->list[i];
         bool same = x->value == NULL || y->value == NULL ? x->value == y->value
                                                          : json_equal(x->value, y->value);
         if (!same || strcmp(x->key, y->key) != 0)
@@ -96,15 +97,36 @@ static hl_status change_commit(struct hl_controller *c, struct change *ch,
 {
     if (ch->durable && records_equal(&ch->records, records)) {
         ch->applied = true;
+        claim_changed(c);
         return HL_OK;
     }
     if (ch->tries++ == CHANGE_TRIES)
         return hl_fail(HL_EINTERNAL, "the records of a change differ each time it is made");
     hl_records_fini(&ch->records);
     HL_TRY(records_copy(records, &ch->records));
+    HL_TRY(claim_add_revision(&ch->records, c->claim.revision + 1));
     HL_TRY(controller_write(c, &ch->records, on_change_written, c));
     ch->writing = true;
     return hl_fail(HL_EBUSY, "the change is being written");
+}
+
+/* Outside of a change. */
+static hl_status commit_now(struct hl_controller *c, const struct hl_records *records)
+{
+    struct hl_records all = {0};
+    hl_status st = records_copy(records, &all);
+    if (st == HL_OK)
+        st = claim_add_revision(&all, c->claim.revision + 1);
+    struct hl_store_op *ops = st == HL_OK ? ops_of(&all) : NULL;
+    if (st == HL_OK && ops == NULL)
+        st = hl_fail(HL_ENOMEM, "out of memory for a batch of %zu records", all.count);
+    if (st == HL_OK)
+        st = hl_store_commit(c->store, ops, all.count);
+    free(ops);
+    hl_records_fini(&all);
+    if (st == HL_OK)
+        claim_changed(c);
+    return st;
 }
 
 hl_status commit_records(void *arg, const struct hl_records *records)
@@ -114,12 +136,7 @@ hl_status commit_records(void *arg, const struct hl_records *records)
         return change_commit(c, c->changes, records);
     if (c->changes != NULL) /* what was computed now may be wrong once that is applied */
         return hl_fail(HL_EBUSY, "another change of the catalogue is being written; try again");
-    struct hl_store_op *ops = ops_of(records);
-    if (ops == NULL)
-        return hl_fail(HL_ENOMEM, "out of memory for a batch of %zu records", records->count);
-    hl_status st = hl_store_commit(c->store, ops, records->count);
-    free(ops);
-    return st;
+    return commit_now(c, records);
 }
 
 /* Make the head of the queue, and those after it, until one waits for the disk. */

@@ -128,6 +128,7 @@ static hl_status load_seq(void *arg, const char *key, json_t *value)
 static hl_status load(struct hl_controller *c)
 {
     HL_TRY(hl_store_open(c->opts.store_url, &c->store));
+    HL_TRY(claim_load(c));
     HL_TRY(hl_store_scan(c->store, "model/", load_catalog, c));
     HL_TRY(hl_store_scan(c->store, "version/", load_catalog, c));
     HL_TRY(hl_store_scan(c->store, "shard/", load_catalog, c));

@@ -6,6 +6,7 @@
 #include <uthash.h>
 
 #include "base/plane.h"
+#include "controller/claim.h"
 #include "controller/controller.h"
 #include "controller/gangs.h"
 #include "core/catalog.h"
@@ -63,6 +64,7 @@ struct orphan {
     int64_t since_ms;
     unsigned first_round;
     unsigned round; /* of the last inventory that had it */
+    int archived;   /* the archive had it then */
     UT_hash_handle hh;
 };
 
@@ -131,9 +133,11 @@ struct hl_controller {
     struct orphan *orphans;
     struct holding *holdings;
     json_t *pool; /* PoolInfo as last heard, NULL = L3 silent */
-    char l3_state[256];
+    char l3_state[512];
     int pool_asked;
     int sweeping;
+    int sweep_waits; /* for the answer to the claim that it begins with */
+    struct claim claim;
     int archiving;          /* a batch is on its way into the archive */
     int archive_complained; /* of the same trouble only once */
     unsigned sweep_round;
@@ -234,6 +238,8 @@ void archive_touch(struct hl_controller *c, const json_t *reports);
 
 /* pool.c: what L3 holds against what the catalogue says */
 void pool_tick(struct hl_controller *c);
+/* L3 has answered a claim, or not. */
+void claim_answered(struct hl_controller *c, hl_status st);
 void pool_fini(struct hl_controller *c);
 
 int any_open_version(const struct hl_controller *c);

@@ -76,6 +76,12 @@ static hl_status task_new(struct hl_controller *c, struct hl_rpc_call *call, con
     return HL_OK;
 }
 
+/* What changes the pool or the archive. */
+static hl_status check_claim(const struct task *t)
+{
+    return t->place.node == NULL ? claim_check(t->c) : HL_OK;
+}
+
 /* ---- getShard -------------------------------------------------------------------------------- */
 
 static enum hl_nic_class nic_of(const json_t *tier)
@@ -195,6 +201,8 @@ void method_copy_shard(struct hl_controller *c, struct hl_rpc_call *call, const 
     if (st == HL_OK)
         st = task_new(c, call, params, &t);
     if (st == HL_OK)
+        st = check_claim(t);
+    if (st == HL_OK)
         st = order_start(c, &(struct order_spec){t->id, t->place, op, on_copied, t});
     if (st != HL_OK) {
         reject(call, st);
@@ -247,7 +255,7 @@ static void drop_now(struct task *t)
         json_decref(params);
         return;
     }
-    json_t *params = json_pack("{s:[s]}", "ids", id.s);
+    json_t *params = json_pack("{s:[s] s:s}", "ids", id.s, "cluster", claim_cluster(c).s);
     const char *method = t->place.tier == HL_TIER_L4 ? "dropArchived"
                          : s != NULL && s->archived  ? "evict"
                                                      : "free";
@@ -327,6 +335,8 @@ void method_drop_copy(struct hl_controller *c, struct hl_rpc_call *call, const j
 {
     struct task *t = NULL;
     hl_status st = task_new(c, call, params, &t);
+    if (st == HL_OK)
+        st = check_claim(t);
     if (st == HL_OK && t->place.node != NULL && !node_ready(t->place.node))
         st = hl_fail(HL_EUNAVAIL, "node %s is away", t->place.node->name);
     if (st == HL_OK && !find_other(t))

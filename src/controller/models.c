@@ -88,6 +88,8 @@ static hl_status import_make(struct change *ch)
     };
     if (!ch->durable && im->cancelled)
         return hl_fail(HL_ECANCELED, "the import was cancelled");
+    if (!ch->durable)
+        HL_TRY(claim_check(ch->c));
     return hl_catalog_import(&ch->c->catalog, &done, commit_records, ch->c, &ic->version);
 }
 
@@ -213,6 +215,7 @@ static hl_status check_request(struct hl_controller *c, const json_t *request)
     const char *name = hl_json_str(request, "name", "");
     struct hl_model_rec *m;
     HL_TRY(hl_model_name_check(name));
+    HL_TRY(claim_check(c));
     if (hl_json_str(request, "dir", "")[0] != '/')
         return hl_fail(HL_EINVAL, "import of '%s': the directory must be an absolute path", name);
     if (hl_catalog_model(&c->catalog, name, &m) == HL_OK)
@@ -254,7 +257,8 @@ void method_import_model(struct hl_controller *c, struct hl_rpc_call *call, cons
 
     hl_info("import begins name=%s dir=%s", hl_json_str(request, "name", ""),
             hl_json_str(request, "dir", ""));
-    json_t *l3_params = json_pack("{s:O}", "request", im->request);
+    json_t *l3_params =
+        json_pack("{s:O s:s}", "request", im->request, "cluster", claim_cluster(c).s);
     controller_call(c, c->l3, "importModel", l3_params, on_import_started, im);
     json_decref(l3_params);
     if (c->import_tick == NULL && hl_timer_create(c->opts.loop, IMPORT_POLL_MS, IMPORT_POLL_MS,
@@ -415,9 +419,12 @@ static void removal_done(struct change *ch, hl_status st)
 
 void method_remove_model(struct hl_controller *c, struct hl_rpc_call *call, const json_t *params)
 {
-    struct removal *r = calloc(1, sizeof(*r));
-    if (r == NULL) {
-        reject(call, hl_fail(HL_ENOMEM, "out of memory for the removal of a model"));
+    hl_status st = claim_check(c);
+    struct removal *r = st == HL_OK ? calloc(1, sizeof(*r)) : NULL;
+    if (st == HL_OK && r == NULL)
+        st = hl_fail(HL_ENOMEM, "out of memory for the removal of a model");
+    if (st != HL_OK) {
+        reject(call, st);
         return;
     }
     r->change.make = removal_make;

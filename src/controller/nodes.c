@@ -438,6 +438,9 @@ void method_cluster_info(struct hl_controller *c, struct hl_rpc_call *call, cons
         (int)HASH_COUNT(c->jobs), "nodes", (int)HASH_COUNT(c->nodes), "crcFailures",
         (json_int_t)c->crc_failures, "crcRetries", (json_int_t)c->crc_retries, "lostReads",
         (json_int_t)c->lost_reads, "reads", reads);
+    json_object_set_new(info, "cluster", json_string(claim_cluster(c).s));
+    json_object_set_new(info, "claim", json_string(claim_word(c)));
+    json_object_set_new(info, "revision", json_integer((json_int_t)c->claim.revision));
     if (c->pool != NULL)
         json_object_set(info, "pool", c->pool);
     if (c->gangs != NULL) {

@@ -1,6 +1,7 @@
 /* The sweep: the pool's inventory against the catalogue. A shard that nobody knows for a whole
- * grace period (ranks put shards before they commit them) is freed; a shard that the pool has lost
- * is marked. */
+ * grace period (ranks put shards before they commit them) is freed, its archived copy goes to the
+ * trash; a shard that the pool has lost is marked. Each sweep begins with a claim (claim.h): what
+ * is not this cluster's is looked at and left alone. */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -22,7 +23,7 @@ static int import_running_now(const struct hl_controller *c)
     return 0;
 }
 
-static void note_orphan(struct hl_controller *c, struct hl_id id)
+static void note_orphan(struct hl_controller *c, struct hl_id id, int archived)
 {
     struct orphan *o;
     HASH_FIND(hh, c->orphans, &id, sizeof(id), o);
@@ -36,6 +37,7 @@ static void note_orphan(struct hl_controller *c, struct hl_id id)
         o->first_round = c->sweep_round;
         HASH_ADD(hh, c->orphans, id, sizeof(id), o);
     }
+    o->archived = archived || (o->archived && o->round == c->sweep_round);
     o->round = c->sweep_round;
 }
 
@@ -46,12 +48,15 @@ static void note_extent(struct hl_controller *c, const json_t *extent, int archi
     if (hl_id_parse(hl_json_str(extent, "id", ""), &id) != HL_OK)
         return;
     struct hl_shard_rec *s = hl_catalog_shard(&c->catalog, id);
-    if (s == NULL)
-        note_orphan(c, id);
-    else if (archived)
+    if (s == NULL) {
+        note_orphan(c, id, archived);
+        return;
+    }
+    if (archived)
         s->archive_round = c->sweep_round;
     else
         s->seen_round = c->sweep_round;
+    *(archived ? &c->claim.known_archived : &c->claim.known_pooled) += 1;
 }
 
 /* An open version was begun before its first shard was put; until it is committed, whatever came
@@ -76,6 +81,31 @@ int any_open_version(const struct hl_controller *c)
     return 0;
 }
 
+static void on_orphan_freed(void *arg, hl_status st, const char *text, json_t *result)
+{
+    (void)result;
+    if (!controller_landed(arg) && st != HL_OK)
+        hl_warn("an orphan shard was not freed and waits for the next sweep error=\"%s\"", text);
+}
+
+/* The archived copy first: without it nothing would be left of what was freed by mistake. */
+static void free_orphan(struct hl_controller *c, const struct orphan *o)
+{
+    struct hl_id_text id = hl_id_format(o->id);
+    json_t *params =
+        json_pack("{s:[s] s:s s:b}", "ids", id.s, "cluster", claim_cluster(c).s, "trash", 1);
+    copies_remove(c, o->id);
+    if (o->archived) {
+        hl_warn("orphan shard goes to the archive's trash id=%s", id.s);
+        controller_call(c, c->l3, "dropArchived", params, on_orphan_freed, c);
+    } else {
+        hl_info("orphan shard freed id=%s", id.s);
+    }
+    json_object_del(params, "trash");
+    controller_call(c, c->l3, "free", params, on_orphan_freed, c);
+    json_decref(params);
+}
+
 /* Orphans past their grace go; those that became known or vanished are forgotten. Shards are put
  * for imports and open versions only: where there is neither, what two rounds have seen is
  * nobody's. */
@@ -89,10 +119,8 @@ static void settle_orphans(struct hl_controller *c)
         if (!gone && (import_running_now(c) || o->first_round == c->sweep_round ||
                       hl_now_ns() - o->since_ns < grace_ns || being_written(c, o)))
             continue;
-        if (!gone) {
-            hl_info("orphan shard freed id=%s", hl_id_format(o->id).s);
-            free_in_pool(c, &o->id, 1);
-        }
+        if (!gone)
+            free_orphan(c, o);
         HASH_DEL(c->orphans, o);
         free(o);
     }
@@ -127,10 +155,17 @@ static void settle_lost(struct hl_controller *c)
 
 static void end_sweep(struct hl_controller *c)
 {
-    settle_orphans(c);
-    settle_lost(c);
     c->sweeping = 0;
-    archive_behind(c);
+    if (c->claim.comparing) {
+        claim_compared(c);
+        return;
+    }
+    if (claim_ok(c, NULL, 0))
+        settle_orphans(c);
+    settle_lost(c);
+    if (claim_ok(c, NULL, 0))
+        archive_behind(c);
+    hl_debug("sweep ended round=%u claim=%s", c->sweep_round, claim_word(c));
 }
 
 static void ask_archived(struct hl_controller *c, json_int_t cursor);
@@ -197,6 +232,28 @@ static void ask_page(struct hl_controller *c, json_int_t cursor)
     json_decref(params);
 }
 
+static void show_state(struct hl_controller *c)
+{
+    char why[sizeof(c->l3_state)] = "ready";
+    if (!claim_ok(c, why, sizeof(why)))
+        memcpy(c->l3_state, why, sizeof(c->l3_state));
+    else
+        snprintf(c->l3_state, sizeof(c->l3_state), "ready");
+}
+
+static void begin_sweep(struct hl_controller *c)
+{
+    if (c->pool == NULL || c->sweeping ||
+        (c->sweep_ns != 0 &&
+         hl_now_ns() - c->sweep_ns <= (uint64_t)c->opts.gc_interval_ms * HL_NS_PER_MS))
+        return;
+    c->sweeping = 1;
+    c->sweep_waits = 1;
+    c->sweep_round++;
+    c->sweep_ns = hl_now_ns();
+    claim_ask(c);
+}
+
 static void on_pool_info(void *arg, hl_status st, const char *text, json_t *result)
 {
     struct hl_controller *c = arg;
@@ -208,6 +265,7 @@ static void on_pool_info(void *arg, hl_status st, const char *text, json_t *resu
             hl_warn("L3 does not answer address=%s error=\"%s\"", c->opts.l3_address, text);
         json_decref(c->pool);
         c->pool = NULL;
+        claim_forget(c);
         snprintf(c->l3_state, sizeof(c->l3_state), "%s", text);
         return;
     }
@@ -216,11 +274,26 @@ static void on_pool_info(void *arg, hl_status st, const char *text, json_t *resu
                                   hl_json_str(pool, "incarnation", "")) != 0) {
         hl_info("L3 is ready address=%s pool=%s shards=%" PRId64, c->opts.l3_address,
                 hl_json_str(pool, "uuid", ""), hl_json_int(pool, "shards", 0));
+        claim_forget(c);
         c->sweep_ns = 0;
     }
     json_decref(c->pool);
     c->pool = json_incref(pool);
-    snprintf(c->l3_state, sizeof(c->l3_state), "ready");
+    show_state(c);
+    begin_sweep(c);
+}
+
+void claim_answered(struct hl_controller *c, hl_status st)
+{
+    if (c->pool != NULL)
+        show_state(c);
+    if (!c->sweep_waits)
+        return;
+    c->sweep_waits = 0;
+    if (st == HL_OK && c->pool != NULL)
+        ask_page(c, 0);
+    else
+        c->sweeping = 0;
 }
 
 void pool_tick(struct hl_controller *c)
@@ -229,14 +302,7 @@ void pool_tick(struct hl_controller *c)
         c->pool_asked = 1;
         controller_call(c, c->l3, "poolInfo", NULL, on_pool_info, c);
     }
-    if (c->pool != NULL && !c->sweeping &&
-        (c->sweep_ns == 0 ||
-         hl_now_ns() - c->sweep_ns > (uint64_t)c->opts.gc_interval_ms * HL_NS_PER_MS)) {
-        c->sweeping = 1;
-        c->sweep_round++;
-        c->sweep_ns = hl_now_ns();
-        ask_page(c, 0);
-    }
+    begin_sweep(c);
 }
 
 void pool_fini(struct hl_controller *c)

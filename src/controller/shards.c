@@ -167,9 +167,12 @@ static void version_change_start(struct hl_controller *c, struct hl_rpc_call *ca
                                  const json_t *params, hl_status (*make)(struct change *),
                                  void (*done)(struct change *, hl_status))
 {
-    struct version_change *vc = calloc(1, sizeof(*vc));
-    if (vc == NULL) {
-        reject(call, hl_fail(HL_ENOMEM, "out of memory for a change of a version"));
+    hl_status st = claim_check(c);
+    struct version_change *vc = st == HL_OK ? calloc(1, sizeof(*vc)) : NULL;
+    if (st == HL_OK && vc == NULL)
+        st = hl_fail(HL_ENOMEM, "out of memory for a change of a version");
+    if (st != HL_OK) {
+        reject(call, st);
         return;
     }
     vc->change.make = make;
@@ -319,7 +322,7 @@ static void drop_version(struct hl_controller *c, const struct hl_version_rec *v
 {
     struct version_change *vc = calloc(1, sizeof(*vc));
     char *model = strdup(v->model->name);
-    if (vc == NULL || model == NULL) {
+    if (vc == NULL || model == NULL || c->claim.state == CLAIM_REFUSED) {
         free(vc);
         free(model);
         return; /* a later round finds it again */
@@ -399,14 +402,15 @@ static void on_freed(void *arg, hl_status st, const char *text, json_t *result)
 
 void free_in_pool(struct hl_controller *c, const struct hl_id *ids, size_t n)
 {
-    if (n == 0 || c->closing) /* then the sweep of the next start frees them */
+    /* While it is not known whose the pool is they stay; the sweep finds them. */
+    if (n == 0 || c->closing || !claim_ok(c, NULL, 0))
         return;
     json_t *list = json_array();
     for (size_t i = 0; i < n; i++) {
         json_array_append_new(list, json_string(hl_id_format(ids[i]).s));
         copies_remove(c, ids[i]);
     }
-    json_t *params = json_pack("{s:o}", "ids", list);
+    json_t *params = json_pack("{s:o s:s}", "ids", list, "cluster", claim_cluster(c).s);
     controller_call(c, c->l3, "free", params, on_freed, c);
     if (pool_has_archive(c))
         controller_call(c, c->l3, "dropArchived", params, on_freed, c);
@@ -470,6 +474,8 @@ void shift_open_versions(struct hl_controller *c, int64_t stepped_ms)
 void drop_stale_versions(struct hl_controller *c)
 {
     struct hl_model_rec *m, *next;
+    if (c->claim.state == CLAIM_REFUSED)
+        return;
     HASH_ITER (hh, c->catalog.models, m, next) {
         struct hl_version_rec *v = find_stale(c, m, hl_wall_ms());
         if (v == NULL)

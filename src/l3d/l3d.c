@@ -41,18 +41,22 @@ static void method_pool_info(struct hl_l3d *d, struct hl_rpc_call *call, const j
 {
     (void)params;
     struct hl_pool_info info;
+    struct hl_pool_claim claim;
     char incarnation[24];
     hl_pool_info(d->pool, &info);
+    hl_pool_claimed(d->pool, &claim);
     snprintf(incarnation, sizeof(incarnation), "%016" PRIx64, info.incarnation);
     hl_rpc_reply(call,
-                 json_pack("{s:{s:s s:s s:s s:s s:I s:I s:I s:I s:s s:s s:I s:s s:o}}", "pool",
-                           "uuid", hl_id_format(info.uuid).s, "incarnation", incarnation, "hostId",
-                           d->host_id, "socketPath", d->socket_path, "capacityBytes",
+                 json_pack("{s:{s:s s:s s:s s:s s:I s:I s:I s:I s:s s:s s:I s:s s:o s:s s:I}}",
+                           "pool", "uuid", hl_id_format(info.uuid).s, "incarnation", incarnation,
+                           "hostId", d->host_id, "socketPath", d->socket_path, "capacityBytes",
                            (json_int_t)info.capacity, "usedBytes", (json_int_t)info.used,
                            "quarantinedBytes", (json_int_t)info.quarantined, "shards",
                            (json_int_t)info.shards, "dataAddress", hl_l3d_data_address(d),
                            "poolPath", hl_pool_path(d->pool), "freeBytes", (json_int_t)info.largest,
-                           "archiveMode", l4_mode(d), "tiers", tiers_json(d)));
+                           "archiveMode", l4_mode(d), "tiers", tiers_json(d), "cluster",
+                           hl_id_is_none(claim.cluster) ? "" : hl_id_format(claim.cluster).s,
+                           "revision", (json_int_t)claim.revision));
 }
 
 static void put_gauges(const struct hl_net_server *net, struct hl_buf *out)
@@ -100,7 +104,9 @@ static void method_options(struct hl_l3d *d, struct hl_rpc_call *call, const jso
 
 static void method_import_model(struct hl_l3d *d, struct hl_rpc_call *call, const json_t *params)
 {
-    hl_status st = import_start(d, json_object_get(params, "request"));
+    hl_status st = claim_allows_import(d, params);
+    if (st == HL_OK)
+        st = import_start(d, json_object_get(params, "request"));
     if (st != HL_OK)
         reject(call, st);
     else
@@ -147,6 +153,11 @@ static void method_free(struct hl_l3d *d, struct hl_rpc_call *call, const json_t
     int freed = 0;
     size_t i;
     json_t *text;
+    hl_status st = claim_allows(d, params);
+    if (st != HL_OK) {
+        reject(call, st);
+        return;
+    }
     json_array_foreach (hl_json_list(params, "ids"), i, text) {
         struct hl_id id;
         freed += hl_id_parse(json_string_value(text), &id) == HL_OK &&
@@ -238,6 +249,9 @@ static const struct method {
     {"listArchived", method_list_archived},
     {"heal", method_heal},
     {"touch", method_touch},
+    {"claim", method_claim},
+    {"listTrash", method_list_trash},
+    {"untrash", method_untrash},
     {"metrics", method_metrics},
     {"options", method_options},
 };

@@ -34,6 +34,7 @@ struct hl_l3d {
     int import_threads;
     int connect_ms; /* of a connection to a node's store */
     int remove_pool;
+    int claiming;        /* a claim is being written into the archive */
     unsigned verifying;  /* calls of verify not yet answered */
     atomic_int stopping; /* ends what runs in workers */
     char *socket_path;
@@ -65,6 +66,20 @@ void method_evict(struct hl_l3d *d, struct hl_rpc_call *call, const json_t *para
 void method_touch(struct hl_l3d *d, struct hl_rpc_call *call, const json_t *params);
 void method_drop_archived(struct hl_l3d *d, struct hl_rpc_call *call, const json_t *params);
 void method_list_archived(struct hl_l3d *d, struct hl_rpc_call *call, const json_t *params);
+
+void method_untrash(struct hl_l3d *d, struct hl_rpc_call *call, const json_t *params);
+
+/* trash.c */
+void method_list_trash(struct hl_l3d *d, struct hl_rpc_call *call, const json_t *params);
+
+/* claim.c */
+void method_claim(struct hl_l3d *d, struct hl_rpc_call *call, const json_t *params);
+/* HL_EPERM unless the call names the pool's cluster, or the pool is unclaimed. */
+hl_status claim_allows(struct hl_l3d *d, const json_t *params) HL_CHECK;
+/* The same; a call that names none is fine. */
+hl_status claim_allows_import(struct hl_l3d *d, const json_t *params) HL_CHECK;
+/* The same of pool and archive. */
+hl_status claim_allows_archive(struct hl_l3d *d, const json_t *params) HL_CHECK;
 
 /* put.c */
 hl_status net_start(struct hl_l3d *d, const struct hl_l3d_opts *opts);

@@ -109,6 +109,7 @@ hl_status l4_store_now(struct hl_l3d *d, struct hl_id id)
     if (l4_has(d, id, &size))
         return HL_OK;
     HL_TRY(l4_need(d, &a));
+    HL_TRY(claim_sign(d, a));
     HL_TRY(hl_pool_pin(d->pool, id, 0, &ref));
     size_t len;
     const char *base = hl_pool_base(d->pool, &len);
@@ -130,6 +131,10 @@ static void task_run(struct work *w)
         t->st = load_now(d, t->key.id);
     else if (t->key.kind == L4_STORE)
         t->st = l4_store_now(d, t->key.id);
+    else if (t->key.kind == L4_TRASH)
+        t->st = trash_now(d, l4_archive(d), t->key.id);
+    else if (t->key.kind == L4_UNTRASH)
+        t->st = untrash_now(l4_archive(d), t->key.id);
     else
         t->st = hl_archive_remove(l4_archive(d), t->key.id);
     if (t->st != HL_OK)
@@ -291,11 +296,13 @@ hl_status l4_start(struct hl_l3d *d, const struct l4_opts *opts)
     l4->opts = *opts;
     l4->opts.archive = (struct hl_archive_options){.url = l4->url};
     pthread_mutex_init(&l4->room_lock, NULL);
+    pthread_mutex_init(&l4->sign_lock, NULL);
     HL_TRY(workers_start(d->loop, opts->threads, &l4->loads));
     if (opts->archive.url[0] == '\0')
         return HL_OK;
     HL_TRY(workers_start(d->loop, (opts->threads + 1) / 2, &l4->stores));
-    return l4_open(d, &opts->archive);
+    HL_TRY(l4_open(d, &opts->archive));
+    return trash_start(d);
 }
 
 void l4_stop(struct hl_l3d *d)
@@ -304,6 +311,7 @@ void l4_stop(struct hl_l3d *d)
     if (l4 == NULL)
         return;
     l4_open_stop(d);
+    trash_stop(d);
     workers_stop(l4->loads);
     workers_stop(l4->stores);
     hl_timer_destroy(l4->clock);
@@ -315,7 +323,9 @@ void l4_fini(struct hl_l3d *d)
     struct l4 *l4 = d->l4;
     if (l4 == NULL)
         return;
+    trash_fini(d);
     l4_open_fini(d);
+    pthread_mutex_destroy(&l4->sign_lock);
     pthread_mutex_destroy(&l4->room_lock);
     free(l4->url);
     free(l4);

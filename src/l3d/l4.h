@@ -27,6 +27,8 @@ enum l4_kind {
     L4_LOAD,  /* into the pool */
     L4_STORE, /* into the archive; there already: fine */
     L4_DROP,  /* from the archive */
+    L4_TRASH, /* from the archive into its trash */
+    L4_UNTRASH,
 };
 
 /* On the loop, once; `text` says why when st is not HL_OK. */
@@ -39,7 +41,8 @@ struct l4_opts {
     unsigned load_timeout_ms;
     unsigned retry_ms; /* longest pause between two attempts to reach an archive that is away */
     unsigned hold_ms;  /* what was used more recently is not evicted */
-    double low_pct;    /* of the pool: eviction goes down to it */
+    uint64_t trash_keep_ms; /* shards in the trash go after that; 0 = never */
+    double low_pct;         /* of the pool: eviction goes down to it */
 };
 
 hl_status l4_start(struct hl_l3d *d, const struct l4_opts *opts) HL_CHECK;

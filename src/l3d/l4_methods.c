@@ -32,8 +32,15 @@ static void batch_done(struct batch *b)
         hl_rpc_reply(b->call,
                      json_pack("{s:i s:I}", "archived", b->count, "bytes", (json_int_t)b->bytes));
     else
-        hl_rpc_reply(b->call, json_pack("{s:i}", "dropped", b->count));
+        hl_rpc_reply(b->call,
+                     json_pack("{s:i}", b->kind == L4_UNTRASH ? "restored" : "dropped", b->count));
     free(b);
+}
+
+/* What is not there needs not be taken out, nor brought back when it is stored. */
+static int is_fine(enum l4_kind kind, hl_status st)
+{
+    return (st == HL_ENOENT && kind != L4_STORE) || (st == HL_EEXIST && kind == L4_UNTRASH);
 }
 
 static void on_item(void *arg, hl_status st, const char *text)
@@ -45,7 +52,7 @@ static void on_item(void *arg, hl_status st, const char *text)
         b->count++;
         if (l4_has(b->d, it->id, &size))
             b->bytes += size;
-    } else if (b->st == HL_OK && !(st == HL_ENOENT && b->kind == L4_DROP)) {
+    } else if (b->st == HL_OK && !is_fine(b->kind, st)) {
         b->st = st;
         snprintf(b->text, sizeof(b->text), "%s", text);
     }
@@ -61,6 +68,8 @@ static void batch_start(struct hl_l3d *d, struct hl_rpc_call *call, const json_t
     json_t *text;
     struct hl_archive *a;
     hl_status ready = b != NULL ? l4_need(d, &a) : hl_fail(HL_ENOMEM, "archive call");
+    if (ready == HL_OK && kind != L4_STORE)
+        ready = claim_allows_archive(d, params);
     if (ready != HL_OK) {
         free(b);
         hl_rpc_reject(call, ready, NULL);
@@ -91,7 +100,12 @@ void method_archive(struct hl_l3d *d, struct hl_rpc_call *call, const json_t *pa
 
 void method_drop_archived(struct hl_l3d *d, struct hl_rpc_call *call, const json_t *params)
 {
-    batch_start(d, call, params, L4_DROP);
+    batch_start(d, call, params, hl_json_bool(params, "trash", 0) ? L4_TRASH : L4_DROP);
+}
+
+void method_untrash(struct hl_l3d *d, struct hl_rpc_call *call, const json_t *params)
+{
+    batch_start(d, call, params, L4_UNTRASH);
 }
 
 void method_evict(struct hl_l3d *d, struct hl_rpc_call *call, const json_t *params)
@@ -100,6 +114,11 @@ void method_evict(struct hl_l3d *d, struct hl_rpc_call *call, const json_t *para
     uint64_t bytes = 0, size;
     size_t i;
     json_t *text;
+    hl_status st = claim_allows(d, params);
+    if (st != HL_OK) {
+        hl_rpc_reject(call, st, NULL);
+        return;
+    }
     json_array_foreach (hl_json_list(params, "ids"), i, text) {
         struct hl_id id;
         struct hl_pool_ref ref;

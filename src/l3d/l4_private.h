@@ -10,6 +10,7 @@
 
 struct l4_opener;
 struct task;
+struct trash;
 struct hl_timer;
 
 struct l4 {
@@ -21,8 +22,22 @@ struct l4 {
     struct task *tasks; /* by kind and id */
     struct hl_timer *clock;
     atomic_uint filling;       /* loads that have room: soon they can be given up again */
+    struct trash *trash;       /* NULL: nothing leaves it by time */
+    pthread_mutex_t sign_lock; /* one at a time looks whether the archive knows its owner */
     pthread_mutex_t room_lock; /* one eviction at a time, so that each sees what rests already */
 };
+
+/* claim.c */
+/* Before a shard is stored: the archive says that it is the pool's cluster's, and the newest
+ * revision that the pool has heard of. Waits. HL_EPERM: it is another's. */
+hl_status claim_sign(struct hl_l3d *d, struct hl_archive *a) HL_CHECK;
+
+/* trash.c; the first two wait */
+hl_status trash_now(struct hl_l3d *d, struct hl_archive *a, struct hl_id id) HL_CHECK;
+hl_status untrash_now(struct hl_archive *a, struct hl_id id) HL_CHECK;
+hl_status trash_start(struct hl_l3d *d) HL_CHECK;
+void trash_stop(struct hl_l3d *d);
+void trash_fini(struct hl_l3d *d);
 
 /* l4_open.c */
 /* Once it is there it stays; NULL: none, or away. Any thread. */

@@ -89,6 +89,8 @@ hl_status hl_archive_open(const struct hl_archive_options *options, struct hl_ar
         a->cancel = options->cancel;
         pthread_mutex_init(&a->lock, NULL);
         hl_status st = a->ops->scan(a);
+        if (st == HL_OK)
+            st = archive_read_claim(a);
         if (st != HL_OK) {
             hl_archive_close(a);
             return st;
@@ -107,6 +109,7 @@ void hl_archive_close(struct hl_archive *a)
     struct hl_archive_entry *e, *next;
     HASH_ITER (hh, a->entries, e, next)
         drop(a, e);
+    archive_trash_fini(a);
     pthread_mutex_destroy(&a->lock);
     a->ops->close(a);
 }
@@ -167,29 +170,40 @@ static hl_status claim_put(struct hl_archive *a, struct hl_id id, uint64_t size)
     return add(a, id, size, WRITING);
 }
 
+hl_status archive_begin_put(struct hl_archive *a, struct hl_id id, uint64_t size)
+{
+    pthread_mutex_lock(&a->lock);
+    hl_status st = claim_put(a, id, size);
+    pthread_mutex_unlock(&a->lock);
+    return st;
+}
+
+void archive_end_put(struct hl_archive *a, struct hl_id id, uint64_t size, const uint32_t *crc,
+                     hl_status st)
+{
+    pthread_mutex_lock(&a->lock);
+    struct hl_archive_entry *e = find(a, id);
+    if (st == HL_OK) {
+        a->info.writing_bytes -= size;
+        e->state = SEALED;
+        e->crc = crc != NULL ? *crc : 0;
+        e->crc_known = crc != NULL;
+        a->info.count++;
+    } else {
+        drop(a, e);
+    }
+    pthread_mutex_unlock(&a->lock);
+}
+
 hl_status hl_archive_put(struct hl_archive *a, struct hl_id id, const void *bytes, uint64_t size,
                          uint32_t crc)
 {
     if (hl_id_is_none(id))
         return hl_fail(HL_EINVAL, "archive: a shard needs an id");
     HL_TRY(check_shard(id, bytes, size, crc));
-    pthread_mutex_lock(&a->lock);
-    hl_status st = claim_put(a, id, size);
-    pthread_mutex_unlock(&a->lock);
-    HL_TRY(st);
-    st = a->ops->put(a, id, bytes, size, crc);
-    pthread_mutex_lock(&a->lock);
-    struct hl_archive_entry *e = find(a, id);
-    if (st == HL_OK) {
-        a->info.writing_bytes -= size;
-        e->state = SEALED;
-        e->crc = crc;
-        e->crc_known = 1;
-        a->info.count++;
-    } else {
-        drop(a, e);
-    }
-    pthread_mutex_unlock(&a->lock);
+    HL_TRY(archive_begin_put(a, id, size));
+    hl_status st = a->ops->put(a, id, bytes, size, crc);
+    archive_end_put(a, id, size, &crc, st);
     return st;
 }
 
@@ -317,13 +331,18 @@ static hl_status claim_remove(struct hl_archive *a, struct hl_id id)
     return HL_OK;
 }
 
-hl_status hl_archive_remove(struct hl_archive *a, struct hl_id id)
+hl_status archive_begin_removal(struct hl_archive *a, struct hl_id id, uint64_t *size)
 {
     pthread_mutex_lock(&a->lock);
     hl_status st = claim_remove(a, id);
+    if (st == HL_OK)
+        *size = find(a, id)->size;
     pthread_mutex_unlock(&a->lock);
-    HL_TRY(st);
-    st = a->ops->remove(a, id);
+    return st;
+}
+
+void archive_end_removal(struct hl_archive *a, struct hl_id id, hl_status st)
+{
     pthread_mutex_lock(&a->lock);
     struct hl_archive_entry *e = find(a, id);
     if (st == HL_OK) {
@@ -333,6 +352,14 @@ hl_status hl_archive_remove(struct hl_archive *a, struct hl_id id)
         a->info.count++;
     }
     pthread_mutex_unlock(&a->lock);
+}
+
+hl_status hl_archive_remove(struct hl_archive *a, struct hl_id id)
+{
+    uint64_t size;
+    HL_TRY(archive_begin_removal(a, id, &size));
+    hl_status st = a->ops->remove(a, id);
+    archive_end_removal(a, id, st);
     return st;
 }
 

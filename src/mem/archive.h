@@ -1,7 +1,8 @@
 /* mem/archive.h - the fourth tier: shards at rest, outside memory.
  *
  * An archived shard is its own bytes, a safetensors file anyone can open. Bytes are checked on the
- * way in and on the way out; what is there is there whole, whatever its writer died of.
+ * way in and on the way out; what is there is there whole, whatever its writer died of. A shard can
+ * be moved to the trash, where it is no longer found, and back. The archive also says whose it is.
  *
  * Owns:    the archive, which one process at a time may have open (a directory is locked; of an S3
  *          prefix you have to see to it yourself); not the caller's bytes.
@@ -11,8 +12,10 @@
  *          directory is open elsewhere), HL_ENOSPC (quota or disk; nothing is left behind),
  *          HL_ECORRUPT (bytes, size or checksum are not those of the shard), HL_EIO. With s3 also
  *          HL_EPERM, HL_EUNAVAIL, HL_ETIMEDOUT, with the store's own code in the text.
- * Units:   bytes; CRC-32 as in base/crc32.h over all bytes of the shard.
- * Limits:  shards whose header hl_safetensors_parse accepts.
+ * Units:   bytes; CRC-32 as in base/crc32.h over all bytes of the shard; wall ms.
+ * Limits:  shards whose header hl_safetensors_parse accepts. The trash is outside of the quota; a
+ *          shard that was trashed several times is there several times. s3 moves objects of at most
+ *          5 GiB to the trash and back (HL_EUNSUPPORTED: they stay where they are).
  */
 #ifndef HL_MEM_ARCHIVE_H
 #define HL_MEM_ARCHIVE_H
@@ -48,7 +51,9 @@ struct hl_archive_info {
     const char *scheme;     /* "dir", "s3" */
     uint64_t count;         /* shards that can be read */
     uint64_t discarded;     /* halves of puts that died, removed when the archive was opened */
-    uint64_t foreign;       /* things in it that are not the archive's; they are left alone */
+    uint64_t trashed;       /* in the trash */
+    uint64_t trashed_bytes;
+    uint64_t foreign; /* things in it that are not the archive's; they are left alone */
 };
 
 hl_status hl_archive_open(const struct hl_archive_options *options,
@@ -87,6 +92,43 @@ struct hl_archive_ref {
  * all the time is seen once. */
 size_t hl_archive_page(struct hl_archive *a, uint64_t *cursor, struct hl_archive_ref *out,
                        size_t max);
+
+/* ---- trash (archive_trash.c) ---- */
+
+struct hl_archive_trashed {
+    struct hl_id id;
+    uint64_t size;
+    int64_t ms;     /* when it was moved there */
+    char place[80]; /* below the archive's URL */
+};
+
+/* Durable; whatever the caller dies of, the shard is in one of both places, or in both. `out` (may
+ * be NULL) says where it is. */
+hl_status hl_archive_trash(struct hl_archive *a, struct hl_id id, int64_t now_ms,
+                           struct hl_archive_trashed *out) HL_CHECK;
+/* HL_ENOENT: it is not in the trash; HL_EEXIST: it is stored. */
+hl_status hl_archive_untrash(struct hl_archive *a, struct hl_id id) HL_CHECK;
+/* As hl_archive_page. */
+size_t hl_archive_trash_page(struct hl_archive *a, uint64_t *cursor, struct hl_archive_trashed *out,
+                             size_t max);
+/* Removes one that was moved there before `before_ms`, and says which; HL_ENOENT: there is none. */
+hl_status hl_archive_trash_empty(struct hl_archive *a, int64_t before_ms,
+                                 struct hl_archive_trashed *out) HL_CHECK;
+/* There is one; without I/O. */
+int hl_archive_trash_old(struct hl_archive *a, int64_t before_ms);
+
+/* ---- whose it is (archive_claim.c) ---- */
+
+struct hl_archive_claim {
+    struct hl_id cluster; /* none: unclaimed, or damaged */
+    uint64_t revision;    /* of its catalogue, the newest that was heard of */
+    int damaged;          /* something is written there that can't be read */
+};
+
+/* As it was read when the archive was opened, or written since; without I/O. */
+void hl_archive_claimed(struct hl_archive *a, struct hl_archive_claim *out);
+/* Replaces what was there; durable on return. */
+hl_status hl_archive_claim(struct hl_archive *a, const struct hl_archive_claim *claim) HL_CHECK;
 
 /* CRC of a safetensors file of `size` bytes whose first `len` bytes hold the header, put together
  * from the header's CRC and the tensors' recorded ones. HL_ENOENT when one is missing. */

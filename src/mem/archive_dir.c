@@ -1,6 +1,7 @@
 /* An archive in a directory: DIR/xx/ID.safetensors, where xx are the first two digits of ID. A put
  * writes ID.tmp beside it, syncs it, renames it without replacing and syncs the directory, so a
- * name without .tmp is always a whole shard. Links are never followed below DIR: everything is
+ * name without .tmp is always a whole shard. The trash is DIR/trash, where a shard stands under
+ * another name: moves are renames. Links are never followed below DIR: everything is
  * opened relative to descriptors. The lock is one on the directory itself, which leaves no file
  * behind. */
 #include <dirent.h>
@@ -142,6 +143,11 @@ static hl_status scan_name(struct dir *d, int sub, const char *prefix, const cha
     struct stat sb;
     struct hl_id id;
     int regular = fstatat(sub, name, &sb, AT_SYMLINK_NOFOLLOW) == 0 && S_ISREG(sb.st_mode);
+    if (strcmp(prefix, HL_ARCHIVE_TRASH) == 0) {
+        int ours = regular && hl_archive_found_trash(&d->base, name, (uint64_t)sb.st_size);
+        d->base.info.foreign += !ours;
+        return HL_OK;
+    }
     if (regular && is_id_with(name, prefix, SUFFIX, &id))
         return hl_archive_found(&d->base, id, (uint64_t)sb.st_size);
     if (regular && is_id_with(name, prefix, TEMP, &id)) {
@@ -180,6 +186,14 @@ static hl_status scan_sub(struct dir *d, const char *prefix)
     return st;
 }
 
+/* A text of ours that was not finished is written again from the start, one day. */
+static int is_claim(struct dir *d, const char *name)
+{
+    int is = strcmp(name, HL_ARCHIVE_CLAIM) == 0;
+    d->base.claim_found |= is;
+    return is || strcmp(name, HL_ARCHIVE_CLAIM TEMP) == 0;
+}
+
 static hl_status dir_scan(struct hl_archive *a)
 {
     struct dir *d = (struct dir *)a;
@@ -197,7 +211,9 @@ static hl_status dir_scan(struct hl_archive *a)
             continue;
         if (strlen(e->d_name) == 2 && strspn(e->d_name, "0123456789abcdef") == 2)
             st = scan_sub(d, e->d_name);
-        else
+        else if (strcmp(e->d_name, HL_ARCHIVE_TRASH) == 0)
+            st = scan_sub(d, e->d_name);
+        else if (!is_claim(d, e->d_name))
             d->base.info.foreign++;
     }
     if (st == HL_OK && errno != 0)
@@ -373,6 +389,117 @@ static hl_status dir_remove(struct hl_archive *a, struct hl_id id)
     return HL_OK;
 }
 
+/* ---- trash ---------------------------------------------------------------------------------- */
+
+static hl_status fail_trash(const struct dir *d, const char *name, const char *what)
+{
+    return hl_fail(hl_status_of_errno(errno), "archive: %s %s/" HL_ARCHIVE_TRASH "/%s: %m", what,
+                   d->path, name);
+}
+
+static hl_status open_trash(const struct dir *d, const char *name, int *out)
+{
+    int flags = O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC;
+    if (mkdirat(d->fd, HL_ARCHIVE_TRASH, 0755) == 0) {
+        if (fsync(d->fd) != 0)
+            return fail_trash(d, name, "sync the directory of");
+    } else if (errno != EEXIST) {
+        return fail_trash(d, name, "make the directory of");
+    }
+    int fd = openat(d->fd, HL_ARCHIVE_TRASH, flags);
+    if (fd < 0)
+        return fail_trash(d, name, "open");
+    *out = fd;
+    return HL_OK;
+}
+
+/* Nobody else writes here, the directory is locked; what stands in the way is foreign and stays. */
+static hl_status move_file(int from, const char *name, int to, const char *as)
+{
+    struct stat sb;
+    int rc = renameat2(from, name, to, as, RENAME_NOREPLACE);
+    if (rc != 0 && (errno == EINVAL || errno == ENOSYS))
+        rc = fstatat(to, as, &sb, AT_SYMLINK_NOFOLLOW) == 0 ? (errno = EEXIST, -1)
+                                                            : renameat(from, name, to, as);
+    if (rc != 0)
+        return HL_EIO; /* errno says why */
+    /* The new name first: should the system die in between, the file has both or the new one. */
+    return fsync(to) == 0 && fsync(from) == 0 ? HL_OK : HL_EIO;
+}
+
+static hl_status dir_trash(struct hl_archive *a, struct hl_id id, uint64_t size, const char *name)
+{
+    const struct dir *d = (const struct dir *)a;
+    (void)size;
+    HL_AUTO(hl_closep) int sub = -1;
+    HL_AUTO(hl_closep) int trash = -1;
+    HL_TRY(open_sub(d, id, 0, &sub));
+    HL_TRY(open_trash(d, name, &trash));
+    if (move_file(sub, name_of(id, SUFFIX).s, trash, name) != HL_OK)
+        return fail_trash(d, name, "move a shard to");
+    return HL_OK;
+}
+
+static hl_status dir_untrash(struct hl_archive *a, struct hl_id id, uint64_t size, const char *name)
+{
+    const struct dir *d = (const struct dir *)a;
+    (void)size;
+    HL_AUTO(hl_closep) int sub = -1;
+    HL_AUTO(hl_closep) int trash = -1;
+    HL_TRY(open_sub(d, id, 1, &sub));
+    HL_TRY(open_trash(d, name, &trash));
+    if (move_file(trash, name, sub, name_of(id, SUFFIX).s) != HL_OK)
+        return fail_trash(d, name, "move back");
+    return HL_OK;
+}
+
+static hl_status dir_trash_remove(struct hl_archive *a, const char *name)
+{
+    const struct dir *d = (const struct dir *)a;
+    HL_AUTO(hl_closep) int trash = -1;
+    HL_TRY(open_trash(d, name, &trash));
+    if (unlinkat(trash, name, 0) != 0 && errno != ENOENT)
+        return fail_trash(d, name, "remove");
+    return HL_OK;
+}
+
+/* ---- whose it is ---------------------------------------------------------------------------- */
+
+static hl_status fail_claim(const struct dir *d, const char *what)
+{
+    return hl_fail(hl_status_of_errno(errno), "archive: %s %s/" HL_ARCHIVE_CLAIM ": %m", what,
+                   d->path);
+}
+
+static hl_status dir_claim_read(struct hl_archive *a, char *out, size_t cap, size_t *len)
+{
+    const struct dir *d = (const struct dir *)a;
+    HL_AUTO(hl_closep)
+    int fd = openat(d->fd, HL_ARCHIVE_CLAIM, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+    if (fd < 0 && errno == ELOOP) { /* a link is none of ours */
+        *len = 0;
+        return HL_OK;
+    }
+    ssize_t n = fd < 0 ? -1 : pread(fd, out, cap, 0);
+    if (n < 0 && errno == EISDIR)
+        n = 0;
+    if (n < 0)
+        return fail_claim(d, "read");
+    *len = (size_t)n;
+    return HL_OK;
+}
+
+static hl_status dir_claim_write(struct hl_archive *a, const char *text, size_t len)
+{
+    static const char temp[] = HL_ARCHIVE_CLAIM TEMP;
+    const struct dir *d = (const struct dir *)a;
+    HL_AUTO(hl_closep) int fd = open_temp(d->fd, temp);
+    if (fd < 0 || pwrite(fd, text, len, 0) != (ssize_t)len || fsync(fd) != 0 ||
+        renameat(d->fd, temp, d->fd, HL_ARCHIVE_CLAIM) != 0 || fsync(d->fd) != 0)
+        return fail_claim(d, "write");
+    return HL_OK;
+}
+
 const struct hl_archive_ops hl_archive_dir = {
     .scheme = "dir",
     .open = dir_open,
@@ -381,4 +508,9 @@ const struct hl_archive_ops hl_archive_dir = {
     .put = dir_put,
     .read = dir_read,
     .remove = dir_remove,
+    .trash = dir_trash,
+    .untrash = dir_untrash,
+    .trash_remove = dir_trash_remove,
+    .claim_read = dir_claim_read,
+    .claim_write = dir_claim_write,
 };

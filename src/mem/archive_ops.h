@@ -15,6 +15,14 @@
 
 struct hl_archive_ops;
 struct hl_archive_entry;
+struct hl_archive_trash_entry;
+
+/* The one object that is no shard: who owns the archive. */
+#define HL_ARCHIVE_CLAIM     "helios-cluster.json"
+#define HL_ARCHIVE_CLAIM_MAX 4096
+#define HL_ARCHIVE_TRASH     "trash"
+/* MS-ID.safetensors */
+#define HL_ARCHIVE_TRASH_NAME_MAX 80
 
 struct hl_archive {
     const struct hl_archive_ops *ops;
@@ -22,6 +30,10 @@ struct hl_archive {
     struct hl_archive_entry *entries; /* in the order of their numbers */
     uint64_t last_number;
     struct hl_archive_info info;
+    struct hl_archive_trash_entry *trash;
+    uint64_t last_trash_number;
+    struct hl_archive_claim claim;
+    int claim_found;          /* by the scan */
     const atomic_int *cancel; /* may be NULL */
 };
 
@@ -35,7 +47,9 @@ struct hl_archive_ops {
     hl_status (*open)(const char *rest, const struct hl_archive_options *options,
                       struct hl_archive **out);
     void (*close)(struct hl_archive *a);
-    /* Reports every shard with hl_archive_found, removes halves, counts both kinds of the rest. */
+    /* Reports every shard with hl_archive_found, what is in the trash with
+     * hl_archive_found_trash, and the claim by claim_found; removes halves, counts both kinds of
+     * the rest. */
     hl_status (*scan)(struct hl_archive *a);
     /* All or nothing, durable. Bytes that don't have the CRC: HL_ECORRUPT. */
     hl_status (*put)(struct hl_archive *a, struct hl_id id, const void *bytes, uint64_t size,
@@ -47,11 +61,35 @@ struct hl_archive_ops {
     hl_status (*remove)(struct hl_archive *a, struct hl_id id);
     /* CRC of the whole shard as the medium keeps it; HL_ENOENT: it does not. May be NULL. */
     hl_status (*crc)(struct hl_archive *a, struct hl_id id, uint32_t *out);
+    /* Between ID and its name in the trash; durable. Neither replaces anything. */
+    hl_status (*trash)(struct hl_archive *a, struct hl_id id, uint64_t size, const char *name);
+    hl_status (*untrash)(struct hl_archive *a, struct hl_id id, uint64_t size, const char *name);
+    hl_status (*trash_remove)(struct hl_archive *a, const char *name);
+    /* HL_ARCHIVE_CLAIM: at most `cap` bytes of it; and in one step another text. */
+    hl_status (*claim_read)(struct hl_archive *a, char *out, size_t cap, size_t *len);
+    hl_status (*claim_write)(struct hl_archive *a, const char *text, size_t len);
 };
 
 extern const struct hl_archive_ops hl_archive_dir, hl_archive_s3;
 
 /* For scan only. */
 hl_status hl_archive_found(struct hl_archive *a, struct hl_id id, uint64_t size) HL_CHECK;
+/* 1 = the name is one of the trash. */
+int hl_archive_found_trash(struct hl_archive *a, const char *name, uint64_t size);
+
+/* ---- archive.c, for the trash ---- */
+
+/* Nobody else changes the shard until the end of it. */
+hl_status archive_begin_removal(struct hl_archive *a, struct hl_id id, uint64_t *size) HL_CHECK;
+void archive_end_removal(struct hl_archive *a, struct hl_id id, hl_status st);
+/* Takes it out of the quota at once. `crc` NULL: not known. */
+hl_status archive_begin_put(struct hl_archive *a, struct hl_id id, uint64_t size) HL_CHECK;
+void archive_end_put(struct hl_archive *a, struct hl_id id, uint64_t size, const uint32_t *crc,
+                     hl_status st);
+
+/* archive_claim.c: when the archive is opened */
+hl_status archive_read_claim(struct hl_archive *a) HL_CHECK;
+/* archive_trash.c */
+void archive_trash_fini(struct hl_archive *a);
 
 #endif

@@ -1,7 +1,8 @@
 /* An archive in an S3 store: BUCKET/PREFIX/ID.safetensors, which anyone can open. A put is one
  * request, or a multipart upload that becomes visible when it is completed and is aborted when
  * anything fails; what a dead predecessor left half is aborted when the archive is opened. The
- * shard's CRC-32 is kept as metadata. Addresses are in path style, which every store understands.
+ * shard's CRC-32 is kept as metadata. The trash is PREFIX/trash/. Addresses are in path style,
+ * which every store understands.
  */
 #include <ctype.h>
 #include <inttypes.h>
@@ -16,6 +17,7 @@
 #include "os/file.h"
 
 #define SUFFIX         ".safetensors"
+#define TRASH          HL_ARCHIVE_TRASH "/"
 #define KEY_MAX        512
 #define UPLOAD_ID_MAX  512
 #define TIMEOUT_MS     30000
@@ -234,11 +236,16 @@ static hl_status note_object(struct s3_archive *a, const char *from, const char 
     if (!s3_xml_text(from, to, "Key", key, sizeof(key), NULL) ||
         !s3_xml_text(from, to, "Size", size, sizeof(size), NULL))
         return fail_list(&a->s3);
-    if (!id_of_key(&a->s3, key, &id)) {
+    if (id_of_key(&a->s3, key, &id))
+        return hl_archive_found(&a->base, id, strtoull(size, NULL, 10));
+    size_t n = strlen(a->s3.prefix), m = strlen(TRASH);
+    const char *name = strncmp(key, a->s3.prefix, n) == 0 ? key + n : "";
+    if (strcmp(name, HL_ARCHIVE_CLAIM) == 0)
+        a->base.claim_found = 1;
+    else if (strncmp(name, TRASH, m) != 0 ||
+             !hl_archive_found_trash(&a->base, name + m, strtoull(size, NULL, 10)))
         a->base.info.foreign++;
-        return HL_OK;
-    }
-    return hl_archive_found(&a->base, id, strtoull(size, NULL, 10));
+    return HL_OK;
 }
 
 /* One page; `token` is the next one's, "" at the end. */
@@ -515,13 +522,53 @@ static hl_status s3_remove(struct hl_archive *base, struct hl_id id)
 {
     struct s3_archive *a = of(base);
     char key[KEY_MAX], what[80];
-    struct s3_answer got;
     key_of(&a->s3, id, key, sizeof(key));
-    hl_status st = s3_do(&a->s3, &(struct s3_request){.method = "DELETE", .key = key, .query = ""},
-                         describe(what, sizeof(what), "remove", id), &got);
-    if (st == HL_OK)
-        hl_buf_fini(&got.text);
-    return st == HL_ENOENT ? HL_OK : st;
+    return s3_remove_key(&a->s3, key, describe(what, sizeof(what), "remove", id));
+}
+
+/* ---- trash, and whose it is ------------------------------------------------------------------ */
+
+static hl_status s3_trash(struct hl_archive *base, struct hl_id id, uint64_t size, const char *name)
+{
+    struct s3 *s = &of(base)->s3;
+    char key[KEY_MAX], to[KEY_MAX], what[80];
+    key_of(s, id, key, sizeof(key));
+    snprintf(to, sizeof(to), "%s" TRASH "%s", s->prefix, name);
+    return s3_move(s, key, to, size, describe(what, sizeof(what), "move to the trash", id));
+}
+
+static hl_status s3_untrash(struct hl_archive *base, struct hl_id id, uint64_t size,
+                            const char *name)
+{
+    struct s3 *s = &of(base)->s3;
+    char key[KEY_MAX], from[KEY_MAX], what[80];
+    key_of(s, id, key, sizeof(key));
+    snprintf(from, sizeof(from), "%s" TRASH "%s", s->prefix, name);
+    return s3_move(s, from, key, size, describe(what, sizeof(what), "move back", id));
+}
+
+static hl_status s3_trash_remove(struct hl_archive *base, const char *name)
+{
+    struct s3 *s = &of(base)->s3;
+    char key[KEY_MAX];
+    snprintf(key, sizeof(key), "%s" TRASH "%s", s->prefix, name);
+    return s3_remove_key(s, key, "remove from the trash");
+}
+
+static hl_status s3_claim_read(struct hl_archive *base, char *out, size_t cap, size_t *len)
+{
+    struct s3 *s = &of(base)->s3;
+    char key[KEY_MAX];
+    snprintf(key, sizeof(key), "%s" HL_ARCHIVE_CLAIM, s->prefix);
+    return s3_read_text(s, key, "read " HL_ARCHIVE_CLAIM, out, cap, len);
+}
+
+static hl_status s3_claim_write(struct hl_archive *base, const char *text, size_t len)
+{
+    struct s3 *s = &of(base)->s3;
+    char key[KEY_MAX];
+    snprintf(key, sizeof(key), "%s" HL_ARCHIVE_CLAIM, s->prefix);
+    return s3_write_text(s, key, "write " HL_ARCHIVE_CLAIM, text, len);
 }
 
 const struct hl_archive_ops hl_archive_s3 = {
@@ -532,5 +579,10 @@ const struct hl_archive_ops hl_archive_s3 = {
     .put = s3_put,
     .read = s3_read,
     .remove = s3_remove,
+    .trash = s3_trash,
+    .untrash = s3_untrash,
+    .trash_remove = s3_trash_remove,
+    .claim_read = s3_claim_read,
+    .claim_write = s3_claim_write,
     .crc = s3_crc,
 };

@@ -43,7 +43,8 @@ struct s3_request {
     const char *query;  /* sorted, encoded, every name with '='; "" = none */
     const void *body;
     uint64_t body_len;
-    const char *crc; /* of the shard, kept as metadata; NULL = none */
+    const char *crc;     /* of the shard, kept as metadata; NULL = none */
+    const char *copy_of; /* PUT: the key of the object that is copied; NULL = none */
     /* Where a GET's bytes go: exactly `dst_len` from `offset`. NULL: into `text`. */
     void *dst;
     uint64_t dst_len, offset, object_size;
@@ -62,6 +63,19 @@ struct s3_answer {
 hl_status s3_do(struct s3 *s, const struct s3_request *r, const char *what,
                 struct s3_answer *out) HL_CHECK;
 void s3_fini(struct s3 *s);
+
+/* ---- archive_s3_move.c ---- */
+
+/* Copied, looked at, and only then removed under its old key: interrupted, it is under both. */
+hl_status s3_move(struct s3 *s, const char *from, const char *to, uint64_t size,
+                  const char *what) HL_CHECK;
+/* HL_OK also when it is gone already. */
+hl_status s3_remove_key(struct s3 *s, const char *key, const char *what) HL_CHECK;
+/* A small object, as a whole. */
+hl_status s3_read_text(struct s3 *s, const char *key, const char *what, char *out, size_t cap,
+                       size_t *len) HL_CHECK;
+hl_status s3_write_text(struct s3 *s, const char *key, const char *what, const char *text,
+                        size_t len) HL_CHECK;
 
 /* ---- archive_s3_xml.c: pure ---- */
 

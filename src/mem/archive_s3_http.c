@@ -204,6 +204,11 @@ static struct curl_slist *make_headers(const struct attempt *a, const char *sha)
         ok &= add_header(&list, "x-amz-security-token", a->s->token);
     if (a->r->crc != NULL)
         ok &= add_header(&list, CRC_HEADER, a->r->crc);
+    if (a->r->copy_of != NULL) {
+        char source[NAME_MAX_TEXT * 2];
+        snprintf(source, sizeof(source), "/%s/%s", a->s->bucket, a->r->copy_of);
+        ok &= add_header(&list, "x-amz-copy-source", source);
+    }
     if (strcmp(a->r->method, "PUT") == 0 || strcmp(a->r->method, "POST") == 0)
         ok &= add_header(&list, "content-type", "application/octet-stream");
     if (a->got > 0 && a->out->etag[0] != '\0') /* going on: only if it is the same object */

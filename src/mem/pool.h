@@ -104,6 +104,17 @@ struct hl_pool_region {
 };
 
 void hl_pool_info(struct hl_pool *pool, struct hl_pool_info *out);
+
+/* Whose the shards are. */
+struct hl_pool_claim {
+    struct hl_id cluster; /* none: unclaimed */
+    uint64_t revision;    /* of its catalogue, the newest that was heard of */
+};
+
+void hl_pool_claimed(struct hl_pool *pool, struct hl_pool_claim *out);
+/* Replaces what was there, and outlives the owner. One that dies in here leaves the pool with the
+ * old claim, the new one, or unclaimed. */
+void hl_pool_claim(struct hl_pool *pool, const struct hl_pool_claim *claim);
 /* Regions for a pool of `capacity` bytes, as a person says them: "auto" = one for each node that
  * has memory, "off" = none, "0,2-3" = these nodes; all of the same size. `out` has room for
  * HL_POOL_REGIONS_MAX. HL_EINVAL names a node without memory. */

@@ -49,7 +49,13 @@ struct hl_pool_super {
     uint64_t fixed_end;
     uint32_t region_count; /* 0 = one, of unknown node: a pool of before there were regions */
     uint32_t region_crc;   /* of the table */
-    uint64_t unused[5];
+    /* Whose shards they are; only owners look at it. All zero, or claim_crc wrong: unclaimed, as is
+     * a pool of before there were claims. */
+    struct hl_id cluster;
+    uint64_t revision;  /* of the cluster's catalogue, the newest that was heard of */
+    uint32_t claim_crc; /* of cluster */
+    uint32_t unused_word;
+    uint64_t unused[1];
     /* From here on it changes: a cache line of its own, and the one every reader looks at. */
     _Atomic uint64_t incarnation; /* random, new for every start of the owner; 0 = nobody owns it */
     _Atomic uint64_t heartbeat_ns;

@@ -40,6 +40,7 @@ struct world {
     struct hl_controller *controller;
     struct hl_rpc_peer *peer;
     /* what the fakes, on the loop's thread, do and saw */
+    const char *_Atomic claim_state;  /* what L3.claim answers */
     const char *_Atomic import_state; /* next importProgress: running, done, failed */
     json_t *inventory;                /* ids the pool holds; under inventory_lock */
     atomic_int freed, cancels, started, stopped, forgotten, inventories;
@@ -98,6 +99,8 @@ static void l3_handler(void *arg, struct hl_rpc_call *call, const char *method,
     pthread_mutex_lock(&inventory_lock);
     if (strcmp(method, "poolInfo") == 0) {
         hl_rpc_reply(call, json_pack("{s:{s:s s:s}}", "pool", "uuid", "u", "incarnation", "1"));
+    } else if (strcmp(method, "claim") == 0) {
+        hl_rpc_reply(call, json_pack("{s:s}", "state", w.claim_state));
     } else if (strcmp(method, "importProgress") == 0) {
         hl_rpc_reply(call, import_progress());
     } else if (strcmp(method, "inventory") == 0) {
@@ -267,6 +270,7 @@ static int setup(void **state)
     assert_non_null(mkdtemp(w.dir));
     snprintf(w.store, sizeof(w.store), "sqlite:%s/c.db", w.dir);
     w.inventory = json_array();
+    w.claim_state = "claimed";
     w.import_state = "running";
     w.container_state = "running";
     w.grace_ms = 300;

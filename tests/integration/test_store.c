@@ -200,7 +200,11 @@ static void a_copy_that_only_the_controller_believes_in_does_not_count(void **st
     world_begin(&w, &together);
     struct hl_id id = make_shard(&w, SIZE, 10);
     json_decref(copy_to(&w, id, "node-0", "L2", "read"));
-    json_decref(must(&w, L3D, "free", json_pack("{s:[s]}", "ids", hl_id_format(id).s)));
+    json_t *info = must(&w, CONTROLLER, "clusterInfo", NULL);
+    json_t *cluster = json_object_get(json_object_get(info, "info"), "cluster");
+    json_decref(must(&w, L3D, "free",
+                     json_pack("{s:[s] s:O}", "ids", hl_id_format(id).s, "cluster", cluster)));
+    json_decref(info);
     assert_int_equal(call(&w, CONTROLLER, "dropCopy", place(id, "node-0", "L2"), &r), HL_ECONFLICT);
     check_l2(&w, NODE0, id, SIZE, 10);
     world_end(&w);

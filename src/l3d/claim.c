@@ -1,0 +1,267 @@
+/* Whose the pool and the archive are. Both keep the id of a cluster and the newest revision of its
+ * catalogue that they have heard of, beside the shards and not in this process: who finds the
+ * shards finds the owner. A call that destroys names its cluster and is refused unless it is the
+ * owner's.
+ *
+ * The pool hears of a revision with each claim. The archive's record, which costs a write to a disk
+ * or a store, follows before the next shard is put there: it is never behind what it holds. */
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "core/json.h"
+#include "l3d/l4_private.h"
+
+enum verdict { OURS, UNCLAIMED, NEWER, OTHER }; /* the worst of both counts */
+
+struct place {
+    struct hl_id cluster;
+    uint64_t revision;
+    uint64_t shards; /* that somebody may want */
+    int damaged;
+};
+
+struct claiming {
+    struct work work;
+    struct hl_l3d *d;
+    struct hl_rpc_call *call;
+    struct hl_id cluster;
+    uint64_t revision, seen;
+    int adopt, take;
+    struct hl_archive *archive; /* NULL: none, or away */
+    struct place pool, there;   /* as found; there: the archive */
+    uint64_t archived, trashed;
+    hl_status st;
+    char text[HL_ERROR_TEXT_MAX];
+};
+
+static const char *id_text(struct hl_id id, struct hl_id_text *buf)
+{
+    *buf = hl_id_format(id);
+    return hl_id_is_none(id) ? "" : buf->s;
+}
+
+/* ---- a claim --------------------------------------------------------------------------------- */
+
+/* An empty archive is whoever's comes; an empty pool of another cluster is that one's: it serves it
+ * now, and its shards are on their way. */
+static enum verdict judge(const struct claiming *c, const struct place *p, int empty_is_free)
+{
+    if (c->take || (p->shards == 0 && empty_is_free))
+        return OURS;
+    if (p->damaged)
+        return OTHER;
+    if (hl_id_is_none(p->cluster))
+        return p->shards == 0 || c->adopt ? OURS : UNCLAIMED;
+    if (!hl_id_equal(p->cluster, c->cluster))
+        return OTHER;
+    return p->revision > c->seen ? NEWER : OURS;
+}
+
+static void look(struct claiming *c)
+{
+    struct hl_pool_claim pool;
+    struct hl_pool_info info;
+    hl_pool_claimed(c->d->pool, &pool);
+    hl_pool_info(c->d->pool, &info);
+    c->pool =
+        (struct place){.cluster = pool.cluster, .revision = pool.revision, .shards = info.shards};
+    c->archive = l4_archive(c->d);
+    if (c->archive == NULL)
+        return;
+    struct hl_archive_claim claim;
+    struct hl_archive_info there;
+    hl_archive_claimed(c->archive, &claim);
+    hl_archive_stat(c->archive, &there);
+    c->archived = there.count;
+    c->trashed = there.trashed;
+    c->there =
+        (struct place){claim.cluster, claim.revision, there.count + there.trashed, claim.damaged};
+}
+
+static void answer(struct claiming *c, const char *state)
+{
+    struct hl_id_text pool, there;
+    hl_rpc_reply(c->call,
+                 json_pack("{s:s s:s s:I s:I s:s s:I s:I s:I s:b}", "state", state, "cluster",
+                           id_text(c->pool.cluster, &pool), "revision",
+                           (json_int_t)c->pool.revision, "shards", (json_int_t)c->pool.shards,
+                           "archiveCluster", id_text(c->there.cluster, &there), "archiveRevision",
+                           (json_int_t)c->there.revision, "archived", (json_int_t)c->archived,
+                           "trashed", (json_int_t)c->trashed, "archiveDamaged", c->there.damaged));
+    free(c);
+}
+
+/* The archive is ours, so the pool may be. */
+static void take_pool(struct claiming *c)
+{
+    struct hl_pool_claim now = {c->cluster, c->revision};
+    int same = hl_id_equal(c->pool.cluster, c->cluster);
+    if (!same)
+        hl_info("pool is claimed cluster=%s revision=%" PRIu64, hl_id_format(c->cluster).s,
+                c->revision);
+    if (same && !c->take && c->pool.revision > now.revision)
+        now.revision = c->pool.revision;
+    hl_pool_claim(c->d->pool, &now);
+    c->pool.cluster = now.cluster;
+    c->pool.revision = now.revision;
+    answer(c, "claimed");
+}
+
+static void write_archive(struct work *w)
+{
+    struct claiming *c = (struct claiming *)w;
+    const struct hl_archive_claim now = {.cluster = c->cluster, .revision = c->revision};
+    c->st = hl_archive_claim(c->archive, &now);
+    if (c->st != HL_OK)
+        snprintf(c->text, sizeof(c->text), "%s", hl_error_text());
+}
+
+static void archive_written(struct work *w)
+{
+    struct claiming *c = (struct claiming *)w;
+    c->d->claiming = 0;
+    if (c->st != HL_OK) {
+        hl_rpc_reject(c->call, c->st, c->text);
+        free(c);
+        return;
+    }
+    hl_info("archive is claimed url=%s cluster=%s", c->d->l4->url, hl_id_format(c->cluster).s);
+    c->there =
+        (struct place){.cluster = c->cluster, .revision = c->revision, .shards = c->there.shards};
+    take_pool(c);
+}
+
+static void decide(struct claiming *c)
+{
+    static const char *const states[] = {"claimed", "unclaimed", "newer", "other"};
+    enum verdict pool = judge(c, &c->pool, 0);
+    enum verdict there = c->archive != NULL ? judge(c, &c->there, 1) : OURS;
+    enum verdict worst = pool > there ? pool : there;
+    if (worst != OURS) {
+        answer(c, states[worst]);
+        return;
+    }
+    int stands = hl_id_equal(c->there.cluster, c->cluster) && !c->there.damaged &&
+                 (!c->take || c->there.revision == c->revision);
+    if (c->archive == NULL || stands) {
+        take_pool(c);
+        return;
+    }
+    c->work = (struct work){.run = write_archive, .done = archive_written};
+    c->d->claiming = 1;
+    workers_add(c->d->l4->stores, &c->work);
+}
+
+static hl_status parse(struct hl_l3d *d, const json_t *params, struct claiming *c)
+{
+    const char *mode = hl_json_str(params, "mode", "");
+    struct hl_archive *a;
+    HL_TRY(hl_id_parse(hl_json_str(params, "cluster", ""), &c->cluster));
+    c->revision = (uint64_t)hl_json_int(params, "revision", 0);
+    c->seen = (uint64_t)hl_json_int(params, "seen", 0);
+    c->adopt = strcmp(mode, "adopt") == 0;
+    c->take = strcmp(mode, "take") == 0;
+    if (hl_id_is_none(c->cluster) || (mode[0] != '\0' && !c->adopt && !c->take))
+        return hl_fail(HL_EINVAL, "claim: give a cluster, and adopt, take or nothing, not '%.20s'",
+                       mode);
+    if (d->claiming)
+        return hl_fail(HL_EBUSY, "another claim is being written; try again");
+    if (c->take && l4_away(d))
+        return l4_need(d, &a);
+    return HL_OK;
+}
+
+void method_claim(struct hl_l3d *d, struct hl_rpc_call *call, const json_t *params)
+{
+    struct claiming *c = calloc(1, sizeof(*c));
+    hl_status st = c != NULL ? parse(d, params, c) : hl_fail(HL_ENOMEM, "claim");
+    if (st != HL_OK) {
+        free(c);
+        hl_rpc_reject(call, st, NULL);
+        return;
+    }
+    c->d = d;
+    c->call = call;
+    look(c);
+    decide(c);
+}
+
+/* ---- who may --------------------------------------------------------------------------------- */
+
+static hl_status check(const char *what, struct hl_id owner, const char *named)
+{
+    struct hl_id_text text;
+    if (hl_id_is_none(owner) || strcmp(named, id_text(owner, &text)) == 0)
+        return HL_OK;
+    if (named[0] == '\0')
+        return hl_fail(HL_EPERM,
+                       "the %s belongs to cluster %s; a call that takes shards out of it has to "
+                       "name its cluster",
+                       what, id_text(owner, &text));
+    return hl_fail(HL_EPERM,
+                   "the %s belongs to cluster %s, not to %.40s, which may change nothing in it; "
+                   "`helios recover` takes it over",
+                   what, id_text(owner, &text), named);
+}
+
+hl_status claim_allows(struct hl_l3d *d, const json_t *params)
+{
+    struct hl_pool_claim pool;
+    hl_pool_claimed(d->pool, &pool);
+    return check("pool", pool.cluster, hl_json_str(params, "cluster", ""));
+}
+
+hl_status claim_allows_import(struct hl_l3d *d, const json_t *params)
+{
+    return hl_json_str(params, "cluster", "")[0] == '\0' ? HL_OK : claim_allows(d, params);
+}
+
+hl_status claim_allows_archive(struct hl_l3d *d, const json_t *params)
+{
+    struct hl_archive_claim claim;
+    const char *named = hl_json_str(params, "cluster", "");
+    HL_TRY(claim_allows(d, params));
+    if (l4_archive(d) == NULL)
+        return HL_OK;
+    hl_archive_claimed(l4_archive(d), &claim);
+    if (claim.damaged)
+        return hl_fail(HL_EPERM, "the archive's helios-cluster.json is damaged, so nothing is "
+                                 "taken out of it; `helios recover` writes it again");
+    return check("archive", claim.cluster, named);
+}
+
+/* ---- before a shard is archived -------------------------------------------------------------- */
+
+static hl_status sign(struct hl_l3d *d, struct hl_archive *a)
+{
+    struct hl_pool_claim pool;
+    struct hl_archive_claim have;
+    struct hl_archive_info info;
+    struct hl_id_text mine, theirs;
+    hl_pool_claimed(d->pool, &pool);
+    hl_archive_claimed(a, &have);
+    hl_archive_stat(a, &info);
+    int same = hl_id_equal(pool.cluster, have.cluster) && !have.damaged;
+    int empty = info.count == 0 && info.trashed == 0 && info.writing_bytes == 0;
+    if (hl_id_is_none(pool.cluster) || (same && have.revision >= pool.revision))
+        return HL_OK;
+    if (!same && !empty)
+        return hl_fail(HL_EPERM,
+                       "the archive %s is cluster %s's, the pool is %s's: nothing is stored there "
+                       "until the Controller has claimed it",
+                       d->l4->url,
+                       hl_id_is_none(have.cluster) ? "no" : id_text(have.cluster, &theirs),
+                       id_text(pool.cluster, &mine));
+    return hl_archive_claim(
+        a, &(struct hl_archive_claim){.cluster = pool.cluster, .revision = pool.revision});
+}
+
+hl_status claim_sign(struct hl_l3d *d, struct hl_archive *a)
+{
+    pthread_mutex_lock(&d->l4->sign_lock);
+    hl_status st = sign(d, a);
+    pthread_mutex_unlock(&d->l4->sign_lock);
+    return st;
+}

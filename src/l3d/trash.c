@@ -1,0 +1,139 @@
+/* The archive's trash: its RPC face, and the clock by which it is emptied. Shards come into it by
+ * dropArchived and leave it by untrash or after archive.trash_keep. */
+#include <inttypes.h>
+#include <stdlib.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "core/json.h"
+#include "l3d/l4_private.h"
+#include "os/loop.h"
+
+#define LOOK_MIN_MS 50
+#define LOOK_MAX_MS 60000
+
+struct trash {
+    struct work work;
+    struct hl_l3d *d;
+    struct hl_timer *timer;
+    int busy;
+};
+
+hl_status trash_now(struct hl_l3d *d, struct hl_archive *a, struct hl_id id)
+{
+    struct hl_archive_trashed t;
+    HL_TRY(hl_archive_trash(a, id, hl_wall_ms(), &t));
+    hl_warn("shard moved to the archive's trash id=%s place=%s/%s keep_ms=%" PRIu64,
+            hl_id_format(id).s, d->l4->url, t.place, d->l4->opts.trash_keep_ms);
+    return HL_OK;
+}
+
+hl_status untrash_now(struct hl_archive *a, struct hl_id id)
+{
+    HL_TRY(hl_archive_untrash(a, id));
+    hl_info("shard is back from the archive's trash id=%s", hl_id_format(id).s);
+    return HL_OK;
+}
+
+void method_list_trash(struct hl_l3d *d, struct hl_rpc_call *call, const json_t *params)
+{
+    uint64_t cursor = (uint64_t)hl_json_int(params, "cursor", 0);
+    size_t limit = (size_t)hl_json_int(params, "limit", 0);
+    struct hl_archive *a = NULL;
+    if (limit == 0 || limit > INVENTORY_MAX)
+        limit = INVENTORY_MAX;
+    HL_AUTO(hl_freep) struct hl_archive_trashed *list = calloc(limit, sizeof(*list));
+    hl_status st =
+        list != NULL ? l4_need(d, &a) : hl_fail(HL_ENOMEM, "list of %zu trashed shards", limit);
+    if (st != HL_OK) {
+        hl_rpc_reject(call, st, NULL);
+        return;
+    }
+    size_t n = hl_archive_trash_page(a, &cursor, list, limit);
+    json_t *trashed = json_array();
+    for (size_t i = 0; i < n; i++)
+        json_array_append_new(trashed,
+                              json_pack("{s:s s:I s:I s:s}", "id", hl_id_format(list[i].id).s,
+                                        "sizeBytes", (json_int_t)list[i].size, "trashedMs",
+                                        (json_int_t)list[i].ms, "place", list[i].place));
+    hl_rpc_reply(call, json_pack("{s:o s:I}", "trashed", trashed, "next", (json_int_t)cursor));
+}
+
+/* ---- emptying -------------------------------------------------------------------------------- */
+
+static int64_t oldest_kept(const struct hl_l3d *d)
+{
+    return hl_wall_ms() - (int64_t)d->l4->opts.trash_keep_ms;
+}
+
+static void empty(struct work *w)
+{
+    const struct hl_l3d *d = ((struct trash *)w)->d;
+    struct hl_archive *a = l4_archive(d);
+    hl_status st = HL_OK;
+    while (st == HL_OK && !atomic_load_explicit(&d->stopping, memory_order_relaxed)) {
+        struct hl_archive_trashed gone;
+        st = hl_archive_trash_empty(a, oldest_kept(d), &gone);
+        if (st == HL_OK)
+            hl_info("shard left the archive's trash for good id=%s place=%s/%s",
+                    hl_id_format(gone.id).s, d->l4->url, gone.place);
+        else if (st != HL_ENOENT)
+            hl_warn("the archive's trash is not emptied, it is tried again error=\"%s\"",
+                    hl_error_text());
+    }
+    hl_error_clear();
+}
+
+static void emptied(struct work *w)
+{
+    ((struct trash *)w)->busy = 0;
+}
+
+/* What another cluster has put there is left to it. */
+static int is_ours(struct hl_l3d *d, struct hl_archive *a)
+{
+    struct hl_pool_claim pool;
+    struct hl_archive_claim there;
+    hl_pool_claimed(d->pool, &pool);
+    hl_archive_claimed(a, &there);
+    return hl_id_equal(pool.cluster, there.cluster) && !there.damaged;
+}
+
+static void on_look(void *arg)
+{
+    struct trash *t = arg;
+    struct hl_archive *a = l4_archive(t->d);
+    if (t->busy || a == NULL || !hl_archive_trash_old(a, oldest_kept(t->d)) || !is_ours(t->d, a))
+        return;
+    t->busy = 1;
+    t->work = (struct work){.run = empty, .done = emptied};
+    workers_add(t->d->l4->stores, &t->work);
+}
+
+hl_status trash_start(struct hl_l3d *d)
+{
+    uint64_t keep = d->l4->opts.trash_keep_ms, look = keep / 4;
+    if (keep == 0)
+        return HL_OK;
+    look = look < LOOK_MIN_MS ? LOOK_MIN_MS : look > LOOK_MAX_MS ? LOOK_MAX_MS : look;
+    struct trash *t = calloc(1, sizeof(*t));
+    if (t == NULL)
+        return hl_fail(HL_ENOMEM, "trash of the archive");
+    t->d = d;
+    d->l4->trash = t;
+    return hl_timer_create(d->loop, look, look, on_look, t, &t->timer);
+}
+
+void trash_stop(struct hl_l3d *d)
+{
+    if (d->l4->trash != NULL)
+        hl_timer_destroy(d->l4->trash->timer);
+    if (d->l4->trash != NULL)
+        d->l4->trash->timer = NULL;
+}
+
+void trash_fini(struct hl_l3d *d)
+{
+    free(d->l4->trash);
+    d->l4->trash = NULL;
+}
