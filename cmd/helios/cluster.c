@@ -108,6 +108,8 @@ static void print_info(const json_t *info)
     char used[32], capacity[32], read[32];
     cli_print(stdout, "%-14s  %s\n%-14s  %s, %s\n", "version", hl_json_str(info, "version", ""),
               "L3", hl_json_str(info, "l3Address", ""), hl_json_str(info, "l3State", ""));
+    cli_print(stdout, "%-14s  %s, revision %" PRId64 " of the catalogue\n", "cluster",
+              hl_json_str(info, "cluster", ""), hl_json_int(info, "revision", 0));
     if (hl_json_str(info, "kubernetesServer", "")[0] != '\0')
         cli_print(stdout, "%-14s  %s, %s\n", "Kubernetes",
                   hl_json_str(info, "kubernetesServer", ""),

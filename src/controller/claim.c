@@ -191,11 +191,8 @@ static void compare(struct hl_controller *c)
                cl->found.shards, cl->found.archived);
         return;
     }
-    if (cl->state == CLAIM_REFUSED)
-        return; /* compared already */
-    cl->comparing = true;
+    cl->comparing = true; /* by the sweep that begins with this claim */
     cl->known_pooled = cl->known_archived = 0;
-    c->sweep_ns = 0;
 }
 
 static int is_strange(struct hl_id owner, uint64_t shards, uint64_t known)

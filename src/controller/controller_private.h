@@ -138,7 +138,7 @@ struct hl_controller {
     int manifest_complained;         /* of the same trouble only once */
     struct recovery *recovery;       /* under way, else NULL */
     json_t *pool;                    /* PoolInfo as last heard, NULL = L3 silent */
-    char l3_state[512];
+    char l3_state[256];
     int pool_asked;
     int sweeping;
     int sweep_waits; /* for the answer to the claim that it begins with */
@@ -248,6 +248,8 @@ void archive_touch(struct hl_controller *c, const json_t *reports);
 
 /* pool.c: what L3 holds against what the catalogue says */
 void pool_tick(struct hl_controller *c);
+/* ClusterInfo.l3State. */
+const char *pool_state(const struct hl_controller *c);
 /* L3 has answered a claim, or not. */
 void claim_answered(struct hl_controller *c, hl_status st);
 void pool_fini(struct hl_controller *c);

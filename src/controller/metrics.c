@@ -91,6 +91,9 @@ hl_status hl_controller_gauges(struct hl_controller *c, struct hl_buf *out)
     count_jobs(c, out);
     hl_metric_family(out, "helios_catalogue_shards", "gauge", "Shards that the Controller knows.");
     (void)hl_buf_printf(out, "helios_catalogue_shards %u\n", HASH_COUNT(c->catalog.shards));
+    hl_metric_family(out, "helios_pool_refused", "gauge",
+                     "1 while L3 lets this Controller change nothing; `helios info` says why.");
+    (void)hl_buf_printf(out, "helios_pool_refused %d\n", c->claim.state == CLAIM_REFUSED);
     hl_plane_families(out, "helios_ranks", c->ranks);
     return out->failed ? hl_fail(HL_ENOMEM, "metrics of the Controller") : HL_OK;
 }

@@ -433,7 +433,7 @@ void method_cluster_info(struct hl_controller *c, struct hl_rpc_call *call, cons
                                                (json_int_t)c->paths[i].bytes));
     json_t *info = json_pack(
         "{s:s s:s s:s s:i s:I s:i s:i s:i s:I s:I s:I s:o}", "version", HELIOS_VERSION, "l3Address",
-        c->opts.l3_address, "l3State", c->l3_state, "models", (int)HASH_COUNT(c->catalog.models),
+        c->opts.l3_address, "l3State", pool_state(c), "models", (int)HASH_COUNT(c->catalog.models),
         "versions", versions, "shards", (int)HASH_COUNT(c->catalog.shards), "jobs",
         (int)HASH_COUNT(c->jobs), "nodes", (int)HASH_COUNT(c->nodes), "crcFailures",
         (json_int_t)c->crc_failures, "crcRetries", (json_int_t)c->crc_retries, "lostReads",

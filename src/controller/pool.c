@@ -185,6 +185,10 @@ static void on_archived_page(void *arg, hl_status st, const char *text, json_t *
     (void)text;
     if (controller_landed(c))
         return;
+    if (st == HL_EUNAVAIL && c->claim.comparing && c->claim.found.archived == 0) {
+        end_sweep(c); /* an archive that is away is not claimed now */
+        return;
+    }
     if (st != HL_OK) {
         c->sweeping = 0;
         return;
@@ -239,13 +243,13 @@ static void ask_page(struct hl_controller *c, json_int_t cursor)
     json_decref(params);
 }
 
-static void show_state(struct hl_controller *c)
+const char *pool_state(const struct hl_controller *c)
 {
-    char why[sizeof(c->l3_state)] = "ready";
-    if (!claim_ok(c, why, sizeof(why)))
-        memcpy(c->l3_state, why, sizeof(c->l3_state));
-    else
-        snprintf(c->l3_state, sizeof(c->l3_state), "ready");
+    if (c->pool == NULL)
+        return c->l3_state;
+    return c->claim.state == CLAIM_OK        ? "ready"
+           : c->claim.state == CLAIM_REFUSED ? c->claim.why
+                                             : "L3 has not said yet whose its pool is";
 }
 
 static void begin_sweep(struct hl_controller *c)
@@ -286,14 +290,12 @@ static void on_pool_info(void *arg, hl_status st, const char *text, json_t *resu
     }
     json_decref(c->pool);
     c->pool = json_incref(pool);
-    show_state(c);
+    snprintf(c->l3_state, sizeof(c->l3_state), "ready");
     begin_sweep(c);
 }
 
 void claim_answered(struct hl_controller *c, hl_status st)
 {
-    if (c->pool != NULL)
-        show_state(c);
     if (!c->sweep_waits)
         return;
     c->sweep_waits = 0;

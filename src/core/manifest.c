@@ -138,7 +138,7 @@ static hl_status check_version(const json_t *version)
         return bad("its version lacks a member, or one is out of range");
     json_array_foreach (hl_json_list(version, "committed"), i, rank) {
         if (!json_is_integer(rank))
-            return bad("its version has a rank that is no number");
+            return bad("a rank that its version names is not a number");
     }
     return HL_OK;
 }

@@ -113,7 +113,9 @@ static void write_archive(struct work *w)
 {
     struct claiming *c = (struct claiming *)w;
     const struct hl_archive_claim now = {.cluster = c->cluster, .revision = c->revision};
+    pthread_mutex_lock(&c->d->l4->sign_lock);
     c->st = hl_archive_claim(c->archive, &now);
+    pthread_mutex_unlock(&c->d->l4->sign_lock);
     if (c->st != HL_OK)
         snprintf(c->text, sizeof(c->text), "%s", hl_error_text());
 }

@@ -23,7 +23,7 @@ struct l4 {
     struct hl_timer *clock;
     atomic_uint filling;       /* loads that have room: soon they can be given up again */
     struct trash *trash;       /* NULL: nothing leaves it by time */
-    pthread_mutex_t sign_lock; /* one at a time looks whether the archive knows its owner */
+    pthread_mutex_t sign_lock; /* one at a time writes the archive's owner */
     pthread_mutex_t room_lock; /* one eviction at a time, so that each sees what rests already */
 };
 

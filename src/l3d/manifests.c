@@ -176,7 +176,7 @@ static hl_status read_header(struct hl_l3d *d, const struct hl_pool_ref *ref, js
     uint64_t n = 0;
     struct hl_safetensors st;
     if (ref->size < sizeof(head))
-        return hl_fail(HL_ECORRUPT, "shard %s is no safetensors file", hl_id_format(ref->id).s);
+        return hl_fail(HL_ECORRUPT, "shard %s is not a safetensors file", hl_id_format(ref->id).s);
     HL_TRY(hl_pool_read(d->pool, ref, 0, head, sizeof(head)));
     HL_TRY(hl_safetensors_header_len(head, sizeof(head), ref->size, &n));
     HL_AUTO(hl_freep) char *bytes = malloc(sizeof(head) + n);

@@ -128,7 +128,7 @@ struct hl_archive_claim {
 
 /* As it was read when the archive was opened, or written since; without I/O. */
 void hl_archive_claimed(struct hl_archive *a, struct hl_archive_claim *out);
-/* Replaces what was there; durable on return. */
+/* Replaces what was there; durable on return. One at a time. */
 hl_status hl_archive_claim(struct hl_archive *a, const struct hl_archive_claim *claim) HL_CHECK;
 
 /* CRC of a safetensors file of `size` bytes whose first `len` bytes hold the header, put together

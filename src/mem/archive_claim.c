@@ -7,7 +7,7 @@
 
 #include "mem/archive_ops.h"
 
-static int parse(const char *text, size_t len, struct hl_archive_claim *out)
+int archive_claim_parse(const char *text, size_t len, struct hl_archive_claim *out)
 {
     const char *cluster = NULL;
     json_int_t revision = -1;
@@ -33,7 +33,7 @@ hl_status archive_read_claim(struct hl_archive *a)
     if (!a->claim_found)
         return HL_OK;
     HL_TRY(a->ops->claim_read(a, text, sizeof(text), &len));
-    if (!parse(text, len, &a->claim))
+    if (!archive_claim_parse(text, len, &a->claim))
         a->claim = (struct hl_archive_claim){.damaged = 1};
     return HL_OK;
 }

@@ -393,6 +393,12 @@ static hl_status dir_remove(struct hl_archive *a, struct hl_id id)
 
 static hl_status fail_trash(const struct dir *d, const char *name, const char *what)
 {
+    if (errno == ELOOP || errno == ENOTDIR || errno == EEXIST)
+        return hl_fail(HL_EIO,
+                       "archive: %s %s/" HL_ARCHIVE_TRASH
+                       "/%s: something that is not of the archive stands in its way; move it "
+                       "elsewhere",
+                       what, d->path, name);
     return hl_fail(hl_status_of_errno(errno), "archive: %s %s/" HL_ARCHIVE_TRASH "/%s: %m", what,
                    d->path, name);
 }

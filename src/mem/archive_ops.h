@@ -89,6 +89,8 @@ void archive_end_put(struct hl_archive *a, struct hl_id id, uint64_t size, const
 
 /* archive_claim.c: when the archive is opened */
 hl_status archive_read_claim(struct hl_archive *a) HL_CHECK;
+/* Of any bytes. 1 = they name an owner, else `out` is untouched. */
+int archive_claim_parse(const char *text, size_t len, struct hl_archive_claim *out);
 /* archive_trash.c */
 void archive_trash_fini(struct hl_archive *a);
 

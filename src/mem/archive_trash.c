@@ -79,7 +79,7 @@ int hl_archive_found_trash(struct hl_archive *a, const char *name, uint64_t size
     e->size = size;
     if (*end == '-')
         snprintf(id, sizeof(id), "%.*s", HL_ID_TEXT_LEN, end + 1);
-    if (hl_id_parse(id, &e->id) != HL_OK || hl_id_is_none(e->id) ||
+    if (e->ms < 0 || hl_id_parse(id, &e->id) != HL_OK || hl_id_is_none(e->id) ||
         strcmp(name_of(e).s, name) != 0) {
         hl_error_clear();
         free(e);

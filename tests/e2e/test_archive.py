@@ -10,7 +10,7 @@ from support.cluster import cluster, wait_for  # noqa: E402
 
 
 def files(archive):
-    return sorted(archive.glob("*/*.safetensors"))
+    return sorted(archive.glob("??/*.safetensors"))
 
 
 def pulled(c, model, tp=2, pp=2):
@@ -130,6 +130,9 @@ class Archive(unittest.TestCase):
             c.up()
             wait_for("the orphan to go", lambda: not (self.archive / "01" / name).exists())
             self.assertEqual(len(files(self.archive)), n)
+            trashed = list((self.archive / "trash").iterdir())
+            self.assertEqual([f.name.split("-")[1] for f in trashed], [name])
+            self.assertEqual(trashed[0].read_bytes(), orphan.read_bytes())
 
 
 if __name__ == "__main__":

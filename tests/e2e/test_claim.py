@@ -70,6 +70,9 @@ class Claim(unittest.TestCase):
         self.assertEqual(info["claim"], "refused")
         self.assertIn(words, info["l3State"])
         self.assertIn("helios recover", info["l3State"])
+        shown = c.run("info").stdout
+        self.assertIn(words, shown)
+        self.assertIn(info["cluster"], shown)
         source, _ = checkpoints.llama(c.dir / "checkpoint-more", hidden=64, seed=9)
         self.assertIn(words, c.refuse("model", "import", source, "--name", "more", "--tp", 1, "--pp", 1))
 

@@ -40,7 +40,9 @@ struct world {
     struct hl_controller *controller;
     struct hl_rpc_peer *peer;
     /* what the fakes, on the loop's thread, do and saw */
-    const char *_Atomic claim_state;  /* what L3.claim answers */
+    const char *_Atomic claim_state; /* what L3.claim answers; NULL = it knows no claims */
+    atomic_llong told_revision;      /* of the last claim */
+    atomic_int adoptions;
     const char *_Atomic import_state; /* next importProgress: running, done, failed */
     json_t *inventory;                /* ids the pool holds; under inventory_lock */
     atomic_int freed, cancels, started, stopped, forgotten, inventories;
@@ -92,6 +94,28 @@ static void free_ids(const json_t *params)
     }
 }
 
+/* An adoption ends the state "unclaimed". */
+static void claim(struct hl_rpc_call *call, const json_t *params)
+{
+    static const char *const other = "0123456789abcdef0123456789abcdef";
+    w.told_revision = hl_json_int(params, "revision", 0);
+    if (strcmp(hl_json_str(params, "mode", ""), "adopt") == 0) {
+        w.adoptions++;
+        w.claim_state = "claimed";
+    }
+    const char *state = w.claim_state;
+    if (state == NULL) {
+        hl_rpc_reject(call, HL_EUNSUPPORTED, "this L3 daemon does not know the method");
+        return;
+    }
+    const char *cluster = strcmp(state, "unclaimed") == 0 ? ""
+                          : strcmp(state, "other") == 0   ? other
+                                                          : hl_json_str(params, "cluster", "");
+    hl_rpc_reply(call, json_pack("{s:s s:s s:i s:I}", "state", state, "cluster", cluster,
+                                 "revision", strcmp(state, "newer") == 0 ? 1000 : 1, "shards",
+                                 (json_int_t)json_array_size(w.inventory)));
+}
+
 static void l3_handler(void *arg, struct hl_rpc_call *call, const char *method,
                        const json_t *params)
 {
@@ -100,7 +124,7 @@ static void l3_handler(void *arg, struct hl_rpc_call *call, const char *method,
     if (strcmp(method, "poolInfo") == 0) {
         hl_rpc_reply(call, json_pack("{s:{s:s s:s}}", "pool", "uuid", "u", "incarnation", "1"));
     } else if (strcmp(method, "claim") == 0) {
-        hl_rpc_reply(call, json_pack("{s:s}", "state", w.claim_state));
+        claim(call, params);
     } else if (strcmp(method, "importProgress") == 0) {
         hl_rpc_reply(call, import_progress());
     } else if (strcmp(method, "inventory") == 0) {
@@ -345,7 +369,7 @@ static void import_until(const char *name, const char *wanted)
     }
 }
 
-static int commit_part(int64_t version, int rank, const char *id)
+static inline int commit_part(int64_t version, int rank, const char *id)
 {
     json_t *shard = json_pack("{s:s s:i s:i s:s s:i s:i s:i}", "id", id, "pp", 0, "tp", rank,
                               "part", "embedding", "sizeBytes", 50, "crc32", 1, "tensors", 1);
@@ -388,13 +412,13 @@ static json_t *registration(const char *address, const char *host, const char *d
     return json_pack("{s:o s:o}", "node", node, "containers", list);
 }
 
-static void register_node(const char *container)
+static inline void register_node(const char *container)
 {
     json_decref(ask("registerNode",
                     registration(hl_rpc_server_address(w.agent), "here", "1:2", container)));
 }
 
-static void heartbeat(json_t *containers)
+static inline void heartbeat(json_t *containers)
 {
     json_t *r = ask("heartbeat", json_pack("{s:s s:s s:o}", "name", "n0", "incarnation", "1",
                                            "containers", containers));
@@ -411,7 +435,7 @@ static const char *job_state(const char *id)
     return text;
 }
 
-static void wait_state(const char *id, const char *wanted)
+static inline void wait_state(const char *id, const char *wanted)
 {
     uint64_t end = hl_now_ns() + WAIT_MS * HL_NS_PER_MS;
     while (strcmp(job_state(id), wanted) != 0) {
@@ -426,7 +450,7 @@ static void wait_state(const char *id, const char *wanted)
     "data_parallel_size: 1}\ncommand: [/bin/true]\nresources: {ranks_per_slot: 1}\n"               \
     "onNodeLost: restart\n"
 
-static void submit(const char *key, char *id, size_t cap)
+static inline void submit(const char *key, char *id, size_t cap)
 {
     json_t *r = ask("submitJob", json_pack("{s:s s:s s:s s:s}", "yaml", JOB_YAML, "source",
                                            "job.yaml", "idempotencyKey", key, "cwd", "/tmp"));

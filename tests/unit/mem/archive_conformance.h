@@ -285,6 +285,138 @@ static void threads_do_not_hurt_each_other(void **state)
     free(contended.bytes);
 }
 
+static struct hl_archive_claim claimed(struct rig *r)
+{
+    struct hl_archive_claim c;
+    hl_archive_claimed(r->archive, &c);
+    return c;
+}
+
+static void it_says_whose_it_is_also_after_a_reopen(void **state)
+{
+    struct rig *r = *state;
+    struct shard s = shard_make(id_of(1), 1000, 1, 1);
+    struct hl_archive_claim first = {.cluster = id_of(77), .revision = 3};
+    struct hl_archive_claim second = {.cluster = id_of(78), .revision = UINT64_C(1) << 40};
+    assert_true(hl_id_is_none(claimed(r).cluster));
+    assert_int_equal(put(r, &s), HL_OK);
+    assert_int_equal(hl_archive_claim(r->archive, &first), HL_OK);
+    assert_true(hl_id_equal(claimed(r).cluster, first.cluster));
+    assert_int_equal(hl_archive_claim(r->archive, &second), HL_OK);
+    rig_reopen(r, 0);
+    assert_true(hl_id_equal(claimed(r).cluster, second.cluster));
+    assert_int_equal(claimed(r).revision, second.revision);
+    assert_false(claimed(r).damaged);
+    assert_int_equal(info(r).foreign, 0);
+    assert_int_equal(info(r).count, 1);
+    free(s.bytes);
+}
+
+static unsigned trash_list(struct rig *r, struct hl_archive_trashed *out, unsigned max)
+{
+    uint64_t cursor = 0;
+    unsigned n = 0;
+    do /* one at a time: pages go on where they ended */
+        n += (unsigned)hl_archive_trash_page(r->archive, &cursor, out + n, 1);
+    while (cursor != 0 && n < max);
+    return n;
+}
+
+static void what_is_trashed_is_gone_and_can_come_back(void **state)
+{
+    struct rig *r = *state;
+    struct shard s = shard_make(id_of(1), 1000, 1, 1), t = shard_make(id_of(2), 5000, 2, 1);
+    struct hl_archive_trashed list[4];
+    assert_int_equal(hl_archive_trash(r->archive, s.id, 1000, NULL), HL_ENOENT);
+    assert_int_equal(put(r, &s), HL_OK);
+    assert_int_equal(put(r, &t), HL_OK);
+    assert_int_equal(hl_archive_trash(r->archive, s.id, 1000, &list[0]), HL_OK);
+    assert_true(hl_id_equal(list[0].id, s.id));
+    assert_int_equal(get_status(r, &s), HL_ENOENT);
+    assert_int_equal(hl_archive_trash(r->archive, t.id, 2000, NULL), HL_OK);
+    for (int round = 0; round < 2; round++) {
+        assert_int_equal(info(r).count + info(r).used_bytes + info(r).foreign, 0);
+        assert_int_equal(info(r).trashed, 2);
+        assert_int_equal(info(r).trashed_bytes, s.size + t.size);
+        assert_int_equal(trash_list(r, list, 4), 2);
+        const struct hl_archive_trashed *of_t = &list[hl_id_equal(list[1].id, t.id)];
+        assert_int_equal(of_t->size, t.size);
+        assert_int_equal(of_t->ms, 2000);
+        rig_reopen(r, 0);
+    }
+    assert_int_equal(hl_archive_untrash(r->archive, id_of(3)), HL_ENOENT);
+    assert_int_equal(hl_archive_untrash(r->archive, s.id), HL_OK);
+    assert_readable(r, &s);
+    assert_int_equal(hl_archive_verify(r->archive, s.id), HL_OK);
+    assert_int_equal(hl_archive_untrash(r->archive, s.id), HL_ENOENT);
+    rig_reopen(r, 0);
+    assert_readable(r, &s);
+    assert_int_equal(info(r).trashed, 1);
+    assert_int_equal(info(r).used_bytes, s.size);
+    free(s.bytes);
+    free(t.bytes);
+}
+
+static void the_trash_is_emptied_by_age(void **state)
+{
+    struct rig *r = *state;
+    struct shard s = shard_make(id_of(1), 100, 1, 1), t = shard_make(id_of(2), 200, 2, 1);
+    struct hl_archive_trashed gone;
+    assert_int_equal(put(r, &s), HL_OK);
+    assert_int_equal(put(r, &t), HL_OK);
+    assert_int_equal(hl_archive_trash(r->archive, t.id, 2000, NULL), HL_OK);
+    assert_int_equal(hl_archive_trash(r->archive, s.id, 1000, NULL), HL_OK);
+    assert_false(hl_archive_trash_old(r->archive, 1000));
+    assert_int_equal(hl_archive_trash_empty(r->archive, 1000, &gone), HL_ENOENT);
+    assert_true(hl_archive_trash_old(r->archive, 1001));
+    assert_int_equal(hl_archive_trash_empty(r->archive, 1001, &gone), HL_OK);
+    assert_true(hl_id_equal(gone.id, s.id));
+    assert_int_equal(hl_archive_trash_empty(r->archive, 1001, &gone), HL_ENOENT);
+    rig_reopen(r, 0);
+    assert_int_equal(info(r).trashed, 1);
+    assert_int_equal(hl_archive_untrash(r->archive, s.id), HL_ENOENT);
+    assert_int_equal(hl_archive_untrash(r->archive, t.id), HL_OK);
+    assert_readable(r, &t);
+    free(s.bytes);
+    free(t.bytes);
+}
+
+static void a_shard_that_is_stored_again_stays_when_its_trashed_copy_is_called_back(void **state)
+{
+    struct rig *r = *state;
+    struct shard s = shard_make(id_of(1), 1000, 1, 1);
+    assert_int_equal(put(r, &s), HL_OK);
+    assert_int_equal(hl_archive_trash(r->archive, s.id, 1000, NULL), HL_OK);
+    assert_int_equal(put(r, &s), HL_OK);
+    assert_int_equal(hl_archive_untrash(r->archive, s.id), HL_EEXIST);
+    assert_readable(r, &s);
+    assert_int_equal(info(r).trashed, 1);
+    assert_int_equal(hl_archive_trash(r->archive, s.id, 2000, NULL), HL_OK);
+    assert_int_equal(info(r).trashed, 2);
+    rig_reopen(r, 0);
+    assert_int_equal(info(r).trashed, 2);
+    assert_int_equal(hl_archive_untrash(r->archive, s.id), HL_OK);
+    assert_readable(r, &s);
+    free(s.bytes);
+}
+
+static void what_comes_back_from_the_trash_keeps_the_quota(void **state)
+{
+    struct rig *r = *state;
+    struct shard s = shard_make(id_of(1), 1000, 1, 1), t = shard_make(id_of(2), 1000, 2, 1);
+    rig_reopen(r, s.size + 10);
+    assert_int_equal(put(r, &s), HL_OK);
+    assert_int_equal(hl_archive_trash(r->archive, s.id, 1000, NULL), HL_OK);
+    assert_int_equal(put(r, &t), HL_OK);
+    assert_int_equal(hl_archive_untrash(r->archive, s.id), HL_ENOSPC);
+    assert_int_equal(info(r).trashed, 1);
+    assert_int_equal(hl_archive_remove(r->archive, t.id), HL_OK);
+    assert_int_equal(hl_archive_untrash(r->archive, s.id), HL_OK);
+    assert_readable(r, &s);
+    free(s.bytes);
+    free(t.bytes);
+}
+
 #define ARCHIVE_CONFORMANCE(setup, teardown)                                                       \
     cmocka_unit_test_setup_teardown(what_was_put_is_got_also_after_a_reopen, setup, teardown),     \
         cmocka_unit_test_setup_teardown(an_absent_shard_is_not_found, setup, teardown),            \
@@ -300,6 +432,15 @@ static void threads_do_not_hurt_each_other(void **state)
                                         teardown),                                                 \
         cmocka_unit_test_setup_teardown(the_quota_holds_to_the_byte, setup, teardown),             \
         cmocka_unit_test_setup_teardown(the_list_has_every_shard_once_and_may_be_left, setup,      \
+                                        teardown),                                                 \
+        cmocka_unit_test_setup_teardown(it_says_whose_it_is_also_after_a_reopen, setup, teardown), \
+        cmocka_unit_test_setup_teardown(what_is_trashed_is_gone_and_can_come_back, setup,          \
+                                        teardown),                                                 \
+        cmocka_unit_test_setup_teardown(the_trash_is_emptied_by_age, setup, teardown),             \
+        cmocka_unit_test_setup_teardown(                                                           \
+            a_shard_that_is_stored_again_stays_when_its_trashed_copy_is_called_back, setup,        \
+            teardown),                                                                             \
+        cmocka_unit_test_setup_teardown(what_comes_back_from_the_trash_keeps_the_quota, setup,     \
                                         teardown),                                                 \
         cmocka_unit_test_setup_teardown(threads_do_not_hurt_each_other, setup, teardown)
 

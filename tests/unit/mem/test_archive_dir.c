@@ -402,6 +402,124 @@ static void all_that_was_acknowledged_is_there_after_a_kill(void **state)
     fault_shown("archive-dir", "kill", "no-half-exact");
 }
 
+/* ---- whose it is, and the trash ---------------------------------------------------------------
+ */
+
+static struct hl_archive_claim claim_of(struct rig *r)
+{
+    struct hl_archive_claim c;
+    hl_archive_claimed(r->archive, &c);
+    return c;
+}
+
+static void the_owner_is_a_small_text(void **state)
+{
+    struct rig *r = *state;
+    struct hl_buf file = HL_BUF(1 << 12);
+    struct hl_id cluster = {UINT64_C(0x0123456789abcdef), 0xff};
+    assert_int_equal(hl_archive_claim(r->archive, &(struct hl_archive_claim){cluster, 12, 0}),
+                     HL_OK);
+    assert_int_equal(hl_file_read(in_dir(r, "helios-cluster.json").s, &file), HL_OK);
+    assert_string_equal(file.data,
+                        "{\"cluster\": \"0123456789abcdef00000000000000ff\", \"revision\": 12}\n");
+    hl_buf_fini(&file);
+}
+
+static void an_owner_that_cannot_be_read_is_damage_and_not_absence(void **state)
+{
+    static const char *const texts[] = {
+        "",
+        "{",
+        "[]",
+        "{\"cluster\": \"0123456789abcdef00000000000000ff\"}",
+        "{\"cluster\": \"0123456789abcdef00000000000000ff\", \"revision\": -1}",
+        "{\"cluster\": \"00000000000000000000000000000000\", \"revision\": 1}",
+        "{\"cluster\": \"0123\", \"revision\": 1}",
+        "{\"cluster\": 7, \"revision\": 1}"};
+    struct rig *r = *state;
+    for (size_t i = 0; i < HL_ARRAY_LEN(texts); i++) {
+        write_file(in_dir(r, "helios-cluster.json"), texts[i]);
+        rig_reopen(r, 0);
+        assert_true(claim_of(r).damaged);
+        assert_true(hl_id_is_none(claim_of(r).cluster));
+        assert_int_equal(info(r).foreign, 0);
+    }
+    struct hl_archive_claim mine = {.cluster = id_of(5), .revision = 1};
+    assert_int_equal(hl_archive_claim(r->archive, &mine), HL_OK);
+    rig_reopen(r, 0);
+    assert_false(claim_of(r).damaged);
+    assert_true(hl_id_equal(claim_of(r).cluster, mine.cluster));
+}
+
+/* As a writer leaves it that died before its rename. */
+static void half_an_owner_does_not_count(void **state)
+{
+    struct rig *r = *state;
+    struct hl_archive_claim mine = {.cluster = id_of(5), .revision = 1};
+    assert_int_equal(hl_archive_claim(r->archive, &mine), HL_OK);
+    write_file(in_dir(r, "helios-cluster.json.tmp"), "{\"clus");
+    rig_reopen(r, 0);
+    assert_true(hl_id_equal(claim_of(r).cluster, mine.cluster));
+    assert_int_equal(info(r).foreign, 0);
+    mine.revision = 2;
+    assert_int_equal(hl_archive_claim(r->archive, &mine), HL_OK);
+    rig_reopen(r, 0);
+    assert_int_equal(claim_of(r).revision, 2);
+}
+
+static void the_trash_is_a_directory_of_whole_files_named_by_their_time(void **state)
+{
+    struct rig *r = *state;
+    struct shard s = shard_make(id_of(1), 1000, 1, 1);
+    struct hl_archive_trashed t;
+    char name[120];
+    assert_int_equal(put(r, &s), HL_OK);
+    assert_int_equal(hl_archive_trash(r->archive, s.id, 1700000000123, &t), HL_OK);
+    snprintf(name, sizeof(name), "trash/1700000000123-%s.safetensors", hl_id_format(s.id).s);
+    assert_string_equal(t.place, name);
+    struct hl_buf file = HL_BUF(1 << 20);
+    assert_int_equal(hl_file_read(in_dir(r, name).s, &file), HL_OK);
+    assert_int_equal(file.len, s.size);
+    assert_memory_equal(file.data, s.bytes, s.size);
+    assert_false(is_there(path_of(r, s.id, ".safetensors")));
+    hl_buf_fini(&file);
+    free(s.bytes);
+}
+
+static void foreign_things_in_the_trash_are_left_alone(void **state)
+{
+    static const char *const names[] = {
+        "trash/notes.txt", "trash/12-0123.safetensors",
+        "trash/12-0123456789abcdef00000000000000ff.safetensors",
+        "trash/0000000000012-0123456789ABCDEF00000000000000ff.safetensors",
+        "trash/0000000000012-0123456789abcdef00000000000000ff.safetensors.bak"};
+    struct rig *r = *state;
+    struct hl_archive_trashed gone;
+    assert_int_equal(mkdir(in_dir(r, "trash").s, 0755), 0);
+    for (size_t i = 0; i < HL_ARRAY_LEN(names); i++)
+        write_file(in_dir(r, names[i]), "mine");
+    rig_reopen(r, 0);
+    assert_int_equal(info(r).foreign, HL_ARRAY_LEN(names));
+    assert_int_equal(info(r).trashed, 0);
+    assert_int_equal(hl_archive_trash_empty(r->archive, INT64_MAX, &gone), HL_ENOENT);
+    for (size_t i = 0; i < HL_ARRAY_LEN(names); i++)
+        assert_true(is_there(in_dir(r, names[i])));
+}
+
+static void a_shard_stays_where_the_trash_cannot_be(void **state)
+{
+    struct rig *r = *state;
+    struct shard s = shard_make(id_of(1), 1000, 1, 1);
+    assert_int_equal(put(r, &s), HL_OK);
+    write_file(in_dir(r, "trash"), "a file");
+    assert_int_equal(hl_archive_trash(r->archive, s.id, 1, NULL), HL_EIO);
+    assert_error_has("trash/");
+    assert_readable(r, &s);
+    assert_int_equal(info(r).count, 1);
+    assert_int_equal(info(r).trashed, 0);
+    free(s.bytes);
+}
+
 #define IN_RIG(test) cmocka_unit_test_setup_teardown(test, rig_setup, rig_teardown)
 
 int main(void)
@@ -418,6 +536,12 @@ int main(void)
         IN_RIG(a_full_disk_leaves_nothing_behind),
         IN_RIG(a_killed_put_leaves_no_readable_half),
         IN_RIG(all_that_was_acknowledged_is_there_after_a_kill),
+        IN_RIG(the_owner_is_a_small_text),
+        IN_RIG(an_owner_that_cannot_be_read_is_damage_and_not_absence),
+        IN_RIG(half_an_owner_does_not_count),
+        IN_RIG(the_trash_is_a_directory_of_whole_files_named_by_their_time),
+        IN_RIG(foreign_things_in_the_trash_are_left_alone),
+        IN_RIG(a_shard_stays_where_the_trash_cannot_be),
     };
     return cmocka_run_group_tests_name("archive in a directory", tests, NULL, NULL);
 }

@@ -509,6 +509,115 @@ static void an_object_that_was_kept_otherwise_is_not_taken_for_stored(void **sta
     free(sh.bytes);
 }
 
+/* ---- moves, and whose it is -------------------------------------------------------------------
+ */
+
+/* A list with one shard of `size` bytes, text that lives as long as the caller's buffer. */
+static void say_one(struct server *s, char *buf, size_t cap, struct hl_id id, const char *size)
+{
+    snprintf(buf, cap,
+             "<ListBucketResult><IsTruncated>false</IsTruncated><Contents><Key>a/b/%s.safetensors"
+             "</Key><Size>%s</Size></Contents></ListBucketResult>",
+             hl_id_format(id).s, size);
+    say(s, (struct answer){.head = "200 OK", .body = buf});
+    say(s, (struct answer){.head = "200 OK", .body = NO_UPLOADS});
+}
+
+static void a_shard_is_removed_only_after_its_copy_was_looked_at(void **state)
+{
+    struct server s;
+    struct rig r;
+    char list[400], path[200];
+    static const char eight[8] = "12345678";
+    (void)state;
+    server_start(&s);
+    say_one(&s, list, sizeof(list), id_of(1), "8");
+    say(&s, (struct answer){.head = "200 OK", .body = "<CopyObjectResult/>"});
+    say(&s, (struct answer){.head = "200 OK", .body = eight, .body_len = 8}); /* HEAD */
+    say(&s, (struct answer){.head = "204 No Content"});
+    server_run(&s);
+    open_at(&s, &r, 5000, 0);
+    assert_int_equal(hl_archive_trash(r.archive, id_of(1), 1700000000123, NULL), HL_OK);
+    snprintf(path, sizeof(path), "PUT /bucket/a/b/trash/1700000000123-%s.safetensors ",
+             hl_id_format(id_of(1)).s);
+    assert_asked(&s, 2, path);
+    snprintf(path, sizeof(path), "x-amz-copy-source: /bucket/a/b/%s.safetensors\r\n",
+             hl_id_format(id_of(1)).s);
+    assert_asked(&s, 2, path);
+    assert_asked(&s, 2, "x-amz-copy-source;"); /* signed */
+    assert_asked(&s, 3, "HEAD /bucket/a/b/trash/1700000000123-");
+    snprintf(path, sizeof(path), "DELETE /bucket/a/b/%s.safetensors ", hl_id_format(id_of(1)).s);
+    assert_asked(&s, 4, path);
+    assert_int_equal(info(&r).count, 0);
+    assert_int_equal(info(&r).trashed, 1);
+    rig_close(&r);
+    server_stop(&s);
+}
+
+/* The last one is more than a store copies in one request: it is not asked. */
+static void a_copy_that_failed_leaves_the_shard_where_it_is(void **state)
+{
+    static const struct {
+        const char *size;
+        struct answer copied, looked_at;
+        hl_status st;
+    } cases[] = {
+        {"8", {.head = "200 OK", .body = "<Error><Code>Oops</Code></Error>"}, {0}, HL_EIO},
+        {"8", {.head = "200 OK"}, {.head = "200 OK", .body = "1234", .body_len = 4}, HL_EIO},
+        {"5368709121", {0}, {0}, HL_EUNSUPPORTED}};
+
+    (void)state;
+    for (size_t i = 0; i < HL_ARRAY_LEN(cases); i++) {
+        struct server s;
+        struct rig r;
+        char list[400];
+        server_start(&s);
+        say_one(&s, list, sizeof(list), id_of(1), cases[i].size);
+        if (cases[i].copied.head != NULL)
+            say(&s, cases[i].copied);
+        if (cases[i].looked_at.head != NULL)
+            say(&s, cases[i].looked_at);
+        server_run(&s);
+        open_at(&s, &r, 5000, 0);
+        assert_int_equal(hl_archive_trash(r.archive, id_of(1), 1, NULL), cases[i].st);
+        assert_int_equal(info(&r).count, 1);
+        assert_int_equal(info(&r).trashed, 0);
+        rig_close(&r);
+        server_stop(&s);
+    }
+}
+
+static void the_owner_is_an_object_of_its_own(void **state)
+{
+    struct server s;
+    struct rig r;
+    struct hl_archive_claim c;
+    (void)state;
+    server_start(&s);
+    say(&s, (struct answer){
+                .head = "200 OK",
+                .body = "<ListBucketResult><IsTruncated>false</IsTruncated><Contents><Key>a/b/"
+                        "helios-cluster.json</Key><Size>70</Size></Contents></ListBucketResult>"});
+    say(&s, (struct answer){.head = "200 OK", .body = NO_UPLOADS});
+    say(&s, (struct answer){
+                .head = "200 OK",
+                .body = "{\"cluster\": \"0123456789abcdef00000000000000ff\", \"revision\": 12}"});
+    say(&s, (struct answer){.head = "200 OK"});
+    server_run(&s);
+    open_at(&s, &r, 5000, 0);
+    hl_archive_claimed(r.archive, &c);
+    assert_true(hl_id_equal(c.cluster, (struct hl_id){UINT64_C(0x0123456789abcdef), 0xff}));
+    assert_int_equal(c.revision, 12);
+    assert_int_equal(info(&r).foreign, 0);
+    c.revision = 13;
+    assert_int_equal(hl_archive_claim(r.archive, &c), HL_OK);
+    assert_asked(&s, 2, "GET /bucket/a/b/helios-cluster.json ");
+    assert_asked(&s, 3, "PUT /bucket/a/b/helios-cluster.json ");
+    assert_asked(&s, 3, "\"revision\": 13");
+    rig_close(&r);
+    server_stop(&s);
+}
+
 /* ---- options, XML ---------------------------------------------------------------------------- */
 
 static void bad_places_are_refused_before_anybody_is_asked(void **state)
@@ -574,6 +683,9 @@ int main(void)
         cmocka_unit_test(an_upload_that_fails_is_aborted),
         cmocka_unit_test(a_completion_that_says_200_and_means_no_is_a_failure),
         cmocka_unit_test(an_object_that_was_kept_otherwise_is_not_taken_for_stored),
+        cmocka_unit_test(a_shard_is_removed_only_after_its_copy_was_looked_at),
+        cmocka_unit_test(a_copy_that_failed_leaves_the_shard_where_it_is),
+        cmocka_unit_test(the_owner_is_an_object_of_its_own),
         cmocka_unit_test(bad_places_are_refused_before_anybody_is_asked),
         cmocka_unit_test(xml_is_read_by_its_tags),
     };

@@ -1,0 +1,196 @@
+/* The Controller and the answers of L3 to its claims: what it does and what it leaves alone. */
+#include "integration/controller_world.h"
+
+#define SWEEPS 3
+
+#define IN_WORLD(test) cmocka_unit_test_setup_teardown(test, setup, teardown)
+
+/* A number or text of clusterInfo; borrowed from a static buffer. */
+static const char *info(const char *field)
+{
+    static char text[600];
+    json_t *r = ask("clusterInfo", NULL);
+    const json_t *value = json_object_get(json_object_get(r, "info"), field);
+    if (json_is_integer(value))
+        snprintf(text, sizeof(text), "%lld", (long long)json_integer_value(value));
+    else
+        snprintf(text, sizeof(text), "%s", json_string_value(value));
+    json_decref(r);
+    return text;
+}
+
+static void wait_info(const char *field, const char *wanted)
+{
+    uint64_t end = hl_now_ns() + WAIT_MS * HL_NS_PER_MS;
+    while (strcmp(info(field), wanted) != 0) {
+        if (hl_now_ns() > end)
+            fail_msg("%s is %s, not %s", field, info(field), wanted);
+        poll(NULL, 0, 10);
+    }
+}
+
+static void put_orphan(const char *id)
+{
+    pthread_mutex_lock(&inventory_lock);
+    json_array_append_new(w.inventory, json_string(id));
+    pthread_mutex_unlock(&inventory_lock);
+}
+
+static void wait_sweeps(void)
+{
+    wait_count(&w.inventories, w.inventories + SWEEPS);
+}
+
+/* Every way to change pool or catalogue says why not. */
+static void assert_all_refused(const char *words)
+{
+    static const char *const methods[] = {"importModel", "removeModel", "beginVersion",
+                                          "commitPart", "abandonVersion"};
+    json_t *const params[] = {import_now("other"),
+                              json_pack("{s:s s:i}", "name", "m", "version", -1),
+                              json_pack("{s:s s:s s:i s:i s:i s:s}", "model", "m", "job", "j",
+                                        "attempt", 1, "world", 1, "rank", 0, "token", "1"),
+                              json_pack("{s:s s:i s:i}", "model", "m", "version", 2, "rank", 0),
+                              json_pack("{s:s s:i s:i}", "model", "m", "version", 2, "rank", 0)};
+    for (size_t i = 0; i < HL_ARRAY_LEN(methods); i++) {
+        json_t *none = NULL;
+        if (call(methods[i], params[i], &none) != HL_EPERM)
+            fail_msg("%s was not refused: %s", methods[i], hl_error_text());
+        if (strstr(hl_error_text(), words) == NULL ||
+            strstr(hl_error_text(), "helios recover") == NULL)
+            fail_msg("%s: %s", methods[i], hl_error_text());
+    }
+}
+
+static void import_m(void)
+{
+    w.import_state = "done";
+    import_until("m", "done");
+}
+
+static void what_is_refused_is_left_alone_until_it_is_not(void **state)
+{
+    static const char *const states[][2] = {{"other", "belongs to cluster 0123456789abcdef"},
+                                            {"newer", "has heard of revision 1000"}};
+    (void)state;
+    import_m();
+    for (size_t i = 0; i < HL_ARRAY_LEN(states); i++) {
+        w.claim_state = states[i][0];
+        wait_info("claim", "refused");
+        put_orphan("000000000000000000000000000000b1");
+        int freed = w.freed;
+        wait_sweeps();
+        assert_int_equal(w.freed, freed);
+        assert_all_refused(states[i][1]);
+        assert_non_null(strstr(info("l3State"), states[i][1]));
+        json_t *r = ask("metrics", NULL);
+        assert_non_null(strstr(hl_json_str(r, "text", ""), "\nhelios_pool_refused 1\n"));
+        json_decref(r);
+        json_decref(ask("getModel", json_pack("{s:s}", "name", "m"))); /* is served */
+        w.claim_state = "claimed";
+        wait_info("claim", "ok");
+        assert_string_equal(info("l3State"), "ready");
+        wait_count(&w.freed, freed + 1);
+    }
+    json_decref(ask("removeModel", json_pack("{s:s s:i}", "name", "m", "version", -1)));
+}
+
+static void an_empty_catalogue_adopts_nothing(void **state)
+{
+    (void)state;
+    w.claim_state = "unclaimed";
+    put_orphan("000000000000000000000000000000b1");
+    wait_info("claim", "refused");
+    assert_non_null(strstr(info("l3State"), "the catalogue is empty"));
+    wait_sweeps();
+    assert_int_equal(w.freed, 0);
+    assert_int_equal(w.adoptions, 0);
+}
+
+static void a_catalogue_that_knows_the_shards_adopts_them(void **state)
+{
+    (void)state;
+    import_m();
+    put_orphan("000000000000000000000000000000b1");
+    on_loop(stop_controller);
+    w.claim_state = "unclaimed";
+    int freed = w.freed;
+    on_loop(start_controller);
+    open_peer();
+    wait_count(&w.adoptions, 1);
+    wait_info("claim", "ok");
+    wait_count(&w.freed, freed + 1); /* the orphan, once it is ours */
+    assert_int_equal(w.adoptions, 1);
+}
+
+static void a_catalogue_that_knows_none_of_the_shards_adopts_nothing(void **state)
+{
+    (void)state;
+    import_m();
+    on_loop(stop_controller);
+    pthread_mutex_lock(&inventory_lock);
+    json_array_clear(w.inventory);
+    json_array_append_new(w.inventory, json_string("000000000000000000000000000000b1"));
+    pthread_mutex_unlock(&inventory_lock);
+    w.claim_state = "unclaimed";
+    on_loop(start_controller);
+    open_peer();
+    wait_info("claim", "refused");
+    assert_non_null(strstr(info("l3State"), "knows none of them"));
+    wait_sweeps();
+    assert_int_equal(w.freed, 0);
+    assert_int_equal(w.adoptions, 0);
+}
+
+static void an_older_daemon_is_not_swept(void **state)
+{
+    (void)state;
+    w.claim_state = NULL;
+    put_orphan("000000000000000000000000000000b1");
+    wait_info("claim", "refused");
+    assert_non_null(strstr(info("l3State"), "upgrade"));
+    assert_int_equal(w.freed, 0);
+    w.claim_state = "claimed";
+    wait_info("claim", "ok");
+    wait_count(&w.freed, 1);
+}
+
+/* L3 is told of each durable change; reads make none. */
+static void the_revision_grows_with_changes_and_outlives_the_controller(void **state)
+{
+    char id[64];
+    (void)state;
+    wait_info("claim", "ok");
+    snprintf(id, sizeof(id), "%s", info("cluster"));
+    assert_int_equal(strlen(id), 32);
+    long long first = atoll(info("revision"));
+    import_m();
+    assert_int_equal(atoll(info("revision")), first + 1);
+    json_decref(ask("getModel", json_pack("{s:s}", "name", "m")));
+    json_decref(
+        ask("listShards", json_pack("{s:s s:i s:i}", "model", "m", "version", -1, "limit", 10)));
+    assert_int_equal(atoll(info("revision")), first + 1);
+    json_decref(ask("removeModel", json_pack("{s:s s:i}", "name", "m", "version", -1)));
+    assert_int_equal(atoll(info("revision")), first + 2);
+    uint64_t end = hl_now_ns() + WAIT_MS * HL_NS_PER_MS;
+    while (w.told_revision != first + 2) {
+        assert_true(hl_now_ns() < end);
+        poll(NULL, 0, 10);
+    }
+    restart_controller();
+    assert_string_equal(info("cluster"), id);
+    assert_int_equal(atoll(info("revision")), first + 2);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        IN_WORLD(what_is_refused_is_left_alone_until_it_is_not),
+        IN_WORLD(an_empty_catalogue_adopts_nothing),
+        IN_WORLD(a_catalogue_that_knows_the_shards_adopts_them),
+        IN_WORLD(a_catalogue_that_knows_none_of_the_shards_adopts_nothing),
+        IN_WORLD(an_older_daemon_is_not_swept),
+        IN_WORLD(the_revision_grows_with_changes_and_outlives_the_controller),
+    };
+    return cmocka_run_group_tests_name("claims of the Controller", tests, NULL, NULL);
+}
