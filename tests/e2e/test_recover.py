@@ -1,6 +1,7 @@
 """The Controller's state is lost: pool and archive hold all that makes the versions, and `helios recover` brings them back."""
 from __future__ import annotations
 
+import ctypes
 import hashlib
 import json
 import os
@@ -12,17 +13,24 @@ import sqlite3
 import subprocess
 import sys
 import tempfile
+import types
 import unittest
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 sys.path[:0] = [str(ROOT / d) for d in ("python", "tests")]
 sys.dont_write_bytecode = True
 
-try:
-    import torch
-except ImportError as missing:
-    print(f"skipped: torch is not installed ({missing})")
-    sys.exit(77)
+
+
+class Stub(types.ModuleType):
+    """Of torch a save needs the names of dtypes only."""
+    Tensor = type("Tensor", (), {})
+
+    def __getattr__(self, name):
+        return f"torch.{name}"
+
+
+sys.modules.setdefault("torch", Stub("torch"))
 
 from support import checkpoints  # noqa: E402
 from support.cluster import BUILD, cluster, wait_for  # noqa: E402
@@ -34,12 +42,23 @@ import helios  # noqa: E402
 MANIFEST = "6d616e6966657374"  # how the ids of manifests begin
 
 
+class Filled:
+    """A tensor whose every byte is the same."""
+    dtype = "torch.float32"
+
+    def __init__(self, shape, byte):
+        self.shape, self.byte = tuple(shape), byte
+
+    def read_into(self, address, size):
+        ctypes.memset(address, self.byte, size)
+
+
 class Recover(unittest.TestCase):
     def setUp(self):
         self.tmp = tempfile.TemporaryDirectory(prefix="helios-e2e-recover-")
         self.addCleanup(self.tmp.cleanup)
         self.archive = pathlib.Path(self.tmp.name) / "archive"
-        self.env = {"HELIOS_GC_INTERVAL": "200ms", "HELIOS_GC_GRACE": "200ms", "HELIOS_L3_QUARANTINE": "100ms",
+        self.env = {"HELIOS_GC_INTERVAL": "200ms", "HELIOS_GC_GRACE": "30s", "HELIOS_L3_QUARANTINE": "100ms",
                     "HELIOS_LOG_LEVEL": "debug"}
         self.archived = dict(self.env, HELIOS_ARCHIVE_URL=f"dir:{self.archive}")
 
@@ -54,10 +73,13 @@ class Recover(unittest.TestCase):
         """Both ranks save: all weights are `byte`."""
         numbers = set()
         for pp in (0, 1):
+            path = c.dir / "shapes"
+            done = c.run("pull", "--model", f"{model}@1", "--pp", pp, "--tp", 0, "--out", path)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            header, _ = checkpoints.read(path)
             rank = helios.Rank(job="j", model=model, pp=pp, pp_size=2, world_size=2, global_rank=pp)
             with helios.Session(c.info["controller"], rank=rank) as s:
-                state = {n: torch.full_like(t.view(torch.uint8), byte).view(t.dtype).reshape(t.shape)
-                         for n, t in s.load_state_dict(version=1).items()}
+                state = {n: Filled(t["shape"], byte) for n, t in header.items() if n != "__metadata__"}
                 numbers.add(s.save_state_dict(state, step, {"step": step, "seed": byte}).version)
         self.assertEqual(len(numbers), 1)
         return numbers.pop()
@@ -129,10 +151,8 @@ class Recover(unittest.TestCase):
             self.assertIn("nothing to recover", c.refuse("recover"))
             self.assertEqual(c.json("recover", "--dry-run")["known"], 3)
             self.assertEqual(self.save(c, "m", 30, 3), 4)
-            rank = helios.Rank(job="j", model="m", pp=0, pp_size=2, world_size=2, global_rank=0)
-            with helios.Session(c.info["controller"], rank=rank) as s:
-                s.load_state_dict()
-                self.assertEqual(s.meta(), {"step": 30, "seed": 3})
+            newest = c.json("model", "show", "m")
+            self.assertEqual((newest["latest"], newest["versions"][0]["meta"]), (4, {"step": 30, "seed": 3}))
 
     def test_from_pool_and_archive(self):
         self.lose_and_recover(self.archived, lambda state, pool: self.forget(state))
