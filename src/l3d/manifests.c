@@ -112,23 +112,22 @@ struct describing {
     json_t *found;
 };
 
-/* The file of a manifest, in memory of its own. */
-static hl_status read_manifest(struct hl_l3d *d, struct hl_id id, json_t *out)
+/* From the pool, or with ref NULL from the archive. */
+static hl_status read_manifest_of(struct hl_l3d *d, struct hl_id id, const struct hl_pool_ref *ref,
+                                  json_t *out)
 {
-    struct hl_pool_ref ref;
     struct hl_archive *a = l4_archive(d);
-    int pooled = hl_pool_find(d->pool, id, &ref) == HL_OK;
-    uint64_t size = ref.size;
+    uint64_t size = ref != NULL ? ref->size : 0;
     uint32_t crc = 0;
-    if (!pooled)
+    if (ref == NULL)
         HL_TRY(hl_archive_size(a, id, &size));
     if (size > HL_MANIFEST_MAX * 2)
         return hl_fail(HL_ECORRUPT, "manifest %s: it is too long", hl_id_format(id).s);
     HL_AUTO(hl_freep) char *file = malloc(size + 1);
     if (file == NULL)
         return hl_fail(HL_ENOMEM, "out of memory for a manifest");
-    if (pooled) {
-        HL_TRY(hl_pool_read(d->pool, &ref, 0, file, size));
+    if (ref != NULL) {
+        HL_TRY(hl_pool_read(d->pool, ref, 0, file, size));
     } else {
         HL_TRY(hl_archive_crc(a, id, &crc));
         HL_TRY(hl_archive_get(a, id, file, size, crc));
@@ -140,6 +139,18 @@ static hl_status read_manifest(struct hl_l3d *d, struct hl_id id, json_t *out)
     if (value == NULL || json_object_set_new(out, "manifest", value) != 0)
         return hl_fail(HL_ECORRUPT, "manifest %s: it is not UTF-8", hl_id_format(id).s);
     return HL_OK;
+}
+
+/* A bad copy in the pool is no loss where the archive has a good one. */
+static hl_status read_manifest(struct hl_l3d *d, struct hl_id id, json_t *out)
+{
+    struct hl_pool_ref ref;
+    uint64_t size;
+    int archived = l4_has(d, id, &size);
+    if (hl_pool_find(d->pool, id, &ref) != HL_OK)
+        return read_manifest_of(d, id, NULL, out);
+    hl_status st = read_manifest_of(d, id, &ref, out);
+    return st != HL_OK && archived ? read_manifest_of(d, id, NULL, out) : st;
 }
 
 static int64_t meta_int(const struct hl_safetensors *st, const char *key)
