@@ -63,6 +63,7 @@ struct hl_pool_super {
     uint32_t spare;
 };
 
+_Static_assert(offsetof(struct hl_pool_super, cluster) == 88, "behind what older owners know");
 _Static_assert(offsetof(struct hl_pool_super, incarnation) == 128, "own cache line");
 
 /* A part of the data area whose memory lies on one NUMA node. They follow each other; only the

@@ -1,6 +1,5 @@
 """A pool and an archive belong to one cluster: whoever comes with another or an old catalogue takes nothing out of them."""
 import json
-import os
 import pathlib
 import re
 import shutil
@@ -15,6 +14,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 from support import checkpoints  # noqa: E402
 from support.cluster import BUILD, cluster, wait_for  # noqa: E402
 
+CLAIM_AT, CLAIM_SIZE = 88, 40  # in a pool's superblock: docs/formats.md, src/mem/pool_layout.h
 SWEEPS = 4  # that a wrong Controller must have made, by its own log
 
 
@@ -159,6 +159,31 @@ class Claim(unittest.TestCase):
             self.wait_sweeps(log, begun)
             self.assertEqual((self.files(), self.trash()), (files, []))
             self.assert_refused(c, "the archive has heard of revision")
+
+    def forget_owner(self, c):
+        """Pool and archive as a release without claims has left them."""
+        with open(c.info["pool"], "r+b") as pool:
+            pool.seek(CLAIM_AT)
+            pool.write(bytes(CLAIM_SIZE))
+        (self.archive / "helios-cluster.json").unlink()
+
+    def test_what_an_earlier_release_has_left_is_adopted_by_who_knows_its_shards(self):
+        with cluster(env=self.env) as c:
+            shards = self.load(c, "m")
+            before, files = self.stream(c, "m"), self.files()
+            log, begun, _ = self.restart_controller(c, lambda _: self.forget_owner(c))
+            wait_for("the adoption", lambda: c.json("info")["claim"] == "ok")
+            self.wait_sweeps(log, begun)
+            self.assertEqual((self.files(), self.trash(), self.stream(c, "m")), (files, [], before))
+            self.assertEqual(json.loads((self.archive / "helios-cluster.json").read_text())["cluster"], c.json("info")["cluster"])
+
+            def lose(state):
+                shutil.rmtree(state)
+                self.forget_owner(c)
+            log, begun, _ = self.restart_controller(c, lose)
+            self.wait_sweeps(log, begun)
+            self.assertEqual((self.files(), self.trash(), self.in_pool(c)), (files, [], len(shards)))
+            self.assert_refused(c, "never claimed")
 
     def test_an_orphan_goes_to_the_trash_and_leaves_it_after_its_time(self):
         with cluster(env=dict(self.env, HELIOS_ARCHIVE_TRASH_KEEP="3s")) as c:

@@ -160,7 +160,7 @@ static void lists_of_100000_integers_pass_unchanged(void **state)
         snprintf(id, sizeof(id), "%d", i);
         json_array_append_new(ids, json_string(id));
     }
-    json_t *params = json_pack("{s: o}", "ids", ids);
+    json_t *params = json_pack("{s: o, s: s}", "ids", ids, "cluster", "");
     assert_int_equal(hl_rpc_call(r.peer, "free", params, RIG_PATIENCE_MS, NULL), HL_OK);
     assert_true(json_equal(params, r.seen));
     json_decref(params);
