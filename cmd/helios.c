@@ -25,6 +25,8 @@ static const struct cli_command commands[] = {
     {"net", "", "Show the traffic of the three networks by daemon and path.", cmd_net},
     {"metrics", "controller|l3|NODE", "Print a daemon's metrics, Prometheus text.", cmd_metrics},
     {"topo", "[FILE.xml]", "Show the slots of this machine or of an hwloc XML file.", cmd_topo},
+    {"recover", "[--dry-run] [--discard]",
+     "Rebuild a lost catalogue from the pool and the archive, and claim both.", cmd_recover},
     {"conf", "[NAME] [--config FILE]",
      "Show the options in force in the cluster, and where each value comes from.", cmd_conf},
 

@@ -247,6 +247,19 @@ struct Trashed {
   place @3 :Text;          # below the archive's URL
 }
 
+# A stored shard or manifest, as its own bytes say.
+struct Found {
+  id @0 :Text;
+  tier @1 :Text;           # L3, L4; "" = in neither
+  sizeBytes @2 :UInt64;
+  crc32 @3 :UInt32;
+  error @4 :Text;          # why it can't be read; then nothing below is said
+  manifest @5 :Text;       # JSON; "" = it is none
+  model @6 :Text; version @7 :Int64; pp @8 :Int32; tp @9 :Int32; part @10 :Text;   # by the header of a shard in L3
+  tensors @11 :UInt32;
+  layout @12 :Text;
+}
+
 struct ImportRequest {
   importId @0 :Text;
   dir @1 :Text;
@@ -322,9 +335,14 @@ interface L3 {
   # Back into the archive. Ids that are not in the trash are skipped. `cluster`: as of `free`.
   untrash @18 (ids :List(Text), cluster :Text) -> (restored :UInt32) $maxValues(1048576);
 
+  # What the catalogue knows of a version (core/manifest.h), kept in the pool beside its shards; there already: fine.
+  # `inventory`, `listArchived`, `archive`, `free` and the like treat it like a shard, counts of shards leave it out.
+  putManifest @19 (manifest :Text, cluster :Text) -> ();    # `cluster`: as of `free`
+  # Read from what is stored; the answer has the order of the ids.
+  describe @20 (ids :List(Text)) -> (found :List(Found));
   # Which of these exist, sealed in the pool or in the archive; nothing is loaded or read. Unknown ids are left
   # out. crc32Known: false for an archived copy whose checksum has not been read yet.
-  look @19 (ids :List(Text)) -> (shards :List(FoundShard)) $maxValues(1048576);
+  look @21 (ids :List(Text)) -> (shards :List(FoundShard)) $maxValues(1048576);
 }
 struct FoundShard { id @0 :Text; sizeBytes @1 :UInt64; crc32 @2 :UInt32; crc32Known @3 :Bool; tier @4 :Text; }
 
@@ -512,6 +530,34 @@ interface Controller {
   # A rank can't complete its part: the version fails, the others hear why. ECONFLICT: it is visible.
   # ids: shards that the rank has put and not committed; they are freed too.
   abandonVersion @28 (model :Text, version :Int64, rank :Int32, reason :Text, ids :List(Text)) -> () $maxValues(262144);
+  # The state was lost: versions come back from the manifests in pool and archive, then both are claimed. With shards
+  # that no manifest names nothing is claimed, unless `discard`: that restores nothing, claims both, and what the catalogue
+  # does not know goes (archive: into its trash). dryRun: changes nothing. ECONFLICT: the claim is fine. May be repeated.
+  recover @29 (dryRun :Bool, discard :Bool) -> (recovery :Recovery);
+}
+
+struct Recovery {
+  claim @0 :Text;          # now, as in ClusterInfo
+  why @1 :Text;            # of a claim that is refused
+  cluster @2 :Text;        # id, now; dryRun: as it would be
+  versions @3 :List(RecoveredVersion);   # of the manifests that the catalogue does not know
+  left @4 :List(LeftShards);             # what no version holds
+  known @5 :UInt32;        # versions with a manifest that the catalogue has
+  restored @6 :UInt32;     # versions; dryRun: that would be
+  restoredShards @7 :UInt64;
+  untrashed @8 :UInt64;    # shards that came back from the archive's trash
+}
+struct RecoveredVersion {
+  model @0 :Text; version @1 :Int64; step @2 :Int64; visibleMs @3 :Int64;
+  shards @4 :UInt64; bytes @5 :UInt64;
+  state @6 :Text;          # restored, skipped
+  reason @7 :Text;         # of one that is skipped
+}
+struct LeftShards {
+  model @0 :Text; version @1 :Int64;     # by their own headers; "" = not read
+  shards @2 :UInt64; bytes @3 :UInt64;
+  tier @4 :Text;           # L3, L4
+  reason @5 :Text;
 }
 
 # How a read of a shard's copy by a node would go now, and why.

@@ -36,6 +36,7 @@ void archive_behind(struct hl_controller *c)
         if (json_array_size(ids) == BATCH)
             break;
     }
+    manifests_not_archived(c, ids, BATCH);
     if (json_array_size(ids) > 0) {
         json_t *params = json_pack("{s:O}", "ids", ids);
         c->archiving = 1;

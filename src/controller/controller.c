@@ -46,6 +46,7 @@ static const struct method {
     {"metrics", method_metrics},
     {"options", method_options},
     {"rankTable", method_rank_table},
+    {"recover", method_recover},
 };
 
 void reject(struct hl_rpc_call *call, hl_status st)
@@ -143,6 +144,8 @@ static void controller_drop(struct hl_controller *c)
     imports_fini(c);
     pool_fini(c);
     json_decref(c->damaged);
+    manifests_fini(c);
+    recover_fini(c);
     hl_catalog_fini(&c->catalog);
     free(c);
 }

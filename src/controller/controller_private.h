@@ -9,6 +9,7 @@
 #include "controller/claim.h"
 #include "controller/controller.h"
 #include "controller/gangs.h"
+#include "controller/manifests.h"
 #include "core/catalog.h"
 #include "core/jobstate.h"
 #include "core/json.h"
@@ -133,7 +134,11 @@ struct hl_controller {
     struct gangs *gangs; /* NULL = Agents run the containers */
     struct orphan *orphans;
     struct holding *holdings;
-    json_t *pool; /* PoolInfo as last heard, NULL = L3 silent */
+    struct kept_manifest *manifests; /* by id: of the last sweep */
+    int manifest_puts;               /* under way */
+    int manifest_complained;         /* of the same trouble only once */
+    struct recovery *recovery;       /* under way, else NULL */
+    json_t *pool;                    /* PoolInfo as last heard, NULL = L3 silent */
     char l3_state[256];
     int pool_asked;
     int sweeping;
@@ -249,6 +254,11 @@ json_t *commit_check_ids(const struct hl_version_rec *v, const json_t *named);
 hl_status commit_check(const struct hl_version_rec *v, const json_t *named,
                        const json_t *found) HL_CHECK;
 
+/* recover.c */
+void method_recover(struct hl_controller *c, struct hl_rpc_call *call, const json_t *params);
+/* One that is under way is not answered. */
+void recover_fini(struct hl_controller *c);
+
 /* behind.c */
 /* After a sweep: archive what is not yet, where the L3 daemon wants that. */
 void archive_behind(struct hl_controller *c);
@@ -264,6 +274,8 @@ void claim_answered(struct hl_controller *c, hl_status st);
 void pool_fini(struct hl_controller *c);
 
 int any_open_version(const struct hl_controller *c);
+/* Something in pool or archive that nobody knows; it goes after its grace. */
+void note_orphan(struct hl_controller *c, struct hl_id id, int archived);
 /* The L3 daemon has an L4. */
 int pool_has_archive(const struct hl_controller *c);
 

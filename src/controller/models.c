@@ -105,6 +105,7 @@ static void import_done(struct change *ch, hl_status st)
     } else {
         json_object_update(im->progress, result);
         ch->c->sweep_ns = 0; /* it may have to be archived */
+        manifest_write(ch->c, ic->version);
         hl_info("model imported name=%s shards=%zu seconds=%.3f",
                 hl_json_str(im->request, "name", ""), ic->version->shard_count,
                 hl_json_real(result, "seconds", 0));
@@ -386,8 +387,8 @@ struct removal {
     struct change change; /* first */
     struct hl_rpc_call *call;
     const json_t *params; /* of the call, valid until it is answered */
-    struct hl_id *ids;
-    size_t count;
+    struct hl_id *ids, *manifests;
+    size_t count, manifest_count;
     uint64_t bytes;
 };
 
@@ -399,6 +400,8 @@ static hl_status removal_make(struct change *ch)
     HL_TRY(hl_catalog_model(&ch->c->catalog, hl_json_str(r->params, "name", ""), &m));
     if (!ch->durable && !hl_json_bool(r->params, "force", 0))
         HL_TRY(check_removable(ch->c, m, number));
+    free(r->manifests);
+    r->manifests = manifests_of(m, number, &r->manifest_count);
     return hl_catalog_remove(&ch->c->catalog, m, number, commit_records, ch->c, &r->ids, &r->count,
                              &r->bytes);
 }
@@ -409,6 +412,7 @@ static void removal_done(struct change *ch, hl_status st)
     if (st != HL_OK) {
         reject(r->call, st);
     } else {
+        free_in_pool(ch->c, r->manifests, r->manifest_count);
         free_in_pool(ch->c, r->ids, r->count);
         damaged_forget(ch->c, hl_json_str(r->params, "name", ""),
                        hl_json_int(r->params, "version", -1));
@@ -416,6 +420,7 @@ static void removal_done(struct change *ch, hl_status st)
                                         (json_int_t)r->bytes));
     }
     free(r->ids);
+    free(r->manifests);
     free(r);
 }
 

@@ -10,6 +10,7 @@
 #include "base/log.h"
 #include "controller/controller_private.h"
 #include "controller/copies.h"
+#include "core/manifest.h"
 
 #define SWEEP_PAGE 4096
 
@@ -23,7 +24,7 @@ static int import_running_now(const struct hl_controller *c)
     return 0;
 }
 
-static void note_orphan(struct hl_controller *c, struct hl_id id, int archived)
+void note_orphan(struct hl_controller *c, struct hl_id id, int archived)
 {
     struct orphan *o;
     HASH_FIND(hh, c->orphans, &id, sizeof(id), o);
@@ -47,6 +48,10 @@ static void note_extent(struct hl_controller *c, const json_t *extent, int archi
     struct hl_id id;
     if (hl_id_parse(hl_json_str(extent, "id", ""), &id) != HL_OK)
         return;
+    if (hl_manifest_is(id)) {
+        manifests_note(c, id, archived);
+        return;
+    }
     struct hl_shard_rec *s = hl_catalog_shard(&c->catalog, id);
     if (s == NULL) {
         note_orphan(c, id, archived);
@@ -160,8 +165,10 @@ static void end_sweep(struct hl_controller *c)
         claim_compared(c);
         return;
     }
-    if (claim_ok(c, NULL, 0))
+    if (claim_ok(c, NULL, 0)) {
+        manifests_settle(c);
         settle_orphans(c);
+    }
     settle_lost(c);
     if (claim_ok(c, NULL, 0))
         archive_behind(c);

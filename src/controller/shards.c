@@ -161,12 +161,15 @@ struct version_change {
     size_t id_count;
     bool completes; /* commit: the version would become visible; L3 is asked for its shards first */
     bool looked;    /* L3 has them */
+    struct hl_id *manifests; /* drop */
+    size_t manifest_count;
 };
 
 static void version_change_free(struct version_change *vc)
 {
     free(vc->model);
     free(vc->ids);
+    free(vc->manifests);
     free(vc);
 }
 
@@ -298,6 +301,8 @@ static hl_status drop_make(struct change *ch)
     struct hl_model_rec *m;
     uint64_t bytes;
     HL_TRY(hl_catalog_model(&ch->c->catalog, vc->model, &m));
+    free(vc->manifests);
+    vc->manifests = manifests_of(m, vc->number, &vc->manifest_count);
     return hl_catalog_remove(&ch->c->catalog, m, vc->number, commit_records, ch->c, &vc->ids,
                              &vc->id_count, &bytes);
 }
@@ -305,11 +310,13 @@ static hl_status drop_make(struct change *ch)
 static void drop_done(struct change *ch, hl_status st)
 {
     struct version_change *vc = (struct version_change *)ch;
-    if (st == HL_OK)
+    if (st == HL_OK) {
+        free_in_pool(ch->c, vc->manifests, vc->manifest_count);
         free_in_pool(ch->c, vc->ids, vc->id_count);
-    else if (st != HL_ENOENT && st != HL_ECANCELED) /* somebody else has removed it; stopped */
+    } else if (st != HL_ENOENT && st != HL_ECANCELED) { /* somebody else has removed it; stopped */
         hl_error("version not removed model=%s version=%" PRId64 " error=\"%s\"", vc->model,
                  vc->number, hl_error_text());
+    }
     version_change_free(vc);
 }
 
@@ -426,6 +433,7 @@ static void commit_part_done(struct change *ch, hl_status st)
     hl_rpc_reply(vc->call,
                  json_pack("{s:b s:i}", "visible", visible, "committed", v->committed_count));
     if (visible) {
+        manifest_write(ch->c, v);
         drop_old_versions(ch->c, v);
         ch->c->sweep_ns = 0; /* it may have to be archived */
     }

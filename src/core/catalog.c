@@ -403,7 +403,7 @@ void hl_version_unlink_shards(struct hl_catalog *c, struct hl_version_rec *v)
     v->shard_count = 0;
 }
 
-static void unlink_version(struct hl_catalog *c, struct hl_model_rec *m, struct hl_version_rec *v)
+void hl_version_remove(struct hl_catalog *c, struct hl_model_rec *m, struct hl_version_rec *v)
 {
     struct hl_version_rec **at = &m->versions;
     while (*at != v)
@@ -465,7 +465,7 @@ hl_status hl_catalog_remove(struct hl_catalog *c, struct hl_model_rec *m, int64_
     for (v = m->versions; v != NULL; v = next) {
         next = v->next;
         if (number == -1 || v->number == number)
-            unlink_version(c, m, v);
+            hl_version_remove(c, m, v);
     }
     if (left == 0) {
         HASH_DEL(c->models, m);

@@ -143,7 +143,9 @@ hl_status hl_catalog_version(const struct hl_model_rec *m, int64_t number,
 struct hl_version_rec *hl_catalog_newest(const struct hl_model_rec *m);
 /* The visible versions newer than that, and what each lacks, into buf; "" = none. */
 const char *hl_catalog_skipped(const struct hl_model_rec *m, char *buf, size_t cap);
-/* Every record of it can be read, and no shard of it is lost. */
+/* Every record of it can be read. */
+bool hl_version_has_all_records(const struct hl_version_rec *v);
+/* The same, and no shard of it is lost. */
 bool hl_version_whole(const struct hl_version_rec *v);
 /* Shards of it that are lost or unknown. */
 size_t hl_version_lost(const struct hl_version_rec *v);

@@ -30,14 +30,13 @@ void hl_version_link(struct hl_catalog *c, struct hl_version_rec *v, struct hl_s
                      size_t n);
 /* Take every shard of the version out of the catalogue and free it. */
 void hl_version_unlink_shards(struct hl_catalog *c, struct hl_version_rec *v);
+/* Take the version out of its model and free it. */
+void hl_version_remove(struct hl_catalog *c, struct hl_model_rec *m, struct hl_version_rec *v);
 /* The records of a version, its model and the given shards. */
 hl_status hl_version_describe(struct hl_records *r, const struct hl_version_rec *v,
                               struct hl_shard_rec **list, size_t n) HL_CHECK;
 /* The deletion of a shard's record. */
 hl_status hl_shard_describe_removal(struct hl_records *r, const struct hl_shard_rec *s) HL_CHECK;
-
-/* catalog_whole.c */
-bool hl_version_has_all_records(const struct hl_version_rec *v);
 
 /* catalog_layout.c: not optimizer state, nor opaque blobs. */
 bool hl_part_has_parameters(const char *part);

@@ -65,8 +65,8 @@ static void look(struct claiming *c)
     struct hl_pool_info info;
     hl_pool_claimed(c->d->pool, &pool);
     hl_pool_info(c->d->pool, &info);
-    c->pool =
-        (struct place){.cluster = pool.cluster, .revision = pool.revision, .shards = info.shards};
+    c->pool = (struct place){
+        .cluster = pool.cluster, .revision = pool.revision, .shards = info.shards - info.manifests};
     c->archive = l4_archive(c->d);
     if (c->archive == NULL)
         return;
@@ -74,10 +74,10 @@ static void look(struct claiming *c)
     struct hl_archive_info there;
     hl_archive_claimed(c->archive, &claim);
     hl_archive_stat(c->archive, &there);
-    c->archived = there.count;
+    c->archived = there.count - there.manifests;
     c->trashed = there.trashed;
     c->there =
-        (struct place){claim.cluster, claim.revision, there.count + there.trashed, claim.damaged};
+        (struct place){claim.cluster, claim.revision, c->archived + there.trashed, claim.damaged};
 }
 
 static void answer(struct claiming *c, const char *state)

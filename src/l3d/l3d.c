@@ -52,9 +52,10 @@ static void method_pool_info(struct hl_l3d *d, struct hl_rpc_call *call, const j
                            "hostId", d->host_id, "socketPath", d->socket_path, "capacityBytes",
                            (json_int_t)info.capacity, "usedBytes", (json_int_t)info.used,
                            "quarantinedBytes", (json_int_t)info.quarantined, "shards",
-                           (json_int_t)info.shards, "dataAddress", hl_l3d_data_address(d),
-                           "poolPath", hl_pool_path(d->pool), "freeBytes", (json_int_t)info.largest,
-                           "archiveMode", l4_mode(d), "tiers", tiers_json(d), "cluster",
+                           (json_int_t)(info.shards - info.manifests), "dataAddress",
+                           hl_l3d_data_address(d), "poolPath", hl_pool_path(d->pool), "freeBytes",
+                           (json_int_t)info.largest, "archiveMode", l4_mode(d), "tiers",
+                           tiers_json(d), "cluster",
                            hl_id_is_none(claim.cluster) ? "" : hl_id_format(claim.cluster).s,
                            "revision", (json_int_t)claim.revision));
 }
@@ -252,6 +253,8 @@ static const struct method {
     {"claim", method_claim},
     {"listTrash", method_list_trash},
     {"untrash", method_untrash},
+    {"putManifest", method_put_manifest},
+    {"describe", method_describe},
     {"metrics", method_metrics},
     {"options", method_options},
     {"look", method_look},

@@ -82,6 +82,10 @@ hl_status claim_allows_import(struct hl_l3d *d, const json_t *params) HL_CHECK;
 /* The same of pool and archive. */
 hl_status claim_allows_archive(struct hl_l3d *d, const json_t *params) HL_CHECK;
 
+/* manifests.c */
+void method_put_manifest(struct hl_l3d *d, struct hl_rpc_call *call, const json_t *params);
+void method_describe(struct hl_l3d *d, struct hl_rpc_call *call, const json_t *params);
+
 /* put.c */
 hl_status net_start(struct hl_l3d *d, const struct hl_l3d_opts *opts);
 

@@ -193,5 +193,6 @@ json_t *l4_tier(struct hl_l3d *d)
     return json_pack("{s:s s:s s:I s:I s:I s:I s:i s:s}", "tier", "L4", "name", d->l4->url,
                      "quotaBytes", (json_int_t)info.quota_bytes, "usedBytes",
                      (json_int_t)info.used_bytes, "writingBytes", (json_int_t)info.writing_bytes,
-                     "shards", (json_int_t)info.count, "numaId", -1, "backing", info.scheme);
+                     "shards", (json_int_t)(info.count - info.manifests), "numaId", -1, "backing",
+                     info.scheme);
 }

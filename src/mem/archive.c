@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/crc32.h"
+#include "core/manifest_id.h"
 #include "core/safetensors.h"
 #include "mem/archive_ops.h"
 
@@ -49,6 +50,13 @@ static void drop(struct hl_archive *a, struct hl_archive_entry *e)
     free(e);
 }
 
+static void counted(struct hl_archive *a, struct hl_id id, int more)
+{
+    a->info.count += (uint64_t)more;
+    if (hl_manifest_is(id))
+        a->info.manifests += (uint64_t)more;
+}
+
 static hl_status add(struct hl_archive *a, struct hl_id id, uint64_t size, enum state state)
 {
     struct hl_archive_entry *e = calloc(1, sizeof(*e));
@@ -72,7 +80,7 @@ static hl_status add(struct hl_archive *a, struct hl_id id, uint64_t size, enum 
 hl_status hl_archive_found(struct hl_archive *a, struct hl_id id, uint64_t size)
 {
     HL_TRY(add(a, id, size, SEALED));
-    a->info.count++;
+    counted(a, id, 1);
     return HL_OK;
 }
 
@@ -188,7 +196,7 @@ void archive_end_put(struct hl_archive *a, struct hl_id id, uint64_t size, const
         e->state = SEALED;
         e->crc = crc != NULL ? *crc : 0;
         e->crc_known = crc != NULL;
-        a->info.count++;
+        counted(a, id, 1);
     } else {
         drop(a, e);
     }
@@ -327,7 +335,7 @@ static hl_status claim_remove(struct hl_archive *a, struct hl_id id)
         return hl_fail(HL_EBUSY, "archive: shard %s is being %s", hl_id_format(id).s,
                        e->state == WRITING ? "written" : "removed");
     e->state = REMOVING;
-    a->info.count--;
+    counted(a, id, -1);
     return HL_OK;
 }
 
@@ -349,7 +357,7 @@ void archive_end_removal(struct hl_archive *a, struct hl_id id, hl_status st)
         drop(a, e);
     } else {
         e->state = SEALED;
-        a->info.count++;
+        counted(a, id, 1);
     }
     pthread_mutex_unlock(&a->lock);
 }

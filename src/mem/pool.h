@@ -93,6 +93,7 @@ struct hl_pool_info {
                              their borrowers have not come back for, once they may go */
     uint64_t largest;     /* longest free extent */
     uint64_t shards;      /* sealed */
+    uint64_t manifests;   /* of these, not shards but manifests (core/manifest.h) */
     char backing[64];     /* what was really got: "4 KiB pages, 93 % in huge ones" */
 };
 

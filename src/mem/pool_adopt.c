@@ -160,6 +160,7 @@ static hl_status adopt_entry(struct hl_pool *pool, uint32_t slot, uint64_t now_n
         return HL_OK;
     }
     pool->shards++;
+    pool->manifests += hl_manifest_is(r.id);
     found->kept++;
     found->kept_bytes += r.size;
     return HL_OK;

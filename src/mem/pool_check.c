@@ -106,6 +106,7 @@ void hl_pool_info(struct hl_pool *pool, struct hl_pool_info *out)
         .free = hl_extents_free(pool->extents) * HL_POOL_UNIT,
         .largest = hl_extents_largest(pool->extents) * HL_POOL_UNIT,
         .shards = pool->shards,
+        .manifests = pool->manifests,
     };
     uint64_t may_go = pool_abandoned(pool, hl_now_ns()) * HL_POOL_UNIT;
     out->used -= may_go;

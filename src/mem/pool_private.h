@@ -10,6 +10,7 @@
 #include "base/clock.h"
 #include "base/crc32.h"
 #include "core/listening.h"
+#include "core/manifest_id.h"
 #include "mem/pool.h"
 #include "mem/pool_extents.h"
 
@@ -63,6 +64,7 @@ struct hl_pool {
     uint64_t writing_units; /* the part of them that is being written */
     uint64_t rest_units;
     uint64_t shards;
+    uint64_t manifests; /* of these */
     uint64_t lease_ns;
     uint64_t leases_sure_ns, leases_end_ns; /* of adopted ones that nobody has claimed; 0 = none */
 

@@ -149,7 +149,7 @@ static void pool_counts(struct hl_tier_store *t, struct hl_tier_counts *out)
     *out = (struct hl_tier_counts){.used = info.used,
                                    .writing = info.writing,
                                    .quarantined = info.quarantined,
-                                   .shards = info.shards};
+                                   .shards = info.shards - info.manifests};
 }
 
 static void pool_reclaim(struct hl_tier_store *t)

@@ -2,9 +2,11 @@
 (a job that said why); it raises Broken when an answer was wrong, Absent when it has nothing to work on."""
 from __future__ import annotations
 
+import contextlib
 import json
 import pathlib
 import random
+import sqlite3
 import time
 from typing import Callable
 
@@ -15,6 +17,7 @@ from world import BASE, BASE_PP, BASE_TP, BUILD, NODES, Absent, Broken, World, r
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
 ENDED = ("succeeded", "failed", "cancelled")
+RECOVER_S = 90.0
 JOB_S = 90.0  # a short job has ended, gang restarts and a busy machine included
 
 SAVE = """
@@ -134,9 +137,56 @@ def archive(world: World, rng: random.Random, _: int) -> str:
     return outcome
 
 
+CATALOGUE = ("cluster/%", "model/%", "version/%", "shard/%")  # of the Controller's records; jobs and nodes stay
+
+
+def _records(world: World, keep: dict | None) -> dict:
+    """The catalogue's records; with `keep`, they become these."""
+    with contextlib.closing(sqlite3.connect(world.c.state / "controller" / "controller.db", timeout=20)) as db, db:
+        where = " OR ".join("key LIKE ?" for _ in CATALOGUE)
+        found = dict(db.execute(f"SELECT key, value FROM kv WHERE {where}", CATALOGUE))
+        if keep is not None:
+            db.execute(f"DELETE FROM kv WHERE {where}", CATALOGUE)
+            db.executemany("INSERT INTO kv (key, value) VALUES (?, ?)", keep.items())
+    return found
+
+
+def recover(world: World, rng: random.Random, number: int) -> str:
+    """A version more, then the catalogue is gone or that of before: everything committed comes back from its manifests."""
+    before = _records(world, None) if rng.random() < 0.5 else {}
+    outcome = import_model(world, rng, number)
+    until("the manifest of each version", lambda: len(world.manifests()) == len(world.visible()))
+    world.killed.add("controllerd")
+    world.c.kill("controllerd")
+    _records(world, before)
+    world.fault_may_begin.set()
+    end = time.monotonic() + RECOVER_S
+    while True:
+        world.start_again()
+        done = world.c.run("info", "-o", "json")
+        claim = json.loads(done.stdout)["claim"] if done.returncode == 0 else ""
+        if claim == "ok":
+            return outcome
+        if claim == "refused":
+            _recover_once(world)
+        if time.monotonic() > end:
+            raise Broken(f"not recovered within {RECOVER_S:.0f} s; the claim is {claim!r}")
+        time.sleep(0.2)
+
+
+def _recover_once(world: World) -> None:
+    """What is left over is given up only when all versions have come back."""
+    done = world.c.run("recover", "-o", "json")
+    world.log(f"  helios recover: exit {done.returncode}; {done.stderr.strip()[:160]}")
+    if done.returncode == 1 and done.stdout:
+        if any(v["state"] == "skipped" for v in json.loads(done.stdout)["versions"]):
+            raise Broken(f"not restored: {done.stdout}")
+        world.call("recover", "--discard")
+
+
 PHASES: dict[str, Callable[[World, random.Random, int], str]] = {
-    "import": import_model, "pull": pull, "save": save, "submit": submit, "copy": copy, "archive": archive}
-WAITS = {"copy", "archive"}  # they say by fault_may_begin when they are ready to be hit
+    "import": import_model, "pull": pull, "save": save, "submit": submit, "copy": copy, "archive": archive, "recover": recover}
+WAITS = {"copy", "archive", "recover"}  # they say by fault_may_begin when they are ready to be hit
 
 
 # ---- once there is no fault any more ----

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 ENTRY = struct.Struct("<QQQQIIIII12x")
 MAGIC = b"HELIOSP1"
+MANIFEST = "6d616e6966657374"  # how the ids of manifests begin
 EMPTY, WRITING, SEALED, FREED, DELETED, LEASED = range(6)
 
 

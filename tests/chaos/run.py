@@ -136,7 +136,7 @@ class Run:
         now = self.world.pids()
         alive = self.world_module.alive
         for daemon, pid in before.items():
-            if daemon not in played.fault.kills and (now[daemon] != pid or not alive(pid)):
+            if daemon not in played.fault.kills and daemon not in self.world.killed and (now[daemon] != pid or not alive(pid)):
                 raise self.world_module.Broken(f"{daemon} ended by itself; the fault was: {played.fault.text}")
         self.world.heal()
         self.phases_module.finish(self.world, played.fault.excuses)

@@ -104,6 +104,7 @@ class World:
         self.maybe_saved: dict[str, content.Content] = {}  # by seed, versions of BASE
         self.must_have_saved: set[str] = set()
         self.copied: list[str] = []
+        self.killed: set[str] = set()  # daemons that the phase has killed
         self.fault_may_begin.clear()
 
     # ---- start and end ----
@@ -208,6 +209,11 @@ class World:
         """Files of the archive that are not in its trash."""
         return (path for path in self.archive.rglob("*.safetensors") if "trash" not in str(path))
 
+    def manifests(self) -> set[str]:
+        """Ids of those in the pool or in the archive."""
+        here = set(poolfile.sealed(self.pool)) | {path.stem for path in self.archived()}
+        return {each for each in here if each.startswith(poolfile.MANIFEST)}
+
     # ---- health ----
 
     def _pid(self, daemon: str) -> int:
@@ -249,7 +255,7 @@ class World:
         self._check_gang()
         self._check_leaks()
 
-    def _visible(self) -> set[tuple[str, int]]:
+    def visible(self) -> set[tuple[str, int]]:
         seen = set()
         for model in rows(self.c.json("model", "ls")):
             for version in self.c.json("model", "show", model["name"])["versions"]:
@@ -258,7 +264,7 @@ class World:
 
     def _settle_unknown(self) -> None:
         """What a lost answer left open: it is there as a whole or not at all."""
-        seen = self._visible()
+        seen = self.visible()
         for name, version in sorted(seen - set(self.truth)):
             if name in self.maybe:
                 self.truth[name, version] = self.maybe[name]
@@ -353,7 +359,10 @@ class World:
 
     def _leaks(self) -> str:
         """"" or the first thing that should not be there."""
-        ids = {s["id"] for s in rows(self.c.json("shard", "ls"))}
+        kept = self.manifests()
+        if len(kept) != len(self.visible()):
+            return f"{len(kept)} manifests of {len(self.visible())} visible versions"
+        ids = {s["id"] for s in rows(self.c.json("shard", "ls"))} | kept
         extents = poolfile.entries(self.pool)
         nobodys = {e.id for e in extents if e.state == poolfile.SEALED} - ids
         if nobodys:

@@ -9,8 +9,16 @@ from support import checkpoints  # noqa: E402
 from support.cluster import cluster, wait_for  # noqa: E402
 
 
+MANIFEST = "6d616e6966657374"  # how the ids of manifests begin
+
+
 def files(archive):
-    return sorted(archive.glob("??/*.safetensors"))
+    """Of shards."""
+    return sorted(p for p in archive.glob("??/*.safetensors") if not p.name.startswith(MANIFEST))
+
+
+def manifests(archive):
+    return sorted(archive.glob(f"??/{MANIFEST}*.safetensors"))
 
 
 def pulled(c, model, tp=2, pp=2):
@@ -40,14 +48,17 @@ class Archive(unittest.TestCase):
         return c.json("model", "import", source, "--name", name, "--tp", 2, "--pp", 2)
 
     def wait_archived(self, c, count):
+        """So many shards, and the manifest of each version."""
         wait_for(f"{count} shards in the archive", lambda: len(files(self.archive)) == count)
+        versions = sum(len(c.json("model", "show", m["name"])["versions"]) for m in c.json("model", "ls")["items"])
+        wait_for(f"{versions} manifests in the archive", lambda: len(manifests(self.archive)) == versions)
 
     def test_store_tells_the_limits_of_the_pool_and_the_archive(self):
         with cluster(env=dict(self.env, HELIOS_ARCHIVE_QUOTA="96MiB", HELIOS_TIER_HIGH="80", HELIOS_TIER_LOW="50")) as c:
             self.load(c, "m", 1)
             shards = c.json("shard", "ls", "--model", "m")["items"]
             self.wait_archived(c, len(shards))
-            total = sum(s["sizeBytes"] for s in shards)
+            total = sum(s["sizeBytes"] for s in shards) + sum(p.stat().st_size for p in manifests(self.archive))
 
             def rows():
                 return {t["tier"]: t for n in c.json("store")["items"] if n["node"] == "" for t in n["tiers"]}

@@ -39,6 +39,8 @@ class Claim(unittest.TestCase):
         c.json("model", "import", source, "--name", name, "--tp", 2, "--pp", 2)
         shards = c.json("shard", "ls", "--model", name)["items"]
         wait_for("all shards to be archived", lambda: {f"{s['id']}.safetensors" for s in shards} <= set(self.files()))
+        models = len(c.json("model", "ls")["items"])
+        wait_for("their manifests to be archived", lambda: sum(f.startswith("6d616e6966657374") for f in self.files()) == models)
         return shards
 
     def stream(self, c, name):

@@ -1,0 +1,289 @@
+/* Manifests and headers: what says of the shards whose they were when no catalogue does. Both are
+ * read and written in workers. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/crc32.h"
+#include "core/json.h"
+#include "core/layout.h"
+#include "core/manifest.h"
+#include "core/safetensors.h"
+#include "l3d/l4_private.h"
+
+#define DESCRIBE_MAX 256 /* in one call */
+
+/* ---- put ------------------------------------------------------------------------------------- */
+
+struct putting {
+    struct work work;
+    struct hl_l3d *d;
+    struct hl_rpc_call *call;
+    struct hl_id id;
+    void *file;
+    size_t size;
+    hl_status st;
+    char text[HL_ERROR_TEXT_MAX];
+};
+
+static hl_status put_file(const struct putting *p)
+{
+    struct hl_pool *pool = p->d->pool;
+    struct hl_pool_extent x;
+    uint64_t chunks = hl_pool_chunks(p->size);
+    HL_AUTO(hl_freep) uint32_t *crcs = calloc(chunks + 1, sizeof(*crcs));
+    if (crcs == NULL)
+        return hl_fail(HL_ENOMEM, "checksums of a manifest");
+    HL_TRY(l4_alloc(p->d, &(struct l4_want){.near = -1, .id = p->id, .size = p->size}, &x));
+    memcpy(x.ptr, p->file, p->size);
+    for (uint64_t i = 0; i < chunks; i++) {
+        uint64_t at = i * HL_POOL_CHUNK;
+        uint64_t len = p->size - at < HL_POOL_CHUNK ? p->size - at : HL_POOL_CHUNK;
+        crcs[i] = hl_crc32(0, (const char *)p->file + at, len);
+    }
+    hl_status st = hl_pool_seal(pool, &x, hl_crc32(0, p->file, p->size), crcs, chunks, NULL);
+    if (st != HL_OK)
+        hl_pool_abort(pool, &x);
+    return st;
+}
+
+static void put_run(struct work *w)
+{
+    struct putting *p = (struct putting *)w;
+    p->st = put_file(p);
+    if (p->st == HL_EEXIST)
+        p->st = HL_OK;
+    if (p->st != HL_OK)
+        snprintf(p->text, sizeof(p->text), "%s", hl_error_text());
+}
+
+static void put_done(struct work *w)
+{
+    struct putting *p = (struct putting *)w;
+    if (p->st == HL_OK)
+        hl_rpc_reply(p->call, NULL);
+    else
+        hl_rpc_reject(p->call, p->st, p->text);
+    free(p->file);
+    free(p);
+}
+
+static hl_status put_parse(struct hl_l3d *d, const json_t *params, struct putting *p)
+{
+    const char *text = hl_json_str(params, "manifest", "");
+    struct hl_manifest m;
+    HL_TRY(claim_allows(d, params));
+    HL_TRY(hl_manifest_decode(text, strlen(text), &m));
+    p->id = m.id;
+    hl_manifest_fini(&m);
+    return hl_manifest_wrap(text, strlen(text), &p->file, &p->size);
+}
+
+void method_put_manifest(struct hl_l3d *d, struct hl_rpc_call *call, const json_t *params)
+{
+    struct hl_pool_ref ref;
+    uint64_t size;
+    struct putting *p = calloc(1, sizeof(*p));
+    hl_status st = p != NULL ? put_parse(d, params, p) : hl_fail(HL_ENOMEM, "manifest");
+    if (st != HL_OK) {
+        free(p);
+        hl_rpc_reject(call, st, NULL);
+        return;
+    }
+    if (hl_pool_find(d->pool, p->id, &ref) == HL_OK || l4_has(d, p->id, &size)) {
+        free(p->file);
+        free(p);
+        hl_rpc_reply(call, NULL);
+        return;
+    }
+    p->d = d;
+    p->call = call;
+    p->work = (struct work){.run = put_run, .done = put_done};
+    l4_run(d, &p->work);
+}
+
+/* ---- describe -------------------------------------------------------------------------------- */
+
+struct describing {
+    struct work work;
+    struct hl_l3d *d;
+    struct hl_rpc_call *call;
+    struct hl_id *ids;
+    size_t count;
+    json_t *found;
+};
+
+/* From the pool, or with ref NULL from the archive. */
+static hl_status read_manifest_of(struct hl_l3d *d, struct hl_id id, const struct hl_pool_ref *ref,
+                                  json_t *out)
+{
+    struct hl_archive *a = l4_archive(d);
+    uint64_t size = ref != NULL ? ref->size : 0;
+    uint32_t crc = 0;
+    if (ref == NULL)
+        HL_TRY(hl_archive_size(a, id, &size));
+    if (size > HL_MANIFEST_MAX * 2)
+        return hl_fail(HL_ECORRUPT, "manifest %s: it is too long", hl_id_format(id).s);
+    HL_AUTO(hl_freep) char *file = malloc(size + 1);
+    if (file == NULL)
+        return hl_fail(HL_ENOMEM, "out of memory for a manifest");
+    if (ref != NULL) {
+        HL_TRY(hl_pool_read(d->pool, ref, 0, file, size));
+    } else {
+        HL_TRY(hl_archive_crc(a, id, &crc));
+        HL_TRY(hl_archive_get(a, id, file, size, crc));
+    }
+    const char *text;
+    size_t len;
+    HL_TRY(hl_manifest_unwrap(file, size, &text, &len));
+    json_t *value = json_stringn(text, len);
+    if (value == NULL || json_object_set_new(out, "manifest", value) != 0)
+        return hl_fail(HL_ECORRUPT, "manifest %s: it is not UTF-8", hl_id_format(id).s);
+    return HL_OK;
+}
+
+/* A bad copy in the pool is no loss where the archive has a good one. */
+static hl_status read_manifest(struct hl_l3d *d, struct hl_id id, json_t *out)
+{
+    struct hl_pool_ref ref;
+    uint64_t size;
+    int archived = l4_has(d, id, &size);
+    if (hl_pool_find(d->pool, id, &ref) != HL_OK)
+        return read_manifest_of(d, id, NULL, out);
+    hl_status st = read_manifest_of(d, id, &ref, out);
+    return st != HL_OK && archived ? read_manifest_of(d, id, NULL, out) : st;
+}
+
+static int64_t meta_int(const struct hl_safetensors *st, const char *key)
+{
+    const char *text = hl_safetensors_meta(st, key);
+    return text != NULL ? strtoll(text, NULL, 10) : -1;
+}
+
+static void set_text(json_t *out, const char *name, const char *text)
+{
+    if (text != NULL)
+        json_object_set_new(out, name, json_string(text));
+}
+
+static hl_status put_header(const struct hl_safetensors *st, json_t *out)
+{
+    char *layout;
+    HL_TRY(hl_layout_text(st->tensors, st->count, &layout));
+    set_text(out, "model", hl_safetensors_meta(st, "helios.model"));
+    set_text(out, "part", hl_safetensors_meta(st, "helios.part"));
+    set_text(out, "layout", layout);
+    free(layout);
+    json_object_set_new(out, "version", json_integer(meta_int(st, "helios.version")));
+    json_object_set_new(out, "pp", json_integer((int32_t)meta_int(st, "helios.pp")));
+    json_object_set_new(out, "tp", json_integer((int32_t)meta_int(st, "helios.tp")));
+    json_object_set_new(out, "tensors", json_integer((json_int_t)st->count));
+    return HL_OK;
+}
+
+/* What the header of a shard in the pool says; the chunks that it lies in are checked. */
+static hl_status read_header(struct hl_l3d *d, const struct hl_pool_ref *ref, json_t *out)
+{
+    unsigned char head[8];
+    uint64_t n = 0;
+    struct hl_safetensors st;
+    if (ref->size < sizeof(head))
+        return hl_fail(HL_ECORRUPT, "shard %s is not a safetensors file", hl_id_format(ref->id).s);
+    HL_TRY(hl_pool_read(d->pool, ref, 0, head, sizeof(head)));
+    HL_TRY(hl_safetensors_header_len(head, sizeof(head), ref->size, &n));
+    HL_AUTO(hl_freep) char *bytes = malloc(sizeof(head) + n);
+    if (bytes == NULL)
+        return hl_fail(HL_ENOMEM, "header of shard %s", hl_id_format(ref->id).s);
+    HL_TRY(hl_pool_read(d->pool, ref, 0, bytes, sizeof(head) + n));
+    HL_TRY(hl_safetensors_parse(bytes, sizeof(head) + n, ref->size, &st));
+    hl_status status = put_header(&st, out);
+    hl_safetensors_fini(&st);
+    return status;
+}
+
+static json_t *describe_one(struct hl_l3d *d, struct hl_id id)
+{
+    struct hl_pool_ref ref;
+    uint64_t size = 0;
+    uint32_t crc = 0;
+    int pooled = hl_pool_find(d->pool, id, &ref) == HL_OK;
+    int archived = !pooled && l4_has(d, id, &size);
+    json_t *out = json_pack("{s:s s:s}", "id", hl_id_format(id).s, "tier",
+                            pooled     ? "L3"
+                            : archived ? "L4"
+                                       : "");
+    hl_status st = HL_OK;
+    if (out == NULL || (!pooled && !archived))
+        return out;
+    if (archived)
+        st = hl_archive_crc(l4_archive(d), id, &crc);
+    json_object_set_new(out, "sizeBytes", json_integer((json_int_t)(pooled ? ref.size : size)));
+    json_object_set_new(out, "crc32", json_integer((json_int_t)(pooled ? ref.crc32 : crc)));
+    if (st == HL_OK && hl_manifest_is(id))
+        st = read_manifest(d, id, out);
+    else if (st == HL_OK && pooled)
+        st = read_header(d, &ref, out);
+    if (st != HL_OK)
+        json_object_set_new(out, "error", json_string(hl_error_text()));
+    return out;
+}
+
+static void describe_run(struct work *w)
+{
+    struct describing *x = (struct describing *)w;
+    for (size_t i = 0; i < x->count; i++)
+        json_array_append_new(x->found, describe_one(x->d, x->ids[i]));
+    hl_error_clear();
+}
+
+static void describe_done(struct work *w)
+{
+    struct describing *x = (struct describing *)w;
+    if (json_array_size(x->found) == x->count)
+        hl_rpc_reply(x->call, json_pack("{s:O}", "found", x->found));
+    else
+        hl_rpc_reject(x->call, HL_ENOMEM, "out of memory for what was found");
+    json_decref(x->found);
+    free(x->ids);
+    free(x);
+}
+
+static hl_status describe_parse(struct hl_l3d *d, const json_t *params, struct describing *x)
+{
+    const json_t *list = hl_json_list(params, "ids");
+    size_t i;
+    const json_t *text;
+    struct hl_archive *a;
+    if (l4_away(d))
+        return l4_need(d, &a);
+    if (json_array_size(list) > DESCRIBE_MAX)
+        return hl_fail(HL_EINVAL, "describe: at most %d ids at once, not %zu", DESCRIBE_MAX,
+                       json_array_size(list));
+    x->ids = calloc(json_array_size(list) + 1, sizeof(*x->ids));
+    x->found = json_array();
+    if (x->ids == NULL || x->found == NULL)
+        return hl_fail(HL_ENOMEM, "list of %zu ids", json_array_size(list));
+    json_array_foreach (list, i, text) {
+        const char *s = json_string_value(text);
+        HL_TRY(hl_id_parse(s != NULL ? s : "", &x->ids[x->count++]));
+    }
+    return HL_OK;
+}
+
+void method_describe(struct hl_l3d *d, struct hl_rpc_call *call, const json_t *params)
+{
+    struct describing *x = calloc(1, sizeof(*x));
+    hl_status st = x != NULL ? describe_parse(d, params, x) : hl_fail(HL_ENOMEM, "describe");
+    if (st != HL_OK) {
+        if (x != NULL) {
+            json_decref(x->found);
+            free(x->ids);
+        }
+        free(x);
+        hl_rpc_reject(call, st, NULL);
+        return;
+    }
+    x->d = d;
+    x->call = call;
+    x->work = (struct work){.run = describe_run, .done = describe_done};
+    l4_run(d, &x->work);
+}
