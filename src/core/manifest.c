@@ -75,11 +75,12 @@ hl_status hl_manifest_encode(const struct hl_version_rec *v, struct hl_id cluste
     int ok = shards != NULL;
     for (size_t i = 0; i < v->shard_count && ok; i++)
         ok = json_array_append_new(shards, shard_json(v->shards[i])) == 0;
-    json_t *doc = ok ? json_pack("{s:i s:s s:s s:o s:o s:o}", "manifest", HL_MANIFEST_SCHEMA, "id",
-                                 hl_id_format(hl_manifest_id(v)).s, "cluster",
-                                 hl_id_format(cluster).s, "model", hl_model_rec_store(v->model),
-                                 "version", hl_version_rec_store(v), "shards", shards)
-                     : NULL;
+    json_t *doc =
+        ok ? json_pack("{s:i s:s s:s s:o s:o s:o}", "manifest", HL_MANIFEST_SCHEMA, "id",
+                       hl_id_format(hl_manifest_id(v)).s, "cluster", hl_id_format(cluster).s,
+                       "model", hl_model_rec_store(v->model), "version",
+                       hl_version_rec_store(v, v->shard_count), "shards", shards)
+           : NULL;
     if (!ok)
         json_decref(shards);
     char *text = doc != NULL ? json_dumps(doc, JSON_COMPACT) : NULL;

@@ -45,7 +45,7 @@ static void *node_main(void *arg)
     return NULL;
 }
 
-static void node_start(struct node *n, struct hl_rpc *rpc, const struct shard *s)
+static inline void node_start(struct node *n, struct hl_rpc *rpc, const struct shard *s)
 {
     struct hl_pool_extent x;
     uint32_t crcs[64];
@@ -81,7 +81,7 @@ static void node_start(struct node *n, struct hl_rpc *rpc, const struct shard *s
     assert_int_equal(pthread_create(&n->thread, NULL, node_main, n), 0);
 }
 
-static void node_stop(struct node *n)
+static inline void node_stop(struct node *n)
 {
     hl_loop_stop(n->loop);
     pthread_join(n->thread, NULL);

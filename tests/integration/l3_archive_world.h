@@ -15,6 +15,7 @@
 #include "base/log.h"
 #include "core/json.h"
 #include "integration/client_world.h"
+#include "integration/fake_node.h"
 #include "mem/l3_client.h"
 #include "net/net.h"
 #include "os/file.h"

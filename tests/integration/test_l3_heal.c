@@ -1,8 +1,5 @@
 /* Damaged copies in the pool and in the archive: noticed, replaced, and never taken for good. */
-/* before fake_node.h, which needs it */
 #include "integration/l3_archive_world.h"
-
-#include "integration/fake_node.h"
 
 /* What L3 says there is of the shard: "L3", "L4", "" = nothing. */
 static void assert_found(struct place *p, const struct shard *s, const char *tier)
