@@ -41,7 +41,7 @@ static hl_status start(struct daemon *d, int argc, char **argv)
     hl_log_init("controller", level);
     HL_TRY(hl_planes_apply(&d->conf));
     HL_TRY(hl_conf_publish(&d->conf));
-    HL_TRY(hl_dir_make(d->conf.controller_state, 0755));
+    HL_TRY(hl_dir_make(d->conf.controller_state, 0700));
     snprintf(store, sizeof(store), "sqlite:%s/controller.db", d->conf.controller_state);
     HL_TRY(hl_loop_create(&d->loop));
     HL_TRY(hl_logfile_start(d->loop, d->conf.log_file, d->conf.log_max_size, (int)d->conf.log_keep,

@@ -2,7 +2,7 @@
  * them.
  *
  * Everything lives under one state directory: cluster.json (what was asked for, what runs, where),
- * log/, controller/, agents/, l3.sock; and one pool file in /dev/shm that is named after the
+ * log/, controller/, agents/, run/ (sockets); and one pool file in /dev/shm that is named after the
  * directory.
  *
  * Owns:    the results handed out (new references).

@@ -38,6 +38,14 @@ static void add_given(struct local_daemon *d, const struct local *l, enum hl_pro
     add(d, "--log-file", "%s/log/%s.log", l->opts->state, d->name);
 }
 
+/* On one machine nothing needs a port: daemons, ranks and the command line meet at Unix sockets in
+ * a directory that only their user may enter, and copies go through memory that both have mapped.
+ * Pods do need one. */
+static bool wants_ports(const struct local *l, const struct hl_conf *conf)
+{
+    return l->settings.address_given || l->settings.kubernetes || conf->plane_management[0] != '\0';
+}
+
 /* Where the daemon served before, for its peers remember that; where the options say; else on any
  * port of the cluster's address. */
 static void add_listen(struct local_daemon *d, const struct local *l, const struct hl_conf *conf,
@@ -49,19 +57,23 @@ static void add_listen(struct local_daemon *d, const struct local *l, const stru
     bool bare = s->address[0] != '[' && strchr(s->address, ':') != NULL; /* IPv6 */
     if (old[0] != '\0' && (l->warm || !chosen))
         add(d, "--listen", "%s", old);
+    else if (!chosen && !wants_ports(l, conf))
+        add(d, "--listen", "unix:%s/" LOCAL_RUN "/%s.sock", l->opts->state, d->name);
     else if (!chosen && !s->address_given && conf->plane_management[0] != '\0')
         add(d, "--listen", ":0");
     else if (!chosen)
         add(d, "--listen", bare ? "[%s]:0" : "%s:0", s->address);
 }
 
-/* The same for the addresses of data, whose defaults are any port of their network. */
+/* The same for the addresses of data, whose defaults are any port of their network, or none. */
 static void add_port(struct local_daemon *d, const struct local *l, const struct hl_conf *conf,
-                     const char *option, const char *flag, const char *key)
+                     const char *option, const char *flag, const char *key, const char *network)
 {
     const char *old = hl_json_str(json_object_get(l->doc, d->name), key, "");
     if (old[0] != '\0' && (l->warm || !hl_conf_is_set(conf, option)))
         add(d, flag, "%s", old);
+    else if (!hl_conf_is_set(conf, option) && !wants_ports(l, conf) && network[0] == '\0')
+        add(d, flag, "%s", "");
 }
 
 /* L3 has the port of metrics.listen, the Controller the next, then come the nodes. */
@@ -83,9 +95,9 @@ static void describe_l3(const struct local *l, struct local_daemon *d)
     add_given(d, l, HL_L3D);
     add(d, "--pool", "%s", l->pool);
     if (!hl_conf_is_set(conf, "l3.socket"))
-        add(d, "--socket", "%s/l3.sock", l->opts->state);
+        add(d, "--socket", "%s/" LOCAL_RUN "/l3.sock", l->opts->state);
     add_listen(d, l, conf, "l3.listen");
-    add_port(d, l, conf, "l3.data_listen", "--data-listen", "dataAddress");
+    add_port(d, l, conf, "l3.data_listen", "--data-listen", "dataAddress", conf->plane_backbone);
 }
 
 static void describe_controller(const struct local *l, struct local_daemon *d)
@@ -124,8 +136,9 @@ static void describe_agent(const struct local *l, int node, struct local_daemon 
     else
         snprintf(d->fills, sizeof(d->fills), "%s", conf->agent_l2_pool);
     add_listen(d, l, conf, "agent.listen");
-    add_port(d, l, conf, "agent.data_listen", "--data-listen", "dataAddress");
-    add_port(d, l, conf, "agent.migrate_listen", "--migrate-listen", "migrateAddress");
+    add_port(d, l, conf, "agent.data_listen", "--data-listen", "dataAddress", conf->plane_backbone);
+    add_port(d, l, conf, "agent.migrate_listen", "--migrate-listen", "migrateAddress",
+             conf->plane_migration);
 }
 
 hl_status local_daemon_describe(const struct local *l, int index, struct local_daemon *out)

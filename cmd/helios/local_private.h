@@ -10,6 +10,7 @@
 #include "conf/options.h"
 #include "helios/local.h"
 
+#define LOCAL_RUN       "run" /* directory of the sockets, in the state directory */
 #define LOCAL_CALL_MS   5000
 #define LOCAL_END_MS    10000
 #define LOCAL_KILL_MS   60000 /* after SIGKILL: a loaded machine takes its time to free a pool */

@@ -253,11 +253,11 @@ hl_status local_settings_compare(const struct local_settings *s, const json_t *b
     HL_TRY(compare_number("nodes", (int)hl_json_int(before, "nodes", 0), s->nodes));
     HL_TRY(compare_number("slots", (int)hl_json_int(before, "slots", 0), s->slots));
     const char *address = hl_json_str(before, "serving", s->address);
-    if (strcmp(address, s->address) != 0)
+    if (s->address_given && strcmp(address, s->address) != 0)
         return hl_fail(HL_EINVAL,
                        "--address %s: the running cluster serves on %s; `helios down --keep` and "
                        "`helios up --address %s` change it",
-                       s->address, address, s->address);
+                       s->address, address[0] != '\0' ? address : "Unix sockets", s->address);
     HL_TRY(compare_program(&s->l3, json_object_get(settings, "l3")));
     HL_TRY(compare_program(&s->controller, json_object_get(settings, "controller")));
     return compare_program(&s->agent, json_object_get(settings, "agent"));
@@ -306,7 +306,8 @@ void local_settings_store(const struct local_settings *s, json_t *doc)
     json_object_set_new(doc, "nodesEver", json_integer(ever > s->nodes ? ever : s->nodes));
     json_object_set_new(doc, "nodes", json_integer(s->nodes));
     json_object_set_new(doc, "slots", json_integer(s->slots));
-    json_object_set_new(doc, "serving", json_string(s->address));
+    json_object_set_new(doc, "serving",
+                        json_string(s->address_given || s->kubernetes ? s->address : ""));
     json_object_set_new(doc, "executor", json_string(s->controller.controller_executor));
     json_object_set_new(doc, "settings",
                         json_pack("{s:o s:o s:o}", "l3", values_of(&s->l3), "controller",

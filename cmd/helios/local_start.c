@@ -187,7 +187,7 @@ static hl_status spawn(struct local *l, struct wait *w)
     char path[PATH_MAX + 32];
     const struct local_daemon *d = w->daemon;
     snprintf(path, sizeof(path), "%s/%s", l->bin, d->program);
-    int fd = open(w->log, O_CREAT | O_WRONLY | O_APPEND | O_CLOEXEC, 0644);
+    int fd = open(w->log, O_CREAT | O_WRONLY | O_APPEND | O_CLOEXEC, 0600);
     if (fd < 0)
         return hl_fail(hl_status_of_errno(errno), "open %s: %m", w->log);
     w->log_from = lseek(fd, 0, SEEK_END);

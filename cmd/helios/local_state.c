@@ -30,7 +30,7 @@ hl_status local_lock(const char *state, int wait_ms, int *fd)
     uint64_t end = hl_now_ns() + (uint64_t)wait_ms * HL_NS_PER_MS;
     char path[PATH_MAX];
     snprintf(path, sizeof(path), "%s/lock", state);
-    int lock = open(path, O_CREAT | O_RDWR | O_CLOEXEC, 0644);
+    int lock = open(path, O_CREAT | O_RDWR | O_CLOEXEC, 0600);
     if (lock < 0)
         return hl_fail(hl_status_of_errno(errno), "open %s: %m", path);
     while (flock(lock, LOCK_EX | LOCK_NB) != 0) {
@@ -197,7 +197,7 @@ static hl_status remove_file(const char *path, hl_status st)
 
 hl_status local_remove(const char *state, const json_t *doc, bool pools)
 {
-    static const char *const dirs[] = {"log", "controller", "agents"};
+    static const char *const dirs[] = {"log", "controller", "agents", LOCAL_RUN};
     static const char *const files[] = {"l3d.json", "controllerd.json", "l3.sock", "cluster.json",
                                         "lock"};
     char path[PATH_MAX], name[64];

@@ -1,5 +1,6 @@
 /* Order of start: L3, Controller, Agents. A start that fails is undone: what it has started is
  * stopped, what it has made is removed, and what was there before stays. */
+#include <errno.h>
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -157,7 +158,7 @@ static void name_pool(const char *state, char *out, size_t cap)
 
 hl_status local_find_programs(struct local *l)
 {
-    if (strlen(l->opts->state) + strlen("/l3.sock") > SOCKET_PATH_MAX)
+    if (strlen(l->opts->state) + strlen("/" LOCAL_RUN "/controllerd.sock") > SOCKET_PATH_MAX)
         return hl_fail(HL_EINVAL,
                        "--state '%s' is too long: the path of a socket in it may have %d bytes",
                        l->opts->state, SOCKET_PATH_MAX);
@@ -293,6 +294,8 @@ static void remove_empty(const char *state)
     char path[PATH_MAX];
     snprintf(path, sizeof(path), "%s/log", state);
     rmdir(path);
+    snprintf(path, sizeof(path), "%s/" LOCAL_RUN, state);
+    rmdir(path);
     snprintf(path, sizeof(path), "%s/lock", state);
     unlink(path);
     rmdir(state);
@@ -328,6 +331,18 @@ static hl_status locked_up(struct local *l, json_t **out)
     return st;
 }
 
+/* Jobs' environments, logs and sockets are in it: nobody else may enter, also where an earlier
+ * release has made it. */
+static hl_status make_private(const char *state)
+{
+    char path[PATH_MAX];
+    snprintf(path, sizeof(path), "%s/" LOCAL_RUN, state);
+    HL_TRY(hl_dir_make(path, 0700));
+    if (chmod(state, 0700) != 0)
+        return hl_fail(hl_status_of_errno(errno), "chmod 0700 %s: %m; is it your own?", state);
+    return HL_OK;
+}
+
 hl_status local_up(const struct local_opts *opts, json_t **out)
 {
     struct local *l = calloc(1, sizeof(*l));
@@ -338,7 +353,9 @@ hl_status local_up(const struct local_opts *opts, json_t **out)
     hl_status st = local_find_programs(l);
     snprintf(path, sizeof(path), "%s/log", opts->state);
     if (st == HL_OK)
-        st = hl_dir_make(path, 0755);
+        st = make_private(opts->state);
+    if (st == HL_OK)
+        st = hl_dir_make(path, 0700);
     if (st == HL_OK)
         st = locked_up(l, out);
     free(l);

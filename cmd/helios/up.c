@@ -48,7 +48,8 @@ static const struct hl_option up_rows[] = {
      "What runs containers: this machine, as processes, or Kubernetes with Volcano.",
      HL_OPT_ENUM, 0, 0, "process|kubernetes", AT(executor), 0},
     {"address", "--address", "127.0.0.1",
-     "Address or name of this machine that daemons serve on; pods must reach it.",
+     "Serve over TCP, on this address or name of this machine; pods must reach it. Not given: Unix "
+     "sockets in the state directory, which other users do not reach, and no port.",
      HL_OPT_STRING, 0, 0, NULL, AT(address), 0},
     {"kubeconfig", "--kubeconfig", "",
      "A kubeconfig; empty for $KUBECONFIG, ~/.kube/config, or what a pod is given.",

@@ -75,7 +75,7 @@ static hl_status dir_make(const char *path)
     struct stat sb;
     if (path[0] == '\0')
         return hl_fail(HL_EINVAL, "archive: 'dir:' wants a directory, as in dir:/srv/helios");
-    if (mkdir(path, 0755) == 0 || errno == EEXIST) {
+    if (mkdir(path, 0700) == 0 || errno == EEXIST) {
         if (stat(path, &sb) == 0 && S_ISDIR(sb.st_mode))
             return HL_OK;
         return hl_fail(HL_EIO, "archive: %s is not a directory", path);
@@ -232,7 +232,7 @@ static hl_status open_sub(const struct dir *d, struct hl_id id, int make, int *o
     int flags = O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC;
     int fd = openat(d->fd, prefix, flags);
     if (fd < 0 && errno == ENOENT && make) {
-        if (mkdirat(d->fd, prefix, 0755) != 0 && errno != EEXIST)
+        if (mkdirat(d->fd, prefix, 0700) != 0 && errno != EEXIST)
             return fail(d, id, "write");
         if (fsync(d->fd) != 0)
             return fail(d, id, "sync the directory of");
@@ -308,12 +308,12 @@ static int open_temp(int sub, const char *name)
 {
     int flags = O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC;
     struct stat sb;
-    int fd = openat(sub, name, flags, 0644);
+    int fd = openat(sub, name, flags, 0600);
     if (fd >= 0 || errno != EEXIST)
         return fd;
     int regular = fstatat(sub, name, &sb, AT_SYMLINK_NOFOLLOW) == 0 && S_ISREG(sb.st_mode);
     if (regular && unlinkat(sub, name, 0) == 0)
-        return openat(sub, name, flags, 0644);
+        return openat(sub, name, flags, 0600);
     errno = EEXIST;
     return -1;
 }
@@ -406,7 +406,7 @@ static hl_status fail_trash(const struct dir *d, const char *name, const char *w
 static hl_status open_trash(const struct dir *d, const char *name, int *out)
 {
     int flags = O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC;
-    if (mkdirat(d->fd, HL_ARCHIVE_TRASH, 0755) == 0) {
+    if (mkdirat(d->fd, HL_ARCHIVE_TRASH, 0700) == 0) {
         if (fsync(d->fd) != 0)
             return fail_trash(d, name, "sync the directory of");
     } else if (errno != EEXIST) {

@@ -454,6 +454,12 @@ static void on_conn(uv_poll_t *poll, int status, int events)
 
 static void conn_open(struct hl_l3_server *s, int fd)
 {
+    if (hl_socket_check_peer(fd) != HL_OK) {
+        s->stats.refused++;
+        hl_warn("pool socket: client refused: %s", hl_error_text());
+        close(fd);
+        return;
+    }
     struct l3_conn *c = s->stats.clients < s->opts.max_clients ? calloc(1, sizeof(*c)) : NULL;
     if (c == NULL) {
         s->stats.refused++;

@@ -78,6 +78,19 @@ hl_status hl_socket_accept(int listener, int *out)
     return HL_OK;
 }
 
+hl_status hl_socket_check_peer(int fd)
+{
+    struct ucred who;
+    socklen_t len = sizeof(who);
+    if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &who, &len) != 0)
+        return hl_fail(HL_EPERM, "who is at the other end of a socket: %m");
+    if (who.uid == geteuid() || who.uid == 0)
+        return HL_OK;
+    return hl_fail(HL_EPERM,
+                   "process %d of user %u is neither root's nor of user %u, to whom this belongs",
+                   (int)who.pid, (unsigned)who.uid, (unsigned)geteuid());
+}
+
 static uint64_t deadline_of(int timeout_ms)
 {
     return timeout_ms <= 0 ? 0 : hl_now_ns() + (uint64_t)timeout_ms * HL_NS_PER_MS;

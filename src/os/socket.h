@@ -2,7 +2,7 @@
  *
  * Owns:    nothing; descriptors are close-on-exec and belong to the caller.
  * Threads: any.
- * Errors:  HL_EUNAVAIL (nobody listens, the peer is gone), HL_ETIMEDOUT, HL_EBUSY (somebody already
+ * Errors:  HL_EPERM (another user), HL_EUNAVAIL (nobody listens, the peer is gone), HL_ETIMEDOUT, HL_EBUSY (somebody already
  *          listens there), HL_EINVAL (path too long), HL_EPROTO (wrong length).
  * Units:   milliseconds.
  * Limits:  paths of 107 bytes; one descriptor per message.
@@ -18,6 +18,9 @@
 hl_status hl_socket_listen(const char *path, int *out) HL_CHECK;
 /* Non-blocking descriptor of the next client; HL_EBUSY when none waits. */
 hl_status hl_socket_accept(int listener, int *out) HL_CHECK;
+/* Of a Unix socket of any type: the peer runs as this process's user or as root. HL_EPERM names who
+ * it is. */
+hl_status hl_socket_check_peer(int fd) HL_CHECK;
 hl_status hl_socket_connect(const char *path, int timeout_ms, int *out) HL_CHECK;
 
 /* One message; pass -1 for no descriptor. timeout_ms 0: HL_EBUSY instead of waiting. */

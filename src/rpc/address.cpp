@@ -14,6 +14,11 @@
 #include <cstdlib>
 #include <cstring>
 
+extern "C" {
+#include "base/log.h"
+#include "os/socket.h"
+}
+
 namespace hl::rpc
 {
 namespace
@@ -229,6 +234,19 @@ void unlink_socket(const std::string &address, uint64_t inode)
 {
     if (inode != 0 && socket_inode(address) == inode)
         unlink(address.c_str() + 5);
+}
+
+bool is_stranger(kj::AsyncIoStream &stream, const std::string &address)
+{
+    if (!is_unix(address))
+        return false;
+    KJ_IF_MAYBE (fd, stream.getFd()) {
+        if (hl_socket_check_peer(*fd) == HL_OK)
+            return false;
+        hl_warn("a connection was refused address=%s cause=\"%s\"", address.c_str(),
+                hl_error_text());
+    }
+    return true;
 }
 
 void set_keepalive(kj::AsyncIoStream &stream, const std::string &address)

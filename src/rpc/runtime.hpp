@@ -134,6 +134,8 @@ uint64_t socket_inode(const std::string &address);
 const char *daemon_of(const std::string &interface);
 /* Dead hosts are noticed by the kernel, not only by deadlines. */
 void set_keepalive(kj::AsyncIoStream &stream, const std::string &address);
+/* At a Unix socket: another user's process, which is logged. */
+bool is_stranger(kj::AsyncIoStream &stream, const std::string &address);
 
 /* One message that has ended, on the management plane (a Unix socket's: inside the host). */
 void count_message(const std::string &address, const char *op, bool sent, uint64_t bytes,

@@ -227,6 +227,8 @@ kj::Promise<void> ServerCore::accept()
 void ServerCore::admit(kj::Own<kj::AsyncIoStream> stream)
 {
     set_keepalive(*stream, address);
+    if (is_stranger(*stream, address))
+        return;
     if (clients.size() < max_connections || make_room())
         serve_client(kj::mv(stream));
     else
