@@ -13,6 +13,7 @@ import sqlite3
 import subprocess
 import sys
 import tempfile
+import time
 import types
 import unittest
 
@@ -230,6 +231,52 @@ class Recover(unittest.TestCase):
             wait_for("the rest in the trash", lambda: not lost & set(self.files()))
             self.assertEqual({p.stem.split("-")[1] for p in self.archive.glob("trash/*.safetensors")}, lost)
             self.assertEqual([m["name"] for m in c.json("model", "ls")["items"]], ["m"])
+
+    def test_a_shard_in_the_trash_that_a_manifest_names_comes_back(self):
+        with cluster(env=self.archived) as c:
+            self.load(c, "m")
+            self.wait_manifests(c, 1)
+            before = self.seen(c)
+            shard = c.json("shard", "ls")["items"][0]["id"]
+
+            def trash(state):
+                self.forget(state)
+                pathlib.Path(c.info["pool"]).unlink()
+                (self.archive / "trash").mkdir(exist_ok=True)
+                (self.archive / shard[:2] / f"{shard}.safetensors").rename(
+                    self.archive / "trash" / f"{time.time_ns() // 1000000:013d}-{shard}.safetensors")
+            self.restart(c, trash)
+            dry = c.json("recover", "--dry-run")
+            self.assertEqual((dry["restored"], dry["untrashed"]), (1, 0))
+            self.assertEqual(len(list(self.archive.glob("trash/*.safetensors"))), 1)
+            done = c.json("recover")
+            self.assertEqual((done["claim"], done["restored"], done["untrashed"]), ("ok", 1, 1))
+            self.assertEqual(list(self.archive.glob("trash/*.safetensors")), [])
+            self.assertEqual(self.seen(c), before)
+
+    def test_a_version_with_a_damaged_or_missing_shard_is_skipped_and_named(self):
+        with cluster(env=self.archived) as c:
+            for seed, name in enumerate(("good", "gone", "short"), 1):
+                self.load(c, name, seed)
+            self.wait_manifests(c, 3)
+            first = {name: c.json("shard", "ls", "--model", name)["items"][0]["id"] for name in ("gone", "short")}
+
+            def damage(state):
+                self.forget(state)
+                pathlib.Path(c.info["pool"]).unlink()
+                (self.archive / first["gone"][:2] / f"{first['gone']}.safetensors").unlink()
+                path = self.archive / first["short"][:2] / f"{first['short']}.safetensors"
+                raw = bytearray(path.read_bytes())
+                at = raw.index(b'"crc32.') + raw[raw.index(b'"crc32.'):].index(b'":"') + 3
+                raw[at] = ord("0") if raw[at] != ord("0") else ord("1")
+                path.write_bytes(raw)
+            self.restart(c, damage)
+            found = {v["model"]: v for v in c.json("recover", "--dry-run")["versions"]}
+            self.assertEqual({m: v["state"] for m, v in found.items()}, {"good": "restored", "gone": "skipped", "short": "skipped"})
+            self.assertIn("neither in the pool nor in the archive", found["gone"]["reason"])
+            self.assertRegex(found["short"]["reason"], rf"shard {first['short']} .* has CRC")
+            self.assertEqual(c.run("recover").returncode, 1)
+            self.assertEqual([m["name"] for m in c.json("model", "ls")["items"]], ["good"])
 
     def test_killed_in_the_middle_it_is_done_again(self):
         with cluster(env=self.archived) as c:
