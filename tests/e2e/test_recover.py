@@ -226,6 +226,9 @@ class Recover(unittest.TestCase):
             self.assertIn("no manifest names them", shown.stdout)
             self.assertEqual([m["name"] for m in c.json("model", "ls")["items"]], ["m"])
             self.assertEqual((len(self.files()), c.json("info")["claim"]), (size, "refused"))
+            c.kill("controllerd")  # what it has now does not pass for the newest catalogue
+            self.assertEqual(c.run(*c.up_args).returncode, 0)
+            self.assertEqual((len(self.files()), c.json("info")["claim"]), (size, "refused"))
             given = c.json("recover", "--discard")
             self.assertEqual((given["claim"], sum(x["shards"] for x in given["left"])), ("ok", len(lost)))
             wait_for("the rest in the trash", lambda: not lost & set(self.files()))
@@ -277,6 +280,63 @@ class Recover(unittest.TestCase):
             self.assertRegex(found["short"]["reason"], rf"shard {first['short']} .* has CRC")
             self.assertEqual(c.run("recover").returncode, 1)
             self.assertEqual([m["name"] for m in c.json("model", "ls")["items"]], ["good"])
+
+    def test_an_old_copy_that_got_only_a_part_back_stays_refused(self):
+        with cluster(env=self.archived) as c:
+            self.load(c, "m")
+            copy = c.dir / "controller.db"
+            with sqlite3.connect(c.state / "controller" / "controller.db") as db, sqlite3.connect(copy) as to:
+                db.backup(to)
+            self.load(c, "back", seed=2)
+            self.load(c, "lost", seed=3)
+            self.wait_manifests(c, 3)
+            files = self.files()
+
+            def damage(state):
+                self.forget(state)
+                shutil.copy(copy, state / "controller.db")
+                pathlib.Path(c.info["pool"]).unlink()
+                for path in self.archive.glob(f"??/{MANIFEST}*.safetensors"):
+                    if b'"name":"lost"' in path.read_bytes():
+                        path.unlink()
+            self.restart(c, damage)
+            self.assertEqual(c.run("recover").returncode, 1)
+            self.assertEqual({m["name"] for m in c.json("model", "ls")["items"]}, {"m", "back"})
+            for _ in range(2):  # each start tells L3 which revision it has seen
+                c.kill("controllerd")
+                self.assertEqual(c.run(*c.up_args).returncode, 0)
+                self.assertEqual((c.json("info")["claim"], self.files()), ("refused", files))
+            self.assertEqual(c.json("recover", "--discard")["claim"], "ok")
+            self.assertEqual({m["name"] for m in c.json("model", "ls")["items"]}, {"m", "back"})
+
+    def test_discard_restores_nothing(self):
+        with cluster(env=self.archived) as c:
+            self.load(c, "m")
+            self.wait_manifests(c, 1)
+            shards = set(self.files())
+            self.restart(c, self.forget)
+            dry = c.json("recover", "--dry-run", "--discard")
+            self.assertEqual((dry["restored"], sum(x["shards"] for x in dry["left"]), c.json("info")["claim"]),
+                             (0, len(shards), "refused"))
+            self.assertEqual(c.json("recover", "--discard")["claim"], "ok")
+            wait_for("all of it in the trash", lambda: not self.files() and not self.files(manifests=True))
+            trash = {p.stem.split("-")[1] for p in self.archive.glob("trash/*.safetensors")}
+            self.assertEqual({t for t in trash if not t.startswith(MANIFEST)}, shards)
+            self.assertEqual(c.json("model", "ls")["items"], [])
+            wait_for("the pool to be empty", lambda: c.json("info")["pool"]["usedBytes"] == 0)
+
+    def test_a_lost_manifest_is_written_again(self):
+        with cluster(env=self.archived) as c:
+            self.load(c, "m")
+            self.wait_manifests(c, 1)
+            kept, = self.files(manifests=True)
+
+            def lose(_):
+                pathlib.Path(c.info["pool"]).unlink()
+                (self.archive / kept[:2] / f"{kept}.safetensors").unlink()
+            self.restart(c, lose)
+            wait_for("the manifest to be archived again", lambda: self.files(manifests=True) == [kept])
+            self.assertNotIn("missing from the pool", (c.state / "log" / "controllerd.log").read_text())
 
     def test_killed_in_the_middle_it_is_done_again(self):
         with cluster(env=self.archived) as c:
