@@ -149,6 +149,10 @@ class Recover(unittest.TestCase):
             begun = len(log.read_text())
             wait_for("sweeps", lambda: len(re.findall("sweep ended", log.read_text()[begun:])) >= 4)
             self.assertEqual(self.seen(c), before)
+            c.kill("controllerd")  # who it is now is durable
+            self.assertEqual(c.run(*c.up_args).returncode, 0)
+            wait_for("the claim", lambda: c.json("info")["claim"] != "unknown")
+            self.assertEqual((c.json("info")["claim"], c.json("info")["cluster"]), ("ok", cluster_id))
             self.assertIn("nothing to recover", c.refuse("recover"))
             self.assertEqual(c.json("recover", "--dry-run")["known"], 3)
             self.assertEqual(self.save(c, "m", 30, 3), 4)
