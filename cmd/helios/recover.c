@@ -38,14 +38,16 @@ static hl_status print_versions(const json_t *versions)
     return cli_table_print(&t);
 }
 
-static hl_status print_left(const json_t *left)
+static hl_status print_left(const json_t *left, const struct recover_args *a)
 {
     struct cli_table t;
     size_t i;
     const json_t *g;
     if (json_array_size(left) == 0)
         return HL_OK;
-    printf("\nheld by no version:\n");
+    printf("\n%s:\n", !a->discard  ? "held by no version"
+                      : a->dry_run ? "would be given up"
+                                   : "given up");
     cli_table_init(&t, "VERSION|TIER|>SHARDS|>BYTES|REASON");
     json_array_foreach (left, i, g) {
         if (hl_json_str(g, "model", "")[0] != '\0')
@@ -64,13 +66,13 @@ static void print_summary(const json_t *r, const struct recover_args *a)
 {
     int64_t restored = hl_json_int(r, "restored", 0), known = hl_json_int(r, "known", 0);
     const char *would = a->dry_run ? "would be " : "";
-    printf("%s%" PRId64 " version%s %srestored with %" PRId64 " shards; the catalogue %s %" PRId64
-           " of those with a manifest\n",
+    printf("%s%" PRId64 " version%s %srestored, with %" PRId64 " shards; %" PRId64
+           " with a manifest %s in the catalogue\n",
            json_array_size(hl_json_list(r, "versions")) + json_array_size(hl_json_list(r, "left"))
                ? "\n"
                : "",
-           restored, restored == 1 ? "" : "s", would, hl_json_int(r, "restoredShards", 0),
-           a->dry_run ? "has" : "had", known);
+           restored, restored == 1 ? "" : "s", would, hl_json_int(r, "restoredShards", 0), known,
+           a->dry_run ? "are" : "were");
     if (hl_json_int(r, "untrashed", 0) > 0)
         printf("%" PRId64 " shards came back from the archive's trash\n",
                hl_json_int(r, "untrashed", 0));
@@ -115,7 +117,7 @@ hl_status cmd_recover(struct cli *cli, int argc, char **argv)
     } else {
         st = print_versions(hl_json_list(r, "versions"));
         if (st == HL_OK)
-            st = print_left(hl_json_list(r, "left"));
+            st = print_left(hl_json_list(r, "left"), &a);
         if (st == HL_OK)
             print_summary(r, &a);
     }

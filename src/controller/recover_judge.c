@@ -261,8 +261,8 @@ static const char *reason_left(const struct recovery *r, const struct object *o)
             return "of a version that is skipped";
     if (o->unreadable[0] != '\0')
         return o->unreadable;
-    return "no manifest names them: they were not committed by all ranks, or the manifest was not "
-           "written yet; without the model's configuration and the save's meta they are no version";
+    return "no manifest names them, so their model's configuration and meta are unknown: a save "
+           "that not all ranks committed, or one whose manifest was not written yet";
 }
 
 static json_t *left_json(struct recovery *r)

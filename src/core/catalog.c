@@ -324,8 +324,11 @@ hl_status hl_catalog_load(struct hl_catalog *c, const char *key, const json_t *v
 hl_status hl_version_describe(struct hl_records *r, const struct hl_version_rec *v,
                               struct hl_shard_rec **list, size_t n)
 {
+    size_t shards = v->state == HL_VERSION_FAILED ? 0 : v->shard_count;
+    if (n > 0 && list != v->shards)
+        shards += n;
     HL_TRY(add_model(r, v->model));
-    HL_TRY(add_version(r, v, v->state == HL_VERSION_FAILED ? 0 : v->shard_count + n));
+    HL_TRY(add_version(r, v, shards));
     for (size_t i = 0; i < n; i++)
         HL_TRY(add_shard(r, list[i]));
     return HL_OK;

@@ -32,7 +32,7 @@ void hl_version_link(struct hl_catalog *c, struct hl_version_rec *v, struct hl_s
 void hl_version_unlink_shards(struct hl_catalog *c, struct hl_version_rec *v);
 /* Take the version out of its model and free it. */
 void hl_version_remove(struct hl_catalog *c, struct hl_model_rec *m, struct hl_version_rec *v);
-/* The records of a version, its model and the given shards. */
+/* The records of a version, its model and the given shards: its own, or those that come to it. */
 hl_status hl_version_describe(struct hl_records *r, const struct hl_version_rec *v,
                               struct hl_shard_rec **list, size_t n) HL_CHECK;
 /* The deletion of a shard's record. */

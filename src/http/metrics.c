@@ -1,6 +1,9 @@
 /* libmicrohttpd gives every connection a thread, so that one that waits for the loop holds up
  * nobody else. Such a thread leaves a question on the loop and waits for its answer; when it gives
- * up, the answer finds a question that nobody reads, and the last of the two frees it. */
+ * up, the answer finds a question that nobody reads, and the last of the two frees it.
+ *
+ * Connections that ask nothing must not keep others out: when HL_METRICS_SILENT have no request
+ * under way, the next one closes the oldest of them. */
 #include "http/metrics.h"
 
 #include <errno.h>
@@ -26,6 +29,9 @@
 struct hl_metrics {
     struct hl_metrics_opts opts;
     struct MHD_Daemon *http;
+    pthread_mutex_t lock;          /* guards silent, silent_count */
+    int silent[HL_METRICS_SILENT]; /* descriptors without a request under way, oldest first */
+    size_t silent_count;
     char address[300];
 };
 
@@ -149,6 +155,65 @@ static enum MHD_Result serve_metrics(struct hl_metrics *m, struct MHD_Connection
     return reply(c, MHD_HTTP_OK, "text/plain; version=0.0.4; charset=utf-8", &text);
 }
 
+/* ---- silent connections ---------------------------------------------------------------------- */
+
+static int descriptor(struct MHD_Connection *c)
+{
+    const union MHD_ConnectionInfo *info =
+        MHD_get_connection_info(c, MHD_CONNECTION_INFO_CONNECTION_FD);
+    return info != NULL ? info->connect_fd : -1;
+}
+
+/* With the lock. */
+static void silent_remove(struct hl_metrics *m, int fd)
+{
+    for (size_t i = 0; i < m->silent_count; i++)
+        if (m->silent[i] == fd) {
+            m->silent_count--;
+            memmove(&m->silent[i], &m->silent[i + 1], (m->silent_count - i) * sizeof(fd));
+            return;
+        }
+}
+
+static void speaks(struct hl_metrics *m, int fd)
+{
+    pthread_mutex_lock(&m->lock);
+    silent_remove(m, fd);
+    pthread_mutex_unlock(&m->lock);
+}
+
+/* The oldest one's thread sees the end of its stream and closes it. libmicrohttpd tells of the end
+ * of a connection before it closes the descriptor, so what is in the list is open. */
+static void falls_silent(struct hl_metrics *m, int fd)
+{
+    pthread_mutex_lock(&m->lock);
+    silent_remove(m, fd);
+    if (m->silent_count == HL_METRICS_SILENT) {
+        shutdown(m->silent[0], SHUT_RDWR);
+        silent_remove(m, m->silent[0]);
+    }
+    m->silent[m->silent_count++] = fd;
+    pthread_mutex_unlock(&m->lock);
+}
+
+static void on_connection(void *arg, struct MHD_Connection *c, void **state,
+                          enum MHD_ConnectionNotificationCode what)
+{
+    (void)state;
+    if (what == MHD_CONNECTION_NOTIFY_STARTED)
+        falls_silent(arg, descriptor(c));
+    else
+        speaks(arg, descriptor(c));
+}
+
+static void on_completed(void *arg, struct MHD_Connection *c, void **state,
+                         enum MHD_RequestTerminationCode how)
+{
+    (void)state;
+    (void)how;
+    falls_silent(arg, descriptor(c)); /* it may ask again */
+}
+
 static enum MHD_Result serve(void *arg, struct MHD_Connection *c, const char *url,
                              const char *method, const char *version, const char *upload,
                              size_t *upload_len, void **state)
@@ -158,6 +223,7 @@ static enum MHD_Result serve(void *arg, struct MHD_Connection *c, const char *ur
     (void)version;
     (void)upload;
     (void)state;
+    speaks(m, descriptor(c));
     if (*upload_len > 0) {
         *upload_len = 0; /* read and forgotten; the method refuses it in the end */
         return MHD_YES;
@@ -250,6 +316,12 @@ static hl_status listen_on(struct hl_metrics *m, int *out)
     return HL_OK;
 }
 
+static void metrics_free(struct hl_metrics *m)
+{
+    pthread_mutex_destroy(&m->lock);
+    free(m);
+}
+
 hl_status hl_metrics_start(const struct hl_metrics_opts *opts, struct hl_metrics **out)
 {
     if (opts->listen[0] == '\0') {
@@ -262,10 +334,11 @@ hl_status hl_metrics_start(const struct hl_metrics_opts *opts, struct hl_metrics
     m->opts = *opts;
     if (m->opts.deadline_ms <= 0)
         m->opts.deadline_ms = DEADLINE_MS;
+    pthread_mutex_init(&m->lock, NULL);
     int fd;
     hl_status st = listen_on(m, &fd);
     if (st != HL_OK) {
-        free(m);
+        metrics_free(m);
         return st;
     }
     m->http = MHD_start_daemon(MHD_USE_INTERNAL_POLLING_THREAD | MHD_USE_THREAD_PER_CONNECTION |
@@ -273,10 +346,12 @@ hl_status hl_metrics_start(const struct hl_metrics_opts *opts, struct hl_metrics
                                0, NULL, NULL, serve, m, MHD_OPTION_LISTEN_SOCKET, fd,
                                MHD_OPTION_CONNECTION_LIMIT, (unsigned)HL_METRICS_CONNECTIONS,
                                MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)HL_METRICS_IDLE_S,
+                               MHD_OPTION_NOTIFY_CONNECTION, on_connection, m,
+                               MHD_OPTION_NOTIFY_COMPLETED, on_completed, m,
                                MHD_OPTION_CONNECTION_MEMORY_LIMIT, MEMORY, MHD_OPTION_END);
     if (m->http == NULL) {
         close(fd);
-        free(m);
+        metrics_free(m);
         return hl_fail(HL_EIO, "metrics on %s: its threads can't be started: %m", opts->listen);
     }
     *out = m;
@@ -294,5 +369,5 @@ void hl_metrics_stop(struct hl_metrics *m)
     if (m == NULL)
         return;
     MHD_stop_daemon(m->http);
-    free(m);
+    metrics_free(m);
 }

@@ -9,7 +9,8 @@
  *          the daemon is touched from the connections' threads.
  * Errors:  HL_EINVAL (no host:port), HL_EBUSY (the port is in use), HL_EIO.
  * Units:   milliseconds.
- * Limits:  HL_METRICS_CONNECTIONS at a time, HL_METRICS_IDLE_S each without a byte,
+ * Limits:  HL_METRICS_CONNECTIONS at a time, HL_METRICS_IDLE_S each without a byte; of those that
+ *          ask nothing HL_METRICS_SILENT, then the oldest one is closed;
  *          HL_METRICS_TEXT bytes of text; other paths and methods are refused.
  */
 #ifndef HL_HTTP_METRICS_H
@@ -19,6 +20,7 @@
 #include "base/status.h"
 
 #define HL_METRICS_CONNECTIONS 32
+#define HL_METRICS_SILENT      16
 #define HL_METRICS_IDLE_S      5
 #define HL_METRICS_TEXT        ((size_t)4 << 20)
 

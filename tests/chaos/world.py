@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import collections
+import concurrent.futures
 import json
 import os
 import pathlib
@@ -29,6 +30,7 @@ BASE_TP, BASE_PP = 1, 2
 POOL_MIB, L2_MIB = 24, 8
 SETTLE_S = 60.0      # a cluster without faults is healthy again after so long, on a busy machine too
 DESCRIPTORS = 24     # connections that come and go
+AT_ONCE = 4          # commands of a check, which spend their time waiting for processes and daemons
 MODELS, VERSIONS = 4, 4  # kept at the end of a round
 
 JUMP = BUILD / "tests" / "libclock_jump.so"
@@ -192,12 +194,13 @@ class World:
 
     def pull(self, model: str, version: int, place: tuple[int, int], want: content.Rank, path: str = "auto") -> str:
         """"" when the rank's tensors came and are right, else the CLI's sentence; Broken for wrong bytes."""
-        out = self.work / "pulled"
+        out = self.work / f"pulled-{threading.get_ident()}"
         ok, said = self.call("pull", "--model", f"{model}@{version}", "--pp", place[0], "--tp", place[1], "--path", path,
                              "--timeout", "20s", "--out", out)
         if not ok:
             return said
         wrong = content.difference(out, want)
+        out.unlink()
         if wrong:
             raise Broken(f"wrong bytes: {model}@{version} pp {place[0]} tp {place[1]}: {wrong}")
         return ""
@@ -257,9 +260,10 @@ class World:
 
     def visible(self) -> set[tuple[str, int]]:
         seen = set()
-        for model in rows(self.c.json("model", "ls")):
-            for version in self.c.json("model", "show", model["name"])["versions"]:
-                seen.add((model["name"], version["version"]))
+        names = [model["name"] for model in rows(self.c.json("model", "ls"))]
+        with concurrent.futures.ThreadPoolExecutor(AT_ONCE) as pool:
+            for name, model in zip(names, pool.map(lambda name: self.c.json("model", "show", name), names)):
+                seen.update((name, version["version"]) for version in model["versions"])
         return seen
 
     def _settle_unknown(self) -> None:
@@ -292,11 +296,15 @@ class World:
 
     def verify_versions(self) -> None:
         """Every rank of every committed version, against what it must be."""
-        for (model, version), places in sorted(self.truth.items()):
-            for place, want in places.items():
-                said = self.pull(model, version, place, want)
-                if said:
-                    raise Broken(f"{model}@{version} pp {place[0]} tp {place[1]} cannot be read without a fault: {said}")
+        def verify(model: str, version: int, place: tuple[int, int], want: content.Rank) -> None:
+            said = self.pull(model, version, place, want)
+            if said:
+                raise Broken(f"{model}@{version} pp {place[0]} tp {place[1]} cannot be read without a fault: {said}")
+
+        with concurrent.futures.ThreadPoolExecutor(AT_ONCE) as pool:
+            jobs = [pool.submit(verify, *name, *rank) for name, places in sorted(self.truth.items()) for rank in places.items()]
+            for job in jobs:
+                job.result()
 
     def job_state(self, job: str) -> str:
         return self.c.job(job)["state"]

@@ -13,6 +13,7 @@ import sqlite3
 import subprocess
 import sys
 import tempfile
+import time
 import types
 import unittest
 
@@ -148,6 +149,10 @@ class Recover(unittest.TestCase):
             begun = len(log.read_text())
             wait_for("sweeps", lambda: len(re.findall("sweep ended", log.read_text()[begun:])) >= 4)
             self.assertEqual(self.seen(c), before)
+            c.kill("controllerd")  # who it is now is durable
+            self.assertEqual(c.run(*c.up_args).returncode, 0)
+            wait_for("the claim", lambda: c.json("info")["claim"] != "unknown")
+            self.assertEqual((c.json("info")["claim"], c.json("info")["cluster"]), ("ok", cluster_id))
             self.assertIn("nothing to recover", c.refuse("recover"))
             self.assertEqual(c.json("recover", "--dry-run")["known"], 3)
             self.assertEqual(self.save(c, "m", 30, 3), 4)
@@ -225,11 +230,117 @@ class Recover(unittest.TestCase):
             self.assertIn("no manifest names them", shown.stdout)
             self.assertEqual([m["name"] for m in c.json("model", "ls")["items"]], ["m"])
             self.assertEqual((len(self.files()), c.json("info")["claim"]), (size, "refused"))
+            c.kill("controllerd")  # what it has now does not pass for the newest catalogue
+            self.assertEqual(c.run(*c.up_args).returncode, 0)
+            self.assertEqual((len(self.files()), c.json("info")["claim"]), (size, "refused"))
             given = c.json("recover", "--discard")
             self.assertEqual((given["claim"], sum(x["shards"] for x in given["left"])), ("ok", len(lost)))
             wait_for("the rest in the trash", lambda: not lost & set(self.files()))
             self.assertEqual({p.stem.split("-")[1] for p in self.archive.glob("trash/*.safetensors")}, lost)
             self.assertEqual([m["name"] for m in c.json("model", "ls")["items"]], ["m"])
+
+    def test_a_shard_in_the_trash_that_a_manifest_names_comes_back(self):
+        with cluster(env=self.archived) as c:
+            self.load(c, "m")
+            self.wait_manifests(c, 1)
+            before = self.seen(c)
+            shard = c.json("shard", "ls")["items"][0]["id"]
+
+            def trash(state):
+                self.forget(state)
+                pathlib.Path(c.info["pool"]).unlink()
+                (self.archive / "trash").mkdir(exist_ok=True)
+                (self.archive / shard[:2] / f"{shard}.safetensors").rename(
+                    self.archive / "trash" / f"{time.time_ns() // 1000000:013d}-{shard}.safetensors")
+            self.restart(c, trash)
+            dry = c.json("recover", "--dry-run")
+            self.assertEqual((dry["restored"], dry["untrashed"]), (1, 0))
+            self.assertEqual(len(list(self.archive.glob("trash/*.safetensors"))), 1)
+            done = c.json("recover")
+            self.assertEqual((done["claim"], done["restored"], done["untrashed"]), ("ok", 1, 1))
+            self.assertEqual(list(self.archive.glob("trash/*.safetensors")), [])
+            self.assertEqual(self.seen(c), before)
+
+    def test_a_version_with_a_damaged_or_missing_shard_is_skipped_and_named(self):
+        with cluster(env=self.archived) as c:
+            for seed, name in enumerate(("good", "gone", "short"), 1):
+                self.load(c, name, seed)
+            self.wait_manifests(c, 3)
+            first = {name: c.json("shard", "ls", "--model", name)["items"][0]["id"] for name in ("gone", "short")}
+
+            def damage(state):
+                self.forget(state)
+                pathlib.Path(c.info["pool"]).unlink()
+                (self.archive / first["gone"][:2] / f"{first['gone']}.safetensors").unlink()
+                path = self.archive / first["short"][:2] / f"{first['short']}.safetensors"
+                raw = bytearray(path.read_bytes())
+                at = raw.index(b'"crc32.') + raw[raw.index(b'"crc32.'):].index(b'":"') + 3
+                raw[at] = ord("0") if raw[at] != ord("0") else ord("1")
+                path.write_bytes(raw)
+            self.restart(c, damage)
+            found = {v["model"]: v for v in c.json("recover", "--dry-run")["versions"]}
+            self.assertEqual({m: v["state"] for m, v in found.items()}, {"good": "restored", "gone": "skipped", "short": "skipped"})
+            self.assertIn("neither in the pool nor in the archive", found["gone"]["reason"])
+            self.assertRegex(found["short"]["reason"], rf"shard {first['short']} .* has CRC")
+            self.assertEqual(c.run("recover").returncode, 1)
+            self.assertEqual([m["name"] for m in c.json("model", "ls")["items"]], ["good"])
+
+    def test_an_old_copy_that_got_only_a_part_back_stays_refused(self):
+        with cluster(env=self.archived) as c:
+            self.load(c, "m")
+            copy = c.dir / "controller.db"
+            with sqlite3.connect(c.state / "controller" / "controller.db") as db, sqlite3.connect(copy) as to:
+                db.backup(to)
+            self.load(c, "back", seed=2)
+            self.load(c, "lost", seed=3)
+            self.wait_manifests(c, 3)
+            files = self.files()
+
+            def damage(state):
+                self.forget(state)
+                shutil.copy(copy, state / "controller.db")
+                pathlib.Path(c.info["pool"]).unlink()
+                for path in self.archive.glob(f"??/{MANIFEST}*.safetensors"):
+                    if b'"name":"lost"' in path.read_bytes():
+                        path.unlink()
+            self.restart(c, damage)
+            self.assertEqual(c.run("recover").returncode, 1)
+            self.assertEqual({m["name"] for m in c.json("model", "ls")["items"]}, {"m", "back"})
+            for _ in range(2):  # each start tells L3 which revision it has seen
+                c.kill("controllerd")
+                self.assertEqual(c.run(*c.up_args).returncode, 0)
+                self.assertEqual((c.json("info")["claim"], self.files()), ("refused", files))
+            self.assertEqual(c.json("recover", "--discard")["claim"], "ok")
+            self.assertEqual({m["name"] for m in c.json("model", "ls")["items"]}, {"m", "back"})
+
+    def test_discard_restores_nothing(self):
+        with cluster(env=self.archived) as c:
+            self.load(c, "m")
+            self.wait_manifests(c, 1)
+            shards = set(self.files())
+            self.restart(c, self.forget)
+            dry = c.json("recover", "--dry-run", "--discard")
+            self.assertEqual((dry["restored"], sum(x["shards"] for x in dry["left"]), c.json("info")["claim"]),
+                             (0, len(shards), "refused"))
+            self.assertEqual(c.json("recover", "--discard")["claim"], "ok")
+            wait_for("all of it in the trash", lambda: not self.files() and not self.files(manifests=True))
+            trash = {p.stem.split("-")[1] for p in self.archive.glob("trash/*.safetensors")}
+            self.assertEqual({t for t in trash if not t.startswith(MANIFEST)}, shards)
+            self.assertEqual(c.json("model", "ls")["items"], [])
+            wait_for("the pool to be empty", lambda: c.json("info")["pool"]["usedBytes"] == 0)
+
+    def test_a_lost_manifest_is_written_again(self):
+        with cluster(env=self.archived) as c:
+            self.load(c, "m")
+            self.wait_manifests(c, 1)
+            kept, = self.files(manifests=True)
+
+            def lose(_):
+                pathlib.Path(c.info["pool"]).unlink()
+                (self.archive / kept[:2] / f"{kept}.safetensors").unlink()
+            self.restart(c, lose)
+            wait_for("the manifest to be archived again", lambda: self.files(manifests=True) == [kept])
+            self.assertNotIn("missing from the pool", (c.state / "log" / "controllerd.log").read_text())
 
     def test_killed_in_the_middle_it_is_done_again(self):
         with cluster(env=self.archived) as c:
