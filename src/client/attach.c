@@ -137,7 +137,9 @@ static hl_status take_way(struct operation *op, const json_t *pool)
         if (st != HL_OK)
             hl_debug("the pool is not mapped: %s", hl_error_text());
     } else if (data[0] == '\0') {
-        return hl_fail(HL_EUNAVAIL, "the L3 daemon at %s has no data port: set l3.data_listen, or begin with `helios up --address 127.0.0.1`",
+        return hl_fail(HL_EUNAVAIL,
+                       "the L3 daemon at %s has no data port: set l3.data_listen, or begin with "
+                       "`helios up --address 127.0.0.1`",
                        c->l3_address);
     }
     net_retarget(a->net, data);
