@@ -237,6 +237,7 @@ struct PoolInfo {
   archiveMode @12 :Text;   # "" = no archive, manual, write-behind (visible versions are archived by the Controller's sweep)
   cluster @13 :Text;       # whose pool it is; "" = unclaimed
   revision @14 :UInt64;    # newest of that cluster's catalogue that the pool has heard of
+  manifests @15 :UInt64;   # of versions, beside the shards
 }
 
 # A shard that was moved out of the archive's shards and is kept for archive.trash_keep.

@@ -46,18 +46,18 @@ static void method_pool_info(struct hl_l3d *d, struct hl_rpc_call *call, const j
     hl_pool_info(d->pool, &info);
     hl_pool_claimed(d->pool, &claim);
     snprintf(incarnation, sizeof(incarnation), "%016" PRIx64, info.incarnation);
-    hl_rpc_reply(call,
-                 json_pack("{s:{s:s s:s s:s s:s s:I s:I s:I s:I s:s s:s s:I s:s s:o s:s s:I}}",
-                           "pool", "uuid", hl_id_format(info.uuid).s, "incarnation", incarnation,
-                           "hostId", d->host_id, "socketPath", d->socket_path, "capacityBytes",
-                           (json_int_t)info.capacity, "usedBytes", (json_int_t)info.used,
-                           "quarantinedBytes", (json_int_t)info.quarantined, "shards",
-                           (json_int_t)(info.shards - info.manifests), "dataAddress",
-                           hl_l3d_data_address(d), "poolPath", hl_pool_path(d->pool), "freeBytes",
-                           (json_int_t)info.largest, "archiveMode", l4_mode(d), "tiers",
-                           tiers_json(d), "cluster",
-                           hl_id_is_none(claim.cluster) ? "" : hl_id_format(claim.cluster).s,
-                           "revision", (json_int_t)claim.revision));
+    hl_rpc_reply(
+        call,
+        json_pack("{s:{s:s s:s s:s s:s s:I s:I s:I s:I s:s s:s s:I s:s s:o s:s s:I s:I}}", "pool",
+                  "uuid", hl_id_format(info.uuid).s, "incarnation", incarnation, "hostId",
+                  d->host_id, "socketPath", d->socket_path, "capacityBytes",
+                  (json_int_t)info.capacity, "usedBytes", (json_int_t)info.used, "quarantinedBytes",
+                  (json_int_t)info.quarantined, "shards",
+                  (json_int_t)(info.shards - info.manifests), "dataAddress", hl_l3d_data_address(d),
+                  "poolPath", hl_pool_path(d->pool), "freeBytes", (json_int_t)info.largest,
+                  "archiveMode", l4_mode(d), "tiers", tiers_json(d), "cluster",
+                  hl_id_is_none(claim.cluster) ? "" : hl_id_format(claim.cluster).s, "revision",
+                  (json_int_t)claim.revision, "manifests", (json_int_t)info.manifests));
 }
 
 static void put_gauges(const struct hl_net_server *net, struct hl_buf *out)

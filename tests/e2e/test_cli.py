@@ -334,7 +334,11 @@ class Models(unittest.TestCase):
         return next(p for p in (f"{n:04x}" for n in range(65536)) if not any(i.startswith(p) for i in ids))
 
     def test_digits_that_several_ids_begin_with_are_refused_with_the_candidates(self):
-        before = wait_for("the pool to hold the model", lambda: self.c.json("info")["pool"]["usedBytes"])
+        def versions():
+            return sum(len(self.c.json("model", "show", m["name"])["versions"]) for m in self.c.json("model", "ls")["items"])
+        pool = wait_for("the pool to hold the models and their manifests",
+                        lambda: (p := self.c.json("info")["pool"])["manifests"] == versions() and p)
+        before = pool["usedBytes"]
         twins, names = [], []
         while not twins:  # of 257 ids two begin with the same 2 digits; 12 more come each time
             names.append(f"many{len(names)}")
@@ -410,7 +414,8 @@ class Models(unittest.TestCase):
         shards = self.c.json("shard", "ls")["items"]
         before, held = {s["id"] for s in shards}, sum(s["sizeBytes"] for s in shards)
         wait_for("the Controller to know the pool", lambda: self.c.json("info")["pool"]["usedBytes"] >= held)
-        used = self.c.json("info")["pool"]["usedBytes"]
+        models = len(self.c.json("model", "ls")["items"])  # of one version each
+        used = wait_for("their manifests", lambda: (p := self.c.json("info")["pool"])["manifests"] == models and p)["usedBytes"]
         log = self.c.state / "log" / "controllerd.log"
         seen = log.read_text()
         command = [str(HELIOS), "--state", str(self.c.state), "model", "import", str(self.source), "--name", "late"]

@@ -180,7 +180,12 @@ class Save(unittest.TestCase):
         def used():
             return next(t["usedBytes"] for n in self.c.json("store")["items"] for t in n["tiers"] if t["tier"] == "L3")
 
+        def visible():
+            return sum(v["state"] == "visible" for m in self.c.json("model", "ls")["items"]
+                       for v in self.c.json("model", "show", m["name"])["versions"])
+
         session = self.session()
+        wait_for("the manifests of what is there", lambda: self.c.json("info")["pool"]["manifests"] == visible())
         before = used()
         huge = {f"{part}.huge": torch.zeros(6 << 20) for part in ("embedding", "head", "decoder.layers.0")}
         for n in range(3):  # two parts of 24 MiB fit into the 64 MiB of the pool, the third does not
