@@ -23,8 +23,8 @@ endif()
 
 # The kernels are plain loops that the compiler vectorises; only what torch fuses may be fused.
 function(hl_kernel_flags)
-  foreach(kernel adam collective_reduce half norm)
-    set_source_files_properties(${CMAKE_SOURCE_DIR}/src/hybridps/${kernel}.c PROPERTIES
+  foreach(kernel base/half group/reduce hybridps/adam hybridps/norm)
+    set_source_files_properties(${CMAKE_SOURCE_DIR}/src/${kernel}.c PROPERTIES
       COMPILE_OPTIONS "-O3;-ffp-contract=off;-fno-math-errno;-fno-trapping-math")
   endforeach()
   foreach(kernel body_elementwise body_matmul gemm gemm_few gemm_tile)

@@ -9,10 +9,10 @@
 #include <string.h>
 
 #include "base/cpu.h"
+#include "base/half.h"
 #include "base/status.h"
 #include "base/text.h"
 #include "helios/hybridps.h"
-#include "hybridps/half.h"
 #include "hybridps/split.h"
 
 #define BLOCK 1024 /* elements: gradient and parameter of a block stay in the first-level cache */

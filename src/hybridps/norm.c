@@ -3,10 +3,10 @@
 #include <math.h>
 #include <stdlib.h>
 
+#include "base/half.h"
 #include "base/status.h"
 #include "base/text.h"
 #include "helios/hybridps.h"
-#include "hybridps/half.h"
 #include "hybridps/split.h"
 
 #define BLOCK 1024

@@ -6,7 +6,7 @@
 #include <stdint.h>
 #include <string.h>
 
-#include "hybridps/half.h"
+#include "base/half.h"
 #include "maco/bodies.h"
 #include "maco/types.h"
 
@@ -15,7 +15,7 @@
 /* Elements of a block on the stack. */
 #define HL_BLOCK 1024
 
-_Static_assert(MACO_F32 == 0 && MACO_F16 == 1 && MACO_BF16 == 2, "as in hybridps/half.h");
+_Static_assert(MACO_F32 == 0 && MACO_F16 == 1 && MACO_BF16 == 2, "as in base/half.h");
 
 hl_status hl_body_matmul(const maco_task *t, struct hl_maco_scratch *s);
 hl_status hl_body_linear(const maco_task *t, struct hl_maco_scratch *s);

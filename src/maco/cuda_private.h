@@ -5,11 +5,11 @@
 #ifndef HL_MACO_CUDA_PRIVATE_H
 #define HL_MACO_CUDA_PRIVATE_H
 
+#include "cuda/driver.h"
 #include "helios/maco.h"
 #include "maco/cuda_nccl.h"
 #include "maco/cuda_tables.h"
 #include "maco/plan.h"
-#include "mem/cuda_driver.h"
 
 /* A CUSTOM_COMM of the loaded plan, for the thread of the driver that calls it. */
 struct hl_cuda_call {

@@ -18,7 +18,7 @@ typedef uint32_t words __attribute__((vector_size(4 * LANES), aligned(2), may_al
 typedef int32_t ints __attribute__((vector_size(4 * LANES)));
 typedef uint16_t halfs __attribute__((vector_size(2 * LANES), aligned(2), may_alias));
 
-/* As hybridps/half.c does it. */
+/* As base/half.c does it. */
 INLINE vec NAME(wide)(words half, const int dtype)
 {
     if (dtype == MACO_BF16)

@@ -10,9 +10,9 @@
 
 #include <cmocka.h>
 
+#include "base/half.h"
 #include "base/status.h"
 #include "helios/hybridps.h"
-#include "hybridps/half.h"
 
 #define N_MAX 5000
 

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "hybridps/half.h"
+#include "base/half.h"
 #include "maco/bodies.h"
 #include "maco/types.h"
 

@@ -14,9 +14,9 @@
 #include <string.h>
 #include <time.h>
 
+#include "cuda/driver.h"
 #include "helios/maco.h"
 #include "maco/cuda_image.h"
-#include "mem/cuda_driver.h"
 
 #define N 64 /* floats of a buffer */
 

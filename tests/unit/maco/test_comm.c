@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "maco/comm.h"
-#include "unit/hybridps/group_world.h"
+#include "unit/group/group_world.h"
 
 #define N 1001
 

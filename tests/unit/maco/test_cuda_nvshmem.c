@@ -14,9 +14,9 @@
 
 #include <cmocka.h>
 
+#include "cuda/driver.h"
 #include "helios/hybridps.h"
 #include "helios/maco.h"
-#include "mem/cuda_driver.h"
 
 #define N     64
 #define WORLD 3

@@ -13,7 +13,7 @@
 extern "C" {
 #include <cmocka.h>
 
-#include "hybridps/collective.h"
+#include "group/group.h"
 #include "maco/cuda_tables.h"
 }
 

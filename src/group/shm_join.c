@@ -9,7 +9,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
-#include "hybridps/collective_shm.h"
+#include "group/shm.h"
 #include "os/shm.h"
 
 #define MAGIC   UINT64_C(0x31524750534c4843) /* "CHLSPGR1" */

@@ -1,6 +1,6 @@
 /* Ranks as processes, for tests of groups: `together` runs a function in each. */
-#ifndef UNIT_HYBRIDPS_GROUP_WORLD_H
-#define UNIT_HYBRIDPS_GROUP_WORLD_H
+#ifndef UNIT_GROUP_GROUP_WORLD_H
+#define UNIT_GROUP_GROUP_WORLD_H
 
 #include <stdint.h>
 #include <stdio.h>

@@ -10,7 +10,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
-#include "hybridps/collective.h"
+#include "group/group.h"
 
 #define PIECE    (1u << 20) /* of each rank, where sums are made of an allgather */
 #define CLOSE_NS ((uint64_t)3 * HL_NS_PER_S)

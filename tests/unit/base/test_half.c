@@ -9,8 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/half.h"
 #include "helios/hybridps.h"
-#include "hybridps/half.h"
 
 #define ALL 65536
 

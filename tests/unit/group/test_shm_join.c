@@ -23,10 +23,10 @@ static int ended_at_last(struct hl_process p)
 }
 
 #define hl_process_ended ended_at_last
-#include "hybridps/collective_shm.c"
+#include "group/shm.c"
 #undef hl_process_ended
 
-#include "unit/hybridps/group_world.h"
+#include "unit/group/group_world.h"
 
 static int last_call(int rank, int world)
 {

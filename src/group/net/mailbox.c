@@ -1,4 +1,4 @@
-#include "hybridps/collective_box.h"
+#include "group/net/mailbox.h"
 
 #include <pthread.h>
 #include <stdatomic.h>

@@ -1,4 +1,4 @@
-#include "mem/cuda_driver.h"
+#include "cuda/driver.h"
 
 #include <dlfcn.h>
 #include <string.h>

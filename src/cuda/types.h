@@ -1,4 +1,4 @@
-/* mem/cuda_types.h - the types and numbers of the CUDA driver API that Helios uses.
+/* cuda/types.h - the types and numbers of the CUDA driver API that Helios uses.
  *
  * Declared here because Helios is built where no CUDA is installed; tests/unit/mem/
  * test_cuda_driver.c holds every line against cuda.h where there is one.
@@ -9,8 +9,8 @@
  * Units:   bytes.
  * Limits:  Linux, 64 bits.
  */
-#ifndef HL_MEM_CUDA_TYPES_H
-#define HL_MEM_CUDA_TYPES_H
+#ifndef HL_CUDA_TYPES_H
+#define HL_CUDA_TYPES_H
 
 #include <stddef.h>
 #include <stdint.h>

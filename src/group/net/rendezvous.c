@@ -11,7 +11,7 @@
 
 #include "base/clock.h"
 #include "base/id.h"
-#include "hybridps/collective_net.h"
+#include "group/net/steps.h"
 
 #define MAGIC    0x48504752u
 #define VERSION  1

@@ -13,10 +13,10 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/half.h"
+#include "group/group.h"
 #include "helios/helios.h"
-#include "hybridps/collective.h"
-#include "hybridps/half.h"
-#include "unit/hybridps/group_world.h"
+#include "unit/group/group_world.h"
 
 #define TYPES (HYBRIDPS_U8 + 1)
 #define OPS   (HYBRIDPS_PROD + 1)

@@ -1,4 +1,4 @@
-/* hybridps/collective.h - what is behind a group: its built-in transport and the reductions.
+/* group/group.h - what is behind a group: its built-in transport and the reductions.
  *
  * Owns:    a transport that was opened owns its mapping until its `close`.
  * Threads: one at a time on a transport, but `cancel` from any; the reductions any.
@@ -6,8 +6,8 @@
  * Units:   bytes, milliseconds; reductions count elements.
  * Limits:  HL_COLLECTIVE_RANKS ranks.
  */
-#ifndef HL_HYBRIDPS_COLLECTIVE_H
-#define HL_HYBRIDPS_COLLECTIVE_H
+#ifndef HL_GROUP_GROUP_H
+#define HL_GROUP_GROUP_H
 
 #include <stddef.h>
 #include <stdint.h>
@@ -19,8 +19,6 @@
 #define HL_COLLECTIVE_TIMEOUT_MS 300000
 
 hl_status hl_collective_shm_open(const hybridps_shm_options *options,
-                                 hybridps_transport *out) HL_CHECK;
-hl_status hl_collective_net_open(const hybridps_net_options *options,
                                  hybridps_transport *out) HL_CHECK;
 
 /* Whether a reduction of n elements on `world` ranks can be asked for; call: for the message. */

@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "hybridps/collective_shm.h"
+#include "group/shm.h"
 
 static uint8_t *slot(const struct hl_collective_shm *g, int sender, uint32_t piece)
 {

@@ -1,4 +1,4 @@
-/* hybridps/collective_net.h - ranks on several hosts: who is where, and one step of all together.
+/* group/net/steps.h - ranks on several hosts: who is where, and one step of all together.
  *
  * A collective is a row of steps. In a step a rank sends each other one message and has one of
  * each, or less where that would say nothing; every message begins with what the sender is doing,
@@ -14,15 +14,18 @@
  * Limits:  HL_COLLECTIVE_RANKS ranks. Nobody's identity is checked and nothing is encrypted: for a
  *          network of trusted hosts.
  */
-#ifndef HL_HYBRIDPS_COLLECTIVE_NET_H
-#define HL_HYBRIDPS_COLLECTIVE_NET_H
+#ifndef HL_GROUP_NET_STEPS_H
+#define HL_GROUP_NET_STEPS_H
 
-#include "hybridps/collective.h"
-#include "hybridps/collective_box.h"
+#include "group/group.h"
+#include "group/net/mailbox.h"
 #include "net/addr.h"
 
 #define HL_COLLECTIVE_HEADER  192 /* a multiple of 64 */
 #define HL_COLLECTIVE_LOOK_MS 500 /* between two looks at the ports of those who are silent */
+
+hl_status hl_collective_net_open(const hybridps_net_options *options,
+                                 hybridps_transport *out) HL_CHECK;
 
 /* What a rank is doing: the beginning of each message. */
 struct hl_net_call {

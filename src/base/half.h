@@ -1,4 +1,4 @@
-/* hybridps/half.h - arrays of float16 and bfloat16 to and from float32.
+/* base/half.h - arrays of float16 and bfloat16 to and from float32.
  *
  * Owns:    nothing.
  * Threads: any.
@@ -6,8 +6,8 @@
  * Units:   elements; types are HYBRIDPS_F32, _F16, _BF16 of helios/hybridps.h.
  * Limits:  none. Rounding is to nearest, ties to even; what is no number stays so.
  */
-#ifndef HL_HYBRIDPS_HALF_H
-#define HL_HYBRIDPS_HALF_H
+#ifndef HL_BASE_HALF_H
+#define HL_BASE_HALF_H
 
 #include <stddef.h>
 

@@ -9,7 +9,7 @@
 
 #include <cmocka.h>
 
-#include "mem/cuda_types.h"
+#include "cuda/types.h"
 
 #if __has_include(<cuda.h>)
 #include <cuda.h>
@@ -44,7 +44,7 @@ _Static_assert(sizeof(struct cu_ipc_handle) == sizeof(CUipcMemHandle), "cu_ipc_h
 #define cu_ipc_handle  CUipcMemHandle_st
 #define cu_alloc_prop  CUmemAllocationProp_st
 #define cu_access_desc CUmemAccessDesc_st
-#include "mem/cuda_driver.h"
+#include "cuda/driver.h"
 
 #define X(name, args)                                                                              \
     _Static_assert(__builtin_types_compatible_p(__typeof__(&name), cu_result(*) args), #name);
@@ -53,7 +53,7 @@ CUDA_VMM_CALLS(X)
 CUDA_RUN_CALLS(X)
 #undef X
 #else
-#include "mem/cuda_driver.h"
+#include "cuda/driver.h"
 
 #define HEADER 0
 #endif

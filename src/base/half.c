@@ -1,6 +1,6 @@
 /* Written on the bits, without branches, so that the compiler vectorises it for any CPU; three
  * builds are chosen from by what the CPU has. */
-#include "hybridps/half.h"
+#include "base/half.h"
 
 #include <stdint.h>
 #include <string.h>

@@ -2,8 +2,8 @@
  * type. What is no number stays so in a minimum, too. */
 #include <string.h>
 
-#include "hybridps/collective.h"
-#include "hybridps/half.h"
+#include "base/half.h"
+#include "group/group.h"
 
 #define BLOCK 1024 /* elements; two of them on the stack */
 

@@ -1,4 +1,4 @@
-/* mem/cuda_driver.h - the CUDA driver library, loaded when it is asked for.
+/* cuda/driver.h - the CUDA driver library, loaded when it is asked for.
  *
  * Owns:    each library that was loaded stays loaded to the end of the process, as drivers must.
  * Threads: any.
@@ -8,11 +8,11 @@
  * Units:   bytes.
  * Limits:  none.
  */
-#ifndef HL_MEM_CUDA_DRIVER_H
-#define HL_MEM_CUDA_DRIVER_H
+#ifndef HL_CUDA_DRIVER_H
+#define HL_CUDA_DRIVER_H
 
 #include "base/status.h"
-#include "mem/cuda_types.h"
+#include "cuda/types.h"
 
 #define CUDA_DRIVER_NAME "libcuda.so.1"
 

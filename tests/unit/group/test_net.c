@@ -17,11 +17,11 @@
 #include <sys/socket.h>
 
 #include "base/clock.h"
+#include "group/group.h"
+#include "group/net/mailbox.h"
 #include "helios/helios.h"
-#include "hybridps/collective.h"
-#include "hybridps/collective_box.h"
 #include "support/process_state.h"
-#include "unit/hybridps/group_world.h"
+#include "unit/group/group_world.h"
 
 #define PORT_FIRST 10000
 #define PORT_COUNT 10000

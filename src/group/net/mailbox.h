@@ -1,4 +1,4 @@
-/* hybridps/collective_box.h - messages between the ranks of a group on several hosts: each has a
+/* group/net/mailbox.h - messages between the ranks of a group on several hosts: each has a
  * letter box that others put into (net/net.h: RDMA where there is, else TCP), and a line to each.
  *
  * A message is known by who sent it and a number. What somebody else's group puts there is refused.
@@ -11,8 +11,8 @@
  * Limits:  HL_MAIL_BYTES a message; numbers below 2^47. Of each rank a box keeps six messages whose
  *          numbers have HL_MAIL_AHEAD and six others; more are refused with HL_EBUSY.
  */
-#ifndef HL_HYBRIDPS_COLLECTIVE_BOX_H
-#define HL_HYBRIDPS_COLLECTIVE_BOX_H
+#ifndef HL_GROUP_NET_MAILBOX_H
+#define HL_GROUP_NET_MAILBOX_H
 
 #include <stddef.h>
 #include <stdint.h>

@@ -11,7 +11,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
-#include "hybridps/collective_shm.h"
+#include "group/shm.h"
 #include "os/shm.h"
 
 #define SLICE_MS  20          /* a sleep, after which the others' lives are looked at */

@@ -1,5 +1,5 @@
-/* Groups between nodes: apart from collective.c, which a library without the network has, too. */
-#include "hybridps/collective.h"
+/* Groups between nodes: apart from group.c, which a library without the network has, too. */
+#include "group/net/steps.h"
 
 int hybridps_group_net(const hybridps_net_options *options, hybridps_group **out)
 {

@@ -1,4 +1,4 @@
-/* hybridps/collective_shm.h - the memory that the ranks of a group share.
+/* group/shm.h - the memory that the ranks of a group share.
  *
  * A rank counts its steps in `at` of its row; nobody goes on before all have taken the same step.
  * Two sets of slots are used in turn: who takes a step further has, by then, been told by all that
@@ -13,11 +13,11 @@
  * Units:   bytes, milliseconds.
  * Limits:  HL_COLLECTIVE_RANKS ranks, which share one PID namespace.
  */
-#ifndef HL_HYBRIDPS_COLLECTIVE_SHM_H
-#define HL_HYBRIDPS_COLLECTIVE_SHM_H
+#ifndef HL_GROUP_SHM_H
+#define HL_GROUP_SHM_H
 
 #include "base/line.h"
-#include "hybridps/collective.h"
+#include "group/group.h"
 #include "os/process.h"
 
 #define HL_COLLECTIVE_PIECE (256u << 10) /* of a slot */

@@ -33,11 +33,11 @@ static void after_store(const char *word)
 
 #define __atomic_load_n(word, order)     (before_look(#word), __atomic_load_n(word, order))
 #define __atomic_store_n(word, v, order) (__atomic_store_n(word, v, order), after_store(#word))
-#include "hybridps/collective_mail.c"
+#include "group/shm_pair.c"
 #undef __atomic_load_n
 #undef __atomic_store_n
 
-#include "unit/hybridps/group_world.h"
+#include "unit/group/group_world.h"
 
 #define TURNS 500
 

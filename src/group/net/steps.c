@@ -1,7 +1,7 @@
 /* Collectives by messages. Sums: each rank gets everybody's values of its share, adds them in the
  * order of ranks and sends the result to all, so each byte goes over the wire twice however many
  * ranks there are; what is small goes to everybody at once. */
-#include "hybridps/collective_net.h"
+#include "group/net/steps.h"
 
 #include <inttypes.h>
 #include <stdio.h>

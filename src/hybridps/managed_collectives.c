@@ -3,7 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "hybridps/collective.h"
+#include "group/group.h"
 
 /* Its place on the host, with `local` in it. */
 static hl_status begin_result(hybridps *h, const char *name, const void *local, uint64_t bytes,
