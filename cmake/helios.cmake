@@ -234,6 +234,16 @@ function(hl_tests)
   endforeach()
 endfunction()
 
+# tests/tools: what checks the sources is checked, too.
+function(hl_tool_tests)
+  file(GLOB scripts CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/tests/tools/test_*.py)
+  foreach(script ${scripts})
+    get_filename_component(name ${script} NAME_WE)
+    add_test(NAME tools_${name} COMMAND /usr/bin/python3 ${script})
+    set_tests_properties(tools_${name} PROPERTIES LABELS unit TIMEOUT 180)
+  endforeach()
+endfunction()
+
 # A planted fault: without the releases of MACO's counters and queues ThreadSanitizer must find a race, or it would
 # not find a real one.
 function(hl_maco_mutant)
