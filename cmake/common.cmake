@@ -28,10 +28,10 @@ function(hl_kernel_flags)
       COMPILE_OPTIONS "-O3;-ffp-contract=off;-fno-math-errno;-fno-trapping-math")
   endforeach()
   foreach(kernel body_elementwise body_matmul gemm gemm_few gemm_tile)
-    set_source_files_properties(${CMAKE_SOURCE_DIR}/src/maco/${kernel}.c PROPERTIES
+    set_source_files_properties(${CMAKE_SOURCE_DIR}/src/maco/kernels/${kernel}.c PROPERTIES
       COMPILE_OPTIONS "-O3;-ffp-contract=off;-fno-math-errno;-fno-trapping-math")
   endforeach()
   # multiplies and adds in one step where the CPU can
-  set_source_files_properties(${CMAKE_SOURCE_DIR}/src/maco/vec.c PROPERTIES
+  set_source_files_properties(${CMAKE_SOURCE_DIR}/src/maco/kernels/vec.c PROPERTIES
     COMPILE_OPTIONS "-O3;-ffp-contract=fast;-fno-math-errno;-fno-trapping-math")
 endfunction()

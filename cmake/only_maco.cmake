@@ -2,7 +2,8 @@
 # nvcc; no other library. Tests and programs are not built.
 function(hl_only_maco)
   hl_kernel_flags()
-  foreach(folder cuda group maco os) # of groups those of one node
+  file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/maco/*.c)
+  foreach(folder cuda group os) # of groups those of one node
     file(GLOB more CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/${folder}/*.c)
     list(APPEND sources ${more})
   endforeach()
