@@ -23,7 +23,7 @@ endif()
 
 # The kernels are plain loops that the compiler vectorises; only what torch fuses may be fused.
 function(hl_kernel_flags)
-  foreach(kernel base/half group/reduce hybridps/adam hybridps/norm)
+  foreach(kernel base/half group/reduce hybridps/adam/adam hybridps/adam/norm)
     set_source_files_properties(${CMAKE_SOURCE_DIR}/src/${kernel}.c PROPERTIES
       COMPILE_OPTIONS "-O3;-ffp-contract=off;-fno-math-errno;-fno-trapping-math")
   endforeach()

@@ -61,7 +61,7 @@ struct hl_collective_net {
     pid_t pid;
 };
 
-/* collective_meet.c: all ranks know each other's address, and the group's number. */
+/* rendezvous.c: all ranks know each other's address, and the group's number. */
 hl_status hl_collective_meet(const hybridps_net_options *o, struct hl_collective_net *g) HL_CHECK;
 /* 1 when its port took a connection once and refuses one now: it belongs to nobody any more. A host
  * that does not answer may come back before the deadline. */
