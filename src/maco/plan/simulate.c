@@ -1,4 +1,5 @@
 #include "maco/plan/simulate.h"
+#include "maco/plan/plan_private.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -14,8 +14,9 @@
 #ifndef HL_MACO_PLAN_SIMULATE_H
 #define HL_MACO_PLAN_SIMULATE_H
 
-#include "maco/plan/plan_private.h"
-#include "maco/trace/trace.h"
+#include "base/status.h"
+#include "helios/maco.h"
+#include "maco/plan/record.h"
 
 struct hl_maco_model {
     maco_virtual clock;

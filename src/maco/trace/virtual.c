@@ -1,22 +1,24 @@
 #include <stdlib.h>
 
 #include "maco/plan/simulate.h"
+#include "maco/trace/trace.h"
 
 int maco_run_virtual(const maco_plan *p, const maco_virtual *model, maco_trace **out)
 {
     if (p == NULL || model == NULL || out == NULL)
         return hl_fail(HL_EINVAL, "maco_run_virtual: the plan, the model or out is NULL");
-    struct hl_maco_model m = {
-        .clock = *model, .policy = p->view.policy, .balance = p->view.balance};
+    maco_plan_view view;
+    maco_plan_read(p, &view);
+    struct hl_maco_model m = {.clock = *model, .policy = view.policy, .balance = view.balance};
     if (model->workers < 1 || model->workers > UINT16_MAX)
         return hl_fail(HL_EINVAL, "a virtual run with %d workers. Hint: 1 to %d", model->workers,
                        UINT16_MAX);
-    if (p->view.policy == MACO_STATIC && p->view.n_lists != (uint32_t)model->workers)
+    if (view.policy == MACO_STATIC && view.n_lists != (uint32_t)model->workers)
         return hl_fail(HL_EINVAL,
                        "the plan has lists for %u workers, the model %d. Hint: compile it for as "
                        "many",
-                       p->view.n_lists, model->workers);
-    struct hl_maco_record *records = malloc(p->view.n_tasks * sizeof(*records));
+                       view.n_lists, model->workers);
+    struct hl_maco_record *records = malloc(view.n_tasks * sizeof(*records));
     size_t n = 0;
     if (records == NULL)
         return hl_fail(HL_ENOMEM, "out of memory allocating a virtual run");

@@ -85,11 +85,6 @@ hl_status hl_cuda_await(maco_cuda *c, struct CUevent_st *event, uint64_t timeout
 void hl_cuda_unload(maco_cuda *c);
 /* The tables as they are before the first run. */
 hl_status hl_cuda_reset(maco_cuda *c) HL_CHECK;
-/* Memory of each group inside the kernel, mapped on all its ranks; with all of them. */
-hl_status hl_cuda_peers_open(maco_cuda *c) HL_CHECK;
-/* Before closing: with all ranks, so that nobody gives back what another one may still read. */
-void hl_cuda_peers_part(maco_cuda *c);
-void hl_cuda_peers_close(maco_cuda *c);
 
 /* It communicates inside the kernel, not by its stream. */
 static inline int hl_cuda_is_inside(const maco_cuda *c, uint32_t group)
@@ -97,11 +92,6 @@ static inline int hl_cuda_is_inside(const maco_cuda *c, uint32_t group)
     return hl_gpu_has_peers(c->peers, c->n_peers, group);
 }
 
-/* Ranks of groups inside the kernel that the loaded plan uses: they have lost count of each other.
- */
-void hl_cuda_peers_abandon(maco_cuda *c);
-/* Refused where a run that failed has left the plan's ranks apart. */
-hl_status hl_cuda_peers_check(const maco_cuda *c) HL_CHECK;
 /* Once for each plan, with all ranks of its groups. */
 hl_status hl_cuda_agree(maco_cuda *c) HL_CHECK;
 /* Enqueues the run's communication, behind its kernel. */

@@ -10,6 +10,7 @@
 
 #include "base/log.h"
 #include "helios/hybridps.h"
+#include "maco/cuda/peers/peers.h"
 #include "maco/cuda/peers/source.h"
 #include "os/process.h"
 

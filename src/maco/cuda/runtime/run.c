@@ -5,6 +5,7 @@
 
 #include "base/clock.h"
 #include "maco/cuda/host/context.h"
+#include "maco/cuda/peers/peers.h"
 #include "maco/graph/types.h"
 #include "maco/trace/trace.h"
 
@@ -119,12 +120,6 @@ int maco_cuda_run(maco_cuda *c, void *stream)
 {
     HL_TRY(maco_cuda_start(c, stream));
     return maco_cuda_wait(c);
-}
-
-void maco_cuda_cancel(maco_cuda *c)
-{
-    if (c != NULL && c->host != NULL)
-        __atomic_store_n(&c->host->cancel, 1, __ATOMIC_SEQ_CST);
 }
 
 /* ---- what was recorded ---- */
