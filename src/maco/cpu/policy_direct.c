@@ -304,7 +304,7 @@ static int wait_for_work(struct hl_maco_seat *w, uint32_t *event)
     return 0;
 }
 
-void hl_maco_direct(struct hl_maco_seat *w)
+static void direct_work(struct hl_maco_seat *w)
 {
     uint32_t event = MACO_NONE;
     if (w->rt->tracing)
@@ -326,9 +326,11 @@ void hl_maco_direct(struct hl_maco_seat *w)
 }
 
 /* A proxy runs no tasks: where its queue is full, workers make room. */
-void hl_maco_direct_offer(struct hl_maco_seat *w, uint32_t event)
+static void direct_offer(struct hl_maco_seat *w, uint32_t event)
 {
     uint32_t fired = event;
+    if (!hl_maco_tally(w->rt->state, event, 1))
+        return;
     w->rt->state->next_event[event] = MACO_NONE;
     while ((event = hl_maco_launch(w, &fired)) != MACO_NONE) {
         while (!hl_maco_share_push(&w->ready, event)) {
@@ -341,7 +343,7 @@ void hl_maco_direct_offer(struct hl_maco_seat *w, uint32_t event)
 }
 
 /* Between runs all queues are the caller's. */
-void hl_maco_direct_start(maco_runtime *rt)
+static void direct_start(maco_runtime *rt)
 {
     for (uint32_t i = 0; i < hl_maco_seats(rt); i++) {
         struct hl_maco_seat *w = &rt->seats[i];
@@ -352,3 +354,6 @@ void hl_maco_direct_start(maco_runtime *rt)
     if (!hl_maco_share_push(&rt->seats[0].ready, rt->state->view.n_events))
         __builtin_unreachable(); /* it was just emptied */
 }
+
+const struct hl_maco_policy_ops hl_maco_direct_policy = {
+    .start = direct_start, .work = direct_work, .offer = direct_offer};

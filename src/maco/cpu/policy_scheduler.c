@@ -33,7 +33,7 @@ static void send(struct hl_maco_seat *w, uint32_t event)
         hl_maco_unpark(scheduler);
 }
 
-void hl_maco_scheduler_offer(struct hl_maco_seat *w, uint32_t event)
+static void hand_on(struct hl_maco_seat *w, uint32_t event)
 {
     uint32_t fired = event;
     w->rt->state->next_event[event] = MACO_NONE;
@@ -44,7 +44,7 @@ void hl_maco_scheduler_offer(struct hl_maco_seat *w, uint32_t event)
 static void settle(struct hl_maco_seat *w, struct hl_maco_held *h)
 {
     if (h->n > 0 && hl_maco_tally(w->rt->state, h->event, h->n))
-        hl_maco_scheduler_offer(w, h->event);
+        hand_on(w, h->event);
     h->n = 0;
 }
 
@@ -71,7 +71,7 @@ static int run_batch(struct hl_maco_seat *w, uint64_t tail, uint64_t head)
     return 1;
 }
 
-void hl_maco_queue(struct hl_maco_seat *w)
+static void scheduler_work(struct hl_maco_seat *w)
 {
     maco_runtime *rt = w->rt;
     struct hl_maco_seat *scheduler = seat_scheduler(rt);
@@ -233,7 +233,7 @@ void hl_maco_schedule(struct hl_maco_seat *w)
     hl_maco_leave(w);
 }
 
-void hl_maco_scheduler_start(maco_runtime *rt)
+static void scheduler_start(maco_runtime *rt)
 {
     for (uint32_t i = 0; i < rt->workers; i++) {
         struct hl_maco_seat *w = &rt->seats[i];
@@ -246,3 +246,12 @@ void hl_maco_scheduler_start(maco_runtime *rt)
     if (!hl_maco_mpsc_push(&rt->events, rt->state->view.n_events))
         __builtin_unreachable(); /* it was just emptied */
 }
+
+static void scheduler_offer(struct hl_maco_seat *w, uint32_t event)
+{
+    struct hl_maco_held one = {.event = event, .n = 1};
+    settle(w, &one);
+}
+
+const struct hl_maco_policy_ops hl_maco_scheduler_policy = {
+    .start = scheduler_start, .work = scheduler_work, .offer = scheduler_offer};

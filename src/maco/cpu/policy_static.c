@@ -64,7 +64,7 @@ static void begin(struct hl_maco_seat *w)
         w->tick = hl_tick();
 }
 
-void hl_maco_static(struct hl_maco_seat *w)
+static void static_work(struct hl_maco_seat *w)
 {
     struct hl_maco_state *s = w->rt->state;
     struct hl_maco_held held = {.event = MACO_NONE};
@@ -92,19 +92,14 @@ void hl_maco_static(struct hl_maco_seat *w)
     rest(w);
 }
 
-static void tell(struct hl_maco_seat *w, uint32_t event)
+static void static_offer(struct hl_maco_seat *w, uint32_t event)
 {
-    maco_runtime *rt = w->rt;
     struct hl_maco_held one = {.event = event, .n = 1};
-    if (rt->policy == MACO_STATIC)
-        settle(w, &one);
-    else if (!hl_maco_tally(rt->state, event, 1))
-        return;
-    else if (rt->policy == MACO_DIRECT)
-        hl_maco_direct_offer(w, event);
-    else
-        hl_maco_scheduler_offer(w, event);
+    settle(w, &one);
 }
+
+const struct hl_maco_policy_ops hl_maco_static_policy = {.work = static_work,
+                                                         .offer = static_offer};
 
 void hl_maco_proxy(struct hl_maco_seat *w)
 {
@@ -126,7 +121,7 @@ void hl_maco_proxy(struct hl_maco_seat *w)
             hl_maco_leave(w);
             return;
         }
-        tell(w, trigger);
+        w->rt->ops->offer(w, trigger);
     }
     rest(w);
 }

@@ -37,6 +37,12 @@ static hl_status start_seat(maco_runtime *rt, struct hl_maco_seat *w)
     return HL_OK;
 }
 
+static const struct hl_maco_policy_ops *const policies[] = {
+    [MACO_DIRECT] = &hl_maco_direct_policy,
+    [MACO_SCHEDULER] = &hl_maco_scheduler_policy,
+    [MACO_STATIC] = &hl_maco_static_policy,
+};
+
 static hl_status init_seat(maco_runtime *rt, uint32_t i)
 {
     struct hl_maco_seat *w = &rt->seats[i];
@@ -44,6 +50,9 @@ static hl_status init_seat(maco_runtime *rt, uint32_t i)
     w->role = i < rt->workers          ? HL_MACO_WORKER
               : w >= seat_proxy(rt, 0) ? HL_MACO_PROXY
                                        : HL_MACO_SCHEDULER;
+    w->work = w->role == HL_MACO_PROXY       ? hl_maco_proxy
+              : w->role == HL_MACO_SCHEDULER ? hl_maco_schedule
+                                             : rt->ops->work;
     w->index = w->role == HL_MACO_PROXY ? (uint32_t)(w - seat_proxy(rt, 0)) : i;
     w->task = w->waits = w->inbox = w->given = w->spill = MACO_NONE;
     HL_TRY(hl_maco_share_init(&w->ready, rt->ring));
@@ -103,6 +112,7 @@ int maco_runtime_open(const maco_runtime_options *options, maco_runtime **out)
     pthread_mutex_init(&rt->verdict_lock, NULL);
     rt->pid = getpid();
     rt->policy = o->policy;
+    rt->ops = policies[o->policy];
     rt->balance = o->balance;
     rt->tracing = o->trace != 0;
     rt->poll = o->poll;
@@ -247,10 +257,8 @@ static uint64_t start(maco_runtime *rt)
     s->iteration++;
     s->dirty = 1; /* until it ends well */
     __atomic_store_n(&s->events[s->view.n_events].count, s->iteration, __ATOMIC_RELAXED);
-    if (rt->policy == MACO_DIRECT)
-        hl_maco_direct_start(rt);
-    if (rt->policy == MACO_SCHEDULER)
-        hl_maco_scheduler_start(rt);
+    if (rt->ops->start != NULL)
+        rt->ops->start(rt);
     rt->verdict = HL_OK;
     rt->why[0] = '\0';
     uint64_t run = __atomic_add_fetch(&rt->run, 1, __ATOMIC_SEQ_CST);

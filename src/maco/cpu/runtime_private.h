@@ -70,6 +70,18 @@ struct hl_maco_state {
 
 enum hl_maco_role { HL_MACO_WORKER, HL_MACO_PROXY, HL_MACO_SCHEDULER };
 
+struct hl_maco_seat;
+
+/* What one of enum maco_policy means for the threads of a runtime. */
+struct hl_maco_policy_ops {
+    /* Puts the roots in front of the workers; alone, before a run. NULL: they find them. */
+    void (*start)(maco_runtime *rt);
+    /* A worker's part of a run, until it leaves the run or sleeps. */
+    void (*work)(struct hl_maco_seat *w);
+    /* By a proxy: one more of what `event` waits for has come. */
+    void (*offer)(struct hl_maco_seat *w, uint32_t event);
+};
+
 /* A thread of the runtime. */
 struct hl_maco_seat {
     _Alignas(HL_LINE) uint32_t parked; /* a futex: 1 = sleeps, or is about to */
@@ -79,12 +91,13 @@ struct hl_maco_seat {
     _Alignas(HL_LINE) struct hl_maco_share ready; /* events that have fired */
     struct hl_maco_spsc queue;                    /* from the scheduler */
     _Alignas(HL_LINE) maco_runtime *rt;
-    uint64_t run;               /* the number it entered with */
-    uint64_t last;              /* run in which it has nothing more to do */
-    uint64_t at_run;            /* run that `at` belongs to */
-    uint32_t at;                /* where it is in its list */
-    uint32_t index, role;       /* worker; group of a proxy */
-    uint32_t given;             /* tasks taken out of the inbox, in order */
+    uint64_t run;                         /* the number it entered with */
+    uint64_t last;                        /* run in which it has nothing more to do */
+    uint64_t at_run;                      /* run that `at` belongs to */
+    uint32_t at;                          /* where it is in its list */
+    uint32_t index, role;                 /* worker; group of a proxy */
+    void (*work)(struct hl_maco_seat *w); /* its part of a run, as its role and the policy want */
+    uint32_t given;                       /* tasks taken out of the inbox, in order */
     uint32_t spill, spill_last; /* events that did not fit in `ready`: a list in next_event */
     uint64_t spent;             /* scheduler: cost queued so far */
     uint64_t finished;          /* worker: cost done so far, read by the scheduler */
@@ -117,7 +130,8 @@ struct hl_maco_question {
 struct maco_runtime {
     _Alignas(HL_LINE) uint64_t run; /* odd: one goes on */
     struct hl_maco_state *state;
-    const maco_plan *plan; /* run last; NULL */
+    const maco_plan *plan;                /* run last; NULL */
+    const struct hl_maco_policy_ops *ops; /* of `policy` */
     int tracing, policy, balance;
     uint32_t workers, n_seats; /* workers, the scheduler if there is one, then proxies */
     uint32_t spins;            /* looks before a thread sleeps */
@@ -192,19 +206,12 @@ static inline int hl_maco_over(const struct hl_maco_seat *w)
     return __atomic_load_n(&w->rt->run, __ATOMIC_ACQUIRE) != w->run;
 }
 
-/* ---- the policies: 1 = went to sleep or has nothing more in this run ---- */
-void hl_maco_direct(struct hl_maco_seat *w);
-void hl_maco_static(struct hl_maco_seat *w);
-void hl_maco_queue(struct hl_maco_seat *w);
+/* ---- policy_*.c ---- */
+extern const struct hl_maco_policy_ops hl_maco_direct_policy, hl_maco_scheduler_policy,
+    hl_maco_static_policy;
+/* The scheduler's part of a run, and a proxy's under every policy. */
 void hl_maco_schedule(struct hl_maco_seat *w);
 void hl_maco_proxy(struct hl_maco_seat *w);
-/* Puts the roots in front of the workers; alone. */
-void hl_maco_direct_start(maco_runtime *rt);
-void hl_maco_scheduler_start(maco_runtime *rt);
-/* By a proxy, in direct: makes an event known to the workers. */
-void hl_maco_direct_offer(struct hl_maco_seat *w, uint32_t event);
-/* To the scheduler. */
-void hl_maco_scheduler_offer(struct hl_maco_seat *w, uint32_t event);
 
 /* ---- task.c ---- */
 /* What is no call: a body, a collective. */

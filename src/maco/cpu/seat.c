@@ -147,20 +147,6 @@ static void between_runs(struct hl_maco_seat *w)
         sleep_here(w);
 }
 
-static void work(struct hl_maco_seat *w)
-{
-    if (w->role == HL_MACO_PROXY)
-        hl_maco_proxy(w);
-    else if (w->role == HL_MACO_SCHEDULER)
-        hl_maco_schedule(w);
-    else if (w->rt->policy == MACO_DIRECT)
-        hl_maco_direct(w);
-    else if (w->rt->policy == MACO_STATIC)
-        hl_maco_static(w);
-    else
-        hl_maco_queue(w);
-}
-
 void *hl_maco_seat_main(void *arg)
 {
     struct hl_maco_seat *w = arg;
@@ -173,7 +159,7 @@ void *hl_maco_seat_main(void *arg)
             continue;
         }
         if (hl_maco_enter(w))
-            work(w);
+            w->work(w);
     }
     return NULL;
 }
