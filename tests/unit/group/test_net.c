@@ -1,11 +1,10 @@
-/* Groups over the network layer, of processes on this host: sums to the bit, and who did what. All
- * ranks are children, as a process that has used the network can't be forked. */
+/* What only groups over the network layer do, of processes on this host; the rest is in
+ * test_conformance.c. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
 
-#include <arpa/inet.h>
 #include <cmocka.h>
 #include <poll.h>
 #include <pthread.h>
@@ -14,155 +13,13 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
-#include <sys/socket.h>
 
 #include "base/clock.h"
 #include "group/group.h"
 #include "group/net/mailbox.h"
 #include "helios/helios.h"
 #include "support/process_state.h"
-#include "unit/group/group_world.h"
-
-#define PORT_FIRST 10000
-#define PORT_COUNT 10000
-
-static char address[64];
-
-static int is_free(unsigned port)
-{
-    struct sockaddr_in a = {.sin_family = AF_INET,
-                            .sin_addr.s_addr = htonl(INADDR_LOOPBACK),
-                            .sin_port = htons((uint16_t)port)};
-    int fd = socket(AF_INET, SOCK_STREAM, 0);
-    int free = bind(fd, (struct sockaddr *)&a, sizeof(a)) == 0;
-    close(fd);
-    return free;
-}
-
-/* A port that nobody has now, nor gets before rank 0 does: the kernel gives out others, and each
- * process looks at its own first. */
-static void new_address(void)
-{
-    static unsigned tried;
-    unsigned port, left = PORT_COUNT;
-    do
-        port = PORT_FIRST + ((unsigned)getpid() * 16 + tried++) % PORT_COUNT;
-    while (!is_free(port) && --left > 0);
-    assert_true(left > 0);
-    snprintf(address, sizeof(address), "127.0.0.1:%u", port);
-}
-
-static hybridps_group *meet(int rank, int world, int timeout_ms)
-{
-    hybridps_net_options o = {
-        .address = address, .rank = rank, .world = world, .timeout_ms = timeout_ms};
-    hybridps_group *g = NULL;
-    if (hybridps_group_net(&o, &g) != 0)
-        fprintf(stderr, "%s\n", hl_error_text());
-    return g;
-}
-
-static int (*job)(int rank, int world);
-
-/* The children of `together` are ranks; its own rank 0 is a child, too. */
-static int in_child(int rank, int world)
-{
-    int status = -1;
-    if (rank > 0)
-        return job(rank, world);
-    pid_t pid = fork();
-    if (pid == 0) {
-        alarm(CHILD_S);
-        _exit(job(0, world));
-    }
-    return pid > 0 && waitpid(pid, &status, 0) == pid ? status : 1;
-}
-
-static void apart(int world, int (*fn)(int rank, int world))
-{
-    new_address();
-    job = fn;
-    together(world, in_child);
-}
-
-/* One step after the other, in the order of ranks. */
-static int check_sum(hybridps_group *g, int rank, int world, size_t n, int type, int op)
-{
-    size_t width = hl_collective_size(type);
-    uint8_t *data[4], *want = calloc(n + 1, width);
-    const void *parts[4];
-    for (int r = 0; r < world; r++) {
-        parts[r] = data[r] = calloc(n + 1, width);
-        for (size_t i = 0; i < n * width / 4; i++) {
-            float x = type == HYBRIDPS_F32 ? value(r, i) : 1.0f + (float)(i % 7) + (float)r;
-            memcpy(data[r] + 4 * i, &x, 4);
-        }
-    }
-    hl_collective_reduce(want, parts, world, type, op, 0, n);
-    if (op == HYBRIDPS_MEAN)
-        hl_collective_divide(want, n, type, world);
-    data[rank][n * width] = 77;
-    WANT(hybridps_group_allreduce(g, "x", data[rank], n, type, op) == 0);
-    WANT(memcmp(data[rank], want, n * width) == 0);
-    WANT(data[rank][n * width] == 77);
-    for (int r = 0; r < world; r++)
-        free(data[r]);
-    free(want);
-    return 0;
-}
-
-static int sums(int rank, int world)
-{
-    static const size_t counts[] = {0, 1, 3, 8192, 8193, 65537, 1100003};
-    hybridps_group *g = meet(rank, world, 20000);
-    WANT(g != NULL && hybridps_group_rank(g) == rank && hybridps_group_world(g) == world);
-    for (size_t k = 0; k < HL_ARRAY_LEN(counts); k++)
-        for (int type = HYBRIDPS_F32; type <= HYBRIDPS_BF16; type++)
-            WANT(check_sum(g, rank, world, counts[k], type,
-                           k % 3 == 2 ? HYBRIDPS_MAX
-                           : k % 2    ? HYBRIDPS_SUM
-                                      : HYBRIDPS_MEAN) == 0);
-    hybridps_group_close(g);
-    return 0;
-}
-
-static void sums_are_taken_in_the_order_of_ranks_in_every_type(void **state)
-{
-    (void)state;
-    for (int world = 1; world <= 4; world++)
-        apart(world, sums);
-}
-
-static int copies(int rank, int world)
-{
-    static const size_t counts[] = {1, 1000, ((size_t)9 << 20) + 5};
-    hybridps_group *g = meet(rank, world, 20000);
-    WANT(g != NULL);
-    for (size_t k = 0; k < HL_ARRAY_LEN(counts); k++) {
-        size_t n = counts[k];
-        uint8_t *mine = malloc(n), *all = malloc(n * (size_t)world);
-        for (int src = 0; src < world; src++) {
-            memset(mine, 10 + rank, n);
-            WANT(hybridps_group_broadcast(g, "b", mine, n, src) == 0);
-            WANT(mine[0] == 10 + src && mine[n / 2] == 10 + src && mine[n - 1] == 10 + src);
-        }
-        memset(mine, 20 + rank, n);
-        WANT(hybridps_group_allgather(g, "a", mine, all, n) == 0);
-        for (int r = 0; r < world; r++)
-            WANT(all[(size_t)r * n] == 20 + r && all[(size_t)r * n + n - 1] == 20 + r);
-        free(mine);
-        free(all);
-    }
-    hybridps_group_close(g);
-    return 0;
-}
-
-static void every_rank_gets_what_one_or_all_have(void **state)
-{
-    (void)state;
-    apart(2, copies);
-    apart(3, copies);
-}
+#include "unit/group/net_world.h"
 
 /* Between two of three, longer than what a box takes; the third is busy with nothing. */
 static int passes_on(int rank, int world)
@@ -425,8 +282,6 @@ static void joining_fails_with_who_is_missing_or_says_otherwise(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(sums_are_taken_in_the_order_of_ranks_in_every_type),
-        cmocka_unit_test(every_rank_gets_what_one_or_all_have),
         cmocka_unit_test(two_ranks_send_and_all_exchange),
         cmocka_unit_test(what_is_sent_ahead_leaves_room_for_the_steps_of_all),
         cmocka_unit_test(ranks_that_call_different_things_are_told_what_each_called),

@@ -1,4 +1,5 @@
-/* Groups of real processes: sums to the bit, and what happens when one does otherwise, or dies. */
+/* What happens to groups of one node when a rank does otherwise, or dies, and to a transport of the
+ * caller's; what all transports do is in test_conformance.c. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -13,122 +14,11 @@
 #include <unistd.h>
 
 #include "base/clock.h"
-#include "base/half.h"
 #include "base/status.h"
 #include "group/shm.h"
 #include "helios/helios.h"
 #include "helios/hybridps.h"
 #include "unit/group/group_world.h"
-
-#define PIECE (256u << 10)
-
-/* ---- values ---- */
-
-static size_t size_of(int type)
-{
-    return type == HYBRIDPS_F32 ? 4 : 2;
-}
-
-static void put(void *data, int type, size_t i, float x)
-{
-    if (type == HYBRIDPS_F32)
-        ((float *)data)[i] = x;
-    else
-        hl_half_store(&x, 1, data, type, i);
-}
-
-static float got(const void *data, int type, size_t i)
-{
-    float x;
-    hl_half_load(data, type, i, 1, &x);
-    return x;
-}
-
-static float rounded(float x, int type)
-{
-    uint16_t half;
-    if (type == HYBRIDPS_F32)
-        return x;
-    hl_half_store(&x, 1, &half, type, 0);
-    hl_half_load(&half, type, 0, 1, &x);
-    return x;
-}
-
-/* One addition after the other. */
-static float expected(int world, int type, int op, size_t i)
-{
-    float sum = rounded(value(0, i), type);
-    for (int r = 1; r < world; r++)
-        sum = rounded(sum + rounded(value(r, i), type), type);
-    return op == HYBRIDPS_MEAN && world > 1 ? rounded(sum / (float)world, type) : sum;
-}
-
-static int check_sum(hybridps_group *g, int rank, int world, size_t n, int type, int op)
-{
-    uint8_t *data = malloc(n * size_of(type) + 1);
-    for (size_t i = 0; i < n; i++)
-        put(data, type, i, value(rank, i));
-    data[n * size_of(type)] = 77;
-    WANT(hybridps_group_allreduce(g, "x", data, n, type, op) == 0);
-    for (size_t i = 0; i < n; i++) {
-        float a = got(data, type, i), b = expected(world, type, op, i);
-        WANT(memcmp(&a, &b, sizeof(a)) == 0);
-    }
-    WANT(data[n * size_of(type)] == 77);
-    free(data);
-    return 0;
-}
-
-static int sums(int rank, int world)
-{
-    static const size_t counts[] = {0, 1, 3, 4096, 4097, 65536, 65537, 150001};
-    hybridps_group *g = join(rank, world, 20000);
-    WANT(g != NULL && hybridps_group_rank(g) == rank && hybridps_group_world(g) == world);
-    for (size_t k = 0; k < HL_ARRAY_LEN(counts); k++)
-        for (int type = HYBRIDPS_F32; type <= HYBRIDPS_BF16; type++)
-            for (int op = HYBRIDPS_SUM; op <= HYBRIDPS_MEAN; op++)
-                WANT(check_sum(g, rank, world, counts[k], type, op) == 0);
-    hybridps_group_close(g);
-    return 0;
-}
-
-static void sums_are_taken_in_the_order_of_ranks_in_every_type(void **state)
-{
-    (void)state;
-    for (int world = 1; world <= 4; world++)
-        together(world, sums);
-}
-
-static int copies(int rank, int world)
-{
-    static const size_t counts[] = {1, 1000, PIECE, 3 * PIECE + 5};
-    hybridps_group *g = join(rank, world, 20000);
-    WANT(g != NULL);
-    for (size_t k = 0; k < HL_ARRAY_LEN(counts); k++) {
-        size_t n = counts[k];
-        uint8_t *mine = malloc(n), *all = malloc(n * (size_t)world);
-        for (int src = 0; src < world; src++) {
-            memset(mine, 10 + rank, n);
-            WANT(hybridps_group_broadcast(g, "b", mine, n, src) == 0);
-            WANT(mine[0] == 10 + src && mine[n / 2] == 10 + src && mine[n - 1] == 10 + src);
-        }
-        memset(mine, 20 + rank, n);
-        WANT(hybridps_group_allgather(g, "a", mine, all, n) == 0);
-        for (int r = 0; r < world; r++)
-            WANT(all[(size_t)r * n] == 20 + r && all[(size_t)r * n + n - 1] == 20 + r);
-        free(mine);
-        free(all);
-    }
-    hybridps_group_close(g);
-    return 0;
-}
-
-static void every_rank_gets_what_one_or_all_have(void **state)
-{
-    (void)state;
-    for (int world = 1; world <= 4; world++)
-        together(world, copies);
-}
 
 /* ---- ranks that do otherwise ---- */
 
@@ -280,6 +170,17 @@ static pid_t half_a_group(void)
     return pid;
 }
 
+/* A group that all its ranks find, and use. */
+static int joins(int rank, int world)
+{
+    int all[2] = {-1, -1};
+    hybridps_group *g = join(rank, world, 20000);
+    WANT(g != NULL && hybridps_group_allgather(g, "a", &rank, all, sizeof(rank)) == 0);
+    WANT(all[0] == 0 && all[1] == 1);
+    hybridps_group_close(g);
+    return 0;
+}
+
 static void a_rank_and_a_world_are_given_once_and_the_dead_give_theirs_back(void **state)
 {
     (void)state;
@@ -294,7 +195,7 @@ static void a_rank_and_a_world_are_given_once_and_the_dead_give_theirs_back(void
     assert_int_equal(kill(pid, SIGKILL), 0);
     assert_int_equal(waitpid(pid, &status, 0), pid);
     assert_true(exists());
-    together(2, copies); /* under the same name */
+    together(2, joins); /* under the same name */
     assert_false(exists());
 }
 
@@ -392,8 +293,6 @@ static void a_transport_without_sums_has_them_made_piece_by_piece(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(sums_are_taken_in_the_order_of_ranks_in_every_type),
-        cmocka_unit_test(every_rank_gets_what_one_or_all_have),
         cmocka_unit_test(ranks_that_call_different_things_are_told_what_each_called),
         cmocka_unit_test(a_rank_that_died_is_found_long_before_the_deadline),
         cmocka_unit_test(a_rank_that_closed_the_group_is_not_waited_for),
