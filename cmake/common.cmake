@@ -23,15 +23,15 @@ endif()
 
 # The kernels are plain loops that the compiler vectorises; only what torch fuses may be fused.
 function(hl_kernel_flags)
-  foreach(kernel adam collective_reduce half norm)
-    set_source_files_properties(${CMAKE_SOURCE_DIR}/src/hybridps/${kernel}.c PROPERTIES
+  foreach(kernel base/half group/reduce hybridps/adam/adam hybridps/adam/norm)
+    set_source_files_properties(${CMAKE_SOURCE_DIR}/src/${kernel}.c PROPERTIES
       COMPILE_OPTIONS "-O3;-ffp-contract=off;-fno-math-errno;-fno-trapping-math")
   endforeach()
   foreach(kernel body_elementwise body_matmul gemm gemm_few gemm_tile)
-    set_source_files_properties(${CMAKE_SOURCE_DIR}/src/maco/${kernel}.c PROPERTIES
+    set_source_files_properties(${CMAKE_SOURCE_DIR}/src/maco/kernels/${kernel}.c PROPERTIES
       COMPILE_OPTIONS "-O3;-ffp-contract=off;-fno-math-errno;-fno-trapping-math")
   endforeach()
   # multiplies and adds in one step where the CPU can
-  set_source_files_properties(${CMAKE_SOURCE_DIR}/src/maco/vec.c PROPERTIES
+  set_source_files_properties(${CMAKE_SOURCE_DIR}/src/maco/kernels/vec.c PROPERTIES
     COMPILE_OPTIONS "-O3;-ffp-contract=fast;-fno-math-errno;-fno-trapping-math")
 endfunction()

@@ -1,5 +1,5 @@
-# The GPU kernels of src/maco/cuda: one cubin for each generation that this nvcc knows (a cubin runs on later chips of
-# its generation), PTX of the oldest for all others, in one fatbin that src/maco/cuda_image.c puts into the library.
+# The GPU kernels of src/maco/cuda/device: one cubin for each generation that this nvcc knows (a cubin runs on later chips of
+# its generation), PTX of the oldest for all others, in one fatbin that src/maco/cuda/host/image.c puts into the library.
 # Nothing here links CUDA: the driver loads the fatbin. Without nvcc the library has the CPU's runtime alone.
 set(HELIOS_CUDA OFF CACHE STRING "GPU kernels: OFF or AUTO (where nvcc is; it compiles for minutes)")
 set(HELIOS_CUDA_ARCHS "" CACHE STRING "Architectures of the GPU kernels, as 80;90; empty: the oldest of each generation")
@@ -37,7 +37,7 @@ endfunction()
 
 # What the library says of itself where it has no kernels.
 function(hl_no_cuda why)
-  set_source_files_properties(${CMAKE_SOURCE_DIR}/src/maco/cuda_image.c PROPERTIES
+  set_source_files_properties(${CMAKE_SOURCE_DIR}/src/maco/cuda/host/image.c PROPERTIES
     COMPILE_DEFINITIONS "HL_NO_FATBIN=\"${why}\"")
 endfunction()
 
@@ -63,10 +63,10 @@ function(hl_cuda)
   get_filename_component(bin ${HL_NVCC} DIRECTORY)
   set(dir ${CMAKE_BINARY_DIR}/cuda)
   file(MAKE_DIRECTORY ${dir})
-  file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/maco/cuda/*)
+  file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/maco/cuda/device/*)
   hl_nccl_device(${bin} nccl)
   set(nvcc ${HL_NVCC} -std=c++17 -O3 -I${CMAKE_SOURCE_DIR}/src -I${CMAKE_SOURCE_DIR}/include ${nccl})
-  set(kernel ${CMAKE_SOURCE_DIR}/src/maco/cuda/kernel.cu)
+  set(kernel ${CMAKE_SOURCE_DIR}/src/maco/cuda/device/kernel.cu)
   foreach(arch ${archs})
     set(cubin ${dir}/kernel.sm_${arch}.cubin)
     # What ptxas says of registers is kept for the test.
@@ -84,7 +84,7 @@ function(hl_cuda)
   add_custom_command(OUTPUT ${fatbin} COMMAND ${bin}/fatbinary --create=${fatbin} -64 ${images}
     --image3=kind=ptx,sm=${oldest},file=${ptx} DEPENDS ${files} ${ptx} COMMENT "GPU kernels" VERBATIM)
   add_custom_target(hl_fatbin DEPENDS ${fatbin})
-  set_source_files_properties(${CMAKE_SOURCE_DIR}/src/maco/cuda_image.c PROPERTIES
+  set_source_files_properties(${CMAKE_SOURCE_DIR}/src/maco/cuda/host/image.c PROPERTIES
     COMPILE_DEFINITIONS "HL_FATBIN=\"${fatbin}\"" OBJECT_DEPENDS ${fatbin})
   list(JOIN archs "," built)
   add_test(NAME maco_kernels COMMAND /usr/bin/python3 ${CMAKE_SOURCE_DIR}/tools/check_kernels.py ${HL_NVCC}

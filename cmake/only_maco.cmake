@@ -2,13 +2,13 @@
 # nvcc; no other library. Tests and programs are not built.
 function(hl_only_maco)
   hl_kernel_flags()
-  file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/maco/*.c ${CMAKE_SOURCE_DIR}/src/os/*.c)
-  list(FILTER sources EXCLUDE REGEX "/os/(loop|logfile)") # the rest of src/os wants libc alone, and its parts come to need one another
-  set(parts base/buf base/cpu base/log base/status base/text client/version mem/cuda_driver)
-  foreach(name collective collective_join collective_mail collective_reduce collective_shm half)
-    list(APPEND parts hybridps/${name})
+  file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/maco/*.c)
+  foreach(folder cuda group os) # of groups those of one node
+    file(GLOB more CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/${folder}/*.c)
+    list(APPEND sources ${more})
   endforeach()
-  foreach(part ${parts})
+  list(FILTER sources EXCLUDE REGEX "/os/(loop|logfile)") # the rest of src/os wants libc alone, and its parts come to need one another
+  foreach(part base/buf base/cpu base/half base/log base/status base/text client/version)
     list(APPEND sources ${CMAKE_SOURCE_DIR}/src/${part}.c)
   endforeach()
   add_library(helios SHARED ${sources})

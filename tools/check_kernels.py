@@ -32,7 +32,7 @@ FORBIDDEN = ("ld.global.nc", "ld.nc", "ldu.")
 
 def nvcc_lines(nvcc, source, arguments):
     command = [nvcc, "-std=c++17", "-O3", f"-I{source}/src", f"-I{source}/include", *FLAGS, *arguments,
-               str(source / "src/maco/cuda/kernel.cu")]
+               str(source / "src/maco/cuda/device/kernel.cu")]
     done = subprocess.run(["nice", *command], capture_output=True, text=True, timeout=280)
     if done.returncode != 0:
         sys.exit(f"{' '.join(command)}\n{done.stdout}{done.stderr}")
@@ -111,7 +111,7 @@ def main():
     if not os.access(nvcc, os.X_OK):
         print("skipped: no nvcc")
         sys.exit(77)
-    files = [*sorted((source / "src/maco/cuda").iterdir()), source / "include/helios/maco.h", pathlib.Path(__file__)]
+    files = [*sorted((source / "src/maco/cuda/device").iterdir()), source / "include/helios/maco.h", pathlib.Path(__file__)]
     version = subprocess.run([nvcc, "--version"], capture_output=True, text=True, check=True).stdout
     key = hashlib.sha256(version.encode() + " ".join(FLAGS).encode() + b"".join(f.read_bytes() for f in files)).hexdigest()
     listed = subprocess.run([nvcc, "--list-gpu-arch"], capture_output=True, text=True, check=True).stdout

@@ -1,50 +1,218 @@
-"""layers.txt is the law: a module includes headers only of itself and of the modules it names."""
+"""layers.txt is the law: a file uses headers and functions only of its own module or wing and of those that its line names.
+
+A module is a folder of src, or cmd. A wing is a folder of a module that has a line of its own, as `maco/plan: maco/graph`:
+it may use what its module's line names, and of its own module only the wings that its line names. What else is an error:
+a private header (*_private.h) that another wing or module includes; a grant that nothing uses; a circle, two files of a
+module that call functions of each other, which circles.txt does not list. That list may only shrink: an entry that no
+longer holds is an error, too, until `check_layers.py --shrink` has taken it out.
+"""
+import argparse
 import pathlib
 import re
 import sys
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent
 # Third-party headers are fenced to the modules that wrap them.
 FENCE = {
     "sqlite3.h": {"store"}, "uv.h": {"os", "l3d", "controller", "agent", "mem", "hw"}, "yaml.h": {"conf"},
     "ucp/": {"net"}, "uct/": {"net"}, "ucs/": {"net"}, "capnp/": {"rpc"}, "kj/": {"rpc"},
     "hwloc.h": {"hw"}, "zmq.h": {"net"}, "isa-l.h": {"base"}, "zlib.h": {"base"},
 }
+SOURCES = (".c", ".h", ".cpp", ".cu", ".cuh")
+INCLUDE = re.compile(r'^\s*#\s*include\s+(?:"([^"]+)"|<([^>]+)>)', re.MULTILINE)
+NOT_CODE = re.compile(r'/\*.*?\*/|//[^\n]*|"(?:[^"\\\n]|\\.)*"|\'(?:[^\'\\\n]|\\.)*\'|^\s*#\s*include[^\n]*', re.DOTALL | re.MULTILINE)
+# A definition: something at the first column, a name, parameters without a semicolon, and a brace at the first column.
+FUNCTION = re.compile(r"^([A-Za-z_][^;{}()=]*?)\b([A-Za-z_]\w*)\(([^;{}]*)\)\s*\n\{", re.MULTILINE)
+NAME = re.compile(r"(?<![.\w])(?<!->)[A-Za-z_]\w*")
+
+HEAD = """# Circles: two files of a module that call functions of each other. New ones are refused; what no longer holds is
+# taken out by `tools/check_layers.py --shrink`. Behind a module's name stands how many it has.
+"""
 
 
-def read_law():
-    allowed = {}
-    for line in (ROOT / "layers.txt").read_text().splitlines():
+def module_of(unit):
+    return unit.partition("/")[0]
+
+
+class Law:
+    def __init__(self, text, errors):
+        self.errors = errors
+        self.named = {}  # module or wing: what its line names
+        self.line = {}
+        for number, line in enumerate(text.splitlines(), 1):
+            if line and not line.startswith("#"):
+                self._add(number, line)
+        self.used = {name: set() for name in self.named}
+
+    def _add(self, number, line):
+        name, _, deps = line.partition(":")
+        where = f"layers.txt:{number}"
+        if name in self.named:
+            self.errors.append(f"{where}: {name} has a line already (line {self.line[name]})")
+        if "/" in name and name.rpartition("/")[0] not in self.named and module_of(name) not in self.named:
+            self.errors.append(f"{where}: wing {name} comes before its module")
+        for dep in deps.split():
+            if dep not in self.named:
+                self.errors.append(f"{where}: {name} names {dep}, which is not defined above it")
+            elif "/" not in name and module_of(dep) == name:
+                self.errors.append(f"{where}: module {name} names {dep}, a wing of its own")
+        self.named[name] = deps.split()
+        self.line[name] = number
+
+    def unit_of(self, path):
+        """The wing or module that a path below src belongs to, or None."""
+        parts = path.split("/")[:-1]
+        for length in range(len(parts), 0, -1):
+            if "/".join(parts[:length]) in self.named:
+                return "/".join(parts[:length])
+        return None
+
+    def has_wings(self, module):
+        return any(name.startswith(module + "/") for name in self.named)
+
+    def allows(self, unit, target):
+        """Whether a file of `unit` may include a header of `target`; every grant that says so is used."""
+        if unit == target:
+            return True
+        module, allowed = module_of(unit), False
+        for owner in {unit, module}:
+            for grant in {target, module_of(target)}:
+                # Another module's name grants all of its wings; the own module's name grants its root alone.
+                if grant in self.named[owner] and (grant == target or module_of(target) != module):
+                    self.used[owner].add(grant)
+                    allowed = True
+        return allowed
+
+    def check_used(self):
+        for name, deps in self.named.items():
+            for dep in deps:
+                if dep not in self.used[name]:
+                    self.errors.append(f"layers.txt:{self.line[name]}: {name} names {dep} and uses nothing of it")
+
+
+class File:
+    def __init__(self, root, path):
+        self.where = path.relative_to(root).as_posix()
+        self.below = self.where[len("src/"):] if self.where.startswith("src/") else self.where
+        self.text = path.read_text()
+        code = NOT_CODE.sub(" ", self.text) if path.suffix in (".c", ".cpp") else ""
+        found = [(m[2], bool(re.search(r"\bstatic\b", m[1]))) for m in FUNCTION.finditer(code)]
+        self.own = {name for name, _ in found}  # functions that it defines
+        self.public = {name for name, static in found if not static and (path.suffix == ".c" or name.startswith("hl_"))}
+        self.uses = set(NAME.findall(re.sub(r"\b(struct|enum|union)\s+\w+", "", code))) - self.own
+
+    def includes(self):
+        for match in INCLUDE.finditer(self.text):
+            yield self.text.count("\n", 0, match.start(1 if match[1] else 2)) + 1, match[1], match[2]
+
+
+def check_file(law, f, errors):
+    unit = law.unit_of(f.below)
+    if unit is None:
+        errors.append(f"{f.where}: module {module_of(f.below)} is not in layers.txt")
+        return
+    folder = f.below.rpartition("/")[0]
+    if folder != unit and law.has_wings(module_of(unit)):
+        errors.append(f"{f.where}: folder {folder} has no line in layers.txt, where {module_of(unit)} has wings")
+    for number, own, third in f.includes():
+        target = law.unit_of(own) if own else None
+        if target and not law.allows(unit, target):
+            errors.append(f"{f.where}:{number}: {unit} may not use {target} (layers.txt)")
+        if target and own.endswith("_private.h") and target != unit:
+            errors.append(f"{f.where}:{number}: {own} is private to {target}")
+        for prefix, modules in FENCE.items():
+            if third and third.startswith(prefix) and module_of(unit) not in modules:
+                errors.append(f"{f.where}:{number}: <{third}> belongs to {', '.join(sorted(modules))}")
+
+
+def find_calls(root, files):
+    """(file that uses a function, file that defines it, function), of functions that a header declares. Names that
+    several modules define are left out, but within one of them."""
+    headers = [f.text for f in files if f.where.endswith(".h")] + [p.read_text() for p in sorted((root / "include").rglob("*.h"))]
+    declared = {m[1] for text in headers for m in re.finditer(r"\b(\w+)\(", NOT_CODE.sub(" ", text))} - {"__attribute__"}
+    defined = {}
+    for f in files:
+        for name in f.public & declared:
+            defined.setdefault(name, set()).add(f)
+    calls = []
+    for caller in files:
+        for name in sorted(caller.uses & defined.keys()):
+            near = {f for f in defined[name] if module_of(f.below) == module_of(caller.below)}
+            callees = near or defined[name]
+            if len({module_of(f.below) for f in callees}) == 1:
+                calls += [(caller, callee, name) for callee in callees if callee is not caller]
+    return calls
+
+
+def check_calls(law, calls, errors):
+    """What a file declares through include/helios instead of a module's header, it uses all the same."""
+    for caller, callee, name in calls:
+        unit, target = law.unit_of(caller.below), law.unit_of(callee.below)
+        if unit and target and not law.allows(unit, target):
+            errors.append(f"{caller.where}: {unit} may not call {name} of {target} (layers.txt)")
+
+
+def find_circles(calls):
+    """Pairs of files of a module, each of which uses a function that the other defines."""
+    ways = {(a.below, b.below) for a, b, _ in calls if module_of(a.below) == module_of(b.below)}
+    return {(a, b) for a, b in ways if a < b and (b, a) in ways}
+
+
+def read_circles(path, errors):
+    listed, module, count = set(), None, 0
+    said = {}
+    for number, line in enumerate(path.read_text().splitlines() if path.exists() else [], 1):
         if not line or line.startswith("#"):
             continue
-        name, _, deps = line.partition(":")
-        for dep in deps.split():
-            if dep not in allowed:
-                sys.exit(f"layers.txt: {name} names {dep}, which is not defined above it")
-        allowed[name] = set(deps.split()) | {name}
-    return allowed
+        if not line.startswith(" "):
+            module, _, count = line.partition(":")
+            said[module] = (number, int(count))
+        else:
+            a, b = line.split()
+            listed.add((f"{module}/{a}", f"{module}/{b}"))
+    for module, (number, count) in said.items():
+        have = sum(module_of(a) == module for a, _ in listed)
+        if have != count:
+            errors.append(f"{path.name}:{number}: {module} is said to have {count} circles, and lists {have}")
+    return listed
+
+
+def write_circles(path, circles):
+    text = HEAD
+    for module in sorted({module_of(a) for a, _ in circles}):
+        pairs = sorted((a, b) for a, b in circles if module_of(a) == module)
+        text += f"{module}: {len(pairs)}\n"
+        text += "".join(f"  {a.partition('/')[2]} {b.partition('/')[2]}\n" for a, b in pairs)
+    path.write_text(text)
+
+
+def check_circles(root, calls, shrink, errors):
+    path = root / "circles.txt"
+    stand, listed = find_circles(calls), read_circles(path, errors)
+    for a, b in sorted(stand - listed):
+        errors.append(f"{a} and {b} call functions of each other: move what both need below them, or pass it in")
+    if shrink:
+        write_circles(path, stand & listed)
+    else:
+        for a, b in sorted(listed - stand):
+            errors.append(f"circles.txt: {a} and {b} no longer call each other: run tools/check_layers.py --shrink")
+    return len(stand)
 
 
 def main():
-    allowed = read_law()
-    errors = []
-    files = [f for d in ("src", "cmd") for f in sorted((ROOT / d).rglob("*")) if f.suffix in (".c", ".h", ".cpp", ".cu", ".cuh")]
-    for path in files:
-        parts = path.relative_to(ROOT).parts
-        module = parts[1] if parts[0] == "src" else "cmd"
-        where = path.relative_to(ROOT)
-        if module not in allowed:
-            errors.append(f"{where}: module {module} is not in layers.txt")
-            continue
-        for number, line in enumerate(path.read_text().splitlines(), 1):
-            own = re.match(r'\s*#\s*include\s+"([a-z0-9_]+)/', line)
-            if own and own[1] in allowed and own[1] not in allowed[module]:
-                errors.append(f"{where}:{number}: {module} may not use {own[1]} (layers.txt)")
-            third = re.match(r"\s*#\s*include\s+<([^>]+)>", line)
-            for prefix, modules in FENCE.items():
-                if third and third[1].startswith(prefix) and module not in modules:
-                    errors.append(f"{where}:{number}: <{third[1]}> belongs to {', '.join(sorted(modules))}")
-    print("\n".join(errors) if errors else f"layers: {len(files)} files ok")
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--shrink", action="store_true", help="take circles that no longer stand out of circles.txt")
+    parser.add_argument("--root", type=pathlib.Path, default=pathlib.Path(__file__).resolve().parent.parent)
+    options = parser.parse_args()
+    root, errors = options.root, []
+    law = Law((root / "layers.txt").read_text(), errors)
+    files = [File(root, f) for d in ("src", "cmd") for f in sorted((root / d).rglob("*")) if f.suffix in SOURCES]
+    for f in files:
+        check_file(law, f, errors)
+    calls = find_calls(root, files)
+    check_calls(law, calls, errors)
+    law.check_used()
+    circles = check_circles(root, calls, options.shrink, errors)
+    print("\n".join(errors) if errors else f"layers: {len(files)} files ok, {circles} circles of two files left (circles.txt)")
     sys.exit(1 if errors else 0)
 
 

@@ -9,7 +9,7 @@
 #include "helios/bench.h"
 #include "helios/commands.h"
 #include "helios/hybridps.h"
-#include "hybridps/split.h"
+#include "hybridps/adam/split.h"
 
 #define LANES       16 /* of a vector: one 64-byte line */
 #define BLOCK_LINES 64

@@ -8,7 +8,7 @@
 #include "base/clock.h"
 #include "helios/bench.h"
 #include "helios/commands.h"
-#include "maco/bodies.h"
+#include "maco/kernels/bodies.h"
 
 #define ROWS 256
 #define COLS 2048

@@ -6,7 +6,7 @@
 
 #include "base/clock.h"
 #include "helios/bench_maco.h"
-#include "maco/futex.h"
+#include "maco/cpu/futex.h"
 
 #define CHUNKS_MAX 8
 #define CHUNK_NS   1000000

@@ -9,7 +9,7 @@
 
 #include "base/text.h"
 #include "helios/commands.h"
-#include "hybridps/estimate.h"
+#include "hybridps/plan/estimate.h"
 #include "os/file.h"
 
 struct estimate_args {

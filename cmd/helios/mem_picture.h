@@ -14,7 +14,7 @@
 #define HL_CMD_HELIOS_MEM_PICTURE_H
 
 #include "base/buf.h"
-#include "hybridps/replay.h"
+#include "hybridps/client/replay.h"
 
 #define PICTURE_STEPS 1000
 

@@ -5,7 +5,7 @@
 
 #include "base/text.h"
 #include "helios/commands.h"
-#include "hybridps/replay.h"
+#include "hybridps/client/replay.h"
 #include "os/file.h"
 
 #define TRACE_BYTES_MAX ((size_t)1 << 30)

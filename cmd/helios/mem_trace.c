@@ -9,8 +9,8 @@
 #include "helios/commands.h"
 #include "helios/mem_picture.h"
 #include "helios/outfile.h"
-#include "hybridps/replay.h"
-#include "hybridps/tensors.h"
+#include "hybridps/client/replay.h"
+#include "hybridps/client/tensors.h"
 #include "os/file.h"
 
 #define TRACE_BYTES_MAX  ((size_t)1 << 30)

@@ -250,7 +250,7 @@ class TaskGraph(Builders):
         try:
             kind = TaskType(type)
         except ValueError:
-            raise DimensionError(f"there is not a task type {type!r}", "see maco.TaskType") from None
+            raise DimensionError(f"there is no task type {type!r}", "see maco.TaskType") from None
         if kind is TaskType.TERMINATE:
             raise DimensionError("TERMINATE is not a task of a graph", "it is the runtime's")
         task = Task(self, len(self.tasks), kind,

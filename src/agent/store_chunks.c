@@ -12,8 +12,8 @@
 #include "base/log.h"
 #include "core/json.h"
 #include "core/route.h"
-#include "hybridps/manager_sweep.h"
-#include "hybridps/manager_usage.h"
+#include "hybridps/manager/sweep.h"
+#include "hybridps/manager/usage.h"
 
 #define LOCK_MS 1000
 #define REAP_MS 200

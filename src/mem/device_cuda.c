@@ -18,7 +18,7 @@
 
 #include "base/clock.h"
 #include "base/text.h"
-#include "mem/cuda_driver.h"
+#include "cuda/driver.h"
 #include "os/file.h"
 
 #define PLAIN_GRANULE ((uint64_t)64 << 10) /* of cuMemAlloc's blocks: only for the books */

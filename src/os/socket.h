@@ -3,7 +3,8 @@
  * Owns:    nothing; descriptors are close-on-exec and belong to the caller.
  * Threads: any.
  * Errors:  HL_EPERM (another user), HL_EUNAVAIL (nobody listens, the peer is gone), HL_ETIMEDOUT,
- *          HL_EBUSY (somebody already listens there), HL_EINVAL (path too long), HL_EPROTO (wrong length).
+ *          HL_EBUSY (somebody already listens there), HL_EINVAL (path too long), HL_EPROTO (wrong
+ *          length).
  * Units:   milliseconds.
  * Limits:  paths of 107 bytes; one descriptor per message.
  */

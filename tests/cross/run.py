@@ -25,7 +25,7 @@ RECIPE = 1  # of what is unpacked; another number makes it anew
 # Tests that can't pass there, and why.
 NOT_EMULATED = {
     "hw_test_executor.*": "programs start programs, and the kernel can't run them without binfmt_misc",
-    "net_test_ucx.*|net_test_put_queue|hybridps_test_collective_net": "UCX's connections over TCP end in an input/output error",
+    "net_test_ucx.*|net_test_put_queue|group_test_(conformance_)?net": "UCX's connections over TCP end in an input/output error",
     "hybridps_test_manager": "QEMU knows no robust mutexes, so who waits for a dead process's does so for ever",
     "os_test_shm": "QEMU passes no MADV_COLLAPSE on",
 }

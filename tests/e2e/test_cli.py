@@ -184,7 +184,7 @@ class Usage(unittest.TestCase):
 class Models(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
-        cls.context = cluster(nodes=1, slots=1, size="64MiB")
+        cls.context = cluster(nodes=1, slots=1, size="64MiB", tcp=True)  # bytes over the network are compared
         cls.c = cls.context.__enter__()
         try:
             cls.source = cls.c.dir / "checkpoint"

@@ -36,7 +36,7 @@ class DeviceView(ctypes.Structure):
 
 class Copies(unittest.TestCase):
     def setUp(self):
-        self.world = cluster(up=("--l2-size", "64MiB", "--devices", "emu:16MiB"))
+        self.world = cluster(tcp=True, up=("--l2-size", "64MiB", "--devices", "emu:16MiB"))
         self.c = self.world.__enter__()
         self.addCleanup(self.world.__exit__, None, None, None)
         source, _ = checkpoints.llama(self.c.dir / "hf")

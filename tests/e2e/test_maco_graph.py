@@ -539,7 +539,7 @@ class Errors(unittest.TestCase):
         self.refused(errors.AlreadyCompiledError, "add_dependency", g.add_dependency, task, task)
         g.execute()
         self.refused(errors.NotCompiledError, "trace=True", plan.overlap_stats)
-        self.refused(errors.NullInputError, "no task of this graph", TaskGraph().add_dependency,
+        self.refused(errors.NullInputError, "a task of this graph", TaskGraph().add_dependency,
                      task, task)
 
     def test_more_workers_than_can_be(self):

@@ -7,8 +7,8 @@
 #include <string.h>
 
 #include "helios/maco.h"
-#include "maco/plan.h"
-#include "maco/types.h"
+#include "maco/graph/types.h"
+#include "maco/plan/plan.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

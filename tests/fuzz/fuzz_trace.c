@@ -3,8 +3,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "hybridps/plan.h"
-#include "hybridps/trace.h"
+#include "hybridps/plan/plan.h"
+#include "hybridps/plan/trace.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -20,7 +20,7 @@
 
 #include "base/clock.h"
 #include "helios/hybridps.h"
-#include "hybridps/spill.h"
+#include "hybridps/chunks/spill.h"
 #include "mem/l3_server.h"
 #include "mem/pool_private.h"
 #include "os/loop.h"

@@ -42,15 +42,17 @@ def wait_for(what, condition, seconds=30.0):
 
 class Cluster:
     """`helios up` in a directory of its own. `patience`: how many times longer a command may take than elsewhere.
-    `supervise`: daemons that end are started again by the cluster itself; else a test that kills one starts it."""
+    `supervise`: daemons that end are started again by the cluster itself; else a test that kills one starts it.
+    `tcp`: daemons serve on 127.0.0.1, with data ports; else at Unix sockets, as without --address."""
 
-    def __init__(self, nodes=2, slots=2, size="128MiB", env=None, up=(), patience=1, supervise=False):
+    def __init__(self, nodes=2, slots=2, size="128MiB", env=None, up=(), patience=1, supervise=False, tcp=False):
         self.dir = pathlib.Path(tempfile.mkdtemp(prefix="helios-e2e-"))
         self.state = self.dir / "state"
         # HELIOS_CONFIG="": no configuration file that lies on the machine is read
         self.env = {**os.environ, "HELIOS_CONFIG": "", **(env or {})}
         alone = [] if supervise else ["--no-supervise"]
-        self.up_args = ["up", *alone, "--nodes", str(nodes), "--slots", str(slots), "--l3-size", size, *up]
+        ports = ["--address", "127.0.0.1"] if tcp else []
+        self.up_args = ["up", *alone, *ports, "--nodes", str(nodes), "--slots", str(slots), "--l3-size", size, *up]
         self.limit = 120 * patience
         self.info = None
 

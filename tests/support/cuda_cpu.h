@@ -1,7 +1,7 @@
-/* What the GPU kernels of src/maco/cuda take from the machine, on a CPU: they are compiled as C++
- * and run here as they are. A CTA is a thread of the system; its threads are fibers, one of which
- * runs until it meets a barrier (block_sync, warp_sync and what goes over a warp), and a warp runs
- * alone from one block_sync to the next. That finds
+/* What the GPU kernels of src/maco/cuda/device take from the machine, on a CPU: they are compiled
+ * as C++ and run here as they are. A CTA is a thread of the system; its threads are fibers, one of
+ * which runs until it meets a barrier (block_sync, warp_sync and what goes over a warp), and a warp
+ * runs alone from one block_sync to the next. That finds
  *   - a barrier that not all threads meet: the run is ended and says so;
  *   - a barrier that is missing: the order of warps and fibers changes with the seed, so what one
  *     needs of another is not there, or no more;

@@ -2,7 +2,7 @@
  * of a GPU. CUDA_STUB_THREADS: threads of a CTA, in place of the launch's; CUDA_STUB_SEED. */
 #include "support/cuda_cpu.h"
 
-#include "maco/cuda/kernel.cu"
+#include "maco/cuda/device/kernel.cu"
 
 #define API extern "C" __attribute__((visibility("default")))
 

@@ -3,7 +3,7 @@
  */
 #include <stdint.h>
 
-#include "maco/cuda_image.h"
+#include "maco/cuda/host/image.h"
 
 #define FATBIN_MAGIC 0xba55ed50u
 

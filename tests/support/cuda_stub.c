@@ -1,4 +1,4 @@
-/* A CUDA driver for tests: the calls of src/mem/cuda_driver.h over memfds, with the rules that the
+/* A CUDA driver for tests: the calls of src/cuda/driver.h over memfds, with the rules that the
  * real one has. Nothing works before cuInit, in a forked child, or without a current context where
  * one is needed; memory comes in 2 MiB units from a device of fixed size; addresses are reserved,
  * mapped once, made accessible, unmapped and given back in just that order and in whole pieces; the

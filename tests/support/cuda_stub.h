@@ -4,7 +4,7 @@
 
 #include <pthread.h>
 
-#include "mem/cuda_driver.h"
+#include "cuda/driver.h"
 
 #define EVEN_LOST 2 /* needs a context, which may be lost by an error */
 #define API       __attribute__((visibility("default")))

@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "maco/runtime.h"
+#include "maco/cpu/runtime.h"
 
 struct dag_node {
     struct dag *dag;

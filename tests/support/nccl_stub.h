@@ -4,7 +4,7 @@
 
 #include <pthread.h>
 
-#include "maco/cuda_nccl.h"
+#include "maco/cuda/host/nccl.h"
 #include "support/nccl_device/nccl_device.h"
 
 /* What the ranks of a communicator share: they are threads of one process. */

@@ -24,8 +24,8 @@
 #include <stdint.h>
 #include <stdlib.h>
 
-#include "maco/futex.h"
-#include "maco/tick.h"
+#include "maco/cpu/futex.h"
+#include "maco/cpu/tick.h"
 
 #define WM_THREADS   8
 #define WM_LOCATIONS 512

@@ -14,8 +14,8 @@
 
 #include "base/status.h"
 #include "helios/maco.h"
-#include "maco/plan.h"
-#include "maco/types.h"
+#include "maco/graph/types.h"
+#include "maco/plan/plan.h"
 
 #define OK(expr)                                                                                   \
     do {                                                                                           \

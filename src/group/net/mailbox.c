@@ -1,0 +1,301 @@
+#include "group/net/mailbox.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/crc32.h"
+#include "net/put_queue.h"
+
+#define NUMBER_BITS 48
+#define WAITING     6 /* messages of a rank and a kind that nobody has taken yet */
+
+struct hl_mail_box {
+    struct hl_net_server *server;
+    void *page; /* a server has memory to read */
+    size_t page_len;
+    pthread_mutex_t lock; /* all below, and the lines' ends */
+    pthread_cond_t cond;
+    uint64_t news, seen;
+    uint64_t group;
+    int hellos, ranks;
+    struct hl_mail_message *first;
+};
+
+struct hl_mail_line {
+    struct hl_mail_box *box;
+    struct hl_put_queue *queue;
+    atomic_int cancel;
+    int sending;
+    hl_status st;
+    char words[HL_ERROR_TEXT_MAX];
+};
+
+static void tell(struct hl_mail_box *b)
+{
+    b->news++;
+    pthread_cond_broadcast(&b->cond);
+}
+
+/* ---- what others put ---- */
+
+static struct hl_mail_message **find(struct hl_mail_box *b, uint64_t group, int from,
+                                     uint64_t number)
+{
+    struct hl_mail_message **at = &b->first;
+    while (*at != NULL && ((*at)->group != group || (*at)->from != from || (*at)->number != number))
+        at = &(*at)->next;
+    return at;
+}
+
+static hl_status admit(struct hl_mail_box *b, struct hl_id id, uint64_t size, int from)
+{
+    uint64_t number = id.lo & ((UINT64_C(1) << NUMBER_BITS) - 1);
+    if (from >= b->ranks || size > HL_MAIL_BYTES)
+        return hl_fail(HL_EINVAL, "rank %d puts %llu bytes: there are %d ranks, messages have %zu",
+                       from, (unsigned long long)size, b->ranks, HL_MAIL_BYTES);
+    /* Who has been told the group's number may be quicker than who has not yet. */
+    int known = id.hi == HL_MAIL_HELLO ? b->hellos : id.hi == b->group || b->group == 0;
+    if (!known)
+        return hl_fail(HL_ECONFLICT, "a message of another group: this one is complete");
+    if (*find(b, id.hi, from, number) != NULL)
+        return hl_fail(HL_ECONFLICT, "rank %d is there already", from);
+    size_t waiting = 0;
+    for (const struct hl_mail_message *m = b->first; m != NULL; m = m->next)
+        waiting += m->from == from && ((m->number ^ number) & HL_MAIL_AHEAD) == 0;
+    if (waiting >= WAITING)
+        return hl_fail(HL_EBUSY, "%zu messages have not been taken yet", waiting);
+    return HL_OK;
+}
+
+static hl_status begin(void *arg, struct hl_id id, uint64_t size, void **token, void **ptr)
+{
+    struct hl_mail_box *b = arg;
+    int from = (int)(id.lo >> NUMBER_BITS);
+    pthread_mutex_lock(&b->lock);
+    hl_status st = admit(b, id, size, from);
+    pthread_mutex_unlock(&b->lock);
+    HL_TRY(st);
+    struct hl_mail_message *m = NULL;
+    if (posix_memalign((void **)&m, 64, sizeof(*m) + size) != 0)
+        return hl_fail(HL_ENOMEM, "out of memory allocating a message of %llu bytes",
+                       (unsigned long long)size);
+    *m = (struct hl_mail_message){.group = id.hi,
+                                  .number = id.lo & ((UINT64_C(1) << NUMBER_BITS) - 1),
+                                  .from = from,
+                                  .size = size};
+    *token = m;
+    *ptr = m->data;
+    return HL_OK;
+}
+
+static hl_status commit(void *arg, void *token, uint32_t crc, const uint32_t *chunk_crcs,
+                        size_t chunk_count, struct hl_id *id)
+{
+    struct hl_mail_box *b = arg;
+    struct hl_mail_message *m = token;
+    (void)crc, (void)chunk_crcs, (void)chunk_count;
+    *id = (struct hl_id){m->group, (uint64_t)m->from << NUMBER_BITS | m->number};
+    pthread_mutex_lock(&b->lock);
+    m->next = b->first;
+    b->first = m;
+    tell(b);
+    pthread_mutex_unlock(&b->lock);
+    return HL_OK;
+}
+
+static void abort_put(void *arg, void *token)
+{
+    (void)arg;
+    free(token);
+}
+
+/* ---- the box ---- */
+
+static hl_status init(struct hl_mail_box *b)
+{
+    pthread_condattr_t attr;
+    pthread_condattr_init(&attr);
+    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+    pthread_cond_init(&b->cond, &attr);
+    pthread_condattr_destroy(&attr);
+    pthread_mutex_init(&b->lock, NULL);
+    b->page_len = (size_t)sysconf(_SC_PAGESIZE);
+    void *page =
+        mmap(NULL, b->page_len, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (page == MAP_FAILED)
+        return hl_fail(HL_ENOMEM, "out of memory allocating a group");
+    b->page = page;
+    return HL_OK;
+}
+
+hl_status hl_mail_open(const char *listen, int ranks, struct hl_mail_box **out)
+{
+    struct hl_mail_box *b = calloc(1, sizeof(*b));
+    if (b == NULL)
+        return hl_fail(HL_ENOMEM, "out of memory allocating a group");
+    b->ranks = ranks;
+    b->hellos = 1;
+    hl_status st = init(b);
+    struct hl_net_server_opts o = {
+        .listen = listen,
+        .pool = b->page,
+        .pool_len = b->page_len,
+        .put = {.begin = begin, .commit = commit, .abort = abort_put, .arg = b},
+        .mode = HL_NET_ASK};
+    if (st == HL_OK)
+        st = hl_net_server_start(&o, &b->server);
+    if (st != HL_OK)
+        hl_mail_close(b);
+    else
+        *out = b;
+    return st;
+}
+
+void hl_mail_close(struct hl_mail_box *b)
+{
+    if (b == NULL)
+        return;
+    hl_net_server_stop(b->server);
+    while (b->first != NULL) {
+        struct hl_mail_message *m = b->first;
+        b->first = m->next;
+        free(m);
+    }
+    if (b->page != NULL)
+        munmap(b->page, b->page_len);
+    pthread_cond_destroy(&b->cond);
+    pthread_mutex_destroy(&b->lock);
+    free(b);
+}
+
+const char *hl_mail_address(const struct hl_mail_box *b)
+{
+    return hl_net_server_address(b->server);
+}
+
+void hl_mail_join(struct hl_mail_box *b, uint64_t group, int hellos)
+{
+    pthread_mutex_lock(&b->lock);
+    b->group = group;
+    b->hellos = hellos;
+    pthread_mutex_unlock(&b->lock);
+}
+
+struct hl_mail_message *hl_mail_take(struct hl_mail_box *b, uint64_t group, int from,
+                                     uint64_t number)
+{
+    pthread_mutex_lock(&b->lock);
+    struct hl_mail_message **at = find(b, group, from, number), *m = *at;
+    if (m != NULL)
+        *at = m->next;
+    pthread_mutex_unlock(&b->lock);
+    return m;
+}
+
+void hl_mail_wait(struct hl_mail_box *b, uint64_t until_ns)
+{
+    struct timespec ts = {.tv_sec = (time_t)(until_ns / 1000000000),
+                          .tv_nsec = (long)(until_ns % 1000000000)};
+    int err = 0;
+    pthread_mutex_lock(&b->lock);
+    while (b->news == b->seen && err == 0)
+        err = pthread_cond_timedwait(&b->cond, &b->lock, &ts);
+    b->seen = b->news;
+    pthread_mutex_unlock(&b->lock);
+}
+
+void hl_mail_wake(struct hl_mail_box *b)
+{
+    pthread_mutex_lock(&b->lock);
+    tell(b);
+    pthread_mutex_unlock(&b->lock);
+}
+
+/* ---- lines ---- */
+
+hl_status hl_mail_line_open(struct hl_mail_box *b, const char *address, int stall_ms,
+                            struct hl_mail_line **out)
+{
+    struct hl_mail_line *l = calloc(1, sizeof(*l));
+    if (l == NULL)
+        return hl_fail(HL_ENOMEM, "out of memory allocating a group");
+    l->box = b;
+    struct hl_put_queue_opts o = {.connect = {.address = address,
+                                              .stall_ms = stall_ms,
+                                              .mode = HL_NET_ASK,
+                                              .cancel = &l->cancel,
+                                              .abandon = &l->cancel},
+                                  .batch_ms = -1,
+                                  .cancel = &l->cancel};
+    hl_status st = hl_put_queue_open(&o, &l->queue);
+    if (st != HL_OK)
+        free(l);
+    else
+        *out = l;
+    return st;
+}
+
+static void on_sent(void *arg, hl_status st, const char *words)
+{
+    struct hl_mail_line *l = arg;
+    pthread_mutex_lock(&l->box->lock);
+    l->st = st;
+    snprintf(l->words, sizeof(l->words), "%s", st != HL_OK && words != NULL ? words : "");
+    l->sending = 0;
+    tell(l->box);
+    pthread_mutex_unlock(&l->box->lock);
+}
+
+hl_status hl_mail_send(struct hl_mail_line *l, uint64_t group, int from, uint64_t number,
+                       const void *data, size_t size, int timeout_ms)
+{
+    struct hl_put_queue_order o = {.data = data,
+                                   .len = size,
+                                   .crc = hl_crc32(0, data, size),
+                                   .id = {group, (uint64_t)from << NUMBER_BITS | number},
+                                   .timeout_ms = timeout_ms,
+                                   .done = on_sent,
+                                   .arg = l};
+    l->sending = 1;
+    hl_status st = hl_put_queue_start(l->queue, &o);
+    if (st != HL_OK)
+        l->sending = 0;
+    return st;
+}
+
+int hl_mail_sending(struct hl_mail_line *l, hl_status *st, const char **words)
+{
+    pthread_mutex_lock(&l->box->lock);
+    int sending = l->sending;
+    *st = l->st;
+    *words = l->words;
+    pthread_mutex_unlock(&l->box->lock);
+    return sending;
+}
+
+int hl_mail_line_is_tcp(struct hl_mail_line *l)
+{
+    struct hl_put_queue_stats stats;
+    hl_put_queue_stats(l->queue, &stats);
+    return strcmp(stats.path, "tcp") == 0;
+}
+
+void hl_mail_line_close(struct hl_mail_line *l)
+{
+    hl_status st;
+    const char *words;
+    if (l == NULL)
+        return;
+    atomic_store(&l->cancel, 1);
+    while (hl_mail_sending(l, &st, &words))
+        hl_mail_wait(l->box, hl_now_ns() + 100 * HL_NS_PER_MS);
+    hl_put_queue_close(l->queue);
+    free(l);
+}

@@ -1,0 +1,64 @@
+/* group/net/mailbox.h - messages between the ranks of a group on several hosts: each has a
+ * letter box that others put into (net/net.h: RDMA where there is, else TCP), and a line to each.
+ *
+ * A message is known by who sent it and a number. What somebody else's group puts there is refused.
+ *
+ * Owns:    a box its server, its threads and what nobody has taken; a taken message is the
+ *          caller's, for free(). What is sent is borrowed until the send has ended.
+ * Threads: one at a time, but for the box's own.
+ * Errors:  those of net/net.h, with the words of the failed put.
+ * Units:   bytes; ns of hl_now_ns for deadlines.
+ * Limits:  HL_MAIL_BYTES a message; numbers below 2^47. Of each rank a box keeps six messages whose
+ *          numbers have HL_MAIL_AHEAD and six others; more are refused with HL_EBUSY.
+ */
+#ifndef HL_GROUP_NET_MAILBOX_H
+#define HL_GROUP_NET_MAILBOX_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/status.h"
+
+#define HL_MAIL_BYTES ((size_t)8 << 20)
+#define HL_MAIL_HELLO UINT64_C(0x48454c4c4f484c47) /* the group of those that have none yet */
+#define HL_MAIL_AHEAD (UINT64_C(1) << 46) /* in the number of what may come before it is wanted */
+
+struct hl_mail_box;
+struct hl_mail_line;
+
+struct hl_mail_message {
+    struct hl_mail_message *next;
+    uint64_t group, number;
+    int from;
+    size_t size;
+    _Alignas(64) uint8_t data[];
+};
+
+hl_status hl_mail_open(const char *listen, int ranks, struct hl_mail_box **out) HL_CHECK;
+const char *hl_mail_address(const struct hl_mail_box *b);
+/* Messages of this group are taken from now on, and hellos as long as it is asked for. */
+void hl_mail_join(struct hl_mail_box *b, uint64_t group, int hellos);
+/* NULL when it isn't there; of hellos `number` is 0. */
+struct hl_mail_message *hl_mail_take(struct hl_mail_box *b, uint64_t group, int from,
+                                     uint64_t number);
+/* Returns when something has come or has been sent since the last call, or at `until_ns`. */
+void hl_mail_wait(struct hl_mail_box *b, uint64_t until_ns);
+/* From any thread: a wait ends. */
+void hl_mail_wake(struct hl_mail_box *b);
+/* After its lines. NULL is allowed. */
+void hl_mail_close(struct hl_mail_box *b);
+
+/* Connects with the first send. */
+hl_status hl_mail_line_open(struct hl_mail_box *b, const char *address, int stall_ms,
+                            struct hl_mail_line **out) HL_CHECK;
+/* One at a time; it ends by itself. */
+hl_status hl_mail_send(struct hl_mail_line *l, uint64_t group, int from, uint64_t number,
+                       const void *data, size_t size, int timeout_ms) HL_CHECK;
+/* 1 while the last send is under way, else *st is its end, and *words what went wrong. */
+int hl_mail_sending(struct hl_mail_line *l, hl_status *st, const char **words);
+/* 1: its last connection was one that any TCP client could make. */
+int hl_mail_line_is_tcp(struct hl_mail_line *l);
+/* What is in line or under way is given up, soon. NULL is allowed. */
+void hl_mail_line_close(struct hl_mail_line *l);
+
+#endif

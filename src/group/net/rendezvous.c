@@ -1,0 +1,291 @@
+/* How ranks on several hosts find each other: all say hello to rank 0, whose address they were
+ * told, and it tells all of them where everybody is. */
+#include <arpa/inet.h>
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/id.h"
+#include "group/net/steps.h"
+
+#define MAGIC    0x48504752u
+#define VERSION  1
+#define AGAIN_MS 100 /* until the next try of rank 0's port */
+#define PROBE_MS 200
+#define STALL_MS 30000 /* a transfer that moves no byte for so long has failed */
+
+struct card {
+    struct hl_net_call call;
+    uint64_t group;
+    char address[HL_ADDR_TEXT_MAX];
+};
+
+/* This host's address as rank 0 sees it. */
+static hl_status own_address(const char *rank0, int timeout_ms, char *out, size_t cap)
+{
+    struct hl_addr to;
+    struct sockaddr_storage own;
+    socklen_t len = sizeof(own);
+    char host[INET6_ADDRSTRLEN];
+    HL_TRY(hl_addr_resolve(rank0, timeout_ms, &to));
+    int fd = socket(to.sa.ss_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    int ok = fd >= 0 && connect(fd, (struct sockaddr *)&to.sa, to.len) == 0 &&
+             getsockname(fd, (struct sockaddr *)&own, &len) == 0;
+    hl_status st = ok ? HL_OK : hl_fail(HL_EUNAVAIL, "no way from here to rank 0, %s: %m", rank0);
+    if (fd >= 0)
+        close(fd);
+    HL_TRY(st);
+    int v6 = own.ss_family == AF_INET6;
+    const void *bytes = v6 ? (const void *)&((struct sockaddr_in6 *)&own)->sin6_addr
+                           : (const void *)&((struct sockaddr_in *)&own)->sin_addr;
+    inet_ntop(own.ss_family, bytes, host, sizeof(host));
+    snprintf(out, cap, v6 ? "[%s]:0" : "%s:0", host);
+    return HL_OK;
+}
+
+static hl_status check(const hybridps_net_options *o)
+{
+    if (o->address == NULL || o->address[0] == '\0')
+        return hl_fail(HL_EINVAL, "a group wants the address of rank 0: \"host:port\"");
+    if (o->world < 1 || o->world > HL_COLLECTIVE_RANKS || o->rank < 0 || o->rank >= o->world)
+        return hl_fail(HL_EINVAL,
+                       "group at %s: rank %d of %d: ranks are 0 to world - 1, at most %d of them",
+                       o->address, o->rank, o->world, HL_COLLECTIVE_RANKS);
+    if (o->timeout_ms < 0)
+        return hl_fail(HL_EINVAL, "group at %s: a wait of %d ms", o->address, o->timeout_ms);
+    return HL_OK;
+}
+
+static hl_status open_box(const hybridps_net_options *o, struct hl_collective_net *g)
+{
+    char own[HL_ADDR_TEXT_MAX];
+    snprintf(own, sizeof(own), "%s", o->listen != NULL ? o->listen : o->address);
+    if (o->listen == NULL && o->rank > 0)
+        HL_TRY(own_address(o->address, g->timeout_ms, own, sizeof(own)));
+    HL_TRY(hl_mail_open(own, g->world, &g->box));
+    snprintf(g->ranks[g->rank].address, HL_ADDR_TEXT_MAX, "%s", hl_mail_address(g->box));
+    return HL_OK;
+}
+
+static struct card card_of(const struct hl_collective_net *g)
+{
+    struct card c = {.call = {.magic = MAGIC, .version = VERSION, .arg = g->world},
+                     .group = g->group};
+    snprintf(c.address, sizeof(c.address), "%s", g->ranks[g->rank].address);
+    return c;
+}
+
+static hl_status read_card(const struct hl_collective_net *g, const struct hl_mail_message *m,
+                           struct card *out)
+{
+    if (m->size < sizeof(*out))
+        return hl_fail(HL_EPROTO, "rank %d says hello in %zu bytes", m->from, m->size);
+    memcpy(out, m->data, sizeof(*out));
+    out->address[sizeof(out->address) - 1] = '\0';
+    if (out->call.magic != MAGIC || out->call.version != VERSION)
+        return hl_fail(HL_EPROTO, "rank %d has another version of groups: use one library",
+                       m->from);
+    if (out->call.arg != g->world)
+        return hl_fail(HL_ECONFLICT, "rank %d says there are %d ranks, rank %d says %d", m->from,
+                       out->call.arg, g->rank, g->world);
+    return HL_OK;
+}
+
+/* Waits for the line's only send, which has a deadline. */
+static hl_status sent(struct hl_collective_net *g, struct hl_mail_line *l)
+{
+    hl_status st;
+    const char *words;
+    while (hl_mail_sending(l, &st, &words))
+        hl_mail_wait(g->box, hl_now_ns() + AGAIN_MS * HL_NS_PER_MS);
+    return st == HL_OK ? HL_OK : hl_fail(st, "%s", words);
+}
+
+static int left_ms(uint64_t deadline_ns)
+{
+    uint64_t now = hl_now_ns();
+    return deadline_ns > now ? (int)((deadline_ns - now) / HL_NS_PER_MS) + 1 : 1;
+}
+
+int hl_collective_gone(struct hl_net_rank *p)
+{
+    struct hl_addr a;
+    if (hl_addr_resolve(p->address, PROBE_MS, &a) != HL_OK) {
+        hl_error_clear();
+        return 0;
+    }
+    int err = hl_addr_probe(&a, PROBE_MS);
+    p->answers |= err == 0;
+    return err == ECONNREFUSED && p->answers;
+}
+
+/* Rank 0 may not be there yet. What it refuses is final. */
+static hl_status say_hello(struct hl_collective_net *g, uint64_t deadline_ns)
+{
+    struct card mine = card_of(g);
+    struct hl_mail_line *l = g->ranks[0].line;
+    for (;;) {
+        HL_TRY(
+            hl_mail_send(l, HL_MAIL_HELLO, g->rank, 0, &mine, sizeof(mine), left_ms(deadline_ns)));
+        hl_status st = sent(g, l);
+        g->ranks[0].answers |= st == HL_OK && hl_mail_line_is_tcp(l);
+        if (st != HL_EUNAVAIL || hl_now_ns() >= deadline_ns)
+            return st;
+        hl_mail_wait(g->box, hl_now_ns() + AGAIN_MS * HL_NS_PER_MS);
+    }
+}
+
+static hl_status wait_for_rank0(struct hl_collective_net *g, uint64_t deadline_ns,
+                                struct hl_mail_message **out)
+{
+    for (;;) {
+        int gone = hl_collective_gone(&g->ranks[0]); /* looked at first: it may have said it all */
+        uint64_t now = hl_now_ns(), look_ns = now + HL_COLLECTIVE_LOOK_MS * HL_NS_PER_MS;
+        if ((*out = hl_mail_take(g->box, HL_MAIL_HELLO, 0, 0)) != NULL)
+            return HL_OK;
+        if (gone)
+            return hl_fail(HL_EUNAVAIL,
+                           "rank 0 has heard of rank %d and left before all %d had joined: it has "
+                           "said why",
+                           g->rank, g->world);
+        if (now >= deadline_ns)
+            return hl_fail(HL_ETIMEDOUT,
+                           "rank 0 has heard of rank %d, and not of all %d within %d ms", g->rank,
+                           g->world, g->timeout_ms);
+        hl_mail_wait(g->box, look_ns < deadline_ns ? look_ns : deadline_ns);
+    }
+}
+
+static hl_status hear_rank0(struct hl_collective_net *g, uint64_t deadline_ns)
+{
+    struct hl_mail_message *m = NULL;
+    struct card c;
+    HL_TRY(say_hello(g, deadline_ns));
+    HL_TRY(wait_for_rank0(g, deadline_ns, &m));
+    hl_status st = read_card(g, m, &c);
+    size_t table = (size_t)g->world * HL_ADDR_TEXT_MAX;
+    if (st == HL_OK && m->size != sizeof(c) + table)
+        st = hl_fail(HL_EPROTO, "rank 0 says where all are in %zu bytes", m->size);
+    for (int r = 0; r < g->world && st == HL_OK; r++) {
+        const char *at = (const char *)m->data + sizeof(c) + (size_t)r * HL_ADDR_TEXT_MAX;
+        if (r != g->rank && r != 0)
+            snprintf(g->ranks[r].address, HL_ADDR_TEXT_MAX, "%.*s", HL_ADDR_TEXT_MAX - 1, at);
+    }
+    if (st == HL_OK)
+        g->group = c.group;
+    free(m);
+    return st;
+}
+
+/* Of rank 0: everybody's card. */
+static hl_status hear_all(struct hl_collective_net *g, uint64_t deadline_ns)
+{
+    int heard = 1;
+    while (heard < g->world) {
+        for (int r = 1; r < g->world; r++) {
+            struct hl_mail_message *m = hl_mail_take(g->box, HL_MAIL_HELLO, r, 0);
+            struct card c;
+            if (m == NULL)
+                continue;
+            hl_status st = read_card(g, m, &c);
+            free(m);
+            HL_TRY(st);
+            if (g->ranks[r].address[0] != '\0')
+                return hl_fail(HL_ECONFLICT, "two processes are rank %d: at %s and at %s", r,
+                               g->ranks[r].address, c.address);
+            snprintf(g->ranks[r].address, HL_ADDR_TEXT_MAX, "%s", c.address);
+            heard++;
+        }
+        if (heard < g->world && hl_now_ns() >= deadline_ns)
+            return hl_fail(HL_ETIMEDOUT, "%d of %d ranks joined within %d ms", heard, g->world,
+                           g->timeout_ms);
+        if (heard < g->world)
+            hl_mail_wait(g->box, deadline_ns);
+    }
+    return HL_OK;
+}
+
+static hl_status open_line(struct hl_collective_net *g, int r)
+{
+    struct hl_net_rank *p = &g->ranks[r];
+    return p->line != NULL
+               ? HL_OK
+               : hl_mail_line_open(g->box, p->address,
+                                   g->timeout_ms < STALL_MS ? g->timeout_ms : STALL_MS, &p->line);
+}
+
+static hl_status tell_all(struct hl_collective_net *g, uint64_t deadline_ns)
+{
+    size_t size = sizeof(struct card) + (size_t)g->world * HL_ADDR_TEXT_MAX;
+    HL_AUTO(hl_freep) uint8_t *table = calloc(1, size);
+    struct card mine = card_of(g);
+    hl_status st = HL_OK;
+    if (table == NULL)
+        return hl_fail(HL_ENOMEM, "out of memory allocating a group");
+    memcpy(table, &mine, sizeof(mine));
+    for (int r = 0; r < g->world; r++)
+        memcpy(table + sizeof(mine) + (size_t)r * HL_ADDR_TEXT_MAX, g->ranks[r].address,
+               HL_ADDR_TEXT_MAX);
+    for (int r = 1; r < g->world && st == HL_OK; r++) {
+        st = open_line(g, r);
+        if (st == HL_OK)
+            st = hl_mail_send(g->ranks[r].line, HL_MAIL_HELLO, 0, 0, table, size,
+                              left_ms(deadline_ns));
+    }
+    for (int r = 1; r < g->world; r++)
+        if (g->ranks[r].line != NULL) {
+            hl_status mine_st = sent(g, g->ranks[r].line);
+            st = st == HL_OK ? mine_st : st;
+        }
+    return st;
+}
+
+static hl_status meet(const hybridps_net_options *o, struct hl_collective_net *g)
+{
+    HL_TRY(check(o));
+    g->rank = o->rank;
+    g->world = o->world;
+    g->timeout_ms = o->timeout_ms > 0 ? o->timeout_ms : HL_COLLECTIVE_TIMEOUT_MS;
+    g->pid = getpid();
+    g->number = 1;
+    uint64_t deadline_ns = hl_now_ns() + (uint64_t)g->timeout_ms * HL_NS_PER_MS;
+    g->ranks = calloc((size_t)g->world, sizeof(*g->ranks));
+    if (g->ranks == NULL)
+        return hl_fail(HL_ENOMEM, "out of memory allocating a group");
+    HL_TRY(open_box(o, g));
+    if (g->rank == 0) {
+        g->group = hl_random_u64() | 1;
+        hl_mail_join(g->box, g->group, 1);
+        HL_TRY(hear_all(g, deadline_ns));
+        hl_mail_join(g->box, g->group, 0);
+        return tell_all(g, deadline_ns);
+    }
+    snprintf(g->ranks[0].address, HL_ADDR_TEXT_MAX, "%s", o->address);
+    HL_TRY(open_line(g, 0));
+    HL_TRY(hear_rank0(g, deadline_ns));
+    hl_mail_join(g->box, g->group, 0);
+    for (int r = 1; r < g->world; r++)
+        if (r != g->rank)
+            HL_TRY(open_line(g, r));
+    return HL_OK;
+}
+
+/* Over RDMA alone a port takes no TCP connection; then its refusal says nothing later. */
+static void probe_all(struct hl_collective_net *g)
+{
+    for (int r = 0; r < g->world; r++)
+        if (r != g->rank)
+            (void)hl_collective_gone(&g->ranks[r]);
+}
+
+hl_status hl_collective_meet(const hybridps_net_options *o, struct hl_collective_net *g)
+{
+    HL_TRY(meet(o, g));
+    probe_all(g);
+    return HL_OK;
+}

@@ -1,0 +1,92 @@
+/* group/shm.h - the memory that the ranks of a group share.
+ *
+ * A rank counts its steps in `at` of its row; nobody goes on before all have taken the same step.
+ * Two sets of slots are used in turn: who takes a step further has, by then, been told by all that
+ * they are done with the set it is going to write. What one rank sends to one other goes through
+ * two slots of the sender's, which count the pieces sent and taken. The name goes away when all
+ * have joined, so nothing is left behind by ranks that are killed.
+ *
+ * Owns:    a joined group its mapping and its row.
+ * Threads: one at a time; `cancelled` from any.
+ * Errors:  HL_ECONFLICT a rank or a world that others have otherwise; HL_ETIMEDOUT with the ranks
+ *          that are missing; HL_EPROTO another layout.
+ * Units:   bytes, milliseconds.
+ * Limits:  HL_COLLECTIVE_RANKS ranks, which share one PID namespace.
+ */
+#ifndef HL_GROUP_SHM_H
+#define HL_GROUP_SHM_H
+
+#include "base/line.h"
+#include "group/group.h"
+#include "os/process.h"
+
+#define HL_COLLECTIVE_PIECE (256u << 10) /* of a slot */
+#define HL_COLLECTIVE_MAIL  (64u << 10)  /* of a slot between two ranks */
+
+/* What a rank is doing, so that ranks that do different things find out. */
+struct hl_collective_call {
+    uint32_t kind;
+    int32_t arg, op; /* type or src; of reductions */
+    uint64_t bytes;
+    char what[96];
+};
+
+struct hl_collective_row {
+    _Alignas(HL_LINE) struct hl_process process; /* pid 0 = nobody */
+    uint32_t left;                               /* it closed the group, or gave it up, */
+    uint32_t because;                            /* for the sake of this rank, counted from 1 */
+    _Alignas(HL_LINE) uint32_t at;               /* a futex */
+    _Alignas(HL_LINE) struct hl_collective_call calls[2];
+    _Alignas(HL_LINE) struct hl_collective_call mail; /* what it sends; arg is the tag */
+    uint32_t to;                                      /* whom, */
+    uint32_t sent;                                    /* pieces so far; a futex */
+    _Alignas(HL_LINE) uint32_t taken;                 /* of them, by whom they are for; a futex */
+};
+
+struct hl_collective_shared {
+    uint64_t magic; /* written last */
+    uint32_t version, world;
+    uint64_t size, pid_namespace;
+    _Alignas(HL_LINE) uint32_t sleepers;
+    struct hl_collective_row rows[HL_COLLECTIVE_RANKS];
+    /* two sets of `world` slots and one for a result; two slots of mail of each rank */
+};
+
+struct hl_collective_shm {
+    struct hl_collective_shared *s;
+    uint64_t size, inode;
+    int rank, world, timeout_ms;
+    uint32_t at; /* steps taken */
+    uint32_t cancelled;
+    uint64_t calls, pieces;  /* made */
+    char path[256], who[64]; /* of shm_open; for messages */
+};
+
+/* Returns when all are there. */
+hl_status hl_collective_join(const hybridps_shm_options *options, struct hl_collective_shm *g);
+/* Tells the others and unmaps. */
+void hl_collective_leave(struct hl_collective_shm *g);
+
+/* What is waited for: a word of another rank's. */
+struct hl_collective_wait {
+    int rank;
+    uint32_t *word; /* a futex */
+    uint32_t goal;
+    /* 0: not yet; 1: yes, unless the rank gives up; 2: it is done with it */
+    int (*ready)(const struct hl_collective_shm *g, const struct hl_collective_wait *w);
+    const char *what; /* the caller's, for messages */
+};
+
+/* Ends by the group's timeout, and soon when the rank has died or left. */
+hl_status hl_collective_await(struct hl_collective_shm *g, const struct hl_collective_wait *w);
+/* After a change of a word that others wait for. */
+void hl_collective_wake(struct hl_collective_shm *g, uint32_t *word);
+/* For the others to see, and on whose account. Returns st. */
+hl_status hl_collective_give_up(struct hl_collective_shm *g, int rank, hl_status st);
+
+/* Between two ranks: entries of a transport. */
+int hl_collective_send(void *arg, const char *what, const void *data, uint64_t bytes, int dst,
+                       int tag);
+int hl_collective_recv(void *arg, const char *what, void *data, uint64_t bytes, int src, int tag);
+
+#endif

@@ -1,0 +1,88 @@
+/* From one rank to one other, through the sender's two slots. What a message is, and for whom,
+ * changes only when all pieces of the last one are taken, so the receiver may read it as it is. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "group/shm.h"
+
+static uint8_t *slot(const struct hl_collective_shm *g, int sender, uint32_t piece)
+{
+    uint64_t before = UINT64_C(2) * (g->world + 1) * HL_COLLECTIVE_PIECE;
+    uint64_t index = (uint64_t)sender * 2 + (piece & 1);
+    return (uint8_t *)(g->s + 1) + before + index * HL_COLLECTIVE_MAIL;
+}
+
+/* The receiver has left no more than `goal` of this rank's pieces. */
+static int taken(const struct hl_collective_shm *g, const struct hl_collective_wait *w)
+{
+    uint32_t left = g->s->rows[g->rank].sent - __atomic_load_n(w->word, __ATOMIC_SEQ_CST);
+    return left <= w->goal ? 2 : 0;
+}
+
+/* There is a piece, and it is for this rank. While a piece waits `to` stands still, and it waits as
+ * long as `taken` does: else another rank's piece and the next message's `to` look like ours. */
+static int arrived(const struct hl_collective_shm *g, const struct hl_collective_wait *w)
+{
+    const struct hl_collective_row *row = &g->s->rows[w->rank];
+    uint32_t taken = __atomic_load_n(&row->taken, __ATOMIC_SEQ_CST);
+    return __atomic_load_n(w->word, __ATOMIC_SEQ_CST) != taken &&
+           __atomic_load_n(&row->to, __ATOMIC_SEQ_CST) == (uint32_t)g->rank &&
+           __atomic_load_n(&row->taken, __ATOMIC_SEQ_CST) == taken;
+}
+
+static uint64_t piece_at(uint64_t at, uint64_t bytes)
+{
+    return bytes - at < HL_COLLECTIVE_MAIL ? bytes - at : HL_COLLECTIVE_MAIL;
+}
+
+int hl_collective_send(void *arg, const char *what, const void *data, uint64_t bytes, int dst,
+                       int tag)
+{
+    struct hl_collective_shm *g = arg;
+    struct hl_collective_row *row = &g->s->rows[g->rank];
+    struct hl_collective_wait w = {dst, &row->taken, 1, taken, what};
+    row->mail = (struct hl_collective_call){.arg = tag, .bytes = bytes};
+    snprintf(row->mail.what, sizeof(row->mail.what), "%s", what);
+    __atomic_store_n(&row->to, (uint32_t)dst, __ATOMIC_SEQ_CST);
+    for (uint64_t at = 0; at < bytes; at += HL_COLLECTIVE_MAIL) {
+        HL_TRY(hl_collective_await(g, &w));
+        memcpy(slot(g, g->rank, row->sent), (const uint8_t *)data + at, piece_at(at, bytes));
+        __atomic_add_fetch(&row->sent, 1, __ATOMIC_SEQ_CST);
+        hl_collective_wake(g, &row->sent);
+    }
+    w.goal = 0;
+    return hl_collective_await(g, &w);
+}
+
+/* After the first piece has come. */
+static hl_status check_mail(struct hl_collective_shm *g, const char *what, uint64_t bytes, int src,
+                            int tag)
+{
+    const struct hl_collective_call *mail = &g->s->rows[src].mail;
+    if (mail->bytes == bytes && mail->arg == tag)
+        return HL_OK;
+    return hl_collective_give_up(g, src,
+                                 hl_fail(HL_ECONFLICT,
+                                         "%s: rank %d sends \"%.*s\", %" PRIu64
+                                         " bytes with tag %d; %s receives \"%s\", "
+                                         "%" PRIu64 " bytes with tag %d",
+                                         g->path, src, (int)sizeof(mail->what) - 1, mail->what,
+                                         mail->bytes, mail->arg, g->who, what, bytes, tag));
+}
+
+int hl_collective_recv(void *arg, const char *what, void *data, uint64_t bytes, int src, int tag)
+{
+    struct hl_collective_shm *g = arg;
+    struct hl_collective_row *row = &g->s->rows[src];
+    struct hl_collective_wait w = {src, &row->sent, 0, arrived, what};
+    for (uint64_t at = 0; at < bytes; at += HL_COLLECTIVE_MAIL) {
+        HL_TRY(hl_collective_await(g, &w));
+        if (at == 0)
+            HL_TRY(check_mail(g, what, bytes, src, tag));
+        memcpy((uint8_t *)data + at, slot(g, src, row->taken), piece_at(at, bytes));
+        __atomic_add_fetch(&row->taken, 1, __ATOMIC_SEQ_CST);
+        hl_collective_wake(g, &row->taken);
+    }
+    return HL_OK;
+}

@@ -1,0 +1,257 @@
+#include "hybridps/chunks/chunks.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "os/file.h"
+
+#define HUGE_PAGE (UINT64_C(2) << 20)
+
+/* In huge pages where they fit: a chunk's memory comes and goes with its content, and faults of
+ * small pages take longer than the copies. */
+static void *reserve_host(uint64_t span)
+{
+    uint64_t extra = span >= HUGE_PAGE ? HUGE_PAGE : 0;
+    uint8_t *p =
+        mmap(NULL, span + extra, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (p == MAP_FAILED || extra == 0)
+        return p;
+    uint8_t *at = (uint8_t *)(((uintptr_t)p + HUGE_PAGE - 1) & ~(uintptr_t)(HUGE_PAGE - 1));
+    if (at > p)
+        munmap(p, (size_t)(at - p));
+    if (at < p + extra)
+        munmap(at + span, (size_t)(p + extra - at));
+    (void)madvise(at, span, MADV_HUGEPAGE); /* a wish */
+    return at;
+}
+
+hl_status hl_chunk_memory_init(struct hl_chunk_memory *m, struct hl_device *d, uint64_t bytes)
+{
+    struct hl_device_info info;
+    hl_device_info(d, &info);
+    uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE);
+    uint64_t unit = info.granule > page ? info.granule : page;
+    if (bytes == 0 || bytes > INT64_MAX - unit)
+        return hl_fail(HL_EINVAL, "%s: invalid chunk size of %" PRIu64 " bytes", info.name, bytes);
+    struct hl_chunk_memory c = {.device = d, .span = (bytes + unit - 1) / unit * unit};
+    HL_TRY(hl_device_reserve(d, c.span, &c.address));
+    void *p = reserve_host(c.span);
+    if (p == MAP_FAILED) {
+        int err = errno;
+        hl_status st = hl_device_unreserve(d, c.address);
+        (void)st; /* nothing is mapped there */
+        return hl_fail(hl_status_of_errno(err),
+                       "host addresses for a chunk of %" PRIu64 " bytes: %s", c.span,
+                       strerror(err));
+    }
+    c.host = p;
+    *m = c;
+    return HL_OK;
+}
+
+void hl_chunk_memory_fini(struct hl_chunk_memory *m)
+{
+    if (m->device == NULL)
+        return;
+    hl_chunk_device_drop(m);
+    hl_status st = hl_device_unreserve(m->device, m->address);
+    (void)st; /* only a copy that never ended keeps it; closing the device ends that too */
+    munmap(m->host, m->span);
+    free(m->blocks);
+    free(m->copies);
+    *m = (struct hl_chunk_memory){0};
+}
+
+/* ---- device ---- */
+
+static hl_status grow(struct hl_chunk_memory *m)
+{
+    if (m->count < m->cap)
+        return HL_OK;
+    size_t cap = m->cap == 0 ? 1 : m->cap * 2;
+    struct hl_device_block *blocks = realloc(m->blocks, cap * sizeof(*blocks));
+    if (blocks != NULL)
+        m->blocks = blocks;
+    struct hl_device_copy *copies = realloc(m->copies, cap * sizeof(*copies));
+    if (copies != NULL)
+        m->copies = copies;
+    if (blocks == NULL || copies == NULL)
+        return hl_fail(HL_ENOMEM, "out of memory allocating a chunk's pieces");
+    m->cap = cap;
+    return HL_OK;
+}
+
+/* The rest in one piece, or as long a piece as there is. */
+static hl_status take_piece(struct hl_chunk_memory *m, uint64_t at, uint64_t left)
+{
+    HL_TRY(grow(m));
+    hl_status st = hl_device_alloc(m->device, left, m->address + at, &m->blocks[m->count]);
+    if (st == HL_ENOSPC) {
+        struct hl_device_info info;
+        hl_device_info(m->device, &info);
+        if (info.free < left || info.largest == 0 || info.largest >= left)
+            return st;
+        st = hl_device_alloc(m->device, info.largest, m->address + at, &m->blocks[m->count]);
+    }
+    m->count += st == HL_OK;
+    return st;
+}
+
+hl_status hl_chunk_device_take(struct hl_chunk_memory *m)
+{
+    for (uint64_t at = 0; at < m->span;) {
+        hl_status st = take_piece(m, at, m->span - at);
+        if (st != HL_OK) {
+            hl_chunk_device_drop(m);
+            return st;
+        }
+        at += m->blocks[m->count - 1].size;
+    }
+    return HL_OK;
+}
+
+void hl_chunk_device_drop(struct hl_chunk_memory *m)
+{
+    for (size_t i = 0; i < m->count; i++) {
+        hl_status st = hl_device_free(m->device, &m->blocks[i]);
+        (void)st; /* refused only while a copy that never ended uses it */
+    }
+    m->count = 0;
+}
+
+hl_status hl_chunk_device_show(struct hl_chunk_memory *m, int shown)
+{
+    int prot = shown ? PROT_READ | PROT_WRITE : PROT_NONE;
+    if (mprotect((void *)(uintptr_t)m->address, m->span, prot) != 0)
+        return hl_fail(hl_status_of_errno(errno),
+                       "device memory of a chunk of %" PRIu64 " bytes: %s", m->span,
+                       strerror(errno));
+    return HL_OK;
+}
+
+/* ---- host ---- */
+
+hl_status hl_chunk_host_set(struct hl_chunk_memory *m, enum hl_chunk_host state)
+{
+    int rc = 0;
+    if (state == m->host_state)
+        return HL_OK;
+    if (state == HL_CHUNK_HOST_NONE)
+        rc = madvise(m->host, m->span, MADV_DONTNEED);
+    if (rc == 0)
+        rc = mprotect(m->host, m->span,
+                      state == HL_CHUNK_HOST_SHOWN ? PROT_READ | PROT_WRITE : PROT_NONE);
+    if (rc != 0)
+        return hl_fail(hl_status_of_errno(errno), "host memory of a chunk of %" PRIu64 " bytes: %s",
+                       m->span, strerror(errno));
+    m->host_state = state;
+    return HL_OK;
+}
+
+/* ---- views ---- */
+
+static void *view_address(const struct hl_chunk_memory *m, int on_host)
+{
+    return on_host ? m->host : (void *)(uintptr_t)m->address;
+}
+
+void hl_chunk_view_drop(struct hl_chunk_memory *m, int on_host)
+{
+    void *at = view_address(m, on_host);
+    if (mmap(at, m->span, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1,
+             0) == MAP_FAILED)
+        (void)mprotect(at, m->span, PROT_NONE); /* too many mappings to add one */
+    if (on_host)
+        (void)madvise(at, m->span, MADV_HUGEPAGE); /* a wish */
+}
+
+/* It is filled before it appears at its address, as other threads may be reading there. libucm's
+ * mremap loses the fifth argument, so the kernel is called; libucm hears of the change by the mmap
+ * before it. */
+hl_status hl_chunk_view_put(struct hl_chunk_memory *m, int on_host, const void *content)
+{
+    void *p = mmap(NULL, m->span, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (p == MAP_FAILED)
+        return hl_fail(hl_status_of_errno(errno), "a view of %" PRIu64 " bytes: %s", m->span,
+                       strerror(errno));
+    if (content != NULL)
+        memcpy(p, content, m->span);
+    else
+        memset(p, 0xff, m->span);
+    if (!on_host)
+        hl_device_range_reset(m->device, m->address, m->span);
+    hl_chunk_view_drop(m, on_host);
+    if (mprotect(p, m->span, PROT_READ) != 0 ||
+        syscall(SYS_mremap, p, m->span, m->span, MREMAP_MAYMOVE | MREMAP_FIXED,
+                view_address(m, on_host)) == -1) {
+        int err = errno;
+        munmap(p, m->span);
+        return hl_fail(hl_status_of_errno(err), "a view of %" PRIu64 " bytes: %s", m->span,
+                       strerror(err));
+    }
+    return HL_OK;
+}
+
+hl_status hl_chunk_view_open(struct hl_chunk_memory *m, int on_host, int writable)
+{
+    int prot = writable ? PROT_READ | PROT_WRITE : PROT_READ;
+    if (mprotect(view_address(m, on_host), m->span, prot) != 0)
+        return hl_fail(hl_status_of_errno(errno), "a view of %" PRIu64 " bytes: %s", m->span,
+                       strerror(errno));
+    return HL_OK;
+}
+
+/* ---- copies ---- */
+
+hl_status hl_chunk_copy_wait(struct hl_chunk_memory *m, int timeout_ms)
+{
+    hl_status first = HL_OK;
+    while (m->copying > 0) {
+        hl_status st = hl_device_wait(&m->copies[m->copying - 1], timeout_ms);
+        if (st == HL_ETIMEDOUT)
+            return st;
+        first = first == HL_OK ? st : first;
+        m->copying--;
+    }
+    return first;
+}
+
+static hl_status begin_piece(struct hl_chunk_memory *m, int out, size_t i, uint64_t at)
+{
+    uint8_t *host = (uint8_t *)m->host + at;
+    const struct hl_device_block *b = &m->blocks[i];
+    return out ? hl_device_begin_out(m->device, b, 0, host, b->size, &m->copies[i])
+               : hl_device_begin_in(m->device, b, 0, host, b->size, &m->copies[i]);
+}
+
+hl_status hl_chunk_copy_begin(struct hl_chunk_memory *m, int out)
+{
+    uint64_t at = 0;
+    for (size_t i = 0; i < m->count; i++) {
+        hl_status st = begin_piece(m, out, i, at);
+        if (st != HL_OK) {
+            hl_status ended = hl_chunk_copy_wait(m, 30000);
+            return ended == HL_ETIMEDOUT ? ended : st;
+        }
+        m->copying = i + 1;
+        at += m->blocks[i].size;
+    }
+    return HL_OK;
+}
+
+hl_status hl_chunk_copy_now(struct hl_chunk_memory *m, int out)
+{
+    uint8_t *host = m->host;
+    for (size_t i = 0; i < m->count; i++) {
+        const struct hl_device_block *b = &m->blocks[i];
+        HL_TRY(out ? hl_device_copy_out(m->device, b, 0, host, b->size)
+                   : hl_device_copy_in(m->device, b, 0, host, b->size));
+        host += b->size;
+    }
+    return HL_OK;
+}

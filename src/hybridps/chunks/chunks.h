@@ -1,0 +1,62 @@
+/* hybridps/chunks/chunks.h - the memory of one chunk: an address on the device, one on the host,
+ * and what is mapped at them now.
+ *
+ * Where nothing is mapped, and where the host's copy is hidden, an access faults. Device memory may
+ * lie in several pieces where no single one is long enough; the addresses are contiguous all the
+ * same.
+ *
+ * Owns:    a chunk owns its addresses and its memory; the device is borrowed.
+ * Threads: one at a time for a chunk.
+ * Errors:  the device's; HL_ENOMEM. A failing call changed nothing.
+ * Units:   bytes.
+ * Limits:  one copy of a chunk at a time.
+ */
+#ifndef HL_HYBRIDPS_CHUNKS_CHUNKS_H
+#define HL_HYBRIDPS_CHUNKS_CHUNKS_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/status.h"
+#include "mem/device.h"
+
+enum hl_chunk_host { HL_CHUNK_HOST_NONE, HL_CHUNK_HOST_HIDDEN, HL_CHUNK_HOST_SHOWN };
+
+struct hl_chunk_memory {
+    struct hl_device *device;
+    uint64_t span; /* whole granules and pages */
+    uint64_t address;
+    void *host;
+    enum hl_chunk_host host_state;
+    struct hl_device_block *blocks; /* one after the other from `address`; none: not there */
+    struct hl_device_copy *copies;  /* one to a block, while a copy is under way */
+    size_t count, cap, copying;
+};
+
+hl_status hl_chunk_memory_init(struct hl_chunk_memory *m, struct hl_device *d,
+                               uint64_t bytes) HL_CHECK;
+void hl_chunk_memory_fini(struct hl_chunk_memory *m);
+
+hl_status hl_chunk_device_take(struct hl_chunk_memory *m) HL_CHECK;
+void hl_chunk_device_drop(struct hl_chunk_memory *m);
+/* Close what was taken to the CPU's users, or open it: for memory that the CPU reaches, where
+ * copies do not need it open. */
+hl_status hl_chunk_device_show(struct hl_chunk_memory *m, int shown) HL_CHECK;
+/* Hidden memory keeps its content. What is new is zero. */
+hl_status hl_chunk_host_set(struct hl_chunk_memory *m, enum hl_chunk_host state) HL_CHECK;
+
+/* A snapshot of `content` (NULL: bytes of which no float is a number) where the chunk is not: at
+ * its device address, or at its host address. It can be read; and written once it is opened. */
+hl_status hl_chunk_view_put(struct hl_chunk_memory *m, int on_host, const void *content) HL_CHECK;
+hl_status hl_chunk_view_open(struct hl_chunk_memory *m, int on_host, int writable) HL_CHECK;
+/* Nothing is at that address any more. */
+void hl_chunk_view_drop(struct hl_chunk_memory *m, int on_host);
+
+/* The whole chunk, in or out. Each copy that began is waited for, until anything but HL_ETIMEDOUT.
+ */
+hl_status hl_chunk_copy_begin(struct hl_chunk_memory *m, int out) HL_CHECK;
+hl_status hl_chunk_copy_wait(struct hl_chunk_memory *m, int timeout_ms) HL_CHECK;
+/* Done when it returns: for one copy alone, which has nothing to run beside. */
+hl_status hl_chunk_copy_now(struct hl_chunk_memory *m, int out) HL_CHECK;
+
+#endif

@@ -1,0 +1,46 @@
+/* hybridps/chunks/policy.h - who leaves the device when room is needed: a table of ranking
+ * functions.
+ *
+ * fifo: who came first. lru: who was used longest ago. heat: the lowest HeatScore, alpha * N / T +
+ * beta * exp(-dt / tau), N uses in the last T moments, dt moments since the last. random: for
+ * tests. opt: follows a plan (hybridps/plan/plan.h), and is lru while there is none. The highest
+ * rank leaves first; of equals the chunk of the lowest number.
+ *
+ * Owns:    what it remembers of each chunk; the plan is borrowed.
+ * Threads: one at a time.
+ * Errors:  HL_EINVAL for an unknown name, with the known ones; HL_ENOMEM.
+ * Units:   time is counted in moments, given by the caller and never going back.
+ * Limits:  none.
+ */
+#ifndef HL_HYBRIDPS_CHUNKS_POLICY_H
+#define HL_HYBRIDPS_CHUNKS_POLICY_H
+
+#include <stdint.h>
+
+#include "base/status.h"
+
+struct hl_policy;
+struct hl_chunk_plan;
+
+struct hl_policy_options {
+    /* Of heat, as they are, tau above 0; with window (T) 0 all four are 0.7, 0.3, 300, 60. */
+    double alpha, beta, window, tau;
+    uint64_t seed;              /* of random */
+    struct hl_chunk_plan *plan; /* of opt; NULL = none yet */
+};
+
+hl_status hl_policy_create(const char *name, const struct hl_policy_options *options,
+                           struct hl_policy **out) HL_CHECK;
+void hl_policy_destroy(struct hl_policy *p);
+const char *hl_policy_name(const struct hl_policy *p);
+/* Chunks 0..count-1 are known from now on. */
+hl_status hl_policy_grow(struct hl_policy *p, size_t count) HL_CHECK;
+/* NULL: none. The plan is told of uses from now on. */
+void hl_policy_set_plan(struct hl_policy *p, struct hl_chunk_plan *plan);
+
+void hl_policy_loaded(struct hl_policy *p, uint32_t chunk);
+void hl_policy_used(struct hl_policy *p, uint32_t chunk, uint64_t now);
+/* dirty: leaving would cost a copy now. */
+double hl_policy_rank(struct hl_policy *p, uint32_t chunk, uint64_t now, int dirty);
+
+#endif

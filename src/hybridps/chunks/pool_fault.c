@@ -1,0 +1,171 @@
+/* Chunks that are touched where they are not.
+ *
+ * Whoever reads a tensor outside of its access finds a view: a snapshot of the content in host
+ * memory, at the address that faulted. It costs a copy of the chunk and moves nothing, so plans and
+ * limits of the device stay as they are. Of views that are only read there are few at a time: the
+ * oldest ones end, and are made again if they are touched again.
+ *
+ * A view that is written keeps a twin of what it was. When it ends, the words that differ are
+ * written to the content, so that what others wrote meanwhile to other tensors of the chunk stays.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "hybridps/chunks/pool_private.h"
+
+/* More than what one instruction can touch at a time, by far. */
+#define VIEWS_MIN  16
+#define VIEW_BYTES ((uint64_t)64 << 20)
+
+/* Where the content is, for the CPU; NULL: nowhere. */
+static void *content_of(const struct chunk *c)
+{
+    if (c->host)
+        return c->mem.host;
+    return c->device ? (void *)(uintptr_t)c->mem.address : NULL;
+}
+
+void pool_drop_view(struct hl_chunk_pool *p, struct chunk *c)
+{
+    if (c->view == VIEW_NONE)
+        return;
+    hl_chunk_view_drop(&c->mem, c->view == VIEW_HOST);
+    p->view_bytes -= c->mem.span;
+    c->view = VIEW_NONE;
+    c->view_written = 0;
+    free(c->view_twin);
+    c->view_twin = NULL;
+}
+
+/* A write that comes meanwhile faults, and waits. */
+void pool_end_view(struct hl_chunk_pool *p, struct chunk *c)
+{
+    uint64_t *to = content_of(c), *twin = c->view_twin;
+    if (c->view_written && to != NULL &&
+        hl_chunk_view_open(&c->mem, c->view == VIEW_HOST, 0) == HL_OK) {
+        const uint64_t *now =
+            c->view == VIEW_HOST ? c->mem.host : (const void *)(uintptr_t)c->mem.address;
+        for (uint64_t i = 0; i < c->mem.span / sizeof(*now); i++)
+            if (now[i] != twin[i])
+                to[i] = now[i];
+    }
+    pool_drop_view(p, c);
+}
+
+hl_status hl_chunk_pool_serve(struct hl_chunk_pool *p)
+{
+    if (strcmp(p->info.kind, "emu") != 0)
+        return hl_fail(HL_EUNSUPPORTED,
+                       "%s: the CPU does not reach its memory, so faults there can't be served",
+                       p->info.name);
+    pool_settle_ahead(p);
+    p->serves = true;
+    return HL_OK;
+}
+
+void hl_chunk_pool_end_views(struct hl_chunk_pool *p)
+{
+    for (uint32_t i = 0; i < p->count && p->view_bytes > 0; i++)
+        pool_end_view(p, &p->chunks[i]);
+}
+
+/* The oldest ones that were only read go, until there is room for one more. */
+static void make_room(struct hl_chunk_pool *p, uint64_t span)
+{
+    for (;;) {
+        struct chunk *oldest = NULL;
+        uint32_t count = 0;
+        for (uint32_t i = 0; i < p->count; i++) {
+            struct chunk *c = &p->chunks[i];
+            if (c->view == VIEW_NONE || c->view_written)
+                continue;
+            count++;
+            if (oldest == NULL || c->view_made < oldest->view_made)
+                oldest = c;
+        }
+        if (count < VIEWS_MIN || p->view_bytes + span <= VIEW_BYTES)
+            return;
+        pool_drop_view(p, oldest);
+    }
+}
+
+static hl_status view_make(struct hl_chunk_pool *p, struct chunk *c, int place)
+{
+    make_room(p, c->mem.span);
+    HL_TRY(hl_chunk_view_put(&c->mem, place == VIEW_HOST, content_of(c)));
+    c->view = (uint8_t)place;
+    c->view_made = ++p->view_last;
+    p->view_bytes += c->mem.span;
+    p->s.faults++;
+    p->s.fault_bytes += c->bytes;
+    return HL_OK;
+}
+
+static hl_status view_write(struct chunk *c)
+{
+    const void *at = c->view == VIEW_HOST ? c->mem.host : (void *)(uintptr_t)c->mem.address;
+    if (c->view_written)
+        return HL_OK;
+    void *twin = malloc(c->mem.span);
+    if (twin == NULL)
+        return hl_fail(HL_ENOMEM, "out of memory for a written view");
+    memcpy(twin, at, c->mem.span);
+    hl_status st = hl_chunk_view_open(&c->mem, c->view == VIEW_HOST, 1);
+    if (st != HL_OK) {
+        free(twin);
+        return st;
+    }
+    c->view_twin = twin;
+    c->view_written = 1;
+    return HL_OK;
+}
+
+static struct chunk *find_chunk(struct hl_chunk_pool *p, uintptr_t at, int *place)
+{
+    for (uint32_t i = 0; i < p->count; i++) {
+        struct chunk *c = &p->chunks[i];
+        if (at - (uintptr_t)c->mem.host < c->mem.span)
+            *place = VIEW_HOST;
+        else if (at - (uintptr_t)c->mem.address < c->mem.span)
+            *place = VIEW_DEVICE;
+        else
+            continue;
+        return c;
+    }
+    return NULL;
+}
+
+/* Content below the host comes up first. */
+static hl_status bring_up(struct hl_chunk_pool *p, struct chunk *c)
+{
+    if (c->below == 0)
+        return HL_OK;
+    HL_TRY(pool_host_room(p, c->bytes));
+    return pool_fetch_one(p, c);
+}
+
+hl_status hl_chunk_pool_fault(struct hl_chunk_pool *p, const struct hl_pagefault_access *access,
+                              uint32_t *chunk, bool *lost)
+{
+    int place = VIEW_NONE;
+    struct chunk *c = find_chunk(p, (uintptr_t)access->address, &place);
+    if (c == NULL || p->lost)
+        return HL_ENOENT;
+    pool_settle_ahead(p);
+    *chunk = (uint32_t)(c - p->chunks);
+    bool again = c->view == place; /* it can be read, so this is a write, unless two came at once */
+    if (c->view != VIEW_NONE && !again)
+        pool_end_view(p, c);
+    bool there = place == VIEW_HOST ? c->mem.host_state == HL_CHUNK_HOST_SHOWN : c->device;
+    if (there)
+        return HL_OK; /* it came meanwhile */
+    if (!again && bring_up(p, c) != HL_OK)
+        hl_error_clear(); /* what can't be fetched is lost for this reader */
+    if (place == VIEW_HOST && c->mem.host_state == HL_CHUNK_HOST_SHOWN)
+        return HL_OK;
+    *lost = content_of(c) == NULL;
+    if (!again)
+        HL_TRY(view_make(p, c, place));
+    bool write = access->write_known ? access->write : again;
+    return write ? view_write(c) : HL_OK;
+}

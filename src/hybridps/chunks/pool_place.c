@@ -1,0 +1,57 @@
+/* Chunks go where a plan begins: between two iterations, when nobody has anything pinned. Content
+ * is kept, and every copy is counted. */
+#include "hybridps/chunks/pool_private.h"
+#include "hybridps/plan/plan.h"
+
+static hl_status choose(struct hl_chunk_pool *p, const uint8_t *places, uint32_t count,
+                        uint64_t *device)
+{
+    for (uint32_t i = 0; i < p->count; i++) {
+        struct chunk *c = &p->chunks[i];
+        int there = i < count ? (places[i] & HL_CHUNK_ON_DEVICE) != 0 : c->device;
+        if (c->device_pins > 0 || c->host_pins > 0)
+            return hl_fail(HL_EBUSY, "%s: chunk %u is pinned", p->info.name, (unsigned)i);
+        *device += there ? c->bytes : 0;
+        if (c->device && !there) {
+            pool_add_leaving(p, i);
+        } else if (c->device && i < count && (places[i] & HL_CHUNK_ON_HOST) && !c->host) {
+            p->out[p->out_count++] = i;
+        } else if (!c->device && there && (c->host || c->below != 0)) {
+            c->want = WANT_DEVICE;
+            p->wanted[p->wanted_count++] = i;
+        }
+    }
+    return HL_OK;
+}
+
+/* A copy on the host that the plan knows nothing of is as good as none: from here on what moves is
+ * what was planned, to the byte. */
+static void forget_copies(struct hl_chunk_pool *p, const uint8_t *places, uint32_t count)
+{
+    for (uint32_t i = 0; i < count && i < p->count; i++) {
+        struct chunk *c = &p->chunks[i];
+        if (!c->device || !c->host || places[i] != HL_CHUNK_ON_DEVICE)
+            continue;
+        c->host = 0;
+        pool_lower_host(p, c, HL_CHUNK_HOST_HIDDEN);
+    }
+}
+
+hl_status hl_chunk_pool_place(struct hl_chunk_pool *p, const uint8_t *places, uint32_t count)
+{
+    uint64_t device = 0;
+    if (p->lost)
+        return hl_fail(HL_EUNAVAIL, "%s: the device did not answer; end the process", p->info.name);
+    pool_settle_ahead(p);
+    hl_status st = choose(p, places, count, &device);
+    if (st == HL_OK && device > p->s.avail)
+        st = hl_fail(HL_ENOSPC, "%s: a plan begins with more than is available", p->info.name);
+    if (st == HL_OK)
+        st = pool_move(p);
+    if (st == HL_OK) {
+        pool_settle(p);
+        forget_copies(p, places, count);
+    }
+    pool_forget(p);
+    return st;
+}

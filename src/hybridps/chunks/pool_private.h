@@ -1,0 +1,88 @@
+/* hybridps/chunks/pool_private.h - what the parts of the pool of chunks share. */
+#ifndef HL_HYBRIDPS_CHUNKS_POOL_PRIVATE_H
+#define HL_HYBRIDPS_CHUNKS_POOL_PRIVATE_H
+
+#include "hybridps/chunks/chunks.h"
+#include "hybridps/chunks/pool.h"
+
+enum { WANT_DEVICE = 1, WANT_HOST = 2, WRITE_DEVICE = 4, WRITE_HOST = 8 };
+
+struct chunk {
+    struct hl_chunk_memory mem;
+    uint64_t bytes;
+    int kind;
+    uint8_t device, host; /* where its content is */
+    uint32_t device_pins, host_pins;
+    uint64_t
+        below; /* its content's handle in the place below the host, and nowhere else; 0 = none */
+    uint64_t used;      /* accesses there had been when it was accessed last */
+    uint64_t expected;  /* the moment it is needed in on the device, as somebody knows */
+    uint64_t host_next; /* and on the host; */
+    uint8_t host_takes; /* which ends what is on the device */
+    uint8_t device_write, host_write; /* a pin there may write */
+    /* within an access */
+    uint8_t want, leaving, loading, flight, arrived, fresh, host_before;
+    uint8_t ahead; /* a copy was begun for the next moment: AHEAD_IN or AHEAD_OUT */
+    /* a view for those who touch it where it is not; see pool_fault.c */
+    uint8_t view;         /* VIEW_NONE, or the place that it is in */
+    uint8_t view_written; /* it may have been */
+    uint64_t view_made;   /* its number */
+    void *view_twin;      /* what it was before; NULL unless view_written */
+};
+
+enum { VIEW_NONE, VIEW_DEVICE, VIEW_HOST };
+
+enum { AHEAD_IN = 1, AHEAD_OUT = 2 };
+
+struct hl_chunk_pool {
+    struct hl_chunk_pool_options o;
+    struct hl_device *device;
+    struct hl_device_info info;
+    struct hl_policy *policy;
+    struct chunk *chunks;
+    uint32_t count, cap;
+    uint64_t now, accesses;
+    int lost; /* a copy never ended */
+    struct hl_chunk_pool_stats s;
+    /* of an access: chunks wanted, those that leave, those copied out */
+    uint32_t *wanted, *leaving, *out;
+    size_t wanted_count, leaving_count, out_count;
+    uint32_t *ahead; /* chunks with a copy begun for the next moment */
+    size_t ahead_count;
+    bool serves;                    /* faults; so nobody may see a chunk half loaded */
+    uint64_t view_bytes, view_last; /* of views that there are; the last one's number */
+};
+
+/* pool.c, for the other parts. A move: chunks wanted, leaving and copied out are listed; then all
+ * of it happens, or contents are as they were; then settle, and forget the lists in any case. */
+void pool_add_leaving(struct hl_chunk_pool *p, uint32_t chunk);
+hl_status pool_move(struct hl_chunk_pool *p) HL_CHECK;
+void pool_settle(struct hl_chunk_pool *p);
+void pool_forget(struct hl_chunk_pool *p);
+void pool_leave_device(struct hl_chunk_pool *p, struct chunk *c);
+hl_status pool_set_host(struct hl_chunk_pool *p, struct chunk *c,
+                        enum hl_chunk_host state) HL_CHECK;
+void pool_lower_host(struct hl_chunk_pool *p, struct chunk *c, enum hl_chunk_host state);
+hl_status pool_begin(struct hl_chunk_pool *p, struct chunk *c, int out, int alone) HL_CHECK;
+hl_status pool_begin_load(struct hl_chunk_pool *p, struct chunk *c, int alone) HL_CHECK;
+hl_status pool_loaded(struct hl_chunk_pool *p, struct chunk *c, hl_status st) HL_CHECK;
+hl_status pool_wait(struct hl_chunk_pool *p, struct chunk *c) HL_CHECK;
+void pool_count_stall(struct hl_chunk_pool *p, uint64_t began);
+/* pool_spill.c: room for `more` bytes under the host's limit, and in somebody else's books; others
+ * leave the host for it. */
+hl_status pool_host_room(struct hl_chunk_pool *p, uint64_t more) HL_CHECK;
+hl_status pool_charge_host(struct hl_chunk_pool *p, uint64_t bytes) HL_CHECK;
+/* What is wanted and lies below comes to the host. */
+hl_status pool_fetch(struct hl_chunk_pool *p) HL_CHECK;
+hl_status pool_fetch_one(struct hl_chunk_pool *p, struct chunk *c) HL_CHECK;
+/* Content that lies below ends. */
+void pool_end_below(struct hl_chunk_pool *p, struct chunk *c);
+/* pool_ahead.c: copies begun ahead come to their end. One that failed has done nothing. */
+void pool_settle_ahead(struct hl_chunk_pool *p);
+/* pool_fault.c: the chunk's view ends, before its content moves or changes; what was written to it
+ * becomes content. */
+void pool_end_view(struct hl_chunk_pool *p, struct chunk *c);
+/* The content ends, and the view with it. */
+void pool_drop_view(struct hl_chunk_pool *p, struct chunk *c);
+
+#endif

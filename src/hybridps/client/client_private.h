@@ -1,0 +1,48 @@
+/* hybridps/client/client_private.h - what the parts of the client share. */
+#ifndef HL_HYBRIDPS_CLIENT_CLIENT_PRIVATE_H
+#define HL_HYBRIDPS_CLIENT_CLIENT_PRIVATE_H
+
+#include <pthread.h>
+#include <sys/types.h>
+
+#include "helios/hybridps.h"
+#include "hybridps/chunks/pool.h"
+#include "hybridps/client/record.h"
+#include "hybridps/client/tensors.h"
+
+struct hybridps {
+    pthread_mutex_t lock; /* all below */
+    pid_t pid;
+    int copy, prefetch;
+    uint64_t chunk_bytes; /* 0 = by the layout */
+    uint64_t host_limit;  /* 0 = none */
+    struct hl_chunk_pool *pool;
+    hybridps_manager *manager; /* NULL = none */
+    int device;                /* its number there */
+    struct hl_tensors tensors;
+    struct hl_record record;
+    struct hl_next_use *order; /* of the recorded iteration; NULL = none */
+
+    char stage[64], op[192];
+    uint64_t other, moments, iterations;
+    int begun;    /* a moment, in this iteration */
+    int released; /* since the last access */
+    hybridps_traffic at_start, last;
+    struct hl_trace_use *uses; /* of a call */
+    size_t uses_cap;
+
+    struct hl_pagefault *faults; /* NULL = not served */
+    uint32_t lost;               /* a tensor that was touched without content, + 1; 0 = none */
+};
+
+/* Around every call: HL_EINVAL, HL_EPERM after a fork; then the lock is held until client_leave,
+ * which returns st. */
+hl_status client_enter(hybridps *h) HL_CHECK;
+int client_leave(hybridps *h, hl_status st);
+
+/* Adds device and moment to the text of a failed call; where room was short or a chunk in use, who
+ * pins what, and what would fit. */
+hl_status client_explain(const struct hybridps *h, hl_status st, const hybridps_use *uses,
+                         size_t n);
+
+#endif

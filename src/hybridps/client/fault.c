@@ -1,0 +1,71 @@
+/* Tensors that are used outside of their access: see chunks/pool_fault.c. */
+#include <inttypes.h>
+#include <unistd.h>
+
+#include "base/log.h"
+#include "hybridps/client/client_private.h"
+
+/* The tensor at that address of the chunk, + 1; 0 = between two of them. */
+static uint32_t tensor_at(const struct hybridps *h, uint32_t chunk, const void *address)
+{
+    struct hl_chunk_info info;
+    hl_chunk_pool_info(h->pool, chunk, &info);
+    uint64_t span = info.bytes, at = (uintptr_t)address - (uintptr_t)info.host;
+    if (at >= span)
+        at = (uintptr_t)address - (uintptr_t)info.address;
+    for (uint32_t i = 0; i < h->tensors.count; i++) {
+        const struct hl_tensor *x = &h->tensors.list[i];
+        if (x->chunk == chunk && at - x->offset < x->bytes)
+            return i + 1;
+    }
+    return 0;
+}
+
+static bool client_serve(void *arg, const struct hl_pagefault_access *access)
+{
+    struct hybridps *h = arg;
+    uint32_t chunk = 0;
+    bool lost = false;
+    if (h->pid != getpid())
+        return false;
+    pthread_mutex_lock(&h->lock);
+    hl_status st = hl_chunk_pool_fault(h->pool, access, &chunk, &lost);
+    if (st == HL_OK && lost && h->lost == 0)
+        h->lost = tensor_at(h, chunk, access->address);
+    pthread_mutex_unlock(&h->lock);
+    if (st != HL_OK && st != HL_ENOENT)
+        hl_warn("hybridps: a tensor that is elsewhere could not be shown: %s", hl_error_text());
+    return st == HL_OK;
+}
+
+int hybridps_serve_faults(hybridps *h)
+{
+    HL_TRY(client_enter(h));
+    bool served = h->faults != NULL;
+    struct hl_pagefault *faults = NULL;
+    hl_status st = hl_chunk_pool_serve(h->pool);
+    HL_TRY(client_leave(h, st));
+    /* Not under the lock, which a server takes. */
+    if (!served)
+        HL_TRY(hl_pagefault_add(client_serve, h, &faults));
+    if (!served)
+        h->faults = faults;
+    return HL_OK;
+}
+
+int hybridps_settle(hybridps *h)
+{
+    hl_status st = HL_OK;
+    HL_TRY(client_enter(h));
+    hl_chunk_pool_end_views(h->pool);
+    uint32_t lost = h->lost;
+    h->lost = 0;
+    if (lost > 0)
+        st =
+            hl_fail(HL_ESTALE,
+                    "%s: tensor \"%.100s\" was used after its content had ended (a gradient after "
+                    "zero_grad, or a parameter whose gradient took its place); the bytes that were "
+                    "read were no numbers: keep a clone() of what is to be used later",
+                    hl_chunk_pool_device(h->pool), h->tensors.list[lost - 1].name);
+    return client_leave(h, st);
+}

@@ -1,0 +1,58 @@
+/* hybridps/client/replay.h - an access trace through the pool of chunks: bytes are moved and
+ * checked.
+ *
+ * Every chunk carries a pattern with its number and a version that each write raises; at each need
+ * it is compared. Chunks are as long as the trace says divided by `scale`; what is counted, and
+ * what is available, are the trace's own bytes.
+ *
+ * Owns:    the result is the caller's (hl_replay_fini).
+ * Threads: one at a time.
+ * Errors:  those of pool and plan with iteration and moment; HL_ECORRUPT for a wrong content.
+ * Units:   bytes.
+ * Limits:  those of the trace and of the memory there is.
+ */
+#ifndef HL_HYBRIDPS_CLIENT_REPLAY_H
+#define HL_HYBRIDPS_CLIENT_REPLAY_H
+
+#include <stdint.h>
+
+#include "base/status.h"
+#include "helios/hybridps.h"
+#include "hybridps/chunks/policy.h"
+#include "hybridps/plan/trace.h"
+
+/* A moment while what it needs is there. */
+struct hl_replay_view {
+    uint64_t avail;
+    uint64_t device_by_kind[HYBRIDPS_KINDS], host_by_kind[HYBRIDPS_KINDS];
+    uint64_t h2d, d2h; /* moved for it */
+};
+
+struct hl_replay_options {
+    const char *policy;
+    int copy;       /* mode copy; 0 = move */
+    uint64_t scale; /* 0 = 1 */
+    struct hl_policy_options policy_options;
+    void (*watch)(void *arg, uint64_t iteration, size_t moment, const struct hl_replay_view *v);
+    void *watch_arg;
+    uint64_t plan_needs; /* what is longer is not planned in one go; 0 = 400,000 */
+    /* Of opt: plan as training does, which does not know its last iteration, from so many; 0 = as
+     * moves least up to the last. */
+    uint64_t ahead;
+};
+
+struct hl_replay_iteration {
+    uint64_t h2d, d2h;
+};
+
+struct hl_replay_result {
+    struct hl_replay_iteration *iterations;
+    uint64_t count;
+    uint64_t peak_over_avail;
+};
+
+hl_status hl_replay(const struct hl_trace *t, const struct hl_replay_options *options,
+                    struct hl_replay_result *out) HL_CHECK;
+void hl_replay_fini(struct hl_replay_result *r);
+
+#endif

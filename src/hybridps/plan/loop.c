@@ -1,0 +1,149 @@
+/* An endless plan. Its first iterations lead from where the chunks are into a course that can be
+ * gone through for ever, its last ones know that nothing comes after them. Between them lie
+ * candidates for a loop: what is planned there has uses before it and after it. Where a loop does
+ * not end quite where it began, following it settles in a course of its own; so candidates are
+ * simulated long enough, and the one that moves least is taken. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "hybridps/plan/plan_private.h"
+
+#define STEPS_MAX 3000000 /* needs simulated for a flow's loops */
+
+struct choice {
+    enum plan_rule rule;
+    uint64_t first, end; /* loop */
+    uint64_t total;      /* 0 = the plan's end is not used */
+    uint64_t moved;
+};
+
+int64_t plan_moment(const struct hl_chunk_plan *p, uint64_t position)
+{
+    uint64_t k, left = p->iterations - p->loop_end;
+    if (p->loop_end == 0)
+        return (int64_t)position;
+    k = position / p->moments;
+    if (p->total > 0 && k + left >= p->total)
+        k = k + p->iterations - p->total;
+    else if (k >= p->loop_end)
+        k = p->loop_first + (k - p->loop_first) % (p->loop_end - p->loop_first);
+    return (int64_t)(k * p->moments + position % p->moments);
+}
+
+const uint8_t *hl_chunk_plan_places(const struct hl_chunk_plan *p, uint64_t i)
+{
+    if (p->again_end > 0 && i >= p->again_end)
+        i = p->again + (i - p->again) % (p->again_end - p->again);
+    return p->places != NULL && i <= p->cost_count ? p->places + i * p->chunk_count : NULL;
+}
+
+static void take(struct hl_chunk_plan *p, const struct choice *c)
+{
+    p->rule = c->rule;
+    p->loop_first = c->first;
+    p->loop_end = c->end;
+    p->total = c->total;
+}
+
+static hl_status try(const struct plan_model *m, struct hl_chunk_plan *p, struct choice *c)
+{
+    take(p, c);
+    HL_TRY(plan_simulate(m, p, c->rule, p->cost_count, p->costs, NULL));
+    c->moved = 0;
+    for (uint64_t i = 0; i < p->cost_count; i++)
+        c->moved += p->costs[i].h2d + p->costs[i].d2h;
+    return HL_OK;
+}
+
+/* The first of the least stays. */
+static hl_status better(const struct plan_model *m, struct hl_chunk_plan *p, struct choice next,
+                        struct choice *best)
+{
+    HL_TRY(try(m, p, &next));
+    if (best->end == 0 || next.moved < best->moved)
+        *best = next;
+    return HL_OK;
+}
+
+/* Those rules ask for the next use only, which is the same in every loop. */
+static hl_status try_rules(const struct plan_model *m, struct hl_chunk_plan *p, uint64_t total,
+                           struct choice *best)
+{
+    uint64_t n = p->iterations;
+    for (int rule = 0; rule < PLAN_FLOW; rule++)
+        HL_TRY(better(m, p, (struct choice){(enum plan_rule)rule, n - 2, n - 1, total, 0}, best));
+    return HL_OK;
+}
+
+static hl_status try_flow(const struct plan_model *m, struct hl_chunk_plan *p, struct choice *best)
+{
+    uint64_t n = p->iterations, needs = 1;
+    for (size_t i = 0; i < m->t->moment_count; i++)
+        needs += m->t->moments[i].need_count;
+    int all = needs * p->cost_count * n * n / 2 < STEPS_MAX;
+    for (uint64_t first = all ? 1 : n - 2; first < n - 1; first++)
+        for (uint64_t end = first + 1; end < n; end++)
+            HL_TRY(better(m, p, (struct choice){PLAN_FLOW, first, end, 0, 0}, best));
+    return HL_OK;
+}
+
+/* Two iterations that begin alike, at the same place of the plan. */
+static void find_again(struct hl_chunk_plan *p)
+{
+    for (uint64_t b = 1; b <= p->cost_count; b++)
+        for (uint64_t a = 0; a < b; a++)
+            if (plan_moment(p, a * p->moments) == plan_moment(p, b * p->moments) &&
+                memcmp(p->places + a * p->chunk_count, p->places + b * p->chunk_count,
+                       p->chunk_count) == 0) {
+                p->again = a;
+                p->again_end = b;
+                return;
+            }
+}
+
+static hl_status settle(const struct plan_model *m, struct hl_chunk_plan *p, const struct choice *c)
+{
+    take(p, c);
+    return plan_simulate(m, p, p->rule, p->cost_count, p->costs, p->places);
+}
+
+hl_status plan_choose_loop(const struct plan_model *m, struct hl_chunk_plan *p)
+{
+    struct choice best = {.end = 0};
+    uint64_t count = p->iterations * HL_CHUNK_PLAN_TRIAL;
+    struct plan_cost *costs = realloc(p->costs, (count + 1) * sizeof(*costs));
+    p->costs = costs != NULL ? costs : p->costs;
+    p->places = calloc((count + 1) * p->chunk_count + 1, 1);
+    if (costs == NULL || p->places == NULL)
+        return hl_fail(HL_ENOMEM, "out of memory allocating a plan");
+    p->cost_count = count;
+    HL_TRY(try_rules(m, p, 0, &best));
+    HL_TRY(try_flow(m, p, &best));
+    HL_TRY(settle(m, p, &best));
+    find_again(p);
+    return HL_OK;
+}
+
+hl_status hl_chunk_plan_end(struct hl_chunk_plan *p, const struct hl_trace *t,
+                            const struct hl_chunk_plan_options *o, uint64_t total)
+{
+    struct plan_model m = {.t = t, .o = *o};
+    struct choice best = {p->rule, p->loop_first, p->loop_end, 0, 0}, ended = best;
+    if (p->loop_end == 0 || total < p->iterations || total > UINT32_MAX)
+        return hl_fail(HL_EINVAL, "a plan of %llu iterations can't end after %llu",
+                       (unsigned long long)p->iterations, (unsigned long long)total);
+    struct plan_cost *costs = realloc(p->costs, (total + 1) * sizeof(*costs));
+    if (costs == NULL)
+        return hl_fail(HL_ENOMEM, "out of memory allocating a plan");
+    free(p->places);
+    p->places = NULL;
+    p->again = p->again_end = 0;
+    p->costs = costs;
+    p->cost_count = ended.total = total;
+    HL_TRY(try(&m, p, &best));
+    HL_TRY(better(&m, p, ended, &best));
+    HL_TRY(try_rules(&m, p, total, &best));
+    HL_TRY(settle(&m, p, &best));
+    hl_chunk_plan_seek(p, 0);
+    return HL_OK;
+}

@@ -1,0 +1,80 @@
+/* hybridps/plan/plan.h - who leaves the device, planned on a recorded iteration.
+ *
+ * From one use of a chunk on the device to its next use there it may stay, which takes its bytes in
+ * every moment between and saves what leaving would cost: in mode move the way out and in, in mode
+ * copy the way in, and the way out if it was written and that is not owed anyway. What to keep
+ * under the bytes available is a min-cost flow along the moments. Where one write-back serves
+ * several such spans, and where the flow cuts one in two as sizes differ, branch and bound decides.
+ * The result is exact as long as `work` lasts (`exact`); that is many chunks of one size, and some
+ * ten of several; beyond, the flow's answer is rounded. It is simulated beside Belady's rule
+ * (furthest next use) and two that know what a copy costs; the cheapest is the plan, the first
+ * among equals (who leaves for nothing goes first). So a plan never moves more than Belady.
+ *
+ * An endless plan is for an iteration that goes on for ever: some iterations are planned, and one
+ * or several of them, away from both ends, are gone through again and again. Which, and by which
+ * rule, is what moves least over HL_CHUNK_PLAN_TRIAL times as many.
+ *
+ * A plan says whom to keep; chunks leave only when room is needed, and a course of things that was
+ * not foreseen costs bytes but nothing else.
+ *
+ * Owns:    its tables; nothing of the trace is kept.
+ * Threads: one at a time.
+ * Errors:  HL_ENOSPC: what a moment needs does not fit, with the moment, its bytes and avail;
+ *          HL_EINVAL: mode move, and a chunk is needed in both places; HL_ENOMEM.
+ * Units:   bytes; positions are moments from the start, iteration after iteration.
+ * Limits:  iterations * moments and iterations * needs below HL_CHUNK_PLAN_MAX.
+ */
+#ifndef HL_HYBRIDPS_PLAN_PLAN_H
+#define HL_HYBRIDPS_PLAN_PLAN_H
+
+#include <stdint.h>
+
+#include "base/status.h"
+#include "hybridps/plan/trace.h"
+
+#define HL_CHUNK_PLAN_MAX   (1u << 24)
+#define HL_CHUNK_PLAN_AHEAD 6 /* iterations an endless plan is made of */
+#define HL_CHUNK_PLAN_TRIAL 3
+
+struct hl_chunk_plan;
+
+struct hl_chunk_plan_options {
+    int copy; /* mode copy; 0 = move */
+    uint64_t
+        iterations; /* planned for; nothing comes after them; endless: 0 = as above, 3 at least */
+    int endless;
+    /* Where each chunk's content is at the start; NULL = as the trace says. */
+    const uint8_t *on_device, *on_host;
+    uint64_t work; /* steps the flows may take; 0 = 300 million (seconds), endless: a tenth */
+};
+
+struct hl_chunk_plan_facts {
+    const char *rule; /* "belady, free first", "belady", "belady, clean first", "flow" */
+    int exact;        /* no way of evicting moves fewer bytes */
+    uint64_t moved;   /* h2d + d2h of all iterations; endless: of those that were tried */
+};
+
+hl_status hl_chunk_plan_make(const struct hl_trace *t, const struct hl_chunk_plan_options *options,
+                             struct hl_chunk_plan **out) HL_CHECK;
+void hl_chunk_plan_free(struct hl_chunk_plan *p);
+void hl_chunk_plan_facts(const struct hl_chunk_plan *p, struct hl_chunk_plan_facts *out);
+/* What iteration i will move. */
+void hl_chunk_plan_cost(const struct hl_chunk_plan *p, uint64_t i, uint64_t *h2d, uint64_t *d2h);
+
+/* An endless plan ends after `total` iterations, as many as it was made of at least: where that
+ * moves less, its last ones are those nothing comes after. `o` is what it was made with. */
+hl_status hl_chunk_plan_end(struct hl_chunk_plan *p, const struct hl_trace *t,
+                            const struct hl_chunk_plan_options *o, uint64_t total) HL_CHECK;
+/* Of an endless plan, where the content of each chunk is as iteration i begins; NULL: not known. */
+#define HL_CHUNK_ON_DEVICE 1
+#define HL_CHUNK_ON_HOST   2
+const uint8_t *hl_chunk_plan_places(const struct hl_chunk_plan *p, uint64_t i);
+
+/* Following it: the moment that begins; 0 starts over. */
+void hl_chunk_plan_seek(struct hl_chunk_plan *p, uint64_t position);
+/* A chunk is used on the device in this moment. */
+void hl_chunk_plan_used(struct hl_chunk_plan *p, uint32_t chunk);
+/* The highest leaves first; of equals the lowest chunk. */
+double hl_chunk_plan_rank(const struct hl_chunk_plan *p, uint32_t chunk, int dirty);
+
+#endif

@@ -1,0 +1,268 @@
+/* What a chunk goes through, as spans that may be kept: one walk along its uses, iteration after
+ * iteration. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "hybridps/plan/plan_private.h"
+
+enum { DEVICE = 1, HOST = 2, WRITE_DEVICE = 4, WRITE_HOST = 8, END = 16 };
+
+struct event {
+    uint32_t moment;
+    uint32_t what;
+};
+
+struct walk {
+    struct plan_model *m;
+    struct hl_chunk_plan *p;
+    struct event *events; /* chunk after chunk, by moment */
+    uint32_t *first;
+    uint32_t seg_count, seg_cap;
+    /* the chunk that is walked */
+    uint32_t chunk;
+    int device, host;
+    int32_t epoch;
+    uint32_t seg; /* its present one while `device` */
+};
+
+static hl_status fail_memory(void)
+{
+    return hl_fail(HL_ENOMEM, "out of memory allocating a plan");
+}
+
+/* ---- events by chunk ---- */
+
+static void note(struct walk *w, uint32_t *next, uint32_t chunk, size_t moment, uint32_t what)
+{
+    uint32_t i = next[chunk];
+    if (i > w->first[chunk] && w->events[i - 1].moment == moment)
+        w->events[i - 1].what |= what;
+    else
+        w->events[next[chunk]++] = (struct event){(uint32_t)moment, what};
+}
+
+static void note_moment(struct walk *w, uint32_t *next, size_t i)
+{
+    const struct hl_trace_moment *m = &w->m->t->moments[i];
+    for (size_t k = 0; k < m->need_count; k++) {
+        const struct hl_trace_use *u = &m->need[k];
+        uint32_t what = u->on_host ? HOST | (u->write ? WRITE_HOST : 0)
+                                   : DEVICE | (u->write ? WRITE_DEVICE : 0);
+        note(w, next, u->chunk, i, what);
+    }
+    for (size_t k = 0; k < m->free_count; k++)
+        note(w, next, m->free[k], i, END);
+}
+
+/* w->events[w->first[c] .. next[c] - 1]; next is the caller's. */
+static hl_status collect(struct walk *w, uint32_t *next)
+{
+    const struct hl_trace *t = w->m->t;
+    size_t total = 0;
+    for (size_t i = 0; i < t->moment_count; i++) {
+        const struct hl_trace_moment *m = &t->moments[i];
+        for (size_t k = 0; k < m->need_count; k++)
+            w->first[m->need[k].chunk + 1]++;
+        for (size_t k = 0; k < m->free_count; k++)
+            w->first[m->free[k] + 1]++;
+        total += m->need_count + m->free_count;
+    }
+    for (size_t c = 0; c < t->chunk_count; c++)
+        w->first[c + 1] += w->first[c];
+    w->events = calloc(total + 1, sizeof(*w->events));
+    if (w->events == NULL)
+        return fail_memory();
+    memcpy(next, w->first, t->chunk_count * sizeof(*next));
+    for (size_t i = 0; i < t->moment_count; i++)
+        note_moment(w, next, i);
+    return HL_OK;
+}
+
+/* ---- spans ---- */
+
+static hl_status add_seg(struct walk *w, int64_t start)
+{
+    if (w->seg_count == w->seg_cap) {
+        uint32_t cap = w->seg_cap == 0 ? 256 : w->seg_cap * 2;
+        struct plan_seg *segs = realloc(w->p->segs, cap * sizeof(*segs));
+        if (segs == NULL)
+            return fail_memory();
+        w->p->segs = segs;
+        w->seg_cap = cap;
+    }
+    if (w->seg_count > w->p->first[w->chunk])
+        w->p->segs[w->seg_count - 1].far = start;
+    w->seg = w->seg_count++;
+    w->p->segs[w->seg] = (struct plan_seg){.start = start, .far = PLAN_NEVER};
+    return HL_OK;
+}
+
+static hl_status new_epoch(struct walk *w)
+{
+    struct plan_model *m = w->m;
+    if (m->epoch_count == m->epoch_cap) {
+        size_t cap = m->epoch_cap == 0 ? 64 : m->epoch_cap * 2;
+        struct plan_epoch *e = realloc(m->epochs, cap * sizeof(*e));
+        if (e == NULL)
+            return fail_memory();
+        m->epochs = e;
+        m->epoch_cap = cap;
+    }
+    m->epochs[m->epoch_count] = (struct plan_epoch){0};
+    w->epoch = (int32_t)m->epoch_count++;
+    return HL_OK;
+}
+
+/* Staying from its present segment's use up to `end` saves `weight` and a part in its epoch. */
+static hl_status close_span(struct walk *w, int64_t end, int64_t weight, int again)
+{
+    struct plan_model *m = w->m;
+    struct plan_seg *s = &w->p->segs[w->seg];
+    s->useful = 1;
+    s->again = again != 0;
+    if (weight == 0 && w->epoch < 0)
+        s->useful = 0;
+    if (s->start + 1 >= end || !s->useful) {
+        s->keep = s->useful;
+        return HL_OK;
+    }
+    if (m->item_count == m->item_cap) {
+        size_t cap = m->item_cap == 0 ? 256 : m->item_cap * 2;
+        struct plan_item *items = realloc(m->items, cap * sizeof(*items));
+        if (items == NULL)
+            return fail_memory();
+        m->items = items;
+        m->item_cap = cap;
+    }
+    m->items[m->item_count++] = (struct plan_item){.chunk = w->chunk,
+                                                   .seg = w->seg,
+                                                   .first = s->start + 1,
+                                                   .end = end,
+                                                   .weight = weight,
+                                                   .epoch = w->epoch};
+    if (w->epoch >= 0)
+        m->epochs[w->epoch].items++;
+    return HL_OK;
+}
+
+static hl_status on_device(struct walk *w, int64_t at, uint32_t what)
+{
+    int copy = w->m->o.copy;
+    if (w->device)
+        HL_TRY(close_span(w, at, (copy ? 1 : 2) * PLAN_SCALE, 1));
+    int fresh = !w->device && !w->host;
+    HL_TRY(add_seg(w, at));
+    w->device = 1;
+    if (!copy) {
+        w->host = 0;
+    } else if (fresh || (what & WRITE_DEVICE)) {
+        w->host = 0;
+        HL_TRY(new_epoch(w));
+    }
+    return HL_OK;
+}
+
+static void on_host(struct walk *w, uint32_t what)
+{
+    if (w->device) {
+        struct plan_seg *s = &w->p->segs[w->seg];
+        if (w->epoch >= 0)
+            w->m->epochs[w->epoch].owed = 1;
+        s->owed = 1;
+        w->epoch = -1;
+        if (!w->m->o.copy || (what & WRITE_HOST))
+            w->device = 0;
+    }
+    w->host = 1;
+}
+
+/* The content ends, or what is planned for does. */
+static hl_status on_end(struct walk *w, int64_t end)
+{
+    if (w->device)
+        HL_TRY(close_span(w, end, w->m->o.copy ? 0 : PLAN_SCALE, 0));
+    w->device = w->host = 0;
+    w->epoch = -1;
+    return HL_OK;
+}
+
+static hl_status walk_chunk(struct walk *w, const struct event *e, const struct event *end)
+{
+    const struct plan_model *m = w->m;
+    size_t moments = m->t->moment_count;
+    int64_t first_device = PLAN_NEVER;
+    w->epoch = -1;
+    w->host = m->o.on_host != NULL ? m->o.on_host[w->chunk] : m->t->chunks[w->chunk].has_content;
+    w->device = m->o.on_device != NULL ? m->o.on_device[w->chunk] : 0;
+    w->p->first[w->chunk] = w->seg_count;
+    if (w->device) {
+        HL_TRY(add_seg(w, -1));
+        if (m->o.copy && !w->host)
+            HL_TRY(new_epoch(w));
+    }
+    for (uint64_t k = 0; k < m->o.iterations; k++)
+        for (const struct event *v = e; v < end; v++) {
+            int64_t at = (int64_t)(k * moments + v->moment);
+            if (v->what & DEVICE)
+                HL_TRY(on_device(w, at, v->what));
+            if (v->what & HOST)
+                on_host(w, v->what);
+            if (v->what & END)
+                HL_TRY(on_end(w, at + 1));
+        }
+    HL_TRY(on_end(w, m->end));
+    for (const struct event *v = end; v > e; v--)
+        if (v[-1].what & DEVICE)
+            first_device = m->end + v[-1].moment;
+    if (w->seg_count > w->p->first[w->chunk])
+        w->p->segs[w->seg_count - 1].far = first_device;
+    return HL_OK;
+}
+
+/* What is pinned in each moment must fit; the rest is room for spans. */
+static hl_status measure(struct plan_model *m)
+{
+    const struct hl_trace *t = m->t;
+    for (size_t i = 0; i < t->moment_count; i++) {
+        const struct hl_trace_moment *mo = &t->moments[i];
+        uint64_t pinned = 0;
+        char name[160];
+        for (size_t k = 0; k < mo->need_count; k++) {
+            const struct hl_trace_use *u = &mo->need[k];
+            pinned += u->on_host ? 0 : t->chunks[u->chunk].bytes;
+            for (size_t j = 0; j < k && !m->o.copy; j++)
+                if (mo->need[j].chunk == u->chunk)
+                    return hl_fail(HL_EINVAL,
+                                   "%s: chunk \"%s\" is needed on the device and on the host, "
+                                   "which mode move can't",
+                                   hl_trace_moment_name(t, i, name, sizeof(name)),
+                                   t->chunks[u->chunk].id);
+        }
+        if (pinned > mo->avail)
+            return hl_fail(HL_ENOSPC,
+                           "%s: needs %llu bytes on the device at once, and only %llu are "
+                           "available there: %llu are missing",
+                           hl_trace_moment_name(t, i, name, sizeof(name)),
+                           (unsigned long long)pinned, (unsigned long long)mo->avail,
+                           (unsigned long long)(pinned - mo->avail));
+        m->room[i] = mo->avail - pinned;
+    }
+    return HL_OK;
+}
+
+hl_status plan_walk(struct plan_model *m, struct hl_chunk_plan *p)
+{
+    size_t chunks = m->t->chunk_count;
+    struct walk w = {.m = m, .p = p};
+    HL_TRY(measure(m));
+    uint32_t *next = calloc(chunks + 1, sizeof(*next));
+    w.first = calloc(chunks + 1, sizeof(*w.first));
+    hl_status st = next != NULL && w.first != NULL ? collect(&w, next) : fail_memory();
+    for (w.chunk = 0; w.chunk < chunks && st == HL_OK; w.chunk++)
+        st = walk_chunk(&w, w.events + w.first[w.chunk], w.events + next[w.chunk]);
+    p->first[chunks] = w.seg_count;
+    free(w.events);
+    free(w.first);
+    free(next);
+    return st;
+}

@@ -1,0 +1,359 @@
+/* Policy direct: who completes an event launches what follows.
+ *
+ * One successor is run by the same worker next, by a loop. A range has a cursor, from which all
+ * who know of it take chunks: 1/(4W) of what is left, but where earlier runs have shown that its
+ * tasks are short, as many as last as long as it takes to get them from another processor. That an
+ * event has fired is known by its
+ * number in the `ready` queue of the one that fired it. A range's number may be in several queues
+ * and outlive the range: what counts is the cursor. While a range has tasks to give, its number is
+ * in a queue or somebody is taking from it. */
+#include "maco/cpu/futex.h"
+#include "maco/cpu/runtime_private.h"
+
+static uint64_t width(const maco_event *e)
+{
+    return e->last - e->first;
+}
+
+/* Ticks of a task of this range, as earlier runs had it; 0 = nobody knows. */
+static uint64_t pace_of(const maco_event *e)
+{
+    return __atomic_load_n(&e->reserved2[2], __ATOMIC_RELAXED);
+}
+
+/* Moves by a quarter, and to four times at most: a thread may have been put aside meanwhile. */
+static void learn_pace(maco_event *e, uint64_t ticks, uint32_t tasks)
+{
+    uint64_t old = pace_of(e), now = ticks / tasks + 1;
+    if (old > 0)
+        now = (3 * old + (now < 4 * old ? now : 4 * old)) / 4;
+    __atomic_store_n(&e->reserved2[2], now, __ATOMIC_RELAXED);
+}
+
+static uint64_t share_of(const maco_runtime *rt, const maco_event *e, uint64_t left)
+{
+    if (rt->workers == 1)
+        return left;
+    uint64_t guided = left / (4 * (uint64_t)rt->workers), pace = pace_of(e);
+    uint64_t least = pace > 0 ? rt->hop_ticks / pace : 1;
+    least = least < left ? least : left;
+    guided += guided == 0;
+    return guided > least ? guided : least;
+}
+
+/* [*first, *last) is the caller's now; 0: there is nothing left. A cursor may stand before where
+ * this iteration begins: a run may end while its last tasks, a proxy's, are still to be skipped. */
+static int claim(const maco_runtime *rt, maco_event *e, uint32_t *first, uint32_t *last)
+{
+    uint64_t end = width(e) * rt->state->iteration, begin = end - width(e);
+    uint64_t at = __atomic_load_n(&e->cursor, __ATOMIC_RELAXED), from, n;
+    do {
+        if (at >= end)
+            return 0;
+        from = at > begin ? at : begin;
+        n = share_of(rt, e, end - from);
+    } while (!__atomic_compare_exchange_n(&e->cursor, &at, from + n, 0, __ATOMIC_RELAXED,
+                                          __ATOMIC_RELAXED));
+    *first = e->first + (uint32_t)(from - begin);
+    *last = *first + (uint32_t)n;
+    return 1;
+}
+
+static int has_more(const struct hl_maco_state *s, const maco_event *e)
+{
+    return __atomic_load_n(&e->cursor, __ATOMIC_RELAXED) < width(e) * s->iteration;
+}
+
+/* ---- events that others may take ---- */
+
+static int share(struct hl_maco_seat *w, uint32_t event)
+{
+    if (!hl_maco_share_push(&w->ready, event))
+        return 0;
+    hl_maco_unpark_worker(w->rt);
+    return 1;
+}
+
+/* Each event comes here once in a run, when it has fired. Where the queue is full it waits in a
+ * list of its owner. */
+static void offer(struct hl_maco_seat *w, uint32_t event)
+{
+    uint32_t *next = w->rt->state->next_event;
+    if (share(w, event))
+        return;
+    next[event] = MACO_NONE;
+    if (w->spill == MACO_NONE)
+        w->spill = event;
+    else
+        next[w->spill_last] = event;
+    w->spill_last = event;
+}
+
+static uint32_t take_own(struct hl_maco_seat *w)
+{
+    uint32_t event = MACO_NONE, more = w->spill;
+    if (!hl_maco_share_take(&w->ready, &event))
+        event = MACO_NONE;
+    if (more == MACO_NONE)
+        return event;
+    if (event == MACO_NONE) {
+        w->spill = w->rt->state->next_event[more];
+        return more;
+    }
+    uint32_t after = w->rt->state->next_event[more];
+    if (share(w, more))
+        w->spill = after;
+    return event;
+}
+
+static uint32_t take_from_others(struct hl_maco_seat *w)
+{
+    maco_runtime *rt = w->rt;
+    uint32_t n = hl_maco_seats(rt), event;
+    for (uint32_t k = 1; k < n; k++) {
+        uint32_t i = w->index + k;
+        i -= i >= n ? n : 0;
+        if (hl_maco_share_any(&rt->seats[i].ready) &&
+            hl_maco_share_take(&rt->seats[i].ready, &event))
+            return event;
+    }
+    return MACO_NONE;
+}
+
+/* ---- tasks that only one worker may run ---- */
+
+static void give(maco_runtime *rt, uint32_t worker, uint32_t task)
+{
+    struct hl_maco_seat *to = &rt->seats[worker];
+    uint32_t *next = rt->state->next_task;
+    uint32_t top = __atomic_load_n(&to->inbox, __ATOMIC_RELAXED);
+    do
+        next[task] = top;
+    while (!__atomic_compare_exchange_n(&to->inbox, &top, task, 1, __ATOMIC_SEQ_CST,
+                                        __ATOMIC_RELAXED));
+    hl_maco_unpark(to);
+}
+
+static uint32_t take_given(struct hl_maco_seat *w)
+{
+    uint32_t *next = w->rt->state->next_task;
+    if (w->given == MACO_NONE && __atomic_load_n(&w->inbox, __ATOMIC_RELAXED) != MACO_NONE) {
+        uint32_t top = __atomic_exchange_n(&w->inbox, MACO_NONE, __ATOMIC_ACQUIRE);
+        while (top != MACO_NONE) { /* the last one given is on top */
+            uint32_t below = next[top];
+            next[top] = w->given;
+            w->given = top;
+            top = below;
+        }
+    }
+    uint32_t task = w->given;
+    if (task != MACO_NONE)
+        w->given = next[task];
+    return task;
+}
+
+/* A proxy finds its tasks by their events; another worker's are handed over. */
+static int is_ours(struct hl_maco_seat *w, const struct hl_maco_hot *hot, uint32_t task)
+{
+    if (hl_maco_is_comm(hot->type))
+        return 0;
+    if (hot->wish == MACO_NONE || hot->wish == w->index)
+        return 1;
+    give(w->rt, hot->wish, task);
+    return 0;
+}
+
+/* ---- running ---- */
+
+/* What an event that has just fired gives its worker to do: it, or MACO_NONE. If there is more than
+ * one, others may have them. */
+static inline uint32_t launched(struct hl_maco_seat *w, uint32_t event)
+{
+    struct hl_maco_state *s = w->rt->state;
+    const maco_event *e = &s->events[event];
+    if (HL_LIKELY((e->reserved & ~HL_MACO_LINK) == 0 && e->kind < MACO_EVENT_END &&
+                  e->kind != MACO_EVENT_EMPTY))
+        return event;
+    s->next_event[event] = MACO_NONE;
+    uint32_t fired = event, first = hl_maco_launch(w, &fired);
+    while (fired != MACO_NONE && (event = hl_maco_launch(w, &fired)) != MACO_NONE)
+        offer(w, event);
+    return first;
+}
+
+static inline void settle(struct hl_maco_seat *w, struct hl_maco_held *h)
+{
+    if (h->n == 0 || !hl_maco_tally(w->rt->state, h->event, h->n))
+        return;
+    uint32_t event = launched(w, h->event);
+    if (event != MACO_NONE)
+        offer(w, event);
+}
+
+/* Runs tasks; what the last of them launches is returned, for this worker to go on with. */
+static uint32_t run_span(struct hl_maco_seat *w, uint32_t i, uint32_t last)
+{
+    struct hl_maco_state *s = w->rt->state;
+    struct hl_maco_held held = {.event = MACO_NONE};
+    for (; i < last; i++) {
+        const struct hl_maco_hot *hot = &s->hot[i];
+        if (HL_UNLIKELY(s->picky) && !is_ours(w, hot, i))
+            continue;
+        uint32_t trigger = hot->trigger;
+        if (trigger != held.event) { /* before the next task: others may wait for this one */
+            settle(w, &held);
+            held = (struct hl_maco_held){.event = trigger};
+        }
+        if (!hl_maco_execute(w, hot, i))
+            return MACO_NONE;
+        held.n++;
+    }
+    if (held.n == 0 || !hl_maco_tally(s, held.event, held.n))
+        return MACO_NONE;
+    return launched(w, held.event);
+}
+
+/* The same for one task, and for all that follow it link by link. */
+static uint32_t run_chain(struct hl_maco_seat *w, uint32_t i)
+{
+    struct hl_maco_state *s = w->rt->state;
+    const struct hl_maco_hot *hot = &s->hot[i];
+    while (hl_maco_execute(w, hot, i)) {
+        if (hot->next == MACO_NONE)
+            return hl_maco_tally(s, hot->trigger, 1) ? launched(w, hot->trigger) : MACO_NONE;
+        i = hot->next;
+        hot = &s->hot[i];
+    }
+    return MACO_NONE;
+}
+
+static uint32_t run_event(struct hl_maco_seat *w, uint32_t event)
+{
+    struct hl_maco_state *s = w->rt->state;
+    maco_event *e = &s->events[event];
+    uint32_t first, last;
+    int known = 0; /* to others */
+    if (e->kind == MACO_EVENT_LAUNCH_TASK)
+        return s->picky ? run_span(w, e->first, e->last) : run_chain(w, e->first);
+    while (claim(w->rt, e, &first, &last)) {
+        int alone = w->rt->workers == 1;
+        if (!known && !alone && has_more(s, e))
+            known = share(w, event);
+        uint64_t from = alone ? 0 : hl_tick();
+        uint32_t next = run_span(w, first, last);
+        if (hl_maco_over(w))
+            return MACO_NONE;
+        if (!alone)
+            learn_pace(e, hl_tick() - from, last - first);
+        if (next == MACO_NONE)
+            continue;
+        if (!has_more(s, e))
+            return next;
+        if (share(w, event))
+            return next;
+        offer(w, next);
+    }
+    return MACO_NONE;
+}
+
+static uint32_t run_given(struct hl_maco_seat *w, uint32_t event)
+{
+    uint32_t task;
+    while ((task = take_given(w)) != MACO_NONE && !hl_maco_over(w)) {
+        uint32_t next = run_span(w, task, task + 1);
+        if (next == MACO_NONE)
+            continue;
+        if (event == MACO_NONE)
+            event = next;
+        else
+            offer(w, next);
+    }
+    return event;
+}
+
+static int has_work(struct hl_maco_seat *w)
+{
+    const maco_runtime *rt = w->rt;
+    uint32_t n = hl_maco_seats(rt);
+    if (__atomic_load_n(&w->inbox, __ATOMIC_SEQ_CST) != MACO_NONE)
+        return 1;
+    for (uint32_t i = 0; i < n; i++)
+        if (hl_maco_share_any(&rt->seats[i].ready))
+            return 1;
+    return 0;
+}
+
+/* Nothing to do: looks around for a while. 0: the run is over, or this thread has slept. */
+static int wait_for_work(struct hl_maco_seat *w, uint32_t *event)
+{
+    uint64_t from = w->rt->tracing ? hl_tick() : 0;
+    __atomic_store_n(&w->task, MACO_NONE, __ATOMIC_RELAXED);
+    for (uint32_t k = 0; !hl_maco_over(w); k++) {
+        if (__atomic_load_n(&w->inbox, __ATOMIC_RELAXED) != MACO_NONE ||
+            (*event = take_from_others(w)) != MACO_NONE) {
+            if (w->rt->tracing)
+                hl_maco_record(w, MACO_NONE, HL_MACO_WAIT, from, hl_tick());
+            return 1;
+        }
+        if (hl_maco_relax(w->rt->spins, k))
+            continue;
+        hl_maco_park(w, has_work);
+        return 0;
+    }
+    hl_maco_leave(w);
+    return 0;
+}
+
+static void direct_work(struct hl_maco_seat *w)
+{
+    uint32_t event = MACO_NONE;
+    if (w->rt->tracing)
+        w->tick = hl_tick();
+    for (;;) {
+        if (HL_UNLIKELY(w->rt->state->picky))
+            event = run_given(w, event);
+        if (hl_maco_over(w))
+            break;
+        if (event == MACO_NONE && (event = take_own(w)) == MACO_NONE) {
+            if (!wait_for_work(w, &event))
+                return;
+            if (event == MACO_NONE)
+                continue;
+        }
+        event = run_event(w, event);
+    }
+    hl_maco_leave(w);
+}
+
+/* A proxy runs no tasks: where its queue is full, workers make room. */
+static void direct_offer(struct hl_maco_seat *w, uint32_t event)
+{
+    uint32_t fired = event;
+    if (!hl_maco_tally(w->rt->state, event, 1))
+        return;
+    w->rt->state->next_event[event] = MACO_NONE;
+    while ((event = hl_maco_launch(w, &fired)) != MACO_NONE) {
+        while (!hl_maco_share_push(&w->ready, event)) {
+            if (hl_maco_over(w))
+                return;
+            hl_pause();
+        }
+        hl_maco_unpark_worker(w->rt);
+    }
+}
+
+/* Between runs all queues are the caller's. */
+static void direct_start(maco_runtime *rt)
+{
+    for (uint32_t i = 0; i < hl_maco_seats(rt); i++) {
+        struct hl_maco_seat *w = &rt->seats[i];
+        hl_maco_share_reset(&w->ready);
+        w->spill = w->given = MACO_NONE;
+        __atomic_store_n(&w->inbox, MACO_NONE, __ATOMIC_RELAXED);
+    }
+    if (!hl_maco_share_push(&rt->seats[0].ready, rt->state->view.n_events))
+        __builtin_unreachable(); /* it was just emptied */
+}
+
+const struct hl_maco_policy_ops hl_maco_direct_policy = {
+    .start = direct_start, .work = direct_work, .offer = direct_offer};

@@ -1,0 +1,127 @@
+/* Policy static: each worker has its list and waits for the events of its tasks; nobody launches.
+ * A proxy works the same way, through the communication of its group, under every policy. */
+#include "maco/cpu/runtime_private.h"
+
+static int event_fired(struct hl_maco_seat *w)
+{
+    return hl_maco_fired(w->rt->state, w->waits);
+}
+
+/* 0: the run is over or this thread has slept; it is not active any more. */
+static int await(struct hl_maco_seat *w, uint32_t event)
+{
+    uint64_t from = w->rt->tracing ? hl_tick() : 0;
+    __atomic_store_n(&w->task, MACO_NONE, __ATOMIC_RELAXED);
+    __atomic_store_n(&w->waits, event, __ATOMIC_SEQ_CST);
+    for (uint32_t k = 0; !hl_maco_over(w); k++) {
+        if (hl_maco_fired(w->rt->state, event)) {
+            __atomic_store_n(&w->waits, MACO_NONE, __ATOMIC_RELAXED);
+            if (w->rt->tracing)
+                hl_maco_record(w, MACO_NONE, HL_MACO_WAIT, from, hl_tick());
+            return 1;
+        }
+        if (hl_maco_relax(w->rt->spins, k))
+            continue;
+        hl_maco_park(w, event_fired);
+        return 0;
+    }
+    hl_maco_leave(w);
+    return 0;
+}
+
+static void settle(struct hl_maco_seat *w, struct hl_maco_held *h)
+{
+    struct hl_maco_state *s = w->rt->state;
+    if (h->n > 0 && hl_maco_tally(s, h->event, h->n)) {
+        uint32_t fired = h->event;
+        s->next_event[fired] = MACO_NONE;
+        while (hl_maco_launch(w, &fired) != MACO_NONE)
+            ; /* whose list it is in waits for it */
+    }
+    h->n = 0;
+}
+
+static int may_start(const struct hl_maco_state *s, const maco_task *t)
+{
+    return t->dependent_event == MACO_NONE || hl_maco_fired(s, t->dependent_event);
+}
+
+/* Nothing more for it in this run. */
+static void rest(struct hl_maco_seat *w)
+{
+    w->last = w->run;
+    __atomic_store_n(&w->task, MACO_NONE, __ATOMIC_RELAXED);
+    hl_maco_leave(w);
+}
+
+static void begin(struct hl_maco_seat *w)
+{
+    if (w->at_run != w->run) { /* else it has slept in the midst */
+        w->at_run = w->run;
+        w->at = 0;
+    }
+    if (w->rt->tracing)
+        w->tick = hl_tick();
+}
+
+static void static_work(struct hl_maco_seat *w)
+{
+    struct hl_maco_state *s = w->rt->state;
+    struct hl_maco_held held = {.event = MACO_NONE};
+    begin(w);
+    const uint32_t *list = s->list + s->list_first[w->index];
+    uint32_t n = s->list_first[w->index + 1] - s->list_first[w->index];
+    for (; w->at < n; w->at++) {
+        const maco_task *t = &s->view.tasks[list[w->at]];
+        const struct hl_maco_hot *hot = &s->hot[list[w->at]];
+        uint32_t trigger = hot->trigger;
+        if (!may_start(s, t)) {
+            settle(w, &held); /* others may wait for it, and we for them */
+            if (!await(w, t->dependent_event))
+                return;
+        }
+        if (trigger != held.event)
+            settle(w, &held);
+        if (!hl_maco_execute(w, hot, list[w->at])) {
+            hl_maco_leave(w);
+            return;
+        }
+        held = (struct hl_maco_held){.event = trigger, .n = held.n + 1};
+    }
+    settle(w, &held);
+    rest(w);
+}
+
+static void static_offer(struct hl_maco_seat *w, uint32_t event)
+{
+    struct hl_maco_held one = {.event = event, .n = 1};
+    settle(w, &one);
+}
+
+const struct hl_maco_policy_ops hl_maco_static_policy = {.work = static_work,
+                                                         .offer = static_offer};
+
+void hl_maco_proxy(struct hl_maco_seat *w)
+{
+    struct hl_maco_state *s = w->rt->state;
+    begin(w);
+    if (w->index >= s->n_proxies) {
+        rest(w);
+        return;
+    }
+    const uint32_t *list = s->comm + s->comm_first[w->index];
+    uint32_t n = s->comm_first[w->index + 1] - s->comm_first[w->index];
+    for (; w->at < n; w->at++) {
+        const maco_task *t = &s->view.tasks[list[w->at]];
+        const struct hl_maco_hot *hot = &s->hot[list[w->at]];
+        uint32_t trigger = hot->trigger;
+        if (!may_start(s, t) && !await(w, t->dependent_event))
+            return;
+        if (!hl_maco_execute(w, hot, list[w->at])) {
+            hl_maco_leave(w);
+            return;
+        }
+        w->rt->ops->offer(w, trigger);
+    }
+    rest(w);
+}

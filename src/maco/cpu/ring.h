@@ -1,0 +1,182 @@
+/* maco/cpu/ring.h - the queues between workers: one to one, many to one, one to all.
+ *
+ *   spsc    scheduler -> worker: slots are written, then one release store of head makes a batch
+ *           of them visible
+ *   mpsc    all -> scheduler: Vyukov's cells. A ticket, the value, then the cell's own sequence: a
+ *           reader never sees a slot that was only reserved
+ *   share   a worker's ready events: its owner appends, everybody (the owner too) takes the oldest
+ *           by compare-and-swap of head. A slot that is read late was perhaps written anew, but
+ *           then head has moved and the swap fails
+ *
+ * What a queue carries is an index, and 0 is one: nothing is inferred from a slot's content, so
+ * memory that is all zero is an empty queue of no meaning.
+ *
+ * Owns:    its slots.
+ * Threads: as above; init, reset and fini alone.
+ * Errors:  a full queue takes nothing (0); an empty one gives nothing.
+ * Units:   slots; positions only grow and are 64 bits wide.
+ * Limits:  a power of two of slots, at least 2.
+ */
+#ifndef HL_MACO_CPU_RING_H
+#define HL_MACO_CPU_RING_H
+
+#include <stdint.h>
+#include <stdlib.h>
+
+#include "base/line.h"
+#include "base/status.h"
+
+/* Dropping a release is a planted fault: ThreadSanitizer must find it. */
+#ifdef HL_MACO_MUTATE_RELEASE
+#define HL_MACO_ACQ_REL __ATOMIC_RELAXED
+#else
+#define HL_MACO_ACQ_REL __ATOMIC_ACQ_REL
+#endif
+
+struct hl_maco_spsc {
+    _Alignas(HL_LINE) uint64_t head; /* published by the producer */
+    uint64_t staged;                 /* the producer's own: written up to here */
+    uint64_t tail_seen;
+    _Alignas(HL_LINE) uint64_t tail; /* published by the consumer */
+    _Alignas(HL_LINE) uint32_t *slots;
+    uint64_t mask;
+};
+
+static inline int hl_maco_spsc_room(struct hl_maco_spsc *q)
+{
+    if (q->staged - q->tail_seen <= q->mask)
+        return 1;
+    q->tail_seen = __atomic_load_n(&q->tail, __ATOMIC_SEQ_CST);
+    return q->staged - q->tail_seen <= q->mask;
+}
+
+/* There is room. Not seen before publish. */
+static inline void hl_maco_spsc_stage(struct hl_maco_spsc *q, uint32_t value)
+{
+    q->slots[q->staged++ & q->mask] = value;
+}
+
+/* 1: there was something to publish. */
+static inline int hl_maco_spsc_publish(struct hl_maco_spsc *q)
+{
+    if (__atomic_load_n(&q->head, __ATOMIC_RELAXED) == q->staged)
+        return 0;
+#ifdef HL_MACO_MUTATE_RELEASE
+    __atomic_store_n(&q->head, q->staged, __ATOMIC_RELAXED);
+#else
+    __atomic_store_n(&q->head, q->staged, __ATOMIC_SEQ_CST);
+#endif
+    return 1;
+}
+
+/* The consumer's batch: slots [tail, result). */
+static inline uint64_t hl_maco_spsc_batch(const struct hl_maco_spsc *q)
+{
+    return __atomic_load_n(&q->head, __ATOMIC_SEQ_CST);
+}
+
+struct hl_maco_cell {
+    uint64_t sequence;
+    uint32_t value;
+};
+
+struct hl_maco_mpsc {
+    _Alignas(HL_LINE) uint64_t ticket;
+    _Alignas(HL_LINE) uint64_t taken; /* the consumer's own */
+    _Alignas(HL_LINE) struct hl_maco_cell *cells;
+    uint64_t mask;
+};
+
+static inline int hl_maco_mpsc_push(struct hl_maco_mpsc *q, uint32_t value)
+{
+    uint64_t at = __atomic_load_n(&q->ticket, __ATOMIC_RELAXED);
+    for (;;) {
+        struct hl_maco_cell *c = &q->cells[at & q->mask];
+        int64_t ahead = (int64_t)(__atomic_load_n(&c->sequence, __ATOMIC_ACQUIRE) - at);
+        if (ahead < 0)
+            return 0;
+        if (ahead > 0) {
+            at = __atomic_load_n(&q->ticket, __ATOMIC_RELAXED);
+            continue;
+        }
+        if (__atomic_compare_exchange_n(&q->ticket, &at, at + 1, 1, __ATOMIC_RELAXED,
+                                        __ATOMIC_RELAXED)) {
+            c->value = value;
+            __atomic_store_n(&c->sequence, at + 1, __ATOMIC_SEQ_CST);
+            return 1;
+        }
+    }
+}
+
+static inline int hl_maco_mpsc_ready(const struct hl_maco_mpsc *q)
+{
+    const struct hl_maco_cell *c = &q->cells[q->taken & q->mask];
+    return __atomic_load_n(&c->sequence, __ATOMIC_SEQ_CST) == q->taken + 1;
+}
+
+static inline int hl_maco_mpsc_pop(struct hl_maco_mpsc *q, uint32_t *value)
+{
+    struct hl_maco_cell *c = &q->cells[q->taken & q->mask];
+    if (__atomic_load_n(&c->sequence, __ATOMIC_ACQUIRE) != q->taken + 1)
+        return 0;
+    *value = c->value;
+    __atomic_store_n(&c->sequence, q->taken + q->mask + 1, __ATOMIC_RELEASE);
+    q->taken++;
+    return 1;
+}
+
+struct hl_maco_share {
+    _Alignas(HL_LINE) uint64_t head;
+    _Alignas(HL_LINE) uint64_t tail; /* written by the owner */
+    uint32_t *slots;
+    uint64_t mask;
+};
+
+/* By the owner. The store is sequentially consistent: who parks looks here after having said so. */
+static inline int hl_maco_share_push(struct hl_maco_share *q, uint32_t value)
+{
+    uint64_t tail = __atomic_load_n(&q->tail, __ATOMIC_RELAXED);
+    if (tail - __atomic_load_n(&q->head, __ATOMIC_ACQUIRE) > q->mask)
+        return 0;
+    __atomic_store_n(&q->slots[tail & q->mask], value, __ATOMIC_RELAXED);
+#ifdef HL_MACO_MUTATE_RELEASE
+    __atomic_store_n(&q->tail, tail + 1, __ATOMIC_RELAXED);
+#else
+    __atomic_store_n(&q->tail, tail + 1, __ATOMIC_SEQ_CST);
+#endif
+    return 1;
+}
+
+static inline int hl_maco_share_any(const struct hl_maco_share *q)
+{
+    return __atomic_load_n(&q->tail, __ATOMIC_SEQ_CST) !=
+           __atomic_load_n(&q->head, __ATOMIC_RELAXED);
+}
+
+static inline int hl_maco_share_take(struct hl_maco_share *q, uint32_t *value)
+{
+    uint64_t head = __atomic_load_n(&q->head, __ATOMIC_ACQUIRE);
+    for (;;) {
+        if (head >= __atomic_load_n(&q->tail, __ATOMIC_ACQUIRE))
+            return 0;
+        uint32_t got = __atomic_load_n(&q->slots[head & q->mask], __ATOMIC_RELAXED);
+        if (__atomic_compare_exchange_n(&q->head, &head, head + 1, 0, __ATOMIC_ACQ_REL,
+                                        __ATOMIC_ACQUIRE)) {
+            *value = got;
+            return 1;
+        }
+    }
+}
+
+hl_status hl_maco_spsc_init(struct hl_maco_spsc *q, uint32_t slots) HL_CHECK;
+hl_status hl_maco_mpsc_init(struct hl_maco_mpsc *q, uint32_t slots) HL_CHECK;
+hl_status hl_maco_share_init(struct hl_maco_share *q, uint32_t slots) HL_CHECK;
+/* Empties it: what a run that failed has left. */
+void hl_maco_spsc_reset(struct hl_maco_spsc *q);
+void hl_maco_mpsc_reset(struct hl_maco_mpsc *q);
+void hl_maco_share_reset(struct hl_maco_share *q);
+void hl_maco_spsc_fini(struct hl_maco_spsc *q);
+void hl_maco_mpsc_fini(struct hl_maco_mpsc *q);
+void hl_maco_share_fini(struct hl_maco_share *q);
+
+#endif

@@ -1,0 +1,46 @@
+/* maco/cpu/runtime.h - running anything that looks like a plan: what maco_run, the demo and tests
+ * use.
+ *
+ * Owns:    the runtime as helios/maco.h says; of a source it keeps pointers, by its serial.
+ * Threads: one run at a time; hl_maco_stop from any thread.
+ * Errors:  those of maco_run.
+ * Units:   nanoseconds.
+ * Limits:  HL_MACO_WORKERS workers, HL_MACO_GROUPS groups.
+ */
+#ifndef HL_MACO_CPU_RUNTIME_H
+#define HL_MACO_CPU_RUNTIME_H
+
+#include "base/status.h"
+#include "helios/maco.h"
+#include "maco/trace/trace.h"
+
+#define HL_MACO_WORKERS 1024
+#define HL_MACO_GROUPS  64
+
+struct hl_maco_function {
+    maco_function call;
+    void *arg;
+};
+
+/* Tasks 0 <= i < n_tasks in an order in which each comes after those it waits for. What a source
+ * names must live and stay while it runs, and until order and records were taken. */
+struct hl_maco_source {
+    maco_plan_view view;
+    uint64_t serial;                          /* never the same for another plan; not 0 */
+    const struct hl_maco_function *functions; /* by `user` of CUSTOM_... */
+    uint32_t n_functions;
+    const maco_plan *plan; /* where the functions are in a plan, and who knows them; NULL */
+    hl_status (*function)(const maco_plan *plan, uint64_t user, maco_function *f, void **arg);
+};
+
+hl_status hl_maco_run_source(maco_runtime *r, const struct hl_maco_source *source) HL_CHECK;
+/* The plan's tasks in an order of completion: that of each worker, and none before what it waited
+ * for. *n may be less than n_tasks after a run that failed. Release with free(). */
+hl_status hl_maco_run_tasks(const maco_runtime *r, uint32_t **tasks, uint32_t *n) HL_CHECK;
+/* What was recorded in the last run. Release with free(). */
+hl_status hl_maco_run_records(const maco_runtime *r, struct hl_maco_record **records,
+                              size_t *n) HL_CHECK;
+
+uint32_t hl_maco_runtime_workers(const maco_runtime *r);
+
+#endif

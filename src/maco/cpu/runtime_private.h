@@ -1,0 +1,293 @@
+/* maco/cpu/runtime_private.h - what the files of the CPU runtime share.
+ *
+ * A run has a number, `run`: odd while it goes on. It is the one word that every loop reads: who
+ * sees another number than the one it entered with leaves, whether the graph is done, has failed,
+ * is late or was cancelled. Threads count themselves in `active`; a thread that sleeps is not
+ * active, so the run is over when the number is even and nobody is active, and until then the plan
+ * is there.
+ *
+ * A sleeper says so (`parked`), looks once more, and sleeps; who makes work makes it visible, then
+ * looks for sleepers. Both are sequentially consistent, so one of them sees the other.
+ */
+#ifndef HL_MACO_CPU_RUNTIME_PRIVATE_H
+#define HL_MACO_CPU_RUNTIME_PRIVATE_H
+
+#include <pthread.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "maco/cpu/ring.h"
+#include "maco/cpu/runtime.h"
+#include "maco/cpu/tick.h"
+#include "maco/graph/types.h"
+#include "maco/kernels/bodies.h"
+
+#define HL_MACO_OWN_SERIALS (UINT64_C(1) << 63) /* those of plans are below */
+#define HL_MACO_PLANS       8                   /* kept ready to run */
+#define HL_MACO_GRACE_NS    2000000000u         /* for bodies to end after a run was given up */
+
+#define HL_LIKELY(x)   __builtin_expect(!!(x), 1)
+#define HL_UNLIKELY(x) __builtin_expect(!!(x), 0)
+
+/* In maco_event.reserved of the runtime's own copy. Joins stand first in what an event launches;
+ * the one who fires it counts them at once, and [first, last) is the rest. */
+#define HL_MACO_WAITED 1u /* somebody may sleep on its count */
+#define HL_MACO_JOINS  2u /* reserved2[0] <= i < reserved2[1] are joins */
+#define HL_MACO_LINK   4u /* one task launches one, and nobody else asks: see hot.next */
+
+/* reserved2[2] is what a task of a range lasts, in ticks (policy_direct.c). */
+
+/* What a worker reads of a task that is a call: half a cache line, not two. Along a chain it reads
+ * nothing else and writes no event, whose lines would go from one processor to the other with every
+ * run: such an event is not counted. */
+struct hl_maco_hot {
+    maco_function call; /* NULL: a body, a collective, or nothing */
+    void *arg;
+    uint32_t trigger;
+    uint32_t wish; /* a worker, MACO_NONE */
+    uint32_t next; /* direct: what its trigger, a link, launches; MACO_NONE */
+    uint16_t type;
+};
+
+_Static_assert(sizeof(struct hl_maco_hot) == 32, "half a cache line");
+
+/* A plan made ready: its events are copies, for they are written. */
+struct hl_maco_state {
+    uint64_t serial;
+    maco_plan_view view;
+    maco_event *events; /* one more than the plan's: what launches the roots */
+    struct hl_maco_hot *hot;
+    uint64_t iteration; /* counters reach needed * iteration */
+    int has_bodies;     /* of ours, which may be BLAS's */
+    int has_priority;   /* not all have the same */
+    int picky;          /* not every worker may run every task: a wish, or a proxy's */
+    uint32_t *next_task, *next_event;       /* links of lists that tasks and events are in */
+    uint32_t *list, *list_first;            /* static: tasks by worker */
+    uint32_t *comm, *comm_first, n_proxies; /* tasks by group */
+    int dirty;                              /* the last run failed: counters stand anywhere */
+    uint64_t used;                          /* when, for who is to go */
+};
+
+enum hl_maco_role { HL_MACO_WORKER, HL_MACO_PROXY, HL_MACO_SCHEDULER };
+
+struct hl_maco_seat;
+
+/* What one of enum maco_policy means for the threads of a runtime. */
+struct hl_maco_policy_ops {
+    /* Puts the roots in front of the workers; alone, before a run. NULL: they find them. */
+    void (*start)(maco_runtime *rt);
+    /* A worker's part of a run, until it leaves the run or sleeps. */
+    void (*work)(struct hl_maco_seat *w);
+    /* By a proxy: one more of what `event` waits for has come. */
+    void (*offer)(struct hl_maco_seat *w, uint32_t event);
+};
+
+/* A thread of the runtime. */
+struct hl_maco_seat {
+    _Alignas(HL_LINE) uint32_t parked; /* a futex: 1 = sleeps, or is about to */
+    uint32_t task;                     /* what it runs, MACO_NONE */
+    uint32_t waits;                    /* the event that it waits for, MACO_NONE */
+    uint32_t inbox;                    /* tasks that only it may run: a stack in next_task */
+    _Alignas(HL_LINE) struct hl_maco_share ready; /* events that have fired */
+    struct hl_maco_spsc queue;                    /* from the scheduler */
+    _Alignas(HL_LINE) maco_runtime *rt;
+    uint64_t run;                         /* the number it entered with */
+    uint64_t last;                        /* run in which it has nothing more to do */
+    uint64_t at_run;                      /* run that `at` belongs to */
+    uint32_t at;                          /* where it is in its list */
+    uint32_t index, role;                 /* worker; group of a proxy */
+    void (*work)(struct hl_maco_seat *w); /* its part of a run, as its role and the policy want */
+    uint32_t given;                       /* tasks taken out of the inbox, in order */
+    uint32_t spill, spill_last; /* events that did not fit in `ready`: a list in next_event */
+    uint64_t spent;             /* scheduler: cost queued so far */
+    uint64_t finished;          /* worker: cost done so far, read by the scheduler */
+    uint32_t *log, log_room;    /* tasks done in this run */
+    uint32_t done;              /* of them */
+    struct hl_maco_record *records;
+    size_t n_records, record_room;
+    uint64_t tick; /* end of what was recorded last */
+    int unrecorded;
+    struct hl_maco_scratch scratch;
+    pthread_t thread;
+    int started;
+};
+
+/* What the caller saw of a seat while it waited. */
+struct hl_maco_sample {
+    uint32_t task, waits, done;
+    int parked;
+    uint64_t since_ns;
+};
+
+/* What the ranks of a group are asked before a plan's first run. */
+struct hl_maco_question {
+    const maco_runtime *rt;
+    const maco_plan *plan;
+    hybridps_group *group;
+    uint32_t index;
+};
+
+struct maco_runtime {
+    _Alignas(HL_LINE) uint64_t run; /* odd: one goes on */
+    struct hl_maco_state *state;
+    const maco_plan *plan;                /* run last; NULL */
+    const struct hl_maco_policy_ops *ops; /* of `policy` */
+    int tracing, policy, balance;
+    uint32_t workers, n_seats; /* workers, the scheduler if there is one, then proxies */
+    uint32_t spins;            /* looks before a thread sleeps */
+    uint32_t spins_between;    /* the same where no run goes on; atomic */
+    uint64_t hop_ticks;        /* of work that is not worth another processor's way to it */
+    struct hl_maco_seat *seats;
+    _Alignas(HL_LINE) uint32_t n_parked;
+    _Alignas(HL_LINE) uint32_t active;
+    uint32_t ended; /* a futex: moves when the caller has to look */
+    int quit;
+    _Alignas(HL_LINE) struct hl_maco_mpsc events; /* to the scheduler */
+    uint32_t pending, pending_last; /* events it has not yet handed out, in next_event */
+    uint32_t turn;                  /* round-robin */
+    struct hl_maco_state plans[HL_MACO_PLANS];
+    pthread_mutex_t verdict_lock;
+    hl_status verdict;
+    char why[HL_ERROR_TEXT_MAX];
+    uint64_t timeout_ns;
+    uint32_t ring, cpus;
+    hybridps_group *const *groups;
+    uint32_t n_groups;
+    uint64_t *agreed; /* serials of plans whose order the groups have compared */
+    size_t n_agreed;
+    struct hl_maco_question questions[HL_MACO_GROUPS]; /* a thread may come back to them late */
+    struct hl_maco_function question_functions[HL_MACO_GROUPS];
+    maco_task question_tasks[HL_MACO_GROUPS];
+    uint64_t runs;
+    struct hl_maco_sample *samples;
+    struct hl_tick_span clock;
+    pid_t pid;
+    int busy; /* a run's caller is inside */
+    int (*poll)(void *arg);
+    void *poll_arg;
+};
+
+#define seat_scheduler(rt) (&(rt)->seats[(rt)->workers])
+#define seat_proxy(rt, g)  (&(rt)->seats[(rt)->n_seats - HL_MACO_GROUPS + (g)])
+
+/* Those that this run is about: behind them are proxies of groups that its plan has nothing for. */
+static inline uint32_t hl_maco_seats(const maco_runtime *rt)
+{
+    return rt->n_seats - HL_MACO_GROUPS + rt->state->n_proxies;
+}
+
+/* ---- load.c ---- */
+hl_status hl_maco_load(maco_runtime *rt, const struct hl_maco_source *source,
+                       struct hl_maco_state **out) HL_CHECK;
+void hl_maco_unload(struct hl_maco_state *s);
+/* Its next run makes it ready anew. */
+void hl_maco_forget(maco_runtime *rt, uint64_t serial);
+/* Counters stand where the next run begins. */
+void hl_maco_rewind(struct hl_maco_state *s);
+
+/* ---- seat.c: entering, leaving, sleeping, waking ---- */
+int hl_maco_enter(struct hl_maco_seat *w);
+void hl_maco_leave(struct hl_maco_seat *w);
+/* Sleeps until woken, not active meanwhile; at once back where ready() is true. Active before;
+ * afterwards the caller enters again. */
+void hl_maco_park(struct hl_maco_seat *w, int (*ready)(struct hl_maco_seat *w));
+void hl_maco_unpark(struct hl_maco_seat *w);
+/* One worker that sleeps. */
+void hl_maco_unpark_worker(maco_runtime *rt);
+/* The kth look in vain of at most `spins`. 0: it is time to sleep. */
+int hl_maco_relax(uint32_t spins, uint32_t k);
+/* Ends the run that `run` numbers; the first to end it decides how. Text as of hl_error_text. */
+void hl_maco_give_up(maco_runtime *rt, uint64_t run, hl_status st, const char *why);
+void hl_maco_finish(struct hl_maco_seat *w);
+void *hl_maco_seat_main(void *seat);
+
+static inline int hl_maco_over(const struct hl_maco_seat *w)
+{
+    return __atomic_load_n(&w->rt->run, __ATOMIC_ACQUIRE) != w->run;
+}
+
+/* ---- policy_*.c ---- */
+extern const struct hl_maco_policy_ops hl_maco_direct_policy, hl_maco_scheduler_policy,
+    hl_maco_static_policy;
+/* The scheduler's part of a run, and a proxy's under every policy. */
+void hl_maco_schedule(struct hl_maco_seat *w);
+void hl_maco_proxy(struct hl_maco_seat *w);
+
+/* ---- task.c ---- */
+/* What is no call: a body, a collective. */
+int hl_maco_body_of(struct hl_maco_seat *w, uint32_t task);
+/* A task's end that is not the usual one: it failed, or is recorded. */
+void hl_maco_failed(struct hl_maco_seat *w, uint32_t task, int st);
+void hl_maco_record_task(struct hl_maco_seat *w, uint32_t task);
+
+/* Runs one; 0: the run is over, nothing may be counted. */
+static inline int hl_maco_execute(struct hl_maco_seat *w, const struct hl_maco_hot *hot,
+                                  uint32_t task)
+{
+    maco_runtime *rt = w->rt;
+    int st = 0;
+    __atomic_store_n(&w->task, task, __ATOMIC_RELAXED);
+    if (HL_LIKELY(hot->call != NULL))
+        st = hot->call(hot->arg, &rt->state->view.tasks[task]);
+    else if (hot->type != MACO_TASK_NOP)
+        st = hl_maco_body_of(w, task);
+    if (HL_UNLIKELY(st != 0)) {
+        hl_maco_failed(w, task, st);
+        return 0;
+    }
+    w->log[w->done] = task;
+    __atomic_store_n(&w->done, w->done + 1, __ATOMIC_RELEASE);
+    if (HL_UNLIKELY(rt->tracing))
+        hl_maco_record_task(w, task);
+    return !hl_maco_over(w);
+}
+
+/* What follows events that have fired, which are a list in next_event: sleepers are woken, joins
+ * counted, the end told. Takes out and returns the next one that launches tasks; MACO_NONE. */
+uint32_t hl_maco_launch(struct hl_maco_seat *w, uint32_t *fired);
+
+/* Adds n to a count; 1: that was the last. */
+static inline int hl_maco_tally(struct hl_maco_state *s, uint32_t event, uint32_t n)
+{
+    maco_event *e = &s->events[event];
+    uint64_t goal = e->needed * s->iteration;
+    if (HL_UNLIKELY(e->reserved & HL_MACO_WAITED))
+        return __atomic_add_fetch(&e->count, n, __ATOMIC_SEQ_CST) == goal;
+    if (e->needed == n) { /* nobody else adds to it in this run, nor waits for it */
+        __atomic_store_n(&e->count, goal, __ATOMIC_RELAXED); /* queues carry what follows */
+        return 1;
+    }
+    return __atomic_add_fetch(&e->count, n, HL_MACO_ACQ_REL) == goal;
+}
+
+static inline int hl_maco_fired(const struct hl_maco_state *s, uint32_t event)
+{
+    const maco_event *e = &s->events[event];
+    return __atomic_load_n(&e->count, __ATOMIC_SEQ_CST) >= e->needed * s->iteration;
+}
+
+/* Consecutive tasks with the same trigger are counted at once. */
+struct hl_maco_held {
+    uint32_t event, n;
+};
+
+/* ---- report.c ---- */
+void hl_maco_sample(maco_runtime *rt, uint64_t now);
+/* "2 of 5 tasks wait: ..." */
+void hl_maco_report(maco_runtime *rt, char *out, size_t room);
+const char *hl_maco_task_name(const struct hl_maco_state *s, uint32_t task);
+
+/* ---- collective_check.c ---- */
+hl_status hl_maco_agree(maco_runtime *rt, const struct hl_maco_source *source,
+                        uint64_t deadline) HL_CHECK;
+/* ---- runtime.c ---- */
+/* No run goes on and no thread is in one. */
+int hl_maco_quiet(const maco_runtime *rt);
+hl_status hl_maco_run_once(maco_runtime *rt, const struct hl_maco_source *source,
+                           uint64_t deadline) HL_CHECK;
+
+/* ---- record.c ---- */
+void hl_maco_record(struct hl_maco_seat *w, uint32_t task, uint16_t kind, uint64_t from,
+                    uint64_t to);
+
+#endif

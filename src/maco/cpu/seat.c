@@ -1,0 +1,165 @@
+/* How threads come into a run, leave it, sleep and are woken (runtime_private.h says why). */
+#include <errno.h>
+#include <linux/futex.h>
+#include <sched.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "maco/cpu/futex.h"
+#include "maco/cpu/runtime_private.h"
+
+#ifndef LOOKS    /* a test sleeps sooner */
+#define LOOKS 64 /* without a pause */
+#endif
+#define YIELDS 8 /* at the end */
+#define SLICE  (1000 * HL_NS_PER_MS)
+
+int hl_maco_enter(struct hl_maco_seat *w)
+{
+    maco_runtime *rt = w->rt;
+    __atomic_add_fetch(&rt->active, 1, __ATOMIC_SEQ_CST);
+    w->run = __atomic_load_n(&rt->run, __ATOMIC_SEQ_CST);
+    if (w->run & 1)
+        return 1;
+    hl_maco_leave(w);
+    return 0;
+}
+
+void hl_maco_leave(struct hl_maco_seat *w)
+{
+    maco_runtime *rt = w->rt;
+    if (__atomic_sub_fetch(&rt->active, 1, __ATOMIC_SEQ_CST) == 0 &&
+        (__atomic_load_n(&rt->run, __ATOMIC_SEQ_CST) & 1) == 0) {
+        __atomic_add_fetch(&rt->ended, 1, __ATOMIC_SEQ_CST);
+        hl_futex_wake(&rt->ended, 1);
+    }
+}
+
+/* It is awake by its own doing, if nobody else's. */
+static void unmark(struct hl_maco_seat *w)
+{
+    uint32_t one = 1;
+    if (__atomic_compare_exchange_n(&w->parked, &one, 0, 0, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST))
+        __atomic_sub_fetch(&w->rt->n_parked, 1, __ATOMIC_SEQ_CST);
+}
+
+static void mark(struct hl_maco_seat *w)
+{
+    __atomic_add_fetch(&w->rt->n_parked, 1, __ATOMIC_SEQ_CST);
+    __atomic_store_n(&w->parked, 1, __ATOMIC_SEQ_CST);
+}
+
+static void sleep_here(struct hl_maco_seat *w)
+{
+    while (__atomic_load_n(&w->parked, __ATOMIC_SEQ_CST) == 1)
+        hl_futex_wait(&w->parked, 1, SLICE);
+}
+
+void hl_maco_park(struct hl_maco_seat *w, int (*ready)(struct hl_maco_seat *w))
+{
+    mark(w);
+    int stay = hl_maco_over(w) || ready(w);
+    if (stay)
+        unmark(w);
+    hl_maco_leave(w);
+    if (!stay)
+        sleep_here(w);
+}
+
+void hl_maco_unpark(struct hl_maco_seat *w)
+{
+    uint32_t one = 1;
+    if (__atomic_load_n(&w->parked, __ATOMIC_SEQ_CST) == 1 &&
+        __atomic_compare_exchange_n(&w->parked, &one, 0, 0, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST)) {
+        __atomic_sub_fetch(&w->rt->n_parked, 1, __ATOMIC_SEQ_CST);
+        hl_futex_wake(&w->parked, 1);
+    }
+}
+
+void hl_maco_unpark_worker(maco_runtime *rt)
+{
+    if (HL_LIKELY(__atomic_load_n(&rt->n_parked, __ATOMIC_SEQ_CST) == 0))
+        return;
+    for (uint32_t i = 0; i < rt->workers; i++)
+        if (__atomic_load_n(&rt->seats[i].parked, __ATOMIC_SEQ_CST) == 1) {
+            hl_maco_unpark(&rt->seats[i]);
+            return;
+        }
+}
+
+int hl_maco_relax(uint32_t spins, uint32_t k)
+{
+    if (k < LOOKS)
+        return 1;
+    if (k + YIELDS < spins) {
+        hl_pause();
+        return 1;
+    }
+    if (k < spins) {
+        sched_yield();
+        return 1;
+    }
+    return 0;
+}
+
+void hl_maco_give_up(maco_runtime *rt, uint64_t run, hl_status st, const char *why)
+{
+    pthread_mutex_lock(&rt->verdict_lock);
+    if (__atomic_load_n(&rt->run, __ATOMIC_SEQ_CST) == run && rt->verdict == HL_OK) {
+        rt->verdict = st;
+        snprintf(rt->why, sizeof(rt->why), "%s", why);
+        uint64_t seen = run;
+        if (!__atomic_compare_exchange_n(&rt->run, &seen, run + 1, 0, __ATOMIC_SEQ_CST,
+                                         __ATOMIC_SEQ_CST))
+            rt->verdict = HL_OK; /* the graph's end came first */
+    }
+    pthread_mutex_unlock(&rt->verdict_lock);
+    __atomic_add_fetch(&rt->ended, 1, __ATOMIC_SEQ_CST);
+    hl_futex_wake(&rt->ended, 1);
+}
+
+void hl_maco_finish(struct hl_maco_seat *w)
+{
+    uint64_t seen = w->run;
+    __atomic_compare_exchange_n(&w->rt->run, &seen, w->run + 1, 0, __ATOMIC_SEQ_CST,
+                                __ATOMIC_SEQ_CST);
+}
+
+/* A run that it has not yet had enough of, or the end. */
+static int has_call(const struct hl_maco_seat *w)
+{
+    uint64_t run = __atomic_load_n(&w->rt->run, __ATOMIC_SEQ_CST);
+    return ((run & 1) && run != w->last) || __atomic_load_n(&w->rt->quit, __ATOMIC_SEQ_CST);
+}
+
+static void between_runs(struct hl_maco_seat *w)
+{
+    uint32_t spins = __atomic_load_n(&w->rt->spins_between, __ATOMIC_RELAXED);
+    for (uint32_t k = 0; hl_maco_relax(spins, k); k++)
+        if (has_call(w))
+            return;
+    mark(w);
+    if (has_call(w))
+        unmark(w);
+    else
+        sleep_here(w);
+}
+
+void *hl_maco_seat_main(void *arg)
+{
+    struct hl_maco_seat *w = arg;
+    maco_runtime *rt = w->rt;
+    /* Only a look: who enters or sleeps looks again, and that counts. */
+    while (!__atomic_load_n(&rt->quit, __ATOMIC_RELAXED)) {
+        uint64_t run = __atomic_load_n(&rt->run, __ATOMIC_RELAXED);
+        if ((run & 1) == 0 || run == w->last) {
+            between_runs(w);
+            continue;
+        }
+        if (hl_maco_enter(w))
+            w->work(w);
+    }
+    return NULL;
+}

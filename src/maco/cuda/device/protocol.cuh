@@ -1,0 +1,207 @@
+/* maco/cuda/device/protocol.cuh - how a task that is done makes others start.
+ *
+ * An event's count only grows: it fires when the count reaches needed * iteration, and the thread
+ * whose addition does that, and no other, launches what the event launches. Each event fires once
+ * a run, so the ready queue has a slot for each and never wraps: a ticket, a store of the item, a
+ * release of the slot with the run's number in it. A slot of an earlier run carries another number
+ * and is empty. Joins have no worker: who fires their event triggers for them.
+ *
+ * All functions here are called by one thread of a CTA (or one lane of the proxy's warp).
+ */
+#ifndef HL_MACO_CUDA_DEVICE_PROTOCOL_CUH
+#define HL_MACO_CUDA_DEVICE_PROTOCOL_CUH
+
+#include "maco/cuda/device/abi.h"
+#include "maco/cuda/device/atoms.cuh"
+
+namespace gpu
+{
+
+/* Counted from the start of the CTA: all waits of a run share it. */
+struct hl_patience {
+    uint64_t until_ns;
+    uint32_t polls;
+};
+
+HL_DEV uint64_t *line(const hl_gpu_run *r, hl_gpu_lines which)
+{
+    return &r->lines[which].value;
+}
+
+/* Ends the run for all; the first one says why. */
+HL_DEV void end_run(const hl_gpu_run *r, hl_gpu_outcome why, uint32_t task)
+{
+    if (swap_if(line(r, HL_LINE_ABORT), 0, (uint64_t)why) != 0)
+        return;
+    r->host->task = task;
+    store_release_sys(&r->host->outcome, (uint64_t)why);
+}
+
+HL_DEV hl_patience patience(const hl_gpu_run *r)
+{
+    hl_patience p;
+    p.until_ns = timer_ns() + r->timeout_ns;
+    p.polls = 0;
+    return p;
+}
+
+/* Called in every turn of every wait: 1 = leave, the run is over. */
+HL_DEV int run_is_over(const hl_gpu_run *r, hl_patience *p)
+{
+    if (load_relaxed(line(r, HL_LINE_ABORT)) != 0)
+        return 1;
+    p->polls++;
+    if (p->polls % 64 == 0 && timer_ns() > p->until_ns)
+        end_run(r, HL_GPU_TIMEOUT, MACO_NONE);
+    if (p->polls % 512 == 0 && load_acquire_sys(&r->host->cancel) != 0)
+        end_run(r, HL_GPU_CANCELED, MACO_NONE);
+    pause_ns(20);
+    return 0;
+}
+
+HL_DEV void tell(const hl_gpu_run *r, hl_gpu_phase phase, uint32_t task, uint32_t event,
+                 uint64_t have, uint64_t need)
+{
+    hl_gpu_state s;
+    s.phase = phase;
+    s.task = task;
+    s.event = event;
+    s.unused = 0;
+    s.have = have;
+    s.need = need;
+    r->host->state[block_id()] = s;
+}
+
+/* ---- the ready queue ---- */
+
+HL_DEV uint64_t sealed(const hl_gpu_run *r, uint32_t item)
+{
+    return r->iteration << 32 | item;
+}
+
+HL_DEV void publish(const hl_gpu_run *r, uint32_t item)
+{
+    uint64_t at = add_relaxed(line(r, HL_LINE_TAIL), 1);
+    store_release(&r->ready[at], sealed(r, item));
+}
+
+/* ---- wishes, where who completes an event launches what follows ---- */
+
+HL_DEV uint32_t wish_of(const hl_gpu_run *r, uint32_t task, uint32_t otherwise)
+{
+    uint32_t wish = HL_TASK_WISH(&r->tasks[task]);
+    return wish < r->workers ? wish : otherwise;
+}
+
+/* Tasks that wish for a worker go to its own queue, which has a slot for each of them: a ticket
+ * counts over all runs, and each run hands out all. Ranges are gone through without them. How many
+ * others there are. */
+HL_DEV uint32_t grant_wishes(const hl_gpu_run *r, uint32_t first, uint32_t last)
+{
+    uint32_t others = 0;
+    for (uint32_t task = first; task < last; task++) {
+        uint32_t w = wish_of(r, task, MACO_NONE);
+        others += w == MACO_NONE;
+        if (w == MACO_NONE)
+            continue;
+        uint64_t slots = r->first_of_wishes[w + 1] - r->first_of_wishes[w];
+        uint64_t at = add_relaxed(&r->wished[w].value, 1) - slots * (r->iteration - 1);
+        store_release(&r->wishes[r->first_of_wishes[w] + at], sealed(r, task));
+    }
+    return others;
+}
+
+/* The first item, by the one CTA that opens the queue. Whoever publishes later has acquired this
+ * slot or something that came of it, so it sees the tail as it is set here. */
+HL_DEV void open_queue(const hl_gpu_run *r)
+{
+    store_relaxed(line(r, HL_LINE_TAIL), 1);
+    store_relaxed(line(r, HL_LINE_ROOTS), r->roots_work);
+    store_release(&r->ready[0], sealed(r, HL_ITEM_ROOTS));
+    if (r->first_of_wishes != nullptr)
+        grant_wishes(r, r->roots_work, r->n_roots);
+}
+
+/* ---- triggers ---- */
+
+/* `n` triggers of an event: 1 = it has fired, and the caller is who launches. */
+HL_DEV int trigger(const hl_gpu_run *r, uint32_t event, uint32_t n)
+{
+    maco_event *e = &r->events[event];
+    uint64_t need = (uint64_t)e->needed * r->iteration;
+    uint64_t have =
+        e->reserved & HL_EVENT_WATCHED ? add_acq_rel_sys(&e->count, n) : add_acq_rel(&e->count, n);
+    have += n;
+    if (have > need)
+        end_run(r, HL_GPU_OVERRUN, event);
+    return have == need;
+}
+
+/* What a fired event launches; a lone task goes to *next, where that is given and free. */
+HL_DEV void launch(const hl_gpu_run *r, uint32_t event, uint32_t *next)
+{
+    maco_event *e = &r->events[event];
+    uint32_t work = HL_EVENT_WORK(e);
+    if (r->policy == MACO_STATIC || e->kind == MACO_EVENT_EMPTY)
+        return;
+    if (e->kind == MACO_EVENT_END) {
+        publish(r, HL_ITEM_END);
+    } else if (e->reserved & HL_EVENT_WISHED && grant_wishes(r, work, e->last) == 0) {
+        return;
+    } else if (next != nullptr && *next == MACO_NONE && e->last - work == 1) {
+        *next = work;
+    } else if (e->last > work) {
+        store_relaxed(&e->cursor, work);
+        publish(r, event);
+    }
+}
+
+/* Triggers the event, and in turn those of the joins that this fires. */
+HL_DEV void complete(const hl_gpu_run *r, uint32_t event, uint32_t n, uint32_t *next)
+{
+    uint32_t join[HL_GPU_JOINS], end[HL_GPU_JOINS];
+    uint32_t depth = 0;
+    if (!trigger(r, event, n))
+        return;
+    for (;;) {
+        const maco_event *e = &r->events[event];
+        launch(r, event, next);
+        if (e->kind != MACO_EVENT_END && e->first < HL_EVENT_JOINS(e)) {
+            join[depth] = e->first; /* the host has seen to it that they nest no deeper */
+            end[depth] = HL_EVENT_JOINS(e);
+            depth++;
+        }
+        for (;;) {
+            if (depth == 0)
+                return;
+            if (join[depth - 1] == end[depth - 1]) {
+                depth--;
+                continue;
+            }
+            event = r->tasks[join[depth - 1]++].trigger_event;
+            if (trigger(r, event, 1))
+                break;
+        }
+    }
+}
+
+/* ---- traces ---- */
+
+HL_DEV void note_done(const hl_gpu_run *r, uint32_t task, uint64_t wait, uint64_t start,
+                      uint32_t worker)
+{
+    hl_gpu_span s;
+    s.wait = wait;
+    s.start = start;
+    s.end = timer_ns();
+    s.worker = worker;
+    s.unused = 0;
+    r->spans[task] = s;
+    uint64_t ticket = add_relaxed(line(r, HL_LINE_TICKET), 1) - r->first_ticket;
+    if (ticket < r->n_tasks)
+        r->order[ticket] = task;
+}
+
+} // namespace gpu
+
+#endif

@@ -1,0 +1,108 @@
+/* maco/cuda/host/context.h - what the parts of the CUDA runtime share.
+ *
+ * Every call of the driver is made inside the device's primary context, pushed and popped.
+ *
+ * Owns:    a runtime all that it opened or allocated; plan, communicators and groups are borrowed.
+ * Threads: one at a time, but maco_cuda_cancel from any.
+ * Errors:  those of cuda/driver.h and helios/maco.h.
+ * Units:   bytes, nanoseconds.
+ * Limits:  HL_GPU_GROUPS groups.
+ */
+#ifndef HL_MACO_CUDA_HOST_CONTEXT_H
+#define HL_MACO_CUDA_HOST_CONTEXT_H
+
+#include "cuda/driver.h"
+#include "helios/maco.h"
+#include "maco/cuda/host/nccl.h"
+#include "maco/cuda/host/tables.h"
+#include "maco/plan/plan.h"
+
+/* A CUSTOM_COMM of the loaded plan, for the thread of the driver that calls it. */
+struct hl_cuda_call {
+    maco_cuda *cuda;
+    uint32_t task;
+    maco_function function;
+    void *arg;
+};
+
+/* The memory of a group that communicates inside the kernel, and how it came to that. */
+struct hl_cuda_peers {
+    const struct hl_peer_source *source; /* whose the rest is; NULL */
+    cu_ptr own;
+    size_t bytes;
+    cu_ptr mapped[HL_GPU_RANKS];      /* CUDA IPC: of other processes; 0 */
+    struct ncclWindow_vidmem *window; /* NCCL's; NULL */
+    const struct hl_nvshmem *nvshmem; /* NVSHMEM's; NULL */
+    int begun, entered;               /* its world: this rank went there, and is in it */
+    int apart;                        /* a run failed: its ranks have lost count of each other */
+    char route[640];                  /* for maco_cuda_route */
+};
+
+struct maco_cuda {
+    struct cuda_driver cu;
+    struct hl_nccl nccl; /* loaded with the first group that has a communicator */
+    cu_device device;
+    int retained;
+    struct CUctx_st *context;
+    struct CUmod_st *module;
+    struct CUfunc_st *kernel;
+    struct CUstream_st *own; /* uploads and downloads */
+    struct CUevent_st *begun, *ended, *copied;
+    maco_cuda_info info;
+    maco_cuda_options options; /* its arrays are copies */
+    void *comms[HL_GPU_GROUPS];
+    struct CUstream_st *streams[HL_GPU_GROUPS];
+    int dead[HL_GPU_GROUPS]; /* its communicator was aborted, or never ended what it did */
+    hybridps_group *groups[HL_GPU_GROUPS];
+    struct hl_cuda_peers memories[HL_GPU_GROUPS];
+    struct hl_gpu_peers *peers; /* n_peers groups that communicate inside the kernel */
+    uint32_t n_peers;
+    int agreed; /* all ranks have the loaded plan's collectives */
+
+    const maco_plan *plan;
+    maco_plan_view view;
+    struct hl_cuda_tables tables;
+    cu_ptr memory; /* the tables on the device */
+    struct hl_gpu_host *host;
+    cu_ptr host_on_device;
+    uint32_t ctas;
+    int clean; /* the tables are as iteration left them */
+    uint64_t iteration;
+    int running;
+    struct hl_cuda_call *calls; /* n_comm */
+    int call_status;            /* of the first that failed */
+    char call_why[256];
+};
+
+hl_status hl_cuda_enter(maco_cuda *c) HL_CHECK;
+void hl_cuda_leave(maco_cuda *c);
+/* Copies between host and device, complete on return. */
+hl_status hl_cuda_upload(maco_cuda *c, cu_ptr to, const void *from, size_t bytes) HL_CHECK;
+hl_status hl_cuda_download(maco_cuda *c, void *to, cu_ptr from, size_t bytes) HL_CHECK;
+/* Asks the event until it has come, at most `timeout_ns`; what: for the message. */
+hl_status hl_cuda_await(maco_cuda *c, struct CUevent_st *event, uint64_t timeout_ns,
+                        const char *what) HL_CHECK;
+void hl_cuda_unload(maco_cuda *c);
+/* The tables as they are before the first run. */
+hl_status hl_cuda_reset(maco_cuda *c) HL_CHECK;
+
+/* It communicates inside the kernel, not by its stream. */
+static inline int hl_cuda_is_inside(const maco_cuda *c, uint32_t group)
+{
+    return hl_gpu_has_peers(c->peers, c->n_peers, group);
+}
+
+/* Once for each plan, with all ranks of its groups. */
+hl_status hl_cuda_agree(maco_cuda *c) HL_CHECK;
+/* Enqueues the run's communication, behind its kernel. */
+hl_status hl_cuda_comm_start(maco_cuda *c, const struct hl_gpu_run *run) HL_CHECK;
+/* Ends what the group's communicator waits for; it is of no use afterwards. `memory` of the
+ * driver's, 0: none, is freed when NCCL has let go of it. 0: NCCL does not come back from that
+ * either; the error that is being told stays. */
+int hl_cuda_comm_abort(maco_cuda *c, uint32_t g, cu_ptr memory);
+/* Frees streams that still wait after a failed run. */
+void hl_cuda_comm_abandon(maco_cuda *c, const struct hl_gpu_run *run);
+/* The status of a run that the kernel ended early. */
+hl_status hl_cuda_report(maco_cuda *c);
+
+#endif

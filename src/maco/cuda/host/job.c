@@ -1,0 +1,83 @@
+#include "maco/cuda/host/job.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <time.h>
+
+#include "base/clock.h"
+
+void hl_cuda_job_drop(struct hl_cuda_job *job)
+{
+    pthread_mutex_lock(&job->lock);
+    int left = --job->holders;
+    pthread_mutex_unlock(&job->lock);
+    if (left > 0)
+        return;
+    pthread_cond_destroy(&job->changed);
+    pthread_mutex_destroy(&job->lock);
+    free(job);
+}
+
+static void *job_main(void *arg)
+{
+    struct hl_cuda_job *job = arg;
+    struct CUctx_st *old;
+    int entered = job->cu.cuCtxPushCurrent_v2(job->context) == HL_CUDA_SUCCESS;
+    job->work(job);
+    if (entered)
+        (void)job->cu.cuCtxPopCurrent_v2(&old);
+    (void)job->cu.cuDevicePrimaryCtxRelease_v2(job->device);
+    pthread_mutex_lock(&job->lock);
+    job->is_over = 1;
+    pthread_cond_signal(&job->changed);
+    pthread_mutex_unlock(&job->lock);
+    hl_cuda_job_drop(job);
+    return NULL;
+}
+
+hl_status hl_cuda_job_start(maco_cuda *c, struct hl_cuda_job *job,
+                            void (*work)(struct hl_cuda_job *))
+{
+    pthread_t thread;
+    pthread_condattr_t attr;
+    /* It may come back when the runtime is closed. */
+    cu_result r = c->cu.cuDevicePrimaryCtxRetain(&job->context, c->device);
+    if (r != HL_CUDA_SUCCESS) {
+        free(job);
+        return cuda_fail(&c->cu, "cuDevicePrimaryCtxRetain", r);
+    }
+    job->work = work;
+    job->cu = c->cu;
+    job->device = c->device;
+    job->holders = 2;
+    pthread_mutex_init(&job->lock, NULL);
+    pthread_condattr_init(&attr);
+    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+    pthread_cond_init(&job->changed, &attr);
+    pthread_condattr_destroy(&attr);
+    if (pthread_create(&thread, NULL, job_main, job) != 0) {
+        job->holders = 1;
+        hl_cuda_job_drop(job);
+        (void)c->cu.cuDevicePrimaryCtxRelease_v2(c->device);
+        return hl_fail(HL_ENOMEM, "no thread for a call that may wait");
+    }
+    pthread_detach(thread);
+    return HL_OK;
+}
+
+hl_status hl_cuda_job_wait(struct hl_cuda_job *job, uint64_t timeout_ns, const char *what)
+{
+    uint64_t end = hl_now_ns() + timeout_ns;
+    const struct timespec until = {.tv_sec = (time_t)(end / HL_NS_PER_S),
+                                   .tv_nsec = (long)(end % HL_NS_PER_S)};
+    int late = 0;
+    pthread_mutex_lock(&job->lock);
+    while (!job->is_over && late != ETIMEDOUT)
+        late = pthread_cond_timedwait(&job->changed, &job->lock, &until);
+    int is_over = job->is_over;
+    pthread_mutex_unlock(&job->lock);
+    if (is_over)
+        return HL_OK;
+    return hl_fail(HL_ETIMEDOUT, "%s: not back after %llu ms", what,
+                   (unsigned long long)(timeout_ns / HL_NS_PER_MS));
+}

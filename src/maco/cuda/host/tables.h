@@ -1,0 +1,47 @@
+/* maco/cuda/host/tables.h - a compiled plan as the tables that the persistent kernel reads: one
+ * image to be copied to the device, and what the kernel's argument says of it. Pure.
+ *
+ * Owns:    the image, until hl_cuda_tables_free.
+ * Threads: none of its own.
+ * Errors:  HL_EUNSUPPORTED: a task that a GPU can't do, joins that nest too deep; HL_EINVAL: a task
+ *          of a group that is not there, lists of other workers; HL_ENOMEM.
+ * Units:   bytes; offsets into the image.
+ * Limits:  HL_GPU_GROUPS groups, HL_GPU_JOINS levels of joins.
+ */
+#ifndef HL_MACO_CUDA_HOST_TABLES_H
+#define HL_MACO_CUDA_HOST_TABLES_H
+
+#include <stddef.h>
+
+#include "base/status.h"
+#include "maco/cuda/device/abi.h"
+
+struct hl_cuda_shape {
+    uint32_t workers, ring, groups;
+    int trace;
+    const struct hl_gpu_peers *peers; /* n_peers groups that communicate inside the kernel */
+    uint32_t n_peers, peer_ctas;
+};
+
+struct hl_cuda_tables {
+    void *image;
+    size_t size;
+    /* clang-format off */
+    size_t tasks, events, ready, lines, list, first_of_list, rings, taken, wishes, first_of_wishes,
+        wished, spans, order, comm, first_of_comm, comm_done, peers, peer_comm, first_of_peer_comm,
+        arrived;
+    /* clang-format on */
+    uint32_t n_wishes;     /* tasks that wish for a worker, MACO_DIRECT */
+    uint32_t noted;        /* tasks that a traced run notes */
+    struct hl_gpu_run run; /* with NULL for what is on the device */
+};
+
+hl_status hl_cuda_tables_make(const maco_plan *p, const struct hl_cuda_shape *shape,
+                              struct hl_cuda_tables *out) HL_CHECK;
+void hl_cuda_tables_free(struct hl_cuda_tables *t);
+/* The argument for an image that lies at `base`. */
+struct hl_gpu_run hl_cuda_tables_at(const struct hl_cuda_tables *t, uint64_t base);
+/* Whether it is one of the n groups inside the kernel. */
+int hl_gpu_has_peers(const struct hl_gpu_peers *peers, uint32_t n, uint32_t group);
+
+#endif

@@ -1,0 +1,164 @@
+/* Peers' memory by NVSHMEM, through libhelios_nvshmem (nvshmem/plugin.cpp), loaded when it is asked
+ * for: HELIOS_NVSHMEM names the plug-in, else it is looked for as libraries are. The group's ranks
+ * are NVSHMEM's PEs; its id goes to them with the offers. NVSHMEM knows one world in a process and
+ * is begun once in it, so it serves one group, once. What it waits for has no deadline and can't be
+ * ended: a call that does not come back keeps its thread and the memory. */
+#include <dlfcn.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "helios/hybridps.h"
+#include "maco/cuda/host/job.h"
+#include "maco/cuda/nvshmem/plugin.h"
+#include "maco/cuda/peers/source.h"
+
+#define PLUGIN_NAME "libhelios_nvshmem.so"
+#define WAIT_NS     ((uint64_t)20 * HL_NS_PER_S) /* at most, and no more than a run has */
+
+_Static_assert(HL_NVSHMEM_ID <= HL_PEER_HANDLE, "NVSHMEM's id is too large for an offer");
+
+static struct {
+    pthread_mutex_t lock;
+    int taken;
+} process = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+static hl_status load(const struct hl_nvshmem **out)
+{
+    const char *name = getenv("HELIOS_NVSHMEM");
+    name = name != NULL && name[0] != '\0' ? name : PLUGIN_NAME;
+    const struct hl_nvshmem *(*plugin)(void);
+    void *so = dlopen(name, RTLD_NOW | RTLD_LOCAL);
+    if (so == NULL)
+        return hl_fail(HL_EUNAVAIL, "no NVSHMEM: %s", dlerror());
+    void *symbol = dlsym(so, HL_NVSHMEM_PLUGIN);
+    if (symbol == NULL)
+        return hl_fail(HL_EUNAVAIL, "%s does not belong to this libhelios", name);
+    memcpy(&plugin, &symbol, sizeof(symbol));
+    *out = plugin();
+    return HL_OK;
+}
+
+static hl_status claim(const struct hl_nvshmem *n)
+{
+    pthread_mutex_lock(&process.lock);
+    int was = process.taken || n->is_on();
+    process.taken = 1;
+    pthread_mutex_unlock(&process.lock);
+    return was ? hl_fail(HL_EUNSUPPORTED, "NVSHMEM serves one group of a process, once") : HL_OK;
+}
+
+static void release(void)
+{
+    pthread_mutex_lock(&process.lock);
+    process.taken = 0;
+    pthread_mutex_unlock(&process.lock);
+}
+
+static hl_status take(maco_cuda *c, uint32_t g, size_t bytes, struct hl_peer_offer *mine)
+{
+    const struct hl_nvshmem *n = NULL;
+    HL_TRY(load(&n));
+    HL_TRY(claim(n));
+    c->memories[g].nvshmem = n;
+    c->memories[g].bytes = bytes;
+    if (hybridps_group_rank(c->groups[g]) == 0 && n->make_id(mine->handle) != 0)
+        return hl_fail(HL_EIO, "NVSHMEM makes no id");
+    return HL_OK;
+}
+
+/* ---- with all ranks ---- */
+
+struct world {
+    struct hl_cuda_job job;
+    const struct hl_nvshmem *n;
+    unsigned char id[HL_NVSHMEM_ID];
+    int rank, ranks, failed;
+    size_t bytes;
+    void *memory;
+    uint64_t at[HL_GPU_RANKS];
+};
+
+static void enter_world(struct hl_cuda_job *job)
+{
+    struct world *w = (struct world *)job;
+    w->failed = w->n->init(w->id, w->rank, w->ranks);
+    if (w->failed != 0)
+        return;
+    w->memory = w->n->take(w->bytes);
+    for (int k = 0; k < w->ranks && w->memory != NULL; k++)
+        w->at[k] = (uintptr_t)w->n->at(w->memory, k);
+}
+
+static void leave_world(struct hl_cuda_job *job)
+{
+    struct world *w = (struct world *)job;
+    if (w->memory != NULL)
+        w->n->give(w->memory);
+    w->n->end();
+}
+
+static hl_status wait_for(maco_cuda *c, struct world *w, const char *what)
+{
+    uint64_t ns = c->options.timeout_ns < WAIT_NS ? c->options.timeout_ns : WAIT_NS;
+    return hl_cuda_job_wait(&w->job, ns, what);
+}
+
+/* Of a world that this rank has entered: drop leaves it. */
+static hl_status settle(maco_cuda *c, uint32_t g, const struct world *w, uint64_t *at)
+{
+    if (w->failed != 0)
+        return hl_fail(HL_EIO, "NVSHMEM does not begin (%d)", w->failed);
+    c->memories[g].entered = 1;
+    c->memories[g].own = (uintptr_t)w->memory;
+    if (w->memory == NULL)
+        return hl_fail(HL_ENOMEM,
+                       "NVSHMEM's symmetric heap has no %zu bytes "
+                       "(NVSHMEM_SYMMETRIC_SIZE)",
+                       w->bytes);
+    for (int k = 0; k < w->ranks; k++) {
+        at[k] = w->at[k];
+        if (at[k] == 0)
+            return hl_fail(HL_EUNSUPPORTED, "this GPU does not reach the memory of rank %d", k);
+    }
+    return HL_OK;
+}
+
+static hl_status reach(maco_cuda *c, uint32_t g, const struct hl_peer_offer *all, uint64_t *at)
+{
+    struct world *w = calloc(1, sizeof(*w));
+    if (w == NULL)
+        return hl_fail(HL_ENOMEM, "out of memory allocating NVSHMEM");
+    w->n = c->memories[g].nvshmem;
+    w->rank = hybridps_group_rank(c->groups[g]);
+    w->ranks = hybridps_group_world(c->groups[g]);
+    w->bytes = c->memories[g].bytes;
+    memcpy(w->id, all[0].handle, sizeof(w->id));
+    HL_TRY(hl_cuda_job_start(c, &w->job, enter_world));
+    c->memories[g].begun = 1;
+    hl_status st = wait_for(c, w, "NVSHMEM's beginning");
+    if (st == HL_OK)
+        st = settle(c, g, w, at);
+    hl_cuda_job_drop(&w->job);
+    return st;
+}
+
+/* Collective where it was entered: all ranks drop, or none of them has it. */
+static void drop(maco_cuda *c, uint32_t g)
+{
+    struct hl_cuda_peers *m = &c->memories[g];
+    struct world *w = m->entered ? calloc(1, sizeof(*w)) : NULL;
+    if (m->nvshmem != NULL && !m->begun)
+        release();
+    if (w == NULL)
+        return;
+    w->n = m->nvshmem;
+    w->memory = (void *)(uintptr_t)m->own;
+    if (hl_cuda_job_start(c, &w->job, leave_world) != HL_OK)
+        return;
+    (void)wait_for(c, w, "NVSHMEM's end");
+    hl_cuda_job_drop(&w->job);
+}
+
+const struct hl_peer_source hl_peer_nvshmem = {"over NVSHMEM", take, reach, drop};

@@ -1,0 +1,46 @@
+/* maco/graph/pieces.h - the memory of all tasks of a graph, cut so that intervals say all.
+ *
+ * Two accesses touch the same bytes exactly when pieces of theirs have the same strip and
+ * intervals that overlap. Memory used in rows without gaps is one strip, and a coordinate is an
+ * address. Where spans with gaps between their rows lie over each other, as column slices of a
+ * matrix do, a strip is a range of columns and a coordinate a row.
+ *
+ * Owns:    hl_maco_pieces what it holds; zero-initialise, end with hl_maco_pieces_fini.
+ * Threads: any.
+ * Errors:  HL_ENOMEM.
+ * Units:   bytes.
+ * Limits:  spans over each other that have several strides, or so many columns that they would
+ *          become too many pieces, are taken as their bounds: too much order, never too little.
+ */
+#ifndef HL_MACO_GRAPH_PIECES_H
+#define HL_MACO_GRAPH_PIECES_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/status.h"
+#include "maco/graph/graph.h"
+#include "maco/graph/span.h"
+
+struct hl_maco_access {
+    struct hl_maco_span span;
+    uint32_t task, write;
+};
+
+struct hl_maco_piece {
+    uint64_t lo, hi;
+    uint32_t strip, access;
+};
+
+struct hl_maco_pieces {
+    struct hl_maco_access *access; /* tasks in `order`, of each what it reads before its writes */
+    struct hl_maco_piece *piece;   /* in the order of accesses */
+    size_t n_access, n, access_cap, piece_cap;
+    uint32_t strips;
+};
+
+void hl_maco_pieces_fini(struct hl_maco_pieces *p);
+hl_status hl_maco_pieces_make(const maco_graph *g, const uint32_t *order,
+                              struct hl_maco_pieces *out) HL_CHECK;
+
+#endif

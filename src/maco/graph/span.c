@@ -1,0 +1,226 @@
+#include "maco/graph/span.h"
+
+#include "maco/graph/types.h"
+
+static uint64_t mul(uint64_t a, uint64_t b)
+{
+    uint64_t out;
+    return __builtin_mul_overflow(a, b, &out) ? UINT64_MAX : out;
+}
+
+static uint64_t add(uint64_t a, uint64_t b)
+{
+    uint64_t out;
+    return __builtin_add_overflow(a, b, &out) ? UINT64_MAX : out;
+}
+
+/* ---- operands ---- */
+
+struct adding {
+    const maco_task *t;
+    struct hl_maco_operand *out;
+    int n;
+    uint32_t elem;
+};
+
+enum { READ = 1, WRITE = 2 };
+
+static void matrix(struct adding *a, const char *name, int use, uint64_t address, int rows,
+                   int cols, int ld)
+{
+    const int32_t *d = a->t->dims;
+    if (address == 0)
+        return;
+    a->out[a->n++] = (struct hl_maco_operand){
+        .name = name,
+        .reads = (use & READ) != 0,
+        .writes = (use & WRITE) != 0,
+        .cols_dim = (int8_t)cols,
+        .ld_dim = (int8_t)ld,
+        .elem = a->elem,
+        .address = address,
+        .rows = rows < 0 ? 1 : (uint64_t)d[rows],
+        .cols = (uint64_t)d[cols],
+        .ld = ld < 0 ? (uint64_t)d[cols] : (uint64_t)(uint32_t)d[ld],
+    };
+}
+
+static void dense(struct adding *a, const char *name, int use, uint64_t address, uint64_t elements)
+{
+    if (address == 0)
+        return;
+    a->out[a->n++] = (struct hl_maco_operand){
+        .name = name,
+        .reads = (use & READ) != 0,
+        .writes = (use & WRITE) != 0,
+        .cols_dim = -1,
+        .ld_dim = -1,
+        .elem = a->elem,
+        .address = address,
+        .rows = 1,
+        .cols = elements,
+        .ld = elements,
+    };
+}
+
+static void matmul(struct adding *a)
+{
+    const maco_task *t = a->t;
+    int ta = t->dims[6], tb = t->dims[7];
+    float beta = t->aux[1];
+    matrix(a, "A", READ, t->inputs[0], ta ? 2 : 0, ta ? 0 : 2, 3);
+    matrix(a, "B", READ, t->inputs[1], tb ? 1 : 2, tb ? 2 : 1, 4);
+    matrix(a, "bias", READ, t->inputs[2], -1, 1, -1);
+    matrix(a, "C", beta < 0 || beta > 0 ? READ | WRITE : WRITE, t->outputs[0], 0, 1, 5);
+}
+
+static void attention(struct adding *a)
+{
+    const maco_task *t = a->t;
+    const int32_t *d = t->dims;
+    uint64_t queries = mul(mul((uint64_t)d[0], (uint64_t)d[1]), (uint64_t)d[3]);
+    uint64_t keys = mul(mul((uint64_t)d[0], (uint64_t)d[2]), (uint64_t)d[4]);
+    dense(a, "Q", READ, t->inputs[0], mul(queries, (uint64_t)d[5]));
+    dense(a, "K", READ, t->inputs[1], mul(keys, (uint64_t)d[5]));
+    dense(a, "V", READ, t->inputs[2], mul(keys, (uint64_t)d[5]));
+    dense(a, "mask", READ, t->inputs[3], mul((uint64_t)d[3], (uint64_t)d[4]));
+    dense(a, "O", WRITE, t->outputs[0], mul(queries, (uint64_t)d[5]));
+    a->elem = 4; /* lse is float32 always */
+    dense(a, "lse", WRITE, t->outputs[1], queries);
+}
+
+static void rows(struct adding *a)
+{
+    const maco_task *t = a->t;
+    matrix(a, "X", READ, t->inputs[0], 0, 1, 2);
+    matrix(a, "gamma", READ, t->inputs[1], -1, 1, -1);
+    matrix(a, "beta", READ, t->inputs[2], -1, 1, -1);
+    matrix(a, "Y", WRITE, t->outputs[0], 0, 1, 3);
+}
+
+static void elementwise(struct adding *a)
+{
+    const maco_task *t = a->t;
+    matrix(a, "A", READ, t->inputs[0], 0, 1, 2);
+    int whole = t->dims[3] > 0; /* or one row for all */
+    matrix(a, "B", READ, t->inputs[1], whole ? 0 : -1, 1, whole ? 3 : -1);
+    a->elem = hl_maco_dtype_size(t->dims[6]);
+    matrix(a, "Y", WRITE, t->outputs[0], 0, 1, 4);
+}
+
+static void collective(struct adding *a)
+{
+    const maco_task *t = a->t;
+    uint64_t count = hl_maco_count(t), all = mul(count, (uint64_t)(uint32_t)t->dims[5]);
+    int spread = t->type == MACO_TASK_REDUCE_SCATTER || t->type == MACO_TASK_ALL_TO_ALL;
+    int collected = t->type == MACO_TASK_ALLGATHER || t->type == MACO_TASK_ALL_TO_ALL;
+    dense(a, "X", READ, t->inputs[0], spread ? all : count);
+    dense(a, "Y", WRITE, t->outputs[0], collected ? all : count);
+}
+
+static void copy(struct adding *a)
+{
+    a->elem = 1;
+    matrix(a, "X", READ, a->t->inputs[0], 0, 1, 2);
+    matrix(a, "Y", WRITE, a->t->outputs[0], 0, 1, 3);
+}
+
+static void linear(struct adding *a)
+{
+    const maco_task *t = a->t;
+    matrix(a, "X", READ, t->inputs[0], 0, 2, 3);
+    matrix(a, "W", READ, t->inputs[1], 1, 2, 4);
+    matrix(a, "bias", READ, t->inputs[2], -1, 1, -1);
+    matrix(a, "Y", WRITE, t->outputs[0], 0, 1, 5);
+}
+
+int hl_maco_operands(const maco_task *t, struct hl_maco_operand out[HL_MACO_OPERANDS])
+{
+    struct adding a = {.t = t, .out = out, .elem = hl_maco_dtype_size(hl_maco_dtype(t))};
+    switch (t->type) {
+    case MACO_TASK_MATMUL:
+        matmul(&a);
+        break;
+    case MACO_TASK_ATTENTION:
+        attention(&a);
+        break;
+    case MACO_TASK_LINEAR:
+        linear(&a);
+        break;
+    case MACO_TASK_LAYERNORM:
+    case MACO_TASK_GELU:
+    case MACO_TASK_SILU:
+    case MACO_TASK_SOFTMAX:
+    case MACO_TASK_RMSNORM:
+        rows(&a);
+        break;
+    case MACO_TASK_ELEMENTWISE:
+        elementwise(&a);
+        break;
+    case MACO_TASK_MEMCPY:
+    case MACO_TASK_MEMSET:
+        copy(&a);
+        break;
+    default:
+        if (hl_maco_is_comm(t->type) && t->type != MACO_TASK_CUSTOM_COMM)
+            collective(&a);
+    }
+    return a.n;
+}
+
+/* ---- spans ---- */
+
+struct hl_maco_span hl_maco_span_of(const struct hl_maco_operand *o)
+{
+    struct hl_maco_span s = {.first = o->address,
+                             .rows = o->rows,
+                             .row_bytes = mul(o->cols, o->elem),
+                             .stride = mul(o->ld, o->elem)};
+    if (s.rows == 1 || s.stride == s.row_bytes) {
+        s.row_bytes = mul(s.rows, s.row_bytes);
+        s.stride = s.row_bytes;
+        s.rows = 1;
+    }
+    return s;
+}
+
+uint64_t hl_maco_span_end(const struct hl_maco_span *s)
+{
+    return add(s->first, add(mul(s->rows - 1, s->stride), s->row_bytes));
+}
+
+/* Rows i of a and j of b meet when, with k = i - j and d = b - a,  d - a's width < k * stride <
+ * d + b's width: is there such a k among those that occur? */
+static int rows_meet(const struct hl_maco_span *a, const struct hl_maco_span *b)
+{
+    __extension__ typedef __int128 wide;
+    wide stride = a->rows > 1 ? a->stride : b->stride;
+    wide d = (wide)b->first - (wide)a->first;
+    wide low = d - (wide)a->row_bytes + 1, high = d + (wide)b->row_bytes - 1;
+    wide least = -(wide)(b->rows - 1), most = (wide)(a->rows - 1);
+    wide k = low >= 0 ? (low + stride - 1) / stride : -(-low / stride); /* low / stride, up */
+    if (k < least)
+        k = least;
+    return k <= most && k * stride <= high;
+}
+
+int hl_maco_span_overlap(const struct hl_maco_span *a, const struct hl_maco_span *b)
+{
+    if (a->first >= hl_maco_span_end(b) || b->first >= hl_maco_span_end(a))
+        return 0;
+    if (a->rows > 1 && b->rows > 1 && a->stride != b->stride)
+        return 1;
+    return a->rows == 1 && b->rows == 1 ? 1 : rows_meet(a, b);
+}
+
+uint64_t hl_maco_bytes_moved(const maco_task *t)
+{
+    struct hl_maco_operand o[HL_MACO_OPERANDS];
+    uint64_t most = 0;
+    int n = hl_maco_operands(t, o);
+    for (int i = 0; i < n; i++) {
+        uint64_t bytes = mul(mul(o[i].rows, o[i].cols), o[i].elem);
+        most = bytes > most ? bytes : most;
+    }
+    return most;
+}

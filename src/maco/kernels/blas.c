@@ -1,0 +1,37 @@
+#include "maco/kernels/blas.h"
+
+#include <dlfcn.h>
+#include <pthread.h>
+#include <string.h>
+
+static struct hl_blas found;
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+/* POSIX says these bytes are a function; ISO C has no conversion. */
+static void find(void *library, const char *name, void *function)
+{
+    void *symbol = dlsym(library, name);
+    memcpy(function, &symbol, sizeof(symbol));
+}
+
+static void look(void)
+{
+    static const char *const names[] = {"libopenblas.so.0", "libblas.so.3"};
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]) && found.sgemm == NULL; i++) {
+        void *so = dlopen(names[i], RTLD_NOW | RTLD_LOCAL);
+        if (so == NULL)
+            continue;
+        find(so, "sgemm_", &found.sgemm);
+        find(so, "openblas_set_num_threads", &found.set_threads);
+        find(so, "openblas_get_num_threads", &found.get_threads);
+        if (found.get_threads == NULL)
+            found.set_threads = NULL;
+        found.name = names[i];
+    }
+}
+
+const struct hl_blas *hl_blas(void)
+{
+    pthread_once(&once, look);
+    return found.sgemm != NULL ? &found : NULL;
+}

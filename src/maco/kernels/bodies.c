@@ -1,0 +1,99 @@
+/* A task to its body. */
+#include "maco/kernels/bodies.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+
+#include "maco/kernels/blas.h"
+#include "maco/kernels/body_private.h"
+
+static pthread_mutex_t runs_lock = PTHREAD_MUTEX_INITIALIZER;
+static int runs, threads_before;
+
+void hl_maco_bodies_begin(void)
+{
+    const struct hl_blas *blas = hl_blas();
+    pthread_mutex_lock(&runs_lock);
+    if (runs++ == 0 && blas != NULL && blas->set_threads != NULL) {
+        threads_before = blas->get_threads();
+        if (threads_before != 1)
+            blas->set_threads(1);
+    }
+    pthread_mutex_unlock(&runs_lock);
+}
+
+void hl_maco_bodies_end(void)
+{
+    const struct hl_blas *blas = hl_blas();
+    pthread_mutex_lock(&runs_lock);
+    if (--runs == 0 && blas != NULL && blas->set_threads != NULL && threads_before != 1)
+        blas->set_threads(threads_before);
+    pthread_mutex_unlock(&runs_lock);
+}
+
+void hl_maco_scratch_free(struct hl_maco_scratch *s)
+{
+    free(s->data);
+    *s = (struct hl_maco_scratch){0};
+}
+
+hl_status hl_scratch_reserve(struct hl_maco_scratch *s, size_t bytes, void **out)
+{
+    if (bytes > s->bytes) {
+        size_t size = hl_round_up(bytes, 4096);
+        void *data = aligned_alloc(4096, size);
+        if (data == NULL)
+            return hl_fail(HL_ENOMEM, "out of memory allocating %zu bytes that a task works in",
+                           size);
+        free(s->data);
+        s->data = data;
+        s->bytes = size;
+    }
+    *out = s->data;
+    return HL_OK;
+}
+
+static hl_status arithmetic(const maco_task *t, struct hl_maco_scratch *s)
+{
+    int dtype = hl_maco_dtype(t);
+    if (dtype > MACO_BF16)
+        return hl_fail(HL_EUNSUPPORTED,
+                       "a task of type %d with elements of type %d: arithmetic is of float32, "
+                       "float16 and bfloat16",
+                       t->type, dtype);
+    switch (t->type) {
+    case MACO_TASK_MATMUL:
+        return hl_body_matmul(t, s);
+    case MACO_TASK_ATTENTION:
+        return hl_body_attention(t, s);
+    case MACO_TASK_LINEAR:
+        return hl_body_linear(t, s);
+    case MACO_TASK_LAYERNORM:
+        return hl_body_layernorm(t, s);
+    case MACO_TASK_RMSNORM:
+        return hl_body_rmsnorm(t, s);
+    case MACO_TASK_SOFTMAX:
+        return hl_body_softmax(t, s);
+    case MACO_TASK_GELU:
+    case MACO_TASK_SILU:
+        return hl_body_unary(t);
+    case MACO_TASK_ELEMENTWISE:
+        return hl_body_elementwise(t);
+    default:
+        return hl_fail(HL_EINVAL, "a task of type %d has no body on a CPU", t->type);
+    }
+}
+
+hl_status hl_maco_body(const maco_task *task, struct hl_maco_scratch *scratch)
+{
+    switch (task->type) {
+    case MACO_TASK_NOP:
+        return HL_OK;
+    case MACO_TASK_MEMCPY:
+        return hl_body_memcpy(task);
+    case MACO_TASK_MEMSET:
+        return hl_body_memset(task);
+    default:
+        return arithmetic(task, scratch);
+    }
+}

@@ -1,0 +1,26 @@
+/* What a trace is inside; of trace.c, write.c and overlap.c. */
+#ifndef HL_MACO_TRACE_TRACE_PRIVATE_H
+#define HL_MACO_TRACE_TRACE_PRIVATE_H
+
+#include "maco/trace/trace.h"
+
+struct hl_maco_traced {
+    uint32_t name; /* within names */
+    uint16_t type;
+    uint16_t group;
+    uint32_t event; /* that it depends on; MACO_NONE */
+    uint32_t first_parent;
+    uint64_t bytes; /* a collective's or copy's */
+};
+
+struct maco_trace {
+    struct hl_maco_record *records; /* by start */
+    size_t n;
+    struct hl_maco_traced *tasks; /* of the plan */
+    uint32_t n_tasks;
+    uint32_t *parents; /* of task t: tasks[t].first_parent .. tasks[t + 1].first_parent - 1 */
+    uint32_t *ran;     /* record of each task; MACO_NONE */
+    char *names;
+};
+
+#endif

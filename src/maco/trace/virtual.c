@@ -1,0 +1,30 @@
+#include <stdlib.h>
+
+#include "maco/plan/simulate.h"
+#include "maco/trace/trace.h"
+
+int maco_run_virtual(const maco_plan *p, const maco_virtual *model, maco_trace **out)
+{
+    if (p == NULL || model == NULL || out == NULL)
+        return hl_fail(HL_EINVAL, "maco_run_virtual: the plan, the model or out is NULL");
+    maco_plan_view view;
+    maco_plan_read(p, &view);
+    struct hl_maco_model m = {.clock = *model, .policy = view.policy, .balance = view.balance};
+    if (model->workers < 1 || model->workers > UINT16_MAX)
+        return hl_fail(HL_EINVAL, "a virtual run with %d workers. Hint: 1 to %d", model->workers,
+                       UINT16_MAX);
+    if (view.policy == MACO_STATIC && view.n_lists != (uint32_t)model->workers)
+        return hl_fail(HL_EINVAL,
+                       "the plan has lists for %u workers, the model %d. Hint: compile it for as "
+                       "many",
+                       view.n_lists, model->workers);
+    struct hl_maco_record *records = malloc(view.n_tasks * sizeof(*records));
+    size_t n = 0;
+    if (records == NULL)
+        return hl_fail(HL_ENOMEM, "out of memory allocating a virtual run");
+    hl_status st = hl_maco_simulate(p, &m, records, &n);
+    if (st == HL_OK)
+        st = hl_maco_trace_new(p, records, n, out);
+    free(records);
+    return st;
+}

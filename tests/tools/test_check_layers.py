@@ -1,0 +1,168 @@
+"""Each law of tools/check_layers.py, broken in a tree of a few files."""
+import pathlib
+import subprocess
+import sys
+import tempfile
+import unittest
+
+TOOL = pathlib.Path(__file__).resolve().parents[2] / "tools/check_layers.py"
+
+LAW = """# a comment
+base:
+os: base
+box: base
+box/lid: box
+box/deep: box box/lid
+cmd: box os
+"""
+TREE = {
+    "layers.txt": LAW,
+    "src/base/text.h": "int hl_text(void);\n",
+    "src/base/text.c": '#include "base/text.h"\n\nint hl_text(void)\n{\n    return 1;\n}\n',
+    "src/os/clock.h": '#include "base/text.h"\nint hl_clock(void);\n',
+    "src/os/clock.c": '#include "os/clock.h"\n\nint hl_clock(void)\n{\n    return 1;\n}\n',
+    "src/box/box.h": '#include "base/text.h"\nint hl_box(void);\n',
+    "src/box/box_private.h": "struct hl_box;\n",
+    "src/box/box.c": '#include "box/box_private.h"\n',
+    "src/box/lid/lid.h": '#include "box/box.h"\nint hl_lid(void);\n',
+    "src/box/deep/deep.h": '#include "box/box.h"\n#include "box/lid/lid.h"\n',
+    "cmd/tool.c": '#include "box/deep/deep.h"\n#include "os/clock.h"\n',
+}
+PAIR = {
+    "src/os/a.h": "int hl_a(void);\nint hl_b(void);\n",
+    "src/os/a.c": '#include "os/a.h"\n\nint hl_a(void)\n{\n    return hl_b();\n}\n',
+    "src/os/b.c": '#include "os/a.h"\n\nint hl_b(void)\n{\n    return hl_a();\n}\n',
+}
+
+
+class Layers(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.root = pathlib.Path(folder.name)
+        self.write(TREE)
+
+    def write(self, files):
+        for name, text in files.items():
+            path = self.root / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text)
+
+    def check(self, *options):
+        done = subprocess.run([sys.executable, TOOL, "--root", self.root, *options], capture_output=True, text=True)
+        self.assertEqual(done.stderr, "")
+        return done.returncode, done.stdout
+
+    def refused(self, *words):
+        code, text = self.check()
+        self.assertEqual(code, 1, text)
+        self.assertEqual(len(text.splitlines()), 1, text)
+        for word in words:
+            self.assertIn(word, text)
+
+    def test_a_tree_that_keeps_the_law_passes(self):
+        code, text = self.check()
+        self.assertEqual((code, text), (0, "layers: 10 files ok, 0 circles of two files left (circles.txt)\n"))
+
+    def test_a_module_may_not_include_one_that_it_does_not_name(self):
+        self.write({"src/box/clock.c": '#include "os/clock.h"\n'})
+        self.refused("src/box/clock.c:1: box may not use os")
+
+    def test_a_file_may_not_call_a_function_of_a_module_that_it_does_not_name(self):
+        self.write({"include/helios/os.h": "int hl_clock(void);\n",
+                    "src/box/clock.c": '#include "helios/os.h"\n\nstatic int now(void)\n{\n    return hl_clock();\n}\n'})
+        self.refused("src/box/clock.c: box may not call hl_clock of os")
+
+    def test_names_in_comments_texts_and_structs_are_no_calls(self):
+        self.write({"src/box/clock.c": '/* hl_clock() */\nstruct hl_clock *p = 0; // hl_clock\nconst char *t = "hl_clock", *u = p->hl_clock;\n'})
+        self.assertEqual(self.check()[0], 0)
+
+    def test_a_module_that_is_not_named_is_refused(self):
+        self.write({"src/attic/attic.c": "int hl_attic;\n"})
+        self.refused("src/attic/attic.c: module attic is not in layers.txt")
+
+    def test_a_wing_may_not_use_a_wing_that_it_does_not_name(self):
+        self.write({"src/box/lid/up.c": '#include "box/deep/deep.h"\n'})
+        self.refused("src/box/lid/up.c:1: box/lid may not use box/deep")
+
+    def test_the_root_of_a_module_may_not_use_its_wings(self):
+        self.write({"src/box/down.c": '#include "box/lid/lid.h"\n'})
+        self.refused("src/box/down.c:1: box may not use box/lid")
+
+    def test_a_wing_has_what_its_module_is_granted(self):
+        self.write({"src/box/deep/text.c": '#include "base/text.h"\n'})
+        self.assertEqual(self.check()[0], 0)
+
+    def test_a_wing_may_be_granted_a_module_that_its_own_is_not(self):
+        self.write({"layers.txt": LAW.replace("box/lid: box", "box/lid: box os"), "src/box/lid/clock.c": '#include "os/clock.h"\n'})
+        self.assertEqual(self.check()[0], 0)
+        self.write({"src/box/deep/clock.c": '#include "os/clock.h"\n'})
+        self.refused("src/box/deep/clock.c:1: box/deep may not use os")
+
+    def test_a_folder_without_a_line_is_refused_where_a_module_has_wings(self):
+        self.write({"src/box/shed/shed.c": "int hl_shed;\n"})
+        self.refused("src/box/shed/shed.c: folder box/shed has no line")
+
+    def test_a_private_header_of_a_module_is_not_for_its_wings(self):
+        self.write({"src/box/lid/peek.c": '#include "box/box_private.h"\n'})
+        self.refused("src/box/lid/peek.c:1: box/box_private.h is private to box")
+
+    def test_a_private_header_of_a_wing_is_not_for_others(self):
+        self.write({"src/box/lid/lid_private.h": "struct hl_lid;\n", "src/box/lid/lid.c": '#include "box/lid/lid_private.h"\n'})
+        self.assertEqual(self.check()[0], 0)
+        self.write({"src/box/deep/peek.c": '#include "box/lid/lid_private.h"\n'})
+        self.refused("src/box/deep/peek.c:1: box/lid/lid_private.h is private to box/lid")
+
+    def test_a_grant_that_nothing_uses_is_refused(self):
+        self.write({"layers.txt": LAW.replace("box: base\n", "box: base os\n", 1)})
+        self.refused("layers.txt:4: box names os and uses nothing of it")
+
+    def test_a_wings_grant_that_nothing_uses_is_refused(self):
+        self.write({"src/box/deep/deep.h": '#include "box/lid/lid.h"\n'})
+        self.refused("layers.txt:6: box/deep names box and uses nothing of it")
+
+    def test_a_call_through_the_public_header_uses_a_grant(self):
+        self.write({"layers.txt": LAW.replace("box: base\n", "box: base os\n", 1), "include/helios/os.h": "int hl_clock(void);\n",
+                    "src/box/clock.c": '#include "helios/os.h"\n\nstatic int now(void)\n{\n    return hl_clock();\n}\n'})
+        self.assertEqual(self.check()[0], 0)
+
+    def test_a_line_names_only_what_stands_above_it(self):
+        self.write({"layers.txt": LAW.replace("base:\nos: base\n", "os: base\nbase:\n")})
+        code, text = self.check()
+        self.assertEqual(code, 1)
+        self.assertIn("layers.txt:2: os names base, which is not defined above it", text)
+
+    def test_a_second_line_of_a_module_is_refused(self):
+        self.write({"layers.txt": LAW + "os: base\n"})
+        self.refused("layers.txt:8: os has a line already (line 3)")
+
+    def test_third_party_headers_stay_in_the_module_that_wraps_them(self):
+        self.write({"src/box/db.c": "#include <sqlite3.h>\n"})
+        self.refused("src/box/db.c:1: <sqlite3.h> belongs to store")
+
+    def test_a_new_circle_is_refused(self):
+        self.write(PAIR)
+        self.refused("os/a.c and os/b.c call functions of each other")
+        self.assertEqual(self.check("--shrink")[0], 1)  # which adds none
+        self.refused("os/a.c and os/b.c call functions of each other")
+
+    def test_a_listed_circle_passes_until_it_is_gone(self):
+        self.write(PAIR | {"circles.txt": "# text\nos: 1\n  a.c b.c\n"})
+        self.assertEqual(self.check(), (0, "layers: 13 files ok, 1 circles of two files left (circles.txt)\n"))
+        self.write({"src/os/b.c": '#include "os/a.h"\n\nint hl_b(void)\n{\n    return 1;\n}\n'})
+        self.refused("circles.txt: os/a.c and os/b.c no longer call each other")
+        self.assertEqual(self.check("--shrink")[0], 0)
+        self.assertNotIn("a.c", (self.root / "circles.txt").read_text())
+        self.assertEqual(self.check()[0], 0)
+
+    def test_the_list_of_circles_says_how_many_there_are(self):
+        self.write(PAIR | {"circles.txt": "os: 2\n  a.c b.c\n"})
+        self.refused("circles.txt:1: os is said to have 2 circles, and lists 1")
+
+    def test_functions_of_one_file_are_not_those_of_another_with_the_same_name(self):
+        self.write(PAIR | {"src/os/b.c": '#include "os/a.h"\n\nstatic int hl_a(void)\n{\n    return 1;\n}\n\nint hl_b(void)\n{\n    return hl_a();\n}\n'})
+        self.assertEqual(self.check()[0], 0)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,95 @@
+/* Our own declarations of the CUDA driver against cuda.h, where it is installed: numbers, layouts
+ * and signatures are compared by the compiler, so that a wrong one does not build. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "cuda/types.h"
+
+#if __has_include(<cuda.h>)
+#include <cuda.h>
+
+#define HEADER 1
+
+#define X(name, value) _Static_assert((unsigned)(name) == (value), #name);
+CU_NUMBERS(X)
+#undef X
+
+#define SAME(ours, field, theirs, theirs_field)                                                    \
+    _Static_assert(offsetof(struct ours, field) == offsetof(theirs, theirs_field) &&               \
+                       sizeof(((struct ours *)0)->field) == sizeof(((theirs *)0)->theirs_field),   \
+                   #ours "." #field)
+
+_Static_assert(sizeof(struct cu_location) == sizeof(CUmemLocation), "cu_location");
+SAME(cu_location, type, CUmemLocation, type);
+SAME(cu_location, id, CUmemLocation, id);
+_Static_assert(sizeof(struct cu_alloc_prop) == sizeof(CUmemAllocationProp), "cu_alloc_prop");
+SAME(cu_alloc_prop, type, CUmemAllocationProp, type);
+SAME(cu_alloc_prop, handle_types, CUmemAllocationProp, requestedHandleTypes);
+SAME(cu_alloc_prop, location, CUmemAllocationProp, location);
+SAME(cu_alloc_prop, win32, CUmemAllocationProp, win32HandleMetaData);
+SAME(cu_alloc_prop, gpu_direct, CUmemAllocationProp, allocFlags.gpuDirectRDMACapable);
+SAME(cu_alloc_prop, usage, CUmemAllocationProp, allocFlags.usage);
+_Static_assert(sizeof(struct cu_access_desc) == sizeof(CUmemAccessDesc), "cu_access_desc");
+SAME(cu_access_desc, location, CUmemAccessDesc, location);
+SAME(cu_access_desc, flags, CUmemAccessDesc, flags);
+
+/* From here on the table's structures are the header's own. */
+_Static_assert(sizeof(struct cu_ipc_handle) == sizeof(CUipcMemHandle), "cu_ipc_handle");
+#define cu_ipc_handle  CUipcMemHandle_st
+#define cu_alloc_prop  CUmemAllocationProp_st
+#define cu_access_desc CUmemAccessDesc_st
+#include "cuda/driver.h"
+
+#define X(name, args)                                                                              \
+    _Static_assert(__builtin_types_compatible_p(__typeof__(&name), cu_result(*) args), #name);
+CUDA_CALLS(X)
+CUDA_VMM_CALLS(X)
+CUDA_RUN_CALLS(X)
+#undef X
+#else
+#include "cuda/driver.h"
+
+#define HEADER 0
+#endif
+
+static void declarations_agree_with_cuda_h(void **state)
+{
+    (void)state;
+    if (!HEADER) {
+        print_message("skipped: no cuda.h on this machine\n");
+        skip();
+    }
+}
+
+static void a_missing_driver_is_named(void **state)
+{
+    (void)state;
+    struct cuda_driver cu = {.vmm = 7};
+    assert_int_equal(cuda_driver_load("libno-such-driver.so.1", &cu), HL_EUNAVAIL);
+    assert_non_null(strstr(hl_error_text(), "libno-such-driver.so.1"));
+    assert_int_equal(cu.vmm, 7);
+}
+
+static void a_library_that_is_no_driver_is_told_by_what_it_lacks(void **state)
+{
+    (void)state;
+    struct cuda_driver cu;
+    assert_int_equal(cuda_driver_load("libc.so.6", &cu), HL_EUNAVAIL);
+    assert_non_null(strstr(hl_error_text(), "libc.so.6 has no cuInit"));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(declarations_agree_with_cuda_h),
+        cmocka_unit_test(a_missing_driver_is_named),
+        cmocka_unit_test(a_library_that_is_no_driver_is_told_by_what_it_lacks),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,3 @@
+/* Groups over the network. */
+#define OVER_NET 1
+#include "unit/group/test_conformance.c"

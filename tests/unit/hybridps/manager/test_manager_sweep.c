@@ -1,0 +1,167 @@
+/* Tables that are taken away because all who used them are dead, and those that are not. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "hybridps/manager/sweep.h"
+#include "hybridps/manager/table.h"
+#include "os/map_guard.h"
+
+#define END "-sweep"
+
+static char begin[48];
+
+static void name_of(const char *which, char *out, size_t size)
+{
+    snprintf(out, size, "%s%s" END, begin, which);
+}
+
+static hl_status open_table(const char *which, struct hl_manager_table *t)
+{
+    static const uint64_t capacity[] = {100, 100};
+    char name[96];
+    name_of(which, name, sizeof(name));
+    struct hl_manager_options o = {.name = name, .capacity = capacity, .devices = 2};
+    return hl_manager_table_open(&o, t);
+}
+
+/* By a process that ends without closing it. */
+static void dead_table(const char *which)
+{
+    struct hl_manager_table t;
+    int status;
+    pid_t pid = fork();
+    assert_true(pid >= 0);
+    if (pid == 0)
+        _exit(open_table(which, &t) == HL_OK ? 0 : 1);
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_int_equal(status, 0);
+}
+
+/* A descriptor of the file, or -1. */
+static int file_of(const char *which)
+{
+    char name[96], path[100];
+    name_of(which, name, sizeof(name));
+    snprintf(path, sizeof(path), "/%s", name);
+    return shm_open(path, O_RDWR, 0);
+}
+
+static int exists(const char *which)
+{
+    int fd = file_of(which);
+    if (fd >= 0)
+        close(fd);
+    return fd >= 0;
+}
+
+static void the_dead_ones_table_goes_and_anothers_stays(void **state)
+{
+    (void)state;
+    struct hl_manager_table t;
+    dead_table("dead");
+    dead_table("shared");
+    assert_int_equal(open_table("shared", &t), HL_OK); /* is the living one's now */
+    assert_int_equal(hl_manager_sweep(begin, END, 0), 1);
+    assert_false(exists("dead"));
+    assert_true(exists("shared"));
+    assert_int_equal(hl_manager_lock(&t, 0), HL_OK);
+    hl_manager_unlock(&t, 0);
+    hl_manager_table_close(&t);
+    assert_false(exists("shared"));
+}
+
+/* By somebody, while a daemon has it mapped, which lives on and makes another. */
+static void a_table_that_was_cut_short_is_an_error_and_is_replaced(void **state)
+{
+    (void)state;
+    const off_t sizes[] = {0, sizeof(struct hl_manager_shared) / 2};
+    hl_map_guard_install(); /* cmocka takes the signal for each test */
+    for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
+        struct hl_manager_table t;
+        assert_int_equal(open_table("cut", &t), HL_OK);
+        int fd = file_of("cut");
+        assert_int_equal(ftruncate(fd, sizes[i]), 0);
+        close(fd);
+        (void)!hl_manager_reap_by_age(&t); /* lives on */
+        assert_int_equal(hl_manager_check_whole(&t), HL_EUNAVAIL);
+        assert_non_null(strstr(hl_error_text(), "cut short"));
+        hl_manager_table_close(&t);
+        assert_false(exists("cut"));
+        assert_int_equal(open_table("cut", &t), HL_OK);
+        assert_int_equal(hl_manager_check_whole(&t), HL_OK);
+        hl_manager_table_close(&t);
+    }
+}
+
+static void a_table_that_somebody_is_about_to_open_stays(void **state)
+{
+    (void)state;
+    dead_table("locked");
+    int fd = file_of("locked");
+    assert_int_equal(flock(fd, LOCK_EX), 0);
+    assert_int_equal(hl_manager_sweep(begin, END, 0), 0);
+    assert_true(exists("locked"));
+    close(fd);
+    assert_int_equal(hl_manager_sweep(begin, END, 0), 1);
+    assert_false(exists("locked"));
+}
+
+static void one_that_was_looked_into_of_late_stays(void **state)
+{
+    (void)state;
+    dead_table("young");
+    assert_int_equal(hl_manager_sweep(begin, END, 3600 * 1000), 0);
+    assert_int_equal(hl_manager_sweep(begin, "-other", 0), 0);
+    assert_int_equal(hl_manager_sweep("other-", END, 0), 0);
+    assert_true(exists("young"));
+    assert_int_equal(hl_manager_sweep(begin, END, 0), 1);
+}
+
+static void what_is_no_table_of_ours_stays(void **state)
+{
+    (void)state;
+    static const off_t sizes[] = {0, 5, sizeof(struct hl_manager_shared)};
+    char name[96], path[100];
+    name_of("foreign", name, sizeof(name));
+    snprintf(path, sizeof(path), "/%s", name);
+    for (size_t i = 0; i < 3; i++) {
+        int fd = shm_open(path, O_RDWR | O_CREAT | O_EXCL, 0600);
+        assert_int_equal(ftruncate(fd, sizes[i]), 0);
+        close(fd);
+        assert_int_equal(hl_manager_sweep(begin, END, 0), 0);
+        assert_true(exists("foreign"));
+        assert_int_equal(shm_unlink(path), 0);
+    }
+    dead_table("foreign"); /* whose processes are not to be seen from here */
+    int fd = file_of("foreign");
+    uint64_t elsewhere = 1;
+    off_t at = offsetof(struct hl_manager_shared, pid_namespace);
+    assert_int_equal(pwrite(fd, &elsewhere, sizeof(elsewhere), at), sizeof(elsewhere));
+    close(fd);
+    assert_int_equal(hl_manager_sweep(begin, END, 0), 0);
+    assert_int_equal(shm_unlink(path), 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_dead_ones_table_goes_and_anothers_stays),
+        cmocka_unit_test(a_table_that_was_cut_short_is_an_error_and_is_replaced),
+        cmocka_unit_test(a_table_that_somebody_is_about_to_open_stays),
+        cmocka_unit_test(one_that_was_looked_into_of_late_stays),
+        cmocka_unit_test(what_is_no_table_of_ours_stays),
+    };
+    snprintf(begin, sizeof(begin), "helios-test-%d-", (int)getpid());
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,691 @@
+/* The CUDA runtime against a driver for tests (support/cuda_stub.c) that runs the real kernels'
+ * source on the CPU: loading, launching, deadlines, communication by streams, what is told. */
+#include <dlfcn.h>
+#include <pthread.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "helios/hybridps.h"
+#include "maco/cuda/device/abi.h"
+#include "support/nccl_stub.h"
+#include "unit/maco/cuda/cuda_rig.h"
+
+#define GROUPS 3
+
+static char nccl[512];
+
+static int open_rig(void **state)
+{
+    struct rig *r = calloc(1, sizeof(*r));
+    setenv("CUDA_STUB_THREADS", "1", 1);
+    setenv("CUDA_STUB_MULTIPROCESSORS", "8", 1);
+    unsetenv("CUDA_STUB_FAIL");
+    unsetenv("CUDA_STUB_WITHOUT");
+    open_device(r);
+    assert_int_equal(maco_graph_new(&r->graph), 0);
+    *state = r;
+    return 0;
+}
+
+static int close_rig(void **state)
+{
+    struct rig *r = *state;
+    unsetenv("CUDA_STUB_FAIL");
+    maco_cuda_close(r->cuda);
+    hybridps_group_close(r->group);
+    maco_plan_free(r->plan);
+    maco_graph_free(r->graph);
+    close_device(r);
+    free(r);
+    return 0;
+}
+
+static void open_cuda(struct rig *r, maco_cuda_options o)
+{
+    o.driver = driver;
+    if (o.nccl == NULL)
+        o.nccl = nccl;
+    assert_int_equal(maco_cuda_open(0, &o, &r->cuda), 0);
+    assert_int_equal(maco_cuda_load(r->cuda, r->plan), 0);
+}
+
+/* ---- */
+
+static void a_machine_without_a_driver_is_told(void **state)
+{
+    (void)state;
+    maco_cuda *c = NULL;
+    assert_int_equal(maco_cuda_available("libno-such-driver.so.1"), HL_EUNAVAIL);
+    assert_non_null(strstr(hl_error_text(), "libno-such-driver.so.1"));
+    const maco_cuda_options o = {.driver = "libno-such-driver.so.1"};
+    assert_int_equal(maco_cuda_open(0, &o, &c), HL_EUNAVAIL);
+    assert_null(c);
+}
+
+static void the_device_is_described(void **state)
+{
+    struct rig *r = *state;
+    maco_cuda_info info;
+    add_step(r, 0, 1, NULL);
+    compile(r, MACO_SCHEDULER, 0);
+    open_cuda(r, (maco_cuda_options){.reserved = 2});
+    assert_int_equal(maco_cuda_available(driver), 0);
+    assert_int_equal(maco_cuda_describe(r->cuda, &info), 0);
+    assert_string_equal(info.name, "Stub");
+    assert_int_equal(info.multiprocessors, 8);
+    assert_int_equal(info.limit, 8);
+    assert_int_equal(info.workers, 5); /* of 8: 2 reserved, 1 the scheduler */
+    assert_true(info.image_bytes > 10000);
+}
+
+static void runs_of_each_policy(void **state)
+{
+    struct rig *r = *state;
+    static const int policies[] = {MACO_DIRECT, MACO_SCHEDULER, MACO_STATIC};
+    for (int i = 0; i < 20; i++)
+        add_step(r, i % 5 == 0 ? 0 : i, i + 1, NULL);
+    for (size_t k = 0; k < HL_ARRAY_LEN(policies); k++) {
+        compile(r, policies[k], 3);
+        open_cuda(r, (maco_cuda_options){.workers = 3, .ring = 2});
+        for (int run = 0; run < 4; run++) {
+            set_input(r, (float)run);
+            assert_int_equal(maco_cuda_run(r->cuda, r->stream), 0);
+            assert_buffer(r, 20, (float)(run * 32 + 31));
+        }
+        maco_cuda_close(r->cuda);
+        maco_plan_free(r->plan);
+        r->cuda = NULL;
+        r->plan = NULL;
+    }
+}
+
+/* CTAs of 256 threads, with all their barriers. */
+static void whole_blocks(void **state)
+{
+    struct rig *r = *state;
+    setenv("CUDA_STUB_THREADS", "256", 1);
+    for (int i = 0; i < 6; i++)
+        add_step(r, i, i + 1, NULL);
+    compile(r, MACO_SCHEDULER, 0);
+    open_cuda(r, (maco_cuda_options){.workers = 2});
+    set_input(r, 1);
+    assert_int_equal(maco_cuda_run(r->cuda, r->stream), 0);
+    assert_buffer(r, 6, 127);
+}
+
+static void more_ctas_than_fit_are_refused_with_both_numbers(void **state)
+{
+    struct rig *r = *state;
+    add_step(r, 0, 1, NULL);
+    compile(r, MACO_SCHEDULER, 0);
+    const maco_cuda_options o = {.driver = driver, .workers = 300, .reserved = 1};
+    assert_int_equal(maco_cuda_open(0, &o, &r->cuda), 0);
+    assert_int_equal(maco_cuda_load(r->cuda, r->plan), HL_ENOSPC);
+    assert_non_null(strstr(hl_error_text(), "NotCoResident: 300 workers"));
+    assert_non_null(strstr(hl_error_text(), "at most 6 workers"));
+    assert_int_equal(maco_cuda_run(r->cuda, r->stream), HL_EINVAL); /* nothing is loaded */
+}
+
+static void a_device_that_has_no_room_now_is_told(void **state)
+{
+    struct rig *r = *state;
+    add_step(r, 0, 1, NULL);
+    compile(r, MACO_DIRECT, 0);
+    open_cuda(r, (maco_cuda_options){.workers = 4});
+    setenv("CUDA_STUB_MULTIPROCESSORS", "3", 1);
+    assert_int_equal(maco_cuda_run(r->cuda, r->stream), HL_ENOSPC);
+    assert_non_null(strstr(hl_error_text(), "NotCoResident: 4 CTAs"));
+    setenv("CUDA_STUB_MULTIPROCESSORS", "8", 1);
+    set_input(r, 3);
+    assert_int_equal(maco_cuda_run(r->cuda, r->stream), 0);
+    assert_buffer(r, 1, 7);
+}
+
+static int not_called(void *arg, const maco_task *task)
+{
+    (void)arg;
+    (void)task;
+    return -1;
+}
+
+static void a_function_of_the_host_is_refused_at_load(void **state)
+{
+    struct rig *r = *state;
+    add_op(r, (maco_op){.type = MACO_TASK_CUSTOM_COMPUTE, .function = not_called, .name = "mine"});
+    compile(r, MACO_DIRECT, 0);
+    const maco_cuda_options o = {.driver = driver};
+    assert_int_equal(maco_cuda_open(0, &o, &r->cuda), 0);
+    assert_int_equal(maco_cuda_load(r->cuda, r->plan), HL_EUNSUPPORTED);
+    assert_non_null(strstr(hl_error_text(), "task mine"));
+}
+
+static void communication_of_one_rank_is_a_copy_in_its_stream(void **state)
+{
+    struct rig *r = *state;
+    void *comms[2] = {NULL, NULL};
+    for (int i = 0; i < 4; i++) {
+        add_step(r, 0, 10 + i, NULL);
+        add_allreduce(r, 10 + i, 20 + i, (uint32_t)i % 2, NULL);
+        add_step(r, 20 + i, 30 + i, NULL);
+    }
+    compile(r, MACO_DIRECT, 0);
+    open_cuda(r, (maco_cuda_options){.workers = 2, .comms = comms, .n_comms = 2, .trace = 1});
+    for (int run = 1; run <= 3; run++) {
+        set_input(r, (float)run);
+        assert_int_equal(maco_cuda_run(r->cuda, r->stream), 0);
+        for (int i = 0; i < 4; i++)
+            assert_buffer(r, 30 + i, (float)(4 * run + 3));
+    }
+    maco_trace *t = NULL;
+    maco_overlap o;
+    assert_int_equal(maco_cuda_trace(r->cuda, &t), 0);
+    assert_int_equal(maco_trace_overlap(t, &o), 0);
+    assert_int_equal(o.tasks, 12);
+    assert_int_equal(o.comm_before_producer, 0);
+    assert_true(o.comm_ns > 0 && o.compute_ns > 0);
+    maco_trace_free(t);
+}
+
+static void completion_is_told_in_order(void **state)
+{
+    struct rig *r = *state;
+    uint32_t ids[8], n = 0;
+    for (int i = 0; i < 6; i++)
+        add_step(r, i, i + 1, NULL);
+    compile(r, MACO_DIRECT, 0);
+    open_cuda(r, (maco_cuda_options){.trace = 1});
+    assert_int_equal(maco_cuda_order(r->cuda, ids, 8, &n), HL_EINVAL); /* no run yet */
+    for (int run = 0; run < 2; run++) {
+        assert_int_equal(maco_cuda_run(r->cuda, r->stream), 0);
+        assert_int_equal(maco_cuda_order(r->cuda, ids, 8, &n), 0);
+        assert_int_equal(n, 6);
+        for (uint32_t i = 0; i < 6; i++)
+            assert_int_equal(ids[i], i);
+    }
+}
+
+static void a_run_that_waits_too_long_ends_and_says_for_what(void **state)
+{
+    struct rig *r = *state;
+    void *comms[1] = {NULL};
+    struct gate g = {0};
+    add_gate(r, &g);
+    compile(r, MACO_DIRECT, 0);
+    open_cuda(r, (maco_cuda_options){
+                     .workers = 2, .comms = comms, .n_comms = 1, .timeout_ns = 200000000});
+    assert_int_equal(maco_cuda_run(r->cuda, r->stream), HL_ETIMEDOUT);
+    assert_non_null(strstr(hl_error_text(), "did not end in 200 ms"));
+    assert_non_null(strstr(hl_error_text(), "after (event"));
+    assert_non_null(strstr(hl_error_text(), "communication gate is not done: 0 of 1"));
+    assert_non_null(strstr(hl_error_text(), "2 of 2 workers looked for work"));
+    g.open = 1; /* and it runs again */
+    assert_int_equal(maco_cuda_run(r->cuda, r->stream), 0);
+    assert_int_equal(g.calls, 2);
+}
+
+static void a_function_that_fails_ends_the_run_with_its_words(void **state)
+{
+    struct rig *r = *state;
+    void *comms[1] = {NULL};
+    struct gate g = {.open = 1, .fails = 1};
+    add_gate(r, &g);
+    compile(r, MACO_DIRECT, 0);
+    open_cuda(r, (maco_cuda_options){.workers = 2, .comms = comms, .n_comms = 1});
+    assert_int_equal(maco_cuda_run(r->cuda, r->stream), HL_EIO);
+    assert_non_null(strstr(hl_error_text(), "task gate: its function failed: the gate is broken"));
+    g.fails = 0;
+    assert_int_equal(maco_cuda_run(r->cuda, r->stream), 0);
+}
+
+static void a_cancelled_run_ends(void **state)
+{
+    struct rig *r = *state;
+    void *comms[1] = {NULL};
+    struct gate g = {0};
+    add_gate(r, &g);
+    compile(r, MACO_SCHEDULER, 0);
+    open_cuda(r, (maco_cuda_options){.workers = 2, .comms = comms, .n_comms = 1});
+    assert_int_equal(maco_cuda_start(r->cuda, r->stream), 0);
+    assert_int_equal(maco_cuda_start(r->cuda, r->stream), HL_EBUSY);
+    assert_int_equal(maco_cuda_load(r->cuda, r->plan), HL_EBUSY);
+    maco_cuda_cancel(r->cuda);
+    assert_int_equal(maco_cuda_wait(r->cuda), HL_ECANCELED);
+    g.open = 1;
+    assert_int_equal(maco_cuda_run(r->cuda, r->stream), 0);
+}
+
+static void a_task_of_a_missing_group_is_named(void **state)
+{
+    struct rig *r = *state;
+    add_allreduce(r, 0, 1, 3, "sum");
+    compile(r, MACO_DIRECT, 0);
+    const maco_cuda_options o = {.driver = driver};
+    assert_int_equal(maco_cuda_open(0, &o, &r->cuda), 0);
+    assert_int_equal(maco_cuda_load(r->cuda, r->plan), HL_EINVAL);
+    assert_non_null(strstr(hl_error_text(), "task sum is of group 3"));
+}
+
+/* ---- NCCL, by a stand-in that writes down its calls ---- */
+
+static void *in_nccl(const char *name)
+{
+    void *so = dlopen(nccl, RTLD_NOW | RTLD_LOCAL);
+    assert_non_null(so);
+    void *at = dlsym(so, name);
+    assert_non_null(at);
+    return at;
+}
+
+static char *nccl_log(void)
+{
+    return in_nccl("nccl_stub_log");
+}
+
+static struct ncclComm comm_of_one_rank = {.ranks = 1}, comm_of_two_ranks = {.ranks = 2};
+
+/* A step, its sum, another step. The empty log. */
+static char *open_sum(struct rig *r, void *comm, uint64_t timeout_ns)
+{
+    char *log = nccl_log();
+    add_step(r, 0, 1, NULL);
+    add_allreduce(r, 1, 2, 0, "sum");
+    add_step(r, 2, 3, NULL);
+    compile(r, MACO_DIRECT, 0);
+    open_cuda(r, (maco_cuda_options){
+                     .workers = 2, .comms = &comm, .n_comms = 1, .timeout_ns = timeout_ns});
+    log[0] = '\0';
+    return log;
+}
+
+static void nccl_is_called_in_the_order_of_the_plan(void **state)
+{
+    struct rig *r = *state;
+    void *comms[1] = {&comm_of_one_rank};
+    char *log = nccl_log();
+    add_step(r, 0, 1, NULL);
+    add_allreduce(r, 1, 2, 0, NULL);
+    add_op(r, (maco_op){.type = MACO_TASK_ALL_TO_ALL,
+                        .inputs = {buffer(r, 2)},
+                        .outputs = {buffer(r, 3)},
+                        .dims = {N, 0, 0, 0, 0, 1}});
+    add_op(r, (maco_op){.type = MACO_TASK_BROADCAST,
+                        .inputs = {buffer(r, 3)},
+                        .outputs = {buffer(r, 4)},
+                        .dims = {N}});
+    add_step(r, 4, 5, NULL);
+    compile(r, MACO_DIRECT, 0);
+    open_cuda(r, (maco_cuda_options){.workers = 2, .comms = comms, .n_comms = 1});
+    log[0] = '\0';
+    for (int run = 1; run <= 2; run++) {
+        set_input(r, (float)run);
+        assert_int_equal(maco_cuda_run(r->cuda, r->stream), 0);
+        assert_buffer(r, 5, (float)(4 * run + 3));
+    }
+    assert_string_equal(log, "ncclAllReduce(64, 7, 0) ncclGroupStart(0, 0, 0) ncclSend(64, 7, 0) "
+                             "ncclRecv(64, 7, 0) ncclGroupEnd(0, 0, 0) ncclBroadcast(64, 7, 0) "
+                             "ncclAllReduce(64, 7, 0) ncclGroupStart(0, 0, 0) ncclSend(64, 7, 0) "
+                             "ncclRecv(64, 7, 0) ncclGroupEnd(0, 0, 0) ncclBroadcast(64, 7, 0) ");
+    setenv("NCCL_STUB_FAIL", "ncclSend", 1);
+    assert_int_equal(maco_cuda_run(r->cuda, r->stream), HL_EIO);
+    unsetenv("NCCL_STUB_FAIL");
+    assert_non_null(strstr(hl_error_text(), "ncclSend: internal error of the stub"));
+    assert_non_null(strstr(log, "ncclSend(64, 7, 0) ncclGroupEnd(0, 0, 0) ")); /* even so */
+}
+
+static void an_error_of_nccl_names_the_task_and_ends_the_run(void **state)
+{
+    struct rig *r = *state;
+    open_sum(r, &comm_of_one_rank, 0);
+    setenv("NCCL_STUB_FAIL", "ncclAllReduce", 1);
+    assert_int_equal(maco_cuda_run(r->cuda, r->stream), HL_EIO);
+    assert_non_null(strstr(hl_error_text(), "task sum: ncclAllReduce: internal error of the stub"));
+    unsetenv("NCCL_STUB_FAIL");
+}
+
+/* The stream waits for an event that never fires: its communicator is given up with the run. */
+static void a_communicator_that_waits_is_aborted_with_the_run(void **state)
+{
+    struct rig *r = *state;
+    void *comms[2] = {NULL, &comm_of_one_rank};
+    struct gate g = {0};
+    char *log = nccl_log();
+    add_gate(r, &g);
+    add_allreduce(r, 3, 4, 1, "sum");
+    compile(r, MACO_DIRECT, 0);
+    open_cuda(r, (maco_cuda_options){
+                     .workers = 2, .comms = comms, .n_comms = 2, .timeout_ns = 200000000});
+    log[0] = '\0';
+    assert_int_equal(maco_cuda_run(r->cuda, r->stream), HL_ETIMEDOUT);
+    assert_non_null(strstr(log, "ncclCommAbort(0, 0, 1)"));
+    g.open = 1;
+    assert_int_equal(maco_cuda_run(r->cuda, r->stream), HL_ESTALE);
+    assert_non_null(strstr(hl_error_text(), "communicator of group 1 was aborted"));
+}
+
+/* ---- several ranks: threads of this process, on one device ---- */
+
+struct member {
+    pthread_t thread;
+    struct rig *rig;
+    struct CUstream_st *stream;  /* its own: a run in another one's stream would wait for it */
+    int rank, world, runs, late; /* late: of rank 1, its plan sums fewer */
+    int status;
+    char why[512];
+};
+
+static maco_plan *plan_of(struct member *m)
+{
+    struct rig own = {.data = m->rig->data + (size_t)m->rank * 8 * N};
+    int32_t n = m->late && m->rank == 1 ? N - 4 : N;
+    assert_int_equal(maco_graph_new(&own.graph), 0);
+    add_step(&own, 0, 1, NULL);
+    add_op(&own, (maco_op){.type = MACO_TASK_ALLREDUCE,
+                           .inputs = {buffer(&own, 1)},
+                           .outputs = {buffer(&own, 2)},
+                           .dims = {n, 0, MACO_SUM},
+                           .name = "sum"});
+    add_step(&own, 2, 3, NULL);
+    compile(&own, MACO_DIRECT, 0);
+    maco_graph_free(own.graph);
+    return own.plan;
+}
+
+static int run_member(struct member *m, hybridps_group *g)
+{
+    hybridps_group *groups[1] = {g};
+    maco_cuda *c = NULL;
+    maco_plan *p = plan_of(m);
+    const maco_cuda_options o = {.driver = driver,
+                                 .workers = 1,
+                                 .groups = groups,
+                                 .n_comms = 1,
+                                 .peer_ctas = 2,
+                                 .timeout_ns = 20000000000};
+    int st = maco_cuda_open(0, &o, &c);
+    if (st == 0)
+        st = maco_cuda_load(c, p);
+    for (int run = 1; st == 0 && run <= m->runs; run++) {
+        struct rig own = {.data = m->rig->data + (size_t)m->rank * 8 * N};
+        set_input(&own, (float)(run + m->rank));
+        st = maco_cuda_run(c, m->stream);
+        float sum = 0; /* of 2 (run + rank) + 1 */
+        for (int k = 0; k < m->world; k++)
+            sum += (float)(2 * (run + k) + 1);
+        for (int i = 0; st == 0 && i < N; i++)
+            st = buffer(&own, 3)[i] == 2 * sum + 1 ? 0 : -1000 - i;
+    }
+    snprintf(m->why, sizeof(m->why), "%s", hl_error_text());
+    maco_cuda_close(c);
+    maco_plan_free(p);
+    return st;
+}
+
+static void *member_main(void *arg)
+{
+    struct member *m = arg;
+    hybridps_group *g = NULL;
+    char name[64];
+    snprintf(name, sizeof(name), "helios-test-cuda-run-%d", (int)getpid());
+    const hybridps_shm_options o = {
+        .name = name, .rank = m->rank, .world = m->world, .timeout_ms = 20000};
+    m->status = hybridps_group_shm(&o, &g);
+    if (m->status == 0)
+        m->status = run_member(m, g);
+    hybridps_group_close(g);
+    return NULL;
+}
+
+static void together(struct rig *r, struct member *m, int world, int runs, int late)
+{
+    struct CUctx_st *old;
+    for (int k = 0; k < world; k++) {
+        m[k] = (struct member){.rig = r, .rank = k, .world = world, .runs = runs, .late = late};
+        MUST(r, cuCtxPushCurrent_v2, (r->context));
+        MUST(r, cuStreamCreate, (&m[k].stream, HL_CU_STREAM_NON_BLOCKING));
+        MUST(r, cuCtxPopCurrent_v2, (&old));
+        assert_int_equal(pthread_create(&m[k].thread, NULL, member_main, &m[k]), 0);
+    }
+    for (int k = 0; k < world; k++) {
+        pthread_join(m[k].thread, NULL);
+        MUST(r, cuCtxPushCurrent_v2, (r->context));
+        MUST(r, cuStreamDestroy_v2, (m[k].stream));
+        MUST(r, cuCtxPopCurrent_v2, (&old));
+    }
+}
+
+static void ranks_communicate_inside_the_kernel(void **state)
+{
+    struct member m[3];
+    together(*state, m, 3, 4, 0);
+    for (int k = 0; k < 3; k++)
+        assert_string_equal(m[k].status != 0 ? m[k].why : "", "");
+}
+
+static void ranks_with_different_plans_are_told_before_the_run(void **state)
+{
+    struct member m[3];
+    together(*state, m, 3, 1, 1);
+    for (int k = 0; k < 3; k++) {
+        assert_int_equal(m[k].status, HL_ECONFLICT);
+        assert_non_null(
+            strstr(m[k].why, "collective 0 is \"sum\" (ALLREDUCE of 64 F32) on rank 0"));
+        assert_non_null(strstr(m[k].why, "(ALLREDUCE of 60 F32) on rank 1"));
+    }
+}
+
+static hybridps_group *group_of_one(struct rig *r)
+{
+    char name[64];
+    snprintf(name, sizeof(name), "helios-test-cuda-run-%d", (int)getpid());
+    const hybridps_shm_options alone = {.name = name, .world = 1};
+    assert_int_equal(hybridps_group_shm(&alone, &r->group), 0);
+    return r->group;
+}
+
+static void what_the_kernel_has_not_is_refused_for_its_groups(void **state)
+{
+    struct rig *r = *state;
+    hybridps_group *groups[1] = {group_of_one(r)};
+    add_op(r, (maco_op){.type = MACO_TASK_SEND,
+                        .inputs = {buffer(r, 0)},
+                        .dims = {N, 0, 0, 0, 0, 1},
+                        .name = "away"});
+    compile(r, MACO_DIRECT, 0);
+    const maco_cuda_options o = {.driver = driver, .groups = groups, .n_comms = 1, .peer_ctas = 1};
+    assert_int_equal(maco_cuda_open(0, &o, &r->cuda), 0);
+    assert_int_equal(maco_cuda_load(r->cuda, r->plan), HL_EUNSUPPORTED);
+    assert_non_null(strstr(hl_error_text(), "task away: group 0 communicates inside the kernel"));
+}
+
+/* Groups inside the kernel that a failed run used are of no use; what does without them goes on. */
+static void a_group_whose_run_failed_is_not_used_again(void **state)
+{
+    struct rig *r = *state;
+    struct gate gate = {0};
+    hybridps_group *groups[2] = {NULL, group_of_one(r)};
+    add_gate(r, &gate);
+    compile(r, MACO_DIRECT, 0);
+    maco_plan *without = r->plan;
+    add_allreduce(r, 3, 4, 1, "sum");
+    add_allreduce(r, 4, 5, 1, "sum of sums");
+    compile(r, MACO_DIRECT, 0);
+    open_cuda(
+        r,
+        (maco_cuda_options){
+            .workers = 2, .groups = groups, .n_comms = 2, .peer_ctas = 1, .timeout_ns = 500000000});
+    assert_int_equal(maco_cuda_run(r->cuda, r->stream), HL_ETIMEDOUT);
+    gate.open = 1;
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(maco_cuda_load(r->cuda, r->plan), 0);
+        assert_int_equal(maco_cuda_run(r->cuda, r->stream), HL_ESTALE);
+        assert_non_null(strstr(hl_error_text(), "task sum: a run of group 1 failed"));
+        assert_int_equal(maco_cuda_load(r->cuda, without), 0);
+        assert_int_equal(maco_cuda_run(r->cuda, r->stream), 0);
+    }
+    maco_plan_free(r->plan);
+    r->plan = without;
+}
+
+static void a_plan_for_other_ranks_than_the_groups_is_refused(void **state)
+{
+    struct rig *r = *state;
+    void *comms[1] = {&comm_of_two_ranks};
+    add_op(r, (maco_op){.type = MACO_TASK_ALLGATHER,
+                        .inputs = {buffer(r, 0)},
+                        .outputs = {buffer(r, 1)},
+                        .dims = {N, 0, 0, 0, 0, 3},
+                        .name = "all of it"});
+    compile(r, MACO_DIRECT, 0);
+    open_cuda(r, (maco_cuda_options){.workers = 2, .comms = comms, .n_comms = 1});
+    assert_int_equal(maco_cuda_run(r->cuda, r->stream), HL_EINVAL);
+    assert_non_null(strstr(hl_error_text(), "task all of it is for 3 ranks (dims[5]), and its "
+                                            "group has 2"));
+}
+
+static void plans_are_compared_over_nccl_where_there_is_no_group(void **state)
+{
+    struct rig *r = *state;
+    char *log = open_sum(r, &comm_of_two_ranks, 0);
+    setenv("NCCL_STUB_OTHER", "another order", 1);
+    assert_int_equal(maco_cuda_run(r->cuda, r->stream), HL_ECONFLICT);
+    unsetenv("NCCL_STUB_OTHER");
+    assert_non_null(strstr(hl_error_text(), "group 0: collective 0 is \"sum\""));
+    assert_null(strstr(log, "ncclAllReduce"));
+    log[0] = '\0';
+    for (int run = 0; run < 2; run++)
+        assert_int_equal(maco_cuda_run(r->cuda, r->stream), 0);
+    assert_string_equal(log, "ncclAllGather(8, 1, 0) ncclAllReduce(64, 7, 0) "
+                             "ncclAllReduce(64, 7, 0) "); /* once for a plan */
+}
+
+/* To the comparison; the next run finds no communicator. */
+static void nobody_comes(struct rig *r)
+{
+    setenv("NCCL_STUB_ALONE", "1", 1);
+    assert_int_equal(maco_cuda_run(r->cuda, r->stream), HL_ETIMEDOUT);
+    unsetenv("NCCL_STUB_ALONE");
+    assert_non_null(strstr(hl_error_text(), "comparing the order of collectives over NCCL"));
+    assert_int_equal(maco_cuda_run(r->cuda, r->stream), HL_ESTALE);
+    assert_non_null(strstr(hl_error_text(), "communicator of group 0 was aborted"));
+}
+
+static void a_rank_that_does_not_come_to_the_comparison_costs_the_communicator(void **state)
+{
+    struct rig *r = *state;
+    char *log = open_sum(r, &comm_of_two_ranks, 200000000);
+    nobody_comes(r);
+    assert_string_equal(log, "ncclAllGather(8, 1, 0) ncclCommAbort(0, 0, 2) ");
+}
+
+/* Nobody waits for it then, and what NCCL may still write to is its own until it comes back. */
+static void an_abort_that_does_not_come_back_is_left_alone(void **state)
+{
+    struct rig *r = *state;
+    int *holds = in_nccl("nccl_stub_holds_aborts");
+    (void)open_sum(r, &comm_of_two_ranks, 200000000);
+    size_t before = free_memory(r);
+    __atomic_store_n(holds, 1, __ATOMIC_RELEASE);
+    nobody_comes(r);
+    assert_true(free_memory(r) < before);
+    __atomic_store_n(holds, 0, __ATOMIC_RELEASE);
+    await_memory(r, before);
+}
+
+/* They are given up together. */
+static void several_aborts_that_do_not_come_back_have_one_deadline(void **state)
+{
+    struct rig *r = *state;
+    static struct ncclComm each[GROUPS]; /* who aborts one may still be on the way back */
+    void *comms[GROUPS];
+    int *holds = in_nccl("nccl_stub_holds_aborts");
+    struct gate g = {0};
+    add_gate(r, &g);
+    for (uint32_t k = 0; k < GROUPS; k++) {
+        each[k] = (struct ncclComm){.ranks = 1};
+        comms[k] = &each[k];
+        add_allreduce(r, 3, 4 + (int)k, k, NULL);
+    }
+    compile(r, MACO_DIRECT, 0);
+    open_cuda(r, (maco_cuda_options){
+                     .workers = 2, .comms = comms, .n_comms = GROUPS, .timeout_ns = 200000000});
+    __atomic_store_n(holds, 1, __ATOMIC_RELEASE);
+    uint64_t began = hl_now_ns();
+    assert_int_equal(maco_cuda_run(r->cuda, r->stream), HL_ETIMEDOUT);
+    uint64_t took = hl_now_ns() - began;
+    __atomic_store_n(holds, 0, __ATOMIC_RELEASE);
+    for (uint32_t k = 0; k < GROUPS; k++)
+        while (!__atomic_load_n(&each[k].aborted, __ATOMIC_ACQUIRE)) /* CTest ends it */
+            nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+    assert_in_range(took, 5 * HL_NS_PER_S, 10 * HL_NS_PER_S);
+}
+
+/* Whatever call of the driver fails: an error with its name, and nothing stays behind. */
+static void each_call_may_fail(void **state)
+{
+    static const char *const calls[] = {
+        "cuModuleLoadData:1",  "cuModuleGetFunction:1",
+        "cuStreamCreate:1",    "cuEventCreate:2",
+        "cuMemHostAlloc:1",    "cuMemAlloc:1",
+        "cuMemcpyHtoDAsync:1", "cuLaunchCooperativeKernel:1",
+        "cuStreamWaitEvent:1", "cuStreamWaitValue64:1",
+        "cuMemcpyAsync:1",     "cuStreamWriteValue64:1",
+    };
+    struct rig *r = *state;
+    void *comms[1] = {NULL};
+    add_step(r, 0, 1, NULL);
+    add_allreduce(r, 1, 2, 0, NULL);
+    compile(r, MACO_DIRECT, 0);
+    for (size_t i = 0; i < HL_ARRAY_LEN(calls); i++) {
+        char name[64];
+        const maco_cuda_options o = {.driver = driver, .comms = comms, .n_comms = 1};
+        snprintf(name, sizeof(name), "%.*s", (int)strcspn(calls[i], ":"), calls[i]);
+        setenv("CUDA_STUB_FAIL", calls[i], 1);
+        int st = maco_cuda_open(0, &o, &r->cuda);
+        if (st == 0)
+            st = maco_cuda_load(r->cuda, r->plan);
+        if (st == 0)
+            st = maco_cuda_run(r->cuda, r->stream);
+        if (st == 0)
+            fail_msg("%s failed and nobody said so", calls[i]);
+        assert_non_null(strstr(hl_error_text(), name));
+        maco_cuda_close(r->cuda);
+        r->cuda = NULL;
+    }
+}
+
+int main(void)
+{
+    find_stand_ins();
+    find_library("nccl_stub_21805", nccl);
+#define TEST(f) cmocka_unit_test_setup_teardown(f, open_rig, close_rig)
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_machine_without_a_driver_is_told),
+        TEST(the_device_is_described),
+        TEST(runs_of_each_policy),
+        TEST(whole_blocks),
+        TEST(more_ctas_than_fit_are_refused_with_both_numbers),
+        TEST(a_device_that_has_no_room_now_is_told),
+        TEST(a_function_of_the_host_is_refused_at_load),
+        TEST(communication_of_one_rank_is_a_copy_in_its_stream),
+        TEST(completion_is_told_in_order),
+        TEST(a_run_that_waits_too_long_ends_and_says_for_what),
+        TEST(a_function_that_fails_ends_the_run_with_its_words),
+        TEST(a_cancelled_run_ends),
+        TEST(a_task_of_a_missing_group_is_named),
+        TEST(nccl_is_called_in_the_order_of_the_plan),
+        TEST(an_error_of_nccl_names_the_task_and_ends_the_run),
+        TEST(a_communicator_that_waits_is_aborted_with_the_run),
+        TEST(ranks_communicate_inside_the_kernel),
+        TEST(ranks_with_different_plans_are_told_before_the_run),
+        TEST(what_the_kernel_has_not_is_refused_for_its_groups),
+        TEST(a_group_whose_run_failed_is_not_used_again),
+        TEST(a_plan_for_other_ranks_than_the_groups_is_refused),
+        TEST(plans_are_compared_over_nccl_where_there_is_no_group),
+        TEST(a_rank_that_does_not_come_to_the_comparison_costs_the_communicator),
+        TEST(an_abort_that_does_not_come_back_is_left_alone),
+        TEST(several_aborts_that_do_not_come_back_have_one_deadline),
+        TEST(each_call_may_fail),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
