@@ -24,6 +24,7 @@
 #define PART_DEFAULT   ((uint64_t)64 << 20)
 #define PARTS_MAX      10000 /* S3's limit */
 #define CREDENTIAL_MAX 4096
+#define ABORTS_MAX     1000000 /* uploads that are aborted when an archive is opened */
 
 struct s3_archive {
     struct hl_archive base;
@@ -317,18 +318,42 @@ static hl_status abort_page(struct s3_archive *a, unsigned *aborted)
     return st;
 }
 
+/* A list that comes back to a token never ends: each token is compared with the one of page 1, 2,
+ * 4, 8, ..., so that a circle of any length is seen in its second or third round. */
+static hl_status list_all(struct s3_archive *a)
+{
+    char token[UPLOAD_ID_MAX] = "", mark[UPLOAD_ID_MAX] = "";
+    uint64_t page = 0, marked = 1;
+    do {
+        HL_TRY(list_page(a, token, sizeof(token)));
+        if (token[0] != '\0' && strcmp(token, mark) == 0)
+            return hl_fail(HL_EPROTO,
+                           "archive s3://%s: the list of objects does not end: page %" PRIu64
+                           " from %s goes on where an earlier one did",
+                           a->s3.bucket, page + 1, a->s3.endpoint);
+        if (++page == marked) {
+            memcpy(mark, token, sizeof(mark));
+            marked *= 2;
+        }
+    } while (token[0] != '\0');
+    return HL_OK;
+}
+
 static hl_status s3_scan(struct hl_archive *base)
 {
     struct s3_archive *a = of(base);
-    char token[UPLOAD_ID_MAX] = "";
+    uint64_t total = 0;
     unsigned aborted;
-    do
-        HL_TRY(list_page(a, token, sizeof(token)));
-    while (token[0] != '\0');
+    HL_TRY(list_all(a));
     do {
         HL_TRY(abort_page(a, &aborted));
-        base->info.discarded += aborted;
-    } while (aborted > 0);
+        total += aborted;
+    } while (aborted > 0 && total < ABORTS_MAX);
+    if (aborted > 0)
+        hl_warn("archive s3://%s: %" PRIu64 " unfinished uploads were aborted and more are listed; "
+                "the rest waits for the next start",
+                a->s3.bucket, total);
+    base->info.discarded += total;
     a->s3.timeout_ms = a->timeout_ms;
     return HL_OK;
 }
