@@ -22,6 +22,7 @@
 #include "rpc/rpc.h"
 
 #define CLIENT_CHUNK       ((uint64_t)1 << 20)
+#define SMALL_READ         ((uint64_t)16 << 10) /* a lock or a look at the clock counts */
 #define CLIENT_TIMEOUT_MS  30000
 #define CLIENT_RETRIES     3
 #define CLIENT_RETRIES_MAX 100
@@ -146,7 +147,8 @@ struct helios_client {
     struct pending *pending;
     pthread_mutex_t names_lock;
     struct shard_name *names;
-    pthread_t keeper; /* reports accesses, renews pins after a restart of the daemon */
+    atomic_bool any_listed; /* a list has said size and checksum of a shard */
+    pthread_t keeper;       /* reports accesses, renews pins after a restart of the daemon */
     int keeper_started;
     pthread_mutex_t keeper_lock;
     pthread_cond_t keeper_wake;

@@ -16,10 +16,12 @@ struct device_mapping {
 };
 
 /* The Agent's name of an emulated device has its number; to import from it none is needed. */
-static hl_status import(const struct hl_l3_device_copy *copy, struct device_mapping *m)
+static hl_status import(struct operation *op, struct hl_id id, const struct hl_l3_device_copy *copy,
+                        struct device_mapping *m)
 {
     const char *spec = strncmp(copy->device, "emu", 3) == 0 ? "emu" : copy->device;
     const struct hl_device_options options = {.cuda_driver = getenv("HELIOS_DEVICE_CUDA_DRIVER")};
+    HL_TRY(names_check(op->client, id, copy->size, copy->crc32));
     HL_TRY(hl_device_open(spec, &options, &m->device));
     HL_TRY(hl_device_import(
         m->device,
@@ -70,7 +72,7 @@ static hl_status map_device(struct operation *op, struct hl_id id, struct device
         return st;
     }
     /* The reference keeps the memory; only the clock of this thread is spent here. */
-    st = import(&copy, m);
+    st = import(op, id, &copy, m);
     close(copy.fd);
     snprintf(text, sizeof(text), "%s", hl_error_text());
     pthread_mutex_lock(&a->lock);

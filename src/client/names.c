@@ -43,6 +43,7 @@ void names_expect(helios_client *client, struct hl_id id, uint64_t size, uint32_
     HASH_FIND(hh, client->names, &id, sizeof(id), n);
     if (n != NULL) {
         n->listed = true;
+        atomic_store_explicit(&client->any_listed, true, memory_order_relaxed);
         n->size = size;
         n->crc32 = crc32;
     }
@@ -53,6 +54,8 @@ hl_status names_check(helios_client *client, struct hl_id id, uint64_t size, uin
 {
     struct shard_name *n = NULL, want = {0};
     char name[400];
+    if (!atomic_load_explicit(&client->any_listed, memory_order_relaxed))
+        return HL_OK;
     pthread_mutex_lock(&client->names_lock);
     HASH_FIND(hh, client->names, &id, sizeof(id), n);
     if (n != NULL)

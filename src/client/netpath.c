@@ -477,7 +477,9 @@ hl_status net_read(struct operation *op, struct net *net, struct hl_id id, uint6
     pthread_mutex_unlock(&net->lock);
     if (p == NULL)
         HL_TRY(locate(op, net, id, 0, &p));
-    hl_status st = check_range(op, p, off, len, whole);
+    hl_status st = names_check(op->client, id, p->size, p->crc32);
+    if (st == HL_OK)
+        st = check_range(op, p, off, len, whole);
     if (st == HL_OK && len > 0)
         st = loan.client != NULL ? take_up(op, net, &loan) : borrow(op, net, &loan);
     if (st == HL_OK && len > 0)

@@ -6,7 +6,6 @@
 #define RECOVER_PAUSE_MS 20
 /* A small read takes little longer than a look at the clock: one of so many is timed for all. */
 #define TIMED_ONE_OF 16u
-#define SMALL_READ   ((uint64_t)16 << 10)
 
 void read_account(struct operation *op, struct hl_id id, uint64_t bytes, int net, hl_status st)
 {

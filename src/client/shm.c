@@ -152,6 +152,8 @@ hl_status shm_read(struct operation *op, struct shm *shm, struct hl_id id, uint6
     for (int i = 0; i < STALE_TRIES; i++) {
         struct hl_pool_ref ref;
         HL_TRY(shm_find(op, shm, id, &ref));
+        if (whole || len > SMALL_READ) /* a lock; a short piece takes little more than that */
+            HL_TRY(names_check(op->client, id, ref.size, ref.crc32));
         if (off > ref.size || len > ref.size - off || (whole && len != ref.size))
             return bad_range(op, &ref, off, len, whole);
         st = hl_pool_view_read(shm->view, &ref, off, buf, len);

@@ -17,7 +17,8 @@ static struct {
     pthread_t thread;
     int thread_runs;
     char address[64];
-    json_t *shards;  /* what requestShards answers */
+    json_t *shards; /* what requestShards answers */
+    const char *skipped;
     json_t *commits; /* parameters of every commitPart */
     json_t *begins;  /* of every beginVersion */
     json_t *gaveup;  /* of every abandonVersion */
@@ -31,8 +32,9 @@ static json_t *answer(const char *method, const json_t *params)
     size_t i;
     json_t *r;
     if (strcmp(method, "requestShards") == 0)
-        return json_pack("{s:O s:i s:s s:s s:s}", "shards", boss.shards, "version", 3, "meta",
-                         "{\"step\": 5}", "config", "", "l3Address", world.address);
+        return json_pack("{s:O s:i s:s s:s s:s s:s}", "shards", boss.shards, "version", 3, "meta",
+                         "{\"step\": 5}", "config", "", "l3Address", world.address, "skipped",
+                         boss.skipped != NULL ? boss.skipped : "");
     if (strcmp(method, "abandonVersion") == 0)
         json_array_append_new(boss.gaveup, json_deep_copy(params));
     if (strcmp(method, "beginVersion") == 0)
@@ -312,6 +314,84 @@ static void a_list_is_in_part_order_and_reads_are_reported_at_the_end(void **sta
     }
 }
 
+/* Every read of the shard fails and names what does not fit. */
+static void assert_refused(helios_client *c, helios_id id, size_t size, const char *what)
+{
+    const void *view = NULL;
+    void *own = NULL;
+    char *buf = malloc(size);
+    assert_int_equal(helios_map(c, id, &view, NULL), HELIOS_ECORRUPT);
+    assert_non_null(strstr(helios_last_error(), what));
+    assert_int_equal(helios_map_private(c, id, &own, NULL), HELIOS_ECORRUPT);
+    assert_int_equal(helios_get(c, id, buf, size), HELIOS_ECORRUPT);
+    assert_non_null(strstr(helios_last_error(), what));
+    assert_non_null(strstr(helios_last_error(), "toy@3/pp1/tp0/head"));
+    assert_int_equal(helios_get_range(c, id, 1000, buf, 40000), HELIOS_ECORRUPT);
+    free(buf);
+}
+
+static void a_shard_that_is_not_what_the_catalogue_says_is_not_read(void **state)
+{
+    (void)state;
+    static const int64_t shape[] = {50000};
+    unsigned char *data = noise(50000, 7);
+    const helios_tensor t = {.name = "w", .dtype = "U8", .shape = shape, .rank = 1, .data = data};
+    for (int net = 0; net < 2; net++) {
+        helios_shard s;
+        helios_shard_list *list;
+        const void *view;
+        helios_client *c = open_client(net ? "net" : "shm");
+        assert_int_equal(helios_version_put(c, "toy", 3, 1, 0, "head", &t, 1, &s), HELIOS_OK);
+        forget(boss.shards);
+        helios_shard wrong = s;
+        wrong.crc32 ^= 1;
+        serve_shard(&wrong);
+        assert_int_equal(helios_request_shards(c, "toy", -1, 1, 0, &list), HELIOS_OK);
+        helios_shard_list_free(list);
+        assert_refused(c, s.id, s.size, "with CRC-32");
+        forget(boss.shards);
+        wrong = s;
+        wrong.size++;
+        serve_shard(&wrong);
+        assert_int_equal(helios_request_shards(c, "toy", -1, 1, 0, &list), HELIOS_OK);
+        helios_shard_list_free(list);
+        assert_refused(c, s.id, s.size + 1, "but the catalogue says");
+        forget(boss.shards);
+        serve_shard(&s);
+        assert_int_equal(helios_request_shards(c, "toy", -1, 1, 0, &list), HELIOS_OK);
+        helios_shard_list_free(list);
+        assert_int_equal(helios_map(c, s.id, &view, NULL), HELIOS_OK);
+        assert_int_equal(helios_unmap(c, view), HELIOS_OK);
+        forget(boss.shards);
+        helios_close(c);
+    }
+    free(data);
+}
+
+static void versions_that_were_passed_over_are_told(void **state)
+{
+    (void)state;
+    helios_shard_list *list;
+    helios_client *c = open_client("shm");
+    forget(boss.shards);
+    helios_shard s = put(c, 3, "head");
+    serve_shard(&s);
+    assert_int_equal(helios_request_shards(c, "toy", -1, 1, 0, &list), HELIOS_OK);
+    assert_string_equal(list->skipped, "");
+    helios_shard_list_free(list);
+    pthread_mutex_lock(&boss.lock);
+    boss.skipped = "version 4: 1 of its 2 shards are lost";
+    pthread_mutex_unlock(&boss.lock);
+    assert_int_equal(helios_request_shards(c, "toy", -1, 1, 0, &list), HELIOS_OK);
+    assert_string_equal(list->skipped, "version 4: 1 of its 2 shards are lost");
+    helios_shard_list_free(list);
+    pthread_mutex_lock(&boss.lock);
+    boss.skipped = NULL;
+    pthread_mutex_unlock(&boss.lock);
+    forget(boss.shards);
+    helios_close(c);
+}
+
 static void a_lost_shard_is_reported_with_its_troubles(void **state)
 {
     (void)state;
@@ -370,6 +450,8 @@ int main(void)
         cmocka_unit_test(who_gives_a_version_up_names_what_was_put_and_why),
         cmocka_unit_test(a_commit_tells_the_layout_of_every_part),
         cmocka_unit_test(a_list_is_in_part_order_and_reads_are_reported_at_the_end),
+        cmocka_unit_test(a_shard_that_is_not_what_the_catalogue_says_is_not_read),
+        cmocka_unit_test(versions_that_were_passed_over_are_told),
         cmocka_unit_test(a_lost_shard_is_reported_with_its_troubles),
         cmocka_unit_test(where_the_nodes_are_is_asked_only_when_one_has_a_copy),
     };
