@@ -348,8 +348,8 @@ static void drop_version(struct hl_controller *c, const struct hl_version_rec *v
     change_start(c, &vc->change);
 }
 
-/* The newest `versions_keep` visible versions of a job stay; imports and other jobs' versions
- * always. */
+/* The newest `versions_keep` whole versions of a job stay, and what is newer than the oldest of
+ * them; imports and other jobs' versions always. */
 static void drop_old_versions(struct hl_controller *c, struct hl_version_rec *newest)
 {
     struct hl_model_rec *m = newest->model;
@@ -359,8 +359,10 @@ static void drop_old_versions(struct hl_controller *c, struct hl_version_rec *ne
         next = v->next;
         if (v->state != HL_VERSION_VISIBLE || v->world == 0 || strcmp(v->job, newest->job) != 0)
             continue;
-        if (++seen <= c->opts.versions_keep || is_being_dropped(c, v))
+        if (seen < c->opts.versions_keep || is_being_dropped(c, v)) {
+            seen += hl_version_whole(v);
             continue;
+        }
         hl_info("old version is removed model=%s version=%" PRId64, m->name, v->number);
         drop_version(c, v);
     }
@@ -435,7 +437,8 @@ static void commit_part_done(struct change *ch, hl_status st)
     if (visible) {
         manifest_write(ch->c, v);
         drop_old_versions(ch->c, v);
-        ch->c->sweep_ns = 0; /* it may have to be archived */
+        ch->c->sweep_ns = 0;      /* it may have to be archived */
+        ch->c->slots_changed = 1; /* a job may wait for a version that is whole */
     }
     version_change_free(vc);
 }

@@ -57,11 +57,17 @@ static hl_status add_model(struct hl_records *r, const struct hl_model_rec *m)
     return add_value(r, hl_model_rec_store(m), key);
 }
 
-static hl_status add_version(struct hl_records *r, const struct hl_version_rec *v, size_t shards)
+static void version_record_key(const struct hl_version_rec *v, char *key, size_t cap)
+{
+    snprintf(key, cap, "version/%s/%010" PRId64, v->model->name, v->number);
+}
+
+static hl_status add_version(struct hl_records *r, const struct hl_version_rec *v,
+                             struct hl_shards_stated stated)
 {
     char key[HL_CATALOG_KEY_MAX];
-    snprintf(key, sizeof(key), "version/%s/%010" PRId64, v->model->name, v->number);
-    return add_value(r, hl_version_rec_store(v, shards), key);
+    version_record_key(v, key, sizeof(key));
+    return add_value(r, hl_version_rec_store(v, stated), key);
 }
 
 static void shard_record_key(const struct hl_shard_rec *s, char *key, size_t cap)
@@ -250,41 +256,54 @@ hl_status hl_shards_parse(const struct hl_catalog *c, struct hl_version_rec *v,
     return HL_OK;
 }
 
+/* A record that was moved or edited must not stand for another one. */
+static hl_status fail_key(const char *own)
+{
+    return hl_fail(HL_ECORRUPT, "it is the record of %s", own);
+}
+
 static hl_status load_version(struct hl_catalog *c, const char *key, const json_t *value)
 {
     const char *slash = strrchr(key, '/');
-    char name[HL_MODEL_NAME_MAX + 1];
+    char name[HL_MODEL_NAME_MAX + 1], own[HL_CATALOG_KEY_MAX];
     snprintf(name, sizeof(name), "%.*s", (int)(slash - key - 8), key + 8);
     struct hl_model_rec *m;
     HL_TRY(hl_catalog_model(c, name, &m));
     struct hl_version_rec *v = hl_version_rec_from_json(value);
     if (v == NULL)
         return hl_fail(HL_ENOMEM, "version record");
-    if (m->versions != NULL && v->number <= m->versions->number) {
-        hl_status st = hl_fail(HL_EEXIST, "version %" PRId64 " does not follow version %" PRId64,
-                               v->number, m->versions->number);
+    v->model = m;
+    version_record_key(v, own, sizeof(own));
+    hl_status st = strcmp(own, key) == 0 ? HL_OK : fail_key(own);
+    if (st == HL_OK && m->versions != NULL && v->number <= m->versions->number)
+        st = hl_fail(HL_EEXIST, "version %" PRId64 " does not follow version %" PRId64, v->number,
+                     m->versions->number);
+    if (st != HL_OK) {
         hl_version_rec_free(v);
         return st;
     }
-    v->model = m;
     v->next = m->versions; /* keys come in ascending order */
     m->versions = v;
     return HL_OK;
 }
 
-static hl_status load_shard(struct hl_catalog *c, const json_t *value)
+static hl_status load_shard(struct hl_catalog *c, const char *key, const json_t *value)
 {
     struct hl_model_rec *m;
     struct hl_version_rec *v;
+    char own[HL_CATALOG_KEY_MAX];
     HL_TRY(hl_catalog_model(c, hl_json_str(value, "model", ""), &m));
     HL_TRY(hl_catalog_version(m, hl_json_int(value, "version", 0), &v));
     struct hl_shard_rec *s = hl_shard_rec_from_json(value);
     if (s == NULL)
         return HL_ECORRUPT;
     s->version = v;
-    hl_status st = hl_catalog_shard(c, s->id) == NULL
-                       ? hl_version_reserve(v, 1)
-                       : hl_fail(HL_EEXIST, "shard %s is there already", hl_id_format(s->id).s);
+    shard_record_key(s, own, sizeof(own));
+    hl_status st = strcmp(own, key) == 0 ? HL_OK : fail_key(own);
+    if (st == HL_OK && hl_catalog_shard(c, s->id) != NULL)
+        st = hl_fail(HL_EEXIST, "shard %s is there already", hl_id_format(s->id).s);
+    if (st == HL_OK)
+        st = hl_version_reserve(v, 1);
     if (st != HL_OK) {
         hl_shard_rec_free(s);
         return st;
@@ -293,14 +312,14 @@ static hl_status load_shard(struct hl_catalog *c, const json_t *value)
     return HL_OK;
 }
 
-static hl_status load_model(struct hl_catalog *c, const json_t *value)
+static hl_status load_model(struct hl_catalog *c, const char *key, const json_t *value)
 {
     struct hl_model_rec *twin, *m = hl_model_rec_from_json(value);
     if (m == NULL)
         return hl_fail(HL_ENOMEM, "model record");
     HASH_FIND_STR(c->models, m->name, twin);
-    if (twin != NULL) {
-        hl_status st = hl_fail(HL_EEXIST, "model '%s' is there already", m->name);
+    if (twin != NULL || strcmp(key + strlen("model/"), m->name) != 0) {
+        hl_status st = hl_fail(HL_ECORRUPT, "it is the record of model '%s'", m->name);
         hl_model_rec_free(m);
         return st;
     }
@@ -312,23 +331,29 @@ hl_status hl_catalog_load(struct hl_catalog *c, const char *key, const json_t *v
 {
     hl_status st = HL_OK;
     if (strncmp(key, "model/", 6) == 0) {
-        st = load_model(c, value);
+        st = load_model(c, key, value);
     } else if (strncmp(key, "version/", 8) == 0) {
         st = load_version(c, key, value);
     } else if (strncmp(key, "shard/", 6) == 0) {
-        st = load_shard(c, value);
+        st = load_shard(c, key, value);
     }
-    return st == HL_OK ? HL_OK : hl_fail_prefix(HL_ECORRUPT, "record %s: ", key);
+    if (st == HL_OK)
+        return HL_OK;
+    return hl_fail_prefix(st == HL_ENOMEM ? st : HL_ECORRUPT, "record %s: ", key);
 }
 
 hl_status hl_version_describe(struct hl_records *r, const struct hl_version_rec *v,
                               struct hl_shard_rec **list, size_t n)
 {
-    size_t shards = v->state == HL_VERSION_FAILED ? 0 : v->shard_count;
-    if (n > 0 && list != v->shards)
-        shards += n;
-    HL_TRY(add_model(r, v->model));
-    HL_TRY(add_version(r, v, shards));
+    struct hl_shards_stated stated = hl_version_stated(v);
+    if (n > 0 && list != v->shards) {
+        stated.count += n;
+        if (stated.sum >= 0)
+            stated.sum = (uint32_t)(stated.sum + hl_shards_sum(list, n));
+    }
+    if (!v->model->damaged) /* else what its record held would be gone for good */
+        HL_TRY(add_model(r, v->model));
+    HL_TRY(add_version(r, v, stated));
     for (size_t i = 0; i < n; i++)
         HL_TRY(add_shard(r, list[i]));
     return HL_OK;

@@ -78,6 +78,8 @@ struct hl_version_rec {
     bool damaged;           /* its record can't be read: only number and shards are known */
     int64_t stated_shards;  /* by its record; -1 = stored by an earlier release */
     size_t records_missing; /* of those, when the store was loaded */
+    int64_t stated_sum;  /* hl_version_sum() by its record; -1 = open, or by an earlier release */
+    bool records_differ; /* that was another one when the store was loaded */
     uint64_t *begun; /* open: per rank the token of its begin, 0 = none; not stored; may be NULL */
     struct hl_shard_rec **shards;
     size_t shard_count;
@@ -128,7 +130,8 @@ hl_status hl_catalog_load(struct hl_catalog *c, const char *key, const json_t *v
 /* In place of a record that can't be read, in the same order: what its key names is kept, and
  * makes no version that needs it whole. HL_ENOENT: the key names nothing of the catalogue. */
 hl_status hl_catalog_damaged(struct hl_catalog *c, const char *key) HL_CHECK;
-/* After the last record. */
+/* After the last record: versions whose shards are not those that were stored with them are known
+ * from here on. */
 void hl_catalog_loaded(struct hl_catalog *c);
 
 hl_status hl_model_name_check(const char *name) HL_CHECK;

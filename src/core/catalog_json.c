@@ -20,7 +20,7 @@ struct hl_version_rec *hl_version_rec_new(int64_t number, int world)
         return NULL;
     v->number = number;
     v->world = world;
-    v->stated_shards = -1;
+    v->stated_shards = v->stated_sum = -1;
     v->committed = calloc((size_t)(world > 0 ? world : 1), 1);
     v->meta = hl_text_copy("{}");
     if (v->committed == NULL || v->meta == NULL) {
@@ -133,19 +133,20 @@ struct hl_shard_rec *hl_shard_rec_from_json(const json_t *value)
     return s;
 }
 
-json_t *hl_version_rec_store(const struct hl_version_rec *v, size_t shards)
+json_t *hl_version_rec_store(const struct hl_version_rec *v, struct hl_shards_stated stated)
 {
     json_t *ranks = json_array();
     for (int i = 0; i < v->world; i++)
         if (v->committed[i])
             json_array_append_new(ranks, json_integer(i));
-    return json_pack(
-        "{s:I s:s s:I s:s s:i s:i s:s s:I s:I s:f s:s s:s s:I s:o}", "version",
-        (json_int_t)v->number, "state", hl_version_state_name(v->state), "step",
-        (json_int_t)v->step, "job", v->job, "attempt", v->attempt, "world", v->world, "check",
-        hl_layout_check_name(v->check), "createdMs", (json_int_t)v->created_ms, "visibleMs",
-        (json_int_t)v->visible_ms, "importSeconds", v->import_seconds, "meta", v->meta, "error",
-        v->error != NULL ? v->error : "", "shards", (json_int_t)shards, "committed", ranks);
+    return json_pack("{s:I s:s s:I s:s s:i s:i s:s s:I s:I s:f s:s s:s s:I s:I s:o}", "version",
+                     (json_int_t)v->number, "state", hl_version_state_name(v->state), "step",
+                     (json_int_t)v->step, "job", v->job, "attempt", v->attempt, "world", v->world,
+                     "check", hl_layout_check_name(v->check), "createdMs",
+                     (json_int_t)v->created_ms, "visibleMs", (json_int_t)v->visible_ms,
+                     "importSeconds", v->import_seconds, "meta", v->meta, "error",
+                     v->error != NULL ? v->error : "", "shards", (json_int_t)stated.count,
+                     "shardsSum", (json_int_t)stated.sum, "committed", ranks);
 }
 
 struct hl_version_rec *hl_version_rec_from_json(const json_t *value)
@@ -156,6 +157,7 @@ struct hl_version_rec *hl_version_rec_from_json(const json_t *value)
         return NULL;
     v->state = state_parse(hl_json_str(value, "state", ""));
     v->stated_shards = hl_json_int(value, "shards", -1);
+    v->stated_sum = hl_json_int(value, "shardsSum", -1);
     if (hl_layout_check_parse(hl_json_str(value, "check", "unchecked"), &v->check) != HL_OK)
         v->check = HL_LAYOUT_EXACT; /* of a later release: the strictest we know */
     const char *error = hl_json_str(value, "error", "");

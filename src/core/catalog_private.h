@@ -9,8 +9,14 @@ struct hl_version_rec *hl_version_rec_from_json(const json_t *value);
 /* NULL when a member is missing or bad; says which in hl_error_text(). */
 struct hl_shard_rec *hl_shard_rec_from_json(const json_t *value);
 json_t *hl_model_rec_store(const struct hl_model_rec *m);
-/* shards: how many it has with this change. */
-json_t *hl_version_rec_store(const struct hl_version_rec *v, size_t shards);
+
+/* What a version's record says of its shards. */
+struct hl_shards_stated {
+    size_t count;
+    int64_t sum; /* hl_shards_sum(); -1 = it is not visible */
+};
+
+json_t *hl_version_rec_store(const struct hl_version_rec *v, struct hl_shards_stated stated);
 void hl_model_rec_free(struct hl_model_rec *m);
 void hl_version_rec_free(struct hl_version_rec *v);
 struct hl_version_rec *hl_version_rec_new(int64_t number, int world);
@@ -37,6 +43,10 @@ hl_status hl_version_describe(struct hl_records *r, const struct hl_version_rec 
                               struct hl_shard_rec **list, size_t n) HL_CHECK;
 /* The deletion of a shard's record. */
 hl_status hl_shard_describe_removal(struct hl_records *r, const struct hl_shard_rec *s) HL_CHECK;
+
+/* catalog_whole.c: a sum over ids, places, sizes and checksums, the same in any order. */
+uint32_t hl_shards_sum(struct hl_shard_rec *const *list, size_t n);
+struct hl_shards_stated hl_version_stated(const struct hl_version_rec *v);
 
 /* catalog_layout.c: not optimizer state, nor opaque blobs. */
 bool hl_part_has_parameters(const char *part);

@@ -1,11 +1,13 @@
 /* Which versions are whole: every record can be read, every shard is somewhere. Of a record that
  * can't be read its key is left, which names the object: the rest stands there empty, so that its
  * ids and numbers are not given away again and its shards are nobody's garbage. */
+#include <endian.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/crc32.h"
 #include "core/catalog_private.h"
 
 #define SKIPPED_TOLD 8 /* versions named in one sentence */
@@ -94,16 +96,57 @@ hl_status hl_catalog_damaged(struct hl_catalog *c, const char *key)
     return n == 3 ? HL_OK : shard_of_key(c, v, id);
 }
 
+static size_t damaged_records(const struct hl_version_rec *v)
+{
+    size_t n = v->records_missing + v->damaged;
+    for (size_t i = 0; i < v->shard_count; i++)
+        n += v->shards[i]->damaged;
+    return n;
+}
+
+static void check_loaded(struct hl_version_rec *v)
+{
+    v->records_missing =
+        v->stated_shards > (int64_t)v->shard_count ? (size_t)v->stated_shards - v->shard_count : 0;
+    v->records_differ = damaged_records(v) == 0 && v->state == HL_VERSION_VISIBLE &&
+                        v->stated_sum >= 0 &&
+                        v->stated_sum != hl_shards_sum(v->shards, v->shard_count);
+}
+
 void hl_catalog_loaded(struct hl_catalog *c)
 {
     for (struct hl_model_rec *m = c->models; m != NULL; m = m->hh.next) {
         if (m->versions != NULL && m->next_version <= m->versions->number)
             m->next_version = m->versions->number + 1;
         for (struct hl_version_rec *v = m->versions; v != NULL; v = v->next)
-            v->records_missing = v->stated_shards > (int64_t)v->shard_count
-                                     ? (size_t)v->stated_shards - v->shard_count
-                                     : 0;
+            check_loaded(v);
     }
+}
+
+uint32_t hl_shards_sum(struct hl_shard_rec *const *list, size_t n)
+{
+    uint32_t sum = 0;
+    for (size_t i = 0; i < n; i++) {
+        const struct hl_shard_rec *s = list[i];
+        const uint64_t words[] = {
+            htole64(s->id.hi),
+            htole64(s->id.lo),
+            htole64((uint64_t)(uint32_t)s->pp << 32 | (uint32_t)s->tp),
+            htole64(s->size_bytes),
+            htole64((uint64_t)s->crc32 << 32 | s->tensors),
+        };
+        sum += hl_crc32(hl_crc32(0, words, sizeof(words)), s->part, strlen(s->part));
+    }
+    return sum;
+}
+
+struct hl_shards_stated hl_version_stated(const struct hl_version_rec *v)
+{
+    size_t n = v->state == HL_VERSION_FAILED ? 0 : v->shard_count;
+    return (struct hl_shards_stated){
+        .count = n,
+        .sum = v->state == HL_VERSION_VISIBLE ? (int64_t)hl_shards_sum(v->shards, n) : -1,
+    };
 }
 
 /* ---- versions -------------------------------------------------------------------------------- */
@@ -116,22 +159,14 @@ size_t hl_version_lost(const struct hl_version_rec *v)
     return n;
 }
 
-static size_t damaged_records(const struct hl_version_rec *v)
-{
-    size_t n = v->records_missing + v->damaged;
-    for (size_t i = 0; i < v->shard_count; i++)
-        n += v->shards[i]->damaged;
-    return n;
-}
-
 bool hl_version_has_all_records(const struct hl_version_rec *v)
 {
-    return damaged_records(v) == 0;
+    return damaged_records(v) == 0 && !v->records_differ;
 }
 
 bool hl_version_whole(const struct hl_version_rec *v)
 {
-    return !v->damaged && hl_version_lost(v) == 0;
+    return hl_version_has_all_records(v) && hl_version_lost(v) == 0;
 }
 
 const char *hl_version_trouble(const struct hl_version_rec *v, char *buf, size_t cap)
@@ -142,6 +177,8 @@ const char *hl_version_trouble(const struct hl_version_rec *v, char *buf, size_t
     else if (damaged > 0)
         snprintf(buf, cap, "the records of %zu of its %zu shards are damaged or missing", damaged,
                  v->shard_count + v->records_missing);
+    else if (v->records_differ)
+        snprintf(buf, cap, "the records of its shards are not those that were stored with it");
     else if (lost > 0)
         snprintf(buf, cap, "%zu of its %zu shards are lost", lost, v->shard_count);
     else
@@ -152,6 +189,11 @@ const char *hl_version_trouble(const struct hl_version_rec *v, char *buf, size_t
 hl_status hl_version_readable(const struct hl_version_rec *v, int pp, int tp)
 {
     char why[160], key[HL_CATALOG_KEY_MAX];
+    if (v->model->damaged) /* how it is sliced and named is not known */
+        return hl_fail(HL_ECORRUPT,
+                       "the record of model '%s' in the Controller's store is damaged: nothing of "
+                       "it can be read; restore the store from a backup",
+                       v->model->name);
     for (size_t i = 0; i < v->shard_count; i++) {
         const struct hl_shard_rec *s = v->shards[i];
         if (s->lost && s->pp == pp && s->tp == tp)

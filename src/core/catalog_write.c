@@ -261,6 +261,11 @@ hl_status hl_catalog_commit_part(struct hl_catalog *c, const struct hl_version_c
         return fail_failed(c, v, p->rank, commit, arg);
     if (v->committed[p->rank])
         return check_repeated(c, p);
+    if (!hl_version_has_all_records(v))
+        return hl_fail(HL_ECORRUPT,
+                       "version %" PRId64 " of '%s' can't become visible: records of shards that "
+                       "were committed are damaged in the Controller's store; save again",
+                       v->number, v->model->name);
     HL_TRY(hl_shards_parse(c, v, p->shards, p->rank, &list, &n));
     hl_status st = hl_version_check(v, list, n, v->committed_count + 1 == v->world);
     if (st == HL_OK)

@@ -79,7 +79,7 @@ hl_status hl_manifest_encode(const struct hl_version_rec *v, struct hl_id cluste
         ok ? json_pack("{s:i s:s s:s s:o s:o s:o}", "manifest", HL_MANIFEST_SCHEMA, "id",
                        hl_id_format(hl_manifest_id(v)).s, "cluster", hl_id_format(cluster).s,
                        "model", hl_model_rec_store(v->model), "version",
-                       hl_version_rec_store(v, v->shard_count), "shards", shards)
+                       hl_version_rec_store(v, hl_version_stated(v)), "shards", shards)
            : NULL;
     if (!ok)
         json_decref(shards);
