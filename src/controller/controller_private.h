@@ -43,6 +43,7 @@ struct node {
     int listing, listed, list_again;
     unsigned drops; /* under way */
     int rdma;       /* a copy of it came by one-sided reads */
+    bool held;      /* runs containers of a job with a damaged record: gets no others */
     struct hl_controller *controller;
     UT_hash_handle hh;
 };
@@ -130,7 +131,7 @@ struct hl_controller {
     struct job *jobs;
     struct hl_cluster cluster; /* what the planner sees */
     int64_t job_seq;
-    int slots_changed;   /* pending jobs may try again */
+    int slots_changed;   /* or versions: pending jobs may try again */
     struct gangs *gangs; /* NULL = Agents run the containers */
     struct orphan *orphans;
     struct holding *holdings;
@@ -240,8 +241,13 @@ void drop_stale_versions(struct hl_controller *c);
 /* Everything from the store. A record that can't be read costs its object, which is named in the
  * log and in c->damaged; it stays in the store as it is. */
 hl_status state_load(struct hl_controller *c) HL_CHECK;
+
+/* damaged.c */
 /* The record of this job is damaged: what it runs is neither known nor to be touched. */
 bool job_is_damaged(const struct hl_controller *c, const char *id);
+/* The id of a container of such a job that runs, of a List(ContainerStatus); NULL: there is none.
+ */
+const char *job_damaged_container(const struct hl_controller *c, const json_t *containers);
 /* Give such a job up: its record goes, and the Agents are told to stop its containers. */
 void job_drop_damaged(struct hl_controller *c, const char *id, struct hl_rpc_call *call);
 /* A version, or with -1 the model, was removed with its records. */

@@ -67,6 +67,11 @@ static hl_status choose_version(struct job *j)
             break;
         }
     }
+    char why[160];
+    if (v->state == HL_VERSION_VISIBLE &&
+        !hl_version_whole(v)) /* some of the ranks could not load */
+        return hl_fail(HL_ENOENT, "version %" PRId64 " of model '%s' can't be loaded: %s",
+                       v->number, m->name, hl_version_trouble(v, why, sizeof(why)));
     j->load_version = v->number;
     return HL_OK;
 }

@@ -165,11 +165,27 @@ static void node_seen(struct node *n)
     }
 }
 
+/* Which slots such a container has is not known: none of the node is given away. */
+static void hold_for_damaged(struct hl_controller *c, struct node *n, const json_t *containers)
+{
+    const char *id = job_damaged_container(c, containers);
+    if (id == NULL && !n->held)
+        return;
+    if (id != NULL && !n->held)
+        hl_warn("node gets no new containers while it runs one of a job whose record is damaged; "
+                "`helios cancel JOB` ends that node=%s container=%s",
+                n->name, id);
+    n->held = id != NULL;
+    hl_cluster_set_ready(&c->cluster, n->name, !n->held && node_ready(n));
+    c->slots_changed |= !n->held;
+}
+
 static void node_containers(struct hl_controller *c, struct node *n, const json_t *params)
 {
     json_t *list = hl_json_list(params, "containers");
     json_decref(n->containers);
     n->containers = json_incref(list);
+    hold_for_damaged(c, n, list);
     jobs_containers(c, n, list);
     retention_strays(c, n, list);
 }

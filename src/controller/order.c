@@ -148,8 +148,10 @@ static void note_pool(struct order *o)
     struct hl_shard_rec *s = hl_catalog_shard(&o->c->catalog, o->spec.id);
     if (s != NULL && o->next.tier == HL_TIER_L4)
         s->archived = 1;
-    if (s != NULL && o->next.tier == HL_TIER_L3)
+    if (s != NULL && o->next.tier == HL_TIER_L3) {
+        o->c->slots_changed |= s->lost; /* a job may wait for its version */
         s->missed = s->lost = 0;
+    }
 }
 
 static void on_step(void *arg, hl_status st, const char *text, json_t *result)

@@ -151,6 +151,7 @@ static void settle_lost(struct hl_controller *c)
         s->archived = s->archive_round == c->sweep_round;
         int lost_now = s->missed >= 2 && copies_places(c, s->id, HL_TIER_L1, NULL, 0) == 0;
         lost += lost_now && !s->lost;
+        c->slots_changed |= s->lost && !lost_now; /* a job may wait for its version */
         s->lost = lost_now;
     }
     if (lost > 0)

@@ -82,6 +82,22 @@ static void settle_seq(struct hl_controller *c)
         c->job_seq += SEQ_GAP;
 }
 
+/* What no single record shows. */
+static void note_versions(struct hl_controller *c)
+{
+    char why[160];
+    for (const struct hl_model_rec *m = c->catalog.models; m != NULL; m = m->hh.next)
+        for (const struct hl_version_rec *v = m->versions; v != NULL; v = v->next) {
+            if (v->records_missing == 0 && !v->records_differ)
+                continue;
+            char key[HL_CATALOG_KEY_MAX];
+            snprintf(key, sizeof(key), "version/%s/%010" PRId64, m->name, v->number);
+            (void)hl_fail(HL_ECORRUPT, "version %" PRId64 " of '%s': %s", v->number, m->name,
+                          hl_version_trouble(v, why, sizeof(why)));
+            note_damaged(c, key);
+        }
+}
+
 /* Models before their versions before their shards; nodes before the jobs that run on them. */
 hl_status state_load(struct hl_controller *c)
 {
@@ -107,78 +123,10 @@ hl_status state_load(struct hl_controller *c)
         HL_TRY(hl_store_scan_past_damage(c->store, kinds[i].prefix, kinds[i].visit,
                                          kinds[i].damaged, c));
     hl_catalog_loaded(&c->catalog);
+    note_versions(c);
     settle_seq(c);
     hl_info("state loaded models=%u shards=%u nodes=%u jobs=%u damaged=%zu",
             HASH_COUNT(c->catalog.models), HASH_COUNT(c->catalog.shards), HASH_COUNT(c->nodes),
             HASH_COUNT(c->jobs), json_object_size(c->damaged));
     return HL_OK;
-}
-
-/* ---- jobs whose record is damaged ------------------------------------------------------------ */
-
-bool job_is_damaged(const struct hl_controller *c, const char *id)
-{
-    char key[HL_JOB_ID_MAX + 8];
-    snprintf(key, sizeof(key), "job/%s", id);
-    return json_object_get(c->damaged, key) != NULL;
-}
-
-struct drop {
-    struct hl_controller *c;
-    struct hl_rpc_call *call;
-    char key[HL_JOB_ID_MAX + 8];
-};
-
-static void on_dropped(void *arg, hl_status st, const char *text)
-{
-    struct drop *d = arg;
-    if (controller_landed(d->c))
-        st = hl_fail(HL_ECANCELED, "the Controller was stopped");
-    else if (st == HL_OK)
-        json_object_del(d->c->damaged, d->key);
-    else
-        st = hl_fail(st, "%s", text);
-    if (st == HL_OK)
-        hl_rpc_reply(d->call, json_pack("{s:s}", "state", "cancelled"));
-    else
-        reject(d->call, st);
-    free(d);
-}
-
-void job_drop_damaged(struct hl_controller *c, const char *id, struct hl_rpc_call *call)
-{
-    struct hl_records records = {0};
-    struct drop *d = calloc(1, sizeof(*d));
-    hl_status st =
-        d != NULL ? HL_OK : hl_fail(HL_ENOMEM, "out of memory allocating a cancellation");
-    if (st == HL_OK) {
-        *d = (struct drop){.c = c, .call = call};
-        snprintf(d->key, sizeof(d->key), "job/%s", id);
-        st = hl_records_add(&records, NULL, "%s", d->key);
-    }
-    if (st == HL_OK)
-        st = controller_write(c, &records, on_dropped, d);
-    hl_records_fini(&records);
-    if (st != HL_OK) {
-        free(d);
-        reject(call, st);
-    }
-}
-
-/* ---- what was damaged and is removed --------------------------------------------------------- */
-
-void damaged_forget(struct hl_controller *c, const char *model, int64_t version)
-{
-    const char *key;
-    json_t *why;
-    void *next;
-    json_object_foreach_safe(c->damaged, next, key, why)
-    {
-        char kind[8], name[HL_MODEL_NAME_MAX + 1];
-        int64_t number = -1;
-        if (sscanf(key, "%7[a-z]/%128[^/]/%" SCNd64, kind, name, &number) >= 2 &&
-            strcmp(kind, "job") != 0 && strcmp(kind, "node") != 0 && strcmp(name, model) == 0 &&
-            (version == -1 || number == version))
-            json_object_del(c->damaged, key);
-    }
 }

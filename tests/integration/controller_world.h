@@ -49,6 +49,7 @@ struct world {
     atomic_int look_size, look_crc;   /* of each of them, by `look` */
     atomic_int freed, cancels, started, stopped, forgotten, inventories;
     char master_port[16];                  /* of the last start; port_lock */
+    char model[64];                        /* likewise */
     atomic_int port_questions, ports_busy; /* how many of them find no port */
     const char *_Atomic container_state;   /* what startContainer answers; NULL = unavailable */
 };
@@ -182,6 +183,8 @@ static void note_port(const json_t *env)
     json_array_foreach (env, i, v) {
         if (strcmp(hl_json_str(v, "key", ""), "MASTER_PORT") == 0)
             snprintf(w.master_port, sizeof(w.master_port), "%s", hl_json_str(v, "value", ""));
+        if (strcmp(hl_json_str(v, "key", ""), "HELIOS_MODEL") == 0)
+            snprintf(w.model, sizeof(w.model), "%s", hl_json_str(v, "value", ""));
     }
     pthread_mutex_unlock(&port_lock);
 }
@@ -495,12 +498,20 @@ static inline void wait_state(const char *id, const char *wanted)
     "data_parallel_size: 1}\ncommand: [/bin/true]\nresources: {ranks_per_slot: 1}\n"               \
     "onNodeLost: restart\n"
 
-static inline void submit(const char *key, char *id, size_t cap)
+/* more: lines of the job file. */
+static inline void submit_with(const char *more, const char *key, char *id, size_t cap)
 {
-    json_t *r = ask("submitJob", json_pack("{s:s s:s s:s s:s}", "yaml", JOB_YAML, "source",
-                                           "job.yaml", "idempotencyKey", key, "cwd", "/tmp"));
+    char yaml[1024];
+    snprintf(yaml, sizeof(yaml), "%s%s", JOB_YAML, more);
+    json_t *r = ask("submitJob", json_pack("{s:s s:s s:s s:s}", "yaml", yaml, "source", "job.yaml",
+                                           "idempotencyKey", key, "cwd", "/tmp"));
     snprintf(id, cap, "%s", hl_json_str(r, "id", ""));
     json_decref(r);
+}
+
+static inline void submit(const char *key, char *id, size_t cap)
+{
+    submit_with("", key, id, cap);
 }
 
 #endif

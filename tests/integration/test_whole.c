@@ -189,6 +189,102 @@ static void the_newest_version_is_the_newest_whole_one(void **state)
     wait_newest(v);
 }
 
+/* Sweeps have come and gone, and nothing was taken for garbage. */
+static void assert_nothing_freed(void)
+{
+    wait_count(&w.inventories, w.inventories + 4);
+    assert_int_equal(w.freed, 0);
+}
+
+static void wait_reason(const char *id, const char *what)
+{
+    uint64_t end = hl_now_ns() + WAIT_MS * HL_NS_PER_MS;
+    for (;;) {
+        json_t *r = ask("getJob", json_pack("{s:s}", "id", id));
+        const json_t *job = json_object_get(r, "job");
+        int there = strstr(hl_json_str(job, "reason", ""), what) != NULL;
+        if (!there && hl_now_ns() > end)
+            fail_msg("the job's reason is '%s'", hl_json_str(job, "reason", ""));
+        json_decref(r);
+        if (there)
+            return;
+        poll(NULL, 0, 10);
+    }
+}
+
+static void assert_started_with(const char *model)
+{
+    pthread_mutex_lock(&port_lock);
+    assert_string_equal(w.model, model);
+    pthread_mutex_unlock(&port_lock);
+}
+
+/* Saves a version as the first attempt of the job. */
+static void save_as(const char *job, int64_t step, const char *a, const char *b)
+{
+    json_t *r = ask("beginVersion", json_pack("{s:s s:s s:s s:s s:i s:I s:i}", "token", "5",
+                                              "check", "unchecked", "model", "m", "job", job,
+                                              "attempt", 1, "step", (json_int_t)step, "world", 2));
+    int64_t v = hl_json_int(r, "version", -1);
+    json_decref(r);
+    assert_false(commit_part(v, 0, a));
+    assert_true(commit_part(v, 1, b));
+}
+
+static void a_restarted_job_goes_on_from_its_newest_whole_version(void **state)
+{
+    (void)state;
+    char id[64];
+    register_node(NULL);
+    submit_with("restarts: 1\nmodel: {name: m}\n", "k", id, sizeof(id));
+    wait_state(id, "running");
+    assert_started_with("m@1");
+    save_as(id, 10, "000000000000000000000000000000c0", "000000000000000000000000000000c1");
+    save_as(id, 20, "000000000000000000000000000000d0", "000000000000000000000000000000d1");
+    take("000000000000000000000000000000d1");
+    wait_newest(2);
+    heartbeat(json_pack("[{s:s s:s s:i}]", "id", "one-1.1.0", "state", "failed", "exitCode", 1));
+    wait_count(&w.started, 2);
+    assert_started_with("m@2");
+}
+
+static void a_job_waits_while_the_version_that_it_names_has_lost_shards(void **state)
+{
+    (void)state;
+    char id[64];
+    save();
+    take(ID_B);
+    wait_newest(1);
+    register_node(NULL);
+    submit_with("model: {name: m, version: 2}\n", "k", id, sizeof(id));
+    wait_reason(id, "version 2 of model 'm' can't be loaded: 1 of its 2 shards are lost");
+    put(ID_B);
+    wait_state(id, "running");
+    assert_started_with("m@2");
+}
+
+static void lost_versions_do_not_push_whole_ones_out(void **state)
+{
+    (void)state;
+    char a[33], b[33], skipped[512];
+    for (int i = 0; i < 3; i++) { /* two are kept; the second one loses a shard */
+        snprintf(a, sizeof(a), "%032x", 0x100 + 2 * i);
+        snprintf(b, sizeof(b), "%032x", 0x101 + 2 * i);
+        save_as("j-1", 10 * i, a, b);
+        if (i == 1) {
+            take(b);
+            wait_newest(2);
+        }
+    }
+    assert_int_equal(newest(skipped, sizeof(skipped)), 4);
+    assert_nothing_freed();
+    json_decref(version(2));
+    json_decref(version(3));
+    save_as("j-1", 40, "000000000000000000000000000000e0", "000000000000000000000000000000e1");
+    wait_count(&w.freed, 3); /* versions 2 and 3, of which one shard is gone already */
+    json_decref(version(4));
+}
+
 /* ---- damaged records ------------------------------------------------------------------------- */
 
 static void sql(const char *text)
@@ -206,13 +302,6 @@ static void restart_with(const char *change)
     sql(change);
     on_loop(start_controller);
     open_peer();
-}
-
-/* Sweeps have come and gone, and nothing was taken for garbage. */
-static void assert_nothing_freed(void)
-{
-    wait_count(&w.inventories, w.inventories + 4);
-    assert_int_equal(w.freed, 0);
 }
 
 static void assert_damaged(const char *key)
@@ -281,6 +370,8 @@ static void a_damaged_model_record_costs_its_model(void **state)
     restart_with("UPDATE kv SET value = CAST('x' AS BLOB) WHERE key = 'model/m'");
     assert_damaged("model/m");
     assert_nothing_freed();
+    assert_int_equal(request(-1, 0), HL_ECORRUPT);
+    assert_said("the record of model 'm' in the Controller's store is damaged");
     assert_int_equal(
         call("beginVersion",
              json_pack("{s:s s:s s:s s:s s:i s:i s:i}", "token", "2", "check", "unchecked", "model",
@@ -317,10 +408,40 @@ static void containers_of_a_job_with_a_damaged_record_run_on_until_it_is_cancell
     assert_int_equal(call("getJob", json_pack("{s:s}", "id", id), NULL), HL_ECORRUPT);
     assert_said("its containers run on");
     submit("k2", next, sizeof(next));
-    assert_string_equal(next, "one-2"); /* its number is not given again */
+    assert_string_equal(next, "one-2");         /* its number is not given again */
+    wait_reason(next, "1 server is not ready"); /* nor are its slots */
     assert_int_equal(call("cancelJob", json_pack("{s:s}", "id", id), NULL), HL_OK);
     heartbeat(json_pack("[{s:s s:s}]", "id", "one-1.1.0", "state", "running"));
     wait_count(&w.stopped, 1);
+    heartbeat(json_pack("[{s:s s:s}]", "id", "one-1.1.0", "state", "stopped"));
+    wait_state(next, "running");
+}
+
+static void shard_records_of_another_place_cost_their_version(void **state)
+{
+    (void)state;
+    char skipped[512];
+    save();
+    /* as a text editor would do it: the record has no checksum any more */
+    restart_with("UPDATE kv SET value = CAST(replace(substr(CAST(value AS TEXT), 16), "
+                 "'\"tp\":1', '\"tp\":0') AS BLOB) WHERE key = 'shard/m/0000000002/" ID_B "'");
+    assert_damaged("version/m/0000000002");
+    assert_int_equal(newest(skipped, sizeof(skipped)), 1);
+    assert_string_equal(
+        skipped, "version 2: the records of its shards are not those that were stored with it");
+    assert_int_equal(request(2, 0), HL_ECORRUPT); /* it would have another rank's part too */
+    assert_nothing_freed();
+}
+
+static void a_record_under_the_key_of_another_is_damage(void **state)
+{
+    (void)state;
+    save();
+    restart_with("UPDATE kv SET value = (SELECT CAST(substr(CAST(value AS TEXT), 16) AS BLOB) FROM "
+                 "kv WHERE key = 'shard/m/0000000002/" ID_A "') "
+                 "WHERE key = 'shard/m/0000000002/" ID_B "'");
+    assert_damaged("shard/m/0000000002/" ID_B);
+    assert_int_equal(request(2, 0), HL_ECORRUPT);
 }
 
 #define CASE(f) cmocka_unit_test_setup_teardown(f, model_setup, teardown)
@@ -334,10 +455,15 @@ int main(void)
         CASE(a_shard_of_another_checksum_keeps_the_version_invisible),
         CASE(a_part_whose_name_is_a_path_is_refused),
         CASE(the_newest_version_is_the_newest_whole_one),
+        CASE(a_restarted_job_goes_on_from_its_newest_whole_version),
+        CASE(a_job_waits_while_the_version_that_it_names_has_lost_shards),
+        CASE(lost_versions_do_not_push_whole_ones_out),
         CASE(a_damaged_shard_record_costs_its_version),
         CASE(a_shard_record_that_is_gone_costs_its_version),
         CASE(a_damaged_version_record_costs_its_version_and_its_number_stays_taken),
         CASE(a_damaged_model_record_costs_its_model),
+        CASE(shard_records_of_another_place_cost_their_version),
+        CASE(a_record_under_the_key_of_another_is_damage),
         CASE(a_damaged_record_costs_no_other_model),
         CASE(containers_of_a_job_with_a_damaged_record_run_on_until_it_is_cancelled),
     };
