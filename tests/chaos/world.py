@@ -93,7 +93,7 @@ class World:
                "HELIOS_CHAOS_WORLD": str(self.work), "HELIOS_CLOCK_FILE": str(self.clock)}
         if JUMP.exists():
             env["LD_PRELOAD"] = str(JUMP)
-        c = Cluster(size=f"{POOL_MIB}MiB", up=("--l2-size", f"{L2_MIB}MiB"), env=env)
+        c = Cluster(tcp=True, size=f"{POOL_MIB}MiB", up=("--l2-size", f"{L2_MIB}MiB"), env=env)
         if self.isolated:
             sandbox.small_disk(c.dir, sandbox.STATE_MIB)
         return c

@@ -23,7 +23,8 @@ def listening(pids):
 
 def as_stranger(*command):
     return subprocess.run(["setpriv", "--reuid", STRANGER, "--regid", "nogroup", "--clear-groups", *map(str, command)],
-                          capture_output=True, text=True, timeout=60, check=False, cwd="/")
+                          capture_output=True, text=True, timeout=60, check=False, cwd="/",
+                          env={"PATH": os.environ["PATH"], "HELIOS_CONFIG": "", "HOME": "/"})
 
 
 def readable_program(into):
@@ -52,7 +53,7 @@ class Doors(unittest.TestCase):
 
     def test_a_running_cluster_is_not_said_to_serve_where_it_does_not(self):
         with cluster(nodes=1) as c:
-            said = c.refuse(*c.up_args, "--address", "127.0.0.1", code=2)
+            said = c.refuse(*c.up_args, "--address", "127.0.0.1")
             self.assertIn("the running cluster serves on Unix sockets", said)
 
     @unittest.skipUnless(os.geteuid() == 0, "another user's process is started by root only")

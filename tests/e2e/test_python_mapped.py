@@ -42,7 +42,7 @@ def same(a, b):
 class World(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
-        cls.world = cls.enterClassContext(cluster(nodes=1, size="64MiB"))
+        cls.world = cls.enterClassContext(cluster(nodes=1, tcp=True, size="64MiB"))
         home = pathlib.Path(cls.enterClassContext(tempfile.TemporaryDirectory(prefix="helios-m-")))
         directory, cls.bytes = checkpoints.llama(home / "hf")
         done = cls.world.run("model", "import", directory, "--name", "toy", "--tp", "1", "--pp", "1")

@@ -130,7 +130,7 @@ class Slices(unittest.TestCase):
 
     def test_every_rank_pulls_what_the_independent_slicer_cuts(self):
         torch.manual_seed(5)
-        with cluster(nodes=1, slots=1) as c:
+        with cluster(nodes=1, slots=1, tcp=True) as c:
             for kind, (make, options, splits, files) in self.CASES.items():
                 config, tensors = make(**options)
                 source = save_hf(c.dir / kind, config, tensors, files)
@@ -180,7 +180,7 @@ class Training(unittest.TestCase):
                 if line.startswith(head)]
 
     def test_a_sliced_training_survives_a_kill_and_equals_the_unsliced_one(self):
-        with cluster() as c, tempfile.TemporaryDirectory() as home:
+        with cluster(tcp=True) as c, tempfile.TemporaryDirectory() as home:
             text = pathlib.Path(home, "text")
             text.write_bytes(b"".join(b"the %d. quick brown fox; " % (i * i) for i in range(400)))
             model = hf_llama.Llama(hf_llama.Config(
