@@ -205,11 +205,14 @@ static bool is_busy(const struct supervisor *s)
 
 static hl_status turn(struct supervisor *s)
 {
+    hl_status st;
     look_for_ends(s);
-    if (!is_busy(s))
-        return read_doc(s);
+    if (!is_busy(s)) { /* only whether the cluster is still ours; what can't be read now is later */
+        st = read_doc(s);
+        return st == HL_ENOENT ? st : HL_OK;
+    }
     HL_AUTO(local_unlock) int lock = -1;
-    hl_status st = local_lock(s->opts.state, 0, &lock);
+    st = local_lock(s->opts.state, 0, &lock);
     if (st == HL_EBUSY) /* the next turn tries again */
         return HL_OK;
     HL_TRY(st);

@@ -158,7 +158,7 @@ void chunks_add_tiers(struct chunks *c, json_t *tiers)
         return;
     if (hl_manager_reap_by_age(&c->table) != HL_OK)
         hl_debug("chunks: %s", hl_error_text());
-    for (uint32_t i = 0; i < c->table.s->devices; i++) {
+    for (uint32_t i = 0, devices = hl_manager_devices(&c->table); i < devices; i++) {
         size_t n = hl_manager_usage(&c->table, i, uses, HL_MANAGER_PROCESSES);
         if (n > 0)
             json_array_append_new(tiers, tier(c, i, uses, n));

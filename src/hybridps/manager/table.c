@@ -128,7 +128,7 @@ static hl_status lock_registry(struct hl_manager_table *t)
 
 static hl_status clear_row(struct hl_manager_table *t, uint32_t row, uint64_t *freed)
 {
-    for (uint32_t i = 0; i < t->s->devices; i++) {
+    for (uint32_t i = 0, n = hl_manager_devices(t); i < n; i++) {
         HL_TRY(hl_manager_lock(t, i));
         struct hl_manager_device *d = &t->s->device[i];
         uint64_t before = d->used + d->reserved;

@@ -76,6 +76,13 @@ struct hl_manager_table {
     char path[256]; /* of shm_open */
 };
 
+/* What the table says, within its bounds: any rank of the same user can write there. */
+static inline uint32_t hl_manager_devices(const struct hl_manager_table *t)
+{
+    uint32_t n = t->s->devices;
+    return n < HL_MANAGER_DEVICES ? n : HL_MANAGER_DEVICES;
+}
+
 /* Joins the table, or makes it where there is none, or where all who used it have died. */
 hl_status hl_manager_table_open(const struct hl_manager_options *o,
                                 struct hl_manager_table *out) HL_CHECK;
