@@ -267,6 +267,44 @@ static void parts_merge_into_one_stream(void **state)
     hl_safetensors_fini(&b);
 }
 
+static hl_status check_origin(const struct hl_safetensors *st, const char *model, int64_t version,
+                              int pp, int tp, const char *part, const char *what)
+{
+    hl_status found = hl_safetensors_check_origin(st, model, version, pp, tp, part);
+    if (found != HL_OK)
+        assert_non_null(strstr(hl_error_text(), what));
+    return found;
+}
+
+static void a_header_of_another_place_is_refused_by_member_and_value(void **state)
+{
+    (void)state;
+    struct hl_safetensors st;
+    assert_int_equal(
+        parse("{\"__metadata__\": {\"helios.model\": \"m\", \"helios.version\": \"3\", "
+              "\"helios.pp\": \"1\", \"helios.tp\": \"0\", "
+              "\"helios.part\": \"layer-0002\"}, " T("a", "U8", "[1]", "[0,1]") "}",
+              1, &st),
+        HL_OK);
+    assert_int_equal(check_origin(&st, "m", 3, 1, 0, "layer-0002", ""), HL_OK);
+    assert_int_equal(check_origin(&st, "n", 3, 1, 0, "layer-0002", "helios.model = 'm', not 'n'"),
+                     HL_ECORRUPT);
+    assert_int_equal(check_origin(&st, "m", 4, 1, 0, "layer-0002", "helios.version = '3', not '4'"),
+                     HL_ECORRUPT);
+    assert_int_equal(check_origin(&st, "m", 3, 0, 0, "layer-0002", "helios.pp = '1', not '0'"),
+                     HL_ECORRUPT);
+    assert_int_equal(check_origin(&st, "m", 3, 1, 1, "layer-0002", "helios.tp = '0', not '1'"),
+                     HL_ECORRUPT);
+    assert_int_equal(
+        check_origin(&st, "m", 3, 1, 0, "head", "helios.part = 'layer-0002', not 'head'"),
+        HL_ECORRUPT);
+    hl_safetensors_fini(&st);
+    /* who wrote no origin is not refused for it */
+    assert_int_equal(parse("{" T("a", "U8", "[1]", "[0,1]") "}", 1, &st), HL_OK);
+    assert_int_equal(check_origin(&st, "m", 3, 1, 0, "head", ""), HL_OK);
+    hl_safetensors_fini(&st);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -277,6 +315,7 @@ int main(void)
         cmocka_unit_test(damaged_headers_never_crash),
         cmocka_unit_test(written_headers_are_read_back_and_patched),
         cmocka_unit_test(parts_merge_into_one_stream),
+        cmocka_unit_test(a_header_of_another_place_is_refused_by_member_and_value),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
