@@ -365,7 +365,7 @@ const struct hl_option hl_conf_table[] = {
      "Interval at which a container that doesn't end is told to stop again.",
      HL_OPT_DURATION, 100, 3600000, NULL, AT(job_stop_resend_ms), HL_CONTROLLER},
     {"versions.keep", "--versions-keep", "3",
-     "How many of a job's newest versions stay in the pool; 0 for all.",
+     "How many of a job's newest whole versions stay in the pool; 0 for all.",
      HL_OPT_INT, 0, 1000000, NULL, AT(versions_keep), HL_CONTROLLER},
     {"jobs.keep", "--jobs-keep", "1000",
      "How many ended jobs are remembered with their logs; 0 for all. One that has a version stays.",

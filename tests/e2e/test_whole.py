@@ -96,6 +96,25 @@ class Whole(unittest.TestCase):
             self.assertEqual(self.save(c), 3)  # on what was resumed
             self.assertEqual(c.json("model", "show", "m")["latest"], 3)
 
+    def test_the_last_commit_waits_for_a_pool_that_is_being_started_again(self):
+        with cluster(nodes=1, slots=1, size="64MiB", supervise=True) as c:
+            load(c)
+            gang = [self.session(c, pp) for pp in (0, 1)]
+            states = [{n: t.clone() for n, t in s.load_state_dict().items()} for s in gang]
+            killed = []
+            commit = gang[1].client.version_commit
+
+            def commit_after_death(*args):
+                c.kill("l3d")
+                killed.append(True)
+                return commit(*args)
+
+            gang[0].save_state_dict(states[0], step=1)
+            gang[1].client.version_commit = commit_after_death
+            saved = gang[1].save_state_dict(states[1], step=1)
+            self.assertEqual((saved.version, saved.visible, killed), (2, True, [True]))
+            self.assertEqual(c.json("model", "show", "m")["latest"], 2)
+
     def test_a_record_in_which_a_digit_has_changed_costs_its_version_and_no_rank_gets_wrong_bytes(self):
         with cluster(nodes=1, slots=1, size="64MiB", env=SWEEP) as c:
             load(c)

@@ -47,6 +47,7 @@ struct world {
     const char *_Atomic import_state; /* next importProgress: running, done, failed */
     json_t *inventory;                /* ids the pool holds; under inventory_lock */
     atomic_int look_size, look_crc;   /* of each of them, by `look` */
+    atomic_int look_fails;            /* so many times */
     atomic_int freed, cancels, started, stopped, forgotten, inventories;
     char master_port[16];                  /* of the last start; port_lock */
     char model[64];                        /* likewise */
@@ -156,6 +157,9 @@ static void l3_handler(void *arg, struct hl_rpc_call *call, const char *method,
         claim(call, params);
     } else if (strcmp(method, "importProgress") == 0) {
         hl_rpc_reply(call, import_progress());
+    } else if (strcmp(method, "look") == 0 && w.look_fails > 0) {
+        w.look_fails--;
+        hl_rpc_reject(call, HL_EUNAVAIL, "the daemon is away");
     } else if (strcmp(method, "look") == 0) {
         hl_rpc_reply(call, look(params));
     } else if (strcmp(method, "inventory") == 0) {

@@ -156,6 +156,20 @@ static void a_shard_of_another_checksum_keeps_the_version_invisible(void **state
     assert_said("CRC-32 00000002 in the pool, but 00000001 stated");
 }
 
+/* libhelios says it again while the status is this one. */
+static void a_commit_while_l3_is_away_may_be_repeated(void **state)
+{
+    (void)state;
+    put(ID_B);
+    int64_t v = begin_version();
+    assert_false(commit_part(v, 0, ID_A));
+    w.look_fails = 1;
+    assert_int_equal(call("commitPart", part(v, 1, ID_B), NULL), HL_EUNAVAIL);
+    assert_said("the version's shards can't be looked up in the pool");
+    assert_true(commit_part(v, 1, ID_B));
+    assert_true(commit_part(v, 1, ID_B)); /* though it is visible */
+}
+
 static void a_part_whose_name_is_a_path_is_refused(void **state)
 {
     (void)state;
@@ -453,6 +467,7 @@ int main(void)
         CASE(a_shard_that_an_earlier_rank_named_is_looked_for_too),
         CASE(a_shard_of_another_size_keeps_the_version_invisible),
         CASE(a_shard_of_another_checksum_keeps_the_version_invisible),
+        CASE(a_commit_while_l3_is_away_may_be_repeated),
         CASE(a_part_whose_name_is_a_path_is_refused),
         CASE(the_newest_version_is_the_newest_whole_one),
         CASE(a_restarted_job_goes_on_from_its_newest_whole_version),

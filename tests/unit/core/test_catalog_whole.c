@@ -83,12 +83,45 @@ static void a_changed_shard_record_costs_its_version(void **state)
     }
 }
 
+/* `from`'s record stands under the key `to`. */
+static void a_record_under_another_key_is_damage(void **state)
+{
+    (void)state;
+
+    static const struct {
+        const char *from, *to;
+    } moved[] = {
+        {"model/tiny", "model/huge"},
+        {"version/tiny/0000000001", "version/tiny/0000000002"},
+        {"shard/tiny/0000000001/00000000000000000000000000000001",
+         "shard/tiny/0000000001/00000000000000000000000000000009"},
+    };
+
+    for (size_t i = 0; i < HL_ARRAY_LEN(moved); i++) {
+        struct hl_catalog c = {0}, loaded = {0};
+        struct fake_store s = {json_object(), 0};
+        assert_non_null(import_two_shards(&c, &s, "tiny", 1));
+        for (size_t k = 0; k < i; k++) {
+            const json_t *value = json_object_get(s.records, moved[k].from);
+            assert_int_equal(hl_catalog_load(&loaded, moved[k].from, value), HL_OK);
+        }
+        const json_t *value = json_object_get(s.records, moved[i].from);
+        assert_int_equal(hl_catalog_load(&loaded, moved[i].to, value), HL_ECORRUPT);
+        assert_non_null(strstr(hl_error_text(), "it is the record of "));
+        assert_int_equal(hl_catalog_load(&loaded, moved[i].from, value), HL_OK);
+        hl_catalog_fini(&c);
+        hl_catalog_fini(&loaded);
+        json_decref(s.records);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_damaged_model_record_is_never_overwritten),
         cmocka_unit_test(an_open_version_with_damaged_records_never_becomes_visible),
         cmocka_unit_test(a_changed_shard_record_costs_its_version),
+        cmocka_unit_test(a_record_under_another_key_is_damage),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
