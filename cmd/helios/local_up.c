@@ -35,10 +35,15 @@ void local_daemon_name(int index, char *out, size_t cap)
 static hl_status prepare_secret(struct local *l)
 {
     char path[PATH_MAX];
+    const char *given = l->settings.controller.auth_secret_file;
+    json_object_del(l->doc, "secretFile");
+    if (given[0] != '\0') {
+        set_text(l->doc, "secretFile",
+                 given); /* for clients that come without the options of now */
+        return hl_auth_use_file(given);
+    }
     if (!local_wants_secret(l))
-        return l->settings.controller.auth_secret_file[0] == '\0'
-                   ? HL_OK
-                   : hl_auth_use_file(l->settings.controller.auth_secret_file);
+        return HL_OK;
     snprintf(path, sizeof(path), "%s/" LOCAL_RUN "/secret", l->opts->state);
     HL_TRY(hl_auth_make_file(path));
     set_text(l->doc, "secretFile", path);

@@ -64,6 +64,10 @@ hl_status hl_auth_use_file(const char *path)
     uint8_t key[HL_AUTH_LEN];
     if (path[0] == '\0')
         return HL_OK;
+    if (strcmp(path, "none") == 0)
+        return !hl_auth_is_set() ? HL_OK
+                                 : hl_fail(HL_ECONFLICT, "secret file none: this process has a "
+                                                         "cluster's secret already");
     HL_TRY(read_file(path, key));
     pthread_mutex_lock(&lock);
     bool other = is_set && !hl_auth_equal(key, master);

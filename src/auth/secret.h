@@ -25,7 +25,7 @@
 
 #define HL_AUTH_LEN 32 /* of keys, nonces and proofs */
 
-/* path "": the process has none, unless it was set before. */
+/* path "": the process has none, unless it was set before; "none": it is to have none. */
 hl_status hl_auth_use_file(const char *path) HL_CHECK;
 /* For tests: forget it. */
 void hl_auth_use_none(void);

@@ -49,7 +49,7 @@ class Doors(unittest.TestCase):
             self.assertTrue(c.json("info")["l3Address"].startswith(f"unix:{c.state}/run/"))
 
     def test_ports_are_open_where_an_address_is_asked_for(self):
-        with cluster(nodes=1, tcp=True) as c:
+        with cluster(nodes=1, tcp=True, secret=None) as c:
             self.assertGreater(len(listening(self.pids(c))), 2)
 
     def test_a_running_cluster_is_not_said_to_serve_where_it_does_not(self):
@@ -86,7 +86,7 @@ class Secret(unittest.TestCase):
 
     @classmethod
     def setUpClass(cls):
-        cls.c = cls.enterClassContext(cluster(nodes=1, slots=1, tcp=True, up=("--l2-size", "16MiB")))
+        cls.c = cls.enterClassContext(cluster(nodes=1, slots=1, tcp=True, secret=None, up=("--l2-size", "16MiB")))
         cls.doc = json.loads((cls.c.state / "cluster.json").read_text())
         cls.wrong = cls.c.dir / "wrong"
         cls.wrong.write_text("not the secret of this cluster\n")

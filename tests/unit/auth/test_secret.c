@@ -47,6 +47,7 @@ static void no_file_is_no_secret(void **state)
     (void)state;
     assert_int_equal(hl_auth_use_file(""), HL_OK);
     assert_false(hl_auth_is_set());
+    assert_int_equal(hl_auth_use_file("none"), HL_OK);
     assert_int_equal(hl_auth_use_file(path), HL_ENOENT);
     assert_false(hl_auth_is_set());
 }
@@ -113,6 +114,7 @@ static void a_process_has_one_secret(void **state)
     assert_int_equal(hl_auth_use_file(path), HL_OK);
     assert_int_equal(hl_auth_use_file(""), HL_OK);
     assert_true(hl_auth_is_set());
+    assert_int_equal(hl_auth_use_file("none"), HL_ECONFLICT);
     write_secret("another one, long enough", 0600);
     assert_int_equal(hl_auth_use_file(path), HL_ECONFLICT);
 }
