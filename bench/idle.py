@@ -126,7 +126,7 @@ def main():
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     missed = 0
-    with cluster(nodes=1, tcp=True, up=("--l2-size", "32MiB"), env={"HELIOS_METRICS_LISTEN": "127.0.0.1:0"}) as c:
+    with cluster(nodes=1, tcp=True, secret="none", up=("--l2-size", "32MiB"), env={"HELIOS_METRICS_LISTEN": "127.0.0.1:0"}) as c:
         ports = wire.ports(c.state)
         if most < args.connections * len(ports) + SPARE_FILES:
             sys.exit(f"idle: {len(ports)} ports need {args.connections * len(ports) + SPARE_FILES} descriptors, "

@@ -18,6 +18,7 @@ pkg_check_modules(CMOCKA REQUIRED IMPORTED_TARGET cmocka)
 
 # Third-party code is fenced: only these modules may see these libraries.
 set(HL_THIRD_base PkgConfig::ZLIB)
+set(HL_THIRD_auth PkgConfig::CRYPTO)
 if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
   pkg_check_modules(ISAL REQUIRED IMPORTED_TARGET libisal)
   list(APPEND HL_THIRD_base PkgConfig::ISAL)

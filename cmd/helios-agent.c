@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "agent/agent.h"
+#include "auth/secret.h"
 #include "base/log.h"
 #include "conf/options.h"
 #include "conf/planes.h"
@@ -202,7 +203,9 @@ static hl_status start(struct daemon *d, int argc, char **argv)
     HL_TRY(find_slots(&d->conf, &offer));
     find_python(&d->conf, python, sizeof(python));
     find_library(library, sizeof(library));
-    hl_status st = hl_loop_create(&d->loop);
+    hl_status st = hl_auth_use_file(d->conf.auth_secret_file);
+    if (st == HL_OK)
+        st = hl_loop_create(&d->loop);
     if (st == HL_OK)
         st = hl_logfile_start(d->loop, d->conf.log_file, d->conf.log_max_size,
                               (int)d->conf.log_keep, &d->log);
@@ -214,6 +217,7 @@ static hl_status start(struct daemon *d, int argc, char **argv)
         st = hl_agent_start(
             &(struct hl_agent_opts){
                 .loop = d->loop,
+                .secret_file = d->conf.auth_secret_file,
                 .rpc = d->rpc,
                 .name = d->conf.agent_name,
                 .listen = d->conf.agent_listen,

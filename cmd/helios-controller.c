@@ -5,6 +5,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "auth/secret.h"
 #include "base/log.h"
 #include "conf/options.h"
 #include "conf/planes.h"
@@ -43,6 +44,7 @@ static hl_status start(struct daemon *d, int argc, char **argv)
     HL_TRY(hl_conf_publish(&d->conf));
     HL_TRY(hl_dir_make(d->conf.controller_state, 0700));
     snprintf(store, sizeof(store), "sqlite:%s/controller.db", d->conf.controller_state);
+    HL_TRY(hl_auth_use_file(d->conf.auth_secret_file));
     HL_TRY(hl_loop_create(&d->loop));
     HL_TRY(hl_logfile_start(d->loop, d->conf.log_file, d->conf.log_max_size, (int)d->conf.log_keep,
                             &d->log));

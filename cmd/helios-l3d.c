@@ -5,6 +5,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "auth/secret.h"
 #include "base/log.h"
 #include "conf/options.h"
 #include "conf/planes.h"
@@ -86,6 +87,7 @@ static hl_status start(struct daemon *d, int argc, char **argv)
     HL_TRY(hl_conf_publish(&d->conf));
     default_paths(d);
     HL_TRY(hl_pool_regions_parse(c->l3_numa, c->l3_size, d->regions, &d->region_count));
+    HL_TRY(hl_auth_use_file(c->auth_secret_file));
     HL_TRY(hl_loop_create(&d->loop));
     HL_TRY(hl_logfile_start(d->loop, c->log_file, c->log_max_size, (int)c->log_keep, &d->log));
     HL_TRY(hl_loop_stop_on_signals(d->loop));

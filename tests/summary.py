@@ -33,7 +33,7 @@ def read(lines):
             case = f"{found[1]}: {found[2]}" if found[1] else found[3]
             if case not in tests[-1].cases:
                 tests[-1].cases.append(case)
-        elif line.startswith("Test Passed."):
+        elif line.startswith(("Test Passed.", "Test Pass Reason:")):
             tests[-1].passed = True
     return tests
 

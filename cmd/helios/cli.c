@@ -1,5 +1,6 @@
 /* Context of a command: arguments, the local cluster, connections to the daemons. */
 #include "helios/cli.h"
+#include "auth/secret.h"
 
 #include <errno.h>
 #include <stdarg.h>
@@ -248,10 +249,26 @@ static hl_status explain_absence(struct cli *cli)
     return hl_fail(HL_EUNAVAIL, "the cluster of %s is down; `helios up` starts it", cli->state);
 }
 
+/* What the options name, else what `up` has made for the cluster of this machine. */
+hl_status cli_secret(struct cli *cli)
+{
+    const struct hl_conf *conf = NULL;
+    const json_t *cluster;
+    HL_TRY(cli_conf(cli, &conf));
+    if (conf->auth_secret_file[0] != '\0')
+        return hl_auth_use_file(conf->auth_secret_file);
+    if (cli_cluster(cli, &cluster) == HL_OK)
+        return hl_auth_use_file(hl_json_str(cluster, "secretFile", ""));
+    hl_error_clear();
+    return HL_OK;
+}
+
 hl_status cli_runtime(struct cli *cli, struct hl_rpc **out)
 {
-    if (cli->rpc == NULL)
+    if (cli->rpc == NULL) {
+        HL_TRY(cli_secret(cli));
         HL_TRY(hl_rpc_create(&cli->rpc));
+    }
     *out = cli->rpc;
     return HL_OK;
 }

@@ -105,6 +105,8 @@ hl_status cli_conf(struct cli *cli, const struct hl_conf **out) HL_CHECK;
  * cluster, the user's local cluster, option controller.address, option agent.controller; the first
  * of them that there is. Borrowed. HL_EUNAVAIL: a directory was named and no cluster is there. */
 hl_status cli_controller_address(struct cli *cli, const char **out) HL_CHECK;
+/* Have this process know the secret of the cluster it calls. */
+hl_status cli_secret(struct cli *cli) HL_CHECK;
 hl_status cli_runtime(struct cli *cli, struct hl_rpc **out) HL_CHECK;
 hl_status cli_controller(struct cli *cli, struct hl_rpc_peer **out) HL_CHECK;
 /* The L3 daemon, as the Controller (or the local cluster) names it. */

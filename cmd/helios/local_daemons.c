@@ -86,6 +86,20 @@ static void add_metrics(struct local_daemon *d, const struct hl_conf *conf, int 
             port > 0 ? port + index : 0);
 }
 
+/* Pods can't read a file of this machine: their secret comes by the options, or not at all. */
+bool local_wants_secret(const struct local *l)
+{
+    return wants_ports(l, &l->settings.controller) && !l->settings.kubernetes &&
+           l->settings.controller.auth_secret_file[0] == '\0';
+}
+
+static void add_secret(struct local_daemon *d, const struct local *l)
+{
+    const char *file = hl_json_str(l->doc, "secretFile", "");
+    if (file[0] != '\0')
+        add(d, "--auth-secret-file", "%s", file);
+}
+
 static void describe_l3(const struct local *l, struct local_daemon *d)
 {
     const struct hl_conf *conf = &l->settings.l3;
@@ -154,6 +168,7 @@ hl_status local_daemon_describe(const struct local *l, int index, struct local_d
     else
         describe_agent(l, index - 2, &d);
     add_metrics(&d, conf, index);
+    add_secret(&d, l);
     add(&d, "--ready-file", "%s/%s.json", l->opts->state, d.name);
     d.argv[0] = strdup(d.program);
     if (d.failed || d.argv[0] == NULL) {

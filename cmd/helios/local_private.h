@@ -101,6 +101,8 @@ struct local_daemon {
     bool failed; /* out of memory, or too many arguments */
 };
 
+/* It opens ports, and no option names a secret for them. */
+bool local_wants_secret(const struct local *l);
 /* The one place that knows each daemon's command line: L3 is 0, the Controller 1, then come the
  * nodes. Addresses of daemons are those of cluster.json. End with local_daemon_fini. */
 hl_status local_daemon_describe(const struct local *l, int index,

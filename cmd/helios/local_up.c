@@ -8,6 +8,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "auth/secret.h"
 #include "base/clock.h"
 #include "core/json.h"
 #include "helios/local_private.h"
@@ -30,8 +31,28 @@ void local_daemon_name(int index, char *out, size_t cap)
         snprintf(out, cap, "node-%d", index - 2);
 }
 
+/* Where there are ports, whoever comes to them has to know a secret. */
+static hl_status prepare_secret(struct local *l)
+{
+    char path[PATH_MAX];
+    const char *given = l->settings.controller.auth_secret_file;
+    json_object_del(l->doc, "secretFile");
+    if (given[0] != '\0') {
+        set_text(l->doc, "secretFile",
+                 given); /* for clients that come without the options of now */
+        return hl_auth_use_file(given);
+    }
+    if (!local_wants_secret(l))
+        return HL_OK;
+    snprintf(path, sizeof(path), "%s/" LOCAL_RUN "/secret", l->opts->state);
+    HL_TRY(hl_auth_make_file(path));
+    set_text(l->doc, "secretFile", path);
+    return hl_auth_use_file(path);
+}
+
 static hl_status start_all(struct local *l)
 {
+    HL_TRY(prepare_secret(l));
     HL_TRY(local_daemon_start(l, 0));
     const json_t *l3 = json_object_get(l->doc, "l3d");
     set_text(l->doc, "l3", hl_json_str(l3, "address", ""));

@@ -75,6 +75,8 @@ static hl_status open_store(struct hl_agent *a, const struct hl_agent_opts *opts
 
 static void open_chunks(struct hl_agent *a, const struct hl_agent_opts *opts)
 {
+    snprintf(a->secret_file, sizeof(a->secret_file), "%s",
+             opts->secret_file != NULL ? opts->secret_file : "");
     if (chunks_open(a->name, opts->state_dir, opts->slots, opts->chunk_memory, &a->chunks) != HL_OK)
         hl_warn("HybridPS chunks of this node's ranks are not counted: %s", hl_error_text());
 }

@@ -28,9 +28,10 @@ struct hl_rpc;
 struct hl_agent_opts {
     struct hl_loop *loop;
     struct hl_rpc *rpc;
-    const char *name;       /* "" = host name */
-    const char *listen;     /* "127.0.0.1:0" */
-    const char *controller; /* "127.0.0.1:7400" */
+    const char *name;        /* "" = host name */
+    const char *listen;      /* "127.0.0.1:0" */
+    const char *controller;  /* "127.0.0.1:7400" */
+    const char *secret_file; /* that ranks are told of; "" = none */
     const char *state_dir;
     const char *executor;     /* "process" */
     const char *rank_address; /* "" = of the interface that reaches the Controller */

@@ -47,9 +47,10 @@ struct hl_agent {
     char address[256];
     char host_id[64];
     char rank_address[128];
-    char host_address[64]; /* rank_address as an IP address, "" = it has none */
-    char interface[64];    /* network interface of rank_address, "" = unknown */
-    json_t *gpus;          /* PCI address -> the driver's number of the device */
+    char secret_file[4096]; /* that ranks are told of; "" = none */
+    char host_address[64];  /* rank_address as an IP address, "" = it has none */
+    char interface[64];     /* network interface of rank_address, "" = unknown */
+    json_t *gpus;           /* PCI address -> the driver's number of the device */
     char *python_dir;
     char *library;
     json_t *node; /* NodeInfo */

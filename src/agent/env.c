@@ -134,6 +134,7 @@ static hl_status set_number_or_none(struct hl_env *env, const char *key, int val
 /* What libhelios takes from the option table. */
 static hl_status set_options(const struct hl_agent *a, struct hl_env *env)
 {
+    HL_TRY(set_if_absent(env, "HELIOS_AUTH_SECRET_FILE", a->secret_file));
     HL_TRY(set_number(env, "HELIOS_DATA_CONNECT_TIMEOUT", (size_t)a->data_connect_ms, "ms"));
     HL_TRY(set_number(env, "HELIOS_DATA_STALL", (size_t)a->data_stall_ms, "ms"));
     HL_TRY(set_number(env, "HELIOS_DATA_ENDPOINTS", (size_t)a->data_endpoints, ""));

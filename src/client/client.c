@@ -1,4 +1,5 @@
 /* Opening and closing a client, and its calls to the daemons. */
+#include "auth/secret.h"
 #include "base/log.h"
 #include "base/text.h"
 #include "client/client_private.h"
@@ -205,7 +206,9 @@ static hl_status attach_first(struct operation *op)
 static hl_status connect_all(helios_client *c)
 {
     struct operation op;
+    const char *secret = getenv("HELIOS_AUTH_SECRET_FILE");
     operation_begin(&op, c);
+    HL_TRY(hl_auth_use_file(secret != NULL ? secret : ""));
     HL_TRY(hl_rpc_create(&c->rpc));
     if (c->controller_address != NULL)
         HL_TRY(hl_rpc_open(c->rpc, c->controller_address, "Controller", &c->controller));

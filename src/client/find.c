@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "auth/secret.h"
 #include "base/buf.h"
 #include "client/client_private.h"
 #include "conf/options.h"
@@ -45,6 +46,11 @@ static hl_status read_cluster(const char *state, char **out)
     hl_buf_fini(&text);
     HL_TRY(st);
     const char *address = hl_json_str(cluster, "controller", "");
+    st = hl_auth_use_file(hl_json_str(cluster, "secretFile", ""));
+    if (st != HL_OK) {
+        json_decref(cluster);
+        return st;
+    }
     if (address[0] == '\0')
         st = hl_fail(HL_EUNAVAIL,
                      "the last `helios up` in %s did not finish; repeat it, or remove what it left "
@@ -67,6 +73,8 @@ static hl_status read_configured(char **out, enum found *how)
     const char *own = conf->controller_address, *agents = conf->agent_controller;
     if (st == HL_OK && (*out = strdup(own[0] != '\0' ? own : agents)) == NULL)
         st = hl_fail(HL_ENOMEM, "out of memory for an address");
+    if (st == HL_OK)
+        st = hl_auth_use_file(conf->auth_secret_file);
     if (st == HL_OK) {
         *how = own[0] != '\0' || hl_conf_is_set(conf, "agent.controller") ? FOUND_CONFIGURED
                                                                           : FOUND_DEFAULT;

@@ -75,7 +75,8 @@ struct hl_conf {
     uint64_t plane_migration_rate;
     char *plane_management;
     uint64_t plane_management_rate;
-    char *metrics_listen; /* "" = none */
+    char *auth_secret_file; /* "" = none */
+    char *metrics_listen;   /* "" = none */
 
     char *controller_listen;   /* RPC; see conf/planes.h for all that listen */
     char *controller_state;    /* directory of the metadata */

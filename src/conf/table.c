@@ -48,6 +48,11 @@ const struct hl_option hl_conf_table[] = {
     {"plane.management_rate", "--plane-management-rate", "0",
      "What its line carries, as 2.5Gbit; 0 to ask the driver.",
      HL_OPT_RATE, 0, 0, NULL, AT(plane_management_rate), HL_DAEMONS},
+    {"auth.secret_file", "--auth-secret-file", "",
+     "File with the cluster's secret (16 bytes or more, mode 0600), which every TCP protocol then "
+     "asks of a peer; the same on all hosts; empty for none, or what `helios up` makes; none for "
+     "none.",
+     HL_OPT_PATH, 0, 0, NULL, AT(auth_secret_file), HL_DAEMONS | HL_CLI},
     {"metrics.listen", "--metrics-listen", "",
      "Address where the daemon serves GET /metrics (Prometheus) and /healthz; empty for none.",
      HL_OPT_STRING, 0, 0, NULL, AT(metrics_listen), HL_DAEMONS},

@@ -2,10 +2,13 @@
  *
  * Both handles start with a pointer to their table (struct hl_net_head), so that every back end
  * is reached without the callers knowing which one it is. */
+#include <assert.h>
 #include <string.h>
 
+#include "auth/secret.h"
 #include "base/plane.h"
 #include "net/net.h"
+
 #include "net/retry.h"
 
 #define DEFAULT_STALL_MS       800
@@ -25,6 +28,15 @@ static const struct hl_net_ops *ops_of(const void *handle)
 static struct hl_net_head *head_of(struct hl_net_client *client)
 {
     return (struct hl_net_head *)(void *)client;
+}
+
+/* Of a cluster with a secret, where the caller gives no key of his own. */
+static void secret_key(uint8_t key[HL_NET_KEY])
+{
+    static const uint8_t none[HL_NET_KEY];
+    static_assert(HL_NET_KEY == HL_AUTH_LEN, "a derived key is a key of the data port");
+    if (hl_auth_is_set() && memcmp(key, none, sizeof(none)) == 0)
+        hl_auth_derive("helios data port", key);
 }
 
 hl_status hl_net_server_start(const struct hl_net_server_opts *opts, struct hl_net_server **out)
@@ -47,6 +59,7 @@ hl_status hl_net_server_start(const struct hl_net_server_opts *opts, struct hl_n
         full.spin_us = DEFAULT_SPIN_US;
     if (full.ops == NULL)
         full.ops = hl_net_auto();
+    secret_key(full.key);
     return full.ops->server_start(&full, out);
 }
 
@@ -96,6 +109,7 @@ hl_status hl_net_connect_with(const struct hl_net_connect_opts *opts, struct hl_
     const char *scheme = strstr(full.address, "://");
     if (scheme != NULL)
         full.address = scheme + 3;
+    secret_key(full.key);
     if (full.timeout_ms <= 0)
         full.timeout_ms = HL_NET_CONNECT_MS;
     if (full.stall_ms <= 0)

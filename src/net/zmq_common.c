@@ -5,6 +5,7 @@
 #include <string.h>
 #include <zmq.h>
 
+#include "auth/secret.h"
 #include "net/addr.h"
 #include "net/zmq_private.h"
 
@@ -45,6 +46,36 @@ hl_status hl_mig_context(int io_threads, void **out)
     return HL_OK;
 }
 
+/* A pair of keys for CURVE, as 40 characters each. */
+static int curve_pair(const char *purpose, char public_key[41], char secret_key[41])
+{
+    uint8_t bytes[HL_AUTH_LEN];
+    hl_auth_derive(purpose, bytes);
+    return zmq_z85_encode(secret_key, bytes, sizeof(bytes)) == NULL
+               ? -1
+               : zmq_curve_public(public_key, secret_key);
+}
+
+/* A server's public key never travels, so only who knows the cluster's secret can reach it. What
+ * is sent is encrypted, too. */
+static int set_curve(void *sock, bool is_server)
+{
+    static const int on = 1;
+    char server_public[41], server_secret[41], own_public[41], own_secret[41];
+    int rc = curve_pair("helios migration server", server_public, server_secret);
+    if (rc == 0 && is_server) {
+        rc = zmq_setsockopt(sock, ZMQ_CURVE_SERVER, &on, sizeof(on));
+        return rc == 0 ? zmq_setsockopt(sock, ZMQ_CURVE_SECRETKEY, server_secret, 41) : rc;
+    }
+    if (rc == 0)
+        rc = curve_pair("helios migration client", own_public, own_secret);
+    if (rc == 0)
+        rc = zmq_setsockopt(sock, ZMQ_CURVE_SERVERKEY, server_public, 41);
+    if (rc == 0)
+        rc = zmq_setsockopt(sock, ZMQ_CURVE_PUBLICKEY, own_public, 41);
+    return rc == 0 ? zmq_setsockopt(sock, ZMQ_CURVE_SECRETKEY, own_secret, 41) : rc;
+}
+
 hl_status hl_mig_socket(void *ctx, int type, int v6, void **out)
 {
     const struct {
@@ -70,6 +101,8 @@ hl_status hl_mig_socket(void *ctx, int type, int v6, void **out)
     int rc = zmq_setsockopt(sock, ZMQ_MAXMSGSIZE, &largest, sizeof(largest));
     for (size_t i = 0; rc == 0 && i < HL_ARRAY_LEN(options); i++)
         rc = zmq_setsockopt(sock, options[i].name, &options[i].value, sizeof(int));
+    if (rc == 0 && hl_auth_is_set())
+        rc = set_curve(sock, type == ZMQ_ROUTER);
     if (rc != 0) {
         hl_status st =
             hl_fail(HL_EINTERNAL, "migration channel: socket options: %s", zmq_strerror(errno));

@@ -25,11 +25,6 @@ namespace
 {
 constexpr int backlog = 512;
 
-bool is_unix(const std::string &address)
-{
-    return address.compare(0, 5, "unix:") == 0;
-}
-
 class Fd
 {
   public:
@@ -183,6 +178,17 @@ unsigned port_of(int fd)
     return ntohs(((struct sockaddr_in *)&name)->sin_port);
 }
 } // namespace
+
+bool is_unix(const std::string &address)
+{
+    return address.compare(0, 5, "unix:") == 0;
+}
+
+bool is_loopback(const std::string &address)
+{
+    return address.compare(0, 4, "127.") == 0 || address.compare(0, 6, "[::1]:") == 0 ||
+           address.compare(0, 10, "localhost:") == 0;
+}
 
 hl_status check_address(const char *address, bool may_be_any_port)
 {

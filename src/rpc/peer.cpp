@@ -16,6 +16,7 @@
 #include <utility>
 
 extern "C" {
+#include "auth/secret.h"
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/plane.h"
@@ -221,6 +222,11 @@ kj::Promise<void> PeerCore::attempt()
         .then([](kj::Own<kj::NetworkAddress> address) {
             auto stream = address->connect();
             return stream.attach(kj::mv(address));
+        })
+        .then([this](kj::Own<kj::AsyncIoStream> stream) -> kj::Promise<kj::Own<kj::AsyncIoStream>> {
+            if (is_unix(target.address) || !hl_auth_is_set())
+                return kj::mv(stream);
+            return greet_server(kj::mv(stream), target.address);
         })
         .then(
             [this](kj::Own<kj::AsyncIoStream> stream) {

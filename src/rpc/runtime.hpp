@@ -137,6 +137,22 @@ void set_keepalive(kj::AsyncIoStream &stream, const std::string &address);
 /* At a Unix socket: another user's process, which is logged. */
 bool is_stranger(kj::AsyncIoStream &stream, const std::string &address);
 
+bool is_unix(const std::string &address);
+bool is_loopback(const std::string &address);
+
+/* A stream whose client has been greeted: `stream` null = he has gone; `known` = he has proved that
+ * he knows the secret. */
+struct Greeted {
+    kj::Own<kj::AsyncIoStream> stream;
+    bool known;
+};
+
+/* greeting.cpp: for TCP connections of a process with a secret (auth/secret.h). */
+kj::Promise<Greeted> greet_client(kj::Own<kj::AsyncIoStream> stream);
+/* Fails with HL_EPERM where the server can't prove it. */
+kj::Promise<kj::Own<kj::AsyncIoStream>> greet_server(kj::Own<kj::AsyncIoStream> stream,
+                                                     const std::string &address);
+
 /* One message that has ended, on the management plane (a Unix socket's: inside the host). */
 void count_message(const std::string &address, const char *op, bool sent, uint64_t bytes,
                    uint64_t ns, hl_status st);

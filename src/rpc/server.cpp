@@ -20,8 +20,10 @@
 #include <utility>
 
 extern "C" {
+#include "auth/secret.h"
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/plane.h"
 #include "os/loop.h"
 #include "rpc/rpc.h"
 }
@@ -98,7 +100,10 @@ class ServerCore final : public Core,
     kj::Promise<void> accept();
     void admit(kj::Own<kj::AsyncIoStream> stream);
     void serve_client(kj::Own<kj::AsyncIoStream> stream);
-    void refuse(kj::Own<kj::AsyncIoStream> stream);
+    void greet(kj::Own<kj::AsyncIoStream> stream);
+    void seat(kj::Own<kj::AsyncIoStream> stream);
+    std::string no_room() const;
+    void refuse(kj::Own<kj::AsyncIoStream> stream, hl_status st, const std::string &why);
     bool make_room();
     kj::Promise<void> close_silent();
     void taskFailed(kj::Exception &&e) override;
@@ -109,6 +114,7 @@ class ServerCore final : public Core,
     const unsigned max_connections;
     std::unordered_set<std::shared_ptr<Client>> clients;
     unsigned refused = 0;  /* connections that are being told so */
+    unsigned greeting = 0; /* connections that have not proved yet who they are */
     uint64_t received = 0; /* bytes, since the last call */
     uint64_t last_id = 0;
     std::unordered_map<uint64_t, Pending> pending;
@@ -229,10 +235,42 @@ void ServerCore::admit(kj::Own<kj::AsyncIoStream> stream)
     set_keepalive(*stream, address);
     if (is_stranger(*stream, address))
         return;
+    if (is_unix(address) || !hl_auth_is_set())
+        seat(kj::mv(stream));
+    else if (clients.size() + greeting < max_connections || make_room())
+        greet(kj::mv(stream));
+    else
+        refuse(kj::mv(stream), HL_EBUSY, no_room());
+}
+
+/* Nobody is served before he has proved that he knows the secret. */
+void ServerCore::greet(kj::Own<kj::AsyncIoStream> stream)
+{
+    greeting++;
+    auto silent = runtime->timer().afterDelay(first_call_ns * kj::NANOSECONDS).then([] {
+        return Greeted{kj::Own<kj::AsyncIoStream>(), false};
+    });
+    tasks->add(greet_client(kj::mv(stream))
+                   .exclusiveJoin(kj::mv(silent))
+                   .then([this](Greeted g) {
+                       if (g.stream.get() == nullptr)
+                           return;
+                       if (g.known)
+                           seat(kj::mv(g.stream));
+                       else
+                           refuse(kj::mv(g.stream), HL_EPERM,
+                                  "the server wants the cluster's secret: set auth.secret_file, or "
+                                  "HELIOS_AUTH_SECRET_FILE, to a file that holds it");
+                   })
+                   .attach(kj::defer([this] { greeting--; })));
+}
+
+void ServerCore::seat(kj::Own<kj::AsyncIoStream> stream)
+{
     if (clients.size() < max_connections || make_room())
         serve_client(kj::mv(stream));
     else
-        refuse(kj::mv(stream));
+        refuse(kj::mv(stream), HL_EBUSY, no_room());
 }
 
 void ServerCore::serve_client(kj::Own<kj::AsyncIoStream> stream)
@@ -248,16 +286,21 @@ void ServerCore::serve_client(kj::Own<kj::AsyncIoStream> stream)
         gone.attach(kj::mv(connection), kj::defer([this, client] { clients.erase(client); })));
 }
 
-/* The client reads why it is not served, as the answer to its first call. */
-void ServerCore::refuse(kj::Own<kj::AsyncIoStream> stream)
+std::string ServerCore::no_room() const
 {
-    std::string why = "too many connections: " + std::to_string(max_connections) +
-                      " are open; try again later, or raise the daemon's limit of open files";
-    hl_warn("a connection was refused address=%s connections=%u", address.c_str(), max_connections);
+    return "too many connections: " + std::to_string(max_connections) +
+           " are open; try again later, or raise the daemon's limit of open files";
+}
+
+/* The client reads why it is not served, as the answer to its first call. */
+void ServerCore::refuse(kj::Own<kj::AsyncIoStream> stream, hl_status st, const std::string &why)
+{
+    hl_warn("a connection was refused address=%s cause=\"%s\"", address.c_str(), why.c_str());
+    hl_fault_count(st == HL_EPERM ? "no-secret" : "no-room", "rpc");
     if (refused >= max_refused)
         return;
     auto connection = kj::heap<Connection>(counted(kj::mv(stream), received),
-                                           capnp::Capability::Client(exception_of(HL_EBUSY, why)));
+                                           capnp::Capability::Client(exception_of(st, why)));
     refused++;
     auto gone =
         connection->network.onDisconnect().exclusiveJoin(runtime->timer().afterDelay(refusal_time));
@@ -383,6 +426,9 @@ try {
     int fd = -1;
     HL_TRY(listen_on(opts->address, &fd, &server->address));
     server->inode = socket_inode(server->address);
+    if (!is_unix(server->address) && !is_loopback(server->address) && !hl_auth_is_set())
+        hl_warn("whoever reaches this port may do everything; set auth.secret_file address=%s",
+                server->address.c_str());
     rpc->runtime->run([&] { server->core->listen(fd, server->address); });
     *out = server.release();
     return HL_OK;

@@ -9,8 +9,9 @@ import shutil
 import stat
 import subprocess
 import unittest
+import uuid
 
-from support.cluster import HELIOS, cluster, wait_for
+from support.cluster import BUILD, HELIOS, cluster, wait_for
 
 STRANGER = "nobody"
 
@@ -48,7 +49,7 @@ class Doors(unittest.TestCase):
             self.assertTrue(c.json("info")["l3Address"].startswith(f"unix:{c.state}/run/"))
 
     def test_ports_are_open_where_an_address_is_asked_for(self):
-        with cluster(nodes=1, tcp=True) as c:
+        with cluster(nodes=1, tcp=True, secret=None) as c:
             self.assertGreater(len(listening(self.pids(c))), 2)
 
     def test_a_running_cluster_is_not_said_to_serve_where_it_does_not(self):
@@ -78,6 +79,62 @@ class Doors(unittest.TestCase):
             wait_for("l3d to say whom it has refused", lambda: "pool socket: client refused: process" in log.read_text())
             self.assertNotEqual(done.returncode, 3, done.stderr)
             self.assertEqual(c.json("info")["l3State"], "ready")  # its own user is served
+
+
+class Secret(unittest.TestCase):
+    """Where there are ports, each protocol wants the cluster's secret."""
+
+    @classmethod
+    def setUpClass(cls):
+        cls.c = cls.enterClassContext(cluster(nodes=1, slots=1, tcp=True, secret=None, up=("--l2-size", "16MiB")))
+        cls.doc = json.loads((cls.c.state / "cluster.json").read_text())
+        cls.wrong = cls.c.dir / "wrong"
+        cls.wrong.write_text("not the secret of this cluster\n")
+        cls.wrong.chmod(0o600)
+
+    def peer(self, secret, *args, stdin=""):
+        """What tests/net_peer says with this secret file ("" = none): its status."""
+        done = subprocess.run([BUILD / "tests" / "net_peer", *map(str, args)], input=stdin, capture_output=True, text=True,
+                              timeout=60, check=False, env={**os.environ, "HELIOS_AUTH_SECRET_FILE": str(secret)})
+        self.assertTrue(done.stdout, done.stderr)
+        return {"status": "OK", "error": "", **json.loads(done.stdout.splitlines()[-1])}
+
+    def refused(self, *args, stdin=""):
+        self.assertEqual(self.peer(self.doc["secretFile"], *args, stdin=stdin)["status"], "OK")
+        for secret in ("", self.wrong):
+            with self.subTest(secret=secret):
+                said = self.peer(secret, *args, stdin=stdin)
+                self.assertNotEqual(said["status"], "OK", said)
+
+    def test_the_file_is_private(self):
+        self.assertEqual(stat.S_IMODE(os.stat(self.doc["secretFile"]).st_mode), 0o600)
+
+    def test_rpc_says_what_is_missing_and_counts_it(self):
+        for daemon, interface, method in (("controllerd", "Controller", "clusterInfo"), ("l3d", "L3", "poolInfo"),
+                                          ("node-0", "Agent", "info")):
+            with self.subTest(daemon):
+                self.refused("rpc", self.doc[daemon]["address"], interface, stdin=f"{method} {{}}\n")
+                said = self.peer("", "rpc", self.doc[daemon]["address"], interface, stdin=f"{method} {{}}\n")
+                self.assertEqual(said["status"], "EPERM")
+                self.assertIn("the server wants the cluster's secret: set auth.secret_file", said["error"])
+                wrong = self.peer(self.wrong, "rpc", self.doc[daemon]["address"], interface, stdin=f"{method} {{}}\n")
+                self.assertIn("does not know this cluster's secret", wrong["error"])
+                log = (self.c.state / "log" / f"{daemon}.log").read_text()
+                self.assertIn("a connection was refused", log)
+
+    def test_the_data_port_wants_it(self):
+        self.refused("get", self.doc["l3d"]["dataAddress"], 4096, 5000, 1)
+        self.refused("put", self.doc["l3d"]["dataAddress"], 4096, 5000)
+
+    def test_migrations_want_it(self):
+        self.refused("send", self.doc["node-0"]["migrateAddress"], 256 << 10, uuid.uuid4().hex, 256 << 10, 1000, 3000, "off")
+
+    def test_ranks_are_told(self):
+        job = self.c.submit("jobName: told\nparallelism: {pipeline_parallel_size: 1, tensor_parallel_size: 1, "
+                            "data_parallel_size: 1}\nresources: {ranks_per_slot: 1}\n"
+                            "command: [/usr/bin/python3, -c, 'import helios; helios.init(); print(\"in\")']\n")
+        done = self.c.wait_job(job, "succeeded", "failed")
+        self.assertEqual(done["state"], "succeeded", self.c.log(job))
 
 
 if __name__ == "__main__":

@@ -61,6 +61,8 @@ class World(unittest.TestCase):
     def python(self, code, **env):
         """Run a program with the package; its exit status, output and errors."""
         outside = {k: v for k, v in os.environ.items() if not k.startswith(("HELIOS_", "CONTROLLER_"))}
+        if not env:  # who is told of a cluster's directory finds the secret there
+            env = {"HELIOS_AUTH_SECRET_FILE": os.environ["HELIOS_AUTH_SECRET_FILE"]}
         env = {**outside, "HELIOS_LIBRARY": os.environ["HELIOS_LIBRARY"], "CONTROLLER": self.controller,
                "PYTHONPATH": str(ROOT / "python"), **env}
         return subprocess.run([sys.executable, "-c", textwrap.dedent(code)], env=env, text=True,
@@ -175,7 +177,8 @@ class Find(World):
         with tempfile.TemporaryDirectory() as home:
             path = pathlib.Path(home) / ".config/helios/helios.yaml"
             path.parent.mkdir(parents=True)
-            path.write_text(f"controller:\n  address: {self.controller}\n")
+            path.write_text(f"controller:\n  address: {self.controller}\n"
+                            f"auth:\n  secret_file: {os.environ['HELIOS_AUTH_SECRET_FILE']}\n")
             done = self.python(self.INIT, HOME=home)
             self.assertEqual((done.stdout, done.stderr), (f"{len(self.load())}\n", ""))
             path.write_text("controller:\n  address: 127.0.0.1:1\n")

@@ -203,7 +203,7 @@ def send_mutated(port, count, seed, out):
 
 class Strangers(unittest.TestCase):
     def test_bytes_of_strangers_on_every_port_leave_the_daemons_alive_still_and_serving(self):
-        with cluster(nodes=2, tcp=True, up=("--l2-size", "64MiB")) as c:
+        with cluster(nodes=2, tcp=True, secret="none", up=("--l2-size", "64MiB")) as c:
             directory, _ = checkpoints.llama(c.dir / "hf", layers=2, hidden=64, ffn=128, seed=5)
             c.json("model", "import", directory, "--name", "toy", "--tp", 1, "--pp", 1)
             pids = {name: c.pid(name) for name in ("l3d", "node-0", "node-1")}
@@ -225,7 +225,7 @@ class Strangers(unittest.TestCase):
 
     def test_mutated_messages_on_every_port_leave_the_daemons_alive_still_and_serving(self):
         seed = int(os.environ.get("HELIOS_SEED", "0")) or random.SystemRandom().randrange(1 << 31)
-        with cluster(nodes=2, tcp=True, up=("--l2-size", "64MiB"), env={"HELIOS_METRICS_LISTEN": "127.0.0.1:0"}) as c:
+        with cluster(nodes=2, tcp=True, secret="none", up=("--l2-size", "64MiB"), env={"HELIOS_METRICS_LISTEN": "127.0.0.1:0"}) as c:
             directory, _ = checkpoints.llama(c.dir / "hf", layers=2, hidden=64, ffn=128, seed=5)
             c.json("model", "import", directory, "--name", "toy", "--tp", 1, "--pp", 1)
             ports = [p for p in wire.ports(c.state) if p.daemon != "node-1"]

@@ -14,6 +14,7 @@
 
 #include <jansson.h>
 
+#include "auth/secret.h"
 #include "base/clock.h"
 #include "base/crc32.h"
 #include "net/migrate.h"
@@ -228,6 +229,11 @@ static int run_rpc(char **argv)
 
 int main(int argc, char **argv)
 {
+    const char *secret = getenv("HELIOS_AUTH_SECRET_FILE");
+    if (hl_auth_use_file(secret != NULL ? secret : "") != HL_OK) {
+        fprintf(stderr, "%s\n", hl_error_text());
+        return 2;
+    }
     if (argc == 6 && strcmp(argv[1], "recv") == 0)
         return run_recv(argv + 2);
     if (argc == 9 && strcmp(argv[1], "send") == 0)

@@ -1,4 +1,5 @@
 """A local cluster of the real daemons for end-to-end tests; always taken down, by pid."""
+import atexit
 import contextlib
 import json
 import os
@@ -40,18 +41,33 @@ def wait_for(what, condition, seconds=30.0):
         time.sleep(0.05)
 
 
+def own_secret():
+    """One for all clusters of this process, for libhelios knows one. What the process starts or loads finds it, too."""
+    path = os.environ.get("HELIOS_AUTH_SECRET_FILE")
+    if path is None:
+        directory = tempfile.mkdtemp(prefix="helios-secret-")
+        atexit.register(shutil.rmtree, directory, ignore_errors=True)
+        path = os.environ["HELIOS_AUTH_SECRET_FILE"] = os.path.join(directory, "secret")
+        with open(os.open(path, os.O_CREAT | os.O_WRONLY | os.O_EXCL, 0o600), "w", encoding="ascii") as out:
+            out.write("a secret of tests, and of nothing else\n")
+    return path
+
+
 class Cluster:
     """`helios up` in a directory of its own. `patience`: how many times longer a command may take than elsewhere.
     `supervise`: daemons that end are started again by the cluster itself; else a test that kills one starts it.
-    `tcp`: daemons serve on 127.0.0.1, with data ports; else at Unix sockets, as without --address."""
+    `tcp`: daemons serve on 127.0.0.1, with data ports, and ask for a secret that this process has in its environment;
+    else at Unix sockets, as without --address. `secret`: its file, "none", or None for the one that `up` makes."""
 
-    def __init__(self, nodes=2, slots=2, size="128MiB", env=None, up=(), patience=1, supervise=False, tcp=False):
+    def __init__(self, nodes=2, slots=2, size="128MiB", env=None, up=(), patience=1, supervise=False, tcp=False, secret="own"):
         self.dir = pathlib.Path(tempfile.mkdtemp(prefix="helios-e2e-"))
         self.state = self.dir / "state"
         # HELIOS_CONFIG="": no configuration file that lies on the machine is read
         self.env = {**os.environ, "HELIOS_CONFIG": "", **(env or {})}
         alone = [] if supervise else ["--no-supervise"]
         ports = ["--address", "127.0.0.1"] if tcp else []
+        if tcp and secret is not None:
+            self.env["HELIOS_AUTH_SECRET_FILE"] = own_secret() if secret == "own" else secret
         self.up_args = ["up", *alone, *ports, "--nodes", str(nodes), "--slots", str(slots), "--l3-size", size, *up]
         self.limit = 120 * patience
         self.info = None

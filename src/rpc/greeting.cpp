@@ -1,0 +1,172 @@
+/* The greeting in front of Cap'n Proto on a TCP connection of a cluster with a secret:
+ *
+ *     client: MAGIC, nonce           server: nonce, proof            client: proof
+ *
+ * Each side proves over both nonces that it knows the secret, the server first. Whoever begins with
+ * something else than MAGIC gets what he has sent put back in front of his stream, so that he can
+ * be told in Cap'n Proto what is missing. */
+#include "rpc/runtime.hpp"
+
+#include <cstring>
+
+extern "C" {
+#include "auth/secret.h"
+}
+
+namespace hl::rpc
+{
+namespace
+{
+constexpr char magic[8] = {'H', 'E', 'L', 'I', 'O', 'S', 'A', '1'};
+constexpr char server_purpose[] = "helios rpc server";
+constexpr char client_purpose[] = "helios rpc client";
+
+struct Hello {
+    char magic[8];
+    uint8_t nonce[HL_AUTH_LEN];
+};
+
+struct Reply {
+    uint8_t nonce[HL_AUTH_LEN];
+    uint8_t proof[HL_AUTH_LEN];
+};
+
+static_assert(sizeof(Hello) == 40 && sizeof(Reply) == 64, "sent as they are");
+
+/* The stream of a greeting and what is read from and written to it. */
+struct Talk {
+    explicit Talk(kj::Own<kj::AsyncIoStream> s) : stream(kj::mv(s))
+    {
+    }
+
+    kj::Own<kj::AsyncIoStream> stream;
+    Hello hello = {};
+    Reply reply = {};
+    uint8_t proof[HL_AUTH_LEN] = {};
+};
+
+/* A stream that begins with bytes which were read from it already. */
+class PutBack final : public kj::AsyncIoStream
+{
+  public:
+    PutBack(kj::Own<kj::AsyncIoStream> s, const void *bytes, size_t n) : stream(kj::mv(s)), left(n)
+    {
+        memcpy(front, bytes, n);
+    }
+
+    kj::Promise<size_t> tryRead(void *buffer, size_t min, size_t max) override
+    {
+        size_t n = left < max ? left : max;
+        memcpy(buffer, front + at, n);
+        at += n;
+        left -= n;
+        if (n >= min)
+            return n;
+        return stream->tryRead((char *)buffer + n, min - n, max - n).then([n](size_t more) {
+            return n + more;
+        });
+    }
+
+    kj::Promise<void> write(const void *buffer, size_t size) override
+    {
+        return stream->write(buffer, size);
+    }
+
+    kj::Promise<void> write(kj::ArrayPtr<const kj::ArrayPtr<const kj::byte>> pieces) override
+    {
+        return stream->write(pieces);
+    }
+
+    kj::Promise<void> whenWriteDisconnected() override
+    {
+        return stream->whenWriteDisconnected();
+    }
+
+    void shutdownWrite() override
+    {
+        stream->shutdownWrite();
+    }
+
+    void abortRead() override
+    {
+        stream->abortRead();
+    }
+
+    kj::Maybe<int> getFd() const override
+    {
+        return stream->getFd();
+    }
+
+  private:
+    kj::Own<kj::AsyncIoStream> stream;
+    char front[sizeof(magic)];
+    size_t at = 0, left;
+};
+
+/* After the client's hello: answer it, and look at what he proves. */
+kj::Promise<bool> prove(Talk &t)
+{
+    if (hl_auth_nonce(t.reply.nonce) != HL_OK)
+        return false;
+    hl_auth_proof(server_purpose, t.hello.nonce, t.reply.nonce, t.reply.proof);
+    return t.stream->write(&t.reply, sizeof(t.reply))
+        .then([&t] { return t.stream->tryRead(t.proof, sizeof(t.proof), sizeof(t.proof)); })
+        .then([&t](size_t n) {
+            uint8_t want[HL_AUTH_LEN];
+            hl_auth_proof(client_purpose, t.hello.nonce, t.reply.nonce, want);
+            return n == sizeof(t.proof) && hl_auth_equal(want, t.proof);
+        });
+}
+} // namespace
+
+kj::Promise<Greeted> greet_client(kj::Own<kj::AsyncIoStream> stream)
+{
+    auto talk = kj::heap<Talk>(kj::mv(stream));
+    Talk &t = *talk;
+    return t.stream->tryRead(&t.hello, sizeof(magic), sizeof(magic))
+        .then([&t](size_t n) -> kj::Promise<Greeted> {
+            if (n < sizeof(magic))
+                return Greeted{kj::Own<kj::AsyncIoStream>(), false};
+            if (memcmp(t.hello.magic, magic, sizeof(magic)) != 0) {
+                kj::Own<kj::AsyncIoStream> again =
+                    kj::heap<PutBack>(kj::mv(t.stream), t.hello.magic, sizeof(magic));
+                return Greeted{kj::mv(again), false};
+            }
+            return t.stream->tryRead(t.hello.nonce, HL_AUTH_LEN, HL_AUTH_LEN)
+                .then([&t](size_t more) -> kj::Promise<bool> {
+                    if (more < HL_AUTH_LEN)
+                        return false;
+                    return prove(t);
+                })
+                .then([&t](bool known) {
+                    return Greeted{kj::mv(t.stream), known};
+                });
+        })
+        .attach(kj::mv(talk));
+}
+
+kj::Promise<kj::Own<kj::AsyncIoStream>> greet_server(kj::Own<kj::AsyncIoStream> stream,
+                                                     const std::string &address)
+{
+    auto talk = kj::heap<Talk>(kj::mv(stream));
+    Talk &t = *talk;
+    memcpy(t.hello.magic, magic, sizeof(magic));
+    if (hl_auth_nonce(t.hello.nonce) != HL_OK)
+        kj::throwFatalException(exception_of(HL_EIO, hl_error_text()));
+    return t.stream->write(&t.hello, sizeof(t.hello))
+        .then([&t] { return t.stream->tryRead(&t.reply, sizeof(t.reply), sizeof(t.reply)); })
+        .then([&t, address](size_t n) -> kj::Promise<void> {
+            uint8_t want[HL_AUTH_LEN];
+            hl_auth_proof(server_purpose, t.hello.nonce, t.reply.nonce, want);
+            if (n < sizeof(t.reply) || !hl_auth_equal(want, t.reply.proof))
+                kj::throwFatalException(
+                    exception_of(HL_EPERM, "the server at " + address +
+                                               " does not know this cluster's secret: set "
+                                               "auth.secret_file to the same file on both sides"));
+            hl_auth_proof(client_purpose, t.hello.nonce, t.reply.nonce, t.proof);
+            return t.stream->write(t.proof, sizeof(t.proof));
+        })
+        .then([&t] { return kj::mv(t.stream); })
+        .attach(kj::mv(talk));
+}
+} // namespace hl::rpc
