@@ -249,11 +249,13 @@ static hl_status explain_absence(struct cli *cli)
     return hl_fail(HL_EUNAVAIL, "the cluster of %s is down; `helios up` starts it", cli->state);
 }
 
-/* What the options name, else what `up` has made for the cluster of this machine. */
+/* Of the cluster of this machine what cluster.json says, else what the options name. */
 hl_status cli_secret(struct cli *cli)
 {
     const struct hl_conf *conf = NULL;
     const json_t *cluster;
+    if (cli->controller_from == CLI_LOCAL && cli_cluster(cli, &cluster) == HL_OK)
+        return hl_auth_use_file(hl_json_str(cluster, "secretFile", ""));
     HL_TRY(cli_conf(cli, &conf));
     if (conf->auth_secret_file[0] != '\0')
         return hl_auth_use_file(conf->auth_secret_file);
@@ -265,10 +267,8 @@ hl_status cli_secret(struct cli *cli)
 
 hl_status cli_runtime(struct cli *cli, struct hl_rpc **out)
 {
-    if (cli->rpc == NULL) {
-        HL_TRY(cli_secret(cli));
+    if (cli->rpc == NULL)
         HL_TRY(hl_rpc_create(&cli->rpc));
-    }
     *out = cli->rpc;
     return HL_OK;
 }
@@ -279,6 +279,7 @@ hl_status cli_controller(struct cli *cli, struct hl_rpc_peer **out)
         const char *address;
         struct hl_rpc *rpc;
         HL_TRY(cli_controller_address(cli, &address));
+        HL_TRY(cli_secret(cli));
         HL_TRY(cli_runtime(cli, &rpc));
         HL_TRY(hl_rpc_open(rpc, address, "Controller", &cli->controller_peer));
     }

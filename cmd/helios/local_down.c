@@ -6,6 +6,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "auth/secret.h"
 #include "base/clock.h"
 #include "core/json.h"
 #include "helios/local_private.h"
@@ -209,6 +210,13 @@ static json_t *result_of(const json_t *doc, json_t *stopped, bool removed, bool 
     return result;
 }
 
+/* To ask the daemons; those that can't be asked are ended all the same. */
+static void use_secret(const json_t *doc)
+{
+    if (hl_auth_use_file(hl_json_str(doc, "secretFile", "")) != HL_OK)
+        fprintf(stderr, "helios: %s\n", hl_error_text());
+}
+
 hl_status local_down(struct hl_rpc *rpc, const char *state, enum local_down mode, json_t **out)
 {
     json_t *doc = NULL;
@@ -227,8 +235,10 @@ hl_status local_down(struct hl_rpc *rpc, const char *state, enum local_down mode
     }
     json_t *stopped = json_array();
     bool remove = mode == LOCAL_DOWN_PURGE || (mode == LOCAL_DOWN && local_runs(doc));
-    if (st == HL_OK)
+    if (st == HL_OK) {
+        use_secret(doc);
         st = take_down(rpc, state, doc, remove, stopped);
+    }
     if (st == HL_OK)
         *out = result_of(doc, stopped, remove, !remove);
     json_decref(stopped);

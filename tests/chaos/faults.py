@@ -1,6 +1,7 @@
 """Faults. begin() strikes, end() takes it back where that is possible."""
 from __future__ import annotations
 
+import contextlib
 import os
 import pathlib
 import random
@@ -98,7 +99,8 @@ class Stop(Fault):
 
     def end(self) -> None:
         if self.pid:
-            os.kill(self.pid, signal.SIGCONT)
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self.pid, signal.SIGCONT)
 
 
 class FullDisk(Fault):
@@ -233,7 +235,8 @@ class Descriptors(Fault):
 
     def end(self) -> None:
         if self.pid:
-            resource.prlimit(self.pid, resource.RLIMIT_NOFILE, self.limits)
+            with contextlib.suppress(ProcessLookupError):  # a phase may have ended the daemon itself
+                resource.prlimit(self.pid, resource.RLIMIT_NOFILE, self.limits)
 
 
 class Clock(Fault):
