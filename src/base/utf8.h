@@ -1,0 +1,27 @@
+/* base/utf8.h - text of others: is it UTF-8, and what is shown of it if not.
+ *
+ * Owns:    nothing; a cleaned copy lives in the arena.
+ * Threads: any.
+ * Errors:  NULL when out of memory.
+ * Units:   bytes.
+ * Limits:  none. Sequences as in RFC 3629, section 4: no surrogates, none longer than needed.
+ */
+#ifndef HL_BASE_UTF8_H
+#define HL_BASE_UTF8_H
+
+#include "base/arena.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Length of the valid sequence at `text`, 1 to 4; 0 if there is none. NUL is none. */
+size_t hl_utf8_sequence(const char *text, size_t left);
+/* A copy of `text` in which U+FFFD stands for every byte that belongs to no sequence. */
+char *hl_utf8_clean(struct hl_arena *arena, const char *text, size_t len);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,95 @@
+/* Memory that goes all at once, and text made valid in it. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "base/arena.h"
+#include "base/utf8.h"
+
+static void pieces_are_zeroed_aligned_and_apart(void **state)
+{
+    struct hl_arena a = {0};
+    unsigned char *before = NULL;
+    (void)state;
+    for (size_t size = 0; size < 10000; size += 37) {
+        unsigned char *p = hl_arena_alloc(&a, size);
+        assert_non_null(p);
+        assert_int_equal((uintptr_t)p % _Alignof(max_align_t), 0);
+        for (size_t i = 0; i < size; i++)
+            assert_int_equal(p[i], 0);
+        memset(p, 0xFF, size);
+        if (before != NULL)
+            assert_int_equal(before[0], 0xFF);
+        before = size > 0 ? p : before;
+    }
+    hl_arena_fini(&a);
+    assert_null(a.newest);
+}
+
+static void a_failure_is_remembered(void **state)
+{
+    struct hl_arena a = {0}, b = {0};
+    (void)state;
+    assert_non_null(hl_arena_alloc(&a, 1));
+    assert_false(hl_arena_failed(&a));
+    assert_null(hl_arena_array(&a, SIZE_MAX / 2, 3));
+    assert_true(hl_arena_failed(&a));
+    assert_non_null(hl_arena_alloc(&a, 1)); /* goes on, and still knows */
+    assert_true(hl_arena_failed(&a));
+    hl_arena_move(&b, &a);
+    assert_true(hl_arena_failed(&b));
+    assert_false(hl_arena_failed(&a));
+    hl_arena_fini(&b);
+    assert_null(hl_arena_alloc(&b, SIZE_MAX));
+    assert_true(hl_arena_failed(&b));
+}
+
+static void a_move_keeps_what_both_held(void **state)
+{
+    struct hl_arena a = {0}, b = {0};
+    (void)state;
+    char *first = hl_arena_strdup(&a, "first"), *second = hl_arena_printf(&b, "%s %d", "second", 2);
+    assert_non_null(hl_arena_alloc(&b, 100000));
+    hl_arena_move(&a, &b);
+    assert_null(b.newest);
+    assert_string_equal(first, "first");
+    assert_string_equal(second, "second 2");
+    assert_null(hl_arena_strdup(&a, NULL));
+    hl_arena_fini(&a);
+}
+
+static void bad_bytes_become_replacement_characters(void **state)
+{
+    static const struct {
+        const char *text, *clean;
+    } rows[] = {{"", ""},
+                {"plain", "plain"},
+                {"\xC3\xA4\xE4\xB8\xAD\xF0\x9F\x99\x82", "\xC3\xA4\xE4\xB8\xAD\xF0\x9F\x99\x82"},
+                {"a\xFFz", "a\xEF\xBF\xBDz"},
+                {"\xC0\x80", "\xEF\xBF\xBD\xEF\xBF\xBD"},                 /* longer than needed */
+                {"\xED\xA0\x80", "\xEF\xBF\xBD\xEF\xBF\xBD\xEF\xBF\xBD"}, /* a surrogate */
+                {"\xF4\x90\x80\x80", "\xEF\xBF\xBD\xEF\xBF\xBD\xEF\xBF\xBD\xEF\xBF\xBD"},
+                {"end\xE4\xB8", "end\xEF\xBF\xBD\xEF\xBF\xBD"}};
+    struct hl_arena a = {0};
+    (void)state;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
+        assert_string_equal(hl_utf8_clean(&a, rows[i].text, strlen(rows[i].text)), rows[i].clean);
+    assert_string_equal(hl_utf8_clean(&a, "a\0b", 3), "a\xEF\xBF\xBD"
+                                                      "b");
+    hl_arena_fini(&a);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(pieces_are_zeroed_aligned_and_apart),
+        cmocka_unit_test(a_failure_is_remembered),
+        cmocka_unit_test(a_move_keeps_what_both_held),
+        cmocka_unit_test(bad_bytes_become_replacement_characters),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
