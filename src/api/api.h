@@ -1,0 +1,111 @@
+/* api/api.h - the schema's structs as C knows them, and what can be done with any of them.
+ *
+ * tools/gen_api.py makes api/types.h from api/v1/helios.capnp: a C struct for every struct of the
+ * schema and for the parameters and results of every method, and tables that describe them. The
+ * functions here are driven by these tables.
+ *
+ * A text is never NULL in what was decoded; in what is given, NULL means "". Lists are an array and
+ * its count. All zero is the schema's default, but for a field whose preset is named there.
+ *
+ * Owns:    nothing; values live in the arena that is given, or are borrowed by whoever fills them.
+ * Threads: any; the tables are constant.
+ * Errors:  HL_EINVAL (a field of the wrong type, unknown or missing: the text has its path, as
+ *          "field containers[3].state: ..."), HL_ENOMEM.
+ * Units:   as the schema names them.
+ * Limits:  JSON nests at most 64 deep; it has no integers above 2^63-1.
+ */
+#ifndef HL_API_API_H
+#define HL_API_API_H
+
+#include <jansson.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/arena.h"
+#include "base/status.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define HL_API_DEPTH_MAX 64
+
+enum hl_api_kind {
+    HL_API_BOOL,
+    HL_API_INT32,
+    HL_API_INT64,
+    HL_API_UINT16,
+    HL_API_UINT32,
+    HL_API_UINT64,
+    HL_API_FLOAT64,
+    HL_API_TEXT, /* const char * */
+    HL_API_DATA, /* struct hl_api_data */
+    HL_API_ENUM, /* an enum with the names of hl_api_field.names */
+    HL_API_STRUCT,
+};
+
+/* Bytes; JSON has them as base64. */
+struct hl_api_data {
+    const void *bytes;
+    size_t size;
+};
+
+/* What every list looks like. */
+struct hl_api_list {
+    void *items;
+    size_t count;
+};
+
+struct hl_api_type;
+
+struct hl_api_field {
+    const char *name; /* in the schema */
+    size_t offset;
+    enum hl_api_kind kind; /* of the field, or of a list's elements */
+    bool list;
+    bool required; /* empty or absent is an error */
+    int64_t preset;
+    const struct hl_api_type *type; /* of a struct */
+    const char *const *names;       /* of an enum, in the order of its values */
+    size_t name_count;
+};
+
+struct hl_api_type {
+    const char *name;
+    size_t size;
+    const struct hl_api_field *fields; /* in the order of their ordinals */
+    size_t field_count;
+};
+
+struct hl_api_method {
+    const char *name;
+    unsigned ordinal;
+    const struct hl_api_type *params;
+    const struct hl_api_type *results;
+};
+
+struct hl_api_interface {
+    const char *name;
+    const struct hl_api_method *methods; /* by ordinal */
+    size_t method_count;
+};
+
+/* Bytes that an element of the field's list takes, or the field itself if it is none. */
+size_t hl_api_element_size(const struct hl_api_field *field);
+
+/* A copy with everything in the arena. `to` is untouched on failure. */
+hl_status hl_api_copy(const struct hl_api_type *type, const void *from, struct hl_arena *arena,
+                      void *to) HL_CHECK;
+
+/* A new object with every field. NULL: out of memory. */
+json_t *hl_api_to_json(const struct hl_api_type *type, const void *value);
+/* Absent and null members get the default. `to` is untouched on failure. */
+hl_status hl_api_from_json(const struct hl_api_type *type, const json_t *json,
+                           struct hl_arena *arena, void *to) HL_CHECK;
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,368 @@
+/* JSON of the schema's structs: for `-o json`, for files and for the Controller's store. */
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "api/api.h"
+#include "base/base64.h"
+#include "base/utf8.h"
+
+#define PATH_MAX_TEXT 256
+
+/* Where we are: a chain on the stack, from which a text is made only when something is wrong. */
+struct json_path {
+    const struct json_path *up;
+    const char *name; /* NULL: an element */
+    size_t index;
+    int depth;
+};
+
+static size_t path_format(const struct json_path *path, char *out, size_t size)
+{
+    if (path->up == NULL)
+        return 0;
+    size_t len = path_format(path->up, out, size);
+    if (len >= size)
+        return len;
+    int n = path->name == NULL
+                ? snprintf(out + len, size - len, "[%zu]", path->index)
+                : snprintf(out + len, size - len, "%s%.80s", len > 0 ? "." : "", path->name);
+    return len + (n > 0 ? (size_t)n : 0);
+}
+
+static hl_status path_fail(const struct json_path *path, const char *what)
+{
+    char where[PATH_MAX_TEXT] = "";
+    path_format(path, where, sizeof(where));
+    return where[0] == '\0' ? hl_fail(HL_EINVAL, "%s", what)
+                            : hl_fail(HL_EINVAL, "field %s: %s", where, what);
+}
+
+static const char *json_kind(const json_t *v)
+{
+    switch (json_typeof(v)) {
+    case JSON_OBJECT:
+        return "an object";
+    case JSON_ARRAY:
+        return "a list";
+    case JSON_STRING:
+        return "text";
+    case JSON_INTEGER:
+        return "an integer";
+    case JSON_REAL:
+        return "a real number";
+    case JSON_TRUE:
+    case JSON_FALSE:
+        return "a boolean";
+    default:
+        return "null";
+    }
+}
+
+static hl_status path_expected(const struct json_path *path, const char *what, const json_t *found)
+{
+    char text[96];
+    snprintf(text, sizeof(text), "expected %s, found %s", what, json_kind(found));
+    return path_fail(path, text);
+}
+
+/* ---- to JSON ---- */
+
+static json_t *struct_to_json(const struct hl_api_type *type, const char *value);
+
+static json_t *data_to_json(const char *value)
+{
+    struct hl_api_data data;
+    memcpy(&data, value, sizeof(data));
+    struct hl_buf text = HL_BUF(SIZE_MAX);
+    json_t *json = NULL;
+    if (hl_base64_encode(data.bytes, data.size, &text) == HL_OK)
+        json = json_stringn(text.data != NULL ? text.data : "", text.len);
+    hl_buf_fini(&text);
+    return json;
+}
+
+/* JSON has no bytes that are not text: what is not UTF-8 is shown as U+FFFD. */
+static json_t *text_to_json(const char *value)
+{
+    const char *text;
+    memcpy(&text, value, sizeof(text));
+    if (text == NULL)
+        return json_string("");
+    json_t *json = json_string(text);
+    if (json != NULL)
+        return json;
+    struct hl_arena arena = {0};
+    char *clean = hl_utf8_clean(&arena, text, strlen(text));
+    json = clean != NULL ? json_string(clean) : NULL;
+    hl_arena_fini(&arena);
+    return json;
+}
+
+#define NUMBER(type, make)                                                                         \
+    {                                                                                              \
+        type number;                                                                               \
+        memcpy(&number, value, sizeof(number));                                                    \
+        return make;                                                                               \
+    }
+
+static json_t *element_to_json(const struct hl_api_field *field, const char *value)
+{
+    switch (field->kind) {
+    case HL_API_BOOL:
+        NUMBER(bool, json_boolean(number))
+    case HL_API_INT32:
+        NUMBER(int32_t, json_integer(number))
+    case HL_API_INT64:
+        NUMBER(int64_t, json_integer(number))
+    case HL_API_UINT16:
+        NUMBER(uint16_t, json_integer(number))
+    case HL_API_UINT32:
+        NUMBER(uint32_t, json_integer(number))
+    case HL_API_UINT64: /* JSON of jansson ends at 2^63-1; what counts bytes never comes there */
+        NUMBER(uint64_t, json_integer(number > INT64_MAX ? INT64_MAX : (json_int_t)number))
+    case HL_API_FLOAT64:
+        NUMBER(double, isfinite(number) ? json_real(number) : json_null())
+    case HL_API_ENUM:
+        NUMBER(int, number >= 0 && (size_t)number < field->name_count
+                        ? json_string(field->names[number])
+                        : json_integer(number))
+    case HL_API_TEXT:
+        return text_to_json(value);
+    case HL_API_DATA:
+        return data_to_json(value);
+    case HL_API_STRUCT:
+        return struct_to_json(field->type, value);
+    }
+    return NULL;
+}
+
+static json_t *list_to_json(const struct hl_api_field *field, const char *value)
+{
+    struct hl_api_list list;
+    size_t size = hl_api_element_size(field);
+    json_t *array = json_array();
+    memcpy(&list, value, sizeof(list));
+    for (size_t i = 0; i < list.count && array != NULL; i++) {
+        if (json_array_append_new(
+                array, element_to_json(field, (const char *)list.items + i * size)) != 0) {
+            json_decref(array);
+            array = NULL;
+        }
+    }
+    return array;
+}
+
+static json_t *struct_to_json(const struct hl_api_type *type, const char *value)
+{
+    json_t *object = json_object();
+    for (size_t i = 0; i < type->field_count && object != NULL; i++) {
+        const struct hl_api_field *field = &type->fields[i];
+        json_t *v = field->list ? list_to_json(field, value + field->offset)
+                                : element_to_json(field, value + field->offset);
+        if (json_object_set_new(object, field->name, v) != 0) {
+            json_decref(object);
+            object = NULL;
+        }
+    }
+    return object;
+}
+
+json_t *hl_api_to_json(const struct hl_api_type *type, const void *value)
+{
+    return struct_to_json(type, value);
+}
+
+/* ---- from JSON ---- */
+
+static hl_status struct_from_json(const struct hl_api_type *type, const json_t *json,
+                                  const struct json_path *path, struct hl_arena *arena, char *to);
+
+/* An integer of JSON into so many bytes, if it lies within the bounds. */
+static hl_status integer_from_json(const json_t *json, const struct json_path *path, int64_t least,
+                                   uint64_t most, size_t size, char *to)
+{
+    if (!json_is_integer(json))
+        return path_expected(path, "an integer", json);
+    int64_t number = json_integer_value(json);
+    if (number < least || (number > 0 && (uint64_t)number > most)) {
+        char text[128];
+        snprintf(text, sizeof(text), "%" PRId64 " is outside %" PRId64 "..%" PRIu64, number, least,
+                 most);
+        return path_fail(path, text);
+    }
+    if (size == sizeof(uint16_t))
+        memcpy(to, &(uint16_t){(uint16_t)number}, size);
+    else if (size == sizeof(uint32_t))
+        memcpy(to, &(uint32_t){(uint32_t)number}, size);
+    else
+        memcpy(to, &number, size);
+    return HL_OK;
+}
+
+static hl_status enum_from_json(const struct hl_api_field *field, const json_t *json,
+                                const struct json_path *path, char *to)
+{
+    const char *word = json_string_value(json);
+    if (word == NULL)
+        return path_expected(path, "text", json);
+    for (size_t i = 0; i < field->name_count; i++) {
+        if (strcmp(field->names[i], word) == 0) {
+            memcpy(to, &(int){(int)i}, sizeof(int));
+            return HL_OK;
+        }
+    }
+    char text[160];
+    snprintf(text, sizeof(text), "unknown word '%.80s'", word);
+    return path_fail(path, text);
+}
+
+static hl_status text_from_json(const struct hl_api_field *field, const json_t *json,
+                                const struct json_path *path, struct hl_arena *arena, char *to)
+{
+    if (!json_is_string(json))
+        return path_expected(path, field->kind == HL_API_DATA ? "base64 text" : "text", json);
+    const char *text = json_string_value(json);
+    size_t len = json_string_length(json);
+    if (field->kind == HL_API_TEXT) {
+        const char *copy = hl_arena_text(arena, text, len);
+        memcpy(to, &copy, sizeof(copy));
+        return copy != NULL ? HL_OK : hl_fail(HL_ENOMEM, "out of memory reading %s", field->name);
+    }
+    struct hl_buf bytes = HL_BUF(len);
+    hl_status st = hl_base64_decode(text, &bytes);
+    struct hl_api_data data = {.size = bytes.len};
+    if (st == HL_OK)
+        data.bytes = hl_arena_text(arena, bytes.data != NULL ? bytes.data : "", bytes.len);
+    hl_buf_fini(&bytes);
+    if (st != HL_OK)
+        return path_fail(path, "the text is not base64");
+    memcpy(to, &data, sizeof(data));
+    return data.bytes != NULL ? HL_OK : hl_fail(HL_ENOMEM, "out of memory reading %s", field->name);
+}
+
+static hl_status element_from_json(const struct hl_api_field *field, const json_t *json,
+                                   const struct json_path *path, struct hl_arena *arena, char *to)
+{
+    switch (field->kind) {
+    case HL_API_BOOL:
+        if (!json_is_boolean(json))
+            return path_expected(path, "true or false", json);
+        memcpy(to, &(bool){json_is_true(json)}, sizeof(bool));
+        return HL_OK;
+    case HL_API_INT32:
+        return integer_from_json(json, path, INT32_MIN, INT32_MAX, sizeof(int32_t), to);
+    case HL_API_INT64:
+        return integer_from_json(json, path, INT64_MIN, INT64_MAX, sizeof(int64_t), to);
+    case HL_API_UINT16:
+        return integer_from_json(json, path, 0, UINT16_MAX, sizeof(uint16_t), to);
+    case HL_API_UINT32:
+        return integer_from_json(json, path, 0, UINT32_MAX, sizeof(uint32_t), to);
+    case HL_API_UINT64:
+        return integer_from_json(json, path, 0, UINT64_MAX, sizeof(uint64_t), to);
+    case HL_API_FLOAT64:
+        if (!json_is_number(json))
+            return path_expected(path, "a number", json);
+        memcpy(to, &(double){json_number_value(json)}, sizeof(double));
+        return HL_OK;
+    case HL_API_ENUM:
+        return enum_from_json(field, json, path, to);
+    case HL_API_TEXT:
+    case HL_API_DATA:
+        return text_from_json(field, json, path, arena, to);
+    case HL_API_STRUCT:
+        return struct_from_json(field->type, json, path, arena, to);
+    }
+    return HL_OK;
+}
+
+static hl_status list_from_json(const struct hl_api_field *field, const json_t *json,
+                                const struct json_path *path, struct hl_arena *arena, char *to)
+{
+    if (!json_is_array(json))
+        return path_expected(path, "a list", json);
+    struct hl_api_list list = {.count = json_array_size(json)};
+    size_t size = hl_api_element_size(field);
+    char *items = hl_arena_array(arena, list.count, size);
+    if (items == NULL)
+        return hl_fail(HL_ENOMEM, "out of memory reading %s", field->name);
+    for (size_t i = 0; i < list.count; i++) {
+        struct json_path here = {path, NULL, i, path->depth + 1};
+        HL_TRY(element_from_json(field, json_array_get(json, i), &here, arena, items + i * size));
+    }
+    list.items = items;
+    memcpy(to, &list, sizeof(list));
+    return HL_OK;
+}
+
+/* What an absent member has. */
+static hl_status field_preset(const struct hl_api_field *field, const struct json_path *path,
+                              struct hl_arena *arena, char *to)
+{
+    json_t *nothing = NULL;
+    hl_status st = HL_OK;
+    if (field->required)
+        return path_fail(path, "missing");
+    if (field->list)
+        return HL_OK;
+    if (field->kind == HL_API_TEXT)
+        memcpy(to, &(const char *){""}, sizeof(const char *));
+    else if (field->kind == HL_API_STRUCT)
+        st = struct_from_json(field->type, nothing = json_object(), path, arena, to);
+    else if (field->preset != 0)
+        st = element_from_json(field, nothing = json_integer(field->preset), path, arena, to);
+    json_decref(nothing);
+    return st;
+}
+
+static hl_status check_members(const struct hl_api_type *type, const json_t *json,
+                               const struct json_path *path)
+{
+    const char *key;
+    json_t *v;
+    json_object_foreach ((json_t *)json, key, v) {
+        size_t i = 0;
+        while (i < type->field_count && strcmp(type->fields[i].name, key) != 0)
+            i++;
+        struct json_path here = {path, key, 0, path->depth + 1};
+        if (i == type->field_count)
+            return path_fail(&here, "unknown");
+    }
+    return HL_OK;
+}
+
+static hl_status struct_from_json(const struct hl_api_type *type, const json_t *json,
+                                  const struct json_path *path, struct hl_arena *arena, char *to)
+{
+    if (path->depth > HL_API_DEPTH_MAX)
+        return path_fail(path, "nested too deep");
+    if (!json_is_object(json))
+        return path_expected(path, "an object", json);
+    HL_TRY(check_members(type, json, path));
+    memset(to, 0, type->size);
+    for (size_t i = 0; i < type->field_count; i++) {
+        const struct hl_api_field *field = &type->fields[i];
+        struct json_path here = {path, field->name, 0, path->depth + 1};
+        const json_t *v = json_object_get(json, field->name);
+        char *at = to + field->offset;
+        if (v == NULL || json_is_null(v))
+            HL_TRY(field_preset(field, &here, arena, at));
+        else
+            HL_TRY(field->list ? list_from_json(field, v, &here, arena, at)
+                               : element_from_json(field, v, &here, arena, at));
+    }
+    return HL_OK;
+}
+
+hl_status hl_api_from_json(const struct hl_api_type *type, const json_t *json,
+                           struct hl_arena *arena, void *to)
+{
+    struct json_path top = {0};
+    void *value = hl_arena_alloc(arena, type->size);
+    if (value == NULL)
+        return hl_fail(HL_ENOMEM, "out of memory reading %s", type->name);
+    HL_TRY(struct_from_json(type, json, &top, arena, value));
+    memcpy(to, value, type->size);
+    return HL_OK;
+}

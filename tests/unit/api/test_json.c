@@ -1,0 +1,122 @@
+/* The schema's structs as JSON: every kind of field there and back, and what is refused by name. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "api/types.h"
+
+static hl_status read_json(const struct hl_api_type *type, const char *text, struct hl_arena *arena,
+                           void *to)
+{
+    json_t *json = json_loads(text, 0, NULL);
+    assert_non_null(json);
+    hl_status st = hl_api_from_json(type, json, arena, to);
+    json_decref(json);
+    return st;
+}
+
+static void everything_there_and_back(void **state)
+{
+    static const char text[] =
+        "{\"name\": \"node-0\", \"agentAddress\": \"127.0.0.1:7\", \"hostId\": \"\", "
+        "\"incarnation\": \"\", \"executor\": \"\", \"version\": \"\", \"slots\": [{\"numaId\": "
+        "-3, "
+        "\"cpus\": \"0-3\", \"memoryBytes\": 9223372036854775807, \"gpus\": [{\"kind\": \"gpu\", "
+        "\"id\": \"a\", \"name\": \"\\u4e2d\", \"memoryBytes\": 5, \"numaId\": 2147483647}], "
+        "\"nics\": []}], \"rankAddress\": \"\", \"dataAddress\": \"\", \"migrateAddress\": \"\", "
+        "\"storeSocket\": \"\", \"tiers\": [], \"storeEpoch\": 7, \"hostAddress\": \"\", "
+        "\"stateDirectory\": \"\"}";
+    struct hl_arena arena = {0}, second = {0};
+    struct hl_api_node_info node, copy;
+    (void)state;
+    assert_int_equal(read_json(&hl_api_node_info_type, text, &arena, &node), HL_OK);
+    assert_string_equal(node.name, "node-0");
+    assert_int_equal(node.slots.count, 1);
+    assert_int_equal(node.slots.items[0].numa_id, -3);
+    assert_int_equal(node.slots.items[0].gpus.items[0].numa_id, INT32_MAX);
+    assert_string_equal(node.slots.items[0].gpus.items[0].name, "\xE4\xB8\xAD");
+    assert_int_equal(hl_api_copy(&hl_api_node_info_type, &node, &second, &copy), HL_OK);
+    hl_arena_fini(&arena); /* the copy has everything of its own */
+    json_t *json = hl_api_to_json(&hl_api_node_info_type, &copy),
+           *wanted = json_loads(text, 0, NULL);
+    assert_true(json_equal(json, wanted));
+    json_decref(json);
+    json_decref(wanted);
+    hl_arena_fini(&second);
+}
+
+static void data_numbers_and_presets(void **state)
+{
+    struct hl_arena arena = {0};
+    struct hl_api_controller_read_log_results r;
+    (void)state;
+    assert_int_equal(read_json(&hl_api_controller_read_log_results_type,
+                               "{\"data\": \"AAECAwT/\", \"offset\": -1, \"finished\": true}",
+                               &arena, &r),
+                     HL_OK);
+    assert_int_equal(r.data.size, 6);
+    assert_memory_equal(r.data.bytes, "\0\1\2\3\4\xFF", 6);
+    assert_int_equal(r.offset, -1);
+    assert_true(r.finished);
+    assert_int_equal(r.failed_rank, -1); /* the schema's default */
+    assert_string_equal(r.job, "");
+    json_t *json = hl_api_to_json(&hl_api_controller_read_log_results_type, &r);
+    assert_string_equal(json_string_value(json_object_get(json, "data")), "AAECAwT/");
+    json_decref(json);
+    hl_arena_fini(&arena);
+}
+
+static void what_is_wrong_is_named(void **state)
+{
+    static const struct {
+        const char *text, *path;
+    } rows[] = {
+        {"{\"spec\": {\"id\": 1}}", "field spec.id:"},
+        {"{\"spec\": {\"ranks\": [{}, {\"rank\": 2147483648}]}}", "field spec.ranks[1].rank:"},
+        {"{\"spec\": {\"ranks\": [{\"env\": {}}]}}", "field spec.ranks[0].env:"},
+        {"{\"spec\": {\"command\": [null]}}", "field spec.command[0]:"},
+        {"{\"spec\": {\"memoryBytes\": -1}}", "field spec.memoryBytes:"},
+        {"{\"spec\": {\"memoryBytes\": 1.5}}", "field spec.memoryBytes:"},
+        {"{\"spec\": {\"colour\": 1}}", "field spec.colour: unknown"},
+        {"{\"spec\": []}", "field spec:"},
+        {"[]", "expected an object"},
+    };
+    struct hl_arena arena = {0};
+    (void)state;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        struct hl_api_agent_start_container_params p, untouched;
+        memset(&p, 0x5A, sizeof(p));
+        memset(&untouched, 0x5A, sizeof(untouched));
+        assert_int_equal(
+            read_json(&hl_api_agent_start_container_params_type, rows[i].text, &arena, &p),
+            HL_EINVAL);
+        assert_non_null(strstr(hl_error_text(), rows[i].path));
+        assert_memory_equal(&p, &untouched, sizeof(p));
+    }
+    hl_arena_fini(&arena);
+}
+
+static void texts_that_are_none_and_bytes_that_are_no_text(void **state)
+{
+    struct hl_api_key_value pair = {.value = "a\xFFz"};
+    (void)state;
+    json_t *json = hl_api_to_json(&hl_api_key_value_type, &pair);
+    assert_string_equal(json_string_value(json_object_get(json, "key")), "");
+    assert_string_equal(json_string_value(json_object_get(json, "value")), "a\xEF\xBF\xBDz");
+    json_decref(json);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(everything_there_and_back),
+        cmocka_unit_test(data_numbers_and_presets),
+        cmocka_unit_test(what_is_wrong_is_named),
+        cmocka_unit_test(texts_that_are_none_and_bytes_that_are_no_text),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
