@@ -2,7 +2,7 @@
  * when there is no connection, sends, and races the answer against a timer. A ClientCall is
  * finished once: by the answer, the timer, the peer's end, or its caller who waited a little longer
  * than the timer. What comes later is dropped. */
-#include "rpc/convert.hpp"
+#include "rpc/message.hpp"
 #include "rpc/runtime.hpp"
 #include "rpc/versions.hpp"
 
@@ -40,18 +40,62 @@ struct Target {
     capnp::InterfaceSchema schema;
 };
 
+/* An answer: JSON, or a struct in an arena of its own. */
+struct Answer {
+    Answer() = default;
+    Answer(const Answer &) = delete;
+
+    Answer(Answer &&other) noexcept : json(std::move(other.json)), value(other.value)
+    {
+        hl_arena_move(&arena, &other.arena);
+    }
+
+    Answer &operator=(Answer &&other) noexcept
+    {
+        json = std::move(other.json);
+        value = other.value;
+        hl_arena_move(&arena, &other.arena);
+        return *this;
+    }
+
+    ~Answer()
+    {
+        hl_arena_fini(&arena);
+    }
+
+    Json json;
+
+    struct hl_arena arena {
+    };
+
+    void *value = nullptr;
+};
+
+/* What is called with an asynchronous answer: done, or finish with typed. */
+struct Callback {
+    struct hl_loop *loop;
+    void *arg;
+    hl_rpc_done done;
+    hl_rpc_finish finish;
+    hl_rpc_callback typed;
+};
+
 /* An asynchronous answer on its way to the loop. */
 struct Completion {
-    hl_rpc_done done;
-    void *arg;
+    Callback callback;
     Outcome outcome;
-    Json result;
+    Answer answer;
 };
 
 void complete(void *arg)
 {
     std::unique_ptr<Completion> c(static_cast<Completion *>(arg));
-    c->done(c->arg, c->outcome.status, c->outcome.text.c_str(), c->result.get());
+    const Callback &to = c->callback;
+    if (to.finish != nullptr)
+        to.finish(to.typed, to.arg, c->outcome.status, c->outcome.text.c_str(),
+                  c->outcome.status == HL_OK ? c->answer.value : nullptr);
+    else
+        to.done(to.arg, c->outcome.status, c->outcome.text.c_str(), c->answer.json.get());
 }
 
 class ClientCall
@@ -65,11 +109,14 @@ class ClientCall
 
     /* HL_EINVAL: the method or its parameters are not of the schema. */
     Outcome prepare(const json_t *params);
+    Outcome prepare(const struct hl_api_method &typed, const void *params);
+    /* KJ thread. Throws what its conversion throws. */
+    Answer decode(capnp::Response<AnyPointer> &response, size_t &left) const;
     /* Any thread; the first one wins. */
-    void finish(Outcome o, Json json = nullptr);
+    void finish(Outcome o, Answer answer = {});
     void time_out();
     /* Until finished; the answer moves out. */
-    Outcome wait(Json *out);
+    Outcome wait(Answer *out);
 
     const Target target;
     const std::string method;
@@ -83,25 +130,26 @@ class ClientCall
     uint64_t request_bytes = 0;
     bool sent = false; /* KJ thread */
     bool wants_result = true;
-    struct hl_loop *loop = nullptr;
-    hl_rpc_done done = nullptr;
-    void *arg = nullptr;
+    Callback callback{}; /* no loop: somebody waits */
 
   private:
-    Mutex mutex; /* guards the rest */
+    template <typename Make> Outcome prepare_with(Make make);
+
+    const struct hl_api_method *typed = nullptr; /* NULL: JSON */
+    Mutex mutex;                                 /* guards the rest */
     bool finished = false;
     Outcome outcome{};
-    Json result;
+    Answer result;
 };
 
-Outcome ClientCall::prepare(const json_t *json)
+template <typename Make> Outcome ClientCall::prepare_with(Make make)
 {
     KJ_IF_MAYBE (m, target.schema.findMethodByName(method.c_str())) {
         interface_id = m->getContainingInterface().getProto().getId();
         ordinal = m->getOrdinal();
         results = m->getResultType();
         try {
-            params = message_from_json(json, m->getParamType());
+            params = make(m->getParamType());
             request_bytes = params->sizeInWords() * sizeof(capnp::word);
         } catch (const ConvertError &e) {
             return {e.status, e.text};
@@ -111,7 +159,38 @@ Outcome ClientCall::prepare(const json_t *json)
     return {HL_EINVAL, "the interface has no such method"};
 }
 
-void ClientCall::finish(Outcome o, Json json)
+Outcome ClientCall::prepare(const json_t *json)
+{
+    return prepare_with(
+        [json](capnp::StructSchema schema) { return message_from_json(json, schema); });
+}
+
+Outcome ClientCall::prepare(const struct hl_api_method &of, const void *value)
+{
+    typed = &of;
+    return prepare_with([&of, value](capnp::StructSchema schema) {
+        return message_from_value(*of.params, value, schema);
+    });
+}
+
+Answer ClientCall::decode(capnp::Response<AnyPointer> &response, size_t &left) const
+{
+    Answer answer;
+    if (!wants_result)
+        return answer;
+    auto reader = response.getAs<capnp::DynamicStruct>(results);
+    if (typed == nullptr) {
+        answer.json = json_from_struct(reader, left);
+        return answer;
+    }
+    answer.value = hl_arena_alloc(&answer.arena, typed->results->size);
+    if (answer.value == nullptr)
+        throw ConvertError{HL_ENOMEM, "out of memory decoding it"};
+    value_from_message(*typed->results, reader, answer.arena, answer.value, left);
+    return answer;
+}
+
+void ClientCall::finish(Outcome o, Answer answer)
 {
     if (o.status != HL_OK && (!o.refused || hl_log_shows(HL_LOG_DEBUG)))
         o.text += " (" + target.interface + "." + method + " at " + target.address + ")";
@@ -120,13 +199,13 @@ void ClientCall::finish(Outcome o, Json json)
         return;
     finished = true;
     count_message(target.address, "call", true, request_bytes, hl_now_ns() - started_ns, o.status);
-    if (done != nullptr) {
-        auto c = new Completion{done, arg, std::move(o), std::move(json)};
-        hl_loop_post(loop, complete, c);
+    if (callback.loop != nullptr) {
+        auto c = new Completion{callback, std::move(o), std::move(answer)};
+        hl_loop_post(callback.loop, complete, c);
         return;
     }
     outcome = std::move(o);
-    result = std::move(json);
+    result = std::move(answer);
     mutex.wake();
 }
 
@@ -136,7 +215,7 @@ void ClientCall::time_out()
     finish({HL_ETIMEDOUT, sent ? text : "connect to " + target.address + ": " + text});
 }
 
-Outcome ClientCall::wait(Json *out)
+Outcome ClientCall::wait(Answer *out)
 {
     {
         Locked lock(mutex);
@@ -323,11 +402,9 @@ void PeerCore::answered(ClientCall &call, capnp::Response<AnyPointer> response)
     size_t left = std::min<uint64_t>(values + answer_values + bytes * values_per_byte, max_values);
     values = 0;
     try {
-        Json json;
-        if (call.wants_result)
-            json = json_from_struct(response.getAs<capnp::DynamicStruct>(call.results), left);
+        Answer answer = call.decode(response, left);
         values = left;
-        call.finish({HL_OK, ""}, std::move(json));
+        call.finish({HL_OK, ""}, std::move(answer));
     } catch (const ConvertError &e) {
         call.finish({HL_EPROTO, "the answer can't be used: " + e.text});
     } catch (const kj::Exception &e) {
@@ -394,9 +471,8 @@ namespace
 {
 /* Give the call to the KJ thread; a call that can't be given is finished here. */
 void launch(const std::shared_ptr<PeerCore> &core, const std::shared_ptr<ClientCall> &call,
-            const json_t *params)
+            const Outcome &o)
 {
-    Outcome o = call->prepare(params);
     if (o.status != HL_OK)
         call->finish(o);
     else if (!core->runtime->post([core, call] { core->start(call); }))
@@ -443,17 +519,50 @@ try {
     assert(!core->runtime->on_thread());
     auto call = std::make_shared<ClientCall>(core->target, method, timeout_ms);
     call->wants_result = result != nullptr;
-    launch(core, call, params);
-    Json json;
-    Outcome o = call->wait(&json);
+    launch(core, call, call->prepare(params));
+    Answer answer;
+    Outcome o = call->wait(&answer);
     if (o.status != HL_OK)
         return hl_fail(o.status, "%s", o.text.c_str());
     if (result != nullptr)
-        *result = json.release();
+        *result = answer.json.release();
     return HL_OK;
 
 } catch (const std::bad_alloc &) {
     return hl_fail(HL_ENOMEM, "call of %s", method);
+}
+
+extern "C" hl_status hl_rpc_call_typed(struct hl_rpc_peer *peer, const struct hl_api_method *method,
+                                       const void *params, int timeout_ms, struct hl_arena *arena,
+                                       void *results)
+try {
+    auto core = peer->core; /* the peer may be closed by somebody else while we wait */
+    assert(!core->runtime->on_thread());
+    auto call = std::make_shared<ClientCall>(core->target, method->name, timeout_ms);
+    call->wants_result = results != nullptr;
+    launch(core, call, call->prepare(*method, params));
+    Answer answer;
+    Outcome o = call->wait(&answer);
+    if (o.status != HL_OK)
+        return hl_fail(o.status, "%s", o.text.c_str());
+    if (results != nullptr) {
+        memcpy(results, answer.value, method->results->size);
+        hl_arena_move(arena, &answer.arena);
+    }
+    return HL_OK;
+
+} catch (const std::bad_alloc &) {
+    return hl_fail(HL_ENOMEM, "out of memory calling %s", method->name);
+}
+
+extern "C" void hl_rpc_call_typed_async(struct hl_rpc_peer *peer,
+                                        const struct hl_api_method *method, const void *params,
+                                        int timeout_ms, struct hl_loop *loop, hl_rpc_finish finish,
+                                        hl_rpc_callback done, void *arg)
+{
+    auto call = std::make_shared<ClientCall>(peer->core->target, method->name, timeout_ms);
+    call->callback = {loop, arg, nullptr, finish, done};
+    launch(peer->core, call, call->prepare(*method, params));
 }
 
 extern "C" void hl_rpc_call_async(struct hl_rpc_peer *peer, const char *method,
@@ -461,8 +570,6 @@ extern "C" void hl_rpc_call_async(struct hl_rpc_peer *peer, const char *method,
                                   hl_rpc_done done, void *arg)
 {
     auto call = std::make_shared<ClientCall>(peer->core->target, method, timeout_ms);
-    call->loop = loop;
-    call->done = done;
-    call->arg = arg;
-    launch(peer->core, call, params);
+    call->callback = {loop, arg, done, nullptr, nullptr};
+    launch(peer->core, call, call->prepare(params));
 }

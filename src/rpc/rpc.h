@@ -31,6 +31,7 @@
 
 #include <jansson.h>
 
+#include "api/api.h"
 #include "base/status.h"
 
 #ifdef __cplusplus
@@ -52,6 +53,11 @@ void hl_rpc_destroy(struct hl_rpc *rpc);
 typedef void (*hl_rpc_handler)(void *arg, struct hl_rpc_call *call, const char *method,
                                const json_t *params);
 
+/* Calls the handler of the method with this ordinal; false: there is none. With `call` NULL it only
+ * says whether there is one. */
+typedef bool (*hl_rpc_dispatch)(const void *handlers, void *arg, struct hl_rpc_call *call,
+                                unsigned ordinal, const void *params);
+
 struct hl_rpc_serve_opts {
     const char *address;   /* "127.0.0.1:0", "[::1]:7400", "unix:/path/to.sock" */
     const char *interface; /* "Controller", "Agent", "L3": an interface of helios.capnp */
@@ -59,6 +65,10 @@ struct hl_rpc_serve_opts {
     hl_rpc_handler handler;
     void *arg;
     unsigned max_connections; /* 0 = by the limit of files */
+    /* Set by hl_serve_INTERFACE of rpc/INTERFACE_calls.h. */
+    const struct hl_api_interface *api;
+    const void *handlers;
+    hl_rpc_dispatch dispatch;
 };
 
 /* HL_EBUSY when the port is in use. */
@@ -69,6 +79,13 @@ const char *hl_rpc_server_address(const struct hl_rpc_server *server);
 /* Stop listening and drop the connections; calls still unanswered are rejected, their hl_rpc_call
  * stays valid until it is answered. Call it on the handler's loop. */
 void hl_rpc_server_close(struct hl_rpc_server *server);
+
+/* Memory that lives as long as the call: an answer may be built in it. */
+struct hl_arena *hl_rpc_call_arena(struct hl_rpc_call *call);
+/* Answer with a struct, of which nothing is kept. By hl_reply_METHOD of rpc/INTERFACE_calls.h. The
+ * call fails with HL_ENOMEM when its arena has. */
+void hl_rpc_reply_typed(struct hl_rpc_call *call, const struct hl_api_method *method,
+                        const void *results);
 
 /* Answer. Takes the reference to `result` (an object, NULL = all defaults). */
 void hl_rpc_reply(struct hl_rpc_call *call, json_t *result);
@@ -89,6 +106,21 @@ const char *hl_rpc_peer_address(const struct hl_rpc_peer *peer);
  * else a new reference on HL_OK, untouched otherwise. */
 hl_status hl_rpc_call(struct hl_rpc_peer *peer, const char *method, const json_t *params,
                       int timeout_ms, json_t **result) HL_CHECK;
+/* The same with structs, by hl_call_METHOD of rpc/INTERFACE_calls.h. `results` may be NULL; else it
+ * points into the arena on HL_OK, and both are untouched otherwise. */
+hl_status hl_rpc_call_typed(struct hl_rpc_peer *peer, const struct hl_api_method *method,
+                            const void *params, int timeout_ms, struct hl_arena *arena,
+                            void *results) HL_CHECK;
+typedef void (*hl_rpc_callback)(void);
+/* Gives `done` its own type back and calls it; `results` is NULL unless st is HL_OK. */
+typedef void (*hl_rpc_finish)(hl_rpc_callback done, void *arg, hl_status st, const char *text,
+                              const void *results);
+/* Call and go on, by hl_call_METHOD_async: done runs on the loop exactly once, never inside this
+ * function. What it is given lives until it returns. */
+void hl_rpc_call_typed_async(struct hl_rpc_peer *peer, const struct hl_api_method *method,
+                             const void *params, int timeout_ms, struct hl_loop *loop,
+                             hl_rpc_finish finish, hl_rpc_callback done, void *arg);
+
 /* Borrowed result and text, both only for the time of the callback. */
 typedef void (*hl_rpc_done)(void *arg, hl_status st, const char *text, json_t *result);
 /* Call and go on; done runs on the loop exactly once, never inside this function. */

@@ -3,7 +3,7 @@
  * answer is built into a message by the answering thread and travels back with the number: when the
  * promise is gone meanwhile (connection lost, server closed), nobody is found under it and the
  * answer is dropped. */
-#include "rpc/convert.hpp"
+#include "rpc/message.hpp"
 #include "rpc/runtime.hpp"
 #include "rpc/versions.hpp"
 
@@ -14,6 +14,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cassert>
 #include <new>
 #include <unordered_map>
 #include <unordered_set>
@@ -63,6 +64,12 @@ unsigned connections_by_limit()
     return (unsigned)std::clamp<rlim_t>(files.rlim_cur / 2, least_connections, most_connections);
 }
 
+/* A call whose answer is not there yet. */
+struct Pending {
+    kj::Own<kj::PromiseFulfiller<void>> fulfiller;
+    Context context;
+};
+
 class ServerCore final : public Core,
                          public std::enable_shared_from_this<ServerCore>,
                          public kj::TaskSet::ErrorHandler
@@ -70,8 +77,7 @@ class ServerCore final : public Core,
   public:
     ServerCore(std::shared_ptr<Runtime> rt, capnp::InterfaceSchema interface,
                const struct hl_rpc_serve_opts &opts)
-        : runtime(std::move(rt)), schema(interface), loop(opts.loop), handler(opts.handler),
-          arg(opts.arg),
+        : runtime(std::move(rt)), schema(interface), serve(opts),
           max_connections(opts.max_connections > 0 ? opts.max_connections : connections_by_limit())
     {
     }
@@ -83,20 +89,15 @@ class ServerCore final : public Core,
     void answer(uint64_t id, Message message);
     void reject(uint64_t id, hl_status st, const std::string &text);
     void shutdown() override;
+    /* Fills in what the handler is given. */
+    void decode(struct hl_rpc_call &call, capnp::InterfaceSchema::Method method, Context &context);
 
     const std::shared_ptr<Runtime> runtime;
     const capnp::InterfaceSchema schema;
-    struct hl_loop *const loop;
-    const hl_rpc_handler handler;
-    void *const arg;
+    const struct hl_rpc_serve_opts serve; /* its texts are the caller's: not to be used later */
     std::atomic<bool> closed{false};
 
   private:
-    struct Pending {
-        kj::Own<kj::PromiseFulfiller<void>> fulfiller;
-        Context context;
-    };
-
     kj::Promise<void> accept();
     void admit(kj::Own<kj::AsyncIoStream> stream);
     void serve_client(kj::Own<kj::AsyncIoStream> stream);
@@ -174,6 +175,7 @@ struct hl_rpc_call {
     ~hl_rpc_call()
     {
         params.reset();
+        hl_arena_fini(&arena);
         if (values >= hl::rpc::many_values) /* or the heap keeps what one message took */
             malloc_trim(0);
     }
@@ -182,8 +184,14 @@ struct hl_rpc_call {
     uint64_t id;
     std::string method;
     capnp::StructSchema results;
+    const struct hl_api_method *typed = nullptr; /* NULL: the handler takes JSON */
     hl::rpc::Json params;
-    size_t values = 0; /* in params */
+    void *value = nullptr; /* parameters of a typed handler, in the arena */
+
+    struct hl_arena arena {
+    };
+
+    size_t values = 0; /* in the parameters */
 };
 }
 
@@ -198,7 +206,14 @@ void deliver(void *arg)
         delete call;
         return;
     }
-    call->core->handler(call->core->arg, call, call->method.c_str(), call->params.get());
+    ServerCore &core = *call->core;
+    if (call->typed != nullptr)
+        core.serve.dispatch(core.serve.handlers, core.serve.arg, call, call->typed->ordinal,
+                            call->value);
+    else if (core.serve.handler != nullptr)
+        core.serve.handler(core.serve.arg, call, call->method.c_str(), call->params.get());
+    else
+        hl_rpc_reject(call, HL_EUNSUPPORTED, "the daemon here does not have this method");
 }
 
 void ServerCore::listen(int fd, const std::string &where)
@@ -341,6 +356,24 @@ void ServerCore::taskFailed(kj::Exception &&e)
     hl_debug("RPC: connection ended: %s", e.getDescription().cStr());
 }
 
+void ServerCore::decode(struct hl_rpc_call &call, capnp::InterfaceSchema::Method method,
+                        Context &context)
+{
+    size_t most = values_of(method), left = most;
+    unsigned ordinal = method.getOrdinal();
+    if (serve.dispatch != nullptr &&
+        serve.dispatch(serve.handlers, nullptr, nullptr, ordinal, nullptr)) {
+        call.typed = &serve.api->methods[ordinal];
+        call.value = hl_arena_alloc(&call.arena, call.typed->params->size);
+        if (call.value == nullptr)
+            throw ConvertError{HL_ENOMEM, "out of memory decoding a call"};
+        value_from_message(*call.typed->params, context.getParams(), call.arena, call.value, left);
+    } else {
+        call.params = json_from_struct(context.getParams(), left);
+    }
+    call.values = most - left;
+}
+
 kj::Promise<void> ServerCore::call(const std::shared_ptr<Client> &client,
                                    capnp::InterfaceSchema::Method method, Context context)
 {
@@ -349,9 +382,7 @@ kj::Promise<void> ServerCore::call(const std::shared_ptr<Client> &client,
     client->since_ns = hl_now_ns();
     count_message(address, "call", false, std::exchange(received, 0), 0, HL_OK);
     try {
-        size_t most = values_of(method), left = most;
-        call->params = json_from_struct(context.getParams(), left);
-        call->values = most - left;
+        decode(*call, method, context);
     } catch (const ConvertError &e) {
         return exception_of(e.status, e.text);
     } catch (const kj::Exception &e) {
@@ -368,7 +399,7 @@ kj::Promise<void> ServerCore::call(const std::shared_ptr<Client> &client,
     auto paf = kj::newPromiseAndFulfiller<void>();
     pending.emplace(id, Pending{kj::mv(paf.fulfiller), kj::mv(context)});
     client->calls_waiting++;
-    hl_loop_post(loop, deliver, call.release());
+    hl_loop_post(serve.loop, deliver, call.release());
     return paf.promise.attach(kj::defer([self = shared_from_this(), client, id] {
         self->pending.erase(id);
         client->calls_waiting--;
@@ -453,6 +484,31 @@ extern "C" void hl_rpc_server_close(struct hl_rpc_server *server)
         server->core->runtime->remove(server->core);
     });
     delete server;
+}
+
+extern "C" struct hl_arena *hl_rpc_call_arena(struct hl_rpc_call *call)
+{
+    return &call->arena;
+}
+
+extern "C" void hl_rpc_reply_typed(struct hl_rpc_call *call, const struct hl_api_method *method,
+                                   const void *results)
+{
+    assert(call->typed == method);
+    if (hl_arena_failed(&call->arena))
+        return post_reject(call, HL_ENOMEM, "out of memory building the answer");
+    try {
+        Message message = message_from_value(*method->results, results, call->results);
+        auto core = call->core;
+        core->runtime->post([core, id = call->id, m = std::move(message)]() mutable {
+            core->answer(id, std::move(m));
+        });
+        delete call;
+    } catch (const ConvertError &e) {
+        post_reject(call, e.status, e.text);
+    } catch (const std::bad_alloc &) {
+        post_reject(call, HL_ENOMEM, "out of memory building the answer");
+    }
 }
 
 extern "C" void hl_rpc_reply(struct hl_rpc_call *call, json_t *result)

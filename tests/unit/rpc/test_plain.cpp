@@ -41,7 +41,12 @@ class Rig
         assert_int_equal(hl_loop_create(&loop), HL_OK);
         assert_int_equal(hl_rpc_create(&rpc), HL_OK);
         thread = std::thread([this] { status = hl_loop_run(loop); });
-        struct hl_rpc_serve_opts opts = {"127.0.0.1:0", "Controller", loop, handle, this, 0};
+        struct hl_rpc_serve_opts opts = {};
+        opts.address = "127.0.0.1:0";
+        opts.interface = "Controller";
+        opts.loop = loop;
+        opts.handler = handle;
+        opts.arg = this;
         assert_int_equal(hl_rpc_serve(rpc, &opts, &server), HL_OK);
     }
 

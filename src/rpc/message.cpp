@@ -1,0 +1,265 @@
+#include "rpc/message.hpp"
+
+#include <cmath>
+#include <cstring>
+
+extern "C" {
+#include "base/utf8.h"
+}
+
+namespace hl::rpc
+{
+namespace
+{
+using capnp::DynamicEnum;
+using capnp::DynamicList;
+using capnp::DynamicStruct;
+using capnp::DynamicValue;
+using capnp::StructSchema;
+
+/* Where we are, as a chain on the stack: text is made only when something is wrong. */
+struct Path {
+    const Path *up;
+    const char *name; /* NULL: an element */
+    size_t index;
+    int depth;
+};
+
+std::string text_of(const Path *path)
+{
+    if (path == nullptr || path->up == nullptr)
+        return "";
+    std::string up = text_of(path->up);
+    if (path->name == nullptr)
+        return up + "[" + std::to_string(path->index) + "]";
+    return up.empty() ? path->name : up + "." + path->name;
+}
+
+[[noreturn]] void fail(hl_status st, const Path &at, const std::string &what)
+{
+    std::string where = text_of(&at);
+    throw ConvertError{st, where.empty() ? what : "field " + where + ": " + what};
+}
+
+template <typename T> T load(const char *from)
+{
+    T value;
+    memcpy(&value, from, sizeof(value));
+    return value;
+}
+
+template <typename T> void store(char *to, T value)
+{
+    memcpy(to, &value, sizeof(value));
+}
+
+/* ---- struct to message ---- */
+
+void write_struct(const struct hl_api_type &type, const char *from, DynamicStruct::Builder to);
+
+/* Values that need no object of their own in the message. */
+DynamicValue::Reader scalar(const struct hl_api_field &field, const char *from, capnp::Type type)
+{
+    switch (field.kind) {
+    case HL_API_BOOL:
+        return load<bool>(from);
+    case HL_API_INT32:
+        return load<int32_t>(from);
+    case HL_API_INT64:
+        return load<int64_t>(from);
+    case HL_API_UINT16:
+        return load<uint16_t>(from);
+    case HL_API_UINT32:
+        return load<uint32_t>(from);
+    case HL_API_UINT64:
+        return load<uint64_t>(from);
+    case HL_API_FLOAT64:
+        return load<double>(from);
+    case HL_API_ENUM:
+        return DynamicEnum(type.asEnum(), (uint16_t)load<int>(from));
+    case HL_API_TEXT: {
+        auto text = load<const char *>(from);
+        return capnp::Text::Reader(text != nullptr ? text : "");
+    }
+    default: {
+        auto data = load<struct hl_api_data>(from);
+        return capnp::Data::Reader(static_cast<const kj::byte *>(data.bytes), data.size);
+    }
+    }
+}
+
+void write_list(const struct hl_api_field &field, const struct hl_api_list &from,
+                DynamicList::Builder to)
+{
+    size_t size = hl_api_element_size(&field);
+    auto *item = static_cast<const char *>(from.items);
+    for (unsigned i = 0; i < to.size(); i++, item += size) {
+        if (field.kind == HL_API_STRUCT)
+            write_struct(*field.type, item, to[i].as<DynamicStruct>());
+        else
+            to.set(i, scalar(field, item, to.getSchema().getElementType()));
+    }
+}
+
+/* Empty texts and lists stay null pointers, which cost nothing and are read the same. */
+bool is_empty(const struct hl_api_field &field, const char *at)
+{
+    if (field.list)
+        return load<struct hl_api_list>(at).count == 0;
+    if (field.kind == HL_API_TEXT) {
+        auto text = load<const char *>(at);
+        return text == nullptr || text[0] == '\0';
+    }
+    return field.kind == HL_API_DATA && load<struct hl_api_data>(at).size == 0;
+}
+
+void write_struct(const struct hl_api_type &type, const char *from, DynamicStruct::Builder to)
+{
+    auto members = to.getSchema().getFields();
+    for (unsigned i = 0; i < type.field_count; i++) {
+        const struct hl_api_field &field = type.fields[i];
+        const char *at = from + field.offset;
+        if (is_empty(field, at))
+            continue;
+        if (field.list) {
+            auto list = load<struct hl_api_list>(at);
+            write_list(field, list, to.init(members[i], (unsigned)list.count).as<DynamicList>());
+        } else if (field.kind == HL_API_STRUCT) {
+            write_struct(*field.type, at, to.init(members[i]).as<DynamicStruct>());
+        } else {
+            to.set(members[i], scalar(field, at, members[i].getType()));
+        }
+    }
+}
+
+/* ---- message to struct ---- */
+
+struct Reading {
+    struct hl_arena &arena;
+    const size_t most;
+    size_t left;
+
+    void count(const Path &at)
+    {
+        if (left == 0)
+            fail(HL_EINVAL, at, "the message has more than " + std::to_string(most) + " values");
+        left--;
+    }
+
+    template <typename T> T *made(T *piece)
+    {
+        if (piece == nullptr)
+            throw ConvertError{HL_ENOMEM, "out of memory decoding a message"};
+        return piece;
+    }
+};
+
+void read_struct(const struct hl_api_type &type, DynamicStruct::Reader from, char *to,
+                 const Path &at, Reading &r);
+
+void read_float(double number, char *to, const Path &at)
+{
+    if (!std::isfinite(number))
+        fail(HL_EINVAL, at, "not a finite number");
+    store(to, number);
+}
+
+void read_element(const struct hl_api_field &field, const DynamicValue::Reader &from, char *to,
+                  const Path &at, Reading &r)
+{
+    r.count(at);
+    switch (field.kind) {
+    case HL_API_BOOL:
+        return store(to, from.as<bool>());
+    case HL_API_INT32:
+        return store(to, from.as<int32_t>());
+    case HL_API_INT64:
+        return store(to, from.as<int64_t>());
+    case HL_API_UINT16:
+        return store(to, from.as<uint16_t>());
+    case HL_API_UINT32:
+        return store(to, from.as<uint32_t>());
+    case HL_API_UINT64:
+        return store(to, from.as<uint64_t>());
+    case HL_API_FLOAT64:
+        return read_float(from.as<double>(), to, at);
+    case HL_API_ENUM: {
+        unsigned raw = from.as<DynamicEnum>().getRaw();
+        if (raw >= field.name_count)
+            fail(HL_EINVAL, at, "unknown enumerant " + std::to_string(raw));
+        return store(to, (int)raw);
+    }
+    case HL_API_TEXT: {
+        auto text = from.as<capnp::Text>();
+        return store<const char *>(to, r.made(hl_utf8_clean(&r.arena, text.begin(), text.size())));
+    }
+    case HL_API_DATA: {
+        auto data = from.as<capnp::Data>();
+        auto *bytes = reinterpret_cast<const char *>(data.begin());
+        struct hl_api_data copy = {r.made(hl_arena_text(&r.arena, bytes, data.size())),
+                                   data.size()};
+        return store(to, copy);
+    }
+    case HL_API_STRUCT:
+        return read_struct(*field.type, from.as<DynamicStruct>(), to, at, r);
+    }
+}
+
+void read_list(const struct hl_api_field &field, DynamicList::Reader from, char *to, const Path &at,
+               Reading &r)
+{
+    size_t size = hl_api_element_size(&field);
+    r.count(at);
+    if (from.size() > r.left) /* before memory is taken for them */
+        fail(HL_EINVAL, at, "the message has more than " + std::to_string(r.most) + " values");
+    auto *items = static_cast<char *>(r.made(hl_arena_array(&r.arena, from.size(), size)));
+    for (unsigned i = 0; i < from.size(); i++)
+        read_element(field, from[i], items + i * size, Path{&at, nullptr, i, at.depth + 1}, r);
+    store(to, hl_api_list{items, from.size()});
+}
+
+void read_struct(const struct hl_api_type &type, DynamicStruct::Reader from, char *to,
+                 const Path &at, Reading &r)
+{
+    if (at.depth > max_depth)
+        fail(HL_EINVAL, at, "nested more than " + std::to_string(max_depth) + " deep");
+    auto members = from.getSchema().getFields();
+    for (unsigned i = 0; i < type.field_count; i++) {
+        const struct hl_api_field &field = type.fields[i];
+        Path here{&at, field.name, 0, at.depth + 1};
+        char *target = to + field.offset;
+        if (field.list)
+            read_list(field, from.get(members[i]).as<DynamicList>(), target, here, r);
+        else
+            read_element(field, from.get(members[i]), target, here, r);
+        if (field.required &&
+            (field.kind == HL_API_STRUCT && !field.list ? !from.has(members[i])
+                                                        : is_empty(field, target)))
+            fail(HL_EINVAL, here, "missing");
+    }
+}
+} // namespace
+
+Message message_from_value(const struct hl_api_type &type, const void *value, StructSchema schema)
+{
+    auto message = std::make_unique<capnp::MallocMessageBuilder>();
+    write_struct(type, static_cast<const char *>(value), message->initRoot<DynamicStruct>(schema));
+    size_t words = message->sizeInWords();
+    if (words >= max_message_words - 1024) /* room for the RPC envelope */
+        throw ConvertError{HL_EINVAL, "the message has " + std::to_string(words * 8) +
+                                          " bytes, more than the limit of " +
+                                          std::to_string(max_message_words * 8)};
+    return message;
+}
+
+void value_from_message(const struct hl_api_type &type, DynamicStruct::Reader from,
+                        struct hl_arena &arena, void *to, size_t &left)
+{
+    Reading r{arena, left, left};
+    Path top{nullptr, nullptr, 0, 0};
+    r.count(top);
+    memset(to, 0, type.size);
+    read_struct(type, from, static_cast<char *>(to), top, r);
+    left = r.left;
+}
+} // namespace hl::rpc
