@@ -146,7 +146,14 @@ hl_status hl_agent_gauges(struct hl_agent *a, struct hl_buf *out)
     (void)hl_buf_printf(out, "helios_containers %zu\n", json_array_size(containers));
     json_decref(containers);
     json_t *tiers = agent_tiers(a);
-    hl_status st = hl_tier_gauges(tiers, out);
+    struct hl_arena arena = {0};
+    struct hl_api_agent_store_info_results r;
+    json_t *all = json_pack("{s:O}", "tiers", tiers);
+    hl_status st = hl_api_from_json(&hl_api_agent_store_info_results_type, all, &arena, &r);
+    if (st == HL_OK)
+        st = hl_tier_gauges(&r.tiers, out);
+    hl_arena_fini(&arena);
+    json_decref(all);
     json_decref(tiers);
     return st;
 }

@@ -29,6 +29,11 @@ struct hl_id_text hl_id_format(struct hl_id id)
     return t;
 }
 
+const char *hl_id_print(struct hl_id id, struct hl_arena *arena)
+{
+    return hl_id_is_none(id) ? "" : hl_arena_strdup(arena, hl_id_format(id).s);
+}
+
 static int hex_digit(char c)
 {
     if (c >= '0' && c <= '9')

@@ -2,7 +2,7 @@
  *
  * Owns:    nothing.
  * Threads: any.
- * Errors:  HL_EINVAL for text that is not 32 hex digits.
+ * Errors:  HL_EINVAL for text that is not 32 hex digits; the arena remembers HL_ENOMEM.
  * Units:   none.
  * Limits:  the all-zero id means "none".
  */
@@ -11,6 +11,7 @@
 
 #include <stdint.h>
 
+#include "base/arena.h"
 #include "base/status.h"
 
 #define HL_ID_TEXT_LEN 32
@@ -29,6 +30,8 @@ struct hl_id hl_id_random(void);
 uint64_t hl_random_u64(void);
 /* By value, so that it can stand in a printf: hl_id_format(id).s */
 struct hl_id_text hl_id_format(struct hl_id id);
+/* "" for none; NULL when out of memory. */
+const char *hl_id_print(struct hl_id id, struct hl_arena *arena);
 hl_status hl_id_parse(const char *text, struct hl_id *out) HL_CHECK;
 
 static inline int hl_id_equal(struct hl_id a, struct hl_id b)

@@ -409,6 +409,20 @@ json_t *hl_conf_published(void)
     return list;
 }
 
+struct hl_api_option_value_list hl_conf_in_force(struct hl_arena *arena)
+{
+    struct hl_api_option_value_list list = {.count = json_array_size(in_force)};
+    list.items = hl_arena_array(arena, list.count, sizeof(*list.items));
+    for (size_t i = 0; list.items != NULL && i < list.count; i++) {
+        const json_t *row = json_array_get(in_force, i);
+        list.items[i] = (struct hl_api_option_value){
+            .name = json_string_value(json_object_get(row, "name")),
+            .value = json_string_value(json_object_get(row, "value")),
+            .origin = json_string_value(json_object_get(row, "origin"))};
+    }
+    return list;
+}
+
 hl_status hl_conf_announce(const struct hl_conf *conf, json_t *doc)
 {
     const char *path = conf->ready_file;

@@ -20,6 +20,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "api/types.h"
 #include "base/buf.h"
 #include "base/status.h"
 #include "base/text.h"
@@ -224,6 +225,8 @@ bool hl_conf_has_password(const char *value);
 hl_status hl_conf_publish(const struct hl_conf *conf) HL_CHECK;
 /* New reference: [{"name", "value", "origin"}] of what was published, [] before. */
 json_t *hl_conf_published(void);
+/* The same as an answer's list, which borrows from what was published. */
+struct hl_api_option_value_list hl_conf_in_force(struct hl_arena *arena);
 /* The --help text of a program; caller frees. NULL when out of memory. */
 char *hl_conf_help(enum hl_program program);
 

@@ -9,11 +9,9 @@
 #ifndef HL_CORE_TIER_METRICS_H
 #define HL_CORE_TIER_METRICS_H
 
-#include <jansson.h>
-
+#include "api/types.h"
 #include "base/buf.h"
 
-/* `tiers`: List(TierInfo) of helios.capnp; NULL = none. */
-hl_status hl_tier_gauges(const json_t *tiers, struct hl_buf *out) HL_CHECK;
+hl_status hl_tier_gauges(const struct hl_api_tier_info_list *tiers, struct hl_buf *out) HL_CHECK;
 
 #endif

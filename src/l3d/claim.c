@@ -10,7 +10,6 @@
 #include <string.h>
 
 #include "base/log.h"
-#include "core/json.h"
 #include "l3d/l4_private.h"
 
 enum verdict { OURS, UNCLAIMED, NEWER, OTHER }; /* the worst of both counts */
@@ -35,12 +34,6 @@ struct claiming {
     hl_status st;
     char text[HL_ERROR_TEXT_MAX];
 };
-
-static const char *id_text(struct hl_id id, struct hl_id_text *buf)
-{
-    *buf = hl_id_format(id);
-    return hl_id_is_none(id) ? "" : buf->s;
-}
 
 /* ---- a claim --------------------------------------------------------------------------------- */
 
@@ -82,14 +75,19 @@ static void look(struct claiming *c)
 
 static void answer(struct claiming *c, const char *state)
 {
-    struct hl_id_text pool, there;
-    hl_rpc_reply(c->call,
-                 json_pack("{s:s s:s s:I s:I s:s s:I s:I s:I s:b}", "state", state, "cluster",
-                           id_text(c->pool.cluster, &pool), "revision",
-                           (json_int_t)c->pool.revision, "shards", (json_int_t)c->pool.shards,
-                           "archiveCluster", id_text(c->there.cluster, &there), "archiveRevision",
-                           (json_int_t)c->there.revision, "archived", (json_int_t)c->archived,
-                           "trashed", (json_int_t)c->trashed, "archiveDamaged", c->there.damaged));
+    struct hl_arena *arena = hl_rpc_call_arena(c->call);
+    const struct hl_api_l3_claim_results r = {
+        .state = state,
+        .cluster = hl_id_print(c->pool.cluster, arena),
+        .revision = c->pool.revision,
+        .shards = c->pool.shards,
+        .archive_cluster = hl_id_print(c->there.cluster, arena),
+        .archive_revision = c->there.revision,
+        .archived = c->archived,
+        .trashed = c->trashed,
+        .archive_damaged = c->there.damaged,
+    };
+    hl_reply_l3_claim(c->call, &r);
     free(c);
 }
 
@@ -156,13 +154,14 @@ static void decide(struct claiming *c)
     workers_add(c->d->l4->stores, &c->work);
 }
 
-static hl_status parse(struct hl_l3d *d, const json_t *params, struct claiming *c)
+static hl_status parse(struct hl_l3d *d, const struct hl_api_l3_claim_params *params,
+                       struct claiming *c)
 {
-    const char *mode = hl_json_str(params, "mode", "");
+    const char *mode = params->mode;
     struct hl_archive *a;
-    HL_TRY(hl_id_parse(hl_json_str(params, "cluster", ""), &c->cluster));
-    c->revision = (uint64_t)hl_json_int(params, "revision", 0);
-    c->seen = (uint64_t)hl_json_int(params, "seen", 0);
+    HL_TRY(hl_id_parse(params->cluster, &c->cluster));
+    c->revision = params->revision;
+    c->seen = params->seen;
     c->adopt = strcmp(mode, "adopt") == 0;
     c->take = strcmp(mode, "take") == 0;
     if (hl_id_is_none(c->cluster) || (mode[0] != '\0' && !c->adopt && !c->take))
@@ -175,8 +174,9 @@ static hl_status parse(struct hl_l3d *d, const json_t *params, struct claiming *
     return HL_OK;
 }
 
-void method_claim(struct hl_l3d *d, struct hl_rpc_call *call, const json_t *params)
+void method_claim(void *arg, struct hl_rpc_call *call, const struct hl_api_l3_claim_params *params)
 {
+    struct hl_l3d *d = arg;
     struct claiming *c = calloc(1, sizeof(*c));
     hl_status st = c != NULL ? parse(d, params, c) : hl_fail(HL_ENOMEM, "claim");
     if (st != HL_OK) {
@@ -194,44 +194,43 @@ void method_claim(struct hl_l3d *d, struct hl_rpc_call *call, const json_t *para
 
 static hl_status check(const char *what, struct hl_id owner, const char *named)
 {
-    struct hl_id_text text;
-    if (hl_id_is_none(owner) || strcmp(named, id_text(owner, &text)) == 0)
+    struct hl_id_text text = hl_id_format(owner);
+    if (hl_id_is_none(owner) || strcmp(named, text.s) == 0)
         return HL_OK;
     if (named[0] == '\0')
         return hl_fail(HL_EPERM,
                        "the %s belongs to cluster %s; a call that takes shards out of it has to "
                        "name its cluster",
-                       what, id_text(owner, &text));
+                       what, text.s);
     return hl_fail(HL_EPERM,
                    "the %s belongs to cluster %s, not to %.40s, which may change nothing in it; "
                    "`helios recover` takes it over",
-                   what, id_text(owner, &text), named);
+                   what, text.s, named);
 }
 
-hl_status claim_allows(struct hl_l3d *d, const json_t *params)
+hl_status claim_allows(struct hl_l3d *d, const char *cluster)
 {
     struct hl_pool_claim pool;
     hl_pool_claimed(d->pool, &pool);
-    return check("pool", pool.cluster, hl_json_str(params, "cluster", ""));
+    return check("pool", pool.cluster, cluster);
 }
 
-hl_status claim_allows_import(struct hl_l3d *d, const json_t *params)
+hl_status claim_allows_import(struct hl_l3d *d, const char *cluster)
 {
-    return hl_json_str(params, "cluster", "")[0] == '\0' ? HL_OK : claim_allows(d, params);
+    return cluster[0] == '\0' ? HL_OK : claim_allows(d, cluster);
 }
 
-hl_status claim_allows_archive(struct hl_l3d *d, const json_t *params)
+hl_status claim_allows_archive(struct hl_l3d *d, const char *cluster)
 {
     struct hl_archive_claim claim;
-    const char *named = hl_json_str(params, "cluster", "");
-    HL_TRY(claim_allows(d, params));
+    HL_TRY(claim_allows(d, cluster));
     if (l4_archive(d) == NULL)
         return HL_OK;
     hl_archive_claimed(l4_archive(d), &claim);
     if (claim.damaged)
         return hl_fail(HL_EPERM, "the archive's helios-cluster.json is damaged, so nothing is "
                                  "taken out of it; `helios recover` writes it again");
-    return check("archive", claim.cluster, named);
+    return check("archive", claim.cluster, cluster);
 }
 
 /* ---- before a shard is archived -------------------------------------------------------------- */
@@ -241,7 +240,6 @@ static hl_status sign(struct hl_l3d *d, struct hl_archive *a)
     struct hl_pool_claim pool;
     struct hl_archive_claim have;
     struct hl_archive_info info;
-    struct hl_id_text mine, theirs;
     hl_pool_claimed(d->pool, &pool);
     hl_archive_claimed(a, &have);
     hl_archive_stat(a, &info);
@@ -254,8 +252,8 @@ static hl_status sign(struct hl_l3d *d, struct hl_archive *a)
                        "the archive %s is cluster %s's, the pool is %s's: nothing is stored there "
                        "until the Controller has claimed it",
                        d->l4->url,
-                       hl_id_is_none(have.cluster) ? "no" : id_text(have.cluster, &theirs),
-                       id_text(pool.cluster, &mine));
+                       hl_id_is_none(have.cluster) ? "no" : hl_id_format(have.cluster).s,
+                       hl_id_format(pool.cluster).s);
     return hl_archive_claim(
         a, &(struct hl_archive_claim){.cluster = pool.cluster, .revision = pool.revision});
 }

@@ -2,6 +2,7 @@
  * store of a node that has a copy. The new bytes lie beside the old ones until they are verified,
  * so readers meet the old shard or the new one, and a replacement that fails changes nothing. */
 #include <inttypes.h>
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 #include <uthash.h>
@@ -9,10 +10,10 @@
 
 #include "base/log.h"
 #include "base/plane.h"
-#include "core/json.h"
 #include "l3d/l4_private.h"
 #include "mem/chunks.h"
 #include "net/net.h"
+#include "rpc/agent_calls.h"
 
 #define FETCHES 2 /* of one source: its copy may have moved */
 
@@ -25,7 +26,7 @@ struct heal {
     struct work work;
     struct hl_l3d *d;
     struct hl_id id;
-    json_t *sources; /* the worker's own */
+    struct hl_api_copy_request_list sources; /* the first asker's, whose call is answered last */
     struct asker *askers;
     hl_status st;
     char text[HL_ERROR_TEXT_MAX];
@@ -45,48 +46,58 @@ struct patient {
 
 /* ---- sources, in a worker -------------------------------------------------------------------- */
 
-static hl_status parse_extent(const json_t *extent, const struct patient *p, uint64_t *offset,
-                              uint32_t *crc)
+static hl_status check_extent(const struct hl_api_extent_list *found, const struct patient *p)
 {
-    const json_t *list = hl_json_list(extent, "chunkCrcs"), *one;
-    size_t i;
-    if ((uint64_t)hl_json_int(extent, "sizeBytes", 0) != p->x.size ||
-        json_array_size(list) != hl_chunks_count(p->x.size))
+    size_t chunks = hl_chunks_count(p->x.size);
+    const struct hl_api_extent *extent = found->items;
+    if (found->count != 1 || extent->size_bytes != p->x.size || extent->chunk_crcs.count != chunks)
         return hl_fail(HL_ECORRUPT, "the copy there has another size");
-    json_array_foreach (list, i, one)
-        p->crcs[i] = (uint32_t)json_integer_value(one);
-    *offset = (uint64_t)hl_json_int(extent, "offset", 0);
-    *crc = (uint32_t)hl_json_int(extent, "crc32", 0);
-    return hl_chunks_check(p->x.id, p->x.size, *crc, p->crcs, hl_chunks_count(p->x.size));
+    memcpy(p->crcs, extent->chunk_crcs.items, chunks * sizeof(*p->crcs));
+    return hl_chunks_check(p->x.id, p->x.size, extent->crc32, p->crcs, chunks);
 }
 
-static hl_status fetch_once(struct hl_l3d *d, struct hl_rpc_peer *agent, const json_t *source,
-                            int timeout_ms, struct patient *p, uint32_t *crc)
+static hl_status locate_there(struct hl_rpc_peer *agent, int timeout_ms, struct patient *p,
+                              uint64_t *offset, uint32_t *crc)
 {
-    json_t *params = json_pack("{s:[s]}", "ids", hl_id_format(p->x.id).s), *result = NULL;
-    uint64_t offset = 0;
-    hl_status st = hl_rpc_call(agent, "storeLocate", params, timeout_ms, &result);
-    json_decref(params);
+    struct hl_id_text id = hl_id_format(p->x.id);
+    const char *ids[] = {id.s};
+    struct hl_arena arena = {0};
+    struct hl_api_agent_store_locate_results r = {0};
+    hl_status st = hl_call_agent_store_locate(
+        agent, &(struct hl_api_agent_store_locate_params){.ids = {ids, 1}}, timeout_ms, &arena, &r);
     if (st == HL_OK)
-        st = parse_extent(json_array_get(hl_json_list(result, "extents"), 0), p, &offset, crc);
-    json_decref(result);
-    HL_TRY(st);
+        st = check_extent(&r.extents, p);
+    if (st == HL_OK) {
+        *offset = r.extents.items[0].offset;
+        *crc = r.extents.items[0].crc32;
+    }
+    hl_arena_fini(&arena);
+    return st;
+}
+
+static hl_status fetch_once(struct hl_l3d *d, struct hl_rpc_peer *agent,
+                            const struct hl_api_copy_request *source, int timeout_ms,
+                            struct patient *p, uint32_t *crc)
+{
+    uint64_t offset = 0;
     struct hl_net_client *net = NULL;
-    HL_TRY(hl_net_connect(hl_json_str(source, "sourceDataAddress", ""),
+    HL_TRY(locate_there(agent, timeout_ms, p, &offset, crc));
+    HL_TRY(hl_net_connect(source->source_data_address,
                           timeout_ms < d->connect_ms ? timeout_ms : d->connect_ms, &net));
-    st = hl_net_fetch_verified(net, offset, p->x.ptr, p->x.size, p->crcs, timeout_ms, NULL);
+    hl_status st =
+        hl_net_fetch_verified(net, offset, p->x.ptr, p->x.size, p->crcs, timeout_ms, NULL);
     hl_net_close(net);
     return st;
 }
 
-static hl_status fetch_from_node(struct hl_l3d *d, const json_t *source, struct patient *p,
-                                 uint32_t *crc)
+static hl_status fetch_from_node(struct hl_l3d *d, const struct hl_api_copy_request *source,
+                                 struct patient *p, uint32_t *crc)
 {
     struct hl_rpc_peer *agent = NULL;
-    int timeout_ms = (int)hl_json_int(source, "timeoutMs", 0);
+    int timeout_ms = source->timeout_ms > INT_MAX ? INT_MAX : (int)source->timeout_ms;
     if (timeout_ms <= 0)
         timeout_ms = (int)d->l4->opts.load_timeout_ms;
-    HL_TRY(hl_rpc_open(d->rpc, hl_json_str(source, "sourceAddress", ""), "Agent", &agent));
+    HL_TRY(hl_rpc_open(d->rpc, source->source_address, "Agent", &agent));
     hl_status st = HL_EINTERNAL;
     for (int i = 0; i < FETCHES && st != HL_OK && !d->stopping; i++)
         st = fetch_once(d, agent, source, timeout_ms, p, crc);
@@ -126,8 +137,6 @@ static hl_status none_left(struct heal *h)
 static hl_status find_bytes(struct heal *h, struct patient *p, uint32_t *crc, int *archive_bad)
 {
     uint64_t size;
-    size_t i;
-    const json_t *source;
     *archive_bad = 0;
     h->st = HL_OK;
     if (l4_has(h->d, h->id, &size) && size == p->x.size) {
@@ -139,9 +148,10 @@ static hl_status find_bytes(struct heal *h, struct patient *p, uint32_t *crc, in
         note_unasked(h, st);
         tell_failure(h, "archive", st);
     }
-    json_array_foreach (h->sources, i, source) {
+    for (size_t i = 0; i < h->sources.count; i++) {
+        const struct hl_api_copy_request *source = &h->sources.items[i];
         hl_status st = fetch_from_node(h->d, source, p, crc);
-        snprintf(h->source, sizeof(h->source), "%s", hl_json_str(source, "sourceNode", ""));
+        snprintf(h->source, sizeof(h->source), "%s", source->source_node);
         if (st == HL_OK && is_right(p, *crc))
             return HL_OK;
         note_unasked(h, st);
@@ -161,7 +171,7 @@ static uint64_t size_of(const struct heal *h, const struct patient *p)
         return p->old.size;
     if (l4_has(h->d, h->id, &size))
         return size;
-    return (uint64_t)hl_json_int(json_array_get(h->sources, 0), "sizeBytes", 0);
+    return h->sources.count > 0 ? h->sources.items[0].size_bytes : 0;
 }
 
 static hl_status replace(struct heal *h, struct patient *p)
@@ -184,7 +194,7 @@ static hl_status replace(struct heal *h, struct patient *p)
 
 static hl_status treat(struct heal *h, struct patient *p)
 {
-    const json_t *first = json_array_get(h->sources, 0);
+    const struct hl_api_copy_request *first = h->sources.count > 0 ? h->sources.items : NULL;
     struct l4_want want = {
         .id = h->id, .size = size_of(h, p), .near = -1, .beside = p->old.size > 0 ? &p->old : NULL};
     if (want.size == 0) {
@@ -197,7 +207,7 @@ static hl_status treat(struct heal *h, struct patient *p)
         return hl_fail(HL_EINVAL, "shard %s: a size of %" PRIu64 " bytes is more than the pool has",
                        hl_id_format(h->id).s, want.size);
     p->crc_known = p->old.size > 0 || first != NULL;
-    p->crc = p->old.size > 0 ? p->old.crc32 : (uint32_t)hl_json_int(first, "crc32", 0);
+    p->crc = p->old.size > 0 ? p->old.crc32 : first != NULL ? first->crc32 : 0;
     p->crcs = calloc(hl_chunks_count(want.size), sizeof(*p->crcs));
     if (p->crcs == NULL)
         return hl_fail(HL_ENOMEM, "checksums of shard %s", hl_id_format(h->id).s);
@@ -261,21 +271,22 @@ static void heal_done(struct work *w)
     LL_FOREACH_SAFE(h->askers, a, next)
     {
         if (h->st == HL_OK)
-            hl_rpc_reply(a->call, json_pack("{s:s s:s}", "state", h->state, "source", h->source));
+            hl_reply_l3_heal(
+                a->call, &(struct hl_api_l3_heal_results){.state = h->state, .source = h->source});
         else
             hl_rpc_reject(a->call, h->st, h->text);
         free(a);
     }
-    json_decref(h->sources);
     free(h);
 }
 
 /* Who asks about a shard that is being healed gets the answer of that. */
-void method_heal(struct hl_l3d *d, struct hl_rpc_call *call, const json_t *params)
+void method_heal(void *arg, struct hl_rpc_call *call, const struct hl_api_l3_heal_params *params)
 {
+    struct hl_l3d *d = arg;
     struct hl_id id;
     struct heal *h = NULL;
-    hl_status st = hl_id_parse(hl_json_str(params, "id", ""), &id);
+    hl_status st = hl_id_parse(params->id, &id);
     if (st != HL_OK) {
         hl_rpc_reject(call, st, NULL);
         return;
@@ -298,7 +309,7 @@ void method_heal(struct hl_l3d *d, struct hl_rpc_call *call, const json_t *param
         return;
     h->d = d;
     h->id = id;
-    h->sources = json_deep_copy(hl_json_list(params, "sources"));
+    h->sources = params->sources;
     h->work = (struct work){.run = heal_run, .done = heal_done};
     HASH_ADD(hh, d->heals, id, sizeof(h->id), h);
     l4_run(d, &h->work);

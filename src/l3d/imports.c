@@ -12,7 +12,6 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/text.h"
-#include "core/json.h"
 #include "core/layout.h"
 #include "l3d/l3d_private.h"
 #include "l3d/l4.h"
@@ -27,7 +26,8 @@ enum phase { RUNNING, DONE, FAILED };
 struct import {
     char id[HL_ID_TEXT_LEN + 1];
     struct hl_l3d *daemon;
-    json_t *request;
+    struct hl_arena arena; /* of the request */
+    struct hl_api_import_request request;
     pthread_t thread;
     int joined;
     atomic_int cancel;
@@ -105,22 +105,21 @@ static void note_progress(void *arg, uint64_t done, uint64_t total)
     atomic_store_explicit(&im->total_bytes, total, memory_order_relaxed);
 }
 
-static hl_status read_options(const json_t *r, struct hl_import_options *out)
+static hl_status read_options(const struct hl_api_import_request *r, struct hl_import_options *out)
 {
-    *out = (struct hl_import_options){
-        .dir = hl_json_str(r, "dir", ""),
-        .model = hl_json_str(r, "name", ""),
-        .version = hl_json_int(r, "version", 1),
-        .partition = {
-            .tp = (int)hl_json_int(r, "tp", 1),
-            .pp = (int)hl_json_int(r, "pp", 1),
-            .vocab_divisor = (int)hl_json_int(r, "vocabDivisor", 0),
-            .first_stage_layers = (int)hl_json_int(r, "firstStageLayers", 0),
-            .last_stage_layers = (int)hl_json_int(r, "lastStageLayers", 0),
-            .virtual_stages = (int)hl_json_int(r, "virtualStages", 0),
-        }};
-    HL_TRY(hl_pad_parse(hl_json_str(r, "pad", ""), &out->partition.pad));
-    return hl_naming_parse(hl_json_str(r, "naming", ""), &out->partition.naming);
+    *out = (struct hl_import_options){.dir = r->dir,
+                                      .model = r->name,
+                                      .version = r->version,
+                                      .partition = {
+                                          .tp = r->tp,
+                                          .pp = r->pp,
+                                          .vocab_divisor = r->vocab_divisor,
+                                          .first_stage_layers = r->first_stage_layers,
+                                          .last_stage_layers = r->last_stage_layers,
+                                          .virtual_stages = r->virtual_stages,
+                                      }};
+    HL_TRY(hl_pad_parse(r->pad, &out->partition.pad));
+    return hl_naming_parse(r->naming, &out->partition.naming);
 }
 
 /* What was freed a moment ago still rests: worth waiting for. */
@@ -145,7 +144,7 @@ static hl_status check_room(struct import *im, struct hl_import *src)
             HL_ENOSPC,
             "model '%s' needs %s, but %s of %s are free in the pool; remove models (`helios model "
             "rm`) or make the pool larger (`helios up --l3-size`, option l3.size)",
-            hl_json_str(im->request, "name", ""), hl_format_bytes(need, text[0], sizeof(text[0])),
+            im->request.name, hl_format_bytes(need, text[0], sizeof(text[0])),
             hl_format_bytes(info.free, text[1], sizeof(text[1])),
             hl_format_bytes(info.capacity, text[2], sizeof(text[2])));
     return HL_OK;
@@ -186,7 +185,7 @@ static void *import_thread(void *arg)
     struct hl_import_options options;
     struct hl_import *src = NULL;
     uint64_t start = hl_now_ns();
-    hl_status st = read_options(im->request, &options);
+    hl_status st = read_options(&im->request, &options);
     if (st == HL_OK)
         st = hl_import_open(&options, &src);
     if (st == HL_OK)
@@ -222,7 +221,7 @@ static void import_free(struct hl_l3d *d, struct import *im)
 {
     import_join(im);
     HASH_DEL(d->imports, im);
-    json_decref(im->request);
+    hl_arena_fini(&im->arena);
     free(im->config);
     for (size_t i = 0; im->layouts != NULL && i < im->shard_count; i++)
         free(im->layouts[i]);
@@ -251,9 +250,9 @@ static hl_status make_room(struct hl_l3d *d)
     return HL_OK;
 }
 
-hl_status import_start(struct hl_l3d *d, const json_t *request)
+hl_status import_start(struct hl_l3d *d, const struct hl_api_import_request *request)
 {
-    const char *id = hl_json_str(request, "importId", "");
+    const char *id = request->import_id;
     struct import *im;
     if (strlen(id) != HL_ID_TEXT_LEN)
         return hl_fail(HL_EINVAL, "importId '%.40s' must be 32 hex digits", id);
@@ -266,35 +265,43 @@ hl_status import_start(struct hl_l3d *d, const json_t *request)
         return hl_fail(HL_ENOMEM, "import record");
     memcpy(im->id, id, sizeof(im->id));
     im->daemon = d;
-    im->request = json_deep_copy(request);
-    int rc = pthread_create(&im->thread, NULL, import_thread, im);
-    if (rc != 0) {
-        json_decref(im->request);
+    hl_status st = hl_api_copy(&hl_api_import_request_type, request, &im->arena, &im->request);
+    int rc = st == HL_OK ? pthread_create(&im->thread, NULL, import_thread, im) : 0;
+    if (rc != 0)
+        st = hl_fail(HL_ENOMEM, "thread of the import: %s", strerror(rc));
+    if (st != HL_OK) {
+        hl_arena_fini(&im->arena);
         free(im);
-        return hl_fail(HL_ENOMEM, "thread of the import: %s", strerror(rc));
+        return st;
     }
     HASH_ADD_STR(d->imports, id, im);
     return HL_OK;
 }
 
-static json_t *shards_to_json(const struct import *im)
+static struct hl_api_shard_list shards_of(const struct import *im, struct hl_arena *arena)
 {
-    json_t *list = json_array();
-    for (size_t i = 0; i < im->shard_count; i++) {
+    struct hl_api_shard_list list = {.count = im->shard_count};
+    list.items = hl_arena_array(arena, list.count, sizeof(*list.items));
+    for (size_t i = 0; list.items != NULL && i < list.count; i++) {
         const struct hl_import_shard *s = &im->shards[i];
-        json_array_append_new(
-            list,
-            json_pack("{s:s s:s s:I s:i s:i s:s s:I s:I s:i s:s s:s s:s}", "id",
-                      hl_id_format(s->id).s, "model", hl_json_str(im->request, "name", ""),
-                      "version", (json_int_t)hl_json_int(im->request, "version", 1), "pp", s->pp,
-                      "tp", s->tp, "part", s->part, "sizeBytes", (json_int_t)s->size_bytes, "crc32",
-                      (json_int_t)s->crc32, "tensors", (int)s->tensors, "state", "sealed",
-                      "location", "L3", "layout", im->layouts[i]));
+        list.items[i] = (struct hl_api_shard){.id = hl_id_print(s->id, arena),
+                                              .model = im->request.name,
+                                              .version = im->request.version,
+                                              .pp = s->pp,
+                                              .tp = s->tp,
+                                              .part = s->part,
+                                              .size_bytes = s->size_bytes,
+                                              .crc32 = s->crc32,
+                                              .tensors = (uint32_t)s->tensors,
+                                              .state = "sealed",
+                                              .location = "L3",
+                                              .layout = im->layouts[i]};
     }
     return list;
 }
 
-hl_status import_progress(struct hl_l3d *d, const char *id, json_t **out)
+hl_status import_progress(struct hl_l3d *d, const char *id, struct hl_arena *arena,
+                          struct hl_api_import_progress *out)
 {
     static const char *const names[] = {
         [RUNNING] = "running", [DONE] = "done", [FAILED] = "failed"};
@@ -303,19 +310,18 @@ hl_status import_progress(struct hl_l3d *d, const char *id, json_t **out)
     if (im == NULL)
         return hl_fail(HL_ENOENT, "import '%.40s' is not known to this L3 daemon", id);
     int phase = phase_of(im);
-    json_t *p = json_pack("{s:s s:s s:I s:I}", "importId", im->id, "state", names[phase],
-                          "doneBytes", (json_int_t)atomic_load(&im->done_bytes), "totalBytes",
-                          (json_int_t)atomic_load(&im->total_bytes));
+    *out = (struct hl_api_import_progress){.import_id = im->id,
+                                           .state = names[phase],
+                                           .done_bytes = atomic_load(&im->done_bytes),
+                                           .total_bytes = atomic_load(&im->total_bytes),
+                                           .seconds = phase != RUNNING ? im->seconds : 0};
     if (phase == FAILED) {
-        json_object_set_new(p, "error", json_string(im->error));
-        json_object_set_new(p, "errorStatus", json_string(hl_status_name(im->status)));
+        out->error = im->error;
+        out->error_status = hl_status_name(im->status);
     } else if (phase == DONE) {
-        json_object_set_new(p, "shards", shards_to_json(im));
-        json_object_set_new(p, "config", json_string(im->config));
+        out->shards = shards_of(im, arena);
+        out->config = im->config;
     }
-    if (phase != RUNNING)
-        json_object_set_new(p, "seconds", json_real(im->seconds));
-    *out = p;
     return HL_OK;
 }
 

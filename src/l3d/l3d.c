@@ -9,55 +9,60 @@
 #include "base/log.h"
 #include "base/plane.h"
 #include "conf/options.h"
-#include "core/json.h"
 #include "core/tier_metrics.h"
 #include "l3d/l3d_private.h"
 #include "l3d/l4.h"
 #include "mem/l3_server.h"
-#include "mem/tier_json.h"
+#include "mem/tier_info.h"
 #include "net/net.h"
 #include "os/loop.h"
 #include "os/process.h"
 
 #define METRICS_MAX ((size_t)4 << 20)
 
-typedef void (*method_fn)(struct hl_l3d *d, struct hl_rpc_call *call, const json_t *params);
-
 static void reject(struct hl_rpc_call *call, hl_status st)
 {
     hl_rpc_reject(call, st, NULL);
 }
 
-static json_t *tiers_json(struct hl_l3d *d)
+static struct hl_api_tier_info_list tiers_of(struct hl_l3d *d, struct hl_arena *arena)
 {
-    json_t *tiers = json_array(), *l4 = l4_tier(d);
-    json_array_append_new(tiers, hl_tier_json(d->tier));
-    if (l4 != NULL)
-        json_array_append_new(tiers, l4);
+    struct hl_api_tier_info_list tiers = {.items = hl_arena_array(arena, 2, sizeof(*tiers.items))};
+    if (tiers.items == NULL)
+        return tiers;
+    tiers.items[tiers.count++] = hl_tier_info(d->tier, arena);
+    tiers.count += l4_tier(d, &tiers.items[tiers.count]);
     return tiers;
 }
 
-static void method_pool_info(struct hl_l3d *d, struct hl_rpc_call *call, const json_t *params)
+static void method_pool_info(void *arg, struct hl_rpc_call *call,
+                             const struct hl_api_l3_pool_info_params *params)
 {
     (void)params;
+    struct hl_l3d *d = arg;
+    struct hl_arena *arena = hl_rpc_call_arena(call);
     struct hl_pool_info info;
     struct hl_pool_claim claim;
-    char incarnation[24];
     hl_pool_info(d->pool, &info);
     hl_pool_claimed(d->pool, &claim);
-    snprintf(incarnation, sizeof(incarnation), "%016" PRIx64, info.incarnation);
-    hl_rpc_reply(
-        call,
-        json_pack("{s:{s:s s:s s:s s:s s:I s:I s:I s:I s:s s:s s:I s:s s:o s:s s:I s:I}}", "pool",
-                  "uuid", hl_id_format(info.uuid).s, "incarnation", incarnation, "hostId",
-                  d->host_id, "socketPath", d->socket_path, "capacityBytes",
-                  (json_int_t)info.capacity, "usedBytes", (json_int_t)info.used, "quarantinedBytes",
-                  (json_int_t)info.quarantined, "shards",
-                  (json_int_t)(info.shards - info.manifests), "dataAddress", hl_l3d_data_address(d),
-                  "poolPath", hl_pool_path(d->pool), "freeBytes", (json_int_t)info.largest,
-                  "archiveMode", l4_mode(d), "tiers", tiers_json(d), "cluster",
-                  hl_id_is_none(claim.cluster) ? "" : hl_id_format(claim.cluster).s, "revision",
-                  (json_int_t)claim.revision, "manifests", (json_int_t)info.manifests));
+    struct hl_api_l3_pool_info_results r = {
+        .pool = {.uuid = hl_id_print(info.uuid, arena),
+                 .incarnation = hl_arena_printf(arena, "%016" PRIx64, info.incarnation),
+                 .host_id = d->host_id,
+                 .socket_path = d->socket_path,
+                 .capacity_bytes = info.capacity,
+                 .used_bytes = info.used,
+                 .quarantined_bytes = info.quarantined,
+                 .shards = info.shards - info.manifests,
+                 .data_address = hl_l3d_data_address(d),
+                 .pool_path = hl_pool_path(d->pool),
+                 .free_bytes = info.largest,
+                 .archive_mode = l4_mode(d),
+                 .tiers = tiers_of(d, arena),
+                 .cluster = hl_id_print(claim.cluster, arena),
+                 .revision = claim.revision,
+                 .manifests = info.manifests}};
+    hl_reply_l3_pool_info(call, &r);
 }
 
 static void put_gauges(const struct hl_net_server *net, struct hl_buf *out)
@@ -76,64 +81,78 @@ hl_status hl_l3d_gauges(struct hl_l3d *d, struct hl_buf *out)
     if (d->net != NULL)
         put_gauges(d->net, out);
     l4_gauges(d, out);
-    json_t *tiers = tiers_json(d);
-    hl_status st = hl_tier_gauges(tiers, out);
-    json_decref(tiers);
+    struct hl_arena arena = {0};
+    struct hl_api_tier_info_list tiers = tiers_of(d, &arena);
+    hl_status st = hl_tier_gauges(&tiers, out);
+    hl_arena_fini(&arena);
     return st;
 }
 
-static void method_metrics(struct hl_l3d *d, struct hl_rpc_call *call, const json_t *params)
+static void method_metrics(void *arg, struct hl_rpc_call *call,
+                           const struct hl_api_l3_metrics_params *params)
 {
+    struct hl_l3d *d = arg;
     struct hl_buf text = HL_BUF(METRICS_MAX);
     (void)params;
     hl_status st = hl_plane_metrics(&text);
     if (st == HL_OK)
         st = hl_l3d_gauges(d, &text);
     if (st == HL_OK)
-        hl_rpc_reply(call, json_pack("{s:s}", "text", text.data));
+        hl_reply_l3_metrics(call, &(struct hl_api_l3_metrics_results){.text = text.data});
     else
         reject(call, st);
     hl_buf_fini(&text);
 }
 
-static void method_options(struct hl_l3d *d, struct hl_rpc_call *call, const json_t *params)
+static void method_options(void *arg, struct hl_rpc_call *call,
+                           const struct hl_api_l3_options_params *params)
 {
-    (void)d;
+    (void)arg;
     (void)params;
-    hl_rpc_reply(call, json_pack("{s:o}", "options", hl_conf_published()));
+    hl_reply_l3_options(call, &(struct hl_api_l3_options_results){
+                                  .options = hl_conf_in_force(hl_rpc_call_arena(call))});
 }
 
-static void method_import_model(struct hl_l3d *d, struct hl_rpc_call *call, const json_t *params)
+static void method_import_model(void *arg, struct hl_rpc_call *call,
+                                const struct hl_api_l3_import_model_params *params)
 {
-    hl_status st = claim_allows_import(d, params);
+    struct hl_l3d *d = arg;
+    hl_status st = claim_allows_import(d, params->cluster);
     if (st == HL_OK)
-        st = import_start(d, json_object_get(params, "request"));
+        st = import_start(d, &params->request);
     if (st != HL_OK)
         reject(call, st);
     else
-        hl_rpc_reply(call, NULL);
+        hl_reply_l3_import_model(call, &(struct hl_api_l3_import_model_results){0});
 }
 
-static void method_import_progress(struct hl_l3d *d, struct hl_rpc_call *call, const json_t *params)
+static void method_import_progress(void *arg, struct hl_rpc_call *call,
+                                   const struct hl_api_l3_import_progress_params *params)
 {
-    json_t *progress;
-    hl_status st = import_progress(d, hl_json_str(params, "importId", ""), &progress);
+    struct hl_l3d *d = arg;
+    struct hl_api_l3_import_progress_results r = {0};
+    hl_status st = import_progress(d, params->import_id, hl_rpc_call_arena(call), &r.progress);
     if (st != HL_OK)
         reject(call, st);
     else
-        hl_rpc_reply(call, json_pack("{s:o}", "progress", progress));
+        hl_reply_l3_import_progress(call, &r);
 }
 
-static void method_cancel_import(struct hl_l3d *d, struct hl_rpc_call *call, const json_t *params)
+static void method_cancel_import(void *arg, struct hl_rpc_call *call,
+                                 const struct hl_api_l3_cancel_import_params *params)
 {
-    import_cancel(d, hl_json_str(params, "importId", ""));
-    hl_rpc_reply(call, NULL);
+    struct hl_l3d *d = arg;
+    import_cancel(d, params->import_id);
+    hl_reply_l3_cancel_import(call, &(struct hl_api_l3_cancel_import_results){0});
 }
 
-static void method_inventory(struct hl_l3d *d, struct hl_rpc_call *call, const json_t *params)
+static void method_inventory(void *arg, struct hl_rpc_call *call,
+                             const struct hl_api_l3_inventory_params *params)
 {
-    uint64_t cursor = (uint64_t)hl_json_int(params, "cursor", 0);
-    size_t limit = (size_t)hl_json_int(params, "limit", 0);
+    struct hl_l3d *d = arg;
+    struct hl_api_l3_inventory_results r = {.next = params->cursor};
+    struct hl_arena *arena = hl_rpc_call_arena(call);
+    size_t limit = params->limit;
     if (limit == 0 || limit > INVENTORY_MAX)
         limit = INVENTORY_MAX;
     struct hl_pool_ref *refs = calloc(limit, sizeof(*refs));
@@ -141,30 +160,30 @@ static void method_inventory(struct hl_l3d *d, struct hl_rpc_call *call, const j
         reject(call, hl_fail(HL_ENOMEM, "inventory of %zu shards", limit));
         return;
     }
-    size_t n = hl_pool_list(d->pool, &cursor, refs, limit);
-    json_t *extents = json_array();
-    for (size_t i = 0; i < n; i++)
-        json_array_append_new(extents, extent_json(&refs[i]));
+    r.extents.count = hl_pool_list(d->pool, &r.next, refs, limit);
+    r.extents.items = hl_arena_array(arena, r.extents.count, sizeof(*r.extents.items));
+    for (size_t i = 0; r.extents.items != NULL && i < r.extents.count; i++)
+        r.extents.items[i] = extent_of(&refs[i], arena);
     free(refs);
-    hl_rpc_reply(call, json_pack("{s:o s:I}", "extents", extents, "next", (json_int_t)cursor));
+    hl_reply_l3_inventory(call, &r);
 }
 
-static void method_free(struct hl_l3d *d, struct hl_rpc_call *call, const json_t *params)
+static void method_free(void *arg, struct hl_rpc_call *call,
+                        const struct hl_api_l3_free_params *params)
 {
-    int freed = 0;
-    size_t i;
-    json_t *text;
-    hl_status st = claim_allows(d, params);
+    struct hl_l3d *d = arg;
+    struct hl_api_l3_free_results r = {0};
+    hl_status st = claim_allows(d, params->cluster);
     if (st != HL_OK) {
         reject(call, st);
         return;
     }
-    json_array_foreach (hl_json_list(params, "ids"), i, text) {
+    for (size_t i = 0; i < params->ids.count; i++) {
         struct hl_id id;
-        freed += hl_id_parse(json_string_value(text), &id) == HL_OK &&
-                 hl_pool_free(d->pool, id) == HL_OK;
+        r.freed +=
+            hl_id_parse(params->ids.items[i], &id) == HL_OK && hl_pool_free(d->pool, id) == HL_OK;
     }
-    hl_rpc_reply(call, json_pack("{s:i}", "freed", freed));
+    hl_reply_l3_free(call, &r);
 }
 
 /* ---- verify: reads a whole copy, so it runs on a worker ---- */
@@ -199,24 +218,25 @@ static void verify_done(uv_work_t *work, int status)
     if (v->st != HL_OK && v->st != HL_ECORRUPT) {
         hl_rpc_reject(v->call, v->st, v->text);
     } else {
-        json_t *bad = json_array();
-        for (size_t i = 0; i < v->bad_count; i++)
-            json_array_append_new(bad, json_integer((json_int_t)v->bad[i]));
-        hl_rpc_reply(v->call, json_pack("{s:b s:o}", "ok", v->st == HL_OK, "badChunks", bad));
+        hl_reply_l3_verify(
+            v->call, &(struct hl_api_l3_verify_results){.ok = v->st == HL_OK,
+                                                        .bad_chunks = {v->bad, v->bad_count}});
     }
     free(v->bad);
     free(v);
 }
 
-static void method_verify(struct hl_l3d *d, struct hl_rpc_call *call, const json_t *params)
+static void method_verify(void *arg, struct hl_rpc_call *call,
+                          const struct hl_api_l3_verify_params *params)
 {
+    struct hl_l3d *d = arg;
     struct verify *v = calloc(1, sizeof(*v));
     if (v == NULL) {
         reject(call, hl_fail(HL_ENOMEM, "verification"));
         return;
     }
-    const char *tier = hl_json_str(params, "tier", "");
-    hl_status st = hl_id_parse(hl_json_str(params, "id", ""), &v->id);
+    const char *tier = params->tier;
+    hl_status st = hl_id_parse(params->id, &v->id);
     v->archived = strcmp(tier, "L4") == 0;
     if (st == HL_OK && !v->archived && tier[0] != '\0' && strcmp(tier, "L3") != 0)
         st = hl_fail(HL_EINVAL, "verify: helios-l3d has L3 and L4, not '%.40s'", tier);
@@ -232,45 +252,30 @@ static void method_verify(struct hl_l3d *d, struct hl_rpc_call *call, const json
     uv_queue_work(hl_loop_uv(d->loop), &v->work, verify_work, verify_done);
 }
 
-static const struct method {
-    const char *name;
-    method_fn fn;
-} methods[] = {
-    {"poolInfo", method_pool_info},
-    {"importModel", method_import_model},
-    {"importProgress", method_import_progress},
-    {"cancelImport", method_cancel_import},
-    {"locate", method_locate},
-    {"inventory", method_inventory},
-    {"free", method_free},
-    {"verify", method_verify},
-    {"archive", method_archive},
-    {"evict", method_evict},
-    {"dropArchived", method_drop_archived},
-    {"listArchived", method_list_archived},
-    {"heal", method_heal},
-    {"touch", method_touch},
-    {"claim", method_claim},
-    {"listTrash", method_list_trash},
-    {"untrash", method_untrash},
-    {"putManifest", method_put_manifest},
-    {"describe", method_describe},
-    {"metrics", method_metrics},
-    {"options", method_options},
-    {"look", method_look},
+static const struct hl_l3_handlers handlers = {
+    .pool_info = method_pool_info,
+    .import_model = method_import_model,
+    .import_progress = method_import_progress,
+    .cancel_import = method_cancel_import,
+    .locate = method_locate,
+    .inventory = method_inventory,
+    .free = method_free,
+    .verify = method_verify,
+    .archive = method_archive,
+    .evict = method_evict,
+    .drop_archived = method_drop_archived,
+    .list_archived = method_list_archived,
+    .heal = method_heal,
+    .touch = method_touch,
+    .claim = method_claim,
+    .list_trash = method_list_trash,
+    .untrash = method_untrash,
+    .put_manifest = method_put_manifest,
+    .describe = method_describe,
+    .metrics = method_metrics,
+    .options = method_options,
+    .look = method_look,
 };
-
-static void dispatch(void *arg, struct hl_rpc_call *call, const char *method, const json_t *params)
-{
-    for (size_t i = 0; i < HL_ARRAY_LEN(methods); i++) {
-        if (strcmp(methods[i].name, method) == 0) {
-            methods[i].fn(arg, call, params);
-            return;
-        }
-    }
-    hl_rpc_reject(call, HL_EUNSUPPORTED,
-                  "this L3 daemon does not know the method; is it older than the caller?");
-}
 
 static hl_status open_pool(struct hl_l3d *d, const struct hl_pool_options *options,
                            const struct hl_tier_limits *limits, int *made)
@@ -331,13 +336,10 @@ hl_status hl_l3d_start(const struct hl_l3d_opts *opts, struct hl_l3d **out)
     if (st == HL_OK && opts->data_listen[0] != '\0')
         st = net_start(d, opts);
     if (st == HL_OK)
-        st = hl_rpc_serve(opts->rpc,
-                          &(struct hl_rpc_serve_opts){.address = opts->listen,
-                                                      .interface = "L3",
-                                                      .loop = opts->loop,
-                                                      .handler = dispatch,
-                                                      .arg = d},
-                          &d->server);
+        st = hl_serve_l3(
+            opts->rpc,
+            &(struct hl_rpc_serve_opts){.address = opts->listen, .loop = opts->loop, .arg = d},
+            &handlers, &d->server);
     if (st != HL_OK) {
         d->remove_pool = made; /* nothing is left of a start that failed, and nothing else goes */
         hl_l3d_stop(d);

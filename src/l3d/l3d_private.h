@@ -2,11 +2,11 @@
 #ifndef HL_L3D_PRIVATE_H
 #define HL_L3D_PRIVATE_H
 
-#include <jansson.h>
 #include <stdatomic.h>
+#include <stdbool.h>
 
 #include "l3d/l3d.h"
-#include "rpc/rpc.h"
+#include "rpc/l3_calls.h"
 
 /* Extents in one answer. */
 #define INVENTORY_MAX 10000
@@ -42,49 +42,58 @@ struct hl_l3d {
 };
 
 /* imports.c */
-hl_status import_start(struct hl_l3d *d, const json_t *request);
-hl_status import_progress(struct hl_l3d *d, const char *id, json_t **out);
+hl_status import_start(struct hl_l3d *d, const struct hl_api_import_request *request) HL_CHECK;
+hl_status import_progress(struct hl_l3d *d, const char *id, struct hl_arena *arena,
+                          struct hl_api_import_progress *out) HL_CHECK;
 /* Unknown id: fine. */
 void import_cancel(struct hl_l3d *d, const char *id);
 /* Cancel all and wait for their threads. */
 void imports_stop(struct hl_l3d *d);
 
 /* locate.c */
-void method_locate(struct hl_l3d *d, struct hl_rpc_call *call, const json_t *params);
-void method_look(struct hl_l3d *d, struct hl_rpc_call *call, const json_t *params);
-json_t *extent_json(const struct hl_pool_ref *ref);
+void method_locate(void *arg, struct hl_rpc_call *call,
+                   const struct hl_api_l3_locate_params *params);
+void method_look(void *arg, struct hl_rpc_call *call, const struct hl_api_l3_look_params *params);
+struct hl_api_extent extent_of(const struct hl_pool_ref *ref, struct hl_arena *arena);
 
 /* heal.c */
-void method_heal(struct hl_l3d *d, struct hl_rpc_call *call, const json_t *params);
+void method_heal(void *arg, struct hl_rpc_call *call, const struct hl_api_l3_heal_params *params);
 
 /* l4_methods.c */
 /* PoolInfo.archiveMode. */
 const char *l4_mode(const struct hl_l3d *d);
-/* TierInfo; NULL without an archive. */
-json_t *l4_tier(struct hl_l3d *d);
-void method_archive(struct hl_l3d *d, struct hl_rpc_call *call, const json_t *params);
-void method_evict(struct hl_l3d *d, struct hl_rpc_call *call, const json_t *params);
-void method_touch(struct hl_l3d *d, struct hl_rpc_call *call, const json_t *params);
-void method_drop_archived(struct hl_l3d *d, struct hl_rpc_call *call, const json_t *params);
-void method_list_archived(struct hl_l3d *d, struct hl_rpc_call *call, const json_t *params);
+/* False without an archive. */
+bool l4_tier(struct hl_l3d *d, struct hl_api_tier_info *out);
+void method_archive(void *arg, struct hl_rpc_call *call,
+                    const struct hl_api_l3_archive_params *params);
+void method_evict(void *arg, struct hl_rpc_call *call, const struct hl_api_l3_evict_params *params);
+void method_touch(void *arg, struct hl_rpc_call *call, const struct hl_api_l3_touch_params *params);
+void method_drop_archived(void *arg, struct hl_rpc_call *call,
+                          const struct hl_api_l3_drop_archived_params *params);
+void method_list_archived(void *arg, struct hl_rpc_call *call,
+                          const struct hl_api_l3_list_archived_params *params);
 
-void method_untrash(struct hl_l3d *d, struct hl_rpc_call *call, const json_t *params);
+void method_untrash(void *arg, struct hl_rpc_call *call,
+                    const struct hl_api_l3_untrash_params *params);
 
 /* trash.c */
-void method_list_trash(struct hl_l3d *d, struct hl_rpc_call *call, const json_t *params);
+void method_list_trash(void *arg, struct hl_rpc_call *call,
+                       const struct hl_api_l3_list_trash_params *params);
 
 /* claim.c */
-void method_claim(struct hl_l3d *d, struct hl_rpc_call *call, const json_t *params);
+void method_claim(void *arg, struct hl_rpc_call *call, const struct hl_api_l3_claim_params *params);
 /* HL_EPERM unless the call names the pool's cluster, or the pool is unclaimed. */
-hl_status claim_allows(struct hl_l3d *d, const json_t *params) HL_CHECK;
+hl_status claim_allows(struct hl_l3d *d, const char *cluster) HL_CHECK;
 /* The same; a call that names none is fine. */
-hl_status claim_allows_import(struct hl_l3d *d, const json_t *params) HL_CHECK;
+hl_status claim_allows_import(struct hl_l3d *d, const char *cluster) HL_CHECK;
 /* The same of pool and archive. */
-hl_status claim_allows_archive(struct hl_l3d *d, const json_t *params) HL_CHECK;
+hl_status claim_allows_archive(struct hl_l3d *d, const char *cluster) HL_CHECK;
 
 /* manifests.c */
-void method_put_manifest(struct hl_l3d *d, struct hl_rpc_call *call, const json_t *params);
-void method_describe(struct hl_l3d *d, struct hl_rpc_call *call, const json_t *params);
+void method_put_manifest(void *arg, struct hl_rpc_call *call,
+                         const struct hl_api_l3_put_manifest_params *params);
+void method_describe(void *arg, struct hl_rpc_call *call,
+                     const struct hl_api_l3_describe_params *params);
 
 /* put.c */
 hl_status net_start(struct hl_l3d *d, const struct hl_l3d_opts *opts);

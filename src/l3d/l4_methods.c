@@ -1,7 +1,6 @@
 /* The RPC face of the archive. */
 #include <stdlib.h>
 
-#include "core/json.h"
 #include "l3d/l4_private.h"
 #include "mem/pool_evict.h"
 
@@ -11,7 +10,7 @@ struct batch {
     struct hl_rpc_call *call;
     enum l4_kind kind;
     size_t waiting;
-    int count; /* that went well */
+    uint32_t count; /* that went well */
     uint64_t bytes;
     hl_status st; /* of the first that failed */
     char text[HL_ERROR_TEXT_MAX];
@@ -29,11 +28,13 @@ static void batch_done(struct batch *b)
     if (b->st != HL_OK)
         hl_rpc_reject(b->call, b->st, b->text);
     else if (b->kind == L4_STORE)
-        hl_rpc_reply(b->call,
-                     json_pack("{s:i s:I}", "archived", b->count, "bytes", (json_int_t)b->bytes));
+        hl_reply_l3_archive(
+            b->call, &(struct hl_api_l3_archive_results){.archived = b->count, .bytes = b->bytes});
+    else if (b->kind == L4_UNTRASH)
+        hl_reply_l3_untrash(b->call, &(struct hl_api_l3_untrash_results){.restored = b->count});
     else
-        hl_rpc_reply(b->call,
-                     json_pack("{s:i}", b->kind == L4_UNTRASH ? "restored" : "dropped", b->count));
+        hl_reply_l3_drop_archived(b->call,
+                                  &(struct hl_api_l3_drop_archived_results){.dropped = b->count});
     free(b);
 }
 
@@ -60,25 +61,24 @@ static void on_item(void *arg, hl_status st, const char *text)
     batch_done(b);
 }
 
-static void batch_start(struct hl_l3d *d, struct hl_rpc_call *call, const json_t *params,
-                        enum l4_kind kind)
+/* `cluster`: who asks, of what takes shards away. */
+static void batch_start(struct hl_l3d *d, struct hl_rpc_call *call,
+                        const struct hl_api_text_list *ids, const char *cluster, enum l4_kind kind)
 {
     struct batch *b = calloc(1, sizeof(*b));
-    size_t i;
-    json_t *text;
     struct hl_archive *a;
     hl_status ready = b != NULL ? l4_need(d, &a) : hl_fail(HL_ENOMEM, "archive call");
     if (ready == HL_OK && kind != L4_STORE)
-        ready = claim_allows_archive(d, params);
+        ready = claim_allows_archive(d, cluster);
     if (ready != HL_OK) {
         free(b);
         hl_rpc_reject(call, ready, NULL);
         return;
     }
     *b = (struct batch){.d = d, .call = call, .kind = kind, .waiting = 1};
-    json_array_foreach (hl_json_list(params, "ids"), i, text) {
+    for (size_t i = 0; i < ids->count; i++) {
         struct item *it = calloc(1, sizeof(*it));
-        hl_status st = it != NULL ? hl_id_parse(json_string_value(text), &it->id)
+        hl_status st = it != NULL ? hl_id_parse(ids->items[i], &it->id)
                                   : hl_fail(HL_ENOMEM, "shard of an archive call");
         if (st != HL_OK) {
             b->st = st;
@@ -93,62 +93,66 @@ static void batch_start(struct hl_l3d *d, struct hl_rpc_call *call, const json_t
     batch_done(b);
 }
 
-void method_archive(struct hl_l3d *d, struct hl_rpc_call *call, const json_t *params)
+void method_archive(void *arg, struct hl_rpc_call *call,
+                    const struct hl_api_l3_archive_params *params)
 {
-    batch_start(d, call, params, L4_STORE);
+    batch_start(arg, call, &params->ids, "", L4_STORE);
 }
 
-void method_drop_archived(struct hl_l3d *d, struct hl_rpc_call *call, const json_t *params)
+void method_drop_archived(void *arg, struct hl_rpc_call *call,
+                          const struct hl_api_l3_drop_archived_params *params)
 {
-    batch_start(d, call, params, hl_json_bool(params, "trash", 0) ? L4_TRASH : L4_DROP);
+    batch_start(arg, call, &params->ids, params->cluster, params->trash ? L4_TRASH : L4_DROP);
 }
 
-void method_untrash(struct hl_l3d *d, struct hl_rpc_call *call, const json_t *params)
+void method_untrash(void *arg, struct hl_rpc_call *call,
+                    const struct hl_api_l3_untrash_params *params)
 {
-    batch_start(d, call, params, L4_UNTRASH);
+    batch_start(arg, call, &params->ids, params->cluster, L4_UNTRASH);
 }
 
-void method_evict(struct hl_l3d *d, struct hl_rpc_call *call, const json_t *params)
+void method_evict(void *arg, struct hl_rpc_call *call, const struct hl_api_l3_evict_params *params)
 {
-    int evicted = 0;
-    uint64_t bytes = 0, size;
-    size_t i;
-    json_t *text;
-    hl_status st = claim_allows(d, params);
+    struct hl_l3d *d = arg;
+    struct hl_api_l3_evict_results r = {0};
+    uint64_t size;
+    hl_status st = claim_allows(d, params->cluster);
     if (st != HL_OK) {
         hl_rpc_reject(call, st, NULL);
         return;
     }
-    json_array_foreach (hl_json_list(params, "ids"), i, text) {
+    for (size_t i = 0; i < params->ids.count; i++) {
         struct hl_id id;
         struct hl_pool_ref ref;
-        if (hl_id_parse(json_string_value(text), &id) != HL_OK || !l4_has(d, id, &size) ||
+        if (hl_id_parse(params->ids.items[i], &id) != HL_OK || !l4_has(d, id, &size) ||
             hl_pool_find(d->pool, id, &ref) != HL_OK || !hl_pool_evict_one(d->pool, &ref))
             continue;
-        evicted++;
-        bytes += ref.size;
+        r.evicted++;
+        r.bytes += ref.size;
     }
-    hl_rpc_reply(call, json_pack("{s:i s:I}", "evicted", evicted, "bytes", (json_int_t)bytes));
+    hl_reply_l3_evict(call, &r);
 }
 
-void method_touch(struct hl_l3d *d, struct hl_rpc_call *call, const json_t *params)
+void method_touch(void *arg, struct hl_rpc_call *call, const struct hl_api_l3_touch_params *params)
 {
-    size_t i;
-    json_t *text;
-    json_array_foreach (hl_json_list(params, "ids"), i, text) {
+    struct hl_l3d *d = arg;
+    for (size_t i = 0; i < params->ids.count; i++) {
         struct hl_id id;
         struct hl_pool_ref ref;
-        if (hl_id_parse(json_string_value(text), &id) == HL_OK &&
+        if (hl_id_parse(params->ids.items[i], &id) == HL_OK &&
             hl_pool_find(d->pool, id, &ref) == HL_OK)
             hl_pool_touch(d->pool, &ref);
     }
-    hl_rpc_reply(call, NULL);
+    hl_reply_l3_touch(call, &(struct hl_api_l3_touch_results){0});
 }
 
-void method_list_archived(struct hl_l3d *d, struct hl_rpc_call *call, const json_t *params)
+void method_list_archived(void *arg, struct hl_rpc_call *call,
+                          const struct hl_api_l3_list_archived_params *params)
 {
-    uint64_t cursor = (uint64_t)hl_json_int(params, "cursor", 0);
-    size_t limit = (size_t)hl_json_int(params, "limit", 0), n = 0;
+    struct hl_l3d *d = arg;
+    struct hl_api_l3_list_archived_results r = {.next = params->cursor};
+    struct hl_arena *arena = hl_rpc_call_arena(call);
+    size_t limit = params->limit, n = 0;
     if (limit == 0 || limit > INVENTORY_MAX)
         limit = INVENTORY_MAX;
     HL_AUTO(hl_freep) struct hl_archive_ref *refs = calloc(limit, sizeof(*refs));
@@ -162,16 +166,17 @@ void method_list_archived(struct hl_l3d *d, struct hl_rpc_call *call, const json
         return;
     }
     if (a != NULL)
-        n = hl_archive_page(a, &cursor, refs, limit);
+        n = hl_archive_page(a, &r.next, refs, limit);
     else
-        cursor = 0;
-    json_t *extents = json_array();
-    for (size_t i = 0; i < n; i++)
+        r.next = 0;
+    r.extents.items = hl_arena_array(arena, n, sizeof(*r.extents.items));
+    for (size_t i = 0; r.extents.items != NULL && i < n; i++)
         if (!l4_bad_has(d, refs[i].id))
-            json_array_append_new(
-                extents, json_pack("{s:s s:I s:I}", "id", hl_id_format(refs[i].id).s, "sizeBytes",
-                                   (json_int_t)refs[i].size, "crc32", (json_int_t)refs[i].crc));
-    hl_rpc_reply(call, json_pack("{s:o s:I}", "extents", extents, "next", (json_int_t)cursor));
+            r.extents.items[r.extents.count++] =
+                (struct hl_api_extent){.id = hl_id_print(refs[i].id, arena),
+                                       .size_bytes = refs[i].size,
+                                       .crc32 = refs[i].crc};
+    hl_reply_l3_list_archived(call, &r);
 }
 
 const char *l4_mode(const struct hl_l3d *d)
@@ -181,18 +186,22 @@ const char *l4_mode(const struct hl_l3d *d)
     return d->l4->opts.write_behind ? "write-behind" : "manual";
 }
 
-json_t *l4_tier(struct hl_l3d *d)
+bool l4_tier(struct hl_l3d *d, struct hl_api_tier_info *out)
 {
     struct hl_archive_info info = {.scheme = "away"};
     struct hl_archive *a = l4_archive(d);
     if (d->l4->opener == NULL)
-        return NULL;
+        return false;
     if (a != NULL)
         hl_archive_stat(a, &info);
     /* No watermarks: nothing is evicted from it. */
-    return json_pack("{s:s s:s s:I s:I s:I s:I s:i s:s}", "tier", "L4", "name", d->l4->url,
-                     "quotaBytes", (json_int_t)info.quota_bytes, "usedBytes",
-                     (json_int_t)info.used_bytes, "writingBytes", (json_int_t)info.writing_bytes,
-                     "shards", (json_int_t)(info.count - info.manifests), "numaId", -1, "backing",
-                     info.scheme);
+    *out = (struct hl_api_tier_info){.tier = "L4",
+                                     .name = d->l4->url,
+                                     .quota_bytes = info.quota_bytes,
+                                     .used_bytes = info.used_bytes,
+                                     .writing_bytes = info.writing_bytes,
+                                     .shards = info.count - info.manifests,
+                                     .numa_id = -1,
+                                     .backing = info.scheme};
+    return true;
 }

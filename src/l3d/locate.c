@@ -1,48 +1,45 @@
 /* Where shards lie. What is only archived is loaded first: the answer waits for it. */
 #include <stdlib.h>
 
-#include "core/json.h"
 #include "l3d/l3d_private.h"
 #include "l3d/l4_private.h"
 #include "mem/pool_evict.h"
 
 #define ROUNDS 4 /* of loading what other loads have driven out meanwhile */
 
-json_t *extent_json(const struct hl_pool_ref *ref)
+struct hl_api_extent extent_of(const struct hl_pool_ref *ref, struct hl_arena *arena)
 {
-    return json_pack("{s:s s:I s:I s:I s:I}", "id", hl_id_format(ref->id).s, "offset",
-                     (json_int_t)ref->offset, "sizeBytes", (json_int_t)ref->size, "crc32",
-                     (json_int_t)ref->crc32, "generation", (json_int_t)ref->gen);
+    return (struct hl_api_extent){.id = hl_id_print(ref->id, arena),
+                                  .offset = ref->offset,
+                                  .size_bytes = ref->size,
+                                  .crc32 = ref->crc32,
+                                  .generation = ref->gen};
 }
 
 /* Extent with the chunk CRCs a remote reader checks against. */
-static hl_status locate_one(struct hl_l3d *d, const char *text, json_t **out)
+static hl_status locate_one(struct hl_l3d *d, const char *text, struct hl_arena *arena,
+                            struct hl_api_extent *out)
 {
     struct hl_id id;
     struct hl_pool_ref ref;
     HL_TRY(hl_id_parse(text, &id));
     HL_TRY(hl_pool_find(d->pool, id, &ref));
     uint64_t n = hl_pool_chunks(ref.size);
-    uint32_t *crcs = calloc(n + 1, sizeof(*crcs));
+    uint32_t *crcs = hl_arena_array(arena, n, sizeof(*crcs));
     if (crcs == NULL)
-        return hl_fail(HL_ENOMEM, "checksums of shard %s", text);
-    hl_status st = hl_pool_chunk_crcs(d->pool, &ref, crcs);
-    if (st == HL_OK) {
-        json_t *list = json_array();
-        for (uint64_t i = 0; i < n; i++)
-            json_array_append_new(list, json_integer((json_int_t)crcs[i]));
-        *out = extent_json(&ref);
-        json_object_set_new(*out, "chunkCrcs", list);
-        hl_pool_touch(d->pool, &ref);
-    }
-    free(crcs);
-    return st;
+        return hl_fail(HL_ENOMEM, "out of memory listing the checksums of shard %s", text);
+    HL_TRY(hl_pool_chunk_crcs(d->pool, &ref, crcs));
+    *out = extent_of(&ref, arena);
+    out->chunk_crcs = (struct hl_api_uint32_list){crcs, n};
+    hl_pool_touch(d->pool, &ref);
+    return HL_OK;
 }
 
 struct locate {
     struct hl_l3d *d;
     struct hl_rpc_call *call;
-    json_t *ids;
+    struct hl_api_text_list ids; /* of the call */
+    struct hl_api_extent *extents;
     int rounds;
     size_t waiting; /* loads not yet answered */
     hl_status st;   /* of the first that failed */
@@ -51,13 +48,13 @@ struct locate {
 
 static void locate_step(struct locate *l);
 
-static void locate_end(struct locate *l, json_t *extents)
+static void locate_end(struct locate *l)
 {
-    if (extents != NULL)
-        hl_rpc_reply(l->call, json_pack("{s:o}", "extents", extents));
+    const struct hl_api_l3_locate_results r = {.extents = {l->extents, l->ids.count}};
+    if (l->st == HL_OK)
+        hl_reply_l3_locate(l->call, &r);
     else
         hl_rpc_reject(l->call, l->st, l->text);
-    json_decref(l->ids);
     free(l);
 }
 
@@ -77,7 +74,7 @@ static void on_loaded(void *arg, hl_status st, const char *text)
     if (--l->waiting > 0)
         return;
     if (l->st != HL_OK)
-        locate_end(l, NULL);
+        locate_end(l);
     else
         locate_step(l);
 }
@@ -111,43 +108,40 @@ static hl_status missing_for(const struct locate *l, hl_status st, const char *t
     return st;
 }
 
+/* False: something has to be loaded, or nothing comes of it (l->st). */
+static bool locate_all(struct locate *l)
+{
+    struct hl_arena *arena = hl_rpc_call_arena(l->call);
+    struct hl_id id;
+    uint64_t bytes = 0;
+    bool missing = false;
+    for (size_t i = 0; i < l->ids.count && l->st == HL_OK; i++) {
+        const char *text = l->ids.items[i];
+        hl_status st = locate_one(l->d, text, arena, &l->extents[i]);
+        if (st == HL_ENOENT && must_load(l, text, &id, &bytes))
+            missing = true;
+        else if (st != HL_OK)
+            note_failure(l, missing_for(l, st, text), hl_error_text());
+    }
+    return !missing && l->st == HL_OK;
+}
+
 /* Everything is in the pool: answer. Something is archived only: load it and come back. */
 static void locate_step(struct locate *l)
 {
-    json_t *extents = json_array(), *id_text;
-    size_t i;
     struct hl_id id;
     uint64_t bytes = 0;
-    hl_status st = HL_OK;
-    int missing = 0;
-    json_array_foreach (l->ids, i, id_text) {
-        json_t *extent = NULL;
-        st = locate_one(l->d, json_string_value(id_text), &extent);
-        if (st == HL_OK)
-            json_array_append_new(extents, extent);
-        else if (st == HL_ENOENT && must_load(l, json_string_value(id_text), &id, &bytes))
-            missing = 1;
-        else
-            note_failure(l, missing_for(l, st, json_string_value(id_text)), hl_error_text());
-        if (l->st != HL_OK)
-            break;
-    }
-    if (missing && l->st == HL_OK && l->rounds-- == 0)
+    bool whole = locate_all(l);
+    if (!whole && l->st == HL_OK && l->rounds-- == 0)
         note_failure(l, HL_EBUSY,
                      "the shards asked for drive each other out of the pool; ask for fewer");
-    if (!missing && l->st == HL_OK) {
-        locate_end(l, extents);
+    if (whole || l->st != HL_OK) {
+        locate_end(l);
         return;
     }
-    json_decref(extents);
-    if (l->st != HL_OK) {
-        locate_end(l, NULL);
-        return;
-    }
-    bytes = 0;
     l->waiting = 1; /* ours, so that none ends it before all are asked */
-    json_array_foreach (l->ids, i, id_text) {
-        if (!must_load(l, json_string_value(id_text), &id, &bytes))
+    for (size_t i = 0; i < l->ids.count; i++) {
+        if (!must_load(l, l->ids.items[i], &id, &bytes))
             continue;
         l->waiting++;
         l4_ask(l->d, L4_LOAD, id, on_loaded, l);
@@ -155,47 +149,49 @@ static void locate_step(struct locate *l)
     on_loaded(l, HL_OK, NULL);
 }
 
-void method_locate(struct hl_l3d *d, struct hl_rpc_call *call, const json_t *params)
+void method_locate(void *arg, struct hl_rpc_call *call,
+                   const struct hl_api_l3_locate_params *params)
 {
     struct locate *l = calloc(1, sizeof(*l));
-    json_t *ids = hl_json_list(params, "ids");
     if (l == NULL) {
-        hl_rpc_reject(call, hl_fail(HL_ENOMEM, "locate"), NULL);
+        hl_rpc_reject(call, hl_fail(HL_ENOMEM, "out of memory locating shards"), NULL);
         return;
     }
-    *l = (struct locate){.d = d,
-                         .call = call,
-                         .ids = ids != NULL ? json_incref(ids) : json_array(),
-                         .rounds = ROUNDS};
+    *l = (struct locate){.d = arg, .call = call, .ids = params->ids, .rounds = ROUNDS};
+    l->extents = hl_arena_array(hl_rpc_call_arena(call), l->ids.count, sizeof(*l->extents));
+    if (l->extents == NULL)
+        note_failure(l, HL_ENOMEM, "out of memory locating shards");
     locate_step(l);
 }
 
-/* NULL: it is nowhere. */
-static json_t *look_for(struct hl_l3d *d, const char *text)
+static bool shard_look(struct hl_l3d *d, const char *text, struct hl_api_found_shard *out)
 {
     struct hl_id id;
     struct hl_pool_ref ref;
     uint64_t size;
     if (hl_id_parse(text, &id) != HL_OK)
-        return NULL;
-    if (hl_pool_find(d->pool, id, &ref) == HL_OK)
-        return json_pack("{s:s s:I s:I s:b s:s}", "id", text, "sizeBytes", (json_int_t)ref.size,
-                         "crc32", (json_int_t)ref.crc32, "crc32Known", 1, "tier", "L3");
-    if (l4_has(d, id, &size))
-        return json_pack("{s:s s:I s:b s:s}", "id", text, "sizeBytes", (json_int_t)size,
-                         "crc32Known", 0, "tier", "L4");
-    return NULL;
+        return false;
+    if (hl_pool_find(d->pool, id, &ref) == HL_OK) {
+        *out = (struct hl_api_found_shard){.id = text,
+                                           .size_bytes = ref.size,
+                                           .crc32 = ref.crc32,
+                                           .crc32_known = true,
+                                           .tier = "L3"};
+        return true;
+    }
+    if (!l4_has(d, id, &size))
+        return false;
+    *out = (struct hl_api_found_shard){.id = text, .size_bytes = size, .tier = "L4"};
+    return true;
 }
 
-void method_look(struct hl_l3d *d, struct hl_rpc_call *call, const json_t *params)
+void method_look(void *arg, struct hl_rpc_call *call, const struct hl_api_l3_look_params *params)
 {
-    json_t *shards = json_array(), *text;
-    size_t i;
-    json_array_foreach (hl_json_list(params, "ids"), i, text) {
-        json_t *found = look_for(d, json_string_value(text));
-        if (found != NULL)
-            json_array_append_new(shards, found);
-    }
+    struct hl_api_l3_look_results r = {0};
+    r.shards.items =
+        hl_arena_array(hl_rpc_call_arena(call), params->ids.count, sizeof(*r.shards.items));
+    for (size_t i = 0; r.shards.items != NULL && i < params->ids.count; i++)
+        r.shards.count += shard_look(arg, params->ids.items[i], &r.shards.items[r.shards.count]);
     hl_error_clear();
-    hl_rpc_reply(call, json_pack("{s:o}", "shards", shards));
+    hl_reply_l3_look(call, &r);
 }

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "base/crc32.h"
-#include "core/json.h"
+#include "base/utf8.h"
 #include "core/layout.h"
 #include "core/manifest.h"
 #include "core/safetensors.h"
@@ -60,26 +60,29 @@ static void put_done(struct work *w)
 {
     struct putting *p = (struct putting *)w;
     if (p->st == HL_OK)
-        hl_rpc_reply(p->call, NULL);
+        hl_reply_l3_put_manifest(p->call, &(struct hl_api_l3_put_manifest_results){0});
     else
         hl_rpc_reject(p->call, p->st, p->text);
     free(p->file);
     free(p);
 }
 
-static hl_status put_parse(struct hl_l3d *d, const json_t *params, struct putting *p)
+static hl_status put_parse(struct hl_l3d *d, const struct hl_api_l3_put_manifest_params *params,
+                           struct putting *p)
 {
-    const char *text = hl_json_str(params, "manifest", "");
+    const char *text = params->manifest;
     struct hl_manifest m;
-    HL_TRY(claim_allows(d, params));
+    HL_TRY(claim_allows(d, params->cluster));
     HL_TRY(hl_manifest_decode(text, strlen(text), &m));
     p->id = m.id;
     hl_manifest_fini(&m);
     return hl_manifest_wrap(text, strlen(text), &p->file, &p->size);
 }
 
-void method_put_manifest(struct hl_l3d *d, struct hl_rpc_call *call, const json_t *params)
+void method_put_manifest(void *arg, struct hl_rpc_call *call,
+                         const struct hl_api_l3_put_manifest_params *params)
 {
+    struct hl_l3d *d = arg;
     struct hl_pool_ref ref;
     uint64_t size;
     struct putting *p = calloc(1, sizeof(*p));
@@ -92,7 +95,7 @@ void method_put_manifest(struct hl_l3d *d, struct hl_rpc_call *call, const json_
     if (hl_pool_find(d->pool, p->id, &ref) == HL_OK || l4_has(d, p->id, &size)) {
         free(p->file);
         free(p);
-        hl_rpc_reply(call, NULL);
+        hl_reply_l3_put_manifest(call, &(struct hl_api_l3_put_manifest_results){0});
         return;
     }
     p->d = d;
@@ -107,14 +110,13 @@ struct describing {
     struct work work;
     struct hl_l3d *d;
     struct hl_rpc_call *call;
-    struct hl_id *ids;
-    size_t count;
-    json_t *found;
+    const struct hl_id *ids;
+    struct hl_api_found_list found;
 };
 
 /* From the pool, or with ref NULL from the archive. */
 static hl_status read_manifest_of(struct hl_l3d *d, struct hl_id id, const struct hl_pool_ref *ref,
-                                  json_t *out)
+                                  struct hl_arena *arena, struct hl_api_found *out)
 {
     struct hl_archive *a = l4_archive(d);
     uint64_t size = ref != NULL ? ref->size : 0;
@@ -135,22 +137,24 @@ static hl_status read_manifest_of(struct hl_l3d *d, struct hl_id id, const struc
     const char *text;
     size_t len;
     HL_TRY(hl_manifest_unwrap(file, size, &text, &len));
-    json_t *value = json_stringn(text, len);
-    if (value == NULL || json_object_set_new(out, "manifest", value) != 0)
-        return hl_fail(HL_ECORRUPT, "manifest %s: it is not UTF-8", hl_id_format(id).s);
+    for (size_t i = 0, n; i < len; i += n)
+        if ((n = hl_utf8_sequence(text + i, len - i)) == 0)
+            return hl_fail(HL_ECORRUPT, "manifest %s: it is not UTF-8", hl_id_format(id).s);
+    out->manifest = hl_arena_text(arena, text, len);
     return HL_OK;
 }
 
 /* A bad copy in the pool is no loss where the archive has a good one. */
-static hl_status read_manifest(struct hl_l3d *d, struct hl_id id, json_t *out)
+static hl_status read_manifest(struct hl_l3d *d, struct hl_id id, struct hl_arena *arena,
+                               struct hl_api_found *out)
 {
     struct hl_pool_ref ref;
     uint64_t size;
     int archived = l4_has(d, id, &size);
     if (hl_pool_find(d->pool, id, &ref) != HL_OK)
-        return read_manifest_of(d, id, NULL, out);
-    hl_status st = read_manifest_of(d, id, &ref, out);
-    return st != HL_OK && archived ? read_manifest_of(d, id, NULL, out) : st;
+        return read_manifest_of(d, id, NULL, arena, out);
+    hl_status st = read_manifest_of(d, id, &ref, arena, out);
+    return st != HL_OK && archived ? read_manifest_of(d, id, NULL, arena, out) : st;
 }
 
 static int64_t meta_int(const struct hl_safetensors *st, const char *key)
@@ -159,29 +163,25 @@ static int64_t meta_int(const struct hl_safetensors *st, const char *key)
     return text != NULL ? strtoll(text, NULL, 10) : -1;
 }
 
-static void set_text(json_t *out, const char *name, const char *text)
-{
-    if (text != NULL)
-        json_object_set_new(out, name, json_string(text));
-}
-
-static hl_status put_header(const struct hl_safetensors *st, json_t *out)
+static hl_status put_header(const struct hl_safetensors *st, struct hl_arena *arena,
+                            struct hl_api_found *out)
 {
     char *layout;
     HL_TRY(hl_layout_text(st->tensors, st->count, &layout));
-    set_text(out, "model", hl_safetensors_meta(st, "helios.model"));
-    set_text(out, "part", hl_safetensors_meta(st, "helios.part"));
-    set_text(out, "layout", layout);
+    out->layout = hl_arena_strdup(arena, layout);
     free(layout);
-    json_object_set_new(out, "version", json_integer(meta_int(st, "helios.version")));
-    json_object_set_new(out, "pp", json_integer((int32_t)meta_int(st, "helios.pp")));
-    json_object_set_new(out, "tp", json_integer((int32_t)meta_int(st, "helios.tp")));
-    json_object_set_new(out, "tensors", json_integer((json_int_t)st->count));
+    out->model = hl_arena_strdup(arena, hl_safetensors_meta(st, "helios.model"));
+    out->part = hl_arena_strdup(arena, hl_safetensors_meta(st, "helios.part"));
+    out->version = meta_int(st, "helios.version");
+    out->pp = (int32_t)meta_int(st, "helios.pp");
+    out->tp = (int32_t)meta_int(st, "helios.tp");
+    out->tensors = (uint32_t)st->count;
     return HL_OK;
 }
 
 /* What the header of a shard in the pool says; the chunks that it lies in are checked. */
-static hl_status read_header(struct hl_l3d *d, const struct hl_pool_ref *ref, json_t *out)
+static hl_status read_header(struct hl_l3d *d, const struct hl_pool_ref *ref,
+                             struct hl_arena *arena, struct hl_api_found *out)
 {
     unsigned char head[8];
     uint64_t n = 0;
@@ -195,95 +195,84 @@ static hl_status read_header(struct hl_l3d *d, const struct hl_pool_ref *ref, js
         return hl_fail(HL_ENOMEM, "header of shard %s", hl_id_format(ref->id).s);
     HL_TRY(hl_pool_read(d->pool, ref, 0, bytes, sizeof(head) + n));
     HL_TRY(hl_safetensors_parse(bytes, sizeof(head) + n, ref->size, &st));
-    hl_status status = put_header(&st, out);
+    hl_status status = put_header(&st, arena, out);
     hl_safetensors_fini(&st);
     return status;
 }
 
-static json_t *describe_one(struct hl_l3d *d, struct hl_id id)
+static struct hl_api_found describe_one(struct hl_l3d *d, struct hl_id id, struct hl_arena *arena)
 {
     struct hl_pool_ref ref;
     uint64_t size = 0;
     uint32_t crc = 0;
-    int pooled = hl_pool_find(d->pool, id, &ref) == HL_OK;
-    int archived = !pooled && l4_has(d, id, &size);
-    json_t *out = json_pack("{s:s s:s}", "id", hl_id_format(id).s, "tier",
-                            pooled     ? "L3"
-                            : archived ? "L4"
-                                       : "");
+    bool pooled = hl_pool_find(d->pool, id, &ref) == HL_OK;
+    bool archived = !pooled && l4_has(d, id, &size);
+    struct hl_api_found out = {.id = hl_id_print(id, arena)};
     hl_status st = HL_OK;
-    if (out == NULL || (!pooled && !archived))
+    if (!pooled && !archived)
         return out;
     if (archived)
         st = hl_archive_crc(l4_archive(d), id, &crc);
-    json_object_set_new(out, "sizeBytes", json_integer((json_int_t)(pooled ? ref.size : size)));
-    json_object_set_new(out, "crc32", json_integer((json_int_t)(pooled ? ref.crc32 : crc)));
+    out.tier = pooled ? "L3" : "L4";
+    out.size_bytes = pooled ? ref.size : size;
+    out.crc32 = pooled ? ref.crc32 : crc;
     if (st == HL_OK && hl_manifest_is(id))
-        st = read_manifest(d, id, out);
+        st = read_manifest(d, id, arena, &out);
     else if (st == HL_OK && pooled)
-        st = read_header(d, &ref, out);
+        st = read_header(d, &ref, arena, &out);
     if (st != HL_OK)
-        json_object_set_new(out, "error", json_string(hl_error_text()));
+        out.error = hl_arena_strdup(arena, hl_error_text());
     return out;
 }
 
 static void describe_run(struct work *w)
 {
     struct describing *x = (struct describing *)w;
-    for (size_t i = 0; i < x->count; i++)
-        json_array_append_new(x->found, describe_one(x->d, x->ids[i]));
+    for (size_t i = 0; i < x->found.count; i++)
+        x->found.items[i] = describe_one(x->d, x->ids[i], hl_rpc_call_arena(x->call));
     hl_error_clear();
 }
 
 static void describe_done(struct work *w)
 {
     struct describing *x = (struct describing *)w;
-    if (json_array_size(x->found) == x->count)
-        hl_rpc_reply(x->call, json_pack("{s:O}", "found", x->found));
-    else
-        hl_rpc_reject(x->call, HL_ENOMEM, "out of memory for what was found");
-    json_decref(x->found);
-    free(x->ids);
+    hl_reply_l3_describe(x->call, &(struct hl_api_l3_describe_results){.found = x->found});
     free(x);
 }
 
-static hl_status describe_parse(struct hl_l3d *d, const json_t *params, struct describing *x)
+static hl_status describe_parse(struct hl_l3d *d, const struct hl_api_text_list *list,
+                                struct hl_arena *arena, struct describing *x)
 {
-    const json_t *list = hl_json_list(params, "ids");
-    size_t i;
-    const json_t *text;
     struct hl_archive *a;
     if (l4_away(d))
         return l4_need(d, &a);
-    if (json_array_size(list) > DESCRIBE_MAX)
+    if (list->count > DESCRIBE_MAX)
         return hl_fail(HL_EINVAL, "describe: at most %d ids at once, not %zu", DESCRIBE_MAX,
-                       json_array_size(list));
-    x->ids = calloc(json_array_size(list) + 1, sizeof(*x->ids));
-    x->found = json_array();
-    if (x->ids == NULL || x->found == NULL)
-        return hl_fail(HL_ENOMEM, "list of %zu ids", json_array_size(list));
-    json_array_foreach (list, i, text) {
-        const char *s = json_string_value(text);
-        HL_TRY(hl_id_parse(s != NULL ? s : "", &x->ids[x->count++]));
-    }
+                       list->count);
+    struct hl_id *ids = hl_arena_array(arena, list->count, sizeof(*ids));
+    x->found.items = hl_arena_array(arena, list->count, sizeof(*x->found.items));
+    if (ids == NULL || x->found.items == NULL)
+        return hl_fail(HL_ENOMEM, "out of memory describing %zu shards", list->count);
+    for (size_t i = 0; i < list->count; i++)
+        HL_TRY(hl_id_parse(list->items[i], &ids[i]));
+    x->ids = ids;
+    x->found.count = list->count;
     return HL_OK;
 }
 
-void method_describe(struct hl_l3d *d, struct hl_rpc_call *call, const json_t *params)
+void method_describe(void *arg, struct hl_rpc_call *call,
+                     const struct hl_api_l3_describe_params *params)
 {
     struct describing *x = calloc(1, sizeof(*x));
-    hl_status st = x != NULL ? describe_parse(d, params, x) : hl_fail(HL_ENOMEM, "describe");
+    hl_status st = x != NULL ? describe_parse(arg, &params->ids, hl_rpc_call_arena(call), x)
+                             : hl_fail(HL_ENOMEM, "out of memory describing shards");
     if (st != HL_OK) {
-        if (x != NULL) {
-            json_decref(x->found);
-            free(x->ids);
-        }
         free(x);
         hl_rpc_reject(call, st, NULL);
         return;
     }
-    x->d = d;
+    x->d = arg;
     x->call = call;
     x->work = (struct work){.run = describe_run, .done = describe_done};
-    l4_run(d, &x->work);
+    l4_run(arg, &x->work);
 }

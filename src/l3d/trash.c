@@ -5,7 +5,6 @@
 
 #include "base/clock.h"
 #include "base/log.h"
-#include "core/json.h"
 #include "l3d/l4_private.h"
 #include "os/loop.h"
 
@@ -35,10 +34,12 @@ hl_status untrash_now(struct hl_archive *a, struct hl_id id)
     return HL_OK;
 }
 
-void method_list_trash(struct hl_l3d *d, struct hl_rpc_call *call, const json_t *params)
+void method_list_trash(void *arg, struct hl_rpc_call *call,
+                       const struct hl_api_l3_list_trash_params *params)
 {
-    uint64_t cursor = (uint64_t)hl_json_int(params, "cursor", 0);
-    size_t limit = (size_t)hl_json_int(params, "limit", 0);
+    struct hl_l3d *d = arg;
+    struct hl_api_l3_list_trash_results r = {.next = params->cursor};
+    size_t limit = params->limit;
     struct hl_archive *a = NULL;
     if (limit == 0 || limit > INVENTORY_MAX)
         limit = INVENTORY_MAX;
@@ -49,14 +50,15 @@ void method_list_trash(struct hl_l3d *d, struct hl_rpc_call *call, const json_t 
         hl_rpc_reject(call, st, NULL);
         return;
     }
-    size_t n = hl_archive_trash_page(a, &cursor, list, limit);
-    json_t *trashed = json_array();
-    for (size_t i = 0; i < n; i++)
-        json_array_append_new(trashed,
-                              json_pack("{s:s s:I s:I s:s}", "id", hl_id_format(list[i].id).s,
-                                        "sizeBytes", (json_int_t)list[i].size, "trashedMs",
-                                        (json_int_t)list[i].ms, "place", list[i].place));
-    hl_rpc_reply(call, json_pack("{s:o s:I}", "trashed", trashed, "next", (json_int_t)cursor));
+    struct hl_arena *arena = hl_rpc_call_arena(call);
+    r.trashed.count = hl_archive_trash_page(a, &r.next, list, limit);
+    r.trashed.items = hl_arena_array(arena, r.trashed.count, sizeof(*r.trashed.items));
+    for (size_t i = 0; r.trashed.items != NULL && i < r.trashed.count; i++)
+        r.trashed.items[i] = (struct hl_api_trashed){.id = hl_id_print(list[i].id, arena),
+                                                     .size_bytes = list[i].size,
+                                                     .trashed_ms = list[i].ms,
+                                                     .place = list[i].place};
+    hl_reply_l3_list_trash(call, &r);
 }
 
 /* ---- emptying -------------------------------------------------------------------------------- */

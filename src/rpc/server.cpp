@@ -89,7 +89,6 @@ class ServerCore final : public Core,
     void answer(uint64_t id, Message message);
     void reject(uint64_t id, hl_status st, const std::string &text);
     void shutdown() override;
-    /* Fills in what the handler is given. */
     void decode(struct hl_rpc_call &call, capnp::InterfaceSchema::Method method, Context &context);
 
     const std::shared_ptr<Runtime> runtime;

@@ -9,25 +9,24 @@
 #include "core/tier_metrics.h"
 #include "support/prom_text.h"
 
-static struct prom *gauges(const char *json)
+static struct prom *gauges(struct hl_api_tier_info *tiers, size_t count)
 {
     struct hl_buf text = HL_BUF(1 << 16);
     struct prom *p = malloc(sizeof(*p));
-    json_t *tiers = json != NULL ? json_loads(json, 0, NULL) : NULL;
-    assert_int_equal(hl_tier_gauges(tiers, &text), HL_OK);
+    assert_int_equal(hl_tier_gauges(&(struct hl_api_tier_info_list){tiers, count}, &text), HL_OK);
     prom_parse(text.data, p);
     hl_buf_fini(&text);
-    json_decref(tiers);
     return p;
 }
 
 static void tiers_are_told_with_their_names_and_shards_are_summed(void **state)
 {
     (void)state;
-    struct prom *p =
-        gauges("[{\"tier\": \"L1\", \"name\": \"emu:0\", \"usedBytes\": 5, \"shards\": 2},"
-               " {\"tier\": \"L1\", \"name\": \"emu:1\", \"usedBytes\": 6, \"shards\": 3},"
-               " {\"tier\": \"L4\", \"name\": \"dir:/a\\\"b\", \"quotaBytes\": 0}]");
+    struct hl_api_tier_info tiers[] = {
+        {.tier = "L1", .name = "emu:0", .used_bytes = 5, .shards = 2},
+        {.tier = "L1", .name = "emu:1", .used_bytes = 6, .shards = 3},
+        {.tier = "L4", .name = "dir:/a\"b"}};
+    struct prom *p = gauges(tiers, 3);
     assert_true(prom_value(p, "helios_tier_bytes", "tier=\"L1\",name=\"emu:0\",state=\"used\"") ==
                 5);
     assert_true(prom_value(p, "helios_tier_bytes", "tier=\"L1\",name=\"emu:1\",state=\"used\"") ==
@@ -46,9 +45,13 @@ static void tiers_are_told_with_their_names_and_shards_are_summed(void **state)
 static void chunks_are_told_by_process_and_are_no_shards(void **state)
 {
     (void)state;
-    struct prom *p = gauges("[{\"tier\": \"L2\", \"name\": \"chunks\", \"kind\": \"chunks\","
-                            " \"usedBytes\": 7, \"processes\": [{\"pid\": 12, \"usedBytes\": 4},"
-                            " {\"pid\": 13, \"usedBytes\": 3}]}]");
+    struct hl_api_process_bytes processes[] = {{12, 4}, {13, 3}};
+    struct hl_api_tier_info chunks = {.tier = "L2",
+                                      .name = "chunks",
+                                      .kind = "chunks",
+                                      .used_bytes = 7,
+                                      .processes = {processes, 2}};
+    struct prom *p = gauges(&chunks, 1);
     assert_true(prom_value(p, "helios_tier_bytes", "tier=\"L2\",name=\"chunks\",state=\"used\"") ==
                 7);
     assert_true(prom_value(p, "helios_chunk_bytes", "tier=\"L2\",name=\"chunks\",pid=\"12\"") == 4);
@@ -60,11 +63,11 @@ static void chunks_are_told_by_process_and_are_no_shards(void **state)
 static void without_tiers_only_the_families_are_told(void **state)
 {
     (void)state;
-    struct prom *p = gauges(NULL);
+    struct prom *p = gauges(NULL, 0);
     assert_int_equal(p->count, 0);
     free(p);
     struct hl_buf small = HL_BUF(32);
-    assert_int_equal(hl_tier_gauges(NULL, &small), HL_ENOMEM);
+    assert_int_equal(hl_tier_gauges(&(struct hl_api_tier_info_list){0}, &small), HL_ENOMEM);
     hl_buf_fini(&small);
 }
 
