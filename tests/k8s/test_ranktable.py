@@ -149,7 +149,7 @@ class Access(Real, unittest.TestCase):
                 e for e in self.api.list("events", self.ns)
                 if w in e["message"] and e["involvedObject"]["uid"] == j["metadata"]["uid"]], WAIT_S)
         self.assertEqual(len(self.api.list("events", self.ns)), 2)
-        self.assertEqual(c.metric('helios_ranktable_jobs{state="unable"}'), 2)
+        wait_for("both jobs are counted", lambda: c.metric('helios_ranktable_jobs{state="unable"}') == 2, WAIT_S)
         self.api.patch("configmaps", self.ns, "rings-config-full", {"data": {"other": None}})
         self.ranks(name="full")
 
