@@ -20,8 +20,9 @@ def functions(lines):
     for number, line in enumerate(lines, 1):
         if line == "{":
             start = number
-        elif line == "}" and start:
-            yield start, number - start + 1
+        elif line.startswith("}") and start:  # "};" ends a class
+            if line == "}":
+                yield start, number - start + 1
             start = None
 
 

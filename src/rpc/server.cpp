@@ -113,7 +113,8 @@ class ServerCore final : public Core,
     kj::Own<kj::TaskSet> tasks; /* the accept loop and every connection */
     const unsigned max_connections;
     std::unordered_set<std::shared_ptr<Client>> clients;
-    unsigned refused = 0, greeting = 0; /* connections: told of no room, not proved who they are */
+    unsigned refused = 0;  /* connections that are being told so */
+    unsigned greeting = 0; /* connections that have not proved yet who they are */
     uint64_t received = 0; /* bytes, since the last call */
     uint64_t last_id = 0;
     std::unordered_map<uint64_t, Pending> pending;
