@@ -1,4 +1,4 @@
-/* Shared by gangs.c (what is decided), gangs_calls.c (what is sent) and gangs_logs.c. */
+/* Shared by gangs.c (what is decided), calls.c (what is sent) and logs.c. */
 #ifndef HL_CONTROLLER_GANGS_PRIVATE_H
 #define HL_CONTROLLER_GANGS_PRIVATE_H
 
@@ -40,10 +40,11 @@ struct gangs {
     struct spool *spools;
 };
 
-/* gangs_near.c: for each container the nodes that hold what its ranks will read; new reference. */
+/* data_locality.c: for each container the nodes that hold what its ranks will read; new reference.
+ */
 json_t *gangs_near(const struct job *j);
 
-/* gangs_calls.c: one request of a job; it calls gangs_look when it is done. */
+/* calls.c: one request of a job; it calls gangs_look when it is done. */
 void gang_make(struct job *j);
 /* What the attempt's pods wrote is kept. */
 void gang_unmake(struct job *j, int attempt);
@@ -58,7 +59,7 @@ const struct hl_plan *gangs_plan_of(const struct job *j, int attempt, struct hl_
 /* Tell the state machine what its pods say, then gangs_keep. */
 void gangs_look(struct job *j);
 
-/* gangs_logs.c */
+/* logs.c */
 /* A rank's log: what it is called here, and where its lines come from. */
 struct gang_log {
     const char *job, *pod;

@@ -1,5 +1,5 @@
 /* Jobs: every event goes through the pure state machine, the result is written to the store, and
- * only then the actions are carried out (job_save.c). They are idempotent: after a crash, or when
+ * only then the actions are carried out (save.c). They are idempotent: after a crash, or when
  * the store refused a write, hl_jobrun_resume says them again. */
 #include <inttypes.h>
 #include <limits.h>

@@ -1,4 +1,4 @@
-/* controller/order.h - one copy of a shard, brought to a place on order, step by step.
+/* controller/copies/copy_task.h - one copy of a shard, brought to a place on order, step by step.
  *
  * The nearest good copy is the source; when it fails the next one is. A place that one step does
  * not reach is reached in several: device memory through the host memory beside it, the archive
@@ -13,7 +13,7 @@
 #ifndef HL_CONTROLLER_ORDER_H
 #define HL_CONTROLLER_ORDER_H
 
-#include "controller/copies.h"
+#include "controller/copies/copies.h"
 
 #define ORDER_SOURCES_MAX 32
 

@@ -1,4 +1,5 @@
-/* controller/gangs.h - jobs whose containers Kubernetes runs: one Volcano Job for each attempt.
+/* controller/kube/gangs.h - jobs whose containers Kubernetes runs: one Volcano Job for each
+ * attempt.
  *
  * Level-triggered: watchers keep what the API server has of Jobs and pods; a look compares that
  * with what the job's state wants, tells the state machine what happened to pods, and has one

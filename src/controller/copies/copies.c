@@ -7,7 +7,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "controller/controller_private.h"
-#include "controller/copies.h"
+#include "controller/copies/copies.h"
 
 #define LIST_PAGE  2000
 #define DROPS_MAX  256 /* under way at one node */

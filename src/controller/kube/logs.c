@@ -11,7 +11,7 @@
 
 #include "base/base64.h"
 #include "base/log.h"
-#include "controller/gangs_private.h"
+#include "controller/kube/gangs_private.h"
 #include "os/file.h"
 
 #define FETCH_BYTES ((size_t)8 << 20) /* at once; doubled while one second has more */

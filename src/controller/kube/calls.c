@@ -6,7 +6,7 @@
 #include "base/backoff.h"
 #include "base/clock.h"
 #include "base/log.h"
-#include "controller/gangs_private.h"
+#include "controller/kube/gangs_private.h"
 #include "ranktable/plan.h"
 
 #define BACKOFF_MS  200

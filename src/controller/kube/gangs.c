@@ -1,5 +1,5 @@
 /* Decisions: from what the API server has to events and requests. */
-#include "controller/gangs.h"
+#include "controller/kube/gangs.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -7,7 +7,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
-#include "controller/gangs_private.h"
+#include "controller/kube/gangs_private.h"
 #include "os/file.h"
 #include "ranktable/plan.h"
 

@@ -10,7 +10,7 @@
 #include <string.h>
 
 #include "base/log.h"
-#include "controller/recover_private.h"
+#include "controller/models/recover_private.h"
 
 #define PAGE           4096
 #define READ_SHARDS    256 /* in one call */

@@ -1,5 +1,5 @@
-/* controller/copies.h - who has which shard besides the pool: soft state, learned from the Agents'
- * inventories and from the answers to our own orders, and never trusted blindly.
+/* controller/copies/copies.h - who has which shard besides the pool: soft state, learned from the
+ * Agents' inventories and from the answers to our own orders, and never trusted blindly.
  *
  * Owns:    the table; copies handed out are borrowed until the next call that changes it.
  * Threads: the Controller's loop.

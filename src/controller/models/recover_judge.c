@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "base/log.h"
-#include "controller/recover_private.h"
+#include "controller/models/recover_private.h"
 
 #define GROUPS_MAX 4096 /* lines of what is left */
 

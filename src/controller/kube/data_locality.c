@@ -3,8 +3,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "controller/copies.h"
-#include "controller/gangs_private.h"
+#include "controller/copies/copies.h"
+#include "controller/kube/gangs_private.h"
 
 #define NEAR_MAX   64 /* names in one pod's wish */
 #define PLACES_MAX 64

@@ -7,7 +7,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "controller/controller_private.h"
-#include "controller/copies.h"
+#include "controller/copies/copies.h"
 
 struct node *node_find(struct hl_controller *c, const char *name)
 {

@@ -6,7 +6,7 @@
 #include "base/log.h"
 #include "base/plane.h"
 #include "controller/controller_private.h"
-#include "controller/order.h"
+#include "controller/copies/copy_task.h"
 
 #define PLACES_MAX 1024
 #define ROUTES_MAX 4096

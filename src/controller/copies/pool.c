@@ -9,7 +9,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "controller/controller_private.h"
-#include "controller/copies.h"
+#include "controller/copies/copies.h"
 #include "core/manifest.h"
 
 #define SWEEP_PAGE 4096

@@ -7,7 +7,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "controller/controller_private.h"
-#include "controller/copies.h"
+#include "controller/copies/copies.h"
 
 static hl_status find_version(struct hl_controller *c, const json_t *params,
                               struct hl_version_rec **out)

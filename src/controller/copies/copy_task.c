@@ -1,6 +1,6 @@
 /* What an order does next follows from where the copy is and where it is to be: the steps of
  * core/route.h, carried out by whoever owns the memory. */
-#include "controller/order.h"
+#include "controller/copies/copy_task.h"
 
 #include <inttypes.h>
 #include <stdlib.h>

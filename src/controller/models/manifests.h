@@ -1,5 +1,5 @@
-/* controller/manifests.h - the manifest of each visible version (core/manifest.h), kept beside its
- * shards: in the pool, and where there is an archive in that too.
+/* controller/models/manifests.h - the manifest of each visible version (core/manifest.h), kept
+ * beside its shards: in the pool, and where there is an archive in that too.
  *
  * It is written when the version has become visible, after whoever made it was answered. What is
  * missing at a sweep is written again; what belongs to no version goes as an orphan.

@@ -7,7 +7,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "controller/controller_private.h"
-#include "controller/copies.h"
+#include "controller/copies/copies.h"
 
 #define ROUND_MAX   256                /* in one batch: the loop does other things too */
 #define FORGETS_MAX 64                 /* calls to a node's Agent in one go */
