@@ -114,6 +114,7 @@ def check_file(law, f, errors):
     if folder != unit and law.has_wings(module_of(unit)):
         errors.append(f"{f.where}: folder {folder} has no line in layers.txt, where {module_of(unit)} has wings")
     for number, own, third in f.includes():
+        own = f"cmd/{own}" if own and own.startswith("cli/") else own
         target = law.unit_of(own) if own else None
         if target and not law.allows(unit, target):
             errors.append(f"{f.where}:{number}: {unit} may not use {target} (layers.txt)")

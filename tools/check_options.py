@@ -4,7 +4,7 @@ import re
 import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-MAINS = {"HL_CONTROLLER": "helios-controller", "HL_L3D": "helios-l3d", "HL_AGENT": "helios-agent", "HL_CLI": "helios/cli"}
+MAINS = {"HL_CONTROLLER": "helios-controller", "HL_L3D": "helios-l3d", "HL_AGENT": "helios-agent", "HL_CLI": "cli/cli/cli"}
 GROUPS = {"HL_DAEMONS": [p for p in MAINS if p != "HL_CLI"]}
 ROW = re.compile(r'\{"([a-z0-9_.]+)", "--[a-z0-9-]+",.*?AT\((\w+)\),\s*([A-Z0-9_| \n]+?)\}', re.S)
 TOLD = re.compile(r'"(HELIOS_(?:DATA|READ)_\w+)"')

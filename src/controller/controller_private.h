@@ -6,10 +6,10 @@
 #include <uthash.h>
 
 #include "base/plane.h"
-#include "controller/claim.h"
 #include "controller/controller.h"
-#include "controller/gangs.h"
-#include "controller/manifests.h"
+#include "controller/copies/claim.h"
+#include "controller/kube/gangs.h"
+#include "controller/models/manifests.h"
 #include "core/catalog.h"
 #include "core/jobstate.h"
 #include "core/json.h"
@@ -36,7 +36,7 @@ struct node {
     bool forgetting;        /* its record is being deleted */
     int gone;               /* forgotten: no longer in `nodes`, answers may still come */
     struct node *next_gone;
-    /* copies.c: its store */
+    /* copies/copies.c: its store */
     uint64_t store_epoch; /* as told */
     uint64_t list_epoch, listed_epoch;
     unsigned list_round;
@@ -101,7 +101,7 @@ struct job {
     struct hl_job_actions actions; /* of these */
     int marked;                    /* the planner sees its slots as held */
     unsigned char *starting;       /* per container: a start call is under way */
-    unsigned char *told;           /* per container: rank_tables.c */
+    unsigned char *told;           /* per container: jobs/rank_tables.c */
     struct gang gang;              /* where Kubernetes runs it */
     char *table; /* rank table of this attempt; NULL = not made yet, "" = can't be */
     struct hl_controller *controller;
@@ -205,7 +205,7 @@ int controller_landed(struct hl_controller *c);
 /* Reject with the thread's failure text. */
 void reject(struct hl_rpc_call *call, hl_status st);
 
-/* models.c */
+/* models/models.c */
 void method_import_model(struct hl_controller *c, struct hl_rpc_call *call, const json_t *params);
 void method_import_progress(struct hl_controller *c, struct hl_rpc_call *call,
                             const json_t *params);
@@ -216,7 +216,7 @@ void method_remove_model(struct hl_controller *c, struct hl_rpc_call *call, cons
 void imports_tick(void *controller);
 void imports_fini(struct hl_controller *c);
 
-/* shards.c */
+/* models/shards.c */
 void method_request_shards(struct hl_controller *c, struct hl_rpc_call *call, const json_t *params);
 void method_list_shards(struct hl_controller *c, struct hl_rpc_call *call, const json_t *params);
 /* metrics.c: ranks are short-lived, so that what they transferred is kept and shown here. */
@@ -253,25 +253,25 @@ void job_drop_damaged(struct hl_controller *c, const char *id, struct hl_rpc_cal
 /* A version, or with -1 the model, was removed with its records. */
 void damaged_forget(struct hl_controller *c, const char *model, int64_t version);
 
-/* commit_check.c */
+/* models/commit_check.c */
 /* Ids of the version's shards and of those that a rank names (List(Shard)). New reference. */
 json_t *commit_check_ids(const struct hl_version_rec *v, const json_t *named);
 /* found: what L3.look has answered about them. HL_ENOENT, HL_EINVAL name the shard. */
 hl_status commit_check(const struct hl_version_rec *v, const json_t *named,
                        const json_t *found) HL_CHECK;
 
-/* recover.c */
+/* models/recover.c */
 void method_recover(struct hl_controller *c, struct hl_rpc_call *call, const json_t *params);
 /* One that is under way is not answered. */
 void recover_fini(struct hl_controller *c);
 
-/* behind.c */
+/* copies/write_behind.c */
 /* After a sweep: archive what is not yet, where the L3 daemon wants that. */
 void archive_behind(struct hl_controller *c);
 /* Tell L3 which shards were read through its mapping. */
 void archive_touch(struct hl_controller *c, const json_t *reports);
 
-/* pool.c: what L3 holds against what the catalogue says */
+/* copies/pool.c: what L3 holds against what the catalogue says */
 void pool_tick(struct hl_controller *c);
 /* ClusterInfo.l3State. */
 const char *pool_state(const struct hl_controller *c);
@@ -285,14 +285,14 @@ void note_orphan(struct hl_controller *c, struct hl_id id, int archived);
 /* The L3 daemon has an L4. */
 int pool_has_archive(const struct hl_controller *c);
 
-/* copy_methods.c */
+/* copies/methods.c */
 void method_get_shard(struct hl_controller *c, struct hl_rpc_call *call, const json_t *params);
 void method_copy_shard(struct hl_controller *c, struct hl_rpc_call *call, const json_t *params);
 void method_drop_copy(struct hl_controller *c, struct hl_rpc_call *call, const json_t *params);
 void method_report_bad_copy(struct hl_controller *c, struct hl_rpc_call *call,
                             const json_t *params);
 
-/* nodes.c */
+/* nodes/nodes.c */
 void method_register_node(struct hl_controller *c, struct hl_rpc_call *call, const json_t *params);
 void method_heartbeat(struct hl_controller *c, struct hl_rpc_call *call, const json_t *params);
 void method_list_nodes(struct hl_controller *c, struct hl_rpc_call *call, const json_t *params);
@@ -316,7 +316,7 @@ int64_t node_silent_ms(const struct node *n);
 /* Some were here before this start and have yet the time to come back. */
 int nodes_expected(const struct hl_controller *c);
 
-/* jobs.c: the state machine at work */
+/* jobs/jobs.c: the state machine at work */
 hl_status jobs_load(struct hl_controller *c, const json_t *value);
 /* After everything is loaded: hold slots, repeat what was under way. */
 void jobs_resume(struct hl_controller *c);
@@ -324,7 +324,7 @@ void jobs_resume(struct hl_controller *c);
  * is rejected and the job is gone. */
 hl_status job_submit(struct hl_controller *c, struct job *j, struct hl_rpc_call *call,
                      json_t *(*answer)(const struct job *j)) HL_CHECK;
-/* job_save.c */
+/* jobs/save.c */
 void job_event(struct job *j, struct hl_job_event *ev);
 /* The events from here to `go` are written at once, and only then carried out. */
 void job_events_hold(struct job *j);
@@ -359,18 +359,18 @@ void jobs_shift_deadlines(struct hl_controller *c, const struct hl_listening_gap
 void jobs_fini(struct hl_controller *c);
 void job_free(struct job *j);
 
-/* master_port.c */
+/* jobs/master_port.c */
 /* MASTER_PORT of the attempt. */
 int master_port(const struct job *j);
 /* 1 when it was found and written down, else it is asked for; jobs_start_wanted follows. */
 int master_port_ready(struct job *j);
 
-/* retention.c: what is over and when it is forgotten */
+/* jobs/retention.c: what is over and when it is forgotten */
 void retention_tick(struct hl_controller *c);
 /* Of the containers that a node reported: have it forget ended ones that are older than any job. */
 void retention_strays(struct hl_controller *c, struct node *n, const json_t *containers);
 
-/* job_methods.c */
+/* jobs/methods.c */
 void method_plan_job(struct hl_controller *c, struct hl_rpc_call *call, const json_t *params);
 void method_submit_job(struct hl_controller *c, struct hl_rpc_call *call, const json_t *params);
 void method_list_jobs(struct hl_controller *c, struct hl_rpc_call *call, const json_t *params);
@@ -380,12 +380,12 @@ void method_cancel_job(struct hl_controller *c, struct hl_rpc_call *call, const 
  * names the ids when several are not over. */
 hl_status job_find(struct hl_controller *c, const char *id, struct job **out);
 
-/* job_logs.c */
+/* jobs/logs.c */
 /* Job id to what is wrong with the job while it goes on; new reference. */
 json_t *jobs_warnings(const struct hl_controller *c);
 void method_read_log(struct hl_controller *c, struct hl_rpc_call *call, const json_t *params);
 
-/* rank_tables.c */
+/* jobs/rank_tables.c */
 /* A new attempt: nobody was told anything. */
 hl_status rank_tables_reset(struct job *j, int containers);
 /* Tell the nodes of a running gang what they have not been told. */
@@ -394,7 +394,7 @@ void rank_tables_tell(struct job *j);
 void rank_tables_node(struct hl_controller *c, const char *node);
 void method_rank_table(struct hl_controller *c, struct hl_rpc_call *call, const json_t *params);
 
-/* job_methods.c */
+/* jobs/methods.c */
 /* Who holds a slot: job id and container id, "" when free. */
 void jobs_slot_holder(const struct hl_controller *c, const char *node, int numa_id,
                       const char **job, char *container, size_t cap);

@@ -1,0 +1,224 @@
+/* bench import: a checkpoint in the page cache becomes shards in a private pool, as in a cluster;
+ * the limit is one thread that copies as many bytes. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/id.h"
+#include "cli/bench/bench.h"
+#include "cli/bench/model.h"
+#include "cli/bench/commands.h"
+#include "os/file.h"
+
+#define POLL_NS    1000000
+#define TIMEOUT_NS (600 * HL_NS_PER_S)
+#define PIECE      ((uint64_t)1 << 20)
+
+struct import_bench_args {
+    char *gb, *dir;
+    int64_t tp, pp, rounds;
+};
+
+#define AT(field) offsetof(struct import_bench_args, field)
+
+static const struct hl_option import_bench_rows[] = {
+    {"gb", "--gb", "1", "Size of the checkpoint in 10^9 bytes.", HL_OPT_STRING, 0, 0, NULL, AT(gb),
+     0},
+    {"tp", "--tp", "4", "Tensor-parallel size.", HL_OPT_INT, 1, 16, NULL, AT(tp), 0},
+    {"pp", "--pp", "2", "Pipeline-parallel size.", HL_OPT_INT, 1, 64, NULL, AT(pp), 0},
+    {"rounds", "--rounds", "3", "How often it is imported.", HL_OPT_INT, 1, 100, NULL, AT(rounds),
+     0},
+    {"dir", "--dir", "/tmp", "Where the checkpoint is made and removed again.", HL_OPT_PATH, 0, 0,
+     NULL, AT(dir), 0},
+};
+
+struct import_bench {
+    struct bench_l3d l3d;
+    struct hl_rpc_peer *peer;
+    char dir[512];
+    uint64_t file_size;
+    int tp, pp;
+    uint64_t hwm; /* bytes */
+    struct bench_samples import_s, memcpy_s;
+    struct bench_report report;
+};
+
+/* "VmHWM:   123 kB" of a process, in bytes. */
+static uint64_t high_water(pid_t pid)
+{
+    char path[64];
+    struct hl_buf text = HL_BUF(1 << 16);
+    uint64_t kb = 0;
+    snprintf(path, sizeof(path), "/proc/%d/status", (int)pid);
+    if (hl_file_read(path, &text) == HL_OK) {
+        const char *line = strstr(text.data, "VmHWM:");
+        if (line != NULL)
+            kb = strtoull(line + 6, NULL, 10);
+    }
+    hl_buf_fini(&text);
+    return kb * 1024;
+}
+
+static hl_status free_shards(struct import_bench *b, const json_t *shards)
+{
+    size_t i;
+    json_t *s, *ids = json_array();
+    json_array_foreach (shards, i, s) {
+        json_array_append(ids, json_object_get(s, "id"));
+    }
+    json_t *params = json_pack("{s:o}", "ids", ids);
+    hl_status st = hl_rpc_call(b->peer, "free", params, 10000, NULL);
+    json_decref(params);
+    return st;
+}
+
+static hl_status wait_import(struct import_bench *b, const char *id, json_t **progress)
+{
+    uint64_t end = hl_now_ns() + TIMEOUT_NS;
+    json_t *params = json_pack("{s:s}", "importId", id);
+    hl_status st = HL_OK;
+    for (;;) {
+        json_t *result;
+        st = hl_rpc_call(b->peer, "importProgress", params, 10000, &result);
+        if (st != HL_OK)
+            break;
+        json_t *p = json_incref(json_object_get(result, "progress"));
+        json_decref(result);
+        const char *state = hl_json_str(p, "state", "");
+        if (strcmp(state, "done") == 0) {
+            *progress = p;
+            break;
+        }
+        if (strcmp(state, "failed") == 0)
+            st = hl_fail(HL_EIO, "%s", hl_json_str(p, "error", "the import failed"));
+        else if (hl_now_ns() > end)
+            st = hl_fail(HL_ETIMEDOUT, "the import did not end in 10 minutes");
+        json_decref(p);
+        if (st != HL_OK)
+            break;
+        nanosleep(&(struct timespec){.tv_nsec = POLL_NS}, NULL);
+    }
+    json_decref(params);
+    return st;
+}
+
+static hl_status import_once(struct import_bench *b)
+{
+    struct hl_id_text id = hl_id_format(hl_id_random());
+    json_t *progress = NULL;
+    json_t *params = json_pack("{s:{s:s s:s s:s s:i s:i s:i}}", "request", "importId", id.s, "dir",
+                               b->dir, "name", "bench", "version", 1, "tp", b->tp, "pp", b->pp);
+    uint64_t start = hl_now_ns();
+    hl_status st = hl_rpc_call(b->peer, "importModel", params, 10000, NULL);
+    json_decref(params);
+    HL_TRY(st);
+    HL_TRY(wait_import(b, id.s, &progress));
+    bench_add(&b->import_s, hl_now_ns() - start);
+    st = free_shards(b, hl_json_list(progress, "shards"));
+    json_decref(progress);
+    return st;
+}
+
+/* As many bytes as the file has, from touched memory to touched memory, piece by piece. */
+static hl_status copy_once(struct import_bench *b, int rounds)
+{
+    uint64_t len = (b->file_size / 2 + PIECE) / PIECE * PIECE;
+    unsigned char *p =
+        mmap(NULL, 2 * len, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (p == MAP_FAILED)
+        return hl_fail(HL_ENOMEM, "out of memory allocating %llu bytes",
+                       (unsigned long long)(2 * len));
+    (void)madvise(p, 2 * len, MADV_HUGEPAGE);
+    memset(p, 1, 2 * len);
+    for (int r = 0; r < rounds; r++) {
+        uint64_t start = hl_now_ns();
+        for (uint64_t at = 0; at < b->file_size; at += PIECE) {
+            uint64_t in = at % len;
+            memcpy(p + len + in, p + in, PIECE);
+        }
+        __asm__ __volatile__("" : : "r"(p) : "memory");
+        bench_add(&b->memcpy_s, hl_now_ns() - start);
+    }
+    munmap(p, 2 * len);
+    return HL_OK;
+}
+
+static void report(struct import_bench *b)
+{
+    const struct bench_row *limit =
+        bench_row(&b->report, "memcpy", "copy", b->file_size, &b->memcpy_s);
+    const struct bench_row *own =
+        bench_row(&b->report, "helios", "import", b->file_size, &b->import_s);
+    bench_ratio(&b->report, "import seconds", own->p50_us / 1e6,
+                b->file_size <= 1100000000 ? 1.0 : 0, 1);
+    bench_ratio(&b->report, "import/memcpy", own->gbps / limit->gbps, 0, 0);
+    bench_ratio(&b->report, "peak memory of helios-l3d/file", (double)b->hwm / (double)b->file_size,
+                1.2, 1);
+}
+
+static hl_status run(struct cli *cli, struct import_bench *b, uint64_t bytes, int rounds)
+{
+    struct hl_rpc *rpc;
+    if (mkdtemp(b->dir) == NULL)
+        return hl_fail(HL_EIO, "make directory %s: %s", b->dir, strerror(errno));
+    HL_TRY(bench_model_make(b->dir, bytes, b->tp, b->pp, &b->file_size));
+    HL_TRY(bench_samples_init(&b->import_s, (size_t)rounds));
+    HL_TRY(bench_samples_init(&b->memcpy_s, (size_t)rounds));
+    HL_TRY(cli_runtime(cli, &rpc));
+    /* Every round a daemon of its own: its peak memory is that of one import. The pool has room for
+     * the padding of the vocabulary and the units of 64 KiB, and not much more. */
+    for (int r = 0; r < rounds; r++) {
+        uint64_t pool = b->file_size + b->file_size / 32 + ((uint64_t)16 << 20);
+        HL_TRY(bench_l3d_start(cli, pool, &b->l3d));
+        HL_TRY(hl_rpc_open(rpc, b->l3d.address, "L3", &b->peer));
+        HL_TRY(import_once(b));
+        uint64_t hwm = high_water(b->l3d.pid);
+        b->hwm = hwm > b->hwm ? hwm : b->hwm;
+        hl_rpc_peer_close(b->peer);
+        b->peer = NULL;
+        bench_l3d_stop(&b->l3d);
+    }
+    HL_TRY(copy_once(b, rounds));
+    report(b);
+    return bench_print(cli, &b->report);
+}
+
+static hl_status start(struct cli *cli, struct import_bench *b, const struct import_bench_args *a)
+{
+    char *end;
+    double gb = strtod(a->gb, &end);
+    if (*end != '\0' || !(gb >= 0.05) || gb > 1000)
+        return cli_usage(cli, "--gb '%s' is not a size from 0.05 to 1000", a->gb);
+    int n = snprintf(b->dir, sizeof(b->dir), "%s/helios-bench-model-XXXXXX", a->dir);
+    if (n < 0 || (size_t)n >= sizeof(b->dir))
+        return cli_usage(cli, "--dir is too long");
+    b->tp = (int)a->tp;
+    b->pp = (int)a->pp;
+    hl_status st = run(cli, b, (uint64_t)(gb * 1e9), (int)a->rounds);
+    hl_rpc_peer_close(b->peer);
+    bench_l3d_stop(&b->l3d);
+    bench_samples_fini(&b->import_s);
+    bench_samples_fini(&b->memcpy_s);
+    return st;
+}
+
+hl_status cmd_bench_import(struct cli *cli, int argc, char **argv)
+{
+    struct import_bench_args a = {0};
+    struct import_bench *b = calloc(1, sizeof(*b));
+    if (b == NULL)
+        return hl_fail(HL_ENOMEM, "out of memory");
+    hl_status st =
+        cli_args(cli, import_bench_rows, HL_ARRAY_LEN(import_bench_rows), argc, argv, &a, 0, 0);
+    if (st == HL_OK) {
+        st = start(cli, b, &a);
+        if (strlen(b->dir) > 0 && access(b->dir, F_OK) == 0)
+            (void)!hl_dir_remove(b->dir);
+        hl_args_fini(import_bench_rows, HL_ARRAY_LEN(import_bench_rows), &a);
+    }
+    free(b);
+    return st;
+}

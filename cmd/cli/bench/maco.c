@@ -1,0 +1,358 @@
+/* bench maco: what a task costs, against other task libraries in the same run, one reading of each
+ * after the other; how short tasks may be; what a record costs; overlap. */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "cli/bench/maco.h"
+#include "cli/bench/commands.h"
+
+#define BODIES 6 /* 25, 50, ... 800 ns */
+
+struct maco_args {
+    int64_t tasks, rounds;
+};
+
+#define AT(field) offsetof(struct maco_args, field)
+
+static const struct hl_option rows[] = {
+    {"tasks", "--tasks", "10000", "Tasks of a graph, a multiple of 50.", HL_OPT_INT, 100, 100000,
+     NULL, AT(tasks), 0},
+    {"rounds", "--rounds", "21", "Readings of each; the median counts.", HL_OPT_INT, 3, 10000, NULL,
+     AT(rounds), 0},
+};
+
+static const char *const graphs[] = {"indep", "chain", "layer"};
+static const char *const policies[] = {"direct", "scheduler", "static"};
+static const char *const peers[] = {"tbb", "gomp", "lomp"};
+
+/* ---- what the parts share ---- */
+
+double bench_maco_spin(uint64_t operations)
+{
+    double x = 1.0;
+    for (uint64_t i = 0; i < operations; i++) {
+        x = x * 0.999999 + 0.5;
+        __asm__ volatile("" : "+r"(i));
+    }
+    return x;
+}
+
+double bench_maco_median(struct bench_samples *s)
+{
+    static struct bench_report unused;
+    unused.row_count = 0;
+    return bench_row(&unused, "", "", 0, s)->p50_us * 1e3;
+}
+
+hl_status bench_maco_plan(const char *graph, int policy, int workers, uint32_t tasks,
+                          maco_function f, void *arg, struct bench_maco_plan *out)
+{
+    uint32_t width = strcmp(graph, "indep") == 0   ? tasks
+                     : strcmp(graph, "chain") == 0 ? 1
+                                                   : BENCH_MACO_WIDTH;
+    maco_compile_options o = {.policy = policy, .workers = workers, .infer = 1};
+    maco_op op = {.type = MACO_TASK_CUSTOM_COMPUTE, .cost_ns = 1000, .function = f, .arg = arg};
+    out->tasks = tasks;
+    HL_TRY((hl_status)maco_graph_new(&out->graph));
+    for (uint32_t i = 0; i < tasks; i++) {
+        uint32_t id;
+        HL_TRY((hl_status)maco_graph_add(out->graph, &op, &id));
+        uint32_t before = i / width * width;
+        for (uint32_t k = before >= width ? before - width : before; k < before; k++)
+            HL_TRY((hl_status)maco_graph_depend(out->graph, id, k));
+    }
+    return (hl_status)maco_compile(out->graph, &o, &out->plan);
+}
+
+void bench_maco_plan_free(struct bench_maco_plan *p)
+{
+    maco_plan_free(p->plan);
+    maco_graph_free(p->graph);
+    *p = (struct bench_maco_plan){0};
+}
+
+hl_status bench_maco_time(maco_runtime *rt, const maco_plan *p, uint64_t *ns)
+{
+    uint64_t from = hl_now_ns();
+    HL_TRY((hl_status)maco_run(rt, p));
+    *ns = hl_now_ns() - from;
+    return HL_OK;
+}
+
+static int empty(void *arg, const maco_task *task)
+{
+    (void)arg;
+    (void)task;
+    return 0;
+}
+
+/* ---- the table ---- */
+
+enum { OWN = 3, SYSTEMS = 7 }; /* policies; with peers, of which oneTBB has layers in two ways */
+
+struct table {
+    struct cli *cli;
+    struct bench_report *report;
+    struct maco_args args;
+    int workers;
+    maco_runtime *runtimes[OWN];
+    struct bench_maco_peer peers[OWN];
+    struct bench_samples samples[SYSTEMS];
+    double ns[SYSTEMS]; /* of a task */
+};
+
+static hl_status read_own(struct table *t, const struct bench_maco_plan *plans)
+{
+    for (int i = 0; i < OWN; i++) {
+        uint64_t ns;
+        HL_TRY(bench_maco_time(t->runtimes[i], plans[i].plan, &ns));
+        bench_add(&t->samples[i], ns);
+    }
+    return HL_OK;
+}
+
+static hl_status read_peers(struct table *t, const char *graph)
+{
+    uint64_t ns;
+    for (int i = 0; i < OWN; i++) {
+        if (t->peers[i].pid == 0)
+            continue;
+        HL_TRY(bench_maco_peer_ask(&t->peers[i], graph, (uint32_t)t->args.tasks, &ns));
+        bench_add(&t->samples[OWN + i], ns);
+    }
+    if (t->peers[0].pid == 0 || strcmp(graph, "layer") != 0)
+        return HL_OK;
+    HL_TRY(bench_maco_peer_ask(&t->peers[0], "groups", (uint32_t)t->args.tasks, &ns));
+    bench_add(&t->samples[SYSTEMS - 1], ns);
+    return HL_OK;
+}
+
+static void tell(struct table *t, const char *graph)
+{
+    char op[32], name[96];
+    double best = 0;
+    const char *who = NULL;
+    snprintf(op, sizeof(op), "%s %dw", graph, t->workers);
+    for (int i = 0; i < SYSTEMS; i++) {
+        const char *system = i < OWN ? policies[i] : i < 2 * OWN ? peers[i - OWN] : "tbb groups";
+        if (t->samples[i].count == 0)
+            continue;
+        const struct bench_row *row =
+            bench_row(t->report, system, op, (uint64_t)t->args.tasks, &t->samples[i]);
+        t->ns[i] = row->p50_us * 1e3 / (double)t->args.tasks;
+        if (i >= OWN && (best == 0 || t->ns[i] < best)) {
+            best = t->ns[i];
+            who = system;
+        }
+    }
+    snprintf(name, sizeof(name), "%s %d workers direct ns per task", graph, t->workers);
+    bench_ratio(t->report, name, t->ns[0], 0, 0);
+    if (t->workers == 1 && strcmp(graph, "chain") == 0) /* two threads: two processors do */
+        bench_ratio(t->report, "chain 1 workers scheduler ns per task", t->ns[1], 2000, 1);
+    if (best == 0)
+        return;
+    snprintf(name, sizeof(name), "%s %d workers best peer (%s) over direct", graph, t->workers,
+             who);
+    double bar = t->workers < 2 ? 0 : strcmp(graph, "chain") == 0 ? 2 : 4;
+    bench_ratio(t->report, name, best / t->ns[0], bar, 0);
+}
+
+static hl_status time_graph(struct table *t, const char *graph)
+{
+    struct bench_maco_plan plans[OWN] = {{0}};
+    hl_status st = HL_OK;
+    for (int i = 0; i < SYSTEMS && st == HL_OK; i++)
+        st = bench_samples_init(&t->samples[i], (size_t)t->args.rounds);
+    for (int i = 0; i < OWN && st == HL_OK; i++)
+        st = bench_maco_plan(graph, i, t->workers, (uint32_t)t->args.tasks, empty, NULL, &plans[i]);
+    for (int64_t k = 0; k <= t->args.rounds && st == HL_OK; k++) {
+        st = read_own(t, plans);
+        if (st == HL_OK)
+            st = read_peers(t, graph);
+        for (int i = 0; k == 0 && i < SYSTEMS; i++)
+            t->samples[i].count = 0; /* the first builds and warms */
+    }
+    if (st == HL_OK)
+        tell(t, graph);
+    for (int i = 0; i < OWN; i++)
+        bench_maco_plan_free(&plans[i]);
+    return st;
+}
+
+static hl_status open_systems(struct table *t)
+{
+    for (int i = 0; i < OWN; i++) {
+        maco_runtime_options o = {.policy = i, .workers = t->workers};
+        HL_TRY((hl_status)maco_runtime_open(&o, &t->runtimes[i]));
+        hl_status st = bench_maco_peer_start(t->cli, peers[i], t->workers, &t->peers[i]);
+        if (st == HL_ENOENT)
+            fprintf(stderr, "helios: %s\n", hl_error_text());
+        else if (st != HL_OK)
+            return st;
+    }
+    return HL_OK;
+}
+
+static void close_systems(struct table *t)
+{
+    for (int i = 0; i < OWN; i++) {
+        maco_runtime_close(t->runtimes[i]);
+        bench_maco_peer_stop(&t->peers[i]);
+        t->runtimes[i] = NULL;
+    }
+}
+
+static hl_status time_systems(struct table *t)
+{
+    hl_status st = HL_OK;
+    for (t->workers = 1; t->workers <= 2 && st == HL_OK; t->workers++) {
+        st = open_systems(t);
+        for (size_t g = 0; g < HL_ARRAY_LEN(graphs) && st == HL_OK; g++)
+            st = time_graph(t, graphs[g]);
+        close_systems(t);
+    }
+    for (int i = 0; i < SYSTEMS; i++)
+        bench_samples_fini(&t->samples[i]);
+    return st;
+}
+
+/* ---- how short a task may be ---- */
+
+struct body {
+    uint64_t operations;
+};
+
+static int spin(void *arg, const maco_task *task)
+{
+    static _Thread_local volatile double sink;
+    (void)task;
+    sink = bench_maco_spin(((struct body *)arg)->operations);
+    (void)sink;
+    return 0;
+}
+
+/* Share of two workers that does what one thread alone does, for a body; its length in *ns. */
+static hl_status efficiency(maco_runtime *rt, const struct bench_maco_plan *p, struct body *b,
+                            int rounds, double *ns, double *share)
+{
+    struct bench_samples one = {0}, two = {0};
+    HL_TRY(bench_samples_init(&one, (size_t)rounds));
+    hl_status st = bench_samples_init(&two, (size_t)rounds);
+    for (int k = 0; k < rounds && st == HL_OK; k++) {
+        uint64_t took, from = hl_now_ns();
+        for (uint32_t i = 0; i < p->tasks; i++)
+            (void)spin(b, NULL);
+        bench_add(&one, hl_now_ns() - from);
+        st = bench_maco_time(rt, p->plan, &took);
+        bench_add(&two, took);
+    }
+    *ns = bench_maco_median(&one) / p->tasks;
+    *share = *ns * p->tasks / (2 * bench_maco_median(&two));
+    bench_samples_fini(&one);
+    bench_samples_fini(&two);
+    return st;
+}
+
+/* The shortest body of which half the time of two workers is left: between the last that gives
+ * less and the next, by a line. */
+static hl_status shortest(struct bench_report *r, const struct maco_args *args, const char *graph)
+{
+    struct body body = {0};
+    struct bench_maco_plan p = {0};
+    maco_runtime *rt = NULL;
+    maco_runtime_options o = {.workers = 2};
+    double ns = 0, share = 0, before_ns = 0, before = 0;
+    char name[96];
+    hl_status st = bench_maco_plan(graph, MACO_DIRECT, 2, (uint32_t)args->tasks, spin, &body, &p);
+    if (st == HL_OK)
+        st = (hl_status)maco_runtime_open(&o, &rt);
+    for (int k = 0; k < BODIES && st == HL_OK && share < 0.5; k++) {
+        before_ns = ns;
+        before = share;
+        body.operations = UINT64_C(8) << k;
+        st = efficiency(rt, &p, &body, (int)args->rounds, &ns, &share);
+    }
+    if (st == HL_OK) {
+        double metg = share >= 0.5 && before_ns > 0
+                          ? before_ns + (ns - before_ns) * (0.5 - before) / (share - before)
+                          : ns;
+        snprintf(name, sizeof(name), "%s shortest task at half efficiency ns", graph);
+        bench_ratio(r, name, share >= 0.5 ? metg : INFINITY, 200, 1);
+    }
+    maco_runtime_close(rt);
+    bench_maco_plan_free(&p);
+    return st;
+}
+
+/* ---- what a record costs ---- */
+
+static hl_status records(struct bench_report *r, const struct maco_args *args, const char *graph)
+{
+    struct bench_maco_plan p = {0};
+    struct bench_samples s[2] = {{0}, {0}};
+    maco_runtime *rt[2] = {NULL, NULL};
+    char name[96];
+    hl_status st = bench_maco_plan(graph, MACO_DIRECT, 1, (uint32_t)args->tasks, empty, NULL, &p);
+    for (int i = 0; i < 2 && st == HL_OK; i++) {
+        maco_runtime_options o = {.workers = 1, .trace = i};
+        st = bench_samples_init(&s[i], (size_t)args->rounds);
+        if (st == HL_OK)
+            st = (hl_status)maco_runtime_open(&o, &rt[i]);
+    }
+    for (int64_t k = 0; k <= args->rounds && st == HL_OK; k++)
+        for (int i = 0; i < 2 && st == HL_OK; i++) {
+            uint64_t ns;
+            st = bench_maco_time(rt[i], p.plan, &ns);
+            if (k > 0)
+                bench_add(&s[i], ns);
+        }
+    if (st == HL_OK) {
+        snprintf(name, sizeof(name), "%s record ns per task", graph);
+        bench_ratio(r, name, (bench_maco_median(&s[1]) - bench_maco_median(&s[0])) / p.tasks, 30,
+                    1);
+    }
+    for (int i = 0; i < 2; i++) {
+        maco_runtime_close(rt[i]);
+        bench_samples_fini(&s[i]);
+    }
+    bench_maco_plan_free(&p);
+    return st;
+}
+
+static hl_status run(struct table *t)
+{
+    HL_TRY(time_systems(t));
+    HL_TRY(shortest(t->report, &t->args, "indep"));
+    HL_TRY(shortest(t->report, &t->args, "layer"));
+    HL_TRY(records(t->report, &t->args, "indep"));
+    HL_TRY(records(t->report, &t->args, "chain"));
+    return bench_maco_link(t->report, (int)t->args.rounds);
+}
+
+static hl_status bench(struct table *t)
+{
+    if (t->args.tasks % BENCH_MACO_WIDTH != 0)
+        return cli_usage(t->cli, "--tasks %lld is not a multiple of %d", (long long)t->args.tasks,
+                         BENCH_MACO_WIDTH);
+    t->report = calloc(1, sizeof(*t->report));
+    if (t->report == NULL)
+        return hl_fail(HL_ENOMEM, "benchmark");
+    hl_status st = run(t);
+    if (st == HL_OK)
+        st = bench_print(t->cli, t->report);
+    free(t->report);
+    return st;
+}
+
+hl_status cmd_bench_maco(struct cli *cli, int argc, char **argv)
+{
+    struct table t = {.cli = cli};
+    hl_status st = cli_args(cli, rows, HL_ARRAY_LEN(rows), argc, argv, &t.args, 0, 0);
+    if (st == HL_OK)
+        st = bench(&t);
+    hl_args_fini(rows, HL_ARRAY_LEN(rows), &t.args);
+    return st;
+}

@@ -1,0 +1,181 @@
+#include "cli/bench/model.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "core/safetensors.h"
+#include "cli/cli/outfile.h"
+#include "os/file.h"
+
+#define BLOCK      ((uint64_t)1 << 20)
+#define PER_LAYER  9
+#define NAME_BYTES 80
+
+struct shape {
+    uint64_t hidden, ffn, vocab, heads, kv_heads, layers;
+};
+
+static uint64_t layer_elements(const struct shape *s)
+{
+    uint64_t kv = s->hidden / s->heads * s->kv_heads;
+    return 2 * s->hidden * s->hidden + 2 * kv * s->hidden + 3 * s->hidden * s->ffn + 2 * s->hidden;
+}
+
+/* llama's proportions; the number of layers makes the size. */
+static struct shape choose(uint64_t bytes, int tp, int pp)
+{
+    struct shape s = {.hidden = 2048, .ffn = 5632, .vocab = 32000, .heads = 32, .kv_heads = 8};
+    if (bytes < 400000000)
+        s = (struct shape){.hidden = 1024, .ffn = 2816, .vocab = 16000, .heads = 16, .kv_heads = 4};
+    while (s.kv_heads < (uint64_t)tp)
+        s.kv_heads *= 2;
+    uint64_t fixed = 2 * s.vocab * s.hidden + s.hidden, all = bytes / 2;
+    uint64_t layers = all > fixed ? (all - fixed) / layer_elements(&s) : 0;
+    layers -= layers % (uint64_t)pp;
+    s.layers = layers > 0 ? layers : (uint64_t)pp;
+    return s;
+}
+
+static hl_status write_config(const char *dir, const struct shape *s)
+{
+    char path[512], text[1024];
+    snprintf(path, sizeof(path), "%s/config.json", dir);
+    snprintf(text, sizeof(text),
+             "{\"architectures\": [\"LlamaForCausalLM\"], \"model_type\": \"llama\", "
+             "\"hidden_size\": %llu, \"intermediate_size\": %llu, \"vocab_size\": %llu, "
+             "\"num_attention_heads\": %llu, \"num_key_value_heads\": %llu, "
+             "\"num_hidden_layers\": %llu, \"hidden_act\": \"silu\", \"rms_norm_eps\": 1e-05, "
+             "\"max_position_embeddings\": 4096, \"tie_word_embeddings\": false, "
+             "\"torch_dtype\": \"bfloat16\"}\n",
+             (unsigned long long)s->hidden, (unsigned long long)s->ffn,
+             (unsigned long long)s->vocab, (unsigned long long)s->heads,
+             (unsigned long long)s->kv_heads, (unsigned long long)s->layers);
+    return outfile_text(path, text);
+}
+
+struct list {
+    struct hl_tensor *tensors;
+    char (*names)[NAME_BYTES];
+    size_t count;
+};
+
+static void add(struct list *l, const char *name, uint64_t rows, uint64_t cols)
+{
+    struct hl_tensor *t = &l->tensors[l->count];
+    snprintf(l->names[l->count], NAME_BYTES, "%s", name);
+    *t = (struct hl_tensor){.name = l->names[l->count], .dtype = HL_DTYPE_BF16};
+    t->rank = cols > 0 ? 2 : 1;
+    t->shape[0] = rows;
+    t->shape[1] = cols;
+    l->count++;
+}
+
+static void add_layer(struct list *l, const struct shape *s, uint64_t layer)
+{
+    uint64_t kv = s->hidden / s->heads * s->kv_heads;
+
+    const struct {
+        const char *name;
+        uint64_t rows, cols;
+    } parts[PER_LAYER] = {
+        {"input_layernorm", s->hidden, 0},          {"self_attn.q_proj", s->hidden, s->hidden},
+        {"self_attn.k_proj", kv, s->hidden},        {"self_attn.v_proj", kv, s->hidden},
+        {"self_attn.o_proj", s->hidden, s->hidden}, {"post_attention_layernorm", s->hidden, 0},
+        {"mlp.gate_proj", s->ffn, s->hidden},       {"mlp.up_proj", s->ffn, s->hidden},
+        {"mlp.down_proj", s->hidden, s->ffn},
+    };
+
+    for (size_t i = 0; i < PER_LAYER; i++) {
+        char name[NAME_BYTES];
+        snprintf(name, sizeof(name), "model.layers.%llu.%s.weight", (unsigned long long)layer,
+                 parts[i].name);
+        add(l, name, parts[i].rows, parts[i].cols);
+    }
+}
+
+/* A block of noise with a changing stamp: unlike zeros, nothing can take a short cut through it. */
+static hl_status write_noise(struct outfile *f, uint64_t len)
+{
+    HL_AUTO(hl_freep) uint64_t *block = malloc(BLOCK);
+    uint64_t x = 0x243f6a8885a308d3;
+    if (block == NULL)
+        return hl_fail(HL_ENOMEM, "out of memory");
+    for (size_t i = 0; i < BLOCK / 8; i++) {
+        x ^= x << 13;
+        x ^= x >> 7;
+        x ^= x << 17;
+        block[i] = x & UINT64_C(0x3fff3fff3fff3fff); /* finite bf16 values */
+    }
+    for (uint64_t at = 0; at < len; at += BLOCK) {
+        block[at / BLOCK % (BLOCK / 8)] = at;
+        HL_TRY(outfile_write(f, block, len - at < BLOCK ? len - at : BLOCK));
+    }
+    return HL_OK;
+}
+
+static hl_status write_model(const char *path, const struct shape *s, struct list *l,
+                             uint64_t *size)
+{
+    struct hl_safetensors_image image = {0};
+    struct outfile f;
+    add(l, "model.embed_tokens.weight", s->vocab, s->hidden);
+    for (uint64_t i = 0; i < s->layers; i++)
+        add_layer(l, s, i);
+    add(l, "model.norm.weight", s->hidden, 0);
+    add(l, "lm_head.weight", s->vocab, s->hidden);
+    struct hl_safetensors_layout layout = {.tensors = l->tensors, .count = l->count};
+    HL_TRY(hl_safetensors_write(&layout, &image));
+    hl_status st = outfile_open(path, &f);
+    if (st == HL_OK) {
+        st = outfile_write(&f, image.bytes, image.size);
+        if (st == HL_OK)
+            st = write_noise(&f, image.data_size);
+        if (st == HL_OK)
+            st = outfile_commit(&f);
+        outfile_abort(&f);
+    }
+    *size = image.size + image.data_size;
+    hl_safetensors_image_fini(&image);
+    return st;
+}
+
+/* Written pages are in the cache; reading makes sure that none has been dropped. */
+static hl_status warm(const char *path)
+{
+    HL_AUTO(hl_closep) int fd = open(path, O_RDONLY | O_CLOEXEC);
+    HL_AUTO(hl_freep) char *block = malloc(BLOCK);
+    ssize_t n = -1;
+    if (fd >= 0 && block != NULL)
+        while ((n = read(fd, block, BLOCK)) > 0)
+            ;
+    return n == 0 ? HL_OK : hl_fail(HL_EIO, "read %s: %s", path, strerror(errno));
+}
+
+hl_status bench_model_make(const char *dir, uint64_t bytes, int tp, int pp, uint64_t *size)
+{
+    struct shape s = choose(bytes, tp, pp);
+    size_t max = s.layers * PER_LAYER + 3;
+    struct list l = {.tensors = calloc(max, sizeof(*l.tensors)),
+                     .names = calloc(max, sizeof(*l.names))};
+    char path[512];
+    uint64_t made = 0;
+    hl_status st = HL_OK;
+    snprintf(path, sizeof(path), "%s/model.safetensors", dir);
+    if (l.tensors == NULL || l.names == NULL)
+        st = hl_fail(HL_ENOMEM, "out of memory allocating %zu tensors", max);
+    if (st == HL_OK)
+        st = write_config(dir, &s);
+    if (st == HL_OK)
+        st = write_model(path, &s, &l, &made);
+    if (st == HL_OK)
+        st = warm(path);
+    free(l.tensors);
+    free(l.names);
+    if (st == HL_OK)
+        *size = made;
+    return st;
+}

@@ -1,0 +1,194 @@
+/* cmd/cli/cli/cli.h - what every command of `helios` shares: context, arguments, peers, output.
+ *
+ * A command is one row of the table in cmd/cli/helios.c and one function in a file of a wing. It
+ * reads its arguments with cli_args, talks to daemons with cli_call, prints a table or JSON, and
+ * returns a status: main prints the recorded sentence and makes the exit code of it.
+ *
+ * Owns:    struct cli owns its texts, the RPC runtime and the peers (cli_fini).
+ * Threads: one.
+ * Errors:  a wrong argument goes through cli_usage (exit 2); any other failure is exit 1.
+ * Units:   milliseconds, bytes.
+ * Limits:  CLI_COLUMNS_MAX columns in a table.
+ */
+#ifndef HL_CMD_CLI_CLI_CLI_H
+#define HL_CMD_CLI_CLI_CLI_H
+
+#include <jansson.h>
+#include <limits.h>
+#include <stdbool.h>
+#include <stdio.h>
+
+#include "base/buf.h"
+#include "base/status.h"
+#include "conf/options.h"
+#include "core/json.h"
+#include "rpc/rpc.h"
+
+#define CLI_COLUMNS_MAX     24
+#define CLI_JOB_ID_MAX      256
+#define CLI_COPY_TIMEOUT_MS (3600 * 1000) /* the Controller's deadline comes first */
+
+struct cli;
+
+struct cli_command {
+    const char *name; /* "model import" */
+    const char *args; /* "DIR --name NAME [options]" */
+    const char *help; /* one sentence */
+    /* argv[0] is the first argument. NULL: the row is a heading of the help. */
+    hl_status (*run)(struct cli *cli, int argc, char **argv);
+};
+
+/* Values of the options of every command. */
+struct cli_globals {
+    char *state, *controller, *output;
+    uint64_t timeout_ms;
+    int64_t wide, verbose;
+};
+
+enum cli_given { CLI_NOT_GIVEN, CLI_BY_ENVIRONMENT, CLI_BY_FLAG };
+
+/* How the Controller's address was found. */
+enum cli_controller_from {
+    CLI_GIVEN,   /* --controller or HELIOS_CONTROLLER */
+    CLI_LOCAL,   /* the local cluster */
+    CLI_CONFIG,  /* controller.address or agent.controller */
+    CLI_DEFAULT, /* the default of agent.controller */
+};
+
+struct cli {
+    const struct cli_command *command; /* that runs */
+    char *state;                       /* directory of the local cluster */
+    enum cli_given state_given, controller_given;
+    enum cli_controller_from controller_from;
+    struct hl_conf *conf;   /* the CLI's own options, NULL = not read yet */
+    char *controller;       /* --controller or $HELIOS_CONTROLLER, NULL = not given */
+    int timeout_ms;         /* of one call, 0 = not read yet */
+    int json;               /* -o json */
+    bool wide;              /* -o wide: tables are not cut */
+    json_t *dump;           /* not NULL: cli_args adds the options and runs nothing */
+    int usage_failed;       /* the failure is the caller's: exit 2 */
+    char bin_dir[PATH_MAX]; /* where this program lies, and the daemons beside it */
+    json_t *cluster;        /* STATE/cluster.json, NULL = not read yet */
+    struct hl_rpc *rpc;
+    struct hl_rpc_peer *controller_peer;
+    struct hl_rpc_peer *l3_peer;
+};
+
+void cli_fini(struct cli *cli);
+
+/* ---- arguments ---- */
+
+/* hl_args_parse with the command's own usage line; checks that min..max positional ones are left
+ * in argv[0..]. */
+hl_status cli_args(struct cli *cli, const struct hl_option *rows, size_t count, int argc,
+                   char **argv, void *target, int min, int max) HL_CHECK;
+/* The same; *given is that of hl_args_parse_given. */
+hl_status cli_args_given(struct cli *cli, const struct hl_option *rows, size_t count, int argc,
+                         char **argv, void *target, int min, int max, json_t **given) HL_CHECK;
+/* The same for a command without options. */
+hl_status cli_no_args(struct cli *cli, int argc, char **argv, int min, int max) HL_CHECK;
+/* A failure of the one who typed; the command's usage line is added. */
+hl_status cli_usage(struct cli *cli, const char *fmt, ...) HL_PRINTF(2, 3);
+/* "name" or "name@3" (version -1 without one) into a buffer of `cap` bytes. */
+hl_status cli_split_model(struct cli *cli, const char *text, char *name, size_t cap,
+                          int64_t *version) HL_CHECK;
+/* Absolute form of a path the user typed; it need not exist. */
+hl_status cli_absolute(const char *path, char out[PATH_MAX]) HL_CHECK;
+
+/* ---- daemons ---- */
+
+/* STATE/cluster.json as `helios up` wrote it; borrowed. HL_ENOENT without a cluster there. */
+hl_status cli_cluster(struct cli *cli, const json_t **out) HL_CHECK;
+/* The CLI's own options, from file, environment and global flags; borrowed. */
+hl_status cli_conf(struct cli *cli, const struct hl_conf **out) HL_CHECK;
+/* Address of the Controller: --controller, --state's cluster, $HELIOS_CONTROLLER, $HELIOS_STATE's
+ * cluster, the user's local cluster, option controller.address, option agent.controller; the first
+ * of them that there is. Borrowed. HL_EUNAVAIL: a directory was named and no cluster is there. */
+hl_status cli_controller_address(struct cli *cli, const char **out) HL_CHECK;
+/* Have this process know the secret of the cluster it calls. */
+hl_status cli_secret(struct cli *cli) HL_CHECK;
+hl_status cli_runtime(struct cli *cli, struct hl_rpc **out) HL_CHECK;
+hl_status cli_controller(struct cli *cli, struct hl_rpc_peer **out) HL_CHECK;
+/* The L3 daemon, as the Controller (or the local cluster) names it. */
+hl_status cli_l3(struct cli *cli, struct hl_rpc_peer **out) HL_CHECK;
+/* Deadline of one call: --rpc-timeout, else the option rpc.timeout as the daemons read it. */
+hl_status cli_timeout(struct cli *cli, int *out) HL_CHECK;
+/* Forget the Controller's connection and address: it may have come back elsewhere. */
+void cli_disconnect(struct cli *cli);
+/* Call the Controller. Takes the reference to params (NULL = defaults). */
+hl_status cli_call(struct cli *cli, const char *method, json_t *params, json_t **result) HL_CHECK;
+hl_status cli_call_for(struct cli *cli, const char *method, json_t *params, int timeout_ms,
+                       json_t **result) HL_CHECK;
+hl_status cli_call_l3(struct cli *cli, const char *method, json_t *params,
+                      json_t **result) HL_CHECK;
+
+/* A job as the Controller tells it, with events, containers and plan; new reference. */
+hl_status cli_job(struct cli *cli, const char *id, json_t **out) HL_CHECK;
+/* What the user calls a job to what the Controller takes: an id, a name, or the first characters of
+ * an id that no other id has. HL_EINVAL with the candidates if several have them. A text that
+ * fits nothing is passed on; the Controller knows about forgotten jobs. */
+hl_status cli_job_id(struct cli *cli, const char *text, char out[CLI_JOB_ID_MAX]) HL_CHECK;
+/* A job of cli_job is over. */
+int cli_job_ended(const json_t *job);
+
+/* ---- output ---- */
+
+/* How stdout is written: not cut when `wide`, else to COLUMNS or the terminal's width; colours on
+ * terminals only and never with NO_COLOR. Called once, before anything is printed. */
+void cli_output_setup(bool wide);
+/* Replaces in place what could change a terminal instead of being shown (controls, what is no
+ * UTF-8) by '?' or a space; `keep` may stay, 0 = none. The text never grows. */
+void cli_make_printable(char *text, char keep);
+/* fprintf for texts of others: only printable characters and line breaks come out. */
+void cli_print(FILE *to, const char *fmt, ...) HL_PRINTF(2, 3);
+/* Takes the reference. */
+hl_status cli_print_json(json_t *value) HL_CHECK;
+/* The shape of every list: {"items": [...]}. Takes the reference. */
+hl_status cli_print_items(json_t *items) HL_CHECK;
+/* Every crc32 and chunkCrcs in the document becomes text of 8 hexadecimal digits. */
+void cli_hex_checksums(json_t *doc);
+
+struct cli_table {
+    size_t columns;
+    int right[CLI_COLUMNS_MAX];    /* aligned to the right */
+    int fixed[CLI_COLUMNS_MAX];    /* never cut */
+    int optional[CLI_COLUMNS_MAX]; /* left out where a terminal is too narrow */
+    char **cells;                  /* row after row, the header first */
+    size_t count;
+    size_t cap;
+    int failed;
+};
+
+/* "NAME|>SIZE|?>READS": '>' aligns a column to the right, '!' keeps its texts whole (numbers and
+ * the first column always are), '?' before that makes it optional. */
+void cli_table_init(struct cli_table *t, const char *header);
+/* The next cell. */
+void cli_cell(struct cli_table *t, const char *fmt, ...) HL_PRINTF(2, 3);
+/* Aligned by what a terminal shows, not by bytes, and cut to its width. Ends the table. */
+hl_status cli_table_print(struct cli_table *t) HL_CHECK;
+
+/* "1.5 GiB" as a cell. */
+void cli_cell_bytes(struct cli_table *t, uint64_t bytes);
+/* "2026-01-31 12:30:05" in local time, "-" for 0. */
+void cli_cell_time(struct cli_table *t, int64_t ms);
+#define CLI_END_MAX 192
+/* "killed by signal 9 (Killed) at 2026-01-31 12:30:05, 2 restarts", of an entry of local_ends. */
+void cli_format_end(const json_t *end, char *out, size_t cap);
+/* "4.2s", "3m05s", "2h03m", "5d02h"; "-" if negative. */
+void cli_cell_duration(struct cli_table *t, int64_t ms);
+
+/* One line on stderr that is drawn anew; nothing when stderr is no terminal. */
+struct cli_progress {
+    const char *title;
+    uint64_t started_ns;
+    uint64_t drawn_ns;
+    int tty;
+    int shown;
+};
+
+void cli_progress_start(struct cli_progress *p, const char *title);
+void cli_progress_update(struct cli_progress *p, uint64_t done, uint64_t total);
+/* Take the line away. */
+void cli_progress_end(struct cli_progress *p);
+
+#endif

@@ -1,0 +1,95 @@
+#include "cli/cli/outfile.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "os/file.h"
+
+#define WRITE_MAX ((uint64_t)64 << 20)
+
+static hl_status fail_errno(const char *what, const char *path)
+{
+    int err = errno;
+    return hl_fail(hl_status_of_errno(err), "%s %s: %s", what, path, strerror(err));
+}
+
+hl_status outfile_open(const char *path, struct outfile *out)
+{
+    struct outfile f = {.fd = -1};
+    if (strcmp(path, "-") == 0) {
+        if (isatty(STDOUT_FILENO))
+            return hl_fail(HL_EINVAL, "the result is bytes and stdout a terminal; redirect it or "
+                                      "name a file with --out");
+        f.fd = STDOUT_FILENO;
+        f.is_stdout = 1;
+        snprintf(f.path, sizeof(f.path), "stdout");
+        *out = f;
+        return HL_OK;
+    }
+    int n = snprintf(f.temp, sizeof(f.temp), "%s.%d.tmp", path, (int)getpid());
+    if (n < 0 || (size_t)n >= sizeof(f.temp))
+        return hl_fail(HL_EINVAL, "path '%.64s…' is too long", path);
+    snprintf(f.path, sizeof(f.path), "%s", path);
+    f.fd = open(f.temp, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+    if (f.fd < 0)
+        return fail_errno("write", path);
+    *out = f;
+    return HL_OK;
+}
+
+hl_status outfile_write(struct outfile *f, const void *data, uint64_t len)
+{
+    const char *at = data;
+    while (len > 0) {
+        ssize_t n = write(f->fd, at, len < WRITE_MAX ? len : WRITE_MAX);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0)
+            return fail_errno("write", f->path);
+        at += n;
+        len -= (uint64_t)n;
+        f->written += (uint64_t)n;
+    }
+    return HL_OK;
+}
+
+hl_status outfile_commit(struct outfile *f)
+{
+    if (f->is_stdout) {
+        f->fd = -1;
+        return HL_OK;
+    }
+    if (fsync(f->fd) != 0)
+        return fail_errno("sync", f->path);
+    int fd = f->fd;
+    f->fd = -1;
+    if (close(fd) != 0 || rename(f->temp, f->path) != 0) {
+        hl_status st = fail_errno("write", f->path);
+        unlink(f->temp);
+        return st;
+    }
+    return HL_OK;
+}
+
+void outfile_abort(struct outfile *f)
+{
+    if (f->fd < 0 || f->is_stdout)
+        return;
+    close(f->fd);
+    unlink(f->temp);
+    f->fd = -1;
+}
+
+hl_status outfile_text(const char *path, const char *text)
+{
+    struct outfile f;
+    HL_TRY(outfile_open(path, &f));
+    hl_status st = outfile_write(&f, text, strlen(text));
+    if (st == HL_OK)
+        st = outfile_commit(&f);
+    outfile_abort(&f);
+    return st;
+}

@@ -1,0 +1,493 @@
+/* Tables, JSON and the progress line. */
+#include <errno.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+#include <wchar.h>
+
+#include "base/clock.h"
+#include "cli/cli/cli.h"
+
+#define PROGRESS_INTERVAL_NS (100 * HL_NS_PER_MS)
+#define PROGRESS_BAR         16
+
+#define COLUMNS_DEFAULT 80 /* of a terminal that does not tell */
+#define GAP             2  /* between columns */
+#define TEXT_MIN        16 /* an optional column is left out before a text gets shorter */
+#define TEXT_LEAST      6  /* no text gets shorter */
+#define ELLIPSIS        "…"
+#define GREEN           "\033[32m"
+#define YELLOW          "\033[33m"
+#define RED             "\033[31m"
+#define RESET           "\033[0m"
+
+static struct {
+    size_t columns; /* of a line, 0 = no limit */
+    bool color;
+} terminal;
+
+/* COLUMNS wins, so that a script can ask for narrow tables; a pipe without it has no limit. */
+static size_t terminal_columns(void)
+{
+    struct winsize size;
+    const char *wanted = getenv("COLUMNS");
+    long columns = wanted != NULL ? strtol(wanted, NULL, 10) : 0;
+    if (columns > 0)
+        return (size_t)columns;
+    if (!isatty(STDOUT_FILENO))
+        return 0;
+    return ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col
+                                                                           : COLUMNS_DEFAULT;
+}
+
+void cli_output_setup(bool wide)
+{
+    const char *no_color = getenv("NO_COLOR"), *term = getenv("TERM");
+    terminal.columns = wide ? 0 : terminal_columns();
+    terminal.color = isatty(STDOUT_FILENO) && (no_color == NULL || no_color[0] == '\0') &&
+                     term != NULL && strcmp(term, "dumb") != 0;
+}
+
+static hl_status flush_stdout(void)
+{
+    if (fflush(stdout) == 0 && !ferror(stdout))
+        return HL_OK;
+    if (errno != EPIPE)
+        return hl_fail(HL_EIO, "writing to stdout: %s", strerror(errno));
+    hl_error_clear(); /* `helios list | head`: the reader has seen enough */
+    return HL_ECANCELED;
+}
+
+/* One character of the text as a terminal shows it: its bytes, its columns, and whether it may be
+ * shown at all (controls and bytes that are no UTF-8 may not). */
+struct glyph {
+    size_t bytes, columns;
+    bool printable;
+};
+
+static struct glyph next_glyph(const char *text)
+{
+    wchar_t wc;
+    mbstate_t state = {0};
+    size_t n = mbrtowc(&wc, text, MB_LEN_MAX, &state);
+    if (n == (size_t)-1 || n == (size_t)-2 || n == 0)
+        return (struct glyph){1, 1, false};
+    int columns = wcwidth(wc);
+    bool bidi = (wc >= 0x202a && wc <= 0x202e) || (wc >= 0x2066 && wc <= 0x2069);
+    if (columns < 0 || bidi)
+        return (struct glyph){n, 1, false};
+    return (struct glyph){n, (size_t)columns, true};
+}
+
+static size_t width_of(const char *text)
+{
+    size_t width = 0;
+    while (*text != '\0') {
+        struct glyph g = next_glyph(text);
+        width += g.columns;
+        text += g.bytes;
+    }
+    return width;
+}
+
+void cli_make_printable(char *text, char keep)
+{
+    char *to = text;
+    while (*text != '\0') {
+        struct glyph g = next_glyph(text);
+        if (g.printable || (keep != '\0' && *text == keep)) {
+            memmove(to, text, g.bytes);
+            to += g.bytes;
+        } else {
+            *to++ = strchr("\n\r\t", *text) != NULL ? ' ' : '?';
+        }
+        text += g.bytes;
+    }
+    *to = '\0';
+}
+
+void cli_print(FILE *to, const char *fmt, ...)
+{
+    char *text = NULL;
+    va_list ap;
+    va_start(ap, fmt);
+    if (vasprintf(&text, fmt, ap) < 0)
+        text = NULL;
+    va_end(ap);
+    if (text == NULL)
+        return;
+    cli_make_printable(text, '\n');
+    fputs(text, to);
+    free(text);
+}
+
+/* ---- JSON ------------------------------------------------------------------------------------ */
+
+/* jansson escapes the controls of ASCII; DEL and those of Unicode can change a terminal too. They
+ * stand only inside of strings. */
+static void print_json_text(const char *text)
+{
+    while (*text != '\0') {
+        struct glyph g = next_glyph(text);
+        wchar_t wc = 0;
+        mbstate_t state = {0};
+        if (g.printable || *text == '\n' || mbrtowc(&wc, text, g.bytes, &state) == (size_t)-1)
+            fwrite(text, 1, g.bytes, stdout);
+        else if (wc > 0xffff)
+            fprintf(stdout, "\\u%04x\\u%04x", 0xd7c0u + ((unsigned)wc >> 10),
+                    0xdc00u + ((unsigned)wc & 0x3ffu));
+        else
+            fprintf(stdout, "\\u%04x", (unsigned)wc);
+        text += g.bytes;
+    }
+}
+
+hl_status cli_print_json(json_t *value)
+{
+    if (value == NULL)
+        return hl_fail(HL_ENOMEM, "out of memory for the result");
+    HL_AUTO(hl_freep)
+    char *text = json_dumps(value, JSON_INDENT(2) | JSON_PRESERVE_ORDER | JSON_ENCODE_ANY |
+                                       JSON_REAL_PRECISION(9));
+    json_decref(value);
+    if (text == NULL)
+        return hl_fail(HL_ENOMEM, "out of memory for the result");
+    print_json_text(text);
+    fputc('\n', stdout);
+    return flush_stdout();
+}
+
+hl_status cli_print_items(json_t *items)
+{
+    return cli_print_json(items != NULL ? json_pack("{s:o}", "items", items) : NULL);
+}
+
+static void hex_checksum(json_t *object, const char *key, json_t *value)
+{
+    char text[16];
+    if (!json_is_integer(value))
+        return;
+    snprintf(text, sizeof(text), "%08x", (unsigned)json_integer_value(value));
+    json_object_set_new(object, key, json_string(text));
+}
+
+void cli_hex_checksums(json_t *doc)
+{
+    json_t *value;
+    const char *key;
+    size_t i;
+    void *next;
+    json_array_foreach (doc, i, value)
+        cli_hex_checksums(value);
+    json_object_foreach_safe(doc, next, key, value)
+    {
+        if (strcmp(key, "crc32") == 0)
+            hex_checksum(doc, key, value);
+        else if (strcmp(key, "chunkCrcs") == 0) {
+            json_t *chunk, *hex = json_array();
+            char text[16];
+            json_array_foreach (value, i, chunk) {
+                snprintf(text, sizeof(text), "%08x", (unsigned)json_integer_value(chunk));
+                json_array_append_new(hex, json_string(text));
+            }
+            json_object_set_new(doc, key, hex);
+        } else {
+            cli_hex_checksums(value);
+        }
+    }
+}
+
+/* ---- tables ---------------------------------------------------------------------------------- */
+
+static void add_cell(struct cli_table *t, char *text)
+{
+    if (text == NULL || t->failed) {
+        t->failed = 1;
+        free(text);
+        return;
+    }
+    if (t->count == t->cap) {
+        size_t cap = t->cap == 0 ? 64 : t->cap * 2;
+        char **grown = realloc(t->cells, cap * sizeof(*grown));
+        if (grown == NULL) {
+            t->failed = 1;
+            free(text);
+            return;
+        }
+        t->cells = grown;
+        t->cap = cap;
+    }
+    cli_make_printable(text, 0); /* texts from outside must not break the table */
+    t->cells[t->count++] = text;
+}
+
+void cli_table_init(struct cli_table *t, const char *header)
+{
+    *t = (struct cli_table){0};
+    while (t->columns < CLI_COLUMNS_MAX) {
+        if (*header == '?') {
+            t->optional[t->columns] = 1;
+            header++;
+        }
+        if (*header == '!' || *header == '>') {
+            t->fixed[t->columns] = 1;
+            t->right[t->columns] = *header == '>';
+            header++;
+        }
+        size_t len = strcspn(header, "|");
+        add_cell(t, strndup(header, len));
+        t->columns++;
+        if (header[len] == '\0')
+            return;
+        header += len + 1;
+    }
+}
+
+void cli_cell(struct cli_table *t, const char *fmt, ...)
+{
+    char *text = NULL;
+    va_list ap;
+    va_start(ap, fmt);
+    if (vasprintf(&text, fmt, ap) < 0)
+        text = NULL;
+    va_end(ap);
+    add_cell(t, text);
+}
+
+void cli_cell_bytes(struct cli_table *t, uint64_t bytes)
+{
+    char text[32];
+    cli_cell(t, "%s", hl_format_bytes(bytes, text, sizeof(text)));
+}
+
+static void format_time(int64_t ms, char *out, size_t cap)
+{
+    time_t at = (time_t)(ms / 1000);
+    struct tm tm;
+    if (ms <= 0 || localtime_r(&at, &tm) == NULL ||
+        strftime(out, cap, "%Y-%m-%d %H:%M:%S", &tm) == 0)
+        snprintf(out, cap, "-");
+}
+
+void cli_format_end(const json_t *end, char *out, size_t cap)
+{
+    const json_t *last = json_object_get(end, "end");
+    int restarts = (int)hl_json_int(end, "restarts", 0);
+    char at[32];
+    format_time(hl_json_int(last, "at", 0), at, sizeof(at));
+    snprintf(out, cap, "%s at %s, %d restart%s%s", hl_json_str(last, "how", ""), at, restarts,
+             restarts == 1 ? "" : "s", hl_json_bool(end, "runs", 0) ? "" : "; it does not run");
+}
+
+void cli_cell_time(struct cli_table *t, int64_t ms)
+{
+    char text[32];
+    format_time(ms, text, sizeof(text));
+    cli_cell(t, "%s", text);
+}
+
+void cli_cell_duration(struct cli_table *t, int64_t ms)
+{
+    int64_t s = ms / 1000;
+    if (ms < 0)
+        cli_cell(t, "-");
+    else if (s < 60)
+        cli_cell(t, "%.1fs", (double)ms / 1000);
+    else if (s < 3600)
+        cli_cell(t, "%dm%02ds", (int)(s / 60), (int)(s % 60));
+    else if (s < 86400)
+        cli_cell(t, "%dh%02dm", (int)(s / 3600), (int)(s / 60 % 60));
+    else
+        cli_cell(t, "%lldd%02dh", (long long)(s / 86400), (int)(s / 3600 % 24));
+}
+
+/* States have colours, nothing else: green is well, yellow passes or needs a look, red is lost. */
+static const char *color_of(const char *header, const char *text)
+{
+    static const struct {
+        const char *word, *color;
+    } words[] = {
+        {"ready", GREEN},     {"running", GREEN},  {"succeeded", GREEN},  {"sealed", GREEN},
+        {"visible", GREEN},   {"ok", GREEN},       {"pending", YELLOW},   {"starting", YELLOW},
+        {"stopping", YELLOW}, {"stopped", YELLOW}, {"cancelled", YELLOW}, {"restarting", YELLOW},
+        {"writing", YELLOW},  {"high", YELLOW},    {"failed", RED},       {"lost", RED},
+        {"bad", RED},
+    };
+
+    if (!terminal.color || (strcmp(header, "STATE") != 0 && strcmp(header, "PRESSURE") != 0 &&
+                            strcmp(header, "RESULT") != 0))
+        return NULL;
+    if (strncmp(text, "importing", 9) == 0)
+        return YELLOW;
+    for (size_t i = 0; i < HL_ARRAY_LEN(words); i++)
+        if (strcmp(words[i].word, text) == 0)
+            return words[i].color;
+    return NULL;
+}
+
+/* Prints at most `width` columns of the text, the last one "…" if it is longer. Returns the columns
+ * that were used. */
+static size_t print_cut(const char *text, size_t width)
+{
+    size_t used = 0;
+    if (width_of(text) <= width) {
+        fputs(text, stdout);
+        return width_of(text);
+    }
+    while (width > 0) {
+        struct glyph g = next_glyph(text);
+        if (used + g.columns > width - 1) {
+            fputs(ELLIPSIS, stdout);
+            return used + 1;
+        }
+        fwrite(text, 1, g.bytes, stdout);
+        used += g.columns;
+        text += g.bytes;
+    }
+    return used;
+}
+
+/* How a table is laid out on the terminal. */
+struct layout {
+    size_t widths[CLI_COLUMNS_MAX];
+    bool hidden[CLI_COLUMNS_MAX];
+    bool incomplete; /* a column is hidden */
+};
+
+static size_t min_width(const struct cli_table *t, const struct layout *l, size_t c, size_t floor)
+{
+    size_t width = l->widths[c], header = width_of(t->cells[c]);
+    size_t least = header > floor ? header : floor;
+    return c == 0 || t->fixed[c] || width < least ? width : least;
+}
+
+/* Columns of the whole table if every text were cut to `floor`; SIZE_MAX: not cut at all. */
+static size_t table_width(const struct cli_table *t, const struct layout *l, size_t floor)
+{
+    size_t width = l->incomplete ? GAP + 1 : 0, shown = 0;
+    for (size_t c = 0; c < t->columns; c++) {
+        if (l->hidden[c])
+            continue;
+        width += floor == SIZE_MAX ? l->widths[c] : min_width(t, l, c, floor);
+        shown++;
+    }
+    return width + (shown > 0 ? (shown - 1) * GAP : 0);
+}
+
+/* Optional columns go first, the last one before the others; then the longest texts are cut. The
+ * first column, by which people name a row, numbers and fixed columns stay whole. */
+static void fit_table(const struct cli_table *t, struct layout *l)
+{
+    if (terminal.columns == 0)
+        return;
+    for (size_t c = t->columns; c-- > 0 && table_width(t, l, TEXT_MIN) > terminal.columns;)
+        if (t->optional[c])
+            l->incomplete = l->hidden[c] = true;
+    while (table_width(t, l, SIZE_MAX) > terminal.columns) {
+        size_t widest = t->columns;
+        for (size_t c = 1; c < t->columns; c++)
+            if (!l->hidden[c] && l->widths[c] > min_width(t, l, c, TEXT_LEAST) &&
+                (widest == t->columns || l->widths[c] > l->widths[widest]))
+                widest = c;
+        if (widest == t->columns)
+            return; /* narrower than that it is of no use */
+        l->widths[widest]--;
+    }
+}
+
+static void print_row(const struct cli_table *t, size_t first, const struct layout *l)
+{
+    size_t end = t->columns, gap = 0;
+    while (end > 0 &&
+           (l->hidden[end - 1] || first + end > t->count || t->cells[first + end - 1][0] == '\0'))
+        end--; /* nothing but spaces would follow */
+    for (size_t c = 0; c < end; c++) {
+        if (l->hidden[c])
+            continue;
+        const char *text = t->cells[first + c];
+        const char *color = first > 0 ? color_of(t->cells[c], text) : NULL;
+        size_t width = width_of(text) < l->widths[c] ? width_of(text) : l->widths[c];
+        printf("%*s", (int)(gap + (t->right[c] ? l->widths[c] - width : 0)), "");
+        if (color != NULL)
+            fputs(color, stdout);
+        width = print_cut(text, l->widths[c]);
+        if (color != NULL)
+            fputs(RESET, stdout);
+        gap = GAP + (t->right[c] ? 0 : l->widths[c] - width);
+    }
+    if (first == 0 && l->incomplete)
+        printf("%*s%s", (int)gap, "", ELLIPSIS);
+    fputc('\n', stdout);
+}
+
+hl_status cli_table_print(struct cli_table *t)
+{
+    struct layout l = {0};
+    for (size_t i = 0; i < t->count; i++) {
+        size_t w = width_of(t->cells[i]);
+        if (w > l.widths[i % t->columns])
+            l.widths[i % t->columns] = w;
+    }
+    fit_table(t, &l);
+    for (size_t i = 0; i < t->count; i += t->columns)
+        print_row(t, i, &l);
+    for (size_t i = 0; i < t->count; i++)
+        free(t->cells[i]);
+    free(t->cells);
+    int failed = t->failed;
+    *t = (struct cli_table){0};
+    if (failed)
+        return hl_fail(HL_ENOMEM, "out of memory for the table");
+    return flush_stdout();
+}
+
+void cli_progress_start(struct cli_progress *p, const char *title)
+{
+    *p = (struct cli_progress){
+        .title = title, .started_ns = hl_now_ns(), .tty = isatty(STDERR_FILENO)};
+}
+
+/* "12 s left", nothing while there is no rate to tell it from. */
+static void time_left(double seconds, uint64_t done, uint64_t total, char *buf, size_t cap)
+{
+    buf[0] = '\0';
+    if (done == 0 || done >= total || seconds <= 0)
+        return;
+    double left = seconds * (double)(total - done) / (double)done;
+    if (left < 60)
+        snprintf(buf, cap, "  %.0f s left", left + 0.5);
+    else
+        snprintf(buf, cap, "  %.0f min left", left / 60 + 0.5);
+}
+
+void cli_progress_update(struct cli_progress *p, uint64_t done, uint64_t total)
+{
+    uint64_t now = hl_now_ns();
+    if (!p->tty || total == 0 || /* nothing is known yet */
+        (p->shown && now - p->drawn_ns < PROGRESS_INTERVAL_NS && done < total))
+        return;
+    p->drawn_ns = now;
+    p->shown = 1;
+    double share = (double)done / (double)total;
+    double seconds = (double)(now - p->started_ns) / 1e9;
+    uint64_t rate = seconds > 0 ? (uint64_t)((double)done / seconds) : 0;
+    char bar[PROGRESS_BAR + 1], a[32], b[32], c[32], left[32];
+    int filled = (int)(share * PROGRESS_BAR);
+    memset(bar, '-', PROGRESS_BAR);
+    memset(bar, '#', (size_t)(filled > PROGRESS_BAR ? PROGRESS_BAR : filled));
+    bar[PROGRESS_BAR] = '\0';
+    time_left(seconds, done, total, left, sizeof(left));
+    fprintf(stderr, "\r\033[K%s [%s] %3.0f%%  %s of %s  %s/s%s", p->title, bar, share * 100,
+            hl_format_bytes(done, a, sizeof(a)), hl_format_bytes(total, b, sizeof(b)),
+            hl_format_bytes(rate, c, sizeof(c)), left);
+    fflush(stderr);
+}
+
+void cli_progress_end(struct cli_progress *p)
+{
+    if (p->shown)
+        fputs("\r\033[K", stderr);
+    p->shown = 0;
+}

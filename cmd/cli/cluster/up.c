@@ -1,0 +1,276 @@
+/* `helios up` and `helios down`: what is typed, and what is printed. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cli/cluster/commands.h"
+#include "cli/local/local.h"
+#include "cli/cluster/up_process.h"
+
+/* Only parsed into: local_up takes the flags that were given by their names. */
+struct up_args {
+    int64_t nodes;
+    int64_t slots;
+    uint64_t l3_size;
+    uint64_t l2_size;
+    char *devices;
+    char *topology;
+    char *executor;
+    char *address;
+    char *kubeconfig;
+    char *master;
+    char *kube_namespace;
+    char *kube_device;
+    int64_t kube_slot_devices;
+    char *config;
+    int64_t no_supervise;
+    uint64_t timeout_ms;
+};
+
+#define AT(field) offsetof(struct up_args, field)
+
+/* clang-format off */
+static const struct hl_option up_rows[] = {
+    {"nodes", "--nodes", "1", "Agents to start; 0 is for Kubernetes.",
+     HL_OPT_INT, 0, 256, NULL, AT(nodes), 0},
+    {"slots", "--slots", "0", "Slots of each node; 0 for the NUMA nodes of its share.",
+     HL_OPT_INT, 0, 1024, NULL, AT(slots), 0},
+    {"l3-size", "--l3-size", "1GiB", "Capacity of the L3 pool.",
+     HL_OPT_BYTES, 1 << 20, 1ll << 46, NULL, AT(l3_size), 0},
+    {"l2-size", "--l2-size", "0", "Capacity of each node's L2, host memory for copies; 0 for none.",
+     HL_OPT_BYTES, 0, 1ll << 46, NULL, AT(l2_size), 0},
+    {"devices", "--devices", "", "Each node's device memory (L1), as agent.devices: emu:64MiB,...",
+     HL_OPT_STRING, 0, 0, NULL, AT(devices), 0},
+    {"topology", "--topology", "", "hwloc XML (version 2) that every node takes its slots from.",
+     HL_OPT_PATH, 0, 0, NULL, AT(topology), 0},
+    {"executor", "--executor", "process",
+     "What runs containers: this machine, as processes, or Kubernetes with Volcano.",
+     HL_OPT_ENUM, 0, 0, "process|kubernetes", AT(executor), 0},
+    {"address", "--address", "127.0.0.1",
+     "Serve over TCP, on this address or name of this machine; pods must reach it. Not given: Unix "
+     "sockets in the state directory, which other users do not reach, and no port.",
+     HL_OPT_STRING, 0, 0, NULL, AT(address), 0},
+    {"kubeconfig", "--kubeconfig", "",
+     "A kubeconfig; empty for $KUBECONFIG, ~/.kube/config, or what a pod is given.",
+     HL_OPT_PATH, 0, 0, NULL, AT(kubeconfig), 0},
+    {"master", "--master", "", "URL of the API server instead of the kubeconfig's.",
+     HL_OPT_STRING, 0, 0, NULL, AT(master), 0},
+    {"kube-namespace", "--kube-namespace", "", "Namespace of the jobs; empty for the context's.",
+     HL_OPT_STRING, 0, 0, NULL, AT(kube_namespace), 0},
+    {"kube-device", "--kube-device", "",
+     "Resource that a rank with a GPU or NPU asks for, as nvidia.com/gpu; empty for none.",
+     HL_OPT_STRING, 0, 0, NULL, AT(kube_device), 0},
+    {"kube-slot-devices", "--kube-slot-devices", "0",
+     "Devices of one NUMA node of the cluster; 0 for what kube.slot_devices says.",
+     HL_OPT_INT, 0, 64, NULL, AT(kube_slot_devices), 0},
+    {"config", "--config", "",
+     "YAML file of options for all daemons, as HELIOS_CONFIG; without either, "
+     "~/.config/helios/helios.yaml. Of metrics.listen L3 takes the port, the Controller the next, "
+     "then the nodes.",
+     HL_OPT_PATH, 0, 0, NULL, AT(config), 0},
+    {"no-supervise", "--no-supervise", "false",
+     "Leave a daemon that ends as it is; without it, it is started again.",
+     HL_OPT_BOOL, 0, 0, NULL, AT(no_supervise), 0},
+    {"timeout", "--timeout", "60s",
+     "How long a daemon may make no progress before it is ready. A pool that is being filled makes "
+     "progress.",
+     HL_OPT_DURATION, 1000, 86400000, NULL, AT(timeout_ms), 0},
+};
+
+/* clang-format on */
+
+static bool is_loopback(const char *address)
+{
+    return strncmp(address, "127.", 4) == 0 || strcmp(address, "localhost") == 0 ||
+           strcmp(address, "::1") == 0 || strcmp(address, "[::1]") == 0;
+}
+
+/* "node-0, node-1" */
+static void join_names(const json_t *names, char *out, size_t cap)
+{
+    size_t i, at = 0;
+    const json_t *name;
+    out[0] = '\0';
+    json_array_foreach (names, i, name) {
+        if (at < cap)
+            at += (size_t)snprintf(out + at, cap - at, "%s%s", i > 0 ? ", " : "",
+                                   json_string_value(name));
+    }
+}
+
+static void print_ends(const json_t *doc)
+{
+    json_t *ends = local_ends(doc), *x;
+    size_t i;
+    json_array_foreach (ends, i, x) {
+        char line[CLI_END_MAX];
+        cli_format_end(x, line, sizeof(line));
+        printf("  %s: %s\n", hl_json_str(x, "name", ""), line);
+    }
+    json_decref(ends);
+}
+
+static void print_up(const json_t *result)
+{
+    char names[512];
+    const json_t *started = json_object_get(result, "started");
+    bool kubernetes = strcmp(hl_json_str(result, "executor", ""), "kubernetes") == 0;
+    int nodes = (int)hl_json_int(result, "nodes", 0);
+    join_names(started, names, sizeof(names));
+    if (json_array_size(started) == 0)
+        printf("already up: ");
+    else if (hl_json_bool(result, "restarted", 0))
+        printf("up: started %s again; ", names);
+    else
+        printf("up: ");
+    printf("%d node%s, controller %s, L3 %s%s\n", nodes, nodes == 1 ? "" : "s",
+           hl_json_str(result, "controller", ""), hl_json_str(result, "l3", ""),
+           kubernetes ? ", gangs on Kubernetes" : "");
+    print_ends(result);
+    const char *address = hl_json_str(result, "serving", "");
+    if (kubernetes && is_loopback(address))
+        fprintf(stderr,
+                "helios: pods on other machines do not reach %s; give --address after `helios down "
+                "--keep`\n",
+                address);
+}
+
+/* Paths are remembered, and a later `up` may be typed elsewhere. */
+static hl_status make_absolute(json_t *given)
+{
+    static const char *const paths[] = {"topology", "kubeconfig", "config"};
+    char path[PATH_MAX];
+    for (size_t i = 0; i < HL_ARRAY_LEN(paths); i++) {
+        const char *text = hl_json_str(given, paths[i], "");
+        if (text[0] == '\0')
+            continue;
+        HL_TRY(cli_absolute(text, path));
+        json_object_set_new(given, paths[i], json_string(path));
+    }
+    return HL_OK;
+}
+
+static hl_status run_up(struct cli *cli, const char *state, const struct up_args *a, json_t *given,
+                        bool *supervises)
+{
+    struct hl_rpc *rpc;
+    json_t *result;
+    HL_TRY(cli_runtime(cli, &rpc));
+    HL_TRY(local_up(&(struct local_opts){.rpc = rpc,
+                                         .state = state,
+                                         .given = given,
+                                         .ready_ms = a->timeout_ms,
+                                         .supervises = supervises},
+                    &result));
+    if (cli->json)
+        return cli_print_json(result);
+    print_up(result);
+    json_decref(result);
+    return HL_OK;
+}
+
+static hl_status start_up(struct cli *cli, const struct up_args *a, json_t *given)
+{
+    char state[PATH_MAX];
+    struct up_process process;
+    bool supervises = false;
+    json_object_del(given, "timeout"); /* of this call only */
+    HL_TRY(make_absolute(given));
+    HL_TRY(cli_absolute(cli->state, state));
+    if (a->no_supervise)
+        return run_up(cli, state, a, given, NULL);
+    HL_TRY(up_process_begin(cli, &process));
+    if (!process.works)
+        return HL_OK;
+    hl_status st = run_up(cli, state, a, given, &supervises);
+    return supervises ? up_process_supervise(cli, &process, state, st) : st;
+}
+
+hl_status cmd_up(struct cli *cli, int argc, char **argv)
+{
+    struct up_args a = {0};
+    json_t *given = NULL;
+    hl_status st =
+        cli_args_given(cli, up_rows, HL_ARRAY_LEN(up_rows), argc, argv, &a, 0, 0, &given);
+    if (st == HL_OK)
+        st = start_up(cli, &a, given);
+    json_decref(given);
+    hl_args_fini(up_rows, HL_ARRAY_LEN(up_rows), &a);
+    return st;
+}
+
+/* "the pool (1.0 GiB, 1 model, 2 versions), the metadata and the logs of 3 jobs" */
+static void describe(const json_t *result, char *out, size_t cap)
+{
+    char size[32], content[128] = "", jobs[64] = "the logs";
+    json_int_t models = hl_json_int(result, "models", -1);
+    json_int_t versions = hl_json_int(result, "versions", 0), n = hl_json_int(result, "jobs", 0);
+    if (models >= 0) {
+        snprintf(content, sizeof(content), ", %" PRId64 " model%s, %" PRId64 " version%s",
+                 (int64_t)models, models == 1 ? "" : "s", (int64_t)versions,
+                 versions == 1 ? "" : "s");
+        snprintf(jobs, sizeof(jobs), "the logs of %" PRId64 " job%s", (int64_t)n,
+                 n == 1 ? "" : "s");
+    }
+    json_int_t bytes = hl_json_int(result, "poolBytes", 0);
+    hl_format_bytes((uint64_t)bytes, size, sizeof(size));
+    if (bytes > 0)
+        snprintf(out, cap, "the pool (%s%s), the metadata and %s", size, content, jobs);
+    else /* a reboot empties /dev/shm */
+        snprintf(out, cap, "the metadata and %s (the pool was gone already)", jobs);
+}
+
+static void print_down(const json_t *result)
+{
+    char what[256];
+    const char *state = hl_json_str(result, "state", "");
+    size_t n = json_array_size(json_object_get(result, "stopped"));
+    bool removed = hl_json_bool(result, "removed", 0), kept = hl_json_bool(result, "kept", 0);
+    if (!removed && !kept) {
+        printf("there is no cluster in %s\n", state);
+        return;
+    }
+    describe(result, what, sizeof(what));
+    if (n == 0)
+        printf("no daemon was running; ");
+    else
+        printf("down: stopped %zu daemon%s; ", n, n == 1 ? "" : "s");
+    if (removed)
+        printf("removed %s of %s\n", what, state);
+    else
+        printf("kept %s in %s: `helios up` goes on with them, `helios down --purge` removes them\n",
+               what, state);
+}
+
+hl_status cmd_down(struct cli *cli, int argc, char **argv)
+{
+    struct {
+        int64_t keep, purge;
+    } a = {0};
+    const struct hl_option rows[] = {
+        {"keep", "--keep", "false", "Keep the pool, the metadata and the logs for the next up.",
+         HL_OPT_BOOL, 0, 0, NULL, (size_t)((char *)&a.keep - (char *)&a), 0},
+        {"purge", "--purge", "false",
+         "Remove the pool, the metadata and the logs, also those that an earlier --keep kept.",
+         HL_OPT_BOOL, 0, 0, NULL, (size_t)((char *)&a.purge - (char *)&a), 0},
+    };
+    struct hl_rpc *rpc;
+    char state[PATH_MAX];
+    json_t *result;
+    HL_TRY(cli_args(cli, rows, HL_ARRAY_LEN(rows), argc, argv, &a, 0, 0));
+    if (a.keep && a.purge)
+        return cli_usage(cli, "--keep and --purge exclude each other");
+    HL_TRY(cli_runtime(cli, &rpc));
+    HL_TRY(cli_absolute(cli->state, state));
+    HL_TRY(local_down(rpc, state,
+                      a.keep    ? LOCAL_DOWN_KEEP
+                      : a.purge ? LOCAL_DOWN_PURGE
+                                : LOCAL_DOWN,
+                      &result));
+    if (cli->json)
+        return cli_print_json(result);
+    print_down(result);
+    json_decref(result);
+    return HL_OK;
+}

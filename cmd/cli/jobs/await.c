@@ -1,0 +1,72 @@
+/* Waiting for a job's end, over restarts of the daemons. */
+#include <poll.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "cli/jobs/logs.h"
+
+#define AWAIT_POLL_MS 200
+
+bool failure_may_pass(hl_status st)
+{
+    return hl_status_retryable(st) || st == HL_ECANCELED;
+}
+
+hl_status patience_lose(struct patience *p, struct cli *cli, hl_status st)
+{
+    if (!failure_may_pass(st))
+        return st;
+    uint64_t now = hl_now_ns();
+    if (p->since_ns == 0) {
+        p->since_ns = now;
+        fflush(stdout);
+        fprintf(stderr, "helios: %s; trying again for up to %llu s\n", hl_error_text(),
+                (unsigned long long)(p->limit_ms / 1000));
+    } else if (now - p->since_ns > p->limit_ms * HL_NS_PER_MS) {
+        char text[HL_ERROR_TEXT_MAX];
+        snprintf(text, sizeof(text), "%s", hl_error_text());
+        return hl_fail(st, "%.900s; given up after %llu s, the job may go on", text,
+                       (unsigned long long)(p->limit_ms / 1000));
+    }
+    cli_disconnect(cli);
+    poll(NULL, 0, AWAIT_POLL_MS);
+    return HL_OK;
+}
+
+void patience_regain(struct patience *p)
+{
+    if (p->since_ns != 0)
+        fputs("helios: connected again\n", stderr);
+    p->since_ns = 0;
+}
+
+hl_status job_verdict(const char *job, const char *state, const char *reason)
+{
+    const char *colon = reason[0] != '\0' ? ": " : "";
+    if (strcmp(state, "succeeded") == 0)
+        return HL_OK;
+    if (strcmp(state, "cancelled") == 0)
+        return hl_fail(HL_ECANCELED, "job %s was cancelled%s%s", job, colon, reason);
+    return hl_fail(HL_EIO, "job %s %s%s%s", job, state, colon, reason);
+}
+
+hl_status job_await(struct cli *cli, const char *job, uint64_t retry_ms, json_t **out)
+{
+    struct patience patience = {.limit_ms = retry_ms};
+    for (;;) {
+        json_t *doc = NULL;
+        hl_status st = cli_job(cli, job, &doc);
+        if (st != HL_OK) {
+            HL_TRY(patience_lose(&patience, cli, st));
+            continue;
+        }
+        patience_regain(&patience);
+        if (cli_job_ended(doc)) {
+            *out = doc;
+            return HL_OK;
+        }
+        json_decref(doc);
+        poll(NULL, 0, AWAIT_POLL_MS);
+    }
+}

@@ -1,0 +1,592 @@
+/* The output of ranks. */
+#include "cli/jobs/logs.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <poll.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/base64.h"
+#include "base/clock.h"
+#include "conf/options.h"
+#include "core/jobstate.h"
+#include "cli/jobs/commands.h"
+
+#define LOG_PIECE    262144
+#define LOG_SKIP_MAX 65536 /* of a line whose beginning is gone */
+#define LOG_POLL_MS  200
+#define LOG_LOST_MS  5000 /* patience with a log nobody adds to any more */
+
+struct log_args {
+    int64_t rank;    /* -1 = the one that failed first, else 0 */
+    int64_t attempt; /* 0 = the newest with output */
+    int64_t all;
+    int64_t follow;
+    int64_t offset;
+    int64_t tail; /* lines; -1 = all */
+    uint64_t retry_ms;
+    bool patient; /* even when nobody answers the first question: the cluster was there just now */
+};
+
+#define AT(field) offsetof(struct log_args, field)
+
+/* clang-format off */
+static const struct hl_option log_rows[] = {
+    {"rank", "--rank", "-1", "Whose output; -1: the rank that failed first, else rank 0.",
+     HL_OPT_INT, -1, INT32_MAX, NULL, AT(rank), 0},
+    {"all", "--all", "false", "Every rank's output, each line with its rank in front.",
+     HL_OPT_BOOL, 0, 0, NULL, AT(all), 0},
+    {"attempt", "--attempt", "0", "Output of this attempt, counted from 1; 0 for the newest.",
+     HL_OPT_INT, 0, INT32_MAX, NULL, AT(attempt), 0},
+    {"follow", "-f", "false",
+     "Go on over restarts until the job ends; the exit status is the job's.",
+     HL_OPT_BOOL, 0, 0, NULL, AT(follow), 0},
+    {"tail", "--tail", "-1", "Show only so many lines at the end, of each rank; -1 for all.",
+     HL_OPT_INT, -1, INT64_MAX, NULL, AT(tail), 0},
+    {"offset", "--offset", "0", "First byte to show.",
+     HL_OPT_INT, 0, INT64_MAX, NULL, AT(offset), 0},
+    {"retry", "--retry", LOG_RETRY, "With -f: how long to wait for a daemon that does not answer.",
+     HL_OPT_DURATION, 0, 0, NULL, AT(retry_ms), 0},
+};
+
+/* clang-format on */
+
+/* A slice of a log, and what the job was before it was read. */
+struct log_piece {
+    struct hl_buf text;
+    int64_t offset; /* of the piece */
+    int64_t size;   /* of the log */
+    bool finished;
+};
+
+/* One rank's output as it is shown. */
+struct log_stream {
+    int64_t rank;
+    int64_t at;         /* next byte */
+    bool done;          /* the attempt is over and all of it was shown */
+    bool skipping;      /* to the next line: the beginning of this one is gone */
+    int64_t dropped;    /* bytes that are not there any more and not yet told of */
+    bool wrote;         /* something was shown */
+    bool midline;       /* and its last line has no end yet */
+    struct hl_buf line; /* with a prefix: begin of a line whose end has not come */
+    uint64_t lost_ns;   /* since when it can't be read; 0 = it can */
+};
+
+struct log_view {
+    struct cli *cli;
+    const struct log_args *args;
+    char job[HL_JOB_ID_MAX + 1];
+    int64_t attempt;      /* that is shown */
+    int64_t last_attempt; /* the job has */
+    int64_t failed_rank;  /* of the attempt shown, once it is over; -1 = none */
+    char state[32];       /* of the job */
+    char reason[HL_JOB_TEXT_MAX];
+    bool prefix;
+    bool closed; /* nobody takes what we write */
+    struct log_stream *streams;
+    size_t count;
+    struct log_piece piece;
+    struct patience patience;
+};
+
+/* ---- reading ----------------------------------------------------------------------------------
+ */
+
+static bool view_job_ended(const struct log_view *v)
+{
+    enum hl_job_state state;
+    return hl_job_state_parse(v->state, &state) == HL_OK && hl_job_state_ended(state);
+}
+
+static bool view_attempt_over(const struct log_view *v)
+{
+    return v->last_attempt > v->attempt || view_job_ended(v);
+}
+
+static void view_take_state(struct log_view *v, const char *state, const char *reason)
+{
+    snprintf(v->state, sizeof(v->state), "%s", state);
+    snprintf(v->reason, sizeof(v->reason), "%s", reason);
+}
+
+/* Into v->piece; *rank may be -1 and is the one that was read afterwards. */
+static hl_status view_read(struct log_view *v, int64_t *rank, int64_t offset, int64_t max)
+{
+    json_t *result;
+    struct log_piece *p = &v->piece;
+    hl_buf_clear(&p->text);
+    HL_TRY(cli_call(v->cli, "readLog",
+                    json_pack("{s:s s:I s:I s:I s:I}", "id", v->job, "rank", (json_int_t)*rank,
+                              "attempt", (json_int_t)v->attempt, "offset", (json_int_t)offset,
+                              "maxBytes", (json_int_t)max),
+                    &result));
+    p->offset = hl_json_int(result, "offset", 0);
+    p->size = hl_json_int(result, "size", 0);
+    p->finished = hl_json_bool(result, "finished", 0);
+    *rank = hl_json_int(result, "rank", 0);
+    v->attempt = hl_json_int(result, "attempt", 0);
+    v->last_attempt = hl_json_int(result, "lastAttempt", 0);
+    v->failed_rank = hl_json_int(result, "failedRank", -1);
+    snprintf(v->job, sizeof(v->job), "%s", hl_json_str(result, "job", ""));
+    view_take_state(v, hl_json_str(result, "jobState", ""), hl_json_str(result, "jobReason", ""));
+    hl_status st = hl_base64_decode(hl_json_str(result, "data", ""), &p->text);
+    json_decref(result);
+    return st;
+}
+
+/* Where the last `lines` lines of a text begin; *lines is how many more there are before it. */
+static size_t lines_from_end(const char *text, size_t len, bool at_end, int64_t *lines)
+{
+    size_t i = len;
+    if (at_end && i > 0 && text[i - 1] == '\n')
+        i--; /* ends the last line, begins none */
+    for (; i > 0; i--)
+        if (text[i - 1] == '\n' && --*lines == 0)
+            return i;
+    return 0;
+}
+
+/* Offset at which the last args->tail lines begin. Reads backwards. */
+static hl_status stream_tail(struct log_view *v, struct log_stream *s)
+{
+    int64_t lines = v->args->tail;
+    HL_TRY(view_read(v, &s->rank, -1, 1));
+    int64_t end = v->piece.size, pos = end;
+    while (lines > 0 && pos > 0) {
+        int64_t want = pos < LOG_PIECE ? pos : LOG_PIECE;
+        HL_TRY(view_read(v, &s->rank, pos - want, want));
+        int64_t from = v->piece.offset;
+        if (from >= pos) /* what lies before was dropped */
+            break;
+        size_t len =
+            v->piece.text.len < (size_t)(pos - from) ? v->piece.text.len : (size_t)(pos - from);
+        size_t begin = lines_from_end(v->piece.text.data, len, pos == end, &lines);
+        if (lines == 0)
+            pos = from + (int64_t)begin;
+        else if (from > pos - want)
+            break; /* all that is left has fewer lines: shown with its gap */
+        else
+            pos -= want;
+    }
+    s->at = lines > 0 ? 0 : pos;
+    return HL_OK;
+}
+
+/* ---- showing ----------------------------------------------------------------------------------
+ */
+
+/* A reader that has seen enough closes the pipe: no failure of ours, and nothing to say. */
+static hl_status view_flush(struct log_view *v)
+{
+    if (fflush(stdout) == 0 && !ferror(stdout))
+        return HL_OK;
+    v->closed = true;
+    if (errno == EPIPE) {
+        hl_error_clear();
+        return HL_ECANCELED;
+    }
+    return hl_fail(HL_EIO, "writing to stdout: %m");
+}
+
+static void HL_PRINTF(1, 2) note(const char *fmt, ...)
+{
+    va_list ap;
+    fflush(stdout);
+    fputs("helios: ", stderr);
+    va_start(ap, fmt);
+    vfprintf(stderr, fmt, ap);
+    va_end(ap);
+    fputc('\n', stderr);
+}
+
+static void stream_put_line(const struct log_stream *s, const char *text, size_t len)
+{
+    printf("[rank %" PRId64 "] ", s->rank);
+    if (s->line.len > 0)
+        fwrite(s->line.data, 1, s->line.len, stdout);
+    fwrite(text, 1, len, stdout);
+    fputc('\n', stdout);
+}
+
+/* Whole lines, each with its rank; what has no end yet is kept. */
+static hl_status stream_put_lines(struct log_stream *s, const char *text, size_t len)
+{
+    const char *nl;
+    while ((nl = memchr(text, '\n', len)) != NULL) {
+        stream_put_line(s, text, (size_t)(nl - text));
+        hl_buf_clear(&s->line);
+        len -= (size_t)(nl - text) + 1;
+        text = nl + 1;
+    }
+    while (s->line.len + len >= LOG_LINE_MAX) {
+        size_t part = LOG_LINE_MAX - s->line.len;
+        stream_put_line(s, text, part);
+        hl_buf_clear(&s->line);
+        text += part;
+        len -= part;
+    }
+    return hl_buf_append(&s->line, text, len) == HL_OK
+               ? HL_OK
+               : hl_fail(HL_ENOMEM, "out of memory for a line of rank %" PRId64, s->rank);
+}
+
+static hl_status stream_put(const struct log_view *v, struct log_stream *s, const char *text,
+                            size_t len)
+{
+    if (len == 0)
+        return HL_OK;
+    s->wrote = true;
+    s->midline = text[len - 1] != '\n';
+    if (v->prefix)
+        return stream_put_lines(s, text, len);
+    fwrite(text, 1, len, stdout);
+    return HL_OK;
+}
+
+/* What was written so far ends in a whole line. */
+static void stream_end_line(const struct log_view *v, struct log_stream *s)
+{
+    if (s->midline && v->prefix)
+        stream_put_line(s, "", 0);
+    else if (s->midline)
+        fputc('\n', stdout);
+    hl_buf_clear(&s->line);
+    s->midline = false;
+}
+
+static hl_status stream_put_gap(const struct log_view *v, struct log_stream *s)
+{
+    char text[96], size[32];
+    if (s->dropped == 0)
+        return HL_OK;
+    stream_end_line(v, s);
+    snprintf(text, sizeof(text), "[%s dropped: only the newest output is kept]\n",
+             hl_format_bytes((uint64_t)s->dropped, size, sizeof(size)));
+    s->dropped = 0;
+    return stream_put(v, s, text, strlen(text));
+}
+
+/* The piece in v; behind a gap the first line that is shown is a whole one. */
+static hl_status stream_take(struct log_view *v, struct log_stream *s)
+{
+    const struct log_piece *p = &v->piece;
+    const char *text = p->text.data != NULL ? p->text.data : "";
+    size_t len = p->text.len;
+    if (p->offset < s->at) /* the log is not as long as that */
+        return HL_OK;
+    if (p->offset > s->at) {
+        s->dropped += p->offset - s->at;
+        s->skipping = true;
+    }
+    s->at = p->offset + (int64_t)len;
+    if (s->skipping && len > 0) {
+        size_t most = len < LOG_SKIP_MAX ? len : LOG_SKIP_MAX;
+        const char *nl = memchr(text, '\n', most);
+        size_t skip = nl != NULL ? (size_t)(nl - text) + 1 : 0;
+        s->skipping = false;
+        s->dropped += (int64_t)skip;
+        text += skip;
+        len -= skip;
+        HL_TRY(stream_put_gap(v, s));
+    }
+    return stream_put(v, s, text, len);
+}
+
+/* All that is there now. */
+static hl_status stream_advance(struct log_view *v, struct log_stream *s)
+{
+    int64_t bound = INT64_MAX;
+    do {
+        HL_TRY(view_read(v, &s->rank, s->at, LOG_PIECE));
+        HL_TRY(stream_take(v, s));
+        HL_TRY(view_flush(v));
+        if (bound == INT64_MAX)
+            bound = v->piece.size; /* a rank that goes on writing must not keep us for ever */
+    } while (s->at < bound && v->piece.text.len > 0);
+    return HL_OK;
+}
+
+/* ---- a view -----------------------------------------------------------------------------------
+ */
+
+static void view_fini(struct log_view *v)
+{
+    for (size_t i = 0; i < v->count; i++)
+        hl_buf_fini(&v->streams[i].line);
+    free(v->streams);
+    hl_buf_fini(&v->piece.text);
+}
+
+static hl_status view_add_streams(struct log_view *v, int64_t first, size_t count)
+{
+    v->streams = calloc(count, sizeof(*v->streams));
+    if (v->streams == NULL)
+        return hl_fail(HL_ENOMEM, "out of memory for %zu ranks", count);
+    v->count = count;
+    for (size_t i = 0; i < count; i++)
+        v->streams[i] = (struct log_stream){
+            .rank = first + (int64_t)i, .at = v->args->offset, .line = HL_BUF(2 * LOG_LINE_MAX)};
+    return HL_OK;
+}
+
+/* Which job, attempt and ranks are meant. */
+static hl_status view_open(struct log_view *v, struct cli *cli, const char *job,
+                           const struct log_args *args)
+{
+    int64_t rank = args->all ? 0 : args->rank;
+    *v = (struct log_view){.cli = cli,
+                           .args = args,
+                           .attempt = args->attempt,
+                           .prefix = args->all,
+                           .piece.text = HL_BUF(LOG_PIECE * 2),
+                           .patience.limit_ms = args->retry_ms};
+    if (strlen(job) > HL_JOB_ID_MAX)
+        return hl_fail(HL_ENOENT, "job '%.100s' does not exist", job);
+    snprintf(v->job, sizeof(v->job), "%s", job);
+    hl_status st;
+    while ((st = view_read(v, &rank, 0, 1)) != HL_OK) {
+        if (!args->patient)
+            return st;
+        HL_TRY(patience_lose(&v->patience, cli, st));
+    }
+    if (!args->all) {
+        if (args->rank == -1 && v->failed_rank == rank)
+            note("rank %" PRId64 " failed first in attempt %" PRId64 ": its output follows", rank,
+                 v->attempt);
+        return view_add_streams(v, rank, 1);
+    }
+    json_t *doc;
+    HL_TRY(cli_job(cli, v->job, &doc));
+    int64_t world = hl_json_int(doc, "worldSize", 1);
+    json_decref(doc);
+    return view_add_streams(v, 0, (size_t)(world > 0 ? world : 1));
+}
+
+static hl_status view_tail(struct log_view *v)
+{
+    for (size_t i = 0; i < v->count && v->args->tail >= 0; i++)
+        HL_TRY(stream_tail(v, &v->streams[i]));
+    return HL_OK;
+}
+
+/* ---- what is there ----------------------------------------------------------------------------
+ */
+
+/* A job that failed before its ranks wrote anything: its reason is the log. */
+static hl_status view_explain_silence(const struct log_view *v)
+{
+    char whose[32] = "no rank";
+    if (!v->prefix)
+        snprintf(whose, sizeof(whose), "rank %" PRId64, v->streams[0].rank);
+    if (view_job_ended(v) && v->last_attempt == v->attempt && strcmp(v->state, "succeeded") != 0)
+        return hl_fail(HL_ENOENT, "%s of job %s wrote %s, and the job %s%s: %s", whose, v->job,
+                       v->prefix ? "anything" : "nothing",
+                       strcmp(v->state, "cancelled") == 0 ? "was " : "", v->state, v->reason);
+    if (!view_attempt_over(v))
+        note("%s of job %s has written %s yet; the job is %s%s%s", whose, v->job,
+             v->prefix ? "anything" : "nothing", v->state, v->reason[0] != '\0' ? ": " : "",
+             v->reason);
+    return HL_OK;
+}
+
+static hl_status view_show(struct log_view *v)
+{
+    bool wrote = false;
+    hl_status failed = HL_OK;
+    for (size_t i = 0; i < v->count; i++) {
+        struct log_stream *s = &v->streams[i];
+        hl_status st = stream_advance(v, s);
+        if (st != HL_OK && (!v->prefix || v->closed))
+            return st;
+        if (st != HL_OK) {
+            note("rank %" PRId64 ": %s", s->rank, hl_error_text());
+            failed = st;
+        }
+        if (v->prefix)
+            stream_end_line(v, s);
+        wrote |= s->wrote || s->at > 0;
+    }
+    HL_TRY(view_flush(v));
+    if (failed != HL_OK)
+        return hl_fail(failed, "not every rank's output could be read");
+    return wrote ? HL_OK : view_explain_silence(v);
+}
+
+/* ---- what comes -------------------------------------------------------------------------------
+ */
+
+/* A log that can't be read: wait for it, or do without when nobody adds to it any more. */
+static hl_status stream_lose(struct log_view *v, struct log_stream *s, hl_status st)
+{
+    char text[HL_ERROR_TEXT_MAX];
+    json_t *doc;
+    uint64_t now = hl_now_ns();
+    if (st != HL_ENOENT && !failure_may_pass(st))
+        return st;
+    snprintf(text, sizeof(text), "%.900s", hl_error_text());
+    if (s->lost_ns == 0)
+        s->lost_ns = now;
+    if (cli_job(v->cli, v->job, &doc) == HL_OK) {
+        v->last_attempt = hl_json_int(doc, "attempt", 0);
+        view_take_state(v, hl_json_str(doc, "state", ""), hl_json_str(doc, "reason", ""));
+        json_decref(doc);
+        if (view_attempt_over(v) &&
+            (st == HL_ENOENT || now - s->lost_ns > LOG_LOST_MS * HL_NS_PER_MS)) {
+            note("output of rank %" PRId64 " in attempt %" PRId64 " is missing from here on: %s",
+                 s->rank, v->attempt, text);
+            s->done = true;
+            return HL_OK;
+        }
+    }
+    (void)hl_fail(st, "%s", text);
+    return patience_lose(&v->patience, v->cli, st);
+}
+
+static hl_status stream_follow(struct log_view *v, struct log_stream *s)
+{
+    hl_status st = stream_advance(v, s);
+    if (st != HL_OK)
+        return v->closed ? st : stream_lose(v, s, st);
+    s->lost_ns = 0;
+    s->done = view_attempt_over(v) && s->at >= v->piece.size;
+    return HL_OK;
+}
+
+static bool view_is_done(const struct log_view *v)
+{
+    for (size_t i = 0; i < v->count; i++)
+        if (!v->streams[i].done)
+            return false;
+    return true;
+}
+
+static bool view_is_whole(const struct log_view *v)
+{
+    for (size_t i = 0; i < v->count; i++)
+        if (v->streams[i].lost_ns != 0 && !v->streams[i].done)
+            return false;
+    return true;
+}
+
+/* Another rank than the one shown is to blame. */
+static void view_name_culprit(const struct log_view *v)
+{
+    if (v->prefix || v->failed_rank < 0 || v->failed_rank == v->streams[0].rank)
+        return;
+    note("rank %" PRId64 " failed first in attempt %" PRId64 ": `helios logs %s --attempt %" PRId64
+         " --rank %" PRId64 "` shows its output",
+         v->failed_rank, v->attempt, v->job, v->attempt, v->failed_rank);
+}
+
+static void view_next_attempt(struct log_view *v)
+{
+    v->attempt++;
+    note("attempt %" PRId64 " of job %s begins", v->attempt, v->job);
+    for (size_t i = 0; i < v->count; i++) {
+        struct log_stream *s = &v->streams[i];
+        s->at = s->dropped = 0;
+        s->lost_ns = 0;
+        s->done = s->skipping = false;
+    }
+}
+
+static hl_status view_follow(struct log_view *v)
+{
+    for (;;) {
+        for (size_t i = 0; i < v->count; i++)
+            if (!v->streams[i].done)
+                HL_TRY(stream_follow(v, &v->streams[i]));
+        if (view_is_whole(v))
+            patience_regain(&v->patience);
+        if (!view_is_done(v)) {
+            poll(NULL, 0, LOG_POLL_MS);
+            continue;
+        }
+        for (size_t i = 0; i < v->count; i++)
+            stream_end_line(v, &v->streams[i]);
+        HL_TRY(view_flush(v));
+        view_name_culprit(v);
+        if (v->last_attempt == v->attempt)
+            return job_verdict(v->job, v->state, v->reason);
+        view_next_attempt(v);
+    }
+}
+
+/* ---- commands ---------------------------------------------------------------------------------
+ */
+
+/* One piece: {"job", "attempt", "rank", "text", "offset", "size", "finished"}. Bytes that are not
+ * UTF-8 become '?'. */
+static json_t *stream_to_json(const struct log_view *v, const struct log_stream *s)
+{
+    const struct log_piece *p = &v->piece;
+    char *text = p->text.data != NULL ? p->text.data : (char[]){0};
+    json_t *value = json_stringn(text, p->text.len);
+    if (value == NULL) {
+        for (size_t i = 0; i < p->text.len; i++)
+            if ((unsigned char)text[i] >= 0x80)
+                text[i] = '?';
+        value = json_stringn(text, p->text.len);
+    }
+    return json_pack("{s:s s:I s:I s:o s:I s:I s:b}", "job", v->job, "attempt",
+                     (json_int_t)v->attempt, "rank", (json_int_t)s->rank, "text", value, "offset",
+                     (json_int_t)p->offset, "size", (json_int_t)p->size, "finished", p->finished);
+}
+
+/* With --all a list. */
+static hl_status view_print_json(struct log_view *v)
+{
+    json_t *list = json_array();
+    hl_status st = HL_OK;
+    for (size_t i = 0; i < v->count && st == HL_OK; i++) {
+        st = view_read(v, &v->streams[i].rank, v->streams[i].at, LOG_PIECE);
+        if (st == HL_OK)
+            json_array_append_new(list, stream_to_json(v, &v->streams[i]));
+    }
+    if (st == HL_OK)
+        st = cli_print_json(v->prefix ? json_incref(list) : json_incref(json_array_get(list, 0)));
+    json_decref(list);
+    return st;
+}
+
+static hl_status show(struct cli *cli, const char *job, const struct log_args *a)
+{
+    struct log_view v = {0};
+    hl_status st = view_open(&v, cli, job, a);
+    if (st == HL_OK)
+        st = view_tail(&v);
+    if (st == HL_OK && cli->json)
+        st = view_print_json(&v);
+    else if (st == HL_OK)
+        st = a->follow ? view_follow(&v) : view_show(&v);
+    view_fini(&v);
+    return st;
+}
+
+hl_status logs_follow(struct cli *cli, const char *job, uint64_t retry_ms)
+{
+    struct log_args a = {
+        .rank = -1, .tail = -1, .follow = 1, .attempt = 1, .retry_ms = retry_ms, .patient = true};
+    return show(cli, job, &a);
+}
+
+hl_status cmd_logs(struct cli *cli, int argc, char **argv)
+{
+    struct log_args a = {0};
+    char job[CLI_JOB_ID_MAX];
+    HL_TRY(cli_args(cli, log_rows, HL_ARRAY_LEN(log_rows), argc, argv, &a, 1, 1));
+    hl_status st;
+    if (a.all && a.rank >= 0)
+        st = cli_usage(cli, "--all shows every rank: leave out --rank");
+    else if (a.tail >= 0 && a.offset > 0)
+        st = cli_usage(cli, "--tail and --offset exclude each other");
+    else if (a.follow && cli->json)
+        st = cli_usage(cli, "-f shows text only: leave out -o json, or read on with --offset");
+    else if ((st = cli_job_id(cli, argv[0], job)) == HL_OK)
+        st = show(cli, job, &a);
+    hl_args_fini(log_rows, HL_ARRAY_LEN(log_rows), &a);
+    return st;
+}

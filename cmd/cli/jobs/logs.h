@@ -1,0 +1,46 @@
+/* cmd/cli/jobs/logs.h - the output of a job's ranks, and waiting for a job's end.
+ *
+ * Output of one attempt lies on the nodes where its ranks ran. It is fetched in pieces by offset,
+ * so that what was shown is never shown again, whoever was restarted meanwhile.
+ *
+ * Owns:    nothing beyond a call.
+ * Threads: one.
+ * Errors:  a job that failed or was cancelled is a failure, with its reason. A daemon that does not
+ *          answer is asked again until `retry_ms` are over; stderr says so.
+ * Units:   ms.
+ * Limits:  with several ranks a line is broken after LOG_LINE_MAX bytes.
+ */
+#ifndef HL_CMD_CLI_JOBS_LOGS_H
+#define HL_CMD_CLI_JOBS_LOGS_H
+
+#include <stdbool.h>
+
+#include "cli/cli/cli.h"
+
+#define LOG_LINE_MAX ((size_t)1 << 20)
+#define LOG_RETRY    "3m" /* default of --retry */
+
+/* Show what a rank writes (the first; where the job has failed already, the one that failed first)
+ * until the job has ended; HL_OK when it succeeded. */
+hl_status logs_follow(struct cli *cli, const char *job, uint64_t retry_ms) HL_CHECK;
+/* Wait until the job has ended, however it did; *out is the job, a new reference. */
+hl_status job_await(struct cli *cli, const char *job, uint64_t retry_ms, json_t **out) HL_CHECK;
+/* HL_OK when the job succeeded, else a failure with its reason. */
+hl_status job_verdict(const char *job, const char *state, const char *reason) HL_CHECK;
+
+/* A daemon that is away may come back; one that ends in good order cancels its calls. */
+bool failure_may_pass(hl_status st);
+
+/* How long a daemon may stay silent. Zero-initialise all but limit_ms. */
+struct patience {
+    uint64_t limit_ms;
+    uint64_t since_ns; /* of the first failure in a row; 0 = the last call went well */
+};
+
+/* After a failure: HL_OK when the same may be tried again, after a pause; else the failure. What
+ * is being waited for is said once. */
+hl_status patience_lose(struct patience *p, struct cli *cli, hl_status st) HL_CHECK;
+/* After a success. */
+void patience_regain(struct patience *p);
+
+#endif

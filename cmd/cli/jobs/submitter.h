@@ -1,0 +1,20 @@
+/* cmd/cli/jobs/submitter.h - variables of this shell that a job is given (`--export`).
+ *
+ * Owns:    nothing.
+ * Threads: one.
+ * Errors:  HL_EINVAL with the part of the list that is wrong.
+ * Units:   none.
+ * Limits:  those of core/job.h; what ALL can't pass on is told on stderr.
+ */
+#ifndef HL_CMD_CLI_JOBS_SUBMITTER_H
+#define HL_CMD_CLI_JOBS_SUBMITTER_H
+
+#include <jansson.h>
+
+#include "base/status.h"
+
+/* Adds "exported" and "inherited" of planJob and submitJob to params. `list`: NAME, NAME=VALUE and
+ * ALL with commas between; NONE or "" for nothing. A value in quotes may hold commas. */
+hl_status submitter_export(const char *list, json_t *params) HL_CHECK;
+
+#endif

@@ -1,0 +1,167 @@
+/* Shared by the files local_*.c. */
+#ifndef HELIOS_LOCAL_PRIVATE_H
+#define HELIOS_LOCAL_PRIVATE_H
+
+#include <limits.h>
+#include <signal.h>
+#include <sys/types.h>
+
+#include "base/buf.h"
+#include "conf/options.h"
+#include "cli/local/local.h"
+
+#define LOCAL_RUN       "run" /* directory of the sockets, in the state directory */
+#define LOCAL_CALL_MS   5000
+#define LOCAL_END_MS    10000
+#define LOCAL_KILL_MS   60000 /* after SIGKILL: a loaded machine takes its time to free a pool */
+#define LOCAL_LOCK_MS   2000
+#define LOCAL_HOW_MAX   96
+#define LOCAL_NODES_MAX 256
+#define LOCAL_ARGS_MAX  64
+#define LOCAL_FLAGS_MAX 16
+
+/* ---- state.c: the state directory ---- */
+
+void local_unlock(int *fd);
+/* HL_EBUSY when another up or down has it, after wait_ms. */
+hl_status local_lock(const char *state, int wait_ms, int *fd) HL_CHECK;
+hl_status local_read_json(const char *path, json_t **out) HL_CHECK;
+/* cluster.json of the directory. */
+hl_status local_save(const char *state, const json_t *doc) HL_CHECK;
+/* pidfd of a daemon of cluster.json, -1 when it has ended. */
+int local_daemon_open(const json_t *entry);
+/* Last line of what a log holds after its first `from` bytes; false and "no message" when that is
+ * nothing. */
+bool local_last_line_from(const char *path, off_t from, char *out, size_t cap);
+/* "/dev/shm/x.pool" of the cluster to "/dev/shm/x-node-1.l2". */
+void local_name_l2(const char *pool, const char *node, char *out, size_t cap);
+/* Remove what `up` makes: state and, with `pools`, the pool and the L2 of every node; a directory
+ * that holds something else stays. The last failure, after everything was tried. */
+hl_status local_remove(const char *state, const json_t *doc, bool pools) HL_CHECK;
+/* SIGTERM, then SIGKILL; waits. Appends the name to `stopped` when that has ended it. */
+void local_end_daemon(const json_t *doc, const char *name, json_t *stopped);
+
+/* ---- settings.c: what is asked for, now and earlier ---- */
+
+/* What `up` was asked for, by flags, environment and file, now and before. */
+struct local_settings {
+    json_t *flags;       /* merged: {"nodes": "2"} */
+    json_t *environment; /* merged: {"HELIOS_L3_SIZE": "96MiB"} */
+    int nodes, slots;
+    const char *address; /* of this machine: where daemons serve */
+    bool address_given;
+    bool kubernetes;
+    bool supervise; /* daemons that end are started again */
+    struct hl_conf l3, controller,
+        agent; /* options of each program, without those of `up` itself */
+};
+
+/* Merge what is given now with what cluster.json (NULL = none) remembers; sets the environment of
+ * this process, and so of the daemons. Nothing is written. */
+hl_status local_settings_load(const json_t *given, const json_t *before,
+                              struct local_settings *out) HL_CHECK;
+void local_settings_fini(struct local_settings *s);
+/* The daemons that run have other settings: HL_EINVAL names the first one. */
+hl_status local_settings_compare(const struct local_settings *s, const json_t *before) HL_CHECK;
+/* A pool that was kept has the size that is taken where none is asked for; HL_EINVAL when another
+ * one is. */
+hl_status local_settings_fit_pool(struct local_settings *s, const json_t *before,
+                                  const char *pool) HL_CHECK;
+
+struct local_flag {
+    const char *name, *value; /* "--size", "67108864" */
+};
+
+/* Flags that `up` was given and hands on to a program, at most LOCAL_FLAGS_MAX. */
+size_t local_settings_flags(const struct local_settings *s, enum hl_program program,
+                            struct local_flag *out);
+/* Into cluster.json. */
+void local_settings_store(const struct local_settings *s, json_t *doc);
+
+/* ---- daemons.c: how each daemon is started ---- */
+
+struct local {
+    const struct local_opts *opts;
+    struct local_settings settings;
+    json_t *doc;     /* cluster.json */
+    json_t *started; /* names */
+    json_t *made;    /* pool files that were not there before */
+    bool warm;       /* a daemon of the cluster ran before */
+    bool fresh;      /* there was no cluster.json */
+    char bin[PATH_MAX];
+    char pool[PATH_MAX];
+};
+
+struct local_daemon {
+    char name[32]; /* its key in cluster.json */
+    const char *program;
+    char fills[PATH_MAX]; /* pool file that it makes at its start; "" = none */
+    char *argv[LOCAL_ARGS_MAX];
+    size_t argc;
+    bool failed; /* out of memory, or too many arguments */
+};
+
+/* It opens ports, and no option names a secret for them. */
+bool local_wants_secret(const struct local *l);
+/* The one place that knows each daemon's command line: L3 is 0, the Controller 1, then come the
+ * nodes. Addresses of daemons are those of cluster.json. End with local_daemon_fini. */
+hl_status local_daemon_describe(const struct local *l, int index,
+                                struct local_daemon *out) HL_CHECK;
+void local_daemon_fini(struct local_daemon *d);
+
+/* ---- start.c: one daemon until it serves ---- */
+
+/* "killed by signal 9 (Killed)", "ended with status 3": of what waitpid says. */
+void local_how(int status, char *out, size_t cap);
+/* How a daemon that has ended did; false and "ended" when it is not this process's child. */
+bool local_reap(pid_t pid, char *out, size_t cap);
+/* Start a daemon that has ended, and note it; its ready file tells when it serves. */
+hl_status local_daemon_launch(struct local *l, int index) HL_CHECK;
+/* What the ready file of a daemon says goes to cluster.json; false when it does not serve yet. */
+bool local_daemon_settle(struct local *l, const char *name);
+
+/* Start it unless it runs, and wait until it serves. */
+hl_status local_daemon_start(struct local *l, int index) HL_CHECK;
+
+/* ---- up.c ---- */
+
+/* Where the programs are, beside this one. */
+hl_status local_find_programs(struct local *l) HL_CHECK;
+/* Daemon 0, 1, ... of a cluster: "l3d", "controllerd", "node-0". */
+void local_daemon_name(int index, char *out, size_t cap);
+
+/* ---- progress.c: the wait as people see it ---- */
+
+/* Signals that end `up` are noted between begin and end. */
+void local_signals_begin(void);
+void local_signals_end(void);
+bool local_interrupted(void);
+
+struct local_progress {
+    uint64_t started_ns, next_ns;
+    bool terminal, shown;
+};
+
+void local_progress_start(struct local_progress *p);
+/* On a terminal one line that is drawn anew, else a line every few seconds. */
+void local_progress_show(struct local_progress *p, const char *fmt, ...) HL_PRINTF(2, 3);
+void local_progress_end(struct local_progress *p);
+
+/* A daemon that starts: the pool file that it fills, and its memory. */
+struct local_watch {
+    const char *path; /* "" = none */
+    pid_t pid;
+    uint64_t filled, size; /* bytes of the file that have memory; of the file */
+    uint64_t resident;
+};
+
+/* True when it has got further since the last look. */
+bool local_watch_look(struct local_watch *w);
+
+/* ---- gangs.c ---- */
+
+/* Cancel what the cluster runs on Kubernetes and wait for its end. HL_ETIMEDOUT: it did not come.
+ */
+hl_status local_end_gangs(struct hl_rpc *rpc, const json_t *doc) HL_CHECK;
+
+#endif

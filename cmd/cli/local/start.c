@@ -1,0 +1,275 @@
+/* One daemon of a local cluster, from its start until it serves. */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/text.h"
+#include "core/json.h"
+#include "cli/local/local_private.h"
+#include "os/file.h"
+#include "os/process.h"
+
+#define LOOK_MS 50
+
+extern char **environ;
+
+/* A daemon that is waited for. */
+struct wait {
+    const struct local *l;
+    const struct local_daemon *daemon;
+    struct hl_process process;
+    char ready[2 * PATH_MAX], log[2 * PATH_MAX];
+    off_t log_from; /* what this start writes */
+    struct local_watch watch;
+};
+
+/* " (log: F)"; a start from nothing takes the log along. */
+static const char *log_hint(const struct wait *w, char *buf, size_t cap)
+{
+    snprintf(buf, cap, w->l->fresh ? "" : " (log: %s)", w->log);
+    return buf;
+}
+
+/* The line without "helios-l3d: ", which the daemon's name stands before already. */
+static const char *without_program(const struct wait *w, const char *line)
+{
+    size_t len = strlen(w->daemon->program);
+    return strncmp(line, w->daemon->program, len) == 0 && strncmp(line + len, ": ", 2) == 0
+               ? line + len + 2
+               : line;
+}
+
+static bool disk_is_full(const char *path)
+{
+    struct statvfs fs;
+    return statvfs(path, &fs) == 0 && fs.f_blocks > 0 && fs.f_bavail == 0;
+}
+
+void local_how(int status, char *out, size_t cap)
+{
+    if (WIFSIGNALED(status))
+        snprintf(out, cap, "killed by signal %d (%s)", WTERMSIG(status),
+                 strsignal(WTERMSIG(status)));
+    else
+        snprintf(out, cap, "ended with status %d", WEXITSTATUS(status));
+}
+
+bool local_reap(pid_t pid, char *out, size_t cap)
+{
+    int status = 0;
+    snprintf(out, cap, "ended");
+    if (waitpid(pid, &status, WNOHANG) != pid)
+        return false;
+    local_how(status, out, cap);
+    return true;
+}
+
+static hl_status fail_ended(const struct wait *w)
+{
+    char line[512], how[LOCAL_HOW_MAX], hint[PATH_MAX];
+    bool silent = !local_last_line_from(w->log, w->log_from, line, sizeof(line));
+    local_reap(w->process.pid, how, sizeof(how));
+    log_hint(w, hint, sizeof(hint));
+    if (silent && disk_is_full(w->l->opts->state))
+        return hl_fail(HL_ENOSPC, "%s did not start: the filesystem of %s is full", w->daemon->name,
+                       w->l->opts->state);
+    if (silent)
+        return hl_fail(HL_EIO, "%s did not start: it %s%s and wrote nothing to its log%s",
+                       w->daemon->name, strncmp(how, "killed", 6) == 0 ? "was " : "", how, hint);
+    return hl_fail(HL_EIO, "%s did not start: it %s%s; the last line of its log: %s%s",
+                   w->daemon->name, strncmp(how, "killed", 6) == 0 ? "was " : "", how,
+                   without_program(w, line), hint);
+}
+
+static hl_status fail_late(const struct wait *w)
+{
+    char line[512], filled[32], size[32], hint[PATH_MAX];
+    unsigned seconds = (unsigned)(w->l->opts->ready_ms / 1000);
+    if (w->watch.size > 0 && w->watch.filled < w->watch.size)
+        return hl_fail(HL_ETIMEDOUT,
+                       "%s is still filling its pool: %s of %s, and nothing was added for %u s; "
+                       "free memory, ask for a smaller pool, or wait longer with --timeout%s",
+                       w->daemon->name, hl_format_bytes(w->watch.filled, filled, sizeof(filled)),
+                       hl_format_bytes(w->watch.size, size, sizeof(size)), seconds,
+                       log_hint(w, hint, sizeof(hint)));
+    local_last_line_from(w->log, w->log_from, line, sizeof(line));
+    return hl_fail(HL_ETIMEDOUT,
+                   "%s is not ready and made no progress for %u s: %s; --timeout sets how long to "
+                   "wait%s",
+                   w->daemon->name, seconds, line, log_hint(w, hint, sizeof(hint)));
+}
+
+static void show(struct local_progress *p, const struct wait *w)
+{
+    char filled[32], size[32];
+    if (w->watch.size == 0)
+        local_progress_show(p, "starting %s", w->daemon->name);
+    else
+        local_progress_show(p, "%s: %s of %s of the pool are filled", w->daemon->name,
+                            hl_format_bytes(w->watch.filled, filled, sizeof(filled)),
+                            hl_format_bytes(w->watch.size, size, sizeof(size)));
+}
+
+static hl_status wait_ready(struct wait *w, int pidfd, json_t **out)
+{
+    struct local_progress progress;
+    uint64_t last = hl_now_ns();
+    hl_status st;
+    local_progress_start(&progress);
+    for (;;) {
+        if (access(w->ready, R_OK) == 0) {
+            st = local_read_json(w->ready, out);
+            break;
+        }
+        if (pidfd < 0 || hl_process_wait(pidfd, LOOK_MS)) {
+            st = fail_ended(w);
+            break;
+        }
+        if (local_interrupted()) {
+            st = hl_fail(HL_ECANCELED, "interrupted while %s started", w->daemon->name);
+            break;
+        }
+        uint64_t now = hl_now_ns();
+        if (local_watch_look(&w->watch))
+            last = now;
+        if (now - last > w->l->opts->ready_ms * HL_NS_PER_MS) {
+            st = fail_late(w);
+            break;
+        }
+        show(&progress, w);
+    }
+    local_progress_end(&progress);
+    return st;
+}
+
+static void note(struct local *l, const char *name, const json_t *more)
+{
+    json_t *entry = json_object_get(l->doc, name);
+    if (entry == NULL) {
+        entry = json_object();
+        json_object_set_new(l->doc, name, entry);
+    }
+    json_object_update(entry, (json_t *)more);
+}
+
+static void note_serving(struct local *l, const char *name, pid_t pid, json_t *serving)
+{
+    json_object_set_new(serving, "pid", json_integer(pid));
+    json_object_set_new(serving, "ready", json_true());
+    note(l, name, serving);
+    json_decref(serving);
+}
+
+/* Until the daemon of cluster.json serves. */
+static hl_status await(struct local *l, struct wait *w)
+{
+    json_t *serving = NULL;
+    int pidfd = -1;
+    w->watch = (struct local_watch){.path = w->daemon->fills, .pid = w->process.pid};
+    (void)!hl_process_open(w->process, &pidfd);
+    hl_status st = wait_ready(w, pidfd, &serving);
+    if (pidfd >= 0)
+        close(pidfd);
+    HL_TRY(st);
+    note_serving(l, w->daemon->name, w->process.pid, serving);
+    return local_save(l->opts->state, l->doc);
+}
+
+static hl_status spawn(struct local *l, struct wait *w)
+{
+    char path[PATH_MAX + 32];
+    const struct local_daemon *d = w->daemon;
+    snprintf(path, sizeof(path), "%s/%s", l->bin, d->program);
+    int fd = open(w->log, O_CREAT | O_WRONLY | O_APPEND | O_CLOEXEC, 0600);
+    if (fd < 0)
+        return hl_fail(hl_status_of_errno(errno), "open %s: %m", w->log);
+    w->log_from = lseek(fd, 0, SEEK_END);
+    pid_t pid;
+    hl_status st = hl_process_spawn(
+        &(struct hl_spawn){
+            .program = path, .argv = d->argv, .env = environ, .name = d->name, .std = {-1, fd, fd}},
+        &pid);
+    close(fd);
+    HL_TRY(st);
+    w->process.pid = pid;
+    return hl_process_identify(pid, &w->process) == HL_OK ? HL_OK : fail_ended(w);
+}
+
+/* What is known of a daemon goes to cluster.json at once: `down` must find it, whatever happens
+ * next. */
+static hl_status launch(struct local *l, struct wait *w)
+{
+    const struct local_daemon *d = w->daemon;
+    unlink(w->ready);
+    if (d->fills[0] != '\0' && access(d->fills, F_OK) != 0)
+        json_array_append_new(l->made, json_string(d->fills));
+    HL_TRY(spawn(l, w));
+    json_t *born = json_pack("{s:i s:I s:b s:s}", "pid", (int)w->process.pid, "start",
+                             (json_int_t)w->process.start, "ready", 0, "fills", d->fills);
+    note(l, d->name, born);
+    json_decref(born);
+    json_array_append_new(l->started, json_string(d->name));
+    return local_save(l->opts->state, l->doc);
+}
+
+static void name_files(struct wait *w)
+{
+    const char *state = w->l->opts->state, *name = w->daemon->name;
+    snprintf(w->ready, sizeof(w->ready), "%s/%s.json", state, name);
+    snprintf(w->log, sizeof(w->log), "%s/log/%s.log", state, name);
+}
+
+static hl_status start(struct local *l, const struct local_daemon *d)
+{
+    const json_t *old = json_object_get(l->doc, d->name);
+    bool runs = local_daemon_runs(old);
+    struct wait w = {
+        .l = l,
+        .daemon = d,
+        .process = {(pid_t)hl_json_int(old, "pid", 0), (uint64_t)hl_json_int(old, "start", 0)}};
+    if (runs && hl_json_bool(old, "ready", 0))
+        return HL_OK;
+    name_files(&w);
+    if (!runs) /* else an `up` that was killed has started it */
+        HL_TRY(launch(l, &w));
+    return await(l, &w);
+}
+
+hl_status local_daemon_start(struct local *l, int index)
+{
+    struct local_daemon d = {0};
+    HL_TRY(local_daemon_describe(l, index, &d));
+    hl_status st = start(l, &d);
+    local_daemon_fini(&d);
+    return st;
+}
+
+hl_status local_daemon_launch(struct local *l, int index)
+{
+    struct local_daemon d = {0};
+    HL_TRY(local_daemon_describe(l, index, &d));
+    struct wait w = {.l = l, .daemon = &d};
+    name_files(&w);
+    hl_status st = launch(l, &w);
+    local_daemon_fini(&d);
+    return st;
+}
+
+bool local_daemon_settle(struct local *l, const char *name)
+{
+    char ready[PATH_MAX];
+    json_t *serving = NULL;
+    const json_t *entry = json_object_get(l->doc, name);
+    snprintf(ready, sizeof(ready), "%s/%s.json", l->opts->state, name);
+    if (access(ready, R_OK) != 0 || local_read_json(ready, &serving) != HL_OK)
+        return false;
+    note_serving(l, name, (pid_t)hl_json_int(entry, "pid", 0), serving);
+    return true;
+}

@@ -1,0 +1,316 @@
+/* The supervisor of a local cluster: starts a daemon that has ended again, later each time. It
+ * holds the lock of the state directory only while it writes cluster.json; what it can't write or
+ * start now it tries again. Daemons do not need it: one that is killed loses nothing. */
+#include <errno.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/backoff.h"
+#include "base/clock.h"
+#include "base/log.h"
+#include "core/json.h"
+#include "cli/local/local_private.h"
+#include "os/process.h"
+
+#define FIRST_MS  200
+#define TOP_MS    30000
+#define STEADY_MS 60000 /* a life of this length: the next back-off begins anew */
+#define LOOK_MS   100   /* while something is to be done */
+#define IDLE_MS   2000  /* whether the cluster is still ours */
+
+struct ward {
+    char name[32];
+    int index;
+    struct hl_process process;
+    int pidfd; /* -1: it has ended */
+    bool ready;
+    bool noted; /* cluster.json says how it ended */
+    char how[LOCAL_HOW_MAX];
+    int64_t ended_ms; /* wall clock */
+    uint64_t born_ns, due_ns;
+    unsigned failed; /* short lives, one after the other */
+};
+
+struct supervisor {
+    struct local local; /* doc: as read last */
+    struct local_opts opts;
+    json_t *given;
+    struct ward *wards;
+    int count;
+};
+
+static volatile sig_atomic_t stopped;
+
+static void note_stop(int number)
+{
+    (void)number;
+    stopped = 1;
+}
+
+static bool is_ours(const json_t *doc)
+{
+    const json_t *entry = json_object_get(doc, "supervisor");
+    return hl_json_int(entry, "pid", 0) == getpid();
+}
+
+/* HL_ENOENT: the cluster is gone, or another supervisor has it. */
+static hl_status read_doc(struct supervisor *s)
+{
+    json_t *doc = NULL;
+    HL_TRY(local_find(s->opts.state, &doc));
+    json_decref(s->local.doc);
+    s->local.doc = doc;
+    if (!is_ours(doc))
+        return hl_fail(HL_ENOENT, "%s is another supervisor's", s->opts.state);
+    return HL_OK;
+}
+
+/* ---- lives ----------------------------------------------------------------------------------- */
+
+static void watch(struct supervisor *s, struct ward *w)
+{
+    const json_t *entry = json_object_get(s->local.doc, w->name);
+    w->process = (struct hl_process){(pid_t)hl_json_int(entry, "pid", 0),
+                                     (uint64_t)hl_json_int(entry, "start", 0)};
+    w->ready = hl_json_bool(entry, "ready", 0);
+    w->pidfd = local_daemon_open(entry);
+    w->born_ns = hl_now_ns();
+    w->noted = false;
+}
+
+static void last_line(const struct supervisor *s, const struct ward *w, char *out, size_t cap)
+{
+    char path[PATH_MAX];
+    snprintf(path, sizeof(path), "%s/log/%s.log", s->opts.state, w->name);
+    local_last_line(path, out, cap);
+}
+
+/* When the next life begins. */
+static void set_due(struct ward *w)
+{
+    uint64_t now = hl_now_ns();
+    if (now - w->born_ns >= STEADY_MS * HL_NS_PER_MS)
+        w->failed = 0;
+    w->due_ns = now + hl_backoff_ms(FIRST_MS, TOP_MS, w->failed++) * HL_NS_PER_MS;
+}
+
+static void note_end(struct supervisor *s, struct ward *w)
+{
+    char line[512];
+    bool known = local_reap(w->process.pid, w->how, sizeof(w->how));
+    if (!known)
+        snprintf(w->how, sizeof(w->how), "ended; how is not known, an earlier `up` started it");
+    if (w->pidfd >= 0)
+        close(w->pidfd);
+    w->pidfd = -1;
+    w->ended_ms = hl_wall_ms();
+    set_due(w);
+    last_line(s, w, line, sizeof(line));
+    hl_warn("daemon ended daemon=%s pid=%d how=\"%s\" restart_ms=%llu log=\"%s\"", w->name,
+            (int)w->process.pid, w->how,
+            (unsigned long long)((w->due_ns - hl_now_ns()) / HL_NS_PER_MS), line);
+}
+
+static void look_for_ends(struct supervisor *s)
+{
+    for (int i = 0; i < s->count; i++) {
+        struct ward *w = &s->wards[i];
+        if (w->due_ns == 0 && (w->pidfd < 0 || hl_process_wait(w->pidfd, 0)))
+            note_end(s, w);
+    }
+}
+
+/* ---- with the lock --------------------------------------------------------------------------- */
+
+static void write_end(struct supervisor *s, struct ward *w)
+{
+    json_t *entry = json_object_get(s->local.doc, w->name);
+    if (entry == NULL || w->noted)
+        return;
+    json_object_set_new(entry, "end",
+                        json_pack("{s:s s:I}", "how", w->how, "at", (json_int_t)w->ended_ms));
+    w->noted = true;
+}
+
+/* With what `up` was given; a configuration file that has changed since is refused, as by `up`. */
+static hl_status load(struct supervisor *s)
+{
+    local_settings_fini(&s->local.settings);
+    memset(&s->local.settings, 0, sizeof(s->local.settings));
+    HL_TRY(local_settings_load(s->given, s->local.doc, &s->local.settings));
+    return local_settings_compare(&s->local.settings, s->local.doc);
+}
+
+static hl_status restart(struct supervisor *s, struct ward *w)
+{
+    HL_TRY(load(s));
+    json_t *entry = json_object_get(s->local.doc, w->name);
+    json_int_t restarts = hl_json_int(entry, "restarts", 0) + 1;
+    json_object_set_new(entry, "restarts", json_integer(restarts));
+    HL_TRY(local_daemon_launch(&s->local, w->index)); /* writes cluster.json */
+    w->due_ns = 0;
+    watch(s, w);
+    hl_info("daemon started again daemon=%s pid=%d restarts=%d", w->name, (int)w->process.pid,
+            (int)restarts);
+    return HL_OK;
+}
+
+static void try_restart(struct supervisor *s, struct ward *w)
+{
+    if (restart(s, w) == HL_OK)
+        return;
+    w->born_ns = hl_now_ns();
+    set_due(w);
+    hl_warn("daemon does not start daemon=%s error=\"%s\"", w->name, hl_error_text());
+    (void)!read_doc(s); /* without what the attempt has changed */
+}
+
+static hl_status write_locked(struct supervisor *s)
+{
+    HL_TRY(read_doc(s));
+    bool changed = false;
+    for (int i = 0; i < s->count; i++) {
+        struct ward *w = &s->wards[i];
+        bool ended = w->due_ns != 0;
+        if (ended && !w->noted) {
+            write_end(s, w);
+            changed = true;
+        } else if (!ended && !w->ready && local_daemon_settle(&s->local, w->name)) {
+            w->ready = changed = true;
+        }
+    }
+    if (changed)
+        HL_TRY(local_save(s->opts.state, s->local.doc));
+    for (int i = 0; i < s->count; i++) {
+        struct ward *w = &s->wards[i];
+        if (w->due_ns != 0 && w->due_ns <= hl_now_ns())
+            try_restart(s, w);
+    }
+    return HL_OK;
+}
+
+/* ---- the loop -------------------------------------------------------------------------------- */
+
+/* Something is to be written or started. */
+static bool is_busy(const struct supervisor *s)
+{
+    for (int i = 0; i < s->count; i++)
+        if (s->wards[i].due_ns != 0 || !s->wards[i].ready)
+            return true;
+    return false;
+}
+
+static hl_status turn(struct supervisor *s)
+{
+    hl_status st;
+    look_for_ends(s);
+    if (!is_busy(s)) { /* only whether the cluster is still ours; what can't be read now is later */
+        st = read_doc(s);
+        return st == HL_ENOENT ? st : HL_OK;
+    }
+    HL_AUTO(local_unlock) int lock = -1;
+    st = local_lock(s->opts.state, 0, &lock);
+    if (st == HL_EBUSY) /* the next turn tries again */
+        return HL_OK;
+    HL_TRY(st);
+    st = write_locked(s);
+    if (st == HL_OK || st == HL_ENOENT)
+        return st;
+    hl_warn("cluster.json is not written error=\"%s\"", hl_error_text());
+    return HL_OK;
+}
+
+static void wait_next(const struct supervisor *s, const sigset_t *mask)
+{
+    struct pollfd fds[LOCAL_NODES_MAX + 2];
+    int ms = is_busy(s) ? LOOK_MS : IDLE_MS;
+    nfds_t n = 0;
+    for (int i = 0; i < s->count; i++)
+        if (s->wards[i].pidfd >= 0)
+            fds[n++] = (struct pollfd){.fd = s->wards[i].pidfd, .events = POLLIN};
+    struct timespec t = {.tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1000000l};
+    (void)ppoll(fds, n, &t, mask);
+}
+
+static hl_status supervisor_init(struct supervisor *s, const char *state)
+{
+    s->given = json_object();
+    s->opts = (struct local_opts){.state = state, .given = s->given};
+    s->local.opts = &s->opts;
+    s->local.warm = true;
+    s->local.started = json_array();
+    s->local.made = json_array();
+    HL_TRY(local_find_programs(&s->local));
+    HL_TRY(read_doc(s));
+    snprintf(s->local.pool, sizeof(s->local.pool), "%s", hl_json_str(s->local.doc, "pool", ""));
+    s->count = (int)hl_json_int(s->local.doc, "nodes", 0) + 2;
+    if (s->count < 2 || s->count > LOCAL_NODES_MAX + 2)
+        return hl_fail(HL_ECORRUPT, "%s/cluster.json: %d nodes", state, s->count - 2);
+    s->wards = calloc((size_t)s->count, sizeof(*s->wards));
+    if (s->wards == NULL)
+        return hl_fail(HL_ENOMEM, "out of memory allocating the supervisor");
+    for (int i = 0; i < s->count; i++) {
+        s->wards[i].index = i;
+        local_daemon_name(i, s->wards[i].name, sizeof(s->wards[i].name));
+        watch(s, &s->wards[i]);
+    }
+    return HL_OK;
+}
+
+static void supervisor_fini(struct supervisor *s)
+{
+    for (int i = 0; s->wards != NULL && i < s->count; i++)
+        if (s->wards[i].pidfd >= 0)
+            close(s->wards[i].pidfd);
+    free(s->wards);
+    local_settings_fini(&s->local.settings);
+    json_decref(s->local.started);
+    json_decref(s->local.made);
+    json_decref(s->local.doc);
+    json_decref(s->given);
+}
+
+hl_status local_supervise(const char *state)
+{
+    struct supervisor *s = calloc(1, sizeof(*s));
+    struct sigaction stop = {.sa_handler = note_stop};
+    sigset_t block, before;
+    if (s == NULL)
+        return hl_fail(HL_ENOMEM, "out of memory allocating the supervisor");
+    sigemptyset(&block);
+    sigaddset(&block, SIGTERM);
+    sigaddset(&block, SIGINT);
+    sigprocmask(SIG_BLOCK, &block, &before);
+    sigdelset(&before, SIGTERM);
+    sigdelset(&before, SIGINT);
+    sigaction(SIGTERM, &stop, NULL);
+    sigaction(SIGINT, &stop, NULL);
+    hl_status st = supervisor_init(s, state);
+    if (st == HL_OK)
+        hl_info("supervising state=%s daemons=%d", state, s->count);
+    while (st == HL_OK && !stopped) {
+        st = turn(s);
+        if (st == HL_OK)
+            wait_next(s, &before);
+    }
+    supervisor_fini(s);
+    free(s);
+    return st == HL_ENOENT ? HL_OK : st;
+}
+
+json_t *local_ends(const json_t *doc)
+{
+    json_t *ends = json_array(), *entry;
+    const char *name;
+    json_object_foreach ((json_t *)doc, name, entry) {
+        const json_t *end = json_is_object(entry) ? json_object_get(entry, "end") : NULL;
+        if (end != NULL)
+            json_array_append_new(ends, json_pack("{s:s s:b s:I s:O}", "name", name, "runs",
+                                                  (int)local_daemon_runs(entry), "restarts",
+                                                  hl_json_int(entry, "restarts", 0), "end", end));
+    }
+    return ends;
+}

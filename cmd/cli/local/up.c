@@ -1,0 +1,384 @@
+/* Order of start: L3, Controller, Agents. A start that fails is undone: what it has started is
+ * stopped, what it has made is removed, and what was there before stays. */
+#include <errno.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "auth/secret.h"
+#include "base/clock.h"
+#include "core/json.h"
+#include "cli/local/local_private.h"
+#include "os/file.h"
+#include "os/process.h"
+#include "rpc/rpc.h"
+
+#define SOCKET_PATH_MAX 107
+
+static void set_text(json_t *doc, const char *key, const char *text)
+{
+    json_object_set_new(doc, key, json_string(text));
+}
+
+void local_daemon_name(int index, char *out, size_t cap)
+{
+    if (index < 2)
+        snprintf(out, cap, "%s", index == 0 ? "l3d" : "controllerd");
+    else
+        snprintf(out, cap, "node-%d", index - 2);
+}
+
+/* Where there are ports, whoever comes to them has to know a secret. */
+static hl_status prepare_secret(struct local *l)
+{
+    char path[PATH_MAX];
+    const char *given = l->settings.controller.auth_secret_file;
+    json_object_del(l->doc, "secretFile");
+    if (given[0] != '\0') {
+        set_text(l->doc, "secretFile",
+                 given); /* for clients that come without the options of now */
+        return hl_auth_use_file(given);
+    }
+    if (!local_wants_secret(l))
+        return HL_OK;
+    snprintf(path, sizeof(path), "%s/" LOCAL_RUN "/secret", l->opts->state);
+    HL_TRY(hl_auth_make_file(path));
+    set_text(l->doc, "secretFile", path);
+    return hl_auth_use_file(path);
+}
+
+static hl_status start_all(struct local *l)
+{
+    HL_TRY(prepare_secret(l));
+    HL_TRY(local_daemon_start(l, 0));
+    const json_t *l3 = json_object_get(l->doc, "l3d");
+    set_text(l->doc, "l3", hl_json_str(l3, "address", ""));
+    set_text(l->doc, "socket", hl_json_str(l3, "socket", ""));
+    HL_TRY(local_daemon_start(l, 1));
+    set_text(l->doc, "controller",
+             hl_json_str(json_object_get(l->doc, "controllerd"), "address", ""));
+    for (int i = 0; i < l->settings.nodes; i++)
+        HL_TRY(local_daemon_start(l, 2 + i));
+    return HL_OK;
+}
+
+/* ---- until the Controller sees everything ---------------------------------------------------- */
+
+struct sight {
+    int ready;
+    bool l3, kube, refused;
+    char l3_state[512], kube_state[512];
+};
+
+static hl_status look(struct hl_rpc_peer *peer, struct sight *out)
+{
+    json_t *nodes = NULL, *answer = NULL, *node;
+    size_t i;
+    HL_TRY(hl_rpc_call(peer, "listNodes", NULL, LOCAL_CALL_MS, &nodes));
+    out->ready = 0;
+    json_array_foreach (hl_json_list(nodes, "nodes"), i, node) {
+        out->ready += strcmp(hl_json_str(node, "state", ""), "ready") == 0;
+    }
+    json_decref(nodes);
+    HL_TRY(hl_rpc_call(peer, "clusterInfo", NULL, LOCAL_CALL_MS, &answer));
+    const json_t *info = json_object_get(answer, "info");
+    snprintf(out->l3_state, sizeof(out->l3_state), "%s", hl_json_str(info, "l3State", ""));
+    snprintf(out->kube_state, sizeof(out->kube_state), "%s",
+             hl_json_str(info, "kubernetesState", ""));
+    out->refused = strcmp(hl_json_str(info, "claim", ""), "refused") == 0;
+    out->l3 = out->refused || strcmp(out->l3_state, "ready") == 0;
+    out->kube = strcmp(out->kube_state, "ready") == 0;
+    json_decref(answer);
+    return HL_OK;
+}
+
+/* A daemon that ended meanwhile is the cause more often than not. */
+static hl_status fail_dead(const struct local *l, const char *name)
+{
+    char log[PATH_MAX], line[512], how[LOCAL_HOW_MAX];
+    snprintf(log, sizeof(log), "%s/log/%s.log", l->opts->state, name);
+    local_last_line(log, line, sizeof(line));
+    local_reap((pid_t)hl_json_int(json_object_get(l->doc, name), "pid", 0), how, sizeof(how));
+    return hl_fail(HL_EIO, "%s ended just after its start: %s; the last line of its log: %s", name,
+                   how, line);
+}
+
+static hl_status check_alive(const struct local *l)
+{
+    char name[32];
+    for (int i = 0; i < l->settings.nodes + 2; i++) {
+        local_daemon_name(i, name, sizeof(name));
+        if (!local_daemon_runs(json_object_get(l->doc, name)))
+            return fail_dead(l, name);
+    }
+    return HL_OK;
+}
+
+static hl_status fail_late(const struct local *l, const struct sight *s)
+{
+    unsigned seconds = (unsigned)(l->opts->ready_ms / 1000);
+    if (!s->l3)
+        return hl_fail(HL_ETIMEDOUT, "the Controller does not reach L3 after %u s: %s", seconds,
+                       s->l3_state);
+    if (s->ready < l->settings.nodes)
+        return hl_fail(HL_ETIMEDOUT, "%d of %d nodes have registered after %u s", s->ready,
+                       l->settings.nodes, seconds);
+    return hl_fail(HL_ETIMEDOUT, "Kubernetes is not ready after %u s: %s", seconds, s->kube_state);
+}
+
+static hl_status wait_cluster(struct local *l)
+{
+    struct hl_rpc_peer *peer;
+    HL_TRY(hl_rpc_open(l->opts->rpc, hl_json_str(l->doc, "controller", ""), "Controller", &peer));
+    uint64_t last = hl_now_ns();
+    struct sight s = {0};
+    struct local_progress progress;
+    hl_status st;
+    local_progress_start(&progress);
+    for (;;) {
+        int before = s.ready + s.l3;
+        st = look(peer, &s);
+        if (st == HL_OK && s.l3 && s.ready >= l->settings.nodes &&
+            (!l->settings.kubernetes || s.kube))
+            break;
+        st = check_alive(l);
+        if (st == HL_OK && local_interrupted())
+            st = hl_fail(HL_ECANCELED, "interrupted while the nodes registered");
+        if (s.ready + s.l3 > before)
+            last = hl_now_ns();
+        if (st == HL_OK && hl_now_ns() - last > l->opts->ready_ms * HL_NS_PER_MS)
+            st = fail_late(l, &s);
+        if (st != HL_OK)
+            break;
+        local_progress_show(&progress, "%d of %d nodes are ready, L3 is %s", s.ready,
+                            l->settings.nodes, s.l3 ? "ready" : "not ready");
+        poll(NULL, 0, 50);
+    }
+    local_progress_end(&progress);
+    hl_rpc_peer_close(peer);
+    if (st == HL_OK && s.refused)
+        fprintf(stderr, "helios: the cluster is up and changes nothing in its pool: %s\n",
+                s.l3_state);
+    return st;
+}
+
+/* ---- from the beginning ---------------------------------------------------------------------- */
+
+/* The pool's file is named after the state directory, so two clusters never share one. */
+static void name_pool(const char *state, char *out, size_t cap)
+{
+    uint64_t h = UINT64_C(14695981039346656037);
+    for (const char *p = state; *p != '\0'; p++)
+        h = (h ^ (unsigned char)*p) * UINT64_C(1099511628211);
+    snprintf(out, cap, "/dev/shm/helios-%u-%016llx.pool", (unsigned)getuid(),
+             (unsigned long long)h);
+}
+
+hl_status local_find_programs(struct local *l)
+{
+    if (strlen(l->opts->state) + strlen("/" LOCAL_RUN "/controllerd.sock") > SOCKET_PATH_MAX)
+        return hl_fail(HL_EINVAL,
+                       "--state '%s' is too long: the path of a socket in it may have %d bytes",
+                       l->opts->state, SOCKET_PATH_MAX);
+    ssize_t n = readlink("/proc/self/exe", l->bin, sizeof(l->bin) - 1);
+    if (n <= 0)
+        return hl_fail(HL_EIO, "readlink /proc/self/exe: %m");
+    l->bin[n] = '\0';
+    *strrchr(l->bin, '/') = '\0';
+    return HL_OK;
+}
+
+/* What is asked for, and whether it fits what there is. Nothing is changed. */
+static hl_status prepare(struct local *l, const json_t *before)
+{
+    HL_TRY(local_settings_load(l->opts->given, before, &l->settings));
+    if (l->settings.l3.l3_pool[0] != '\0')
+        snprintf(l->pool, sizeof(l->pool), "%s", l->settings.l3.l3_pool);
+    else
+        name_pool(l->opts->state, l->pool, sizeof(l->pool));
+    if (l->warm)
+        return local_settings_compare(&l->settings, before);
+    return before != NULL ? local_settings_fit_pool(&l->settings, before, l->pool) : HL_OK;
+}
+
+/* Every daemon runs and serves, or the supervisor sees to that. */
+static bool all_serve(const struct local *l)
+{
+    char name[32];
+    for (int i = 0; i < l->settings.nodes + 2; i++) {
+        local_daemon_name(i, name, sizeof(name));
+        const json_t *entry = json_object_get(l->doc, name);
+        if (!local_daemon_runs(entry) || !hl_json_bool(entry, "ready", 0))
+            return false;
+    }
+    return true;
+}
+
+/* One supervisor at a time: it stays where there is nothing to start, else this process takes over,
+ * which is the parent of what it starts. */
+static void take_over(struct local *l)
+{
+    struct hl_process self;
+    const json_t *now = json_object_get(l->doc, "supervisor");
+    bool wanted = l->settings.supervise && l->opts->supervises != NULL;
+    if (wanted && local_daemon_runs(now) && all_serve(l))
+        return;
+    json_t *ended = json_array();
+    local_end_daemon(l->doc, "supervisor", ended);
+    json_decref(ended);
+    json_object_del(l->doc, "supervisor");
+    if (!wanted || hl_process_identify(getpid(), &self) != HL_OK)
+        return;
+    json_object_set_new(
+        l->doc, "supervisor",
+        json_pack("{s:i s:I}", "pid", (int)self.pid, "start", (json_int_t)self.start));
+    *l->opts->supervises = true;
+}
+
+/* Of a cluster that goes on as it was before. */
+static void keep_supervisor(struct local *l, json_t *before)
+{
+    const json_t *now = json_object_get(l->doc, "supervisor");
+    json_object_del(before, "supervisor");
+    if (now != NULL && local_runs(before))
+        json_object_set(before, "supervisor", (json_t *)now);
+    else if (l->opts->supervises != NULL)
+        *l->opts->supervises = false;
+}
+
+/* Restarts are counted since the cluster came up. */
+static void forget_ends(struct local *l)
+{
+    char name[32];
+    for (int i = 0; i < l->settings.nodes + 2; i++) {
+        local_daemon_name(i, name, sizeof(name));
+        json_object_del(json_object_get(l->doc, name), "restarts");
+        json_object_del(json_object_get(l->doc, name), "end");
+    }
+}
+
+/* Stop what was started, last first, and remove what was made. */
+static void undo(struct local *l, json_t *before)
+{
+    char text[HL_ERROR_TEXT_MAX];
+    json_t *ended = json_array(), *path;
+    size_t i, n = json_array_size(l->started);
+    snprintf(text, sizeof(text), "%s", hl_error_text());
+    for (i = n; i > 0; i--)
+        local_end_daemon(l->doc, json_string_value(json_array_get(l->started, i - 1)), ended);
+    json_array_foreach (l->made, i, path)
+        unlink(json_string_value(path));
+    if (before != NULL)
+        keep_supervisor(l, before);
+    else if (l->opts->supervises != NULL)
+        *l->opts->supervises = false;
+    hl_status st = before != NULL ? local_save(l->opts->state, before)
+                                  : local_remove(l->opts->state, l->doc, false);
+    if (st != HL_OK)
+        fprintf(stderr, "helios: %s\n", hl_error_text());
+    if (json_array_size(ended) > 0)
+        (void)!hl_fail(HL_EIO, "%s; %s", text,
+                       before != NULL ? "what this `up` had started is stopped again"
+                                      : "what it had started is stopped and removed again");
+    else
+        (void)!hl_fail(HL_EIO, "%s", text);
+    json_decref(ended);
+}
+
+static hl_status bring_up(struct local *l, json_t *before)
+{
+    HL_TRY(prepare(l, before));
+    l->doc = before != NULL ? json_deep_copy(before) : json_object();
+    set_text(l->doc, "state", l->opts->state);
+    set_text(l->doc, "pool", l->pool);
+    json_object_del(l->doc, "kept");
+    local_settings_store(&l->settings, l->doc);
+    if (!l->warm)
+        forget_ends(l);
+    take_over(l);
+    hl_status st = start_all(l);
+    if (st == HL_OK)
+        st = wait_cluster(l);
+    if (st == HL_OK)
+        st = local_save(l->opts->state, l->doc);
+    if (st != HL_OK)
+        undo(l, before);
+    return st;
+}
+
+/* A directory that only this call has made. */
+static void remove_empty(const char *state)
+{
+    char path[PATH_MAX];
+    snprintf(path, sizeof(path), "%s/log", state);
+    rmdir(path);
+    snprintf(path, sizeof(path), "%s/" LOCAL_RUN, state);
+    rmdir(path);
+    snprintf(path, sizeof(path), "%s/lock", state);
+    unlink(path);
+    rmdir(state);
+}
+
+static hl_status locked_up(struct local *l, json_t **out)
+{
+    HL_AUTO(local_unlock) int lock = -1;
+    json_t *before = NULL;
+    HL_TRY(local_lock(l->opts->state, LOCAL_LOCK_MS, &lock));
+    hl_status st = local_find(l->opts->state, &before);
+    l->fresh = st == HL_ENOENT;
+    if (st != HL_OK && st != HL_ENOENT)
+        return st;
+    l->warm = local_runs(before);
+    l->started = json_array();
+    l->made = json_array();
+    local_signals_begin();
+    st = bring_up(l, before);
+    local_signals_end();
+    if (st != HL_OK && l->fresh)
+        remove_empty(l->opts->state);
+    if (st == HL_OK) {
+        json_object_set(l->doc, "started", l->started);
+        json_object_set_new(l->doc, "restarted", json_boolean(l->warm));
+        *out = json_incref(l->doc);
+    }
+    json_decref(l->started);
+    json_decref(l->made);
+    json_decref(l->doc);
+    json_decref(before);
+    local_settings_fini(&l->settings);
+    return st;
+}
+
+/* Jobs' environments, logs and sockets are in it: nobody else may enter, also where an earlier
+ * release has made it. */
+static hl_status make_private(const char *state)
+{
+    char path[PATH_MAX];
+    snprintf(path, sizeof(path), "%s/" LOCAL_RUN, state);
+    HL_TRY(hl_dir_make(path, 0700));
+    if (chmod(state, 0700) != 0)
+        return hl_fail(hl_status_of_errno(errno), "chmod 0700 %s: %m; is it your own?", state);
+    return HL_OK;
+}
+
+hl_status local_up(const struct local_opts *opts, json_t **out)
+{
+    struct local *l = calloc(1, sizeof(*l));
+    char path[PATH_MAX];
+    if (l == NULL)
+        return hl_fail(HL_ENOMEM, "out of memory");
+    l->opts = opts;
+    hl_status st = local_find_programs(l);
+    snprintf(path, sizeof(path), "%s/log", opts->state);
+    if (st == HL_OK)
+        st = make_private(opts->state);
+    if (st == HL_OK)
+        st = hl_dir_make(path, 0700);
+    if (st == HL_OK)
+        st = locked_up(l, out);
+    free(l);
+    return st;
+}

@@ -1,0 +1,109 @@
+/* mem replay: an access trace through the real pool of chunks, on an emulated device. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "base/text.h"
+#include "cli/mem/commands.h"
+#include "hybridps/client/replay.h"
+#include "os/file.h"
+
+#define TRACE_BYTES_MAX ((size_t)1 << 30)
+
+struct replay_args {
+    char *policy, *mode;
+    int64_t scale, seed, ahead, window, tau;
+    double alpha, beta;
+};
+
+#define AT(field) offsetof(struct replay_args, field)
+
+static const struct hl_option rows[] = {
+    {"policy", "--policy", "opt", "Who leaves the device when room is needed.", HL_OPT_ENUM, 0, 0,
+     "opt|lru|fifo|heat|random", AT(policy), 0},
+    {"mode", "--mode", "copy", "Whether a chunk on the device leaves its copy on the host.",
+     HL_OPT_ENUM, 0, 0, "move|copy", AT(mode), 0},
+    {"scale", "--scale", "1", "Divide sizes by this while it runs, not in the result.", HL_OPT_INT,
+     1, INT32_MAX, NULL, AT(scale), 0},
+    {"ahead", "--ahead", "0",
+     "Of policy opt: plan endlessly, from so many iterations, as training does (3 or more, 6); 0 = "
+     "as "
+     "moves least up to the last one.",
+     HL_OPT_INT, 0, 1000, NULL, AT(ahead), 0},
+    {"heat_alpha", "--heat-alpha", "70",
+     "Of policy heat: what a use per moment of the window weighs.", HL_OPT_PERCENT, 0, 100, NULL,
+     AT(alpha), 0},
+    {"heat_beta", "--heat-beta", "30", "Of policy heat: what the last use weighs.", HL_OPT_PERCENT,
+     0, 100, NULL, AT(beta), 0},
+    {"heat_window", "--heat-window", "300", "Of policy heat: moments whose uses count.", HL_OPT_INT,
+     1, INT32_MAX, NULL, AT(window), 0},
+    {"heat_tau", "--heat-tau", "60", "Of policy heat: moments until the last use weighs a third.",
+     HL_OPT_INT, 1, INT32_MAX, NULL, AT(tau), 0},
+    {"seed", "--seed", "0", "Of policy random.", HL_OPT_INT, 0, INT32_MAX, NULL, AT(seed), 0},
+};
+
+static json_t *result_json(const struct replay_args *a, const struct hl_replay_result *r)
+{
+    json_t *list = json_array();
+    for (uint64_t i = 0; i < r->count; i++)
+        json_array_append_new(list, json_pack("{s:I, s:I}", "h2d", (json_int_t)r->iterations[i].h2d,
+                                              "d2h", (json_int_t)r->iterations[i].d2h));
+    return json_pack("{s:s, s:s, s:o, s:I}", "mode", a->mode, "policy", a->policy, "per_iter", list,
+                     "peak_over_avail", (json_int_t)r->peak_over_avail);
+}
+
+static hl_status print_text(const struct hl_replay_result *r)
+{
+    struct cli_table t;
+    char over[32];
+    cli_table_init(&t, ">ITERATION|>TO DEVICE|>TO HOST");
+    for (uint64_t i = 0; i < r->count; i++) {
+        cli_cell(&t, "%" PRIu64, i);
+        cli_cell_bytes(&t, r->iterations[i].h2d);
+        cli_cell_bytes(&t, r->iterations[i].d2h);
+    }
+    HL_TRY(cli_table_print(&t));
+    if (r->peak_over_avail > 0)
+        printf("over what was available by up to %s\n",
+               hl_format_bytes(r->peak_over_avail, over, sizeof(over)));
+    return HL_OK;
+}
+
+static hl_status replay(struct cli *cli, const struct replay_args *a, const char *path)
+{
+    struct hl_buf text = HL_BUF(TRACE_BYTES_MAX);
+    struct hl_trace t = {0};
+    struct hl_replay_result r = {0};
+    struct hl_replay_options o = {.policy = a->policy,
+                                  .copy = a->mode[0] == 'c',
+                                  .scale = (uint64_t)a->scale,
+                                  .policy_options = {.seed = (uint64_t)a->seed,
+                                                     .alpha = a->alpha / 100,
+                                                     .beta = a->beta / 100,
+                                                     .window = (double)a->window,
+                                                     .tau = (double)a->tau},
+                                  .ahead = (uint64_t)a->ahead};
+    hl_status st = hl_file_read(path, &text);
+    if (st == HL_OK)
+        st = hl_trace_parse(text.data, text.len, &t);
+    hl_buf_fini(&text);
+    if (st == HL_OK)
+        st = hl_replay(&t, &o, &r);
+    if (st != HL_OK)
+        st = hl_fail_prefix(st, "%s: ", path);
+    else
+        st = cli->json ? cli_print_json(result_json(a, &r)) : print_text(&r);
+    hl_replay_fini(&r);
+    hl_trace_fini(&t);
+    return st;
+}
+
+hl_status cmd_mem_replay(struct cli *cli, int argc, char **argv)
+{
+    struct replay_args a = {0};
+    hl_status st = cli_args(cli, rows, HL_ARRAY_LEN(rows), argc, argv, &a, 1, 1);
+    if (st == HL_OK)
+        st = replay(cli, &a, argv[0]);
+    hl_args_fini(rows, HL_ARRAY_LEN(rows), &a);
+    return st;
+}

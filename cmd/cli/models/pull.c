@@ -1,0 +1,126 @@
+/* pull: what one rank loads, as one safetensors file. */
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "cli/models/commands.h"
+#include "cli/models/rankfile.h"
+
+struct pull_args {
+    char *model, *out, *path, *kind, *naming;
+    int64_t tp, pp, dp;
+    uint64_t timeout_ms;
+};
+
+#define AT(field) offsetof(struct pull_args, field)
+
+static const struct hl_option pull_rows[] = {
+    {"model", "--model", "", "Model, NAME or NAME@VERSION.", HL_OPT_STRING, 0, 0, NULL, AT(model),
+     0},
+    {"pp", "--pp", "0", "Pipeline stage, from 0.", HL_OPT_INT, 0, 4095, NULL, AT(pp), 0},
+    {"tp", "--tp", "0", "Tensor-parallel rank, from 0.", HL_OPT_INT, 0, 4095, NULL, AT(tp), 0},
+    {"out", "--out", "", "File to write; - for stdout.", HL_OPT_PATH, 0, 0, NULL, AT(out), 0},
+    {"dp", "--dp", "0", "Data-parallel rank, from 0, for optimizer state that was saved in shares.",
+     HL_OPT_INT, 0, 1000000, NULL, AT(dp), 0},
+    {"kind", "--kind", "all", "Tensors of the model, of the optimizer, or both.", HL_OPT_ENUM, 0, 0,
+     "all|model|optim", AT(kind), 0},
+    {"naming", "--naming", "model",
+     "Names for Megatron's --transformer-impl local, for transformer_engine (te), or as imported.",
+     HL_OPT_ENUM, 0, 0, "model|local|te", AT(naming), 0},
+    {"path", "--path", "auto", "How to read: the mapped pool, the network, or what fits.",
+     HL_OPT_ENUM, 0, 0, "auto|shm|net", AT(path), 0},
+    {"timeout", "--timeout", "30s", "Deadline of one read.", HL_OPT_DURATION, 1, 86400000, NULL,
+     AT(timeout_ms), 0},
+};
+
+static enum rankfile_kind kind_of(const char *text)
+{
+    return strcmp(text, "model") == 0   ? RANKFILE_MODEL
+           : strcmp(text, "optim") == 0 ? RANKFILE_OPTIM
+                                        : RANKFILE_ALL;
+}
+
+static hl_status tell(struct cli *cli, const struct pull_args *a, const char *name,
+                      const struct rankfile *r, helios_client *client, uint64_t bytes,
+                      double seconds)
+{
+    helios_stats s;
+    char size[32], rate_text[32];
+    HL_TRY((hl_status)helios_get_stats(client, &s));
+    double read_s = (double)s.read_ns / 1e9;
+    uint64_t rate = read_s > 0 ? (uint64_t)((double)s.read_bytes / read_s) : 0;
+    if (cli->json) {
+        json_t *doc = json_pack("{s:s s:I s:I s:I s:I s:s s:s s:I s:f s:I s:I s:I s:s}", "model",
+                                name, "version", (json_int_t)r->version, "pp", (json_int_t)a->pp,
+                                "tp", (json_int_t)a->tp, "parts", (json_int_t)r->count, "naming",
+                                hl_naming_name(r->naming), "path", s.path, "bytes",
+                                (json_int_t)bytes, "seconds", seconds, "bytesPerSecond",
+                                (json_int_t)rate, "crcFailures", (json_int_t)s.crc_failures,
+                                "retries", (json_int_t)s.retries, "skipped", r->list->skipped);
+        if (strcmp(a->out, "-") != 0)
+            return cli_print_json(doc);
+        json_dumpf(doc, stderr, JSON_COMPACT);
+        fputc('\n', stderr);
+        json_decref(doc);
+        return HL_OK;
+    }
+    fprintf(stderr,
+            "pulled %s@%" PRId64 " pp%" PRId64 " tp%" PRId64
+            ": path %s, %zu parts, naming %s, %s in %.3f s, read at %s/s, %" PRIu64
+            " checksum failures, %" PRIu64 " retries\n",
+            name, r->version, a->pp, a->tp, s.path, r->count, hl_naming_name(r->naming),
+            hl_format_bytes(bytes, size, sizeof(size)), seconds,
+            hl_format_bytes(rate, rate_text, sizeof(rate_text)), s.crc_failures, s.retries);
+    return HL_OK;
+}
+
+static hl_status pull_to(struct cli *cli, const struct pull_args *a,
+                         const struct rankfile_where *where, helios_client *client,
+                         struct outfile *file)
+{
+    struct rankfile r;
+    uint64_t start = hl_now_ns();
+    HL_TRY(rankfile_open(client, where, &r));
+    hl_status st = rankfile_write_safetensors(&r, file);
+    uint64_t bytes = file->written;
+    if (st == HL_OK)
+        st = outfile_commit(file);
+    if (st == HL_OK)
+        st = tell(cli, a, where->model, &r, client, bytes, (double)(hl_now_ns() - start) / 1e9);
+    rankfile_fini(&r);
+    return st;
+}
+
+static hl_status pull(struct cli *cli, const struct pull_args *a)
+{
+    struct rankfile_where where = {.pp = (int)a->pp,
+                                   .tp = (int)a->tp,
+                                   .dp = (int)a->dp,
+                                   .kind = kind_of(a->kind),
+                                   .naming = a->naming};
+    struct outfile file;
+    helios_client *client;
+    char name[160];
+    if (a->model[0] == '\0' || a->out[0] == '\0')
+        return cli_usage(cli, "%s is missing", a->model[0] == '\0' ? "--model" : "--out");
+    HL_TRY(cli_split_model(cli, a->model, name, sizeof(name), &where.version));
+    where.model = name;
+    HL_TRY(outfile_open(a->out, &file));
+    hl_status st = cli_client(cli, a->path, (int)a->timeout_ms, &client);
+    if (st == HL_OK) {
+        st = pull_to(cli, a, &where, client, &file);
+        helios_close(client);
+    }
+    outfile_abort(&file);
+    return st;
+}
+
+hl_status cmd_pull(struct cli *cli, int argc, char **argv)
+{
+    struct pull_args a = {0};
+    HL_TRY(cli_args(cli, pull_rows, HL_ARRAY_LEN(pull_rows), argc, argv, &a, 0, 0));
+    hl_status st = pull(cli, &a);
+    hl_args_fini(pull_rows, HL_ARRAY_LEN(pull_rows), &a);
+    return st;
+}

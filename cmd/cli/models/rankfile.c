@@ -1,0 +1,297 @@
+#include "cli/models/rankfile.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/json.h"
+#include "core/torchzip.h"
+
+#define HEADER_GUESS ((uint64_t)64 << 10)
+
+hl_status cli_client(struct cli *cli, const char *path, int timeout_ms, helios_client **out)
+{
+    const char *controller;
+    HL_TRY(cli_controller_address(cli, &controller));
+    HL_TRY(cli_secret(cli));
+    helios_options o = {.controller = controller, .path = path, .timeout_ms = timeout_ms};
+    return (hl_status)helios_open(&o, out);
+}
+
+hl_status rankfile_header(helios_client *client, const helios_shard *shard,
+                          struct hl_safetensors *out)
+{
+    uint64_t n = shard->size < HEADER_GUESS ? shard->size : HEADER_GUESS;
+    HL_AUTO(hl_freep) unsigned char *bytes = malloc(n > 0 ? n : 1);
+    uint64_t header;
+    if (bytes == NULL)
+        return hl_fail(HL_ENOMEM, "out of memory allocating a header");
+    HL_TRY((hl_status)helios_get_range(client, shard->id, 0, bytes, n));
+    hl_status st = hl_safetensors_header_len(bytes, n, shard->size, &header);
+    if (st == HL_OK && 8 + header > n) {
+        unsigned char *more = realloc(bytes, 8 + header);
+        if (more == NULL)
+            return hl_fail(HL_ENOMEM, "out of memory allocating a header of %llu bytes",
+                           (unsigned long long)header);
+        bytes = more;
+        HL_TRY((hl_status)helios_get_range(client, shard->id, n, bytes + n, 8 + header - n));
+        n = 8 + header;
+    }
+    if (st == HL_OK)
+        st = hl_safetensors_parse(bytes, n, shard->size, out);
+    return st == HL_OK ? st : hl_fail_prefix(st, "part '%s': ", shard->part);
+}
+
+static bool is_optimizer(const helios_shard *s)
+{
+    return hl_part_of(s->part).kind == HL_PART_OPTIM;
+}
+
+int rankfile_shares(const struct rankfile *r)
+{
+    int shares = 1;
+    for (size_t i = 0; i < r->list->count; i++) {
+        struct hl_part part = hl_part_of(r->list->shards[i].part);
+        if (part.dp_size > shares)
+            shares = part.dp_size;
+    }
+    return shares;
+}
+
+static bool is_chosen(const struct rankfile *r, const helios_shard *s,
+                      const struct rankfile_where *w)
+{
+    struct hl_part part = hl_part_of(s->part);
+    switch (part.kind) {
+    case HL_PART_OPTIM: /* where there are no shares every data-parallel rank has the same state */
+        return w->kind != RANKFILE_MODEL && part.dp == (rankfile_shares(r) > 1 ? w->dp : 0);
+    case HL_PART_EXTRA:
+        return w->kind == RANKFILE_ALL;
+    default:
+        return w->kind != RANKFILE_OPTIM;
+    }
+}
+
+static hl_status read_headers(struct rankfile *r, const struct rankfile_where *w)
+{
+    r->parts = calloc(r->list->count + 1, sizeof(*r->parts));
+    r->headers = calloc(r->list->count + 1, sizeof(*r->headers));
+    if (r->parts == NULL || r->headers == NULL)
+        return hl_fail(HL_ENOMEM, "out of memory allocating %zu parts", r->list->count);
+    for (size_t i = 0; i < r->list->count; i++) {
+        if (!is_chosen(r, &r->list->shards[i], w))
+            continue;
+        r->parts[r->count] = r->list->shards[i];
+        HL_TRY(rankfile_header(r->client, &r->parts[r->count], &r->headers[r->count]));
+        r->count++; /* from here on rankfile_fini frees the header */
+        HL_TRY(hl_safetensors_check_origin(&r->headers[r->count - 1], w->model, r->version, w->pp,
+                                           w->tp, r->parts[r->count - 1].part));
+        hl_status st = hl_naming_apply(&r->headers[r->count - 1], r->naming);
+        if (st != HL_OK)
+            return hl_fail_prefix(st, "part '%s': ", r->parts[r->count - 1].part);
+    }
+    return HL_OK;
+}
+
+/* A share that was asked for and is not there must not look like a rank without state. */
+static hl_status check_share(const struct rankfile *r, const struct rankfile_where *w)
+{
+    int shares = rankfile_shares(r);
+    if (w->kind == RANKFILE_MODEL || shares == 1)
+        return HL_OK;
+    for (size_t i = 0; i < r->count; i++)
+        if (is_optimizer(&r->parts[i]))
+            return HL_OK;
+    return hl_fail(
+        HL_ENOENT,
+        "%s@%lld has no optimizer state of data-parallel rank %d at pp %d, tp %d: it was "
+        "saved in %d shares",
+        w->model, (long long)r->version, w->dp, w->pp, w->tp, shares);
+}
+
+/* Ranks save under either naming, so the model's own is what its import recorded. */
+static hl_status choose_naming(struct rankfile *r, const char *wanted_naming)
+{
+    if (strcmp(wanted_naming, "model") != 0)
+        return hl_naming_parse(wanted_naming, &r->naming);
+    json_t *config = json_loads(r->list->config_json, 0, NULL);
+    hl_status st = hl_naming_parse(hl_json_str(config, "naming", ""), &r->naming);
+    json_decref(config);
+    return st;
+}
+
+hl_status rankfile_open(helios_client *client, const struct rankfile_where *w, struct rankfile *out)
+{
+    struct rankfile r = {.client = client};
+    HL_TRY((hl_status)helios_request_shards(client, w->model, w->version, w->pp, w->tp, &r.list));
+    r.version = r.list->version;
+    hl_status st = choose_naming(&r, w->naming);
+    if (st == HL_OK)
+        st = read_headers(&r, w);
+    if (st == HL_OK)
+        st = check_share(&r, w);
+    if (st == HL_OK && r.count == 0)
+        st = hl_fail(HL_ENOENT, "%s@%lld has no such parts at pp %d, tp %d", w->model,
+                     (long long)r.version, w->pp, w->tp);
+    if (st != HL_OK) {
+        rankfile_fini(&r);
+        return st;
+    }
+    *out = r;
+    return HL_OK;
+}
+
+void rankfile_fini(struct rankfile *r)
+{
+    for (size_t i = 0; i < r->count; i++)
+        hl_safetensors_fini(&r->headers[i]);
+    free(r->headers);
+    free(r->parts);
+    helios_shard_list_free(r->list);
+    *r = (struct rankfile){0};
+}
+
+enum hl_dtype rankfile_dtype(const struct rankfile *r)
+{
+    for (size_t i = 0; i < r->count; i++)
+        for (size_t k = 0; k < r->headers[i].count && !is_optimizer(&r->parts[i]); k++)
+            if (r->headers[i].tensors[k].rank == 2)
+                return r->headers[i].tensors[k].dtype;
+    return HL_DTYPE_F32;
+}
+
+bool rankfile_has(const struct rankfile *r, enum hl_part_kind kind)
+{
+    for (size_t i = 0; i < r->list->count; i++)
+        if (hl_part_of(r->list->shards[i].part).kind == kind)
+            return true;
+    return false;
+}
+
+static hl_status write_data(struct rankfile *r, size_t part, struct outfile *to)
+{
+    const void *data;
+    size_t size;
+    HL_TRY((hl_status)helios_map(r->client, r->parts[part].id, &data, &size));
+    uint64_t at = r->headers[part].data_offset;
+    hl_status st = outfile_write(to, (const char *)data + at, size - at);
+    (void)helios_unmap(r->client, data);
+    return st;
+}
+
+static hl_status merge_headers(const struct rankfile *r, struct hl_safetensors_image *image,
+                               uint64_t *offsets)
+{
+    HL_AUTO(hl_freep)
+    const struct hl_safetensors **headers = calloc(r->count, sizeof(*headers));
+    if (headers == NULL)
+        return hl_fail(HL_ENOMEM, "out of memory allocating %zu parts", r->count);
+    for (size_t i = 0; i < r->count; i++)
+        headers[i] = &r->headers[i];
+    return hl_safetensors_merge(headers, r->count, image, offsets);
+}
+
+hl_status rankfile_write_safetensors(struct rankfile *r, struct outfile *to)
+{
+    struct hl_safetensors_image image = {0};
+    HL_AUTO(hl_freep) uint64_t *offsets = calloc(r->count, sizeof(*offsets));
+    if (offsets == NULL)
+        return hl_fail(HL_ENOMEM, "out of memory allocating %zu parts", r->count);
+    HL_TRY(merge_headers(r, &image, offsets));
+    hl_status st = outfile_write(to, image.bytes, image.size);
+    for (size_t i = 0; i < r->count && st == HL_OK; i++) {
+        if (to->written != offsets[i])
+            st = hl_fail(HL_EINTERNAL, "part '%s' would stand at %llu instead of %llu",
+                         r->parts[i].part, (unsigned long long)to->written,
+                         (unsigned long long)offsets[i]);
+        else
+            st = write_data(r, i, to);
+    }
+    hl_safetensors_image_fini(&image);
+    return st;
+}
+
+/* Where tensor i of the torch file comes from. */
+struct torch_source {
+    size_t part;
+    uint64_t offset; /* in the shard */
+};
+
+struct torch_plan {
+    struct hl_torchzip_tensor *tensors;
+    struct torch_source *sources;
+    size_t count;
+    struct hl_torchzip zip;
+};
+
+static void torch_plan_fini(struct torch_plan *p)
+{
+    hl_torchzip_fini(&p->zip);
+    free(p->tensors);
+    free(p->sources);
+}
+
+static hl_status plan_torch(const struct rankfile *r, const struct hl_torchzip_options *options,
+                            struct torch_plan *p)
+{
+    size_t total = 0;
+    for (size_t i = 0; i < r->count; i++)
+        total += r->headers[i].count;
+    p->tensors = calloc(total + 1, sizeof(*p->tensors));
+    p->sources = calloc(total + 1, sizeof(*p->sources));
+    if (p->tensors == NULL || p->sources == NULL)
+        return hl_fail(HL_ENOMEM, "out of memory allocating %zu tensors", total);
+    for (size_t i = 0; i < r->count; i++)
+        for (size_t k = 0; k < r->headers[i].count; k++) {
+            const struct hl_tensor *t = &r->headers[i].tensors[k];
+            p->tensors[p->count].tensor = t;
+            p->tensors[p->count].optimizer = is_optimizer(&r->parts[i]);
+            HL_TRY(hl_safetensors_crc(&r->headers[i], t->name, &p->tensors[p->count].crc32));
+            p->sources[p->count] =
+                (struct torch_source){.part = i, .offset = r->headers[i].data_offset + t->offset};
+            p->count++;
+        }
+    return hl_torchzip_plan(p->tensors, p->count, options, &p->zip);
+}
+
+/* Segments follow the tensors' order, so a part is mapped once. */
+static hl_status write_segments(struct rankfile *r, const struct torch_plan *p, struct outfile *to)
+{
+    const char *data = NULL;
+    size_t part = 0;
+    hl_status st = HL_OK;
+    for (size_t i = 0; i < p->zip.count && st == HL_OK; i++) {
+        const struct hl_torchzip_segment *s = &p->zip.segments[i];
+        if (s->tensor < 0) {
+            st = outfile_write(to, p->zip.bytes.data + s->from, s->size);
+            continue;
+        }
+        const struct torch_source *from = &p->sources[s->tensor];
+        if (data != NULL && from->part != part) {
+            (void)helios_unmap(r->client, data);
+            data = NULL;
+        }
+        if (data == NULL) {
+            const void *view;
+            part = from->part;
+            st = (hl_status)helios_map(r->client, r->parts[part].id, &view, NULL);
+            data = st == HL_OK ? view : NULL;
+        }
+        if (st == HL_OK)
+            st = outfile_write(to, data + from->offset, s->size);
+    }
+    if (data != NULL)
+        (void)helios_unmap(r->client, data);
+    return st;
+}
+
+hl_status rankfile_write_torch(struct rankfile *r, int64_t iteration, const json_t *args,
+                               struct outfile *to)
+{
+    struct torch_plan p = {0};
+    struct hl_torchzip_options options = {.iteration = iteration, .args = args};
+    hl_status st = plan_torch(r, &options, &p);
+    if (st == HL_OK)
+        st = write_segments(r, &p, to);
+    torch_plan_fini(&p);
+    return st;
+}

@@ -1,0 +1,340 @@
+/* A claim is a question to L3, which decides by what it keeps (l3d/claim.c). It is asked whenever
+ * L3 was silent before, before each sweep, and after every change of the catalogue, so that L3
+ * hears of the new revision before anybody can come with an old catalogue.
+ *
+ * `seen` goes along: L3 may know of no newer revision than we have told it. A revision whose
+ * answer was lost counts as told. */
+#include "controller/copies/claim.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "controller/controller_private.h"
+
+#define RECOVER                                                                                    \
+    "`helios recover` restores what is missing here, `helios recover --discard` gives it up"
+
+struct question {
+    struct hl_controller *c;
+    uint64_t revision;
+    claim_done done; /* NULL: an ordinary one */
+    void *arg;
+};
+
+/* ---- the store ------------------------------------------------------------------------------- */
+
+hl_status claim_add_id(struct hl_records *records, struct hl_id cluster)
+{
+    return hl_records_add(records, json_pack("{s:s}", "id", hl_id_format(cluster).s), "%s",
+                          HL_CLAIM_ID_KEY);
+}
+
+hl_status claim_add_revision(struct hl_records *records, uint64_t revision)
+{
+    return hl_records_add(records, json_pack("{s:I}", "revision", (json_int_t)revision), "%s",
+                          HL_CLAIM_REVISION_KEY);
+}
+
+static hl_status make(struct hl_controller *c)
+{
+    struct hl_id id = hl_id_random();
+    json_t *id_value = json_pack("{s:s}", "id", hl_id_format(id).s);
+    json_t *revision = json_pack("{s:i}", "revision", 1);
+    const struct hl_store_op ops[] = {{HL_STORE_PUT, HL_CLAIM_ID_KEY, id_value},
+                                      {HL_STORE_PUT, HL_CLAIM_REVISION_KEY, revision}};
+    hl_status st = id_value == NULL || revision == NULL
+                       ? hl_fail(HL_ENOMEM, "out of memory for the cluster's id")
+                       : hl_store_commit(c->store, ops, HL_ARRAY_LEN(ops));
+    json_decref(id_value);
+    json_decref(revision);
+    HL_TRY(st);
+    hl_info("cluster made id=%s", hl_id_format(id).s);
+    c->claim.cluster = id;
+    c->claim.revision = 1;
+    return HL_OK;
+}
+
+static hl_status read_number(struct hl_controller *c, uint64_t *out)
+{
+    json_t *value;
+    HL_TRY(hl_store_get(c->store, HL_CLAIM_REVISION_KEY, &value));
+    json_int_t number = hl_json_int(value, "revision", 0);
+    json_decref(value);
+    if (number <= 0)
+        return hl_fail(HL_ECORRUPT, "the record " HL_CLAIM_REVISION_KEY " has no revision");
+    *out = (uint64_t)number;
+    return HL_OK;
+}
+
+hl_status claim_load(struct hl_controller *c)
+{
+    json_t *value;
+    struct hl_id id = {0, 0};
+    hl_status st = hl_store_get(c->store, HL_CLAIM_ID_KEY, &value);
+    if (st == HL_ENOENT) {
+        hl_error_clear();
+        HL_TRY(make(c));
+    } else {
+        HL_TRY(st);
+        st = hl_id_parse(hl_json_str(value, "id", ""), &id);
+        json_decref(value);
+        if (st != HL_OK || hl_id_is_none(id))
+            return hl_fail(HL_ECORRUPT, "the record " HL_CLAIM_ID_KEY " holds no id");
+        HL_TRY(read_number(c, &c->claim.revision));
+        c->claim.cluster = id;
+    }
+    c->claim.seen = c->claim.revision;
+    return HL_OK;
+}
+
+void claim_load_none(struct hl_controller *c)
+{
+    c->claim.cluster = hl_id_random();
+    c->claim.revision = c->claim.seen = 1;
+}
+
+/* ---- what others ask ------------------------------------------------------------------------- */
+
+struct hl_id_text claim_cluster(const struct hl_controller *c)
+{
+    return hl_id_format(c->claim.cluster);
+}
+
+int claim_ok(const struct hl_controller *c, char *why, size_t cap)
+{
+    if (why != NULL && cap > 0)
+        snprintf(why, cap, "%s",
+                 c->claim.state == CLAIM_REFUSED   ? c->claim.why
+                 : c->claim.state == CLAIM_UNKNOWN ? "L3 has not said yet whose its pool is"
+                                                   : "");
+    return c->claim.state == CLAIM_OK;
+}
+
+hl_status claim_check(const struct hl_controller *c)
+{
+    if (c->claim.state != CLAIM_REFUSED)
+        return HL_OK;
+    return hl_fail(HL_EPERM, "%s", c->claim.why);
+}
+
+const char *claim_word(const struct hl_controller *c)
+{
+    static const char *const words[] = {"unknown", "ok", "refused"};
+    return words[c->claim.state];
+}
+
+const struct claim_found *claim_found(const struct hl_controller *c)
+{
+    return &c->claim.found;
+}
+
+/* ---- the verdict ----------------------------------------------------------------------------- */
+
+static void claim_is_ours(struct hl_controller *c)
+{
+    struct claim *cl = &c->claim;
+    if (cl->state != CLAIM_OK)
+        hl_info("pool is this cluster's cluster=%s revision=%" PRIu64 " shards=%" PRIu64
+                " archived=%" PRIu64,
+                claim_cluster(c).s, cl->revision, cl->found.shards, cl->found.archived);
+    cl->state = CLAIM_OK;
+    cl->comparing = false;
+    cl->why[0] = '\0';
+}
+
+HL_PRINTF(2, 3) static void refuse(struct hl_controller *c, const char *fmt, ...)
+{
+    struct claim *cl = &c->claim;
+    char why[sizeof(cl->why)];
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(why, sizeof(why), fmt, ap);
+    va_end(ap);
+    if (cl->state != CLAIM_REFUSED || strcmp(cl->why, why) != 0)
+        hl_error("this Controller changes nothing in pool and archive: %s", why);
+    cl->state = CLAIM_REFUSED;
+    cl->comparing = false;
+    memcpy(cl->why, why, sizeof(cl->why));
+}
+
+static void refuse_other(struct hl_controller *c)
+{
+    const struct claim_found *f = &c->claim.found;
+    int pool = !hl_id_is_none(f->cluster) && !hl_id_equal(f->cluster, c->claim.cluster);
+    if (!pool && f->archive_damaged)
+        refuse(c, "the archive's helios-cluster.json is damaged, so it may be another "
+                  "cluster's; " RECOVER);
+    else
+        refuse(c,
+               "the %s belongs to cluster %s, this is cluster %s: the Controller's state was lost, "
+               "or L3 serves another one; " RECOVER,
+               pool ? "pool" : "archive", hl_id_format(pool ? f->cluster : f->archive_cluster).s,
+               claim_cluster(c).s);
+}
+
+static void refuse_newer(struct hl_controller *c)
+{
+    const struct claim *cl = &c->claim;
+    const struct claim_found *f = &cl->found;
+    int pool = f->revision > cl->seen;
+    refuse(c,
+           "the %s has heard of revision %" PRIu64 " of the catalogue, this one is at %" PRIu64
+           ": it is an old copy, or a second Controller runs on one; " RECOVER,
+           pool ? "pool" : "archive", pool ? f->revision : f->archive_revision, cl->seen);
+}
+
+/* Nobody's shards: ours if the catalogue knows them. */
+static void compare(struct hl_controller *c)
+{
+    struct claim *cl = &c->claim;
+    if (HASH_COUNT(c->catalog.shards) == 0) {
+        refuse(c,
+               "the pool holds %" PRIu64 " shards and the archive %" PRIu64
+               " that were never claimed, and the catalogue is empty: the Controller's state was "
+               "lost; " RECOVER,
+               cl->found.shards, cl->found.archived);
+        return;
+    }
+    cl->comparing = true; /* by the sweep that begins with this claim */
+    cl->known_pooled = cl->known_archived = 0;
+}
+
+static int is_strange(struct hl_id owner, uint64_t shards, uint64_t known)
+{
+    return hl_id_is_none(owner) && shards > 0 && known == 0;
+}
+
+static void judge(struct hl_controller *c)
+{
+    const char *state = c->claim.found.state;
+    if (strcmp(state, "claimed") == 0)
+        claim_is_ours(c);
+    else if (strcmp(state, "other") == 0)
+        refuse_other(c);
+    else if (strcmp(state, "newer") == 0)
+        refuse_newer(c);
+    else if (strcmp(state, "unclaimed") == 0)
+        compare(c);
+    else
+        refuse(c, "helios-l3d answers a claim with '%s'; is it newer than the Controller?", state);
+}
+
+/* ---- asking ---------------------------------------------------------------------------------- */
+
+static void read_id(const json_t *result, const char *name, struct hl_id *out)
+{
+    *out = (struct hl_id){0, 0};
+    if (hl_id_parse(hl_json_str(result, name, ""), out) != HL_OK)
+        hl_error_clear();
+}
+
+static void read_answer(struct claim_found *f, const json_t *result)
+{
+    snprintf(f->state, sizeof(f->state), "%s", hl_json_str(result, "state", ""));
+    read_id(result, "cluster", &f->cluster);
+    read_id(result, "archiveCluster", &f->archive_cluster);
+    f->revision = (uint64_t)hl_json_int(result, "revision", 0);
+    f->archive_revision = (uint64_t)hl_json_int(result, "archiveRevision", 0);
+    f->shards = (uint64_t)hl_json_int(result, "shards", 0);
+    f->archived = (uint64_t)hl_json_int(result, "archived", 0);
+    f->trashed = (uint64_t)hl_json_int(result, "trashed", 0);
+    f->archive_damaged = hl_json_bool(result, "archiveDamaged", 0);
+}
+
+static void on_claim(void *arg, hl_status st, const char *text, json_t *result)
+{
+    struct question *q = arg;
+    struct hl_controller *c = q->c;
+    struct claim *cl = &c->claim;
+    if (controller_landed(c)) {
+        free(q);
+        return;
+    }
+    cl->asking = false;
+    if (st == HL_EUNSUPPORTED) {
+        refuse(c, "helios-l3d is older than the Controller and can't say whose its pool is; "
+                  "upgrade it");
+    } else if (st == HL_OK) {
+        read_answer(&cl->found, result);
+        judge(c);
+    }
+    int told = st == HL_OK ? cl->state == CLAIM_OK : st != HL_EUNSUPPORTED && st != HL_EBUSY;
+    if (told && q->revision > cl->seen)
+        cl->seen = q->revision;
+    claim_answered(c, st);
+    if (q->done != NULL)
+        q->done(q->arg, st, text);
+    free(q);
+    if (cl->again && !cl->asking) {
+        cl->again = false;
+        claim_ask(c);
+    }
+}
+
+static void ask(struct hl_controller *c, const char *mode, claim_done done, void *arg)
+{
+    struct question *q = calloc(1, sizeof(*q));
+    if (q == NULL) {
+        if (done != NULL)
+            done(arg, HL_ENOMEM, "out of memory for a claim");
+        return; /* the next sweep asks again */
+    }
+    *q = (struct question){.c = c, .revision = c->claim.revision, .done = done, .arg = arg};
+    json_t *params =
+        json_pack("{s:s s:I s:I s:s}", "cluster", claim_cluster(c).s, "revision",
+                  (json_int_t)c->claim.revision, "seen", (json_int_t)c->claim.seen, "mode", mode);
+    c->claim.asking = true;
+    controller_call(c, c->l3, "claim", params, on_claim, q);
+    json_decref(params);
+}
+
+void claim_ask(struct hl_controller *c)
+{
+    if (c->claim.asking)
+        c->claim.again = true;
+    else
+        ask(c, "", NULL, NULL);
+}
+
+void claim_take(struct hl_controller *c, claim_done done, void *arg)
+{
+    ask(c, "take", done, arg);
+}
+
+void claim_changed(struct hl_controller *c)
+{
+    c->claim.revision++;
+    if (c->claim.state == CLAIM_OK)
+        claim_ask(c);
+}
+
+void claim_forget(struct hl_controller *c)
+{
+    c->claim.state = CLAIM_UNKNOWN;
+    c->claim.comparing = false;
+    memset(&c->claim.found, 0, sizeof(c->claim.found));
+}
+
+void claim_become(struct hl_controller *c, struct hl_id cluster, uint64_t revision)
+{
+    c->claim.cluster = cluster;
+    c->claim.revision = c->claim.seen = revision;
+    claim_forget(c);
+}
+
+void claim_compared(struct hl_controller *c)
+{
+    struct claim *cl = &c->claim;
+    const struct claim_found *f = &cl->found;
+    int pool = is_strange(f->cluster, f->shards, cl->known_pooled);
+    cl->comparing = false;
+    if (pool || is_strange(f->archive_cluster, f->archived, cl->known_archived))
+        refuse(c,
+               "the %s holds %" PRIu64
+               " shards that were never claimed, and the catalogue knows none of them; " RECOVER,
+               pool ? "pool" : "archive", pool ? f->shards : f->archived);
+    else
+        ask(c, "adopt", NULL, NULL);
+}

@@ -1,0 +1,38 @@
+/* controller/copies/copy_task.h - one copy of a shard, brought to a place on order, step by step.
+ *
+ * The nearest good copy is the source; when it fails the next one is. A place that one step does
+ * not reach is reached in several: device memory through the host memory beside it, the archive
+ * through the pool.
+ *
+ * Owns:    an order lives from start to its `done`.
+ * Threads: the Controller's loop.
+ * Errors:  HL_ENOENT (no source), HL_EUNAVAIL (the node is away), and what the last source said.
+ * Units:   ms.
+ * Limits:  ORDER_SOURCES_MAX sources are tried.
+ */
+#ifndef HL_CONTROLLER_ORDER_H
+#define HL_CONTROLLER_ORDER_H
+
+#include "controller/copies/copies.h"
+
+#define ORDER_SOURCES_MAX 32
+
+/* `copy` is borrowed for the time of the call. */
+typedef void (*order_done)(void *arg, hl_status st, const char *text, const json_t *copy);
+
+struct order_spec {
+    struct hl_id id;
+    struct place goal;
+    enum hl_route_op op;
+    order_done done; /* exactly once. HL_ECANCELED: the Controller is gone, touch nothing of it */
+    void *arg;
+};
+
+hl_status order_start(struct hl_controller *c, const struct order_spec *spec) HL_CHECK;
+/* The source side of a CopyRequest; new reference. */
+json_t *order_source_json(struct hl_controller *c, struct hl_id id, const struct place *from);
+/* "L2 of node-1", "L3" into buf. */
+const char *place_name(const struct place *p, char *buf, size_t cap);
+int place_same(const struct place *a, const struct place *b);
+
+#endif

@@ -1,0 +1,327 @@
+/* The sweep: the pool's inventory against the catalogue. A shard that nobody knows for a whole
+ * grace period (ranks put shards before they commit them) is freed, its archived copy goes to the
+ * trash; a shard that the pool has lost is marked. Each sweep begins with a claim (claim.h): what
+ * is not this cluster's is looked at and left alone. */
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "controller/controller_private.h"
+#include "controller/copies/copies.h"
+#include "core/manifest.h"
+
+#define SWEEP_PAGE 4096
+
+static void ask_page(struct hl_controller *c, json_int_t cursor);
+
+static int import_running_now(const struct hl_controller *c)
+{
+    for (const struct import *im = c->imports; im != NULL; im = im->hh.next)
+        if (strcmp(hl_json_str(im->progress, "state", ""), "running") == 0)
+            return 1;
+    return 0;
+}
+
+void note_orphan(struct hl_controller *c, struct hl_id id, int archived)
+{
+    struct orphan *o;
+    HASH_FIND(hh, c->orphans, &id, sizeof(id), o);
+    if (o == NULL) {
+        o = calloc(1, sizeof(*o));
+        if (o == NULL)
+            return;
+        o->id = id;
+        o->since_ns = hl_now_ns();
+        o->since_ms = hl_wall_ms();
+        o->first_round = c->sweep_round;
+        HASH_ADD(hh, c->orphans, id, sizeof(id), o);
+    }
+    o->archived = archived || (o->archived && o->round == c->sweep_round);
+    o->round = c->sweep_round;
+}
+
+/* One shard that L3 has, in its pool or in its archive. */
+static void note_extent(struct hl_controller *c, const json_t *extent, int archived)
+{
+    struct hl_id id;
+    if (hl_id_parse(hl_json_str(extent, "id", ""), &id) != HL_OK)
+        return;
+    if (hl_manifest_is(id)) {
+        manifests_note(c, id, archived);
+        return;
+    }
+    struct hl_shard_rec *s = hl_catalog_shard(&c->catalog, id);
+    if (s == NULL) {
+        note_orphan(c, id, archived);
+        return;
+    }
+    if (archived)
+        s->archive_round = c->sweep_round;
+    else
+        s->seen_round = c->sweep_round;
+    *(archived ? &c->claim.known_archived : &c->claim.known_pooled) += 1;
+}
+
+/* An open version was begun before its first shard was put; until it is committed, whatever came
+ * later may be its. One that nobody writes any more is closed by drop_stale_versions(). */
+static int being_written(const struct hl_controller *c, const struct orphan *o)
+{
+    int64_t now_ms = hl_wall_ms(); /* created after that: the wall clock was set back */
+    for (const struct hl_model_rec *m = c->catalog.models; m != NULL; m = m->hh.next)
+        for (const struct hl_version_rec *v = m->versions; v != NULL; v = v->next)
+            if (v->state == HL_VERSION_OPEN &&
+                (v->created_ms <= o->since_ms || v->created_ms > now_ms))
+                return 1;
+    return 0;
+}
+
+int any_open_version(const struct hl_controller *c)
+{
+    for (const struct hl_model_rec *m = c->catalog.models; m != NULL; m = m->hh.next)
+        for (const struct hl_version_rec *v = m->versions; v != NULL; v = v->next)
+            if (v->state == HL_VERSION_OPEN)
+                return 1;
+    return 0;
+}
+
+static void on_orphan_freed(void *arg, hl_status st, const char *text, json_t *result)
+{
+    (void)result;
+    if (!controller_landed(arg) && st != HL_OK)
+        hl_warn("an orphan shard was not freed and waits for the next sweep error=\"%s\"", text);
+}
+
+/* The archived copy first: without it nothing would be left of what was freed by mistake. */
+static void free_orphan(struct hl_controller *c, const struct orphan *o)
+{
+    struct hl_id_text id = hl_id_format(o->id);
+    json_t *params =
+        json_pack("{s:[s] s:s s:b}", "ids", id.s, "cluster", claim_cluster(c).s, "trash", 1);
+    copies_remove(c, o->id);
+    if (o->archived) {
+        hl_warn("orphan shard goes to the archive's trash id=%s", id.s);
+        controller_call(c, c->l3, "dropArchived", params, on_orphan_freed, c);
+    } else {
+        hl_info("orphan shard freed id=%s", id.s);
+    }
+    json_object_del(params, "trash");
+    controller_call(c, c->l3, "free", params, on_orphan_freed, c);
+    json_decref(params);
+}
+
+/* Orphans past their grace go; those that became known or vanished are forgotten. Shards are put
+ * for imports and open versions only: where there is neither, what two rounds have seen is
+ * nobody's. */
+static void settle_orphans(struct hl_controller *c)
+{
+    uint64_t grace_ns = any_open_version(c) ? (uint64_t)c->opts.gc_grace_ms * HL_NS_PER_MS : 1;
+    struct orphan *o, *next;
+    HASH_ITER (hh, c->orphans, o, next) {
+        /* a commit may have come after its page was read */
+        int gone = o->round != c->sweep_round || hl_catalog_shard(&c->catalog, o->id) != NULL;
+        if (!gone && (import_running_now(c) || o->first_round == c->sweep_round ||
+                      hl_now_ns() - o->since_ns < grace_ns || being_written(c, o)))
+            continue;
+        if (!gone)
+            free_orphan(c, o);
+        HASH_DEL(c->orphans, o);
+        free(o);
+    }
+}
+
+int pool_has_archive(const struct hl_controller *c)
+{
+    size_t i;
+    const json_t *tier;
+    json_array_foreach (hl_json_list(c->pool, "tiers"), i, tier) {
+        if (strcmp(hl_json_str(tier, "tier", ""), "L4") == 0)
+            return 1;
+    }
+    return 0;
+}
+
+/* One miss may be a commit that came while the pages were read; two are a loss. */
+static void settle_lost(struct hl_controller *c)
+{
+    unsigned lost = 0;
+    for (struct hl_shard_rec *s = c->catalog.shards; s != NULL; s = s->hh.next) {
+        s->missed = s->seen_round == c->sweep_round ? 0 : s->missed + 1;
+        s->archived = s->archive_round == c->sweep_round;
+        int lost_now = s->missed >= 2 && copies_places(c, s->id, HL_TIER_L1, NULL, 0) == 0;
+        lost += lost_now && !s->lost;
+        c->slots_changed |= s->lost && !lost_now; /* a job may wait for its version */
+        s->lost = lost_now;
+    }
+    if (lost > 0)
+        hl_error("shards are missing from the pool count=%u; `helios shard ls` shows them as lost",
+                 lost);
+}
+
+static void end_sweep(struct hl_controller *c)
+{
+    c->sweeping = 0;
+    if (c->claim.comparing) {
+        claim_compared(c);
+        return;
+    }
+    if (claim_ok(c, NULL, 0)) {
+        manifests_settle(c);
+        settle_orphans(c);
+    }
+    settle_lost(c);
+    if (claim_ok(c, NULL, 0))
+        archive_behind(c);
+    hl_debug("sweep ended round=%u claim=%s", c->sweep_round, claim_word(c));
+}
+
+static void ask_archived(struct hl_controller *c, json_int_t cursor);
+
+static void on_archived_page(void *arg, hl_status st, const char *text, json_t *result)
+{
+    struct hl_controller *c = arg;
+    size_t i;
+    json_t *extent;
+    (void)text;
+    if (controller_landed(c))
+        return;
+    if (st == HL_EUNAVAIL && c->claim.comparing && c->claim.found.archived == 0) {
+        end_sweep(c); /* an archive that is away is not claimed now */
+        return;
+    }
+    if (st != HL_OK) {
+        c->sweeping = 0;
+        return;
+    }
+    json_array_foreach (hl_json_list(result, "extents"), i, extent) {
+        note_extent(c, extent, 1);
+    }
+    json_int_t next = hl_json_int(result, "next", 0);
+    if (next != 0)
+        ask_archived(c, next);
+    else
+        end_sweep(c);
+}
+
+static void ask_archived(struct hl_controller *c, json_int_t cursor)
+{
+    json_t *params = json_pack("{s:I s:i}", "cursor", cursor, "limit", SWEEP_PAGE);
+    controller_call(c, c->l3, "listArchived", params, on_archived_page, c);
+    json_decref(params);
+}
+
+static void on_page(void *arg, hl_status st, const char *text, json_t *result)
+{
+    struct hl_controller *c = arg;
+    (void)text;
+    if (controller_landed(c))
+        return;
+    if (st != HL_OK) { /* try again at the next sweep; nothing is judged by half an inventory */
+        c->sweeping = 0;
+        return;
+    }
+    size_t i;
+    json_t *extent;
+    json_array_foreach (hl_json_list(result, "extents"), i, extent) {
+        note_extent(c, extent, 0);
+    }
+    json_int_t next = hl_json_int(result, "next", 0);
+    if (next != 0) {
+        ask_page(c, next);
+        return;
+    }
+    if (pool_has_archive(c))
+        ask_archived(c, 0);
+    else
+        end_sweep(c);
+}
+
+static void ask_page(struct hl_controller *c, json_int_t cursor)
+{
+    json_t *params = json_pack("{s:I s:i}", "cursor", cursor, "limit", SWEEP_PAGE);
+    controller_call(c, c->l3, "inventory", params, on_page, c);
+    json_decref(params);
+}
+
+const char *pool_state(const struct hl_controller *c)
+{
+    if (c->pool == NULL)
+        return c->l3_state;
+    return c->claim.state == CLAIM_OK        ? "ready"
+           : c->claim.state == CLAIM_REFUSED ? c->claim.why
+                                             : "L3 has not said yet whose its pool is";
+}
+
+static void begin_sweep(struct hl_controller *c)
+{
+    if (c->pool == NULL || c->sweeping ||
+        (c->sweep_ns != 0 &&
+         hl_now_ns() - c->sweep_ns <= (uint64_t)c->opts.gc_interval_ms * HL_NS_PER_MS))
+        return;
+    c->sweeping = 1;
+    c->sweep_waits = 1;
+    c->sweep_round++;
+    c->sweep_ns = hl_now_ns();
+    claim_ask(c);
+}
+
+static void on_pool_info(void *arg, hl_status st, const char *text, json_t *result)
+{
+    struct hl_controller *c = arg;
+    if (controller_landed(c))
+        return;
+    c->pool_asked = 0;
+    if (st != HL_OK) {
+        if (c->pool != NULL || c->l3_state[0] == '\0')
+            hl_warn("L3 does not answer address=%s error=\"%s\"", c->opts.l3_address, text);
+        json_decref(c->pool);
+        c->pool = NULL;
+        claim_forget(c);
+        snprintf(c->l3_state, sizeof(c->l3_state), "%s", text);
+        return;
+    }
+    json_t *pool = json_object_get(result, "pool");
+    if (c->pool == NULL || strcmp(hl_json_str(c->pool, "incarnation", ""),
+                                  hl_json_str(pool, "incarnation", "")) != 0) {
+        hl_info("L3 is ready address=%s pool=%s shards=%" PRId64, c->opts.l3_address,
+                hl_json_str(pool, "uuid", ""), hl_json_int(pool, "shards", 0));
+        claim_forget(c);
+        c->sweep_ns = 0;
+    }
+    json_decref(c->pool);
+    c->pool = json_incref(pool);
+    snprintf(c->l3_state, sizeof(c->l3_state), "ready");
+    begin_sweep(c);
+}
+
+void claim_answered(struct hl_controller *c, hl_status st)
+{
+    if (!c->sweep_waits)
+        return;
+    c->sweep_waits = 0;
+    if (st == HL_OK && c->pool != NULL)
+        ask_page(c, 0);
+    else
+        c->sweeping = 0;
+}
+
+void pool_tick(struct hl_controller *c)
+{
+    if (!c->pool_asked) {
+        c->pool_asked = 1;
+        controller_call(c, c->l3, "poolInfo", NULL, on_pool_info, c);
+    }
+    begin_sweep(c);
+}
+
+void pool_fini(struct hl_controller *c)
+{
+    struct orphan *o, *next;
+    HASH_ITER (hh, c->orphans, o, next) {
+        HASH_DEL(c->orphans, o);
+        free(o);
+    }
+    json_decref(c->pool);
+    c->pool = NULL;
+}

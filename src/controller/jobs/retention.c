@@ -1,0 +1,248 @@
+/* What is over is not kept for ever: the oldest ended jobs and the nodes that stay away leave
+ * memory and store, by number and by age. What something that exists still names stays: a job whose
+ * versions can be loaded or whose log is being read, a node that a job's containers may be on. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "controller/controller_private.h"
+#include "controller/copies/copies.h"
+
+#define ROUND_MAX   256                /* in one batch: the loop does other things too */
+#define FORGETS_MAX 64                 /* calls to a node's Agent in one go */
+#define READER_NS   (60 * HL_NS_PER_S) /* a log that was asked for so recently is being read */
+
+/* ---- jobs ------------------------------------------------------------------------------------ */
+
+static int by_end(const void *x, const void *y)
+{
+    const struct job *a = *(struct job *const *)x, *b = *(struct job *const *)y;
+    if (a->ended_steady_ms != b->ended_steady_ms)
+        return a->ended_steady_ms < b->ended_steady_ms ? -1 : 1;
+    if (a->run.finished_ms != b->run.finished_ms) /* one round has seen both end */
+        return a->run.finished_ms < b->run.finished_ms ? -1 : 1;
+    return a->seq < b->seq ? -1 : a->seq > b->seq;
+}
+
+static int has_version(const struct hl_controller *c, const struct job *j)
+{
+    for (const struct hl_model_rec *m = c->catalog.models; m != NULL; m = m->hh.next)
+        for (const struct hl_version_rec *v = m->versions; v != NULL; v = v->next)
+            if (strcmp(v->job, j->id) == 0)
+                return 1;
+    return 0;
+}
+
+static int is_needed(const struct hl_controller *c, const struct job *j)
+{
+    int being_read = j->read_ns != 0 && hl_now_ns() - j->read_ns < READER_NS;
+    return being_read || !job_is_saved(j) || j->run.slots_held || has_version(c, j) ||
+           gangs_need(j);
+}
+
+static void on_forgotten(void *arg, hl_status st, const char *text, json_t *result)
+{
+    (void)result;
+    if (!controller_landed(arg) && st != HL_OK)
+        hl_debug("container was not forgotten error=\"%s\"", text);
+}
+
+static void forget_container(struct hl_controller *c, struct node *n, const char *id)
+{
+    json_t *params = json_pack("{s:s}", "id", id);
+    controller_call(c, n->agent, "forgetContainer", params, on_forgotten, c);
+    json_decref(params);
+}
+
+/* Its containers' records and logs, where their node is there; else when it is back and they are
+ * old enough (retention_strays). */
+static void forget_logs(struct hl_controller *c, const struct job *j)
+{
+    size_t i;
+    json_t *status;
+    for (struct node *n = c->nodes; n != NULL; n = n->hh.next) {
+        json_array_foreach (node_ready(n) ? n->containers : NULL, i, status) {
+            const char *id = hl_json_str(status, "id", "");
+            char job[HL_JOB_ID_MAX + 1];
+            int attempt, index;
+            if (hl_container_id_parse(id, job, sizeof(job), &attempt, &index) == HL_OK &&
+                strcmp(job, j->id) == 0)
+                forget_container(c, n, id);
+        }
+    }
+}
+
+void retention_strays(struct hl_controller *c, struct node *n, const json_t *containers)
+{
+    size_t i;
+    const json_t *status;
+    int sent = 0;
+    int64_t age = c->opts.jobs_keep_age_ms, now = controller_steady_ms(c);
+    json_array_foreach (age > 0 ? containers : NULL, i, status) {
+        const char *id = hl_json_str(status, "id", "");
+        int64_t ended = hl_json_int(status, "finishedMs", 0);
+        char job[HL_JOB_ID_MAX + 1];
+        int attempt, index;
+        struct job *j = NULL;
+        if (ended == 0 || now - ended <= age ||
+            hl_container_id_parse(id, job, sizeof(job), &attempt, &index) != HL_OK)
+            continue;
+        HASH_FIND_STR(c->jobs, job, j);
+        if (j == NULL && !job_is_damaged(c, job) && sent++ < FORGETS_MAX)
+            forget_container(c, n, id);
+    }
+}
+
+/* Jobs whose records are being deleted. */
+struct jobs_leaving {
+    struct hl_controller *c;
+    size_t count;
+    char ids[ROUND_MAX][HL_JOB_ID_MAX + 1];
+};
+
+static void job_forget(struct hl_controller *c, struct job *j)
+{
+    hl_info("ended job is forgotten job=%s", j->id);
+    forget_logs(c, j);
+    gangs_forget(j);
+    HASH_DEL(c->jobs, j);
+    job_free(j);
+}
+
+static void on_jobs_deleted(void *arg, hl_status st, const char *text)
+{
+    struct jobs_leaving *l = arg;
+    struct hl_controller *c = l->c;
+    if (controller_landed(c)) {
+        free(l);
+        return;
+    }
+    c->forgetting_jobs = false;
+    if (st != HL_OK)
+        hl_error("ended jobs were not forgotten error=\"%s\"", text);
+    for (size_t i = 0; i < l->count; i++) {
+        struct job *j;
+        HASH_FIND_STR(c->jobs, l->ids[i], j);
+        if (j != NULL && st == HL_OK)
+            job_forget(c, j);
+        else if (j != NULL)
+            j->forgetting = false;
+    }
+    free(l);
+}
+
+/* The number of the last job goes with them: an id is never given twice. */
+static hl_status forget_jobs(struct hl_controller *c, struct job **list, size_t n)
+{
+    struct hl_records records = {0};
+    struct jobs_leaving *l = calloc(1, sizeof(*l));
+    if (l == NULL)
+        return hl_fail(HL_ENOMEM, "out of memory for a list of jobs");
+    l->c = c;
+    l->count = n;
+    hl_status st =
+        hl_records_add(&records, json_pack("{s:I}", "last", (json_int_t)c->job_seq), "seq/job");
+    for (size_t i = 0; i < n && st == HL_OK; i++) {
+        memcpy(l->ids[i], list[i]->id, sizeof(l->ids[i]));
+        st = hl_records_add(&records, NULL, "job/%s", list[i]->id);
+    }
+    if (st == HL_OK)
+        st = controller_write(c, &records, on_jobs_deleted, l);
+    hl_records_fini(&records);
+    if (st != HL_OK) {
+        free(l);
+        return st;
+    }
+    c->forgetting_jobs = true;
+    for (size_t i = 0; i < n; i++)
+        list[i]->forgetting = true;
+    return HL_OK;
+}
+
+static void keep_jobs(struct hl_controller *c)
+{
+    struct job **ended =
+        c->forgetting_jobs ? NULL : calloc(HASH_COUNT(c->jobs) + 1, sizeof(struct job *));
+    size_t count = 0, n = 0;
+    if (ended == NULL)
+        return; /* the next round */
+    int64_t age = c->opts.jobs_keep_age_ms, now = controller_steady_ms(c);
+    for (struct job *j = c->jobs; j != NULL; j = j->hh.next) {
+        if (!hl_job_state_ended(j->run.state))
+            continue;
+        if (j->ended_steady_ms == 0)
+            j->ended_steady_ms = now;
+        ended[count++] = j;
+    }
+    qsort(ended, count, sizeof(*ended), by_end);
+    size_t keep = (size_t)c->opts.jobs_keep, over = keep > 0 && count > keep ? count - keep : 0;
+    for (size_t i = 0; i < count && n < ROUND_MAX; i++) {
+        int old = age > 0 && now - ended[i]->ended_steady_ms > age;
+        if (i >= over && !old)
+            break; /* sorted: all others are younger */
+        if (!is_needed(c, ended[i]))
+            ended[n++] = ended[i];
+    }
+    if (n > 0 && forget_jobs(c, ended, n) != HL_OK)
+        hl_error("ended jobs were not forgotten error=\"%s\"", hl_error_text());
+    free(ended);
+}
+
+/* ---- nodes ----------------------------------------------------------------------------------- */
+
+static int by_loss(const void *x, const void *y)
+{
+    const struct node *a = *(struct node *const *)x, *b = *(struct node *const *)y;
+    if (a->lost_steady_ms != b->lost_steady_ms)
+        return a->lost_steady_ms < b->lost_steady_ms ? -1 : 1;
+    return strcmp(a->name, b->name);
+}
+
+static int may_run(const struct job *j, const struct node *n)
+{
+    for (int i = 0; i < j->run.container_count; i++)
+        if (j->run.containers[i].state <= HL_CONTAINER_RUNNING &&
+            strcmp(j->run.containers[i].node, n->name) == 0)
+            return 1;
+    return 0;
+}
+
+static int has_job(const struct hl_controller *c, const struct node *n)
+{
+    for (const struct job *j = c->jobs; j != NULL; j = j->hh.next)
+        if (!hl_job_state_ended(j->run.state) && may_run(j, n))
+            return 1;
+    return 0;
+}
+
+static void keep_nodes(struct hl_controller *c)
+{
+    struct node **lost = calloc(HASH_COUNT(c->nodes) + 1, sizeof(struct node *));
+    size_t count = 0;
+    if (lost == NULL)
+        return;
+    for (struct node *n = c->nodes; n != NULL; n = n->hh.next)
+        if (n->lost)
+            lost[count++] = n;
+    qsort(lost, count, sizeof(*lost), by_loss);
+    size_t keep = (size_t)c->opts.nodes_keep, over = keep > 0 && count > keep ? count - keep : 0;
+    int64_t age = c->opts.nodes_keep_age_ms, now = controller_steady_ms(c);
+    for (size_t i = 0; i < count && i < ROUND_MAX; i++) {
+        int old = age > 0 && now - lost[i]->lost_steady_ms > age;
+        if ((i < over || old) && !has_job(c, lost[i]))
+            node_forget(c, lost[i]);
+    }
+    free(lost);
+}
+
+void retention_tick(struct hl_controller *c)
+{
+    nodes_bury(c);
+    if (hl_now_ns() - c->retention_ns < (uint64_t)c->opts.gc_interval_ms * HL_NS_PER_MS)
+        return;
+    c->retention_ns = hl_now_ns();
+    drop_stale_versions(c);
+    keep_jobs(c);
+    keep_nodes(c);
+}

@@ -1,0 +1,334 @@
+/* What is sent to the API server for a job, by the loop's worker threads: one request at a time. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/backoff.h"
+#include "base/clock.h"
+#include "base/log.h"
+#include "controller/kube/gangs_private.h"
+#include "ranktable/plan.h"
+
+#define BACKOFF_MS  200
+#define BACKOFF_TOP 30000
+#define LOGS_MAX    256
+#define LOGS_NS     (15 * HL_NS_PER_S)
+
+#define JOBS "/apis/batch.volcano.sh/v1alpha1"
+#define CORE "/api/v1"
+
+struct call;
+typedef hl_status (*call_fn)(struct call *k);
+
+struct call {
+    uv_work_t work;
+    struct gangs *g;
+    call_fn run;
+    char job[HL_JOB_ID_MAX + 1], gang[HL_ID_TEXT_LEN + 1];
+    char name[HL_VOLCANO_NAME_MAX], map[GANG_MAP_MAX];
+    int attempt;
+    json_t *doc, *map_doc, *vars_doc; /* what is made, or the patch */
+    json_t *logs;                     /* [[rank, local rank, pod]]: kept before they go */
+    hl_status st;
+    char text[HL_ERROR_TEXT_MAX];
+};
+
+/* ---- in worker threads ----------------------------------------------------------------------- */
+
+static hl_status request(struct call *k, const char *method, const char *base, const char *kind,
+                         const char *name, const json_t *body, json_t **out)
+{
+    char path[1024];
+    snprintf(path, sizeof(path), "%s/namespaces/%s/%s%s%s", base, k->g->ns, kind,
+             name[0] != '\0' ? "/" : "", name);
+    return hl_kube_call(
+        k->g->api,
+        &(struct hl_kube_request){.method = method,
+                                  .path = path,
+                                  .body = body,
+                                  .type = strcmp(method, "PATCH") == 0 ? HL_KUBE_MERGE : NULL,
+                                  .timeout_ms = k->g->c->opts.rpc_timeout_ms},
+        out);
+}
+
+/* One that is there already is ours, made by a request whose answer was lost, or somebody's. */
+static hl_status make_one(struct call *k, const char *base, const char *kind, const char *name,
+                          const json_t *doc, json_t **out)
+{
+    json_t *there = NULL;
+    hl_status st = request(k, "POST", base, kind, "", doc, &there);
+    if (st == HL_EEXIST)
+        st = request(k, "GET", base, kind, name, NULL, &there);
+    HL_TRY(st);
+    if (hl_volcano_attempt_of(there, k->gang) != k->attempt) {
+        json_decref(there);
+        return hl_fail(HL_ECONFLICT,
+                       "%s '%s' of namespace '%s' is there already and belongs to somebody else",
+                       kind, name, k->g->ns);
+    }
+    *out = there;
+    return HL_OK;
+}
+
+static hl_status make_map(struct call *k, const char *name, const json_t *doc)
+{
+    json_t *map = NULL;
+    hl_status st = make_one(k, CORE, "configmaps", name, doc, &map);
+    json_decref(map);
+    return st;
+}
+
+/* The ConfigMaps are there before pods look for them, and go with their Job whoever deletes that.
+ */
+static hl_status run_make(struct call *k)
+{
+    json_t *job = NULL;
+    HL_TRY(make_map(k, k->map, k->map_doc));
+    HL_TRY(make_map(k, k->name, k->vars_doc));
+    HL_TRY(make_one(k, JOBS, "jobs", k->name, k->doc, &job));
+    json_t *owner =
+        json_pack("{s:{s:[{s:s s:s s:s s:s}]}}", "metadata", "ownerReferences", "apiVersion",
+                  "batch.volcano.sh/v1alpha1", "kind", "Job", "name", k->name, "uid",
+                  hl_json_str(json_object_get(job, "metadata"), "uid", ""));
+    hl_status st = request(k, "PATCH", CORE, "configmaps", k->map, owner, NULL);
+    if (st == HL_OK)
+        st = request(k, "PATCH", CORE, "configmaps", k->name, owner, NULL);
+    json_decref(owner);
+    json_decref(job);
+    return st;
+}
+
+static hl_status unmake_one(struct call *k, const char *base, const char *kind, const char *name)
+{
+    json_t *there = NULL;
+    hl_status st = request(k, "GET", base, kind, name, NULL, &there);
+    if (st == HL_ENOENT)
+        return HL_OK;
+    HL_TRY(st);
+    if (hl_volcano_attempt_of(there, k->gang) == k->attempt) {
+        json_t *how = json_pack("{s:s s:s s:s s:{s:s}}", "kind", "DeleteOptions", "apiVersion",
+                                "v1", "propagationPolicy", "Background", "preconditions", "uid",
+                                hl_json_str(json_object_get(there, "metadata"), "uid", ""));
+        st = request(k, "DELETE", base, kind, name, how, NULL);
+        json_decref(how);
+    }
+    json_decref(there);
+    return st == HL_ENOENT ? HL_OK : st;
+}
+
+/* What can't be had is let go: a node that is dead must not keep its gang. */
+static hl_status run_logs(struct call *k)
+{
+    size_t i;
+    json_t *log;
+    uint64_t until = hl_now_ns() + LOGS_NS;
+    json_array_foreach (k->logs, i, log) {
+        struct gang_log one = {.job = k->job,
+                               .pod = json_string_value(json_array_get(log, 2)),
+                               .attempt = k->attempt,
+                               .rank = (int)json_integer_value(json_array_get(log, 0)),
+                               .local_rank = (int)json_integer_value(json_array_get(log, 1))};
+        if (hl_now_ns() > until)
+            break;
+        if (gang_log_fetch(k->g, &one) != HL_OK)
+            hl_debug("log of rank %d of %s: %s", one.rank, k->job, hl_error_text());
+    }
+    return HL_OK;
+}
+
+static hl_status run_unmake(struct call *k)
+{
+    HL_TRY(run_logs(k));
+    HL_TRY(unmake_one(k, JOBS, "jobs", k->name));
+    HL_TRY(unmake_one(k, CORE, "configmaps", k->name));
+    return unmake_one(k, CORE, "configmaps", k->map);
+}
+
+/* Nobody reads the table of a map that is gone. */
+static hl_status run_tell(struct call *k)
+{
+    hl_status st = request(k, "PATCH", CORE, "configmaps", k->map, k->doc, NULL);
+    return st == HL_ENOENT ? HL_OK : st;
+}
+
+static void run(uv_work_t *work)
+{
+    struct call *k = work->data;
+    k->st = k->run(k);
+    if (k->st != HL_OK)
+        snprintf(k->text, sizeof(k->text), "%s", hl_error_text());
+}
+
+/* ---- on the loop ----------------------------------------------------------------------------- */
+
+static void call_free(struct call *k)
+{
+    json_decref(k->doc);
+    json_decref(k->map_doc);
+    json_decref(k->vars_doc);
+    json_decref(k->logs);
+    free(k);
+}
+
+static void back_off(struct job *j)
+{
+    uint64_t ms = hl_backoff_ms(BACKOFF_MS, BACKOFF_TOP, j->gang.tries++);
+    j->gang.not_before_ns = hl_now_ns() + ms * HL_NS_PER_MS;
+}
+
+static void on_failure(struct job *j, const struct call *k)
+{
+    hl_warn("Kubernetes: job=%s attempt=%d error=\"%s\"", j->id, k->attempt, k->text);
+    back_off(j);
+    snprintf(j->gang.problem, sizeof(j->gang.problem), "%.199s", k->text);
+    if (k->run == run_tell)
+        j->gang.told = 0;
+    if (k->run != run_make)
+        return;
+    if (!hl_status_retryable(k->st))
+        j->gang.made = k->attempt; /* parts of it: to be deleted */
+    if (!hl_status_retryable(k->st) && j->run.attempt == k->attempt)
+        job_event(j, &(struct hl_job_event){.kind = HL_JOB_EV_CONTAINER,
+                                            .attempt = k->attempt,
+                                            .container = HL_CONTAINER_FAILED,
+                                            .text = k->text});
+}
+
+static void on_success(struct job *j, const struct call *k)
+{
+    j->gang.tries = 0;
+    j->gang.problem[0] = '\0';
+    if (k->run == run_make) {
+        j->gang.made = k->attempt;
+        hl_info("Volcano Job made job=%s name=%s", j->id, k->name);
+    } else if (k->run == run_unmake) {
+        j->gang.unmade = k->attempt;
+        hl_info("Volcano Job deleted job=%s name=%s", j->id, k->name);
+    }
+}
+
+static void on_done(uv_work_t *work, int status)
+{
+    struct call *k = work->data;
+    struct hl_controller *c = k->g->c;
+    struct job *j = NULL;
+    k->g->calls--;
+    if (!c->closing && status == 0)
+        HASH_FIND_STR(c->jobs, k->job, j);
+    if (j != NULL) {
+        j->gang.busy = 0;
+        if (k->st == HL_OK)
+            on_success(j, k);
+        else
+            on_failure(j, k);
+        gangs_look(j);
+    }
+    call_free(k);
+}
+
+static struct call *call_new(struct job *j, int attempt, call_fn fn)
+{
+    struct call *k = calloc(1, sizeof(*k));
+    if (k == NULL)
+        return NULL;
+    k->work.data = k;
+    k->g = j->controller->gangs;
+    k->run = fn;
+    k->attempt = attempt;
+    memcpy(k->job, j->id, sizeof(k->job));
+    memcpy(k->gang, j->gang.id, sizeof(k->gang));
+    hl_volcano_job_name(j->id, attempt, k->name);
+    hl_volcano_map_name(j->id, attempt, k->map, sizeof(k->map));
+    return k;
+}
+
+/* Takes the call. What can't be sent now is tried with the next look. */
+static void call_send(struct job *j, struct call *k)
+{
+    struct gangs *g = j->controller->gangs;
+    if (uv_queue_work(hl_loop_uv(g->c->opts.loop), &k->work, run, on_done) != 0) {
+        call_free(k);
+        return;
+    }
+    g->calls++;
+    j->gang.busy = 1;
+}
+
+static hl_status make_docs(struct job *j, struct call *k)
+{
+    struct gangs *g = j->controller->gangs;
+    json_t *spec = job_container_spec(j, 0), *near = gangs_near(j);
+    struct hl_volcano_gang gang = {.job_id = j->id,
+                                   .gang = j->gang.id,
+                                   .attempt = k->attempt,
+                                   .stop_grace_ms = hl_json_int(spec, "stopGraceMs", 0),
+                                   .job = &j->spec,
+                                   .plan = j->run.plan};
+    hl_status st = hl_volcano_job(&gang, &g->volcano, near, &k->doc);
+    k->vars_doc = hl_volcano_variables(&gang, &g->volcano, spec);
+    k->map_doc = hl_volcano_map(&gang, &g->volcano, HL_RANKTABLE_INITIALIZING);
+    json_decref(spec);
+    json_decref(near);
+    return st;
+}
+
+void gang_make(struct job *j)
+{
+    struct call *k = call_new(j, j->run.attempt, run_make);
+    if (k == NULL)
+        return;
+    hl_status st = make_docs(j, k);
+    if (st == HL_OK) {
+        call_send(j, k);
+        return;
+    }
+    k->st = st;
+    snprintf(k->text, sizeof(k->text), "%s", hl_error_text());
+    on_failure(j, k);
+    call_free(k);
+}
+
+/* Pods of the attempt; the next one may be placed already. */
+static json_t *logs_of(const struct job *j, int attempt)
+{
+    struct hl_plan *made = NULL;
+    const struct hl_plan *plan = gangs_plan_of(j, attempt, &made);
+    json_t *list = json_array();
+    for (int i = 0; plan != NULL && i < plan->container_count; i++) {
+        const struct hl_plan_container *c = &plan->containers[i];
+        if (json_object_get(j->controller->gangs->pods, c->node) == NULL)
+            continue;
+        for (int r = 0; r < c->rank_count && json_array_size(list) < LOGS_MAX; r++)
+            json_array_append_new(list, json_pack("[i i s]", c->ranks[r].rank, r, c->node));
+    }
+    hl_plan_free(made);
+    return list;
+}
+
+void gang_unmake(struct job *j, int attempt)
+{
+    struct call *k = call_new(j, attempt, run_unmake);
+    if (k == NULL)
+        return;
+    k->logs = logs_of(j, attempt);
+    call_send(j, k);
+}
+
+void gang_tell(struct job *j, const char *table)
+{
+    struct call *k = call_new(j, j->run.attempt, run_tell);
+    if (k == NULL)
+        return;
+    k->doc = json_pack("{s:{s:s}}", "data", "hccl.json", table);
+    call_send(j, k);
+}
+
+void gang_keep_logs(struct job *j)
+{
+    struct call *k = call_new(j, j->run.attempt, run_logs);
+    if (k == NULL)
+        return;
+    j->gang.kept = j->run.attempt;
+    k->logs = logs_of(j, j->run.attempt);
+    call_send(j, k);
+}

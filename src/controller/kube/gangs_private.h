@@ -1,0 +1,80 @@
+/* Shared by gangs.c (what is decided), calls.c (what is sent) and logs.c. */
+#ifndef HL_CONTROLLER_GANGS_PRIVATE_H
+#define HL_CONTROLLER_GANGS_PRIVATE_H
+
+#include <limits.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <uthash.h>
+
+#include "controller/controller_private.h"
+#include "kube/watcher.h"
+#include "volcano/gang.h"
+
+#define GANG_MAP_MAX (HL_VOLCANO_NAME_MAX + 16)
+
+/* How far a rank's log was fetched: the API counts in seconds. */
+struct spool {
+    char key[HL_JOB_ID_MAX + 32]; /* JOB.ATTEMPT.RANK */
+    char second[64];              /* of the last line, with its zone; "" = nothing yet */
+    unsigned lines;               /* of that second that we have */
+    int begun;                    /* 0: what the file has is of a Controller before us */
+    UT_hash_handle hh;
+};
+
+struct gangs {
+    struct hl_controller *c;
+    struct hl_kube_config *config;
+    struct hl_kube *api;
+    atomic_int cancel;
+    struct hl_kube_watcher *jobs_watch, *pods_watch;
+    json_t *jobs, *pods;           /* name -> object, of our namespace */
+    json_t *next_jobs, *next_pods; /* of a list that comes by pages; NULL = none */
+    int jobs_synced, pods_synced;
+    unsigned calls; /* under way */
+    int looking;    /* a look at what is stale is posted */
+    struct hl_volcano_opts volcano;
+    char *ns, *queue, *device, *policy;
+    char logs[PATH_MAX]; /* directory */
+    pthread_mutex_t spool_lock;
+    struct spool *spools;
+};
+
+/* data_locality.c: for each container the nodes that hold what its ranks will read; new reference.
+ */
+json_t *gangs_near(const struct job *j);
+
+/* calls.c: one request of a job; it calls gangs_look when it is done. */
+void gang_make(struct job *j);
+/* What the attempt's pods wrote is kept. */
+void gang_unmake(struct job *j, int attempt);
+void gang_tell(struct job *j, const char *table);
+/* What the pods of an attempt that succeeded wrote stays when Kubernetes drops them. */
+void gang_keep_logs(struct job *j);
+
+/* gangs.c */
+/* The plan of an attempt, earlier ones too; *made (NULL before) is the caller's to free. NULL and
+ * a failure recorded: it can't be made. */
+const struct hl_plan *gangs_plan_of(const struct job *j, int attempt, struct hl_plan **made);
+/* Tell the state machine what its pods say, then gangs_keep. */
+void gangs_look(struct job *j);
+
+/* logs.c */
+/* A rank's log: what it is called here, and where its lines come from. */
+struct gang_log {
+    const char *job, *pod;
+    int attempt, rank, local_rank;
+};
+
+/* Fetch what is new of it. In a worker thread. */
+hl_status gang_log_fetch(struct gangs *g, const struct gang_log *log) HL_CHECK;
+/* Path of what was fetched. */
+void gang_log_path(const struct gangs *g, const char *job, int attempt, int rank,
+                   char out[PATH_MAX]);
+/* Answers the call; pod: the rank's, NULL = it is gone. */
+void gang_log_read(struct job *j, struct hl_rpc_call *call, const json_t *pod, int local_rank,
+                   const struct log_ask *ask);
+/* At the end: forget how far logs were fetched. */
+void gang_logs_fini(struct gangs *g);
+
+#endif

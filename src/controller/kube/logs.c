@@ -1,0 +1,375 @@
+/* Logs of ranks in pods. Kubernetes knows no offsets: a log is asked for since the second of the
+ * last line we have, what we have of that second is passed over, and the rest is appended to a
+ * file, which also is there when the pod no longer is. */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/base64.h"
+#include "base/log.h"
+#include "controller/kube/gangs_private.h"
+#include "os/file.h"
+
+#define FETCH_BYTES ((size_t)8 << 20) /* at once; doubled while one second has more */
+#define FETCH_MAX   ((size_t)128 << 20)
+#define SLICE_MAX   ((size_t)1 << 20)
+#define SECOND_LEN  19 /* "2026-11-21T19:00:00" */
+
+void gang_log_path(const struct gangs *g, const char *job, int attempt, int rank,
+                   char out[PATH_MAX])
+{
+    snprintf(out, PATH_MAX, "%.3800s/%s.%d.%d.log", g->logs, job, attempt, rank);
+}
+
+void gang_logs_fini(struct gangs *g)
+{
+    struct spool *s, *next;
+    HASH_ITER (hh, g->spools, s, next) {
+        HASH_DEL(g->spools, s);
+        free(s);
+    }
+}
+
+/* With the lock. A Controller that was restarted fetches from the start again. */
+static hl_status spool_find(struct gangs *g, const char *job, int attempt, int rank,
+                            struct spool **out)
+{
+    char key[sizeof((*out)->key)];
+    struct spool *s;
+    snprintf(key, sizeof(key), "%s.%d.%d", job, attempt, rank);
+    HASH_FIND_STR(g->spools, key, s);
+    if (s == NULL) {
+        s = calloc(1, sizeof(*s));
+        if (s == NULL)
+            return hl_fail(HL_ENOMEM, "out of memory allocating a log");
+        memcpy(s->key, key, sizeof(s->key));
+        HASH_ADD_STR(g->spools, key, s);
+    }
+    *out = s;
+    return HL_OK;
+}
+
+/* "2026-11-21T19:00:00.123456789+08:00 text": the second with its zone; 0 = the line has none. */
+static size_t parse_stamp(const char *line, size_t len, char *second, size_t cap)
+{
+    const char *space = memchr(line, ' ', len < 64 ? len : 64);
+    if (space == NULL || space - line <= SECOND_LEN || line[10] != 'T')
+        return 0;
+    const char *zone = line + SECOND_LEN;
+    if (*zone == '.')
+        zone += 1 + strspn(zone + 1, "0123456789");
+    int n = snprintf(second, cap, "%.*s%.*s", SECOND_LEN, line, (int)(space - zone), zone);
+    return n > 0 && (size_t)n < cap && zone < space ? (size_t)(space - line) + 1 : 0;
+}
+
+static hl_status append(const char *path, const struct hl_buf *text, int anew)
+{
+    int how = O_WRONLY | O_CREAT | O_CLOEXEC | (anew ? O_TRUNC : O_APPEND);
+    HL_AUTO(hl_closep) int fd = open(path, how, 0644);
+    for (size_t at = 0; fd >= 0 && at < text->len;) {
+        ssize_t n = write(fd, text->data + at, text->len - at);
+        if (n < 0)
+            return hl_fail(HL_EIO, "log %s: %m", path);
+        at += (size_t)n;
+    }
+    return fd >= 0 ? HL_OK : hl_fail(HL_EIO, "log %s: %m", path);
+}
+
+/* New lines of `from` to `out`; *s is where they end. A line that was cut is left for next time. */
+static hl_status take_lines(const struct hl_buf *from, struct spool *s, struct hl_buf *out)
+{
+    const char *at = from->data, *end = at + from->len;
+    char first[sizeof(s->second)];
+    unsigned skip = s->lines;
+    memcpy(first, s->second, sizeof(first));
+    while (at != NULL && at < end) {
+        char second[sizeof(s->second)];
+        const char *nl = memchr(at, '\n', (size_t)(end - at));
+        size_t len = nl != NULL ? (size_t)(nl - at) + 1 : 0;
+        size_t head = parse_stamp(at, len, second, sizeof(second));
+        if (nl == NULL)
+            break;
+        if (head > 0 && skip > 0 && strcmp(second, first) == 0) {
+            skip--;
+        } else {
+            HL_TRY(hl_buf_append(out, at + head, len - head));
+            if (head > 0) {
+                s->lines = strcmp(s->second, second) == 0 ? s->lines + 1 : 1;
+                memcpy(s->second, second, sizeof(second));
+            }
+        }
+        at += len;
+    }
+    return HL_OK;
+}
+
+static void log_url(const struct gangs *g, const struct spool *s, const struct gang_log *log,
+                    size_t limit, char *out, size_t cap)
+{
+    char name[HL_VOLCANO_NAME_MAX], since[3 * sizeof(s->second)] = "";
+    size_t n = 0;
+    for (const char *p = s->second; *p != '\0'; p++)
+        n += (size_t)snprintf(since + n, sizeof(since) - n, *p == '+' ? "%%2B" : "%c", *p);
+    hl_volcano_rank_name(log->local_rank, name);
+    snprintf(out, cap,
+             "/api/v1/namespaces/%s/pods/%s/log?container=%s&timestamps=true&limitBytes=%zu%s%s",
+             g->ns, log->pod, name, limit, n > 0 ? "&sinceTime=" : "", since);
+}
+
+/* One piece. *more: there may be more at once. */
+static hl_status fetch_piece(struct gangs *g, struct spool *s, const char *path,
+                             const struct gang_log *log, size_t limit, int *more)
+{
+    char url[1024];
+    struct hl_buf raw = HL_BUF(FETCH_MAX + 4096), text = HL_BUF(FETCH_MAX + 4096);
+    struct spool next = *s;
+    log_url(g, s, log, limit, url, sizeof(url));
+    hl_status st = hl_kube_text(g->api, url, g->c->opts.rpc_timeout_ms, &raw);
+    if (st == HL_OK)
+        st = take_lines(&raw, &next, &text);
+    if (st == HL_OK && (text.len > 0 || !s->begun))
+        st = append(path, &text, !s->begun);
+    if (st == HL_OK) {
+        s->begun = 1;
+        *more = raw.len + 1 >= limit ? text.len > 0 ? 1 : -1 : 0;
+        s->lines = next.lines;
+        memcpy(s->second, next.second, sizeof(s->second));
+    }
+    hl_buf_fini(&raw);
+    hl_buf_fini(&text);
+    return st;
+}
+
+hl_status gang_log_fetch(struct gangs *g, const struct gang_log *log)
+{
+    char path[PATH_MAX];
+    struct spool *s = NULL;
+    int more = 1;
+    gang_log_path(g, log->job, log->attempt, log->rank, path);
+    pthread_mutex_lock(&g->spool_lock);
+    hl_status st = spool_find(g, log->job, log->attempt, log->rank, &s);
+    for (size_t limit = FETCH_BYTES; st == HL_OK && more != 0 && limit <= FETCH_MAX;) {
+        st = fetch_piece(g, s, path, log, limit, &more);
+        limit = more < 0 ? limit * 2 : FETCH_BYTES;
+    }
+    pthread_mutex_unlock(&g->spool_lock);
+    return st;
+}
+
+/* ---- what users ask -------------------------------------------------------------------------- */
+
+struct ask {
+    uv_work_t work;
+    struct gangs *g;
+    struct hl_rpc_call *call;
+    char job[HL_JOB_ID_MAX + 1], pod[HL_VOLCANO_NAME_MAX];
+    int attempt, rank, local_rank, ended;
+    int past; /* of an earlier attempt: only what was kept is there */
+    int64_t offset, size;
+    size_t max;
+    json_t *about;
+    json_t *result;
+    hl_status st;
+    char text[HL_ERROR_TEXT_MAX];
+};
+
+/* Nothing to read is no failure: the rank has not begun, or its pod was never there. */
+static hl_status read_file(struct ask *k, struct hl_buf *out)
+{
+    char path[PATH_MAX];
+    struct stat sb;
+    gang_log_path(k->g, k->job, k->attempt, k->rank, path);
+    HL_AUTO(hl_closep) int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0 && errno == ENOENT && k->past)
+        return hl_fail(
+            HL_ENOENT,
+            "the log of rank %d of attempt %d of job '%s' was not kept: Kubernetes drops "
+            "it with its pod, and nobody had read it before",
+            k->rank, k->attempt, k->job);
+    if (fd < 0 && errno == ENOENT)
+        return HL_OK;
+    if (fd < 0 || fstat(fd, &sb) != 0)
+        return hl_fail(HL_EIO, "log %s: %m", path);
+    k->size = sb.st_size;
+    if (k->offset < 0)
+        k->offset = k->size + k->offset < 0 ? 0 : k->size + k->offset;
+    if (k->offset > k->size)
+        k->offset = k->size;
+    size_t want = (size_t)(k->size - k->offset) < k->max ? (size_t)(k->size - k->offset) : k->max;
+    char *room = hl_buf_room(out, want + 1);
+    ssize_t n = room != NULL ? pread(fd, room, want, k->offset) : -1;
+    if (n < 0)
+        return hl_fail(HL_EIO, "log %s: %m", path);
+    out->len += (size_t)n;
+    return HL_OK;
+}
+
+static hl_status answer(struct ask *k)
+{
+    struct hl_buf raw = HL_BUF(SLICE_MAX + 16), data = HL_BUF(SLICE_MAX * 2);
+    hl_status st = HL_OK;
+    if (k->pod[0] != '\0') {
+        st = gang_log_fetch(k->g, &(struct gang_log){.job = k->job,
+                                                     .pod = k->pod,
+                                                     .attempt = k->attempt,
+                                                     .rank = k->rank,
+                                                     .local_rank = k->local_rank});
+        if (st == HL_EINVAL || st == HL_ENOENT) /* it has not begun, or has just gone */
+            st = HL_OK;
+    }
+    if (st == HL_OK)
+        st = read_file(k, &raw);
+    if (st == HL_OK)
+        st = hl_base64_encode(raw.data != NULL ? raw.data : "", raw.len, &data);
+    if (st == HL_OK)
+        k->result =
+            json_pack("{s:s s:I s:I s:b}", "data", data.data != NULL ? data.data : "", "offset",
+                      (json_int_t)(k->offset > 0 ? k->offset : 0), "size", (json_int_t)k->size,
+                      "finished", k->ended && k->offset + (int64_t)raw.len >= k->size);
+    hl_buf_fini(&raw);
+    hl_buf_fini(&data);
+    return st;
+}
+
+static void run(uv_work_t *work)
+{
+    struct ask *k = work->data;
+    k->st = answer(k);
+    if (k->st != HL_OK)
+        snprintf(k->text, sizeof(k->text), "%s", hl_error_text());
+}
+
+static void on_done(uv_work_t *work, int status)
+{
+    struct ask *k = work->data;
+    k->g->calls--;
+    if (status == 0 && k->st == HL_OK) {
+        json_object_update(k->result, k->about);
+        hl_rpc_reply(k->call, hl_steal(&k->result));
+    } else {
+        hl_rpc_reject(k->call, status != 0 ? HL_ECANCELED : k->st,
+                      status != 0 ? "the Controller ends" : k->text);
+    }
+    json_decref(k->result);
+    json_decref(k->about);
+    free(k);
+}
+
+void gang_log_read(struct job *j, struct hl_rpc_call *call, const json_t *pod, int local_rank,
+                   const struct log_ask *ask)
+{
+    struct gangs *g = j->controller->gangs;
+    struct ask *k = calloc(1, sizeof(*k));
+    if (k == NULL) {
+        hl_rpc_reject(call, HL_ENOMEM, "out of memory reading a log");
+        return;
+    }
+    k->work.data = k;
+    k->g = g;
+    k->call = call;
+    k->attempt = ask->attempt;
+    k->rank = ask->rank;
+    k->local_rank = local_rank;
+    k->offset = ask->offset;
+    k->max = ask->max_bytes > 0 && (size_t)ask->max_bytes < SLICE_MAX ? (size_t)ask->max_bytes
+                                                                      : SLICE_MAX;
+    k->past = ask->attempt < j->run.containers_attempt;
+    k->ended = pod != NULL
+                   ? hl_volcano_rank_ended(pod, local_rank)
+                   : k->past || hl_job_state_ended(j->run.state) || j->run.state == HL_JOB_PENDING;
+    memcpy(k->job, j->id, sizeof(k->job));
+    if (pod != NULL)
+        snprintf(k->pod, sizeof(k->pod), "%s",
+                 hl_json_str(json_object_get(pod, "metadata"), "name", ""));
+    if (uv_queue_work(hl_loop_uv(g->c->opts.loop), &k->work, run, on_done) != 0) {
+        hl_rpc_reject(call, HL_EBUSY, "the Controller has no thread for the log");
+        free(k);
+        return;
+    }
+    k->about = json_incref(ask->about);
+    g->calls++;
+}
+
+/* ---- a job that is forgotten ----------------------------------------------------------------- */
+
+static int has_objects(const struct gangs *g, const struct job *j)
+{
+    const char *name;
+    json_t *object;
+    json_object_foreach (g->jobs, name, object) {
+        if (hl_volcano_attempt_of(object, j->gang.id) > 0)
+            return 1;
+    }
+    return 0;
+}
+
+int gangs_need(const struct job *j)
+{
+    const struct gangs *g = j->controller->gangs;
+    if (g == NULL || j->gang.id[0] == '\0')
+        return 0;
+    return !g->jobs_synced || j->gang.busy || has_objects(g, j);
+}
+
+struct forgotten {
+    uv_work_t work;
+    struct gangs *g;
+    char job[HL_JOB_ID_MAX + 1];
+    int attempts, world;
+};
+
+static void forget_log(struct gangs *g, const char *job, int attempt, int rank)
+{
+    char path[PATH_MAX], key[sizeof(g->spools->key)];
+    struct spool *s;
+    gang_log_path(g, job, attempt, rank, path);
+    unlink(path);
+    snprintf(key, sizeof(key), "%s.%d.%d", job, attempt, rank);
+    HASH_FIND_STR(g->spools, key, s);
+    if (s != NULL)
+        HASH_DEL(g->spools, s);
+    free(s);
+}
+
+static void forget(uv_work_t *work)
+{
+    const struct forgotten *k = work->data;
+    pthread_mutex_lock(&k->g->spool_lock); /* another job's log may be fetched */
+    for (int attempt = 1; attempt <= k->attempts; attempt++)
+        for (int rank = 0; rank < k->world; rank++)
+            forget_log(k->g, k->job, attempt, rank);
+    pthread_mutex_unlock(&k->g->spool_lock);
+}
+
+static void on_forgotten(uv_work_t *work, int status)
+{
+    struct forgotten *k = work->data;
+    (void)status;
+    k->g->calls--;
+    free(k);
+}
+
+void gangs_forget(const struct job *j)
+{
+    struct gangs *g = j->controller->gangs;
+    if (g == NULL || j->gang.id[0] == '\0')
+        return;
+    struct forgotten *k = calloc(1, sizeof(*k));
+    if (k != NULL) {
+        k->work.data = k;
+        k->g = g;
+        k->attempts = j->run.attempt;
+        k->world = hl_rank_world(&j->spec.grid);
+        memcpy(k->job, j->id, sizeof(k->job));
+    }
+    if (k == NULL || uv_queue_work(hl_loop_uv(g->c->opts.loop), &k->work, forget, on_forgotten)) {
+        hl_warn("logs of a forgotten job stay, remove them files=\"%s/%s.*.log\"", g->logs, j->id);
+        free(k);
+        return;
+    }
+    g->calls++;
+}

@@ -1,0 +1,135 @@
+/* A manifest's id is made of what it says, so nothing has to be remembered: the sweep asks of each
+ * visible version whether its manifest was seen. */
+#include "controller/models/manifests.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "controller/controller_private.h"
+#include "core/manifest.h"
+
+#define MANIFEST_PUTS 16
+
+struct kept_manifest {
+    struct hl_id id;
+    unsigned pool_round, archive_round; /* last sweep that saw it there */
+    unsigned wanted_round;              /* last sweep in which a version had it */
+    UT_hash_handle hh;
+};
+
+static struct kept_manifest *find(struct hl_controller *c, struct hl_id id)
+{
+    struct kept_manifest *k;
+    HASH_FIND(hh, c->manifests, &id, sizeof(id), k);
+    if (k == NULL && (k = calloc(1, sizeof(*k))) != NULL) {
+        k->id = id;
+        HASH_ADD(hh, c->manifests, id, sizeof(id), k);
+    }
+    return k;
+}
+
+static void on_written(void *arg, hl_status st, const char *text, json_t *result)
+{
+    struct hl_controller *c = arg;
+    (void)result;
+    if (controller_landed(c))
+        return;
+    c->manifest_puts--;
+    if (st == HL_OK)
+        c->manifest_complained = 0;
+    else if (!c->manifest_complained++)
+        hl_warn("a manifest was not written, each sweep tries again error=\"%s\"", text);
+    if (st == HL_OK && pool_has_archive(c))
+        c->sweep_ns = 0; /* it may have to be archived */
+}
+
+void manifest_write(struct hl_controller *c, const struct hl_version_rec *v)
+{
+    char *text;
+    if (!claim_ok(c, NULL, 0) || c->pool == NULL || c->manifest_puts >= MANIFEST_PUTS)
+        return; /* the next sweep finds it missing */
+    if (hl_manifest_encode(v, c->claim.cluster, &text) != HL_OK) {
+        hl_error("no manifest of %s@%" PRId64 ": %s", v->model->name, v->number, hl_error_text());
+        return;
+    }
+    json_t *params = json_pack("{s:s s:s}", "manifest", text, "cluster", claim_cluster(c).s);
+    free(text);
+    c->manifest_puts++;
+    controller_call(c, c->l3, "putManifest", params, on_written, c);
+    json_decref(params);
+}
+
+void manifests_note(struct hl_controller *c, struct hl_id id, int archived)
+{
+    struct kept_manifest *k = find(c, id);
+    if (k != NULL)
+        *(archived ? &k->archive_round : &k->pool_round) = c->sweep_round;
+}
+
+static void settle_version(struct hl_controller *c, const struct hl_version_rec *v)
+{
+    struct kept_manifest *k = find(c, hl_manifest_id(v));
+    if (k == NULL)
+        return;
+    k->wanted_round = c->sweep_round;
+    if (k->pool_round != c->sweep_round && k->archive_round != c->sweep_round)
+        manifest_write(c, v);
+}
+
+void manifests_settle(struct hl_controller *c)
+{
+    struct kept_manifest *k, *next;
+    bool all_known = true;
+    for (struct hl_model_rec *m = c->catalog.models; m != NULL; m = m->hh.next)
+        for (struct hl_version_rec *v = m->versions; v != NULL; v = v->next) {
+            bool known = !m->damaged && hl_version_has_all_records(v);
+            all_known = all_known && known;
+            if (known && v->state == HL_VERSION_VISIBLE && v->shard_count > 0)
+                settle_version(c, v);
+        }
+    if (!all_known) /* one that nobody seems to want is what is left of a damaged record */
+        return;
+    HASH_ITER (hh, c->manifests, k, next) {
+        if (k->wanted_round == c->sweep_round)
+            continue;
+        if (k->pool_round == c->sweep_round || k->archive_round == c->sweep_round) {
+            note_orphan(c, k->id, k->archive_round == c->sweep_round);
+            continue;
+        }
+        HASH_DEL(c->manifests, k);
+        free(k);
+    }
+}
+
+void manifests_not_archived(const struct hl_controller *c, json_t *ids, size_t max)
+{
+    for (const struct kept_manifest *k = c->manifests; k != NULL && json_array_size(ids) < max;
+         k = k->hh.next)
+        if (k->wanted_round == c->sweep_round && k->pool_round == c->sweep_round &&
+            k->archive_round != c->sweep_round)
+            json_array_append_new(ids, json_string(hl_id_format(k->id).s));
+}
+
+struct hl_id *manifests_of(const struct hl_model_rec *m, int64_t number, size_t *count)
+{
+    size_t n = 0;
+    for (const struct hl_version_rec *v = m->versions; v != NULL; v = v->next)
+        n++;
+    struct hl_id *ids = calloc(n + 1, sizeof(*ids));
+    *count = 0;
+    for (const struct hl_version_rec *v = m->versions; v != NULL && ids != NULL; v = v->next)
+        if (v->state == HL_VERSION_VISIBLE && (number == -1 || v->number == number))
+            ids[(*count)++] = hl_manifest_id(v);
+    return ids;
+}
+
+void manifests_fini(struct hl_controller *c)
+{
+    struct kept_manifest *k, *next;
+    HASH_ITER (hh, c->manifests, k, next) {
+        HASH_DEL(c->manifests, k);
+        free(k);
+    }
+}

@@ -1,0 +1,311 @@
+/* Which versions come back: those whose shards are all there, with the size and the CRC that their
+ * manifest says. */
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "controller/models/recover_private.h"
+
+#define GROUPS_MAX 4096 /* lines of what is left */
+
+struct object *recover_object(struct recovery *r, struct hl_id id)
+{
+    struct object *o;
+    HASH_FIND(hh, r->objects, &id, sizeof(id), o);
+    if (o == NULL && (o = calloc(1, sizeof(*o))) != NULL) {
+        o->id = id;
+        HASH_ADD(hh, r->objects, id, sizeof(id), o);
+    }
+    return o;
+}
+
+void recover_add_manifest(struct recovery *r, struct hl_id id, const char *text)
+{
+    struct candidate x = {0};
+    hl_status st = hl_manifest_decode(text, strlen(text), &x.manifest);
+    if (st == HL_OK && !hl_id_equal(x.manifest.id, id)) {
+        hl_manifest_fini(&x.manifest);
+        st = hl_fail(HL_ECORRUPT, "it is the manifest of another version");
+    }
+    if (st == HL_OK && r->count == r->cap) {
+        size_t cap = r->cap * 2 + 64;
+        struct candidate *list = realloc(r->list, cap * sizeof(*list));
+        if (list == NULL) {
+            hl_manifest_fini(&x.manifest);
+            st = hl_fail(HL_ENOMEM, "out of memory for a list of versions");
+        } else {
+            r->list = list;
+            r->cap = cap;
+        }
+    }
+    if (st != HL_OK) {
+        r->damaged++;
+        hl_error("a manifest is not read id=%s error=\"%s\"", hl_id_format(id).s, hl_error_text());
+        return;
+    }
+    r->list[r->count++] = x;
+}
+
+HL_PRINTF(2, 3) static void skip(struct candidate *x, const char *fmt, ...)
+{
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(x->reason, sizeof(x->reason), fmt, ap);
+    va_end(ap);
+    x->skipped = true;
+}
+
+/* By model and version; of two of one version the newer first. */
+static int order(const void *a, const void *b)
+{
+    const struct hl_manifest *x = &((const struct candidate *)a)->manifest;
+    const struct hl_manifest *y = &((const struct candidate *)b)->manifest;
+    int names = strcmp(x->model, y->model);
+    if (names != 0)
+        return names;
+    if (x->number != y->number)
+        return x->number < y->number ? -1 : 1;
+    return (x->visible_ms < y->visible_ms) - (x->visible_ms > y->visible_ms);
+}
+
+static struct hl_version_rec *in_catalogue(const struct recovery *r, const struct hl_manifest *m)
+{
+    struct hl_model_rec *model;
+    struct hl_version_rec *v;
+    if (hl_catalog_model(&r->c->catalog, m->model, &model) == HL_OK &&
+        hl_catalog_version(model, m->number, &v) == HL_OK && v->state == HL_VERSION_VISIBLE)
+        return v;
+    hl_error_clear();
+    return NULL;
+}
+
+static bool same_model(const struct recovery *r, const struct hl_manifest *m)
+{
+    struct hl_model_rec *model;
+    if (hl_catalog_model(&r->c->catalog, m->model, &model) != HL_OK) {
+        hl_error_clear();
+        return true;
+    }
+    return model->tp == m->tp && model->pp == m->pp && model->virtual_stages == m->virtual_stages &&
+           strcmp(model->config, m->config) == 0;
+}
+
+/* Every shard is there; 0: `x` says which is not. */
+static int check_shards(struct recovery *r, struct candidate *x)
+{
+    size_t i, missing = 0;
+    const json_t *shard;
+    json_array_foreach (x->manifest.shards, i, shard) {
+        struct hl_id id;
+        struct object *o = NULL;
+        if (hl_id_parse(hl_json_str(shard, "id", ""), &id) == HL_OK)
+            HASH_FIND(hh, r->objects, &id, sizeof(id), o);
+        const char *part = hl_json_str(shard, "part", "?");
+        if (o == NULL || (!o->pooled && !o->archived && !o->trashed)) {
+            missing++;
+            continue;
+        }
+        if (o->size != (uint64_t)hl_json_int(shard, "sizeBytes", 0)) {
+            skip(x, "shard %s (%s) has %" PRIu64 " bytes, not %" PRId64, hl_id_format(id).s, part,
+                 o->size, hl_json_int(shard, "sizeBytes", 0));
+            return 0;
+        }
+        if (o->unreadable[0] != '\0') {
+            skip(x, "shard %s (%s): %s", hl_id_format(id).s, part, o->unreadable);
+            return 0;
+        }
+        if ((o->pooled || o->read) && o->crc != (uint32_t)hl_json_int(shard, "crc32", 0)) {
+            skip(x, "shard %s (%s) has CRC %08" PRIx32 ", not %08" PRIx32, hl_id_format(id).s, part,
+                 o->crc, (uint32_t)hl_json_int(shard, "crc32", 0));
+            return 0;
+        }
+    }
+    if (missing > 0)
+        skip(x, "%zu of %zu shards are neither in the pool nor in the archive", missing,
+             json_array_size(x->manifest.shards));
+    return missing == 0;
+}
+
+static void take_shards(struct recovery *r, const struct hl_manifest *m)
+{
+    size_t i;
+    const json_t *shard;
+    json_array_foreach (m->shards, i, shard) {
+        struct hl_id id;
+        struct object *o = NULL;
+        if (hl_id_parse(hl_json_str(shard, "id", ""), &id) == HL_OK)
+            HASH_FIND(hh, r->objects, &id, sizeof(id), o);
+        if (o != NULL)
+            o->claimed = true;
+    }
+}
+
+static bool shards_taken(struct recovery *r, const struct hl_manifest *m)
+{
+    size_t i;
+    const json_t *shard;
+    json_array_foreach (m->shards, i, shard) {
+        struct hl_id id;
+        struct object *o = NULL;
+        if (hl_id_parse(hl_json_str(shard, "id", ""), &id) != HL_OK)
+            continue;
+        HASH_FIND(hh, r->objects, &id, sizeof(id), o);
+        const struct hl_shard_rec *s = hl_catalog_shard(&r->c->catalog, id);
+        if ((o != NULL && o->claimed && s == NULL) ||
+            (s != NULL &&
+             (s->version->state == HL_VERSION_VISIBLE || s->version->number != m->number ||
+              strcmp(s->version->model->name, m->model) != 0)))
+            return true;
+    }
+    return false;
+}
+
+static void judge_one(struct recovery *r, struct candidate *x, const struct candidate *before)
+{
+    struct hl_manifest *m = &x->manifest;
+    bool twin = before != NULL && !before->skipped && before->manifest.number == m->number &&
+                strcmp(before->manifest.model, m->model) == 0;
+    x->skipped = false;
+    if (r->discard)
+        skip(x, "given up by --discard");
+    else if (in_catalogue(r, m) != NULL)
+        skip(x, "the catalogue has this version with other shards");
+    else if (!same_model(r, m))
+        skip(x, "the catalogue has a model of this name with another configuration");
+    else if (twin)
+        skip(x, "a newer manifest names other shards for this version");
+    else if (shards_taken(r, m))
+        skip(x, "a shard of it belongs to another version");
+    else if (check_shards(r, x))
+        take_shards(r, m);
+}
+
+void recover_judge(struct recovery *r)
+{
+    size_t n = 0;
+    for (struct object *o = r->objects; o != NULL; o = o->hh.next)
+        o->claimed = !hl_manifest_is(o->id) && hl_catalog_shard(&r->c->catalog, o->id) != NULL;
+    for (size_t i = 0; i < r->count; i++) { /* what the catalogue has needs no recovery */
+        struct hl_version_rec *v = in_catalogue(r, &r->list[i].manifest);
+        if (v != NULL && hl_id_equal(hl_manifest_id(v), r->list[i].manifest.id)) {
+            hl_manifest_fini(&r->list[i].manifest);
+            r->known++;
+            continue;
+        }
+        r->list[n++] = r->list[i];
+    }
+    r->count = n;
+    if (n > 0)
+        qsort(r->list, n, sizeof(*r->list), order);
+    for (size_t i = 0; i < n; i++)
+        judge_one(r, &r->list[i], i > 0 ? &r->list[i - 1] : NULL);
+}
+
+const struct hl_manifest **recover_list(const struct recovery *r, size_t *count)
+{
+    const struct hl_manifest **list = calloc(r->count + 1, sizeof(*list));
+    *count = 0;
+    for (size_t i = 0; i < r->count && list != NULL; i++)
+        if (!r->list[i].skipped)
+            list[(*count)++] = &r->list[i].manifest;
+    return list;
+}
+
+static bool is_left(const struct object *o)
+{
+    return !o->claimed && !hl_manifest_is(o->id) && (o->pooled || o->archived);
+}
+
+uint64_t recover_left(struct recovery *r)
+{
+    uint64_t n = 0;
+    for (const struct object *o = r->objects; o != NULL; o = o->hh.next)
+        n += is_left(o);
+    return n;
+}
+
+/* ---- the answer ------------------------------------------------------------------------------ */
+
+struct group {
+    char key[HL_MODEL_NAME_MAX + 64]; /* first */
+    const struct object *first;
+    uint64_t shards, bytes;
+    UT_hash_handle hh;
+};
+
+static void group_add(struct group **groups, const struct object *o)
+{
+    char key[sizeof((*groups)->key)];
+    struct group *g;
+    snprintf(key, sizeof(key), "%s/%" PRId64 "/%d", o->model != NULL ? o->model : "",
+             o->model != NULL ? o->version : 0, o->pooled);
+    HASH_FIND_STR(*groups, key, g);
+    if (g == NULL && HASH_COUNT(*groups) < GROUPS_MAX && (g = calloc(1, sizeof(*g))) != NULL) {
+        memcpy(g->key, key, sizeof(key));
+        g->first = o;
+        HASH_ADD_STR(*groups, key, g);
+    }
+    if (g != NULL) {
+        g->shards++;
+        g->bytes += o->size;
+    }
+}
+
+static const char *reason_left(const struct recovery *r, const struct object *o)
+{
+    for (size_t i = 0; i < r->count; i++)
+        if (o->model != NULL && r->list[i].skipped &&
+            strcmp(r->list[i].manifest.model, o->model) == 0 &&
+            r->list[i].manifest.number == o->version)
+            return "of a version that is skipped";
+    if (o->unreadable[0] != '\0')
+        return o->unreadable;
+    return "no manifest names them, so their model's configuration and meta are unknown: a save "
+           "that not all ranks committed, or one whose manifest was not written yet";
+}
+
+static json_t *left_json(struct recovery *r)
+{
+    struct group *groups = NULL, *g, *next;
+    json_t *list = json_array();
+    for (struct object *o = r->objects; o != NULL; o = o->hh.next)
+        if (is_left(o))
+            group_add(&groups, o);
+    HASH_ITER (hh, groups, g, next) {
+        const struct object *o = g->first;
+        json_array_append_new(
+            list, json_pack("{s:s s:I s:I s:I s:s s:s}", "model", o->model != NULL ? o->model : "",
+                            "version", (json_int_t)(o->model != NULL ? o->version : 0), "shards",
+                            (json_int_t)g->shards, "bytes", (json_int_t)g->bytes, "tier",
+                            o->pooled ? "L3" : "L4", "reason", reason_left(r, o)));
+        HASH_DEL(groups, g);
+        free(g);
+    }
+    return list;
+}
+
+json_t *recover_json(struct recovery *r)
+{
+    json_t *versions = json_array();
+    uint64_t restored = 0, shards = 0;
+    char why[sizeof(r->c->claim.why)] = "";
+    (void)claim_ok(r->c, why, sizeof(why));
+    for (size_t i = 0; i < r->count; i++) {
+        const struct candidate *x = &r->list[i];
+        const struct hl_manifest *m = &x->manifest;
+        restored += !x->skipped;
+        shards += x->skipped ? 0 : json_array_size(m->shards);
+        json_array_append_new(
+            versions,
+            json_pack("{s:s s:I s:I s:I s:I s:I s:s s:s}", "model", m->model, "version",
+                      (json_int_t)m->number, "step", (json_int_t)m->step, "visibleMs",
+                      (json_int_t)m->visible_ms, "shards", (json_int_t)json_array_size(m->shards),
+                      "bytes", (json_int_t)m->bytes, "state", x->skipped ? "skipped" : "restored",
+                      "reason", x->skipped ? x->reason : ""));
+    }
+    return json_pack("{s:s s:s s:s s:o s:o s:i s:I s:I s:I}", "claim", claim_word(r->c), "why", why,
+                     "cluster", hl_id_format(r->cluster).s, "versions", versions, "left",
+                     left_json(r), "known", (int)r->known, "restored", (json_int_t)restored,
+                     "restoredShards", (json_int_t)shards, "untrashed", (json_int_t)r->untrashed);
+}
