@@ -8,10 +8,10 @@
 
 #include "base/clock.h"
 #include "base/text.h"
-#include "conf/options.h"
 #include "cli/jobs/commands.h"
 #include "cli/jobs/logs.h"
 #include "cli/jobs/submitter.h"
+#include "conf/options.h"
 #include "os/file.h"
 
 #define JOB_FILE_MAX ((size_t)1 << 20)

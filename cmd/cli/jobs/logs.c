@@ -11,9 +11,9 @@
 
 #include "base/base64.h"
 #include "base/clock.h"
+#include "cli/jobs/commands.h"
 #include "conf/options.h"
 #include "core/jobstate.h"
-#include "cli/jobs/commands.h"
 
 #define LOG_PIECE    262144
 #define LOG_SKIP_MAX 65536 /* of a line whose beginning is gone */
