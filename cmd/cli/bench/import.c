@@ -9,8 +9,8 @@
 #include "base/clock.h"
 #include "base/id.h"
 #include "cli/bench/bench.h"
-#include "cli/bench/model.h"
 #include "cli/bench/commands.h"
+#include "cli/bench/model.h"
 #include "os/file.h"
 
 #define POLL_NS    1000000

@@ -8,9 +8,9 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "core/jobstate.h"
 #include "cli/cli/help.h"
 #include "cli/local/local.h"
+#include "core/jobstate.h"
 #include "os/file.h"
 
 #define CLUSTER_FILE_MAX (1 << 20)

@@ -7,9 +7,9 @@
 #include <string.h>
 
 #include "base/plane.h"
-#include "core/route.h"
 #include "cli/cluster/commands.h"
 #include "cli/cluster/prom.h"
+#include "core/route.h"
 
 /* ---- asking ---------------------------------------------------------------------------------- */
 

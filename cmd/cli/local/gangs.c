@@ -6,9 +6,9 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "cli/local/local_private.h"
 #include "core/jobstate.h"
 #include "core/json.h"
-#include "cli/local/local_private.h"
 #include "rpc/rpc.h"
 
 #define END_MS  60000 /* logs are fetched before pods go */

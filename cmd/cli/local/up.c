@@ -10,8 +10,8 @@
 
 #include "auth/secret.h"
 #include "base/clock.h"
-#include "core/json.h"
 #include "cli/local/local_private.h"
+#include "core/json.h"
 #include "os/file.h"
 #include "os/process.h"
 #include "rpc/rpc.h"

@@ -4,9 +4,9 @@
 #include <string.h>
 #include <strings.h>
 
-#include "core/route.h"
 #include "cli/models/commands.h"
 #include "cli/models/shard_id.h"
+#include "core/route.h"
 
 struct copy_args {
     char *to, *from;

@@ -6,9 +6,9 @@
 #include <unistd.h>
 
 #include "base/clock.h"
-#include "core/megatron_args.h"
 #include "cli/models/commands.h"
 #include "cli/models/rankfile.h"
+#include "core/megatron_args.h"
 #include "os/file.h"
 
 struct export_args {
