@@ -18,6 +18,7 @@
 #include <jansson.h>
 #include <stdint.h>
 
+#include "api/types.h"
 #include "base/status.h"
 #include "core/job.h"
 #include "core/topo.h"
@@ -53,8 +54,8 @@ struct hl_cluster {
 };
 
 void hl_cluster_fini(struct hl_cluster *c);
-/* Adds or replaces a node from its NodeInfo (helios.capnp); slots held there stay held. */
-hl_status hl_cluster_put(struct hl_cluster *c, const json_t *node_info) HL_CHECK;
+/* Adds or replaces a node; slots held there stay held. host_address NULL: its rank_address. */
+hl_status hl_cluster_put(struct hl_cluster *c, const struct hl_api_node_info *node) HL_CHECK;
 /* Absent name: fine. */
 void hl_cluster_remove(struct hl_cluster *c, const char *name);
 /* NULL when there is none. Borrowed until the next put or remove. */
