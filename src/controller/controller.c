@@ -17,17 +17,12 @@ static const struct method {
     const char *name;
     method_fn fn;
 } methods[] = {
-    {"registerNode", method_register_node},
-    {"heartbeat", method_heartbeat},
     {"importModel", method_import_model},
     {"importProgress", method_import_progress},
     {"cancelImport", method_cancel_import},
     {"listModels", method_list_models},
     {"getModel", method_get_model},
     {"removeModel", method_remove_model},
-    {"requestShards", method_request_shards},
-    {"listShards", method_list_shards},
-    {"reportAccess", method_report_access},
     {"beginVersion", method_begin_version},
     {"commitPart", method_commit_part},
     {"abandonVersion", method_abandon_version},
@@ -37,16 +32,24 @@ static const struct method {
     {"getJob", method_get_job},
     {"cancelJob", method_cancel_job},
     {"readLog", method_read_log},
-    {"listNodes", method_list_nodes},
-    {"clusterInfo", method_cluster_info},
-    {"getShard", method_get_shard},
-    {"copyShard", method_copy_shard},
-    {"dropCopy", method_drop_copy},
-    {"reportBadCopy", method_report_bad_copy},
-    {"metrics", method_metrics},
-    {"options", method_options},
     {"rankTable", method_rank_table},
     {"recover", method_recover},
+};
+
+static const struct hl_controller_handlers handlers = {
+    .register_node = method_register_node,
+    .heartbeat = method_heartbeat,
+    .request_shards = method_request_shards,
+    .list_shards = method_list_shards,
+    .report_access = method_report_access,
+    .list_nodes = method_list_nodes,
+    .cluster_info = method_cluster_info,
+    .get_shard = method_get_shard,
+    .copy_shard = method_copy_shard,
+    .drop_copy = method_drop_copy,
+    .report_bad_copy = method_report_bad_copy,
+    .metrics = method_metrics,
+    .options = method_options,
 };
 
 void reject(struct hl_rpc_call *call, hl_status st)
@@ -67,6 +70,12 @@ void controller_check_clocks(struct hl_controller *c)
     if (gap.paused_ns > 0 || gap.stepped_ms != 0)
         jobs_shift_deadlines(c, &gap);
     shift_open_versions(c, gap.stepped_ms);
+}
+
+struct hl_controller *controller_enter(void *arg)
+{
+    controller_check_clocks(arg);
+    return arg;
 }
 
 int64_t controller_steady_ms(const struct hl_controller *c)
@@ -113,13 +122,11 @@ hl_status hl_controller_start(const struct hl_controller_opts *opts, struct hl_c
     if (st == HL_OK)
         st = hl_store_writer_start(c->store, opts->loop, &c->writer);
     if (st == HL_OK)
-        st = hl_rpc_serve(opts->rpc,
-                          &(struct hl_rpc_serve_opts){.address = opts->listen,
-                                                      .interface = "Controller",
-                                                      .loop = opts->loop,
-                                                      .handler = dispatch,
-                                                      .arg = c},
-                          &c->server);
+        st = hl_serve_controller(
+            opts->rpc,
+            &(struct hl_rpc_serve_opts){
+                .address = opts->listen, .loop = opts->loop, .handler = dispatch, .arg = c},
+            &handlers, &c->server);
     if (st == HL_OK && opts->kube != NULL)
         st = gangs_start(c, opts->kube, &c->gangs);
     c->opts.kube = NULL; /* only borrowed for this */

@@ -14,7 +14,9 @@
 #include "core/jobstate.h"
 #include "core/json.h"
 #include "core/listening.h"
-#include "rpc/rpc.h"
+#include "rpc/agent_calls.h"
+#include "rpc/controller_calls.h"
+#include "rpc/l3_calls.h"
 #include "store/store.h"
 #include "store/writer.h"
 
@@ -23,10 +25,12 @@ struct hl_timer;
 struct node {
     char name[128];
     char incarnation[64];
-    json_t *info;       /* NodeInfo */
-    json_t *written;    /* its record in the store; NULL = not known */
-    json_t *telemetry;  /* Telemetry, NULL before the first heartbeat */
-    json_t *containers; /* List(ContainerStatus), as last reported */
+    struct hl_api_node_info info; /* as it registered; tiers and storeEpoch are the report's */
+    struct hl_arena info_arena;
+    json_t *written; /* its record in the store; NULL = not known */
+    /* Its last heartbeat, or what it said at the registration. */
+    struct hl_api_controller_heartbeat_params report;
+    struct hl_arena report_arena;
     struct hl_rpc_peer *agent;
     uint64_t seen_ns; /* listened_ns of the last sign of life; 0 = not since this start */
     int64_t seen_ms;
@@ -139,7 +143,8 @@ struct hl_controller {
     int manifest_puts;               /* under way */
     int manifest_complained;         /* of the same trouble only once */
     struct recovery *recovery;       /* under way, else NULL */
-    json_t *pool;                    /* PoolInfo as last heard, NULL = L3 silent */
+    struct hl_api_pool_info *pool;   /* as last heard, in pool_arena; NULL = L3 silent */
+    struct hl_arena pool_arena;
     char l3_state[256];
     int pool_asked;
     int sweeping;
@@ -194,7 +199,16 @@ hl_status controller_write(struct hl_controller *c, const struct hl_records *rec
 void change_start(struct hl_controller *c, struct change *ch);
 /* End what is under way with HL_ECANCELED. */
 void changes_stop(struct hl_controller *c);
-/* Call somebody; the Controller outlives the answer. `done` begins with controller_landed. */
+
+/* Before a call: the Controller outlives the answer. `done` begins with controller_landed. */
+static inline struct hl_controller *controller_hold(struct hl_controller *c)
+{
+    c->refs++;
+    return c;
+}
+/* At the begin of a typed handler, whose `arg` is the Controller. */
+struct hl_controller *controller_enter(void *arg);
+/* The same with JSON. */
 void controller_call(struct hl_controller *c, struct hl_rpc_peer *peer, const char *method,
                      const json_t *params, hl_rpc_done done, void *arg);
 /* The same with a deadline of its own. */
@@ -217,13 +231,19 @@ void imports_tick(void *controller);
 void imports_fini(struct hl_controller *c);
 
 /* models/shards.c */
-void method_request_shards(struct hl_controller *c, struct hl_rpc_call *call, const json_t *params);
-void method_list_shards(struct hl_controller *c, struct hl_rpc_call *call, const json_t *params);
+void method_request_shards(void *arg, struct hl_rpc_call *call,
+                           const struct hl_api_controller_request_shards_params *p);
+void method_list_shards(void *arg, struct hl_rpc_call *call,
+                        const struct hl_api_controller_list_shards_params *p);
+void method_report_access(void *arg, struct hl_rpc_call *call,
+                          const struct hl_api_controller_report_access_params *p);
 /* metrics.c: ranks are short-lived, so that what they transferred is kept and shown here. */
-void metrics_report(struct hl_controller *c, const json_t *transfers, const json_t *faults);
-void method_metrics(struct hl_controller *c, struct hl_rpc_call *call, const json_t *params);
-void method_options(struct hl_controller *c, struct hl_rpc_call *call, const json_t *params);
-void method_report_access(struct hl_controller *c, struct hl_rpc_call *call, const json_t *params);
+void metrics_report(struct hl_controller *c,
+                    const struct hl_api_controller_report_access_params *p);
+void method_metrics(void *arg, struct hl_rpc_call *call,
+                    const struct hl_api_controller_metrics_params *p);
+void method_options(void *arg, struct hl_rpc_call *call,
+                    const struct hl_api_controller_options_params *p);
 void method_begin_version(struct hl_controller *c, struct hl_rpc_call *call, const json_t *params);
 void method_commit_part(struct hl_controller *c, struct hl_rpc_call *call, const json_t *params);
 void method_abandon_version(struct hl_controller *c, struct hl_rpc_call *call,
@@ -245,9 +265,9 @@ hl_status state_load(struct hl_controller *c) HL_CHECK;
 /* damaged.c */
 /* The record of this job is damaged: what it runs is neither known nor to be touched. */
 bool job_is_damaged(const struct hl_controller *c, const char *id);
-/* The id of a container of such a job that runs, of a List(ContainerStatus); NULL: there is none.
- */
-const char *job_damaged_container(const struct hl_controller *c, const json_t *containers);
+/* The id of a container of such a job that runs; NULL: there is none. */
+const char *job_damaged_container(const struct hl_controller *c,
+                                  const struct hl_api_container_status_list *containers);
 /* Give such a job up: its record goes, and the Agents are told to stop its containers. */
 void job_drop_damaged(struct hl_controller *c, const char *id, struct hl_rpc_call *call);
 /* A version, or with -1 the model, was removed with its records. */
@@ -269,7 +289,7 @@ void recover_fini(struct hl_controller *c);
 /* After a sweep: archive what is not yet, where the L3 daemon wants that. */
 void archive_behind(struct hl_controller *c);
 /* Tell L3 which shards were read through its mapping. */
-void archive_touch(struct hl_controller *c, const json_t *reports);
+void archive_touch(struct hl_controller *c, const struct hl_api_access_report_list *reports);
 
 /* copies/pool.c: what L3 holds against what the catalogue says */
 void pool_tick(struct hl_controller *c);
@@ -286,18 +306,25 @@ void note_orphan(struct hl_controller *c, struct hl_id id, int archived);
 int pool_has_archive(const struct hl_controller *c);
 
 /* copies/methods.c */
-void method_get_shard(struct hl_controller *c, struct hl_rpc_call *call, const json_t *params);
-void method_copy_shard(struct hl_controller *c, struct hl_rpc_call *call, const json_t *params);
-void method_drop_copy(struct hl_controller *c, struct hl_rpc_call *call, const json_t *params);
-void method_report_bad_copy(struct hl_controller *c, struct hl_rpc_call *call,
-                            const json_t *params);
+void method_get_shard(void *arg, struct hl_rpc_call *call,
+                      const struct hl_api_controller_get_shard_params *p);
+void method_copy_shard(void *arg, struct hl_rpc_call *call,
+                       const struct hl_api_controller_copy_shard_params *p);
+void method_drop_copy(void *arg, struct hl_rpc_call *call,
+                      const struct hl_api_controller_drop_copy_params *p);
+void method_report_bad_copy(void *arg, struct hl_rpc_call *call,
+                            const struct hl_api_controller_report_bad_copy_params *p);
 
 /* nodes/nodes.c */
-void method_register_node(struct hl_controller *c, struct hl_rpc_call *call, const json_t *params);
-void method_heartbeat(struct hl_controller *c, struct hl_rpc_call *call, const json_t *params);
-void method_list_nodes(struct hl_controller *c, struct hl_rpc_call *call, const json_t *params);
-void method_cluster_info(struct hl_controller *c, struct hl_rpc_call *call, const json_t *params);
-hl_status nodes_load(struct hl_controller *c, const json_t *info);
+void method_register_node(void *arg, struct hl_rpc_call *call,
+                          const struct hl_api_controller_register_node_params *p);
+void method_heartbeat(void *arg, struct hl_rpc_call *call,
+                      const struct hl_api_controller_heartbeat_params *p);
+void method_list_nodes(void *arg, struct hl_rpc_call *call,
+                       const struct hl_api_controller_list_nodes_params *p);
+void method_cluster_info(void *arg, struct hl_rpc_call *call,
+                         const struct hl_api_controller_cluster_info_params *p);
+hl_status nodes_load(struct hl_controller *c, const json_t *record);
 void nodes_tick(struct hl_controller *c);
 /* Close the peers; calls under way end. */
 void nodes_disconnect(struct hl_controller *c);
@@ -309,7 +336,9 @@ void nodes_bury(struct hl_controller *c);
 /* Borrowed, NULL when unknown. */
 struct node *node_find(struct hl_controller *c, const char *name);
 /* What the node said of one of its containers between two heartbeats. */
-void node_container(struct node *n, json_t *status);
+void node_container(struct node *n, const struct hl_api_container_status *status);
+/* What it reported of the container; NULL: nothing. */
+const struct hl_api_container_status *node_reported(const struct node *n, const char *id);
 int node_ready(const struct node *n);
 /* Ms since its last sign of life. */
 int64_t node_silent_ms(const struct node *n);
@@ -330,7 +359,8 @@ void job_event(struct job *j, struct hl_job_event *ev);
 void job_events_hold(struct job *j);
 void job_events_go(struct job *j);
 /* The node reported these containers. */
-void jobs_containers(struct hl_controller *c, struct node *n, const json_t *containers);
+void jobs_containers(struct hl_controller *c, struct node *n,
+                     const struct hl_api_container_status_list *containers);
 /* A node does not answer, or does again; its containers may run on. */
 void jobs_node_silent(struct hl_controller *c, struct node *n);
 void jobs_node_back(struct hl_controller *c, struct node *n);
@@ -368,7 +398,8 @@ int master_port_ready(struct job *j);
 /* jobs/retention.c: what is over and when it is forgotten */
 void retention_tick(struct hl_controller *c);
 /* Of the containers that a node reported: have it forget ended ones that are older than any job. */
-void retention_strays(struct hl_controller *c, struct node *n, const json_t *containers);
+void retention_strays(struct hl_controller *c, struct node *n,
+                      const struct hl_api_container_status_list *containers);
 
 /* jobs/methods.c */
 void method_plan_job(struct hl_controller *c, struct hl_rpc_call *call, const json_t *params);

@@ -26,6 +26,7 @@
 #include <stdint.h>
 #include <uthash.h>
 
+#include "api/types.h"
 #include "base/id.h"
 #include "base/status.h"
 #include "core/layout.h"
@@ -235,6 +236,8 @@ hl_status hl_catalog_remove(struct hl_catalog *c, struct hl_model_rec *m, int64_
                             size_t *id_count, uint64_t *bytes) HL_CHECK;
 
 json_t *hl_shard_rec_to_json(const struct hl_shard_rec *s);
+/* The same as a struct, which borrows the texts of the record. */
+struct hl_api_shard hl_shard_rec_info(const struct hl_shard_rec *s, struct hl_arena *arena);
 json_t *hl_model_rec_to_json(const struct hl_model_rec *m);
 json_t *hl_version_rec_to_json(const struct hl_version_rec *v);
 

@@ -98,6 +98,27 @@ json_t *hl_shard_rec_to_json(const struct hl_shard_rec *s)
                      (json_int_t)s->accesses, "lastAccessMs", (json_int_t)s->last_access_ms);
 }
 
+struct hl_api_shard hl_shard_rec_info(const struct hl_shard_rec *s, struct hl_arena *arena)
+{
+    return (struct hl_api_shard){
+        .id = hl_id_print(s->id, arena),
+        .model = s->version->model->name,
+        .version = s->version->number,
+        .pp = s->pp,
+        .tp = s->tp,
+        .part = s->part,
+        .size_bytes = s->size_bytes,
+        .crc32 = s->crc32,
+        .tensors = s->tensors,
+        .state = s->damaged ? "damaged"
+                 : s->lost  ? "lost"
+                            : "sealed",
+        .location = s->archived && s->missed > 0 ? "L4" : "L3",
+        .accesses = s->accesses,
+        .last_access_ms = s->last_access_ms,
+    };
+}
+
 struct hl_shard_rec *hl_shard_rec_from_json(const json_t *value)
 {
     struct hl_shard_rec *s = calloc(1, sizeof(*s));

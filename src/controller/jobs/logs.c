@@ -15,24 +15,20 @@ struct log_call {
     int over;      /* and nothing will be */
 };
 
-static bool is_of(const json_t *status, const struct job *j, int attempt)
+static bool is_of(const struct hl_api_container_status *status, const struct job *j, int attempt)
 {
     char job[HL_JOB_ID_MAX + 1];
     int number, index;
-    return hl_container_id_parse(hl_json_str(status, "id", ""), job, sizeof(job), &number,
-                                 &index) == HL_OK &&
+    return hl_container_id_parse(status->id, job, sizeof(job), &number, &index) == HL_OK &&
            number == attempt && strcmp(job, j->id) == 0;
 }
 
-static const json_t *rank_in(const json_t *status, int rank)
+static bool has_rank(const struct hl_api_container_status *status, int rank)
 {
-    size_t i;
-    const json_t *r;
-    json_array_foreach (hl_json_list(status, "ranks"), i, r) {
-        if (hl_json_int(r, "rank", -1) == rank)
-            return r;
-    }
-    return NULL;
+    for (size_t i = 0; i < status->ranks.count; i++)
+        if (status->ranks.items[i].rank == rank)
+            return true;
+    return false;
 }
 
 /* Container index that holds a rank, -1 when the plan has none. */
@@ -48,16 +44,15 @@ static int container_of(const struct hl_plan *plan, int rank)
 /* ---- which rank failed first ------------------------------------------------------------------
  */
 
-static void look_for_failure(const json_t *status, int *rank, int64_t *first_ms)
+static void look_for_failure(const struct hl_api_container_status *status, int *rank,
+                             int64_t *first_ms)
 {
-    size_t i;
-    const json_t *r;
-    json_array_foreach (hl_json_list(status, "ranks"), i, r) {
-        int64_t ms = hl_json_int(r, "finishedMs", 0);
-        if (strcmp(hl_json_str(r, "state", ""), "failed") != 0 || ms >= *first_ms)
+    for (size_t i = 0; i < status->ranks.count; i++) {
+        const struct hl_api_rank_status *r = &status->ranks.items[i];
+        if (strcmp(r->state, "failed") != 0 || r->finished_ms >= *first_ms)
             continue;
-        *rank = (int)hl_json_int(r, "rank", -1);
-        *first_ms = ms;
+        *rank = r->rank;
+        *first_ms = r->finished_ms;
     }
 }
 
@@ -83,9 +78,8 @@ static int first_failed(const struct hl_controller *c, const struct job *j, int 
     int64_t first_ms = INT64_MAX;
     int rank = -1;
     for (const struct node *n = c->nodes; n != NULL; n = n->hh.next) {
-        size_t i;
-        const json_t *status;
-        json_array_foreach (n->containers, i, status) {
+        for (size_t i = 0; i < n->report.containers.count; i++) {
+            const struct hl_api_container_status *status = &n->report.containers.items[i];
             if (is_of(status, j, attempt))
                 look_for_failure(status, &rank, &first_ms);
         }
@@ -103,11 +97,10 @@ static struct node *find_past(struct hl_controller *c, const struct job *j,
                               const struct log_ask *ask, const char **container)
 {
     for (struct node *n = c->nodes; n != NULL; n = n->hh.next) {
-        size_t i;
-        const json_t *status;
-        json_array_foreach (n->containers, i, status) {
-            if (is_of(status, j, ask->attempt) && rank_in(status, ask->rank) != NULL) {
-                *container = hl_json_str(status, "id", "");
+        for (size_t i = 0; i < n->report.containers.count; i++) {
+            const struct hl_api_container_status *status = &n->report.containers.items[i];
+            if (is_of(status, j, ask->attempt) && has_rank(status, ask->rank)) {
+                *container = status->id;
                 return n;
             }
         }
@@ -215,15 +208,14 @@ json_t *jobs_warnings(const struct hl_controller *c)
 {
     json_t *found = json_object();
     for (const struct node *n = c->nodes; n != NULL; n = n->hh.next) {
-        size_t i;
-        const json_t *status;
-        json_array_foreach (n->containers, i, status) {
-            const char *warning = hl_json_str(status, "warning", "");
+        for (size_t i = 0; i < n->report.containers.count; i++) {
+            const struct hl_api_container_status *status = &n->report.containers.items[i];
+            const char *warning = status->warning;
             char id[HL_JOB_ID_MAX + 1];
             int attempt, index;
             struct job *j = NULL;
-            if (warning[0] == '\0' || hl_container_id_parse(hl_json_str(status, "id", ""), id,
-                                                            sizeof(id), &attempt, &index) != HL_OK)
+            if (warning[0] == '\0' ||
+                hl_container_id_parse(status->id, id, sizeof(id), &attempt, &index) != HL_OK)
                 continue;
             HASH_FIND_STR(c->jobs, id, j);
             if (j != NULL && attempt == j->run.containers_attempt)

@@ -356,12 +356,13 @@ static json_t *containers_of(struct hl_controller *c, const struct job *j,
             continue;
         }
         struct node *n = node_find(c, run->containers[i].node);
-        size_t k;
-        json_t *reported;
-        json_array_foreach (n == NULL ? NULL : n->containers, k, reported) {
-            if (strcmp(hl_json_str(reported, "id", ""), hl_json_str(mine, "id", "?")) == 0)
-                json_object_update(mine, reported);
-        }
+        const struct hl_api_container_status *reported =
+            n != NULL ? node_reported(n, hl_json_str(mine, "id", "?")) : NULL;
+        json_t *status =
+            reported != NULL ? hl_api_to_json(&hl_api_container_status_type, reported) : NULL;
+        if (status != NULL)
+            json_object_update(mine, status);
+        json_decref(status);
     }
     return list;
 }

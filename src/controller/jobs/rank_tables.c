@@ -43,11 +43,12 @@ static const char *table_of(struct job *j)
     return j->table != NULL ? j->table : "";
 }
 
-static void on_told(void *arg, hl_status st, const char *text, json_t *result)
+static void on_told(void *arg, hl_status st, const char *text,
+                    const struct hl_api_agent_put_rank_table_results *r)
 {
     struct tell *k = arg;
     struct job *j;
-    (void)result;
+    (void)r;
     if (controller_landed(k->c)) {
         free(k);
         return;
@@ -74,12 +75,12 @@ static void tell(struct job *j, int index)
         return;
     *k = (struct tell){.c = c, .attempt = j->run.attempt, .index = index};
     memcpy(k->job, j->id, sizeof(k->job));
-    json_t *params =
-        json_pack("{s:s s:s}", "id", hl_container_id(j->id, k->attempt, index, id, sizeof(id)),
-                  "document", table_of(j));
+    const struct hl_api_agent_put_rank_table_params p = {
+        .id = hl_container_id(j->id, k->attempt, index, id, sizeof(id)), .document = table_of(j)};
     j->told[index] = TELLING;
-    controller_call(c, n->agent, "putRankTable", params, on_told, k);
-    json_decref(params);
+    controller_hold(c);
+    hl_call_agent_put_rank_table_async(n->agent, &p, c->opts.rpc_timeout_ms, c->opts.loop, on_told,
+                                       k);
 }
 
 void rank_tables_tell(struct job *j)

@@ -9,6 +9,8 @@
 #include "controller/controller_private.h"
 #include "controller/copies/copies.h"
 
+#define LIST_MAX 10000
+
 static hl_status find_version(struct hl_controller *c, const json_t *params,
                               struct hl_version_rec **out)
 {
@@ -17,77 +19,98 @@ static hl_status find_version(struct hl_controller *c, const json_t *params,
     return hl_catalog_version(m, hl_json_int(params, "version", -1), out);
 }
 
-void method_request_shards(struct hl_controller *c, struct hl_rpc_call *call, const json_t *params)
+/* Those of the position, with their copies. */
+static struct hl_api_shard_list position_shards(struct hl_controller *c,
+                                                const struct hl_version_rec *v, int pp, int tp,
+                                                struct hl_arena *arena)
 {
-    struct hl_version_rec *v;
-    hl_status st = find_version(c, params, &v);
-    if (st == HL_OK && v->state == HL_VERSION_FAILED)
-        st = hl_fail(HL_ENOENT, "version %" PRId64 " of '%s' was given up by %s", v->number,
-                     v->model->name, v->error != NULL ? v->error : "a rank");
-    else if (st == HL_OK && v->state != HL_VERSION_VISIBLE)
-        st = hl_fail(HL_EBUSY,
-                     "version %" PRId64 " of '%s' is not complete: %d of %d ranks have committed",
-                     v->number, v->model->name, v->committed_count, v->world);
-    int pp = (int)hl_json_int(params, "pp", 0);
-    int tp = (int)hl_json_int(params, "tp", 0);
-    if (st == HL_OK)
-        st = hl_version_readable(v, pp, tp);
-    if (st != HL_OK) {
-        reject(call, st);
-        return;
-    }
-    json_t *shards = json_array();
+    struct hl_api_shard_list list = {0};
+    size_t n = 0;
     for (size_t i = 0; i < v->shard_count; i++)
+        n += v->shards[i]->pp == pp && v->shards[i]->tp == tp;
+    list.items = hl_arena_array(arena, n, sizeof(*list.items));
+    for (size_t i = 0; list.items != NULL && i < v->shard_count; i++)
         if (v->shards[i]->pp == pp && v->shards[i]->tp == tp)
-            json_array_append_new(shards, copies_shard_json(c, v->shards[i]));
-    if (json_array_size(shards) == 0) {
-        json_decref(shards);
-        reject(call, hl_fail(HL_ENOENT,
-                             "'%s' version %" PRId64
-                             " has no shards at pp %d, tp %d: it is sliced TP%d x PP%d",
-                             v->model->name, v->number, pp, tp, v->model->tp, v->model->pp));
-        return;
-    }
+            list.items[list.count++] = copies_shard(c, v->shards[i], arena);
+    return list;
+}
+
+static hl_status request_shards(struct hl_controller *c,
+                                const struct hl_api_controller_request_shards_params *p,
+                                struct hl_arena *arena,
+                                struct hl_api_controller_request_shards_results *out)
+{
+    struct hl_model_rec *m;
+    struct hl_version_rec *v;
     char skipped[512] = "";
-    if (hl_json_int(params, "version", -1) == -1)
-        hl_catalog_skipped(v->model, skipped, sizeof(skipped));
-    hl_rpc_reply(call, json_pack("{s:o s:I s:s s:s s:s s:s}", "shards", shards, "version",
-                                 (json_int_t)v->number, "meta", v->meta, "config", v->model->config,
-                                 "l3Address", c->opts.l3_address, "skipped", skipped));
+    HL_TRY(hl_catalog_model(&c->catalog, p->model, &m));
+    HL_TRY(hl_catalog_version(m, p->version, &v));
+    if (v->state == HL_VERSION_FAILED)
+        return hl_fail(HL_ENOENT, "version %" PRId64 " of '%s' was given up by %s", v->number,
+                       m->name, v->error != NULL ? v->error : "a rank");
+    if (v->state != HL_VERSION_VISIBLE)
+        return hl_fail(HL_EBUSY,
+                       "version %" PRId64 " of '%s' is not complete: %d of %d ranks have committed",
+                       v->number, m->name, v->committed_count, v->world);
+    HL_TRY(hl_version_readable(v, p->pp, p->tp));
+    struct hl_api_shard_list shards = position_shards(c, v, p->pp, p->tp, arena);
+    if (shards.count == 0)
+        return hl_fail(HL_ENOENT,
+                       "'%s' version %" PRId64
+                       " has no shards at pp %d, tp %d: it is sliced TP%d x PP%d",
+                       m->name, v->number, p->pp, p->tp, m->tp, m->pp);
+    if (p->version == -1)
+        hl_catalog_skipped(m, skipped, sizeof(skipped));
+    *out = (struct hl_api_controller_request_shards_results){.shards = shards,
+                                                             .version = v->number,
+                                                             .meta = v->meta,
+                                                             .config = m->config,
+                                                             .l3_address = c->opts.l3_address,
+                                                             .skipped =
+                                                                 hl_arena_strdup(arena, skipped)};
+    return HL_OK;
+}
+
+void method_request_shards(void *arg, struct hl_rpc_call *call,
+                           const struct hl_api_controller_request_shards_params *p)
+{
+    struct hl_api_controller_request_shards_results r;
+    hl_status st = request_shards(controller_enter(arg), p, hl_rpc_call_arena(call), &r);
+    if (st == HL_OK)
+        hl_reply_controller_request_shards(call, &r);
+    else
+        reject(call, st);
 }
 
 /* The cursor is "INDEX": shards of a version keep their order while it lives. */
-void method_list_shards(struct hl_controller *c, struct hl_rpc_call *call, const json_t *params)
+void method_list_shards(void *arg, struct hl_rpc_call *call,
+                        const struct hl_api_controller_list_shards_params *p)
 {
-    size_t at = (size_t)strtoull(hl_json_str(params, "cursor", "0"), NULL, 10);
-    size_t limit = (size_t)hl_json_int(params, "limit", 0);
-    if (limit == 0 || limit > 10000)
-        limit = 10000;
-    const char *model = hl_json_str(params, "model", "");
-    int64_t version = hl_json_int(params, "version", -1);
-    json_t *shards = json_array();
-    size_t seen = 0;
-    int more = 0;
+    struct hl_controller *c = controller_enter(arg);
+    struct hl_arena *arena = hl_rpc_call_arena(call);
+    struct hl_api_controller_list_shards_results r = {.next = ""};
+    size_t at = (size_t)strtoull(p->cursor, NULL, 10), seen = 0;
+    size_t limit = p->limit == 0 || p->limit > LIST_MAX ? LIST_MAX : p->limit;
+    bool more = false;
+    r.shards.items = hl_arena_array(arena, limit, sizeof(*r.shards.items));
     for (struct hl_model_rec *m = c->catalog.models; m != NULL && !more; m = m->hh.next) {
-        if (model[0] != '\0' && strcmp(model, m->name) != 0)
+        if (p->model[0] != '\0' && strcmp(p->model, m->name) != 0)
             continue;
         for (struct hl_version_rec *v = m->versions; v != NULL && !more; v = v->next) {
-            if (version != -1 && v->number != version)
+            if (p->version != -1 && v->number != p->version)
                 continue;
-            for (size_t i = 0; i < v->shard_count && !more; i++) {
+            for (size_t i = 0; r.shards.items != NULL && i < v->shard_count && !more; i++) {
                 if (seen++ < at)
                     continue;
-                if (json_array_size(shards) == limit)
-                    more = 1;
-                else
-                    json_array_append_new(shards, copies_shard_json(c, v->shards[i]));
+                more = r.shards.count == limit;
+                if (!more)
+                    r.shards.items[r.shards.count++] = copies_shard(c, v->shards[i], arena);
             }
         }
     }
-    char next[24] = "";
     if (more)
-        snprintf(next, sizeof(next), "%zu", at + limit);
-    hl_rpc_reply(call, json_pack("{s:o s:s}", "shards", shards, "next", next));
+        r.next = hl_arena_printf(arena, "%zu", at + limit);
+    hl_reply_controller_list_shards(call, &r);
 }
 
 static void count_path(struct hl_controller *c, const char *path, uint64_t ops, uint64_t bytes)
@@ -107,45 +130,45 @@ static void count_path(struct hl_controller *c, const char *path, uint64_t ops, 
 }
 
 /* A word of ours, whatever the report holds. */
-static const char *known_path(const json_t *report)
+static const char *known_path(const struct hl_api_access_report *r)
 {
     static const char *const paths[] = {"shm", "rdma", "tcp", "emulated"};
     for (size_t i = 0; i < HL_ARRAY_LEN(paths); i++)
-        if (strcmp(paths[i], hl_json_str(report, "path", "")) == 0)
+        if (strcmp(paths[i], r->path) == 0)
             return paths[i];
     return "unknown";
 }
 
-void method_report_access(struct hl_controller *c, struct hl_rpc_call *call, const json_t *params)
+static void report_read(struct hl_controller *c, const struct hl_api_access_report *r)
 {
-    metrics_report(c, hl_json_list(params, "transfers"), hl_json_list(params, "faults"));
-    archive_touch(c, hl_json_list(params, "reports"));
-    size_t i;
-    json_t *r;
-    json_array_foreach (hl_json_list(params, "reports"), i, r) {
-        struct hl_id id;
-        uint64_t count = (uint64_t)hl_json_int(r, "count", 0);
-        uint64_t failures = (uint64_t)hl_json_int(r, "crcFailures", 0);
-        count_path(c, hl_json_str(r, "path", ""), count, (uint64_t)hl_json_int(r, "bytes", 0));
-        c->crc_failures += failures;
-        hl_fault_add(hl_json_bool(r, "lost", 0) ? "lost" : "crc", known_path(r), failures);
-        c->crc_retries += (uint64_t)hl_json_int(r, "retries", 0);
-        if (hl_id_parse(hl_json_str(r, "id", ""), &id) != HL_OK)
-            continue;
-        struct hl_shard_rec *s = hl_catalog_shard(&c->catalog, id);
-        if (s == NULL)
-            continue;
-        s->accesses += count;
-        s->last_access_ms = hl_wall_ms();
-        char key[HL_CATALOG_KEY_MAX];
-        int lost = hl_json_bool(r, "lost", 0);
-        c->lost_reads += (uint64_t)lost;
-        if (failures > 0)
-            hl_warn("shard failed its checksum shard=%s id=%s failures=%" PRIu64 " %s",
-                    hl_shard_key(s, key, sizeof(key)), hl_id_format(id).s, failures,
-                    lost ? "and stayed bad" : "and was healed by a retry");
-    }
-    hl_rpc_reply(call, NULL);
+    struct hl_id id;
+    char key[HL_CATALOG_KEY_MAX];
+    count_path(c, r->path, r->count, r->bytes);
+    c->crc_failures += r->crc_failures;
+    hl_fault_add(r->lost ? "lost" : "crc", known_path(r), r->crc_failures);
+    c->crc_retries += r->retries;
+    struct hl_shard_rec *s =
+        hl_id_parse(r->id, &id) == HL_OK ? hl_catalog_shard(&c->catalog, id) : NULL;
+    if (s == NULL)
+        return;
+    s->accesses += r->count;
+    s->last_access_ms = hl_wall_ms();
+    c->lost_reads += r->lost;
+    if (r->crc_failures > 0)
+        hl_warn("shard failed its checksum shard=%s id=%s failures=%" PRIu32 " %s",
+                hl_shard_key(s, key, sizeof(key)), hl_id_format(id).s, r->crc_failures,
+                r->lost ? "and stayed bad" : "and was healed by a retry");
+}
+
+void method_report_access(void *arg, struct hl_rpc_call *call,
+                          const struct hl_api_controller_report_access_params *p)
+{
+    struct hl_controller *c = controller_enter(arg);
+    metrics_report(c, p);
+    archive_touch(c, &p->reports);
+    for (size_t i = 0; i < p->reports.count; i++)
+        report_read(c, &p->reports.items[i]);
+    hl_reply_controller_report_access(call, &(struct hl_api_controller_report_access_results){0});
 }
 
 /* A change of a version: by a call of a rank, or by ourselves (drop). */
