@@ -46,7 +46,8 @@ static void on_dropped(void *arg, hl_status st, const char *text)
     else
         st = hl_fail(st, "%s", text);
     if (st == HL_OK)
-        hl_rpc_reply(d->call, json_pack("{s:s}", "state", "cancelled"));
+        hl_reply_controller_cancel_job(
+            d->call, &(struct hl_api_controller_cancel_job_results){.state = "cancelled"});
     else
         reject(d->call, st);
     free(d);

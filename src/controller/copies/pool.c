@@ -19,7 +19,7 @@ static void ask_page(struct hl_controller *c, uint64_t cursor);
 static int import_running_now(const struct hl_controller *c)
 {
     for (const struct import *im = c->imports; im != NULL; im = im->hh.next)
-        if (strcmp(hl_json_str(im->progress, "state", ""), "running") == 0)
+        if (import_running(im))
             return 1;
     return 0;
 }

@@ -173,22 +173,21 @@ static void on_started(void *arg, hl_status st, const char *text,
     free(k);
 }
 
-json_t *job_container_spec(const struct job *j, int index)
+struct hl_api_container_spec job_container_spec(const struct job *j, int index,
+                                                struct hl_arena *arena)
 {
     const struct hl_controller *c = j->controller;
-    char l3[256];
-    snprintf(l3, sizeof(l3), "tcp://%s", c->opts.l3_address);
     struct hl_plan_spec_opts opts = {
         .job_id = j->id,
         .attempt = j->run.attempt,
-        .controller_address = hl_controller_address(c),
-        .l3_address = l3,
+        .controller_address = hl_rpc_server_address(c->server),
+        .l3_address = hl_arena_printf(arena, "tcp://%s", c->opts.l3_address),
         .model_version = j->load_version,
         .master_port = master_port(j),
         .stop_grace_ms = j->spec.stop_grace_ms >= 0 ? j->spec.stop_grace_ms : c->opts.stop_grace_ms,
         .rank_table = HL_RANKTABLE_INITIALIZING,
     };
-    return hl_plan_container_spec(&j->spec, j->run.plan, index, &opts);
+    return hl_plan_container_spec(&j->spec, j->run.plan, index, &opts, arena);
 }
 
 static void start_container(struct job *j, const struct hl_job_action *a)
@@ -198,16 +197,13 @@ static void start_container(struct job *j, const struct hl_job_action *a)
     if (n == NULL || j->starting == NULL || j->starting[a->index] || !master_port_ready(j))
         return;
     HL_AUTO(hl_arena_fini) struct hl_arena arena = {0};
-    struct hl_api_agent_start_container_params p;
-    json_t *spec = job_container_spec(j, a->index);
+    const struct hl_api_agent_start_container_params p = {
+        .spec = job_container_spec(j, a->index, &arena)};
     struct container_call *k = call_new(j, a);
-    if (spec == NULL || k == NULL ||
-        hl_api_from_json(&hl_api_container_spec_type, spec, &arena, &p.spec) != HL_OK) {
-        json_decref(spec);
+    if (hl_arena_failed(&arena) || k == NULL) {
         free(k);
         return; /* the next tick tries again */
     }
-    json_decref(spec);
     j->starting[a->index] = 1;
     controller_hold(c);
     hl_call_agent_start_container_async(n->agent, &p, c->opts.rpc_timeout_ms, c->opts.loop,
@@ -402,12 +398,6 @@ void jobs_node_back(struct hl_controller *c, struct node *n)
     }
 }
 
-void jobs_shift_deadlines(struct hl_controller *c, const struct hl_listening_gap *gap)
-{
-    for (struct job *j = c->jobs; j != NULL; j = j->hh.next)
-        hl_jobrun_shift(&j->run, (int64_t)(gap->paused_ns / HL_NS_PER_MS), gap->stepped_ms);
-}
-
 /* Give up the first node that has been silent for longer than the job waits. The others follow
  * with the next ticks. */
 static void give_up_silent_node(struct job *j)
@@ -492,7 +482,7 @@ void jobs_tick(struct hl_controller *c)
  */
 
 hl_status job_submit(struct hl_controller *c, struct job *j, struct hl_rpc_call *call,
-                     json_t *(*answer)(const struct job *j))
+                     job_reply reply)
 {
     int64_t seq = c->job_seq + 1;
     j->controller = c;
@@ -518,7 +508,7 @@ hl_status job_submit(struct hl_controller *c, struct job *j, struct hl_rpc_call 
     HL_TRY(hl_jobrun_init(&j->run, &opts));
     c->job_seq = seq;
     HASH_ADD_STR(c->jobs, id, j);
-    job_wait(j, call, answer);
+    job_wait(j, call, reply);
     job_event(j, &(struct hl_job_event){.kind = HL_JOB_EV_SUBMITTED});
     return HL_OK;
 }

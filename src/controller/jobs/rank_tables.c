@@ -101,13 +101,15 @@ void rank_tables_node(struct hl_controller *c, const char *node)
                 j->told[i] = TELL;
 }
 
-void method_rank_table(struct hl_controller *c, struct hl_rpc_call *call, const json_t *params)
+void method_rank_table(void *arg, struct hl_rpc_call *call,
+                       const struct hl_api_controller_rank_table_params *p)
 {
+    struct hl_controller *c = controller_enter(arg);
     struct job *j = NULL;
     char *text = NULL;
-    const char *format = hl_json_str(params, "format", "");
+    const char *format = p->format;
     enum hl_ranktable_format parsed;
-    hl_status st = job_find(c, hl_json_str(params, "id", ""), &j);
+    hl_status st = job_find(c, p->id, &j);
     if (st == HL_OK && format[0] == '\0')
         format = j->spec.rank_table;
     if (st == HL_OK)
@@ -117,8 +119,8 @@ void method_rank_table(struct hl_controller *c, struct hl_rpc_call *call, const 
     if (st == HL_OK && complete)
         st = table_text(j, format, &text);
     if (st == HL_OK)
-        hl_rpc_reply(call,
-                     json_pack("{s:s}", "document", complete ? text : HL_RANKTABLE_INITIALIZING));
+        hl_reply_controller_rank_table(call, &(struct hl_api_controller_rank_table_results){
+                                                 complete ? text : HL_RANKTABLE_INITIALIZING});
     else
         reject(call, st);
     free(text);

@@ -11,12 +11,12 @@
 
 #define LIST_MAX 10000
 
-static hl_status find_version(struct hl_controller *c, const json_t *params,
+static hl_status find_version(struct hl_controller *c, const char *model, int64_t number,
                               struct hl_version_rec **out)
 {
     struct hl_model_rec *m;
-    HL_TRY(hl_catalog_model(&c->catalog, hl_json_str(params, "model", ""), &m));
-    return hl_catalog_version(m, hl_json_int(params, "version", -1), out);
+    HL_TRY(hl_catalog_model(&c->catalog, model, &m));
+    return hl_catalog_version(m, number, out);
 }
 
 /* Those of the position, with their copies. */
@@ -175,7 +175,13 @@ void method_report_access(void *arg, struct hl_rpc_call *call,
 struct version_change {
     struct change change; /* first */
     struct hl_rpc_call *call;
-    const json_t *params; /* of the call, valid until it is answered */
+
+    union { /* parameters of the call, valid until it is answered */
+        const struct hl_api_controller_begin_version_params *begin;
+        const struct hl_api_controller_commit_part_params *commit;
+        const struct hl_api_controller_abandon_version_params *abandon;
+    };
+
     int64_t now_ms;
     struct hl_version_rec *version; /* found or made */
     char *model;                    /* drop */
@@ -196,9 +202,8 @@ static void version_change_free(struct version_change *vc)
     free(vc);
 }
 
-static void version_change_start(struct hl_controller *c, struct hl_rpc_call *call,
-                                 const json_t *params, hl_status (*make)(struct change *),
-                                 void (*done)(struct change *, hl_status))
+/* Of a call; NULL: it is answered. */
+static struct version_change *version_change_new(struct hl_controller *c, struct hl_rpc_call *call)
 {
     hl_status st = claim_check(c);
     struct version_change *vc = st == HL_OK ? calloc(1, sizeof(*vc)) : NULL;
@@ -206,13 +211,18 @@ static void version_change_start(struct hl_controller *c, struct hl_rpc_call *ca
         st = hl_fail(HL_ENOMEM, "out of memory for a change of a version");
     if (st != HL_OK) {
         reject(call, st);
-        return;
+        return NULL;
     }
-    vc->change.make = make;
-    vc->change.done = done;
     vc->call = call;
-    vc->params = params;
     vc->now_ms = hl_wall_ms();
+    return vc;
+}
+
+static void version_change_start(struct hl_controller *c, struct version_change *vc,
+                                 hl_status (*make)(struct change *),
+                                 void (*done)(struct change *, hl_status))
+{
+    vc->change = (struct change){.make = make, .done = done};
     change_start(c, &vc->change);
 }
 
@@ -232,18 +242,18 @@ static hl_status check_attempt(struct hl_controller *c, const struct hl_version_
 static hl_status begin_make(struct change *ch)
 {
     struct version_change *vc = (struct version_change *)ch;
-    const json_t *params = vc->params;
+    const struct hl_api_controller_begin_version_params *p = vc->begin;
     struct hl_version_begin b = {
-        .model = hl_json_str(params, "model", ""),
-        .job = hl_json_str(params, "job", ""),
-        .attempt = (int)hl_json_int(params, "attempt", 0),
-        .step = hl_json_int(params, "step", 0),
-        .rank = (int)hl_json_int(params, "rank", 0),
-        .world = (int)hl_json_int(params, "world", 0),
-        .token = strtoull(hl_json_str(params, "token", ""), NULL, 16),
+        .model = p->model,
+        .job = p->job,
+        .attempt = p->attempt,
+        .step = p->step,
+        .rank = p->rank,
+        .world = p->world,
+        .token = strtoull(p->token, NULL, 16),
         .now_ms = vc->now_ms,
     };
-    HL_TRY(hl_layout_check_parse(hl_json_str(params, "check", ""), &b.check));
+    HL_TRY(hl_layout_check_parse(p->check, &b.check));
     if (b.token == 0) /* it would join whatever is open, and may mix two saves */
         return hl_fail(HL_EUNSUPPORTED, "a version is begun without a token of the save: this "
                                         "client is older than the Controller; install the same "
@@ -259,27 +269,31 @@ static void begin_done(struct change *ch, hl_status st)
     if (st != HL_OK)
         reject(vc->call, st);
     else
-        hl_rpc_reply(vc->call, json_pack("{s:I s:s}", "version", (json_int_t)vc->version->number,
-                                         "state", "open"));
+        hl_reply_controller_begin_version(
+            vc->call,
+            &(struct hl_api_controller_begin_version_results){vc->version->number, "open"});
     version_change_free(vc);
 }
 
-void method_begin_version(struct hl_controller *c, struct hl_rpc_call *call, const json_t *params)
+void method_begin_version(void *arg, struct hl_rpc_call *call,
+                          const struct hl_api_controller_begin_version_params *p)
 {
-    version_change_start(c, call, params, begin_make, begin_done);
+    struct hl_controller *c = controller_enter(arg);
+    struct version_change *vc = version_change_new(c, call);
+    if (vc == NULL)
+        return;
+    vc->begin = p;
+    version_change_start(c, vc, begin_make, begin_done);
 }
 
 /* What a rank put and can't commit any more. */
-static void free_uncommitted(struct hl_controller *c, const json_t *texts)
+static void free_uncommitted(struct hl_controller *c, const struct hl_api_text_list *texts)
 {
-    struct hl_id *ids = calloc(json_array_size(texts) + 1, sizeof(*ids));
-    size_t i, n = 0;
-    json_t *text;
-    json_array_foreach (ids == NULL ? NULL : texts, i, text) {
-        if (hl_id_parse(json_string_value(text), &ids[n]) == HL_OK &&
-            hl_catalog_shard(&c->catalog, ids[n]) == NULL)
-            n++;
-    }
+    struct hl_id *ids = calloc(texts->count + 1, sizeof(*ids));
+    size_t n = 0;
+    for (size_t i = 0; ids != NULL && i < texts->count; i++)
+        n += hl_id_parse(texts->items[i], &ids[n]) == HL_OK &&
+             hl_catalog_shard(&c->catalog, ids[n]) == NULL;
     free_in_pool(c, ids, n);
     free(ids);
 }
@@ -288,34 +302,40 @@ static hl_status abandon_make(struct change *ch)
 {
     struct version_change *vc = (struct version_change *)ch;
     struct hl_version_abandon a = {
-        .rank = (int)hl_json_int(vc->params, "rank", -1),
-        .reason = hl_json_str(vc->params, "reason", ""),
+        .rank = vc->abandon->rank,
+        .reason = vc->abandon->reason,
     };
-    HL_TRY(find_version(ch->c, vc->params, &a.version));
+    HL_TRY(find_version(ch->c, vc->abandon->model, vc->abandon->version, &a.version));
     return hl_catalog_abandon(&ch->c->catalog, &a, commit_records, ch->c, &vc->ids, &vc->id_count);
 }
 
 static void abandon_done(struct change *ch, hl_status st)
 {
     struct version_change *vc = (struct version_change *)ch;
-    const json_t *params = vc->params;
+    const struct hl_api_controller_abandon_version_params *p = vc->abandon;
     if (st != HL_OK) {
         reject(vc->call, st);
         version_change_free(vc);
         return;
     }
-    hl_warn("version given up model=%s version=%" PRId64 " rank=%d reason=\"%s\"",
-            hl_json_str(params, "model", ""), hl_json_int(params, "version", -1),
-            (int)hl_json_int(params, "rank", -1), hl_json_str(params, "reason", ""));
+    hl_warn("version given up model=%s version=%" PRId64 " rank=%d reason=\"%s\"", p->model,
+            p->version, p->rank, p->reason);
     free_in_pool(ch->c, vc->ids, vc->id_count);
-    free_uncommitted(ch->c, hl_json_list(params, "ids"));
-    hl_rpc_reply(vc->call, NULL);
+    free_uncommitted(ch->c, &p->ids);
+    hl_reply_controller_abandon_version(vc->call,
+                                        &(struct hl_api_controller_abandon_version_results){0});
     version_change_free(vc);
 }
 
-void method_abandon_version(struct hl_controller *c, struct hl_rpc_call *call, const json_t *params)
+void method_abandon_version(void *arg, struct hl_rpc_call *call,
+                            const struct hl_api_controller_abandon_version_params *p)
 {
-    version_change_start(c, call, params, abandon_make, abandon_done);
+    struct hl_controller *c = controller_enter(arg);
+    struct version_change *vc = version_change_new(c, call);
+    if (vc == NULL)
+        return;
+    vc->abandon = p;
+    version_change_start(c, vc, abandon_make, abandon_done);
 }
 
 static hl_status drop_make(struct change *ch)
@@ -364,11 +384,9 @@ static void drop_version(struct hl_controller *c, const struct hl_version_rec *v
         free(model);
         return; /* a later round finds it again */
     }
-    vc->change.make = drop_make;
-    vc->change.done = drop_done;
     vc->model = model;
     vc->number = v->number;
-    change_start(c, &vc->change);
+    version_change_start(c, vc, drop_make, drop_done);
 }
 
 /* The newest `versions_keep` whole versions of a job stay, and what is newer than the oldest of
@@ -391,7 +409,11 @@ static void drop_old_versions(struct hl_controller *c, struct hl_version_rec *ne
     }
 }
 
-static void on_looked(void *arg, hl_status st, const char *text, json_t *result)
+static hl_status commit_part_make(struct change *ch);
+static void commit_part_done(struct change *ch, hl_status st);
+
+static void on_looked(void *arg, hl_status st, const char *text,
+                      const struct hl_api_l3_look_results *r)
 {
     struct version_change *vc = arg;
     struct hl_controller *c = vc->change.c;
@@ -400,37 +422,42 @@ static void on_looked(void *arg, hl_status st, const char *text, json_t *result)
         st = hl_fail(HL_ECANCELED, "the Controller was stopped");
     else if (st != HL_OK)
         st = hl_fail(st, "the version's shards can't be looked up in the pool: %s", text);
-    else if ((st = find_version(c, vc->params, &v)) == HL_OK)
-        st = commit_check(v, hl_json_list(vc->params, "shards"), hl_json_list(result, "shards"));
+    else if ((st = find_version(c, vc->commit->model, vc->commit->version, &v)) == HL_OK)
+        st = commit_check(v, &vc->commit->shards, &r->shards);
     if (st != HL_OK) {
         reject(vc->call, st);
         version_change_free(vc);
         return;
     }
     vc->looked = true;
-    vc->change = (struct change){.make = vc->change.make, .done = vc->change.done};
-    change_start(c, &vc->change);
+    version_change_start(c, vc, commit_part_make, commit_part_done);
 }
 
 static void look_up(struct hl_controller *c, struct version_change *vc)
 {
-    json_t *params = json_pack("{s:o}", "ids",
-                               commit_check_ids(vc->version, hl_json_list(vc->params, "shards")));
+    struct hl_arena *arena = hl_rpc_call_arena(vc->call);
+    struct hl_api_text_list ids = commit_check_ids(vc->version, &vc->commit->shards, arena);
     vc->completes = false;
-    controller_call(c, c->l3, "look", params, on_looked, vc);
-    json_decref(params);
+    if (hl_arena_failed(arena)) {
+        reject(vc->call, hl_fail(HL_ENOMEM, "out of memory for the ids of a version"));
+        version_change_free(vc);
+        return;
+    }
+    controller_hold(c);
+    hl_call_l3_look_async(c->l3, &(struct hl_api_l3_look_params){ids}, c->opts.rpc_timeout_ms,
+                          c->opts.loop, on_looked, vc);
 }
 
 static hl_status commit_part_make(struct change *ch)
 {
     struct version_change *vc = (struct version_change *)ch;
     struct hl_version_commit p = {
-        .rank = (int)hl_json_int(vc->params, "rank", -1),
-        .shards = hl_json_list(vc->params, "shards"),
-        .meta = hl_json_str(vc->params, "meta", ""),
+        .rank = vc->commit->rank,
+        .shards = vc->commit->shards,
+        .meta = vc->commit->meta,
         .now_ms = vc->now_ms,
     };
-    HL_TRY(find_version(ch->c, vc->params, &p.version));
+    HL_TRY(find_version(ch->c, vc->commit->model, vc->commit->version, &p.version));
     vc->version = p.version;
     vc->completes = !ch->durable && !vc->looked && hl_catalog_completes(p.version, p.rank);
     if (vc->completes)
@@ -451,12 +478,12 @@ static void commit_part_done(struct change *ch, hl_status st)
         version_change_free(vc);
         return;
     }
-    int visible = v->state == HL_VERSION_VISIBLE;
+    bool visible = v->state == HL_VERSION_VISIBLE;
     if (visible)
         hl_info("version visible model=%s version=%" PRId64 " step=%" PRId64 " shards=%zu",
                 v->model->name, v->number, v->step, v->shard_count);
-    hl_rpc_reply(vc->call,
-                 json_pack("{s:b s:i}", "visible", visible, "committed", v->committed_count));
+    hl_reply_controller_commit_part(
+        vc->call, &(struct hl_api_controller_commit_part_results){visible, v->committed_count});
     if (visible) {
         manifest_write(ch->c, v);
         drop_old_versions(ch->c, v);
@@ -466,9 +493,15 @@ static void commit_part_done(struct change *ch, hl_status st)
     version_change_free(vc);
 }
 
-void method_commit_part(struct hl_controller *c, struct hl_rpc_call *call, const json_t *params)
+void method_commit_part(void *arg, struct hl_rpc_call *call,
+                        const struct hl_api_controller_commit_part_params *p)
 {
-    version_change_start(c, call, params, commit_part_make, commit_part_done);
+    struct hl_controller *c = controller_enter(arg);
+    struct version_change *vc = version_change_new(c, call);
+    if (vc == NULL)
+        return;
+    vc->commit = p;
+    version_change_start(c, vc, commit_part_make, commit_part_done);
 }
 
 /* An open or failed one that is not being dropped. */
@@ -515,14 +548,6 @@ static struct hl_version_rec *find_stale(struct hl_controller *c, struct hl_mode
             return v;
     }
     return NULL;
-}
-
-void shift_open_versions(struct hl_controller *c, int64_t stepped_ms)
-{
-    for (struct hl_model_rec *m = stepped_ms != 0 ? c->catalog.models : NULL; m != NULL;
-         m = m->hh.next)
-        for (struct hl_version_rec *v = m->versions; v != NULL; v = v->next)
-            v->touched_ms += v->touched_ms != 0 ? stepped_ms : 0;
 }
 
 void drop_stale_versions(struct hl_controller *c)

@@ -563,14 +563,12 @@ static void a_plan_written_out_reads_back_the_same(void **state)
     hl_cluster_fini(&c);
 }
 
-static const char *value_of(const json_t *env, const char *key)
+static const char *value_of(const struct hl_api_key_value_list *env, const char *key)
 {
-    size_t i;
-    const json_t *v;
     const char *found = NULL;
-    json_array_foreach (env, i, v)
-        if (strcmp(json_string_value(json_object_get(v, "key")), key) == 0)
-            found = json_string_value(json_object_get(v, "value"));
+    for (size_t i = 0; i < env->count; i++)
+        if (strcmp(env->items[i].key, key) == 0)
+            found = env->items[i].value;
     return found;
 }
 
@@ -594,10 +592,11 @@ static void a_container_is_told_everything_about_its_ranks(void **state)
                                      .master_port = 29500,
                                      .stop_grace_ms = 10000,
                                      .rank_table = "{}"};
-    json_t *spec = hl_plan_container_spec(&job, p, 1, &opts);
-    assert_string_equal(json_string_value(json_object_get(spec, "id")), "j-1.3.1");
-    assert_int_equal(json_array_size(json_object_get(spec, "gpus")), 2);
-    const json_t *env = json_object_get(spec, "env");
+    struct hl_arena arena = {0};
+    struct hl_api_container_spec spec = hl_plan_container_spec(&job, p, 1, &opts, &arena);
+    assert_string_equal(spec.id, "j-1.3.1");
+    assert_int_equal(spec.gpus.count, 2);
+    const struct hl_api_key_value_list *env = &spec.env;
     assert_string_equal(value_of(env, "LR"), "1e-3");
     assert_string_equal(value_of(env, "OMP_NUM_THREADS"), "4"); /* 8 CPUs, 2 ranks */
     assert_string_equal(value_of(env, "CONTROLLER_L3_CACHE_ADDRESS"), "tcp://l:2");
@@ -609,16 +608,15 @@ static void a_container_is_told_everything_about_its_ranks(void **state)
     assert_string_equal(value_of(env, "GROUP_RANK"), "1");
     assert_string_equal(value_of(env, "GROUP_WORLD_SIZE"), "2");
     assert_string_equal(value_of(env, "TORCHELASTIC_RESTART_COUNT"), "2");
-    assert_string_equal(json_string_value(json_object_get(spec, "rankTable")), "{}");
-    const json_t *rank = json_array_get(json_object_get(spec, "ranks"), 1);
-    env = json_object_get(rank, "env");
+    assert_string_equal(spec.rank_table, "{}");
+    env = &spec.ranks.items[1].env;
     assert_string_equal(value_of(env, "GLOBAL_RANK"), "3");
     assert_string_equal(value_of(env, "RANK"), "3");
     assert_string_equal(value_of(env, "LOCAL_RANK"), "1");
     assert_string_equal(value_of(env, "PIPELINE_PARALLEL_RANK"), "1");
     assert_string_equal(value_of(env, "TENSOR_PARALLEL_RANK"), "1");
     assert_string_equal(value_of(env, "DATA_PARALLEL_RANK"), "0");
-    json_decref(spec);
+    hl_arena_fini(&arena);
     hl_plan_free(p);
     hl_cluster_fini(&c);
 }
