@@ -5,7 +5,7 @@
 
 #include "agent/store_private.h"
 #include "base/log.h"
-#include "mem/tier_info.h"
+#include "mem/tier/info.h"
 
 #define LIST_MAX   4096
 #define TIER_SHIFT 56 /* of a list's cursor: which tier; below, its own cursor */

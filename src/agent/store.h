@@ -21,8 +21,8 @@
 
 #include "api/types.h"
 #include "base/status.h"
-#include "mem/tier.h"
-#include "net/migrate.h"
+#include "mem/tier/tier.h"
+#include "net/zmq/migrate.h"
 
 #define STORE_DEVICES_MAX 16
 #define STORE_TIERS_MAX   (1 + STORE_DEVICES_MAX)

@@ -8,7 +8,7 @@
 #include "agent/store_private.h"
 #include "base/log.h"
 #include "base/plane.h"
-#include "mem/plank.h"
+#include "mem/device/plank.h"
 
 #define WINDOW  (8 * HL_POOL_CHUNK) /* between two looks at the clock */
 #define WAIT_MS 10

@@ -7,8 +7,8 @@
 #include "agent/store_private.h"
 #include "base/log.h"
 #include "core/topo.h"
-#include "mem/device.h"
-#include "mem/plank.h"
+#include "mem/device/device.h"
+#include "mem/device/plank.h"
 
 /* As the option agent.nic_class has them. */
 static const struct word {

@@ -10,9 +10,9 @@
 #include "base/clock.h"
 #include "base/id.h"
 #include "core/route.h"
-#include "mem/l3_client.h"
-#include "mem/pool.h"
-#include "mem/tier.h"
+#include "mem/pool/l3_client.h"
+#include "mem/pool/pool.h"
+#include "mem/tier/tier.h"
 #include "net/net.h"
 #include "rpc/agent_calls.h"
 

@@ -7,8 +7,8 @@
 #include "agent/store_private.h"
 #include "base/log.h"
 #include "base/plane.h"
-#include "net/migrate.h"
-#include "net/put_queue.h"
+#include "net/face/put_queue.h"
+#include "net/zmq/migrate.h"
 
 #define WAIT_MS 50
 

@@ -7,9 +7,9 @@
 
 #include "agent/store_private.h"
 #include "base/log.h"
-#include "mem/device.h"
-#include "mem/l3_server.h"
-#include "net/migrate.h"
+#include "mem/device/device.h"
+#include "mem/pool/l3_server.h"
+#include "net/zmq/migrate.h"
 
 struct incoming {
     struct hl_tier_slot slot;

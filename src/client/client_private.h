@@ -17,7 +17,7 @@
 #include "base/plane.h"
 #include "base/status.h"
 #include "helios/helios.h"
-#include "mem/l3_client.h"
+#include "mem/pool/l3_client.h"
 #include "rpc/controller_calls.h"
 #include "rpc/l3_calls.h"
 

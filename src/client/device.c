@@ -5,7 +5,7 @@
 #include <unistd.h>
 
 #include "client/client_private.h"
-#include "mem/device.h"
+#include "mem/device/device.h"
 
 struct device_mapping {
     struct hl_device *device;

@@ -7,8 +7,8 @@
 
 #include "base/log.h"
 #include "client/client_private.h"
+#include "net/face/put_queue.h"
 #include "net/net.h"
-#include "net/put_queue.h"
 #include "rpc/agent_calls.h"
 
 #define IDLE_MAX      4

@@ -15,7 +15,7 @@
 #include "core/layout.h"
 #include "l3d/l3d_private.h"
 #include "l3d/l4.h"
-#include "mem/import.h"
+#include "mem/import/import.h"
 
 #define IMPORTS_AT_ONCE 4
 #define IMPORTS_MAX     1000

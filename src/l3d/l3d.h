@@ -14,8 +14,8 @@
 
 #include "base/buf.h"
 #include "l3d/l4.h"
-#include "mem/pool.h"
-#include "mem/tier.h"
+#include "mem/pool/pool.h"
+#include "mem/tier/tier.h"
 
 struct hl_loop;
 struct hl_rpc;

@@ -10,7 +10,7 @@
 #include "base/log.h"
 #include "core/route.h"
 #include "l3d/l4_private.h"
-#include "mem/pool_evict.h"
+#include "mem/pool/evict.h"
 #include "os/loop.h"
 
 #define CLOCK_MS 50

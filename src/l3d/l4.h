@@ -17,8 +17,8 @@
 
 #include "base/buf.h"
 #include "base/id.h"
-#include "mem/archive.h"
-#include "mem/pool.h"
+#include "mem/archive/archive.h"
+#include "mem/pool/pool.h"
 
 struct hl_l3d;
 struct work;

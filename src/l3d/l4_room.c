@@ -7,7 +7,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "l3d/l4_private.h"
-#include "mem/pool_evict.h"
+#include "mem/pool/evict.h"
 
 #define WAIT_MS 10
 

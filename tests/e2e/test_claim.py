@@ -14,7 +14,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 from support import checkpoints  # noqa: E402
 from support.cluster import BUILD, cluster, wait_for  # noqa: E402
 
-CLAIM_AT, CLAIM_SIZE = 88, 40  # in a pool's superblock: docs/formats.md, src/mem/pool_layout.h
+CLAIM_AT, CLAIM_SIZE = 88, 40  # in a pool's superblock: docs/formats.md, src/mem/pool/layout.h
 SWEEPS = 4  # that a wrong Controller must have made, by its own log
 
 

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "mem/archive_ops.h"
+#include "mem/archive/ops.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "base/crc32.h"
-#include "net/zmq_inbox.h"
+#include "net/zmq/inbox.h"
 
 #define OBJECT_MAX ((uint64_t)2 << 20)
 

@@ -12,7 +12,7 @@
 
 #include "base/crc32.h"
 #include "base/log.h"
-#include "mem/pool_private.h"
+#include "mem/pool/pool_private.h"
 
 #define CAPACITY ((uint64_t)1536 << 10)
 #define SHARDS   3

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "mem/archive_s3.h"
+#include "mem/archive/s3.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -6,7 +6,7 @@
 
 #include "base/crc32.h"
 #include "net/put_list.h"
-#include "net/tcp_wire.h"
+#include "net/tcp/wire.h"
 
 static void check(int ok)
 {

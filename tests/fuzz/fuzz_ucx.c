@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "base/crc32.h"
-#include "net/ucx_wire.h"
+#include "net/ucx/wire.h"
 
 static void check(int ok)
 {

@@ -4,11 +4,11 @@
 
 #include <pthread.h>
 
-#include "mem/pool.h"
+#include "mem/pool/pool.h"
 #include "net/net.h"
 #include "os/loop.h"
 #include "rpc/rpc.h"
-#include "unit/mem/archive_rig.h"
+#include "unit/mem/archive/archive_rig.h"
 
 struct node {
     struct hl_loop *loop;

@@ -16,13 +16,13 @@
 #include "core/json.h"
 #include "integration/client_world.h"
 #include "integration/fake_node.h"
-#include "mem/l3_client.h"
+#include "mem/pool/l3_client.h"
 #include "net/net.h"
 #include "os/file.h"
 #include "os/loop.h"
 #include "rpc/rpc.h"
 #include "support/fault.h"
-#include "unit/mem/archive_rig.h"
+#include "unit/mem/archive/archive_rig.h"
 
 #define MS 20000
 

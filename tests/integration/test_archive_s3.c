@@ -3,7 +3,7 @@
 #include <stdatomic.h>
 
 #include "support/swift_s3.h"
-#include "unit/mem/archive_conformance.h"
+#include "unit/mem/archive/archive_conformance.h"
 
 #define MIB ((uint64_t)1 << 20)
 

@@ -5,7 +5,7 @@
 #include <pthread.h>
 
 #include "core/safetensors.h"
-#include "mem/pool.h"
+#include "mem/pool/pool.h"
 #include "rpc/rpc.h"
 #include "support/fault.h"
 

@@ -6,10 +6,10 @@
 
 #include "base/clock.h"
 #include "core/json.h"
-#include "mem/l3_client.h"
+#include "mem/pool/l3_client.h"
 #include "rpc/rpc.h"
 #include "support/swift_s3.h"
-#include "unit/mem/archive_rig.h"
+#include "unit/mem/archive/archive_rig.h"
 
 #define MS      20000
 #define WAIT_NS (60 * HL_NS_PER_S)

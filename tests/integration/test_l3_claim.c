@@ -10,10 +10,10 @@
 #include "base/id.h"
 #include "core/json.h"
 #include "integration/client_world.h"
-#include "mem/l3_client.h"
+#include "mem/pool/l3_client.h"
 #include "os/file.h"
 #include "rpc/rpc.h"
-#include "unit/mem/archive_rig.h"
+#include "unit/mem/archive/archive_rig.h"
 
 #define MS 20000
 #define A  "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"

@@ -20,9 +20,9 @@
 
 #include "base/clock.h"
 #include "base/crc32.h"
-#include "mem/l3_client.h"
-#include "mem/l3_proto.h"
-#include "mem/l3_server.h"
+#include "mem/pool/l3_client.h"
+#include "mem/pool/l3_proto.h"
+#include "mem/pool/l3_server.h"
 #include "os/loop.h"
 #include "os/shm.h"
 #include "os/socket.h"

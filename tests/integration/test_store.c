@@ -1,7 +1,7 @@
 /* The tiers of nodes on order: copies from the pool, between nodes, back into the pool; dropped,
  * healed, adopted. All daemons are the real ones. */
 #include "integration/store_world.h"
-#include "mem/pool.h"
+#include "mem/pool/pool.h"
 #include "os/numa.h"
 
 #include <pthread.h>

@@ -1,7 +1,7 @@
 /* A peer of the same host whose pool's file is cut short once an Agent has it mapped: an error of
  * the copy, not the Agent's end. The peer is this test, which answers as it did before. */
 #include "integration/store_world.h"
-#include "mem/l3_server.h"
+#include "mem/pool/l3_server.h"
 #include "os/loop.h"
 
 #include <pthread.h>

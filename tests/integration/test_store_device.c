@@ -2,7 +2,7 @@
  * Agent. The devices are emulated. */
 #include "integration/store_world.h"
 
-#include "mem/device.h"
+#include "mem/device/device.h"
 
 #define SIZE (3 * MIB + 100)
 

@@ -17,8 +17,8 @@
 #include "auth/secret.h"
 #include "base/clock.h"
 #include "base/crc32.h"
-#include "net/migrate.h"
 #include "net/net.h"
+#include "net/zmq/migrate.h"
 #include "rpc/rpc.h"
 
 static void say(json_t *line)

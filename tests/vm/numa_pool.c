@@ -10,7 +10,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "mem/pool.h"
+#include "mem/pool/pool.h"
 
 #define REGION ((uint64_t)24 << 20)
 #define SHARD  ((uint64_t)5 << 20)

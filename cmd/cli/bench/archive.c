@@ -11,7 +11,7 @@
 #include "cli/bench/bench.h"
 #include "cli/bench/commands.h"
 #include "core/safetensors.h"
-#include "mem/archive.h"
+#include "mem/archive/archive.h"
 #include "os/file.h"
 
 #define MIB   ((uint64_t)1 << 20)

@@ -10,7 +10,7 @@
 #include "cli/bench/bench.h"
 #include "cli/bench/commands.h"
 #include "cli/bench/peer.h"
-#include "net/migrate.h"
+#include "net/zmq/migrate.h"
 
 #define SIZES_MAX   4
 #define CHUNKS_MAX  6

@@ -16,7 +16,7 @@
 #include <unistd.h>
 
 #include "cli/bench/peer.h"
-#include "net/migrate.h"
+#include "net/zmq/migrate.h"
 
 #define PIECE     ((uint64_t)1 << 20) /* of one send or recv */
 #define SILENT_MS 20000

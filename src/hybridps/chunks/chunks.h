@@ -18,7 +18,7 @@
 #include <stdint.h>
 
 #include "base/status.h"
-#include "mem/device.h"
+#include "mem/device/device.h"
 
 enum hl_chunk_host { HL_CHUNK_HOST_NONE, HL_CHUNK_HOST_HIDDEN, HL_CHUNK_HOST_SHOWN };
 

@@ -21,7 +21,7 @@
 #include "base/clock.h"
 #include "base/crc32.h"
 #include "net/net.h"
-#include "net/ucx_private.h"
+#include "net/ucx/ucx_private.h"
 
 #define MIB      ((size_t)1 << 20)
 #define POOL_LEN (72 * MIB + 4096)

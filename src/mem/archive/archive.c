@@ -1,0 +1,424 @@
+/* What all archives share: an index of the shards with their sizes, filled by one scan at open, and
+ * the quota. An id is claimed in the index before a back end works on it (WRITING, REMOVING), so
+ * that back ends never see two changes of one shard, and the lock is never held during I/O. */
+#include "mem/archive/archive.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/crc32.h"
+#include "core/manifest_id.h"
+#include "core/safetensors.h"
+#include "mem/archive/ops.h"
+
+/* After archive_ops.h: a failed insert must not end the process. */
+#define HASH_NONFATAL_OOM            1
+#define uthash_nonfatal_oom(element) ((element)->lost = 1)
+#include <uthash.h>
+
+enum state { SEALED, WRITING, REMOVING };
+
+struct hl_archive_entry {
+    struct hl_id id;
+    uint64_t size;
+    uint64_t number; /* of its insertion: the order of pages */
+    uint32_t crc;
+    int crc_known;
+    enum state state;
+    int lost; /* the insert found no memory */
+    UT_hash_handle hh;
+};
+
+#define VERIFY_PIECE ((uint64_t)8 << 20)
+
+static const struct hl_archive_ops *const back_ends[] = {&hl_archive_dir, &hl_archive_s3};
+
+static struct hl_archive_entry *find(struct hl_archive *a, struct hl_id id)
+{
+    struct hl_archive_entry *e = NULL;
+    HASH_FIND(hh, a->entries, &id, sizeof(id), e);
+    return e;
+}
+
+static void drop(struct hl_archive *a, struct hl_archive_entry *e)
+{
+    a->info.used_bytes -= e->size;
+    if (e->state == WRITING)
+        a->info.writing_bytes -= e->size;
+    HASH_DEL(a->entries, e);
+    free(e);
+}
+
+static void counted(struct hl_archive *a, struct hl_id id, int more)
+{
+    a->info.count += (uint64_t)more;
+    if (hl_manifest_is(id))
+        a->info.manifests += (uint64_t)more;
+}
+
+static hl_status add(struct hl_archive *a, struct hl_id id, uint64_t size, enum state state)
+{
+    struct hl_archive_entry *e = calloc(1, sizeof(*e));
+    if (e == NULL)
+        return hl_fail(HL_ENOMEM, "archive: no memory for its index");
+    e->id = id;
+    e->size = size;
+    e->state = state;
+    e->number = ++a->last_number;
+    HASH_ADD(hh, a->entries, id, sizeof(e->id), e);
+    if (e->lost) {
+        free(e);
+        return hl_fail(HL_ENOMEM, "archive: no memory for its index");
+    }
+    a->info.used_bytes += size;
+    if (state == WRITING)
+        a->info.writing_bytes += size;
+    return HL_OK;
+}
+
+hl_status hl_archive_found(struct hl_archive *a, struct hl_id id, uint64_t size)
+{
+    HL_TRY(add(a, id, size, SEALED));
+    counted(a, id, 1);
+    return HL_OK;
+}
+
+hl_status hl_archive_open(const struct hl_archive_options *options, struct hl_archive **out)
+{
+    for (size_t i = 0; i < HL_ARRAY_LEN(back_ends); i++) {
+        size_t len = strlen(back_ends[i]->scheme);
+        if (strncmp(options->url, back_ends[i]->scheme, len) != 0 || options->url[len] != ':')
+            continue;
+        struct hl_archive *a = NULL;
+        HL_TRY(back_ends[i]->open(options->url + len + 1, options, &a));
+        a->ops = back_ends[i];
+        a->info.quota_bytes = options->quota_bytes;
+        a->cancel = options->cancel;
+        pthread_mutex_init(&a->lock, NULL);
+        hl_status st = a->ops->scan(a);
+        if (st == HL_OK)
+            st = archive_read_claim(a);
+        if (st != HL_OK) {
+            hl_archive_close(a);
+            return st;
+        }
+        *out = a;
+        return HL_OK;
+    }
+    return hl_fail(HL_EINVAL, "archive '%s': no such kind; give dir:PATH or s3://BUCKET/PREFIX",
+                   options->url);
+}
+
+void hl_archive_close(struct hl_archive *a)
+{
+    if (a == NULL)
+        return;
+    struct hl_archive_entry *e, *next;
+    HASH_ITER (hh, a->entries, e, next)
+        drop(a, e);
+    archive_trash_fini(a);
+    pthread_mutex_destroy(&a->lock);
+    a->ops->close(a);
+}
+
+/* ---- checksums ------------------------------------------------------------------------------ */
+
+hl_status hl_archive_derive_crc(const void *head, size_t len, uint64_t size, uint32_t *out)
+{
+    struct hl_safetensors st;
+    HL_TRY(hl_safetensors_parse(head, len, size, &st));
+    uint32_t crc = hl_crc32(0, head, st.data_offset);
+    hl_status status = HL_OK;
+    for (size_t i = 0; i < st.count && status == HL_OK; i++) {
+        uint32_t part = 0;
+        status = hl_safetensors_crc(&st, st.tensors[i].name, &part);
+        crc = hl_crc32_combine(crc, part, st.tensors[i].size);
+    }
+    hl_safetensors_fini(&st);
+    if (status == HL_OK)
+        *out = crc;
+    return status;
+}
+
+/* Only a file that anyone can open, and whose own checksums are true, is worth keeping. */
+static hl_status check_shard(struct hl_id id, const void *bytes, uint64_t size, uint32_t crc)
+{
+    uint32_t derived = 0;
+    hl_status st = hl_archive_derive_crc(bytes, size, size, &derived);
+    if (st == HL_ENOENT)
+        return HL_OK; /* a shard without checksums of its tensors */
+    if (st != HL_OK)
+        return hl_fail_prefix(st, "archive: shard %s: ", hl_id_format(id).s);
+    if (derived != crc)
+        return hl_fail(HL_ECORRUPT,
+                       "archive: shard %s: the tensor checksums in its header make %08" PRIx32
+                       ", the shard's is %08" PRIx32 "; it is not stored",
+                       hl_id_format(id).s, derived, crc);
+    return HL_OK;
+}
+
+/* ---- shards --------------------------------------------------------------------------------- */
+
+static hl_status claim_put(struct hl_archive *a, struct hl_id id, uint64_t size)
+{
+    struct hl_archive_entry *e = find(a, id);
+    uint64_t quota = a->info.quota_bytes, used = a->info.used_bytes;
+    if (e != NULL && e->state != SEALED)
+        return hl_fail(HL_EBUSY, "archive: shard %s is being %s", hl_id_format(id).s,
+                       e->state == WRITING ? "written" : "removed");
+    if (e != NULL)
+        return hl_fail(HL_EEXIST, "archive: shard %s is stored already", hl_id_format(id).s);
+    if (quota != 0 && (used > quota || size > quota - used))
+        return hl_fail(HL_ENOSPC,
+                       "archive: shard %s of %" PRIu64 " bytes: %" PRIu64
+                       " of the quota of %" PRIu64
+                       " bytes are used; remove shards or raise the quota",
+                       hl_id_format(id).s, size, used, quota);
+    return add(a, id, size, WRITING);
+}
+
+hl_status archive_begin_put(struct hl_archive *a, struct hl_id id, uint64_t size)
+{
+    pthread_mutex_lock(&a->lock);
+    hl_status st = claim_put(a, id, size);
+    pthread_mutex_unlock(&a->lock);
+    return st;
+}
+
+void archive_end_put(struct hl_archive *a, struct hl_id id, uint64_t size, const uint32_t *crc,
+                     hl_status st)
+{
+    pthread_mutex_lock(&a->lock);
+    struct hl_archive_entry *e = find(a, id);
+    if (st == HL_OK) {
+        a->info.writing_bytes -= size;
+        e->state = SEALED;
+        e->crc = crc != NULL ? *crc : 0;
+        e->crc_known = crc != NULL;
+        counted(a, id, 1);
+    } else {
+        drop(a, e);
+    }
+    pthread_mutex_unlock(&a->lock);
+}
+
+hl_status hl_archive_put(struct hl_archive *a, struct hl_id id, const void *bytes, uint64_t size,
+                         uint32_t crc)
+{
+    if (hl_id_is_none(id))
+        return hl_fail(HL_EINVAL, "archive: a shard needs an id");
+    HL_TRY(check_shard(id, bytes, size, crc));
+    HL_TRY(archive_begin_put(a, id, size));
+    hl_status st = a->ops->put(a, id, bytes, size, crc);
+    archive_end_put(a, id, size, &crc, st);
+    return st;
+}
+
+hl_status hl_archive_size(struct hl_archive *a, struct hl_id id, uint64_t *out)
+{
+    hl_status st = HL_OK;
+    pthread_mutex_lock(&a->lock);
+    const struct hl_archive_entry *e = find(a, id);
+    if (e == NULL || e->state != SEALED)
+        st = hl_fail(HL_ENOENT, "archive: shard %s is not stored", hl_id_format(id).s);
+    else
+        *out = e->size;
+    pthread_mutex_unlock(&a->lock);
+    return st;
+}
+
+hl_status hl_archive_get(struct hl_archive *a, struct hl_id id, void *dst, uint64_t size,
+                         uint32_t crc)
+{
+    uint64_t stored = 0;
+    uint32_t got = 0;
+    HL_TRY(hl_archive_size(a, id, &stored));
+    if (stored != size)
+        return hl_fail(HL_ECORRUPT,
+                       "archive: shard %s has %" PRIu64 " bytes, the archive holds %" PRIu64,
+                       hl_id_format(id).s, size, stored);
+    HL_TRY(a->ops->read(a, id, size, 0, dst, size, &got));
+    if (got != crc)
+        return hl_fail(HL_ECORRUPT,
+                       "archive: shard %s: the bytes have CRC %08" PRIx32 ", expected %08" PRIx32
+                       "; take another copy and remove this one",
+                       hl_id_format(id).s, got, crc);
+    return HL_OK;
+}
+
+static int known_crc(struct hl_archive *a, struct hl_id id, uint32_t *out)
+{
+    pthread_mutex_lock(&a->lock);
+    const struct hl_archive_entry *e = find(a, id);
+    int known = e != NULL && e->state == SEALED && e->crc_known;
+    if (known)
+        *out = e->crc;
+    pthread_mutex_unlock(&a->lock);
+    return known;
+}
+
+static void learn_crc(struct hl_archive *a, struct hl_id id, uint32_t crc)
+{
+    pthread_mutex_lock(&a->lock);
+    struct hl_archive_entry *e = find(a, id);
+    if (e != NULL && e->state == SEALED) {
+        e->crc = crc;
+        e->crc_known = 1;
+    }
+    pthread_mutex_unlock(&a->lock);
+}
+
+/* From the header alone. */
+static hl_status read_crc(struct hl_archive *a, struct hl_id id, uint32_t *out)
+{
+    uint64_t size = 0, len = 0;
+    uint32_t crc;
+    unsigned char first[8] = {0};
+    HL_TRY(hl_archive_size(a, id, &size));
+    HL_TRY(a->ops->read(a, id, size, 0, first, size < 8 ? size : 8, &crc));
+    hl_status st = hl_safetensors_header_len(first, size < 8 ? size : 8, size, &len);
+    if (st != HL_OK)
+        return hl_fail_prefix(HL_ECORRUPT, "archive: shard %s: ", hl_id_format(id).s);
+    HL_AUTO(hl_freep) char *head = malloc(8 + len);
+    if (head == NULL)
+        return hl_fail(HL_ENOMEM, "archive: no memory for a header of %" PRIu64 " bytes", len);
+    HL_TRY(a->ops->read(a, id, size, 0, head, 8 + len, &crc));
+    st = hl_archive_derive_crc(head, 8 + len, size, out);
+    if (st != HL_OK)
+        return hl_fail_prefix(st == HL_EINVAL ? HL_ECORRUPT : st,
+                              "archive: shard %s: ", hl_id_format(id).s);
+    return HL_OK;
+}
+
+hl_status hl_archive_crc(struct hl_archive *a, struct hl_id id, uint32_t *out)
+{
+    if (known_crc(a, id, out))
+        return HL_OK;
+    hl_status st = a->ops->crc != NULL ? a->ops->crc(a, id, out) : HL_ENOENT;
+    if (st == HL_ENOENT)
+        st = read_crc(a, id, out);
+    HL_TRY(st);
+    learn_crc(a, id, *out);
+    return HL_OK;
+}
+
+hl_status hl_archive_verify(struct hl_archive *a, struct hl_id id)
+{
+    uint64_t size = 0;
+    uint32_t want = 0, got = 0, crc;
+    HL_TRY(hl_archive_size(a, id, &size));
+    HL_TRY(hl_archive_crc(a, id, &want));
+    HL_AUTO(hl_freep) void *piece = malloc(VERIFY_PIECE);
+    if (piece == NULL)
+        return hl_fail(HL_ENOMEM, "archive: verification of shard %s", hl_id_format(id).s);
+    for (uint64_t at = 0; at < size; at += VERIFY_PIECE) {
+        uint64_t len = size - at < VERIFY_PIECE ? size - at : VERIFY_PIECE;
+        if (hl_archive_cancelled(a))
+            return hl_fail(HL_ECANCELED, "archive: verification of shard %s", hl_id_format(id).s);
+        HL_TRY(a->ops->read(a, id, size, at, piece, len, &crc));
+        got = hl_crc32_combine(got, crc, len);
+    }
+    if (got != want)
+        return hl_fail(HL_ECORRUPT,
+                       "archive: shard %s: the bytes have CRC %08" PRIx32 ", expected %08" PRIx32,
+                       hl_id_format(id).s, got, want);
+    return HL_OK;
+}
+
+static hl_status claim_remove(struct hl_archive *a, struct hl_id id)
+{
+    struct hl_archive_entry *e = find(a, id);
+    if (e == NULL)
+        return hl_fail(HL_ENOENT, "archive: shard %s is not stored", hl_id_format(id).s);
+    if (e->state != SEALED)
+        return hl_fail(HL_EBUSY, "archive: shard %s is being %s", hl_id_format(id).s,
+                       e->state == WRITING ? "written" : "removed");
+    e->state = REMOVING;
+    counted(a, id, -1);
+    return HL_OK;
+}
+
+hl_status archive_begin_removal(struct hl_archive *a, struct hl_id id, uint64_t *size)
+{
+    pthread_mutex_lock(&a->lock);
+    hl_status st = claim_remove(a, id);
+    if (st == HL_OK)
+        *size = find(a, id)->size;
+    pthread_mutex_unlock(&a->lock);
+    return st;
+}
+
+void archive_end_removal(struct hl_archive *a, struct hl_id id, hl_status st)
+{
+    pthread_mutex_lock(&a->lock);
+    struct hl_archive_entry *e = find(a, id);
+    if (st == HL_OK) {
+        drop(a, e);
+    } else {
+        e->state = SEALED;
+        counted(a, id, 1);
+    }
+    pthread_mutex_unlock(&a->lock);
+}
+
+hl_status hl_archive_remove(struct hl_archive *a, struct hl_id id)
+{
+    uint64_t size;
+    HL_TRY(archive_begin_removal(a, id, &size));
+    hl_status st = a->ops->remove(a, id);
+    archive_end_removal(a, id, st);
+    return st;
+}
+
+void hl_archive_stat(struct hl_archive *a, struct hl_archive_info *out)
+{
+    pthread_mutex_lock(&a->lock);
+    *out = a->info;
+    out->scheme = a->ops->scheme;
+    pthread_mutex_unlock(&a->lock);
+}
+
+struct listed {
+    struct hl_id id;
+    uint64_t size;
+};
+
+hl_status hl_archive_list(struct hl_archive *a, hl_archive_visit visit, void *arg)
+{
+    size_t n = 0;
+    struct hl_archive_entry *e, *next;
+    pthread_mutex_lock(&a->lock);
+    HL_AUTO(hl_freep) struct listed *all = calloc(a->info.count + 1, sizeof(*all));
+    if (all != NULL)
+        HASH_ITER (hh, a->entries, e, next)
+            if (e->state == SEALED)
+                all[n++] = (struct listed){e->id, e->size};
+    pthread_mutex_unlock(&a->lock);
+    if (all == NULL)
+        return hl_fail(HL_ENOMEM, "archive: no memory for a list of its shards");
+    for (size_t i = 0; i < n; i++)
+        HL_TRY(visit(arg, all[i].id, all[i].size));
+    return HL_OK;
+}
+
+size_t hl_archive_page(struct hl_archive *a, uint64_t *cursor, struct hl_archive_ref *out,
+                       size_t max)
+{
+    size_t n = 0;
+    struct hl_archive_entry *e, *next;
+    uint64_t from = *cursor;
+    *cursor = 0;
+    pthread_mutex_lock(&a->lock);
+    HASH_ITER (hh, a->entries, e, next) {
+        if (e->number < from || e->state != SEALED)
+            continue;
+        if (n == max) {
+            *cursor = e->number;
+            break;
+        }
+        out[n++] = (struct hl_archive_ref){e->id, e->size, e->crc, e->crc_known};
+    }
+    pthread_mutex_unlock(&a->lock);
+    return n;
+}

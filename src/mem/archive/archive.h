@@ -1,0 +1,139 @@
+/* mem/archive/archive.h - the fourth tier: shards at rest, outside memory.
+ *
+ * An archived shard is its own bytes, a safetensors file anyone can open. Bytes are checked on the
+ * way in and on the way out; what is there is there whole, whatever its writer died of. A shard can
+ * be moved to the trash, where it is no longer found, and back. The archive also says whose it is.
+ *
+ * Owns:    the archive, which one process at a time may have open (a directory is locked; of an S3
+ *          prefix you have to see to it yourself); not the caller's bytes.
+ * Threads: any; puts, gets and removals of different shards run side by side. Nothing may run when
+ *          hl_archive_close is called.
+ * Errors:  HL_ENOENT, HL_EEXIST (shards are immutable), HL_EBUSY (being written or removed, or the
+ *          directory is open elsewhere), HL_ENOSPC (quota or disk; nothing is left behind),
+ *          HL_ECORRUPT (bytes, size or checksum are not those of the shard), HL_EIO. With s3 also
+ *          HL_EPERM, HL_EUNAVAIL, HL_ETIMEDOUT, with the store's own code in the text.
+ * Units:   bytes; CRC-32 as in base/crc32.h over all bytes of the shard; wall ms.
+ * Limits:  shards whose header hl_safetensors_parse accepts. The trash is outside of the quota; a
+ *          shard that was trashed several times is there several times. s3 moves objects of at most
+ *          5 GiB to the trash and back (HL_EUNSUPPORTED: they stay where they are).
+ */
+#ifndef HL_MEM_ARCHIVE_H
+#define HL_MEM_ARCHIVE_H
+
+#include <stdatomic.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/id.h"
+#include "base/status.h"
+
+struct hl_archive;
+
+struct hl_archive_options {
+    const char *url;          /* "dir:PATH": the directory is made when it is missing.
+                                 "s3://BUCKET/PREFIX": the bucket is there */
+    uint64_t quota_bytes;     /* 0 = no limit but the medium's */
+    const atomic_int *cancel; /* non-zero ends puts and gets with HL_ECANCELED; may be NULL */
+
+    /* s3 only; NULL and 0 take the default */
+    const char *s3_endpoint;    /* "http://host:port"; "" = AWS's of the region */
+    const char *s3_region;      /* "us-east-1" */
+    const char *s3_credentials; /* file as of the AWS tools; "" = AWS_ACCESS_KEY_ID and so on */
+    uint64_t s3_part;           /* larger shards are sent in parts of so many bytes; 64 MiB */
+    unsigned timeout_ms;        /* without any progress; 30 s */
+    unsigned open_timeout_ms;   /* the same while it is opened; 0 = timeout_ms */
+};
+
+struct hl_archive_info {
+    uint64_t quota_bytes;   /* 0 = none */
+    uint64_t used_bytes;    /* shards, and what puts under way will need */
+    uint64_t writing_bytes; /* the latter */
+    const char *scheme;     /* "dir", "s3" */
+    uint64_t count;         /* shards that can be read */
+    uint64_t manifests;     /* of these, not shards but manifests (core/manifest.h) */
+    uint64_t discarded;     /* halves of puts that died, removed when the archive was opened */
+    uint64_t trashed;       /* in the trash */
+    uint64_t trashed_bytes;
+    uint64_t foreign; /* things in it that are not the archive's; they are left alone */
+};
+
+hl_status hl_archive_open(const struct hl_archive_options *options,
+                          struct hl_archive **out) HL_CHECK;
+/* Accepts NULL. */
+void hl_archive_close(struct hl_archive *a);
+/* Returns when the shard is on the disk. `crc` is what the bytes must have. */
+hl_status hl_archive_put(struct hl_archive *a, struct hl_id id, const void *bytes, uint64_t size,
+                         uint32_t crc) HL_CHECK;
+/* The whole shard into `dst`; on failure dst's content is undefined. */
+hl_status hl_archive_get(struct hl_archive *a, struct hl_id id, void *dst, uint64_t size,
+                         uint32_t crc) HL_CHECK;
+hl_status hl_archive_size(struct hl_archive *a, struct hl_id id, uint64_t *out) HL_CHECK;
+/* The CRC of a shard as its own header says it, from the header alone: for a get when the metadata
+ * are lost. HL_ENOENT when the header has no CRC of a tensor. */
+hl_status hl_archive_crc(struct hl_archive *a, struct hl_id id, uint32_t *out) HL_CHECK;
+/* All of it is read and compared with that. */
+hl_status hl_archive_verify(struct hl_archive *a, struct hl_id id) HL_CHECK;
+hl_status hl_archive_remove(struct hl_archive *a, struct hl_id id) HL_CHECK;
+void hl_archive_stat(struct hl_archive *a, struct hl_archive_info *out);
+
+typedef hl_status (*hl_archive_visit)(void *arg, struct hl_id id, uint64_t size);
+/* Every shard that can be read, in no order; a status other than HL_OK ends the list and is
+ * returned. The visit may use the archive. */
+hl_status hl_archive_list(struct hl_archive *a, hl_archive_visit visit, void *arg) HL_CHECK;
+
+/* One stored shard. */
+struct hl_archive_ref {
+    struct hl_id id;
+    uint64_t size;
+    uint32_t crc;
+    int crc_known; /* 0: ask hl_archive_crc, which may have to read the header */
+};
+
+/* At most `max` shards from *cursor (0 = start); *cursor is 0 at the end. A shard that was there
+ * all the time is seen once. */
+size_t hl_archive_page(struct hl_archive *a, uint64_t *cursor, struct hl_archive_ref *out,
+                       size_t max);
+
+/* ---- trash (archive_trash.c) ---- */
+
+struct hl_archive_trashed {
+    struct hl_id id;
+    uint64_t size;
+    int64_t ms;     /* when it was moved there */
+    char place[80]; /* below the archive's URL */
+};
+
+/* Durable; whatever the caller dies of, the shard is in one of both places, or in both. `out` (may
+ * be NULL) says where it is. */
+hl_status hl_archive_trash(struct hl_archive *a, struct hl_id id, int64_t now_ms,
+                           struct hl_archive_trashed *out) HL_CHECK;
+/* HL_ENOENT: it is not in the trash; HL_EEXIST: it is stored. */
+hl_status hl_archive_untrash(struct hl_archive *a, struct hl_id id) HL_CHECK;
+/* As hl_archive_page. */
+size_t hl_archive_trash_page(struct hl_archive *a, uint64_t *cursor, struct hl_archive_trashed *out,
+                             size_t max);
+/* Removes one that was moved there before `before_ms`, and says which; HL_ENOENT: there is none. */
+hl_status hl_archive_trash_empty(struct hl_archive *a, int64_t before_ms,
+                                 struct hl_archive_trashed *out) HL_CHECK;
+/* There is one; without I/O. */
+int hl_archive_trash_old(struct hl_archive *a, int64_t before_ms);
+
+/* ---- whose it is (archive_claim.c) ---- */
+
+struct hl_archive_claim {
+    struct hl_id cluster; /* none: unclaimed, or damaged */
+    uint64_t revision;    /* of its catalogue, the newest that was heard of */
+    int damaged;          /* something is written there that can't be read */
+};
+
+/* As it was read when the archive was opened, or written since; without I/O. */
+void hl_archive_claimed(struct hl_archive *a, struct hl_archive_claim *out);
+/* Replaces what was there; durable on return. One at a time. */
+hl_status hl_archive_claim(struct hl_archive *a, const struct hl_archive_claim *claim) HL_CHECK;
+
+/* CRC of a safetensors file of `size` bytes whose first `len` bytes hold the header, put together
+ * from the header's CRC and the tensors' recorded ones. HL_ENOENT when one is missing. */
+hl_status hl_archive_derive_crc(const void *head, size_t len, uint64_t size,
+                                uint32_t *out) HL_CHECK;
+
+#endif

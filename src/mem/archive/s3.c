@@ -1,0 +1,613 @@
+/* An archive in an S3 store: BUCKET/PREFIX/ID.safetensors, which anyone can open. A put is one
+ * request, or a multipart upload that becomes visible when it is completed and is aborted when
+ * anything fails; what a dead predecessor left half is aborted when the archive is opened. The
+ * shard's CRC-32 is kept as metadata. The trash is PREFIX/trash/. Addresses are in path style,
+ * which every store understands.
+ */
+#include <ctype.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/crc32.h"
+#include "base/log.h"
+#include "mem/archive/ops.h"
+#include "mem/archive/s3.h"
+#include "os/file.h"
+
+#define SUFFIX         ".safetensors"
+#define TRASH          HL_ARCHIVE_TRASH "/"
+#define KEY_MAX        512
+#define UPLOAD_ID_MAX  512
+#define TIMEOUT_MS     30000
+#define PART_DEFAULT   ((uint64_t)64 << 20)
+#define PARTS_MAX      10000 /* S3's limit */
+#define CREDENTIAL_MAX 4096
+#define ABORTS_MAX     1000000 /* uploads that are aborted when an archive is opened */
+
+struct s3_archive {
+    struct hl_archive base;
+    struct s3 s3;
+    uint64_t part;
+    unsigned timeout_ms; /* once it is open */
+};
+
+static struct s3_archive *of(struct hl_archive *a)
+{
+    return (struct s3_archive *)a;
+}
+
+static void key_of(const struct s3 *s, struct hl_id id, char *out, size_t cap)
+{
+    snprintf(out, cap, "%s%s" SUFFIX, s->prefix, hl_id_format(id).s);
+}
+
+static const char *describe(char *buf, size_t cap, const char *what, struct hl_id id)
+{
+    snprintf(buf, cap, "%s shard %s", what, hl_id_format(id).s);
+    return buf;
+}
+
+/* ---- opening --------------------------------------------------------------------------------- */
+
+/* Letters that need no encoding in a path, so that what is signed is what is sent. */
+static int is_plain(const char *text, const char *more)
+{
+    for (; *text != '\0'; text++)
+        if (!isalnum((unsigned char)*text) && strchr(more, *text) == NULL)
+            return 0;
+    return 1;
+}
+
+static hl_status parse_place(struct s3 *s, const char *rest)
+{
+    const char *bucket = strncmp(rest, "//", 2) == 0 ? rest + 2 : "";
+    size_t len = strcspn(bucket, "/");
+    const char *prefix = bucket[len] == '/' ? bucket + len + 1 : "";
+    size_t n = strlen(prefix);
+    while (n > 0 && prefix[n - 1] == '/')
+        n--;
+    s->bucket = strndup(bucket, len);
+    if (s->bucket == NULL || asprintf(&s->prefix, "%.*s%s", (int)n, prefix, n > 0 ? "/" : "") < 0) {
+        s->prefix = NULL;
+        return hl_fail(HL_ENOMEM, "archive s3:%s", rest);
+    }
+    if (len < 3 || len > 63 || !is_plain(s->bucket, ".-") || !is_plain(s->prefix, "/._-") ||
+        n > 200 || strstr(s->prefix, "//") != NULL || s->prefix[0] == '/' ||
+        strstr(s->prefix, "../") != NULL || strstr(s->prefix, "./") == s->prefix)
+        return hl_fail(HL_EINVAL,
+                       "archive s3:%s: give s3://BUCKET/PREFIX, a bucket of 3 to 63 characters and "
+                       "a prefix of at most 200 letters, digits and / . _ -",
+                       rest);
+    return HL_OK;
+}
+
+static hl_status take_text(const char *value, char **out)
+{
+    *out = strdup(value);
+    return *out != NULL ? HL_OK : hl_fail(HL_ENOMEM, "archive: credentials");
+}
+
+/* One line "name = value" of the credentials file. */
+static hl_status take_line(struct s3 *s, char *line)
+{
+    static const char *const names[] = {"aws_access_key_id", "aws_secret_access_key",
+                                        "aws_session_token"};
+    char **const to[] = {&s->access_key, &s->secret_key, &s->token};
+    char *name = line + strspn(line, " \t"), *value = strchr(line, '=');
+    if (value == NULL)
+        return HL_OK;
+    name[strcspn(name, " \t=")] = '\0';
+    value++;
+    value += strspn(value, " \t");
+    value[strcspn(value, " \t\r\n")] = '\0';
+    for (size_t i = 0; i < HL_ARRAY_LEN(names); i++)
+        if (strcmp(name, names[i]) == 0 && *to[i] == NULL)
+            return take_text(value, to[i]);
+    return HL_OK;
+}
+
+static hl_status read_credentials(struct s3 *s, const char *path)
+{
+    struct hl_buf file = HL_BUF(CREDENTIAL_MAX);
+    hl_status st = hl_file_read(path, &file);
+    char *save = NULL;
+    if (st == HL_OK && file.len > 0) /* the first profile counts */
+        for (char *line = strtok_r(file.data, "\n", &save); line != NULL && st == HL_OK;
+             line = strtok_r(NULL, "\n", &save))
+            st = take_line(s, line);
+    if (file.data != NULL)
+        explicit_bzero(file.data, file.cap);
+    hl_buf_fini(&file);
+    return st;
+}
+
+static hl_status find_credentials(struct s3 *s, const char *path)
+{
+    const char *key = getenv("AWS_ACCESS_KEY_ID"), *secret = getenv("AWS_SECRET_ACCESS_KEY");
+    const char *token = getenv("AWS_SESSION_TOKEN");
+    if (path != NULL && path[0] != '\0') {
+        HL_TRY(read_credentials(s, path));
+    } else if (key != NULL && secret != NULL) {
+        HL_TRY(take_text(key, &s->access_key));
+        HL_TRY(take_text(secret, &s->secret_key));
+        if (token != NULL && token[0] != '\0')
+            HL_TRY(take_text(token, &s->token));
+    }
+    if (s->access_key == NULL || s->secret_key == NULL)
+        return hl_fail(HL_EINVAL,
+                       "archive s3://%s: no credentials: set AWS_ACCESS_KEY_ID and "
+                       "AWS_SECRET_ACCESS_KEY, or archive.s3_credentials to a file that has "
+                       "aws_access_key_id and aws_secret_access_key",
+                       s->bucket);
+    return HL_OK;
+}
+
+static hl_status find_endpoint(struct s3 *s, const char *endpoint)
+{
+    if (endpoint == NULL || endpoint[0] == '\0') {
+        if (asprintf(&s->endpoint, "https://s3.%s.amazonaws.com", s->region) >= 0)
+            return HL_OK;
+        s->endpoint = NULL;
+        return hl_fail(HL_ENOMEM, "archive: endpoint");
+    }
+    HL_TRY(take_text(endpoint, &s->endpoint));
+    size_t n = strlen(s->endpoint);
+    while (n > 0 && s->endpoint[n - 1] == '/')
+        s->endpoint[--n] = '\0';
+    if ((strncmp(endpoint, "http://", 7) == 0 || strncmp(endpoint, "https://", 8) == 0) &&
+        n < KEY_MAX && strchr(s->endpoint, '@') == NULL)
+        return HL_OK;
+    return hl_fail(HL_EINVAL, "archive.s3_endpoint must be http://HOST:PORT or https://HOST:PORT");
+}
+
+static void init_curl(void)
+{
+    curl_global_init(CURL_GLOBAL_DEFAULT);
+}
+
+static void s3_close(struct hl_archive *a)
+{
+    s3_fini(&of(a)->s3);
+    free(a);
+}
+
+static hl_status s3_open(const char *rest, const struct hl_archive_options *o,
+                         struct hl_archive **out)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    pthread_once(&once, init_curl);
+    struct s3_archive *a = calloc(1, sizeof(*a));
+    if (a == NULL)
+        return hl_fail(HL_ENOMEM, "archive s3:%s", rest);
+    struct s3 *s = &a->s3;
+    pthread_mutex_init(&s->lock, NULL);
+    a->timeout_ms = o->timeout_ms > 0 ? o->timeout_ms : TIMEOUT_MS;
+    s->timeout_ms = a->timeout_ms;
+    if (o->open_timeout_ms > 0 && o->open_timeout_ms < a->timeout_ms)
+        s->timeout_ms = o->open_timeout_ms;
+    s->cancel = o->cancel;
+    a->part = o->s3_part > 0 ? o->s3_part : PART_DEFAULT;
+    int named = o->s3_region != NULL && o->s3_region[0] != '\0';
+    hl_status st = take_text(named ? o->s3_region : "us-east-1", &s->region);
+    if (st == HL_OK)
+        st = parse_place(s, rest);
+    if (st == HL_OK && !is_plain(s->region, "-"))
+        st = hl_fail(HL_EINVAL, "invalid archive.s3_region '%s'", s->region);
+    if (st == HL_OK)
+        st = find_endpoint(s, o->s3_endpoint);
+    if (st == HL_OK)
+        st = find_credentials(s, o->s3_credentials);
+    if (st != HL_OK) {
+        s3_close(&a->base);
+        return st;
+    }
+    *out = &a->base;
+    return HL_OK;
+}
+
+/* ---- what is there --------------------------------------------------------------------------- */
+
+/* PREFIX/ID.safetensors */
+static int id_of_key(const struct s3 *s, const char *key, struct hl_id *out)
+{
+    char text[HL_ID_TEXT_LEN + 1];
+    size_t n = strlen(s->prefix);
+    if (strncmp(key, s->prefix, n) != 0 || strlen(key + n) != HL_ID_TEXT_LEN + strlen(SUFFIX) ||
+        strcmp(key + n + HL_ID_TEXT_LEN, SUFFIX) != 0)
+        return 0;
+    memcpy(text, key + n, HL_ID_TEXT_LEN);
+    text[HL_ID_TEXT_LEN] = '\0';
+    return hl_id_parse(text, out) == HL_OK && !hl_id_is_none(*out) &&
+           strcmp(hl_id_format(*out).s, text) == 0;
+}
+
+static hl_status fail_list(const struct s3 *s)
+{
+    return hl_fail(HL_EPROTO,
+                   "archive s3://%s: a list that is none came from %s; is it an S3 store?",
+                   s->bucket, s->endpoint);
+}
+
+static hl_status note_object(struct s3_archive *a, const char *from, const char *to)
+{
+    char key[1100], size[32];
+    struct hl_id id;
+    if (!s3_xml_text(from, to, "Key", key, sizeof(key), NULL) ||
+        !s3_xml_text(from, to, "Size", size, sizeof(size), NULL))
+        return fail_list(&a->s3);
+    if (id_of_key(&a->s3, key, &id))
+        return hl_archive_found(&a->base, id, strtoull(size, NULL, 10));
+    size_t n = strlen(a->s3.prefix), m = strlen(TRASH);
+    const char *name = strncmp(key, a->s3.prefix, n) == 0 ? key + n : "";
+    if (strcmp(name, HL_ARCHIVE_CLAIM) == 0)
+        a->base.claim_found = 1;
+    else if (strncmp(name, TRASH, m) != 0 ||
+             !hl_archive_found_trash(&a->base, name + m, strtoull(size, NULL, 10)))
+        a->base.info.foreign++;
+    return HL_OK;
+}
+
+/* One page; `token` is the next one's, "" at the end. */
+static hl_status list_page(struct s3_archive *a, char *token, size_t cap)
+{
+    char query[4096], prefix[3 * KEY_MAX], encoded[3 * UPLOAD_ID_MAX + 1], more[8] = "false";
+    struct s3_answer got;
+    if (!s3_encode(a->s3.prefix, prefix, sizeof(prefix)) ||
+        !s3_encode(token, encoded, sizeof(encoded)))
+        return fail_list(&a->s3);
+    snprintf(query, sizeof(query), "%s%s%slist-type=2&max-keys=1000&prefix=%s",
+             token[0] != '\0' ? "continuation-token=" : "", encoded, token[0] != '\0' ? "&" : "",
+             prefix);
+    HL_TRY(s3_do(&a->s3, &(struct s3_request){.method = "GET", .key = "", .query = query}, "list",
+                 &got));
+    const char *at = got.text.data, *end = at + got.text.len, *from, *to;
+    hl_status st = HL_OK;
+    token[0] = '\0';
+    if (got.text.len == 0 || !s3_xml_inside(at, end, "ListBucketResult", &at, &end))
+        st = fail_list(&a->s3);
+    if (st == HL_OK && s3_xml_text(at, end, "IsTruncated", more, sizeof(more), NULL) &&
+        strcmp(more, "true") == 0 &&
+        !s3_xml_text(at, end, "NextContinuationToken", token, cap, NULL))
+        st = fail_list(&a->s3);
+    for (; st == HL_OK && s3_xml_inside(at, end, "Contents", &from, &to); at = to)
+        st = note_object(a, from, to);
+    hl_buf_fini(&got.text);
+    return st;
+}
+
+static hl_status abort_upload(struct s3_archive *a, const char *key, const char *upload)
+{
+    char query[3 * UPLOAD_ID_MAX + 32] = "uploadId=";
+    struct s3_answer got;
+    if (!s3_encode(upload, query + 9, sizeof(query) - 9))
+        return fail_list(&a->s3);
+    hl_status st =
+        s3_do(&a->s3, &(struct s3_request){.method = "DELETE", .key = key, .query = query},
+              "abort an upload", &got);
+    if (st == HL_OK)
+        hl_buf_fini(&got.text);
+    return st == HL_ENOENT ? HL_OK : st;
+}
+
+/* Uploads of ours that nobody will complete; one page of them at a time, for each abort makes the
+ * list shorter. */
+static hl_status abort_page(struct s3_archive *a, unsigned *aborted)
+{
+    char query[4096], prefix[3 * KEY_MAX], key[1100], upload[UPLOAD_ID_MAX];
+    struct s3_answer got;
+    struct hl_id id;
+    *aborted = 0;
+    if (!s3_encode(a->s3.prefix, prefix, sizeof(prefix)))
+        return fail_list(&a->s3);
+    snprintf(query, sizeof(query), "prefix=%s&uploads=", prefix);
+    HL_TRY(s3_do(&a->s3, &(struct s3_request){.method = "GET", .key = "", .query = query},
+                 "list uploads", &got));
+    const char *at = got.text.data, *end = at + got.text.len, *from, *to;
+    hl_status st = HL_OK;
+    for (; st == HL_OK && got.text.len > 0 && s3_xml_inside(at, end, "Upload", &from, &to);
+         at = to) {
+        if (!s3_xml_text(from, to, "Key", key, sizeof(key), NULL) ||
+            !s3_xml_text(from, to, "UploadId", upload, sizeof(upload), NULL))
+            st = fail_list(&a->s3);
+        else if (id_of_key(&a->s3, key, &id) && (st = abort_upload(a, key, upload)) == HL_OK)
+            ++*aborted;
+    }
+    hl_buf_fini(&got.text);
+    return st;
+}
+
+/* A list that comes back to a token never ends: each token is compared with the one of page 1, 2,
+ * 4, 8, ..., so that a circle of any length is seen in its second or third round. */
+static hl_status list_all(struct s3_archive *a)
+{
+    char token[UPLOAD_ID_MAX] = "", mark[UPLOAD_ID_MAX] = "";
+    uint64_t page = 0, marked = 1;
+    do {
+        HL_TRY(list_page(a, token, sizeof(token)));
+        if (token[0] != '\0' && strcmp(token, mark) == 0)
+            return hl_fail(HL_EPROTO,
+                           "archive s3://%s: the list of objects does not end: page %" PRIu64
+                           " from %s goes on where an earlier one did",
+                           a->s3.bucket, page + 1, a->s3.endpoint);
+        if (++page == marked) {
+            memcpy(mark, token, sizeof(mark));
+            marked *= 2;
+        }
+    } while (token[0] != '\0');
+    return HL_OK;
+}
+
+static hl_status s3_scan(struct hl_archive *base)
+{
+    struct s3_archive *a = of(base);
+    uint64_t total = 0;
+    unsigned aborted;
+    HL_TRY(list_all(a));
+    do {
+        HL_TRY(abort_page(a, &aborted));
+        total += aborted;
+    } while (aborted > 0 && total < ABORTS_MAX);
+    if (aborted > 0)
+        hl_warn("archive s3://%s: %" PRIu64 " unfinished uploads were aborted and more are listed; "
+                "the rest waits for the next start",
+                a->s3.bucket, total);
+    base->info.discarded += total;
+    a->s3.timeout_ms = a->timeout_ms;
+    return HL_OK;
+}
+
+/* ---- puts ------------------------------------------------------------------------------------ */
+
+static hl_status put_part(struct s3_archive *a, const char *key, const char *upload,
+                          unsigned number, const void *bytes, uint64_t len, const char *what,
+                          struct hl_buf *list)
+{
+    char query[3 * UPLOAD_ID_MAX + 64], encoded[3 * UPLOAD_ID_MAX + 1];
+    struct s3_answer got;
+    if (!s3_encode(upload, encoded, sizeof(encoded)))
+        return fail_list(&a->s3);
+    snprintf(query, sizeof(query), "partNumber=%u&uploadId=%s", number, encoded);
+    HL_TRY(s3_do(&a->s3,
+                 &(struct s3_request){
+                     .method = "PUT", .key = key, .query = query, .body = bytes, .body_len = len},
+                 what, &got));
+    hl_buf_fini(&got.text);
+    if (got.etag[0] == '\0')
+        return hl_fail(HL_EPROTO, "archive s3://%s: %s: part %u came back without an ETag",
+                       a->s3.bucket, what, number);
+    return hl_buf_printf(list, "<Part><PartNumber>%u</PartNumber><ETag>%s</ETag></Part>", number,
+                         got.etag);
+}
+
+static hl_status start_upload(struct s3_archive *a, const char *key, const char *crc,
+                              const char *what, char *upload, size_t cap)
+{
+    struct s3_answer got;
+    HL_TRY(s3_do(
+        &a->s3, &(struct s3_request){.method = "POST", .key = key, .query = "uploads=", .crc = crc},
+        what, &got));
+    int found = got.text.len > 0 && s3_xml_text(got.text.data, got.text.data + got.text.len,
+                                                "UploadId", upload, cap, NULL);
+    hl_buf_fini(&got.text);
+    return found ? HL_OK : fail_list(&a->s3);
+}
+
+/* The store may say 200 first and the truth in the body. */
+static hl_status complete_upload(struct s3_archive *a, const char *key, const char *upload,
+                                 const struct hl_buf *list, const char *what)
+{
+    char query[3 * UPLOAD_ID_MAX + 32] = "uploadId=", code[80];
+    struct s3_answer got;
+    if (!s3_encode(upload, query + 9, sizeof(query) - 9))
+        return fail_list(&a->s3);
+    HL_TRY(s3_do(&a->s3,
+                 &(struct s3_request){.method = "POST",
+                                      .key = key,
+                                      .query = query,
+                                      .body = list->data,
+                                      .body_len = list->len},
+                 what, &got));
+    int bad = got.text.len > 0 && s3_xml_text(got.text.data, got.text.data + got.text.len, "Code",
+                                              code, sizeof(code), NULL);
+    hl_buf_fini(&got.text);
+    return bad ? hl_fail(HL_EIO, "archive s3://%s: %s: %s", a->s3.bucket, what, code) : HL_OK;
+}
+
+static hl_status put_parts(struct s3_archive *a, const char *key, const char *upload,
+                           const void *bytes, uint64_t size, const char *what)
+{
+    struct hl_buf list = HL_BUF(S3_XML_MAX);
+    uint64_t part = a->part;
+    unsigned number = 1;
+    while (size / part >= PARTS_MAX)
+        part *= 2;
+    hl_status st = hl_buf_printf(&list, "<CompleteMultipartUpload>");
+    for (uint64_t at = 0; st == HL_OK && at < size; at += part, number++)
+        st = put_part(a, key, upload, number, (const char *)bytes + at,
+                      size - at < part ? size - at : part, what, &list);
+    if (st == HL_OK)
+        st = hl_buf_printf(&list, "</CompleteMultipartUpload>");
+    if (st == HL_OK)
+        st = complete_upload(a, key, upload, &list, what);
+    hl_buf_fini(&list);
+    return st;
+}
+
+static hl_status head(struct s3_archive *a, const char *key, const char *what,
+                      struct s3_answer *out)
+{
+    HL_TRY(
+        s3_do(&a->s3, &(struct s3_request){.method = "HEAD", .key = key, .query = ""}, what, out));
+    hl_buf_fini(&out->text);
+    return HL_OK;
+}
+
+/* The parts were checked one by one: that all of them are in it, and in which order, was not. */
+static hl_status check_object(struct s3_archive *a, const char *key, uint64_t size, const char *crc,
+                              const char *what)
+{
+    struct s3_answer got, gone;
+    HL_TRY(head(a, key, what, &got));
+    if (got.length == size && strcmp(got.crc, crc) == 0)
+        return HL_OK;
+    if (s3_do(&a->s3, &(struct s3_request){.method = "DELETE", .key = key, .query = ""}, what,
+              &gone) == HL_OK)
+        hl_buf_fini(&gone.text);
+    return hl_fail(HL_EIO,
+                   "archive s3://%s: %s: the store kept %" PRIu64 " of %" PRIu64
+                   " bytes, checksum '%s'; it is not stored",
+                   a->s3.bucket, what, got.length, size, got.crc);
+}
+
+static hl_status put_multipart(struct s3_archive *a, const char *key, const void *bytes,
+                               uint64_t size, const char *crc, const char *what)
+{
+    char upload[UPLOAD_ID_MAX], why[HL_ERROR_TEXT_MAX];
+    HL_TRY(start_upload(a, key, crc, what, upload, sizeof(upload)));
+    hl_status st = put_parts(a, key, upload, bytes, size, what);
+    if (st == HL_OK)
+        return check_object(a, key, size, crc, what);
+    snprintf(why, sizeof(why), "%s", hl_error_text());
+    if (abort_upload(a, key, upload) != HL_OK)
+        hl_warn("parts of an upload stay in the store until the archive is opened again: %s",
+                hl_error_text());
+    return hl_fail(st, "%s", why);
+}
+
+static hl_status s3_put(struct hl_archive *base, struct hl_id id, const void *bytes, uint64_t size,
+                        uint32_t crc)
+{
+    struct s3_archive *a = of(base);
+    char key[KEY_MAX], what[80], text[16];
+    struct s3_answer got;
+    uint32_t sum = hl_crc32(0, bytes, (size_t)size);
+    if (sum != crc)
+        return hl_fail(HL_ECORRUPT,
+                       "archive: shard %s: the bytes have CRC %08" PRIx32 ", expected %08" PRIx32
+                       "; it is not stored",
+                       hl_id_format(id).s, sum, crc);
+    key_of(&a->s3, id, key, sizeof(key));
+    describe(what, sizeof(what), "store", id);
+    snprintf(text, sizeof(text), "%08" PRIx32, crc);
+    if (size > a->part)
+        return put_multipart(a, key, bytes, size, text, what);
+    HL_TRY(s3_do(
+        &a->s3,
+        &(struct s3_request){
+            .method = "PUT", .key = key, .query = "", .body = bytes, .body_len = size, .crc = text},
+        what, &got));
+    hl_buf_fini(&got.text);
+    return HL_OK; /* the store has checked the payload's SHA-256 */
+}
+
+/* ---- gets ------------------------------------------------------------------------------------ */
+
+static hl_status s3_read(struct hl_archive *base, struct hl_id id, uint64_t size, uint64_t offset,
+                         void *dst, uint64_t len, uint32_t *crc)
+{
+    struct s3_archive *a = of(base);
+    char key[KEY_MAX], what[80];
+    struct s3_answer got;
+    *crc = 0;
+    key_of(&a->s3, id, key, sizeof(key));
+    describe(what, sizeof(what), "load", id);
+    if (len == 0)
+        return HL_OK;
+    HL_TRY(s3_do(&a->s3,
+                 &(struct s3_request){.method = "GET",
+                                      .key = key,
+                                      .query = "",
+                                      .dst = dst,
+                                      .dst_len = len,
+                                      .offset = offset,
+                                      .object_size = size},
+                 what, &got));
+    hl_buf_fini(&got.text);
+    *crc = got.dst_crc;
+    return HL_OK;
+}
+
+static hl_status s3_crc(struct hl_archive *base, struct hl_id id, uint32_t *out)
+{
+    struct s3_archive *a = of(base);
+    char key[KEY_MAX], what[80], *end;
+    struct s3_answer got;
+    key_of(&a->s3, id, key, sizeof(key));
+    HL_TRY(head(a, key, describe(what, sizeof(what), "look at", id), &got));
+    unsigned long crc = strtoul(got.crc, &end, 16);
+    if (strlen(got.crc) != 8 || *end != '\0')
+        return HL_ENOENT; /* put there by somebody else */
+    *out = (uint32_t)crc;
+    return HL_OK;
+}
+
+static hl_status s3_remove(struct hl_archive *base, struct hl_id id)
+{
+    struct s3_archive *a = of(base);
+    char key[KEY_MAX], what[80];
+    key_of(&a->s3, id, key, sizeof(key));
+    return s3_remove_key(&a->s3, key, describe(what, sizeof(what), "remove", id));
+}
+
+/* ---- trash, and whose it is ------------------------------------------------------------------ */
+
+static hl_status s3_trash(struct hl_archive *base, struct hl_id id, uint64_t size, const char *name)
+{
+    struct s3 *s = &of(base)->s3;
+    char key[KEY_MAX], to[KEY_MAX], what[80];
+    key_of(s, id, key, sizeof(key));
+    snprintf(to, sizeof(to), "%s" TRASH "%s", s->prefix, name);
+    return s3_move(s, key, to, size, describe(what, sizeof(what), "move to the trash", id));
+}
+
+static hl_status s3_untrash(struct hl_archive *base, struct hl_id id, uint64_t size,
+                            const char *name)
+{
+    struct s3 *s = &of(base)->s3;
+    char key[KEY_MAX], from[KEY_MAX], what[80];
+    key_of(s, id, key, sizeof(key));
+    snprintf(from, sizeof(from), "%s" TRASH "%s", s->prefix, name);
+    return s3_move(s, from, key, size, describe(what, sizeof(what), "move back", id));
+}
+
+static hl_status s3_trash_remove(struct hl_archive *base, const char *name)
+{
+    struct s3 *s = &of(base)->s3;
+    char key[KEY_MAX];
+    snprintf(key, sizeof(key), "%s" TRASH "%s", s->prefix, name);
+    return s3_remove_key(s, key, "remove from the trash");
+}
+
+static hl_status s3_claim_read(struct hl_archive *base, char *out, size_t cap, size_t *len)
+{
+    struct s3 *s = &of(base)->s3;
+    char key[KEY_MAX];
+    snprintf(key, sizeof(key), "%s" HL_ARCHIVE_CLAIM, s->prefix);
+    return s3_read_text(s, key, "read " HL_ARCHIVE_CLAIM, out, cap, len);
+}
+
+static hl_status s3_claim_write(struct hl_archive *base, const char *text, size_t len)
+{
+    struct s3 *s = &of(base)->s3;
+    char key[KEY_MAX];
+    snprintf(key, sizeof(key), "%s" HL_ARCHIVE_CLAIM, s->prefix);
+    return s3_write_text(s, key, "write " HL_ARCHIVE_CLAIM, text, len);
+}
+
+const struct hl_archive_ops hl_archive_s3 = {
+    .scheme = "s3",
+    .open = s3_open,
+    .close = s3_close,
+    .scan = s3_scan,
+    .put = s3_put,
+    .read = s3_read,
+    .remove = s3_remove,
+    .trash = s3_trash,
+    .untrash = s3_untrash,
+    .trash_remove = s3_trash_remove,
+    .claim_read = s3_claim_read,
+    .claim_write = s3_claim_write,
+    .crc = s3_crc,
+};

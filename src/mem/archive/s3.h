@@ -1,0 +1,92 @@
+/* mem/archive/s3.h - talking to an S3 store: one signed request, and what its XML says.
+ *
+ * Owns:    struct s3 its connections and a copy of the credentials, which never reach a log.
+ * Threads: any; each request takes a connection of its own.
+ * Errors:  HL_EPERM (403), HL_ENOENT (404), HL_EINVAL (400 and other refusals), HL_ENOSPC (quota),
+ *          HL_EUNAVAIL (nobody there, or 5xx to the end), HL_ETIMEDOUT (no progress), HL_ECANCELED;
+ *          the text has the store's own code. 5xx, timeouts and broken connections are tried again,
+ *          with back-off, until `timeout_ms` have passed without a byte of progress.
+ * Units:   bytes, ms.
+ * Limits:  XML answers of at most S3_XML_MAX bytes.
+ */
+#ifndef HL_MEM_ARCHIVE_S3_H
+#define HL_MEM_ARCHIVE_S3_H
+
+#include <curl/curl.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdint.h>
+
+#include "base/buf.h"
+#include "base/status.h"
+
+#define S3_XML_MAX  ((size_t)4 << 20)
+#define S3_IDLE_MAX 16
+#define S3_ETAG_MAX 96
+
+struct s3 {
+    char *endpoint; /* "http://host:port", no slash at the end */
+    char *bucket;
+    char *prefix; /* "" or "a/b/" */
+    char *region;
+    char *access_key, *secret_key, *token;
+    unsigned timeout_ms;
+    const atomic_int *cancel;
+    pthread_mutex_t lock;
+    CURL *idle[S3_IDLE_MAX];
+    unsigned idle_count;
+};
+
+struct s3_request {
+    const char *method; /* GET HEAD PUT POST DELETE */
+    const char *key;    /* with the prefix; "" = the bucket */
+    const char *query;  /* sorted, encoded, every name with '='; "" = none */
+    const void *body;
+    uint64_t body_len;
+    const char *crc;     /* of the shard, kept as metadata; NULL = none */
+    const char *copy_of; /* PUT: the key of the object that is copied; NULL = none */
+    /* Where a GET's bytes go: exactly `dst_len` from `offset`. NULL: into `text`. */
+    void *dst;
+    uint64_t dst_len, offset, object_size;
+};
+
+struct s3_answer {
+    long code;
+    struct hl_buf text; /* of everything but bytes that went to dst; end with hl_buf_fini */
+    char etag[S3_ETAG_MAX];
+    char crc[16]; /* metadata; "" = none */
+    uint64_t length;
+    uint32_t dst_crc; /* CRC-32 of the bytes in dst */
+};
+
+/* HL_OK only for 2xx. `what` stands in failures: "store shard …". */
+hl_status s3_do(struct s3 *s, const struct s3_request *r, const char *what,
+                struct s3_answer *out) HL_CHECK;
+void s3_fini(struct s3 *s);
+
+/* ---- archive_s3_move.c ---- */
+
+/* Copied, looked at, and only then removed under its old key: interrupted, it is under both. */
+hl_status s3_move(struct s3 *s, const char *from, const char *to, uint64_t size,
+                  const char *what) HL_CHECK;
+/* HL_OK also when it is gone already. */
+hl_status s3_remove_key(struct s3 *s, const char *key, const char *what) HL_CHECK;
+/* A small object, as a whole. */
+hl_status s3_read_text(struct s3 *s, const char *key, const char *what, char *out, size_t cap,
+                       size_t *len) HL_CHECK;
+hl_status s3_write_text(struct s3 *s, const char *key, const char *what, const char *text,
+                        size_t len) HL_CHECK;
+
+/* ---- archive_s3_xml.c: pure ---- */
+
+/* The text of the first <name> in [at, end), entities resolved, at most cap - 1 bytes. 1 = found.
+ * *next (may be NULL): after its end tag. */
+int s3_xml_text(const char *at, const char *end, const char *name, char *out, size_t cap,
+                const char **next);
+/* The inside of the first <name>...</name>: 1 = found. */
+int s3_xml_inside(const char *at, const char *end, const char *name, const char **from,
+                  const char **to);
+/* Percent-encoded as a query's value. 0 when it does not fit. */
+int s3_encode(const char *text, char *out, size_t cap);
+
+#endif

@@ -1,0 +1,82 @@
+/* Objects of an S3 store as a whole: moved, which the store does by a copy and a removal, and small
+ * texts. */
+#include <inttypes.h>
+#include <string.h>
+
+#include "mem/archive/s3.h"
+
+#define COPY_MAX ((uint64_t)5 << 30) /* S3's limit of a copy in one request */
+
+/* The store may say 200 first and the truth in the body. */
+static hl_status copy(struct s3 *s, const char *from, const char *to, const char *what)
+{
+    char code[80];
+    struct s3_answer got;
+    HL_TRY(s3_do(s, &(struct s3_request){.method = "PUT", .key = to, .query = "", .copy_of = from},
+                 what, &got));
+    const char *at = got.text.data, *end = at + got.text.len, *inside, *to_end;
+    int bad = got.text.len > 0 && s3_xml_inside(at, end, "Error", &inside, &to_end) &&
+              s3_xml_text(inside, to_end, "Code", code, sizeof(code), NULL);
+    hl_buf_fini(&got.text);
+    return bad ? hl_fail(HL_EIO, "archive s3://%s: %s: %s", s->bucket, what, code) : HL_OK;
+}
+
+static hl_status look(struct s3 *s, const char *key, const char *what, struct s3_answer *out)
+{
+    HL_TRY(s3_do(s, &(struct s3_request){.method = "HEAD", .key = key, .query = ""}, what, out));
+    hl_buf_fini(&out->text);
+    return HL_OK;
+}
+
+hl_status s3_remove_key(struct s3 *s, const char *key, const char *what)
+{
+    struct s3_answer got;
+    hl_status st =
+        s3_do(s, &(struct s3_request){.method = "DELETE", .key = key, .query = ""}, what, &got);
+    if (st == HL_OK)
+        hl_buf_fini(&got.text);
+    return st == HL_ENOENT ? HL_OK : st;
+}
+
+hl_status s3_move(struct s3 *s, const char *from, const char *to, uint64_t size, const char *what)
+{
+    struct s3_answer got;
+    if (size > COPY_MAX)
+        return hl_fail(HL_EUNSUPPORTED,
+                       "archive s3://%s: %s: the store copies objects of at most 5 GiB, this one "
+                       "has %" PRIu64 " bytes; it stays where it is",
+                       s->bucket, what, size);
+    HL_TRY(copy(s, from, to, what));
+    HL_TRY(look(s, to, what, &got));
+    if (got.length != size)
+        return hl_fail(HL_EIO,
+                       "archive s3://%s: %s: the copy has %" PRIu64 " of %" PRIu64
+                       " bytes; the object stays where it is",
+                       s->bucket, what, got.length, size);
+    return s3_remove_key(s, from, what);
+}
+
+hl_status s3_read_text(struct s3 *s, const char *key, const char *what, char *out, size_t cap,
+                       size_t *len)
+{
+    struct s3_answer got;
+    HL_TRY(s3_do(s, &(struct s3_request){.method = "GET", .key = key, .query = ""}, what, &got));
+    size_t n = got.text.len < cap ? got.text.len : cap;
+    if (n > 0)
+        memcpy(out, got.text.data, n);
+    hl_buf_fini(&got.text);
+    *len = n;
+    return HL_OK;
+}
+
+hl_status s3_write_text(struct s3 *s, const char *key, const char *what, const char *text,
+                        size_t len)
+{
+    struct s3_answer got;
+    HL_TRY(s3_do(s,
+                 &(struct s3_request){
+                     .method = "PUT", .key = key, .query = "", .body = text, .body_len = len},
+                 what, &got));
+    hl_buf_fini(&got.text);
+    return HL_OK;
+}

@@ -1,0 +1,202 @@
+/* The trash of an archive: shards under names with the time at which they were moved there. Its
+ * index is in the order in which they were found or came, so that pages can go on from a number. An
+ * entry that is being moved back or removed is out of the index: nobody else finds it meanwhile.
+ * An id may be there twice; the bytes are the same, and either serves. */
+#include "mem/archive/ops.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* A failed insert must not end the process. */
+#define HASH_NONFATAL_OOM            1
+#define uthash_nonfatal_oom(element) ((element)->lost = 1)
+#include <uthash.h>
+
+#define SUFFIX ".safetensors"
+
+struct hl_archive_trash_entry {
+    struct hl_id id;
+    uint64_t size;
+    int64_t ms;
+    uint64_t number;
+    int lost; /* the insert found no memory */
+    UT_hash_handle hh;
+};
+
+struct name {
+    char s[HL_ARCHIVE_TRASH_NAME_MAX];
+};
+
+static struct name name_of(const struct hl_archive_trash_entry *e)
+{
+    struct name n;
+    snprintf(n.s, sizeof(n.s), "%013" PRId64 "-%s" SUFFIX, e->ms, hl_id_format(e->id).s);
+    return n;
+}
+
+static void describe(const struct hl_archive_trash_entry *e, struct hl_archive_trashed *out)
+{
+    *out = (struct hl_archive_trashed){.id = e->id, .size = e->size, .ms = e->ms};
+    snprintf(out->place, sizeof(out->place), HL_ARCHIVE_TRASH "/%.70s", name_of(e).s);
+}
+
+/* Takes the entry over. Without memory for it the shard is out of sight until the next open. */
+static void insert(struct hl_archive *a, struct hl_archive_trash_entry *e)
+{
+    e->number = ++a->last_trash_number;
+    HASH_ADD(hh, a->trash, id, sizeof(e->id), e);
+    if (e->lost) {
+        free(e);
+        return;
+    }
+    a->info.trashed++;
+    a->info.trashed_bytes += e->size;
+}
+
+static void insert_locked(struct hl_archive *a, struct hl_archive_trash_entry *e)
+{
+    pthread_mutex_lock(&a->lock);
+    insert(a, e);
+    pthread_mutex_unlock(&a->lock);
+}
+
+static void take_out(struct hl_archive *a, struct hl_archive_trash_entry *e)
+{
+    HASH_DEL(a->trash, e);
+    a->info.trashed--;
+    a->info.trashed_bytes -= e->size;
+}
+
+int hl_archive_found_trash(struct hl_archive *a, const char *name, uint64_t size)
+{
+    struct hl_archive_trash_entry *e = calloc(1, sizeof(*e));
+    char id[HL_ID_TEXT_LEN + 1] = "", *end = NULL;
+    if (e == NULL)
+        return 0;
+    e->ms = strtoll(name, &end, 10);
+    e->size = size;
+    if (*end == '-')
+        snprintf(id, sizeof(id), "%.*s", HL_ID_TEXT_LEN, end + 1);
+    if (e->ms < 0 || hl_id_parse(id, &e->id) != HL_OK || hl_id_is_none(e->id) ||
+        strcmp(name_of(e).s, name) != 0) {
+        hl_error_clear();
+        free(e);
+        return 0;
+    }
+    insert(a, e);
+    return 1;
+}
+
+void archive_trash_fini(struct hl_archive *a)
+{
+    struct hl_archive_trash_entry *e, *next;
+    HASH_ITER (hh, a->trash, e, next) {
+        take_out(a, e);
+        free(e);
+    }
+}
+
+hl_status hl_archive_trash(struct hl_archive *a, struct hl_id id, int64_t now_ms,
+                           struct hl_archive_trashed *out)
+{
+    struct hl_archive_trash_entry *e = calloc(1, sizeof(*e));
+    if (e == NULL)
+        return hl_fail(HL_ENOMEM, "archive: no memory for its trash");
+    e->id = id;
+    e->ms = now_ms > 0 ? now_ms : 0;
+    hl_status st = archive_begin_removal(a, id, &e->size);
+    if (st == HL_OK) {
+        st = a->ops->trash(a, id, e->size, name_of(e).s);
+        archive_end_removal(a, id, st);
+    }
+    if (st != HL_OK) {
+        free(e);
+        return st;
+    }
+    if (out != NULL)
+        describe(e, out);
+    insert_locked(a, e);
+    return HL_OK;
+}
+
+hl_status hl_archive_untrash(struct hl_archive *a, struct hl_id id)
+{
+    struct hl_archive_trash_entry *e = NULL;
+    pthread_mutex_lock(&a->lock);
+    HASH_FIND(hh, a->trash, &id, sizeof(id), e);
+    if (e != NULL)
+        take_out(a, e);
+    pthread_mutex_unlock(&a->lock);
+    if (e == NULL)
+        return hl_fail(HL_ENOENT, "archive: shard %s is not in the trash", hl_id_format(id).s);
+    hl_status st = archive_begin_put(a, id, e->size);
+    if (st == HL_OK) {
+        st = a->ops->untrash(a, id, e->size, name_of(e).s);
+        archive_end_put(a, id, e->size, NULL, st);
+    }
+    if (st == HL_OK)
+        free(e);
+    else
+        insert_locked(a, e);
+    return st;
+}
+
+size_t hl_archive_trash_page(struct hl_archive *a, uint64_t *cursor, struct hl_archive_trashed *out,
+                             size_t max)
+{
+    size_t n = 0;
+    uint64_t from = *cursor;
+    struct hl_archive_trash_entry *e, *next;
+    *cursor = 0;
+    pthread_mutex_lock(&a->lock);
+    HASH_ITER (hh, a->trash, e, next) {
+        if (e->number < from)
+            continue;
+        if (n == max) {
+            *cursor = e->number;
+            break;
+        }
+        describe(e, &out[n++]);
+    }
+    pthread_mutex_unlock(&a->lock);
+    return n;
+}
+
+static struct hl_archive_trash_entry *find_old(struct hl_archive *a, int64_t before_ms)
+{
+    struct hl_archive_trash_entry *e, *next;
+    HASH_ITER (hh, a->trash, e, next)
+        if (e->ms < before_ms)
+            return e;
+    return NULL;
+}
+
+int hl_archive_trash_old(struct hl_archive *a, int64_t before_ms)
+{
+    pthread_mutex_lock(&a->lock);
+    int old = find_old(a, before_ms) != NULL;
+    pthread_mutex_unlock(&a->lock);
+    return old;
+}
+
+hl_status hl_archive_trash_empty(struct hl_archive *a, int64_t before_ms,
+                                 struct hl_archive_trashed *out)
+{
+    pthread_mutex_lock(&a->lock);
+    struct hl_archive_trash_entry *e = find_old(a, before_ms);
+    if (e != NULL)
+        take_out(a, e);
+    pthread_mutex_unlock(&a->lock);
+    if (e == NULL)
+        return hl_fail(HL_ENOENT, "archive: nothing in the trash is that old");
+    hl_status st = a->ops->trash_remove(a, name_of(e).s);
+    if (st != HL_OK) {
+        insert_locked(a, e);
+        return st;
+    }
+    describe(e, out);
+    free(e);
+    return HL_OK;
+}

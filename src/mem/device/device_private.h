@@ -1,0 +1,101 @@
+/* mem/device/device_private.h - what device.c and the back ends share.
+ *
+ * device.c keeps the books (blocks, ranges, copies under way, capacity) for every back end; a back
+ * end only does what it is told with memory, and is never asked for more than there is.
+ */
+#ifndef HL_MEM_DEVICE_PRIVATE_H
+#define HL_MEM_DEVICE_PRIVATE_H
+
+#include <pthread.h>
+
+#include "mem/device/device.h"
+
+#define HL_DEVICE_TIMEOUT_MS 30000
+
+/* A block as a back end sees it. */
+struct device_mem {
+    uint64_t size;
+    uint64_t offset; /* in the descriptor that exports it */
+    uint64_t handle; /* the back end's own */
+    uint64_t address;
+    void *host;
+    int own_address; /* not in a range of the caller's */
+    int imported;
+};
+
+enum device_dir { DEVICE_IN, DEVICE_OUT, DEVICE_WITHIN };
+
+struct device_op {
+    enum device_dir dir;
+    uint64_t dst, src; /* addresses, of the device or of the process */
+    size_t len;
+};
+
+/* All calls may come from several threads at a time; arguments are already checked. */
+struct device_ops {
+    const char *kind;
+    /* `rest` is the spec behind "kind" (with its ':', or ""). Fills d->impl and the fields
+     * under "facts". */
+    hl_status (*open)(struct hl_device *d, const char *rest,
+                      const struct hl_device_options *options);
+    void (*settle)(struct hl_device *d); /* copies are over; their handles too */
+    void (*close)(struct hl_device *d);  /* after settle; no block or range is left */
+    /* m->address is where it will be mapped at once; 0: nowhere, or where the back end chooses. */
+    hl_status (*create)(struct hl_device *d, struct device_mem *m);
+    void (*destroy)(struct hl_device *d, struct device_mem *m);
+    /* `at` 0: the back end chooses. */
+    hl_status (*map)(struct hl_device *d, struct device_mem *m, uint64_t at);
+    void (*unmap)(struct hl_device *d, struct device_mem *m);
+    hl_status (*reserve)(struct hl_device *d, uint64_t size, uint64_t *address);
+    void (*unreserve)(struct hl_device *d, uint64_t address, uint64_t size);
+    /* Its mappings in that part of a range were replaced. NULL: it keeps none. */
+    void (*range_reset)(struct hl_device *d, uint64_t address, uint64_t size);
+    /* Where copies find the block, mapped or open to users or not. NULL: at its address. */
+    uint64_t (*reach)(struct hl_device *d, const struct device_mem *m);
+    hl_status (*copy)(struct hl_device *d, const struct device_op *op);
+    hl_status (*begin)(struct hl_device *d, const struct device_op *op, void **handle);
+    /* Anything but HL_ETIMEDOUT ends the copy and the handle. */
+    hl_status (*wait)(struct hl_device *d, void *handle, int timeout_ms);
+    hl_status (*pin)(struct hl_device *d, void *ptr, size_t len);
+    void (*unpin)(struct hl_device *d, void *ptr);
+    hl_status (*export)(struct hl_device *d, const struct device_mem *m, int *fd);
+    /* Creates and maps; size, offset are set. */
+    hl_status (*import)(struct hl_device *d, int fd, struct device_mem *m);
+    /* Bytes that can be had beside `left`, what the books say is left. */
+    void (*room)(struct hl_device *d, uint64_t left, uint64_t *free, uint64_t *largest);
+};
+
+struct device_slot {
+    struct device_mem mem;
+    uint32_t gen;  /* odd while it is in use */
+    uint32_t busy; /* copies under way */
+    uint32_t next; /* of the spare ones */
+};
+
+struct device_range {
+    uint64_t address, size;
+};
+
+struct hl_device {
+    const struct device_ops *ops;
+    void *impl;
+    int timeout_ms;
+
+    /* facts */
+    char name[96];
+    char backing[64];
+    char pci[16];
+    uint64_t capacity, granule;
+    int numa, nic_direct, shareable, has_ranges;
+
+    pthread_mutex_t lock; /* all below */
+    struct device_slot *slots;
+    uint32_t slot_count, slot_cap, spare;
+    struct device_range *ranges;
+    size_t range_count, range_cap;
+    uint64_t used, blocks;
+};
+
+extern const struct device_ops device_emu, device_cuda;
+
+#endif

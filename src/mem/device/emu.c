@@ -1,0 +1,508 @@
+/* The emulated device: one memfd. A block is an extent of it, mapped at the same place of a window
+ * of addresses that is otherwise inaccessible, so that what is freed faults and is never somebody
+ * else's mapping. Pages are reserved when a block is made and given back when it is freed (unless
+ * the device keeps them): who gets a block has its memory. Copies that are begun run on a thread of
+ * their own, in their order. */
+#include "mem/device/device_private.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/copy.h"
+#include "base/text.h"
+#include "mem/device/parked.h"
+#include "mem/pool/extents.h"
+#include "os/file.h"
+#include "os/numa.h"
+#include "os/shm.h"
+
+#define BLOCKS_MAX (1u << 20)
+#define NUMA_MAX   1023
+
+struct job {
+    struct job *next;
+    struct device_op op;
+    int done;
+};
+
+struct emu {
+    int fd; /* -1: no memory of its own */
+    uint8_t *window;
+    uint64_t len;   /* of both */
+    uint8_t *alias; /* all of the memory, for copies: users' mappings may be closed; NULL: none */
+    int keeps_memory;
+    pthread_mutex_t lock; /* extents, parked */
+    struct hl_extents *extents;
+    struct hl_parked parked; /* only where memory is kept */
+
+    pthread_mutex_t queue_lock; /* all below */
+    pthread_cond_t work, done;
+    struct job *first, **last;
+    int started, stop;
+    pthread_t thread;
+};
+
+static struct emu *emu_of(struct hl_device *d)
+{
+    return d->impl;
+}
+
+static hl_status fail_errno(int err, const char *what, uint64_t len)
+{
+    return hl_fail(hl_status_of_errno(err), "%s of %" PRIu64 " bytes: %s", what, len,
+                   strerror(err));
+}
+
+/* ---- opening ---- */
+
+struct spec {
+    uint64_t bytes;
+    int nic, numa;
+};
+
+static hl_status parse_word(const char *word, struct spec *out)
+{
+    char *end;
+    if (strcmp(word, "nic=no") == 0) {
+        out->nic = 0;
+        return HL_OK;
+    }
+    if (strncmp(word, "numa=", 5) == 0 && word[5] >= '0' && word[5] <= '9') {
+        unsigned long node = strtoul(word + 5, &end, 10);
+        if (*end == '\0' && node <= NUMA_MAX) {
+            out->numa = (int)node;
+            return HL_OK;
+        }
+    }
+    return hl_fail(HL_EINVAL, "\"%s\" is neither nic=no nor numa=N", word);
+}
+
+static hl_status parse(const char *rest, struct spec *out)
+{
+    char text[128], *save = NULL;
+    if (snprintf(text, sizeof(text), "%s", rest) >= (int)sizeof(text))
+        return hl_fail(HL_EINVAL, "it is too long");
+    if (text[0] == '\0')
+        return HL_OK;
+    char *word = strtok_r(text, ":", &save);
+    HL_TRY(hl_parse_bytes(word != NULL ? word : "", &out->bytes));
+    if (out->bytes == 0)
+        return hl_fail(HL_EINVAL, "a device of 0 bytes is not possible");
+    for (word = strtok_r(NULL, ":", &save); word != NULL; word = strtok_r(NULL, ",", &save))
+        HL_TRY(parse_word(word, out));
+    return HL_OK;
+}
+
+static hl_status open_memory(struct emu *e, int *node)
+{
+    HL_TRY(hl_memfd_create("helios-device", e->len, &e->fd));
+    /* A descriptor that is exported must not be opened again for writing by accident. */
+    if (fchmod(e->fd, 0400) != 0)
+        return fail_errno(errno, "memory", e->len);
+    if (*node >= 0) {
+        void *all;
+        HL_TRY(hl_shm_map(e->fd, e->len, 1, &all));
+        if (hl_numa_bind(all, e->len, *node) != HL_OK) {
+            hl_error_clear();
+            *node = -1; /* it was a wish, and what is told must be true */
+        }
+        hl_shm_unmap(all, e->len);
+    }
+    void *w = mmap(NULL, e->len, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (w == MAP_FAILED)
+        return fail_errno(errno, "addresses", e->len);
+    e->window = w;
+    if (e->keeps_memory) {
+        void *all;
+        HL_TRY(hl_shm_map(e->fd, e->len, 1, &all));
+        e->alias = all;
+    }
+    uint64_t units = e->len / (uint64_t)sysconf(_SC_PAGESIZE);
+    return hl_extents_create(units, units < BLOCKS_MAX ? (uint32_t)units : BLOCKS_MAX, &e->extents);
+}
+
+static void emu_close(struct hl_device *d)
+{
+    struct emu *e = emu_of(d);
+    if (e->window != NULL)
+        munmap(e->window, e->len);
+    hl_shm_unmap(e->alias, e->len);
+    if (e->fd >= 0)
+        close(e->fd);
+    hl_extents_destroy(e->extents);
+    hl_parked_fini(&e->parked);
+    pthread_cond_destroy(&e->work);
+    pthread_cond_destroy(&e->done);
+    pthread_mutex_destroy(&e->lock);
+    pthread_mutex_destroy(&e->queue_lock);
+    free(e);
+}
+
+static void set_facts(struct hl_device *d, const struct spec *spec)
+{
+    d->granule = (uint64_t)sysconf(_SC_PAGESIZE);
+    d->capacity = emu_of(d)->len;
+    d->numa = spec->numa;
+    d->nic_direct = spec->nic;
+    d->shareable = d->has_ranges = 1;
+    snprintf(d->backing, sizeof(d->backing), "memfd");
+}
+
+static hl_status emu_open(struct hl_device *d, const char *rest,
+                          const struct hl_device_options *options)
+{
+    struct spec spec = {.nic = 1, .numa = -1};
+    HL_TRY(parse(rest, &spec));
+    uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE);
+    if (spec.bytes > 0 && spec.bytes < page)
+        return hl_fail(HL_EINVAL, "%" PRIu64 " bytes are less than a page of %" PRIu64, spec.bytes,
+                       page);
+    struct emu *e = calloc(1, sizeof(*e));
+    if (e == NULL)
+        return hl_fail(HL_ENOMEM, "out of memory");
+    *e = (struct emu){.fd = -1,
+                      .len = spec.bytes / page * page,
+                      .keeps_memory = options != NULL && options->keeps_memory};
+    e->last = &e->first;
+    pthread_condattr_t clock;
+    pthread_condattr_init(&clock);
+    pthread_condattr_setclock(&clock, CLOCK_MONOTONIC);
+    pthread_cond_init(&e->work, &clock);
+    pthread_cond_init(&e->done, &clock);
+    pthread_condattr_destroy(&clock);
+    pthread_mutex_init(&e->lock, NULL);
+    pthread_mutex_init(&e->queue_lock, NULL);
+    d->impl = e;
+    hl_status st = e->len > 0 ? open_memory(e, &spec.numa) : HL_OK;
+    if (st != HL_OK)
+        emu_close(d);
+    else
+        set_facts(d, &spec);
+    return st;
+}
+
+/* ---- blocks ---- */
+
+static void give_extent(struct hl_device *d, const struct device_mem *m)
+{
+    struct emu *e = emu_of(d);
+    pthread_mutex_lock(&e->lock);
+    hl_extents_give(e->extents, m->offset / d->granule, m->size / d->granule);
+    pthread_mutex_unlock(&e->lock);
+}
+
+/* The memory that was mapped there last, if it is free: no page of it is missing. */
+static int take_parked(struct hl_device *d, struct device_mem *m)
+{
+    struct emu *e = emu_of(d);
+    pthread_mutex_lock(&e->lock);
+    const struct hl_parked_one *one = hl_parked_find(&e->parked, m->address, m->size);
+    int taken = one != NULL && hl_extents_claim(e->extents, one->offset / d->granule,
+                                                m->size / d->granule) == HL_OK;
+    if (taken)
+        m->offset = one->offset;
+    pthread_mutex_unlock(&e->lock);
+    return taken;
+}
+
+static hl_status emu_create(struct hl_device *d, struct device_mem *m)
+{
+    struct emu *e = emu_of(d);
+    uint64_t start, free, largest;
+    if (m->address != 0 && take_parked(d, m))
+        return HL_OK;
+    pthread_mutex_lock(&e->lock);
+    hl_status st = hl_extents_take(e->extents, m->size / d->granule, &start);
+    free = hl_extents_free(e->extents) * d->granule;
+    largest = hl_extents_largest(e->extents) * d->granule;
+    pthread_mutex_unlock(&e->lock);
+    if (st != HL_OK)
+        return hl_fail(st,
+                       "%s: %" PRIu64 " bytes asked, %" PRIu64 " free, but only %" PRIu64
+                       " of them in one piece",
+                       d->name, m->size, free, largest);
+    m->offset = start * d->granule;
+    int rc;
+    do
+        rc = fallocate(e->fd, 0, (off_t)m->offset, (off_t)m->size);
+    while (rc != 0 && errno == EINTR);
+    if (rc != 0) {
+        int err = errno;
+        give_extent(d, m);
+        return hl_fail(err == ENOMEM ? HL_ENOSPC : hl_status_of_errno(err),
+                       "%s: the host has no memory for %" PRIu64 " bytes: %s", d->name, m->size,
+                       strerror(err));
+    }
+    return HL_OK;
+}
+
+static void emu_destroy(struct hl_device *d, struct device_mem *m)
+{
+    struct emu *e = emu_of(d);
+    if (m->imported)
+        return;
+    int rc;
+    do
+        rc = e->keeps_memory ? 0
+                             : fallocate(e->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
+                                         (off_t)m->offset, (off_t)m->size);
+    while (rc != 0 && errno == EINTR);
+    give_extent(d, m);
+}
+
+/* The mapping that is parked there is for this very memory. */
+static int unpark(struct emu *e, const struct device_mem *m, void *place)
+{
+    pthread_mutex_lock(&e->lock);
+    const struct hl_parked_one *one = hl_parked_find(&e->parked, (uintptr_t)place, m->size);
+    int same = one != NULL && one->offset == m->offset;
+    hl_parked_forget(&e->parked, (uintptr_t)place, m->size);
+    pthread_mutex_unlock(&e->lock);
+    return same && mprotect(place, m->size, PROT_READ | PROT_WRITE) == 0;
+}
+
+static hl_status emu_map(struct hl_device *d, struct device_mem *m, uint64_t at)
+{
+    struct emu *e = emu_of(d);
+    void *place =
+        at == HL_DEVICE_ANYWHERE ? (void *)(e->window + m->offset) : (void *)(uintptr_t)at;
+    /* Its pages are there already; finding them one fault at a time takes longer than a copy. */
+    if (!unpark(e, m, place) &&
+        mmap(place, m->size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED | MAP_POPULATE, e->fd,
+             (off_t)m->offset) == MAP_FAILED)
+        return fail_errno(errno, "a mapping", m->size);
+    m->host = place;
+    m->address = (uintptr_t)place;
+    return HL_OK;
+}
+
+static int park(struct emu *e, const struct device_mem *m)
+{
+    if (!e->keeps_memory || mprotect(m->host, m->size, PROT_NONE) != 0)
+        return 0;
+    pthread_mutex_lock(&e->lock);
+    int parked = hl_parked_add(&e->parked, m->address, m->size, m->offset);
+    pthread_mutex_unlock(&e->lock);
+    return parked;
+}
+
+static void emu_unmap(struct hl_device *d, struct device_mem *m)
+{
+    /* The addresses stay taken: whoever still uses them faults. */
+    if (m->own_address)
+        munmap(m->host, m->size);
+    else if (!park(emu_of(d), m) &&
+             mmap(m->host, m->size, PROT_NONE,
+                  MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0) == MAP_FAILED)
+        (void)mprotect(m->host, m->size, PROT_NONE); /* too many mappings to add one */
+    m->host = NULL;
+    m->address = 0;
+}
+
+static hl_status emu_reserve(struct hl_device *d, uint64_t size, uint64_t *address)
+{
+    (void)d;
+    void *p = mmap(NULL, size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (p == MAP_FAILED)
+        return fail_errno(errno, "addresses", size);
+    *address = (uintptr_t)p;
+    return HL_OK;
+}
+
+static void emu_range_reset(struct hl_device *d, uint64_t address, uint64_t size)
+{
+    struct emu *e = emu_of(d);
+    pthread_mutex_lock(&e->lock);
+    hl_parked_forget(&e->parked, address, size);
+    pthread_mutex_unlock(&e->lock);
+}
+
+static void emu_unreserve(struct hl_device *d, uint64_t address, uint64_t size)
+{
+    emu_range_reset(d, address, size);
+    munmap((void *)(uintptr_t)address, size);
+}
+
+static void emu_room(struct hl_device *d, uint64_t left, uint64_t *free, uint64_t *largest)
+{
+    struct emu *e = emu_of(d);
+    *free = left;
+    *largest = 0;
+    if (e->extents == NULL)
+        return;
+    pthread_mutex_lock(&e->lock);
+    *largest = hl_extents_largest(e->extents) * d->granule;
+    pthread_mutex_unlock(&e->lock);
+}
+
+/* ---- other processes ---- */
+
+static hl_status emu_export(struct hl_device *d, const struct device_mem *m, int *fd)
+{
+    (void)m;
+    return hl_shm_reopen(emu_of(d)->fd, fd);
+}
+
+static hl_status emu_import(struct hl_device *d, int fd, struct device_mem *m)
+{
+    (void)d;
+    /* Else its owner could make the mapping fault. */
+    HL_TRY(hl_memfd_check(fd, m->offset + m->size));
+    void *p = mmap(NULL, m->size, PROT_READ, MAP_SHARED, fd, (off_t)m->offset);
+    if (p == MAP_FAILED)
+        return fail_errno(errno, "a mapping", m->size);
+    m->host = p;
+    m->address = (uintptr_t)p;
+    m->own_address = 1;
+    return HL_OK;
+}
+
+/* ---- copies ---- */
+
+/* Less stays in a cache well enough. */
+#define COLD_MIN ((size_t)64 << 10)
+
+static void move(const struct device_op *op)
+{
+    void *dst = (void *)(uintptr_t)op->dst;
+    const void *src = (const void *)(uintptr_t)op->src;
+    int overlap = op->dst - op->src < op->len || op->src - op->dst < op->len;
+    if (overlap || op->len < COLD_MIN)
+        memmove(dst, src, op->len);
+    else
+        hl_copy_cold(dst, src, op->len);
+}
+
+static uint64_t emu_reach(struct hl_device *d, const struct device_mem *m)
+{
+    const uint8_t *alias = emu_of(d)->alias;
+    return alias != NULL && !m->imported ? (uintptr_t)alias + m->offset : m->address;
+}
+
+static hl_status emu_copy(struct hl_device *d, const struct device_op *op)
+{
+    (void)d;
+    move(op);
+    return HL_OK;
+}
+
+static void *engine(void *arg)
+{
+    struct emu *e = arg;
+    pthread_mutex_lock(&e->queue_lock);
+    for (;;) {
+        while (e->first == NULL && !e->stop)
+            pthread_cond_wait(&e->work, &e->queue_lock);
+        struct job *job = e->first;
+        if (job == NULL)
+            break;
+        e->first = job->next;
+        if (e->first == NULL)
+            e->last = &e->first;
+        pthread_mutex_unlock(&e->queue_lock);
+        move(&job->op);
+        pthread_mutex_lock(&e->queue_lock);
+        job->done = 1;
+        pthread_cond_broadcast(&e->done);
+    }
+    pthread_mutex_unlock(&e->queue_lock);
+    return NULL;
+}
+
+static hl_status emu_begin(struct hl_device *d, const struct device_op *op, void **handle)
+{
+    struct emu *e = emu_of(d);
+    struct job *job = calloc(1, sizeof(*job));
+    if (job == NULL)
+        return hl_fail(HL_ENOMEM, "out of memory");
+    job->op = *op;
+    pthread_mutex_lock(&e->queue_lock);
+    if (!e->started && pthread_create(&e->thread, NULL, engine, e) != 0) {
+        pthread_mutex_unlock(&e->queue_lock);
+        free(job);
+        return hl_fail(HL_ENOMEM, "%s: a thread can't be started", d->name);
+    }
+    e->started = 1;
+    *e->last = job;
+    e->last = &job->next;
+    pthread_cond_signal(&e->work);
+    pthread_mutex_unlock(&e->queue_lock);
+    *handle = job;
+    return HL_OK;
+}
+
+static hl_status emu_wait(struct hl_device *d, void *handle, int timeout_ms)
+{
+    struct emu *e = emu_of(d);
+    struct job *job = handle;
+    uint64_t end = hl_now_ns() + (uint64_t)timeout_ms * HL_NS_PER_MS;
+    struct timespec ts = {.tv_sec = (time_t)(end / HL_NS_PER_S),
+                          .tv_nsec = (long)(end % HL_NS_PER_S)};
+    int rc = 0;
+    pthread_mutex_lock(&e->queue_lock);
+    while (!job->done && rc == 0)
+        rc = pthread_cond_timedwait(&e->done, &e->queue_lock, &ts);
+    int done = job->done;
+    pthread_mutex_unlock(&e->queue_lock);
+    if (!done)
+        return hl_fail(HL_ETIMEDOUT, "%s: a copy of %zu bytes is not done after %d ms", d->name,
+                       job->op.len, timeout_ms);
+    free(job);
+    return HL_OK;
+}
+
+static void emu_settle(struct hl_device *d)
+{
+    struct emu *e = emu_of(d);
+    if (!e->started)
+        return;
+    pthread_mutex_lock(&e->queue_lock);
+    e->stop = 1;
+    pthread_cond_signal(&e->work);
+    pthread_mutex_unlock(&e->queue_lock);
+    pthread_join(e->thread, NULL);
+}
+
+static hl_status emu_pin(struct hl_device *d, void *ptr, size_t len)
+{
+    (void)d, (void)ptr, (void)len; /* its copies are the CPU's: there is nothing to gain */
+    return HL_OK;
+}
+
+static void emu_unpin(struct hl_device *d, void *ptr)
+{
+    (void)d, (void)ptr;
+}
+
+const struct device_ops device_emu = {
+    .kind = "emu",
+    .open = emu_open,
+    .settle = emu_settle,
+    .close = emu_close,
+    .create = emu_create,
+    .destroy = emu_destroy,
+    .map = emu_map,
+    .unmap = emu_unmap,
+    .reserve = emu_reserve,
+    .unreserve = emu_unreserve,
+    .range_reset = emu_range_reset,
+    .reach = emu_reach,
+    .copy = emu_copy,
+    .begin = emu_begin,
+    .wait = emu_wait,
+    .pin = emu_pin,
+    .unpin = emu_unpin,
+    .export = emu_export,
+    .import = emu_import,
+    .room = emu_room,
+};

@@ -1,0 +1,45 @@
+#include "mem/device/parked.h"
+
+#include <stdlib.h>
+
+void hl_parked_fini(struct hl_parked *p)
+{
+    free(p->all);
+    *p = (struct hl_parked){0};
+}
+
+int hl_parked_add(struct hl_parked *p, uint64_t address, uint64_t size, uint64_t offset)
+{
+    hl_parked_forget(p, address, size);
+    if (p->count == p->cap) {
+        size_t cap = p->cap == 0 ? 64 : p->cap * 2;
+        struct hl_parked_one *all =
+            cap <= HL_PARKED_MAX ? realloc(p->all, cap * sizeof(*all)) : NULL;
+        if (all == NULL)
+            return 0;
+        p->all = all;
+        p->cap = cap;
+    }
+    p->all[p->count++] = (struct hl_parked_one){.address = address, .size = size, .offset = offset};
+    return 1;
+}
+
+const struct hl_parked_one *hl_parked_find(const struct hl_parked *p, uint64_t address,
+                                           uint64_t size)
+{
+    for (size_t i = 0; i < p->count; i++)
+        if (p->all[i].address == address)
+            return p->all[i].size == size ? &p->all[i] : NULL;
+    return NULL;
+}
+
+void hl_parked_forget(struct hl_parked *p, uint64_t address, uint64_t size)
+{
+    size_t kept = 0;
+    for (size_t i = 0; i < p->count; i++) {
+        const struct hl_parked_one *one = &p->all[i];
+        if (one->address >= address + size || one->address + one->size <= address)
+            p->all[kept++] = *one;
+    }
+    p->count = kept;
+}

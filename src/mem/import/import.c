@@ -1,0 +1,313 @@
+/* Opening a checkpoint: every file's header is read and checked, the plan is made and the headers
+ * of all shards are written, before a single byte of the model is read. What can be refused is
+ * refused here. */
+#include "mem/import/import.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "mem/import/import_private.h"
+
+#define FILES_MAX 10000
+#define INDEX_MAX ((size_t)256 << 20)
+#define SINGLE    "model.safetensors"
+#define INDEX     "model.safetensors.index.json"
+
+static char *join(const char *dir, const char *name)
+{
+    char *path = NULL;
+    return asprintf(&path, "%s/%s", dir, name) < 0 ? NULL : path;
+}
+
+/* A regular file of that path. HL_ENOENT stays apart from other failures. */
+HL_CHECK static hl_status open_regular(const char *path, int *fd, uint64_t *size)
+{
+    struct stat sb;
+    int f = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    if (f < 0)
+        return hl_fail(errno == ENOENT ? HL_ENOENT : HL_EIO, "open %s: %m", path);
+    if (fstat(f, &sb) != 0 || !S_ISREG(sb.st_mode)) {
+        close(f);
+        return hl_fail(HL_EINVAL, "%s is not a regular file", path);
+    }
+    *fd = f;
+    *size = (uint64_t)sb.st_size;
+    return HL_OK;
+}
+
+HL_CHECK static hl_status read_all(int fd, const char *path, uint64_t len, char *out)
+{
+    for (uint64_t at = 0; at < len;) {
+        ssize_t n = pread(fd, out + at, len - at, (off_t)at);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n <= 0)
+            return hl_fail(HL_EIO, "read %s at %" PRIu64 ": %s", path, at,
+                           n < 0 ? strerror(errno) : "the file ends here");
+        at += (uint64_t)n;
+    }
+    return HL_OK;
+}
+
+/* A small text file as a whole; free() *out. */
+HL_CHECK static hl_status read_text(const char *path, size_t max, char **out, size_t *len)
+{
+    int fd;
+    uint64_t size;
+    HL_TRY(open_regular(path, &fd, &size));
+    char *text = size <= max ? malloc(size + 1) : NULL;
+    hl_status st = size > max
+                       ? hl_fail(HL_EINVAL, "%s: %" PRIu64 " bytes, at most %zu", path, size, max)
+                   : text == NULL ? hl_fail(HL_ENOMEM, "%s: %" PRIu64 " bytes", path, size)
+                                  : read_all(fd, path, size, text);
+    close(fd);
+    if (st != HL_OK) {
+        free(text);
+        return st;
+    }
+    text[size] = '\0';
+    *out = text;
+    *len = size;
+    return HL_OK;
+}
+
+HL_CHECK static hl_status read_header(struct hl_import_file *f)
+{
+    char first[8];
+    uint64_t n;
+    if (f->size >= sizeof(first))
+        HL_TRY(read_all(f->fd, f->name, sizeof(first), first));
+    hl_status st = hl_safetensors_header_len(first, sizeof(first), f->size, &n);
+    if (st != HL_OK)
+        return hl_fail_prefix(st, "%s: ", f->name);
+    HL_AUTO(hl_freep) char *bytes = malloc(n + sizeof(first));
+    if (bytes == NULL)
+        return hl_fail(HL_ENOMEM, "%s: a header of %" PRIu64 " bytes", f->name, n);
+    HL_TRY(read_all(f->fd, f->name, n + sizeof(first), bytes));
+    st = hl_safetensors_parse(bytes, n + sizeof(first), f->size, &f->header);
+    return st == HL_OK ? HL_OK : hl_fail_prefix(st, "%s: ", f->name);
+}
+
+/* Opens im->files[file_count]; the array has room. */
+HL_CHECK static hl_status add_file(struct hl_import *im, const char *name)
+{
+    struct hl_import_file *f = &im->files[im->file_count];
+    *f = (struct hl_import_file){.name = join(im->dir, name), .fd = -1};
+    if (f->name == NULL)
+        return hl_fail(HL_ENOMEM, "path of %s", name);
+    im->file_count++;
+    HL_TRY(open_regular(f->name, &f->fd, &f->size));
+    HL_TRY(read_header(f));
+    im->source_count += f->header.count;
+    return HL_OK;
+}
+
+/* A name from the index stays inside the directory. */
+HL_CHECK static hl_status check_file_name(const char *index, const char *name)
+{
+    size_t len = strlen(name);
+    if (len == 0 || len > 255 || strchr(name, '/') != NULL || name[0] == '.')
+        return hl_fail(HL_EINVAL, "%s: weight_map names the file '%.80s': give a plain file name",
+                       index, name);
+    return HL_OK;
+}
+
+static int find_file(const struct hl_import *im, const char *name)
+{
+    size_t dir = strlen(im->dir) + 1;
+    for (size_t i = 0; i < im->file_count; i++)
+        if (strcmp(im->files[i].name + dir, name) == 0)
+            return (int)i;
+    return -1;
+}
+
+HL_CHECK static hl_status open_mapped(struct hl_import *im, const char *index, json_t *map)
+{
+    const char *tensor;
+    json_t *value;
+    int last = -1;
+    json_object_foreach (map, tensor, value) {
+        const char *name = json_string_value(value);
+        if (name == NULL)
+            return hl_fail(HL_EINVAL, "%s: weight_map['%.200s'] is not a file name", index, tensor);
+        HL_TRY(check_file_name(index, name));
+        /* Neighbours in the map mostly share a file. */
+        if (last < 0 || strcmp(im->files[last].name + strlen(im->dir) + 1, name) != 0)
+            last = find_file(im, name);
+        if (last < 0) {
+            if (im->file_count == FILES_MAX)
+                return hl_fail(HL_EINVAL, "%s: more than %d files", index, FILES_MAX);
+            HL_TRY(add_file(im, name));
+            last = (int)im->file_count - 1;
+        }
+        if (hl_safetensors_find(&im->files[last].header, tensor) == NULL)
+            return hl_fail(HL_EINVAL, "%s: weight_map['%.200s'] is %s, which does not hold it",
+                           index, tensor, name);
+    }
+    return HL_OK;
+}
+
+HL_CHECK static hl_status open_index(struct hl_import *im, const char *path)
+{
+    HL_AUTO(hl_freep) char *text = NULL;
+    size_t len;
+    json_error_t error;
+    HL_TRY(read_text(path, INDEX_MAX, &text, &len));
+    json_t *doc = json_loadb(text, len, JSON_REJECT_DUPLICATES, &error);
+    if (doc == NULL)
+        return hl_fail(HL_EINVAL, "%s:%d:%d: %s", path, error.line, error.column, error.text);
+    json_t *map = json_object_get(doc, "weight_map");
+    hl_status st = json_is_object(map) && json_object_size(map) > 0
+                       ? open_mapped(im, path, map)
+                       : hl_fail(HL_EINVAL, "%s: field 'weight_map' is missing or empty", path);
+    json_decref(doc);
+    return st;
+}
+
+HL_CHECK static hl_status open_files(struct hl_import *im)
+{
+    HL_AUTO(hl_freep) char *single = join(im->dir, SINGLE);
+    HL_AUTO(hl_freep) char *index = join(im->dir, INDEX);
+    im->files = calloc(FILES_MAX, sizeof(*im->files));
+    if (single == NULL || index == NULL || im->files == NULL)
+        return hl_fail(HL_ENOMEM, "open %s", im->dir);
+    if (access(index, F_OK) == 0)
+        return open_index(im, index);
+    if (access(single, F_OK) == 0)
+        return add_file(im, SINGLE);
+    return hl_fail(HL_ENOENT, "%s holds neither " SINGLE " nor " INDEX, im->dir);
+}
+
+HL_CHECK static hl_status collect_sources(struct hl_import *im)
+{
+    im->sources = calloc(im->source_count + 1, sizeof(*im->sources));
+    im->where = calloc(im->source_count + 1, sizeof(*im->where));
+    if (im->sources == NULL || im->where == NULL)
+        return hl_fail(HL_ENOMEM, "table of %zu tensors", im->source_count);
+    size_t n = 0;
+    for (size_t i = 0; i < im->file_count; i++) {
+        const struct hl_safetensors *h = &im->files[i].header;
+        for (size_t k = 0; k < h->count; k++, n++) {
+            im->sources[n] = h->tensors[k];
+            im->where[n] = (struct hl_import_where){
+                .file = (uint32_t)i, .offset = h->data_offset + h->tensors[k].offset};
+        }
+    }
+    return HL_OK;
+}
+
+HL_CHECK static hl_status write_headers(struct hl_import *im, const struct hl_import_options *o)
+{
+    const struct hl_partition_plan *plan = &im->plan;
+    im->headers = calloc(plan->shard_count, sizeof(*im->headers));
+    if (im->headers == NULL)
+        return hl_fail(HL_ENOMEM, "headers of %zu shards", plan->shard_count);
+    for (size_t i = 0; i < plan->shard_count; i++) {
+        const struct hl_partition_shard *s = &plan->shards[i];
+        char version[24], pp[16], tp[16];
+        snprintf(version, sizeof(version), "%" PRId64, o->version);
+        snprintf(pp, sizeof(pp), "%d", s->pp);
+        snprintf(tp, sizeof(tp), "%d", s->tp);
+        const struct hl_safetensors_meta meta[] = {{"helios.model", o->model},
+                                                   {"helios.version", version},
+                                                   {"helios.pp", pp},
+                                                   {"helios.tp", tp},
+                                                   {"helios.part", s->part}};
+        HL_TRY(hl_safetensors_write(
+            &(struct hl_safetensors_layout){.tensors = &im->plan.tensors[s->tensor_first],
+                                            .count = s->tensor_count,
+                                            .meta = meta,
+                                            .meta_count = HL_ARRAY_LEN(meta),
+                                            .crc_fields = 1},
+            &im->headers[i]));
+        im->total_bytes += im->headers[i].size + im->headers[i].data_size;
+    }
+    return HL_OK;
+}
+
+HL_CHECK static hl_status open_into(struct hl_import *im, const struct hl_import_options *o)
+{
+    HL_AUTO(hl_freep) char *text = NULL;
+    HL_AUTO(hl_freep) char *path = NULL;
+    size_t len;
+    im->dir = strdup(o->dir);
+    path = join(o->dir, "config.json");
+    if (im->dir == NULL || path == NULL)
+        return hl_fail(HL_ENOMEM, "open %s", o->dir);
+    hl_status st = read_text(path, HL_HF_CONFIG_MAX, &text, &len);
+    if (st == HL_ENOENT)
+        return hl_fail(
+            st, "%s holds no config.json: give the directory of a Hugging Face checkpoint", o->dir);
+    HL_TRY(st);
+    HL_TRY(hl_hf_config_parse(text, len, path, &im->config));
+    HL_TRY(open_files(im));
+    HL_TRY(collect_sources(im));
+    st = hl_partition_plan(&im->config, im->sources, im->source_count, &o->partition, &im->plan);
+    if (st != HL_OK)
+        return hl_fail_prefix(st, "%s: ", im->dir);
+    HL_TRY(write_headers(im, o));
+    return hl_partition_config(&im->config, &o->partition, &im->plan, &im->config_text);
+}
+
+hl_status hl_import_open(const struct hl_import_options *options, struct hl_import **out)
+{
+    struct hl_import *im = calloc(1, sizeof(*im));
+    if (im == NULL)
+        return hl_fail(HL_ENOMEM, "open %s", options->dir);
+    hl_status st = open_into(im, options);
+    if (st != HL_OK) {
+        hl_import_close(im);
+        return st;
+    }
+    *out = im;
+    return HL_OK;
+}
+
+void hl_import_close(struct hl_import *im)
+{
+    if (im == NULL)
+        return;
+    for (size_t i = 0; im->headers != NULL && i < im->plan.shard_count; i++)
+        hl_safetensors_image_fini(&im->headers[i]);
+    free(im->headers);
+    hl_partition_fini(&im->plan);
+    hl_hf_config_fini(&im->config);
+    for (size_t i = 0; i < im->file_count; i++) {
+        hl_safetensors_fini(&im->files[i].header);
+        free(im->files[i].name);
+        if (im->files[i].fd >= 0)
+            close(im->files[i].fd);
+    }
+    free(im->files);
+    free(im->sources);
+    free(im->where);
+    free(im->config_text);
+    free(im->dir);
+    free(im);
+}
+
+uint64_t hl_import_total_bytes(const struct hl_import *im)
+{
+    return im->total_bytes;
+}
+
+size_t hl_import_shard_count(const struct hl_import *im)
+{
+    return im->plan.shard_count;
+}
+
+const char *hl_import_config(const struct hl_import *im)
+{
+    return im->config_text;
+}
+
+const struct hl_partition_plan *hl_import_plan(const struct hl_import *im)
+{
+    return &im->plan;
+}

@@ -1,0 +1,89 @@
+/* mem/import/import.h - a Hugging Face checkpoint directory becomes sealed shards.
+ *
+ * The directory holds config.json and model.safetensors, or model.safetensors.index.json and the
+ * files it names. Bytes go from the page cache straight to where the sink wants the shard; every
+ * byte is copied once and checksummed while it is in the cache. Files are read with pread: one that
+ * is cut short meanwhile is an error, not a SIGBUS, and its pages never count as this process's
+ * memory.
+ *
+ * Owns:    hl_import owns files, plan and config text until hl_import_close.
+ * Threads: open and close from one thread; hl_import_run works in the calling thread and in
+ *          threads of its own, which call sink and progress concurrently, and returns when they
+ *          have ended. The cancel flag may be set from anywhere.
+ * Errors:  one sentence with file and tensor or field. When a run fails every shard it made has
+ *          been aborted or discarded. HL_ECANCELED after cancel.
+ * Units:   bytes; chunk CRCs are of every started MiB of a shard.
+ * Limits:  10,000 files; 1..64 threads; header memory about twice the headers' size.
+ */
+#ifndef HL_MEM_IMPORT_H
+#define HL_MEM_IMPORT_H
+
+#include <stdatomic.h>
+#include <stdint.h>
+
+#include "base/id.h"
+#include "base/status.h"
+#include "core/partition.h"
+
+#define HL_IMPORT_CHUNK ((uint64_t)1 << 20)
+
+struct hl_import_options {
+    const char *dir;
+    const char *model; /* recorded in the shards */
+    int64_t version;
+    struct hl_partition_options partition;
+};
+
+struct hl_import_shard {
+    struct hl_id id;
+    int pp;
+    int tp;
+    char part[HL_PARTITION_PART_MAX];
+    uint64_t size_bytes;
+    uint32_t crc32;
+    uint32_t tensors;
+};
+
+/* One shard in the sink's memory. */
+struct hl_import_slot {
+    struct hl_id id;
+    void *ptr;    /* `size` writable bytes until seal or abort */
+    void *handle; /* the sink's own */
+};
+
+/* Where shards go. Every successful alloc is followed by exactly one seal or abort; a sealed shard
+ * of a run that fails later gets one discard. */
+struct hl_import_sink {
+    void *arg;
+    /* Of `shard` all is known but id and CRC. */
+    hl_status (*alloc)(void *arg, const struct hl_import_shard *shard, struct hl_import_slot *out);
+    hl_status (*seal)(void *arg, struct hl_import_slot *slot, uint32_t crc32,
+                      const uint32_t *chunk_crcs, size_t chunks);
+    void (*abort)(void *arg, struct hl_import_slot *slot);
+    void (*discard)(void *arg, struct hl_import_slot *slot);
+};
+
+struct hl_import_run {
+    const struct hl_import_sink *sink;
+    int threads;              /* 0 = 2 */
+    const atomic_int *cancel; /* non-zero = stop soon; NULL = never */
+    void (*progress)(void *arg, uint64_t done_bytes,
+                     uint64_t total_bytes); /* NULL = none; any worker */
+    void *progress_arg;
+};
+
+struct hl_import;
+
+hl_status hl_import_open(const struct hl_import_options *options, struct hl_import **out) HL_CHECK;
+void hl_import_close(struct hl_import *im);
+/* Bytes of all shards, headers included: what the sink must have room for. */
+uint64_t hl_import_total_bytes(const struct hl_import *im);
+size_t hl_import_shard_count(const struct hl_import *im);
+/* ImportProgress.config; borrowed. */
+const char *hl_import_config(const struct hl_import *im);
+const struct hl_partition_plan *hl_import_plan(const struct hl_import *im);
+/* On success *shards has hl_import_shard_count() entries in the plan's order; free() it. */
+hl_status hl_import_run(struct hl_import *im, const struct hl_import_run *run,
+                        struct hl_import_shard **shards) HL_CHECK;
+
+#endif

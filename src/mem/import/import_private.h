@@ -1,0 +1,55 @@
+/* mem/import/import_private.h - shared between the files of import. */
+#ifndef HL_MEM_IMPORT_PRIVATE_H
+#define HL_MEM_IMPORT_PRIVATE_H
+
+#include "mem/import/import.h"
+
+struct hl_import_file {
+    char *name; /* as in errors: the path */
+    int fd;
+    uint64_t size;
+    struct hl_safetensors header;
+};
+
+struct hl_import_where {
+    uint32_t file;
+    uint64_t offset; /* in the file */
+};
+
+struct hl_import {
+    char *dir;
+    struct hl_import_file *files;
+    size_t file_count;
+    struct hl_tensor *sources; /* of all files; names borrowed from the headers */
+    struct hl_import_where *where;
+    size_t source_count;
+    struct hl_hf_config config;
+    struct hl_partition_plan plan;
+    struct hl_safetensors_image *headers; /* one per shard */
+    uint64_t total_bytes;
+    char *config_text;
+};
+
+/* One worker's way of filling a shard: dst[0, at) is written, CRCs cover [data start, at). */
+struct hl_import_writer {
+    const struct hl_import *im;
+    const atomic_int *cancel;
+    const atomic_int *failed; /* another worker has failed: stop */
+    uint8_t *dst;
+    uint64_t at;
+    uint32_t piece_crc; /* since the last tensor or chunk boundary */
+    uint64_t piece_len;
+    uint32_t tensor_crc;
+    uint32_t *chunks;
+    uint8_t *scratch;
+    size_t scratch_size;
+};
+
+/* Write tensor `tensor` of the plan at writer->at; *crc is of its bytes. */
+hl_status hl_import_write_tensor(struct hl_import_writer *w, size_t tensor, uint32_t *crc) HL_CHECK;
+/* The header in dst[0, size) is final: complete the chunk CRCs, *crc is of the whole shard. */
+void hl_import_finish_crcs(struct hl_import_writer *w, uint64_t header_size, uint32_t *crc);
+/* HL_EINVAL when the two sources differ. */
+hl_status hl_import_compare(struct hl_import_writer *w, uint32_t a, uint32_t b) HL_CHECK;
+
+#endif

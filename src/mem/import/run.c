@@ -1,0 +1,175 @@
+/* Workers take shards from a counter until none is left or one of them has failed. A shard is
+ * sealed as soon as it is complete; when the run fails later, the sealed ones are discarded, so
+ * that a caller sees all shards or none. */
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "mem/import/import_private.h"
+
+#define THREADS_DEFAULT 2
+#define THREADS_MAX     64
+
+struct job {
+    const struct hl_import *im;
+    const struct hl_import_run *run;
+    struct hl_import_shard *shards;
+    struct hl_import_slot *slots;
+    unsigned char *sealed; /* each byte is written by the worker of that shard only */
+    atomic_size_t next;
+    atomic_uint_least64_t done_bytes;
+    atomic_int failed;
+    pthread_mutex_t mutex; /* guards status and text */
+    hl_status status;
+    char text[HL_ERROR_TEXT_MAX];
+};
+
+static void report(struct job *job, uint64_t bytes)
+{
+    uint64_t done =
+        atomic_fetch_add_explicit(&job->done_bytes, bytes, memory_order_relaxed) + bytes;
+    if (job->run->progress != NULL)
+        job->run->progress(job->run->progress_arg, done, job->im->total_bytes);
+}
+
+/* The first failure is the run's; a worker that stops because of it comes later. */
+static void fail_job(struct job *job, hl_status st)
+{
+    pthread_mutex_lock(&job->mutex);
+    if (job->status == HL_OK) {
+        job->status = st;
+        snprintf(job->text, sizeof(job->text), "%s", hl_error_text());
+    }
+    pthread_mutex_unlock(&job->mutex);
+    atomic_store_explicit(&job->failed, 1, memory_order_release);
+}
+
+HL_CHECK static hl_status fill_shard(struct job *job, struct hl_import_writer *w, size_t i,
+                                     uint32_t *crc)
+{
+    const struct hl_partition_shard *shard = &job->im->plan.shards[i];
+    const struct hl_safetensors_image *header = &job->im->headers[i];
+    memcpy(w->dst, header->bytes, header->size);
+    w->at = header->size;
+    w->piece_crc = 0;
+    w->piece_len = 0;
+    for (uint32_t k = 0; k < shard->tensor_count; k++) {
+        uint32_t tensor_crc;
+        uint64_t begin = w->at;
+        HL_TRY(hl_import_write_tensor(w, shard->tensor_first + k, &tensor_crc));
+        hl_safetensors_patch_crc(header, w->dst, k, tensor_crc);
+        report(job, w->at - begin);
+    }
+    report(job, header->size);
+    hl_import_finish_crcs(w, header->size, crc);
+    return HL_OK;
+}
+
+HL_CHECK static hl_status import_shard(struct job *job, struct hl_import_writer *w, size_t i)
+{
+    const struct hl_import_sink *sink = job->run->sink;
+    const struct hl_partition_shard *from = &job->im->plan.shards[i];
+    uint64_t size = job->im->headers[i].size + job->im->headers[i].data_size;
+    size_t chunks = (size_t)((size + HL_IMPORT_CHUNK - 1) / HL_IMPORT_CHUNK);
+    struct hl_import_slot *slot = &job->slots[i];
+    uint32_t crc = 0;
+    HL_AUTO(hl_freep) uint32_t *chunk_crcs = calloc(chunks, sizeof(*chunk_crcs));
+    if (chunk_crcs == NULL)
+        return hl_fail(HL_ENOMEM, "checksums of %zu chunks", chunks);
+    struct hl_import_shard *to = &job->shards[i];
+    *to = (struct hl_import_shard){
+        .pp = from->pp, .tp = from->tp, .size_bytes = size, .tensors = from->tensor_count};
+    snprintf(to->part, sizeof(to->part), "%s", from->part);
+    HL_TRY(sink->alloc(sink->arg, to, slot));
+    w->dst = slot->ptr;
+    w->chunks = chunk_crcs;
+    hl_status st = fill_shard(job, w, i, &crc);
+    if (st != HL_OK) {
+        sink->abort(sink->arg, slot);
+        return st;
+    }
+    st = sink->seal(sink->arg, slot, crc, chunk_crcs, chunks);
+    if (st != HL_OK) {
+        sink->abort(sink->arg, slot);
+        return st;
+    }
+    job->sealed[i] = 1;
+    to->id = slot->id;
+    to->crc32 = crc;
+    return HL_OK;
+}
+
+static void *work(void *arg)
+{
+    struct job *job = arg;
+    struct hl_import_writer w = {.im = job->im, .cancel = job->run->cancel, .failed = &job->failed};
+    for (;;) {
+        size_t i = atomic_fetch_add_explicit(&job->next, 1, memory_order_relaxed);
+        if (i >= job->im->plan.shard_count ||
+            atomic_load_explicit(&job->failed, memory_order_acquire) != 0)
+            break;
+        hl_status st = import_shard(job, &w, i);
+        if (st != HL_OK) {
+            fail_job(job, st);
+            break;
+        }
+    }
+    free(w.scratch);
+    return NULL;
+}
+
+HL_CHECK static hl_status compare_tied(struct job *job)
+{
+    struct hl_import_writer w = {.im = job->im, .cancel = job->run->cancel};
+    hl_status st = HL_OK;
+    for (size_t i = 0; i < job->im->plan.equal_count && st == HL_OK; i++)
+        st = hl_import_compare(&w, job->im->plan.equal[i].a, job->im->plan.equal[i].b);
+    free(w.scratch);
+    return st;
+}
+
+/* The calling thread works too: a machine that gives no more threads is only slower. */
+static void run_workers(struct job *job)
+{
+    pthread_t threads[THREADS_MAX];
+    int want = job->run->threads > 0 ? job->run->threads : THREADS_DEFAULT, started = 0;
+    want = want < THREADS_MAX ? want : THREADS_MAX;
+    while (started < want - 1 && pthread_create(&threads[started], NULL, work, job) == 0)
+        started++;
+    (void)work(job);
+    for (int i = 0; i < started; i++)
+        pthread_join(threads[i], NULL);
+}
+
+HL_CHECK static hl_status run_job(struct job *job)
+{
+    const struct hl_import_sink *sink = job->run->sink;
+    HL_TRY(compare_tied(job));
+    run_workers(job);
+    if (job->status == HL_OK)
+        return HL_OK;
+    for (size_t i = 0; i < job->im->plan.shard_count; i++)
+        if (job->sealed[i])
+            sink->discard(sink->arg, &job->slots[i]);
+    return hl_fail(job->status, "%s", job->text);
+}
+
+hl_status hl_import_run(struct hl_import *im, const struct hl_import_run *run,
+                        struct hl_import_shard **shards)
+{
+    size_t n = im->plan.shard_count;
+    HL_AUTO(hl_freep) struct hl_import_shard *list = calloc(n, sizeof(*list));
+    HL_AUTO(hl_freep) struct hl_import_slot *slots = calloc(n, sizeof(*slots));
+    HL_AUTO(hl_freep) unsigned char *sealed = calloc(n, 1);
+    if (list == NULL || slots == NULL || sealed == NULL)
+        return hl_fail(HL_ENOMEM, "table of %zu shards", n);
+    struct job job = {.im = im, .run = run, .shards = list, .slots = slots, .sealed = sealed};
+    pthread_mutex_init(&job.mutex, NULL);
+    hl_status st = run_job(&job);
+    pthread_mutex_destroy(&job.mutex);
+    if (st != HL_OK)
+        return st;
+    *shards = hl_steal(&list);
+    return HL_OK;
+}

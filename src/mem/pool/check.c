@@ -1,0 +1,157 @@
+/* The owner looks at what it holds: bytes against their CRCs, counters against the index. */
+#include <inttypes.h>
+#include <stdlib.h>
+
+#include "mem/chunks.h"
+#include "mem/pool/pool_private.h"
+
+/* ---- bytes ----------------------------------------------------------------------------------- */
+
+/* The numbers of the bad chunks go to `bad`, their count to *count. */
+static hl_status verify_pinned(const struct hl_pool *pool, const struct hl_pool_ref *r,
+                               const atomic_int *cancel, uint32_t *bad, size_t *count)
+{
+    uint64_t chunks = hl_pool_chunks(r->size);
+    const uint8_t *data = pool->base + r->offset;
+    const uint32_t *table = (const uint32_t *)(data + hl_pool_table_offset(r->size));
+    *count = 0;
+    for (uint64_t i = 0; i < chunks; i++) {
+        uint64_t len = i + 1 < chunks ? HL_POOL_CHUNK : r->size - i * HL_POOL_CHUNK;
+        uint32_t expected = chunks == 1 ? r->crc32 : table[i];
+        if (cancel != NULL && atomic_load_explicit(cancel, memory_order_relaxed))
+            return hl_fail(HL_ECANCELED, "verification of shard %s was cancelled",
+                           hl_id_format(r->id).s);
+        if (hl_crc32(0, data + i * HL_POOL_CHUNK, len) != expected)
+            bad[(*count)++] = (uint32_t)i;
+    }
+    if (*count == 0)
+        return HL_OK;
+    return hl_fail(HL_ECORRUPT,
+                   "shard %s: %zu of %" PRIu64 " chunks fail their CRC, first %" PRIu32,
+                   hl_id_format(r->id).s, *count, chunks, bad[0]);
+}
+
+int pool_bytes_are_good(const struct hl_pool *pool, const struct hl_pool_ref *ref)
+{
+    HL_AUTO(hl_freep) uint32_t *bad = calloc(hl_pool_chunks(ref->size) + 1, sizeof(*bad));
+    size_t count = 0;
+    hl_status st = bad != NULL ? verify_pinned(pool, ref, NULL, bad, &count) : HL_ENOMEM;
+    hl_error_clear();
+    return st == HL_OK;
+}
+
+hl_status hl_pool_verify(struct hl_pool *pool, struct hl_id id, const atomic_int *cancel,
+                         uint32_t **bad, size_t *bad_count)
+{
+    struct hl_pool_ref r;
+    size_t count = 0;
+    HL_TRY(hl_pool_pin(pool, id, 0, &r));
+    HL_AUTO(hl_freep) uint32_t *found = malloc(hl_pool_chunks(r.size) * sizeof(*found));
+    hl_status st = found == NULL ? hl_fail(HL_ENOMEM, "verify shard %s", hl_id_format(id).s)
+                                 : verify_pinned(pool, &r, cancel, found, &count);
+    hl_pool_unpin(pool, &r);
+    if (st == HL_ECORRUPT) {
+        *bad = hl_steal(&found);
+        *bad_count = count;
+    }
+    return st;
+}
+
+/* Pinned by the caller. */
+static hl_status read_pinned(const struct hl_pool *pool, const struct hl_pool_ref *r,
+                             uint64_t offset, void *dst, size_t len)
+{
+    const uint8_t *data = pool->base + r->offset;
+    uint64_t bad = 0;
+    struct hl_chunks c = {
+        .size = r->size,
+        .crc32 = r->crc32,
+        .crcs = (const uint32_t *)(data + hl_pool_table_offset(r->size)),
+    };
+    if (hl_chunks_copy(&c, data, offset, dst, len, &bad))
+        return HL_OK;
+    return hl_fail(HL_ECORRUPT,
+                   "shard %s: chunk %" PRIu64 " of %" PRIu64 " in the pool fails its CRC",
+                   hl_id_format(r->id).s, bad, hl_pool_chunks(r->size));
+}
+
+hl_status hl_pool_read(struct hl_pool *pool, const struct hl_pool_ref *ref, uint64_t offset,
+                       void *dst, size_t len)
+{
+    struct hl_pool_ref r;
+    HL_TRY(hl_chunks_range(ref->id, ref->size, offset, len));
+    if (hl_pool_pin(pool, ref->id, ref->offset, &r) != HL_OK)
+        return hl_fail(HL_ESTALE, "shard %s was freed; find it again", hl_id_format(ref->id).s);
+    /* The next even generation: freed since, its bytes are still there. */
+    hl_status st = r.gen == ref->gen || r.gen == ref->gen + 2
+                       ? read_pinned(pool, &r, offset, dst, len)
+                       : hl_fail(HL_ESTALE, "shard %s was written again; find it again",
+                                 hl_id_format(ref->id).s);
+    hl_pool_unpin(pool, &r);
+    return st;
+}
+
+/* ---- counters -------------------------------------------------------------------------------- */
+
+void hl_pool_info(struct hl_pool *pool, struct hl_pool_info *out)
+{
+    pthread_mutex_lock(&pool->lock);
+    *out = (struct hl_pool_info){
+        .uuid = pool->super->uuid,
+        .incarnation = POOL_GET(pool->super->incarnation),
+        .capacity = pool->super->capacity,
+        .used = pool->used_units * HL_POOL_UNIT,
+        .writing = pool->writing_units * HL_POOL_UNIT,
+        .quarantined = pool->rest_units * HL_POOL_UNIT,
+        .free = hl_extents_free(pool->extents) * HL_POOL_UNIT,
+        .largest = hl_extents_largest(pool->extents) * HL_POOL_UNIT,
+        .shards = pool->shards,
+        .manifests = pool->manifests,
+    };
+    uint64_t may_go = pool_abandoned(pool, hl_now_ns()) * HL_POOL_UNIT;
+    out->used -= may_go;
+    out->free += may_go;
+    pthread_mutex_unlock(&pool->lock);
+    memcpy(out->backing, pool->backing, sizeof(out->backing));
+}
+
+struct sums {
+    uint64_t taken, used, writing, resting, shards;
+};
+
+static struct sums sum_up(const struct hl_pool *pool)
+{
+    struct sums s = {0};
+    for (uint64_t i = 0; i < pool->slots; i++) {
+        uint32_t state = pool->notes[i].state;
+        if (state == HL_POOL_EMPTY || state == HL_POOL_DELETED)
+            continue;
+        uint64_t units = hl_pool_units(pool->notes[i].size);
+        s.taken++;
+        s.shards += state == HL_POOL_SEALED;
+        s.writing += state == HL_POOL_WRITING ? units : 0;
+        s.resting += state == HL_POOL_FREED ? units : 0;
+        s.used += state != HL_POOL_FREED ? units : 0;
+    }
+    return s;
+}
+
+hl_status hl_pool_audit(struct hl_pool *pool)
+{
+    pthread_mutex_lock(&pool->lock);
+    struct sums s = sum_up(pool);
+    struct sums c = {pool->taken, pool->used_units, pool->writing_units, pool->rest_units,
+                     pool->shards};
+    uint64_t spare = hl_extents_free(pool->extents);
+    uint64_t all = pool->super->capacity / HL_POOL_UNIT;
+    pthread_mutex_unlock(&pool->lock);
+    if (memcmp(&s, &c, sizeof(s)) == 0 && s.used + s.resting + spare == all)
+        return HL_OK;
+    return hl_fail(HL_ECORRUPT,
+                   "pool %s: the index holds %" PRIu64 " slots, %" PRIu64 " units used, %" PRIu64
+                   " of them being written, %" PRIu64 " resting, %" PRIu64
+                   " shards; the counters say %" PRIu64 ", %" PRIu64 ", %" PRIu64 ", %" PRIu64
+                   ", %" PRIu64 "; %" PRIu64 " of %" PRIu64 " units are free",
+                   pool->path, s.taken, s.used, s.writing, s.resting, s.shards, c.taken, c.used,
+                   c.writing, c.resting, c.shards, spare, all);
+}

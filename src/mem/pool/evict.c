@@ -1,0 +1,86 @@
+/* The order of use is kept in notes beside the index, and sorted only when room is needed: a use
+ * costs one store, and an eviction frees many shards at once. */
+#include "mem/pool/evict.h"
+
+#include <stdlib.h>
+
+#include "mem/pool/pool_private.h"
+
+#define PAGE 4096
+
+void hl_pool_touch(struct hl_pool *pool, const struct hl_pool_ref *ref)
+{
+    pthread_mutex_lock(&pool->lock);
+    if (pool_ref_stands(pool, ref))
+        pool->notes[ref->slot].used_ns = hl_now_ns();
+    pthread_mutex_unlock(&pool->lock);
+}
+
+int hl_pool_evict_one(struct hl_pool *pool, const struct hl_pool_ref *ref)
+{
+    pthread_mutex_lock(&pool->lock);
+    int may = pool_ref_stands(pool, ref) && pool->notes[ref->slot].pins == 0;
+    if (may)
+        pool_slot_free(pool, ref->slot, hl_now_ns());
+    pthread_mutex_unlock(&pool->lock);
+    return may;
+}
+
+struct victim {
+    uint64_t used_ns;
+    struct hl_pool_ref ref;
+};
+
+static int by_use(const void *a, const void *b)
+{
+    const struct victim *x = a, *y = b;
+    return (x->used_ns > y->used_ns) - (x->used_ns < y->used_ns);
+}
+
+/* All unpinned sealed shards with the time of their last use. */
+static hl_status collect(struct hl_pool *pool, struct victim **out, size_t *count)
+{
+    struct hl_pool_ref page[64];
+    struct hl_pool_info info;
+    uint64_t cursor = 0;
+    hl_pool_info(pool, &info);
+    size_t n = 0, cap = info.shards + PAGE;
+    struct victim *all = malloc(cap * sizeof(*all));
+    if (all == NULL)
+        return hl_fail(HL_ENOMEM, "no memory for a list of %zu shards", cap);
+    do {
+        size_t got = hl_pool_list(pool, &cursor, page, HL_ARRAY_LEN(page));
+        pthread_mutex_lock(&pool->lock);
+        for (size_t i = 0; i < got && n < cap; i++)
+            if (pool->notes[page[i].slot].pins == 0)
+                all[n++] = (struct victim){pool->notes[page[i].slot].used_ns, page[i]};
+        pthread_mutex_unlock(&pool->lock);
+    } while (cursor != 0 && n < cap);
+    qsort(all, n, sizeof(*all), by_use);
+    *out = all;
+    *count = n;
+    return HL_OK;
+}
+
+hl_status hl_pool_evict(struct hl_pool *pool, const struct hl_pool_eviction *what,
+                        struct hl_pool_evicted *out)
+{
+    HL_AUTO(hl_freep) struct victim *all = NULL;
+    size_t n = 0;
+    HL_TRY(collect(pool, &all, &n));
+    *out = (struct hl_pool_evicted){0};
+    uint64_t now = hl_now_ns();
+    for (size_t i = 0; i < n && out->bytes + out->held < what->bytes; i++) {
+        uint64_t bytes = hl_pool_units(all[i].ref.size) * HL_POOL_UNIT;
+        if (!what->may_go(what->arg, &all[i].ref))
+            continue;
+        uint64_t used = all[i].used_ns;
+        if (used != 0 && (used > now || now - used < what->hold_ns)) {
+            out->held += bytes;
+        } else if (hl_pool_evict_one(pool, &all[i].ref)) {
+            out->shards++;
+            out->bytes += bytes;
+        }
+    }
+    return HL_OK;
+}

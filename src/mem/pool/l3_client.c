@@ -1,0 +1,259 @@
+/* One request and its answer at a time under a lock. An answer that comes too late would be taken
+ * for the next one's, so a client that ran into a deadline is done. */
+#include "mem/pool/l3_client.h"
+
+#include <inttypes.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "mem/pool/l3_proto.h"
+#include "os/file.h"
+#include "os/shm.h"
+#include "os/socket.h"
+
+struct hl_l3_client {
+    char *path;
+    struct hl_pool_view *view;
+    pthread_mutex_t lock; /* guards fd, seq, broken */
+    int fd;
+    uint32_t seq;
+    int broken;
+};
+
+static hl_status fail_broken(const struct hl_l3_client *c)
+{
+    return hl_fail(HL_EUNAVAIL, "the connection to %s is lost; connect again", c->path);
+}
+
+static hl_status exchange(struct hl_l3_client *c, struct hl_l3_request *req, int pass,
+                          int timeout_ms, struct hl_l3_answer *answer, int *passed)
+{
+    req->magic = HL_L3_MAGIC;
+    req->version = HL_L3_VERSION;
+    req->seq = ++c->seq;
+    HL_TRY(hl_socket_send(c->fd, req, sizeof(*req), pass, timeout_ms));
+    HL_TRY(hl_socket_recv(c->fd, answer, sizeof(*answer), passed, timeout_ms));
+    if (answer->magic == HL_L3_MAGIC && answer->version == HL_L3_VERSION &&
+        answer->seq == req->seq && answer->type == req->type && answer->status <= 0)
+        return HL_OK;
+    return hl_fail(HL_EPROTO, "an answer that is none; is this the socket of helios-l3d?");
+}
+
+/* On HL_OK the answer's own status is HL_OK too. */
+static hl_status ask(struct hl_l3_client *c, struct hl_l3_request *req, int pass, int timeout_ms,
+                     struct hl_l3_answer *answer, int *passed)
+{
+    HL_AUTO(hl_closep) int got = -1;
+    pthread_mutex_lock(&c->lock);
+    hl_status st = c->broken
+                       ? fail_broken(c)
+                       : exchange(c, req, pass, timeout_ms < 1 ? 1 : timeout_ms, answer, &got);
+    if (st != HL_OK && !c->broken) {
+        c->broken = 1;
+        st = hl_fail_prefix(st, "pool socket %s: ", c->path);
+    }
+    pthread_mutex_unlock(&c->lock);
+    HL_TRY(st);
+    answer->text[sizeof(answer->text) - 1] = '\0';
+    if (answer->status != 0)
+        return hl_fail((hl_status)answer->status, "%s", answer->text);
+    if (passed != NULL) {
+        *passed = got;
+        got = -1;
+    }
+    return HL_OK;
+}
+
+static hl_status hello(struct hl_l3_client *c, int timeout_ms)
+{
+    struct hl_l3_answer a;
+    struct hl_pool_view_info info;
+    HL_AUTO(hl_closep) int fd = -1;
+    HL_TRY(ask(c, &(struct hl_l3_request){.type = HL_L3_HELLO}, -1, timeout_ms, &a, &fd));
+    if (fd < 0)
+        return hl_fail(HL_EPROTO, "pool socket %s: no descriptor of the pool came", c->path);
+    HL_TRY(hl_pool_view_open(fd, &c->view));
+    hl_pool_view_info(c->view, &info);
+    if (info.uuid.hi == a.uuid_hi && info.uuid.lo == a.uuid_lo && info.incarnation == a.incarnation)
+        return HL_OK;
+    return hl_fail(HL_ESTALE, "pool socket %s: the pool has changed hands; connect again", c->path);
+}
+
+hl_status hl_l3_connect(const char *socket_path, int timeout_ms, struct hl_l3_client **out)
+{
+    struct hl_l3_client *c = calloc(1, sizeof(*c));
+    if (c == NULL || (c->path = strdup(socket_path)) == NULL) {
+        free(c);
+        return hl_fail(HL_ENOMEM, "client of %s", socket_path);
+    }
+    pthread_mutex_init(&c->lock, NULL);
+    c->fd = -1;
+    hl_status st = hl_socket_connect(socket_path, timeout_ms, &c->fd);
+    if (st == HL_OK)
+        st = hello(c, timeout_ms);
+    if (st != HL_OK) {
+        hl_l3_close(c);
+        return st;
+    }
+    *out = c;
+    return HL_OK;
+}
+
+void hl_l3_close(struct hl_l3_client *c)
+{
+    if (c == NULL)
+        return;
+    hl_closep(&c->fd);
+    hl_pool_view_put(c->view);
+    pthread_mutex_destroy(&c->lock);
+    free(c->path);
+    free(c);
+}
+
+struct hl_pool_view *hl_l3_view(struct hl_l3_client *c)
+{
+    return c->view;
+}
+
+hl_status hl_l3_alive(struct hl_l3_client *c)
+{
+    if (hl_socket_hung_up(c->fd))
+        return fail_broken(c);
+    return hl_pool_view_alive(c->view);
+}
+
+int hl_l3_connected(struct hl_l3_client *c)
+{
+    pthread_mutex_lock(&c->lock);
+    int broken = c->broken;
+    pthread_mutex_unlock(&c->lock);
+    return !broken && !hl_socket_hung_up(c->fd);
+}
+
+/* Where the answer says that the shard lies; nothing outside the mapping is believed. */
+static hl_status ref_from(const struct hl_l3_client *c, const struct hl_l3_answer *a,
+                          struct hl_pool_ref *out)
+{
+    struct hl_pool_ref r = {
+        .id = {a->id_hi, a->id_lo},
+        .offset = a->offset,
+        .size = a->size,
+        .crc32 = a->crc32,
+        .table_crc = a->table_crc,
+        .gen = a->gen,
+        .slot = a->slot,
+    };
+    hl_status st = hl_pool_view_bounds(c->view, &r);
+    if (st != HL_OK)
+        return hl_fail_prefix(st, "pool socket %s: ", c->path);
+    *out = r;
+    return HL_OK;
+}
+
+hl_status hl_l3_pin(struct hl_l3_client *c, struct hl_id id, uint64_t offset, int timeout_ms,
+                    struct hl_pool_ref *ref)
+{
+    struct hl_l3_answer a;
+    struct hl_l3_request req = {
+        .type = HL_L3_PIN, .id_hi = id.hi, .id_lo = id.lo, .offset = offset};
+    HL_TRY(ask(c, &req, -1, timeout_ms, &a, NULL));
+    return ref_from(c, &a, ref);
+}
+
+hl_status hl_l3_unpin(struct hl_l3_client *c, const struct hl_pool_ref *ref, int timeout_ms)
+{
+    struct hl_l3_answer a;
+    struct hl_l3_request req = {
+        .type = HL_L3_UNPIN, .id_hi = ref->id.hi, .id_lo = ref->id.lo, .offset = ref->offset};
+    return ask(c, &req, -1, timeout_ms, &a, NULL);
+}
+
+hl_status hl_l3_staging_open(uint64_t size, struct hl_l3_staging *out)
+{
+    void *ptr = NULL;
+    HL_AUTO(hl_closep) int fd = -1;
+    if (size == 0)
+        return hl_fail(HL_EINVAL, "a shard of 0 bytes can't be stored");
+    HL_TRY(hl_memfd_create("helios-put", size, &fd));
+    HL_TRY(hl_shm_map(fd, size, 1, &ptr));
+    *out = (struct hl_l3_staging){.fd = fd, .ptr = ptr, .size = size};
+    fd = -1;
+    return HL_OK;
+}
+
+void hl_l3_staging_close(struct hl_l3_staging *s)
+{
+    if (s->ptr == NULL)
+        return;
+    hl_shm_unmap(s->ptr, s->size);
+    hl_closep(&s->fd);
+    *s = (struct hl_l3_staging){.fd = -1};
+}
+
+hl_status hl_l3_put(struct hl_l3_client *c, const struct hl_l3_staging *s, uint64_t size,
+                    int timeout_ms, struct hl_pool_ref *ref)
+{
+    return hl_l3_put_as(c, (struct hl_id){0, 0}, s, size, timeout_ms, ref);
+}
+
+static hl_status send_staging(struct hl_l3_client *c, struct hl_l3_request req,
+                              const struct hl_l3_staging *s, uint64_t size, int timeout_ms,
+                              struct hl_pool_ref *ref)
+{
+    struct hl_l3_answer a;
+    if (size > s->size)
+        return hl_fail(HL_EINVAL, "put of %" PRIu64 " bytes from staging of %" PRIu64, size,
+                       s->size);
+    req.size = size;
+    HL_TRY(ask(c, &req, s->fd, timeout_ms, &a, NULL));
+    return ref_from(c, &a, ref);
+}
+
+hl_status hl_l3_put_as(struct hl_l3_client *c, struct hl_id id, const struct hl_l3_staging *s,
+                       uint64_t size, int timeout_ms, struct hl_pool_ref *ref)
+{
+    struct hl_l3_request req = {.type = HL_L3_PUT, .id_hi = id.hi, .id_lo = id.lo};
+    return send_staging(c, req, s, size, timeout_ms, ref);
+}
+
+hl_status hl_l3_lease(struct hl_l3_client *c, const struct hl_l3_staging *s, uint64_t size,
+                      int timeout_ms, struct hl_pool_ref *ref)
+{
+    return send_staging(c, (struct hl_l3_request){.type = HL_L3_LEASE}, s, size, timeout_ms, ref);
+}
+
+hl_status hl_l3_drop(struct hl_l3_client *c, struct hl_id id, int timeout_ms)
+{
+    struct hl_l3_answer a;
+    struct hl_l3_request req = {.type = HL_L3_DROP, .id_hi = id.hi, .id_lo = id.lo};
+    return ask(c, &req, -1, timeout_ms, &a, NULL);
+}
+
+hl_status hl_l3_map(struct hl_l3_client *c, struct hl_id id, int timeout_ms,
+                    struct hl_l3_device_copy *out)
+{
+    struct hl_l3_answer a;
+    int fd = -1;
+    struct hl_l3_request req = {.type = HL_L3_MAP, .id_hi = id.hi, .id_lo = id.lo};
+    HL_TRY(ask(c, &req, -1, timeout_ms, &a, &fd));
+    if (fd < 0)
+        return hl_fail(HL_EPROTO, "pool socket %s: no descriptor of device memory came", c->path);
+    *out = (struct hl_l3_device_copy){.fd = fd,
+                                      .offset = a.offset,
+                                      .length = a.incarnation,
+                                      .size = a.size,
+                                      .crc32 = a.crc32,
+                                      .token = a.slot};
+    snprintf(out->device, sizeof(out->device), "%.95s", a.text);
+    return HL_OK;
+}
+
+hl_status hl_l3_unmap(struct hl_l3_client *c, uint32_t token, int timeout_ms)
+{
+    struct hl_l3_answer a;
+    return ask(c, &(struct hl_l3_request){.type = HL_L3_UNMAP, .offset = token}, -1, timeout_ms, &a,
+               NULL);
+}

@@ -1,0 +1,79 @@
+/* mem/pool/l3_server_private.h - connections of the pool's socket, and the put one of them may run.
+ */
+#ifndef HL_MEM_L3_SERVER_PRIVATE_H
+#define HL_MEM_L3_SERVER_PRIVATE_H
+
+#include <stdatomic.h>
+#include <uthash.h>
+#include <uv.h>
+
+#include "mem/pool/l3_client.h"
+#include "mem/pool/l3_proto.h"
+#include "mem/pool/l3_server.h"
+#include "os/loop.h"
+
+struct l3_pin {
+    struct l3_pin_key {
+        struct hl_id id;
+        uint64_t offset;
+    } key;
+
+    struct hl_pool_ref ref;
+    uint64_t count;
+    UT_hash_handle hh;
+};
+
+/* A copy from a client's memfd into the pool, in one of libuv's threads. */
+struct l3_put {
+    uv_work_t work;
+    struct l3_conn *conn;
+    const struct hl_l3_server_opts *opts;
+    int memfd;
+    struct hl_l3_request req;
+    atomic_int cancel; /* the connection is gone */
+    hl_status st;
+    struct hl_pool_ref ref;
+    char text[256];
+};
+
+struct l3_mapped {
+    uint32_t token;
+    struct hl_l3_mapping mapping;
+    UT_hash_handle hh;
+};
+
+struct l3_conn {
+    struct hl_l3_server *server;
+    uv_poll_t poll;
+    int fd;
+    int greeted;
+    int closing;
+    struct l3_put *put;        /* under way */
+    struct hl_l3_request load; /* the pin that waits for a load */
+    int loading;
+    int load_tries;
+    struct hl_id last_put;
+    struct l3_pin *pins;
+    struct l3_mapped *mapped;
+    uint32_t last_token;
+    struct l3_conn *prev, *next;
+};
+
+struct hl_l3_server {
+    struct hl_l3_server_opts opts;
+    char *path;
+    int listener;
+    int pool_fd; /* read-only, goes to every client */
+    uv_poll_t poll;
+    int poll_open;
+    int stopping;
+    struct hl_timer *pause; /* accepting rests: no descriptors left */
+    struct l3_conn *conns;
+    unsigned open; /* connections and copies that have not ended */
+    struct hl_l3_server_stats stats;
+};
+
+/* Runs in a worker: copies, seals, or fails with text. */
+void l3_put_run(struct l3_put *put);
+
+#endif

@@ -1,0 +1,231 @@
+/* mem/pool/pool_private.h - what the owner's files share, and the one way to read an index entry.
+ */
+#ifndef HL_MEM_POOL_PRIVATE_H
+#define HL_MEM_POOL_PRIVATE_H
+
+#include <pthread.h>
+#include <sched.h>
+#include <stdbool.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/crc32.h"
+#include "core/listening.h"
+#include "core/manifest_id.h"
+#include "mem/pool/extents.h"
+#include "mem/pool/pool.h"
+
+#define NO_SLOT          UINT32_MAX
+#define DEFAULT_REST_MS  2000
+#define HEARTBEAT_OLD_NS (HL_POOL_SILENT_MS * HL_NS_PER_MS)
+#define ENTRY_SPINS      64
+#define ENTRY_YIELDS     2000
+
+/* What the owner knows about a slot; it dies with the owner. The first half is the slot's entry in
+ * the index. The owner decides by this copy, which nobody else can reach, and writes the entry
+ * again where that differs: a flipped bit in shared memory must not lead it to other bytes. */
+struct slot_note {
+    struct hl_id id;
+    uint64_t offset;
+    uint64_t size;
+    uint32_t crc32;
+    uint32_t table_crc;
+    uint32_t entry_crc;
+    uint32_t state;
+    uint32_t gen;
+    uint64_t freed_ns;
+    uint64_t used_ns; /* last use the owner was told of; 0 = none */
+    uint32_t pins;
+    uint32_t next;   /* in the queue of resting extents */
+    uint32_t queued; /* is in it */
+};
+
+struct hl_pool {
+    char *path;
+    int fd;
+    int guard; /* of the mapping */
+    uint8_t *base;
+    uint64_t file_size;
+    struct hl_pool_super *super;
+    struct hl_pool_entry *index;
+    uint64_t slots;
+    uint64_t rest_ns;
+    uint32_t beat_ms;
+    char backing[64];
+    struct hl_pool_region regions[HL_POOL_REGIONS_MAX]; /* `used` is not kept */
+    uint64_t region_ends[HL_POOL_REGIONS_MAX];          /* in units */
+    size_t region_count;
+
+    pthread_mutex_t lock; /* guards all below and every change of the index */
+    struct hl_extents *extents;
+    struct slot_note *notes;
+    uint32_t rest_head, rest_tail; /* resting extents, in the order they were freed */
+    uint64_t taken;                /* slots in use */
+    uint64_t used_units;
+    uint64_t writing_units; /* the part of them that is being written */
+    uint64_t rest_units;
+    uint64_t shards;
+    uint64_t manifests; /* of these */
+    uint64_t lease_ns;
+    uint64_t leases_sure_ns, leases_end_ns; /* of adopted ones that nobody has claimed; 0 = none */
+
+    struct hl_listening listening;
+
+    uint64_t scrubbed; /* next slot to be compared with its note */
+
+    pthread_t beat;
+    pthread_cond_t beat_wake;
+    int beat_running;
+    int beat_stop;
+};
+
+/* One consistent reading of an entry. */
+struct entry_copy {
+    struct hl_pool_ref ref;
+    uint32_t state;
+    uint32_t entry_crc;
+};
+
+/* Loads before it stay before loads after it. */
+static inline void pool_acquire_fence(void)
+{
+#if defined(__SANITIZE_THREAD__)
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wtsan"
+#endif
+    atomic_thread_fence(memory_order_acquire);
+#if defined(__SANITIZE_THREAD__)
+#pragma GCC diagnostic pop
+#endif
+}
+
+#define POOL_GET(field) atomic_load_explicit(&(field), memory_order_acquire)
+/* Released, so that whoever sees it also sees the odd generation stored before. */
+#define POOL_SET(field, value) atomic_store_explicit(&(field), (value), memory_order_release)
+
+/* 1 when `out` is consistent; 0 when the entry stays half-changed (its writer is gone or asleep).
+ */
+static inline int pool_entry_read(const struct hl_pool_entry *e, uint32_t slot,
+                                  struct entry_copy *out)
+{
+    out->entry_crc = 0;
+    for (int i = 0; i < ENTRY_SPINS + ENTRY_YIELDS; i++) {
+        uint32_t gen = POOL_GET(e->gen);
+        if ((gen & 1) == 0) {
+            out->state = POOL_GET(e->state);
+            if (out->state == HL_POOL_EMPTY || out->state == HL_POOL_DELETED) {
+                out->ref = (struct hl_pool_ref){.gen = gen, .slot = slot};
+                return 1;
+            }
+            out->ref.id.hi = POOL_GET(e->id_hi);
+            out->ref.id.lo = POOL_GET(e->id_lo);
+            out->ref.offset = POOL_GET(e->offset);
+            out->ref.size = POOL_GET(e->size);
+            out->ref.crc32 = POOL_GET(e->crc32);
+            out->ref.table_crc = POOL_GET(e->table_crc);
+            out->entry_crc = POOL_GET(e->entry_crc);
+            out->ref.gen = gen;
+            out->ref.slot = slot;
+            if (POOL_GET(e->gen) == gen)
+                return 1;
+        }
+        if (i >= ENTRY_SPINS)
+            sched_yield();
+    }
+    out->ref = (struct hl_pool_ref){.slot = slot};
+    return 0;
+}
+
+static inline uint32_t pool_entry_crc(const struct hl_pool_ref *r)
+{
+    uint64_t words[5] = {r->id.hi, r->id.lo, r->offset, r->size,
+                         (uint64_t)r->crc32 << 32 | r->table_crc};
+    return hl_crc32(0, words, sizeof(words));
+}
+
+/* Find a sealed shard. HL_ENOENT, HL_EBUSY and HL_ECORRUPT (its entry fails its CRC) come without
+ * text. */
+static inline hl_status pool_lookup(const struct hl_pool_entry *index, uint64_t slots,
+                                    struct hl_id id, struct hl_pool_ref *out)
+{
+    hl_status missing = HL_ENOENT;
+    uint64_t slot = hl_pool_home(id, slots);
+    for (uint64_t i = 0; i < slots; i++, slot = (slot + 1) & (slots - 1)) {
+        struct entry_copy e;
+        if (!pool_entry_read(&index[slot], (uint32_t)slot, &e)) {
+            missing = HL_EBUSY;
+            continue;
+        }
+        if (e.state == HL_POOL_EMPTY)
+            break;
+        if (e.state == HL_POOL_SEALED && hl_id_equal(e.ref.id, id)) {
+            if (e.entry_crc != pool_entry_crc(&e.ref))
+                return HL_ECORRUPT;
+            *out = e.ref;
+            return HL_OK;
+        }
+    }
+    return missing;
+}
+
+/* 1 when the extent lies on units inside the data area. */
+static inline int pool_extent_fits(const struct hl_pool_super *s, uint64_t offset, uint64_t size)
+{
+    if (size == 0 || size > s->capacity || offset < s->data_offset ||
+        (offset - s->data_offset) % HL_POOL_UNIT != 0)
+        return 0;
+    uint64_t units = hl_pool_units(size);
+    uint64_t first = (offset - s->data_offset) / HL_POOL_UNIT;
+    uint64_t all = s->capacity / HL_POOL_UNIT;
+    return units <= all && first <= all - units;
+}
+
+/* What makes a superblock one of ours; `file_size` as the system says. */
+hl_status pool_super_check(const struct hl_pool_super *s, uint64_t file_size,
+                           const char *name) HL_CHECK;
+uint32_t pool_super_crc(const struct hl_pool_super *s);
+/* pool_regions.c: where the regions of a new pool end; HL_EINVAL. */
+hl_status pool_regions_plan(struct hl_pool *pool, const struct hl_pool_options *o,
+                            uint64_t capacity, uint64_t data_offset, uint64_t granule) HL_CHECK;
+/* Bind the mapping, before its pages are made. */
+void pool_regions_bind(struct hl_pool *pool, uint64_t data_offset);
+/* Touch all pages, each on its node. */
+void pool_regions_collapse(struct hl_pool *pool, uint64_t data_offset);
+void pool_regions_prefault(struct hl_pool *pool, uint64_t data_offset);
+/* The table in the superblock's unit. */
+void pool_regions_store(const struct hl_pool *pool, struct hl_pool_super *s);
+void pool_regions_load(struct hl_pool *pool, const struct hl_pool_super *s);
+/* Where the pages really are, and of what size. */
+void pool_regions_look(struct hl_pool *pool, uint64_t data_offset, int touched);
+/* Regions of that node, or else the one with the most room; under the lock. */
+uint32_t pool_regions_near(const struct hl_pool *pool, int numa_id);
+
+/* Fill the allocator and the counters from the index, and clean it. */
+hl_status pool_adopt(struct hl_pool *pool, struct hl_pool_found *found) HL_CHECK;
+
+/* With the lock held. */
+/* Write the entry of a slot again if it is not what the owner wrote; true if it was damaged. */
+bool pool_slot_repair(struct hl_pool *pool, uint32_t slot);
+/* Take over what the index says of a slot: at adoption, once it is checked. */
+void pool_slot_learn(struct hl_pool *pool, uint32_t slot);
+void pool_slot_delete(struct hl_pool *pool, uint32_t slot);
+/* It is sealed, and still the one of that generation. */
+int pool_ref_stands(const struct hl_pool *pool, const struct hl_pool_ref *ref);
+/* A sealed one: readers no longer find it, its extent rests. */
+void pool_slot_free(struct hl_pool *pool, uint32_t slot, uint64_t now_ns);
+void pool_rest(struct hl_pool *pool, uint32_t slot, uint64_t now_ns);
+void pool_reap(struct hl_pool *pool, uint64_t now_ns);
+/* A heartbeat: a sign of life, and what is due. */
+void pool_beat(struct hl_pool *pool);
+/* The slot's extent is free at once. */
+void pool_give(struct hl_pool *pool, uint32_t slot);
+/* Adopted leases that are still nobody's when their time is over. */
+void pool_end_leases(struct hl_pool *pool, uint64_t now_ns);
+/* A time in which this process could hear no borrower prolongs the leases. */
+void pool_listen(struct hl_pool *pool, uint64_t now_ns);
+/* The bytes of an entry that nobody changes fit their checksums. */
+int pool_bytes_are_good(const struct hl_pool *pool, const struct hl_pool_ref *ref);
+/* Units of those that may go when somebody needs the room. */
+uint64_t pool_abandoned(const struct hl_pool *pool, uint64_t now_ns);
+
+#endif

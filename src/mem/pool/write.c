@@ -1,0 +1,620 @@
+/* Changing the pool, under its lock, in an order that a reader without a lock and an adopter after
+ * a crash both understand (mem/pool_layout.h).
+ *
+ * A freed extent goes through a queue in which it rests; a pinned one leaves the queue and enters
+ * it again with its last unpin. A slot that is given up becomes DELETED, and EMPTY as soon as the
+ * slot after it is: a search then ends there as it would have before. */
+#include <assert.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/log.h"
+#include "base/plane.h"
+#include "base/text.h"
+#include "mem/chunks.h"
+#include "mem/pool/pool_private.h"
+#include "os/map_guard.h"
+
+#define SCRUB_SLOTS 4096
+
+/* ---- entries --------------------------------------------------------------------------------- */
+
+static void entry_begin(struct hl_pool *pool, uint32_t slot)
+{
+    atomic_store_explicit(&pool->index[slot].gen, pool->notes[slot].gen | 1, memory_order_relaxed);
+}
+
+static void entry_end(struct hl_pool *pool, uint32_t slot)
+{
+    struct slot_note *n = &pool->notes[slot];
+    n->gen = (n->gen | 1) + 1;
+    POOL_SET(pool->index[slot].gen, n->gen);
+}
+
+/* Store what the note says, between begin and end. */
+static void entry_store(struct hl_pool *pool, uint32_t slot)
+{
+    const struct slot_note *n = &pool->notes[slot];
+    struct hl_pool_entry *e = &pool->index[slot];
+    POOL_SET(e->id_hi, n->id.hi);
+    POOL_SET(e->id_lo, n->id.lo);
+    POOL_SET(e->offset, n->offset);
+    POOL_SET(e->size, n->size);
+    POOL_SET(e->crc32, n->crc32);
+    POOL_SET(e->table_crc, n->table_crc);
+    POOL_SET(e->entry_crc, n->entry_crc);
+    POOL_SET(e->state, n->state);
+}
+
+static void entry_set_state(struct hl_pool *pool, uint32_t slot, uint32_t state)
+{
+    pool->notes[slot].state = state;
+    entry_begin(pool, slot);
+    POOL_SET(pool->index[slot].state, state);
+    entry_end(pool, slot);
+}
+
+void pool_slot_learn(struct hl_pool *pool, uint32_t slot)
+{
+    struct slot_note *n = &pool->notes[slot];
+    const struct hl_pool_entry *e = &pool->index[slot];
+    n->id = (struct hl_id){POOL_GET(e->id_hi), POOL_GET(e->id_lo)};
+    n->offset = POOL_GET(e->offset);
+    n->size = POOL_GET(e->size);
+    n->crc32 = POOL_GET(e->crc32);
+    n->table_crc = POOL_GET(e->table_crc);
+    n->entry_crc = POOL_GET(e->entry_crc);
+    n->state = POOL_GET(e->state);
+    n->gen = POOL_GET(e->gen);
+}
+
+bool pool_slot_repair(struct hl_pool *pool, uint32_t slot)
+{
+    const struct slot_note *n = &pool->notes[slot];
+    const struct hl_pool_entry *e = &pool->index[slot];
+    if (POOL_GET(e->state) == n->state && POOL_GET(e->gen) == n->gen &&
+        (n->state == HL_POOL_EMPTY || n->state == HL_POOL_DELETED ||
+         (POOL_GET(e->id_hi) == n->id.hi && POOL_GET(e->id_lo) == n->id.lo &&
+          POOL_GET(e->offset) == n->offset && POOL_GET(e->size) == n->size &&
+          POOL_GET(e->crc32) == n->crc32 && POOL_GET(e->table_crc) == n->table_crc &&
+          POOL_GET(e->entry_crc) == n->entry_crc)))
+        return false;
+    hl_warn("damaged index entry of the pool was written again pool=%s slot=%" PRIu32 " shard=%s",
+            pool->path, slot, hl_id_format(n->id).s);
+    hl_fault_count("corrupt", "pool-index");
+    entry_begin(pool, slot);
+    entry_store(pool, slot);
+    POOL_SET(pool->index[slot].gen, n->gen); /* the same bytes: references stay valid */
+    return true;
+}
+
+/* A share of the index with every heartbeat. */
+static void pool_scrub(struct hl_pool *pool)
+{
+    uint64_t share = pool->slots < SCRUB_SLOTS ? pool->slots : SCRUB_SLOTS;
+    for (uint64_t i = 0; i < share; i++, pool->scrubbed++)
+        (void)pool_slot_repair(pool, (uint32_t)(pool->scrubbed & (pool->slots - 1)));
+}
+
+/* Slot of that id in one of two states, NO_SLOT when there is none. */
+static uint32_t slot_of(const struct hl_pool *pool, struct hl_id id, uint32_t state, uint32_t other)
+{
+    uint64_t slot = hl_pool_home(id, pool->slots);
+    for (uint64_t i = 0; i < pool->slots; i++, slot = (slot + 1) & (pool->slots - 1)) {
+        const struct slot_note *n = &pool->notes[slot];
+        if (n->state == HL_POOL_EMPTY)
+            break;
+        if ((n->state == state || n->state == other) && hl_id_equal(n->id, id))
+            return (uint32_t)slot;
+    }
+    return NO_SLOT;
+}
+
+/* Slot of the sealed shard; with an offset, also of a leased one, or of a freed one whose bytes
+ * still lie there: the same id may have been written again elsewhere. */
+static uint32_t slot_at(const struct hl_pool *pool, struct hl_id id, uint64_t offset)
+{
+    if (offset == 0)
+        return slot_of(pool, id, HL_POOL_SEALED, HL_POOL_SEALED);
+    uint64_t slot = hl_pool_home(id, pool->slots);
+    for (uint64_t i = 0; i < pool->slots; i++, slot = (slot + 1) & (pool->slots - 1)) {
+        const struct slot_note *n = &pool->notes[slot];
+        if (n->state == HL_POOL_EMPTY)
+            break;
+        if ((n->state == HL_POOL_SEALED || n->state == HL_POOL_FREED ||
+             n->state == HL_POOL_LEASED) &&
+            hl_id_equal(n->id, id) && n->offset == offset)
+            return (uint32_t)slot;
+    }
+    return NO_SLOT;
+}
+
+static uint32_t slot_for(const struct hl_pool *pool, struct hl_id id)
+{
+    uint64_t slot = hl_pool_home(id, pool->slots);
+    for (uint64_t i = 0; i < pool->slots; i++, slot = (slot + 1) & (pool->slots - 1)) {
+        uint32_t state = pool->notes[slot].state;
+        if (state == HL_POOL_EMPTY || state == HL_POOL_DELETED)
+            return (uint32_t)slot;
+    }
+    return NO_SLOT;
+}
+
+void pool_slot_delete(struct hl_pool *pool, uint32_t slot)
+{
+    uint64_t mask = pool->slots - 1;
+    pool->taken--;
+    entry_set_state(pool, slot, HL_POOL_DELETED);
+    if (pool->notes[(slot + 1) & mask].state != HL_POOL_EMPTY)
+        return;
+    for (uint64_t i = slot; pool->notes[i].state == HL_POOL_DELETED; i = (i - 1) & mask)
+        entry_set_state(pool, (uint32_t)i, HL_POOL_EMPTY);
+}
+
+static struct hl_pool_ref ref_of(const struct hl_pool *pool, uint32_t slot)
+{
+    const struct slot_note *n = &pool->notes[slot];
+    return (struct hl_pool_ref){.id = n->id,
+                                .offset = n->offset,
+                                .size = n->size,
+                                .crc32 = n->crc32,
+                                .table_crc = n->table_crc,
+                                .gen = n->gen,
+                                .slot = slot};
+}
+
+static uint64_t first_unit(const struct hl_pool *pool, uint64_t offset)
+{
+    return (offset - pool->super->data_offset) / HL_POOL_UNIT;
+}
+
+/* ---- the rest of freed extents --------------------------------------------------------------- */
+
+void pool_rest(struct hl_pool *pool, uint32_t slot, uint64_t now_ns)
+{
+    struct slot_note *note = &pool->notes[slot];
+    note->freed_ns = now_ns;
+    note->next = NO_SLOT;
+    note->queued = 1;
+    if (pool->rest_tail != NO_SLOT)
+        pool->notes[pool->rest_tail].next = slot;
+    else
+        pool->rest_head = slot;
+    pool->rest_tail = slot;
+}
+
+void pool_reap(struct hl_pool *pool, uint64_t now_ns)
+{
+    while (pool->rest_head != NO_SLOT) {
+        uint32_t slot = pool->rest_head;
+        struct slot_note *note = &pool->notes[slot];
+        if (now_ns < note->freed_ns + pool->rest_ns)
+            return;
+        pool->rest_head = note->next;
+        if (pool->rest_head == NO_SLOT)
+            pool->rest_tail = NO_SLOT;
+        note->queued = 0;
+        if (note->pins > 0)
+            continue; /* the last unpin queues it again */
+        struct hl_pool_ref r = ref_of(pool, slot);
+        uint64_t units = hl_pool_units(r.size);
+        pool_slot_delete(pool, slot);
+        hl_extents_give(pool->extents, first_unit(pool, r.offset), units);
+        pool->rest_units -= units;
+    }
+}
+
+/* ---- leases ---------------------------------------------------------------------------------- */
+
+void pool_give(struct hl_pool *pool, uint32_t slot)
+{
+    struct hl_pool_ref r = ref_of(pool, slot);
+    uint64_t units = hl_pool_units(r.size);
+    pool_slot_delete(pool, slot);
+    hl_extents_give(pool->extents, first_unit(pool, r.offset), units);
+    pool->used_units -= units;
+}
+
+void pool_end_leases(struct hl_pool *pool, uint64_t now_ns)
+{
+    if (pool->leases_end_ns == 0 || now_ns < pool->leases_end_ns)
+        return;
+    pool->leases_end_ns = 0;
+    for (uint64_t slot = 0; slot < pool->slots; slot++)
+        if (pool->notes[slot].state == HL_POOL_LEASED && pool->notes[slot].pins == 0)
+            pool_give(pool, (uint32_t)slot);
+}
+
+void pool_listen(struct hl_pool *pool, uint64_t now_ns)
+{
+    struct hl_listening_gap gap = hl_listening_check(&pool->listening, now_ns, hl_wall_ms());
+    if (gap.paused_ns == 0 || pool->leases_end_ns == 0)
+        return;
+    pool->leases_end_ns += gap.paused_ns;
+    pool->leases_sure_ns += gap.paused_ns;
+}
+
+uint64_t pool_abandoned(const struct hl_pool *pool, uint64_t now_ns)
+{
+    uint64_t units = 0;
+    if (pool->leases_end_ns == 0 || now_ns < pool->leases_sure_ns)
+        return 0;
+    for (uint64_t slot = 0; slot < pool->slots; slot++)
+        if (pool->notes[slot].state == HL_POOL_LEASED && pool->notes[slot].pins == 0)
+            units += hl_pool_units(pool->notes[slot].size);
+    return units;
+}
+
+/* Room is short: what a borrower may still come back for goes, if it was kept long enough. */
+static int end_abandoned(struct hl_pool *pool)
+{
+    pool_listen(pool, hl_now_ns());
+    if (pool->leases_end_ns == 0 || hl_now_ns() < pool->leases_sure_ns)
+        return 0;
+    pool_end_leases(pool, UINT64_MAX);
+    return 1;
+}
+
+/* What is written to a pool that was cut short is lost, and so is what was in it: nothing may be
+ * answered from it any longer. Whoever starts the daemon again gets what the file has left. */
+static void end_if_damaged(const struct hl_pool *pool)
+{
+    struct stat sb;
+    if (!hl_map_guard_check(pool->guard))
+        return;
+    if (fstat(pool->fd, &sb) != 0)
+        sb.st_size = 0;
+    hl_error("pool file was cut short by another program, this process ends path=%s has=%lld "
+             "had=%" PRIu64,
+             pool->path, (long long)sb.st_size, pool->file_size);
+    _exit(1);
+}
+
+void pool_beat(struct hl_pool *pool)
+{
+    uint64_t now = hl_now_ns();
+    POOL_SET(pool->super->heartbeat_ns, now);
+    end_if_damaged(pool);
+    pool_reap(pool, now);
+    pool_listen(pool, now);
+    pool_end_leases(pool, now);
+    pool_scrub(pool);
+}
+
+void hl_pool_beat(struct hl_pool *pool)
+{
+    pthread_mutex_lock(&pool->lock);
+    pool_beat(pool);
+    pthread_mutex_unlock(&pool->lock);
+}
+
+/* ---- a new shard ----------------------------------------------------------------------------- */
+
+static hl_status fail_no_room(const struct hl_pool *pool, uint64_t size)
+{
+    char asked[32], left[32], longest[32], resting[32];
+    return hl_fail(
+        HL_ENOSPC,
+        "pool %s has no room for a shard of %s: %s are free (longest piece %s), %s rest after "
+        "being freed; remove what is not needed, or make the pool larger",
+        pool->path, hl_format_bytes(size, asked, sizeof(asked)),
+        hl_format_bytes(hl_extents_free(pool->extents) * HL_POOL_UNIT, left, sizeof(left)),
+        hl_format_bytes(hl_extents_largest(pool->extents) * HL_POOL_UNIT, longest, sizeof(longest)),
+        hl_format_bytes(pool->rest_units * HL_POOL_UNIT, resting, sizeof(resting)));
+}
+
+static hl_status alloc_locked(struct hl_pool *pool, struct hl_id id, uint64_t size,
+                              uint32_t regions, struct hl_pool_extent *out)
+{
+    uint64_t units = hl_pool_units(size), first;
+    pool_reap(pool, hl_now_ns());
+    if (pool->taken >= pool->slots / 4 * 3)
+        (void)end_abandoned(pool);
+    if (pool->taken >= pool->slots / 4 * 3)
+        return hl_fail(HL_ENOSPC,
+                       "the index of pool %s is full: %" PRIu64 " of %" PRIu64
+                       " slots are taken; remove versions",
+                       pool->path, pool->taken, pool->slots);
+    hl_status st = hl_extents_take_in(pool->extents, units, regions, &first);
+    if (st != HL_OK && end_abandoned(pool))
+        st = hl_extents_take_in(pool->extents, units, regions, &first);
+    if (st != HL_OK)
+        return fail_no_room(pool, size);
+    uint32_t slot = slot_for(pool, id);
+    assert(slot != NO_SLOT);
+    uint64_t offset = pool->super->data_offset + first * HL_POOL_UNIT;
+    pool->notes[slot] = (struct slot_note){.id = id,
+                                           .offset = offset,
+                                           .size = size,
+                                           .state = HL_POOL_WRITING,
+                                           .gen = pool->notes[slot].gen,
+                                           .next = NO_SLOT};
+    entry_begin(pool, slot);
+    entry_store(pool, slot);
+    entry_end(pool, slot);
+    pool->taken++;
+    pool->used_units += units;
+    pool->writing_units += units;
+    *out = (struct hl_pool_extent){
+        .id = id, .ptr = pool->base + offset, .offset = offset, .size = size, .slot = slot};
+    return HL_OK;
+}
+
+hl_status hl_pool_alloc(struct hl_pool *pool, uint64_t size, struct hl_pool_extent *out)
+{
+    return hl_pool_alloc_at(pool, hl_id_random(), size, -1, out);
+}
+
+hl_status hl_pool_alloc_at(struct hl_pool *pool, struct hl_id id, uint64_t size, int near,
+                           struct hl_pool_extent *out)
+{
+    if (size == 0)
+        return hl_fail(HL_EINVAL, "a shard of 0 bytes can't be stored");
+    pthread_mutex_lock(&pool->lock);
+    hl_status st;
+    if (slot_of(pool, id, HL_POOL_SEALED, HL_POOL_WRITING) != NO_SLOT)
+        st = hl_fail(HL_EEXIST, "shard %s is in pool %s, or being written there",
+                     hl_id_format(id).s, pool->path);
+    else if (size > pool->super->capacity)
+        st = fail_no_room(pool, size);
+    else
+        st = alloc_locked(pool, id, size, pool_regions_near(pool, near), out);
+    pthread_mutex_unlock(&pool->lock);
+    return st;
+}
+
+int pool_ref_stands(const struct hl_pool *pool, const struct hl_pool_ref *ref)
+{
+    if (ref->slot >= pool->slots)
+        return 0;
+    const struct slot_note *n = &pool->notes[ref->slot];
+    return n->state == HL_POOL_SEALED && n->gen == ref->gen && hl_id_equal(n->id, ref->id);
+}
+
+static hl_status fail_gone(const struct hl_pool *pool, const struct hl_pool_ref *ref)
+{
+    return hl_fail(HL_ESTALE, "shard %s is no longer what it was in pool %s",
+                   hl_id_format(ref->id).s, pool->path);
+}
+
+hl_status hl_pool_alloc_beside(struct hl_pool *pool, const struct hl_pool_ref *old,
+                               struct hl_pool_extent *out)
+{
+    pthread_mutex_lock(&pool->lock);
+    hl_status st;
+    if (!pool_ref_stands(pool, old))
+        st = fail_gone(pool, old);
+    else if (slot_of(pool, old->id, HL_POOL_WRITING, HL_POOL_WRITING) != NO_SLOT)
+        st = hl_fail(HL_EEXIST, "shard %s is being replaced already", hl_id_format(old->id).s);
+    else
+        st = alloc_locked(pool, old->id, old->size,
+                          pool_regions_near(pool, hl_pool_numa_of(pool, old->offset)), out);
+    pthread_mutex_unlock(&pool->lock);
+    return st;
+}
+
+/* The extent is one that alloc has given and nobody has sealed or aborted. */
+static int is_open(const struct hl_pool *pool, const struct hl_pool_extent *x)
+{
+    if (x->slot >= pool->slots)
+        return 0;
+    const struct slot_note *n = &pool->notes[x->slot];
+    return n->state == HL_POOL_WRITING && hl_id_equal(n->id, x->id) && n->offset == x->offset &&
+           n->size == x->size;
+}
+
+/* The entry of a written extent, between begin and end. */
+static void seal_entry(struct hl_pool *pool, const struct hl_pool_extent *x, uint32_t state,
+                       uint32_t crc32, const uint32_t *chunk_crcs, size_t chunks,
+                       struct hl_pool_ref *out)
+{
+    struct slot_note *n = &pool->notes[x->slot];
+    size_t bytes = chunks * sizeof(uint32_t);
+    memcpy(pool->base + x->offset + hl_pool_table_offset(x->size), chunk_crcs, bytes);
+    *out = (struct hl_pool_ref){.id = x->id,
+                                .offset = x->offset,
+                                .size = x->size,
+                                .crc32 = crc32,
+                                .table_crc = hl_crc32(0, chunk_crcs, bytes),
+                                .slot = x->slot};
+    n->crc32 = out->crc32;
+    n->table_crc = out->table_crc;
+    n->entry_crc = pool_entry_crc(out);
+    n->state = state;
+    entry_begin(pool, x->slot);
+    entry_store(pool, x->slot);
+    pool->shards += state == HL_POOL_SEALED;
+    pool->manifests += state == HL_POOL_SEALED && hl_manifest_is(x->id);
+    pool->writing_units -= hl_pool_units(x->size);
+}
+
+static hl_status fail_not_open(const struct hl_pool_extent *x)
+{
+    return hl_fail(HL_EINVAL, "shard %s is not being written", hl_id_format(x->id).s);
+}
+
+/* With the entry written: what a file has lost can't be acknowledged. The beat ends this process.
+ */
+static hl_status check_whole(const struct hl_pool *pool)
+{
+    if (!hl_map_guard_check(pool->guard))
+        return HL_OK;
+    return hl_fail(HL_EUNAVAIL,
+                   "pool %s was cut short by another program; repeat this once it is made again",
+                   pool->path);
+}
+
+static hl_status seal(struct hl_pool *pool, const struct hl_pool_extent *extent, uint32_t state,
+                      uint32_t crc32, const uint32_t *chunk_crcs, size_t chunks,
+                      struct hl_pool_ref *ref)
+{
+    struct hl_pool_ref r;
+    HL_TRY(hl_chunks_check(extent->id, extent->size, crc32, chunk_crcs, chunks));
+    pthread_mutex_lock(&pool->lock);
+    int open = is_open(pool, extent);
+    if (open) {
+        seal_entry(pool, extent, state, crc32, chunk_crcs, chunks, &r);
+        entry_end(pool, extent->slot);
+        r.gen = pool->notes[extent->slot].gen;
+        pool->notes[extent->slot].pins += state == HL_POOL_LEASED;
+    }
+    pthread_mutex_unlock(&pool->lock);
+    if (!open)
+        return fail_not_open(extent);
+    HL_TRY(check_whole(pool));
+    if (ref != NULL)
+        *ref = r;
+    return HL_OK;
+}
+
+hl_status hl_pool_seal(struct hl_pool *pool, const struct hl_pool_extent *extent, uint32_t crc32,
+                       const uint32_t *chunk_crcs, size_t chunks, struct hl_pool_ref *ref)
+{
+    return seal(pool, extent, HL_POOL_SEALED, crc32, chunk_crcs, chunks, ref);
+}
+
+hl_status hl_pool_seal_leased(struct hl_pool *pool, const struct hl_pool_extent *extent,
+                              uint32_t crc32, const uint32_t *chunk_crcs, size_t chunks,
+                              struct hl_pool_ref *ref)
+{
+    return seal(pool, extent, HL_POOL_LEASED, crc32, chunk_crcs, chunks, ref);
+}
+
+/* Both entries are in change at once, so an owner that dies in between leaves the new one or none,
+ * never the old beside the new. */
+hl_status hl_pool_replace(struct hl_pool *pool, const struct hl_pool_ref *old,
+                          const struct hl_pool_extent *extent, const uint32_t *chunk_crcs,
+                          size_t chunks, struct hl_pool_ref *ref)
+{
+    struct hl_pool_ref r;
+    HL_TRY(hl_chunks_check(extent->id, extent->size, old->crc32, chunk_crcs, chunks));
+    pthread_mutex_lock(&pool->lock);
+    hl_status st = !is_open(pool, extent) ? fail_not_open(extent)
+                   : !pool_ref_stands(pool, old) || extent->size != old->size ? fail_gone(pool, old)
+                                                                              : HL_OK;
+    if (st == HL_OK) {
+        entry_begin(pool, old->slot);
+        seal_entry(pool, extent, HL_POOL_SEALED, old->crc32, chunk_crcs, chunks, &r);
+        POOL_SET(pool->index[old->slot].state, HL_POOL_FREED);
+        entry_end(pool, extent->slot);
+        r.gen = pool->notes[extent->slot].gen;
+        pool_slot_free(pool, old->slot, hl_now_ns());
+    }
+    pthread_mutex_unlock(&pool->lock);
+    if (st == HL_OK)
+        st = check_whole(pool);
+    if (st == HL_OK && ref != NULL)
+        *ref = r;
+    return st;
+}
+
+void hl_pool_abort(struct hl_pool *pool, const struct hl_pool_extent *extent)
+{
+    pthread_mutex_lock(&pool->lock);
+    if (is_open(pool, extent)) {
+        uint64_t units = hl_pool_units(extent->size);
+        pool_slot_delete(pool, extent->slot);
+        hl_extents_give(pool->extents, first_unit(pool, extent->offset), units);
+        pool->used_units -= units;
+        pool->writing_units -= units;
+    }
+    pthread_mutex_unlock(&pool->lock);
+}
+
+/* ---- sealed shards --------------------------------------------------------------------------- */
+
+static hl_status fail_missing(const struct hl_pool *pool, struct hl_id id)
+{
+    return hl_fail(HL_ENOENT, "shard %s is not in pool %s", hl_id_format(id).s, pool->path);
+}
+
+void pool_slot_free(struct hl_pool *pool, uint32_t slot, uint64_t now_ns)
+{
+    uint64_t units = hl_pool_units(pool->notes[slot].size);
+    entry_set_state(pool, slot, HL_POOL_FREED);
+    pool->shards--;
+    pool->manifests -= hl_manifest_is(pool->notes[slot].id);
+    pool->used_units -= units;
+    pool->rest_units += units;
+    pool_rest(pool, slot, now_ns);
+}
+
+hl_status hl_pool_free(struct hl_pool *pool, struct hl_id id)
+{
+    pthread_mutex_lock(&pool->lock);
+    uint32_t slot = slot_of(pool, id, HL_POOL_SEALED, HL_POOL_SEALED);
+    if (slot != NO_SLOT)
+        pool_slot_free(pool, slot, hl_now_ns());
+    pthread_mutex_unlock(&pool->lock);
+    return slot != NO_SLOT ? HL_OK : fail_missing(pool, id);
+}
+
+hl_status hl_pool_find(struct hl_pool *pool, struct hl_id id, struct hl_pool_ref *out)
+{
+    pthread_mutex_lock(&pool->lock);
+    uint32_t slot = slot_of(pool, id, HL_POOL_SEALED, HL_POOL_SEALED);
+    if (slot != NO_SLOT) {
+        (void)pool_slot_repair(pool, slot);
+        *out = ref_of(pool, slot);
+    }
+    pthread_mutex_unlock(&pool->lock);
+    return slot != NO_SLOT ? HL_OK : fail_missing(pool, id);
+}
+
+hl_status hl_pool_pin(struct hl_pool *pool, struct hl_id id, uint64_t offset,
+                      struct hl_pool_ref *out)
+{
+    pthread_mutex_lock(&pool->lock);
+    uint32_t slot = slot_at(pool, id, offset);
+    struct hl_pool_ref r = {0};
+    if (slot != NO_SLOT) {
+        (void)pool_slot_repair(pool, slot);
+        pool->notes[slot].pins++;
+        r = ref_of(pool, slot);
+    }
+    pthread_mutex_unlock(&pool->lock);
+    if (slot == NO_SLOT)
+        return fail_missing(pool, id);
+    *out = r;
+    return HL_OK;
+}
+
+void hl_pool_unpin(struct hl_pool *pool, const struct hl_pool_ref *ref)
+{
+    pthread_mutex_lock(&pool->lock);
+    struct slot_note *note = &pool->notes[ref->slot];
+    assert(note->pins > 0);
+    note->pins--;
+    uint32_t state = note->state;
+    if (note->pins == 0 && !note->queued && state == HL_POOL_FREED)
+        pool_rest(pool, ref->slot, hl_now_ns());
+    else if (note->pins == 0 && state == HL_POOL_LEASED)
+        pool_give(pool, ref->slot);
+    pthread_mutex_unlock(&pool->lock);
+}
+
+size_t hl_pool_list(struct hl_pool *pool, uint64_t *cursor, struct hl_pool_ref *out, size_t max)
+{
+    size_t n = 0;
+    uint64_t slot = *cursor;
+    pthread_mutex_lock(&pool->lock);
+    for (; slot < pool->slots && n < max; slot++)
+        if (pool->notes[slot].state == HL_POOL_SEALED)
+            out[n++] = ref_of(pool, (uint32_t)slot);
+    pthread_mutex_unlock(&pool->lock);
+    *cursor = slot < pool->slots ? slot : 0;
+    return n;
+}
+
+hl_status hl_pool_chunk_crcs(struct hl_pool *pool, const struct hl_pool_ref *ref, uint32_t *out)
+{
+    const uint8_t *table = pool->base + ref->offset + hl_pool_table_offset(ref->size);
+    memcpy(out, table, hl_pool_chunks(ref->size) * sizeof(uint32_t));
+    pool_acquire_fence();
+    struct hl_pool_ref now;
+    if (hl_pool_find(pool, ref->id, &now) == HL_OK && now.gen == ref->gen)
+        return HL_OK;
+    return hl_fail(HL_ESTALE, "shard %s was freed", hl_id_format(ref->id).s);
+}

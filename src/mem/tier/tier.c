@@ -1,0 +1,384 @@
+/* The front of all tiers: arguments, open slots, quota, watermarks.
+ *
+ * Used and quarantined bytes together grow only in reserve, and reserve runs one at a time; so the
+ * quota that was checked before still stands when the room has been taken, whatever seal, abort and
+ * drop do meanwhile. The back end's counters are the only ones: what is told is what is there. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define HASH_NONFATAL_OOM            1
+#define uthash_nonfatal_oom(element) ((element)->lost = 1)
+#include <uthash.h>
+
+#include "base/log.h"
+#include "base/text.h"
+#include "mem/chunks.h"
+#include "mem/tier/ops.h"
+
+#define HIGH_PCT 85
+#define LOW_PCT  70
+
+/* A reserved slot; `sealing` while the back end makes it durable, without the lock. */
+struct hl_tier_open {
+    struct hl_id id;
+    struct hl_tier_slot slot;
+    uint64_t room;
+    int sealing;
+    int lost; /* the insert found no memory */
+    UT_hash_handle hh;
+};
+
+/* ---- making and ending ----------------------------------------------------------------------- */
+
+hl_status hl_tier_init(struct hl_tier_store *t, const struct hl_tier_ops *ops, enum hl_tier tier,
+                       const char *name, uint64_t medium, const struct hl_tier_limits *limits)
+{
+    struct hl_tier_limits l = limits != NULL ? *limits : (struct hl_tier_limits){0};
+    unsigned high = l.high_pct != 0 ? l.high_pct : HIGH_PCT;
+    unsigned low = l.low_pct != 0 ? l.low_pct : high < LOW_PCT ? high : LOW_PCT;
+    if (high > 100 || low > high)
+        return hl_fail(HL_EINVAL, "tier %s: watermarks of %u and %u %%: low <= high <= 100", name,
+                       low, high);
+    if (medium != 0 && l.quota > medium)
+        return hl_fail(HL_EINVAL,
+                       "tier %s: a quota of %" PRIu64 " bytes is more than the %" PRIu64
+                       " there are",
+                       name, l.quota, medium);
+    t->ops = ops;
+    t->tier = tier;
+    snprintf(t->name, sizeof(t->name), "%s", name);
+    t->quota = l.quota != 0 ? l.quota : medium;
+    t->high = t->quota / 100 * high + t->quota % 100 * high / 100;
+    t->low = t->quota / 100 * low + t->quota % 100 * low / 100;
+    t->pressure = HL_PRESSURE_LOW;
+    pthread_mutex_init(&t->lock, NULL);
+    return HL_OK;
+}
+
+void hl_tier_fini(struct hl_tier_store *t)
+{
+    pthread_mutex_destroy(&t->lock);
+}
+
+void hl_tier_close(struct hl_tier_store *t)
+{
+    struct hl_tier_open *o, *next;
+    if (t == NULL)
+        return;
+    HASH_ITER (hh, t->open, o, next) {
+        t->ops->abort(t, &o->slot);
+        HASH_DEL(t->open, o);
+        free(o);
+    }
+    t->ops->close(t);
+}
+
+const char *hl_pressure_name(enum hl_tier_pressure p)
+{
+    static const char *const names[] = {"low", "normal", "high"};
+    return (unsigned)p < HL_ARRAY_LEN(names) ? names[p] : "?";
+}
+
+/* ---- usage ----------------------------------------------------------------------------------- */
+
+static enum hl_tier_pressure pressure_of(const struct hl_tier_store *t, uint64_t used)
+{
+    if (t->quota == 0 || used < t->low)
+        return HL_PRESSURE_LOW;
+    return used > t->high ? HL_PRESSURE_HIGH : HL_PRESSURE_NORMAL;
+}
+
+static void usage_of(struct hl_tier_store *t, struct hl_tier_usage *out)
+{
+    struct hl_tier_counts c;
+    t->ops->counts(t, &c);
+    *out = (struct hl_tier_usage){
+        .tier = t->tier,
+        .quota = t->quota,
+        .used = c.used,
+        .writing = c.writing,
+        .quarantined = c.quarantined,
+        .shards = c.shards,
+        .high = t->high,
+        .low = t->low,
+        .pressure = pressure_of(t, c.used),
+    };
+    memcpy(out->name, t->name, sizeof(out->name));
+    t->ops->backing(t, out->backing, sizeof(out->backing));
+}
+
+/* After a change, without the lock: whoever watches hears of a new pressure once. */
+static void tell(struct hl_tier_store *t, struct hl_tier_usage *usage)
+{
+    pthread_mutex_lock(&t->lock);
+    usage_of(t, usage);
+    hl_tier_watch_fn fn = usage->pressure != t->pressure ? t->watch : NULL;
+    void *arg = t->watch_arg;
+    t->pressure = usage->pressure;
+    pthread_mutex_unlock(&t->lock);
+    if (fn != NULL)
+        fn(arg, usage);
+}
+
+#ifdef HELIOS_AUDIT
+static void audit_now(struct hl_tier_store *t)
+{
+    if (hl_tier_audit(t) == HL_OK)
+        return;
+    hl_error("accounting of tier %s is wrong: %s", t->name, hl_error_text());
+    abort();
+}
+#else
+static void audit_now(struct hl_tier_store *t)
+{
+    (void)t;
+}
+#endif
+
+static void changed(struct hl_tier_store *t)
+{
+    struct hl_tier_usage usage;
+    audit_now(t);
+    tell(t, &usage);
+}
+
+void hl_tier_usage(struct hl_tier_store *t, struct hl_tier_usage *out)
+{
+    tell(t, out);
+}
+
+void hl_tier_watch(struct hl_tier_store *t, hl_tier_watch_fn fn, void *arg)
+{
+    pthread_mutex_lock(&t->lock);
+    t->watch = fn;
+    t->watch_arg = arg;
+    pthread_mutex_unlock(&t->lock);
+}
+
+hl_status hl_tier_audit(struct hl_tier_store *t)
+{
+    struct hl_tier_open *o;
+    struct hl_tier_counts c;
+    uint64_t filling = 0, room = 0;
+    HL_TRY(t->ops->audit(t));
+    pthread_mutex_lock(&t->lock);
+    /* One that is being sealed may have been counted as sealed already. */
+    for (o = t->open; o != NULL; o = o->hh.next) {
+        room += o->room;
+        filling += o->sealing ? 0 : o->room;
+    }
+    t->ops->counts(t, &c);
+    uint64_t open_room = t->open_room;
+    pthread_mutex_unlock(&t->lock);
+    if (room != open_room || filling > c.writing || c.writing > c.used)
+        return hl_fail(HL_ECORRUPT,
+                       "tier %s: open slots take %" PRIu64 " bytes, counted are %" PRIu64
+                       "; of %" PRIu64 " bytes used %" PRIu64 " are being written",
+                       t->name, room, open_room, c.used, c.writing);
+    return HL_OK;
+}
+
+/* ---- open slots ------------------------------------------------------------------------------ */
+
+static struct hl_tier_open *open_find(struct hl_tier_store *t, struct hl_id id)
+{
+    struct hl_tier_open *o;
+    HASH_FIND(hh, t->open, &id, sizeof(id), o);
+    return o;
+}
+
+static void open_remove(struct hl_tier_store *t, struct hl_tier_open *o)
+{
+    t->open_room -= o->room;
+    HASH_DEL(t->open, o);
+    free(o);
+}
+
+/* The very slot that reserve gave, not an earlier one of that id. */
+static struct hl_tier_open *open_of(struct hl_tier_store *t, const struct hl_tier_slot *slot)
+{
+    struct hl_tier_open *o = open_find(t, slot->id);
+    if (o == NULL || o->sealing || o->slot.offset != slot->offset || o->slot.tag != slot->tag ||
+        o->slot.handle != slot->handle || o->slot.size != slot->size)
+        return NULL;
+    return o;
+}
+
+/* What is left of the quota; nothing when a pool that was adopted holds more than it. */
+static uint64_t free_of(struct hl_tier_store *t, struct hl_tier_counts *c)
+{
+    t->ops->counts(t, c);
+    uint64_t taken = c->used + c->quarantined;
+    return t->quota == 0 ? UINT64_MAX : taken < t->quota ? t->quota - taken : 0;
+}
+
+static hl_status check_quota(struct hl_tier_store *t, uint64_t size, uint64_t room)
+{
+    struct hl_tier_counts c;
+    char asked[32], left[32], resting[32];
+    uint64_t spare = free_of(t, &c);
+    if (room > spare && t->ops->reclaim != NULL && c.quarantined > 0) {
+        t->ops->reclaim(t);
+        spare = free_of(t, &c);
+    }
+    if (room <= spare)
+        return HL_OK;
+    return hl_fail(HL_ENOSPC,
+                   "tier %s %s has no room for a shard of %s (%" PRIu64 " bytes): %s (%" PRIu64
+                   " bytes) are free, %s rest after being dropped; drop shards or raise its quota",
+                   hl_tier_name(t->tier), t->name, hl_format_bytes(size, asked, sizeof(asked)),
+                   size, hl_format_bytes(spare, left, sizeof(left)), spare,
+                   hl_format_bytes(c.quarantined, resting, sizeof(resting)));
+}
+
+static hl_status reserve_locked(struct hl_tier_store *t, struct hl_tier_open *o, int near)
+{
+    if (open_find(t, o->id) != NULL)
+        return hl_fail(HL_EEXIST, "shard %s is being written to %s", hl_id_format(o->id).s,
+                       t->name);
+    HL_TRY(check_quota(t, o->slot.size, o->room));
+    HL_TRY(t->ops->reserve(t, &o->slot, near));
+    HASH_ADD(hh, t->open, id, sizeof(o->id), o);
+    if (o->lost) {
+        t->ops->abort(t, &o->slot);
+        return hl_fail(HL_ENOMEM, "slot for shard %s", hl_id_format(o->id).s);
+    }
+    t->open_room += o->room;
+    return HL_OK;
+}
+
+hl_status hl_tier_reserve(struct hl_tier_store *t, struct hl_id id, uint64_t size, int near,
+                          struct hl_tier_slot *out)
+{
+    if (hl_id_is_none(id) || size == 0 || size > INT64_MAX / 2)
+        return hl_fail(HL_EINVAL, "shard %s of %" PRIu64 " bytes can't be stored",
+                       hl_id_format(id).s, size);
+    struct hl_tier_open *o = calloc(1, sizeof(*o));
+    if (o == NULL)
+        return hl_fail(HL_ENOMEM, "slot for shard %s", hl_id_format(id).s);
+    o->id = id;
+    o->slot = (struct hl_tier_slot){.id = id, .size = size};
+    o->room = t->ops->room(t, size);
+    pthread_mutex_lock(&t->lock);
+    hl_status st = reserve_locked(t, o, near);
+    struct hl_tier_slot slot = o->slot;
+    pthread_mutex_unlock(&t->lock);
+    if (st != HL_OK) {
+        free(o);
+        return st;
+    }
+    *out = slot;
+    changed(t);
+    return HL_OK;
+}
+
+static hl_status fail_closed(const struct hl_tier_store *t, const struct hl_tier_slot *slot)
+{
+    return hl_fail(HL_EINVAL, "shard %s is not being written to %s", hl_id_format(slot->id).s,
+                   t->name);
+}
+
+hl_status hl_tier_fill(struct hl_tier_store *t, const struct hl_tier_slot *slot, uint64_t offset,
+                       const void *src, size_t len)
+{
+    HL_TRY(hl_chunks_range(slot->id, slot->size, offset, len));
+    pthread_mutex_lock(&t->lock);
+    int open = open_of(t, slot) != NULL;
+    pthread_mutex_unlock(&t->lock);
+    if (!open)
+        return fail_closed(t, slot);
+    if (t->ops->fill != NULL)
+        return t->ops->fill(t, slot, offset, src, len);
+    memcpy((uint8_t *)slot->host + offset, src, len);
+    return HL_OK;
+}
+
+hl_status hl_tier_seal(struct hl_tier_store *t, const struct hl_tier_slot *slot, uint32_t crc32,
+                       const uint32_t *chunk_crcs, size_t chunks, struct hl_tier_ref *ref)
+{
+    struct hl_tier_ref sealed = {0};
+    HL_TRY(hl_chunks_check(slot->id, slot->size, crc32, chunk_crcs, chunks));
+    pthread_mutex_lock(&t->lock);
+    struct hl_tier_open *o = open_of(t, slot);
+    if (o != NULL)
+        o->sealing = 1;
+    pthread_mutex_unlock(&t->lock);
+    if (o == NULL)
+        return fail_closed(t, slot);
+    hl_status st = t->ops->seal(t, slot, crc32, chunk_crcs, chunks, &sealed);
+    pthread_mutex_lock(&t->lock);
+    o->sealing = 0;
+    if (st == HL_OK)
+        open_remove(t, o);
+    pthread_mutex_unlock(&t->lock);
+    if (st != HL_OK)
+        return st;
+    if (ref != NULL)
+        *ref = sealed;
+    changed(t);
+    return HL_OK;
+}
+
+void hl_tier_abort(struct hl_tier_store *t, const struct hl_tier_slot *slot)
+{
+    pthread_mutex_lock(&t->lock);
+    struct hl_tier_open *o = open_of(t, slot);
+    if (o != NULL) {
+        t->ops->abort(t, &o->slot);
+        open_remove(t, o);
+    }
+    pthread_mutex_unlock(&t->lock);
+    if (o != NULL)
+        changed(t);
+}
+
+/* ---- sealed copies --------------------------------------------------------------------------- */
+
+hl_status hl_tier_find(struct hl_tier_store *t, struct hl_id id, struct hl_tier_ref *out)
+{
+    return t->ops->find(t, id, out);
+}
+
+hl_status hl_tier_pin(struct hl_tier_store *t, struct hl_id id, struct hl_tier_ref *out)
+{
+    return t->ops->pin(t, id, out);
+}
+
+void hl_tier_unpin(struct hl_tier_store *t, const struct hl_tier_ref *ref)
+{
+    t->ops->unpin(t, ref);
+}
+
+hl_status hl_tier_read(struct hl_tier_store *t, const struct hl_tier_ref *ref, uint64_t offset,
+                       void *dst, size_t len)
+{
+    HL_TRY(hl_chunks_range(ref->id, ref->size, offset, len));
+    return t->ops->read(t, ref, offset, dst, len);
+}
+
+hl_status hl_tier_chunk_crcs(struct hl_tier_store *t, const struct hl_tier_ref *ref, uint32_t *out)
+{
+    return t->ops->chunk_crcs(t, ref, out);
+}
+
+hl_status hl_tier_share(struct hl_tier_store *t, const struct hl_tier_ref *ref,
+                        struct hl_device_share *out)
+{
+    if (t->ops->share == NULL)
+        return hl_fail(HL_EUNSUPPORTED, "tier %s is not a device's memory", t->name);
+    return t->ops->share(t, ref, out);
+}
+
+hl_status hl_tier_drop(struct hl_tier_store *t, struct hl_id id)
+{
+    HL_TRY(t->ops->drop(t, id));
+    changed(t);
+    return HL_OK;
+}
+
+size_t hl_tier_list(struct hl_tier_store *t, uint64_t *cursor, struct hl_tier_ref *out, size_t max)
+{
+    return t->ops->list(t, cursor, out, max);
+}

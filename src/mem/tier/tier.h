@@ -1,0 +1,137 @@
+/* mem/tier/tier.h - one face of the four tiers: reserve, fill, seal, read, drop.
+ *
+ * A tier holds whole, sealed, immutable shards under their ids. A copy is made in two steps:
+ * reserve takes the room, the caller fills it (through `host` where the tier's memory can be
+ * addressed, through hl_tier_fill everywhere), seal makes it visible. What is reserved and neither
+ * sealed nor aborted is dropped when the tier is closed, or adopted again.
+ *
+ * Owns:    the tier owns its accounting and its index; whether it owns what is beneath (pool,
+ *          device, archive) says the function that made it.
+ * Threads: any. The bytes of a slot between reserve and seal belong to whoever reserved it.
+ * Errors:  HL_ENOSPC (quota or medium, with asked and free bytes; nothing changed), HL_EEXIST (the
+ *          shard is here, or being written here), HL_ENOENT, HL_ECORRUPT (bytes are not those of
+ *          the CRC; a failing seal leaves the slot the caller's, to be aborted), HL_EBUSY
+ *          (pinned), HL_EUNSUPPORTED, HL_EIO.
+ * Units:   bytes; CRC-32 as in base/crc32.h; chunk CRCs are of every started MiB.
+ * Limits:  shards of 1 byte to the quota.
+ */
+#ifndef HL_MEM_TIER_H
+#define HL_MEM_TIER_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/id.h"
+#include "base/status.h"
+#include "core/route.h"
+
+struct hl_tier_store;
+struct hl_pool;
+struct hl_device;
+struct hl_device_share;
+struct hl_archive;
+struct hl_device_block;
+
+/* Room that is being filled. */
+struct hl_tier_slot {
+    struct hl_id id;
+    uint64_t size;
+    void *host;      /* `size` writable bytes; NULL: only through hl_tier_fill */
+    uint64_t offset; /* in the tier's mapping or device */
+    uint64_t tag;    /* the back end's own */
+    void *handle;    /* the back end's own; L1: its struct hl_device_block, to be copied into */
+};
+
+/* A sealed copy. */
+struct hl_tier_ref {
+    struct hl_id id;
+    uint64_t size;
+    uint64_t offset; /* in the tier's mapping or device; 0 in an archive */
+    uint32_t crc32;
+    uint32_t gen; /* changes when the room is used again */
+    int numa_id;  /* of the memory; -1 = unknown */
+    uint64_t tag; /* the back end's own */
+};
+
+struct hl_tier_limits {
+    uint64_t quota;    /* bytes; 0 = all there is */
+    unsigned high_pct; /* above: pressure is high; 0 = 85 */
+    unsigned low_pct;  /* below: pressure is low; 0 = 70 */
+};
+
+enum hl_tier_pressure { HL_PRESSURE_LOW, HL_PRESSURE_NORMAL, HL_PRESSURE_HIGH };
+
+struct hl_tier_usage {
+    enum hl_tier tier;
+    char name[96];        /* "emu:0", "host", "pool", "dir:/archive" */
+    uint64_t quota;       /* 0 = no limit but the medium's */
+    uint64_t used;        /* sealed and reserved, in the medium's whole units */
+    uint64_t writing;     /* the reserved part of it */
+    uint64_t quarantined; /* dropped, not yet to be used again; not in `used` */
+    uint64_t shards;      /* sealed */
+    uint64_t high, low;   /* watermarks in bytes */
+    enum hl_tier_pressure pressure;
+    char backing[64]; /* what was really got: "2 MiB pages", "4 KiB pages", "memfd", "cuda vmm" */
+};
+
+/* The pool is borrowed; it serves as L3 and as a node's L2. */
+hl_status hl_tier_over_pool(struct hl_pool *pool, enum hl_tier tier, const char *name,
+                            const struct hl_tier_limits *limits,
+                            struct hl_tier_store **out) HL_CHECK;
+/* L1; the device is borrowed. */
+hl_status hl_tier_over_device(struct hl_device *device, const char *name,
+                              const struct hl_tier_limits *limits,
+                              struct hl_tier_store **out) HL_CHECK;
+/* L4; the archive is borrowed, and nobody else puts into it or removes from it meanwhile. What lies
+ * in it is found; chunk CRCs are learned by the first read, which goes over all of it. */
+hl_status hl_tier_over_archive(struct hl_archive *archive, const char *name,
+                               const struct hl_tier_limits *limits,
+                               struct hl_tier_store **out) HL_CHECK;
+/* Reserved slots are aborted. NULL is fine. */
+void hl_tier_close(struct hl_tier_store *t);
+
+/* near: NUMA node whose memory is preferred, -1 = any. */
+hl_status hl_tier_reserve(struct hl_tier_store *t, struct hl_id id, uint64_t size, int near,
+                          struct hl_tier_slot *out) HL_CHECK;
+hl_status hl_tier_fill(struct hl_tier_store *t, const struct hl_tier_slot *slot, uint64_t offset,
+                       const void *src, size_t len) HL_CHECK;
+/* The chunk CRCs must add up to crc32. `ref` may be NULL. */
+hl_status hl_tier_seal(struct hl_tier_store *t, const struct hl_tier_slot *slot, uint32_t crc32,
+                       const uint32_t *chunk_crcs, size_t chunks, struct hl_tier_ref *ref) HL_CHECK;
+void hl_tier_abort(struct hl_tier_store *t, const struct hl_tier_slot *slot);
+
+hl_status hl_tier_find(struct hl_tier_store *t, struct hl_id id, struct hl_tier_ref *out) HL_CHECK;
+/* Find, and keep the bytes where they are until unpin. */
+hl_status hl_tier_pin(struct hl_tier_store *t, struct hl_id id, struct hl_tier_ref *out) HL_CHECK;
+void hl_tier_unpin(struct hl_tier_store *t, const struct hl_tier_ref *ref);
+/* Copy [offset, offset + len) into dst; every started MiB it touches is checked. */
+hl_status hl_tier_read(struct hl_tier_store *t, const struct hl_tier_ref *ref, uint64_t offset,
+                       void *dst, size_t len) HL_CHECK;
+/* L1: the block in which a copy lies, to map, export or copy it; pin the copy first. Elsewhere
+ * HL_EUNSUPPORTED. */
+hl_status hl_tier_device_block(struct hl_tier_store *t, const struct hl_tier_ref *ref,
+                               struct hl_device_block *out) HL_CHECK;
+/* `out` has one entry per started MiB. */
+hl_status hl_tier_chunk_crcs(struct hl_tier_store *t, const struct hl_tier_ref *ref,
+                             uint32_t *out) HL_CHECK;
+/* What another process needs to map a pinned copy in a device (mem/device.h); the descriptor is
+ * new. HL_EUNSUPPORTED where it is not in one. */
+hl_status hl_tier_share(struct hl_tier_store *t, const struct hl_tier_ref *ref,
+                        struct hl_device_share *out) HL_CHECK;
+/* HL_EBUSY while it is pinned, where the tier has no quarantine. */
+hl_status hl_tier_drop(struct hl_tier_store *t, struct hl_id id) HL_CHECK;
+/* Sealed copies, at most `max` from *cursor (0 = start); *cursor is 0 at the end. */
+size_t hl_tier_list(struct hl_tier_store *t, uint64_t *cursor, struct hl_tier_ref *out, size_t max);
+void hl_tier_usage(struct hl_tier_store *t, struct hl_tier_usage *out);
+
+/* Called once each time pressure changes, on the thread that changed it, with no lock held; where
+ * a pool is also used without its tier, on the one that calls hl_tier_usage next. */
+typedef void (*hl_tier_watch_fn)(void *arg, const struct hl_tier_usage *usage);
+void hl_tier_watch(struct hl_tier_store *t, hl_tier_watch_fn fn, void *arg);
+/* Sum over the index against the counters; HL_ECORRUPT names both. Builds with HELIOS_AUDIT call it
+ * after every change. */
+hl_status hl_tier_audit(struct hl_tier_store *t) HL_CHECK;
+
+const char *hl_pressure_name(enum hl_tier_pressure p);
+
+#endif

@@ -1,0 +1,238 @@
+/* net/face/auto.c - TCP for everybody, RDMA between two hosts that both have it.
+ *
+ * The server for TCP is the gate of both: a client that has RDMA too gives it the address of its
+ * UCX worker and gets the server's. So UCX listens on no port and never reads a byte from TCP. The
+ * client keeps its connection over TCP until RDMA is found to work, and goes on with it otherwise.
+ */
+#include <net/if.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "net/addr.h"
+#include "net/tcp/tcp.h"
+#include "net/ucx/ucx.h"
+
+#define RESOLVE_MS 3000
+
+/* ---- the server ---- */
+
+struct hl_net_server {
+    const struct hl_net_ops *ops;
+    struct hl_net_server *tcp, *rdma; /* rdma: NULL where this host has none */
+    struct hl_net_put_handler put;    /* the caller's */
+    pthread_mutex_t one_call;         /* around it: both servers call it */
+};
+
+static hl_status put_begin(void *arg, struct hl_id id, uint64_t size, void **token, void **ptr)
+{
+    struct hl_net_server *s = arg;
+    pthread_mutex_lock(&s->one_call);
+    hl_status st = s->put.begin(s->put.arg, id, size, token, ptr);
+    pthread_mutex_unlock(&s->one_call);
+    return st;
+}
+
+static hl_status put_commit(void *arg, void *token, uint32_t crc, const uint32_t *chunk_crcs,
+                            size_t chunk_count, struct hl_id *id)
+{
+    struct hl_net_server *s = arg;
+    pthread_mutex_lock(&s->one_call);
+    hl_status st = s->put.commit(s->put.arg, token, crc, chunk_crcs, chunk_count, id);
+    pthread_mutex_unlock(&s->one_call);
+    return st;
+}
+
+static void put_abort(void *arg, void *token)
+{
+    struct hl_net_server *s = arg;
+    pthread_mutex_lock(&s->one_call);
+    s->put.abort(s->put.arg, token);
+    pthread_mutex_unlock(&s->one_call);
+}
+
+static void meet(void *arg, unsigned *port, struct hl_id *ticket)
+{
+    struct hl_net_server *s = arg;
+    hl_ucx_server_meet(s->rdma, port, ticket);
+}
+
+/* An adapter that can't be used must not keep the pool from being read over TCP. */
+static hl_status start_rdma(struct hl_net_server *s, const struct hl_net_server_opts *opts,
+                            struct hl_id id)
+{
+    struct hl_addr addr;
+    char device[IF_NAMESIZE], devices[512];
+    if (!hl_ucx_verbs_present())
+        return HL_OK;
+    HL_TRY(hl_addr_resolve(opts->listen, RESOLVE_MS, &addr));
+    hl_addr_device((const struct sockaddr *)&addr.sa, device);
+    size_t pinned = opts->mode != HL_NET_ASK ? opts->pool_len : 0;
+    if (!hl_ucx_verbs_usable(device, pinned, devices, sizeof(devices)))
+        return HL_OK;
+    hl_status st = hl_ucx_server_start_rdma(opts, device, devices, id, &s->rdma);
+    if (st == HL_OK)
+        hl_info("net server on %s: rdma devices=\"%s\"", opts->listen,
+                devices[0] != '\0' ? devices : "all");
+    if (st == HL_OK || opts->mode == HL_NET_GET)
+        return st;
+    hl_warn("net server on %s: without rdma, which does not work here: %s", opts->listen,
+            hl_error_text());
+    return HL_OK;
+}
+
+static void auto_server_stop(struct hl_net_server *s)
+{
+    hl_net_server_stop(s->tcp); /* it hands clients to the other */
+    hl_net_server_stop(s->rdma);
+    pthread_mutex_destroy(&s->one_call);
+    free(s);
+}
+
+static hl_status auto_server_start(const struct hl_net_server_opts *opts,
+                                   struct hl_net_server **out)
+{
+    struct hl_net_server_opts own = *opts;
+    struct hl_id id = hl_id_random();
+    struct hl_net_server *s = calloc(1, sizeof(*s));
+    if (s == NULL)
+        return hl_fail(HL_ENOMEM, "net server on %s: out of memory", opts->listen);
+    s->ops = hl_net_auto();
+    s->put = opts->put;
+    pthread_mutex_init(&s->one_call, NULL);
+    if (opts->put.begin != NULL)
+        own.put = (struct hl_net_put_handler){put_begin, put_commit, put_abort, s};
+    struct hl_tcp_rdma rdma = {meet, s};
+    hl_status st = start_rdma(s, &own, id);
+    if (st == HL_OK)
+        st = hl_tcp_server_start(&own, s->rdma != NULL ? &rdma : NULL, id, &s->tcp);
+    if (st != HL_OK) {
+        auto_server_stop(s);
+        return st;
+    }
+    *out = s;
+    return HL_OK;
+}
+
+static const char *auto_server_address(const struct hl_net_server *s)
+{
+    return hl_net_server_address(s->tcp);
+}
+
+static void auto_server_stats(const struct hl_net_server *s, struct hl_net_server_stats *out)
+{
+    struct hl_net_server_stats more = {0};
+    hl_net_server_stats(s->tcp, out);
+    if (s->rdma != NULL)
+        hl_net_server_stats(s->rdma, &more);
+    out->peers_now += more.peers_now;
+    out->gets += more.gets;
+    out->get_bytes += more.get_bytes;
+    out->puts += more.puts;
+    out->put_bytes += more.put_bytes;
+    out->puts_aborted += more.puts_aborted;
+    out->puts_expired += more.puts_expired;
+    out->batches += more.batches;
+    out->refused += more.refused;
+}
+
+/* ---- the client ---- */
+
+/* Whether the route to the server leads over an adapter that this process can use. */
+static hl_status look_for_adapter(const struct hl_net_connect_opts *opts, char device[IF_NAMESIZE],
+                                  char *devices, size_t cap, bool *found)
+{
+    struct hl_addr addr;
+    device[0] = devices[0] = '\0';
+    *found = false;
+    if (!hl_ucx_verbs_present())
+        return HL_OK;
+    HL_TRY(hl_addr_resolve(opts->address, opts->timeout_ms, &addr));
+    hl_addr_route_device(&addr, device);
+    *found = hl_ucx_verbs_usable(device, 0, devices, cap) != 0;
+    return HL_OK;
+}
+
+static hl_status connect_tcp(const struct hl_net_connect_opts *opts, int endpoints, int timeout_ms,
+                             struct hl_net_client **out)
+{
+    struct hl_net_connect_opts tcp = *opts;
+    tcp.mode = HL_NET_ASK;
+    tcp.rdma_only = 0;
+    tcp.endpoints = endpoints;
+    tcp.timeout_ms = timeout_ms;
+    return hl_net_tcp()->connect(&tcp, out);
+}
+
+static bool needs_rdma(const struct hl_net_connect_opts *opts)
+{
+    return opts->rdma_only || opts->mode == HL_NET_GET;
+}
+
+/* RDMA by way of `tcp`, which stays open. A network that looks fine and lets nothing through shows
+ * only as silence, so the attempt gets two thirds of the time. */
+static hl_status try_rdma(const struct hl_net_connect_opts *opts, struct hl_net_client *tcp,
+                          const char *device, const char *devices, struct hl_net_client **out)
+{
+    struct hl_net_connect_opts rdma = *opts;
+    struct hl_ucx_meeting meeting = {.device = device, .devices = devices};
+    if (!hl_tcp_client_offered_rdma(tcp))
+        return hl_fail(HL_EUNSUPPORTED, "%s: the server has no RDMA", opts->address);
+    if (!needs_rdma(opts))
+        rdma.timeout_ms -= opts->timeout_ms / 3;
+    uint64_t deadline_ns = hl_now_ns() + (uint64_t)rdma.timeout_ms * HL_NS_PER_MS;
+    HL_TRY(hl_tcp_client_meet(tcp, deadline_ns, &meeting.port, &meeting.ticket));
+    return hl_ucx_connect_rdma(&rdma, &meeting, out);
+}
+
+/* It stands with one endpoint; RDMA was tried or is not there. */
+static hl_status go_on_over_tcp(const struct hl_net_connect_opts *opts, struct hl_net_client *probe,
+                                struct hl_net_client **out)
+{
+    bool fell_back = opts->mode == HL_NET_AUTO && hl_tcp_client_offered_rdma(probe);
+    char why[HL_ERROR_TEXT_MAX];
+    snprintf(why, sizeof(why), "%s", hl_error_text());
+    hl_net_tcp()->close(probe);
+    HL_TRY(connect_tcp(opts, opts->endpoints, opts->timeout_ms / 3 + 1, out));
+    hl_tcp_client_set_lack(*out, fell_back, false);
+    if (fell_back)
+        hl_warn("net: reads from %s go over tcp, rdma did not work: %s", opts->address, why);
+    return HL_OK;
+}
+
+static hl_status auto_connect(const struct hl_net_connect_opts *opts, struct hl_net_client **out)
+{
+    char device[IF_NAMESIZE], devices[512];
+    bool found;
+    struct hl_net_client *tcp;
+    HL_TRY(look_for_adapter(opts, device, devices, sizeof(devices), &found));
+    if (!found && needs_rdma(opts))
+        return hl_fail(HL_EUNSUPPORTED, "%s: no RDMA adapter that can be used is behind \"%s\"",
+                       opts->address, device);
+    HL_TRY(connect_tcp(opts, found ? 1 : opts->endpoints, opts->timeout_ms, &tcp));
+    if (!found) {
+        hl_tcp_client_set_lack(tcp, false, opts->mode == HL_NET_AUTO);
+        *out = tcp;
+        return HL_OK;
+    }
+    hl_status st = try_rdma(opts, tcp, device, devices, out);
+    if (st != HL_OK && st != HL_ECANCELED && !needs_rdma(opts))
+        return go_on_over_tcp(opts, tcp, out);
+    hl_net_tcp()->close(tcp);
+    return st;
+}
+
+const struct hl_net_ops *hl_net_auto(void)
+{
+    static const struct hl_net_ops ops = {
+        .name = "auto",
+        .server_start = auto_server_start,
+        .server_address = auto_server_address,
+        .server_stats = auto_server_stats,
+        .server_stop = auto_server_stop,
+        .connect = auto_connect, /* a client is of the back end that it got */
+    };
+    return &ops;
+}

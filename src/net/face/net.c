@@ -1,0 +1,220 @@
+/* net/net.c - argument checks and the hop into the chosen back end.
+ *
+ * Both handles start with a pointer to their table (struct hl_net_head), so that every back end
+ * is reached without the callers knowing which one it is. */
+#include <assert.h>
+#include <string.h>
+
+#include "auth/secret.h"
+#include "base/plane.h"
+#include "net/net.h"
+
+#include "net/face/retry.h"
+
+#define DEFAULT_STALL_MS       800
+#define DEFAULT_ENDPOINTS      2
+#define DEFAULT_SPIN_US        60
+#define DEFAULT_RDMA_RETRY_MS  60000
+#define DEFAULT_PUT_QUEUE      64
+#define DEFAULT_PUT_TIMEOUT_MS 10000
+#define BATCH_MAX              ((size_t)64 << 10)
+#define BATCH_MIN              ((size_t)1 << 10)
+
+static const struct hl_net_ops *ops_of(const void *handle)
+{
+    return *(const struct hl_net_ops *const *)handle;
+}
+
+static struct hl_net_head *head_of(struct hl_net_client *client)
+{
+    return (struct hl_net_head *)(void *)client;
+}
+
+/* Of a cluster with a secret, where the caller gives no key of his own. */
+static void secret_key(uint8_t key[HL_NET_KEY])
+{
+    static const uint8_t none[HL_NET_KEY];
+    static_assert(HL_NET_KEY == HL_AUTH_LEN, "a derived key is a key of the data port");
+    if (hl_auth_is_set() && memcmp(key, none, sizeof(none)) == 0)
+        hl_auth_derive("helios data port", key);
+}
+
+hl_status hl_net_server_start(const struct hl_net_server_opts *opts, struct hl_net_server **out)
+{
+    if (opts->listen == NULL || opts->listen[0] == '\0')
+        return hl_fail(HL_EINVAL, "net server: no listen address given; use \"host:port\"");
+    if (opts->pool == NULL || opts->pool_len == 0)
+        return hl_fail(HL_EINVAL, "net server on %s: no pool memory given", opts->listen);
+    if (opts->put.begin != NULL && (opts->put.commit == NULL || opts->put.abort == NULL))
+        return hl_fail(HL_EINVAL, "net server on %s: put handler without commit or abort",
+                       opts->listen);
+    struct hl_net_server_opts full = *opts;
+    if (full.put_queue <= 0)
+        full.put_queue = DEFAULT_PUT_QUEUE;
+    if (full.put_timeout_ms <= 0)
+        full.put_timeout_ms = DEFAULT_PUT_TIMEOUT_MS;
+    if (full.connect_ms <= 0)
+        full.connect_ms = HL_NET_CONNECT_MS;
+    if (full.spin_us == 0)
+        full.spin_us = DEFAULT_SPIN_US;
+    if (full.ops == NULL)
+        full.ops = hl_net_auto();
+    secret_key(full.key);
+    return full.ops->server_start(&full, out);
+}
+
+const char *hl_net_server_address(const struct hl_net_server *server)
+{
+    return ops_of(server)->server_address(server);
+}
+
+void hl_net_server_stats(const struct hl_net_server *server, struct hl_net_server_stats *out)
+{
+    ops_of(server)->server_stats(server, out);
+}
+
+void hl_net_server_stop(struct hl_net_server *server)
+{
+    if (server != NULL)
+        ops_of(server)->server_stop(server);
+}
+
+hl_status hl_net_connect(const char *address, int timeout_ms, struct hl_net_client **out)
+{
+    struct hl_net_connect_opts opts = {.address = address, .timeout_ms = timeout_ms};
+    return hl_net_connect_with(&opts, out);
+}
+
+/* What fell back, or came before its adapter, will be looked after. */
+static hl_status connect_and_watch(const struct hl_net_connect_opts *opts,
+                                   struct hl_net_client **out)
+{
+    struct hl_net_client *c;
+    struct hl_net_client_info info;
+    HL_TRY(opts->ops->connect(opts, &c));
+    hl_net_client_info(c, &info);
+    if (info.fell_back)
+        hl_fault_count("rdma-failed", info.path);
+    if ((info.fell_back || info.lacks) && opts->rdma_retry_ms > 0)
+        head_of(c)->retry = hl_net_retry_new(opts, info.fell_back);
+    *out = c;
+    return HL_OK;
+}
+
+hl_status hl_net_connect_with(const struct hl_net_connect_opts *opts, struct hl_net_client **out)
+{
+    struct hl_net_connect_opts full = *opts;
+    if (full.address == NULL)
+        return hl_fail(HL_EINVAL, "net connect: no address given; use \"host:port\"");
+    const char *scheme = strstr(full.address, "://");
+    if (scheme != NULL)
+        full.address = scheme + 3;
+    secret_key(full.key);
+    if (full.timeout_ms <= 0)
+        full.timeout_ms = HL_NET_CONNECT_MS;
+    if (full.stall_ms <= 0)
+        full.stall_ms = DEFAULT_STALL_MS;
+    if (full.spin_us == 0)
+        full.spin_us = DEFAULT_SPIN_US;
+    if (full.endpoints <= 0)
+        full.endpoints = DEFAULT_ENDPOINTS;
+    if (full.endpoints > HL_NET_ENDPOINTS_MAX)
+        full.endpoints = HL_NET_ENDPOINTS_MAX;
+    if (full.batch_bytes == 0 || full.batch_bytes > BATCH_MAX)
+        full.batch_bytes = BATCH_MAX;
+    if (full.batch_bytes < BATCH_MIN)
+        full.batch_bytes = BATCH_MIN;
+    if (full.rdma_retry_ms == 0)
+        full.rdma_retry_ms = DEFAULT_RDMA_RETRY_MS;
+    if (full.ops == NULL)
+        full.ops = hl_net_auto();
+    return connect_and_watch(&full, out);
+}
+
+void hl_net_renew(struct hl_net_client **client)
+{
+    struct hl_net_retry *retry = head_of(*client)->retry;
+    struct hl_net_client *better = retry != NULL ? hl_net_retry_poll(retry) : NULL;
+    if (better == NULL)
+        return;
+    hl_net_close(*client);
+    *client = better;
+}
+
+void hl_net_close(struct hl_net_client *client)
+{
+    if (client == NULL)
+        return;
+    hl_net_retry_free(head_of(client)->retry);
+    ops_of(client)->close(client);
+}
+
+void hl_net_client_info(const struct hl_net_client *client, struct hl_net_client_info *out)
+{
+    ops_of(client)->info(client, out);
+}
+
+const char *hl_net_path_name(const struct hl_net_client *client)
+{
+    struct hl_net_client_info info;
+    hl_net_client_info(client, &info);
+    return info.path;
+}
+
+hl_status hl_net_fetch(struct hl_net_client *client, uint64_t offset, void *dst, size_t len,
+                       int timeout_ms)
+{
+    struct hl_net_bad bad;
+    return ops_of(client)->fetch(client, offset, dst, len, NULL, timeout_ms, &bad);
+}
+
+hl_status hl_net_fetch_verified(struct hl_net_client *client, uint64_t offset, void *dst,
+                                size_t len, const uint32_t *chunk_crcs, int timeout_ms,
+                                struct hl_net_bad *bad)
+{
+    struct hl_net_bad own;
+    if (bad == NULL)
+        bad = &own;
+    bad->count = 0;
+    if (chunk_crcs == NULL && len > 0)
+        return hl_fail(HL_EINVAL, "verified fetch of %zu bytes: no chunk checksums given", len);
+    return ops_of(client)->fetch(client, offset, dst, len, chunk_crcs, timeout_ms, bad);
+}
+
+hl_status hl_net_put_many(struct hl_net_client *client, struct hl_net_item *items, size_t count,
+                          int timeout_ms)
+{
+    for (size_t i = 0; i < count; i++)
+        if (items[i].len == 0)
+            return hl_fail(HL_EINVAL, "put of 0 bytes: an object has at least one byte");
+    return count > 0 ? ops_of(client)->put(client, items, count, timeout_ms) : HL_OK;
+}
+
+static hl_status put(struct hl_net_client *client, const void *data, size_t len, uint32_t crc,
+                     int timeout_ms, struct hl_id *id)
+{
+    struct hl_net_item item = {.data = data, .len = len, .crc = crc, .id = *id};
+    HL_TRY(hl_net_put_many(client, &item, 1, timeout_ms));
+    *id = item.id;
+    return HL_OK;
+}
+
+hl_status hl_net_put(struct hl_net_client *client, const void *data, size_t len, uint32_t crc,
+                     int timeout_ms, struct hl_id *id)
+{
+    struct hl_id any = {0, 0};
+    HL_TRY(put(client, data, len, crc, timeout_ms, &any));
+    *id = any;
+    return HL_OK;
+}
+
+hl_status hl_net_put_as(struct hl_net_client *client, struct hl_id id, const void *data, size_t len,
+                        uint32_t crc, int timeout_ms)
+{
+    struct hl_id got = id;
+    HL_TRY(put(client, data, len, crc, timeout_ms, &got));
+    if (!hl_id_equal(got, id))
+        return hl_fail(HL_EPROTO, "put of %s was stored as %s", hl_id_format(id).s,
+                       hl_id_format(got).s);
+    return HL_OK;
+}

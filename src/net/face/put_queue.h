@@ -1,0 +1,64 @@
+/* net/face/put_queue.h - small puts of many threads share messages: what comes while a batch is
+ * under way goes out together with the next, which leaves when it has as many objects as the last,
+ * or batch_bytes, or after batch_ms.
+ *
+ * Owns:    its connection, which it makes when the first put comes and again after a failure, and
+ *          its thread. A put's bytes are borrowed until the call returns.
+ * Threads: hl_put_queue_put and _start from any number; open and close from one, with no put under
+ *          way. What was started ends on the queue's own thread.
+ * Errors:  those of hl_net_put for each object by itself, with its own words. HL_ETIMEDOUT before
+ *          its batch was sent leaves nothing behind; once it is under way a put is waited for until
+ *          the latest deadline of its batch. HL_ECANCELED for what was in line when `cancel` was
+ *          set.
+ * Units:   bytes, milliseconds.
+ * Limits:  a batch takes at most HL_PUT_QUEUE_ITEMS objects.
+ */
+#ifndef HL_NET_PUT_QUEUE_H
+#define HL_NET_PUT_QUEUE_H
+
+#include <stdatomic.h>
+
+#include "net/net.h"
+
+#define HL_PUT_QUEUE_ITEMS 1024
+
+struct hl_put_queue;
+
+struct hl_put_queue_opts {
+    struct hl_net_connect_opts connect; /* its batch_bytes is the size limit of a batch */
+    int batch_ms; /* longest wait of a batch for those who put the last; 0 = 1, < 0 not at all */
+    const atomic_int *cancel; /* NULL, or: nothing more is sent once it is not 0 */
+};
+
+struct hl_put_queue_stats {
+    uint64_t puts; /* that were stored */
+    uint64_t batches;
+    uint64_t connects;
+    char path[16]; /* of the last connection, as hl_net_path_name; "" before the first */
+};
+
+/* One put that nobody waits for. `done` is called exactly once, with words when st is not HL_OK; it
+ * must not close the queue. */
+struct hl_put_queue_order {
+    const void *data;
+    size_t len;
+    uint32_t crc;
+    struct hl_id id; /* the name wanted; none = any */
+    int timeout_ms;
+    void (*done)(void *arg, hl_status st, const char *words);
+    void *arg;
+};
+
+hl_status hl_put_queue_open(const struct hl_put_queue_opts *opts,
+                            struct hl_put_queue **out) HL_CHECK;
+/* Store len bytes with CRC-32 `crc`. *id: the name wanted (none = any), then the one it got. */
+hl_status hl_put_queue_put(struct hl_put_queue *q, const void *data, size_t len, uint32_t crc,
+                           int timeout_ms, struct hl_id *id) HL_CHECK;
+/* `order` is copied. A failure means that `done` is not called. */
+hl_status hl_put_queue_start(struct hl_put_queue *q,
+                             const struct hl_put_queue_order *order) HL_CHECK;
+void hl_put_queue_stats(struct hl_put_queue *q, struct hl_put_queue_stats *out);
+/* NULL is allowed. */
+void hl_put_queue_close(struct hl_put_queue *q);
+
+#endif

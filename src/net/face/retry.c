@@ -1,0 +1,114 @@
+/* net/retry.c - a thread per attempt, and none between them: an idle connection asks for nothing.
+ *
+ * The attempt makes a second connection, which takes the place of the first one when that is not in
+ * use: what is under way goes on undisturbed and keeps its path to the end. */
+#include "net/face/retry.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/plane.h"
+
+#define DOUBLED_MAX 4
+
+enum state { RESTS, TRIES, IS_DONE };
+
+struct hl_net_retry {
+    struct hl_net_connect_opts opts;
+    char *address;
+    int both; /* sides have RDMA, as far as is known */
+    unsigned doubled;
+    hl_status st; /* of the last attempt */
+    uint64_t due_ns;
+    atomic_int state; /* enum state; the thread sets IS_DONE, all else is the caller's */
+    atomic_int cancel;
+    pthread_t thread;
+    struct hl_net_client *made; /* NULL: it failed */
+};
+
+struct hl_net_retry *hl_net_retry_new(const struct hl_net_connect_opts *opts, int both)
+{
+    struct hl_net_retry *r = calloc(1, sizeof(*r));
+    if (r == NULL || (r->address = strdup(opts->address)) == NULL) {
+        free(r);
+        return NULL;
+    }
+    r->opts = *opts;
+    r->both = both;
+    r->opts.address = r->address;
+    r->opts.rdma_only = 1;
+    r->opts.cancel = &r->cancel;
+    r->due_ns = hl_now_ns() + (uint64_t)opts->rdma_retry_ms * HL_NS_PER_MS;
+    return r;
+}
+
+/* One of the two still has no RDMA, as was known. */
+static int is_without(const struct hl_net_retry *r)
+{
+    return !r->both && r->st == HL_EUNSUPPORTED;
+}
+
+static void *attempt(void *arg)
+{
+    struct hl_net_retry *r = arg;
+    r->st = r->opts.ops->connect(&r->opts, &r->made);
+    if (r->st != HL_OK) {
+        r->made = NULL;
+        if (!atomic_load(&r->cancel)) {
+            if (!is_without(r))
+                hl_fault_count("rdma-failed", "tcp");
+            hl_debug("net: reads from %s still go without rdma: %s", r->address, hl_error_text());
+        }
+    }
+    atomic_store_explicit(&r->state, IS_DONE, memory_order_release);
+    return NULL;
+}
+
+static struct hl_net_client *collect(struct hl_net_retry *r)
+{
+    struct hl_net_client *made;
+    pthread_join(r->thread, NULL);
+    made = r->made;
+    r->made = NULL;
+    if (!is_without(r))
+        r->doubled = 0;
+    else if (r->doubled < DOUBLED_MAX)
+        r->doubled++;
+    r->due_ns = hl_now_ns() + ((uint64_t)r->opts.rdma_retry_ms << r->doubled) * HL_NS_PER_MS;
+    atomic_store_explicit(&r->state, RESTS, memory_order_relaxed);
+    return made;
+}
+
+struct hl_net_client *hl_net_retry_poll(struct hl_net_retry *r)
+{
+    int state = atomic_load_explicit(&r->state, memory_order_acquire);
+    if (state == IS_DONE) {
+        struct hl_net_client *made = collect(r);
+        if (made != NULL) {
+            hl_fault_count("rdma-back", "rdma");
+            hl_info("net: reads from %s go over rdma %s", r->address, r->both ? "again" : "now");
+        }
+        return made;
+    }
+    if (state == RESTS && hl_now_ns() >= r->due_ns) {
+        atomic_store_explicit(&r->state, TRIES, memory_order_relaxed);
+        if (pthread_create(&r->thread, NULL, attempt, r) != 0)
+            atomic_store_explicit(&r->state, RESTS, memory_order_relaxed);
+    }
+    return NULL;
+}
+
+void hl_net_retry_free(struct hl_net_retry *r)
+{
+    if (r == NULL)
+        return;
+    atomic_store(&r->cancel, 1);
+    if (atomic_load_explicit(&r->state, memory_order_acquire) != RESTS)
+        hl_net_close(collect(r));
+    free(r->address);
+    free(r);
+}

@@ -1,0 +1,339 @@
+/* net/tcp_client.c - sending, receiving and waiting with a deadline, and dying cleanly.
+ *
+ * The caller's own thread does all of it, without threads or locks: it looks for spin_us, because
+ * an answer within microseconds is the point, then it sleeps in poll. */
+#include "net/tcp/client.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <sched.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/plane.h"
+#include "net/tcp/io.h"
+
+#define NAP_NS   (HL_NS_PER_S / 10) /* `cancel` is looked at this often */
+#define HEAR_MAX 8                  /* looks at one lane before it is the next one's turn */
+#define PUSH_MAX ((size_t)1 << 20)
+
+void hl_tcp_client_break(struct hl_net_client *c, hl_status st, const char *fmt, ...)
+{
+    va_list ap;
+    if (c->broke != HL_OK)
+        return;
+    c->broke = st;
+    va_start(ap, fmt);
+    vsnprintf(c->why, sizeof(c->why), fmt, ap);
+    va_end(ap);
+}
+
+void hl_tcp_client_fault(struct hl_net_client *c, const char *cause)
+{
+    hl_fault_count(cause, "tcp");
+    hl_tcp_client_break(c, HL_EPROTO, "the server's answer does not follow the protocol (%s)",
+                        cause);
+}
+
+static void close_lanes(struct hl_net_client *c)
+{
+    for (size_t i = 0; i < c->lane_count; i++) {
+        close(c->lanes[i]->fd);
+        free(c->lanes[i]);
+    }
+    c->lane_count = 0;
+    c->out_count = 0;
+}
+
+static void describe(const struct hl_net_client *c, char *text, size_t cap)
+{
+    const struct hl_tcp_call *call = &c->call;
+    uint64_t ms = (hl_now_ns() - call->since_ns) / HL_NS_PER_MS;
+    char what[128] = "connect to";
+    if (call->kind == HL_TCP_FETCHES)
+        snprintf(what, sizeof(what), "fetch of %llu bytes at %llu from",
+                 (unsigned long long)call->len, (unsigned long long)call->offset);
+    else if (call->kind == HL_TCP_PUTS)
+        snprintf(what, sizeof(what), "put of %zu objects with %llu bytes to", call->objects,
+                 (unsigned long long)call->len);
+    snprintf(text, cap, "%s %s over tcp, after %llu ms", what, c->address, (unsigned long long)ms);
+}
+
+hl_status hl_tcp_client_kill(struct hl_net_client *c, hl_status st, const char *fmt, ...)
+{
+    va_list ap;
+    char what[512], why[400];
+    if (c->dead == HL_OK) {
+        describe(c, what, sizeof(what));
+        va_start(ap, fmt);
+        vsnprintf(why, sizeof(why), fmt, ap);
+        va_end(ap);
+        snprintf(c->dead_text, sizeof(c->dead_text), "%s: %s", what, why);
+        c->dead = st;
+        close_lanes(c);
+    }
+    return hl_fail(st, "%s", c->dead_text);
+}
+
+hl_status hl_tcp_client_usable(const struct hl_net_client *c)
+{
+    if (c->dead == HL_OK)
+        return HL_OK;
+    return hl_fail(HL_EUNAVAIL,
+                   "the connection to %s is closed; connect again (it ended with: %.700s)",
+                   c->address, c->dead_text);
+}
+
+/* ---- sending ---- */
+
+static void broke_in_io(struct hl_net_client *c, int error)
+{
+    if (error == 0)
+        hl_tcp_client_break(c, HL_EUNAVAIL, "the server is gone (it closed the connection)");
+    else
+        hl_tcp_client_break(c, HL_EUNAVAIL, "the server is gone (%s)", strerror(error));
+}
+
+hl_status hl_tcp_client_ask(struct hl_net_client *c, struct hl_tcp_lane *lane,
+                            const struct hl_tcp_msg *msg)
+{
+    uint8_t head[HL_TCP_HEAD];
+    hl_tcp_encode(msg, head);
+    ssize_t n;
+    do
+        n = send(lane->fd, head, sizeof(head), MSG_DONTWAIT | MSG_NOSIGNAL);
+    while (n < 0 && errno == EINTR);
+    if (n == (ssize_t)sizeof(head))
+        return HL_OK;
+    /* Some hundred bytes are under way at most, so there is always room while it lives. */
+    return hl_tcp_client_kill(c, HL_EUNAVAIL, "the server is gone (%s)",
+                              n < 0 ? strerror(errno) : "it takes no requests");
+}
+
+/* Send more of `out`; true when some went. */
+static bool push(struct hl_net_client *c)
+{
+    struct iovec now[2] = {c->out[0], c->out[1]};
+    struct msghdr mh = {.msg_iov = now, .msg_iovlen = c->out_count};
+    if (c->out_count == 0 || c->broke != HL_OK)
+        return false;
+    for (size_t i = 0; i < c->out_count; i++) /* so that answers are looked at now and then */
+        if (now[i].iov_len > PUSH_MAX)
+            now[i].iov_len = PUSH_MAX;
+    ssize_t n = sendmsg(c->lanes[0]->fd, &mh, MSG_DONTWAIT | MSG_NOSIGNAL);
+    if (n < 0) {
+        if (errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR)
+            broke_in_io(c, errno);
+        return false;
+    }
+    size_t left = (size_t)n;
+    while (c->out_count > 0 && left >= c->out[0].iov_len) {
+        left -= c->out[0].iov_len;
+        c->out[0] = c->out[1];
+        c->out_count--;
+    }
+    if (c->out_count > 0) {
+        c->out[0].iov_base = (uint8_t *)c->out[0].iov_base + left;
+        c->out[0].iov_len -= left;
+    }
+    c->moved = true;
+    return n > 0;
+}
+
+/* ---- receiving ---- */
+
+static void on_welcome(struct hl_net_client *c, const struct hl_tcp_lane *lane,
+                       const struct hl_tcp_msg *m)
+{
+    if (c->greeted != lane) {
+        hl_tcp_client_fault(c, "duplicate");
+        return;
+    }
+    c->greeted = NULL;
+    if (lane != c->lanes[0] && !hl_id_equal(c->server, m->id)) {
+        hl_tcp_client_break(c, HL_EUNAVAIL, "the server was restarted");
+        return;
+    }
+    c->pool_len = m->len;
+    c->server = m->id;
+    c->offered = (m->offset & HL_TCP_HAS_RDMA) != 0;
+}
+
+static void on_refused(struct hl_net_client *c, struct hl_tcp_lane *lane,
+                       const struct hl_tcp_msg *m, const uint8_t *words)
+{
+    if (m->op == 0)
+        hl_tcp_client_break(c, m->status, "the server refuses it: %.*s", (int)m->payload, words);
+    else if (c->meeting != NULL)
+        hl_tcp_meeting_on_answer(c, m, words);
+    else if (c->store != NULL)
+        hl_tcp_store_on_answer(c, m, words);
+    else
+        hl_tcp_fetch_on_refused(c, lane, m, words);
+}
+
+static void dispatch(struct hl_net_client *c, struct hl_tcp_lane *lane, const struct hl_tcp_msg *m,
+                     const uint8_t *payload)
+{
+    if (m->type == HL_TCP_TYPE_WELCOME)
+        on_welcome(c, lane, m);
+    else if (m->type == HL_TCP_TYPE_REFUSED)
+        on_refused(c, lane, m, payload);
+    else if (m->type == HL_TCP_TYPE_MET)
+        hl_tcp_meeting_on_answer(c, m, payload);
+    else if (m->type != HL_TCP_TYPE_WAIT)
+        hl_tcp_store_on_answer(c, m, payload);
+}
+
+static void not_ours(struct hl_net_client *c, const uint8_t *head)
+{
+    unsigned version = hl_tcp_version(head);
+    if (version != 0 && version != HL_TCP_VERSION)
+        hl_tcp_client_break(c, HL_EPROTO,
+                            "the server speaks version %u of the data protocol, this program "
+                            "version %d; install the same release on both",
+                            version, HL_TCP_VERSION);
+    else
+        hl_tcp_client_fault(c, "garbled");
+}
+
+/* Messages that are in the buffer as a whole, and the begin of a piece. */
+static void parse(struct hl_net_client *c, struct hl_tcp_lane *lane)
+{
+    struct hl_tcp_msg m;
+    while (c->broke == HL_OK && !lane->body && lane->len - lane->at >= HL_TCP_HEAD) {
+        const uint8_t *head = lane->in + lane->at;
+        if (!hl_tcp_decode(HL_TCP_TO_CLIENT, head, &m)) {
+            not_ours(c, head);
+            return;
+        }
+        if (m.type == HL_TCP_TYPE_DATA) {
+            lane->at += HL_TCP_HEAD;
+            hl_tcp_fetch_on_data(c, lane, &m);
+            if (c->broke == HL_OK)
+                hl_tcp_fetch_take(c, lane);
+            continue;
+        }
+        if (lane->len - lane->at < HL_TCP_HEAD + m.payload)
+            return;
+        lane->at += HL_TCP_HEAD + m.payload;
+        dispatch(c, lane, &m, head + HL_TCP_HEAD);
+    }
+}
+
+/* More bytes into the buffer. Of a large piece only the header, so that its bytes need no copy. */
+static ssize_t fill(struct hl_tcp_lane *lane)
+{
+    size_t have = lane->len - lane->at;
+    if (lane->at > 0)
+        memmove(lane->in, lane->in + lane->at, have);
+    lane->at = 0;
+    lane->len = have;
+    size_t room = sizeof(lane->in) - have;
+    if (hl_tcp_fetch_is_bulk(lane) && have < HL_TCP_HEAD)
+        room = HL_TCP_HEAD - have;
+    ssize_t n = hl_tcp_receive(lane->fd, lane->in + have, room);
+    lane->len += n > 0 ? (size_t)n : 0;
+    return n;
+}
+
+static bool expects(const struct hl_net_client *c, const struct hl_tcp_lane *lane)
+{
+    bool talks = c->store != NULL || c->meeting != NULL;
+    return lane->asked > 0 || c->greeted == lane || (talks && lane == c->lanes[0]);
+}
+
+/* Take what has come on a lane; true when something had. */
+static bool hear(struct hl_net_client *c, struct hl_tcp_lane *lane)
+{
+    bool heard = false;
+    for (int i = 0; i < HEAR_MAX && c->broke == HL_OK && expects(c, lane); i++) {
+        ssize_t n = lane->body ? hl_tcp_fetch_receive(c, lane) : fill(lane);
+        if (n < 0)
+            broke_in_io(c, errno);
+        if (n <= 0)
+            return heard;
+        heard = c->moved = true;
+        parse(c, lane);
+    }
+    return heard;
+}
+
+/* ---- waiting ---- */
+
+static hl_status look_for_trouble(struct hl_net_client *c, uint64_t now, uint64_t deadline_ns)
+{
+    if (c->cancel != NULL && atomic_load(c->cancel))
+        return hl_tcp_client_kill(c, HL_ECANCELED, "it was cancelled");
+    if (c->broke != HL_OK)
+        return hl_tcp_client_kill(c, c->broke, "%s", c->why);
+    if (now > deadline_ns)
+        return hl_tcp_client_kill(c, HL_ETIMEDOUT, "no answer before the deadline");
+    if (now > c->moved_ns + c->stall_ns)
+        return hl_tcp_client_kill(c, HL_ETIMEDOUT, "nothing came for %llu ms",
+                                  (unsigned long long)(c->stall_ns / HL_NS_PER_MS));
+    return HL_OK;
+}
+
+static void nap(const struct hl_net_client *c, uint64_t now, uint64_t deadline_ns)
+{
+    struct pollfd p[HL_NET_ENDPOINTS_MAX];
+    nfds_t count = 0;
+    uint64_t stalled_ns = c->moved_ns + c->stall_ns;
+    uint64_t until_ns = deadline_ns < stalled_ns ? deadline_ns : stalled_ns;
+    uint64_t left = until_ns > now ? until_ns - now : 0;
+    struct timespec t = {0, (long)(left < NAP_NS ? left : NAP_NS)};
+    for (size_t i = 0; i < c->lane_count; i++) {
+        short events = (short)((expects(c, c->lanes[i]) ? POLLIN : 0) |
+                               (i == 0 && c->out_count > 0 ? POLLOUT : 0));
+        if (events != 0)
+            p[count++] = (struct pollfd){.fd = c->lanes[i]->fd, .events = events};
+    }
+    ppoll(p, count, &t, NULL);
+}
+
+hl_status hl_tcp_client_wait(struct hl_net_client *c, bool (*done)(void *arg), void *arg,
+                             uint64_t deadline_ns)
+{
+    uint64_t idle_since = 0; /* set by the first look: what is done by then reads no clock */
+    c->moved = true;
+    while (!done(arg)) {
+        bool events = push(c);
+        for (size_t i = 0; i < c->lane_count; i++)
+            events |= hear(c, c->lanes[i]);
+        if (c->broke == HL_OK && done(arg))
+            break;
+        uint64_t now = hl_now_ns();
+        if (c->moved)
+            c->moved_ns = now;
+        c->moved = false;
+        HL_TRY(look_for_trouble(c, now, deadline_ns));
+        if (events || idle_since == 0)
+            idle_since = now;
+        else if (now - idle_since > c->spin_ns)
+            nap(c, now, deadline_ns);
+        else
+            sched_yield(); /* the server may be waiting for this very core */
+    }
+    return HL_OK;
+}
+
+void hl_tcp_close(struct hl_net_client *c)
+{
+    close_lanes(c);
+    for (size_t i = 0; i < HL_TCP_BATCHES; i++)
+        free(c->batch[i]);
+    free(c);
+}
+
+void hl_tcp_info(const struct hl_net_client *c, struct hl_net_client_info *out)
+{
+    *out = (struct hl_net_client_info){.path = "tcp",
+                                       .pool_len = c->pool_len,
+                                       .server = c->server,
+                                       .fell_back = c->fell_back,
+                                       .lacks = c->lacks};
+}

@@ -1,0 +1,135 @@
+/* net/tcp/client.h - inside of the TCP client: connections, waiting, the transfer in progress.
+ *
+ * A client has one or several connections to one server (lanes). Requests on a lane are answered in
+ * order, so an answer that is not the one expected ends the client.
+ *
+ * Owns:    the client owns its lanes; a transfer lives on the caller's stack.
+ * Threads: one at a time, the caller's.
+ * Errors:  after hl_tcp_client_kill every socket is closed, so that nothing is written into a
+ *          caller's buffer any more, and every later call says why.
+ * Units:   ns of hl_now_ns for deadlines.
+ * Limits:  one transfer at a time, HL_TCP_WINDOW pieces asked for per lane, HL_TCP_BATCHES batches
+ *          without an answer.
+ */
+#ifndef HL_NET_TCP_CLIENT_H
+#define HL_NET_TCP_CLIENT_H
+
+#include <sys/uio.h>
+
+#include "base/clock.h"
+#include "net/addr.h"
+#include "net/net.h"
+#include "net/put_list.h"
+#include "net/tcp/tcp.h"
+#include "net/tcp/wire.h"
+
+#define HL_TCP_WINDOW  4
+#define HL_TCP_BATCHES 4
+
+struct hl_tcp_fetch;   /* tcp_fetch.c */
+struct hl_tcp_store;   /* tcp_put.c */
+struct hl_tcp_meeting; /* tcp_connect.c */
+
+/* A piece of a read that was asked for; a chunk of the range. */
+struct hl_tcp_piece {
+    uint64_t op;
+    size_t chunk, len, got;
+    uint32_t crc; /* of the `got` bytes */
+};
+
+struct hl_tcp_lane {
+    int fd;
+    struct hl_tcp_piece pieces[HL_TCP_WINDOW]; /* from `oldest` on, in the order of the requests */
+    unsigned oldest, asked;
+    bool body;      /* the header of the oldest piece has come, its bytes are next */
+    size_t at, len; /* bytes received and not used are in[at..len) */
+    uint8_t in[HL_TCP_HEAD + HL_WIRE_LIST_MAX];
+};
+
+/* The call in progress, for the words of its failure. */
+struct hl_tcp_call {
+    enum { HL_TCP_CONNECTS, HL_TCP_FETCHES, HL_TCP_PUTS } kind;
+
+    uint64_t offset, len;
+    size_t objects;
+    uint64_t since_ns;
+};
+
+struct hl_net_client {
+    struct hl_net_head head;
+    struct hl_tcp_lane *lanes[HL_NET_ENDPOINTS_MAX];
+    size_t lane_count;
+    struct hl_tcp_lane *greeted; /* waits for WELCOME; NULL: none does */
+    struct iovec out[2];         /* what is being sent on lane 0 */
+    size_t out_count;
+    char address[HL_ADDR_TEXT_MAX];
+    uint64_t pool_len;
+    struct hl_id server;
+    bool offered;             /* the server has RDMA */
+    bool fell_back, lacks;    /* see net.h */
+    const atomic_int *cancel; /* of the connect, afterwards of all else; may be NULL */
+    uint64_t stall_ns, spin_ns;
+    size_t batch_bytes; /* a batch is at most so long */
+    uint8_t *batch[HL_TCP_BATCHES];
+    uint64_t last_op;
+    struct hl_tcp_call call;
+    uint64_t moved_ns;
+    bool moved;      /* a byte came or went since moved_ns */
+    hl_status broke; /* why the transfer cannot go on; HL_OK: it can */
+    hl_status dead;  /* HL_OK while usable */
+    char why[256];   /* of `broke` */
+    char dead_text[HL_ERROR_TEXT_MAX];
+    struct hl_tcp_fetch *fetch;
+    struct hl_tcp_store *store;
+    struct hl_tcp_meeting *meeting;
+};
+
+/* Send and receive until done(arg). Kills the client on its error, deadline or stall. */
+hl_status hl_tcp_client_wait(struct hl_net_client *c, bool (*done)(void *arg), void *arg,
+                             uint64_t deadline_ns) HL_CHECK;
+/* Close the connections; returns hl_fail(st, what is being done, with whom, for how long, why). */
+hl_status hl_tcp_client_kill(struct hl_net_client *c, hl_status st, const char *fmt, ...)
+    HL_PRINTF(3, 4);
+/* Fails when the client is dead. */
+hl_status hl_tcp_client_usable(const struct hl_net_client *c) HL_CHECK;
+/* Note that the wait in progress is to fail; the first reason counts. */
+void hl_tcp_client_break(struct hl_net_client *c, hl_status st, const char *fmt, ...)
+    HL_PRINTF(3, 4);
+/* The same for an answer that breaks the protocol: counted as a fault of this cause. */
+void hl_tcp_client_fault(struct hl_net_client *c, const char *cause);
+/* A request without payload, on any lane. */
+hl_status hl_tcp_client_ask(struct hl_net_client *c, struct hl_tcp_lane *lane,
+                            const struct hl_tcp_msg *msg) HL_CHECK;
+
+/* Whether the next message of this lane is a large piece. */
+bool hl_tcp_fetch_is_bulk(const struct hl_tcp_lane *lane);
+/* The header of DATA. */
+void hl_tcp_fetch_on_data(struct hl_net_client *c, struct hl_tcp_lane *lane,
+                          const struct hl_tcp_msg *m);
+/* Bytes of the oldest piece out of the lane's buffer. */
+void hl_tcp_fetch_take(struct hl_net_client *c, struct hl_tcp_lane *lane);
+/* The same out of the socket, straight into their place; as hl_tcp_receive. */
+ssize_t hl_tcp_fetch_receive(struct hl_net_client *c, struct hl_tcp_lane *lane);
+void hl_tcp_fetch_on_refused(struct hl_net_client *c, struct hl_tcp_lane *lane,
+                             const struct hl_tcp_msg *m, const uint8_t *words);
+void hl_tcp_store_on_answer(struct hl_net_client *c, const struct hl_tcp_msg *m,
+                            const uint8_t *payload);
+
+void hl_tcp_meeting_on_answer(struct hl_net_client *c, const struct hl_tcp_msg *m,
+                              const uint8_t *payload);
+
+/* The table's entries. */
+hl_status hl_tcp_connect(const struct hl_net_connect_opts *opts, struct hl_net_client **out);
+void hl_tcp_close(struct hl_net_client *c);
+void hl_tcp_info(const struct hl_net_client *c, struct hl_net_client_info *out);
+hl_status hl_tcp_fetch(struct hl_net_client *c, uint64_t offset, void *dst, size_t len,
+                       const uint32_t *chunk_crcs, int timeout_ms, struct hl_net_bad *bad);
+hl_status hl_tcp_put(struct hl_net_client *c, struct hl_net_item *items, size_t count,
+                     int timeout_ms);
+
+static inline uint64_t hl_tcp_deadline(uint64_t now_ns, int timeout_ms)
+{
+    return now_ns + (uint64_t)(timeout_ms > 0 ? timeout_ms : 0) * HL_NS_PER_MS;
+}
+
+#endif

@@ -1,0 +1,195 @@
+/* net/tcp_fetch.c - reading ranges of the pool in pieces, several asked for at a time.
+ *
+ * The bytes of a large piece are received straight into their place and summed up while they are in
+ * the cache; a small one comes with its header in one call. A lane answers in the order of its
+ * requests, so each header must be that of its oldest piece. */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/crc32.h"
+#include "net/tcp/client.h"
+#include "net/tcp/io.h"
+
+/* A piece up to so long is received into the lane's buffer, with its header. */
+#define SMALL ((size_t)16 << 10)
+
+struct hl_tcp_fetch {
+    struct hl_net_client *client;
+    uint64_t offset;
+    uint8_t *dst;
+    size_t len;
+    size_t next; /* first byte not asked for yet */
+    unsigned busy;
+    const uint32_t *crcs;
+    struct hl_net_bad *bad;
+    hl_status refused;
+    char refused_text[HL_ERROR_TEXT_MAX];
+};
+
+static struct hl_tcp_piece *oldest(struct hl_tcp_lane *lane)
+{
+    return &lane->pieces[lane->oldest];
+}
+
+bool hl_tcp_fetch_is_bulk(const struct hl_tcp_lane *lane)
+{
+    return lane->asked > 0 && lane->pieces[lane->oldest].len > SMALL;
+}
+
+static void piece_ended(struct hl_tcp_fetch *f, struct hl_tcp_lane *lane)
+{
+    lane->oldest = (lane->oldest + 1) % HL_TCP_WINDOW;
+    lane->asked--;
+    lane->body = false;
+    f->busy--;
+}
+
+static void piece_landed(struct hl_tcp_fetch *f, struct hl_tcp_lane *lane)
+{
+    const struct hl_tcp_piece *p = oldest(lane);
+    if (f->crcs != NULL && p->crc != f->crcs[p->chunk])
+        hl_net_bad_note(f->bad, p->chunk);
+    piece_ended(f, lane);
+}
+
+static const char *cause_of(const struct hl_net_client *c, const struct hl_tcp_lane *lane,
+                            const struct hl_tcp_msg *m)
+{
+    for (unsigned i = 1; i < lane->asked; i++)
+        if (lane->pieces[(lane->oldest + i) % HL_TCP_WINDOW].op == m->op)
+            return "reordered";
+    return m->op <= c->last_op ? "duplicate" : "foreign";
+}
+
+void hl_tcp_fetch_on_data(struct hl_net_client *c, struct hl_tcp_lane *lane,
+                          const struct hl_tcp_msg *m)
+{
+    const struct hl_tcp_fetch *f = c->fetch;
+    const struct hl_tcp_piece *p = oldest(lane);
+    if (f == NULL || lane->asked == 0 || m->op != p->op)
+        hl_tcp_client_fault(c, cause_of(c, lane, m));
+    else if (m->len != p->len || m->offset != f->offset + p->chunk * (uint64_t)HL_NET_CHUNK)
+        hl_tcp_client_fault(c, "wrong-size");
+    else
+        lane->body = true;
+}
+
+void hl_tcp_fetch_take(struct hl_net_client *c, struct hl_tcp_lane *lane)
+{
+    struct hl_tcp_fetch *f = c->fetch;
+    struct hl_tcp_piece *p = oldest(lane);
+    uint8_t *to = f->dst + p->chunk * (size_t)HL_NET_CHUNK + p->got;
+    size_t n = lane->len - lane->at < p->len - p->got ? lane->len - lane->at : p->len - p->got;
+    if (f->crcs != NULL)
+        p->crc = hl_crc32_copy(p->crc, to, lane->in + lane->at, n);
+    else
+        memcpy(to, lane->in + lane->at, n);
+    lane->at += n;
+    p->got += n;
+    if (p->got == p->len)
+        piece_landed(f, lane);
+}
+
+ssize_t hl_tcp_fetch_receive(struct hl_net_client *c, struct hl_tcp_lane *lane)
+{
+    struct hl_tcp_fetch *f = c->fetch;
+    struct hl_tcp_piece *p = oldest(lane);
+    uint8_t *to = f->dst + p->chunk * (size_t)HL_NET_CHUNK + p->got;
+    size_t room = p->len - p->got < HL_TCP_STEP ? p->len - p->got : HL_TCP_STEP;
+    ssize_t n = hl_tcp_receive(lane->fd, to, room);
+    if (n <= 0)
+        return n;
+    if (f->crcs != NULL)
+        p->crc = hl_crc32(p->crc, to, (size_t)n);
+    p->got += (size_t)n;
+    if (p->got == p->len)
+        piece_landed(f, lane);
+    return n;
+}
+
+void hl_tcp_fetch_on_refused(struct hl_net_client *c, struct hl_tcp_lane *lane,
+                             const struct hl_tcp_msg *m, const uint8_t *words)
+{
+    struct hl_tcp_fetch *f = c->fetch;
+    if (f == NULL || lane->asked == 0 || m->op != oldest(lane)->op) {
+        hl_tcp_client_fault(c, cause_of(c, lane, m));
+        return;
+    }
+    f->refused = m->status;
+    snprintf(f->refused_text, sizeof(f->refused_text), "%.*s", (int)m->payload, words);
+    piece_ended(f, lane);
+}
+
+static hl_status ask_piece(struct hl_tcp_fetch *f, struct hl_tcp_lane *lane)
+{
+    struct hl_net_client *c = f->client;
+    struct hl_tcp_piece *p = &lane->pieces[(lane->oldest + lane->asked) % HL_TCP_WINDOW];
+    size_t left = f->len - f->next;
+    *p = (struct hl_tcp_piece){.op = ++c->last_op,
+                               .chunk = f->next / HL_NET_CHUNK,
+                               .len = left < HL_NET_CHUNK ? left : HL_NET_CHUNK};
+    lane->asked++;
+    f->busy++;
+    f->next += p->len;
+    return hl_tcp_client_ask(
+        c, lane,
+        &(struct hl_tcp_msg){.type = HL_TCP_TYPE_ASK,
+                             .op = p->op,
+                             .offset = f->offset + p->chunk * (uint64_t)HL_NET_CHUNK,
+                             .len = p->len});
+}
+
+/* The lane with the fewest pieces under way; NULL when all have as many as may be. */
+static struct hl_tcp_lane *free_lane(const struct hl_net_client *c)
+{
+    struct hl_tcp_lane *best = c->lanes[0];
+    for (size_t i = 1; i < c->lane_count; i++)
+        if (c->lanes[i]->asked < best->asked)
+            best = c->lanes[i];
+    return best->asked < HL_TCP_WINDOW ? best : NULL;
+}
+
+static bool wants_more(const struct hl_tcp_fetch *f)
+{
+    return f->next < f->len && f->refused == HL_OK;
+}
+
+static bool has_room(void *arg)
+{
+    const struct hl_tcp_fetch *f = arg;
+    return wants_more(f) ? free_lane(f->client) != NULL : f->busy == 0;
+}
+
+static hl_status run(struct hl_tcp_fetch *f, uint64_t deadline_ns)
+{
+    while (wants_more(f)) {
+        struct hl_tcp_lane *lane;
+        while (wants_more(f) && (lane = free_lane(f->client)) != NULL)
+            HL_TRY(ask_piece(f, lane));
+        HL_TRY(hl_tcp_client_wait(f->client, has_room, f, deadline_ns));
+    }
+    return hl_tcp_client_wait(f->client, has_room, f, deadline_ns);
+}
+
+hl_status hl_tcp_fetch(struct hl_net_client *c, uint64_t offset, void *dst, size_t len,
+                       const uint32_t *chunk_crcs, int timeout_ms, struct hl_net_bad *bad)
+{
+    HL_TRY(hl_tcp_client_usable(c));
+    struct hl_tcp_fetch f = {
+        .client = c, .offset = offset, .dst = dst, .len = len, .crcs = chunk_crcs, .bad = bad};
+    bad->count = 0;
+    c->call = (struct hl_tcp_call){
+        .kind = HL_TCP_FETCHES, .offset = offset, .len = len, .since_ns = hl_now_ns()};
+    c->fetch = &f;
+    hl_status st = len > 0 ? run(&f, hl_tcp_deadline(c->call.since_ns, timeout_ms)) : HL_OK;
+    c->fetch = NULL;
+    HL_TRY(st);
+    if (f.refused != HL_OK)
+        return hl_fail(f.refused, "%s", f.refused_text);
+    if (bad->count > 0)
+        return hl_fail(HL_ECORRUPT,
+                       "fetch of %llu+%zu from %s: %zu chunks of 1 MiB have a wrong checksum, the "
+                       "first is chunk %u; fetch them again",
+                       (unsigned long long)offset, len, c->address, bad->count, bad->chunk[0]);
+    return HL_OK;
+}

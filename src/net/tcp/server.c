@@ -1,0 +1,139 @@
+/* net/tcp_server.c - starting and stopping the TCP server; tcp_server.h says how it works. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "net/tcp/server.h"
+
+#define RESOLVE_MS 3000
+#define BACKLOG    1024
+
+static hl_status listen_failed(const struct hl_net_server *s, int error)
+{
+    if (error == EADDRINUSE)
+        return hl_fail(HL_EBUSY, "listen on %s: the port is in use; choose another one",
+                       s->opts.listen);
+    if (error == EADDRNOTAVAIL)
+        return hl_fail(HL_EINVAL, "listen on %s: this address belongs to no device of this host",
+                       s->opts.listen);
+    return hl_fail(HL_EIO, "listen on %s: %s", s->opts.listen, strerror(error));
+}
+
+static hl_status open_listener(struct hl_net_server *s)
+{
+    struct hl_addr addr, real;
+    int one = 1;
+    HL_TRY(hl_addr_resolve(s->opts.listen, RESOLVE_MS, &addr));
+    s->listener = socket(addr.sa.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (s->listener < 0)
+        return listen_failed(s, errno);
+    setsockopt(s->listener, SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one));
+    real = addr;
+    if (bind(s->listener, (const struct sockaddr *)&addr.sa, addr.len) != 0 ||
+        listen(s->listener, BACKLOG) != 0 ||
+        getsockname(s->listener, (struct sockaddr *)&real.sa, &real.len) != 0)
+        return listen_failed(s, errno);
+    hl_addr_format(&addr, hl_addr_port(&real), s->address);
+    return HL_OK;
+}
+
+static hl_status set_up(struct hl_net_server *s)
+{
+    HL_TRY(open_listener(s));
+    s->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    if (s->wake_fd < 0)
+        return hl_fail(HL_EIO, "net server on %s: eventfd: %m", s->address);
+    int error = pthread_create(&s->gate, NULL, hl_tcp_gate_run, s);
+    if (error != 0)
+        return hl_fail(HL_ENOMEM, "net server on %s: starting its thread: %s", s->address,
+                       strerror(error));
+    s->running = true;
+    return HL_OK;
+}
+
+static void stop_gate(struct hl_net_server *s)
+{
+    uint64_t one = 1;
+    if (!s->running)
+        return;
+    if (write(s->wake_fd, &one, sizeof(one)) < 0)
+        hl_debug("net server on %s: waking its thread: %m", s->address);
+    pthread_join(s->gate, NULL);
+}
+
+void hl_tcp_server_stop(struct hl_net_server *s)
+{
+    pthread_mutex_lock(&s->lock);
+    atomic_store(&s->stopping, true);
+    pthread_cond_broadcast(&s->moved);
+    pthread_mutex_unlock(&s->lock);
+    stop_gate(s);
+    if (s->listener >= 0)
+        close(s->listener);
+    hl_tcp_conns_stop(s);
+    if (s->wake_fd >= 0)
+        close(s->wake_fd);
+    pthread_cond_destroy(&s->moved);
+    pthread_mutex_destroy(&s->lock);
+    pthread_mutex_destroy(&s->handler);
+    free(s);
+}
+
+hl_status hl_tcp_server_start(const struct hl_net_server_opts *opts, const struct hl_tcp_rdma *rdma,
+                              struct hl_id id, struct hl_net_server **out)
+{
+    pthread_condattr_t attr;
+    struct hl_net_server *s = calloc(1, sizeof(*s));
+    if (s == NULL)
+        return hl_fail(HL_ENOMEM, "net server on %s: out of memory", opts->listen);
+    s->ops = hl_net_tcp();
+    s->opts = *opts;
+    s->id = id;
+    s->spin_ns = (uint64_t)(opts->spin_us > 0 ? opts->spin_us : 0) * 1000;
+    if (rdma != NULL)
+        s->rdma = *rdma;
+    s->listener = s->wake_fd = -1;
+    pthread_mutex_init(&s->lock, NULL);
+    pthread_mutex_init(&s->handler, NULL);
+    pthread_condattr_init(&attr);
+    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+    pthread_cond_init(&s->moved, &attr);
+    pthread_condattr_destroy(&attr);
+    hl_status st = set_up(s);
+    if (st != HL_OK) {
+        hl_tcp_server_stop(s);
+        return st;
+    }
+    s->opts.listen = s->address;
+    *out = s;
+    return HL_OK;
+}
+
+const char *hl_tcp_server_address(const struct hl_net_server *s)
+{
+    return s->address;
+}
+
+static uint64_t read_count(const _Atomic uint64_t *counter)
+{
+    return atomic_load_explicit(counter, memory_order_relaxed);
+}
+
+void hl_tcp_server_stats(const struct hl_net_server *s, struct hl_net_server_stats *out)
+{
+    *out = (struct hl_net_server_stats){
+        .peers_now = read_count(&s->stat_peers),
+        .gets = read_count(&s->stat_gets),
+        .get_bytes = read_count(&s->stat_get_bytes),
+        .puts = read_count(&s->stat_puts),
+        .put_bytes = read_count(&s->stat_put_bytes),
+        .puts_aborted = read_count(&s->stat_aborted),
+        .puts_expired = read_count(&s->stat_expired),
+        .batches = read_count(&s->stat_batches),
+        .refused = read_count(&s->stat_refused),
+    };
+}

@@ -1,0 +1,135 @@
+/* net/tcp/server.h - inside of the TCP server: the gate, the connections, what they put.
+ *
+ * The gate is one thread: it accepts, reads HELLO without waiting for it, and starts a thread for
+ * whoever has said it. So a stranger costs a descriptor and 96 bytes, never a thread. A
+ * connection's thread reads requests and answers them in order; it may block on its own peer only.
+ * The put handler is called by these threads, one at a time.
+ *
+ * Owns:    the server owns the gate's thread and descriptors and the list of connections; a
+ *          connection owns its socket, its thread and the put it has begun.
+ * Threads: the list of connections and the places of puts are under `lock`; what a connection sends
+ *          beside its own thread (WAIT) is under its `say_lock`.
+ * Errors:  a peer that breaks the protocol is disconnected; the reason goes to the debug log.
+ * Units:   bytes, ns.
+ * Limits:  HL_TCP_HALF_OPEN connections that have not said HELLO, HL_NET_PEERS_MAX that have, one
+ *          put per connection, hl_net_server_opts.put_queue of all together.
+ */
+#ifndef HL_NET_TCP_SERVER_H
+#define HL_NET_TCP_SERVER_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include "net/addr.h"
+#include "net/net.h"
+#include "net/put_list.h"
+#include "net/tcp/tcp.h"
+#include "net/tcp/wire.h"
+
+#define HL_TCP_HALF_OPEN 64
+/* The gate looks at deadlines and says WAIT this often; clients give up after 800 ms. */
+#define HL_TCP_TICK_NS 200000000ull
+
+/* What a connection's thread does, as far as others must know. */
+enum hl_tcp_doing {
+    HL_TCP_SERVES,  /* it reads or sends: nobody else may send */
+    HL_TCP_WORKS,   /* its put waits for its turn or is at the handler: the gate says WAIT */
+    HL_TCP_LANDS,   /* its put's bytes come: the gate says WAIT when some have come since */
+    HL_TCP_ANSWERS, /* it sends what became of its put, which a stop does not cut off */
+};
+
+struct hl_tcp_conn {
+    struct hl_net_server *server;
+    int fd;
+    pthread_t thread;
+    pthread_mutex_t say_lock;
+    enum hl_tcp_doing doing;         /* under say_lock */
+    _Atomic uint64_t landed;         /* bytes of the put so far */
+    uint64_t told;                   /* `landed` as of the last WAIT; the gate's */
+    struct hl_tcp_conn *prev, *next; /* in the list of open or of ended connections */
+    char name[HL_ADDR_TEXT_MAX];
+    size_t at, len; /* bytes received and not used are in[at..len) */
+    uint8_t in[HL_TCP_HEAD + HL_WIRE_LIST_MAX];
+    uint8_t results[HL_WIRE_LIST_MAX];
+};
+
+/* A connection that has not said HELLO. */
+struct hl_tcp_half {
+    int fd;
+    uint64_t since_ns;
+    size_t len;
+    uint8_t hello[HL_TCP_HELLO];
+    char name[HL_ADDR_TEXT_MAX];
+};
+
+struct hl_net_server {
+    const struct hl_net_ops *ops;
+    struct hl_net_server_opts opts;
+    struct hl_id id;
+    struct hl_tcp_rdma rdma; /* meet == NULL: there is none */
+    char address[HL_ADDR_TEXT_MAX];
+    uint64_t spin_ns;
+    int listener, wake_fd;
+    pthread_t gate;
+    bool running;
+    atomic_bool stopping;
+    struct hl_tcp_half half[HL_TCP_HALF_OPEN]; /* the gate's, oldest first */
+    size_t half_count;
+    uint64_t refrain_ns; /* nothing is accepted before */
+    uint64_t warned_ns;
+    pthread_mutex_t lock;
+    pthread_cond_t moved; /* a place of puts is free, or a connection has ended */
+    struct hl_tcp_conn *conns, *ended;
+    uint64_t next_ticket, serving; /* of puts in line */
+    int open_puts;
+    pthread_mutex_t handler; /* held around each call of the put handler */
+    _Atomic uint64_t stat_peers, stat_gets, stat_get_bytes, stat_puts, stat_put_bytes, stat_aborted,
+        stat_expired, stat_batches, stat_refused;
+};
+
+static inline void hl_tcp_count(_Atomic uint64_t *counter, uint64_t n)
+{
+    atomic_fetch_add_explicit(counter, n, memory_order_relaxed);
+}
+
+const char *hl_tcp_server_address(const struct hl_net_server *s);
+void hl_tcp_server_stats(const struct hl_net_server *s, struct hl_net_server_stats *out);
+void hl_tcp_server_stop(struct hl_net_server *s);
+
+/* ---- the gate (tcp_gate.c) ---- */
+
+void *hl_tcp_gate_run(void *server);
+
+/* ---- connections (tcp_conn.c) ---- */
+
+/* Takes fd over, also when it fails. */
+hl_status hl_tcp_conn_start(struct hl_net_server *s, int fd, const char *name) HL_CHECK;
+/* Join the threads that have ended. */
+void hl_tcp_conns_reap(struct hl_net_server *s);
+/* Say WAIT where a client would give up otherwise. */
+void hl_tcp_conns_tend(struct hl_net_server *s);
+/* End all connections; what is at the put handler is answered. */
+void hl_tcp_conns_stop(struct hl_net_server *s);
+/* Send a message with `bytes` (msg->payload of them); false when the connection has ended. */
+bool hl_tcp_conn_say(struct hl_tcp_conn *c, const struct hl_tcp_msg *msg, const void *bytes);
+/* Refuse request `op` with the words of hl_error_text. */
+bool hl_tcp_conn_refuse(struct hl_tcp_conn *c, uint64_t op, hl_status st);
+void hl_tcp_conn_enter(struct hl_tcp_conn *c, enum hl_tcp_doing doing);
+/* At least one byte; -1 when the connection has ended, or with ETIMEDOUT when none has come for
+ * limit_ns (0 = no limit). */
+ssize_t hl_tcp_conn_receive(struct hl_tcp_conn *c, void *buf, size_t len, uint64_t limit_ns);
+/* How long a peer may pause in the middle of a message or a put. */
+uint64_t hl_tcp_conn_stall_ns(const struct hl_tcp_conn *c);
+
+static inline bool hl_tcp_is_over(const struct hl_tcp_conn *c)
+{
+    return atomic_load_explicit(&c->server->stopping, memory_order_relaxed);
+}
+
+/* ---- puts (tcp_intake.c) ---- */
+
+/* The messages PUT and BATCH; false: the connection is to be closed. */
+bool hl_tcp_on_put(struct hl_tcp_conn *c, const struct hl_tcp_msg *msg);
+bool hl_tcp_on_batch(struct hl_tcp_conn *c, const struct hl_tcp_msg *msg, const uint8_t *list);
+
+#endif

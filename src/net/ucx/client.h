@@ -1,0 +1,107 @@
+/* net/ucx/client.h - inside of the UCX client: connection, waiting, the transfer in progress.
+ *
+ * Owns:    the client owns endpoint, worker and context; a transfer lives on the caller's stack.
+ * Threads: one at a time, the caller's.
+ * Errors:  after hl_ucx_client_kill everything of UCX is torn down, so that nothing can write into
+ *          a caller's buffer any more, and every later call says why.
+ * Units:   ns of hl_now_ns for deadlines.
+ * Limits:  one transfer at a time, HL_UCX_WINDOW requests in flight.
+ */
+#ifndef HL_NET_UCX_CLIENT_H
+#define HL_NET_UCX_CLIENT_H
+
+#include "base/clock.h"
+#include "net/ucx/ucx_private.h"
+
+struct hl_ucx_fetch; /* ucx_fetch.c */
+struct hl_ucx_store; /* ucx_put.c */
+
+/* The call in progress, for the words of its failure. */
+struct hl_ucx_doing {
+    const char *what; /* "fetch" */
+    int ranged;       /* offset counts */
+    uint64_t offset, len;
+    size_t objects; /* 0: nothing to say */
+    uint64_t since_ns;
+};
+
+/* A further endpoint to the same server: over TCP a connection of its own. */
+struct hl_ucx_endpoint {
+    ucp_ep_h ep;
+    ucp_rkey_h key;
+};
+
+struct hl_net_client {
+    struct hl_net_head head;
+    struct hl_ucx ucx;
+    ucp_ep_h ep;
+    ucp_rkey_h key;
+    struct hl_ucx_endpoint more[HL_NET_ENDPOINTS_MAX - 1]; /* of a large read's pieces */
+    size_t more_count;
+    uint64_t key_base; /* the pool's address in the server */
+    uint64_t pool_len;
+    struct hl_id server;
+    const char *path;
+    int one_sided;            /* reads go by get */
+    int offered;              /* the server gave a key for that */
+    const atomic_int *cancel; /* of the connect, afterwards of all else; may be NULL */
+    int lanes;                /* enum hl_ucx_lane */
+    char address[HL_ADDR_TEXT_MAX];
+    uint64_t stall_ns;
+    struct hl_ucx_doing doing;
+    uint64_t last_op;
+    struct hl_id ticket; /* for HELLO */
+    uint32_t session;    /* for tags */
+    uint64_t batches;    /* sent so far */
+    size_t batch_bytes;  /* a batch is at most so long */
+    uint8_t *batch[HL_UCX_BATCHES];
+    int moved;          /* a byte or an answer came since moved_ns */
+    uint64_t moved_ns;  /* when the wait in progress saw that last */
+    int welcome;        /* the server said WELCOME */
+    int paused;         /* 0: no answer yet, 1: it stands still, -1: not now */
+    ucs_status_t broke; /* what the error handler was told */
+    hl_status dead;     /* HL_OK while usable */
+    char dead_text[HL_ERROR_TEXT_MAX];
+    struct hl_ucx_fetch *fetch;
+    struct hl_ucx_store *store;
+};
+
+/* Progress until done(arg). Kills the client on its error, deadline or stall. */
+hl_status hl_ucx_client_wait(struct hl_net_client *c, int (*done)(void *arg), void *arg,
+                             uint64_t deadline_ns) HL_CHECK;
+/* Tear the connection down; returns hl_fail(st, what is being done, with whom, by which path, for
+ * how long, and the text). */
+hl_status hl_ucx_client_kill(struct hl_net_client *c, hl_status st, const char *fmt, ...)
+    HL_PRINTF(3, 4);
+/* Fails when the client is dead. */
+hl_status hl_ucx_client_usable(const struct hl_net_client *c) HL_CHECK;
+/* Find out whether reads may be called one-sided, and set `path`. */
+hl_status hl_ucx_client_find_path(struct hl_net_client *c, enum hl_net_mode mode,
+                                  uint64_t deadline_ns) HL_CHECK;
+/* `lane`: 0 or the number of a further endpoint, counted from 1. */
+hl_status hl_ucx_send_control(struct hl_net_client *c, size_t lane,
+                              const struct hl_wire *wire) HL_CHECK;
+
+/* Messages that belong to the transfer in progress. */
+void hl_ucx_fetch_on_data(struct hl_net_client *c, const struct hl_wire *w, void *data, size_t len,
+                          int rndv);
+void hl_ucx_fetch_on_refused(struct hl_net_client *c, const struct hl_wire *w, const char *text,
+                             size_t len);
+void hl_ucx_store_on_answer(struct hl_net_client *c, const struct hl_wire *w, const void *payload,
+                            size_t len);
+
+/* The table's entries. */
+hl_status hl_ucx_connect(const struct hl_net_connect_opts *opts, struct hl_net_client **out);
+void hl_ucx_close(struct hl_net_client *c);
+void hl_ucx_info(const struct hl_net_client *c, struct hl_net_client_info *out);
+hl_status hl_ucx_fetch(struct hl_net_client *c, uint64_t offset, void *dst, size_t len,
+                       const uint32_t *chunk_crcs, int timeout_ms, struct hl_net_bad *bad);
+hl_status hl_ucx_put(struct hl_net_client *c, struct hl_net_item *items, size_t count,
+                     int timeout_ms);
+
+static inline uint64_t hl_ucx_deadline(uint64_t now_ns, int timeout_ms)
+{
+    return now_ns + (uint64_t)(timeout_ms > 0 ? timeout_ms : 0) * HL_NS_PER_MS;
+}
+
+#endif

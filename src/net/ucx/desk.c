@@ -1,0 +1,124 @@
+/* net/ucx_desk.c - the thread that allocates, sums up, seals and gives up what clients put, so that
+ * reads are not kept waiting by a put handler.
+ *
+ * One thread and one queue in order: the SUMs of a put are done before its COMMIT. It looks for a
+ * moment before it sleeps, because a lone small put waits for it. */
+#include <sched.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "net/ucx/server.h"
+
+static void add(struct hl_ucx_jobs *jobs, struct hl_ucx_job *job)
+{
+    job->next = NULL;
+    *jobs->end = job;
+    jobs->end = &job->next;
+}
+
+static struct hl_ucx_job *pop(struct hl_ucx_jobs *jobs)
+{
+    struct hl_ucx_job *job = jobs->first;
+    if (job == NULL)
+        return NULL;
+    jobs->first = job->next;
+    if (jobs->first == NULL)
+        jobs->end = &jobs->first;
+    return job;
+}
+
+/* NULL when the desk is closed and the queue is worked off. */
+static struct hl_ucx_job *next_job(struct hl_ucx_desk *d)
+{
+    uint64_t idle_since = hl_now_ns();
+    while (atomic_load_explicit(&d->waiting, memory_order_acquire) == 0 &&
+           hl_now_ns() - idle_since < d->spin_ns)
+        sched_yield();
+    pthread_mutex_lock(&d->lock);
+    struct hl_ucx_job *job = pop(&d->todo);
+    while (job == NULL && !d->stopping) {
+        d->asleep = 1;
+        pthread_cond_wait(&d->wake, &d->lock);
+        d->asleep = 0;
+        job = pop(&d->todo);
+    }
+    if (job != NULL)
+        atomic_fetch_sub_explicit(&d->waiting, 1, memory_order_relaxed);
+    pthread_mutex_unlock(&d->lock);
+    return job;
+}
+
+static void hand_back(struct hl_ucx_desk *d, struct hl_ucx_job *job)
+{
+    uint64_t one = 1;
+    pthread_mutex_lock(&d->lock);
+    add(&d->done, job);
+    atomic_fetch_add(&d->finished, 1);
+    pthread_mutex_unlock(&d->lock);
+    /* Either we see that it is about to sleep, or it sees the job before it does. */
+    if (atomic_load(d->server_sleeps) && write(d->wake_fd, &one, sizeof(one)) < 0)
+        hl_debug("net server: waking the thread: %m");
+}
+
+static void *run(void *arg)
+{
+    struct hl_ucx_desk *d = arg;
+    for (struct hl_ucx_job *job = next_job(d); job != NULL; job = next_job(d)) {
+        int silent = job->task == HL_UCX_SUM; /* its put may be gone once the next job is done */
+        hl_ucx_put_work(job);
+        if (!silent)
+            hand_back(d, job);
+    }
+    return NULL;
+}
+
+hl_status hl_ucx_desk_start(struct hl_ucx_desk *d)
+{
+    d->todo.end = &d->todo.first;
+    d->done.end = &d->done.first;
+    pthread_mutex_init(&d->lock, NULL);
+    pthread_cond_init(&d->wake, NULL);
+    if (pthread_create(&d->thread, NULL, run, d) != 0)
+        return hl_fail(HL_ENOMEM, "net server: starting the thread for puts: %m");
+    d->started = 1;
+    return HL_OK;
+}
+
+void hl_ucx_desk_stop(struct hl_ucx_desk *d)
+{
+    if (!d->started)
+        return;
+    pthread_mutex_lock(&d->lock);
+    d->stopping = 1;
+    pthread_cond_signal(&d->wake);
+    pthread_mutex_unlock(&d->lock);
+    pthread_join(d->thread, NULL);
+    pthread_cond_destroy(&d->wake);
+    pthread_mutex_destroy(&d->lock);
+    d->started = 0;
+}
+
+void hl_ucx_desk_give(struct hl_ucx_desk *d, struct hl_ucx_job *job)
+{
+    pthread_mutex_lock(&d->lock);
+    add(&d->todo, job);
+    atomic_fetch_add_explicit(&d->waiting, 1, memory_order_release);
+    if (d->asleep)
+        pthread_cond_signal(&d->wake);
+    pthread_mutex_unlock(&d->lock);
+}
+
+struct hl_ucx_job *hl_ucx_desk_take(struct hl_ucx_desk *d)
+{
+    if (atomic_load(&d->finished) == 0)
+        return NULL;
+    pthread_mutex_lock(&d->lock);
+    struct hl_ucx_job *job = pop(&d->done);
+    if (job != NULL)
+        atomic_fetch_sub(&d->finished, 1);
+    pthread_mutex_unlock(&d->lock);
+    return job;
+}

@@ -1,0 +1,560 @@
+/* net/ucx_intake.c - what clients put: batches of small objects, and large ones in pieces.
+ *
+ * A put has two phases: room is made first and announced piece by piece (READY), so that bytes land
+ * in their place by themselves and a sender never runs ahead of the server; it becomes visible with
+ * the commit. Whatever ends in between is given up: when its peer dies, breaks the protocol, or is
+ * silent for put_timeout_ms.
+ *
+ * A piece over TCP is one message of the transport, so a posted receive is either untouched, and
+ * can be taken back at once, or complete; but for a stranger's longer message that broke off: that
+ * receive never ends, so its room is given back and the record of the put stays with the worker.
+ * Over verbs a piece is a rendezvous: UCX returns it when
+ * the client died, but not when we drop a live client in the middle of one; then the put stays open
+ * until the worker is gone, for its memory may still be written. */
+#include <stdlib.h>
+#include <string.h>
+#include <utlist.h>
+
+#include "base/clock.h"
+#include "base/crc32.h"
+#include "base/log.h"
+#include "net/ucx/server.h"
+
+#define WAIT_SENDS_MAX 8 /* a peer that has more answers coming needs no encouragement */
+
+static void to_desk(struct hl_ucx_put *put, enum hl_ucx_task task)
+{
+    put->state = HL_UCX_PUT_AT_DESK;
+    put->job = (struct hl_ucx_job){.task = task, .put = put};
+    hl_ucx_desk_give(&put->server->desk, &put->job);
+}
+
+static void free_put(struct hl_ucx_put *put)
+{
+    DL_DELETE(put->server->puts, put);
+    free(put->sums);
+    free(put->piece_crcs);
+    free(put->items);
+    free(put->results);
+    free(put);
+}
+
+static void open_put(struct hl_ucx_put *put)
+{
+    put->open = 1;
+    put->server->open_puts++;
+    to_desk(put, put->batch ? HL_UCX_UNPACK : HL_UCX_BEGIN);
+}
+
+static void leave_line(struct hl_ucx_put *put)
+{
+    DL_DELETE2(put->server->line, put, line_prev, line_next);
+}
+
+static void end_put(struct hl_ucx_put *put)
+{
+    struct hl_net_server *s = put->server;
+    if (put->open)
+        s->open_puts--;
+    put->open = 0;
+    if (put->peer != NULL && put->batch)
+        put->peer->open_batches--;
+    else if (put->peer != NULL)
+        put->peer->put = NULL;
+    put->peer = NULL;
+    if (put->recvs > 0)
+        put->state = HL_UCX_PUT_STRANDED;
+    else
+        free_put(put);
+    while (s->line != NULL && s->open_puts < (unsigned)s->opts.put_queue) {
+        struct hl_ucx_put *next = s->line;
+        leave_line(next);
+        open_put(next);
+    }
+}
+
+static void queue_put(struct hl_ucx_put *put)
+{
+    struct hl_net_server *s = put->server;
+    if (s->line == NULL && s->open_puts < (unsigned)s->opts.put_queue) {
+        open_put(put);
+        return;
+    }
+    put->state = HL_UCX_PUT_IN_LINE;
+    DL_APPEND2(s->line, put, line_prev, line_next);
+}
+
+static struct hl_ucx_put *new_put(struct hl_ucx_peer *p, int batch)
+{
+    struct hl_ucx_put *put = calloc(1, sizeof(*put));
+    if (put == NULL)
+        return NULL;
+    put->server = p->server;
+    put->peer = p;
+    put->batch = batch;
+    put->moved_ns = hl_now_ns();
+    DL_APPEND(p->server->puts, put);
+    return put;
+}
+
+/* ---- a large object ---- */
+
+static void on_piece(void *request, ucs_status_t status, const ucp_tag_recv_info_t *info,
+                     void *user_data);
+
+static size_t piece_len(const struct hl_ucx_put *put, uint32_t number)
+{
+    uint64_t left = put->size - (uint64_t)number * put->piece_len;
+    return left < put->piece_len ? (size_t)left : put->piece_len;
+}
+
+/* Over verbs a piece is a rendezvous. */
+static int lands_itself(const struct hl_ucx_put *put)
+{
+    return put->piece_len > HL_UCX_FRAGMENT;
+}
+
+static void piece_landed(struct hl_ucx_put *put, const struct hl_ucx_room *room, size_t len)
+{
+    uint32_t number = room->number;
+    put->landed += len;
+    put->moved_ns = hl_now_ns();
+    if (put->sums == NULL) {
+        put->piece_crcs[number] = room->crc;
+    } else {
+        put->sums[number] = (struct hl_ucx_job){.task = HL_UCX_SUM, .put = put, .piece = number};
+        hl_ucx_desk_give(&put->server->desk, &put->sums[number]);
+    }
+    if (put->landed == put->size)
+        to_desk(put, HL_UCX_COMMIT);
+}
+
+/* A datatype of ours, so that UCX lets us copy a piece from the transport's buffer to its place:
+ * copy and CRC are one pass. UCX does so only for messages that it receives itself; a rendezvous
+ * over verbs lands by itself, and is summed up by the desk. */
+static void *start_piece(void *context, void *buffer, size_t count)
+{
+    struct hl_ucx_room *room = buffer;
+    (void)context, (void)count;
+    room->crc = 0;
+    room->landed = 0;
+    return room;
+}
+
+static size_t piece_size(void *state)
+{
+    const struct hl_ucx_room *room = state;
+    return piece_len(room->put, room->number);
+}
+
+static ucs_status_t take_piece(void *state, size_t offset, const void *src, size_t length)
+{
+    struct hl_ucx_room *room = state;
+    const struct hl_ucx_put *put = room->put;
+    size_t whole = piece_size(state);
+    if (put->base == NULL || offset != room->landed || length > whole - offset)
+        return UCS_ERR_MESSAGE_TRUNCATED;
+    uint8_t *place = put->base + (uint64_t)room->number * put->piece_len + offset;
+    room->crc = hl_crc32_copy(room->crc, place, src, length);
+    room->landed += length;
+    return UCS_OK;
+}
+
+static void end_piece(void *state)
+{
+    (void)state;
+}
+
+hl_status hl_ucx_puts_prepare(struct hl_net_server *s)
+{
+    static const ucp_generic_dt_ops_t ops = {
+        .start_unpack = start_piece,
+        .packed_size = piece_size,
+        .unpack = take_piece,
+        .finish = end_piece,
+    };
+    ucs_status_t status = ucp_dt_create_generic(&ops, NULL, &s->summing);
+    if (status != UCS_OK)
+        return hl_fail(HL_ENOMEM, "net server: a UCX datatype: %s", ucs_status_string(status));
+    return HL_OK;
+}
+
+static void piece_came(struct hl_ucx_room *room, ucs_status_t status, size_t len)
+{
+    struct hl_ucx_put *put = room->put;
+    room->request = NULL;
+    put->recvs--;
+    if (put->state != HL_UCX_PUT_LANDING || put->peer->state != HL_UCX_PEER_READY)
+        return;
+    if (status == UCS_OK && len == piece_len(put, room->number)) {
+        piece_landed(put, room, len);
+        return;
+    }
+    hl_ucx_count(&put->server->stat_refused, 1);
+    hl_ucx_peer_fail(put->peer, "a piece of a put has the wrong size");
+}
+
+static int post_room(struct hl_ucx_put *put, struct hl_ucx_room *room)
+{
+    struct hl_wire_tag tag = {HL_WIRE_PIECE, put->peer->session, (uint8_t)put->op, room->number};
+    ucp_tag_recv_info_t info;
+    ucp_request_param_t param = {
+        .op_attr_mask =
+            UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA | UCP_OP_ATTR_FIELD_RECV_INFO,
+        .cb.recv = on_piece,
+        .user_data = room,
+        .recv_info.tag_info = &info,
+    };
+    void *buffer = put->base + (uint64_t)room->number * put->piece_len;
+    if (!lands_itself(put)) {
+        param.op_attr_mask |= UCP_OP_ATTR_FIELD_DATATYPE;
+        param.datatype = put->server->summing;
+        buffer = room;
+    }
+    put->recvs++;
+    void *request = ucp_tag_recv_nbx(put->server->ucx.worker, buffer, piece_len(put, room->number),
+                                     hl_wire_tag(&tag), ~UINT64_C(0), &param);
+    if (request == NULL) {
+        piece_came(room, UCS_OK, info.length);
+    } else if (UCS_PTR_IS_ERR(request)) {
+        put->recvs--;
+        hl_ucx_peer_fail(put->peer, ucs_status_string(UCS_PTR_STATUS(request)));
+        return 0;
+    } else {
+        room->request = request;
+    }
+    return 1;
+}
+
+/* Post as many receives as may be, and tell the client of them, several at a time. */
+static void make_room(struct hl_ucx_put *put)
+{
+    while (put->state == HL_UCX_PUT_LANDING && put->posted < put->pieces &&
+           put->peer->state == HL_UCX_PEER_READY) {
+        struct hl_ucx_room *room = &put->rooms[put->posted % HL_UCX_ROOMS];
+        if (room->request != NULL)
+            break;
+        *room = (struct hl_ucx_room){.put = put, .number = put->posted++};
+        if (!post_room(put, room))
+            return;
+    }
+    uint32_t news = put->posted - put->told;
+    if (put->state != HL_UCX_PUT_LANDING || news == 0 ||
+        (news < HL_UCX_ROOMS / 4 && put->posted < put->pieces))
+        return;
+    put->told = put->posted;
+    hl_ucx_peer_answer(
+        put->peer,
+        &(struct hl_ucx_send){.wire = {.type = HL_WIRE_READY, .op = put->op, .len = put->posted}});
+}
+
+static void finish_drop(struct hl_ucx_put *put)
+{
+    if (put->batch)
+        end_put(put);
+    else
+        to_desk(put, HL_UCX_ABORT);
+}
+
+static void on_piece(void *request, ucs_status_t status, const ucp_tag_recv_info_t *info,
+                     void *user_data)
+{
+    struct hl_ucx_room *room = user_data;
+    struct hl_ucx_put *put = room->put;
+    piece_came(room, status, info->length);
+    ucp_request_free(request);
+    if (put->state == HL_UCX_PUT_LANDING)
+        make_room(put);
+    else if (put->state == HL_UCX_PUT_DROPPED && put->recvs == 0)
+        finish_drop(put);
+    else if (put->state == HL_UCX_PUT_STRANDED && put->recvs == 0)
+        free_put(put);
+}
+
+static hl_status check_put(const struct hl_ucx_peer *p, const struct hl_wire *w)
+{
+    const struct hl_net_server *s = p->server;
+    uint64_t piece = w->offset;
+    if (s->opts.put.begin == NULL)
+        return hl_fail(HL_EPERM, "%s takes no puts", s->address);
+    if (w->len == 0)
+        return hl_fail(HL_EINVAL, "%s: put of 0 bytes", s->address);
+    if (piece != HL_UCX_FRAGMENT && piece != HL_UCX_PIECE)
+        return hl_fail(HL_EPROTO, "%s: put in pieces of %llu bytes", s->address,
+                       (unsigned long long)piece);
+    if (w->len > (uint64_t)HL_WIRE_PIECES_MAX * piece)
+        return hl_fail(HL_EINVAL, "%s: put of %llu bytes, more than can be counted", s->address,
+                       (unsigned long long)w->len);
+    return HL_OK;
+}
+
+void hl_ucx_put_asked(struct hl_ucx_peer *p, const struct hl_wire *w)
+{
+    if (p->put != NULL) {
+        hl_ucx_peer_fail(p, "it begins a put while another one is open");
+        return;
+    }
+    hl_status st = check_put(p, w);
+    struct hl_ucx_put *put = st == HL_OK ? new_put(p, 0) : NULL;
+    if (put == NULL && st == HL_OK)
+        st = hl_fail(HL_ENOMEM, "%s: put of %llu bytes", p->server->address,
+                     (unsigned long long)w->len);
+    if (st != HL_OK) {
+        hl_ucx_peer_refuse(p, w->op, st, hl_error_text());
+        return;
+    }
+    put->op = w->op;
+    put->id = (struct hl_id){w->id_hi, w->id_lo};
+    put->size = w->len;
+    put->crc = w->crc;
+    put->piece_len = (size_t)w->offset;
+    put->pieces = (uint32_t)((w->len + put->piece_len - 1) / put->piece_len);
+    p->put = put;
+    queue_put(put);
+}
+
+/* The handler has made room, so the size is one that this host can hold. */
+static void begun(struct hl_ucx_put *put)
+{
+    int later = lands_itself(put);
+    put->piece_crcs = calloc(put->pieces, sizeof(*put->piece_crcs));
+    put->sums = later ? calloc(put->pieces, sizeof(*put->sums)) : NULL;
+    if (put->peer != NULL && (put->piece_crcs == NULL || (later && put->sums == NULL)))
+        hl_ucx_peer_fail(put->peer, "out of memory allocating its put");
+    if (put->peer == NULL || put->peer->state != HL_UCX_PEER_READY) {
+        if (put->peer != NULL)
+            put->peer->put = NULL;
+        put->peer = NULL;
+        to_desk(put, HL_UCX_ABORT);
+        return;
+    }
+    put->state = HL_UCX_PUT_LANDING;
+    put->moved_ns = hl_now_ns();
+    make_room(put);
+}
+
+static void committed(struct hl_ucx_put *put)
+{
+    hl_ucx_peer_answer(put->peer, &(struct hl_ucx_send){.wire = {.type = HL_WIRE_STORED,
+                                                                 .op = put->op,
+                                                                 .id_hi = put->id.hi,
+                                                                 .id_lo = put->id.lo}});
+}
+
+/* ---- a batch ---- */
+
+static void batch_came(struct hl_ucx_put *put, ucs_status_t status, size_t len)
+{
+    put->recvs--;
+    if (put->state == HL_UCX_PUT_DROPPED) {
+        finish_drop(put);
+    } else if (status != UCS_OK || len != put->items_len) {
+        hl_ucx_peer_fail(put->peer, "a batch that could not be received");
+        end_put(put);
+    } else {
+        queue_put(put);
+    }
+}
+
+static void on_batch(void *request, ucs_status_t status, const ucp_tag_recv_info_t *info,
+                     void *user_data)
+{
+    batch_came(user_data, status, info->length);
+    ucp_request_free(request);
+}
+
+static void on_refused(void *request, ucs_status_t status, const ucp_tag_recv_info_t *info,
+                       void *user_data)
+{
+    struct hl_ucx_peer *p = user_data;
+    (void)status, (void)info;
+    if (p != NULL)
+        p->refusing--;
+    ucp_request_free(request);
+}
+
+/* A message leaves UCX's queue only by being received, and a long one only when its end has come:
+ * its peer (NULL: unknown) is not closed before, if that takes no time. */
+static void refuse_message(struct hl_net_server *s, struct hl_ucx_peer *p,
+                           ucp_tag_message_h message)
+{
+    static char nowhere;
+    ucp_request_param_t param = {.op_attr_mask =
+                                     UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA,
+                                 .cb.recv = on_refused,
+                                 .user_data = p};
+    hl_ucx_count(&s->stat_refused, 1);
+    void *request = ucp_tag_msg_recv_nbx(s->ucx.worker, &nowhere, 0, message, &param);
+    if (p != NULL && request != NULL && !UCS_PTR_IS_ERR(request))
+        p->refusing++;
+}
+
+static void receive_batch(struct hl_ucx_peer *p, ucp_tag_message_h message, size_t len)
+{
+    uint8_t *items = malloc(len);
+    struct hl_ucx_put *put = items != NULL ? new_put(p, 1) : NULL;
+    if (put == NULL) {
+        free(items);
+        refuse_message(p->server, p, message);
+        hl_ucx_peer_fail(p, "out of memory allocating a batch");
+        return;
+    }
+    put->op = p->batches++;
+    put->items = items;
+    put->items_len = len;
+    put->recvs = 1;
+    p->open_batches++;
+    ucp_request_param_t param = {
+        .op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA,
+        .cb.recv = on_batch,
+        .user_data = put,
+    };
+    void *request = ucp_tag_msg_recv_nbx(p->server->ucx.worker, items, len, message, &param);
+    if (UCS_PTR_IS_ERR(request) || request == NULL)
+        batch_came(put, UCS_PTR_STATUS(request), len);
+}
+
+static const char *why_not(const struct hl_ucx_peer *p, const struct hl_wire_tag *tag, size_t len)
+{
+    if (tag->kind == HL_WIRE_PIECE)
+        return "a piece that nobody asked for";
+    if (tag->put != 0 || tag->number != p->batches % HL_WIRE_PIECES_MAX)
+        return "a batch out of order";
+    if (len == 0 || len > HL_WIRE_LIST_MAX)
+        return "a batch of a wrong size";
+    if (p->open_batches >= HL_UCX_BATCHES)
+        return "more batches than it may send at once";
+    return NULL;
+}
+
+void hl_ucx_puts_collect(struct hl_net_server *s)
+{
+    ucp_tag_recv_info_t info;
+    ucp_tag_message_h message;
+    while ((message = ucp_tag_probe_nb(s->ucx.worker, 0, 0, 1, &info)) != NULL) {
+        struct hl_wire_tag tag;
+        struct hl_ucx_peer *p = NULL;
+        if (hl_wire_tag_decode(info.sender_tag, &tag))
+            HASH_FIND(hs, s->by_session, &tag.session, sizeof(tag.session), p);
+        const char *why = p != NULL ? why_not(p, &tag, info.length) : "";
+        if (p != NULL && p->state == HL_UCX_PEER_READY && why == NULL) {
+            receive_batch(p, message, info.length);
+            continue;
+        }
+        refuse_message(s, p, message);
+        if (p != NULL)
+            hl_ucx_peer_fail(p, why != NULL ? why : "a batch after its end");
+    }
+}
+
+/* ---- all of them ---- */
+
+static void answer(struct hl_ucx_put *put)
+{
+    struct hl_ucx_peer *p = put->peer;
+    if (p == NULL)
+        return;
+    if (put->batch && put->status == HL_OK) {
+        hl_ucx_peer_answer(p, &(struct hl_ucx_send){
+                                  .wire = {.type = HL_WIRE_RESULTS, .op = put->op},
+                                  .data = put->results,
+                                  .len = put->results_len,
+                                  .copy = 1,
+                              });
+    } else if (put->batch) {
+        hl_ucx_count(&p->server->stat_refused, 1);
+        hl_ucx_peer_fail(p, put->text);
+    } else if (put->status == HL_OK) {
+        committed(put);
+    } else {
+        hl_ucx_peer_refuse(p, put->op, put->status, put->text);
+    }
+}
+
+void hl_ucx_puts_answer(struct hl_net_server *s)
+{
+    for (struct hl_ucx_job *job = hl_ucx_desk_take(&s->desk); job != NULL;
+         job = hl_ucx_desk_take(&s->desk)) {
+        struct hl_ucx_put *put = job->put;
+        if (job->task == HL_UCX_BEGIN && put->status == HL_OK) {
+            begun(put);
+            continue;
+        }
+        if (job->task != HL_UCX_ABORT)
+            answer(put);
+        end_put(put);
+    }
+}
+
+int hl_ucx_puts_at_desk(const struct hl_net_server *s)
+{
+    const struct hl_ucx_put *put;
+    DL_FOREACH (s->puts, put)
+        if (put->state == HL_UCX_PUT_AT_DESK)
+            return 1;
+    return 0;
+}
+
+void hl_ucx_puts_tend(struct hl_net_server *s, uint64_t now_ns)
+{
+    uint64_t limit_ns = (uint64_t)s->opts.put_timeout_ms * HL_NS_PER_MS;
+    struct hl_ucx_put *put;
+    DL_FOREACH (s->puts, put) {
+        struct hl_ucx_peer *p = put->peer;
+        if (p == NULL || p->state != HL_UCX_PEER_READY)
+            continue;
+        int ours = put->state == HL_UCX_PUT_AT_DESK || put->state == HL_UCX_PUT_IN_LINE;
+        if (ours && p->sends < WAIT_SENDS_MAX) {
+            hl_ucx_peer_answer(p, &(struct hl_ucx_send){.wire = {.type = HL_WIRE_WAIT}});
+        } else if (!ours && now_ns > put->moved_ns + limit_ns) {
+            hl_ucx_count(&s->stat_expired, 1);
+            hl_ucx_peer_fail(p, "its put stands still");
+        }
+    }
+}
+
+static void drop_put(struct hl_ucx_put *put)
+{
+    put->peer = NULL;
+    if (put->state == HL_UCX_PUT_IN_LINE) {
+        leave_line(put);
+        end_put(put);
+        return;
+    }
+    if (put->state != HL_UCX_PUT_LANDING && put->state != HL_UCX_PUT_ARRIVING)
+        return; /* the desk comes first */
+    put->state = HL_UCX_PUT_DROPPED;
+    put->recvs++; /* not finished by the callbacks below */
+    for (size_t i = 0; i < HL_UCX_ROOMS; i++)
+        if (put->rooms[i].request != NULL)
+            ucp_request_cancel(put->server->ucx.worker, put->rooms[i].request);
+    put->recvs--;
+    if (put->recvs == 0) {
+        finish_drop(put);
+    } else if (!put->batch && !lands_itself(put)) {
+        put->base = NULL; /* what still comes is thrown away by take_piece */
+        finish_drop(put);
+    }
+}
+
+void hl_ucx_puts_of_peer_drop(struct hl_ucx_peer *p)
+{
+    struct hl_ucx_put *put, *tmp;
+    DL_FOREACH_SAFE (p->server->puts, put, tmp)
+        if (put->peer == p)
+            drop_put(put);
+    p->put = NULL;
+    p->open_batches = 0;
+}
+
+void hl_ucx_puts_free(struct hl_net_server *s)
+{
+    struct hl_ucx_put *put, *tmp;
+    DL_FOREACH_SAFE (s->puts, put, tmp) {
+        if (put->base != NULL) { /* begun, neither committed nor given up */
+            put->job = (struct hl_ucx_job){.task = HL_UCX_ABORT, .put = put};
+            hl_ucx_put_work(&put->job);
+        }
+        free_put(put);
+    }
+}

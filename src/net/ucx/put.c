@@ -1,0 +1,329 @@
+/* net/ucx_put.c - storing objects: small ones share tagged messages, large ones go by themselves.
+ *
+ * A batch needs no permission: the server keeps room for HL_UCX_BATCHES of them. A large object is
+ * announced first (PUT); its pieces follow as far as the server has made room (READY), out of the
+ * caller's memory. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "net/ucx/client.h"
+
+#define SENDING_MAX ((size_t)4 << 20)
+
+struct batch {
+    struct hl_ucx_store *store;
+    int used; /* its results have not come */
+    int sending;
+    uint64_t number;
+    size_t first, count; /* items */
+    size_t len;
+};
+
+struct large {
+    struct hl_net_item *item; /* NULL: none */
+    uint64_t op;
+    uint32_t pieces, next, room;
+    size_t piece_len;
+    unsigned sending;
+    int answered;
+};
+
+struct hl_ucx_store {
+    struct hl_net_client *client;
+    struct hl_net_item *items;
+    size_t count;
+    int failed; /* a message could not be sent */
+    struct batch batches[HL_UCX_BATCHES];
+    struct large large;
+    hl_status first; /* that is not HL_OK, of the item with the lowest number */
+    size_t first_item;
+    char words[HL_ERROR_TEXT_MAX];
+};
+
+/* An item's end. */
+static void settle(struct hl_ucx_store *s, size_t i, hl_status st, struct hl_id id,
+                   const char *words, size_t len)
+{
+    struct hl_net_item *item = &s->items[i];
+    item->status = st;
+    if (st == HL_OK) {
+        item->id = id;
+        return;
+    }
+    if (item->words != NULL)
+        snprintf(item->words, item->words_cap, "%.*s", (int)len, len > 0 ? words : "");
+    if (s->first == HL_OK || i < s->first_item) {
+        s->first = st;
+        s->first_item = i;
+        snprintf(s->words, sizeof(s->words), "%.*s", (int)len, len > 0 ? words : "");
+    }
+}
+
+static void settle_here(struct hl_ucx_store *s, size_t i, hl_status st)
+{
+    settle(s, i, st, (struct hl_id){0, 0}, hl_error_text(), HL_ERROR_TEXT_MAX - 1);
+}
+
+static void on_results(struct hl_ucx_store *s, uint64_t number, const void *payload, size_t len)
+{
+    struct hl_wire_list list = {payload, len};
+    struct hl_wire_result r;
+    const uint8_t *words;
+    struct batch *b = NULL;
+    for (size_t i = 0; i < HL_UCX_BATCHES; i++)
+        if (s->batches[i].used && s->batches[i].number == number)
+            b = &s->batches[i];
+    if (b == NULL)
+        return;
+    size_t seen = 0;
+    int got;
+    while ((got = hl_wire_next_result(&list, &r, &words)) == 1 && seen < b->count)
+        settle(s, b->first + seen++, (hl_status)r.status, (struct hl_id){r.id_hi, r.id_lo},
+               (const char *)words, r.len);
+    if (got != 0 || seen != b->count)
+        s->client->broke = UCS_ERR_INVALID_PARAM;
+    b->used = 0;
+}
+
+static void on_large(struct hl_ucx_store *s, const struct hl_wire *w, const char *words, size_t len)
+{
+    struct large *l = &s->large;
+    size_t i = (size_t)(l->item - s->items);
+    if (w->type == HL_WIRE_READY) {
+        if (w->len > l->room)
+            l->room = w->len < l->pieces ? (uint32_t)w->len : l->pieces;
+    } else if (w->type == HL_WIRE_STORED && l->next == l->pieces) {
+        settle(s, i, HL_OK, (struct hl_id){w->id_hi, w->id_lo}, "", 0);
+        l->answered = 1;
+    } else if (w->type == HL_WIRE_REFUSED) {
+        settle(s, i, (hl_status)w->status, (struct hl_id){0, 0}, words, len);
+        l->answered = 1;
+    }
+}
+
+void hl_ucx_store_on_answer(struct hl_net_client *c, const struct hl_wire *w, const void *payload,
+                            size_t len)
+{
+    struct hl_ucx_store *s = c->store;
+    if (s != NULL && w->type == HL_WIRE_RESULTS)
+        on_results(s, w->op, payload, len);
+    else if (s != NULL && s->large.item != NULL && w->op == s->large.op && !s->large.answered)
+        on_large(s, w, payload, len);
+}
+
+/* ---- sending ---- */
+
+static void batch_sent(struct batch *b, ucs_status_t status)
+{
+    b->sending = 0;
+    b->store->failed |= status != UCS_OK;
+    b->store->client->moved = 1;
+}
+
+static void on_batch_sent(void *request, ucs_status_t status, void *user_data)
+{
+    batch_sent(user_data, status);
+    ucp_request_free(request);
+}
+
+static void piece_sent(struct hl_ucx_store *s, ucs_status_t status)
+{
+    s->large.sending--;
+    s->failed |= status != UCS_OK;
+    s->client->moved = 1;
+}
+
+static void on_piece_sent(void *request, ucs_status_t status, void *user_data)
+{
+    piece_sent(user_data, status);
+    ucp_request_free(request);
+}
+
+static void *send_tagged(struct hl_net_client *c, const struct hl_wire_tag *tag, const void *bytes,
+                         size_t len, ucp_send_nbx_callback_t done, void *arg)
+{
+    ucp_request_param_t param = {
+        .op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA,
+        .cb.send = done,
+        .user_data = arg,
+    };
+    return ucp_tag_send_nbx(c->ep, bytes, len, hl_wire_tag(tag), &param);
+}
+
+static void send_batch(struct hl_ucx_store *s, struct batch *b, const uint8_t *bytes)
+{
+    struct hl_net_client *c = s->client;
+    b->number = c->batches++;
+    b->used = b->sending = 1;
+    struct hl_wire_tag tag = {HL_WIRE_BATCH, c->session, 0,
+                              (uint32_t)(b->number % HL_WIRE_PIECES_MAX)};
+    void *request = send_tagged(c, &tag, bytes, b->len, on_batch_sent, b);
+    if (UCS_PTR_IS_ERR(request) || request == NULL)
+        batch_sent(b, UCS_PTR_STATUS(request));
+}
+
+static void send_piece(struct hl_ucx_store *s)
+{
+    struct large *l = &s->large;
+    uint32_t number = l->next++;
+    size_t at = (size_t)number * l->piece_len;
+    size_t len = l->item->len - at < l->piece_len ? l->item->len - at : l->piece_len;
+    struct hl_wire_tag tag = {HL_WIRE_PIECE, s->client->session, (uint8_t)l->op, number};
+    l->sending++;
+    void *request =
+        send_tagged(s->client, &tag, (const uint8_t *)l->item->data + at, len, on_piece_sent, s);
+    if (UCS_PTR_IS_ERR(request) || request == NULL)
+        piece_sent(s, UCS_PTR_STATUS(request));
+}
+
+/* ---- waiting ---- */
+
+static struct batch *idle_batch(struct hl_ucx_store *s)
+{
+    for (size_t i = 0; i < HL_UCX_BATCHES; i++)
+        if (!s->batches[i].used && !s->batches[i].sending)
+            return &s->batches[i];
+    return NULL;
+}
+
+static int has_idle_batch(void *arg)
+{
+    struct hl_ucx_store *s = arg;
+    return s->failed || idle_batch(s) != NULL;
+}
+
+static int all_settled(void *arg)
+{
+    const struct hl_ucx_store *s = arg;
+    for (size_t i = 0; i < HL_UCX_BATCHES; i++)
+        if (s->batches[i].used || s->batches[i].sending)
+            return s->failed;
+    return 1;
+}
+
+/* Bytes under way are bounded, not only pieces: large ones that go side by side on a slow line
+ * would all end together, and until then look like a transfer that stands still. */
+static int piece_may_go(const struct large *l)
+{
+    return !l->answered && l->next < l->room && l->sending < HL_UCX_ROOMS &&
+           (l->sending == 0 || l->sending * l->piece_len < SENDING_MAX);
+}
+
+static int large_moves(void *arg)
+{
+    const struct hl_ucx_store *s = arg;
+    const struct large *l = &s->large;
+    return s->failed || piece_may_go(l) || (l->answered && l->sending == 0);
+}
+
+static hl_status wait_for(struct hl_ucx_store *s, int (*done)(void *arg), uint64_t deadline_ns)
+{
+    HL_TRY(hl_ucx_client_wait(s->client, done, s, deadline_ns));
+    if (s->failed)
+        return hl_ucx_client_kill(s->client, HL_EUNAVAIL, "a message could not be sent");
+    return HL_OK;
+}
+
+/* ---- the row of items ---- */
+
+static int is_small(const struct hl_ucx_store *s, const struct hl_net_item *item)
+{
+    return item->len <= s->client->batch_bytes &&
+           hl_wire_entry(item->len) <= s->client->batch_bytes;
+}
+
+/* As many items from `first` on as fit into one batch; *next = the one after them. */
+static hl_status put_batch(struct hl_ucx_store *s, size_t first, uint64_t deadline_ns, size_t *next)
+{
+    struct hl_net_client *c = s->client;
+    HL_TRY(wait_for(s, has_idle_batch, deadline_ns));
+    struct batch *b = idle_batch(s);
+    uint8_t **bytes = &c->batch[b - s->batches];
+    if (*bytes == NULL && (*bytes = malloc(c->batch_bytes)) == NULL) {
+        settle_here(s, first, hl_fail(HL_ENOMEM, "put to %s: out of memory", c->address));
+        *next = first + 1;
+        return HL_OK;
+    }
+    *b = (struct batch){.store = s, .first = first};
+    for (size_t i = first; i < s->count && is_small(s, &s->items[i]); i++) {
+        const struct hl_net_item *item = &s->items[i];
+        if (b->len + hl_wire_entry(item->len) > c->batch_bytes)
+            break;
+        struct hl_wire_item head = {item->id.hi, item->id.lo, (uint32_t)item->len, item->crc};
+        b->len += hl_wire_add_item(*bytes + b->len, &head, item->data);
+        b->count++;
+    }
+    *next = first + b->count;
+    send_batch(s, b, *bytes);
+    return HL_OK;
+}
+
+static hl_status put_large(struct hl_ucx_store *s, struct hl_net_item *item, uint64_t deadline_ns)
+{
+    struct hl_net_client *c = s->client;
+    size_t piece = hl_ucx_message_max(c->lanes);
+    if (item->len / piece >= HL_WIRE_PIECES_MAX) {
+        settle_here(s, (size_t)(item - s->items),
+                    hl_fail(HL_EINVAL, "put of %zu bytes: more than can be counted", item->len));
+        return HL_OK;
+    }
+    s->large = (struct large){.item = item,
+                              .op = ++c->last_op,
+                              .piece_len = piece,
+                              .pieces = (uint32_t)((item->len + piece - 1) / piece)};
+    HL_TRY(hl_ucx_send_control(c, 0,
+                               &(struct hl_wire){.type = HL_WIRE_PUT,
+                                                 .op = s->large.op,
+                                                 .offset = piece,
+                                                 .len = item->len,
+                                                 .crc = item->crc,
+                                                 .id_hi = item->id.hi,
+                                                 .id_lo = item->id.lo}));
+    while (!s->large.answered || s->large.sending > 0) {
+        HL_TRY(wait_for(s, large_moves, deadline_ns));
+        while (piece_may_go(&s->large))
+            send_piece(s);
+    }
+    s->large.item = NULL;
+    return HL_OK;
+}
+
+static hl_status run(struct hl_ucx_store *s, uint64_t deadline_ns)
+{
+    for (size_t i = 0; i < s->count;) {
+        if (is_small(s, &s->items[i]))
+            HL_TRY(put_batch(s, i, deadline_ns, &i));
+        else
+            HL_TRY(put_large(s, &s->items[i++], deadline_ns));
+    }
+    return wait_for(s, all_settled, deadline_ns);
+}
+
+#define UNSETTLED ((hl_status)1)
+
+hl_status hl_ucx_put(struct hl_net_client *c, struct hl_net_item *items, size_t count,
+                     int timeout_ms)
+{
+    struct hl_ucx_store s = {.client = c, .items = items, .count = count};
+    c->doing = (struct hl_ucx_doing){.what = "put", .objects = count, .since_ns = hl_now_ns()};
+    for (size_t i = 0; i < count; i++) {
+        items[i].status = UNSETTLED;
+        c->doing.len += items[i].len;
+    }
+    c->store = &s;
+    hl_status st = hl_ucx_client_usable(c);
+    if (st == HL_OK)
+        st = run(&s, hl_ucx_deadline(hl_now_ns(), timeout_ms));
+    c->store = NULL;
+    int open = 0; /* a server that stops may answer all and be gone in one breath */
+    for (size_t i = 0; i < count; i++)
+        if (items[i].status == UNSETTLED) {
+            settle_here(&s, i, st);
+            open = 1;
+        }
+    if (open)
+        return st;
+    return s.first == HL_OK ? HL_OK : hl_fail(s.first, "%s", s.words);
+}

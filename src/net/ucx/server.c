@@ -1,0 +1,420 @@
+/* net/ucx_server.c - listener and progress thread of the UCX server.
+ *
+ * The thread owns the worker alone. It spins for spin_us after the last event, because an answer
+ * within microseconds is the point, then it sleeps on the worker's event descriptor. Other threads
+ * reach it only through `stopping`, the desk's finished jobs and wake_fd. */
+#include <errno.h>
+#include <sched.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "net/ucx/client.h"
+#include "net/ucx/server.h"
+
+#define RESOLVE_MS   3000
+#define CLOSE_MAX_NS (2 * HL_NS_PER_S)
+#define QUIET_NS     (20 * HL_NS_PER_MS)
+
+static void on_knock(ucp_conn_request_h request, void *arg)
+{
+    struct hl_net_server *s = arg;
+    int late = atomic_load_explicit(&s->stopping, memory_order_relaxed);
+    struct hl_ucx_knock *k = late ? NULL : malloc(sizeof(*k));
+    s->knocked_ns = hl_now_ns();
+    if (k == NULL) {
+        ucp_listener_reject(s->listener, request);
+        return;
+    }
+    k->request = request;
+    k->next = s->knocks;
+    s->knocks = k;
+}
+
+static void answer_knocks(struct hl_net_server *s)
+{
+    while (s->knocks != NULL) {
+        struct hl_ucx_knock *k = s->knocks;
+        s->knocks = k->next;
+        hl_ucx_peer_accept(s, k->request);
+        free(k);
+    }
+}
+
+void hl_ucx_server_meet(struct hl_net_server *s, unsigned *port, struct hl_id *ticket)
+{
+    struct hl_ucx_ticket made = {hl_id_random(), hl_now_ns()};
+    pthread_mutex_lock(&s->door);
+    s->tickets[s->next_ticket++ % HL_UCX_TICKETS] = made;
+    pthread_mutex_unlock(&s->door);
+    *port = s->port;
+    *ticket = made.id;
+}
+
+int hl_ucx_server_knows(struct hl_net_server *s, struct hl_id ticket)
+{
+    int known = !s->asks_ticket;
+    uint64_t now = hl_now_ns();
+    pthread_mutex_lock(&s->door);
+    for (size_t i = 0; i < HL_UCX_TICKETS; i++) {
+        const struct hl_ucx_ticket *t = &s->tickets[i];
+        known |= !hl_id_is_none(t->id) && hl_id_equal(t->id, ticket) &&
+                 now - t->since_ns < HL_UCX_TICKET_NS;
+    }
+    pthread_mutex_unlock(&s->door);
+    return known;
+}
+
+static void tend(struct hl_net_server *s, uint64_t now, uint64_t *next_tick)
+{
+    if (!s->attention && now < *next_tick)
+        return;
+    if (now >= *next_tick) {
+        *next_tick = now + HL_UCX_NAP_NS;
+        hl_ucx_puts_tend(s, now);
+    }
+    s->attention = 0;
+    if (hl_ucx_peers_tend(s, now) > 0)
+        s->attention = 1;
+}
+
+static void rest(struct hl_net_server *s)
+{
+    uint64_t count;
+    atomic_store(&s->sleeps, 1);
+    if (atomic_load(&s->desk.finished) == 0) {
+        hl_ucx_nap(&s->ucx, s->wake_fd, HL_UCX_NAP_NS);
+        (void)!read(s->wake_fd, &count, sizeof(count));
+    }
+    atomic_store(&s->sleeps, 0);
+}
+
+/* For a client's self-test: whatever it reads now, it reads without this thread. */
+static void stand_still(struct hl_net_server *s)
+{
+    struct timespec t = {0, (long)s->pause_ms * 1000000l};
+    s->pause_ms = 0;
+    nanosleep(&t, NULL);
+}
+
+static void *run(void *arg)
+{
+    struct hl_net_server *s = arg;
+    uint64_t next_tick = 0;
+    uint64_t idle_since = 0;
+    while (!atomic_load_explicit(&s->stopping, memory_order_acquire)) {
+        unsigned events = ucp_worker_progress(s->ucx.worker);
+        uint64_t now = hl_now_ns();
+        answer_knocks(s);
+        if (events > 0)
+            hl_ucx_puts_collect(s);
+        hl_ucx_puts_answer(s);
+        tend(s, now, &next_tick);
+        if (s->pause_ms > 0)
+            stand_still(s);
+        if (events > 0)
+            idle_since = now;
+        else if (now - idle_since > s->ucx.spin_ns)
+            rest(s);
+        else
+            sched_yield(); /* a client of this host may be waiting for this very core */
+    }
+    return NULL;
+}
+
+/* What the desk stores is answered: its sender would take it for lost. Nothing new is heard. */
+static void answer_desk(struct hl_net_server *s, uint64_t limit_ns)
+{
+    hl_ucx_puts_answer(s);
+    while (hl_ucx_puts_at_desk(s) && hl_now_ns() < limit_ns) {
+        sched_yield();
+        hl_ucx_puts_answer(s);
+    }
+}
+
+static void close_peers(struct hl_net_server *s)
+{
+    uint64_t limit = hl_now_ns() + CLOSE_MAX_NS;
+    answer_desk(s, limit);
+    answer_knocks(s);
+    for (struct hl_ucx_peer *p = s->peers; p != NULL; p = p->next)
+        hl_ucx_peer_fail(p, "server stops");
+    while ((hl_ucx_peers_tend(s, hl_now_ns()) > 0 || s->puts != NULL) && hl_now_ns() < limit) {
+        if (ucp_worker_progress(s->ucx.worker) == 0)
+            sched_yield();
+        hl_ucx_puts_answer(s);
+    }
+}
+
+/* UCX 1.13 calls a listener that is gone when a connection that it took over then says who it is,
+ * and the clients that were left just now connect again at once: they are refused first. What the
+ * closed peers left to the worker's progress is done meanwhile. */
+static void refuse_late_ones(struct hl_net_server *s)
+{
+    uint64_t limit = hl_now_ns() + CLOSE_MAX_NS;
+    s->knocked_ns = hl_now_ns();
+    while (hl_now_ns() - s->knocked_ns < QUIET_NS && hl_now_ns() < limit)
+        if (ucp_worker_progress(s->ucx.worker) == 0)
+            sched_yield();
+}
+
+static void close_worker(struct hl_net_server *s)
+{
+    if (s->key != NULL)
+        ucp_rkey_buffer_release(s->key);
+    if (s->memory != NULL)
+        ucp_mem_unmap(s->ucx.context, s->memory);
+    s->key = NULL;
+    s->memory = NULL;
+    hl_ucx_fini(&s->ucx);
+}
+
+static void ucx_server_stop(struct hl_net_server *s)
+{
+    if (s->running) {
+        uint64_t one = 1;
+        atomic_store_explicit(&s->stopping, 1, memory_order_release);
+        if (write(s->wake_fd, &one, sizeof(one)) < 0)
+            hl_debug("net server: waking the thread: %m");
+        pthread_join(s->thread, NULL);
+    }
+    if (s->ucx.worker != NULL)
+        close_peers(s);
+    hl_ucx_desk_stop(&s->desk);
+    if (s->listener != NULL) { /* last before its worker */
+        refuse_late_ones(s);
+        ucp_listener_destroy(s->listener);
+    }
+    close_worker(s);
+    hl_ucx_puts_free(s);
+    if (s->summing != 0)
+        ucp_dt_destroy(s->summing);
+    hl_ucx_peers_free(s);
+    if (s->wake_fd >= 0)
+        close(s->wake_fd);
+    pthread_mutex_destroy(&s->door);
+    free(s);
+}
+
+/* Registering gives clients a key to read the pool; without verbs it is not handed out, because
+ * UCX's emulated get serves any address of this process to whoever asks. */
+static hl_status export_pool(struct hl_net_server *s)
+{
+    ucp_mem_map_params_t params = {
+        .field_mask = UCP_MEM_MAP_PARAM_FIELD_ADDRESS | UCP_MEM_MAP_PARAM_FIELD_LENGTH |
+                      UCP_MEM_MAP_PARAM_FIELD_PROT,
+        .address = s->opts.pool,
+        .length = s->opts.pool_len,
+        .prot = UCP_MEM_MAP_PROT_LOCAL_READ | UCP_MEM_MAP_PROT_LOCAL_WRITE |
+                UCP_MEM_MAP_PROT_REMOTE_READ,
+    };
+    ucs_status_t status = ucp_mem_map(s->ucx.context, &params, &s->memory);
+    if (status == UCS_OK)
+        status = ucp_rkey_pack(s->ucx.context, s->memory, &s->key, &s->key_len);
+    if (status != UCS_OK)
+        return hl_fail(HL_ENOMEM,
+                       "registering the pool of %zu bytes with the network adapter: %s; check the "
+                       "limit of locked memory (ulimit -l)",
+                       s->opts.pool_len, ucs_status_string(status));
+    if (s->key_len > HL_WIRE_TEXT_MAX)
+        return hl_fail(HL_EINTERNAL, "the pool's key has %zu bytes, more than %d", s->key_len,
+                       HL_WIRE_TEXT_MAX);
+    return HL_OK;
+}
+
+/* Bind once without UCX, which has one word for all causes. */
+static hl_status try_address(const struct hl_net_server *s, const struct hl_addr *addr)
+{
+    int one = 1;
+    int fd = socket(addr->sa.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (fd < 0)
+        return hl_fail(HL_EIO, "listen on %s: %m", s->opts.listen);
+    setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one));
+    hl_status st = HL_OK;
+    if (bind(fd, (const struct sockaddr *)&addr->sa, addr->len) != 0 || listen(fd, 1) != 0) {
+        if (errno == EADDRINUSE)
+            st = hl_fail(HL_EBUSY, "listen on %s: the port is in use; choose another one",
+                         s->opts.listen);
+        else if (errno == EADDRNOTAVAIL)
+            st = hl_fail(HL_EINVAL, "listen on %s: this address belongs to no device of this host",
+                         s->opts.listen);
+        else
+            st = hl_fail(HL_EIO, "listen on %s: %m", s->opts.listen);
+    }
+    close(fd);
+    return st;
+}
+
+static hl_status open_listener(struct hl_net_server *s, const struct hl_addr *addr)
+{
+    ucp_listener_params_t params = {
+        .field_mask = UCP_LISTENER_PARAM_FIELD_SOCK_ADDR | UCP_LISTENER_PARAM_FIELD_CONN_HANDLER,
+        .sockaddr = {.addr = (const struct sockaddr *)&addr->sa, .addrlen = addr->len},
+        .conn_handler = {.cb = on_knock, .arg = s},
+    };
+    ucs_status_t status = ucp_listener_create(s->ucx.worker, &params, &s->listener);
+    if (status != UCS_OK)
+        return hl_fail(HL_EUNAVAIL, "listen on %s: %s", s->opts.listen, ucs_status_string(status));
+    ucp_listener_attr_t attr = {.field_mask = UCP_LISTENER_ATTR_FIELD_SOCKADDR};
+    status = ucp_listener_query(s->listener, &attr);
+    if (status != UCS_OK)
+        return hl_fail(HL_EINTERNAL, "asking UCX for the listener's port: %s",
+                       ucs_status_string(status));
+    struct hl_addr real = *addr;
+    real.sa = attr.sockaddr;
+    s->port = hl_addr_port(&real);
+    hl_addr_format(addr, hl_addr_port(&real), s->address);
+    return HL_OK;
+}
+
+static hl_status open_worker(struct hl_net_server *s, const char *device, const char *devices)
+{
+    struct hl_ucx_opts ucx = {.device = device,
+                              .devices = devices,
+                              .verbs = devices != NULL,
+                              .listens = 1,
+                              .spin_us = s->opts.spin_us};
+    ucx.rma = s->opts.mode == HL_NET_GET || (s->opts.mode != HL_NET_ASK && ucx.verbs);
+    HL_TRY(hl_ucx_init(&s->ucx, &ucx));
+    if (ucx.rma)
+        HL_TRY(export_pool(s));
+    HL_TRY(hl_ucx_puts_prepare(s));
+    ucp_am_handler_param_t handler = {
+        .field_mask = UCP_AM_HANDLER_PARAM_FIELD_ID | UCP_AM_HANDLER_PARAM_FIELD_CB |
+                      UCP_AM_HANDLER_PARAM_FIELD_ARG | UCP_AM_HANDLER_PARAM_FIELD_FLAGS,
+        .id = HL_WIRE_AM_ID,
+        .cb = hl_ucx_on_message,
+        .arg = s,
+        .flags = UCP_AM_FLAG_WHOLE_MSG,
+    };
+    ucs_status_t status = ucp_worker_set_am_recv_handler(s->ucx.worker, &handler);
+    if (status != UCS_OK)
+        return hl_fail(HL_EINTERNAL, "UCX message handler: %s", ucs_status_string(status));
+    return HL_OK;
+}
+
+static hl_status start_threads(struct hl_net_server *s)
+{
+    s->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    if (s->wake_fd < 0)
+        return hl_fail(HL_EIO, "net server: eventfd: %m");
+    s->desk.wake_fd = s->wake_fd;
+    s->desk.server_sleeps = &s->sleeps;
+    s->desk.spin_ns =
+        s->ucx.spin_ns; /* a lone put waits for both threads: neither may sleep first */
+    HL_TRY(hl_ucx_desk_start(&s->desk));
+    if (pthread_create(&s->thread, NULL, run, s) != 0)
+        return hl_fail(HL_ENOMEM, "net server: starting its thread: %m");
+    s->running = 1;
+    return HL_OK;
+}
+
+static hl_status set_up_listener(struct hl_net_server *s)
+{
+    struct hl_addr addr;
+    char device[IF_NAMESIZE];
+    HL_TRY(hl_addr_resolve(s->opts.listen, RESOLVE_MS, &addr));
+    HL_TRY(hl_ucx_check_family(&addr));
+    HL_TRY(try_address(s, &addr));
+    hl_addr_device((const struct sockaddr *)&addr.sa, device);
+    HL_TRY(open_worker(s, device, NULL));
+    HL_TRY(open_listener(s, &addr));
+    return start_threads(s);
+}
+
+static void forget_port(struct hl_addr *addr)
+{
+    ((struct sockaddr_in *)&addr->sa)->sin_port = 0;
+}
+
+static hl_status set_up_rdma(struct hl_net_server *s, const char *device, const char *devices)
+{
+    struct hl_addr addr;
+    s->asks_ticket = 1;
+    HL_TRY(hl_addr_resolve(s->opts.listen, RESOLVE_MS, &addr));
+    HL_TRY(hl_ucx_check_family(&addr));
+    forget_port(&addr);
+    HL_TRY(open_worker(s, device, devices));
+    HL_TRY(open_listener(s, &addr));
+    return start_threads(s);
+}
+
+static struct hl_net_server *server_new(const struct hl_net_server_opts *opts, struct hl_id id)
+{
+    struct hl_net_server *s = calloc(1, sizeof(*s));
+    if (s == NULL) {
+        (void)hl_fail(HL_ENOMEM, "net server on %s: out of memory", opts->listen);
+        return NULL;
+    }
+    s->ops = hl_net_ucx();
+    s->opts = *opts;
+    s->wake_fd = -1;
+    s->ucx.efd = -1;
+    s->id = id;
+    pthread_mutex_init(&s->door, NULL);
+    return s;
+}
+
+static hl_status started(struct hl_net_server *s, hl_status st, struct hl_net_server **out)
+{
+    if (st != HL_OK) {
+        ucx_server_stop(s);
+        return st;
+    }
+    s->opts.listen = s->address;
+    *out = s;
+    return HL_OK;
+}
+
+hl_status hl_ucx_server_start_rdma(const struct hl_net_server_opts *opts, const char *device,
+                                   const char *devices, struct hl_id id, struct hl_net_server **out)
+{
+    struct hl_net_server *s = server_new(opts, id);
+    return s != NULL ? started(s, set_up_rdma(s, device, devices), out) : HL_ENOMEM;
+}
+
+static hl_status ucx_server_start(const struct hl_net_server_opts *opts, struct hl_net_server **out)
+{
+    struct hl_net_server *s = server_new(opts, hl_id_random());
+    return s != NULL ? started(s, set_up_listener(s), out) : HL_ENOMEM;
+}
+
+static const char *ucx_server_address(const struct hl_net_server *s)
+{
+    return s->address;
+}
+
+static void ucx_server_stats(const struct hl_net_server *s, struct hl_net_server_stats *out)
+{
+    *out = (struct hl_net_server_stats){
+        .peers_now = atomic_load_explicit(&s->stat_peers, memory_order_relaxed),
+        .gets = atomic_load_explicit(&s->stat_gets, memory_order_relaxed),
+        .get_bytes = atomic_load_explicit(&s->stat_get_bytes, memory_order_relaxed),
+        .puts = atomic_load_explicit(&s->stat_puts, memory_order_relaxed),
+        .put_bytes = atomic_load_explicit(&s->stat_put_bytes, memory_order_relaxed),
+        .puts_aborted = atomic_load_explicit(&s->stat_aborted, memory_order_relaxed),
+        .batches = atomic_load_explicit(&s->stat_batches, memory_order_relaxed),
+        .puts_expired = atomic_load_explicit(&s->stat_expired, memory_order_relaxed),
+        .refused = atomic_load_explicit(&s->stat_refused, memory_order_relaxed),
+    };
+}
+
+const struct hl_net_ops *hl_net_ucx(void)
+{
+    static const struct hl_net_ops ops = {
+        .name = "ucx",
+        .server_start = ucx_server_start,
+        .server_address = ucx_server_address,
+        .server_stats = ucx_server_stats,
+        .server_stop = ucx_server_stop,
+        .connect = hl_ucx_connect,
+        .close = hl_ucx_close,
+        .info = hl_ucx_info,
+        .fetch = hl_ucx_fetch,
+        .put = hl_ucx_put,
+    };
+    return &ops;
+}

@@ -1,0 +1,227 @@
+/* net/ucx/server.h - inside of the UCX server: its peers and what they put.
+ *
+ * Owns:    the server owns its peers, its puts and its desk; a peer owns its endpoint.
+ * Threads: everything here runs on the server's progress thread, but for the atomic counters and
+ *          the work of the desk, whose thread alone calls the put handler.
+ * Errors:  a peer that breaks the protocol is dropped; the reason goes to the debug log.
+ * Units:   bytes, ns.
+ * Limits:  HL_UCX_PEER_SENDS answers in flight per peer; one large put and HL_UCX_BATCHES batches
+ *          open per peer, hl_net_server_opts.put_queue of all together, the others wait in line.
+ */
+#ifndef HL_NET_UCX_SERVER_H
+#define HL_NET_UCX_SERVER_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <uthash.h>
+
+#include "net/ucx/ucx_private.h"
+
+#define HL_UCX_PEER_SENDS (64 * (HL_UCX_PIECE / HL_UCX_FRAGMENT))
+
+enum hl_ucx_peer_state {
+    HL_UCX_PEER_NEW,     /* connected, has not said HELLO */
+    HL_UCX_PEER_READY,   /* may ask and put */
+    HL_UCX_PEER_FAILED,  /* to be closed by the housekeeping */
+    HL_UCX_PEER_CLOSING, /* waits for its endpoint and its outstanding operations */
+    HL_UCX_PEER_STUCK,   /* operations did not come back: kept until the worker is gone */
+};
+
+/* ---- the desk: a thread with a queue, where putting is done that may take a while ---- */
+
+enum hl_ucx_task { HL_UCX_BEGIN, HL_UCX_SUM, HL_UCX_COMMIT, HL_UCX_ABORT, HL_UCX_UNPACK };
+
+struct hl_ucx_put;
+
+/* Part of a put; in one queue at a time. */
+struct hl_ucx_job {
+    enum hl_ucx_task task;
+    struct hl_ucx_put *put;
+    uint32_t piece; /* of SUM */
+    struct hl_ucx_job *next;
+};
+
+struct hl_ucx_jobs {
+    struct hl_ucx_job *first, **end;
+};
+
+struct hl_ucx_desk {
+    pthread_mutex_t lock;
+    pthread_cond_t wake;
+    struct hl_ucx_jobs todo, done;
+    atomic_uint waiting;  /* jobs in todo */
+    atomic_uint finished; /* jobs in done */
+    int asleep, stopping, started;
+    uint64_t spin_ns;
+    pthread_t thread;
+    atomic_int *server_sleeps;
+    int wake_fd; /* of the server */
+};
+
+hl_status hl_ucx_desk_start(struct hl_ucx_desk *d) HL_CHECK;
+/* The queue is worked off first. A desk that was not started is fine. */
+void hl_ucx_desk_stop(struct hl_ucx_desk *d);
+void hl_ucx_desk_give(struct hl_ucx_desk *d, struct hl_ucx_job *job);
+/* The next job that is done, but for SUMs, which end silently; NULL when there is none. */
+struct hl_ucx_job *hl_ucx_desk_take(struct hl_ucx_desk *d);
+
+/* ---- puts ---- */
+
+enum hl_ucx_put_state {
+    HL_UCX_PUT_ARRIVING, /* a batch whose message is being received */
+    HL_UCX_PUT_IN_LINE,  /* too many are open */
+    HL_UCX_PUT_AT_DESK,  /* begin, commit, abort or a whole batch */
+    HL_UCX_PUT_LANDING,  /* its pieces come */
+    HL_UCX_PUT_DROPPED,  /* its receives are being taken back */
+    HL_UCX_PUT_STRANDED, /* given up, but for a receive that may never end */
+};
+
+/* Room for one piece, posted as a tagged receive. */
+struct hl_ucx_room {
+    struct hl_ucx_put *put;
+    uint32_t number;
+    uint32_t crc;  /* of the bytes so far, where they are summed up as they land */
+    size_t landed; /* likewise */
+    void *request; /* NULL: not posted */
+};
+
+/* A large object, or a batch of small ones. */
+struct hl_ucx_put {
+    struct hl_net_server *server;
+    struct hl_ucx_peer *peer; /* NULL: it is gone */
+    enum hl_ucx_put_state state;
+    int batch;
+    int open; /* counted in open_puts */
+    uint64_t op;
+    uint64_t moved_ns;
+    struct hl_ucx_job job;
+    unsigned recvs;
+    hl_status status; /* what the desk found */
+    char text[HL_ERROR_TEXT_MAX];
+    /* a large object */
+    struct hl_id id; /* name it wants, then its name */
+    uint64_t size, landed;
+    uint32_t crc;
+    void *token;
+    uint8_t *base;
+    size_t piece_len;
+    uint32_t pieces, posted, told;
+    uint32_t *piece_crcs;
+    struct hl_ucx_job *sums; /* one per piece, where they are summed up afterwards */
+    struct hl_ucx_room rooms[HL_UCX_ROOMS];
+    /* a batch */
+    uint8_t *items, *results;
+    size_t items_len, results_len;
+    struct hl_ucx_put *prev, *next;           /* all puts */
+    struct hl_ucx_put *line_prev, *line_next; /* those in line */
+};
+
+/* What the desk does. */
+void hl_ucx_put_work(struct hl_ucx_job *job);
+
+/* Made before the first put, destroyed with the server. */
+hl_status hl_ucx_puts_prepare(struct hl_net_server *s) HL_CHECK;
+/* The message PUT. */
+void hl_ucx_put_asked(struct hl_ucx_peer *p, const struct hl_wire *w);
+/* Tagged messages that nobody has made room for: batches; anything else is refused. */
+void hl_ucx_puts_collect(struct hl_net_server *s);
+/* Answer what the desk has done. */
+void hl_ucx_puts_answer(struct hl_net_server *s);
+int hl_ucx_puts_at_desk(const struct hl_net_server *s);
+/* Drop peers whose put is silent, tell the others that they are not forgotten. */
+void hl_ucx_puts_tend(struct hl_net_server *s, uint64_t now_ns);
+/* Before its endpoint is closed: take back the receives, leave the rest to the desk. */
+void hl_ucx_puts_of_peer_drop(struct hl_ucx_peer *p);
+/* After worker and desk are gone: abort what is left. */
+void hl_ucx_puts_free(struct hl_net_server *s);
+
+struct hl_ucx_peer {
+    struct hl_net_server *server;
+    ucp_ep_h ep;
+    enum hl_ucx_peer_state state;
+    uint64_t since_ns; /* entered the state */
+    int lanes;         /* enum hl_ucx_lane */
+    void *closing;
+    unsigned sends;
+    unsigned refusing; /* its messages that are thrown away as they come */
+    uint32_t session;
+    uint64_t batches;       /* came so far */
+    unsigned open_batches;  /* not answered yet */
+    struct hl_ucx_put *put; /* the large one */
+    char name[64];
+    struct hl_ucx_peer *prev, *next; /* all peers */
+    UT_hash_handle hh;               /* by endpoint, until closing starts */
+    UT_hash_handle hs;               /* by session, as long */
+};
+
+struct hl_ucx_knock {
+    ucp_conn_request_h request;
+    struct hl_ucx_knock *next;
+};
+
+/* What the HELLO of a client must carry where the server is for RDMA. */
+struct hl_ucx_ticket {
+    struct hl_id id;
+    uint64_t since_ns;
+};
+
+struct hl_net_server {
+    const struct hl_net_ops *ops;
+    struct hl_net_server_opts opts;
+    struct hl_ucx ucx;
+    ucp_listener_h listener;
+    int asks_ticket;
+    unsigned port;
+    pthread_mutex_t door; /* around the tickets, which other threads give out */
+    struct hl_ucx_ticket tickets[HL_UCX_TICKETS];
+    size_t next_ticket;
+    ucp_mem_h memory;
+    void *key; /* packed, for clients that read one-sidedly */
+    size_t key_len;
+    struct hl_id id;
+    char address[HL_ADDR_TEXT_MAX];
+    pthread_t thread;
+    int running;
+    int wake_fd;
+    atomic_int stopping;
+    struct hl_ucx_knock *knocks; /* connection requests, newest first */
+    uint64_t knocked_ns;         /* the last one */
+    struct hl_ucx_peer *peers;
+    struct hl_ucx_peer *by_ep;
+    struct hl_ucx_peer *by_session;
+    struct hl_ucx_desk desk;
+    struct hl_ucx_put *puts, *line;
+    ucp_datatype_t summing; /* of fragments, see ucx_intake.c */
+    unsigned open_puts;
+    atomic_int sleeps; /* about to wait for wake_fd */
+    unsigned peer_count;
+    int attention; /* a peer needs the housekeeping */
+    unsigned pause_ms;
+    uint64_t paused_ns;
+    _Atomic uint64_t stat_peers, stat_gets, stat_get_bytes, stat_puts, stat_put_bytes, stat_aborted,
+        stat_batches, stat_expired, stat_refused;
+};
+
+/* Active-message handler of the worker; arg is the server. */
+ucs_status_t hl_ucx_on_message(void *arg, const void *header, size_t header_len, void *data,
+                               size_t len, const ucp_am_recv_param_t *param);
+/* Whether a HELLO with this ticket is welcome. */
+int hl_ucx_server_knows(struct hl_net_server *s, struct hl_id ticket);
+/* An endpoint for a connection request, or its rejection. */
+void hl_ucx_peer_accept(struct hl_net_server *s, ucp_conn_request_h request);
+void hl_ucx_peer_fail(struct hl_ucx_peer *p, const char *why);
+/* Close what failed, free what is closed, drop who never said HELLO; returns how many are closing.
+ */
+unsigned hl_ucx_peers_tend(struct hl_net_server *s, uint64_t now_ns);
+/* Send to the peer; its failure is handled. */
+void hl_ucx_peer_answer(struct hl_ucx_peer *p, struct hl_ucx_send *s);
+void hl_ucx_peer_refuse(struct hl_ucx_peer *p, uint64_t op, hl_status st, const char *text);
+/* After the worker is gone: nothing can call back any more. */
+void hl_ucx_peers_free(struct hl_net_server *s);
+
+static inline void hl_ucx_count(_Atomic uint64_t *counter, uint64_t n)
+{
+    atomic_fetch_add_explicit(counter, n, memory_order_relaxed);
+}
+
+#endif

@@ -1,0 +1,501 @@
+/* net/zmq_inbox.c - a table of unfinished migrations, and one answer per frame.
+ *
+ * Chunks may come in any order, twice, or from a connection that is already replaced: the bitmap
+ * decides, and a chunk that is there is never written again. Credit is counted per epoch, from the
+ * bitmap that opened it: whatever got lost before cannot leak credit. Checksums are kept per
+ * "grain" (a chunk, or 1 MiB of a larger one), so that commit gets the same table a pool keeps. */
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <uthash.h>
+
+#include "base/clock.h"
+#include "base/crc32.h"
+#include "base/log.h"
+#include "base/plane.h"
+#include "core/route.h"
+#include "net/zmq/inbox.h"
+#include "net/zmq/zstd.h"
+
+#define DEFAULT_WINDOW   ((uint64_t)16 << 20)
+#define DEFAULT_MAX_OPEN 16
+#define DEFAULT_KEEP_MS  30000
+#define WINDOW_MIN       2u /* chunks: one on the wire while one is being placed */
+
+struct migration {
+    struct hl_mig_frame object; /* id and geometry; crc is that of the whole */
+    uint32_t left;              /* chunks */
+    uint32_t granted, used;     /* chunks of this epoch */
+    uint32_t grain;             /* bytes */
+    uint8_t *have;
+    uint32_t *crcs; /* per grain */
+    void *token;
+    uint8_t *bytes;
+    uint64_t wire; /* bytes that came for it */
+    uint64_t begun_ns, heard_ns;
+    UT_hash_handle hh;
+};
+
+/* What is over: stored, or given up by its sender. */
+struct done {
+    struct hl_mig_frame object;
+    struct hl_id result;
+    int canceled;
+};
+
+struct hl_mig_inbox {
+    struct hl_net_put_handler sink;
+    uint64_t window;
+    unsigned max_open;
+    uint64_t keep_ns;
+    struct migration *open;
+    struct hl_mig_unpack *unpack;
+    struct done done[HL_MIG_REMEMBERED];
+    unsigned done_next;
+    char text[HL_ERROR_TEXT_MAX];
+    _Atomic uint64_t open_now, committed, aborted, canceled, resumed, chunks, packed, bytes, wire,
+        duplicate, corrupted, refused;
+};
+
+static void count(_Atomic uint64_t *counter, uint64_t n)
+{
+    atomic_fetch_add_explicit(counter, n, memory_order_relaxed);
+}
+
+hl_status hl_mig_inbox_create(const struct hl_migrate_server_opts *o, struct hl_mig_inbox **out)
+{
+    if (o->sink.begin == NULL || o->sink.commit == NULL || o->sink.abort == NULL)
+        return hl_fail(HL_EINVAL, "migration receiver: the sink lacks begin, commit or abort");
+    struct hl_mig_inbox *in = calloc(1, sizeof(*in));
+    if (in == NULL)
+        return hl_fail(HL_ENOMEM, "migration receiver: no memory");
+    in->sink = o->sink;
+    in->window = o->window_bytes > 0 ? o->window_bytes : DEFAULT_WINDOW;
+    in->max_open = o->max_open > 0 ? o->max_open : DEFAULT_MAX_OPEN;
+    in->keep_ns = (uint64_t)(o->keep_ms > 0 ? o->keep_ms : DEFAULT_KEEP_MS) * HL_NS_PER_MS;
+    hl_status st = hl_mig_unpack_create(&in->unpack);
+    if (st != HL_OK) {
+        free(in);
+        return st;
+    }
+    *out = in;
+    return HL_OK;
+}
+
+/* Out of the table; the sink has been told already. */
+static void forget(struct hl_mig_inbox *in, struct migration *m)
+{
+    HASH_DEL(in->open, m);
+    atomic_store_explicit(&in->open_now, HASH_COUNT(in->open), memory_order_relaxed);
+    free(m->have);
+    free(m->crcs);
+    free(m);
+}
+
+/* One transfer of the migration plane has ended. */
+static void tally(const struct migration *m, hl_status st, uint64_t now_ns)
+{
+    hl_plane_count(&(struct hl_transfer){.plane = HL_PLANE_MIGRATION,
+                                         .op = "migrate",
+                                         .path = "zmq",
+                                         .reason = hl_route_reason_name(HL_REASON_MIGRATION_NET),
+                                         .bytes = m->wire,
+                                         .ns = now_ns - m->begun_ns,
+                                         .status = st});
+}
+
+static void drop(struct hl_mig_inbox *in, struct migration *m, hl_status why)
+{
+    in->sink.abort(in->sink.arg, m->token);
+    count(&in->aborted, 1);
+    tally(m, why, m->heard_ns);
+    forget(in, m);
+}
+
+static void remember(struct hl_mig_inbox *in, const struct done *d)
+{
+    in->done[in->done_next++ % HL_MIG_REMEMBERED] = *d;
+}
+
+void hl_mig_inbox_destroy(struct hl_mig_inbox *in)
+{
+    struct migration *m, *next;
+    if (in == NULL)
+        return;
+    HASH_ITER (hh, in->open, m, next)
+        drop(in, m, HL_ECANCELED);
+    hl_mig_unpack_destroy(in->unpack);
+    free(in);
+}
+
+void hl_mig_inbox_expire(struct hl_mig_inbox *in, uint64_t now_ns)
+{
+    struct migration *m, *next;
+    HASH_ITER (hh, in->open, m, next) {
+        if (now_ns - m->heard_ns < in->keep_ns)
+            continue;
+        hl_warn("migration abandoned id=%s missing_chunks=%u of=%u silent_ms=%llu",
+                hl_id_format(m->object.id).s, m->left, m->object.chunk_count,
+                (unsigned long long)((now_ns - m->heard_ns) / HL_NS_PER_MS));
+        hl_fault_count("abandoned", "zmq");
+        drop(in, m, HL_EUNAVAIL);
+    }
+}
+
+void hl_mig_inbox_count_refused(struct hl_mig_inbox *in)
+{
+    count(&in->refused, 1);
+    hl_fault_count("foreign", "zmq");
+}
+
+void hl_mig_inbox_stats(const struct hl_mig_inbox *in, struct hl_migrate_server_stats *out)
+{
+#define GET(field) atomic_load_explicit(&in->field, memory_order_relaxed)
+    *out = (struct hl_migrate_server_stats){
+        .open_now = GET(open_now),
+        .committed = GET(committed),
+        .aborted = GET(aborted),
+        .canceled = GET(canceled),
+        .resumed = GET(resumed),
+        .chunks = GET(chunks),
+        .packed = GET(packed),
+        .bytes = GET(bytes),
+        .wire = GET(wire),
+        .duplicate = GET(duplicate),
+        .corrupted = GET(corrupted),
+        .refused = GET(refused),
+    };
+#undef GET
+}
+
+static int same_object(const struct hl_mig_frame *a, const struct hl_mig_frame *b)
+{
+    return a->total == b->total && a->chunk_size == b->chunk_size;
+}
+
+static struct migration *find(struct hl_mig_inbox *in, struct hl_id id)
+{
+    struct migration *m = NULL;
+    HASH_FIND(hh, in->open, &id, sizeof(id), m);
+    return m;
+}
+
+static struct done *find_done(struct hl_mig_inbox *in, struct hl_id id)
+{
+    for (unsigned i = 0; i < HL_MIG_REMEMBERED; i++)
+        if (hl_id_equal(in->done[i].object.id, id))
+            return &in->done[i];
+    return NULL;
+}
+
+/* An answer repeats the frame it answers. */
+static void answer(struct hl_mig_reply *r, const struct hl_mig_frame *to, enum hl_mig_type type)
+{
+    r->send = 1;
+    r->payload = NULL;
+    r->frame = *to;
+    r->frame.type = type;
+    r->frame.flags = 0;
+    r->frame.length = 0;
+}
+
+/* A no; the sentence is this thread's last failure. */
+static void say(struct hl_mig_inbox *in, const struct hl_mig_frame *to, hl_status st,
+                struct hl_mig_reply *r)
+{
+    answer(r, to, HL_MIG_REFUSED);
+    size_t len = strnlen(hl_error_text(), sizeof(in->text) - 1);
+    memcpy(in->text, hl_error_text(), len);
+    r->frame.status = st;
+    r->frame.length = (uint32_t)len;
+    r->payload = in->text;
+}
+
+static void refuse(struct hl_mig_inbox *in, const struct hl_mig_frame *to, hl_status st,
+                   struct hl_mig_reply *r)
+{
+    count(&in->refused, 1);
+    say(in, to, st, r);
+}
+
+/* What is over stays over. */
+static void answer_done(struct hl_mig_inbox *in, const struct done *d,
+                        const struct hl_mig_frame *to, struct hl_mig_reply *r)
+{
+    if (d->canceled) {
+        say(in, to, hl_fail(HL_ECANCELED, "it was canceled at the receiver"), r);
+        return;
+    }
+    answer(r, &d->object, HL_MIG_DONE); /* who cancels may not know the geometry */
+    r->frame.epoch = to->epoch;
+    r->frame.result = d->result;
+}
+
+/* Chunks one migration may have on the way: its share of the window. */
+static uint32_t window_of(const struct hl_mig_inbox *in, const struct migration *m)
+{
+    uint64_t n = in->window / HASH_COUNT(in->open) / m->object.chunk_size;
+    return n < WINDOW_MIN ? WINDOW_MIN : n > 1024 ? 1024 : (uint32_t)n;
+}
+
+/* Raise the credit when it is worth a message. */
+static int grant(const struct hl_mig_inbox *in, struct migration *m)
+{
+    uint32_t window = window_of(in, m), target = m->used + window;
+    if (target - m->granted > window || target - m->granted < (window + 3) / 4)
+        return 0; /* the share shrank, or only a little was used */
+    m->granted = target;
+    return 1;
+}
+
+static hl_status begin(struct hl_mig_inbox *in, const struct hl_mig_frame *f, uint64_t now_ns,
+                       struct migration **out)
+{
+    if (HASH_COUNT(in->open) >= in->max_open)
+        return hl_fail(HL_EBUSY,
+                       "migration receiver: %u migrations are open, as many as allowed; try again "
+                       "later",
+                       in->max_open);
+    struct migration *m = calloc(1, sizeof(*m));
+    uint32_t grain = f->chunk_size < HL_NET_CHUNK ? f->chunk_size : HL_NET_CHUNK;
+    if (m != NULL) {
+        m->have = calloc(1, hl_mig_bitmap_len(f->chunk_count));
+        m->crcs = calloc((f->total + grain - 1) / grain, sizeof(*m->crcs));
+    }
+    void *bytes = NULL;
+    hl_status st = HL_OK;
+    if (m == NULL || m->have == NULL || m->crcs == NULL)
+        st = hl_fail(HL_ENOMEM, "migration receiver: no memory for the bitmap of %u chunks",
+                     f->chunk_count);
+    else
+        st = in->sink.begin(in->sink.arg, f->result, f->total, &m->token, &bytes);
+    if (st != HL_OK) {
+        if (m != NULL) {
+            free(m->have);
+            free(m->crcs);
+        }
+        free(m);
+        return st;
+    }
+    m->begun_ns = now_ns;
+    m->object = *f;
+    m->left = f->chunk_count;
+    m->grain = grain;
+    m->bytes = bytes;
+    HASH_ADD(hh, in->open, object.id, sizeof(m->object.id), m);
+    atomic_store_explicit(&in->open_now, HASH_COUNT(in->open), memory_order_relaxed);
+    *out = m;
+    return HL_OK;
+}
+
+static void on_open(struct hl_mig_inbox *in, const struct hl_mig_frame *f, uint64_t now_ns,
+                    struct hl_mig_reply *r)
+{
+    struct done *d = find_done(in, f->id);
+    struct migration *m = find(in, f->id);
+    if (d != NULL && d->canceled && f->type == HL_MIG_OPEN) {
+        *d = (struct done){0}; /* somebody begins anew */
+        d = NULL;
+    }
+    const struct hl_mig_frame *known = d != NULL ? &d->object : m != NULL ? &m->object : f;
+    if (!same_object(known, f) || known->crc != f->crc) {
+        refuse(in, f,
+               hl_fail(HL_ECONFLICT,
+                       "migration %s is already in use for other bytes; take a new id",
+                       hl_id_format(f->id).s),
+               r);
+        return;
+    }
+    if (d != NULL) {
+        answer_done(in, d, f, r);
+        return;
+    }
+    if (m != NULL) {
+        count(&in->resumed, 1);
+    } else {
+        hl_status st = begin(in, f, now_ns, &m);
+        if (st != HL_OK) {
+            refuse(in, f, st, r);
+            return;
+        }
+    }
+    m->heard_ns = now_ns;
+    m->object.epoch = f->epoch;
+    m->used = 0;
+    m->granted = window_of(in, m);
+    answer(r, f, HL_MIG_STATE);
+    r->frame.credit = m->granted;
+    r->frame.length = (uint32_t)hl_mig_bitmap_len(f->chunk_count);
+    r->payload = m->have;
+}
+
+/* Chunks smaller than HL_NET_CHUNK: fold their checksums to one per HL_NET_CHUNK, in place. */
+static size_t fold(const struct migration *m)
+{
+    size_t n = (size_t)((m->object.total + m->grain - 1) / m->grain);
+    size_t per = HL_NET_CHUNK / m->grain, folded = 0;
+    if (per == 1)
+        return n;
+    for (size_t i = 0; i < n; i++) {
+        uint32_t len = hl_mig_chunk_len(m->object.total, m->grain, (uint32_t)i);
+        if (i % per == 0)
+            m->crcs[folded++] = m->crcs[i];
+        else
+            m->crcs[folded - 1] = hl_crc32_combine(m->crcs[folded - 1], m->crcs[i], len);
+    }
+    return folded;
+}
+
+static void finish(struct hl_mig_inbox *in, struct migration *m, const struct hl_mig_frame *f,
+                   uint64_t now_ns, struct hl_mig_reply *r)
+{
+    size_t n = fold(m);
+    uint32_t crc = 0;
+    for (size_t i = 0; i < n; i++)
+        crc = hl_crc32_combine(crc, m->crcs[i],
+                               hl_mig_chunk_len(m->object.total, HL_NET_CHUNK, (uint32_t)i));
+    if (crc != m->object.crc) {
+        hl_status st = hl_fail(HL_ECORRUPT,
+                               "migration %s: all chunks arrived as they were sent, but the whole "
+                               "has checksum %08x and %08x was announced: the source is damaged",
+                               hl_id_format(m->object.id).s, crc, m->object.crc);
+        drop(in, m, st);
+        refuse(in, f, st, r);
+        return;
+    }
+    struct done d = {.object = m->object};
+    hl_status st = in->sink.commit(in->sink.arg, m->token, crc, m->crcs, n, &d.result);
+    tally(m, st, now_ns);
+    forget(in, m);
+    if (st != HL_OK) {
+        count(&in->aborted, 1);
+        refuse(in, f, st, r);
+        return;
+    }
+    count(&in->committed, 1);
+    remember(in, &d);
+    answer_done(in, &d, f, r);
+}
+
+/* Put the chunk in its place: a compressed one is unpacked there, another one is copied, with its
+ * CRC and those of its grains from the same pass. */
+static uint32_t place(struct hl_mig_inbox *in, const struct migration *m,
+                      const struct hl_mig_frame *f, const uint8_t *src)
+{
+    uint64_t at = (uint64_t)f->chunk * f->chunk_size;
+    uint32_t chunk = hl_mig_chunk_len(f->total, f->chunk_size, f->chunk), crc = 0;
+    int packed = (f->flags & HL_MIG_F_ZSTD) != 0;
+    if (packed && hl_mig_unpack(in->unpack, m->bytes + at, chunk, src, f->length) != HL_OK)
+        return ~f->crc;
+    for (uint32_t off = 0; off < chunk; off += m->grain) {
+        uint32_t left = chunk - off, len = left < m->grain ? left : m->grain;
+        uint8_t *dst = m->bytes + at + off;
+        uint32_t one = packed ? hl_crc32(0, dst, len) : hl_crc32_copy(0, dst, src + off, len);
+        m->crcs[(at + off) / m->grain] = one;
+        crc = off == 0 ? one : hl_crc32_combine(crc, one, len);
+    }
+    return crc;
+}
+
+static void answer_credit(struct migration *m, const struct hl_mig_frame *f, enum hl_mig_type type,
+                          struct hl_mig_reply *r)
+{
+    answer(r, f, type);
+    r->frame.credit = m->granted;
+}
+
+static void on_data(struct hl_mig_inbox *in, const struct hl_mig_frame *f, const uint8_t *payload,
+                    uint64_t now_ns, struct hl_mig_reply *r)
+{
+    struct migration *m = find(in, f->id);
+    if (m == NULL) {
+        const struct done *d = find_done(in, f->id);
+        if (d != NULL) {
+            count(&in->duplicate, !d->canceled);
+            answer_done(in, d, f, r);
+        } else {
+            refuse(in, f,
+                   hl_fail(HL_ENOENT, "migration %s is not open here", hl_id_format(f->id).s), r);
+        }
+        return;
+    }
+    if (!same_object(&m->object, f)) {
+        refuse(in, f,
+               hl_fail(HL_EPROTO, "migration %s: a chunk of another object", hl_id_format(f->id).s),
+               r);
+        return;
+    }
+    int current = f->epoch == m->object.epoch;
+    if (current && m->used == m->granted) {
+        refuse(in, f,
+               hl_fail(HL_EPROTO, "migration %s: chunk %u was sent without credit",
+                       hl_id_format(f->id).s, f->chunk),
+               r);
+        return;
+    }
+    m->heard_ns = now_ns;
+    m->used += current ? 1 : 0;
+    if (hl_mig_bit(m->have, f->chunk)) {
+        count(&in->duplicate, 1);
+    } else if (place(in, m, f, payload) != f->crc) {
+        count(&in->corrupted, 1);
+        hl_fault_count("corrupt", "zmq");
+        (void)grant(in, m);
+        answer_credit(m, f, HL_MIG_NACK, r);
+        return;
+    } else {
+        hl_mig_bit_set(m->have, f->chunk);
+        count(&in->bytes, hl_mig_chunk_len(f->total, f->chunk_size, f->chunk));
+        count(&in->chunks, 1);
+        count(&in->packed, (f->flags & HL_MIG_F_ZSTD) != 0);
+        count(&in->wire, f->length);
+        m->wire += f->length;
+        if (--m->left == 0) {
+            finish(in, m, f, now_ns, r);
+            return;
+        }
+    }
+    if (current && grant(in, m))
+        answer_credit(m, f, HL_MIG_CREDIT, r);
+}
+
+static void on_cancel(struct hl_mig_inbox *in, const struct hl_mig_frame *f, struct hl_mig_reply *r)
+{
+    struct migration *m = find(in, f->id);
+    const struct done *d = find_done(in, f->id);
+    if (m != NULL) {
+        struct done over = {.object = m->object, .canceled = 1};
+        count(&in->canceled, 1);
+        hl_fault_count("canceled", "zmq");
+        drop(in, m, HL_ECANCELED);
+        remember(in, &over);
+        answer_done(in, &over, f, r);
+    } else if (d != NULL) {
+        answer_done(in, d, f, r);
+    } else {
+        say(in, f, hl_fail(HL_ENOENT, "it is not open at the receiver"), r);
+    }
+}
+
+void hl_mig_inbox_message(struct hl_mig_inbox *in, const void *header, size_t header_len,
+                          const void *payload, size_t payload_len, uint64_t now_ns,
+                          struct hl_mig_reply *r)
+{
+    struct hl_mig_frame f;
+    r->send = 0;
+    if (hl_mig_decode(header, header_len, &f) != HL_OK || f.length != payload_len) {
+        hl_mig_inbox_count_refused(in);
+        return; /* nothing in it can be trusted enough to answer it */
+    }
+    if (f.type == HL_MIG_PING)
+        answer(r, &f, HL_MIG_PONG);
+    else if (f.type == HL_MIG_OPEN || f.type == HL_MIG_RESUME)
+        on_open(in, &f, now_ns, r);
+    else if (f.type == HL_MIG_DATA)
+        on_data(in, &f, payload, now_ns, r);
+    else if (f.type == HL_MIG_CANCEL)
+        on_cancel(in, &f, r);
+    else
+        hl_mig_inbox_count_refused(in);
+}

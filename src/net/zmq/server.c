@@ -1,0 +1,192 @@
+/* net/zmq_server.c - the receiving end: one thread, one ROUTER, one inbox.
+ *
+ * libzmq can't receive into our memory: a frame lands in a buffer of libzmq's and the inbox copies
+ * it to its place, computing the CRC in the same pass. How many such buffers can pile up is what
+ * the credit bounds, and for peers that ignore it the queue limit. */
+#include <errno.h>
+#include <poll.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+#include <zmq.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "net/addr.h"
+#include "net/zmq/inbox.h"
+#include "net/zmq/zmq_private.h"
+
+#define QUEUE_MAX  64  /* messages per peer in the kernel's and libzmq's hands */
+#define TICK_MS    100 /* how often abandoned migrations are looked for */
+#define PARTS      3   /* routing id, header, payload */
+#define RESOLVE_MS 3000
+
+struct hl_migrate_server {
+    struct hl_mig_inbox *inbox;
+    void *ctx;
+    void *sock; /* the thread's alone once it runs */
+    int wake_fd;
+    int running;
+    pthread_t thread;
+    atomic_int stopping;
+    char address[HL_ADDR_TEXT_MAX];
+};
+
+struct parts {
+    zmq_msg_t msg[PARTS];
+    int count; /* as sent; only the first PARTS are kept */
+};
+
+/* Take one whole message. 0: nothing there. */
+static int take(void *sock, struct parts *p)
+{
+    int more = 1;
+    p->count = 0;
+    while (more) {
+        zmq_msg_t extra, *msg = p->count < PARTS ? &p->msg[p->count] : &extra;
+        zmq_msg_init(msg);
+        if (zmq_msg_recv(msg, sock, ZMQ_DONTWAIT) < 0) {
+            zmq_msg_close(msg);
+            return p->count > 0;
+        }
+        more = zmq_msg_more(msg);
+        if (msg == &extra)
+            zmq_msg_close(msg);
+        p->count++;
+    }
+    return 1;
+}
+
+static void give(struct parts *p)
+{
+    for (int i = 0; i < p->count && i < PARTS; i++)
+        zmq_msg_close(&p->msg[i]);
+}
+
+static void send_reply(struct hl_migrate_server *s, zmq_msg_t *to, const struct hl_mig_reply *r)
+{
+    /* A peer that is gone or does not read loses its answer; it will ask again. */
+    if (zmq_msg_send(to, s->sock, ZMQ_SNDMORE | ZMQ_DONTWAIT) < 0 ||
+        hl_mig_post(s->sock, &r->frame, r->payload, NULL) != HL_OK)
+        hl_debug("migration receiver: an answer was not sent: %s", zmq_strerror(errno));
+}
+
+static void on_message(struct hl_migrate_server *s, struct parts *p)
+{
+    struct hl_mig_reply reply;
+    if (p->count != 2 && p->count != PARTS) {
+        hl_mig_inbox_count_refused(s->inbox);
+        return;
+    }
+    zmq_msg_t *header = &p->msg[1], *payload = p->count == PARTS ? &p->msg[2] : NULL;
+    hl_mig_inbox_message(s->inbox, zmq_msg_data(header), zmq_msg_size(header),
+                         payload != NULL ? zmq_msg_data(payload) : NULL,
+                         payload != NULL ? zmq_msg_size(payload) : 0, hl_now_ns(), &reply);
+    if (reply.send)
+        send_reply(s, &p->msg[0], &reply);
+}
+
+static void *serve(void *arg)
+{
+    struct hl_migrate_server *s = arg;
+    struct parts p;
+    uint64_t next_tick = hl_now_ns();
+    while (!atomic_load_explicit(&s->stopping, memory_order_acquire)) {
+        zmq_pollitem_t items[] = {{.socket = s->sock, .events = ZMQ_POLLIN},
+                                  {.fd = s->wake_fd, .events = ZMQ_POLLIN}};
+        if (take(s->sock, &p)) {
+            on_message(s, &p);
+            give(&p);
+        } else {
+            zmq_poll(items, HL_ARRAY_LEN(items), TICK_MS);
+        }
+        if (hl_now_ns() >= next_tick) {
+            hl_mig_inbox_expire(s->inbox, hl_now_ns());
+            next_tick = hl_now_ns() + TICK_MS * HL_NS_PER_MS;
+        }
+    }
+    return NULL;
+}
+
+/* Bind, and learn the port when any was asked for; the host stays as it was written. */
+static hl_status bind_to(struct hl_migrate_server *s, const struct hl_migrate_server_opts *o)
+{
+    char endpoint[HL_MIG_ENDPOINT_MAX], bound[HL_MIG_ENDPOINT_MAX];
+    size_t len = sizeof(bound);
+    int v6, queue = QUEUE_MAX;
+    struct hl_addr a;
+    HL_TRY(hl_addr_resolve(o->listen, RESOLVE_MS, &a));
+    HL_TRY(hl_mig_endpoint(o->listen, RESOLVE_MS, endpoint, &v6));
+    HL_TRY(hl_mig_socket(s->ctx, ZMQ_ROUTER, v6, &s->sock));
+    if (zmq_setsockopt(s->sock, ZMQ_RCVHWM, &queue, sizeof(queue)) != 0 ||
+        zmq_bind(s->sock, endpoint) != 0 ||
+        zmq_getsockopt(s->sock, ZMQ_LAST_ENDPOINT, bound, &len) != 0)
+        return hl_fail(HL_EUNAVAIL,
+                       "migration receiver: listening on %s: %s; is another program using it?",
+                       o->listen, zmq_strerror(errno));
+    hl_addr_format(&a, (unsigned)strtoul(strrchr(bound, ':') + 1, NULL, 10), s->address);
+    return HL_OK;
+}
+
+hl_status hl_migrate_server_start(const struct hl_migrate_server_opts *opts,
+                                  struct hl_migrate_server **out)
+{
+    if (opts->listen == NULL || opts->listen[0] == '\0')
+        return hl_fail(HL_EINVAL, "migration receiver: no listen address; use \"host:port\"");
+    struct hl_migrate_server *s = calloc(1, sizeof(*s));
+    if (s == NULL)
+        return hl_fail(HL_ENOMEM, "migration receiver: no memory");
+    s->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    hl_status st = HL_OK;
+    if (s->wake_fd < 0)
+        st = hl_fail(HL_EIO, "migration receiver: eventfd: %m");
+    if (st == HL_OK)
+        st = hl_mig_inbox_create(opts, &s->inbox);
+    if (st == HL_OK)
+        st = hl_mig_context(opts->io_threads, &s->ctx);
+    if (st == HL_OK)
+        st = bind_to(s, opts);
+    if (st == HL_OK && (errno = pthread_create(&s->thread, NULL, serve, s)) != 0)
+        st = hl_fail(HL_EIO, "migration receiver: starting the thread: %m");
+    s->running = st == HL_OK;
+    if (st != HL_OK) {
+        hl_migrate_server_stop(s);
+        return st;
+    }
+    *out = s;
+    return HL_OK;
+}
+
+const char *hl_migrate_server_address(const struct hl_migrate_server *server)
+{
+    return server->address;
+}
+
+void hl_migrate_server_stats(const struct hl_migrate_server *server,
+                             struct hl_migrate_server_stats *out)
+{
+    hl_mig_inbox_stats(server->inbox, out);
+}
+
+void hl_migrate_server_stop(struct hl_migrate_server *s)
+{
+    if (s == NULL)
+        return;
+    if (s->running) {
+        uint64_t one = 1;
+        atomic_store_explicit(&s->stopping, 1, memory_order_release);
+        if (write(s->wake_fd, &one, sizeof(one)) < 0)
+            hl_debug("migration receiver: waking the thread: %m");
+        pthread_join(s->thread, NULL);
+    }
+    if (s->sock != NULL)
+        zmq_close(s->sock);
+    hl_mig_context_term(s->ctx);
+    hl_mig_inbox_destroy(s->inbox);
+    if (s->wake_fd >= 0)
+        close(s->wake_fd);
+    free(s);
+}

@@ -1,0 +1,288 @@
+/* What only the emulated device can show: its memory is the process's, so that wrong uses fault. */
+#include <errno.h>
+#include <fcntl.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "unit/mem/device/device_rig.h"
+
+static int setup(void **state)
+{
+    static struct rig r;
+    r = (struct rig){.spec = "emu:64MiB"};
+    *state = &r;
+    return hl_device_open(r.spec, NULL, &r.device) == HL_OK ? 0 : -1;
+}
+
+static int teardown(void **state)
+{
+    hl_device_close(((struct rig *)*state)->device);
+    return 0;
+}
+
+/* The signal that ends a child which touches the byte; 0 when nothing happened. */
+static int touching(volatile unsigned char *at, int writing)
+{
+    int status;
+    pid_t child = fork();
+    if (child == 0) {
+        signal(SIGSEGV, SIG_DFL);
+        signal(SIGBUS, SIG_DFL);
+        if (writing)
+            *at = 1;
+        else
+            (void)*at;
+        _exit(0);
+    }
+    assert_int_equal(waitpid(child, &status, 0), child);
+    return WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status);
+}
+
+static void a_freed_block_faults(void **state)
+{
+    struct rig *r = *state;
+    struct hl_device_block b;
+    assert_int_equal(hl_device_alloc(r->device, MIB, 0, &b), HL_OK);
+    assert_ptr_equal(b.host, (void *)(uintptr_t)b.address);
+    unsigned char *at = b.host;
+    at[7] = 3;
+    assert_int_equal(touching(at + 7, 0), 0);
+    assert_int_equal(hl_device_free(r->device, &b), HL_OK);
+    assert_int_equal(touching(at + 7, 0), SIGSEGV);
+    assert_int_equal(touching(at + 7, 1), SIGSEGV);
+}
+
+static void an_evicted_range_faults_and_serves_again(void **state)
+{
+    struct rig *r = *state;
+    struct hl_device_block b;
+    uint64_t range;
+    assert_int_equal(hl_device_reserve(r->device, 4 * MIB, &range), HL_OK);
+    volatile unsigned char *at = (void *)(uintptr_t)range;
+    assert_int_equal(touching(at, 0), SIGSEGV);
+    assert_int_equal(hl_device_alloc(r->device, MIB, range, &b), HL_OK);
+    *at = 9;
+    assert_int_equal(touching(at + MIB, 0), SIGSEGV);
+    assert_int_equal(hl_device_unmap(r->device, &b), HL_OK);
+    assert_int_equal(touching(at, 0), SIGSEGV);
+    assert_int_equal(hl_device_map(r->device, range, &b), HL_OK);
+    assert_int_equal(*at, 9);
+    assert_int_equal(hl_device_free(r->device, &b), HL_OK);
+    assert_int_equal(touching(at, 0), SIGSEGV);
+}
+
+static void freed_memory_goes_back_to_the_host_and_comes_zeroed(void **state)
+{
+    struct rig *r = *state;
+    struct hl_device_block b;
+    struct hl_device_share share;
+    struct stat before, after;
+    assert_int_equal(hl_device_alloc(r->device, 8 * MIB, 0, &b), HL_OK);
+    memset(b.host, 0xff, b.size);
+    assert_int_equal(hl_device_export(r->device, &b, &share), HL_OK);
+    assert_int_equal(fstat(share.fd, &before), 0);
+    assert_int_equal(hl_device_free(r->device, &b), HL_OK);
+    assert_int_equal(fstat(share.fd, &after), 0);
+    assert_int_equal(before.st_size, CAPACITY);
+    assert_int_equal(before.st_blocks * 512, 8 * MIB);
+    assert_int_equal(after.st_blocks, 0);
+    assert_int_equal(hl_device_alloc(r->device, 8 * MIB, 0, &b), HL_OK);
+    assert_int_equal(((unsigned char *)b.host)[12345], 0);
+    close(share.fd);
+}
+
+static void a_device_of_one_user_keeps_its_memory_and_still_faults(void **state)
+{
+    (void)state;
+    struct hl_device *d;
+    struct hl_device_options options = {.keeps_memory = 1};
+    assert_int_equal(hl_device_open("emu:16MiB", &options, &d), HL_OK);
+    struct hl_device_block b, rest;
+    struct hl_device_share share;
+    struct stat after;
+    assert_int_equal(hl_device_alloc(d, 8 * MIB, 0, &b), HL_OK);
+    assert_int_equal(hl_device_export(d, &b, &share), HL_OK);
+    volatile unsigned char *at = b.host;
+    *at = 9;
+    assert_int_equal(hl_device_free(d, &b), HL_OK);
+    assert_int_equal(touching(at, 0), SIGSEGV);
+    assert_int_equal(fstat(share.fd, &after), 0);
+    assert_int_equal(after.st_blocks * 512, 8 * MIB);
+    /* Kept memory is nobody's: all of the device can be had. */
+    assert_int_equal(hl_device_alloc(d, 16 * MIB, 0, &rest), HL_OK);
+    assert_int_equal(fstat(share.fd, &after), 0);
+    assert_int_equal(after.st_blocks * 512, 16 * MIB);
+    close(share.fd);
+    hl_device_close(d);
+}
+
+/* Blocks that come and go in a range, where the device keeps mappings too: each has memory of its
+ * own at its address, and none where there is no block. */
+static void blocks_of_a_range_never_share_memory(void **state)
+{
+    enum { PLACES = 6, ROUNDS = 4000 };
+
+    (void)state;
+    struct hl_device *d;
+    struct hl_device_options options = {.keeps_memory = 1};
+    struct hl_device_block b[PLACES] = {0};
+    int there[PLACES] = {0};
+    uint64_t range, size = 64 << 10, used = 0, random = 7;
+    assert_int_equal(hl_device_open("emu:256KiB", &options, &d), HL_OK); /* 4 of them */
+    assert_int_equal(hl_device_reserve(d, PLACES * size, &range), HL_OK);
+    for (int i = 0; i < ROUNDS; i++) {
+        random = random * 6364136223846793005u + 1442695040888963407u;
+        int k = (int)(random >> 33) % PLACES;
+        /* Two places are one longer block now and then. */
+        uint64_t len = k + 1 < PLACES && !there[k + 1] && random >> 62 == 3 ? 2 * size : size;
+        if (there[k]) {
+            assert_int_equal(((unsigned char *)b[k].host)[0], k + 1);
+            assert_int_equal(((unsigned char *)b[k].host)[b[k].size - 1], k + 1);
+            used -= b[k].size;
+            assert_int_equal(hl_device_free(d, &b[k]), HL_OK);
+            there[k] = 0;
+        } else if (used + len <= 256 << 10 && (k == 0 || !there[k - 1] || b[k - 1].size == size) &&
+                   hl_device_alloc(d, len, range + (uint64_t)k * size, &b[k]) == HL_OK) {
+            memset(b[k].host, k + 1, len);
+            used += len;
+            there[k] = 1;
+        }
+        if (i % 200 == 0)
+            for (int j = 0; j < PLACES; j++) {
+                int covered = there[j] || (j > 0 && there[j - 1] && b[j - 1].size > size);
+                volatile unsigned char *at = (void *)(uintptr_t)(range + (uint64_t)j * size);
+                assert_int_equal(touching(at, 0), covered ? 0 : SIGSEGV);
+            }
+    }
+    assert_int_equal(hl_device_audit(d), HL_OK);
+    hl_device_close(d);
+}
+
+static void an_exported_descriptor_can_neither_grow_nor_write_the_device(void **state)
+{
+    struct rig *r = *state;
+    struct hl_device_block b;
+    struct hl_device_share share;
+    assert_int_equal(hl_device_alloc(r->device, MIB, 0, &b), HL_OK);
+    assert_int_equal(hl_device_export(r->device, &b, &share), HL_OK);
+    int seals = fcntl(share.fd, F_GET_SEALS);
+    assert_int_equal(seals & (F_SEAL_GROW | F_SEAL_SHRINK), F_SEAL_GROW | F_SEAL_SHRINK);
+    assert_int_equal(write(share.fd, "x", 1), -1);
+    assert_ptr_equal(mmap(NULL, MIB, PROT_READ | PROT_WRITE, MAP_SHARED, share.fd, 0), MAP_FAILED);
+    assert_int_equal(errno, EACCES);
+    struct hl_device_block in;
+    assert_int_equal(hl_device_import(r->device, &share, &in), HL_OK);
+    assert_int_equal(touching(in.host, 0), 0);
+    assert_int_equal(touching(in.host, 1), SIGSEGV);
+    unsigned char *at = in.host;
+    assert_int_equal(hl_device_free(r->device, &in), HL_OK);
+    assert_int_equal(touching(at, 0), SIGSEGV);
+    close(share.fd);
+}
+
+static void a_memfd_that_could_shrink_is_not_imported(void **state)
+{
+    struct rig *r = *state;
+    struct hl_device_block b;
+    int fd = memfd_create("loose", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    assert_int_equal(ftruncate(fd, MIB), 0);
+    struct hl_device_share share = {.fd = fd, .size = MIB};
+    assert_int_equal(hl_device_import(r->device, &share, &b), HL_EPERM);
+    assert_int_equal(fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK), 0);
+    share.size = 2 * MIB;
+    assert_int_equal(hl_device_import(r->device, &share, &b), HL_EINVAL);
+    share.size = MIB;
+    assert_int_equal(hl_device_import(r->device, &share, &b), HL_OK);
+    close(fd);
+}
+
+static void scattered_room_is_told_apart_from_no_room(void **state)
+{
+    struct rig *r = *state;
+    struct hl_device_block b[4], c;
+    for (int i = 0; i < 4; i++)
+        assert_int_equal(hl_device_alloc(r->device, 16 * MIB, 0, &b[i]), HL_OK);
+    assert_int_equal(hl_device_free(r->device, &b[0]), HL_OK);
+    assert_int_equal(hl_device_free(r->device, &b[2]), HL_OK);
+    assert_int_equal(info(r).free, 32 * MIB);
+    assert_int_equal(info(r).largest, 16 * MIB);
+    assert_int_equal(hl_device_alloc(r->device, 20 * MIB, 0, &c), HL_ENOSPC);
+    assert_error_has("33554432 free, but only 16777216 of them in one piece");
+    assert_int_equal(info(r).used, 32 * MIB);
+    assert_int_equal(hl_device_audit(r->device), HL_OK);
+}
+
+static void an_importer_has_no_memory_of_its_own(void **state)
+{
+    (void)state;
+    struct hl_device *d;
+    struct hl_device_block b;
+    struct hl_device_info i;
+    assert_int_equal(hl_device_open("emu", NULL, &d), HL_OK);
+    assert_int_equal(hl_device_alloc(d, 1, 0, &b), HL_ENOSPC);
+    hl_device_info(d, &i);
+    assert_int_equal(i.capacity + i.free + i.largest, 0);
+    hl_device_close(d);
+}
+
+static void the_spec_says_what_is_emulated(void **state)
+{
+    (void)state;
+    struct hl_device *d;
+    struct hl_device_info i;
+    assert_int_equal(hl_device_open("emu:1MiB:nic=no:numa=0", NULL, &d), HL_OK);
+    hl_device_info(d, &i);
+    assert_string_equal(i.kind, "emu");
+    assert_string_equal(i.name, "emu:1MiB:nic=no:numa=0");
+    assert_true(i.numa == 0 || i.numa == -1); /* where a container may not bind */
+    assert_true(i.nic_direct == 0 && i.capacity == MIB && i.shareable && i.ranges);
+    struct hl_device_block b;
+    assert_int_equal(hl_device_alloc(d, MIB, 0, &b), HL_OK);
+    hl_device_close(d);
+}
+
+static void specs_that_say_nothing_are_refused_by_name(void **state)
+{
+    (void)state;
+    static const char *const bad[] = {"",
+                                      "emux",
+                                      "rocm:0",
+                                      "emu:",
+                                      "emu:0",
+                                      "emu:12",
+                                      "emu:-1",
+                                      "emu:1MiB:nic=yes",
+                                      "emu:banana",
+                                      "emu:1MiB:numa=",
+                                      "emu:1MiB:numa=2000",
+                                      "emu:16EiB"};
+    for (size_t i = 0; i < HL_ARRAY_LEN(bad); i++) {
+        struct hl_device *d = NULL;
+        assert_int_equal(hl_device_open(bad[i], NULL, &d), HL_EINVAL);
+        assert_error_has(bad[i]);
+        assert_null(d);
+    }
+}
+
+int main(void)
+{
+#define T(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
+    const struct CMUnitTest tests[] = {
+        T(a_freed_block_faults),
+        T(an_evicted_range_faults_and_serves_again),
+        T(freed_memory_goes_back_to_the_host_and_comes_zeroed),
+        cmocka_unit_test(a_device_of_one_user_keeps_its_memory_and_still_faults),
+        cmocka_unit_test(blocks_of_a_range_never_share_memory),
+        T(an_exported_descriptor_can_neither_grow_nor_write_the_device),
+        T(a_memfd_that_could_shrink_is_not_imported),
+        T(scattered_room_is_told_apart_from_no_room),
+        cmocka_unit_test(an_importer_has_no_memory_of_its_own),
+        cmocka_unit_test(the_spec_says_what_is_emulated),
+        cmocka_unit_test(specs_that_say_nothing_are_refused_by_name),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,461 @@
+/* Whole imports into a sink on the heap, compared byte for byte with slices made element by element
+ * in memory; and the failures: whatever goes wrong, every shard is given back. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <ftw.h>
+#include <pthread.h>
+#include <unistd.h>
+
+#include "base/crc32.h"
+#include "mem/import/import.h"
+#include "support/hf_slices.h"
+
+#define SHARDS_MAX 256
+
+/* ---- a sink that counts ------------------------------------------------------------------------
+ */
+
+struct kept {
+    struct hl_id id;
+    uint8_t *ptr;
+    uint64_t size;
+};
+
+struct heap {
+    pthread_mutex_t mutex;
+    int fail_alloc; /* the n-th alloc from now fails; 0 = never */
+    int fail_seal;
+    int live; /* allocated, neither sealed nor aborted */
+    struct kept kept[SHARDS_MAX];
+    int sealed; /* entries of kept */
+    int discarded;
+    const char *truncate; /* cut this file at the first alloc */
+    atomic_int *cancel;   /* set at the first seal */
+};
+
+static hl_status heap_alloc(void *arg, const struct hl_import_shard *shard,
+                            struct hl_import_slot *out)
+{
+    uint64_t size = shard->size_bytes;
+    struct heap *h = arg;
+    pthread_mutex_lock(&h->mutex);
+    int fail = h->fail_alloc > 0 && --h->fail_alloc == 0;
+    int cut = h->truncate != NULL ? truncate(h->truncate, 4096) : 0;
+    h->truncate = NULL;
+    h->live += !fail;
+    pthread_mutex_unlock(&h->mutex);
+    if (fail || cut != 0)
+        return hl_fail(HL_ENOSPC, "the heap is full");
+    uint8_t *ptr = malloc(size);
+    memset(ptr, 0xEE, size);
+    struct kept *k = malloc(sizeof(*k));
+    *k = (struct kept){.id = hl_id_random(), .ptr = ptr, .size = size};
+    *out = (struct hl_import_slot){.id = k->id, .ptr = ptr, .handle = k};
+    return HL_OK;
+}
+
+static void heap_abort(void *arg, struct hl_import_slot *slot)
+{
+    struct heap *h = arg;
+    pthread_mutex_lock(&h->mutex);
+    h->live--;
+    pthread_mutex_unlock(&h->mutex);
+    free(slot->ptr);
+    free(slot->handle);
+}
+
+/* 1 when the CRCs are those of the bytes. */
+static int crcs_are_right(const struct kept *k, uint32_t crc32, const uint32_t *chunks, size_t n)
+{
+    if (n != (k->size + HL_IMPORT_CHUNK - 1) / HL_IMPORT_CHUNK ||
+        hl_crc32(0, k->ptr, k->size) != crc32)
+        return 0;
+    for (size_t i = 0; i < n; i++) {
+        uint64_t at = i * HL_IMPORT_CHUNK, rest = k->size - at;
+        if (hl_crc32(0, k->ptr + at, rest < HL_IMPORT_CHUNK ? rest : HL_IMPORT_CHUNK) != chunks[i])
+            return 0;
+    }
+    return 1;
+}
+
+static hl_status heap_seal(void *arg, struct hl_import_slot *slot, uint32_t crc32,
+                           const uint32_t *chunk_crcs, size_t chunks)
+{
+    struct heap *h = arg;
+    struct kept *k = slot->handle;
+    int right = crcs_are_right(k, crc32, chunk_crcs, chunks);
+    pthread_mutex_lock(&h->mutex);
+    int fail = (h->fail_seal > 0 && --h->fail_seal == 0) || h->sealed == SHARDS_MAX;
+    if (!fail && right) {
+        h->live--;
+        h->kept[h->sealed++] = *k;
+    }
+    if (h->cancel != NULL)
+        atomic_store(h->cancel, 1);
+    pthread_mutex_unlock(&h->mutex);
+    if (fail || !right)
+        return hl_fail(HL_EIO, right ? "the heap can't seal" : "a CRC is not that of the bytes");
+    free(k);
+    return HL_OK;
+}
+
+static void heap_discard(void *arg, struct hl_import_slot *slot)
+{
+    struct heap *h = arg;
+    (void)slot;
+    h->discarded++;
+}
+
+static void heap_free(struct heap *h)
+{
+    for (int i = 0; i < h->sealed; i++)
+        free(h->kept[i].ptr);
+}
+
+static const struct kept *heap_find(const struct heap *h, struct hl_id id)
+{
+    for (int i = 0; i < h->sealed; i++)
+        if (hl_id_equal(h->kept[i].id, id))
+            return &h->kept[i];
+    return NULL;
+}
+
+/* ---- a directory for each test ------------------------------------------------------------------
+ */
+
+static char dir[64];
+
+static int enter(void **state)
+{
+    (void)state;
+    snprintf(dir, sizeof(dir), "/tmp/hl_import_XXXXXX");
+    return mkdtemp(dir) == NULL ? -1 : 0;
+}
+
+static int remove_one(const char *path, const struct stat *sb, int type, struct FTW *ftw)
+{
+    (void)sb;
+    (void)type;
+    (void)ftw;
+    return remove(path);
+}
+
+static int leave(void **state)
+{
+    (void)state;
+    return nftw(dir, remove_one, 8, FTW_DEPTH | FTW_PHYS);
+}
+
+static void put_text(const char *name, const char *text)
+{
+    FILE *f = hf_create(dir, name);
+    fputs(text, f);
+    assert_int_equal(fclose(f), 0);
+}
+
+static hl_status open_import(struct hl_partition_options o, struct hl_import **im)
+{
+    return hl_import_open(
+        &(struct hl_import_options){.dir = dir, .model = "tiny", .version = 7, .partition = o}, im);
+}
+
+static hl_status run_import(struct hl_import *im, struct heap *h, const atomic_int *cancel,
+                            struct hl_import_shard **shards)
+{
+    struct hl_import_sink sink = {.arg = h,
+                                  .alloc = heap_alloc,
+                                  .seal = heap_seal,
+                                  .abort = heap_abort,
+                                  .discard = heap_discard};
+    pthread_mutex_init(&h->mutex, NULL);
+    return hl_import_run(im, &(struct hl_import_run){.sink = &sink, .threads = 2, .cancel = cancel},
+                         shards);
+}
+
+/* ---- good imports -------------------------------------------------------------------------------
+ */
+
+static void same_shard(const struct kept *k, const struct hl_import_shard *s, size_t index,
+                       const struct hf_slices *want)
+{
+    struct hl_safetensors header;
+    const struct hl_partition_shard *plan = &want->plan.shards[index];
+    assert_int_equal(hl_safetensors_parse(k->ptr, k->size, k->size, &header), HL_OK);
+    assert_int_equal(header.data_offset % 64, 0);
+    assert_int_equal(header.count, plan->tensor_count);
+    assert_int_equal(s->tensors, plan->tensor_count);
+    assert_string_equal(hl_safetensors_meta(&header, "helios.model"), "tiny");
+    assert_string_equal(hl_safetensors_meta(&header, "helios.version"), "7");
+    assert_string_equal(hl_safetensors_meta(&header, "helios.part"), s->part);
+    for (uint32_t i = 0; i < plan->tensor_count; i++) {
+        const struct hf_slice *slice = &want->list[plan->tensor_first + i];
+        const struct hl_tensor *t = hl_safetensors_find(&header, slice->name);
+        uint32_t crc;
+        assert_non_null(t);
+        assert_int_equal(t->size, slice->tensor.size);
+        assert_memory_equal(k->ptr + header.data_offset + t->offset, slice->data, t->size);
+        assert_int_equal(hl_safetensors_crc(&header, slice->name, &crc), HL_OK);
+        assert_int_equal(crc, hl_crc32(0, slice->data, t->size));
+    }
+    hl_safetensors_fini(&header);
+}
+
+static void import_and_compare(const struct hf_fixture *f, struct hl_partition_options o)
+{
+    struct hf_model *m = hf_model_make(f);
+    struct hl_import *im;
+    struct hl_import_shard *shards;
+    struct hf_slices want;
+    static struct heap h;
+    h = (struct heap){0};
+    hf_model_save(m, dir);
+    if (open_import(o, &im) != HL_OK || run_import(im, &h, NULL, &shards) != HL_OK)
+        fail_msg("%s", hl_error_text());
+    assert_int_equal(hf_slice(m, &o, &want), HL_OK);
+    assert_int_equal(hl_import_shard_count(im), want.plan.shard_count);
+    assert_int_equal(h.sealed, want.plan.shard_count);
+    assert_int_equal(h.live, 0);
+    uint64_t total = 0;
+    for (size_t i = 0; i < want.plan.shard_count; i++) {
+        const struct kept *k = heap_find(&h, shards[i].id);
+        assert_non_null(k);
+        assert_string_equal(shards[i].part, want.plan.shards[i].part);
+        assert_int_equal(shards[i].pp, want.plan.shards[i].pp);
+        assert_int_equal(shards[i].tp, want.plan.shards[i].tp);
+        assert_int_equal(shards[i].size_bytes, k->size);
+        assert_int_equal(shards[i].crc32, hl_crc32(0, k->ptr, k->size));
+        same_shard(k, &shards[i], i, &want);
+        total += k->size;
+    }
+    assert_int_equal(total, hl_import_total_bytes(im));
+    hl_import_close(im);
+    free(shards);
+    heap_free(&h);
+    hf_slices_free(&want);
+    hf_model_free(m);
+}
+
+static const struct hf_fixture small = {.arch = "llama",
+                                        .layers = 2,
+                                        .hidden = 16,
+                                        .heads = 4,
+                                        .kv_heads = 2,
+                                        .ffn = 24,
+                                        .vocab = 50,
+                                        .dtype = HL_DTYPE_BF16};
+
+static void a_llama_in_one_file_is_sliced(void **state)
+{
+    (void)state;
+    import_and_compare(&small, (struct hl_partition_options){.tp = 2, .pp = 2, .vocab_divisor = 8});
+}
+
+static void a_sharded_qwen2_with_chunks_and_zero_padding_is_sliced(void **state)
+{
+    (void)state;
+    struct hf_fixture f = small;
+    f.arch = "qwen2";
+    f.layers = 4;
+    f.files = 3;
+    f.tied = 1;
+    f.buffers = 1;
+    import_and_compare(
+        &f, (struct hl_partition_options){
+                .tp = 2, .pp = 2, .virtual_stages = 2, .pad = HL_PAD_ZERO, .naming = HL_NAMING_TE});
+}
+
+static void gpt2_is_transposed_in_every_width(void **state)
+{
+    (void)state;
+
+    static const enum hl_dtype dtypes[] = {HL_DTYPE_F16, HL_DTYPE_F32, HL_DTYPE_F64};
+
+    for (size_t i = 0; i < HL_ARRAY_LEN(dtypes); i++) {
+        struct hf_fixture f = {.arch = "gpt2",
+                               .layers = 1,
+                               .hidden = 36,
+                               .heads = 6,
+                               .ffn = 44,
+                               .vocab = 21,
+                               .positions = 9,
+                               .tied = 1,
+                               .bare = 1,
+                               .buffers = 1,
+                               .dtype = dtypes[i]};
+        import_and_compare(&f, (struct hl_partition_options){.tp = 2, .pp = 1});
+    }
+}
+
+/* Shards of several chunks, rows wide enough for one read per run, and bands of a transpose. */
+static void big_tensors_take_every_path(void **state)
+{
+    (void)state;
+    struct hf_fixture f = {.arch = "llama",
+                           .layers = 1,
+                           .hidden = 256,
+                           .heads = 4,
+                           .kv_heads = 4,
+                           .ffn = 3000,
+                           .vocab = 1003,
+                           .dtype = HL_DTYPE_F32};
+    import_and_compare(&f, (struct hl_partition_options){.tp = 4, .pp = 1});
+    import_and_compare(&f, (struct hl_partition_options){.tp = 1, .pp = 1});
+    f = (struct hf_fixture){.arch = "gpt2",
+                            .layers = 1,
+                            .hidden = 320,
+                            .heads = 4,
+                            .ffn = 4400,
+                            .vocab = 500,
+                            .positions = 64,
+                            .tied = 1,
+                            .dtype = HL_DTYPE_F32};
+    import_and_compare(&f, (struct hl_partition_options){.tp = 1, .pp = 1});
+    import_and_compare(&f, (struct hl_partition_options){.tp = 4, .pp = 1});
+}
+
+/* ---- failures
+ * ------------------------------------------------------------------------------------ */
+
+static void run_fails(struct heap *h, const atomic_int *cancel, hl_status want, const char *text)
+{
+    struct hl_import *im;
+    struct hl_import_shard *shards = NULL;
+    struct hl_partition_options o = {.tp = 2, .pp = 2};
+    if (open_import(o, &im) != HL_OK)
+        fail_msg("%s", hl_error_text());
+    assert_int_equal(run_import(im, h, cancel, &shards), want);
+    if (strstr(hl_error_text(), text) == NULL)
+        fail_msg("'%s' does not say '%s'", hl_error_text(), text);
+    assert_null(shards);
+    assert_int_equal(h->live, 0);
+    assert_int_equal(h->discarded, h->sealed);
+    heap_free(h);
+    hl_import_close(im);
+}
+
+static void a_failing_sink_gets_everything_back(void **state)
+{
+    (void)state;
+    hf_checkpoint(&small, dir);
+    for (int n = 1; n <= 12; n++) { /* 4 ranks: 2 embeddings, 4 layers, 2 heads = 8 shards */
+        struct heap h = {.fail_alloc = n <= 8 ? n : 0, .fail_seal = n > 8 ? n - 8 : 0};
+        run_fails(&h, NULL, n <= 8 ? HL_ENOSPC : HL_EIO, "the heap");
+    }
+}
+
+static void a_cancelled_import_gives_everything_back(void **state)
+{
+    (void)state;
+    atomic_int cancel = 0;
+    hf_checkpoint(&small, dir);
+    struct heap h = {.cancel = &cancel};
+    run_fails(&h, &cancel, HL_ECANCELED, "cancelled");
+}
+
+static void a_file_cut_short_meanwhile_is_an_error(void **state)
+{
+    (void)state;
+    char path[128];
+    hf_checkpoint(&small, dir);
+    snprintf(path, sizeof(path), "%s/model.safetensors", dir);
+    struct heap h = {.truncate = path};
+    run_fails(&h, NULL, HL_EIO, "it was truncated while it was imported");
+}
+
+static void a_tied_head_that_differs_is_refused(void **state)
+{
+    (void)state;
+    struct hf_fixture f = small;
+    f.tied = 1;
+    f.head_anyway = 1;
+    import_and_compare(&f, (struct hl_partition_options){.tp = 1, .pp = 2});
+    f.head_anyway = 2;
+    hf_checkpoint(&f, dir);
+    struct heap h = {0};
+    run_fails(&h, NULL, HL_EINVAL, "'lm_head.weight' hold different bytes");
+}
+
+static void refuse(const char *text)
+{
+    struct hl_import *im;
+    if (open_import((struct hl_partition_options){.tp = 2, .pp = 2}, &im) == HL_OK)
+        fail_msg("accepted, but should say '%s'", text);
+    if (strstr(hl_error_text(), text) == NULL)
+        fail_msg("'%s' does not say '%s'", hl_error_text(), text);
+}
+
+static void incomplete_directories_are_refused(void **state)
+{
+    (void)state;
+    refuse("holds no config.json");
+    put_text("config.json", "{\"model_type\": \"llama\"");
+    refuse("/config.json:1:");
+    char *config = hf_config_text(&small);
+    put_text("config.json", config);
+    free(config);
+    refuse("holds neither model.safetensors nor model.safetensors.index.json");
+    put_text("model.safetensors", "");
+    refuse("/model.safetensors: a safetensors file has at least 8 bytes");
+    put_text("model.safetensors", "version https://git-lfs.github.com/spec/v1");
+    refuse("is this a safetensors file?");
+    char path[128];
+    snprintf(path, sizeof(path), "%s/model.safetensors", dir);
+    assert_int_equal(remove(path), 0);
+    assert_int_equal(mkfifo(path, 0600), 0);
+    refuse("is not a regular file");
+    assert_int_equal(remove(path), 0);
+    hf_checkpoint(&small, dir);
+    assert_int_equal(truncate(path, 12000), 0);
+    refuse("it is truncated");
+}
+
+static void an_index_can_not_leave_the_directory_or_lie(void **state)
+{
+    (void)state;
+    static const char *const escapes[] = {"../x.safetensors", "/etc/passwd",    "", "..",
+                                          ".hidden",          "a/b.safetensors"};
+    char text[256];
+    hf_checkpoint(&small, dir);
+    for (size_t i = 0; i < HL_ARRAY_LEN(escapes); i++) {
+        snprintf(text, sizeof(text), "{\"weight_map\": {\"a\": \"%s\"}}", escapes[i]);
+        put_text("model.safetensors.index.json", text);
+        refuse("give a plain file name");
+    }
+    put_text("model.safetensors.index.json", "{\"weight_map\": {\"a\": 3}}");
+    refuse("weight_map['a'] is not a file name");
+    put_text("model.safetensors.index.json", "{\"weight_map\": {\"a\": \"none.safetensors\"}}");
+    refuse("none.safetensors: No such file");
+    put_text("model.safetensors.index.json", "{\"weight_map\": {\"a\": \"model.safetensors\"}}");
+    refuse("is model.safetensors, which does not hold it");
+    put_text("model.safetensors.index.json", "{}");
+    refuse("'weight_map' is missing");
+    snprintf(text, sizeof(text), "cp %s/model.safetensors %s/again.safetensors", dir, dir);
+    assert_int_equal(system(text), 0);
+    put_text("model.safetensors.index.json",
+             "{\"weight_map\": {\"model.norm.weight\": \"model.safetensors\","
+             " \"lm_head.weight\": \"again.safetensors\"}}");
+    refuse("stands in two files");
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, enter, leave)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(a_llama_in_one_file_is_sliced),
+        TEST(a_sharded_qwen2_with_chunks_and_zero_padding_is_sliced),
+        TEST(gpt2_is_transposed_in_every_width),
+        TEST(big_tensors_take_every_path),
+        TEST(a_failing_sink_gets_everything_back),
+        TEST(a_cancelled_import_gives_everything_back),
+        TEST(a_file_cut_short_meanwhile_is_an_error),
+        TEST(a_tied_head_that_differs_is_refused),
+        TEST(incomplete_directories_are_refused),
+        TEST(an_index_can_not_leave_the_directory_or_lie),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,115 @@
+/* A client and a server of the TCP protocol that a test writes itself: plain sockets. */
+#ifndef HL_TEST_TCP_RIG_H
+#define HL_TEST_TCP_RIG_H
+
+#include <poll.h>
+
+#include "net/addr.h"
+#include "net/put_list.h"
+#include "net/tcp/wire.h"
+#include "unit/net/net_rig.h"
+
+#define PATIENCE_NS (10 * HL_NS_PER_S)
+
+/* A connection that has said nothing; -1 when there is none to be had. */
+static int plain_connect(const char *address)
+{
+    struct hl_addr addr;
+    assert_int_equal(hl_addr_resolve(address, 1000, &addr), HL_OK);
+    int fd = socket(addr.sa.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    assert_true(fd >= 0);
+    if (connect(fd, (struct sockaddr *)&addr.sa, addr.len) != 0) {
+        close(fd);
+        return -1;
+    }
+    return fd;
+}
+
+/* False when the other side has closed. */
+static bool plain_send(int fd, const void *bytes, size_t len)
+{
+    for (size_t done = 0; done < len;) {
+        ssize_t n = send(fd, (const uint8_t *)bytes + done, len - done, MSG_NOSIGNAL);
+        if (n <= 0)
+            return false;
+        done += (size_t)n;
+    }
+    return true;
+}
+
+static bool plain_receive(int fd, void *bytes, size_t len)
+{
+    for (size_t done = 0; done < len;) {
+        struct pollfd p = {.fd = fd, .events = POLLIN};
+        assert_int_equal(poll(&p, 1, (int)(PATIENCE_NS / HL_NS_PER_MS)), 1);
+        ssize_t n = recv(fd, (uint8_t *)bytes + done, len - done, 0);
+        if (n <= 0)
+            return false;
+        done += (size_t)n;
+    }
+    return true;
+}
+
+__attribute__((unused)) static bool say(int fd, const struct hl_tcp_msg *msg, const void *payload)
+{
+    uint8_t head[HL_TCP_HEAD];
+    hl_tcp_encode(msg, head);
+    return plain_send(fd, head, sizeof(head)) && plain_send(fd, payload, msg->payload);
+}
+
+/* The next message that is not WAIT; false when the other side has closed. */
+__attribute__((unused)) static bool listen_to(int fd, enum hl_tcp_direction direction,
+                                              struct hl_tcp_msg *msg, uint8_t *payload, size_t cap)
+{
+    uint8_t head[HL_TCP_HEAD];
+    do {
+        if (!plain_receive(fd, head, sizeof(head)))
+            return false;
+        assert_true(hl_tcp_decode(direction, head, msg));
+        assert_true(msg->payload <= cap);
+    } while (msg->type == HL_TCP_TYPE_WAIT);
+    return plain_receive(fd, payload, msg->payload);
+}
+
+/* A connection that has been let in. */
+__attribute__((unused)) static int greeted_connect(const char *address)
+{
+    static const uint8_t key[HL_NET_KEY];
+    struct hl_tcp_msg msg;
+    int fd = plain_connect(address);
+    assert_true(fd >= 0);
+    assert_true(
+        say(fd, &(struct hl_tcp_msg){.type = HL_TCP_TYPE_HELLO, .payload = sizeof(key)}, key));
+    assert_true(listen_to(fd, HL_TCP_TO_CLIENT, &msg, NULL, 0));
+    assert_int_equal(msg.type, HL_TCP_TYPE_WELCOME);
+    return fd;
+}
+
+__attribute__((unused)) static void wait_for_peers(const struct hl_net_server *s, uint64_t count)
+{
+    uint64_t limit = hl_now_ns() + PATIENCE_NS;
+    while (stats_of(s).peers_now != count)
+        assert_true(hl_now_ns() < limit);
+}
+
+__attribute__((unused)) static void wait_for_refusals(const struct hl_net_server *s, uint64_t count)
+{
+    uint64_t limit = hl_now_ns() + PATIENCE_NS;
+    while (stats_of(s).refused < count)
+        assert_true(hl_now_ns() < limit);
+}
+
+/* Whether the other side has closed, or does so soon. */
+__attribute__((unused)) static bool is_closed(int fd)
+{
+    uint8_t bytes[4096];
+    uint64_t limit = hl_now_ns() + PATIENCE_NS;
+    while (hl_now_ns() < limit) {
+        struct pollfd p = {.fd = fd, .events = POLLIN};
+        if (poll(&p, 1, 100) > 0 && recv(fd, bytes, sizeof(bytes), 0) <= 0)
+            return true;
+    }
+    return false;
+}
+
+#endif

@@ -1,0 +1,277 @@
+/* Reads over TCP from a server that answers wrongly: twice, in another order, too much, for
+ * somebody else. The server is a plain socket on a thread of its own. */
+#include <stdatomic.h>
+
+#include "base/plane.h"
+#include "support/fault.h"
+#include "unit/net/tcp/tcp_rig.h"
+
+#define PIECES 3
+#define LEN    (PIECES * MIB)
+#define GUARD  ((size_t)4096)
+
+enum lie {
+    HONEST,
+    TWICE,        /* each answer comes two times */
+    BACKWARD,     /* the last request is answered first */
+    WRONG_OFFSET, /* the header names another range */
+    TOO_LONG,     /* more bytes than were asked for */
+    TOO_SHORT,
+    UNASKED,  /* for a request that was never made */
+    NOISE,    /* bytes of no protocol */
+    FLIPPED,  /* a bit of the header */
+    CLOSES,   /* in the middle of an answer */
+    PUT_WORD, /* an answer to a put */
+};
+
+struct liar {
+    int listener, fd;
+    enum lie lie;
+    pthread_t thread;
+    char address[64];
+};
+
+static bool sends(struct liar *l, uint64_t op, uint64_t offset, size_t len)
+{
+    return say(l->fd,
+               &(struct hl_tcp_msg){.type = HL_TCP_TYPE_DATA,
+                                    .op = op,
+                                    .offset = offset,
+                                    .len = len,
+                                    .payload = (uint32_t)len},
+               pool + offset);
+}
+
+static bool answers(struct liar *l, const struct hl_tcp_msg *ask)
+{
+    uint8_t head[HL_TCP_HEAD];
+    switch (l->lie) {
+    case TWICE:
+        return sends(l, ask->op, ask->offset, ask->len) && sends(l, ask->op, ask->offset, ask->len);
+    case WRONG_OFFSET:
+        return sends(l, ask->op, ask->offset + 64, ask->len);
+    case TOO_LONG: /* a piece of the range may be MIB long, so the small fetch gets this */
+        return sends(l, ask->op, ask->offset, ask->len < MIB ? ask->len + 1 : ask->len);
+    case TOO_SHORT:
+        return sends(l, ask->op, ask->offset, ask->len - 1);
+    case UNASKED:
+        return sends(l, ask->op + 1000, ask->offset, ask->len);
+    case NOISE:
+        return plain_send(l->fd, pool + 99, 5000);
+    case FLIPPED:
+        hl_tcp_encode(&(struct hl_tcp_msg){.type = HL_TCP_TYPE_DATA,
+                                           .op = ask->op,
+                                           .offset = ask->offset,
+                                           .len = ask->len,
+                                           .payload = (uint32_t)ask->len},
+                      head);
+        head[26] ^= 4;
+        return plain_send(l->fd, head, sizeof(head));
+    case CLOSES:
+        hl_tcp_encode(&(struct hl_tcp_msg){.type = HL_TCP_TYPE_DATA,
+                                           .op = ask->op,
+                                           .offset = ask->offset,
+                                           .len = ask->len,
+                                           .payload = (uint32_t)ask->len},
+                      head);
+        (void)(plain_send(l->fd, head, sizeof(head)) && plain_send(l->fd, pool, ask->len / 2));
+        return false;
+    case PUT_WORD:
+        return say(l->fd,
+                   &(struct hl_tcp_msg){.type = HL_TCP_TYPE_STORED, .op = ask->op, .id = {1, 2}},
+                   NULL);
+    default:
+        return sends(l, ask->op, ask->offset, ask->len);
+    }
+}
+
+/* Welcomes one client; answers three requests at a time, or each alone when it is small. */
+static void *liar_main(void *arg)
+{
+    struct liar *l = arg;
+    struct hl_tcp_msg ask[PIECES];
+    uint8_t key[HL_NET_KEY];
+    l->fd = accept(l->listener, NULL, NULL);
+    bool goes_on =
+        l->fd >= 0 && listen_to(l->fd, HL_TCP_TO_SERVER, &ask[0], key, sizeof(key)) &&
+        say(l->fd, &(struct hl_tcp_msg){.type = HL_TCP_TYPE_WELCOME, .len = POOL_LEN, .id = {1, 2}},
+            NULL);
+    while (goes_on) {
+        size_t count = 0;
+        do
+            goes_on = listen_to(l->fd, HL_TCP_TO_SERVER, &ask[count], NULL, 0);
+        while (goes_on && ask[count++].len == MIB && count < PIECES);
+        for (size_t i = 0; goes_on && i < count; i++)
+            goes_on = answers(l, &ask[l->lie == BACKWARD ? count - 1 - i : i]);
+    }
+    close(l->fd);
+    return NULL;
+}
+
+static void liar_start(struct liar *l, enum lie lie)
+{
+    struct sockaddr_in a = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t len = sizeof(a);
+    *l = (struct liar){.lie = lie, .listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)};
+    assert_int_equal(bind(l->listener, (struct sockaddr *)&a, len), 0);
+    assert_int_equal(listen(l->listener, 4), 0);
+    assert_int_equal(getsockname(l->listener, (struct sockaddr *)&a, &len), 0);
+    snprintf(l->address, sizeof(l->address), "127.0.0.1:%u", ntohs(a.sin_port));
+    assert_int_equal(pthread_create(&l->thread, NULL, liar_main, l), 0);
+}
+
+/* Fetches `len` bytes from a server that tells `lie`, between two guards that must stay as they
+ * are. Returns the status; the bytes are right when it is HL_OK. */
+static hl_status fetch_from_liar(enum lie lie, size_t len)
+{
+    struct liar l;
+    struct hl_net_client *client = NULL;
+    uint8_t *dst = malloc(len + 2 * GUARD), *at = dst + GUARD;
+    uint32_t crcs[PIECES];
+    struct hl_net_bad bad;
+    for (size_t i = 0; i < PIECES; i++)
+        crcs[i] = hl_crc32(0, pool + GUARD + i * MIB, len < MIB ? len : MIB);
+    memset(dst, 0x5a, len + 2 * GUARD);
+    liar_start(&l, lie);
+    struct hl_net_connect_opts opts = {.address = l.address, .endpoints = 1, .ops = back_end};
+    if (hl_net_connect_with(&opts, &client) != HL_OK)
+        fail_msg("%s", hl_error_text());
+    hl_status st = hl_net_fetch_verified(client, GUARD, at, len, crcs, 5000, &bad);
+    if (st == HL_OK) {
+        assert_memory_equal(at, pool + GUARD, len);
+    } else {
+        assert_non_null(strstr(hl_error_text(), l.address));
+        assert_int_equal(hl_net_fetch(client, 0, at, 64, 1000), HL_EUNAVAIL); /* it is given up */
+    }
+    for (size_t i = 0; i < GUARD; i++)
+        assert_true(dst[i] == 0x5a && at[len + i] == 0x5a);
+    hl_net_close(client);
+    pthread_join(l.thread, NULL);
+    close(l.listener);
+    free(dst);
+    return st;
+}
+
+/* helios_fault_total of this process. */
+static uint64_t counted(const char *cause)
+{
+    char line[128];
+    struct hl_buf text = HL_BUF(1 << 20);
+    assert_int_equal(hl_plane_metrics(&text), HL_OK);
+    snprintf(line, sizeof(line), "helios_fault_total{cause=\"%s\",path=\"tcp\"} ", cause);
+    const char *at = strstr(text.data, line);
+    uint64_t n = at != NULL ? strtoull(at + strlen(line), NULL, 10) : 0;
+    hl_buf_fini(&text);
+    return n;
+}
+
+static void expect(enum lie lie, size_t len, hl_status want, const char *cause)
+{
+    uint64_t before = cause != NULL ? counted(cause) : 0;
+    hl_status st = fetch_from_liar(lie, len);
+    if (st != want)
+        fail_msg("lie %d of %zu bytes: %s, not %s", lie, len, hl_status_name(st),
+                 hl_status_name(want));
+    if (cause != NULL && counted(cause) != before + 1)
+        fail_msg("lie %d of %zu bytes was not counted as %s", lie, len, cause);
+}
+
+static void an_honest_answer_is_taken(void **state)
+{
+    (void)state;
+    expect(HONEST, LEN, HL_OK, NULL);
+    expect(HONEST, 64, HL_OK, NULL);
+}
+
+static void an_answer_that_comes_twice_ends_the_connection(void **state)
+{
+    (void)state;
+    expect(TWICE, LEN, HL_EPROTO, "duplicate");
+    fault_shown("tcp-read", "duplicate", "refused");
+}
+
+static void answers_in_another_order_end_the_connection(void **state)
+{
+    (void)state;
+    expect(BACKWARD, LEN, HL_EPROTO, "reordered");
+    fault_shown("tcp-read", "reorder", "refused");
+}
+
+static void an_answer_of_a_wrong_size_is_never_taken(void **state)
+{
+    (void)state;
+    expect(WRONG_OFFSET, LEN, HL_EPROTO, "wrong-size");
+    expect(TOO_SHORT, LEN, HL_EPROTO, "wrong-size");
+    expect(TOO_LONG, 64, HL_EPROTO, "wrong-size");
+    expect(TOO_SHORT, 64, HL_EPROTO, "wrong-size");
+    fault_shown("tcp-read", "wrong-size", "refused");
+}
+
+static void what_nobody_asked_for_ends_the_connection(void **state)
+{
+    (void)state;
+    expect(UNASKED, LEN, HL_EPROTO, "foreign");
+    expect(UNASKED, 64, HL_EPROTO, "foreign");
+    expect(PUT_WORD, LEN, HL_EPROTO, "duplicate");
+    expect(NOISE, LEN, HL_EPROTO, "garbled");
+    expect(NOISE, 64, HL_EPROTO, "garbled");
+    expect(FLIPPED, LEN, HL_EPROTO, "garbled");
+    fault_shown("tcp-read", "foreign", "refused");
+}
+
+static void an_answer_that_breaks_off_is_the_end_of_the_server(void **state)
+{
+    (void)state;
+    expect(CLOSES, LEN, HL_EUNAVAIL, NULL);
+    expect(CLOSES, 64, HL_EUNAVAIL, NULL);
+}
+
+/* ---- IPv6 ---- */
+
+static void a_server_and_its_client_may_use_ipv6(void **state)
+{
+    (void)state;
+    struct hl_net_server *server = NULL;
+    struct hl_net_server_opts opts = {
+        .listen = "[::1]:0", .pool = pool, .pool_len = POOL_LEN, .ops = back_end};
+    int fd = socket(AF_INET6, SOCK_STREAM, 0);
+    struct sockaddr_in6 a = {.sin6_family = AF_INET6, .sin6_addr = IN6ADDR_LOOPBACK_INIT};
+    bool here = fd >= 0 && bind(fd, (struct sockaddr *)&a, sizeof(a)) == 0;
+    close(fd);
+    if (!here)
+        skip();
+    if (hl_net_server_start(&opts, &server) != HL_OK)
+        fail_msg("%s", hl_error_text());
+    assert_int_equal(strncmp(hl_net_server_address(server), "[::1]:", 6), 0);
+    struct hl_net_client *client = join(server, HL_NET_AUTO);
+    check_fetch(client, 1, 9 * MIB);
+    hl_net_close(client);
+    hl_net_server_stop(server);
+}
+
+static void one_sided_reads_are_refused_where_there_is_no_rdma(void **state)
+{
+    (void)state;
+    struct hl_net_client *client = NULL;
+    struct hl_net_server *server = serve(NULL, HL_NET_AUTO);
+    struct hl_net_connect_opts opts = {
+        .address = hl_net_server_address(server), .mode = HL_NET_GET, .ops = back_end};
+    assert_int_equal(hl_net_connect_with(&opts, &client), HL_EUNSUPPORTED);
+    assert_null(client);
+    hl_net_server_stop(server);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(an_honest_answer_is_taken),
+        cmocka_unit_test(an_answer_that_comes_twice_ends_the_connection),
+        cmocka_unit_test(answers_in_another_order_end_the_connection),
+        cmocka_unit_test(an_answer_of_a_wrong_size_is_never_taken),
+        cmocka_unit_test(what_nobody_asked_for_ends_the_connection),
+        cmocka_unit_test(an_answer_that_breaks_off_is_the_end_of_the_server),
+        cmocka_unit_test(a_server_and_its_client_may_use_ipv6),
+        cmocka_unit_test(one_sided_reads_are_refused_where_there_is_no_rdma),
+    };
+    return cmocka_run_group_tests(tests, over_tcp, NULL);
+}
