@@ -8,6 +8,7 @@
 #include <netinet/tcp.h>
 #include <poll.h>
 #include <sched.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -21,7 +22,8 @@
 
 #define POOL        ((size_t)1 << 16)
 #define OBJECT_MAX  ((uint64_t)1 << 16)
-#define DEADLINE_NS (10 * HL_NS_PER_S)
+#define DEADLINE_NS (20 * HL_NS_PER_S)
+#define PATIENCE_MS 40000 /* of the server: this side gives up first */
 
 enum { KEY = 1, HEADERS = 2, SUMS = 4 };
 
@@ -39,11 +41,15 @@ struct talk {
     size_t left;
 };
 
-static void check(int ok)
+static void check_line(int ok, int line)
 {
-    if (!ok)
+    if (!ok) {
+        fprintf(stderr, "line %d: %s\n", line, hl_error_text());
         abort();
+    }
 }
+
+#define check(ok) check_line(ok, __LINE__)
 
 /* ---- the server ---- */
 
@@ -94,6 +100,8 @@ static void world_start(void)
                                    .pool_len = POOL,
                                    .put = {begin, commit, drop, NULL},
                                    .spin_us = -1,
+                                   .connect_ms = PATIENCE_MS,
+                                   .put_timeout_ms = PATIENCE_MS,
                                    .ops = hl_net_tcp()};
     hl_log_set_level(HL_LOG_ERROR);
     memset(o.key, 'k', sizeof(o.key));
