@@ -34,13 +34,12 @@ struct daemon {
     struct hl_telemetry_probe probe;
 };
 
-static json_t *telemetry(void *arg)
+static bool telemetry(void *arg, struct hl_api_telemetry *out)
 {
-    struct hl_telemetry now;
-    if (hl_telemetry_read(arg, &now) == HL_OK)
-        return hl_telemetry_to_json(&now);
+    if (hl_telemetry_read(arg, out) == HL_OK)
+        return true;
     hl_debug("telemetry: %s", hl_error_text());
-    return NULL;
+    return false;
 }
 
 /* "0,2" */
@@ -56,8 +55,9 @@ static void write_nodes(const struct hl_topo *machine, const struct hl_topo *off
 
 /* What a node offers, and of what it is a share. */
 struct offer {
-    json_t *slots, *machine; /* List(Slot) */
-    char numa[512];          /* NUMA nodes in which the CPUs of the slots are */
+    struct hl_arena arena;
+    struct hl_api_slot_list slots, machine;
+    char numa[512]; /* NUMA nodes in which the CPUs of the slots are */
 };
 
 static hl_status find_slots(const struct hl_conf *conf, struct offer *out)
@@ -77,11 +77,10 @@ static hl_status find_slots(const struct hl_conf *conf, struct offer *out)
     if (st == HL_OK) {
         if (conf->agent_topology[0] == '\0') /* a file's nodes need not be this machine's */
             write_nodes(&machine, offer, out->numa, sizeof(out->numa));
-        out->slots = hl_topo_to_json(offer);
-        out->machine = hl_topo_to_json(&machine);
-        if (out->slots == NULL || out->machine == NULL)
-            st = hl_fail(HL_ENOMEM, "list of slots");
+        st = hl_topo_to_api(offer, &out->arena, &out->slots);
     }
+    if (st == HL_OK)
+        st = hl_topo_to_api(&machine, &out->arena, &out->machine);
     hl_topo_fini(&share);
     hl_topo_fini(&machine);
     return st;
@@ -227,8 +226,8 @@ static hl_status start(struct daemon *d, int argc, char **argv)
                 .rank_address = d->conf.agent_rank_address,
                 .python_dir = python,
                 .library = library,
-                .slots = offer.slots,
-                .machine = offer.machine,
+                .slots = &offer.slots,
+                .machine = &offer.machine,
                 .foreign_topology = d->conf.agent_topology[0] != '\0',
                 .log_max_bytes = d->conf.agent_log_max,
                 .rpc_timeout_ms = (int)d->conf.rpc_timeout_ms,
@@ -240,9 +239,8 @@ static hl_status start(struct daemon *d, int argc, char **argv)
                 .telemetry_arg = &d->probe,
             },
             &d->agent);
-    size_t count = json_array_size(offer.slots);
-    json_decref(offer.slots);
-    json_decref(offer.machine);
+    size_t count = offer.slots.count;
+    hl_arena_fini(&offer.arena);
     HL_TRY(st);
     HL_TRY(hl_metrics_start(
         &(struct hl_metrics_opts){

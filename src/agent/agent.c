@@ -11,7 +11,6 @@
 #include "base/clock.h"
 #include "base/id.h"
 #include "base/log.h"
-#include "core/json.h"
 #include "os/process.h"
 
 #define DRAIN_MS 1000
@@ -81,11 +80,27 @@ static void open_chunks(struct hl_agent *a, const struct hl_agent_opts *opts)
         hl_warn("HybridPS chunks of this node's ranks are not counted: %s", hl_error_text());
 }
 
-json_t *agent_tiers(struct hl_agent *a)
+hl_status agent_tiers(struct hl_agent *a, struct hl_arena *arena, struct hl_api_tier_info_list *out)
 {
-    json_t *tiers = store_tiers(a->store);
-    chunks_add_tiers(a->chunks, tiers);
-    return tiers;
+    struct hl_api_tier_info_list list = {
+        .items = hl_arena_array(arena, STORE_TIERS_MAX + CHUNKS_TIERS_MAX, sizeof(*list.items))};
+    if (list.items != NULL) {
+        list.count = store_tiers(a->store, arena, list.items);
+        list.count += chunks_tiers(a->chunks, arena, list.items + list.count);
+    }
+    if (hl_arena_failed(arena))
+        return hl_fail(HL_ENOMEM, "out of memory listing the tiers of node %s", a->name);
+    *out = list;
+    return HL_OK;
+}
+
+hl_status agent_node(struct hl_agent *a, struct hl_arena *arena, struct hl_api_node_info *out)
+{
+    struct hl_api_node_info node = a->node;
+    node.store_epoch = store_epoch(a->store); /* first: what changes meanwhile is told next time */
+    HL_TRY(agent_tiers(a, arena, &node.tiers));
+    *out = node;
+    return HL_OK;
 }
 
 /* The same for all Agents that come after one another there; the executor's lock keeps them apart.
@@ -106,13 +121,22 @@ static hl_status make_node(struct hl_agent *a, const struct hl_agent_opts *opts)
         reachable_address(a, store_data_address(a->store), data, sizeof(data));
     if (store_migrate_address(a->store)[0] != '\0')
         reachable_address(a, store_migrate_address(a->store), migrate, sizeof(migrate));
-    a->node = json_pack(
-        "{ss ss ss ss ss ss sO ss ss ss ss ss ss}", "name", a->name, "agentAddress", a->address,
-        "hostId", a->host_id, "incarnation", hl_id_format(hl_id_random()).s, "executor",
-        a->executor->ops->name, "version", HELIOS_VERSION, "slots", opts->slots, "rankAddress",
-        a->rank_address, "dataAddress", data, "migrateAddress", migrate, "storeSocket",
-        store_socket(a->store), "hostAddress", a->host_address, "stateDirectory", state);
-    return a->node != NULL ? HL_OK : hl_fail(HL_EINVAL, "the node's name or address is not UTF-8");
+    const struct hl_api_node_info node = {
+        .name = a->name,
+        .agent_address = a->address,
+        .host_id = a->host_id,
+        .incarnation = hl_id_format(hl_id_random()).s,
+        .executor = a->executor->ops->name,
+        .version = HELIOS_VERSION,
+        .slots = *opts->slots,
+        .rank_address = a->rank_address,
+        .data_address = data,
+        .migrate_address = migrate,
+        .store_socket = store_socket(a->store),
+        .host_address = a->host_address,
+        .state_directory = state,
+    };
+    return hl_api_copy(&hl_api_node_info_type, &node, &a->arena, &a->node);
 }
 
 static hl_status set_names(struct hl_agent *a, const struct hl_agent_opts *opts)
@@ -153,14 +177,12 @@ static hl_status start(struct hl_agent *a, const struct hl_agent_opts *opts)
     HL_TRY(hl_executor_open(&executor, &a->executor));
     HL_TRY(open_store(a, opts));
     open_chunks(a, opts);
-    struct hl_rpc_serve_opts serve = {
+    const struct hl_rpc_serve_opts serve = {
         .address = opts->listen,
-        .interface = "Agent",
         .loop = opts->loop,
-        .handler = calls_handle,
         .arg = a,
     };
-    HL_TRY(hl_rpc_serve(opts->rpc, &serve, &a->server));
+    HL_TRY(hl_serve_agent(opts->rpc, &serve, &calls_handlers, &a->server));
     reachable_address(a, hl_rpc_server_address(a->server), a->address, sizeof(a->address));
     HL_TRY(make_node(a, opts));
     return link_start(a, opts->controller);
@@ -200,12 +222,12 @@ const char *hl_agent_name(const struct hl_agent *agent)
 
 const char *hl_agent_data_address(const struct hl_agent *agent)
 {
-    return hl_json_str(agent->node, "dataAddress", "");
+    return agent->node.data_address;
 }
 
 const char *hl_agent_migrate_address(const struct hl_agent *agent)
 {
-    return hl_json_str(agent->node, "migrateAddress", "");
+    return agent->node.migrate_address;
 }
 
 const char *hl_agent_store_socket(const struct hl_agent *agent)
@@ -216,21 +238,20 @@ const char *hl_agent_store_socket(const struct hl_agent *agent)
 /* How many run; `stop` asks them to stop. */
 static size_t running(struct hl_agent *a, int stop)
 {
-    json_t *list, *c;
-    size_t i, n = 0;
-    if (hl_executor_list(a->executor, &list) != HL_OK)
+    HL_AUTO(hl_arena_fini) struct hl_arena arena = {0};
+    struct hl_api_container_status_list list;
+    size_t n = 0;
+    if (hl_executor_list(a->executor, &arena, &list) != HL_OK)
         return 0;
-    json_array_foreach (list, i, c) {
+    for (size_t i = 0; i < list.count; i++) {
         enum hl_run_state state;
-        const char *id = hl_json_str(c, "id", "");
-        if (hl_run_state_parse(hl_json_str(c, "state", ""), &state) != HL_OK ||
-            hl_run_state_ended(state))
+        const char *id = list.items[i].id;
+        if (hl_run_state_parse(list.items[i].state, &state) != HL_OK || hl_run_state_ended(state))
             continue;
         n++;
         if (stop && hl_executor_stop(a->executor, id, -1) != HL_OK)
             hl_warn("container %s: %s", id, hl_error_text());
     }
-    json_decref(list);
     return n;
 }
 
@@ -298,10 +319,9 @@ int hl_agent_stop(struct hl_agent *a)
     store_close(a->store);
     chunks_close(a->chunks);
     hl_executor_close(a->executor);
-    json_decref(a->node);
+    hl_arena_fini(&a->arena);
     free(a->python_dir);
     free(a->library);
-    json_decref(a->gpus);
     pthread_mutex_destroy(&a->ports.lock);
     free(a);
     return 1;

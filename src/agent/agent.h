@@ -37,16 +37,17 @@ struct hl_agent_opts {
     const char *rank_address; /* "" = of the interface that reaches the Controller */
     const char *library;      /* HELIOS_LIBRARY of the ranks; "" = as their system has it */
     const char *python_dir;   /* put in front of the ranks' PYTHONPATH; "" = nothing */
-    const json_t *slots;      /* List(Slot), borrowed */
-    const json_t *machine;    /* the same of the machine that they are a share of; NULL: of all */
-    int foreign_topology;     /* the slots are another machine's */
+    const struct hl_api_slot_list *slots;   /* borrowed */
+    const struct hl_api_slot_list *machine; /* that they are a share of; NULL: of all */
+    int foreign_topology;                   /* the slots are another machine's */
     uint64_t log_max_bytes;
     uint64_t chunk_memory; /* host memory for HybridPS chunks of ranks; 0 = all */
     int rpc_timeout_ms;
     int read_timeout_ms, read_retries; /* of the ranks; 0 = they know best, retries < 0 none */
     struct store_opts store; /* loop, rpc, node, machine and changed are filled in; host_id "" = the
                                 system's, l2_pool "" = by the node's name */
-    json_t *(*telemetry)(void *arg); /* Telemetry, new reference; called in worker threads */
+    /* False: there is none. Called in worker threads. */
+    bool (*telemetry)(void *arg, struct hl_api_telemetry *out);
     void *telemetry_arg;
 };
 

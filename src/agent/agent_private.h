@@ -9,7 +9,7 @@
 #include "agent/agent.h"
 #include "hw/executor.h"
 #include "os/loop.h"
-#include "rpc/rpc.h"
+#include "rpc/agent_calls.h"
 
 /* How we stand with the Controller; a change is logged once. */
 enum link_state { LINK_NEW, LINK_REGISTERED, LINK_AWAY, LINK_REFUSED };
@@ -50,14 +50,16 @@ struct hl_agent {
     char secret_file[4096]; /* that ranks are told of; "" = none */
     char host_address[64];  /* rank_address as an IP address, "" = it has none */
     char interface[64];     /* network interface of rank_address, "" = unknown */
-    json_t *gpus;           /* PCI address -> the driver's number of the device */
+    const char **gpus;      /* PCI addresses, in the order of the driver's numbers */
+    size_t gpu_count;
     char *python_dir;
     char *library;
-    json_t *node; /* NodeInfo */
+    struct hl_arena arena;        /* of node and gpus, which do not change while others run */
+    struct hl_api_node_info node; /* without tiers and storeEpoch */
     struct store *store;
     struct ports ports;
     struct chunks *chunks; /* NULL = the table could not be made */
-    json_t *(*telemetry)(void *arg);
+    bool (*telemetry)(void *arg, struct hl_api_telemetry *out);
     void *telemetry_arg;
     int rpc_timeout_ms;
     /* told to ranks; 0 = they know best */
@@ -74,30 +76,36 @@ hl_status link_start(struct hl_agent *a, const char *controller);
 void link_tell(struct hl_agent *a);
 void link_stop(struct hl_agent *a);
 
-/* The node's tiers: of shards, and of chunks. New reference. */
-json_t *agent_tiers(struct hl_agent *a);
+/* The node's tiers: of shards, and of chunks. */
+hl_status agent_tiers(struct hl_agent *a, struct hl_arena *arena,
+                      struct hl_api_tier_info_list *out) HL_CHECK;
+/* What it says of itself now. */
+hl_status agent_node(struct hl_agent *a, struct hl_arena *arena,
+                     struct hl_api_node_info *out) HL_CHECK;
+
+#define CHUNKS_TIERS_MAX 33
 
 /* store_chunks.c: the HybridPS table of this node's ranks. Any thread. */
 /* limit: bytes of host memory; 0 = all there is. */
-hl_status chunks_open(const char *node, const char *state_dir, const json_t *slots, uint64_t limit,
-                      struct chunks **out) HL_CHECK;
+hl_status chunks_open(const char *node, const char *state_dir, const struct hl_api_slot_list *slots,
+                      uint64_t limit, struct chunks **out) HL_CHECK;
 /* NULL is fine, here and below. The table stays while ranks use it. */
 void chunks_close(struct chunks *c);
 const char *chunks_name(const struct chunks *c);
-/* Appends a TierInfo for the host and each device, while there are processes. */
-void chunks_add_tiers(struct chunks *c, json_t *tiers);
+/* Of the host and each device, while there are processes; at most CHUNKS_TIERS_MAX. */
+size_t chunks_tiers(struct chunks *c, struct hl_arena *arena, struct hl_api_tier_info *out);
 
-/* ports.c: the first of List(UInt16) that is free here; HL_EBUSY when none is. Any thread. */
-hl_status ports_find(struct ports *p, const json_t *wanted, int *out) HL_CHECK;
+/* ports.c: the first that is free here; HL_EBUSY when none is. Any thread. */
+hl_status ports_find(struct ports *p, struct hl_api_uint16_list wanted, uint16_t *out) HL_CHECK;
 
 /* calls.c */
-void calls_handle(void *arg, struct hl_rpc_call *call, const char *method, const json_t *params);
+extern const struct hl_agent_handlers calls_handlers;
 
 /* env.c */
 /* Fills what the node knows: rank_address, host_address, interface. */
 void env_find_addresses(struct hl_agent *a, const char *controller, const char *wanted);
-/* Numbers the GPUs of a machine, List(Slot), as CUDA does with CUDA_DEVICE_ORDER=PCI_BUS_ID. */
-hl_status env_find_gpus(struct hl_agent *a, const json_t *slots) HL_CHECK;
+/* Numbers the GPUs of a machine as CUDA does with CUDA_DEVICE_ORDER=PCI_BUS_ID. */
+hl_status env_find_gpus(struct hl_agent *a, const struct hl_api_slot_list *slots) HL_CHECK;
 /* What a rank needs to know of its node, unless the spec says it. */
 hl_status env_complete(const struct hl_agent *a, struct hl_container_spec *spec);
 

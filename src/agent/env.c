@@ -11,7 +11,7 @@
 
 #include "agent/agent_private.h"
 #include "base/log.h"
-#include "core/json.h"
+#include "rpc/l3_calls.h"
 
 #define L3_ASK_MS 1000
 #define GPUS_MAX  256
@@ -150,8 +150,9 @@ static hl_status set_options(const struct hl_agent *a, struct hl_env *env)
 static hl_status set_l3_socket(const struct hl_agent *a, struct hl_env *env)
 {
     const char *l3 = hl_env_get(env, "CONTROLLER_L3_CACHE_ADDRESS");
+    HL_AUTO(hl_arena_fini) struct hl_arena arena = {0};
+    struct hl_api_l3_pool_info_results r;
     struct hl_rpc_peer *peer;
-    json_t *result = NULL;
     if (l3 == NULL || l3[0] == '\0' || hl_env_get(env, "HELIOS_L3_SOCKET") != NULL)
         return HL_OK;
     if (strncmp(l3, "tcp://", 6) == 0)
@@ -159,11 +160,9 @@ static hl_status set_l3_socket(const struct hl_agent *a, struct hl_env *env)
     if (hl_rpc_open(a->rpc, l3, "L3", &peer) != HL_OK)
         return HL_OK;
     hl_status st = HL_OK;
-    if (hl_rpc_call(peer, "poolInfo", NULL, L3_ASK_MS, &result) == HL_OK) {
-        const json_t *pool = json_object_get(result, "pool");
-        if (strcmp(hl_json_str(pool, "hostId", ""), a->host_id) == 0)
-            st = set_if_absent(env, "HELIOS_L3_SOCKET", hl_json_str(pool, "socketPath", ""));
-        json_decref(result);
+    if (hl_call_l3_pool_info(peer, NULL, L3_ASK_MS, &arena, &r) == HL_OK) {
+        if (strcmp(r.pool.host_id, a->host_id) == 0)
+            st = set_if_absent(env, "HELIOS_L3_SOCKET", r.pool.socket_path);
     } else {
         hl_debug("ranks are not told L3's socket: %s", hl_error_text());
     }
@@ -179,23 +178,31 @@ static int by_text(const void *a, const void *b)
 }
 
 /* A full PCI address has a fixed width, so that the order of texts is that of the bus. */
-hl_status env_find_gpus(struct hl_agent *a, const json_t *slots)
+hl_status env_find_gpus(struct hl_agent *a, const struct hl_api_slot_list *slots)
 {
-    const char *ids[GPUS_MAX];
-    size_t n = 0, i, k;
-    json_t *slot, *gpu;
-    a->gpus = json_object();
-    json_array_foreach (slots, i, slot) {
-        json_array_foreach (hl_json_list(slot, "gpus"), k, gpu) {
+    const char **ids = hl_arena_array(&a->arena, GPUS_MAX, sizeof(*ids));
+    size_t n = 0;
+    for (size_t i = 0; ids != NULL && i < slots->count; i++)
+        for (size_t k = 0; k < slots->items[i].gpus.count; k++) {
             if (n == GPUS_MAX)
                 return hl_fail(HL_EINVAL, "this machine has more than %d GPUs", GPUS_MAX);
-            ids[n++] = hl_json_str(gpu, "id", "");
+            ids[n++] = hl_arena_strdup(&a->arena, slots->items[i].gpus.items[k].id);
         }
-    }
+    if (hl_arena_failed(&a->arena))
+        return hl_fail(HL_ENOMEM, "out of memory numbering the GPUs");
     qsort(ids, n, sizeof(*ids), by_text);
-    for (i = 0; i < n; i++)
-        json_object_set_new(a->gpus, ids[i], json_integer((json_int_t)i));
+    a->gpus = ids;
+    a->gpu_count = n;
     return HL_OK;
+}
+
+/* -1: it is not one of this machine. */
+static int gpu_number(const struct hl_agent *a, const char *id)
+{
+    for (size_t i = 0; i < a->gpu_count; i++)
+        if (strcmp(a->gpus[i], id) == 0)
+            return (int)i;
+    return -1;
 }
 
 /* "2,3": LOCAL_RANK then counts through what the container was given. */
@@ -204,11 +211,10 @@ static hl_status set_visible(const struct hl_agent *a, struct hl_container_spec 
     char text[GPUS_MAX * 5] = "";
     size_t at = 0;
     for (size_t i = 0; i < spec->gpu_count; i++) {
-        const json_t *number = json_object_get(a->gpus, spec->gpus[i]);
-        if (number == NULL || at + 8 > sizeof(text))
+        int number = gpu_number(a, spec->gpus[i]);
+        if (number < 0 || at + 8 > sizeof(text))
             return HL_OK; /* not one of ours: the program sees what the driver shows it */
-        at += (size_t)snprintf(text + at, sizeof(text) - at, "%s%d", i > 0 ? "," : "",
-                               (int)json_integer_value(number));
+        at += (size_t)snprintf(text + at, sizeof(text) - at, "%s%d", i > 0 ? "," : "", number);
     }
     HL_TRY(set_if_absent(&spec->env, "CUDA_DEVICE_ORDER", "PCI_BUS_ID"));
     return set_if_absent(&spec->env, "CUDA_VISIBLE_DEVICES", text);
@@ -219,13 +225,13 @@ static hl_status set_visible(const struct hl_agent *a, struct hl_container_spec 
 static hl_status set_hcas(const struct hl_agent *a, struct hl_container_spec *spec)
 {
     char text[512] = "";
-    size_t at = 0, i, k;
-    json_t *slot, *nic;
-    json_array_foreach (hl_json_list(a->node, "slots"), i, slot) {
-        if (hl_json_int(slot, "numaId", -1) != spec->numa_id)
+    size_t at = 0;
+    for (size_t i = 0; i < a->node.slots.count; i++) {
+        const struct hl_api_slot *slot = &a->node.slots.items[i];
+        if (slot->numa_id != spec->numa_id)
             continue;
-        json_array_foreach (hl_json_list(slot, "nics"), k, nic) {
-            const char *name = hl_json_str(nic, "name", "");
+        for (size_t k = 0; k < slot->nics.count; k++) {
+            const char *name = slot->nics.items[k].name;
             if (strncmp(name, "mlx", 3) == 0 && at + strlen(name) + 2 < sizeof(text))
                 at += (size_t)snprintf(text + at, sizeof(text) - at, "%s%s", at > 0 ? "," : "=",
                                        name);

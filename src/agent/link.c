@@ -7,7 +7,7 @@
 
 #include "agent/agent_private.h"
 #include "base/log.h"
-#include "core/json.h"
+#include "rpc/controller_calls.h"
 
 #define BACKOFF_MIN_MS       100
 #define BACKOFF_MAX_MS       5000
@@ -17,11 +17,11 @@
 struct round {
     pthread_t thread;
     struct hl_agent *agent;
-    json_t *containers;
-    json_t *telemetry;
-    json_t *tiers;
-    uint64_t store_epoch; /* read before tiers: what came between is told next time */
-    int registering;
+    struct hl_arena arena; /* of what follows */
+    bool gathered;
+    struct hl_api_container_status_list containers;
+    struct hl_api_node_info node;
+    struct hl_api_telemetry telemetry;
 };
 
 static void on_timer(uv_timer_t *timer);
@@ -48,38 +48,53 @@ static void set_state(struct hl_agent *a, enum link_state state, const char *tex
         hl_warn("controller refuses, trying again controller=%s why=\"%s\"", address, text);
 }
 
-static void on_answer(void *arg, hl_status st, const char *text, json_t *result)
+/* The round is over; false: there is nothing more to do. */
+static bool answered(struct hl_agent *a, hl_status st, const char *text)
 {
-    struct round *r = arg;
-    struct hl_agent *a = r->agent;
     struct link *l = &a->link;
-    int registering = r->registering;
-    free(r);
     a->pending--;
     l->in_flight = 0;
     if (a->closing)
-        return;
+        return false;
     if (st != HL_OK) {
         set_state(a, hl_status_retryable(st) ? LINK_AWAY : LINK_REFUSED, text);
         l->backoff_ms = l->backoff_ms * 2 > BACKOFF_MAX_MS ? BACKOFF_MAX_MS : l->backoff_ms * 2;
         arm(a, l->registered && l->heartbeat_ms < l->backoff_ms ? l->heartbeat_ms : l->backoff_ms);
-        return;
+        return false;
     }
     l->backoff_ms = BACKOFF_MIN_MS;
-    if (registering) {
-        int64_t ms = hl_json_int(result, "heartbeatMs", 0);
-        l->heartbeat_ms = ms > 0 ? (uint64_t)ms : HEARTBEAT_DEFAULT_MS;
-        l->registered = 1;
-    } else if (!hl_json_bool(result, "known", 1)) {
+    return true;
+}
+
+static void on_registered(void *arg, hl_status st, const char *text,
+                          const struct hl_api_controller_register_node_results *r)
+{
+    struct hl_agent *a = arg;
+    if (!answered(a, st, text))
+        return;
+    a->link.heartbeat_ms = r->heartbeat_ms > 0 ? (uint64_t)r->heartbeat_ms : HEARTBEAT_DEFAULT_MS;
+    a->link.registered = 1;
+    set_state(a, LINK_REGISTERED, "");
+    a->link.again = 0;
+    arm(a, 0);
+}
+
+static void on_heartbeat(void *arg, hl_status st, const char *text,
+                         const struct hl_api_controller_heartbeat_results *r)
+{
+    struct hl_agent *a = arg;
+    if (!answered(a, st, text))
+        return;
+    if (!r->known) {
         hl_info("controller does not know this node any more, registering again");
-        l->registered = 0;
-        l->state = LINK_NEW;
+        a->link.registered = 0;
+        a->link.state = LINK_NEW;
         arm(a, 0);
         return;
     }
     set_state(a, LINK_REGISTERED, "");
-    arm(a, l->again || registering ? 0 : l->heartbeat_ms);
-    l->again = 0;
+    arm(a, a->link.again ? 0 : a->link.heartbeat_ms);
+    a->link.again = 0;
 }
 
 static int call_timeout(const struct hl_agent *a)
@@ -93,15 +108,16 @@ static void send_round(void *arg);
 static void *gather(void *arg)
 {
     struct round *r = arg;
-    if (hl_executor_list(r->agent->executor, &r->containers) != HL_OK) {
+    struct hl_agent *a = r->agent;
+    hl_status st = hl_executor_list(a->executor, &r->arena, &r->containers);
+    if (st == HL_OK)
+        st = agent_node(a, &r->arena, &r->node);
+    if (st != HL_OK)
         hl_error("%s", hl_error_text());
-        r->containers = NULL;
-    }
-    r->store_epoch = store_epoch(r->agent->store);
-    r->tiers = agent_tiers(r->agent);
-    if (r->agent->telemetry != NULL)
-        r->telemetry = r->agent->telemetry(r->agent->telemetry_arg);
-    hl_loop_post(r->agent->loop, send_round, r);
+    if (a->telemetry == NULL || !a->telemetry(a->telemetry_arg, &r->telemetry))
+        r->telemetry = (struct hl_api_telemetry){0}; /* time 0: there is none */
+    r->gathered = st == HL_OK;
+    hl_loop_post(a->loop, send_round, r);
     return NULL;
 }
 
@@ -110,36 +126,28 @@ static void send_round(void *arg)
     struct round *r = arg;
     struct hl_agent *a = r->agent;
     pthread_join(r->thread, NULL);
-    if (a->closing || r->containers == NULL) {
-        json_decref(r->containers);
-        json_decref(r->telemetry);
-        json_decref(r->tiers);
-        free(r);
+    if (a->closing || !r->gathered) {
         a->pending--;
         a->link.in_flight = 0;
         arm(a, a->link.heartbeat_ms);
-        return;
-    }
-    json_t *params = json_pack("{so}", "containers", r->containers);
-    json_t *epoch = json_integer((json_int_t)r->store_epoch);
-    r->registering = !a->link.registered;
-    if (r->registering) {
-        json_t *node = json_copy(a->node);
-        json_object_set_new(node, "storeEpoch", epoch);
-        json_object_set_new(node, "tiers", r->tiers);
-        json_object_set_new(params, "node", node);
-        json_decref(r->telemetry);
+    } else if (!a->link.registered) {
+        hl_call_controller_register_node_async(a->link.peer,
+                                               &(struct hl_api_controller_register_node_params){
+                                                   .node = r->node, .containers = r->containers},
+                                               call_timeout(a), a->loop, on_registered, a);
     } else {
-        json_object_set_new(params, "name", json_string(a->name));
-        json_object_set(params, "incarnation", json_object_get(a->node, "incarnation"));
-        json_object_set_new(params, "tiers", r->tiers);
-        json_object_set_new(params, "storeEpoch", epoch);
-        if (r->telemetry != NULL)
-            json_object_set_new(params, "telemetry", r->telemetry);
+        hl_call_controller_heartbeat_async(
+            a->link.peer,
+            &(struct hl_api_controller_heartbeat_params){.name = r->node.name,
+                                                         .incarnation = r->node.incarnation,
+                                                         .telemetry = r->telemetry,
+                                                         .containers = r->containers,
+                                                         .tiers = r->node.tiers,
+                                                         .store_epoch = r->node.store_epoch},
+            call_timeout(a), a->loop, on_heartbeat, a);
     }
-    hl_rpc_call_async(a->link.peer, r->registering ? "registerNode" : "heartbeat", params,
-                      call_timeout(a), a->loop, on_answer, r);
-    json_decref(params);
+    hl_arena_fini(&r->arena);
+    free(r);
 }
 
 static void on_timer(uv_timer_t *timer)

@@ -9,7 +9,6 @@
 
 #include "agent/agent_private.h"
 #include "base/clock.h"
-#include "core/json.h"
 #include "os/file.h"
 
 #define GIVEN_NS (600 * HL_NS_PER_S) /* a rank that loads its libraries first has so long */
@@ -42,19 +41,15 @@ static int was_given(const struct ports *p, int port, uint64_t now)
     return 0;
 }
 
-hl_status ports_find(struct ports *p, const json_t *wanted, int *out)
+hl_status ports_find(struct ports *p, struct hl_api_uint16_list wanted, uint16_t *out)
 {
-    size_t i;
-    const json_t *item;
-    int found = 0;
+    uint16_t found = 0;
     uint64_t now = hl_now_ns();
     pthread_mutex_lock(&p->lock);
-    json_array_foreach (wanted, i, item) {
-        json_int_t port = json_integer_value(item);
-        if (port < 1 || port > 65535 || was_given(p, (int)port, now) || !is_free((int)port))
-            continue;
-        found = (int)port;
-        break;
+    for (size_t i = 0; found == 0 && i < wanted.count; i++) {
+        uint16_t port = wanted.items[i];
+        if (port != 0 && !was_given(p, port, now) && is_free(port))
+            found = port;
     }
     if (found != 0) {
         p->given[p->next].port = found;
@@ -64,7 +59,7 @@ hl_status ports_find(struct ports *p, const json_t *wanted, int *out)
     pthread_mutex_unlock(&p->lock);
     if (found == 0)
         return hl_fail(HL_EBUSY, "none of the %zu ports that were asked for is free on this node",
-                       json_array_size(wanted));
+                       wanted.count);
     *out = found;
     return HL_OK;
 }

@@ -5,8 +5,7 @@
 
 #include "agent/store_private.h"
 #include "base/log.h"
-#include "core/json.h"
-#include "mem/tier_json.h"
+#include "mem/tier_info.h"
 
 #define LIST_MAX   4096
 #define TIER_SHIFT 56 /* of a list's cursor: which tier; below, its own cursor */
@@ -215,21 +214,15 @@ hl_status store_tier_need(struct store *s, enum hl_tier tier, const char *device
     return HL_OK;
 }
 
-static json_t *tier_json(const struct store_tier *t)
+size_t store_tiers(struct store *s, struct hl_arena *arena, struct hl_api_tier_info *out)
 {
-    json_t *j = hl_tier_json(t->t);
-    json_object_set_new(j, "nicClass",
-                        json_string(t->tier == HL_TIER_L1 ? hl_nic_class_name(t->nic) : ""));
-    json_object_set_new(j, "nicDirect", json_boolean(t->direct));
-    return j;
-}
-
-json_t *store_tiers(struct store *s)
-{
-    json_t *list = json_array();
-    for (size_t i = 0; i < s->tier_count; i++)
-        json_array_append_new(list, tier_json(&s->tiers[i]));
-    return list;
+    for (size_t i = 0; i < s->tier_count; i++) {
+        const struct store_tier *t = &s->tiers[i];
+        out[i] = hl_tier_info(t->t, arena);
+        out[i].nic_class = t->tier == HL_TIER_L1 ? hl_nic_class_name(t->nic) : "";
+        out[i].nic_direct = t->direct;
+    }
+    return s->tier_count;
 }
 
 /* ---- what is here ---------------------------------------------------------------------------- */
@@ -282,15 +275,15 @@ void store_describe(struct store *s, const struct store_tier *t, const struct hl
     pthread_mutex_unlock(&s->lock);
 }
 
-hl_status store_list(struct store *s, const json_t *params, json_t **out)
+hl_status store_list(struct store *s, const struct hl_api_agent_store_list_params *p,
+                     struct hl_arena *arena, struct hl_api_agent_store_list_results *out)
 {
-    uint64_t cursor = (uint64_t)hl_json_int(params, "cursor", 0);
-    size_t limit = (size_t)hl_json_int(params, "limit", 0), n = 0;
-    limit = limit == 0 || limit > LIST_MAX ? LIST_MAX : limit;
-    HL_AUTO(hl_freep) struct hl_tier_ref *refs = calloc(limit, sizeof(*refs));
-    if (refs == NULL)
-        return hl_fail(HL_ENOMEM, "list of %zu copies", limit);
-    json_t *copies = json_array();
+    uint64_t cursor = p->cursor;
+    size_t limit = p->limit == 0 || p->limit > LIST_MAX ? LIST_MAX : p->limit, n = 0;
+    struct hl_tier_ref *refs = hl_arena_array(arena, limit, sizeof(*refs));
+    struct hl_api_copy *copies = hl_arena_array(arena, limit, sizeof(*copies));
+    if (hl_arena_failed(arena))
+        return hl_fail(HL_ENOMEM, "out of memory listing %zu copies", limit);
     size_t tier = (size_t)(cursor >> TIER_SHIFT);
     uint64_t at = cursor & ((UINT64_C(1) << TIER_SHIFT) - 1);
     while (tier < s->tier_count && n < limit) {
@@ -299,24 +292,27 @@ hl_status store_list(struct store *s, const json_t *params, json_t **out)
         for (size_t i = 0; i < got; i++) {
             struct store_result r;
             store_describe(s, t, &refs[i], &r);
-            json_array_append_new(copies, store_copy_json(s, refs[i].id, &r));
+            copies[n + i] = store_copy_info(s, refs[i].id, &r, arena);
         }
         n += got;
         tier += at == 0;
     }
     cursor = tier < s->tier_count ? (uint64_t)tier << TIER_SHIFT | at : 0;
-    *out = json_pack("{s:o s:I}", "copies", copies, "next", (json_int_t)cursor);
+    if (hl_arena_failed(arena))
+        return hl_fail(HL_ENOMEM, "out of memory listing %zu copies", n);
+    *out = (struct hl_api_agent_store_list_results){.copies = {copies, n}, .next = cursor};
     return HL_OK;
 }
 
-hl_status store_drop(struct store *s, const json_t *params, json_t **out)
+hl_status store_drop(struct store *s, const struct hl_api_agent_store_drop_params *p,
+                     struct hl_api_agent_store_drop_results *out)
 {
     struct hl_id id;
     enum hl_tier tier;
-    int dropped = 0;
-    const char *device = hl_json_str(params, "device", "");
-    HL_TRY(hl_id_parse(hl_json_str(params, "id", ""), &id));
-    HL_TRY(store_tier_parse(hl_json_str(params, "tier", ""), &tier));
+    bool dropped = false;
+    const char *device = p->device;
+    HL_TRY(hl_id_parse(p->id, &id));
+    HL_TRY(store_tier_parse(p->tier, &tier));
     for (size_t i = 0; i < s->tier_count; i++) {
         struct store_tier *t = &s->tiers[i];
         if (t->tier != tier || (device[0] != '\0' && strcmp(device, t->device) != 0))
@@ -332,11 +328,12 @@ hl_status store_drop(struct store *s, const json_t *params, json_t **out)
         hl_info("copy dropped id=%s tier=%s", hl_id_format(id).s, hl_tier_name(tier));
         store_changed(s);
     }
-    *out = json_pack("{s:b}", "dropped", dropped);
+    out->dropped = dropped;
     return HL_OK;
 }
 
-static hl_status locate_one(struct store *s, const char *text, json_t **out)
+static hl_status locate_one(struct store *s, const char *text, struct hl_arena *arena,
+                            struct hl_api_extent *out)
 {
     struct hl_id id;
     struct hl_tier_ref ref;
@@ -345,40 +342,34 @@ static hl_status locate_one(struct store *s, const char *text, json_t **out)
     HL_TRY(store_tier_need(s, HL_TIER_L2, "", -1, 0, &t));
     HL_TRY(hl_tier_find(t->t, id, &ref));
     uint64_t n = hl_pool_chunks(ref.size);
-    HL_AUTO(hl_freep) uint32_t *crcs = calloc(n + 1, sizeof(*crcs));
+    uint32_t *crcs = hl_arena_array(arena, n, sizeof(*crcs));
     if (crcs == NULL)
-        return hl_fail(HL_ENOMEM, "checksums of shard %s", text);
+        return hl_fail(HL_ENOMEM, "out of memory for the checksums of shard %s", text);
     HL_TRY(hl_tier_chunk_crcs(t->t, &ref, crcs));
-    json_t *list = json_array();
-    for (uint64_t i = 0; i < n; i++)
-        json_array_append_new(list, json_integer((json_int_t)crcs[i]));
-    *out = json_pack("{s:s s:I s:I s:I s:I s:o}", "id", hl_id_format(id).s, "offset",
-                     (json_int_t)ref.offset, "sizeBytes", (json_int_t)ref.size, "crc32",
-                     (json_int_t)ref.crc32, "generation", (json_int_t)ref.gen, "chunkCrcs", list);
+    *out = (struct hl_api_extent){.id = text,
+                                  .offset = ref.offset,
+                                  .size_bytes = ref.size,
+                                  .crc32 = ref.crc32,
+                                  .generation = ref.gen,
+                                  .chunk_crcs = {crcs, n}};
     return HL_OK;
 }
 
-hl_status store_locate(struct store *s, const json_t *params, json_t **out)
+hl_status store_locate(struct store *s, const struct hl_api_agent_store_locate_params *p,
+                       struct hl_arena *arena, struct hl_api_agent_store_locate_results *out)
 {
-    json_t *extents = json_array(), *id;
-    size_t i;
-    json_array_foreach (hl_json_list(params, "ids"), i, id) {
-        json_t *extent = NULL;
-        const char *text = json_string_value(id);
-        hl_status st = locate_one(s, text != NULL ? text : "", &extent);
-        if (st != HL_OK) {
-            json_decref(extents);
-            return st;
-        }
-        json_array_append_new(extents, extent);
-    }
-    *out = json_pack("{s:o}", "extents", extents);
+    struct hl_api_extent *extents = hl_arena_array(arena, p->ids.count, sizeof(*extents));
+    if (extents == NULL)
+        return hl_fail(HL_ENOMEM, "out of memory locating %zu copies", p->ids.count);
+    for (size_t i = 0; i < p->ids.count; i++)
+        HL_TRY(locate_one(s, p->ids.items[i], arena, &extents[i]));
+    out->extents = (struct hl_api_extent_list){extents, p->ids.count};
     return HL_OK;
 }
 
-/* The chunks of a pinned copy that fail their checksum are added to `bad`. */
+/* The chunks of a pinned copy that fail their checksum are added to `bad`, which has room. */
 static hl_status verify_pinned(struct store *s, struct store_tier *t, const struct hl_tier_ref *ref,
-                               json_t *bad)
+                               struct hl_api_uint32_list *bad)
 {
     HL_AUTO(hl_freep) void *scratch = malloc(HL_POOL_CHUNK);
     if (scratch == NULL)
@@ -389,22 +380,39 @@ static hl_status verify_pinned(struct store *s, struct store_tier *t, const stru
             return hl_fail(HL_ECANCELED, "the Agent of node %s is ending", s->node);
         hl_status st = hl_tier_read(t->t, ref, at, scratch, (size_t)n);
         if (st == HL_ECORRUPT)
-            json_array_append_new(bad, json_integer((json_int_t)(at / HL_POOL_CHUNK)));
+            bad->items[bad->count++] = (uint32_t)(at / HL_POOL_CHUNK);
         else
             HL_TRY(st);
     }
     return HL_OK;
 }
 
-hl_status store_verify(struct store *s, const json_t *params, json_t **out)
+/* Adds the bad chunks of one copy. */
+static hl_status verify_copy(struct store *s, struct store_tier *t, const struct hl_tier_ref *ref,
+                             struct hl_arena *arena, struct hl_api_uint32_list *bad)
+{
+    struct hl_api_uint32_list all = {
+        .items = hl_arena_array(arena, bad->count + hl_pool_chunks(ref->size), sizeof(*all.items)),
+        .count = bad->count};
+    if (all.items == NULL)
+        return hl_fail(HL_ENOMEM, "out of memory verifying shard %s", hl_id_format(ref->id).s);
+    if (bad->count > 0)
+        memcpy(all.items, bad->items, bad->count * sizeof(*all.items));
+    HL_TRY(verify_pinned(s, t, ref, &all));
+    *bad = all;
+    return HL_OK;
+}
+
+hl_status store_verify(struct store *s, const struct hl_api_agent_store_verify_params *p,
+                       struct hl_arena *arena, struct hl_api_agent_store_verify_results *out)
 {
     struct hl_id id;
     enum hl_tier tier;
     struct hl_tier_ref ref;
-    const char *device = hl_json_str(params, "device", "");
-    HL_TRY(hl_id_parse(hl_json_str(params, "id", ""), &id));
-    HL_TRY(store_tier_parse(hl_json_str(params, "tier", ""), &tier));
-    json_t *bad = json_array();
+    const char *device = p->device;
+    HL_TRY(hl_id_parse(p->id, &id));
+    HL_TRY(store_tier_parse(p->tier, &tier));
+    struct hl_api_uint32_list bad = {0};
     hl_status st = hl_fail(HL_ENOENT, "shard %s is not in %s of node %s", hl_id_format(id).s,
                            hl_tier_name(tier), s->node);
     for (size_t i = 0; i < s->tier_count && (st == HL_OK || st == HL_ENOENT); i++) {
@@ -412,13 +420,10 @@ hl_status store_verify(struct store *s, const json_t *params, json_t **out)
         if (t->tier != tier || (device[0] != '\0' && strcmp(device, t->device) != 0) ||
             hl_tier_pin(t->t, id, &ref) != HL_OK)
             continue;
-        st = verify_pinned(s, t, &ref, bad);
+        st = verify_copy(s, t, &ref, arena, &bad);
         hl_tier_unpin(t->t, &ref);
     }
-    if (st != HL_OK) {
-        json_decref(bad);
-        return st;
-    }
-    *out = json_pack("{s:b s:o}", "ok", json_array_size(bad) == 0, "badChunks", bad);
+    HL_TRY(st);
+    *out = (struct hl_api_agent_store_verify_results){.ok = bad.count == 0, .bad_chunks = bad};
     return HL_OK;
 }

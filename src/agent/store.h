@@ -17,14 +17,15 @@
 #ifndef HL_AGENT_STORE_H
 #define HL_AGENT_STORE_H
 
-#include <jansson.h>
 #include <stdint.h>
 
+#include "api/types.h"
 #include "base/status.h"
 #include "mem/tier.h"
 #include "net/migrate.h"
 
 #define STORE_DEVICES_MAX 16
+#define STORE_TIERS_MAX   (1 + STORE_DEVICES_MAX)
 #define STORE_JOBS_MAX    4096
 
 struct hl_loop;
@@ -51,9 +52,9 @@ struct store_opts {
     const char *cuda_driver;      /* "" = libcuda.so.1 */
     uint64_t plank_piece;
     unsigned plank_buffers;
-    const char *nic_class;   /* "auto" or a name of core/topo.h */
-    const json_t *machine;   /* List(Slot) of all the machine, also where the node is a share of it;
-                                borrowed during open */
+    const char *nic_class; /* "auto" or a name of core/topo.h */
+    /* All the machine, also where the node is a share of it; borrowed during open. */
+    const struct hl_api_slot_list *machine;
     int machine_foreign;     /* it is a file's: its NUMA nodes are not those of the devices */
     const char *data_listen; /* "" = none */
     int data_spin_us, data_put_queue, data_put_timeout_ms; /* as in net.h; 0 = its defaults */
@@ -88,18 +89,26 @@ const char *store_migrate_address(const struct store *s);
 const char *store_socket(const struct store *s);
 /* Grows with every change of what is here. */
 uint64_t store_epoch(const struct store *s);
-/* List(TierInfo); new reference. */
-json_t *store_tiers(struct store *s);
+/* At most STORE_TIERS_MAX. */
+size_t store_tiers(struct store *s, struct hl_arena *arena, struct hl_api_tier_info *out);
 
-/* Make a copy here (CopyRequest), or send one away. Answered from the loop when it is done; calls
- * for the same copy share the work. */
-void store_copy(struct store *s, struct hl_rpc_call *call, const json_t *request);
-void store_send(struct store *s, struct hl_rpc_call *call, const json_t *request);
-/* Results are new references: {"dropped"}, {"copies", "next"}, {"extents"}, {"ok", "badChunks"}. */
-hl_status store_drop(struct store *s, const json_t *params, json_t **out) HL_CHECK;
-hl_status store_list(struct store *s, const json_t *params, json_t **out) HL_CHECK;
-hl_status store_locate(struct store *s, const json_t *params, json_t **out) HL_CHECK;
+/* Make a copy here, or send one away. Answered from the loop when it is done; calls for the same
+ * copy share the work. */
+void store_copy(struct store *s, struct hl_rpc_call *call,
+                const struct hl_api_copy_request *request);
+void store_send(struct store *s, struct hl_rpc_call *call,
+                const struct hl_api_copy_request *request);
+/* What they give lives in the arena. */
+hl_status store_drop(struct store *s, const struct hl_api_agent_store_drop_params *p,
+                     struct hl_api_agent_store_drop_results *out) HL_CHECK;
+hl_status store_list(struct store *s, const struct hl_api_agent_store_list_params *p,
+                     struct hl_arena *arena, struct hl_api_agent_store_list_results *out) HL_CHECK;
+hl_status store_locate(struct store *s, const struct hl_api_agent_store_locate_params *p,
+                       struct hl_arena *arena,
+                       struct hl_api_agent_store_locate_results *out) HL_CHECK;
 /* Every byte of a copy is read; ends early with HL_ECANCELED. */
-hl_status store_verify(struct store *s, const json_t *params, json_t **out) HL_CHECK;
+hl_status store_verify(struct store *s, const struct hl_api_agent_store_verify_params *p,
+                       struct hl_arena *arena,
+                       struct hl_api_agent_store_verify_results *out) HL_CHECK;
 
 #endif

@@ -10,7 +10,6 @@
 #include "agent/agent_private.h"
 #include "base/crc32.h"
 #include "base/log.h"
-#include "core/json.h"
 #include "core/route.h"
 #include "hybridps/manager/sweep.h"
 #include "hybridps/manager/usage.h"
@@ -19,6 +18,8 @@
 #define REAP_MS 200
 /* An Agent that is started again may still have ranks that are about to come. */
 #define IDLE_MS 60000
+
+_Static_assert(CHUNKS_TIERS_MAX == HL_MANAGER_DEVICES, "a tier for each device of the table");
 
 struct chunks {
     struct hl_manager_table table; /* no mapping: it was cut short, and there is no other yet */
@@ -29,20 +30,16 @@ struct chunks {
 };
 
 /* The host, then the GPUs as they are numbered; where there is none, an emulated device. */
-static uint32_t capacities(const json_t *slots, uint64_t limit, uint64_t *out)
+static uint32_t capacities(const struct hl_api_slot_list *slots, uint64_t limit, uint64_t *out)
 {
     uint32_t n = 0;
-    size_t i, k;
-    const json_t *slot, *gpu;
     uint64_t memory = (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE);
     out[n++] = limit > 0 ? limit : memory;
-    json_array_foreach (slots, i, slot) {
-        json_array_foreach (hl_json_list(slot, "gpus"), k, gpu) {
-            uint64_t bytes = (uint64_t)hl_json_int(gpu, "memoryBytes", 0);
-            if (n < HL_MANAGER_DEVICES)
-                out[n++] = bytes > 0 ? bytes : HL_MANAGER_UNLIMITED;
+    for (size_t i = 0; i < slots->count; i++)
+        for (size_t k = 0; k < slots->items[i].gpus.count && n < HL_MANAGER_DEVICES; k++) {
+            uint64_t bytes = slots->items[i].gpus.items[k].memory_bytes;
+            out[n++] = bytes > 0 ? bytes : HL_MANAGER_UNLIMITED;
         }
-    }
     if (n == 1)
         out[n++] = HL_MANAGER_UNLIMITED;
     return n;
@@ -86,8 +83,8 @@ static hl_status open_table(struct chunks *c)
     return st;
 }
 
-hl_status chunks_open(const char *node, const char *state_dir, const json_t *slots, uint64_t limit,
-                      struct chunks **out)
+hl_status chunks_open(const char *node, const char *state_dir, const struct hl_api_slot_list *slots,
+                      uint64_t limit, struct chunks **out)
 {
     struct chunks *c = calloc(1, sizeof(*c));
     if (c == NULL)
@@ -117,24 +114,29 @@ const char *chunks_name(const struct chunks *c)
     return c != NULL ? c->name : "";
 }
 
-static json_t *tier(const struct chunks *c, uint32_t device, const struct hl_manager_use *uses,
-                    size_t count)
+static struct hl_api_tier_info chunks_tier(const struct chunks *c, uint32_t device,
+                                           const struct hl_manager_use *uses, size_t count,
+                                           struct hl_arena *arena)
 {
-    char name[32] = "chunks";
     uint64_t used = 0, capacity = c->table.s->device[device].capacity;
     int limited = device == 0 ? c->limited : capacity < HL_MANAGER_UNLIMITED;
-    json_t *processes = json_array();
+    struct hl_api_process_bytes_list processes = {
+        .items = hl_arena_array(arena, count, sizeof(*processes.items)), .count = count};
     for (size_t i = 0; i < count; i++) {
         used += uses[i].bytes;
-        json_array_append_new(processes, json_pack("{s:i s:I}", "pid", (int)uses[i].pid,
-                                                   "usedBytes", (json_int_t)uses[i].bytes));
+        if (processes.items != NULL)
+            processes.items[i] = (struct hl_api_process_bytes){.pid = (int32_t)uses[i].pid,
+                                                               .used_bytes = uses[i].bytes};
     }
-    if (device > 0)
-        snprintf(name, sizeof(name), "chunks:%u", (unsigned)device - 1);
-    return json_pack("{s:s s:s s:s s:I s:I s:i s:o}", "tier",
-                     hl_tier_name(device == 0 ? HL_TIER_L2 : HL_TIER_L1), "name", name, "kind",
-                     "chunks", "quotaBytes", (json_int_t)(limited ? capacity : 0), "usedBytes",
-                     (json_int_t)used, "numaId", -1, "processes", processes);
+    return (struct hl_api_tier_info){
+        .tier = hl_tier_name(device == 0 ? HL_TIER_L2 : HL_TIER_L1),
+        .name = device == 0 ? "chunks" : hl_arena_printf(arena, "chunks:%u", (unsigned)device - 1),
+        .kind = "chunks",
+        .quota_bytes = limited ? capacity : 0,
+        .used_bytes = used,
+        .numa_id = -1,
+        .processes = processes,
+    };
 }
 
 /* A table that was cut short is replaced: for ranks to come, those that use it are lost. */
@@ -151,16 +153,18 @@ static int renew(struct chunks *c)
     return st == HL_OK;
 }
 
-void chunks_add_tiers(struct chunks *c, json_t *tiers)
+size_t chunks_tiers(struct chunks *c, struct hl_arena *arena, struct hl_api_tier_info *out)
 {
     struct hl_manager_use uses[HL_MANAGER_PROCESSES];
+    size_t count = 0;
     if (c == NULL || !renew(c))
-        return;
+        return 0;
     if (hl_manager_reap_by_age(&c->table) != HL_OK)
         hl_debug("chunks: %s", hl_error_text());
     for (uint32_t i = 0, devices = hl_manager_devices(&c->table); i < devices; i++) {
         size_t n = hl_manager_usage(&c->table, i, uses, HL_MANAGER_PROCESSES);
         if (n > 0)
-            json_array_append_new(tiers, tier(c, i, uses, n));
+            out[count++] = chunks_tier(c, i, uses, n, arena);
     }
+    return count;
 }

@@ -21,7 +21,7 @@ static const struct word {
     {"cx8", HL_NIC_CX8},     {"bluefield", HL_NIC_BLUEFIELD},
 };
 
-static hl_status find_nic(const struct store *s, const json_t *machine, int numa,
+static hl_status find_nic(const struct store *s, const struct hl_api_slot_list *machine, int numa,
                           enum hl_nic_class *out)
 {
     struct hl_topo topo = {0};
@@ -30,13 +30,14 @@ static hl_status find_nic(const struct store *s, const json_t *machine, int numa
             *out = words[i].nic;
             return HL_OK;
         }
-    HL_TRY(hl_topo_from_json(machine, &topo));
+    HL_TRY(hl_topo_from_api(machine, &topo));
     *out = hl_topo_nic_beside(&topo, s->opts.machine_foreign ? -1 : numa);
     hl_topo_fini(&topo);
     return HL_OK;
 }
 
-static hl_status open_device(struct store *s, const char *spec, const json_t *machine)
+static hl_status open_device(struct store *s, const char *spec,
+                             const struct hl_api_slot_list *machine)
 {
     struct hl_device_info info;
     struct store_tier *t = &s->tiers[s->tier_count];
@@ -75,7 +76,7 @@ static hl_status open_device(struct store *s, const char *spec, const json_t *ma
     return HL_OK;
 }
 
-hl_status store_devices_open(struct store *s, const json_t *machine)
+hl_status store_devices_open(struct store *s, const struct hl_api_slot_list *machine)
 {
     char *save = NULL;
     if (s->opts.devices[0] == '\0')

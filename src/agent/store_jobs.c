@@ -22,9 +22,8 @@ struct waiter {
 struct store_job {
     struct store *store;
     run_fn run;
-    json_t *params; /* what `request` borrows from */
-    struct store_request request;
-    struct waiter *waiters; /* on the loop */
+    struct store_request request; /* its texts are those of the first call */
+    struct waiter *waiters;       /* on the loop */
     struct store_result result;
     hl_status st;
     char text[HL_ERROR_TEXT_MAX];
@@ -32,14 +31,23 @@ struct store_job {
     struct store_job *queue_prev, *queue_next; /* waiting */
 };
 
-json_t *store_copy_json(const struct store *s, struct hl_id id, const struct store_result *r)
+struct hl_api_copy store_copy_info(const struct store *s, struct hl_id id,
+                                   const struct store_result *r, struct hl_arena *arena)
 {
-    int l3 = r->tier == HL_TIER_L3;
-    return json_pack("{s:s s:s s:s s:s s:i s:I s:I s:s s:s s:s s:f s:I}", "id", hl_id_format(id).s,
-                     "tier", hl_tier_name(r->tier), "node", l3 ? "" : s->node, "device", r->device,
-                     "numaId", r->numa, "sizeBytes", (json_int_t)r->size, "crc32",
-                     (json_int_t)r->crc32, "path", r->path, "reason", r->reason, "transport",
-                     r->transport, "seconds", r->seconds, "createdMs", (json_int_t)r->created_ms);
+    return (struct hl_api_copy){
+        .id = hl_id_print(id, arena),
+        .tier = hl_tier_name(r->tier),
+        .node = r->tier == HL_TIER_L3 ? "" : s->node,
+        .device = hl_arena_strdup(arena, r->device),
+        .numa_id = r->numa,
+        .size_bytes = r->size,
+        .crc32 = r->crc32,
+        .path = r->path,
+        .reason = r->reason,
+        .transport = hl_arena_strdup(arena, r->transport),
+        .seconds = r->seconds,
+        .created_ms = r->created_ms,
+    };
 }
 
 /* ---- orders ---------------------------------------------------------------------------------- */
@@ -54,39 +62,36 @@ static hl_status parse_op(const char *text, enum hl_route_op *out)
     return hl_fail(HL_EINVAL, "unknown operation '%.40s' (expected read, write or migrate)", text);
 }
 
-static hl_status parse(const json_t *p, struct store_request *out)
+static hl_status parse(const struct hl_api_copy_request *p, struct store_request *out)
 {
-    const char *op = hl_json_str(p, "operation", "");
-    const char *source = hl_json_str(p, "sourceTier", "");
-    const char *migration = hl_json_str(p, "migrationId", "");
-    int64_t ms = hl_json_int(p, "timeoutMs", 0);
+    uint64_t ms = p->timeout_ms > 0 ? p->timeout_ms : TIMEOUT_DEFAULT_MS;
     *out = (struct store_request){
-        .size = (uint64_t)hl_json_int(p, "sizeBytes", 0),
-        .crc32 = (uint32_t)hl_json_int(p, "crc32", 0),
-        .device = hl_json_str(p, "device", ""),
-        .source_device = hl_json_str(p, "sourceDevice", ""),
-        .numa = (int)hl_json_int(p, "numaId", -1),
-        .source_node = hl_json_str(p, "sourceNode", ""),
-        .source_host = hl_json_str(p, "sourceHostId", ""),
-        .source_rpc = hl_json_str(p, "sourceAddress", ""),
-        .source_data = hl_json_str(p, "sourceDataAddress", ""),
-        .source_socket = hl_json_str(p, "sourceSocket", ""),
-        .target_host = hl_json_str(p, "targetHostId", ""),
-        .target_address = hl_json_str(p, "targetAddress", ""),
-        .target_socket = hl_json_str(p, "targetSocket", ""),
-        .target_data = hl_json_str(p, "targetDataAddress", ""),
+        .size = p->size_bytes,
+        .crc32 = p->crc32,
+        .device = p->device,
+        .source_device = p->source_device,
+        .numa = p->numa_id,
+        .source_node = p->source_node,
+        .source_host = p->source_host_id,
+        .source_rpc = p->source_address,
+        .source_data = p->source_data_address,
+        .source_socket = p->source_socket,
+        .target_host = p->target_host_id,
+        .target_address = p->target_address,
+        .target_socket = p->target_socket,
+        .target_data = p->target_data_address,
         .source_tier = HL_TIER_L3,
+        .deadline_ns = hl_now_ns() + ms * HL_NS_PER_MS,
+        .migration = hl_id_random(),
     };
-    out->deadline_ns = hl_now_ns() + (uint64_t)(ms > 0 ? ms : TIMEOUT_DEFAULT_MS) * HL_NS_PER_MS;
-    HL_TRY(hl_id_parse(hl_json_str(p, "id", ""), &out->id));
-    HL_TRY(store_tier_parse(hl_json_str(p, "tier", ""), &out->tier));
-    if (source[0] != '\0')
-        HL_TRY(store_tier_parse(source, &out->source_tier));
-    if (op[0] != '\0')
-        HL_TRY(parse_op(op, &out->op));
-    out->migration = hl_id_random();
-    if (migration[0] != '\0')
-        HL_TRY(hl_id_parse(migration, &out->migration));
+    HL_TRY(hl_id_parse(p->id, &out->id));
+    HL_TRY(store_tier_parse(p->tier, &out->tier));
+    if (p->source_tier[0] != '\0')
+        HL_TRY(store_tier_parse(p->source_tier, &out->source_tier));
+    if (p->operation[0] != '\0')
+        HL_TRY(parse_op(p->operation, &out->op));
+    if (p->migration_id[0] != '\0')
+        HL_TRY(hl_id_parse(p->migration_id, &out->migration));
     return HL_OK;
 }
 
@@ -108,19 +113,13 @@ static struct store_job *find_same(struct store *s, const struct store_job *job)
     return NULL;
 }
 
-static void job_free(struct store_job *j)
-{
-    json_decref(j->params);
-    free(j);
-}
-
 /* Takes the waiter. */
 static void enqueue(struct store *s, struct store_job *j, struct waiter *w)
 {
     struct store_job *same = find_same(s, j);
     if (same != NULL) {
         LL_PREPEND(same->waiters, w);
-        job_free(j);
+        free(j);
         return;
     }
     LL_PREPEND(j->waiters, w);
@@ -131,26 +130,24 @@ static void enqueue(struct store *s, struct store_job *j, struct waiter *w)
     pthread_mutex_unlock(&s->queue_lock);
 }
 
-static void submit(struct store *s, struct hl_rpc_call *call, const json_t *request, run_fn run)
+static void submit(struct store *s, struct hl_rpc_call *call,
+                   const struct hl_api_copy_request *request, run_fn run)
 {
     HL_ON_LOOP(s->opts.loop);
     struct store_job *j = calloc(1, sizeof(*j));
     struct waiter *w = calloc(1, sizeof(*w));
     hl_status st;
-    if (request == NULL)
-        st = hl_fail(HL_EINVAL, "an order of a copy without its request");
-    else if (j == NULL || w == NULL || (j->params = json_deep_copy(request)) == NULL)
-        st = hl_fail(HL_ENOMEM, "order of a copy");
+    if (j == NULL || w == NULL)
+        st = hl_fail(HL_ENOMEM, "out of memory for the request of a copy");
     else if (atomic_load_explicit(&s->stopping, memory_order_relaxed))
         st = hl_fail(HL_EUNAVAIL, "the Agent of node %s is ending", s->node);
     else if (store_busy(s) >= STORE_JOBS_MAX)
         st = hl_fail(HL_EBUSY, "%d copies wait at node %s already", STORE_JOBS_MAX, s->node);
     else
-        st = parse(j->params, &j->request);
+        st = parse(request, &j->request);
     if (st != HL_OK) {
         hl_rpc_reject(call, st, NULL);
-        if (j != NULL)
-            job_free(j);
+        free(j);
         free(w);
         return;
     }
@@ -160,12 +157,14 @@ static void submit(struct store *s, struct hl_rpc_call *call, const json_t *requ
     enqueue(s, j, w);
 }
 
-void store_copy(struct store *s, struct hl_rpc_call *call, const json_t *request)
+void store_copy(struct store *s, struct hl_rpc_call *call,
+                const struct hl_api_copy_request *request)
 {
     submit(s, call, request, store_copy_run);
 }
 
-void store_send(struct store *s, struct hl_rpc_call *call, const json_t *request)
+void store_send(struct store *s, struct hl_rpc_call *call,
+                const struct hl_api_copy_request *request)
 {
     submit(s, call, request, store_send_run);
 }
@@ -180,6 +179,17 @@ unsigned store_busy(const struct store *s)
 
 /* ---- work and answers ------------------------------------------------------------------------ */
 
+/* storeCopy and storeSend answer alike. */
+static void reply(const struct store_job *j, struct hl_rpc_call *call)
+{
+    struct hl_api_copy copy =
+        store_copy_info(j->store, j->request.id, &j->result, hl_rpc_call_arena(call));
+    if (j->run == store_copy_run)
+        hl_reply_agent_store_copy(call, &(struct hl_api_agent_store_copy_results){.copy = copy});
+    else
+        hl_reply_agent_store_send(call, &(struct hl_api_agent_store_send_results){.copy = copy});
+}
+
 static void on_done(void *arg)
 {
     struct store_job *j = arg;
@@ -189,13 +199,12 @@ static void on_done(void *arg)
     LL_FOREACH_SAFE(j->waiters, w, next)
     {
         if (j->st == HL_OK)
-            hl_rpc_reply(w->call,
-                         json_pack("{s:o}", "copy", store_copy_json(s, j->request.id, &j->result)));
+            reply(j, w->call);
         else
             hl_rpc_reject(w->call, j->st, j->text);
         free(w);
     }
-    job_free(j);
+    free(j);
 }
 
 static struct store_job *next_job(struct store *s)

@@ -9,13 +9,12 @@
 #include "agent/store.h"
 #include "base/clock.h"
 #include "base/id.h"
-#include "core/json.h"
 #include "core/route.h"
 #include "mem/l3_client.h"
 #include "mem/pool.h"
 #include "mem/tier.h"
 #include "net/net.h"
-#include "rpc/rpc.h"
+#include "rpc/agent_calls.h"
 
 struct hl_device;
 struct hl_l3_server;
@@ -90,7 +89,7 @@ struct store {
     char *socket_path;
     struct hl_pool *pool;
     uint8_t *base; /* of the pool */
-    struct store_tier tiers[1 + STORE_DEVICES_MAX];
+    struct store_tier tiers[STORE_TIERS_MAX];
     size_t tier_count;
     struct hl_l3_server *local;
     struct hl_net_server *net;
@@ -158,7 +157,7 @@ hl_status store_left(const struct store *s, const struct store_request *r, int *
 hl_status store_tier_parse(const char *text, enum hl_tier *out) HL_CHECK;
 
 /* store_devices.c: the L1s */
-hl_status store_devices_open(struct store *s, const json_t *machine) HL_CHECK;
+hl_status store_devices_open(struct store *s, const struct hl_api_slot_list *machine) HL_CHECK;
 void store_devices_close(struct store *s);
 
 /* store_serve.c: the L2's doors */
@@ -228,7 +227,8 @@ int store_send_start(struct store *s, const struct store_request *r, struct stor
 hl_status store_jobs_start(struct store *s) HL_CHECK;
 void store_jobs_cancel(struct store *s);
 void store_jobs_join(struct store *s);
-/* Copy of helios.capnp. */
-json_t *store_copy_json(const struct store *s, struct hl_id id, const struct store_result *r);
+/* Borrows its texts from both. */
+struct hl_api_copy store_copy_info(const struct store *s, struct hl_id id,
+                                   const struct store_result *r, struct hl_arena *arena);
 
 #endif

@@ -10,6 +10,7 @@
 #include "agent/store_private.h"
 #include "base/log.h"
 #include "base/plane.h"
+#include "rpc/l3_calls.h"
 
 static uint64_t chunk_len(const struct source *src, uint64_t chunk)
 {
@@ -79,39 +80,50 @@ static hl_status open_local(struct store *s, const struct store_request *r, stru
     return HL_OK;
 }
 
+static hl_status ask_extent(struct store *s, const struct store_request *r, struct hl_arena *arena,
+                            struct hl_api_extent_list *out)
+{
+    const char *id = hl_id_print(r->id, arena);
+    const struct hl_api_text_list ids = {&id, 1};
+    struct hl_api_l3_locate_results l3;
+    struct hl_api_agent_store_locate_results agent;
+    struct hl_rpc_peer *peer;
+    bool in_l3 = r->source_tier == HL_TIER_L3;
+    int ms;
+    HL_TRY(store_left(s, r, &ms));
+    ms = patience(s, r, ms);
+    HL_TRY(store_rpc(s, r->source_rpc, in_l3 ? "L3" : "Agent", &peer));
+    if (in_l3)
+        HL_TRY(
+            hl_call_l3_locate(peer, &(struct hl_api_l3_locate_params){.ids = ids}, ms, arena, &l3));
+    else
+        HL_TRY(hl_call_agent_store_locate(
+            peer, &(struct hl_api_agent_store_locate_params){.ids = ids}, ms, arena, &agent));
+    *out = in_l3 ? l3.extents : agent.extents;
+    return HL_OK;
+}
+
 /* Where the shard lies there now, and its checksums. */
 static hl_status locate(struct store *s, const struct store_request *r, struct source *src)
 {
-    struct hl_rpc_peer *peer;
-    json_t *result, *crc;
-    size_t i;
-    int ms, l3 = r->source_tier == HL_TIER_L3;
-    HL_TRY(store_left(s, r, &ms));
-    HL_TRY(store_rpc(s, r->source_rpc, l3 ? "L3" : "Agent", &peer));
-    json_t *params = json_pack("{s:[s]}", "ids", hl_id_format(r->id).s);
-    hl_status st =
-        hl_rpc_call(peer, l3 ? "locate" : "storeLocate", params, patience(s, r, ms), &result);
-    json_decref(params);
-    HL_TRY(st);
-    const json_t *x = json_array_get(hl_json_list(result, "extents"), 0);
-    const json_t *crcs = hl_json_list(x, "chunkCrcs");
-    src->offset = (uint64_t)hl_json_int(x, "offset", 0);
-    src->size = (uint64_t)hl_json_int(x, "sizeBytes", 0);
-    src->crc32 = (uint32_t)hl_json_int(x, "crc32", 0);
-    src->gen = (uint32_t)hl_json_int(x, "generation", 0);
-    if (src->size == 0 || hl_pool_chunks(src->size) != json_array_size(crcs))
-        st = hl_fail(HL_EPROTO, "%s says %" PRIu64 " bytes and %zu checksums", r->source_rpc,
-                     src->size, json_array_size(crcs));
+    HL_AUTO(hl_arena_fini) struct hl_arena arena = {0};
+    struct hl_api_extent_list found;
+    HL_TRY(ask_extent(s, r, &arena, &found));
+    const struct hl_api_extent *x = found.items;
+    if (found.count != 1 || x->size_bytes == 0 ||
+        hl_pool_chunks(x->size_bytes) != x->chunk_crcs.count)
+        return hl_fail(HL_EPROTO, "%s says %zu extents, %" PRIu64 " bytes and %zu checksums",
+                       r->source_rpc, found.count, found.count > 0 ? x->size_bytes : 0,
+                       found.count > 0 ? x->chunk_crcs.count : 0);
+    src->offset = x->offset;
+    src->size = x->size_bytes;
+    src->crc32 = x->crc32;
+    src->gen = x->generation;
     free(src->crcs);
     src->crcs = NULL;
-    if (st == HL_OK)
-        st = alloc_crcs(src);
-    if (st == HL_OK)
-        json_array_foreach (crcs, i, crc) {
-            src->crcs[i] = (uint32_t)json_integer_value(crc);
-        }
-    json_decref(result);
-    return st;
+    HL_TRY(alloc_crcs(src));
+    memcpy(src->crcs, x->chunk_crcs.items, x->chunk_crcs.count * sizeof(*src->crcs));
+    return HL_OK;
 }
 
 static hl_status open_net(struct store *s, const struct store_request *r, struct source *src)

@@ -41,6 +41,8 @@ static hl_status path_fail(const struct json_path *path, const char *what)
 
 static const char *json_kind(const json_t *v)
 {
+    if (v == NULL)
+        return "nothing";
     switch (json_typeof(v)) {
     case JSON_OBJECT:
         return "an object";

@@ -24,6 +24,15 @@ size_t hl_utf8_sequence(const char *text, size_t left)
     return len;
 }
 
+bool hl_utf8_valid(const char *text)
+{
+    size_t left = strlen(text), n = 0;
+    for (; left > 0; text += n, left -= n)
+        if ((n = hl_utf8_sequence(text, left)) == 0)
+            return false;
+    return true;
+}
+
 char *hl_utf8_clean(struct hl_arena *arena, const char *text, size_t len)
 {
     size_t bad = 0, n;

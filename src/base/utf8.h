@@ -17,6 +17,8 @@ extern "C" {
 
 /* Length of the valid sequence at `text`, 1 to 4; 0 if there is none. NUL is none. */
 size_t hl_utf8_sequence(const char *text, size_t left);
+/* Every byte up to the NUL belongs to one. */
+bool hl_utf8_valid(const char *text);
 /* A copy of `text` in which U+FFFD stands for every byte that belongs to no sequence. */
 char *hl_utf8_clean(struct hl_arena *arena, const char *text, size_t len);
 

@@ -81,7 +81,8 @@ void access_trouble(struct access_table *table, struct hl_id id, uint32_t crc_fa
 }
 
 /* Troubles go with the first of the two reports of a shard. */
-static void take_slot(struct slot *s, const char *net_path, json_t *out)
+static void take_slot(struct slot *s, const char *net_path, struct hl_arena *arena,
+                      struct hl_api_access_report_list *out)
 {
     unsigned failures = atomic_exchange_explicit(&s->crc_failures, 0, memory_order_relaxed);
     unsigned retries = atomic_exchange_explicit(&s->retries, 0, memory_order_relaxed);
@@ -93,31 +94,38 @@ static void take_slot(struct slot *s, const char *net_path, json_t *out)
         int trouble = !told && (failures > 0 || retries > 0 || lost > 0);
         if (count == 0 && !(net == 1 && trouble))
             continue;
-        json_array_append_new(out,
-                              json_pack("{s:s s:I s:I s:s s:i s:i s:b}", "id",
-                                        hl_id_is_none(s->id) ? "" : hl_id_format(s->id).s, "count",
-                                        (json_int_t)count, "bytes", (json_int_t)bytes, "path",
-                                        count == 0 ? ""
-                                        : net      ? net_path
-                                                   : "shm",
-                                        "crcFailures", told ? 0 : (int)failures, "retries",
-                                        told ? 0 : (int)retries, "lost", told ? 0 : (int)lost));
+        out->items[out->count++] = (struct hl_api_access_report){
+            .id = hl_id_is_none(s->id) ? "" : hl_id_print(s->id, arena),
+            .count = count,
+            .bytes = bytes,
+            .path = count == 0 ? ""
+                    : net      ? net_path
+                               : "shm",
+            .crc_failures = told ? 0 : failures,
+            .retries = told ? 0 : retries,
+            .lost = !told && lost > 0};
         told = 1;
     }
 }
 
-json_t *access_take(struct access_table *table, const char *net_path)
+static bool is_counted(const struct access_table *table, unsigned i)
 {
-    json_t *out = json_array();
-    if (out == NULL)
-        return NULL;
+    return atomic_load_explicit(&table->tags[i], memory_order_acquire) > TAG_CLAIMED;
+}
+
+struct hl_api_access_report_list access_take(struct access_table *table, const char *net_path,
+                                             struct hl_arena *arena)
+{
+    struct hl_api_access_report_list out = {0};
+    unsigned used = 1; /* `other` */
     for (unsigned i = 0; i < SLOTS; i++)
-        if (atomic_load_explicit(&table->tags[i], memory_order_acquire) > TAG_CLAIMED)
-            take_slot(&table->slots[i], net_path, out);
-    take_slot(&table->other, net_path, out);
-    if (json_array_size(out) == 0) {
-        json_decref(out);
-        return NULL;
-    }
+        used += is_counted(table, i);
+    out.items = hl_arena_array(arena, 2 * (size_t)used, sizeof(*out.items));
+    /* What is counted meanwhile for the first time has no room, and is told next time. */
+    for (unsigned i = 0; out.items != NULL && i < SLOTS && out.count + 4 <= 2 * used; i++)
+        if (is_counted(table, i))
+            take_slot(&table->slots[i], net_path, arena, &out);
+    if (out.items != NULL)
+        take_slot(&table->other, net_path, arena, &out);
     return out;
 }

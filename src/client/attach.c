@@ -22,7 +22,7 @@ hl_status attach_init(helios_client *client)
     const char *store = getenv("HELIOS_STORE_SOCKET");
     pthread_mutex_init(&client->attach.lock, NULL);
     client->attach.near_socket = store != NULL && store[0] != '\0' ? store : NULL;
-    return net_create("locate", &client->attach.net);
+    return net_create(NET_OF_L3, &client->attach.net);
 }
 
 /* Caller holds attach.lock. */
@@ -114,17 +114,17 @@ static void pin_again(struct attach *a, struct shm *next)
     }
 }
 
-static hl_status take_way(struct operation *op, const json_t *pool)
+static hl_status take_way(struct operation *op, const struct hl_api_pool_info *pool)
 {
     helios_client *c = op->client;
     struct attach *a = &c->attach;
-    const char *socket_path = hl_json_str(pool, "socketPath", "");
+    const char *socket_path = pool->socket_path;
     char data[300];
     struct hl_id uuid;
     struct shm *next = NULL;
-    HL_TRY(hl_id_parse(hl_json_str(pool, "uuid", ""), &uuid));
+    HL_TRY(hl_id_parse(pool->uuid, &uuid));
     int had = atomic_load_explicit(&a->shm, memory_order_relaxed) != NULL;
-    fix_wildcard(c->l3_address, hl_json_str(pool, "dataAddress", ""), data, sizeof(data));
+    fix_wildcard(c->l3_address, pool->data_address, data, sizeof(data));
     hl_status st = HL_ENOENT;
     if (c->way != WAY_NET) {
         if (socket_path[0] == '\0')
@@ -146,7 +146,7 @@ static hl_status take_way(struct operation *op, const json_t *pool)
     install(a, &a->shm, next);
     if (next != NULL)
         pin_again(a, next);
-    snprintf(a->incarnation, sizeof(a->incarnation), "%s", hl_json_str(pool, "incarnation", ""));
+    snprintf(a->incarnation, sizeof(a->incarnation), "%s", pool->incarnation);
     return HL_OK;
 }
 
@@ -156,22 +156,21 @@ static hl_status renew_once(struct operation *op, int limit_ms)
     struct attach *a = &op->client->attach;
     struct shm *now = atomic_load_explicit(&a->shm, memory_order_relaxed);
     int left = operation_left_ms(op);
-    json_t *result;
+    HL_AUTO(hl_arena_fini) struct hl_arena arena = {0};
+    struct hl_api_l3_pool_info_results r;
     if (now != NULL && shm_connected(now))
         return HL_OK;
     HL_TRY(
-        hl_rpc_call(op->client->l3, "poolInfo", NULL, left < limit_ms ? left : limit_ms, &result));
-    const json_t *pool = json_object_get(result, "pool");
-    int same = strcmp(a->incarnation, hl_json_str(pool, "incarnation", "")) == 0;
+        hl_call_l3_pool_info(op->client->l3, NULL, left < limit_ms ? left : limit_ms, &arena, &r));
+    int same = strcmp(a->incarnation, r.pool.incarnation) == 0;
     hl_status st = HL_OK;
     if (now == NULL || !same || !shm_connected(now)) {
-        st = take_way(op, pool);
+        st = take_way(op, &r.pool);
         now = atomic_load_explicit(&a->shm, memory_order_relaxed);
     }
     if (st == HL_OK && now != NULL)
         atomic_store_explicit(&now->trusted_ns, hl_now_ns() + HL_POOL_SILENT_MS * HL_NS_PER_MS,
                               memory_order_relaxed);
-    json_decref(result);
     return st;
 }
 

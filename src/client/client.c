@@ -51,30 +51,23 @@ int operation_pause(const struct operation *op, int ms)
     return 1;
 }
 
-hl_status call_controller(struct operation *op, const char *method, json_t *params, json_t **result)
+hl_status controller_named(const struct operation *op, const char *method)
 {
-    helios_client *c = op->client;
-    hl_status st;
-    if (params == NULL)
-        return hl_fail(HL_EINVAL, "%s: a text is not UTF-8, or out of memory", method);
-    if (c->controller == NULL) {
-        json_decref(params);
-        return hl_fail(HL_EINVAL,
-                       "%s needs the Controller, and none is named: set HELIOS_CONTROLLER or "
-                       "helios_options.controller",
-                       method);
-    }
-    for (;;) {
-        st = hl_rpc_call(c->controller, method, params, operation_left_ms(op), result);
-        if (st == HL_OK)
-            atomic_store_explicit(&c->controller_seen, 1, memory_order_relaxed);
-        /* What is asked here may be asked twice; a Controller that was there comes back. */
-        if (st != HL_EUNAVAIL || !atomic_load_explicit(&c->controller_seen, memory_order_relaxed) ||
-            !operation_pause(op, CONTROLLER_RETRY_MS))
-            break;
-    }
-    json_decref(params);
-    return st;
+    if (op->client->controller != NULL)
+        return HL_OK;
+    return hl_fail(HL_EINVAL,
+                   "%s needs the Controller, and none is named: set HELIOS_CONTROLLER or "
+                   "helios_options.controller",
+                   method);
+}
+
+bool controller_again(struct operation *op, hl_status st)
+{
+    atomic_int *seen = &op->client->controller_seen;
+    if (st == HL_OK)
+        atomic_store_explicit(seen, 1, memory_order_relaxed);
+    return st == HL_EUNAVAIL && atomic_load_explicit(seen, memory_order_relaxed) &&
+           operation_pause(op, CONTROLLER_RETRY_MS);
 }
 
 static const char *strip_scheme(const char *address)
@@ -171,19 +164,22 @@ static hl_status read_options(helios_client *c, const helios_options *o)
 static hl_status ask_l3_address(struct operation *op)
 {
     helios_client *c = op->client;
-    json_t *result;
+    HL_AUTO(hl_arena_fini) struct hl_arena arena = {0};
+    struct hl_api_controller_cluster_info_results r;
+    hl_status st;
     if (c->controller == NULL)
         return hl_fail(HL_EINVAL,
                        "helios_options names neither a Controller nor an L3 daemon; NULL "
                        "for both finds the local cluster");
-    hl_status st = call_controller(op, "clusterInfo", json_object(), &result);
+    do
+        st =
+            hl_call_controller_cluster_info(c->controller, NULL, operation_left_ms(op), &arena, &r);
+    while (controller_again(op, st));
     if (st == HL_EUNAVAIL)
         st = find_explain(c->controller_found, st);
     HL_TRY(st);
-    const char *address = hl_json_str(json_object_get(result, "info"), "l3Address", "");
-    if (address[0] != '\0')
-        c->l3_address = strdup(strip_scheme(address));
-    json_decref(result);
+    if (r.info.l3_address[0] != '\0')
+        c->l3_address = strdup(strip_scheme(r.info.l3_address));
     if (c->l3_address == NULL)
         return hl_fail(HL_EUNAVAIL, "the Controller at %s names no L3 daemon; is one running?",
                        c->controller_address);
@@ -265,8 +261,7 @@ static void pending_fini(helios_client *c)
     while (c->pending != NULL) {
         struct pending *p = c->pending;
         c->pending = p->next;
-        json_decref(p->shard);
-        free(p->model);
+        hl_arena_fini(&p->arena);
         free(p);
     }
 }

@@ -16,10 +16,10 @@
 #include "base/id.h"
 #include "base/plane.h"
 #include "base/status.h"
-#include "core/json.h"
 #include "helios/helios.h"
 #include "mem/l3_client.h"
-#include "rpc/rpc.h"
+#include "rpc/controller_calls.h"
+#include "rpc/l3_calls.h"
 
 #define CLIENT_CHUNK       ((uint64_t)1 << 20)
 #define SMALL_READ         ((uint64_t)16 << 10) /* a lock or a look at the clock counts */
@@ -91,9 +91,8 @@ struct attach {
 
 /* One shard written by this client and not committed yet. */
 struct pending {
-    char *model;
-    int64_t version;
-    json_t *shard; /* Shard of helios.capnp */
+    struct hl_api_shard shard; /* in the arena */
+    struct hl_arena arena;
     struct pending *next;
 };
 
@@ -157,9 +156,11 @@ struct helios_client {
 
 /* ---- client.c ---- */
 void operation_begin(struct operation *op, helios_client *client);
-/* A call to the Controller; waits for one that is being restarted. Takes `params`. */
-hl_status call_controller(struct operation *op, const char *method, json_t *params,
-                          json_t **result) HL_CHECK;
+/* HL_EINVAL unless there is a Controller to call. */
+hl_status controller_named(const struct operation *op, const char *method) HL_CHECK;
+/* How a call to the Controller ended. True: it is being restarted, call it again, for what is asked
+ * here may be asked twice. */
+bool controller_again(struct operation *op, hl_status st);
 
 static inline struct hl_id id_of(helios_id id)
 {
@@ -254,14 +255,16 @@ hl_status shm_verify(struct operation *op, struct shm *shm, const struct hl_pool
                      const void *data) HL_CHECK;
 
 /* ---- netpath.c: a pool of another host ---- */
-/* question: the owner's method that says where shards lie; a literal. */
-hl_status net_create(const char *question, struct net **out) HL_CHECK;
+/* Who says where the shards of a pool lie. */
+enum net_owner { NET_OF_L3, NET_OF_AGENT };
+
+hl_status net_create(enum net_owner kind, struct net **out) HL_CHECK;
 void net_own(struct net *net, struct hl_rpc_peer *owner);
 void net_destroy(struct net *net);
 /* Where the data port is now; connections to another one are dropped. */
 void net_retarget(struct net *net, const char *address);
 /* Learn where shards lie in one question instead of one per shard; failures don't matter. */
-void net_prefetch(struct operation *op, struct net *net, json_t *ids);
+void net_prefetch(struct operation *op, struct net *net, struct hl_api_text_list ids);
 hl_status net_find(struct operation *op, struct net *net, struct hl_id id, uint64_t *size,
                    uint32_t *crc32) HL_CHECK;
 hl_status net_read(struct operation *op, struct net *net, struct hl_id id, uint64_t off, void *buf,
@@ -295,8 +298,9 @@ void access_destroy(struct access_table *table);
 void access_count(struct access_table *table, struct hl_id id, uint64_t bytes, int net);
 void access_trouble(struct access_table *table, struct hl_id id, uint32_t crc_failures,
                     uint32_t retries, int lost);
-/* New array of AccessReport and zeroed counts; NULL when there is nothing to tell. */
-json_t *access_take(struct access_table *table, const char *net_path);
+/* What was counted since the last time. */
+struct hl_api_access_report_list access_take(struct access_table *table, const char *net_path,
+                                             struct hl_arena *arena);
 
 /* ---- planes.c: what was transferred, for the table of planes and the Controller ---- */
 /* What was told so far; the keeper's. */
@@ -307,11 +311,11 @@ void planes_destroy(struct planes_told *told);
 uint64_t planes_count(helios_client *client, enum tally_op op, int net, uint64_t bytes,
                       hl_status st);
 void planes_time(helios_client *client, enum tally_op op, int net, uint64_t ns);
-/* What came since the last time goes into the table of planes; new array of TransferReport, NULL
- * when there is nothing to tell. */
-json_t *planes_take(helios_client *client, struct planes_told *told);
-/* The same of faults, of all clients of this process; new array of FaultReport or NULL. */
-json_t *planes_take_faults(void);
+/* What came since the last time, which goes into the table of planes. */
+struct hl_api_transfer_report_list planes_take(helios_client *client, struct planes_told *told,
+                                               struct hl_arena *arena);
+/* The same of faults, of all clients of this process. */
+struct hl_api_fault_report_list planes_take_faults(struct hl_arena *arena);
 
 /* ---- keeper.c: the one background thread ---- */
 hl_status keeper_start(helios_client *client) HL_CHECK;

@@ -64,17 +64,14 @@ void copies_destroy(struct copies *copies)
     free(copies);
 }
 
-static hl_status ask_controller(const struct operation *op, int limit_ms, const char *method,
-                                json_t *params, json_t **result)
+/* How long the Controller may take for an answer. */
+static hl_status controller_wait(const struct operation *op, int limit_ms, int *ms)
 {
-    helios_client *c = op->client;
     int left = operation_left_ms(op);
-    hl_status st =
-        c->controller == NULL
-            ? hl_fail(HL_EUNAVAIL, "no Controller is named that knows other copies")
-            : hl_rpc_call(c->controller, method, params, left < limit_ms ? left : limit_ms, result);
-    json_decref(params);
-    return st;
+    if (op->client->controller == NULL)
+        return hl_fail(HL_EUNAVAIL, "no Controller is named that knows other copies");
+    *ms = left < limit_ms ? left : limit_ms;
+    return HL_OK;
 }
 
 /* ---- the pool's copy is bad ---- */
@@ -102,13 +99,17 @@ void copies_suspect(struct copies *copies, struct hl_id id, const char *tier)
 static hl_status report_bad(const struct operation *op, struct hl_id id, const char *tier,
                             char *state, size_t cap)
 {
-    json_t *result;
-    const char *node = strcmp(tier, "L3") == 0 ? "" : op->client->copies->node;
-    HL_TRY(ask_controller(
-        op, HEAL_MS, "reportBadCopy",
-        json_pack("{s:s s:s s:s}", "id", hl_id_format(id).s, "node", node, "tier", tier), &result));
-    snprintf(state, cap, "%s", hl_json_str(result, "state", ""));
-    json_decref(result);
+    HL_AUTO(hl_arena_fini) struct hl_arena arena = {0};
+    const struct hl_id_text text = hl_id_format(id);
+    const struct hl_api_controller_report_bad_copy_params p = {
+        .id = text.s,
+        .node = strcmp(tier, "L3") == 0 ? "" : op->client->copies->node,
+        .tier = tier};
+    struct hl_api_controller_report_bad_copy_results r;
+    int ms = 0;
+    HL_TRY(controller_wait(op, HEAL_MS, &ms));
+    HL_TRY(hl_call_controller_report_bad_copy(op->client->controller, &p, ms, &arena, &r));
+    snprintf(state, cap, "%s", r.state);
     return HL_OK;
 }
 
@@ -162,7 +163,7 @@ static hl_status add_store(helios_client *c, const char *node, const char *addre
         return hl_fail(HL_ENOMEM, "out of memory allocating the store of node %s", node);
     snprintf(s->node, sizeof(s->node), "%s", node);
     snprintf(s->address, sizeof(s->address), "%s", address);
-    hl_status st = net_create("storeLocate", &s->net);
+    hl_status st = net_create(NET_OF_AGENT, &s->net);
     if (st == HL_OK)
         st = hl_rpc_open(c->rpc, address, "Agent", &s->agent);
     if (st != HL_OK) {
@@ -182,30 +183,28 @@ static hl_status learn_stores(const struct operation *op)
 {
     helios_client *c = op->client;
     struct copies *k = c->copies;
-    json_t *result, *n;
-    size_t i;
+    HL_AUTO(hl_arena_fini) struct hl_arena arena = {0};
+    struct hl_api_controller_list_nodes_results r;
     hl_status st = HL_OK;
-    HL_TRY(ask_controller(op, ASK_MS, "listNodes", json_object(), &result));
+    int ms = 0;
+    HL_TRY(controller_wait(op, ASK_MS, &ms));
+    HL_TRY(hl_call_controller_list_nodes(c->controller, NULL, ms, &arena, &r));
     pthread_mutex_lock(&k->lock);
-    json_array_foreach (hl_json_list(result, "nodes"), i, n) {
-        const json_t *node = json_object_get(n, "node");
-        const char *name = hl_json_str(node, "name", "");
-        const char *address = hl_json_str(node, "agentAddress", "");
-        const char *data = hl_json_str(node, "dataAddress", "");
-        struct store *s = known_store(k, name);
-        if (data[0] == '\0' || strcmp(hl_json_str(n, "state", ""), "ready") != 0)
+    for (size_t i = 0; i < r.nodes.count; i++) {
+        const struct hl_api_node_info *node = &r.nodes.items[i].node;
+        struct store *s = known_store(k, node->name);
+        if (node->data_address[0] == '\0' || strcmp(r.nodes.items[i].state, "ready") != 0)
             continue;
-        if (s != NULL && strcmp(s->address, address) == 0) {
-            net_retarget(s->net, data);
+        if (s != NULL && strcmp(s->address, node->agent_address) == 0) {
+            net_retarget(s->net, node->data_address);
             continue;
         }
         if (s != NULL)
             s->replaced = 1;
         if (st == HL_OK)
-            st = add_store(c, name, address, data);
+            st = add_store(c, node->name, node->agent_address, node->data_address);
     }
     pthread_mutex_unlock(&k->lock);
-    json_decref(result);
     return st;
 }
 
@@ -218,35 +217,34 @@ static struct store *find_store(struct operation *op, const char *node)
     return s;
 }
 
-/* Names of the nodes whose L2 has it: "copies" of the shard, a new reference. */
-static hl_status ask_copies(const struct operation *op, struct hl_id id, json_t **out)
+static hl_status ask_copies(const struct operation *op, struct hl_id id, struct hl_arena *arena,
+                            struct hl_api_copy_list *out)
 {
-    json_t *result;
-    HL_TRY(ask_controller(op, ASK_MS, "getShard", json_pack("{s:s}", "id", hl_id_format(id).s),
-                          &result));
-    json_t *copies = json_object_get(json_object_get(result, "shard"), "copies");
-    *out = json_incref(copies);
-    json_decref(result);
-    return *out != NULL ? HL_OK : hl_fail(HL_EPROTO, "getShard named no list of copies");
+    const struct hl_id_text text = hl_id_format(id);
+    struct hl_api_controller_get_shard_results r;
+    int ms = 0;
+    HL_TRY(controller_wait(op, ASK_MS, &ms));
+    HL_TRY(hl_call_controller_get_shard(op->client->controller,
+                                        &(struct hl_api_controller_get_shard_params){.id = text.s},
+                                        ms, arena, &r));
+    *out = r.shard.copies;
+    return HL_OK;
 }
 
 /* What is done with a store that has the shard. */
 typedef hl_status (*visit_fn)(struct operation *op, struct store *s, void *arg);
 
-static int is_l2(const json_t *copy)
+static bool is_l2(const struct hl_api_copy *copy)
 {
-    return strcmp(hl_json_str(copy, "tier", ""), "L2") == 0;
+    return strcmp(copy->tier, "L2") == 0;
 }
 
-static int any_in_l2(const json_t *copies)
+static bool any_in_l2(const struct hl_api_copy_list *copies)
 {
-    size_t i;
-    const json_t *copy;
-    json_array_foreach (copies, i, copy) {
-        if (is_l2(copy))
-            return 1;
-    }
-    return 0;
+    for (size_t i = 0; i < copies->count; i++)
+        if (is_l2(&copies->items[i]))
+            return true;
+    return false;
 }
 
 static hl_status no_copy(struct hl_id id)
@@ -256,20 +254,16 @@ static hl_status no_copy(struct hl_id id)
 
 static hl_status each_store(struct operation *op, struct hl_id id, visit_fn visit, void *arg)
 {
-    json_t *copies, *copy;
-    size_t i;
+    HL_AUTO(hl_arena_fini) struct hl_arena arena = {0};
+    struct hl_api_copy_list copies;
     hl_status st = HL_ENOENT;
-    HL_TRY(ask_copies(op, id, &copies));
-    if (!any_in_l2(copies)) { /* the usual end of a search: nobody is asked where the stores are */
-        json_decref(copies);
+    HL_TRY(ask_copies(op, id, &arena, &copies));
+    if (!any_in_l2(&copies)) /* the usual end of a search: nobody is asked where the stores are */
         return no_copy(id);
-    }
-    hl_status learned = learn_stores(op);
-    json_array_foreach (copies, i, copy) {
-        const char *node = hl_json_str(copy, "node", "");
-        if (learned != HL_OK || !is_l2(copy))
-            continue;
-        struct store *s = find_store(op, node);
+    HL_TRY(learn_stores(op));
+    for (size_t i = 0; i < copies.count; i++) {
+        const char *node = copies.items[i].node;
+        struct store *s = is_l2(&copies.items[i]) ? find_store(op, node) : NULL;
         if (s == NULL)
             continue;
         st = visit(op, s, arg);
@@ -277,8 +271,6 @@ static hl_status each_store(struct operation *op, struct hl_id id, visit_fn visi
             break;
         hl_debug("the copy at node %s did not help: %s", node, hl_error_text());
     }
-    json_decref(copies);
-    HL_TRY(learned);
     return st == HL_ENOENT ? no_copy(id) : st;
 }
 

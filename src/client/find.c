@@ -7,6 +7,7 @@
 #include "base/buf.h"
 #include "client/client_private.h"
 #include "conf/options.h"
+#include "core/json.h"
 #include "os/file.h"
 
 #define CLUSTER_FILE_MAX (1u << 20)

@@ -25,20 +25,20 @@ static const char *env_text(const char *name)
 /* Counts that can't be told are lost: they steer placement and prove nothing. */
 static int report(helios_client *c)
 {
-    json_t *transfers = planes_take(c, c->told);
-    json_t *reports =
-        c->controller != NULL ? access_take(c->access, net_path(c->attach.net)) : NULL;
-    json_t *faults = c->controller != NULL ? planes_take_faults() : NULL;
-    if (c->controller == NULL || (reports == NULL && transfers == NULL && faults == NULL)) {
-        json_decref(transfers);
+    HL_AUTO(hl_arena_fini) struct hl_arena arena = {0};
+    struct hl_api_controller_report_access_params p = {.node = env_text("HELIOS_NODE"),
+                                                       .job = env_text("HELIOS_JOB"),
+                                                       .rank = env_int("GLOBAL_RANK"),
+                                                       .transfers =
+                                                           planes_take(c, c->told, &arena)};
+    if (c->controller == NULL)
         return 0;
-    }
-    json_t *params = json_pack("{s:s s:s s:i s:o* s:o* s:o*}", "node", env_text("HELIOS_NODE"),
-                               "job", env_text("HELIOS_JOB"), "rank", env_int("GLOBAL_RANK"),
-                               "reports", reports, "transfers", transfers, "faults", faults);
-    if (hl_rpc_call(c->controller, "reportAccess", params, REPORT_TIMEOUT_MS, NULL) != HL_OK)
+    p.reports = access_take(c->access, net_path(c->attach.net), &arena);
+    p.faults = planes_take_faults(&arena);
+    if (p.reports.count + p.transfers.count + p.faults.count == 0)
+        return 0;
+    if (hl_call_controller_report_access(c->controller, &p, REPORT_TIMEOUT_MS, NULL, NULL) != HL_OK)
         hl_debug("accesses were not reported: %s", hl_error_text());
-    json_decref(params);
     return 1;
 }
 

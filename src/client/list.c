@@ -4,6 +4,7 @@
 
 #include "base/log.h"
 #include "client/client_private.h"
+#include "core/json.h"
 
 /* The texts live behind the list in one allocation each. */
 struct owned_list {
@@ -25,22 +26,21 @@ void helios_shard_list_free(helios_shard_list *list)
     free(o);
 }
 
-static hl_status take_shard(helios_client *c, const char *model, const json_t *from,
+static hl_status take_shard(helios_client *c, const char *model, const struct hl_api_shard *from,
                             helios_shard *to)
 {
     struct hl_id id;
-    const char *part = hl_json_str(from, "part", "");
-    HL_TRY(hl_id_parse(hl_json_str(from, "id", ""), &id));
+    const char *part = from->part;
+    HL_TRY(hl_id_parse(from->id, &id));
     if (strlen(part) >= sizeof(to->part))
         return hl_fail(HL_EPROTO, "part '%s' of model '%s' has a name that is too long", part,
                        model);
     to->id = (helios_id){.hi = id.hi, .lo = id.lo};
     memcpy(to->part, part, strlen(part) + 1);
-    to->size = (uint64_t)hl_json_int(from, "sizeBytes", 0);
-    to->crc32 = (uint32_t)hl_json_int(from, "crc32", 0);
-    to->tensors = (uint32_t)hl_json_int(from, "tensors", 0);
-    names_add(c, id, model, hl_json_int(from, "version", -1), (int)hl_json_int(from, "pp", 0),
-              (int)hl_json_int(from, "tp", 0), part);
+    to->size = from->size_bytes;
+    to->crc32 = from->crc32;
+    to->tensors = from->tensors;
+    names_add(c, id, model, from->version, from->pp, from->tp, part);
     names_expect(c, id, to->size, to->crc32);
     return HL_OK;
 }
@@ -69,21 +69,19 @@ static hl_status check_virtual_stages(const char *model, const char *config)
     return HL_OK;
 }
 
-static hl_status take_list(helios_client *c, const char *model, const json_t *result,
+static hl_status take_list(helios_client *c, const char *model,
+                           const struct hl_api_controller_request_shards_results *r,
                            struct owned_list *o)
 {
-    const json_t *shards = hl_json_list(result, "shards");
-    size_t i, count = json_array_size(shards);
-    const json_t *s;
-    const char *meta = hl_json_str(result, "meta", "");
-    const char *config = hl_json_str(result, "config", "");
+    const char *meta = r->meta, *config = r->config;
+    size_t count = r->shards.count;
     HL_TRY(check_virtual_stages(model, config));
-    o->list.version = hl_json_int(result, "version", -1);
+    o->list.version = r->version;
     o->list.count = count;
     o->list.shards = calloc(count + 1, sizeof(*o->list.shards));
     o->meta = strdup(meta[0] != '\0' ? meta : "{}");
     o->config = strdup(config[0] != '\0' ? config : "{}");
-    o->skipped = strdup(hl_json_str(result, "skipped", ""));
+    o->skipped = strdup(r->skipped);
     if (o->list.shards == NULL || o->meta == NULL || o->config == NULL || o->skipped == NULL)
         return hl_fail(HL_ENOMEM, "out of memory allocating a list of %zu shards", count);
     o->list.meta_json = o->meta;
@@ -92,8 +90,8 @@ static hl_status take_list(helios_client *c, const char *model, const json_t *re
     if (o->skipped[0] != '\0') /* what is read is older than what was saved last */
         hl_warn("model %s: version %lld is read, newer ones are not whole (%s)", model,
                 (long long)o->list.version, o->skipped);
-    json_array_foreach (shards, i, s)
-        HL_TRY(take_shard(c, model, s, &o->list.shards[i]));
+    for (size_t i = 0; i < count; i++)
+        HL_TRY(take_shard(c, model, &r->shards.items[i], &o->list.shards[i]));
     return HL_OK;
 }
 
@@ -119,25 +117,31 @@ static void learn_places(struct operation *op, const helios_shard_list *list)
     helios_client *c = op->client;
     if (atomic_load_explicit(&c->attach.shm, memory_order_relaxed) != NULL)
         return;
-    json_t *ids = json_array();
-    for (size_t i = 0; i < list->count; i++)
-        json_array_append_new(ids, json_string(hl_id_format(id_of(list->shards[i].id)).s));
+    HL_AUTO(hl_arena_fini) struct hl_arena arena = {0};
+    struct hl_api_text_list ids = {.items =
+                                       hl_arena_array(&arena, list->count, sizeof(*ids.items))};
+    for (size_t i = 0; ids.items != NULL && i < list->count; i++)
+        ids.items[ids.count++] = hl_id_print(id_of(list->shards[i].id), &arena);
     net_prefetch(op, c->attach.net, ids);
-    json_decref(ids);
 }
 
 static hl_status request(struct operation *op, const char *model, int64_t version, int pp, int tp,
                          struct owned_list **out)
 {
-    json_t *result;
-    HL_TRY(call_controller(op, "requestShards",
-                           json_pack("{s:s s:I s:i s:i}", "model", model, "version",
-                                     (json_int_t)version, "pp", pp, "tp", tp),
-                           &result));
+    HL_AUTO(hl_arena_fini) struct hl_arena arena = {0};
+    const struct hl_api_controller_request_shards_params p = {
+        .model = model, .version = version, .pp = pp, .tp = tp};
+    struct hl_api_controller_request_shards_results r;
+    hl_status st;
+    HL_TRY(controller_named(op, "requestShards"));
+    do
+        st = hl_call_controller_request_shards(op->client->controller, &p, operation_left_ms(op),
+                                               &arena, &r);
+    while (controller_again(op, st));
+    HL_TRY(st);
     struct owned_list *o = calloc(1, sizeof(*o));
-    hl_status st = o != NULL ? take_list(op->client, model, result, o)
-                             : hl_fail(HL_ENOMEM, "out of memory allocating a list of shards");
-    json_decref(result);
+    st = o != NULL ? take_list(op->client, model, &r, o)
+                   : hl_fail(HL_ENOMEM, "out of memory allocating a list of shards");
     if (st != HL_OK) {
         if (o != NULL)
             helios_shard_list_free(&o->list);

@@ -9,6 +9,7 @@
 #include "client/client_private.h"
 #include "net/net.h"
 #include "net/put_queue.h"
+#include "rpc/agent_calls.h"
 
 #define IDLE_MAX      4
 #define CACHE_MAX     65536
@@ -28,7 +29,7 @@ struct place {
 
 struct net {
     struct hl_rpc_peer *owner; /* who says where a shard lies; borrowed */
-    const char *question;      /* its method for that */
+    enum net_owner kind;
     pthread_mutex_t lock;
     struct place *places;
     struct shared_puts *puts; /* of small ones; NULL until the first */
@@ -51,14 +52,14 @@ struct loan {
     unsigned epoch;
 };
 
-hl_status net_create(const char *question, struct net **out)
+hl_status net_create(enum net_owner kind, struct net **out)
 {
     struct net *n = calloc(1, sizeof(*n));
     if (n == NULL)
         return hl_fail(HL_ENOMEM, "out of memory allocating a client");
     pthread_mutex_init(&n->lock, NULL);
     atomic_store_explicit(&n->path, "", memory_order_relaxed);
-    n->question = question;
+    n->kind = kind;
     *out = n;
     return HL_OK;
 }
@@ -68,11 +69,20 @@ void net_own(struct net *net, struct hl_rpc_peer *owner)
     net->owner = owner;
 }
 
-static hl_status ask_owner(struct operation *op, struct net *net, json_t *params, json_t **result)
+static hl_status ask_owner(struct operation *op, struct net *net, struct hl_api_text_list ids,
+                           struct hl_arena *arena, struct hl_api_extent_list *out)
 {
-    hl_status st = hl_rpc_call(net->owner, net->question, params, operation_left_ms(op), result);
-    json_decref(params);
-    return st;
+    struct hl_api_l3_locate_results l3;
+    struct hl_api_agent_store_locate_results agent;
+    int ms = operation_left_ms(op);
+    if (net->kind == NET_OF_L3)
+        HL_TRY(hl_call_l3_locate(net->owner, &(struct hl_api_l3_locate_params){.ids = ids}, ms,
+                                 arena, &l3));
+    else
+        HL_TRY(hl_call_agent_store_locate(
+            net->owner, &(struct hl_api_agent_store_locate_params){.ids = ids}, ms, arena, &agent));
+    *out = net->kind == NET_OF_L3 ? l3.extents : agent.extents;
+    return HL_OK;
 }
 
 static void place_put_locked(struct place *p)
@@ -232,22 +242,20 @@ static void give_back(struct net *net, struct loan *loan, hl_status st)
 
 /* ---- places ---- */
 
-static hl_status parse_place(const json_t *extent, struct place **out)
+static hl_status parse_place(const struct hl_api_extent *extent, struct place **out)
 {
-    const json_t *crcs = hl_json_list(extent, "chunkCrcs");
-    size_t i, count = json_array_size(crcs);
-    const json_t *crc;
+    size_t count = extent->chunk_crcs.count;
     struct place *p = calloc(1, sizeof(*p) + count * sizeof(p->crcs[0]));
     if (p == NULL)
         return hl_fail(HL_ENOMEM, "out of memory allocating %zu checksums", count);
-    p->offset = (uint64_t)hl_json_int(extent, "offset", 0);
-    p->size = (uint64_t)hl_json_int(extent, "sizeBytes", 0);
-    p->crc32 = (uint32_t)hl_json_int(extent, "crc32", 0);
-    p->gen = (uint32_t)hl_json_int(extent, "generation", 0);
+    p->offset = extent->offset;
+    p->size = extent->size_bytes;
+    p->crc32 = extent->crc32;
+    p->gen = extent->generation;
     p->refs = 1;
-    json_array_foreach (crcs, i, crc)
-        p->crcs[i] = (uint32_t)json_integer_value(crc);
-    hl_status st = hl_id_parse(hl_json_str(extent, "id", ""), &p->id);
+    if (count > 0)
+        memcpy(p->crcs, extent->chunk_crcs.items, count * sizeof(p->crcs[0]));
+    hl_status st = hl_id_parse(extent->id, &p->id);
     if (st == HL_OK && (p->size == 0 || hl_pool_chunks(p->size) != count))
         st = hl_fail(HL_EPROTO, "locate of shard %s: %llu bytes with %zu chunk checksums",
                      hl_id_format(p->id).s, (unsigned long long)p->size, count);
@@ -294,8 +302,11 @@ static struct place *known_locked(struct net *net, struct hl_id id)
 static hl_status locate(struct operation *op, struct net *net, struct hl_id id, int fresh,
                         struct place **out)
 {
+    HL_AUTO(hl_arena_fini) struct hl_arena arena = {0};
+    const struct hl_id_text text = hl_id_format(id);
+    const char *ids[] = {text.s};
+    struct hl_api_extent_list found;
     struct place *p = NULL;
-    json_t *result;
     hl_status st;
     pthread_mutex_lock(&net->lock);
     if (fresh)
@@ -308,7 +319,7 @@ static hl_status locate(struct operation *op, struct net *net, struct hl_id id, 
         return HL_OK;
     }
     do /* busy: others' shards have driven it out of the pool again */
-        st = ask_owner(op, net, json_pack("{s:[s]}", "ids", hl_id_format(id).s), &result);
+        st = ask_owner(op, net, (struct hl_api_text_list){ids, 1}, &arena, &found);
     while (st == HL_EBUSY && operation_pause(op, BUSY_PAUSE_MS));
     if (st == HL_ENOENT) {
         char name[NAME_MAX_TEXT];
@@ -317,29 +328,25 @@ static hl_status locate(struct operation *op, struct net *net, struct hl_id id, 
                        hl_rpc_peer_address(net->owner));
     }
     HL_TRY(st);
-    st = parse_place(json_array_get(hl_json_list(result, "extents"), 0), &p);
-    json_decref(result);
-    HL_TRY(st);
+    if (found.count != 1)
+        return hl_fail(HL_EPROTO, "locate of shard %s: %zu extents", text.s, found.count);
+    HL_TRY(parse_place(found.items, &p));
     remember(net, p);
     *out = p;
     return HL_OK;
 }
 
-void net_prefetch(struct operation *op, struct net *net, json_t *ids)
+void net_prefetch(struct operation *op, struct net *net, struct hl_api_text_list ids)
 {
-    json_t *result;
-    size_t i;
-    json_t *extent;
-    if (ask_owner(op, net, json_pack("{s:O}", "ids", ids), &result) != HL_OK)
+    HL_AUTO(hl_arena_fini) struct hl_arena arena = {0};
+    struct hl_api_extent_list found;
+    struct place *p;
+    if (ask_owner(op, net, ids, &arena, &found) != HL_OK)
         return;
-    json_array_foreach (hl_json_list(result, "extents"), i, extent) {
-        struct place *p;
-        if (parse_place(extent, &p) != HL_OK)
-            break;
+    for (size_t i = 0; i < found.count && parse_place(&found.items[i], &p) == HL_OK; i++) {
         remember(net, p);
         place_put(net, p);
     }
-    json_decref(result);
 }
 
 hl_status net_find(struct operation *op, struct net *net, struct hl_id id, uint64_t *size,

@@ -73,20 +73,30 @@ static struct hl_transfer transfer_of(enum tally_op op, int net, const char *tra
     });
 }
 
-static json_t *report(const struct hl_transfer *t, const struct seen *more)
+static struct hl_api_transfer_report report(const struct hl_transfer *t, const struct seen *more,
+                                            struct hl_arena *arena)
 {
-    json_t *latency = json_array();
-    for (int i = 0; more->ns > 0 && i < HL_PLANE_BUCKETS; i++)
-        json_array_append_new(latency, json_integer((json_int_t)more->latency[i]));
-    return json_pack("{s:s s:s s:s s:s s:b s:b s:I s:I s:o s:I}", "plane", hl_plane_name(t->plane),
-                     "operation", t->op, "path", t->path, "reason", t->reason, "failed",
-                     t->status != HL_OK, "sent", t->sent, "ops", (json_int_t)more->ops, "bytes",
-                     (json_int_t)more->bytes, "latency", latency, "latencyNs",
-                     (json_int_t)more->ns);
+    struct hl_api_uint64_list latency = {0};
+    if (more->ns > 0)
+        latency.items = hl_arena_array(arena, HL_PLANE_BUCKETS, sizeof(*latency.items));
+    if (latency.items != NULL)
+        latency.count = HL_PLANE_BUCKETS;
+    for (size_t i = 0; i < latency.count; i++)
+        latency.items[i] = more->latency[i];
+    return (struct hl_api_transfer_report){.plane = hl_plane_name(t->plane),
+                                           .operation = t->op,
+                                           .path = t->path,
+                                           .reason = t->reason,
+                                           .failed = t->status != HL_OK,
+                                           .sent = t->sent,
+                                           .ops = more->ops,
+                                           .bytes = more->bytes,
+                                           .latency = latency,
+                                           .latency_ns = more->ns};
 }
 
 static void take(helios_client *c, enum tally_op op, int net, int failed, struct seen *seen,
-                 json_t *out)
+                 struct hl_arena *arena, struct hl_api_transfer_report_list *out)
 {
     struct tally *t = &c->counters.tally[op][net][failed];
     struct seen more = {.ops = fresh(&t->ops, &seen->ops)};
@@ -102,36 +112,33 @@ static void take(helios_client *c, enum tally_op op, int net, int failed, struct
     transfer.ns = more.ns;
     transfer.status = failed ? HL_EIO : HL_OK;
     hl_plane_add(&transfer, more.ops, more.latency);
-    json_array_append_new(out, report(&transfer, &more));
+    if (out->items != NULL)
+        out->items[out->count++] = report(&transfer, &more, arena);
 }
 
-json_t *planes_take(helios_client *c, struct planes_told *told)
+struct hl_api_transfer_report_list planes_take(helios_client *c, struct planes_told *told,
+                                               struct hl_arena *arena)
 {
-    json_t *out = json_array();
-    if (out == NULL)
-        return NULL;
+    struct hl_api_transfer_report_list out = {
+        .items = hl_arena_array(arena, TALLY_OPS * 2 * 2, sizeof(*out.items))};
     for (int op = 0; op < TALLY_OPS; op++)
         for (int net = 0; net < 2; net++)
             for (int failed = 0; failed < 2; failed++)
-                take(c, (enum tally_op)op, net, failed, &told->seen[op][net][failed], out);
-    if (json_array_size(out) == 0) {
-        json_decref(out);
-        return NULL;
-    }
+                take(c, (enum tally_op)op, net, failed, &told->seen[op][net][failed], arena, &out);
     return out;
 }
 
-json_t *planes_take_faults(void)
+struct hl_api_fault_report_list planes_take_faults(struct hl_arena *arena)
 {
     struct hl_fault faults[FAULTS_TOLD];
-    json_t *out = json_array();
-    size_t n = hl_fault_take(faults, HL_ARRAY_LEN(faults));
-    for (size_t i = 0; i < n; i++)
-        json_array_append_new(out, json_pack("{s:s s:s s:I}", "cause", faults[i].cause, "path",
-                                             faults[i].path, "count", (json_int_t)faults[i].count));
-    if (n == 0) {
-        json_decref(out);
-        return NULL;
-    }
+    struct hl_api_fault_report_list out = {
+        .items = hl_arena_array(arena, FAULTS_TOLD, sizeof(*out.items))};
+    if (out.items != NULL)
+        out.count = hl_fault_take(faults, HL_ARRAY_LEN(faults));
+    for (size_t i = 0; i < out.count; i++)
+        out.items[i] =
+            (struct hl_api_fault_report){.cause = hl_arena_strdup(arena, faults[i].cause),
+                                         .path = hl_arena_strdup(arena, faults[i].path),
+                                         .count = faults[i].count};
     return out;
 }

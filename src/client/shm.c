@@ -73,13 +73,13 @@ static hl_status fail_missing(struct operation *op, struct hl_id id)
 
 hl_status shm_load(struct operation *op, struct hl_id id)
 {
-    json_t *params = json_pack("{s:[s]}", "ids", hl_id_format(id).s), *extents = NULL;
+    const struct hl_id_text text = hl_id_format(id);
+    const char *ids[] = {text.s};
+    const struct hl_api_l3_locate_params p = {.ids = {ids, 1}};
     hl_status st;
     do /* busy: others' shards have driven it out again */
-        st = hl_rpc_call(op->client->l3, "locate", params, operation_left_ms(op), &extents);
+        st = hl_call_l3_locate(op->client->l3, &p, operation_left_ms(op), NULL, NULL);
     while (st == HL_EBUSY && operation_pause(op, BUSY_PAUSE_MS));
-    json_decref(params);
-    json_decref(extents);
     return st == HL_ENOENT ? fail_missing(op, id) : st;
 }
 

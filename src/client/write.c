@@ -5,24 +5,29 @@
 #include <string.h>
 #include <sys/mman.h>
 
+#include "base/utf8.h"
 #include "client/client_private.h"
 #include "client/shard_image.h"
 #include "core/layout.h"
 
 #define PART_MAX sizeof(((helios_shard *)0)->part)
 
+static bool pending_is(const struct pending *p, const char *model, int64_t version)
+{
+    return p->shard.version == version && strcmp(p->shard.model, model) == 0;
+}
+
 static void forget_pending(helios_client *c, const char *model, int64_t version)
 {
     struct pending **at = &c->pending;
     while (*at != NULL) {
         struct pending *p = *at;
-        if (strcmp(p->model, model) != 0 || p->version != version) {
+        if (!pending_is(p, model, version)) {
             at = &p->next;
             continue;
         }
         *at = p->next;
-        json_decref(p->shard);
-        free(p->model);
+        hl_arena_fini(&p->arena);
         free(p);
     }
 }
@@ -43,6 +48,23 @@ static hl_status check_spec(const helios_client *client, const helios_version_sp
     return HL_OK;
 }
 
+static hl_status begin_version(struct operation *op,
+                               const struct hl_api_controller_begin_version_params *p,
+                               int64_t *number)
+{
+    HL_AUTO(hl_arena_fini) struct hl_arena arena = {0};
+    struct hl_api_controller_begin_version_results r;
+    hl_status st;
+    HL_TRY(controller_named(op, "beginVersion"));
+    do
+        st = hl_call_controller_begin_version(op->client->controller, p, operation_left_ms(op),
+                                              &arena, &r);
+    while (controller_again(op, st));
+    HL_TRY(st);
+    *number = r.version;
+    return HL_OK;
+}
+
 int helios_version_open(helios_client *client, const helios_version_spec *spec, int64_t *version)
 {
     static const enum hl_layout_check checks[] = {
@@ -51,23 +73,24 @@ int helios_version_open(helios_client *client, const helios_version_spec *spec, 
         [HELIOS_LAYOUT_UNCHECKED] = HL_LAYOUT_UNCHECKED,
     };
     struct operation op;
-    json_t *result;
     char token[17];
     HL_TRY(check_spec(client, spec, version));
     snprintf(token, sizeof(token), "%016llx", (unsigned long long)(hl_id_random().lo | 1));
     hl_error_clear();
     pthread_mutex_lock(&client->lock);
     operation_begin(&op, client);
-    hl_status st = call_controller(&op, "beginVersion",
-                                   json_pack("{s:s s:s s:i s:I s:i s:i s:s s:s}", "model",
-                                             spec->model, "job", spec->job, "attempt",
-                                             spec->attempt, "step", (json_int_t)spec->step, "world",
-                                             spec->world, "rank", spec->rank, "token", token,
-                                             "check", hl_layout_check_name(checks[spec->layout])),
-                                   &result);
+    const struct hl_api_controller_begin_version_params p = {
+        .model = spec->model,
+        .job = spec->job,
+        .attempt = spec->attempt,
+        .step = spec->step,
+        .world = spec->world,
+        .rank = spec->rank,
+        .token = token,
+        .check = hl_layout_check_name(checks[spec->layout])};
+    int64_t number;
+    hl_status st = begin_version(&op, &p, &number);
     if (st == HL_OK) {
-        int64_t number = hl_json_int(result, "version", -1);
-        json_decref(result);
         forget_pending(client, spec->model, number); /* left from a removed model of this name */
         hl_error_clear();
         *version = number;
@@ -141,22 +164,26 @@ static hl_status put_bytes(struct operation *op, const struct hl_l3_staging *s, 
 static hl_status remember(helios_client *c, const struct hl_shard_spec *spec, const char *layout,
                           const helios_shard *s)
 {
-    struct pending *p = calloc(1, sizeof(*p));
-    if (p == NULL || (p->model = strdup(spec->model)) == NULL) {
-        free(p);
-        return hl_fail(HL_ENOMEM, "out of memory for the record of a shard");
-    }
-    p->version = spec->version;
-    p->shard =
-        json_pack("{s:s s:s s:I s:i s:i s:s s:I s:I s:I s:s}", "id", hl_id_format(id_of(s->id)).s,
-                  "model", spec->model, "version", (json_int_t)spec->version, "pp", spec->pp, "tp",
-                  spec->tp, "part", s->part, "sizeBytes", (json_int_t)s->size, "crc32",
-                  (json_int_t)s->crc32, "tensors", (json_int_t)s->tensors, "layout", layout);
-    if (p->shard == NULL) {
-        free(p->model);
-        free(p);
+    const struct hl_id_text id = hl_id_format(id_of(s->id));
+    const struct hl_api_shard shard = {.id = id.s,
+                                       .model = spec->model,
+                                       .version = spec->version,
+                                       .pp = spec->pp,
+                                       .tp = spec->tp,
+                                       .part = s->part,
+                                       .size_bytes = s->size,
+                                       .crc32 = s->crc32,
+                                       .tensors = s->tensors,
+                                       .layout = layout};
+    if (!hl_utf8_valid(spec->model) || !hl_utf8_valid(s->part) || !hl_utf8_valid(layout))
         return hl_fail(HL_EINVAL, "model '%s', part '%s' or one of its tensors is not UTF-8",
                        spec->model, s->part);
+    struct pending *p = calloc(1, sizeof(*p));
+    if (p == NULL || hl_api_copy(&hl_api_shard_type, &shard, &p->arena, &p->shard) != HL_OK) {
+        if (p != NULL)
+            hl_arena_fini(&p->arena);
+        free(p);
+        return hl_fail(HL_ENOMEM, "out of memory for the record of a shard");
     }
     struct pending **end = &c->pending;
     while (*end != NULL)
@@ -242,30 +269,55 @@ int helios_version_put(helios_client *client, const char *model, int64_t version
                                    out);
 }
 
+/* Of what was put for the version and is not committed. */
+static size_t pending_count(const helios_client *c, const char *model, int64_t version)
+{
+    size_t n = 0;
+    for (const struct pending *p = c->pending; p != NULL; p = p->next)
+        n += pending_is(p, model, version);
+    return n;
+}
+
+/* With what is pending of the version. */
+static hl_status commit_part(struct operation *op, struct hl_api_controller_commit_part_params p,
+                             bool *visible)
+{
+    HL_AUTO(hl_arena_fini) struct hl_arena arena = {0};
+    struct hl_api_controller_commit_part_results r;
+    helios_client *c = op->client;
+    hl_status st;
+    p.shards.items =
+        hl_arena_array(&arena, pending_count(c, p.model, p.version), sizeof(*p.shards.items));
+    if (p.shards.items == NULL)
+        return hl_fail(HL_ENOMEM, "out of memory committing %s@%lld", p.model,
+                       (long long)p.version);
+    for (const struct pending *s = c->pending; s != NULL; s = s->next)
+        if (pending_is(s, p.model, p.version))
+            p.shards.items[p.shards.count++] = s->shard;
+    HL_TRY(controller_named(op, "commitPart"));
+    do
+        st = hl_call_controller_commit_part(c->controller, &p, operation_left_ms(op), &arena, &r);
+    while (controller_again(op, st));
+    HL_TRY(st);
+    *visible = r.visible;
+    return HL_OK;
+}
+
 int helios_version_commit(helios_client *client, const char *model, int64_t version, int rank,
                           const char *meta_json, int *visible)
 {
     struct operation op;
-    json_t *result, *shards = json_array();
-    if (client == NULL || model == NULL || shards == NULL) {
-        json_decref(shards);
+    if (client == NULL || model == NULL)
         return hl_fail(HL_EINVAL, "helios_version_commit: client and model must not be NULL");
-    }
     hl_error_clear();
     pthread_mutex_lock(&client->lock);
     operation_begin(&op, client);
-    for (const struct pending *p = client->pending; p != NULL; p = p->next)
-        if (p->version == version && strcmp(p->model, model) == 0)
-            json_array_append(shards, p->shard);
-    hl_status st = call_controller(&op, "commitPart",
-                                   json_pack("{s:s s:I s:i s:o s:s}", "model", model, "version",
-                                             (json_int_t)version, "rank", rank, "shards", shards,
-                                             "meta", meta_json != NULL ? meta_json : ""),
-                                   &result);
+    const struct hl_api_controller_commit_part_params p = {
+        .model = model, .version = version, .rank = rank, .meta = meta_json};
+    bool all = false;
+    hl_status st = commit_part(&op, p, &all);
     if (st == HL_OK) {
         forget_pending(client, model, version);
-        int all = hl_json_bool(result, "visible", 0);
-        json_decref(result);
         hl_error_clear();
         if (visible != NULL)
             *visible = all;
@@ -274,35 +326,46 @@ int helios_version_commit(helios_client *client, const char *model, int64_t vers
     return st;
 }
 
-/* Ids of what was put for the version and is not committed. */
-static json_t *pending_ids(const helios_client *c, const char *model, int64_t version)
+/* With the ids of what is pending of the version. */
+static hl_status abandon_version(struct operation *op,
+                                 struct hl_api_controller_abandon_version_params p)
 {
-    json_t *ids = json_array();
-    for (const struct pending *p = c->pending; p != NULL; p = p->next)
-        if (p->version == version && strcmp(p->model, model) == 0)
-            json_array_append(ids, json_object_get(p->shard, "id"));
-    return ids;
+    HL_AUTO(hl_arena_fini) struct hl_arena arena = {0};
+    helios_client *c = op->client;
+    hl_status st;
+    p.ids.items =
+        hl_arena_array(&arena, pending_count(c, p.model, p.version), sizeof(*p.ids.items));
+    if (p.ids.items == NULL)
+        return hl_fail(HL_ENOMEM, "out of memory abandoning %s@%lld", p.model,
+                       (long long)p.version);
+    for (const struct pending *s = c->pending; s != NULL; s = s->next)
+        if (pending_is(s, p.model, p.version))
+            p.ids.items[p.ids.count++] = s->shard.id;
+    HL_TRY(controller_named(op, "abandonVersion"));
+    do
+        st = hl_call_controller_abandon_version(c->controller, &p, operation_left_ms(op), NULL,
+                                                NULL);
+    while (controller_again(op, st));
+    return st;
 }
 
 int helios_version_abandon(helios_client *client, const char *model, int64_t version, int rank,
                            const char *reason)
 {
     struct operation op;
-    json_t *result;
     if (client == NULL || model == NULL)
         return hl_fail(HL_EINVAL, "helios_version_abandon: client and model must not be NULL");
     hl_error_clear();
     pthread_mutex_lock(&client->lock);
     operation_begin(&op, client);
-    hl_status st = call_controller(&op, "abandonVersion",
-                                   json_pack("{s:s s:I s:i s:s s:o}", "model", model, "version",
-                                             (json_int_t)version, "rank", rank, "reason",
-                                             reason != NULL ? reason : "no reason was given", "ids",
-                                             pending_ids(client, model, version)),
-                                   &result);
+    const struct hl_api_controller_abandon_version_params p = {
+        .model = model,
+        .version = version,
+        .rank = rank,
+        .reason = reason != NULL ? reason : "no reason was given"};
+    hl_status st = abandon_version(&op, p);
     if (st == HL_OK) {
         forget_pending(client, model, version);
-        json_decref(result);
         hl_error_clear();
     }
     pthread_mutex_unlock(&client->lock);

@@ -10,9 +10,9 @@
 #ifndef HL_CORE_TOPO_H
 #define HL_CORE_TOPO_H
 
-#include <jansson.h>
 #include <stdint.h>
 
+#include "api/types.h"
 #include "base/status.h"
 
 #define HL_TOPO_CPU_MAX   4096
@@ -109,8 +109,9 @@ size_t hl_topo_numa_of(const struct hl_topo *machine, const struct hl_topo *offe
 /* "I/N" or "I/NxM" as the option agent.share has it; slots is 0 without M. HL_EINVAL. */
 hl_status hl_topo_share_parse(const char *text, int *index, int *nodes, int *slots) HL_CHECK;
 
-/* List(Slot) of helios.capnp; new reference, NULL when out of memory. */
-json_t *hl_topo_to_json(const struct hl_topo *topo);
-hl_status hl_topo_from_json(const json_t *slots, struct hl_topo *out) HL_CHECK;
+hl_status hl_topo_to_api(const struct hl_topo *topo, struct hl_arena *arena,
+                         struct hl_api_slot_list *out) HL_CHECK;
+/* A slot without a NUMA node, and a CPU list that can't be read, are HL_EINVAL. */
+hl_status hl_topo_from_api(const struct hl_api_slot_list *slots, struct hl_topo *out) HL_CHECK;
 
 #endif

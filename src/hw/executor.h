@@ -18,9 +18,9 @@
 #ifndef HL_HW_EXECUTOR_H
 #define HL_HW_EXECUTOR_H
 
-#include <jansson.h>
 #include <stdint.h>
 
+#include "api/types.h"
 #include "base/buf.h"
 #include "base/status.h"
 
@@ -109,13 +109,18 @@ static inline int hl_run_state_ended(enum hl_run_state s)
     return s == HL_RUN_SUCCEEDED || s == HL_RUN_FAILED || s == HL_RUN_STOPPED;
 }
 
-/* From and to the JSON form of the schema. Decoding checks the values: ids, command, CPU list,
- * names of variables, ranks. */
-hl_status hl_container_spec_decode(const json_t *json, struct hl_container_spec *out) HL_CHECK;
-json_t *hl_container_spec_encode(const struct hl_container_spec *spec);
+/* From and to the struct of the schema. The first checks the values: id, command, CPU list, names
+ * of variables, ranks. The second borrows the spec's texts. */
+hl_status hl_container_spec_from_api(const struct hl_api_container_spec *from,
+                                     struct hl_container_spec *out) HL_CHECK;
+struct hl_api_container_spec hl_container_spec_to_api(const struct hl_container_spec *spec,
+                                                      struct hl_arena *arena);
 void hl_container_spec_fini(struct hl_container_spec *spec);
-hl_status hl_container_status_decode(const json_t *json, struct hl_container_status *out) HL_CHECK;
-json_t *hl_container_status_encode(const struct hl_container_status *status);
+hl_status hl_container_status_from_api(const struct hl_api_container_status *from,
+                                       struct hl_container_status *out) HL_CHECK;
+/* With copies of its texts. */
+struct hl_api_container_status hl_container_status_to_api(const struct hl_container_status *status,
+                                                          struct hl_arena *arena);
 /* "starting", with the ranks of the spec. */
 hl_status hl_container_status_init(const struct hl_container_spec *spec,
                                    struct hl_container_status *out) HL_CHECK;
@@ -142,7 +147,8 @@ struct hl_executor_ops {
     hl_status (*start)(struct hl_executor *ex, const struct hl_container_spec *spec,
                        struct hl_container_status *out);
     hl_status (*stop)(struct hl_executor *ex, const char *id, int grace_ms);
-    hl_status (*list)(struct hl_executor *ex, json_t **out);
+    hl_status (*list)(struct hl_executor *ex, struct hl_arena *arena,
+                      struct hl_api_container_status_list *out);
     hl_status (*read_log)(struct hl_executor *ex, const char *id, int rank, int64_t offset,
                           size_t max_bytes, struct hl_log_slice *out);
     hl_status (*forget)(struct hl_executor *ex, const char *id);
@@ -187,10 +193,10 @@ static inline hl_status hl_executor_stop(struct hl_executor *ex, const char *id,
     return ex->ops->stop(ex, id, grace_ms);
 }
 
-/* New reference: an array of ContainerStatus. */
-static inline hl_status hl_executor_list(struct hl_executor *ex, json_t **out)
+static inline hl_status hl_executor_list(struct hl_executor *ex, struct hl_arena *arena,
+                                         struct hl_api_container_status_list *out)
 {
-    return ex->ops->list(ex, out);
+    return ex->ops->list(ex, arena, out);
 }
 
 /* A slice of a rank's stdout and stderr; offset < 0 counts from the end. slice->data is the

@@ -53,12 +53,10 @@ static hl_status write_records(struct hl_px *px, const char *dir,
         int err = errno;
         return hl_fail(hl_status_of_errno(err), "make directory %s: %s", dir, strerror(err));
     }
-    HL_TRY(hl_json_write(hl_path_in(dir, "shim.json").s,
-                         json_pack("{sb sI}", "foreignTopology", px->foreign, "logMaxBytes",
-                                   (json_int_t)px->log_max)));
+    HL_TRY(hl_shim_file_write(dir, px->foreign, px->log_max));
     if (spec->rank_table[0] != '\0')
         HL_TRY(hl_rank_table_write(dir, spec->rank_table));
-    return hl_json_write(hl_path_in(dir, "spec.json").s, hl_container_spec_encode(spec));
+    return hl_spec_file_write(dir, spec);
 }
 
 static hl_status spawn_shim(struct hl_px *px, const char *dir, int lock_fd, int ready_fd,
@@ -229,18 +227,21 @@ static hl_status px_stop(struct hl_executor *ex, const char *id, int grace_ms)
     return HL_OK;
 }
 
-static hl_status px_list(struct hl_executor *ex, json_t **out)
+static hl_status px_list(struct hl_executor *ex, struct hl_arena *arena,
+                         struct hl_api_container_status_list *out)
 {
     struct hl_px *px = px_of(ex);
     struct hl_px_entry *e, *next;
-    json_t *list = json_array();
-    if (list == NULL)
-        return hl_fail(HL_ENOMEM, "list of containers");
+    struct hl_api_container_status_list list = {0};
     pthread_mutex_lock(&px->lock);
+    list.items = hl_arena_array(arena, HASH_COUNT(px->entries), sizeof(*list.items));
     HASH_ITER (hh, px->entries, e, next) {
-        json_array_append_new(list, hl_container_status_encode(&e->status));
+        if (list.items != NULL)
+            list.items[list.count++] = hl_container_status_to_api(&e->status, arena);
     }
     pthread_mutex_unlock(&px->lock);
+    if (hl_arena_failed(arena))
+        return hl_fail(HL_ENOMEM, "out of memory listing the containers");
     *out = list;
     return HL_OK;
 }

@@ -4,6 +4,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "core/json.h"
 #include "hw/process_executor_private.h"
 #include "os/file.h"
 
@@ -41,7 +42,7 @@ hl_status hl_rank_table_write(const char *dir, const char *text)
     return hl_file_write_durable(path.s, text, strlen(text), 0644);
 }
 
-hl_status hl_json_read(const char *path, json_t **out)
+static hl_status json_read(const char *path, json_t **out)
 {
     HL_AUTO(hl_buf_fini) struct hl_buf text = HL_BUF(HL_SPEC_BYTES_MAX);
     json_error_t e;
@@ -53,7 +54,7 @@ hl_status hl_json_read(const char *path, json_t **out)
     return HL_OK;
 }
 
-hl_status hl_json_write(const char *path, json_t *take)
+static hl_status json_write(const char *path, json_t *take)
 {
     char *text = take != NULL ? json_dumps(take, JSON_COMPACT) : NULL;
     json_decref(take);
@@ -64,14 +65,73 @@ hl_status hl_json_write(const char *path, json_t *take)
     return st;
 }
 
-hl_status hl_status_file_read(const char *dir, struct hl_container_status *out)
+/* A struct of the schema, as JSON. */
+static hl_status record_read(const char *path, const struct hl_api_type *type,
+                             struct hl_arena *arena, void *out)
 {
     json_t *json;
-    struct hl_path path = hl_path_in(dir, "status.json");
-    HL_TRY(hl_json_read(path.s, &json));
-    hl_status st = hl_container_status_decode(json, out);
+    HL_TRY(json_read(path, &json));
+    hl_status st = hl_api_from_json(type, json, arena, out);
     json_decref(json);
+    return st;
+}
+
+hl_status hl_spec_file_read(const char *dir, struct hl_container_spec *out)
+{
+    HL_AUTO(hl_arena_fini) struct hl_arena arena = {0};
+    struct hl_api_container_spec spec;
+    struct hl_path path = hl_path_in(dir, "spec.json");
+    hl_status st = record_read(path.s, &hl_api_container_spec_type, &arena, &spec);
+    if (st == HL_OK)
+        st = hl_container_spec_from_api(&spec, out);
     return st == HL_OK ? HL_OK : hl_fail_prefix(st, "%s: ", path.s);
+}
+
+hl_status hl_spec_file_write(const char *dir, const struct hl_container_spec *spec)
+{
+    HL_AUTO(hl_arena_fini) struct hl_arena arena = {0};
+    struct hl_api_container_spec record = hl_container_spec_to_api(spec, &arena);
+    if (hl_arena_failed(&arena))
+        return hl_fail(HL_ENOMEM, "out of memory writing the spec of container %s", spec->id);
+    return json_write(hl_path_in(dir, "spec.json").s,
+                      hl_api_to_json(&hl_api_container_spec_type, &record));
+}
+
+hl_status hl_shim_file_read(const char *dir, int *foreign, uint64_t *log_max)
+{
+    json_t *json;
+    HL_TRY(json_read(hl_path_in(dir, "shim.json").s, &json));
+    *foreign = hl_json_bool(json, "foreignTopology", 0);
+    *log_max = (uint64_t)hl_json_int(json, "logMaxBytes", 0);
+    json_decref(json);
+    return HL_OK;
+}
+
+hl_status hl_shim_file_write(const char *dir, int foreign, uint64_t log_max)
+{
+    return json_write(
+        hl_path_in(dir, "shim.json").s,
+        json_pack("{sb sI}", "foreignTopology", foreign, "logMaxBytes", (json_int_t)log_max));
+}
+
+hl_status hl_status_file_read(const char *dir, struct hl_container_status *out)
+{
+    HL_AUTO(hl_arena_fini) struct hl_arena arena = {0};
+    struct hl_api_container_status status;
+    struct hl_path path = hl_path_in(dir, "status.json");
+    hl_status st = record_read(path.s, &hl_api_container_status_type, &arena, &status);
+    if (st == HL_OK)
+        st = hl_container_status_from_api(&status, out);
+    return st == HL_OK ? HL_OK : hl_fail_prefix(st, "%s: ", path.s);
+}
+
+static hl_status status_write(const char *path, const struct hl_container_status *s)
+{
+    HL_AUTO(hl_arena_fini) struct hl_arena arena = {0};
+    struct hl_api_container_status record = hl_container_status_to_api(s, &arena);
+    if (hl_arena_failed(&arena))
+        return hl_fail(HL_ENOMEM, "out of memory writing %s", path);
+    return json_write(path, hl_api_to_json(&hl_api_container_status_type, &record));
 }
 
 void hl_status_reserve(const char *dir, size_t ranks)
@@ -85,9 +145,9 @@ void hl_status_reserve(const char *dir, size_t ranks)
 hl_status hl_status_file_write(const char *dir, const struct hl_container_status *s)
 {
     struct hl_path path = hl_path_in(dir, "status.json");
-    hl_status st = hl_json_write(path.s, hl_container_status_encode(s));
+    hl_status st = status_write(path.s, s);
     if (st == HL_ENOSPC && unlink(hl_path_in(dir, RESERVE).s) == 0)
-        st = hl_json_write(path.s, hl_container_status_encode(s));
+        st = status_write(path.s, s);
     if (st == HL_OK && hl_run_state_ended(s->state))
         unlink(hl_path_in(dir, RESERVE).s); /* that was the last one */
     else if (st == HL_OK)

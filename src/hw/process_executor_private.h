@@ -25,8 +25,11 @@ struct hl_path hl_path_in(const char *dir, const char *name);
 struct hl_path hl_path_of_log(const char *dir, int rank);
 struct hl_path hl_path_of_rank_table(const char *dir);
 
-hl_status hl_json_read(const char *path, json_t **out) HL_CHECK;
-hl_status hl_json_write(const char *path, json_t *take) HL_CHECK;
+hl_status hl_spec_file_read(const char *dir, struct hl_container_spec *out) HL_CHECK;
+hl_status hl_spec_file_write(const char *dir, const struct hl_container_spec *spec) HL_CHECK;
+/* What the executor tells the shim beside the spec. */
+hl_status hl_shim_file_read(const char *dir, int *foreign, uint64_t *log_max) HL_CHECK;
+hl_status hl_shim_file_write(const char *dir, int foreign, uint64_t log_max) HL_CHECK;
 hl_status hl_status_file_read(const char *dir, struct hl_container_status *out) HL_CHECK;
 /* On a full disk the space that hl_status_reserve set aside is used. */
 hl_status hl_status_file_write(const char *dir, const struct hl_container_status *s) HL_CHECK;

@@ -14,7 +14,6 @@
 
 #include "base/clock.h"
 #include "base/log.h"
-#include "core/json.h"
 #include "hw/process_executor.h"
 #include "hw/process_executor_private.h"
 #include "os/file.h"
@@ -219,16 +218,10 @@ static void finish(struct hl_shim *s, int signals)
 
 static hl_status load(struct hl_shim *s)
 {
-    json_t *json = NULL;
-    HL_TRY(hl_json_read(hl_path_in(s->dir, "spec.json").s, &json));
-    hl_status st = hl_container_spec_decode(json, &s->spec);
-    json_decref(json);
-    HL_TRY(st);
+    int foreign;
+    HL_TRY(hl_spec_file_read(s->dir, &s->spec));
     HL_TRY(hl_container_status_init(&s->spec, &s->status));
-    HL_TRY(hl_json_read(hl_path_in(s->dir, "shim.json").s, &json));
-    int foreign = hl_json_bool(json, "foreignTopology", 0);
-    s->log_max = (uint64_t)hl_json_int(json, "logMaxBytes", 0);
-    json_decref(json);
+    HL_TRY(hl_shim_file_read(s->dir, &foreign, &s->log_max));
     if (s->spec.stop_grace_ms == 0)
         s->spec.stop_grace_ms = HL_STOP_GRACE_MS;
     return hl_binding_choose(&s->spec, foreign, &s->binding);

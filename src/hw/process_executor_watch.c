@@ -52,6 +52,21 @@ void hl_px_signal(const struct hl_px_entry *e, int signum)
     }
 }
 
+static bool status_equal(const struct hl_container_status *a, const struct hl_container_status *b)
+{
+    bool equal = a->state == b->state && a->exit_code == b->exit_code && a->signal == b->signal &&
+                 a->started_ms == b->started_ms && a->finished_ms == b->finished_ms &&
+                 a->rank_count == b->rank_count && strcmp(a->message, b->message) == 0 &&
+                 strcmp(a->warning, b->warning) == 0 && strcmp(a->binding, b->binding) == 0;
+    for (size_t i = 0; equal && i < a->rank_count; i++) {
+        const struct hl_rank_status *x = &a->ranks[i], *y = &b->ranks[i];
+        equal = x->rank == y->rank && x->pid == y->pid && x->state == y->state &&
+                x->exit_code == y->exit_code && x->signal == y->signal &&
+                x->finished_ms == y->finished_ms;
+    }
+    return equal;
+}
+
 int hl_px_refresh(struct hl_px_entry *e)
 {
     struct hl_container_status now;
@@ -59,11 +74,7 @@ int hl_px_refresh(struct hl_px_entry *e)
         hl_debug("container %s: %s", e->id, hl_error_text());
         return 0;
     }
-    json_t *a = hl_container_status_encode(&e->status);
-    json_t *b = hl_container_status_encode(&now);
-    int differs = !json_equal(a, b);
-    json_decref(a);
-    json_decref(b);
+    bool differs = !status_equal(&e->status, &now);
     hl_container_status_fini(&e->status);
     e->status = now;
     return differs;
@@ -167,12 +178,9 @@ static hl_status adopt_one(struct hl_px *px, const char *name)
 {
     struct hl_path dir = hl_path_in(px->containers.s, name);
     struct hl_container_spec spec = {0};
-    json_t *json;
-    HL_TRY(hl_json_read(hl_path_in(dir.s, "spec.json").s, &json));
-    hl_status st = hl_container_spec_decode(json, &spec);
-    json_decref(json);
-    HL_TRY(st);
+    HL_TRY(hl_spec_file_read(dir.s, &spec));
     struct hl_px_entry *e = calloc(1, sizeof(*e));
+    hl_status st;
     if (e == NULL)
         st = hl_fail(HL_ENOMEM, "container %s", name);
     else if (strcmp(spec.id, name) != 0)

@@ -37,7 +37,7 @@ static hl_status each_line(const struct hl_telemetry_probe *p, const char *name,
 
 static int load_line(const char *line, void *arg)
 {
-    struct hl_telemetry *t = arg;
+    struct hl_api_telemetry *t = arg;
     (void)sscanf(line, "%lf", &t->load1);
     return 0;
 }
@@ -65,7 +65,7 @@ static int stat_line(const char *line, void *arg)
 
 static int memory_line(const char *line, void *arg)
 {
-    struct hl_telemetry *t = arg;
+    struct hl_api_telemetry *t = arg;
     uint64_t kib;
     if (sscanf(line, "MemTotal: %" SCNu64 " kB", &kib) == 1)
         t->memory_total_bytes = kib * 1024;
@@ -77,7 +77,7 @@ static int memory_line(const char *line, void *arg)
 /* "  eth0: rx_bytes 7 more columns tx_bytes ..." */
 static int net_line(const char *line, void *arg)
 {
-    struct hl_telemetry *t = arg;
+    struct hl_api_telemetry *t = arg;
     uint64_t rx, tx;
     const char *colon = strchr(line, ':');
     const char *name = line + strspn(line, " ");
@@ -90,7 +90,7 @@ static int net_line(const char *line, void *arg)
     return 1;
 }
 
-static hl_status read_all(struct hl_telemetry_probe *p, struct hl_telemetry *t)
+static hl_status read_all(struct hl_telemetry_probe *p, struct hl_api_telemetry *t)
 {
     struct ticks k = {0};
     HL_TRY(each_line(p, "loadavg", load_line, t));
@@ -106,22 +106,13 @@ static hl_status read_all(struct hl_telemetry_probe *p, struct hl_telemetry *t)
     return HL_OK;
 }
 
-hl_status hl_telemetry_read(struct hl_telemetry_probe *p, struct hl_telemetry *out)
+hl_status hl_telemetry_read(struct hl_telemetry_probe *p, struct hl_api_telemetry *out)
 {
-    struct hl_telemetry t = {0};
+    struct hl_api_telemetry t = {0};
     pthread_mutex_lock(&p->lock);
     hl_status st = read_all(p, &t);
     pthread_mutex_unlock(&p->lock);
     if (st == HL_OK)
         *out = t;
     return st;
-}
-
-json_t *hl_telemetry_to_json(const struct hl_telemetry *t)
-{
-    return json_pack("{s:I, s:f, s:f, s:I, s:I, s:I, s:I}", "timeMs", (json_int_t)t->time_ms,
-                     "load1", t->load1, "cpuBusyPercent", t->cpu_busy_percent, "memoryTotalBytes",
-                     (json_int_t)t->memory_total_bytes, "memoryAvailableBytes",
-                     (json_int_t)t->memory_available_bytes, "rxBytes", (json_int_t)t->rx_bytes,
-                     "txBytes", (json_int_t)t->tx_bytes);
 }

@@ -9,21 +9,11 @@
 #ifndef HL_HW_TELEMETRY_H
 #define HL_HW_TELEMETRY_H
 
-#include <jansson.h>
 #include <pthread.h>
 #include <stdint.h>
 
+#include "api/types.h"
 #include "base/status.h"
-
-struct hl_telemetry {
-    int64_t time_ms;
-    double load1;
-    double cpu_busy_percent; /* since the previous reading; since boot at the first */
-    uint64_t memory_total_bytes;
-    uint64_t memory_available_bytes;
-    uint64_t rx_bytes; /* all interfaces but loopback, since boot */
-    uint64_t tx_bytes;
-};
 
 struct hl_telemetry_probe {
     pthread_mutex_t lock;
@@ -35,8 +25,7 @@ struct hl_telemetry_probe {
 /* root: "/proc", or a directory with such files for tests. */
 void hl_telemetry_init(struct hl_telemetry_probe *p, const char *root);
 void hl_telemetry_fini(struct hl_telemetry_probe *p);
-hl_status hl_telemetry_read(struct hl_telemetry_probe *p, struct hl_telemetry *out) HL_CHECK;
-/* struct Telemetry; new reference, NULL when out of memory. */
-json_t *hl_telemetry_to_json(const struct hl_telemetry *t);
+/* cpu_busy_percent is since the previous reading; since boot at the first. */
+hl_status hl_telemetry_read(struct hl_telemetry_probe *p, struct hl_api_telemetry *out) HL_CHECK;
 
 #endif

@@ -55,10 +55,15 @@ template <typename T> void store(char *to, T value)
 
 /* ---- struct to message ---- */
 
-void write_struct(const struct hl_api_type &type, const char *from, DynamicStruct::Builder to);
+/* Where a bad text is an error; NULL: whoever reads it puts U+FFFD in the place of bad bytes. */
+using Checked = const Path *;
+
+void write_struct(const struct hl_api_type &type, const char *from, DynamicStruct::Builder to,
+                  Checked at);
 
 /* Values that need no object of their own in the message. */
-DynamicValue::Reader scalar(const struct hl_api_field &field, const char *from, capnp::Type type)
+DynamicValue::Reader scalar(const struct hl_api_field &field, const char *from, capnp::Type type,
+                            Checked at)
 {
     switch (field.kind) {
     case HL_API_BOOL:
@@ -79,6 +84,8 @@ DynamicValue::Reader scalar(const struct hl_api_field &field, const char *from, 
         return DynamicEnum(type.asEnum(), (uint16_t)load<int>(from));
     case HL_API_TEXT: {
         auto text = load<const char *>(from);
+        if (at != nullptr && text != nullptr && !hl_utf8_valid(text))
+            fail(HL_EINVAL, *at, "it is not UTF-8");
         return capnp::Text::Reader(text != nullptr ? text : "");
     }
     default: {
@@ -89,15 +96,17 @@ DynamicValue::Reader scalar(const struct hl_api_field &field, const char *from, 
 }
 
 void write_list(const struct hl_api_field &field, const struct hl_api_list &from,
-                DynamicList::Builder to)
+                DynamicList::Builder to, Checked at)
 {
     size_t size = hl_api_element_size(&field);
     auto *item = static_cast<const char *>(from.items);
     for (unsigned i = 0; i < to.size(); i++, item += size) {
+        const Path element{at, nullptr, i, 0};
+        Checked here = at != nullptr ? &element : nullptr;
         if (field.kind == HL_API_STRUCT)
-            write_struct(*field.type, item, to[i].as<DynamicStruct>());
+            write_struct(*field.type, item, to[i].as<DynamicStruct>(), here);
         else
-            to.set(i, scalar(field, item, to.getSchema().getElementType()));
+            to.set(i, scalar(field, item, to.getSchema().getElementType(), here));
     }
 }
 
@@ -113,21 +122,25 @@ bool is_empty(const struct hl_api_field &field, const char *at)
     return field.kind == HL_API_DATA && load<struct hl_api_data>(at).size == 0;
 }
 
-void write_struct(const struct hl_api_type &type, const char *from, DynamicStruct::Builder to)
+void write_struct(const struct hl_api_type &type, const char *from, DynamicStruct::Builder to,
+                  Checked at)
 {
     auto members = to.getSchema().getFields();
     for (unsigned i = 0; i < type.field_count; i++) {
         const struct hl_api_field &field = type.fields[i];
-        const char *at = from + field.offset;
-        if (is_empty(field, at))
+        const char *value = from + field.offset;
+        const Path member{at, field.name, 0, 0};
+        Checked here = at != nullptr ? &member : nullptr;
+        if (is_empty(field, value))
             continue;
         if (field.list) {
-            auto list = load<struct hl_api_list>(at);
-            write_list(field, list, to.init(members[i], (unsigned)list.count).as<DynamicList>());
+            auto list = load<struct hl_api_list>(value);
+            write_list(field, list, to.init(members[i], (unsigned)list.count).as<DynamicList>(),
+                       here);
         } else if (field.kind == HL_API_STRUCT) {
-            write_struct(*field.type, at, to.init(members[i]).as<DynamicStruct>());
+            write_struct(*field.type, value, to.init(members[i]).as<DynamicStruct>(), here);
         } else {
-            to.set(members[i], scalar(field, at, members[i].getType()));
+            to.set(members[i], scalar(field, value, members[i].getType(), here));
         }
     }
 }
@@ -240,10 +253,13 @@ void read_struct(const struct hl_api_type &type, DynamicStruct::Reader from, cha
 }
 } // namespace
 
-Message message_from_value(const struct hl_api_type &type, const void *value, StructSchema schema)
+Message message_from_value(const struct hl_api_type &type, const void *value, StructSchema schema,
+                           bool check_texts)
 {
+    const Path top{};
     auto message = std::make_unique<capnp::MallocMessageBuilder>();
-    write_struct(type, static_cast<const char *>(value), message->initRoot<DynamicStruct>(schema));
+    write_struct(type, static_cast<const char *>(value), message->initRoot<DynamicStruct>(schema),
+                 check_texts ? &top : nullptr);
     size_t words = message->sizeInWords();
     if (words >= max_message_words - 1024) /* room for the RPC envelope */
         throw ConvertError{HL_EINVAL, "the message has " + std::to_string(words * 8) +

@@ -17,9 +17,10 @@ extern "C" {
 
 namespace hl::rpc
 {
-/* A message whose root has the schema that `type` was made from. */
+/* A message whose root has the schema that `type` was made from. check_texts: one that is not UTF-8
+ * is an error; else whoever reads it puts U+FFFD in the place of bad bytes. */
 Message message_from_value(const struct hl_api_type &type, const void *value,
-                           capnp::StructSchema schema);
+                           capnp::StructSchema schema, bool check_texts);
 /* `to` has type.size bytes. `left`: how many values there may be; what remains of them afterwards.
  */
 void value_from_message(const struct hl_api_type &type, capnp::DynamicStruct::Reader from,

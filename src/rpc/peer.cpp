@@ -169,7 +169,7 @@ Outcome ClientCall::prepare(const struct hl_api_method &of, const void *value)
 {
     typed = &of;
     return prepare_with([&of, value](capnp::StructSchema schema) {
-        return message_from_value(*of.params, value, schema);
+        return message_from_value(*of.params, value, schema, true);
     });
 }
 

@@ -497,7 +497,7 @@ extern "C" void hl_rpc_reply_typed(struct hl_rpc_call *call, const struct hl_api
     if (hl_arena_failed(&call->arena))
         return post_reject(call, HL_ENOMEM, "out of memory building the answer");
     try {
-        Message message = message_from_value(*method->results, results, call->results);
+        Message message = message_from_value(*method->results, results, call->results, false);
         auto core = call->core;
         core->runtime->post([core, id = call->id, m = std::move(message)]() mutable {
             core->answer(id, std::move(m));

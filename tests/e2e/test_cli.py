@@ -334,11 +334,13 @@ class Models(unittest.TestCase):
         return next(p for p in (f"{n:04x}" for n in range(65536)) if not any(i.startswith(p) for i in ids))
 
     def test_digits_that_several_ids_begin_with_are_refused_with_the_candidates(self):
-        def versions():
-            return sum(len(self.c.json("model", "show", m["name"])["versions"]) for m in self.c.json("model", "ls")["items"])
-        pool = wait_for("the pool to hold the models and their manifests",
-                        lambda: (p := self.c.json("info")["pool"])["manifests"] == versions() and p)
-        before = pool["usedBytes"]
+        def settled():
+            """The pool, when it holds the shards and manifests of the models and nothing else."""
+            shown = [self.c.json("model", "show", m["name"]) for m in self.c.json("model", "ls")["items"]]
+            pool = self.c.json("info")["pool"]
+            return pool if (pool["shards"], pool["manifests"]) == (len(self.c.json("shard", "ls")["items"]),
+                                                                   sum(len(m["versions"]) for m in shown)) else None
+        before = wait_for("the pool to hold the models only", settled)["usedBytes"]
         twins, names = [], []
         while not twins:  # of 257 ids two begin with the same 2 digits; 12 more come each time
             names.append(f"many{len(names)}")
@@ -350,7 +352,7 @@ class Models(unittest.TestCase):
             self.assertIn(one[:8] + " (", said)
         for name in names:
             self.c.json("model", "rm", name)
-        wait_for("the pool to be as it was", lambda: self.c.json("info")["pool"]["usedBytes"] == before)
+        self.assertEqual(wait_for("the pool to hold what is left only", settled)["usedBytes"], before)
 
     def test_the_shards_of_a_model_that_does_not_exist_are_an_error(self):
         self.assertIn("nope", self.c.refuse("shard", "ls", "--model", "nope"))

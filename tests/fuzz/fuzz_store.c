@@ -90,17 +90,24 @@ static void plan(const json_t *doc)
     hl_plan_free(again);
 }
 
-static void topo(const json_t *doc)
+static void topo(json_t *doc)
 {
+    HL_AUTO(hl_arena_fini) struct hl_arena arena = {0};
+    struct hl_api_node_info given, one = {0}, two = {0};
     struct hl_topo t = {0}, again = {0};
-    if (hl_topo_from_json(doc, &t) != HL_OK)
+    json_t *node = json_pack("{s:O}", "slots", doc);
+    hl_status st = hl_api_from_json(&hl_api_node_info_type, node, &arena, &given);
+    json_decref(node);
+    if (st != HL_OK || hl_topo_from_api(&given.slots, &t) != HL_OK)
         return;
-    json_t *one = hl_topo_to_json(&t);
-    check(one != NULL && hl_topo_from_json(one, &again) == HL_OK);
-    json_t *two = hl_topo_to_json(&again);
-    check(json_equal(one, two));
-    json_decref(one);
-    json_decref(two);
+    check(hl_topo_to_api(&t, &arena, &one.slots) == HL_OK);
+    check(hl_topo_from_api(&one.slots, &again) == HL_OK);
+    check(hl_topo_to_api(&again, &arena, &two.slots) == HL_OK);
+    json_t *first = hl_api_to_json(&hl_api_node_info_type, &one);
+    json_t *second = hl_api_to_json(&hl_api_node_info_type, &two);
+    check(first != NULL && json_equal(first, second));
+    json_decref(first);
+    json_decref(second);
     hl_topo_fini(&t);
     hl_topo_fini(&again);
 }

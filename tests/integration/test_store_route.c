@@ -23,7 +23,7 @@
 #include "core/json.h"
 #include "net/net.h"
 #include "os/loop.h"
-#include "rpc/rpc.h"
+#include "rpc/agent_calls.h"
 #include "support/fault.h"
 
 #define MIB     ((size_t)1 << 20)
@@ -127,12 +127,11 @@ static void l3_handler(void *arg, struct hl_rpc_call *call, const char *method,
                                  (json_int_t)hl_crc32(0, source, SIZE), "chunkCrcs", crcs));
 }
 
-static void agent_handler(void *arg, struct hl_rpc_call *call, const char *method,
-                          const json_t *params)
+static void agent_copy(void *arg, struct hl_rpc_call *call,
+                       const struct hl_api_agent_store_copy_params *params)
 {
     struct world *w = arg;
-    (void)method;
-    store_copy(w->store, call, json_object_get(params, "request"));
+    store_copy(w->store, call, &params->request);
 }
 
 static void *run_loop(void *arg)
@@ -146,22 +145,21 @@ static void *run_loop(void *arg)
     return NULL;
 }
 
-static void serve(struct world *w, const char *interface, hl_rpc_handler handler,
-                  struct hl_rpc_server **out)
+static void serve(struct world *w)
 {
-    struct hl_rpc_serve_opts opts = {.address = "127.0.0.1:0",
-                                     .interface = interface,
-                                     .loop = w->loop,
-                                     .handler = handler,
-                                     .arg = w};
-    assert_int_equal(hl_rpc_serve(w->rpc, &opts, out), HL_OK);
+    static const struct hl_agent_handlers agent = {.store_copy = agent_copy};
+    struct hl_rpc_serve_opts opts = {.address = "127.0.0.1:0", .loop = w->loop, .arg = w};
+    assert_int_equal(hl_serve_agent(w->rpc, &opts, &agent, &w->agent), HL_OK);
+    opts.interface = "L3";
+    opts.handler = l3_handler;
+    assert_int_equal(hl_rpc_serve(w->rpc, &opts, &w->l3), HL_OK);
 }
 
 static char cuda_stub[512]; /* the driver library of the tests */
 
 static void begin(struct world *w, const char *nic_class, const char *devices)
 {
-    json_t *slots = json_array();
+    const struct hl_api_slot_list none = {0};
     *w = (struct world){.id = hl_id_random()};
     atomic_store(&break_direct, 0);
     atomic_store(&break_one_sided, 0);
@@ -173,8 +171,7 @@ static void begin(struct world *w, const char *nic_class, const char *devices)
     unlink(w->pool);
     assert_int_equal(hl_loop_create(&w->loop), HL_OK);
     assert_int_equal(hl_rpc_create(&w->rpc), HL_OK);
-    serve(w, "L3", l3_handler, &w->l3);
-    serve(w, "Agent", agent_handler, &w->agent);
+    serve(w);
     struct store_opts opts = {.loop = w->loop,
                               .rpc = w->rpc,
                               .node = "here",
@@ -185,7 +182,7 @@ static void begin(struct world *w, const char *nic_class, const char *devices)
                               .devices = devices,
                               .cuda_driver = cuda_stub,
                               .nic_class = nic_class,
-                              .machine = slots,
+                              .machine = &none,
                               .data_listen = "",
                               .migrate_listen = "",
                               .copies = 2,
@@ -197,7 +194,6 @@ static void begin(struct world *w, const char *nic_class, const char *devices)
                               .net = &fake_net};
     if (store_open(&opts, &w->store) != HL_OK)
         fail_msg("%s", hl_error_text());
-    json_decref(slots);
     assert_int_equal(hl_rpc_open(w->rpc, hl_rpc_server_address(w->agent), "Agent", &w->peer),
                      HL_OK);
     assert_int_equal(pthread_create(&w->thread, NULL, run_loop, w), 0);
@@ -230,12 +226,11 @@ static hl_status try_copy(struct world *w, const char *tier, json_t **copy)
 
 static void drop(struct world *w, const char *tier)
 {
-    json_t *result;
-    json_t *params = json_pack("{s:s s:s}", "id", hl_id_format(w->id).s, "tier", tier);
-    assert_int_equal(store_drop(w->store, params, &result), HL_OK);
-    assert_true(hl_json_bool(result, "dropped", 0));
-    json_decref(params);
-    json_decref(result);
+    struct hl_api_agent_store_drop_results r;
+    const struct hl_id_text id = hl_id_format(w->id);
+    const struct hl_api_agent_store_drop_params p = {.id = id.s, .tier = tier, .device = ""};
+    assert_int_equal(store_drop(w->store, &p, &r), HL_OK);
+    assert_true(r.dropped);
 }
 
 /* Copy, compare the way, drop again. */
@@ -251,17 +246,16 @@ static void expect_way(struct world *w, const char *tier, const char *path, cons
     drop(w, tier);
 }
 
-static int64_t number_of(struct world *w, const char *tier, const char *field)
+static struct hl_api_tier_info tier_of(struct world *w, const char *tier)
 {
-    json_t *list = store_tiers(w->store), *x;
-    int64_t n = -1;
-    size_t i;
-    json_array_foreach (list, i, x) {
-        if (strcmp(hl_json_str(x, "tier", ""), tier) == 0)
-            n = hl_json_int(x, field, -1);
-    }
-    json_decref(list);
-    return n;
+    struct hl_arena arena = {0};
+    struct hl_api_tier_info all[STORE_TIERS_MAX], found = {0};
+    size_t n = store_tiers(w->store, &arena, all);
+    for (size_t i = 0; i < n; i++)
+        if (strcmp(all[i].tier, tier) == 0)
+            found = all[i];
+    hl_arena_fini(&arena); /* numbers are asked for only */
+    return found;
 }
 
 /* ---- tests ----------------------------------------------------------------------------------- */
@@ -399,8 +393,8 @@ static void a_bad_piece_is_fetched_again_and_one_that_stays_bad_fails_the_copy(v
         atomic_store(&flip, 1000);
         assert_int_equal(try_copy(&w, tiers[i], NULL), HL_ECORRUPT);
         assert_non_null(strstr(hl_error_text(), "after 3 retries"));
-        assert_int_equal(number_of(&w, tiers[i], "usedBytes"), 0);
-        assert_int_equal(number_of(&w, tiers[i], "shards"), 0);
+        assert_int_equal(tier_of(&w, tiers[i]).used_bytes, 0);
+        assert_int_equal(tier_of(&w, tiers[i]).shards, 0);
     }
     end(&w);
     fault_shown("plank", "corrupt", "fetched-again-or-refused");
@@ -418,7 +412,7 @@ static void a_full_device_is_an_ordinary_error(void **state)
     json_decref(copy);
     w.id = hl_id_random();
     assert_int_equal(try_copy(&w, "L1", NULL), HL_ENOSPC);
-    assert_int_equal(number_of(&w, "L1", "writingBytes"), 0);
+    assert_int_equal(tier_of(&w, "L1").writing_bytes, 0);
     end(&w);
     fault_shown("plank", "full", "refused-exact");
 }

@@ -3,9 +3,9 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "core/topo.h"
 #include "cli/cluster/commands.h"
 #include "cli/local/local.h"
+#include "core/topo.h"
 #include "hw/topology.h"
 
 static int is_of_shards(const json_t *tier)
@@ -186,9 +186,14 @@ hl_status cmd_topo(struct cli *cli, int argc, char **argv)
     struct hl_topo topo;
     HL_TRY(cli_no_args(cli, argc, argv, 0, 1));
     HL_TRY(argc > 0 ? hl_topology_load_xml(argv[0], &topo) : hl_topology_load_machine(&topo));
-    json_t *slots = hl_topo_to_json(&topo);
     if (cli->json) {
-        json_t *doc = json_pack("{s:s s:o}", "machine", topo.machine, "slots", slots);
+        HL_AUTO(hl_arena_fini) struct hl_arena arena = {0};
+        struct hl_api_node_info node = {0};
+        hl_status st = hl_topo_to_api(&topo, &arena, &node.slots);
+        json_t *all = st == HL_OK ? hl_api_to_json(&hl_api_node_info_type, &node) : NULL;
+        json_t *doc =
+            json_pack("{s:s s:O}", "machine", topo.machine, "slots", json_object_get(all, "slots"));
+        json_decref(all);
         hl_topo_fini(&topo);
         return cli_print_json(doc);
     }
@@ -203,15 +208,14 @@ hl_status cmd_topo(struct cli *cli, int argc, char **argv)
             (void)!hl_buf_printf(&nics, "%s%s (%s)", k > 0 ? " " : "", s->nics[k].pci,
                                  hl_nic_class_name(s->nics[k].nic_class));
         cli_cell(&t, "%d", s->numa_id);
-        cli_cell(&t, "%s%s", hl_json_str(json_array_get(slots, i), "cpus", ""),
-                 s->cpus_shared ? " (shared)" : "");
+        HL_AUTO(hl_freep) char *cpus = hl_cpus_format(&s->cpus);
+        cli_cell(&t, "%s%s", cpus != NULL ? cpus : "", s->cpus_shared ? " (shared)" : "");
         cli_cell_bytes(&t, s->memory_bytes);
         cli_cell(&t, "%s", gpus.len > 0 ? gpus.data : "-");
         cli_cell(&t, "%s", nics.len > 0 ? nics.data : "-");
         hl_buf_fini(&gpus);
         hl_buf_fini(&nics);
     }
-    json_decref(slots);
     hl_topo_fini(&topo);
     return cli_table_print(&t);
 }

@@ -8,17 +8,17 @@
 
 #include "auth/secret.h"
 #include "base/clock.h"
-#include "core/json.h"
 #include "cli/local/local_private.h"
+#include "core/json.h"
 #include "hw/executor.h"
-#include "rpc/rpc.h"
+#include "rpc/agent_calls.h"
 
 #define STOP_GRACE_MS 2000
 #define COUNT_MS      2000
 
-static int is_running(const json_t *container)
+static bool is_running(const struct hl_api_container_status *container)
 {
-    const char *state = hl_json_str(container, "state", "");
+    const char *state = container->state;
     return strcmp(state, "running") == 0 || strcmp(state, "starting") == 0;
 }
 
@@ -30,22 +30,19 @@ static hl_status stop_containers(struct hl_rpc *rpc, const char *address)
     uint64_t end = hl_now_ns() + LOCAL_END_MS * HL_NS_PER_MS;
     hl_status st = HL_OK;
     for (int round = 0; st == HL_OK; round++) {
-        json_t *list = NULL;
-        st = hl_rpc_call(peer, "listContainers", NULL, LOCAL_CALL_MS, &list);
+        HL_AUTO(hl_arena_fini) struct hl_arena arena = {0};
+        struct hl_api_agent_list_containers_results all = {0};
+        st = hl_call_agent_list_containers(peer, NULL, LOCAL_CALL_MS, &arena, &all);
         int running = 0;
-        size_t i;
-        json_t *container;
-        json_array_foreach (st == HL_OK ? hl_json_list(list, "containers") : NULL, i, container) {
-            if (!is_running(container))
+        for (size_t i = 0; i < all.containers.count; i++) {
+            struct hl_api_agent_stop_container_params stop = {.id = all.containers.items[i].id,
+                                                              .grace_ms = STOP_GRACE_MS};
+            if (!is_running(&all.containers.items[i]))
                 continue;
             running++;
-            json_t *params = json_pack("{s:s s:i}", "id", hl_json_str(container, "id", ""),
-                                       "graceMs", STOP_GRACE_MS);
             if (round == 0)
-                st = hl_rpc_call(peer, "stopContainer", params, LOCAL_CALL_MS, NULL);
-            json_decref(params);
+                st = hl_call_agent_stop_container(peer, &stop, LOCAL_CALL_MS, NULL, NULL);
         }
-        json_decref(list);
         if (running == 0)
             break;
         if (hl_now_ns() > end)
@@ -68,19 +65,17 @@ static hl_status stop_left(const char *state)
     uint64_t end = hl_now_ns() + LOCAL_END_MS * HL_NS_PER_MS;
     hl_status st = HL_OK;
     for (int round = 0; st == HL_OK; round++) {
-        json_t *list = NULL;
-        st = hl_executor_list(ex, &list);
+        HL_AUTO(hl_arena_fini) struct hl_arena arena = {0};
+        struct hl_api_container_status_list list = {0};
+        st = hl_executor_list(ex, &arena, &list);
         int running = 0;
-        size_t i;
-        json_t *container;
-        json_array_foreach (list, i, container) {
-            if (!is_running(container))
+        for (size_t i = 0; i < list.count; i++) {
+            if (!is_running(&list.items[i]))
                 continue;
             running++;
             if (round == 0)
-                st = hl_executor_stop(ex, hl_json_str(container, "id", ""), STOP_GRACE_MS);
+                st = hl_executor_stop(ex, list.items[i].id, STOP_GRACE_MS);
         }
-        json_decref(list);
         if (running == 0)
             break;
         if (hl_now_ns() > end)

@@ -30,13 +30,33 @@ static struct kept_manifest *find(struct hl_controller *c, struct hl_id id)
     return k;
 }
 
+struct manifest_put {
+    struct hl_controller *c;
+    struct hl_id id;
+    int64_t number;
+    char model[HL_MODEL_NAME_MAX + 1];
+};
+
+/* The manifest of a version that was removed meanwhile was not there yet when it was to be freed.
+ */
+static void manifest_settle_removed(const struct manifest_put *put)
+{
+    struct hl_model_rec *m;
+    struct hl_version_rec *v;
+    if (hl_catalog_model(&put->c->catalog, put->model, &m) != HL_OK ||
+        hl_catalog_version(m, put->number, &v) != HL_OK || !hl_id_equal(hl_manifest_id(v), put->id))
+        free_in_pool(put->c, &put->id, 1);
+}
+
 static void on_written(void *arg, hl_status st, const char *text, json_t *result)
 {
-    struct hl_controller *c = arg;
+    HL_AUTO(hl_freep) struct manifest_put *put = arg;
+    struct hl_controller *c = put->c;
     (void)result;
     if (controller_landed(c))
         return;
     c->manifest_puts--;
+    manifest_settle_removed(put);
     if (st == HL_OK)
         c->manifest_complained = 0;
     else if (!c->manifest_complained++)
@@ -49,15 +69,22 @@ void manifest_write(struct hl_controller *c, const struct hl_version_rec *v)
 {
     char *text;
     if (!claim_ok(c, NULL, 0) || c->pool == NULL || c->manifest_puts >= MANIFEST_PUTS)
-        return; /* the next sweep finds it missing */
+        return; /* the next sweep writes it */
     if (hl_manifest_encode(v, c->claim.cluster, &text) != HL_OK) {
         hl_error("no manifest of %s@%" PRId64 ": %s", v->model->name, v->number, hl_error_text());
         return;
     }
     json_t *params = json_pack("{s:s s:s}", "manifest", text, "cluster", claim_cluster(c).s);
+    struct manifest_put *put = calloc(1, sizeof(*put));
     free(text);
-    c->manifest_puts++;
-    controller_call(c, c->l3, "putManifest", params, on_written, c);
+    if (params != NULL && put != NULL) {
+        *put = (struct manifest_put){.c = c, .id = hl_manifest_id(v), .number = v->number};
+        snprintf(put->model, sizeof(put->model), "%s", v->model->name);
+        c->manifest_puts++;
+        controller_call(c, c->l3, "putManifest", params, on_written, put);
+    } else {
+        free(put); /* the next sweep writes it */
+    }
     json_decref(params);
 }
 

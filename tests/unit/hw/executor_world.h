@@ -64,11 +64,23 @@ static inline int setup(void **state)
     return 0;
 }
 
+/* List(ContainerStatus), new reference. */
+static inline json_t *list_containers(struct world *w)
+{
+    struct hl_arena arena = {0};
+    struct hl_api_agent_list_containers_results all;
+    assert_int_equal(hl_executor_list(w->ex, &arena, &all.containers), HL_OK);
+    json_t *json = hl_api_to_json(&hl_api_agent_list_containers_results_type, &all);
+    hl_arena_fini(&arena);
+    json_t *list = hl_json_take(json, "containers");
+    json_decref(json);
+    return list;
+}
+
 /* New reference to the status of a container. */
 static inline json_t *status_of(struct world *w, const char *id)
 {
-    json_t *list, *found = NULL;
-    assert_int_equal(hl_executor_list(w->ex, &list), HL_OK);
+    json_t *list = list_containers(w), *found = NULL;
     size_t i;
     json_t *c;
     json_array_foreach (list, i, c) {
@@ -104,7 +116,8 @@ static inline int teardown(void **state)
     struct world *w = *state;
     json_t *list, *c;
     size_t i;
-    if (w->ex != NULL && hl_executor_list(w->ex, &list) == HL_OK) {
+    if (w->ex != NULL) {
+        list = list_containers(w);
         json_array_foreach (list, i, c) {
             assert_int_equal(hl_executor_stop(w->ex, hl_json_str(c, "id", ""), 0), HL_OK);
         }
@@ -134,11 +147,14 @@ static inline json_t *spec_of(const char *id, const char *script, int ranks)
 /* Takes the JSON; the state's text goes to `state`. */
 static inline hl_status start_json(struct world *w, json_t *json, char *state, size_t size)
 {
+    HL_AUTO(hl_arena_fini) struct hl_arena arena = {0};
+    struct hl_api_container_spec given;
     struct hl_container_spec spec;
     struct hl_container_status status;
-    hl_status st = hl_container_spec_decode(json, &spec);
+    hl_status st = hl_api_from_json(&hl_api_container_spec_type, json, &arena, &given);
     json_decref(json);
     HL_TRY(st);
+    HL_TRY(hl_container_spec_from_api(&given, &spec));
     st = hl_executor_start(w->ex, &spec, &status);
     hl_container_spec_fini(&spec);
     HL_TRY(st);

@@ -52,7 +52,7 @@ static void readings_are_what_the_files_say(void **state)
 {
     (void)state;
     struct hl_telemetry_probe p;
-    struct hl_telemetry t;
+    struct hl_api_telemetry t;
     put("loadavg", "1.25 0.50 0.10 1/200 4242\n");
     put("meminfo", "MemTotal:       1024 kB\nMemFree: 1 kB\nMemAvailable:    512 kB\n");
     put("net/dev", "Inter-|   Receive\n face |bytes\n    lo: 900 1 0 0 0 0 0 0 900 1 0 0 0 0 0 0\n"
@@ -73,10 +73,6 @@ static void readings_are_what_the_files_say(void **state)
     assert_true(t.cpu_busy_percent == 75.0);
     assert_int_equal(hl_telemetry_read(&p, &t), HL_OK); /* no tick passed: as before */
     assert_true(t.cpu_busy_percent == 75.0);
-    json_t *doc = hl_telemetry_to_json(&t);
-    assert_int_equal(json_integer_value(json_object_get(doc, "txBytes")), 2200);
-    assert_int_equal(json_object_size(doc), 7);
-    json_decref(doc);
     hl_telemetry_fini(&p);
 }
 
@@ -84,7 +80,7 @@ static void a_missing_file_is_named(void **state)
 {
     (void)state;
     struct hl_telemetry_probe p;
-    struct hl_telemetry t;
+    struct hl_api_telemetry t;
     hl_telemetry_init(&p, "/nowhere");
     assert_int_equal(hl_telemetry_read(&p, &t), HL_EIO);
     assert_non_null(strstr(hl_error_text(), "/nowhere/loadavg can't be read"));
@@ -95,7 +91,7 @@ static void this_machine_can_be_read(void **state)
 {
     (void)state;
     struct hl_telemetry_probe p;
-    struct hl_telemetry t;
+    struct hl_api_telemetry t;
     hl_telemetry_init(&p, "/proc");
     assert_int_equal(hl_telemetry_read(&p, &t), HL_OK);
     assert_true(t.memory_total_bytes >= t.memory_available_bytes);

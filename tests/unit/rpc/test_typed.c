@@ -141,6 +141,18 @@ static void lists_of_numbers_and_bytes(void **state)
     hl_arena_fini(&arena);
 }
 
+static void a_parameter_that_is_not_utf8_is_not_sent(void **state)
+{
+    struct typed *t = *state;
+    const char *command[] = {"train", "--name=\xFF"};
+    struct hl_api_agent_start_container_params p = {
+        .spec = {.id = "j.1.0", .command = {command, 2}}};
+    assert_int_equal(hl_call_agent_start_container(t->peer, &p, RIG_PATIENCE_MS, NULL, NULL),
+                     HL_EINVAL);
+    if (strstr(hl_error_text(), "spec.command[1]") == NULL)
+        fail_msg("'%s' does not name the field", hl_error_text());
+}
+
 static void failures_keep_status_and_text(void **state)
 {
     struct typed *t = *state;
@@ -192,6 +204,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(structs_arrive_and_come_back_whole, setup, teardown),
         cmocka_unit_test_setup_teardown(lists_of_numbers_and_bytes, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_parameter_that_is_not_utf8_is_not_sent, setup, teardown),
         cmocka_unit_test_setup_teardown(failures_keep_status_and_text, setup, teardown),
         cmocka_unit_test_setup_teardown(asynchronous_answers_come_on_the_loop, setup, teardown),
     };
