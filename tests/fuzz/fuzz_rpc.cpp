@@ -126,8 +126,8 @@ void value_from_bytes(const Side &side, kj::ArrayPtr<const capnp::word> words, s
     if (!read_value(side, words, most, one))
         return;
     try {
-        auto sent = capnp::messageToFlatArray(
-            *message_from_value(*side.type, one.at, side.schema, false));
+        auto sent =
+            capnp::messageToFlatArray(*message_from_value(*side.type, one.at, side.schema, false));
         if (!read_value(side, sent, max_values, two) || !json_equal(one.json.get(), two.json.get()))
             abort();
     } catch (const ConvertError &) { /* larger than a message may be */
