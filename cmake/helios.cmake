@@ -160,6 +160,11 @@ function(hl_tests)
   add_library(clock_jump SHARED ${CMAKE_SOURCE_DIR}/tests/support/clock_jump.c)
   target_link_libraries(clock_jump PRIVATE hl_options)
   set_target_properties(clock_jump PROPERTIES LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
+  # What tests/e2e/test_strangers.py sends to daemons.
+  add_executable(strangers ${CMAKE_SOURCE_DIR}/tests/support/strangers.c ${CMAKE_SOURCE_DIR}/tests/support/stranger_seeds.c)
+  target_link_libraries(strangers PRIVATE hl_base)
+  target_include_directories(strangers PRIVATE ${CMAKE_SOURCE_DIR}/tests)
+  set_target_properties(strangers PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
   foreach(version 21805 22809 22902) # without windows, with them, with their addresses
     set(name nccl_stub_${version})
     add_library(${name} SHARED ${CMAKE_SOURCE_DIR}/tests/support/nccl_stub.c)

@@ -232,7 +232,7 @@ static hl_status text_from_json(const struct hl_api_field *field, const json_t *
         memcpy(to, &copy, sizeof(copy));
         return copy != NULL ? HL_OK : hl_fail(HL_ENOMEM, "out of memory reading %s", field->name);
     }
-    struct hl_buf bytes = HL_BUF(len);
+    struct hl_buf bytes = HL_BUF(len + 1); /* and the NUL behind them */
     hl_status st = hl_base64_decode(text, &bytes);
     struct hl_api_data data = {.size = bytes.len};
     if (st == HL_OK)

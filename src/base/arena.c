@@ -66,7 +66,7 @@ void *hl_arena_array(struct hl_arena *arena, size_t count, size_t size)
 char *hl_arena_text(struct hl_arena *arena, const char *text, size_t len)
 {
     char *copy = hl_arena_alloc(arena, len + 1);
-    if (copy != NULL)
+    if (copy != NULL && len > 0) /* no bytes may be at NULL */
         memcpy(copy, text, len);
     return copy;
 }

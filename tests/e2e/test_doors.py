@@ -128,6 +128,9 @@ class Secret(unittest.TestCase):
 
     def test_migrations_want_it(self):
         self.refused("send", self.doc["node-0"]["migrateAddress"], 256 << 10, uuid.uuid4().hex, 256 << 10, 1000, 3000, "off")
+        counted = re.compile(r'^helios_fault_total{cause="no-secret",path="zmq"} [1-9]', re.MULTILINE)
+        wait_for("node-0 to count whom it has refused", lambda: counted.search(self.c.run("metrics", "node-0").stdout))
+        self.assertIn("the peer does not know the cluster's secret", (self.c.state / "log" / "node-0.log").read_text())
 
     def test_ranks_are_told(self):
         job = self.c.submit("jobName: told\nparallelism: {pipeline_parallel_size: 1, tensor_parallel_size: 1, "

@@ -147,6 +147,7 @@ class Package(unittest.TestCase):
         shown = json.loads(said(self.root / "usr/bin/helios", "conf", "--config", conf, "-o", "json", env=self.env))["items"]
         found = {option["name"]: option["value"] for option in shown if option["origin"].startswith(f"file {conf}:")}
         self.assertEqual(found, {"plane.management": "10.0.0.0/16", "plane.backbone": "10.1.0.0/16", "plane.migration": "10.2.0.0/16",
+                                 "auth.secret_file": "/etc/helios/secret",
                                  "plane.backbone_rate": str(100 * 10**9), "l3.size": str(512 << 30),
                                  "controller.l3": "10.0.0.1:7402", "archive.url": "dir:/srv/helios", "archive.mode": "write-behind",
                                  "agent.controller": "10.0.0.1:7400", "agent.l2_size": str(64 << 30),
@@ -233,8 +234,8 @@ class Installed(OnMachine):
         self.machine.start(f"/run/{name}.log", *confine, "sh", "-c",
                            f"umask {service.get('UMask', '0022')}; exec {service['ExecStart']}")
 
-    def test_the_services_run_a_job_with_pool_and_catalogue_of_their_own_user(self):
-        self.machine.path("/etc/helios/helios.yaml").write_text("l3: {size: 64MiB}\n")
+    def test_the_services_run_a_job_with_the_secret_and_pool_and_catalogue_of_their_own_user(self):
+        self.machine.path("/etc/helios/helios.yaml").write_text("l3: {size: 64MiB}\nauth: {secret_file: /etc/helios/secret}\n")
         directory, _ = checkpoints.llama(self.machine.path("/tmp/hf"), layers=2, hidden=64, ffn=128, seed=5)
         self.machine.path("/tmp/job.yaml").write_text(PATH_JOB)
         self.machine.said("chmod", "-R", "go+rX", "/tmp/hf")
@@ -244,6 +245,7 @@ class Installed(OnMachine):
             wait_for("L3 to serve", lambda: "serving" in self.machine.path("/run/l3d.log").read_text(), 60)
             wait_for("the node to be ready", lambda: "ready" in self.machine.run(*CLUSTER, "nodes").stdout, 60)
             self.machine.said(*CLUSTER, "model", "import", "/tmp/hf", "--name", "toy", "--tp", 1, "--pp", 1)
+            stranger = self.machine.run("env", "HELIOS_AUTH_SECRET_FILE=none", *CLUSTER, "nodes")
             job = json.loads(self.machine.said(*CLUSTER, "submit", "/tmp/job.yaml", "-o", "json"))["id"]
             wait_for("the job to end", lambda: re.search("succeeded|failed", self.machine.said(*CLUSTER, "describe", job)), 60)
             log = self.machine.said(*CLUSTER, "logs", job)
@@ -251,12 +253,21 @@ class Installed(OnMachine):
             for file in sorted(self.machine.path("/run").glob("*.log")):
                 print(f"--- {file.name}\n{file.read_text()[-3000:]}")
             raise
+        self.assertNotEqual(stranger.returncode, 0, stranger.stdout)
+        self.assertIn("the server wants the cluster's secret", stranger.stdout)
         self.assertRegex(log, r"(?m)^0 /usr/lib/helios/python/helios/__init__\.py .*\d+ shm$")
         uid = self.machine.said("id", "-u", "helios").strip()
         self.assertEqual(self.machine.said("stat", "-c", "%U %a", f"/dev/shm/helios-{uid}-default.pool"), "helios 600\n")
         self.assertEqual(self.machine.said("stat", "-c", "%U %a", "/var/lib/helios/controller"), "helios 700\n")
         readable = self.machine.said("find", "/var/lib/helios/controller", "/dev/shm", "-type", "f", "-user", "helios", "-perm", "/077")
         self.assertEqual(readable, "")
+
+    def test_there_is_a_secret_for_the_daemons_and_nobody_else_which_stays(self):
+        self.assertEqual(self.machine.said("stat", "-c", "%U %G %a", "/etc/helios/secret"), "root helios 640\n")
+        secret = self.machine.path("/etc/helios/secret").read_text()
+        self.assertGreater(len(secret), 40)
+        self.install()
+        self.assertEqual(self.machine.path("/etc/helios/secret").read_text(), secret)
 
     def test_an_edited_configuration_survives_installing_again(self):
         conf = self.machine.path("/etc/helios/helios.yaml")

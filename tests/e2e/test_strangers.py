@@ -2,9 +2,7 @@
 """Bytes of strangers on every port of the daemons: they live, do not spin, and serve.
 
 test_strangers.py [MESSAGES]: so many mutated messages to each port (100); HELIOS_STRANGERS=MESSAGES does the same."""
-import array
-import collections
-import multiprocessing
+import contextlib
 import os
 import pathlib
 import random
@@ -13,11 +11,10 @@ import struct
 import sys
 import time
 import unittest
-import zlib
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 
-from support import checkpoints, wire  # noqa: E402
+from support import checkpoints, strangers, wire  # noqa: E402
 from support.cluster import alive, cluster, wait_for  # noqa: E402
 
 LISTENS = "0A"
@@ -25,13 +22,6 @@ LISTENS = "0A"
 NOISES = (bytes(17), b"A" * 3000, b"GET / HTTP/1.1\r\nHost: x\r\n\r\n", b"HLT1" + bytes(92), b"\xff" * 65536)
 STILL_SECONDS = 1.0
 MESSAGES = int(os.environ.get("HELIOS_STRANGERS", "100"))
-# Connections of one sender that wait for the daemon to close them.
-WINDOW = 24
-PATIENCE = 2.0
-NUMBERS = (0, 1, 2, 3, 4, 0x7F, 0x80, 0xFF, 0xFFFF, 0x7FFFFFFF, 0x80000000, 0xFFFFFFFF)
-# Not the names of what the cluster has: whoever may call may also remove it.
-WORDS = ("", "0", "-1", "stranger", "x" * 4096, "f" * 32, "0" * 32, "../..", "/", "dir:/nowhere", "127.0.0.1:1", "%n%s", "{}", "a: [b",
-         "name: x\nreplicas: 1\n", "\u00e9\u4e2d")
 
 
 def sockets_of(pid):
@@ -72,133 +62,11 @@ def send(port, noise, reset):
             pass
 
 
-class Sender:
-    """Mutated messages to one port: each the first on a connection of its own, or the first after a greeting."""
-
-    def __init__(self, port, seed):
-        self.port, self.rng = port, random.Random(f"{seed}/{port.name}")
-        self.waiting = collections.deque()
-        self.told = collections.Counter()
-
-    def mutated(self, message, checksums=()):
-        """Some bytes or words changed, cut, or repeated; mostly with (start, end) sums put right, so that the rest is read."""
-        rng, out = self.rng, bytearray(message)
-        for _ in range(rng.choice((0, 1, 1, 2, 3, 8))):
-            at = rng.randrange(len(out))
-            match rng.randrange(6):
-                case 0:
-                    out[at] ^= 1 << rng.randrange(8)
-                case 1:
-                    out[at] = rng.randrange(256)
-                case 2 | 3 if len(out) >= 8:
-                    word = at // 4 * 4
-                    out[word:word + 4] = struct.pack("<I", rng.choice(NUMBERS))[:len(out) - word]
-                case 4 if rng.random() < 0.2:
-                    del out[max(1, at):]
-                case 5 if rng.random() < 0.2:
-                    out[at:at] = out[at:at + rng.randrange(64)]
-        if rng.random() < 0.8:
-            for start, end in checksums:
-                if len(out) >= end + 4:
-                    struct.pack_into("<I", out, end, zlib.crc32(out[start:end]))
-        return bytes(out)
-
-    def message_rpc(self):
-        interface, methods, _ = self.port.interface
-        asked = wire.call(1, interface, self.rng.randrange(methods + 1), wire.parameters(self.rng, WORDS))
-        if self.rng.random() < 0.1:
-            return [self.mutated(wire.bootstrap(0)), asked]
-        return [wire.bootstrap(0), self.mutated(asked)]
-
-    def message_data(self):
-        rng, hello = self.rng, wire.data_message(1, payload=bytes(wire.DATA_KEY))
-        if rng.random() < 0.2:
-            return [self.mutated(hello, [(0, 60)])]
-        size = rng.choice((1, 64, 4096, 1 << 20))
-        after = rng.choice((wire.data_message(3, 1, rng.choice((0, 1 << 40)), size), wire.data_message(6, 1, 0, size, crc=7),
-                            wire.data_message(10, 1, payload=rng.randbytes(rng.choice((8, 40, 200)))), wire.data_message(12, 1)))
-        return [hello, self.mutated(after, [(0, 60)])]
-
-    def message_migrate(self):
-        rng = self.rng
-        if rng.random() < 0.2:
-            return [self.mutated(wire.ZMTP_GREETING), wire.ZMTP_READY]
-        if rng.random() < 0.1:
-            return [wire.ZMTP_GREETING, self.mutated(wire.ZMTP_READY)]
-        frame = self.mutated(wire.migrate_message(rng.choice((1, 2, 3, 4, 11)), rng.choice((1, rng.getrandbits(60))), 1 << 20, 1 << 20, 1,
-                                                  0, rng.choice((0, 64))), [(0, 92)])
-        parts = wire.zmtp(frame, more=True) + wire.zmtp(rng.randbytes(64)) if rng.random() < 0.5 else wire.zmtp(frame)
-        return [wire.ZMTP_GREETING, wire.ZMTP_READY, parts if rng.random() < 0.8 else self.mutated(parts)]
-
-    def message_pool(self):
-        """SOCK_SEQPACKET: each of the list is a packet; some bring a descriptor."""
-        rng = self.rng
-        asked = wire.pool_message(rng.randrange(10), 2, rng.choice((0, 1, rng.getrandbits(60))), rng.choice((0, 1, 4096)),
-                                  rng.choice((0, 1, 4096, 1 << 62)))
-        if rng.random() < 0.1:
-            return [self.mutated(wire.pool_message(1)), asked]
-        return [wire.pool_message(1), self.mutated(asked)]
-
-    def message_http(self):
-        rng = self.rng
-        return [self.mutated(f"{rng.choice(('GET', 'HEAD', 'POST'))} /{rng.choice(('metrics', 'healthz', 'x' * 300))} HTTP/1.1\r\nHost: x"
-                             f"\r\nContent-Length: {rng.choice(('0', '-1', '9' * 30))}\r\n\r\n".encode())]
-
-    def one(self):
-        """One message is one connection, which the daemon may answer, refuse or close."""
-        message = getattr(self, f"message_{self.port.kind}")()
-        try:
-            s = self.port.connect()
-        except OSError as error:
-            self.told[f"not taken: {type(error).__name__}"] += 1
-            return
-        self.waiting.append(s)
-        try:
-            if self.port.kind == "pool":
-                for packet in message:
-                    control = []
-                    if self.rng.random() < 0.2:
-                        control = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [self.memory()]))]
-                    s.sendmsg([packet], control)
-            else:
-                s.sendall(b"".join(message))
-            s.shutdown(socket.SHUT_WR)
-        except OSError:  # closed already
-            pass
-        if len(self.waiting) > WINDOW:
-            self.end_oldest()
-
-    def memory(self):
-        if not hasattr(self, "memfd"):
-            self.memfd = os.memfd_create("strangers", os.MFD_ALLOW_SEALING)
-            os.ftruncate(self.memfd, 4096)
-        return self.memfd
-
-    def end_oldest(self):
-        """Read to its end, so that the daemon was not stopped by ours."""
-        with self.waiting.popleft() as s:
-            s.settimeout(PATIENCE)
-            try:
-                while s.recv(65536):
-                    pass
-                self.told["closed"] += 1
-            except TimeoutError:
-                self.told["left open"] += 1
-            except OSError:
-                self.told["reset"] += 1
-
-    def send(self, count):
-        for _ in range(count):
-            self.one()
-        while self.waiting:
-            self.end_oldest()
-        return self.told
-
-
-def send_mutated(port, count, seed, out):
-    begun = time.monotonic()
-    told = Sender(port, seed).send(count)
-    out.put((port.name, sum(told.values()), dict(told), time.monotonic() - begun))
+def status_of(pid):
+    """(megabytes of memory, open descriptors, threads)"""
+    text = pathlib.Path(f"/proc/{pid}/status").read_text(encoding="ascii", errors="replace")
+    words = dict(line.split(":", 1) for line in text.splitlines() if ":" in line)
+    return int(words["VmRSS"].split()[0]) / 1024, len(os.listdir(f"/proc/{pid}/fd")), int(words["Threads"])
 
 
 class Strangers(unittest.TestCase):
@@ -224,34 +92,57 @@ class Strangers(unittest.TestCase):
                 self.assertEqual(node["state"], "ready", node)
 
     def test_mutated_messages_on_every_port_leave_the_daemons_alive_still_and_serving(self):
-        seed = int(os.environ.get("HELIOS_SEED", "0")) or random.SystemRandom().randrange(1 << 31)
-        with cluster(nodes=2, tcp=True, secret="none", up=("--l2-size", "64MiB"), env={"HELIOS_METRICS_LISTEN": "127.0.0.1:0"}) as c:
-            directory, _ = checkpoints.llama(c.dir / "hf", layers=2, hidden=64, ffn=128, seed=5)
-            c.json("model", "import", directory, "--name", "toy", "--tp", 1, "--pp", 1)
-            ports = [p for p in wire.ports(c.state) if p.daemon != "node-1"]
-            self.assertEqual({p.kind for p in ports}, {"rpc", "data", "migrate", "pool", "http"})
-            pids = {name: c.pid(name) for name in ("controllerd", "l3d", "node-0", "node-1")}
-            results = multiprocessing.Queue()
-            senders = [multiprocessing.Process(target=send_mutated, args=(p, MESSAGES, seed, results)) for p in ports]
-            for sender in senders:
-                sender.start()
-            told = [results.get(timeout=60 + MESSAGES) for _ in senders]
-            for sender in senders:
-                sender.join(60)
-            for name, count, ends, seconds in sorted(told):
-                print(f"{name:20} {count:9} messages {seconds:7.1f} s  {ends}", flush=True)
-                self.assertEqual(count, MESSAGES, name)
-            for name, pid in pids.items():
-                self.assertTrue(alive(pid), f"{name} has ended; seed {seed}")
-            wait_for(f"all daemons to be still; seed {seed}", lambda: self.are_still(pids))
-            for port in ports:
-                with wire.caller(port) as caller:
-                    caller.call()
+        with self.loaded(tcp=True, secret="none") as c:
+            self.flood(c, {"rpc", "data", "migrate", "pool", "http"})
             out = c.dir / "pulled.safetensors"
             pulled = c.json("pull", "--model", "toy", "--pp", 0, "--tp", 0, "--path", "net", "--out", out)
             self.assertEqual((pulled["path"], pulled["crcFailures"]), ("tcp", 0))
-            states = {node["node"]["name"]: node["state"] for node in c.json("nodes")["items"]}
-            self.assertEqual((states["node-0"], states["node-1"]), ("ready", "ready"))
+
+    def test_mutated_messages_in_front_of_the_greeting_of_a_secret_leave_the_daemons_so(self):
+        with self.loaded(tcp=True) as c:
+            self.flood(c, {"rpc", "data", "migrate"}, guarded=True)
+            out = c.dir / "pulled.safetensors"
+            pulled = c.json("pull", "--model", "toy", "--pp", 0, "--tp", 0, "--path", "net", "--out", out)
+            self.assertEqual((pulled["path"], pulled["crcFailures"]), ("tcp", 0))
+
+    def test_mutated_messages_on_every_unix_socket_leave_the_daemons_so(self):
+        with self.loaded() as c:
+            self.flood(c, {"rpc", "pool"})
+            pulled = c.json("pull", "--model", "toy", "--pp", 0, "--tp", 0, "--out", c.dir / "pulled.safetensors")
+            self.assertEqual(pulled["crcFailures"], 0)
+
+    @contextlib.contextmanager
+    def loaded(self, **kwargs):
+        """A cluster that has a model."""
+        with cluster(nodes=2, up=("--l2-size", "64MiB"), env={"HELIOS_METRICS_LISTEN": "127.0.0.1:0"}, **kwargs) as c:
+            directory, _ = checkpoints.llama(c.dir / "hf", layers=2, hidden=64, ffn=128, seed=5)
+            c.json("model", "import", directory, "--name", "toy", "--tp", 1, "--pp", 1)
+            yield c
+
+    def flood(self, c, kinds, guarded=False):
+        """Mutated messages to all ports of these kinds at a time, one daemon of each sort."""
+        seed = int(os.environ.get("HELIOS_SEED", "0")) or random.SystemRandom().randrange(1 << 31)
+        ports = [p for p in wire.ports(c.state) if p.daemon != "node-1" and p.kind in kinds]
+        self.assertEqual({p.kind for p in ports}, kinds)
+        pids = {name: c.pid(name) for name in ("controllerd", "l3d", "node-0", "node-1")}
+        before = {name: status_of(pid) for name, pid in pids.items()}
+        senders = [strangers.Sender(port, c.dir, MESSAGES, seed, guarded) for port in ports]
+        for sender in senders:
+            told = sender.result(60 + MESSAGES / 50)
+            print(f"{sender.port.name:20} {told}", flush=True)
+            self.assertEqual((told["messages"], told["not taken"]), (MESSAGES, 0), sender.port.name)
+        for name, pid in pids.items():
+            self.assertTrue(alive(pid), f"{name} has ended; seed {seed}")
+        wait_for(f"all daemons to be still; seed {seed}", lambda: self.are_still(pids), 60)
+        for name, pid in pids.items():
+            for what, was, now in zip(("MB", "descriptors", "threads"), before[name], status_of(pid)):
+                print(f"{name:20} {what:12} {was:8.0f} before {now:8.0f} after", flush=True)
+        for port in ports:
+            if not guarded:
+                with wire.caller(port) as caller:
+                    caller.call()
+        states = {node["node"]["name"]: node["state"] for node in c.json("nodes")["items"]}
+        self.assertEqual((states["node-0"], states["node-1"]), ("ready", "ready"))
 
     def are_still(self, pids):
         """Whether none used more than a tenth of a processor for a second; what they had to do is done by then."""

@@ -149,6 +149,11 @@ void hl_mig_inbox_count_refused(struct hl_mig_inbox *in)
     hl_fault_count("foreign", "zmq");
 }
 
+void hl_mig_inbox_add_refused(struct hl_mig_inbox *in, uint64_t connections)
+{
+    count(&in->refused, connections);
+}
+
 void hl_mig_inbox_stats(const struct hl_mig_inbox *in, struct hl_migrate_server_stats *out)
 {
 #define GET(field) atomic_load_explicit(&in->field, memory_order_relaxed)

@@ -33,6 +33,8 @@ void hl_mig_inbox_message(struct hl_mig_inbox *inbox, const void *header, size_t
                           struct hl_mig_reply *reply);
 /* A message that has the wrong number of parts. */
 void hl_mig_inbox_count_refused(struct hl_mig_inbox *inbox);
+/* Connections that were refused, and counted as faults, before a message came. */
+void hl_mig_inbox_add_refused(struct hl_mig_inbox *inbox, uint64_t connections);
 /* Abort migrations that were silent for keep_ms. */
 void hl_mig_inbox_expire(struct hl_mig_inbox *inbox, uint64_t now_ns);
 void hl_mig_inbox_stats(const struct hl_mig_inbox *inbox, struct hl_migrate_server_stats *out);

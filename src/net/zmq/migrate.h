@@ -73,7 +73,8 @@ struct hl_migrate_server_stats {
     uint64_t wire;      /* payload bytes that came for them */
     uint64_t duplicate; /* chunks that had arrived already: dropped unread */
     uint64_t corrupted; /* chunks whose checksum differs: asked for again */
-    uint64_t refused;   /* malformed, foreign or unasked-for frames, migrations refused */
+    uint64_t refused;   /* malformed, foreign or unasked-for frames; migrations and connections
+                           refused */
 };
 
 hl_status hl_migrate_server_start(const struct hl_migrate_server_opts *opts,

@@ -27,7 +27,8 @@
 struct hl_migrate_server {
     struct hl_mig_inbox *inbox;
     void *ctx;
-    void *sock; /* the thread's alone once it runs */
+    void *sock;                /* the thread's alone once it runs */
+    struct hl_mig_watch watch; /* likewise */
     int wake_fd;
     int running;
     pthread_t thread;
@@ -96,6 +97,7 @@ static void *serve(void *arg)
     uint64_t next_tick = hl_now_ns();
     while (!atomic_load_explicit(&s->stopping, memory_order_acquire)) {
         zmq_pollitem_t items[] = {{.socket = s->sock, .events = ZMQ_POLLIN},
+                                  {.socket = s->watch.told, .events = ZMQ_POLLIN},
                                   {.fd = s->wake_fd, .events = ZMQ_POLLIN}};
         if (take(s->sock, &p)) {
             on_message(s, &p);
@@ -103,6 +105,7 @@ static void *serve(void *arg)
         } else {
             zmq_poll(items, HL_ARRAY_LEN(items), TICK_MS);
         }
+        hl_mig_inbox_add_refused(s->inbox, hl_mig_watch_take(&s->watch));
         if (hl_now_ns() >= next_tick) {
             hl_mig_inbox_expire(s->inbox, hl_now_ns());
             next_tick = hl_now_ns() + TICK_MS * HL_NS_PER_MS;
@@ -121,6 +124,7 @@ static hl_status bind_to(struct hl_migrate_server *s, const struct hl_migrate_se
     HL_TRY(hl_addr_resolve(o->listen, RESOLVE_MS, &a));
     HL_TRY(hl_mig_endpoint(o->listen, RESOLVE_MS, endpoint, &v6));
     HL_TRY(hl_mig_socket(s->ctx, ZMQ_ROUTER, v6, &s->sock));
+    HL_TRY(hl_mig_watch_start(&s->watch, s->ctx, s->sock));
     if (zmq_setsockopt(s->sock, ZMQ_RCVHWM, &queue, sizeof(queue)) != 0 ||
         zmq_bind(s->sock, endpoint) != 0 ||
         zmq_getsockopt(s->sock, ZMQ_LAST_ENDPOINT, bound, &len) != 0)
@@ -184,6 +188,7 @@ void hl_migrate_server_stop(struct hl_migrate_server *s)
     }
     if (s->sock != NULL)
         zmq_close(s->sock);
+    hl_mig_watch_stop(&s->watch);
     hl_mig_context_term(s->ctx);
     hl_mig_inbox_destroy(s->inbox);
     if (s->wake_fd >= 0)

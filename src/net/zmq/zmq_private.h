@@ -22,6 +22,18 @@ hl_status hl_mig_socket(void *ctx, int type, int v6, void **out) HL_CHECK;
 hl_status hl_mig_post(void *sock, const struct hl_mig_frame *frame, const void *payload,
                       atomic_uint *busy) HL_CHECK;
 
+/* Counts the connections to a receiver's socket whose handshake fails. */
+struct hl_mig_watch {
+    void *told; /* where libzmq tells of them; NULL: nothing is watched */
+    uint64_t warn_ns;
+};
+
+/* Before the socket is bound. `sock` must be closed before the watch is stopped. */
+hl_status hl_mig_watch_start(struct hl_mig_watch *w, void *ctx, void *sock) HL_CHECK;
+void hl_mig_watch_stop(struct hl_mig_watch *w);
+/* Count what has come since the last call (helios_fault_total); how many were refused. */
+unsigned hl_mig_watch_take(struct hl_mig_watch *w);
+
 /* The connections of a sender: `bulk` carries the chunks and their answers, `pulse` only pings, so
  * that a slow link with megabytes queued in front of a ping is not mistaken for a dead receiver. */
 struct hl_migrate_line {

@@ -49,6 +49,23 @@ static void everything_there_and_back(void **state)
     hl_arena_fini(&second);
 }
 
+static void no_bytes_there_and_back(void **state)
+{
+    struct hl_arena arena = {0};
+    struct hl_api_controller_read_log_results none = {0}, r, copy;
+    (void)state;
+    json_t *json = hl_api_to_json(&hl_api_controller_read_log_results_type, &none);
+    assert_string_equal(json_string_value(json_object_get(json, "data")), "");
+    assert_int_equal(hl_api_from_json(&hl_api_controller_read_log_results_type, json, &arena, &r),
+                     HL_OK);
+    assert_int_equal(r.data.size, 0);
+    assert_int_equal(hl_api_copy(&hl_api_controller_read_log_results_type, &none, &arena, &copy),
+                     HL_OK);
+    assert_int_equal(copy.data.size, 0);
+    json_decref(json);
+    hl_arena_fini(&arena);
+}
+
 static void data_numbers_and_presets(void **state)
 {
     struct hl_arena arena = {0};
@@ -115,6 +132,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(everything_there_and_back),
         cmocka_unit_test(data_numbers_and_presets),
+        cmocka_unit_test(no_bytes_there_and_back),
         cmocka_unit_test(what_is_wrong_is_named),
         cmocka_unit_test(texts_that_are_none_and_bytes_that_are_no_text),
     };
