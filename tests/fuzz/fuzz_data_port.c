@@ -18,7 +18,7 @@
 #include "base/crc32.h"
 #include "base/log.h"
 #include "net/put_list.h"
-#include "net/tcp_wire.h"
+#include "net/tcp/wire.h"
 
 #define POOL        ((size_t)1 << 16)
 #define OBJECT_MAX  ((uint64_t)1 << 16)

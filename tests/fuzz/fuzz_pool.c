@@ -190,7 +190,8 @@ static void read_all(int sums)
     hl_pool_view_put(v);
 }
 
-/* An owner reads, lists and frees what it takes over, and has room for new ones. `sums` as above. */
+/* An owner reads, lists and frees what it takes over, and has room for new ones. `sums`: as above.
+ */
 static void adopt(int sums)
 {
     struct hl_pool *pool;

@@ -94,7 +94,7 @@ struct hl_archive_ref {
 size_t hl_archive_page(struct hl_archive *a, uint64_t *cursor, struct hl_archive_ref *out,
                        size_t max);
 
-/* ---- trash (archive_trash.c) ---- */
+/* ---- trash (trash.c) ---- */
 
 struct hl_archive_trashed {
     struct hl_id id;
@@ -118,7 +118,7 @@ hl_status hl_archive_trash_empty(struct hl_archive *a, int64_t before_ms,
 /* There is one; without I/O. */
 int hl_archive_trash_old(struct hl_archive *a, int64_t before_ms);
 
-/* ---- whose it is (archive_claim.c) ---- */
+/* ---- whose it is (claim.c) ---- */
 
 struct hl_archive_claim {
     struct hl_id cluster; /* none: unclaimed, or damaged */

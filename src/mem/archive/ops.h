@@ -87,11 +87,11 @@ hl_status archive_begin_put(struct hl_archive *a, struct hl_id id, uint64_t size
 void archive_end_put(struct hl_archive *a, struct hl_id id, uint64_t size, const uint32_t *crc,
                      hl_status st);
 
-/* archive_claim.c: when the archive is opened */
+/* claim.c: when the archive is opened */
 hl_status archive_read_claim(struct hl_archive *a) HL_CHECK;
 /* Of any bytes. 1 = they name an owner, else `out` is untouched. */
 int archive_claim_parse(const char *text, size_t len, struct hl_archive_claim *out);
-/* archive_trash.c */
+/* trash.c */
 void archive_trash_fini(struct hl_archive *a);
 
 #endif

@@ -64,7 +64,7 @@ hl_status s3_do(struct s3 *s, const struct s3_request *r, const char *what,
                 struct s3_answer *out) HL_CHECK;
 void s3_fini(struct s3 *s);
 
-/* ---- archive_s3_move.c ---- */
+/* ---- s3_move.c ---- */
 
 /* Copied, looked at, and only then removed under its old key: interrupted, it is under both. */
 hl_status s3_move(struct s3 *s, const char *from, const char *to, uint64_t size,
@@ -77,7 +77,7 @@ hl_status s3_read_text(struct s3 *s, const char *key, const char *what, char *ou
 hl_status s3_write_text(struct s3 *s, const char *key, const char *what, const char *text,
                         size_t len) HL_CHECK;
 
-/* ---- archive_s3_xml.c: pure ---- */
+/* ---- s3_xml.c: pure ---- */
 
 /* The text of the first <name> in [at, end), entities resolved, at most cap - 1 bytes. 1 = found.
  * *next (may be NULL): after its end tag. */

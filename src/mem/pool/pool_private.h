@@ -184,7 +184,7 @@ static inline int pool_extent_fits(const struct hl_pool_super *s, uint64_t offse
 hl_status pool_super_check(const struct hl_pool_super *s, uint64_t file_size,
                            const char *name) HL_CHECK;
 uint32_t pool_super_crc(const struct hl_pool_super *s);
-/* pool_regions.c: where the regions of a new pool end; HL_EINVAL. */
+/* regions.c: where the regions of a new pool end; HL_EINVAL. */
 hl_status pool_regions_plan(struct hl_pool *pool, const struct hl_pool_options *o,
                             uint64_t capacity, uint64_t data_offset, uint64_t granule) HL_CHECK;
 /* Bind the mapping, before its pages are made. */

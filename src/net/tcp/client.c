@@ -1,4 +1,4 @@
-/* net/tcp_client.c - sending, receiving and waiting with a deadline, and dying cleanly.
+/* net/tcp/client.c - sending, receiving and waiting with a deadline, and dying cleanly.
  *
  * The caller's own thread does all of it, without threads or locks: it looks for spin_us, because
  * an answer within microseconds is the point, then it sleeps in poll. */

@@ -26,9 +26,9 @@
 #define HL_TCP_WINDOW  4
 #define HL_TCP_BATCHES 4
 
-struct hl_tcp_fetch;   /* tcp_fetch.c */
-struct hl_tcp_store;   /* tcp_put.c */
-struct hl_tcp_meeting; /* tcp_connect.c */
+struct hl_tcp_fetch;   /* fetch.c */
+struct hl_tcp_store;   /* put.c */
+struct hl_tcp_meeting; /* connect.c */
 
 /* A piece of a read that was asked for; a chunk of the range. */
 struct hl_tcp_piece {

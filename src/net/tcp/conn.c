@@ -1,4 +1,4 @@
-/* net/tcp_conn.c - one client that has said HELLO: its thread reads requests and answers them. */
+/* net/tcp/conn.c - one client that has said HELLO: its thread reads requests and answers them. */
 #include <errno.h>
 #include <poll.h>
 #include <sched.h>

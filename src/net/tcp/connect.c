@@ -1,4 +1,4 @@
-/* net/tcp_connect.c - a client's connections: opened one after the other, each with HELLO. */
+/* net/tcp/connect.c - a client's connections: opened one after the other, each with HELLO. */
 #include <errno.h>
 #include <poll.h>
 #include <stdio.h>

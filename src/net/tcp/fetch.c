@@ -1,4 +1,4 @@
-/* net/tcp_fetch.c - reading ranges of the pool in pieces, several asked for at a time.
+/* net/tcp/fetch.c - reading ranges of the pool in pieces, several asked for at a time.
  *
  * The bytes of a large piece are received straight into their place and summed up while they are in
  * the cache; a small one comes with its header in one call. A lane answers in the order of its

@@ -1,4 +1,4 @@
-/* net/tcp_gate.c - the thread that accepts, and lets in who says HELLO.
+/* net/tcp/gate.c - the thread that accepts, and lets in who says HELLO.
  *
  * Nothing here waits for one peer: HELLO is read as it comes, and who has not said it in time, or
  * is the oldest of too many, is closed. No message is logged per connection above debug level. */

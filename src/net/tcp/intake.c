@@ -1,4 +1,4 @@
-/* net/tcp_intake.c - what clients put: batches of small objects, and large ones.
+/* net/tcp/intake.c - what clients put: batches of small objects, and large ones.
  *
  * A large object's memory is made first (begin) and announced (READY); its bytes are received
  * straight into it and summed up while they are in the cache. It becomes visible with the commit;

@@ -1,4 +1,4 @@
-/* net/tcp_ops.c - the table of the back end for TCP. */
+/* net/tcp/ops.c - the table of the back end for TCP. */
 #include "net/tcp/client.h"
 #include "net/tcp/server.h"
 

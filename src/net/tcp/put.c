@@ -1,4 +1,4 @@
-/* net/tcp_put.c - storing objects: small ones share messages, large ones go by themselves.
+/* net/tcp/put.c - storing objects: small ones share messages, large ones go by themselves.
  *
  * A batch needs no permission: HL_TCP_BATCHES may be without an answer. A large object is announced
  * (PUT); when the server has made its memory (READY) the bytes follow out of the caller's memory.

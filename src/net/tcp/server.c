@@ -1,4 +1,4 @@
-/* net/tcp_server.c - starting and stopping the TCP server; tcp_server.h says how it works. */
+/* net/tcp/server.c - starting and stopping the TCP server; server.h says how it works. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>

@@ -96,11 +96,11 @@ const char *hl_tcp_server_address(const struct hl_net_server *s);
 void hl_tcp_server_stats(const struct hl_net_server *s, struct hl_net_server_stats *out);
 void hl_tcp_server_stop(struct hl_net_server *s);
 
-/* ---- the gate (tcp_gate.c) ---- */
+/* ---- the gate (gate.c) ---- */
 
 void *hl_tcp_gate_run(void *server);
 
-/* ---- connections (tcp_conn.c) ---- */
+/* ---- connections (conn.c) ---- */
 
 /* Takes fd over, also when it fails. */
 hl_status hl_tcp_conn_start(struct hl_net_server *s, int fd, const char *name) HL_CHECK;
@@ -126,7 +126,7 @@ static inline bool hl_tcp_is_over(const struct hl_tcp_conn *c)
     return atomic_load_explicit(&c->server->stopping, memory_order_relaxed);
 }
 
-/* ---- puts (tcp_intake.c) ---- */
+/* ---- puts (intake.c) ---- */
 
 /* The messages PUT and BATCH; false: the connection is to be closed. */
 bool hl_tcp_on_put(struct hl_tcp_conn *c, const struct hl_tcp_msg *msg);

@@ -1,4 +1,4 @@
-/* net/tcp_wire.c - encoding and decoding; every byte that is decoded here is foreign.
+/* net/tcp/wire.c - encoding and decoding; every byte that is decoded here is foreign.
  *
  * 0 magic, 4 version, 5 type, 6 zero, 8 op, 16 offset, 24 len, 32 id, 48 crc, 52 status,
  * 56 payload, 60 CRC-32 of the 60 bytes before it. */

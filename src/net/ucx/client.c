@@ -1,4 +1,4 @@
-/* net/ucx_client.c - connecting, waiting with a deadline, and dying cleanly.
+/* net/ucx/client.c - connecting, waiting with a deadline, and dying cleanly.
  *
  * A client that met a deadline is not reused: UCX cannot take back a rendezvous that is under way,
  * and bytes that land later would land in a buffer the caller has already given away. Tearing the

@@ -13,8 +13,8 @@
 #include "base/clock.h"
 #include "net/ucx/ucx_private.h"
 
-struct hl_ucx_fetch; /* ucx_fetch.c */
-struct hl_ucx_store; /* ucx_put.c */
+struct hl_ucx_fetch; /* fetch.c */
+struct hl_ucx_store; /* put.c */
 
 /* The call in progress, for the words of its failure. */
 struct hl_ucx_doing {

@@ -1,4 +1,4 @@
-/* net/ucx_common.c - context, worker, sleeping, sending and closing.
+/* net/ucx/common.c - context, worker, sleeping, sending and closing.
  *
  * The transport list, the error mode and the keepalive interval are set here and not left to the
  * environment: in UCX 1.13 the defaults notice a dead peer after 20 s or never, and a rank's
@@ -182,7 +182,7 @@ static void finish_steps(ucp_worker_h worker)
         idle = ucp_worker_progress(worker) > 0 ? 0 : idle + 1;
 }
 
-/* A server made progress until its listener was gone, and must not afterwards: ucx_server.c. */
+/* A server made progress until its listener was gone, and must not afterwards: server.c. */
 void hl_ucx_fini(struct hl_ucx *u)
 {
     if (u->worker != NULL && !u->listens)

@@ -1,4 +1,4 @@
-/* net/ucx_desk.c - the thread that allocates, sums up, seals and gives up what clients put, so that
+/* net/ucx/desk.c - the thread that allocates, sums up, seals and gives up what clients put, so that
  * reads are not kept waiting by a put handler.
  *
  * One thread and one queue in order: the SUMs of a put are done before its COMMIT. It looks for a

@@ -1,4 +1,4 @@
-/* net/ucx_fetch.c - reading ranges of the pool in pieces, several in flight, each verified when it
+/* net/ucx/fetch.c - reading ranges of the pool in pieces, several in flight, each verified when it
  * lands.
  *
  * Over TCP the client asks for a piece and the server answers with fragments, sent out of the pool

@@ -1,4 +1,4 @@
-/* net/ucx_intake.c - what clients put: batches of small objects, and large ones in pieces.
+/* net/ucx/intake.c - what clients put: batches of small objects, and large ones in pieces.
  *
  * A put has two phases: room is made first and announced piece by piece (READY), so that bytes land
  * in their place by themselves and a sender never runs ahead of the server; it becomes visible with

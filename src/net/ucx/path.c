@@ -1,4 +1,4 @@
-/* net/ucx_path.c - which way reads really travel: looked at and tried, never guessed.
+/* net/ucx/path.c - which way reads really travel: looked at and tried, never guessed.
  *
  * UCX emulates a get by messages without saying so. A read is called "rdma" only when (a) the
  * endpoint has a read lane on a verbs transport and (b) a get of 64 bytes completed while the

@@ -1,4 +1,4 @@
-/* net/ucx_peer.c - what the server does with one client: hello, answers to reads, death.
+/* net/ucx/peer.c - what the server does with one client: hello, answers to reads, death.
  *
  * Every byte that arrives is foreign: a header that is not ours or a request before HELLO ends the
  * connection. A range outside the pool is refused with words, because a stale shard location is an

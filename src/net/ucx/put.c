@@ -1,4 +1,4 @@
-/* net/ucx_put.c - storing objects: small ones share tagged messages, large ones go by themselves.
+/* net/ucx/put.c - storing objects: small ones share tagged messages, large ones go by themselves.
  *
  * A batch needs no permission: the server keeps room for HL_UCX_BATCHES of them. A large object is
  * announced first (PUT); its pieces follow as far as the server has made room (READY), out of the

@@ -1,4 +1,4 @@
-/* net/ucx_server.c - listener and progress thread of the UCX server.
+/* net/ucx/server.c - listener and progress thread of the UCX server.
  *
  * The thread owns the worker alone. It spins for spin_us after the last event, because an answer
  * within microseconds is the point, then it sleeps on the worker's event descriptor. Other threads

@@ -191,7 +191,7 @@ struct hl_net_server {
     struct hl_ucx_peer *by_session;
     struct hl_ucx_desk desk;
     struct hl_ucx_put *puts, *line;
-    ucp_datatype_t summing; /* of fragments, see ucx_intake.c */
+    ucp_datatype_t summing; /* of fragments, see intake.c */
     unsigned open_puts;
     atomic_int sleeps; /* about to wait for wake_fd */
     unsigned peer_count;

@@ -1,4 +1,4 @@
-/* net/ucx_verbs.c - whether this process can use the RDMA adapters here, and which ones.
+/* net/ucx/verbs.c - whether this process can use the RDMA adapters here, and which ones.
  *
  * What UCX does when it may not lock memory, or when the adapter is in another network than the
  * address, is to try for ever. So both are looked at before it is asked. */

@@ -1,4 +1,4 @@
-/* net/ucx_wire.c - encoding and decoding; every byte that is decoded here is foreign. */
+/* net/ucx/wire.c - encoding and decoding; every byte that is decoded here is foreign. */
 #include "net/ucx/wire.h"
 
 #include <string.h>

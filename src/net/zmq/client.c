@@ -1,4 +1,4 @@
-/* net/zmq_client.c - the sending end, a loop in the caller's thread.
+/* net/zmq/client.c - the sending end, a loop in the caller's thread.
  *
  * There is no reconnect logic beyond libzmq's own: when the bulk side hears nothing for a while, or
  * is told that its frames are unknown, it asks for the bitmap and goes on from there. Frames that

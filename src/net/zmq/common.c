@@ -1,4 +1,4 @@
-/* net/zmq_common.c - sockets and messages as both ends of the migration channel use them. */
+/* net/zmq/common.c - sockets and messages as both ends of the migration channel use them. */
 #include <arpa/inet.h>
 #include <errno.h>
 #include <stdio.h>

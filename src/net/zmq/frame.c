@@ -1,4 +1,4 @@
-/* net/zmq_frame.c - a fixed layout with its own checksum.
+/* net/zmq/frame.c - a fixed layout with its own checksum.
  *
  * The header's CRC is not there for TCP's sake: it makes a damaged geometry impossible to act on,
  * so that a wrong chunk number can never put good bytes in the wrong place. */

@@ -1,4 +1,4 @@
-/* net/zmq_inbox.c - a table of unfinished migrations, and one answer per frame.
+/* net/zmq/inbox.c - a table of unfinished migrations, and one answer per frame.
  *
  * Chunks may come in any order, twice, or from a connection that is already replaced: the bitmap
  * decides, and a chunk that is there is never written again. Credit is counted per epoch, from the

@@ -1,4 +1,4 @@
-/* net/zmq_line.c - two DEALERs to one receiver. */
+/* net/zmq/line.c - two DEALERs to one receiver. */
 #include <errno.h>
 #include <sched.h>
 #include <stdlib.h>

@@ -1,4 +1,4 @@
-/* net/zmq_server.c - the receiving end: one thread, one ROUTER, one inbox.
+/* net/zmq/server.c - the receiving end: one thread, one ROUTER, one inbox.
  *
  * libzmq can't receive into our memory: a frame lands in a buffer of libzmq's and the inbox copies
  * it to its place, computing the CRC in the same pass. How many such buffers can pile up is what

@@ -1,4 +1,4 @@
-/* net/zmq_zstd.c - when a compressed chunk is worth its time, and the two ends of it. */
+/* net/zmq/zstd.c - when a compressed chunk is worth its time, and the two ends of it. */
 #include <stdlib.h>
 #include <string.h>
 #include <zstd.h>

@@ -1,4 +1,4 @@
-/* net/zmq_watch.c - connections that libzmq ends before a message can come: it tells its socket's
+/* net/zmq/watch.c - connections that libzmq ends before a message can come: it tells its socket's
  * monitor, and nobody else.
  *
  * Who does not know the secret fails CURVE's handshake: his mechanism is another one, or his HELLO
@@ -12,7 +12,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/plane.h"
-#include "net/zmq_private.h"
+#include "net/zmq/zmq_private.h"
 
 #define REFUSED   (ZMQ_EVENT_HANDSHAKE_FAILED_PROTOCOL | ZMQ_EVENT_HANDSHAKE_FAILED_AUTH)
 #define WARN_EACH (60 * HL_NS_PER_S)

@@ -18,7 +18,7 @@
 #include "base/clock.h"
 #include "base/crc32.h"
 #include "base/plane.h"
-#include "net/migrate.h"
+#include "net/zmq/migrate.h"
 
 #define PATIENCE_NS (20 * HL_NS_PER_S)
 #define SEND_MS     10000
