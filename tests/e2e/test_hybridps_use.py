@@ -73,7 +73,7 @@ class WhatUsersDoBesides(unittest.TestCase):
             self.assertTrue(torch.equal(self.model(x), before))
 
     def client_changed(self):
-        self.model.__dict__["_hybridps_unit"].client.changed()
+        self.model.__dict__["_hybridps_unit"].passes.phases.changed()
 
     def test_a_child_of_a_layer_can_be_used_alone_and_replaced(self):
         class Twice(nn.Linear):

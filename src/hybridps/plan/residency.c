@@ -72,23 +72,6 @@ static uint8_t turn_of(const struct hl_residency *r, const struct hl_resident *c
     return r->now > 0 && c->host_next == r->now && c->host_takes ? TAKEN_NOW : ORDINARY;
 }
 
-static size_t find_candidates(const struct hl_residency *r, struct hl_moves *m)
-{
-    size_t count = 0;
-    for (uint32_t i = 0; i < r->count; i++) {
-        const struct hl_resident *c = &r->chunks[i];
-        if (!c->device || c->device_pins > 0 || (c->want & HL_WANT_DEVICE) || host_takes(r, c))
-            continue;
-        /* What the host reads in this moment is clean by then. */
-        bool read = (c->want & HL_WANT_HOST) || (r->now > 0 && c->host_next == r->now);
-        m->candidates[count++] =
-            (struct hl_victim){.rank = r->rank(r->arg, i, r->now, !c->host && !read),
-                               .chunk = i,
-                               .turn = turn_of(r, c)};
-    }
-    return count;
-}
-
 static bool before(const struct hl_victim *a, const struct hl_victim *b)
 {
     if (a->turn != b->turn)
@@ -98,15 +81,52 @@ static bool before(const struct hl_victim *a, const struct hl_victim *b)
     return a->chunk < b->chunk;
 }
 
-static struct hl_victim take_first(struct hl_victim *v, size_t *count)
+/* The first of them all comes to stand at 0, as one victim is mostly enough. */
+static void add_candidate(struct hl_moves *m, size_t *count, struct hl_victim v)
+{
+    struct hl_victim *all = m->candidates;
+    if (*count > 0 && before(&v, &all[0])) {
+        all[*count] = all[0];
+        all[0] = v;
+    } else {
+        all[*count] = v;
+    }
+    ++*count;
+}
+
+static uint32_t take_first(struct hl_moves *m, size_t *count)
+{
+    struct hl_victim *all = m->candidates;
+    uint32_t taken = all[0].chunk;
+    all[0] = all[--*count];
+    return taken;
+}
+
+/* After the first was taken. */
+static void find_first(struct hl_moves *m, size_t count)
 {
     size_t first = 0;
-    for (size_t i = 1; i < *count; i++)
-        if (before(&v[i], &v[first]))
+    for (size_t i = 1; i < count; i++)
+        if (before(&m->candidates[i], &m->candidates[first]))
             first = i;
-    struct hl_victim found = v[first];
-    v[first] = v[--*count];
-    return found;
+    struct hl_victim found = m->candidates[first];
+    m->candidates[first] = m->candidates[0];
+    m->candidates[0] = found;
+}
+
+static size_t find_candidates(const struct hl_residency *r, struct hl_moves *m)
+{
+    size_t count = 0;
+    for (uint32_t i = 0; i < r->count; i++) {
+        const struct hl_resident *c = &r->chunks[i];
+        if (!c->device || c->device_pins > 0 || (c->want & HL_WANT_DEVICE) || host_takes(r, c))
+            continue;
+        /* What the host reads in this moment is clean by then. */
+        bool read = (c->want & HL_WANT_HOST) || (r->now > 0 && c->host_next == r->now);
+        double rank = r->rank(r->arg, i, r->now, !c->host && !read);
+        add_candidate(m, &count, (struct hl_victim){rank, i, turn_of(r, c)});
+    }
+    return count;
 }
 
 /* `gone` bytes leave anyway. */
@@ -116,14 +136,15 @@ static bool make_room(const struct hl_residency *r, uint64_t gone, struct hl_mov
     if (need - gone <= r->avail)
         return true;
     size_t left = find_candidates(r, m);
-    while (need - gone > r->avail) {
-        if (left == 0)
-            return false;
-        uint32_t victim = take_first(m->candidates, &left).chunk;
+    while (left > 0) {
+        uint32_t victim = take_first(m, &left);
         gone += r->chunks[victim].bytes;
         leave(r, victim, m);
+        if (need - gone <= r->avail)
+            return true;
+        find_first(m, left);
     }
-    return true;
+    return false;
 }
 
 /* ---- decisions ---- */
@@ -170,21 +191,23 @@ bool hl_residency_ahead(const struct hl_residency *r, const struct hl_trace_use 
         return true;
     for (uint32_t i = 0; i < r->count; i++) {
         const struct hl_resident *c = &r->chunks[i];
-        if (c->device && c->expected != r->now + 1)
-            m->candidates[left++] = (struct hl_victim){
-                .rank = r->rank(r->arg, i, r->now + 1, !c->host), .chunk = i, .turn = ORDINARY};
+        if (!c->device || c->expected == r->now + 1)
+            continue;
+        double rank = r->rank(r->arg, i, r->now + 1, !c->host);
+        add_candidate(m, &left, (struct hl_victim){rank, i, ORDINARY});
     }
-    while (r->device + m->load_bytes - gone > r->avail) {
-        if (left == 0)
-            return false;
-        uint32_t victim = take_first(m->candidates, &left).chunk;
+    while (left > 0) {
+        uint32_t victim = take_first(m, &left);
         const struct hl_resident *c = &r->chunks[victim];
         if (c->device_pins > 0 || c->host_pins > 0)
             return false;
         m->leave[m->leave_count++] = victim;
         gone += c->bytes;
+        if (r->device + m->load_bytes - gone <= r->avail)
+            return true;
+        find_first(m, left);
     }
-    return true;
+    return false;
 }
 
 bool hl_residency_place(const struct hl_residency *r, const uint8_t *places, uint32_t count,
