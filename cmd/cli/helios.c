@@ -9,12 +9,12 @@
 
 #include "base/log.h"
 #include "cli/bench/commands.h"
+#include "cli/cli/help.h"
 #include "cli/cluster/commands.h"
+#include "cli/cluster/up_process.h"
 #include "cli/jobs/commands.h"
 #include "cli/mem/commands.h"
 #include "cli/models/commands.h"
-#include "cli/cli/help.h"
-#include "cli/cluster/up_process.h"
 
 /* clang-format off */
 static const struct cli_command commands[] = {

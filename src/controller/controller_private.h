@@ -14,7 +14,9 @@
 #include "core/jobstate.h"
 #include "core/json.h"
 #include "core/listening.h"
-#include "rpc/rpc.h"
+#include "rpc/agent_calls.h"
+#include "rpc/controller_calls.h"
+#include "rpc/l3_calls.h"
 #include "store/store.h"
 #include "store/writer.h"
 
@@ -23,10 +25,12 @@ struct hl_timer;
 struct node {
     char name[128];
     char incarnation[64];
-    json_t *info;       /* NodeInfo */
-    json_t *written;    /* its record in the store; NULL = not known */
-    json_t *telemetry;  /* Telemetry, NULL before the first heartbeat */
-    json_t *containers; /* List(ContainerStatus), as last reported */
+    struct hl_api_node_info info; /* as it registered; tiers and storeEpoch are the report's */
+    struct hl_arena info_arena;
+    json_t *written; /* its record in the store; NULL = not known */
+    /* Its last heartbeat, or what it said at the registration. */
+    struct hl_api_controller_heartbeat_params report;
+    struct hl_arena report_arena;
     struct hl_rpc_peer *agent;
     uint64_t seen_ns; /* listened_ns of the last sign of life; 0 = not since this start */
     int64_t seen_ms;
@@ -50,9 +54,14 @@ struct node {
 
 struct import {
     char id[HL_ID_TEXT_LEN + 1];
-    json_t *request;   /* ImportRequest */
-    json_t *progress;  /* ImportProgress as last heard; state is ours */
-    json_t *result;    /* of L3, while it is being written to the store; else NULL */
+    struct hl_api_import_request request;
+    struct hl_arena request_arena;
+    struct hl_api_import_progress progress; /* as last heard; state is ours */
+    struct hl_arena progress_arena;
+    /* What L3 said at its end, while that is being written to the store. */
+    struct hl_api_import_progress result;
+    struct hl_arena result_arena;
+    bool finishing;
     int polling;       /* an answer of L3 is awaited */
     int cancelled;     /* L3 may not know yet */
     uint64_t heard_ns; /* listened_ns of the last answer */
@@ -111,6 +120,7 @@ struct job {
 struct hl_controller {
     struct hl_controller_opts opts;
     unsigned refs; /* its owner's, and one per call under way */
+    void (*destroy)(struct hl_controller *c);
     int closing;
     struct hl_store *store;
     struct hl_store_writer *writer;
@@ -139,7 +149,8 @@ struct hl_controller {
     int manifest_puts;               /* under way */
     int manifest_complained;         /* of the same trouble only once */
     struct recovery *recovery;       /* under way, else NULL */
-    json_t *pool;                    /* PoolInfo as last heard, NULL = L3 silent */
+    struct hl_api_pool_info *pool;   /* as last heard, in pool_arena; NULL = L3 silent */
+    struct hl_arena pool_arena;
     char l3_state[256];
     int pool_asked;
     int sweeping;
@@ -168,16 +179,17 @@ struct change {
     int tries;
 };
 
+/* Answers a call with what the job is. */
+typedef void (*job_reply)(struct hl_rpc_call *call, const struct job *j);
+
 /* A call that waits until a job is written. */
 struct job_waiter {
     struct job_waiter *next;
     struct hl_rpc_call *call;
-    json_t *(*answer)(const struct job *j);
+    job_reply reply;
 };
 
-/* A method: answers `call` now or later. */
-typedef void (*method_fn)(struct hl_controller *c, struct hl_rpc_call *call, const json_t *params);
-
+/* enter.c */
 /* Look at the clocks. Everything that comes from outside begins with it, so that a pause of this
  * process is known before anything is judged. */
 void controller_check_clocks(struct hl_controller *c);
@@ -194,46 +206,66 @@ hl_status controller_write(struct hl_controller *c, const struct hl_records *rec
 void change_start(struct hl_controller *c, struct change *ch);
 /* End what is under way with HL_ECANCELED. */
 void changes_stop(struct hl_controller *c);
-/* Call somebody; the Controller outlives the answer. `done` begins with controller_landed. */
-void controller_call(struct hl_controller *c, struct hl_rpc_peer *peer, const char *method,
-                     const json_t *params, hl_rpc_done done, void *arg);
-/* The same with a deadline of its own. */
-void controller_call_for(struct hl_controller *c, struct hl_rpc_peer *peer, const char *method,
-                         const json_t *params, int timeout_ms, hl_rpc_done done, void *arg);
+
+/* Before a call: the Controller outlives the answer. `done` begins with controller_landed. */
+static inline struct hl_controller *controller_hold(struct hl_controller *c)
+{
+    c->refs++;
+    return c;
+}
+/* At the begin of a typed handler, whose `arg` is the Controller. */
+struct hl_controller *controller_enter(void *arg);
 /* 1: the Controller was stopped meanwhile, nothing of it may be touched. */
 int controller_landed(struct hl_controller *c);
+/* Ends a hold, and with the last one the Controller. */
+void controller_release(struct hl_controller *c);
 /* Reject with the thread's failure text. */
 void reject(struct hl_rpc_call *call, hl_status st);
 
-/* models/models.c */
-void method_import_model(struct hl_controller *c, struct hl_rpc_call *call, const json_t *params);
-void method_import_progress(struct hl_controller *c, struct hl_rpc_call *call,
-                            const json_t *params);
-void method_cancel_import(struct hl_controller *c, struct hl_rpc_call *call, const json_t *params);
-void method_list_models(struct hl_controller *c, struct hl_rpc_call *call, const json_t *params);
-void method_get_model(struct hl_controller *c, struct hl_rpc_call *call, const json_t *params);
-void method_remove_model(struct hl_controller *c, struct hl_rpc_call *call, const json_t *params);
+/* models/imports.c */
+void method_import_model(void *arg, struct hl_rpc_call *call,
+                         const struct hl_api_controller_import_model_params *p);
+void method_import_progress(void *arg, struct hl_rpc_call *call,
+                            const struct hl_api_controller_import_progress_params *p);
+void method_cancel_import(void *arg, struct hl_rpc_call *call,
+                          const struct hl_api_controller_cancel_import_params *p);
+bool import_running(const struct import *im);
+struct hl_api_import_summary import_summary(const struct import *im);
 void imports_tick(void *controller);
 void imports_fini(struct hl_controller *c);
 
+/* models/models.c */
+void method_list_models(void *arg, struct hl_rpc_call *call,
+                        const struct hl_api_controller_list_models_params *p);
+void method_get_model(void *arg, struct hl_rpc_call *call,
+                      const struct hl_api_controller_get_model_params *p);
+void method_remove_model(void *arg, struct hl_rpc_call *call,
+                         const struct hl_api_controller_remove_model_params *p);
+
 /* models/shards.c */
-void method_request_shards(struct hl_controller *c, struct hl_rpc_call *call, const json_t *params);
-void method_list_shards(struct hl_controller *c, struct hl_rpc_call *call, const json_t *params);
+void method_request_shards(void *arg, struct hl_rpc_call *call,
+                           const struct hl_api_controller_request_shards_params *p);
+void method_list_shards(void *arg, struct hl_rpc_call *call,
+                        const struct hl_api_controller_list_shards_params *p);
+void method_report_access(void *arg, struct hl_rpc_call *call,
+                          const struct hl_api_controller_report_access_params *p);
 /* metrics.c: ranks are short-lived, so that what they transferred is kept and shown here. */
-void metrics_report(struct hl_controller *c, const json_t *transfers, const json_t *faults);
-void method_metrics(struct hl_controller *c, struct hl_rpc_call *call, const json_t *params);
-void method_options(struct hl_controller *c, struct hl_rpc_call *call, const json_t *params);
-void method_report_access(struct hl_controller *c, struct hl_rpc_call *call, const json_t *params);
-void method_begin_version(struct hl_controller *c, struct hl_rpc_call *call, const json_t *params);
-void method_commit_part(struct hl_controller *c, struct hl_rpc_call *call, const json_t *params);
-void method_abandon_version(struct hl_controller *c, struct hl_rpc_call *call,
-                            const json_t *params);
+void metrics_report(struct hl_controller *c,
+                    const struct hl_api_controller_report_access_params *p);
+void method_metrics(void *arg, struct hl_rpc_call *call,
+                    const struct hl_api_controller_metrics_params *p);
+void method_options(void *arg, struct hl_rpc_call *call,
+                    const struct hl_api_controller_options_params *p);
+void method_begin_version(void *arg, struct hl_rpc_call *call,
+                          const struct hl_api_controller_begin_version_params *p);
+void method_commit_part(void *arg, struct hl_rpc_call *call,
+                        const struct hl_api_controller_commit_part_params *p);
+void method_abandon_version(void *arg, struct hl_rpc_call *call,
+                            const struct hl_api_controller_abandon_version_params *p);
 /* Free shards in the pool; failures are left to the sweep. */
 void free_in_pool(struct hl_controller *c, const struct hl_id *ids, size_t n);
 /* Drop the open and failed versions of a job whose attempt is below `attempt` (INT_MAX: all). */
 void drop_open_versions(struct hl_controller *c, const char *job, int attempt);
-/* The wall clock was set: the grace of what is open does not change. */
-void shift_open_versions(struct hl_controller *c, int64_t stepped_ms);
 /* Drop open and failed versions that no job of ours writes and nobody has touched for gc.grace. */
 void drop_stale_versions(struct hl_controller *c);
 
@@ -245,23 +277,26 @@ hl_status state_load(struct hl_controller *c) HL_CHECK;
 /* damaged.c */
 /* The record of this job is damaged: what it runs is neither known nor to be touched. */
 bool job_is_damaged(const struct hl_controller *c, const char *id);
-/* The id of a container of such a job that runs, of a List(ContainerStatus); NULL: there is none.
- */
-const char *job_damaged_container(const struct hl_controller *c, const json_t *containers);
+/* The id of a container of such a job that runs; NULL: there is none. */
+const char *job_damaged_container(const struct hl_controller *c,
+                                  const struct hl_api_container_status_list *containers);
 /* Give such a job up: its record goes, and the Agents are told to stop its containers. */
 void job_drop_damaged(struct hl_controller *c, const char *id, struct hl_rpc_call *call);
 /* A version, or with -1 the model, was removed with its records. */
 void damaged_forget(struct hl_controller *c, const char *model, int64_t version);
 
 /* models/commit_check.c */
-/* Ids of the version's shards and of those that a rank names (List(Shard)). New reference. */
-json_t *commit_check_ids(const struct hl_version_rec *v, const json_t *named);
+/* Ids of the version's shards and of those that a rank names. */
+struct hl_api_text_list commit_check_ids(const struct hl_version_rec *v,
+                                         const struct hl_api_shard_list *named,
+                                         struct hl_arena *arena);
 /* found: what L3.look has answered about them. HL_ENOENT, HL_EINVAL name the shard. */
-hl_status commit_check(const struct hl_version_rec *v, const json_t *named,
-                       const json_t *found) HL_CHECK;
+hl_status commit_check(const struct hl_version_rec *v, const struct hl_api_shard_list *named,
+                       const struct hl_api_found_shard_list *found) HL_CHECK;
 
 /* models/recover.c */
-void method_recover(struct hl_controller *c, struct hl_rpc_call *call, const json_t *params);
+void method_recover(void *arg, struct hl_rpc_call *call,
+                    const struct hl_api_controller_recover_params *p);
 /* One that is under way is not answered. */
 void recover_fini(struct hl_controller *c);
 
@@ -269,7 +304,7 @@ void recover_fini(struct hl_controller *c);
 /* After a sweep: archive what is not yet, where the L3 daemon wants that. */
 void archive_behind(struct hl_controller *c);
 /* Tell L3 which shards were read through its mapping. */
-void archive_touch(struct hl_controller *c, const json_t *reports);
+void archive_touch(struct hl_controller *c, const struct hl_api_access_report_list *reports);
 
 /* copies/pool.c: what L3 holds against what the catalogue says */
 void pool_tick(struct hl_controller *c);
@@ -286,18 +321,25 @@ void note_orphan(struct hl_controller *c, struct hl_id id, int archived);
 int pool_has_archive(const struct hl_controller *c);
 
 /* copies/methods.c */
-void method_get_shard(struct hl_controller *c, struct hl_rpc_call *call, const json_t *params);
-void method_copy_shard(struct hl_controller *c, struct hl_rpc_call *call, const json_t *params);
-void method_drop_copy(struct hl_controller *c, struct hl_rpc_call *call, const json_t *params);
-void method_report_bad_copy(struct hl_controller *c, struct hl_rpc_call *call,
-                            const json_t *params);
+void method_get_shard(void *arg, struct hl_rpc_call *call,
+                      const struct hl_api_controller_get_shard_params *p);
+void method_copy_shard(void *arg, struct hl_rpc_call *call,
+                       const struct hl_api_controller_copy_shard_params *p);
+void method_drop_copy(void *arg, struct hl_rpc_call *call,
+                      const struct hl_api_controller_drop_copy_params *p);
+void method_report_bad_copy(void *arg, struct hl_rpc_call *call,
+                            const struct hl_api_controller_report_bad_copy_params *p);
 
 /* nodes/nodes.c */
-void method_register_node(struct hl_controller *c, struct hl_rpc_call *call, const json_t *params);
-void method_heartbeat(struct hl_controller *c, struct hl_rpc_call *call, const json_t *params);
-void method_list_nodes(struct hl_controller *c, struct hl_rpc_call *call, const json_t *params);
-void method_cluster_info(struct hl_controller *c, struct hl_rpc_call *call, const json_t *params);
-hl_status nodes_load(struct hl_controller *c, const json_t *info);
+void method_register_node(void *arg, struct hl_rpc_call *call,
+                          const struct hl_api_controller_register_node_params *p);
+void method_heartbeat(void *arg, struct hl_rpc_call *call,
+                      const struct hl_api_controller_heartbeat_params *p);
+void method_list_nodes(void *arg, struct hl_rpc_call *call,
+                       const struct hl_api_controller_list_nodes_params *p);
+void method_cluster_info(void *arg, struct hl_rpc_call *call,
+                         const struct hl_api_controller_cluster_info_params *p);
+hl_status nodes_load(struct hl_controller *c, const json_t *record);
 void nodes_tick(struct hl_controller *c);
 /* Close the peers; calls under way end. */
 void nodes_disconnect(struct hl_controller *c);
@@ -309,7 +351,9 @@ void nodes_bury(struct hl_controller *c);
 /* Borrowed, NULL when unknown. */
 struct node *node_find(struct hl_controller *c, const char *name);
 /* What the node said of one of its containers between two heartbeats. */
-void node_container(struct node *n, json_t *status);
+void node_container(struct node *n, const struct hl_api_container_status *status);
+/* What it reported of the container; NULL: nothing. */
+const struct hl_api_container_status *node_reported(const struct node *n, const char *id);
 int node_ready(const struct node *n);
 /* Ms since its last sign of life. */
 int64_t node_silent_ms(const struct node *n);
@@ -323,14 +367,15 @@ void jobs_resume(struct hl_controller *c);
 /* On HL_OK the job is taken over, and the call answered when it is saved; when that fails the call
  * is rejected and the job is gone. */
 hl_status job_submit(struct hl_controller *c, struct job *j, struct hl_rpc_call *call,
-                     json_t *(*answer)(const struct job *j)) HL_CHECK;
+                     job_reply reply) HL_CHECK;
 /* jobs/save.c */
 void job_event(struct job *j, struct hl_job_event *ev);
 /* The events from here to `go` are written at once, and only then carried out. */
 void job_events_hold(struct job *j);
 void job_events_go(struct job *j);
 /* The node reported these containers. */
-void jobs_containers(struct hl_controller *c, struct node *n, const json_t *containers);
+void jobs_containers(struct hl_controller *c, struct node *n,
+                     const struct hl_api_container_status_list *containers);
 /* A node does not answer, or does again; its containers may run on. */
 void jobs_node_silent(struct hl_controller *c, struct node *n);
 void jobs_node_back(struct hl_controller *c, struct node *n);
@@ -343,7 +388,7 @@ void job_save(struct job *j);
 /* What the store has is what the job is: actions may be carried out. */
 bool job_is_saved(const struct job *j);
 /* Answer when the job is saved, maybe now; or reject when that fails. */
-void job_wait(struct job *j, struct hl_rpc_call *call, json_t *(*answer)(const struct job *j));
+void job_wait(struct job *j, struct hl_rpc_call *call, job_reply reply);
 /* Reject the calls that wait. */
 void jobs_stop(struct hl_controller *c);
 /* What the state asks for, whatever was done before. */
@@ -351,11 +396,10 @@ void job_resume(struct job *j);
 void job_carry_out(struct job *j, const struct hl_job_actions *actions);
 /* Start what is wanted and not confirmed; calls that failed for a reason that may pass. */
 void jobs_start_wanted(struct job *j);
-/* ContainerSpec of a container of the attempt that is placed; new reference. */
-json_t *job_container_spec(const struct job *j, int index);
+/* Of a container of the attempt that is placed; it borrows from the job. */
+struct hl_api_container_spec job_container_spec(const struct job *j, int index,
+                                                struct hl_arena *arena);
 void jobs_tick(struct hl_controller *c);
-/* The clocks had a gap: deadlines move by it. */
-void jobs_shift_deadlines(struct hl_controller *c, const struct hl_listening_gap *gap);
 void jobs_fini(struct hl_controller *c);
 void job_free(struct job *j);
 
@@ -368,22 +412,29 @@ int master_port_ready(struct job *j);
 /* jobs/retention.c: what is over and when it is forgotten */
 void retention_tick(struct hl_controller *c);
 /* Of the containers that a node reported: have it forget ended ones that are older than any job. */
-void retention_strays(struct hl_controller *c, struct node *n, const json_t *containers);
+void retention_strays(struct hl_controller *c, struct node *n,
+                      const struct hl_api_container_status_list *containers);
 
 /* jobs/methods.c */
-void method_plan_job(struct hl_controller *c, struct hl_rpc_call *call, const json_t *params);
-void method_submit_job(struct hl_controller *c, struct hl_rpc_call *call, const json_t *params);
-void method_list_jobs(struct hl_controller *c, struct hl_rpc_call *call, const json_t *params);
-void method_get_job(struct hl_controller *c, struct hl_rpc_call *call, const json_t *params);
-void method_cancel_job(struct hl_controller *c, struct hl_rpc_call *call, const json_t *params);
+void method_plan_job(void *arg, struct hl_rpc_call *call,
+                     const struct hl_api_controller_plan_job_params *p);
+void method_submit_job(void *arg, struct hl_rpc_call *call,
+                       const struct hl_api_controller_submit_job_params *p);
+void method_list_jobs(void *arg, struct hl_rpc_call *call,
+                      const struct hl_api_controller_list_jobs_params *p);
+void method_get_job(void *arg, struct hl_rpc_call *call,
+                    const struct hl_api_controller_get_job_params *p);
+void method_cancel_job(void *arg, struct hl_rpc_call *call,
+                       const struct hl_api_controller_cancel_job_params *p);
 /* By id, else by a name: that of the only job that is not over, or of ended ones. HL_ECONFLICT
  * names the ids when several are not over. */
 hl_status job_find(struct hl_controller *c, const char *id, struct job **out);
 
 /* jobs/logs.c */
-/* Job id to what is wrong with the job while it goes on; new reference. */
-json_t *jobs_warnings(const struct hl_controller *c);
-void method_read_log(struct hl_controller *c, struct hl_rpc_call *call, const json_t *params);
+/* What is wrong with the job while it goes on; "" = nothing. Borrowed. */
+const char *job_warning(const struct job *j);
+void method_read_log(void *arg, struct hl_rpc_call *call,
+                     const struct hl_api_controller_read_log_params *p);
 
 /* jobs/rank_tables.c */
 /* A new attempt: nobody was told anything. */
@@ -392,7 +443,8 @@ hl_status rank_tables_reset(struct job *j, int containers);
 void rank_tables_tell(struct job *j);
 /* The node's Agent is a new one. */
 void rank_tables_node(struct hl_controller *c, const char *node);
-void method_rank_table(struct hl_controller *c, struct hl_rpc_call *call, const json_t *params);
+void method_rank_table(void *arg, struct hl_rpc_call *call,
+                       const struct hl_api_controller_rank_table_params *p);
 
 /* jobs/methods.c */
 /* Who holds a slot: job id and container id, "" when free. */

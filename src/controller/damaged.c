@@ -15,12 +15,11 @@ bool job_is_damaged(const struct hl_controller *c, const char *id)
     return json_object_get(c->damaged, key) != NULL;
 }
 
-const char *job_damaged_container(const struct hl_controller *c, const json_t *containers)
+const char *job_damaged_container(const struct hl_controller *c,
+                                  const struct hl_api_container_status_list *containers)
 {
-    size_t i;
-    const json_t *status;
-    json_array_foreach (containers, i, status) {
-        const char *id = hl_json_str(status, "id", ""), *state = hl_json_str(status, "state", "");
+    for (size_t i = 0; i < containers->count; i++) {
+        const char *id = containers->items[i].id, *state = containers->items[i].state;
         char job[HL_JOB_ID_MAX + 1];
         int attempt, index;
         if ((strcmp(state, "running") == 0 || strcmp(state, "starting") == 0) &&
@@ -47,7 +46,8 @@ static void on_dropped(void *arg, hl_status st, const char *text)
     else
         st = hl_fail(st, "%s", text);
     if (st == HL_OK)
-        hl_rpc_reply(d->call, json_pack("{s:s}", "state", "cancelled"));
+        hl_reply_controller_cancel_job(
+            d->call, &(struct hl_api_controller_cancel_job_results){.state = "cancelled"});
     else
         reject(d->call, st);
     free(d);

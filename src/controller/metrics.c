@@ -16,58 +16,44 @@ static enum hl_plane plane_by_name(const char *name)
     return p;
 }
 
-static uint64_t number(const json_t *o, const char *key)
-{
-    json_int_t n = hl_json_int(o, key, 0);
-    return n > 0 ? (uint64_t)n : 0;
-}
-
 /* Words of a report are looked up, so that no rank can fill the table with its own. */
-static void take_report(struct hl_controller *c, const json_t *r)
+static void take_report(struct hl_controller *c, const struct hl_api_transfer_report *r)
 {
-    enum hl_plane plane = plane_by_name(hl_json_str(r, "plane", ""));
-    enum hl_route_op op = hl_route_op_by_name(hl_json_str(r, "operation", ""));
-    enum hl_route_path path = hl_route_path_by_name(hl_json_str(r, "path", ""));
-    enum hl_route_reason reason = hl_route_reason_by_name(hl_json_str(r, "reason", ""));
+    enum hl_plane plane = plane_by_name(r->plane);
+    enum hl_route_op op = hl_route_op_by_name(r->operation);
+    enum hl_route_path path = hl_route_path_by_name(r->path);
+    enum hl_route_reason reason = hl_route_reason_by_name(r->reason);
     if (plane == HL_PLANE_COUNT || op == HL_ROUTE_OP_COUNT || path == HL_PATH_COUNT ||
         reason == HL_REASON_COUNT)
         return;
     struct hl_plane_stats *s = &c->ranks[plane];
-    int failed = hl_json_bool(r, "failed", 0), sent = hl_json_bool(r, "sent", 0) != 0;
-    uint64_t ops = number(r, "ops"), bytes = number(r, "bytes");
     hl_path_add(hl_route_op_name(op), hl_route_path_name(path), hl_route_reason_name(reason),
-                failed, ops, bytes);
-    s->ops[sent] += ops;
-    s->bytes[sent] += bytes;
-    s->failed += failed ? ops : 0;
-    s->latency_ns += number(r, "latencyNs");
-    size_t i;
-    const json_t *n;
-    json_array_foreach (hl_json_list(r, "latency"), i, n)
-        if (i < HL_PLANE_BUCKETS && json_integer_value(n) > 0)
-            s->latency[i] += (uint64_t)json_integer_value(n);
+                r->failed, r->ops, r->bytes);
+    s->ops[r->sent] += r->ops;
+    s->bytes[r->sent] += r->bytes;
+    s->failed += r->failed ? r->ops : 0;
+    s->latency_ns += r->latency_ns;
+    for (size_t i = 0; i < r->latency.count && i < HL_PLANE_BUCKETS; i++)
+        s->latency[i] += r->latency.items[i];
 }
 
-static void take_fault(const json_t *r)
+static void take_fault(const struct hl_api_fault_report *r)
 {
     static const char *const causes[] = {"duplicate", "reordered",      "wrong-size",  "foreign",
                                          "garbled",   "read-elsewhere", "rdma-failed", "rdma-back"};
     static const char *const transports[] = {"rdma", "tcp", "emulated"};
-    const char *cause = hl_json_str(r, "cause", ""), *path = hl_json_str(r, "path", "");
     for (size_t i = 0; i < HL_ARRAY_LEN(causes); i++)
         for (size_t k = 0; k < HL_ARRAY_LEN(transports); k++)
-            if (strcmp(causes[i], cause) == 0 && strcmp(transports[k], path) == 0)
-                hl_fault_add(causes[i], transports[k], number(r, "count"));
+            if (strcmp(causes[i], r->cause) == 0 && strcmp(transports[k], r->path) == 0)
+                hl_fault_add(causes[i], transports[k], r->count);
 }
 
-void metrics_report(struct hl_controller *c, const json_t *transfers, const json_t *faults)
+void metrics_report(struct hl_controller *c, const struct hl_api_controller_report_access_params *p)
 {
-    size_t i;
-    const json_t *r;
-    json_array_foreach (transfers, i, r)
-        take_report(c, r);
-    json_array_foreach (faults, i, r)
-        take_fault(r);
+    for (size_t i = 0; i < p->transfers.count; i++)
+        take_report(c, &p->transfers.items[i]);
+    for (size_t i = 0; i < p->faults.count; i++)
+        take_fault(&p->faults.items[i]);
 }
 
 static void count_jobs(struct hl_controller *c, struct hl_buf *out)
@@ -98,23 +84,28 @@ hl_status hl_controller_gauges(struct hl_controller *c, struct hl_buf *out)
     return out->failed ? hl_fail(HL_ENOMEM, "metrics of the Controller") : HL_OK;
 }
 
-void method_metrics(struct hl_controller *c, struct hl_rpc_call *call, const json_t *params)
+void method_metrics(void *arg, struct hl_rpc_call *call,
+                    const struct hl_api_controller_metrics_params *p)
 {
+    struct hl_controller *c = controller_enter(arg);
     struct hl_buf text = HL_BUF(METRICS_MAX);
-    (void)params;
+    (void)p;
     hl_status st = hl_plane_metrics(&text);
     if (st == HL_OK)
         st = hl_controller_gauges(c, &text);
     if (st == HL_OK)
-        hl_rpc_reply(call, json_pack("{s:s}", "text", text.data));
+        hl_reply_controller_metrics(call,
+                                    &(struct hl_api_controller_metrics_results){.text = text.data});
     else
         reject(call, st);
     hl_buf_fini(&text);
 }
 
-void method_options(struct hl_controller *c, struct hl_rpc_call *call, const json_t *params)
+void method_options(void *arg, struct hl_rpc_call *call,
+                    const struct hl_api_controller_options_params *p)
 {
-    (void)c;
-    (void)params;
-    hl_rpc_reply(call, json_pack("{s:o}", "options", hl_conf_published()));
+    (void)arg;
+    (void)p;
+    hl_reply_controller_options(call, &(struct hl_api_controller_options_results){
+                                          .options = hl_conf_in_force(hl_rpc_call_arena(call))});
 }

@@ -211,48 +211,58 @@ void hl_shard_recs_free(struct hl_shard_rec **list, size_t n)
     free(list);
 }
 
-/* One shard of a List(Shard), not linked; new to the catalogue and to `seen`, which it joins. */
-static hl_status parse_shard(const struct hl_catalog *c, struct hl_version_rec *v,
-                             const json_t *value, int rank, struct hl_shard_rec **seen)
+static int id_order(const void *a, const void *b)
 {
-    HL_TRY(hl_part_name_check(hl_json_str(value, "part", "")));
-    struct hl_shard_rec *twin, *s = hl_shard_rec_from_json(value);
-    if (s == NULL)
-        return HL_EINVAL;
-    HASH_FIND(hh, *seen, &s->id, sizeof(s->id), twin);
-    if (twin != NULL || hl_catalog_shard(c, s->id) != NULL) {
-        hl_status st = hl_fail(HL_EEXIST, "shard %s is in the %s already", hl_id_format(s->id).s,
-                               twin != NULL ? "list" : "catalogue");
-        hl_shard_rec_free(s);
-        return st;
+    const struct hl_id x = (*(struct hl_shard_rec *const *)a)->id;
+    const struct hl_id y = (*(struct hl_shard_rec *const *)b)->id;
+    return x.hi != y.hi ? (x.hi > y.hi) - (x.hi < y.hi) : (x.lo > y.lo) - (x.lo < y.lo);
+}
+
+hl_status hl_shards_check(const struct hl_catalog *c, struct hl_shard_rec *const *list, size_t n)
+{
+    HL_AUTO(hl_freep) struct hl_shard_rec **by_id = calloc(n + 1, sizeof(*by_id));
+    if (by_id == NULL)
+        return hl_fail(HL_ENOMEM, "out of memory for a list of %zu shards", n);
+    for (size_t i = 0; i < n; i++) {
+        HL_TRY(hl_part_name_check(list[i]->part));
+        if (hl_catalog_shard(c, list[i]->id) != NULL)
+            return hl_fail(HL_EEXIST, "shard %s is in the catalogue already",
+                           hl_id_format(list[i]->id).s);
+        by_id[i] = list[i];
     }
-    s->version = v;
-    s->rank = rank;
-    HASH_ADD(hh, *seen, id, sizeof(s->id), s);
+    qsort(by_id, n, sizeof(*by_id), id_order);
+    for (size_t i = 1; i < n; i++)
+        if (hl_id_equal(by_id[i - 1]->id, by_id[i]->id))
+            return hl_fail(HL_EEXIST, "shard %s is in the list already",
+                           hl_id_format(by_id[i]->id).s);
     return HL_OK;
 }
 
 hl_status hl_shards_parse(const struct hl_catalog *c, struct hl_version_rec *v,
-                          const json_t *shards, int rank, struct hl_shard_rec ***out, size_t *out_n)
+                          const struct hl_api_shard_list *shards, int rank,
+                          struct hl_shard_rec ***out)
 {
-    size_t n = 0, total = json_array_size(shards);
-    struct hl_shard_rec *seen = NULL, *s, *next, **list = calloc(total + 1, sizeof(*list));
-    hl_status st = list != NULL ? HL_OK : hl_fail(HL_ENOMEM, "list of %zu shards", total);
-    for (size_t i = 0; i < total && st == HL_OK; i++)
-        st = parse_shard(c, v, json_array_get(shards, i), rank, &seen);
-    HASH_ITER (hh, seen, s, next) { /* in the order of the list */
-        HASH_DEL(seen, s);
-        if (st == HL_OK)
-            list[n++] = s;
-        else
-            hl_shard_rec_free(s);
+    size_t n = 0;
+    struct hl_shard_rec **list = calloc(shards->count + 1, sizeof(*list));
+    hl_status st =
+        list != NULL ? HL_OK
+                     : hl_fail(HL_ENOMEM, "out of memory for a list of %zu shards", shards->count);
+    while (st == HL_OK && n < shards->count) {
+        list[n] = hl_shard_rec_new(&shards->items[n]);
+        if (list[n] == NULL) {
+            st = HL_EINVAL;
+            break;
+        }
+        list[n]->version = v;
+        list[n++]->rank = rank;
     }
+    if (st == HL_OK)
+        st = hl_shards_check(c, list, n);
     if (st != HL_OK) {
-        free(list);
+        hl_shard_recs_free(list, n);
         return st;
     }
     *out = list;
-    *out_n = n;
     return HL_OK;
 }
 
@@ -387,7 +397,7 @@ hl_status hl_catalog_import(struct hl_catalog *c, const struct hl_import_done *d
     m = model_new(done);
     struct hl_version_rec *v = hl_version_rec_new(1, 0);
     struct hl_shard_rec **list = NULL;
-    size_t n = 0;
+    size_t n = done->shards.count;
     struct hl_records records = {0};
     hl_status st = HL_OK;
     if (m == NULL || v == NULL) {
@@ -398,7 +408,7 @@ hl_status hl_catalog_import(struct hl_catalog *c, const struct hl_import_done *d
     v->state = HL_VERSION_VISIBLE;
     v->created_ms = v->visible_ms = done->now_ms;
     v->import_seconds = done->seconds;
-    st = hl_shards_parse(c, v, done->shards, -1, &list, &n);
+    st = hl_shards_parse(c, v, &done->shards, -1, &list);
     if (st != HL_OK)
         goto fail;
     if ((st = hl_version_reserve(v, n)) != HL_OK ||

@@ -26,6 +26,7 @@
 #include <stdint.h>
 #include <uthash.h>
 
+#include "api/types.h"
 #include "base/id.h"
 #include "base/status.h"
 #include "core/layout.h"
@@ -168,7 +169,7 @@ struct hl_import_done {
     const char *config;
     double seconds;
     int64_t now_ms;
-    const json_t *shards; /* List(Shard) of helios.capnp */
+    struct hl_api_shard_list shards;
 };
 
 /* Change = records to commit, then the same call applies them. */
@@ -202,8 +203,8 @@ hl_status hl_catalog_begin(struct hl_catalog *c, const struct hl_version_begin *
 struct hl_version_commit {
     struct hl_version_rec *version;
     int rank;
-    const json_t *shards; /* List(Shard) */
-    const char *meta;     /* JSON text; rank 0's is kept */
+    struct hl_api_shard_list shards;
+    const char *meta; /* JSON text; rank 0's is kept */
     int64_t now_ms;
 };
 
@@ -214,6 +215,9 @@ hl_status hl_catalog_commit_part(struct hl_catalog *c, const struct hl_version_c
 
 /* The rank's commit is the last one: with it the version becomes visible. */
 bool hl_catalog_completes(const struct hl_version_rec *v, int rank);
+
+/* The wall clock was set: how long ago open versions were touched does not change. */
+void hl_catalog_shift(struct hl_catalog *c, int64_t stepped_ms);
 
 struct hl_version_abandon {
     struct hl_version_rec *version;
@@ -235,7 +239,10 @@ hl_status hl_catalog_remove(struct hl_catalog *c, struct hl_model_rec *m, int64_
                             size_t *id_count, uint64_t *bytes) HL_CHECK;
 
 json_t *hl_shard_rec_to_json(const struct hl_shard_rec *s);
-json_t *hl_model_rec_to_json(const struct hl_model_rec *m);
-json_t *hl_version_rec_to_json(const struct hl_version_rec *v);
+/* What people see of a record; the struct borrows the record's texts. */
+struct hl_api_shard hl_shard_rec_info(const struct hl_shard_rec *s, struct hl_arena *arena);
+struct hl_api_model hl_model_rec_info(const struct hl_model_rec *m, struct hl_arena *arena);
+struct hl_api_model_version hl_version_rec_info(const struct hl_version_rec *v,
+                                                struct hl_arena *arena);
 
 #endif

@@ -1,4 +1,4 @@
-/* Records of the catalogue as JSON: one form for the store, one (the schema's) for RPC. */
+/* Records of the catalogue: as JSON for the store, as structs of the schema for everybody else. */
 #include "core/catalog_private.h"
 
 #include <inttypes.h>
@@ -98,38 +98,75 @@ json_t *hl_shard_rec_to_json(const struct hl_shard_rec *s)
                      (json_int_t)s->accesses, "lastAccessMs", (json_int_t)s->last_access_ms);
 }
 
-struct hl_shard_rec *hl_shard_rec_from_json(const json_t *value)
+struct hl_api_shard hl_shard_rec_info(const struct hl_shard_rec *s, struct hl_arena *arena)
+{
+    return (struct hl_api_shard){
+        .id = hl_id_print(s->id, arena),
+        .model = s->version->model->name,
+        .version = s->version->number,
+        .pp = s->pp,
+        .tp = s->tp,
+        .part = s->part,
+        .size_bytes = s->size_bytes,
+        .crc32 = s->crc32,
+        .tensors = s->tensors,
+        .state = s->damaged ? "damaged"
+                 : s->lost  ? "lost"
+                            : "sealed",
+        .location = s->archived && s->missed > 0 ? "L4" : "L3",
+        .accesses = s->accesses,
+        .last_access_ms = s->last_access_ms,
+    };
+}
+
+struct hl_shard_rec *hl_shard_rec_new(const struct hl_api_shard *shard)
 {
     struct hl_shard_rec *s = calloc(1, sizeof(*s));
     if (s == NULL) {
-        (void)hl_fail(HL_ENOMEM, "shard record");
+        (void)hl_fail(HL_ENOMEM, "out of memory for a shard record");
         return NULL;
     }
-    const char *part = hl_json_str(value, "part", "");
-    int64_t size = hl_json_int(value, "sizeBytes", -1);
-    int64_t crc = hl_json_int(value, "crc32", -1);
-    if (hl_id_parse(hl_json_str(value, "id", ""), &s->id) != HL_OK || part[0] == '\0' ||
-        strlen(part) >= HL_PART_MAX || size <= 0 || crc < 0 || crc > UINT32_MAX) {
+    if (hl_id_parse(shard->id, &s->id) != HL_OK || shard->part[0] == '\0' ||
+        strlen(shard->part) >= HL_PART_MAX || shard->size_bytes == 0 ||
+        shard->size_bytes > INT64_MAX) {
         (void)hl_fail(HL_EINVAL, "shard record needs id, part (1-%d bytes), sizeBytes and crc32",
                       HL_PART_MAX - 1);
         free(s);
         return NULL;
     }
-    snprintf(s->part, sizeof(s->part), "%s", part);
-    s->size_bytes = (uint64_t)size;
-    s->crc32 = (uint32_t)crc;
-    s->pp = (int)hl_json_int(value, "pp", 0);
-    s->tp = (int)hl_json_int(value, "tp", 0);
-    s->rank = (int)hl_json_int(value, "rank", -1);
-    s->tensors = (uint32_t)hl_json_int(value, "tensors", 0);
-    const char *layout = hl_json_str(value, "layout", "");
-    if (layout[0] == '\0')
+    snprintf(s->part, sizeof(s->part), "%s", shard->part);
+    s->size_bytes = shard->size_bytes;
+    s->crc32 = shard->crc32;
+    s->pp = shard->pp;
+    s->tp = shard->tp;
+    s->rank = -1;
+    s->tensors = shard->tensors;
+    if (shard->layout == NULL || shard->layout[0] == '\0')
         return s;
-    if (hl_layout_verify(layout) != HL_OK ||
-        ((s->layout = strdup(layout)) == NULL && hl_fail(HL_ENOMEM, "shard record") != HL_OK)) {
+    if (hl_layout_verify(shard->layout) != HL_OK ||
+        ((s->layout = strdup(shard->layout)) == NULL &&
+         hl_fail(HL_ENOMEM, "out of memory for a shard record") != HL_OK)) {
         hl_shard_rec_free(s);
         return NULL;
     }
+    return s;
+}
+
+struct hl_shard_rec *hl_shard_rec_from_json(const json_t *value)
+{
+    int64_t size = hl_json_int(value, "sizeBytes", 0), crc = hl_json_int(value, "crc32", -1);
+    struct hl_shard_rec *s = hl_shard_rec_new(&(struct hl_api_shard){
+        .id = hl_json_str(value, "id", ""),
+        .part = crc >= 0 && crc <= UINT32_MAX ? hl_json_str(value, "part", "") : "",
+        .size_bytes = size > 0 ? (uint64_t)size : 0,
+        .crc32 = (uint32_t)crc,
+        .pp = (int32_t)hl_json_int(value, "pp", 0),
+        .tp = (int32_t)hl_json_int(value, "tp", 0),
+        .tensors = (uint32_t)hl_json_int(value, "tensors", 0),
+        .layout = hl_json_str(value, "layout", ""),
+    });
+    if (s != NULL)
+        s->rank = (int)hl_json_int(value, "rank", -1);
     return s;
 }
 
@@ -182,7 +219,8 @@ struct hl_version_rec *hl_version_rec_from_json(const json_t *value)
     return v;
 }
 
-json_t *hl_version_rec_to_json(const struct hl_version_rec *v)
+struct hl_api_model_version hl_version_rec_info(const struct hl_version_rec *v,
+                                                struct hl_arena *arena)
 {
     uint64_t bytes = 0;
     char trouble[160];
@@ -190,15 +228,23 @@ json_t *hl_version_rec_to_json(const struct hl_version_rec *v)
         bytes += v->shards[i]->size_bytes;
     const char *error = v->error != NULL ? v->error : "";
     if (v->state == HL_VERSION_VISIBLE)
-        error = hl_version_trouble(v, trouble, sizeof(trouble));
-    return json_pack("{s:I s:s s:I s:s s:I s:I s:I s:I s:s s:s s:f s:i s:i s:I}", "version",
-                     (json_int_t)v->number, "state", hl_version_state_name(v->state), "step",
-                     (json_int_t)v->step, "job", v->job, "createdMs", (json_int_t)v->created_ms,
-                     "visibleMs", (json_int_t)v->visible_ms, "shards", (json_int_t)v->shard_count,
-                     "bytes", (json_int_t)bytes, "meta", v->meta, "error", error, "importSeconds",
-                     v->import_seconds, "committedRanks",
-                     v->state == HL_VERSION_FAILED ? 0 : v->committed_count, "world", v->world,
-                     "lostShards", (json_int_t)hl_version_lost(v));
+        error = hl_arena_strdup(arena, hl_version_trouble(v, trouble, sizeof(trouble)));
+    return (struct hl_api_model_version){
+        .version = v->number,
+        .state = hl_version_state_name(v->state),
+        .step = v->step,
+        .job = v->job,
+        .created_ms = v->created_ms,
+        .visible_ms = v->visible_ms,
+        .shards = (uint32_t)v->shard_count,
+        .bytes = bytes,
+        .meta = v->meta,
+        .error = error,
+        .import_seconds = v->import_seconds,
+        .committed_ranks = v->state == HL_VERSION_FAILED ? 0 : (uint32_t)v->committed_count,
+        .world = (uint32_t)v->world,
+        .lost_shards = (uint32_t)hl_version_lost(v),
+    };
 }
 
 json_t *hl_model_rec_store(const struct hl_model_rec *m)
@@ -225,20 +271,30 @@ struct hl_model_rec *hl_model_rec_from_json(const json_t *value)
     return m;
 }
 
-json_t *hl_model_rec_to_json(const struct hl_model_rec *m)
+struct hl_api_model hl_model_rec_info(const struct hl_model_rec *m, struct hl_arena *arena)
 {
-    json_t *versions = json_array();
     const struct hl_version_rec *newest = hl_catalog_newest(m);
-    for (const struct hl_version_rec *v = m->versions; v != NULL; v = v->next)
-        json_array_append_new(versions, hl_version_rec_to_json(v));
     json_t *config = json_loads(m->config, 0, NULL);
-    json_t *out = json_pack(
-        "{s:s s:i s:i s:i s:s s:s s:I s:s s:s s:I s:I s:o}", "name", m->name, "tp", m->tp, "pp",
-        m->pp, "virtualStages", m->virtual_stages, "architecture",
-        hl_json_str(config, "architecture", ""), "dtype", hl_json_str(config, "dtype", ""),
-        "parameters", (json_int_t)hl_json_int(config, "parameters", 0), "config", m->config,
-        "source", m->source, "createdMs", (json_int_t)m->created_ms, "latest",
-        (json_int_t)(newest != NULL ? newest->number : -1), "versions", versions);
+    struct hl_api_model info = {
+        .name = m->name,
+        .tp = m->tp,
+        .pp = m->pp,
+        .virtual_stages = m->virtual_stages,
+        .architecture = hl_arena_strdup(arena, hl_json_str(config, "architecture", "")),
+        .dtype = hl_arena_strdup(arena, hl_json_str(config, "dtype", "")),
+        .parameters = (uint64_t)hl_json_int(config, "parameters", 0),
+        .config = m->config,
+        .source = m->source,
+        .created_ms = m->created_ms,
+        .latest = newest != NULL ? newest->number : -1,
+    };
     json_decref(config);
-    return out;
+    size_t n = 0;
+    for (const struct hl_version_rec *v = m->versions; v != NULL; v = v->next)
+        n++;
+    info.versions.items = hl_arena_array(arena, n, sizeof(*info.versions.items));
+    for (const struct hl_version_rec *v = m->versions; v != NULL && info.versions.items != NULL;
+         v = v->next)
+        info.versions.items[info.versions.count++] = hl_version_rec_info(v, arena);
+    return info;
 }

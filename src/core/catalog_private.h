@@ -8,6 +8,7 @@ struct hl_model_rec *hl_model_rec_from_json(const json_t *value);
 struct hl_version_rec *hl_version_rec_from_json(const json_t *value);
 /* NULL when a member is missing or bad; says which in hl_error_text(). */
 struct hl_shard_rec *hl_shard_rec_from_json(const json_t *value);
+struct hl_shard_rec *hl_shard_rec_new(const struct hl_api_shard *shard);
 json_t *hl_model_rec_store(const struct hl_model_rec *m);
 
 /* What a version's record says of its shards. */
@@ -27,8 +28,11 @@ const char *hl_version_state_name(enum hl_version_state state);
 /* catalog.c */
 /* The whole list or nothing, not linked; every id is new to the catalogue. */
 hl_status hl_shards_parse(const struct hl_catalog *c, struct hl_version_rec *v,
-                          const json_t *shards, int rank, struct hl_shard_rec ***out,
-                          size_t *out_n) HL_CHECK;
+                          const struct hl_api_shard_list *shards, int rank,
+                          struct hl_shard_rec ***out) HL_CHECK;
+/* Every part has a good name, and every id is new to the catalogue and the list. */
+hl_status hl_shards_check(const struct hl_catalog *c, struct hl_shard_rec *const *list,
+                          size_t n) HL_CHECK;
 void hl_shard_recs_free(struct hl_shard_rec **list, size_t n);
 /* Room for n more shards of a version, without linking them yet. */
 hl_status hl_version_reserve(struct hl_version_rec *v, size_t n) HL_CHECK;

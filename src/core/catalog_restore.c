@@ -69,15 +69,30 @@ static hl_status check_owners(const struct hl_catalog *c, const struct hl_versio
     return HL_OK;
 }
 
+static hl_status make_shards(const struct hl_catalog *fresh, struct hl_version_rec *v,
+                             const json_t *shards, struct hl_shard_rec **list, size_t *made)
+{
+    size_t i;
+    const json_t *shard;
+    json_array_foreach (shards, i, shard) {
+        list[i] = hl_shard_rec_from_json(shard);
+        if (list[i] == NULL)
+            return HL_EINVAL;
+        list[i]->version = v;
+        ++*made;
+    }
+    HL_TRY(hl_shards_check(fresh, list, *made));
+    return hl_version_reserve(v, *made);
+}
+
 static hl_status add_shards(struct hl_catalog *fresh, struct hl_version_rec *v,
                             const json_t *shards)
 {
-    struct hl_shard_rec **list;
-    size_t n;
-    HL_TRY(hl_shards_parse(fresh, v, shards, -1, &list, &n));
-    for (size_t i = 0; i < n; i++) /* in the order of the list */
-        list[i]->rank = (int)json_integer_value(json_object_get(json_array_get(shards, i), "rank"));
-    hl_status st = hl_version_reserve(v, n);
+    size_t n = 0;
+    struct hl_shard_rec **list = calloc(json_array_size(shards) + 1, sizeof(*list));
+    if (list == NULL)
+        return hl_fail(HL_ENOMEM, "out of memory for a list of shards");
+    hl_status st = make_shards(fresh, v, shards, list, &n);
     if (st != HL_OK) {
         hl_shard_recs_free(list, n);
         return st;

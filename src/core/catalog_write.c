@@ -6,7 +6,6 @@
 #include <string.h>
 
 #include "core/catalog_private.h"
-#include "core/json.h"
 
 #define REASON_MAX 512
 
@@ -186,18 +185,16 @@ hl_status hl_catalog_begin(struct hl_catalog *c, const struct hl_version_begin *
 /* The rank has committed: nothing that it names now may be lost. */
 static hl_status check_repeated(const struct hl_catalog *c, const struct hl_version_commit *p)
 {
-    size_t i;
-    const json_t *value;
-    json_array_foreach (p->shards, i, value) {
+    for (size_t i = 0; i < p->shards.count; i++) {
         struct hl_id id;
-        HL_TRY(hl_id_parse(hl_json_str(value, "id", ""), &id));
+        HL_TRY(hl_id_parse(p->shards.items[i].id, &id));
         const struct hl_shard_rec *s = hl_catalog_shard(c, id);
         if (s == NULL || s->version != p->version || s->rank != p->rank)
             return hl_fail(HL_ECONFLICT,
                            "rank %d has committed its part of version %" PRId64
                            " of '%s' already, without shard %s (part %s)",
                            p->rank, p->version->number, p->version->model->name, hl_id_format(id).s,
-                           hl_json_str(value, "part", "?"));
+                           p->shards.items[i].part);
     }
     return HL_OK;
 }
@@ -238,6 +235,13 @@ static hl_status commit_shards(struct hl_catalog *c, const struct hl_version_com
     return HL_OK;
 }
 
+void hl_catalog_shift(struct hl_catalog *c, int64_t stepped_ms)
+{
+    for (struct hl_model_rec *m = stepped_ms != 0 ? c->models : NULL; m != NULL; m = m->hh.next)
+        for (struct hl_version_rec *v = m->versions; v != NULL; v = v->next)
+            v->touched_ms += v->touched_ms != 0 ? stepped_ms : 0;
+}
+
 bool hl_catalog_completes(const struct hl_version_rec *v, int rank)
 {
     return v->state == HL_VERSION_OPEN && rank >= 0 && rank < v->world && !v->committed[rank] &&
@@ -249,7 +253,7 @@ hl_status hl_catalog_commit_part(struct hl_catalog *c, const struct hl_version_c
 {
     struct hl_version_rec *v = p->version;
     struct hl_shard_rec **list;
-    size_t n;
+    size_t n = p->shards.count;
     if (v->world == 0)
         return hl_fail(HL_ECONFLICT,
                        "version %" PRId64 " of '%s' was imported, nobody can commit to it",
@@ -266,7 +270,7 @@ hl_status hl_catalog_commit_part(struct hl_catalog *c, const struct hl_version_c
                        "version %" PRId64 " of '%s' can't become visible: records of shards that "
                        "were committed are damaged in the Controller's store; save again",
                        v->number, v->model->name);
-    HL_TRY(hl_shards_parse(c, v, p->shards, p->rank, &list, &n));
+    HL_TRY(hl_shards_parse(c, v, &p->shards, p->rank, &list));
     hl_status st = hl_version_check(v, list, n, v->committed_count + 1 == v->world);
     if (st == HL_OK)
         st = hl_version_reserve(v, n);

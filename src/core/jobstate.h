@@ -181,7 +181,8 @@ int hl_jobrun_active(const struct hl_jobrun *run);
 
 json_t *hl_jobrun_to_json(const struct hl_jobrun *run);
 hl_status hl_jobrun_from_json(const json_t *doc, struct hl_jobrun *run) HL_CHECK;
-/* List(ContainerStatus) of helios.capnp (without ranks' pids). */
-json_t *hl_jobrun_containers_to_json(const struct hl_jobrun *run);
+/* What the run remembers of its containers; it borrows the run's texts. */
+struct hl_api_container_status_list hl_jobrun_containers(const struct hl_jobrun *run,
+                                                         struct hl_arena *arena);
 
 #endif

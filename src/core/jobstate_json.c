@@ -8,7 +8,6 @@
 
 static const char *const goal_names[] = {"none", "restart", "fail", "cancel"};
 
-/* containers[i] with the members that both the record and ContainerStatus have. */
 static json_t *container_to_json(const struct hl_jobrun_container *c)
 {
     return json_pack("{s:s, s:i, s:i, s:s, s:I, s:I}", "state", hl_container_state_name(c->state),
@@ -17,15 +16,24 @@ static json_t *container_to_json(const struct hl_jobrun_container *c)
                      (json_int_t)c->finished_ms);
 }
 
-json_t *hl_jobrun_containers_to_json(const struct hl_jobrun *run)
+struct hl_api_container_status_list hl_jobrun_containers(const struct hl_jobrun *run,
+                                                         struct hl_arena *arena)
 {
-    json_t *list = json_array();
-    for (int i = 0; i < run->container_count; i++) {
+    size_t n = (size_t)run->container_count;
+    struct hl_api_container_status_list list = {.items =
+                                                    hl_arena_array(arena, n, sizeof(*list.items))};
+    for (size_t i = 0; i < n && list.items != NULL; i++) {
+        const struct hl_jobrun_container *c = &run->containers[i];
         char id[HL_JOB_ID_MAX + 32];
-        json_t *c = container_to_json(&run->containers[i]);
-        hl_container_id(run->id, run->containers_attempt, i, id, sizeof(id));
-        json_object_set_new(c, "id", json_string(id));
-        json_array_append_new(list, c);
+        hl_container_id(run->id, run->containers_attempt, (int)i, id, sizeof(id));
+        list.items[list.count++] =
+            (struct hl_api_container_status){.id = hl_arena_strdup(arena, id),
+                                             .state = hl_container_state_name(c->state),
+                                             .exit_code = c->exit_code,
+                                             .signal = c->signal,
+                                             .message = c->message,
+                                             .started_ms = c->started_ms,
+                                             .finished_ms = c->finished_ms};
     }
     return list;
 }

@@ -18,6 +18,7 @@
 #include <jansson.h>
 #include <stdint.h>
 
+#include "api/types.h"
 #include "base/status.h"
 #include "core/job.h"
 #include "core/topo.h"
@@ -53,8 +54,8 @@ struct hl_cluster {
 };
 
 void hl_cluster_fini(struct hl_cluster *c);
-/* Adds or replaces a node from its NodeInfo (helios.capnp); slots held there stay held. */
-hl_status hl_cluster_put(struct hl_cluster *c, const json_t *node_info) HL_CHECK;
+/* Adds or replaces a node; slots held there stay held. host_address NULL: its rank_address. */
+hl_status hl_cluster_put(struct hl_cluster *c, const struct hl_api_node_info *node) HL_CHECK;
 /* Absent name: fine. */
 void hl_cluster_remove(struct hl_cluster *c, const char *name);
 /* NULL when there is none. Borrowed until the next put or remove. */
@@ -104,7 +105,9 @@ void hl_plan_freep(struct hl_plan **plan);
 /* Hold (busy = 1) or free the slots of a feasible plan. */
 void hl_plan_mark(const struct hl_plan *plan, struct hl_cluster *cluster, int busy);
 
-/* struct Plan of helios.capnp; new reference, NULL when out of memory. */
+/* It borrows the plan's texts. */
+struct hl_api_plan hl_plan_info(const struct hl_plan *plan, struct hl_arena *arena);
+/* The same as JSON, for records; new reference, NULL when out of memory. */
 json_t *hl_plan_to_json(const struct hl_plan *plan);
 hl_status hl_plan_from_json(const json_t *doc, struct hl_plan **out) HL_CHECK;
 
@@ -120,10 +123,12 @@ struct hl_plan_spec_opts {
     const char *rank_table; /* the first content of RANK_TABLE_FILE; NULL = there is none */
 };
 
-/* ContainerSpec of helios.capnp for containers[index], with the whole rank environment; new
- * reference. NULL when out of memory. */
-json_t *hl_plan_container_spec(const struct hl_job *job, const struct hl_plan *plan, int index,
-                               const struct hl_plan_spec_opts *opts);
+/* Of containers[index], with the whole rank environment. It borrows from all that is given; whether
+ * memory was short says hl_arena_failed. */
+struct hl_api_container_spec hl_plan_container_spec(const struct hl_job *job,
+                                                    const struct hl_plan *plan, int index,
+                                                    const struct hl_plan_spec_opts *opts,
+                                                    struct hl_arena *arena);
 /* "JOB.ATTEMPT.INDEX" into buf, and back (JOB may hold dots). */
 const char *hl_container_id(const char *job_id, int attempt, int index, char *buf, size_t cap);
 hl_status hl_container_id_parse(const char *id, char *job_id, size_t cap, int *attempt,

@@ -3,7 +3,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/json.h"
 #include "core/plan.h"
 
 static void node_fini(struct hl_cluster_node *n)
@@ -48,32 +47,33 @@ static size_t position(const struct hl_cluster *c, const char *name, int *found)
     return low;
 }
 
-static hl_status short_of_memory(void)
+static hl_status out_of_memory(void)
 {
     return hl_fail(HL_ENOMEM, "out of memory allocating a node");
 }
 
-static hl_status read_slot(const json_t *v, struct hl_cluster_slot *s)
+static char *text_dup(const char *text)
+{
+    return strdup(text != NULL ? text : "");
+}
+
+static hl_status slot_read(const struct hl_api_slot *from, struct hl_cluster_slot *s)
 {
     struct hl_cpus cpus;
-    size_t i;
-    const json_t *gpu;
-    const char *text = hl_json_str(v, "cpus", "");
-    s->numa_id = (int)hl_json_int(v, "numaId", -1);
-    s->memory_bytes = (uint64_t)hl_json_int(v, "memoryBytes", 0);
+    s->numa_id = from->numa_id;
+    s->memory_bytes = from->memory_bytes;
     if (s->numa_id < 0)
         return hl_fail(HL_EINVAL, "a slot has no numaId");
-    HL_TRY(hl_cpus_parse(text, &cpus));
-    s->cpu_count = hl_cpus_count(&cpus);
-    s->cpus = strdup(text);
-    const json_t *list = hl_json_list(v, "gpus");
-    s->gpus = calloc(json_array_size(list) + 1, sizeof(char *));
+    s->cpus = text_dup(from->cpus);
+    s->gpus = calloc(from->gpus.count + 1, sizeof(char *));
     if (s->cpus == NULL || s->gpus == NULL)
-        return short_of_memory();
-    json_array_foreach (list, i, gpu) {
-        s->gpus[i] = strdup(hl_json_str(gpu, "id", ""));
+        return out_of_memory();
+    HL_TRY(hl_cpus_parse(s->cpus, &cpus));
+    s->cpu_count = hl_cpus_count(&cpus);
+    for (size_t i = 0; i < from->gpus.count; i++) {
+        s->gpus[i] = text_dup(from->gpus.items[i].id);
         if (s->gpus[i] == NULL)
-            return short_of_memory();
+            return out_of_memory();
         s->gpu_count++;
     }
     return HL_OK;
@@ -85,28 +85,27 @@ static int by_numa(const void *x, const void *y)
     return (a->numa_id > b->numa_id) - (a->numa_id < b->numa_id);
 }
 
-static hl_status read_node(const json_t *info, struct hl_cluster_node *n)
+static hl_status node_read(const struct hl_api_node_info *from, struct hl_cluster_node *n)
 {
-    const char *name = hl_json_str(info, "name", "");
-    const json_t *slots = hl_json_list(info, "slots"), *v;
-    size_t i;
+    const char *name = from->name != NULL ? from->name : "";
+    size_t count = from->slots.count;
     if (*name == '\0' || strlen(name) > HL_NODE_NAME_MAX)
         return hl_fail(HL_EINVAL, "node name '%.80s' must have 1 to %d characters", name,
                        HL_NODE_NAME_MAX);
     snprintf(n->name, sizeof(n->name), "%s", name);
-    if (json_array_size(slots) > HL_TOPO_SLOTS_MAX)
+    if (count > HL_TOPO_SLOTS_MAX)
         return hl_fail(HL_EINVAL, "node %s has more than %d slots", name, HL_TOPO_SLOTS_MAX);
     n->ready = 1;
-    n->host_id = strdup(hl_json_str(info, "hostId", ""));
-    n->rank_address = strdup(hl_json_str(info, "rankAddress", ""));
+    n->host_id = text_dup(from->host_id);
+    n->rank_address = text_dup(from->rank_address);
     n->host_address =
-        strdup(hl_json_str(info, "hostAddress", n->rank_address != NULL ? n->rank_address : ""));
-    n->slots = calloc(json_array_size(slots) + 1, sizeof(*n->slots));
+        text_dup(from->host_address != NULL ? from->host_address : from->rank_address);
+    n->slots = calloc(count + 1, sizeof(*n->slots));
     if (n->host_id == NULL || n->rank_address == NULL || n->host_address == NULL ||
         n->slots == NULL)
-        return short_of_memory();
-    json_array_foreach (slots, i, v) {
-        hl_status st = read_slot(v, &n->slots[n->slot_count++]);
+        return out_of_memory();
+    for (size_t i = 0; i < count; i++) {
+        hl_status st = slot_read(&from->slots.items[i], &n->slots[n->slot_count++]);
         if (st != HL_OK)
             return hl_fail_prefix(st, "node %s: ", name);
     }
@@ -132,17 +131,17 @@ static hl_status grow(struct hl_cluster *c)
     size_t cap = c->cap > 0 ? c->cap * 2 : 16;
     struct hl_cluster_node *nodes = realloc(c->nodes, cap * sizeof(*nodes));
     if (nodes == NULL)
-        return short_of_memory();
+        return out_of_memory();
     c->nodes = nodes;
     c->cap = cap;
     return HL_OK;
 }
 
-hl_status hl_cluster_put(struct hl_cluster *c, const json_t *node_info)
+hl_status hl_cluster_put(struct hl_cluster *c, const struct hl_api_node_info *node)
 {
     struct hl_cluster_node n = {0};
     int found;
-    hl_status st = read_node(node_info, &n);
+    hl_status st = node_read(node, &n);
     if (st == HL_OK)
         st = grow(c);
     if (st != HL_OK) {

@@ -1,42 +1,64 @@
-/* A plan as struct Plan of helios.capnp, and back. */
+/* A plan as others see it, and as the record that is kept. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "api/api.h"
 #include "core/json.h"
 #include "core/plan.h"
 
-static json_t *lines_to_json(char *const *lines)
+static struct hl_api_text_list lines_info(char **lines)
 {
-    json_t *list = json_array();
-    for (size_t i = 0; lines != NULL && lines[i] != NULL; i++)
-        json_array_append_new(list, json_string(lines[i]));
+    struct hl_api_text_list list = {.items = (const char **)lines};
+    while (lines != NULL && lines[list.count] != NULL)
+        list.count++;
     return list;
 }
 
-static json_t *container_to_json(const struct hl_plan_container *c)
+static struct hl_api_plan_container container_info(const struct hl_plan_container *c,
+                                                   struct hl_arena *arena)
 {
-    json_t *ranks = json_array();
-    for (int i = 0; i < c->rank_count; i++) {
+    struct hl_api_plan_container info = {
+        .index = c->index, .node = c->node, .numa_id = c->numa_id, .cpus = c->cpus};
+    info.ranks.items = hl_arena_array(arena, (size_t)c->rank_count, sizeof(*info.ranks.items));
+    for (int i = 0; i < c->rank_count && info.ranks.items != NULL; i++) {
         const struct hl_plan_rank *r = &c->ranks[i];
-        json_array_append_new(ranks, json_pack("{s:i, s:i, s:i, s:i, s:i, s:s}", "rank", r->rank,
-                                               "pp", r->at.pp, "tp", r->at.tp, "dp", r->at.dp,
-                                               "localRank", r->local_rank, "gpu", r->gpu));
+        info.ranks.items[info.ranks.count++] =
+            (struct hl_api_plan_rank){.rank = r->rank,
+                                      .pp = r->at.pp,
+                                      .tp = r->at.tp,
+                                      .dp = r->at.dp,
+                                      .local_rank = r->local_rank,
+                                      .gpu = r->gpu};
     }
-    return json_pack("{s:i, s:s, s:i, s:s, s:o}", "index", c->index, "node", c->node, "numaId",
-                     c->numa_id, "cpus", c->cpus, "ranks", ranks);
+    return info;
+}
+
+struct hl_api_plan hl_plan_info(const struct hl_plan *plan, struct hl_arena *arena)
+{
+    size_t n = plan->containers != NULL ? (size_t)plan->container_count : 0;
+    struct hl_api_plan info = {
+        .world_size = plan->world_size,
+        .ranks_per_container = plan->ranks_per_container,
+        .arithmetic = lines_info(plan->arithmetic),
+        .warnings = lines_info(plan->warnings),
+        .feasible = plan->feasible,
+        .reason = plan->reason,
+        .master_node = plan->master_node,
+        .never = plan->never,
+        .containers.items = hl_arena_array(arena, n, sizeof(*info.containers.items)),
+    };
+    for (size_t i = 0; i < n && info.containers.items != NULL; i++)
+        info.containers.items[info.containers.count++] =
+            container_info(&plan->containers[i], arena);
+    return info;
 }
 
 json_t *hl_plan_to_json(const struct hl_plan *plan)
 {
-    json_t *containers = json_array();
-    for (int i = 0; plan->containers != NULL && i < plan->container_count; i++)
-        json_array_append_new(containers, container_to_json(&plan->containers[i]));
-    return json_pack("{s:o, s:i, s:i, s:o, s:o, s:b, s:s, s:s, s:b}", "containers", containers,
-                     "worldSize", plan->world_size, "ranksPerContainer", plan->ranks_per_container,
-                     "arithmetic", lines_to_json(plan->arithmetic), "warnings",
-                     lines_to_json(plan->warnings), "feasible", plan->feasible, "reason",
-                     plan->reason, "masterNode", plan->master_node, "never", plan->never);
+    HL_AUTO(hl_arena_fini) struct hl_arena arena = {0};
+    struct hl_api_plan info = hl_plan_info(plan, &arena);
+    return hl_arena_failed(&arena) ? NULL : hl_api_to_json(&hl_api_plan_type, &info);
 }
 
 static hl_status short_of_memory(void)

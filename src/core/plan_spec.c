@@ -6,16 +6,28 @@
 
 #include "core/plan.h"
 
-static void add(json_t *env, const char *key, const char *value)
+#define ENV_MAX 32 /* variables of ours */
+
+struct env {
+    struct hl_api_key_value_list list;
+    struct hl_arena *arena;
+};
+
+static struct env env_new(struct hl_arena *arena, size_t max)
 {
-    json_array_append_new(env, json_pack("{s:s, s:s}", "key", key, "value", value));
+    return (struct env){.list.items = hl_arena_array(arena, max, sizeof(struct hl_api_key_value)),
+                        .arena = arena};
 }
 
-static void add_int(json_t *env, const char *key, int64_t value)
+static void add(struct env *env, const char *key, const char *value)
 {
-    char text[24];
-    snprintf(text, sizeof(text), "%lld", (long long)value);
-    add(env, key, text);
+    if (env->list.items != NULL)
+        env->list.items[env->list.count++] = (struct hl_api_key_value){key, value};
+}
+
+static void add_int(struct env *env, const char *key, int64_t value)
+{
+    add(env, key, hl_arena_printf(env->arena, "%lld", (long long)value));
 }
 
 static int job_sets(const struct hl_job *job, const char *name)
@@ -26,34 +38,39 @@ static int job_sets(const struct hl_job *job, const char *name)
     return 0;
 }
 
-static void add_model(json_t *env, const struct hl_job *job, int64_t version)
+static void add_model(struct env *env, const struct hl_job *job, int64_t version)
 {
-    char text[HL_JOB_NAME_MAX + 200];
     if (*job->model == '\0')
         return;
-    if (version >= 0)
-        snprintf(text, sizeof(text), "%.150s@%lld", job->model, (long long)version);
-    else
-        snprintf(text, sizeof(text), "%.150s", job->model);
-    add(env, "HELIOS_MODEL", text);
+    add(env, "HELIOS_MODEL",
+        version >= 0 ? hl_arena_printf(env->arena, "%s@%lld", job->model, (long long)version)
+                     : job->model);
 }
 
-static json_t *container_env(const struct hl_job *job, const struct hl_plan *plan,
-                             const struct hl_plan_container *c,
-                             const struct hl_plan_spec_opts *opts)
+/* Somebody else may give out the CPUs; then only the job can say how many there are. */
+static void add_threads(struct env *env, const struct hl_job *job,
+                        const struct hl_plan_container *c)
 {
-    json_t *env = json_array();
     struct hl_cpus cpus;
+    if (job_sets(job, "OMP_NUM_THREADS") || hl_cpus_parse(c->cpus, &cpus) != HL_OK)
+        return;
+    int threads = *c->cpus == '\0'    ? job->cpus_per_rank
+                  : c->rank_count > 0 ? hl_cpus_count(&cpus) / c->rank_count
+                                      : 1;
+    if (threads > 0 || *c->cpus != '\0')
+        add_int(env, "OMP_NUM_THREADS", threads > 0 ? threads : 1);
+}
+
+static struct hl_api_key_value_list container_env(const struct hl_job *job,
+                                                  const struct hl_plan *plan,
+                                                  const struct hl_plan_container *c,
+                                                  const struct hl_plan_spec_opts *opts,
+                                                  struct hl_arena *arena)
+{
+    struct env all = env_new(arena, job->env_count + ENV_MAX), *env = &all;
     for (size_t i = 0; i < job->env_count; i++)
         add(env, job->env[i].name, job->env[i].value);
-    if (!job_sets(job, "OMP_NUM_THREADS") && hl_cpus_parse(c->cpus, &cpus) == HL_OK) {
-        /* Somebody else may give out the CPUs; then only the job can say how many there are. */
-        int threads = *c->cpus == '\0'    ? job->cpus_per_rank
-                      : c->rank_count > 0 ? hl_cpus_count(&cpus) / c->rank_count
-                                          : 1;
-        if (threads > 0 || *c->cpus != '\0')
-            add_int(env, "OMP_NUM_THREADS", threads > 0 ? threads : 1);
-    }
+    add_threads(env, job, c);
     add(env, "CONTROLLER_L3_CACHE_ADDRESS", opts->l3_address);
     add(env, "HELIOS_CONTROLLER", opts->controller_address);
     add(env, "HELIOS_JOB", opts->job_id);
@@ -77,52 +94,62 @@ static json_t *container_env(const struct hl_job *job, const struct hl_plan *pla
     add_int(env, "TORCHELASTIC_MAX_RESTARTS", job->restarts);
     add(env, "MASTER_ADDR", plan->master_address);
     add_int(env, "MASTER_PORT", opts->master_port);
-    return env;
+    return env->list;
 }
 
-static json_t *rank_spec(const struct hl_plan_rank *r)
+static struct hl_api_rank_spec rank_spec(const struct hl_plan_rank *r, struct hl_arena *arena)
 {
-    json_t *env = json_array();
-    add_int(env, "GLOBAL_RANK", r->rank);
-    add_int(env, "RANK", r->rank);
-    add_int(env, "LOCAL_RANK", r->local_rank);
-    add_int(env, "PIPELINE_PARALLEL_RANK", r->at.pp);
-    add_int(env, "TENSOR_PARALLEL_RANK", r->at.tp);
-    add_int(env, "DATA_PARALLEL_RANK", r->at.dp);
-    return json_pack("{s:i, s:i, s:i, s:i, s:i, s:o}", "rank", r->rank, "pp", r->at.pp, "tp",
-                     r->at.tp, "dp", r->at.dp, "localRank", r->local_rank, "env", env);
+    struct env env = env_new(arena, ENV_MAX);
+    add_int(&env, "GLOBAL_RANK", r->rank);
+    add_int(&env, "RANK", r->rank);
+    add_int(&env, "LOCAL_RANK", r->local_rank);
+    add_int(&env, "PIPELINE_PARALLEL_RANK", r->at.pp);
+    add_int(&env, "TENSOR_PARALLEL_RANK", r->at.tp);
+    add_int(&env, "DATA_PARALLEL_RANK", r->at.dp);
+    return (struct hl_api_rank_spec){.rank = r->rank,
+                                     .pp = r->at.pp,
+                                     .tp = r->at.tp,
+                                     .dp = r->at.dp,
+                                     .local_rank = r->local_rank,
+                                     .env = env.list};
 }
 
-static json_t *text_list(char *const *list, size_t count)
-{
-    json_t *out = json_array();
-    for (size_t i = 0; i < count; i++)
-        json_array_append_new(out, json_string(list[i]));
-    return out;
-}
-
-json_t *hl_plan_container_spec(const struct hl_job *job, const struct hl_plan *plan, int index,
-                               const struct hl_plan_spec_opts *opts)
+struct hl_api_container_spec hl_plan_container_spec(const struct hl_job *job,
+                                                    const struct hl_plan *plan, int index,
+                                                    const struct hl_plan_spec_opts *opts,
+                                                    struct hl_arena *arena)
 {
     const struct hl_plan_container *c = &plan->containers[index];
+    size_t n = (size_t)c->rank_count;
     char id[192];
-    json_t *ranks = json_array(), *gpus = json_array();
-    for (int i = 0; i < c->rank_count; i++) {
-        json_array_append_new(ranks, rank_spec(&c->ranks[i]));
+    struct hl_api_container_spec spec = {
+        .id = hl_arena_strdup(arena,
+                              hl_container_id(opts->job_id, opts->attempt, index, id, sizeof(id))),
+        .job = opts->job_id,
+        .attempt = opts->attempt,
+        .index = index,
+        .numa_id = c->numa_id,
+        .cpus = c->cpus,
+        .memory_bytes = job->memory_bytes,
+        .image = job->image,
+        .command = {(const char **)job->command, job->command_count},
+        .workdir = job->workdir,
+        .env = container_env(job, plan, c, opts, arena),
+        .ranks.items = hl_arena_array(arena, n, sizeof(*spec.ranks.items)),
+        .gpus.items = hl_arena_array(arena, n, sizeof(*spec.gpus.items)),
+        .stop_grace_ms = (int32_t)opts->stop_grace_ms,
+        .mounts = {(const char **)job->mounts, job->mount_count},
+        .rank_table = opts->rank_table,
+        .venv = job->venv,
+        .conda = job->conda,
+        .python = job->python,
+    };
+    for (size_t i = 0; i < n && spec.ranks.items != NULL && spec.gpus.items != NULL; i++) {
+        spec.ranks.items[spec.ranks.count++] = rank_spec(&c->ranks[i], arena);
         if (*c->ranks[i].gpu != '\0')
-            json_array_append_new(gpus, json_string(c->ranks[i].gpu));
+            spec.gpus.items[spec.gpus.count++] = c->ranks[i].gpu;
     }
-    return json_pack(
-        "{s:s, s:s, s:i, s:i, s:i, s:s, s:I, s:s, s:o, s:s, s:o, s:o, s:o, s:i, s:o, s:s, "
-        "s:s, s:s, s:s}",
-        "id", hl_container_id(opts->job_id, opts->attempt, index, id, sizeof(id)), "job",
-        opts->job_id, "attempt", opts->attempt, "index", index, "numaId", c->numa_id, "cpus",
-        c->cpus, "memoryBytes", (json_int_t)job->memory_bytes, "image", job->image, "command",
-        text_list(job->command, job->command_count), "workdir", job->workdir, "env",
-        container_env(job, plan, c, opts), "ranks", ranks, "gpus", gpus, "stopGraceMs",
-        (int)opts->stop_grace_ms, "mounts", text_list(job->mounts, job->mount_count), "rankTable",
-        opts->rank_table != NULL ? opts->rank_table : "", "venv", job->venv, "conda", job->conda,
-        "python", job->python);
+    return spec;
 }
 
 const char *hl_container_id(const char *job_id, int attempt, int index, char *buf, size_t cap)

@@ -74,10 +74,10 @@ int hl_volcano_task_pods(const struct hl_job *job, const struct hl_plan *plan, i
  * references. */
 hl_status hl_volcano_job(const struct hl_volcano_gang *g, const struct hl_volcano_opts *opts,
                          const json_t *near, json_t **out) HL_CHECK;
-/* The ConfigMap of the Job's name with the variables that all ranks have; spec: ContainerSpec of
- * any container, hl_plan_container_spec. */
+/* The ConfigMap of the Job's name with the variables that all ranks have; spec: of any container,
+ * hl_plan_container_spec. */
 json_t *hl_volcano_variables(const struct hl_volcano_gang *g, const struct hl_volcano_opts *opts,
-                             const json_t *spec);
+                             const struct hl_api_container_spec *spec);
 /* The ConfigMap with the rank table. */
 json_t *hl_volcano_map(const struct hl_volcano_gang *g, const struct hl_volcano_opts *opts,
                        const char *table);

@@ -318,15 +318,13 @@ static json_t *task(const struct pattern *p, const json_t *near)
 
 /* What all ranks have, as the keys of a ConfigMap: a rank of a pod is alone in its container. */
 json_t *hl_volcano_variables(const struct hl_volcano_gang *g, const struct hl_volcano_opts *opts,
-                             const json_t *spec)
+                             const struct hl_api_container_spec *spec)
 {
     char name[HL_VOLCANO_NAME_MAX];
-    size_t i;
-    const json_t *v;
     json_t *all = json_object();
-    json_array_foreach (json_object_get(spec, "env"), i, v)
-        json_object_set(all, hl_json_str(v, "key", ""), json_object_get(v, "value"));
-    for (i = 0; i < HL_ARRAY_LEN(own); i++)
+    for (size_t i = 0; i < spec->env.count; i++)
+        json_object_set_new(all, spec->env.items[i].key, json_string(spec->env.items[i].value));
+    for (size_t i = 0; i < HL_ARRAY_LEN(own); i++)
         json_object_del(all, own[i]);
     put_int(all, "LOCAL_RANK", 0);
     put_int(all, "LOCAL_WORLD_SIZE", 1);

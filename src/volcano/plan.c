@@ -9,21 +9,18 @@
 
 static hl_status add_server(struct hl_cluster *c, int index, int gpus)
 {
-    char name[16];
-    json_t *list = json_array();
-    for (int g = 0; g < gpus; g++) {
-        char id[16];
-        snprintf(id, sizeof(id), "%04d", g);
-        json_array_append_new(list, json_pack("{s:s}", "id", id));
-    }
-    snprintf(name, sizeof(name), "p%d", index);
-    json_t *info = json_pack("{s:s s:[{s:i s:s s:o}]}", "name", name, "slots", "numaId", 0, "cpus",
-                             "", "gpus", list);
-    hl_status st = hl_cluster_put(c, info);
-    json_decref(info);
-    if (st == HL_OK)
-        hl_cluster_find(c, name)->slots[0].cpu_count = INT_MAX; /* Kubernetes counts them */
-    return st;
+    HL_AUTO(hl_arena_fini) struct hl_arena arena = {0};
+    struct hl_api_device *list = hl_arena_array(&arena, (size_t)gpus, sizeof(*list));
+    for (int g = 0; list != NULL && g < gpus; g++)
+        list[g].id = hl_arena_printf(&arena, "%04d", g);
+    struct hl_api_slot slot = {.gpus = {list, (size_t)gpus}};
+    const struct hl_api_node_info info = {.name = hl_arena_printf(&arena, "p%d", index),
+                                          .slots = {&slot, 1}};
+    if (hl_arena_failed(&arena))
+        return hl_fail(HL_ENOMEM, "out of memory planning a gang");
+    HL_TRY(hl_cluster_put(c, &info));
+    hl_cluster_find(c, info.name)->slots[0].cpu_count = INT_MAX; /* Kubernetes counts them */
+    return HL_OK;
 }
 
 static hl_status set_address(struct hl_plan *plan, const char *job_id, int attempt)

@@ -23,9 +23,11 @@ NODE_LOST_S = 4.0  # an Agent that stands still for so long may be taken for los
 
 
 def kill(world: World, daemon: str) -> None:
+    """A phase may have ended the daemon itself just now: then there is nothing to kill."""
     pid = world.pids()[daemon]
     if pid:
-        os.kill(pid, signal.SIGKILL)
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
 
 
 class Fault:
@@ -87,8 +89,12 @@ class Stop(Fault):
         self.text, self.pid = f"stop {self.daemon} for {self.seconds:.1f} s", 0
 
     def begin(self) -> None:
-        self.pid = self.world.pids()[self.daemon]
-        os.kill(self.pid, signal.SIGSTOP)
+        pid = self.world.pids()[self.daemon]
+        with contextlib.suppress(ProcessLookupError):  # as in kill()
+            if not pid:
+                return
+            os.kill(pid, signal.SIGSTOP)
+            self.pid = pid
         if self.daemon in NODES and self.seconds > NODE_LOST_S:
             self.world.job_gone = True
 
@@ -225,10 +231,14 @@ class Descriptors(Fault):
         self.pid, self.text = 0, f"descriptors of {self.daemon}"
 
     def begin(self) -> None:
-        self.pid = self.world.pids()[self.daemon]
-        self.limits = resource.prlimit(self.pid, resource.RLIMIT_NOFILE)
-        room = len(os.listdir(f"/proc/{self.pid}/fd")) + self.rng.randrange(3)
-        resource.prlimit(self.pid, resource.RLIMIT_NOFILE, (room, self.limits[1]))
+        pid = self.world.pids()[self.daemon]
+        with contextlib.suppress(ProcessLookupError, FileNotFoundError):  # as in kill()
+            if not pid:
+                return
+            self.limits = resource.prlimit(pid, resource.RLIMIT_NOFILE)
+            room = len(os.listdir(f"/proc/{pid}/fd")) + self.rng.randrange(3)
+            resource.prlimit(pid, resource.RLIMIT_NOFILE, (room, self.limits[1]))
+            self.pid = pid
 
     def hold(self, done: threading.Event) -> None:
         done.wait(HOLD_S)

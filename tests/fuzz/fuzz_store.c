@@ -22,14 +22,10 @@ static void check(int ok)
 static void print_catalog(const struct hl_catalog *c)
 {
     for (const struct hl_model_rec *m = c->models; m != NULL; m = m->hh.next) {
-        json_t *model = hl_model_rec_to_json(m);
-        check(model != NULL);
-        json_decref(model);
-        for (const struct hl_version_rec *v = m->versions; v != NULL; v = v->next) {
-            json_t *version = hl_version_rec_to_json(v);
-            check(version != NULL);
-            json_decref(version);
-        }
+        struct hl_arena arena = {0};
+        struct hl_api_model info = hl_model_rec_info(m, &arena);
+        check(info.name == m->name && !hl_arena_failed(&arena));
+        hl_arena_fini(&arena);
     }
     for (const struct hl_shard_rec *s = c->shards; s != NULL; s = s->hh.next) {
         json_t *shard = hl_shard_rec_to_json(s);
@@ -68,7 +64,9 @@ static void jobrun(const json_t *doc)
     check(json_equal(one, two));
     (void)!hl_jobrun_resume(&run, &actions);
     hl_job_actions_fini(&actions);
-    json_decref(hl_jobrun_containers_to_json(&run));
+    struct hl_arena arena = {0};
+    (void)hl_jobrun_containers(&run, &arena);
+    hl_arena_fini(&arena);
     json_decref(one);
     json_decref(two);
     hl_jobrun_fini(&run);

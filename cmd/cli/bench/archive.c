@@ -8,9 +8,9 @@
 
 #include "base/clock.h"
 #include "base/crc32.h"
-#include "core/safetensors.h"
 #include "cli/bench/bench.h"
 #include "cli/bench/commands.h"
+#include "core/safetensors.h"
 #include "mem/archive.h"
 #include "os/file.h"
 

@@ -9,11 +9,13 @@
 #include "base/clock.h"
 #include "base/id.h"
 #include "cli/bench/bench.h"
-#include "cli/bench/model.h"
 #include "cli/bench/commands.h"
+#include "cli/bench/model.h"
 #include "os/file.h"
+#include "rpc/l3_calls.h"
 
 #define POLL_NS    1000000
+#define CALL_MS    10000
 #define TIMEOUT_NS (600 * HL_NS_PER_S)
 #define PIECE      ((uint64_t)1 << 20)
 
@@ -62,64 +64,60 @@ static uint64_t high_water(pid_t pid)
     return kb * 1024;
 }
 
-static hl_status free_shards(struct import_bench *b, const json_t *shards)
+static hl_status free_shards(struct import_bench *b, const struct hl_api_shard_list *shards,
+                             struct hl_arena *arena)
 {
-    size_t i;
-    json_t *s, *ids = json_array();
-    json_array_foreach (shards, i, s) {
-        json_array_append(ids, json_object_get(s, "id"));
-    }
-    json_t *params = json_pack("{s:o}", "ids", ids);
-    hl_status st = hl_rpc_call(b->peer, "free", params, 10000, NULL);
-    json_decref(params);
-    return st;
+    struct hl_api_l3_free_params p = {
+        .ids.items = hl_arena_array(arena, shards->count, sizeof(*p.ids.items))};
+    struct hl_api_l3_free_results r;
+    if (p.ids.items == NULL)
+        return hl_fail(HL_ENOMEM, "out of memory for %zu ids", shards->count);
+    for (size_t i = 0; i < shards->count; i++)
+        p.ids.items[p.ids.count++] = shards->items[i].id;
+    return hl_call_l3_free(b->peer, &p, CALL_MS, arena, &r);
 }
 
-static hl_status wait_import(struct import_bench *b, const char *id, json_t **progress)
+/* Until it has ended: its shards, in the arena. */
+static hl_status wait_import(struct import_bench *b, const char *id, struct hl_arena *arena,
+                             struct hl_api_shard_list *shards)
 {
     uint64_t end = hl_now_ns() + TIMEOUT_NS;
-    json_t *params = json_pack("{s:s}", "importId", id);
-    hl_status st = HL_OK;
     for (;;) {
-        json_t *result;
-        st = hl_rpc_call(b->peer, "importProgress", params, 10000, &result);
-        if (st != HL_OK)
-            break;
-        json_t *p = json_incref(json_object_get(result, "progress"));
-        json_decref(result);
-        const char *state = hl_json_str(p, "state", "");
-        if (strcmp(state, "done") == 0) {
-            *progress = p;
-            break;
+        HL_AUTO(hl_arena_fini) struct hl_arena one = {0};
+        struct hl_api_l3_import_progress_results r;
+        HL_TRY(hl_call_l3_import_progress(b->peer, &(struct hl_api_l3_import_progress_params){id},
+                                          CALL_MS, &one, &r));
+        if (strcmp(r.progress.state, "done") == 0) {
+            *shards = r.progress.shards;
+            hl_arena_move(arena, &one);
+            return HL_OK;
         }
-        if (strcmp(state, "failed") == 0)
-            st = hl_fail(HL_EIO, "%s", hl_json_str(p, "error", "the import failed"));
-        else if (hl_now_ns() > end)
-            st = hl_fail(HL_ETIMEDOUT, "the import did not end in 10 minutes");
-        json_decref(p);
-        if (st != HL_OK)
-            break;
+        if (strcmp(r.progress.state, "failed") == 0)
+            return hl_fail(HL_EIO, "%s", r.progress.error);
+        if (hl_now_ns() > end)
+            return hl_fail(HL_ETIMEDOUT, "the import did not end in 10 minutes");
         nanosleep(&(struct timespec){.tv_nsec = POLL_NS}, NULL);
     }
-    json_decref(params);
-    return st;
 }
 
 static hl_status import_once(struct import_bench *b)
 {
+    HL_AUTO(hl_arena_fini) struct hl_arena arena = {0};
     struct hl_id_text id = hl_id_format(hl_id_random());
-    json_t *progress = NULL;
-    json_t *params = json_pack("{s:{s:s s:s s:s s:i s:i s:i}}", "request", "importId", id.s, "dir",
-                               b->dir, "name", "bench", "version", 1, "tp", b->tp, "pp", b->pp);
+    struct hl_api_l3_import_model_results started;
+    struct hl_api_shard_list shards = {0};
+    const struct hl_api_l3_import_model_params p = {.request = {.import_id = id.s,
+                                                                .dir = b->dir,
+                                                                .name = "bench",
+                                                                .version = 1,
+                                                                .tp = b->tp,
+                                                                .pp = b->pp,
+                                                                .vocab_divisor = 128}};
     uint64_t start = hl_now_ns();
-    hl_status st = hl_rpc_call(b->peer, "importModel", params, 10000, NULL);
-    json_decref(params);
-    HL_TRY(st);
-    HL_TRY(wait_import(b, id.s, &progress));
+    HL_TRY(hl_call_l3_import_model(b->peer, &p, CALL_MS, &arena, &started));
+    HL_TRY(wait_import(b, id.s, &arena, &shards));
     bench_add(&b->import_s, hl_now_ns() - start);
-    st = free_shards(b, hl_json_list(progress, "shards"));
-    json_decref(progress);
-    return st;
+    return free_shards(b, &shards, &arena);
 }
 
 /* As many bytes as the file has, from touched memory to touched memory, piece by piece. */

@@ -6,8 +6,8 @@
 #include <string.h>
 
 #include "base/clock.h"
-#include "cli/bench/maco.h"
 #include "cli/bench/commands.h"
+#include "cli/bench/maco.h"
 
 #define BODIES 6 /* 25, 50, ... 800 ns */
 

@@ -8,8 +8,8 @@
 #include "base/clock.h"
 #include "base/crc32.h"
 #include "cli/bench/bench.h"
-#include "cli/bench/peer.h"
 #include "cli/bench/commands.h"
+#include "cli/bench/peer.h"
 #include "net/migrate.h"
 
 #define SIZES_MAX   4

@@ -7,8 +7,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "core/safetensors.h"
 #include "cli/cli/outfile.h"
+#include "core/safetensors.h"
 #include "os/file.h"
 
 #define BLOCK      ((uint64_t)1 << 20)

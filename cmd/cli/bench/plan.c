@@ -3,9 +3,9 @@
 #include <stdlib.h>
 
 #include "base/clock.h"
-#include "core/plan.h"
 #include "cli/bench/bench.h"
 #include "cli/bench/commands.h"
+#include "core/plan.h"
 
 #define SLOTS 2
 
@@ -21,16 +21,13 @@ static hl_status add_servers(struct hl_cluster *c, int count)
     for (int i = 0; i < count; i++) {
         char name[32];
         snprintf(name, sizeof(name), "server-%d", i);
-        json_t *slots = json_array();
+        struct hl_api_slot slots[SLOTS];
         for (int k = 0; k < SLOTS; k++)
-            json_array_append_new(slots, json_pack("{s:i s:s s:I}", "numaId", k * 8, "cpus",
-                                                   k == 0 ? "0-87" : "88-175", "memoryBytes",
-                                                   (json_int_t)1 << 37));
-        json_t *info =
-            json_pack("{s:s s:s s:o}", "name", name, "rankAddress", name, "slots", slots);
-        hl_status st = hl_cluster_put(c, info);
-        json_decref(info);
-        HL_TRY(st);
+            slots[k] = (struct hl_api_slot){.numa_id = k * 8,
+                                            .cpus = k == 0 ? "0-87" : "88-175",
+                                            .memory_bytes = (uint64_t)1 << 37};
+        HL_TRY(hl_cluster_put(c, &(struct hl_api_node_info){
+                                     .name = name, .rank_address = name, .slots = {slots, SLOTS}}));
         hl_cluster_set_ready(c, name, 1);
     }
     return HL_OK;

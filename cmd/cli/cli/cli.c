@@ -8,9 +8,9 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "core/jobstate.h"
 #include "cli/cli/help.h"
 #include "cli/local/local.h"
+#include "core/jobstate.h"
 #include "os/file.h"
 
 #define CLUSTER_FILE_MAX (1 << 20)
@@ -304,17 +304,16 @@ static const char *skip_scheme(const char *address)
 hl_status cli_l3(struct cli *cli, struct hl_rpc_peer **out)
 {
     if (cli->l3_peer == NULL) {
+        HL_AUTO(hl_arena_fini) struct hl_arena arena = {0};
+        struct hl_api_controller_cluster_info_results r;
         struct hl_rpc *rpc;
-        json_t *result;
         HL_TRY(cli_runtime(cli, &rpc));
-        HL_TRY(cli_call(cli, "clusterInfo", NULL, &result));
-        const char *address = hl_json_str(json_object_get(result, "info"), "l3Address", "");
-        hl_status st =
-            address[0] == '\0'
-                ? hl_fail(HL_EUNAVAIL, "the Controller names no L3 daemon; is helios-l3d running?")
-                : hl_rpc_open(rpc, skip_scheme(address), "L3", &cli->l3_peer);
-        json_decref(result);
-        HL_TRY(st);
+        HL_TRY(CLI_CALL(cli, cluster_info, &(struct hl_api_controller_cluster_info_params){0},
+                        &arena, &r));
+        if (r.info.l3_address[0] == '\0')
+            return hl_fail(HL_EUNAVAIL,
+                           "the Controller names no L3 daemon; is helios-l3d running?");
+        HL_TRY(hl_rpc_open(rpc, skip_scheme(r.info.l3_address), "L3", &cli->l3_peer));
     }
     *out = cli->l3_peer;
     return HL_OK;
@@ -331,75 +330,26 @@ hl_status cli_timeout(struct cli *cli, int *out)
     return HL_OK;
 }
 
-int cli_job_ended(const json_t *job)
+hl_status cli_explain(struct cli *cli, hl_status st)
 {
-    enum hl_job_state state;
-    return hl_job_state_parse(hl_json_str(job, "state", ""), &state) == HL_OK &&
-           hl_job_state_ended(state);
-}
-
-static hl_status call(struct hl_rpc_peer *peer, const char *method, json_t *params, int timeout_ms,
-                      json_t **result)
-{
-    json_t *ignored = NULL;
-    hl_status st = hl_rpc_call(peer, method, params, timeout_ms, &ignored);
-    json_decref(params);
-    if (st == HL_OK && result != NULL)
-        *result = ignored;
-    else
-        json_decref(ignored);
-    return st;
-}
-
-hl_status cli_call_for(struct cli *cli, const char *method, json_t *params, int timeout_ms,
-                       json_t **result)
-{
-    struct hl_rpc_peer *peer;
-    hl_status st = cli_controller(cli, &peer);
-    if (st != HL_OK) {
-        json_decref(params);
-        return st;
-    }
-    st = call(peer, method, params, timeout_ms, result);
     return st == HL_EUNAVAIL ? explain_absence(cli) : st;
 }
 
-hl_status cli_call(struct cli *cli, const char *method, json_t *params, json_t **result)
+bool cli_job_ended(const struct hl_api_job *job)
 {
-    int timeout_ms;
-    hl_status st = cli_timeout(cli, &timeout_ms);
-    if (st != HL_OK) {
-        json_decref(params);
-        return st;
-    }
-    return cli_call_for(cli, method, params, timeout_ms, result);
-}
-
-hl_status cli_call_l3(struct cli *cli, const char *method, json_t *params, json_t **result)
-{
-    struct hl_rpc_peer *peer;
-    int timeout_ms;
-    hl_status st = cli_timeout(cli, &timeout_ms);
-    if (st == HL_OK)
-        st = cli_l3(cli, &peer);
-    if (st != HL_OK) {
-        json_decref(params);
-        return st;
-    }
-    return call(peer, method, params, timeout_ms, result);
+    enum hl_job_state state;
+    return hl_job_state_parse(job->state, &state) == HL_OK && hl_job_state_ended(state);
 }
 
 /* Names those jobs whose ids begin with the text. */
-static hl_status several_jobs(struct cli *cli, const json_t *jobs, const char *text, size_t count)
+static hl_status several_jobs(struct cli *cli, const struct hl_api_job_list *jobs, const char *text,
+                              size_t count)
 {
     struct hl_buf names = HL_BUF(1 << 12);
-    size_t i, named = 0;
-    const json_t *job;
-    json_array_foreach (jobs, i, job) {
-        const char *id = hl_json_str(job, "id", "");
-        if (strncmp(id, text, strlen(text)) == 0 && named < JOBS_NAMED)
-            (void)!hl_buf_printf(&names, "%s%s", named++ > 0 ? ", " : "", id);
-    }
+    size_t named = 0;
+    for (size_t i = 0; i < jobs->count && named < JOBS_NAMED; i++)
+        if (strncmp(jobs->items[i].id, text, strlen(text)) == 0)
+            (void)!hl_buf_printf(&names, "%s%s", named++ > 0 ? ", " : "", jobs->items[i].id);
     cli->usage_failed = 1;
     hl_status st = hl_fail(HL_EINVAL, "%zu job ids begin with %s: %s%s", count, text,
                            names.data != NULL ? names.data : "", count > named ? ", ..." : "");
@@ -416,29 +366,25 @@ static bool looks_like_job_id(const char *text)
 
 hl_status cli_job_id(struct cli *cli, const char *text, char out[CLI_JOB_ID_MAX])
 {
-    json_t *result;
-    size_t i, count = 0;
-    const json_t *job, *found = NULL, *jobs;
+    HL_AUTO(hl_arena_fini) struct hl_arena arena = {0};
+    struct hl_api_controller_list_jobs_results r;
+    size_t count = 0;
+    const char *found = NULL;
     bool is_whole = looks_like_job_id(text);
     if (text[0] == '\0' || strlen(text) >= CLI_JOB_ID_MAX || mbstowcs(NULL, text, 0) == (size_t)-1)
         return cli_usage(cli, "invalid job id '%.64s'", text);
-    HL_TRY(cli_call(cli, "listJobs", NULL, &result));
-    jobs = hl_json_list(result, "jobs");
+    HL_TRY(CLI_CALL(cli, list_jobs, &(struct hl_api_controller_list_jobs_params){0}, &arena, &r));
     snprintf(out, CLI_JOB_ID_MAX, "%s", text);
-    json_array_foreach (jobs, i, job) {
-        if (strcmp(hl_json_str(job, "id", ""), text) == 0 ||
-            strcmp(hl_json_str(job, "name", ""), text) == 0) {
-            json_decref(result);
+    for (size_t i = 0; i < r.jobs.count; i++) {
+        const struct hl_api_job *job = &r.jobs.items[i];
+        if (strcmp(job->id, text) == 0 || strcmp(job->name, text) == 0)
             return HL_OK;
-        }
-        if (!is_whole && strncmp(hl_json_str(job, "id", ""), text, strlen(text)) == 0) {
-            found = job;
+        if (!is_whole && strncmp(job->id, text, strlen(text)) == 0) {
+            found = job->id;
             count++;
         }
     }
     if (count == 1)
-        snprintf(out, CLI_JOB_ID_MAX, "%s", hl_json_str(found, "id", ""));
-    hl_status st = count > 1 ? several_jobs(cli, jobs, text, count) : HL_OK;
-    json_decref(result);
-    return st;
+        snprintf(out, CLI_JOB_ID_MAX, "%s", found);
+    return count > 1 ? several_jobs(cli, &r.jobs, text, count) : HL_OK;
 }

@@ -1,7 +1,7 @@
 /* cmd/cli/cli/cli.h - what every command of `helios` shares: context, arguments, peers, output.
  *
  * A command is one row of the table in cmd/cli/helios.c and one function in a file of a wing. It
- * reads its arguments with cli_args, talks to daemons with cli_call, prints a table or JSON, and
+ * reads its arguments with cli_args, talks to daemons with CLI_CALL, prints a table or JSON, and
  * returns a status: main prints the recorded sentence and makes the exit code of it.
  *
  * Owns:    struct cli owns its texts, the RPC runtime and the peers (cli_fini).
@@ -18,10 +18,13 @@
 #include <stdbool.h>
 #include <stdio.h>
 
+#include "api/api.h"
+#include "api/types.h"
 #include "base/buf.h"
 #include "base/status.h"
 #include "conf/options.h"
 #include "core/json.h"
+#include "rpc/controller_calls.h"
 #include "rpc/rpc.h"
 
 #define CLI_COLUMNS_MAX     24
@@ -115,21 +118,38 @@ hl_status cli_l3(struct cli *cli, struct hl_rpc_peer **out) HL_CHECK;
 hl_status cli_timeout(struct cli *cli, int *out) HL_CHECK;
 /* Forget the Controller's connection and address: it may have come back elsewhere. */
 void cli_disconnect(struct cli *cli);
-/* Call the Controller. Takes the reference to params (NULL = defaults). */
-hl_status cli_call(struct cli *cli, const char *method, json_t *params, json_t **result) HL_CHECK;
-hl_status cli_call_for(struct cli *cli, const char *method, json_t *params, int timeout_ms,
-                       json_t **result) HL_CHECK;
-hl_status cli_call_l3(struct cli *cli, const char *method, json_t *params,
-                      json_t **result) HL_CHECK;
+/* What the failure of a call of the Controller means for whoever did not name its address. */
+hl_status cli_explain(struct cli *cli, hl_status st) HL_CHECK;
 
-/* A job as the Controller tells it, with events, containers and plan; new reference. */
-hl_status cli_job(struct cli *cli, const char *id, json_t **out) HL_CHECK;
+/* hl_call_controller_NAME with a deadline. */
+#define CLI_CALL_FOR(cli, name, params, ms, arena, results)                                        \
+    ({                                                                                             \
+        struct hl_rpc_peer *cli_peer_;                                                             \
+        hl_status cli_status_ = cli_controller(cli, &cli_peer_);                                   \
+        if (cli_status_ == HL_OK)                                                                  \
+            cli_status_ = cli_explain(                                                             \
+                cli, hl_call_controller_##name(cli_peer_, params, ms, arena, results));            \
+        cli_status_;                                                                               \
+    })
+/* The same with that of every call. */
+#define CLI_CALL(cli, name, params, arena, results)                                                \
+    ({                                                                                             \
+        int cli_ms_;                                                                               \
+        hl_status cli_got_ = cli_timeout(cli, &cli_ms_);                                           \
+        if (cli_got_ == HL_OK)                                                                     \
+            cli_got_ = CLI_CALL_FOR(cli, name, params, cli_ms_, arena, results);                   \
+        cli_got_;                                                                                  \
+    })
+
+/* A job as the Controller tells it, with events, containers and plan. */
+hl_status cli_job(struct cli *cli, const char *id, struct hl_arena *arena,
+                  struct hl_api_job *out) HL_CHECK;
 /* What the user calls a job to what the Controller takes: an id, a name, or the first characters of
  * an id that no other id has. HL_EINVAL with the candidates if several have them. A text that
  * fits nothing is passed on; the Controller knows about forgotten jobs. */
 hl_status cli_job_id(struct cli *cli, const char *text, char out[CLI_JOB_ID_MAX]) HL_CHECK;
 /* A job of cli_job is over. */
-int cli_job_ended(const json_t *job);
+bool cli_job_ended(const struct hl_api_job *job);
 
 /* ---- output ---- */
 
@@ -143,6 +163,8 @@ void cli_make_printable(char *text, char keep);
 void cli_print(FILE *to, const char *fmt, ...) HL_PRINTF(2, 3);
 /* Takes the reference. */
 hl_status cli_print_json(json_t *value) HL_CHECK;
+/* What a daemon said, as JSON. */
+hl_status cli_print_value(const struct hl_api_type *type, const void *value) HL_CHECK;
 /* The shape of every list: {"items": [...]}. Takes the reference. */
 hl_status cli_print_items(json_t *items) HL_CHECK;
 /* Every crc32 and chunkCrcs in the document becomes text of 8 hexadecimal digits. */

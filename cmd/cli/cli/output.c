@@ -159,6 +159,11 @@ hl_status cli_print_json(json_t *value)
     return flush_stdout();
 }
 
+hl_status cli_print_value(const struct hl_api_type *type, const void *value)
+{
+    return cli_print_json(hl_api_to_json(type, value));
+}
+
 hl_status cli_print_items(json_t *items)
 {
     return cli_print_json(items != NULL ? json_pack("{s:o}", "items", items) : NULL);

@@ -8,24 +8,25 @@
 #include "core/topo.h"
 #include "hw/topology.h"
 
-static int is_of_shards(const json_t *tier)
+static bool is_of_shards(const struct hl_api_tier_info *tier)
 {
-    return hl_json_str(tier, "kind", "")[0] == '\0';
+    return tier->kind[0] == '\0';
 }
 
 /* "12.0 MiB/64.0 MiB" of a tier, all of the node's together; "-" when it has none. */
-static void tier_cell(struct cli_table *t, const json_t *info, const char *tier)
+static void tier_cell(struct cli_table *t, const struct hl_api_tier_info_list *tiers,
+                      const char *tier)
 {
     char used[32], quota[32];
     uint64_t sum_used = 0, sum_quota = 0;
-    size_t i, n = 0;
-    const json_t *x;
-    json_array_foreach (hl_json_list(info, "tiers"), i, x) {
-        if (strcmp(hl_json_str(x, "tier", ""), tier) != 0 || !is_of_shards(x))
+    size_t n = 0;
+    for (size_t i = 0; i < tiers->count; i++) {
+        const struct hl_api_tier_info *x = &tiers->items[i];
+        if (strcmp(x->tier, tier) != 0 || !is_of_shards(x))
             continue;
         n++;
-        sum_used += (uint64_t)hl_json_int(x, "usedBytes", 0);
-        sum_quota += (uint64_t)hl_json_int(x, "quotaBytes", 0);
+        sum_used += x->used_bytes;
+        sum_quota += x->quota_bytes;
     }
     if (n == 0)
         cli_cell(t, "-");
@@ -35,18 +36,17 @@ static void tier_cell(struct cli_table *t, const json_t *info, const char *tier)
 }
 
 /* "3.0 MiB+40.0 MiB": HybridPS chunks of ranks in L1 and L2; "-" while there are no such ranks. */
-static void chunks_cell(struct cli_table *t, const json_t *info)
+static void chunks_cell(struct cli_table *t, const struct hl_api_tier_info_list *tiers)
 {
     char text[2][32];
     uint64_t device = 0, host = 0;
-    size_t i, n = 0;
-    const json_t *x;
-    json_array_foreach (hl_json_list(info, "tiers"), i, x) {
+    size_t n = 0;
+    for (size_t i = 0; i < tiers->count; i++) {
+        const struct hl_api_tier_info *x = &tiers->items[i];
         if (is_of_shards(x))
             continue;
         n++;
-        *(strcmp(hl_json_str(x, "tier", ""), "L1") == 0 ? &device : &host) +=
-            (uint64_t)hl_json_int(x, "usedBytes", 0);
+        *(strcmp(x->tier, "L1") == 0 ? &device : &host) += x->used_bytes;
     }
     if (n == 0)
         cli_cell(t, "-");
@@ -55,91 +55,79 @@ static void chunks_cell(struct cli_table *t, const json_t *info)
                  hl_format_bytes(host, text[1], sizeof(text[1])));
 }
 
-static void node_rows(struct cli_table *t, const json_t *n)
+/* What the node has as a whole stands in the row of its first slot. */
+static void node_rows(struct cli_table *t, const struct hl_api_node_state *n)
 {
-    const json_t *info = json_object_get(n, "node"), *tel = json_object_get(n, "telemetry");
-    size_t i;
-    json_t *slot;
-    json_array_foreach (hl_json_list(info, "slots"), i, slot) {
-        const json_t *use = json_array_get(json_object_get(n, "slots"), i);
-        cli_cell(t, "%s:%" PRId64, hl_json_str(info, "name", ""), hl_json_int(slot, "numaId", 0));
-        cli_cell(t, "%s", hl_json_str(n, "state", ""));
-        cli_cell(t, "%s", hl_json_str(slot, "cpus", ""));
-        cli_cell_bytes(t, (uint64_t)hl_json_int(slot, "memoryBytes", 0));
-        cli_cell(t, "%zu", json_array_size(json_object_get(slot, "gpus")));
-        cli_cell(t, "%zu", json_array_size(json_object_get(slot, "nics")));
-        cli_cell(t, "%.0f%%", hl_json_real(tel, "cpuBusyPercent", 0));
-        tier_cell(t, i == 0 ? info : NULL, "L1");
-        tier_cell(t, i == 0 ? info : NULL, "L2");
-        chunks_cell(t, i == 0 ? info : NULL);
-        cli_cell(t, "%s",
-                 hl_json_str(use, "job", "")[0] != '\0' ? hl_json_str(use, "job", "") : "-");
+    static const struct hl_api_tier_info_list none;
+    for (size_t i = 0; i < n->node.slots.count; i++) {
+        const struct hl_api_slot *slot = &n->node.slots.items[i];
+        const struct hl_api_tier_info_list *tiers = i == 0 ? &n->node.tiers : &none;
+        const char *job = i < n->slots.count ? n->slots.items[i].job : "";
+        cli_cell(t, "%s:%d", n->node.name, slot->numa_id);
+        cli_cell(t, "%s", n->state);
+        cli_cell(t, "%s", slot->cpus);
+        cli_cell_bytes(t, slot->memory_bytes);
+        cli_cell(t, "%zu", slot->gpus.count);
+        cli_cell(t, "%zu", slot->nics.count);
+        cli_cell(t, "%.0f%%", n->telemetry.cpu_busy_percent);
+        tier_cell(t, tiers, "L1");
+        tier_cell(t, tiers, "L2");
+        chunks_cell(t, tiers);
+        cli_cell(t, "%s", job[0] != '\0' ? job : "-");
     }
 }
 
 hl_status cmd_nodes(struct cli *cli, int argc, char **argv)
 {
-    json_t *result, *node;
-    size_t i;
+    HL_AUTO(hl_arena_fini) struct hl_arena arena = {0};
+    struct hl_api_controller_list_nodes_results r;
     HL_TRY(cli_no_args(cli, argc, argv, 0, 0));
-    HL_TRY(cli_call(cli, "listNodes", NULL, &result));
+    HL_TRY(CLI_CALL(cli, list_nodes, &(struct hl_api_controller_list_nodes_params){0}, &arena, &r));
     if (cli->json) {
-        json_t *nodes = json_incref(hl_json_list(result, "nodes"));
-        json_decref(result);
-        return cli_print_items(nodes);
+        json_t *items = json_array();
+        for (size_t i = 0; i < r.nodes.count; i++)
+            json_array_append_new(items,
+                                  hl_api_to_json(&hl_api_node_state_type, &r.nodes.items[i]));
+        return cli_print_items(items);
     }
     struct cli_table t;
     cli_table_init(&t, "SLOT|!STATE|CPUS|>MEMORY|>GPUS|?>NICS|?>HOST CPU|?>L1|?>L2|?>CHUNKS|JOB");
-    json_array_foreach (hl_json_list(result, "nodes"), i, node) {
-        node_rows(&t, node);
-    }
-    json_decref(result);
+    for (size_t i = 0; i < r.nodes.count; i++)
+        node_rows(&t, &r.nodes.items[i]);
     return cli_table_print(&t);
 }
 
-static void print_count(const char *what, int64_t count)
+static void print_count(const char *what, uint32_t count)
 {
-    printf("%-14s  %" PRId64 "\n", what, count);
+    printf("%-14s  %" PRIu32 "\n", what, count);
 }
 
-static void print_damaged(const json_t *info)
+static void print_info(const struct hl_api_cluster_info *info)
 {
-    size_t i;
-    const json_t *record;
-    json_array_foreach (hl_json_list(info, "damagedRecords"), i, record)
-        cli_print(stdout, "%-14s  %s\n", "damaged", json_string_value(record));
-}
-
-static void print_info(const json_t *info)
-{
-    const json_t *pool = json_object_get(info, "pool"), *path;
-    size_t i;
     char used[32], capacity[32], read[32];
-    cli_print(stdout, "%-14s  %s\n%-14s  %s, %s\n", "version", hl_json_str(info, "version", ""),
-              "L3", hl_json_str(info, "l3Address", ""), hl_json_str(info, "l3State", ""));
-    cli_print(stdout, "%-14s  %s, revision %" PRId64 " of the catalogue\n", "cluster",
-              hl_json_str(info, "cluster", ""), hl_json_int(info, "revision", 0));
-    if (hl_json_str(info, "kubernetesServer", "")[0] != '\0')
-        cli_print(stdout, "%-14s  %s, %s\n", "Kubernetes",
-                  hl_json_str(info, "kubernetesServer", ""),
-                  hl_json_str(info, "kubernetesState", ""));
-    print_damaged(info);
+    cli_print(stdout, "%-14s  %s\n%-14s  %s, %s\n", "version", info->version, "L3",
+              info->l3_address, info->l3_state);
+    cli_print(stdout, "%-14s  %s, revision %" PRIu64 " of the catalogue\n", "cluster",
+              info->cluster, info->revision);
+    if (info->kubernetes_server[0] != '\0')
+        cli_print(stdout, "%-14s  %s, %s\n", "Kubernetes", info->kubernetes_server,
+                  info->kubernetes_state);
+    for (size_t i = 0; i < info->damaged_records.count; i++)
+        cli_print(stdout, "%-14s  %s\n", "damaged", info->damaged_records.items[i]);
     cli_print(stdout, "%-14s  %s of %s used\n", "pool",
-              hl_format_bytes((uint64_t)hl_json_int(pool, "usedBytes", 0), used, sizeof(used)),
-              hl_format_bytes((uint64_t)hl_json_int(pool, "capacityBytes", 0), capacity,
-                              sizeof(capacity)));
-    print_count("models", hl_json_int(info, "models", 0));
-    print_count("versions", hl_json_int(info, "versions", 0));
-    print_count("shards", hl_json_int(info, "shards", 0));
-    print_count("nodes", hl_json_int(info, "nodes", 0));
-    print_count("jobs", hl_json_int(info, "jobs", 0));
-    json_array_foreach (hl_json_list(info, "reads"), i, path)
-        cli_print(stdout, "reads by %-5s  %" PRId64 ", %s\n", hl_json_str(path, "path", ""),
-                  hl_json_int(path, "ops", 0),
-                  hl_format_bytes((uint64_t)hl_json_int(path, "bytes", 0), read, sizeof(read)));
-    cli_print(stdout, "%-14s  %" PRId64 " (%" PRId64 " retries, %" PRId64 " reads lost)\n",
-              "CRC failures", hl_json_int(info, "crcFailures", 0),
-              hl_json_int(info, "crcRetries", 0), hl_json_int(info, "lostReads", 0));
+              hl_format_bytes(info->pool.used_bytes, used, sizeof(used)),
+              hl_format_bytes(info->pool.capacity_bytes, capacity, sizeof(capacity)));
+    print_count("models", info->models);
+    print_count("versions", info->versions);
+    print_count("shards", info->shards);
+    print_count("nodes", info->nodes);
+    print_count("jobs", info->jobs);
+    for (size_t i = 0; i < info->reads.count; i++)
+        cli_print(stdout, "reads by %-5s  %" PRIu64 ", %s\n", info->reads.items[i].path,
+                  info->reads.items[i].ops,
+                  hl_format_bytes(info->reads.items[i].bytes, read, sizeof(read)));
+    cli_print(stdout, "%-14s  %" PRIu64 " (%" PRIu64 " retries, %" PRIu64 " reads lost)\n",
+              "CRC failures", info->crc_failures, info->crc_retries, info->lost_reads);
 }
 
 /* Of the local cluster's daemons, which ended, how and when. */
@@ -164,20 +152,20 @@ static void print_ends(const json_t *ends)
 
 hl_status cmd_info(struct cli *cli, int argc, char **argv)
 {
-    json_t *result;
+    HL_AUTO(hl_arena_fini) struct hl_arena arena = {0};
+    struct hl_api_controller_cluster_info_results r;
     HL_TRY(cli_no_args(cli, argc, argv, 0, 0));
-    HL_TRY(cli_call(cli, "clusterInfo", NULL, &result));
-    json_t *info = json_object_get(result, "info"), *ends = ends_of(cli);
+    HL_TRY(CLI_CALL(cli, cluster_info, &(struct hl_api_controller_cluster_info_params){0}, &arena,
+                    &r));
+    json_t *ends = ends_of(cli);
     if (cli->json) {
-        json_object_set_new(info, "ends", ends);
-        json_incref(info);
-        json_decref(result);
-        return cli_print_json(info);
+        json_t *doc = hl_api_to_json(&hl_api_cluster_info_type, &r.info);
+        json_object_set_new(doc, "ends", ends);
+        return cli_print_json(doc);
     }
-    print_info(info);
+    print_info(&r.info);
     print_ends(ends);
     json_decref(ends);
-    json_decref(result);
     return HL_OK;
 }
 

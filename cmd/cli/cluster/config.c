@@ -5,6 +5,8 @@
 #include <string.h>
 
 #include "cli/cluster/commands.h"
+#include "rpc/agent_calls.h"
+#include "rpc/l3_calls.h"
 
 /* One value of one option and the daemons that have it. */
 static json_t *find_row(json_t *rows, const char *name, const char *value, const char *origin)
@@ -20,23 +22,28 @@ static json_t *find_row(json_t *rows, const char *name, const char *value, const
     return NULL;
 }
 
-/* Add what a daemon reports to `rows`; the texts about an option come from `table`. */
-static void add_report(json_t *rows, const json_t *table, const json_t *report, const char *daemon)
+/* The texts about an option; new reference. */
+static json_t *row_about(const json_t *table, const char *name)
 {
-    size_t i, k;
-    json_t *option, *about;
-    json_array_foreach (report, i, option) {
-        const char *name = hl_json_str(option, "name", "");
-        const char *value = hl_json_str(option, "value", "");
-        const char *origin = hl_json_str(option, "origin", "");
-        json_t *row = find_row(rows, name, value, origin);
+    json_t *row = json_object(), *about;
+    size_t i;
+    json_array_foreach (table, i, about) {
+        if (strcmp(hl_json_str(about, "name", ""), name) == 0)
+            json_object_update(row, about);
+    }
+    return row;
+}
+
+/* Add what a daemon reports to `rows`; the texts about an option come from `table`. */
+static void add_report(json_t *rows, const json_t *table,
+                       const struct hl_api_option_value_list *report, const char *daemon)
+{
+    for (size_t i = 0; i < report->count; i++) {
+        const struct hl_api_option_value *option = &report->items[i];
+        json_t *row = find_row(rows, option->name, option->value, option->origin);
         if (row == NULL) {
-            row = json_object();
-            json_array_foreach (table, k, about) {
-                if (strcmp(hl_json_str(about, "name", ""), name) == 0)
-                    json_object_update(row, about);
-            }
-            json_object_update(row, option);
+            row = row_about(table, option->name);
+            json_object_update_new(row, hl_api_to_json(&hl_api_option_value_type, option));
             json_object_set_new(row, "daemons", json_array());
             json_array_append_new(rows, row);
         }
@@ -44,27 +51,36 @@ static void add_report(json_t *rows, const json_t *table, const json_t *report, 
     }
 }
 
-static hl_status ask(struct cli *cli, struct hl_rpc_peer *peer, const char *daemon,
-                     const json_t *table, json_t *rows)
+static hl_status ask_l3(struct cli *cli, const json_t *table, json_t *rows)
 {
+    HL_AUTO(hl_arena_fini) struct hl_arena arena = {0};
+    struct hl_api_l3_options_results r;
+    struct hl_rpc_peer *peer;
     int timeout_ms;
-    json_t *answer;
     HL_TRY(cli_timeout(cli, &timeout_ms));
-    HL_TRY(hl_rpc_call(peer, "options", NULL, timeout_ms, &answer));
-    add_report(rows, table, json_object_get(answer, "options"), daemon);
-    json_decref(answer);
+    HL_TRY(cli_l3(cli, &peer));
+    HL_TRY(hl_call_l3_options(peer, &(struct hl_api_l3_options_params){0}, timeout_ms, &arena, &r));
+    add_report(rows, table, &r.options, "l3");
     return HL_OK;
 }
 
-static hl_status ask_agent(struct cli *cli, const json_t *node, const json_t *table, json_t *rows)
+static hl_status ask_agent(struct cli *cli, const struct hl_api_node_info *node,
+                           const json_t *table, json_t *rows)
 {
+    HL_AUTO(hl_arena_fini) struct hl_arena arena = {0};
+    struct hl_api_agent_options_results r;
     struct hl_rpc *rpc;
     struct hl_rpc_peer *peer;
+    int timeout_ms;
+    HL_TRY(cli_timeout(cli, &timeout_ms));
     HL_TRY(cli_runtime(cli, &rpc));
-    HL_TRY(hl_rpc_open(rpc, hl_json_str(node, "agentAddress", ""), "Agent", &peer));
-    hl_status st = ask(cli, peer, hl_json_str(node, "name", ""), table, rows);
+    HL_TRY(hl_rpc_open(rpc, node->agent_address, "Agent", &peer));
+    hl_status st = hl_call_agent_options(peer, &(struct hl_api_agent_options_params){0}, timeout_ms,
+                                         &arena, &r);
     hl_rpc_peer_close(peer);
-    return st;
+    HL_TRY(st);
+    add_report(rows, table, &r.options, node->name);
+    return HL_OK;
 }
 
 /* A daemon that does not answer is named; the others are shown. */
@@ -77,29 +93,18 @@ static void warn_silent(const char *daemon, hl_status st)
 /* Rows of the running cluster, new reference. HL_EUNAVAIL: the Controller does not answer. */
 static hl_status ask_cluster(struct cli *cli, const json_t *table, json_t **out)
 {
-    json_t *answer, *nodes = NULL, *state, *rows = json_array();
-    struct hl_rpc_peer *l3;
-    size_t i;
-    hl_status st = cli_call(cli, "options", NULL, &answer);
-    if (st == HL_OK) {
-        add_report(rows, table, json_object_get(answer, "options"), "controller");
-        json_decref(answer);
-        st = cli_call(cli, "listNodes", NULL, &nodes);
-    }
-    if (st != HL_OK) {
-        json_decref(rows);
-        return st;
-    }
-    hl_status l3_st = cli_l3(cli, &l3);
-    if (l3_st == HL_OK)
-        l3_st = ask(cli, l3, "l3", table, rows);
-    warn_silent("l3", l3_st);
-    json_array_foreach (hl_json_list(nodes, "nodes"), i, state) {
-        const json_t *node = json_object_get(state, "node");
-        if (strcmp(hl_json_str(state, "state", ""), "ready") == 0)
-            warn_silent(hl_json_str(node, "name", ""), ask_agent(cli, node, table, rows));
-    }
-    json_decref(nodes);
+    HL_AUTO(hl_arena_fini) struct hl_arena arena = {0};
+    struct hl_api_controller_options_results own;
+    struct hl_api_controller_list_nodes_results r;
+    HL_TRY(CLI_CALL(cli, options, &(struct hl_api_controller_options_params){0}, &arena, &own));
+    HL_TRY(CLI_CALL(cli, list_nodes, &(struct hl_api_controller_list_nodes_params){0}, &arena, &r));
+    json_t *rows = json_array();
+    add_report(rows, table, &own.options, "controller");
+    warn_silent("l3", ask_l3(cli, table, rows));
+    for (size_t i = 0; i < r.nodes.count; i++)
+        if (strcmp(r.nodes.items[i].state, "ready") == 0)
+            warn_silent(r.nodes.items[i].node.name,
+                        ask_agent(cli, &r.nodes.items[i].node, table, rows));
     *out = rows;
     return HL_OK;
 }

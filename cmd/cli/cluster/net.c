@@ -7,68 +7,82 @@
 #include <string.h>
 
 #include "base/plane.h"
-#include "core/route.h"
 #include "cli/cluster/commands.h"
 #include "cli/cluster/prom.h"
+#include "core/route.h"
+#include "rpc/agent_calls.h"
+#include "rpc/l3_calls.h"
 
 /* ---- asking ---------------------------------------------------------------------------------- */
 
-/* A daemon by the name that people use; the reference is the caller's. */
-static hl_status ask(struct cli *cli, struct hl_rpc_peer *peer, json_t **text)
+/* The metrics of an Agent. Texts lie in the arena. */
+static hl_status ask_agent(struct cli *cli, const char *address, struct hl_arena *arena,
+                           const char **text)
 {
-    json_t *result;
+    struct hl_api_agent_metrics_results r;
+    struct hl_rpc *rpc;
+    struct hl_rpc_peer *peer;
     int timeout_ms;
     HL_TRY(cli_timeout(cli, &timeout_ms));
-    HL_TRY(hl_rpc_call(peer, "metrics", NULL, timeout_ms, &result));
-    *text = json_incref(json_object_get(result, "text"));
-    json_decref(result);
+    HL_TRY(cli_runtime(cli, &rpc));
+    HL_TRY(hl_rpc_open(rpc, address, "Agent", &peer));
+    hl_status st = hl_call_agent_metrics(peer, &(struct hl_api_agent_metrics_params){0}, timeout_ms,
+                                         arena, &r);
+    hl_rpc_peer_close(peer);
+    HL_TRY(st);
+    *text = r.text;
     return HL_OK;
 }
 
-static hl_status ask_agent(struct cli *cli, const char *address, json_t **text)
+static hl_status ask_l3(struct cli *cli, struct hl_arena *arena, const char **text)
 {
-    struct hl_rpc *rpc;
+    struct hl_api_l3_metrics_results r;
     struct hl_rpc_peer *peer;
-    HL_TRY(cli_runtime(cli, &rpc));
-    HL_TRY(hl_rpc_open(rpc, address, "Agent", &peer));
-    hl_status st = ask(cli, peer, text);
-    hl_rpc_peer_close(peer);
-    return st;
+    int timeout_ms;
+    HL_TRY(cli_timeout(cli, &timeout_ms));
+    HL_TRY(cli_l3(cli, &peer));
+    HL_TRY(hl_call_l3_metrics(peer, &(struct hl_api_l3_metrics_params){0}, timeout_ms, arena, &r));
+    *text = r.text;
+    return HL_OK;
 }
 
-static hl_status ask_node(struct cli *cli, const char *name, json_t **text)
+static hl_status ask_controller(struct cli *cli, struct hl_arena *arena, const char **text)
 {
-    json_t *result, *state;
-    size_t i;
-    HL_TRY(cli_call(cli, "listNodes", NULL, &result));
-    hl_status st = hl_fail(HL_ENOENT, "there is no node '%s'; `helios nodes` lists them", name);
-    json_array_foreach (hl_json_list(result, "nodes"), i, state) {
-        const json_t *node = json_object_get(state, "node");
-        if (strcmp(hl_json_str(node, "name", ""), name) == 0)
-            st = ask_agent(cli, hl_json_str(node, "agentAddress", ""), text);
-    }
-    json_decref(result);
-    return st;
+    struct hl_api_controller_metrics_results r;
+    HL_TRY(CLI_CALL(cli, metrics, &(struct hl_api_controller_metrics_params){0}, arena, &r));
+    *text = r.text;
+    return HL_OK;
 }
 
-static hl_status ask_daemon(struct cli *cli, const char *name, json_t **text)
+static hl_status ask_node(struct cli *cli, const char *name, struct hl_arena *arena,
+                          const char **text)
 {
-    struct hl_rpc_peer *peer;
-    if (strcmp(name, "controller") != 0 && strcmp(name, "l3") != 0)
-        return ask_node(cli, name, text);
-    HL_TRY(name[0] == 'c' ? cli_controller(cli, &peer) : cli_l3(cli, &peer));
-    return ask(cli, peer, text);
+    struct hl_api_controller_list_nodes_results r;
+    HL_TRY(CLI_CALL(cli, list_nodes, &(struct hl_api_controller_list_nodes_params){0}, arena, &r));
+    for (size_t i = 0; i < r.nodes.count; i++)
+        if (strcmp(r.nodes.items[i].node.name, name) == 0)
+            return ask_agent(cli, r.nodes.items[i].node.agent_address, arena, text);
+    return hl_fail(HL_ENOENT, "there is no node '%s'; `helios nodes` lists them", name);
+}
+
+/* A daemon by the name that people use. */
+static hl_status ask_daemon(struct cli *cli, const char *name, struct hl_arena *arena,
+                            const char **text)
+{
+    if (strcmp(name, "controller") == 0)
+        return ask_controller(cli, arena, text);
+    return strcmp(name, "l3") == 0 ? ask_l3(cli, arena, text) : ask_node(cli, name, arena, text);
 }
 
 hl_status cmd_metrics(struct cli *cli, int argc, char **argv)
 {
-    json_t *text;
+    HL_AUTO(hl_arena_fini) struct hl_arena arena = {0};
+    const char *text;
     HL_TRY(cli_no_args(cli, argc, argv, 1, 1));
-    HL_TRY(ask_daemon(cli, argv[0], &text));
+    HL_TRY(ask_daemon(cli, argv[0], &arena, &text));
     if (cli->json)
-        return cli_print_json(json_pack("{s:s s:o}", "daemon", argv[0], "text", text));
-    fputs(json_string_value(text), stdout);
-    json_decref(text);
+        return cli_print_json(json_pack("{s:s s:s}", "daemon", argv[0], "text", text));
+    fputs(text, stdout);
     return HL_OK;
 }
 
@@ -169,13 +183,12 @@ static void add_error(json_t *all, const char *daemon)
                           json_pack("{s:s s:s}", "daemon", daemon, "error", hl_error_text()));
 }
 
-/* Takes the text, NULL when there is none. What one daemon tells wrongly hides no other. */
-static void add_daemon(json_t *all, const char *daemon, hl_status st, json_t *text)
+/* st: of the question for the text. What one daemon tells wrongly hides no other. */
+static void add_daemon(json_t *all, const char *daemon, hl_status st, const char *text)
 {
     struct prom p = {0};
     if (st == HL_OK)
-        st = prom_read(json_string_value(text), &p);
-    json_decref(text);
+        st = prom_read(text, &p);
     if (st != HL_OK) {
         add_error(all, daemon);
         return;
@@ -191,22 +204,20 @@ static void add_daemon(json_t *all, const char *daemon, hl_status st, json_t *te
 static hl_status gather(struct cli *cli, json_t **out)
 {
     static const char *const fixed[] = {"controller", "l3"};
-    json_t *nodes, *state, *text;
-    size_t i;
-    HL_TRY(cli_call(cli, "listNodes", NULL, &nodes));
+    HL_AUTO(hl_arena_fini) struct hl_arena arena = {0};
+    struct hl_api_controller_list_nodes_results r;
+    HL_TRY(CLI_CALL(cli, list_nodes, &(struct hl_api_controller_list_nodes_params){0}, &arena, &r));
     json_t *all = json_pack("{s:[] s:[] s:[] s:[]}", "planes", "paths", "faults", "errors");
-    for (i = 0; i < HL_ARRAY_LEN(fixed); i++) {
-        text = NULL;
-        hl_status st = ask_daemon(cli, fixed[i], &text);
+    for (size_t i = 0; i < HL_ARRAY_LEN(fixed); i++) {
+        const char *text = NULL;
+        hl_status st = ask_daemon(cli, fixed[i], &arena, &text);
         add_daemon(all, fixed[i], st, text);
     }
-    json_array_foreach (hl_json_list(nodes, "nodes"), i, state) {
-        const json_t *node = json_object_get(state, "node");
-        text = NULL;
-        hl_status st = ask_agent(cli, hl_json_str(node, "agentAddress", ""), &text);
-        add_daemon(all, hl_json_str(node, "name", ""), st, text);
+    for (size_t i = 0; i < r.nodes.count; i++) {
+        const char *text = NULL;
+        hl_status st = ask_agent(cli, r.nodes.items[i].node.agent_address, &arena, &text);
+        add_daemon(all, r.nodes.items[i].node.name, st, text);
     }
-    json_decref(nodes);
     *out = all;
     return HL_OK;
 }

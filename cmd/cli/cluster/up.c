@@ -5,8 +5,8 @@
 #include <string.h>
 
 #include "cli/cluster/commands.h"
-#include "cli/local/local.h"
 #include "cli/cluster/up_process.h"
+#include "cli/local/local.h"
 
 /* Only parsed into: local_up takes the flags that were given by their names. */
 struct up_args {

@@ -51,22 +51,24 @@ hl_status job_verdict(const char *job, const char *state, const char *reason)
     return hl_fail(HL_EIO, "job %s %s%s%s", job, state, colon, reason);
 }
 
-hl_status job_await(struct cli *cli, const char *job, uint64_t retry_ms, json_t **out)
+hl_status job_await(struct cli *cli, const char *job, uint64_t retry_ms, struct hl_arena *arena,
+                    struct hl_api_job *out)
 {
     struct patience patience = {.limit_ms = retry_ms};
     for (;;) {
-        json_t *doc = NULL;
-        hl_status st = cli_job(cli, job, &doc);
+        HL_AUTO(hl_arena_fini) struct hl_arena now = {0};
+        struct hl_api_job doc;
+        hl_status st = cli_job(cli, job, &now, &doc);
         if (st != HL_OK) {
             HL_TRY(patience_lose(&patience, cli, st));
             continue;
         }
         patience_regain(&patience);
-        if (cli_job_ended(doc)) {
+        if (cli_job_ended(&doc)) {
             *out = doc;
+            hl_arena_move(arena, &now);
             return HL_OK;
         }
-        json_decref(doc);
         poll(NULL, 0, AWAIT_POLL_MS);
     }
 }

@@ -8,6 +8,7 @@
 
 #include "base/clock.h"
 #include "base/text.h"
+#include "base/utf8.h"
 #include "cli/jobs/commands.h"
 #include "cli/jobs/logs.h"
 #include "cli/jobs/submitter.h"
@@ -16,146 +17,144 @@
 
 #define JOB_FILE_MAX ((size_t)1 << 20)
 
-/* {"yaml", "source", "cwd", "file"} of a job file; "-" is standard input. */
-static hl_status job_file(const char *path, json_t **out)
+/* What of a job file and of this shell goes into a call, in the arena. */
+struct job_request {
+    const char *yaml, *source, *cwd, *file;
+    struct hl_api_key_value_list exported, inherited;
+};
+
+static hl_status read_job_file(const char *path, struct hl_arena *arena, const char **out)
 {
     struct hl_buf text = HL_BUF(JOB_FILE_MAX);
-    char cwd[PATH_MAX], full[PATH_MAX] = "";
-    const char *file = strcmp(path, "-") == 0 ? "/dev/stdin" : path;
-    hl_status st = hl_file_read(file, &text);
+    hl_status st = hl_file_read(strcmp(path, "-") == 0 ? "/dev/stdin" : path, &text);
     if (st == HL_OK && text.len > 0 && memchr(text.data, '\0', text.len) != NULL)
         st = hl_fail(HL_EINVAL, "%s has bytes of value 0 and is no UTF-8 text", path);
-    if (st == HL_OK && getcwd(cwd, sizeof(cwd)) == NULL)
-        st = hl_fail(HL_EIO, "current directory: %m");
-    if (st == HL_OK && strcmp(path, "-") != 0)
-        st = cli_absolute(path, full);
-    if (st == HL_OK) {
-        const char *name = strrchr(path, '/');
-        *out = json_pack("{s:s% s:s s:s s:s}", "yaml", text.data != NULL ? text.data : "", text.len,
-                         "source", name != NULL ? name + 1 : path, "cwd", cwd, "file", full);
-        if (*out == NULL)
-            st = hl_fail(HL_EINVAL, "%s is not UTF-8 text", path);
-    }
+    const char *yaml = hl_arena_text(arena, text.data != NULL ? text.data : "", text.len);
     hl_buf_fini(&text);
-    return st;
+    HL_TRY(st);
+    if (yaml == NULL)
+        return hl_fail(HL_ENOMEM, "out of memory reading %s", path);
+    if (!hl_utf8_valid(yaml) || !hl_utf8_valid(path))
+        return hl_fail(HL_EINVAL, "%s is not UTF-8 text", path);
+    *out = yaml;
+    return HL_OK;
 }
 
-static hl_status job_params(const char *path, const char *export, json_t **out)
+/* "-" is standard input. */
+static hl_status job_request(const char *path, const char *export, struct hl_arena *arena,
+                             struct job_request *out)
 {
-    json_t *params;
-    HL_TRY(job_file(path, &params));
-    hl_status st = submitter_export(export, params);
-    if (st == HL_OK)
-        *out = params;
-    else
-        json_decref(params);
-    return st;
+    char cwd[PATH_MAX], full[PATH_MAX] = "";
+    struct job_request r;
+    const char *name = strrchr(path, '/');
+    HL_TRY(read_job_file(path, arena, &r.yaml));
+    if (getcwd(cwd, sizeof(cwd)) == NULL)
+        return hl_fail(HL_EIO, "current directory: %m");
+    if (strcmp(path, "-") != 0)
+        HL_TRY(cli_absolute(path, full));
+    r.source = name != NULL ? name + 1 : path;
+    r.cwd = hl_arena_strdup(arena, cwd);
+    r.file = hl_arena_strdup(arena, full);
+    HL_TRY(submitter_export(export, arena, &r.exported, &r.inherited));
+    if (hl_arena_failed(arena))
+        return hl_fail(HL_ENOMEM, "out of memory reading %s", path);
+    *out = r;
+    return HL_OK;
 }
 
-static void print_lines(const json_t *lines, const char *mark)
+static void print_lines(const struct hl_api_text_list *lines, const char *mark)
 {
-    size_t i;
-    json_t *line;
-    json_array_foreach (lines, i, line) {
-        cli_print(stdout, "%s%s\n", mark, json_string_value(line));
-    }
+    for (size_t i = 0; i < lines->count; i++)
+        cli_print(stdout, "%s%s\n", mark, lines->items[i]);
 }
 
-static void print_names(const char *what, const json_t *names)
+static void print_names(const char *what, const struct hl_api_text_list *names)
 {
-    size_t i;
-    const json_t *name;
-    if (json_array_size(names) > 0)
+    if (names->count > 0)
         cli_print(stdout, "%s", what);
-    json_array_foreach (names, i, name)
-        cli_print(stdout, "%s%s", i > 0 ? ", " : " ", json_string_value(name));
-    if (json_array_size(names) > 0)
+    for (size_t i = 0; i < names->count; i++)
+        cli_print(stdout, "%s%s", i > 0 ? ", " : " ", names->items[i]);
+    if (names->count > 0)
         puts("");
 }
 
 /* As a shell would take it; of a text for /bin/sh -c only the text. */
-static void print_command(const json_t *command)
+static void print_command(const struct hl_api_text_list *command)
 {
-    size_t n = json_array_size(command);
-    const char *words[3] = {"", "", ""};
-    for (size_t i = 0; i < n && i < 3; i++)
-        words[i] = json_string_value(json_array_get(command, i));
-    if (n == 0)
+    const char *const *words = command->items;
+    if (command->count == 0)
         return;
-    if (n == 3 && strcmp(words[0], "/bin/sh") == 0 && strcmp(words[1], "-c") == 0) {
+    if (command->count == 3 && strcmp(words[0], "/bin/sh") == 0 && strcmp(words[1], "-c") == 0) {
         cli_print(stdout, "command      %s\n", words[2]);
         return;
     }
     cli_print(stdout, "command     ");
-    for (size_t i = 0; i < n; i++) {
-        const char *word = json_string_value(json_array_get(command, i));
+    for (size_t i = 0; i < command->count; i++) {
         const char *quote =
-            *word == '\0' || strpbrk(word, " \t\n'\"$&;|<>()*?\\`") != NULL ? "'" : "";
-        cli_print(stdout, " %s%s%s", quote, word, quote);
+            *words[i] == '\0' || strpbrk(words[i], " \t\n'\"$&;|<>()*?\\`") != NULL ? "'" : "";
+        cli_print(stdout, " %s%s%s", quote, words[i], quote);
     }
     puts("");
+}
+
+static void print_row(const char *what, const char *text)
+{
+    if (text[0] != '\0')
+        cli_print(stdout, "%-12s %s\n", what, text);
 }
 
 /* What the ranks are started with. */
-static void print_launch(const json_t *launch)
+static void print_launch(const struct hl_api_job_launch *launch)
 {
-    static const char *const rows[][2] = {{"file", "file         "},
-                                          {"workdir", "workdir      "},
-                                          {"venv", "venv         "},
-                                          {"conda", "conda        "},
-                                          {"python", "python       "}};
     char text[32];
-    int64_t lost_ms = hl_json_int(launch, "nodeLostAfterMs", 0);
-    if (launch == NULL)
-        return;
-    print_command(hl_json_list(launch, "command"));
-    for (size_t i = 0; i < HL_ARRAY_LEN(rows); i++)
-        if (hl_json_str(launch, rows[i][0], "")[0] != '\0')
-            cli_print(stdout, "%s%s\n", rows[i][1], hl_json_str(launch, rows[i][0], ""));
-    print_names("env         ", hl_json_list(launch, "variables"));
-    print_names("exported    ", hl_json_list(launch, "exported"));
-    if (lost_ms > 0)
-        cli_print(stdout, "lost node    %s after %s of silence\n",
-                  hl_json_str(launch, "onNodeLost", ""),
-                  hl_format_duration_ms((uint64_t)lost_ms, text, sizeof(text)));
+    print_command(&launch->command);
+    print_row("file", launch->file);
+    print_row("workdir", launch->workdir);
+    print_row("venv", launch->venv);
+    print_row("conda", launch->conda);
+    print_row("python", launch->python);
+    print_names("env         ", &launch->variables);
+    print_names("exported    ", &launch->exported);
+    if (launch->node_lost_after_ms > 0)
+        cli_print(stdout, "lost node    %s after %s of silence\n", launch->on_node_lost,
+                  hl_format_duration_ms((uint64_t)launch->node_lost_after_ms, text, sizeof(text)));
 }
 
-static hl_status print_plan(const json_t *plan)
+static void plan_row(struct cli_table *t, const struct hl_api_plan_container *c,
+                     const struct hl_api_plan_rank *rank)
+{
+    cli_cell(t, "%d", c->index);
+    cli_cell(t, "%s:%d", c->node, c->numa_id);
+    cli_cell(t, "%s", c->cpus);
+    cli_cell(t, "%d", rank->rank);
+    cli_cell(t, "%d", rank->pp);
+    cli_cell(t, "%d", rank->tp);
+    cli_cell(t, "%d", rank->dp);
+    cli_cell(t, "%s", rank->gpu[0] != '\0' ? rank->gpu : "-");
+}
+
+static hl_status print_plan(const struct hl_api_plan *plan)
 {
     struct cli_table t;
-    size_t i, k;
-    json_t *container, *rank;
-    print_lines(hl_json_list(plan, "warnings"), "warning: ");
-    if (!hl_json_bool(plan, "feasible", 0))
+    print_lines(&plan->warnings, "warning: ");
+    if (!plan->feasible)
         return HL_OK;
     puts("");
     cli_table_init(&t, ">CONTAINER|SLOT|CPUS|>RANK|>PP|>TP|>DP|GPU");
-    json_array_foreach (hl_json_list(plan, "containers"), i, container) {
-        json_array_foreach (hl_json_list(container, "ranks"), k, rank) {
-            const char *gpu = hl_json_str(rank, "gpu", "");
-            cli_cell(&t, "%" PRId64, hl_json_int(container, "index", 0));
-            cli_cell(&t, "%s:%" PRId64, hl_json_str(container, "node", ""),
-                     hl_json_int(container, "numaId", 0));
-            cli_cell(&t, "%s", hl_json_str(container, "cpus", ""));
-            cli_cell(&t, "%" PRId64, hl_json_int(rank, "rank", 0));
-            cli_cell(&t, "%" PRId64, hl_json_int(rank, "pp", 0));
-            cli_cell(&t, "%" PRId64, hl_json_int(rank, "tp", 0));
-            cli_cell(&t, "%" PRId64, hl_json_int(rank, "dp", 0));
-            cli_cell(&t, "%s", gpu[0] != '\0' ? gpu : "-");
-        }
-    }
+    for (size_t i = 0; i < plan->containers.count; i++)
+        for (size_t k = 0; k < plan->containers.items[i].ranks.count; k++)
+            plan_row(&t, &plan->containers.items[i], &plan->containers.items[i].ranks.items[k]);
     return cli_table_print(&t);
 }
 
 /* A script can tell by the exit status whether the job would start now. */
-static hl_status plan_verdict(const json_t *plan)
+static hl_status plan_verdict(const struct hl_api_plan *plan)
 {
-    const char *reason = hl_json_str(plan, "reason", "");
-    if (hl_json_bool(plan, "feasible", 0))
+    if (plan->feasible)
         return HL_OK;
-    if (hl_json_bool(plan, "never", 0))
-        return hl_fail(HL_EINVAL, "it can never run here: %s", reason);
-    return hl_fail(HL_EBUSY, "it does not fit now and would wait: %s", reason);
+    if (plan->never)
+        return hl_fail(HL_EINVAL, "it can never run here: %s", plan->reason);
+    return hl_fail(HL_EBUSY, "it does not fit now and would wait: %s", plan->reason);
 }
 
 struct submit_args {
@@ -184,80 +183,90 @@ static const struct hl_option submit_rows[] = {
 
 #define PLAN_ROWS 1 /* the first */
 
-hl_status cmd_plan(struct cli *cli, int argc, char **argv)
+static hl_status print_planned(struct cli *cli, const struct hl_api_controller_plan_job_results *r)
 {
-    struct submit_args a = {0};
-    json_t *params, *result;
-    hl_status st = cli_args(cli, submit_rows, PLAN_ROWS, argc, argv, &a, 1, 1);
-    if (st == HL_OK)
-        st = job_params(argv[0], a.export, &params);
-    hl_args_fini(submit_rows, PLAN_ROWS, &a);
-    HL_TRY(st);
-    HL_TRY(cli_call(cli, "planJob", params, &result));
-    json_t *plan = json_incref(json_object_get(result, "plan"));
-    json_t *launch = json_incref(json_object_get(result, "launch"));
-    json_decref(result);
     if (cli->json) {
-        json_object_set(plan, "launch", launch);
-        st = cli_print_json(json_incref(plan));
-    } else {
-        print_lines(hl_json_list(plan, "arithmetic"), "");
-        print_launch(launch);
-        st = print_plan(plan);
+        json_t *doc = hl_api_to_json(&hl_api_plan_type, &r->plan);
+        json_object_set_new(doc, "launch", hl_api_to_json(&hl_api_job_launch_type, &r->launch));
+        return cli_print_json(doc);
     }
-    if (st == HL_OK)
-        st = plan_verdict(plan);
-    json_decref(launch);
-    json_decref(plan);
-    return st;
+    print_lines(&r->plan.arithmetic, "");
+    print_launch(&r->launch);
+    return print_plan(&r->plan);
 }
 
-/* The job's end is the command's. Takes the reference to submitJob's answer. */
-static hl_status submit_wait(struct cli *cli, json_t *result, const struct submit_args *a)
+hl_status cmd_plan(struct cli *cli, int argc, char **argv)
 {
-    json_t *job = NULL;
-    const char *id = hl_json_str(result, "id", "");
-    hl_status st = HL_OK;
+    HL_AUTO(hl_arena_fini) struct hl_arena arena = {0};
+    struct submit_args a = {0};
+    struct job_request job;
+    struct hl_api_controller_plan_job_results r;
+    hl_status st = cli_args(cli, submit_rows, PLAN_ROWS, argc, argv, &a, 1, 1);
+    if (st == HL_OK)
+        st = job_request(argv[0], a.export, &arena, &job);
+    hl_args_fini(submit_rows, PLAN_ROWS, &a);
+    HL_TRY(st);
+    const struct hl_api_controller_plan_job_params p = {.yaml = job.yaml,
+                                                        .source = job.source,
+                                                        .cwd = job.cwd,
+                                                        .file = job.file,
+                                                        .exported = job.exported,
+                                                        .inherited = job.inherited};
+    HL_TRY(CLI_CALL(cli, plan_job, &p, &arena, &r));
+    HL_TRY(print_planned(cli, &r));
+    return plan_verdict(&r.plan);
+}
+
+/* The job's end is the command's. */
+static hl_status submit_wait(struct cli *cli, const char *id, const struct submit_args *a)
+{
+    HL_AUTO(hl_arena_fini) struct hl_arena arena = {0};
+    struct hl_api_job job;
     if (!cli->json) {
         puts(id);
         fflush(stdout); /* who stops waiting knows it */
     }
     if (a->logs)
-        st = logs_follow(cli, id, a->retry_ms);
-    else
-        st = job_await(cli, id, a->retry_ms, &job);
-    if (job != NULL && cli->json)
-        st = cli_print_json(json_pack("{s:s s:s s:s}", "id", id, "state",
-                                      hl_json_str(job, "state", ""), "reason",
-                                      hl_json_str(job, "reason", "")));
-    if (job != NULL && st == HL_OK)
-        st = job_verdict(id, hl_json_str(job, "state", ""), hl_json_str(job, "reason", ""));
-    json_decref(job);
-    json_decref(result);
-    return st;
+        return logs_follow(cli, id, a->retry_ms);
+    HL_TRY(job_await(cli, id, a->retry_ms, &arena, &job));
+    if (cli->json)
+        HL_TRY(cli_print_json(
+            json_pack("{s:s s:s s:s}", "id", id, "state", job.state, "reason", job.reason)));
+    return job_verdict(id, job.state, job.reason);
+}
+
+static hl_status submit(struct cli *cli, const char *path, const struct submit_args *a,
+                        struct hl_arena *arena, struct hl_api_controller_submit_job_results *out)
+{
+    struct job_request job;
+    HL_TRY(job_request(path, a->export, arena, &job));
+    const struct hl_api_controller_submit_job_params p = {.yaml = job.yaml,
+                                                          .source = job.source,
+                                                          .cwd = job.cwd,
+                                                          .file = job.file,
+                                                          .exported = job.exported,
+                                                          .inherited = job.inherited,
+                                                          .idempotency_key = a->key};
+    return CLI_CALL(cli, submit_job, &p, arena, out);
 }
 
 hl_status cmd_submit(struct cli *cli, int argc, char **argv)
 {
+    HL_AUTO(hl_arena_fini) struct hl_arena arena = {0};
     struct submit_args a = {0};
-    json_t *params, *result;
+    struct hl_api_controller_submit_job_results r;
     hl_status st = cli_args(cli, submit_rows, HL_ARRAY_LEN(submit_rows), argc, argv, &a, 1, 1);
     if (st == HL_OK && a.logs && cli->json)
         st = cli_usage(cli, "--logs shows text only: leave out -o json, or take --wait");
     if (st == HL_OK)
-        st = job_params(argv[0], a.export, &params);
-    if (st == HL_OK) {
-        json_object_set_new(params, "idempotencyKey", json_string(a.key));
-        st = cli_call(cli, "submitJob", params, &result);
-    }
+        st = submit(cli, argv[0], &a, &arena, &r);
     hl_args_fini(submit_rows, HL_ARRAY_LEN(submit_rows), &a); /* frees the texts; flags stay */
     HL_TRY(st);
     if (a.wait || a.logs)
-        return submit_wait(cli, result, &a);
+        return submit_wait(cli, r.id, &a);
     if (cli->json)
-        return cli_print_json(result);
-    puts(hl_json_str(result, "id", ""));
-    json_decref(result);
+        return cli_print_value(&hl_api_controller_submit_job_results_type, &r);
+    puts(r.id);
     return HL_OK;
 }
 
@@ -265,72 +274,45 @@ hl_status cmd_submit(struct cli *cli, int argc, char **argv)
 
 static int newest_first(const void *a, const void *b)
 {
-    int64_t left = hl_json_int(*(json_t *const *)a, "submittedMs", 0);
-    int64_t right = hl_json_int(*(json_t *const *)b, "submittedMs", 0);
-    return left < right ? 1 : left > right ? -1 : 0;
-}
-
-/* New reference: the `last` newest jobs, 0 = all. */
-static json_t *sort_jobs(const json_t *jobs, size_t last)
-{
-    size_t i, count = json_array_size(jobs);
-    json_t *list = json_array(), *job;
-    HL_AUTO(hl_freep) json_t **order = calloc(count + 1, sizeof(json_t *));
-    if (order == NULL) {
-        json_decref(list);
-        return NULL;
-    }
-    json_array_foreach (jobs, i, job)
-        order[i] = job;
-    qsort(order, count, sizeof(json_t *), newest_first);
-    for (i = 0; i < count && (last == 0 || i < last); i++)
-        json_array_append(list, order[i]);
-    return list;
+    int64_t left = ((const struct hl_api_job *)a)->submitted_ms;
+    int64_t right = ((const struct hl_api_job *)b)->submitted_ms;
+    return (left < right) - (left > right);
 }
 
 /* The list has no details; its empty fields would read as "no plan". */
-static void drop_details(json_t *job)
+static json_t *job_without_details(const struct hl_api_job *job)
 {
     static const char *const details[] = {"plan", "yaml", "containers", "events", "launch"};
+    json_t *doc = hl_api_to_json(&hl_api_job_type, job);
     for (size_t i = 0; i < HL_ARRAY_LEN(details); i++)
-        json_object_del(job, details[i]);
+        json_object_del(doc, details[i]);
+    return doc;
 }
 
-static int64_t elapsed_ms(const json_t *job)
+static int64_t elapsed_ms(const struct hl_api_job *job)
 {
-    int64_t start = hl_json_int(job, "startedMs", 0), end = hl_json_int(job, "finishedMs", 0);
-    if (start <= 0)
+    if (job->started_ms <= 0)
         return -1;
-    return (end > 0 ? end : hl_wall_ms()) - start;
+    return (job->finished_ms > 0 ? job->finished_ms : hl_wall_ms()) - job->started_ms;
 }
 
-static void text_cell(struct cli_table *t, const json_t *row, const char *key)
-{
-    const char *text = hl_json_str(row, key, "");
-    cli_cell(t, "%s", text[0] != '\0' ? text : "-");
-}
-
-static hl_status print_jobs(const json_t *jobs)
+static hl_status print_jobs(const struct hl_api_job_list *jobs)
 {
     struct cli_table t;
-    size_t i;
-    const json_t *job;
-    cli_table_init(&t,
-                   "JOB|!STATE|>RANKS|?>ATTEMPT|?MODEL|?USER|?!SUBMITTED|!STARTED|>ELAPSED|REASON");
-    json_array_foreach (jobs, i, job) {
-        cli_cell(&t, "%s", hl_json_str(job, "id", ""));
-        cli_cell(&t, "%s", hl_json_str(job, "state", ""));
-        cli_cell(&t, "%" PRId64, hl_json_int(job, "worldSize", 0));
-        cli_cell(&t, "%" PRId64, hl_json_int(job, "attempt", 0));
-        text_cell(&t, job, "model");
-        text_cell(&t, job, "user");
-        cli_cell_time(&t, hl_json_int(job, "submittedMs", 0));
-        cli_cell_time(&t, hl_json_int(job, "startedMs", 0));
+    cli_table_init(&t, "JOB|!STATE|>RANKS|?>ATTEMPT|?MODEL|?!SUBMITTED|!STARTED|>ELAPSED|REASON");
+    for (size_t i = 0; i < jobs->count; i++) {
+        const struct hl_api_job *job = &jobs->items[i];
+        cli_cell(&t, "%s", job->id);
+        cli_cell(&t, "%s", job->state);
+        cli_cell(&t, "%d", job->world_size);
+        cli_cell(&t, "%d", job->attempt);
+        cli_cell(&t, "%s", job->model[0] != '\0' ? job->model : "-");
+        cli_cell_time(&t, job->submitted_ms);
+        cli_cell_time(&t, job->started_ms);
         cli_cell_duration(&t, elapsed_ms(job));
-        const char *reason = hl_json_str(job, "reason", "");
-        const char *warning = hl_json_str(job, "warning", "");
-        cli_cell(&t, "%s%s%s%s", reason, reason[0] != '\0' && warning[0] != '\0' ? "; " : "",
-                 warning[0] != '\0' ? "warning: " : "", warning);
+        cli_cell(&t, "%s%s%s%s", job->reason,
+                 job->reason[0] != '\0' && job->warning[0] != '\0' ? "; " : "",
+                 job->warning[0] != '\0' ? "warning: " : "", job->warning);
     }
     return cli_table_print(&t);
 }
@@ -346,102 +328,105 @@ hl_status cmd_list(struct cli *cli, int argc, char **argv)
         int64_t last;
     } a = {0};
 
-    json_t *result, *job;
-    size_t i;
+    HL_AUTO(hl_arena_fini) struct hl_arena arena = {0};
+    struct hl_api_controller_list_jobs_results r;
     HL_TRY(cli_args(cli, rows, HL_ARRAY_LEN(rows), argc, argv, &a, 0, 0));
-    HL_TRY(cli_call(cli, "listJobs", NULL, &result));
-    json_t *jobs = sort_jobs(hl_json_list(result, "jobs"), (size_t)a.last);
-    json_decref(result);
-    if (cli->json) {
-        json_array_foreach (jobs, i, job)
-            drop_details(job);
-        return cli_print_items(jobs);
-    }
-    hl_status st = jobs != NULL ? print_jobs(jobs) : hl_fail(HL_ENOMEM, "out of memory");
-    json_decref(jobs);
-    return st;
+    HL_TRY(CLI_CALL(cli, list_jobs, &(struct hl_api_controller_list_jobs_params){0}, &arena, &r));
+    if (r.jobs.count > 0)
+        qsort(r.jobs.items, r.jobs.count, sizeof(*r.jobs.items), newest_first);
+    if (a.last > 0 && r.jobs.count > (size_t)a.last)
+        r.jobs.count = (size_t)a.last;
+    if (!cli->json)
+        return print_jobs(&r.jobs);
+    json_t *items = json_array();
+    for (size_t i = 0; i < r.jobs.count; i++)
+        json_array_append_new(items, job_without_details(&r.jobs.items[i]));
+    return cli_print_items(items);
 }
 
 /* ---- one job --------------------------------------------------------------------------------- */
 
-hl_status cli_job(struct cli *cli, const char *id, json_t **out)
+hl_status cli_job(struct cli *cli, const char *id, struct hl_arena *arena, struct hl_api_job *out)
 {
-    json_t *result;
-    HL_TRY(cli_call(cli, "getJob", json_pack("{s:s}", "id", id), &result));
-    *out = json_incref(json_object_get(result, "job"));
-    json_decref(result);
+    struct hl_api_controller_get_job_results r;
+    HL_TRY(CLI_CALL(cli, get_job, &(struct hl_api_controller_get_job_params){id}, arena, &r));
+    *out = r.job;
     return HL_OK;
 }
 
 /* "demo-1: running, attempt 2 (restarts: 0; repeated because node node-0 was lost ...)" */
-static void print_state(const json_t *job)
+static void print_state(const struct hl_api_job *job)
 {
-    const char *cause = hl_json_str(job, "cause", ""), *reason = hl_json_str(job, "reason", "");
-    int64_t max = hl_json_int(job, "maxRestarts", 0);
-    cli_print(stdout, "%s: %s, attempt %" PRId64 " (restarts: ", hl_json_str(job, "id", ""),
-              hl_json_str(job, "state", ""), hl_json_int(job, "attempt", 0));
-    if (max > 0)
-        cli_print(stdout, "%" PRId64 " of %" PRId64 " used", hl_json_int(job, "restarts", 0), max);
+    cli_print(stdout, "%s: %s, attempt %d (restarts: ", job->id, job->state, job->attempt);
+    if (job->max_restarts > 0)
+        cli_print(stdout, "%d of %d used", job->restarts, job->max_restarts);
     else
         cli_print(stdout, "0");
-    cli_print(stdout, "%s%s)%s%s\n", cause[0] != '\0' ? "; repeated because " : "", cause,
-              reason[0] != '\0' ? ": " : "", reason);
+    cli_print(stdout, "%s%s)%s%s\n", job->cause[0] != '\0' ? "; repeated because " : "", job->cause,
+              job->reason[0] != '\0' ? ": " : "", job->reason);
 }
 
-static hl_status print_job(const json_t *job)
+static hl_status print_containers(const struct hl_api_container_status_list *containers)
 {
     struct cli_table t;
-    size_t i;
-    json_t *row;
-    print_state(job);
-    if (hl_json_str(job, "warning", "")[0] != '\0')
-        cli_print(stdout, "warning: %s\n", hl_json_str(job, "warning", ""));
-    print_launch(json_object_get(job, "launch"));
-    puts("");
     cli_table_init(&t, "CONTAINER|!STATE|>EXIT|?BOUND BY|MESSAGE");
-    json_array_foreach (hl_json_list(job, "containers"), i, row) {
-        cli_cell(&t, "%s", hl_json_str(row, "id", ""));
-        cli_cell(&t, "%s", hl_json_str(row, "state", ""));
-        cli_cell(&t, "%" PRId64, hl_json_int(row, "exitCode", 0));
-        cli_cell(&t, "%s", hl_json_str(row, "binding", ""));
-        const char *message = hl_json_str(row, "message", "");
-        const char *warning = hl_json_str(row, "warning", "");
-        cli_cell(&t, "%s%s%s", message, message[0] != '\0' && warning[0] != '\0' ? "; " : "",
-                 warning);
+    for (size_t i = 0; i < containers->count; i++) {
+        const struct hl_api_container_status *c = &containers->items[i];
+        cli_cell(&t, "%s", c->id);
+        cli_cell(&t, "%s", c->state);
+        cli_cell(&t, "%d", c->exit_code);
+        cli_cell(&t, "%s", c->binding);
+        cli_cell(&t, "%s%s%s", c->message,
+                 c->message[0] != '\0' && c->warning[0] != '\0' ? "; " : "", c->warning);
     }
-    HL_TRY(cli_table_print(&t));
-    puts("");
+    return cli_table_print(&t);
+}
+
+static hl_status print_events(const struct hl_api_job_event_list *events)
+{
+    struct cli_table t;
     cli_table_init(&t, "TIME|>ATTEMPT|EVENT|TEXT");
-    json_array_foreach (hl_json_list(job, "events"), i, row) {
-        cli_cell_time(&t, hl_json_int(row, "timeMs", 0));
-        cli_cell(&t, "%" PRId64, hl_json_int(row, "attempt", 0));
-        cli_cell(&t, "%s", hl_json_str(row, "kind", ""));
-        cli_cell(&t, "%s", hl_json_str(row, "text", ""));
+    for (size_t i = 0; i < events->count; i++) {
+        const struct hl_api_job_event *e = &events->items[i];
+        cli_cell_time(&t, e->time_ms);
+        cli_cell(&t, "%d", e->attempt);
+        cli_cell(&t, "%s", e->kind);
+        cli_cell(&t, "%s", e->text);
     }
-    HL_TRY(cli_table_print(&t));
-    if (json_object_get(json_object_get(job, "plan"), "containers") != NULL) {
-        puts("");
-        print_lines(hl_json_list(json_object_get(job, "plan"), "arithmetic"), "");
-        return print_plan(json_object_get(job, "plan"));
-    }
-    return HL_OK;
+    return cli_table_print(&t);
+}
+
+static hl_status print_job(const struct hl_api_job *job)
+{
+    print_state(job);
+    if (job->warning[0] != '\0')
+        cli_print(stdout, "warning: %s\n", job->warning);
+    print_launch(&job->launch);
+    puts("");
+    HL_TRY(print_containers(&job->containers));
+    puts("");
+    HL_TRY(print_events(&job->events));
+    if (job->plan.containers.count == 0)
+        return HL_OK;
+    puts("");
+    print_lines(&job->plan.arithmetic, "");
+    return print_plan(&job->plan);
 }
 
 hl_status cmd_describe(struct cli *cli, int argc, char **argv)
 {
-    json_t *job;
+    HL_AUTO(hl_arena_fini) struct hl_arena arena = {0};
+    struct hl_api_job job;
     char id[CLI_JOB_ID_MAX];
     HL_TRY(cli_no_args(cli, argc, argv, 1, 1));
     HL_TRY(cli_job_id(cli, argv[0], id));
-    HL_TRY(cli_job(cli, id, &job));
-    if (cli->json) {
-        if (json_array_size(json_object_get(json_object_get(job, "plan"), "containers")) == 0)
-            json_object_del(job, "plan");
-        return cli_print_json(job);
-    }
-    hl_status st = print_job(job);
-    json_decref(job);
-    return st;
+    HL_TRY(cli_job(cli, id, &arena, &job));
+    if (!cli->json)
+        return print_job(&job);
+    json_t *doc = hl_api_to_json(&hl_api_job_type, &job);
+    if (job.plan.containers.count == 0)
+        json_object_del(doc, "plan");
+    return cli_print_json(doc);
 }
 
 hl_status cmd_ranktable(struct cli *cli, int argc, char **argv)
@@ -455,32 +440,33 @@ hl_status cmd_ranktable(struct cli *cli, int argc, char **argv)
         char *format;
     } a = {0};
 
-    json_t *result = NULL;
+    HL_AUTO(hl_arena_fini) struct hl_arena arena = {0};
+    struct hl_api_controller_rank_table_results r;
     char id[CLI_JOB_ID_MAX];
     hl_status st = cli_args(cli, rows, HL_ARRAY_LEN(rows), argc, argv, &a, 1, 1);
     if (st == HL_OK)
         st = cli_job_id(cli, argv[0], id);
+    const struct hl_api_controller_rank_table_params p = {.id = id, .format = a.format};
     if (st == HL_OK)
-        st = cli_call(cli, "rankTable", json_pack("{s:s s:s}", "id", id, "format", a.format),
-                      &result);
+        st = CLI_CALL(cli, rank_table, &p, &arena, &r);
     hl_args_fini(rows, HL_ARRAY_LEN(rows), &a);
     HL_TRY(st);
-    json_t *doc = json_loads(hl_json_str(result, "document", ""), 0, NULL);
-    json_decref(result);
+    json_t *doc = json_loads(r.document, 0, NULL);
     return doc != NULL ? cli_print_json(doc)
                        : hl_fail(HL_EPROTO, "the Controller's rank table is no JSON");
 }
 
 hl_status cmd_cancel(struct cli *cli, int argc, char **argv)
 {
-    json_t *result;
+    HL_AUTO(hl_arena_fini) struct hl_arena arena = {0};
+    struct hl_api_controller_cancel_job_results r;
     char id[CLI_JOB_ID_MAX];
     HL_TRY(cli_no_args(cli, argc, argv, 1, 1));
     HL_TRY(cli_job_id(cli, argv[0], id));
-    HL_TRY(cli_call(cli, "cancelJob", json_pack("{s:s}", "id", id), &result));
+    HL_TRY(
+        CLI_CALL(cli, cancel_job, &(struct hl_api_controller_cancel_job_params){id}, &arena, &r));
     if (cli->json)
-        return cli_print_json(result);
-    cli_print(stdout, "%s: %s\n", hl_json_str(result, "id", ""), hl_json_str(result, "state", ""));
-    json_decref(result);
+        return cli_print_value(&hl_api_controller_cancel_job_results_type, &r);
+    cli_print(stdout, "%s: %s\n", r.id, r.state);
     return HL_OK;
 }

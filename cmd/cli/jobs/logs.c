@@ -9,7 +9,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/base64.h"
 #include "base/clock.h"
 #include "cli/jobs/commands.h"
 #include "conf/options.h"
@@ -115,26 +114,26 @@ static void view_take_state(struct log_view *v, const char *state, const char *r
 /* Into v->piece; *rank may be -1 and is the one that was read afterwards. */
 static hl_status view_read(struct log_view *v, int64_t *rank, int64_t offset, int64_t max)
 {
-    json_t *result;
+    HL_AUTO(hl_arena_fini) struct hl_arena arena = {0};
+    struct hl_api_controller_read_log_results r;
     struct log_piece *p = &v->piece;
+    const struct hl_api_controller_read_log_params params = {.id = v->job,
+                                                             .rank = (int32_t)*rank,
+                                                             .attempt = (int32_t)v->attempt,
+                                                             .offset = offset,
+                                                             .max_bytes = (uint32_t)max};
     hl_buf_clear(&p->text);
-    HL_TRY(cli_call(v->cli, "readLog",
-                    json_pack("{s:s s:I s:I s:I s:I}", "id", v->job, "rank", (json_int_t)*rank,
-                              "attempt", (json_int_t)v->attempt, "offset", (json_int_t)offset,
-                              "maxBytes", (json_int_t)max),
-                    &result));
-    p->offset = hl_json_int(result, "offset", 0);
-    p->size = hl_json_int(result, "size", 0);
-    p->finished = hl_json_bool(result, "finished", 0);
-    *rank = hl_json_int(result, "rank", 0);
-    v->attempt = hl_json_int(result, "attempt", 0);
-    v->last_attempt = hl_json_int(result, "lastAttempt", 0);
-    v->failed_rank = hl_json_int(result, "failedRank", -1);
-    snprintf(v->job, sizeof(v->job), "%s", hl_json_str(result, "job", ""));
-    view_take_state(v, hl_json_str(result, "jobState", ""), hl_json_str(result, "jobReason", ""));
-    hl_status st = hl_base64_decode(hl_json_str(result, "data", ""), &p->text);
-    json_decref(result);
-    return st;
+    HL_TRY(CLI_CALL(v->cli, read_log, &params, &arena, &r));
+    p->offset = r.offset;
+    p->size = r.size;
+    p->finished = r.finished;
+    *rank = r.rank;
+    v->attempt = r.attempt;
+    v->last_attempt = r.last_attempt;
+    v->failed_rank = r.failed_rank;
+    snprintf(v->job, sizeof(v->job), "%s", r.job);
+    view_take_state(v, r.job_state, r.job_reason);
+    return hl_buf_append(&p->text, r.data.bytes, r.data.size);
 }
 
 /* Where the last `lines` lines of a text begin; *lines is how many more there are before it. */
@@ -358,11 +357,10 @@ static hl_status view_open(struct log_view *v, struct cli *cli, const char *job,
                  v->attempt);
         return view_add_streams(v, rank, 1);
     }
-    json_t *doc;
-    HL_TRY(cli_job(cli, v->job, &doc));
-    int64_t world = hl_json_int(doc, "worldSize", 1);
-    json_decref(doc);
-    return view_add_streams(v, 0, (size_t)(world > 0 ? world : 1));
+    HL_AUTO(hl_arena_fini) struct hl_arena arena = {0};
+    struct hl_api_job doc;
+    HL_TRY(cli_job(cli, v->job, &arena, &doc));
+    return view_add_streams(v, 0, (size_t)(doc.world_size > 0 ? doc.world_size : 1));
 }
 
 static hl_status view_tail(struct log_view *v)
@@ -422,17 +420,17 @@ static hl_status view_show(struct log_view *v)
 static hl_status stream_lose(struct log_view *v, struct log_stream *s, hl_status st)
 {
     char text[HL_ERROR_TEXT_MAX];
-    json_t *doc;
+    HL_AUTO(hl_arena_fini) struct hl_arena arena = {0};
+    struct hl_api_job doc;
     uint64_t now = hl_now_ns();
     if (st != HL_ENOENT && !failure_may_pass(st))
         return st;
     snprintf(text, sizeof(text), "%.900s", hl_error_text());
     if (s->lost_ns == 0)
         s->lost_ns = now;
-    if (cli_job(v->cli, v->job, &doc) == HL_OK) {
-        v->last_attempt = hl_json_int(doc, "attempt", 0);
-        view_take_state(v, hl_json_str(doc, "state", ""), hl_json_str(doc, "reason", ""));
-        json_decref(doc);
+    if (cli_job(v->cli, v->job, &arena, &doc) == HL_OK) {
+        v->last_attempt = doc.attempt;
+        view_take_state(v, doc.state, doc.reason);
         if (view_attempt_over(v) &&
             (st == HL_ENOENT || now - s->lost_ns > LOG_LOST_MS * HL_NS_PER_MS)) {
             note("output of rank %" PRId64 " in attempt %" PRId64 " is missing from here on: %s",

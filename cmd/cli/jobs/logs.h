@@ -23,8 +23,9 @@
 /* Show what a rank writes (the first; where the job has failed already, the one that failed first)
  * until the job has ended; HL_OK when it succeeded. */
 hl_status logs_follow(struct cli *cli, const char *job, uint64_t retry_ms) HL_CHECK;
-/* Wait until the job has ended, however it did; *out is the job, a new reference. */
-hl_status job_await(struct cli *cli, const char *job, uint64_t retry_ms, json_t **out) HL_CHECK;
+/* Wait until the job has ended, however it did; *out is the job, in the arena. */
+hl_status job_await(struct cli *cli, const char *job, uint64_t retry_ms, struct hl_arena *arena,
+                    struct hl_api_job *out) HL_CHECK;
 /* HL_OK when the job succeeded, else a failure with its reason. */
 hl_status job_verdict(const char *job, const char *state, const char *reason) HL_CHECK;
 

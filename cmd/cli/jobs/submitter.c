@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/text.h"
+#include "base/utf8.h"
 #include "core/job.h"
 
 extern char **environ;
@@ -34,13 +35,35 @@ static hl_status next_part(const char *list, char **name, char **value, const ch
     return HL_OK;
 }
 
-static json_t *variable(const char *name, const char *value)
+/* A list that grows in the arena; the room it outgrew stays there. */
+struct vars {
+    struct hl_api_key_value_list list;
+    size_t cap;
+    struct hl_arena *arena;
+};
+
+static hl_status add_var(struct vars *vars, const char *name, const char *value)
 {
-    return json_pack("{s:s s:s}", "key", name, "value", value);
+    if (vars->list.count == vars->cap) {
+        size_t cap = vars->cap * 2 + 16;
+        struct hl_api_key_value *items = hl_arena_array(vars->arena, cap, sizeof(*items));
+        if (items == NULL)
+            return hl_fail(HL_ENOMEM, "out of memory for --export");
+        if (vars->list.count > 0)
+            memcpy(items, vars->list.items, vars->list.count * sizeof(*items));
+        vars->list.items = items;
+        vars->cap = cap;
+    }
+    struct hl_api_key_value var = {hl_arena_strdup(vars->arena, name),
+                                   hl_arena_strdup(vars->arena, value)};
+    if (hl_arena_failed(vars->arena))
+        return hl_fail(HL_ENOMEM, "out of memory for --export");
+    vars->list.items[vars->list.count++] = var;
+    return HL_OK;
 }
 
 /* Everything but what belongs to Helios or to the shell itself. */
-static hl_status add_all(json_t *list)
+static hl_status add_all(struct vars *vars)
 {
     for (char **p = environ; *p != NULL; p++) {
         const char *equals = strchr(*p, '=');
@@ -50,19 +73,18 @@ static hl_status add_all(json_t *list)
             return hl_fail(HL_ENOMEM, "out of memory for --export");
         if (n == 0 || hl_job_var_problem(name, HL_JOB_VAR_ALL) != NULL)
             continue;
-        json_t *var = strlen(equals + 1) <= HL_JOB_VALUE_MAX ? variable(name, equals + 1) : NULL;
-        if (var == NULL)
+        if (strlen(equals + 1) <= HL_JOB_VALUE_MAX && hl_utf8_valid(*p))
+            HL_TRY(add_var(vars, name, equals + 1));
+        else
             fprintf(stderr,
                     "warning: --export ALL leaves out %s, whose value is no UTF-8 text or has more "
                     "than %d bytes\n",
                     name, HL_JOB_VALUE_MAX);
-        else
-            json_array_append_new(list, var);
     }
     return HL_OK;
 }
 
-static hl_status add_named(const char *name, const char *value, json_t *list)
+static hl_status add_named(const char *name, const char *value, struct vars *vars)
 {
     const char *why = hl_job_var_problem(name, HL_JOB_VAR_EXPORT);
     if (why != NULL)
@@ -71,31 +93,32 @@ static hl_status add_named(const char *name, const char *value, json_t *list)
         return hl_fail(HL_EINVAL,
                        "--export: this shell has no variable %s; export it, or give %s=VALUE", name,
                        name);
-    json_t *var = variable(name, value);
-    if (var == NULL)
+    if (!hl_utf8_valid(value))
         return hl_fail(HL_EINVAL, "--export: the value of %s is no UTF-8 text", name);
-    json_array_append_new(list, var);
-    return HL_OK;
+    return add_var(vars, name, value);
 }
 
-static hl_status add_parts(const char *text, json_t *exported, json_t *inherited)
+static hl_status add_parts(const char *text, struct vars *exported, struct vars *inherited)
 {
     while (*text != '\0') {
         HL_AUTO(hl_freep) char *name = NULL;
         HL_AUTO(hl_freep) char *value = NULL;
         HL_TRY(next_part(text, &name, &value, &text));
         if (strcmp(name, "ALL") == 0 && value == NULL)
-            HL_TRY(json_array_size(inherited) == 0 ? add_all(inherited) : HL_OK);
+            HL_TRY(inherited->list.count == 0 ? add_all(inherited) : HL_OK);
         else if (strcmp(name, "NONE") != 0 || value != NULL)
             HL_TRY(add_named(name, value, exported));
     }
     return HL_OK;
 }
 
-hl_status submitter_export(const char *list, json_t *params)
+hl_status submitter_export(const char *list, struct hl_arena *arena,
+                           struct hl_api_key_value_list *exported,
+                           struct hl_api_key_value_list *inherited)
 {
-    json_t *exported = json_array(), *inherited = json_array();
-    json_object_set_new(params, "exported", exported);
-    json_object_set_new(params, "inherited", inherited);
-    return add_parts(list, exported, inherited);
+    struct vars named = {.arena = arena}, all = {.arena = arena};
+    HL_TRY(add_parts(list, &named, &all));
+    *exported = named.list;
+    *inherited = all.list;
+    return HL_OK;
 }

@@ -9,12 +9,14 @@
 #ifndef HL_CMD_CLI_JOBS_SUBMITTER_H
 #define HL_CMD_CLI_JOBS_SUBMITTER_H
 
-#include <jansson.h>
-
+#include "api/types.h"
+#include "base/arena.h"
 #include "base/status.h"
 
-/* Adds "exported" and "inherited" of planJob and submitJob to params. `list`: NAME, NAME=VALUE and
+/* "exported" and "inherited" of planJob and submitJob, in the arena. `list`: NAME, NAME=VALUE and
  * ALL with commas between; NONE or "" for nothing. A value in quotes may hold commas. */
-hl_status submitter_export(const char *list, json_t *params) HL_CHECK;
+hl_status submitter_export(const char *list, struct hl_arena *arena,
+                           struct hl_api_key_value_list *exported,
+                           struct hl_api_key_value_list *inherited) HL_CHECK;
 
 #endif

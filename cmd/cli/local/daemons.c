@@ -6,8 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/json.h"
 #include "cli/local/local_private.h"
+#include "core/json.h"
 
 static void add(struct local_daemon *d, const char *flag, const char *fmt, ...) HL_PRINTF(3, 4);
 

@@ -12,6 +12,7 @@
 #include "core/json.h"
 #include "hw/executor.h"
 #include "rpc/agent_calls.h"
+#include "rpc/controller_calls.h"
 
 #define STOP_GRACE_MS 2000
 #define COUNT_MS      2000
@@ -117,20 +118,19 @@ static void stop_all(struct hl_rpc *rpc, const char *state, const json_t *doc, j
 /* {"models", "versions", "jobs"} as the Controller counts them; NULL when it does not answer. */
 static json_t *count_content(struct hl_rpc *rpc, const json_t *doc)
 {
+    HL_AUTO(hl_arena_fini) struct hl_arena arena = {0};
     const json_t *controller = json_object_get(doc, "controllerd");
+    struct hl_api_controller_cluster_info_results r;
     struct hl_rpc_peer *peer;
-    json_t *answer = NULL, *counts = NULL;
     if (!local_daemon_runs(controller) ||
         hl_rpc_open(rpc, hl_json_str(controller, "address", ""), "Controller", &peer) != HL_OK)
         return NULL;
-    if (hl_rpc_call(peer, "clusterInfo", NULL, COUNT_MS, &answer) == HL_OK) {
-        const json_t *info = json_object_get(answer, "info");
-        counts = json_pack("{s:I s:I s:I}", "models", hl_json_int(info, "models", 0), "versions",
-                           hl_json_int(info, "versions", 0), "jobs", hl_json_int(info, "jobs", 0));
-    }
-    json_decref(answer);
+    hl_status st = hl_call_controller_cluster_info(
+        peer, &(struct hl_api_controller_cluster_info_params){0}, COUNT_MS, &arena, &r);
     hl_rpc_peer_close(peer);
-    return counts;
+    return st != HL_OK ? NULL
+                       : json_pack("{s:I s:I s:I}", "models", (json_int_t)r.info.models, "versions",
+                                   (json_int_t)r.info.versions, "jobs", (json_int_t)r.info.jobs);
 }
 
 /* What there is to keep or to remove. */

@@ -6,39 +6,38 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "cli/local/local_private.h"
 #include "core/jobstate.h"
 #include "core/json.h"
-#include "cli/local/local_private.h"
+#include "rpc/controller_calls.h"
 #include "rpc/rpc.h"
 
 #define END_MS  60000 /* logs are fetched before pods go */
 #define CALL_MS 5000
 
-static bool job_ended(const json_t *job)
+static bool job_ended(const struct hl_api_job *job)
 {
     enum hl_job_state state;
-    return hl_job_state_parse(hl_json_str(job, "state", ""), &state) == HL_OK &&
-           hl_job_state_ended(state);
+    return hl_job_state_parse(job->state, &state) == HL_OK && hl_job_state_ended(state);
 }
 
 /* Cancels what has not ended; how many there are. A job that stops already is left alone by it. */
 static hl_status cancel_all(struct hl_rpc_peer *peer, int *left)
 {
-    json_t *list = NULL, *job;
-    size_t i;
-    HL_TRY(hl_rpc_call(peer, "listJobs", NULL, CALL_MS, &list));
-    hl_status st = HL_OK;
+    HL_AUTO(hl_arena_fini) struct hl_arena arena = {0};
+    struct hl_api_controller_list_jobs_results r;
+    struct hl_api_controller_cancel_job_results cancelled;
+    HL_TRY(hl_call_controller_list_jobs(peer, &(struct hl_api_controller_list_jobs_params){0},
+                                        CALL_MS, &arena, &r));
     *left = 0;
-    json_array_foreach (hl_json_list(list, "jobs"), i, job) {
-        if (job_ended(job) || st != HL_OK)
+    for (size_t i = 0; i < r.jobs.count; i++) {
+        if (job_ended(&r.jobs.items[i]))
             continue;
-        json_t *params = json_pack("{s:s}", "id", hl_json_str(job, "id", ""));
-        st = hl_rpc_call(peer, "cancelJob", params, CALL_MS, NULL);
-        json_decref(params);
+        const struct hl_api_controller_cancel_job_params p = {.id = r.jobs.items[i].id};
+        HL_TRY(hl_call_controller_cancel_job(peer, &p, CALL_MS, &arena, &cancelled));
         ++*left;
     }
-    json_decref(list);
-    return st;
+    return HL_OK;
 }
 
 static hl_status end_all(struct hl_rpc_peer *peer)

@@ -7,8 +7,8 @@
 #include <sys/types.h>
 
 #include "base/buf.h"
-#include "conf/options.h"
 #include "cli/local/local.h"
+#include "conf/options.h"
 
 #define LOCAL_RUN       "run" /* directory of the sockets, in the state directory */
 #define LOCAL_CALL_MS   5000

@@ -8,8 +8,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "core/json.h"
 #include "cli/local/local_private.h"
+#include "core/json.h"
 
 #define CONFIG_ENV "HELIOS_CONFIG"
 

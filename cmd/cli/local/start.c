@@ -11,8 +11,8 @@
 
 #include "base/clock.h"
 #include "base/text.h"
-#include "core/json.h"
 #include "cli/local/local_private.h"
+#include "core/json.h"
 #include "os/file.h"
 #include "os/process.h"
 

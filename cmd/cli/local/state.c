@@ -12,8 +12,8 @@
 #include <unistd.h>
 
 #include "base/clock.h"
-#include "core/json.h"
 #include "cli/local/local_private.h"
+#include "core/json.h"
 #include "os/file.h"
 #include "os/process.h"
 

@@ -11,8 +11,8 @@
 #include "base/backoff.h"
 #include "base/clock.h"
 #include "base/log.h"
-#include "core/json.h"
 #include "cli/local/local_private.h"
+#include "core/json.h"
 #include "os/process.h"
 
 #define FIRST_MS  200

@@ -10,10 +10,11 @@
 
 #include "auth/secret.h"
 #include "base/clock.h"
-#include "core/json.h"
 #include "cli/local/local_private.h"
+#include "core/json.h"
 #include "os/file.h"
 #include "os/process.h"
+#include "rpc/controller_calls.h"
 #include "rpc/rpc.h"
 
 #define SOCKET_PATH_MAX 107
@@ -75,23 +76,22 @@ struct sight {
 
 static hl_status look(struct hl_rpc_peer *peer, struct sight *out)
 {
-    json_t *nodes = NULL, *answer = NULL, *node;
-    size_t i;
-    HL_TRY(hl_rpc_call(peer, "listNodes", NULL, LOCAL_CALL_MS, &nodes));
+    HL_AUTO(hl_arena_fini) struct hl_arena arena = {0};
+    struct hl_api_controller_list_nodes_results r;
+    struct hl_api_controller_cluster_info_results cluster;
+    const struct hl_api_cluster_info *info = &cluster.info;
+    HL_TRY(hl_call_controller_list_nodes(peer, &(struct hl_api_controller_list_nodes_params){0},
+                                         LOCAL_CALL_MS, &arena, &r));
+    HL_TRY(hl_call_controller_cluster_info(peer, &(struct hl_api_controller_cluster_info_params){0},
+                                           LOCAL_CALL_MS, &arena, &cluster));
     out->ready = 0;
-    json_array_foreach (hl_json_list(nodes, "nodes"), i, node) {
-        out->ready += strcmp(hl_json_str(node, "state", ""), "ready") == 0;
-    }
-    json_decref(nodes);
-    HL_TRY(hl_rpc_call(peer, "clusterInfo", NULL, LOCAL_CALL_MS, &answer));
-    const json_t *info = json_object_get(answer, "info");
-    snprintf(out->l3_state, sizeof(out->l3_state), "%s", hl_json_str(info, "l3State", ""));
-    snprintf(out->kube_state, sizeof(out->kube_state), "%s",
-             hl_json_str(info, "kubernetesState", ""));
-    out->refused = strcmp(hl_json_str(info, "claim", ""), "refused") == 0;
+    for (size_t i = 0; i < r.nodes.count; i++)
+        out->ready += strcmp(r.nodes.items[i].state, "ready") == 0;
+    snprintf(out->l3_state, sizeof(out->l3_state), "%s", info->l3_state);
+    snprintf(out->kube_state, sizeof(out->kube_state), "%s", info->kubernetes_state);
+    out->refused = strcmp(info->claim, "refused") == 0;
     out->l3 = out->refused || strcmp(out->l3_state, "ready") == 0;
     out->kube = strcmp(out->kube_state, "ready") == 0;
-    json_decref(answer);
     return HL_OK;
 }
 

@@ -6,9 +6,9 @@
 #include <string.h>
 
 #include "base/text.h"
+#include "cli/cli/outfile.h"
 #include "cli/mem/commands.h"
 #include "cli/mem/picture.h"
-#include "cli/cli/outfile.h"
 #include "hybridps/client/replay.h"
 #include "hybridps/client/tensors.h"
 #include "os/file.h"

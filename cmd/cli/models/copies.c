@@ -4,9 +4,11 @@
 #include <string.h>
 #include <strings.h>
 
-#include "core/route.h"
 #include "cli/models/commands.h"
 #include "cli/models/shard_id.h"
+#include "core/route.h"
+#include "rpc/agent_calls.h"
+#include "rpc/l3_calls.h"
 
 struct copy_args {
     char *to, *from;
@@ -30,88 +32,85 @@ static const struct hl_option drop_rows[] = {
      HL_OPT_STRING, 0, 0, NULL, AT(from), 0},
 };
 
-/* "node-1:l1:emu:0" to {"id", "node", "tier", "device"}; a device's name has colons too. */
-static hl_status parse_place(struct cli *cli, const char *id, const char *text, json_t **out)
+/* Where a copy is, as the user names it. */
+struct place {
+    char node[160], tier[8], device[96];
+};
+
+/* "node-1:l1:emu:0"; a device's name has colons too. */
+static hl_status parse_place(struct cli *cli, const char *text, struct place *out)
 {
-    char node[160] = "", tier[8] = "l2", device[96] = "";
+    struct place p = {.tier = "L2"};
     const char *colon = strchr(text, ':');
     if (strcasecmp(text, "l3") == 0 || strcasecmp(text, "l4") == 0) {
-        snprintf(tier, sizeof(tier), "%s", text);
-    } else {
-        size_t len = colon != NULL ? (size_t)(colon - text) : strlen(text);
-        if (len == 0 || len >= sizeof(node))
-            return cli_usage(
-                cli, "unknown place '%s' (expected NODE, NODE:l2, NODE:l1:DEVICE, l3 or l4)", text);
-        snprintf(node, sizeof(node), "%.*s", (int)len, text);
-        if (colon != NULL && strncasecmp(colon + 1, "l1", 2) != 0 &&
-            strcasecmp(colon + 1, "l2") != 0)
-            return cli_usage(cli, "'%s': a node has l1 and l2", text);
-        if (colon != NULL)
-            snprintf(tier, sizeof(tier), "%.2s", colon + 1);
-        if (colon != NULL && colon[3] == ':')
-            snprintf(device, sizeof(device), "%s", colon + 4);
-        else if (colon != NULL && colon[3] != '\0')
-            return cli_usage(cli, "'%s': a node has l1 and l2", text);
+        snprintf(p.tier, sizeof(p.tier), "L%c", text[1]);
+        *out = p;
+        return HL_OK;
     }
-    for (char *p = tier; *p != '\0'; p++)
-        *p = (char)(*p == 'l' ? 'L' : *p);
-    *out = json_pack("{s:s s:s s:s s:s}", "id", id, "node", node, "tier", tier, "device", device);
+    size_t len = colon != NULL ? (size_t)(colon - text) : strlen(text);
+    if (len == 0 || len >= sizeof(p.node))
+        return cli_usage(
+            cli, "unknown place '%s' (expected NODE, NODE:l2, NODE:l1:DEVICE, l3 or l4)", text);
+    snprintf(p.node, sizeof(p.node), "%.*s", (int)len, text);
+    if (colon != NULL) {
+        if (strncasecmp(colon + 1, "l1", 2) != 0 && strcasecmp(colon + 1, "l2") != 0)
+            return cli_usage(cli, "'%s': a node has l1 and l2", text);
+        snprintf(p.tier, sizeof(p.tier), "L%c", colon[2]);
+        if (colon[3] != ':' && colon[3] != '\0')
+            return cli_usage(cli, "'%s': a node has l1 and l2", text);
+        if (colon[3] == ':')
+            snprintf(p.device, sizeof(p.device), "%s", colon + 4);
+    }
+    *out = p;
     return HL_OK;
 }
 
-/* "L2 of node-1, emu:0" */
-static void print_place(const json_t *copy)
-{
-    const char *node = hl_json_str(copy, "node", ""), *device = hl_json_str(copy, "device", "");
-    cli_print(stdout, "%s%s%s%s%s", hl_json_str(copy, "tier", ""), node[0] != '\0' ? " of " : "",
-              node, device[0] != '\0' ? ", " : "", device);
-}
-
 /* The Controller takes the nearest way: what was asked for and what was done may differ. */
-static void print_copied(const json_t *copy, const struct copy_args *a)
+static void print_copied(const struct hl_api_copy *copy, const struct copy_args *a)
 {
     char size[32];
-    const char *path = hl_json_str(copy, "path", "");
-    print_place(copy);
-    cli_print(stdout, ": %s",
-              hl_format_bytes((uint64_t)hl_json_int(copy, "sizeBytes", 0), size, sizeof(size)));
-    if (path[0] != '\0')
-        cli_print(stdout, " by %s (%s, %s) in %.6f s", path, hl_json_str(copy, "transport", ""),
-                  hl_json_str(copy, "reason", ""), hl_json_real(copy, "seconds", 0));
+    cli_print(stdout, "%s%s%s%s%s: %s", copy->tier, copy->node[0] != '\0' ? " of " : "", copy->node,
+              copy->device[0] != '\0' ? ", " : "", copy->device,
+              hl_format_bytes(copy->size_bytes, size, sizeof(size)));
+    if (copy->path[0] != '\0')
+        cli_print(stdout, " by %s (%s, %s) in %.6f s", copy->path, copy->transport, copy->reason,
+                  copy->seconds);
     puts("");
-    if (a->migrate && strcmp(path, hl_route_path_name(HL_PATH_ZMQ)) != 0) {
-        enum hl_route_reason reason = hl_route_reason_by_name(hl_json_str(copy, "reason", ""));
+    if (a->migrate && strcmp(copy->path, hl_route_path_name(HL_PATH_ZMQ)) != 0) {
+        enum hl_route_reason reason = hl_route_reason_by_name(copy->reason);
         cli_print(stdout, "the migration network was not used: %s\n",
-                  path[0] == '\0'            ? "the copy was there already"
+                  copy->path[0] == '\0'      ? "the copy was there already"
                   : reason < HL_REASON_COUNT ? hl_route_reason_text(reason)
-                                             : hl_json_str(copy, "reason", ""));
+                                             : copy->reason);
     }
 }
 
 static hl_status shard_copy(struct cli *cli, const char *shard, const struct copy_args *a)
 {
-    json_t *params, *result;
+    HL_AUTO(hl_arena_fini) struct hl_arena arena = {0};
+    struct hl_api_controller_copy_shard_results r;
+    struct place to;
     char id[HL_ID_TEXT_LEN + 1];
     if (a->to[0] == '\0')
         return cli_usage(cli, "--to is missing");
     if (a->migrate && a->write)
         return cli_usage(cli, "--migrate and --write exclude each other");
     HL_TRY(shard_resolve(cli, shard, id));
-    HL_TRY(parse_place(cli, id, a->to, &params));
-    json_object_set_new(params, "operation",
-                        json_string(a->migrate ? "migrate"
-                                    : a->write ? "write"
-                                               : "read"));
-    HL_TRY(cli_call_for(cli, "copyShard", params, CLI_COPY_TIMEOUT_MS, &result));
-    json_t *copy = json_object_get(result, "copy");
+    HL_TRY(parse_place(cli, a->to, &to));
+    const struct hl_api_controller_copy_shard_params p = {.id = id,
+                                                          .node = to.node,
+                                                          .tier = to.tier,
+                                                          .device = to.device,
+                                                          .operation = a->migrate ? "migrate"
+                                                                       : a->write ? "write"
+                                                                                  : "read"};
+    HL_TRY(CLI_CALL_FOR(cli, copy_shard, &p, CLI_COPY_TIMEOUT_MS, &arena, &r));
     if (cli->json) {
-        cli_hex_checksums(copy);
-        json_incref(copy);
-        json_decref(result);
-        return cli_print_json(copy);
+        json_t *doc = hl_api_to_json(&hl_api_copy_type, &r.copy);
+        cli_hex_checksums(doc);
+        return cli_print_json(doc);
     }
-    print_copied(copy, a);
-    json_decref(result);
+    print_copied(&r.copy, a);
     return HL_OK;
 }
 
@@ -124,20 +123,22 @@ hl_status cmd_shard_copy(struct cli *cli, int argc, char **argv)
     return st;
 }
 
-static hl_status shard_drop(struct cli *cli, const char *shard, const char *from)
+static hl_status shard_drop(struct cli *cli, const char *shard, const char *text)
 {
-    json_t *params, *result;
+    HL_AUTO(hl_arena_fini) struct hl_arena arena = {0};
+    struct hl_api_controller_drop_copy_results r;
+    struct place from;
     char id[HL_ID_TEXT_LEN + 1];
-    if (from[0] == '\0')
+    if (text[0] == '\0')
         return cli_usage(cli, "--from is missing");
     HL_TRY(shard_resolve(cli, shard, id));
-    HL_TRY(parse_place(cli, id, from, &params));
-    HL_TRY(cli_call(cli, "dropCopy", params, &result));
-    int dropped = hl_json_bool(result, "dropped", 0);
+    HL_TRY(parse_place(cli, text, &from));
+    const struct hl_api_controller_drop_copy_params p = {
+        .id = id, .node = from.node, .tier = from.tier, .device = from.device};
+    HL_TRY(CLI_CALL(cli, drop_copy, &p, &arena, &r));
     if (cli->json)
-        return cli_print_json(result);
-    json_decref(result);
-    puts(dropped ? "dropped" : "there was none");
+        return cli_print_value(&hl_api_controller_drop_copy_results_type, &r);
+    puts(r.dropped ? "dropped" : "there was none");
     return HL_OK;
 }
 
@@ -152,48 +153,49 @@ hl_status cmd_shard_drop(struct cli *cli, int argc, char **argv)
 
 /* ---- where a shard is ------------------------------------------------------------------------ */
 
-hl_status copies_print(const json_t *shard)
+static void text_cell(struct cli_table *t, const char *text)
+{
+    cli_cell(t, "%s", text[0] != '\0' ? text : "-");
+}
+
+hl_status copies_print(const struct hl_api_copy_list *copies)
 {
     struct cli_table t;
-    size_t i;
-    const json_t *x;
     cli_table_init(&t, "TIER|NODE|?DEVICE|>SIZE|?>NUMA|PATH|?TRANSPORT|?>SECONDS|WHY|!MADE");
-    json_array_foreach (hl_json_list(shard, "copies"), i, x) {
-        const char *path = hl_json_str(x, "path", "");
-        cli_cell(&t, "%s", hl_json_str(x, "tier", ""));
-        cli_cell(&t, "%s",
-                 hl_json_str(x, "node", "")[0] != '\0' ? hl_json_str(x, "node", "") : "-");
-        cli_cell(&t, "%s",
-                 hl_json_str(x, "device", "")[0] != '\0' ? hl_json_str(x, "device", "") : "-");
-        cli_cell_bytes(&t, (uint64_t)hl_json_int(x, "sizeBytes", 0));
-        if (hl_json_int(x, "numaId", -1) >= 0)
-            cli_cell(&t, "%" PRId64, hl_json_int(x, "numaId", -1));
+    for (size_t i = 0; i < copies->count; i++) {
+        const struct hl_api_copy *x = &copies->items[i];
+        bool moved = x->path[0] != '\0';
+        cli_cell(&t, "%s", x->tier);
+        text_cell(&t, x->node);
+        text_cell(&t, x->device);
+        cli_cell_bytes(&t, x->size_bytes);
+        if (x->numa_id >= 0)
+            cli_cell(&t, "%d", x->numa_id);
         else
             cli_cell(&t, "-");
-        cli_cell(&t, "%s", path[0] != '\0' ? path : "-");
-        cli_cell(&t, "%s", path[0] != '\0' ? hl_json_str(x, "transport", "") : "-");
-        if (path[0] != '\0')
-            cli_cell(&t, "%.6f", hl_json_real(x, "seconds", 0));
+        text_cell(&t, x->path);
+        cli_cell(&t, "%s", moved ? x->transport : "-");
+        if (moved)
+            cli_cell(&t, "%.6f", x->seconds);
         else
             cli_cell(&t, "-");
-        cli_cell(&t, "%s", path[0] != '\0' ? hl_json_str(x, "reason", "") : "-");
-        cli_cell_time(&t, hl_json_int(x, "createdMs", 0));
+        cli_cell(&t, "%s", moved ? x->reason : "-");
+        cli_cell_time(&t, x->created_ms);
     }
     return cli_table_print(&t);
 }
 
-hl_status routes_print(const json_t *routes)
+hl_status routes_print(const struct hl_api_route_list *routes)
 {
     struct cli_table t;
-    size_t i;
-    const json_t *r;
     cli_table_init(&t, "READ BY|INTO|FROM|PATH|WHY");
-    json_array_foreach (routes, i, r) {
-        cli_cell(&t, "%s", hl_json_str(r, "node", ""));
-        cli_cell(&t, "%s", hl_json_str(r, "target", ""));
-        cli_cell(&t, "%s", hl_json_str(r, "source", ""));
-        cli_cell(&t, "%s", hl_json_str(r, "path", ""));
-        cli_cell(&t, "%s", hl_json_str(r, "text", ""));
+    for (size_t i = 0; i < routes->count; i++) {
+        const struct hl_api_route *r = &routes->items[i];
+        cli_cell(&t, "%s", r->node);
+        cli_cell(&t, "%s", r->target);
+        cli_cell(&t, "%s", r->source);
+        cli_cell(&t, "%s", r->path);
+        cli_cell(&t, "%s", r->text);
     }
     return cli_table_print(&t);
 }
@@ -201,132 +203,155 @@ hl_status routes_print(const json_t *routes)
 /* ---- store ----------------------------------------------------------------------------------- */
 
 /* 0 = there is none. */
-static void limit_cell(struct cli_table *t, const json_t *x, const char *key)
+static void limit_cell(struct cli_table *t, uint64_t bytes)
 {
-    uint64_t bytes = (uint64_t)hl_json_int(x, key, 0);
     if (bytes != 0)
         cli_cell_bytes(t, bytes);
     else
         cli_cell(t, "-");
 }
 
-static void tier_row(struct cli_table *t, const char *node, const json_t *x)
+static void tier_row(struct cli_table *t, const char *node, const struct hl_api_tier_info *x)
 {
     cli_cell(t, "%s", node);
-    cli_cell(t, "%s", hl_json_str(x, "tier", ""));
-    cli_cell(t, "%s", hl_json_str(x, "name", ""));
-    limit_cell(t, x, "quotaBytes");
-    cli_cell_bytes(t, (uint64_t)hl_json_int(x, "usedBytes", 0));
-    cli_cell_bytes(t, (uint64_t)hl_json_int(x, "writingBytes", 0));
-    cli_cell_bytes(t, (uint64_t)hl_json_int(x, "quarantinedBytes", 0));
-    cli_cell(t, "%" PRId64, hl_json_int(x, "shards", 0));
-    limit_cell(t, x, "lowBytes");
-    limit_cell(t, x, "highBytes");
-    cli_cell(t, "%s", hl_json_str(x, "pressure", ""));
-    cli_cell(t, "%zu", json_array_size(hl_json_list(x, "regions")));
-    cli_cell(t, "%s", hl_json_str(x, "backing", ""));
+    cli_cell(t, "%s", x->tier);
+    cli_cell(t, "%s", x->name);
+    limit_cell(t, x->quota_bytes);
+    cli_cell_bytes(t, x->used_bytes);
+    cli_cell_bytes(t, x->writing_bytes);
+    cli_cell_bytes(t, x->quarantined_bytes);
+    cli_cell(t, "%" PRIu64, x->shards);
+    limit_cell(t, x->low_bytes);
+    limit_cell(t, x->high_bytes);
+    cli_cell(t, "%s", x->pressure);
+    cli_cell(t, "%zu", x->regions.count);
+    cli_cell(t, "%s", x->backing);
 }
 
 /* Who has how much of a tier of chunks. */
-static void process_rows(struct cli_table *t, const char *node, const json_t *x)
+static void process_rows(struct cli_table *t, const char *node, const struct hl_api_tier_info *x)
 {
-    const json_t *p;
-    size_t i;
-    json_array_foreach (hl_json_list(x, "processes"), i, p) {
+    for (size_t i = 0; i < x->processes.count; i++) {
         cli_cell(t, "%s", node);
-        cli_cell(t, "%s", hl_json_str(x, "tier", ""));
-        cli_cell(t, "  pid %" PRId64, hl_json_int(p, "pid", 0));
+        cli_cell(t, "%s", x->tier);
+        cli_cell(t, "  pid %d", x->processes.items[i].pid);
         cli_cell(t, "-");
-        cli_cell_bytes(t, (uint64_t)hl_json_int(p, "usedBytes", 0));
+        cli_cell_bytes(t, x->processes.items[i].used_bytes);
         for (int k = 0; k < 8; k++)
             cli_cell(t, "-");
     }
 }
 
-/* {"node", "tiers"} of an Agent, asked itself: its numbers are exact. What the Controller heard
- * last when it does not answer. */
-static json_t *ask_node(struct cli *cli, const json_t *info)
+/* The tiers of a node, or of the L3 host (node ""). */
+struct store {
+    const char *node;
+    struct hl_api_tier_info_list tiers;
+};
+
+static hl_status ask_agent(struct cli *cli, const char *address, struct hl_arena *arena,
+                           struct hl_api_tier_info_list *out)
 {
+    struct hl_api_agent_store_info_results r;
     struct hl_rpc *rpc;
     struct hl_rpc_peer *peer;
-    int timeout_ms = 0;
-    json_t *result = NULL;
-    json_t *tiers = json_deep_copy(json_object_get(info, "tiers"));
-    const char *name = hl_json_str(info, "name", "");
-    if (cli_timeout(cli, &timeout_ms) == HL_OK && cli_runtime(cli, &rpc) == HL_OK &&
-        hl_rpc_open(rpc, hl_json_str(info, "agentAddress", ""), "Agent", &peer) == HL_OK) {
-        if (hl_rpc_call(peer, "storeInfo", NULL, timeout_ms, &result) == HL_OK) {
-            json_decref(tiers);
-            tiers = json_deep_copy(json_object_get(result, "tiers"));
-            json_decref(result);
-        } else {
-            fprintf(stderr, "helios: %s\n", hl_error_text());
-        }
-        hl_rpc_peer_close(peer);
-    }
-    return json_pack("{s:s s:o}", "node", name, "tiers", tiers != NULL ? tiers : json_array());
+    int timeout_ms;
+    HL_TRY(cli_timeout(cli, &timeout_ms));
+    HL_TRY(cli_runtime(cli, &rpc));
+    HL_TRY(hl_rpc_open(rpc, address, "Agent", &peer));
+    hl_status st = hl_call_agent_store_info(peer, &(struct hl_api_agent_store_info_params){0},
+                                            timeout_ms, arena, &r);
+    hl_rpc_peer_close(peer);
+    HL_TRY(st);
+    *out = r.tiers;
+    return HL_OK;
+}
+
+/* An Agent's own numbers are exact; else what the Controller heard last. */
+static struct store ask_node(struct cli *cli, const struct hl_api_node_info *info,
+                             struct hl_arena *arena)
+{
+    struct store s = {info->name, info->tiers};
+    if (ask_agent(cli, info->agent_address, arena, &s.tiers) != HL_OK)
+        fprintf(stderr, "helios: %s\n", hl_error_text());
+    return s;
+}
+
+static hl_status ask_l3(struct cli *cli, struct hl_arena *arena, struct hl_api_tier_info_list *out)
+{
+    struct hl_api_l3_pool_info_results r;
+    struct hl_rpc_peer *l3;
+    int timeout_ms;
+    HL_TRY(cli_timeout(cli, &timeout_ms));
+    HL_TRY(cli_l3(cli, &l3));
+    HL_TRY(
+        hl_call_l3_pool_info(l3, &(struct hl_api_l3_pool_info_params){0}, timeout_ms, arena, &r));
+    *out = r.pool.tiers;
+    return HL_OK;
 }
 
 /* The same of the pool's host. */
-static json_t *ask_pool(struct cli *cli, const json_t *heard)
+static hl_status ask_pool(struct cli *cli, struct hl_arena *arena, struct store *out)
 {
-    json_t *result = NULL, *tiers = NULL;
-    if (cli_call_l3(cli, "poolInfo", NULL, &result) == HL_OK) {
-        tiers = json_deep_copy(json_object_get(json_object_get(result, "pool"), "tiers"));
-        json_decref(result);
-    } else {
+    struct hl_api_controller_cluster_info_results r;
+    HL_TRY(
+        CLI_CALL(cli, cluster_info, &(struct hl_api_controller_cluster_info_params){0}, arena, &r));
+    *out = (struct store){"", r.info.pool.tiers};
+    if (ask_l3(cli, arena, &out->tiers) != HL_OK)
         fprintf(stderr, "helios: %s\n", hl_error_text());
-        tiers = json_deep_copy(json_object_get(heard, "tiers"));
-    }
-    return json_pack("{s:s s:o}", "node", "", "tiers", tiers != NULL ? tiers : json_array());
+    return HL_OK;
 }
 
-static hl_status gather(struct cli *cli, const char *only, json_t **out)
+static hl_status gather(struct cli *cli, const char *only, struct hl_arena *arena,
+                        struct store **out, size_t *count)
 {
-    json_t *nodes, *info, *n;
-    size_t i;
-    HL_TRY(cli_call(cli, "listNodes", NULL, &nodes));
-    json_t *all = json_array();
-    json_array_foreach (hl_json_list(nodes, "nodes"), i, n) {
-        const json_t *node = json_object_get(n, "node");
-        if (only[0] == '\0' || strcmp(only, hl_json_str(node, "name", "")) == 0)
-            json_array_append_new(all, ask_node(cli, node));
+    struct hl_api_controller_list_nodes_results r;
+    size_t n = 0;
+    HL_TRY(CLI_CALL(cli, list_nodes, &(struct hl_api_controller_list_nodes_params){0}, arena, &r));
+    struct store *all = hl_arena_array(arena, r.nodes.count + 1, sizeof(*all));
+    if (all == NULL)
+        return hl_fail(HL_ENOMEM, "out of memory for %zu nodes", r.nodes.count);
+    for (size_t i = 0; i < r.nodes.count; i++)
+        if (only[0] == '\0' || strcmp(only, r.nodes.items[i].node.name) == 0)
+            all[n++] = ask_node(cli, &r.nodes.items[i].node, arena);
+    if (only[0] == '\0')
+        HL_TRY(ask_pool(cli, arena, &all[n++]));
+    else if (n == 0)
+        return hl_fail(HL_ENOENT, "there is no node '%s'; `helios nodes` lists them", only);
+    *out = all;
+    *count = n;
+    return HL_OK;
+}
+
+static hl_status print_stores_json(const struct store *all, size_t count)
+{
+    json_t *items = json_array();
+    for (size_t i = 0; i < count; i++) {
+        json_t *tiers = json_array();
+        for (size_t k = 0; k < all[i].tiers.count; k++)
+            json_array_append_new(tiers,
+                                  hl_api_to_json(&hl_api_tier_info_type, &all[i].tiers.items[k]));
+        json_array_append_new(items, json_pack("{s:s s:o}", "node", all[i].node, "tiers", tiers));
     }
-    json_decref(nodes);
-    hl_status st = HL_OK;
-    if (only[0] != '\0' && json_array_size(all) == 0)
-        st = hl_fail(HL_ENOENT, "there is no node '%s'; `helios nodes` lists them", only);
-    if (st == HL_OK && only[0] == '\0' &&
-        (st = cli_call(cli, "clusterInfo", NULL, &info)) == HL_OK) {
-        const json_t *pool = json_object_get(json_object_get(info, "info"), "pool");
-        json_array_append_new(all, ask_pool(cli, pool));
-        json_decref(info);
-    }
-    if (st != HL_OK)
-        json_decref(all);
-    else
-        *out = all;
-    return st;
+    return cli_print_items(items);
 }
 
 hl_status cmd_store(struct cli *cli, int argc, char **argv)
 {
-    json_t *all, *n, *tier;
-    size_t i, k;
+    HL_AUTO(hl_arena_fini) struct hl_arena arena = {0};
+    struct store *all = NULL;
+    size_t count = 0;
     HL_TRY(cli_no_args(cli, argc, argv, 0, 1));
-    HL_TRY(gather(cli, argc > 0 ? argv[0] : "", &all));
+    HL_TRY(gather(cli, argc > 0 ? argv[0] : "", &arena, &all, &count));
     if (cli->json)
-        return cli_print_items(all);
+        return print_stores_json(all, count);
     struct cli_table t;
     cli_table_init(&t, "NODE|TIER|NAME|>QUOTA|>USED|?>WRITING|?>QUARANTINED|>SHARDS|?>LOW|?>HIGH|"
                        "!PRESSURE|?>REGIONS|?BACKING");
-    json_array_foreach (all, i, n) {
-        const char *name = hl_json_str(n, "node", "");
-        json_array_foreach (hl_json_list(n, "tiers"), k, tier) {
-            tier_row(&t, name[0] != '\0' ? name : "(L3 host)", tier);
-            process_rows(&t, name, tier);
+    for (size_t i = 0; i < count; i++)
+        for (size_t k = 0; k < all[i].tiers.count; k++) {
+            const struct hl_api_tier_info *x = &all[i].tiers.items[k];
+            tier_row(&t, all[i].node[0] != '\0' ? all[i].node : "(L3 host)", x);
+            process_rows(&t, all[i].node, x);
         }
-    }
-    json_decref(all);
     return cli_table_print(&t);
 }

@@ -6,9 +6,10 @@
 #include <unistd.h>
 
 #include "base/clock.h"
-#include "core/megatron_args.h"
+#include "base/utf8.h"
 #include "cli/models/commands.h"
 #include "cli/models/rankfile.h"
+#include "core/megatron_args.h"
 #include "os/file.h"
 
 struct export_args {
@@ -380,23 +381,23 @@ static hl_status export_all(struct cli *cli, struct export *e)
 /* Sizes of the model; which version, so that all ranks are of one; and whether it was trained. */
 static hl_status read_model(struct cli *cli, struct export *e)
 {
-    size_t i;
-    json_t *result, *version, *params = json_pack("{s:s}", "name", e->where.model);
-    if (params == NULL)
+    HL_AUTO(hl_arena_fini) struct hl_arena arena = {0};
+    struct hl_api_controller_get_model_results r;
+    if (!hl_utf8_valid(e->where.model))
         return cli_usage(cli, "the name is not UTF-8");
-    HL_TRY(cli_call(cli, "getModel", params, &result));
-    const json_t *m = json_object_get(result, "model");
-    e->tp_size = (int)hl_json_int(m, "tp", 1);
-    e->pp_size = (int)hl_json_int(m, "pp", 1);
+    HL_TRY(CLI_CALL(cli, get_model, &(struct hl_api_controller_get_model_params){e->where.model},
+                    &arena, &r));
+    e->tp_size = r.model.tp;
+    e->pp_size = r.model.pp;
     if (e->where.version < 0)
-        e->where.version = hl_json_int(m, "latest", -1);
-    json_array_foreach (hl_json_list(m, "versions"), i, version) {
-        if (hl_json_int(version, "version", 0) != e->where.version)
+        e->where.version = r.model.latest;
+    for (size_t i = 0; i < r.model.versions.count; i++) {
+        const struct hl_api_model_version *v = &r.model.versions.items[i];
+        if (v->version != e->where.version)
             continue;
-        e->trained = hl_json_int(version, "world", 0) > 0; /* an import has no ranks */
-        e->iteration = e->trained ? hl_json_int(version, "step", 0) : 0;
+        e->trained = v->world > 0; /* an import has no ranks */
+        e->iteration = e->trained ? v->step : 0;
     }
-    json_decref(result);
     if (e->torch && e->trained)
         snprintf(e->folder, sizeof(e->folder), "iter_%07" PRId64, e->iteration);
     else if (e->torch)

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/utf8.h"
 #include "cli/models/commands.h"
 
 #define POLL_MS        100
@@ -43,19 +44,25 @@ static const struct hl_option import_rows[] = {
 };
 
 static hl_status start_import(struct cli *cli, const char *dir, const struct import_args *a,
-                              json_t **out)
+                              struct hl_arena *arena,
+                              struct hl_api_controller_import_model_results *out)
 {
     char path[PATH_MAX];
     HL_TRY(cli_absolute(dir, path));
-    json_t *request =
-        json_pack("{s:{s:s s:s s:I s:I s:I s:s s:s s:I s:I s:I}}", "request", "dir", path, "name",
-                  a->name, "tp", (json_int_t)a->tp, "pp", (json_int_t)a->pp, "vocabDivisor",
-                  (json_int_t)a->vocab_divisor, "pad", a->pad, "naming", a->naming,
-                  "firstStageLayers", (json_int_t)a->first, "lastStageLayers", (json_int_t)a->last,
-                  "virtualStages", (json_int_t)a->virtual_stages);
-    if (request == NULL)
+    if (!hl_utf8_valid(path) || !hl_utf8_valid(a->name))
         return hl_fail(HL_EINVAL, "the directory or the name is not UTF-8");
-    return cli_call(cli, "importModel", request, out);
+    const struct hl_api_controller_import_model_params p = {
+        .request = {.dir = path,
+                    .name = a->name,
+                    .tp = (int32_t)a->tp,
+                    .pp = (int32_t)a->pp,
+                    .vocab_divisor = (int32_t)a->vocab_divisor,
+                    .pad = a->pad,
+                    .naming = a->naming,
+                    .first_stage_layers = (int32_t)a->first,
+                    .last_stage_layers = (int32_t)a->last,
+                    .virtual_stages = (int32_t)a->virtual_stages}};
+    return CLI_CALL(cli, import_model, &p, arena, out);
 }
 
 static volatile sig_atomic_t interrupted;
@@ -78,107 +85,116 @@ static void cancel_on_interrupt(void)
 /* By import id or by the model's name; the id goes into `id`. */
 static hl_status cancel_import(struct cli *cli, const char *which, char *id, size_t cap)
 {
-    json_t *result, *params = json_pack("{s:s}", "id", which);
-    if (params == NULL)
+    HL_AUTO(hl_arena_fini) struct hl_arena arena = {0};
+    struct hl_api_controller_cancel_import_results r;
+    if (!hl_utf8_valid(which))
         return cli_usage(cli, "the name is not UTF-8");
-    HL_TRY(cli_call(cli, "cancelImport", params, &result));
-    snprintf(id, cap, "%s", hl_json_str(result, "importId", ""));
-    json_decref(result);
+    HL_TRY(CLI_CALL(cli, cancel_import, &(struct hl_api_controller_cancel_import_params){which},
+                    &arena, &r));
+    snprintf(id, cap, "%s", r.import_id);
+    return HL_OK;
+}
+
+/* An import that is looked at again and again. */
+struct following {
+    struct cli *cli;
+    const char *id;
+    uint64_t start_ns, heard_ns, timeout_ms;
+    struct cli_progress bar;
+};
+
+/* One look; *ended: the report, in the arena, is the last one. */
+static hl_status import_look(struct following *f, struct hl_arena *arena,
+                             struct hl_api_import_progress *out, bool *ended)
+{
+    struct hl_api_controller_import_progress_results r;
+    uint64_t now = hl_now_ns();
+    hl_status st = CLI_CALL(f->cli, import_progress,
+                            &(struct hl_api_controller_import_progress_params){f->id}, arena, &r);
+    if (st != HL_OK && (!hl_status_retryable(st) || now - f->heard_ns > SILENCE_NS))
+        return st;
+    if (st == HL_OK) {
+        f->heard_ns = now;
+        cli_progress_update(&f->bar, r.progress.done_bytes, r.progress.total_bytes);
+        *out = r.progress;
+        *ended = strcmp(r.progress.state, "running") != 0;
+    }
+    if (!*ended && now - f->start_ns > f->timeout_ms * HL_NS_PER_MS)
+        return hl_fail(HL_ETIMEDOUT,
+                       "the import did not end in %" PRIu64
+                       " ms and goes on; `helios model ls` shows it when it is done, "
+                       "`helios model cancel` ends it",
+                       f->timeout_ms);
     return HL_OK;
 }
 
 /* Until the import has ended; *progress is its last report. */
 static hl_status follow_import(struct cli *cli, const char *id, uint64_t timeout_ms,
-                               json_t **progress)
+                               struct hl_arena *arena, struct hl_api_import_progress *progress)
 {
-    struct cli_progress bar;
-    uint64_t start = hl_now_ns(), heard = start;
+    uint64_t now = hl_now_ns();
+    struct following f = {
+        .cli = cli, .id = id, .start_ns = now, .heard_ns = now, .timeout_ms = timeout_ms};
     hl_status st = HL_OK;
+    bool ended = false;
     char same[40];
-    cli_progress_start(&bar, "importing");
-    for (;;) {
-        json_t *result;
-        uint64_t now = hl_now_ns();
+    cli_progress_start(&f.bar, "importing");
+    while (st == HL_OK && !ended) {
+        HL_AUTO(hl_arena_fini) struct hl_arena one = {0};
         if (interrupted)
             interrupted = cancel_import(cli, id, same, sizeof(same)) != HL_OK;
-        st = cli_call(cli, "importProgress", json_pack("{s:s}", "importId", id), &result);
-        if (st == HL_OK) {
-            json_t *p = json_incref(json_object_get(result, "progress"));
-            json_decref(result);
-            heard = now;
-            cli_progress_update(&bar, (uint64_t)hl_json_int(p, "doneBytes", 0),
-                                (uint64_t)hl_json_int(p, "totalBytes", 0));
-            if (strcmp(hl_json_str(p, "state", ""), "running") != 0) {
-                *progress = p;
-                break;
-            }
-            json_decref(p);
-        } else if (!hl_status_retryable(st) || now - heard > SILENCE_NS) {
-            break;
-        }
-        if (now - start > timeout_ms * HL_NS_PER_MS) {
-            st = hl_fail(HL_ETIMEDOUT,
-                         "the import did not end in %" PRIu64
-                         " ms and goes on; `helios model ls` shows it when it is done, "
-                         "`helios model cancel` ends it",
-                         timeout_ms);
-            break;
-        }
-        nanosleep(&(struct timespec){.tv_nsec = POLL_MS * 1000000L}, NULL);
+        st = import_look(&f, &one, progress, &ended);
+        if (ended)
+            hl_arena_move(arena, &one);
+        else if (st == HL_OK)
+            nanosleep(&(struct timespec){.tv_nsec = POLL_MS * 1000000L}, NULL);
     }
-    cli_progress_end(&bar);
+    cli_progress_end(&f.bar);
     return st;
 }
 
 static hl_status print_import(struct cli *cli, const struct import_args *a, int64_t version,
-                              const json_t *p)
+                              const struct hl_api_import_progress *p)
 {
-    size_t i, shards = json_array_size(hl_json_list(p, "shards"));
-    json_t *s;
     uint64_t bytes = 0;
     char text[32], rate_text[32];
-    json_array_foreach (hl_json_list(p, "shards"), i, s)
-        bytes += (uint64_t)hl_json_int(s, "sizeBytes", 0);
-    double seconds = hl_json_real(p, "seconds", 0);
-    uint64_t rate = seconds > 0 ? (uint64_t)((double)bytes / seconds) : 0;
+    for (size_t i = 0; i < p->shards.count; i++)
+        bytes += p->shards.items[i].size_bytes;
+    uint64_t rate = p->seconds > 0 ? (uint64_t)((double)bytes / p->seconds) : 0;
     if (cli->json)
         return cli_print_json(json_pack(
             "{s:s s:I s:I s:I s:I s:I s:f s:I}", "name", a->name, "version", (json_int_t)version,
-            "tp", (json_int_t)a->tp, "pp", (json_int_t)a->pp, "shards", (json_int_t)shards, "bytes",
-            (json_int_t)bytes, "seconds", seconds, "bytesPerSecond", (json_int_t)rate));
+            "tp", (json_int_t)a->tp, "pp", (json_int_t)a->pp, "shards", (json_int_t)p->shards.count,
+            "bytes", (json_int_t)bytes, "seconds", p->seconds, "bytesPerSecond", (json_int_t)rate));
     cli_print(stdout,
               "imported %s@%" PRId64 " as TP%" PRId64 " x PP%" PRId64
               ": %zu shards, %s in %.2f s (%s/s)\n",
-              a->name, version, a->tp, a->pp, shards, hl_format_bytes(bytes, text, sizeof(text)),
-              seconds, hl_format_bytes(rate, rate_text, sizeof(rate_text)));
+              a->name, version, a->tp, a->pp, p->shards.count,
+              hl_format_bytes(bytes, text, sizeof(text)), p->seconds,
+              hl_format_bytes(rate, rate_text, sizeof(rate_text)));
     return HL_OK;
 }
 
 /* What a report of an import that has not succeeded says. */
-static hl_status import_failure(const json_t *progress)
+static hl_status import_failure(const struct hl_api_import_progress *p)
 {
-    hl_status st = hl_status_by_name(hl_json_str(progress, "errorStatus", "EINTERNAL"));
+    hl_status st = hl_status_by_name(p->error_status);
     return hl_fail(st == HL_OK ? HL_EINTERNAL : st, "%s",
-                   hl_json_str(progress, "error", "the import failed without a reason"));
+                   p->error[0] != '\0' ? p->error : "the import failed without a reason");
 }
 
 static hl_status import(struct cli *cli, const char *dir, const struct import_args *a)
 {
-    json_t *started, *progress = NULL;
+    HL_AUTO(hl_arena_fini) struct hl_arena arena = {0};
+    struct hl_api_controller_import_model_results started;
+    struct hl_api_import_progress progress;
     if (a->name[0] == '\0')
         return cli_usage(cli, "--name is missing");
     cancel_on_interrupt();
-    HL_TRY(start_import(cli, dir, a, &started));
-    int64_t version = hl_json_int(started, "version", 1);
-    hl_status st =
-        follow_import(cli, hl_json_str(started, "importId", ""), a->timeout_ms, &progress);
-    json_decref(started);
-    HL_TRY(st);
-    st = strcmp(hl_json_str(progress, "state", ""), "done") == 0
-             ? print_import(cli, a, version, progress)
-             : import_failure(progress);
-    json_decref(progress);
-    return st;
+    HL_TRY(start_import(cli, dir, a, &arena, &started));
+    HL_TRY(follow_import(cli, started.import_id, a->timeout_ms, &arena, &progress));
+    return strcmp(progress.state, "done") == 0 ? print_import(cli, a, started.version, &progress)
+                                               : import_failure(&progress);
 }
 
 hl_status cmd_model_import(struct cli *cli, int argc, char **argv)
@@ -192,13 +208,13 @@ hl_status cmd_model_import(struct cli *cli, int argc, char **argv)
 
 hl_status cmd_model_cancel(struct cli *cli, int argc, char **argv)
 {
+    HL_AUTO(hl_arena_fini) struct hl_arena arena = {0};
     char id[40];
-    json_t *progress = NULL;
+    struct hl_api_import_progress progress;
     HL_TRY(cli_no_args(cli, argc, argv, 1, 1));
     HL_TRY(cancel_import(cli, argv[0], id, sizeof(id)));
-    HL_TRY(follow_import(cli, id, CANCEL_WAIT_MS, &progress));
-    hl_status st = import_failure(progress);
-    json_decref(progress);
+    HL_TRY(follow_import(cli, id, CANCEL_WAIT_MS, &arena, &progress));
+    hl_status st = import_failure(&progress);
     if (st != HL_ECANCELED)
         return st; /* it had failed by itself */
     hl_error_clear();
@@ -208,27 +224,24 @@ hl_status cmd_model_cancel(struct cli *cli, int argc, char **argv)
     return HL_OK;
 }
 
-static uint64_t model_bytes(const json_t *model)
+static uint64_t model_bytes(const struct hl_api_model *model)
 {
-    size_t i;
-    json_t *v;
     uint64_t bytes = 0;
-    json_array_foreach (hl_json_list(model, "versions"), i, v)
-        bytes += (uint64_t)hl_json_int(v, "bytes", 0);
+    for (size_t i = 0; i < model->versions.count; i++)
+        bytes += model->versions.items[i].bytes;
     return bytes;
 }
 
-static void cell_latest(struct cli_table *t, const json_t *model)
+static void cell_latest(struct cli_table *t, const struct hl_api_model *model)
 {
-    int64_t latest = hl_json_int(model, "latest", -1);
-    if (latest < 0)
+    if (model->latest < 0)
         cli_cell(t, "-");
     else
-        cli_cell(t, "%" PRId64, latest);
+        cli_cell(t, "%" PRId64, model->latest);
 }
 
 /* Numbers for a person: 134.5M parameters. */
-static void cell_count(struct cli_table *t, int64_t count)
+static void cell_count(struct cli_table *t, uint64_t count)
 {
     static const char units[] = " KMBT";
     double value = (double)count;
@@ -238,42 +251,42 @@ static void cell_count(struct cli_table *t, int64_t count)
         unit++;
     }
     if (unit == 0)
-        cli_cell(t, "%" PRId64, count);
+        cli_cell(t, "%" PRIu64, count);
     else
         cli_cell(t, "%.1f%c", value, units[unit]);
 }
 
-static const char *model_state(const json_t *model)
+static const char *model_state(const struct hl_api_model *model)
 {
-    return hl_json_int(model, "latest", -1) >= 0 ? "ready" : "empty";
+    return model->latest >= 0 ? "ready" : "empty";
 }
 
-static void model_row(struct cli_table *t, const json_t *m)
+static void model_row(struct cli_table *t, const struct hl_api_model *m)
 {
-    cli_cell(t, "%s", hl_json_str(m, "name", ""));
+    cli_cell(t, "%s", m->name);
     cli_cell(t, "%s", model_state(m));
     cell_latest(t, m);
-    cli_cell(t, "%s", hl_json_str(m, "architecture", ""));
-    cli_cell(t, "%s", hl_json_str(m, "dtype", ""));
-    cell_count(t, hl_json_int(m, "parameters", 0));
-    cli_cell(t, "%" PRId64, hl_json_int(m, "tp", 0));
-    cli_cell(t, "%" PRId64, hl_json_int(m, "pp", 0));
-    cli_cell(t, "%zu", json_array_size(hl_json_list(m, "versions")));
+    cli_cell(t, "%s", m->architecture);
+    cli_cell(t, "%s", m->dtype);
+    cell_count(t, m->parameters);
+    cli_cell(t, "%d", m->tp);
+    cli_cell(t, "%d", m->pp);
+    cli_cell(t, "%zu", m->versions.count);
     cli_cell_bytes(t, model_bytes(m));
-    cli_cell_time(t, hl_json_int(m, "createdMs", 0));
+    cli_cell_time(t, m->created_ms);
 }
 
-static void import_row(struct cli_table *t, const json_t *im)
+static void import_row(struct cli_table *t, const struct hl_api_import_summary *im)
 {
-    int64_t done = hl_json_int(im, "doneBytes", 0), total = hl_json_int(im, "totalBytes", 0);
-    cli_cell(t, "%s", hl_json_str(im, "name", ""));
-    cli_cell(t, "importing %d%%", total > 0 ? (int)(100.0 * (double)done / (double)total) : 0);
+    double done = (double)im->done_bytes, total = (double)im->total_bytes;
+    cli_cell(t, "%s", im->name);
+    cli_cell(t, "importing %d%%", total > 0 ? (int)(100.0 * done / total) : 0);
     for (int k = 0; k < 4; k++)
         cli_cell(t, "-");
-    cli_cell(t, "%" PRId64, hl_json_int(im, "tp", 0));
-    cli_cell(t, "%" PRId64, hl_json_int(im, "pp", 0));
+    cli_cell(t, "%d", im->tp);
+    cli_cell(t, "%d", im->pp);
     cli_cell(t, "-");
-    cli_cell_bytes(t, (uint64_t)total);
+    cli_cell_bytes(t, im->total_bytes);
     cli_cell(t, "-");
 }
 
@@ -288,113 +301,101 @@ static void unfold(json_t *object, const char *key)
         json_object_del(object, key);
 }
 
-static void unfold_model(json_t *model)
+static json_t *model_json(const struct hl_api_model *model)
 {
+    json_t *doc = hl_api_to_json(&hl_api_model_type, model), *v;
     size_t i;
-    json_t *v;
-    unfold(model, "config");
-    json_array_foreach (hl_json_list(model, "versions"), i, v)
+    unfold(doc, "config");
+    json_array_foreach (hl_json_list(doc, "versions"), i, v)
         unfold(v, "meta");
-    json_object_set_new(model, "state", json_string(model_state(model)));
+    json_object_set_new(doc, "state", json_string(model_state(model)));
+    return doc;
 }
 
-static hl_status models_json(json_t *result)
+static hl_status print_models_json(const struct hl_api_controller_list_models_results *r)
 {
-    json_t *items = json_deep_copy(hl_json_list(result, "models")), *m;
-    size_t i;
-    json_array_foreach (items, i, m)
-        unfold_model(m);
-    json_array_foreach (hl_json_list(result, "imports"), i, m) {
-        json_object_set_new(m, "state", json_string("importing"));
-        json_array_append(items, m);
+    json_t *items = json_array();
+    for (size_t i = 0; i < r->models.count; i++)
+        json_array_append_new(items, model_json(&r->models.items[i]));
+    for (size_t i = 0; i < r->imports.count; i++) {
+        json_t *doc = hl_api_to_json(&hl_api_import_summary_type, &r->imports.items[i]);
+        json_object_set_new(doc, "state", json_string("importing"));
+        json_array_append_new(items, doc);
     }
-    json_decref(result);
     return cli_print_items(items);
 }
 
 hl_status cmd_model_ls(struct cli *cli, int argc, char **argv)
 {
+    HL_AUTO(hl_arena_fini) struct hl_arena arena = {0};
+    struct hl_api_controller_list_models_results r;
     struct cli_table t;
-    json_t *result, *m;
-    size_t i;
     HL_TRY(cli_no_args(cli, argc, argv, 0, 0));
-    HL_TRY(cli_call(cli, "listModels", NULL, &result));
+    HL_TRY(
+        CLI_CALL(cli, list_models, &(struct hl_api_controller_list_models_params){0}, &arena, &r));
     if (cli->json)
-        return models_json(result);
+        return print_models_json(&r);
     cli_table_init(&t,
                    "NAME|!STATE|>LATEST|?ARCHITECTURE|?DTYPE|>PARAMETERS|>TP|>PP|?>VERSIONS|>SIZE"
                    "|?!CREATED");
-    json_array_foreach (hl_json_list(result, "models"), i, m)
-        model_row(&t, m);
-    json_array_foreach (hl_json_list(result, "imports"), i, m)
-        import_row(&t, m);
-    json_decref(result);
+    for (size_t i = 0; i < r.models.count; i++)
+        model_row(&t, &r.models.items[i]);
+    for (size_t i = 0; i < r.imports.count; i++)
+        import_row(&t, &r.imports.items[i]);
     return cli_table_print(&t);
 }
 
 /* A visible one that lacks something is not served by default. */
-static const char *version_state(const json_t *version)
+static const char *version_state(const struct hl_api_model_version *v)
 {
-    const char *state = hl_json_str(version, "state", "");
-    bool whole = hl_json_str(version, "error", "")[0] == '\0';
-    return strcmp(state, "visible") != 0 || whole ? state : "damaged";
+    return strcmp(v->state, "visible") != 0 || v->error[0] == '\0' ? v->state : "damaged";
 }
 
-static hl_status print_versions(const json_t *model)
+static hl_status print_versions(const struct hl_api_model_version_list *versions)
 {
     struct cli_table t;
-    size_t i;
-    json_t *v;
     cli_table_init(&t, ">VERSION|!STATE|>STEP|JOB|?>COMMITTED|?>SHARDS|>SIZE|!CREATED|ERROR");
-    json_array_foreach (hl_json_list(model, "versions"), i, v) {
-        int64_t world = hl_json_int(v, "world", 0);
-        const char *job = hl_json_str(v, "job", "");
-        cli_cell(&t, "%" PRId64, hl_json_int(v, "version", 0));
+    for (size_t i = 0; i < versions->count; i++) {
+        const struct hl_api_model_version *v = &versions->items[i];
+        cli_cell(&t, "%" PRId64, v->version);
         cli_cell(&t, "%s", version_state(v));
-        cli_cell(&t, "%" PRId64, hl_json_int(v, "step", 0));
-        cli_cell(&t, "%s", job[0] != '\0' ? job : "-");
-        if (world > 0)
-            cli_cell(&t, "%" PRId64 "/%" PRId64, hl_json_int(v, "committedRanks", 0), world);
+        cli_cell(&t, "%" PRId64, v->step);
+        cli_cell(&t, "%s", v->job[0] != '\0' ? v->job : "-");
+        if (v->world > 0)
+            cli_cell(&t, "%" PRIu32 "/%" PRIu32, v->committed_ranks, v->world);
         else
             cli_cell(&t, "-");
-        cli_cell(&t, "%" PRId64, hl_json_int(v, "shards", 0));
-        cli_cell_bytes(&t, (uint64_t)hl_json_int(v, "bytes", 0));
-        cli_cell_time(&t, hl_json_int(v, "createdMs", 0));
-        cli_cell(&t, "%s", hl_json_str(v, "error", ""));
+        cli_cell(&t, "%" PRIu32, v->shards);
+        cli_cell_bytes(&t, v->bytes);
+        cli_cell_time(&t, v->created_ms);
+        cli_cell(&t, "%s", v->error);
     }
     return cli_table_print(&t);
 }
 
 hl_status cmd_model_show(struct cli *cli, int argc, char **argv)
 {
-    json_t *result;
+    HL_AUTO(hl_arena_fini) struct hl_arena arena = {0};
+    struct hl_api_controller_get_model_results r;
+    const struct hl_api_model *m = &r.model;
     HL_TRY(cli_no_args(cli, argc, argv, 1, 1));
-    json_t *params = json_pack("{s:s}", "name", argv[0]);
-    if (params == NULL)
+    if (!hl_utf8_valid(argv[0]))
         return cli_usage(cli, "the name is not UTF-8");
-    HL_TRY(cli_call(cli, "getModel", params, &result));
-    json_t *m = json_incref(json_object_get(result, "model"));
-    json_decref(result);
-    if (cli->json) {
-        unfold_model(m);
-        return cli_print_json(m);
-    }
-    int64_t stages =
-        hl_json_int(m, "virtualStages", 1) > 0 ? hl_json_int(m, "virtualStages", 1) : 1;
+    HL_TRY(CLI_CALL(cli, get_model, &(struct hl_api_controller_get_model_params){argv[0]}, &arena,
+                    &r));
+    if (cli->json)
+        return cli_print_json(model_json(m));
+    int stages = m->virtual_stages > 0 ? m->virtual_stages : 1;
     cli_print(stdout,
-              "name          %s\nsource        %s\narchitecture  %s, %s, %" PRId64 " parameters\n"
-              "slices        TP%" PRId64 " x PP%" PRId64 ", %" PRId64 " virtual stage%s each\n\n",
-              hl_json_str(m, "name", ""), hl_json_str(m, "source", ""),
-              hl_json_str(m, "architecture", "?"), hl_json_str(m, "dtype", "?"),
-              hl_json_int(m, "parameters", 0), hl_json_int(m, "tp", 0), hl_json_int(m, "pp", 0),
-              stages, stages == 1 ? "" : "s");
-    hl_status st = print_versions(m);
-    json_decref(m);
-    return st;
+              "name          %s\nsource        %s\narchitecture  %s, %s, %" PRIu64 " parameters\n"
+              "slices        TP%d x PP%d, %d virtual stage%s each\n\n",
+              m->name, m->source, m->architecture, m->dtype, m->parameters, m->tp, m->pp, stages,
+              stages == 1 ? "" : "s");
+    return print_versions(&m->versions);
 }
 
 struct rm_args {
-    int force;
+    int64_t force;
 };
 
 static const struct hl_option rm_rows[] = {
@@ -402,22 +403,22 @@ static const struct hl_option rm_rows[] = {
      0, NULL, offsetof(struct rm_args, force), 0},
 };
 
-static hl_status model_remove(struct cli *cli, const char *which, int force)
+static hl_status model_remove(struct cli *cli, const char *which, bool force)
 {
+    HL_AUTO(hl_arena_fini) struct hl_arena arena = {0};
+    struct hl_api_controller_remove_model_results r;
     char name[160], text[32];
     int64_t version;
-    json_t *result;
     HL_TRY(cli_split_model(cli, which, name, sizeof(name), &version));
-    json_t *params =
-        json_pack("{s:s s:I s:b}", "name", name, "version", (json_int_t)version, "force", force);
-    if (params == NULL)
+    if (!hl_utf8_valid(name))
         return cli_usage(cli, "the name is not UTF-8");
-    HL_TRY(cli_call(cli, "removeModel", params, &result));
+    const struct hl_api_controller_remove_model_params p = {
+        .name = name, .version = version, .force = force};
+    HL_TRY(CLI_CALL(cli, remove_model, &p, &arena, &r));
     if (cli->json)
-        return cli_print_json(result);
-    printf("removed %s: %" PRId64 " shards, %s\n", which, hl_json_int(result, "shards", 0),
-           hl_format_bytes((uint64_t)hl_json_int(result, "bytes", 0), text, sizeof(text)));
-    json_decref(result);
+        return cli_print_value(&hl_api_controller_remove_model_results_type, &r);
+    printf("removed %s: %" PRIu32 " shards, %s\n", which, r.shards,
+           hl_format_bytes(r.bytes, text, sizeof(text)));
     return HL_OK;
 }
 

@@ -14,11 +14,11 @@
 
 #include <jansson.h>
 
+#include "cli/cli/cli.h"
+#include "cli/cli/outfile.h"
 #include "core/naming.h"
 #include "core/part.h"
-#include "cli/cli/cli.h"
 #include "helios/helios.h"
-#include "cli/cli/outfile.h"
 
 enum rankfile_kind {
     RANKFILE_MODEL,       /* parameters */

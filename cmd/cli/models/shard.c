@@ -3,9 +3,12 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/utf8.h"
 #include "cli/models/commands.h"
 #include "cli/models/rankfile.h"
 #include "cli/models/shard_id.h"
+#include "cli/models/verify.h"
+#include "rpc/l3_calls.h"
 
 struct shard_args {
     char *model, *out, *path;
@@ -36,23 +39,22 @@ static const struct hl_option rm_rows[] = {
 };
 
 /* Ids are cut to `digits`. */
-static hl_status print_shards(const json_t *shards, size_t digits)
+static hl_status print_shards(const struct hl_api_shard_list *shards, size_t digits)
 {
     struct cli_table t;
-    size_t i;
-    json_t *s;
     cli_table_init(&t, "ID|MODEL|>PP|>TP|PART|>SIZE|?CRC32|?>TENSORS|!STATE|?>READS");
-    json_array_foreach (shards, i, s) {
-        cli_cell(&t, "%.*s", (int)digits, hl_json_str(s, "id", ""));
-        cli_cell(&t, "%s@%" PRId64, hl_json_str(s, "model", ""), hl_json_int(s, "version", 0));
-        cli_cell(&t, "%" PRId64, hl_json_int(s, "pp", 0));
-        cli_cell(&t, "%" PRId64, hl_json_int(s, "tp", 0));
-        cli_cell(&t, "%s", hl_json_str(s, "part", ""));
-        cli_cell_bytes(&t, (uint64_t)hl_json_int(s, "sizeBytes", 0));
-        cli_cell(&t, "%08" PRIx32, (uint32_t)hl_json_int(s, "crc32", 0));
-        cli_cell(&t, "%" PRId64, hl_json_int(s, "tensors", 0));
-        cli_cell(&t, "%s", hl_json_str(s, "state", ""));
-        cli_cell(&t, "%" PRId64, hl_json_int(s, "accesses", 0));
+    for (size_t i = 0; i < shards->count; i++) {
+        const struct hl_api_shard *s = &shards->items[i];
+        cli_cell(&t, "%.*s", (int)digits, s->id);
+        cli_cell(&t, "%s@%" PRId64, s->model, s->version);
+        cli_cell(&t, "%d", s->pp);
+        cli_cell(&t, "%d", s->tp);
+        cli_cell(&t, "%s", s->part);
+        cli_cell_bytes(&t, s->size_bytes);
+        cli_cell(&t, "%08" PRIx32, s->crc32);
+        cli_cell(&t, "%" PRIu32, s->tensors);
+        cli_cell(&t, "%s", s->state);
+        cli_cell(&t, "%" PRIu64, s->accesses);
     }
     return cli_table_print(&t);
 }
@@ -60,16 +62,15 @@ static hl_status print_shards(const json_t *shards, size_t digits)
 /* A name of which there is nothing is a slip, not an empty list. */
 static hl_status check_model(struct cli *cli, const char *name, int64_t version)
 {
-    json_t *result, *v;
-    size_t i;
-    json_t *params = json_pack("{s:s}", "name", name);
-    if (params == NULL)
+    HL_AUTO(hl_arena_fini) struct hl_arena arena = {0};
+    struct hl_api_controller_get_model_results r;
+    if (!hl_utf8_valid(name))
         return cli_usage(cli, "the name is not UTF-8");
-    HL_TRY(cli_call(cli, "getModel", params, &result));
+    HL_TRY(
+        CLI_CALL(cli, get_model, &(struct hl_api_controller_get_model_params){name}, &arena, &r));
     bool found = version < 0;
-    json_array_foreach (hl_json_list(json_object_get(result, "model"), "versions"), i, v)
-        found |= hl_json_int(v, "version", -1) == version;
-    json_decref(result);
+    for (size_t i = 0; i < r.model.versions.count; i++)
+        found |= r.model.versions.items[i].version == version;
     if (!found)
         return hl_fail(HL_ENOENT,
                        "model '%s' has no version %" PRId64 "; `helios model show %s` lists them",
@@ -78,33 +79,33 @@ static hl_status check_model(struct cli *cli, const char *name, int64_t version)
 }
 
 /* The digits tell a shard apart from those of all models, not only from the listed ones. */
-static hl_status print_short(struct cli *cli, const json_t *shards, bool filtered)
+static hl_status print_short(struct cli *cli, const struct hl_api_shard_list *shards, bool filtered)
 {
-    json_t *all = NULL;
+    HL_AUTO(hl_arena_fini) struct hl_arena arena = {0};
+    struct hl_api_shard_list all = *shards;
     if (filtered)
-        HL_TRY(shard_list(cli, "", -1, &all));
-    hl_status st = print_shards(
-        shards, cli->wide ? HL_ID_TEXT_LEN : shard_unique_digits(all != NULL ? all : shards));
-    json_decref(all);
-    return st;
+        HL_TRY(shard_list(cli, "", -1, &arena, &all));
+    return print_shards(shards, cli->wide ? HL_ID_TEXT_LEN : shard_unique_digits(&all));
 }
 
 static hl_status shard_ls(struct cli *cli, const struct shard_args *a)
 {
+    HL_AUTO(hl_arena_fini) struct hl_arena arena = {0};
     char name[160] = "";
     int64_t version = -1;
-    json_t *shards;
+    struct hl_api_shard_list shards;
     if (a->model[0] != '\0') {
         HL_TRY(cli_split_model(cli, a->model, name, sizeof(name), &version));
         HL_TRY(check_model(cli, name, version));
     }
-    HL_TRY(shard_list(cli, name, version, &shards));
-    cli_hex_checksums(cli->json ? shards : NULL);
-    if (cli->json)
-        return cli_print_items(shards);
-    hl_status st = print_short(cli, shards, name[0] != '\0');
-    json_decref(shards);
-    return st;
+    HL_TRY(shard_list(cli, name, version, &arena, &shards));
+    if (!cli->json)
+        return print_short(cli, &shards, name[0] != '\0');
+    json_t *items = json_array();
+    for (size_t i = 0; i < shards.count; i++)
+        json_array_append_new(items, hl_api_to_json(&hl_api_shard_type, &shards.items[i]));
+    cli_hex_checksums(items);
+    return cli_print_items(items);
 }
 
 hl_status cmd_shard_ls(struct cli *cli, int argc, char **argv)
@@ -173,140 +174,157 @@ static const char *meta_or(const struct hl_safetensors *h, const char *key)
     return value != NULL ? value : "?";
 }
 
-static hl_status print_copies(const json_t *known)
+/* What is known of a shard: by the pool, by the Controller, by those who were told to verify. */
+struct shard_known {
+    const struct hl_api_extent *extent;                      /* NULL: the pool has not got it */
+    const struct hl_api_controller_get_shard_results *known; /* NULL: no version has it */
+    struct verified verified;
+};
+
+static hl_status print_copies(const struct shard_known *k)
 {
-    if (known == NULL)
+    if (k->known == NULL)
         return HL_OK;
     puts("");
-    HL_TRY(copies_print(json_object_get(known, "shard")));
-    const json_t *routes = json_object_get(known, "routes");
-    if (json_array_size(routes) == 0)
+    HL_TRY(copies_print(&k->known->shard.copies));
+    if (k->known->routes.count == 0)
         return HL_OK;
     puts("");
-    return routes_print(routes);
+    return routes_print(&k->known->routes);
 }
 
-static hl_status print_shard(const struct hl_safetensors *h, const json_t *extent,
-                             const json_t *verified, const json_t *known)
+static hl_status print_shard(const struct hl_safetensors *h, const struct shard_known *k)
 {
     char size[32];
-    uint64_t bytes = (uint64_t)hl_json_int(extent, "sizeBytes", 0);
-    size_t chunks = json_array_size(hl_json_list(extent, "chunkCrcs"));
-    cli_print(stdout, "id          %s\nbelongs to  %s@%s/pp%s/tp%s/%s\n",
-              hl_json_str(extent, "id", ""), meta_or(h, "helios.model"),
-              meta_or(h, "helios.version"), meta_or(h, "helios.pp"), meta_or(h, "helios.tp"),
-              meta_or(h, "helios.part"));
-    cli_print(stdout, "size        %" PRIu64 " bytes (%s), header %" PRIu64 "\n", bytes,
-              hl_format_bytes(bytes, size, sizeof(size)), h->data_offset);
+    const struct hl_api_extent *x = k->extent;
+    cli_print(stdout, "id          %s\nbelongs to  %s@%s/pp%s/tp%s/%s\n", x->id,
+              meta_or(h, "helios.model"), meta_or(h, "helios.version"), meta_or(h, "helios.pp"),
+              meta_or(h, "helios.tp"), meta_or(h, "helios.part"));
+    cli_print(stdout, "size        %" PRIu64 " bytes (%s), header %" PRIu64 "\n", x->size_bytes,
+              hl_format_bytes(x->size_bytes, size, sizeof(size)), h->data_offset);
     cli_print(stdout,
-              "extent      offset %" PRId64 ", generation %" PRId64
+              "extent      offset %" PRIu64 ", generation %" PRIu32
               ", %zu chunk%s, CRC-32 %08" PRIx32 "\n",
-              hl_json_int(extent, "offset", 0), hl_json_int(extent, "generation", 0), chunks,
-              chunks == 1 ? "" : "s", (uint32_t)hl_json_int(extent, "crc32", 0));
-    verify_print(verified);
-    HL_TRY(print_copies(known));
+              x->offset, x->generation, x->chunk_crcs.count, x->chunk_crcs.count == 1 ? "" : "s",
+              x->crc32);
+    verify_print(&k->verified);
+    HL_TRY(print_copies(k));
     puts("");
     return print_tensors(h);
 }
 
-static void add_copies(json_t *doc, const json_t *known)
+static json_t *routes_json(const struct hl_api_route_list *routes)
 {
-    const json_t *shard = json_object_get(known, "shard");
-    if (known == NULL)
-        return;
-    json_object_set_new(doc, "copies", json_deep_copy(json_object_get(shard, "copies")));
-    json_object_set(doc, "routes", json_object_get(known, "routes"));
-    json_object_set(doc, "state", json_object_get(shard, "state"));
+    json_t *list = json_array();
+    for (size_t i = 0; i < routes->count; i++)
+        json_array_append_new(list, hl_api_to_json(&hl_api_route_type, &routes->items[i]));
+    return list;
 }
 
-static hl_status show_header(struct cli *cli, helios_id id, const json_t *extent,
-                             const json_t *verified, const json_t *known)
+static void add_copies(json_t *doc, const struct shard_known *k)
+{
+    if (k->known == NULL)
+        return;
+    json_t *shard = hl_api_to_json(&hl_api_shard_type, &k->known->shard);
+    json_object_set(doc, "copies", json_object_get(shard, "copies"));
+    json_object_set_new(doc, "routes", routes_json(&k->known->routes));
+    json_object_set(doc, "state", json_object_get(shard, "state"));
+    json_decref(shard);
+}
+
+static hl_status show_header(struct cli *cli, helios_id id, const struct shard_known *k)
 {
     helios_client *client;
     struct hl_safetensors h;
-    helios_shard shard = {.id = id, .size = (uint64_t)hl_json_int(extent, "sizeBytes", 0)};
+    helios_shard shard = {.id = id, .size = k->extent->size_bytes};
     HL_TRY(cli_client(cli, NULL, 0, &client));
     hl_status st = rankfile_header(client, &shard, &h);
     helios_close(client);
     HL_TRY(st);
     if (cli->json) {
-        json_t *doc = json_deep_copy(extent);
+        json_t *doc = hl_api_to_json(&hl_api_extent_type, k->extent);
         json_object_set_new(doc, "tensors", tensors_json(&h));
-        if (verified != NULL)
-            json_object_set_new(doc, "verify", json_deep_copy(verified));
-        add_copies(doc, known);
+        if (k->verified.asked)
+            json_object_set_new(doc, "verify", verify_json(&k->verified));
+        add_copies(doc, k);
         cli_hex_checksums(doc);
         st = cli_print_json(doc);
     } else {
-        st = print_shard(&h, extent, verified, known);
+        st = print_shard(&h, k);
     }
     hl_safetensors_fini(&h);
     return st;
 }
 
-/* What the Controller knows of it; NULL for a shard that belongs to no version. */
-static hl_status ask_controller(struct cli *cli, const char *id, json_t **out)
-{
-    *out = NULL;
-    hl_status st = cli_call(cli, "getShard", json_pack("{s:s}", "id", id), out);
-    return st == HL_ENOENT ? HL_OK : st;
-}
-
 /* It is not in the pool: what is known of it without its bytes. */
-static hl_status show_absent(struct cli *cli, const char *id, const json_t *verified,
-                             const json_t *known)
+static hl_status show_absent(struct cli *cli, const char *id, const struct shard_known *k)
 {
-    const json_t *shard = json_object_get(known, "shard");
+    const struct hl_api_shard *s = &k->known->shard;
     if (cli->json) {
-        json_t *doc = json_deep_copy(shard);
-        json_object_set(doc, "routes", json_object_get(known, "routes"));
-        if (verified != NULL)
-            json_object_set_new(doc, "verify", json_deep_copy(verified));
+        json_t *doc = hl_api_to_json(&hl_api_shard_type, s);
+        json_object_set_new(doc, "routes", routes_json(&k->known->routes));
+        if (k->verified.asked)
+            json_object_set_new(doc, "verify", verify_json(&k->verified));
         cli_hex_checksums(doc);
         return cli_print_json(doc);
     }
     cli_print(stdout,
-              "id          %s\nbelongs to  %s@%" PRId64 "/pp%" PRId64 "/tp%" PRId64 "/%s\n"
+              "id          %s\nbelongs to  %s@%" PRId64 "/pp%d/tp%d/%s\n"
               "state       %s, not in the pool\n",
-              id, hl_json_str(shard, "model", ""), hl_json_int(shard, "version", 0),
-              hl_json_int(shard, "pp", 0), hl_json_int(shard, "tp", 0),
-              hl_json_str(shard, "part", ""), hl_json_str(shard, "state", ""));
-    verify_print(verified);
-    return print_copies(known);
+              id, s->model, s->version, s->pp, s->tp, s->part, s->state);
+    verify_print(&k->verified);
+    return print_copies(k);
 }
 
-/* `extent` is NULL when the pool has not got it, `known` when no version has it. */
-static hl_status show(struct cli *cli, const char *text, int verify, const json_t *extent,
-                      const json_t *known)
+static hl_status show(struct cli *cli, const char *text, bool verify, struct hl_arena *arena,
+                      struct shard_known *k)
 {
     helios_id id = {0};
-    json_t *verified = NULL;
     HL_TRY(find_id(cli, text, &id));
     if (verify)
-        HL_TRY(verify_copies(cli, text, json_object_get(known, "shard"), extent, &verified));
-    hl_status st = extent != NULL ? show_header(cli, id, extent, verified, known)
-                                  : show_absent(cli, text, verified, known);
+        HL_TRY(verify_copies(cli, text, k->known != NULL ? &k->known->shard : NULL, k->extent,
+                             arena, &k->verified));
+    hl_status st = k->extent != NULL ? show_header(cli, id, k) : show_absent(cli, text, k);
     /* A header that can't be read is explained by the chunks that are bad. */
     if (st == HL_OK || st == HL_ECORRUPT) {
-        hl_status bad = verify_verdict(text, verified);
+        hl_status bad = verify_verdict(text, &k->verified);
         st = bad != HL_OK ? bad : st;
     }
-    json_decref(verified);
     return st;
 }
 
-static hl_status shard_show(struct cli *cli, const char *text, int verify)
+/* Of a shard that the pool does not hold the Controller may know yet. */
+static hl_status locate(struct cli *cli, const char *id, struct hl_arena *arena,
+                        struct hl_api_l3_locate_results *out)
 {
+    struct hl_rpc_peer *l3;
+    int timeout_ms;
+    const struct hl_api_l3_locate_params p = {.ids = {&id, 1}};
+    HL_TRY(cli_timeout(cli, &timeout_ms));
+    HL_TRY(cli_l3(cli, &l3));
+    return hl_call_l3_locate(l3, &p, timeout_ms, arena, out);
+}
+
+static hl_status shard_show(struct cli *cli, const char *text, bool verify)
+{
+    HL_AUTO(hl_arena_fini) struct hl_arena arena = {0};
     char id[HL_ID_TEXT_LEN + 1];
-    json_t *located = NULL, *known = NULL;
+    struct hl_api_controller_get_shard_results known;
+    struct hl_api_l3_locate_results located;
+    struct shard_known k = {0};
     HL_TRY(shard_resolve(cli, text, id));
-    HL_TRY(ask_controller(cli, id, &known));
-    hl_status st = cli_call_l3(cli, "locate", json_pack("{s:[s]}", "ids", id), &located);
-    if (st == HL_OK || known != NULL)
-        st = show(cli, id, verify, json_array_get(hl_json_list(located, "extents"), 0), known);
-    json_decref(located);
-    json_decref(known);
-    return st;
+    hl_status st =
+        CLI_CALL(cli, get_shard, &(struct hl_api_controller_get_shard_params){id}, &arena, &known);
+    if (st != HL_OK && st != HL_ENOENT) /* ENOENT: it belongs to no version */
+        return st;
+    k.known = st == HL_OK ? &known : NULL;
+    st = locate(cli, id, &arena, &located);
+    if (st != HL_OK && k.known == NULL)
+        return st;
+    k.extent = st == HL_OK && located.extents.count > 0 ? &located.extents.items[0] : NULL;
+    if (k.extent == NULL && k.known == NULL)
+        return hl_fail(HL_ENOENT, "neither the pool nor the Controller knows shard %s", id);
+    return show(cli, id, verify, &arena, &k);
 }
 
 hl_status cmd_shard_show(struct cli *cli, int argc, char **argv)
@@ -356,81 +374,74 @@ hl_status cmd_shard_get(struct cli *cli, int argc, char **argv)
 }
 
 /* Shards of a model are named: who frees them should mean it. */
-static hl_status refuse_owned(struct cli *cli, const json_t *ids)
+static hl_status refuse_owned(struct cli *cli, const struct hl_api_text_list *ids)
 {
-    json_t *shards, *s, *id;
-    size_t i, k;
-    hl_status st = HL_OK;
-    HL_TRY(shard_list(cli, "", -1, &shards));
-    json_array_foreach (shards, i, s)
-        json_array_foreach (ids, k, id)
-            if (st == HL_OK && strcmp(hl_json_str(s, "id", ""), json_string_value(id)) == 0)
-                st = hl_fail(HL_EBUSY,
-                             "shard %s belongs to %s@%" PRId64
-                             "; remove the version with `helios model rm`, or add --force",
-                             json_string_value(id), hl_json_str(s, "model", ""),
-                             hl_json_int(s, "version", 0));
-    json_decref(shards);
-    return st;
-}
-
-/* For calls that take shards out of the pool: which cluster the Controller is of. */
-static hl_status own_cluster(struct cli *cli, char out[HL_ID_TEXT_LEN + 1])
-{
-    json_t *result;
-    HL_TRY(cli_call(cli, "clusterInfo", NULL, &result));
-    const json_t *info = json_object_get(result, "info");
-    const char *state = hl_json_str(info, "l3State", "");
-    hl_status st = HL_OK;
-    if (strcmp(hl_json_str(info, "claim", ""), "refused") == 0)
-        st = hl_fail(HL_EPERM, "nothing was freed: %s", state);
-    else
-        snprintf(out, HL_ID_TEXT_LEN + 1, "%s", hl_json_str(info, "cluster", ""));
-    json_decref(result);
-    return st;
-}
-
-static hl_status free_shards(struct cli *cli, json_t *ids)
-{
-    json_t *result;
-    char cluster[HL_ID_TEXT_LEN + 1];
-    int64_t count = (int64_t)json_array_size(ids);
-    HL_TRY(own_cluster(cli, cluster));
-    HL_TRY(
-        cli_call_l3(cli, "free", json_pack("{s:O s:s}", "ids", ids, "cluster", cluster), &result));
-    int64_t freed = hl_json_int(result, "freed", 0);
-    if (cli->json)
-        HL_TRY(cli_print_json(result));
-    else
-        json_decref(result);
-    if (freed == 0)
-        return hl_fail(HL_ENOENT, count == 1 ? "the pool has no shard of this id; nothing was freed"
-                                             : "the pool has no shard of these ids; nothing was "
-                                               "freed");
-    if (freed != count)
-        return hl_fail(HL_ENOENT,
-                       "freed %" PRId64 " shards; the pool has no shard of the other %" PRId64
-                       " ids",
-                       freed, count - freed);
-    if (!cli->json)
-        printf("freed %" PRId64 " shard%s\n", freed, freed == 1 ? "" : "s");
+    HL_AUTO(hl_arena_fini) struct hl_arena arena = {0};
+    struct hl_api_shard_list shards;
+    HL_TRY(shard_list(cli, "", -1, &arena, &shards));
+    for (size_t i = 0; i < shards.count; i++)
+        for (size_t k = 0; k < ids->count; k++)
+            if (strcmp(shards.items[i].id, ids->items[k]) == 0)
+                return hl_fail(HL_EBUSY,
+                               "shard %s belongs to %s@%" PRId64
+                               "; remove the version with `helios model rm`, or add --force",
+                               ids->items[k], shards.items[i].model, shards.items[i].version);
     return HL_OK;
 }
 
-static hl_status shard_rm(struct cli *cli, char **names, int count, int force)
+/* For calls that take shards out of the pool: which cluster the Controller is of. */
+static hl_status own_cluster(struct cli *cli, struct hl_arena *arena, const char **out)
 {
-    hl_status st = HL_OK;
-    json_t *ids = json_array();
+    struct hl_api_controller_cluster_info_results r;
+    HL_TRY(
+        CLI_CALL(cli, cluster_info, &(struct hl_api_controller_cluster_info_params){0}, arena, &r));
+    if (strcmp(r.info.claim, "refused") == 0)
+        return hl_fail(HL_EPERM, "nothing was freed: %s", r.info.l3_state);
+    *out = r.info.cluster;
+    return HL_OK;
+}
+
+static hl_status free_shards(struct cli *cli, const struct hl_api_text_list *ids,
+                             struct hl_arena *arena)
+{
+    struct hl_api_l3_free_params p = {.ids = *ids};
+    struct hl_api_l3_free_results r;
+    struct hl_rpc_peer *l3;
+    int timeout_ms;
+    HL_TRY(own_cluster(cli, arena, &p.cluster));
+    HL_TRY(cli_timeout(cli, &timeout_ms));
+    HL_TRY(cli_l3(cli, &l3));
+    HL_TRY(hl_call_l3_free(l3, &p, timeout_ms, arena, &r));
+    if (cli->json)
+        HL_TRY(cli_print_value(&hl_api_l3_free_results_type, &r));
+    if (r.freed == 0)
+        return hl_fail(HL_ENOENT, ids->count == 1
+                                      ? "the pool has no shard of this id; nothing was freed"
+                                      : "the pool has no shard of these ids; nothing was freed");
+    if (r.freed != ids->count)
+        return hl_fail(HL_ENOENT,
+                       "freed %" PRIu32 " shards; the pool has no shard of the other %zu ids",
+                       r.freed, ids->count - r.freed);
+    if (!cli->json)
+        printf("freed %" PRIu32 " shard%s\n", r.freed, r.freed == 1 ? "" : "s");
+    return HL_OK;
+}
+
+static hl_status shard_rm(struct cli *cli, char **names, int count, bool force)
+{
+    HL_AUTO(hl_arena_fini) struct hl_arena arena = {0};
+    struct hl_api_text_list ids = {.items =
+                                       hl_arena_array(&arena, (size_t)count, sizeof(*ids.items))};
     char id[HL_ID_TEXT_LEN + 1];
-    for (int i = 0; i < count && st == HL_OK; i++)
-        if ((st = shard_resolve(cli, names[i], id)) == HL_OK)
-            json_array_append_new(ids, json_string(id));
-    if (st == HL_OK && !force)
-        st = refuse_owned(cli, ids);
-    if (st == HL_OK)
-        st = free_shards(cli, ids);
-    json_decref(ids);
-    return st;
+    for (int i = 0; i < count && ids.items != NULL; i++) {
+        HL_TRY(shard_resolve(cli, names[i], id));
+        ids.items[ids.count++] = hl_arena_strdup(&arena, id);
+    }
+    if (hl_arena_failed(&arena))
+        return hl_fail(HL_ENOMEM, "out of memory for %d ids", count);
+    if (!force)
+        HL_TRY(refuse_owned(cli, &ids));
+    return free_shards(cli, &ids, &arena);
 }
 
 hl_status cmd_shard_rm(struct cli *cli, int argc, char **argv)

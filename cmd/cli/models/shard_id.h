@@ -3,7 +3,7 @@
  * A shard is named by its id (32 hexadecimal digits), by the first digits of it that no other
  * shard's id begins with (at least SHARD_PREFIX_MIN), or by its key MODEL@VERSION/ppP/tpT/PART.
  *
- * Owns:    lists are new references.
+ * Owns:    lists lie in the arena that is given.
  * Threads: one.
  * Errors:  HL_EINVAL (usage) for what is none of these and for a prefix of several ids, with the
  *          candidates; HL_ENOENT when no shard has the key or prefix.
@@ -20,12 +20,13 @@
 #define SHARD_DIGITS_MIN 8 /* that tables show */
 
 /* All shards of the model, "" = of all models; version -1 = of all versions. */
-hl_status shard_list(struct cli *cli, const char *model, int64_t version, json_t **out) HL_CHECK;
+hl_status shard_list(struct cli *cli, const char *model, int64_t version, struct hl_arena *arena,
+                     struct hl_api_shard_list *out) HL_CHECK;
 /* Id, prefix or key to the id. */
 hl_status shard_resolve(struct cli *cli, const char *text, char out[HL_ID_TEXT_LEN + 1]) HL_CHECK;
 /* How many digits, SHARD_DIGITS_MIN or more, tell all ids of the list apart. */
-size_t shard_unique_digits(const json_t *shards);
+size_t shard_unique_digits(const struct hl_api_shard_list *shards);
 /* "model@3/pp0/tp1/layer-0002" */
-const char *shard_key(const json_t *shard, char *buf, size_t cap);
+const char *shard_key(const struct hl_api_shard *shard, char *buf, size_t cap);
 
 #endif

@@ -1,8 +1,11 @@
 /* shard show --verify: every copy of a shard is read through where it lies, by whoever holds it. */
+#include "cli/models/verify.h"
+
 #include <inttypes.h>
 #include <string.h>
 
-#include "cli/models/commands.h"
+#include "rpc/agent_calls.h"
+#include "rpc/l3_calls.h"
 
 #define CHUNK         ((uint64_t)1 << 20) /* what has a checksum of its own */
 #define MS_PER_SECOND 1000
@@ -10,180 +13,200 @@
 #define PIECES_TEXT   512
 
 /* Reading all of a copy takes a time that depends on its size. */
-static hl_status timeout_of(struct cli *cli, const json_t *copy, int *out)
+static hl_status timeout_of(struct cli *cli, uint64_t size, int *out)
 {
     int call_ms;
-    uint64_t seconds = (uint64_t)hl_json_int(copy, "sizeBytes", 0) / SLOW_BYTES;
+    uint64_t seconds = size / SLOW_BYTES;
     HL_TRY(cli_timeout(cli, &call_ms));
     *out = call_ms + (int)(seconds < 3600 ? seconds : 3600) * MS_PER_SECOND;
     return HL_OK;
 }
 
-/* The Agent that has the copy; borrowed from `nodes`. */
-static hl_status agent_of(struct cli *cli, const json_t *nodes, const char *name,
-                          struct hl_rpc_peer **out)
+static hl_status agent_of(struct cli *cli, const struct hl_api_node_state_list *nodes,
+                          const char *name, struct hl_rpc_peer **out)
 {
     struct hl_rpc *rpc;
-    size_t i;
-    const json_t *n;
-    json_array_foreach (nodes, i, n) {
-        const json_t *node = json_object_get(n, "node");
-        if (strcmp(hl_json_str(node, "name", ""), name) != 0)
+    for (size_t i = 0; i < nodes->count; i++) {
+        const struct hl_api_node_info *node = &nodes->items[i].node;
+        if (strcmp(node->name, name) != 0)
             continue;
         HL_TRY(cli_runtime(cli, &rpc));
-        return hl_rpc_open(rpc, hl_json_str(node, "agentAddress", ""), "Agent", out);
+        return hl_rpc_open(rpc, node->agent_address, "Agent", out);
     }
     return hl_fail(HL_EUNAVAIL, "the Controller names no Agent of node %s", name);
 }
 
-static hl_status ask_agent(struct cli *cli, const char *id, const json_t *nodes, const json_t *copy,
-                           json_t **out)
+struct verdict {
+    bool ok;
+    struct hl_api_uint32_list bad_chunks;
+};
+
+static hl_status ask_agent(struct cli *cli, const char *id,
+                           const struct hl_api_node_state_list *nodes,
+                           const struct hl_api_copy *copy, struct hl_arena *arena,
+                           struct verdict *out)
 {
+    const struct hl_api_agent_store_verify_params p = {
+        .id = id, .tier = copy->tier, .device = copy->device};
+    struct hl_api_agent_store_verify_results r;
     struct hl_rpc_peer *agent;
     int timeout_ms;
-    HL_TRY(timeout_of(cli, copy, &timeout_ms));
-    HL_TRY(agent_of(cli, nodes, hl_json_str(copy, "node", ""), &agent));
-    json_t *params = json_pack("{s:s s:s s:s}", "id", id, "tier", hl_json_str(copy, "tier", ""),
-                               "device", hl_json_str(copy, "device", ""));
-    hl_status st = hl_rpc_call(agent, "storeVerify", params, timeout_ms, out);
-    json_decref(params);
+    HL_TRY(timeout_of(cli, copy->size_bytes, &timeout_ms));
+    HL_TRY(agent_of(cli, nodes, copy->node, &agent));
+    hl_status st = hl_call_agent_store_verify(agent, &p, timeout_ms, arena, &r);
     hl_rpc_peer_close(agent);
-    return st;
-}
-
-static hl_status ask_l3(struct cli *cli, const char *id, const json_t *copy, json_t **out)
-{
-    struct hl_rpc_peer *l3;
-    int timeout_ms;
-    HL_TRY(timeout_of(cli, copy, &timeout_ms));
-    HL_TRY(cli_l3(cli, &l3));
-    json_t *params = json_pack("{s:s s:s}", "id", id, "tier", hl_json_str(copy, "tier", ""));
-    hl_status st = hl_rpc_call(l3, "verify", params, timeout_ms, out);
-    json_decref(params);
-    return st;
-}
-
-/* One row of the answer; new reference. */
-static json_t *verify_one(struct cli *cli, const char *id, const json_t *nodes, const json_t *copy)
-{
-    const char *node = hl_json_str(copy, "node", "");
-    json_t *said = NULL;
-    hl_status st =
-        node[0] != '\0' ? ask_agent(cli, id, nodes, copy, &said) : ask_l3(cli, id, copy, &said);
-    int ok = st == HL_OK && hl_json_bool(said, "ok", 0);
-    json_t *row =
-        json_pack("{s:s s:s s:s s:s s:I s:O* s:s}", "tier", hl_json_str(copy, "tier", ""), "node",
-                  node, "device", hl_json_str(copy, "device", ""), "state",
-                  ok            ? "ok"
-                  : st == HL_OK ? "bad"
-                                : "unknown",
-                  "sizeBytes", (json_int_t)hl_json_int(copy, "sizeBytes", 0), "badChunks",
-                  hl_json_list(said, "badChunks"), "error", st == HL_OK ? "" : hl_error_text());
-    json_decref(said);
-    return row;
-}
-
-/* What the Controller knows, and the pool, which it may not have looked into yet. */
-static json_t *list_copies(const json_t *shard, const json_t *extent)
-{
-    json_t *list = json_array();
-    size_t i;
-    json_t *copy;
-    int pool = extent == NULL;
-    json_array_foreach (hl_json_list(shard, "copies"), i, copy) {
-        pool |= strcmp(hl_json_str(copy, "tier", ""), "L3") == 0;
-        json_array_append(list, copy);
-    }
-    if (!pool)
-        json_array_append_new(list, json_pack("{s:s s:I}", "tier", "L3", "sizeBytes",
-                                              (json_int_t)hl_json_int(extent, "sizeBytes", 0)));
-    return list;
-}
-
-hl_status verify_copies(struct cli *cli, const char *id, const json_t *shard, const json_t *extent,
-                        json_t **out)
-{
-    json_t *nodes = NULL, *rows = json_array(), *copy;
-    size_t i;
-    int ok = 1;
-    HL_TRY(cli_call(cli, "listNodes", NULL, &nodes));
-    json_t *copies = list_copies(shard, extent);
-    json_array_foreach (copies, i, copy) {
-        json_t *row = verify_one(cli, id, hl_json_list(nodes, "nodes"), copy);
-        ok &= strcmp(hl_json_str(row, "state", ""), "ok") == 0;
-        json_array_append_new(rows, row);
-    }
-    json_decref(copies);
-    json_decref(nodes);
-    *out = json_pack("{s:b s:o}", "ok", ok && json_array_size(rows) > 0, "copies", rows);
+    HL_TRY(st);
+    *out = (struct verdict){r.ok, r.bad_chunks};
     return HL_OK;
 }
 
-static const char *place_text(const json_t *row, char *buf, size_t cap)
+static hl_status ask_l3(struct cli *cli, const char *id, const struct hl_api_copy *copy,
+                        struct hl_arena *arena, struct verdict *out)
 {
-    const char *node = hl_json_str(row, "node", ""), *device = hl_json_str(row, "device", "");
-    snprintf(buf, cap, "%s%s%s%s%s%s", hl_json_str(row, "tier", ""), node[0] != '\0' ? " of " : "",
-             node, device[0] != '\0' ? " (" : "", device, device[0] != '\0' ? ")" : "");
+    const struct hl_api_l3_verify_params p = {.id = id, .tier = copy->tier};
+    struct hl_api_l3_verify_results r;
+    struct hl_rpc_peer *l3;
+    int timeout_ms;
+    HL_TRY(timeout_of(cli, copy->size_bytes, &timeout_ms));
+    HL_TRY(cli_l3(cli, &l3));
+    HL_TRY(hl_call_l3_verify(l3, &p, timeout_ms, arena, &r));
+    *out = (struct verdict){r.ok, r.bad_chunks};
+    return HL_OK;
+}
+
+static struct verified_copy verify_one(struct cli *cli, const char *id,
+                                       const struct hl_api_node_state_list *nodes,
+                                       const struct hl_api_copy *copy, struct hl_arena *arena)
+{
+    struct verdict said = {0};
+    hl_status st = copy->node[0] != '\0' ? ask_agent(cli, id, nodes, copy, arena, &said)
+                                         : ask_l3(cli, id, copy, arena, &said);
+    return (struct verified_copy){
+        .tier = copy->tier,
+        .node = copy->node,
+        .device = copy->device,
+        .state = st != HL_OK ? VERIFIED_UNKNOWN
+                 : said.ok   ? VERIFIED_OK
+                             : VERIFIED_BAD,
+        .size = copy->size_bytes,
+        .bad_chunks = said.bad_chunks,
+        .error = st != HL_OK ? hl_arena_strdup(arena, hl_error_text()) : "",
+    };
+}
+
+/* What the Controller knows, and the pool, which it may not have looked into yet. */
+static struct hl_api_copy_list list_copies(const struct hl_api_shard *shard,
+                                           const struct hl_api_extent *extent,
+                                           struct hl_arena *arena)
+{
+    size_t known = shard != NULL ? shard->copies.count : 0;
+    struct hl_api_copy_list list = {.items = hl_arena_array(arena, known + 1, sizeof(*list.items))};
+    bool pool = extent == NULL;
+    for (size_t i = 0; list.items != NULL && i < known; i++) {
+        list.items[list.count++] = shard->copies.items[i];
+        pool |= strcmp(shard->copies.items[i].tier, "L3") == 0;
+    }
+    if (!pool && list.items != NULL)
+        list.items[list.count++] = (struct hl_api_copy){
+            .tier = "L3", .node = "", .device = "", .size_bytes = extent->size_bytes};
+    return list;
+}
+
+hl_status verify_copies(struct cli *cli, const char *id, const struct hl_api_shard *shard,
+                        const struct hl_api_extent *extent, struct hl_arena *arena,
+                        struct verified *out)
+{
+    struct hl_api_controller_list_nodes_results r;
+    HL_TRY(CLI_CALL(cli, list_nodes, &(struct hl_api_controller_list_nodes_params){0}, arena, &r));
+    struct hl_api_copy_list copies = list_copies(shard, extent, arena);
+    struct verified v = {.asked = true,
+                         .ok = copies.count > 0,
+                         .copies = hl_arena_array(arena, copies.count, sizeof(*v.copies))};
+    for (size_t i = 0; v.copies != NULL && i < copies.count; i++) {
+        v.copies[v.count] = verify_one(cli, id, &r.nodes, &copies.items[i], arena);
+        v.ok &= v.copies[v.count++].state == VERIFIED_OK;
+    }
+    if (hl_arena_failed(arena))
+        return hl_fail(HL_ENOMEM, "out of memory for the copies of shard %s", id);
+    *out = v;
+    return HL_OK;
+}
+
+json_t *verify_json(const struct verified *v)
+{
+    static const char *const states[] = {"ok", "bad", "unknown"};
+    json_t *rows = json_array();
+    for (size_t i = 0; i < v->count; i++) {
+        const struct verified_copy *c = &v->copies[i];
+        json_t *row = json_pack("{s:s s:s s:s s:s s:I s:s}", "tier", c->tier, "node", c->node,
+                                "device", c->device, "state", states[c->state], "sizeBytes",
+                                (json_int_t)c->size, "error", c->error);
+        json_t *bad = json_array();
+        for (size_t k = 0; k < c->bad_chunks.count; k++)
+            json_array_append_new(bad, json_integer(c->bad_chunks.items[k]));
+        json_object_set_new(row, "badChunks", bad);
+        json_array_append_new(rows, row);
+    }
+    return json_pack("{s:b s:o}", "ok", v->ok, "copies", rows);
+}
+
+static const char *place_text(const struct verified_copy *c, char *buf, size_t cap)
+{
+    snprintf(buf, cap, "%s%s%s%s%s%s", c->tier, c->node[0] != '\0' ? " of " : "", c->node,
+             c->device[0] != '\0' ? " (" : "", c->device, c->device[0] != '\0' ? ")" : "");
     return buf;
 }
 
 /* "chunks 0, 3"; an archive can't tell them apart. */
-static const char *chunks_text(const json_t *row, char *buf, size_t cap)
+static const char *chunks_text(const struct verified_copy *c, char *buf, size_t cap)
 {
-    size_t i, used = 0;
-    const json_t *c, *list = hl_json_list(row, "badChunks");
+    size_t used = 0;
     snprintf(buf, cap, "as a whole");
-    json_array_foreach (list, i, c) {
-        if (used < cap)
-            used += (size_t)snprintf(buf + used, cap - used, "%s%lld", i == 0 ? "chunks " : ", ",
-                                     (long long)json_integer_value(c));
-    }
+    for (size_t i = 0; i < c->bad_chunks.count && used < cap; i++)
+        used += (size_t)snprintf(buf + used, cap - used, "%s%" PRIu32, i == 0 ? "chunks " : ", ",
+                                 c->bad_chunks.items[i]);
     return buf;
 }
 
-static void print_bad(const json_t *row)
+static void print_bad(const struct verified_copy *c)
 {
-    uint64_t size = (uint64_t)hl_json_int(row, "sizeBytes", 0);
-    size_t i;
-    const json_t *c;
     printf("bad");
-    json_array_foreach (hl_json_list(row, "badChunks"), i, c) {
-        uint64_t at = (uint64_t)json_integer_value(c) * CHUNK;
-        uint64_t end = size - at < CHUNK ? size : at + CHUNK;
-        printf("%s chunk %lld (bytes %" PRIu64 " to %" PRIu64 ")", i == 0 ? ":" : ",",
-               (long long)json_integer_value(c), at, end - 1);
+    for (size_t i = 0; i < c->bad_chunks.count; i++) {
+        uint32_t chunk = c->bad_chunks.items[i];
+        uint64_t at = chunk * CHUNK;
+        uint64_t end = c->size - at < CHUNK ? c->size : at + CHUNK;
+        printf("%s chunk %" PRIu32 " (bytes %" PRIu64 " to %" PRIu64 ")", i == 0 ? ":" : ",", chunk,
+               at, end - 1);
     }
     puts("");
 }
 
-void verify_print(const json_t *verified)
+void verify_print(const struct verified *v)
 {
-    size_t i;
-    const json_t *row;
     char place[384];
-    json_array_foreach (hl_json_list(verified, "copies"), i, row) {
-        const char *state = hl_json_str(row, "state", "");
-        cli_print(stdout, "verified    %s: ", place_text(row, place, sizeof(place)));
-        if (strcmp(state, "bad") == 0)
-            print_bad(row);
-        else if (strcmp(state, "unknown") == 0)
-            cli_print(stdout, "not known, %s\n", hl_json_str(row, "error", ""));
+    for (size_t i = 0; i < v->count; i++) {
+        const struct verified_copy *c = &v->copies[i];
+        cli_print(stdout, "verified    %s: ", place_text(c, place, sizeof(place)));
+        if (c->state == VERIFIED_BAD)
+            print_bad(c);
+        else if (c->state == VERIFIED_UNKNOWN)
+            cli_print(stdout, "not known, %s\n", c->error);
         else
             puts("ok, every chunk");
     }
 }
 
-static hl_status bad_verdict(const char *id, const json_t *rows)
+static hl_status bad_verdict(const char *id, const struct verified *v)
 {
     char list[PIECES_TEXT * 2] = "", place[384], pieces[PIECES_TEXT];
-    size_t i, good = 0, used = 0;
-    const json_t *row;
-    json_array_foreach (rows, i, row) {
-        good += strcmp(hl_json_str(row, "state", ""), "ok") == 0;
-        if (strcmp(hl_json_str(row, "state", ""), "bad") == 0 && used < sizeof(list))
+    size_t good = 0, used = 0;
+    for (size_t i = 0; i < v->count; i++) {
+        const struct verified_copy *c = &v->copies[i];
+        good += c->state == VERIFIED_OK;
+        if (c->state == VERIFIED_BAD && used < sizeof(list))
             used += (size_t)snprintf(list + used, sizeof(list) - used, "%s%s (%s)",
-                                     used > 0 ? ", " : "", place_text(row, place, sizeof(place)),
-                                     chunks_text(row, pieces, sizeof(pieces)));
+                                     used > 0 ? ", " : "", place_text(c, place, sizeof(place)),
+                                     chunks_text(c, pieces, sizeof(pieces)));
     }
     if (used == 0)
         return HL_OK;
@@ -192,18 +215,15 @@ static hl_status bad_verdict(const char *id, const json_t *rows)
                             : "import the model again or use another version");
 }
 
-hl_status verify_verdict(const char *id, const json_t *verified)
+hl_status verify_verdict(const char *id, const struct verified *v)
 {
-    size_t i;
-    const json_t *row, *rows = hl_json_list(verified, "copies");
     char place[384];
-    if (verified == NULL || hl_json_bool(verified, "ok", 0))
+    if (!v->asked || v->ok)
         return HL_OK;
-    HL_TRY(bad_verdict(id, rows));
-    json_array_foreach (rows, i, row) {
-        if (strcmp(hl_json_str(row, "state", ""), "unknown") == 0)
+    HL_TRY(bad_verdict(id, v));
+    for (size_t i = 0; i < v->count; i++)
+        if (v->copies[i].state == VERIFIED_UNKNOWN)
             return hl_fail(HL_EUNAVAIL, "shard %s: the copy in %s could not be verified: %s", id,
-                           place_text(row, place, sizeof(place)), hl_json_str(row, "error", ""));
-    }
+                           place_text(&v->copies[i], place, sizeof(place)), v->copies[i].error);
     return hl_fail(HL_ENOENT, "shard %s: there is no copy to verify", id);
 }

@@ -223,27 +223,32 @@ static void judge(struct hl_controller *c)
 
 /* ---- asking ---------------------------------------------------------------------------------- */
 
-static void read_id(const json_t *result, const char *name, struct hl_id *out)
+/* None where the text is none. */
+static struct hl_id read_id(const char *text)
 {
-    *out = (struct hl_id){0, 0};
-    if (hl_id_parse(hl_json_str(result, name, ""), out) != HL_OK)
+    struct hl_id id = {0, 0};
+    if (hl_id_parse(text, &id) != HL_OK)
         hl_error_clear();
+    return id;
 }
 
-static void read_answer(struct claim_found *f, const json_t *result)
+static void read_answer(struct claim_found *f, const struct hl_api_l3_claim_results *r)
 {
-    snprintf(f->state, sizeof(f->state), "%s", hl_json_str(result, "state", ""));
-    read_id(result, "cluster", &f->cluster);
-    read_id(result, "archiveCluster", &f->archive_cluster);
-    f->revision = (uint64_t)hl_json_int(result, "revision", 0);
-    f->archive_revision = (uint64_t)hl_json_int(result, "archiveRevision", 0);
-    f->shards = (uint64_t)hl_json_int(result, "shards", 0);
-    f->archived = (uint64_t)hl_json_int(result, "archived", 0);
-    f->trashed = (uint64_t)hl_json_int(result, "trashed", 0);
-    f->archive_damaged = hl_json_bool(result, "archiveDamaged", 0);
+    *f = (struct claim_found){
+        .cluster = read_id(r->cluster),
+        .archive_cluster = read_id(r->archive_cluster),
+        .revision = r->revision,
+        .archive_revision = r->archive_revision,
+        .shards = r->shards,
+        .archived = r->archived,
+        .trashed = r->trashed,
+        .archive_damaged = r->archive_damaged,
+    };
+    snprintf(f->state, sizeof(f->state), "%s", r->state);
 }
 
-static void on_claim(void *arg, hl_status st, const char *text, json_t *result)
+static void on_claim(void *arg, hl_status st, const char *text,
+                     const struct hl_api_l3_claim_results *r)
 {
     struct question *q = arg;
     struct hl_controller *c = q->c;
@@ -257,7 +262,7 @@ static void on_claim(void *arg, hl_status st, const char *text, json_t *result)
         refuse(c, "helios-l3d is older than the Controller and can't say whose its pool is; "
                   "upgrade it");
     } else if (st == HL_OK) {
-        read_answer(&cl->found, result);
+        read_answer(&cl->found, r);
         judge(c);
     }
     int told = st == HL_OK ? cl->state == CLAIM_OK : st != HL_EUNSUPPORTED && st != HL_EBUSY;
@@ -282,12 +287,11 @@ static void ask(struct hl_controller *c, const char *mode, claim_done done, void
         return; /* the next sweep asks again */
     }
     *q = (struct question){.c = c, .revision = c->claim.revision, .done = done, .arg = arg};
-    json_t *params =
-        json_pack("{s:s s:I s:I s:s}", "cluster", claim_cluster(c).s, "revision",
-                  (json_int_t)c->claim.revision, "seen", (json_int_t)c->claim.seen, "mode", mode);
+    const struct hl_id_text cluster = claim_cluster(c);
+    const struct hl_api_l3_claim_params p = {cluster.s, c->claim.revision, c->claim.seen, mode};
     c->claim.asking = true;
-    controller_call(c, c->l3, "claim", params, on_claim, q);
-    json_decref(params);
+    controller_hold(c);
+    hl_call_l3_claim_async(c->l3, &p, c->opts.rpc_timeout_ms, c->opts.loop, on_claim, q);
 }
 
 void claim_ask(struct hl_controller *c)

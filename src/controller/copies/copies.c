@@ -32,10 +32,36 @@ static struct holding *holding_need(struct hl_controller *c, struct hl_id id)
     return h;
 }
 
-static void copy_free(struct copy *x)
+static char *put_text(char **at, const char *text)
 {
-    json_decref(x->json);
-    free(x);
+    char *start = *at;
+    size_t len = strlen(text) + 1;
+    memcpy(start, text, len);
+    *at += len;
+    return start;
+}
+
+static struct copy *copy_new(struct node *n, struct hl_id id, enum hl_tier tier,
+                             const struct hl_api_copy *info)
+{
+    size_t texts = strlen(info->device) + strlen(info->path) + strlen(info->reason) +
+                   strlen(info->transport) + 4;
+    struct copy *x = calloc(1, sizeof(*x) + texts);
+    if (x == NULL)
+        return NULL;
+    char *at = x->texts;
+    x->id = id;
+    x->node = n;
+    x->tier = tier;
+    x->info = *info;
+    x->info.id = NULL;
+    x->info.tier = hl_tier_name(tier);
+    x->info.node = n->name;
+    x->info.device = put_text(&at, info->device);
+    x->info.path = put_text(&at, info->path);
+    x->info.reason = put_text(&at, info->reason);
+    x->info.transport = put_text(&at, info->transport);
+    return x;
 }
 
 /* Frees the holding with its last copy. */
@@ -50,7 +76,7 @@ static void holding_shrink(struct hl_controller *c, struct holding *h)
 static int is(const struct copy *x, const struct node *n, enum hl_tier tier, const char *device)
 {
     return x->node == n && x->tier == tier &&
-           (device[0] == '\0' || strcmp(device, hl_json_str(x->json, "device", "")) == 0);
+           (device[0] == '\0' || strcmp(device, x->info.device) == 0);
 }
 
 static int parse_tier(const char *text, enum hl_tier *out)
@@ -63,35 +89,31 @@ static int parse_tier(const char *text, enum hl_tier *out)
     return 0;
 }
 
-void copies_learn(struct hl_controller *c, struct node *n, const json_t *copy)
+void copies_learn(struct hl_controller *c, struct node *n, const struct hl_api_copy *copy)
 {
     struct hl_id id;
     enum hl_tier tier;
-    const char *device = hl_json_str(copy, "device", "");
-    if (n->gone || hl_id_parse(hl_json_str(copy, "id", ""), &id) != HL_OK ||
-        !parse_tier(hl_json_str(copy, "tier", ""), &tier) || tier > HL_TIER_L2)
+    if (n->gone || hl_id_parse(copy->id, &id) != HL_OK || !parse_tier(copy->tier, &tier) ||
+        tier > HL_TIER_L2)
         return;
-    struct holding *h = holding_need(c, id);
-    if (h == NULL)
+    struct copy *x = copy_new(n, id, tier, copy);
+    struct holding *h = x != NULL ? holding_need(c, id) : NULL;
+    if (h == NULL) {
+        free(x);
         return;
-    struct copy *x = h->copies;
-    while (x != NULL &&
-           !(is(x, n, tier, device) && strcmp(device, hl_json_str(x->json, "device", "")) == 0))
-        x = x->next;
-    if (x == NULL) {
-        x = calloc(1, sizeof(*x));
-        if (x == NULL) {
-            holding_shrink(c, h);
-            return;
-        }
-        *x = (struct copy){.id = id, .node = n, .tier = tier, .next = h->copies};
-        h->copies = x;
     }
-    json_decref(x->json);
-    x->json = json_deep_copy(copy);
-    json_object_set_new(x->json, "node", json_string(n->name));
+    struct copy **at = &h->copies;
+    while (*at != NULL && !(is(*at, n, tier, "") && strcmp(copy->device, (*at)->info.device) == 0))
+        at = &(*at)->next;
+    struct copy *old = *at;
+    if (old != NULL) {
+        x->dropping = old->dropping;
+        x->next = old->next;
+        free(old);
+    }
+    *at = x;
     x->round = n->list_round;
-    n->rdma |= strcmp(hl_json_str(copy, "transport", ""), "rdma") == 0;
+    n->rdma |= strcmp(copy->transport, "rdma") == 0;
 }
 
 /* Take away the copies for which `gone` says so. */
@@ -107,7 +129,7 @@ static void holding_prune(struct hl_controller *c, struct holding *h, copy_test 
             continue;
         }
         *at = x->next;
-        copy_free(x);
+        free(x);
     }
     holding_shrink(c, h);
 }
@@ -160,7 +182,7 @@ void copies_fini(struct hl_controller *c)
         while (h->copies != NULL) {
             struct copy *x = h->copies;
             h->copies = x->next;
-            copy_free(x);
+            free(x);
         }
         holding_shrink(c, h);
     }
@@ -189,42 +211,55 @@ size_t copies_places(struct hl_controller *c, struct hl_id id, enum hl_tier at_l
         if (x->tier < at_least || x->dropping || !node_ready(x->node))
             continue;
         struct place p = {.tier = x->tier, .node = x->node};
-        snprintf(p.device, sizeof(p.device), "%s", hl_json_str(x->json, "device", ""));
+        snprintf(p.device, sizeof(p.device), "%s", x->info.device);
         add_place(out, max, &n, p);
     }
     return n;
 }
 
-static json_t *pool_copy_json(const struct hl_shard_rec *s, enum hl_tier tier)
+static struct hl_api_copy pool_copy(const struct hl_shard_rec *s, enum hl_tier tier, const char *id)
 {
-    return json_pack("{s:s s:s s:s s:i s:I s:I}", "id", hl_id_format(s->id).s, "tier",
-                     hl_tier_name(tier), "node", "", "numaId", -1, "sizeBytes",
-                     (json_int_t)s->size_bytes, "crc32", (json_int_t)s->crc32);
+    return (struct hl_api_copy){.id = id,
+                                .tier = hl_tier_name(tier),
+                                .numa_id = -1,
+                                .size_bytes = s->size_bytes,
+                                .crc32 = s->crc32};
 }
 
-json_t *copies_json(struct hl_controller *c, const struct hl_shard_rec *s)
+static struct hl_api_copy_list readable_copies(struct hl_controller *c,
+                                               const struct hl_shard_rec *s, const char *id,
+                                               struct hl_arena *arena)
 {
-    json_t *list = json_array();
     const struct holding *h = holding_find(c, s->id);
+    const struct copy *first = h != NULL ? h->copies : NULL;
+    struct hl_api_copy_list list = {0};
+    size_t max = 2;
+    for (const struct copy *x = first; x != NULL; x = x->next)
+        max++;
+    list.items = hl_arena_array(arena, max, sizeof(*list.items));
+    if (list.items == NULL)
+        return list;
     if (!s->dropping && s->missed < 2)
-        json_array_append_new(list, pool_copy_json(s, HL_TIER_L3));
+        list.items[list.count++] = pool_copy(s, HL_TIER_L3, id);
     if (s->archived)
-        json_array_append_new(list, pool_copy_json(s, HL_TIER_L4));
-    for (const struct copy *x = h != NULL ? h->copies : NULL; x != NULL; x = x->next)
-        if (!x->dropping && node_ready(x->node))
-            json_array_append(list, x->json);
+        list.items[list.count++] = pool_copy(s, HL_TIER_L4, id);
+    for (const struct copy *x = first; x != NULL; x = x->next)
+        if (!x->dropping && node_ready(x->node)) {
+            list.items[list.count] = x->info;
+            list.items[list.count++].id = id;
+        }
     return list;
 }
 
-json_t *copies_shard_json(struct hl_controller *c, const struct hl_shard_rec *s)
+struct hl_api_shard copies_shard(struct hl_controller *c, const struct hl_shard_rec *s,
+                                 struct hl_arena *arena)
 {
-    json_t *json = hl_shard_rec_to_json(s), *copies = copies_json(c, s);
-    const json_t *first = json_array_get(copies, 0);
-    json_object_set_new(json, "state", json_string(first != NULL || !s->lost ? "sealed" : "lost"));
-    if (first != NULL)
-        json_object_set(json, "location", json_object_get(first, "tier"));
-    json_object_set_new(json, "copies", copies);
-    return json;
+    struct hl_api_shard shard = hl_shard_rec_info(s, arena);
+    shard.copies = readable_copies(c, s, shard.id, arena);
+    shard.state = shard.copies.count > 0 || !s->lost ? "sealed" : "lost";
+    if (shard.copies.count > 0)
+        shard.location = shard.copies.items[0].tier;
+    return shard;
 }
 
 /* ---- inventories ----------------------------------------------------------------------------- */
@@ -235,7 +270,7 @@ static int is_stale(const struct copy *x, const void *arg)
     return x->node == n && x->round != n->list_round;
 }
 
-static void ask_list(struct hl_controller *c, struct node *n, json_int_t cursor);
+static void ask_list(struct hl_controller *c, struct node *n, uint64_t cursor);
 
 static void end_list(struct hl_controller *c, struct node *n)
 {
@@ -248,37 +283,35 @@ static void end_list(struct hl_controller *c, struct node *n)
     n->listed = !n->list_again;
 }
 
-static void on_list(void *arg, hl_status st, const char *text, json_t *result)
+static void on_list(void *arg, hl_status st, const char *text,
+                    const struct hl_api_agent_store_list_results *r)
 {
     struct node *n = arg;
     struct hl_controller *c = n->controller;
-    size_t i;
-    json_t *copy;
     if (controller_landed(c))
         return;
     if (st != HL_OK) { /* asked again at the next tick */
         n->listing = 0;
         if (st == HL_EUNSUPPORTED) /* an Agent without a store */
             n->listed = 1;
-        else if (st != HL_OK)
+        else
             hl_debug("inventory of node %s: %s", n->name, text);
         return;
     }
-    json_array_foreach (hl_json_list(result, "copies"), i, copy) {
-        copies_learn(c, n, copy);
-    }
-    json_int_t at = hl_json_int(result, "next", 0);
-    if (at != 0)
-        ask_list(c, n, at);
+    for (size_t i = 0; i < r->copies.count; i++)
+        copies_learn(c, n, &r->copies.items[i]);
+    if (r->next != 0)
+        ask_list(c, n, r->next);
     else
         end_list(c, n);
 }
 
-static void ask_list(struct hl_controller *c, struct node *n, json_int_t cursor)
+static void ask_list(struct hl_controller *c, struct node *n, uint64_t cursor)
 {
-    json_t *params = json_pack("{s:I s:i}", "cursor", cursor, "limit", LIST_PAGE);
-    controller_call(c, n->agent, "storeList", params, on_list, n);
-    json_decref(params);
+    controller_hold(c);
+    hl_call_agent_store_list_async(
+        n->agent, &(struct hl_api_agent_store_list_params){.cursor = cursor, .limit = LIST_PAGE},
+        c->opts.rpc_timeout_ms, c->opts.loop, on_list, n);
 }
 
 /* ---- what nobody knows ----------------------------------------------------------------------- */
@@ -291,11 +324,12 @@ struct drop {
     char device[96];
 };
 
-static void on_dropped(void *arg, hl_status st, const char *text, json_t *result)
+static void on_dropped(void *arg, hl_status st, const char *text,
+                       const struct hl_api_agent_store_drop_results *r)
 {
     struct drop *d = arg;
     struct hl_controller *c = d->c;
-    (void)result;
+    (void)r;
     if (!controller_landed(c)) {
         d->node->drops--;
         if (st == HL_OK)
@@ -316,13 +350,15 @@ static void order_drop(struct hl_controller *c, struct copy *x)
     if (d == NULL)
         return;
     *d = (struct drop){.c = c, .node = x->node, .id = x->id, .tier = x->tier};
-    snprintf(d->device, sizeof(d->device), "%s", hl_json_str(x->json, "device", ""));
+    snprintf(d->device, sizeof(d->device), "%s", x->info.device);
     x->dropping = 1;
     x->node->drops++;
-    json_t *params = json_pack("{s:s s:s s:s}", "id", hl_id_format(x->id).s, "tier",
-                               hl_tier_name(x->tier), "device", d->device);
-    controller_call(c, x->node->agent, "storeDrop", params, on_dropped, d);
-    json_decref(params);
+    struct hl_id_text id = hl_id_format(x->id);
+    controller_hold(c);
+    hl_call_agent_store_drop_async(
+        x->node->agent,
+        &(struct hl_api_agent_store_drop_params){id.s, hl_tier_name(x->tier), d->device},
+        c->opts.rpc_timeout_ms, c->opts.loop, on_dropped, d);
 }
 
 static void drop_copies(struct hl_controller *c, struct holding *h)

@@ -10,9 +10,9 @@
 #ifndef HL_CONTROLLER_COPIES_H
 #define HL_CONTROLLER_COPIES_H
 
-#include <jansson.h>
 #include <uthash.h>
 
+#include "api/types.h"
 #include "base/id.h"
 #include "core/route.h"
 
@@ -27,8 +27,9 @@ struct copy {
     enum hl_tier tier;
     int dropping; /* ordered to go: counts for nobody */
     unsigned round;
-    json_t *json; /* Copy */
     struct copy *next;
+    struct hl_api_copy info; /* but for id, tier and node, which are above; texts lie behind it */
+    char texts[];
 };
 
 struct holding {
@@ -51,12 +52,11 @@ struct place {
  * memory. */
 size_t copies_places(struct hl_controller *c, struct hl_id id, enum hl_tier at_least,
                      struct place *out, size_t max);
-/* List(Copy) of what can be read now; new reference. */
-json_t *copies_json(struct hl_controller *c, const struct hl_shard_rec *s);
-/* Shard with its copies; new reference. */
-json_t *copies_shard_json(struct hl_controller *c, const struct hl_shard_rec *s);
+/* The shard with those of its copies that can be read now; it borrows from the catalogue. */
+struct hl_api_shard copies_shard(struct hl_controller *c, const struct hl_shard_rec *s,
+                                 struct hl_arena *arena);
 /* An answer of a node's Agent. */
-void copies_learn(struct hl_controller *c, struct node *n, const json_t *copy);
+void copies_learn(struct hl_controller *c, struct node *n, const struct hl_api_copy *copy);
 /* The copies of that kind are not there (any more). */
 void copies_forget(struct hl_controller *c, struct node *n, struct hl_id id, enum hl_tier tier,
                    const char *device);

@@ -26,7 +26,9 @@ struct order {
     struct place at;   /* where the bytes are now */
     struct place next; /* where the step under way brings them */
     int steps;
-    json_t *copy; /* Copy of the last step */
+    bool copied;
+    struct hl_api_copy copy; /* of the last step, in `arena` */
+    struct hl_arena arena;
     hl_status st;
     char text[HL_ERROR_TEXT_MAX];
 };
@@ -47,15 +49,28 @@ int place_same(const struct place *a, const struct place *b)
            (a->device[0] == '\0' || b->device[0] == '\0' || strcmp(a->device, b->device) == 0);
 }
 
-static const char *host_of(const struct hl_controller *c, const struct place *p)
+/* How the holder of a place is reached; "" where it is not. */
+struct endpoint {
+    const char *host_id, *rpc, *data, *migrate, *socket;
+};
+
+static struct endpoint endpoint_of(const struct hl_controller *c, const struct place *p)
 {
-    return hl_json_str(p->node != NULL ? p->node->info : c->pool, "hostId", "");
+    if (p->node != NULL) {
+        const struct hl_api_node_info *n = &p->node->info;
+        return (struct endpoint){n->host_id, n->agent_address, n->data_address, n->migrate_address,
+                                 n->store_socket};
+    }
+    if (c->pool == NULL)
+        return (struct endpoint){"", c->opts.l3_address, "", "", ""};
+    return (struct endpoint){c->pool->host_id, c->opts.l3_address, c->pool->data_address,
+                             c->pool->data_address, c->pool->socket_path};
 }
 
 static int same_host(const struct hl_controller *c, const struct place *a, const struct place *b)
 {
-    const char *host = host_of(c, a);
-    return host[0] != '\0' && strcmp(host, host_of(c, b)) == 0;
+    const char *host = endpoint_of(c, a).host_id;
+    return host[0] != '\0' && strcmp(host, endpoint_of(c, b).host_id) == 0;
 }
 
 /* Small is near. A copy that is to be sent needs an L2 to be sent from. */
@@ -87,13 +102,13 @@ static void sort_sources(struct order *o)
 
 static void order_free(struct order *o)
 {
-    json_decref(o->copy);
+    hl_arena_fini(&o->arena);
     free(o);
 }
 
 static void order_end(struct order *o, hl_status st, const char *text)
 {
-    o->spec.done(o->spec.arg, st, text, o->copy);
+    o->spec.done(o->spec.arg, st, text, st == HL_OK ? &o->copy : NULL);
     order_free(o);
 }
 
@@ -108,38 +123,40 @@ static int left_ms(const struct order *o)
     return now >= o->deadline_ns ? 0 : (int)((o->deadline_ns - now) / HL_NS_PER_MS) + 1;
 }
 
-json_t *order_source_json(struct hl_controller *c, struct hl_id id, const struct place *from)
+struct hl_api_copy_request order_source(struct hl_controller *c, const char *id,
+                                        const struct place *from)
 {
-    const json_t *info = from->node != NULL ? from->node->info : c->pool;
-    const char *rpc =
-        from->node != NULL ? hl_json_str(info, "agentAddress", "") : c->opts.l3_address;
-    return json_pack("{s:s s:s s:s s:s s:s s:s s:s s:s}", "id", hl_id_format(id).s, "sourceTier",
-                     hl_tier_name(from->tier), "sourceNode",
-                     from->node != NULL ? from->node->name : "", "sourceHostId",
-                     hl_json_str(info, "hostId", ""), "sourceAddress", rpc, "sourceDataAddress",
-                     hl_json_str(info, "dataAddress", ""), "sourceSocket",
-                     hl_json_str(info, from->node != NULL ? "storeSocket" : "socketPath", ""),
-                     "sourceDevice", from->device);
+    struct endpoint e = endpoint_of(c, from);
+    return (struct hl_api_copy_request){
+        .id = id,
+        .numa_id = -1,
+        .source_tier = hl_tier_name(from->tier),
+        .source_node = from->node != NULL ? from->node->name : "",
+        .source_host_id = e.host_id,
+        .source_address = e.rpc,
+        .source_data_address = e.data,
+        .source_socket = e.socket,
+        .source_device = from->device,
+    };
 }
 
-/* From o->at to o->next. */
-static json_t *request_json(const struct order *o)
+/* From o->at to o->next; `id` and `migration` are borrowed. */
+static struct hl_api_copy_request order_request(const struct order *o, const char *id,
+                                                const char *migration)
 {
-    struct hl_controller *c = o->c;
-    const struct place *to = &o->next;
-    const json_t *info = to->node != NULL ? to->node->info : c->pool;
-    const char *data = hl_json_str(info, "dataAddress", "");
-    json_t *r = order_source_json(c, o->spec.id, &o->at);
-    json_t *more = json_pack(
-        "{s:I s:I s:s s:s s:i s:s s:i s:s s:s s:s s:s s:s}", "sizeBytes", (json_int_t)o->size,
-        "crc32", (json_int_t)o->crc32, "tier", hl_tier_name(to->tier), "device", to->device,
-        "numaId", -1, "operation", hl_route_op_name(o->spec.op), "timeoutMs", left_ms(o),
-        "targetHostId", hl_json_str(info, "hostId", ""), "targetSocket",
-        hl_json_str(info, to->node != NULL ? "storeSocket" : "socketPath", ""), "targetAddress",
-        to->node != NULL ? hl_json_str(info, "migrateAddress", "") : data, "targetDataAddress",
-        data, "migrationId", hl_id_format(o->migration).s);
-    json_object_update(r, more);
-    json_decref(more);
+    struct endpoint to = endpoint_of(o->c, &o->next);
+    struct hl_api_copy_request r = order_source(o->c, id, &o->at);
+    r.size_bytes = o->size;
+    r.crc32 = o->crc32;
+    r.tier = hl_tier_name(o->next.tier);
+    r.device = o->next.device;
+    r.operation = hl_route_op_name(o->spec.op);
+    r.timeout_ms = (uint32_t)left_ms(o);
+    r.target_host_id = to.host_id;
+    r.target_socket = to.socket;
+    r.target_address = to.migrate;
+    r.target_data_address = to.data;
+    r.migration_id = migration;
     return r;
 }
 
@@ -154,9 +171,31 @@ static void note_pool(struct order *o)
     }
 }
 
-static void on_step(void *arg, hl_status st, const char *text, json_t *result)
+/* What the step has made: as its holder says, else as the catalogue does. */
+static hl_status note_copy(struct order *o, const struct hl_api_copy *copy)
 {
-    struct order *o = arg;
+    struct hl_api_copy made = {.tier = hl_tier_name(o->next.tier),
+                               .numa_id = -1,
+                               .size_bytes = o->size,
+                               .crc32 = o->crc32};
+    struct hl_id_text id = hl_id_format(o->spec.id);
+    if (copy != NULL)
+        made = *copy;
+    else
+        made.id = id.s;
+    if (o->next.node != NULL)
+        made.node = o->next.node->name;
+    o->copied = false;
+    hl_arena_fini(&o->arena);
+    HL_TRY(hl_api_copy(&hl_api_copy_type, &made, &o->arena, &o->copy));
+    o->copied = true;
+    return HL_OK;
+}
+
+/* copy: NULL where the answer has none. */
+static void step_done(struct order *o, hl_status st, const char *text,
+                      const struct hl_api_copy *copy)
+{
     if (controller_landed(o->c)) {
         order_end(o, HL_ECANCELED, "the Controller is ending");
         return;
@@ -165,41 +204,83 @@ static void on_step(void *arg, hl_status st, const char *text, json_t *result)
         order_source_failed(o, st == HL_ECANCELED ? HL_EUNAVAIL : st, text);
         return;
     }
-    json_t *copy = json_object_get(result, "copy");
+    if (copy != NULL && copy->id[0] == '\0')
+        copy = NULL;
     if (o->next.node != NULL && copy != NULL) {
         copies_learn(o->c, o->next.node, copy);
         if (o->next.device[0] == '\0')
-            snprintf(o->next.device, sizeof(o->next.device), "%s", hl_json_str(copy, "device", ""));
+            snprintf(o->next.device, sizeof(o->next.device), "%s", copy->device);
     } else {
         note_pool(o);
     }
-    json_decref(o->copy);
-    o->copy = copy != NULL
-                  ? json_deep_copy(copy)
-                  : json_pack("{s:s s:s s:s s:i s:I s:I}", "id", hl_id_format(o->spec.id).s, "tier",
-                              hl_tier_name(o->next.tier), "node", "", "numaId", -1, "sizeBytes",
-                              (json_int_t)o->size, "crc32", (json_int_t)o->crc32);
-    if (o->copy != NULL && o->next.node != NULL)
-        json_object_set_new(o->copy, "node", json_string(o->next.node->name));
+    st = note_copy(o, copy);
+    if (st != HL_OK) {
+        order_end(o, st, hl_error_text());
+        return;
+    }
     o->at = o->next;
     order_go(o);
 }
 
-static void call_agent(struct order *o, struct node *n, const char *method)
+static void on_store_copied(void *arg, hl_status st, const char *text,
+                            const struct hl_api_agent_store_copy_results *r)
 {
-    json_t *params = json_pack("{s:o}", "request", request_json(o));
-    if (!node_ready(n))
-        order_source_failed(o, HL_EUNAVAIL, "the node is away");
-    else
-        controller_call_for(o->c, n->agent, method, params, left_ms(o) + SLACK_MS, on_step, o);
-    json_decref(params);
+    step_done(arg, st, text, r != NULL ? &r->copy : NULL);
 }
 
-static void call_l3(struct order *o, const char *method)
+static void on_store_sent(void *arg, hl_status st, const char *text,
+                          const struct hl_api_agent_store_send_results *r)
 {
-    json_t *params = json_pack("{s:[s]}", "ids", hl_id_format(o->spec.id).s);
-    controller_call_for(o->c, o->c->l3, method, params, left_ms(o) + SLACK_MS, on_step, o);
-    json_decref(params);
+    step_done(arg, st, text, r != NULL ? &r->copy : NULL);
+}
+
+static void on_located(void *arg, hl_status st, const char *text,
+                       const struct hl_api_l3_locate_results *r)
+{
+    (void)r;
+    step_done(arg, st, text, NULL);
+}
+
+static void on_archived(void *arg, hl_status st, const char *text,
+                        const struct hl_api_l3_archive_results *r)
+{
+    (void)r;
+    step_done(arg, st, text, NULL);
+}
+
+/* The node reads (HL_ROUTE_READ) or sends. */
+static void call_agent(struct order *o, struct node *n, enum hl_route_op op)
+{
+    struct hl_id_text id = hl_id_format(o->spec.id), migration = hl_id_format(o->migration);
+    struct hl_api_copy_request r = order_request(o, id.s, migration.s);
+    int timeout_ms = left_ms(o) + SLACK_MS;
+    if (!node_ready(n)) {
+        order_source_failed(o, HL_EUNAVAIL, "the node is away");
+        return;
+    }
+    controller_hold(o->c);
+    if (op == HL_ROUTE_READ)
+        hl_call_agent_store_copy_async(n->agent, &(struct hl_api_agent_store_copy_params){r},
+                                       timeout_ms, o->c->opts.loop, on_store_copied, o);
+    else
+        hl_call_agent_store_send_async(n->agent, &(struct hl_api_agent_store_send_params){r},
+                                       timeout_ms, o->c->opts.loop, on_store_sent, o);
+}
+
+/* L3 brings the shard into the tier: a shard that it locates it has loaded. */
+static void call_l3(struct order *o, enum hl_tier tier)
+{
+    struct hl_id_text id = hl_id_format(o->spec.id);
+    const char *ids[] = {id.s};
+    struct hl_api_text_list list = {ids, 1};
+    int timeout_ms = left_ms(o) + SLACK_MS;
+    controller_hold(o->c);
+    if (tier == HL_TIER_L4)
+        hl_call_l3_archive_async(o->c->l3, &(struct hl_api_l3_archive_params){list}, timeout_ms,
+                                 o->c->opts.loop, on_archived, o);
+    else
+        hl_call_l3_locate_async(o->c->l3, &(struct hl_api_l3_locate_params){list}, timeout_ms,
+                                o->c->opts.loop, on_located, o);
 }
 
 static struct place at_node(struct node *n, enum hl_tier tier)
@@ -212,11 +293,11 @@ static void step_out(struct order *o, struct place to)
 {
     if (o->at.tier == HL_TIER_L1) {
         o->next = at_node(o->at.node, HL_TIER_L2);
-        call_agent(o, o->at.node, "storeCopy");
+        call_agent(o, o->at.node, HL_ROUTE_READ);
         return;
     }
     o->next = to;
-    call_agent(o, o->at.node, "storeSend");
+    call_agent(o, o->at.node, HL_ROUTE_WRITE);
 }
 
 /* Into a node: it reads, or it is sent to. */
@@ -231,7 +312,7 @@ static void step_in(struct order *o)
     if (beside || o->at.tier == HL_TIER_L3 || o->spec.op == HL_ROUTE_READ ||
         same_host(o->c, &o->at, goal)) {
         o->next = *goal;
-        call_agent(o, goal->node, "storeCopy");
+        call_agent(o, goal->node, HL_ROUTE_READ);
         return;
     }
     step_out(o, at_node(goal->node, HL_TIER_L2));
@@ -241,7 +322,7 @@ static void step_in(struct order *o)
 static void order_go(struct order *o)
 {
     const struct place *goal = &o->spec.goal;
-    if (place_same(&o->at, goal) && o->copy != NULL) {
+    if (place_same(&o->at, goal) && o->copied) {
         order_end(o, HL_OK, "");
         return;
     }
@@ -251,14 +332,14 @@ static void order_go(struct order *o)
     }
     o->next = (struct place){.tier = HL_TIER_L3};
     if (o->at.tier == HL_TIER_L4 && goal->tier != HL_TIER_L4) {
-        call_l3(o, "locate"); /* loads it */
+        call_l3(o, HL_TIER_L3);
     } else if (goal->node != NULL) {
         step_in(o);
     } else if (o->at.node != NULL) {
         step_out(o, o->next);
     } else {
         o->next = *goal;
-        call_l3(o, goal->tier == HL_TIER_L4 ? "archive" : "locate");
+        call_l3(o, goal->tier);
     }
 }
 
@@ -283,9 +364,9 @@ static void order_source_failed(struct order *o, hl_status st, const char *text)
     const struct place *from = &o->sources[o->source];
     if (st == HL_EEXIST) { /* what was sent is there, or about to be: its holder knows */
         if (o->next.node != NULL)
-            call_agent(o, o->next.node, "storeCopy");
+            call_agent(o, o->next.node, HL_ROUTE_READ);
         else
-            call_l3(o, "locate");
+            call_l3(o, HL_TIER_L3);
         return;
     }
     if (st == HL_ECORRUPT)

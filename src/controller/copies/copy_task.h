@@ -17,8 +17,9 @@
 
 #define ORDER_SOURCES_MAX 32
 
-/* `copy` is borrowed for the time of the call. */
-typedef void (*order_done)(void *arg, hl_status st, const char *text, const json_t *copy);
+/* `copy` is borrowed for the time of the call; NULL unless st is HL_OK. */
+typedef void (*order_done)(void *arg, hl_status st, const char *text,
+                           const struct hl_api_copy *copy);
 
 struct order_spec {
     struct hl_id id;
@@ -29,8 +30,9 @@ struct order_spec {
 };
 
 hl_status order_start(struct hl_controller *c, const struct order_spec *spec) HL_CHECK;
-/* The source side of a CopyRequest; new reference. */
-json_t *order_source_json(struct hl_controller *c, struct hl_id id, const struct place *from);
+/* With its source side filled; it borrows `id` and what is known of the place. */
+struct hl_api_copy_request order_source(struct hl_controller *c, const char *id,
+                                        const struct place *from);
 /* "L2 of node-1", "L3" into buf. */
 const char *place_name(const struct place *p, char *buf, size_t cap);
 int place_same(const struct place *a, const struct place *b);

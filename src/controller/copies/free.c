@@ -4,26 +4,47 @@
 #include "controller/copies/claim.h"
 #include "controller/copies/copies.h"
 
-static void on_freed(void *arg, hl_status st, const char *text, json_t *result)
+static void freed(struct hl_controller *c, hl_status st, const char *text)
 {
-    (void)result;
-    if (!controller_landed(arg) && st != HL_OK)
+    if (!controller_landed(c) && st != HL_OK)
         hl_warn("shards were not freed and wait for the sweep error=\"%s\"", text);
+}
+
+static void on_freed(void *arg, hl_status st, const char *text,
+                     const struct hl_api_l3_free_results *r)
+{
+    (void)r;
+    freed(arg, st, text);
+}
+
+static void on_archived_dropped(void *arg, hl_status st, const char *text,
+                                const struct hl_api_l3_drop_archived_results *r)
+{
+    (void)r;
+    freed(arg, st, text);
 }
 
 void free_in_pool(struct hl_controller *c, const struct hl_id *ids, size_t n)
 {
+    HL_AUTO(hl_arena_fini) struct hl_arena arena = {0};
+    const struct hl_id_text cluster = claim_cluster(c);
     /* While it is not known whose the pool is they stay; the sweep finds them. */
     if (n == 0 || c->closing || !claim_ok(c, NULL, 0))
         return;
-    json_t *list = json_array();
-    for (size_t i = 0; i < n; i++) {
-        json_array_append_new(list, json_string(hl_id_format(ids[i]).s));
+    struct hl_api_text_list list = {.items = hl_arena_array(&arena, n, sizeof(*list.items))};
+    for (size_t i = 0; i < n && list.items != NULL; i++) {
+        list.items[list.count++] = hl_id_print(ids[i], &arena);
         copies_remove(c, ids[i]);
     }
-    json_t *params = json_pack("{s:o s:s}", "ids", list, "cluster", claim_cluster(c).s);
-    controller_call(c, c->l3, "free", params, on_freed, c);
-    if (pool_has_archive(c))
-        controller_call(c, c->l3, "dropArchived", params, on_freed, c);
-    json_decref(params);
+    if (hl_arena_failed(&arena))
+        return; /* the sweep finds them */
+    controller_hold(c);
+    hl_call_l3_free_async(c->l3, &(struct hl_api_l3_free_params){list, cluster.s},
+                          c->opts.rpc_timeout_ms, c->opts.loop, on_freed, c);
+    if (!pool_has_archive(c))
+        return;
+    controller_hold(c);
+    hl_call_l3_drop_archived_async(
+        c->l3, &(struct hl_api_l3_drop_archived_params){.ids = list, .cluster = cluster.s},
+        c->opts.rpc_timeout_ms, c->opts.loop, on_archived_dropped, c);
 }

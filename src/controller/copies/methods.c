@@ -8,8 +8,9 @@
 #include "controller/controller_private.h"
 #include "controller/copies/copy_task.h"
 
-#define PLACES_MAX 1024
-#define ROUTES_MAX 4096
+#define PLACES_MAX       1024
+#define ROUTES_MAX       4096
+#define HEAL_SOURCES_MAX 16
 
 /* A method under way. */
 struct task {
@@ -29,9 +30,15 @@ static void task_fail(struct task *t, hl_status st, const char *text)
 
 /* ---- reading parameters ---------------------------------------------------------------------- */
 
-static hl_status parse_place(struct hl_controller *c, const json_t *params, struct place *out)
+/* A copy as a caller names it. */
+struct copy_name {
+    const char *id, *tier, *node, *device;
+};
+
+static hl_status parse_place(struct hl_controller *c, const struct copy_name *copy,
+                             struct place *out)
 {
-    const char *text = hl_json_str(params, "tier", ""), *name = hl_json_str(params, "node", "");
+    const char *text = copy->tier, *name = copy->node;
     int tier = 0;
     while (tier < HL_TIER_COUNT && strcasecmp(text, hl_tier_name((enum hl_tier)tier)) != 0)
         tier++;
@@ -45,15 +52,14 @@ static hl_status parse_place(struct hl_controller *c, const json_t *params, stru
     out->node = node_find(c, name);
     if (out->node == NULL)
         return hl_fail(HL_ENOENT, "there is no node '%.100s'; `helios nodes` lists them", name);
-    snprintf(out->device, sizeof(out->device), "%s", hl_json_str(params, "device", ""));
+    snprintf(out->device, sizeof(out->device), "%s", copy->device);
     return HL_OK;
 }
 
-static hl_status parse_shard(struct hl_controller *c, const json_t *params,
-                             struct hl_shard_rec **out)
+static hl_status parse_shard(struct hl_controller *c, const char *text, struct hl_shard_rec **out)
 {
     struct hl_id id;
-    HL_TRY(hl_id_parse(hl_json_str(params, "id", ""), &id));
+    HL_TRY(hl_id_parse(text, &id));
     *out = hl_catalog_shard(&c->catalog, id);
     if (*out == NULL)
         return hl_fail(HL_ENOENT, "shard %s belongs to no version; `helios shard ls` lists shards",
@@ -61,13 +67,13 @@ static hl_status parse_shard(struct hl_controller *c, const json_t *params,
     return HL_OK;
 }
 
-static hl_status task_new(struct hl_controller *c, struct hl_rpc_call *call, const json_t *params,
-                          struct task **out)
+static hl_status task_new(struct hl_controller *c, struct hl_rpc_call *call,
+                          const struct copy_name *copy, struct task **out)
 {
     struct hl_shard_rec *s;
     struct place p;
-    HL_TRY(parse_shard(c, params, &s));
-    HL_TRY(parse_place(c, params, &p));
+    HL_TRY(parse_shard(c, copy->id, &s));
+    HL_TRY(parse_place(c, copy, &p));
     struct task *t = calloc(1, sizeof(*t));
     if (t == NULL)
         return hl_fail(HL_ENOMEM, "call");
@@ -84,11 +90,10 @@ static hl_status check_claim(const struct task *t)
 
 /* ---- getShard -------------------------------------------------------------------------------- */
 
-static enum hl_nic_class nic_of(const json_t *tier)
+static enum hl_nic_class nic_of(const struct hl_api_tier_info *tier)
 {
-    const char *name = hl_json_str(tier, "nicClass", "");
-    for (int k = 0; k <= HL_NIC_BLUEFIELD; k++)
-        if (strcmp(name, hl_nic_class_name((enum hl_nic_class)k)) == 0)
+    for (int k = 0; tier != NULL && k <= HL_NIC_BLUEFIELD; k++)
+        if (strcmp(tier->nic_class, hl_nic_class_name((enum hl_nic_class)k)) == 0)
             return (enum hl_nic_class)k;
     return HL_NIC_OTHER;
 }
@@ -96,75 +101,95 @@ static enum hl_nic_class nic_of(const json_t *tier)
 static enum hl_route_link link_between(struct hl_controller *c, const struct node *n,
                                        const struct place *from)
 {
-    const json_t *info = from->node != NULL ? from->node->info : c->pool;
-    const char *host = hl_json_str(info, "hostId", "");
-    if (host[0] != '\0' && strcmp(host, hl_json_str(n->info, "hostId", "?")) == 0)
+    const char *host = "", *data = "";
+    if (from->node != NULL) {
+        host = from->node->info.host_id;
+        data = from->node->info.data_address;
+    } else if (c->pool != NULL) {
+        host = c->pool->host_id;
+        data = c->pool->data_address;
+    }
+    if (host[0] != '\0' && strcmp(host, n->info.host_id) == 0)
         return HL_LINK_HERE;
-    if (hl_json_str(info, "dataAddress", "")[0] == '\0')
+    if (data[0] == '\0')
         return HL_LINK_NONE;
     return n->rdma ? HL_LINK_RDMA : HL_LINK_TCP;
 }
 
-static json_t *route_json(struct hl_controller *c, const struct node *n, enum hl_tier target,
-                          const json_t *tier, const struct place *from)
+/* tier: the node's device memory where that is the target, else NULL. */
+static struct hl_api_route route_of(struct hl_controller *c, const struct node *n,
+                                    const struct hl_api_tier_info *tier, const struct place *from,
+                                    struct hl_arena *arena)
 {
+    enum hl_tier target = tier != NULL ? HL_TIER_L1 : HL_TIER_L2;
     struct hl_route_query q = {
         .op = HL_ROUTE_READ,
         .source = from->tier,
         .target = target,
         .link = link_between(c, n, from),
-        .migration_net = hl_json_str(n->info, "migrateAddress", "")[0] != '\0',
+        .migration_net = n->info.migrate_address[0] != '\0',
         .nic = nic_of(tier),
-        .device_direct = target == HL_TIER_L1 && hl_json_bool(tier, "nicDirect", 0),
+        .device_direct = tier != NULL && tier->nic_direct,
     };
     struct hl_route r = hl_route_choose(&q);
     char source[256];
-    return json_pack("{s:s s:s s:s s:s s:s s:s}", "node", n->name, "target", hl_tier_name(target),
-                     "source", place_name(from, source, sizeof(source)), "path",
-                     hl_route_path_name(r.path), "reason", hl_route_reason_name(r.reason), "text",
-                     hl_route_reason_text(r.reason));
+    place_name(from, source, sizeof(source));
+    return (struct hl_api_route){.node = n->name,
+                                 .target = hl_tier_name(target),
+                                 .source = hl_arena_strdup(arena, source),
+                                 .path = hl_route_path_name(r.path),
+                                 .reason = hl_route_reason_name(r.reason),
+                                 .text = hl_route_reason_text(r.reason)};
+}
+
+/* NULL: the node has no devices. */
+static const struct hl_api_tier_info *device_memory(const struct node *n)
+{
+    const struct hl_api_tier_info_list *tiers = &n->report.tiers;
+    for (size_t i = 0; i < tiers->count; i++)
+        if (strcmp(tiers->items[i].tier, "L1") == 0 && tiers->items[i].kind[0] == '\0')
+            return &tiers->items[i];
+    return NULL;
 }
 
 /* A node reads into its memory; where it has devices, into those too. */
 static void add_routes(struct hl_controller *c, const struct node *n, const struct place *places,
-                       size_t count, json_t *out)
+                       size_t count, struct hl_api_route_list *out, struct hl_arena *arena)
 {
-    for (size_t i = 0; i < count && json_array_size(out) < ROUTES_MAX; i++) {
+    const struct hl_api_tier_info *device = device_memory(n);
+    for (size_t i = 0; i < count && out->count + 2 <= ROUTES_MAX; i++) {
         const struct place *p = &places[i];
-        size_t k;
-        const json_t *tier;
         if (p->tier != HL_TIER_L1)
-            json_array_append_new(out, route_json(c, n, HL_TIER_L2, NULL, p));
+            out->items[out->count++] = route_of(c, n, NULL, p, arena);
         if (p->tier == HL_TIER_L1 && p->node != n)
             continue; /* device memory is read on its own node */
-        json_array_foreach (hl_json_list(n->info, "tiers"), k, tier) {
-            if (strcmp(hl_json_str(tier, "tier", ""), "L1") != 0 ||
-                hl_json_str(tier, "kind", "")[0] != '\0')
-                continue;
-            json_array_append_new(out, route_json(c, n, HL_TIER_L1, tier, p));
-            break;
-        }
+        if (device != NULL)
+            out->items[out->count++] = route_of(c, n, device, p, arena);
     }
 }
 
-void method_get_shard(struct hl_controller *c, struct hl_rpc_call *call, const json_t *params)
+void method_get_shard(void *arg, struct hl_rpc_call *call,
+                      const struct hl_api_controller_get_shard_params *p)
 {
+    struct hl_controller *c = controller_enter(arg);
+    struct hl_arena *arena = hl_rpc_call_arena(call);
     struct hl_shard_rec *s;
-    hl_status st = parse_shard(c, params, &s);
-    struct place *places = st == HL_OK ? calloc(PLACES_MAX, sizeof(*places)) : NULL;
-    if (st == HL_OK && places == NULL)
-        st = hl_fail(HL_ENOMEM, "list of copies");
+    hl_status st = parse_shard(c, p->id, &s);
+    struct place *places = hl_arena_array(arena, PLACES_MAX, sizeof(*places));
+    struct hl_api_controller_get_shard_results r = {
+        .routes = {.items = hl_arena_array(arena, ROUTES_MAX, sizeof(*r.routes.items))}};
+    if (st == HL_OK && (places == NULL || r.routes.items == NULL))
+        st = hl_fail(HL_ENOMEM, "out of memory for the copies of a shard");
     if (st != HL_OK) {
         reject(call, st);
         return;
     }
     size_t n = copies_places(c, s->id, HL_TIER_L1, places, PLACES_MAX);
-    json_t *routes = json_array();
     for (const struct node *node = c->nodes; node != NULL; node = node->hh.next)
         if (node_ready(node))
-            add_routes(c, node, places, n < PLACES_MAX ? n : PLACES_MAX, routes);
-    free(places);
-    hl_rpc_reply(call, json_pack("{s:o s:o}", "shard", copies_shard_json(c, s), "routes", routes));
+            add_routes(c, node, places, n < PLACES_MAX ? n : PLACES_MAX, &r.routes, arena);
+    r.shard = copies_shard(c, s, arena);
+    hl_reply_controller_get_shard(call, &r);
 }
 
 /* ---- copyShard ------------------------------------------------------------------------------- */
@@ -182,24 +207,26 @@ static hl_status parse_op(const char *text, enum hl_route_op *out)
     return hl_fail(HL_EINVAL, "unknown operation '%.40s' (expected read, write or migrate)", text);
 }
 
-static void on_copied(void *arg, hl_status st, const char *text, const json_t *copy)
+static void on_copied(void *arg, hl_status st, const char *text, const struct hl_api_copy *copy)
 {
     struct task *t = arg;
     if (st != HL_OK) {
         task_fail(t, st, text);
         return;
     }
-    hl_rpc_reply(t->call, json_pack("{s:o}", "copy", json_deep_copy(copy)));
+    hl_reply_controller_copy_shard(t->call, &(struct hl_api_controller_copy_shard_results){*copy});
     free(t);
 }
 
-void method_copy_shard(struct hl_controller *c, struct hl_rpc_call *call, const json_t *params)
+void method_copy_shard(void *arg, struct hl_rpc_call *call,
+                       const struct hl_api_controller_copy_shard_params *p)
 {
+    struct hl_controller *c = controller_enter(arg);
     enum hl_route_op op;
     struct task *t = NULL;
-    hl_status st = parse_op(hl_json_str(params, "operation", ""), &op);
+    hl_status st = parse_op(p->operation, &op);
     if (st == HL_OK)
-        st = task_new(c, call, params, &t);
+        st = task_new(c, call, &(struct copy_name){p->id, p->tier, p->node, p->device}, &t);
     if (st == HL_OK)
         st = check_claim(t);
     if (st == HL_OK)
@@ -212,64 +239,97 @@ void method_copy_shard(struct hl_controller *c, struct hl_rpc_call *call, const 
 
 /* ---- dropCopy -------------------------------------------------------------------------------- */
 
-static void on_dropped(void *arg, hl_status st, const char *text, json_t *result)
+static void undo_dropping(struct task *t)
 {
-    struct task *t = arg;
+    struct hl_shard_rec *s = hl_catalog_shard(&t->c->catalog, t->id);
+    if (t->place.node != NULL)
+        copies_dropping(t->c, &t->place, t->id, 0);
+    else if (s != NULL && t->place.tier == HL_TIER_L3)
+        s->dropping = 0;
+}
+
+/* dropped: the holder had it. */
+static void drop_done(struct task *t, hl_status st, const char *text, bool dropped)
+{
     struct hl_controller *c = t->c;
     if (controller_landed(c)) {
         task_fail(t, HL_ECANCELED, "the Controller is ending");
         return;
     }
-    struct hl_shard_rec *s = hl_catalog_shard(&c->catalog, t->id);
-    if (t->place.node != NULL)
-        copies_dropping(c, &t->place, t->id, 0);
-    else if (s != NULL && t->place.tier == HL_TIER_L3)
-        s->dropping = 0;
+    undo_dropping(t);
     if (st != HL_OK) {
         task_fail(t, st, text);
         return;
     }
-    int dropped = hl_json_bool(result, "dropped", 0) || hl_json_int(result, "freed", 0) > 0 ||
-                  hl_json_int(result, "evicted", 0) > 0;
+    struct hl_shard_rec *s = hl_catalog_shard(&c->catalog, t->id);
     if (t->place.node != NULL)
         copies_forget(c, t->place.node, t->id, t->place.tier, t->place.device);
-    else if (t->place.tier == HL_TIER_L4) {
-        dropped = hl_json_int(result, "dropped", 0) > 0;
-        if (s != NULL)
-            s->archived = 0;
-    } else if (s != NULL && dropped)
+    else if (s != NULL && t->place.tier == HL_TIER_L4)
+        s->archived = 0;
+    else if (s != NULL && dropped)
         s->missed = 2;
-    hl_rpc_reply(t->call, json_pack("{s:b}", "dropped", dropped));
+    hl_reply_controller_drop_copy(t->call, &(struct hl_api_controller_drop_copy_results){dropped});
     free(t);
+}
+
+static void on_store_dropped(void *arg, hl_status st, const char *text,
+                             const struct hl_api_agent_store_drop_results *r)
+{
+    drop_done(arg, st, text, r != NULL && r->dropped);
+}
+
+static void on_archived_dropped(void *arg, hl_status st, const char *text,
+                                const struct hl_api_l3_drop_archived_results *r)
+{
+    drop_done(arg, st, text, r != NULL && r->dropped > 0);
+}
+
+static void on_evicted(void *arg, hl_status st, const char *text,
+                       const struct hl_api_l3_evict_results *r)
+{
+    drop_done(arg, st, text, r != NULL && r->evicted > 0);
+}
+
+static void on_freed(void *arg, hl_status st, const char *text,
+                     const struct hl_api_l3_free_results *r)
+{
+    drop_done(arg, st, text, r != NULL && r->freed > 0);
+}
+
+/* done: of storeDrop at the node that holds the task's copy. */
+static void drop_at_node(struct task *t, hl_agent_store_drop_done done)
+{
+    struct hl_controller *c = t->c;
+    const struct hl_id_text id = hl_id_format(t->id);
+    const struct hl_api_agent_store_drop_params p = {id.s, hl_tier_name(t->place.tier),
+                                                     t->place.device};
+    controller_hold(c);
+    hl_call_agent_store_drop_async(t->place.node->agent, &p, c->opts.rpc_timeout_ms, c->opts.loop,
+                                   done, t);
 }
 
 static void drop_now(struct task *t)
 {
     struct hl_controller *c = t->c;
     const struct hl_shard_rec *s = hl_catalog_shard(&c->catalog, t->id);
-    struct hl_id_text id = hl_id_format(t->id);
+    const struct hl_id_text id = hl_id_format(t->id), cluster = claim_cluster(c);
+    const char *items[] = {id.s};
+    struct hl_api_text_list ids = {items, 1};
     if (t->place.node != NULL) {
-        json_t *params = json_pack("{s:s s:s s:s}", "id", id.s, "tier", hl_tier_name(t->place.tier),
-                                   "device", t->place.device);
-        controller_call(c, t->place.node->agent, "storeDrop", params, on_dropped, t);
-        json_decref(params);
+        drop_at_node(t, on_store_dropped);
         return;
     }
-    json_t *params = json_pack("{s:[s] s:s}", "ids", id.s, "cluster", claim_cluster(c).s);
-    const char *method = t->place.tier == HL_TIER_L4 ? "dropArchived"
-                         : s != NULL && s->archived  ? "evict"
-                                                     : "free";
-    controller_call(c, c->l3, method, params, on_dropped, t);
-    json_decref(params);
-}
-
-static void undo_dropping(struct task *t)
-{
-    struct hl_shard_rec *s = hl_catalog_shard(&t->c->catalog, t->id);
-    if (t->place.node != NULL)
-        copies_dropping(t->c, &t->place, t->id, 0);
-    else if (s != NULL)
-        s->dropping = 0;
+    controller_hold(c);
+    if (t->place.tier == HL_TIER_L4)
+        hl_call_l3_drop_archived_async(
+            c->l3, &(struct hl_api_l3_drop_archived_params){.ids = ids, .cluster = cluster.s},
+            c->opts.rpc_timeout_ms, c->opts.loop, on_archived_dropped, t);
+    else if (s != NULL && s->archived)
+        hl_call_l3_evict_async(c->l3, &(struct hl_api_l3_evict_params){ids, cluster.s},
+                               c->opts.rpc_timeout_ms, c->opts.loop, on_evicted, t);
+    else
+        hl_call_l3_free_async(c->l3, &(struct hl_api_l3_free_params){ids, cluster.s},
+                              c->opts.rpc_timeout_ms, c->opts.loop, on_freed, t);
 }
 
 static hl_status fail_last(struct hl_id id, const struct place *p)
@@ -281,11 +341,8 @@ static hl_status fail_last(struct hl_id id, const struct place *p)
                    place_name(p, name, sizeof(name)), hl_id_format(id).s);
 }
 
-static void on_confirmed(void *arg, hl_status st, const char *text, json_t *result)
+static void confirmed(struct task *t, hl_status st)
 {
-    struct task *t = arg;
-    (void)text;
-    (void)result;
     if (controller_landed(t->c)) {
         task_fail(t, HL_ECANCELED, "the Controller is ending");
         return;
@@ -297,6 +354,22 @@ static void on_confirmed(void *arg, hl_status st, const char *text, json_t *resu
     undo_dropping(t);
     fail_last(t->id, &t->place);
     task_fail(t, HL_ECONFLICT, hl_error_text());
+}
+
+static void on_store_located(void *arg, hl_status st, const char *text,
+                             const struct hl_api_agent_store_locate_results *r)
+{
+    (void)text;
+    (void)r;
+    confirmed(arg, st);
+}
+
+static void on_located(void *arg, hl_status st, const char *text,
+                       const struct hl_api_l3_locate_results *r)
+{
+    (void)text;
+    (void)r;
+    confirmed(arg, st);
 }
 
 /* A copy that is not the one to be dropped; host memory at least, for a device forgets. */
@@ -317,24 +390,33 @@ static void confirm_other(struct task *t)
 {
     struct hl_controller *c = t->c;
     struct hl_shard_rec *s = hl_catalog_shard(&c->catalog, t->id);
-    json_t *params = json_pack("{s:[s]}", "ids", hl_id_format(t->id).s);
+    const struct hl_id_text id = hl_id_format(t->id);
+    const char *items[] = {id.s};
+    struct hl_api_text_list ids = {items, 1};
     if (t->place.node != NULL)
         copies_dropping(c, &t->place, t->id, 1);
     else if (s != NULL && t->place.tier == HL_TIER_L3)
         s->dropping = 1;
-    if (t->other.node != NULL)
-        controller_call(c, t->other.node->agent, "storeLocate", params, on_confirmed, t);
-    else if (t->other.tier == HL_TIER_L4 && t->place.tier == HL_TIER_L3)
+    if (t->other.node == NULL && t->other.tier == HL_TIER_L4 && t->place.tier == HL_TIER_L3) {
         drop_now(t); /* evict looks at the archive itself */
+        return;
+    }
+    controller_hold(c);
+    if (t->other.node != NULL)
+        hl_call_agent_store_locate_async(t->other.node->agent,
+                                         &(struct hl_api_agent_store_locate_params){ids},
+                                         c->opts.rpc_timeout_ms, c->opts.loop, on_store_located, t);
     else
-        controller_call(c, c->l3, "locate", params, on_confirmed, t);
-    json_decref(params);
+        hl_call_l3_locate_async(c->l3, &(struct hl_api_l3_locate_params){ids},
+                                c->opts.rpc_timeout_ms, c->opts.loop, on_located, t);
 }
 
-void method_drop_copy(struct hl_controller *c, struct hl_rpc_call *call, const json_t *params)
+void method_drop_copy(void *arg, struct hl_rpc_call *call,
+                      const struct hl_api_controller_drop_copy_params *p)
 {
+    struct hl_controller *c = controller_enter(arg);
     struct task *t = NULL;
-    hl_status st = task_new(c, call, params, &t);
+    hl_status st = task_new(c, call, &(struct copy_name){p->id, p->tier, p->node, p->device}, &t);
     if (st == HL_OK)
         st = check_claim(t);
     if (st == HL_OK && t->place.node != NULL && !node_ready(t->place.node))
@@ -354,11 +436,13 @@ void method_drop_copy(struct hl_controller *c, struct hl_rpc_call *call, const j
 static void reply_healed(struct task *t, const char *state, const char *source)
 {
     hl_fault_count(state, hl_tier_name(t->place.tier));
-    hl_rpc_reply(t->call, json_pack("{s:s s:s}", "state", state, "source", source));
+    hl_reply_controller_report_bad_copy(
+        t->call, &(struct hl_api_controller_report_bad_copy_results){state, source});
     free(t);
 }
 
-static void on_copied_again(void *arg, hl_status st, const char *text, const json_t *copy)
+static void on_copied_again(void *arg, hl_status st, const char *text,
+                            const struct hl_api_copy *copy)
 {
     struct task *t = arg;
     char name[256];
@@ -386,10 +470,11 @@ static void copy_again(struct task *t)
     }
 }
 
-static void on_bad_dropped(void *arg, hl_status st, const char *text, json_t *result)
+static void on_bad_dropped(void *arg, hl_status st, const char *text,
+                           const struct hl_api_agent_store_drop_results *r)
 {
     struct task *t = arg;
-    (void)result;
+    (void)r;
     if (controller_landed(t->c)) {
         task_fail(t, HL_ECANCELED, "the Controller is ending");
         return;
@@ -411,14 +496,12 @@ static void drop_bad(struct task *t)
     }
     place_name(&t->other, t->source, sizeof(t->source));
     copies_dropping(c, &t->place, t->id, 1);
-    json_t *drop = json_pack("{s:s s:s s:s}", "id", hl_id_format(t->id).s, "tier",
-                             hl_tier_name(t->place.tier), "device", t->place.device);
-    controller_call(c, t->place.node->agent, "storeDrop", drop, on_bad_dropped, t);
-    json_decref(drop);
+    drop_at_node(t, on_bad_dropped);
 }
 
 /* Only what is bad indeed is replaced: a reader may have met a fault of its own. */
-static void on_verified(void *arg, hl_status st, const char *text, json_t *result)
+static void on_verified(void *arg, hl_status st, const char *text,
+                        const struct hl_api_agent_store_verify_results *r)
 {
     struct task *t = arg;
     char name[256];
@@ -426,7 +509,7 @@ static void on_verified(void *arg, hl_status st, const char *text, json_t *resul
         task_fail(t, HL_ECANCELED, "the Controller is ending");
         return;
     }
-    if (st == HL_OK && hl_json_bool(result, "ok", 0))
+    if (st == HL_OK && r->ok)
         reply_healed(t, "good", place_name(&t->place, name, sizeof(name)));
     else if (st == HL_OK)
         drop_bad(t);
@@ -447,14 +530,16 @@ static void heal_node(struct task *t)
         task_fail(t, HL_EUNAVAIL, hl_error_text());
         return;
     }
-    json_t *p = json_pack("{s:s s:s s:s}", "id", hl_id_format(t->id).s, "tier",
-                          hl_tier_name(t->place.tier), "device", t->place.device);
-    controller_call_for(c, t->place.node->agent, "storeVerify", p, c->opts.copy_timeout_ms,
-                        on_verified, t);
-    json_decref(p);
+    const struct hl_id_text id = hl_id_format(t->id);
+    const struct hl_api_agent_store_verify_params p = {id.s, hl_tier_name(t->place.tier),
+                                                       t->place.device};
+    controller_hold(c);
+    hl_call_agent_store_verify_async(t->place.node->agent, &p, c->opts.copy_timeout_ms,
+                                     c->opts.loop, on_verified, t);
 }
 
-static void on_pool_healed(void *arg, hl_status st, const char *text, json_t *result)
+static void on_pool_healed(void *arg, hl_status st, const char *text,
+                           const struct hl_api_l3_heal_results *r)
 {
     struct task *t = arg;
     if (controller_landed(t->c)) {
@@ -464,27 +549,31 @@ static void on_pool_healed(void *arg, hl_status st, const char *text, json_t *re
     if (st != HL_OK)
         task_fail(t, st, text);
     else
-        reply_healed(t, hl_json_str(result, "state", "lost"), hl_json_str(result, "source", ""));
+        reply_healed(t, r->state, r->source);
 }
 
 static void heal_pool(struct task *t)
 {
     struct hl_controller *c = t->c;
-    struct place places[16];
-    json_t *sources = json_array();
-    size_t n = copies_places(c, t->id, HL_TIER_L2, places, HL_ARRAY_LEN(places));
-    for (size_t i = 0; i < n && i < HL_ARRAY_LEN(places); i++)
+    struct place places[HEAL_SOURCES_MAX];
+    struct hl_api_copy_request sources[HEAL_SOURCES_MAX];
+    struct hl_api_copy_request_list list = {.items = sources};
+    const struct hl_id_text id = hl_id_format(t->id);
+    size_t n = copies_places(c, t->id, HL_TIER_L2, places, HEAL_SOURCES_MAX);
+    for (size_t i = 0; i < n && i < HEAL_SOURCES_MAX; i++)
         if (places[i].node != NULL)
-            json_array_append_new(sources, order_source_json(c, t->id, &places[i]));
-    json_t *params = json_pack("{s:s s:o}", "id", hl_id_format(t->id).s, "sources", sources);
-    controller_call_for(c, c->l3, "heal", params, c->opts.copy_timeout_ms, on_pool_healed, t);
-    json_decref(params);
+            sources[list.count++] = order_source(c, id.s, &places[i]);
+    controller_hold(c);
+    hl_call_l3_heal_async(c->l3, &(struct hl_api_l3_heal_params){id.s, list},
+                          c->opts.copy_timeout_ms, c->opts.loop, on_pool_healed, t);
 }
 
-void method_report_bad_copy(struct hl_controller *c, struct hl_rpc_call *call, const json_t *params)
+void method_report_bad_copy(void *arg, struct hl_rpc_call *call,
+                            const struct hl_api_controller_report_bad_copy_params *p)
 {
+    struct hl_controller *c = controller_enter(arg);
     struct task *t = NULL;
-    hl_status st = task_new(c, call, params, &t);
+    hl_status st = task_new(c, call, &(struct copy_name){p->id, p->tier, p->node, ""}, &t);
     if (st != HL_OK) {
         reject(call, st);
         return;

@@ -14,12 +14,12 @@
 
 #define SWEEP_PAGE 4096
 
-static void ask_page(struct hl_controller *c, json_int_t cursor);
+static void ask_page(struct hl_controller *c, uint64_t cursor);
 
 static int import_running_now(const struct hl_controller *c)
 {
     for (const struct import *im = c->imports; im != NULL; im = im->hh.next)
-        if (strcmp(hl_json_str(im->progress, "state", ""), "running") == 0)
+        if (import_running(im))
             return 1;
     return 0;
 }
@@ -43,10 +43,10 @@ void note_orphan(struct hl_controller *c, struct hl_id id, int archived)
 }
 
 /* One shard that L3 has, in its pool or in its archive. */
-static void note_extent(struct hl_controller *c, const json_t *extent, int archived)
+static void note_extent(struct hl_controller *c, const struct hl_api_extent *extent, int archived)
 {
     struct hl_id id;
-    if (hl_id_parse(hl_json_str(extent, "id", ""), &id) != HL_OK)
+    if (hl_id_parse(extent->id, &id) != HL_OK)
         return;
     if (hl_manifest_is(id)) {
         manifests_note(c, id, archived);
@@ -86,29 +86,45 @@ int any_open_version(const struct hl_controller *c)
     return 0;
 }
 
-static void on_orphan_freed(void *arg, hl_status st, const char *text, json_t *result)
+static void orphan_freed(struct hl_controller *c, hl_status st, const char *text)
 {
-    (void)result;
-    if (!controller_landed(arg) && st != HL_OK)
+    if (!controller_landed(c) && st != HL_OK)
         hl_warn("an orphan shard was not freed and waits for the next sweep error=\"%s\"", text);
+}
+
+static void on_orphan_freed(void *arg, hl_status st, const char *text,
+                            const struct hl_api_l3_free_results *r)
+{
+    (void)r;
+    orphan_freed(arg, st, text);
+}
+
+static void on_orphan_trashed(void *arg, hl_status st, const char *text,
+                              const struct hl_api_l3_drop_archived_results *r)
+{
+    (void)r;
+    orphan_freed(arg, st, text);
 }
 
 /* The archived copy first: without it nothing would be left of what was freed by mistake. */
 static void free_orphan(struct hl_controller *c, const struct orphan *o)
 {
-    struct hl_id_text id = hl_id_format(o->id);
-    json_t *params =
-        json_pack("{s:[s] s:s s:b}", "ids", id.s, "cluster", claim_cluster(c).s, "trash", 1);
+    const struct hl_id_text id = hl_id_format(o->id), cluster = claim_cluster(c);
+    const char *items[] = {id.s};
+    struct hl_api_text_list ids = {items, 1};
     copies_remove(c, o->id);
     if (o->archived) {
         hl_warn("orphan shard goes to the archive's trash id=%s", id.s);
-        controller_call(c, c->l3, "dropArchived", params, on_orphan_freed, c);
+        controller_hold(c);
+        hl_call_l3_drop_archived_async(
+            c->l3, &(struct hl_api_l3_drop_archived_params){ids, cluster.s, .trash = true},
+            c->opts.rpc_timeout_ms, c->opts.loop, on_orphan_trashed, c);
     } else {
         hl_info("orphan shard freed id=%s", id.s);
     }
-    json_object_del(params, "trash");
-    controller_call(c, c->l3, "free", params, on_orphan_freed, c);
-    json_decref(params);
+    controller_hold(c);
+    hl_call_l3_free_async(c->l3, &(struct hl_api_l3_free_params){ids, cluster.s},
+                          c->opts.rpc_timeout_ms, c->opts.loop, on_orphan_freed, c);
 }
 
 /* Orphans past their grace go; those that became known or vanished are forgotten. Shards are put
@@ -133,12 +149,9 @@ static void settle_orphans(struct hl_controller *c)
 
 int pool_has_archive(const struct hl_controller *c)
 {
-    size_t i;
-    const json_t *tier;
-    json_array_foreach (hl_json_list(c->pool, "tiers"), i, tier) {
-        if (strcmp(hl_json_str(tier, "tier", ""), "L4") == 0)
+    for (size_t i = 0; c->pool != NULL && i < c->pool->tiers.count; i++)
+        if (strcmp(c->pool->tiers.items[i].tier, "L4") == 0)
             return 1;
-    }
     return 0;
 }
 
@@ -176,13 +189,19 @@ static void end_sweep(struct hl_controller *c)
     hl_debug("sweep ended round=%u claim=%s", c->sweep_round, claim_word(c));
 }
 
-static void ask_archived(struct hl_controller *c, json_int_t cursor);
+static void ask_archived(struct hl_controller *c, uint64_t cursor);
 
-static void on_archived_page(void *arg, hl_status st, const char *text, json_t *result)
+static void note_page(struct hl_controller *c, const struct hl_api_extent_list *extents,
+                      int archived)
+{
+    for (size_t i = 0; i < extents->count; i++)
+        note_extent(c, &extents->items[i], archived);
+}
+
+static void on_archived_page(void *arg, hl_status st, const char *text,
+                             const struct hl_api_l3_list_archived_results *r)
 {
     struct hl_controller *c = arg;
-    size_t i;
-    json_t *extent;
     (void)text;
     if (controller_landed(c))
         return;
@@ -194,24 +213,23 @@ static void on_archived_page(void *arg, hl_status st, const char *text, json_t *
         c->sweeping = 0;
         return;
     }
-    json_array_foreach (hl_json_list(result, "extents"), i, extent) {
-        note_extent(c, extent, 1);
-    }
-    json_int_t next = hl_json_int(result, "next", 0);
-    if (next != 0)
-        ask_archived(c, next);
+    note_page(c, &r->extents, 1);
+    if (r->next != 0)
+        ask_archived(c, r->next);
     else
         end_sweep(c);
 }
 
-static void ask_archived(struct hl_controller *c, json_int_t cursor)
+static void ask_archived(struct hl_controller *c, uint64_t cursor)
 {
-    json_t *params = json_pack("{s:I s:i}", "cursor", cursor, "limit", SWEEP_PAGE);
-    controller_call(c, c->l3, "listArchived", params, on_archived_page, c);
-    json_decref(params);
+    controller_hold(c);
+    hl_call_l3_list_archived_async(
+        c->l3, &(struct hl_api_l3_list_archived_params){.cursor = cursor, .limit = SWEEP_PAGE},
+        c->opts.rpc_timeout_ms, c->opts.loop, on_archived_page, c);
 }
 
-static void on_page(void *arg, hl_status st, const char *text, json_t *result)
+static void on_page(void *arg, hl_status st, const char *text,
+                    const struct hl_api_l3_inventory_results *r)
 {
     struct hl_controller *c = arg;
     (void)text;
@@ -221,27 +239,21 @@ static void on_page(void *arg, hl_status st, const char *text, json_t *result)
         c->sweeping = 0;
         return;
     }
-    size_t i;
-    json_t *extent;
-    json_array_foreach (hl_json_list(result, "extents"), i, extent) {
-        note_extent(c, extent, 0);
-    }
-    json_int_t next = hl_json_int(result, "next", 0);
-    if (next != 0) {
-        ask_page(c, next);
-        return;
-    }
-    if (pool_has_archive(c))
+    note_page(c, &r->extents, 0);
+    if (r->next != 0)
+        ask_page(c, r->next);
+    else if (pool_has_archive(c))
         ask_archived(c, 0);
     else
         end_sweep(c);
 }
 
-static void ask_page(struct hl_controller *c, json_int_t cursor)
+static void ask_page(struct hl_controller *c, uint64_t cursor)
 {
-    json_t *params = json_pack("{s:I s:i}", "cursor", cursor, "limit", SWEEP_PAGE);
-    controller_call(c, c->l3, "inventory", params, on_page, c);
-    json_decref(params);
+    controller_hold(c);
+    hl_call_l3_inventory_async(
+        c->l3, &(struct hl_api_l3_inventory_params){.cursor = cursor, .limit = SWEEP_PAGE},
+        c->opts.rpc_timeout_ms, c->opts.loop, on_page, c);
 }
 
 const char *pool_state(const struct hl_controller *c)
@@ -266,31 +278,41 @@ static void begin_sweep(struct hl_controller *c)
     claim_ask(c);
 }
 
-static void on_pool_info(void *arg, hl_status st, const char *text, json_t *result)
+static void pool_lost(struct hl_controller *c, const char *text)
+{
+    if (c->pool != NULL || c->l3_state[0] == '\0')
+        hl_warn("L3 does not answer address=%s error=\"%s\"", c->opts.l3_address, text);
+    c->pool = NULL;
+    hl_arena_fini(&c->pool_arena);
+    claim_forget(c);
+    snprintf(c->l3_state, sizeof(c->l3_state), "%s", text);
+}
+
+static void on_pool_info(void *arg, hl_status st, const char *text,
+                         const struct hl_api_l3_pool_info_results *r)
 {
     struct hl_controller *c = arg;
+    struct hl_arena arena = {0};
     if (controller_landed(c))
         return;
     c->pool_asked = 0;
+    struct hl_api_pool_info *pool = hl_arena_alloc(&arena, sizeof(*pool));
+    if (st == HL_OK)
+        st = pool == NULL ? HL_ENOMEM : hl_api_copy(&hl_api_pool_info_type, &r->pool, &arena, pool);
     if (st != HL_OK) {
-        if (c->pool != NULL || c->l3_state[0] == '\0')
-            hl_warn("L3 does not answer address=%s error=\"%s\"", c->opts.l3_address, text);
-        json_decref(c->pool);
-        c->pool = NULL;
-        claim_forget(c);
-        snprintf(c->l3_state, sizeof(c->l3_state), "%s", text);
+        hl_arena_fini(&arena);
+        pool_lost(c, r != NULL ? "out of memory for what L3 says of its pool" : text);
         return;
     }
-    json_t *pool = json_object_get(result, "pool");
-    if (c->pool == NULL || strcmp(hl_json_str(c->pool, "incarnation", ""),
-                                  hl_json_str(pool, "incarnation", "")) != 0) {
-        hl_info("L3 is ready address=%s pool=%s shards=%" PRId64, c->opts.l3_address,
-                hl_json_str(pool, "uuid", ""), hl_json_int(pool, "shards", 0));
+    if (c->pool == NULL || strcmp(c->pool->incarnation, pool->incarnation) != 0) {
+        hl_info("L3 is ready address=%s pool=%s shards=%" PRIu64, c->opts.l3_address, pool->uuid,
+                pool->shards);
         claim_forget(c);
         c->sweep_ns = 0;
     }
-    json_decref(c->pool);
-    c->pool = json_incref(pool);
+    hl_arena_fini(&c->pool_arena);
+    hl_arena_move(&c->pool_arena, &arena);
+    c->pool = pool;
     snprintf(c->l3_state, sizeof(c->l3_state), "ready");
     begin_sweep(c);
 }
@@ -310,7 +332,9 @@ void pool_tick(struct hl_controller *c)
 {
     if (!c->pool_asked) {
         c->pool_asked = 1;
-        controller_call(c, c->l3, "poolInfo", NULL, on_pool_info, c);
+        controller_hold(c);
+        hl_call_l3_pool_info_async(c->l3, &(struct hl_api_l3_pool_info_params){0},
+                                   c->opts.rpc_timeout_ms, c->opts.loop, on_pool_info, c);
     }
     begin_sweep(c);
 }
@@ -322,6 +346,6 @@ void pool_fini(struct hl_controller *c)
         HASH_DEL(c->orphans, o);
         free(o);
     }
-    json_decref(c->pool);
     c->pool = NULL;
+    hl_arena_fini(&c->pool_arena);
 }

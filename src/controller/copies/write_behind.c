@@ -8,10 +8,11 @@
 
 #define BATCH 256
 
-static void on_archived(void *arg, hl_status st, const char *text, json_t *result)
+static void on_archived(void *arg, hl_status st, const char *text,
+                        const struct hl_api_l3_archive_results *r)
 {
     struct hl_controller *c = arg;
-    (void)result;
+    (void)r;
     if (controller_landed(c))
         return;
     c->archiving = 0;
@@ -26,46 +27,49 @@ static void on_archived(void *arg, hl_status st, const char *text, json_t *resul
 
 void archive_behind(struct hl_controller *c)
 {
-    if (c->archiving || strcmp(hl_json_str(c->pool, "archiveMode", ""), "write-behind") != 0)
+    HL_AUTO(hl_arena_fini) struct hl_arena arena = {0};
+    if (c->archiving || c->pool == NULL || strcmp(c->pool->archive_mode, "write-behind") != 0)
         return;
-    json_t *ids = json_array();
-    for (struct hl_shard_rec *s = c->catalog.shards; s != NULL; s = s->hh.next) {
+    struct hl_api_text_list ids = {.items = hl_arena_array(&arena, BATCH, sizeof(*ids.items))};
+    if (ids.items == NULL)
+        return; /* the next sweep finds them */
+    for (struct hl_shard_rec *s = c->catalog.shards; s != NULL && ids.count < BATCH;
+         s = s->hh.next) {
         if (s->version->state != HL_VERSION_VISIBLE || s->archived || s->dropping || s->missed > 0)
             continue;
-        json_array_append_new(ids, json_string(hl_id_format(s->id).s));
-        if (json_array_size(ids) == BATCH)
-            break;
+        ids.items[ids.count++] = hl_id_print(s->id, &arena);
     }
-    manifests_not_archived(c, ids, BATCH);
-    if (json_array_size(ids) > 0) {
-        json_t *params = json_pack("{s:O}", "ids", ids);
-        c->archiving = 1;
-        controller_call_for(c, c->l3, "archive", params, c->opts.copy_timeout_ms, on_archived, c);
-        json_decref(params);
-    }
-    json_decref(ids);
+    manifests_not_archived(c, &ids, BATCH, &arena);
+    if (ids.count == 0 || hl_arena_failed(&arena))
+        return;
+    c->archiving = 1;
+    controller_hold(c);
+    hl_call_l3_archive_async(c->l3, &(struct hl_api_l3_archive_params){ids},
+                             c->opts.copy_timeout_ms, c->opts.loop, on_archived, c);
 }
 
-/* The daemon can't see who reads its mapped pool, and gives up first what was not used for long. */
-static void on_touched(void *arg, hl_status st, const char *text, json_t *result)
+static void on_touched(void *arg, hl_status st, const char *text,
+                       const struct hl_api_l3_touch_results *r)
 {
-    (void)result;
+    (void)r;
     if (!controller_landed(arg) && st != HL_OK)
         hl_debug("L3 was not told of reads: %s", text);
 }
 
-void archive_touch(struct hl_controller *c, const json_t *reports)
+/* The daemon can't see who reads its mapped pool, and gives up first what was not used for long. */
+void archive_touch(struct hl_controller *c, const struct hl_api_access_report_list *reports)
 {
-    json_t *ids = json_array(), *r;
-    size_t i;
-    json_array_foreach (pool_has_archive(c) ? reports : NULL, i, r) {
-        if (strcmp(hl_json_str(r, "path", ""), "shm") == 0 && hl_json_int(r, "count", 0) > 0)
-            json_array_append(ids, json_object_get(r, "id"));
-    }
-    if (json_array_size(ids) > 0) {
-        json_t *params = json_pack("{s:O}", "ids", ids);
-        controller_call(c, c->l3, "touch", params, on_touched, c);
-        json_decref(params);
-    }
-    json_decref(ids);
+    HL_AUTO(hl_arena_fini) struct hl_arena arena = {0};
+    struct hl_api_text_list ids = {0};
+    if (!pool_has_archive(c) || reports->count == 0)
+        return;
+    ids.items = hl_arena_array(&arena, reports->count, sizeof(*ids.items));
+    for (size_t i = 0; i < reports->count && ids.items != NULL; i++)
+        if (strcmp(reports->items[i].path, "shm") == 0 && reports->items[i].count > 0)
+            ids.items[ids.count++] = reports->items[i].id;
+    if (ids.count == 0)
+        return;
+    controller_hold(c);
+    hl_call_l3_touch_async(c->l3, &(struct hl_api_l3_touch_params){ids}, c->opts.rpc_timeout_ms,
+                           c->opts.loop, on_touched, c);
 }

@@ -130,22 +130,23 @@ static struct container_call *call_new(struct job *j, const struct hl_job_action
 }
 
 static void container_event(struct job *j, const char *node, int attempt, int index,
-                            const json_t *status)
+                            const struct hl_api_container_status *status)
 {
     struct hl_job_event ev = {
         .kind = HL_JOB_EV_CONTAINER,
         .attempt = attempt,
         .index = index,
         .node = node,
-        .text = hl_json_str(status, "message", ""),
-        .exit_code = (int)hl_json_int(status, "exitCode", 0),
-        .signal = (int)hl_json_int(status, "signal", 0),
+        .text = status->message,
+        .exit_code = status->exit_code,
+        .signal = status->signal,
     };
-    if (hl_container_state_parse(hl_json_str(status, "state", ""), &ev.container) == HL_OK)
+    if (hl_container_state_parse(status->state, &ev.container) == HL_OK)
         job_event(j, &ev);
 }
 
-static void on_started(void *arg, hl_status st, const char *text, json_t *result)
+static void on_started(void *arg, hl_status st, const char *text,
+                       const struct hl_api_agent_start_container_results *r)
 {
     struct container_call *k = arg;
     struct job *j;
@@ -157,15 +158,13 @@ static void on_started(void *arg, hl_status st, const char *text, json_t *result
     if (j != NULL && j->run.attempt == k->attempt && k->index < j->run.container_count) {
         j->starting[k->index] = 0;
         if (st == HL_OK) {
-            json_t *status = json_object_get(result, "status");
             struct node *n = node_find(k->c, k->node);
-            if (n != NULL && status != NULL)
-                node_container(n, status); /* pids are known as soon as the job runs */
-            container_event(j, k->node, k->attempt, k->index, status);
+            if (n != NULL)
+                node_container(n, &r->status); /* pids are known as soon as the job runs */
+            container_event(j, k->node, k->attempt, k->index, &r->status);
         } else if (!hl_status_retryable(st)) {
-            json_t *status = json_pack("{s:s s:s}", "state", "failed", "message", text);
-            container_event(j, k->node, k->attempt, k->index, status);
-            json_decref(status);
+            const struct hl_api_container_status failed = {.state = "failed", .message = text};
+            container_event(j, k->node, k->attempt, k->index, &failed);
         } else {
             hl_warn("container start is tried again job=%s index=%d node=%s error=\"%s\"", j->id,
                     k->index, k->node, text);
@@ -174,22 +173,21 @@ static void on_started(void *arg, hl_status st, const char *text, json_t *result
     free(k);
 }
 
-json_t *job_container_spec(const struct job *j, int index)
+struct hl_api_container_spec job_container_spec(const struct job *j, int index,
+                                                struct hl_arena *arena)
 {
     const struct hl_controller *c = j->controller;
-    char l3[256];
-    snprintf(l3, sizeof(l3), "tcp://%s", c->opts.l3_address);
     struct hl_plan_spec_opts opts = {
         .job_id = j->id,
         .attempt = j->run.attempt,
-        .controller_address = hl_controller_address(c),
-        .l3_address = l3,
+        .controller_address = hl_rpc_server_address(c->server),
+        .l3_address = hl_arena_printf(arena, "tcp://%s", c->opts.l3_address),
         .model_version = j->load_version,
         .master_port = master_port(j),
         .stop_grace_ms = j->spec.stop_grace_ms >= 0 ? j->spec.stop_grace_ms : c->opts.stop_grace_ms,
         .rank_table = HL_RANKTABLE_INITIALIZING,
     };
-    return hl_plan_container_spec(&j->spec, j->run.plan, index, &opts);
+    return hl_plan_container_spec(&j->spec, j->run.plan, index, &opts, arena);
 }
 
 static void start_container(struct job *j, const struct hl_job_action *a)
@@ -198,32 +196,35 @@ static void start_container(struct job *j, const struct hl_job_action *a)
     struct node *n = node_find(c, a->node);
     if (n == NULL || j->starting == NULL || j->starting[a->index] || !master_port_ready(j))
         return;
-    json_t *spec = job_container_spec(j, a->index);
+    HL_AUTO(hl_arena_fini) struct hl_arena arena = {0};
+    const struct hl_api_agent_start_container_params p = {
+        .spec = job_container_spec(j, a->index, &arena)};
     struct container_call *k = call_new(j, a);
-    if (spec == NULL || k == NULL) {
-        json_decref(spec);
+    if (hl_arena_failed(&arena) || k == NULL) {
         free(k);
         return; /* the next tick tries again */
     }
     j->starting[a->index] = 1;
-    json_t *params = json_pack("{s:o}", "spec", spec);
-    controller_call(c, n->agent, "startContainer", params, on_started, k);
-    json_decref(params);
+    controller_hold(c);
+    hl_call_agent_start_container_async(n->agent, &p, c->opts.rpc_timeout_ms, c->opts.loop,
+                                        on_started, k);
 }
 
 /* A stop that failed is sent again by the job's timer, or when the Agent next reports the stray. */
-static void on_stopped(void *arg, hl_status st, const char *text, json_t *result)
+static void on_stopped(void *arg, hl_status st, const char *text,
+                       const struct hl_api_agent_stop_container_results *r)
 {
-    (void)result;
+    (void)r;
     if (!controller_landed(arg) && st != HL_OK)
         hl_warn("container was not stopped error=\"%s\"", text);
 }
 
 static void stop_by_id(struct hl_controller *c, struct node *n, const char *id, int64_t grace_ms)
 {
-    json_t *params = json_pack("{s:s s:I}", "id", id, "graceMs", (json_int_t)grace_ms);
-    controller_call(c, n->agent, "stopContainer", params, on_stopped, c);
-    json_decref(params);
+    const struct hl_api_agent_stop_container_params p = {.id = id, .grace_ms = (int32_t)grace_ms};
+    controller_hold(c);
+    hl_call_agent_stop_container_async(n->agent, &p, c->opts.rpc_timeout_ms, c->opts.loop,
+                                       on_stopped, c);
 }
 
 static void stop_container(struct job *j, const struct hl_job_action *a)
@@ -288,30 +289,27 @@ void job_carry_out(struct job *j, const struct hl_job_actions *actions)
  */
 
 /* A container that no job wants: of a forgotten job or of an attempt that is over. */
-static void stop_stray(struct hl_controller *c, struct node *n, const char *id,
-                       const json_t *status)
+static void stop_stray(struct hl_controller *c, struct node *n,
+                       const struct hl_api_container_status *status)
 {
-    const char *state = hl_json_str(status, "state", "");
-    if (strcmp(state, "running") != 0 && strcmp(state, "starting") != 0)
+    if (strcmp(status->state, "running") != 0 && strcmp(status->state, "starting") != 0)
         return;
-    hl_warn("container is not wanted and is stopped container=%s node=%s", id, n->name);
-    stop_by_id(c, n, id, c->opts.stop_grace_ms);
+    hl_warn("container is not wanted and is stopped container=%s node=%s", status->id, n->name);
+    stop_by_id(c, n, status->id, c->opts.stop_grace_ms);
 }
 
-static int node_has(const json_t *containers, const char *id)
+static bool node_has(const struct hl_api_container_status_list *containers, const char *id)
 {
-    size_t i;
-    const json_t *status;
-    json_array_foreach (containers, i, status) {
-        if (strcmp(hl_json_str(status, "id", ""), id) == 0)
-            return 1;
-    }
-    return 0;
+    for (size_t i = 0; i < containers->count; i++)
+        if (strcmp(containers->items[i].id, id) == 0)
+            return true;
+    return false;
 }
 
 /* Containers the Agent once confirmed and now doesn't list are gone; while the job stops, so are
  * those whose start failed. */
-static void find_absent(struct job *j, struct node *n, const json_t *containers)
+static void find_absent(struct job *j, struct node *n,
+                        const struct hl_api_container_status_list *containers)
 {
     for (int i = 0; i < j->run.container_count; i++) {
         const struct hl_jobrun_container *k = &j->run.containers[i];
@@ -329,22 +327,22 @@ static void find_absent(struct job *j, struct node *n, const json_t *containers)
     }
 }
 
-void jobs_containers(struct hl_controller *c, struct node *n, const json_t *containers)
+void jobs_containers(struct hl_controller *c, struct node *n,
+                     const struct hl_api_container_status_list *containers)
 {
-    size_t i;
-    json_t *status;
-    json_array_foreach (containers, i, status) {
-        const char *id = hl_json_str(status, "id", "");
+    for (size_t i = 0; i < containers->count; i++) {
+        const struct hl_api_container_status *status = &containers->items[i];
         char job_id[HL_JOB_ID_MAX + 1];
         int attempt, index;
         struct job *j = NULL;
-        bool named = hl_container_id_parse(id, job_id, sizeof(job_id), &attempt, &index) == HL_OK;
+        bool named =
+            hl_container_id_parse(status->id, job_id, sizeof(job_id), &attempt, &index) == HL_OK;
         if (named)
             HASH_FIND_STR(c->jobs, job_id, j);
         if (j == NULL && named && job_is_damaged(c, job_id))
             continue;
         if (j == NULL || attempt != j->run.attempt || hl_job_state_ended(j->run.state))
-            stop_stray(c, n, id, status);
+            stop_stray(c, n, status);
         if (j != NULL)
             container_event(j, n->name, attempt, index, status);
     }
@@ -398,12 +396,6 @@ void jobs_node_back(struct hl_controller *c, struct node *n)
         if (!hl_job_state_ended(j->run.state) && j->gang.id[0] == '\0')
             job_event(j, &(struct hl_job_event){.kind = HL_JOB_EV_NODE_BACK, .node = n->name});
     }
-}
-
-void jobs_shift_deadlines(struct hl_controller *c, const struct hl_listening_gap *gap)
-{
-    for (struct job *j = c->jobs; j != NULL; j = j->hh.next)
-        hl_jobrun_shift(&j->run, (int64_t)(gap->paused_ns / HL_NS_PER_MS), gap->stepped_ms);
 }
 
 /* Give up the first node that has been silent for longer than the job waits. The others follow
@@ -490,7 +482,7 @@ void jobs_tick(struct hl_controller *c)
  */
 
 hl_status job_submit(struct hl_controller *c, struct job *j, struct hl_rpc_call *call,
-                     json_t *(*answer)(const struct job *j))
+                     job_reply reply)
 {
     int64_t seq = c->job_seq + 1;
     j->controller = c;
@@ -516,7 +508,7 @@ hl_status job_submit(struct hl_controller *c, struct job *j, struct hl_rpc_call 
     HL_TRY(hl_jobrun_init(&j->run, &opts));
     c->job_seq = seq;
     HASH_ADD_STR(c->jobs, id, j);
-    job_wait(j, call, answer);
+    job_wait(j, call, reply);
     job_event(j, &(struct hl_job_event){.kind = HL_JOB_EV_SUBMITTED});
     return HL_OK;
 }

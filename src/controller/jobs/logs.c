@@ -7,32 +7,30 @@
 #include "base/clock.h"
 #include "controller/controller_private.h"
 
-/* A question that an Agent is to answer. */
+#define LOG_BYTES 65536 /* where the question leaves it to us */
+
+/* A question that an Agent is to answer, in the memory of its call. */
 struct log_call {
     struct hl_rpc_call *call;
-    json_t *about;
+    struct hl_api_controller_read_log_results about;
     int unstarted; /* the container may never have been made there: then nothing was written */
     int over;      /* and nothing will be */
 };
 
-static bool is_of(const json_t *status, const struct job *j, int attempt)
+static bool is_of(const struct hl_api_container_status *status, const struct job *j, int attempt)
 {
     char job[HL_JOB_ID_MAX + 1];
     int number, index;
-    return hl_container_id_parse(hl_json_str(status, "id", ""), job, sizeof(job), &number,
-                                 &index) == HL_OK &&
+    return hl_container_id_parse(status->id, job, sizeof(job), &number, &index) == HL_OK &&
            number == attempt && strcmp(job, j->id) == 0;
 }
 
-static const json_t *rank_in(const json_t *status, int rank)
+static bool has_rank(const struct hl_api_container_status *status, int rank)
 {
-    size_t i;
-    const json_t *r;
-    json_array_foreach (hl_json_list(status, "ranks"), i, r) {
-        if (hl_json_int(r, "rank", -1) == rank)
-            return r;
-    }
-    return NULL;
+    for (size_t i = 0; i < status->ranks.count; i++)
+        if (status->ranks.items[i].rank == rank)
+            return true;
+    return false;
 }
 
 /* Container index that holds a rank, -1 when the plan has none. */
@@ -48,16 +46,15 @@ static int container_of(const struct hl_plan *plan, int rank)
 /* ---- which rank failed first ------------------------------------------------------------------
  */
 
-static void look_for_failure(const json_t *status, int *rank, int64_t *first_ms)
+static void look_for_failure(const struct hl_api_container_status *status, int *rank,
+                             int64_t *first_ms)
 {
-    size_t i;
-    const json_t *r;
-    json_array_foreach (hl_json_list(status, "ranks"), i, r) {
-        int64_t ms = hl_json_int(r, "finishedMs", 0);
-        if (strcmp(hl_json_str(r, "state", ""), "failed") != 0 || ms >= *first_ms)
+    for (size_t i = 0; i < status->ranks.count; i++) {
+        const struct hl_api_rank_status *r = &status->ranks.items[i];
+        if (strcmp(r->state, "failed") != 0 || r->finished_ms >= *first_ms)
             continue;
-        *rank = (int)hl_json_int(r, "rank", -1);
-        *first_ms = ms;
+        *rank = r->rank;
+        *first_ms = r->finished_ms;
     }
 }
 
@@ -83,9 +80,8 @@ static int first_failed(const struct hl_controller *c, const struct job *j, int 
     int64_t first_ms = INT64_MAX;
     int rank = -1;
     for (const struct node *n = c->nodes; n != NULL; n = n->hh.next) {
-        size_t i;
-        const json_t *status;
-        json_array_foreach (n->containers, i, status) {
+        for (size_t i = 0; i < n->report.containers.count; i++) {
+            const struct hl_api_container_status *status = &n->report.containers.items[i];
             if (is_of(status, j, attempt))
                 look_for_failure(status, &rank, &first_ms);
         }
@@ -103,11 +99,10 @@ static struct node *find_past(struct hl_controller *c, const struct job *j,
                               const struct log_ask *ask, const char **container)
 {
     for (struct node *n = c->nodes; n != NULL; n = n->hh.next) {
-        size_t i;
-        const json_t *status;
-        json_array_foreach (n->containers, i, status) {
-            if (is_of(status, j, ask->attempt) && rank_in(status, ask->rank) != NULL) {
-                *container = hl_json_str(status, "id", "");
+        for (size_t i = 0; i < n->report.containers.count; i++) {
+            const struct hl_api_container_status *status = &n->report.containers.items[i];
+            if (is_of(status, j, ask->attempt) && has_rank(status, ask->rank)) {
+                *container = status->id;
                 return n;
             }
         }
@@ -153,36 +148,45 @@ static bool is_over(const struct job *j, int attempt)
     return attempt < j->run.attempt || hl_job_state_ended(j->run.state);
 }
 
-static json_t *about(const struct hl_controller *c, const struct job *j, const struct log_ask *ask)
+/* Its texts outlive the job. */
+static struct hl_api_controller_read_log_results about(const struct hl_controller *c,
+                                                       const struct job *j,
+                                                       const struct log_ask *ask,
+                                                       struct hl_arena *arena)
 {
-    int over = is_over(j, ask->attempt);
-    return json_pack("{s:i s:i s:i s:i s:s s:s s:s}", "rank", ask->rank, "attempt", ask->attempt,
-                     "lastAttempt", j->run.attempt, "failedRank",
-                     over ? first_failed(c, j, ask->attempt) : -1, "job", j->id, "jobState",
-                     hl_job_state_name(j->run.state), "jobReason", j->run.reason);
+    return (struct hl_api_controller_read_log_results){
+        .rank = ask->rank,
+        .attempt = ask->attempt,
+        .last_attempt = j->run.attempt,
+        .failed_rank = is_over(j, ask->attempt) ? first_failed(c, j, ask->attempt) : -1,
+        .job = hl_arena_strdup(arena, j->id),
+        .job_state = hl_job_state_name(j->run.state),
+        .job_reason = hl_arena_strdup(arena, j->run.reason)};
 }
 
-static void reply_empty(struct hl_rpc_call *call, json_t *about, bool over)
+static void reply_empty(struct hl_rpc_call *call,
+                        const struct hl_api_controller_read_log_results *about, bool over)
 {
-    json_t *result = json_pack("{s:b}", "finished", over);
-    json_object_update(result, about);
-    hl_rpc_reply(call, result);
+    struct hl_api_controller_read_log_results r = *about;
+    r.finished = over;
+    hl_reply_controller_read_log(call, &r);
 }
 
-static void on_log(void *arg, hl_status st, const char *text, json_t *result)
+static void on_log(void *arg, hl_status st, const char *text,
+                   const struct hl_api_agent_read_log_results *log)
 {
     struct log_call *k = arg;
     if (st == HL_ENOENT && k->unstarted) {
-        reply_empty(k->call, k->about, k->over);
+        reply_empty(k->call, &k->about, k->over);
     } else if (st != HL_OK) {
         hl_rpc_reject(k->call, st, text);
     } else {
-        json_t *answer = json_copy(result);
-        json_object_update(answer, k->about);
-        hl_rpc_reply(k->call, answer);
+        k->about.data = log->data;
+        k->about.offset = log->offset;
+        k->about.size = log->size;
+        k->about.finished = log->finished;
+        hl_reply_controller_read_log(k->call, &k->about);
     }
-    json_decref(k->about);
-    free(k);
 }
 
 static hl_status ask_agent(struct hl_controller *c, const struct job *j, struct hl_rpc_call *call,
@@ -191,51 +195,43 @@ static hl_status ask_agent(struct hl_controller *c, const struct job *j, struct 
     char id[HL_JOB_ID_MAX + 24];
     struct node *n = NULL;
     HL_TRY(find_log(c, j, ask, id, sizeof(id), &n));
-    struct log_call *k = calloc(1, sizeof(*k));
+    struct log_call *k = hl_arena_alloc(hl_rpc_call_arena(call), sizeof(*k));
     if (k == NULL)
         return hl_fail(HL_ENOMEM, "out of memory reading a log");
     k->call = call;
-    k->about = json_incref(ask->about);
+    k->about = ask->about;
     k->over = is_over(j, ask->attempt);
     if (ask->attempt == j->run.containers_attempt) {
         enum hl_container_state state = j->run.containers[ask->index].state;
         k->unstarted = state != HL_CONTAINER_RUNNING && state != HL_CONTAINER_SUCCEEDED;
     }
-    json_t *params = json_pack("{s:s s:i s:I s:I}", "id", id, "rank", ask->rank, "offset",
-                               (json_int_t)ask->offset, "maxBytes", (json_int_t)ask->max_bytes);
-    hl_rpc_call_async(n->agent, "readLog", params, c->opts.rpc_timeout_ms, c->opts.loop, on_log, k);
-    json_decref(params);
+    hl_call_agent_read_log_async(
+        n->agent,
+        &(struct hl_api_agent_read_log_params){.id = id,
+                                               .rank = ask->rank,
+                                               .offset = ask->offset,
+                                               .max_bytes = (uint32_t)ask->max_bytes},
+        c->opts.rpc_timeout_ms, c->opts.loop, on_log, k);
     return HL_OK;
 }
 
 /* ---- what is wrong with what runs -------------------------------------------------------------
  */
 
-json_t *jobs_warnings(const struct hl_controller *c)
+const char *job_warning(const struct job *j)
 {
-    json_t *found = json_object();
-    for (const struct node *n = c->nodes; n != NULL; n = n->hh.next) {
-        size_t i;
-        const json_t *status;
-        json_array_foreach (n->containers, i, status) {
-            const char *warning = hl_json_str(status, "warning", "");
-            char id[HL_JOB_ID_MAX + 1];
-            int attempt, index;
-            struct job *j = NULL;
-            if (warning[0] == '\0' || hl_container_id_parse(hl_json_str(status, "id", ""), id,
-                                                            sizeof(id), &attempt, &index) != HL_OK)
-                continue;
-            HASH_FIND_STR(c->jobs, id, j);
-            if (j != NULL && attempt == j->run.containers_attempt)
-                json_object_set_new(found, id, json_string(warning));
-        }
+    if (j->unsaved)
+        return "the Controller cannot store the job's state and tries again: is the disk of its "
+               "state directory full?";
+    for (int i = 0; i < j->run.container_count; i++) {
+        char id[HL_JOB_ID_MAX + 32];
+        const struct node *n = node_find(j->controller, j->run.containers[i].node);
+        hl_container_id(j->id, j->run.containers_attempt, i, id, sizeof(id));
+        const struct hl_api_container_status *status = n != NULL ? node_reported(n, id) : NULL;
+        if (status != NULL && status->warning[0] != '\0')
+            return status->warning;
     }
-    for (const struct job *j = c->jobs; j != NULL; j = j->hh.next)
-        if (j->unsaved)
-            json_object_set_new(found, j->id,
-                                json_string("the Controller cannot store the job's state and tries "
-                                            "again: is the disk of its state directory full?"));
-    return found;
+    return "";
 }
 
 /* ---- the question -----------------------------------------------------------------------------
@@ -262,16 +258,16 @@ static hl_status complete(const struct hl_controller *c, const struct job *j, st
     return HL_OK;
 }
 
-void method_read_log(struct hl_controller *c, struct hl_rpc_call *call, const json_t *params)
+void method_read_log(void *arg, struct hl_rpc_call *call,
+                     const struct hl_api_controller_read_log_params *p)
 {
+    struct hl_controller *c = controller_enter(arg);
     struct job *j = NULL;
-    struct log_ask ask = {
-        .rank = (int)hl_json_int(params, "rank", 0),
-        .attempt = (int)hl_json_int(params, "attempt", 0),
-        .offset = hl_json_int(params, "offset", 0),
-        .max_bytes = hl_json_int(params, "maxBytes", 65536),
-    };
-    hl_status st = job_find(c, hl_json_str(params, "id", ""), &j);
+    struct log_ask ask = {.rank = p->rank,
+                          .attempt = p->attempt,
+                          .offset = p->offset,
+                          .max_bytes = p->max_bytes > 0 ? p->max_bytes : LOG_BYTES};
+    hl_status st = job_find(c, p->id, &j);
     if (st == HL_OK)
         st = complete(c, j, &ask);
     if (st != HL_OK) {
@@ -279,12 +275,11 @@ void method_read_log(struct hl_controller *c, struct hl_rpc_call *call, const js
         return;
     }
     j->read_ns = hl_now_ns();
-    ask.about = about(c, j, &ask);
+    ask.about = about(c, j, &ask, hl_rpc_call_arena(call));
     if (ask.index < 0 || ask.attempt > j->run.containers_attempt)
-        reply_empty(call, ask.about, is_over(j, ask.attempt)); /* not placed yet */
+        reply_empty(call, &ask.about, is_over(j, ask.attempt)); /* not placed yet */
     else if (c->gangs != NULL && j->gang.id[0] != '\0')
         gangs_read_log(j, call, &ask);
     else if ((st = ask_agent(c, j, call, &ask)) != HL_OK)
         reject(call, st);
-    json_decref(ask.about);
 }

@@ -40,7 +40,8 @@ static void settle(struct job *j, int port)
     job_keep(j); /* then its containers are started */
 }
 
-static void on_port(void *arg, hl_status st, const char *text, json_t *result)
+static void on_port(void *arg, hl_status st, const char *text,
+                    const struct hl_api_agent_find_port_results *r)
 {
     struct port_call *k = arg;
     struct job *j;
@@ -53,7 +54,7 @@ static void on_port(void *arg, hl_status st, const char *text, json_t *result)
         j->port_asked = 0;
     if (j != NULL && j->run.attempt == k->attempt && j->run.state == HL_JOB_STARTING) {
         if (st == HL_OK || !hl_status_retryable(st)) /* an Agent that knows no better: as ever */
-            settle(j, st == HL_OK ? (int)hl_json_int(result, "port", 0) : 0);
+            settle(j, st == HL_OK ? r->port : 0);
         else
             hl_warn("port is asked for again job=%s error=\"%s\"", j->id, text);
         if (st == HL_EBUSY)
@@ -74,12 +75,13 @@ int master_port_ready(struct job *j)
     k->c = c;
     k->attempt = j->run.attempt;
     memcpy(k->job, j->id, sizeof(k->job));
-    json_t *ports = json_array();
+    uint16_t ports[PORT_TRIES];
     for (int i = 0; i < PORT_TRIES; i++)
-        json_array_append_new(ports, json_integer(candidate(j, j->port_skip + i)));
-    json_t *params = json_pack("{s:o}", "ports", ports);
+        ports[i] = (uint16_t)candidate(j, j->port_skip + i);
     j->port_asked = 1;
-    controller_call(c, n->agent, "findPort", params, on_port, k);
-    json_decref(params);
+    controller_hold(c);
+    hl_call_agent_find_port_async(
+        n->agent, &(struct hl_api_agent_find_port_params){.ports = {ports, PORT_TRIES}},
+        c->opts.rpc_timeout_ms, c->opts.loop, on_port, k);
     return 0;
 }

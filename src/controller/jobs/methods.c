@@ -40,12 +40,18 @@ static hl_status check_model(struct hl_controller *c, const struct hl_job *spec)
     return HL_OK;
 }
 
-static hl_status parse_job(const struct hl_controller *c, const json_t *params, struct hl_job *out)
+/* What planJob and submitJob are given. */
+struct request {
+    const char *yaml, *source, *cwd, *file;
+    const struct hl_api_key_value_list *exported, *inherited;
+};
+
+static hl_status parse_job(const struct hl_controller *c, const struct request *r,
+                           struct hl_job *out)
 {
-    const char *yaml = hl_json_str(params, "yaml", "");
-    const char *source = hl_json_str(params, "source", "job");
+    const char *source = r->source[0] != '\0' ? r->source : "job";
     HL_AUTO(hl_yaml_freep) struct hl_yaml *doc = NULL;
-    HL_TRY(hl_yaml_parse(source, yaml, strlen(yaml), &doc));
+    HL_TRY(hl_yaml_parse(source, r->yaml, strlen(r->yaml), &doc));
     struct hl_job_source where = {
         .name = source,
         .where = hl_yaml_locate,
@@ -56,28 +62,26 @@ static hl_status parse_job(const struct hl_controller *c, const json_t *params, 
     return hl_job_parse(hl_yaml_root(doc), &where, out);
 }
 
-static hl_status export_all(struct hl_job *spec, const json_t *list, enum hl_job_var_origin origin)
+static hl_status export_all(struct hl_job *spec, const struct hl_api_key_value_list *list,
+                            enum hl_job_var_origin origin)
 {
-    size_t i;
-    const json_t *var;
-    json_array_foreach (list, i, var)
-        HL_TRY(hl_job_export(spec, hl_json_str(var, "key", ""), hl_json_str(var, "value", ""),
-                             origin));
+    for (size_t i = 0; i < list->count; i++)
+        HL_TRY(hl_job_export(spec, list->items[i].key, list->items[i].value, origin));
     return HL_OK;
 }
 
 /* What the submitter's shell gives to the ranks: its variables and its directory. */
-static hl_status add_submitter(struct hl_controller *c, const json_t *params, struct hl_job *spec)
+static hl_status add_submitter(struct hl_controller *c, const struct request *r,
+                               struct hl_job *spec)
 {
-    const json_t *inherited = hl_json_list(params, "inherited");
-    if (c->gangs != NULL && json_array_size(inherited) > 0)
+    if (c->gangs != NULL && r->inherited->count > 0)
         return hl_fail(HL_EINVAL, "--export ALL is not possible on Kubernetes, where it would "
                                   "replace PATH and HOME of the image; name the variables");
-    HL_TRY(export_all(spec, hl_json_list(params, "exported"), HL_JOB_VAR_EXPORT));
-    HL_TRY(export_all(spec, inherited, HL_JOB_VAR_ALL));
+    HL_TRY(export_all(spec, r->exported, HL_JOB_VAR_EXPORT));
+    HL_TRY(export_all(spec, r->inherited, HL_JOB_VAR_ALL));
     if (c->gangs != NULL) /* an image has its own directories */
         return HL_OK;
-    hl_status st = hl_job_resolve(spec, hl_json_str(params, "cwd", ""));
+    hl_status st = hl_job_resolve(spec, r->cwd);
     return st == HL_OK ? HL_OK : hl_fail_prefix(st, "job '%s': ", spec->name);
 }
 
@@ -94,54 +98,74 @@ static hl_status plan_now(struct hl_controller *c, const struct hl_job *spec, st
 
 /* All that can be known of a job before it waits for slots: planJob and submitJob both ask this,
  * so that what can be planned can be submitted. End *spec and *out also after a failure. */
-static hl_status examine(struct hl_controller *c, const json_t *params, struct hl_job *spec,
+static hl_status examine(struct hl_controller *c, const struct request *r, struct hl_job *spec,
                          struct hl_plan **out)
 {
-    HL_TRY(parse_job(c, params, spec));
+    HL_TRY(parse_job(c, r, spec));
     HL_TRY(check_model(c, spec));
-    HL_TRY(add_submitter(c, params, spec));
+    HL_TRY(add_submitter(c, r, spec));
     return plan_now(c, spec, out);
 }
 
-static json_t *plan_answer(struct hl_controller *c, const struct hl_job *spec,
-                           const struct hl_plan *plan)
+static struct hl_api_plan plan_answer(struct hl_controller *c, const struct hl_job *spec,
+                                      const struct hl_plan *plan, struct hl_arena *arena)
 {
-    json_t *doc = hl_plan_to_json(plan);
+    struct hl_api_plan info = hl_plan_info(plan, arena);
     struct hl_model_rec *m;
-    if (spec->model[0] != '\0' && !loads_from_us(spec) &&
-        hl_catalog_model(&c->catalog, spec->model, &m) != HL_OK)
-        json_array_append_new(json_object_get(doc, "warnings"),
-                              json_sprintf("this cluster has no model '%s': the image's own "
-                                           "command must bring the weights",
-                                           spec->model));
-    return doc;
+    if (spec->model[0] == '\0' || loads_from_us(spec) ||
+        hl_catalog_model(&c->catalog, spec->model, &m) == HL_OK)
+        return info;
+    const char **warnings = hl_arena_array(arena, info.warnings.count + 1, sizeof(*warnings));
+    for (size_t i = 0; warnings != NULL && i < info.warnings.count; i++)
+        warnings[i] = info.warnings.items[i];
+    if (warnings != NULL)
+        warnings[info.warnings.count++] =
+            hl_arena_printf(arena,
+                            "this cluster has no model '%s': the image's own command must bring "
+                            "the weights",
+                            spec->model);
+    info.warnings.items = warnings;
+    return info;
 }
 
 /* What the ranks are started with, for people: values of variables may be secrets. */
-static json_t *launch_of(const struct hl_controller *c, const struct hl_job *spec, const char *file)
+static struct hl_api_job_launch launch_of(const struct hl_controller *c, const struct hl_job *spec,
+                                          const char *file, struct hl_arena *arena)
 {
-    json_t *command = json_array(), *from_file = json_array(), *exported = json_array();
-    for (size_t i = 0; i < spec->command_count; i++)
-        json_array_append_new(command, json_string(spec->command[i]));
-    for (size_t i = 0; i < spec->env_count; i++)
-        json_array_append_new(spec->env[i].exported ? exported : from_file,
-                              json_string(spec->env[i].name));
     int64_t lost_ms = c->gangs != NULL ? 0 : c->opts.lost_after_ms;
-    return json_pack("{s:s s:o s:s s:o s:o s:s s:s s:s s:I s:s}", "file", file, "command", command,
-                     "workdir", spec->workdir, "variables", from_file, "exported", exported, "venv",
-                     spec->venv, "conda", spec->conda, "python", spec->python, "nodeLostAfterMs",
-                     (json_int_t)(spec->node_lost_ms >= 0 ? spec->node_lost_ms : lost_ms),
-                     "onNodeLost", hl_job_restarts_lost(spec) ? "restart" : "fail");
+    struct hl_api_job_launch launch = {
+        .file = file,
+        .command = {(const char **)spec->command, spec->command_count},
+        .workdir = spec->workdir,
+        .variables.items = hl_arena_array(arena, spec->env_count, sizeof(*launch.variables.items)),
+        .exported.items = hl_arena_array(arena, spec->env_count, sizeof(*launch.exported.items)),
+        .venv = spec->venv,
+        .conda = spec->conda,
+        .python = spec->python,
+        .node_lost_after_ms = spec->node_lost_ms >= 0 ? spec->node_lost_ms : lost_ms,
+        .on_node_lost = hl_job_restarts_lost(spec) ? "restart" : "fail",
+    };
+    for (size_t i = 0; !hl_arena_failed(arena) && i < spec->env_count; i++) {
+        struct hl_api_text_list *list =
+            spec->env[i].exported ? &launch.exported : &launch.variables;
+        list->items[list->count++] = spec->env[i].name;
+    }
+    return launch;
 }
 
-void method_plan_job(struct hl_controller *c, struct hl_rpc_call *call, const json_t *params)
+void method_plan_job(void *arg, struct hl_rpc_call *call,
+                     const struct hl_api_controller_plan_job_params *p)
 {
+    struct hl_controller *c = controller_enter(arg);
+    struct hl_arena *arena = hl_rpc_call_arena(call);
+    const struct request r = {p->yaml, p->source, p->cwd, p->file, &p->exported, &p->inherited};
     struct hl_job spec = {0};
     struct hl_plan *plan = NULL;
-    hl_status st = examine(c, params, &spec, &plan);
+    hl_status st = examine(c, &r, &spec, &plan);
     if (st == HL_OK)
-        hl_rpc_reply(call, json_pack("{s:o s:o}", "plan", plan_answer(c, &spec, plan), "launch",
-                                     launch_of(c, &spec, hl_json_str(params, "file", ""))));
+        hl_reply_controller_plan_job(call, &(struct hl_api_controller_plan_job_results){
+                                               .plan = plan_answer(c, &spec, plan, arena),
+                                               .launch = launch_of(c, &spec, p->file, arena)});
     else
         reject(call, st);
     hl_plan_free(plan);
@@ -158,39 +182,55 @@ static struct job *find_by_key(struct hl_controller *c, const char *key)
     return NULL;
 }
 
-static json_t *id_answer(const struct job *j)
+static void reply_id(struct hl_rpc_call *call, const struct job *j)
 {
-    return json_pack("{s:s}", "id", j->id);
+    hl_reply_controller_submit_job(call, &(struct hl_api_controller_submit_job_results){j->id});
+}
+
+/* What is stored once. */
+static hl_status make_doc(struct job *j, const struct hl_api_job_launch *launch,
+                          const struct hl_api_controller_submit_job_params *p)
+{
+    json_t *spec = hl_job_to_json(&j->spec);
+    json_t *how = hl_api_to_json(&hl_api_job_launch_type, launch);
+    j->doc = json_pack("{s:s s:s s:s s:o s:o}", "yaml", p->yaml, "source", p->source, "key",
+                       p->idempotency_key, "spec", spec, "launch", how);
+    return j->doc != NULL
+               ? HL_OK
+               : hl_fail(HL_ENOMEM, "out of memory for the record of job '%s'", j->spec.name);
 }
 
 /* The job is taken over on HL_OK. A gang that no state of the cluster could hold is refused. */
-static hl_status submit(struct hl_controller *c, struct hl_rpc_call *call, const json_t *params,
-                        struct job *j)
+static hl_status submit(struct hl_controller *c, struct hl_rpc_call *call,
+                        const struct hl_api_controller_submit_job_params *p, struct job *j)
 {
+    const struct request r = {p->yaml, p->source, p->cwd, p->file, &p->exported, &p->inherited};
+    struct hl_arena *arena = hl_rpc_call_arena(call);
     struct hl_plan *plan = NULL;
-    hl_status st = examine(c, params, &j->spec, &plan);
+    hl_status st = examine(c, &r, &j->spec, &plan);
     if (st == HL_OK && plan->never)
         st = hl_fail(HL_EINVAL, "job '%s' can never run here: %s", j->spec.name, plan->reason);
     hl_plan_free(plan);
     HL_TRY(st);
-    j->doc = json_pack("{s:s s:s s:s s:o s:o}", "yaml", hl_json_str(params, "yaml", ""), "source",
-                       hl_json_str(params, "source", ""), "key",
-                       hl_json_str(params, "idempotencyKey", ""), "spec", hl_job_to_json(&j->spec),
-                       "launch", launch_of(c, &j->spec, hl_json_str(params, "file", "")));
-    if (j->doc == NULL)
+    struct hl_api_job_launch launch = launch_of(c, &j->spec, p->file, arena);
+    if (hl_arena_failed(arena))
         return hl_fail(HL_ENOMEM, "out of memory for the record of job '%s'", j->spec.name);
-    return job_submit(c, j, call, id_answer);
+    HL_TRY(make_doc(j, &launch, p));
+    return job_submit(c, j, call, reply_id);
 }
 
-void method_submit_job(struct hl_controller *c, struct hl_rpc_call *call, const json_t *params)
+void method_submit_job(void *arg, struct hl_rpc_call *call,
+                       const struct hl_api_controller_submit_job_params *p)
 {
-    struct job *j = find_by_key(c, hl_json_str(params, "idempotencyKey", ""));
+    struct hl_controller *c = controller_enter(arg);
+    struct job *j = find_by_key(c, p->idempotency_key);
     if (j != NULL) {
-        job_wait(j, call, id_answer);
+        job_wait(j, call, reply_id);
         return;
     }
     j = calloc(1, sizeof(*j));
-    hl_status st = j != NULL ? submit(c, call, params, j) : hl_fail(HL_ENOMEM, "job record");
+    hl_status st = j != NULL ? submit(c, call, p, j)
+                             : hl_fail(HL_ENOMEM, "out of memory for the record of a job");
     if (st != HL_OK) {
         reject(call, st);
         job_free(j);
@@ -261,7 +301,7 @@ hl_status job_find(struct hl_controller *c, const char *id, struct job **out)
 }
 
 /* A job as the store has it: what others are told of it can't be undone by a crash. Where the store
- * refuses its record it is told as it is, with a warning (jobs_warnings). */
+ * refuses its record it is told as it is, with a warning (job_warning). */
 struct job_view {
     struct hl_jobrun copy;
     const struct hl_jobrun *run;
@@ -301,116 +341,147 @@ static void silent_node(struct hl_controller *c, const struct job *j, char *out,
     }
 }
 
-static json_t *job_to_json(struct hl_controller *c, const struct job *j, const struct hl_jobrun *r,
-                           const json_t *warnings)
+static struct hl_api_job job_info(struct hl_controller *c, const struct job *j,
+                                  const struct hl_jobrun *r, struct hl_arena *arena)
 {
     char reason[HL_JOB_TEXT_MAX];
     snprintf(reason, sizeof(reason), "%s", r->reason);
     if (reason[0] == '\0' && (r->state == HL_JOB_STARTING || r->state == HL_JOB_RUNNING))
         silent_node(c, j, reason, sizeof(reason));
-    return json_pack("{s:s s:s s:s s:s s:i s:i s:i s:i s:s s:s s:I s:I s:I s:i s:s}", "id", j->id,
-                     "name", j->spec.name, "state", hl_job_state_name(r->state), "reason", reason,
-                     "attempt", r->attempt, "maxRestarts", r->max_restarts, "restarts", r->restarts,
-                     "nodeLosses", r->node_losses, "cause", r->cause, "model", j->spec.model,
-                     "submittedMs", (json_int_t)r->submitted_ms, "startedMs",
-                     (json_int_t)r->started_ms, "finishedMs", (json_int_t)r->finished_ms,
-                     "worldSize", (int)hl_rank_world(&j->spec.grid), "warning",
-                     hl_json_str(warnings, j->id, ""));
+    return (struct hl_api_job){.id = j->id,
+                               .name = j->spec.name,
+                               .state = hl_job_state_name(r->state),
+                               .reason = hl_arena_strdup(arena, reason),
+                               .attempt = r->attempt,
+                               .max_restarts = r->max_restarts,
+                               .restarts = r->restarts,
+                               .node_losses = r->node_losses,
+                               .cause = hl_arena_strdup(arena, r->cause),
+                               .model = j->spec.model,
+                               .submitted_ms = r->submitted_ms,
+                               .started_ms = r->started_ms,
+                               .finished_ms = r->finished_ms,
+                               .world_size = (int32_t)hl_rank_world(&j->spec.grid),
+                               .warning = job_warning(j)};
 }
 
-void method_list_jobs(struct hl_controller *c, struct hl_rpc_call *call, const json_t *params)
+void method_list_jobs(void *arg, struct hl_rpc_call *call,
+                      const struct hl_api_controller_list_jobs_params *p)
 {
-    (void)params;
-    json_t *jobs = json_array(), *warnings = jobs_warnings(c);
-    for (struct job *j = c->jobs; j != NULL; j = j->hh.next) {
+    struct hl_controller *c = controller_enter(arg);
+    struct hl_arena *arena = hl_rpc_call_arena(call);
+    struct hl_api_controller_list_jobs_results r = {
+        .jobs.items = hl_arena_array(arena, HASH_COUNT(c->jobs), sizeof(*r.jobs.items))};
+    (void)p;
+    for (struct job *j = c->jobs; j != NULL && r.jobs.items != NULL; j = j->hh.next) {
         struct job_view view;
         if (j->saved == NULL)
             continue;
         job_view_init(&view, j);
-        json_array_append_new(jobs, job_to_json(c, j, view.run, warnings));
+        r.jobs.items[r.jobs.count++] = job_info(c, j, view.run, arena);
         job_view_fini(&view);
     }
-    json_decref(warnings);
-    hl_rpc_reply(call, json_pack("{s:o}", "jobs", jobs));
+    hl_reply_controller_list_jobs(call, &r);
 }
 
 /* What a pod waits for is told while it waits. */
-static void add_pod(const struct job *j, int index, json_t *container)
+static void add_pod(const struct job *j, int index, struct hl_api_container_status *container,
+                    struct hl_arena *arena)
 {
     char why[HL_JOB_TEXT_MAX];
     gangs_message(j, index, why, sizeof(why));
-    if (why[0] != '\0' && hl_json_str(container, "message", "")[0] == '\0')
-        json_object_set_new(container, "message", json_string(why));
+    if (why[0] != '\0' && container->message[0] == '\0')
+        container->message = hl_arena_strdup(arena, why);
 }
 
 /* The Agent's own report where it has one (pids, binding), else what the job remembers. */
-static json_t *containers_of(struct hl_controller *c, const struct job *j,
-                             const struct hl_jobrun *run)
+static struct hl_api_container_status_list containers_of(struct hl_controller *c,
+                                                         const struct job *j,
+                                                         const struct hl_jobrun *run,
+                                                         struct hl_arena *arena)
 {
-    json_t *list = hl_jobrun_containers_to_json(run);
-    size_t i;
-    json_t *mine;
-    json_array_foreach (list, i, mine) {
+    struct hl_api_container_status_list list = hl_jobrun_containers(run, arena);
+    for (size_t i = 0; i < list.count; i++) {
+        struct hl_api_container_status *mine = &list.items[i];
         if (c->gangs != NULL && j->gang.id[0] != '\0') {
-            add_pod(j, (int)i, mine);
+            add_pod(j, (int)i, mine, arena);
             continue;
         }
-        struct node *n = node_find(c, run->containers[i].node);
-        size_t k;
-        json_t *reported;
-        json_array_foreach (n == NULL ? NULL : n->containers, k, reported) {
-            if (strcmp(hl_json_str(reported, "id", ""), hl_json_str(mine, "id", "?")) == 0)
-                json_object_update(mine, reported);
-        }
+        const struct node *n = node_find(c, run->containers[i].node);
+        const struct hl_api_container_status *reported =
+            n != NULL && mine->id != NULL ? node_reported(n, mine->id) : NULL;
+        if (reported != NULL)
+            *mine = *reported;
     }
     return list;
 }
 
-void method_get_job(struct hl_controller *c, struct hl_rpc_call *call, const json_t *params)
+static struct hl_api_job_event_list events_of(const json_t *events, struct hl_arena *arena)
 {
+    struct hl_api_job_event_list list = {
+        .items = hl_arena_array(arena, json_array_size(events), sizeof(*list.items))};
+    size_t i;
+    const json_t *event;
+    json_array_foreach (list.items != NULL ? events : NULL, i, event)
+        list.items[list.count++] =
+            (struct hl_api_job_event){.time_ms = hl_json_int(event, "timeMs", 0),
+                                      .attempt = (int32_t)hl_json_int(event, "attempt", 0),
+                                      .kind = hl_json_str(event, "kind", ""),
+                                      .text = hl_json_str(event, "text", "")};
+    return list;
+}
+
+void method_get_job(void *arg, struct hl_rpc_call *call,
+                    const struct hl_api_controller_get_job_params *p)
+{
+    struct hl_controller *c = controller_enter(arg);
+    struct hl_arena *arena = hl_rpc_call_arena(call);
     struct job *j = NULL;
-    hl_status st = job_find(c, hl_json_str(params, "id", ""), &j);
+    hl_status st = job_find(c, p->id, &j);
+    struct hl_api_job_launch launch = {0};
+    const json_t *stored = st == HL_OK ? json_object_get(j->doc, "launch") : NULL;
+    if (stored != NULL)
+        st = hl_api_from_json(&hl_api_job_launch_type, stored, arena, &launch);
     if (st != HL_OK) {
         reject(call, st);
         return;
     }
-    json_t *warnings = jobs_warnings(c);
     struct job_view view;
     job_view_init(&view, j);
-    json_t *job = job_to_json(c, j, view.run, warnings);
-    json_decref(warnings);
-    json_object_set_new(job, "yaml", json_string(hl_json_str(j->doc, "yaml", "")));
-    json_object_set(job, "events", (json_t *)view.events);
-    if (json_object_get(j->doc, "launch") != NULL)
-        json_object_set(job, "launch", json_object_get(j->doc, "launch"));
-    json_object_set_new(job, "containers", containers_of(c, j, view.run));
+    struct hl_api_controller_get_job_results r = {.job = job_info(c, j, view.run, arena)};
+    r.job.yaml = hl_json_str(j->doc, "yaml", "");
+    r.job.launch = launch;
+    r.job.events = events_of(view.events, arena);
+    r.job.containers = containers_of(c, j, view.run, arena);
     if (view.run->plan != NULL)
-        json_object_set_new(job, "plan", hl_plan_to_json(view.run->plan));
+        r.job.plan = hl_plan_info(view.run->plan, arena);
+    hl_reply_controller_get_job(call, &r);
     job_view_fini(&view);
-    hl_rpc_reply(call, json_pack("{s:o}", "job", job));
 }
 
-static json_t *state_answer(const struct job *j)
+static void reply_state(struct hl_rpc_call *call, const struct job *j)
 {
-    return json_pack("{s:s s:s}", "state", hl_job_state_name(j->run.state), "id", j->id);
+    hl_reply_controller_cancel_job(call, &(struct hl_api_controller_cancel_job_results){
+                                             hl_job_state_name(j->run.state), j->id});
 }
 
-void method_cancel_job(struct hl_controller *c, struct hl_rpc_call *call, const json_t *params)
+void method_cancel_job(void *arg, struct hl_rpc_call *call,
+                       const struct hl_api_controller_cancel_job_params *p)
 {
+    struct hl_controller *c = controller_enter(arg);
     struct job *j = NULL;
-    const char *id = hl_json_str(params, "id", "");
-    if (job_is_damaged(c, id)) {
-        job_drop_damaged(c, id, call);
+    if (job_is_damaged(c, p->id)) {
+        job_drop_damaged(c, p->id, call);
         return;
     }
-    hl_status st = job_find(c, id, &j);
+    hl_status st = job_find(c, p->id, &j);
     if (st != HL_OK) {
         reject(call, st);
         return;
     }
     if (!hl_job_state_ended(j->run.state))
         job_event(j, &(struct hl_job_event){.kind = HL_JOB_EV_CANCEL, .text = "by the user"});
-    job_wait(j, call, state_answer);
+    job_wait(j, call, reply_state);
 }
 
 void jobs_slot_holder(const struct hl_controller *c, const char *node, int numa_id,

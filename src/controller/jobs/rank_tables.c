@@ -43,11 +43,12 @@ static const char *table_of(struct job *j)
     return j->table != NULL ? j->table : "";
 }
 
-static void on_told(void *arg, hl_status st, const char *text, json_t *result)
+static void on_told(void *arg, hl_status st, const char *text,
+                    const struct hl_api_agent_put_rank_table_results *r)
 {
     struct tell *k = arg;
     struct job *j;
-    (void)result;
+    (void)r;
     if (controller_landed(k->c)) {
         free(k);
         return;
@@ -74,12 +75,12 @@ static void tell(struct job *j, int index)
         return;
     *k = (struct tell){.c = c, .attempt = j->run.attempt, .index = index};
     memcpy(k->job, j->id, sizeof(k->job));
-    json_t *params =
-        json_pack("{s:s s:s}", "id", hl_container_id(j->id, k->attempt, index, id, sizeof(id)),
-                  "document", table_of(j));
+    const struct hl_api_agent_put_rank_table_params p = {
+        .id = hl_container_id(j->id, k->attempt, index, id, sizeof(id)), .document = table_of(j)};
     j->told[index] = TELLING;
-    controller_call(c, n->agent, "putRankTable", params, on_told, k);
-    json_decref(params);
+    controller_hold(c);
+    hl_call_agent_put_rank_table_async(n->agent, &p, c->opts.rpc_timeout_ms, c->opts.loop, on_told,
+                                       k);
 }
 
 void rank_tables_tell(struct job *j)
@@ -100,13 +101,15 @@ void rank_tables_node(struct hl_controller *c, const char *node)
                 j->told[i] = TELL;
 }
 
-void method_rank_table(struct hl_controller *c, struct hl_rpc_call *call, const json_t *params)
+void method_rank_table(void *arg, struct hl_rpc_call *call,
+                       const struct hl_api_controller_rank_table_params *p)
 {
+    struct hl_controller *c = controller_enter(arg);
     struct job *j = NULL;
     char *text = NULL;
-    const char *format = hl_json_str(params, "format", "");
+    const char *format = p->format;
     enum hl_ranktable_format parsed;
-    hl_status st = job_find(c, hl_json_str(params, "id", ""), &j);
+    hl_status st = job_find(c, p->id, &j);
     if (st == HL_OK && format[0] == '\0')
         format = j->spec.rank_table;
     if (st == HL_OK)
@@ -116,8 +119,8 @@ void method_rank_table(struct hl_controller *c, struct hl_rpc_call *call, const 
     if (st == HL_OK && complete)
         st = table_text(j, format, &text);
     if (st == HL_OK)
-        hl_rpc_reply(call,
-                     json_pack("{s:s}", "document", complete ? text : HL_RANKTABLE_INITIALIZING));
+        hl_reply_controller_rank_table(call, &(struct hl_api_controller_rank_table_results){
+                                                 complete ? text : HL_RANKTABLE_INITIALIZING});
     else
         reject(call, st);
     free(text);

@@ -41,29 +41,29 @@ static int is_needed(const struct hl_controller *c, const struct job *j)
            gangs_need(j);
 }
 
-static void on_forgotten(void *arg, hl_status st, const char *text, json_t *result)
+static void on_forgotten(void *arg, hl_status st, const char *text,
+                         const struct hl_api_agent_forget_container_results *r)
 {
-    (void)result;
+    (void)r;
     if (!controller_landed(arg) && st != HL_OK)
         hl_debug("container was not forgotten error=\"%s\"", text);
 }
 
 static void forget_container(struct hl_controller *c, struct node *n, const char *id)
 {
-    json_t *params = json_pack("{s:s}", "id", id);
-    controller_call(c, n->agent, "forgetContainer", params, on_forgotten, c);
-    json_decref(params);
+    const struct hl_api_agent_forget_container_params p = {.id = id};
+    controller_hold(c);
+    hl_call_agent_forget_container_async(n->agent, &p, c->opts.rpc_timeout_ms, c->opts.loop,
+                                         on_forgotten, c);
 }
 
 /* Its containers' records and logs, where their node is there; else when it is back and they are
  * old enough (retention_strays). */
 static void forget_logs(struct hl_controller *c, const struct job *j)
 {
-    size_t i;
-    json_t *status;
     for (struct node *n = c->nodes; n != NULL; n = n->hh.next) {
-        json_array_foreach (node_ready(n) ? n->containers : NULL, i, status) {
-            const char *id = hl_json_str(status, "id", "");
+        for (size_t i = 0; node_ready(n) && i < n->report.containers.count; i++) {
+            const char *id = n->report.containers.items[i].id;
             char job[HL_JOB_ID_MAX + 1];
             int attempt, index;
             if (hl_container_id_parse(id, job, sizeof(job), &attempt, &index) == HL_OK &&
@@ -73,15 +73,14 @@ static void forget_logs(struct hl_controller *c, const struct job *j)
     }
 }
 
-void retention_strays(struct hl_controller *c, struct node *n, const json_t *containers)
+void retention_strays(struct hl_controller *c, struct node *n,
+                      const struct hl_api_container_status_list *containers)
 {
-    size_t i;
-    const json_t *status;
     int sent = 0;
     int64_t age = c->opts.jobs_keep_age_ms, now = controller_steady_ms(c);
-    json_array_foreach (age > 0 ? containers : NULL, i, status) {
-        const char *id = hl_json_str(status, "id", "");
-        int64_t ended = hl_json_int(status, "finishedMs", 0);
+    for (size_t i = 0; age > 0 && i < containers->count; i++) {
+        const char *id = containers->items[i].id;
+        int64_t ended = containers->items[i].finished_ms;
         char job[HL_JOB_ID_MAX + 1];
         int attempt, index;
         struct job *j = NULL;

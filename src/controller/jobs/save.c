@@ -33,22 +33,22 @@ static void waiters_end(struct job *j, hl_status st, const char *text)
         struct job_waiter *w = list;
         list = w->next;
         if (st == HL_OK)
-            hl_rpc_reply(w->call, w->answer(j));
+            w->reply(w->call, j);
         else
             hl_rpc_reject(w->call, st, text);
         free(w);
     }
 }
 
-void job_wait(struct job *j, struct hl_rpc_call *call, json_t *(*answer)(const struct job *j))
+void job_wait(struct job *j, struct hl_rpc_call *call, job_reply reply)
 {
     struct job_waiter *w = job_is_saved(j) ? NULL : malloc(sizeof(*w));
     if (job_is_saved(j)) {
-        hl_rpc_reply(call, answer(j));
+        reply(call, j);
     } else if (w == NULL) {
         reject(call, hl_fail(HL_ENOMEM, "out of memory for a call that waits for job %s", j->id));
     } else {
-        *w = (struct job_waiter){j->waiters, call, answer};
+        *w = (struct job_waiter){j->waiters, call, reply};
         j->waiters = w;
     }
 }

@@ -257,17 +257,20 @@ static void call_send(struct job *j, struct call *k)
 static hl_status make_docs(struct job *j, struct call *k)
 {
     struct gangs *g = j->controller->gangs;
-    json_t *spec = job_container_spec(j, 0), *near = gangs_near(j);
+    HL_AUTO(hl_arena_fini) struct hl_arena arena = {0};
+    struct hl_api_container_spec spec = job_container_spec(j, 0, &arena);
+    if (hl_arena_failed(&arena))
+        return hl_fail(HL_ENOMEM, "out of memory for the variables of job %s", j->id);
+    json_t *near = gangs_near(j);
     struct hl_volcano_gang gang = {.job_id = j->id,
                                    .gang = j->gang.id,
                                    .attempt = k->attempt,
-                                   .stop_grace_ms = hl_json_int(spec, "stopGraceMs", 0),
+                                   .stop_grace_ms = spec.stop_grace_ms,
                                    .job = &j->spec,
                                    .plan = j->run.plan};
     hl_status st = hl_volcano_job(&gang, &g->volcano, near, &k->doc);
-    k->vars_doc = hl_volcano_variables(&gang, &g->volcano, spec);
+    k->vars_doc = hl_volcano_variables(&gang, &g->volcano, &spec);
     k->map_doc = hl_volcano_map(&gang, &g->volcano, HL_RANKTABLE_INITIALIZING);
-    json_decref(spec);
     json_decref(near);
     return st;
 }

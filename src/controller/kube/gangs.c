@@ -176,15 +176,16 @@ static hl_status table_of(const struct job *j, char **out)
     hl_status st = hl_ranktable_format_parse(j->spec.rank_table, &format);
     for (int i = 0; st == HL_OK && i < j->run.container_count; i++) {
         const struct hl_plan_container *c = &j->run.plan->containers[i];
-        const json_t *status = json_object_get(pod_of(j, i), "status");
-        json_t *gpus = json_array();
-        for (int k = 0; k < c->rank_count; k++)
-            json_array_append_new(gpus, json_pack("{s:s}", "id", c->ranks[k].gpu));
-        json_t *info = json_pack("{s:s s:s s:[{s:i s:s s:o}]}", "name", c->node, "hostAddress",
-                                 hl_json_str(status, "podIP", ""), "slots", "numaId", 0, "cpus", "",
-                                 "gpus", gpus);
-        st = hl_cluster_put(&cluster, info);
-        json_decref(info);
+        HL_AUTO(hl_arena_fini) struct hl_arena arena = {0};
+        struct hl_api_slot slot = {.gpus = {.items = hl_arena_array(&arena, (size_t)c->rank_count,
+                                                                    sizeof(*slot.gpus.items))}};
+        for (int k = 0; slot.gpus.items != NULL && k < c->rank_count; k++)
+            slot.gpus.items[slot.gpus.count++].id = c->ranks[k].gpu;
+        st = hl_cluster_put(&cluster, &(struct hl_api_node_info){
+                                          .name = c->node,
+                                          .host_address = hl_json_str(
+                                              json_object_get(pod_of(j, i), "status"), "podIP", ""),
+                                          .slots = {&slot, 1}});
     }
     if (st == HL_OK)
         st = hl_ranktable_plan_text(j->run.plan, &cluster, j->id, format, out);

@@ -16,9 +16,9 @@
 #ifndef HL_CONTROLLER_GANGS_H
 #define HL_CONTROLLER_GANGS_H
 
-#include <jansson.h>
 #include <stdint.h>
 
+#include "api/types.h"
 #include "base/id.h"
 #include "controller/controller.h"
 #include "core/jobstate.h"
@@ -70,7 +70,7 @@ struct log_ask {
     int attempt;
     int64_t offset; /* < 0 counts from the end */
     int64_t max_bytes;
-    json_t *about; /* borrowed: what the answer says beside the bytes */
+    struct hl_api_controller_read_log_results about; /* what the answer says beside the bytes */
 };
 
 /* Answers the call. */

@@ -9,7 +9,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "base/base64.h"
 #include "base/log.h"
 #include "controller/kube/gangs_private.h"
 #include "os/file.h"
@@ -171,8 +170,8 @@ struct ask {
     int past; /* of an earlier attempt: only what was kept is there */
     int64_t offset, size;
     size_t max;
-    json_t *about;
-    json_t *result;
+    struct hl_api_controller_read_log_results about;
+    struct hl_buf bytes;
     hl_status st;
     char text[HL_ERROR_TEXT_MAX];
 };
@@ -210,7 +209,6 @@ static hl_status read_file(struct ask *k, struct hl_buf *out)
 
 static hl_status answer(struct ask *k)
 {
-    struct hl_buf raw = HL_BUF(SLICE_MAX + 16), data = HL_BUF(SLICE_MAX * 2);
     hl_status st = HL_OK;
     if (k->pod[0] != '\0') {
         st = gang_log_fetch(k->g, &(struct gang_log){.job = k->job,
@@ -221,18 +219,7 @@ static hl_status answer(struct ask *k)
         if (st == HL_EINVAL || st == HL_ENOENT) /* it has not begun, or has just gone */
             st = HL_OK;
     }
-    if (st == HL_OK)
-        st = read_file(k, &raw);
-    if (st == HL_OK)
-        st = hl_base64_encode(raw.data != NULL ? raw.data : "", raw.len, &data);
-    if (st == HL_OK)
-        k->result =
-            json_pack("{s:s s:I s:I s:b}", "data", data.data != NULL ? data.data : "", "offset",
-                      (json_int_t)(k->offset > 0 ? k->offset : 0), "size", (json_int_t)k->size,
-                      "finished", k->ended && k->offset + (int64_t)raw.len >= k->size);
-    hl_buf_fini(&raw);
-    hl_buf_fini(&data);
-    return st;
+    return st == HL_OK ? read_file(k, &k->bytes) : st;
 }
 
 static void run(uv_work_t *work)
@@ -248,14 +235,17 @@ static void on_done(uv_work_t *work, int status)
     struct ask *k = work->data;
     k->g->calls--;
     if (status == 0 && k->st == HL_OK) {
-        json_object_update(k->result, k->about);
-        hl_rpc_reply(k->call, hl_steal(&k->result));
+        struct hl_api_controller_read_log_results r = k->about;
+        r.data = (struct hl_api_data){k->bytes.data, k->bytes.len};
+        r.offset = k->offset > 0 ? k->offset : 0;
+        r.size = k->size;
+        r.finished = k->ended && k->offset + (int64_t)k->bytes.len >= k->size;
+        hl_reply_controller_read_log(k->call, &r);
     } else {
         hl_rpc_reject(k->call, status != 0 ? HL_ECANCELED : k->st,
                       status != 0 ? "the Controller ends" : k->text);
     }
-    json_decref(k->result);
-    json_decref(k->about);
+    hl_buf_fini(&k->bytes);
     free(k);
 }
 
@@ -271,6 +261,8 @@ void gang_log_read(struct job *j, struct hl_rpc_call *call, const json_t *pod, i
     k->work.data = k;
     k->g = g;
     k->call = call;
+    k->about = ask->about;
+    k->bytes = (struct hl_buf)HL_BUF(SLICE_MAX + 16);
     k->attempt = ask->attempt;
     k->rank = ask->rank;
     k->local_rank = local_rank;
@@ -290,7 +282,6 @@ void gang_log_read(struct job *j, struct hl_rpc_call *call, const json_t *pod, i
         free(k);
         return;
     }
-    k->about = json_incref(ask->about);
     g->calls++;
 }
 

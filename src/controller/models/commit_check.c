@@ -1,75 +1,100 @@
 /* Before a version becomes visible: L3 has every shard of it, with the size and the checksum that
  * its ranks have stated. */
 #include <inttypes.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "controller/controller_private.h"
 
-json_t *commit_check_ids(const struct hl_version_rec *v, const json_t *named)
+struct hl_api_text_list commit_check_ids(const struct hl_version_rec *v,
+                                         const struct hl_api_shard_list *named,
+                                         struct hl_arena *arena)
 {
-    json_t *ids = json_array(), *s;
-    size_t i;
-    for (size_t k = 0; k < v->shard_count; k++)
-        json_array_append_new(ids, json_string(hl_id_format(v->shards[k]->id).s));
-    json_array_foreach (named, i, s)
-        json_array_append_new(ids, json_string(hl_json_str(s, "id", "")));
+    size_t n = v->shard_count + named->count;
+    struct hl_api_text_list ids = {.items = hl_arena_array(arena, n, sizeof(*ids.items))};
+    for (size_t i = 0; ids.items != NULL && i < n; i++)
+        ids.items[ids.count++] = i < v->shard_count ? hl_id_print(v->shards[i]->id, arena)
+                                                    : named->items[i - v->shard_count].id;
     return ids;
 }
 
-/* found: FoundShard; NULL = L3 has none. */
-static hl_status compare(const char *what, uint64_t size, uint32_t crc, const json_t *found)
+/* What L3 found, by id. */
+struct find {
+    struct hl_id id;
+    const struct hl_api_found_shard *shard;
+};
+
+static int find_order(const void *a, const void *b)
+{
+    return memcmp(&((const struct find *)a)->id, &((const struct find *)b)->id,
+                  sizeof(struct hl_id));
+}
+
+struct finds {
+    struct find *list;
+    size_t count;
+};
+
+static const struct hl_api_found_shard *find_shard(const struct finds *f, struct hl_id id)
+{
+    const struct find key = {.id = id};
+    const struct find *hit = bsearch(&key, f->list, f->count, sizeof(key), find_order);
+    return hit != NULL ? hit->shard : NULL;
+}
+
+/* found: NULL = L3 has none. */
+static hl_status compare(const char *what, uint64_t size, uint32_t crc,
+                         const struct hl_api_found_shard *found)
 {
     if (found == NULL)
         return hl_fail(HL_ENOENT, "%s is neither in the pool nor in the archive; save again", what);
-    uint64_t found_size = (uint64_t)hl_json_int(found, "sizeBytes", 0);
-    uint32_t found_crc = (uint32_t)hl_json_int(found, "crc32", 0);
-    if (found_size != size)
+    if (found->size_bytes != size)
         return hl_fail(HL_EINVAL, "%s has %" PRIu64 " bytes in the pool, but %" PRIu64 " stated",
-                       what, found_size, size);
-    if (hl_json_bool(found, "crc32Known", 0) && found_crc != crc)
+                       what, found->size_bytes, size);
+    if (found->crc32_known && found->crc32 != crc)
         return hl_fail(HL_EINVAL, "%s has CRC-32 %08x in the pool, but %08x stated", what,
-                       found_crc, crc);
+                       found->crc32, crc);
     return HL_OK;
 }
 
 /* What earlier commits have linked. */
-static hl_status check_linked(const struct hl_version_rec *v, const json_t *by_id)
+static hl_status check_linked(const struct hl_version_rec *v, const struct finds *finds)
 {
     char what[HL_CATALOG_KEY_MAX + 64], key[HL_CATALOG_KEY_MAX];
     for (size_t k = 0; k < v->shard_count; k++) {
         const struct hl_shard_rec *s = v->shards[k];
-        struct hl_id_text id = hl_id_format(s->id);
-        snprintf(what, sizeof(what), "shard %s (%s)", hl_shard_key(s, key, sizeof(key)), id.s);
-        HL_TRY(compare(what, s->size_bytes, s->crc32, json_object_get(by_id, id.s)));
+        snprintf(what, sizeof(what), "shard %s (%s)", hl_shard_key(s, key, sizeof(key)),
+                 hl_id_format(s->id).s);
+        HL_TRY(compare(what, s->size_bytes, s->crc32, find_shard(finds, s->id)));
     }
     return HL_OK;
 }
 
-static hl_status check_named(const json_t *named, const json_t *by_id)
+static hl_status check_named(const struct hl_api_shard_list *named, const struct finds *finds)
 {
     char what[192];
-    size_t i;
-    const json_t *s;
-    json_array_foreach (named, i, s) {
-        const char *id = hl_json_str(s, "id", "");
-        snprintf(what, sizeof(what), "part %.63s at pp %d, tp %d (%.32s)",
-                 hl_json_str(s, "part", "?"), (int)hl_json_int(s, "pp", 0),
-                 (int)hl_json_int(s, "tp", 0), id);
-        HL_TRY(compare(what, (uint64_t)hl_json_int(s, "sizeBytes", 0),
-                       (uint32_t)hl_json_int(s, "crc32", 0), json_object_get(by_id, id)));
+    for (size_t i = 0; i < named->count; i++) {
+        const struct hl_api_shard *s = &named->items[i];
+        struct hl_id id;
+        HL_TRY(hl_id_parse(s->id, &id));
+        snprintf(what, sizeof(what), "part %.63s at pp %d, tp %d (%.32s)", s->part, s->pp, s->tp,
+                 s->id);
+        HL_TRY(compare(what, s->size_bytes, s->crc32, find_shard(finds, id)));
     }
     return HL_OK;
 }
 
-hl_status commit_check(const struct hl_version_rec *v, const json_t *named, const json_t *found)
+hl_status commit_check(const struct hl_version_rec *v, const struct hl_api_shard_list *named,
+                       const struct hl_api_found_shard_list *found)
 {
-    json_t *by_id = json_object(), *s;
-    size_t i;
-    json_array_foreach (found, i, s)
-        json_object_set(by_id, hl_json_str(s, "id", ""), s);
-    hl_status st = check_linked(v, by_id);
-    if (st == HL_OK)
-        st = check_named(named, by_id);
-    json_decref(by_id);
-    return st;
+    HL_AUTO(hl_freep) struct find *list = calloc(found->count + 1, sizeof(*list));
+    struct finds finds = {.list = list};
+    if (list == NULL)
+        return hl_fail(HL_ENOMEM, "out of memory for what L3 found");
+    for (size_t i = 0; i < found->count; i++)
+        if (hl_id_parse(found->items[i].id, &list[finds.count].id) == HL_OK)
+            list[finds.count++].shard = &found->items[i];
+    qsort(list, finds.count, sizeof(*list), find_order);
+    HL_TRY(check_linked(v, &finds));
+    return check_named(named, &finds);
 }

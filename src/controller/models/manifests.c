@@ -48,11 +48,12 @@ static void manifest_settle_removed(const struct manifest_put *put)
         free_in_pool(put->c, &put->id, 1);
 }
 
-static void on_written(void *arg, hl_status st, const char *text, json_t *result)
+static void on_written(void *arg, hl_status st, const char *text,
+                       const struct hl_api_l3_put_manifest_results *r)
 {
     HL_AUTO(hl_freep) struct manifest_put *put = arg;
     struct hl_controller *c = put->c;
-    (void)result;
+    (void)r;
     if (controller_landed(c))
         return;
     c->manifest_puts--;
@@ -67,25 +68,23 @@ static void on_written(void *arg, hl_status st, const char *text, json_t *result
 
 void manifest_write(struct hl_controller *c, const struct hl_version_rec *v)
 {
-    char *text;
+    HL_AUTO(hl_freep) char *text = NULL;
     if (!claim_ok(c, NULL, 0) || c->pool == NULL || c->manifest_puts >= MANIFEST_PUTS)
         return; /* the next sweep writes it */
     if (hl_manifest_encode(v, c->claim.cluster, &text) != HL_OK) {
         hl_error("no manifest of %s@%" PRId64 ": %s", v->model->name, v->number, hl_error_text());
         return;
     }
-    json_t *params = json_pack("{s:s s:s}", "manifest", text, "cluster", claim_cluster(c).s);
     struct manifest_put *put = calloc(1, sizeof(*put));
-    free(text);
-    if (params != NULL && put != NULL) {
-        *put = (struct manifest_put){.c = c, .id = hl_manifest_id(v), .number = v->number};
-        snprintf(put->model, sizeof(put->model), "%s", v->model->name);
-        c->manifest_puts++;
-        controller_call(c, c->l3, "putManifest", params, on_written, put);
-    } else {
-        free(put); /* the next sweep writes it */
-    }
-    json_decref(params);
+    if (put == NULL)
+        return; /* the next sweep writes it */
+    const struct hl_id_text cluster = claim_cluster(c);
+    const struct hl_api_l3_put_manifest_params p = {.manifest = text, .cluster = cluster.s};
+    *put = (struct manifest_put){.c = c, .id = hl_manifest_id(v), .number = v->number};
+    snprintf(put->model, sizeof(put->model), "%s", v->model->name);
+    c->manifest_puts++;
+    controller_hold(c);
+    hl_call_l3_put_manifest_async(c->l3, &p, c->opts.rpc_timeout_ms, c->opts.loop, on_written, put);
 }
 
 void manifests_note(struct hl_controller *c, struct hl_id id, int archived)
@@ -130,13 +129,14 @@ void manifests_settle(struct hl_controller *c)
     }
 }
 
-void manifests_not_archived(const struct hl_controller *c, json_t *ids, size_t max)
+void manifests_not_archived(const struct hl_controller *c, struct hl_api_text_list *ids, size_t max,
+                            struct hl_arena *arena)
 {
-    for (const struct kept_manifest *k = c->manifests; k != NULL && json_array_size(ids) < max;
+    for (const struct kept_manifest *k = c->manifests; k != NULL && ids->count < max;
          k = k->hh.next)
         if (k->wanted_round == c->sweep_round && k->pool_round == c->sweep_round &&
             k->archive_round != c->sweep_round)
-            json_array_append_new(ids, json_string(hl_id_format(k->id).s));
+            ids->items[ids->count++] = hl_id_print(k->id, arena);
 }
 
 struct hl_id *manifests_of(const struct hl_model_rec *m, int64_t number, size_t *count)

@@ -13,9 +13,9 @@
 #ifndef HL_CONTROLLER_MANIFESTS_H
 #define HL_CONTROLLER_MANIFESTS_H
 
-#include <jansson.h>
 #include <stddef.h>
 
+#include "api/types.h"
 #include "base/id.h"
 
 struct hl_controller;
@@ -29,8 +29,9 @@ void manifests_note(struct hl_controller *c, struct hl_id id, int archived);
 /* The whole inventory was seen: missing ones are written, those of no version are noted as
  * orphans. */
 void manifests_settle(struct hl_controller *c);
-/* Adds ids of those that are in the pool only, until the list has `max`. */
-void manifests_not_archived(const struct hl_controller *c, json_t *ids, size_t max);
+/* Adds ids of those that are in the pool only, until the list has `max`, for which it has room. */
+void manifests_not_archived(const struct hl_controller *c, struct hl_api_text_list *ids, size_t max,
+                            struct hl_arena *arena);
 /* Those of the versions that are going: a list of ids that the caller frees, NULL without
  * memory: then they go as orphans. number -1: all of the model. */
 struct hl_id *manifests_of(const struct hl_model_rec *m, int64_t number, size_t *count);

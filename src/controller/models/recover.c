@@ -41,7 +41,8 @@ static void end(struct recovery *r, hl_status st, const char *text)
 {
     r->c->recovery = NULL;
     if (st == HL_OK)
-        hl_rpc_reply(r->call, json_pack("{s:o}", "recovery", recover_json(r)));
+        hl_reply_controller_recover(r->call, &(struct hl_api_controller_recover_results){
+                                                 recover_info(r, hl_rpc_call_arena(r->call))});
     else
         hl_rpc_reject(r->call, st, text);
     recovery_free(r);
@@ -51,70 +52,92 @@ static void end(struct recovery *r, hl_status st, const char *text)
 
 static void read_next(struct recovery *r);
 
-struct list {
-    const char *method, *member;
-};
+enum list { POOLED, ARCHIVED, TRASHED };
 
-static const struct list lists[] = {
-    {"inventory", "extents"}, {"listArchived", "extents"}, {"listTrash", "trashed"}};
+static void ask_list(struct recovery *r, enum list list, uint64_t cursor);
 
-struct page {
-    struct recovery *r;
-    size_t list;
-};
-
-static void ask_list(struct recovery *r, size_t list, int64_t cursor);
-
-static void note(struct recovery *r, size_t list, const json_t *item)
+static void note(struct recovery *r, enum list list, const char *text, uint64_t size, uint32_t crc)
 {
     struct hl_id id;
-    struct object *o =
-        hl_id_parse(hl_json_str(item, "id", ""), &id) == HL_OK ? recover_object(r, id) : NULL;
+    struct object *o = hl_id_parse(text, &id) == HL_OK ? recover_object(r, id) : NULL;
     if (o == NULL)
         return;
-    if (!o->pooled && !(list == 2 && o->archived))
-        o->size = (uint64_t)hl_json_int(item, "sizeBytes", 0);
-    if (list == 0)
-        o->crc = (uint32_t)hl_json_int(item, "crc32", 0);
-    *(list == 0 ? &o->pooled : list == 1 ? &o->archived : &o->trashed) = true;
+    if (!o->pooled && !(list == TRASHED && o->archived))
+        o->size = size;
+    if (list == POOLED)
+        o->crc = crc;
+    *(list == POOLED ? &o->pooled : list == ARCHIVED ? &o->archived : &o->trashed) = true;
 }
 
-static void on_list(void *arg, hl_status st, const char *text, json_t *result)
+static void note_extents(struct recovery *r, enum list list,
+                         const struct hl_api_extent_list *extents)
 {
-    struct page *p = arg;
-    struct recovery *r = p->r;
-    size_t i, list = p->list;
-    const json_t *item;
-    free(p);
-    if (controller_landed(r->c))
-        return;
-    if (st != HL_OK) {
-        end(r, st, text);
-        return;
-    }
-    json_array_foreach (hl_json_list(result, lists[list].member), i, item) {
-        note(r, list, item);
-    }
-    int64_t next = hl_json_int(result, "next", 0);
+    for (size_t i = 0; i < extents->count; i++)
+        note(r, list, extents->items[i].id, extents->items[i].size_bytes, extents->items[i].crc32);
+}
+
+/* A page of the list was noted. */
+static void next_page(struct recovery *r, enum list list, uint64_t next)
+{
     if (next != 0)
         ask_list(r, list, next);
-    else if (list + 1 < HL_ARRAY_LEN(lists) && pool_has_archive(r->c))
+    else if (list != TRASHED && pool_has_archive(r->c))
         ask_list(r, list + 1, 0);
     else
         read_next(r);
 }
 
-static void ask_list(struct recovery *r, size_t list, int64_t cursor)
+static bool page_failed(struct recovery *r, hl_status st, const char *text)
 {
-    struct page *p = calloc(1, sizeof(*p));
-    if (p == NULL) {
-        end(r, HL_ENOMEM, "out of memory for a page of shards");
+    if (controller_landed(r->c))
+        return true;
+    if (st != HL_OK)
+        end(r, st, text);
+    return st != HL_OK;
+}
+
+static void on_pooled(void *arg, hl_status st, const char *text,
+                      const struct hl_api_l3_inventory_results *page)
+{
+    if (page_failed(arg, st, text))
         return;
-    }
-    *p = (struct page){r, list};
-    json_t *params = json_pack("{s:I s:i}", "cursor", (json_int_t)cursor, "limit", PAGE);
-    controller_call(r->c, r->c->l3, lists[list].method, params, on_list, p);
-    json_decref(params);
+    note_extents(arg, POOLED, &page->extents);
+    next_page(arg, POOLED, page->next);
+}
+
+static void on_archived(void *arg, hl_status st, const char *text,
+                        const struct hl_api_l3_list_archived_results *page)
+{
+    if (page_failed(arg, st, text))
+        return;
+    note_extents(arg, ARCHIVED, &page->extents);
+    next_page(arg, ARCHIVED, page->next);
+}
+
+static void on_trashed(void *arg, hl_status st, const char *text,
+                       const struct hl_api_l3_list_trash_results *page)
+{
+    if (page_failed(arg, st, text))
+        return;
+    for (size_t i = 0; i < page->trashed.count; i++)
+        note(arg, TRASHED, page->trashed.items[i].id, page->trashed.items[i].size_bytes, 0);
+    next_page(arg, TRASHED, page->next);
+}
+
+static void ask_list(struct recovery *r, enum list list, uint64_t cursor)
+{
+    struct hl_controller *c = controller_hold(r->c);
+    int timeout_ms = c->opts.rpc_timeout_ms;
+    if (list == POOLED)
+        hl_call_l3_inventory_async(c->l3, &(struct hl_api_l3_inventory_params){cursor, PAGE},
+                                   timeout_ms, c->opts.loop, on_pooled, r);
+    else if (list == ARCHIVED)
+        hl_call_l3_list_archived_async(c->l3,
+                                       &(struct hl_api_l3_list_archived_params){cursor, PAGE},
+                                       timeout_ms, c->opts.loop, on_archived, r);
+    else
+        hl_call_l3_list_trash_async(c->l3, &(struct hl_api_l3_list_trash_params){cursor, PAGE},
+                                    timeout_ms, c->opts.loop, on_trashed, r);
 }
 
 /* ---- what L3 reads of it --------------------------------------------------------------------- */
@@ -129,77 +152,69 @@ static bool to_be_read(const struct recovery *r, const struct object *o)
     return o->claimed != o->pooled && hl_catalog_shard(&r->c->catalog, o->id) == NULL;
 }
 
-static void take_found(struct recovery *r, const json_t *found)
+static void take_found(struct recovery *r, const struct hl_api_found *found)
 {
     struct hl_id id;
-    if (hl_id_parse(hl_json_str(found, "id", ""), &id) != HL_OK)
+    if (hl_id_parse(found->id, &id) != HL_OK)
         return;
     struct object *o = recover_object(r, id);
-    const char *model = hl_json_str(found, "model", "");
     if (o == NULL)
         return;
-    snprintf(o->unreadable, sizeof(o->unreadable), "%s", hl_json_str(found, "error", ""));
-    if (hl_json_str(found, "tier", "")[0] == '\0')
+    snprintf(o->unreadable, sizeof(o->unreadable), "%s", found->error);
+    if (found->tier[0] == '\0')
         o->pooled = o->archived = false; /* it went meanwhile */
-    o->size = (uint64_t)hl_json_int(found, "sizeBytes", (int64_t)o->size);
-    o->crc = (uint32_t)hl_json_int(found, "crc32", o->crc);
-    if (model[0] != '\0' && o->model == NULL)
-        o->model = strdup(model);
-    o->version = hl_json_int(found, "version", 0);
+    o->size = found->size_bytes;
+    o->crc = found->crc32;
+    if (found->model[0] != '\0' && o->model == NULL)
+        o->model = strdup(found->model);
+    o->version = found->version;
     if (hl_manifest_is(id) && (o->pooled || o->archived))
-        recover_add_manifest(r, id, hl_json_str(found, "manifest", ""));
+        recover_add_manifest(r, id, found->manifest);
 }
 
-static void on_read(void *arg, hl_status st, const char *text, json_t *result)
+static void on_read(void *arg, hl_status st, const char *text,
+                    const struct hl_api_l3_describe_results *results)
 {
     struct recovery *r = arg;
-    size_t i;
-    const json_t *found;
-    if (controller_landed(r->c))
+    if (page_failed(r, st, text))
         return;
-    if (st != HL_OK) {
-        end(r, st, text);
-        return;
-    }
-    json_array_foreach (hl_json_list(result, "found"), i, found) {
-        take_found(r, found);
-    }
+    for (size_t i = 0; i < results->found.count; i++)
+        take_found(r, &results->found.items[i]);
     read_next(r);
 }
 
 static void decided(struct recovery *r);
 static void judged(struct recovery *r);
 
-/* Manifests come first: by them it is known what else has to be read. */
-static json_t *next_ids(struct recovery *r, bool manifests)
+/* Manifests come first: by them it is known what else has to be read. False: nothing has. */
+static bool read_some(struct recovery *r, bool manifests)
 {
-    json_t *ids = json_array();
+    HL_AUTO(hl_arena_fini) struct hl_arena arena = {0};
     size_t max = manifests ? READ_MANIFESTS : READ_SHARDS;
-    for (struct object *o = r->objects; o != NULL && json_array_size(ids) < max; o = o->hh.next) {
+    struct hl_api_text_list ids = {.items = hl_arena_array(&arena, max, sizeof(*ids.items))};
+    for (struct object *o = r->objects; o != NULL && ids.items != NULL && ids.count < max;
+         o = o->hh.next) {
         if (hl_manifest_is(o->id) != manifests || !to_be_read(r, o))
             continue;
         o->read = true;
-        json_array_append_new(ids, json_string(hl_id_format(o->id).s));
+        ids.items[ids.count++] = hl_id_print(o->id, &arena);
     }
-    return ids;
-}
-
-static void read_ids(struct recovery *r, json_t *ids)
-{
-    json_t *params = json_pack("{s:o}", "ids", ids);
-    controller_call_for(r->c, r->c->l3, "describe", params, r->c->opts.copy_timeout_ms, on_read, r);
-    json_decref(params);
+    if (hl_arena_failed(&arena)) {
+        end(r, HL_ENOMEM, "out of memory for the ids of a recovery");
+        return true;
+    }
+    if (ids.count == 0)
+        return false;
+    controller_hold(r->c);
+    hl_call_l3_describe_async(r->c->l3, &(struct hl_api_l3_describe_params){ids},
+                              r->c->opts.copy_timeout_ms, r->c->opts.loop, on_read, r);
+    return true;
 }
 
 static void read_next(struct recovery *r)
 {
-    json_t *ids = next_ids(r, true);
-    if (json_array_size(ids) > 0) {
-        read_ids(r, ids);
-        return;
-    }
-    json_decref(ids);
-    judged(r);
+    if (!read_some(r, true))
+        judged(r);
 }
 
 /* ---- the trash ------------------------------------------------------------------------------- */
@@ -207,52 +222,55 @@ static void read_next(struct recovery *r)
 static void read_shards(struct recovery *r)
 {
     recover_judge(r);
-    json_t *ids = next_ids(r, false);
-    if (json_array_size(ids) > 0) {
-        read_ids(r, ids);
-        return;
-    }
-    json_decref(ids);
-    decided(r);
+    if (!read_some(r, false))
+        decided(r);
 }
 
-static void on_untrashed(void *arg, hl_status st, const char *text, json_t *result)
+static void on_untrashed(void *arg, hl_status st, const char *text,
+                         const struct hl_api_l3_untrash_results *results)
 {
     struct recovery *r = arg;
-    if (controller_landed(r->c))
+    if (page_failed(r, st, text))
         return;
-    if (st != HL_OK) {
-        end(r, st, text);
-        return;
-    }
-    r->untrashed += (uint64_t)hl_json_int(result, "restored", 0);
+    r->untrashed += results->restored;
     for (struct object *o = r->objects; o != NULL; o = o->hh.next)
         if (o->claimed && !o->pooled && !o->archived && o->trashed)
             o->archived = true;
     read_shards(r);
 }
 
+/* Of versions that come back. */
+static bool is_only_trashed(const struct recovery *r, const struct object *o)
+{
+    return o->claimed && !o->pooled && !o->archived && o->trashed &&
+           hl_catalog_shard(&r->c->catalog, o->id) == NULL;
+}
+
 /* Shards of versions that come back leave the trash first: restored before that, they would be
  * lost if this process ended. The owner is named as L3 knows it, for nothing is ours yet. */
 static void judged(struct recovery *r)
 {
+    HL_AUTO(hl_arena_fini) struct hl_arena arena = {0};
     const struct claim_found *f = claim_found(r->c);
     recover_judge(r);
-    json_t *ids = json_array();
-    for (struct object *o = r->objects; o != NULL && !r->dry; o = o->hh.next)
-        if (o->claimed && !o->pooled && !o->archived && o->trashed &&
-            hl_catalog_shard(&r->c->catalog, o->id) == NULL)
-            json_array_append_new(ids, json_string(hl_id_format(o->id).s));
-    if (json_array_size(ids) == 0) {
-        json_decref(ids);
+    struct hl_api_text_list ids = {
+        .items = hl_arena_array(&arena, HASH_COUNT(r->objects), sizeof(*ids.items))};
+    for (struct object *o = r->objects; o != NULL && !r->dry && ids.items != NULL; o = o->hh.next)
+        if (is_only_trashed(r, o))
+            ids.items[ids.count++] = hl_id_print(o->id, &arena);
+    if (hl_arena_failed(&arena)) {
+        end(r, HL_ENOMEM, "out of memory for the ids of a recovery");
+        return;
+    }
+    if (ids.count == 0) {
         read_shards(r);
         return;
     }
-    struct hl_id owner = hl_id_is_none(f->cluster) ? f->archive_cluster : f->cluster;
-    json_t *params = json_pack("{s:o s:s}", "ids", ids, "cluster", hl_id_format(owner).s);
-    controller_call_for(r->c, r->c->l3, "untrash", params, r->c->opts.copy_timeout_ms, on_untrashed,
-                        r);
-    json_decref(params);
+    const struct hl_id_text owner =
+        hl_id_format(hl_id_is_none(f->cluster) ? f->archive_cluster : f->cluster);
+    controller_hold(r->c);
+    hl_call_l3_untrash_async(r->c->l3, &(struct hl_api_l3_untrash_params){ids, owner.s},
+                             r->c->opts.copy_timeout_ms, r->c->opts.loop, on_untrashed, r);
 }
 
 /* ---- the change ------------------------------------------------------------------------------ */
@@ -392,10 +410,11 @@ static hl_status check(const struct hl_controller *c, bool dry)
     return HL_OK;
 }
 
-void method_recover(struct hl_controller *c, struct hl_rpc_call *call, const json_t *params)
+void method_recover(void *arg, struct hl_rpc_call *call,
+                    const struct hl_api_controller_recover_params *p)
 {
-    bool dry = hl_json_bool(params, "dryRun", 0);
-    hl_status st = check(c, dry);
+    struct hl_controller *c = controller_enter(arg);
+    hl_status st = check(c, p->dry_run);
     struct recovery *r = st == HL_OK ? calloc(1, sizeof(*r)) : NULL;
     if (st == HL_OK && r == NULL)
         st = hl_fail(HL_ENOMEM, "out of memory for a recovery");
@@ -405,9 +424,9 @@ void method_recover(struct hl_controller *c, struct hl_rpc_call *call, const jso
     }
     r->c = c;
     r->call = call;
-    r->dry = dry;
-    r->discard = hl_json_bool(params, "discard", 0);
+    r->dry = p->dry_run;
+    r->discard = p->discard;
     r->cluster = choose_cluster(c);
     c->recovery = r;
-    ask_list(r, 0, 0);
+    ask_list(r, POOLED, 0);
 }

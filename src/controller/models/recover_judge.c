@@ -265,47 +265,57 @@ static const char *reason_left(const struct recovery *r, const struct object *o)
            "that not all ranks committed, or one whose manifest was not written yet";
 }
 
-static json_t *left_json(struct recovery *r)
+static struct hl_api_left_shards_list left_shards(struct recovery *r, struct hl_arena *arena)
 {
     struct group *groups = NULL, *g, *next;
-    json_t *list = json_array();
     for (struct object *o = r->objects; o != NULL; o = o->hh.next)
         if (is_left(o))
             group_add(&groups, o);
+    struct hl_api_left_shards_list list = {
+        .items = hl_arena_array(arena, HASH_COUNT(groups), sizeof(*list.items))};
     HASH_ITER (hh, groups, g, next) {
         const struct object *o = g->first;
-        json_array_append_new(
-            list, json_pack("{s:s s:I s:I s:I s:s s:s}", "model", o->model != NULL ? o->model : "",
-                            "version", (json_int_t)(o->model != NULL ? o->version : 0), "shards",
-                            (json_int_t)g->shards, "bytes", (json_int_t)g->bytes, "tier",
-                            o->pooled ? "L3" : "L4", "reason", reason_left(r, o)));
+        if (list.items != NULL)
+            list.items[list.count++] =
+                (struct hl_api_left_shards){.model = o->model != NULL ? o->model : "",
+                                            .version = o->model != NULL ? o->version : 0,
+                                            .shards = g->shards,
+                                            .bytes = g->bytes,
+                                            .tier = o->pooled ? "L3" : "L4",
+                                            .reason = reason_left(r, o)};
         HASH_DEL(groups, g);
         free(g);
     }
     return list;
 }
 
-json_t *recover_json(struct recovery *r)
+struct hl_api_recovery recover_info(struct recovery *r, struct hl_arena *arena)
 {
-    json_t *versions = json_array();
-    uint64_t restored = 0, shards = 0;
     char why[sizeof(r->c->claim.why)] = "";
     (void)claim_ok(r->c, why, sizeof(why));
-    for (size_t i = 0; i < r->count; i++) {
+    struct hl_api_recovery info = {
+        .claim = claim_word(r->c),
+        .why = hl_arena_strdup(arena, why),
+        .cluster = hl_id_print(r->cluster, arena),
+        .known = r->known,
+        .untrashed = r->untrashed,
+        .left = left_shards(r, arena),
+        .versions.items = hl_arena_array(arena, r->count, sizeof(*info.versions.items)),
+    };
+    for (size_t i = 0; info.versions.items != NULL && i < r->count; i++) {
         const struct candidate *x = &r->list[i];
         const struct hl_manifest *m = &x->manifest;
-        restored += !x->skipped;
-        shards += x->skipped ? 0 : json_array_size(m->shards);
-        json_array_append_new(
-            versions,
-            json_pack("{s:s s:I s:I s:I s:I s:I s:s s:s}", "model", m->model, "version",
-                      (json_int_t)m->number, "step", (json_int_t)m->step, "visibleMs",
-                      (json_int_t)m->visible_ms, "shards", (json_int_t)json_array_size(m->shards),
-                      "bytes", (json_int_t)m->bytes, "state", x->skipped ? "skipped" : "restored",
-                      "reason", x->skipped ? x->reason : ""));
+        info.restored += !x->skipped;
+        info.restored_shards += x->skipped ? 0 : json_array_size(m->shards);
+        info.versions.items[info.versions.count++] =
+            (struct hl_api_recovered_version){.model = m->model,
+                                              .version = m->number,
+                                              .step = m->step,
+                                              .visible_ms = m->visible_ms,
+                                              .shards = json_array_size(m->shards),
+                                              .bytes = m->bytes,
+                                              .state = x->skipped ? "skipped" : "restored",
+                                              .reason = x->skipped ? x->reason : ""};
     }
-    return json_pack("{s:s s:s s:s s:o s:o s:i s:I s:I s:I}", "claim", claim_word(r->c), "why", why,
-                     "cluster", hl_id_format(r->cluster).s, "versions", versions, "left",
-                     left_json(r), "known", (int)r->known, "restored", (json_int_t)restored,
-                     "restoredShards", (json_int_t)shards, "untrashed", (json_int_t)r->untrashed);
+    return info;
 }

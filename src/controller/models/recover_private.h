@@ -57,7 +57,7 @@ void recover_judge(struct recovery *r);
 const struct hl_manifest **recover_list(const struct recovery *r, size_t *count);
 /* Shards that no version holds. */
 uint64_t recover_left(struct recovery *r);
-/* Recovery of helios.capnp; new reference. */
-json_t *recover_json(struct recovery *r);
+/* It borrows from `r`. */
+struct hl_api_recovery recover_info(struct recovery *r, struct hl_arena *arena);
 
 #endif

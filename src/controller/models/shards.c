@@ -9,85 +9,108 @@
 #include "controller/controller_private.h"
 #include "controller/copies/copies.h"
 
-static hl_status find_version(struct hl_controller *c, const json_t *params,
+#define LIST_MAX 10000
+
+static hl_status find_version(struct hl_controller *c, const char *model, int64_t number,
                               struct hl_version_rec **out)
 {
     struct hl_model_rec *m;
-    HL_TRY(hl_catalog_model(&c->catalog, hl_json_str(params, "model", ""), &m));
-    return hl_catalog_version(m, hl_json_int(params, "version", -1), out);
+    HL_TRY(hl_catalog_model(&c->catalog, model, &m));
+    return hl_catalog_version(m, number, out);
 }
 
-void method_request_shards(struct hl_controller *c, struct hl_rpc_call *call, const json_t *params)
+/* Those of the position, with their copies. */
+static struct hl_api_shard_list position_shards(struct hl_controller *c,
+                                                const struct hl_version_rec *v, int pp, int tp,
+                                                struct hl_arena *arena)
 {
-    struct hl_version_rec *v;
-    hl_status st = find_version(c, params, &v);
-    if (st == HL_OK && v->state == HL_VERSION_FAILED)
-        st = hl_fail(HL_ENOENT, "version %" PRId64 " of '%s' was given up by %s", v->number,
-                     v->model->name, v->error != NULL ? v->error : "a rank");
-    else if (st == HL_OK && v->state != HL_VERSION_VISIBLE)
-        st = hl_fail(HL_EBUSY,
-                     "version %" PRId64 " of '%s' is not complete: %d of %d ranks have committed",
-                     v->number, v->model->name, v->committed_count, v->world);
-    int pp = (int)hl_json_int(params, "pp", 0);
-    int tp = (int)hl_json_int(params, "tp", 0);
-    if (st == HL_OK)
-        st = hl_version_readable(v, pp, tp);
-    if (st != HL_OK) {
-        reject(call, st);
-        return;
-    }
-    json_t *shards = json_array();
+    struct hl_api_shard_list list = {0};
+    size_t n = 0;
     for (size_t i = 0; i < v->shard_count; i++)
+        n += v->shards[i]->pp == pp && v->shards[i]->tp == tp;
+    list.items = hl_arena_array(arena, n, sizeof(*list.items));
+    for (size_t i = 0; list.items != NULL && i < v->shard_count; i++)
         if (v->shards[i]->pp == pp && v->shards[i]->tp == tp)
-            json_array_append_new(shards, copies_shard_json(c, v->shards[i]));
-    if (json_array_size(shards) == 0) {
-        json_decref(shards);
-        reject(call, hl_fail(HL_ENOENT,
-                             "'%s' version %" PRId64
-                             " has no shards at pp %d, tp %d: it is sliced TP%d x PP%d",
-                             v->model->name, v->number, pp, tp, v->model->tp, v->model->pp));
-        return;
-    }
+            list.items[list.count++] = copies_shard(c, v->shards[i], arena);
+    return list;
+}
+
+static hl_status request_shards(struct hl_controller *c,
+                                const struct hl_api_controller_request_shards_params *p,
+                                struct hl_arena *arena,
+                                struct hl_api_controller_request_shards_results *out)
+{
+    struct hl_model_rec *m;
+    struct hl_version_rec *v;
     char skipped[512] = "";
-    if (hl_json_int(params, "version", -1) == -1)
-        hl_catalog_skipped(v->model, skipped, sizeof(skipped));
-    hl_rpc_reply(call, json_pack("{s:o s:I s:s s:s s:s s:s}", "shards", shards, "version",
-                                 (json_int_t)v->number, "meta", v->meta, "config", v->model->config,
-                                 "l3Address", c->opts.l3_address, "skipped", skipped));
+    HL_TRY(hl_catalog_model(&c->catalog, p->model, &m));
+    HL_TRY(hl_catalog_version(m, p->version, &v));
+    if (v->state == HL_VERSION_FAILED)
+        return hl_fail(HL_ENOENT, "version %" PRId64 " of '%s' was given up by %s", v->number,
+                       m->name, v->error != NULL ? v->error : "a rank");
+    if (v->state != HL_VERSION_VISIBLE)
+        return hl_fail(HL_EBUSY,
+                       "version %" PRId64 " of '%s' is not complete: %d of %d ranks have committed",
+                       v->number, m->name, v->committed_count, v->world);
+    HL_TRY(hl_version_readable(v, p->pp, p->tp));
+    struct hl_api_shard_list shards = position_shards(c, v, p->pp, p->tp, arena);
+    if (shards.count == 0)
+        return hl_fail(HL_ENOENT,
+                       "'%s' version %" PRId64
+                       " has no shards at pp %d, tp %d: it is sliced TP%d x PP%d",
+                       m->name, v->number, p->pp, p->tp, m->tp, m->pp);
+    if (p->version == -1)
+        hl_catalog_skipped(m, skipped, sizeof(skipped));
+    *out = (struct hl_api_controller_request_shards_results){.shards = shards,
+                                                             .version = v->number,
+                                                             .meta = v->meta,
+                                                             .config = m->config,
+                                                             .l3_address = c->opts.l3_address,
+                                                             .skipped =
+                                                                 hl_arena_strdup(arena, skipped)};
+    return HL_OK;
+}
+
+void method_request_shards(void *arg, struct hl_rpc_call *call,
+                           const struct hl_api_controller_request_shards_params *p)
+{
+    struct hl_api_controller_request_shards_results r;
+    hl_status st = request_shards(controller_enter(arg), p, hl_rpc_call_arena(call), &r);
+    if (st == HL_OK)
+        hl_reply_controller_request_shards(call, &r);
+    else
+        reject(call, st);
 }
 
 /* The cursor is "INDEX": shards of a version keep their order while it lives. */
-void method_list_shards(struct hl_controller *c, struct hl_rpc_call *call, const json_t *params)
+void method_list_shards(void *arg, struct hl_rpc_call *call,
+                        const struct hl_api_controller_list_shards_params *p)
 {
-    size_t at = (size_t)strtoull(hl_json_str(params, "cursor", "0"), NULL, 10);
-    size_t limit = (size_t)hl_json_int(params, "limit", 0);
-    if (limit == 0 || limit > 10000)
-        limit = 10000;
-    const char *model = hl_json_str(params, "model", "");
-    int64_t version = hl_json_int(params, "version", -1);
-    json_t *shards = json_array();
-    size_t seen = 0;
-    int more = 0;
+    struct hl_controller *c = controller_enter(arg);
+    struct hl_arena *arena = hl_rpc_call_arena(call);
+    struct hl_api_controller_list_shards_results r = {.next = ""};
+    size_t at = (size_t)strtoull(p->cursor, NULL, 10), seen = 0;
+    size_t limit = p->limit == 0 || p->limit > LIST_MAX ? LIST_MAX : p->limit;
+    bool more = false;
+    r.shards.items = hl_arena_array(arena, limit, sizeof(*r.shards.items));
     for (struct hl_model_rec *m = c->catalog.models; m != NULL && !more; m = m->hh.next) {
-        if (model[0] != '\0' && strcmp(model, m->name) != 0)
+        if (p->model[0] != '\0' && strcmp(p->model, m->name) != 0)
             continue;
         for (struct hl_version_rec *v = m->versions; v != NULL && !more; v = v->next) {
-            if (version != -1 && v->number != version)
+            if (p->version != -1 && v->number != p->version)
                 continue;
-            for (size_t i = 0; i < v->shard_count && !more; i++) {
+            for (size_t i = 0; r.shards.items != NULL && i < v->shard_count && !more; i++) {
                 if (seen++ < at)
                     continue;
-                if (json_array_size(shards) == limit)
-                    more = 1;
-                else
-                    json_array_append_new(shards, copies_shard_json(c, v->shards[i]));
+                more = r.shards.count == limit;
+                if (!more)
+                    r.shards.items[r.shards.count++] = copies_shard(c, v->shards[i], arena);
             }
         }
     }
-    char next[24] = "";
     if (more)
-        snprintf(next, sizeof(next), "%zu", at + limit);
-    hl_rpc_reply(call, json_pack("{s:o s:s}", "shards", shards, "next", next));
+        r.next = hl_arena_printf(arena, "%zu", at + limit);
+    hl_reply_controller_list_shards(call, &r);
 }
 
 static void count_path(struct hl_controller *c, const char *path, uint64_t ops, uint64_t bytes)
@@ -107,52 +130,58 @@ static void count_path(struct hl_controller *c, const char *path, uint64_t ops, 
 }
 
 /* A word of ours, whatever the report holds. */
-static const char *known_path(const json_t *report)
+static const char *known_path(const struct hl_api_access_report *r)
 {
     static const char *const paths[] = {"shm", "rdma", "tcp", "emulated"};
     for (size_t i = 0; i < HL_ARRAY_LEN(paths); i++)
-        if (strcmp(paths[i], hl_json_str(report, "path", "")) == 0)
+        if (strcmp(paths[i], r->path) == 0)
             return paths[i];
     return "unknown";
 }
 
-void method_report_access(struct hl_controller *c, struct hl_rpc_call *call, const json_t *params)
+static void report_read(struct hl_controller *c, const struct hl_api_access_report *r)
 {
-    metrics_report(c, hl_json_list(params, "transfers"), hl_json_list(params, "faults"));
-    archive_touch(c, hl_json_list(params, "reports"));
-    size_t i;
-    json_t *r;
-    json_array_foreach (hl_json_list(params, "reports"), i, r) {
-        struct hl_id id;
-        uint64_t count = (uint64_t)hl_json_int(r, "count", 0);
-        uint64_t failures = (uint64_t)hl_json_int(r, "crcFailures", 0);
-        count_path(c, hl_json_str(r, "path", ""), count, (uint64_t)hl_json_int(r, "bytes", 0));
-        c->crc_failures += failures;
-        hl_fault_add(hl_json_bool(r, "lost", 0) ? "lost" : "crc", known_path(r), failures);
-        c->crc_retries += (uint64_t)hl_json_int(r, "retries", 0);
-        if (hl_id_parse(hl_json_str(r, "id", ""), &id) != HL_OK)
-            continue;
-        struct hl_shard_rec *s = hl_catalog_shard(&c->catalog, id);
-        if (s == NULL)
-            continue;
-        s->accesses += count;
-        s->last_access_ms = hl_wall_ms();
-        char key[HL_CATALOG_KEY_MAX];
-        int lost = hl_json_bool(r, "lost", 0);
-        c->lost_reads += (uint64_t)lost;
-        if (failures > 0)
-            hl_warn("shard failed its checksum shard=%s id=%s failures=%" PRIu64 " %s",
-                    hl_shard_key(s, key, sizeof(key)), hl_id_format(id).s, failures,
-                    lost ? "and stayed bad" : "and was healed by a retry");
-    }
-    hl_rpc_reply(call, NULL);
+    struct hl_id id;
+    char key[HL_CATALOG_KEY_MAX];
+    count_path(c, r->path, r->count, r->bytes);
+    c->crc_failures += r->crc_failures;
+    hl_fault_add(r->lost ? "lost" : "crc", known_path(r), r->crc_failures);
+    c->crc_retries += r->retries;
+    struct hl_shard_rec *s =
+        hl_id_parse(r->id, &id) == HL_OK ? hl_catalog_shard(&c->catalog, id) : NULL;
+    if (s == NULL)
+        return;
+    s->accesses += r->count;
+    s->last_access_ms = hl_wall_ms();
+    c->lost_reads += r->lost;
+    if (r->crc_failures > 0)
+        hl_warn("shard failed its checksum shard=%s id=%s failures=%" PRIu32 " %s",
+                hl_shard_key(s, key, sizeof(key)), hl_id_format(id).s, r->crc_failures,
+                r->lost ? "and stayed bad" : "and was healed by a retry");
+}
+
+void method_report_access(void *arg, struct hl_rpc_call *call,
+                          const struct hl_api_controller_report_access_params *p)
+{
+    struct hl_controller *c = controller_enter(arg);
+    metrics_report(c, p);
+    archive_touch(c, &p->reports);
+    for (size_t i = 0; i < p->reports.count; i++)
+        report_read(c, &p->reports.items[i]);
+    hl_reply_controller_report_access(call, &(struct hl_api_controller_report_access_results){0});
 }
 
 /* A change of a version: by a call of a rank, or by ourselves (drop). */
 struct version_change {
     struct change change; /* first */
     struct hl_rpc_call *call;
-    const json_t *params; /* of the call, valid until it is answered */
+
+    union { /* parameters of the call, valid until it is answered */
+        const struct hl_api_controller_begin_version_params *begin;
+        const struct hl_api_controller_commit_part_params *commit;
+        const struct hl_api_controller_abandon_version_params *abandon;
+    };
+
     int64_t now_ms;
     struct hl_version_rec *version; /* found or made */
     char *model;                    /* drop */
@@ -173,9 +202,8 @@ static void version_change_free(struct version_change *vc)
     free(vc);
 }
 
-static void version_change_start(struct hl_controller *c, struct hl_rpc_call *call,
-                                 const json_t *params, hl_status (*make)(struct change *),
-                                 void (*done)(struct change *, hl_status))
+/* Of a call; NULL: it is answered. */
+static struct version_change *version_change_new(struct hl_controller *c, struct hl_rpc_call *call)
 {
     hl_status st = claim_check(c);
     struct version_change *vc = st == HL_OK ? calloc(1, sizeof(*vc)) : NULL;
@@ -183,13 +211,18 @@ static void version_change_start(struct hl_controller *c, struct hl_rpc_call *ca
         st = hl_fail(HL_ENOMEM, "out of memory for a change of a version");
     if (st != HL_OK) {
         reject(call, st);
-        return;
+        return NULL;
     }
-    vc->change.make = make;
-    vc->change.done = done;
     vc->call = call;
-    vc->params = params;
     vc->now_ms = hl_wall_ms();
+    return vc;
+}
+
+static void version_change_start(struct hl_controller *c, struct version_change *vc,
+                                 hl_status (*make)(struct change *),
+                                 void (*done)(struct change *, hl_status))
+{
+    vc->change = (struct change){.make = make, .done = done};
     change_start(c, &vc->change);
 }
 
@@ -209,18 +242,18 @@ static hl_status check_attempt(struct hl_controller *c, const struct hl_version_
 static hl_status begin_make(struct change *ch)
 {
     struct version_change *vc = (struct version_change *)ch;
-    const json_t *params = vc->params;
+    const struct hl_api_controller_begin_version_params *p = vc->begin;
     struct hl_version_begin b = {
-        .model = hl_json_str(params, "model", ""),
-        .job = hl_json_str(params, "job", ""),
-        .attempt = (int)hl_json_int(params, "attempt", 0),
-        .step = hl_json_int(params, "step", 0),
-        .rank = (int)hl_json_int(params, "rank", 0),
-        .world = (int)hl_json_int(params, "world", 0),
-        .token = strtoull(hl_json_str(params, "token", ""), NULL, 16),
+        .model = p->model,
+        .job = p->job,
+        .attempt = p->attempt,
+        .step = p->step,
+        .rank = p->rank,
+        .world = p->world,
+        .token = strtoull(p->token, NULL, 16),
         .now_ms = vc->now_ms,
     };
-    HL_TRY(hl_layout_check_parse(hl_json_str(params, "check", ""), &b.check));
+    HL_TRY(hl_layout_check_parse(p->check, &b.check));
     if (b.token == 0) /* it would join whatever is open, and may mix two saves */
         return hl_fail(HL_EUNSUPPORTED, "a version is begun without a token of the save: this "
                                         "client is older than the Controller; install the same "
@@ -236,27 +269,31 @@ static void begin_done(struct change *ch, hl_status st)
     if (st != HL_OK)
         reject(vc->call, st);
     else
-        hl_rpc_reply(vc->call, json_pack("{s:I s:s}", "version", (json_int_t)vc->version->number,
-                                         "state", "open"));
+        hl_reply_controller_begin_version(
+            vc->call,
+            &(struct hl_api_controller_begin_version_results){vc->version->number, "open"});
     version_change_free(vc);
 }
 
-void method_begin_version(struct hl_controller *c, struct hl_rpc_call *call, const json_t *params)
+void method_begin_version(void *arg, struct hl_rpc_call *call,
+                          const struct hl_api_controller_begin_version_params *p)
 {
-    version_change_start(c, call, params, begin_make, begin_done);
+    struct hl_controller *c = controller_enter(arg);
+    struct version_change *vc = version_change_new(c, call);
+    if (vc == NULL)
+        return;
+    vc->begin = p;
+    version_change_start(c, vc, begin_make, begin_done);
 }
 
 /* What a rank put and can't commit any more. */
-static void free_uncommitted(struct hl_controller *c, const json_t *texts)
+static void free_uncommitted(struct hl_controller *c, const struct hl_api_text_list *texts)
 {
-    struct hl_id *ids = calloc(json_array_size(texts) + 1, sizeof(*ids));
-    size_t i, n = 0;
-    json_t *text;
-    json_array_foreach (ids == NULL ? NULL : texts, i, text) {
-        if (hl_id_parse(json_string_value(text), &ids[n]) == HL_OK &&
-            hl_catalog_shard(&c->catalog, ids[n]) == NULL)
-            n++;
-    }
+    struct hl_id *ids = calloc(texts->count + 1, sizeof(*ids));
+    size_t n = 0;
+    for (size_t i = 0; ids != NULL && i < texts->count; i++)
+        n += hl_id_parse(texts->items[i], &ids[n]) == HL_OK &&
+             hl_catalog_shard(&c->catalog, ids[n]) == NULL;
     free_in_pool(c, ids, n);
     free(ids);
 }
@@ -265,34 +302,40 @@ static hl_status abandon_make(struct change *ch)
 {
     struct version_change *vc = (struct version_change *)ch;
     struct hl_version_abandon a = {
-        .rank = (int)hl_json_int(vc->params, "rank", -1),
-        .reason = hl_json_str(vc->params, "reason", ""),
+        .rank = vc->abandon->rank,
+        .reason = vc->abandon->reason,
     };
-    HL_TRY(find_version(ch->c, vc->params, &a.version));
+    HL_TRY(find_version(ch->c, vc->abandon->model, vc->abandon->version, &a.version));
     return hl_catalog_abandon(&ch->c->catalog, &a, commit_records, ch->c, &vc->ids, &vc->id_count);
 }
 
 static void abandon_done(struct change *ch, hl_status st)
 {
     struct version_change *vc = (struct version_change *)ch;
-    const json_t *params = vc->params;
+    const struct hl_api_controller_abandon_version_params *p = vc->abandon;
     if (st != HL_OK) {
         reject(vc->call, st);
         version_change_free(vc);
         return;
     }
-    hl_warn("version given up model=%s version=%" PRId64 " rank=%d reason=\"%s\"",
-            hl_json_str(params, "model", ""), hl_json_int(params, "version", -1),
-            (int)hl_json_int(params, "rank", -1), hl_json_str(params, "reason", ""));
+    hl_warn("version given up model=%s version=%" PRId64 " rank=%d reason=\"%s\"", p->model,
+            p->version, p->rank, p->reason);
     free_in_pool(ch->c, vc->ids, vc->id_count);
-    free_uncommitted(ch->c, hl_json_list(params, "ids"));
-    hl_rpc_reply(vc->call, NULL);
+    free_uncommitted(ch->c, &p->ids);
+    hl_reply_controller_abandon_version(vc->call,
+                                        &(struct hl_api_controller_abandon_version_results){0});
     version_change_free(vc);
 }
 
-void method_abandon_version(struct hl_controller *c, struct hl_rpc_call *call, const json_t *params)
+void method_abandon_version(void *arg, struct hl_rpc_call *call,
+                            const struct hl_api_controller_abandon_version_params *p)
 {
-    version_change_start(c, call, params, abandon_make, abandon_done);
+    struct hl_controller *c = controller_enter(arg);
+    struct version_change *vc = version_change_new(c, call);
+    if (vc == NULL)
+        return;
+    vc->abandon = p;
+    version_change_start(c, vc, abandon_make, abandon_done);
 }
 
 static hl_status drop_make(struct change *ch)
@@ -341,11 +384,9 @@ static void drop_version(struct hl_controller *c, const struct hl_version_rec *v
         free(model);
         return; /* a later round finds it again */
     }
-    vc->change.make = drop_make;
-    vc->change.done = drop_done;
     vc->model = model;
     vc->number = v->number;
-    change_start(c, &vc->change);
+    version_change_start(c, vc, drop_make, drop_done);
 }
 
 /* The newest `versions_keep` whole versions of a job stay, and what is newer than the oldest of
@@ -368,7 +409,11 @@ static void drop_old_versions(struct hl_controller *c, struct hl_version_rec *ne
     }
 }
 
-static void on_looked(void *arg, hl_status st, const char *text, json_t *result)
+static hl_status commit_part_make(struct change *ch);
+static void commit_part_done(struct change *ch, hl_status st);
+
+static void on_looked(void *arg, hl_status st, const char *text,
+                      const struct hl_api_l3_look_results *r)
 {
     struct version_change *vc = arg;
     struct hl_controller *c = vc->change.c;
@@ -377,37 +422,42 @@ static void on_looked(void *arg, hl_status st, const char *text, json_t *result)
         st = hl_fail(HL_ECANCELED, "the Controller was stopped");
     else if (st != HL_OK)
         st = hl_fail(st, "the version's shards can't be looked up in the pool: %s", text);
-    else if ((st = find_version(c, vc->params, &v)) == HL_OK)
-        st = commit_check(v, hl_json_list(vc->params, "shards"), hl_json_list(result, "shards"));
+    else if ((st = find_version(c, vc->commit->model, vc->commit->version, &v)) == HL_OK)
+        st = commit_check(v, &vc->commit->shards, &r->shards);
     if (st != HL_OK) {
         reject(vc->call, st);
         version_change_free(vc);
         return;
     }
     vc->looked = true;
-    vc->change = (struct change){.make = vc->change.make, .done = vc->change.done};
-    change_start(c, &vc->change);
+    version_change_start(c, vc, commit_part_make, commit_part_done);
 }
 
 static void look_up(struct hl_controller *c, struct version_change *vc)
 {
-    json_t *params = json_pack("{s:o}", "ids",
-                               commit_check_ids(vc->version, hl_json_list(vc->params, "shards")));
+    struct hl_arena *arena = hl_rpc_call_arena(vc->call);
+    struct hl_api_text_list ids = commit_check_ids(vc->version, &vc->commit->shards, arena);
     vc->completes = false;
-    controller_call(c, c->l3, "look", params, on_looked, vc);
-    json_decref(params);
+    if (hl_arena_failed(arena)) {
+        reject(vc->call, hl_fail(HL_ENOMEM, "out of memory for the ids of a version"));
+        version_change_free(vc);
+        return;
+    }
+    controller_hold(c);
+    hl_call_l3_look_async(c->l3, &(struct hl_api_l3_look_params){ids}, c->opts.rpc_timeout_ms,
+                          c->opts.loop, on_looked, vc);
 }
 
 static hl_status commit_part_make(struct change *ch)
 {
     struct version_change *vc = (struct version_change *)ch;
     struct hl_version_commit p = {
-        .rank = (int)hl_json_int(vc->params, "rank", -1),
-        .shards = hl_json_list(vc->params, "shards"),
-        .meta = hl_json_str(vc->params, "meta", ""),
+        .rank = vc->commit->rank,
+        .shards = vc->commit->shards,
+        .meta = vc->commit->meta,
         .now_ms = vc->now_ms,
     };
-    HL_TRY(find_version(ch->c, vc->params, &p.version));
+    HL_TRY(find_version(ch->c, vc->commit->model, vc->commit->version, &p.version));
     vc->version = p.version;
     vc->completes = !ch->durable && !vc->looked && hl_catalog_completes(p.version, p.rank);
     if (vc->completes)
@@ -428,12 +478,12 @@ static void commit_part_done(struct change *ch, hl_status st)
         version_change_free(vc);
         return;
     }
-    int visible = v->state == HL_VERSION_VISIBLE;
+    bool visible = v->state == HL_VERSION_VISIBLE;
     if (visible)
         hl_info("version visible model=%s version=%" PRId64 " step=%" PRId64 " shards=%zu",
                 v->model->name, v->number, v->step, v->shard_count);
-    hl_rpc_reply(vc->call,
-                 json_pack("{s:b s:i}", "visible", visible, "committed", v->committed_count));
+    hl_reply_controller_commit_part(
+        vc->call, &(struct hl_api_controller_commit_part_results){visible, v->committed_count});
     if (visible) {
         manifest_write(ch->c, v);
         drop_old_versions(ch->c, v);
@@ -443,9 +493,15 @@ static void commit_part_done(struct change *ch, hl_status st)
     version_change_free(vc);
 }
 
-void method_commit_part(struct hl_controller *c, struct hl_rpc_call *call, const json_t *params)
+void method_commit_part(void *arg, struct hl_rpc_call *call,
+                        const struct hl_api_controller_commit_part_params *p)
 {
-    version_change_start(c, call, params, commit_part_make, commit_part_done);
+    struct hl_controller *c = controller_enter(arg);
+    struct version_change *vc = version_change_new(c, call);
+    if (vc == NULL)
+        return;
+    vc->commit = p;
+    version_change_start(c, vc, commit_part_make, commit_part_done);
 }
 
 /* An open or failed one that is not being dropped. */
@@ -492,14 +548,6 @@ static struct hl_version_rec *find_stale(struct hl_controller *c, struct hl_mode
             return v;
     }
     return NULL;
-}
-
-void shift_open_versions(struct hl_controller *c, int64_t stepped_ms)
-{
-    for (struct hl_model_rec *m = stepped_ms != 0 ? c->catalog.models : NULL; m != NULL;
-         m = m->hh.next)
-        for (struct hl_version_rec *v = m->versions; v != NULL; v = v->next)
-            v->touched_ms += v->touched_ms != 0 ? stepped_ms : 0;
 }
 
 void drop_stale_versions(struct hl_controller *c)

@@ -36,10 +36,9 @@ int nodes_expected(const struct hl_controller *c)
 
 static void node_free(struct node *n)
 {
-    json_decref(n->info);
+    hl_arena_fini(&n->info_arena);
     json_decref(n->written);
-    json_decref(n->telemetry);
-    json_decref(n->containers);
+    hl_arena_fini(&n->report_arena);
     free(n);
 }
 
@@ -96,9 +95,13 @@ static hl_status node_write(struct node *n, const json_t *record, hl_store_writt
     return st;
 }
 
-static hl_status node_set_info(struct hl_controller *c, struct node *n, const json_t *info)
+static hl_status node_set_info(struct hl_controller *c, struct node *n,
+                               const struct hl_api_node_info *info)
 {
-    const char *address = hl_json_str(info, "agentAddress", "");
+    const char *address = info->agent_address;
+    HL_AUTO(hl_arena_fini) struct hl_arena arena = {0};
+    struct hl_api_node_info kept;
+    HL_TRY(hl_api_copy(&hl_api_node_info_type, info, &arena, &kept));
     if (n->agent == NULL || strcmp(hl_rpc_peer_address(n->agent), address) != 0) {
         struct hl_rpc_peer *agent;
         HL_TRY(hl_rpc_open(c->opts.rpc, address, "Agent", &agent));
@@ -106,14 +109,16 @@ static hl_status node_set_info(struct hl_controller *c, struct node *n, const js
         n->agent = agent;
     }
     HL_TRY(hl_cluster_put(&c->cluster, info));
-    json_decref(n->info);
-    n->info = json_deep_copy(info);
+    hl_arena_fini(&n->info_arena);
+    hl_arena_move(&n->info_arena, &arena);
+    n->info = kept;
     return HL_OK;
 }
 
-static hl_status node_add(struct hl_controller *c, const json_t *info, struct node **out)
+static hl_status node_add(struct hl_controller *c, const struct hl_api_node_info *info,
+                          struct node **out)
 {
-    const char *name = hl_json_str(info, "name", "");
+    const char *name = info->name;
     if (name[0] == '\0' || strlen(name) >= sizeof((*out)->name) || strchr(name, '/') != NULL)
         return hl_fail(HL_EINVAL, "node name '%.140s' must have 1 to 127 bytes and no '/'", name);
     struct node *n = node_find(c, name);
@@ -137,16 +142,29 @@ static hl_status node_add(struct hl_controller *c, const json_t *info, struct no
     return HL_OK;
 }
 
-hl_status nodes_load(struct hl_controller *c, const json_t *info)
+/* A record is NodeInfo, and of a lost node since when it is lost. */
+static hl_status record_read(const json_t *record, struct hl_arena *arena,
+                             struct hl_api_node_info *out)
 {
+    json_t *info = json_copy((json_t *)record);
+    json_object_del(info, "lostMs");
+    json_object_del(info, "seenMs");
+    hl_status st = hl_api_from_json(&hl_api_node_info_type, info, arena, out);
+    json_decref(info);
+    return st;
+}
+
+hl_status nodes_load(struct hl_controller *c, const json_t *record)
+{
+    HL_AUTO(hl_arena_fini) struct hl_arena arena = {0};
+    struct hl_api_node_info info;
     struct node *n;
-    HL_TRY(node_add(c, info, &n));
-    n->lost_ms = hl_json_int(info, "lostMs", 0);
-    n->seen_ms = hl_json_int(info, "seenMs", 0);
+    HL_TRY(record_read(record, &arena, &info));
+    HL_TRY(node_add(c, &info, &n));
+    n->lost_ms = hl_json_int(record, "lostMs", 0);
+    n->seen_ms = hl_json_int(record, "seenMs", 0);
     int64_t now = controller_steady_ms(c); /* the wall clock, at a start */
     n->lost_steady_ms = n->lost_ms < now ? n->lost_ms : now;
-    json_object_del(n->info, "lostMs"); /* of the record, not of the node */
-    json_object_del(n->info, "seenMs");
     hl_cluster_set_ready(&c->cluster, n->name, 0); /* until it registers again */
     n->seen_ns = c->listening.listened_ns;         /* gets a whole node_lost_ms to show up */
     return HL_OK;
@@ -166,7 +184,8 @@ static void node_seen(struct node *n)
 }
 
 /* Which slots such a container has is not known: none of the node is given away. */
-static void hold_for_damaged(struct hl_controller *c, struct node *n, const json_t *containers)
+static void hold_for_damaged(struct hl_controller *c, struct node *n,
+                             const struct hl_api_container_status_list *containers)
 {
     const char *id = job_damaged_container(c, containers);
     if (id == NULL && !n->held)
@@ -180,148 +199,187 @@ static void hold_for_damaged(struct hl_controller *c, struct node *n, const json
     c->slots_changed |= !n->held;
 }
 
-static void node_containers(struct hl_controller *c, struct node *n, const json_t *params)
+static void node_report(struct hl_controller *c, struct node *n,
+                        const struct hl_api_controller_heartbeat_params *report)
 {
-    json_t *list = hl_json_list(params, "containers");
-    json_decref(n->containers);
-    n->containers = json_incref(list);
-    hold_for_damaged(c, n, list);
-    jobs_containers(c, n, list);
-    retention_strays(c, n, list);
-}
-
-void node_container(struct node *n, json_t *status)
-{
-    size_t i;
-    json_t *old;
-    if (n->containers == NULL)
-        n->containers = json_array();
-    json_array_foreach (n->containers, i, old) {
-        if (strcmp(hl_json_str(old, "id", ""), hl_json_str(status, "id", "?")) == 0) {
-            json_array_set(n->containers, i, status);
-            return;
-        }
+    HL_AUTO(hl_arena_fini) struct hl_arena arena = {0};
+    struct hl_api_controller_heartbeat_params kept;
+    n->store_epoch = report->store_epoch;
+    if (hl_api_copy(&hl_api_controller_heartbeat_params_type, report, &arena, &kept) == HL_OK) {
+        hl_arena_fini(&n->report_arena);
+        hl_arena_move(&n->report_arena, &arena);
+        n->report = kept;
+    } else {
+        hl_warn("report of a node is not remembered node=%s error=\"%s\"", n->name,
+                hl_error_text());
     }
-    json_array_append(n->containers, status);
+    hold_for_damaged(c, n, &report->containers);
+    jobs_containers(c, n, &report->containers);
+    retention_strays(c, n, &report->containers);
 }
 
-/* Whether both are of one text that is known. */
-static int same(const json_t *a, const json_t *b, const char *key)
+void node_container(struct node *n, const struct hl_api_container_status *status)
 {
-    const char *text = hl_json_str(a, key, "");
-    return text[0] != '\0' && strcmp(text, hl_json_str(b, key, "")) == 0;
+    struct hl_api_container_status_list *list = &n->report.containers;
+    struct hl_api_container_status kept;
+    size_t at = 0;
+    while (at < list->count && strcmp(list->items[at].id, status->id) != 0)
+        at++;
+    if (hl_api_copy(&hl_api_container_status_type, status, &n->report_arena, &kept) != HL_OK)
+        return; /* the next heartbeat tells it */
+    if (at == list->count) {
+        struct hl_api_container_status *more =
+            hl_arena_array(&n->report_arena, at + 1, sizeof(*more));
+        if (more == NULL)
+            return;
+        if (at > 0)
+            memcpy(more, list->items, at * sizeof(*more));
+        *list = (struct hl_api_container_status_list){more, at + 1};
+    }
+    list->items[at] = kept;
+}
+
+const struct hl_api_container_status *node_reported(const struct node *n, const char *id)
+{
+    for (size_t i = 0; i < n->report.containers.count; i++)
+        if (strcmp(n->report.containers.items[i].id, id) == 0)
+            return &n->report.containers.items[i];
+    return NULL;
+}
+
+/* Whether both are one text that is known. */
+static bool same(const char *a, const char *b)
+{
+    return a[0] != '\0' && strcmp(a, b) == 0;
 }
 
 /* Two Agents of one name would put each other out for ever. One that was restarted is known by its
  * address, or by its state directory, which its old self has given up; any other is taken once the
  * old one has been silent long enough. */
-static hl_status check_name_is_free(struct hl_controller *c, const json_t *info)
+static hl_status check_name_is_free(struct hl_controller *c, const struct hl_api_node_info *info)
 {
-    struct node *n = node_find(c, hl_json_str(info, "name", ""));
-    if (n == NULL || !node_ready(n) || same(n->info, info, "agentAddress") ||
-        (same(n->info, info, "hostId") && same(n->info, info, "stateDirectory")))
+    const struct node *n = node_find(c, info->name);
+    if (n == NULL || !node_ready(n) || same(n->info.agent_address, info->agent_address) ||
+        (same(n->info.host_id, info->host_id) &&
+         same(n->info.state_directory, info->state_directory)))
         return HL_OK;
     return hl_fail(
         HL_EEXIST,
         "node '%s' is in use by the Agent at %s; give this one another --name, or stop that one",
-        n->name, hl_json_str(n->info, "agentAddress", ""));
+        n->name, n->info.agent_address);
 }
 
 struct registration {
     struct hl_controller *c;
     struct hl_rpc_call *call;
-    const json_t *params; /* of the call, valid until it is answered */
+    const struct hl_api_controller_register_node_params *p; /* until the call is answered */
+    json_t *record;                                         /* NULL: it is there already */
 };
 
-static hl_status register_written(struct hl_controller *c, const json_t *params)
+static hl_status register_written(const struct registration *r)
 {
-    const json_t *info = json_object_get(params, "node");
+    struct hl_controller *c = r->c;
+    const struct hl_api_node_info *info = &r->p->node;
     struct node *n;
     HL_TRY(check_name_is_free(c, info)); /* while its record was written another may have come */
     HL_TRY(node_add(c, info, &n));
-    json_decref(n->written);
-    n->written = json_deep_copy(info);
-    snprintf(n->incarnation, sizeof(n->incarnation), "%s", hl_json_str(info, "incarnation", ""));
+    if (r->record != NULL) {
+        json_decref(n->written);
+        n->written = json_incref(r->record);
+    }
+    snprintf(n->incarnation, sizeof(n->incarnation), "%s", info->incarnation);
     node_seen(n);
-    n->store_epoch = (uint64_t)hl_json_int(info, "storeEpoch", 0);
     n->listed = 0;
     n->list_again = 1;
-    hl_info("node registered node=%s slots=%zu address=%s", n->name,
-            json_array_size(hl_json_list(info, "slots")), hl_json_str(info, "agentAddress", ""));
+    hl_info("node registered node=%s slots=%zu address=%s", n->name, info->slots.count,
+            info->agent_address);
     hl_cluster_set_ready(&c->cluster, n->name, 1);
     c->slots_changed = 1;
     rank_tables_node(c, n->name);
-    node_containers(c, n, params);
+    node_report(c, n,
+                &(struct hl_api_controller_heartbeat_params){.telemetry = n->report.telemetry,
+                                                             .containers = r->p->containers,
+                                                             .tiers = info->tiers,
+                                                             .store_epoch = info->store_epoch});
     return HL_OK;
 }
 
-static void registration_end(struct hl_controller *c, struct hl_rpc_call *call,
-                             const json_t *params, hl_status st)
+/* Takes what `r` owns. */
+static void registration_end(const struct registration *r, hl_status st)
 {
     if (st == HL_OK)
-        st = register_written(c, params);
+        st = register_written(r);
+    json_decref(r->record);
     if (st == HL_OK)
-        hl_rpc_reply(call, json_pack("{s:i}", "heartbeatMs", c->opts.heartbeat_ms));
+        hl_reply_controller_register_node(r->call,
+                                          &(struct hl_api_controller_register_node_results){
+                                              .heartbeat_ms = r->c->opts.heartbeat_ms});
     else
-        reject(call, st);
+        reject(r->call, st);
 }
 
 static void on_node_written(void *arg, hl_status st, const char *text)
 {
-    struct registration *r = arg;
-    struct hl_rpc_call *call = r->call;
-    struct hl_controller *c = r->c;
-    const json_t *params = r->params;
-    free(r);
-    if (controller_landed(c))
-        reject(call, hl_fail(HL_ECANCELED, "the Controller was stopped"));
-    else
-        registration_end(c, call, params, st == HL_OK ? st : hl_fail(st, "%s", text));
+    struct registration r = *(struct registration *)arg;
+    free(arg);
+    if (controller_landed(r.c)) {
+        json_decref(r.record);
+        reject(r.call, hl_fail(HL_ECANCELED, "the Controller was stopped"));
+    } else {
+        registration_end(&r, st == HL_OK ? st : hl_fail(st, "%s", text));
+    }
 }
 
-void method_register_node(struct hl_controller *c, struct hl_rpc_call *call, const json_t *params)
+/* Usage changes all the time and is not part of the record. */
+static json_t *record_of(const struct hl_api_node_info *info)
 {
-    const json_t *info = json_object_get(params, "node");
+    struct hl_api_node_info lasting = *info;
+    lasting.tiers.count = 0;
+    lasting.store_epoch = 0;
+    return hl_api_to_json(&hl_api_node_info_type, &lasting);
+}
+
+void method_register_node(void *arg, struct hl_rpc_call *call,
+                          const struct hl_api_controller_register_node_params *p)
+{
+    struct registration now = {.c = controller_enter(arg), .call = call, .p = p};
     struct node *n = NULL;
-    hl_status st = check_name_is_free(c, info);
+    hl_status st = check_name_is_free(now.c, &p->node);
     if (st == HL_OK)
-        st = node_add(c, info, &n);
-    struct registration *r = NULL;
-    if (st == HL_OK && !json_equal(n->written, info)) {
-        r = calloc(1, sizeof(*r));
-        st = r != NULL ? HL_OK : hl_fail(HL_ENOMEM, "out of memory to register a node");
-    }
-    if (r != NULL) {
-        *r = (struct registration){c, call, params};
-        st = node_write(n, info, on_node_written, r);
-        if (st == HL_OK)
+        st = node_add(now.c, &p->node, &n);
+    json_t *record = st == HL_OK ? record_of(&p->node) : NULL;
+    if (st == HL_OK && record == NULL)
+        st = hl_fail(HL_ENOMEM, "out of memory to register a node");
+    if (st == HL_OK && !json_equal(n->written, record)) {
+        struct registration *r = malloc(sizeof(*r));
+        now.record = json_incref(record);
+        if (r != NULL)
+            *r = now;
+        st = r != NULL ? node_write(n, record, on_node_written, r)
+                       : hl_fail(HL_ENOMEM, "out of memory to register a node");
+        if (st == HL_OK) {
+            json_decref(record);
             return;
+        }
         free(r);
     }
-    registration_end(c, call, params, st);
+    json_decref(record);
+    registration_end(&now, st);
 }
 
-static void node_store(struct node *n, const json_t *params)
+void method_heartbeat(void *arg, struct hl_rpc_call *call,
+                      const struct hl_api_controller_heartbeat_params *p)
 {
-    json_t *tiers = json_object_get(params, "tiers");
-    n->store_epoch = (uint64_t)hl_json_int(params, "storeEpoch", 0);
-    if (json_is_array(tiers))
-        json_object_set(n->info, "tiers", tiers);
-}
-
-void method_heartbeat(struct hl_controller *c, struct hl_rpc_call *call, const json_t *params)
-{
-    struct node *n = node_find(c, hl_json_str(params, "name", ""));
-    int known = n != NULL && n->incarnation[0] != '\0' &&
-                strcmp(n->incarnation, hl_json_str(params, "incarnation", "")) == 0;
+    struct hl_controller *c = controller_enter(arg);
+    struct node *n = node_find(c, p->name);
+    bool known =
+        n != NULL && n->incarnation[0] != '\0' && strcmp(n->incarnation, p->incarnation) == 0;
     if (known) {
         node_seen(n);
-        json_decref(n->telemetry);
-        n->telemetry = json_incref(json_object_get(params, "telemetry"));
-        node_containers(c, n, params);
-        node_store(n, params);
+        node_report(c, n, p);
     }
-    hl_rpc_reply(call, json_pack("{s:b}", "known", known)); /* params end here */
+    hl_reply_controller_heartbeat(
+        call, &(struct hl_api_controller_heartbeat_results){.known = known}); /* p ends here */
 }
 
 static void on_loss_written(void *arg, hl_status st, const char *text)
@@ -335,7 +393,7 @@ static void on_loss_written(void *arg, hl_status st, const char *text)
 /* Since when it is away is known after a restart too. */
 static void save_loss(struct hl_controller *c, struct node *n)
 {
-    json_t *record = json_copy(n->info);
+    json_t *record = record_of(&n->info);
     json_object_set_new(record, "lostMs", json_integer((json_int_t)n->lost_ms));
     json_object_set_new(record, "seenMs", json_integer((json_int_t)n->seen_ms));
     if (record == NULL || node_write(n, record, on_loss_written, c) != HL_OK)
@@ -409,71 +467,102 @@ void nodes_tick(struct hl_controller *c)
             lose(c, n);
 }
 
-void method_list_nodes(struct hl_controller *c, struct hl_rpc_call *call, const json_t *params)
+static struct hl_api_node_state node_state(const struct hl_controller *c, const struct node *n,
+                                           struct hl_arena *arena)
 {
-    (void)params;
-    json_t *nodes = json_array();
-    for (struct node *n = c->nodes; n != NULL; n = n->hh.next) {
-        json_t *slots = json_array();
-        size_t i;
-        json_t *slot;
-        json_array_foreach (hl_json_list(n->info, "slots"), i, slot) {
-            int numa = (int)hl_json_int(slot, "numaId", 0);
-            const char *job;
-            char container[HL_JOB_ID_MAX + 24];
-            jobs_slot_holder(c, n->name, numa, &job, container, sizeof(container));
-            json_array_append_new(slots, json_pack("{s:i s:s s:s}", "numaId", numa, "job", job,
-                                                   "container", container));
-        }
-        json_t *state = json_pack("{s:O s:s s:I s:o}", "node", n->info, "state",
-                                  node_ready(n) ? "ready" : "lost", "lastHeartbeatMs",
-                                  (json_int_t)n->seen_ms, "slots", slots);
-        if (n->telemetry != NULL)
-            json_object_set(state, "telemetry", n->telemetry);
-        json_array_append_new(nodes, state);
+    const struct hl_api_slot_list *own = &n->info.slots;
+    struct hl_api_slot_state *slots = hl_arena_array(arena, own->count, sizeof(*slots));
+    for (size_t i = 0; slots != NULL && i < own->count; i++) {
+        char container[HL_JOB_ID_MAX + 24];
+        slots[i].numa_id = own->items[i].numa_id;
+        jobs_slot_holder(c, n->name, slots[i].numa_id, &slots[i].job, container, sizeof(container));
+        slots[i].container = hl_arena_strdup(arena, container);
     }
-    hl_rpc_reply(call, json_pack("{s:o}", "nodes", nodes));
+    struct hl_api_node_state state = {.node = n->info,
+                                      .state = node_ready(n) ? "ready" : "lost",
+                                      .last_heartbeat_ms = n->seen_ms,
+                                      .telemetry = n->report.telemetry,
+                                      .slots = {slots, own->count}};
+    state.node.tiers = n->report.tiers;
+    state.node.store_epoch = n->store_epoch;
+    return state;
 }
 
-static json_t *damaged_list(const struct hl_controller *c)
+void method_list_nodes(void *arg, struct hl_rpc_call *call,
+                       const struct hl_api_controller_list_nodes_params *p)
 {
-    json_t *list = json_array(), *why;
+    struct hl_controller *c = controller_enter(arg);
+    struct hl_arena *arena = hl_rpc_call_arena(call);
+    struct hl_api_controller_list_nodes_results r = {0};
+    (void)p;
+    r.nodes.items = hl_arena_array(arena, HASH_COUNT(c->nodes), sizeof(*r.nodes.items));
+    for (const struct node *n = c->nodes; r.nodes.items != NULL && n != NULL; n = n->hh.next)
+        r.nodes.items[r.nodes.count++] = node_state(c, n, arena);
+    hl_reply_controller_list_nodes(call, &r);
+}
+
+static struct hl_api_text_list damaged_list(const struct hl_controller *c, struct hl_arena *arena)
+{
+    struct hl_api_text_list list = {
+        .items = hl_arena_array(arena, json_object_size(c->damaged), sizeof(*list.items))};
+    json_t *why;
     const char *key;
     json_object_foreach (c->damaged, key, why)
-        json_array_append_new(list, json_sprintf("%s: %s", key, json_string_value(why)));
+        if (list.items != NULL)
+            list.items[list.count++] =
+                hl_arena_printf(arena, "%s: %s", key, json_string_value(why));
     return list;
 }
 
-void method_cluster_info(struct hl_controller *c, struct hl_rpc_call *call, const json_t *params)
+static struct hl_api_path_count_list reads_list(const struct hl_controller *c,
+                                                struct hl_arena *arena)
 {
-    (void)params;
-    json_int_t versions = 0;
+    struct hl_api_path_count_list list = {
+        .items = hl_arena_array(arena, HL_ARRAY_LEN(c->paths), sizeof(*list.items))};
+    for (size_t i = 0; list.items != NULL && i < HL_ARRAY_LEN(c->paths); i++)
+        if (c->paths[i].path[0] != '\0')
+            list.items[list.count++] = (struct hl_api_path_count){
+                .path = c->paths[i].path, .ops = c->paths[i].ops, .bytes = c->paths[i].bytes};
+    return list;
+}
+
+void method_cluster_info(void *arg, struct hl_rpc_call *call,
+                         const struct hl_api_controller_cluster_info_params *p)
+{
+    struct hl_controller *c = controller_enter(arg);
+    struct hl_arena *arena = hl_rpc_call_arena(call);
+    const struct hl_id_text cluster = claim_cluster(c);
+    char gangs[256] = "";
+    uint32_t versions = 0;
+    (void)p;
     for (struct hl_model_rec *m = c->catalog.models; m != NULL; m = m->hh.next)
         for (struct hl_version_rec *v = m->versions; v != NULL; v = v->next)
             versions++;
-    json_t *reads = json_array();
-    for (size_t i = 0; i < HL_ARRAY_LEN(c->paths) && c->paths[i].path[0] != '\0'; i++)
-        json_array_append_new(reads, json_pack("{s:s s:I s:I}", "path", c->paths[i].path, "ops",
-                                               (json_int_t)c->paths[i].ops, "bytes",
-                                               (json_int_t)c->paths[i].bytes));
-    json_t *info = json_pack(
-        "{s:s s:s s:s s:i s:I s:i s:i s:i s:I s:I s:I s:o}", "version", HELIOS_VERSION, "l3Address",
-        c->opts.l3_address, "l3State", pool_state(c), "models", (int)HASH_COUNT(c->catalog.models),
-        "versions", versions, "shards", (int)HASH_COUNT(c->catalog.shards), "jobs",
-        (int)HASH_COUNT(c->jobs), "nodes", (int)HASH_COUNT(c->nodes), "crcFailures",
-        (json_int_t)c->crc_failures, "crcRetries", (json_int_t)c->crc_retries, "lostReads",
-        (json_int_t)c->lost_reads, "reads", reads);
-    json_object_set_new(info, "cluster", json_string(claim_cluster(c).s));
-    json_object_set_new(info, "claim", json_string(claim_word(c)));
-    json_object_set_new(info, "revision", json_integer((json_int_t)c->claim.revision));
+    struct hl_api_cluster_info info = {
+        .version = HELIOS_VERSION,
+        .l3_address = c->opts.l3_address,
+        .l3_state = pool_state(c),
+        .models = HASH_COUNT(c->catalog.models),
+        .versions = versions,
+        .shards = HASH_COUNT(c->catalog.shards),
+        .jobs = HASH_COUNT(c->jobs),
+        .nodes = HASH_COUNT(c->nodes),
+        .crc_failures = c->crc_failures,
+        .crc_retries = c->crc_retries,
+        .lost_reads = c->lost_reads,
+        .reads = reads_list(c, arena),
+        .cluster = cluster.s,
+        .revision = c->claim.revision,
+        .claim = claim_word(c),
+        .damaged_records = damaged_list(c, arena),
+    };
     if (c->pool != NULL)
-        json_object_set(info, "pool", c->pool);
-    json_object_set_new(info, "damagedRecords", damaged_list(c));
+        info.pool = *c->pool;
     if (c->gangs != NULL) {
-        char state[256];
-        gangs_state(c->gangs, state, sizeof(state));
-        json_object_set_new(info, "kubernetesServer", json_string(gangs_server(c->gangs)));
-        json_object_set_new(info, "kubernetesState", json_string(state));
+        gangs_state(c->gangs, gangs, sizeof(gangs));
+        info.kubernetes_server = gangs_server(c->gangs);
+        info.kubernetes_state = gangs;
     }
-    hl_rpc_reply(call, json_pack("{s:o}", "info", info));
+    hl_reply_controller_cluster_info(
+        call, &(struct hl_api_controller_cluster_info_results){.info = info});
 }

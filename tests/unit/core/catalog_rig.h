@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "core/catalog.h"
+#include "unit/core/shard_list.h"
 
 /* A store that keeps what was committed, and can be told to fail. */
 struct fake_store {
@@ -54,7 +55,7 @@ static inline struct hl_version_rec *import_two_shards(struct hl_catalog *c, str
                                   .config = "{\"architecture\":\"llama\"}",
                                   .seconds = 0.5,
                                   .now_ms = 1000,
-                                  .shards = shards};
+                                  .shards = shard_list(shards)};
     struct hl_version_rec *v = NULL;
     hl_status st = hl_catalog_import(c, &done, fake_commit, s, &v);
     json_decref(shards);
@@ -115,7 +116,7 @@ static inline struct hl_version_rec *begin(struct saving *t, int rank, uint64_t 
 static inline hl_status commit(struct saving *t, struct hl_version_rec *v, int rank, json_t *shards)
 {
     struct hl_version_commit p = {
-        .version = v, .rank = rank, .shards = shards, .meta = "", .now_ms = 6};
+        .version = v, .rank = rank, .shards = shard_list(shards), .meta = "", .now_ms = 6};
     hl_status st = hl_catalog_commit_part(&t->c, &p, fake_commit, &t->s);
     json_decref(shards);
     return st;

@@ -33,8 +33,11 @@ static void a_version_is_served_only_when_every_rank_has_committed(void **state)
 
     json_t *one = json_pack("[o]", shard(11, 0, 0, "embedding", 100));
     json_t *two = json_pack("[o]", shard(12, 0, 1, "embedding", 100));
-    struct hl_version_commit p = {
-        .version = v, .rank = 0, .shards = one, .meta = "{\"step\":10}", .now_ms = 3000};
+    struct hl_version_commit p = {.version = v,
+                                  .rank = 0,
+                                  .shards = shard_list(one),
+                                  .meta = "{\"step\":10}",
+                                  .now_ms = 3000};
     assert_int_equal(hl_catalog_commit_part(&c, &p, fake_commit, &s), HL_OK);
     assert_int_equal(hl_catalog_commit_part(&c, &p, fake_commit, &s),
                      HL_OK); /* repeated: nothing changes */
@@ -43,7 +46,7 @@ static void a_version_is_served_only_when_every_rank_has_committed(void **state)
     assert_ptr_equal(latest, v1);
 
     p.rank = 1;
-    p.shards = two;
+    p.shards = shard_list(two);
     p.meta = "{\"other\":1}";
     assert_int_equal(hl_catalog_commit_part(&c, &p, fake_commit, &s), HL_OK);
     assert_int_equal(hl_catalog_version(v->model, -1, &latest), HL_OK);
@@ -70,7 +73,7 @@ static void a_failed_store_changes_nothing(void **state)
     assert_int_equal(hl_catalog_begin(&c, &b, fake_commit, &s, &v), HL_OK);
     json_t *one = json_pack("[o]", shard(11, 0, 0, "embedding", 100));
     struct hl_version_commit p = {
-        .version = v, .rank = 0, .shards = one, .meta = "{\"a\":1}", .now_ms = 3};
+        .version = v, .rank = 0, .shards = shard_list(one), .meta = "{\"a\":1}", .now_ms = 3};
     s.fail = 1;
     assert_int_equal(hl_catalog_commit_part(&c, &p, fake_commit, &s), HL_EIO);
     assert_int_equal(v->state, HL_VERSION_OPEN);
@@ -96,7 +99,8 @@ static void what_was_committed_loads_back_the_same(void **state)
     struct hl_version_rec *v, *w;
     assert_int_equal(hl_catalog_begin(&c, &b, fake_commit, &s, &v), HL_OK);
     json_t *one = json_pack("[o]", shard(11, 1, 0, "head", 100));
-    struct hl_version_commit p = {.version = v, .rank = 1, .shards = one, .meta = "", .now_ms = 3};
+    struct hl_version_commit p = {
+        .version = v, .rank = 1, .shards = shard_list(one), .meta = "", .now_ms = 3};
     assert_int_equal(hl_catalog_commit_part(&c, &p, fake_commit, &s), HL_OK);
 
     assert_int_equal(load_all(&d, s.records, "model/"), 0);
@@ -109,14 +113,32 @@ static void what_was_committed_loads_back_the_same(void **state)
     assert_int_equal(w->committed_count, 1);
     assert_int_equal(w->committed[1], 1);
     assert_int_equal(w->shards[0]->rank, 1);
-    json_t *before = hl_model_rec_to_json(v->model), *after = hl_model_rec_to_json(m);
+    struct hl_arena arena = {0};
+    struct hl_api_model was = hl_model_rec_info(v->model, &arena);
+    struct hl_api_model is = hl_model_rec_info(m, &arena);
+    json_t *before = hl_api_to_json(&hl_api_model_type, &was);
+    json_t *after = hl_api_to_json(&hl_api_model_type, &is);
     assert_true(json_equal(before, after));
+    hl_arena_fini(&arena);
     json_decref(before);
     json_decref(after);
     json_decref(one);
     hl_catalog_fini(&c);
     hl_catalog_fini(&d);
     json_decref(s.records);
+}
+
+static void a_step_of_the_wall_clock_moves_what_is_open(void **state)
+{
+    (void)state;
+    struct saving t;
+    saving_init(&t);
+    struct hl_version_rec *v = begin(&t, 0, 1);
+    assert_int_equal(v->touched_ms, 5);
+    hl_catalog_shift(&t.c, 3600000);
+    assert_int_equal(v->touched_ms, 3600005);
+    assert_int_equal(t.base->touched_ms, 0); /* never touched: nothing to move */
+    saving_fini(&t);
 }
 
 static void removing_gives_the_ids_and_forgets_an_empty_model(void **state)
@@ -149,7 +171,8 @@ static void a_list_with_a_shard_twice_is_refused_whole(void **state)
     struct hl_version_rec *v;
     json_t *shards =
         json_pack("[o,o]", shard(1, 0, 0, "embedding", 10), shard(1, 0, 0, "head", 10));
-    struct hl_import_done done = {.name = "m", .tp = 1, .pp = 1, .config = "{}", .shards = shards};
+    struct hl_import_done done = {
+        .name = "m", .tp = 1, .pp = 1, .config = "{}", .shards = shard_list(shards)};
     assert_int_equal(hl_catalog_import(&c, &done, fake_commit, &s, &v), HL_EEXIST);
     assert_int_equal(HASH_COUNT(c.shards), 0);
     assert_int_equal(json_object_size(s.records), 0);
@@ -340,7 +363,7 @@ static void layout_init(struct saving *t)
         json_pack("[o,o,o,o]", laid_out(1, 0, "embedding", EMBEDDING), laid_out(2, 0, "head", HEAD),
                   laid_out(3, 1, "embedding", EMBEDDING), laid_out(4, 1, "head", HEAD));
     struct hl_import_done done = {
-        .name = "tiny", .tp = 2, .pp = 1, .config = "{}", .shards = shards};
+        .name = "tiny", .tp = 2, .pp = 1, .config = "{}", .shards = shard_list(shards)};
     assert_int_equal(hl_catalog_import(&t->c, &done, fake_commit, &t->s, &t->base), HL_OK);
     json_decref(shards);
 }
@@ -493,6 +516,7 @@ int main(void)
         cmocka_unit_test(a_version_is_served_only_when_every_rank_has_committed),
         cmocka_unit_test(a_failed_store_changes_nothing),
         cmocka_unit_test(what_was_committed_loads_back_the_same),
+        cmocka_unit_test(a_step_of_the_wall_clock_moves_what_is_open),
         cmocka_unit_test(removing_gives_the_ids_and_forgets_an_empty_model),
         cmocka_unit_test(a_list_with_a_shard_twice_is_refused_whole),
         cmocka_unit_test(names_that_could_escape_a_path_are_refused),

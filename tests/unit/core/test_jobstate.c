@@ -408,11 +408,11 @@ static void a_run_survives_the_controllers_restart(void **state)
     tell(&a);
     assert_string_equal(said, "stop 1.0 node-0; stop 1.2 node-2; ");
     hl_job_actions_fini(&a);
-    json_t *list = hl_jobrun_containers_to_json(&back);
-    assert_string_equal(json_string_value(json_object_get(json_array_get(list, 1), "id")), "j.1.1");
-    assert_string_equal(json_string_value(json_object_get(json_array_get(list, 1), "state")),
-                        "failed");
-    json_decref(list);
+    struct hl_arena arena = {0};
+    struct hl_api_container_status_list list = hl_jobrun_containers(&back, &arena);
+    assert_string_equal(list.items[1].id, "j.1.1");
+    assert_string_equal(list.items[1].state, "failed");
+    hl_arena_fini(&arena);
     json_object_set_new(one, "state", json_string("asleep"));
     struct hl_jobrun bad;
     assert_int_equal(hl_jobrun_from_json(one, &bad), HL_ECORRUPT);

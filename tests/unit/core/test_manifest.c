@@ -9,6 +9,7 @@
 
 #include "core/manifest.h"
 #include "core/safetensors.h"
+#include "unit/core/shard_list.h"
 
 /* ---- a catalogue with an import and a save --------------------------------------------------- */
 
@@ -53,7 +54,7 @@ static void fill(struct hl_catalog *c, struct batch *b)
                                   .config = "{\"dtype\":\"F32\"}",
                                   .seconds = 1.25,
                                   .now_ms = 1000,
-                                  .shards = shards};
+                                  .shards = shard_list(shards)};
     assert_int_equal(hl_catalog_import(c, &done, commit, b, &v), HL_OK);
     json_decref(shards);
     struct hl_version_begin begin = {
@@ -64,7 +65,7 @@ static void fill(struct hl_catalog *c, struct batch *b)
         shards = json_pack("[o]", shard(11 + rank, rank, rank == 0 ? "embedding" : "head"));
         struct hl_version_commit part = {.version = v,
                                          .rank = rank,
-                                         .shards = shards,
+                                         .shards = shard_list(shards),
                                          .meta = "{\"it\":77}",
                                          .now_ms = 3000 + rank};
         assert_int_equal(hl_catalog_commit_part(c, &part, commit, b), HL_OK);
@@ -185,7 +186,7 @@ static void an_open_version_is_replaced_by_what_it_became(void **state)
     assert_int_equal(hl_catalog_begin(&old, &begin, commit, &b, &v), HL_OK);
     json_t *shards = json_pack("[o]", shard(11, 0, "embedding"));
     struct hl_version_commit part = {
-        .version = v, .rank = 0, .shards = shards, .meta = "", .now_ms = 1};
+        .version = v, .rank = 0, .shards = shard_list(shards), .meta = "", .now_ms = 1};
     assert_int_equal(hl_catalog_commit_part(&old, &part, commit, &b), HL_OK);
     json_decref(shards);
     assert_int_equal(hl_catalog_restore(&old, second, 1, commit, &b), HL_OK);

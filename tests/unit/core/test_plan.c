@@ -18,24 +18,22 @@ struct slots {
 
 static void add_node(struct hl_cluster *c, const char *name, const char *host, struct slots s)
 {
-    json_t *list = json_array();
+    struct hl_arena arena = {0};
+    struct hl_api_slot *slots = hl_arena_array(&arena, (size_t)s.count, sizeof(*slots));
     for (int i = 0; i < s.count; i++) {
-        json_t *gpus = json_array();
-        char cpus[32];
-        snprintf(cpus, sizeof(cpus), "%d-%d", i * s.cpus, (i + 1) * s.cpus - 1);
-        for (int g = 0; g < s.gpus; g++) {
-            char id[32];
-            snprintf(id, sizeof(id), "0000:%02x:%02x.0", i, g);
-            json_array_append_new(gpus, json_pack("{s:s}", "id", id));
-        }
-        json_array_append_new(list, json_pack("{s:i, s:s, s:I, s:o}", "numaId",
-                                              s.first_numa + i * s.numa_step, "cpus", cpus,
-                                              "memoryBytes", (json_int_t)64 << 30, "gpus", gpus));
+        struct hl_api_device *gpus = hl_arena_array(&arena, (size_t)s.gpus, sizeof(*gpus));
+        for (int g = 0; g < s.gpus; g++)
+            gpus[g].id = hl_arena_printf(&arena, "0000:%02x:%02x.0", i, g);
+        slots[i] = (struct hl_api_slot){
+            .numa_id = s.first_numa + i * s.numa_step,
+            .cpus = hl_arena_printf(&arena, "%d-%d", i * s.cpus, (i + 1) * s.cpus - 1),
+            .memory_bytes = (uint64_t)64 << 30,
+            .gpus = {gpus, (size_t)s.gpus}};
     }
-    json_t *info = json_pack("{s:s, s:s, s:s, s:o}", "name", name, "hostId", host, "rankAddress",
-                             host, "slots", list);
-    assert_int_equal(hl_cluster_put(c, info), HL_OK);
-    json_decref(info);
+    const struct hl_api_node_info info = {
+        .name = name, .host_id = host, .rank_address = host, .slots = {slots, (size_t)s.count}};
+    assert_int_equal(hl_cluster_put(c, &info), HL_OK);
+    hl_arena_fini(&arena);
 }
 
 static const struct slots plain = {.count = 2, .cpus = 4, .numa_step = 1};
@@ -255,14 +253,13 @@ static void a_job_without_gpus_leaves_them_to_others(void **state)
     (void)state;
     struct hl_cluster c = {0};
     struct hl_job job = job_of(1, 1, 2);
-    json_t *info = json_loads("{\"name\": \"epyc\", \"slots\": ["
-                              "{\"numaId\": 0, \"cpus\": \"0-5\", \"gpus\": [{\"id\": \"g0\"}]},"
-                              "{\"numaId\": 1, \"cpus\": \"6-11\"},"
-                              "{\"numaId\": 2, \"cpus\": \"12-17\", \"gpus\": [{\"id\": \"g1\"}]},"
-                              "{\"numaId\": 3, \"cpus\": \"18-23\"}]}",
-                              0, NULL);
-    assert_int_equal(hl_cluster_put(&c, info), HL_OK);
-    json_decref(info);
+    struct hl_api_device gpus[] = {{.id = "g0"}, {.id = "g1"}};
+    struct hl_api_slot slots[] = {{.numa_id = 0, .cpus = "0-5", .gpus = {&gpus[0], 1}},
+                                  {.numa_id = 1, .cpus = "6-11"},
+                                  {.numa_id = 2, .cpus = "12-17", .gpus = {&gpus[1], 1}},
+                                  {.numa_id = 3, .cpus = "18-23"}};
+    const struct hl_api_node_info info = {.name = "epyc", .slots = {slots, 4}};
+    assert_int_equal(hl_cluster_put(&c, &info), HL_OK);
     struct hl_plan *p = make(&job, &c); /* the cluster has GPUs: they are used */
     assert_int_equal(p->containers[0].numa_id, 0);
     assert_int_equal(p->containers[1].numa_id, 2);
@@ -532,15 +529,13 @@ static void a_node_that_registers_again_keeps_what_is_held(void **state)
     hl_cluster_remove(&c, "nobody");
     assert_int_equal(c.count, 1);
     assert_null(hl_cluster_find(&c, "node-0"));
-    static const char *const bad[] = {
-        "{}", "{\"name\": \"a\", \"slots\": [{}]}",
-        "{\"name\": \"a\", \"slots\": [{\"numaId\": 0, \"cpus\": \"x\"}]}",
-        "{\"name\": \"a\", \"slots\": [{\"numaId\": 0}, {\"numaId\": 0}]}"};
-    for (size_t i = 0; i < 4; i++) {
-        json_t *info = json_loads(bad[i], 0, NULL);
-        assert_int_equal(hl_cluster_put(&c, info), HL_EINVAL);
-        json_decref(info);
-    }
+    struct hl_api_slot nowhere = {.numa_id = -1}, no_cpus = {.cpus = "x"}, twice[2] = {0};
+    const struct hl_api_node_info bad[] = {{0},
+                                           {.name = "a", .slots = {&nowhere, 1}},
+                                           {.name = "a", .slots = {&no_cpus, 1}},
+                                           {.name = "a", .slots = {twice, 2}}};
+    for (size_t i = 0; i < HL_ARRAY_LEN(bad); i++)
+        assert_int_equal(hl_cluster_put(&c, &bad[i]), HL_EINVAL);
     hl_cluster_fini(&c);
 }
 
@@ -568,14 +563,12 @@ static void a_plan_written_out_reads_back_the_same(void **state)
     hl_cluster_fini(&c);
 }
 
-static const char *value_of(const json_t *env, const char *key)
+static const char *value_of(const struct hl_api_key_value_list *env, const char *key)
 {
-    size_t i;
-    const json_t *v;
     const char *found = NULL;
-    json_array_foreach (env, i, v)
-        if (strcmp(json_string_value(json_object_get(v, "key")), key) == 0)
-            found = json_string_value(json_object_get(v, "value"));
+    for (size_t i = 0; i < env->count; i++)
+        if (strcmp(env->items[i].key, key) == 0)
+            found = env->items[i].value;
     return found;
 }
 
@@ -599,10 +592,11 @@ static void a_container_is_told_everything_about_its_ranks(void **state)
                                      .master_port = 29500,
                                      .stop_grace_ms = 10000,
                                      .rank_table = "{}"};
-    json_t *spec = hl_plan_container_spec(&job, p, 1, &opts);
-    assert_string_equal(json_string_value(json_object_get(spec, "id")), "j-1.3.1");
-    assert_int_equal(json_array_size(json_object_get(spec, "gpus")), 2);
-    const json_t *env = json_object_get(spec, "env");
+    struct hl_arena arena = {0};
+    struct hl_api_container_spec spec = hl_plan_container_spec(&job, p, 1, &opts, &arena);
+    assert_string_equal(spec.id, "j-1.3.1");
+    assert_int_equal(spec.gpus.count, 2);
+    const struct hl_api_key_value_list *env = &spec.env;
     assert_string_equal(value_of(env, "LR"), "1e-3");
     assert_string_equal(value_of(env, "OMP_NUM_THREADS"), "4"); /* 8 CPUs, 2 ranks */
     assert_string_equal(value_of(env, "CONTROLLER_L3_CACHE_ADDRESS"), "tcp://l:2");
@@ -614,16 +608,15 @@ static void a_container_is_told_everything_about_its_ranks(void **state)
     assert_string_equal(value_of(env, "GROUP_RANK"), "1");
     assert_string_equal(value_of(env, "GROUP_WORLD_SIZE"), "2");
     assert_string_equal(value_of(env, "TORCHELASTIC_RESTART_COUNT"), "2");
-    assert_string_equal(json_string_value(json_object_get(spec, "rankTable")), "{}");
-    const json_t *rank = json_array_get(json_object_get(spec, "ranks"), 1);
-    env = json_object_get(rank, "env");
+    assert_string_equal(spec.rank_table, "{}");
+    env = &spec.ranks.items[1].env;
     assert_string_equal(value_of(env, "GLOBAL_RANK"), "3");
     assert_string_equal(value_of(env, "RANK"), "3");
     assert_string_equal(value_of(env, "LOCAL_RANK"), "1");
     assert_string_equal(value_of(env, "PIPELINE_PARALLEL_RANK"), "1");
     assert_string_equal(value_of(env, "TENSOR_PARALLEL_RANK"), "1");
     assert_string_equal(value_of(env, "DATA_PARALLEL_RANK"), "0");
-    json_decref(spec);
+    hl_arena_fini(&arena);
     hl_plan_free(p);
     hl_cluster_fini(&c);
 }

@@ -16,18 +16,18 @@
 static void add_node(struct hl_cluster *c, const char *name, const char *address,
                      const char *const *gpus)
 {
-    json_t *slots = json_array();
-    for (int s = 0; s < 2; s++) {
-        json_t *list = json_array();
-        for (int g = 0; gpus != NULL && g < 3; g++)
-            json_array_append_new(list, json_pack("{s:s}", "id", gpus[s * 3 + g]));
-        json_array_append_new(slots, json_pack("{s:i s:s s:o}", "numaId", s * 8, "cpus",
-                                               s == 0 ? "0-3" : "4-7", "gpus", list));
-    }
-    json_t *info = json_pack("{s:s s:s s:s s:s s:o}", "name", name, "hostId", name, "rankAddress",
-                             name, "hostAddress", address, "slots", slots);
-    assert_int_equal(hl_cluster_put(c, info), HL_OK);
-    json_decref(info);
+    struct hl_api_device devices[6] = {0};
+    for (int g = 0; gpus != NULL && g < 6; g++)
+        devices[g].id = gpus[g];
+    size_t each = gpus != NULL ? 3 : 0;
+    struct hl_api_slot slots[] = {{.numa_id = 0, .cpus = "0-3", .gpus = {&devices[0], each}},
+                                  {.numa_id = 8, .cpus = "4-7", .gpus = {&devices[3], each}}};
+    const struct hl_api_node_info info = {.name = name,
+                                          .host_id = name,
+                                          .rank_address = name,
+                                          .host_address = address,
+                                          .slots = {slots, 2}};
+    assert_int_equal(hl_cluster_put(c, &info), HL_OK);
 }
 
 static struct hl_plan *plan_of(const char *job, const struct hl_cluster *c)

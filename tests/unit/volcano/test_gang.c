@@ -70,15 +70,16 @@ static json_t *variables_of(const struct hl_job *job, const struct hl_volcano_op
 {
     struct hl_plan *plan = plan_of(job, opts);
     struct hl_volcano_gang gang = gang_of(job, plan);
-    json_t *spec = hl_plan_container_spec(job, plan, 0,
-                                          &(struct hl_plan_spec_opts){.job_id = "gpt-7",
-                                                                      .attempt = 2,
-                                                                      .controller_address = "c:1",
-                                                                      .l3_address = "tcp://l:2",
-                                                                      .model_version = -1,
-                                                                      .master_port = 29500});
-    json_t *map = hl_volcano_variables(&gang, opts, spec);
-    json_decref(spec);
+    struct hl_arena arena = {0};
+    const struct hl_plan_spec_opts how = {.job_id = "gpt-7",
+                                          .attempt = 2,
+                                          .controller_address = "c:1",
+                                          .l3_address = "tcp://l:2",
+                                          .model_version = -1,
+                                          .master_port = 29500};
+    struct hl_api_container_spec spec = hl_plan_container_spec(job, plan, 0, &how, &arena);
+    json_t *map = hl_volcano_variables(&gang, opts, &spec);
+    hl_arena_fini(&arena);
     hl_plan_free(plan);
     return map;
 }

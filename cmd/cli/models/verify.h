@@ -1,0 +1,42 @@
+/* cmd/cli/models/verify.h - every copy of a shard, asked of whoever holds it.
+ *
+ * Owns:    what is found lies in the arena that is given.
+ * Threads: one.
+ * Errors:  HL_ECORRUPT when a copy is bad, HL_EUNAVAIL when one could not be asked.
+ * Units:   bytes; chunks of 1 MiB.
+ * Limits:  none.
+ */
+#ifndef HL_CMD_CLI_MODELS_VERIFY_H
+#define HL_CMD_CLI_MODELS_VERIFY_H
+
+#include "cli/cli/cli.h"
+
+enum verified_state { VERIFIED_OK, VERIFIED_BAD, VERIFIED_UNKNOWN };
+
+struct verified_copy {
+    const char *tier, *node, *device;
+    enum verified_state state;
+    uint64_t size;
+    struct hl_api_uint32_list bad_chunks;
+    const char *error; /* UNKNOWN */
+};
+
+struct verified {
+    bool asked; /* false: nobody wanted it */
+    bool ok;
+    struct verified_copy *copies;
+    size_t count;
+};
+
+/* `shard` (what the Controller knows) or `extent` (in the pool) may be NULL. */
+hl_status verify_copies(struct cli *cli, const char *id, const struct hl_api_shard *shard,
+                        const struct hl_api_extent *extent, struct hl_arena *arena,
+                        struct verified *out) HL_CHECK;
+/* One line per copy. */
+void verify_print(const struct verified *v);
+/* {"ok", "copies": [{"tier", "node", "device", "state": ok|bad|unknown, "badChunks", "error"}]} */
+json_t *verify_json(const struct verified *v);
+/* HL_OK also when nothing was asked. */
+hl_status verify_verdict(const char *id, const struct verified *v) HL_CHECK;
+
+#endif

@@ -1,0 +1,62 @@
+/* What begins and ends every call: the clocks are looked at before anything is judged by them, and
+ * the Controller outlives the answers that it waits for. */
+#include <inttypes.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "controller/controller_private.h"
+
+#define PAUSE_TOLD_NS (2 * HL_NS_PER_S)
+
+void reject(struct hl_rpc_call *call, hl_status st)
+{
+    hl_rpc_reject(call, st, NULL);
+}
+
+/* Deadlines and ages of what is open move by the gap. */
+static void shift_by(struct hl_controller *c, const struct hl_listening_gap *gap)
+{
+    for (struct job *j = c->jobs; j != NULL; j = j->hh.next)
+        hl_jobrun_shift(&j->run, (int64_t)(gap->paused_ns / HL_NS_PER_MS), gap->stepped_ms);
+    hl_catalog_shift(&c->catalog, gap->stepped_ms);
+}
+
+void controller_check_clocks(struct hl_controller *c)
+{
+    struct hl_listening_gap gap = hl_listening_check(&c->listening, hl_now_ns(), hl_wall_ms());
+    if (gap.paused_ns >= PAUSE_TOLD_NS)
+        hl_warn("the Controller stood still, which is not counted as silence of others ms=%" PRIu64,
+                gap.paused_ns / HL_NS_PER_MS);
+    if (gap.stepped_ms != 0)
+        hl_warn(
+            "the wall clock was set; ages and deadlines do not change by it stepped_ms=%" PRId64,
+            gap.stepped_ms);
+    if (gap.paused_ns > 0 || gap.stepped_ms != 0)
+        shift_by(c, &gap);
+}
+
+struct hl_controller *controller_enter(void *arg)
+{
+    controller_check_clocks(arg);
+    return arg;
+}
+
+int64_t controller_steady_ms(const struct hl_controller *c)
+{
+    return hl_listening_steady_ms(&c->listening, hl_now_ns());
+}
+
+void controller_release(struct hl_controller *c)
+{
+    if (--c->refs == 0)
+        c->destroy(c);
+}
+
+int controller_landed(struct hl_controller *c)
+{
+    int closing = c->closing;
+    if (!closing)
+        controller_check_clocks(c);
+    controller_release(c);
+    return closing;
+}

@@ -1,0 +1,362 @@
+/* Imports run in the L3 daemon, next to the pool; the Controller follows them and makes the
+ * result visible in one commit. Nothing of a running import is on disk here, so whatever dies
+ * leaves no half model: its shards are unknown to the catalogue and the sweep frees them. */
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "controller/controller_private.h"
+#include "os/loop.h"
+
+#define IMPORT_POLL_MS    50
+#define IMPORT_SILENCE_NS (10 * HL_NS_PER_S) /* of L3, after which an import has failed */
+#define IMPORTS_MAX       1000
+
+bool import_running(const struct import *im)
+{
+    return strcmp(im->progress.state, "running") == 0;
+}
+
+struct hl_api_import_summary import_summary(const struct import *im)
+{
+    return (struct hl_api_import_summary){.import_id = im->id,
+                                          .name = im->request.name,
+                                          .dir = im->request.dir,
+                                          .tp = im->request.tp,
+                                          .pp = im->request.pp,
+                                          .done_bytes = im->progress.done_bytes,
+                                          .total_bytes = im->progress.total_bytes};
+}
+
+static void import_fail(struct import *im, hl_status st, const char *text)
+{
+    const char *kept = hl_arena_strdup(&im->progress_arena, text);
+    im->progress.state = "failed";
+    im->progress.error = kept != NULL ? kept : "";
+    im->progress.error_status = hl_status_name(st);
+    hl_warn("import failed name=%s error=\"%s\"", im->request.name, text);
+}
+
+/* Without memory the last one stays. */
+static void import_set_progress(struct import *im, const struct hl_api_import_progress *heard)
+{
+    struct hl_api_import_progress kept;
+    struct hl_arena arena = {0};
+    if (hl_api_copy(&hl_api_import_progress_type, heard, &arena, &kept) != HL_OK) {
+        hl_arena_fini(&arena);
+        return;
+    }
+    hl_arena_fini(&im->progress_arena);
+    hl_arena_move(&im->progress_arena, &arena);
+    im->progress = kept;
+    im->progress.import_id = im->id;
+}
+
+static void import_free(struct hl_controller *c, struct import *im)
+{
+    HASH_DEL(c->imports, im);
+    hl_arena_fini(&im->request_arena);
+    hl_arena_fini(&im->progress_arena);
+    hl_arena_fini(&im->result_arena);
+    free(im);
+}
+
+void imports_fini(struct hl_controller *c)
+{
+    struct import *im, *next;
+    HASH_ITER (hh, c->imports, im, next) {
+        import_free(c, im);
+    }
+}
+
+static struct import *import_find(struct hl_controller *c, const char *id)
+{
+    struct import *im;
+    HASH_FIND_STR(c->imports, id, im);
+    return im;
+}
+
+static void free_shards(struct hl_controller *c, const struct hl_api_shard_list *shards)
+{
+    struct hl_id *ids = calloc(shards->count + 1, sizeof(*ids));
+    size_t n = 0;
+    for (size_t i = 0; ids != NULL && i < shards->count; i++)
+        n += hl_id_parse(shards->items[i].id, &ids[n]) == HL_OK;
+    free_in_pool(c, ids, n);
+    free(ids);
+}
+
+struct import_change {
+    struct change change; /* first */
+    struct import *im;
+    int64_t now_ms;
+    struct hl_version_rec *version;
+};
+
+/* L3 says done: the model becomes visible, or its shards go. It may not have heard of a cancel. */
+static hl_status import_make(struct change *ch)
+{
+    struct import_change *ic = (struct import_change *)ch;
+    const struct import *im = ic->im;
+    struct hl_import_done done = {
+        .name = im->request.name,
+        .source = im->request.dir,
+        .tp = im->request.tp,
+        .pp = im->request.pp,
+        .virtual_stages = im->request.virtual_stages,
+        .config = im->result.config,
+        .seconds = im->result.seconds,
+        .now_ms = ic->now_ms,
+        .shards = im->result.shards,
+    };
+    if (!ch->durable && im->cancelled)
+        return hl_fail(HL_ECANCELED, "the import was cancelled");
+    if (!ch->durable)
+        HL_TRY(claim_check(ch->c));
+    return hl_catalog_import(&ch->c->catalog, &done, commit_records, ch->c, &ic->version);
+}
+
+static void import_done(struct change *ch, hl_status st)
+{
+    struct import_change *ic = (struct import_change *)ch;
+    struct import *im = ic->im;
+    im->finishing = false;
+    if (st != HL_OK) {
+        import_fail(im, st, hl_error_text());
+        free_shards(ch->c, &im->result.shards);
+    } else {
+        hl_arena_fini(&im->progress_arena);
+        hl_arena_move(&im->progress_arena, &im->result_arena);
+        im->progress = im->result;
+        ch->c->sweep_ns = 0; /* it may have to be archived */
+        manifest_write(ch->c, ic->version);
+        hl_info("model imported name=%s shards=%zu seconds=%.3f", im->request.name,
+                ic->version->shard_count, im->progress.seconds);
+    }
+    hl_arena_fini(&im->result_arena);
+    im->result = (struct hl_api_import_progress){0};
+    free(ic);
+}
+
+/* It is "running" until the store has it. */
+static void import_finish(struct import *im, const struct hl_api_import_progress *result)
+{
+    struct import_change *ic = calloc(1, sizeof(*ic));
+    if (ic == NULL || hl_api_copy(&hl_api_import_progress_type, result, &im->result_arena,
+                                  &im->result) != HL_OK) {
+        hl_arena_fini(&im->result_arena);
+        free(ic);
+        return; /* L3 is asked again, and says so again */
+    }
+    im->result.import_id = im->id;
+    ic->change.make = import_make;
+    ic->change.done = import_done;
+    ic->im = im;
+    ic->now_ms = hl_wall_ms();
+    im->finishing = true;
+    change_start(im->controller, &ic->change);
+}
+
+static void on_import_progress(void *arg, hl_status st, const char *text,
+                               const struct hl_api_l3_import_progress_results *r)
+{
+    struct import *im = arg;
+    if (controller_landed(im->controller))
+        return;
+    im->polling = 0;
+    if (st == HL_OK) {
+        im->heard_ns = im->controller->listening.listened_ns;
+        if (strcmp(r->progress.state, "done") == 0) {
+            import_finish(im, &r->progress);
+            return;
+        }
+        import_set_progress(im, &r->progress);
+        if (strcmp(r->progress.state, "failed") == 0)
+            hl_warn("import failed name=%s error=\"%s\"", im->request.name, r->progress.error);
+    } else if (st == HL_ENOENT) {
+        import_fail(im, HL_EUNAVAIL, "the L3 daemon was restarted during the import; import again");
+    } else if (im->controller->listening.listened_ns - im->heard_ns > IMPORT_SILENCE_NS) {
+        import_fail(im, st, text);
+    }
+}
+
+static void on_cancel_told(void *arg, hl_status st, const char *text,
+                           const struct hl_api_l3_cancel_import_results *r)
+{
+    (void)r;
+    if (!controller_landed(arg) && st != HL_OK)
+        hl_debug("cancelled import is told again error=\"%s\"", text);
+}
+
+/* How far it is; that it was cancelled is said each time, as L3 may not have had it yet. */
+static void ask_l3(struct hl_controller *c, struct import *im)
+{
+    if (im->cancelled) {
+        controller_hold(c);
+        hl_call_l3_cancel_import_async(c->l3, &(struct hl_api_l3_cancel_import_params){im->id},
+                                       c->opts.rpc_timeout_ms, c->opts.loop, on_cancel_told, c);
+    }
+    im->polling = 1;
+    controller_hold(c);
+    hl_call_l3_import_progress_async(c->l3, &(struct hl_api_l3_import_progress_params){im->id},
+                                     c->opts.rpc_timeout_ms, c->opts.loop, on_import_progress, im);
+}
+
+void imports_tick(void *controller)
+{
+    struct hl_controller *c = controller;
+    struct import *im, *next;
+    int running = 0;
+    HASH_ITER (hh, c->imports, im, next) {
+        if (!import_running(im))
+            continue;
+        running = 1;
+        if (!im->polling && !im->finishing)
+            ask_l3(c, im);
+    }
+    if (!running) {
+        hl_timer_destroy(c->import_tick);
+        c->import_tick = NULL;
+    }
+}
+
+static void on_import_started(void *arg, hl_status st, const char *text,
+                              const struct hl_api_l3_import_model_results *r)
+{
+    struct import *im = arg;
+    (void)r;
+    if (controller_landed(im->controller))
+        return;
+    im->polling = 0;
+    if (st != HL_OK)
+        import_fail(im, st, text);
+}
+
+/* Ended imports are kept for late questions, the oldest go first. */
+static void forget_old_imports(struct hl_controller *c)
+{
+    struct import *im, *next;
+    HASH_ITER (hh, c->imports, im, next) {
+        if (HASH_COUNT(c->imports) < IMPORTS_MAX)
+            return;
+        if (!import_running(im) && !im->polling && !im->finishing)
+            import_free(c, im);
+    }
+}
+
+static hl_status check_request(struct hl_controller *c, const struct hl_api_import_request *request)
+{
+    const char *name = request->name;
+    struct hl_model_rec *m;
+    HL_TRY(hl_model_name_check(name));
+    HL_TRY(claim_check(c));
+    if (request->dir[0] != '/')
+        return hl_fail(HL_EINVAL, "import of '%s': the directory must be an absolute path", name);
+    if (hl_catalog_model(&c->catalog, name, &m) == HL_OK)
+        return hl_fail(
+            HL_EEXIST,
+            "model '%s' exists already; `helios model rm %s` or import under another name", name,
+            name);
+    struct import *im, *next;
+    HASH_ITER (hh, c->imports, im, next) {
+        if (import_running(im) && strcmp(im->request.name, name) == 0)
+            return hl_fail(HL_EBUSY, "model '%s' is being imported right now", name);
+    }
+    return HL_OK;
+}
+
+static hl_status import_new(struct hl_controller *c, const struct hl_api_import_request *request,
+                            struct import **out)
+{
+    struct import *im = calloc(1, sizeof(*im));
+    if (im == NULL)
+        return hl_fail(HL_ENOMEM, "out of memory for an import");
+    hl_status st =
+        hl_api_copy(&hl_api_import_request_type, request, &im->request_arena, &im->request);
+    if (st != HL_OK) {
+        hl_arena_fini(&im->request_arena);
+        free(im);
+        return st;
+    }
+    memcpy(im->id, hl_id_format(hl_id_random()).s, sizeof(im->id));
+    im->controller = c;
+    im->heard_ns = c->listening.listened_ns;
+    im->request.import_id = im->id;
+    im->request.version = 1;
+    im->progress = (struct hl_api_import_progress){
+        .import_id = im->id, .state = "running", .error = "", .error_status = "", .config = ""};
+    HASH_ADD_STR(c->imports, id, im);
+    *out = im;
+    return HL_OK;
+}
+
+static void import_start(struct hl_controller *c, struct import *im)
+{
+    const struct hl_id_text cluster = claim_cluster(c);
+    const struct hl_api_l3_import_model_params p = {im->request, cluster.s};
+    hl_info("import begins name=%s dir=%s", im->request.name, im->request.dir);
+    im->polling = 1;
+    controller_hold(c);
+    hl_call_l3_import_model_async(c->l3, &p, c->opts.rpc_timeout_ms, c->opts.loop,
+                                  on_import_started, im);
+    if (c->import_tick == NULL && hl_timer_create(c->opts.loop, IMPORT_POLL_MS, IMPORT_POLL_MS,
+                                                  imports_tick, c, &c->import_tick) != HL_OK)
+        hl_error("%s", hl_error_text());
+}
+
+void method_import_model(void *arg, struct hl_rpc_call *call,
+                         const struct hl_api_controller_import_model_params *p)
+{
+    struct hl_controller *c = controller_enter(arg);
+    struct import *im = NULL;
+    hl_status st = check_request(c, &p->request);
+    if (st == HL_OK) {
+        forget_old_imports(c);
+        st = import_new(c, &p->request, &im);
+    }
+    if (st != HL_OK) {
+        reject(call, st);
+        return;
+    }
+    import_start(c, im);
+    hl_reply_controller_import_model(
+        call, &(struct hl_api_controller_import_model_results){im->id, im->request.version});
+}
+
+void method_import_progress(void *arg, struct hl_rpc_call *call,
+                            const struct hl_api_controller_import_progress_params *p)
+{
+    struct import *im = import_find(controller_enter(arg), p->import_id);
+    if (im == NULL)
+        reject(call, hl_fail(HL_ENOENT,
+                             "import '%s' is not known; was the Controller restarted? import again",
+                             p->import_id));
+    else
+        hl_reply_controller_import_progress(
+            call, &(struct hl_api_controller_import_progress_results){im->progress});
+}
+
+void method_cancel_import(void *arg, struct hl_rpc_call *call,
+                          const struct hl_api_controller_cancel_import_params *p)
+{
+    struct hl_controller *c = controller_enter(arg);
+    struct import *im, *next, *found = NULL;
+    HASH_ITER (hh, c->imports, im, next) {
+        if (import_running(im) && !im->finishing &&
+            (strcmp(im->id, p->id) == 0 || strcmp(im->request.name, p->id) == 0))
+            found = im;
+    }
+    if (found == NULL) {
+        reject(call, hl_fail(HL_ENOENT,
+                             "nothing is being imported as '%.100s'; `helios model ls` shows what "
+                             "is there, `helios model rm` removes it",
+                             p->id));
+        return;
+    }
+    found->cancelled = 1;
+    hl_info("import is cancelled name=%s", found->request.name);
+    hl_reply_controller_cancel_import(call,
+                                      &(struct hl_api_controller_cancel_import_results){found->id});
+}
